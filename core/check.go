@@ -1,0 +1,280 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// check verifies every invariant of the state and that all tables agree. It
+// reads everything: some microseconds a lease.
+func (s *State) check() error {
+	if s.index > maxCounter {
+		return fmt.Errorf("index %d", s.index)
+	}
+	var err error
+	sum := tally{counts: make(map[incumbent.SessionID]counts)}
+	s.scan(incumbent.Name{}, func(l *Lease) bool {
+		if err = s.checkLease(l); err == nil {
+			err = s.checkTables(l)
+		}
+		sum.add(l)
+		return err == nil
+	})
+	if err != nil {
+		return err
+	}
+	s.sessions.Scan(func(o *Session) bool {
+		err = s.checkOpen(o, sum.counts[o.ID])
+		return err == nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.checkTally(sum); err != nil {
+		return err
+	}
+	return s.checkKept()
+}
+
+// tally is what the lease records add up to.
+type tally struct {
+	held, owned, waits, free, pinned int
+	counts                           map[incumbent.SessionID]counts
+}
+
+func (t *tally) add(l *Lease) {
+	t.held += one(l.Token != 0)
+	t.free += one(l.forgettable())
+	t.pinned += one(len(l.Pins) > 0)
+	t.waits += len(l.Queue)
+	if !l.Session.IsZero() {
+		t.owned++
+		c := t.counts[l.Session]
+		c.leases++
+		c.pinned += one(l.keptByPin())
+		t.counts[l.Session] = c
+	}
+	for i := range l.Queue {
+		c := t.counts[l.Queue[i].Session]
+		c.waits++
+		t.counts[l.Queue[i].Session] = c
+	}
+}
+
+func (s *State) checkTally(t tally) error {
+	for _, c := range []struct {
+		what      string
+		got, want int
+	}{
+		{"count of held leases", s.held, t.held},
+		{"table of rows", s.rows.Len(), s.names.Len()},
+		{"table of entries", len(s.entries), s.names.Len()},
+		{"table of tokens", s.tokens.Len(), t.held},
+		{"table of owners", s.owned.Len(), t.owned},
+		{"table of waiters", s.waits.Len(), t.waits},
+		{"table of free leases", s.free.Len(), t.free},
+		{"count of pinned leases", s.pinned, t.pinned},
+		{"counts of sessions", len(s.counts), s.sessions.Len()},
+		{"table of keys", len(s.keptByID), s.kept.Len()},
+	} {
+		if c.got != c.want {
+			return fmt.Errorf("%s has %d, want %d", c.what, c.got, c.want)
+		}
+	}
+	return nil
+}
+
+// checkLease verifies one record by itself and against the sessions.
+func (s *State) checkLease(l *Lease) error {
+	if err := l.Name.Validate(); err != nil {
+		return err
+	}
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("lease %v: %s", l.Name, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case l.Modified == 0 || l.Modified > s.index:
+		return bad("modified at %d, newest index is %d", l.Modified, s.index)
+	case l.LastToken > incumbent.Token(l.Modified):
+		return bad("token %d is greater than index %d of its last change", l.LastToken, l.Modified)
+	case l.Renewal > maxCounter:
+		return bad("renewal %d", l.Renewal)
+	case len(l.PreviousHolder) > incumbent.MaxHolderBytes:
+		return bad("previous holder has %d bytes", len(l.PreviousHolder))
+	}
+	check := s.checkHeld
+	if l.Token == 0 {
+		check = s.checkFree
+	}
+	for _, err := range []error{check(l), l.checkPins(), s.checkQueue(l), l.checkHistory()} {
+		if err != nil {
+			return bad("%v", err)
+		}
+	}
+	return nil
+}
+
+func (s *State) checkFree(l *Lease) error {
+	if l.Holder != "" || !l.Session.IsZero() || l.TTL != 0 || l.Offered || l.Critical || l.Revoking || l.Origin != (Origin{}) {
+		return fmt.Errorf("free, yet parts of a holding are left")
+	}
+	if len(l.Queue) > 0 {
+		return fmt.Errorf("free, yet %d wait for it", len(l.Queue))
+	}
+	return nil
+}
+
+func (s *State) checkHeld(l *Lease) error {
+	if l.Token != l.LastToken {
+		return fmt.Errorf("token %d is not the last one, %d", l.Token, l.LastToken)
+	}
+	if l.Renewal == 0 {
+		return fmt.Errorf("held at renewal 0")
+	}
+	if err := incumbent.ValidateHolder(l.Holder); err != nil {
+		return err
+	}
+	if l.Session.IsZero() {
+		if l.Offered {
+			return fmt.Errorf("offered to no session")
+		}
+		return incumbent.ValidateTTL(l.TTL)
+	}
+	if l.TTL != 0 {
+		return fmt.Errorf("owned by a session, yet with a ttl of its own")
+	}
+	if _, open := s.counts[l.Session]; !open {
+		return fmt.Errorf("its session %v is not open", l.Session)
+	}
+	return nil
+}
+
+func (l *Lease) checkPins() error {
+	if len(l.Pins) > incumbent.MaxPins {
+		return fmt.Errorf("%d pins", len(l.Pins))
+	}
+	for i, p := range l.Pins {
+		if err := incumbent.ValidatePin(p); err != nil {
+			return err
+		}
+		if i > 0 && l.Pins[i-1] >= p {
+			return fmt.Errorf("pins %q, %q are out of order", l.Pins[i-1], p)
+		}
+	}
+	return nil
+}
+
+func (s *State) checkQueue(l *Lease) error {
+	if len(l.Queue) > MaxQueue {
+		return fmt.Errorf("%d waiters", len(l.Queue))
+	}
+	last := incumbent.Index(0)
+	for i := range l.Queue {
+		w := &l.Queue[i]
+		if err := incumbent.ValidateHolder(w.Holder); err != nil {
+			return err
+		}
+		if _, open := s.counts[w.Session]; !open {
+			return fmt.Errorf("session %v of waiter %q is not open", w.Session, w.Holder)
+		}
+		if w.Session == l.Session && w.Holder == l.Holder {
+			return fmt.Errorf("its holder stands in its queue")
+		}
+		if w.Since <= last || w.Since > l.Modified {
+			return fmt.Errorf("waiter %q since %d, the one before since %d", w.Holder, w.Since, last)
+		}
+		last = w.Since
+	}
+	return nil
+}
+
+func (l *Lease) checkHistory() error {
+	size, last := 0, incumbent.Index(0)
+	for i := range l.History {
+		c := &l.History[i]
+		size += c.size()
+		if c.Index < last || c.Index > l.Modified || c.What == 0 || c.What >= numWhats {
+			return fmt.Errorf("history: change %d has index %d after %d", c.What, c.Index, last)
+		}
+		last = c.Index
+	}
+	if size != l.HistoryBytes || size > MaxHistoryBytes || len(l.History) > MaxHistory {
+		return fmt.Errorf("history of %d changes has %d bytes, counted %d", len(l.History), size, l.HistoryBytes)
+	}
+	return nil
+}
+
+// checkTables verifies that every table has this very record.
+func (s *State) checkTables(l *Lease) error {
+	e := s.entries[l.Name]
+	if named, _ := s.names.Get(&entry{name: l.Name}); e == nil || named != e || s.lease(e) != l {
+		return fmt.Errorf("lease %v: not in the table of entries", l.Name)
+	}
+	if l.Token != 0 && s.leaseByToken(l.Token) != l {
+		return fmt.Errorf("lease %v: not in the table of tokens", l.Name)
+	}
+	if !l.Session.IsZero() {
+		if _, ok := s.owned.Get(byOwner{l.Session, e.row}); !ok {
+			return fmt.Errorf("lease %v: not in the table of owners", l.Name)
+		}
+	}
+	if l.forgettable() {
+		if item, _ := s.free.Get(byAge{l.Modified, e}); item.entry != e {
+			return fmt.Errorf("lease %v: not in the table of free leases", l.Name)
+		}
+	}
+	for i := range l.Queue {
+		if w := &l.Queue[i]; !s.waiting(l.Name, w.Session, w.Holder) {
+			return fmt.Errorf("lease %v: waiter %q is not in the table of waiters", l.Name, w.Holder)
+		}
+	}
+	return nil
+}
+
+func (s *State) checkOpen(o *Session, want counts) error {
+	switch {
+	case o.ID.IsZero():
+		return fmt.Errorf("session with the zero id")
+	case o.TTL != 0 && incumbent.ValidateTTL(o.TTL) != nil:
+		return fmt.Errorf("session %v: ttl %v", o.ID, o.TTL)
+	case o.Renewal == 0 || o.Renewal > maxCounter:
+		return fmt.Errorf("session %v: renewal %d", o.ID, o.Renewal)
+	case o.Opened == 0 || o.Opened > s.index:
+		return fmt.Errorf("session %v: opened at %d, newest index is %d", o.ID, o.Opened, s.index)
+	}
+	got, ok := s.counts[o.ID]
+	if !ok || got != want {
+		return fmt.Errorf("session %v: counts %+v, want %+v", o.ID, got, want)
+	}
+	if got.leases+got.waits > MaxLeasesPerSession || got.waits > MaxWaitsPerSession {
+		return fmt.Errorf("session %v: counts %+v exceed the limits", o.ID, got)
+	}
+	return nil
+}
+
+func (s *State) checkKept() error {
+	var err error
+	if s.keysFloor > s.index {
+		return fmt.Errorf("floor of keys %d is ahead of index %d", s.keysFloor, s.index)
+	}
+	if s.kept.Len() > MaxKeptResults {
+		return fmt.Errorf("%d results kept", s.kept.Len())
+	}
+	s.kept.Scan(func(k *kept) bool {
+		switch i := k.result.Index; {
+		case k.id == "" || len(k.id) > MaxKeyBytes:
+			err = fmt.Errorf("key of %d bytes", len(k.id))
+		case i < s.keysFloor || i == 0 || i > s.index:
+			err = fmt.Errorf("result of key %x has index %d, floor is %d, newest is %d", k.id, i, s.keysFloor, s.index)
+		case s.keptByID[k.id] != k:
+			err = fmt.Errorf("result of key %x is not in the table of keys", k.id)
+		}
+		return err == nil
+	})
+	return err
+}
+
+// Check verifies the invariants that the package comment lists, and that all
+// tables agree: for tests and simulation.
+func (s *State) Check() error { return s.check() }

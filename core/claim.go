@@ -1,0 +1,189 @@
+package core
+
+import (
+	"github.com/incumbent-dev/incumbent"
+)
+
+// claim grants a free lease, extends or accepts the caller's own, or takes a
+// place in its queue.
+func (s *State) claim(c *command) Result {
+	name, l, err := s.lookup(c)
+	if err != nil {
+		return Result{Err: err}
+	}
+	if err := s.checkClaim(c, l); err != nil {
+		return Result{Err: err}
+	}
+	switch {
+	case l.Free():
+		return s.claimFree(c, name, l)
+	case l.heldBy(c):
+		return s.extend(c, l)
+	case c.wait:
+		return s.enqueue(c, l)
+	}
+	return Result{Lease: l, Err: fail(incumbent.Held, "another holds the lease")}
+}
+
+// checkClaim checks what a claim says, whatever the lease's state.
+func (s *State) checkClaim(c *command, l *Lease) *incumbent.Error {
+	if l == nil || string(c.holder) != l.Holder {
+		if err := incumbent.ValidateHolder(string(c.holder)); err != nil {
+			return invalid(err)
+		}
+	}
+	if c.session.IsZero() {
+		if c.wait {
+			return fail(incumbent.Invalid, "waiting needs a session")
+		}
+		_, err := ttlOf(c.ttl)
+		return err
+	}
+	if c.ttl != 0 {
+		return fail(incumbent.Invalid, "a lease owned by a session lives by the session's ttl; leave ttl out")
+	}
+	return s.checkSession(c.session)
+}
+
+func (s *State) checkSession(id incumbent.SessionID) *incumbent.Error {
+	if _, ok := s.counts[id]; !ok {
+		return incumbent.Errorf(incumbent.Expired, "session %v is not open", id)
+	}
+	return nil
+}
+
+// checkRoom counts places in queues as leases, since each may become one
+// without being asked again.
+func (s *State) checkRoom(id incumbent.SessionID) *incumbent.Error {
+	if c := s.counts[id]; c.leases+c.waits >= s.limits.perSession {
+		return tooLarge("leases and places in queues of the session", "MaxLeasesPerSession", s.limits.perSession)
+	}
+	return nil
+}
+
+func (s *State) checkNewLease() *incumbent.Error {
+	if s.names.Len() >= s.limits.leases {
+		return tooLarge("leases", "MaxLeases", s.limits.leases)
+	}
+	return nil
+}
+
+// heldBy reports whether the command's holder and session are the lease's.
+// Without session on both sides the holder's name decides.
+func (l *Lease) heldBy(c *command) bool {
+	return l.Holder == string(c.holder) && l.Session == c.session
+}
+
+func (s *State) claimFree(c *command, name incumbent.Name, l *Lease) Result {
+	if l == nil {
+		if err := s.checkNewLease(); err != nil {
+			return Result{Err: err}
+		}
+	}
+	if !c.session.IsZero() {
+		if err := s.checkRoom(c.session); err != nil {
+			return Result{Err: err}
+		}
+	}
+	n := l.next()
+	n.Name = name
+	n.TTL, _ = ttlOf(c.ttl)
+	w := Waiter{Session: c.session, Holder: string(c.holder), Critical: c.critical}
+	if l != nil && l.PreviousHolder == w.Holder {
+		w.Holder = l.PreviousHolder
+	}
+	s.grant(n, w, Granted)
+	s.put(Granted, l, n)
+	return Result{Lease: n, Granted: true}
+}
+
+// next returns a record to be changed into the successor of l. It shares the
+// arrays of l: see remember and enqueue.
+func (l *Lease) next() *Lease {
+	if l == nil {
+		return new(Lease)
+	}
+	n := *l
+	return &n
+}
+
+// grant begins a holding under a new token.
+func (s *State) grant(n *Lease, w Waiter, what What) {
+	token := incumbent.Token(s.grantIndex())
+	if token <= n.LastToken {
+		panic("core: token does not exceed the last one of its lease")
+	}
+	n.Holder, n.Session, n.Critical = w.Holder, w.Session, w.Critical
+	n.Token, n.LastToken = token, token
+	n.Renewal++
+	n.Offered = what == Offered
+	n.Origin = s.cmd.origin
+	n.remember(LeaseChange{Index: incumbent.Index(token), What: what, Holder: n.Holder, Token: token, Origin: n.Origin})
+}
+
+// grantIndex is the index of the command for its first grant and a further one
+// for each further grant, so that no two grants share a token.
+func (s *State) grantIndex() incumbent.Index {
+	if s.granted {
+		s.index++
+		return s.index
+	}
+	s.granted = true
+	return s.at
+}
+
+// extend is a logged extension: it changes the ttl, accepts an offer, or at
+// least makes void an expiry that was proposed before it.
+func (s *State) extend(c *command, l *Lease) Result {
+	if l.Revoking {
+		return Result{Lease: l, Err: fail(incumbent.Held, "the lease is being revoked")}
+	}
+	n := l.next()
+	n.Renewal++
+	n.Critical = c.critical
+	if c.session.IsZero() {
+		ttl, _ := ttlOf(c.ttl)
+		n.TTL = max(l.TTL, ttl)
+	}
+	if !l.Offered {
+		s.put(Extended, l, n)
+		return Result{Lease: n}
+	}
+	return s.acceptOffer(l, n)
+}
+
+// accept is what the first extension under an offer's token leads to.
+func (s *State) accept(c *command) Result {
+	l := s.byToken(c)
+	switch {
+	case l == nil:
+		return Result{Err: incumbent.Errorf(incumbent.NotHolder, "no lease is held under token %d", c.token)}
+	case l.Revoking:
+		return Result{Lease: l, Err: fail(incumbent.NotHolder, "the lease is being revoked")}
+	case !l.Offered:
+		return Result{Lease: l}
+	}
+	n := l.next()
+	n.Renewal++
+	return s.acceptOffer(l, n)
+}
+
+func (s *State) byToken(c *command) *Lease {
+	return s.leaseByToken(incumbent.Token(c.token))
+}
+
+// acceptOffer makes an offer a holding. An expiry of its session that was
+// proposed before becomes void: the holder counts on its ttl from here on.
+func (s *State) acceptOffer(l, n *Lease) Result {
+	n.Offered = false
+	n.Modified = s.at
+	n.remember(LeaseChange{Index: s.at, What: Accepted, Holder: n.Holder, Token: n.Token, Origin: s.cmd.origin})
+	ch := Change{What: Accepted, LeaseBefore: l, Lease: n}
+	if owner := s.session(n.Session); owner != nil {
+		ch.SessionBefore, ch.Session = owner, owner.renewed()
+		s.sessions.Set(ch.Session)
+	}
+	s.replace(l, n)
+	s.emit(ch)
+	return Result{Lease: n}
+}

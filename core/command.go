@@ -1,0 +1,332 @@
+package core
+
+import (
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// opcode is the number of a command in Command.op of core.proto.
+type opcode = protowire.Number
+
+const (
+	opClaim         opcode = 10
+	opAccept        opcode = 11
+	opRelease       opcode = 12
+	opRevoke        opcode = 13
+	opTransfer      opcode = 14
+	opExpire        opcode = 15
+	opPin           opcode = 16
+	opUnpin         opcode = 17
+	opLeaveQueue    opcode = 18
+	opOpenSession   opcode = 20
+	opCloseSession  opcode = 21
+	opExpireSession opcode = 22
+	opExtendSession opcode = 23
+	opTrimKeys      opcode = 30
+	opRaiseIndex    opcode = 31
+	opCheckpoint    opcode = 32
+	numOpcodes             = 33
+)
+
+// Meta goes with any command. Texts of the origin longer than [MaxOriginBytes]
+// are cut. KeyID (1 to [MaxKeyBytes] bytes, or none) makes the command apply at
+// most once; KeyBase is an index known when the key was chosen.
+type Meta struct {
+	Origin  Origin
+	KeyID   []byte
+	KeyBase incumbent.Index
+}
+
+// Command is what can be encoded into the log. The encoded command is not
+// checked: that is for [State.Apply], whose answer is the same everywhere.
+// Durations are rounded up to a millisecond.
+type Command interface {
+	Encode(meta Meta) []byte
+}
+
+// ClaimCommand grants a free lease, extends or accepts the caller's own, or
+// (Wait) takes a place in its queue. TTL is given exactly if Session is not.
+type ClaimCommand struct {
+	Name     incumbent.Name
+	Holder   string
+	Session  incumbent.SessionID
+	TTL      time.Duration
+	Wait     bool // needs a session
+	Critical bool // its extensions are refused last
+}
+
+// AcceptCommand makes a holding of an offer: its first extension arrived.
+type AcceptCommand struct{ Token incumbent.Token }
+
+// ReleaseCommand frees a lease. Token, or Holder and Session, or all of them
+// say whose. Next is preferred among the waiters.
+type ReleaseCommand struct {
+	Name    incumbent.Name
+	Holder  string
+	Session incumbent.SessionID
+	Token   incumbent.Token
+	Next    incumbent.SessionID
+}
+
+// RevokeCommand frees a lease whoever holds it: now, or (AtDeadline) as soon as
+// its deadline passes, until which it cannot be extended. Token, unless 0, is
+// the holding it means.
+type RevokeCommand struct {
+	Name       incumbent.Name
+	Token      incumbent.Token
+	By         string
+	Next       incumbent.SessionID
+	AtDeadline bool
+}
+
+// TransferCommand offers a lease to a session. Holder, Session and, unless 0,
+// Token are the present holder's. ToHolder may be left out for a session in
+// the queue.
+type TransferCommand struct {
+	Name      incumbent.Name
+	Holder    string
+	Session   incumbent.SessionID
+	Token     incumbent.Token
+	ToSession incumbent.SessionID
+	ToHolder  string
+}
+
+// ExpireCommand frees a lease whose deadline passed, or an offer not accepted.
+// It is void if token or renewal have moved on or, save for an offer, a pin is
+// there.
+type ExpireCommand struct {
+	Token   incumbent.Token
+	Renewal uint64
+	Late    time.Duration // after the deadline
+	Next    incumbent.SessionID
+}
+
+// PinCommand keeps a lease from expiring for as long as Entity pins it.
+type PinCommand struct {
+	Name   incumbent.Name
+	Entity string
+}
+
+// UnpinCommand takes the pin of Entity away.
+type UnpinCommand struct {
+	Name   incumbent.Name
+	Entity string
+}
+
+// LeaveQueueCommand gives up the place of a session in a queue, all its places
+// if Holder is "", and declines an offer not yet accepted.
+type LeaveQueueCommand struct {
+	Name    incumbent.Name
+	Session incumbent.SessionID
+	Holder  string
+}
+
+// OpenSessionCommand opens a session. TTL 0: it lives until closed.
+type OpenSessionCommand struct {
+	ID  incumbent.SessionID
+	TTL time.Duration
+}
+
+// CloseSessionCommand closes a session, frees its leases and leaves its queues.
+type CloseSessionCommand struct {
+	ID     incumbent.SessionID
+	Reason string
+}
+
+// ExpireSessionCommand ends a session whose deadline passed. It is void if the
+// renewal has moved on or one of its leases is pinned.
+type ExpireSessionCommand struct {
+	ID      incumbent.SessionID
+	Renewal uint64
+	Late    time.Duration // after the deadline
+}
+
+// ExtendSessionCommand raises the logged ttl of a session.
+type ExtendSessionCommand struct {
+	ID  incumbent.SessionID
+	TTL time.Duration
+}
+
+// TrimKeysCommand forgets the results of keyed commands up to an index.
+type TrimKeysCommand struct{ Through incumbent.Index }
+
+// RaiseIndexCommand lifts the index counter: first command after a restore.
+type RaiseIndexCommand struct{ To incumbent.Index }
+
+// CheckpointCommand marks an index at which members compare their hash.
+type CheckpointCommand struct{}
+
+// IsCheckpoint reports whether an encoded command is a [CheckpointCommand].
+func IsCheckpoint(cmd []byte) bool {
+	var c command
+	return c.decode(cmd) == nil && c.op == opCheckpoint
+}
+
+// Encode implements [Command].
+func (c ClaimCommand) Encode(meta Meta) []byte {
+	return encode(meta, opClaim, func(e *encoder) {
+		e.name(c.Name)
+		e.text(2, c.Holder)
+		e.id(3, c.Session)
+		e.millis(4, c.TTL)
+		e.flag(5, c.Wait)
+		e.flag(6, c.Critical)
+	})
+}
+
+// Encode implements [Command].
+func (c AcceptCommand) Encode(meta Meta) []byte {
+	return encode(meta, opAccept, func(e *encoder) { e.fixed(1, uint64(c.Token)) })
+}
+
+// Encode implements [Command].
+func (c ReleaseCommand) Encode(meta Meta) []byte {
+	return encode(meta, opRelease, func(e *encoder) {
+		e.name(c.Name)
+		e.text(2, c.Holder)
+		e.id(3, c.Session)
+		e.uint(4, uint64(c.Token))
+		e.id(5, c.Next)
+	})
+}
+
+// Encode implements [Command].
+func (c RevokeCommand) Encode(meta Meta) []byte {
+	return encode(meta, opRevoke, func(e *encoder) {
+		e.name(c.Name)
+		e.uint(2, uint64(c.Token))
+		e.text(3, c.By)
+		e.id(4, c.Next)
+		e.flag(5, c.AtDeadline)
+	})
+}
+
+// Encode implements [Command].
+func (c TransferCommand) Encode(meta Meta) []byte {
+	return encode(meta, opTransfer, func(e *encoder) {
+		e.name(c.Name)
+		e.text(2, c.Holder)
+		e.id(3, c.Session)
+		e.uint(4, uint64(c.Token))
+		e.id(5, c.ToSession)
+		e.text(6, c.ToHolder)
+	})
+}
+
+// Encode implements [Command].
+func (c ExpireCommand) Encode(meta Meta) []byte {
+	return encode(meta, opExpire, func(e *encoder) {
+		e.fixed(1, uint64(c.Token))
+		e.uint(2, c.Renewal)
+		e.millis(3, c.Late)
+		e.id(4, c.Next)
+	})
+}
+
+// Encode implements [Command].
+func (c PinCommand) Encode(meta Meta) []byte {
+	return encode(meta, opPin, func(e *encoder) {
+		e.name(c.Name)
+		e.text(2, c.Entity)
+	})
+}
+
+// Encode implements [Command].
+func (c UnpinCommand) Encode(meta Meta) []byte {
+	return encode(meta, opUnpin, func(e *encoder) {
+		e.name(c.Name)
+		e.text(2, c.Entity)
+	})
+}
+
+// Encode implements [Command].
+func (c LeaveQueueCommand) Encode(meta Meta) []byte {
+	return encode(meta, opLeaveQueue, func(e *encoder) {
+		e.name(c.Name)
+		e.id(2, c.Session)
+		e.text(3, c.Holder)
+	})
+}
+
+// Encode implements [Command].
+func (c OpenSessionCommand) Encode(meta Meta) []byte {
+	return encode(meta, opOpenSession, func(e *encoder) {
+		e.id(1, c.ID)
+		e.millis(2, c.TTL)
+	})
+}
+
+// Encode implements [Command].
+func (c CloseSessionCommand) Encode(meta Meta) []byte {
+	return encode(meta, opCloseSession, func(e *encoder) {
+		e.id(1, c.ID)
+		e.text(2, c.Reason)
+	})
+}
+
+// Encode implements [Command].
+func (c ExpireSessionCommand) Encode(meta Meta) []byte {
+	return encode(meta, opExpireSession, func(e *encoder) {
+		e.id(1, c.ID)
+		e.uint(2, c.Renewal)
+		e.millis(3, c.Late)
+	})
+}
+
+// Encode implements [Command].
+func (c ExtendSessionCommand) Encode(meta Meta) []byte {
+	return encode(meta, opExtendSession, func(e *encoder) {
+		e.id(1, c.ID)
+		e.millis(2, c.TTL)
+	})
+}
+
+// Encode implements [Command].
+func (c TrimKeysCommand) Encode(meta Meta) []byte {
+	return encode(meta, opTrimKeys, func(e *encoder) { e.uint(1, uint64(c.Through)) })
+}
+
+// Encode implements [Command].
+func (c RaiseIndexCommand) Encode(meta Meta) []byte {
+	return encode(meta, opRaiseIndex, func(e *encoder) { e.uint(1, uint64(c.To)) })
+}
+
+// Encode implements [Command].
+func (c CheckpointCommand) Encode(meta Meta) []byte {
+	return encode(meta, opCheckpoint, func(*encoder) {})
+}
+
+func encode(meta Meta, op opcode, body func(*encoder)) []byte {
+	var buf [256]byte // most commands are smaller; the exact copy is what lives on
+	e := encoder{b: buf[:0]}
+	e.uint(1, SchemaVersion)
+	o := meta.Origin
+	e.origin(2, Origin{At: o.At, Door: cut(o.Door), Address: cut(o.Address), Principal: cut(o.Principal)})
+	if len(meta.KeyID) > 0 {
+		m := e.begin(3)
+		e.text(1, string(meta.KeyID))
+		e.uint(2, uint64(meta.KeyBase))
+		e.end(m)
+	}
+	m := e.begin(op)
+	body(&e)
+	e.end(m)
+	return append(make([]byte, 0, len(e.b)), e.b...)
+}
+
+// cut shortens a text to MaxOriginBytes at the boundary of a character.
+func cut(s string) string {
+	if len(s) > MaxOriginBytes {
+		n := MaxOriginBytes
+		for n > 0 && !utf8.RuneStart(s[n]) {
+			n--
+		}
+		s = s[:n]
+	}
+	return strings.ToValidUTF8(s, "")
+}

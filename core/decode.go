@@ -1,0 +1,319 @@
+package core
+
+import (
+	"encoding/binary"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// command is a decoded Command. The state keeps one and decodes every command
+// into it: byte slices alias the log entry and are copied or interned only if
+// they stay. Which fields mean something is up to op.
+type command struct {
+	schema uint64
+	op     opcode
+
+	at                       int64
+	door, address, principal []byte
+
+	keyID   []byte // nil: no key
+	keyBase uint64
+
+	namespace, model, lease []byte
+	holder                  []byte // of Transfer: the present holder
+	toHolder                []byte
+	text                    []byte // pinning entity, revoker or reason
+	session                 incumbent.SessionID
+	other                   incumbent.SessionID // preferred waiter, or target of a transfer
+	ttl, late               int64               // milliseconds
+	token, renewal          uint64
+	index                   uint64
+	wait, critical, atEnd   bool
+
+	origin Origin // made from at, door, address and principal by the state
+}
+
+// slot says into which field of a command a protobuf field goes.
+type slot uint8
+
+const (
+	slotNone slot = iota
+	slotName
+	slotHolder
+	slotToHolder
+	slotText
+	slotSession
+	slotOther
+	slotTTL
+	slotLate
+	slotFixedToken
+	slotToken
+	slotRenewal
+	slotIndex
+	slotWait
+	slotCritical
+	slotAtEnd
+)
+
+// layouts gives, for each command, the slots of its fields from number 1.
+// A nil layout is a command unknown to this schema.
+var layouts = [numOpcodes][]slot{
+	opClaim:         {slotName, slotHolder, slotSession, slotTTL, slotWait, slotCritical},
+	opAccept:        {slotFixedToken},
+	opRelease:       {slotName, slotHolder, slotSession, slotToken, slotOther},
+	opRevoke:        {slotName, slotToken, slotText, slotOther, slotAtEnd},
+	opTransfer:      {slotName, slotHolder, slotSession, slotToken, slotOther, slotToHolder},
+	opExpire:        {slotFixedToken, slotRenewal, slotLate, slotOther},
+	opPin:           {slotName, slotText},
+	opUnpin:         {slotName, slotText},
+	opLeaveQueue:    {slotName, slotSession, slotHolder},
+	opOpenSession:   {slotSession, slotTTL},
+	opCloseSession:  {slotSession, slotText},
+	opExpireSession: {slotSession, slotRenewal, slotLate},
+	opExtendSession: {slotSession, slotTTL},
+	opTrimKeys:      {slotIndex},
+	opRaiseIndex:    {slotIndex},
+	opCheckpoint:    {},
+}
+
+// field is one field of a message: its value is n or b.
+type field struct {
+	num protowire.Number
+	typ protowire.Type
+	n   uint64
+	b   []byte
+}
+
+// reader takes a message apart. Each field may come once, and only the wire
+// types that core.proto uses are known, so that bytes mean one thing or nothing.
+type reader struct {
+	rest []byte
+	seen uint64
+	bad  bool
+}
+
+// next returns the next field, false at the end or where the bytes are bad.
+func (r *reader) next() (f field, ok bool) {
+	if len(r.rest) == 0 || r.bad {
+		return f, false
+	}
+	num, typ, n := protowire.ConsumeTag(r.rest)
+	if n < 0 || num >= 64 || r.seen&(1<<num) != 0 {
+		r.bad = true
+		return f, false
+	}
+	r.seen |= 1 << num
+	f.num, f.typ, r.rest = num, typ, r.rest[n:]
+	switch typ {
+	case protowire.VarintType:
+		f.n, n = protowire.ConsumeVarint(r.rest)
+	case protowire.BytesType:
+		f.b, n = protowire.ConsumeBytes(r.rest)
+	case protowire.Fixed64Type:
+		n = -1
+		if len(r.rest) >= 8 {
+			f.n, n = binary.LittleEndian.Uint64(r.rest), 8
+		}
+	default:
+		n = -1
+	}
+	if n < 0 {
+		r.bad = true
+		return f, false
+	}
+	r.rest = r.rest[n:]
+	return f, true
+}
+
+// decode reads a command; what it returns is the caller's fault.
+func (c *command) decode(b []byte) *incumbent.Error {
+	*c = command{}
+	if len(b) > MaxCommandBytes {
+		return tooLarge("command", "MaxCommandBytes", MaxCommandBytes)
+	}
+	ok := c.decodeFields(b)
+	switch {
+	case c.schema > SchemaVersion: // which tells more than that some field is unknown
+		return incumbent.Errorf(incumbent.Invalid, "command has schema %d, this member knows 1 to %d", c.schema, SchemaVersion)
+	case !ok:
+		return fail(incumbent.Invalid, "malformed command")
+	case c.schema == 0:
+		return fail(incumbent.Invalid, "command names no schema")
+	case c.op == 0:
+		return fail(incumbent.Invalid, "command says nothing to do")
+	}
+	return nil
+}
+
+func (c *command) decodeFields(b []byte) bool {
+	r := reader{rest: b}
+	for {
+		f, more := r.next()
+		if !more {
+			return !r.bad
+		}
+		var ok bool
+		switch {
+		case f.num == 1 && f.typ == protowire.VarintType:
+			c.schema, ok = f.n, f.n <= 1<<32-1
+		case f.typ != protowire.BytesType:
+			return false
+		case f.num == 2:
+			ok = c.decodeOrigin(f.b)
+		case f.num == 3:
+			ok = c.decodeKey(f.b)
+		default:
+			ok = c.decodeOp(f.num, f.b)
+		}
+		if !ok {
+			return false
+		}
+	}
+}
+
+func (c *command) decodeOrigin(b []byte) bool {
+	r := reader{rest: b}
+	for {
+		f, more := r.next()
+		if !more {
+			return !r.bad
+		}
+		ok := false
+		switch f.num {
+		case 1:
+			c.at = int64(f.n)
+			ok = f.typ == protowire.VarintType && c.at >= 0 && c.at <= maxAtMillis
+		case 2:
+			ok = f.textInto(&c.door) && len(f.b) <= MaxOriginBytes
+		case 3:
+			ok = f.textInto(&c.address) && len(f.b) <= MaxOriginBytes
+		case 4:
+			ok = f.textInto(&c.principal) && len(f.b) <= MaxOriginBytes
+		}
+		if !ok {
+			return false
+		}
+	}
+}
+
+func (c *command) decodeKey(b []byte) bool {
+	r := reader{rest: b}
+	for {
+		f, more := r.next()
+		if !more {
+			return !r.bad && len(c.keyID) > 0
+		}
+		switch {
+		case f.num == 1 && f.typ == protowire.BytesType:
+			c.keyID = f.b
+		case f.num == 2 && f.typ == protowire.VarintType:
+			c.keyBase = f.n
+		default:
+			return false
+		}
+	}
+}
+
+func (c *command) decodeOp(op opcode, b []byte) bool {
+	if c.op != 0 || op >= numOpcodes || layouts[op] == nil {
+		return false
+	}
+	c.op = op
+	layout := layouts[op]
+	r := reader{rest: b}
+	for {
+		f, more := r.next()
+		if !more {
+			return !r.bad
+		}
+		if int(f.num) > len(layout) || !c.set(layout[f.num-1], f) {
+			return false
+		}
+	}
+}
+
+// set stores one field of an operation, false if its wire type or value
+// cannot be.
+func (c *command) set(s slot, f field) bool {
+	switch s {
+	case slotName:
+		return f.typ == protowire.BytesType && c.decodeName(f.b)
+	case slotHolder:
+		return f.textInto(&c.holder)
+	case slotToHolder:
+		return f.textInto(&c.toHolder)
+	case slotText:
+		return f.textInto(&c.text)
+	case slotSession:
+		return f.idInto(&c.session)
+	case slotOther:
+		return f.idInto(&c.other)
+	case slotFixedToken:
+		c.token = f.n
+		return f.typ == protowire.Fixed64Type
+	}
+	if f.typ != protowire.VarintType {
+		return false
+	}
+	switch s {
+	case slotTTL:
+		c.ttl = int64(f.n)
+	case slotLate:
+		c.late = int64(f.n)
+	case slotToken:
+		c.token = f.n
+	case slotRenewal:
+		c.renewal = f.n
+	case slotIndex:
+		c.index = f.n
+	case slotWait:
+		c.wait = f.n != 0
+	case slotCritical:
+		c.critical = f.n != 0
+	case slotAtEnd:
+		c.atEnd = f.n != 0
+	default:
+		return false
+	}
+	return true
+}
+
+func (c *command) decodeName(b []byte) bool {
+	r := reader{rest: b}
+	for {
+		f, more := r.next()
+		if !more {
+			return !r.bad
+		}
+		ok := false
+		switch f.num {
+		case 1:
+			ok = f.textInto(&c.namespace)
+		case 2:
+			ok = f.textInto(&c.model)
+		case 3:
+			ok = f.textInto(&c.lease)
+		}
+		if !ok {
+			return false
+		}
+	}
+}
+
+// textInto stores a text. Not even an error may let invalid UTF-8 through: a
+// snapshot that holds it could not be read again.
+func (f *field) textInto(to *[]byte) bool {
+	*to = f.b
+	return f.typ == protowire.BytesType && utf8.Valid(f.b)
+}
+
+func (f *field) idInto(to *incumbent.SessionID) bool {
+	if f.typ != protowire.BytesType || len(f.b) != 0 && len(f.b) != len(to) {
+		return false
+	}
+	copy(to[:], f.b)
+	return true
+}

@@ -1,0 +1,325 @@
+package core
+
+import (
+	"bytes"
+	"encoding/hex"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core/corepb"
+)
+
+// generic returns what the generated reader makes of a command, as our own one
+// would store it. ok is false if it takes the bytes for no command.
+func generic(b []byte) (c command, ok bool) {
+	var p corepb.Command
+	if proto.Unmarshal(b, &p) != nil {
+		return c, false
+	}
+	c.schema = uint64(p.Schema)
+	c.at = p.GetOrigin().GetAtUnixMs()
+	c.door, c.address, c.principal = text(p.GetOrigin().GetDoor()), text(p.GetOrigin().GetAddress()), text(p.GetOrigin().GetPrincipal())
+	c.keyID, c.keyBase = p.GetKey().GetId(), p.GetKey().GetBase()
+	m := p.ProtoReflect()
+	op := m.WhichOneof(m.Descriptor().Oneofs().ByName("op"))
+	if op == nil {
+		return c, true
+	}
+	c.op = op.Number()
+	m.Get(op).Message().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		c.setGeneric(c.op, f.Name(), v)
+		return true
+	})
+	return c, true
+}
+
+// setGeneric stores a field by its name in core.proto.
+func (c *command) setGeneric(op opcode, field protoreflect.Name, v protoreflect.Value) {
+	switch field {
+	case "name":
+		n := v.Message().Interface().(*corepb.Name)
+		c.namespace, c.model, c.lease = text(n.Namespace), text(n.Model), text(n.Lease)
+	case "holder":
+		c.holder = text(v.String())
+	case "to_holder":
+		c.toHolder = text(v.String())
+	case "entity", "by", "reason":
+		c.text = text(v.String())
+	case "session", "id":
+		copy(c.session[:], v.Bytes())
+	case "next", "to_session":
+		copy(c.other[:], v.Bytes())
+	case "ttl_ms":
+		c.ttl = v.Int()
+	case "late_ms":
+		c.late = v.Int()
+	case "token":
+		c.token = v.Uint()
+	case "renewal":
+		c.renewal = v.Uint()
+	case "through", "to":
+		c.index = v.Uint()
+	case "wait":
+		c.wait = v.Bool()
+	case "critical":
+		c.critical = v.Bool()
+	case "at_deadline":
+		c.atEnd = v.Bool()
+	default:
+		panic("core.proto has a field that this test does not know: " + string(field))
+	}
+}
+
+func text(s string) []byte {
+	if s == "" {
+		return nil
+	}
+	return []byte(s)
+}
+
+// blank makes empty and missing texts the same.
+func (c command) blank() command {
+	for _, b := range []*[]byte{&c.door, &c.address, &c.principal, &c.keyID, &c.namespace, &c.model, &c.lease, &c.holder, &c.toHolder, &c.text} {
+		if len(*b) == 0 {
+			*b = nil
+		}
+	}
+	return c
+}
+
+var sameCommand = cmp.AllowUnexported(command{})
+
+// Every field of every command of core.proto arrives where it belongs, and the
+// bytes are those of the generated writer: neither was forgotten when the schema
+// grew.
+func TestDecodeKnowsEveryField(t *testing.T) {
+	fields := (&corepb.Command{}).ProtoReflect().Descriptor().Oneofs().ByName("op").Fields()
+	if fields.Len() == 0 {
+		t.Fatal("no commands")
+	}
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		p := &corepb.Command{
+			Schema: 1,
+			Origin: &corepb.Origin{AtUnixMs: 5, Door: "d", Address: "a", Principal: "p"},
+			Key:    &corepb.Key{Id: []byte("k"), Base: 7},
+		}
+		op := p.ProtoReflect().NewField(f)
+		fill(op.Message())
+		p.ProtoReflect().Set(f, op)
+		b, err := proto.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, _ := generic(b)
+		var got command
+		if err := got.decode(b); err != nil {
+			t.Errorf("%s: %v", f.Name(), err)
+			continue
+		}
+		if d := cmp.Diff(want.blank(), got.blank(), sameCommand); d != "" {
+			t.Errorf("%s: %s", f.Name(), d)
+		}
+	}
+}
+
+// fill gives every field of a message a value of its own.
+func fill(m protoreflect.Message) {
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		n := byte(i + 1)
+		switch f.Kind() {
+		case protoreflect.MessageKind:
+			fill(m.Mutable(f).Message())
+		case protoreflect.StringKind:
+			m.Set(f, protoreflect.ValueOfString("text"+string('a'+rune(i))))
+		case protoreflect.BytesKind:
+			m.Set(f, protoreflect.ValueOfBytes(bytes.Repeat([]byte{n}, 16)))
+		case protoreflect.BoolKind:
+			m.Set(f, protoreflect.ValueOfBool(true))
+		case protoreflect.Int64Kind:
+			m.Set(f, protoreflect.ValueOfInt64(-int64(n)))
+		case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
+			m.Set(f, protoreflect.ValueOfUint64(uint64(n)<<40))
+		default:
+			panic("core.proto has a kind of field that this test does not know")
+		}
+	}
+}
+
+// commandsOfAllKinds has each field of each command set.
+func commandsOfAllKinds() []Command {
+	n, x, y := parseName("n2/m2/a"), sessionID("x"), sessionID("y")
+	return []Command{
+		ClaimCommand{n, "ann", x, time.Minute, true, true},
+		AcceptCommand{1 << 40},
+		ReleaseCommand{n, "ann", x, 300, y},
+		RevokeCommand{n, 300, "op", y, true},
+		TransferCommand{n, "ann", x, 300, y, "bob"},
+		ExpireCommand{1 << 40, 300, time.Second, y},
+		PinCommand{n, "e"},
+		UnpinCommand{n, "e"},
+		LeaveQueueCommand{n, x, "ann"},
+		OpenSessionCommand{x, time.Minute},
+		CloseSessionCommand{x, string(bytes.Repeat([]byte("r"), 200))},
+		ExpireSessionCommand{x, 300, time.Second},
+		ExtendSessionCommand{x, time.Minute},
+		TrimKeysCommand{300},
+		RaiseIndexCommand{1 << 50},
+		CheckpointCommand{},
+	}
+}
+
+// The writers by hand give the bytes that the generated ones give.
+func TestEncodeIsCanonicalProtobuf(t *testing.T) {
+	meta := Meta{Origin: Origin{time.UnixMilli(1700000000000), "native", "127.0.0.1:1", "p"}, KeyID: []byte("key"), KeyBase: 300}
+	seen := make(map[opcode]bool)
+	for _, c := range commandsOfAllKinds() {
+		b := c.Encode(meta)
+		var p corepb.Command
+		remarshal(t, b, &p)
+		var d command
+		if err := d.decode(b); err != nil {
+			t.Errorf("%T: %v", c, err)
+		}
+		seen[d.op] = true
+	}
+	for op, layout := range layouts {
+		if layout != nil && !seen[opcode(op)] {
+			t.Errorf("command %d is not tried", op)
+		}
+	}
+	whole := snapshotBytes(t, fullState(t))
+	for len(whole) > 0 {
+		record, n := protowire.ConsumeBytes(whole)
+		remarshal(t, record, new(corepb.Record))
+		whole = whole[n:]
+	}
+}
+
+func remarshal(t *testing.T, b []byte, m proto.Message) {
+	t.Helper()
+	if err := proto.Unmarshal(b, m); err != nil {
+		t.Fatal(err)
+	}
+	again, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(b, again) {
+		t.Errorf("got  %s\nwant %s\n%v", hex.EncodeToString(b), hex.EncodeToString(again), m)
+	}
+}
+
+// An expiry is what there may be a hundred thousand of in one second.
+func TestExpireIsSmall(t *testing.T) {
+	b := ExpireCommand{Token: 1 << 50, Renewal: 100, Late: 200 * time.Millisecond}.Encode(Meta{})
+	if len(b) > 20 {
+		t.Errorf("%d bytes, want at most 20", len(b))
+	}
+}
+
+// Decoding costs no memory.
+func TestDecodeDoesNotAllocate(t *testing.T) {
+	b := ClaimCommand{Name: parseName("a"), Holder: "ann", TTL: time.Minute}.Encode(Meta{Origin: Origin{Door: "native"}})
+	var c command
+	if n := testing.AllocsPerRun(100, func() {
+		if c.decode(b) != nil {
+			t.Fatal("not decoded")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// FuzzDecode holds our reader of commands against the generated one: whatever
+// ours takes, the other reads alike.
+func FuzzDecode(f *testing.F) {
+	for _, c := range commandsOfAllKinds() {
+		f.Add(c.Encode(Meta{Origin: Origin{time.UnixMilli(5), "d", "a", "p"}, KeyID: []byte("k"), KeyBase: 1}))
+	}
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var got command
+		if got.decode(b) != nil {
+			return
+		}
+		want, ok := generic(b)
+		if !ok {
+			t.Fatalf("ours reads %x, the generated one does not", b)
+		}
+		if d := cmp.Diff(want.blank(), got.blank(), sameCommand); d != "" {
+			t.Fatal(d)
+		}
+	})
+}
+
+// FuzzApply lets any bytes follow on a state that has one of everything. The
+// bytes are cut into commands by a length each.
+func FuzzApply(f *testing.F) {
+	var all []byte
+	for _, c := range commandsOfAllKinds() {
+		b := c.Encode(Meta{})
+		all = append(append(all, byte(len(b))), b...)
+		f.Add(append([]byte{byte(len(b))}, b...))
+	}
+	for _, c := range []Command{
+		AcceptCommand{Token: 9},
+		ClaimCommand{Name: parseName("b"), Holder: "ann", TTL: time.Minute},
+		CloseSessionCommand{ID: sessionID("y")},
+		ExpireCommand{Token: 9, Renewal: 2},
+		TransferCommand{Name: parseName("a"), Holder: "bob", Session: sessionID("y"), ToSession: sessionID("x"), ToHolder: "z"},
+		RaiseIndexCommand{To: 1000},
+		TrimKeysCommand{Through: 1000},
+		ClaimCommand{Name: parseName("a"), Holder: "eve", Session: sessionID("x"), Wait: true},
+	} {
+		b := c.Encode(Meta{KeyID: []byte("k"), KeyBase: 1})
+		all = append(append(all, byte(len(b))), b...)
+	}
+	f.Add(all)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s := fullState(t)
+		var cmds [][]byte
+		for len(b) > 0 && len(cmds) < 64 {
+			n := min(int(b[0]), len(b)-1)
+			cmds, b = append(cmds, b[1:1+n]), b[1+n:]
+		}
+		before := s.Index()
+		s.Apply(cmds, make([]Result, len(cmds)))
+		if got := s.Index(); got < before+incumbent.Index(len(cmds)) {
+			t.Fatalf("index %d after %d commands at %d", got, len(cmds), before)
+		}
+		if err := s.check(); err != nil {
+			t.Fatal(err)
+		}
+		restart(t, s)
+	})
+}
+
+// FuzzRestore: bytes that are taken for a snapshot are one, the only one of
+// their state.
+func FuzzRestore(f *testing.F) {
+	f.Add(snapshotBytes(f, fullState(f)))
+	f.Add(snapshotBytes(f, New()))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := Restore(bytes.NewReader(b))
+		if err != nil {
+			if k := incumbent.KindOf(err); k != incumbent.Corrupt && k != incumbent.Invalid {
+				t.Fatal(err)
+			}
+			return
+		}
+		if err := s.check(); err != nil {
+			t.Fatal(err)
+		}
+		restart(t, s)
+		s.Apply([][]byte{CheckpointCommand{}.Encode(Meta{})}, make([]Result, 1))
+	})
+}

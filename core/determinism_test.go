@@ -1,0 +1,256 @@
+package core
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// applyIn applies a log in batches that end at random places.
+func applyIn(t *rapid.T, s *State, log [][]byte, label string) ([]Result, []Change) {
+	var changes []Change
+	results := make([]Result, len(log))
+	for from := 0; from < len(log); {
+		n := rapid.IntRange(1, len(log)-from).Draw(t, label)
+		changes = append(changes, s.Apply(log[from:from+n], results[from:from+n])...)
+		from += n
+	}
+	return results, changes
+}
+
+func drawLimits(t *rapid.T) limits {
+	if rapid.Bool().Draw(t, "tight limits") {
+		return tightLimits()
+	}
+	return defaultLimits()
+}
+
+// The same log gives the same state, results and changes, however it is split.
+func TestG28_ApplyIsDeterministic(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := New(), New()
+		a.limits = drawLimits(t)
+		b.limits = a.limits
+		log := drawLog(t, a.limits)
+		resultsA, changesA := applyIn(t, a, log, "first split")
+		resultsB, changesB := applyIn(t, b, log, "second split")
+		if a.View().Hash() != b.View().Hash() {
+			t.Fatal("hashes differ")
+		}
+		if d := cmp.Diff(resultsA, resultsB); d != "" {
+			t.Fatal(d)
+		}
+		if d := cmp.Diff(changesA, changesB); d != "" {
+			t.Fatal(d)
+		}
+	})
+}
+
+// A snapshot and the log behind it give what the whole log gives.
+func TestG29_SnapshotAndTailEqualTheLog(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		whole := New()
+		whole.limits = drawLimits(t)
+		log := drawLog(t, whole.limits)
+		at := rapid.IntRange(0, len(log)).Draw(t, "snapshot at")
+		applyIn(t, whole, log[:at], "head")
+		tail := restart(t, whole)
+		if err := tail.check(); err != nil {
+			t.Fatal(err)
+		}
+		want, wantChanges := applyIn(t, whole, log[at:], "tail")
+		got, gotChanges := applyIn(t, tail, log[at:], "other tail")
+		if d := cmp.Diff(want, got); d != "" {
+			t.Fatal(d)
+		}
+		if d := cmp.Diff(wantChanges, gotChanges); d != "" {
+			t.Fatal(d)
+		}
+		if whole.View().Hash() != tail.View().Hash() {
+			t.Fatal("hashes differ")
+		}
+	})
+}
+
+// A view never changes, whatever is applied while others read it.
+func TestViewDoesNotChange(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := New()
+		log := drawLog(t, s.limits)
+		var readers sync.WaitGroup
+		defer readers.Wait()
+		for i := range log {
+			s.Apply(log[i:i+1], make([]Result, 1))
+			v := s.View()
+			hash := v.Hash()
+			readers.Go(func() {
+				if v.Hash() != hash {
+					t.Errorf("the view of index %d has changed", v.Index())
+				}
+			})
+		}
+	})
+}
+
+// The history is bounded in bytes as well as in number.
+func TestHistoryBytes(t *testing.T) {
+	s := New()
+	long := string(bytes.Repeat([]byte("x"), MaxOriginBytes))
+	meta := Meta{Origin: Origin{Address: long, Principal: long + long}}
+	entity := PinCommand{Name: parseName("a"), Entity: "e"}
+	for range 10 {
+		s.Apply([][]byte{entity.Encode(meta), UnpinCommand(entity).Encode(meta)}, make([]Result, 2))
+	}
+	l := s.View().Lease(entity.Name)
+	each := historyOverhead + 2*MaxOriginBytes + 1
+	if want := MaxHistoryBytes / each; len(l.History) != want || l.HistoryBytes != want*each {
+		t.Errorf("%d changes of %d bytes, want %d", len(l.History), l.HistoryBytes, want)
+	}
+	if l.History[0].Origin.Principal != long {
+		t.Error("the principal was not cut at its limit")
+	}
+	restart(t, s)
+}
+
+// What an encoded command says of times and texts never makes it fail.
+func TestEncodeCutsOrigin(t *testing.T) {
+	for _, o := range []Origin{
+		{At: time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC)},
+		{At: time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC)},
+		{Door: "\xff\xfe", Address: string(bytes.Repeat([]byte("é"), MaxOriginBytes))},
+	} {
+		var c command
+		if err := c.decode((CheckpointCommand{}).Encode(Meta{Origin: o})); err != nil {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+func TestIsCheckpoint(t *testing.T) {
+	if !IsCheckpoint(CheckpointCommand{}.Encode(Meta{})) {
+		t.Error("a checkpoint is none")
+	}
+	if IsCheckpoint(AcceptCommand{}.Encode(Meta{})) || IsCheckpoint(nil) {
+		t.Error("something else is a checkpoint")
+	}
+}
+
+// fullState has one of everything.
+func fullState(t fatal) *State {
+	s := New()
+	x, y := sessionID("x"), sessionID("y")
+	cmds := []Command{
+		OpenSessionCommand{ID: x, TTL: time.Minute},
+		OpenSessionCommand{ID: y},
+		ClaimCommand{Name: parseName("a"), Holder: "ann", Session: x, Critical: true},
+		ClaimCommand{Name: parseName("a"), Holder: "bob", Session: y, Wait: true},
+		ClaimCommand{Name: parseName("a"), Holder: "cid", Session: y, Wait: true, Critical: true},
+		ClaimCommand{Name: parseName("b"), Holder: "ann", TTL: time.Minute},
+		PinCommand{Name: parseName("b"), Entity: "e1"},
+		PinCommand{Name: parseName("b"), Entity: "e2"},
+		ReleaseCommand{Name: parseName("a"), Holder: "ann", Session: x},
+		ClaimCommand{Name: parseName("c"), Holder: "ann", TTL: time.Minute},
+		ReleaseCommand{Name: parseName("c"), Holder: "ann"},
+		RevokeCommand{Name: parseName("b"), By: "op", AtDeadline: true},
+		ClaimCommand{Name: parseName("b"), Holder: "bob", TTL: time.Minute},
+	}
+	for i, c := range cmds {
+		meta := Meta{Origin: Origin{At: time.UnixMilli(int64(i)), Door: "native", Address: "127.0.0.1:1", Principal: "p"}}
+		if i%2 == 0 {
+			meta.KeyID = []byte{0xff, byte(i)}
+		}
+		s.Apply([][]byte{c.Encode(meta)}, make([]Result, 1))
+	}
+	if err := s.check(); err != nil {
+		t.Fatalf("%v", err)
+	}
+	return s
+}
+
+func snapshotBytes(t fatal, s *State) []byte {
+	var b bytes.Buffer
+	if err := s.View().WriteSnapshot(&b); err != nil {
+		t.Fatalf("%v", err)
+	}
+	return b.Bytes()
+}
+
+// A snapshot cut off anywhere is Corrupt, and so is one with more behind it.
+func TestRestoreRefusesTornSnapshots(t *testing.T) {
+	whole := snapshotBytes(t, fullState(t))
+	for n := range whole {
+		if _, err := Restore(bytes.NewReader(whole[:n])); incumbent.KindOf(err) != incumbent.Corrupt {
+			t.Fatalf("cut at %d of %d: %v", n, len(whole), err)
+		}
+	}
+	if _, err := Restore(bytes.NewReader(append(bytes.Clone(whole), 0))); incumbent.KindOf(err) != incumbent.Corrupt {
+		t.Fatalf("a byte too many: %v", err)
+	}
+}
+
+// A flipped bit is found or gives another state: never a panic, never one that
+// breaks an invariant.
+func TestRestoreFlippedBits(t *testing.T) {
+	whole := snapshotBytes(t, fullState(t))
+	for i := range len(whole) * 8 {
+		flipped := bytes.Clone(whole)
+		flipped[i/8] ^= 1 << (i % 8)
+		s, err := Restore(bytes.NewReader(flipped))
+		if err == nil {
+			err = s.check()
+			if err == nil && bytes.Equal(snapshotBytes(t, s), whole) {
+				t.Fatalf("bit %d of byte %d changes nothing", i%8, i/8)
+			}
+			if err != nil {
+				t.Fatalf("bit %d of byte %d: %v", i%8, i/8, err)
+			}
+		}
+	}
+}
+
+func TestRestoreRefusesSchema(t *testing.T) {
+	var e encoder
+	m := e.begin(1)
+	e.uint(1, SchemaVersion+1)
+	e.end(m)
+	_, err := Restore(bytes.NewReader(append([]byte{byte(len(e.b))}, e.b...)))
+	if incumbent.KindOf(err) != incumbent.Invalid {
+		t.Fatal(err)
+	}
+	if want := "invalid: snapshot has schema 2, this member knows 1 to 1"; err.Error() != want {
+		t.Errorf("got %q, want %q", err, want)
+	}
+}
+
+type failing struct{ after int }
+
+var errBroken = errors.New("broken")
+
+func (f *failing) Write(b []byte) (int, error) {
+	if f.after -= len(b); f.after < 0 {
+		return 0, errBroken
+	}
+	return len(b), nil
+}
+
+func (f *failing) Read([]byte) (int, error) { return 0, errBroken }
+
+// Errors of the file are passed on as what they are.
+func TestSnapshotErrors(t *testing.T) {
+	if err := fullState(t).View().WriteSnapshot(new(failing)); !errors.Is(err, errBroken) {
+		t.Errorf("writing: %v", err)
+	}
+	whole := snapshotBytes(t, fullState(t))
+	in := io.MultiReader(bytes.NewReader(whole[:len(whole)/2]), new(failing))
+	if _, err := Restore(in); !errors.Is(err, errBroken) {
+		t.Errorf("reading: %v", err)
+	}
+}

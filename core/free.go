@@ -1,0 +1,175 @@
+package core
+
+import (
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// ending is how a holding ends.
+type ending struct {
+	what What
+	late time.Duration
+	by   string
+	to   incumbent.SessionID // preferred among the waiters, zero: none
+}
+
+// freeLease ends a holding and hands the lease to the next waiter.
+func (s *State) freeLease(l *Lease, e ending) *Lease {
+	if len(l.Queue) == 0 {
+		n := s.freed(l, e)
+		s.replace(l, n)
+		s.emit(Change{What: e.what, Late: e.late, By: e.by, LeaseBefore: l, Lease: n})
+		return n
+	}
+	i := 0
+	if !e.to.IsZero() {
+		i = max(l.placeOf(e.to), 0)
+	}
+	n := l.next()
+	w := s.dequeue(n, i)
+	return s.handOver(l, n, w, e)
+}
+
+// freed returns the free successor of l.
+func (s *State) freed(l *Lease, e ending) *Lease {
+	n := l.next()
+	if !l.Offered {
+		n.PreviousHolder = l.Holder
+	}
+	n.Holder, n.Session, n.Token, n.TTL = "", incumbent.SessionID{}, 0, 0
+	n.Offered, n.Critical, n.Revoking = false, false, false
+	n.Origin = Origin{}
+	n.Modified = s.at
+	n.remember(LeaseChange{
+		Index: s.at, What: e.what, Holder: l.Holder, Token: l.Token,
+		Origin: s.cmd.origin, Late: e.late, By: e.by,
+	})
+	return n
+}
+
+// handOver frees l and offers it to w, who has left its queue already: n is l
+// but for that. Two changes are told of, one record is stored.
+func (s *State) handOver(l, n *Lease, w Waiter, e ending) *Lease {
+	between := s.freed(n, e)
+	n = between.next()
+	s.grant(n, w, Offered)
+	n.Modified = incumbent.Index(n.Token)
+	s.replace(l, n)
+	s.emit(Change{What: e.what, Late: e.late, By: e.by, LeaseBefore: l, Lease: between})
+	s.emit(Change{Index: n.Modified, What: Offered, LeaseBefore: between, Lease: n})
+	return n
+}
+
+// release frees a lease for its holder. It is idempotent: asking for the end of
+// a holding that is over succeeds and does nothing.
+func (s *State) release(c *command) Result {
+	_, l, err := s.lookup(c)
+	if err != nil {
+		return Result{Err: err}
+	}
+	switch {
+	case c.token == 0 && len(c.holder) == 0:
+		return Result{Err: fail(incumbent.Invalid, "name the holder or the token")}
+	case l.Free(), c.token != 0 && c.token < uint64(l.Token):
+		return Result{Lease: l}
+	case c.token != 0 && c.token != uint64(l.Token), len(c.holder) > 0 && !l.heldBy(c):
+		return Result{Lease: l, Err: fail(incumbent.NotHolder, "another holds the lease")}
+	}
+	e := ending{what: Released, to: c.other}
+	if l.Offered {
+		e.what = Declined
+	}
+	return Result{Lease: s.freeLease(l, e)}
+}
+
+// revoke ends a holding for an operator.
+func (s *State) revoke(c *command) Result {
+	_, l, err := s.lookup(c)
+	if err != nil {
+		return Result{Err: err}
+	}
+	switch {
+	case len(c.text) > MaxReasonBytes:
+		return Result{Err: tooLarge("name of the revoker", "MaxReasonBytes", MaxReasonBytes)}
+	case c.token == 0 && l.Free():
+		return Result{Lease: l, Err: fail(incumbent.NotFound, "nobody holds the lease")}
+	case c.token != 0 && (l.Free() || c.token != uint64(l.Token)):
+		return Result{Lease: l, Err: incumbent.Errorf(incumbent.Conflict, "the lease is no longer held under token %d", c.token)}
+	case !c.atEnd:
+		return Result{Lease: s.freeLease(l, ending{what: Revoked, by: string(c.text), to: c.other})}
+	case l.Revoking:
+		return Result{Lease: l}
+	}
+	n := l.next()
+	n.Revoking = true
+	n.Renewal++
+	by := string(c.text)
+	n.remember(LeaseChange{Index: s.at, What: Revoking, Holder: l.Holder, Token: l.Token, Origin: c.origin, By: by})
+	n.Modified = s.at
+	s.replace(l, n)
+	s.emit(Change{What: Revoking, By: by, LeaseBefore: l, Lease: n})
+	return Result{Lease: n}
+}
+
+// transfer gives a lease away, past the queue.
+func (s *State) transfer(c *command) Result {
+	_, l, err := s.lookup(c)
+	if err != nil {
+		return Result{Err: err}
+	}
+	switch {
+	case c.other.IsZero():
+		return Result{Err: fail(incumbent.Invalid, "name the session to transfer to")}
+	case l.Free(), !l.heldBy(c), c.token != 0 && c.token != uint64(l.Token), l.Offered:
+		return Result{Lease: l, Err: fail(incumbent.NotHolder, "only the holder transfers a lease")}
+	case l.Revoking:
+		return Result{Lease: l, Err: fail(incumbent.Conflict, "the lease is being revoked")}
+	case s.checkSession(c.other) != nil:
+		return Result{Lease: l, Err: incumbent.Errorf(incumbent.NotFound, "session %v to transfer to is not open", c.other)}
+	}
+	to := Waiter{Session: c.other, Holder: string(c.toHolder)}
+	i := l.placeOf(c.other)
+	if to.Holder != "" {
+		i = l.place(c.other, to.Holder)
+	}
+	if i >= 0 {
+		n := l.next()
+		return Result{Lease: s.handOver(l, n, s.dequeue(n, i), ending{what: Transferred})}
+	}
+	if err := s.checkTarget(l, to); err != nil {
+		return Result{Lease: l, Err: err}
+	}
+	return Result{Lease: s.handOver(l, l, to, ending{what: Transferred})}
+}
+
+// checkTarget checks a target that does not stand in the queue.
+func (s *State) checkTarget(l *Lease, to Waiter) *incumbent.Error {
+	if to.Holder == "" {
+		return fail(incumbent.Invalid, "name the holder to transfer to: its session is not in the queue")
+	}
+	if err := incumbent.ValidateHolder(to.Holder); err != nil {
+		return invalid(err)
+	}
+	if to.Session == l.Session {
+		if to.Holder == l.Holder {
+			return fail(incumbent.Invalid, "a lease cannot be transferred to its holder")
+		}
+		return nil // one lease less, one more
+	}
+	return s.checkRoom(to.Session)
+}
+
+// expire frees a lease whose deadline passed, unless anything has touched the
+// holding since its proposer looked, or a pin keeps it.
+func (s *State) expire(c *command) Result {
+	l := s.byToken(c)
+	if l == nil || l.Renewal != c.renewal || l.keptByPin() {
+		return Result{Lease: l, Err: fail(incumbent.Conflict, "the expiry is void")}
+	}
+	e := ending{what: Expired, late: c.lateness(), to: c.other}
+	if l.Offered {
+		e.what = Declined
+	}
+	return Result{Lease: s.freeLease(l, e)}
+}

@@ -1,0 +1,118 @@
+package core
+
+import (
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// Few names, holders and sessions, so that commands meet.
+var (
+	someNames    = []incumbent.Name{parseName("a"), parseName("b"), parseName("m2/a")}
+	someHolders  = []string{"ann", "bob", "cid"}
+	someSessions = []incumbent.SessionID{sessionID("s1"), sessionID("s2"), sessionID("s3")}
+	someEntities = []string{"e1", "e2"}
+)
+
+// drawCommand draws a command of any kind. What it says about tokens and
+// renewals is mostly true of the view, for else nothing would ever happen.
+func drawCommand(t *rapid.T, v *View) Command {
+	name := rapid.SampledFrom(someNames).Draw(t, "name")
+	l := v.Lease(name)
+	if l == nil {
+		l = new(Lease)
+	}
+	holder := rapid.SampledFrom(someHolders).Draw(t, "holder")
+	session := rapid.SampledFrom(append(someSessions, incumbent.SessionID{})).Draw(t, "session")
+	known := rapid.SampledFrom(someSessions).Draw(t, "known session")
+	if !l.Free() && rapid.Bool().Draw(t, "as the holder") {
+		holder, session = l.Holder, l.Session
+	}
+	token := nearly(t, uint64(l.Token), "token")
+	switch rapid.IntRange(0, 14).Draw(t, "kind") {
+	case 0, 1, 2:
+		c := ClaimCommand{Name: name, Holder: holder, Session: session, Wait: rapid.Bool().Draw(t, "wait"), Critical: rapid.Bool().Draw(t, "critical")}
+		if session.IsZero() {
+			c.TTL = time.Duration(rapid.IntRange(1, 3).Draw(t, "ttl")) * time.Minute
+		}
+		return c
+	case 3:
+		return AcceptCommand{Token: incumbent.Token(token)}
+	case 4:
+		return ReleaseCommand{Name: name, Holder: holder, Session: session, Next: known, Token: incumbent.Token(rapid.SampledFrom([]uint64{0, token}).Draw(t, "named token"))}
+	case 5:
+		return RevokeCommand{Name: name, Token: incumbent.Token(token), By: "op", Next: known, AtDeadline: rapid.Bool().Draw(t, "at deadline")}
+	case 6:
+		return TransferCommand{
+			Name: name, Holder: holder, Session: session, Token: incumbent.Token(token), ToSession: known,
+			ToHolder: rapid.SampledFrom(append(someHolders, "")).Draw(t, "to"),
+		}
+	case 7:
+		return ExpireCommand{Token: incumbent.Token(token), Renewal: nearly(t, l.Renewal, "renewal"), Late: time.Millisecond, Next: known}
+	case 8:
+		return PinCommand{Name: name, Entity: rapid.SampledFrom(someEntities).Draw(t, "entity")}
+	case 9:
+		return UnpinCommand{Name: name, Entity: rapid.SampledFrom(someEntities).Draw(t, "entity")}
+	case 10:
+		return LeaveQueueCommand{Name: name, Session: known, Holder: rapid.SampledFrom(append(someHolders, "")).Draw(t, "leaver")}
+	case 11:
+		return OpenSessionCommand{ID: known, TTL: time.Duration(rapid.IntRange(1, 2).Draw(t, "ttl")) * time.Minute}
+	case 12:
+		return CloseSessionCommand{ID: known, Reason: "done"}
+	case 13:
+		renewal := uint64(1)
+		if s := v.Session(known); s != nil {
+			renewal = s.Renewal
+		}
+		return ExpireSessionCommand{ID: known, Renewal: nearly(t, renewal, "renewal"), Late: time.Second}
+	}
+	return ExtendSessionCommand{ID: known, TTL: time.Duration(rapid.IntRange(1, 3).Draw(t, "ttl")) * time.Minute}
+}
+
+// nearly is n three times out of four.
+func nearly(t *rapid.T, n uint64, label string) uint64 {
+	return n + rapid.SampledFrom([]uint64{0, 0, 0, 1}).Draw(t, label+" is off by")
+}
+
+// drawOther draws commands that are about no lease.
+func drawOther(t *rapid.T, v *View) Command {
+	switch rapid.IntRange(0, 2).Draw(t, "other") {
+	case 0:
+		return TrimKeysCommand{Through: incumbent.Index(rapid.Uint64Range(0, uint64(v.Index())+2).Draw(t, "through"))}
+	case 1:
+		return RaiseIndexCommand{To: incumbent.Index(rapid.Uint64Range(0, uint64(v.Index())+5).Draw(t, "to"))}
+	}
+	return CheckpointCommand{}
+}
+
+// drawLog draws a log that makes sense when applied from the start: bytes that
+// are no command and keys are among it.
+func drawLog(t *rapid.T, limits limits) [][]byte {
+	s := New()
+	s.limits = limits
+	log := make([][]byte, rapid.IntRange(1, 60).Draw(t, "commands"))
+	for i := range log {
+		meta := Meta{Origin: Origin{At: time.UnixMilli(int64(i)), Door: "native", Principal: rapid.SampledFrom([]string{"", "p"}).Draw(t, "who")}}
+		if k := rapid.IntRange(0, 8).Draw(t, "key"); k < 4 {
+			meta.KeyID = []byte{byte(k)}
+			meta.KeyBase = s.index - min(s.index, incumbent.Index(k))
+		}
+		switch rapid.IntRange(0, 9).Draw(t, "family") {
+		case 0:
+			log[i] = drawOther(t, s.View()).Encode(meta)
+		case 1:
+			log[i] = rapid.SliceOfN(rapid.Byte(), 0, 8).Draw(t, "bytes")
+		default:
+			log[i] = drawCommand(t, s.View()).Encode(meta)
+		}
+		s.Apply(log[i:i+1], make([]Result, 1))
+	}
+	return log
+}
+
+// tightLimits are reached by the logs that drawLog draws.
+func tightLimits() limits {
+	return limits{leases: 3, sessions: 2, queue: 2, perSession: 3, waits: 2, free: 1, kept: 2}
+}

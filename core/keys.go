@@ -1,0 +1,82 @@
+package core
+
+import (
+	"github.com/incumbent-dev/incumbent"
+)
+
+// once executes a command with a key unless its result is known. The floor is
+// the index of the newest result forgotten: the first attempt of a key chosen
+// at or after the floor has a greater index, so if it happened it is known.
+func (s *State) once(c *command) Result {
+	if len(c.keyID) > MaxKeyBytes {
+		return Result{Err: tooLarge("key", "MaxKeyBytes", MaxKeyBytes)}
+	}
+	if k, ok := s.keptByID[string(c.keyID)]; ok {
+		r := k.result
+		r.Replayed = true
+		return r
+	}
+	base := incumbent.Index(c.keyBase)
+	if base >= s.at {
+		return Result{Err: incumbent.Errorf(incumbent.Invalid, "base %d of the key is ahead of index %d", base, s.at)}
+	}
+	if base < s.keysFloor {
+		return Result{Err: incumbent.Errorf(incumbent.Unknown,
+			"base %d of the key is outside the window of kept results, which begins at %d", base, s.keysFloor)}
+	}
+	r := s.execute(c)
+	r.Index = s.at
+	s.keep(&kept{id: string(c.keyID), result: r.slim()})
+	return r
+}
+
+// slim is the result as it is kept: what a caller needs to know that lost the
+// first answer, and no more.
+func (r Result) slim() Result {
+	if r.Lease == nil {
+		return r
+	}
+	l := r.Lease.next()
+	l.History, l.HistoryBytes, l.Queue, l.Pins = nil, 0, nil, nil
+	r.Lease = l
+	return r
+}
+
+func (s *State) keep(k *kept) {
+	s.keptByID[k.id] = k
+	s.kept.Set(k)
+	for s.kept.Len() > s.limits.kept {
+		s.dropOldestKept()
+	}
+}
+
+func (s *State) dropOldestKept() {
+	k, _ := s.kept.PopMin()
+	delete(s.keptByID, k.id)
+	s.keysFloor = k.result.Index
+}
+
+// trimKeys forgets results by age, which the leader judges.
+func (s *State) trimKeys(c *command) Result {
+	through := min(incumbent.Index(c.index), s.at)
+	for {
+		k, ok := s.kept.Min()
+		if !ok || k.result.Index > through {
+			break
+		}
+		s.dropOldestKept()
+	}
+	s.keysFloor = max(s.keysFloor, through)
+	return Result{}
+}
+
+// forget drops the free leases that have been so for longest. No token is lost
+// with them: the next one is greater than any.
+func (s *State) forget() {
+	for s.free.Len() > s.limits.free {
+		oldest, _ := s.free.Min()
+		l := s.lease(oldest.entry)
+		s.replace(l, nil)
+		s.emit(Change{What: Forgotten, LeaseBefore: l})
+	}
+}

@@ -1,0 +1,52 @@
+package core
+
+import "github.com/incumbent-dev/incumbent"
+
+// SchemaVersion is the newest version of commands and snapshots this code knows.
+const SchemaVersion = 1
+
+// Limits of the replicated state. They decide what a command does, so that
+// every member must have the same: changing one is a new schema version.
+const (
+	MaxCommandBytes     = 4096      // one encoded command
+	MaxLeases           = 5_000_000 // lease records, free ones included
+	MaxSessions         = 5_000_000 // open sessions
+	MaxQueue            = 4096      // places in the queue of one lease
+	MaxLeasesPerSession = 10_000    // leases that one session owns, and places it has in queues, together
+	MaxWaitsPerSession  = 10_000    // places that one session has in queues
+	MaxHistory          = 16        // changes kept with a lease
+	MaxHistoryBytes     = 4096      // bytes of those changes: their texts and historyOverhead each
+	MaxFreeLeases       = 100_000   // free leases without pins, kept for their history
+	MaxKeptResults      = 100_000   // results kept for idempotency keys
+	MaxKeyBytes         = 64        // idempotency key
+	MaxReasonBytes      = 256       // reason of a close, name of a revoker
+	MaxOriginBytes      = 256       // door, address, principal: each
+	MaxIndex            = 1<<62 - 1 // greatest index that RaiseIndex may name
+)
+
+const (
+	historyOverhead = 32              // bytes a change without any text counts
+	treeDegree      = 16              // half the width of a tree's nodes: wide ones cost more to copy, narrow ones to search
+	maxHistorySlack = 16              // changes by which a full history's array is longer
+	maxAtMillis     = 253402300799999 // last millisecond of the year 9999: JSON has no later one
+	maxLateMillis   = 1 << 40         // 34 years
+	maxWords        = 4096            // interned texts; only saves memory, never replicated
+	maxCounter      = 1<<63 - 1       // index or renewal in a snapshot: the same number of commands is left
+	maxRecordBytes  = 4 << 20         // one record of a snapshot: a lease with a full queue is 1.2 MB
+)
+
+// limits are the ones a test needs smaller.
+type limits struct {
+	leases, sessions, queue, perSession, waits, free, kept int
+}
+
+func defaultLimits() limits {
+	return limits{
+		leases: MaxLeases, sessions: MaxSessions, queue: MaxQueue, perSession: MaxLeasesPerSession,
+		waits: MaxWaitsPerSession, free: MaxFreeLeases, kept: MaxKeptResults,
+	}
+}
+
+func tooLarge(what, limit string, n int) *incumbent.Error {
+	return incumbent.Errorf(incumbent.TooLarge, "%s: limit %s is %d", what, limit, n)
+}

@@ -1,0 +1,82 @@
+package core
+
+import (
+	"slices"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// keptByPin reports whether a pin keeps the lease from expiring. An offer is not
+// kept: nobody holds it yet, and a waiter that is gone would keep it for ever.
+func (l *Lease) keptByPin() bool { return len(l.Pins) > 0 && !l.Free() && !l.Offered }
+
+// pin keeps a lease from expiring. The lease need not be held, nor exist.
+func (s *State) pin(c *command) Result {
+	name, l, err := s.lookup(c)
+	if err != nil {
+		return Result{Err: err}
+	}
+	entity := string(c.text)
+	if err := incumbent.ValidatePin(entity); err != nil {
+		return Result{Err: invalid(err)}
+	}
+	if l == nil {
+		if err := s.checkNewLease(); err != nil {
+			return Result{Err: err}
+		}
+		return Result{Lease: s.repin(nil, &Lease{Name: name, Pins: []string{entity}}, Pinned, entity)}
+	}
+	i, known := slices.BinarySearch(l.Pins, entity)
+	switch {
+	case known:
+		return Result{Lease: l}
+	case len(l.Pins) >= incumbent.MaxPins:
+		return Result{Lease: l, Err: tooLarge("pins of the lease", "MaxPins", incumbent.MaxPins)}
+	}
+	n := l.next()
+	n.Pins = slices.Insert(slices.Clone(l.Pins), i, entity)
+	return Result{Lease: s.repin(l, n, Pinned, entity)}
+}
+
+// unpin takes a pin away. The leader then starts the lease's clock anew.
+func (s *State) unpin(c *command) Result {
+	_, l, err := s.lookup(c)
+	if err != nil {
+		return Result{Err: err}
+	}
+	entity := string(c.text)
+	if err := incumbent.ValidatePin(entity); err != nil {
+		return Result{Err: invalid(err)}
+	}
+	if l == nil {
+		return Result{}
+	}
+	i, known := slices.BinarySearch(l.Pins, entity)
+	if !known {
+		return Result{Lease: l}
+	}
+	n := l.next()
+	n.Pins = nil
+	if len(l.Pins) > 1 {
+		n.Pins = slices.Delete(slices.Clone(l.Pins), i, i+1)
+	}
+	return Result{Lease: s.repin(l, n, Unpinned, entity)}
+}
+
+// repin stores a lease with other pins. Expiries proposed before it, of the
+// lease and of the session that owns it, become void.
+func (s *State) repin(l, n *Lease, what What, entity string) *Lease {
+	ch := Change{What: what, By: entity, LeaseBefore: l, Lease: n}
+	if !n.Free() {
+		n.Renewal++
+	}
+	if owner := s.session(n.Session); owner != nil {
+		ch.SessionBefore, ch.Session = owner, owner.renewed()
+		s.sessions.Set(ch.Session)
+	}
+	n.Modified = s.at
+	n.remember(LeaseChange{Index: s.at, What: what, Holder: n.Holder, Token: n.Token, Origin: s.cmd.origin, By: entity})
+	s.replace(l, n)
+	s.emit(ch)
+	return n
+}

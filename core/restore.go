@@ -1,0 +1,340 @@
+package core
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core/corepb"
+)
+
+// Restore reads what [View.WriteSnapshot] wrote. Whatever does not hold
+// together is a Corrupt error; a schema this code does not know is Invalid.
+func Restore(r io.Reader) (*State, error) {
+	d := restorer{in: bufio.NewReaderSize(r, 64<<10), s: New()}
+	if err := d.run(); err != nil {
+		return nil, err
+	}
+	return d.s, nil
+}
+
+// restorer reads one snapshot. Records must come in the order they are
+// written, so that none can come twice.
+type restorer struct {
+	in  *bufio.Reader
+	buf bytes.Buffer // the record
+	e   encoder      // the record, written again
+	s   *State
+	n   int // records read
+
+	lastSession *Session
+	lastLease   *Lease
+	lastKept    incumbent.Index
+}
+
+func (d *restorer) run() error {
+	rec, err := d.next()
+	if err != nil {
+		return err
+	}
+	h := rec.GetHeader()
+	switch {
+	case h == nil:
+		return d.corrupt("the first record is not a header")
+	case h.Schema == 0 || h.Schema > SchemaVersion:
+		return incumbent.Errorf(incumbent.Invalid, "snapshot has schema %d, this member knows 1 to %d", h.Schema, SchemaVersion)
+	}
+	d.s.index, d.s.keysFloor = incumbent.Index(h.Index), incumbent.Index(h.KeysFloor)
+	n := sizes{leases: h.Leases, sessions: h.Sessions, kept: h.Kept}
+	if err := d.same(func(e *encoder) { e.header(&d.s.shared, n) }); err != nil {
+		return err
+	}
+	if err := d.records(); err != nil {
+		return err
+	}
+	s := d.s
+	if got := s.sizes(); got != n {
+		return d.corrupt("it has %+v, its header says %+v", got, n)
+	}
+	if err := s.check(); err != nil {
+		return d.corrupt("%v", err)
+	}
+	return nil
+}
+
+func (d *restorer) records() error {
+	for {
+		rec, err := d.next()
+		if rec == nil || err != nil {
+			return err
+		}
+		switch r := rec.Record.(type) {
+		case *corepb.Record_Session:
+			err = d.session(r.Session)
+		case *corepb.Record_Lease:
+			err = d.lease(r.Lease)
+		case *corepb.Record_Kept:
+			err = d.kept(r.Kept)
+		default:
+			err = d.corrupt("unexpected kind of record")
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (d *restorer) corrupt(format string, args ...any) error {
+	e := incumbent.Errorf(incumbent.Corrupt, format, args...)
+	return incumbent.Errorf(incumbent.Corrupt, "snapshot record %d: %s", d.n, e.Message)
+}
+
+// next reads a record; nil at the end. A length is believed only as far as bytes
+// follow.
+func (d *restorer) next() (*corepb.Record, error) {
+	n, err := d.length()
+	if d.n > 0 && errors.Is(err, io.EOF) {
+		return nil, nil
+	}
+	d.n++
+	if err != nil {
+		return nil, d.unreadable(err)
+	}
+	if n > maxRecordBytes {
+		return nil, d.corrupt("its length is over %d", maxRecordBytes)
+	}
+	d.buf.Reset()
+	if _, err := io.CopyN(&d.buf, d.in, int64(n)); err != nil {
+		return nil, d.unreadable(err)
+	}
+	rec := new(corepb.Record)
+	if err := proto.Unmarshal(d.buf.Bytes(), rec); err != nil {
+		return nil, d.corrupt("%v", err)
+	}
+	return rec, nil
+}
+
+// length reads a varint, of as many bytes as a record's length has; io.EOF if
+// nothing is there.
+func (d *restorer) length() (n uint64, err error) {
+	for shift := 0; n <= maxRecordBytes; shift += 7 {
+		b, err := d.in.ReadByte()
+		switch {
+		case err != nil && shift > 0 && errors.Is(err, io.EOF):
+			return 0, io.ErrUnexpectedEOF
+		case err != nil:
+			return 0, err
+		}
+		n |= uint64(b&0x7f) << shift
+		if b < 0x80 {
+			return n, nil
+		}
+		if shift >= 28 {
+			return maxRecordBytes + 1, nil
+		}
+	}
+	return n, nil
+}
+
+// unreadable tells bytes that end too soon from a reader that failed.
+func (d *restorer) unreadable(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return d.corrupt("ends too soon")
+	}
+	return incumbent.Errorf(incumbent.Internal, "reading snapshot record %d: %w", d.n, err)
+}
+
+// same verifies that a record as read would be written just so: no field that
+// this code does not know, none twice, none in another form. So damage shows,
+// and members whose states are equal have equal hashes.
+func (d *restorer) same(write func(*encoder)) error {
+	d.e.b = d.e.b[:0]
+	write(&d.e)
+	if !bytes.Equal(d.e.b, d.buf.Bytes()) {
+		return d.corrupt("it is not in the one form that is written")
+	}
+	return nil
+}
+
+func (d *restorer) session(p *corepb.Session) error {
+	s, err := d.toSession(p)
+	if err != nil {
+		return err
+	}
+	if d.lastLease != nil || d.lastKept != 0 || d.lastSession != nil && compareID(&d.lastSession.ID, &s.ID) >= 0 {
+		return d.corrupt("session %v is out of order", s.ID)
+	}
+	if err := d.same(func(e *encoder) { e.sessionRecord(recordSession, s) }); err != nil {
+		return err
+	}
+	d.lastSession = s
+	d.s.sessions.Set(s)
+	d.s.counts[s.ID] = counts{}
+	return nil
+}
+
+func (d *restorer) lease(p *corepb.Lease) error {
+	l, err := d.toLease(p)
+	if err != nil {
+		return err
+	}
+	if d.lastKept != 0 || d.lastLease != nil && !nameLess(&d.lastLease.Name, &l.Name) {
+		return d.corrupt("lease %v is out of order", l.Name)
+	}
+	if l.Token != 0 && d.s.leaseByToken(l.Token) != nil {
+		return d.corrupt("token %d of lease %v is another lease's", l.Token, l.Name)
+	}
+	if err := d.same(func(e *encoder) { e.leaseRecord(recordLease, l) }); err != nil {
+		return err
+	}
+	d.lastLease = l
+	if err := d.s.checkLease(l); err != nil {
+		return d.corrupt("%v", err)
+	}
+	d.s.replace(nil, l)
+	for _, w := range l.Queue {
+		if d.s.waiting(l.Name, w.Session, w.Holder) {
+			return d.corrupt("waiter %q of lease %v stands in its queue twice", w.Holder, l.Name)
+		}
+		d.s.addPlace(l.Name, w)
+	}
+	return nil
+}
+
+func (d *restorer) kept(p *corepb.KeptResult) error {
+	k := &kept{id: string(p.Id), result: Result{
+		Index: incumbent.Index(p.Index), Granted: p.Granted, Queued: p.Queued, Position: int(p.Position),
+	}}
+	r := &k.result
+	if p.Kind > 255 || p.Kind == 0 && p.Message != "" {
+		return d.corrupt("error of kind %d", p.Kind)
+	}
+	if p.Kind != 0 {
+		r.Err = fail(incumbent.Kind(p.Kind), p.Message)
+	}
+	var err error
+	if p.Lease != nil {
+		if r.Lease, err = d.toLease(p.Lease); err != nil {
+			return err
+		}
+	}
+	if p.Session != nil {
+		if r.Session, err = d.toSession(p.Session); err != nil {
+			return err
+		}
+	}
+	if r.Index <= d.lastKept {
+		return d.corrupt("result with index %d is out of order", r.Index)
+	}
+	if d.s.keptByID[k.id] != nil {
+		return d.corrupt("key %x comes twice", k.id)
+	}
+	if err := d.same(func(e *encoder) { e.keptRecord(recordKept, k) }); err != nil {
+		return err
+	}
+	d.lastKept = r.Index
+	d.s.keptByID[k.id] = k
+	d.s.kept.Set(k)
+	return nil
+}
+
+func (d *restorer) toLease(p *corepb.Lease) (*Lease, error) {
+	l := &Lease{
+		Name:           incumbent.Name{Namespace: d.word(p.GetName().GetNamespace()), Model: d.word(p.GetName().GetModel()), Lease: p.GetName().GetLease()},
+		Holder:         p.Holder,
+		Token:          incumbent.Token(p.Token),
+		LastToken:      incumbent.Token(p.LastToken),
+		Renewal:        p.Renewal,
+		Offered:        p.Offered,
+		Critical:       p.Critical,
+		Revoking:       p.Revoking,
+		Pins:           p.Pins,
+		Modified:       incumbent.Index(p.Modified),
+		PreviousHolder: p.PreviousHolder,
+	}
+	var err error
+	if l.Session, err = d.toID(p.Session); err != nil {
+		return nil, err
+	}
+	if l.TTL, err = d.toDuration(p.TtlMs, incumbent.MaxTTL.Milliseconds()); err != nil {
+		return nil, err
+	}
+	if l.Origin, err = d.toOrigin(p.Origin); err != nil {
+		return nil, err
+	}
+	for _, w := range p.Queue {
+		id, err := d.toID(w.Session)
+		if err != nil {
+			return nil, err
+		}
+		l.Queue = append(l.Queue, Waiter{Session: id, Holder: w.Holder, Since: incumbent.Index(w.Since), Critical: w.Critical})
+	}
+	for _, c := range p.History {
+		h, err := d.toLeaseChange(c)
+		if err != nil {
+			return nil, err
+		}
+		l.History = append(l.History, h)
+		l.HistoryBytes += h.size()
+	}
+	return l, nil
+}
+
+func (d *restorer) toLeaseChange(p *corepb.LeaseChange) (LeaseChange, error) {
+	c := LeaseChange{Index: incumbent.Index(p.Index), What: What(p.What), Holder: p.Holder, Token: incumbent.Token(p.Token), By: p.By}
+	if p.What == 0 || p.What >= uint32(numWhats) {
+		return c, d.corrupt("change %d", p.What)
+	}
+	var err error
+	if c.Late, err = d.toDuration(p.LateMs, maxLateMillis); err != nil {
+		return c, err
+	}
+	c.Origin, err = d.toOrigin(p.Origin)
+	return c, err
+}
+
+func (d *restorer) toSession(p *corepb.Session) (*Session, error) {
+	s := &Session{Renewal: p.Renewal, Opened: incumbent.Index(p.Opened)}
+	var err error
+	if s.ID, err = d.toID(p.Id); err != nil {
+		return nil, err
+	}
+	if s.TTL, err = d.toDuration(p.TtlMs, incumbent.MaxTTL.Milliseconds()); err != nil {
+		return nil, err
+	}
+	s.Origin, err = d.toOrigin(p.Origin)
+	return s, err
+}
+
+func (d *restorer) toOrigin(p *corepb.Origin) (Origin, error) {
+	if p == nil {
+		return Origin{}, nil
+	}
+	if p.AtUnixMs < 0 || p.AtUnixMs > maxAtMillis {
+		return Origin{}, d.corrupt("time %d", p.AtUnixMs)
+	}
+	return Origin{At: atTime(p.AtUnixMs), Door: d.word(p.Door), Address: d.word(p.Address), Principal: d.word(p.Principal)}, nil
+}
+
+func (d *restorer) toID(b []byte) (incumbent.SessionID, error) {
+	var id incumbent.SessionID
+	if len(b) != 0 && len(b) != len(id) {
+		return id, d.corrupt("session id of %d bytes", len(b))
+	}
+	copy(id[:], b)
+	return id, nil
+}
+
+func (d *restorer) toDuration(ms, limit int64) (time.Duration, error) {
+	if ms < 0 || ms > limit {
+		return 0, d.corrupt("duration of %d ms", ms)
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}
+
+func (d *restorer) word(s string) string { return d.s.word([]byte(s)) }

@@ -1,0 +1,114 @@
+package core
+
+import (
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+func (s *Session) renewed() *Session {
+	n := *s
+	n.Renewal++
+	return &n
+}
+
+// openSession is idempotent: a client that lost the answer asks again.
+func (s *State) openSession(c *command) Result {
+	if c.session.IsZero() {
+		return Result{Err: fail(incumbent.Invalid, "a session needs an id")}
+	}
+	ttl := time.Duration(0)
+	if c.ttl != 0 {
+		var err *incumbent.Error
+		if ttl, err = ttlOf(c.ttl); err != nil {
+			return Result{Err: err}
+		}
+	}
+	if _, open := s.counts[c.session]; open {
+		o := s.session(c.session)
+		if o.TTL == ttl {
+			return Result{Session: o}
+		}
+		return Result{Session: o, Err: incumbent.Errorf(incumbent.Exists, "session %v is open with a ttl of %v", o.ID, o.TTL)}
+	}
+	if s.sessions.Len() >= s.limits.sessions {
+		return Result{Err: tooLarge("sessions", "MaxSessions", s.limits.sessions)}
+	}
+	n := &Session{ID: c.session, TTL: ttl, Renewal: 1, Opened: s.at, Origin: c.origin}
+	s.sessions.Set(n)
+	s.counts[n.ID] = counts{}
+	s.emit(Change{What: SessionOpen, Session: n})
+	return Result{Session: n}
+}
+
+// closeSession succeeds for a session that is gone: that is what was asked.
+func (s *State) closeSession(c *command) Result {
+	if c.session.IsZero() {
+		return Result{Err: fail(incumbent.Invalid, "a session needs an id")}
+	}
+	if len(c.text) > MaxReasonBytes {
+		return Result{Err: tooLarge("reason", "MaxReasonBytes", MaxReasonBytes)}
+	}
+	o := s.session(c.session)
+	if o == nil {
+		return Result{}
+	}
+	s.endSession(o, SessionClose, ending{what: SessionGone, by: string(c.text)})
+	return Result{}
+}
+
+// expireSession ends a session whose deadline passed, unless anything has
+// touched it since its proposer looked. A pinned lease keeps its session: the
+// one cannot expire without the other.
+func (s *State) expireSession(c *command) Result {
+	o := s.session(c.session)
+	if o == nil || o.Renewal != c.renewal || o.TTL == 0 || s.counts[o.ID].pinned > 0 {
+		return Result{Session: o, Err: fail(incumbent.Conflict, "the expiry is void")}
+	}
+	s.endSession(o, SessionEnd, ending{what: Expired, late: c.lateness()})
+	return Result{}
+}
+
+// endSession leaves the session's queues before it frees its leases, so that
+// none is handed back to it.
+func (s *State) endSession(o *Session, what What, end ending) {
+	s.emit(Change{What: what, Late: end.late, By: end.by, SessionBefore: o})
+	for _, e := range s.placesOf(o.ID) {
+		s.leave(s.lease(e), o.ID, nil)
+	}
+	for _, l := range s.leasesOf(o.ID) {
+		s.freeLease(l, end)
+	}
+	s.sessions.Delete(o)
+	delete(s.counts, o.ID)
+}
+
+// placesOf lists the leases in whose queues a session stands.
+func (s *State) placesOf(id incumbent.SessionID) []*entry {
+	var list []*entry
+	s.waitedFor(id, func(e *entry) bool {
+		list = append(list, e)
+		return true
+	})
+	return list
+}
+
+// extendSession makes void a session expiry that was proposed before it; the
+// logged ttl never falls. A session without ttl keeps having none.
+func (s *State) extendSession(c *command) Result {
+	ttl, err := ttlOf(c.ttl)
+	if err != nil {
+		return Result{Err: err}
+	}
+	o := s.session(c.session)
+	if o == nil {
+		return Result{Err: incumbent.Errorf(incumbent.Expired, "session %v is not open", c.session)}
+	}
+	n := o.renewed()
+	if o.TTL != 0 {
+		n.TTL = max(o.TTL, ttl)
+	}
+	s.sessions.Set(n)
+	s.emit(Change{What: SessionTTL, SessionBefore: o, Session: n})
+	return Result{Session: n}
+}

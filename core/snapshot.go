@@ -1,0 +1,63 @@
+package core
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"io"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// WriteSnapshot writes the state as records, each behind its length as a
+// varint:
+//
+//	header      schema, index, floor of keys, numbers of records
+//	sessions    by id
+//	leases      by name
+//	kept        results of keyed commands, by index
+//
+// Equal states give equal bytes. There is no checksum: that is for the file.
+// It runs while the state goes on and costs one record of memory.
+func (v *View) WriteSnapshot(w io.Writer) error {
+	out := bufio.NewWriterSize(w, 64<<10)
+	p := recordWriter{w: out}
+	p.write(func(e *encoder) { e.header(&v.shared, v.sizes()) })
+	v.sessions.Scan(func(s *Session) bool { return p.write(func(e *encoder) { e.sessionRecord(recordSession, s) }) })
+	v.AllLeases(func(l *Lease) bool { return p.write(func(e *encoder) { e.leaseRecord(recordLease, l) }) })
+	v.kept.Scan(func(k *kept) bool { return p.write(func(e *encoder) { e.keptRecord(recordKept, k) }) })
+	if p.err != nil {
+		return p.err
+	}
+	return out.Flush()
+}
+
+// Hash is the SHA-256 of the snapshot. It reads the whole state: some 2 µs a
+// lease.
+func (v *View) Hash() [32]byte {
+	h := sha256.New()
+	if err := v.WriteSnapshot(h); err != nil {
+		panic("core: a hash refused bytes: " + err.Error())
+	}
+	return [32]byte(h.Sum(nil))
+}
+
+// recordWriter keeps its buffers from record to record.
+type recordWriter struct {
+	w      *bufio.Writer
+	e      encoder
+	length []byte
+	err    error
+}
+
+func (p *recordWriter) write(record func(*encoder)) bool {
+	if p.err != nil {
+		return false
+	}
+	p.e.b = p.e.b[:0]
+	record(&p.e)
+	p.length = protowire.AppendVarint(p.length[:0], uint64(len(p.e.b)))
+	if _, p.err = p.w.Write(p.length); p.err == nil {
+		_, p.err = p.w.Write(p.e.b)
+	}
+	return p.err == nil
+}

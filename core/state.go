@@ -1,0 +1,221 @@
+// Package core is the replicated state of Incumbent: sessions, the leases they
+// own, and the results of idempotent commands.
+//
+// [State.Apply] takes commands in log order and returns what each did and what
+// changed. It has no clock, goroutine, I/O, randomness or dependence on map
+// order: the same commands give the same bytes on every member. Time decides
+// nothing here. What must happen later (an expiry) arrives as a command that
+// says what its proposer saw, and is void if that has moved on.
+//
+// Start reading at claim.go; the transcripts in testdata say the same by example.
+//
+// # Invariants
+//
+//   - Every command takes an index, also one that fails or cannot be decoded; a
+//     command that grants several leases takes one more for each further grant.
+//   - The token of a holding is the index of its grant. So it is greater than
+//     every token before it, of this lease and of every other.
+//   - A free lease has no queue: whatever frees a lease hands it to the next
+//     waiter in the same command, as an offer.
+//   - Every owner of a lease and every waiter is an open session.
+//   - A lease has a ttl of its own exactly if it is held and no session owns it.
+//   - The holder of a lease does not stand in its queue.
+//
+// check.go verifies them, and that all tables agree.
+//
+// # Concurrency
+//
+// A [State] belongs to one goroutine. Records are never changed once a table
+// has them, so what a [View], a [Result] or a [Change] points to may be read
+// from anywhere, for as long as one likes.
+package core
+
+import (
+	"errors"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// State is the replicated state. Its zero value is of no use: see [New] and
+// [Restore].
+type State struct {
+	tables
+	limits limits
+
+	// Of the command under way.
+	cmd     command
+	at      incumbent.Index // its index
+	granted bool            // it has used its index as a token
+	changes []Change        // of the batch
+
+	words   map[string]string // interned texts
+	batches uint64
+}
+
+// New returns the empty state at index 0.
+func New() *State {
+	return &State{tables: newTables(), limits: defaultLimits(), words: make(map[string]string)}
+}
+
+// View returns the state as the last batch left it, in constant time.
+func (s *State) View() *View { return &View{s.copyTrees()} }
+
+// Index is that of the newest command.
+func (s *State) Index() incumbent.Index { return s.index }
+
+// Apply executes commands in order. results has the length of cmds and is
+// filled in place; the changes are the caller's. One bad command does not touch
+// the others.
+func (s *State) Apply(cmds [][]byte, results []Result) []Change {
+	s.changes = make([]Change, 0, len(cmds))
+	for i, b := range cmds {
+		results[i] = s.apply(b)
+	}
+	s.batches++
+	s.assertInvariants()
+	changes := s.changes
+	s.changes = nil
+	return changes
+}
+
+func (s *State) apply(b []byte) Result {
+	s.index++
+	s.at, s.granted = s.index, false
+	err := s.cmd.decode(b)
+	if err != nil {
+		return Result{Index: s.at, Err: err}
+	}
+	var r Result
+	if s.cmd.keyID == nil {
+		r = s.execute(&s.cmd)
+	} else {
+		r = s.once(&s.cmd)
+	}
+	if !r.Replayed {
+		r.Index = s.at
+	}
+	s.forget()
+	return r
+}
+
+func (s *State) execute(c *command) Result {
+	c.origin = Origin{At: atTime(c.at), Door: s.word(c.door), Address: s.word(c.address), Principal: s.word(c.principal)}
+	switch c.op {
+	case opClaim:
+		return s.claim(c)
+	case opAccept:
+		return s.accept(c)
+	case opRelease:
+		return s.release(c)
+	case opRevoke:
+		return s.revoke(c)
+	case opTransfer:
+		return s.transfer(c)
+	case opExpire:
+		return s.expire(c)
+	case opPin:
+		return s.pin(c)
+	case opUnpin:
+		return s.unpin(c)
+	case opLeaveQueue:
+		return s.leaveQueue(c)
+	case opOpenSession:
+		return s.openSession(c)
+	case opCloseSession:
+		return s.closeSession(c)
+	case opExpireSession:
+		return s.expireSession(c)
+	case opExtendSession:
+		return s.extendSession(c)
+	case opTrimKeys:
+		return s.trimKeys(c)
+	case opRaiseIndex:
+		return s.raiseIndex(c)
+	default: // opCheckpoint: decode lets no other through
+		return Result{}
+	}
+}
+
+// raiseIndex makes sure that nothing a group issues from now on is smaller than
+// what the source of a restored snapshot can have issued.
+func (s *State) raiseIndex(c *command) Result {
+	if c.index > MaxIndex {
+		return Result{Err: incumbent.Errorf(incumbent.Invalid, "index %d: limit MaxIndex is %d", c.index, uint64(MaxIndex))}
+	}
+	s.index = max(s.index, incumbent.Index(c.index))
+	return Result{}
+}
+
+// emit tells of a change by the command under way.
+func (s *State) emit(ch Change) {
+	if ch.Index == 0 {
+		ch.Index = s.at
+	}
+	ch.Origin = s.cmd.origin
+	s.changes = append(s.changes, ch)
+}
+
+// put stores a changed lease and tells of it. Only the fields a change is about
+// are the caller's: o is the record so far (nil: none), n its successor.
+func (s *State) put(what What, o, n *Lease) {
+	n.Modified = s.at
+	s.replace(o, n)
+	s.emit(Change{What: what, LeaseBefore: o, Lease: n})
+}
+
+// word returns a text that lives on, and mostly lives already: doors,
+// principals, namespaces and models are few.
+func (s *State) word(b []byte) string {
+	if len(b) == 0 {
+		return ""
+	}
+	if w, ok := s.words[string(b)]; ok {
+		return w
+	}
+	if len(s.words) >= maxWords {
+		clear(s.words)
+	}
+	w := string(b)
+	s.words[w] = w
+	return w
+}
+
+func (s *State) name(c *command) incumbent.Name {
+	return incumbent.Name{Namespace: s.word(c.namespace), Model: s.word(c.model), Lease: string(c.lease)}
+}
+
+// lookup returns the record that a command names. A name that has one is valid.
+func (s *State) lookup(c *command) (incumbent.Name, *Lease, *incumbent.Error) {
+	name := s.name(c)
+	if l := s.find(name); l != nil {
+		return l.Name, l, nil
+	}
+	return name, nil, invalid(name.Validate())
+}
+
+// fail is the caller's fault, in words that need no values.
+func fail(k incumbent.Kind, message string) *incumbent.Error {
+	return &incumbent.Error{Kind: k, Message: message}
+}
+
+// invalid returns what a check of the root package found.
+func invalid(err error) *incumbent.Error {
+	var e *incumbent.Error
+	if err == nil || errors.As(err, &e) {
+		return e
+	}
+	return fail(incumbent.Invalid, err.Error())
+}
+
+// ttlOf reads a ttl without overflow, whatever the number.
+func ttlOf(ms int64) (time.Duration, *incumbent.Error) {
+	if ms < incumbent.MinTTL.Milliseconds() || ms > incumbent.MaxTTL.Milliseconds() {
+		return 0, incumbent.Errorf(incumbent.Invalid, "ttl of %d ms is outside %v to %v", ms, incumbent.MinTTL, incumbent.MaxTTL)
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}
+
+func (c *command) lateness() time.Duration {
+	return time.Duration(min(max(c.late, 0), maxLateMillis)) * time.Millisecond
+}

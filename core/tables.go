@@ -1,0 +1,329 @@
+package core
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"github.com/tidwall/btree"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// shared are the tables that a View sees: copy-on-write trees of immutable
+// records, and counts. Copying the struct with copyTrees is O(1).
+//
+// Every lease record has a row number for as long as there is one. The order of
+// names is kept apart from the records: comparing names is what costs, and only
+// a record that comes or goes changes it. What changes all the time is found by
+// numbers that lie in the tree itself.
+type shared struct {
+	index     incumbent.Index // of the newest command
+	keysFloor incumbent.Index // every key chosen at or after it has its result kept
+	held      int
+	pinned    int // lease records with pins
+
+	names    *btree.BTreeG[*entry]   // every lease record's row, by name
+	rows     *btree.BTreeG[row]      // every lease record
+	tokens   *btree.BTreeG[byToken]  // leases held
+	owned    *btree.BTreeG[byOwner]  // leases held through a session
+	waits    *btree.BTreeG[byWaiter] // places in queues
+	sessions *btree.BTreeG[*Session] // open sessions, by id
+	kept     *btree.BTreeG[*kept]    // results of keyed commands, by index
+}
+
+// tables adds what only apply needs; all of it follows from shared.
+type tables struct {
+	shared
+	entries  map[incumbent.Name]*entry // the same as names
+	lastRow  uint64                    // rows are not replicated: a restored state has others
+	free     *btree.BTreeG[byAge]      // leases that may be forgotten, longest unchanged first
+	keptByID map[string]*kept
+	counts   map[incumbent.SessionID]counts // for every open session
+}
+
+// counts is what one session has.
+type counts struct {
+	leases int
+	pinned int // of leases: kept from expiring
+	waits  int
+}
+
+// entry says where the record of a name is. It lives as long as the record.
+type entry struct {
+	name incumbent.Name
+	row  uint64
+}
+
+type row struct {
+	row   uint64
+	lease *Lease
+}
+
+type byToken struct {
+	token incumbent.Token
+	lease *Lease
+}
+
+type byOwner struct {
+	session incumbent.SessionID
+	row     uint64
+}
+
+type byWaiter struct {
+	session incumbent.SessionID
+	entry   *entry
+	holder  string
+}
+
+// byAge orders by last change, then by name: one command may free several.
+type byAge struct {
+	modified incumbent.Index
+	entry    *entry
+}
+
+// kept is the result of a command with a key.
+type kept struct {
+	id     string
+	result Result
+}
+
+func newTables() tables {
+	o := btree.Options{NoLocks: true, Degree: treeDegree}
+	return tables{
+		shared: shared{
+			names:    btree.NewBTreeGOptions(func(a, b *entry) bool { return nameLess(&a.name, &b.name) }, o),
+			rows:     btree.NewBTreeGOptions(func(a, b row) bool { return a.row < b.row }, o),
+			tokens:   btree.NewBTreeGOptions(func(a, b byToken) bool { return a.token < b.token }, o),
+			owned:    btree.NewBTreeGOptions(lessOwner, o),
+			waits:    btree.NewBTreeGOptions(lessWaiter, o),
+			sessions: btree.NewBTreeGOptions(func(a, b *Session) bool { return compareID(&a.ID, &b.ID) < 0 }, o),
+			kept:     btree.NewBTreeGOptions(func(a, b *kept) bool { return a.result.Index < b.result.Index }, o),
+		},
+		entries:  make(map[incumbent.Name]*entry),
+		free:     btree.NewBTreeGOptions(lessAge, o),
+		keptByID: make(map[string]*kept),
+		counts:   make(map[incumbent.SessionID]counts),
+	}
+}
+
+func (t *shared) copyTrees() shared {
+	c := *t
+	c.names = t.names.Copy()
+	c.rows = t.rows.Copy()
+	c.tokens = t.tokens.Copy()
+	c.owned = t.owned.Copy()
+	c.waits = t.waits.Copy()
+	c.sessions = t.sessions.Copy()
+	c.kept = t.kept.Copy()
+	return c
+}
+
+// nameLess compares texts for being equal first: namespaces and models mostly
+// are, and interned, which costs one comparison of pointers.
+func nameLess(a, b *incumbent.Name) bool {
+	if a.Namespace != b.Namespace {
+		return a.Namespace < b.Namespace
+	}
+	if a.Model != b.Model {
+		return a.Model < b.Model
+	}
+	return a.Lease < b.Lease
+}
+
+func lessAge(a, b byAge) bool {
+	if a.modified != b.modified {
+		return a.modified < b.modified
+	}
+	return nameLess(&a.entry.name, &b.entry.name)
+}
+
+func lessOwner(a, b byOwner) bool {
+	if c := compareID(&a.session, &b.session); c != 0 {
+		return c < 0
+	}
+	return a.row < b.row
+}
+
+func lessWaiter(a, b byWaiter) bool {
+	if c := compareID(&a.session, &b.session); c != 0 {
+		return c < 0
+	}
+	if a.entry.name != b.entry.name {
+		return nameLess(&a.entry.name, &b.entry.name)
+	}
+	return a.holder < b.holder
+}
+
+func compareID(a, b *incumbent.SessionID) int {
+	if c := cmp.Compare(binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(b[:8])); c != 0 {
+		return c
+	}
+	return cmp.Compare(binary.BigEndian.Uint64(a[8:]), binary.BigEndian.Uint64(b[8:]))
+}
+
+// find returns the record of a name.
+func (t *tables) find(name incumbent.Name) *Lease {
+	if e := t.entries[name]; e != nil {
+		return t.lease(e)
+	}
+	return nil
+}
+
+func (t *shared) lease(e *entry) *Lease {
+	item, _ := t.rows.Get(row{row: e.row})
+	return item.lease
+}
+
+// leasesOf lists the leases that a session owns, by name.
+func (t *shared) leasesOf(id incumbent.SessionID) []*Lease {
+	var list []*Lease
+	t.owned.Ascend(byOwner{session: id}, func(o byOwner) bool {
+		if o.session != id {
+			return false
+		}
+		item, _ := t.rows.Get(row{row: o.row})
+		list = append(list, item.lease)
+		return true
+	})
+	slices.SortFunc(list, func(a, b *Lease) int { return a.Name.Compare(b.Name) })
+	return list
+}
+
+// waitedFor calls fn with each lease in whose queue a session stands, by name.
+func (t *shared) waitedFor(id incumbent.SessionID, fn func(*entry) bool) {
+	var last *entry
+	t.waits.Ascend(byWaiter{session: id, entry: new(entry)}, func(item byWaiter) bool {
+		if item.session != id {
+			return false
+		}
+		if item.entry == last {
+			return true
+		}
+		last = item.entry
+		return fn(last)
+	})
+}
+
+// scan calls fn with the records that come at or behind a name, by name.
+func (t *shared) scan(from incumbent.Name, fn func(*Lease) bool) {
+	t.names.Ascend(&entry{name: from}, func(e *entry) bool { return fn(t.lease(e)) })
+}
+
+func (t *shared) leaseByToken(token incumbent.Token) *Lease {
+	item, _ := t.tokens.Get(byToken{token: token})
+	return item.lease
+}
+
+func (t *shared) session(id incumbent.SessionID) *Session {
+	s, _ := t.sessions.Get(&Session{ID: id})
+	return s
+}
+
+func (l *Lease) forgettable() bool { return l != nil && l.Token == 0 && len(l.Pins) == 0 }
+
+// replace puts n where o was, in every table that knows leases. Either may be
+// nil. Queues are not its business: see addPlace and dropPlace.
+func (t *tables) replace(o, n *Lease) {
+	var e *entry
+	switch {
+	case o == nil:
+		t.lastRow++
+		e = &entry{name: n.Name, row: t.lastRow}
+		t.entries[e.name] = e
+		t.names.Set(e)
+	case n == nil:
+		e = t.entries[o.Name]
+		delete(t.entries, o.Name)
+		t.names.Delete(e)
+		t.rows.Delete(row{row: e.row})
+	default:
+		e = t.entries[o.Name]
+	}
+	if n != nil {
+		t.rows.Set(row{e.row, n})
+	}
+	if o.forgettable() {
+		t.free.Delete(byAge{o.Modified, e})
+	}
+	if n.forgettable() {
+		t.free.Set(byAge{n.Modified, e})
+	}
+	t.replaceHolding(o, n)
+	t.replaceOwner(e, o, n)
+	t.pinned += one(n != nil && len(n.Pins) > 0) - one(o != nil && len(o.Pins) > 0)
+}
+
+func (t *tables) replaceHolding(o, n *Lease) {
+	was, is := incumbent.Token(0), incumbent.Token(0)
+	if o != nil {
+		was = o.Token
+	}
+	if n != nil {
+		is = n.Token
+	}
+	if was != 0 && was != is {
+		t.tokens.Delete(byToken{token: was})
+	}
+	if is != 0 {
+		t.tokens.Set(byToken{is, n})
+	}
+	t.held += one(is != 0) - one(was != 0)
+}
+
+func (t *tables) replaceOwner(e *entry, o, n *Lease) {
+	var was, is incumbent.SessionID
+	if o != nil {
+		was = o.Session
+	}
+	if n != nil {
+		is = n.Session
+	}
+	if !was.IsZero() {
+		t.count(was, -1, -one(o.keptByPin()), 0)
+	}
+	if !is.IsZero() {
+		t.count(is, 1, one(n.keptByPin()), 0)
+	}
+	if was == is {
+		return
+	}
+	if !was.IsZero() {
+		t.owned.Delete(byOwner{was, e.row})
+	}
+	if !is.IsZero() {
+		t.owned.Set(byOwner{is, e.row})
+	}
+}
+
+func (t *tables) count(id incumbent.SessionID, leases, pinned, waits int) {
+	c := t.counts[id]
+	c.leases += leases
+	c.pinned += pinned
+	c.waits += waits
+	t.counts[id] = c
+}
+
+func (t *tables) addPlace(name incumbent.Name, w Waiter) {
+	t.waits.Set(byWaiter{w.Session, t.entries[name], w.Holder})
+	t.count(w.Session, 0, 0, 1)
+}
+
+func (t *tables) dropPlace(name incumbent.Name, w Waiter) {
+	t.waits.Delete(byWaiter{w.Session, t.entries[name], w.Holder})
+	t.count(w.Session, 0, 0, -1)
+}
+
+// waiting reports whether somebody stands in the queue of a lease that has a
+// record.
+func (t *tables) waiting(name incumbent.Name, session incumbent.SessionID, holder string) bool {
+	_, ok := t.waits.Get(byWaiter{session, t.entries[name], holder})
+	return ok
+}
+
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,154 @@
+package core
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// Origin says where a command came from; for people, never for decisions.
+type Origin struct {
+	At        time.Time // the proposer's wall clock in UTC, millisecond resolution
+	Door      string
+	Address   string
+	Principal string
+}
+
+// What says how a lease or session changed.
+type What uint8
+
+// The changes. The numbers are part of snapshots: append only.
+const (
+	Granted     What = iota + 1 // to a caller that claimed it free
+	Extended                    // by a logged claim of its holder
+	Offered                     // handed to a waiter or by transfer; not yet accepted
+	Accepted                    // the offer's first extension arrived
+	Released                    // by its holder
+	Expired                     // its deadline, or its session's, passed
+	Revoked                     // by an operator
+	SessionGone                 // its session was closed
+	Transferred                 // its holder gave it away
+	Pinned
+	Unpinned
+	Queued       // somebody waits
+	Dequeued     // somebody no longer waits
+	Revoking     // extensions stopped; free at the deadline
+	Declined     // an offer was turned down or not accepted in time
+	SessionOpen  // sessions only
+	SessionClose // sessions only
+	SessionEnd   // sessions only: expired
+	SessionTTL   // sessions only: its ttl was extended
+	Forgotten    // the record of a free lease was dropped to make room
+	numWhats
+)
+
+var whatNames = [numWhats]string{
+	"none", "granted", "extended", "offered", "accepted", "released", "expired", "revoked", "session_gone",
+	"transferred", "pinned", "unpinned", "queued", "dequeued", "revoking", "declined",
+	"session_open", "session_close", "session_end", "session_ttl", "forgotten",
+}
+
+// String returns the change's name in snake case, as used in JSON and metrics.
+func (w What) String() string {
+	if w < numWhats {
+		return whatNames[w]
+	}
+	return fmt.Sprintf("what_%d", uint8(w))
+}
+
+// Lease is one lease. A *Lease reached through a View never changes.
+type Lease struct {
+	Name           incumbent.Name
+	Holder         string              // "" when free
+	Session        incumbent.SessionID // zero: held without one
+	Token          incumbent.Token     // of this holding; 0 when free
+	LastToken      incumbent.Token     // greatest ever granted
+	TTL            time.Duration       // logged ttl; 0 when a session owns it
+	Renewal        uint64              // raised by every command that touches the holding
+	Offered        bool                // handed over, not yet accepted
+	Critical       bool                // its extensions are refused last
+	Revoking       bool                // extensions are refused; free at the deadline
+	Pins           []string            // sorted; while any is there it does not expire, unless Offered
+	Queue          []Waiter            // first is next
+	Modified       incumbent.Index     // of the last command that changed it
+	Origin         Origin              // of the grant
+	PreviousHolder string              // whoever held it last before; an offer not accepted does not count
+	History        []LeaseChange       // oldest first; without extensions and the queue's comings and goings
+	HistoryBytes   int                 // what History counts against MaxHistoryBytes
+}
+
+// Since is when the present holding was granted, as its proposer's wall clock had it.
+func (l *Lease) Since() time.Time { return l.Origin.At }
+
+// Free reports whether nobody holds the lease.
+func (l *Lease) Free() bool { return l == nil || l.Token == 0 }
+
+// Waiter is a session in the queue of a lease.
+type Waiter struct {
+	Session  incumbent.SessionID
+	Holder   string
+	Since    incumbent.Index
+	Critical bool
+}
+
+// LeaseChange is one entry of a lease's history.
+type LeaseChange struct {
+	Index  incumbent.Index
+	What   What
+	Holder string
+	Token  incumbent.Token
+	Origin Origin
+	Late   time.Duration // expiry: after the deadline
+	By     string        // revocation: by whom; pin: the entity; session gone: why
+}
+
+// Session is the replicated owner of leases.
+type Session struct {
+	ID      incumbent.SessionID
+	TTL     time.Duration // 0: none, lives until closed
+	Renewal uint64
+	Opened  incumbent.Index
+	Origin  Origin
+}
+
+// Change is what one command did to one lease or one session: nil is "no
+// record". All changes of one command stand together.
+//
+// A command that hands a lease over makes two changes of it: one that frees it
+// and one that offers it. The record between the two (Token 0) is never in a
+// View: a hand-over is never free.
+//
+// Pin and unpin of a lease that a session owns change both.
+type Change struct {
+	Index         incumbent.Index // of the command; of a grant, its token
+	What          What
+	Late          time.Duration // expiry: after the deadline
+	By            string        // revocation: by whom; pin: the entity; session close: why
+	Origin        Origin
+	Lease         *Lease // after the change; a freed lease is there with Token 0
+	LeaseBefore   *Lease
+	Session       *Session
+	SessionBefore *Session
+}
+
+// Result is what one command answers.
+type Result struct {
+	Index    incumbent.Index // of this command
+	Err      *incumbent.Error
+	Lease    *Lease // as the command left it, or (Held, NotHolder, Conflict) as it found it
+	Session  *Session
+	Granted  bool // Claim: a new holding began
+	Queued   bool // Claim with wait: took or kept a place
+	Position int  // Claim with wait: place in the queue, from 1
+	Replayed bool // the key was known: the first attempt's result, its lease without history, queue and pins
+}
+
+// Whats returns all kinds of change, for tables that must cover them all.
+func Whats() []What {
+	ws := make([]What, 0, numWhats-1)
+	for w := Granted; w < numWhats; w++ {
+		ws = append(ws, w)
+	}
+	return ws
+}
