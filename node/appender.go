@@ -1,0 +1,204 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// appender owns the log: it writes appends in order, syncs once for all that
+// wait, and tells the loop. It is a goroutine of its own so that no flush holds
+// up a heartbeat. With Config.InlineAppend the loop performs its work instead.
+type appender struct {
+	log    *segments
+	clock  Clock
+	events Events
+	queue  *queue[appendTask]
+	done   func([]*Append) // tells the loop
+	dirty  bool            // something is written and not synced
+	commit uint64          // in the last hard state written
+
+	flush flushState
+}
+
+// appendTask is an append, or something to do once everything before is durable.
+type appendTask struct {
+	append *Append
+	then   func() error
+}
+
+// flushState is what others may see of the appender.
+type flushState struct {
+	mu     sync.Mutex // held for a few assignments
+	began  time.Time  // of the write or sync that is out; zero: none
+	last   time.Duration
+	paused error // why appends wait, or nil
+}
+
+func (a *appender) run(ctx context.Context) error {
+	var tasks []appendTask
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.queue.wake:
+		}
+		tasks = a.queue.take(tasks)
+		if err := a.perform(ctx, tasks); err != nil {
+			return err
+		}
+	}
+}
+
+// perform does tasks in order: appends up to the next task of another kind are
+// written together and synced once.
+func (a *appender) perform(ctx context.Context, tasks []appendTask) error {
+	for len(tasks) > 0 {
+		n := 0
+		for n < len(tasks) && tasks[n].append != nil {
+			n++
+		}
+		if n > 0 {
+			group := make([]*Append, n)
+			for i := range group {
+				group[i] = tasks[i].append
+			}
+			if err := a.write(ctx, group); err != nil {
+				return err
+			}
+			a.done(group)
+			tasks = tasks[n:]
+			continue
+		}
+		if err := a.settle(tasks[0].then); err != nil {
+			return err
+		}
+		tasks = tasks[1:]
+	}
+	return nil
+}
+
+// settle makes everything before durable, then runs f.
+func (a *appender) settle(f func() error) error {
+	if a.dirty {
+		if err := a.sync(0, 0); err != nil {
+			return err
+		}
+	}
+	return f()
+}
+
+// write makes a group of appends durable, as far as they ask for it.
+func (a *appender) write(ctx context.Context, group []*Append) error {
+	a.flushBegins()
+	defer a.flushEnds()
+	mustSync := false
+	entries, bytes := 0, 0
+	for _, ap := range group {
+		if ap.Snapshot != nil {
+			return incumbent.Errorf(incumbent.Internal, "a snapshot arrived at index %d without a transport", ap.Snapshot.GetMetadata().GetIndex())
+		}
+		if err := a.writeOne(ctx, ap); err != nil {
+			return err
+		}
+		mustSync = mustSync || ap.MustSync
+		entries += len(ap.Entries)
+		for _, e := range ap.Entries {
+			bytes += len(e.GetData())
+		}
+		if ap.HardState != nil {
+			a.commit = ap.HardState.GetCommit()
+		}
+	}
+	if !mustSync {
+		return nil
+	}
+	return a.sync(entries, bytes)
+}
+
+// writeOne writes one append. When the disk is full it waits until there is
+// space: nobody has been told anything yet, so nothing is lost but time.
+func (a *appender) writeOne(ctx context.Context, ap *Append) error {
+	for {
+		err := a.log.Append(ap.HardState, ap.Entries)
+		if err == nil {
+			a.dirty = true
+			a.pause(nil)
+			return nil
+		}
+		if incumbent.KindOf(err) != incumbent.Unavailable {
+			return fatal("write the log", err)
+		}
+		a.pause(err)
+		a.clock.Sleep(ctx, appendRetryEvery)
+		if ctx.Err() != nil {
+			return incumbent.Errorf(incumbent.Unavailable, "stopped while the log waited for space: %w", err)
+		}
+	}
+}
+
+func (a *appender) sync(entries, bytes int) error {
+	began := a.clock.Now()
+	if err := a.log.Sync(); err != nil {
+		return fatal("sync the log", err)
+	}
+	a.dirty = false
+	took := a.clock.Now().Sub(began)
+	a.flush.mu.Lock()
+	a.flush.last = took
+	a.flush.mu.Unlock()
+	a.events.Synced(took, entries, bytes)
+	return nil
+}
+
+// fatal names what failed. Errors that already say they are fatal stay.
+func fatal(what string, err error) error {
+	if e := (*incumbent.Error)(nil); errors.As(err, &e) && e.Kind.Fatal() {
+		return err
+	}
+	return incumbent.Errorf(incumbent.Internal, "%s: %w", what, err)
+}
+
+func (a *appender) flushBegins() {
+	now := a.clock.Now()
+	a.flush.mu.Lock()
+	defer a.flush.mu.Unlock()
+	a.flush.began = now
+}
+
+func (a *appender) flushEnds() {
+	a.flush.mu.Lock()
+	defer a.flush.mu.Unlock()
+	a.flush.began = time.Time{}
+}
+
+// pause shows why appends wait, or that they go on.
+func (a *appender) pause(err error) {
+	a.flush.mu.Lock()
+	changed := (a.flush.paused == nil) != (err == nil)
+	a.flush.paused = err
+	a.flush.mu.Unlock()
+	if changed {
+		a.events.Paused(err != nil, err)
+	}
+}
+
+// waits reports whether appends wait for space.
+func (a *appender) waits() bool {
+	a.flush.mu.Lock()
+	defer a.flush.mu.Unlock()
+	return a.flush.paused != nil
+}
+
+// out returns for how long a flush has been out.
+func (a *appender) out(now time.Time) time.Duration {
+	a.flush.mu.Lock()
+	defer a.flush.mu.Unlock()
+	if a.flush.began.IsZero() {
+		return 0
+	}
+	return now.Sub(a.flush.began)
+}

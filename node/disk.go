@@ -1,0 +1,77 @@
+package node
+
+import (
+	"context"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// watchDisk looks at the free space each second and refuses growth before the
+// disk is full: what is kept back serves what makes room.
+func (n *Node) watchDisk(ctx context.Context) error {
+	ticks, stop := n.cfg.Clock.Ticker(diskPollEvery)
+	defer stop()
+	for {
+		full, err := n.prepare()
+		if err != nil {
+			return err
+		}
+		n.lookAtDisk(full || n.appender.waits())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticks:
+		}
+	}
+}
+
+// prepare has the log make room ahead of need. It reports whether the disk has
+// no place for more.
+func (n *Node) prepare() (full bool, err error) {
+	err = n.appender.log.Prepare()
+	if incumbent.KindOf(err) == incumbent.Unavailable {
+		return n.appender.log.Status().ReserveOnly, nil
+	}
+	return false, err
+}
+
+// lookAtDisk decides whether growth is refused. It goes on an eighth above the
+// reserve, so that it does not flap.
+// A log that finds no place for its next file refuses growth as well.
+func (n *Node) lookAtDisk(full bool) {
+	free, err := n.cfg.FS.Free(n.cfg.Dir)
+	if err != nil {
+		free = -1 // not known; the log's own files still tell
+	}
+	n.free.Store(free)
+	reserve := n.cfg.DiskReserve
+	limit := reserve
+	if n.refuse.Load() {
+		limit += reserve / 8
+	}
+	refuse := full || free >= 0 && reserve > 0 && free < limit
+	if refuse != n.refuse.Swap(refuse) {
+		n.cfg.Events.Growth(refuse, free, reserve)
+	}
+}
+
+// refuseGrowth answers proposals that may not use the reserve and returns the
+// others.
+func (n *Node) refuseGrowth(ps []Proposal) []Proposal {
+	var rest []Proposal
+	for _, p := range ps {
+		if p.Reserve {
+			rest = append(rest, p)
+			continue
+		}
+		if p.Done != nil {
+			p.Done(nil, n.errDisk())
+		}
+	}
+	return rest
+}
+
+func (n *Node) errDisk() *incumbent.Error {
+	return overloaded("disk of %s has %d bytes free, %d are kept in reserve", n.cfg.Dir, n.free.Load(), n.cfg.DiskReserve).
+		WithHint("free space on the disk of " + n.cfg.Dir + ", or lower --disk-reserve-bytes")
+}

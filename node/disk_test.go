@@ -1,0 +1,215 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/vfs"
+)
+
+// TestG31_FailedSyncStopsTheNode lets one sync of the log fail.
+func TestG31_FailedSyncStopsTheNode(t *testing.T) {
+	for _, inline := range []bool{false, true} {
+		s := newStand()
+		var broken atomic.Bool
+		r := s.start(t, func(c *Config) {
+			c.InlineAppend = inline
+			c.FS = vfs.Inject(s.fs, func(call vfs.Call) vfs.Fault {
+				if broken.Load() && call.Op == vfs.OpSync {
+					return vfs.Fault{Err: syscall.EIO}
+				}
+				return vfs.Fault{}
+			})
+		})
+		r.mustPropose("before")
+		broken.Store(true)
+		if _, err := r.propose("during"); incumbent.KindOf(err) != incumbent.Unknown {
+			t.Errorf("proposal whose sync failed: got %v, want Unknown", err)
+		}
+		err := <-r.err
+		if incumbent.KindOf(err) != incumbent.Internal || !errors.Is(err, syscall.EIO) {
+			t.Errorf("run: got %v, want Internal with the cause", err)
+		}
+		if _, err := r.propose("after"); incumbent.KindOf(err) != incumbent.Unavailable {
+			t.Errorf("proposal to a stopped node: got %v, want Unavailable", err)
+		}
+		if _, err := r.confirm(); incumbent.KindOf(err) != incumbent.Unavailable {
+			t.Errorf("confirmation from a stopped node: got %v, want Unavailable", err)
+		}
+	}
+}
+
+// TestG31_LowDiskRefusesGrowth lets free space fall under the reserve and come
+// back.
+func TestG31_LowDiskRefusesGrowth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStand()
+		s.fs.SetCapacity(64 << 20)
+		var events []bool
+		r := s.start(t, func(c *Config) {
+			c.DiskReserve = 16 << 20
+			c.Events.Growth = func(refused bool, _, _ int64) { events = append(events, refused) }
+		})
+		r.mustPropose("a")
+		s.fs.SetCapacity(20 << 20)
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		_, err := r.propose("b")
+		var e *incumbent.Error
+		if !errors.As(err, &e) || e.Kind != incumbent.Overloaded || e.RetryAfter <= 0 ||
+			!strings.Contains(e.Hint, "/data") || !strings.Contains(e.Hint, "--disk-reserve-bytes") {
+			t.Errorf("proposal on a low disk: got %+v, want Overloaded naming disk and setting", e)
+		}
+		done := make(chan error, 1)
+		r.Propose(Proposal{Command: []byte("release"), Reserve: true, Done: func(_ any, err error) { done <- err }})
+		if err := <-done; err != nil {
+			t.Errorf("proposal with reserve: %v", err)
+		}
+		if st := r.Status(); !st.GrowthRefused || st.FreeBytes >= 16<<20 {
+			t.Errorf("status: %+v", st)
+		}
+		s.fs.SetCapacity(64 << 20)
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		r.mustPropose("c")
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if len(events) != 2 || !events[0] || events[1] {
+			t.Errorf("events: %v, want refused, then not", events)
+		}
+	})
+}
+
+// TestG31_FullDiskPausesAppends fills the disk to the last byte: what waits is
+// answered when there is space again, and nothing was lost.
+func TestG31_FullDiskPausesAppends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStand()
+		s.fs.SetCapacity(9 << 20)
+		r := s.start(t, nil)
+		// More than the segments that exist or fit, so appends must come to wait.
+		const proposals = 14
+		answered := make(chan error, proposals)
+		for range proposals {
+			r.Propose(Proposal{Command: make([]byte, 900<<10), Reserve: true, Done: func(_ any, err error) { answered <- err }})
+		}
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if st := r.Status(); st.Paused == "" || !st.GrowthRefused || len(answered) == proposals {
+			t.Fatalf("%d answered, status %+v: want appends paused", len(answered), st)
+		}
+		if _, err := r.propose("grow"); incumbent.KindOf(err) != incumbent.Overloaded {
+			t.Errorf("growth on a full disk: got %v, want Overloaded", err)
+		}
+		if _, err := r.confirm(); err != nil {
+			t.Errorf("confirmation on a full disk: %v", err)
+		}
+		s.fs.SetCapacity(0)
+		for range proposals {
+			if err := <-answered; err != nil {
+				t.Errorf("proposal that waited for space: %v", err)
+			}
+		}
+		time.Sleep(1100 * time.Millisecond)
+		synctest.Wait()
+		r.mustPropose("grow")
+		if st := r.Status(); st.Paused != "" || st.GrowthRefused {
+			t.Errorf("status after space returned: %+v", st)
+		}
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestG32_HungDiskShowsAndCausesNoElection lets one sync take three seconds.
+func TestG32_HungDiskShowsAndCausesNoElection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStand()
+		var hung atomic.Bool
+		var stalls []bool
+		roles := 0
+		r := s.start(t, func(c *Config) {
+			c.FS = vfs.Inject(s.fs, func(call vfs.Call) vfs.Fault {
+				if call.Op == vfs.OpSync && strings.Contains(call.Name, "/log/") && hung.Swap(false) {
+					time.Sleep(3 * time.Second)
+				}
+				return vfs.Fault{}
+			})
+			c.Events.FlushStalled = func(stalled bool, _ time.Duration) { stalls = append(stalls, stalled) }
+			c.Events.RoleChanged = func(Role) { roles++ }
+		})
+		was := roles
+		hung.Store(true)
+		done := make(chan error, 1)
+		r.Propose(Proposal{Command: []byte("slow"), Done: func(_ any, err error) { done <- err }})
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if st := r.Status(); !st.FlushStalled || st.FlushOut < time.Second || len(done) != 0 {
+			t.Errorf("status while the disk hangs: %+v", st)
+		}
+		// A confirmation needs no disk.
+		if _, err := r.confirm(); err != nil {
+			t.Errorf("confirm while the disk hangs: %v", err)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("slow proposal: %v", err)
+		}
+		time.Sleep(200 * time.Millisecond)
+		synctest.Wait()
+		if st := r.Status(); st.FlushStalled || len(stalls) != 2 || roles != was {
+			t.Errorf("stalls %v, role changes %d, status %+v", stalls, roles-was, st)
+		}
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestSnapshotWithoutSpace gives a snapshot no space: it is given up and tried
+// again later, and the node goes on.
+func TestSnapshotWithoutSpace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStand()
+		var full atomic.Bool
+		var ended []SnapshotDone
+		r := s.start(t, func(c *Config) {
+			c.SnapshotEntries = 10
+			c.FS = vfs.Inject(s.fs, func(call vfs.Call) vfs.Fault {
+				if full.Load() && call.Op == vfs.OpWrite && strings.Contains(call.Name, "/snap/") {
+					return vfs.Fault{Err: syscall.ENOSPC, Bytes: call.Bytes / 2}
+				}
+				return vfs.Fault{}
+			})
+			c.Events.Snapshot = func(d SnapshotDone) { ended = append(ended, d) }
+		})
+		full.Store(true)
+		for range 20 {
+			r.mustPropose("a")
+		}
+		synctest.Wait()
+		if len(ended) != 1 || !vfs.IsNoSpace(ended[0].Err) {
+			t.Fatalf("snapshots ended: %+v, want one without space", ended)
+		}
+		if err := r.Snapshot(context.Background()); !vfs.IsNoSpace(err) {
+			t.Errorf("snapshot on demand: got %v, want no space", err)
+		}
+		full.Store(false)
+		time.Sleep(snapshotRetryAfter + time.Second)
+		synctest.Wait()
+		if last := ended[len(ended)-1]; last.Err != nil || r.Status().Snapshot != last.Index {
+			t.Errorf("last snapshot: %+v, status says %d", last, r.Status().Snapshot)
+		}
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

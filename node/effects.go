@@ -1,0 +1,155 @@
+package node
+
+import (
+	pb "go.etcd.io/raft/v3/raftpb"
+)
+
+// Effects is what a replica wants done. Within one Effects and from one to the
+// next:
+//
+//   - Messages may leave at once, even before the appends. Those that must wait
+//     for durability come out of [Replica.Appended] later.
+//   - Appends are written in order. One is acknowledged with Appended once it is
+//     durable if MustSync is set, and once it is written otherwise; never before
+//     those that came earlier.
+//   - Applies are performed in order on the goroutine that owns the machine, and
+//     each is acknowledged with Applied afterwards.
+//   - Answers and Confirmed are called now, by whoever drives the replica.
+type Effects struct {
+	Messages  []Message
+	Appends   []*Append
+	Applies   []*Apply
+	Answers   []Answer
+	Confirmed []Confirmed
+	Role      *Role // set when the role, the leader or the term changed
+}
+
+func (e *Effects) empty() bool {
+	return len(e.Messages) == 0 && len(e.Appends) == 0 && len(e.Applies) == 0 &&
+		len(e.Answers) == 0 && len(e.Confirmed) == 0 && e.Role == nil
+}
+
+// State is what a member is in its term.
+type State uint8
+
+// The states of a member.
+const (
+	Follower State = iota
+	Candidate
+	Leader
+)
+
+// String returns the state in lower case.
+func (s State) String() string {
+	switch s {
+	case Leader:
+		return "leader"
+	case Candidate:
+		return "candidate"
+	default:
+		return "follower"
+	}
+}
+
+// Role is what a member is, in which term, and who leads. Leader is 0 while
+// nobody is known to lead.
+type Role struct {
+	State  State
+	Leader uint64
+	Term   uint64
+}
+
+// Append is a write to the log: the hard state if there is one, then the
+// entries. An entry at index i discards everything the log has from i on.
+type Append struct {
+	HardState *pb.HardState // nil: unchanged
+	Entries   []*pb.Entry   // immutable
+	Snapshot  *pb.Snapshot  // metadata of a snapshot received from the leader: its file replaces the whole log
+	MustSync  bool          // entries, term or vote changed
+
+	responses []*pb.Message
+}
+
+// Apply is work for the machine: first Follow, then Restore, then the entries.
+type Apply struct {
+	Follow  *Role         // tell the machine that this member does not lead
+	Restore *SnapshotMeta // replace the machine's state by this snapshot's
+	Entries []Committed
+
+	responses []*pb.Message
+}
+
+// Committed is one committed entry.
+type Committed struct {
+	Index uint64
+	Term  uint64
+	Data  []byte             // commands in the entry format; nil for raft's own entries
+	Done  []func(any, error) // who waits, one for each command, or nil if nobody does; elements may be nil
+	Lead  uint64             // non-zero: after this entry tell the machine that it leads this term
+
+	conf *pb.ConfChangeV2 // a change of membership
+}
+
+// Answer calls Done with an error. The proposal was certainly not applied and
+// never will be, unless the error's kind is Unknown.
+type Answer struct {
+	Done func(any, error)
+	Err  error
+}
+
+// Confirmed calls each of Done with the term in which leadership was confirmed,
+// or with the error.
+type Confirmed struct {
+	Term uint64
+	Err  error
+	Done []func(term uint64, err error)
+}
+
+// Class is the connection a message travels on.
+type Class uint8
+
+// Control messages are small and urgent: heartbeats, votes, read confirmations.
+// Bulk messages carry entries and snapshots; they must never delay control.
+const (
+	Control Class = iota
+	Bulk
+)
+
+// Message goes to a peer: exactly one of Raft, Forward and Refuse is set.
+type Message struct {
+	From    uint64
+	To      uint64
+	Raft    *pb.Message
+	Forward *Forward
+	Refuse  *Refuse
+}
+
+// Forward hands an encoded entry to the leader of Term. A member that does not
+// lead that very term refuses it.
+type Forward struct {
+	Term  uint64
+	First uint64 // sequence of the first command, to name it in a refusal
+	Entry []byte
+}
+
+// Refuse tells that a forwarded entry was certainly not appended.
+type Refuse struct {
+	Term  uint64
+	First uint64
+}
+
+// Class says which connection the message travels on.
+func (m *Message) Class() Class {
+	if m.Forward != nil {
+		return Bulk
+	}
+	if m.Raft == nil {
+		return Control
+	}
+	switch m.Raft.GetType() {
+	case pb.MsgApp, pb.MsgSnap:
+		return Bulk
+	default:
+		return Control
+	}
+}

@@ -1,0 +1,53 @@
+package node
+
+import "time"
+
+// Events is told what happens inside, instead of a logger. Functions may be nil,
+// are called from the node's goroutines and must not block.
+type Events struct {
+	RoleChanged  func(Role)                                       // role, leader or term changed
+	Synced       func(took time.Duration, entries int, bytes int) // one sync of the log returned
+	FlushStalled func(stalled bool, out time.Duration)            // a flush has been out for a second; or returned after that
+	Applied      func(took time.Duration, entries, commands int)  // entries were applied
+	Snapshot     func(SnapshotDone)                               // a snapshot ended
+	Growth       func(refused bool, free, reserve int64)          // growth is refused for lack of disk, or no longer
+	Paused       func(paused bool, err error)                     // appends wait for space, or go on
+	Confirmed    func(n int)                                      // read confirmations were answered together
+}
+
+// SnapshotDone says how a snapshot ended.
+type SnapshotDone struct {
+	Index uint64
+	Bytes int64
+	Took  time.Duration
+	Err   error
+}
+
+// withDefaults replaces nil functions, so that nobody asks.
+func (e Events) withDefaults() Events {
+	if e.RoleChanged == nil {
+		e.RoleChanged = func(Role) {}
+	}
+	if e.Synced == nil {
+		e.Synced = func(time.Duration, int, int) {}
+	}
+	if e.FlushStalled == nil {
+		e.FlushStalled = func(bool, time.Duration) {}
+	}
+	if e.Applied == nil {
+		e.Applied = func(time.Duration, int, int) {}
+	}
+	if e.Snapshot == nil {
+		e.Snapshot = func(SnapshotDone) {}
+	}
+	if e.Growth == nil {
+		e.Growth = func(bool, int64, int64) {}
+	}
+	if e.Paused == nil {
+		e.Paused = func(bool, error) {}
+	}
+	if e.Confirmed == nil {
+		e.Confirmed = func(int) {}
+	}
+	return e
+}

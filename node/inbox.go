@@ -1,0 +1,162 @@
+package node
+
+import (
+	"math/rand/v2"
+	"sync"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// inbox is the only way to the loop. Handing in never blocks: what does not fit
+// is refused.
+type inbox struct {
+	maxProposals int
+	maxBytes     int
+
+	mu           sync.Mutex // held to add or to take everything, never longer
+	in           inboxBatch
+	bytes        int // of the proposals in it
+	waiting      int // proposals that the loop took and that wait inside the replica
+	waitingBytes int
+	confirming   int  // the same of confirmations
+	closed       bool // no new work
+	gone         bool // no loop
+
+	wake chan struct{}
+}
+
+// inboxBatch is what the loop takes in one turn.
+type inboxBatch struct {
+	calls     []func() // from the appender, the applier and others, to run on the loop in order
+	messages  []Message
+	proposals []Proposal
+	confirms  []func(uint64, error)
+}
+
+// add takes as many of ps as fit and returns how many, and why not the next.
+func (b *inbox) add(ps []Proposal) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range ps {
+		if err := b.room(&ps[i]); err != nil {
+			return i, err
+		}
+		b.in.proposals = append(b.in.proposals, ps[i])
+		b.bytes += len(ps[i].Command)
+	}
+	return len(ps), nil
+}
+
+// room says why p does not fit, or nil. Proposals with Reserve may use the last
+// places, for they make room elsewhere.
+func (b *inbox) room(p *Proposal) error {
+	if b.closed {
+		return errStopped()
+	}
+	count, bytes := b.maxProposals, b.maxBytes
+	if !p.Reserve {
+		count -= count / inboxReserveShare
+		bytes -= bytes / inboxReserveShare
+	}
+	if len(b.in.proposals)+b.waiting >= count {
+		return overloaded("%d proposals wait, limit is %d", len(b.in.proposals)+b.waiting, count).WithHint("node.max_inbox_proposals")
+	}
+	if b.bytes+b.waitingBytes+len(p.Command) > bytes {
+		return overloaded("%d bytes of proposals wait, limit is %d", b.bytes+b.waitingBytes, bytes).WithHint("node.max_inbox_bytes")
+	}
+	return nil
+}
+
+func overloaded(format string, args ...any) *incumbent.Error {
+	e := incumbent.Errorf(incumbent.Overloaded, format, args...)
+	e.RetryAfter = overloadRetryAfter/2 + rand.N(overloadRetryAfter)
+	return e
+}
+
+func errStopped() error { return incumbent.Errorf(incumbent.Unavailable, "the node is stopped") }
+
+func (b *inbox) confirm(done func(uint64, error)) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return errStopped()
+	}
+	if n := len(b.in.confirms) + b.confirming; n >= MaxInboxConfirms {
+		return overloaded("%d confirmations wait, limit is %d", n, MaxInboxConfirms)
+	}
+	b.in.confirms = append(b.in.confirms, done)
+	return nil
+}
+
+// message takes a message of a peer, or drops it: raft sends again.
+func (b *inbox) message(m Message) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed && len(b.in.messages) < MaxInboxMessages {
+		b.in.messages = append(b.in.messages, m)
+	}
+}
+
+// call hands a function to the loop. It reports false if the loop is gone.
+func (b *inbox) call(f func()) bool {
+	b.mu.Lock()
+	gone := b.gone
+	if !gone {
+		b.in.calls = append(b.in.calls, f)
+	}
+	b.mu.Unlock()
+	signal(b.wake)
+	return !gone
+}
+
+// take returns everything and takes the loop's old slices for reuse. What it
+// returns counts as waiting until settle says how much of it still does.
+func (b *inbox) take(spare inboxBatch) inboxBatch {
+	clear(spare.calls)
+	clear(spare.messages)
+	clear(spare.proposals)
+	clear(spare.confirms)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	got := b.in
+	b.in = inboxBatch{
+		calls: spare.calls[:0], messages: spare.messages[:0], proposals: spare.proposals[:0], confirms: spare.confirms[:0],
+	}
+	b.waiting += len(got.proposals)
+	b.waitingBytes += b.bytes
+	b.confirming += len(got.confirms)
+	b.bytes = 0
+	return got
+}
+
+// settle tells after a turn how much the replica still holds.
+func (b *inbox) settle(st *ReplicaStatus) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting, b.waitingBytes, b.confirming = st.Waiting, st.WaitingBytes, st.Confirming
+}
+
+// depth returns how many proposals wait in all.
+func (b *inbox) depth() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.in.proposals) + b.waiting
+}
+
+// refuse turns new work away from now on. The node's own goroutines may still
+// call.
+func (b *inbox) refuse() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+}
+
+// close turns everything away from now on and returns what was not taken.
+func (b *inbox) close() inboxBatch {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed, b.gone = true, true
+	got := b.in
+	b.in = inboxBatch{}
+	return got
+}

@@ -1,0 +1,55 @@
+package node
+
+import "time"
+
+// Limits of proposals and confirmations. Those a Config can change are the
+// defaults.
+const (
+	MaxCommandBytes    = 1 << 20     // one command; one huge entry defeats raft's flow control
+	MaxEntryCommands   = 512         // commands in one entry
+	MaxBatchBytes      = 256 << 10   // commands in one entry, unless one command alone is larger
+	MaxEntriesInFlight = 4           // proposed and not yet committed; more would only queue in the log instead of the inbox
+	MaxInboxProposals  = 16 << 10    // proposals that wait for a place in an entry
+	MaxInboxBytes      = 32 << 20    // their commands
+	MaxInboxConfirms   = 1 << 20     // confirmations that wait for a round
+	MaxInboxMessages   = 4096        // messages of peers that wait for the loop; raft sends lost ones again
+	inboxReserveShare  = 8           // one in so many places is kept for proposals with Reserve
+	MinSegmentBytes    = 2 << 20     // a log file, so that the largest entry fits into one write
+	maxEntryOverhead   = 4096        // header and length prefixes of an entry: 37 + 512 * 5, rounded up
+	maxRaftMessage     = 1 << 20     // MaxSizePerMsg
+	maxInflightMsgs    = 256         // per peer
+	maxInflightBytes   = 16 << 20    // per peer
+	maxUncommitted     = 64 << 20    // uncommitted tail of a leader
+	maxApplyingBytes   = 4 << 20     // handed to the applier and not yet applied
+	entryMemory        = 160         // bytes an entry costs in memory besides its data
+	maxIOChunk         = 64 << 10    // snapshot chunk
+	maxConfStateIDs    = 64          // member ids in one list of a snapshot header
+	maxSnapshotHeader  = 4096        // bytes of a snapshot header
+	overloadRetryAfter = time.Second // base of the retry hint; spread over ±50 %
+)
+
+// Times, counted in ticks where the replica counts them.
+const (
+	DefaultTick       = 50 * time.Millisecond
+	electionTicks     = 10
+	heartbeatTicks    = 1
+	leaderWaitTicks   = 2 * electionTicks // a proposal waits so long for a leader before it is refused
+	roundTicks        = electionTicks     // a confirmation round is tried again after so long
+	roundAttempts     = 3                 // rounds before the confirmation is given up
+	confirmWaitTicks  = 4 * electionTicks // a confirmation waits so long for a round to start
+	forwardTicks      = 4 * electionTicks // a forwarded entry holds its place in flight for so long
+	flushStalledAfter = time.Second       // a flush that is out for longer shows as stalled
+	diskPollEvery     = time.Second       // free space
+	appendRetryEvery  = 200 * time.Millisecond
+	confirmRetryEvery = 100 * time.Millisecond
+)
+
+// Defaults of snapshots and disk.
+const (
+	DefaultSnapshotBytes   = 64 << 20  // of log since the last snapshot
+	DefaultSnapshotEntries = 1_000_000 // since the last snapshot
+	DefaultTailEntries     = 4096      // kept in memory behind a snapshot for slow followers
+	DefaultSnapshotRate    = 64 << 20  // bytes per second written
+	DefaultDiskReserve     = 256 << 20 // free bytes under which growth is refused
+	snapshotSyncBytes      = 4 << 20   // written between two syncs, so that no sync holds the disk for long
+)

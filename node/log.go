@@ -1,0 +1,90 @@
+package node
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"log/slog"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/vfs"
+	"github.com/incumbent-dev/incumbent/wal"
+)
+
+// recovered is what the log held when it was opened.
+type recovered struct {
+	identity
+	hard    *pb.HardState
+	mark    wal.SnapshotMark // of the last snapshot; Index 0: none
+	entries []*pb.Entry      // after the mark
+}
+
+// openSegments opens the log of a group, making it if it is not there. Each
+// opening is counted durably: that is the incarnation.
+func openSegments(fs vfs.FS, dir string, cfg *Config) (*segments, recovered, error) {
+	opts := wal.Options{SegmentBytes: cfg.SegmentBytes, Logger: cfg.Logger}
+	log, rec, err := wal.Open(fs, dir, opts)
+	if incumbent.KindOf(err) == incumbent.NotFound {
+		rand.Read(opts.Cluster[:]) // never fails: crypto/rand stops the process instead
+		opts.Member = newID()
+		log, rec, err = wal.Open(fs, dir, opts)
+	}
+	if err != nil {
+		return nil, recovered{}, err
+	}
+	if rec.Cut > 0 {
+		cfg.Logger.Info("unfinished write cut off", slog.String("file", rec.CutFile), slog.Int64("offset", rec.CutOffset), slog.Int64("bytes", rec.Cut))
+	}
+	g := rec.Groups[cfg.Group]
+	out := recovered{
+		identity: identity{Cluster: rec.Meta.Cluster, Member: rec.Meta.Member, Incarnation: rec.Meta.Incarnation},
+		hard:     &pb.HardState{Term: &g.HardState.Term, Vote: &g.HardState.Vote, Commit: &g.HardState.Commit},
+		mark:     g.Snapshot,
+		entries:  make([]*pb.Entry, len(g.Entries)),
+	}
+	for i := range g.Entries {
+		e := &g.Entries[i]
+		out.entries[i] = &pb.Entry{Index: &e.Index, Term: &e.Term, Type: pb.EntryType(e.Type).Enum(), Data: e.Data}
+	}
+	return &segments{Log: log, group: cfg.Group}, out, nil
+}
+
+// newID returns a random id that raft can use: neither none nor one of the two
+// highest, which name its storage threads.
+func newID() uint64 {
+	var b [8]byte
+	for {
+		rand.Read(b[:])
+		if id := binary.LittleEndian.Uint64(b[:]); id != 0 && id < 1<<64-2 {
+			return id
+		}
+	}
+}
+
+// segments is the log of one group in raft's types. Everything else about it is
+// wal.Log's own: one goroutine at a time owns it, save for Prepare and Status.
+type segments struct {
+	*wal.Log
+	group uint64
+	buf   []wal.Entry // reused
+}
+
+// Append writes the hard state, if there is one, and the entries.
+func (s *segments) Append(hard *pb.HardState, entries []*pb.Entry) error {
+	s.buf = s.buf[:0]
+	for _, e := range entries {
+		s.buf = append(s.buf, wal.Entry{Index: e.GetIndex(), Term: e.GetTerm(), Type: uint8(e.GetType()), Data: e.GetData()})
+	}
+	b := wal.Batch{Group: s.group, Entries: s.buf}
+	if hard != nil {
+		b.HardState = wal.HardState{Term: hard.GetTerm(), Vote: hard.GetVote(), Commit: hard.GetCommit()}
+	}
+	err := s.Log.Append(b)
+	clear(s.buf)
+	return err
+}
+
+func (s *segments) markSnapshot(m wal.SnapshotMark) error    { return s.MarkSnapshot(s.group, m) }
+func (s *segments) installSnapshot(m wal.SnapshotMark) error { return s.InstallSnapshot(s.group, m) }
+func (s *segments) release(index uint64) error               { return s.Release(s.group, index) }

@@ -1,0 +1,178 @@
+package node
+
+import (
+	"context"
+	"io"
+	"time"
+)
+
+// drainTicks bounds how long a node that is asked to stop waits for what is
+// under way: one second.
+const drainTicks = 20
+
+// loop owns the replica. Each turn takes all that waits as one batch, so that a
+// message of the leader that already arrived counts before the tick that would
+// have missed it; the ticker drops ticks that a starved process slept through.
+func (n *Node) loop(ctx context.Context) error {
+	ticks, stop := n.cfg.Clock.Ticker(n.cfg.Tick)
+	defer stop()
+	quit := n.quit
+	left := -1 // ticks until the stop, once asked for
+	n.replica.Confirm(n.confirmedStart)
+	n.turn(false)
+	var batch inboxBatch
+	for {
+		ticked := false
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticks:
+			ticked = true
+		case <-n.inbox.wake:
+		case <-quit:
+			n.inbox.refuse()
+			quit = nil
+			left = drainTicks
+		}
+		batch = n.drain(batch)
+		if ticked && left > 0 {
+			left--
+		}
+		n.turn(ticked)
+		if left == 0 || left > 0 && n.idle() {
+			return errQuit
+		}
+	}
+}
+
+// idle reports whether nobody waits for anything.
+func (n *Node) idle() bool {
+	st := &n.status
+	return st.Waiting == 0 && st.Unanswered == 0 && st.Confirming == 0 && n.outstanding.appends == 0 && n.outstanding.applies == 0
+}
+
+// drain gives the replica what came in.
+func (n *Node) drain(spare inboxBatch) inboxBatch {
+	b := n.inbox.take(spare)
+	for _, f := range b.calls {
+		f()
+	}
+	for i := range b.messages {
+		n.replica.Step(b.messages[i])
+	}
+	n.replica.Propose(b.proposals)
+	for _, done := range b.confirms {
+		n.replica.Confirm(done)
+	}
+	return b
+}
+
+// turn performs what the replica wants done.
+func (n *Node) turn(ticked bool) {
+	now := n.cfg.Clock.Now()
+	if ticked {
+		n.replica.Tick(now)
+		n.everyTick(now)
+	}
+	for {
+		eff, ok := n.replica.Ready(now)
+		if !ok {
+			break
+		}
+		n.perform(eff)
+	}
+	n.status = n.replica.Status()
+	n.inbox.settle(&n.status)
+	n.mu.Lock()
+	n.shown = n.status
+	n.mu.Unlock()
+	n.maybeSnapshot(now)
+}
+
+// perform does what Effects says, in its order.
+func (n *Node) perform(eff Effects) {
+	if eff.Role != nil {
+		n.cfg.Events.RoleChanged(*eff.Role)
+	}
+	if len(eff.Messages) > 0 && n.cfg.Transport != nil {
+		n.cfg.Transport.Send(eff.Messages)
+	}
+	for _, a := range eff.Appends {
+		n.outstanding.appends++
+		n.submit(appendTask{append: a})
+	}
+	for _, a := range eff.Applies {
+		n.outstanding.applies++
+		n.applier.queue.push(applyTask{apply: a})
+	}
+	for _, a := range eff.Answers {
+		a.Done(nil, a.Err)
+	}
+	for i := range eff.Confirmed {
+		c := &eff.Confirmed[i]
+		n.cfg.Events.Confirmed(len(c.Done))
+		for _, done := range c.Done {
+			done(c.Term, c.Err)
+		}
+	}
+}
+
+// submit gives work on the log to the appender, or does it here.
+func (n *Node) submit(t appendTask) {
+	if !n.cfg.InlineAppend {
+		n.appender.queue.push(t)
+		return
+	}
+	if err := n.appender.perform(n.run, []appendTask{t}); err != nil {
+		n.die(err)
+	}
+}
+
+// appended tells the loop, from the appender.
+func (n *Node) appended(group []*Append) {
+	acknowledge := func() {
+		n.outstanding.appends -= len(group)
+		for _, a := range group {
+			n.replica.Appended(a)
+		}
+	}
+	if n.cfg.InlineAppend {
+		acknowledge() // already on the loop; the turn goes on with Ready
+		return
+	}
+	n.inbox.call(acknowledge)
+}
+
+// applied tells the loop, from the applier.
+func (n *Node) applied(a *Apply) {
+	n.inbox.call(func() {
+		n.outstanding.applies--
+		n.replica.Applied(a)
+	})
+}
+
+// bound tells the loop that a snapshot can be written, from the applier.
+func (n *Node) bound(index uint64, write func(io.Writer) error) {
+	n.inbox.call(func() { n.snapshotBound(index, write) })
+}
+
+// confirmedStart opens the doors, or asks again on the next tick.
+func (n *Node) confirmedStart(_ uint64, err error) {
+	if err != nil {
+		n.retryReady = true
+		return
+	}
+	close(n.ready)
+}
+
+func (n *Node) everyTick(now time.Time) {
+	if n.retryReady {
+		n.retryReady = false
+		n.replica.Confirm(n.confirmedStart)
+	}
+	out := n.appender.out(now)
+	if stalled := out >= flushStalledAfter; stalled != n.stalled {
+		n.stalled = stalled
+		n.cfg.Events.FlushStalled(stalled, out)
+	}
+}

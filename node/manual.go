@@ -1,0 +1,96 @@
+package node
+
+import (
+	"context"
+	"math"
+)
+
+// Manual is a node without goroutines: whoever drives it says when the loop
+// takes a turn, when the disk has finished and when entries are applied, with
+// Config.Clock for the time. It is the same code as a running node's, put in an
+// order that a seed decides: for simulation.
+type Manual struct{ *Node }
+
+// OpenManual opens a node that the caller drives. Run must not be called.
+func OpenManual(cfg Config) (*Manual, error) {
+	// Snapshots are taken when the driver says so, not on a goroutine.
+	cfg.SnapshotBytes, cfg.SnapshotEntries = math.MaxInt64, math.MaxUint64
+	n, err := Open(cfg)
+	if err != nil {
+		return nil, err
+	}
+	n.started.Store(true)
+	n.replica.Confirm(n.confirmedStart)
+	n.turn(false)
+	return &Manual{n}, nil
+}
+
+// Turn lets the loop take all that waits, and count a tick if one is due.
+func (m *Manual) Turn(ticked bool) {
+	takeToken(m.inbox.wake)
+	m.drain(inboxBatch{})
+	m.turn(ticked)
+}
+
+// Append performs what the appender has been given, and reports whether there
+// was anything. An error is fatal to a running node.
+func (m *Manual) Append() (worked bool, err error) {
+	takeToken(m.appender.queue.wake)
+	tasks := m.appender.queue.take(nil)
+	if len(tasks) == 0 {
+		return false, nil
+	}
+	return true, m.appender.perform(context.Background(), tasks)
+}
+
+// Apply performs what the applier has been given, and reports whether there was
+// anything.
+func (m *Manual) Apply() (worked bool, err error) {
+	takeToken(m.applier.queue.wake)
+	tasks := m.applier.queue.take(nil)
+	for _, t := range tasks {
+		if err := m.applier.perform(t); err != nil {
+			return true, err
+		}
+	}
+	return len(tasks) > 0, nil
+}
+
+// TakeSnapshot takes a snapshot of what is applied, in the order in which a
+// running node does.
+func (m *Manual) TakeSnapshot() error {
+	index, write := m.applier.applied, m.cfg.Machine.Snapshot()
+	if m.replica.Status().Applied != index || m.appender.commit < index {
+		return nil // not all of it has been acknowledged: another time
+	}
+	meta := m.replica.MetaAt(index)
+	return m.appender.settle(func() error {
+		header := snapshotHeader{Schema: m.cfg.Schema, Group: m.cfg.Group, Meta: meta}
+		mark, err := m.snapshots.write(context.Background(), m.cfg.Clock, math.MaxInt64, header, write)
+		if err != nil {
+			return err
+		}
+		if err := m.appender.log.markSnapshot(mark); err != nil {
+			return err
+		}
+		if err := m.appender.log.release(index); err != nil {
+			return err
+		}
+		m.replica.SnapshotTaken(meta)
+		return m.snapshots.removeAllBut(mark.File)
+	})
+}
+
+// Busy reports whether the loop, the appender or the applier has been given
+// something.
+func (m *Manual) Busy() (loop, appender, applier bool) {
+	return len(m.inbox.wake) > 0, len(m.appender.queue.wake) > 0, len(m.applier.queue.wake) > 0
+}
+
+// takeToken takes the token out of a channel that holds one, if it is there.
+func takeToken(c chan struct{}) {
+	select {
+	case <-c:
+	default:
+	}
+}

@@ -1,0 +1,273 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/vfs"
+)
+
+// Config says where a node lives and what it drives.
+type Config struct {
+	FS      vfs.FS
+	Dir     string  // made if it is not there; holds log/ and snap/
+	Machine Machine // empty; Open restores it
+	Group   uint64  // which raft group this is, in every entry, record and file
+	Schema  uint32  // version of what Machine.Snapshot writes; newer files are refused
+
+	Transport Transport // nil: this member is alone
+	Clock     Clock     // nil: the system's
+	Logger    *slog.Logger
+	Events    Events
+
+	Tick              time.Duration // 0: DefaultTick
+	SegmentBytes      int64         // of a log file; 0: wal.DefaultSegmentBytes; at least MinSegmentBytes
+	MaxInboxProposals int           // 0: MaxInboxProposals
+	MaxInboxBytes     int           // 0: MaxInboxBytes
+	SnapshotBytes     int64         // of log that cause a snapshot; 0: DefaultSnapshotBytes
+	SnapshotEntries   uint64        // that cause a snapshot; 0: DefaultSnapshotEntries
+	SnapshotRate      int64         // bytes written per second; 0: DefaultSnapshotRate
+	TailEntries       uint64        // kept in memory behind a snapshot; 0: DefaultTailEntries
+	DiskReserve       int64         // free bytes under which growth is refused; 0: DefaultDiskReserve; negative: never
+	InlineAppend      bool          // write the log on the loop: lower latency on a fast disk, but a slow one holds up heartbeats
+}
+
+// Transport carries messages to peers.
+type Transport interface {
+	// Send hands messages over and never blocks; it may drop them. It uses the
+	// connection that each one's Class names.
+	Send(ms []Message)
+}
+
+func (c *Config) withDefaults() {
+	def := func(v *int64, d int64) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	if c.Clock == nil {
+		c.Clock = systemClock{}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	c.Events = c.Events.withDefaults()
+	if c.Tick == 0 {
+		c.Tick = DefaultTick
+	}
+	if c.MaxInboxProposals == 0 {
+		c.MaxInboxProposals = MaxInboxProposals
+	}
+	if c.MaxInboxBytes == 0 {
+		c.MaxInboxBytes = MaxInboxBytes
+	}
+	if c.SnapshotEntries == 0 {
+		c.SnapshotEntries = DefaultSnapshotEntries
+	}
+	if c.TailEntries == 0 {
+		c.TailEntries = DefaultTailEntries
+	}
+	def(&c.SnapshotBytes, DefaultSnapshotBytes)
+	def(&c.SnapshotRate, DefaultSnapshotRate)
+	def(&c.DiskReserve, DefaultDiskReserve)
+}
+
+// Validate returns an Invalid error for a Config that cannot work.
+func (c *Config) Validate() error {
+	switch {
+	case c.FS == nil || c.Machine == nil || c.Dir == "":
+		return incumbent.Errorf(incumbent.Invalid, "node needs a filesystem, a folder and a machine")
+	case c.Tick < 0 || c.SnapshotBytes < 0 || c.SnapshotRate < 0:
+		return incumbent.Errorf(incumbent.Invalid, "node: a limit is negative")
+	case c.SegmentBytes != 0 && c.SegmentBytes < MinSegmentBytes:
+		return incumbent.Errorf(incumbent.Invalid, "node: segment of %d bytes, at least %d are needed for the largest entry", c.SegmentBytes, MinSegmentBytes)
+	case c.MaxInboxProposals < 0 || c.MaxInboxBytes < 0:
+		return incumbent.Errorf(incumbent.Invalid, "node: an inbox limit is negative")
+	case c.MaxInboxBytes != 0 && c.MaxInboxBytes < 2*MaxCommandBytes:
+		return incumbent.Errorf(incumbent.Invalid, "node: inbox of %d bytes cannot take a command of %d", c.MaxInboxBytes, MaxCommandBytes)
+	}
+	return nil
+}
+
+// Node is one member: a replica with files, goroutines and a machine.
+type Node struct {
+	cfg       Config
+	id        identity
+	snapshots snapshotFolder
+	inbox     inbox
+	appender  *appender
+	applier   *applier
+
+	// Owned by the loop.
+	replica     *Replica
+	status      ReplicaStatus
+	snap        snapshotWork
+	stalled     bool
+	retryReady  bool
+	outstanding struct{ appends, applies int } // handed out and not acknowledged
+
+	// Shared.
+	ready   chan struct{} // closed when doors may open
+	quit    chan struct{} // closed when asked to stop
+	quitOne sync.Once
+	stopped chan struct{} // closed when Run has returned, or Close without Run
+	started atomic.Bool
+	free    atomic.Int64 // bytes, or -1: not known
+	refuse  atomic.Bool  // growth is refused for lack of disk
+	mu      sync.Mutex   // guards shown; held to copy it
+	shown   ReplicaStatus
+	group   sync.WaitGroup
+	run     context.Context // of the goroutines; set by Run before they start
+	die     context.CancelCauseFunc
+}
+
+// identity is who this member is, durably.
+type identity struct {
+	Cluster     [16]byte
+	Member      uint64
+	Incarnation uint64 // durable boot counter
+}
+
+// Run drives the node until ctx ends, Close is called or something fatal
+// happens, and returns nil or what was fatal. It may be called once.
+func (n *Node) Run(ctx context.Context) error {
+	if n.started.Swap(true) {
+		return incumbent.Errorf(incumbent.Invalid, "node is already running")
+	}
+	run, die := context.WithCancelCause(context.WithoutCancel(ctx))
+	n.run, n.die = run, die
+	stop := context.AfterFunc(ctx, n.askToStop)
+	defer stop()
+	n.goRun(run, "append", n.appender.run)
+	n.goRun(run, "apply", n.applier.run)
+	n.goRun(run, "disk", n.watchDisk)
+	n.goRun(run, "loop", n.loop)
+	<-run.Done()
+	n.group.Wait()
+	err := context.Cause(run)
+	if err == errQuit { //nolint:errorlint // a sentinel of our own, never wrapped
+		err = nil
+	}
+	return n.finish(err)
+}
+
+// errQuit ends a run without an error.
+var errQuit = fmt.Errorf("asked to stop")
+
+// goRun starts one of the node's goroutines. The first that fails, or panics,
+// stops them all.
+func (n *Node) goRun(ctx context.Context, name string, f func(context.Context) error) {
+	n.group.Go(func() {
+		defer func() {
+			if p := recover(); p != nil {
+				n.die(incumbent.Errorf(incumbent.Internal, "panic in the %s goroutine: %v: %w", name, p, stack(debug.Stack())))
+			}
+		}()
+		if err := f(ctx); err != nil {
+			n.die(err)
+		}
+	})
+}
+
+// stack is where a panic happened.
+type stack []byte
+
+func (s stack) Error() string { return string(s) }
+
+// finish answers everybody who still waits and closes the log.
+func (n *Node) finish(err error) error {
+	left := n.inbox.close()
+	n.replica.Propose(left.proposals)
+	for _, done := range left.confirms {
+		n.replica.Confirm(done)
+	}
+	n.applier.abandon()
+	n.perform(n.replica.Stop())
+	for _, w := range append(n.snap.asked, n.snap.serving...) {
+		w(errStopped())
+	}
+	if cerr := n.appender.log.Close(); cerr != nil && err == nil {
+		err = fatal("close the log", cerr)
+	}
+	close(n.stopped)
+	return err
+}
+
+func (n *Node) askToStop() { n.quitOne.Do(func() { close(n.quit) }) }
+
+// Close stops the node and waits until it has stopped or ctx ends.
+func (n *Node) Close(ctx context.Context) error {
+	n.askToStop()
+	if !n.started.Swap(true) {
+		return n.finish(nil)
+	}
+	select {
+	case <-n.stopped:
+		return nil
+	case <-ctx.Done():
+		return incumbent.Errorf(incumbent.DeadlineExceeded, "node did not stop in time: %w", ctx.Err())
+	}
+}
+
+// Propose hands proposals in, in order. It never blocks. Done functions of
+// refused ones are called before it returns.
+func (n *Node) Propose(ps ...Proposal) {
+	if n.refuse.Load() {
+		ps = n.refuseGrowth(ps)
+	}
+	for len(ps) > 0 {
+		took, err := n.inbox.add(ps)
+		if took > 0 {
+			signal(n.inbox.wake)
+		}
+		if err == nil {
+			return
+		}
+		if f := ps[took].Done; f != nil {
+			f(nil, err)
+		}
+		ps = ps[took+1:]
+	}
+}
+
+// Confirm asks for a read confirmation begun after this call. Done gets the
+// term it was confirmed in, after everything up to its read index has been
+// applied; or NotLeader, Unavailable or Overloaded.
+func (n *Node) Confirm(done func(term uint64, err error)) {
+	if err := n.inbox.confirm(done); err != nil {
+		done(0, err)
+		return
+	}
+	signal(n.inbox.wake)
+}
+
+// Step takes messages that peers sent. It never blocks and may drop them.
+func (n *Node) Step(ms ...Message) {
+	for _, m := range ms {
+		n.inbox.message(m)
+	}
+	signal(n.inbox.wake)
+}
+
+// Ready is closed once a read confirmation begun after the start has been
+// applied: from then on what this member shows is not older than what it, or
+// any other, answered before.
+func (n *Node) Ready() <-chan struct{} { return n.ready }
+
+// WaitReady waits for Ready.
+func (n *Node) WaitReady(ctx context.Context) error {
+	select {
+	case <-n.ready:
+		return nil
+	case <-n.stopped:
+		return errStopped()
+	case <-ctx.Done():
+		return incumbent.Errorf(incumbent.DeadlineExceeded, "node is not ready: %w", ctx.Err())
+	}
+}

@@ -1,0 +1,181 @@
+package node
+
+import (
+	"encoding/binary"
+
+	"go.etcd.io/raft/v3"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// waitingRead is a confirmation for which no round has begun.
+type waitingRead struct {
+	done func(term uint64, err error)
+	tick uint64
+}
+
+// round is the one read confirmation under way. Whoever asked before it began
+// is in it; whoever asks later waits for the next one.
+type round struct {
+	active   bool
+	id       uint64 // fresh for each attempt: an answer to an earlier attempt proves nothing about this one
+	started  uint64 // tick
+	attempts int
+	done     []func(uint64, error)
+}
+
+// confirmedRead waits for the machine to reach its index.
+type confirmedRead struct {
+	index uint64
+	term  uint64
+	done  []func(uint64, error)
+}
+
+// reads is the replica's book of confirmations.
+type reads struct {
+	waiting  []waitingRead
+	round    round
+	nextID   uint64
+	applying []confirmedRead // by index, which only grows
+}
+
+// Confirm asks for a read confirmation. Done runs once a quorum has confirmed,
+// in a round begun after this call, that nothing newer than the round's read
+// index was committed by then, and the machine has reached that index.
+func (r *Replica) Confirm(done func(term uint64, err error)) {
+	r.reads.waiting = append(r.reads.waiting, waitingRead{done: done, tick: r.tick})
+}
+
+// startRound begins a round for all that wait, if it can and none is under way.
+// A leader that has not committed in its own term does not know yet what its
+// predecessors committed, so it begins none. (Raft itself does not check this
+// for a single voter.)
+func (r *Replica) startRound() {
+	rd := &r.reads
+	if rd.round.active || len(rd.waiting) == 0 || r.role.Leader == 0 {
+		return
+	}
+	if r.role.State == Leader && (r.leadIndex == 0 || r.commit < r.leadIndex) {
+		return
+	}
+	done := make([]func(uint64, error), len(rd.waiting))
+	for i := range rd.waiting {
+		done[i] = rd.waiting[i].done
+	}
+	clear(rd.waiting)
+	rd.waiting = rd.waiting[:0]
+	rd.round = round{active: true, done: done}
+	r.attemptRound()
+}
+
+func (r *Replica) attemptRound() {
+	rd := &r.reads
+	rd.nextID++
+	rd.round.id = rd.nextID
+	rd.round.started = r.tick
+	rd.round.attempts++
+	ctx := make([]byte, 0, 16)
+	ctx = binary.LittleEndian.AppendUint64(ctx, r.cfg.Incarnation)
+	ctx = binary.LittleEndian.AppendUint64(ctx, rd.round.id)
+	r.raw.ReadIndex(ctx)
+}
+
+// roundAnswered takes raft's answer. Answers to attempts given up, or of an
+// earlier life of this member, are ignored.
+func (r *Replica) roundAnswered(rs raft.ReadState) {
+	rd := &r.reads
+	if len(rs.RequestCtx) != 16 || !rd.round.active ||
+		binary.LittleEndian.Uint64(rs.RequestCtx) != r.cfg.Incarnation ||
+		binary.LittleEndian.Uint64(rs.RequestCtx[8:]) != rd.round.id {
+		return
+	}
+	rd.applying = append(rd.applying, confirmedRead{index: rs.Index, term: r.role.Term, done: rd.round.done})
+	rd.round = round{}
+	r.releaseReads()
+}
+
+// releaseReads answers those whose index the machine has reached.
+func (r *Replica) releaseReads() {
+	rd := &r.reads
+	for len(rd.applying) > 0 && rd.applying[0].index <= r.applied {
+		c := rd.applying[0]
+		rd.applying = rd.applying[1:]
+		r.eff.Confirmed = append(r.eff.Confirmed, Confirmed{Term: c.term, Done: c.done})
+	}
+}
+
+// failRound answers those in the round: who leads has changed, and raft forgets
+// its unconfirmed reads then without a word.
+func (r *Replica) failRound() {
+	if !r.reads.round.active {
+		return
+	}
+	err := error(incumbent.Errorf(incumbent.Unavailable, "the leader changed before leadership was confirmed"))
+	if r.role.Leader != 0 && r.role.Leader != r.cfg.ID {
+		err = r.notLeader()
+	}
+	r.endRound(err)
+}
+
+func (r *Replica) endRound(err error) {
+	r.eff.Confirmed = append(r.eff.Confirmed, Confirmed{Err: err, Done: r.reads.round.done})
+	r.reads.round = round{}
+}
+
+// tickReads tries a round again that is not answered, and gives up on what
+// waited too long.
+func (r *Replica) tickReads() {
+	rd := &r.reads
+	if rd.round.active && r.tick-rd.round.started >= roundTicks {
+		if rd.round.attempts >= roundAttempts {
+			r.endRound(incumbent.Errorf(incumbent.Unavailable, "no quorum confirmed leadership in %d rounds", roundAttempts))
+		} else {
+			r.attemptRound()
+		}
+	}
+	r.expireReads()
+}
+
+// expireReads relies on waiting being in the order of arrival.
+func (r *Replica) expireReads() {
+	rd := &r.reads
+	n := 0
+	for n < len(rd.waiting) && r.tick-rd.waiting[n].tick > confirmWaitTicks {
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	done := make([]func(uint64, error), n)
+	for i := range done {
+		done[i] = rd.waiting[i].done
+	}
+	m := copy(rd.waiting, rd.waiting[n:])
+	clear(rd.waiting[m:])
+	rd.waiting = rd.waiting[:m]
+	r.eff.Confirmed = append(r.eff.Confirmed, Confirmed{
+		Err: incumbent.Errorf(incumbent.Unavailable, "no leader that could confirm a read"), Done: done,
+	})
+}
+
+func (r *Replica) stopReads(err error) {
+	rd := &r.reads
+	if rd.round.active {
+		r.endRound(err)
+	}
+	for _, c := range rd.applying {
+		r.eff.Confirmed = append(r.eff.Confirmed, Confirmed{Err: err, Done: c.done})
+	}
+	for _, w := range rd.waiting {
+		r.eff.Confirmed = append(r.eff.Confirmed, Confirmed{Err: err, Done: []func(uint64, error){w.done}})
+	}
+	*rd = reads{}
+}
+
+func (r *Replica) confirming() int {
+	n := len(r.reads.waiting) + len(r.reads.round.done)
+	for _, c := range r.reads.applying {
+		n += len(c.done)
+	}
+	return n
+}

@@ -1,0 +1,135 @@
+package node
+
+import (
+	"errors"
+	"path/filepath"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/vfs"
+)
+
+// bootstrapIndex and bootstrapTerm are where a new log begins: behind a snapshot
+// of the empty machine that names the first member. So every start, the first
+// and a joining member's too, begins from a snapshot with its members.
+const (
+	bootstrapIndex = 1
+	bootstrapTerm  = 1
+)
+
+// Open reads what is durable in cfg.Dir, restores the machine and returns a node
+// that [Node.Run] will start. An empty folder becomes a cluster of one.
+func Open(cfg Config) (*Node, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg.withDefaults()
+	snapshots := snapshotFolder{fs: cfg.FS, dir: filepath.Join(cfg.Dir, "snap")}
+	if err := vfs.MkdirAll(cfg.FS, snapshots.dir); err != nil {
+		return nil, err
+	}
+	log, rec, err := openSegments(cfg.FS, filepath.Join(cfg.Dir, "log"), &cfg)
+	if err != nil {
+		return nil, err
+	}
+	n, err := open(cfg, snapshots, log, rec)
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	return n, nil
+}
+
+func open(cfg Config, snapshots snapshotFolder, log *segments, rec recovered) (*Node, error) {
+	if rec.mark.Index == 0 {
+		if err := bootstrap(cfg, snapshots, log, &rec); err != nil {
+			return nil, err
+		}
+	}
+	meta, err := restore(cfg, snapshots, rec)
+	if err != nil {
+		return nil, err
+	}
+	if err := snapshots.removeAllBut(rec.mark.File); err != nil {
+		return nil, err
+	}
+	// A snapshot that was installed vouches for its term and index.
+	hard := &pb.HardState{
+		Term: new(max(rec.hard.GetTerm(), meta.Term)), Vote: new(rec.hard.GetVote()), Commit: new(max(rec.hard.GetCommit(), meta.Index)),
+	}
+	replica, err := NewReplica(ReplicaConfig{
+		Group: cfg.Group, ID: rec.Member, Incarnation: rec.Incarnation,
+		HardState: hard, Snapshot: meta, Entries: rec.entries, TailEntries: cfg.TailEntries,
+		Forward: cfg.Transport != nil, Logger: raftLogger{cfg.Logger},
+	})
+	if err != nil {
+		return nil, incumbent.Errorf(incumbent.Corrupt, "%s: %w", cfg.Dir, err)
+	}
+	n := &Node{
+		cfg: cfg, id: rec.identity, snapshots: snapshots, replica: replica,
+		inbox:   inbox{maxProposals: cfg.MaxInboxProposals, maxBytes: cfg.MaxInboxBytes, wake: make(chan struct{}, 1)},
+		ready:   make(chan struct{}),
+		quit:    make(chan struct{}),
+		stopped: make(chan struct{}),
+	}
+	n.appender = &appender{log: log, clock: cfg.Clock, events: cfg.Events, queue: newQueue[appendTask](), done: n.appended, commit: hard.GetCommit()}
+	n.applier = &applier{
+		machine: cfg.Machine, clock: cfg.Clock, events: cfg.Events, queue: newQueue[applyTask](),
+		done: n.applied, bound: n.bound, applied: meta.Index,
+	}
+	n.status = replica.Status()
+	n.shown = n.status
+	n.lookAtDisk(false)
+	return n, nil
+}
+
+// bootstrap makes a cluster of one. It may be cut short anywhere and begun
+// again: nothing has been promised until the mark is durable.
+func bootstrap(cfg Config, snapshots snapshotFolder, log *segments, rec *recovered) error {
+	if len(rec.entries) > 0 {
+		return incumbent.Errorf(incumbent.Corrupt, "%s: the log has entries from %d on, but no snapshot before them", cfg.Dir, rec.entries[0].GetIndex())
+	}
+	if err := snapshots.refuseOrphans(); err != nil {
+		return err
+	}
+	meta := SnapshotMeta{
+		Index: bootstrapIndex, Term: bootstrapTerm,
+		ConfState: pb.EnsureConfState(&pb.ConfState{Voters: []uint64{rec.Member}}),
+	}
+	header := snapshotHeader{Schema: cfg.Schema, Group: cfg.Group, Meta: meta}
+	mark, err := snapshots.writeNow(cfg.Clock, header, cfg.Machine.Snapshot())
+	if err != nil {
+		return err
+	}
+	if err := log.installSnapshot(mark); err != nil {
+		return err
+	}
+	rec.mark = mark
+	return nil
+}
+
+// restore reads the snapshot that the log's mark names into the machine.
+func restore(cfg Config, snapshots snapshotFolder, rec recovered) (SnapshotMeta, error) {
+	f, r, err := snapshots.open(rec.mark)
+	if err != nil {
+		return SnapshotMeta{}, err
+	}
+	if err = checkHeader(cfg, r); err == nil {
+		if err = cfg.Machine.Restore(r); err == nil {
+			err = r.finish(rec.mark)
+		}
+	}
+	return r.Header.Meta, errors.Join(err, f.Close())
+}
+
+func checkHeader(cfg Config, r *snapshotReader) error {
+	h := &r.Header
+	if h.Group != cfg.Group {
+		return incumbent.Errorf(incumbent.Corrupt, "%s: offset 0: it is a snapshot of group %d, not %d", r.name, h.Group, cfg.Group)
+	}
+	if h.Schema > cfg.Schema {
+		return incumbent.Errorf(incumbent.Invalid, "%s: written with schema %d, this binary knows %d", r.name, h.Schema, cfg.Schema).
+			WithHint("start a newer binary")
+	}
+	return nil
+}

@@ -1,0 +1,369 @@
+package node
+
+import (
+	"fmt"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// ReplicaConfig is what a replica starts from: what its log holds durably.
+type ReplicaConfig struct {
+	Group       uint64
+	ID          uint64
+	Incarnation uint64        // durable boot counter, raised by every start
+	HardState   *pb.HardState // nil on the first start
+	Snapshot    SnapshotMeta  // with the members as of its index; the machine holds this state already
+	Entries     []*pb.Entry   // durable entries after the snapshot
+	TailEntries uint64        // entries kept in memory behind a snapshot
+	Forward     bool          // a transport carries entries to the leader; without one only a leader proposes
+	Logger      raft.Logger
+}
+
+// Replica is one member's part of the protocol as a pure state machine: raft,
+// its log in memory, and those who wait for proposals and confirmations. It has
+// no clock, goroutine or I/O: time is ticks and the argument of Tick and Ready.
+// It is owned by one goroutine. It panics when an invariant is broken; whoever
+// drives it must then stop for good.
+type Replica struct {
+	cfg  ReplicaConfig
+	raw  *raft.RawNode
+	log  *memoryLog
+	conf *pb.ConfState
+	tick uint64 // ticks so far
+	eff  Effects
+
+	role      Role
+	commit    uint64
+	applied   uint64 // acknowledged by Applied
+	leadIndex uint64 // first entry of our own term of leadership, 0 until it came out
+
+	proposals proposals
+	reads     reads
+}
+
+// NewReplica returns a replica that continues from what cfg says is durable.
+func NewReplica(cfg ReplicaConfig) (*Replica, error) {
+	log, err := newMemoryLog(cfg.HardState, cfg.Snapshot, cfg.Entries)
+	if err != nil {
+		return nil, err
+	}
+	if c := cfg.HardState.GetCommit(); c > log.last() {
+		return nil, fmt.Errorf("hard state says %d is committed, but the log ends at %d", c, log.last())
+	}
+	raw, err := raft.NewRawNode(&raft.Config{
+		ID:                        cfg.ID,
+		ElectionTick:              electionTicks,
+		HeartbeatTick:             heartbeatTicks,
+		Storage:                   log,
+		Applied:                   cfg.Snapshot.Index,
+		AsyncStorageWrites:        true,
+		MaxSizePerMsg:             maxRaftMessage,
+		MaxCommittedSizePerReady:  maxApplyingBytes,
+		MaxUncommittedEntriesSize: maxUncommitted,
+		MaxInflightMsgs:           maxInflightMsgs,
+		MaxInflightBytes:          maxInflightBytes,
+		CheckQuorum:               true,
+		PreVote:                   true,
+		ReadOnlyOption:            raft.ReadOnlySafe,
+		DisableProposalForwarding: true,
+		StepDownOnRemoval:         true,
+		Logger:                    cfg.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := &Replica{
+		cfg: cfg, raw: raw, log: log, conf: proto.Clone(pb.EnsureConfState(cfg.Snapshot.ConfState)).(*pb.ConfState),
+		applied: cfg.Snapshot.Index,
+	}
+	r.cfg.Entries = nil // the log has them; do not keep them for ever
+	r.proposals.pending = map[uint64]*batch{}
+	r.role = Role{Term: cfg.HardState.GetTerm()}
+	return r, nil
+}
+
+// Tick moves the protocol's clock by one tick and answers whom now has passed.
+func (r *Replica) Tick(now time.Time) {
+	r.tick++
+	r.raw.Tick()
+	r.expireProposals(now)
+	r.tickReads()
+}
+
+// Step takes a message from a peer. Messages that make no sense here are
+// dropped: peers may be behind, or gone.
+func (r *Replica) Step(m Message) {
+	switch {
+	case m.Raft != nil:
+		// A refusal by the library concerns the message, not us: from a peer that
+		// was removed, or of a kind that only travels inside a member.
+		_ = r.raw.Step(m.Raft)
+	case m.Forward != nil:
+		r.stepForward(m)
+	case m.Refuse != nil:
+		r.stepRefuse(m)
+	}
+}
+
+// Appended acknowledges an append: it is durable, or written if it need not be
+// synced, and so is everything before it.
+func (r *Replica) Appended(a *Append) {
+	if a.Snapshot != nil {
+		md := a.Snapshot.GetMetadata()
+		meta := SnapshotMeta{Index: md.GetIndex(), Term: md.GetTerm(), ConfState: md.GetConfState()}
+		r.log.restore(meta)
+		r.restored(meta.Index)
+		r.conf = proto.Clone(md.GetConfState()).(*pb.ConfState)
+		r.eff.Applies = append(r.eff.Applies, &Apply{Restore: &meta})
+	}
+	r.log.append(a.Entries)
+	r.deliver(a.responses)
+}
+
+// Applied acknowledges that the machine has applied everything in a.
+func (r *Replica) Applied(a *Apply) {
+	if a.Restore != nil {
+		r.applied = max(r.applied, a.Restore.Index)
+	}
+	for i := range a.Entries {
+		if c := a.Entries[i].conf; c != nil {
+			r.conf = r.raw.ApplyConfChange(c)
+		}
+	}
+	if n := len(a.Entries); n > 0 {
+		r.applied = a.Entries[n-1].Index
+	}
+	r.deliver(a.responses)
+	r.releaseReads()
+}
+
+// deliver hands the messages that waited for storage to whom they are for.
+func (r *Replica) deliver(ms []*pb.Message) {
+	for _, m := range ms {
+		if m.GetTo() == r.cfg.ID {
+			// An error here is a message about a term that is over: raft drops it.
+			_ = r.raw.Step(m)
+			continue
+		}
+		r.send(m)
+	}
+}
+
+func (r *Replica) send(m *pb.Message) {
+	r.eff.Messages = append(r.eff.Messages, Message{From: r.cfg.ID, To: m.GetTo(), Raft: m})
+}
+
+// SnapshotTaken records that a snapshot is durable and marked in the log: the
+// entries it covers may leave memory.
+func (r *Replica) SnapshotTaken(meta SnapshotMeta) { r.log.snapshotTaken(meta, r.cfg.TailEntries) }
+
+// MetaAt describes a snapshot of the state after index, which must be the
+// applied index: only then the members are known to be those of that index.
+func (r *Replica) MetaAt(index uint64) SnapshotMeta {
+	if index != r.applied {
+		panic(fmt.Sprintf("snapshot bound at %d while %d is applied", index, r.applied))
+	}
+	term, err := r.log.Term(index)
+	if err != nil {
+		panic(fmt.Sprintf("applied entry %d is not in the log: %v", index, err))
+	}
+	return SnapshotMeta{Index: index, Term: term, ConfState: proto.Clone(r.conf).(*pb.ConfState)}
+}
+
+// ReportSnapshot tells how sending a snapshot to a peer ended. It must be
+// called for every snapshot message, or that peer stays paused.
+func (r *Replica) ReportSnapshot(peer uint64, ok bool) {
+	status := raft.SnapshotFinish
+	if !ok {
+		status = raft.SnapshotFailure
+	}
+	r.raw.ReportSnapshot(peer, status)
+}
+
+// ReportUnreachable tells that messages to a peer may have been lost.
+func (r *Replica) ReportUnreachable(peer uint64) { r.raw.ReportUnreachable(peer) }
+
+// ForgetLeader makes a follower willing to vote at once: its leader's
+// connections have closed.
+func (r *Replica) ForgetLeader() error { return r.raw.ForgetLeader() }
+
+// Campaign starts an election.
+func (r *Replica) Campaign() error { return r.raw.Campaign() }
+
+// soleVoter reports whether this member alone is the quorum.
+func (r *Replica) soleVoter() bool {
+	return len(r.conf.GetVoters()) == 1 && r.conf.GetVoters()[0] == r.cfg.ID && len(r.conf.GetVotersOutgoing()) == 0
+}
+
+// Ready returns what is to be done now. Call it until it reports false.
+func (r *Replica) Ready(now time.Time) (Effects, bool) {
+	r.refresh()
+	r.propose(now)
+	r.startRound()
+	if r.raw.HasReady() {
+		r.collect(r.raw.Ready())
+	}
+	eff := r.eff
+	r.eff = Effects{}
+	return eff, !eff.empty()
+}
+
+// refresh learns from raft what this member is now.
+func (r *Replica) refresh() {
+	st := r.raw.BasicStatus()
+	if r.soleVoter() && st.RaftState == raft.StateFollower {
+		// Nobody else can lead: there is nothing to wait for. Raft refuses while
+		// a change of membership is committed and not applied; then the next
+		// Applied brings us here again.
+		if err := r.raw.Campaign(); err == nil {
+			st = r.raw.BasicStatus()
+		}
+	}
+	r.commit = st.HardState.GetCommit()
+	role := Role{State: stateOf(st.RaftState), Leader: st.Lead, Term: st.HardState.GetTerm()}
+	if role == r.role {
+		return
+	}
+	r.role = role
+	r.eff.Role = &role
+	r.leadIndex = 0
+	r.proposals.refused = false
+	r.failRound()
+	if role.State != Leader {
+		r.eff.Applies = append(r.eff.Applies, &Apply{Follow: &role})
+	}
+}
+
+func stateOf(s raft.StateType) State {
+	switch s {
+	case raft.StateLeader:
+		return Leader
+	case raft.StateCandidate, raft.StatePreCandidate:
+		return Candidate
+	default:
+		return Follower
+	}
+}
+
+// collect turns raft's own effects into ours.
+func (r *Replica) collect(rd raft.Ready) {
+	if r.role.State == Leader && r.leadIndex == 0 {
+		r.findLeadIndex(rd.Entries)
+	}
+	r.noteAppended(rd.Entries)
+	for _, m := range rd.Messages {
+		switch m.GetTo() {
+		case raft.LocalAppendThread:
+			r.collectAppend(m, rd.MustSync)
+		case raft.LocalApplyThread:
+			r.collectApply(m)
+		default:
+			r.send(m)
+		}
+	}
+	for _, rs := range rd.ReadStates {
+		r.roundAnswered(rs)
+	}
+}
+
+// findLeadIndex finds the empty entry with which a leader begins its term. Raft
+// appends it in the moment it becomes leader, so it is in the first Ready after.
+func (r *Replica) findLeadIndex(entries []*pb.Entry) {
+	for _, e := range entries {
+		if e.GetTerm() == r.role.Term {
+			r.leadIndex = e.GetIndex()
+			return
+		}
+	}
+	panic(fmt.Sprintf("leader of term %d without a first entry", r.role.Term))
+}
+
+func (r *Replica) collectAppend(m *pb.Message, mustSync bool) {
+	a := &Append{Entries: m.GetEntries(), MustSync: mustSync, responses: m.GetResponses()}
+	if m.Term != nil && m.Commit != nil {
+		a.HardState = &pb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
+	}
+	if !raft.IsEmptySnap(m.GetSnapshot()) {
+		a.Snapshot = m.GetSnapshot()
+		a.MustSync = true
+	}
+	r.eff.Appends = append(r.eff.Appends, a)
+}
+
+func (r *Replica) collectApply(m *pb.Message) {
+	a := &Apply{Entries: make([]Committed, 0, len(m.GetEntries())), responses: m.GetResponses()}
+	for _, e := range m.GetEntries() {
+		a.Entries = append(a.Entries, r.committed(e))
+	}
+	r.eff.Applies = append(r.eff.Applies, a)
+}
+
+func (r *Replica) committed(e *pb.Entry) Committed {
+	c := Committed{Index: e.GetIndex(), Term: e.GetTerm()}
+	switch e.GetType() {
+	case pb.EntryNormal:
+		if len(e.GetData()) > 0 {
+			c.Data = e.GetData()
+			c.Done = r.takeWaiters(e)
+		}
+	default:
+		c.conf = decodeConfChange(e)
+	}
+	r.dropOverwritten(c.Index)
+	if r.role.State == Leader && c.Index == r.leadIndex {
+		c.Lead = r.role.Term
+	}
+	return c
+}
+
+// decodeConfChange panics on bytes that are no change of membership: they were
+// committed, so every member meets them and none may guess.
+func decodeConfChange(e *pb.Entry) *pb.ConfChangeV2 {
+	var cc pb.ConfChangeI
+	var err error
+	if e.GetType() == pb.EntryConfChange {
+		v1 := new(pb.ConfChange)
+		err = proto.Unmarshal(e.GetData(), v1)
+		cc = v1
+	} else {
+		v2 := new(pb.ConfChangeV2)
+		err = proto.Unmarshal(e.GetData(), v2)
+		cc = v2
+	}
+	if err != nil {
+		panic(fmt.Sprintf("membership change at %d does not decode: %v", e.GetIndex(), err))
+	}
+	return cc.AsV2()
+}
+
+// ReplicaStatus is a replica's part of a Status.
+type ReplicaStatus struct {
+	Role
+	Commit, Applied, Durable uint64
+	First                    uint64 // first entry in memory
+	Snapshot                 uint64 // index of the last snapshot
+	Entries                  int    // in memory
+	EntryBytes               int64  // in memory, their cost included
+	SinceSnapshot            int64  // of those, after the last snapshot
+	InFlight                 int    // entries proposed and not yet committed
+	Waiting                  int    // proposals that wait for a place in an entry
+	WaitingBytes             int
+	Unanswered               int // proposals appended and not yet answered
+	Confirming               int // confirmations that wait
+	Voters                   []uint64
+	Learners                 []uint64
+}
+
+// Status describes the replica. Its lists are shared and never changed.
+func (r *Replica) Status() ReplicaStatus {
+	return ReplicaStatus{
+		Role: r.role, Commit: r.commit, Applied: r.applied, Durable: r.log.last(),
+		First: r.log.first, Snapshot: r.log.snap.Index, Entries: len(r.log.entries), EntryBytes: r.log.bytes, SinceSnapshot: r.log.since,
+		InFlight: r.proposals.inFlight, Waiting: r.proposals.waiting.len(), WaitingBytes: r.proposals.waitingBytes,
+		Unanswered: r.proposals.unanswered, Confirming: r.confirming(),
+		Voters: r.conf.GetVoters(), Learners: r.conf.GetLearners(),
+	}
+}

@@ -1,0 +1,52 @@
+package node
+
+import "time"
+
+// Status is what a node shows of itself.
+type Status struct {
+	ReplicaStatus
+	Cluster     [16]byte
+	Member      uint64
+	Incarnation uint64
+	Ready       bool // doors may open
+
+	LogSegments  int   // files that hold the log
+	LogRoom      int64 // bytes they, and those prepared, can still take
+	LastFlush    time.Duration
+	FlushOut     time.Duration // for how long a flush has been out; 0: none
+	FlushStalled bool          // that is a second or more
+	Paused       string        // why appends wait for space, or ""
+
+	Inbox         int // proposals that wait for a place in an entry
+	InboxLimit    int
+	FreeBytes     int64 // -1: not known
+	ReserveBytes  int64
+	GrowthRefused bool
+}
+
+// Status describes the node. It may be called from any goroutine.
+func (n *Node) Status() Status {
+	n.mu.Lock()
+	st := Status{ReplicaStatus: n.shown}
+	n.mu.Unlock()
+	st.Cluster, st.Member, st.Incarnation = n.id.Cluster, n.id.Member, n.id.Incarnation
+	select {
+	case <-n.ready:
+		st.Ready = true
+	default:
+	}
+	st.FlushOut = n.appender.out(n.cfg.Clock.Now())
+	st.FlushStalled = st.FlushOut >= flushStalledAfter
+	log := n.appender.log.Status()
+	st.LogSegments, st.LogRoom = log.Segments, log.Room
+	f := &n.appender.flush
+	f.mu.Lock()
+	st.LastFlush = f.last
+	if f.paused != nil {
+		st.Paused = f.paused.Error()
+	}
+	f.mu.Unlock()
+	st.Inbox, st.InboxLimit = n.inbox.depth(), n.cfg.MaxInboxProposals
+	st.FreeBytes, st.ReserveBytes, st.GrowthRefused = n.free.Load(), n.cfg.DiskReserve, n.refuse.Load()
+	return st
+}
