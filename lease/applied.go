@@ -1,0 +1,275 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// Applied takes in what commands did, in log order.
+func (b *Book) Applied(changes []core.Change) {
+	for i := range changes {
+		c := &changes[i]
+		if c.Session != nil {
+			b.sessionChanged(c)
+		}
+		if c.Lease != nil || c.LeaseBefore != nil {
+			b.leaseChanged(c)
+		}
+		if c.Session == nil && c.SessionBefore != nil {
+			b.dropSession(c.SessionBefore.ID, c.What)
+		}
+	}
+}
+
+func (b *Book) sessionChanged(c *core.Change) {
+	i := b.putSession(c.Session)
+	s := &b.sessions[i]
+	switch c.What {
+	case core.SessionOpen:
+		s.heard = b.now
+	case core.SessionTTL:
+		s.heard = b.now
+		s.deadline = max(s.deadline, b.now+b.hold(nanos(s.ttl)))
+		b.settle(sessionRef(i))
+	}
+}
+
+func (b *Book) leaseChanged(c *core.Change) {
+	before := c.LeaseBefore
+	if before != nil && before.Token != 0 && (c.Lease == nil || c.Lease.Token != before.Token) {
+		b.dropLease(before.Token, c.What)
+	}
+	if c.Lease == nil || c.Lease.Token == 0 {
+		return
+	}
+	i := b.putLease(c.Lease)
+	switch c.What {
+	case core.Granted, core.Extended, core.Accepted:
+		b.restart(i)
+		b.hear(c.Lease.Session)
+	case core.Queued:
+		if n := len(c.Lease.Queue); n > 0 {
+			b.hear(c.Lease.Queue[n-1].Session)
+		}
+	case core.Unpinned:
+		if len(c.Lease.Pins) == 0 {
+			b.restart(i)
+		}
+	}
+}
+
+// hear remembers a sign of life of a session's client.
+func (b *Book) hear(id incumbent.SessionID) {
+	if i, ok := b.byID[id]; ok {
+		b.sessions[i].heard = b.now
+	}
+}
+
+// restart gives a lease, or the session that owns it, a full ttl from now: the
+// command counts as an extension.
+func (b *Book) restart(i int32) {
+	l := &b.leases[i]
+	if l.flags&(offered|revoking) == 0 && l.owner != noSlot {
+		s := &b.sessions[l.owner]
+		s.deadline = max(s.deadline, b.now+b.hold(nanos(s.ttl)))
+		return
+	}
+	d := b.hold(nanos(l.ttl))
+	if l.flags&offered != 0 {
+		d = b.offerWindow
+	}
+	l.deadline = max(l.deadline, b.now+d)
+}
+
+// putSession makes a slot say what a session is.
+func (b *Book) putSession(n *core.Session) int32 {
+	i, ok := b.byID[n.ID]
+	if !ok {
+		i = b.newSession()
+		b.byID[n.ID] = i
+		b.sessions[i] = sessionSlot{id: n.ID, heard: never, flags: used}
+	}
+	s := &b.sessions[i]
+	moved := s.renewal != n.Renewal
+	s.renewal, s.ttl = n.Renewal, millis(n.TTL)
+	if !ok {
+		s.deadline = b.now + b.hold(nanos(s.ttl))
+	}
+	if moved {
+		b.settle(sessionRef(i))
+	}
+	return i
+}
+
+// settle ends a proposed expiry that a command has made void. One that was
+// handed out by Due stays so: whoever has it looks again before it proposes.
+func (b *Book) settle(r ref) {
+	*b.flags(r) &^= expiring
+	b.arm(r)
+}
+
+func (b *Book) newSession() int32 {
+	if n := len(b.freeSessions); n > 0 {
+		i := b.freeSessions[n-1]
+		b.freeSessions = b.freeSessions[:n-1]
+		return i
+	}
+	b.sessions = append(b.sessions, sessionSlot{})
+	return int32(len(b.sessions) - 1)
+}
+
+func (b *Book) dropSession(id incumbent.SessionID, what core.What) {
+	i, ok := b.byID[id]
+	if !ok {
+		return
+	}
+	delete(b.byID, id)
+	s := &b.sessions[i]
+	if what == core.SessionEnd {
+		b.late.add(time.Duration(b.now - s.deadline))
+	}
+	s.flags |= dead
+	b.freeSession(i)
+}
+
+// freeSession gives a slot back once nothing refers to it.
+func (b *Book) freeSession(i int32) {
+	if s := &b.sessions[i]; s.flags&dead != 0 && s.leases == 0 {
+		*s = sessionSlot{}
+		b.freeSessions = append(b.freeSessions, i)
+	}
+}
+
+// putLease makes a slot say what a held lease is.
+func (b *Book) putLease(n *core.Lease) int32 {
+	i, ok := b.byToken.get(n.Token)
+	if !ok {
+		i = b.newLease()
+		b.byToken.put(n.Token, i)
+		b.leases[i] = leaseSlot{token: n.Token, owner: b.ownerOf(n), flags: used}
+		if o := b.leases[i].owner; o != noSlot {
+			b.sessions[o].leases++
+		}
+	}
+	l := &b.leases[i]
+	moved := l.renewal != n.Renewal
+	was := l.flags
+	l.renewal, l.ttl = n.Renewal, millis(n.TTL)
+	l.flags = l.flags&(used|inDue|expiring) | flagsOf(n)
+	b.countOwned(l.owner, was, l.flags)
+	b.setDeadline(i, was, !ok)
+	if moved {
+		b.settle(leaseRef(i))
+	}
+	return i
+}
+
+func (b *Book) ownerOf(n *core.Lease) int32 {
+	if n.Session.IsZero() {
+		return noSlot
+	}
+	o, ok := b.byID[n.Session]
+	if !ok {
+		panic("lease: a lease is owned by a session that is not open")
+	}
+	return o
+}
+
+func flagsOf(n *core.Lease) flags {
+	var f flags
+	// A pin does not keep an offer: a waiter that has died would hold the lease,
+	// and its session, for as long as it is pinned.
+	if len(n.Pins) > 0 && !n.Offered {
+		f |= pinned
+	}
+	if n.Offered {
+		f |= offered
+	}
+	if n.Revoking {
+		f |= revoking
+	}
+	if len(n.Queue) > 0 {
+		f |= waited
+	}
+	return f
+}
+
+// setDeadline gives a slot the deadline that its present kind asks for, where
+// it had none.
+func (b *Book) setDeadline(i int32, was flags, isNew bool) {
+	l := &b.leases[i]
+	switch {
+	case isNew && l.flags&offered != 0:
+		l.deadline = b.now + b.offerWindow
+	case l.owner != noSlot && l.flags&revoking != 0 && (isNew || was&(revoking|offered) == 0):
+		// From here on the session's extensions no longer count for the lease.
+		l.deadline = b.promised(l.owner)
+	case isNew:
+		l.deadline = b.now + b.hold(nanos(l.ttl))
+	}
+}
+
+// promised is until when a session has been told, at the most, that it lives.
+// One without ttl was told the longest there is.
+func (b *Book) promised(session int32) int64 {
+	s := &b.sessions[session]
+	if s.ttl == 0 {
+		return b.now + b.hold(int64(incumbent.MaxTTL))
+	}
+	return max(s.deadline, b.now)
+}
+
+// countOwned keeps the session's counts of pinned and revoked leases. The clock
+// of a session starts anew when its last pinned lease is unpinned or ends.
+func (b *Book) countOwned(owner int32, was, is flags) {
+	if owner == noSlot {
+		return
+	}
+	s := &b.sessions[owner]
+	s.revoked += bit(is, revoking) - bit(was, revoking)
+	d := bit(is, pinned) - bit(was, pinned)
+	s.pins += d
+	if d < 0 && s.pins == 0 {
+		s.deadline = max(s.deadline, b.now+b.hold(nanos(s.ttl)))
+		b.arm(sessionRef(owner))
+	}
+}
+
+func bit(f, which flags) int32 {
+	if f&which != 0 {
+		return 1
+	}
+	return 0
+}
+
+func (b *Book) newLease() int32 {
+	if n := len(b.freeLeases); n > 0 {
+		i := b.freeLeases[n-1]
+		b.freeLeases = b.freeLeases[:n-1]
+		return i
+	}
+	b.leases = append(b.leases, leaseSlot{})
+	return int32(len(b.leases) - 1)
+}
+
+func (b *Book) dropLease(token incumbent.Token, what core.What) {
+	i, ok := b.byToken.get(token)
+	if !ok {
+		return
+	}
+	b.byToken.remove(token)
+	l := &b.leases[i]
+	if what == core.Expired && b.timed(leaseRef(i)) {
+		b.late.add(time.Duration(b.now - l.deadline))
+	}
+	owner, was := l.owner, l.flags
+	*l = leaseSlot{}
+	b.freeLeases = append(b.freeLeases, i)
+	if owner != noSlot {
+		b.countOwned(owner, was, 0)
+		b.sessions[owner].leases--
+		b.freeSession(owner)
+	}
+}

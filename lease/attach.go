@@ -1,0 +1,182 @@
+package lease
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// Attachment is a connection that speaks for a session.
+type Attachment struct {
+	Session incumbent.SessionID
+	Counter uint64 // chosen by the client: the highest wins
+	// Lost is called at most once, on the lease loop, when the session is over or
+	// attached elsewhere. Not after Detach.
+	Lost func(reason string)
+}
+
+// Reasons that Lost is told.
+const (
+	LostElsewhere = "attached elsewhere"
+	LostExpired   = "expired"
+	LostClosed    = "closed"
+)
+
+// attach is an attachment and who asked for it.
+type attach struct {
+	Attachment
+	done func(core.Result)
+}
+
+// Attach binds a session to a connection and extends it. What is answered has
+// been confirmed.
+func (e *Engine) Attach(a *attach) {
+	old := e.attachments[a.Session]
+	if old != nil && old.Counter >= a.Counter {
+		e.answerAttach(a, core.Result{Err: incumbent.Errorf(incumbent.Conflict,
+			"the session is attached with counter %d", old.Counter).WithHint("attach with a higher counter")})
+		return
+	}
+	if old != nil {
+		e.lose(old, LostElsewhere)
+	}
+	e.attachments[a.Session] = a
+	e.Extend(&Batch{Items: []Extension{{Session: a.Session}}, attach: a})
+}
+
+func (e *Engine) answerAttach(a *attach, r core.Result) {
+	e.out.Answered = append(e.out.Answered, Answer{a.done, r})
+}
+
+func (e *Engine) lose(a *attach, reason string) {
+	if e.attachments[a.Session] == a {
+		delete(e.attachments, a.Session)
+	}
+	if a.Lost != nil {
+		e.out.Lost = append(e.out.Lost, Lost{a.Lost, reason})
+	}
+}
+
+// attached answers an attachment once its extension has been judged.
+func (e *Engine) attached(b *Batch) {
+	a, kind := b.attach, b.Items[0].Kind
+	current := e.attachments[a.Session] == a
+	switch {
+	case kind != incumbent.OK:
+		if current {
+			delete(e.attachments, a.Session)
+		}
+		e.answerAttach(a, core.Result{Err: &incumbent.Error{Kind: kind, Message: explain(kind), RetryAfter: b.RetryAfter}})
+	case !current:
+		e.answerAttach(a, core.Result{Err: incumbent.Errorf(incumbent.Conflict, "the session was attached elsewhere or detached meanwhile")})
+	default:
+		e.answerAttach(a, core.Result{Index: e.view.Index(), Session: e.view.Session(a.Session)})
+	}
+}
+
+// Detach ends an attachment: the connection broke. The session's deadline is
+// that of its last extension.
+func (e *Engine) Detach(session incumbent.SessionID, counter uint64) {
+	if a := e.attachments[session]; a != nil && a.Counter == counter {
+		delete(e.attachments, session)
+	}
+}
+
+// sessionOver tells the connection of a session that it has ended.
+func (e *Engine) sessionOver(id incumbent.SessionID, what core.What) {
+	reason := LostClosed
+	if what == core.SessionEnd {
+		reason = LostExpired
+		e.stats.SessionsExpired++
+	}
+	if a := e.attachments[id]; a != nil {
+		e.lose(a, reason)
+	}
+}
+
+// endedWhileFollowing tells the connections of sessions that have ended unseen.
+func (e *Engine) endedWhileFollowing() {
+	ids := slices.SortedFunc(maps.Keys(e.attachments), func(a, b incumbent.SessionID) int { return bytes.Compare(a[:], b[:]) })
+	for _, id := range ids {
+		if e.view.Session(id) == nil {
+			e.lose(e.attachments[id], LostExpired)
+		}
+	}
+}
+
+// Inspection asks what only the leader's memory knows.
+type Inspection struct {
+	Items []Inspected
+	// Done is called once, on the lease loop.
+	Done func(*Inspection)
+}
+
+// Inspected is what is known of one lease (by Token) or session.
+type Inspected struct {
+	Token   incumbent.Token
+	Session incumbent.SessionID
+
+	Known      bool          // the leader's memory has it
+	Running    bool          // it has a deadline that can pass
+	ExpiresIn  time.Duration // until then, grace included; of a lease that a session owns, the session's
+	Extends    uint64        // since this leader leads
+	LastExtend time.Duration // ago; -1: never since this leader leads
+	Attached   bool          // session
+}
+
+// Inspect fills in an inspection.
+func (e *Engine) Inspect(q *Inspection) {
+	for i := range q.Items {
+		it := &q.Items[i]
+		*it = Inspected{Token: it.Token, Session: it.Session, LastExtend: -1}
+		if it.Token != 0 {
+			e.book.inspectLease(it)
+		} else {
+			e.book.inspectSession(it)
+			it.Attached = e.attachments[it.Session] != nil
+		}
+	}
+	e.out.Inspected = append(e.out.Inspected, q)
+}
+
+func (b *Book) inspectLease(it *Inspected) {
+	i, ok := b.byToken.get(it.Token)
+	if !ok {
+		return
+	}
+	l := &b.leases[i]
+	r := leaseRef(i)
+	it.Known, it.Extends = true, uint64(l.extends)
+	if l.extends > 0 {
+		it.LastExtend = time.Duration(b.now - l.lastExtend)
+	}
+	if l.owner != noSlot && l.flags&(offered|revoking) == 0 {
+		r = sessionRef(l.owner)
+		if s := &b.sessions[l.owner]; s.extends > 0 {
+			it.Extends, it.LastExtend = uint64(s.extends), time.Duration(b.now-s.heard)
+		}
+	}
+	it.Running = b.timed(r) && l.flags&pinned == 0
+	if it.Running {
+		it.ExpiresIn = max(time.Duration(b.deadline(r)-b.now), 0)
+	}
+}
+
+func (b *Book) inspectSession(it *Inspected) {
+	i, ok := b.byID[it.Session]
+	if !ok {
+		return
+	}
+	s := &b.sessions[i]
+	it.Known, it.Extends = true, uint64(s.extends)
+	if s.extends > 0 {
+		it.LastExtend = time.Duration(b.now - s.heard)
+	}
+	if it.Running = b.timed(sessionRef(i)); it.Running {
+		it.ExpiresIn = max(time.Duration(s.deadline-b.now), 0)
+	}
+}

@@ -1,0 +1,288 @@
+package lease
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// Book is the leader's deadline book: one slot for each held lease and each
+// open session. A lease that a session owns has no deadline of its own, save as
+// an offer or while it is being revoked: the session has it.
+//
+// All its deadlines are in book time: monotonic nanoseconds less the silences.
+// Letting book time stand still for as long as the loop or the quorum was
+// silent moves all deadlines by that gap, in constant time, and none that was
+// set afterwards.
+type Book struct {
+	rho         int64 // drift in parts per million
+	grace       int64
+	offerWindow int64
+	giveBack    int64 // Config.Return
+
+	began bool
+	now   int64 // book time
+	last  int64 // monotonic time of the last Advance
+	shift int64 // monotonic time - book time
+
+	leases       []leaseSlot
+	sessions     []sessionSlot
+	freeLeases   []int32
+	freeSessions []int32
+	byToken      tokenTable
+	byID         map[incumbent.SessionID]int32
+	buckets      buckets
+
+	late histogram // of what has been freed
+}
+
+// flags of a slot.
+type flags uint8
+
+const (
+	used     flags = 1 << iota
+	pinned         // leases only
+	offered        // leases only
+	revoking       // leases only
+	waited         // leases only: somebody stands in the queue
+	dead           // sessions only: gone, but some of its leases are still listed
+	inDue          // handed out by Due and not yet given back
+	expiring       // proposed for expiry and not yet applied
+)
+
+// leaseSlot holds no pointer, so that a million of them are nothing to the
+// garbage collector, and fills one line of the cache.
+type leaseSlot struct {
+	deadline   int64 // has meaning only if timed
+	token      incumbent.Token
+	renewal    uint64
+	lastExtend int64  // book time; meaningful if extends > 0
+	ttl        uint32 // milliseconds; 0: a session owns it
+	owner      int32  // slot of the session, or noSlot
+	extends    uint32 // by its token or name, since this leader leads
+	bucket     uint32 // where it will be looked at; 0: nowhere
+	touched    uint32 // unapplied commands of this member that may end it
+	flags      flags
+	_          [8]byte
+}
+
+type sessionSlot struct {
+	deadline int64
+	heard    int64 // book time of the last sign of life, or never
+	id       incumbent.SessionID
+	renewal  uint64
+	ttl      uint32 // milliseconds; 0: none
+	leases   int32  // that it owns
+	pins     int32  // of these, pinned
+	revoked  int32  // of these, being revoked
+	extends  uint32
+	bucket   uint32
+	touched  uint32
+	flags    flags
+}
+
+const (
+	noSlot = -1
+	never  = math.MinInt64 / 2 // long before any book time
+)
+
+// ref names a slot: twice its number, and 1 more for a session. none is 0: the
+// numbers start at 1.
+type ref int32
+
+const none ref = 0
+
+func leaseRef(i int32) ref   { return ref(i << 1) }
+func sessionRef(i int32) ref { return ref(i<<1 | 1) }
+
+func (r ref) session() bool { return r&1 != 0 }
+func (r ref) slot() int32   { return int32(r >> 1) }
+
+// NewBook returns an empty book.
+func NewBook(cfg Config) *Book {
+	cfg = cfg.withDefaults()
+	b := &Book{
+		rho: int64(cfg.Drift * 1e6), grace: int64(cfg.Grace),
+		offerWindow: int64(cfg.OfferWindow), giveBack: int64(cfg.Return),
+	}
+	b.Follow()
+	return b
+}
+
+// hold is how long a lease of a ttl is kept after it was extended: the holder's
+// clock may be slower than ours.
+func (b *Book) hold(ttl int64) int64 { return ttl + ttl/1e6*b.rho + b.grace }
+
+func nanos(ms uint32) int64 { return int64(ms) * int64(time.Millisecond) }
+
+// millis rounds up, as the log does. Every ttl is at most 24 hours.
+func millis(d time.Duration) uint32 {
+	return uint32((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// Advance tells the book the time. A silence of more than one bucket stops the
+// clock for as long as it was longer than that, so that a loop that is merely
+// slow still makes time pass. It returns by how much deadlines moved.
+func (b *Book) Advance(now int64) (moved time.Duration) {
+	if !b.began {
+		b.began, b.last = true, now
+	}
+	gap := now - b.last - int64(Bucket)
+	if gap > 0 {
+		b.shift += gap
+		moved = time.Duration(gap)
+	}
+	b.last = max(now, b.last)
+	b.now = b.last - b.shift
+	return moved
+}
+
+// Stall moves all deadlines by a gap that the clock of the loop did not notice:
+// a quorum that was silent.
+func (b *Book) Stall(gap time.Duration) {
+	if gap <= 0 {
+		return
+	}
+	b.shift += int64(gap)
+	b.now -= int64(gap)
+	b.buckets.rewind(b.now)
+}
+
+// Shift is how long book time has stood still.
+func (b *Book) Shift() time.Duration { return time.Duration(b.shift) }
+
+// Follow forgets everything: this member does not lead.
+func (b *Book) Follow() {
+	b.leases, b.sessions = make([]leaseSlot, 1), make([]sessionSlot, 1)
+	b.freeLeases, b.freeSessions = nil, nil
+	b.byToken = newTokenTable(0)
+	b.byID = make(map[incumbent.SessionID]int32)
+	b.buckets.reset(b.now)
+}
+
+// Lead starts every deadline anew: a new leader cannot know what its
+// predecessor acknowledged, nor how long clients need to find it.
+func (b *Book) Lead(v *core.View) {
+	b.Follow()
+	b.leases = slices.Grow(b.leases, v.HeldCount())
+	b.sessions = slices.Grow(b.sessions, v.SessionCount())
+	b.byToken = newTokenTable(v.HeldCount())
+	b.byID = make(map[incumbent.SessionID]int32, v.SessionCount())
+	v.Sessions(incumbent.SessionID{}, func(s *core.Session) bool {
+		i := b.putSession(s)
+		b.raiseTo(sessionRef(i), b.now+b.giveBack)
+		return true
+	})
+	v.AllLeases(func(l *core.Lease) bool {
+		if !l.Free() {
+			i := b.putLease(l)
+			b.raiseTo(leaseRef(i), b.now+b.giveBack)
+		}
+		return true
+	})
+}
+
+// raiseTo makes a deadline at least d.
+func (b *Book) raiseTo(r ref, d int64) {
+	if r.session() {
+		s := &b.sessions[r.slot()]
+		s.deadline = max(s.deadline, d)
+		return
+	}
+	l := &b.leases[r.slot()]
+	l.deadline = max(l.deadline, d)
+}
+
+// timed reports whether a slot has a deadline that can pass.
+func (b *Book) timed(r ref) bool {
+	if r.session() {
+		s := &b.sessions[r.slot()]
+		return s.flags&(used|dead) == used && s.ttl != 0 && s.pins == 0
+	}
+	l := &b.leases[r.slot()]
+	return l.flags&(used|pinned) == used && (l.owner == noSlot || l.flags&(offered|revoking) != 0)
+}
+
+func (b *Book) deadline(r ref) int64 {
+	if r.session() {
+		return b.sessions[r.slot()].deadline
+	}
+	return b.leases[r.slot()].deadline
+}
+
+func (b *Book) bucket(r ref) *uint32 {
+	if r.session() {
+		return &b.sessions[r.slot()].bucket
+	}
+	return &b.leases[r.slot()].bucket
+}
+
+func (b *Book) flags(r ref) *flags {
+	if r.session() {
+		return &b.sessions[r.slot()].flags
+	}
+	return &b.leases[r.slot()].flags
+}
+
+// arm sees to it that a slot is looked at when its deadline has passed, at the
+// latest. It does nothing to one that will be, or that is on its way out.
+func (b *Book) arm(r ref) {
+	if !b.timed(r) || *b.flags(r)&(inDue|expiring) != 0 {
+		return
+	}
+	n := b.buckets.number(b.deadline(r))
+	if at := b.bucket(r); *at == 0 || *at > n {
+		*at = n
+		b.buckets.put(n, r)
+	}
+}
+
+// Extend stores an extension of what a ref names. Longer than logged is cut to
+// that: the log must know first. What is offered or being revoked is not
+// extended; of a lease that a session owns, the session is.
+func (b *Book) extend(r ref, ttl time.Duration) {
+	if r.session() {
+		b.extendSession(r.slot(), ttl)
+		return
+	}
+	l := &b.leases[r.slot()]
+	if l.flags&(offered|revoking) != 0 {
+		return
+	}
+	l.extends++
+	l.lastExtend = b.now
+	if l.owner != noSlot {
+		b.extendSession(l.owner, ttl)
+		return
+	}
+	d := nanos(l.ttl)
+	if ttl > 0 && int64(ttl) < d {
+		d = int64(ttl)
+	}
+	l.deadline = max(l.deadline, b.now+b.hold(d))
+}
+
+func (b *Book) extendSession(i int32, ttl time.Duration) {
+	s := &b.sessions[i]
+	s.extends++
+	s.heard = b.now
+	d := nanos(s.ttl)
+	if ttl > 0 && int64(ttl) < d {
+		d = int64(ttl)
+	}
+	s.deadline = max(s.deadline, b.now+b.hold(d))
+}
+
+// claimed stores that the client of a session claims something: once that is
+// acknowledged the session holds as if it had been extended, so no expiry may
+// be proposed behind it.
+func (b *Book) claimed(session incumbent.SessionID) {
+	if i, ok := b.byID[session]; ok {
+		s := &b.sessions[i]
+		s.heard = b.now
+		s.deadline = max(s.deadline, b.now+b.hold(nanos(s.ttl)))
+	}
+}

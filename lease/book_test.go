@@ -1,0 +1,296 @@
+package lease
+
+import (
+	"fmt"
+	"testing"
+	"time"
+	"unsafe"
+
+	"pgregory.net/rapid"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// bookModel says, by the plainest means, when leases and sessions run out. Its
+// clock is the time for which loop and quorum were not silent.
+type bookModel struct {
+	state    *core.State
+	book     *Book
+	mono     int64
+	now      int64
+	leases   map[incumbent.Token]int64 // deadlines of those that have one
+	sessions map[incumbent.SessionID]int64
+	out      []Due
+}
+
+func (m *bookModel) do(cmd core.Command) core.Result {
+	results := make([]core.Result, 1)
+	changes := m.state.Apply([][]byte{cmd.Encode(core.Meta{})}, results)
+	m.book.Applied(changes)
+	for _, c := range changes {
+		m.changed(c)
+	}
+	return results[0]
+}
+
+func (m *bookModel) changed(c core.Change) {
+	switch {
+	case c.What == core.SessionOpen, c.What == core.SessionTTL:
+		m.restartSession(c.Session.ID)
+	case c.Session == nil && c.SessionBefore != nil:
+		delete(m.sessions, c.SessionBefore.ID)
+	}
+	if c.LeaseBefore != nil && (c.Lease == nil || c.Lease.Token != c.LeaseBefore.Token) {
+		delete(m.leases, c.LeaseBefore.Token)
+		if len(c.LeaseBefore.Pins) > 0 && c.LeaseBefore.Token != 0 && !c.LeaseBefore.Offered {
+			m.unpinned(c.LeaseBefore)
+		}
+	}
+	l := c.Lease
+	if l.Free() {
+		return
+	}
+	switch c.What {
+	case core.Offered:
+		m.leases[l.Token] = m.now + int64(DefaultOfferWindow)
+	case core.Accepted:
+		delete(m.leases, l.Token) // from here on the session's counts
+		m.restart(l)
+	case core.Granted, core.Extended:
+		m.restart(l)
+	case core.Unpinned:
+		if len(l.Pins) == 0 {
+			m.unpinned(l)
+		}
+	case core.Revoking:
+		if !l.Offered && !l.Session.IsZero() {
+			m.leases[l.Token] = max(m.sessions[l.Session], m.now)
+			if m.state.View().Session(l.Session).TTL == 0 {
+				m.leases[l.Token] = m.now + int64(hold(incumbent.MaxTTL))
+			}
+		}
+	}
+}
+
+// unpinned starts clocks anew: the lease's, and its session's if no other pin
+// holds it.
+func (m *bookModel) unpinned(l *core.Lease) {
+	switch {
+	case l.Offered:
+		if _, ok := m.leases[l.Token]; ok {
+			m.leases[l.Token] = max(m.leases[l.Token], m.now+int64(DefaultOfferWindow))
+		}
+	case l.Session.IsZero():
+		if _, ok := m.leases[l.Token]; ok {
+			m.restart(l)
+		}
+	case l.Revoking:
+		if _, ok := m.leases[l.Token]; ok {
+			m.leases[l.Token] = max(m.leases[l.Token], m.now+int64(hold(0)))
+		}
+	}
+	if !l.Session.IsZero() && !l.Offered && !m.pinned(l.Session) {
+		m.restartSession(l.Session)
+	}
+}
+
+func (m *bookModel) pinned(id incumbent.SessionID) (any bool) {
+	m.state.View().SessionLeases(id, func(l *core.Lease) bool {
+		any = len(l.Pins) > 0 && !l.Offered
+		return !any
+	})
+	return any
+}
+
+func (m *bookModel) restart(l *core.Lease) {
+	if l.Session.IsZero() {
+		m.leases[l.Token] = max(m.leases[l.Token], m.now+int64(hold(l.TTL)))
+		return
+	}
+	m.restartSession(l.Session)
+}
+
+func (m *bookModel) restartSession(id incumbent.SessionID) {
+	if s := m.state.View().Session(id); s != nil && s.TTL != 0 {
+		m.sessions[id] = max(m.sessions[id], m.now+int64(hold(s.TTL)))
+	}
+}
+
+func (m *bookModel) extend(l *core.Lease) {
+	slot, _ := m.book.byToken.get(l.Token)
+	m.book.extend(leaseRef(slot), 0)
+	if !l.Offered && !l.Revoking {
+		m.restart(l)
+	}
+}
+
+// running returns the model's deadline of a due one that can pass, or false.
+func (m *bookModel) running(d Due) (int64, bool) {
+	if d.Token == 0 {
+		at, ok := m.sessions[d.Session]
+		return at, ok && !m.pinned(d.Session)
+	}
+	l := m.state.View().LeaseByToken(d.Token)
+	at, ok := m.leases[d.Token]
+	return at, ok && l != nil && (len(l.Pins) == 0 || l.Offered)
+}
+
+func (m *bookModel) check(t *rapid.T) {
+	m.book.Advance(m.mono)
+	if m.book.now != m.now {
+		t.Fatalf("book time is %v, model time %v", time.Duration(m.book.now), time.Duration(m.now))
+	}
+	was := len(m.out)
+	m.out = m.book.Due(m.out)
+	for _, d := range m.out[was:] {
+		if at, ok := m.running(d); !ok || at >= m.now {
+			t.Fatalf("%+v is due at %v, %v after %v", d, m.now, ok, at)
+		}
+	}
+	kept := m.out[:0]
+	for _, d := range m.out {
+		if _, due := m.book.Check(d); due {
+			kept = append(kept, d)
+			if at, ok := m.running(d); !ok || at >= m.now {
+				t.Fatalf("%+v is still due at %v, %v after %v", d, m.now, ok, at)
+			}
+		}
+	}
+	m.out = kept
+	m.all(t)
+}
+
+// all verifies that whatever is past its deadline has been handed out.
+func (m *bookModel) all(t *rapid.T) {
+	v := m.state.View()
+	if m.book.byToken.len() != v.HeldCount() || len(m.book.byID) != v.SessionCount() {
+		t.Fatalf("book has %d leases, %d sessions; state %d, %d", m.book.byToken.len(), len(m.book.byID), v.HeldCount(), v.SessionCount())
+	}
+	handed := make(map[Due]bool)
+	for _, d := range m.out {
+		handed[Due{Token: d.Token, Session: d.Session}] = true
+	}
+	overdue := func(d Due) {
+		if at, ok := m.running(d); ok && at+int64(Bucket) < m.now && !handed[d] {
+			t.Fatalf("%+v is not due at %v, %v after its deadline", d, m.now, time.Duration(m.now-at))
+		}
+	}
+	for token := range m.leases {
+		overdue(Due{Token: token})
+	}
+	for id := range m.sessions {
+		overdue(Due{Session: id})
+	}
+}
+
+func TestBookModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &bookModel{
+			state: core.New(), book: NewBook(Config{}),
+			leases: make(map[incumbent.Token]int64), sessions: make(map[incumbent.SessionID]int64),
+		}
+		m.book.Advance(0)
+		m.book.Lead(m.state.View())
+		name := rapid.Custom(func(t *rapid.T) incumbent.Name {
+			return leaseName(fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "lease")))
+		})
+		session := rapid.Custom(func(t *rapid.T) incumbent.SessionID { return sessionID(rapid.IntRange(1, 3).Draw(t, "session")) })
+		ttls := rapid.SampledFrom([]time.Duration{time.Second, 2 * time.Second, 5 * time.Second})
+		actions := map[string]func(*rapid.T){
+			"": m.check,
+			"claim": func(t *rapid.T) {
+				m.do(core.ClaimCommand{Name: name.Draw(t, "name"), Holder: "h", TTL: ttls.Draw(t, "ttl")})
+			},
+			"own": func(t *rapid.T) {
+				m.do(core.ClaimCommand{Name: name.Draw(t, "name"), Holder: "h", Session: session.Draw(t, "id"), Wait: true})
+			},
+			"open": func(t *rapid.T) {
+				ttl := ttls.Draw(t, "ttl")
+				m.do(core.OpenSessionCommand{ID: session.Draw(t, "id"), TTL: rapid.SampledFrom([]time.Duration{0, ttl, ttl}).Draw(t, "none")})
+			},
+			"raise": func(t *rapid.T) {
+				m.do(core.ExtendSessionCommand{ID: session.Draw(t, "id"), TTL: ttls.Draw(t, "ttl")})
+			},
+			"close": func(t *rapid.T) { m.do(core.CloseSessionCommand{ID: session.Draw(t, "id")}) },
+			"release": func(t *rapid.T) {
+				if l := m.state.View().Lease(name.Draw(t, "name")); !l.Free() {
+					m.do(core.ReleaseCommand{Name: l.Name, Token: l.Token})
+				}
+			},
+			"transfer": func(t *rapid.T) {
+				if l := m.state.View().Lease(name.Draw(t, "name")); !l.Free() {
+					m.do(core.TransferCommand{Name: l.Name, Holder: l.Holder, Session: l.Session, ToSession: session.Draw(t, "id"), ToHolder: "k"})
+				}
+			},
+			"accept": func(t *rapid.T) {
+				if l := m.state.View().Lease(name.Draw(t, "name")); !l.Free() {
+					m.do(core.AcceptCommand{Token: l.Token})
+				}
+			},
+			"revoke": func(t *rapid.T) { m.do(core.RevokeCommand{Name: name.Draw(t, "name"), AtDeadline: true}) },
+			"pin":    func(t *rapid.T) { m.do(core.PinCommand{Name: name.Draw(t, "name"), Entity: "e"}) },
+			"unpin":  func(t *rapid.T) { m.do(core.UnpinCommand{Name: name.Draw(t, "name"), Entity: "e"}) },
+			"extend": func(t *rapid.T) {
+				if l := m.state.View().Lease(name.Draw(t, "name")); !l.Free() {
+					m.extend(l)
+				}
+			},
+			"beat": func(t *rapid.T) {
+				id := session.Draw(t, "id")
+				if i, ok := m.book.byID[id]; ok {
+					m.book.extend(sessionRef(i), 0)
+					m.restartSession(id)
+				}
+			},
+			"tick": func(t *rapid.T) {
+				for range rapid.IntRange(1, 30).Draw(t, "ticks") {
+					d := int64(rapid.IntRange(1, 100).Draw(t, "ms")) * int64(time.Millisecond)
+					m.mono, m.now = m.mono+d, m.now+d
+					m.check(t)
+				}
+			},
+			"stall": func(t *rapid.T) {
+				m.mono += int64(Bucket) + int64(rapid.IntRange(1, 20_000).Draw(t, "ms"))*int64(time.Millisecond)
+				m.now += int64(Bucket)
+			},
+			"quorum": func(t *rapid.T) {
+				m.book.Advance(m.mono) // takes the stall before, if there was one
+				d := min(int64(rapid.IntRange(1, 3000).Draw(t, "ms"))*int64(time.Millisecond), m.now)
+				m.now -= d
+				m.book.Stall(time.Duration(d))
+			},
+			"expire": func(t *rapid.T) {
+				if len(m.out) == 0 {
+					return
+				}
+				d := m.out[0]
+				m.out = m.out[1:]
+				x, ok := m.book.Check(d)
+				if !ok {
+					return
+				}
+				m.book.MarkExpiring(d)
+				var r core.Result
+				if d.Token != 0 {
+					r = m.do(core.ExpireCommand{Token: d.Token, Renewal: x.Renewal, Late: x.Late})
+				} else {
+					r = m.do(core.ExpireSessionCommand{ID: d.Session, Renewal: x.Renewal, Late: x.Late})
+				}
+				if r.Err != nil {
+					t.Fatalf("the expiry of %+v is void: %v", d, r.Err)
+				}
+			},
+		}
+		t.Repeat(actions)
+	})
+}
+
+func TestLeaseSlotFillsALine(t *testing.T) {
+	if got := unsafe.Sizeof(leaseSlot{}); got != 64 {
+		t.Errorf("a lease's slot has %d bytes", got)
+	}
+	if got := unsafe.Sizeof(sessionSlot{}); got > 72 {
+		t.Errorf("a session's slot has %d bytes", got)
+	}
+}

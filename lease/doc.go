@@ -1,0 +1,64 @@
+// Package lease is the leader's clock: it decides when a lease has run out, it
+// extends leases without the log, and it makes the calls on leases that the
+// doors serve.
+//
+// A newcomer starts with [Book]: for each lease and session one deadline, in
+// memory only. An extension stores a number; a lease is looked at again when
+// the bucket of its deadline comes up. [Engine] decides what to do with the
+// book: when an extension may be acknowledged, when an expiry may be proposed,
+// which calls the log need not see. Both are pure: time comes in as an
+// argument, what is to be done comes out as [Effects]. [Service] is the shell:
+// one goroutine, the lease loop, that feeds the engine and performs its
+// effects.
+//
+//	Extend, Claim, … ─ inbox ─▶ loop: Engine ─┬─ Propose ─▶ node ─ apply ─▶ Applied ─ inbox ─▶ loop
+//	                                  Book    ├─ Confirm ─▶ node ──────────▶ Confirmed ─ inbox ─▶ loop
+//	                                          └─ answers ─▶ doors
+//
+// # The life of an extension
+//
+// It is stored when it is read: lengthening harms nobody. It is judged after a
+// confirmation of leadership that began later, on a state applied at least that
+// far. One confirmation serves all extensions that wait; at most one is under
+// way. An extension the log must know of (the first one of an offer, one longer
+// than the logged ttl) becomes a command and is acknowledged once applied.
+//
+// # The life of an expiry
+//
+//	deadline ─▶ due ─▶ confirmed ─▶ barrier passed ─▶ looked at again ─▶ proposed ─▶ applied
+//
+// The confirmation begins after the lease was due; the barrier says that every
+// frame received until then has been stored. So a server that was stopped hears
+// first what waited in its sockets. The command names the token and renewal the
+// book knows applied and is bound to the term: any later change makes it void.
+// From proposing until it is applied, extensions of what it names wait.
+//
+// # Invariants
+//
+//   - The book knows every held lease and every open session of the applied
+//     state while this member leads, and nothing while it does not.
+//   - A deadline never moves closer while its holding lasts.
+//   - No lease or session is due before the last acknowledged extension's
+//     arrival + ttl.
+//   - What was acknowledged under a token is never longer than its logged ttl.
+//   - Nothing is acknowledged and no expiry proposed before Lead of the term.
+//   - Commands of one client on one lease enter the log in the order of their
+//     calls; no fast path overtakes one.
+//
+// # Concurrency
+//
+// The methods of [Service] may be called from any goroutine and never block;
+// only Run and those that take a context wait. Done functions run on the lease
+// loop: they hand off and return. Applied, Lead and Follow are called by the
+// apply goroutine, in order, before proposals and confirmations are answered.
+// [Book] and [Engine] belong to one goroutine.
+//
+// # Not guaranteed
+//
+// A revocation at the deadline of a lease that a session owns frees it when the
+// session's deadline at that moment has passed; a session without ttl was told
+// the longest ttl there is, so that only a forced revocation frees its leases
+// soon. The session itself goes on: its holder learns of the revocation from
+// the lease (its change, or an extension by token), while beats only say that
+// there is one: see [Extension.Revoking].
+package lease

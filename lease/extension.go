@@ -1,0 +1,89 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// Extension asks to keep one thing alive: the lease held under Token, or the
+// lease that Named names, or (alone) Session. Extending a lease that a session
+// owns extends the session.
+type Extension struct {
+	Token   incumbent.Token
+	Named   *Named              // with Token: must be its lease and holder
+	Session incumbent.SessionID // with Token or Named: must own the lease
+	TTL     time.Duration       // 0: as logged; else 1 s to 24 h. Shorter shortens nothing; longer is logged first
+
+	Kind     incumbent.Kind // the answer: OK, or why not
+	Held     time.Duration  // if OK: counted from when the holder sent
+	Revoking bool           // of a session: one of its leases is being revoked
+
+	stored bool // its deadline has been stored
+	alien  bool // what was found is not the caller's
+	ref    ref  // where it was found
+	found  incumbent.Token
+}
+
+// valid reports whether an extension names something, and a ttl in bounds.
+func (x *Extension) valid() bool {
+	return (x.Token != 0 || x.Named != nil || !x.Session.IsZero()) &&
+		(x.TTL == 0 || x.TTL >= incumbent.MinTTL && x.TTL <= incumbent.MaxTTL)
+}
+
+// Named says which lease by name, and who holds it. The session of the
+// Extension, none included, must be the lease's.
+type Named struct {
+	Name   incumbent.Name
+	Holder string
+}
+
+// Batch is a list of extensions that are answered together. It belongs to the
+// caller, who may use it again once Done was called.
+type Batch struct {
+	Items []Extension
+	// Done is called once, on the lease loop.
+	Done func(*Batch)
+
+	RetryAfter time.Duration // when to come back, where an item's kind is transient
+	Leader     uint64        // who leads, if this member does not and knows
+
+	left    int   // items without an answer
+	arrived int64 // when the loop read it
+	attach  *attach
+}
+
+// Err returns the answer of the batch as a whole where all items share an
+// error, as they do when this member does not lead.
+func (b *Batch) Err() *incumbent.Error {
+	if len(b.Items) == 0 || b.Items[0].Kind == incumbent.OK {
+		return nil
+	}
+	k := b.Items[0].Kind
+	for i := range b.Items {
+		if b.Items[i].Kind != k {
+			return nil
+		}
+	}
+	return &incumbent.Error{Kind: k, Message: explain(k), RetryAfter: b.RetryAfter}
+}
+
+// explain says in words what the kind of an unsuccessful extension means.
+func explain(k incumbent.Kind) string {
+	switch k {
+	case incumbent.NotHolder:
+		return "the lease is not held under this token or name, or is being revoked"
+	case incumbent.Invalid:
+		return "the extension names nothing, or its ttl is out of bounds"
+	case incumbent.Expired:
+		return "the session is not open"
+	case incumbent.NotLeader:
+		return "only the leader extends"
+	case incumbent.Unavailable:
+		return "leadership was not confirmed"
+	case incumbent.Overloaded:
+		return "too many extensions wait"
+	default:
+		return "the extension is refused"
+	}
+}

@@ -1,0 +1,408 @@
+package lease
+
+import (
+	"slices"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// logged is a command that extensions wait for: the first one of an offer, or
+// one that raises a logged ttl.
+type logged struct {
+	token   incumbent.Token // of an offer, else 0
+	waiters []waiter
+}
+
+// Extend takes a batch: each extension is stored now and judged later.
+func (e *Engine) Extend(b *Batch) {
+	b.arrived, b.left = e.now, len(b.Items)
+	b.RetryAfter, b.Leader = 0, 0
+	e.stats.Batches++
+	e.stats.BatchMax = max(e.stats.BatchMax, len(b.Items))
+	if len(b.Items) == 0 {
+		e.out.Extended = append(e.out.Extended, b)
+		return
+	}
+	for i := range b.Items {
+		it := &b.Items[i]
+		it.Kind, it.Held, it.Revoking = incumbent.OK, 0, false
+		it.stored, it.alien, it.ref, it.found = false, false, none, 0
+	}
+	if !e.leading {
+		e.park(b)
+		return
+	}
+	e.extend(b)
+}
+
+func (e *Engine) extend(b *Batch) {
+	for i := range b.Items {
+		if it := &b.Items[i]; it.valid() {
+			e.store(it)
+		}
+	}
+	e.waiting = append(e.waiting, b)
+}
+
+// park keeps a batch until somebody is known to lead, or refuses it.
+func (e *Engine) park(b *Batch) {
+	switch {
+	case e.leader != 0:
+		e.fail(b, incumbent.NotLeader)
+	case len(e.parked) >= MaxParkedBatches:
+		e.fail(b, incumbent.Overloaded)
+	default:
+		e.parked = append(e.parked, b)
+	}
+}
+
+func (e *Engine) expireParked() {
+	for len(e.parked) > 0 && e.now-e.parked[0].arrived > int64(parkFor) {
+		e.fail(e.parked[0], incumbent.Unavailable)
+		e.parked[0] = nil
+		e.parked = e.parked[1:]
+	}
+}
+
+// fail answers all items of a batch alike.
+func (e *Engine) fail(b *Batch, kind incumbent.Kind) {
+	for i := range b.Items {
+		e.answer(b, i, kind, 0)
+	}
+}
+
+// answer answers one extension; with the last one the batch is done.
+func (e *Engine) answer(b *Batch, i int, kind incumbent.Kind, held time.Duration) {
+	it := &b.Items[i]
+	it.Kind, it.Held = kind, held
+	switch kind {
+	case incumbent.OK:
+		e.stats.Extensions++
+	case incumbent.NotLeader:
+		b.Leader = e.leader
+		b.RetryAfter = unavailableRetry
+	case incumbent.Unavailable:
+		b.RetryAfter = unavailableRetry
+	case incumbent.Overloaded:
+		b.RetryAfter = overloadRetry
+	}
+	if b.left--; b.left > 0 {
+		return
+	}
+	if b.attach != nil {
+		e.attached(b)
+		return
+	}
+	e.out.Extended = append(e.out.Extended, b)
+}
+
+// store stores an extension if what it names is in the book and is the
+// caller's.
+func (e *Engine) store(it *Extension) {
+	if it.stored || !e.find(it) || it.alien {
+		return
+	}
+	it.stored = true
+	e.book.extend(it.ref, it.TTL)
+}
+
+// find looks up what an extension names, unless it was found before and is
+// still there. The holder and session of a token never change, so neither does
+// the answer to whose it is.
+func (e *Engine) find(it *Extension) bool {
+	if it.ref != none && e.book.still(it) {
+		return true
+	}
+	it.ref, it.stored = e.lookup(it), false
+	if it.ref == none {
+		return false
+	}
+	if !it.ref.session() {
+		it.found = e.book.leases[it.ref.slot()].token
+		it.alien = e.foreign(it)
+	}
+	return true
+}
+
+func (e *Engine) lookup(it *Extension) ref {
+	token := it.Token
+	switch {
+	case token != 0:
+	case it.Named != nil:
+		l := e.view.Lease(it.Named.Name)
+		if l.Free() {
+			return none
+		}
+		token = l.Token
+	default:
+		if i, ok := e.book.byID[it.Session]; ok {
+			return sessionRef(i)
+		}
+		return none
+	}
+	if i, ok := e.book.byToken.get(token); ok {
+		return leaseRef(i)
+	}
+	return none
+}
+
+// still reports whether the slot that an extension was found in is still the
+// one it meant.
+func (b *Book) still(it *Extension) bool {
+	if it.ref.session() {
+		s := &b.sessions[it.ref.slot()]
+		return s.flags&(used|dead) == used && s.id == it.Session
+	}
+	return b.leases[it.ref.slot()].token == it.found
+}
+
+// foreign reports whether the lease that was found is not the caller's.
+func (e *Engine) foreign(it *Extension) bool {
+	if it.Named == nil && it.Session.IsZero() {
+		return false
+	}
+	var owner incumbent.SessionID
+	if o := e.book.leases[it.ref.slot()].owner; o != noSlot {
+		owner = e.book.sessions[o].id
+	}
+	if it.Session != owner {
+		return true
+	}
+	if it.Named == nil {
+		return false
+	}
+	l := e.view.LeaseByToken(it.found)
+	return l == nil || l.Holder != it.Named.Holder || l.Name != it.Named.Name
+}
+
+func (e *Engine) judge(b *Batch) {
+	for i := range b.Items {
+		e.judgeItem(b, i)
+	}
+}
+
+// judgeItem answers an extension that has been confirmed, or lets it wait for
+// what is on its way through the log.
+func (e *Engine) judgeItem(b *Batch, i int) {
+	it := &b.Items[i]
+	if !it.valid() {
+		e.answer(b, i, incumbent.Invalid, 0)
+		return
+	}
+	if !e.find(it) {
+		e.answer(b, i, e.absent(it), 0)
+		return
+	}
+	if it.alien {
+		e.answer(b, i, incumbent.NotHolder, 0)
+		return
+	}
+	e.store(it)
+	if k, blocked := e.book.blocked(it.ref); blocked {
+		e.held[k] = append(e.held[k], waiter{b, i})
+		e.heldWaiting++
+		return
+	}
+	if it.ref.session() {
+		e.judgeSession(b, i, it.ref.slot())
+		return
+	}
+	e.judgeLease(b, i)
+}
+
+func (e *Engine) judgeLease(b *Batch, i int) {
+	it := &b.Items[i]
+	l := &e.book.leases[it.ref.slot()]
+	switch {
+	case l.flags&revoking != 0:
+		e.answer(b, i, incumbent.NotHolder, 0)
+	case l.flags&offered != 0:
+		e.accept(l.token, waiter{b, i})
+	case l.owner != noSlot:
+		e.judgeSession(b, i, l.owner)
+	case int64(it.TTL) > nanos(l.ttl):
+		e.raiseLease(l.token, b, i)
+	default:
+		e.answer(b, i, incumbent.OK, acknowledged(it.TTL, l.ttl))
+	}
+}
+
+func (e *Engine) judgeSession(b *Batch, i int, slot int32) {
+	it := &b.Items[i]
+	s := &e.book.sessions[slot]
+	it.Revoking = s.revoked > 0
+	if s.ttl != 0 && int64(it.TTL) > nanos(s.ttl) {
+		e.raise(s.id, b, i)
+		return
+	}
+	e.answer(b, i, incumbent.OK, acknowledged(it.TTL, s.ttl))
+}
+
+// acknowledged is for how long an extension holds. Without ttl a session lives
+// until it is closed, which is no shorter than the longest ttl.
+func acknowledged(asked time.Duration, ttl uint32) time.Duration {
+	logged := time.Duration(nanos(ttl))
+	if ttl == 0 {
+		logged = incumbent.MaxTTL
+	}
+	if asked > 0 {
+		return min(asked, logged)
+	}
+	return logged
+}
+
+// absent says why nothing was found. That a lease is lost is said only of a
+// token that the applied state has reached.
+func (e *Engine) absent(it *Extension) incumbent.Kind {
+	switch {
+	case it.Token != 0 && incumbent.Index(it.Token) > e.view.Index():
+		return incumbent.Unavailable
+	case it.Token == 0 && it.Named == nil:
+		return incumbent.Expired
+	}
+	return incumbent.NotHolder
+}
+
+// blocked reports whether an unapplied command touches a slot or its owner: an
+// expiry, or a command of this member.
+func (b *Book) blocked(r ref) (key, bool) {
+	owner := r.slot()
+	if !r.session() {
+		l := &b.leases[r.slot()]
+		if l.flags&expiring != 0 || l.touched > 0 {
+			return key{token: l.token}, true
+		}
+		if owner = l.owner; owner == noSlot {
+			return key{}, false
+		}
+	}
+	s := &b.sessions[owner]
+	return key{session: s.id}, s.flags&expiring != 0 || s.touched > 0
+}
+
+// release looks again at what waited for a lease or a session.
+func (e *Engine) release(k key) {
+	if len(e.held) == 0 {
+		return
+	}
+	ws, ok := e.held[k]
+	if !ok {
+		return
+	}
+	delete(e.held, k)
+	e.heldWaiting -= len(ws)
+	for _, w := range ws {
+		e.judgeItem(w.batch, w.item)
+	}
+}
+
+// accept makes the first extension of an offer a command; later ones wait for
+// the same.
+func (e *Engine) accept(token incumbent.Token, w waiter) {
+	if l, ok := e.offers[token]; ok {
+		l.waiters = append(l.waiters, w)
+		return
+	}
+	l := &logged{token: token, waiters: []waiter{w}}
+	e.offers[token] = l
+	e.propose(core.AcceptCommand{Token: token}.Encode(e.own()), l)
+}
+
+// raiseLease makes an extension that is longer than the logged ttl a command.
+func (e *Engine) raiseLease(token incumbent.Token, b *Batch, i int) {
+	l := e.view.LeaseByToken(token)
+	if l == nil {
+		panic("lease: the book has a lease that nobody holds")
+	}
+	claim := core.ClaimCommand{Name: l.Name, Holder: l.Holder, TTL: b.Items[i].TTL, Critical: l.Critical}
+	e.propose(claim.Encode(core.Meta{Origin: l.Origin}), &logged{waiters: []waiter{{b, i}}})
+}
+
+// raise does so for a session.
+func (e *Engine) raise(id incumbent.SessionID, b *Batch, i int) {
+	cmd := core.ExtendSessionCommand{ID: id, TTL: b.Items[i].TTL}
+	e.propose(cmd.Encode(e.own()), &logged{waiters: []waiter{{b, i}}})
+}
+
+func (e *Engine) propose(cmd []byte, l *logged) {
+	e.out.Proposals = append(e.out.Proposals, Proposal{Command: cmd, Term: e.term, Ticket: Ticket{logged: l}})
+}
+
+// refuse answers all that wait for a command.
+func (e *Engine) refuse(l *logged, kind incumbent.Kind) {
+	ws := l.waiters
+	l.waiters = nil
+	for _, w := range ws {
+		e.answer(w.batch, w.item, kind, 0)
+	}
+}
+
+// loggedDone takes the outcome of a command that extensions waited for.
+func (e *Engine) loggedDone(l *logged, r core.Result, err error) {
+	if l.token != 0 && e.offers[l.token] == l {
+		delete(e.offers, l.token)
+	}
+	if err != nil {
+		e.refuse(l, transientKind(err))
+		return
+	}
+	if r.Granted {
+		// Somebody ended the holding first (a revocation by way of another member),
+		// and what was to extend it began a new one that nobody knows of.
+		release := core.ReleaseCommand{Name: r.Lease.Name, Holder: r.Lease.Holder, Token: r.Lease.Token}
+		e.out.Proposals = append(e.out.Proposals, Proposal{Command: release.Encode(e.own()), Reserve: true})
+		e.refuse(l, incumbent.NotHolder)
+		return
+	}
+	ws := l.waiters
+	l.waiters = nil
+	for _, w := range ws {
+		e.loggedItem(w, r)
+	}
+}
+
+func (e *Engine) loggedItem(w waiter, r core.Result) {
+	if r.Err != nil {
+		e.answer(w.batch, w.item, lossKind(r.Err.Kind), 0)
+		return
+	}
+	ttl := incumbent.MaxTTL
+	s := r.Session
+	switch {
+	case r.Lease != nil && r.Lease.Session.IsZero():
+		ttl = r.Lease.TTL
+	case r.Lease != nil:
+		s = e.view.Session(r.Lease.Session)
+		if s == nil {
+			e.answer(w.batch, w.item, incumbent.NotHolder, 0)
+			return
+		}
+	}
+	if s != nil && s.TTL != 0 {
+		ttl = s.TTL
+	}
+	if asked := w.batch.Items[w.item].TTL; asked > 0 {
+		ttl = min(ttl, asked)
+	}
+	e.answer(w.batch, w.item, incumbent.OK, ttl)
+}
+
+// transientKind is the kind of an extension whose command was not applied as
+// far as is known: asking again is safe.
+func transientKind(err error) incumbent.Kind {
+	k := incumbent.KindOf(err)
+	if slices.Contains([]incumbent.Kind{incumbent.NotLeader, incumbent.Overloaded, incumbent.TooLarge}, k) {
+		return k
+	}
+	return incumbent.Unavailable
+}
+
+// lossKind is what a refused command says of an extension.
+func lossKind(k incumbent.Kind) incumbent.Kind {
+	if k == incumbent.Held {
+		return incumbent.NotHolder
+	}
+	return k
+}

@@ -1,0 +1,97 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// Bucket is how exactly deadlines are looked at: an expiry is proposed at most
+// this and one tick after its deadline. A silence of the loop that is longer
+// stops the clock of all deadlines.
+const Bucket = 100 * time.Millisecond
+
+// Defaults of [Config].
+const (
+	DefaultDrift       = 0.01                   // clocks differ in rate by no more than this
+	DefaultGrace       = 500 * time.Millisecond // for clients that count without a margin
+	DefaultOfferWindow = 2 * time.Second        // to accept an offer in
+	MaxOfferWindow     = 2 * time.Second        // a longer one would stop a queue
+	MaxGrace           = time.Minute
+	MaxReturn          = 10 * time.Minute
+	MaxRoundGap        = time.Millisecond
+)
+
+// ownDoor is the door in the origin of what the leader decides by itself.
+const ownDoor = "leader"
+
+// Limits of the lease loop.
+const (
+	MaxExpiriesInFlight = 8192      // proposed and not yet applied: half of the node's inbox, so that others find room
+	MaxExpiryBytes      = 256 << 10 // of expiries handed to the node at once
+	MaxQueuedCalls      = 16 << 10  // calls waiting for the loop; claims are refused beyond
+	MaxQueuedReleases   = 32 << 10  // calls waiting for the loop; releases are refused beyond, and claims
+	MaxQueuedBatches    = 64 << 10  // batches waiting for the loop; extensions are refused beyond, and all calls
+	MaxParkedBatches    = 64 << 10  // batches waiting for a leader to be known
+	MaxBatchItems       = 10_000    // extensions in one batch
+	MaxBulkOps          = 10_000    // operations of one Do
+)
+
+// Times of the engine.
+const (
+	parkFor          = time.Second      // a batch waits so long for a leader to be known
+	retryRoundAfter  = Bucket / 2       // a failed round is tried again for expiries alone
+	presentWithout   = 20 * time.Second // a session without ttl counts as present so long after it was heard
+	keysLiveFor      = 10 * time.Minute // results of idempotent commands
+	trimEvery        = 30 * time.Second // how exactly
+	overloadRetry    = time.Second      // base of the retry hint
+	unavailableRetry = 100 * time.Millisecond
+)
+
+// Config is how the lease loop behaves. Its zero value means the defaults.
+type Config struct {
+	// Drift is how much the rates of two clocks may differ: 0.01 is 1 %.
+	// Negative: none. 0: [DefaultDrift].
+	Drift float64
+	// Grace is added to every deadline. Negative: none. 0: [DefaultGrace].
+	Grace time.Duration
+	// OfferWindow is how long an offer stands. 0: [DefaultOfferWindow].
+	OfferWindow time.Duration
+	// Return is how long all clients need to come back after a change of
+	// leader; until then nothing expires. 0: no longer than a lease's ttl.
+	Return time.Duration
+	// RoundGap is how long extensions wait for company when a confirmation has
+	// just ended. 0: not at all, which is best while the leader is alone.
+	RoundGap time.Duration
+}
+
+// Validate returns an Invalid error if a setting is out of its bounds.
+func (c Config) Validate() error {
+	switch {
+	case c.Drift > 0.1 || c.Drift != c.Drift:
+		return incumbent.Errorf(incumbent.Invalid, "drift %v is above 0.1", c.Drift)
+	case c.Grace > MaxGrace:
+		return incumbent.Errorf(incumbent.Invalid, "grace %v is above %v", c.Grace, MaxGrace)
+	case c.OfferWindow < 0 || c.OfferWindow > MaxOfferWindow:
+		return incumbent.Errorf(incumbent.Invalid, "offer window %v is outside 0 to %v", c.OfferWindow, MaxOfferWindow)
+	case c.Return < 0 || c.Return > MaxReturn:
+		return incumbent.Errorf(incumbent.Invalid, "return time %v is outside 0 to %v", c.Return, MaxReturn)
+	case c.RoundGap < 0 || c.RoundGap > MaxRoundGap:
+		return incumbent.Errorf(incumbent.Invalid, "round gap %v is outside 0 to %v", c.RoundGap, MaxRoundGap)
+	}
+	return nil
+}
+
+func (c Config) withDefaults() Config {
+	if c.Drift == 0 {
+		c.Drift = DefaultDrift
+	}
+	if c.Grace == 0 {
+		c.Grace = DefaultGrace
+	}
+	if c.OfferWindow == 0 {
+		c.OfferWindow = DefaultOfferWindow
+	}
+	c.Drift, c.Grace = max(c.Drift, 0), max(c.Grace, 0)
+	return c
+}

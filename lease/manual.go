@@ -1,0 +1,28 @@
+package lease
+
+// Manual is a service without a goroutine: whoever drives it says when the loop
+// takes a turn, with Options.Clock for the time. For simulation.
+type Manual struct{ *Service }
+
+// NewManual returns a service that the caller drives. Run must not be called.
+func NewManual(o Options, raft Raft) (*Manual, error) {
+	s, err := New(o)
+	if err != nil {
+		return nil, err
+	}
+	s.raft = raft
+	return &Manual{s}, nil
+}
+
+// Turn lets the loop take all that waits and look at the clock.
+func (m *Manual) Turn() {
+	select {
+	case <-m.in.wake:
+	default:
+	}
+	m.turn()
+	m.publish()
+}
+
+// Busy reports whether something waits for a turn.
+func (m *Manual) Busy() bool { return len(m.in.wake) > 0 }

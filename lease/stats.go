@@ -1,0 +1,48 @@
+package lease
+
+import "time"
+
+// Stats are counts of the lease loop; those that count events only grow.
+type Stats struct {
+	Leading  bool
+	Term     uint64
+	Leases   int // held, in the book
+	Sessions int // open, in the book
+	Attached int
+	Held     int // extensions that wait for a command to be applied
+	Parked   int // batches that wait for a leader
+	Due      int // past their deadline and not yet proposed for expiry
+	Expiring int // proposed and not yet applied
+
+	Batches         uint64
+	BatchMax        int
+	Extensions      uint64 // acknowledged
+	Rounds          uint64 // confirmations, the failed ones included
+	RoundsFailed    uint64
+	Calls           uint64
+	Commands        uint64 // of the calls, those that went through the log
+	ClaimsDenied    uint64 // answered from a confirmed read
+	ClaimsExtended  uint64 // answered as extensions
+	Dropped         uint64 // unserved: their deadline had passed
+	Refused         uint64 // extensions' batches and calls: the inbox was full
+	Expired         uint64 // leases, those freed with their session included
+	SessionsExpired uint64
+	Declined        uint64 // offers
+	ExpiriesRefused uint64 // by the node; tried again
+	Stalls          uint64 // silences that moved the deadlines
+	StalledFor      time.Duration
+	Late            Lateness
+}
+
+// Stats returns the counts as they are.
+func (e *Engine) Stats() Stats {
+	s := e.stats
+	p := &e.expiry
+	s.Leading, s.Term = e.leading, e.term
+	s.Leases, s.Sessions, s.Attached = e.book.byToken.len(), len(e.book.byID), len(e.attachments)
+	s.Held, s.Parked = e.heldWaiting, len(e.parked)
+	s.Due = len(p.due) + len(p.confirming) + len(p.heard) + len(p.behind) + len(p.ready)
+	s.Expiring = p.inFlight
+	s.Late = e.book.late.lateness()
+	return s
+}
