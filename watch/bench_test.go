@@ -1,0 +1,118 @@
+package watch
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// BenchmarkPublish shows that a publish costs the same whoever watches: the
+// fan-out is behind it.
+func BenchmarkPublish(b *testing.B) {
+	for _, readers := range []int{0, 1, 2000} {
+		b.Run(fmt.Sprintf("readers=%d", readers), func(b *testing.B) {
+			h := New(Config{}, nil, 0)
+			defer h.Close()
+			var delivered atomic.Int64
+			for range readers {
+				var r *Reader
+				pull := func() {
+					if x, err := r.Pull(nil, 1000); err == nil {
+						delivered.Add(int64(len(x.Events)))
+					}
+				}
+				r, _ = h.Subscribe(0, pull, Exact(topic("db")))
+				r.Pull(nil, 1)
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				h.Publish(nil, incumbent.Index(i+1), []*Event{event(incumbent.Index(i+1), "db")})
+			}
+			b.StopTimer()
+			b.ReportMetric(float64(delivered.Load())/float64(b.N), "delivered/op")
+		})
+	}
+}
+
+// BenchmarkDistinct has 100,000 readers of a topic each and says what one
+// costs.
+func BenchmarkDistinct(b *testing.B) {
+	const readers = 100_000
+	before := heapBytes()
+	h := New(Config{Limits: Limits{WakesPerSecond: 1 << 30}}, nil, 0)
+	defer h.Close()
+	var woken atomic.Int64
+	names := make([]string, readers)
+	all := make([]*Reader, readers)
+	wake := func() { woken.Add(1) }
+	for i := range all {
+		names[i] = fmt.Sprint("unit-", i)
+		all[i], _ = h.Subscribe(0, wake, Exact(topic(names[i])))
+		all[i].Pull(nil, 1)
+	}
+	each := float64(heapBytes()-before) / readers
+	b.ResetTimer()
+	for i := range b.N {
+		h.Publish(nil, incumbent.Index(i+1), []*Event{event(incumbent.Index(i+1), names[i%readers])})
+	}
+	b.ReportMetric(each, "B/reader")
+	runtime.KeepAlive(all)
+}
+
+// BenchmarkResume is what everybody who reconnects does: subscribe not far
+// behind on one hot topic of a full history.
+func BenchmarkResume(b *testing.B) {
+	h := New(Config{}, nil, 0)
+	defer h.Close()
+	const last = 60_000
+	for i := incumbent.Index(1); i <= last; i++ {
+		h.Publish(nil, i, []*Event{event(i, "db")})
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		r, err := h.Subscribe(last-10, func() {}, Exact(topic("db")))
+		if err != nil {
+			b.Fatal(err)
+		}
+		if x, err := r.Pull(nil, 100); err != nil || len(x.Events) != 10 {
+			b.Fatal(len(x.Events), err)
+		}
+		r.Close()
+	}
+}
+
+func heapBytes() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestHistoryBytesAreHonest compares what the history says it costs with what
+// the heap grew by, for events of one topic and of a topic each.
+func TestHistoryBytesAreHonest(t *testing.T) {
+	for name, topics := range map[string]func(int) string{
+		"one":      func(int) string { return "db" },
+		"distinct": func(i int) string { return fmt.Sprint("unit-", i) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := heapBytes()
+			h := New(Config{Limits: Limits{HistoryBytes: 8 << 20}}, nil, 0)
+			defer h.Close()
+			for i := range 50_000 {
+				index := incumbent.Index(i + 1)
+				h.Publish(nil, index, []*Event{{Index: index, Topics: []Topic{topic(topics(i))}, Payload: make([]byte, 100), Size: 100}})
+			}
+			said, grown := h.Stats().HistoryBytes, heapBytes()-before
+			t.Logf("%d events cost %d by our count, %d by the heap", h.Stats().Kept, said, grown)
+			if grown > said*5/4 {
+				t.Errorf("the heap grew by %d, the history says %d", grown, said)
+			}
+		})
+	}
+}

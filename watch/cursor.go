@@ -1,0 +1,303 @@
+package watch
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// listener is told, by a worker and without locks, that a node it listens to
+// has something for it. It reports whether that woke anybody.
+type listener interface{ matched() bool }
+
+// leg is one selector of a listener: its place in a node, and where in the
+// node's chain it is.
+type leg struct {
+	node  *node
+	slot  int // in node.legs
+	owner *cursor
+	at    uint64 // chain position last taken; 0: none yet
+	next  uint64 // chain position to take next; 0: not known to be any
+	walk  uint64 // where the search for the first position after seen goes on
+}
+
+// cursor is a place in the history: what a reader, a waiter and a query have
+// in common. Its owner moves it; nodes and workers only look at it.
+type cursor struct {
+	hub   *Hub
+	to    listener
+	legs  []leg
+	one   [1]leg        // backs legs if there is one
+	seen  atomic.Uint64 // all matches up to this position were taken
+	armed atomic.Bool   // all were taken: set while nothing can be published
+	done  incumbent.Index
+	from  incumbent.Index // nothing up to here is wanted
+
+	current bool // from is whatever the index is when it attaches
+}
+
+// CompactedError is the cause of a Compacted error and says where to go on.
+type CompactedError struct {
+	Delivered incumbent.Index // everything up to here was delivered
+	Floor     incumbent.Index // the oldest index one can resume after
+}
+
+// Error says what is gone.
+func (e *CompactedError) Error() string {
+	return fmt.Sprintf("changes after index %d are gone, history begins after %d", e.Delivered, e.Floor)
+}
+
+// errCompacted is called with mu held.
+func (h *Hub) errCompacted(delivered incumbent.Index) error {
+	h.count.cutOff.Add(1)
+	return incumbent.Errorf(incumbent.Compacted, "%w", &CompactedError{delivered, h.floor}).
+		WithHint("read the current state, then watch from its index; a larger history (watch.history_bytes) keeps more")
+}
+
+// attach registers the cursor for all events after index from.
+func (h *Hub) attach(c *cursor, to listener, selectors []Selector, from incumbent.Index) error {
+	if len(selectors) == 0 {
+		return incumbent.Errorf(incumbent.Invalid, "nothing to watch: no selector")
+	}
+	if err := h.admit(); err != nil {
+		return err
+	}
+	c.hub, c.to, c.from, c.done = h, to, from, from
+	if c.legs = c.one[:1]; len(selectors) > 1 {
+		c.legs = make([]leg, len(selectors))
+	}
+	for complete := false; !complete; {
+		var err error
+		if complete, err = h.attachSlice(c, selectors); err != nil {
+			h.detach(c)
+			return err
+		}
+	}
+	return nil
+}
+
+// admit counts one more listener, or refuses it.
+func (h *Hub) admit() error {
+	limit := int64(h.limits.Load().MaxListeners)
+	if h.count.listeners.Add(1) <= limit {
+		return nil
+	}
+	h.count.listeners.Add(-1)
+	return incumbent.Errorf(incumbent.Overloaded, "%d watches are open, the limit", limit).WithHint("watch.max_listeners")
+}
+
+// attachSlice takes the cursor's places, the first time, and does a slice of
+// what its nodes need to know their history after from.
+func (h *Hub) attachSlice(c *cursor, selectors []Selector) (complete bool, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false, errClosed()
+	}
+	if c.current {
+		c.from, c.done = h.index, h.index
+	}
+	if c.from < h.floor {
+		return false, h.errCompacted(c.from)
+	}
+	if c.legs[0].node == nil {
+		c.seen.Store(h.hist.before(uint64(c.from)))
+		for i, s := range selectors {
+			c.legs[i].join(c, h.reg.node(s))
+		}
+	}
+	for i := range c.legs {
+		if !h.adopt(c.legs[i].node, c.seen.Load()) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func (l *leg) join(c *cursor, n *node) {
+	l.owner, l.node, l.slot = c, n, len(n.legs)
+	n.legs = append(n.legs, l)
+}
+
+// detach gives the cursor's places up. It may be called once.
+func (h *Hub) detach(c *cursor) {
+	h.count.listeners.Add(-1)
+	var unused []*node
+	h.mu.Lock()
+	for i := range c.legs {
+		if n := c.legs[i].node; n != nil && c.legs[i].leave() {
+			unused = append(unused, n)
+			h.reg.forget(n)
+		}
+	}
+	h.mu.Unlock()
+	for _, n := range unused {
+		h.retire(n)
+	}
+}
+
+// leave takes the leg out of its node and reports whether it was the last of a
+// prefix.
+func (l *leg) leave() bool {
+	n := l.node
+	last := n.legs[len(n.legs)-1]
+	n.legs[l.slot] = last
+	last.slot = l.slot
+	n.legs[len(n.legs)-1] = nil
+	n.legs = n.legs[:len(n.legs)-1]
+	l.node = nil
+	if len(n.legs) > 0 {
+		return false
+	}
+	n.legs = nil
+	return true
+}
+
+// retire takes what a prefix without listeners has chained out of the history,
+// in slices. The node is out of the registry, so nothing is added meanwhile.
+func (h *Hub) retire(n *node) {
+	for gone := n.key.match != matchPrefix; !gone; {
+		h.mu.Lock()
+		gone = h.unchain(n)
+		h.mu.Unlock()
+	}
+}
+
+// take appends what is next for the cursor to out: at least all events of one
+// index if there are any, then more while there are fewer than limit. more is
+// false if everything published so far has been taken.
+func (c *cursor) take(out []*Event, limit int) (events []*Event, more bool, err error) {
+	h := c.hub
+	for {
+		h.mu.RLock()
+		ready, err := c.resolve()
+		if err == nil && ready {
+			out, more = c.collect(out, limit)
+		}
+		h.mu.RUnlock()
+		if err != nil || ready {
+			return out, more, err
+		}
+	}
+}
+
+// resolve finds, for each leg, what is next for it. It reports false if the
+// slice was used up before that. Called with mu held.
+func (c *cursor) resolve() (ready bool, err error) {
+	h := c.hub
+	if h.closed {
+		return false, errClosed()
+	}
+	seen := c.seen.Load()
+	for i := range c.legs {
+		l := &c.legs[i]
+		if l.node.lost > c.done {
+			return false, h.errCompacted(c.done)
+		}
+		if l.next < h.hist.tail {
+			l.next = 0 // none, or dropped before a reader from the future wanted it
+		}
+		if l.next == 0 && l.node.last > seen && !l.find(&h.hist, seen) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// find sets next to the first position of the chain after seen, at most one
+// slice of work at a time.
+func (l *leg) find(s *history, seen uint64) (found bool) {
+	n := l.node
+	switch {
+	case n.kept == 0:
+		return true
+	case l.at >= s.tail && l.at > 0:
+		l.next = s.at(l.at).link(n).next
+		return true
+	case n.first > seen:
+		l.next = n.first
+		return true
+	}
+	// A reader that resumes: usually not far behind, so from the newest back.
+	if l.walk < s.tail {
+		l.walk = n.last
+	}
+	for range walkSlice {
+		prev := s.at(l.walk).link(n).prev
+		if prev <= seen || prev < s.tail {
+			l.next, l.walk = l.walk, 0
+			return true
+		}
+		l.walk = prev
+	}
+	return false
+}
+
+// collect takes events in order from all legs. Called with mu held, once
+// every leg knows what is next.
+func (c *cursor) collect(out []*Event, limit int) (events []*Event, more bool) {
+	s := &c.hub.hist
+	last, full := c.done, len(out)+max(limit, 1)
+	for {
+		pos := c.next()
+		if pos == 0 {
+			c.seen.Store(s.head)
+			c.done = max(c.done, c.hub.index)
+			c.armed.Store(true)
+			return out, false
+		}
+		e := s.at(pos)
+		if len(out) >= full && e.Index != last {
+			c.seen.Store(pos - 1)
+			c.done = max(c.done, last)
+			return out, true
+		}
+		c.advance(s, pos)
+		if e.Index > c.from {
+			out = append(out, e)
+			last = e.Index
+		}
+	}
+}
+
+// next returns the lowest next position of the legs, or 0.
+func (c *cursor) next() uint64 {
+	var pos uint64
+	for i := range c.legs {
+		if p := c.legs[i].next; p != 0 && (pos == 0 || p < pos) {
+			pos = p
+		}
+	}
+	return pos
+}
+
+func (c *cursor) advance(s *history, pos uint64) {
+	for i := range c.legs {
+		if l := &c.legs[i]; l.next == pos {
+			l.at, l.next = pos, s.at(pos).link(l.node).next
+		}
+	}
+}
+
+// behind is pending for who does not hold mu.
+func (h *Hub) behind(c *cursor) bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return c.pending()
+}
+
+// pending reports whether a leg may have something to take. Called with mu
+// held.
+func (c *cursor) pending() bool {
+	if c.hub.closed {
+		return true
+	}
+	seen := c.seen.Load()
+	for i := range c.legs {
+		if n := c.legs[i].node; n != nil && n.last > seen {
+			return true
+		}
+	}
+	return false
+}

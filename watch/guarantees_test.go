@@ -1,0 +1,306 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+func topic(name string) Topic { return Topic{1, [2]string{"ns", "m"}, name} }
+
+func event(i incumbent.Index, name string) *Event {
+	return &Event{Index: i, Topics: []Topic{topic(name)}, Payload: name}
+}
+
+// TestG10_NoReleaseIsMissedBetweenCheckAndBlock has callers look at a state
+// and wait for its next change, while the changes come as fast as they can.
+func TestG10_NoReleaseIsMissedBetweenCheckAndBlock(t *testing.T) {
+	h := New(Config{}, 0, 0)
+	defer h.Close()
+	const changes, callers = 2000, 8
+	var callersDone sync.WaitGroup
+	for range callers {
+		callersDone.Go(func() {
+			for {
+				view, index := h.View()
+				if view.(int) == changes {
+					return
+				}
+				if _, err := h.WaitContext(t.Context(), Exact(topic("db")), index, nil); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for i := 1; i <= changes; i++ {
+		h.Publish(i, incumbent.Index(i), []*Event{event(incumbent.Index(i), "db")})
+	}
+	callersDone.Wait() // a missed change would leave a caller here for ever
+}
+
+// TestG10_EveryBlockedCallerWakesOnceAtItsRelease blocks 2,000 callers and
+// looks at the pace at which one release wakes them.
+func TestG10_EveryBlockedCallerWakesOnceAtItsRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New(Config{Limits: Limits{WakesPerSecond: 10_000}}, nil, 0)
+		defer h.Close()
+		var fired atomic.Int64
+		for range 2000 {
+			_, err := h.Wait(Exact(topic("db")), 0, nil, func(f Fired) {
+				if f.Index == 2 {
+					fired.Add(1)
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.Publish(nil, 1, []*Event{event(1, "web")})
+		synctest.Wait()
+		if n := fired.Load(); n != 0 {
+			t.Fatalf("%d woke for another lease", n)
+		}
+		h.Publish(nil, 2, []*Event{event(2, "db")})
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		if n := fired.Load(); n < 900 || n > 1300 {
+			t.Errorf("after 100 ms at 10,000/s %d of 2,000 were woken", n)
+		}
+		h.Publish(nil, 3, []*Event{event(3, "db")})
+		time.Sleep(200 * time.Millisecond)
+		synctest.Wait()
+		if n := fired.Load(); n != 2000 {
+			t.Errorf("%d of 2,000 fired", n)
+		}
+		if s := h.Stats(); s.Waiters != 0 || s.Listeners != 0 || s.Wakes != 2000 {
+			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
+func TestWaitContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New(Config{}, nil, 0)
+		defer h.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		start := time.Now()
+		_, err := h.WaitContext(ctx, Exact(topic("db")), 0, nil)
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Minute {
+			t.Errorf("ended after %v with %v", time.Since(start), err)
+		}
+		if s := h.Stats(); s.Listeners != 0 {
+			t.Errorf("a listener is left: %+v", s)
+		}
+	})
+}
+
+// TestG14_AnIndexFromTheFutureWaits asks a lagging hub for what it has not
+// applied.
+func TestG14_AnIndexFromTheFutureWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New(Config{}, "old", 5)
+		defer h.Close()
+		var read atomic.Value
+		if _, err := h.Reached(9, func(Fired) { v, _ := h.View(); read.Store(v) }); err != nil {
+			t.Fatal(err)
+		}
+		h.Publish("old", 8, nil)
+		synctest.Wait()
+		if v := read.Load(); v != nil {
+			t.Fatalf("read %v at index 8", v)
+		}
+		h.Publish("new", 9, nil)
+		synctest.Wait()
+		if v := read.Load(); v != "new" {
+			t.Errorf("read %v", v)
+		}
+	})
+}
+
+// TestG15_ConcurrentReadersSeeEveryEventOnce has readers follow by wake-ups
+// alone while events are published; a lost wake-up would leave one waiting.
+func TestG15_ConcurrentReadersSeeEveryEventOnce(t *testing.T) {
+	h := New(Config{Limits: Limits{HistoryBytes: 1 << 30, WakesPerSecond: 1 << 30}}, nil, 0)
+	defer h.Close()
+	const last = 3000
+	sels := []Selector{Exact(topic("db0")), Prefix(1, [2]string{"ns", "m"}, "db"), Scope(1, [2]string{"ns", "m"}), All(1)}
+	want := []int{last / 2, last, last, last}
+	var done sync.WaitGroup
+	for i := range 16 {
+		done.Go(func() {
+			wake := make(chan struct{}, 1)
+			r, err := h.Subscribe(0, func() { wake <- struct{}{} }, sels[i%4])
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer r.Close()
+			var seen incumbent.Index
+			n := 0
+			for {
+				b, err := r.Pull(nil, 7)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, e := range b.Events {
+					if n++; e.Index <= seen {
+						t.Errorf("%d after %d", e.Index, seen)
+					}
+					seen = e.Index
+				}
+				if n == want[i%4] {
+					return
+				}
+				if !b.More {
+					<-wake
+				}
+			}
+		})
+	}
+	for i := 1; i <= last; i++ {
+		h.Publish(nil, incumbent.Index(i), []*Event{event(incumbent.Index(i), fmt.Sprint("db", i%2))})
+	}
+	done.Wait()
+}
+
+// TestG18_ASlowReaderIsCutOffAndNobodyNotices lets one reader sleep while
+// history moves on many times.
+func TestG18_ASlowReaderIsCutOffAndNobodyNotices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 100_000
+		h := New(Config{Limits: Limits{HistoryBytes: limit}}, nil, 0)
+		defer h.Close()
+		slow, _ := h.Subscribe(0, func() {}, Exact(topic("db")))
+		quick, _ := h.Subscribe(0, func() {}, Exact(topic("db")))
+		for i := incumbent.Index(1); i <= 10_000; i++ {
+			h.Publish(nil, i, []*Event{event(i, "db")})
+			if b, err := quick.Pull(nil, 10); err != nil || len(b.Events) != 1 || b.Progress != i {
+				t.Fatalf("at %d the quick reader got %v, %v", i, b, err)
+			}
+			if n := h.Stats().HistoryBytes; n > limit {
+				t.Fatalf("history costs %d", n)
+			}
+		}
+		_, err := slow.Pull(nil, 10)
+		var gone *CompactedError
+		if incumbent.KindOf(err) != incumbent.Compacted || !errors.As(err, &gone) {
+			t.Fatalf("the slow reader got %v", err)
+		}
+		if gone.Delivered != 0 || gone.Floor != h.Stats().Floor {
+			t.Errorf("got %+v, history begins after %d", gone, h.Stats().Floor)
+		}
+		resumed, err := h.Subscribe(gone.Floor, func() {}, Exact(topic("db")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := resumed.Pull(nil, 1); err != nil || b.Events[0].Index != gone.Floor+1 {
+			t.Errorf("resumed with %v, %v", b, err)
+		}
+	})
+}
+
+func TestEncodingsAreMadeOnceAndCharged(t *testing.T) {
+	h := New(Config{}, nil, 0)
+	defer h.Close()
+	r, _ := h.Subscribe(0, func() {}, Exact(topic("db")))
+	h.Publish(nil, 1, []*Event{event(1, "db")})
+	b, _ := r.Pull(nil, 1)
+	before := h.Stats().HistoryBytes
+	var made atomic.Int64
+	var done sync.WaitGroup
+	for range 8 {
+		done.Go(func() {
+			for kind := range Encoding(3) {
+				got := b.Events[0].Encode(kind, func(*Event) []byte { made.Add(1); return make([]byte, 1000) })
+				if len(got) != 1000 {
+					t.Errorf("got %d bytes", len(got))
+				}
+			}
+		})
+	}
+	done.Wait()
+	if made.Load() != 3 || h.Stats().HistoryBytes != before+3000 {
+		t.Errorf("made %d times, cost %d more", made.Load(), h.Stats().HistoryBytes-before)
+	}
+	h.SetLimits(Limits{HistoryBytes: 1})
+	h.Publish(nil, 2, []*Event{event(2, "web")})
+	b.Events[0].Encode(9, func(*Event) []byte { return make([]byte, 5000) })
+	if s := h.Stats(); s.Kept != 1 || s.HistoryBytes > 1000 {
+		t.Errorf("a dropped event is still charged: %+v", s)
+	}
+}
+
+func TestPublishRefusesBrokenOrder(t *testing.T) {
+	for name, publish := range map[string]func(*Hub){
+		"index back":         func(h *Hub) { h.Publish(nil, 4, nil) },
+		"event back":         func(h *Hub) { h.Publish(nil, 7, []*Event{event(7, "a"), event(6, "a")}) },
+		"event of an old":    func(h *Hub) { h.Publish(nil, 6, []*Event{event(5, "a")}) },
+		"event of the index": func(h *Hub) { h.Publish(nil, 6, []*Event{event(7, "a")}) },
+		"reset back":         func(h *Hub) { h.Reset(nil, 4) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := New(Config{}, nil, 5)
+			defer h.Close()
+			defer func() {
+				if err, _ := recover().(error); incumbent.KindOf(err) != incumbent.Internal || err == nil {
+					t.Errorf("recovered %v", err)
+				}
+			}()
+			publish(h)
+		})
+	}
+}
+
+func TestLimitsValidate(t *testing.T) {
+	if err := (Limits{}).Validate(); err != nil {
+		t.Error(err)
+	}
+	if err := (Limits{WakesPerSecond: -1}).Validate(); incumbent.KindOf(err) != incumbent.Invalid {
+		t.Error(err)
+	}
+}
+
+// TestG15_WhoWasWokenInAFanOutIsWokenAgainByIt publishes again while the
+// fan-out of the first event is still under way: readers that it has passed
+// already must hear of the second one too.
+func TestG15_WhoWasWokenInAFanOutIsWokenAgainByIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New(Config{Limits: Limits{WakesPerSecond: 1000}}, nil, 0)
+		defer h.Close()
+		const readers = 5 * wakeSlice
+		var got [readers]atomic.Int64
+		for i := range readers {
+			var r *Reader
+			var err error
+			r, err = h.Subscribe(0, func() {
+				if b, err := r.Pull(nil, 10); err == nil {
+					got[i].Add(int64(len(b.Events)))
+				}
+			}, Exact(topic("db")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Pull(nil, 1)
+		}
+		h.Publish(nil, 1, []*Event{event(1, "db")})
+		time.Sleep(150 * time.Millisecond) // at 1,000/s it is about halfway
+		h.Publish(nil, 2, []*Event{event(2, "db")})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for i := range got {
+			if n := got[i].Load(); n != 2 {
+				t.Fatalf("reader %d got %d of 2 events", i, n)
+			}
+		}
+	})
+}

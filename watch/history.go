@@ -1,0 +1,135 @@
+package watch
+
+// history is a ring of events at positions tail … head; position 0 is none.
+// Positions count events and never repeat; indexes may (one transaction) or
+// skip (a command without events).
+type history struct {
+	ring       []*Event // a power of two
+	tail, head uint64
+}
+
+const firstRing = 256 // events
+
+func (s *history) init() {
+	s.ring = make([]*Event, firstRing)
+	s.tail = 1
+}
+
+func (s *history) at(pos uint64) *Event { return s.ring[pos&uint64(len(s.ring)-1)] }
+
+func (s *history) push(e *Event) uint64 {
+	if s.head+1-s.tail == uint64(len(s.ring)) {
+		s.grow()
+	}
+	s.head++
+	s.ring[s.head&uint64(len(s.ring)-1)] = e
+	return s.head
+}
+
+func (s *history) grow() {
+	bigger := make([]*Event, 2*len(s.ring))
+	for p := s.tail; p <= s.head; p++ {
+		bigger[p&uint64(len(bigger)-1)] = s.at(p)
+	}
+	s.ring = bigger
+}
+
+// before returns the last position whose event has an index up to i.
+func (s *history) before(i uint64) uint64 {
+	lo, hi := s.tail, s.head+1 // the answer's successor is in lo … hi
+	for lo < hi {
+		mid := lo + (hi-lo)/2
+		if uint64(s.at(mid).Index) > i {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return lo - 1
+}
+
+// link is an event's membership in the chain of one node.
+type link struct {
+	node       *node
+	prev, next uint64 // positions; prev may lie before the tail
+}
+
+func (e *Event) link(n *node) *link {
+	for i := range e.links {
+		if e.links[i].node == n {
+			return &e.links[i]
+		}
+	}
+	return nil
+}
+
+// append puts the event at the head of the history and of the chains of all
+// nodes it matches.
+func (h *Hub) append(e *Event) {
+	pos := h.hist.push(e)
+	e.bytes = &h.bytes
+	e.links = make([]link, 0, 2*len(e.Topics)+1)
+	for _, t := range e.Topics {
+		exact := h.reg.node(Exact(t))
+		group := exact.up
+		h.chain(e, pos, exact)
+		h.chain(e, pos, group)
+		h.chain(e, pos, group.up)
+		group.prefixes.each(t.Name, func(n *node) { h.chain(e, pos, n) })
+	}
+	e.charge(int64(eventBytes + e.Size + topicBytes*len(e.Topics) + linkBytes*len(e.links)))
+}
+
+// chain makes the event at the head the last of the node's chain. An event
+// whose topics lead to the same node twice is in its chain once.
+func (h *Hub) chain(e *Event, pos uint64, n *node) {
+	if n.last == pos && n.kept > 0 {
+		return
+	}
+	l := link{node: n}
+	if n.kept > 0 {
+		l.prev = n.last
+		h.hist.at(n.last).link(n).next = pos
+	} else {
+		n.first = pos
+	}
+	e.links = append(e.links, l)
+	n.last = pos
+	n.kept++
+	if len(n.legs) > 0 && n.batch != h.batch {
+		n.batch = h.batch
+		h.touched = append(h.touched, n)
+	}
+}
+
+// trim drops the oldest events until the history costs no more than it may;
+// all of one index together. The newest index always stays, however large.
+func (h *Hub) trim() {
+	limit := h.limits.Load().HistoryBytes
+	s := &h.hist
+	for h.bytes.Load() > limit && s.tail <= s.head && s.at(s.tail).Index != s.at(s.head).Index {
+		index := s.at(s.tail).Index
+		for s.at(s.tail).Index == index {
+			h.drop()
+		}
+		h.floor = index
+	}
+}
+
+// drop removes the oldest event from the history and from its chains.
+func (h *Hub) drop() {
+	s := &h.hist
+	e := s.at(s.tail)
+	for i := range e.links {
+		l := &e.links[i]
+		n := l.node
+		n.first, n.lost = l.next, e.Index
+		n.kept--
+		h.reg.forget(n)
+	}
+	e.refund()
+	e.links = nil
+	s.ring[s.tail&uint64(len(s.ring)-1)] = nil
+	s.tail++
+	h.count.dropped.Add(1)
+}

@@ -1,0 +1,244 @@
+package watch
+
+import (
+	"runtime"
+	"sync"
+	"time"
+)
+
+// job is a node whose listeners are to be looked at, or one listener to be told.
+type job struct {
+	node *node
+	to   listener
+}
+
+// drain is how far a worker is through the listeners of a node. It goes from
+// the last one down, so that listeners that leave meanwhile (the last takes
+// the place of who left) make it look twice at some and never past any, and
+// ones that come, who know of the event already, are not looked at.
+type drain struct {
+	queued bool // on the queue or with a worker
+	again  bool // matched anew since the drain began
+	left   int  // listeners still to look at
+}
+
+// schedule queues nodes, each at most once.
+func (h *Hub) schedule(nodes []*node) {
+	if len(nodes) == 0 {
+		return
+	}
+	h.jobs.mu.Lock()
+	for _, n := range nodes {
+		if n.drain.queued {
+			n.drain.again = true
+			continue
+		}
+		n.drain = drain{queued: true, left: -1}
+		h.jobs.push(job{node: n})
+	}
+	h.jobs.mu.Unlock()
+	h.jobs.signal()
+}
+
+// ready queues listeners. Once the hub is closed and its workers may be gone,
+// it tells them itself.
+func (h *Hub) ready(ls ...listener) {
+	if len(ls) == 0 {
+		return
+	}
+	h.jobs.mu.Lock()
+	closed := h.jobs.closed
+	for _, l := range ls {
+		if !closed {
+			h.jobs.push(job{to: l})
+		}
+	}
+	h.jobs.mu.Unlock()
+	if !closed {
+		h.jobs.signal()
+		return
+	}
+	for _, l := range ls {
+		l.matched()
+	}
+}
+
+// notify is the loop of one worker: a slice of one job, then the others get
+// their turn, and whoever applies gets the processor.
+func (h *Hub) notify() {
+	var slice [wakeSlice]listener
+	for {
+		j, ok := h.jobs.take()
+		if !ok {
+			return
+		}
+		woken := 0
+		if j.node != nil {
+			woken = h.drainSlice(j.node, slice[:0])
+		} else if j.to.matched() {
+			woken = 1
+		}
+		h.count.wakes.Add(uint64(woken))
+		h.yield(woken)
+	}
+}
+
+// drainSlice tells the next few listeners of a node that have something
+// pending, and queues the node again if there are more.
+func (h *Hub) drainSlice(n *node, ready []listener) (woken int) {
+	h.mu.RLock()
+	left := n.drain.left
+	if left < 0 || left > len(n.legs) {
+		left = len(n.legs)
+	}
+	for looked := 0; left > 0 && looked < wakeSlice; looked++ {
+		left--
+		if c := n.legs[left].owner; c.pending() {
+			ready = append(ready, c.to)
+		}
+	}
+	h.mu.RUnlock()
+
+	for i, l := range ready {
+		if l.matched() {
+			woken++
+		}
+		ready[i] = nil
+	}
+	h.drained(n, left)
+	return woken
+}
+
+// drained says how many listeners of the node are left to look at.
+func (h *Hub) drained(n *node, left int) {
+	h.jobs.mu.Lock()
+	defer h.jobs.mu.Unlock()
+	d := &n.drain
+	switch {
+	case left > 0:
+		d.left = left
+	case d.again:
+		d.again, d.left = false, -1 // from the start
+	default:
+		d.queued = false
+		return
+	}
+	h.jobs.push(job{node: n})
+	h.jobs.signal()
+}
+
+// yield lets others run, for as long as the pace of wake-ups demands.
+func (h *Hub) yield(woken int) {
+	if woken == 0 {
+		return
+	}
+	runtime.Gosched()
+	if d := h.pace.take(woken, h.now(), h.limits.Load().WakesPerSecond); d > 0 {
+		h.jobs.sleep(d)
+	}
+}
+
+// pacer spreads wake-ups out: a few in a row are free, beyond that each takes
+// its share of a second.
+type pacer struct {
+	mu   sync.Mutex // protects free, for an addition
+	free time.Time  // when all wake-ups so far have had their share
+}
+
+const paceBurst = 10 * time.Millisecond // of wake-ups that may come at once
+
+// take counts n wake-ups at now and returns how long to wait before the next.
+func (p *pacer) take(n int, now time.Time, perSecond int) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if earliest := now.Add(-paceBurst); p.free.Before(earliest) {
+		p.free = earliest
+	}
+	p.free = p.free.Add(time.Duration(n) * time.Second / time.Duration(perSecond))
+	return p.free.Sub(now)
+}
+
+// queue hands items to workers in order. It has no bound of its own: what is
+// on it is bounded by the nodes, listeners and queries that exist.
+type queue[T any] struct {
+	mu     sync.Mutex // protects items and head, for a few moves
+	items  []T
+	head   int
+	closed bool
+	some   chan struct{} // holds one signal while there may be items
+	ended  chan struct{}
+}
+
+func newQueue[T any]() *queue[T] {
+	return &queue[T]{some: make(chan struct{}, 1), ended: make(chan struct{})}
+}
+
+// push appends an item; mu is held, and signal called after.
+func (q *queue[T]) push(item T) {
+	if q.head > 64 && q.head*2 > len(q.items) {
+		n := copy(q.items, q.items[q.head:])
+		clear(q.items[n:])
+		q.items, q.head = q.items[:n], 0
+	}
+	q.items = append(q.items, item)
+}
+
+func (q *queue[T]) put(item T) {
+	q.mu.Lock()
+	q.push(item)
+	q.mu.Unlock()
+	q.signal()
+}
+
+func (q *queue[T]) signal() {
+	select {
+	case q.some <- struct{}{}:
+	default:
+	}
+}
+
+// take waits for the next item; false means closed and empty.
+func (q *queue[T]) take() (item T, ok bool) {
+	for {
+		q.mu.Lock()
+		if q.head < len(q.items) {
+			var zero T
+			item, q.items[q.head] = q.items[q.head], zero
+			q.head++
+			more := q.head < len(q.items)
+			q.mu.Unlock()
+			if more {
+				q.signal() // for the other workers
+			}
+			return item, true
+		}
+		q.items, q.head = q.items[:0], 0
+		closed := q.closed
+		q.mu.Unlock()
+		if closed {
+			return item, false
+		}
+		select {
+		case <-q.some:
+		case <-q.ended:
+		}
+	}
+}
+
+// sleep waits for d or the end.
+func (q *queue[T]) sleep(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-q.ended:
+	}
+}
+
+// close lets workers end once the queue is empty.
+func (q *queue[T]) close() {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	close(q.ended)
+}

@@ -1,0 +1,273 @@
+package watch
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// table is rows of names and numbers that a query reads.
+type table map[string]int
+
+type queried struct {
+	*Hub
+	rows  table
+	evals int
+}
+
+func newQueried(l Limits) *queried {
+	return &queried{Hub: New(Config{Limits: l}, table{}, 1), rows: table{}}
+}
+
+// set publishes a changed row.
+func (q *queried) set(name string, n int) {
+	rows := table{}
+	for k, v := range q.rows {
+		rows[k] = v
+	}
+	rows[name] = n
+	q.rows = rows
+	i := q.Index() + 1
+	q.Publish(rows, i, []*Event{event(i, name)})
+	synctest.Wait()
+}
+
+// row is a query that depends on all rows and shows one.
+func (q *queried) row(t *testing.T, name string) *Query {
+	t.Helper()
+	query, err := q.Query(QuerySpec{
+		Key:    QueryKey{Kind: 1, Params: name},
+		Topics: []Selector{Scope(1, [2]string{"ns", "m"})},
+		Eval: func(view any) Result {
+			q.evals++ // synctest and one query at a time: no race
+			return Result{Value: view.(table)[name]}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return query
+}
+
+func TestG21_OneEvaluationAndEncodingPerChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newQueried(Limits{WakesPerSecond: 1 << 30})
+		defer h.Close()
+		const watchers = 2000
+		var told, encoded atomic.Int64
+		for range watchers {
+			q := h.row(t, "db")
+			defer q.Release()
+			var again func(Told)
+			again = func(x Told) {
+				if x.Err != nil {
+					return
+				}
+				told.Add(1)
+				x.Answer.Encode(1, func(any) []byte { encoded.Add(1); return nil })
+				if _, err := q.Wait(Want{After: x.Answer.Changed}, again); err != nil {
+					t.Error(err)
+				}
+			}
+			if _, err := q.Wait(Want{}, again); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		for i := range 5 {
+			h.set("db", i+1)
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		if h.evals != 6 || encoded.Load() != 6 || told.Load() != 6*watchers {
+			t.Errorf("%d evaluations, %d encodings, %d told; want 6, 6, %d", h.evals, encoded.Load(), told.Load(), 6*watchers)
+		}
+		if s := h.Stats(); s.Evaluations != 6 || s.Queries != 1 {
+			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
+func TestG21_AtMostOneEvaluationPerIntervalUnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newQueried(Limits{QueryInterval: 50 * time.Millisecond})
+		defer h.Close()
+		q := h.row(t, "db")
+		defer q.Release()
+		var last Told
+		var again func(Told)
+		again = func(x Told) {
+			if last = x; x.Err == nil {
+				q.Wait(Want{After: x.Answer.Changed}, again)
+			}
+		}
+		q.Wait(Want{}, again)
+		for i := range 1000 {
+			h.set("db", i+1)
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if h.evals < 19 || h.evals > 22 {
+			t.Errorf("%d evaluations in a second of changes every millisecond", h.evals)
+		}
+		if last.Answer.Value != 1000 {
+			t.Errorf("the last change was not told: %v", last.Answer.Value)
+		}
+	})
+}
+
+func TestG19_WakesOnlyWhenItsOwnResultChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newQueried(Limits{})
+		defer h.Close()
+		q := h.row(t, "db")
+		defer q.Release()
+		h.set("db", 7)
+		first, err := q.WaitContext(t.Context(), Want{})
+		if err != nil || first.Answer.Value != 7 {
+			t.Fatalf("%+v, %v", first, err)
+		}
+		var told []any
+		w, _ := q.Wait(Want{After: first.Answer.Changed}, func(x Told) { told = append(told, x.Answer.Value) })
+		for i := range 10 {
+			h.set("web", i) // a topic it depends on, not its result
+			time.Sleep(time.Second)
+		}
+		if len(told) > 0 {
+			t.Fatalf("woken with %v", told)
+		}
+		// Its wait ends: the same answer, right at a later index.
+		got, ok := w.Cancel()
+		if !ok || got.Answer != first.Answer || got.Read != h.Index() {
+			t.Errorf("cancelled: %v %+v at %d", ok, got, h.Index())
+		}
+		h.set("db", 8)
+		time.Sleep(time.Second)
+		if len(told) > 0 {
+			t.Errorf("fired after it was cancelled")
+		}
+		next, err := q.WaitContext(t.Context(), Want{After: first.Answer.Changed})
+		if err != nil || next.Answer.Value != 8 || next.Answer.Changed <= first.Answer.Changed {
+			t.Errorf("%+v, %v", next, err)
+		}
+	})
+}
+
+func TestQueryIsNotEvaluatedWhileNobodyWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newQueried(Limits{})
+		defer h.Close()
+		q := h.row(t, "db")
+		q.WaitContext(t.Context(), Want{})
+		q.Release()
+		for i := range 10 {
+			h.set("db", i)
+			time.Sleep(time.Second)
+		}
+		if h.evals != 1 {
+			t.Errorf("%d evaluations", h.evals)
+		}
+		// The result of who was here before is kept, and made anew when stale.
+		q = h.row(t, "db")
+		defer q.Release()
+		x, _ := q.WaitContext(t.Context(), Want{})
+		y, _ := q.WaitContext(t.Context(), Want{AtLeast: h.Index()})
+		if h.evals != 2 || x.Answer != y.Answer && x.Answer.Value == y.Answer.Value {
+			t.Errorf("%d evaluations, %+v then %+v", h.evals, x, y)
+		}
+		if y.Answer.Value != 9 {
+			t.Errorf("got %v", y.Answer.Value)
+		}
+	})
+}
+
+func TestG14_QueryWaitsForAnIndexFromTheFuture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newQueried(Limits{})
+		defer h.Close()
+		q := h.row(t, "db")
+		defer q.Release()
+		h.set("db", 1)
+		var told []Told
+		q.Wait(Want{AtLeast: 3}, func(x Told) { told = append(told, x) })
+		lost, _ := q.Wait(Want{AtLeast: 1 << 60}, func(x Told) { told = append(told, x) })
+		time.Sleep(time.Second)
+		if len(told) > 0 {
+			t.Fatalf("told %+v at index 1", told)
+		}
+		h.Publish(h.rows, 3, nil) // nothing the query depends on
+		synctest.Wait()
+		if len(told) != 1 || told[0].Read < 3 || told[0].Answer.Value != 1 {
+			t.Errorf("told %+v", told)
+		}
+		lost.Cancel()
+		if s := h.Stats(); s.Listeners != 1 {
+			t.Errorf("%d listeners, want the query itself", s.Listeners)
+		}
+	})
+}
+
+func TestQueryAnswersSayWhenTheyChanged(t *testing.T) {
+	q := &Query{spec: QuerySpec{Equal: func(a, b any) bool { return a == b }}}
+	var got []incumbent.Index
+	for i, r := range []Result{
+		{Value: "a", Modified: 3}, // index 10: the rows say since when
+		{Value: "a", Modified: 3}, // 11: the same
+		{Value: "b", Modified: 12},
+		{Value: "c", Modified: 3},  // 13: the newest row went away
+		{Value: "d"},               // 14: not known
+		{Value: "e", Modified: 99}, // 15: nonsense
+	} {
+		q.accept(r, incumbent.Index(10+i))
+		got = append(got, q.answer.Changed)
+	}
+	if diff := cmp.Diff([]incumbent.Index{3, 3, 12, 13, 14, 15}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestIdleQueriesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newQueried(Limits{IdleQueryBytes: 10 * (queryBytes + 1)})
+		defer h.Close()
+		for i := range 50 {
+			q := h.row(t, string(rune('A'+i)))
+			q.WaitContext(t.Context(), Want{})
+			q.Release()
+		}
+		if s := h.Stats(); s.Queries != 10 || s.Listeners != 10 {
+			t.Errorf("stats %+v", s)
+		}
+		h.row(t, "A").Release()
+		if h.evals != 50 {
+			t.Errorf("%d evaluations", h.evals)
+		}
+	})
+}
+
+func TestCloseTellsQueryWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newQueried(Limits{})
+		q := h.row(t, "db")
+		x, _ := q.WaitContext(t.Context(), Want{})
+		var told Told
+		q.Wait(Want{After: x.Answer.Changed}, func(x Told) { told = x })
+		h.Close()
+		if incumbent.KindOf(told.Err) != incumbent.Unavailable {
+			t.Errorf("told %+v", told)
+		}
+		if _, err := q.Wait(Want{}, func(x Told) { told = x }); err == nil && incumbent.KindOf(told.Err) != incumbent.Unavailable {
+			t.Errorf("told %+v after close", told)
+		}
+		if _, err := h.Query(QuerySpec{Topics: []Selector{All(1)}, Eval: func(any) Result { return Result{} }}); !errors.Is(err, &incumbent.Error{Kind: incumbent.Unavailable}) {
+			t.Errorf("a query after close: %v", err)
+		}
+	})
+}

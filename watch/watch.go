@@ -1,0 +1,266 @@
+// Package watch is the hub between what the replicated state does and whoever
+// waits for it. Each applied batch is published once; the hub keeps a bounded
+// history of events, knows who is interested in which topic, and wakes them.
+//
+// It knows no leases, catalogs or tables. An [Event] carries an index, the
+// topics it touches and an opaque payload. Three kinds of reader share the one
+// history:
+//
+//   - a [Reader] follows a set of selectors from an index on, event by event;
+//   - a [Waiter] fires once, at the first event that satisfies a condition;
+//   - a [Query] is evaluated once per change, however many wait for it.
+//
+// A reader is a cursor into the history, never a queue of its own. Every
+// selector in use has a *node*; the events of the history that match a node
+// form a chain, so that a reader finds what is next for it without looking at
+// what is not. A publish appends to the chains and puts the touched nodes on
+// a list; goroutines behind it go through the readers of those nodes, in
+// bounded slices and at a bounded pace. So a publish costs the same whether
+// nobody or ten thousand watch.
+//
+//	history   … [41 a] [42 a b] [42 c] [43 b] …          tail → head
+//	node a        └──────┘                               chain of positions
+//	node b                └───────────────┘  ← readers with (seen, next)
+//
+// # Invariants
+//
+// Events of one index are delivered together, in order, once (G15). A reader
+// gets everything after the index it came with, or Compacted, never a gap
+// (G16, G18). Progress i is said only when everything up to i was pulled
+// (G17). What a reader sees never goes backwards: one that comes with an index
+// this member has not applied yet waits for it (G14).
+//
+// # Concurrency
+//
+// Publish and Reset are called by one goroutine, the one that applies. All
+// else may be called from anywhere, except that one Reader's Pull, Progress
+// and Close are called by one goroutine at a time. Callbacks run on the hub's
+// goroutines without any lock held, may call the hub, and must not block.
+package watch
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// Defaults of [Limits], and slices of work under the hub's lock.
+const (
+	DefaultHistoryBytes   = 16 << 20
+	DefaultWakesPerSecond = 100_000
+	DefaultMaxListeners   = 1 << 20
+	DefaultQueryInterval  = 20 * time.Millisecond
+	DefaultIdleQueryBytes = 8 << 20
+
+	notifiers  = 2    // goroutines that wake readers; two, so that one slow callback stalls half
+	evaluators = 2    // goroutines that evaluate shared queries
+	walkSlice  = 2048 // chain positions walked per hold of the lock: well under 100 µs
+	wakeSlice  = 64   // listeners looked at per hold of the lock, and woken before yielding
+)
+
+// What keeping things costs, in bytes, with what Go's allocator adds. They
+// only need to be honest: TestHistoryBytesAreHonest compares them to the heap.
+const (
+	eventBytes = 176 // Event, its pointer in the ring, slice headers
+	topicBytes = 448 // Topic, its node and its place in a map
+	linkBytes  = 24
+)
+
+// Limits of the hub. Zero means the default. All can be changed while running.
+type Limits struct {
+	HistoryBytes   int64         // what the events kept for resuming may cost together
+	WakesPerSecond int           // wake-ups of readers, waiters and query waits together
+	MaxListeners   int           // readers, waiters and waits for queries and indexes together
+	QueryInterval  time.Duration // a query that is waited for is evaluated at most once in this
+	IdleQueryBytes int64         // results kept of queries nobody holds
+}
+
+func (l Limits) withDefaults() Limits {
+	setDefault(&l.HistoryBytes, DefaultHistoryBytes)
+	setDefault(&l.WakesPerSecond, DefaultWakesPerSecond)
+	setDefault(&l.MaxListeners, DefaultMaxListeners)
+	setDefault(&l.QueryInterval, DefaultQueryInterval)
+	setDefault(&l.IdleQueryBytes, DefaultIdleQueryBytes)
+	return l
+}
+
+func setDefault[T int | int64 | time.Duration](v *T, d T) {
+	if *v == 0 {
+		*v = d
+	}
+}
+
+// Validate returns an Invalid error if a limit is negative.
+func (l Limits) Validate() error {
+	if l.HistoryBytes < 0 || l.WakesPerSecond < 0 || l.MaxListeners < 0 || l.QueryInterval < 0 || l.IdleQueryBytes < 0 {
+		return incumbent.Errorf(incumbent.Invalid, "a limit of the watch hub is negative: %+v", l)
+	}
+	return nil
+}
+
+// Config of a hub. The zero value is usable.
+type Config struct {
+	Limits
+	Now func() time.Time // monotonic; time.Now if nil
+}
+
+// Hub holds the history and everybody who waits for it.
+type Hub struct {
+	now    func() time.Time
+	limits atomic.Pointer[Limits]
+	count  counters
+	bytes  atomic.Int64 // what the history costs
+
+	// mu protects what follows. Publish holds it for one batch; everyone else
+	// for a bounded slice. Pulls hold it shared, so that a publish waits for at
+	// most the slices that are under way.
+	mu      sync.RWMutex
+	view    any
+	index   incumbent.Index // applied and published
+	floor   incumbent.Index // events up to here are gone
+	hist    history
+	reg     registry
+	reached indexWaits
+	closed  bool
+	batch   uint64  // number of the publish, to list a node once
+	touched []*node // of the current publish; reused
+
+	jobs    *queue[job]
+	pace    pacer
+	queries queries
+	workers sync.WaitGroup
+}
+
+// New returns a hub whose history begins after index, where the state is view.
+// Close it to end its goroutines. It panics if cfg does not validate.
+func New(cfg Config, view any, index incumbent.Index) *Hub {
+	if err := cfg.Validate(); err != nil {
+		panic(err)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	h := &Hub{now: cfg.Now, view: view, index: index, floor: index, jobs: newQueue[job]()}
+	h.SetLimits(cfg.Limits)
+	h.hist.init()
+	h.reg.init()
+	h.queries.init()
+	for range notifiers {
+		h.workers.Go(h.notify)
+	}
+	for range evaluators {
+		h.workers.Go(h.evaluate)
+	}
+	return h
+}
+
+// SetLimits changes the limits. A smaller history takes effect with the next
+// publish.
+func (h *Hub) SetLimits(l Limits) {
+	l = l.withDefaults()
+	h.limits.Store(&l)
+}
+
+// Publish appends what one applied batch did. The view is the state after it,
+// index the index it reached; events are in order, each with an index above
+// what was published before and up to index. The hub keeps the events: the
+// caller must not touch them again. Publish never waits for a reader; its
+// work is bounded by the batch. It panics if the order is broken, since
+// readers would then be told something false.
+func (h *Hub) Publish(view any, index incumbent.Index, events []*Event) {
+	h.mustFollow(index, events)
+	h.mu.Lock()
+	h.view, h.index = view, index
+	h.batch++
+	for _, e := range events {
+		h.append(e)
+	}
+	h.trim()
+	nodes := h.touched
+	due := h.reached.upTo(index)
+	h.mu.Unlock()
+
+	h.count.events.Add(uint64(len(events)))
+	h.schedule(nodes)
+	clear(nodes)
+	h.touched = nodes[:0] // only Publish and Reset use it, on one goroutine
+	h.ready(due...)
+}
+
+// mustFollow reads index without mu: only its caller's goroutine writes it.
+func (h *Hub) mustFollow(index incumbent.Index, events []*Event) {
+	last := h.index
+	for i, e := range events {
+		if e.Index < last || e.Index == h.index || e.Index > index {
+			panic(incumbent.Errorf(incumbent.Internal, "event %d of the batch up to %d has index %d, after %d", i, index, e.Index, last))
+		}
+		last = e.Index
+	}
+	if index < h.index {
+		panic(incumbent.Errorf(incumbent.Internal, "published index %d after %d", index, h.index))
+	}
+}
+
+// Reset says that the state jumped to view at index without the events in
+// between, as when a snapshot is installed. Readers that wanted those get
+// Compacted; waiters fire and look again; queries are evaluated anew.
+func (h *Hub) Reset(view any, index incumbent.Index) {
+	h.mustFollow(index, nil)
+	h.mu.Lock()
+	h.view, h.index = view, index
+	for h.hist.tail <= h.hist.head {
+		h.drop()
+	}
+	h.floor = index
+	// One position that nobody saw: whoever is behind it has missed something.
+	h.hist.head++
+	h.hist.tail = h.hist.head + 1
+	nodes := h.reg.listening()
+	for _, n := range nodes {
+		n.last, n.lost, n.edge = h.hist.head, index, 0
+	}
+	due := h.reached.upTo(index)
+	h.mu.Unlock()
+	h.schedule(nodes)
+	h.ready(due...)
+}
+
+// Index returns what has been published.
+func (h *Hub) Index() incumbent.Index {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.index
+}
+
+// View returns the state of the last publish and its index.
+func (h *Hub) View() (any, incumbent.Index) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.view, h.index
+}
+
+// Close tells every reader and waiter Unavailable and returns when the last
+// callback has run and the hub's goroutines have ended. Nothing may be
+// published after it.
+func (h *Hub) Close() {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return
+	}
+	h.closed = true
+	nodes := h.reg.listening()
+	due := h.reached.upTo(^incumbent.Index(0))
+	h.mu.Unlock()
+	h.schedule(nodes)
+	h.ready(due...)
+	h.queries.due.close()
+	h.jobs.close()
+	h.workers.Wait()
+}
+
+func errClosed() error {
+	return incumbent.Errorf(incumbent.Unavailable, "the watch hub is closed")
+}
