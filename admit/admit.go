@@ -1,0 +1,336 @@
+// Package admit decides, before any work is done, whether a member takes a
+// request on or refuses it with a hint when to come back.
+//
+// Every request belongs to a [Lane]. Lanes are refused in a fixed order: under
+// overload logins, new watches and expensive reads go first, extensions last,
+// and what peers and critical leases need never (guarantee 40). How much a
+// lane may have under way is not a number chosen by hand: it follows from how
+// long work stays. A [Ticket] is taken when work arrives and given back when
+// it has been answered; if even the quickest of an interval stayed longer than
+// the target above what it takes on an idle system, a queue stands, and the
+// lane's limit becomes what the lane completes in the time allowed (Little's
+// law). If work is refused although it would not have to wait, the limit
+// grows.
+//
+// Order is kept by one rule: a lane at its limit first shuts all lanes before
+// it in the order, for an interval, and refuses only if that does not help and
+// it goes on a little beyond. Later lanes also have a longer target, so that
+// what is worth less gives way before what is worth more feels anything.
+//
+// Memory is the second reason to refuse. As the use that [Controller.SetMemory]
+// is told of nears the limit, lane after lane is shut, in the same order.
+//
+// # Invariants
+//
+// No request is refused while a lane before its own in the order admits. The
+// last lane is never refused. Refusing allocates one error and takes no lock
+// but the lane's.
+//
+// # Concurrency
+//
+// All methods may be called from anywhere. Each lane has a mutex, held for a
+// few additions. Times are monotonic nanoseconds and come from the caller.
+package admit
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// Lane is a class of work. The order is that of refusal, first refused first.
+type Lane uint8
+
+// The lanes. Logins, Watches and Reads are refused together.
+const (
+	Logins       Lane = iota
+	Watches           // new watches, not their events
+	Reads             // expensive ones: lists, histories, explanations
+	Claims            // of leases, and sessions opened for them
+	Transactions      // several operations at once
+	Small             // reads and writes of one thing
+	Releases          // of leases and sessions
+	Extensions        // of leases and sessions, single or in a batch
+	Critical          // peers, and critical leases: never refused
+	NumLanes
+)
+
+var laneNames = [NumLanes]string{
+	"logins", "watches", "reads", "claims", "transactions", "small", "releases", "extensions", "critical",
+}
+
+// String returns the lane's name, as used in metrics.
+func (l Lane) String() string {
+	if l < NumLanes {
+		return laneNames[l]
+	}
+	return "unknown"
+}
+
+// ranks: lanes of one rank are refused alike; the highest never.
+const numRanks = 7
+
+var rankOf = [NumLanes]int{0, 0, 0, 1, 2, 3, 4, 5, 6}
+
+// Reason says why a request was not served.
+type Reason uint8
+
+// The reasons.
+const (
+	Delay      Reason = iota // the lane's own work waits too long
+	Order                    // a lane that is refused later is short
+	Memory                   // memory is short
+	Late                     // its deadline had passed before it was executed
+	NumReasons               // how many there are
+)
+
+var reasonNames = [NumReasons]string{"delay", "order", "memory", "late"}
+
+// String returns the reason's name, as used in metrics.
+func (r Reason) String() string {
+	if r < NumReasons {
+		return reasonNames[r]
+	}
+	return "unknown"
+}
+
+// Defaults of [Limits].
+const (
+	DefaultTarget   = 50 * time.Millisecond
+	DefaultInterval = 100 * time.Millisecond
+	DefaultMin      = 16
+	DefaultMax      = 1 << 16
+	DefaultStart    = 1024 // of a lane's limit: it doubles each interval if that is too little
+	DefaultRetry    = 250 * time.Millisecond
+	DefaultMaxRetry = 2 * time.Second
+)
+
+// Shares of the memory limit at which ranks are shut, first rank first. What
+// is left above the last is for answers and for what is never refused.
+var memoryShut = [numRanks - 1]float64{0.80, 0.84, 0.88, 0.91, 0.94, 0.97}
+
+// Limits say how a controller behaves. Zero means the default. All can be
+// changed while running.
+type Limits struct {
+	Target   time.Duration // wait that is fine for the first lanes; 3.5 times that for extensions
+	Interval time.Duration // how often a limit moves, and how long lanes stay shut
+	Min, Max int           // bounds of a lane's limit, in cost
+	Retry    time.Duration // when to come back if twice as much came as can be done
+	MaxRetry time.Duration // when to come back at most, before it is spread
+}
+
+func (l Limits) withDefaults() Limits {
+	setDefault(&l.Target, DefaultTarget)
+	setDefault(&l.Interval, DefaultInterval)
+	setDefault(&l.Min, DefaultMin)
+	setDefault(&l.Max, DefaultMax)
+	setDefault(&l.Retry, DefaultRetry)
+	setDefault(&l.MaxRetry, DefaultMaxRetry)
+	return l
+}
+
+func setDefault[T int | time.Duration](v *T, d T) {
+	if *v == 0 {
+		*v = d
+	}
+}
+
+// Validate returns an Invalid error if the limits make no sense.
+func (l Limits) Validate() error {
+	l = l.withDefaults()
+	if l.Target < 0 || l.Interval < 0 || l.Retry < 0 || l.MaxRetry < l.Retry || l.Min < 1 || l.Max < l.Min {
+		return incumbent.Errorf(incumbent.Invalid, "limits of admission are negative or crossed: %+v", l)
+	}
+	return nil
+}
+
+// target of a rank: half of the first one's more for each. Less, and a lane
+// takes the queue of the one before it for its own.
+func (l *Limits) target(rank int) int64 {
+	return int64(l.Target) + int64(l.Target)*int64(rank)/2
+}
+
+// Controller admits or refuses.
+type Controller struct {
+	limits atomic.Pointer[Limits]
+	jitter func() float64
+	lanes  [NumLanes]lane
+
+	messages [NumLanes][NumReasons]string
+	shut     [numRanks]atomic.Int64 // the rank was at its limit: those before it are shut until then
+	memory   atomic.Int32           // ranks below this one are shut for want of memory
+}
+
+// New returns a controller. jitter gives numbers in [0, 1) that spread when
+// refused requests come back; nil is math/rand.
+func New(l Limits, jitter func() float64) (*Controller, error) {
+	if jitter == nil {
+		jitter = rand.Float64
+	}
+	c := &Controller{jitter: jitter}
+	c.initMessages()
+	if err := c.SetLimits(l); err != nil {
+		return nil, err
+	}
+	for i := range c.lanes {
+		c.lanes[i].init(min(max(DefaultStart, c.limits.Load().Min), c.limits.Load().Max))
+	}
+	return c, nil
+}
+
+// SetLimits changes the limits, or returns an Invalid error and changes
+// nothing.
+func (c *Controller) SetLimits(l Limits) error {
+	if err := l.Validate(); err != nil {
+		return err
+	}
+	l = l.withDefaults()
+	c.limits.Store(&l)
+	return nil
+}
+
+// SetMemory says how much memory is used and how much may be, in bytes. A
+// limit of 0 is none.
+func (c *Controller) SetMemory(used, limit int64) {
+	rank := 0
+	for limit > 0 && rank < len(memoryShut) && float64(used) >= memoryShut[rank]*float64(limit) {
+		rank++
+	}
+	c.memory.Store(int32(rank))
+}
+
+// Ticket is the place of admitted work. Give it back with Done, once.
+type Ticket struct {
+	c       *Controller
+	entered int64
+	cost    int32
+	lane    Lane
+}
+
+// Enter admits work of the given cost (1 for what a single small request
+// needs; a bulk call more) or returns an Overloaded error that says when to
+// come back.
+func (c *Controller) Enter(l Lane, cost int, now int64) (Ticket, error) {
+	cost = max(cost, 1)
+	rank := rankOf[l]
+	if int32(rank) < c.memory.Load() {
+		return Ticket{}, c.refuse(l, Memory)
+	}
+	for r := rank + 1; r < numRanks; r++ {
+		if c.shut[r].Load() > now {
+			return Ticket{}, c.refuse(l, Order)
+		}
+	}
+	limits := c.limits.Load()
+	admitted, full := c.lanes[l].enter(int64(cost), now, limits, rank, c.must(rank, now))
+	if full {
+		c.shutBefore(rank, now, limits)
+	}
+	if !admitted {
+		return Ticket{}, c.refuse(l, Delay)
+	}
+	return Ticket{c, now, int32(cost), l}, nil
+}
+
+// must reports whether a lane of the rank has to admit work whatever its
+// limit: the last one always, others while those before them are open.
+func (c *Controller) must(rank int, now int64) bool {
+	return rank == numRanks-1 || rank > 0 && c.shut[rank].Load() <= now
+}
+
+// shutBefore shuts the ranks before one that is at its limit. What is never
+// refused shuts nothing: others feel its load in their own delay.
+func (c *Controller) shutBefore(rank int, now int64, limits *Limits) {
+	if rank > 0 && rank < numRanks-1 {
+		c.shut[rank].Store(now + int64(limits.Interval))
+	}
+}
+
+// Start is called when work is about to be executed. It returns a
+// DeadlineExceeded error if the deadline (0: none) has passed: nobody waits
+// for the answer any more, and the work must not be done. The ticket is given
+// back then.
+func (t Ticket) Start(now, deadline int64) error {
+	if deadline == 0 || now <= deadline {
+		return nil
+	}
+	t.c.lanes[t.lane].refused[Late].Add(1)
+	t.Done(now)
+	return incumbent.Errorf(incumbent.DeadlineExceeded, "the deadline had passed by %v before the %s request was executed",
+		time.Duration(now-deadline), t.lane)
+}
+
+// Done gives the ticket back: the work has been answered, or dropped.
+func (t Ticket) Done(now int64) {
+	t.c.lanes[t.lane].done(int64(t.cost), now-t.entered, now, t.c.limits.Load(), rankOf[t.lane])
+}
+
+// refuse counts a refusal and makes its error.
+func (c *Controller) refuse(l Lane, why Reason) error {
+	c.lanes[l].refused[why].Add(1)
+	limits := c.limits.Load()
+	wait := min(float64(limits.Retry)*c.lanes[l].excess(), float64(limits.MaxRetry))
+	return &incumbent.Error{
+		Kind:       incumbent.Overloaded,
+		Message:    c.messages[l][why],
+		Hint:       hints[why],
+		RetryAfter: time.Duration(wait * (0.5 + c.jitter())),
+	}
+}
+
+var hints = [NumReasons]string{
+	Delay:  "come back after the given time; admit.target sets how long work may wait",
+	Order:  "come back after the given time; admit.target sets how long work may wait",
+	Memory: "come back after the given time; memory.limit sets how much may be used",
+}
+
+// initMessages makes the messages once: a refusal must be cheap.
+func (c *Controller) initMessages() {
+	for l := range NumLanes {
+		c.messages[l] = [NumReasons]string{
+			Delay:  l.String() + " wait too long",
+			Order:  l.String() + " are refused while what comes after them waits too long",
+			Memory: l.String() + " are refused while memory is short",
+		}
+	}
+}
+
+// LaneStats is what a lane has done since the start and has under way.
+type LaneStats struct {
+	Lane     Lane
+	Limit    int64 // of cost under way
+	Inflight int64 // cost under way
+	Admitted uint64
+	Refused  [NumReasons]uint64
+}
+
+// Stats returns the numbers of all lanes, in order. All are there from the
+// start.
+func (c *Controller) Stats() [NumLanes]LaneStats {
+	var s [NumLanes]LaneStats
+	for i := range s {
+		s[i] = c.lanes[i].stats()
+		s[i].Lane = Lane(i)
+	}
+	return s
+}
+
+// Refusing returns the lanes that admit nothing at now, or are at their limit:
+// what status shows.
+func (c *Controller) Refusing(now int64) []Lane {
+	shut := int(c.memory.Load())
+	for r := range c.shut {
+		if c.shut[r].Load() > now {
+			shut = max(shut, r)
+		}
+	}
+	var ls []Lane
+	for l := range NumLanes {
+		if rankOf[l] < shut || rankOf[l] < numRanks-1 && c.lanes[l].isFull() {
+			ls = append(ls, l)
+		}
+	}
+	return ls
+}

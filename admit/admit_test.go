@@ -1,0 +1,434 @@
+package admit
+
+import (
+	"container/heap"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+const ms = int64(time.Millisecond)
+
+func newController(t testing.TB, l Limits) *Controller {
+	t.Helper()
+	c, err := New(l, func() float64 { return 0.5 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// model is a single server with one queue, first in first out, in virtual
+// time. Clients give up on answers after a second.
+type model struct {
+	*Controller
+	t       testing.TB
+	rng     *rand.Rand
+	now     int64
+	service float64 // ns each, on average
+	free    int64   // when the server has done all that waits
+	running finishes
+
+	came, refused, useful [NumLanes]int
+	waited                [NumLanes]int64 // longest stay
+}
+
+type finish struct {
+	at     int64
+	ticket Ticket
+}
+
+type finishes []finish
+
+func (f finishes) Len() int           { return len(f) }
+func (f finishes) Less(i, j int) bool { return f[i].at < f[j].at }
+func (f finishes) Swap(i, j int)      { f[i], f[j] = f[j], f[i] }
+func (f *finishes) Push(x any)        { *f = append(*f, x.(finish)) }
+func (f *finishes) Pop() any {
+	x := (*f)[len(*f)-1]
+	*f = (*f)[:len(*f)-1]
+	return x
+}
+
+func newModel(t testing.TB, perSecond float64) *model {
+	return &model{Controller: newController(t, Limits{}), t: t, rng: rand.New(rand.NewPCG(1, 2)), service: 1e9 / perSecond}
+}
+
+// run lets work come at the given rates per second, at random, for a while.
+func (m *model) run(d time.Duration, rates map[Lane]float64) {
+	m.came, m.refused, m.useful, m.waited = [NumLanes]int{}, [NumLanes]int{}, [NumLanes]int{}, [NumLanes]int64{}
+	total := 0.0
+	for _, r := range rates {
+		total += r
+	}
+	for end := m.now + int64(d); ; {
+		next := m.now + int64(m.rng.ExpFloat64()*1e9/total)
+		m.finishUntil(min(next, end))
+		if m.now = min(next, end); next >= end {
+			return
+		}
+		pick := m.rng.Float64() * total
+		for l := range NumLanes {
+			if pick -= rates[l]; pick < 0 && rates[l] > 0 {
+				m.arrive(l)
+				break
+			}
+		}
+	}
+}
+
+func (m *model) arrive(l Lane) {
+	m.came[l]++
+	ticket, err := m.Enter(l, 1, m.now)
+	if err != nil {
+		if m.refused[l]++; m.refused[l]%8 == 1 {
+			m.mustBeInOrder(l)
+		}
+		return
+	}
+	m.free = max(m.free, m.now) + int64(m.rng.ExpFloat64()*m.service)
+	heap.Push(&m.running, finish{m.free, ticket})
+}
+
+// mustBeInOrder checks, at the very moment lane l was refused, that no lane
+// before it would be admitted. A probe that got in would spoil the model, so
+// it fails the test.
+func (m *model) mustBeInOrder(l Lane) {
+	for before := range l {
+		if rankOf[before] >= rankOf[l] {
+			continue
+		}
+		if _, err := m.Enter(before, 1, m.now); incumbent.KindOf(err) != incumbent.Overloaded {
+			m.t.Fatalf("%s is admitted while %s is refused", before, l)
+		}
+	}
+}
+
+func (m *model) finishUntil(t int64) {
+	for len(m.running) > 0 && m.running[0].at <= t {
+		f := heap.Pop(&m.running).(finish)
+		f.ticket.Done(f.at)
+		stayed := f.at - f.ticket.entered
+		m.waited[f.ticket.lane] = max(m.waited[f.ticket.lane], stayed)
+		if stayed <= int64(time.Second) {
+			m.useful[f.ticket.lane]++
+		}
+	}
+}
+
+func (m *model) goodput() int {
+	n := 0
+	for _, u := range m.useful {
+		n += u
+	}
+	return n
+}
+
+func TestG41_GoodputUnderFiveTimesTheLoad(t *testing.T) {
+	for _, capacity := range []float64{100, 1_000} {
+		for _, l := range []Lane{Logins, Claims, Extensions} {
+			m := newModel(t, capacity)
+			m.run(5*time.Second, map[Lane]float64{l: capacity / 2})
+			if m.refused[l] != 0 {
+				t.Errorf("%s, capacity %v: %d refused at half load", l, capacity, m.refused[l])
+			}
+			m.run(5*time.Second, map[Lane]float64{l: 5 * capacity}) // finds its limit
+			m.run(20*time.Second, map[Lane]float64{l: 5 * capacity})
+			if g := float64(m.goodput()) / 20; g < 0.95*capacity {
+				t.Errorf("%s, capacity %v: goodput %v/s", l, capacity, g)
+			}
+			if capacity >= 1000 && m.waited[l] > 600*ms {
+				t.Errorf("%s, capacity %v: waited %v", l, capacity, time.Duration(m.waited[l]))
+			}
+		}
+	}
+}
+
+func TestG40_LanesAreRefusedInOrder(t *testing.T) {
+	const capacity = 2000
+	m := newModel(t, capacity)
+	normal := map[Lane]float64{Logins: 100, Claims: 200, Transactions: 200, Small: 200, Releases: 200, Extensions: 500, Critical: 100}
+	m.run(5*time.Second, normal)
+	for l, n := range m.refused {
+		if n != 0 {
+			t.Errorf("%d %s refused at three quarters of the load", n, Lane(l))
+		}
+	}
+	// A flood of claims takes logins with it and leaves all others alone.
+	flood := func(l Lane) map[Lane]float64 {
+		rates := map[Lane]float64{}
+		for k, v := range normal {
+			rates[k] = v
+		}
+		rates[l] = 5 * capacity
+		return rates
+	}
+	m.run(3*time.Second, flood(Claims))
+	m.run(10*time.Second, flood(Claims))
+	for _, l := range []Lane{Transactions, Small, Releases, Extensions, Critical} {
+		// A lane may meet its limit by chance and shut the ones before it.
+		if m.refused[l] > m.came[l]/20 {
+			t.Errorf("a flood of claims: %d of %d %s refused", m.refused[l], m.came[l], l)
+		}
+	}
+	if m.refused[Extensions] != 0 {
+		t.Errorf("a flood of claims: %d extensions refused", m.refused[Extensions])
+	}
+	if m.useful[Logins] > m.came[Logins]/20 {
+		t.Errorf("a flood of claims: %d of %d logins admitted", m.useful[Logins], m.came[Logins])
+	}
+	if g := m.goodput() / 10; g < capacity*95/100 {
+		t.Errorf("a flood of claims: goodput %d/s", g)
+	}
+	// A flood of extensions takes everything but critical leases.
+	m.run(3*time.Second, flood(Extensions))
+	m.run(10*time.Second, flood(Extensions))
+	if m.refused[Critical] != 0 {
+		t.Errorf("%d critical requests refused", m.refused[Critical])
+	}
+	if m.useful[Claims] > m.came[Claims]/20 {
+		t.Errorf("a flood of extensions: %d of %d claims admitted", m.useful[Claims], m.came[Claims])
+	}
+	if g := m.goodput() / 10; g < capacity*95/100 {
+		t.Errorf("a flood of extensions: goodput %d/s", g)
+	}
+}
+
+func TestG41_RecoversAtOnce(t *testing.T) {
+	const capacity = 2000
+	m := newModel(t, capacity)
+	normal := map[Lane]float64{Logins: 200, Claims: 700, Extensions: 700}
+	m.run(5*time.Second, normal)
+	m.run(20*time.Second, map[Lane]float64{Logins: 2000, Claims: 5000, Extensions: 3000})
+	m.run(time.Second, normal) // what waited is done
+	m.run(5*time.Second, normal)
+	for l, n := range m.refused {
+		if n != 0 {
+			t.Errorf("a second after the overload %d of %d %s are refused", n, m.came[l], Lane(l))
+		}
+	}
+	if m.goodput() < (m.came[Logins]+m.came[Claims]+m.came[Extensions])*95/100 {
+		t.Errorf("goodput %d", m.goodput())
+	}
+}
+
+// TestSlowButIdleSystemIsNotThrottled: each piece takes longer than the
+// target, but nothing waits for anything.
+func TestSlowButIdleSystemIsNotThrottled(t *testing.T) {
+	c := newController(t, Limits{})
+	var running finishes
+	for now := int64(0); now < int64(20*time.Second); now += ms {
+		for len(running) > 0 && running[0].at <= now {
+			f := heap.Pop(&running).(finish)
+			f.ticket.Done(f.at)
+		}
+		ticket, err := c.Enter(Claims, 1, now)
+		if err != nil {
+			t.Fatalf("refused at %v: %v", time.Duration(now), err)
+		}
+		heap.Push(&running, finish{now + 200*ms, ticket})
+	}
+}
+
+func TestG39_MemoryShedsInOrder(t *testing.T) {
+	c := newController(t, Limits{})
+	refusedAt := func(used int64) string {
+		c.SetMemory(used, 1000)
+		var ls []string
+		for l := range NumLanes {
+			ticket, err := c.Enter(l, 1, 0)
+			if err != nil {
+				ls = append(ls, l.String())
+				continue
+			}
+			ticket.Done(0)
+		}
+		return strings.Join(ls, " ")
+	}
+	for _, tt := range []struct {
+		used int64
+		want string
+	}{
+		{799, ""},
+		{800, "logins watches reads"},
+		{840, "logins watches reads claims"},
+		{880, "logins watches reads claims transactions"},
+		{910, "logins watches reads claims transactions small"},
+		{940, "logins watches reads claims transactions small releases"},
+		{970, "logins watches reads claims transactions small releases extensions"},
+		{5000, "logins watches reads claims transactions small releases extensions"},
+		{700, ""},
+	} {
+		if got := refusedAt(tt.used); got != tt.want {
+			t.Errorf("at %d of 1000: refused %q, want %q", tt.used, got, tt.want)
+		}
+	}
+	c.SetMemory(5000, 0)
+	if got := c.Refusing(0); len(got) != 0 {
+		t.Errorf("without a limit %v are refused", got)
+	}
+	if n := c.Stats()[Logins].Refused[Memory]; n != 7 {
+		t.Errorf("%d logins counted", n)
+	}
+}
+
+func TestG41_RefusalSaysWhenToComeBack(t *testing.T) {
+	jitter := 0.0
+	c, _ := New(Limits{Min: 1, Max: 1}, func() float64 { return jitter })
+	if _, err := c.Enter(Claims, 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	c.Enter(Claims, 1, 0) // shuts those before
+	var last time.Duration
+	for i := range 40 {
+		jitter = float64(i%2) * 0.999
+		_, err := c.Enter(Claims, 1, 1)
+		e, ok := err.(*incumbent.Error)
+		if !ok || e.Kind != incumbent.Overloaded || e.Hint == "" || e.RetryAfter < DefaultRetry/2 || e.RetryAfter > DefaultMaxRetry*3/2 {
+			t.Fatalf("got %#v", err)
+		}
+		if i%2 == 1 && e.RetryAfter < 2*last {
+			t.Errorf("spread from %v to %v only", last, e.RetryAfter)
+		}
+		last = e.RetryAfter
+	}
+	if last < 4*DefaultRetry {
+		t.Errorf("%v to wait when 20 times as much comes as is let in", last)
+	}
+}
+
+func TestG41_WorkPastItsDeadlineIsDropped(t *testing.T) {
+	c := newController(t, Limits{})
+	ticket, _ := c.Enter(Small, 1, 0)
+	if err := ticket.Start(10, 10); err != nil {
+		t.Errorf("in time: %v", err)
+	}
+	ticket.Done(10)
+	ticket, _ = c.Enter(Small, 1, 0)
+	if err := ticket.Start(11, 0); err != nil {
+		t.Errorf("without a deadline: %v", err)
+	}
+	if err := ticket.Start(11, 10); incumbent.KindOf(err) != incumbent.DeadlineExceeded {
+		t.Errorf("late: %v", err)
+	}
+	if s := c.Stats()[Small]; s.Inflight != 0 || s.Refused[Late] != 1 || s.Admitted != 2 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestLimitsChangeWhileRunning(t *testing.T) {
+	c := newController(t, Limits{})
+	for range 10 {
+		if _, err := c.Enter(Logins, 1, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.SetLimits(Limits{Min: 5, Max: 4}); incumbent.KindOf(err) != incumbent.Invalid {
+		t.Errorf("crossed limits: %v", err)
+	}
+	if err := c.SetLimits(Limits{Min: 1, Max: 10}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Enter(Logins, 1, int64(time.Second)); incumbent.KindOf(err) != incumbent.Overloaded {
+		t.Errorf("the new limit is not in force: %v", err)
+	}
+}
+
+// TestG40_OrderHoldsWhateverHappens enters, finishes and lets time pass at
+// random: at any moment the lanes that would be refused are the first ones.
+func TestG40_OrderHoldsWhateverHappens(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c, err := New(Limits{Min: 1, Max: 4}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var now int64
+		var open []Ticket
+		t.Repeat(map[string]func(*rapid.T){
+			"enter": func(t *rapid.T) {
+				l := Lane(rapid.IntRange(0, int(NumLanes)-1).Draw(t, "lane"))
+				ticket, err := c.Enter(l, rapid.IntRange(1, 3).Draw(t, "cost"), now)
+				if err == nil {
+					open = append(open, ticket)
+					return
+				}
+				if l == Critical {
+					t.Fatal("critical work refused")
+				}
+				for before := range l {
+					if rankOf[before] >= rankOf[l] {
+						continue
+					}
+					if _, err := c.Enter(before, 1, now); err == nil {
+						t.Fatalf("%s admitted while %s is refused", before, l)
+					}
+				}
+			},
+			"done": func(t *rapid.T) {
+				if len(open) == 0 {
+					t.Skip("nothing is under way")
+				}
+				i := rapid.IntRange(0, len(open)-1).Draw(t, "ticket")
+				open[i].Done(now)
+				open = append(open[:i], open[i+1:]...)
+			},
+			"time": func(t *rapid.T) { now += int64(rapid.IntRange(1, 300).Draw(t, "ms")) * ms },
+			"memory": func(t *rapid.T) {
+				c.SetMemory(int64(rapid.IntRange(0, 120).Draw(t, "percent")), 100)
+			},
+			"": func(t *rapid.T) {
+				var under int64
+				for _, s := range c.Stats() {
+					if under += s.Inflight; s.Inflight < 0 || s.Limit < 1 || s.Limit > DefaultStart {
+						t.Fatalf("stats %+v", s)
+					}
+				}
+				if (under == 0) != (len(open) == 0) {
+					t.Fatalf("%d under way by %d tickets", under, len(open))
+				}
+			},
+		})
+	})
+}
+
+func TestNames(t *testing.T) {
+	seen := map[string]bool{}
+	for l := range NumLanes {
+		seen[l.String()] = true
+	}
+	for r := range NumReasons {
+		seen[r.String()] = true
+	}
+	if len(seen) != int(NumLanes)+int(NumReasons) || seen["unknown"] || seen[""] {
+		t.Errorf("names %v", seen)
+	}
+}
+
+func BenchmarkEnterDone(b *testing.B) {
+	c := newController(b, Limits{})
+	b.ReportAllocs()
+	for i := range b.N {
+		now := int64(i) * 1000
+		ticket, err := c.Enter(Extensions, 1, now)
+		if err != nil {
+			b.Fatal(err)
+		}
+		ticket.Done(now + 500)
+	}
+}
+
+func BenchmarkRefuse(b *testing.B) {
+	c := newController(b, Limits{})
+	c.SetMemory(1, 1)
+	b.ReportAllocs()
+	for range b.N {
+		if _, err := c.Enter(Claims, 1, 0); err == nil {
+			b.Fatal("admitted")
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package admit
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+)
+
+// lane is one lane's work under way and the window in which it is observed.
+type lane struct {
+	refused [NumReasons]atomic.Uint64
+
+	mu       sync.Mutex // protects what follows, for a few additions
+	limit    int64      // of cost under way
+	inflight int64
+	admitted uint64
+	idle     int64 // ns that work takes when nothing waits; 0: not known
+	ratio    float64
+
+	// The window since start.
+	start    int64
+	came     int64 // cost that asked to enter
+	let      int64 // cost admitted
+	finished int64 // cost completed
+	quickest int64 // shortest stay of what completed
+	limited  bool  // the limit was met
+}
+
+func (l *lane) init(limit int) { l.limit = int64(limit) }
+
+// enter admits work if the lane is below its limit, or if it must. full says
+// that the limit has been met: lanes before this one should give way. It is
+// refused only some way beyond (the least a lane may have under way once more),
+// so that they can. An empty lane takes any work, so that one request larger
+// than the limit is possible.
+func (l *lane) enter(cost, now int64, limits *Limits, rank int, must bool) (admitted, full bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.roll(now, limits, rank)
+	l.came += cost
+	full = l.inflight > 0 && l.inflight+cost > l.limit
+	if full {
+		l.limited = true
+	}
+	if full && !must && l.inflight+cost > l.limit+slack(rank, limits) {
+		return false, true
+	}
+	l.inflight += cost
+	l.let += cost
+	l.admitted++
+	return true, full
+}
+
+// slack is none for the first lanes, which have nobody to give way.
+func slack(rank int, limits *Limits) int64 {
+	if rank == 0 {
+		return 0
+	}
+	return int64(limits.Min)
+}
+
+func (l *lane) done(cost, stayed, now int64, limits *Limits, rank int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inflight -= cost
+	if stayed = max(stayed, 1); l.finished == 0 || stayed < l.quickest {
+		l.quickest = stayed
+	}
+	l.finished += cost
+	l.roll(now, limits, rank)
+}
+
+// roll ends the window if it has lasted long enough, and draws the conclusion.
+func (l *lane) roll(now int64, limits *Limits, rank int) {
+	lasted := now - l.start
+	if lasted < int64(limits.Interval) {
+		return
+	}
+	if l.finished > 0 {
+		l.adapt(lasted, limits.target(rank))
+	}
+	l.limit = min(max(l.limit, int64(limits.Min)), int64(limits.Max))
+	l.ratio = float64(max(l.came, 1)) / float64(max(l.let, 1))
+	l.start, l.came, l.let, l.finished, l.limited = now, 0, 0, 0, false
+}
+
+// adapt moves the limit. The quickest of a window stayed at least as long as
+// the queue that stood all along; beyond what an idle system takes, that is
+// waiting.
+func (l *lane) adapt(lasted, target int64) {
+	if l.idle == 0 || l.quickest < l.idle {
+		l.idle = l.quickest
+	}
+	waited := l.quickest - l.idle
+	switch {
+	case waited > target:
+		// What completes in the time that is allowed. Unlike a factor, it does
+		// not depend on how long the present queue is. The root leaves room for
+		// work that comes at random, at a rate the lane can stand.
+		n := float64(l.finished) * float64(target+l.idle) / float64(lasted)
+		l.limit = int64(n + 2*math.Sqrt(n))
+	case l.limited:
+		grown := l.limit * (target + l.idle) / l.quickest
+		l.limit = min(grown, 2*l.limit)
+	default:
+		// Nothing waits long and nothing is refused: if work takes longer than
+		// it used to, the system has changed. Slowly, since a queue that is
+		// just building looks the same for a moment.
+		l.idle += waited / 16
+	}
+}
+
+// excess is how many times as much came as could be let in, at least 1.
+func (l *lane) excess() float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(l.ratio, float64(l.came)/float64(max(l.let, 1)), 1)
+}
+
+func (l *lane) isFull() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inflight >= l.limit
+}
+
+func (l *lane) stats() LaneStats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := LaneStats{Limit: l.limit, Inflight: l.inflight, Admitted: l.admitted}
+	for i := range s.Refused {
+		s.Refused[i] = l.refused[i].Load()
+	}
+	return s
+}
