@@ -1,0 +1,156 @@
+package native
+
+import (
+	"github.com/incumbent-dev/incumbent"
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/lease"
+)
+
+// attaching is one session on its way onto a stream, and then the one that is
+// told when it is lost.
+type attaching struct {
+	s    *stream
+	id   uint64 // of the frame
+	what attached
+	lost string // reason; under s.mu
+}
+
+// attach asks the lease service to bind a session to the stream.
+func (s *stream) attach(id uint64, r *pb.Attach) error {
+	session, err := neededSession("attach.session", r.GetSession())
+	if err != nil {
+		return err
+	}
+	if err := s.door.allowSession(s.who, auth.SessionUse, session); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	full := s.sessions.len() >= MaxSessionsPerStream
+	if !full {
+		s.sessions.raise(attached{session, r.GetCounter()}) // the one it replaces here is not lost
+	}
+	s.mu.Unlock()
+	if full {
+		return incumbent.Errorf(incumbent.TooLarge, "a stream carries up to %d sessions", MaxSessionsPerStream).
+			WithHint("open another stream")
+	}
+	a := &attaching{s: s, id: id, what: attached{id: session, counter: r.GetCounter()}}
+	s.door.leases.Attach(lease.Attachment{Session: session, Counter: r.GetCounter(), Lost: a.tellLost}, func(r core.Result) {
+		s.door.work.put(func() { a.finish(r) })
+	})
+	return nil
+}
+
+// finish answers once the session is bound and its extension confirmed. What
+// was offered to it before is among its leases; what is offered from now on
+// comes as an event.
+func (a *attaching) finish(r core.Result) {
+	s := a.s
+	defer s.underWay.Add(-1)
+	if r.Err != nil {
+		if s.forget(a.what) {
+			s.door.owners.unset(a.what.id, s)
+		}
+		s.refuse(a.id, r.Err)
+		return
+	}
+	s.door.owners.set(a.what.id, s)
+	s.mu.Lock()
+	over := s.gone || a.lost != "" || !s.sessions.has(a.what) && s.sessions.len() >= MaxSessionsPerStream
+	if !over {
+		s.sessions.set(a.what)
+	}
+	s.mu.Unlock()
+	if over {
+		s.door.detach(s, &a.what)
+		s.refuse(a.id, incumbent.Errorf(incumbent.Conflict, "the session was attached elsewhere or lost meanwhile"))
+		return
+	}
+	s.replyAttached(a.id, a.what.id)
+}
+
+func (s *stream) replyAttached(id uint64, session incumbent.SessionID) {
+	if id == 0 {
+		return
+	}
+	f := s.door.former()
+	found := f.view.Session(session)
+	if found == nil {
+		s.refuse(id, incumbent.Errorf(incumbent.Expired, "session %v is not open", session))
+		return
+	}
+	out := &pb.Attached{HeldMs: ms(found.TTL), Session: f.session(found), Index: uint64(f.view.Index())}
+	out.Leases, out.Waits = f.owned(session)
+	f.fill(func() { s.reply(&pb.ServerFrame{Id: id, Answer: &pb.ServerFrame_Attached{Attached: out}}) })
+}
+
+// tellLost is called on the lease loop. A session that was attached again to
+// this very stream, with a higher counter, is not lost.
+func (a *attaching) tellLost(reason string) {
+	s := a.s
+	s.mu.Lock()
+	a.lost = reason
+	s.mu.Unlock()
+	if !s.forget(a.what) {
+		return
+	}
+	s.door.work.put(func() {
+		s.door.owners.unset(a.what.id, s)
+		s.reply(&pb.ServerFrame{Answer: &pb.ServerFrame_SessionLost{
+			SessionLost: &pb.SessionLost{Session: a.what.id.String(), Reason: reason},
+		}})
+	})
+}
+
+// forget takes a session out if it is here with this counter.
+func (s *stream) forget(a attached) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.sessions.has(a) {
+		return false
+	}
+	s.sessions.remove(a.id)
+	return true
+}
+
+// detachFrame lets a session go at its client's wish.
+func (s *stream) detachFrame(id uint64, r *pb.Detach) error {
+	session, err := neededSession("detach.session", r.GetSession())
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	a, ok := s.sessions.remove(session)
+	s.mu.Unlock()
+	if !ok {
+		return incumbent.Errorf(incumbent.NotFound, "session %v is not attached to this stream", session)
+	}
+	s.door.detach(s, &a)
+	s.done(id)
+	return nil
+}
+
+// drop forgets a session that is over.
+func (s *stream) drop(id incumbent.SessionID) {
+	s.mu.Lock()
+	a, ok := s.sessions.remove(id)
+	s.mu.Unlock()
+	if ok {
+		s.door.detach(s, &a)
+	}
+}
+
+// detach ends the binding; the session lives on until its ttl ends.
+func (d *Door) detach(s *stream, a *attached) {
+	d.leases.Detach(a.id, a.counter)
+	d.owners.unset(a.id, s)
+}
+
+// done answers a request that has nothing else to say.
+func (s *stream) done(id uint64) {
+	if id != 0 {
+		s.reply(&pb.ServerFrame{Id: id, Answer: &pb.ServerFrame_Done{Done: &pb.Empty{}}})
+	}
+}

@@ -1,0 +1,145 @@
+package native
+
+import (
+	"context"
+
+	"github.com/incumbent-dev/incumbent/admit"
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/lease"
+)
+
+// bulk is a list of operations in one call. What stands together and is of one
+// sort (commands, or extensions) is handed on together, before the first answer
+// is waited for: so commands share entries of the log, in their order. Between
+// the sorts all answers are waited for, since an extension looks at memory and
+// a command at the log. One that fails does not touch the others.
+type bulk struct {
+	d       *Door
+	who     *caller
+	ctx     context.Context
+	results []*pb.OperationResult
+	got     chan func()  // completions; room for all, so that nobody waits to say one
+	pending int          // completions still to come
+	run     *lease.Batch // extensions that stand one after the other
+	places  []int        // and where their results go
+}
+
+// step is a checked operation of a bulk call.
+type step struct {
+	op        *operation // nil: an extension
+	extension lease.Extension
+	err       error
+}
+
+func (d *Door) batch(ctx context.Context, ops []*pb.Operation) (*pb.BatchResponse, error) {
+	if len(ops) > MaxOperations {
+		return nil, d.callError(invalid("operations", "are %d, limit is %d", len(ops), MaxOperations))
+	}
+	who := callerOf(ctx)
+	steps, lane := d.checkSteps(who, ops)
+	ctx, cancel := d.deadline(ctx)
+	defer cancel()
+	done, err := d.admit(ctx, lane, len(ops))
+	if err != nil {
+		return nil, d.callError(err)
+	}
+	defer done()
+	b := &bulk{d: d, who: who, ctx: ctx, results: make([]*pb.OperationResult, len(ops)), got: make(chan func(), len(ops))}
+	for i := range steps {
+		if ctx.Err() != nil {
+			b.results[i] = d.failed(context.Cause(ctx)) // certainly not tried
+			continue
+		}
+		b.start(i, &steps[i])
+	}
+	b.flush()
+	b.settle()
+	b.giveUp()
+	return &pb.BatchResponse{Results: b.results}, nil
+}
+
+// checkSteps checks every operation; the call goes into the lane of the one
+// that is refused first.
+func (d *Door) checkSteps(who *caller, ops []*pb.Operation) ([]step, admit.Lane) {
+	steps := make([]step, len(ops))
+	lowest := admit.Extensions
+	for i, in := range ops {
+		s := &steps[i]
+		if s.op, s.err = operationOf(in); s.err != nil {
+			continue
+		}
+		if s.op == nil {
+			s.extension, s.err = d.extensionOf(who, in.GetExtend())
+			continue
+		}
+		s.err = d.allow(who, s.op)
+		lowest = min(lowest, s.op.lane())
+	}
+	return steps, lowest
+}
+
+func (b *bulk) start(i int, s *step) {
+	switch {
+	case s.err != nil:
+		b.results[i] = b.d.failed(s.err)
+	case s.op == nil:
+		if b.run == nil {
+			b.settle()
+			b.run = &lease.Batch{}
+		}
+		b.run.Items = append(b.run.Items, s.extension)
+		b.places = append(b.places, i)
+	default:
+		if b.run != nil {
+			b.flush()
+			b.settle()
+		}
+		b.pending++
+		b.d.leases.Submit(b.d.callOf(b.ctx, b.who, s.op), s.op.command, func(r core.Result) {
+			b.got <- func() { b.results[i] = b.d.former().result(s.op, r) }
+		})
+	}
+}
+
+// flush hands the gathered extensions on.
+func (b *bulk) flush() {
+	if b.run == nil {
+		return
+	}
+	places := b.places
+	b.run.Done = func(done *lease.Batch) {
+		b.got <- func() {
+			for k, i := range places {
+				r := b.d.extensionResult(done, k)
+				b.results[i] = &pb.OperationResult{Result: &pb.OperationResult_Extend{Extend: r}}
+			}
+		}
+	}
+	b.pending++
+	b.d.leases.Extend(b.run)
+	b.run, b.places = nil, nil
+}
+
+// settle waits for all that was handed on.
+func (b *bulk) settle() {
+	for b.pending > 0 {
+		select {
+		case complete := <-b.got:
+			complete()
+			b.pending--
+		case <-b.ctx.Done():
+			return
+		}
+	}
+}
+
+// giveUp answers for what did not come in time: whether it was tried is not
+// told apart.
+func (b *bulk) giveUp() {
+	for i := range b.results {
+		if b.results[i] == nil {
+			b.results[i] = b.d.failed(outcomeUnknown(b.ctx))
+		}
+	}
+}

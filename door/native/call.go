@@ -1,0 +1,233 @@
+package native
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"connectrpc.com/connect"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/lease"
+)
+
+// Headers that stand in for the fields of Idempotency. Without a base, the
+// index that this member has applied is taken: the key then protects a repeat
+// for as long as results are kept (10 minutes), not beyond.
+const (
+	headerKey  = "Idempotency-Key"
+	headerBase = "Idempotency-Base-Index"
+)
+
+// perform runs one operation for a caller who waits.
+func (d *Door) perform(ctx context.Context, h http.Header, in *pb.Operation) (*pb.OperationResult, error) {
+	o, err := operationOf(in)
+	if err != nil {
+		return nil, d.callError(err)
+	}
+	if err := d.keyFromHeader(o, h); err != nil {
+		return nil, d.callError(err)
+	}
+	who := callerOf(ctx)
+	if err := d.allow(who, o); err != nil {
+		return nil, d.callError(err)
+	}
+	ctx, cancel := d.deadline(ctx)
+	defer cancel()
+	done, err := d.admit(ctx, o.lane(), 1)
+	if err != nil {
+		return nil, d.callError(err)
+	}
+	defer done()
+	got := make(chan core.Result, 1)
+	d.leases.Submit(d.callOf(ctx, who, o), o.command, func(r core.Result) { got <- r })
+	select {
+	case r := <-got:
+		f := d.former()
+		if r.Err != nil {
+			return nil, callError(r.Err, d.standing(), f.lease(r.Lease))
+		}
+		return o.answer(f, r), nil
+	case <-ctx.Done():
+		return nil, d.callError(outcomeUnknown(ctx))
+	}
+}
+
+// outcomeUnknown is what a mutation answers whose caller waits no longer: it
+// was handed on, so it may take effect.
+func outcomeUnknown(ctx context.Context) error {
+	e := incumbent.Errorf(incumbent.Unknown, "no outcome in time (%w): the operation may or may not take effect", context.Cause(ctx))
+	return e.WithHint("repeat it with the same idempotency key, or read the lease")
+}
+
+// deadline bounds a call that names no deadline, and ends it when the door
+// drains.
+func (d *Door) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := d.untilDrained(ctx)
+	ctx, cancel := context.WithTimeout(ctx, d.limits.Load().CallTimeout)
+	return ctx, func() { cancel(); stop() }
+}
+
+// callOf is what goes with the operation to the lease service.
+func (d *Door) callOf(ctx context.Context, who *caller, o *operation) lease.Call {
+	deadline, _ := ctx.Deadline()
+	c := lease.Call{Deadline: deadline, Origin: d.origin(who)}
+	if o.key != nil {
+		c.KeyID, c.KeyBase = o.keyOf(who), incumbent.Index(o.key.BaseIndex)
+	}
+	return c
+}
+
+// keyOf is the operation's key as the log knows it: two callers that choose the
+// same key, or one that uses a key for two purposes, do not meet. One that is too
+// long is left as it is, to be refused.
+func (o *operation) keyOf(who *caller) []byte {
+	if n := len(o.key.Key); n == 0 || n > core.MaxKeyBytes {
+		return o.key.Key
+	}
+	h := sha256.New()
+	_, _ = fmt.Fprintf(h, "%q %T %q %q", who.name(), o.command, o.name, o.key.Key)
+	return h.Sum(nil)
+}
+
+// origin says where a command came from.
+func (d *Door) origin(who *caller) core.Origin {
+	return core.Origin{At: d.now().UTC(), Door: doorName, Address: who.address, Principal: who.name()}
+}
+
+// keyFromHeader takes the idempotency key from the header if the message has
+// none.
+func (d *Door) keyFromHeader(o *operation, h http.Header) error {
+	key := h.Get(headerKey)
+	if key == "" {
+		return nil
+	}
+	if o.key != nil {
+		if string(o.key.Key) != key {
+			return invalid("idempotency.key", "differs from the header %s", headerKey)
+		}
+		return nil
+	}
+	base := uint64(d.view().Index())
+	if text := h.Get(headerBase); text != "" {
+		var err error
+		if base, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return invalid(headerBase, "%q is not an index", text)
+		}
+	}
+	_, err := o.setKey(&pb.Idempotency{Key: []byte(key), BaseIndex: base})
+	return err
+}
+
+// runExtensions extends and waits. Once it has given up, the batch is not the
+// caller's any more.
+func (d *Door) runExtensions(ctx context.Context, b *lease.Batch) error {
+	if len(b.Items) == 0 {
+		return nil
+	}
+	done := make(chan struct{})
+	b.Done = func(*lease.Batch) { close(done) }
+	d.leases.Extend(b)
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// extensionOf checks one extension.
+func (d *Door) extensionOf(who *caller, in *pb.Extension) (lease.Extension, error) {
+	var e lease.Extension
+	session, err := sessionOf("session", in.GetSession())
+	if err != nil {
+		return e, err
+	}
+	e.Token, e.Session = incumbent.Token(in.GetToken()), session
+	if in.GetName() != nil || in.GetHolder() != "" {
+		name, err := leaseName(in.GetName())
+		if err != nil {
+			return e, err
+		}
+		if err := holderOf("holder", in.GetHolder()); err != nil {
+			return e, err
+		}
+		e.Named = &lease.Named{Name: name, Holder: in.GetHolder()}
+	}
+	if e.Token == 0 && e.Named == nil && session.IsZero() {
+		return e, invalid("token", "is missing, and so are name with holder, and session: say what to extend")
+	}
+	if in.GetTtlMs() != 0 {
+		if e.TTL, err = ttlOf("ttl_ms", in.GetTtlMs()); err != nil {
+			return e, err
+		}
+	}
+	return e, d.allowExtension(who, &e)
+}
+
+// extensionLane is where extensions go by that come in a call of their own:
+// critical leases are never refused.
+func (d *Door) extensionLane(items []lease.Extension) admit.Lane {
+	if d.admission == nil {
+		return admit.Extensions
+	}
+	view := d.view()
+	for i := range items {
+		if isCritical(view, &items[i]) {
+			return admit.Critical
+		}
+	}
+	return admit.Extensions
+}
+
+// isCritical reports whether an extension keeps a critical lease.
+func isCritical(view *core.View, e *lease.Extension) bool {
+	var l *core.Lease
+	switch {
+	case e.Token != 0:
+		l = view.LeaseByToken(e.Token)
+	case e.Named != nil:
+		l = view.Lease(e.Named.Name)
+	}
+	if l != nil {
+		return l.Critical
+	}
+	found := false
+	view.SessionLeases(e.Session, func(l *core.Lease) bool {
+		found = l.Critical
+		return !found
+	})
+	return found
+}
+
+// extensionResult answers item i of a batch.
+func (d *Door) extensionResult(b *lease.Batch, i int) *pb.ExtensionResult {
+	item := &b.Items[i]
+	if item.Kind == incumbent.OK {
+		return &pb.ExtensionResult{HeldMs: ms(item.Held)}
+	}
+	return &pb.ExtensionResult{Error: errorPB(extensionError(b, item.Kind), d.standing(), nil)}
+}
+
+// extensionError puts the kind of an unsuccessful extension in words.
+func extensionError(b *lease.Batch, k incumbent.Kind) *incumbent.Error {
+	one := lease.Batch{Items: []lease.Extension{{Kind: k}}}
+	e := one.Err()
+	if k.Transient() {
+		e.RetryAfter = b.RetryAfter
+	}
+	return e
+}
+
+// unary turns the result of an operation into a call's answer.
+func unary[T any](m *T, err error) (*connect.Response[T], error) {
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(m), nil
+}

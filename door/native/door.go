@@ -1,0 +1,262 @@
+package native
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/lease"
+	"github.com/incumbent-dev/incumbent/park"
+	"github.com/incumbent-dev/incumbent/watch"
+)
+
+// doorName is this door's in the origin of commands.
+const doorName = "native"
+
+// Leases is what the door asks of the lease service; see [lease.Service].
+type Leases interface {
+	Submit(c lease.Call, cmd core.Command, done func(core.Result))
+	Extend(b *lease.Batch)
+	Attach(a lease.Attachment, done func(core.Result))
+	Detach(session incumbent.SessionID, counter uint64)
+	Inspect(q *lease.Inspection)
+}
+
+// Config is what the door is made of. All but the limits, Now, Logger and what
+// has a default is required.
+type Config struct {
+	Limits
+
+	Leases Leases
+	// View returns the newest state this member has applied.
+	View func() *core.View
+	// Confirm calls done when this member has applied everything that was
+	// committed when it was called. It never blocks; neither must done.
+	Confirm func(done func(err error))
+	// Hub publishes each change of a lease under LeaseTopic(LeaseKind, name),
+	// with a *core.Change as payload.
+	Hub       *watch.Hub
+	LeaseKind watch.Kind
+	// Park carries the streams.
+	Park     *park.Set
+	Operator Operator
+	Guard    Guard
+	// Admission gives requests places in lanes; nil admits everything.
+	Admission *admit.Controller
+	// Age says how old a stale read may be: how long ago this member last heard
+	// of the leader, 0 where it leads. nil: always 0.
+	Age func() time.Duration
+
+	OfferWindow   time.Duration // in which an offer is to be accepted; lease.DefaultOfferWindow
+	ProgressEvery time.Duration // between progress marks of a silent watch; DefaultProgressEvery
+	Responders    int           // goroutines that answer the hot path; DefaultResponders
+	Now           func() time.Time
+	Monotonic     func() int64 // nanoseconds since some moment, for Admission; of the machine's clock if nil
+	Logger        *slog.Logger
+}
+
+// Validate returns an Invalid error if a part is missing or a limit is wrong.
+func (c *Config) Validate() error {
+	for name, missing := range map[string]bool{
+		"Leases": c.Leases == nil, "View": c.View == nil, "Confirm": c.Confirm == nil, "Hub": c.Hub == nil,
+		"Park": c.Park == nil, "Operator": c.Operator == nil, "Guard": c.Guard == nil,
+	} {
+		if missing {
+			return incumbent.Errorf(incumbent.Invalid, "native door: %s is missing", name)
+		}
+	}
+	if c.OfferWindow < 0 || c.ProgressEvery < 0 || c.Responders < 0 {
+		return incumbent.Errorf(incumbent.Invalid, "native door: a setting is negative")
+	}
+	return c.Limits.Validate()
+}
+
+// Door serves the native API.
+type Door struct {
+	leases        Leases
+	view          func() *core.View
+	confirm       func(done func(err error))
+	hub           *watch.Hub
+	leaseKind     watch.Kind
+	park          *park.Set
+	operator      Operator
+	guard         Guard
+	admission     *admit.Controller
+	monotonic     func() int64
+	age           func() time.Duration
+	offerWindow   time.Duration
+	progressEvery time.Duration
+	now           func() time.Time
+	log           *slog.Logger
+
+	limits  atomic.Pointer[Limits]
+	handler atomic.Pointer[http.Handler] // of the calls; made anew with the limits
+
+	// The hot path.
+	benches []*bench  // by worker of park
+	gathers sync.Pool // *gather
+	answers *queue[*gather]
+
+	// Everything else that streams want.
+	outcomes *queue[*streamOp]
+	work     *queue[func()]
+	pumps    *queue[*streamWatch]
+	watches  watchSet
+	streams  streamList
+	owners   owners
+
+	life       context.Context // ends when the door drains; its cause says so
+	drain      context.CancelCauseFunc
+	closing    chan struct{}
+	closeOnce  sync.Once
+	goroutines sync.WaitGroup
+	calls      callCount
+}
+
+// New returns a door with its goroutines running; Close ends them.
+func New(cfg Config) (*Door, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	d := &Door{
+		leases: cfg.Leases, view: cfg.View, confirm: cfg.Confirm, hub: cfg.Hub, leaseKind: cfg.LeaseKind,
+		park: cfg.Park, operator: cfg.Operator, guard: cfg.Guard, admission: cfg.Admission, monotonic: cfg.Monotonic, age: cfg.Age,
+		offerWindow:   or(cfg.OfferWindow, lease.DefaultOfferWindow),
+		progressEvery: or(cfg.ProgressEvery, DefaultProgressEvery),
+		now:           cfg.Now, log: cfg.Logger,
+		answers: newQueue[*gather](), outcomes: newQueue[*streamOp](), work: newQueue[func()](), pumps: newQueue[*streamWatch](),
+		owners:  owners{byID: map[incumbent.SessionID]*stream{}},
+		closing: make(chan struct{}),
+	}
+	if d.now == nil {
+		d.now = time.Now
+	}
+	if d.monotonic == nil {
+		began := d.now()
+		d.monotonic = func() int64 { return int64(d.now().Sub(began)) }
+	}
+	if d.age == nil {
+		d.age = func() time.Duration { return 0 }
+	}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	d.life, d.drain = context.WithCancelCause(context.Background())
+	d.SetLimits(cfg.Limits)
+	d.gathers.New = func() any { return d.newGather() }
+	for range cfg.Park.Stats().Workers {
+		d.benches = append(d.benches, &bench{gather: d.newGather(), turn: 1, refused: newOutbox()})
+	}
+	cfg.Park.OnEndBatch(func(worker int) { d.endBatch(d.benches[worker]) })
+	d.start(or(cfg.Responders, DefaultResponders))
+	return d, nil
+}
+
+func (d *Door) start(responders int) {
+	for range responders {
+		d.goroutines.Go(d.respond)
+	}
+	for range workers {
+		d.goroutines.Go(d.labour)
+		d.goroutines.Go(d.tell)
+	}
+	for range pumps {
+		d.goroutines.Go(d.pump)
+	}
+	d.goroutines.Go(d.watchOffers)
+	d.goroutines.Go(d.tickAlong)
+}
+
+// labour runs what others handed over.
+func (d *Door) labour() {
+	var jobs []func()
+	for {
+		jobs = d.work.take(jobs, 16)
+		if len(jobs) == 0 {
+			return
+		}
+		for _, job := range jobs {
+			job()
+		}
+	}
+}
+
+// tickAlong looks after watches.
+func (d *Door) tickAlong() {
+	t := time.NewTicker(tickEvery)
+	defer t.Stop()
+	rounds := max(int(d.progressEvery/tickEvery), 1)
+	var buf []*streamWatch
+	for {
+		select {
+		case <-t.C:
+			buf = d.watches.tick(buf, rounds)
+			clear(buf)
+		case <-d.closing:
+			return
+		}
+	}
+}
+
+// SetLimits changes the limits while running. Requests under way keep theirs.
+func (d *Door) SetLimits(l Limits) {
+	l = l.withDefaults()
+	d.limits.Store(&l)
+	h := d.newHandler(&l)
+	d.handler.Store(&h)
+}
+
+// Stats are numbers of the moment.
+type Stats struct {
+	Streams int // open
+	Watches int // on streams
+	Calls   int // unary and streaming calls under way
+}
+
+// Stats returns the numbers of the moment.
+func (d *Door) Stats() Stats {
+	return Stats{Streams: d.streams.len(), Watches: d.watches.len(), Calls: d.calls.len()}
+}
+
+// errDraining answers whoever is still waiting, or comes too late.
+func errDraining() *incumbent.Error {
+	return incumbent.Errorf(incumbent.Unavailable, "this member is shutting down").WithHint("connect to another member")
+}
+
+// Drain refuses new calls and streams, answers those that block, and asks the
+// clients of streams to go elsewhere; their connections are closed once that
+// was sent. It does not wait.
+func (d *Door) Drain() {
+	d.calls.stop()
+	d.drain(errDraining())
+	for _, s := range d.streams.all() {
+		s.goAway()
+	}
+}
+
+// Close drains, waits for calls under way until ctx ends, and ends the door's
+// goroutines. It comes last:
+//
+//	door.Drain → http.Server.Shutdown → park.Set.Close → door.Close
+//
+// What a stream that is still open sends afterwards is not answered.
+func (d *Door) Close(ctx context.Context) error {
+	d.Drain()
+	err := d.calls.wait(ctx)
+	d.closeOnce.Do(func() {
+		close(d.closing)
+		d.answers.close()
+		d.outcomes.close()
+		d.work.close()
+		d.pumps.close()
+	})
+	d.goroutines.Wait()
+	d.watches.abandon()
+	return err
+}

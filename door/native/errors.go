@@ -1,0 +1,145 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/incumbent-dev/incumbent"
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+)
+
+// codeOf is the one table from a kind to this door's form; over HTTP the code
+// decides the status. Several kinds share a code: the detail tells them apart.
+func codeOf(k incumbent.Kind) connect.Code {
+	switch k {
+	case incumbent.Invalid:
+		return connect.CodeInvalidArgument // 400
+	case incumbent.NotFound:
+		return connect.CodeNotFound // 404
+	case incumbent.Exists:
+		return connect.CodeAlreadyExists // 409
+	case incumbent.Held, incumbent.NotHolder, incumbent.Expired:
+		return connect.CodeFailedPrecondition // 400: the same call fails again until somebody acts
+	case incumbent.Conflict:
+		return connect.CodeAborted // 409: read again, then repeat
+	case incumbent.Denied:
+		return connect.CodePermissionDenied // 403
+	case incumbent.TooLarge, incumbent.Compacted:
+		return connect.CodeOutOfRange // 400: not ResourceExhausted, which asks to come back
+	case incumbent.Overloaded:
+		return connect.CodeResourceExhausted // 429
+	case incumbent.DeadlineExceeded:
+		return connect.CodeDeadlineExceeded // 504
+	case incumbent.NotLeader, incumbent.Unavailable:
+		return connect.CodeUnavailable // 503
+	case incumbent.Unknown:
+		return connect.CodeUnknown // 500: it may or may not have happened
+	case incumbent.Corrupt:
+		return connect.CodeDataLoss // 500
+	}
+	return connect.CodeInternal // 500
+}
+
+// standing is what a member adds to an error: who answered, and who leads.
+type standing struct {
+	member string
+	leader string
+}
+
+// asError finds the module's error in err. Errors of contexts get the kind
+// that they mean before anything was executed.
+func asError(err error) *incumbent.Error {
+	var e *incumbent.Error
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.Is(err, context.DeadlineExceeded):
+		return incumbent.Errorf(incumbent.DeadlineExceeded, "the deadline of the request passed before it was answered")
+	case errors.Is(err, context.Canceled):
+		return incumbent.Errorf(incumbent.DeadlineExceeded, "the caller went away")
+	}
+	return incumbent.Errorf(incumbent.Internal, "%w", err)
+}
+
+// errorPB returns the detail that every failed call and item carries. lease is
+// nil unless the lease as found says more.
+func errorPB(err error, s standing, lease *pb.Lease) *pb.Error {
+	e := asError(err)
+	d := &pb.Error{
+		Kind:         e.Kind.String(),
+		Message:      e.Message,
+		Hint:         e.Hint,
+		RetryAfterMs: roundUp(e.RetryAfter),
+		Member:       e.Member,
+		Leader:       e.Leader,
+		Lease:        lease,
+	}
+	if d.Member == "" {
+		d.Member = s.member
+	}
+	if d.Leader == "" {
+		d.Leader = s.leader
+	}
+	return d
+}
+
+// roundUp converts a time to wait: never shorter than meant.
+func roundUp(d time.Duration) uint32 {
+	if d <= 0 {
+		return 0
+	}
+	return uint32(min((d + time.Millisecond - 1).Milliseconds(), math.MaxUint32))
+}
+
+// callError is the error of a unary or streaming call, with its detail and,
+// where coming back helps, the header that says when.
+func callError(err error, s standing, lease *pb.Lease) *connect.Error {
+	d := errorPB(err, s, lease)
+	kind, _ := incumbent.ParseKind(d.Kind)
+	ce := connect.NewError(codeOf(kind), errors.New(d.Message))
+	if detail, err := connect.NewErrorDetail(d); err == nil {
+		ce.AddDetail(detail)
+	}
+	if d.RetryAfterMs > 0 {
+		ce.Meta().Set("Retry-After", retryAfterSeconds(d.RetryAfterMs))
+	}
+	return ce
+}
+
+// retryAfterSeconds is the header's form: whole seconds, at least one.
+func retryAfterSeconds(ms uint32) string {
+	return strconv.FormatUint((uint64(ms)+999)/1000, 10)
+}
+
+// tooLargeBody is what a request over the limit is told before it is read.
+func tooLargeBody(size int64, limit int) error {
+	return incumbent.Errorf(incumbent.TooLarge, "the request has %d bytes, limit is %d", size, limit).WithHint("max_body_bytes")
+}
+
+// statusOf is the HTTP status of an error outside a call: the upgrade to a
+// stream.
+func statusOf(k incumbent.Kind) int {
+	switch codeOf(k) {
+	case connect.CodeInvalidArgument, connect.CodeFailedPrecondition, connect.CodeOutOfRange:
+		return http.StatusBadRequest
+	case connect.CodeNotFound:
+		return http.StatusNotFound
+	case connect.CodeAlreadyExists, connect.CodeAborted:
+		return http.StatusConflict
+	case connect.CodePermissionDenied:
+		return http.StatusForbidden
+	case connect.CodeResourceExhausted:
+		return http.StatusTooManyRequests
+	case connect.CodeDeadlineExceeded:
+		return http.StatusGatewayTimeout
+	case connect.CodeUnavailable:
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}

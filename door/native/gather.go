@@ -1,0 +1,258 @@
+package native
+
+import (
+	"slices"
+	"time"
+
+	"github.com/gobwas/ws"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/lease"
+)
+
+// The hot path: what a fleet sends all day.
+//
+//	worker: Readable, Readable, …  ──▶ gather: one lease.Batch for all connections of the wake-up
+//	worker: end of batch           ──▶ lease.Service.Extend
+//	lease loop: Done               ──▶ queue of answers
+//	responder                      ──▶ one message for each connection, encoded by hand, sent
+//
+// A gather goes round this circle and comes back to a free list: nothing is
+// allocated for an extension once the memory has grown to what a wake-up needs.
+
+// gather collects the extensions of one wake-up of one worker.
+type gather struct {
+	batch  lease.Batch
+	frames []gathered
+	place  place // in its lane, until the answers are sent
+	placed bool
+}
+
+// gathered is one frame whose answer is in the batch.
+type gathered struct {
+	s     *stream
+	id    uint64
+	kind  frameKind
+	first int32 // of its items
+	count int32
+}
+
+// bench is what one worker of park needs; only that worker uses it.
+type bench struct {
+	decoder decoder
+	gather  *gather
+	turn    uint32 // of the gather, to know which streams are in it
+	refused outbox // answers to what was refused at once
+}
+
+// newGather returns an empty gather whose answers go to the responders.
+func (d *Door) newGather() *gather {
+	g := &gather{}
+	g.batch.Done = func(*lease.Batch) { d.answers.put(g) }
+	return g
+}
+
+// room makes sure that n more items fit into the worker's gather.
+func (d *Door) room(w *bench, n int) *gather {
+	if len(w.gather.batch.Items)+n > lease.MaxBatchItems {
+		d.flush(w)
+	}
+	return w.gather
+}
+
+// endBatch hands on what a wake-up gathered; park calls it when its work is done.
+func (d *Door) endBatch(w *bench) {
+	d.flush(w)
+	w.refused.send()
+}
+
+// flush hands the gather on.
+func (d *Door) flush(w *bench) {
+	g := w.gather
+	if len(g.frames) == 0 {
+		return
+	}
+	w.turn++
+	w.gather = d.emptyGather()
+	var err error
+	if g.place, err = d.enter(admit.Extensions, g.cost()); err != nil {
+		d.refuse(g, asError(err))
+		return
+	}
+	g.placed = true
+	d.leases.Extend(&g.batch)
+}
+
+// tokensPerCost is how many extensions that share a frame cost about as much as
+// a frame itself: 0.04 µs each against some 5 µs for reading and answering one.
+const tokensPerCost = 128
+
+// cost is what a gather asks of its lane.
+func (g *gather) cost() int { return len(g.frames) + len(g.batch.Items)/tokensPerCost }
+
+func (d *Door) emptyGather() *gather {
+	return d.gathers.Get().(*gather) //nolint:forcetypeassert // the pool holds nothing else
+}
+
+// refuse answers a gather that found no place, but for the frames that keep
+// critical leases: those are never refused.
+func (d *Door) refuse(g *gather, err *incumbent.Error) {
+	view := d.view()
+	kept := d.emptyGather()
+	refused := g.frames[:0]
+	for _, f := range g.frames {
+		items := g.batch.Items[f.first : f.first+f.count]
+		if slices.ContainsFunc(items, func(e lease.Extension) bool { return isCritical(view, &e) }) {
+			f.first = int32(len(kept.batch.Items))
+			kept.batch.Items = append(kept.batch.Items, items...)
+			kept.frames = append(kept.frames, f)
+			continue
+		}
+		for i := range items {
+			items[i].Kind = err.Kind
+		}
+		refused = append(refused, f)
+	}
+	clear(g.frames[len(refused):])
+	g.frames, g.batch.RetryAfter = refused, err.RetryAfter
+	d.answers.put(g)
+	if len(kept.frames) == 0 {
+		d.gathers.Put(kept)
+		return
+	}
+	kept.place, kept.placed = place{}, false
+	if p, err := d.enter(admit.Critical, kept.cost()); err == nil {
+		kept.place, kept.placed = p, true
+	}
+	d.leases.Extend(&kept.batch)
+}
+
+// addTokens gathers an extend_tokens.
+func (s *stream) addTokens(w *bench, f *clientFrame) {
+	g := s.door.room(w, f.count)
+	first := len(g.batch.Items)
+	for _, t := range w.decoder.tokens[f.first : f.first+f.count] {
+		g.batch.Items = append(g.batch.Items, lease.Extension{Token: incumbent.Token(t)})
+	}
+	s.gathered(w, g, gathered{s: s, id: f.id, kind: tokensFrame, first: int32(first), count: int32(f.count)})
+}
+
+// addBeat gathers a beat: an extension of every attached session.
+func (s *stream) addBeat(w *bench, f *clientFrame) {
+	s.mu.Lock()
+	n := s.sessions.len()
+	s.mu.Unlock()
+	g := s.door.room(w, n)
+	first := len(g.batch.Items)
+	s.mu.Lock()
+	s.sessions.each(func(a *attached) {
+		g.batch.Items = append(g.batch.Items, lease.Extension{Session: a.id})
+	})
+	s.mu.Unlock()
+	s.gathered(w, g, gathered{s: s, id: f.id, kind: beatFrame, first: int32(first), count: int32(len(g.batch.Items) - first)})
+}
+
+func (s *stream) gathered(w *bench, g *gather, f gathered) {
+	g.frames = append(g.frames, f)
+	s.turn = w.turn
+	if s.turn == 0 {
+		s.turn = 1
+	}
+}
+
+// respond is the life of a responder.
+func (d *Door) respond() {
+	var got []*gather
+	var buf []byte
+	for {
+		got = d.answers.take(got, 1)
+		if len(got) == 0 {
+			return
+		}
+		buf = got[0].respond(buf)
+		got[0].recycle(d)
+		if cap(buf) > keepBufferBytes {
+			buf = nil
+		}
+	}
+}
+
+// respond sends the answers; those of one stream that stand together go into
+// one message.
+func (g *gather) respond(buf []byte) []byte {
+	for i := 0; i < len(g.frames); {
+		s := g.frames[i].s
+		buf = frameStart(buf[:0])
+		for ; i < len(g.frames) && g.frames[i].s == s; i++ {
+			buf = g.appendAnswer(buf, &g.frames[i])
+		}
+		if len(buf) > maxFrameHeader {
+			s.write(buf[finishFrame(buf, ws.OpBinary):])
+		}
+	}
+	return buf
+}
+
+func (g *gather) appendAnswer(b []byte, f *gathered) []byte {
+	items := g.batch.Items[f.first : f.first+f.count]
+	if f.kind == beatFrame {
+		return g.appendBeat(b, f, items)
+	}
+	if f.id == 0 {
+		return b
+	}
+	return appendTokensExtended(b, f.id, len(items),
+		func(i int) uint64 { return uint64(items[i].Token) },
+		func(i int) outcome { return g.outcome(&items[i]) })
+}
+
+func (g *gather) outcome(e *lease.Extension) outcome {
+	o := outcome{kind: e.Kind, held: e.Held}
+	if e.Kind.Transient() {
+		o.retry = g.batch.RetryAfter
+	}
+	return o
+}
+
+// appendBeat answers a beat with the least time that a session is held for.
+// Where one could not be extended for now, the answer is an error and the
+// client goes on as if it had none; what is over is told apart.
+func (g *gather) appendBeat(b []byte, f *gathered, items []lease.Extension) []byte {
+	var lost []incumbent.SessionID
+	var refused incumbent.Kind
+	held := time.Duration(-1)
+	for i := range items {
+		o := g.outcome(&items[i])
+		switch {
+		case o.over():
+			lost = append(lost, items[i].Session)
+		case o.kind != incumbent.OK:
+			refused = o.kind
+		case held < 0 || o.held < held:
+			held = o.held
+		}
+	}
+	for _, id := range lost {
+		f.s.drop(id)
+	}
+	if f.id == 0 {
+		return b
+	}
+	if refused != incumbent.OK {
+		return f.s.door.appendError(b, f.id, extensionError(&g.batch, refused))
+	}
+	return appendBeaten(b, f.id, max(held, 0), lost)
+}
+
+// recycle puts the gather back without its references.
+func (g *gather) recycle(d *Door) {
+	if g.placed {
+		d.leave(g.place)
+	}
+	g.place, g.placed, g.batch.RetryAfter = place{}, false, 0
+	clear(g.frames)
+	clear(g.batch.Items)
+	g.frames, g.batch.Items = g.frames[:0], g.batch.Items[:0]
+	d.gathers.Put(g)
+}

@@ -1,0 +1,248 @@
+package native
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/grpcreflect"
+
+	"github.com/incumbent-dev/incumbent/api/grpc/health/v1/healthv1connect"
+	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
+	"github.com/incumbent-dev/incumbent/auth"
+)
+
+// StreamPath is where a stream is opened.
+const StreamPath = "/v1/stream"
+
+// caller is who sends requests, and over what.
+type caller struct {
+	principal auth.Principal
+	address   string
+	control   *http.ResponseController // of a call; nil for a stream
+	now       func() time.Time
+}
+
+// name is what commands record of who sent them.
+func (c *caller) name() string { return c.principal.String() }
+
+// writeWithin bounds the next write of a streaming call. Where the connection
+// has no deadlines, as in tests of handlers alone, there is none.
+func (c *caller) writeWithin(d time.Duration) {
+	_ = c.control.SetWriteDeadline(c.now().Add(d))
+}
+
+// writeAnyTime lifts the bound.
+func (c *caller) writeAnyTime() { _ = c.control.SetWriteDeadline(time.Time{}) }
+
+type callerKey struct{}
+
+// callerOf returns who sends the request of a call's context.
+func callerOf(ctx context.Context) *caller {
+	return ctx.Value(callerKey{}).(*caller) //nolint:forcetypeassert // the door puts it there before any handler runs
+}
+
+// ServeHTTP serves the calls and the upgrade to a stream; other paths are not
+// found. Mount it at Paths.
+func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*d.handler.Load()).ServeHTTP(w, r) }
+
+// Paths are the patterns, for http.ServeMux, that the door serves.
+func (d *Door) Paths() []string {
+	return []string{
+		"/" + incumbentv1connect.LeaseServiceName + "/", "/" + incumbentv1connect.SessionServiceName + "/",
+		"/" + incumbentv1connect.ClusterServiceName + "/", "/" + healthv1connect.HealthName + "/",
+		"/" + grpcreflect.ReflectV1ServiceName + "/", "/" + grpcreflect.ReflectV1AlphaServiceName + "/",
+		StreamPath,
+	}
+}
+
+// newHandler makes the handler for these limits.
+func (d *Door) newHandler(l *Limits) http.Handler {
+	options := connect.WithHandlerOptions(
+		jsonCodecs(),
+		connect.WithReadMaxBytes(l.MaxBodyBytes),
+		connect.WithRequestGate(d.gate),
+		connect.WithInterceptors(timing{d}),
+	)
+	mux := http.NewServeMux()
+	handle := func(path string, h http.Handler) { mux.Handle(path, d.bounded(h, l)) }
+	handle(incumbentv1connect.NewLeaseServiceHandler(leaseService{d}, options))
+	handle(incumbentv1connect.NewSessionServiceHandler(sessionService{d}, options))
+	handle(incumbentv1connect.NewClusterServiceHandler(clusterService{d}, options))
+	handle(healthv1connect.NewHealthHandler(healthService{d}, options))
+	reflector := grpcreflect.NewStaticReflector(
+		incumbentv1connect.LeaseServiceName, incumbentv1connect.SessionServiceName,
+		incumbentv1connect.ClusterServiceName, healthv1connect.HealthName,
+	)
+	handle(grpcreflect.NewHandlerV1(reflector, options))
+	handle(grpcreflect.NewHandlerV1Alpha(reflector, options))
+	mux.HandleFunc(StreamPath, d.upgrade)
+	return mux
+}
+
+// bounded identifies the caller and bounds what it may send, and how slowly.
+func (d *Door) bounded(h http.Handler, l *Limits) http.Handler {
+	errors := connect.NewErrorWriter(jsonCodecs())
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		refuse := func(err error) {
+			w.Header().Set("Connection", "close") // the body is not read
+			_ = errors.Write(w, r, d.callError(err))
+		}
+		if !d.calls.begin() {
+			refuse(errDraining())
+			return
+		}
+		defer d.calls.end()
+		who, err := d.identify(r)
+		if err != nil {
+			refuse(err)
+			return
+		}
+		if r.ContentLength > int64(l.MaxBodyBytes)+bodySlack {
+			refuse(tooLargeBody(r.ContentLength, l.MaxBodyBytes))
+			return
+		}
+		who.control = http.NewResponseController(w)
+		_ = who.control.SetReadDeadline(d.now().Add(l.WriteTimeout)) // lifted once the message is there
+		who.writeWithin(l.WriteTimeout)                              // so is this
+		r.Body = http.MaxBytesReader(w, r.Body, int64(l.MaxBodyBytes)+bodySlack)
+		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, who)))
+	})
+}
+
+// timing is what happens around a call's own code: the message has arrived, so
+// its sender may now be silent for as long as the call takes; and the answer
+// must be taken in time.
+type timing struct{ d *Door }
+
+// WrapUnary implements connect.Interceptor.
+func (t timing) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+		who := callerOf(ctx)
+		_ = who.control.SetReadDeadline(time.Time{})
+		who.writeAnyTime()
+		out, err := next(ctx, r)
+		who.writeWithin(t.d.limits.Load().WriteTimeout)
+		return out, err
+	}
+}
+
+// WrapStreamingClient implements connect.Interceptor.
+func (timing) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// WrapStreamingHandler implements connect.Interceptor. All streaming calls but
+// reflection have one message from the client, which is read by then.
+func (t timing) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		who := callerOf(ctx)
+		if conn.Spec().StreamType == connect.StreamTypeServer {
+			conn = &timedConn{StreamingHandlerConn: conn, who: who, door: t.d}
+		}
+		err := next(ctx, conn)
+		who.writeWithin(t.d.limits.Load().WriteTimeout)
+		return err
+	}
+}
+
+// timedConn lifts the deadline of reading with the first message, and bounds
+// each write by itself: between two a call may be silent for as long as it
+// likes. HTTP/2 resets a stream whose write deadline passes, written to or not.
+type timedConn struct {
+	connect.StreamingHandlerConn
+	who  *caller
+	door *Door
+}
+
+// Send implements connect.StreamingHandlerConn.
+func (c *timedConn) Send(m any) error {
+	c.who.writeWithin(c.door.limits.Load().WriteTimeout)
+	err := c.StreamingHandlerConn.Send(m)
+	c.who.writeAnyTime()
+	return err
+}
+
+// Receive implements connect.StreamingHandlerConn.
+func (c *timedConn) Receive(m any) error {
+	err := c.StreamingHandlerConn.Receive(m)
+	if err == nil {
+		_ = c.who.control.SetReadDeadline(time.Time{})
+		c.who.writeAnyTime()
+	}
+	return err
+}
+
+// untilDrained returns a context that also ends when the door drains.
+func (d *Door) untilDrained(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(d.life, func() { cancel(context.Cause(d.life)) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// callError is an error of a call, with what this member adds.
+func (d *Door) callError(err error) *connect.Error { return callError(err, d.standing(), nil) }
+
+func (d *Door) standing() standing {
+	member, leader := d.operator.Standing()
+	return standing{member, leader}
+}
+
+// callCount counts calls under way, and lets none begin once somebody waits
+// for the last.
+type callCount struct {
+	mu      sync.Mutex // guards the rest
+	n       int
+	waiting chan struct{} // closed with the last call; nil while none waits
+}
+
+func (c *callCount) begin() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting != nil {
+		return false
+	}
+	c.n++
+	return true
+}
+
+func (c *callCount) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n--
+	if c.n == 0 && c.waiting != nil {
+		close(c.waiting)
+	}
+}
+
+func (c *callCount) len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n
+}
+
+// stop lets no call begin any more.
+func (c *callCount) stop() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting == nil {
+		c.waiting = make(chan struct{})
+		if c.n == 0 {
+			close(c.waiting)
+		}
+	}
+	return c.waiting
+}
+
+// wait returns when the last call has ended, or with the error of ctx.
+func (c *callCount) wait(ctx context.Context) error {
+	last := c.stop()
+	select {
+	case <-last:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,82 @@
+package native
+
+import (
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// Defaults of [Limits].
+const (
+	DefaultMaxBodyBytes    = 1 << 20          // one request
+	DefaultMaxMessageBytes = 256 << 10        // one WebSocket message
+	DefaultCallTimeout     = 30 * time.Second // a call that names no deadline
+	DefaultWriteTimeout    = 30 * time.Second // one write of a streaming call, one read of a body
+	DefaultResponders      = 2                // goroutines that encode answers of the hot path
+	DefaultProgressEvery   = 10 * time.Second // between progress marks of a silent watch
+)
+
+// What is fixed: part of the protocol, or of no interest to an operator.
+const (
+	MaxOperations        = 1_000   // in one Batch, and extensions in one Extend
+	MaxPage              = 10_000  // leases or sessions in one answer
+	DefaultPage          = 1_000   // where the request names no limit
+	MaxTokens            = 10_000  // in one extend_tokens
+	MaxFrames            = 1_024   // in one message of a stream
+	MaxFragments         = 1_024   // WebSocket frames that make up one message
+	MaxSessionsPerStream = 1_000   // attached to one stream
+	MaxWatchesPerStream  = 100     // open on one stream
+	MaxWaitsPerStream    = 1_000   // unanswered wait_released on one stream
+	MaxOpsPerStream      = 2_000   // unanswered operations and reads on one stream
+	MaxEventsKept        = 100_000 // that one Events call may ask for
+	DefaultEvents        = 100     // where it names no number
+
+	MaxWatchBacklog = 256 << 10 // bytes a stream may have to send before its watches pause
+
+	MaxWait         = 10 * time.Minute       // of wait_released
+	DefaultWait     = time.Minute            // where the request names none
+	ScanSlice       = 4096                   // leases looked at between two looks at the deadline
+	pullEvents      = 256                    // events taken from the hub at a time
+	tickEvery       = 250 * time.Millisecond // between two looks at slow readers of watches
+	pumps           = 2                      // goroutines that write events to streams
+	workers         = 2                      // goroutines that answer operations, and as many for what is rare
+	maxOutcomes     = 512                    // operations answered at a time
+	maxLetterBytes  = 32 << 10               // of answers to one stream that are sent at once
+	maxLetters      = 32                     // buffers for answers that a goroutine keeps, up to keepBufferBytes each
+	bodySlack       = 1 << 10                // around a message: the five bytes of gRPC, compression that does not pay
+	keepBufferBytes = 64 << 10               // larger encode buffers are not pooled
+)
+
+// Limits bound what one client may ask of the door. Zero fields mean the
+// defaults. They can be changed while running with [Door.SetLimits].
+type Limits struct {
+	MaxBodyBytes    int           // one request of a unary call; setting max_body_bytes
+	MaxMessageBytes int           // one message on a stream; setting max_message_bytes
+	CallTimeout     time.Duration // of a call without a deadline of its own; setting call_timeout
+	WriteTimeout    time.Duration // a streaming call's reader may stall for so long; setting write_timeout
+}
+
+// Validate returns an Invalid error if a field is negative.
+func (l Limits) Validate() error {
+	if l.MaxBodyBytes < 0 || l.MaxMessageBytes < 0 || l.CallTimeout < 0 || l.WriteTimeout < 0 {
+		return incumbent.Errorf(incumbent.Invalid, "limits of the native door must not be negative")
+	}
+	return nil
+}
+
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		MaxBodyBytes:    or(l.MaxBodyBytes, DefaultMaxBodyBytes),
+		MaxMessageBytes: or(l.MaxMessageBytes, DefaultMaxMessageBytes),
+		CallTimeout:     or(l.CallTimeout, DefaultCallTimeout),
+		WriteTimeout:    or(l.WriteTimeout, DefaultWriteTimeout),
+	}
+}
+
+func or[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}

@@ -1,0 +1,116 @@
+package native
+
+import (
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/watch"
+)
+
+// Offers are found among the changes of all leases: one reader of the hub for
+// the whole door, and for each offer one look-up of the stream that its session
+// is attached to. An idle stream costs nothing for it.
+
+// offerReader is that reader. One goroutine runs it.
+type offerReader struct {
+	d      *Door
+	reader *watch.Reader
+	woken  chan struct{}
+	events []*watch.Event
+}
+
+// watchOffers follows all leases until the door closes.
+func (d *Door) watchOffers() {
+	o := &offerReader{d: d, woken: make(chan struct{}, 1)}
+	for o.follow() {
+	}
+	if o.reader != nil {
+		o.reader.Close()
+	}
+}
+
+// follow reads until there is no more, then waits. It returns false when the
+// door or the hub closes.
+func (o *offerReader) follow() bool {
+	if o.reader == nil {
+		if err := o.subscribe(); err != nil {
+			return o.retry(err)
+		}
+	}
+	batch, err := o.reader.Pull(o.events[:0], pullEvents)
+	if err != nil {
+		o.reader.Close()
+		o.reader = nil
+		return o.retry(err)
+	}
+	o.events = batch.Events
+	for _, e := range batch.Events {
+		if l := changeOf(e).Lease; l != nil && changeOf(e).What == core.Offered {
+			o.d.offer(l)
+		}
+	}
+	clear(o.events)
+	if batch.More {
+		return true
+	}
+	select {
+	case <-o.woken:
+		return true
+	case <-o.d.closing:
+		return false
+	}
+}
+
+// retry reports, after a while, whether there is sense in another attempt.
+func (o *offerReader) retry(err error) bool {
+	if incumbent.KindOf(err) == incumbent.Unavailable {
+		return false // the hub is closed
+	}
+	t := time.NewTimer(tickEvery)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-o.d.closing:
+		return false
+	}
+}
+
+// subscribe begins at the present, or anew when history was lost: then every
+// attached session is looked at for offers that were missed.
+func (o *offerReader) subscribe() error {
+	from := o.d.hub.Index()
+	r, err := o.d.hub.Subscribe(from, func() {
+		select {
+		case o.woken <- struct{}{}:
+		default:
+		}
+	}, watch.All(o.d.leaseKind))
+	if err != nil {
+		return err
+	}
+	o.reader = r
+	view := o.d.view()
+	o.d.owners.each(func(id incumbent.SessionID, _ *stream) {
+		view.SessionLeases(id, func(l *core.Lease) bool {
+			if l.Offered {
+				o.d.offer(l)
+			}
+			return true
+		})
+	})
+	return nil
+}
+
+// offer tells the session's stream, if it has one.
+func (d *Door) offer(l *core.Lease) {
+	s := d.owners.get(l.Session)
+	if s == nil {
+		return
+	}
+	s.reply(&pb.ServerFrame{Answer: &pb.ServerFrame_Offer{
+		Offer: &pb.Offer{Lease: d.former().lease(l), AcceptWithinMs: ms(d.offerWindow)},
+	}})
+}

@@ -1,0 +1,95 @@
+package native
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+)
+
+// Operator is what the composed member tells an operator: it alone knows all
+// parts. Errors are the module's.
+type Operator interface {
+	Status(ctx context.Context) (*pb.StatusResponse, error)
+	// Snapshot writes a snapshot now.
+	Snapshot(ctx context.Context) (*pb.SnapshotResponse, error)
+	// StateHash names an index in the log and answers with the hash there.
+	StateHash(ctx context.Context) (*pb.StateHashResponse, error)
+	Settings(ctx context.Context) (*pb.SettingsResponse, error)
+
+	// EventsLast returns the position in the timeline from which n events, or
+	// as many as are kept, follow.
+	EventsLast(n int) (from uint64)
+	// EventsAfter returns at most limit events from a position on, the position
+	// to go on from, and a channel that is closed when more happen. What is no
+	// longer kept is skipped.
+	EventsAfter(from uint64, limit int) (events []*pb.Event, next uint64, more <-chan struct{})
+
+	// Standing names this member and the leader, if known, for errors.
+	Standing() (member, leader string)
+	// Ready is nil if the member is caught up, knows a leader and is not
+	// draining.
+	Ready() error
+}
+
+// clusterService serves ClusterService from an Operator.
+type clusterService struct{ d *Door }
+
+// Status answers with the member's view of the cluster.
+func (s clusterService) Status(ctx context.Context, _ *connect.Request[pb.StatusRequest]) (*connect.Response[pb.StatusResponse], error) {
+	return answer(ctx, s.d, s.d.operator.Status)
+}
+
+// Snapshot writes a snapshot.
+func (s clusterService) Snapshot(ctx context.Context, _ *connect.Request[pb.SnapshotRequest]) (*connect.Response[pb.SnapshotResponse], error) {
+	return answer(ctx, s.d, s.d.operator.Snapshot)
+}
+
+// StateHash hashes the replicated state at an index that it names in the log.
+func (s clusterService) StateHash(ctx context.Context, _ *connect.Request[pb.StateHashRequest]) (*connect.Response[pb.StateHashResponse], error) {
+	return answer(ctx, s.d, s.d.operator.StateHash)
+}
+
+// Settings reads the effective settings.
+func (s clusterService) Settings(ctx context.Context, _ *connect.Request[pb.SettingsRequest]) (*connect.Response[pb.SettingsResponse], error) {
+	return answer(ctx, s.d, s.d.operator.Settings)
+}
+
+// Events sends the timeline: what is kept, then what happens.
+func (s clusterService) Events(ctx context.Context, req *connect.Request[pb.EventsRequest], out *connect.ServerStream[pb.EventsResponse]) error {
+	limit := or(int(req.Msg.Limit), DefaultEvents)
+	if limit > MaxEventsKept {
+		return s.d.callError(invalid("limit", "%d is over %d", limit, MaxEventsKept))
+	}
+	ctx, stop := s.d.untilDrained(ctx)
+	defer stop()
+	at := s.d.operator.EventsLast(limit)
+	for {
+		events, next, more := s.d.operator.EventsAfter(at, pullEvents)
+		at = next
+		if len(events) > 0 {
+			if err := out.Send(&pb.EventsResponse{Events: events}); err != nil {
+				return err
+			}
+			continue
+		}
+		if !req.Msg.Follow {
+			return nil
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return s.d.callError(context.Cause(ctx))
+		}
+	}
+}
+
+// answer runs a call without a request.
+func answer[T any](ctx context.Context, d *Door, f func(context.Context) (*T, error)) (*connect.Response[T], error) {
+	m, err := f(ctx)
+	if err != nil {
+		return nil, d.callError(err)
+	}
+	return connect.NewResponse(m), nil
+}

@@ -1,0 +1,260 @@
+package native
+
+import (
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/lease"
+)
+
+// general serves a frame that is not of the hot path. What it begins is
+// answered later, from a goroutine of the door.
+func (s *stream) general(w *bench, f *clientFrame, now time.Time) {
+	deadline := time.Time{}
+	if f.timeoutMS != 0 {
+		deadline = now.Add(time.Duration(f.timeoutMS) * time.Millisecond)
+	}
+	if err := s.begin(w, f.general, deadline); err != nil {
+		s.refuseNow(w, f.id, err)
+	}
+}
+
+// begin starts what a frame asks for. An error is the answer; nil says that
+// one will come.
+func (s *stream) begin(w *bench, f *pb.ClientFrame, deadline time.Time) error {
+	switch r := f.Request.(type) {
+	case *pb.ClientFrame_Cancel:
+		return s.cancel(f.Id, r.Cancel.GetId())
+	case *pb.ClientFrame_Unwatch:
+		return s.unwatch(f.Id, r.Unwatch.GetId())
+	case *pb.ClientFrame_Detach:
+		return s.detachFrame(f.Id, r.Detach)
+	case *pb.ClientFrame_Watch:
+		return s.watch(f.Id, r.Watch.GetWatch())
+	case *pb.ClientFrame_WaitReleased:
+		return s.waitReleased(f.Id, r.WaitReleased)
+	case *pb.ClientFrame_ExtendTokens, *pb.ClientFrame_Beat:
+		return s.beginHot(w, f)
+	}
+	if s.underWay.Add(1) > MaxOpsPerStream {
+		s.underWay.Add(-1)
+		return incumbent.Errorf(incumbent.Overloaded, "%d requests of this stream are under way, the limit", MaxOpsPerStream).
+			WithHint("wait for answers before sending more")
+	}
+	err := s.beginCounted(w, f, deadline)
+	if err != nil {
+		s.underWay.Add(-1)
+	}
+	return err
+}
+
+// beginHot serves a frame of the hot path that came in an unusual form.
+func (s *stream) beginHot(w *bench, f *pb.ClientFrame) error {
+	hot := clientFrame{id: f.Id, timeoutMS: f.TimeoutMs, kind: beatFrame}
+	if r, ok := f.Request.(*pb.ClientFrame_ExtendTokens); ok {
+		hot.kind, hot.first, hot.count = tokensFrame, len(w.decoder.tokens), len(r.ExtendTokens.GetTokens())
+		w.decoder.tokens = append(w.decoder.tokens, r.ExtendTokens.GetTokens()...)
+	}
+	s.frame(w, &hot, time.Time{})
+	return nil
+}
+
+// beginCounted starts what has one answer; whoever gives it counts it off.
+func (s *stream) beginCounted(w *bench, f *pb.ClientFrame, deadline time.Time) error {
+	switch r := f.Request.(type) {
+	case *pb.ClientFrame_Operation:
+		return s.operation(w, f.Id, r.Operation, deadline)
+	case *pb.ClientFrame_Attach:
+		return s.attach(f.Id, r.Attach)
+	case *pb.ClientFrame_Get:
+		return s.read(f.Id, r.Get.GetStale(), func(fm *former) (*pb.ServerFrame, error) {
+			out, err := fm.get(s.who, r.Get)
+			return &pb.ServerFrame{Id: f.Id, Answer: &pb.ServerFrame_Get{Get: out}}, err
+		})
+	case *pb.ClientFrame_GetSession:
+		return s.read(f.Id, r.GetSession.GetStale(), func(fm *former) (*pb.ServerFrame, error) {
+			out, err := fm.getSession(s.who, r.GetSession)
+			return &pb.ServerFrame{Id: f.Id, Answer: &pb.ServerFrame_GetSession{GetSession: out}}, err
+		})
+	}
+	return invalid("request", "is empty or unknown to this member")
+}
+
+// operation hands an operation on. Extensions of this stream that were read
+// before it go first, so that the order is that of sending.
+func (s *stream) operation(w *bench, id uint64, in *pb.Operation, deadline time.Time) error {
+	o, err := operationOf(in)
+	if err != nil {
+		return err
+	}
+	if o == nil {
+		return s.extendOne(w, id, in.GetExtend())
+	}
+	if err := s.door.allow(s.who, o); err != nil {
+		return err
+	}
+	place, err := s.door.enter(o.lane(), 1)
+	if err != nil {
+		return err
+	}
+	s.settle(w)
+	call := lease.Call{Deadline: deadline, Origin: s.door.origin(s.who)}
+	if o.key != nil {
+		call.KeyID, call.KeyBase = o.keyOf(s.who), incumbent.Index(o.key.BaseIndex)
+	}
+	way := &streamOp{s: s, id: id, op: o, place: place}
+	s.door.leases.Submit(call, o.command, way.settled)
+	return nil
+}
+
+// extendOne extends one thing, named in any of the ways.
+func (s *stream) extendOne(w *bench, id uint64, in *pb.Extension) error {
+	e, err := s.door.extensionOf(s.who, in)
+	if err != nil {
+		return err
+	}
+	b := &lease.Batch{Items: []lease.Extension{e}}
+	place, err := s.door.enter(s.door.extensionLane(b.Items), 1)
+	if err != nil {
+		return err
+	}
+	s.settle(w)
+	b.Done = func(b *lease.Batch) {
+		s.door.work.put(func() {
+			s.door.leave(place)
+			s.underWay.Add(-1)
+			s.answer(id, &pb.OperationResult{Result: &pb.OperationResult_Extend{Extend: s.door.extensionResult(b, 0)}})
+		})
+	}
+	s.door.leases.Extend(b)
+	return nil
+}
+
+// settle hands gathered extensions on if any are of this stream.
+func (s *stream) settle(w *bench) {
+	if s.turn == w.turn && len(w.gather.frames) > 0 {
+		s.door.flush(w)
+	}
+}
+
+// answer answers an operation.
+func (s *stream) answer(id uint64, r *pb.OperationResult) {
+	if id != 0 {
+		s.reply(answerFrame(id, r))
+	}
+}
+
+// read runs a query on a confirmed view, or on this member's as it is.
+func (s *stream) read(id uint64, stale bool, query func(*former) (*pb.ServerFrame, error)) error {
+	place, err := s.door.enter(admit.Small, 1)
+	if err != nil {
+		return err
+	}
+	run := func() {
+		defer s.door.leave(place)
+		defer s.underWay.Add(-1)
+		f := s.door.former()
+		out, err := query(f)
+		if err != nil {
+			s.refuse(id, err)
+			return
+		}
+		f.fill(func() { s.reply(out) })
+	}
+	if stale {
+		s.door.work.put(run)
+		return nil
+	}
+	s.door.confirm(func(err error) {
+		s.door.work.put(func() {
+			if err != nil {
+				s.door.leave(place)
+				s.underWay.Add(-1)
+				s.refuse(id, err)
+				return
+			}
+			run()
+		})
+	})
+	return nil
+}
+
+// waitReleased begins a wait that the frame's id names.
+func (s *stream) waitReleased(id uint64, r *pb.WaitReleasedRequest) error {
+	if id == 0 {
+		return invalid("id", "is 0; a wait is answered")
+	}
+	if err := s.room(id, func(o *opened) bool { return len(o.waits) < MaxWaitsPerStream }, "waits", MaxWaitsPerStream); err != nil {
+		return err
+	}
+	place, err := s.door.enter(admit.Watches, 1)
+	if err != nil {
+		return err
+	}
+	s.door.leave(place) // a wait that waits holds none
+	w, err := s.door.waitReleased(s.who, r, func(released bool, err error) {
+		s.door.work.put(func() { s.waited(id, r, released, err) })
+	})
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	over := s.gone || w.isEnded()
+	if !over {
+		s.open.waits[id] = w
+	}
+	s.mu.Unlock()
+	if over {
+		w.cancel()
+	}
+	return nil
+}
+
+func (s *stream) waited(id uint64, r *pb.WaitReleasedRequest, released bool, err error) {
+	s.mu.Lock()
+	if s.open != nil {
+		delete(s.open.waits, id)
+	}
+	s.mu.Unlock()
+	if err != nil {
+		s.refuse(id, err)
+		return
+	}
+	s.reply(&pb.ServerFrame{Id: id, Answer: &pb.ServerFrame_WaitReleased{WaitReleased: s.door.former().released(r.Name, released)}})
+}
+
+// room checks that id is free and that there may be one more, and makes the
+// maps.
+func (s *stream) room(id uint64, fits func(*opened) bool, what string, limit int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open == nil {
+		s.open = &opened{watches: map[uint64]*streamWatch{}, waits: map[uint64]*waiting{}}
+	}
+	if s.open.watches[id] != nil || s.open.waits[id] != nil {
+		return invalid("id", "%d is in use on this stream", id)
+	}
+	if !fits(s.open) {
+		return incumbent.Errorf(incumbent.TooLarge, "a stream carries up to %d %s", limit, what).WithHint("open another stream")
+	}
+	return nil
+}
+
+// cancel withdraws a wait. It succeeds for one that is over: its answer is on
+// the way.
+func (s *stream) cancel(id, wait uint64) error {
+	s.mu.Lock()
+	var w *waiting
+	if s.open != nil {
+		w = s.open.waits[wait]
+		delete(s.open.waits, wait)
+	}
+	s.mu.Unlock()
+	if w != nil {
+		w.cancel()
+	}
+	s.done(id)
+	return nil
+}

@@ -1,0 +1,133 @@
+package native
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// sessionService serves SessionService.
+type sessionService struct{ d *Door }
+
+// OpenSession opens.
+func (s sessionService) OpenSession(ctx context.Context, r *connect.Request[pb.OpenSessionRequest]) (*connect.Response[pb.OpenSessionResponse], error) {
+	o, err := s.d.perform(ctx, r.Header(), &pb.Operation{Op: &pb.Operation_OpenSession{OpenSession: r.Msg}})
+	return unary(o.GetOpenSession(), err)
+}
+
+// CloseSession closes, and frees what the session owns.
+func (s sessionService) CloseSession(ctx context.Context, r *connect.Request[pb.CloseSessionRequest]) (*connect.Response[pb.CloseSessionResponse], error) {
+	o, err := s.d.perform(ctx, r.Header(), &pb.Operation{Op: &pb.Operation_CloseSession{CloseSession: r.Msg}})
+	return unary(o.GetCloseSession(), err)
+}
+
+// GetSession reads a session with all it holds and waits for.
+func (s sessionService) GetSession(ctx context.Context, r *connect.Request[pb.GetSessionRequest]) (*connect.Response[pb.GetSessionResponse], error) {
+	return reading(ctx, s.d, admit.Small, r.Msg.Stale, func(f *former) (*pb.GetSessionResponse, error) {
+		return f.getSession(callerOf(ctx), r.Msg)
+	})
+}
+
+// ListSessions reads a page of sessions, by id.
+func (s sessionService) ListSessions(ctx context.Context, r *connect.Request[pb.ListSessionsRequest]) (*connect.Response[pb.ListSessionsResponse], error) {
+	return reading(ctx, s.d, admit.Reads, r.Msg.Stale, func(f *former) (*pb.ListSessionsResponse, error) {
+		return f.listSessions(r.Msg)
+	})
+}
+
+func (f *former) getSession(who *caller, r *pb.GetSessionRequest) (*pb.GetSessionResponse, error) {
+	id, err := neededSession("id", r.Id)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.d.allowRead(who, auth.Read, incumbent.Name{}); err != nil {
+		return nil, err
+	}
+	s := f.view.Session(id)
+	if s == nil {
+		return nil, incumbent.Errorf(incumbent.NotFound, "session %v is not open", id)
+	}
+	leases, waits := f.owned(id)
+	return &pb.GetSessionResponse{
+		Session: f.session(s), Leases: leases, Waits: waits, Index: uint64(f.view.Index()),
+	}, nil
+}
+
+// owned is everything a session holds and waits for.
+func (f *former) owned(id incumbent.SessionID) (leases []*pb.Lease, waits []*pb.LeaseName) {
+	f.view.SessionLeases(id, func(l *core.Lease) bool {
+		leases = append(leases, f.kept(l, false))
+		return true
+	})
+	f.view.SessionWaits(id, func(l *core.Lease) bool {
+		waits = append(waits, namePB(l.Name))
+		return true
+	})
+	return leases, waits
+}
+
+func (f *former) listSessions(r *pb.ListSessionsRequest) (*pb.ListSessionsResponse, error) {
+	limit := or(int(r.Limit), DefaultPage)
+	if limit > MaxPage {
+		return nil, invalid("limit", "%d is over %d", limit, MaxPage)
+	}
+	after, err := sessionOf("after", r.After)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.ListSessionsResponse{Index: uint64(f.view.Index())}
+	f.view.Sessions(after, func(s *core.Session) bool {
+		if len(out.Sessions) == limit {
+			out.More = true
+			return false
+		}
+		out.Sessions = append(out.Sessions, f.session(s))
+		return true
+	})
+	return out, nil
+}
+
+// reading runs a query on a view: by default one that was current after the
+// request came, on request whatever this member has.
+func reading[T any](ctx context.Context, d *Door, l admit.Lane, stale bool, query func(*former) (*T, error)) (*connect.Response[T], error) {
+	ctx, cancel := d.deadline(ctx)
+	defer cancel()
+	done, err := d.admit(ctx, l, 1)
+	if err != nil {
+		return nil, d.callError(err)
+	}
+	defer done()
+	if !stale {
+		if err := d.confirmed(ctx); err != nil {
+			return nil, d.callError(err)
+		}
+	}
+	f := d.former()
+	out, err := query(f)
+	if err == nil {
+		err = f.filled(ctx)
+	}
+	if err != nil {
+		return nil, d.callError(err)
+	}
+	return connect.NewResponse(out), nil
+}
+
+// confirmed returns when this member has applied everything that was committed
+// when the call began.
+func (d *Door) confirmed(ctx context.Context) error {
+	got := make(chan error, 1)
+	d.confirm(func(err error) { got <- err })
+	select {
+	case err := <-got:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

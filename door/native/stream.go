@@ -1,0 +1,185 @@
+package native
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gobwas/ws"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/park"
+)
+
+// stream is one WebSocket. While it is idle, this struct and the parked
+// connection are all there is: no goroutine, buffer, timer or map.
+type stream struct {
+	door *Door
+	who  *caller
+	conn atomic.Pointer[park.Conn]
+	next *stream // in door.streams, under its mutex
+	prev *stream
+
+	// Of the worker alone.
+	turn uint32 // bench.turn when a frame of this stream was last gathered
+
+	underWay atomic.Int32 // operations and reads without an answer
+
+	mu       sync.Mutex // guards the rest; held for a look-up or a change of it
+	gone     bool       // Closed was called
+	sessions sessionList
+	open     *opened // watches and waits; nil while there is none
+}
+
+// opened is what only streams with watches or waits have.
+type opened struct {
+	watches map[uint64]*streamWatch
+	waits   map[uint64]*waiting
+}
+
+var _ park.Handler = (*stream)(nil)
+
+// Readable reads whatever messages are complete.
+func (s *stream) Readable(c *park.Conn, data []byte) (int, error) {
+	if s.conn.Load() == nil {
+		s.conn.Store(c)
+	}
+	w := s.door.benches[c.Worker()]
+	limit := s.door.limits.Load().MaxMessageBytes
+	n := 0
+	for n < len(data) {
+		m, bad := nextMessage(data[n:], limit)
+		if bad == nil && m.size == 0 {
+			break
+		}
+		n += m.size
+		if bad == nil {
+			bad = s.message(c, w, &m)
+		}
+		if bad != nil {
+			w.refused.send() // the close frame is the last
+			s.end(c, closeFrame(bad.code, bad.reason), bad)
+			return len(data), nil
+		}
+		if m.op == ws.OpClose {
+			w.refused.send()
+			s.end(c, closeReply(m.payload), nil)
+			return len(data), nil
+		}
+	}
+	return n, nil
+}
+
+// end says good-bye and closes once that was sent.
+func (s *stream) end(c *park.Conn, frame []byte, err error) {
+	if c.Send(frame) == nil {
+		c.Finish(err)
+	}
+}
+
+// message serves one message or control frame.
+func (s *stream) message(c *park.Conn, w *bench, m *message) *closeError {
+	for i := range m.controls {
+		s.control(c, &m.controls[i])
+	}
+	if m.op != ws.OpBinary {
+		s.control(c, m)
+		return nil
+	}
+	if bad := w.decoder.decode(m.payload); bad != nil {
+		return bad
+	}
+	var now time.Time // of the message, read once
+	for i := range w.decoder.frames {
+		f := &w.decoder.frames[i]
+		if f.timeoutMS != 0 && now.IsZero() {
+			now = s.door.now()
+		}
+		s.frame(w, f, now)
+	}
+	return nil
+}
+
+func (s *stream) control(c *park.Conn, m *message) {
+	if m.op == ws.OpPing {
+		_ = c.Send(frameOf(ws.OpPong, m.payload)) // if it has ended, Closed follows
+	}
+}
+
+// frame serves one frame of a client.
+func (s *stream) frame(w *bench, f *clientFrame, now time.Time) {
+	if f.kind == generalFrame {
+		s.general(w, f, now)
+		return
+	}
+	if f.kind == beatFrame {
+		s.addBeat(w, f)
+		return
+	}
+	if f.count > MaxTokens {
+		s.refuseNow(w, f.id, invalid("extend_tokens.tokens", "are %d, limit is %d", f.count, MaxTokens))
+		return
+	}
+	if err := s.door.allowTokens(s.who, w.decoder.tokens[f.first:f.first+f.count]); err != nil {
+		s.refuseNow(w, f.id, err)
+		return
+	}
+	s.addTokens(w, f)
+}
+
+// write sends bytes that will be used again. What cannot be sent is lost with
+// the connection.
+func (s *stream) write(b []byte) {
+	if c := s.conn.Load(); c != nil {
+		_, _ = c.Write(b)
+	}
+}
+
+// reply answers one frame. It runs on a goroutine of the door.
+func (s *stream) reply(f *pb.ServerFrame) {
+	b := appendFrame(frameStart(make([]byte, 0, maxFrameHeader+sizeBytesField(proto.Size(f)))), f)
+	if c := s.conn.Load(); c != nil {
+		_ = c.Send(b[finishFrame(b, ws.OpBinary):]) // if it has ended, Closed follows
+	}
+}
+
+// refuse answers a frame with an error, unless no answer is wanted.
+func (s *stream) refuse(id uint64, err error) {
+	if id != 0 {
+		s.reply(&pb.ServerFrame{Id: id, Error: errorPB(err, s.door.standing(), nil)})
+	}
+}
+
+// refuseNow is refuse for the worker, which refuses much at once when there is
+// too much: answers of one wake-up go out together.
+func (s *stream) refuseNow(w *bench, id uint64, err error) {
+	if id != 0 {
+		w.refused.add(s, &pb.ServerFrame{Id: id, Error: errorPB(err, s.door.standing(), nil)})
+	}
+}
+
+// Closed lets everything go that hung on the connection. Its sessions live on
+// until their ttl ends.
+func (s *stream) Closed(_ *park.Conn, _ park.Reason, _ error) {
+	s.mu.Lock()
+	s.gone = true
+	sessions, open := s.sessions, s.open
+	s.sessions, s.open = sessionList{}, nil
+	s.mu.Unlock()
+	sessions.each(func(a *attached) { s.door.detach(s, a) })
+	if open != nil {
+		for _, w := range open.watches {
+			w.close()
+		}
+		for _, w := range open.waits {
+			w.cancel()
+		}
+	}
+	s.door.streams.remove(s)
+}
+
+// appendError appends a frame of a ServerMessage that refuses a request.
+func (d *Door) appendError(b []byte, id uint64, err error) []byte {
+	return appendFrame(b, &pb.ServerFrame{Id: id, Error: errorPB(err, d.standing(), nil)})
+}

@@ -1,0 +1,279 @@
+package native
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gobwas/ws"
+
+	"github.com/incumbent-dev/incumbent"
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/lease"
+)
+
+const (
+	sessionA = "00000000-0000-4000-8000-00000000000a"
+	sessionB = "00000000-0000-4000-8000-00000000000b"
+)
+
+// One stream does what an agent does in its life.
+func TestStreamLife(t *testing.T) {
+	m := newMember(t)
+	w := m.dial()
+	if s := w.ok(openFrame(1, sessionA, 20000)).GetOperation().GetOpenSession(); s.HeldMs != 20000 || s.Session.Id != sessionA {
+		t.Fatalf("opened %v", s)
+	}
+	token := w.ok(claimFrame(2, "db", "a", sessionA, false)).GetOperation().GetClaim().Lease.Token
+	other := w.ok(claimFrame(3, "cache", "a", "", false)).GetOperation().GetClaim().Lease.Token
+
+	a := w.ok(attachFrame(4, sessionA, 1)).GetAttached()
+	if a.HeldMs != 20000 || len(a.Leases) != 1 || a.Leases[0].Token != token || a.Session.Id != sessionA || !a.Session.Attached {
+		t.Fatalf("attached %v", a)
+	}
+	if b := w.ok(beatMessage(5)).GetBeaten(); b.HeldMs != 20000 || len(b.Lost) != 0 {
+		t.Fatalf("beaten %v", b)
+	}
+	e := w.ok(tokensMessage(6, 0, token, other)).GetTokensExtended()
+	if !slices.Equal(e.HeldEachMs, []uint32{20000, 15000}) || e.NotHeld != nil {
+		t.Fatalf("extended %v", e)
+	}
+	w.ok(releaseFrame(7, "cache", "a", ""))
+	if e := w.ok(tokensMessage(8, 0, other, token)).GetTokensExtended(); !slices.Equal(e.NotHeld, []uint64{other}) {
+		t.Fatalf("extended %v, want %d not held", e, other)
+	}
+	g := w.ok(&pb.ClientFrame{Id: 9, Request: &pb.ClientFrame_Get{Get: &pb.GetRequest{Name: nameOf("db")}}}).GetGet()
+	if g.Lease.Holder != "a" || g.Lease.ExpiresInMs == 0 || len(g.Lease.History) != 1 {
+		t.Fatalf("got %v", g)
+	}
+	s := w.ok(&pb.ClientFrame{Id: 10, Request: &pb.ClientFrame_GetSession{GetSession: &pb.GetSessionRequest{Id: sessionA}}}).GetGetSession()
+	if len(s.Leases) != 1 || !s.Session.Attached {
+		t.Fatalf("session %v", s)
+	}
+	w.ok(&pb.ClientFrame{Id: 11, Request: &pb.ClientFrame_Detach{Detach: &pb.Detach{Session: sessionA}}})
+	if b := w.ok(beatMessage(12)).GetBeaten(); b.HeldMs != 0 {
+		t.Fatalf("a beat without sessions: %v", b)
+	}
+}
+
+func TestStreamErrors(t *testing.T) {
+	m := newMember(t)
+	w := m.dial()
+	tests := []struct {
+		name string
+		f    *pb.ClientFrame
+		want incumbent.Kind
+	}{
+		{"empty", &pb.ClientFrame{}, incumbent.Invalid},
+		{"empty operation", opFrame(0, &pb.Operation{}), incumbent.Invalid},
+		{"no name", opFrame(0, &pb.Operation{Op: &pb.Operation_Claim{Claim: &pb.ClaimRequest{}}}), incumbent.Invalid},
+		{"session that is not open", claimFrame(0, "x", "h", sessionB, false), incumbent.Expired},
+		{"attach nothing", attachFrame(0, "", 1), incumbent.Invalid},
+		{"attach what is not open", attachFrame(0, sessionB, 1), incumbent.Expired},
+		{"detach what is not attached", &pb.ClientFrame{Request: &pb.ClientFrame_Detach{Detach: &pb.Detach{Session: sessionB}}}, incumbent.NotFound},
+		{"unwatch nothing", &pb.ClientFrame{Request: &pb.ClientFrame_Unwatch{Unwatch: &pb.Unwatch{Id: 77}}}, incumbent.NotFound},
+		{"watch without a name", &pb.ClientFrame{Request: &pb.ClientFrame_Watch{Watch: &pb.StreamWatch{}}}, incumbent.Invalid},
+		{"too many tokens", tokensMessage(0, 0, make([]uint64, MaxTokens+1)...), incumbent.Invalid},
+		{"get nobody", &pb.ClientFrame{Request: &pb.ClientFrame_Get{Get: &pb.GetRequest{Name: nameOf("nobody")}}}, incumbent.NotFound},
+		{"wait too long", &pb.ClientFrame{Request: &pb.ClientFrame_WaitReleased{WaitReleased: &pb.WaitReleasedRequest{Name: nameOf("x"), WaitMs: 1 << 30}}}, incumbent.Invalid},
+	}
+	for i, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.f.Id = uint64(i + 1)
+			got := w.ask(tt.f)
+			if got.Error.GetKind() != tt.want.String() || got.Error.Member != "n1" {
+				t.Errorf("error %v, want %v", got.Error, tt.want)
+			}
+		})
+	}
+}
+
+// A frame with id 0 is served and not answered.
+func TestStreamAnswersOnlyWhoAsks(t *testing.T) {
+	m := newMember(t)
+	w := m.dial()
+	w.send(claimFrame(0, "a", "h", "", false), tokensMessage(0, 0, 1), beatMessage(0), &pb.ClientFrame{})
+	got := w.ask(claimFrame(9, "a", "other", "", false))
+	if got.Error.GetKind() != "held" || got.Error.Lease.GetHolder() != "h" {
+		t.Fatalf("got %v", got)
+	}
+}
+
+// What one stream sends about one lease takes effect in that order, though
+// answers come in any.
+func TestStreamOrderOfEffect(t *testing.T) {
+	m := newMember(t)
+	w := m.dial()
+	const rounds = 200
+	var frames []*pb.ClientFrame
+	for i := range uint64(rounds) {
+		frames = append(frames, claimFrame(2*i+1, "x", "h", "", false), releaseFrame(2*i+2, "x", "h", ""))
+	}
+	w.send(frames...)
+	tokens := map[uint64]uint64{}
+	for range frames {
+		f := w.next()
+		if f.Error != nil {
+			t.Fatalf("frame %d: %v", f.Id, f.Error)
+		}
+		if c := f.GetOperation().GetClaim(); c != nil {
+			if !c.Granted {
+				t.Fatalf("claim %d found the lease held: its release was overtaken", f.Id)
+			}
+			tokens[f.Id] = c.Lease.Token
+		} else if !f.GetOperation().GetRelease().Released {
+			t.Fatalf("release %d came before its claim", f.Id)
+		}
+	}
+	for i := uint64(1); i < rounds; i++ {
+		if tokens[2*i+1] <= tokens[2*i-1] {
+			t.Fatalf("claim %d has token %d, the one before %d", 2*i+1, tokens[2*i+1], tokens[2*i-1])
+		}
+	}
+}
+
+// The same session attached elsewhere with a higher counter is lost here; a
+// lower one is refused.
+func TestStreamAttachedElsewhere(t *testing.T) {
+	m := newMember(t)
+	one, two := m.dial(), m.dial()
+	one.ok(openFrame(1, sessionA, 20000))
+	one.ok(attachFrame(2, sessionA, 5))
+	if got := two.ask(attachFrame(1, sessionA, 5)); got.Error.GetKind() != "conflict" {
+		t.Fatalf("attached with an equal counter: %v", got)
+	}
+	two.ok(attachFrame(2, sessionA, 6))
+	if lost := one.next().GetSessionLost(); lost.GetSession() != sessionA || lost.Reason != lease.LostElsewhere {
+		t.Fatalf("first stream was told %v", lost)
+	}
+	if b := one.ok(beatMessage(3)).GetBeaten(); b.HeldMs != 0 {
+		t.Fatalf("the first stream still vouches: %v", b)
+	}
+	two.ok(attachFrame(3, sessionA, 7)) // again here: nothing is lost
+	if b := two.ok(beatMessage(4)).GetBeaten(); b.HeldMs != 20000 {
+		t.Fatalf("beaten %v", b)
+	}
+}
+
+// A session that is closed elsewhere is lost on its stream.
+func TestStreamSessionLost(t *testing.T) {
+	m := newMember(t)
+	one, two := m.dial(), m.dial()
+	one.ok(openFrame(1, sessionA, 20000))
+	one.ok(attachFrame(2, sessionA, 1))
+	two.ok(closeSessionFrame(1, sessionA))
+	if lost := one.next().GetSessionLost(); lost.GetSession() != sessionA || lost.Reason != lease.LostClosed {
+		t.Fatalf("told %v", lost)
+	}
+}
+
+// When the connection breaks its sessions are detached: another stream may
+// attach with any counter.
+func TestStreamDetachesWhenItEnds(t *testing.T) {
+	m := newMember(t)
+	one := m.dial()
+	one.ok(openFrame(1, sessionA, 20000))
+	one.ok(attachFrame(2, sessionA, 1<<40))
+	one.conn.Close()
+	two := m.dial()
+	deadline := time.Now().Add(patience)
+	for two.ask(attachFrame(1, sessionA, 1)).Error != nil {
+		if time.Now().After(deadline) {
+			t.Fatal("still attached")
+		}
+	}
+}
+
+// A waiter whose session is attached is told of its offer at once, and holds
+// when it has extended under the new token.
+func TestStreamOffer(t *testing.T) {
+	m := newMember(t)
+	one, two := m.dial(), m.dial()
+	one.ok(claimFrame(1, "db", "a", "", false))
+	two.ok(openFrame(1, sessionB, 20000))
+	two.ok(attachFrame(2, sessionB, 1))
+	if c := two.ok(claimFrame(3, "db", "b", sessionB, true)).GetOperation().GetClaim(); !c.Queued || c.Position != 1 {
+		t.Fatalf("queued %v", c)
+	}
+	one.ok(releaseFrame(2, "db", "a", ""))
+	offer := two.next().GetOffer()
+	if offer.GetLease().GetHolder() != "b" || !offer.Lease.Offered || offer.AcceptWithinMs != ms(lease.DefaultOfferWindow) {
+		t.Fatalf("offer %v", offer)
+	}
+	if e := two.ok(tokensMessage(4, 0, offer.Lease.Token)).GetTokensExtended(); e.HeldMs != 20000 {
+		t.Fatalf("accepting: %v", e)
+	}
+	g := two.ok(&pb.ClientFrame{Id: 5, Request: &pb.ClientFrame_Get{Get: &pb.GetRequest{Name: nameOf("db")}}}).GetGet()
+	if g.Lease.Offered || g.Lease.Token != offer.Lease.Token {
+		t.Fatalf("after accepting: %v", g.Lease)
+	}
+}
+
+// Attach tells of everything, an offer made while nobody was attached included.
+func TestStreamAttachResumesAll(t *testing.T) {
+	m := newMember(t)
+	w := m.dial()
+	w.ok(openFrame(1, sessionA, 20000))
+	w.ok(claimFrame(2, "mine", "a", sessionA, false))
+	w.ok(claimFrame(3, "theirs", "b", "", false))
+	w.ok(claimFrame(4, "theirs", "a", sessionA, true))
+	w.conn.Close()
+	w = m.dial()
+	a := w.ok(attachFrame(1, sessionA, 2)).GetAttached()
+	if len(a.Leases) != 1 || a.Leases[0].Name.Name != "mine" || len(a.Waits) != 1 || a.Waits[0].Name != "theirs" {
+		t.Fatalf("attached %v", a)
+	}
+}
+
+func TestStreamProtocolErrors(t *testing.T) {
+	tests := []struct {
+		name string
+		in   []byte
+		want ws.StatusCode
+	}{
+		{"text", clientFrameBytes(ws.OpText, true, []byte("{}")), ws.StatusUnsupportedData},
+		{"not masked", ws.MustCompileFrame(ws.NewBinaryFrame(nil)), ws.StatusProtocolError},
+		{"not protobuf", clientFrameBytes(ws.OpBinary, true, []byte{0xff}), ws.StatusInvalidFramePayloadData},
+		{"too big", []byte{0x82, 0xff, 0, 0, 0, 0, 1, 0, 0, 0}, ws.StatusMessageTooBig},
+		{"too many frames", clientFrameBytes(ws.OpBinary, true, bytes.Repeat([]byte{0x0a, 0}, MaxFrames+1)), ws.StatusPolicyViolation},
+		{"close", clientFrameBytes(ws.OpClose, true, ws.NewCloseFrameBody(ws.StatusNormalClosure, "")), ws.StatusNormalClosure},
+	}
+	m := newMember(t)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := m.dial()
+			w.write(tt.in)
+			if got := w.closed(); got != tt.want {
+				t.Errorf("closed with %d, want %d", got, tt.want)
+			}
+			w.ended()
+		})
+	}
+}
+
+func TestStreamControlFrames(t *testing.T) {
+	m := newMember(t)
+	w := m.dial()
+	w.write(clientFrameBytes(ws.OpPing, true, []byte("are you there")))
+	if op, p := w.read(); op != ws.OpPong || string(p) != "are you there" {
+		t.Fatalf("got %v %q", op, p)
+	}
+	// A message in three fragments, with a ping between them, byte by byte.
+	body := marshal(t, &pb.ClientMessage{Frames: []*pb.ClientFrame{claimFrame(1, strings.Repeat("n", 200), "h", "", false)}})
+	var all []byte
+	all = append(all, clientFrameBytes(ws.OpBinary, false, body[:7])...)
+	all = append(all, clientFrameBytes(ws.OpPing, true, []byte("p"))...)
+	all = append(all, clientFrameBytes(ws.OpContinuation, false, body[7:9])...)
+	all = append(all, clientFrameBytes(ws.OpContinuation, true, body[9:])...)
+	for _, b := range all {
+		w.write([]byte{b})
+	}
+	if op, p := w.read(); op != ws.OpPong || string(p) != "p" {
+		t.Fatalf("got %v %q", op, p)
+	}
+	if f := w.next(); f.GetOperation().GetClaim() == nil {
+		t.Fatalf("got %v", f)
+	}
+}

@@ -1,0 +1,351 @@
+package native
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/watch"
+)
+
+// streamWatch is a watch on a stream: a cursor into the hub's history, moved
+// by one of the door's pumps whenever there is something to send.
+//
+//	hub: wake ─┐
+//	door: tick ┼─▶ kick ─▶ queue ─▶ pump: run ─▶ Pull ─▶ Send(head, shared events …)
+//	close ─────┘
+//
+// A reader that does not keep up is left alone (its cursor stays) until its
+// connection has sent enough of what it has; if history moves past the cursor
+// meanwhile, it is cut off with Compacted and the index to resume from.
+type streamWatch struct {
+	s   *stream
+	id  uint64
+	sel selection
+
+	state  atomic.Uint32 // of the pumps: idle, queued, running, or running and wanted again
+	closed atomic.Bool
+	start  atomic.Pointer[former] // the confirmed state, on its way to a pump
+	silent atomic.Bool            // nothing was sent since the last round
+	slot   int                    // in door.watches, under its mutex; -1 once out of it
+
+	// Of the pump that runs it; the state keeps others out.
+	reader *watch.Reader
+	shown  *former        // of the snapshot; nil once it was sent
+	begun  bool           // it is known after which index to follow: sel.after
+	fresh  bool           // following, and nothing said yet
+	at     incumbent.Name // where the snapshot goes on
+	said   incumbent.Index
+}
+
+// States of a streamWatch.
+const (
+	watchIdle uint32 = iota
+	watchQueued
+	watchRunning
+	watchAgain
+)
+
+// watch opens a watch that the frame's id names.
+func (s *stream) watch(id uint64, r *pb.WatchRequest) error {
+	if id == 0 {
+		return invalid("id", "is 0; a watch is answered under its id")
+	}
+	sel, err := s.door.selectionOf(s.who, r)
+	if err != nil {
+		return err
+	}
+	if err := s.room(id, func(o *opened) bool { return len(o.watches) < MaxWatchesPerStream }, "watches", MaxWatchesPerStream); err != nil {
+		return err
+	}
+	place, err := s.door.enter(admit.Watches, 1)
+	if err != nil {
+		return err
+	}
+	resumes := sel.after != 0
+	w := &streamWatch{s: s, id: id, sel: sel, said: sel.after, begun: resumes, fresh: resumes}
+	s.mu.Lock()
+	if !s.gone {
+		s.open.watches[id] = w
+	}
+	s.mu.Unlock()
+	s.door.watches.add(w)
+	if resumes {
+		s.door.leave(place)
+		w.kick()
+		return nil
+	}
+	s.door.confirm(func(err error) {
+		s.door.work.put(func() {
+			s.door.leave(place)
+			if err != nil {
+				w.fail(err)
+				return
+			}
+			w.start.Store(s.door.former())
+			w.kick()
+		})
+	})
+	return nil
+}
+
+// unwatch ends a watch at its client's wish.
+func (s *stream) unwatch(id, watched uint64) error {
+	s.mu.Lock()
+	var w *streamWatch
+	if s.open != nil {
+		w = s.open.watches[watched]
+		delete(s.open.watches, watched)
+	}
+	s.mu.Unlock()
+	if w == nil {
+		return incumbent.Errorf(incumbent.NotFound, "no watch %d is open on this stream", watched)
+	}
+	w.close()
+	s.done(id)
+	return nil
+}
+
+// kick has a pump look at the watch. It may be called from anywhere.
+func (w *streamWatch) kick() {
+	for {
+		switch st := w.state.Load(); st {
+		case watchQueued, watchAgain:
+			return
+		case watchIdle:
+			if w.state.CompareAndSwap(watchIdle, watchQueued) {
+				w.s.door.pumps.put(w)
+				return
+			}
+		case watchRunning:
+			if w.state.CompareAndSwap(watchRunning, watchAgain) {
+				return
+			}
+		}
+	}
+}
+
+// close ends the watch; a pump closes its reader.
+func (w *streamWatch) close() {
+	if !w.closed.Swap(true) {
+		w.kick()
+	}
+}
+
+// fail tells the client why the watch has ended, and ends it.
+func (w *streamWatch) fail(err error) {
+	s := w.s
+	s.mu.Lock()
+	if s.open != nil && s.open.watches[w.id] == w {
+		delete(s.open.watches, w.id)
+	}
+	s.mu.Unlock()
+	s.refuse(w.id, err)
+	w.close()
+}
+
+// pump is the life of one of the goroutines that write events.
+func (d *Door) pump() {
+	var got []*streamWatch
+	var p pumping
+	for {
+		got = d.pumps.take(got, 16)
+		if len(got) == 0 {
+			return
+		}
+		for _, w := range got {
+			w.state.Store(watchRunning)
+			again := w.run(&p)
+			if w.state.CompareAndSwap(watchRunning, watchIdle) {
+				if again {
+					w.kick()
+				}
+				continue
+			}
+			w.state.Store(watchQueued)
+			d.pumps.put(w)
+		}
+	}
+}
+
+// pumping is memory that a pump uses again.
+type pumping struct {
+	events []*watch.Event
+	bufs   [][]byte
+}
+
+// run makes one bounded step and reports whether there is another one.
+func (w *streamWatch) run(p *pumping) (again bool) {
+	if w.closed.Load() {
+		w.end()
+		return false
+	}
+	if c := w.s.conn.Load(); c.Queued() > MaxWatchBacklog {
+		w.s.door.watches.pause(w)
+		return false
+	}
+	if !w.begun && w.shown == nil {
+		w.shown = w.start.Swap(nil)
+	}
+	if w.shown != nil {
+		w.snapshot(p)
+		return true
+	}
+	if w.reader == nil {
+		if !w.begun {
+			return false // the state is not confirmed yet
+		}
+		if err := w.subscribe(); err != nil {
+			w.fail(err)
+			return false
+		}
+	}
+	batch, err := w.reader.Pull(p.events[:0], pullEvents)
+	if err != nil {
+		w.fail(err)
+		return false
+	}
+	p.events = batch.Events
+	if !batch.More {
+		batch.Progress = w.reader.Progress()
+	}
+	if len(batch.Events) > 0 || w.fresh || batch.Progress > w.said && w.silent.Load() {
+		w.send(p, batch)
+	}
+	clear(p.events)
+	return batch.More
+}
+
+func (w *streamWatch) subscribe() error {
+	r, err := w.s.door.hub.Subscribe(w.sel.after, w.kick, w.sel.selector)
+	w.reader = r
+	return err
+}
+
+// snapshot sends a slice of what is there; the changes after it follow.
+func (w *streamWatch) snapshot(p *pumping) {
+	events, at, more := w.sel.snapshot(w.shown, w.at, pullEvents)
+	w.at = at
+	var b []byte
+	for _, e := range events {
+		b = appendEvent(b, e)
+	}
+	var progress incumbent.Index
+	if !more {
+		progress = w.shown.view.Index()
+		w.sel.after, w.said, w.shown, w.begun = progress, progress, nil, true
+	}
+	w.emit(p, append(p.bufs[:0], watchFrame(w.id, len(b), progress, true), b))
+}
+
+// send sends events in the bytes that all streams share.
+func (w *streamWatch) send(p *pumping, batch watch.Batch) {
+	bufs, size := append(p.bufs[:0], nil), 0
+	for _, e := range batch.Events {
+		if b := w.s.door.encodedEvent(e); len(b) > 0 {
+			bufs = append(bufs, b)
+			size += len(b)
+		}
+	}
+	w.said, w.fresh = batch.Progress, false
+	bufs[0] = watchFrame(w.id, size, batch.Progress, false)
+	w.emit(p, bufs)
+}
+
+func (w *streamWatch) emit(p *pumping, bufs [][]byte) {
+	w.silent.Store(false)
+	_ = w.s.conn.Load().Send(bufs...) // if it has ended, Closed follows
+	clear(bufs)
+	p.bufs = bufs
+}
+
+// end gives the reader up.
+func (w *streamWatch) end() {
+	if w.reader != nil {
+		w.reader.Close()
+		w.reader = nil
+	}
+	w.s.door.watches.remove(w)
+}
+
+// watchSet is all watches on streams. In every round each is looked at once:
+// those to whom nothing was said since the last round are told how far that is
+// certain.
+type watchSet struct {
+	mu     sync.Mutex // guards the rest; held for a slice of the list
+	list   []*streamWatch
+	at     int
+	paused []*streamWatch // their connections have too much to send
+}
+
+func (l *watchSet) add(w *streamWatch) {
+	l.mu.Lock()
+	w.slot = len(l.list)
+	l.list = append(l.list, w)
+	l.mu.Unlock()
+}
+
+func (l *watchSet) remove(w *streamWatch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w.slot < 0 {
+		return
+	}
+	last := len(l.list) - 1
+	l.list[w.slot] = l.list[last]
+	l.list[w.slot].slot = w.slot
+	l.list[last] = nil
+	l.list = l.list[:last]
+	w.slot = -1
+}
+
+func (l *watchSet) len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.list)
+}
+
+// abandon closes the readers of watches whose streams are still open. The pumps
+// have ended.
+func (l *watchSet) abandon() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range l.list {
+		if w.reader != nil {
+			w.reader.Close()
+			w.reader = nil
+		}
+	}
+}
+
+// pause lets the next tick try again.
+func (l *watchSet) pause(w *streamWatch) {
+	l.mu.Lock()
+	l.paused = append(l.paused, w)
+	l.mu.Unlock()
+}
+
+// tick kicks the paused ones, and a 1/rounds of all that were silent.
+func (l *watchSet) tick(buf []*streamWatch, rounds int) []*streamWatch {
+	buf = buf[:0]
+	l.mu.Lock()
+	buf = append(buf, l.paused...)
+	clear(l.paused)
+	l.paused = l.paused[:0]
+	for range (len(l.list) + rounds - 1) / rounds {
+		if l.at >= len(l.list) {
+			l.at = 0
+		}
+		if w := l.list[l.at]; w.silent.Swap(true) {
+			buf = append(buf, w)
+		}
+		l.at++
+	}
+	l.mu.Unlock()
+	for _, w := range buf {
+		w.kick()
+	}
+	return buf
+}

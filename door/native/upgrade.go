@@ -1,0 +1,107 @@
+package native
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/gobwas/ws"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth"
+)
+
+// upgrade makes a stream of an HTTP/1.1 request and parks its connection. The
+// goroutine that served the request ends with it.
+func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
+	if !d.calls.begin() {
+		d.refuseUpgrade(w, errDraining())
+		return
+	}
+	defer d.calls.end()
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") || r.ProtoMajor != 1 {
+		w.Header().Set("Upgrade", "websocket")
+		d.writeError(w, http.StatusUpgradeRequired, incumbent.Errorf(incumbent.Invalid, "%s is a WebSocket over HTTP/1.1", StreamPath).
+			WithHint("offer http/1.1 by ALPN and send Upgrade: websocket"))
+		return
+	}
+	who, err := d.identify(r)
+	if err != nil {
+		d.refuseUpgrade(w, err)
+		return
+	}
+	if who.principal.Kind == auth.Anonymous {
+		d.refuseUpgrade(w, incumbent.Errorf(incumbent.Denied, "a stream is for those who say who they are").
+			WithHint("bring a client certificate or a credential"))
+		return
+	}
+	place, err := d.enter(admit.Logins, 1)
+	if err != nil {
+		d.refuseUpgrade(w, err)
+		return
+	}
+	defer d.leave(place)
+	if err := http.NewResponseController(w).SetWriteDeadline(d.now().Add(d.limits.Load().WriteTimeout)); err != nil {
+		d.refuseUpgrade(w, incumbent.Errorf(incumbent.Internal, "bound the upgrade: %w", err))
+		return
+	}
+	conn, rw, _, err := ws.HTTPUpgrader{}.Upgrade(r, w)
+	if err != nil {
+		if conn != nil {
+			conn.Close() // it was told why
+		}
+		return
+	}
+	buffered, err := rw.Reader.Peek(rw.Reader.Buffered())
+	if err != nil {
+		conn.Close()
+		return
+	}
+	s := &stream{door: d, who: who}
+	d.streams.add(s)
+	parked, err := d.park.Park(conn, buffered, s)
+	if err != nil {
+		d.streams.remove(s)
+		d.log.Warn("stream not parked", "address", who.address, "error", err)
+		return
+	}
+	s.conn.Store(parked)
+	if d.life.Err() != nil {
+		s.goAway() // Drain may have missed it
+	}
+}
+
+// goAway asks the client to go elsewhere and closes once that was sent.
+func (s *stream) goAway() {
+	c := s.conn.Load()
+	if c == nil {
+		return // upgrade will see that the door drains
+	}
+	s.reply(&pb.ServerFrame{Answer: &pb.ServerFrame_GoAway{
+		GoAway: &pb.GoAway{Reason: "this member is shutting down"},
+	}})
+	s.end(c, closeFrame(ws.StatusGoingAway, "this member is shutting down"), nil)
+}
+
+// refuseUpgrade answers with the error's own status.
+func (d *Door) refuseUpgrade(w http.ResponseWriter, err error) {
+	d.writeError(w, statusOf(asError(err).Kind), err)
+}
+
+// writeError writes an error outside a call, as JSON with the names of Error.
+func (d *Door) writeError(w http.ResponseWriter, status int, err error) {
+	e := errorPB(err, d.standing(), nil)
+	h := w.Header()
+	if e.RetryAfterMs > 0 {
+		h.Set("Retry-After", retryAfterSeconds(e.RetryAfterMs))
+	}
+	h.Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	body, err := jsonCodec{}.Marshal(e)
+	if err != nil {
+		body, _ = json.Marshal(map[string]string{"kind": e.Kind})
+	}
+	_, _ = w.Write(body) // the caller may be gone
+}
