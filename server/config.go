@@ -1,0 +1,191 @@
+package server
+
+import (
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/lease"
+	"github.com/incumbent-dev/incumbent/node"
+)
+
+// Defaults of [Config].
+const (
+	DefaultListen         = "127.0.0.1:7600"
+	DefaultDevDir         = "incumbent.data"
+	DefaultSegmentBytes   = 64 << 20
+	DefaultDevSegment     = 8 << 20
+	DefaultGrace          = 500 * time.Millisecond
+	DefaultDrift          = 0.01
+	DefaultReturnTime     = 10 * time.Second
+	DefaultMaxConnections = 16_000
+	DefaultHistoryBytes   = 16 << 20
+	DefaultMemoryBytes    = 4 << 30
+	DefaultDiskReserve    = 256 << 20
+	DefaultStopTimeout    = 10 * time.Second
+
+	maxDrift = 0.1 // the lease loop takes no more
+)
+
+// Config says how one member runs. The zero value of a field means its
+// default, given beside it.
+type Config struct {
+	DataDir string // required
+	Name    string // host name
+	Listen  string // DefaultListen: native API, console, metrics, health
+	Dev     bool   // one node for trying: smaller segments
+
+	TLSCert, TLSKey string // PEM files; empty: plaintext, loopback only
+	ClientCA        string // PEM file; clients then show a certificate it signed
+	CredentialFile  string // bearer credentials
+	Advertise       string // address others see; the listener's
+
+	SegmentBytes   int64         // of one log segment; DefaultSegmentBytes, with Dev DefaultDevSegment
+	SnapshotBytes  int64         // of log between two snapshots; four segments
+	DiskReserve    int64         // free bytes below which growth is refused; DefaultDiskReserve
+	Grace          time.Duration // the leader waits so much longer than a ttl; DefaultGrace
+	Drift          float64       // clocks run at rates within ±Drift; DefaultDrift
+	ReturnTime     time.Duration // after a restart no lease expires sooner; DefaultReturnTime
+	HistoryBytes   int64         // of changes kept for resuming watches; DefaultHistoryBytes
+	MemoryBytes    int64         // resident ceiling that admission defends; DefaultMemoryBytes
+	MaxConnections int           // accepted at once; DefaultMaxConnections
+	LogLevel       string        // debug, info, warn, error; info
+
+	Version  string
+	Settings []Setting    // as resolved, for `config show --effective`
+	Logger   *slog.Logger // discarded if nil
+}
+
+// Setting is one setting's value and where it came from.
+type Setting struct{ Name, Value, Source string }
+
+func (c Config) withDefaults() Config {
+	set(&c.Listen, DefaultListen)
+	segment := int64(DefaultSegmentBytes)
+	if c.Dev {
+		segment = DefaultDevSegment
+		set(&c.DataDir, DefaultDevDir)
+	}
+	set(&c.SegmentBytes, segment)
+	set(&c.SnapshotBytes, 4*c.SegmentBytes)
+	set(&c.DiskReserve, DefaultDiskReserve)
+	set(&c.Grace, DefaultGrace)
+	set(&c.Drift, DefaultDrift)
+	set(&c.ReturnTime, DefaultReturnTime)
+	set(&c.HistoryBytes, DefaultHistoryBytes)
+	set(&c.MemoryBytes, DefaultMemoryBytes)
+	set(&c.MaxConnections, DefaultMaxConnections)
+	set(&c.LogLevel, "info")
+	if c.Name == "" {
+		c.Name = hostName()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func set[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+func hostName() string {
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		return "localhost"
+	}
+	return name
+}
+
+// Validate returns an Invalid error that names the setting and what it may be.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	if c.DataDir == "" {
+		return invalid("data-dir", "is not set").WithHint("give --data-dir DIR, or --dev to try")
+	}
+	if err := validName(c.Name); err != nil {
+		return err
+	}
+	if err := validAddress(c.Listen); err != nil {
+		return err
+	}
+	if err := c.policy().Check(); err != nil {
+		return err
+	}
+	if _, err := parseLevel(c.LogLevel); err != nil {
+		return err
+	}
+	return c.validateSizes()
+}
+
+func (c Config) validateSizes() error {
+	for _, s := range []struct {
+		name            string
+		value, min, max int64
+	}{
+		{"log-segment-bytes", c.SegmentBytes, node.MinSegmentBytes, 1 << 30},
+		{"snapshot-bytes", c.SnapshotBytes, 1 << 20, 1 << 40},
+		{"disk-reserve-bytes", c.DiskReserve, 1 << 20, 1 << 40},
+		{"history-bytes", c.HistoryBytes, 1 << 20, 1 << 40},
+		{"memory-bytes", c.MemoryBytes, 64 << 20, 1 << 46},
+		{"max-connections", int64(c.MaxConnections), 1, 10_000_000},
+	} {
+		if s.value < s.min || s.value > s.max {
+			return invalid(s.name, "%d is outside %d to %d", s.value, s.min, s.max)
+		}
+	}
+	for _, s := range []struct {
+		name       string
+		value, max time.Duration
+	}{
+		{"grace", c.Grace, lease.MaxGrace},
+		{"return-time", c.ReturnTime, lease.MaxReturn},
+	} {
+		if s.value < 0 || s.value > s.max {
+			return invalid(s.name, "%v is outside 0s to %v", s.value, s.max)
+		}
+	}
+	if !(c.Drift >= 0 && c.Drift <= maxDrift) {
+		return invalid("drift", "%v is outside 0 to %v", c.Drift, maxDrift)
+	}
+	return nil
+}
+
+func validAddress(address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return invalid("listen", "%q is not HOST:PORT", address)
+	}
+	return nil
+}
+
+func validName(name string) error {
+	if len(name) > 63 || strings.ContainsFunc(name, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.' || r == '_')
+	}) {
+		return invalid("name", "%q is not 1 to 63 letters, digits, dots, dashes and underscores", name)
+	}
+	return nil
+}
+
+func parseLevel(s string) (slog.Level, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(s)); err != nil {
+		return 0, invalid("log-level", "%q is none of debug, info, warn, error", s)
+	}
+	return l, nil
+}
+
+func invalid(setting, format string, args ...any) *incumbent.Error {
+	return incumbent.Errorf(incumbent.Invalid, "setting "+setting+": "+format, args...)
+}

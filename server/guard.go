@@ -1,0 +1,92 @@
+package server
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth"
+)
+
+// guard says who calls, for the doors and for what the member serves itself:
+// metrics and profiles. Only liveness, readiness and the front page are for
+// everybody.
+type guard struct {
+	*auth.Authenticator
+	file string // of bearer credentials; empty: none
+}
+
+// policy is how the configured listener is guarded.
+func (c Config) policy() auth.ListenerPolicy {
+	return auth.ListenerPolicy{
+		Address: c.Listen, Cert: c.TLSCert != "", Key: c.TLSKey != "",
+		ClientCA: c.ClientCA != "", Credentials: c.CredentialFile != "",
+	}
+}
+
+// newGuard reads the credentials. Whoever shares the machine is trusted only
+// where nothing else was asked for: with credentials or client certificates
+// configured, everybody brings one.
+func newGuard(cfg Config) (*guard, error) {
+	trust := cfg.policy().TrustLoopback() && cfg.CredentialFile == "" && cfg.ClientCA == ""
+	g := &guard{Authenticator: auth.NewAuthenticator(trust, nil), file: cfg.CredentialFile}
+	return g, g.reload()
+}
+
+// reload reads the credentials again. On an error the old ones stay in force.
+func (g *guard) reload() error {
+	if g.file == "" {
+		return nil
+	}
+	f, err := os.Open(g.file)
+	if err != nil {
+		return invalid("credential-file", "%w", err)
+	}
+	defer f.Close()
+	found, err := auth.ParseCredentials(f)
+	if err != nil {
+		return invalid("credential-file", "%s: %w", g.file, err)
+	}
+	g.SetCredentials(found)
+	return nil
+}
+
+// protect hides a handler from those who may not do the action.
+func (g *guard) protect(a auth.Action, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, err := g.of(r)
+		if err == nil {
+			err = auth.Authorize(p, a, auth.Resource{})
+		}
+		if err != nil {
+			code := http.StatusForbidden
+			if p.Kind == auth.Anonymous {
+				w.Header().Set("WWW-Authenticate", "Bearer")
+				code = http.StatusUnauthorized
+			}
+			writeText(w, code, err.Error())
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// of says who sends a request, in the way the doors do.
+func (g *guard) of(r *http.Request) (auth.Principal, error) {
+	bearer, ok := auth.Bearer(r.Header.Get("Authorization"))
+	if !ok {
+		return auth.Principal{}, incumbent.Errorf(incumbent.Denied, "the Authorization header is not a bearer credential")
+	}
+	peer := auth.Peer{TLS: r.TLS, Bearer: bearer, Forwarded: auth.Forwarded(r.Header)}
+	peer.Remote, _ = netip.ParseAddrPort(r.RemoteAddr)
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+		peer.Local, _ = netip.ParseAddrPort(local.String())
+	}
+	p, err := g.Identify(peer)
+	if err == nil && p.Via == auth.Loopback && auth.OfPage(r) {
+		return auth.Principal{}, incumbent.Errorf(incumbent.Denied, "a web page has no part in the trust in this machine")
+	}
+	return p, err
+}

@@ -1,0 +1,95 @@
+package server
+
+import (
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth"
+)
+
+// newHTTP serves the door, health, metrics and, to operators on this machine,
+// profiles.
+func (s *Server) newHTTP() *http.Server {
+	mux := http.NewServeMux()
+	for _, path := range s.door.Paths() {
+		mux.Handle(path, s.door)
+	}
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "alive") })
+	mux.HandleFunc("GET /readyz", s.readyz)
+	mux.Handle("GET /metrics", s.guard.protect(auth.Status, s.metrics.handler()))
+	for path, h := range map[string]http.HandlerFunc{
+		"/debug/pprof/": pprof.Index, "/debug/pprof/cmdline": pprof.Cmdline, "/debug/pprof/profile": pprof.Profile,
+		"/debug/pprof/symbol": pprof.Symbol, "/debug/pprof/trace": pprof.Trace,
+	} {
+		mux.Handle(path, loopbackOnly(s.guard.protect(auth.Debug, h)))
+	}
+	mux.HandleFunc("GET /{$}", s.front)
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	h := &http.Server{
+		Handler: mux, Protocols: &protocols, ConnState: s.gate.connState,
+		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog: quietLog(s.log),
+	}
+	if s.certs != nil {
+		h.TLSConfig = s.certs.config()
+	}
+	return h
+}
+
+func writeText(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = w.Write([]byte(text + "\n")) // the client has gone: nothing to do
+}
+
+// readyz is 200 when the member is caught up, knows a leader and is not leaving.
+func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+	if err := s.ready(); err != nil {
+		w.Header().Set("Retry-After", "1")
+		writeText(w, http.StatusServiceUnavailable, err.Error())
+		return
+	}
+	writeText(w, http.StatusOK, "ready")
+}
+
+func (s *Server) ready() error {
+	st := s.node.Status()
+	switch {
+	case s.draining.Load():
+		return incumbent.Errorf(incumbent.Unavailable, "this member is leaving")
+	case !st.Ready:
+		return incumbent.Errorf(incumbent.Unavailable, "this member is not caught up yet")
+	case st.Leader == 0:
+		return incumbent.Errorf(incumbent.Unavailable, "no leader is known")
+	}
+	return nil
+}
+
+// front tells a person who opens the address what there is.
+func (s *Server) front(w http.ResponseWriter, _ *http.Request) {
+	writeText(w, http.StatusOK, "incumbent "+s.cfg.Version+", member "+s.cfg.Name+`
+
+/livez /readyz /metrics    health and metrics
+/v1/stream                 WebSocket of agents
+/incumbent.v1.LeaseService/Claim and others: see 'incumbent --help'`)
+}
+
+// loopbackOnly hides a handler from other machines.
+func loopbackOnly(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.RemoteAddr)
+		if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
+			http.NotFound(w, r)
+			return
+		}
+		// A profile takes as long as its caller asks for.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+		h.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,121 @@
+package server
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// metrics is the member's own registry. Labels come from closed sets, all of
+// them there from the start; never a lease's name.
+type metrics struct {
+	registry *prometheus.Registry
+	results  []prometheus.Counter // applied commands, by kind of outcome
+	changes  []prometheus.Counter // what happened to leases and sessions, by What
+	lateness prometheus.Histogram // expiry after its deadline
+	sync     prometheus.Histogram // one flush of the log
+	apply    prometheus.Histogram // one batch
+}
+
+func newMetrics() *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "incumbent_expiry_lateness_seconds", Help: "Time from a deadline to the expiry's apply.",
+			Buckets: []float64{.01, .05, .1, .25, .5, 1, 2, 5, 10},
+		}),
+		sync: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "incumbent_log_sync_seconds", Help: "Time of one flush of the log.",
+			Buckets: prometheus.ExponentialBuckets(20e-6, 2.5, 14),
+		}),
+		apply: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "incumbent_apply_seconds", Help: "Time to apply one entry.",
+			Buckets: prometheus.ExponentialBuckets(5e-6, 2.5, 14),
+		}),
+	}
+	results := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "incumbent_commands_total", Help: "Commands applied, by outcome.",
+	}, []string{"kind"})
+	for _, k := range append([]incumbent.Kind{incumbent.OK}, incumbent.Kinds()...) {
+		m.results = append(m.results, results.WithLabelValues(k.String()))
+	}
+	changes := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "incumbent_changes_total", Help: "Changes of leases and sessions, by what happened.",
+	}, []string{"what"})
+	m.changes = append(m.changes, nil) // there is no What 0
+	for _, w := range core.Whats() {
+		m.changes = append(m.changes, changes.WithLabelValues(w.String()))
+	}
+	m.registry.MustRegister(results, changes, m.lateness, m.sync, m.apply,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func (m *metrics) result(k incumbent.Kind) { m.results[k].Inc() }
+
+func (m *metrics) change(w core.What) { m.changes[w].Inc() }
+
+// changed is how often w happened.
+func (m *metrics) changed(w core.What) float64 {
+	var out dto.Metric
+	if err := m.changes[w].Write(&out); err != nil {
+		return 0
+	}
+	return out.GetCounter().GetValue()
+}
+
+// gauge registers a value that is read when somebody asks.
+func (m *metrics) gauge(name, help string, labels prometheus.Labels, read func() float64) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, read))
+}
+
+// counter registers a count that another package keeps.
+func (m *metrics) counter(name, help string, labels prometheus.Labels, read func() float64) {
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, read))
+}
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
+}
+
+// rateWindow is the time over which `status` gives rates.
+const rateWindow = 10
+
+// rates keeps the last seconds of some counters, fed once a second.
+type rates struct {
+	ring [rateWindow + 1][]float64
+	at   [rateWindow + 1]time.Time
+	n    int
+}
+
+func (r *rates) sample(now time.Time, values []float64) {
+	i := r.n % len(r.ring)
+	r.ring[i] = append(r.ring[i][:0], values...)
+	r.at[i] = now
+	r.n++
+}
+
+// perSecond returns the rate of each counter over what is kept.
+func (r *rates) perSecond(n int) []float64 {
+	out := make([]float64, n)
+	if r.n < 2 {
+		return out
+	}
+	newest := (r.n - 1) % len(r.ring)
+	oldest := max(0, r.n-len(r.ring)) % len(r.ring)
+	d := r.at[newest].Sub(r.at[oldest]).Seconds()
+	if d <= 0 {
+		return out
+	}
+	for i := range out {
+		out[i] = (r.ring[newest][i] - r.ring[oldest][i]) / d
+	}
+	return out
+}

@@ -1,0 +1,176 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/node"
+	"github.com/incumbent-dev/incumbent/park"
+)
+
+// nodeEvents turns what happens inside the node into timeline, log and metrics.
+func (s *Server) nodeEvents() node.Events {
+	note := func(what, detail string) {
+		s.events.add(Event{What: what, Subject: s.cfg.Name, Detail: detail})
+		s.log.Info("node", "event", what, "detail", detail)
+	}
+	return node.Events{
+		RoleChanged: func(r node.Role) {
+			note("role changed", fmt.Sprintf("%v in term %d, leader %016x", r.State, r.Term, r.Leader))
+		},
+		Synced:  func(took time.Duration, _, _ int) { s.metrics.sync.Observe(took.Seconds()) },
+		Applied: func(took time.Duration, _, _ int) { s.metrics.apply.Observe(took.Seconds()) },
+		FlushStalled: func(stalled bool, out time.Duration) {
+			if stalled {
+				note("flush stalled", "out for "+out.String())
+				return
+			}
+			note("flush returned", "after "+out.String())
+		},
+		Snapshot: func(d node.SnapshotDone) {
+			if d.Err != nil {
+				note("snapshot failed", d.Err.Error())
+				return
+			}
+			s.lastSnapshot.Store(&d)
+			note("snapshot written", fmt.Sprintf("log index %d, %d bytes in %v", d.Index, d.Bytes, d.Took.Round(time.Millisecond)))
+		},
+		Growth: func(refused bool, free, reserve int64) {
+			if refused {
+				note("refusing growth", fmt.Sprintf("%d bytes free, reserve is %d", free, reserve))
+				return
+			}
+			note("growing again", fmt.Sprintf("%d bytes free", free))
+		},
+		Paused: func(paused bool, err error) {
+			if paused {
+				note("writing paused", fmt.Sprint(err))
+				return
+			}
+			note("writing again", "")
+		},
+	}
+}
+
+// registerMetrics exports what the parts count themselves.
+func (s *Server) registerMetrics() {
+	gauge := func(name, help string, read func() float64) { s.metrics.gauge("incumbent_"+name, help, nil, read) }
+	count := func(name, help string, read func() float64) {
+		s.metrics.counter("incumbent_"+name+"_total", help, nil, read)
+	}
+	gauge("leases_held", "Leases that somebody holds.", func() float64 { return float64(s.machine.view().HeldCount()) })
+	gauge("sessions_open", "Open sessions.", func() float64 { return float64(s.machine.view().SessionCount()) })
+	gauge("waiters", "Places in queues of leases.", func() float64 { return float64(s.machine.view().WaiterCount()) })
+	gauge("index", "Index of the newest applied command.", func() float64 { return float64(s.machine.view().Index()) })
+	gauge("raft_term", "Term of the log.", func() float64 { return float64(s.node.Status().Term) })
+	gauge("raft_applied_index", "Log index that is applied.", func() float64 { return float64(s.node.Status().Applied) })
+	gauge("log_bytes", "Bytes of the log on disk.", func() float64 { return float64(s.logBytes()) })
+	gauge("disk_free_bytes", "Free bytes of the data directory's disk.", func() float64 { return float64(s.node.Status().FreeBytes) })
+	gauge("connections", "Open connections.", func() float64 { return float64(s.gate.open()) })
+	gauge("connections_parked", "Connections that are parked.", func() float64 { return float64(s.park.Stats().Parked) })
+	gauge("watch_history_bytes", "Bytes of changes kept for resuming.", func() float64 { return float64(s.hub.Stats().HistoryBytes) })
+	gauge("watches", "Watches and waits.", func() float64 { h := s.hub.Stats(); return float64(h.Readers + h.Waiters) })
+	count("extensions", "Extensions acknowledged.", func() float64 { return float64(s.leases.Stats().Extensions) })
+	count("confirmations", "Rounds of read confirmation.", func() float64 { return float64(s.leases.Stats().Rounds) })
+	count("claims_denied", "Claims denied from a confirmed read.", func() float64 { return float64(s.leases.Stats().ClaimsDenied) })
+	count("calls", "Calls that reached the lease loop.", func() float64 { return float64(s.leases.Stats().Calls) })
+	count("watch_events", "Changes published to watchers.", func() float64 { return float64(s.hub.Stats().Events) })
+	count("watch_cut_off", "Watchers cut off because history had moved past them.", func() float64 { return float64(s.hub.Stats().CutOff) })
+	count("connections_refused", "Connections refused for lack of room.", func() float64 { return float64(s.gate.refused.Load()) })
+	for r := range park.NumReasons {
+		s.metrics.counter("incumbent_connections_ended_total", "Parked connections that ended, by reason.",
+			prometheus.Labels{"reason": r.String()}, func() float64 { return float64(s.park.Stats().Ended[r]) })
+	}
+	s.admission.register(s.metrics)
+}
+
+// rateKeeper gives the rates of `status`: one sample a second.
+type rateKeeper struct {
+	mu   sync.Mutex // held for one sample
+	ring rates
+}
+
+// What rates are of, in this order.
+const (
+	rateClaims = iota
+	rateExtensions
+	rateReleases
+	rateExpiries
+	rateRefusals
+	rateEvents
+	numRates
+)
+
+func (s *Server) keepRates(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		s.rates.sample(time.Now(), s.counts())
+		s.admission.SetMemory(int64(residentBytes()), s.cfg.MemoryBytes)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Server) counts() []float64 {
+	loop := s.leases.Stats()
+	out := make([]float64, numRates)
+	out[rateClaims] = s.metrics.changed(core.Granted) + s.metrics.changed(core.Queued) + float64(loop.ClaimsDenied+loop.ClaimsExtended)
+	out[rateExtensions] = float64(loop.Extensions)
+	out[rateReleases] = s.metrics.changed(core.Released)
+	out[rateExpiries] = float64(loop.Expired)
+	out[rateRefusals] = float64(loop.Refused) + s.admission.refused()
+	out[rateEvents] = float64(s.hub.Stats().Events)
+	return out
+}
+
+func (k *rateKeeper) sample(now time.Time, values []float64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ring.sample(now, values)
+}
+
+func (k *rateKeeper) now() *apiv1.Rates {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r := k.ring.perSecond(numRates)
+	return &apiv1.Rates{
+		Claims: r[rateClaims], Extensions: r[rateExtensions], Releases: r[rateReleases],
+		Expiries: r[rateExpiries], Refusals: r[rateRefusals], Events: r[rateEvents],
+	}
+}
+
+// residentBytes is this process's resident memory; 0 where /proc is missing.
+func residentBytes() uint64 {
+	data, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	fields := bytes.Fields(data)
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, err := strconv.ParseUint(string(fields[1]), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * uint64(os.Getpagesize())
+}
+
+// quietLog takes what net/http logs of broken clients: of no interest unless
+// somebody looks for it.
+func quietLog(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), slog.LevelDebug) }

@@ -1,0 +1,187 @@
+package server
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/lease"
+	"github.com/incumbent-dev/incumbent/node"
+)
+
+// operator answers what an operator asks of the member: native.Operator.
+type operator struct{ *Server }
+
+// Standing implements native.Operator.
+func (o operator) Standing() (member, leader string) {
+	if st := o.node.Status(); st.Leader == st.Member {
+		leader = o.cfg.Name
+	}
+	return o.cfg.Name, leader
+}
+
+// Ready implements native.Operator.
+func (o operator) Ready() error { return o.ready() }
+
+// EventsLast implements native.Operator.
+func (o operator) EventsLast(n int) uint64 { return o.events.last(n) }
+
+// EventsAfter implements native.Operator.
+func (o operator) EventsAfter(from uint64, limit int) ([]*apiv1.Event, uint64, <-chan struct{}) {
+	kept, next, more := o.events.after(from, limit)
+	out := make([]*apiv1.Event, len(kept))
+	for i, e := range kept {
+		out[i] = &apiv1.Event{AtUnixMs: e.At.UnixMilli(), What: e.What, Subject: e.Subject, Detail: e.Detail, Index: e.Index}
+	}
+	return out, next, more
+}
+
+// Settings implements native.Operator.
+func (o operator) Settings(context.Context) (*apiv1.SettingsResponse, error) {
+	out := &apiv1.SettingsResponse{}
+	for _, s := range o.cfg.Settings {
+		out.Settings = append(out.Settings, &apiv1.Setting{Name: s.Name, Value: s.Value, Source: s.Source})
+	}
+	return out, nil
+}
+
+// Snapshot implements native.Operator.
+func (o operator) Snapshot(ctx context.Context) (*apiv1.SnapshotResponse, error) {
+	began := time.Now()
+	if err := o.node.Snapshot(ctx); err != nil {
+		return nil, err
+	}
+	last := o.lastSnapshot.Load()
+	return &apiv1.SnapshotResponse{Index: last.Index, Bytes: uint64(last.Bytes), TookMs: uint32(time.Since(began).Milliseconds())}, nil
+}
+
+// StateHash implements native.Operator: a checkpoint in the log, and the hash of
+// the state that this member has right behind it.
+func (o operator) StateHash(ctx context.Context) (*apiv1.StateHashResponse, error) {
+	view, err := o.checkpoint(ctx)
+	if err != nil {
+		return nil, err
+	}
+	hash := view.Hash()
+	return &apiv1.StateHashResponse{Index: uint64(view.Index()), Hash: hex.EncodeToString(hash[:])}, nil
+}
+
+// Status implements native.Operator.
+func (o operator) Status(context.Context) (*apiv1.StatusResponse, error) {
+	st, view, loop, conns := o.node.Status(), o.machine.view(), o.leases.Stats(), o.park.Stats()
+	hub, door := o.hub.Stats(), o.door.Stats()
+	member, leader := o.Standing()
+	out := &apiv1.StatusResponse{
+		Index: uint64(view.Index()), Term: st.Term, Leader: leader, Version: o.cfg.Version, ClusterId: hex.EncodeToString(st.Cluster[:]),
+		Leases: uint64(view.HeldCount()), Sessions: uint64(view.SessionCount()), Waiters: uint64(view.WaiterCount()),
+		Watches: uint64(hub.Readers + hub.Waiters), Connections: uint64(o.gate.open()),
+		UptimeMs: uint64(time.Since(o.begun).Milliseconds()), RssBytes: residentBytes(), Rates: o.rates.now(),
+		Members: []*apiv1.Member{{
+			Name: member, Id: fmt.Sprintf("%016x", st.Member), Address: o.URL(), Role: st.State.String(),
+			AppliedIndex: st.Applied, CommitIndex: st.Commit, Ready: st.Ready,
+		}},
+		Doors:    []*apiv1.Door{{Name: "native", Address: o.gate.Addr().String(), Tls: o.certs != nil, Connections: uint64(conns.Parked)}},
+		Refusing: o.admission.refusing(),
+		Storage: &apiv1.Storage{
+			DataDir: o.DataDir(), LogBytes: uint64(o.logBytes()), FreeBytes: uint64(max(0, st.FreeBytes)),
+			SnapshotIndex: st.Snapshot, LastSyncMs: float64(st.LastFlush.Microseconds()) / 1000, RefusingGrowth: st.GrowthRefused,
+		},
+		Limits: o.limits(st, view, door.Streams),
+	}
+	if last := o.lastSnapshot.Load(); last != nil {
+		out.Storage.SnapshotBytes = uint64(last.Bytes)
+	}
+	if st.GrowthRefused {
+		out.Refusing = append(out.Refusing, "growth (disk)")
+	}
+	out.Warnings = o.warnings(st, loop)
+	out.Verdict = o.verdict(st, out)
+	return out, nil
+}
+
+// verdict is one sentence.
+func (s *Server) verdict(st node.Status, out *apiv1.StatusResponse) string {
+	switch {
+	case s.draining.Load():
+		return "leaving: this member drains its connections"
+	case !st.Ready:
+		return "starting: this member is not caught up yet"
+	case st.Leader == 0:
+		return "no leader: nothing can be granted or extended"
+	case len(out.Warnings) > 0 || len(out.Refusing) > 0:
+		return fmt.Sprintf("serving with care: %d leases held, %s", out.Leases, plural(int64(len(out.Warnings)+len(out.Refusing)), "thing to look at", "things to look at"))
+	}
+	return fmt.Sprintf("healthy: %d leases held by %s", out.Leases, plural(int64(out.Connections), "connection", "connections"))
+}
+
+// warnings say what an operator should look at, and what helps.
+func (s *Server) warnings(st node.Status, loop lease.Stats) []string {
+	var out []string
+	if st.FlushStalled {
+		out = append(out, fmt.Sprintf("a flush of the log has been out for %v: look at the disk", st.FlushOut.Round(time.Millisecond)))
+	}
+	if st.Paused != "" {
+		out = append(out, "writing is paused: "+st.Paused)
+	}
+	if st.GrowthRefused {
+		out = append(out, fmt.Sprintf("%d MiB free on disk, reserve is %d MiB: free some, or lower --disk-reserve-bytes", st.FreeBytes>>20, st.ReserveBytes>>20))
+	}
+	if loop.Due > 10_000 {
+		out = append(out, fmt.Sprintf("%d leases are due and wait to be freed", loop.Due))
+	}
+	if refused := s.gate.refused.Load(); refused > 0 && s.gate.open() >= s.cfg.MaxConnections {
+		out = append(out, fmt.Sprintf("%d connections were refused: raise --max-connections or add members", refused))
+	}
+	return out
+}
+
+// limits lists what is bounded and how much of it is used.
+func (s *Server) limits(st node.Status, view *core.View, streams int) []*apiv1.Limit {
+	hub := s.hub.Stats()
+	one := func(name, unit string, value, used uint64, setting string) *apiv1.Limit {
+		return &apiv1.Limit{Name: name, Unit: unit, Value: value, Used: used, Setting: setting}
+	}
+	return []*apiv1.Limit{
+		one("connections", "connections", uint64(s.cfg.MaxConnections), uint64(s.gate.open()), "--max-connections"),
+		one("streams", "streams", uint64(s.cfg.MaxConnections), uint64(streams), "--max-connections"),
+		one("watch history", "bytes", uint64(s.cfg.HistoryBytes), uint64(hub.HistoryBytes), "--history-bytes"),
+		one("memory", "bytes", uint64(s.cfg.MemoryBytes), residentBytes(), "--memory-bytes"),
+		one("proposals waiting", "commands", uint64(st.InboxLimit), uint64(st.Inbox), ""),
+		one("idempotency keys", "results", core.MaxKeptResults, uint64(view.KeptCount()), ""),
+		one("sessions", "sessions", core.MaxSessions, uint64(view.SessionCount()), ""),
+		one("lease records", "leases", core.MaxLeases, uint64(view.LeaseCount()), ""),
+	}
+}
+
+// checkpoint proposes a checkpoint and returns the state right after it.
+func (s *Server) checkpoint(ctx context.Context) (*core.View, error) {
+	type outcome struct {
+		view *core.View
+		err  error
+	}
+	done := make(chan outcome, 1)
+	deadline, _ := ctx.Deadline()
+	s.node.Propose(node.Proposal{
+		Command: core.CheckpointCommand{}.Encode(core.Meta{}), Deadline: deadline, Reserve: true,
+		Done: func(result any, err error) {
+			if err == nil && result.(*core.Result).Err != nil {
+				err = result.(*core.Result).Err
+			}
+			// Answers are given right after the batch was applied, before the next.
+			done <- outcome{s.machine.view(), err}
+		},
+	})
+	select {
+	case o := <-done:
+		return o.view, o.err
+	case <-ctx.Done():
+		return nil, incumbent.Errorf(incumbent.DeadlineExceeded, "checkpoint: %w", ctx.Err())
+	}
+}
+
+// logBytes is what the files of the log take on disk: they are preallocated.
+func (s *Server) logBytes() int64 { return int64(s.node.Status().LogSegments) * s.cfg.SegmentBytes }
