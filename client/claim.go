@@ -1,0 +1,320 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+)
+
+// leaveTimeout bounds telling the server that a claim no longer waits.
+const leaveTimeout = 2 * time.Second
+
+// ClaimOptions refine a claim. The zero value waits for nothing.
+type ClaimOptions struct {
+	Holder   string // the session's if empty
+	Wait     bool   // take a place in the queue and wait for the turn
+	Critical bool   // its extensions are refused last
+}
+
+// Claim claims a lease for the session. Without Wait, a lease that another
+// holds is an error of kind Held. With Wait it blocks until the lease is handed
+// over or ctx ends. A session has one claim at a time on one name.
+func (s *Session) Claim(ctx context.Context, name incumbent.Name, opts ClaimOptions) (*Lease, error) {
+	if err := name.Validate(); err != nil {
+		return nil, err
+	}
+	if opts.Holder == "" {
+		opts.Holder = s.holder
+	}
+	offer, err := s.expect(name)
+	if err != nil {
+		return nil, err
+	}
+	defer s.expectNoMore(name)
+	lease, err := s.claim(ctx, name, opts, offer)
+	if err != nil && ctx.Err() != nil {
+		s.abandon(name, opts.Holder)
+	}
+	return lease, err
+}
+
+func (s *Session) claim(ctx context.Context, name incumbent.Name, opts ClaimOptions, offer <-chan incumbent.Token) (*Lease, error) {
+	for {
+		lease, queued, err := s.claimOnce(ctx, name, opts)
+		if err != nil || lease != nil {
+			return lease, err
+		}
+		if !queued {
+			continue // an offer that was over before it could be accepted
+		}
+		lease, err = s.awaitOffer(ctx, name, offer)
+		if lease != nil || err != nil {
+			return lease, err
+		}
+		// The offer was over: stand in line again.
+	}
+}
+
+func (s *Session) expect(name incumbent.Name) (chan incumbent.Token, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.offers[name] != nil {
+		return nil, incumbent.Errorf(incumbent.Exists, "this session already claims %s", name.Lease)
+	}
+	ch := make(chan incumbent.Token, 1)
+	s.offers[name] = ch
+	return ch, nil
+}
+
+func (s *Session) expectNoMore(name incumbent.Name) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.offers, name)
+}
+
+func (s *Session) claimOnce(ctx context.Context, name incumbent.Name, opts ClaimOptions) (lease *Lease, queued bool, err error) {
+	key, err := s.key(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	var sent time.Duration
+	res, err := s.operate(ctx, func() *apiv1.Operation {
+		sent = s.clock()
+		return &apiv1.Operation{Op: &apiv1.Operation_Claim{Claim: &apiv1.ClaimRequest{
+			Name: apiName(name), Holder: opts.Holder, Session: s.id.String(), Wait: opts.Wait, Critical: opts.Critical, Idempotency: key,
+		}}}
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	c := res.GetClaim()
+	if c.GetQueued() {
+		return nil, true, nil
+	}
+	token := incumbent.Token(c.GetLease().GetToken())
+	if s.givenBack(token) {
+		// Its release is under way and may come later than this claim's answer.
+		return nil, false, s.release(ctx, name, token)
+	}
+	if c.GetHeldMs() == 0 || c.GetLease().GetOffered() {
+		lease, err = s.accept(ctx, name, token)
+		return lease, false, err
+	}
+	return s.take(name, token, sent+s.margin(c.GetHeldMs())), false, nil
+}
+
+// take makes a Lease of a holding, or returns the one there is. It is in the map
+// before its timer can end it, which takes it out again. nil: the holding has
+// been given back meanwhile.
+func (s *Session) take(name incumbent.Name, token incumbent.Token, deadline time.Duration) *Lease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, back := s.back[token]; back || s.closing {
+		return nil
+	}
+	if l := s.leases[token]; l != nil {
+		if l.extend(deadline) {
+			return l
+		}
+		// It has lapsed, and whoever held it may have been told: it is given back,
+		// never taken up again under the token it had.
+		s.back[token] = name
+		return nil
+	}
+	l := newLease(s, name, token, deadline)
+	s.leases[token] = l
+	return l
+}
+
+// awaitOffer waits for the hand-over and accepts it. A nil lease without an
+// error: the offer was over already.
+func (s *Session) awaitOffer(ctx context.Context, name incumbent.Name, offer <-chan incumbent.Token) (*Lease, error) {
+	select {
+	case token := <-offer:
+		return s.accept(ctx, name, token)
+	case <-s.ctx.Done():
+		return nil, context.Cause(s.ctx)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// accept turns an offer into a holding by its first extension.
+func (s *Session) accept(ctx context.Context, name incumbent.Name, token incumbent.Token) (*Lease, error) {
+	var sent time.Duration
+	a, err := s.request(ctx, func() *apiv1.ClientFrame {
+		sent = s.clock()
+		return &apiv1.ClientFrame{Request: &apiv1.ClientFrame_ExtendTokens{ExtendTokens: &apiv1.ExtendTokens{Tokens: []uint64{uint64(token)}}}}
+	})
+	if err != nil {
+		return nil, err
+	}
+	ext := a.GetTokensExtended()
+	if len(ext.GetNotHeld()) > 0 {
+		return nil, nil
+	}
+	if len(ext.GetUnavailable()) > 0 {
+		if err := sleep(ctx, max(minPause, time.Duration(ext.GetRetryAfterMs())*time.Millisecond)); err != nil {
+			return nil, err
+		}
+		return s.accept(ctx, name, token)
+	}
+	held := ext.GetHeldMs()
+	if held == 0 && len(ext.GetHeldEachMs()) > 0 {
+		held = ext.GetHeldEachMs()[0]
+	}
+	return s.take(name, token, sent+s.margin(held)), nil
+}
+
+// abandon undoes a claim whose caller has gone: it leaves the queue and gives
+// back what the claim may have been granted. An offer that comes later is not
+// accepted and goes to the next. What cannot be told now is found out and given
+// back when the session finds its next link.
+func (s *Session) abandon(name incumbent.Name, holder string) {
+	ctx, cancel := context.WithTimeout(s.stop, leaveTimeout)
+	defer cancel()
+	_, err := s.operate(ctx, func() *apiv1.Operation {
+		return &apiv1.Operation{Op: &apiv1.Operation_LeaveQueue{LeaveQueue: &apiv1.LeaveQueueRequest{
+			Name: apiName(name), Session: s.id.String(), Holder: holder,
+		}}}
+	})
+	if err != nil && retryable(err) {
+		return
+	}
+	a, err := s.request(ctx, s.lookup)
+	if err == nil {
+		s.giveBackUnknown(a.GetGetSession().GetLeases(), name)
+	}
+}
+
+// key returns a key for a new operation.
+func (s *Session) key(ctx context.Context) (*apiv1.Idempotency, error) {
+	if s.c.base() == 0 {
+		asked := s.clock()
+		a, err := s.request(ctx, s.lookup)
+		if err != nil {
+			return nil, err
+		}
+		s.c.learned(asked, a.GetGetSession().GetIndex())
+	}
+	return s.c.NewKey(), nil
+}
+
+// lookup asks for what the session holds.
+func (s *Session) lookup() *apiv1.ClientFrame {
+	return &apiv1.ClientFrame{Request: &apiv1.ClientFrame_GetSession{GetSession: &apiv1.GetSessionRequest{Id: s.id.String()}}}
+}
+
+// giveBackUnknown gives back what the server says this session holds and nobody
+// here knows of: the grants of abandoned claims. What other claims that are
+// under way may have been granted is theirs.
+func (s *Session) giveBackUnknown(listed []*apiv1.Lease, abandoned incumbent.Name) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range listed {
+		name, token := nameOf(l.GetName()), incumbent.Token(l.GetToken())
+		if s.leases[token] == nil && (name == abandoned || s.offers[name] == nil) {
+			s.back[token] = name
+		}
+	}
+}
+
+// giveBack notes that a holding is no longer wanted. From then on no claim is
+// answered with it, and the next beat releases it.
+func (s *Session) giveBack(name incumbent.Name, token incumbent.Token) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.back[token] = name
+}
+
+func (s *Session) givenBack(token incumbent.Token) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, back := s.back[token]
+	return back
+}
+
+// release tells the server that a holding was given back. It needs no key: the
+// token names the holding, and releasing it twice is the same as once.
+func (s *Session) release(ctx context.Context, name incumbent.Name, token incumbent.Token) error {
+	_, err := s.operate(ctx, func() *apiv1.Operation { return s.releaseOp(name, token) })
+	if err == nil {
+		s.settled(token)
+	}
+	return err
+}
+
+func (s *Session) releaseOp(name incumbent.Name, token incumbent.Token) *apiv1.Operation {
+	return &apiv1.Operation{Op: &apiv1.Operation_Release{Release: &apiv1.ReleaseRequest{
+		Name: apiName(name), Session: s.id.String(), Token: uint64(token),
+	}}}
+}
+
+// settled forgets a token that the server has released.
+func (s *Session) settled(token incumbent.Token) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.back, token)
+}
+
+// operate sends one operation, again over the next link when a link breaks:
+// operations carry a key, or are idempotent by themselves.
+func (s *Session) operate(ctx context.Context, op func() *apiv1.Operation) (*apiv1.OperationResult, error) {
+	a, err := s.request(ctx, func() *apiv1.ClientFrame { return operation(op()) })
+	if err != nil {
+		return nil, err
+	}
+	res := a.GetOperation()
+	s.c.saw(max(res.GetClaim().GetIndex(), res.GetRelease().GetIndex(), res.GetCloseSession().GetIndex()))
+	return res, DetailError(res.GetError())
+}
+
+func operation(op *apiv1.Operation) *apiv1.ClientFrame {
+	return &apiv1.ClientFrame{Request: &apiv1.ClientFrame_Operation{Operation: op}}
+}
+
+// request sends a frame that is safe to repeat until it is answered. The frame
+// is made anew for each attempt, since a holder's time counts from the send.
+func (s *Session) request(ctx context.Context, frame func() *apiv1.ClientFrame) (*apiv1.ServerFrame, error) {
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
+		l, err := s.waitLink(ctx)
+		if err != nil {
+			return nil, err
+		}
+		a, err := l.call(ctx, frame())
+		if err == nil {
+			err = DetailError(a.GetOperation().GetError())
+		}
+		if err == nil || !retryable(err) || ctx.Err() != nil {
+			return a, err
+		}
+		if err := sleep(ctx, jitter(pause, err)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// waitLink returns the session's link, when it has one.
+func (s *Session) waitLink(ctx context.Context) (*link, error) {
+	for {
+		s.mu.Lock()
+		l, changed := s.link, s.changed
+		s.mu.Unlock()
+		if l != nil {
+			select {
+			case <-l.done:
+			default:
+				return l, nil
+			}
+		}
+		select {
+		case <-changed:
+		case <-s.ctx.Done():
+			return nil, context.Cause(s.ctx)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,329 @@
+// Package client is the Go client of Incumbent.
+//
+// Three ways in, from least to most:
+//
+//	client.Elect(ctx, c, "db/primary", 15*time.Second, lead)  // lead(ctx, token) while it holds
+//	session, err := c.Open(ctx, client.SessionConfig{…})      // claims, waits, watches, kept alive
+//	c.Leases().Claim(ctx, …)                                  // plain calls of the API
+//
+// A [Client] speaks to any of the members it is given and goes on with another
+// when one is silent. Calls are repeated only where that is safe: reads, and
+// mutations that carry an idempotency key.
+//
+// # Invariants
+//
+//   - A holder's deadline counts from the moment it *sent* the request that was
+//     acknowledged, on a clock that counts suspended time, less the drift
+//     margin. Past it, [Lease.Held] is false before any code of the user runs.
+//   - An outcome that is not known is never reported as a failure.
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
+)
+
+// Defaults of [Config].
+const (
+	DefaultCallTimeout   = 10 * time.Second
+	DefaultSilentTimeout = time.Second
+	DefaultDrift         = 0.01 // ρ: clocks run at rates within ±1 % of each other
+)
+
+// maxIndexAge is how old an index may be to be the base of a new key. Servers
+// keep the results of keys for ten minutes and refuse a base from before that.
+const maxIndexAge = time.Minute
+
+// Config says where the members are and who the caller is.
+type Config struct {
+	// Servers are the URLs of members, such as http://127.0.0.1:7600. They are
+	// tried in turn. Required.
+	Servers []string
+	// Credential is sent as a bearer token. Empty: none.
+	Credential string
+	// CAFile, CertFile and KeyFile are PEM files for TLS. Empty: the system's
+	// authorities and no certificate.
+	CAFile, CertFile, KeyFile string
+	// TLS replaces what the files would give.
+	TLS *tls.Config
+	// CallTimeout bounds one call with all its attempts. 0: no bound of its own.
+	CallTimeout time.Duration
+	// SilentTimeout is how long a member may be silent before another is tried.
+	// It matters only with more than one server. 0: one second.
+	SilentTimeout time.Duration
+	// Drift is the margin for clocks of different rates, as a share of each
+	// ttl. 0: one per cent.
+	Drift float64
+}
+
+// Client speaks to a cluster. It is safe for concurrent use.
+type Client struct {
+	cfg      Config
+	tls      *tls.Config
+	http     *http.Client
+	members  *members
+	leases   incumbentv1connect.LeaseServiceClient
+	sessions incumbentv1connect.SessionServiceClient
+	cluster  incumbentv1connect.ClusterServiceClient
+	clock    func() time.Duration // boottime, or a test's
+	index    atomic.Uint64        // newest index any answer has shown
+	seen     atomic.Int64         // on clock: when the index was the newest for certain
+}
+
+// New checks the configuration. It connects to nothing yet.
+func New(cfg Config) (*Client, error) {
+	if cfg.SilentTimeout == 0 {
+		cfg.SilentTimeout = DefaultSilentTimeout
+	}
+	if cfg.Drift == 0 {
+		cfg.Drift = DefaultDrift
+	}
+	if cfg.Drift < 0 || cfg.Drift >= 0.5 {
+		return nil, incumbent.Errorf(incumbent.Invalid, "drift %v is outside 0 to 0.5", cfg.Drift)
+	}
+	members, err := newMembers(cfg.Servers)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{cfg: cfg, members: members, clock: boottime}
+	if c.tls, err = tlsConfig(cfg); err != nil {
+		return nil, err
+	}
+	c.http = &http.Client{Transport: newTransport(c)}
+	opts := []connect.ClientOption{connect.WithInterceptors(&interceptor{c})}
+	// The host part is replaced for each attempt by the member it goes to.
+	const base = "http://member"
+	c.leases = incumbentv1connect.NewLeaseServiceClient(c.http, base, opts...)
+	c.sessions = incumbentv1connect.NewSessionServiceClient(c.http, base, opts...)
+	c.cluster = incumbentv1connect.NewClusterServiceClient(c.http, base, opts...)
+	return c, nil
+}
+
+// Leases returns the plain calls on leases. Their errors are *incumbent.Error
+// behind [AsError].
+func (c *Client) Leases() incumbentv1connect.LeaseServiceClient { return c.leases }
+
+// Sessions returns the plain calls on sessions.
+func (c *Client) Sessions() incumbentv1connect.SessionServiceClient { return c.sessions }
+
+// Cluster returns the operator's calls.
+func (c *Client) Cluster() incumbentv1connect.ClusterServiceClient { return c.cluster }
+
+// Index returns the newest index that any answer has shown this client.
+func (c *Client) Index() incumbent.Index { return incumbent.Index(c.index.Load()) }
+
+// saw remembers an index, so that keys chosen from now on name it as their base.
+func (c *Client) saw(index uint64) {
+	for {
+		old := c.index.Load()
+		if index <= old {
+			return
+		}
+		if c.index.CompareAndSwap(old, index) {
+			c.seen.Store(int64(c.clock()))
+			return
+		}
+	}
+}
+
+// base is an index to choose a key by; 0 if none is known that is new enough.
+func (c *Client) base() uint64 {
+	index := c.index.Load()
+	if int64(c.clock())-c.seen.Load() > int64(maxIndexAge) {
+		return 0
+	}
+	return index
+}
+
+// learn asks for the present index. It is a read, so that it goes on with
+// another member when one is silent.
+func (c *Client) learn(ctx context.Context) error {
+	asked := c.clock()
+	res, err := c.sessions.ListSessions(ctx, connect.NewRequest(&apiv1.ListSessionsRequest{Limit: 1}))
+	if err != nil {
+		return AsError(err)
+	}
+	c.learned(asked, res.Msg.Index)
+	return nil
+}
+
+// learned notes an index that was the newest when it was asked for.
+func (c *Client) learned(asked time.Duration, index uint64) {
+	c.saw(index)
+	c.seen.Store(int64(asked))
+}
+
+// complete gives a key its base, if it has none yet: a request is sent only
+// with an index from which on the servers know all results of keys.
+func (c *Client) complete(ctx context.Context, k *apiv1.Idempotency) error {
+	if len(k.GetKey()) == 0 || k.BaseIndex != 0 {
+		return nil
+	}
+	if c.base() == 0 {
+		if err := c.learn(ctx); err != nil {
+			return err
+		}
+	}
+	k.BaseIndex = c.index.Load()
+	return nil
+}
+
+// NewKey returns a fresh idempotency key: use the same one for all attempts of
+// one call. Its base is filled in when it is first sent, if this client has not
+// heard of an index lately.
+func (c *Client) NewKey() *apiv1.Idempotency {
+	key := make([]byte, 16)
+	rand.Read(key) // never fails: crypto/rand stops the process instead
+	return &apiv1.Idempotency{Key: key, BaseIndex: c.base()}
+}
+
+// Close lets idle connections go. Calls under way are not waited for.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+func tlsConfig(cfg Config) (*tls.Config, error) {
+	if cfg.TLS != nil {
+		return cfg.TLS, nil
+	}
+	out := &tls.Config{MinVersion: tls.VersionTLS12}
+	if cfg.CAFile != "" {
+		pem, err := os.ReadFile(cfg.CAFile)
+		if err != nil {
+			return nil, invalidFile("certificates", cfg.CAFile, err)
+		}
+		out.RootCAs = x509.NewCertPool()
+		if !out.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, incumbent.Errorf(incumbent.Invalid, "%s holds no certificate in PEM form", cfg.CAFile)
+		}
+	}
+	if cfg.CertFile != "" || cfg.KeyFile != "" {
+		pair, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
+		if err != nil {
+			return nil, invalidFile("certificate and key", cfg.CertFile, err)
+		}
+		out.Certificates = []tls.Certificate{pair}
+	}
+	return out, nil
+}
+
+func invalidFile(what, path string, err error) error {
+	return incumbent.Errorf(incumbent.Invalid, "cannot read %s from %q: %w", what, path, err)
+}
+
+// interceptor bounds a call in time, adds the credential, completes its key and
+// says what may be repeated.
+type interceptor struct{ c *Client }
+
+func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		if i.c.cfg.CallTimeout > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, i.c.cfg.CallTimeout)
+			defer cancel()
+		}
+		i.authorize(req.Header())
+		if m, ok := req.Any().(interface{ GetIdempotency() *apiv1.Idempotency }); ok {
+			if err := i.c.complete(ctx, m.GetIdempotency()); err != nil {
+				return nil, connect.NewError(connect.CodeUnavailable, err)
+			}
+		}
+		call := safetyOfCall(req)
+		res, err := next(context.WithValue(ctx, safetyKey{}, call), req)
+		if err != nil {
+			return nil, call.outcome(err)
+		}
+		if m, ok := res.Any().(interface{ GetIndex() uint64 }); ok {
+			i.c.saw(m.GetIndex())
+		}
+		return res, nil
+	}
+}
+
+func (i *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
+		conn := next(context.WithValue(ctx, safetyKey{}, &safety{read: true, repeat: true}), spec) // a watch, or events
+		i.authorize(conn.RequestHeader())
+		return conn
+	}
+}
+
+func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return next
+}
+
+func (i *interceptor) authorize(h http.Header) {
+	if i.c.cfg.Credential != "" {
+		h.Set("Authorization", "Bearer "+i.c.cfg.Credential)
+	}
+}
+
+type safetyKey struct{}
+
+// safety is what is known of a call, for the transport below it.
+type safety struct {
+	read   bool // changes nothing: that it was executed does not matter
+	repeat bool // may be sent again after an attempt whose outcome is unknown
+	prompt bool // is answered at once: a member that does not is silent
+
+	sent atomic.Bool // some attempt may have been executed
+}
+
+func safetyOfCall(req connect.AnyRequest) *safety {
+	s := &safety{read: req.Spec().IdempotencyLevel == connect.IdempotencyNoSideEffects}
+	s.repeat, s.prompt = s.read, s.read
+	if m, ok := req.Any().(interface{ GetIdempotency() *apiv1.Idempotency }); ok && len(m.GetIdempotency().GetKey()) > 0 {
+		s.repeat, s.prompt = true, true
+	}
+	switch req.Any().(type) {
+	case *apiv1.ExtendRequest:
+		s.repeat, s.prompt = true, true // extending twice only lengthens
+	case *apiv1.WaitReleasedRequest:
+		s.read, s.repeat = true, true // and takes as long as it takes
+	}
+	return s
+}
+
+func safetyOf(ctx context.Context) *safety {
+	if s, ok := ctx.Value(safetyKey{}).(*safety); ok {
+		return s
+	}
+	return &safety{}
+}
+
+// outcome is the error of a call that no server answered: unknown, if it may
+// have been executed and that matters.
+func (s *safety) outcome(err error) error {
+	var call *connect.Error
+	if errors.As(err, &call) && len(call.Details()) > 0 {
+		return err // a server says so
+	}
+	ended := connect.CodeOf(err) == connect.CodeDeadlineExceeded || connect.CodeOf(err) == connect.CodeCanceled
+	switch {
+	case ended && !s.read && s.sent.Load():
+		return connect.NewError(connect.CodeUnknown, unknownOutcome(err))
+	case !ended && s.read && incumbent.KindOf(AsError(err)) == incumbent.Unknown:
+		return connect.NewError(connect.CodeUnavailable, incumbent.Errorf(incumbent.Unavailable, "no answer: %w", err))
+	}
+	return err
+}
+
+func unknownOutcome(cause error) error {
+	return incumbent.Errorf(incumbent.Unknown, "no answer, the call may or may not have taken effect: %w", cause).
+		WithHint("repeat it with the same idempotency key, or read the lease")
+}
+
+// String names the members, for logs.
+func (c *Client) String() string { return fmt.Sprintf("client of %v", c.cfg.Servers) }

@@ -1,0 +1,75 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+)
+
+// AsError turns an error of a call into an *incumbent.Error: from the detail
+// the server attached, else from the code of the transport. Other errors, and
+// nil, pass through.
+func AsError(err error) error {
+	var call *connect.Error
+	if err == nil || !errors.As(err, &call) {
+		return err
+	}
+	for _, d := range call.Details() {
+		msg, verr := d.Value()
+		if verr != nil {
+			continue
+		}
+		if detail, ok := msg.(*apiv1.Error); ok {
+			return DetailError(detail)
+		}
+	}
+	return transportError(call)
+}
+
+// DetailError turns the error of one item of an answer into an *incumbent.Error.
+func DetailError(d *apiv1.Error) error {
+	if d == nil {
+		return nil
+	}
+	kind, known := incumbent.ParseKind(d.Kind)
+	if !known {
+		kind = incumbent.Unknown // a newer server's kind: say nothing about the outcome
+	}
+	return &incumbent.Error{
+		Kind: kind, Message: d.Message, Hint: d.Hint, Member: d.Member, Leader: d.Leader,
+		RetryAfter: time.Duration(d.RetryAfterMs) * time.Millisecond,
+	}
+}
+
+// transportError stands for an answer that no server of ours has written: a
+// broken connection, a proxy, a call that ended on this side. Unless the code
+// says that nothing was executed, the outcome is unknown: a gateway that timed
+// out, or an answer that was cut off, comes after the request.
+func transportError(call *connect.Error) error {
+	var typed *incumbent.Error
+	if errors.As(call, &typed) {
+		return typed
+	}
+	if errors.Is(call, context.Canceled) {
+		return context.Canceled
+	}
+	kind := incumbent.Unknown
+	switch call.Code() {
+	case connect.CodeDeadlineExceeded:
+		kind = incumbent.DeadlineExceeded
+	case connect.CodeUnauthenticated, connect.CodePermissionDenied:
+		kind = incumbent.Denied
+	case connect.CodeUnimplemented:
+		return incumbent.Errorf(incumbent.Invalid, "no server of Incumbent: %s", call.Message()).WithHint("check --server: its URL has no path")
+	case connect.CodeResourceExhausted:
+		kind = incumbent.TooLarge
+	}
+	out := incumbent.Errorf(kind, "%s", call.Message())
+	out.Err = call
+	return out
+}

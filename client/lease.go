@@ -1,0 +1,134 @@
+package client
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+)
+
+// Lease is one holding, kept alive by its session. It ends for good: one that
+// was lost never comes back, a new claim makes a new Lease.
+type Lease struct {
+	session *Session
+	name    incumbent.Name
+	token   incumbent.Token
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+
+	mu       sync.Mutex    // protects the rest; held for a few loads and stores
+	deadline time.Duration // on the session's clock; the holding is over when it passes
+	ended    bool
+	timer    *time.Timer
+}
+
+func newLease(s *Session, name incumbent.Name, token incumbent.Token, deadline time.Duration) *Lease {
+	l := &Lease{session: s, name: name, token: token, deadline: deadline}
+	l.ctx, l.cancel = context.WithCancelCause(context.Background())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.timer = time.AfterFunc(deadline-s.clock(), l.due)
+	return l
+}
+
+// Name is what is held.
+func (l *Lease) Name() incumbent.Name { return l.name }
+
+// Token is the fencing token: greater than that of every earlier holding of the
+// lease. Give it to whatever the lease protects, and let that refuse lower ones.
+func (l *Lease) Token() incumbent.Token { return l.token }
+
+// Held reports whether the lease is held at this moment, by this client's own
+// clock. Once false it stays false.
+func (l *Lease) Held() bool {
+	l.mu.Lock()
+	lapsed := !l.ended && l.session.clock() >= l.deadline
+	over := l.ended || lapsed
+	l.mu.Unlock()
+	if lapsed {
+		l.lapse()
+	}
+	return !over
+}
+
+// Remaining is how long the lease is held for certain if nothing more is
+// acknowledged; 0 when it is over.
+func (l *Lease) Remaining() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return 0
+	}
+	return max(0, l.deadline-l.session.clock())
+}
+
+// Context is cancelled when the holding is over; its cause says why.
+func (l *Lease) Context() context.Context { return l.ctx }
+
+// Release gives the lease up at once and tells the server. The next in the queue
+// is granted by the same step. If the server cannot be told before ctx ends,
+// the session goes on trying.
+func (l *Lease) Release(ctx context.Context) error {
+	l.session.giveBack(l.name, l.token)
+	l.end(incumbent.Errorf(incumbent.NotHolder, "%s was released by its holder", l.name.Lease))
+	return l.session.release(ctx, l.name, l.token)
+}
+
+// extend moves the deadline on: never back, and never once it has passed. It
+// reports whether the lease is held.
+func (l *Lease) extend(deadline time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.session.clock()
+	if l.ended || now >= l.deadline {
+		return false
+	}
+	if deadline > l.deadline {
+		l.deadline = deadline
+		l.timer.Reset(deadline - now)
+	}
+	return true
+}
+
+// due is called by the timer. Timers run late and stand still in suspend, so
+// the clock decides.
+func (l *Lease) due() {
+	l.mu.Lock()
+	left := l.deadline - l.session.clock()
+	if left > 0 && !l.ended {
+		l.timer.Reset(left)
+		l.mu.Unlock()
+		return
+	}
+	l.mu.Unlock()
+	l.lapse()
+}
+
+// lapse ends a holding whose deadline has passed. The server may know of it for
+// longer, and would keep it for as long as the session lives: it is given back.
+func (l *Lease) lapse() {
+	l.session.giveBack(l.name, l.token)
+	l.end(incumbent.Errorf(incumbent.Expired, "no extension of %s was acknowledged before its deadline", l.name.Lease))
+}
+
+func (l *Lease) end(cause error) {
+	l.mu.Lock()
+	first := !l.ended
+	l.ended = true
+	l.timer.Stop()
+	l.mu.Unlock()
+	if first {
+		l.cancel(cause)
+		l.session.forget(l)
+	}
+}
+
+func apiName(n incumbent.Name) *apiv1.LeaseName {
+	return &apiv1.LeaseName{Namespace: n.Namespace, Model: n.Model, Name: n.Lease}
+}
+
+func nameOf(n *apiv1.LeaseName) incumbent.Name {
+	return incumbent.Name{Namespace: n.GetNamespace(), Model: n.GetModel(), Lease: n.GetName()}
+}

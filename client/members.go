@@ -1,0 +1,155 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// members is the list of servers and which of them is preferred now.
+type members struct {
+	urls      []*url.URL
+	preferred atomic.Int32
+}
+
+func newMembers(servers []string) (*members, error) {
+	if len(servers) == 0 {
+		return nil, incumbent.Errorf(incumbent.Invalid, "no server named").WithHint("give --server or INCUMBENT_SERVER")
+	}
+	m := &members{}
+	for _, s := range servers {
+		u, err := url.Parse(s)
+		if err != nil {
+			return nil, incumbent.Errorf(incumbent.Invalid, "server %q is not a URL: %w", s, err)
+		}
+		if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			return nil, incumbent.Errorf(incumbent.Invalid, "server %q is not an http or https URL", s)
+		}
+		m.urls = append(m.urls, u)
+	}
+	return m, nil
+}
+
+func (m *members) current() (int32, *url.URL) {
+	i := m.preferred.Load()
+	return i, m.urls[i]
+}
+
+// leave prefers the member after i, unless another caller has moved on already.
+func (m *members) leave(i int32) {
+	m.preferred.CompareAndSwap(i, (i+1)%int32(len(m.urls)))
+}
+
+// transport sends each call to the preferred member and, where that is safe,
+// to the next one when a member refuses the connection or is silent.
+type transport struct {
+	c    *Client
+	next *http.Transport
+}
+
+func newTransport(c *Client) *transport {
+	return &transport{c: c, next: &http.Transport{
+		TLSClientConfig:     c.tls,
+		ForceAttemptHTTP2:   true,
+		MaxIdleConnsPerHost: 64,
+		IdleConnTimeout:     90 * time.Second,
+		DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+	}}
+}
+
+// CloseIdleConnections is called by http.Client.
+func (t *transport) CloseIdleConnections() { t.next.CloseIdleConnections() }
+
+// RoundTrip implements http.RoundTripper.
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	body, err := rereadable(req)
+	if err != nil {
+		return nil, err
+	}
+	safe := safetyOf(req.Context())
+	var last error
+	for range t.c.members.urls {
+		i, member := t.c.members.current()
+		res, err := t.attempt(req, body, member, safe)
+		if err == nil {
+			return res, nil
+		}
+		last = fmt.Errorf("%s: %w", member.Host, err)
+		if req.Context().Err() != nil {
+			break // the caller has given up, which says nothing about the member
+		}
+		t.c.members.leave(i)
+		if safe.sent.Load() && !safe.repeat {
+			break
+		}
+	}
+	switch {
+	case safe.sent.Load() && !safe.read:
+		return nil, unknownOutcome(last)
+	case req.Context().Err() != nil:
+		return nil, last
+	}
+	return nil, incumbent.Errorf(incumbent.Unavailable, "no member answers: %w", last).
+		WithHint("is the server running? start one with 'incumbent server --dev', or name it with --server")
+}
+
+// attempt sends the request to one member. With several members, one that is
+// silent for too long is given up, if the call may be repeated elsewhere.
+func (t *transport) attempt(req *http.Request, body []byte, member *url.URL, safe *safety) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(req.Context())
+	// With a connection, the member may have the request from now on.
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { safe.sent.Store(true) }})
+	out := req.Clone(ctx)
+	out.URL.Scheme, out.URL.Host, out.Host = member.Scheme, member.Host, ""
+	out.URL.Path = member.Path + out.URL.Path
+	if body != nil {
+		out.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	if len(t.c.members.urls) > 1 && safe.prompt {
+		silent := time.AfterFunc(t.c.cfg.SilentTimeout, func() { cancel(errSilent) })
+		defer silent.Stop()
+	}
+	res, err := t.next.RoundTrip(out)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil && errors.Is(cause, errSilent) {
+			err = errSilent
+		}
+		cancel(nil)
+		return nil, err
+	}
+	res.Body = &cancelOnClose{res.Body, func() { cancel(nil) }}
+	return res, nil
+}
+
+var errSilent = errors.New("the member is silent")
+
+type cancelOnClose struct {
+	io.ReadCloser
+	cancel func()
+}
+
+func (b *cancelOnClose) Close() error {
+	err := b.ReadCloser.Close()
+	b.cancel()
+	return err
+}
+
+// rereadable returns the whole body of a unary call, so that it can be sent
+// again. Our calls are far smaller than the server's limit of a body.
+func rereadable(req *http.Request) ([]byte, error) {
+	if req.Body == nil {
+		return nil, nil
+	}
+	defer req.Body.Close()
+	return io.ReadAll(req.Body)
+}

@@ -1,0 +1,76 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+)
+
+// WatchOptions say what to watch and from where.
+type WatchOptions struct {
+	Name   incumbent.Name  // empty namespace and model: the defaults
+	Prefix bool            // Name.Lease is a prefix; empty: all of the model
+	After  incumbent.Index // resume after this index; 0: begin with what is there
+}
+
+// Watch yields what changes, in order, each once and without a gap, and goes on
+// with another member when one fails. It ends with ctx, or with an error: of
+// kind Compacted when the history back to the last index it saw is gone (watch
+// again without After), or one that trying again cannot help.
+func (c *Client) Watch(ctx context.Context, opts WatchOptions) iter.Seq2[*apiv1.WatchResponse, error] {
+	return func(yield func(*apiv1.WatchResponse, error) bool) {
+		after := uint64(opts.After)
+		for pause := minPause; ; pause = min(2*pause, maxPause) {
+			more, err := c.watchOnce(ctx, opts, &after, &pause, yield)
+			if !more || ctx.Err() != nil {
+				return
+			}
+			if !retryable(err) {
+				yield(nil, err)
+				return
+			}
+			if sleep(ctx, jitter(pause, err)) != nil {
+				return
+			}
+		}
+	}
+}
+
+// watchOnce follows one stream. more is false when the caller has had enough.
+func (c *Client) watchOnce(ctx context.Context, opts WatchOptions, after *uint64, pause *time.Duration, yield func(*apiv1.WatchResponse, error) bool) (more bool, err error) {
+	if len(c.members.urls) > 1 {
+		// A watch that resumes may be silent for good reason, so another call
+		// finds out whether the member is there, and prefers another if not.
+		if err := c.learn(ctx); err != nil {
+			return true, err
+		}
+	}
+	stream, err := c.leases.Watch(ctx, connect.NewRequest(&apiv1.WatchRequest{
+		Name: apiName(opts.Name), Prefix: opts.Prefix, AfterIndex: *after,
+	}))
+	if err != nil {
+		return true, AsError(err)
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		m := stream.Msg()
+		*pause = minPause
+		// A snapshot may come in parts: only its end says where to go on from.
+		if m.ProgressIndex > 0 {
+			*after = m.ProgressIndex
+			c.saw(m.ProgressIndex)
+		}
+		if !yield(m, nil) {
+			return false, nil
+		}
+	}
+	if err := stream.Err(); err != nil {
+		return true, AsError(err)
+	}
+	return true, incumbent.Errorf(incumbent.Unavailable, "the watch ended")
+}
