@@ -1,0 +1,238 @@
+package bench
+
+import (
+	"bufio"
+	"math/rand/v2"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+)
+
+// acceptPause is how long an acceptance that was not confirmed waits to be
+// sent again: well within the time that an offer stands.
+const acceptPause = 50 * time.Millisecond
+
+// read serves one stream of the fleet until it ends.
+func (f *fleet) read(l *fleetLink, r *bufio.Reader) {
+	err := l.stream.ServeRaw(r, func(msg []byte) error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return eachAnswer(msg, func(a *answer) error { return f.take(l, a) })
+	})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail(err)
+}
+
+// take handles one frame from the server. Held: f.mu, as by all below.
+func (f *fleet) take(l *fleetLink, a *answer) error {
+	if a.id == 0 {
+		frame, err := a.full()
+		if err == nil {
+			f.event(l, frame)
+		}
+		return err
+	}
+	p, ok := l.pending[a.id]
+	if !ok {
+		f.check.Violate("stream %d: answer %d was not asked for or came twice", l.n, a.id)
+		return nil
+	}
+	delete(l.pending, a.id)
+	if p.what == stepExtend || p.what == stepAccept {
+		return f.extended(p, a)
+	}
+	frame, err := a.full()
+	if err != nil {
+		return err
+	}
+	f.answered(l, p, frame)
+	return nil
+}
+
+func (f *fleet) answered(l *fleetLink, p pending, frame *apiv1.ServerFrame) {
+	failure := frame.GetError()
+	if failure == nil {
+		failure = frame.GetOperation().GetError()
+	}
+	now := f.now()
+	if failure != nil {
+		f.refusedStep(p, failure, now)
+		return
+	}
+	switch p.what {
+	case stepOpen:
+		f.opOpen.done(now, now-p.intended, 1)
+		f.opened.Add(1)
+		f.do(now, stepAttach, p.agent)
+	case stepAttach:
+		f.opAttach.done(now, now-p.intended, 1)
+		if f.idle {
+			f.rest(l, now)
+			return
+		}
+		// Extensions keep a holder's session; those that wait need beats.
+		if f.candidates() > 1 && !l.beating {
+			l.beating = true
+			f.plan(now+time.Duration(rand.Int64N(int64(f.every))), stepBeat, nil, l)
+		}
+		f.do(now, stepClaim, p.agent)
+	case stepClaim:
+		f.opClaim.done(now, now-p.intended, 1)
+		f.claimedStep(p, frame.GetOperation().GetClaim(), now)
+	case stepRelease:
+		f.opRelease.done(now, now-p.intended, 1)
+		f.do(now, stepClaim, p.agent) // to the end of the queue
+	case stepBeat:
+		f.opBeat.done(now, now-p.intended, 1)
+		for range frame.GetBeaten().GetLost() {
+			f.check.Violate("stream %d: a session that beat in time is over", l.n)
+		}
+	}
+}
+
+// refusedStep handles an error. Errors that pass are tried again a little later.
+func (f *fleet) refusedStep(p pending, e *apiv1.Error, now time.Duration) {
+	kind, _ := incumbent.ParseKind(e.Kind)
+	f.recordOf(p.what).failed(now, 1)
+	if kind == incumbent.Overloaded {
+		f.run.mu.Lock()
+		f.refused++
+		f.run.mu.Unlock()
+	}
+	if p.what == stepBeat {
+		return
+	}
+	if !kind.Transient() && kind != incumbent.DeadlineExceeded && kind != incumbent.Unknown {
+		f.check.Violate("agent %d: %s: %s", p.agent.id, e.Kind, e.Message)
+		return
+	}
+	pause := max(100*time.Millisecond, time.Duration(e.RetryAfterMs)*time.Millisecond)
+	f.again(now+pause, p)
+}
+
+func (f *fleet) recordOf(s step) *opRecord {
+	return map[step]*opRecord{
+		stepOpen: f.opOpen, stepAttach: f.opAttach, stepClaim: f.opClaim, stepExtend: f.opExtend,
+		stepBeat: f.opBeat, stepRelease: f.opRelease, stepAccept: f.opHandOver,
+	}[s]
+}
+
+func (f *fleet) claimedStep(p pending, c *apiv1.ClaimResponse, now time.Duration) {
+	f.claimed.Add(1)
+	if a := p.agent; c.GetQueued() {
+		// An offer may overtake the answer that puts it into the queue.
+		if !a.waits && a.offered == 0 && a.token == 0 {
+			a.waits = true
+			f.waiting++
+		}
+		return
+	}
+	f.granted(p.agent, c.GetLease().GetToken(), p.sent, now)
+	f.say("claimed  app/%d in %v", p.agent.lease, now-p.sent)
+}
+
+// granted: the agent holds the lease, counted from when it sent.
+func (f *fleet) granted(a *agent, token uint64, sent, now time.Duration) {
+	if a.token == 0 {
+		f.holding++
+	}
+	f.noLongerWaits(a)
+	a.token, a.offered, a.lapsed = token, 0, false
+	a.newest = max(a.newest, token)
+	a.gen++ // ends the extensions of an earlier holding
+	a.until = sent + holdFor(f.ttl)
+	f.heldBy[a.lease] = a
+	f.check.Granted(f.leaseName(a.lease), a.id, token, now, a.until)
+	f.plan(now+time.Duration(rand.Int64N(int64(f.every))), stepExtend, a, nil)
+}
+
+// extended handles the answer to an extension or to the acceptance of an offer.
+func (f *fleet) extended(p pending, ans *answer) error {
+	a, now := p.agent, f.now()
+	if ans.failed || ans.unavailable > 0 {
+		f.recordOf(p.what).failed(now, 1)
+		if p.what == stepAccept && a.offered == p.token {
+			f.again(now+acceptPause, p)
+		}
+		return nil
+	}
+	name := f.leaseName(a.lease)
+	if ans.notHeld > 0 {
+		f.recordOf(p.what).failed(now, 1)
+		f.notHeld(p, name)
+		return nil
+	}
+	until := p.sent + holdFor(time.Duration(ans.heldMs)*time.Millisecond)
+	if p.what == stepAccept {
+		f.opHandOver.done(now, now-p.intended, 1)
+		f.handed.Add(1)
+		f.granted(a, p.token, p.sent, now)
+		f.say("claimed  app/%d in %v", a.lease, now-p.sent)
+		return nil
+	}
+	f.opExtend.done(now, now-p.intended, 1)
+	if a.token == p.token {
+		a.until, a.lapsed = max(a.until, until), false
+		f.check.Extended(name, p.token, until)
+		f.say("extended app/%d held for %v in %v", a.lease, f.ttl, now-p.sent)
+	}
+	return nil
+}
+
+func (f *fleet) notHeld(p pending, name string) {
+	a := p.agent
+	if p.what == stepAccept {
+		if a.offered == p.token {
+			a.offered = 0
+			f.do(f.now(), stepClaim, a)
+		}
+		return
+	}
+	if a.token != p.token {
+		return // released since it was sent
+	}
+	if f.strict {
+		f.check.Violate("%s: agent %d, token %d, was told it does not hold", name, a.id, p.token)
+	}
+	f.check.NotHolder(name, p.token, p.sent)
+	f.say("lost     app/%d after %v in %v", a.lease, f.ttl, f.now()-p.sent)
+	f.dropHolding(a)
+	f.do(f.now(), stepClaim, a)
+}
+
+func (f *fleet) noLongerWaits(a *agent) {
+	if a.waits {
+		a.waits = false
+		f.waiting--
+	}
+}
+
+// event handles what the server says unasked.
+func (f *fleet) event(l *fleetLink, frame *apiv1.ServerFrame) {
+	switch e := frame.Answer.(type) {
+	case *apiv1.ServerFrame_Offer:
+		a := l.bySess[e.Offer.GetLease().GetSession()]
+		if a == nil {
+			f.check.Violate("stream %d: an offer for session %s, which is not here", l.n, e.Offer.GetLease().GetSession())
+			return
+		}
+		token := e.Offer.GetLease().GetToken()
+		if token == a.newest {
+			return // told again
+		}
+		if token < a.newest {
+			f.check.Violate("%s: agent %d was offered token %d after token %d", f.leaseName(a.lease), a.id, token, a.newest)
+			return
+		}
+		if f.strict {
+			f.check.Violate("%s: handed to agent %d while a fault was played", f.leaseName(a.lease), a.id)
+		}
+		f.noLongerWaits(a)
+		a.offered, a.newest = token, token
+		f.send(f.now(), stepAccept, a, token)
+	case *apiv1.ServerFrame_SessionLost:
+		f.check.Violate("stream %d: session %s ended: %s", l.n, e.SessionLost.Session, e.SessionLost.Reason)
+	}
+}

@@ -1,0 +1,103 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// Peer is another system that plays a scenario in the same shape, through its
+// own client. Its program brings the load; pacing, recording, progress, summary
+// and report are this package's, so that both sides are counted alike.
+type Peer struct {
+	// Versions go into the summary: the system's name and its version.
+	Versions map[string]string
+	// Play is the load. It takes the place of the scenario's play.
+	Play func(ctx context.Context, r *PeerRun) error
+}
+
+// PeerRun is one run of a peer under way.
+//
+// Concurrency: everything but Closed may be called from any goroutine.
+type PeerRun struct{ run *run }
+
+// PeerOp records one operation of a peer.
+type PeerOp struct {
+	run *run
+	rec *opRecord
+}
+
+// RunPeer plays a scenario against the peer. Of the options count Scenario, Set,
+// PIDs, Dir, Out, Terminal and Command. The scenario's thresholds are goals of
+// Incumbent's and judge no peer.
+func RunPeer(ctx context.Context, opts Options, p Peer) (*Summary, error) {
+	sc, err := Load(opts.Scenario, opts.Set)
+	if err != nil {
+		return nil, err
+	}
+	sc.Thresholds = nil
+	r := newRun(sc, opts)
+	r.pids, r.versions = opts.PIDs, p.Versions
+	return r.play(ctx, func(ctx context.Context, r *run) error { return p.Play(ctx, &PeerRun{r}) })
+}
+
+// Scenario is what is to be played.
+func (p *PeerRun) Scenario() *Scenario { return p.run.sc }
+
+// Phase names what the run is doing now.
+func (p *PeerRun) Phase(format string, args ...any) { p.run.setPhase(format, args...) }
+
+// Note prints a line between those of the progress.
+func (p *PeerRun) Note(format string, args ...any) {
+	fmt.Fprintf(p.run.opts.Out, format+"\n", args...)
+}
+
+// Fact notes a figure for the summary.
+func (p *PeerRun) Fact(name string, v float64) { p.run.fact(name, v) }
+
+// RSS is the servers' resident memory now, in bytes.
+func (p *PeerRun) RSS() uint64 { return p.run.rss() }
+
+// Connections tells how many connections there are, from now on.
+func (p *PeerRun) Connections(n int) {
+	p.run.mu.Lock()
+	defer p.run.mu.Unlock()
+	p.run.agents = func() (int, int, int) { return 0, 0, n }
+}
+
+// Op returns the record of an operation.
+func (p *PeerRun) Op(name string) *PeerOp { return &PeerOp{p.run, p.run.rec.op(name)} }
+
+// Done records one operation that began at began and has its answer now.
+func (o *PeerOp) Done(began time.Time) { o.rec.done(o.run.now(), time.Since(began), 1) }
+
+// Failed records one operation that did not do what it should.
+func (o *PeerOp) Failed() { o.rec.failed(o.run.now(), 1) }
+
+// Closed runs the workers of a closed loop through the scenario's warm-up and
+// measurement. A worker goes on until its context ends; one that returns an
+// error before ends the run.
+func (p *PeerRun) Closed(ctx context.Context, workers []func(context.Context) error) error {
+	cfg := p.run.sc.Closed
+	if cfg == nil {
+		return incumbent.Errorf(incumbent.Invalid, "scenario %s is no closed loop", p.run.sc.Name)
+	}
+	load, stop := context.WithCancel(ctx)
+	defer stop()
+	var running sync.WaitGroup
+	errs := make(chan error, len(workers))
+	for _, work := range workers {
+		running.Go(func() {
+			if err := work(load); err != nil && load.Err() == nil {
+				errs <- err
+			}
+		})
+	}
+	err := p.run.measure(ctx, cfg, errs)
+	stop()
+	running.Wait()
+	return err
+}

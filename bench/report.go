@@ -1,0 +1,239 @@
+package bench
+
+import (
+	"fmt"
+	"html/template"
+	"io"
+	"math"
+	"strings"
+)
+
+// Report writes one self-contained page: figures, charts as inline SVG, the
+// machine, and the command. It loads nothing.
+func Report(w io.Writer, s *Summary, series []Sample) error {
+	data := reportData{Summary: s, OpNames: sortedKeys(s.Ops), FactNames: sortedKeys(s.Facts)}
+	data.Charts = append(data.Charts, stepChart(s)...)
+	for _, op := range data.OpNames {
+		data.Charts = append(data.Charts, latencyChart(op, series))
+	}
+	data.Charts = append(data.Charts, rateChart(data.OpNames, series))
+	data.Charts = append(data.Charts, serverChart(series)...)
+	return reportPage.Execute(w, data)
+}
+
+type reportData struct {
+	*Summary
+	OpNames   []string
+	FactNames []string
+	Charts    []template.HTML
+}
+
+// Chart geometry, in SVG units.
+const (
+	chartW, chartH            = 720, 240
+	padLeft, padRight         = 56, 12
+	padTop, padBottom         = 28, 34
+	colours                   = 6
+	plotW, plotH      float64 = chartW - padLeft - padRight, chartH - padTop - padBottom
+)
+
+// chart draws lines over one pair of axes.
+type chart struct {
+	title, xLabel string
+	logX, logY    bool
+	lines         []chartLine
+}
+
+type chartLine struct {
+	name string
+	x, y []float64
+}
+
+func stepChart(s *Summary) []template.HTML {
+	if len(s.Steps) < 2 {
+		return nil
+	}
+	var out []template.HTML
+	for _, op := range []string{"claim", "extend", "hand-over"} {
+		var p50, p99, most chartLine
+		p50.name, p99.name, most.name = "p50", "p99", "max"
+		for _, st := range s.Steps {
+			if o, ok := st.Ops[op]; ok {
+				x := float64(st.Leases)
+				p50.add(x, o.P50)
+				p99.add(x, o.P99)
+				most.add(x, o.Max)
+			}
+		}
+		if len(p50.x) > 1 {
+			out = append(out, chart{title: op + " latency (ms) against number of leases", xLabel: "leases", logX: true, logY: true, lines: []chartLine{p50, p99, most}}.draw())
+		}
+	}
+	return out
+}
+
+func (l *chartLine) add(x, y float64) {
+	l.x = append(l.x, x)
+	l.y = append(l.y, y)
+}
+
+func latencyChart(op string, series []Sample) template.HTML {
+	p50, p99, most := chartLine{name: "p50"}, chartLine{name: "p99"}, chartLine{name: "max"}
+	for _, s := range series {
+		if o, ok := s.Ops[op]; ok && o.Count > 0 {
+			p50.add(s.At, o.P50)
+			p99.add(s.At, o.P99)
+			most.add(s.At, o.Max)
+		}
+	}
+	return chart{title: op + " latency (ms)", xLabel: "seconds", logY: true, lines: []chartLine{p50, p99, most}}.draw()
+}
+
+func rateChart(ops []string, series []Sample) template.HTML {
+	var lines []chartLine
+	for _, op := range ops {
+		l := chartLine{name: op}
+		for _, s := range series {
+			l.add(s.At, float64(s.Ops[op].Count))
+		}
+		lines = append(lines, l)
+	}
+	return chart{title: "operations a second", xLabel: "seconds", lines: lines}.draw()
+}
+
+func serverChart(series []Sample) []template.HTML {
+	if len(series) == 0 || len(series[0].RSS) == 0 {
+		return nil
+	}
+	var rss, cpu []chartLine
+	for i := range series[0].RSS {
+		m, c := chartLine{name: fmt.Sprintf("server %d", i+1)}, chartLine{name: fmt.Sprintf("server %d", i+1)}
+		for _, s := range series {
+			m.add(s.At, float64(s.RSS[i])/(1<<20))
+			c.add(s.At, s.CPU[i])
+		}
+		rss, cpu = append(rss, m), append(cpu, c)
+	}
+	return []template.HTML{
+		chart{title: "resident memory (MiB)", xLabel: "seconds", lines: rss}.draw(),
+		chart{title: "CPU (cores)", xLabel: "seconds", lines: cpu}.draw(),
+	}
+}
+
+// axis maps values to a span of the picture.
+type axis struct {
+	lo, hi float64
+	log    bool
+}
+
+func newAxis(values [][]float64, log bool) axis {
+	a := axis{lo: math.Inf(1), hi: math.Inf(-1), log: log}
+	for _, vs := range values {
+		for _, v := range vs {
+			if log && v <= 0 {
+				continue
+			}
+			a.lo, a.hi = math.Min(a.lo, v), math.Max(a.hi, v)
+		}
+	}
+	switch {
+	case a.lo > a.hi:
+		return axis{lo: 1, hi: 10, log: log}
+	case log:
+		a.lo, a.hi = math.Pow(10, math.Floor(math.Log10(a.lo))), math.Pow(10, math.Ceil(math.Log10(a.hi)))
+		if a.lo == a.hi {
+			a.hi *= 10
+		}
+	default:
+		a.lo = math.Min(0, a.lo)
+		if a.hi <= a.lo {
+			a.hi = a.lo + 1
+		}
+	}
+	return a
+}
+
+// at returns where v lies, 0 to 1.
+func (a axis) at(v float64) float64 {
+	if a.log {
+		v = math.Max(v, a.lo)
+		return (math.Log10(v) - math.Log10(a.lo)) / (math.Log10(a.hi) - math.Log10(a.lo))
+	}
+	return (v - a.lo) / (a.hi - a.lo)
+}
+
+func (a axis) ticks() []float64 {
+	var out []float64
+	if a.log {
+		for v := a.lo; v <= a.hi*1.001; v *= 10 {
+			out = append(out, v)
+		}
+		return out
+	}
+	step := math.Pow(10, math.Floor(math.Log10(a.hi-a.lo)))
+	for (a.hi-a.lo)/step < 4 {
+		step /= 2
+	}
+	for v := math.Ceil(a.lo/step) * step; v <= a.hi*1.0001; v += step {
+		out = append(out, v)
+	}
+	return out
+}
+
+func (c chart) draw() template.HTML {
+	var xs, ys [][]float64
+	for _, l := range c.lines {
+		xs, ys = append(xs, l.x), append(ys, l.y)
+	}
+	ax, ay := newAxis(xs, c.logX), newAxis(ys, c.logY)
+	px := func(v float64) float64 { return padLeft + plotW*ax.at(v) }
+	py := func(v float64) float64 { return padTop + plotH*(1-ay.at(v)) }
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s"><text class="title" x="%d" y="16">%s</text>`,
+		chartW, chartH, template.HTMLEscapeString(c.title), padLeft, template.HTMLEscapeString(c.title))
+	for _, v := range ay.ticks() {
+		fmt.Fprintf(&b, `<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/><text class="tick" text-anchor="end" x="%d" y="%.1f">%s</text>`,
+			padLeft, chartW-padRight, py(v), py(v), padLeft-6, py(v)+4, short(v))
+	}
+	for _, v := range ax.ticks() {
+		fmt.Fprintf(&b, `<text class="tick" text-anchor="middle" x="%.1f" y="%d">%s</text>`, px(v), chartH-padBottom+16, short(v))
+	}
+	fmt.Fprintf(&b, `<text class="tick" text-anchor="end" x="%d" y="%d">%s</text>`, chartW-padRight, chartH-4, template.HTMLEscapeString(c.xLabel))
+	for i, l := range c.lines {
+		c.drawLine(&b, i, l, px, py)
+	}
+	b.WriteString("</svg>")
+	return template.HTML(b.String())
+}
+
+func (c chart) drawLine(b *strings.Builder, i int, l chartLine, px, py func(float64) float64) {
+	var points strings.Builder
+	for k := range l.x {
+		fmt.Fprintf(&points, "%.1f,%.1f ", px(l.x[k]), py(l.y[k]))
+	}
+	class := fmt.Sprintf("c%d", i%colours)
+	fmt.Fprintf(b, `<polyline class="line %s" points="%s"/>`, class, strings.TrimSpace(points.String()))
+	if c.logX {
+		for k := range l.x {
+			fmt.Fprintf(b, `<circle class="dot %s" cx="%.1f" cy="%.1f" r="3"><title>%s: %s</title></circle>`, class, px(l.x[k]), py(l.y[k]), short(l.x[k]), num(l.y[k]))
+		}
+	}
+	x := padLeft + 220 + 84*(i%5)
+	fmt.Fprintf(b, `<text class="key %s" x="%d" y="%d">%s</text>`, class, x, 16+14*(i/5), template.HTMLEscapeString(l.name))
+}
+
+// short prints a tick: 0.1, 5, 1k, 16k, 1M.
+func short(v float64) string {
+	switch {
+	case v >= 1e6:
+		return trimZero(v/1e6) + "M"
+	case v >= 1e3:
+		return trimZero(v/1e3) + "k"
+	}
+	return trimZero(v)
+}
+
+func trimZero(v float64) string {
+	s := fmt.Sprintf("%.3f", v)
+	return strings.TrimRight(strings.TrimRight(s, "0"), ".")
+}

@@ -1,0 +1,359 @@
+// Package bench is the load tool: declarative scenarios, a fleet of agents with
+// open-loop pacing, latency histograms for every second, and correctness as a
+// metric. It speaks to servers over the network only and imports no server
+// code.
+//
+// # One run
+//
+// A [Scenario] (YAML; the built-in ones are embedded) names a *play* and its
+// numbers. [Run] starts or finds the servers, plays it, and writes a [Summary]
+// with everything that was measured. Open loop unless the play says closed:
+// latency counts from the intended start of a request, so that a server which
+// stalls is charged for what it kept waiting.
+//
+// # Correctness
+//
+// Every play reports what its agents came to believe to a [Checker]: two
+// holders at once, a holding lost although it was extended in time, a token
+// that did not rise, a lease freed too early or too late. Any violation fails
+// the run.
+package bench
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+//go:embed scenarios/*.yaml
+var builtin embed.FS
+
+// Limits of a scenario.
+const (
+	maxScenarioBytes = 64 << 10
+	maxStages        = 64
+	maxAgents        = 5_000_000
+	maxConnections   = 19_000     // one process may open 20,000 files
+	minPerSecond     = 0.001      // slower: its intended times leave the range of a Duration
+	maxPerSecond     = 10_000_000 // more than any machine sends
+)
+
+// Scenario says what is played, with which numbers.
+type Scenario struct {
+	Name        string `yaml:"name"`
+	Description string `yaml:"description"`
+	// Play is the kind of run: ladder, stall, avalanche, idle, closed.
+	Play string `yaml:"play"`
+
+	TTL        Duration `yaml:"ttl,omitempty"`
+	Every      Duration `yaml:"every,omitempty"`      // between two extensions of a holder
+	Candidates int      `yaml:"candidates,omitempty"` // agents that want each lease
+	// Connections is "shared" (sessions share streams) or "own" (a stream each).
+	Connections       string `yaml:"connections,omitempty"`
+	SessionsPerStream int    `yaml:"sessions_per_stream,omitempty"`
+	// HandOvers is how many held leases a second are released to their queues.
+	HandOvers float64 `yaml:"hand_overs,omitempty"`
+	Sources   int     `yaml:"sources,omitempty"` // 127.0.0.x addresses connections come from
+	Stages    []Stage `yaml:"stages,omitempty"`
+	Fault     *Fault  `yaml:"fault,omitempty"`
+	Closed    *Closed `yaml:"closed,omitempty"`
+	// Settle is how long to wait before the last measurement (idle, avalanche).
+	Settle Duration `yaml:"settle,omitempty"`
+	// Server are flags for the servers this run starts itself.
+	Server []string `yaml:"server,omitempty"`
+
+	Thresholds map[string]float64           `yaml:"thresholds,omitempty"` // at most
+	Presets    map[string]map[string]string `yaml:"presets,omitempty"`    // name → settings as for --set
+}
+
+// Stage is one step of a ladder.
+type Stage struct {
+	Leases int      `yaml:"leases"` // held at its end
+	Ramp   float64  `yaml:"ramp"`   // new agents a second
+	Hold   Duration `yaml:"hold"`   // steady load after the ramp
+}
+
+// Fault is done to the servers while the fleet goes on.
+type Fault struct {
+	After  Duration `yaml:"after"`  // the start of the steady load
+	Signal string   `yaml:"signal"` // STOP
+	For    Duration `yaml:"for"`    // until CONT
+}
+
+// Closed is a closed loop: each worker waits for its answer before it asks again.
+type Closed struct {
+	Op       string   `yaml:"op"` // extend, claim, create, session, refuse, echo
+	Workers  int      `yaml:"workers"`
+	Streams  int      `yaml:"streams,omitempty"` // workers share so many; 0: a stream each
+	Batch    int      `yaml:"batch,omitempty"`   // tokens in one extension, operations in one message
+	Warmup   Duration `yaml:"warmup,omitempty"`
+	Duration Duration `yaml:"duration"`
+	Rate     float64  `yaml:"rate,omitempty"` // requests a second in all, open loop; 0: closed
+}
+
+// Duration is a time.Duration that YAML writes as "30s".
+type Duration time.Duration
+
+// UnmarshalYAML reads "30s".
+func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
+	v, err := time.ParseDuration(n.Value)
+	if err != nil || v < 0 {
+		return fmt.Errorf("line %d: %q is not a duration such as 30s", n.Line, n.Value)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// MarshalYAML writes "30s".
+func (d Duration) MarshalYAML() (any, error) { return time.Duration(d).String(), nil }
+
+// List returns the names of the built-in scenarios in order.
+func List() []string {
+	entries, err := fs.ReadDir(builtin, "scenarios")
+	if err != nil {
+		panic("bench: embedded scenarios: " + err.Error()) // part of the binary
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, strings.TrimSuffix(e.Name(), ".yaml"))
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Source returns the YAML of a built-in scenario, or of a file.
+func Source(name string) ([]byte, error) {
+	if data, err := builtin.ReadFile(path.Join("scenarios", name+".yaml")); err == nil {
+		return data, nil
+	}
+	if !strings.HasSuffix(name, ".yaml") && !strings.HasSuffix(name, ".yml") {
+		return nil, incumbent.Errorf(incumbent.NotFound, "no scenario %q", name).WithHint("'incumbent bench ls' lists them; a file ends in .yaml")
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, incumbent.Errorf(incumbent.NotFound, "scenario: %w", err)
+	}
+	return data, nil
+}
+
+// Load reads a scenario and applies settings: "key=value" with the key a dotted
+// path ("stages.0.leases"), or "scale=NAME" for one of its presets.
+func Load(name string, settings map[string]string) (*Scenario, error) {
+	data, err := Source(name)
+	if err != nil {
+		return nil, err
+	}
+	return parse(name, data, settings)
+}
+
+func parse(name string, data []byte, settings map[string]string) (*Scenario, error) {
+	bad := func(format string, args ...any) error {
+		return incumbent.Errorf(incumbent.Invalid, "scenario %s: "+format, append([]any{name}, args...)...)
+	}
+	if len(data) > maxScenarioBytes {
+		return nil, incumbent.Errorf(incumbent.TooLarge, "scenario %s has %d bytes, limit is %d", name, len(data), maxScenarioBytes)
+	}
+	first, err := decode(data)
+	if err != nil {
+		return nil, bad("%w", err)
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return nil, bad("%w", err)
+	}
+	all, err := withPreset(first, settings)
+	if err != nil {
+		return nil, bad("%w", err)
+	}
+	for _, key := range sortedKeys(all) {
+		if err := setPath(&doc, key, all[key]); err != nil {
+			return nil, bad("--set %s=%s: %w", key, all[key], err)
+		}
+	}
+	changed, err := yaml.Marshal(&doc)
+	if err != nil {
+		return nil, bad("%w", err)
+	}
+	sc, err := decode(changed)
+	if err != nil {
+		return nil, bad("%w", err)
+	}
+	if err := sc.validate(); err != nil {
+		return nil, bad("%w", err)
+	}
+	return sc, nil
+}
+
+func decode(data []byte) (*Scenario, error) {
+	var sc Scenario
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec.KnownFields(true)
+	if err := dec.Decode(&sc); err != nil {
+		return nil, err
+	}
+	return &sc, nil
+}
+
+// withPreset lays explicit settings over those of the preset "scale" names.
+func withPreset(sc *Scenario, settings map[string]string) (map[string]string, error) {
+	all := make(map[string]string)
+	if preset, ok := settings["scale"]; ok {
+		values, known := sc.Presets[preset]
+		if !known {
+			return nil, fmt.Errorf("no preset %q; it has %s", preset, strings.Join(sortedKeys(sc.Presets), ", "))
+		}
+		for k, v := range values {
+			all[k] = v
+		}
+	}
+	for k, v := range settings {
+		if k != "scale" {
+			all[k] = v
+		}
+	}
+	return all, nil
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}
+
+// setPath replaces the value at a dotted path; a whole value may be YAML, so
+// that "stages" takes "[{leases: 100, ramp: 50, hold: 5s}]".
+func setPath(doc *yaml.Node, key, value string) error {
+	var v yaml.Node
+	if err := yaml.Unmarshal([]byte(value), &v); err != nil || len(v.Content) == 0 {
+		return fmt.Errorf("not a value: %q", value)
+	}
+	if len(doc.Content) == 0 {
+		return fmt.Errorf("the scenario is empty")
+	}
+	n := doc.Content[0]
+	parts := strings.Split(key, ".")
+	for i, part := range parts {
+		next, err := child(n, part)
+		if err != nil {
+			return err
+		}
+		if i == len(parts)-1 {
+			*next = *v.Content[0]
+			return nil
+		}
+		n = next
+	}
+	return nil
+}
+
+func child(n *yaml.Node, part string) (*yaml.Node, error) {
+	switch n.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == part {
+				return n.Content[i+1], nil
+			}
+		}
+		// New keys are checked when the result is decoded.
+		n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: part}, &yaml.Node{Kind: yaml.ScalarNode})
+		return n.Content[len(n.Content)-1], nil
+	case yaml.SequenceNode:
+		i, err := strconv.Atoi(part)
+		if err != nil || i < 0 || i >= len(n.Content) {
+			return nil, fmt.Errorf("%q is no place in a list of %d", part, len(n.Content))
+		}
+		return n.Content[i], nil
+	}
+	return nil, fmt.Errorf("nothing below %q", part)
+}
+
+func (sc *Scenario) validate() error {
+	switch {
+	case plays[sc.Play] == nil:
+		return fmt.Errorf("play %q is none of %s", sc.Play, strings.Join(sortedKeys(plays), ", "))
+	case sc.Connections != "" && sc.Connections != "shared" && sc.Connections != "own":
+		return fmt.Errorf("connections %q is neither shared nor own", sc.Connections)
+	case sc.Candidates < 0 || sc.SessionsPerStream < 0 || sc.SessionsPerStream > 1000 || sc.Sources < 0 || sc.Sources > 250:
+		return fmt.Errorf("candidates, sessions_per_stream (at most 1000) or sources (at most 250) is out of range")
+	case sc.HandOvers != 0 && !perSecond(sc.HandOvers):
+		return fmt.Errorf("hand_overs is %v; it must be 0, or %v to %d", sc.HandOvers, minPerSecond, maxPerSecond)
+	case len(sc.Stages) > maxStages:
+		return fmt.Errorf("%d stages, limit is %d", len(sc.Stages), maxStages)
+	}
+	for _, name := range sortedKeys(sc.Thresholds) {
+		if limit := sc.Thresholds[name]; math.IsNaN(limit) || math.IsInf(limit, 0) {
+			return fmt.Errorf("threshold %s is no number", name)
+		}
+	}
+	if sc.Play == "closed" {
+		return sc.Closed.validate()
+	}
+	if err := incumbent.ValidateTTL(time.Duration(sc.TTL)); err != nil {
+		return err
+	}
+	if sc.Every <= 0 || sc.Every >= sc.TTL {
+		return fmt.Errorf("every is %v; it must be more than 0 and less than the ttl %v", time.Duration(sc.Every), time.Duration(sc.TTL))
+	}
+	if len(sc.Stages) == 0 {
+		return fmt.Errorf("no stages")
+	}
+	return sc.validateStages()
+}
+
+// perSecond reports whether a rate can be kept; NaN and Inf cannot.
+func perSecond(rate float64) bool { return rate >= minPerSecond && rate <= maxPerSecond }
+
+func (sc *Scenario) validateStages() error {
+	leases, candidates := 1, max(1, sc.Candidates)
+	own := sc.Connections == "own" || sc.Play == "idle"
+	for i, s := range sc.Stages {
+		switch {
+		case s.Leases < leases:
+			return fmt.Errorf("stage %d: %d leases; there must be one at least, and not fewer than before", i, s.Leases)
+		case !perSecond(s.Ramp):
+			return fmt.Errorf("stage %d: ramp is %v; it must be %v to %d", i, s.Ramp, minPerSecond, maxPerSecond)
+		case s.Leases > maxAgents/candidates: // a product could overflow
+			return fmt.Errorf("stage %d: %d candidates for each of %d leases, limit is %d agents", i, candidates, s.Leases, maxAgents)
+		case own && s.Leases*candidates > maxConnections:
+			return fmt.Errorf("stage %d: %d connections, one process may open %d", i, s.Leases*candidates, maxConnections)
+		}
+		leases = s.Leases
+	}
+	if f := sc.Fault; f != nil && f.Signal != "STOP" {
+		return fmt.Errorf("fault signal %q is not STOP", f.Signal)
+	}
+	return nil
+}
+
+func (c *Closed) validate() error {
+	switch {
+	case c == nil:
+		return fmt.Errorf("play closed needs closed")
+	case closedOps[c.Op] == nil:
+		return fmt.Errorf("closed.op %q is none of %s", c.Op, strings.Join(sortedKeys(closedOps), ", "))
+	case c.Workers < 1 || c.Workers > maxConnections || c.Streams < 0 || c.Streams > c.Workers:
+		return fmt.Errorf("closed.workers must be 1 to %d, and streams at most as many", maxConnections)
+	case c.Batch < 0 || c.Batch > 10_000 || c.Duration <= 0:
+		return fmt.Errorf("closed.batch must be 0 to 10,000, duration positive")
+	case c.Rate != 0 && !perSecond(c.Rate):
+		return fmt.Errorf("closed.rate is %v; it must be 0, or %v to %d", c.Rate, minPerSecond, maxPerSecond)
+	case closedOps[c.Op].echo && (c.Streams != 0 && c.Streams != c.Workers || c.Batch > 1):
+		return fmt.Errorf("closed.op echo: an echo names nobody, so each worker has a stream of its own and a batch of one")
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+package bench
+
+import "time"
+
+// planned is a step with its intended time.
+type planned struct {
+	at    time.Duration
+	what  step
+	agent *agent
+	link  *fleetLink
+	token uint64 // that the step is about
+	gen   uint64 // of the agent's holding when it was planned
+}
+
+// idleWait is how long an empty schedule sleeps unless it is woken.
+const idleWait = time.Second
+
+// schedule is a binary heap by intended time.
+type schedule struct{ heap []planned }
+
+// push adds a step and reports whether it is now the first.
+func (s *schedule) push(p planned) (first bool) {
+	s.heap = append(s.heap, p)
+	h := s.heap
+	i := len(h) - 1
+	for i > 0 {
+		up := (i - 1) / 2
+		if h[up].at <= h[i].at {
+			break
+		}
+		h[up], h[i] = h[i], h[up]
+		i = up
+	}
+	return i == 0
+}
+
+// due takes the first step if its time has come.
+func (s *schedule) due(now time.Duration) (planned, bool) {
+	if len(s.heap) == 0 || s.heap[0].at > now {
+		return planned{}, false
+	}
+	h := s.heap
+	first, last := h[0], len(h)-1
+	h[0], h[last] = h[last], planned{}
+	h = h[:last]
+	for i := 0; ; {
+		least := i
+		for c := 2*i + 1; c <= 2*i+2 && c < len(h); c++ {
+			if h[c].at < h[least].at {
+				least = c
+			}
+		}
+		if least == i {
+			break
+		}
+		h[i], h[least] = h[least], h[i]
+		i = least
+	}
+	s.heap = h
+	return first, true
+}
+
+// next is how long until the first step is due.
+func (s *schedule) next(now time.Duration) time.Duration {
+	if len(s.heap) == 0 {
+		return idleWait
+	}
+	return max(0, s.heap[0].at-now)
+}

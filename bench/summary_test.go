@@ -1,0 +1,192 @@
+package bench
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func aSummary() *Summary {
+	return &Summary{
+		SchemaVersion: SchemaVersion, Scenario: "juju-leases", Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Seconds: 12,
+		Command: "incumbent bench run <juju>", Versions: map[string]string{"go": "go1"},
+		Ops: map[string]OpSummary{"claim": {Count: 100, Rate: 50, P50: 1, P99: 4, Max: 8}, "extend": {Count: 10, Errors: 2, P99: 3}},
+		Steps: []Step{
+			{Leases: 1000, Ops: map[string]OpSummary{"claim": {Count: 1, P50: 1, P99: 2, Max: 3}}},
+			{Leases: 2000, Ops: map[string]OpSummary{"claim": {Count: 1, P50: 1, P99: 2, Max: 4}}},
+		},
+		Facts: map[string]float64{"agents": 3000}, Refused: 5, RSSPerConn: 2000, Servers: []ServerSummary{{RSS: 1 << 20}},
+	}
+}
+
+func TestValuesOfThresholds(t *testing.T) {
+	s := aSummary()
+	for name, want := range map[string]float64{
+		"claim.p99_ms": 4, "claim.max_ms": 8, "extend.errors": 2, "agents": 3000, "refused": 5, "lost": 0, "rss_per_connection_bytes": 2000,
+	} {
+		if got, ok := s.value(name); !ok || got != want {
+			t.Errorf("%s is %v, %v; want %v", name, got, ok, want)
+		}
+	}
+	for _, name := range []string{"claim", "claim.p98_ms", "release.p99_ms", ""} {
+		if got, ok := s.value(name); ok {
+			t.Errorf("%q is %v", name, got)
+		}
+	}
+}
+
+func TestThresholdsJudge(t *testing.T) {
+	r := newRun(&Scenario{Play: "ladder", Thresholds: map[string]float64{"claim.p99_ms": 5, "claim.max_ms": 5, "nothing.max_ms": 5}}, Options{})
+	r.begun = time.Now()
+	r.rec.op("claim").done(time.Second, 4*time.Millisecond, 99)
+	s := r.summary()
+	if len(s.Thresholds) != 3 || !s.Thresholds[0].OK || !s.Thresholds[1].OK || s.Thresholds[2].OK || s.Passed() {
+		t.Errorf("a threshold on what was not measured holds: %+v", s.Thresholds)
+	}
+	delete(r.sc.Thresholds, "nothing.max_ms")
+	if !r.summary().Passed() {
+		t.Error("failed although every threshold holds")
+	}
+	r.rec.op("claim").done(2*time.Second, 6*time.Millisecond, 1)
+	if s := r.summary(); s.Thresholds[0].OK || !s.Thresholds[1].OK || s.Passed() {
+		t.Errorf("max is 6 ms: %+v", s.Thresholds)
+	}
+	delete(r.sc.Thresholds, "claim.max_ms")
+	r.check.Violate("one")
+	if r.summary().Passed() {
+		t.Error("passed with a violation")
+	}
+}
+
+func TestMemoryPerConnectionIsNoFigureOfClosedLoops(t *testing.T) {
+	for play, want := range map[string]bool{"ladder": true, "closed": false} {
+		r := newRun(&Scenario{Play: play}, Options{})
+		r.begun, r.pids = time.Now(), []int{os.Getpid()}
+		r.baseCPU = r.cpu()
+		r.agents = func() (int, int, int) { return 0, 0, 4 }
+		if got := r.summary().RSSPerConn; (got > 0) != want {
+			t.Errorf("%s: %v bytes", play, got)
+		}
+	}
+}
+
+func TestCompare(t *testing.T) {
+	a, b := aSummary(), aSummary()
+	b.Versions = map[string]string{"etcd": "3.7"}
+	b.Ops = map[string]OpSummary{"claim": {Count: 100, Rate: 25, P50: 2, P99: 4, Max: 8}, "lease": {Rate: 7, Max: 9}}
+	b.RSSPerConn = 0
+	var out bytes.Buffer
+	if err := Compare(&out, a, b); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(out.String()) {
+		got = append(got, strings.Join(strings.Fields(line), " "))
+	}
+	want := []string{
+		"figure juju-leases 03:04:05 etcd 3.7 b/a",
+		"claim per second 50.0 25.0 0.50", "claim p50 ms 1.00 2.00 2.00", "claim p99 ms 4.00 4.00 1.00", "claim max ms 8.00 8.00 1.00",
+		"extend per second 0.0 - -", "extend p50 ms 0.0 - -", "extend p99 ms 3.00 - -", "extend max ms 0.0 - -",
+		"lease per second - 7.00 -", "lease p50 ms - 0.0 -", "lease p99 ms - 0.0 -", "lease max ms - 9.00 -",
+		"lost 0.0 0.0 -", "violations 0.0 0.0 -",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	b.RSSPerConn = 4000
+	out.Reset()
+	if err := Compare(&out, a, b); err != nil || !strings.Contains(out.String(), "rss per connection") {
+		t.Errorf("%v: memory that both have is not compared:\n%s", err, &out)
+	}
+}
+
+func TestReadSummary(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "summary.json")
+	want := aSummary()
+	if err := writeJSON(path, want); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{dir, path} {
+		got, err := ReadSummary(p)
+		if d := cmp.Diff(want, got); err != nil || d != "" {
+			t.Errorf("%v: %s", err, d)
+		}
+	}
+	want.SchemaVersion++
+	if err := writeJSON(path, want); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadSummary(dir); err == nil || !strings.Contains(err.Error(), "schema version 2") {
+		t.Errorf("another schema: %v", err)
+	}
+}
+
+func TestReportIsOnePage(t *testing.T) {
+	series := []Sample{
+		{At: 1, Phase: "ramp", Ops: map[string]OpSample{"claim": {Count: 10, P50: 1, P99: 2, Max: 3}}, RSS: []uint64{1 << 20}, CPU: []float64{0.5}},
+		{At: 2, Phase: "hold", Ops: map[string]OpSample{"extend": {Count: 10, P50: 1, P99: 2, Max: 3}}, RSS: []uint64{2 << 20}, CPU: []float64{0.2}},
+	}
+	s := aSummary()
+	s.Violations, s.Texts = 1, []string{"<script>alert(1)</script>"}
+	var out bytes.Buffer
+	if err := Report(&out, s, series); err != nil {
+		t.Fatal(err)
+	}
+	page := out.String()
+	if m := regexp.MustCompile(`(?i)(src|href)\s*=|url\(|@import|<script|NaN|Inf\b`).FindString(page); m != "" {
+		t.Errorf("the page has %q", m)
+	}
+	// One for the steps, one for each of two operations, rate, memory, CPU.
+	if got := strings.Count(page, "<svg "); got != 6 || got != strings.Count(page, "</svg>") {
+		t.Errorf("%d pictures", got)
+	}
+	for _, part := range []string{"default-src 'none'", "juju-leases", "failed", "&lt;script&gt;", "incumbent bench run &lt;juju&gt;", "3000"} {
+		if !strings.Contains(page, part) {
+			t.Errorf("the page lacks %q", part)
+		}
+	}
+	if err := Report(&out, &Summary{}, nil); err != nil {
+		t.Errorf("a run that measured nothing: %v", err)
+	}
+}
+
+func TestViewLine(t *testing.T) {
+	s := Sample{
+		At: 3, Phase: "10 leases", Holding: 10, Waiting: 20, Ops: map[string]OpSample{"extend": {Count: 7, P99: 1.5, Errors: 2}},
+		RSS: []uint64{3 << 20}, CPU: []float64{0.25}, Lost: 1, Violations: 2,
+	}
+	want := "3.0s 10 leases holding 10 waiting 20 extend 7/s p99 1.50ms errors 2 server 25% 3MiB LOST 1 VIOLATIONS 2"
+	if got := strings.Join(strings.Fields(line(s)), " "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	var plain, juju, terminal bytes.Buffer
+	newView(Options{Out: &plain}).show(s)
+	newView(Options{Out: &juju, LogFormat: "juju"}).show(s)
+	v := newView(Options{Out: &terminal, Terminal: true})
+	v.show(s)
+	v.show(s)
+	v.end()
+	if plain.String() != line(s)+"\n" || juju.Len() != 0 || strings.Count(terminal.String(), "\x1b[6A") != 1 {
+		t.Errorf("plain %q, juju %q, terminal %q", &plain, &juju, &terminal)
+	}
+}
+
+func TestStatFields(t *testing.T) {
+	rest := "S " + strings.Repeat("1 ", 20) + "99"
+	if f := statFields("42 (a) b) (c) " + rest); len(f) != 22 || f[0] != "S" || f[21] != "99" {
+		t.Errorf("%q", f)
+	}
+	if f := statFields("42 (a) S 1 2"); f != nil {
+		t.Errorf("%q", f)
+	}
+	if p := readProcess(os.Getpid()); p.RSS == 0 || p.Files == 0 {
+		t.Errorf("this process: %+v", p)
+	}
+}
