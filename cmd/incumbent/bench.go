@@ -1,0 +1,266 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/incumbent-dev/incumbent/bench"
+	"github.com/incumbent-dev/incumbent/client"
+)
+
+// peerTool is the load tool with the clients of other systems. It is built from
+// a module of its own, so that their dependencies are not this binary's.
+const peerTool = "incumbent-bench"
+
+func benchCommand(env *environment) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "bench",
+		Short: "the load tool",
+		Long: `Bench plays scenarios: fleets of agents in open loop, with correctness as a
+metric. It starts servers of its own (--members local:1, the default) or drives
+what --target names.`,
+		Example: `  incumbent bench ls
+  incumbent bench run juju-leases --set scale=play
+  incumbent bench compare results/a results/b`,
+	}
+	c.AddCommand(benchList(env), benchDescribe(env), benchRun(env), benchReport(env), benchCompare(env), benchEcho(env))
+	return c
+}
+
+func benchList(env *environment) *cobra.Command {
+	c := &cobra.Command{
+		Use: "ls", Short: "list the built-in scenarios", Example: "  incumbent bench ls", Args: exactArgs(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			form, err := outputForm(c)
+			if err != nil {
+				return err
+			}
+			t := &table{header: []string{"scenario", "presets", "what it plays"}}
+			type row struct {
+				Name        string   `json:"name"`
+				Description string   `json:"description"`
+				Presets     []string `json:"presets"`
+			}
+			rows := []row{}
+			for _, name := range bench.List() {
+				sc, err := bench.Load(name, nil)
+				if err != nil {
+					return err
+				}
+				presets := []string{}
+				for p := range sc.Presets {
+					presets = append(presets, p)
+				}
+				sort.Strings(presets)
+				rows = append(rows, row{name, strings.TrimSpace(sc.Description), presets})
+				t.row(name, orDash(strings.Join(presets, " ")), firstSentence(sc.Description))
+			}
+			if form != formTable {
+				return printList(env.stdout, form, rows)
+			}
+			return t.print(env.stdout)
+		},
+	}
+	addOutput(c)
+	return c
+}
+
+func firstSentence(s string) string {
+	first, _, _ := strings.Cut(strings.TrimSpace(s), ". ")
+	return strings.TrimSuffix(first, ".")
+}
+
+func benchDescribe(env *environment) *cobra.Command {
+	return &cobra.Command{
+		Use: "describe SCENARIO", Short: "print a scenario's YAML", Example: "  incumbent bench describe juju-leases > mine.yaml",
+		Args: exactArgs("SCENARIO"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			src, err := bench.Source(args[0])
+			if err != nil {
+				return err
+			}
+			_, err = env.stdout.Write(src)
+			return err
+		},
+	}
+}
+
+func benchRun(env *environment) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "run SCENARIO",
+		Short: "play a scenario",
+		Long: `Run plays a built-in scenario or a YAML file, shows progress on standard error,
+and prints the result. Results go to --dir: summary.json, samples.jsonl, one
+.hgrm an operation, report.html. Exit code 99: a threshold failed or something
+was violated.
+
+--peer etcd hands over to '` + peerTool + `' ('make peers' builds it), which drives
+other systems through their own clients.`,
+		Example: `  incumbent bench run juju-leases
+  incumbent bench run extend-single --set closed.workers=64 -o json
+  incumbent bench run idle-fleet --tls --set scale=tls
+  incumbent bench run leader-stall --members local:1 --dir results/stall`,
+		Args: exactArgs("SCENARIO"),
+		RunE: func(c *cobra.Command, args []string) error { return runBench(c, env, args[0]) },
+	}
+	f := c.Flags()
+	f.String("members", "local:1", "start so many servers on this machine")
+	f.StringSlice("target", nil, "URLs of servers to drive instead")
+	f.IntSlice("pid", nil, "their process ids, for memory and CPU, when they run on this machine")
+	f.Bool("tls", false, "servers that are started speak TLS")
+	f.StringToString("set", nil, "change a scenario: key=value by dotted path, or scale=PRESET")
+	f.String("dir", "", "folder for the results (default results/SCENARIO-TIME)")
+	f.String("data-dir", "", "folder for the data of servers that are started (default: a temporary one)")
+	f.String("log-format", "", "juju: print Juju's own lines instead of progress")
+	f.String("peer", "", "drive another system: etcd")
+	f.String("echo", "", "URL of a bare echo ('incumbent bench echo'), for the scenario echo (default: one is started)")
+	addOutput(c)
+	return c
+}
+
+func runBench(c *cobra.Command, env *environment, scenario string) error {
+	if peer := text(c, "peer"); peer != "" {
+		return runPeer(c, env, peer)
+	}
+	form, err := outputForm(c)
+	if err != nil {
+		return err
+	}
+	f := c.Flags()
+	opts := bench.Options{
+		Scenario: scenario, Out: env.stderr, Terminal: term.IsTerminal(int(env.stderr.Fd())) && os.Getenv("NO_COLOR") == "",
+		LogFormat: text(c, "log-format"), Version: version, Command: "incumbent " + strings.Join(os.Args[1:], " "), Dir: text(c, "dir"), EchoURL: text(c, "echo"),
+	}
+	opts.Set, _ = f.GetStringToString("set")
+	opts.Targets, _ = f.GetStringSlice("target")
+	opts.PIDs, _ = f.GetIntSlice("pid")
+	opts.TLS, _ = f.GetBool("tls")
+	if opts.LogFormat == "juju" {
+		opts.Out = env.stdout
+	} else if opts.LogFormat != "" {
+		return usageError{fmt.Sprintf("log format %q is not juju", opts.LogFormat)}
+	}
+	if opts.Members, err = localMembers(text(c, "members")); err != nil {
+		return err
+	}
+	if opts.Dir == "" {
+		opts.Dir = filepath.Join("results", strings.TrimSuffix(filepath.Base(scenario), ".yaml")+"-"+time.Now().Format("20060102-150405"))
+	}
+	dataDir := text(c, "data-dir")
+	opts.Launch = func(ctx context.Context, _ int, tls bool, args []string) (bench.Cluster, error) {
+		return launchServer(ctx, dataDir, tls, args)
+	}
+	opts.LaunchEcho = launchEcho
+	summary, err := bench.Run(c.Context(), opts)
+	if err != nil {
+		return err
+	}
+	if form == formTable {
+		err = summary.Print(env.stdout)
+	} else {
+		err = printJSON(env.stdout, form, summary)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(env.stderr, "report: %s\n", filepath.Join(opts.Dir, "report.html"))
+	if !summary.Passed() {
+		return statusError{exitThreshold, "a threshold failed or a guarantee was violated"}
+	}
+	return nil
+}
+
+// localMembers reads "local:N".
+func localMembers(s string) (int, error) {
+	text, ok := strings.CutPrefix(s, "local:")
+	n, err := strconv.Atoi(text)
+	if !ok || err != nil || n < 1 {
+		return 0, usageError{fmt.Sprintf("--members %q is not local:N", s)}
+	}
+	if n > 1 {
+		return 0, usageError{fmt.Sprintf("--members local:%d: a cluster has one member in this version", n)}
+	}
+	return n, nil
+}
+
+// runPeer hands the command line to the tool that knows the peer's client.
+func runPeer(c *cobra.Command, env *environment, peer string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(filepath.Dir(self), peerTool)
+	if _, err := os.Stat(path); err != nil {
+		if path, err = exec.LookPath(peerTool); err != nil {
+			return usageError{fmt.Sprintf("--peer %s needs %s, which 'make peers' builds beside this binary", peer, peerTool)}
+		}
+	}
+	child := exec.CommandContext(c.Context(), path, os.Args[2:]...)
+	child.Stdin, child.Stdout, child.Stderr = env.stdin, env.stdout, env.stderr
+	return childStatus(child.Run(), false)
+}
+
+func benchReport(env *environment) *cobra.Command {
+	c := &cobra.Command{
+		Use: "report RESULTS", Short: "print a run's result again", Example: "  incumbent bench report results/juju-leases-20260101-120000",
+		Args: exactArgs("RESULTS"),
+		RunE: func(c *cobra.Command, args []string) error {
+			form, err := outputForm(c)
+			if err != nil {
+				return err
+			}
+			s, err := bench.ReadSummary(args[0])
+			if err != nil {
+				return usageError{err.Error()}
+			}
+			if form != formTable {
+				return printJSON(env.stdout, form, s)
+			}
+			return s.Print(env.stdout)
+		},
+	}
+	addOutput(c)
+	return c
+}
+
+func benchCompare(env *environment) *cobra.Command {
+	return &cobra.Command{
+		Use: "compare A B", Short: "print two runs side by side", Example: "  incumbent bench compare results/etcd results/ours",
+		Args: exactArgs("A", "B"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			a, err := bench.ReadSummary(args[0])
+			if err != nil {
+				return usageError{err.Error()}
+			}
+			b, err := bench.ReadSummary(args[1])
+			if err != nil {
+				return usageError{err.Error()}
+			}
+			return bench.Compare(env.stdout, a, b)
+		},
+	}
+}
+
+// playFleet plays a small fleet against a server of this process's own.
+func playFleet(ctx context.Context, env *environment, url string) error {
+	fmt.Fprintln(env.stdout, "\nA fleet of 1,000 leases with three candidates each, for a few seconds:")
+	s, err := bench.Run(ctx, bench.Options{
+		Scenario: "juju-leases", Set: map[string]string{"scale": "play"}, Targets: []string{url}, PIDs: []int{os.Getpid()},
+		Client: client.Config{}, Out: env.stdout, Terminal: term.IsTerminal(int(env.stdout.Fd())), Version: version,
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(env.stdout)
+	return s.Print(env.stdout)
+}

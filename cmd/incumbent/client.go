@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/client"
+)
+
+// defaultServer is where a server listens that was started without flags.
+const defaultServer = "http://127.0.0.1:7600"
+
+// addServerFlags gives a noun the flags that say where the server is.
+func addServerFlags(c *cobra.Command) {
+	f := c.PersistentFlags()
+	f.StringSlice("server", []string{defaultServer}, "URLs of members, tried in turn")
+	f.String("credential-file", "", "file with the bearer credential")
+	f.String("ca", "", "file with the certificates that sign the server's")
+	f.String("cert", "", "file with this client's certificate")
+	f.String("key", "", "file with the key of --cert")
+	f.Duration("timeout", 10*time.Second, "how long one call may take, 0 for no limit")
+}
+
+// withClient runs one call with a client made from the flags.
+func withClient(c *cobra.Command, call func(*client.Client) error) error {
+	cfg := client.Config{}
+	cfg.Servers, _ = c.Flags().GetStringSlice("server")
+	cfg.CAFile, cfg.CertFile, cfg.KeyFile = text(c, "ca"), text(c, "cert"), text(c, "key")
+	cfg.CallTimeout, _ = c.Flags().GetDuration("timeout")
+	if path := text(c, "credential-file"); path != "" {
+		secret, err := os.ReadFile(path)
+		if err != nil {
+			return usageError{err.Error()}
+		}
+		cfg.Credential = strings.TrimSpace(string(secret))
+	}
+	cl, err := client.New(cfg)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	return outOfTime(client.AsError(call(cl)), cfg.CallTimeout)
+}
+
+// outOfTime says which setting ended a call that nobody answered.
+func outOfTime(err error, limit time.Duration) error {
+	var typed *incumbent.Error
+	local := errors.As(err, &typed) && typed.Kind == incumbent.DeadlineExceeded && typed.Member == ""
+	if !local && !(typed == nil && errors.Is(err, context.DeadlineExceeded)) {
+		return err
+	}
+	out := incumbent.Errorf(incumbent.DeadlineExceeded, "no answer within %v", limit)
+	out.Err = err
+	return out.WithHint("is the server overloaded or cut off? 'incumbent status' says; --timeout is how long to wait")
+}
+
+// untilInterrupted makes an interruption the good end of a verb that follows.
+func untilInterrupted(c *cobra.Command, err error) error {
+	if c.Context().Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// printMessage prints an answer: the message itself, or one line for people.
+func printMessage(c *cobra.Command, env *environment, m proto.Message, line string) error {
+	form, err := outputForm(c)
+	if err != nil {
+		return err
+	}
+	if form != formTable {
+		return printProto(env.stdout, form, m)
+	}
+	_, err = env.stdout.WriteString(line + "\n")
+	return err
+}

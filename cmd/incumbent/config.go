@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/client"
+)
+
+func configCommand(env *environment) *cobra.Command {
+	c := &cobra.Command{
+		Use:     "config",
+		Short:   "show and check settings",
+		Example: "  incumbent config show --effective\n  incumbent config check incumbent.yaml",
+	}
+	c.AddCommand(configShow(env), configCheck(env))
+	return c
+}
+
+func configShow(env *environment) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "show",
+		Short: "print settings",
+		Long: `Show prints the settings that 'incumbent server' would take here: from the
+environment, from the file --config names, and the defaults. With --effective it
+asks a running server for those it has, and where each came from.`,
+		Example: "  incumbent config show\n  incumbent config show --effective --server http://127.0.0.1:7600",
+		Args:    exactArgs(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			form, err := outputForm(c)
+			if err != nil {
+				return err
+			}
+			effective, _ := c.Flags().GetBool("effective")
+			if effective {
+				return withClient(c, func(cl *client.Client) error {
+					res, err := cl.Cluster().Settings(c.Context(), connect.NewRequest(&apiv1.SettingsRequest{}))
+					if err != nil {
+						return err
+					}
+					var all []setting
+					for _, s := range res.Msg.Settings {
+						all = append(all, setting{s.Name, s.Value, s.Source})
+					}
+					return printSettings(env, form, all)
+				})
+			}
+			server := serverCommand(env)
+			server.Flags().AddFlag(c.Flag("config"))
+			// Resolved against the whole command tree, so that a key that belongs to
+			// another command is not an error here.
+			all, err := resolveSettingsIn(server, c.Root(), env)
+			if err != nil {
+				return err
+			}
+			return printSettings(env, form, all)
+		},
+	}
+	c.Flags().Bool("effective", false, "of a running server")
+	addServerFlags(c)
+	addOutput(c)
+	return c
+}
+
+func printSettings(env *environment, form string, all []setting) error {
+	if form != formTable {
+		return printList(env.stdout, form, all)
+	}
+	t := &table{header: []string{"setting", "value", "from"}}
+	for _, s := range all {
+		t.row(s.Name, orDash(strings.TrimSpace(s.Value)), s.Source)
+	}
+	return t.print(env.stdout)
+}
+
+func configCheck(env *environment) *cobra.Command {
+	return &cobra.Command{
+		Use:     "check FILE",
+		Short:   "check a settings file",
+		Long:    "Check reads FILE and says what is wrong with it, with the line. Exit code 2: something is.",
+		Example: "  incumbent config check /etc/incumbent.yaml",
+		Args:    exactArgs("FILE"),
+		RunE: func(c *cobra.Command, args []string) error {
+			server := serverCommand(env)
+			server.Flags().String("config", args[0], "")
+			if _, err := resolveSettingsIn(server, c.Root(), env); err != nil {
+				return err
+			}
+			cfg, err := serverConfig(server, nil)
+			if err != nil {
+				return err
+			}
+			if err := cfg.Validate(); err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			fmt.Fprintln(env.stdout, args[0]+": ok")
+			return nil
+		},
+	}
+}

@@ -1,0 +1,169 @@
+// Command incumbent is the coordination server, its client, its operator's
+// tools and its load tool in one binary: noun then verb, one file per verb.
+//
+// Standard output is data, standard error is talk. Settings come from flags,
+// then from the environment (INCUMBENT_…), then from a file, then from
+// defaults. The exit codes are in exit.go.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// version is set by the linker (see the Makefile).
+var version = "dev"
+
+func main() {
+	os.Exit(run(os.Args[1:], &environment{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.LookupEnv}))
+}
+
+// run executes one command line and returns its exit code.
+func run(args []string, env *environment) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := newRoot(env)
+	root.SetArgs(args)
+	if len(args) == 0 {
+		root.SetArgs([]string{"--help"})
+	}
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitOK
+	}
+	code := exitCode(err)
+	if text := errorText(err); text != "" {
+		fmt.Fprintln(env.stderr, "incumbent: "+text)
+	}
+	if code == exitUsage {
+		fmt.Fprintf(env.stderr, "see '%s --help'\n", cmd.CommandPath())
+	}
+	if code == exitUsage && cmd.CommandPath() == runPath {
+		return exitRunFault // 2 may be the code of the command that was to run
+	}
+	return code
+}
+
+func newRoot(env *environment) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "incumbent",
+		Short: "a coordination server for control planes with very many agents",
+		Long: `Incumbent holds leader leases, with waiting queues, sessions and watches, for
+control planes with very many agents. One binary: server, client, operator's
+tools and load tool.
+
+Settings: a flag, then INCUMBENT_<FLAG> in the environment, then the file named
+by --config, then the default.`,
+		Example: `  incumbent server --dev
+  incumbent lease claim db/primary --holder me --ttl 15s
+  incumbent run db/primary --ttl 15s -- ./primary
+  incumbent bench run juju-leases`,
+		SilenceUsage:               true,
+		SilenceErrors:              true,
+		SuggestionsMinimumDistance: 2,
+	}
+	root.PersistentFlags().String("config", "", "settings file (YAML, keys are flag names)")
+	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
+		if _, err := resolveSettings(c, env); err != nil {
+			return err
+		}
+		if c.Flag("output") == nil {
+			return nil
+		}
+		_, err := outputForm(c) // before anything is done that cannot be printed then
+		return err
+	}
+	root.SetFlagErrorFunc(flagError)
+	root.SetIn(env.stdin)
+	root.SetOut(env.stdout)
+	root.SetErr(env.stderr)
+	root.CompletionOptions.HiddenDefaultCmd = false
+	root.AddCommand(commands(env)...)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	requireVerbs(root)
+	addExamples(root)
+	return root
+}
+
+// commands returns the top-level nouns. Each file of this folder adds its own.
+func commands(env *environment) []*cobra.Command {
+	return []*cobra.Command{
+		serverCommand(env),
+		statusCommand(env),
+		eventsCommand(env),
+		leaseCommand(env),
+		runCommand(env),
+		benchCommand(env),
+		doctorCommand(env),
+		configCommand(env),
+		debugCommand(env),
+		versionCommand(env),
+		manCommand(env),
+	}
+}
+
+// requireVerbs makes an unknown verb of any noun a usage error that names the
+// verbs nearest to what was typed. A noun alone prints its help.
+func requireVerbs(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		requireVerbs(sub)
+	}
+	if !c.HasSubCommands() {
+		return
+	}
+	c.Args = cobra.ArbitraryArgs
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return c.Help()
+		}
+		msg := fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath())
+		c.SuggestionsMinimumDistance = 2
+		if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+			msg += "; did you mean " + strings.Join(near, " or ") + "?"
+		}
+		return usageError{msg}
+	}
+}
+
+// flagError suggests the flag nearest to one that does not exist.
+func flagError(c *cobra.Command, err error) error {
+	text := err.Error()
+	name, unknown := strings.CutPrefix(text, "unknown flag: --")
+	if !unknown {
+		return usageError{text}
+	}
+	known := make(map[string]bool)
+	c.Flags().VisitAll(func(f *pflag.Flag) { known["--"+f.Name] = true })
+	return usageError{text + nearest("--"+name, known)}
+}
+
+// addExamples gives the commands that cobra makes what all of ours have.
+func addExamples(root *cobra.Command) {
+	for path, example := range map[string]string{
+		"help":                  "  incumbent help lease claim",
+		"completion":            "  source <(incumbent completion bash)",
+		"completion bash":       "  incumbent completion bash > /etc/bash_completion.d/incumbent",
+		"completion fish":       "  incumbent completion fish > ~/.config/fish/completions/incumbent.fish",
+		"completion powershell": "  incumbent completion powershell | Out-String | Invoke-Expression",
+		"completion zsh":        "  incumbent completion zsh > \"${fpath[1]}/_incumbent\"",
+	} {
+		c, rest, err := root.Find(strings.Fields(path))
+		if err == nil && len(rest) == 0 && c.Example == "" {
+			c.Example = example
+		}
+	}
+}
+
+// environment is what a command meets of the outside world.
+type environment struct {
+	stdin, stdout, stderr *os.File
+	getenv                func(string) (string, bool)
+}

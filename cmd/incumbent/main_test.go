@@ -1,0 +1,217 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/incumbent-dev/incumbent/server"
+)
+
+// outcome is what one command line did.
+type outcome struct {
+	stdout, stderr string
+	code           int
+}
+
+// execute runs a command line in this process, with an environment of its own.
+func execute(t testing.TB, vars map[string]string, args ...string) outcome {
+	t.Helper()
+	env, read := testEnvironment(t, vars)
+	code := run(args, env)
+	stdout, stderr := read()
+	return outcome{stdout, stderr, code}
+}
+
+func testEnvironment(t testing.TB, vars map[string]string) (env *environment, read func() (stdout, stderr string)) {
+	t.Helper()
+	dir := t.TempDir()
+	open := func(name string) *os.File {
+		f, err := os.Create(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	env = &environment{stdin: open("in"), stdout: open("out"), stderr: open("err"), getenv: func(name string) (string, bool) {
+		v, ok := vars[name]
+		return v, ok
+	}}
+	whole := func(f *os.File) string {
+		data, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<30))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	return env, func() (string, string) { return whole(env.stdout), whole(env.stderr) }
+}
+
+// openServer starts a real server in this process.
+func openServer(t testing.TB) *server.Server {
+	t.Helper()
+	s, err := server.Open(server.Config{DataDir: t.TempDir(), Name: "n1", Listen: "127.0.0.1:0", SegmentBytes: 4 << 20, Settings: []server.Setting{{Name: "name", Value: "n1", Source: "flag"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close(t.Context()) })
+	if err := s.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// eachCommand calls f for all commands, those that cobra adds included.
+func eachCommand(c *cobra.Command, f func(*cobra.Command)) {
+	f(c)
+	for _, sub := range c.Commands() {
+		eachCommand(sub, f)
+	}
+}
+
+func TestEveryCommandIsDescribed(t *testing.T) {
+	env, _ := testEnvironment(t, nil)
+	n := 0
+	eachCommand(newRoot(env), func(c *cobra.Command) {
+		n++
+		if c.Short == "" {
+			t.Errorf("%q has no description", c.CommandPath())
+		}
+		if !strings.Contains(c.Example, "incumbent") {
+			t.Errorf("%q has no example", c.CommandPath())
+		}
+		for line := range strings.Lines(c.Long) {
+			if len([]rune(strings.TrimSuffix(line, "\n"))) > 140 {
+				t.Errorf("%q: a line of its help is too long: %s", c.CommandPath(), line)
+			}
+		}
+	})
+	if n < 40 {
+		t.Errorf("%d commands, there were more", n)
+	}
+}
+
+// Each example of each help names a command that is there, and flags it has.
+func TestExamplesParse(t *testing.T) {
+	env, _ := testEnvironment(t, nil)
+	root := newRoot(env)
+	eachCommand(root, func(c *cobra.Command) {
+		for line := range strings.Lines(c.Example) {
+			_, rest, ok := strings.Cut(line, "incumbent ")
+			if !ok {
+				continue
+			}
+			rest, _, _ = strings.Cut(rest, "|")
+			rest, _, _ = strings.Cut(rest, ")")
+			rest, _, _ = strings.Cut(rest, ">")
+			target, args, err := root.Find(strings.Fields(rest))
+			if err != nil || target == root {
+				t.Errorf("%q: no command for example %q: %v", c.CommandPath(), rest, err)
+				continue
+			}
+			for _, a := range args {
+				name, isFlag := strings.CutPrefix(a, "--")
+				name, _, _ = strings.Cut(name, "=")
+				if a == "--" {
+					break
+				}
+				if isFlag && target.Flag(name) == nil && name != "help" {
+					t.Errorf("%q: example %q uses --%s, which %q does not have", c.CommandPath(), rest, name, target.CommandPath())
+				}
+			}
+		}
+	})
+}
+
+func TestUsageErrors(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"leas", 2, `unknown command "leas" for "incumbent"; did you mean lease?`},
+		{"statu", 2, "did you mean status?"},
+		{"lease clam", 2, `unknown command "clam" for "incumbent lease"; did you mean claim?`},
+		{"completion bsh", 2, "did you mean bash or"},
+		{"frobnicate", 2, `unknown command "frobnicate" for "incumbent"` + "\n"},
+		{"lease claim a --holdr me", 2, `unknown flag: --holdr; did you mean "--holder"?`},
+		{"lease claim", 2, "'incumbent lease claim' takes NAME: NAME is missing"},
+		{"lease claim a b", 2, `what is "b"?`},
+		{"lease ls a b", 2, "accepts at most 1 arg(s)"},
+		{"lease claim a --ttl soon", 2, "--ttl"},
+		{"lease claim a --ttl 1ms", 2, "ttl 1ms is outside 1s to 24h0m0s"},
+		{"lease claim a --namespace=", 2, "namespace is empty"},
+		{"lease extend a", 2, "--holder or --token"},
+		{"lease pin a", 2, "--by"},
+		{"lease transfer a --holder me", 2, "--to-session"},
+		{"lease watch --exact", 2, "--exact needs the name"},
+		{"lease get a -o yaml", 2, "none of table, json, jsonl"},
+		{"status --server nowhere", 2, `"nowhere" is not an http or https URL`},
+		{"status --credential-file /does/not/exist", 2, "/does/not/exist"},
+		{"version extra", 2, `'incumbent version' takes no arguments: what is "extra"?`},
+		{"server", 2, "--data-dir DIR"},
+		{"server --data-dir d --play", 2, "--play goes with --dev"},
+		{"server --dev --log-level loud", 2, "debug, info, warn, error"},
+		{"server --dev --log-format xml", 2, "neither text nor json"},
+		{"server --data-dir d --listen 0.0.0.0:0", 2, "--tls-cert and --tls-key"},
+		{"bench run juju-leases --members 3", 2, "is not local:N"},
+		{"bench run juju-leases --members local:3", 2, "one member"},
+		{"bench run nothing-like-it", 3, "'incumbent bench ls' lists them"},
+		{"doctor --fleet 0", 2, "--fleet is 1 to"},
+		{"run a", 125, "then the command to run"},
+		{"run a --nowait -- true", 125, `did you mean "--no-wait"?`},
+		{"run a --ttl soon -- true", 125, "--ttl"},
+		{"run a -- /does/not/exist", 127, "no such file"},
+		{"run a -- /", 126, "/"},
+	} {
+		t.Run(c.args, func(t *testing.T) {
+			got := execute(t, nil, strings.Fields(c.args)...)
+			if got.code != c.code {
+				t.Errorf("exit code %d, want %d", got.code, c.code)
+			}
+			if !strings.Contains(got.stderr, c.want) {
+				t.Errorf("said %q, want %q in it", got.stderr, c.want)
+			}
+			if got.stdout != "" {
+				t.Errorf("an error wrote data: %q", got.stdout)
+			}
+			if c.code == exitUsage && !strings.Contains(got.stderr, "--help'") {
+				t.Errorf("no way to the help: %q", got.stderr)
+			}
+		})
+	}
+}
+
+func TestNounAlonePrintsItsHelp(t *testing.T) {
+	for _, args := range [][]string{{}, {"lease"}, {"bench"}, {"config"}, {"debug"}, {"completion"}} {
+		got := execute(t, nil, args...)
+		if got.code != exitOK || !strings.Contains(got.stdout, "Available Commands:") || got.stderr != "" {
+			t.Errorf("%q: exit code %d, %q", args, got.code, got.stderr)
+		}
+	}
+}
+
+func TestManAndCompletion(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "man1")
+	if got := execute(t, nil, "man", dir); got.code != exitOK {
+		t.Fatal(got.stderr)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "incumbent-lease-claim.1"))
+	if err != nil || !strings.Contains(string(page), "holder") {
+		t.Errorf("the page of lease claim: %v, %q", err, page)
+	}
+	if got := execute(t, nil, "man"); !strings.Contains(got.stdout, ".TH \"INCUMBENT\"") {
+		t.Errorf("man prints %q", got.stdout)
+	}
+	if got := execute(t, nil, "completion", "bash"); !strings.Contains(got.stdout, "__start_incumbent") {
+		t.Error("no completion for bash")
+	}
+	if got := execute(t, nil, "__complete", "lease", "get", "-o", "js"); !strings.Contains(got.stdout, "jsonl") {
+		t.Errorf("-o completes to %q", got.stdout)
+	}
+}

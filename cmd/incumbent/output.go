@@ -1,0 +1,114 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+)
+
+// Output forms of every verb that prints data.
+const (
+	formTable = "table"
+	formJSON  = "json"  // one indented document
+	formJSONL = "jsonl" // one object a line
+)
+
+// addOutput gives a command the flag -o.
+func addOutput(c *cobra.Command) {
+	c.Flags().StringP("output", "o", formTable, "output form: table, json or jsonl")
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{formTable, formJSON, formJSONL}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+}
+
+func outputForm(c *cobra.Command) (string, error) {
+	form, err := c.Flags().GetString("output")
+	if err != nil {
+		return "", err
+	}
+	switch form {
+	case formTable, formJSON, formJSONL:
+		return form, nil
+	}
+	return "", usageError{fmt.Sprintf("output form %q is none of table, json, jsonl", form)}
+}
+
+// printJSON writes v as one document (json) or one line (jsonl).
+func printJSON(w io.Writer, form string, v any) error {
+	enc := json.NewEncoder(w)
+	if form == formJSON {
+		enc.SetIndent("", "  ")
+	}
+	return enc.Encode(v)
+}
+
+// printList writes a list as one document (json) or an item a line (jsonl).
+func printList[T any](w io.Writer, form string, all []T) error {
+	if form == formJSON {
+		return printJSON(w, form, append([]T{}, all...)) // an empty list is [], not null
+	}
+	for _, one := range all {
+		if err := printJSON(w, form, one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// protoList is messages in the form that printList takes.
+func protoList[M proto.Message](all []M) ([]any, error) {
+	out := make([]any, 0, len(all))
+	for _, m := range all {
+		v, err := protoValue(m)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// printProto writes a message with the field names of its .proto file and
+// fields at zero included, so that scripts find every key.
+func printProto(w io.Writer, form string, m proto.Message) error {
+	v, err := protoValue(m)
+	if err != nil {
+		return err
+	}
+	return printJSON(w, form, v)
+}
+
+// protoValue goes by way of a plain value: protojson varies its white space on
+// purpose, ours is stable.
+func protoValue(m proto.Message) (any, error) {
+	opts := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}
+	raw, err := opts.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	var v any
+	return v, json.Unmarshal(raw, &v)
+}
+
+// table collects rows and prints them aligned, a header first.
+type table struct {
+	header []string
+	rows   [][]string
+}
+
+func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
+
+func (t *table) print(w io.Writer) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if len(t.header) > 0 {
+		fmt.Fprintf(tw, "%s\n", strings.ToUpper(strings.Join(t.header, "\t")))
+	}
+	for _, r := range t.rows {
+		fmt.Fprintf(tw, "%s\n", strings.Join(r, "\t"))
+	}
+	return tw.Flush()
+}

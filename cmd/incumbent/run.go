@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/client"
+)
+
+// Exit codes of `incumbent run` besides the child's own; the last three are
+// those of timeout(1) and the shell.
+const (
+	exitLeaseLost   = 122
+	exitRunHeld     = 123 // with --no-wait
+	exitRunTimeout  = 124 // waited too long
+	exitRunFault    = 125 // incumbent itself
+	exitCannotRun   = 126 // the command is there and cannot be run
+	exitNoSuchThing = 127 // there is no such command
+)
+
+// runPath is the verb whose own mistakes are exit code 125, not 2.
+const runPath = "incumbent run"
+
+// killMargin is how long before the local deadline a child that does not stop
+// is killed: time for the kernel to end it.
+const killMargin = 250 * time.Millisecond
+
+func runCommand(env *environment) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "run NAME [flags] -- COMMAND [ARG …]",
+		Short: "run a command while holding a lease",
+		Long: `Run waits for its turn to hold NAME, runs COMMAND without a shell, and keeps the
+lease for as long as the command runs. Standard input is passed on, signals are
+forwarded. The child learns INCUMBENT_NAMESPACE, INCUMBENT_MODEL,
+INCUMBENT_LEASE, INCUMBENT_HOLDER, INCUMBENT_TOKEN, INCUMBENT_TTL_MS and
+INCUMBENT_DEADLINE_MS from its environment; the last is the wall-clock time, in
+milliseconds since 1970, up to which the lease was held for certain when the
+child began: each extension moves it on.
+
+If the lease cannot be extended, the child gets SIGTERM in time and SIGKILL
+before the local deadline, so that two never overlap even when this machine is
+cut off. The child is killed when this process dies. What the child itself starts
+and leaves behind is its own affair.
+
+Exit code: the child's; 122 the lease was lost; 123 held by another, with
+--no-wait; 124 waited longer than --wait; 125 to 127 as timeout(1).`,
+		Example: `  incumbent run db/primary --ttl 15s -- ./primary --port 5432
+  incumbent run nightly --no-wait -- ./report`,
+		RunE: func(c *cobra.Command, args []string) error { return runUnderLease(c, env, args) },
+	}
+	f := c.Flags()
+	f.SetInterspersed(true)
+	f.String("namespace", incumbent.DefaultNamespace, "namespace of the lease")
+	f.String("model", incumbent.DefaultModel, "model of the lease")
+	f.String("holder", defaultHolder(), "who holds it")
+	f.Duration("ttl", 15*time.Second, "how long the lease outlives this process, 1s to 24h")
+	f.Bool("no-wait", false, "give up if another holds it")
+	f.Duration("wait", 0, "give up after waiting so long; 0 waits for ever")
+	f.Duration("stop-grace", 0, "time from SIGTERM to SIGKILL when the lease is being lost (default a fifth of the ttl)")
+	addServerFlags(c)
+	return c
+}
+
+func runUnderLease(c *cobra.Command, env *environment, args []string) error {
+	if len(args) < 2 || c.ArgsLenAtDash() != 1 {
+		return usageError{"give NAME, then --, then the command to run"}
+	}
+	name, err := leaseName(c, args[0])
+	if err != nil {
+		return err
+	}
+	path, err := exec.LookPath(args[1])
+	if err != nil {
+		return notRunnable(err)
+	}
+	ttl, _ := c.Flags().GetDuration("ttl")
+	full := incumbent.Name{Namespace: name.Namespace, Model: name.Model, Lease: name.Name}
+	// Signals go to the child once there is one; before, they end the waiting.
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals)
+	defer signal.Stop(signals)
+	waiting, stop := signal.NotifyContext(c.Context(), syscall.SIGHUP, syscall.SIGQUIT)
+	defer stop()
+	limit, _ := c.Flags().GetDuration("wait")
+	if limit > 0 {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithTimeout(waiting, limit)
+		defer cancel()
+	}
+	err = withClient(c, func(cl *client.Client) error {
+		session, err := cl.Open(waiting, client.SessionConfig{TTL: ttl, Holder: text(c, "holder")})
+		if err != nil {
+			return notMyTurn(waiting, err, full, limit)
+		}
+		defer closeSession(session)
+		noWait, _ := c.Flags().GetBool("no-wait")
+		lease, err := session.Claim(waiting, full, client.ClaimOptions{Wait: !noWait})
+		if err != nil {
+			return notMyTurn(waiting, err, full, limit)
+		}
+		child := exec.Command(path, args[2:]...)
+		child.Args[0] = args[1]
+		child.Stdin, child.Stdout, child.Stderr = env.stdin, env.stdout, env.stderr
+		child.Env = childEnvironment(full, text(c, "holder"), lease.Token(), ttl, time.Now().Add(lease.Remaining()))
+		grace, _ := c.Flags().GetDuration("stop-grace")
+		if grace <= 0 {
+			grace = ttl / 5
+		}
+		return supervise(child, lease, signals, min(grace, ttl/2))
+	})
+	var status statusError
+	if err == nil || errors.As(err, &status) {
+		return err
+	}
+	return statusError{exitRunFault, errorText(err)}
+}
+
+func closeSession(s *client.Session) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	// Not told, the session ends at the server when its ttl passes.
+	_ = s.Close(ctx)
+}
+
+// childEnvironment tells the child what it holds, in the names of our own
+// flags: `incumbent lease extend $INCUMBENT_LEASE` within the child just works.
+func childEnvironment(name incumbent.Name, holder string, token incumbent.Token, ttl time.Duration, deadline time.Time) []string {
+	return append(os.Environ(),
+		"INCUMBENT_NAMESPACE="+name.Namespace, "INCUMBENT_MODEL="+name.Model, "INCUMBENT_LEASE="+name.Lease,
+		"INCUMBENT_HOLDER="+holder, "INCUMBENT_TOKEN="+token.String(),
+		"INCUMBENT_TTL_MS="+strconv.FormatInt(ttl.Milliseconds(), 10),
+		"INCUMBENT_DEADLINE_MS="+strconv.FormatInt(deadline.UnixMilli(), 10))
+}
+
+// notMyTurn says why the command was never started.
+func notMyTurn(waiting context.Context, err error, name incumbent.Name, limit time.Duration) error {
+	switch {
+	case incumbent.KindOf(err) == incumbent.Held:
+		return statusError{exitRunHeld, errorText(advise(err, name.Lease))}
+	case errors.Is(waiting.Err(), context.DeadlineExceeded):
+		return statusError{exitRunTimeout, fmt.Sprintf("waited %v for %s", limit, name.Lease)}
+	case waiting.Err() != nil:
+		return statusError{exitRunFault, "interrupted while waiting for " + name.Lease}
+	}
+	return err
+}
+
+func notRunnable(err error) error {
+	if errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.ENOEXEC) {
+		return statusError{exitCannotRun, err.Error()}
+	}
+	return statusError{exitNoSuchThing, err.Error()}
+}
+
+// supervise runs the child until it ends by itself or the lease is about to be
+// lost: then it is told to stop, and killed while the lease is still held.
+func supervise(child *exec.Cmd, lease *client.Lease, signals <-chan os.Signal, grace time.Duration) error {
+	// The kernel sends the death signal when the *thread* that started the child
+	// ends, so that thread must live as long as the child.
+	started, ended := make(chan error, 1), make(chan error, 1)
+	go startAndWait(child, started, ended)
+	if err := <-started; err != nil {
+		return notRunnable(err)
+	}
+	told := false
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return childStatus(err, told)
+		case sig := <-signals:
+			forward(child, sig)
+		case <-timer.C:
+			left := lease.Remaining()
+			switch {
+			case left <= killMargin:
+				return killed(child, ended, lease)
+			case left <= killMargin+grace:
+				if !told {
+					_ = child.Process.Signal(syscall.SIGTERM)
+					told = true
+				}
+				timer.Reset(left - killMargin)
+			default: // an extension came; a child that was told to stop goes on stopping
+				timer.Reset(min(left-killMargin-grace, killMargin))
+			}
+		case <-lease.Context().Done():
+			return killed(child, ended, lease)
+		}
+	}
+}
+
+// killed ends the child at once and says why.
+func killed(child *exec.Cmd, ended <-chan error, lease *client.Lease) error {
+	text := "the lease could not be extended; the command was killed before its deadline"
+	if lease.Context().Err() != nil {
+		text = "the lease was lost: " + context.Cause(lease.Context()).Error()
+	}
+	_ = child.Process.Kill() // fails only if it has ended
+	for range ended {        // closed once the child is gone; how it went does not matter
+	}
+	return statusError{exitLeaseLost, text}
+}
+
+// forward passes a signal on, save for those that concern this process alone.
+func forward(child *exec.Cmd, sig os.Signal) {
+	if sig == syscall.SIGCHLD || sig == syscall.SIGURG {
+		return
+	}
+	_ = child.Process.Signal(sig)
+}
+
+// childStatus turns the child's end into ours: its code, or 128 and the signal.
+func childStatus(err error, told bool) error {
+	var exit *exec.ExitError
+	switch {
+	case told:
+		return statusError{exitLeaseLost, "the lease could not be extended; the command was stopped before its deadline"}
+	case err == nil:
+		return nil
+	case !errors.As(err, &exit):
+		return statusError{exitRunFault, err.Error()}
+	}
+	if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return statusError{128 + int(ws.Signal()), ""}
+	}
+	return statusError{exit.ExitCode(), ""}
+}

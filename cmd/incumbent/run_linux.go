@@ -1,0 +1,21 @@
+package main
+
+import (
+	"os/exec"
+	"runtime"
+	"syscall"
+)
+
+// startAndWait starts the child so that the kernel kills it when this process
+// dies, and waits for it on the thread that started it.
+func startAndWait(child *exec.Cmd, started, ended chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	defer close(ended)
+	err := child.Start()
+	started <- err
+	if err == nil {
+		ended <- child.Wait()
+	}
+}

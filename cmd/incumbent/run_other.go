@@ -1,0 +1,18 @@
+//go:build !linux
+
+package main
+
+import "os/exec"
+
+// startAndWait starts the child and waits for it.
+//
+// BUG(run): on systems other than Linux the child is not killed when this
+// process dies without a chance to do so.
+func startAndWait(child *exec.Cmd, started, ended chan<- error) {
+	defer close(ended)
+	err := child.Start()
+	started <- err
+	if err == nil {
+		ended <- child.Wait()
+	}
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/client"
+	"github.com/incumbent-dev/incumbent/server"
+)
+
+// holdLease claims a lease for a session of the least ttl.
+func holdLease(t *testing.T, s *server.Server) *client.Lease {
+	t.Helper()
+	c, err := client.New(client.Config{Servers: []string{s.URL()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	session, err := c.Open(t.Context(), client.SessionConfig{TTL: incumbent.MinTTL, Holder: "me"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeSession(session) })
+	lease, err := session.Claim(t.Context(), incumbent.Name{Namespace: "default", Model: "default", Lease: "run"}, client.ClaimOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+// shell is a child that says on its standard output when it is set up.
+func shell(t *testing.T, script string) (child *exec.Cmd, ready <-chan struct{}) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(); w.Close() })
+	child = exec.Command("/bin/sh", "-c", script)
+	child.Stdout = w
+	said := make(chan struct{})
+	go func() {
+		if _, err := r.Read(make([]byte, 1)); err == nil {
+			close(said)
+		}
+	}()
+	return child, said
+}
+
+func codeOf(t *testing.T, err error) int {
+	t.Helper()
+	var status statusError
+	if err != nil && !errors.As(err, &status) {
+		t.Fatalf("error %v carries no exit code", err)
+	}
+	return exitCode(err)
+}
+
+func TestSupervisePassesTheEndOn(t *testing.T) {
+	lease := holdLease(t, openServer(t))
+	for _, c := range []struct {
+		script string
+		code   int
+	}{{"exit 0", 0}, {"exit 7", 7}, {"exit 255", 255}, {"kill -9 $$", 137}, {"kill -15 $$", 143}} {
+		child := exec.Command("/bin/sh", "-c", c.script)
+		if got := codeOf(t, supervise(child, lease, nil, time.Millisecond)); got != c.code {
+			t.Errorf("%s: exit code %d, want %d", c.script, got, c.code)
+		}
+	}
+	if got := codeOf(t, supervise(exec.Command("/does/not/exist"), lease, nil, time.Millisecond)); got != exitNoSuchThing {
+		t.Errorf("no such command: exit code %d", got)
+	}
+}
+
+func TestSuperviseForwardsSignals(t *testing.T) {
+	lease := holdLease(t, openServer(t))
+	child, ready := shell(t, `trap "exit 9" USR1; echo; while :; do sleep 0.01; done`)
+	signals := make(chan os.Signal, 2)
+	go func() {
+		<-ready
+		signals <- syscall.SIGURG // this process's own affair
+		signals <- syscall.SIGUSR1
+	}()
+	if got := codeOf(t, supervise(child, lease, signals, time.Millisecond)); got != 9 {
+		t.Errorf("exit code %d, want 9", got)
+	}
+}
+
+// When nothing can be extended, a child that stops when told, and one that does
+// not, are both gone while the lease is still held.
+func TestSuperviseStopsBeforeTheDeadline(t *testing.T) {
+	for _, c := range []struct{ what, trap, said string }{
+		{"stops when told", `trap "exit 0" TERM`, "stopped before its deadline"},
+		{"ignores SIGTERM", `trap "" TERM`, "killed before its deadline"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			s := openServer(t)
+			lease := holdLease(t, s)
+			child, ready := shell(t, c.trap+`; echo; while :; do sleep 0.01; done`)
+			go func() {
+				<-ready
+				s.Close(t.Context()) // nobody extends any more
+			}()
+			err := supervise(child, lease, nil, 200*time.Millisecond)
+			if !lease.Held() {
+				t.Error("the child outlived the lease")
+			}
+			if got := codeOf(t, err); got != exitLeaseLost || !strings.Contains(err.Error(), c.said) {
+				t.Errorf("exit code %d, %v", got, err)
+			}
+			if err := child.Process.Signal(syscall.Signal(0)); !errors.Is(err, os.ErrProcessDone) {
+				t.Errorf("the child is still there: %v", err)
+			}
+		})
+	}
+}
+
+// A lease that is taken away ends the child at once.
+func TestSuperviseEndsWithTheLease(t *testing.T) {
+	lease := holdLease(t, openServer(t))
+	child, ready := shell(t, `echo; exec sleep 60`)
+	go func() {
+		<-ready
+		_ = lease.Release(t.Context()) // how the holding ends does not matter here
+	}()
+	err := supervise(child, lease, nil, time.Millisecond)
+	if got := codeOf(t, err); got != exitLeaseLost || !strings.Contains(err.Error(), "released") {
+		t.Errorf("exit code %d, %v", got, err)
+	}
+}
+
+func TestNotRunnable(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		code int
+	}{
+		{exec.ErrNotFound, exitNoSuchThing},
+		{&os.PathError{Op: "exec", Path: "x", Err: syscall.ENOENT}, exitNoSuchThing},
+		{&exec.Error{Name: "x", Err: os.ErrPermission}, exitCannotRun},
+		{&exec.Error{Name: "x", Err: syscall.EISDIR}, exitCannotRun},
+		{&os.PathError{Op: "exec", Path: "x", Err: syscall.EACCES}, exitCannotRun},
+		{&os.PathError{Op: "exec", Path: "x", Err: syscall.ENOEXEC}, exitCannotRun},
+	} {
+		if got := codeOf(t, notRunnable(c.err)); got != c.code {
+			t.Errorf("%v: exit code %d, want %d", c.err, got, c.code)
+		}
+	}
+}
+
+func TestChildEnvironment(t *testing.T) {
+	name := incumbent.Name{Namespace: "ns", Model: "m", Lease: "l"}
+	all := childEnvironment(name, "me", 17, 15*time.Second, time.UnixMilli(1234))
+	var got []string
+	for _, v := range all[len(os.Environ()):] {
+		got = append(got, strings.TrimPrefix(v, envPrefix))
+	}
+	want := []string{"NAMESPACE=ns", "MODEL=m", "LEASE=l", "HOLDER=me", "TOKEN=17", "TTL_MS=15000", "DEADLINE_MS=1234"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/incumbent-dev/incumbent/server"
+)
+
+func serverCommand(env *environment) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "server",
+		Short: "run a server",
+		Long: `Server runs one member. --dev needs nothing else: one node on loopback, its data
+in ./incumbent.data. Otherwise give --data-dir and a --name.
+
+A listener on any other address than loopback needs --tls-cert and --tls-key,
+and --client-ca or --credential-file.
+
+SIGTERM and SIGINT: stop accepting, answer blocked calls, leave within 10 s; a
+second one leaves now. SIGHUP: reload certificates, credentials and log level.
+
+Exit code 2: a setting is wrong. Exit code 5: the data directory or the address
+is in use. Exit code 1: the server stopped because of a fault, which it names.`,
+		Example: `  incumbent server --dev
+  incumbent server --data-dir /var/lib/incumbent --name n1 --listen 127.0.0.1:7600`,
+		Args: exactArgs(),
+		RunE: func(c *cobra.Command, _ []string) error { return runServer(c, env) },
+	}
+	f := c.Flags()
+	f.Bool("dev", false, "one node for trying, data in ./"+server.DefaultDevDir)
+	f.Bool("play", false, "with --dev: play a small fleet against it first and show the result")
+	f.String("data-dir", "", "folder of log and snapshots")
+	f.String("name", "", "name of this member (default: the host's)")
+	f.String("listen", server.DefaultListen, "address of the native API, metrics and health")
+	f.String("advertise", "", "address others see, when it is another")
+	f.String("tls-cert", "", "PEM file with the certificate of --listen")
+	f.String("tls-key", "", "PEM file with its key")
+	f.String("client-ca", "", "PEM file with the authorities that sign clients' certificates")
+	f.String("credential-file", "", "file with bearer credentials")
+	f.Int64("log-segment-bytes", 0, "size of a log segment (default 64 MiB, with --dev 8 MiB)")
+	f.Int64("snapshot-bytes", 0, "log between two snapshots (default four segments)")
+	f.Int64("disk-reserve-bytes", server.DefaultDiskReserve, "free space below which growth is refused")
+	f.Int64("history-bytes", server.DefaultHistoryBytes, "changes kept for resuming watches")
+	f.Int64("memory-bytes", server.DefaultMemoryBytes, "resident memory that admission defends")
+	f.Int("max-connections", server.DefaultMaxConnections, "connections accepted at once")
+	f.Duration("grace", server.DefaultGrace, "how much longer than a ttl the leader waits")
+	f.Float64("drift", server.DefaultDrift, "clocks run at rates within ± this share of each other")
+	f.Duration("return-time", server.DefaultReturnTime, "after a start no lease expires sooner than this")
+	f.String("log-level", "info", "debug, info, warn or error")
+	f.String("log-format", "text", "text or json")
+	return c
+}
+
+// serverConfig reads the flags.
+func serverConfig(c *cobra.Command, logger *slog.Logger) (server.Config, error) {
+	f := c.Flags()
+	cfg := server.Config{
+		DataDir: text(c, "data-dir"), Name: text(c, "name"), Listen: text(c, "listen"), Advertise: text(c, "advertise"),
+		TLSCert: text(c, "tls-cert"), TLSKey: text(c, "tls-key"), ClientCA: text(c, "client-ca"), CredentialFile: text(c, "credential-file"),
+		LogLevel: text(c, "log-level"), Version: version, Logger: logger,
+	}
+	cfg.Dev, _ = f.GetBool("dev")
+	cfg.SegmentBytes, _ = f.GetInt64("log-segment-bytes")
+	cfg.SnapshotBytes, _ = f.GetInt64("snapshot-bytes")
+	cfg.DiskReserve, _ = f.GetInt64("disk-reserve-bytes")
+	cfg.HistoryBytes, _ = f.GetInt64("history-bytes")
+	cfg.MemoryBytes, _ = f.GetInt64("memory-bytes")
+	cfg.MaxConnections, _ = f.GetInt("max-connections")
+	cfg.Grace, _ = f.GetDuration("grace")
+	cfg.Drift, _ = f.GetFloat64("drift")
+	cfg.ReturnTime, _ = f.GetDuration("return-time")
+	if play, _ := f.GetBool("play"); play && !cfg.Dev {
+		return cfg, usageError{"--play goes with --dev"}
+	}
+	return cfg, nil
+}
+
+// newLogger returns a logger on standard error whose level can change.
+func newLogger(c *cobra.Command, env *environment) (*slog.Logger, *slog.LevelVar, error) {
+	var level slog.LevelVar
+	if err := level.UnmarshalText([]byte(text(c, "log-level"))); err != nil {
+		return nil, nil, usageError{fmt.Sprintf("log level %q is none of debug, info, warn, error", text(c, "log-level"))}
+	}
+	opts := &slog.HandlerOptions{Level: &level}
+	switch form := text(c, "log-format"); form {
+	case "text":
+		return slog.New(slog.NewTextHandler(env.stderr, opts)), &level, nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(env.stderr, opts)), &level, nil
+	default:
+		return nil, nil, usageError{fmt.Sprintf("log format %q is neither text nor json", form)}
+	}
+}
+
+func runServer(c *cobra.Command, env *environment) error {
+	logger, level, err := newLogger(c, env)
+	if err != nil {
+		return err
+	}
+	cfg, err := serverConfig(c, logger)
+	if err != nil {
+		return err
+	}
+	settings, err := resolveSettings(c, env)
+	if err != nil {
+		return err
+	}
+	for _, s := range settings {
+		cfg.Settings = append(cfg.Settings, server.Setting{Name: s.Name, Value: s.Value, Source: s.Source})
+	}
+	s, err := server.Open(cfg)
+	if err != nil {
+		return err
+	}
+	if err := welcome(c.Context(), env, s); err != nil {
+		s.Close(context.Background())
+		return err
+	}
+	stopHangups := onHangup(func() {
+		reloadLevel(c, env, logger, level)
+		s.Reload()
+	})
+	defer stopHangups()
+	play, _ := c.Flags().GetBool("play")
+	if play {
+		if err := playFleet(c.Context(), env, s.URL()); err != nil && c.Context().Err() == nil {
+			s.Close(context.Background())
+			return err
+		}
+	}
+	if cfg.Dev {
+		firstCommand(env, s)
+	}
+	return serve(c.Context(), s)
+}
+
+// reloadLevel takes the log level that the settings name by now. What is wrong
+// with them is logged, and the old level stays in force.
+func reloadLevel(c *cobra.Command, env *environment, logger *slog.Logger, level *slog.LevelVar) {
+	_, err := resolveSettings(c, env)
+	if err == nil {
+		err = level.UnmarshalText([]byte(text(c, "log-level")))
+	}
+	if err != nil {
+		logger.Warn("settings not reloaded", "cause", err)
+	}
+}
+
+// serve waits for a signal or a fault, and leaves in order; a second signal
+// leaves at once.
+func serve(ctx context.Context, s *server.Server) error {
+	failed := make(chan error, 1)
+	go func() { failed <- s.Wait() }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	again, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	leave, cancel := context.WithTimeout(again, server.DefaultStopTimeout)
+	defer cancel()
+	return s.Close(leave)
+}
+
+// onHangup calls reload for each SIGHUP until stopped.
+func onHangup(reload func()) (stop func()) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-hangups:
+				reload()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { signal.Stop(hangups); close(done) }
+}
+
+// welcome says where the server is once it serves.
+func welcome(ctx context.Context, env *environment, s *server.Server) error {
+	ready, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if err := s.WaitReady(ready); err != nil {
+		return err
+	}
+	fmt.Fprintf(env.stdout, "incumbent %s serves %s (data in %s)\n", version, s.URL(), s.DataDir())
+	return nil
+}
+
+// firstCommand prints something to paste into another terminal.
+func firstCommand(env *environment, s *server.Server) {
+	self, err := os.Executable()
+	if err != nil || !strings.HasSuffix(self, "incumbent") {
+		self = "incumbent"
+	}
+	flag := ""
+	if s.URL() != defaultServer {
+		flag = " --server " + s.URL()
+	}
+	fmt.Fprintf(env.stdout, `
+  native API   %[1]s   (metrics %[1]s/metrics, health %[1]s/readyz)
+
+Try, in another terminal:
+
+  %[2]s lease claim db/primary --holder me --ttl 1m%[3]s
+  %[2]s lease explain db/primary%[3]s
+  %[2]s status%[3]s
+
+Ctrl-C stops the server.
+`, s.URL(), self, flag)
+}

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+func writeSettings(t testing.TB, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "incumbent.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// parsed returns a command whose flags were given, and nothing resolved yet.
+func parsed(t testing.TB, env *environment, verb string, flags ...string) *cobra.Command {
+	t.Helper()
+	c, _, err := newRoot(env).Find(strings.Fields(verb))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ParseFlags(flags); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func find(t testing.TB, all []setting, name string) setting {
+	t.Helper()
+	for _, s := range all {
+		if s.Name == name {
+			return s
+		}
+	}
+	t.Fatalf("no setting %s in %v", name, all)
+	return setting{}
+}
+
+func TestSettingsPrecedence(t *testing.T) {
+	path := writeSettings(t, "name: of-file\ngrace: 1s\nlog-level: warn\n")
+	vars := map[string]string{"INCUMBENT_GRACE": "2s", "INCUMBENT_NAME": "of-environment", "INCUMBENT_DRIFT": ""}
+	env, _ := testEnvironment(t, vars)
+	c := parsed(t, env, "server", "--config", path, "--name", "of-flag")
+	for round := range 2 { // a second resolution says the same
+		all, err := resolveSettings(c, env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []setting{
+			{"name", "of-flag", "flag"},
+			{"grace", "2s", "environment"},
+			{"log-level", "warn", "file"},
+			{"drift", "0.01", "default"}, // an empty variable says nothing
+			{"config", path, "flag"},
+		} {
+			if got := find(t, all, want.Name); got != want {
+				t.Errorf("round %d: got %v, want %v", round, got, want)
+			}
+		}
+	}
+}
+
+func TestSettingsAreResolvedAnew(t *testing.T) {
+	path := writeSettings(t, "log-level: warn\n")
+	env, _ := testEnvironment(t, nil)
+	c := parsed(t, env, "server", "--config", path)
+	var level slog.LevelVar
+	logger := slog.New(slog.DiscardHandler)
+	for _, step := range []struct {
+		text string
+		want slog.Level
+	}{
+		{"log-level: warn\n", slog.LevelWarn},
+		{"log-level: debug\n", slog.LevelDebug},
+		{"log-level: loud\n", slog.LevelDebug}, // wrong: the old one stays
+		{"nonsense: 1\n", slog.LevelDebug},
+		{"", slog.LevelInfo}, // gone: the default
+	} {
+		if err := os.WriteFile(path, []byte(step.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		reloadLevel(c, env, logger, &level)
+		if level.Level() != step.want {
+			t.Errorf("with %q the level is %v, want %v", step.text, level.Level(), step.want)
+		}
+	}
+}
+
+func TestListSettings(t *testing.T) {
+	env, _ := testEnvironment(t, map[string]string{"INCUMBENT_SERVER": "http://a:1,http://b:2"})
+	c := parsed(t, env, "status")
+	for range 2 {
+		if _, err := resolveSettings(c, env); err != nil {
+			t.Fatal(err)
+		}
+		got, _ := c.Flags().GetStringSlice("server")
+		if diff := cmp.Diff([]string{"http://a:1", "http://b:2"}, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+	path := writeSettings(t, "server:\n  - http://c:3\n  - http://d:4\n")
+	env, _ = testEnvironment(t, nil)
+	c = parsed(t, env, "status", "--config", path)
+	if _, err := resolveSettings(c, env); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := c.Flags().GetStringSlice("server"); len(got) != 2 || got[1] != "http://d:4" {
+		t.Errorf("the file's list became %q", got)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := resolveSettings(c, env); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := c.Flags().GetStringSlice("server"); len(got) != 1 || got[0] != defaultServer {
+		t.Errorf("without the key the list is %q", got)
+	}
+}
+
+func TestSettingsFileErrors(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"name: n1\n\nlogsegment-bytes: 3\n", `:3: unknown setting "logsegment-bytes"; did you mean "log-segment-bytes"?`},
+		{"name: n1\nlisten: 127.0.0.1:1\nname: n2\n", `:3: setting "name" stands here twice`},
+		{"name:\n  a: b\n", ":2: name: a setting is a plain value or a list of them"},
+		{"name: [[a]]\n", ":1: name: a list holds plain values only"},
+		{"- name\n", ":1: a settings file is a mapping"},
+		{"data-dir: d\ngrace: soon\n", ":2: grace: "},
+		{"help: true\n", `:1: unknown setting "help"`},
+		{"name: [\n", "yaml: line "},
+		{"data-dir: d\ngrace: 1h\n", "setting grace: 1h0m0s is outside"},
+		{"data-dir: d\nlisten: 0.0.0.0:7600\n", "--tls-cert"},
+		{"name: n1\n", "data-dir"},
+	} {
+		path := writeSettings(t, c.text)
+		got := execute(t, nil, "config", "check", path)
+		if got.code != exitUsage || !strings.Contains(got.stderr, path) || !strings.Contains(got.stderr, c.want) {
+			t.Errorf("%q: exit code %d, said %q, want %q", c.text, got.code, got.stderr, c.want)
+		}
+	}
+	if got := execute(t, nil, "config", "check", writeSettings(t, "data-dir: d\n")); got.code != exitOK || !strings.HasSuffix(got.stdout, ": ok\n") {
+		t.Errorf("a good file: %v", got)
+	}
+	missing := filepath.Join(t.TempDir(), "none.yaml")
+	if got := execute(t, map[string]string{"INCUMBENT_CONFIG": missing}, "config", "show"); got.code != exitUsage || !strings.Contains(got.stderr, "INCUMBENT_CONFIG: ") {
+		t.Errorf("a missing file named by the environment: %v", got)
+	}
+	if got := execute(t, map[string]string{"INCUMBENT_GRACE": "soon"}, "config", "show"); got.code != exitUsage || !strings.Contains(got.stderr, "INCUMBENT_GRACE: ") {
+		t.Errorf("a wrong variable: %v", got)
+	}
+}
+
+func TestConfigShow(t *testing.T) {
+	path := writeSettings(t, "grace: 1s\n")
+	got := execute(t, map[string]string{"INCUMBENT_NAME": "n7"}, "config", "show", "--config", path, "-o", "jsonl")
+	for _, want := range []string{
+		`{"name":"grace","value":"1s","source":"file"}`,
+		`{"name":"name","value":"n7","source":"environment"}`,
+		`{"name":"drift","value":"0.01","source":"default"}`,
+		`{"name":"config","value":"` + path + `","source":"flag"}`,
+	} {
+		if !strings.Contains(got.stdout, want+"\n") {
+			t.Errorf("no line %s in\n%s%s", want, got.stdout, got.stderr)
+		}
+	}
+}
+
+// Whatever the bytes, the reader answers with settings that are flags, or with
+// a usage error that names the file.
+func FuzzParseSettings(f *testing.F) {
+	for _, seed := range []string{"", "name: n1\n", "name: [a, b]\n", "a: &x 1\nb: *x\n", "? [a]\n: b\n", "name: !!binary aGk=\n", "<<: {name: x}\n", "\xff", "name: n1\nname: n2\n"} {
+		f.Add([]byte(seed))
+	}
+	known := map[string]bool{"name": true, "listen": true, "help": false}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, err := parseSettings("f.yaml", data, known)
+		if err != nil {
+			if exitCode(err) != exitUsage || !strings.HasPrefix(err.Error(), "f.yaml:") {
+				t.Fatalf("error %v", err)
+			}
+			return
+		}
+		for key, v := range got {
+			if !known[key] || v.line < 1 {
+				t.Fatalf("setting %q at line %d", key, v.line)
+			}
+		}
+	})
+}
+
+func TestNearest(t *testing.T) {
+	known := map[string]bool{"listen": true, "peer-listen": true, "name": true}
+	for typed, want := range map[string]string{"listn": "listen", "lsiten": "listen", "nme": "name", "somethingelse": ""} {
+		got := nearest(typed, known)
+		if want == "" && got != "" || want != "" && got != "; did you mean \""+want+"\"?" {
+			t.Errorf("%q: %q, want %q", typed, got, want)
+		}
+	}
+}
+
+// Every flag can be a key of the file, so no two commands may mean different
+// types by one name: a file is for all of them.
+func TestFlagsOfOneNameHaveOneType(t *testing.T) {
+	env, _ := testEnvironment(t, nil)
+	types := map[string]string{}
+	eachCommand(newRoot(env), func(c *cobra.Command) {
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if other, ok := types[f.Name]; ok && other != f.Value.Type() {
+				t.Errorf("--%s of %q is %s, elsewhere %s", f.Name, c.CommandPath(), f.Value.Type(), other)
+			}
+			types[f.Name] = f.Value.Type()
+		})
+	})
+}

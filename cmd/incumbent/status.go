@@ -1,0 +1,126 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/client"
+)
+
+func statusCommand(env *environment) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "one screen: how the cluster is",
+		Long: `Status prints a verdict, the members, the doors, what is held and watched, rates
+over the last ten seconds, limits that are near, and warnings. Exit code 5: no
+member answers.`,
+		Example: "  incumbent status\n  incumbent status -o json | jq -r .verdict",
+		Args:    exactArgs(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			form, err := outputForm(c)
+			if err != nil {
+				return err
+			}
+			return withClient(c, func(cl *client.Client) error {
+				res, err := cl.Cluster().Status(c.Context(), connect.NewRequest(&apiv1.StatusRequest{}))
+				if err != nil {
+					return err
+				}
+				if form != formTable {
+					return printProto(env.stdout, form, res.Msg)
+				}
+				return printStatus(env.stdout, res.Msg)
+			})
+		},
+	}
+	addServerFlags(c)
+	addOutput(c)
+	return c
+}
+
+func printStatus(out io.Writer, s *apiv1.StatusResponse) error {
+	fmt.Fprintf(out, "%s\n\n", s.Verdict)
+	for _, w := range s.Warnings {
+		fmt.Fprintf(out, "warning: %s\n", w)
+	}
+	members := &table{header: []string{"member", "id", "role", "address", "applied", "ready"}}
+	for _, m := range s.Members {
+		members.row(m.Name, m.Id, m.Role, m.Address, strconv.FormatUint(m.AppliedIndex, 10), yesNo(m.Ready))
+	}
+	if err := members.print(out); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	doors := &table{header: []string{"door", "address", "tls", "connections"}}
+	for _, d := range s.Doors {
+		doors.row(d.Name, d.Address, yesNo(d.Tls), strconv.FormatUint(d.Connections, 10))
+	}
+	if err := doors.print(out); err != nil {
+		return err
+	}
+	r := s.GetRates()
+	st := s.GetStorage()
+	facts := &table{}
+	facts.row("\nindex", strconv.FormatUint(s.Index, 10), "term", strconv.FormatUint(s.Term, 10))
+	facts.row("leases held", strconv.FormatUint(s.Leases, 10), "waiting", strconv.FormatUint(s.Waiters, 10))
+	facts.row("sessions", strconv.FormatUint(s.Sessions, 10), "watches", strconv.FormatUint(s.Watches, 10))
+	facts.row("claims/s", rate(r.GetClaims()), "extensions/s", rate(r.GetExtensions()))
+	facts.row("releases/s", rate(r.GetReleases()), "expiries/s", rate(r.GetExpiries()))
+	facts.row("refusals/s", rate(r.GetRefusals()), "watch events/s", rate(r.GetEvents()))
+	facts.row("memory", size(s.RssBytes), "log", size(st.GetLogBytes()))
+	facts.row("disk free", size(st.GetFreeBytes()), "last flush", fmt.Sprintf("%.2f ms", st.GetLastSyncMs()))
+	facts.row("up", (time.Duration(s.UptimeMs) * time.Millisecond).Round(time.Second).String(), "version", s.Version)
+	if err := facts.print(out); err != nil {
+		return err
+	}
+	if len(s.Refusing) > 0 {
+		fmt.Fprintf(out, "\nrefusing now: %s\n", strings.Join(s.Refusing, ", "))
+	}
+	return printLimits(out, s.Limits)
+}
+
+// printLimits shows the limits of which more than half is used.
+func printLimits(out io.Writer, limits []*apiv1.Limit) error {
+	t := &table{header: []string{"limit", "used", "of", "unit", "setting"}}
+	sort.Slice(limits, func(i, j int) bool { return limits[i].Name < limits[j].Name })
+	for _, l := range limits {
+		if l.Value > 0 && l.Used*2 > l.Value {
+			t.row(l.Name, strconv.FormatUint(l.Used, 10), strconv.FormatUint(l.Value, 10), l.Unit, orDash(l.Setting))
+		}
+	}
+	if len(t.rows) == 0 {
+		return nil
+	}
+	fmt.Fprintln(out, "\nlimits more than half used:")
+	return t.print(out)
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+func rate(f float64) string { return strconv.FormatFloat(f, 'f', 1, 64) }
+
+// size prints bytes in the largest binary unit that leaves at least 1.
+func size(n uint64) string {
+	const units = "KMGT"
+	if n < 1024 {
+		return strconv.FormatUint(n, 10) + " B"
+	}
+	f, i := float64(n)/1024, 0
+	for f >= 1024 && i < len(units)-1 {
+		f, i = f/1024, i+1
+	}
+	return fmt.Sprintf("%.1f %ciB", f, units[i])
+}
