@@ -1,0 +1,295 @@
+package sim
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/lease"
+)
+
+// Times and bounds of agents.
+const (
+	drift        = 0.01
+	minTTL       = time.Second
+	maxTTL       = 4 * time.Second
+	networkTakes = 20 * time.Millisecond
+	patience     = time.Second // an agent gives up waiting for an answer
+	thinks       = 2 * time.Second
+	silentFor    = 3 * maxTTL
+)
+
+// agent is a client with a clock of its own rate. It wants one lease after
+// another, with or without a session, and holds each for a while.
+type agent struct {
+	w       *world
+	id      int
+	rate    float64
+	session incumbent.SessionID // zero: an agent without
+	ttl     time.Duration
+	quiet   time.Duration // says and hears nothing until then
+	retired bool
+	leaving bool // has sent a release and waits for its answer
+
+	want  incumbent.Name
+	token incumbent.Token // what it holds, as it believes
+	until time.Duration   // on its own clock
+	turn  int             // raised when plans made before are void
+}
+
+func newAgent(w *world, id int) *agent {
+	a := &agent{w: w, id: id, rate: 1 + (w.rng.Float64()*2-1)*drift}
+	a.ttl = minTTL + time.Duration(w.rng.Int64N(int64(maxTTL-minTTL)))/time.Millisecond*time.Millisecond
+	return a
+}
+
+func (a *agent) clock() time.Duration { return time.Duration(float64(a.w.now) * a.rate) }
+func (a *agent) holder() string       { return fmt.Sprintf("agent-%d", a.id) }
+
+// holds reports what the agent believes now.
+func (a *agent) holds() bool { return a.token != 0 && a.clock() < a.until }
+
+// begin starts a cycle: open a session or not, claim, hold, release.
+func (a *agent) begin() {
+	if a.retired {
+		return
+	}
+	a.turn++
+	a.token = 0
+	a.leaving = false
+	a.want = incumbent.Name{Namespace: "default", Model: "default", Lease: fmt.Sprintf("lease-%d", a.w.rng.IntN(a.w.cfg.Leases))}
+	if a.w.chance(2) {
+		a.session = incumbent.SessionID{}
+		a.claim(false)
+		return
+	}
+	binary.BigEndian.PutUint64(a.session[:8], a.w.rng.Uint64())
+	a.session[15] = 1
+	a.open()
+}
+
+// later does something if no new cycle has begun by then.
+func (a *agent) later(d time.Duration, do func()) {
+	turn := a.turn
+	a.w.after(time.Duration(float64(d)/a.rate)+1, func() {
+		if a.turn == turn {
+			a.awake(do)
+		}
+	})
+}
+
+// awake does something now, or when the agent's silence ends.
+func (a *agent) awake(do func()) {
+	if a.w.now < a.quiet {
+		turn := a.turn
+		a.w.after(a.quiet-a.w.now, func() {
+			if a.turn == turn {
+				a.awake(do)
+			}
+		})
+		return
+	}
+	do()
+}
+
+// call sends a request and hands on what comes back: once, the answer or after a
+// while nothing (ok is false: the outcome is not known).
+func (a *agent) call(send func(reply func(do func())), nothing func()) {
+	m := a.w.member
+	turn, answered := a.turn, false
+	a.later(patience, func() {
+		if !answered {
+			answered = true
+			nothing()
+		}
+	})
+	if !m.ready() {
+		return
+	}
+	m.receive(m.life, func() {
+		if !m.ready() {
+			return
+		}
+		send(func(do func()) {
+			m.reply(func() {
+				if answered || a.turn != turn {
+					return
+				}
+				answered = true
+				a.awake(do)
+			})
+		})
+	})
+}
+
+func (a *agent) submit(cmd core.Command, then func(core.Result), nothing func()) {
+	a.call(func(reply func(func())) {
+		a.w.member.leases.Submit(lease.Call{}, cmd, func(r core.Result) { reply(func() { then(r) }) })
+	}, nothing)
+}
+
+func (a *agent) open() {
+	a.submit(core.OpenSessionCommand{ID: a.session, TTL: a.ttl}, func(r core.Result) {
+		if r.Err != nil {
+			a.later(a.w.upTo(thinks), a.begin)
+			return
+		}
+		a.beat()
+		a.claim(true)
+	}, a.open) // the id is ours: opening it twice is the same as once
+}
+
+// beat keeps a session that waits.
+func (a *agent) beat() {
+	a.later(a.ttl/3, a.beat)
+	if a.token != 0 {
+		return // extensions keep it
+	}
+	a.extend(lease.Extension{Session: a.session}, func(lease.Extension) {}, func() {})
+}
+
+func (a *agent) extend(x lease.Extension, then func(lease.Extension), nothing func()) {
+	a.call(func(reply func(func())) {
+		b := &lease.Batch{Items: []lease.Extension{x}}
+		b.Done = func(b *lease.Batch) {
+			got := b.Items[0]
+			reply(func() { then(got) })
+		}
+		a.w.member.leases.Extend(b)
+	}, nothing)
+}
+
+func (a *agent) claim(wait bool) {
+	sent := a.clock()
+	cmd := core.ClaimCommand{Name: a.want, Holder: a.holder(), Session: a.session, TTL: a.ttl, Wait: wait}
+	if !a.session.IsZero() {
+		cmd.TTL = 0
+	}
+	a.submit(cmd, func(r core.Result) {
+		switch {
+		case r.Err == nil && r.Queued:
+			// Waits for an offer; after a long while it looks for itself.
+			a.later(a.w.upTo(4*maxTTL), func() {
+				if a.token == 0 {
+					a.claim(wait)
+				}
+			})
+		case r.Err == nil && r.Lease.Offered:
+			a.offered(a.want, r.Lease.Token)
+		case r.Err == nil && r.Lease.Session == a.session && !a.session.IsZero():
+			// A session's lease lives by the session: its first extension says
+			// for how long.
+			a.accept(r.Lease.Token)
+		case r.Err == nil:
+			a.granted(r.Lease.Token, sent)
+		default:
+			a.w.res.Refusals++
+			a.later(a.w.upTo(thinks), a.begin)
+		}
+	}, func() { a.claim(wait) })
+}
+
+// offered hears that the lease was handed to it.
+func (a *agent) offered(name incumbent.Name, token incumbent.Token) {
+	if name != a.want || a.token != 0 || a.leaving || a.w.now < a.quiet || a.retired {
+		return // does not want it any more: the next is asked
+	}
+	a.accept(token)
+}
+
+func (a *agent) accept(token incumbent.Token) {
+	sent := a.clock()
+	a.extend(lease.Extension{Token: token, Session: a.session}, func(x lease.Extension) {
+		if x.Kind == incumbent.OK && a.token == 0 {
+			a.w.res.HandOvers++
+			a.granted(token, sent)
+		}
+	}, func() {})
+}
+
+// granted: the lease is held until the send plus the ttl, less the margin.
+func (a *agent) granted(token incumbent.Token, sent time.Duration) {
+	a.token = token
+	a.until = sent + time.Duration(float64(a.ttl)*(1-drift))
+	a.w.res.Grants++
+	a.w.note("agent %d holds %s, token %d", a.id, a.want.Lease, token)
+	a.w.check.granted(a)
+	a.later(a.ttl/3, a.keep)
+	if a.w.chance(4) {
+		return // holds it for as long as it can
+	}
+	a.later(a.w.upTo(3*maxTTL), a.release)
+}
+
+// keep extends again and again.
+func (a *agent) keep() {
+	if a.token == 0 {
+		return
+	}
+	token, sent := a.token, a.clock()
+	a.later(a.ttl/3, a.keep)
+	a.extend(lease.Extension{Token: token, Session: a.session}, func(x lease.Extension) {
+		if a.token != token {
+			return
+		}
+		switch {
+		case x.Kind == incumbent.OK:
+			a.w.res.Extensions++
+			a.until = max(a.until, sent+time.Duration(float64(x.Held)*(1-drift)))
+			a.w.check.extended(a, token)
+		case x.Kind == incumbent.NotHolder || x.Kind == incumbent.Expired:
+			a.w.check.notHolder(a, token, sent)
+			a.lost()
+		}
+	}, func() {})
+	if a.clock() >= a.until+4*maxTTL {
+		a.lost()
+	}
+}
+
+func (a *agent) lost() {
+	a.w.note("agent %d holds %s no more", a.id, a.want.Lease)
+	a.later(a.w.upTo(thinks), a.begin)
+	a.token = 0
+}
+
+// release gives up the lease. From the send on the agent does not count on it.
+func (a *agent) release() {
+	if a.token == 0 {
+		return
+	}
+	token := a.token
+	a.w.check.released(a)
+	a.token = 0
+	a.turn++ // a claim that still waits to be repeated would take back what is given up
+	a.leaving = true
+	a.w.res.Releases++
+	var again func()
+	again = func() {
+		a.submit(core.ReleaseCommand{Name: a.want, Holder: a.holder(), Session: a.session, Token: token}, func(r core.Result) {
+			if r.Err != nil && r.Err.Kind != incumbent.NotHolder && r.Err.Kind != incumbent.Expired {
+				again()
+				return
+			}
+			a.later(a.w.upTo(thinks), a.begin)
+		}, again)
+	}
+	again()
+}
+
+// fallSilent is a pause of the client: it neither sends nor hears for a while,
+// and afterwards goes on as if nothing had been.
+func (a *agent) fallSilent() {
+	a.quiet = a.w.now + a.w.upTo(silentFor)
+	a.w.note("agent %d silent until %v", a.id, a.quiet)
+}
+
+// retire ends the agent: it does nothing any more, as if it had died.
+func (a *agent) retire() {
+	a.retired = true
+	a.turn++
+	a.w.check.released(a)
+	a.token = 0
+}
