@@ -1,0 +1,100 @@
+// Package deps checks that imports between the packages of this module go one
+// way, as docs/architecture.md draws it:
+//
+//	root ← core, vfs ← wal ← node ← lease, watch ← door/* ← server ← cmd
+//
+// The table below is the whole rule book. It speaks of folders, relative to the
+// module's root; a rule holds for its folder and everything below it, unless a
+// longer rule matches. A package may always import what lies in its own folder.
+// Every package needs a rule: whoever adds a folder decides where it belongs.
+//
+// Test files are not checked: a test may put real parts together that the
+// product keeps apart.
+package deps
+
+import (
+	"slices"
+	"testing"
+)
+
+// rule says what one folder may import of this module.
+type rule struct {
+	folder string   // "." is the root package; a "*" stands for one path element
+	may    []string // folders, each with everything below it; "..." is anything of ours
+	not    []string // what "..." does not mean
+	never  []string // packages from elsewhere that would break the folder's promise
+	std    bool     // nothing but the standard library besides
+	why    string
+}
+
+var rules = []rule{
+	{folder: ".", std: true, why: "the domain's words pull in nothing"},
+	{folder: "api", may: []string{"api"}, why: "the public protocol knows only itself"},
+
+	{folder: "core/corepb", why: "what is in the log depends on nothing that changes"},
+	{
+		folder: "core", may: []string{"."},
+		never: []string{"crypto/rand", "log/slog", "math/rand", "math/rand/v2", "net", "net/http", "os"},
+		why:   "apply is deterministic: no I/O, no randomness, no log",
+	},
+	{folder: "vfs", may: []string{"."}, why: "files know nothing of what is in them"},
+	{folder: "wal", may: []string{".", "vfs"}, why: "the log stores bytes"},
+	{folder: "node", may: []string{".", "vfs", "wal"}, why: "replication knows nothing of leases"},
+	{folder: "lease", may: []string{".", "core", "node"}, why: "the leader's clock stands on state and replication"},
+	{folder: "watch", may: []string{".", "core", "node"}, why: "the hub serves every family, not leases only"},
+
+	{folder: "park", may: []string{"."}, why: "a parked connection has no protocol"},
+	{folder: "admit", may: []string{"."}, why: "lanes know no protocol"},
+	{folder: "auth", may: []string{"."}, why: "who you are does not depend on what you ask"},
+
+	{
+		folder: "door/*", may: []string{".", "api", "core", "lease", "watch", "park", "admit", "auth"},
+		why: "a door knows its protocol and the engine's calls: no other door, no raft, no disk",
+	},
+	{folder: "console", may: []string{".", "api"}, why: "pages speak to the public interface"},
+	{
+		folder: "server", may: []string{"..."}, not: []string{"bench", "client", "cmd", "sim", "test"},
+		why: "the composition of the server holds none of its users",
+	},
+
+	{folder: "client", may: []string{".", "api"}, why: "a client carries no server"},
+	{folder: "bench", may: []string{".", "api", "client"}, why: "the load tool measures from outside"},
+	{folder: "cmd", may: []string{"..."}, not: []string{"sim", "test"}, why: "the binary ships no test code"},
+
+	{folder: "sim", may: []string{"..."}, why: "the simulator drives the real parts"},
+	{folder: "test", may: []string{"..."}, why: "tests put anything together"},
+}
+
+// exceptions are single imports that a rule forbids, each with its reason.
+var exceptions = []struct{ from, to, why string }{
+	{"bench", "park", "the bare echo that single extensions are compared with runs on the same parked connections"},
+}
+
+// bucketNames are names of packages that say nothing about what is inside.
+var bucketNames = []string{"util", "utils", "common", "types", "helpers", "constants", "misc", "shared"}
+
+func TestImportsGoOneWay(t *testing.T) {
+	packages, err := load("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(packages, func(p pkg) bool { return p.folder == "." }) {
+		t.Fatal("the root package was not found: the check looks at the wrong folder")
+	}
+	for _, v := range check(packages) {
+		t.Error(v)
+	}
+}
+
+func TestEveryRuleHasAReason(t *testing.T) {
+	for _, r := range rules {
+		if r.why == "" {
+			t.Errorf("%s has no reason", r.folder)
+		}
+	}
+	for _, e := range exceptions {
+		if e.why == "" {
+			t.Errorf("%s → %s has no reason", e.from, e.to)
+		}
+	}
+}

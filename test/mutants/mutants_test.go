@@ -1,0 +1,190 @@
+package mutants
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const (
+	moduleRoot  = "../.."
+	smokeCount  = 2    // mutants of a run that does not ask for all
+	defaultSeed = 1    // of which two, so that every run is the same
+	testTimeout = "3m" // of one test with one mutant; to hang is to be noticed, too
+)
+
+// TestG50_EveryMutantIsNoticed runs the chosen mutants.
+func TestG50_EveryMutantIsNoticed(t *testing.T) {
+	chosen := choose(t)
+	root := copyModule(t)
+	for _, m := range chosen {
+		t.Run(m.guarantee+" "+m.name, func(t *testing.T) {
+			if said, err := m.run(t, root); err != nil {
+				t.Fatalf("%s fails without the mutant:\n%s", m.test, said)
+			}
+			restore := m.apply(t, root)
+			defer restore()
+			m.mustFail(t, root)
+		})
+	}
+}
+
+// TestEveryMutantIsAimed checks all of the list without running it: the place
+// is there once, and the test exists.
+func TestEveryMutantIsAimed(t *testing.T) {
+	seen := map[string]bool{}
+	for _, m := range mutants {
+		if seen[m.name] || m.guarantee == "" {
+			t.Errorf("%q: there twice, or without a guarantee", m.name)
+		}
+		seen[m.name] = true
+		source, err := os.ReadFile(filepath.Join(moduleRoot, m.file))
+		if err != nil {
+			t.Errorf("%q: %v", m.name, err)
+			continue
+		}
+		if n := strings.Count(string(source), m.search); n != 1 {
+			t.Errorf("%q is stale: its place is in %s %d times, want once", m.name, m.file, n)
+		}
+		if m.search == m.replace {
+			t.Errorf("%q changes nothing", m.name)
+		}
+	}
+}
+
+// choose returns all mutants or, by seed, a few.
+func choose(t *testing.T) []mutant {
+	t.Helper()
+	if os.Getenv("INCUMBENT_MUTANTS") == "1" {
+		return mutants
+	}
+	seed := uint64(defaultSeed)
+	if text := os.Getenv("INCUMBENT_MUTANT_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("INCUMBENT_MUTANT_SEED: %v", err)
+		}
+	}
+	t.Logf("INCUMBENT_MUTANT_SEED=%d", seed)
+	var chosen []mutant
+	for _, i := range rand.New(rand.NewPCG(seed, 0)).Perm(len(mutants))[:smokeCount] {
+		chosen = append(chosen, mutants[i])
+	}
+	return chosen
+}
+
+// copyModule copies what the tests of the module's packages need: they may
+// write beside their sources when they fail.
+func copyModule(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	from, err := filepath.Abs(moduleRoot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // gone since the folder was read
+		}
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(root, rel)
+		switch {
+		case d.IsDir() && skipped(rel):
+			return filepath.SkipDir
+		case d.IsDir():
+			return os.MkdirAll(to, 0o700)
+		case !d.Type().IsRegular():
+			return nil
+		}
+		return copyFile(to, path)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+// skipped are folders that no test of a package needs.
+func skipped(rel string) bool {
+	switch rel {
+	case ".git", "bin", "docs", "tools", filepath.Join("test", "peers"):
+		return true
+	}
+	return strings.HasSuffix(rel, ".data")
+}
+
+func copyFile(to, from string) error {
+	data, err := os.ReadFile(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o600)
+}
+
+// apply puts the mutant into the copy.
+func (m mutant) apply(t *testing.T, root string) (restore func()) {
+	t.Helper()
+	path := filepath.Join(root, m.file)
+	source, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := bytes.Count(source, []byte(m.search)); n != 1 {
+		t.Fatalf("the mutant is stale: its place is in %s %d times, want once", m.file, n)
+	}
+	mutated := bytes.Replace(source, []byte(m.search), []byte(m.replace), 1)
+	if err := os.WriteFile(path, mutated, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := os.WriteFile(path, source, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// run runs the mutant's test in the copy.
+func (m mutant) run(t *testing.T, root string) (said string, err error) {
+	t.Helper()
+	// Without paths in what is built, unchanged packages come from the cache.
+	cmd := exec.Command("go", "test", "-trimpath", "-count=1", "-timeout", testTimeout, "-run", m.test, m.pkg)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly")
+	out, err := cmd.CombinedOutput()
+	if strings.Contains(string(out), "no tests to run") {
+		t.Fatalf("the mutant is stale: %s has no test %s", m.pkg, m.test)
+	}
+	return string(out), err
+}
+
+// mustFail runs the test with the mutant. It has to fail by its own judgement
+// or a panic, not because nothing could be built.
+func (m mutant) mustFail(t *testing.T, root string) {
+	t.Helper()
+	said, err := m.run(t, root)
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		t.Fatalf("%s did not notice the mutant", m.test)
+	case !errors.As(err, &exit):
+		t.Fatal(err)
+	case !strings.Contains(said, "--- FAIL: Test") && !strings.Contains(said, "panic: "):
+		t.Fatalf("no test failed, so the mutant is stale:\n%s", said)
+	}
+}

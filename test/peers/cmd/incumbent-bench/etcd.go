@@ -1,0 +1,191 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/incumbent-dev/incumbent/bench"
+	"github.com/incumbent-dev/incumbent/test/peers/etcdload"
+)
+
+const (
+	leaseSeconds = 3600 // outlives any run: nothing expires while it is measured
+	maxInFlight  = 200_000
+	value        = "holder"
+)
+
+// closedPlays are the operations of closed loops that etcd has a form of.
+//
+// A worker of Incumbent's has one message with a batch of operations under way.
+// etcd has no such message, so that a batch here is so many calls under way at
+// once, on the connection that the worker shares; each is counted by itself, and
+// none waits for the slowest of its batch.
+func closedPlays() map[string]func(*etcdLoad) ([]worker, error) {
+	return map[string]func(*etcdLoad) ([]worker, error){
+		"extend": extendWorkers, "session": sessionWorkers, "create": createWorkers, "claim": claimWorkers, "refuse": refuseWorkers,
+	}
+}
+
+type worker = func(context.Context) error
+
+// etcdLoad is one closed loop on etcd.
+type etcdLoad struct {
+	run     *bench.PeerRun
+	ctx     context.Context // of the preparation
+	clients []*clientv3.Client
+	flights int // calls under way: workers × batch
+	spread  int // workers
+	errs    firsterr
+}
+
+// firsterr keeps the first error of an operation that was counted as failed.
+type firsterr struct{ first atomic.Pointer[error] }
+
+func (f *firsterr) note(err error) { f.first.CompareAndSwap(nil, &err) }
+
+// playable says whether etcd has a form of the scenario.
+func playable(sc *bench.Scenario) error {
+	switch {
+	case sc.Play == "idle":
+		return nil
+	case sc.Play != "closed":
+		return fmt.Errorf("scenario %s: etcd plays idle and closed scenarios, not %s", sc.Name, sc.Play)
+	case closedPlays()[sc.Closed.Op] == nil:
+		return fmt.Errorf("scenario %s: etcd has no form of %s", sc.Name, sc.Closed.Op)
+	case sc.Closed.Rate > 0:
+		return errors.New("closed.rate: etcd is driven in closed loop only")
+	case sc.Closed.Workers*max(1, sc.Closed.Batch) > maxInFlight:
+		return fmt.Errorf("closed.workers × closed.batch is over %d calls under way", maxInFlight)
+	}
+	return nil
+}
+
+// playEtcd plays the scenario of the run.
+func playEtcd(ctx context.Context, r *bench.PeerRun, endpoints []string) error {
+	if r.Scenario().Play == "idle" {
+		return playIdle(ctx, r, endpoints)
+	}
+	cfg := r.Scenario().Closed
+	streams := cfg.Streams
+	if streams == 0 {
+		streams = cfg.Workers
+	}
+	r.Phase("connecting")
+	clients, err := etcdload.Connect(ctx, endpoints, streams)
+	if err != nil {
+		return err
+	}
+	defer etcdload.Disconnect(clients) //nolint:errcheck // measured already
+	r.Connections(streams)
+	l := &etcdLoad{run: r, ctx: ctx, clients: clients, spread: cfg.Workers, flights: cfg.Workers * max(1, cfg.Batch)}
+	r.Phase("preparing")
+	workers, err := closedPlays()[cfg.Op](l)
+	if err != nil {
+		return err
+	}
+	err = r.Closed(ctx, workers)
+	if first := l.errs.first.Load(); err == nil && first != nil {
+		r.Note("the first error: %v", *first)
+	}
+	return err
+}
+
+// client is the connection that flight i uses: that of its worker.
+func (l *etcdLoad) client(i int) *clientv3.Client { return l.clients[i%l.spread%len(l.clients)] }
+
+// callers makes a worker of each flight that repeats its call.
+func (l *etcdLoad) callers(call func(ctx context.Context, flight int, c *clientv3.Client) error) []worker {
+	workers := make([]worker, l.flights)
+	for i := range workers {
+		c := l.client(i)
+		workers[i] = func(ctx context.Context) error {
+			for ctx.Err() == nil {
+				if err := call(ctx, i, c); err != nil && ctx.Err() == nil {
+					l.errs.note(err)
+				}
+			}
+			return nil
+		}
+	}
+	return workers
+}
+
+// timed does one operation and counts it; one that the end of the run cuts
+// short is not counted.
+func timed(ctx context.Context, op *bench.PeerOp, do func() error) error {
+	began := time.Now()
+	err := do()
+	switch {
+	case err == nil:
+		op.Done(began)
+	case ctx.Err() == nil:
+		op.Failed()
+	}
+	return err
+}
+
+func sessionWorkers(l *etcdLoad) ([]worker, error) {
+	op := l.run.Op("session")
+	return l.callers(func(ctx context.Context, _ int, c *clientv3.Client) error {
+		return timed(ctx, op, func() error {
+			_, err := etcdload.Grant(ctx, c, leaseSeconds)
+			return err
+		})
+	}), nil
+}
+
+func (l *etcdLoad) leases() ([]clientv3.LeaseID, error) {
+	return etcdload.GrantAll(l.ctx, l.clients, l.flights, leaseSeconds)
+}
+
+func createWorkers(l *etcdLoad) ([]worker, error) {
+	leases, err := l.leases()
+	if err != nil {
+		return nil, err
+	}
+	op := l.run.Op("create")
+	var serial atomic.Int64
+	return l.callers(func(ctx context.Context, i int, c *clientv3.Client) error {
+		key := fmt.Sprintf("created/%d", serial.Add(1))
+		return timed(ctx, op, func() error { return etcdload.Create(ctx, c, key, value, leases[i], true) })
+	}), nil
+}
+
+// claimWorkers: the transaction that creates the key, and its deletion.
+func claimWorkers(l *etcdLoad) ([]worker, error) {
+	leases, err := l.leases()
+	if err != nil {
+		return nil, err
+	}
+	claim, release := l.run.Op("claim"), l.run.Op("release")
+	return l.callers(func(ctx context.Context, i int, c *clientv3.Client) error {
+		key := fmt.Sprintf("claimed/%d", i)
+		err := timed(ctx, claim, func() error { return etcdload.Create(ctx, c, key, value, leases[i], true) })
+		if err != nil {
+			return err
+		}
+		return timed(ctx, release, func() error { return etcdload.Delete(ctx, c, key) })
+	}), nil
+}
+
+func refuseWorkers(l *etcdLoad) ([]worker, error) {
+	leases, err := l.leases()
+	if err != nil {
+		return nil, err
+	}
+	key := func(i int) string { return fmt.Sprintf("taken/%d", i) }
+	err = etcdload.Each(l.flights, func(i int) error {
+		return etcdload.Create(l.ctx, l.client(i), key(i), value, leases[i], true)
+	})
+	op := l.run.Op("refuse")
+	return l.callers(func(ctx context.Context, i int, c *clientv3.Client) error {
+		return timed(ctx, op, func() error { return etcdload.Create(ctx, c, key(i), value, leases[i], false) })
+	}), err
+}

@@ -1,0 +1,100 @@
+//go:build linux
+
+package etcdload
+
+import (
+	"context"
+	"fmt"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Grant opens a lease, etcd's form of a session.
+func Grant(ctx context.Context, c *clientv3.Client, ttlSeconds int64) (clientv3.LeaseID, error) {
+	resp, err := c.Grant(ctx, ttlSeconds)
+	if err != nil {
+		return 0, err
+	}
+	return resp.ID, nil
+}
+
+// GrantAll grants count leases over the clients.
+func GrantAll(ctx context.Context, clients []*clientv3.Client, count int, ttlSeconds int64) ([]clientv3.LeaseID, error) {
+	leases := make([]clientv3.LeaseID, count)
+	err := Each(count, func(i int) (err error) {
+		leases[i], err = Grant(ctx, clients[i%len(clients)], ttlSeconds)
+		return err
+	})
+	return leases, err
+}
+
+// Create puts the key under the lease if it has no version, and is an error if
+// etcd decided otherwise than expected.
+func Create(ctx context.Context, c *clientv3.Client, key, value string, lease clientv3.LeaseID, succeeds bool) error {
+	resp, err := c.Txn(ctx).
+		If(clientv3.Compare(clientv3.Version(key), "=", 0)).
+		Then(clientv3.OpPut(key, value, clientv3.WithLease(lease))).
+		Commit()
+	if err != nil {
+		return err
+	}
+	if resp.Succeeded != succeeds {
+		return fmt.Errorf("create of %s: succeeded is %v", key, resp.Succeeded)
+	}
+	return nil
+}
+
+// Delete deletes a key that is there.
+func Delete(ctx context.Context, c *clientv3.Client, key string) error {
+	resp, err := c.Delete(ctx, key)
+	if err != nil {
+		return err
+	}
+	if resp.Deleted != 1 {
+		return fmt.Errorf("delete of %s: %d keys deleted", key, resp.Deleted)
+	}
+	return nil
+}
+
+// Watch opens a watch of one key and returns once it is there. It lasts as long
+// as the context.
+func Watch(ctx context.Context, c *clientv3.Client, key string) error {
+	events := c.Watch(ctx, key, clientv3.WithCreatedNotify())
+	select {
+	case created := <-events:
+		return created.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Stream is one LeaseKeepAlive call of etcd's API. etcd's client paces KeepAlive
+// by itself, at a third of the ttl, and opens a stream for every KeepAliveOnce;
+// so keepalives are sent here on the stream that KeepAlive would use, over the
+// client's own connection. etcd answers a stream in the order of its requests.
+type Stream struct{ call pb.Lease_LeaseKeepAliveClient }
+
+// OpenStream opens a stream that lasts as long as the context.
+func OpenStream(ctx context.Context, c *clientv3.Client) (Stream, error) {
+	call, err := pb.NewLeaseClient(c.ActiveConnection()).LeaseKeepAlive(ctx)
+	return Stream{call}, err
+}
+
+// Send asks for one keepalive.
+func (s Stream) Send(lease clientv3.LeaseID) error {
+	return s.call.Send(&pb.LeaseKeepAliveRequest{ID: int64(lease)})
+}
+
+// Receive waits for the answer to the oldest request without one, and is an
+// error unless it keeps that lease alive.
+func (s Stream) Receive(lease clientv3.LeaseID) error {
+	resp, err := s.call.Recv()
+	if err != nil {
+		return err
+	}
+	if resp.ID != int64(lease) || resp.TTL <= 0 {
+		return fmt.Errorf("keepalive of lease %x: answer for %x, ttl %d", lease, resp.ID, resp.TTL)
+	}
+	return nil
+}
