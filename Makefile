@@ -1,0 +1,210 @@
+# Incumbent: the commands of this repository. `make help` lists them.
+#
+# How to generate code: edit a .proto file below api/ or core/, then
+#
+#     make generate          (or tools/generate.sh once bin/buf exists)
+#
+# and commit what it wrote beside the .proto file. Imports are paths inside the
+# root: "incumbent/v1/lease.proto" below api/, "corepb/core.proto" below core/.
+# go_package is the folder's import path with its package name, as in
+#     option go_package = "github.com/incumbent-dev/incumbent/api/incumbent/v1;incumbentv1";
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# What a caller may change, with `make TARGET NAME=value`.
+RUN_ARGS ?= server --dev --play
+BENCH_SMOKE ?= juju-leases leader-stall expiry-avalanche idle-fleet
+SIM_SEEDS    ?= 20
+FUZZ_TIME    ?= 3000x
+SOAK_SEEDS   ?= 2000
+SOAK_FUZZ    ?= 300000x
+TEST_TIMEOUT ?= 10m
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+GENERATORS := bin/buf bin/protoc-gen-go bin/protoc-gen-connect-go
+TOOLS      := $(GENERATORS) bin/golangci-lint bin/govulncheck bin/benchstat
+
+##@ Try it
+
+.PHONY: run
+run: build ## build, start a server, play a small fleet against it, keep serving
+	bin/incumbent $(RUN_ARGS)
+
+.PHONY: build
+build: ## build bin/incumbent, static, with its version
+	CGO_ENABLED=0 go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/incumbent ./cmd/incumbent
+
+##@ Check it
+
+# One line of result and time for each stage; the first that fails ends the run.
+STAGE = @echo "== $(1)"; began=$$(date +%s); \
+	$(MAKE) --no-print-directory $(1) && echo "== $(1): ok, $$(($$(date +%s) - began)) s"
+
+.PHONY: test
+test: ## everything below that CI runs, in this order
+	$(call STAGE,fmt-check)
+	$(call STAGE,vet)
+	$(call STAGE,lint)
+	$(call STAGE,check-generated)
+	$(call STAGE,check-imports)
+	$(call STAGE,race)
+	$(call STAGE,sim-smoke)
+	$(call STAGE,fuzz-smoke)
+	$(call STAGE,bench-smoke)
+	$(call STAGE,blackbox)
+	$(call STAGE,mutants-smoke)
+
+.PHONY: fmt-check
+fmt-check: ## fail if a Go file is not formatted
+	@found=$$(gofmt -l .); [ -z "$$found" ] || { echo "not formatted, run gofmt -w:"; echo "$$found"; exit 1; }
+
+.PHONY: vet
+vet: ## go vet
+	go vet ./...
+
+.PHONY: lint
+lint: bin/golangci-lint bin/buf ## golangci-lint and buf lint
+	bin/golangci-lint run ./...
+	bin/buf lint
+
+.PHONY: check-imports
+check-imports: ## imports between packages go one way
+	go test -count=1 ./test/deps
+
+# Black-box tests run the real binary, so the race detector has nothing to see
+# in them: they have their own stage.
+.PHONY: race
+race: ## unit, transcript, model and virtual-time tests with the race detector
+	CGO_ENABLED=1 go test -race -timeout $(TEST_TIMEOUT) $$(go list ./... | grep -v '/incumbent/test/')
+
+.PHONY: sim-smoke
+sim-smoke: ## the simulator over SIM_SEEDS seeds
+	@if [ -d sim ]; then \
+		INCUMBENT_SIM_SEEDS=$(SIM_SEEDS) go test -count=1 -timeout $(TEST_TIMEOUT) -run TestSmoke ./sim/...; \
+	else echo "no sim folder"; fi
+
+# go test fuzzes one target of one package at a time. Budgets are numbers of
+# executions: with a time, the go command now and then reports its own deadline
+# as a failure ("context deadline exceeded") although no input failed, and by
+# default it may spend a minute making one interesting input smaller.
+.PHONY: fuzz-smoke
+fuzz-smoke: ## each fuzz target for FUZZ_TIME executions
+	@grep -rl --include='*_test.go' '^func Fuzz' . | xargs -r -n 1 dirname | sort -u | grep -v '^\./test/peers' | \
+	while read -r folder; do \
+		list=$$(go test -list '^Fuzz' "$$folder") || { echo "$$list"; exit 1; }; \
+		for target in $$(echo "$$list" | grep '^Fuzz'); do \
+			echo "fuzz $$folder $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ_TIME) -fuzzminimizetime 100x "$$folder" || exit 1; \
+		done; \
+	done
+
+.PHONY: bench-smoke
+bench-smoke: ## a few seconds of the load tool; any violation fails
+	@$(MAKE) --no-print-directory build
+	@for scenario in $(BENCH_SMOKE); do \
+		echo "bench $$scenario"; \
+		bin/incumbent bench run $$scenario --set scale=smoke --dir bin/smoke/$$scenario || exit 1; \
+	done
+
+.PHONY: blackbox
+blackbox: build ## tests of the binary, from outside
+	@packages=$$(go list ./test/... | grep -v -e '/test/deps$$' -e '/test/mutants'); \
+	if [ -n "$$packages" ]; then go test -count=1 -timeout $(TEST_TIMEOUT) $$packages; else echo "no black-box tests"; fi
+
+.PHONY: mutants-smoke
+mutants-smoke: ## two of the mutants, chosen by INCUMBENT_MUTANT_SEED
+	go test -count=1 -timeout $(TEST_TIMEOUT) ./test/mutants
+
+##@ Look harder
+
+.PHONY: mutants
+mutants: ## break the code in known ways; a named test must notice each
+	INCUMBENT_MUTANTS=1 go test -count=1 -timeout 60m -v ./test/mutants/...
+
+.PHONY: soak
+soak: ## the simulator over SOAK_SEEDS seeds, each fuzz target for SOAK_FUZZ executions
+	$(MAKE) --no-print-directory sim-smoke SIM_SEEDS=$(SOAK_SEEDS) TEST_TIMEOUT=0
+	$(MAKE) --no-print-directory fuzz-smoke FUZZ_TIME=$(SOAK_FUZZ)
+
+.PHONY: vuln
+vuln: bin/govulncheck ## known vulnerabilities in what we call; asks the Go vulnerability database
+	bin/govulncheck ./...
+
+.PHONY: cross
+cross: ## type-check the builds for other systems
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./...
+	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 go vet ./...
+
+.PHONY: tidy-check
+tidy-check: ## go.mod names what is used, nothing else
+	go mod tidy -diff
+
+.PHONY: peers
+peers: bin/etcd bin/etcd-bench bin/incumbent-bench ## build etcd and its load generators, for comparisons (test/peers)
+
+# What the comparison plays: closed loops, and idle connections at the end.
+PEER_SCENARIOS ?= session-open create-closed claim-closed refuse-closed extend-single extend-batch idle-fleet
+PEER_WORKERS   ?= 64 1024
+PEER_DURATION  ?= 10s
+PEER_RESULTS   ?= results/etcd
+PEER_IDLE      ?= 2000
+
+.PHONY: bench-etcd
+bench-etcd: build peers ## the same closed loops on etcd and on us, side by side (PEER_DURATION each)
+	@SCENARIOS='$(PEER_SCENARIOS)' WORKERS='$(PEER_WORKERS)' DURATION='$(PEER_DURATION)' RESULTS='$(PEER_RESULTS)' IDLE='$(PEER_IDLE)' \
+		sh test/peers/bench-etcd.sh
+
+##@ Make things
+
+.PHONY: fmt
+fmt: bin/golangci-lint ## format as fmt-check and lint want it
+	bin/golangci-lint fmt ./...
+
+.PHONY: generate
+generate: $(GENERATORS) ## generate Go from the .proto files
+	@tools/generate.sh
+
+.PHONY: check-generated
+check-generated: $(GENERATORS) ## fail if generated code is not what is checked in
+	@tools/generate.sh check
+
+.PHONY: tools
+tools: $(TOOLS) ## build the pinned tools into bin/
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin
+
+.PHONY: help
+help: ## this list
+	@awk 'BEGIN {FS = ":.*## "} \
+		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
+
+# Each tool is a module of its own below tools/, so that no tool's dependencies
+# decide another's or the product's. It is rebuilt when its pins change.
+BUILD_TOOL = cd tools/$(1) && GOWORK=off CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$@ tool
+
+bin/buf: tools/buf/go.mod
+	$(call BUILD_TOOL,buf)
+bin/protoc-gen-go: tools/protoc-gen-go/go.mod
+	$(call BUILD_TOOL,protoc-gen-go)
+bin/protoc-gen-connect-go: tools/protoc-gen-connect-go/go.mod
+	$(call BUILD_TOOL,protoc-gen-connect-go)
+bin/golangci-lint: tools/lint/go.mod
+	$(call BUILD_TOOL,lint)
+bin/govulncheck: tools/vuln/go.mod
+	$(call BUILD_TOOL,vuln)
+bin/benchstat: tools/benchstat/go.mod
+	$(call BUILD_TOOL,benchstat)
+
+# The peers are built from the modules that test/peers pins.
+PEER_SOURCES := $(shell find test/peers -name '*.go' -o -name 'go.*' 2>/dev/null)
+bin/etcd: test/peers/go.mod
+	cd test/peers && GOWORK=off CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$@ ./cmd/etcd
+bin/etcd-bench: $(PEER_SOURCES)
+	cd test/peers && GOWORK=off CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$@ ./cmd/etcd-bench
+bin/incumbent-bench: $(PEER_SOURCES) $(wildcard bench/*.go bench/scenarios/*.yaml client/*.go)
+	cd test/peers/cmd/incumbent-bench && GOWORK=off CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$@ .
