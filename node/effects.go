@@ -115,13 +115,16 @@ const (
 	Bulk
 )
 
-// Message goes to a peer: exactly one of Raft, Forward and Refuse is set.
+// Message goes to a peer: exactly one of Raft, Forward, Refuse, Chunk and Taken
+// is set.
 type Message struct {
 	From    uint64
 	To      uint64
 	Raft    *pb.Message
 	Forward *Forward
 	Refuse  *Refuse
+	Chunk   *Chunk
+	Taken   *Taken
 }
 
 // Forward hands an encoded entry to the leader of Term. A member that does not
@@ -138,9 +141,32 @@ type Refuse struct {
 	First uint64
 }
 
+// Chunk is a piece of a snapshot file on its way to a member that is behind.
+// Index, Term, Bytes and Checksum name the file and are the same in all pieces.
+type Chunk struct {
+	Index    uint64      // what the snapshot covers
+	Term     uint64      // of the entry at Index
+	Bytes    int64       // of the whole file
+	Checksum [32]byte    // SHA-256 of the whole file
+	Offset   int64       // where Data belongs in the file, in bytes
+	Data     []byte      // immutable
+	Raft     *pb.Message // raft's own snapshot message, without data; at least with the last piece, else nil
+}
+
+// Taken answers pieces of a snapshot file: how much of it has arrived. The
+// sender goes on from there, also after its connection was lost.
+type Taken struct {
+	Index    uint64 // with Term and Checksum: which file
+	Term     uint64
+	Checksum [32]byte
+	Offset   int64  // bytes that have arrived without a gap
+	Done     bool   // the snapshot was installed, or is not needed any more
+	Failed   string // why it cannot be installed; "": it can
+}
+
 // Class says which connection the message travels on.
 func (m *Message) Class() Class {
-	if m.Forward != nil {
+	if m.Forward != nil || m.Chunk != nil {
 		return Bulk
 	}
 	if m.Raft == nil {
