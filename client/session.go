@@ -34,6 +34,10 @@ const beatsPerTTL = 3
 type SessionConfig struct {
 	TTL    time.Duration // 1 s to 24 h; DefaultSessionTTL
 	Holder string        // for claims that name none; host and process id
+	// Retrying is told why no member could be reached, before another attempt
+	// follows: while opening and whenever the stream broke. It must not block.
+	// nil: nobody is told.
+	Retrying func(error)
 }
 
 // Session owns leases and keeps them alive over one stream, which it opens
@@ -43,6 +47,7 @@ type Session struct {
 	id     incumbent.SessionID
 	ttl    time.Duration
 	holder string
+	retry  func(error) // SessionConfig.Retrying, never nil
 	clock  func() time.Duration
 	ctx    context.Context // ends with the session
 	cancel context.CancelCauseFunc
@@ -75,10 +80,13 @@ func (c *Client) Open(ctx context.Context, cfg SessionConfig) (*Session, error) 
 		return nil, err
 	}
 	s := &Session{
-		c: c, id: incumbent.NewSessionID(), ttl: cfg.TTL, holder: cfg.Holder, clock: c.clock,
+		c: c, id: incumbent.NewSessionID(), ttl: cfg.TTL, holder: cfg.Holder, retry: cfg.Retrying, clock: c.clock,
 		ended: make(chan struct{}), changed: make(chan struct{}),
 		leases: make(map[incumbent.Token]*Lease), offers: make(map[incumbent.Name]chan incumbent.Token),
 		back: make(map[incumbent.Token]incumbent.Name),
+	}
+	if s.retry == nil {
+		s.retry = func(error) {}
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.stop, s.halt = context.WithCancel(context.Background())
@@ -115,6 +123,7 @@ func (s *Session) open(ctx context.Context) error {
 		if !retryable(err) || ctx.Err() != nil {
 			return err
 		}
+		s.retry(err)
 		if err := sleep(ctx, jitter(pause, err)); err != nil {
 			return err
 		}

@@ -8,10 +8,14 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/client"
@@ -98,12 +102,12 @@ func runUnderLease(c *cobra.Command, env *environment, args []string) error {
 		defer cancel()
 	}
 	err = withClient(c, func(cl *client.Client) error {
-		session, err := cl.Open(waiting, client.SessionConfig{TTL: ttl, Holder: text(c, "holder")})
+		noWait, _ := c.Flags().GetBool("no-wait")
+		session, err := openSession(c, env, cl, waiting, noWait)
 		if err != nil {
 			return notMyTurn(waiting, err, full, limit)
 		}
 		defer closeSession(session)
-		noWait, _ := c.Flags().GetBool("no-wait")
 		lease, err := session.Claim(waiting, full, client.ClaimOptions{Wait: !noWait})
 		if err != nil {
 			return notMyTurn(waiting, err, full, limit)
@@ -123,6 +127,28 @@ func runUnderLease(c *cobra.Command, env *environment, args []string) error {
 		return err
 	}
 	return statusError{exitRunFault, errorText(err)}
+}
+
+// openSession opens the session that will own the lease. Without a server it
+// says so once and goes on trying, unless the caller does not want to wait: then
+// it gives up when one call may take no longer.
+func openSession(c *cobra.Command, env *environment, cl *client.Client, waiting context.Context, noWait bool) (*client.Session, error) {
+	ttl, _ := c.Flags().GetDuration("ttl")
+	if limit, _ := c.Flags().GetDuration("timeout"); noWait && limit > 0 {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithTimeout(waiting, limit)
+		defer cancel()
+	}
+	var told sync.Once
+	var last atomic.Pointer[error]
+	session, err := cl.Open(waiting, client.SessionConfig{TTL: ttl, Holder: text(c, "holder"), Retrying: func(err error) {
+		last.Store(&err)
+		told.Do(func() { fmt.Fprintln(env.stderr, "incumbent: trying again until a server answers:", errorText(err)) })
+	}})
+	if cause := last.Load(); err != nil && noWait && waiting.Err() != nil && cause != nil {
+		err = *cause
+	}
+	return session, err
 }
 
 func closeSession(s *client.Session) {
@@ -213,12 +239,38 @@ func killed(child *exec.Cmd, ended <-chan error, lease *client.Lease) error {
 	return statusError{exitLeaseLost, text}
 }
 
-// forward passes a signal on, save for those that concern this process alone.
+// forward passes a signal on, save for those that concern this process alone and
+// those of the keyboard: at a terminal the child is in the foreground with us,
+// and the kernel sends it each of these itself.
 func forward(child *exec.Cmd, sig os.Signal) {
-	if sig == syscall.SIGCHLD || sig == syscall.SIGURG {
+	switch sig {
+	case syscall.SIGCHLD, syscall.SIGURG:
 		return
+	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGWINCH:
+		if atTerminal() {
+			return
+		}
 	}
 	_ = child.Process.Signal(sig)
+}
+
+// atTerminal reports whether this process is in the foreground of a terminal.
+func atTerminal() bool {
+	tty, err := os.Open("/dev/tty")
+	if err != nil {
+		return false // no terminal controls this process
+	}
+	defer tty.Close()
+	return term.IsTerminal(int(tty.Fd())) && foreground(tty) == syscall.Getpgrp()
+}
+
+// foreground is the process group that a terminal sends its signals to, or -1.
+func foreground(tty *os.File) int {
+	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	if err != nil {
+		return -1
+	}
+	return group
 }
 
 // childStatus turns the child's end into ours: its code, or 128 and the signal.

@@ -2,6 +2,7 @@ package blackbox
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func writeFile(t *testing.T, path, text string) {
@@ -103,6 +106,7 @@ func TestRunExitCodes(t *testing.T) {
 		{"run taken --no-wait -- /bin/true", 123, "explain taken"},
 		{"run taken --wait 300ms -- /bin/true", 124, "waited 300ms for taken"},
 		{"run free --wait 300ms --server http://127.0.0.1:1 -- /bin/true", 124, "waited 300ms"},
+		{"run free --no-wait --timeout 300ms --server http://127.0.0.1:1 -- /bin/true", 125, "connection refused"},
 		{"run free", 125, "--help"},
 		{"run free --ttl 1ms -- /bin/true", 125, "ttl 1ms"},
 		{"run free -- /etc/passwd", 126, "permission denied"},
@@ -131,6 +135,62 @@ func TestRunForwardsSignals(t *testing.T) {
 	if l := get(t, m.client(), "job"); l.Token != 0 {
 		t.Errorf("the lease is still held by %s", l.Holder)
 	}
+}
+
+// At a terminal the kernel sends the keyboard's signals to the child itself: one
+// Ctrl-C is one interrupt.
+func TestRunAtATerminal(t *testing.T) {
+	m := start(t, t.TempDir(), nil)
+	master, slave := terminal(t)
+	dir := t.TempDir()
+	up, hits := filepath.Join(dir, "up"), filepath.Join(dir, "hits")
+	cmd := exec.Command(binary(t), "run", "job", "--server", m.url, "--", "/bin/sh", "-c",
+		`trap 'echo hit >> "$1"' INT; trap "exit 41" TERM; : > "$0"; while :; do sleep 0.05; done`, up, hits)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	eventually(t, 10*time.Second, "the child is up", func() bool { _, err := os.Stat(up); return err == nil })
+	if _, err := master.Write([]byte{3}); err != nil { // Ctrl-C
+		t.Fatal(err)
+	}
+	eventually(t, 10*time.Second, "the interrupt arrived", func() bool { _, err := os.Stat(hits); return err == nil })
+	// Whatever else was sent to the child came before this.
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if got := cmd.ProcessState.ExitCode(); got != 41 {
+		t.Errorf("exit code %d, want 41", got)
+	}
+	if got, _ := os.ReadFile(hits); string(got) != "hit\n" {
+		t.Errorf("the child was interrupted: %q, want once", got)
+	}
+}
+
+// terminal makes a pseudo-terminal.
+func terminal(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("no pseudo-terminals here:", err)
+	}
+	t.Cleanup(func() { master.Close() })
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { slave.Close() })
+	return master, slave
 }
 
 // A parent that is killed takes its child with it.
