@@ -82,6 +82,8 @@ type Client struct {
 	clock    func() time.Duration // boottime, or a test's
 	index    atomic.Uint64        // newest index any answer has shown
 	seen     atomic.Int64         // on clock: when the index was the newest for certain
+
+	watchSilence time.Duration // a member that says nothing in a watch for so long stands still
 }
 
 // New checks the configuration. It connects to nothing yet.
@@ -99,7 +101,7 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, members: members, clock: boottime}
+	c := &Client{cfg: cfg, members: members, clock: boottime, watchSilence: watchSpeaksEvery + 2*cfg.SilentTimeout}
 	if c.tls, err = tlsConfig(cfg); err != nil {
 		return nil, err
 	}

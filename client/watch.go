@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"time"
 
@@ -10,6 +11,10 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 )
+
+// watchSpeaksEvery is how often a member says something in a watch at the least:
+// a progress mark if there is nothing else.
+const watchSpeaksEvery = 10 * time.Second
 
 // WatchOptions say what to watch and from where.
 type WatchOptions struct {
@@ -50,6 +55,8 @@ func (c *Client) watchOnce(ctx context.Context, opts WatchOptions, after *uint64
 			return true, err
 		}
 	}
+	ctx, silent := context.WithCancelCause(ctx)
+	defer silent(nil)
 	stream, err := c.leases.Watch(ctx, connect.NewRequest(&apiv1.WatchRequest{
 		Name: apiName(opts.Name), Prefix: opts.Prefix, AfterIndex: *after,
 	}))
@@ -57,7 +64,17 @@ func (c *Client) watchOnce(ctx context.Context, opts WatchOptions, after *uint64
 		return true, AsError(err)
 	}
 	defer stream.Close()
-	for stream.Receive() {
+	// With nowhere else to go, a member that stands still is waited for.
+	listen := func() bool { return stream.Receive() }
+	if len(c.members.urls) > 1 {
+		listen = func() bool {
+			t := time.AfterFunc(c.watchSilence, func() { silent(errSilent) })
+			defer t.Stop()
+			return stream.Receive()
+		}
+	}
+	i, _ := c.members.current()
+	for listen() {
 		m := stream.Msg()
 		*pause = minPause
 		// A snapshot may come in parts: only its end says where to go on from.
@@ -68,6 +85,10 @@ func (c *Client) watchOnce(ctx context.Context, opts WatchOptions, after *uint64
 		if !yield(m, nil) {
 			return false, nil
 		}
+	}
+	if errors.Is(context.Cause(ctx), errSilent) {
+		c.members.leave(i)
+		return true, incumbent.Errorf(incumbent.Unavailable, "%w", errSilent)
 	}
 	if err := stream.Err(); err != nil {
 		return true, AsError(err)

@@ -62,6 +62,39 @@ func TestG16_WatchResumes(t *testing.T) {
 	}
 }
 
+// A member that stands still in the middle of a watch is left for another.
+func TestG16_AWatchLeavesAMemberThatStandsStill(t *testing.T) {
+	s := startServer(t, serverConfig(t))
+	r := newRelay(t, s.URL())
+	session := openSession(t, clientOf(t, s.URL()), SessionConfig{})
+	held := mustClaim(t, session, "app-0")
+	c := failoverClient(t, r.url(), s.URL())
+	c.watchSilence = patient
+	var whats []string
+	for m, err := range c.Watch(testContext(t), WatchOptions{Name: named("app-"), Prefix: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range m.Events {
+			if !m.Snapshot {
+				whats = append(whats, e.What)
+			}
+		}
+		if m.Snapshot {
+			r.stall()
+			if err := held.Release(testContext(t)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(whats) > 0 {
+			break
+		}
+	}
+	if len(whats) != 1 || whats[0] != "released" {
+		t.Errorf("got %v, want the release, once", whats)
+	}
+}
+
 // From an index on, exactly the rest; what trying again cannot help ends it.
 func TestWatchFromAnIndex(t *testing.T) {
 	s := startServer(t, serverConfig(t))
