@@ -132,10 +132,31 @@ func OfPage(r *http.Request) bool {
 	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err != nil && host != "localhost" {
 		return true
 	}
+	return crossOrigin(r)
+}
+
+// crossOrigin reports whether a page of another server had the request sent.
+func crossOrigin(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin == "" {
 		return false
 	}
 	u, err := url.Parse(origin)
 	return err != nil || u.Host != r.Host
+}
+
+// RefusePage returns a Denied error if a web page may be using what a browser
+// brings along without being asked: its place on this machine, or the client
+// certificate of whoever looks at the page. A bearer credential the page must
+// know itself.
+func (p Principal) RefusePage(r *http.Request) error {
+	switch {
+	case p.Via == Loopback && OfPage(r):
+		return incumbent.Errorf(incumbent.Denied, "a web page has no part in the trust in this machine").
+			WithHint("bring a credential, or name the server by its address")
+	case p.Via == Certificate && crossOrigin(r):
+		return incumbent.Errorf(incumbent.Denied, "a page of another server has no part in the trust in this certificate").
+			WithHint("bring a credential")
+	}
+	return nil
 }

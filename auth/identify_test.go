@@ -9,6 +9,8 @@ import (
 	"crypto/x509/pkix"
 	"math/big"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
@@ -212,6 +214,38 @@ func TestBearer(t *testing.T) {
 	} {
 		if token, ok := Bearer(header); token != want.token || ok != want.ok {
 			t.Errorf("%q: %q, %v", header, token, ok)
+		}
+	}
+}
+
+// What a browser brings along by itself proves nothing about the page it shows.
+func TestG12_PagesHaveNoPartInWhatABrowserBringsAlong(t *testing.T) {
+	request := func(host, origin string) *http.Request {
+		r := httptest.NewRequest(http.MethodPost, "/x", nil)
+		r.Host = host
+		if origin != "" {
+			r.Header.Set("Origin", origin)
+		}
+		return r
+	}
+	for _, c := range []struct {
+		via          Via
+		host, origin string
+		refused      bool
+	}{
+		{Loopback, "127.0.0.1:7600", "", false},
+		{Loopback, "127.0.0.1:7600", "http://127.0.0.1:7600", false},
+		{Loopback, "127.0.0.1:7600", "http://evil.example", true},
+		{Loopback, "rebound.example", "", true},
+		{Certificate, "n1.example:7600", "", false},
+		{Certificate, "n1.example:7600", "https://n1.example:7600", false},
+		{Certificate, "n1.example:7600", "https://evil.example", true},
+		{Certificate, "n1.example:7600", "null", true},
+		{Credential, "n1.example:7600", "https://evil.example", false},
+	} {
+		err := Principal{Via: c.via}.RefusePage(request(c.host, c.origin))
+		if refused := incumbent.KindOf(err) == incumbent.Denied; refused != c.refused {
+			t.Errorf("%v, host %s, origin %q: %v, want refused %v", c.via, c.host, c.origin, err, c.refused)
 		}
 	}
 }

@@ -85,8 +85,11 @@ func (g *guard) of(r *http.Request) (auth.Principal, error) {
 		peer.Local, _ = netip.ParseAddrPort(local.String())
 	}
 	p, err := g.Identify(peer)
-	if err == nil && p.Via == auth.Loopback && auth.OfPage(r) {
-		return auth.Principal{}, incumbent.Errorf(incumbent.Denied, "a web page has no part in the trust in this machine")
+	if err == nil {
+		err = p.RefusePage(r)
 	}
-	return p, err
+	if err != nil {
+		return auth.Principal{}, err
+	}
+	return p, nil
 }

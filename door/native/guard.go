@@ -85,9 +85,10 @@ func (d *Door) identify(r *http.Request) (*caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.Via == auth.Loopback && !peer.Unix && auth.OfPage(r) {
-		return nil, incumbent.Errorf(incumbent.Denied, "a web page has no part in the trust in this machine").
-			WithHint("bring a credential, or name the server by its address")
+	if !peer.Unix {
+		if err := p.RefusePage(r); err != nil {
+			return nil, err
+		}
 	}
 	return &caller{principal: p, address: r.RemoteAddr, now: d.now}, nil
 }
@@ -105,13 +106,16 @@ func (d *Door) gate(ctx context.Context, spec connect.Spec, _ connect.Peer, _ ht
 }
 
 // gated are the calls whose permission does not depend on their message.
-// Health and reflection are for everybody.
+// Health, reflection and Join, which brings a token, are for everybody.
 func gated(procedure string) (auth.Action, bool) {
 	switch procedure {
-	case incumbentv1connect.ClusterServiceStatusProcedure, incumbentv1connect.ClusterServiceEventsProcedure:
+	case incumbentv1connect.ClusterServiceStatusProcedure, incumbentv1connect.ClusterServiceEventsProcedure,
+		incumbentv1connect.ClusterServiceMembersProcedure:
 		return auth.Status, true
 	case incumbentv1connect.ClusterServiceSnapshotProcedure, incumbentv1connect.ClusterServiceStateHashProcedure,
-		incumbentv1connect.ClusterServiceSettingsProcedure:
+		incumbentv1connect.ClusterServiceSettingsProcedure, incumbentv1connect.ClusterServiceCreateTokenProcedure,
+		incumbentv1connect.ClusterServiceRemoveMemberProcedure, incumbentv1connect.ClusterServicePromoteMemberProcedure,
+		incumbentv1connect.ClusterServiceTransferLeaderProcedure, incumbentv1connect.ClusterServiceLeaveProcedure:
 		return auth.Admin, true
 	case incumbentv1connect.LeaseServiceListProcedure, incumbentv1connect.SessionServiceListSessionsProcedure,
 		incumbentv1connect.SessionServiceGetSessionProcedure:
