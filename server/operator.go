@@ -17,11 +17,11 @@ import (
 type operator struct{ *Server }
 
 // Standing implements native.Operator.
-func (o operator) Standing() (member, leader string) {
+func (o operator) Standing() (member, leader, leaderURL string) {
 	if st := o.node.Status(); st.Leader == st.Member {
-		leader = o.cfg.Name
+		leader, leaderURL = o.cfg.Name, o.URL()
 	}
-	return o.cfg.Name, leader
+	return o.cfg.Name, leader, leaderURL
 }
 
 // Ready implements native.Operator.
@@ -74,7 +74,7 @@ func (o operator) StateHash(ctx context.Context) (*apiv1.StateHashResponse, erro
 func (o operator) Status(context.Context) (*apiv1.StatusResponse, error) {
 	st, view, loop, conns := o.node.Status(), o.machine.view(), o.leases.Stats(), o.park.Stats()
 	hub, door := o.hub.Stats(), o.door.Stats()
-	member, leader := o.Standing()
+	member, leader, _ := o.Standing()
 	out := &apiv1.StatusResponse{
 		Index: uint64(view.Index()), Term: st.Term, Leader: leader, Version: o.cfg.Version, ClusterId: hex.EncodeToString(st.Cluster[:]),
 		Leases: uint64(view.HeldCount()), Sessions: uint64(view.SessionCount()), Waiters: uint64(view.WaiterCount()),

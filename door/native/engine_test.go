@@ -77,6 +77,8 @@ var admin = auth.Principal{Name: "admin", Kind: auth.Operator}
 
 // operator is a member that has nothing to tell.
 type operator struct {
+	Membership // none of it is called
+
 	mu     sync.Mutex
 	events []*pb.Event
 	more   chan struct{}
@@ -120,7 +122,7 @@ func (o *operator) happen(what string) {
 	o.more = make(chan struct{})
 }
 
-func (o *operator) Standing() (member, leader string) { return "n1", "n1" }
+func (o *operator) Standing() (member, leader, leaderURL string) { return "n1", "n1", "http://n1:7600" }
 
 func (o *operator) Ready() error {
 	if e := o.ready.Load(); e != nil {

@@ -48,8 +48,18 @@ func codeOf(k incumbent.Kind) connect.Code {
 
 // standing is what a member adds to an error: who answered, and who leads.
 type standing struct {
-	member string
-	leader string
+	member    string
+	leader    string // name
+	leaderURL string // where a caller who needs the leader goes on
+}
+
+// leaderOf is what an error says of the leader: where it is if the caller has
+// to go there, else who it is.
+func (s standing) leaderOf(k incumbent.Kind) string {
+	if k == incumbent.NotLeader && s.leaderURL != "" {
+		return s.leaderURL
+	}
+	return s.leader
 }
 
 // asError finds the module's error in err. Errors of contexts get the kind
@@ -84,7 +94,7 @@ func errorPB(err error, s standing, lease *pb.Lease) *pb.Error {
 		d.Member = s.member
 	}
 	if d.Leader == "" {
-		d.Leader = s.leader
+		d.Leader = s.leaderOf(e.Kind)
 	}
 	return d
 }

@@ -140,10 +140,8 @@ func (s *stream) addTokens(w *bench, f *clientFrame) {
 
 // addBeat gathers a beat: an extension of every attached session.
 func (s *stream) addBeat(w *bench, f *clientFrame) {
-	s.mu.Lock()
-	n := s.sessions.len()
-	s.mu.Unlock()
-	g := s.door.room(w, n)
+	// Sessions come and go meanwhile, but never more than a stream may have.
+	g := s.door.room(w, MaxSessionsPerStream)
 	first := len(g.batch.Items)
 	s.mu.Lock()
 	s.sessions.each(func(a *attached) {

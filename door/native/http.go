@@ -186,8 +186,8 @@ func (d *Door) untilDrained(ctx context.Context) (context.Context, func()) {
 func (d *Door) callError(err error) *connect.Error { return callError(err, d.standing(), nil) }
 
 func (d *Door) standing() standing {
-	member, leader := d.operator.Standing()
-	return standing{member, leader}
+	member, leader, url := d.operator.Standing()
+	return standing{member, leader, url}
 }
 
 // callCount counts calls under way, and lets none begin once somebody waits

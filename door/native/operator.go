@@ -17,6 +17,7 @@ type Operator interface {
 	// StateHash names an index in the log and answers with the hash there.
 	StateHash(ctx context.Context) (*pb.StateHashResponse, error)
 	Settings(ctx context.Context) (*pb.SettingsResponse, error)
+	Membership
 
 	// EventsLast returns the position in the timeline from which n events, or
 	// as many as are kept, follow.
@@ -26,11 +27,25 @@ type Operator interface {
 	// longer kept is skipped.
 	EventsAfter(from uint64, limit int) (events []*pb.Event, next uint64, more <-chan struct{})
 
-	// Standing names this member and the leader, if known, for errors.
-	Standing() (member, leader string)
+	// Standing names this member and the leader, if known, for errors, with the
+	// URL of the leader's native API if that is known.
+	Standing() (member, leader, leaderURL string)
 	// Ready is nil if the member is caught up, knows a leader and is not
 	// draining.
 	Ready() error
+}
+
+// Membership is what an operator changes about the cluster, and what a member
+// that joins asks for. See ClusterService in api/incumbent/v1 for the errors.
+type Membership interface {
+	Members(ctx context.Context) (*pb.MembersResponse, error)
+	CreateToken(ctx context.Context, r *pb.CreateTokenRequest) (*pb.CreateTokenResponse, error)
+	// Join judges the token itself: it is the caller's authority.
+	Join(ctx context.Context, r *pb.JoinRequest) (*pb.JoinResponse, error)
+	RemoveMember(ctx context.Context, r *pb.RemoveMemberRequest) (*pb.RemoveMemberResponse, error)
+	PromoteMember(ctx context.Context, r *pb.PromoteMemberRequest) (*pb.PromoteMemberResponse, error)
+	TransferLeader(ctx context.Context, r *pb.TransferLeaderRequest) (*pb.TransferLeaderResponse, error)
+	Leave(ctx context.Context, r *pb.LeaveRequest) (*pb.LeaveResponse, error)
 }
 
 // clusterService serves ClusterService from an Operator.
@@ -54,6 +69,41 @@ func (s clusterService) StateHash(ctx context.Context, _ *connect.Request[pb.Sta
 // Settings reads the effective settings.
 func (s clusterService) Settings(ctx context.Context, _ *connect.Request[pb.SettingsRequest]) (*connect.Response[pb.SettingsResponse], error) {
 	return answer(ctx, s.d, s.d.operator.Settings)
+}
+
+// Members lists the members.
+func (s clusterService) Members(ctx context.Context, _ *connect.Request[pb.MembersRequest]) (*connect.Response[pb.MembersResponse], error) {
+	return answer(ctx, s.d, s.d.operator.Members)
+}
+
+// CreateToken makes a token to join with.
+func (s clusterService) CreateToken(ctx context.Context, r *connect.Request[pb.CreateTokenRequest]) (*connect.Response[pb.CreateTokenResponse], error) {
+	return answerTo(ctx, s.d, r, s.d.operator.CreateToken)
+}
+
+// Join makes the caller a member.
+func (s clusterService) Join(ctx context.Context, r *connect.Request[pb.JoinRequest]) (*connect.Response[pb.JoinResponse], error) {
+	return answerTo(ctx, s.d, r, s.d.operator.Join)
+}
+
+// RemoveMember takes a member out.
+func (s clusterService) RemoveMember(ctx context.Context, r *connect.Request[pb.RemoveMemberRequest]) (*connect.Response[pb.RemoveMemberResponse], error) {
+	return answerTo(ctx, s.d, r, s.d.operator.RemoveMember)
+}
+
+// PromoteMember makes a learner a voter.
+func (s clusterService) PromoteMember(ctx context.Context, r *connect.Request[pb.PromoteMemberRequest]) (*connect.Response[pb.PromoteMemberResponse], error) {
+	return answerTo(ctx, s.d, r, s.d.operator.PromoteMember)
+}
+
+// TransferLeader hands leadership over.
+func (s clusterService) TransferLeader(ctx context.Context, r *connect.Request[pb.TransferLeaderRequest]) (*connect.Response[pb.TransferLeaderResponse], error) {
+	return answerTo(ctx, s.d, r, s.d.operator.TransferLeader)
+}
+
+// Leave takes this member out and ends it.
+func (s clusterService) Leave(ctx context.Context, r *connect.Request[pb.LeaveRequest]) (*connect.Response[pb.LeaveResponse], error) {
+	return answerTo(ctx, s.d, r, s.d.operator.Leave)
 }
 
 // Events sends the timeline: what is kept, then what happens.
@@ -83,6 +133,11 @@ func (s clusterService) Events(ctx context.Context, req *connect.Request[pb.Even
 			return s.d.callError(context.Cause(ctx))
 		}
 	}
+}
+
+// answerTo runs a call with its request.
+func answerTo[Q, T any](ctx context.Context, d *Door, r *connect.Request[Q], f func(context.Context, *Q) (*T, error)) (*connect.Response[T], error) {
+	return answer(ctx, d, func(ctx context.Context) (*T, error) { return f(ctx, r.Msg) })
 }
 
 // answer runs a call without a request.

@@ -254,14 +254,25 @@ func (x *StatusResponse) GetLimits() []*Limit {
 }
 
 type Member struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
-	Role          string                 `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`                                      // leader, follower, candidate, learner
-	AppliedIndex  uint64                 `protobuf:"varint,5,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"` // raft's
-	CommitIndex   uint64                 `protobuf:"varint,6,opt,name=commit_index,json=commitIndex,proto3" json:"commit_index,omitempty"`    // raft's
-	Ready         bool                   `protobuf:"varint,7,opt,name=ready,proto3" json:"ready,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Id      string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Address string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"` // URL of the native API
+	// leader, follower, candidate, learner; joining: recorded, not in raft yet;
+	// leaving: removed, still in raft
+	Role string `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`
+	// Raft's indexes: of the member that answers, and of the others what the
+	// leader knows, else 0. applied_index of others is what they have on disk.
+	AppliedIndex  uint64 `protobuf:"varint,5,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	CommitIndex   uint64 `protobuf:"varint,6,opt,name=commit_index,json=commitIndex,proto3" json:"commit_index,omitempty"`
+	Ready         bool   `protobuf:"varint,7,opt,name=ready,proto3" json:"ready,omitempty"` // the member that answers: it serves; others: connected
+	PeerAddress   string `protobuf:"bytes,8,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
+	Connected     bool   `protobuf:"varint,9,opt,name=connected,proto3" json:"connected,omitempty"` // with the member that answers; itself always is
+	Learner       bool   `protobuf:"varint,10,opt,name=learner,proto3" json:"learner,omitempty"`    // is to stay a learner
+	Lag           uint64 `protobuf:"varint,11,opt,name=lag,proto3" json:"lag,omitempty"`            // entries behind the leader's commit index; only the leader knows
+	Schema        uint32 `protobuf:"varint,12,opt,name=schema,proto3" json:"schema,omitempty"`      // newest that it knows
+	Version       string `protobuf:"bytes,13,opt,name=version,proto3" json:"version,omitempty"`
+	Self          bool   `protobuf:"varint,14,opt,name=self,proto3" json:"self,omitempty"` // this member answered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -341,6 +352,55 @@ func (x *Member) GetCommitIndex() uint64 {
 func (x *Member) GetReady() bool {
 	if x != nil {
 		return x.Ready
+	}
+	return false
+}
+
+func (x *Member) GetPeerAddress() string {
+	if x != nil {
+		return x.PeerAddress
+	}
+	return ""
+}
+
+func (x *Member) GetConnected() bool {
+	if x != nil {
+		return x.Connected
+	}
+	return false
+}
+
+func (x *Member) GetLearner() bool {
+	if x != nil {
+		return x.Learner
+	}
+	return false
+}
+
+func (x *Member) GetLag() uint64 {
+	if x != nil {
+		return x.Lag
+	}
+	return 0
+}
+
+func (x *Member) GetSchema() uint32 {
+	if x != nil {
+		return x.Schema
+	}
+	return 0
+}
+
+func (x *Member) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Member) GetSelf() bool {
+	if x != nil {
+		return x.Self
 	}
 	return false
 }
@@ -1162,6 +1222,766 @@ func (x *Setting) GetSource() string {
 	return ""
 }
 
+type MembersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MembersRequest) Reset() {
+	*x = MembersRequest{}
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MembersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MembersRequest) ProtoMessage() {}
+
+func (x *MembersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MembersRequest.ProtoReflect.Descriptor instead.
+func (*MembersRequest) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{17}
+}
+
+type MembersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Leader        string                 `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"` // name, if known
+	LeaderUrl     string                 `protobuf:"bytes,3,opt,name=leader_url,json=leaderUrl,proto3" json:"leader_url,omitempty"`
+	Members       []*Member              `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"` // by name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MembersResponse) Reset() {
+	*x = MembersResponse{}
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MembersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MembersResponse) ProtoMessage() {}
+
+func (x *MembersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MembersResponse.ProtoReflect.Descriptor instead.
+func (*MembersResponse) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *MembersResponse) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *MembersResponse) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+func (x *MembersResponse) GetLeaderUrl() string {
+	if x != nil {
+		return x.LeaderUrl
+	}
+	return ""
+}
+
+func (x *MembersResponse) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+type CreateTokenRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TtlMs         uint64                 `protobuf:"varint,1,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // a minute to 30 days; 0: a day
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateTokenRequest) Reset() {
+	*x = CreateTokenRequest{}
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateTokenRequest) ProtoMessage() {}
+
+func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
+func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *CreateTokenRequest) GetTtlMs() uint64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+type CreateTokenResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	ExpiresUnixMs int64                  `protobuf:"varint,2,opt,name=expires_unix_ms,json=expiresUnixMs,proto3" json:"expires_unix_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateTokenResponse) Reset() {
+	*x = CreateTokenResponse{}
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateTokenResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateTokenResponse) ProtoMessage() {}
+
+func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
+func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *CreateTokenResponse) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *CreateTokenResponse) GetExpiresUnixMs() int64 {
+	if x != nil {
+		return x.ExpiresUnixMs
+	}
+	return 0
+}
+
+type JoinRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	MemberId      string                 `protobuf:"bytes,3,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`          // 16 hexadecimal digits, random, chosen by the joiner
+	PeerAddress   string                 `protobuf:"bytes,4,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"` // HOST:PORT at which other members reach it
+	ClientUrl     string                 `protobuf:"bytes,5,opt,name=client_url,json=clientUrl,proto3" json:"client_url,omitempty"`       // URL of its native API
+	Learner       bool                   `protobuf:"varint,6,opt,name=learner,proto3" json:"learner,omitempty"`                           // is to stay a learner
+	Schema        uint32                 `protobuf:"varint,7,opt,name=schema,proto3" json:"schema,omitempty"`                             // newest that it knows
+	Version       string                 `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
+	Csr           []byte                 `protobuf:"bytes,9,opt,name=csr,proto3" json:"csr,omitempty"` // PKCS #10 in DER; empty without TLS
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinRequest) Reset() {
+	*x = JoinRequest{}
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinRequest) ProtoMessage() {}
+
+func (x *JoinRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
+func (*JoinRequest) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *JoinRequest) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *JoinRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *JoinRequest) GetMemberId() string {
+	if x != nil {
+		return x.MemberId
+	}
+	return ""
+}
+
+func (x *JoinRequest) GetPeerAddress() string {
+	if x != nil {
+		return x.PeerAddress
+	}
+	return ""
+}
+
+func (x *JoinRequest) GetClientUrl() string {
+	if x != nil {
+		return x.ClientUrl
+	}
+	return ""
+}
+
+func (x *JoinRequest) GetLearner() bool {
+	if x != nil {
+		return x.Learner
+	}
+	return false
+}
+
+func (x *JoinRequest) GetSchema() uint32 {
+	if x != nil {
+		return x.Schema
+	}
+	return 0
+}
+
+func (x *JoinRequest) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *JoinRequest) GetCsr() []byte {
+	if x != nil {
+		return x.Csr
+	}
+	return nil
+}
+
+type JoinResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // 32 hexadecimal digits
+	MemberId      string                 `protobuf:"bytes,2,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
+	Members       []*Member              `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
+	Certificate   []byte                 `protobuf:"bytes,4,opt,name=certificate,proto3" json:"certificate,omitempty"`  // PEM; empty without TLS, as are the next two
+	Ca            []byte                 `protobuf:"bytes,5,opt,name=ca,proto3" json:"ca,omitempty"`                    // PEM
+	CaKey         []byte                 `protobuf:"bytes,6,opt,name=ca_key,json=caKey,proto3" json:"ca_key,omitempty"` // PEM: each member renews its own certificate
+	Secret        []byte                 `protobuf:"bytes,7,opt,name=secret,proto3" json:"secret,omitempty"`            // with which members make and check tokens
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinResponse) Reset() {
+	*x = JoinResponse{}
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinResponse) ProtoMessage() {}
+
+func (x *JoinResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
+func (*JoinResponse) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *JoinResponse) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *JoinResponse) GetMemberId() string {
+	if x != nil {
+		return x.MemberId
+	}
+	return ""
+}
+
+func (x *JoinResponse) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *JoinResponse) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+func (x *JoinResponse) GetCa() []byte {
+	if x != nil {
+		return x.Ca
+	}
+	return nil
+}
+
+func (x *JoinResponse) GetCaKey() []byte {
+	if x != nil {
+		return x.CaKey
+	}
+	return nil
+}
+
+func (x *JoinResponse) GetSecret() []byte {
+	if x != nil {
+		return x.Secret
+	}
+	return nil
+}
+
+type RemoveMemberRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        string                 `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"` // name or id
+	Force         bool                   `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`  // even if the rest then lacks a live majority
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveMemberRequest) Reset() {
+	*x = RemoveMemberRequest{}
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveMemberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveMemberRequest) ProtoMessage() {}
+
+func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
+func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *RemoveMemberRequest) GetMember() string {
+	if x != nil {
+		return x.Member
+	}
+	return ""
+}
+
+func (x *RemoveMemberRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type RemoveMemberResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        *Member                `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"` // as it was
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveMemberResponse) Reset() {
+	*x = RemoveMemberResponse{}
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveMemberResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveMemberResponse) ProtoMessage() {}
+
+func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
+func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *RemoveMemberResponse) GetMember() *Member {
+	if x != nil {
+		return x.Member
+	}
+	return nil
+}
+
+type PromoteMemberRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        string                 `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"` // name or id
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PromoteMemberRequest) Reset() {
+	*x = PromoteMemberRequest{}
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PromoteMemberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PromoteMemberRequest) ProtoMessage() {}
+
+func (x *PromoteMemberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PromoteMemberRequest.ProtoReflect.Descriptor instead.
+func (*PromoteMemberRequest) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *PromoteMemberRequest) GetMember() string {
+	if x != nil {
+		return x.Member
+	}
+	return ""
+}
+
+type PromoteMemberResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pending       bool                   `protobuf:"varint,1,opt,name=pending,proto3" json:"pending,omitempty"` // it will vote once it has caught up
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PromoteMemberResponse) Reset() {
+	*x = PromoteMemberResponse{}
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PromoteMemberResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PromoteMemberResponse) ProtoMessage() {}
+
+func (x *PromoteMemberResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PromoteMemberResponse.ProtoReflect.Descriptor instead.
+func (*PromoteMemberResponse) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *PromoteMemberResponse) GetPending() bool {
+	if x != nil {
+		return x.Pending
+	}
+	return false
+}
+
+type TransferLeaderRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        string                 `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"` // name or id; empty: the voter that is furthest
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferLeaderRequest) Reset() {
+	*x = TransferLeaderRequest{}
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferLeaderRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferLeaderRequest) ProtoMessage() {}
+
+func (x *TransferLeaderRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferLeaderRequest.ProtoReflect.Descriptor instead.
+func (*TransferLeaderRequest) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *TransferLeaderRequest) GetMember() string {
+	if x != nil {
+		return x.Member
+	}
+	return ""
+}
+
+type TransferLeaderResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Leader        string                 `protobuf:"bytes,1,opt,name=leader,proto3" json:"leader,omitempty"` // name
+	LeaderUrl     string                 `protobuf:"bytes,2,opt,name=leader_url,json=leaderUrl,proto3" json:"leader_url,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferLeaderResponse) Reset() {
+	*x = TransferLeaderResponse{}
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferLeaderResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferLeaderResponse) ProtoMessage() {}
+
+func (x *TransferLeaderResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferLeaderResponse.ProtoReflect.Descriptor instead.
+func (*TransferLeaderResponse) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *TransferLeaderResponse) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+func (x *TransferLeaderResponse) GetLeaderUrl() string {
+	if x != nil {
+		return x.LeaderUrl
+	}
+	return ""
+}
+
+type LeaveRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Force         bool                   `protobuf:"varint,1,opt,name=force,proto3" json:"force,omitempty"` // even if the rest then lacks a live majority
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaveRequest) Reset() {
+	*x = LeaveRequest{}
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaveRequest) ProtoMessage() {}
+
+func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
+func (*LeaveRequest) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *LeaveRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type LeaveResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaveResponse) Reset() {
+	*x = LeaveResponse{}
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaveResponse) ProtoMessage() {}
+
+func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
+func (*LeaveResponse) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{30}
+}
+
 var File_incumbent_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_incumbent_v1_cluster_proto_rawDesc = "" +
@@ -1190,7 +2010,7 @@ const file_incumbent_v1_cluster_proto_rawDesc = "" +
 	"\trss_bytes\x18\x12 \x01(\x04R\brssBytes\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x13 \x01(\tR\tclusterId\x12+\n" +
-	"\x06limits\x18\x14 \x03(\v2\x13.incumbent.v1.LimitR\x06limits\"\xb8\x01\n" +
+	"\x06limits\x18\x14 \x03(\v2\x13.incumbent.v1.LimitR\x06limits\"\xeb\x02\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
@@ -1198,7 +2018,15 @@ const file_incumbent_v1_cluster_proto_rawDesc = "" +
 	"\x04role\x18\x04 \x01(\tR\x04role\x12#\n" +
 	"\rapplied_index\x18\x05 \x01(\x04R\fappliedIndex\x12!\n" +
 	"\fcommit_index\x18\x06 \x01(\x04R\vcommitIndex\x12\x14\n" +
-	"\x05ready\x18\a \x01(\bR\x05ready\"h\n" +
+	"\x05ready\x18\a \x01(\bR\x05ready\x12!\n" +
+	"\fpeer_address\x18\b \x01(\tR\vpeerAddress\x12\x1c\n" +
+	"\tconnected\x18\t \x01(\bR\tconnected\x12\x18\n" +
+	"\alearner\x18\n" +
+	" \x01(\bR\alearner\x12\x10\n" +
+	"\x03lag\x18\v \x01(\x04R\x03lag\x12\x16\n" +
+	"\x06schema\x18\f \x01(\rR\x06schema\x12\x18\n" +
+	"\aversion\x18\r \x01(\tR\aversion\x12\x12\n" +
+	"\x04self\x18\x0e \x01(\bR\x04self\"h\n" +
 	"\x04Door\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x10\n" +
@@ -1256,13 +2084,71 @@ const file_incumbent_v1_cluster_proto_rawDesc = "" +
 	"\aSetting\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x16\n" +
-	"\x06source\x18\x03 \x01(\tR\x06source2\x85\x03\n" +
+	"\x06source\x18\x03 \x01(\tR\x06source\"\x10\n" +
+	"\x0eMembersRequest\"\x97\x01\n" +
+	"\x0fMembersResponse\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x16\n" +
+	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x1d\n" +
+	"\n" +
+	"leader_url\x18\x03 \x01(\tR\tleaderUrl\x12.\n" +
+	"\amembers\x18\x04 \x03(\v2\x14.incumbent.v1.MemberR\amembers\"+\n" +
+	"\x12CreateTokenRequest\x12\x15\n" +
+	"\x06ttl_ms\x18\x01 \x01(\x04R\x05ttlMs\"S\n" +
+	"\x13CreateTokenResponse\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\x12&\n" +
+	"\x0fexpires_unix_ms\x18\x02 \x01(\x03R\rexpiresUnixMs\"\xf4\x01\n" +
+	"\vJoinRequest\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1b\n" +
+	"\tmember_id\x18\x03 \x01(\tR\bmemberId\x12!\n" +
+	"\fpeer_address\x18\x04 \x01(\tR\vpeerAddress\x12\x1d\n" +
+	"\n" +
+	"client_url\x18\x05 \x01(\tR\tclientUrl\x12\x18\n" +
+	"\alearner\x18\x06 \x01(\bR\alearner\x12\x16\n" +
+	"\x06schema\x18\a \x01(\rR\x06schema\x12\x18\n" +
+	"\aversion\x18\b \x01(\tR\aversion\x12\x10\n" +
+	"\x03csr\x18\t \x01(\fR\x03csr\"\xdb\x01\n" +
+	"\fJoinResponse\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
+	"\tmember_id\x18\x02 \x01(\tR\bmemberId\x12.\n" +
+	"\amembers\x18\x03 \x03(\v2\x14.incumbent.v1.MemberR\amembers\x12 \n" +
+	"\vcertificate\x18\x04 \x01(\fR\vcertificate\x12\x0e\n" +
+	"\x02ca\x18\x05 \x01(\fR\x02ca\x12\x15\n" +
+	"\x06ca_key\x18\x06 \x01(\fR\x05caKey\x12\x16\n" +
+	"\x06secret\x18\a \x01(\fR\x06secret\"C\n" +
+	"\x13RemoveMemberRequest\x12\x16\n" +
+	"\x06member\x18\x01 \x01(\tR\x06member\x12\x14\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"D\n" +
+	"\x14RemoveMemberResponse\x12,\n" +
+	"\x06member\x18\x01 \x01(\v2\x14.incumbent.v1.MemberR\x06member\".\n" +
+	"\x14PromoteMemberRequest\x12\x16\n" +
+	"\x06member\x18\x01 \x01(\tR\x06member\"1\n" +
+	"\x15PromoteMemberResponse\x12\x18\n" +
+	"\apending\x18\x01 \x01(\bR\apending\"/\n" +
+	"\x15TransferLeaderRequest\x12\x16\n" +
+	"\x06member\x18\x01 \x01(\tR\x06member\"O\n" +
+	"\x16TransferLeaderResponse\x12\x16\n" +
+	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x1d\n" +
+	"\n" +
+	"leader_url\x18\x02 \x01(\tR\tleaderUrl\"$\n" +
+	"\fLeaveRequest\x12\x14\n" +
+	"\x05force\x18\x01 \x01(\bR\x05force\"\x0f\n" +
+	"\rLeaveResponse2\xba\a\n" +
 	"\x0eClusterService\x12H\n" +
 	"\x06Status\x12\x1b.incumbent.v1.StatusRequest\x1a\x1c.incumbent.v1.StatusResponse\"\x03\x90\x02\x01\x12E\n" +
 	"\x06Events\x12\x1b.incumbent.v1.EventsRequest\x1a\x1c.incumbent.v1.EventsResponse0\x01\x12I\n" +
 	"\bSnapshot\x12\x1d.incumbent.v1.SnapshotRequest\x1a\x1e.incumbent.v1.SnapshotResponse\x12L\n" +
 	"\tStateHash\x12\x1e.incumbent.v1.StateHashRequest\x1a\x1f.incumbent.v1.StateHashResponse\x12I\n" +
-	"\bSettings\x12\x1d.incumbent.v1.SettingsRequest\x1a\x1e.incumbent.v1.SettingsResponseBAZ?github.com/incumbent-dev/incumbent/api/incumbent/v1;incumbentv1b\x06proto3"
+	"\bSettings\x12\x1d.incumbent.v1.SettingsRequest\x1a\x1e.incumbent.v1.SettingsResponse\x12K\n" +
+	"\aMembers\x12\x1c.incumbent.v1.MembersRequest\x1a\x1d.incumbent.v1.MembersResponse\"\x03\x90\x02\x01\x12R\n" +
+	"\vCreateToken\x12 .incumbent.v1.CreateTokenRequest\x1a!.incumbent.v1.CreateTokenResponse\x12B\n" +
+	"\x04Join\x12\x19.incumbent.v1.JoinRequest\x1a\x1a.incumbent.v1.JoinResponse\"\x03\x90\x02\x02\x12U\n" +
+	"\fRemoveMember\x12!.incumbent.v1.RemoveMemberRequest\x1a\".incumbent.v1.RemoveMemberResponse\x12X\n" +
+	"\rPromoteMember\x12\".incumbent.v1.PromoteMemberRequest\x1a#.incumbent.v1.PromoteMemberResponse\x12[\n" +
+	"\x0eTransferLeader\x12#.incumbent.v1.TransferLeaderRequest\x1a$.incumbent.v1.TransferLeaderResponse\x12@\n" +
+	"\x05Leave\x12\x1a.incumbent.v1.LeaveRequest\x1a\x1b.incumbent.v1.LeaveResponseBAZ?github.com/incumbent-dev/incumbent/api/incumbent/v1;incumbentv1b\x06proto3"
 
 var (
 	file_incumbent_v1_cluster_proto_rawDescOnce sync.Once
@@ -1276,25 +2162,39 @@ func file_incumbent_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_incumbent_v1_cluster_proto_rawDescData
 }
 
-var file_incumbent_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_incumbent_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_incumbent_v1_cluster_proto_goTypes = []any{
-	(*StatusRequest)(nil),     // 0: incumbent.v1.StatusRequest
-	(*StatusResponse)(nil),    // 1: incumbent.v1.StatusResponse
-	(*Member)(nil),            // 2: incumbent.v1.Member
-	(*Door)(nil),              // 3: incumbent.v1.Door
-	(*Rates)(nil),             // 4: incumbent.v1.Rates
-	(*Storage)(nil),           // 5: incumbent.v1.Storage
-	(*Limit)(nil),             // 6: incumbent.v1.Limit
-	(*EventsRequest)(nil),     // 7: incumbent.v1.EventsRequest
-	(*EventsResponse)(nil),    // 8: incumbent.v1.EventsResponse
-	(*Event)(nil),             // 9: incumbent.v1.Event
-	(*SnapshotRequest)(nil),   // 10: incumbent.v1.SnapshotRequest
-	(*SnapshotResponse)(nil),  // 11: incumbent.v1.SnapshotResponse
-	(*StateHashRequest)(nil),  // 12: incumbent.v1.StateHashRequest
-	(*StateHashResponse)(nil), // 13: incumbent.v1.StateHashResponse
-	(*SettingsRequest)(nil),   // 14: incumbent.v1.SettingsRequest
-	(*SettingsResponse)(nil),  // 15: incumbent.v1.SettingsResponse
-	(*Setting)(nil),           // 16: incumbent.v1.Setting
+	(*StatusRequest)(nil),          // 0: incumbent.v1.StatusRequest
+	(*StatusResponse)(nil),         // 1: incumbent.v1.StatusResponse
+	(*Member)(nil),                 // 2: incumbent.v1.Member
+	(*Door)(nil),                   // 3: incumbent.v1.Door
+	(*Rates)(nil),                  // 4: incumbent.v1.Rates
+	(*Storage)(nil),                // 5: incumbent.v1.Storage
+	(*Limit)(nil),                  // 6: incumbent.v1.Limit
+	(*EventsRequest)(nil),          // 7: incumbent.v1.EventsRequest
+	(*EventsResponse)(nil),         // 8: incumbent.v1.EventsResponse
+	(*Event)(nil),                  // 9: incumbent.v1.Event
+	(*SnapshotRequest)(nil),        // 10: incumbent.v1.SnapshotRequest
+	(*SnapshotResponse)(nil),       // 11: incumbent.v1.SnapshotResponse
+	(*StateHashRequest)(nil),       // 12: incumbent.v1.StateHashRequest
+	(*StateHashResponse)(nil),      // 13: incumbent.v1.StateHashResponse
+	(*SettingsRequest)(nil),        // 14: incumbent.v1.SettingsRequest
+	(*SettingsResponse)(nil),       // 15: incumbent.v1.SettingsResponse
+	(*Setting)(nil),                // 16: incumbent.v1.Setting
+	(*MembersRequest)(nil),         // 17: incumbent.v1.MembersRequest
+	(*MembersResponse)(nil),        // 18: incumbent.v1.MembersResponse
+	(*CreateTokenRequest)(nil),     // 19: incumbent.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),    // 20: incumbent.v1.CreateTokenResponse
+	(*JoinRequest)(nil),            // 21: incumbent.v1.JoinRequest
+	(*JoinResponse)(nil),           // 22: incumbent.v1.JoinResponse
+	(*RemoveMemberRequest)(nil),    // 23: incumbent.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),   // 24: incumbent.v1.RemoveMemberResponse
+	(*PromoteMemberRequest)(nil),   // 25: incumbent.v1.PromoteMemberRequest
+	(*PromoteMemberResponse)(nil),  // 26: incumbent.v1.PromoteMemberResponse
+	(*TransferLeaderRequest)(nil),  // 27: incumbent.v1.TransferLeaderRequest
+	(*TransferLeaderResponse)(nil), // 28: incumbent.v1.TransferLeaderResponse
+	(*LeaveRequest)(nil),           // 29: incumbent.v1.LeaveRequest
+	(*LeaveResponse)(nil),          // 30: incumbent.v1.LeaveResponse
 }
 var file_incumbent_v1_cluster_proto_depIdxs = []int32{
 	2,  // 0: incumbent.v1.StatusResponse.members:type_name -> incumbent.v1.Member
@@ -1304,21 +2204,38 @@ var file_incumbent_v1_cluster_proto_depIdxs = []int32{
 	6,  // 4: incumbent.v1.StatusResponse.limits:type_name -> incumbent.v1.Limit
 	9,  // 5: incumbent.v1.EventsResponse.events:type_name -> incumbent.v1.Event
 	16, // 6: incumbent.v1.SettingsResponse.settings:type_name -> incumbent.v1.Setting
-	0,  // 7: incumbent.v1.ClusterService.Status:input_type -> incumbent.v1.StatusRequest
-	7,  // 8: incumbent.v1.ClusterService.Events:input_type -> incumbent.v1.EventsRequest
-	10, // 9: incumbent.v1.ClusterService.Snapshot:input_type -> incumbent.v1.SnapshotRequest
-	12, // 10: incumbent.v1.ClusterService.StateHash:input_type -> incumbent.v1.StateHashRequest
-	14, // 11: incumbent.v1.ClusterService.Settings:input_type -> incumbent.v1.SettingsRequest
-	1,  // 12: incumbent.v1.ClusterService.Status:output_type -> incumbent.v1.StatusResponse
-	8,  // 13: incumbent.v1.ClusterService.Events:output_type -> incumbent.v1.EventsResponse
-	11, // 14: incumbent.v1.ClusterService.Snapshot:output_type -> incumbent.v1.SnapshotResponse
-	13, // 15: incumbent.v1.ClusterService.StateHash:output_type -> incumbent.v1.StateHashResponse
-	15, // 16: incumbent.v1.ClusterService.Settings:output_type -> incumbent.v1.SettingsResponse
-	12, // [12:17] is the sub-list for method output_type
-	7,  // [7:12] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	2,  // 7: incumbent.v1.MembersResponse.members:type_name -> incumbent.v1.Member
+	2,  // 8: incumbent.v1.JoinResponse.members:type_name -> incumbent.v1.Member
+	2,  // 9: incumbent.v1.RemoveMemberResponse.member:type_name -> incumbent.v1.Member
+	0,  // 10: incumbent.v1.ClusterService.Status:input_type -> incumbent.v1.StatusRequest
+	7,  // 11: incumbent.v1.ClusterService.Events:input_type -> incumbent.v1.EventsRequest
+	10, // 12: incumbent.v1.ClusterService.Snapshot:input_type -> incumbent.v1.SnapshotRequest
+	12, // 13: incumbent.v1.ClusterService.StateHash:input_type -> incumbent.v1.StateHashRequest
+	14, // 14: incumbent.v1.ClusterService.Settings:input_type -> incumbent.v1.SettingsRequest
+	17, // 15: incumbent.v1.ClusterService.Members:input_type -> incumbent.v1.MembersRequest
+	19, // 16: incumbent.v1.ClusterService.CreateToken:input_type -> incumbent.v1.CreateTokenRequest
+	21, // 17: incumbent.v1.ClusterService.Join:input_type -> incumbent.v1.JoinRequest
+	23, // 18: incumbent.v1.ClusterService.RemoveMember:input_type -> incumbent.v1.RemoveMemberRequest
+	25, // 19: incumbent.v1.ClusterService.PromoteMember:input_type -> incumbent.v1.PromoteMemberRequest
+	27, // 20: incumbent.v1.ClusterService.TransferLeader:input_type -> incumbent.v1.TransferLeaderRequest
+	29, // 21: incumbent.v1.ClusterService.Leave:input_type -> incumbent.v1.LeaveRequest
+	1,  // 22: incumbent.v1.ClusterService.Status:output_type -> incumbent.v1.StatusResponse
+	8,  // 23: incumbent.v1.ClusterService.Events:output_type -> incumbent.v1.EventsResponse
+	11, // 24: incumbent.v1.ClusterService.Snapshot:output_type -> incumbent.v1.SnapshotResponse
+	13, // 25: incumbent.v1.ClusterService.StateHash:output_type -> incumbent.v1.StateHashResponse
+	15, // 26: incumbent.v1.ClusterService.Settings:output_type -> incumbent.v1.SettingsResponse
+	18, // 27: incumbent.v1.ClusterService.Members:output_type -> incumbent.v1.MembersResponse
+	20, // 28: incumbent.v1.ClusterService.CreateToken:output_type -> incumbent.v1.CreateTokenResponse
+	22, // 29: incumbent.v1.ClusterService.Join:output_type -> incumbent.v1.JoinResponse
+	24, // 30: incumbent.v1.ClusterService.RemoveMember:output_type -> incumbent.v1.RemoveMemberResponse
+	26, // 31: incumbent.v1.ClusterService.PromoteMember:output_type -> incumbent.v1.PromoteMemberResponse
+	28, // 32: incumbent.v1.ClusterService.TransferLeader:output_type -> incumbent.v1.TransferLeaderResponse
+	30, // 33: incumbent.v1.ClusterService.Leave:output_type -> incumbent.v1.LeaveResponse
+	22, // [22:34] is the sub-list for method output_type
+	10, // [10:22] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_incumbent_v1_cluster_proto_init() }
@@ -1332,7 +2249,7 @@ func file_incumbent_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_incumbent_v1_cluster_proto_rawDesc), len(file_incumbent_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -3369,7 +3369,7 @@ type Error struct {
 	Hint          string                 `protobuf:"bytes,3,opt,name=hint,proto3" json:"hint,omitempty"` // the setting or command that helps
 	RetryAfterMs  uint32                 `protobuf:"varint,4,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
 	Member        string                 `protobuf:"bytes,5,opt,name=member,proto3" json:"member,omitempty"` // which member answered
-	Leader        string                 `protobuf:"bytes,6,opt,name=leader,proto3" json:"leader,omitempty"` // who leads, if known
+	Leader        string                 `protobuf:"bytes,6,opt,name=leader,proto3" json:"leader,omitempty"` // who leads, if known: its name; of not_leader its URL, where to go on
 	Lease         *Lease                 `protobuf:"bytes,7,opt,name=lease,proto3" json:"lease,omitempty"`   // held, not_holder: the lease as found
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -44,6 +44,24 @@ const (
 	ClusterServiceStateHashProcedure = "/incumbent.v1.ClusterService/StateHash"
 	// ClusterServiceSettingsProcedure is the fully-qualified name of the ClusterService's Settings RPC.
 	ClusterServiceSettingsProcedure = "/incumbent.v1.ClusterService/Settings"
+	// ClusterServiceMembersProcedure is the fully-qualified name of the ClusterService's Members RPC.
+	ClusterServiceMembersProcedure = "/incumbent.v1.ClusterService/Members"
+	// ClusterServiceCreateTokenProcedure is the fully-qualified name of the ClusterService's
+	// CreateToken RPC.
+	ClusterServiceCreateTokenProcedure = "/incumbent.v1.ClusterService/CreateToken"
+	// ClusterServiceJoinProcedure is the fully-qualified name of the ClusterService's Join RPC.
+	ClusterServiceJoinProcedure = "/incumbent.v1.ClusterService/Join"
+	// ClusterServiceRemoveMemberProcedure is the fully-qualified name of the ClusterService's
+	// RemoveMember RPC.
+	ClusterServiceRemoveMemberProcedure = "/incumbent.v1.ClusterService/RemoveMember"
+	// ClusterServicePromoteMemberProcedure is the fully-qualified name of the ClusterService's
+	// PromoteMember RPC.
+	ClusterServicePromoteMemberProcedure = "/incumbent.v1.ClusterService/PromoteMember"
+	// ClusterServiceTransferLeaderProcedure is the fully-qualified name of the ClusterService's
+	// TransferLeader RPC.
+	ClusterServiceTransferLeaderProcedure = "/incumbent.v1.ClusterService/TransferLeader"
+	// ClusterServiceLeaveProcedure is the fully-qualified name of the ClusterService's Leave RPC.
+	ClusterServiceLeaveProcedure = "/incumbent.v1.ClusterService/Leave"
 )
 
 // ClusterServiceClient is a client for the incumbent.v1.ClusterService service.
@@ -60,6 +78,32 @@ type ClusterServiceClient interface {
 	// Settings reads the effective settings of the member, and where each came
 	// from; secrets are left out.
 	Settings(context.Context, *connect.Request[v1.SettingsRequest]) (*connect.Response[v1.SettingsResponse], error)
+	// Members lists the members as any member knows them.
+	Members(context.Context, *connect.Request[v1.MembersRequest]) (*connect.Response[v1.MembersResponse], error)
+	// CreateToken makes a token with which new members join. Any member makes and
+	// any member accepts one; nothing is stored.
+	CreateToken(context.Context, *connect.Request[v1.CreateTokenRequest]) (*connect.Response[v1.CreateTokenResponse], error)
+	// Join makes the caller a member: a learner first, and unless it is to stay
+	// one, a voter once it has caught up. The token is the authority. It may be
+	// repeated with the same name and member_id, and then answers the same.
+	//
+	// A member of the same name that is not connected is replaced. Errors: denied
+	// (the token), exists (the name belongs to a live member), invalid (schema),
+	// too_large (voters), conflict (the id was removed before), not_leader.
+	Join(context.Context, *connect.Request[v1.JoinRequest]) (*connect.Response[v1.JoinResponse], error)
+	// RemoveMember takes a member out for ever: it cannot return under its id.
+	// Errors: not_found, conflict (the rest would have no live majority; it is the
+	// last voter), not_leader.
+	RemoveMember(context.Context, *connect.Request[v1.RemoveMemberRequest]) (*connect.Response[v1.RemoveMemberResponse], error)
+	// PromoteMember makes a learner a voter, at once if it is caught up, else as
+	// soon as it is. Errors: not_found, too_large (voters), not_leader.
+	PromoteMember(context.Context, *connect.Request[v1.PromoteMemberRequest]) (*connect.Response[v1.PromoteMemberResponse], error)
+	// TransferLeader hands leadership over. Errors: not_found, invalid (a learner
+	// cannot lead), unavailable (nobody else can lead now), not_leader.
+	TransferLeader(context.Context, *connect.Request[v1.TransferLeaderRequest]) (*connect.Response[v1.TransferLeaderResponse], error)
+	// Leave takes the member that is called out of the cluster for ever and ends
+	// its process. Errors as of RemoveMember, but never not_leader.
+	Leave(context.Context, *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error)
 }
 
 // NewClusterServiceClient constructs a client for the incumbent.v1.ClusterService service. By
@@ -104,16 +148,67 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("Settings")),
 			connect.WithClientOptions(opts...),
 		),
+		members: connect.NewClient[v1.MembersRequest, v1.MembersResponse](
+			httpClient,
+			baseURL+ClusterServiceMembersProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("Members")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		createToken: connect.NewClient[v1.CreateTokenRequest, v1.CreateTokenResponse](
+			httpClient,
+			baseURL+ClusterServiceCreateTokenProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("CreateToken")),
+			connect.WithClientOptions(opts...),
+		),
+		join: connect.NewClient[v1.JoinRequest, v1.JoinResponse](
+			httpClient,
+			baseURL+ClusterServiceJoinProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("Join")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
+		removeMember: connect.NewClient[v1.RemoveMemberRequest, v1.RemoveMemberResponse](
+			httpClient,
+			baseURL+ClusterServiceRemoveMemberProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("RemoveMember")),
+			connect.WithClientOptions(opts...),
+		),
+		promoteMember: connect.NewClient[v1.PromoteMemberRequest, v1.PromoteMemberResponse](
+			httpClient,
+			baseURL+ClusterServicePromoteMemberProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("PromoteMember")),
+			connect.WithClientOptions(opts...),
+		),
+		transferLeader: connect.NewClient[v1.TransferLeaderRequest, v1.TransferLeaderResponse](
+			httpClient,
+			baseURL+ClusterServiceTransferLeaderProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("TransferLeader")),
+			connect.WithClientOptions(opts...),
+		),
+		leave: connect.NewClient[v1.LeaveRequest, v1.LeaveResponse](
+			httpClient,
+			baseURL+ClusterServiceLeaveProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("Leave")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // clusterServiceClient implements ClusterServiceClient.
 type clusterServiceClient struct {
-	status    *connect.Client[v1.StatusRequest, v1.StatusResponse]
-	events    *connect.Client[v1.EventsRequest, v1.EventsResponse]
-	snapshot  *connect.Client[v1.SnapshotRequest, v1.SnapshotResponse]
-	stateHash *connect.Client[v1.StateHashRequest, v1.StateHashResponse]
-	settings  *connect.Client[v1.SettingsRequest, v1.SettingsResponse]
+	status         *connect.Client[v1.StatusRequest, v1.StatusResponse]
+	events         *connect.Client[v1.EventsRequest, v1.EventsResponse]
+	snapshot       *connect.Client[v1.SnapshotRequest, v1.SnapshotResponse]
+	stateHash      *connect.Client[v1.StateHashRequest, v1.StateHashResponse]
+	settings       *connect.Client[v1.SettingsRequest, v1.SettingsResponse]
+	members        *connect.Client[v1.MembersRequest, v1.MembersResponse]
+	createToken    *connect.Client[v1.CreateTokenRequest, v1.CreateTokenResponse]
+	join           *connect.Client[v1.JoinRequest, v1.JoinResponse]
+	removeMember   *connect.Client[v1.RemoveMemberRequest, v1.RemoveMemberResponse]
+	promoteMember  *connect.Client[v1.PromoteMemberRequest, v1.PromoteMemberResponse]
+	transferLeader *connect.Client[v1.TransferLeaderRequest, v1.TransferLeaderResponse]
+	leave          *connect.Client[v1.LeaveRequest, v1.LeaveResponse]
 }
 
 // Status calls incumbent.v1.ClusterService.Status.
@@ -141,6 +236,41 @@ func (c *clusterServiceClient) Settings(ctx context.Context, req *connect.Reques
 	return c.settings.CallUnary(ctx, req)
 }
 
+// Members calls incumbent.v1.ClusterService.Members.
+func (c *clusterServiceClient) Members(ctx context.Context, req *connect.Request[v1.MembersRequest]) (*connect.Response[v1.MembersResponse], error) {
+	return c.members.CallUnary(ctx, req)
+}
+
+// CreateToken calls incumbent.v1.ClusterService.CreateToken.
+func (c *clusterServiceClient) CreateToken(ctx context.Context, req *connect.Request[v1.CreateTokenRequest]) (*connect.Response[v1.CreateTokenResponse], error) {
+	return c.createToken.CallUnary(ctx, req)
+}
+
+// Join calls incumbent.v1.ClusterService.Join.
+func (c *clusterServiceClient) Join(ctx context.Context, req *connect.Request[v1.JoinRequest]) (*connect.Response[v1.JoinResponse], error) {
+	return c.join.CallUnary(ctx, req)
+}
+
+// RemoveMember calls incumbent.v1.ClusterService.RemoveMember.
+func (c *clusterServiceClient) RemoveMember(ctx context.Context, req *connect.Request[v1.RemoveMemberRequest]) (*connect.Response[v1.RemoveMemberResponse], error) {
+	return c.removeMember.CallUnary(ctx, req)
+}
+
+// PromoteMember calls incumbent.v1.ClusterService.PromoteMember.
+func (c *clusterServiceClient) PromoteMember(ctx context.Context, req *connect.Request[v1.PromoteMemberRequest]) (*connect.Response[v1.PromoteMemberResponse], error) {
+	return c.promoteMember.CallUnary(ctx, req)
+}
+
+// TransferLeader calls incumbent.v1.ClusterService.TransferLeader.
+func (c *clusterServiceClient) TransferLeader(ctx context.Context, req *connect.Request[v1.TransferLeaderRequest]) (*connect.Response[v1.TransferLeaderResponse], error) {
+	return c.transferLeader.CallUnary(ctx, req)
+}
+
+// Leave calls incumbent.v1.ClusterService.Leave.
+func (c *clusterServiceClient) Leave(ctx context.Context, req *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error) {
+	return c.leave.CallUnary(ctx, req)
+}
+
 // ClusterServiceHandler is an implementation of the incumbent.v1.ClusterService service.
 type ClusterServiceHandler interface {
 	Status(context.Context, *connect.Request[v1.StatusRequest]) (*connect.Response[v1.StatusResponse], error)
@@ -155,6 +285,32 @@ type ClusterServiceHandler interface {
 	// Settings reads the effective settings of the member, and where each came
 	// from; secrets are left out.
 	Settings(context.Context, *connect.Request[v1.SettingsRequest]) (*connect.Response[v1.SettingsResponse], error)
+	// Members lists the members as any member knows them.
+	Members(context.Context, *connect.Request[v1.MembersRequest]) (*connect.Response[v1.MembersResponse], error)
+	// CreateToken makes a token with which new members join. Any member makes and
+	// any member accepts one; nothing is stored.
+	CreateToken(context.Context, *connect.Request[v1.CreateTokenRequest]) (*connect.Response[v1.CreateTokenResponse], error)
+	// Join makes the caller a member: a learner first, and unless it is to stay
+	// one, a voter once it has caught up. The token is the authority. It may be
+	// repeated with the same name and member_id, and then answers the same.
+	//
+	// A member of the same name that is not connected is replaced. Errors: denied
+	// (the token), exists (the name belongs to a live member), invalid (schema),
+	// too_large (voters), conflict (the id was removed before), not_leader.
+	Join(context.Context, *connect.Request[v1.JoinRequest]) (*connect.Response[v1.JoinResponse], error)
+	// RemoveMember takes a member out for ever: it cannot return under its id.
+	// Errors: not_found, conflict (the rest would have no live majority; it is the
+	// last voter), not_leader.
+	RemoveMember(context.Context, *connect.Request[v1.RemoveMemberRequest]) (*connect.Response[v1.RemoveMemberResponse], error)
+	// PromoteMember makes a learner a voter, at once if it is caught up, else as
+	// soon as it is. Errors: not_found, too_large (voters), not_leader.
+	PromoteMember(context.Context, *connect.Request[v1.PromoteMemberRequest]) (*connect.Response[v1.PromoteMemberResponse], error)
+	// TransferLeader hands leadership over. Errors: not_found, invalid (a learner
+	// cannot lead), unavailable (nobody else can lead now), not_leader.
+	TransferLeader(context.Context, *connect.Request[v1.TransferLeaderRequest]) (*connect.Response[v1.TransferLeaderResponse], error)
+	// Leave takes the member that is called out of the cluster for ever and ends
+	// its process. Errors as of RemoveMember, but never not_leader.
+	Leave(context.Context, *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error)
 }
 
 // NewClusterServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -195,6 +351,50 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("Settings")),
 		connect.WithHandlerOptions(opts...),
 	)
+	clusterServiceMembersHandler := connect.NewUnaryHandler(
+		ClusterServiceMembersProcedure,
+		svc.Members,
+		connect.WithSchema(clusterServiceMethods.ByName("Members")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceCreateTokenHandler := connect.NewUnaryHandler(
+		ClusterServiceCreateTokenProcedure,
+		svc.CreateToken,
+		connect.WithSchema(clusterServiceMethods.ByName("CreateToken")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceJoinHandler := connect.NewUnaryHandler(
+		ClusterServiceJoinProcedure,
+		svc.Join,
+		connect.WithSchema(clusterServiceMethods.ByName("Join")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceRemoveMemberHandler := connect.NewUnaryHandler(
+		ClusterServiceRemoveMemberProcedure,
+		svc.RemoveMember,
+		connect.WithSchema(clusterServiceMethods.ByName("RemoveMember")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServicePromoteMemberHandler := connect.NewUnaryHandler(
+		ClusterServicePromoteMemberProcedure,
+		svc.PromoteMember,
+		connect.WithSchema(clusterServiceMethods.ByName("PromoteMember")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceTransferLeaderHandler := connect.NewUnaryHandler(
+		ClusterServiceTransferLeaderProcedure,
+		svc.TransferLeader,
+		connect.WithSchema(clusterServiceMethods.ByName("TransferLeader")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceLeaveHandler := connect.NewUnaryHandler(
+		ClusterServiceLeaveProcedure,
+		svc.Leave,
+		connect.WithSchema(clusterServiceMethods.ByName("Leave")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/incumbent.v1.ClusterService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case ClusterServiceStatusProcedure:
@@ -207,6 +407,20 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceStateHashHandler.ServeHTTP(w, r)
 		case ClusterServiceSettingsProcedure:
 			clusterServiceSettingsHandler.ServeHTTP(w, r)
+		case ClusterServiceMembersProcedure:
+			clusterServiceMembersHandler.ServeHTTP(w, r)
+		case ClusterServiceCreateTokenProcedure:
+			clusterServiceCreateTokenHandler.ServeHTTP(w, r)
+		case ClusterServiceJoinProcedure:
+			clusterServiceJoinHandler.ServeHTTP(w, r)
+		case ClusterServiceRemoveMemberProcedure:
+			clusterServiceRemoveMemberHandler.ServeHTTP(w, r)
+		case ClusterServicePromoteMemberProcedure:
+			clusterServicePromoteMemberHandler.ServeHTTP(w, r)
+		case ClusterServiceTransferLeaderProcedure:
+			clusterServiceTransferLeaderHandler.ServeHTTP(w, r)
+		case ClusterServiceLeaveProcedure:
+			clusterServiceLeaveHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -234,4 +448,32 @@ func (UnimplementedClusterServiceHandler) StateHash(context.Context, *connect.Re
 
 func (UnimplementedClusterServiceHandler) Settings(context.Context, *connect.Request[v1.SettingsRequest]) (*connect.Response[v1.SettingsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("incumbent.v1.ClusterService.Settings is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) Members(context.Context, *connect.Request[v1.MembersRequest]) (*connect.Response[v1.MembersResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("incumbent.v1.ClusterService.Members is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) CreateToken(context.Context, *connect.Request[v1.CreateTokenRequest]) (*connect.Response[v1.CreateTokenResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("incumbent.v1.ClusterService.CreateToken is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) Join(context.Context, *connect.Request[v1.JoinRequest]) (*connect.Response[v1.JoinResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("incumbent.v1.ClusterService.Join is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) RemoveMember(context.Context, *connect.Request[v1.RemoveMemberRequest]) (*connect.Response[v1.RemoveMemberResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("incumbent.v1.ClusterService.RemoveMember is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) PromoteMember(context.Context, *connect.Request[v1.PromoteMemberRequest]) (*connect.Response[v1.PromoteMemberResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("incumbent.v1.ClusterService.PromoteMember is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) TransferLeader(context.Context, *connect.Request[v1.TransferLeaderRequest]) (*connect.Response[v1.TransferLeaderResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("incumbent.v1.ClusterService.TransferLeader is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) Leave(context.Context, *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("incumbent.v1.ClusterService.Leave is not implemented"))
 }
