@@ -46,6 +46,7 @@ var rules = []rule{
 	{folder: "park", may: []string{"."}, why: "a parked connection has no protocol"},
 	{folder: "admit", may: []string{"."}, why: "lanes know no protocol"},
 	{folder: "auth", may: []string{"."}, why: "who you are does not depend on what you ask"},
+	{folder: "auth/ca", may: []string{"."}, std: true, why: "what holds the cluster's keys pulls in nothing"},
 
 	{
 		folder: "door/*", may: []string{".", "api", "core", "lease", "watch", "park", "admit", "auth"},

@@ -1,0 +1,269 @@
+package ca
+
+import (
+	"crypto/x509"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth"
+)
+
+var (
+	cluster = [16]byte{1, 2, 3}
+	now     = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+)
+
+func authority(t testing.TB) *Authority {
+	t.Helper()
+	a, err := New(cluster, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// issued is a member's certificate as it reads it back.
+func issued(t testing.TB, a *Authority, id uint64, at time.Time) *x509.Certificate {
+	t.Helper()
+	key, err := NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := a.Issue(key, Member{cluster, id, "n1"}, []string{"n1.example", "10.0.0.1", "0.0.0.0", "", "n1.example"}, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := ParseCertificate(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestAuthorityIsReadBack(t *testing.T) {
+	a := authority(t)
+	key, err := a.KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Load(a.CertPEM(), key)
+	if err != nil || b.Hash() != a.Hash() || len(a.Hash()) != 64 {
+		t.Fatalf("hash %q and %q, %v", a.Hash(), b.Hash(), err)
+	}
+	if life := a.Certificate().NotAfter.Sub(now); life != AuthorityLifetime {
+		t.Errorf("lifetime %v", life)
+	}
+	other, err := authority(t).KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, pair := range map[string][2][]byte{
+		"another's key": {a.CertPEM(), other}, "no key": {a.CertPEM(), nil}, "no certificate": {nil, key},
+		"swapped": {key, a.CertPEM()}, "cut off": {a.CertPEM()[:100], key},
+	} {
+		if _, err := Load(pair[0], pair[1]); incumbent.KindOf(err) != incumbent.Corrupt {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestMemberCertificate(t *testing.T) {
+	a := authority(t)
+	c := issued(t, a, 7, now)
+	if got := Hosts(c); !slices.Equal(got, []string{"n1.example", "10.0.0.1"}) {
+		t.Errorf("hosts %v", got)
+	}
+	if got := c.URIs[0].String(); got != "incumbent://01020300000000000000000000000000/member/0000000000000007" {
+		t.Errorf("URI %s", got)
+	}
+	if c.NotAfter.Sub(now) != MemberLifetime || RenewAt(c).Sub(now).Round(24*time.Hour) != 60*24*time.Hour {
+		t.Errorf("from %v to %v, renewed at %v", c.NotBefore, c.NotAfter, RenewAt(c))
+	}
+	if p, err := auth.FromCertificate(c); err != nil || p.Kind != auth.Anonymous {
+		t.Errorf("a member's certificate makes %v, %v", p, err)
+	}
+}
+
+func TestVerifyMemberRefuses(t *testing.T) {
+	a := authority(t)
+	own := issued(t, a, 7, now)
+	if err := a.VerifyMember([]*x509.Certificate{own}, cluster, 7, now); err != nil {
+		t.Fatal(err)
+	}
+	operator, _, err := a.Operator("root", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	person, err := ParseCertificate(operator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		chain   []*x509.Certificate
+		cluster [16]byte
+		at      time.Time
+	}{
+		"nothing":                  {nil, cluster, now},
+		"another member":           {[]*x509.Certificate{issued(t, a, 8, now)}, cluster, now},
+		"another cluster":          {[]*x509.Certificate{own}, [16]byte{9}, now},
+		"another authority":        {[]*x509.Certificate{issued(t, authority(t), 7, now)}, cluster, now},
+		"ended":                    {[]*x509.Certificate{own}, cluster, now.Add(MemberLifetime + time.Second)},
+		"an operator":              {[]*x509.Certificate{person}, cluster, now},
+		"the authority itself":     {[]*x509.Certificate{a.Certificate()}, cluster, now},
+		"its own behind another's": {[]*x509.Certificate{issued(t, a, 8, now), own}, cluster, now},
+	} {
+		if err := a.VerifyMember(c.chain, c.cluster, 7, c.at); incumbent.KindOf(err) != incumbent.Denied {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestOperatorCertificate(t *testing.T) {
+	a := authority(t)
+	text, key, err := a.Operator("root", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := ParseCertificate(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Verify(x509.VerifyOptions{Roots: a.Pool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+		t.Error(err)
+	}
+	if p, err := auth.FromCertificate(c); err != nil || p != (auth.Principal{Name: "root", Kind: auth.Operator, Via: auth.Certificate}) {
+		t.Errorf("%v, %v", p, err)
+	}
+	if k, err := ParseKey(key); err != nil || !k.PublicKey.Equal(c.PublicKey) {
+		t.Errorf("the key does not fit: %v", err)
+	}
+}
+
+func TestSign(t *testing.T) {
+	a := authority(t)
+	key, err := NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := Request(key, "n2", []string{"127.0.0.1", "n2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := a.Sign(csr, Member{cluster, 2, "n2"}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := ParseCertificate(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.VerifyMember([]*x509.Certificate{c}, cluster, 2, now); err != nil || !key.PublicKey.Equal(c.PublicKey) {
+		t.Errorf("%v", err)
+	}
+	broken := slices.Clone(csr)
+	broken[len(broken)-1] ^= 1
+	hosts := make([]string, MaxHosts+1)
+	for i := range hosts {
+		hosts[i] = strings.Repeat("h", i+1)
+	}
+	many, err := Request(key, "n2", hosts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		csr  []byte
+		want incumbent.Kind
+	}{"nothing": {nil, incumbent.Invalid}, "a signature that is wrong": {broken, incumbent.Invalid}, "many hosts": {many, incumbent.TooLarge}} {
+		if _, err := a.Sign(tt.csr, Member{cluster, 2, "n2"}, now); incumbent.KindOf(err) != tt.want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestNothingOutlivesTheAuthority(t *testing.T) {
+	a := authority(t)
+	late := now.Add(AuthorityLifetime - 24*time.Hour)
+	if c := issued(t, a, 7, late); !c.NotAfter.Equal(a.Certificate().NotAfter) {
+		t.Errorf("ends at %v, its authority at %v", c.NotAfter, a.Certificate().NotAfter)
+	}
+}
+
+func TestToken(t *testing.T) {
+	secret := NewSecret()
+	want := Token{
+		Addresses: []string{"http://127.0.0.1:7600", "http://127.0.0.1:7610"}, CAHash: strings.Repeat("ab", 32),
+		Cluster: cluster, Expires: time.Unix(now.Add(time.Hour).Unix(), 0),
+	}
+	text, err := NewToken(secret, want)
+	if err != nil || !strings.HasPrefix(text, "INC1.") {
+		t.Fatalf("%q, %v", text, err)
+	}
+	got, err := ParseToken(" " + text + "\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := got.Verify(secret, cluster, now); err != nil {
+		t.Error(err)
+	}
+	longer := got
+	longer.Expires = got.Expires.Add(time.Hour)
+	for name, refused := range map[string]error{
+		"another secret":  got.Verify(NewSecret(), cluster, now),
+		"another cluster": got.Verify(secret, [16]byte{2}, now),
+		"ended":           got.Verify(secret, cluster, got.Expires),
+		"made longer":     longer.Verify(secret, cluster, now),
+	} {
+		e, ok := refused.(*incumbent.Error) //nolint:errorlint // as returned
+		if !ok || e.Kind != incumbent.Denied || e.Hint == "" {
+			t.Errorf("%s: %v", name, refused)
+		}
+	}
+	got.nonce, got.code = nil, nil
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Token{})); diff != "" {
+		t.Error(diff)
+	}
+	if again, err := NewToken(secret, want); err != nil || again == text {
+		t.Errorf("the same token twice: %v", err)
+	}
+}
+
+func TestTokensThatAreNone(t *testing.T) {
+	if _, err := NewToken(NewSecret(), Token{Cluster: cluster}); incumbent.KindOf(err) != incumbent.Invalid {
+		t.Errorf("without addresses: %v", err)
+	}
+	if _, err := ParseToken(strings.Repeat("x", MaxTokenBytes+1)); incumbent.KindOf(err) != incumbent.TooLarge {
+		t.Errorf("long: %v", err)
+	}
+	for _, s := range []string{"", "INC1.", "INC2.e30", "INC1.e30", "INC1.!!", "INC1.bnVsbA"} {
+		if _, err := ParseToken(s); incumbent.KindOf(err) != incumbent.Invalid {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+}
+
+func FuzzParseToken(f *testing.F) {
+	secret := make([]byte, SecretBytes)
+	text, err := NewToken(secret, Token{Addresses: []string{"http://a"}, Cluster: cluster, Expires: now})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add("INC1.e30")
+	f.Fuzz(func(t *testing.T, s string) {
+		token, err := ParseToken(s)
+		if err != nil {
+			if k := incumbent.KindOf(err); k != incumbent.Invalid && k != incumbent.TooLarge {
+				t.Fatal(err)
+			}
+			return
+		}
+		if len(token.Addresses) == 0 || token.Verify([]byte("another secret"), token.Cluster, time.Time{}) == nil {
+			t.Fatalf("accepted %+v", token)
+		}
+	})
+}
