@@ -14,19 +14,36 @@ import (
 //     those that came earlier.
 //   - Applies are performed in order on the goroutine that owns the machine, and
 //     each is acknowledged with Applied afterwards.
-//   - Answers and Confirmed are called now, by whoever drives the replica.
+//   - Answers, Confirmed and Told are called now, by whoever drives the replica.
 type Effects struct {
 	Messages  []Message
 	Appends   []*Append
 	Applies   []*Apply
 	Answers   []Answer
 	Confirmed []Confirmed
-	Role      *Role // set when the role, the leader or the term changed
+	Told      []Told
+	Role      *Role    // set when the role, the leader or the term changed
+	Members   *Members // set at the start and when the members changed
+	Mute      *bool    // set when the transport must fall silent, or may speak again
 }
 
 func (e *Effects) empty() bool {
-	return len(e.Messages) == 0 && len(e.Appends) == 0 && len(e.Applies) == 0 &&
-		len(e.Answers) == 0 && len(e.Confirmed) == 0 && e.Role == nil
+	return len(e.Messages) == 0 && len(e.Appends) == 0 && len(e.Applies) == 0 && len(e.Answers) == 0 &&
+		len(e.Confirmed) == 0 && len(e.Told) == 0 && e.Role == nil && e.Members == nil && e.Mute == nil
+}
+
+// Members are the ids of the members, in order. In the middle of a joint change
+// Voters are those of both sides, and Learners include those to be.
+type Members struct {
+	Voters   []uint64
+	Learners []uint64
+}
+
+// Told ends a change of membership or a transfer of leadership: Done is called
+// with Err.
+type Told struct {
+	Done func(error)
+	Err  error
 }
 
 // State is what a member is in its term.
@@ -127,15 +144,17 @@ type Message struct {
 	Taken   *Taken
 }
 
-// Forward hands an encoded entry to the leader of Term. A member that does not
-// lead that very term refuses it.
+// Forward hands an encoded entry to the leader of Term. It may be sent again:
+// the leader appends it at most once, and only behind the entry that After names.
 type Forward struct {
 	Term  uint64
-	First uint64 // sequence of the first command, to name it in a refusal
-	Entry []byte
+	First uint64 // sequence of the first command, which names the entry in a refusal
+	After uint64 // First of the entry that must be appended before; 0: none
+	Entry []byte // immutable
 }
 
-// Refuse tells that a forwarded entry was certainly not appended.
+// Refuse tells that a forwarded entry was certainly not appended in Term, nor
+// what came after it, and never will be.
 type Refuse struct {
 	Term  uint64
 	First uint64
