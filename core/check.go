@@ -34,7 +34,10 @@ func (s *State) check() error {
 	if err := s.checkTally(sum); err != nil {
 		return err
 	}
-	return s.checkKept()
+	if err := s.checkKept(); err != nil {
+		return err
+	}
+	return s.checkMembers()
 }
 
 // tally is what the lease records add up to.

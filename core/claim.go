@@ -15,6 +15,8 @@ func (s *State) claim(c *command) Result {
 		return Result{Err: err}
 	}
 	switch {
+	case c.token != 0 && (l.Free() || c.token != uint64(l.Token) || !l.heldBy(c)):
+		return Result{Lease: l, Err: incumbent.Errorf(incumbent.NotHolder, "the lease is not held under token %d", c.token)}
 	case l.Free():
 		return s.claimFree(c, name, l)
 	case l.heldBy(c):

@@ -30,7 +30,9 @@ const (
 	opTrimKeys      opcode = 30
 	opRaiseIndex    opcode = 31
 	opCheckpoint    opcode = 32
-	numOpcodes             = 33
+	opPutMember     opcode = 33
+	opRemoveMember  opcode = 34
+	numOpcodes             = 35
 )
 
 // Meta goes with any command. Texts of the origin longer than [MaxOriginBytes]
@@ -51,6 +53,8 @@ type Command interface {
 
 // ClaimCommand grants a free lease, extends or accepts the caller's own, or
 // (Wait) takes a place in its queue. TTL is given exactly if Session is not.
+// Token, unless 0, is the holding it means: the claim then extends or accepts
+// that one and answers NotHolder for any other, and never begins one.
 type ClaimCommand struct {
 	Name     incumbent.Name
 	Holder   string
@@ -58,19 +62,28 @@ type ClaimCommand struct {
 	TTL      time.Duration
 	Wait     bool // needs a session
 	Critical bool // its extensions are refused last
+	Token    incumbent.Token
 }
 
 // AcceptCommand makes a holding of an offer: its first extension arrived.
 type AcceptCommand struct{ Token incumbent.Token }
 
 // ReleaseCommand frees a lease. Token, or Holder and Session, or all of them
-// say whose. Next is preferred among the waiters.
+// say whose.
+//
+// Next is preferred among the waiters, here and in other commands. Without it,
+// or if it does not wait, the first waiter is next whose session is none of
+// Absent, at most [MaxAbsent] sessions; who is passed over keeps its place. If
+// all waiters are absent the first one is offered the lease all the same: it
+// may come back, and if it does not the offer lapses and the next is tried,
+// whereas a lease that is free while somebody waits would wait for a command.
 type ReleaseCommand struct {
 	Name    incumbent.Name
 	Holder  string
 	Session incumbent.SessionID
 	Token   incumbent.Token
 	Next    incumbent.SessionID
+	Absent  []incumbent.SessionID
 }
 
 // RevokeCommand frees a lease whoever holds it: now, or (AtDeadline) as soon as
@@ -82,6 +95,7 @@ type RevokeCommand struct {
 	By         string
 	Next       incumbent.SessionID
 	AtDeadline bool
+	Absent     []incumbent.SessionID
 }
 
 // TransferCommand offers a lease to a session. Holder, Session and, unless 0,
@@ -104,6 +118,7 @@ type ExpireCommand struct {
 	Renewal uint64
 	Late    time.Duration // after the deadline
 	Next    incumbent.SessionID
+	Absent  []incumbent.SessionID
 }
 
 // PinCommand keeps a lease from expiring for as long as Entity pins it.
@@ -124,6 +139,7 @@ type LeaveQueueCommand struct {
 	Name    incumbent.Name
 	Session incumbent.SessionID
 	Holder  string
+	Absent  []incumbent.SessionID // should it decline an offer
 }
 
 // OpenSessionCommand opens a session. TTL 0: it lives until closed.
@@ -136,6 +152,7 @@ type OpenSessionCommand struct {
 type CloseSessionCommand struct {
 	ID     incumbent.SessionID
 	Reason string
+	Absent []incumbent.SessionID
 }
 
 // ExpireSessionCommand ends a session whose deadline passed. It is void if the
@@ -144,6 +161,7 @@ type ExpireSessionCommand struct {
 	ID      incumbent.SessionID
 	Renewal uint64
 	Late    time.Duration // after the deadline
+	Absent  []incumbent.SessionID
 }
 
 // ExtendSessionCommand raises the logged ttl of a session.
@@ -155,8 +173,12 @@ type ExtendSessionCommand struct {
 // TrimKeysCommand forgets the results of keyed commands up to an index.
 type TrimKeysCommand struct{ Through incumbent.Index }
 
-// RaiseIndexCommand lifts the index counter: first command after a restore.
+// RaiseIndexCommand lifts the index counter to a number, if it is lower.
 type RaiseIndexCommand struct{ To incumbent.Index }
+
+// EpochCommand lifts the index counter to [NextEpoch]: the first command after a
+// restore or a recovery, which may have lost commands that were answered.
+type EpochCommand struct{}
 
 // CheckpointCommand marks an index at which members compare their hash.
 type CheckpointCommand struct{}
@@ -169,46 +191,49 @@ func IsCheckpoint(cmd []byte) bool {
 
 // Encode implements [Command].
 func (c ClaimCommand) Encode(meta Meta) []byte {
-	return encode(meta, opClaim, func(e *encoder) {
+	return encode(need(c.Token != 0), meta, opClaim, func(e *encoder) {
 		e.name(c.Name)
 		e.text(2, c.Holder)
 		e.id(3, c.Session)
 		e.millis(4, c.TTL)
 		e.flag(5, c.Wait)
 		e.flag(6, c.Critical)
+		e.uint(7, uint64(c.Token))
 	})
 }
 
 // Encode implements [Command].
 func (c AcceptCommand) Encode(meta Meta) []byte {
-	return encode(meta, opAccept, func(e *encoder) { e.fixed(1, uint64(c.Token)) })
+	return encode(1, meta, opAccept, func(e *encoder) { e.fixed(1, uint64(c.Token)) })
 }
 
 // Encode implements [Command].
 func (c ReleaseCommand) Encode(meta Meta) []byte {
-	return encode(meta, opRelease, func(e *encoder) {
+	return encode(need(len(c.Absent) > 0), meta, opRelease, func(e *encoder) {
 		e.name(c.Name)
 		e.text(2, c.Holder)
 		e.id(3, c.Session)
 		e.uint(4, uint64(c.Token))
 		e.id(5, c.Next)
+		e.ids(6, c.Absent)
 	})
 }
 
 // Encode implements [Command].
 func (c RevokeCommand) Encode(meta Meta) []byte {
-	return encode(meta, opRevoke, func(e *encoder) {
+	return encode(need(len(c.Absent) > 0), meta, opRevoke, func(e *encoder) {
 		e.name(c.Name)
 		e.uint(2, uint64(c.Token))
 		e.text(3, c.By)
 		e.id(4, c.Next)
 		e.flag(5, c.AtDeadline)
+		e.ids(6, c.Absent)
 	})
 }
 
 // Encode implements [Command].
 func (c TransferCommand) Encode(meta Meta) []byte {
-	return encode(meta, opTransfer, func(e *encoder) {
+	return encode(1, meta, opTransfer, func(e *encoder) {
 		e.name(c.Name)
 		e.text(2, c.Holder)
 		e.id(3, c.Session)
@@ -220,17 +245,18 @@ func (c TransferCommand) Encode(meta Meta) []byte {
 
 // Encode implements [Command].
 func (c ExpireCommand) Encode(meta Meta) []byte {
-	return encode(meta, opExpire, func(e *encoder) {
+	return encode(need(len(c.Absent) > 0), meta, opExpire, func(e *encoder) {
 		e.fixed(1, uint64(c.Token))
 		e.uint(2, c.Renewal)
 		e.millis(3, c.Late)
 		e.id(4, c.Next)
+		e.ids(5, c.Absent)
 	})
 }
 
 // Encode implements [Command].
 func (c PinCommand) Encode(meta Meta) []byte {
-	return encode(meta, opPin, func(e *encoder) {
+	return encode(1, meta, opPin, func(e *encoder) {
 		e.name(c.Name)
 		e.text(2, c.Entity)
 	})
@@ -238,7 +264,7 @@ func (c PinCommand) Encode(meta Meta) []byte {
 
 // Encode implements [Command].
 func (c UnpinCommand) Encode(meta Meta) []byte {
-	return encode(meta, opUnpin, func(e *encoder) {
+	return encode(1, meta, opUnpin, func(e *encoder) {
 		e.name(c.Name)
 		e.text(2, c.Entity)
 	})
@@ -246,16 +272,17 @@ func (c UnpinCommand) Encode(meta Meta) []byte {
 
 // Encode implements [Command].
 func (c LeaveQueueCommand) Encode(meta Meta) []byte {
-	return encode(meta, opLeaveQueue, func(e *encoder) {
+	return encode(need(len(c.Absent) > 0), meta, opLeaveQueue, func(e *encoder) {
 		e.name(c.Name)
 		e.id(2, c.Session)
 		e.text(3, c.Holder)
+		e.ids(4, c.Absent)
 	})
 }
 
 // Encode implements [Command].
 func (c OpenSessionCommand) Encode(meta Meta) []byte {
-	return encode(meta, opOpenSession, func(e *encoder) {
+	return encode(1, meta, opOpenSession, func(e *encoder) {
 		e.id(1, c.ID)
 		e.millis(2, c.TTL)
 	})
@@ -263,24 +290,26 @@ func (c OpenSessionCommand) Encode(meta Meta) []byte {
 
 // Encode implements [Command].
 func (c CloseSessionCommand) Encode(meta Meta) []byte {
-	return encode(meta, opCloseSession, func(e *encoder) {
+	return encode(need(len(c.Absent) > 0), meta, opCloseSession, func(e *encoder) {
 		e.id(1, c.ID)
 		e.text(2, c.Reason)
+		e.ids(3, c.Absent)
 	})
 }
 
 // Encode implements [Command].
 func (c ExpireSessionCommand) Encode(meta Meta) []byte {
-	return encode(meta, opExpireSession, func(e *encoder) {
+	return encode(need(len(c.Absent) > 0), meta, opExpireSession, func(e *encoder) {
 		e.id(1, c.ID)
 		e.uint(2, c.Renewal)
 		e.millis(3, c.Late)
+		e.ids(4, c.Absent)
 	})
 }
 
 // Encode implements [Command].
 func (c ExtendSessionCommand) Encode(meta Meta) []byte {
-	return encode(meta, opExtendSession, func(e *encoder) {
+	return encode(1, meta, opExtendSession, func(e *encoder) {
 		e.id(1, c.ID)
 		e.millis(2, c.TTL)
 	})
@@ -288,23 +317,39 @@ func (c ExtendSessionCommand) Encode(meta Meta) []byte {
 
 // Encode implements [Command].
 func (c TrimKeysCommand) Encode(meta Meta) []byte {
-	return encode(meta, opTrimKeys, func(e *encoder) { e.uint(1, uint64(c.Through)) })
+	return encode(1, meta, opTrimKeys, func(e *encoder) { e.uint(1, uint64(c.Through)) })
 }
 
 // Encode implements [Command].
 func (c RaiseIndexCommand) Encode(meta Meta) []byte {
-	return encode(meta, opRaiseIndex, func(e *encoder) { e.uint(1, uint64(c.To)) })
+	return encode(1, meta, opRaiseIndex, func(e *encoder) { e.uint(1, uint64(c.To)) })
+}
+
+// Encode implements [Command].
+func (c EpochCommand) Encode(meta Meta) []byte {
+	return encode(2, meta, opRaiseIndex, func(e *encoder) { e.flag(2, true) })
 }
 
 // Encode implements [Command].
 func (c CheckpointCommand) Encode(meta Meta) []byte {
-	return encode(meta, opCheckpoint, func(*encoder) {})
+	return encode(1, meta, opCheckpoint, func(*encoder) {})
 }
 
-func encode(meta Meta, op opcode, body func(*encoder)) []byte {
+// need is the schema of a command that says something which version 2 brought,
+// or does not.
+func need(second bool) uint64 {
+	if second {
+		return 2
+	}
+	return 1
+}
+
+// encode writes a command whose contents a member of schema knows, and none
+// before it.
+func encode(schema uint64, meta Meta, op opcode, body func(*encoder)) []byte {
 	var buf [256]byte // most commands are smaller; the exact copy is what lives on
 	e := encoder{b: buf[:0]}
-	e.uint(1, SchemaVersion)
+	e.uint(1, schema)
 	o := meta.Origin
 	e.origin(2, Origin{At: o.At, Door: cut(o.Door), Address: cut(o.Address), Principal: cut(o.Principal)})
 	if len(meta.KeyID) > 0 {

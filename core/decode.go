@@ -13,7 +13,8 @@ import (
 // into it: byte slices alias the log entry and are copied or interned only if
 // they stay. Which fields mean something is up to op.
 type command struct {
-	schema uint64
+	schema uint64 // 0: it names none
+	needs  uint64 // the schema that what it says needs
 	op     opcode
 
 	at                       int64
@@ -25,13 +26,16 @@ type command struct {
 	namespace, model, lease []byte
 	holder                  []byte // of Transfer: the present holder
 	toHolder                []byte
-	text                    []byte // pinning entity, revoker or reason
+	text                    []byte // pinning entity, revoker, reason or version
+	absent                  []byte // sessions passed over in hand-overs, one behind the other
+	peerAddress, clientURL  []byte
 	session                 incumbent.SessionID
 	other                   incumbent.SessionID // preferred waiter, or target of a transfer
 	ttl, late               int64               // milliseconds
-	token, renewal          uint64
-	index                   uint64
+	token, renewal          uint64              // of members: token is the id
+	index                   uint64              // of members: the schema
 	wait, critical, atEnd   bool
+	epoch, learner          bool
 
 	origin Origin // made from at, door, address and principal by the state
 }
@@ -56,27 +60,38 @@ const (
 	slotWait
 	slotCritical
 	slotAtEnd
+
+	slotsOfSchema2 // what follows, a member of schema 1 does not know
+	slotExpected
+	slotAbsent
+	slotEpoch
+	slotPeerAddress
+	slotClientURL
+	slotMemberSchema
+	slotLearner
 )
 
 // layouts gives, for each command, the slots of its fields from number 1.
-// A nil layout is a command unknown to this schema.
+// A nil layout is a command that this code does not know.
 var layouts = [numOpcodes][]slot{
-	opClaim:         {slotName, slotHolder, slotSession, slotTTL, slotWait, slotCritical},
+	opClaim:         {slotName, slotHolder, slotSession, slotTTL, slotWait, slotCritical, slotExpected},
 	opAccept:        {slotFixedToken},
-	opRelease:       {slotName, slotHolder, slotSession, slotToken, slotOther},
-	opRevoke:        {slotName, slotToken, slotText, slotOther, slotAtEnd},
+	opRelease:       {slotName, slotHolder, slotSession, slotToken, slotOther, slotAbsent},
+	opRevoke:        {slotName, slotToken, slotText, slotOther, slotAtEnd, slotAbsent},
 	opTransfer:      {slotName, slotHolder, slotSession, slotToken, slotOther, slotToHolder},
-	opExpire:        {slotFixedToken, slotRenewal, slotLate, slotOther},
+	opExpire:        {slotFixedToken, slotRenewal, slotLate, slotOther, slotAbsent},
 	opPin:           {slotName, slotText},
 	opUnpin:         {slotName, slotText},
-	opLeaveQueue:    {slotName, slotSession, slotHolder},
+	opLeaveQueue:    {slotName, slotSession, slotHolder, slotAbsent},
 	opOpenSession:   {slotSession, slotTTL},
-	opCloseSession:  {slotSession, slotText},
-	opExpireSession: {slotSession, slotRenewal, slotLate},
+	opCloseSession:  {slotSession, slotText, slotAbsent},
+	opExpireSession: {slotSession, slotRenewal, slotLate, slotAbsent},
 	opExtendSession: {slotSession, slotTTL},
 	opTrimKeys:      {slotIndex},
-	opRaiseIndex:    {slotIndex},
+	opRaiseIndex:    {slotIndex, slotEpoch},
 	opCheckpoint:    {},
+	opPutMember:     {slotFixedToken, slotHolder, slotPeerAddress, slotClientURL, slotMemberSchema, slotLearner, slotText},
+	opRemoveMember:  {slotFixedToken},
 }
 
 // field is one field of a message: its value is n or b.
@@ -134,14 +149,21 @@ func (c *command) decode(b []byte) *incumbent.Error {
 	if len(b) > MaxCommandBytes {
 		return tooLarge("command", "MaxCommandBytes", MaxCommandBytes)
 	}
-	ok := c.decodeFields(b)
-	switch {
-	case c.schema > SchemaVersion: // which tells more than that some field is unknown
-		return incumbent.Errorf(incumbent.Invalid, "command has schema %d, this member knows 1 to %d", c.schema, SchemaVersion)
+	c.schema = uint64(RequiredSchema(b))
+	if c.schema == 0 {
+		return fail(incumbent.Invalid, "command names no schema")
+	}
+	if c.schema > SchemaVersion {
+		// Other members may know it and do what it says, so that this one must not go
+		// on: see checkSchema.
+		return nil
+	}
+	switch ok := c.decodeFields(b); {
 	case !ok:
 		return fail(incumbent.Invalid, "malformed command")
-	case c.schema == 0:
-		return fail(incumbent.Invalid, "command names no schema")
+	case c.schema < c.needs:
+		// A member that knows no later schema takes it for malformed.
+		return fail(incumbent.Invalid, "malformed command")
 	case c.op == 0:
 		return fail(incumbent.Invalid, "command says nothing to do")
 	}
@@ -157,8 +179,8 @@ func (c *command) decodeFields(b []byte) bool {
 		}
 		var ok bool
 		switch {
-		case f.num == 1 && f.typ == protowire.VarintType:
-			c.schema, ok = f.n, f.n <= 1<<32-1
+		case f.num == 1:
+			ok = f.typ == protowire.VarintType // it is c.schema
 		case f.typ != protowire.BytesType:
 			return false
 		case f.num == 2:
@@ -172,6 +194,20 @@ func (c *command) decodeFields(b []byte) bool {
 			return false
 		}
 	}
+}
+
+// RequiredSchema returns the schema version that a member must know to apply an
+// encoded command: the lowest that has all it says, which stands first in every
+// command. 0: the bytes are no command.
+func RequiredSchema(cmd []byte) uint32 {
+	if len(cmd) < 2 || cmd[0] != 1<<3|byte(protowire.VarintType) {
+		return 0
+	}
+	v, n := protowire.ConsumeVarint(cmd[1:])
+	if n < 0 || v > 1<<32-1 {
+		return 0
+	}
+	return uint32(v)
 }
 
 func (c *command) decodeOrigin(b []byte) bool {
@@ -222,6 +258,9 @@ func (c *command) decodeOp(op opcode, b []byte) bool {
 		return false
 	}
 	c.op = op
+	if op >= opPutMember {
+		c.needs = memberSchema
+	}
 	layout := layouts[op]
 	r := reader{rest: b}
 	for {
@@ -231,6 +270,9 @@ func (c *command) decodeOp(op opcode, b []byte) bool {
 		}
 		if int(f.num) > len(layout) || !c.set(layout[f.num-1], f) {
 			return false
+		}
+		if layout[f.num-1] > slotsOfSchema2 {
+			c.needs = 2
 		}
 	}
 }
@@ -251,6 +293,13 @@ func (c *command) set(s slot, f field) bool {
 		return f.idInto(&c.session)
 	case slotOther:
 		return f.idInto(&c.other)
+	case slotAbsent:
+		c.absent = f.b
+		return f.typ == protowire.BytesType && len(f.b)%len(incumbent.SessionID{}) == 0 && len(f.b) <= MaxAbsent*len(incumbent.SessionID{})
+	case slotPeerAddress:
+		return f.textInto(&c.peerAddress)
+	case slotClientURL:
+		return f.textInto(&c.clientURL)
 	case slotFixedToken:
 		c.token = f.n
 		return f.typ == protowire.Fixed64Type
@@ -263,18 +312,25 @@ func (c *command) set(s slot, f field) bool {
 		c.ttl = int64(f.n)
 	case slotLate:
 		c.late = int64(f.n)
-	case slotToken:
+	case slotToken, slotExpected:
 		c.token = f.n
 	case slotRenewal:
 		c.renewal = f.n
 	case slotIndex:
 		c.index = f.n
+	case slotMemberSchema:
+		c.index = f.n
+		return f.n <= 1<<32-1
 	case slotWait:
 		c.wait = f.n != 0
 	case slotCritical:
 		c.critical = f.n != 0
 	case slotAtEnd:
 		c.atEnd = f.n != 0
+	case slotEpoch:
+		c.epoch = f.n != 0
+	case slotLearner:
+		c.learner = f.n != 0
 	default:
 		return false
 	}

@@ -33,26 +33,48 @@ func generic(b []byte) (c command, ok bool) {
 	}
 	c.op = op.Number()
 	m.Get(op).Message().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		c.setGeneric(c.op, f.Name(), v)
+		c.setGeneric(f.Name(), v)
 		return true
 	})
 	return c, true
 }
 
 // setGeneric stores a field by its name in core.proto.
-func (c *command) setGeneric(op opcode, field protoreflect.Name, v protoreflect.Value) {
+func (c *command) setGeneric(field protoreflect.Name, v protoreflect.Value) {
 	switch field {
 	case "name":
+		if c.op == opPutMember {
+			c.holder = text(v.String())
+			return
+		}
 		n := v.Message().Interface().(*corepb.Name)
 		c.namespace, c.model, c.lease = text(n.Namespace), text(n.Model), text(n.Lease)
 	case "holder":
 		c.holder = text(v.String())
 	case "to_holder":
 		c.toHolder = text(v.String())
-	case "entity", "by", "reason":
+	case "entity", "by", "reason", "version":
 		c.text = text(v.String())
-	case "session", "id":
+	case "session":
 		copy(c.session[:], v.Bytes())
+	case "id":
+		if c.op == opPutMember || c.op == opRemoveMember {
+			c.token = v.Uint()
+		} else {
+			copy(c.session[:], v.Bytes())
+		}
+	case "absent":
+		c.absent = v.Bytes()
+	case "peer_address":
+		c.peerAddress = text(v.String())
+	case "client_url":
+		c.clientURL = text(v.String())
+	case "schema":
+		c.index = v.Uint()
+	case "epoch":
+		c.epoch = v.Bool()
+	case "learner":
+		c.learner = v.Bool()
 	case "next", "to_session":
 		copy(c.other[:], v.Bytes())
 	case "ttl_ms":
@@ -76,6 +98,14 @@ func (c *command) setGeneric(op opcode, field protoreflect.Name, v protoreflect.
 	}
 }
 
+// needsOf says what of a command version 2 brought.
+func needsOf(c command) uint64 {
+	if c.op >= opPutMember || len(c.absent) > 0 || c.op == opClaim && c.token != 0 || c.epoch {
+		return 2
+	}
+	return 0
+}
+
 func text(s string) []byte {
 	if s == "" {
 		return nil
@@ -85,11 +115,12 @@ func text(s string) []byte {
 
 // blank makes empty and missing texts the same.
 func (c command) blank() command {
-	for _, b := range []*[]byte{&c.door, &c.address, &c.principal, &c.keyID, &c.namespace, &c.model, &c.lease, &c.holder, &c.toHolder, &c.text} {
+	for _, b := range []*[]byte{&c.door, &c.address, &c.principal, &c.keyID, &c.namespace, &c.model, &c.lease, &c.holder, &c.toHolder, &c.text, &c.absent, &c.peerAddress, &c.clientURL} {
 		if len(*b) == 0 {
 			*b = nil
 		}
 	}
+	c.needs = needsOf(c) // a field that says nothing needs nothing
 	return c
 }
 
@@ -106,7 +137,7 @@ func TestDecodeKnowsEveryField(t *testing.T) {
 	for i := range fields.Len() {
 		f := fields.Get(i)
 		p := &corepb.Command{
-			Schema: 1,
+			Schema: SchemaVersion,
 			Origin: &corepb.Origin{AtUnixMs: 5, Door: "d", Address: "a", Principal: "p"},
 			Key:    &corepb.Key{Id: []byte("k"), Base: 7},
 		}
@@ -146,6 +177,8 @@ func fill(m protoreflect.Message) {
 			m.Set(f, protoreflect.ValueOfBool(true))
 		case protoreflect.Int64Kind:
 			m.Set(f, protoreflect.ValueOfInt64(-int64(n)))
+		case protoreflect.Uint32Kind:
+			m.Set(f, protoreflect.ValueOfUint32(uint32(n)))
 		case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
 			m.Set(f, protoreflect.ValueOfUint64(uint64(n)<<40))
 		default:
@@ -157,23 +190,27 @@ func fill(m protoreflect.Message) {
 // commandsOfAllKinds has each field of each command set.
 func commandsOfAllKinds() []Command {
 	n, x, y := parseName("n2/m2/a"), sessionID("x"), sessionID("y")
+	absent := []incumbent.SessionID{x, y}
 	return []Command{
-		ClaimCommand{n, "ann", x, time.Minute, true, true},
+		ClaimCommand{n, "ann", x, time.Minute, true, true, 300},
 		AcceptCommand{1 << 40},
-		ReleaseCommand{n, "ann", x, 300, y},
-		RevokeCommand{n, 300, "op", y, true},
+		ReleaseCommand{n, "ann", x, 300, y, absent},
+		RevokeCommand{n, 300, "op", y, true, absent},
 		TransferCommand{n, "ann", x, 300, y, "bob"},
-		ExpireCommand{1 << 40, 300, time.Second, y},
+		ExpireCommand{1 << 40, 300, time.Second, y, absent},
 		PinCommand{n, "e"},
 		UnpinCommand{n, "e"},
-		LeaveQueueCommand{n, x, "ann"},
+		LeaveQueueCommand{n, x, "ann", absent},
 		OpenSessionCommand{x, time.Minute},
-		CloseSessionCommand{x, string(bytes.Repeat([]byte("r"), 200))},
-		ExpireSessionCommand{x, 300, time.Second},
+		CloseSessionCommand{x, string(bytes.Repeat([]byte("r"), 200)), absent},
+		ExpireSessionCommand{x, 300, time.Second, absent},
 		ExtendSessionCommand{x, time.Minute},
 		TrimKeysCommand{300},
 		RaiseIndexCommand{1 << 50},
+		EpochCommand{},
 		CheckpointCommand{},
+		PutMemberCommand{Member{1 << 63, "m1", "host:1", "https://host:2", 2, true, "v1", 0}},
+		RemoveMemberCommand{1 << 63},
 	}
 }
 

@@ -161,6 +161,10 @@ func fullState(t fatal) *State {
 		ReleaseCommand{Name: parseName("c"), Holder: "ann"},
 		RevokeCommand{Name: parseName("b"), By: "op", AtDeadline: true},
 		ClaimCommand{Name: parseName("b"), Holder: "bob", TTL: time.Minute},
+		PutMemberCommand{Member{ID: 7, Name: "m7", PeerAddress: "host:1", ClientURL: "https://host:2", Schema: 2, Version: "v1"}},
+		PutMemberCommand{Member{ID: 5, Name: "m5", Schema: 3, Learner: true}},
+		RemoveMemberCommand{ID: 9},
+		RemoveMemberCommand{ID: 8},
 	}
 	for i, c := range cmds {
 		meta := Meta{Origin: Origin{At: time.UnixMilli(int64(i)), Door: "native", Address: "127.0.0.1:1", Principal: "p"}}
@@ -225,7 +229,7 @@ func TestRestoreRefusesSchema(t *testing.T) {
 	if incumbent.KindOf(err) != incumbent.Invalid {
 		t.Fatal(err)
 	}
-	if want := "invalid: snapshot has schema 2, this member knows 1 to 1"; err.Error() != want {
+	if want := "invalid: snapshot has schema 3, this member knows 1 to 2"; err.Error() != want {
 		t.Errorf("got %q, want %q", err, want)
 	}
 }

@@ -47,6 +47,18 @@ func (e *encoder) id(num protowire.Number, id incumbent.SessionID) {
 	}
 }
 
+// ids writes sessions one behind the other.
+func (e *encoder) ids(num protowire.Number, list []incumbent.SessionID) {
+	if len(list) == 0 {
+		return
+	}
+	e.b = protowire.AppendTag(e.b, num, protowire.BytesType)
+	e.b = protowire.AppendVarint(e.b, uint64(len(list)*len(list[0])))
+	for i := range list {
+		e.b = append(e.b, list[i][:]...)
+	}
+}
+
 // millis rounds up: a stored duration is never shorter than the one asked
 // for, and none becomes zero, which means something else.
 func (e *encoder) millis(num protowire.Number, d time.Duration) {

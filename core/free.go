@@ -14,6 +14,16 @@ type ending struct {
 	to   incumbent.SessionID // preferred among the waiters, zero: none
 }
 
+// absent reports whether the command under way passes a session over.
+func (s *State) absent(id *incumbent.SessionID) bool {
+	for list := s.cmd.absent; len(list) > 0; list = list[len(id):] {
+		if string(list[:len(id)]) == string(id[:]) {
+			return true
+		}
+	}
+	return false
+}
+
 // freeLease ends a holding and hands the lease to the next waiter.
 func (s *State) freeLease(l *Lease, e ending) *Lease {
 	if len(l.Queue) == 0 {
@@ -22,13 +32,25 @@ func (s *State) freeLease(l *Lease, e ending) *Lease {
 		s.emit(Change{What: e.what, Late: e.late, By: e.by, LeaseBefore: l, Lease: n})
 		return n
 	}
-	i := 0
-	if !e.to.IsZero() {
-		i = max(l.placeOf(e.to), 0)
-	}
 	n := l.next()
-	w := s.dequeue(n, i)
+	w := s.dequeue(n, s.nextPlace(l, e.to))
 	return s.handOver(l, n, w, e)
+}
+
+// nextPlace is the place in the queue of the one who is next: see
+// [ReleaseCommand].
+func (s *State) nextPlace(l *Lease, preferred incumbent.SessionID) int {
+	if !preferred.IsZero() {
+		if i := l.placeOf(preferred); i >= 0 {
+			return i
+		}
+	}
+	for i := range l.Queue {
+		if !s.absent(&l.Queue[i].Session) {
+			return i
+		}
+	}
+	return 0
 }
 
 // freed returns the free successor of l.

@@ -71,6 +71,14 @@ func drawCommand(t *rapid.T, v *View) Command {
 	return ExtendSessionCommand{ID: known, TTL: time.Duration(rapid.IntRange(1, 3).Draw(t, "ttl")) * time.Minute}
 }
 
+func drawMember(t *rapid.T) Command {
+	return PutMemberCommand{Member{
+		ID: rapid.Uint64Range(0, 4).Draw(t, "member"), Name: rapid.SampledFrom([]string{"m1", "m2", "m3"}).Draw(t, "member name"),
+		PeerAddress: rapid.SampledFrom([]string{"", "host:1"}).Draw(t, "address"), Learner: rapid.Bool().Draw(t, "learner"),
+		Schema: rapid.Uint32Range(1, 4).Draw(t, "schema"),
+	}}
+}
+
 // nearly is n three times out of four.
 func nearly(t *rapid.T, n uint64, label string) uint64 {
 	return n + rapid.SampledFrom([]uint64{0, 0, 0, 1}).Draw(t, label+" is off by")
@@ -78,14 +86,22 @@ func nearly(t *rapid.T, n uint64, label string) uint64 {
 
 // drawOther draws commands that are about no lease.
 func drawOther(t *rapid.T, v *View) Command {
-	switch rapid.IntRange(0, 2).Draw(t, "other") {
+	switch rapid.IntRange(0, 4).Draw(t, "other") {
 	case 0:
 		return TrimKeysCommand{Through: incumbent.Index(rapid.Uint64Range(0, uint64(v.Index())+2).Draw(t, "through"))}
 	case 1:
 		return RaiseIndexCommand{To: incumbent.Index(rapid.Uint64Range(0, uint64(v.Index())+5).Draw(t, "to"))}
+	case 2:
+		return drawMember(t)
+	case 3:
+		return RemoveMemberCommand{ID: rapid.Uint64Range(0, 4).Draw(t, "member")}
 	}
 	return CheckpointCommand{}
 }
+
+// known reports whether bytes name no schema that this code does not know, which
+// would rightly stop it.
+func known(b []byte) bool { return RequiredSchema(b) <= SchemaVersion }
 
 // drawLog draws a log that makes sense when applied from the start: bytes that
 // are no command and keys are among it.
@@ -103,7 +119,7 @@ func drawLog(t *rapid.T, limits limits) [][]byte {
 		case 0:
 			log[i] = drawOther(t, s.View()).Encode(meta)
 		case 1:
-			log[i] = rapid.SliceOfN(rapid.Byte(), 0, 8).Draw(t, "bytes")
+			log[i] = rapid.SliceOfN(rapid.Byte(), 0, 8).Filter(known).Draw(t, "bytes")
 		default:
 			log[i] = drawCommand(t, s.View()).Encode(meta)
 		}
@@ -114,5 +130,5 @@ func drawLog(t *rapid.T, limits limits) [][]byte {
 
 // tightLimits are reached by the logs that drawLog draws.
 func tightLimits() limits {
-	return limits{leases: 3, sessions: 2, queue: 2, perSession: 3, waits: 2, free: 1, kept: 2}
+	return limits{leases: 3, sessions: 2, queue: 2, perSession: 3, waits: 2, free: 1, kept: 2, members: 2, gone: 2}
 }

@@ -3,7 +3,12 @@ package core
 import "github.com/incumbent-dev/incumbent"
 
 // SchemaVersion is the newest version of commands and snapshots this code knows.
-const SchemaVersion = 1
+//
+//	1  leases, sessions, keys
+//	2  members, epochs, absent waiters, a claim that names its token
+const SchemaVersion = 2
+
+const memberSchema = 2 // the version that brought members
 
 // Limits of the replicated state. They decide what a command does, so that
 // every member must have the same: changing one is a new schema version.
@@ -22,6 +27,11 @@ const (
 	MaxReasonBytes      = 256       // reason of a close, name of a revoker
 	MaxOriginBytes      = 256       // door, address, principal: each
 	MaxIndex            = 1<<62 - 1 // greatest index that RaiseIndex may name
+	MaxAbsent           = 64        // sessions that one command passes over
+	MaxMembers          = 64        // members of the cluster
+	MaxGoneMembers      = 100_000   // ids of removed members: never forgotten
+	MaxMemberName       = 63        // bytes of a member's name
+	MaxMemberTextBytes  = 256       // address, url, version of a member: each
 )
 
 const (
@@ -37,13 +47,14 @@ const (
 
 // limits are the ones a test needs smaller.
 type limits struct {
-	leases, sessions, queue, perSession, waits, free, kept int
+	leases, sessions, queue, perSession, waits, free, kept, members, gone int
 }
 
 func defaultLimits() limits {
 	return limits{
 		leases: MaxLeases, sessions: MaxSessions, queue: MaxQueue, perSession: MaxLeasesPerSession,
 		waits: MaxWaitsPerSession, free: MaxFreeLeases, kept: MaxKeptResults,
+		members: MaxMembers, gone: MaxGoneMembers,
 	}
 }
 

@@ -1,6 +1,8 @@
 package core
 
 import (
+	"encoding/binary"
+
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -13,23 +15,36 @@ const (
 	recordLease   protowire.Number = 2
 	recordSession protowire.Number = 3
 	recordKept    protowire.Number = 4
+	recordMember  protowire.Number = 5
+	recordGone    protowire.Number = 6
 )
 
 // sizes are the numbers of records that a header announces.
-type sizes struct{ leases, sessions, kept uint64 }
+type sizes struct{ leases, sessions, kept, members, gone uint64 }
 
 func (t *shared) sizes() sizes {
-	return sizes{uint64(t.names.Len()), uint64(t.sessions.Len()), uint64(t.kept.Len())}
+	return sizes{uint64(t.names.Len()), uint64(t.sessions.Len()), uint64(t.kept.Len()), uint64(len(t.members)), uint64(t.goneMembers.Len())}
+}
+
+// schema is the lowest version that knows every record: it follows from the
+// state alone, so that members of different versions write the same bytes.
+func (n sizes) schema() uint64 {
+	if n.members > 0 || n.gone > 0 {
+		return memberSchema
+	}
+	return 1
 }
 
 func (e *encoder) header(t *shared, n sizes) {
 	m := e.begin(recordHeader)
-	e.uint(1, SchemaVersion)
+	e.uint(1, n.schema())
 	e.uint(2, uint64(t.index))
 	e.uint(3, uint64(t.keysFloor))
 	e.uint(4, n.leases)
 	e.uint(5, n.sessions)
 	e.uint(6, n.kept)
+	e.uint(7, n.members)
+	e.uint(8, n.gone)
 	e.end(m)
 }
 
@@ -109,5 +124,23 @@ func (e *encoder) keptRecord(num protowire.Number, k *kept) {
 	e.flag(7, r.Granted)
 	e.flag(8, r.Queued)
 	e.uint(9, uint64(r.Position))
+	e.end(m)
+}
+
+func (e *encoder) memberRecord(n *Member) {
+	m := e.begin(recordMember)
+	e.member(n)
+	e.uint(8, uint64(n.Since))
+	e.end(m)
+}
+
+func (e *encoder) goneRecord(t *shared) {
+	m := e.begin(recordGone)
+	ids := e.begin(1)
+	t.goneMembers.Scan(func(id uint64) bool {
+		e.b = binary.LittleEndian.AppendUint64(e.b, id)
+		return true
+	})
+	e.end(ids)
 	e.end(m)
 }

@@ -50,7 +50,7 @@ func (d *restorer) run() error {
 		return incumbent.Errorf(incumbent.Invalid, "snapshot has schema %d, this member knows 1 to %d", h.Schema, SchemaVersion)
 	}
 	d.s.index, d.s.keysFloor = incumbent.Index(h.Index), incumbent.Index(h.KeysFloor)
-	n := sizes{leases: h.Leases, sessions: h.Sessions, kept: h.Kept}
+	n := sizes{leases: h.Leases, sessions: h.Sessions, kept: h.Kept, members: h.Members, gone: h.GoneMembers}
 	if err := d.same(func(e *encoder) { e.header(&d.s.shared, n) }); err != nil {
 		return err
 	}
@@ -80,6 +80,10 @@ func (d *restorer) records() error {
 			err = d.lease(r.Lease)
 		case *corepb.Record_Kept:
 			err = d.kept(r.Kept)
+		case *corepb.Record_Member:
+			err = d.member(r.Member)
+		case *corepb.Record_GoneMembers:
+			err = d.gone(r.GoneMembers)
 		default:
 			err = d.corrupt("unexpected kind of record")
 		}
@@ -166,7 +170,7 @@ func (d *restorer) session(p *corepb.Session) error {
 	if err != nil {
 		return err
 	}
-	if d.lastLease != nil || d.lastKept != 0 || d.lastSession != nil && compareID(&d.lastSession.ID, &s.ID) >= 0 {
+	if d.lastLease != nil || d.lastKept != 0 || d.membership() || d.lastSession != nil && compareID(&d.lastSession.ID, &s.ID) >= 0 {
 		return d.corrupt("session %v is out of order", s.ID)
 	}
 	if err := d.same(func(e *encoder) { e.sessionRecord(recordSession, s) }); err != nil {
@@ -183,7 +187,7 @@ func (d *restorer) lease(p *corepb.Lease) error {
 	if err != nil {
 		return err
 	}
-	if d.lastKept != 0 || d.lastLease != nil && !nameLess(&d.lastLease.Name, &l.Name) {
+	if d.lastKept != 0 || d.membership() || d.lastLease != nil && !nameLess(&d.lastLease.Name, &l.Name) {
 		return d.corrupt("lease %v is out of order", l.Name)
 	}
 	if l.Token != 0 && d.s.leaseByToken(l.Token) != nil {
@@ -228,7 +232,7 @@ func (d *restorer) kept(p *corepb.KeptResult) error {
 			return err
 		}
 	}
-	if r.Index <= d.lastKept {
+	if r.Index <= d.lastKept || d.membership() {
 		return d.corrupt("result with index %d is out of order", r.Index)
 	}
 	if d.s.keptByID[k.id] != nil {
@@ -241,6 +245,31 @@ func (d *restorer) kept(p *corepb.KeptResult) error {
 	d.s.keptByID[k.id] = k
 	d.s.kept.Set(k)
 	return nil
+}
+
+// membership reports whether the last records, those of members, have begun.
+func (d *restorer) membership() bool { return len(d.s.members) > 0 || d.s.goneMembers.Len() > 0 }
+
+func (d *restorer) member(p *corepb.Member) error {
+	m := &Member{
+		ID: p.Id, Name: p.Name, PeerAddress: p.PeerAddress, ClientURL: p.ClientUrl,
+		Schema: p.Schema, Learner: p.Learner, Version: p.Version, Since: incumbent.Index(p.Since),
+	}
+	if i, known := d.s.memberPlace(m.ID); known || i < len(d.s.members) || d.s.goneMembers.Len() > 0 {
+		return d.corrupt("member %d is out of order", m.ID)
+	}
+	d.s.members = append(d.s.members, m)
+	return d.same(func(e *encoder) { e.memberRecord(m) })
+}
+
+func (d *restorer) gone(p *corepb.GoneMembers) error {
+	if d.s.goneMembers.Len() > 0 || len(p.Ids) == 0 {
+		return d.corrupt("unexpected list of removed members")
+	}
+	for _, id := range p.Ids {
+		d.s.goneMembers.Set(id)
+	}
+	return d.same(func(e *encoder) { e.goneRecord(&d.s.shared) })
 }
 
 func (d *restorer) toLease(p *corepb.Lease) (*Lease, error) {

@@ -15,6 +15,8 @@ import (
 //	sessions    by id
 //	leases      by name
 //	kept        results of keyed commands, by index
+//	members     by id
+//	gone        ids of removed members, if there are any
 //
 // Equal states give equal bytes. There is no checksum: that is for the file.
 // It runs while the state goes on and costs one record of memory.
@@ -25,6 +27,12 @@ func (v *View) WriteSnapshot(w io.Writer) error {
 	v.sessions.Scan(func(s *Session) bool { return p.write(func(e *encoder) { e.sessionRecord(recordSession, s) }) })
 	v.AllLeases(func(l *Lease) bool { return p.write(func(e *encoder) { e.leaseRecord(recordLease, l) }) })
 	v.kept.Scan(func(k *kept) bool { return p.write(func(e *encoder) { e.keptRecord(recordKept, k) }) })
+	for _, m := range v.members {
+		p.write(func(e *encoder) { e.memberRecord(m) })
+	}
+	if v.goneMembers.Len() > 0 {
+		p.write(func(e *encoder) { e.goneRecord(&v.shared) })
+	}
 	if p.err != nil {
 		return p.err
 	}

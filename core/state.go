@@ -32,6 +32,7 @@ package core
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -83,6 +84,9 @@ func (s *State) apply(b []byte) Result {
 	s.index++
 	s.at, s.granted = s.index, false
 	err := s.cmd.decode(b)
+	if err == nil {
+		err = s.checkSchema(&s.cmd)
+	}
 	if err != nil {
 		return Result{Index: s.at, Err: err}
 	}
@@ -132,18 +136,52 @@ func (s *State) execute(c *command) Result {
 		return s.trimKeys(c)
 	case opRaiseIndex:
 		return s.raiseIndex(c)
+	case opPutMember:
+		return s.putMember(c)
+	case opRemoveMember:
+		return s.removeMember(c)
 	default: // opCheckpoint: decode lets no other through
 		return Result{}
 	}
 }
 
+// checkSchema refuses, on all members alike, what one of them does not know. A
+// command that gets past this and that this member does not know is no command
+// to skip: the others do what it says. So this one stops.
+func (s *State) checkSchema(c *command) *incumbent.Error {
+	active := uint64(s.activeSchema())
+	if len(s.members) > 0 && c.schema > active {
+		return incumbent.Errorf(incumbent.Invalid, "command has schema %d, a member knows 1 to %d", c.schema, active)
+	}
+	if c.schema > SchemaVersion {
+		panic(fmt.Sprintf("core: command %d has schema %d, this member knows 1 to %d: it needs a newer version of the program",
+			s.at, c.schema, SchemaVersion))
+	}
+	return nil
+}
+
+// Indexes are an epoch in the high bits and a count in the low ones, so that one
+// number orders both. An epoch is good for 10^12 commands; a count that fills it
+// just goes on into the next. 2^13 epochs stay below 2^53, up to which numbers
+// are exact in every JSON reader.
+const epochBits = 40
+
+// NextEpoch returns the first index of the epoch but one behind that of i. So at
+// least 2^40 commands lie between: more than the source of a restored state can
+// have executed behind i.
+func NextEpoch(i incumbent.Index) incumbent.Index { return (i>>epochBits + 2) << epochBits }
+
 // raiseIndex makes sure that nothing a group issues from now on is smaller than
 // what the source of a restored snapshot can have issued.
 func (s *State) raiseIndex(c *command) Result {
-	if c.index > MaxIndex {
-		return Result{Err: incumbent.Errorf(incumbent.Invalid, "index %d: limit MaxIndex is %d", c.index, uint64(MaxIndex))}
+	to := incumbent.Index(c.index)
+	if c.epoch {
+		to = max(to, NextEpoch(s.at))
 	}
-	s.index = max(s.index, incumbent.Index(c.index))
+	if to > MaxIndex {
+		return Result{Err: incumbent.Errorf(incumbent.Invalid, "index %d: limit MaxIndex is %d", to, uint64(MaxIndex))}
+	}
+	s.index = max(s.index, to)
 	return Result{}
 }
 

@@ -30,6 +30,9 @@ type shared struct {
 	waits    *btree.BTreeG[byWaiter] // places in queues
 	sessions *btree.BTreeG[*Session] // open sessions, by id
 	kept     *btree.BTreeG[*kept]    // results of keyed commands, by index
+
+	members     []*Member             // of the cluster, by id; never changed in place
+	goneMembers *btree.BTreeG[uint64] // ids of removed ones
 }
 
 // tables adds what only apply needs; all of it follows from shared.
@@ -99,6 +102,8 @@ func newTables() tables {
 			waits:    btree.NewBTreeGOptions(lessWaiter, o),
 			sessions: btree.NewBTreeGOptions(func(a, b *Session) bool { return compareID(&a.ID, &b.ID) < 0 }, o),
 			kept:     btree.NewBTreeGOptions(func(a, b *kept) bool { return a.result.Index < b.result.Index }, o),
+
+			goneMembers: btree.NewBTreeGOptions(func(a, b uint64) bool { return a < b }, o),
 		},
 		entries:  make(map[incumbent.Name]*entry),
 		free:     btree.NewBTreeGOptions(lessAge, o),
@@ -116,6 +121,7 @@ func (t *shared) copyTrees() shared {
 	c.waits = t.waits.Copy()
 	c.sessions = t.sessions.Copy()
 	c.kept = t.kept.Copy()
+	c.goneMembers = t.goneMembers.Copy()
 	return c
 }
 

@@ -26,6 +26,7 @@ import (
 //	leases …         namespace= model= prefix= after=
 //	state            index, floor and counts
 //	limits …         makes limits smaller
+//	members          all of them, and how many are gone
 //	restart          goes on from a snapshot, which must give the same state
 //
 // A name is LEASE, MODEL/LEASE or NAMESPACE/MODEL/LEASE. A session's id is its
@@ -73,6 +74,11 @@ func runDirective(t *testing.T, s *State, d *datadriven.TestData, out *strings.B
 		v := s.View()
 		fmt.Fprintf(out, "index=%d held=%d records=%d pinned=%d sessions=%d waiters=%d kept=%d floor=%d\n", v.Index(),
 			v.HeldCount(), v.LeaseCount(), v.PinnedCount(), v.SessionCount(), v.WaiterCount(), v.KeptCount(), v.KeysFloor())
+	case "members":
+		for _, m := range s.View().Members() {
+			out.WriteString(formatMember(&m) + "\n")
+		}
+		fmt.Fprintf(out, "gone=%d active schema=%d\n", s.View().GoneMemberCount(), s.View().ActiveSchema())
 	case "limits":
 		for _, a := range d.CmdArgs {
 			n, err := strconv.Atoi(a.Vals[0])
@@ -80,6 +86,7 @@ func runDirective(t *testing.T, s *State, d *datadriven.TestData, out *strings.B
 			*map[string]*int{
 				"leases": &s.limits.leases, "sessions": &s.limits.sessions, "queue": &s.limits.queue, "kept": &s.limits.kept,
 				"per-session": &s.limits.perSession, "waits": &s.limits.waits, "free": &s.limits.free,
+				"members": &s.limits.members, "gone": &s.limits.gone,
 			}[a.Key] = n
 		}
 	case "restart":
@@ -173,6 +180,9 @@ func formatResult(r Result) string {
 	if r.Session != nil {
 		b.WriteString(" | " + formatSession(r.Session))
 	}
+	if r.Member != nil {
+		b.WriteString(" | " + formatMember(r.Member))
+	}
 	return b.String()
 }
 
@@ -196,6 +206,12 @@ func formatEvent(c Change) string {
 		s += " | " + formatSession(c.Session)
 	case c.SessionBefore != nil:
 		s += " | no session " + sessionText(c.SessionBefore.ID)
+	}
+	switch {
+	case c.Member != nil:
+		s += " | " + formatMember(c.Member)
+	case c.MemberBefore != nil:
+		s += fmt.Sprintf(" | no member %d", c.MemberBefore.ID)
 	}
 	return s
 }
@@ -231,6 +247,19 @@ func formatLease(l *Lease) string {
 
 func formatSession(s *Session) string {
 	return fmt.Sprintf("session %s renewal=%d ttl=%v", sessionText(s.ID), s.Renewal, s.TTL)
+}
+
+func formatMember(m *Member) string {
+	s := fmt.Sprintf("member %d %s since=%d schema=%d", m.ID, m.Name, m.Since, m.Schema)
+	for _, f := range []struct{ what, text string }{{"peer", m.PeerAddress}, {"url", m.ClientURL}, {"version", m.Version}} {
+		if f.text != "" {
+			s += fmt.Sprintf(" %s=%s", f.what, f.text)
+		}
+	}
+	if m.Learner {
+		s += " learner"
+	}
+	return s
 }
 
 func formatChange(c LeaseChange) string {
@@ -336,6 +365,17 @@ func (w *words) id(key string) incumbent.SessionID {
 	return sessionID(w.str(key))
 }
 
+// ids reads SESSION,SESSION…
+func (w *words) ids(key string) []incumbent.SessionID {
+	var list []incumbent.SessionID
+	if s := w.str(key); s != "" {
+		for _, id := range strings.Split(s, ",") {
+			list = append(list, sessionID(id))
+		}
+	}
+	return list
+}
+
 func (w *words) num(key string) uint64 { return w.parseNum(w.str(key)) }
 
 func (w *words) parseNum(s string) uint64 {
@@ -362,7 +402,7 @@ func (w *words) party(i int) (string, incumbent.SessionID) {
 	return holder, sessionID(id)
 }
 
-var bareFlags = []string{"wait", "critical", "at-deadline"}
+var bareFlags = []string{"wait", "critical", "at-deadline", "learner"}
 
 // parseCommand reads a line: VERB ARGUMENTS key=value…, see the cases. door,
 // from, who and at (milliseconds) give the origin; key and base the key.
@@ -403,40 +443,50 @@ func (w *words) command(verb string) Command {
 	holder, session := w.party(1)
 	token := incumbent.Token(w.num("token"))
 	switch verb {
-	case "claim": // NAME HOLDER[@SESSION] ttl= wait critical
-		return ClaimCommand{Name: name, Holder: holder, Session: session, TTL: w.dur("ttl"), Wait: w.has("wait"), Critical: w.has("critical")}
+	case "claim": // NAME HOLDER[@SESSION] ttl= token= wait critical
+		return ClaimCommand{Name: name, Holder: holder, Session: session, TTL: w.dur("ttl"), Wait: w.has("wait"), Critical: w.has("critical"), Token: token}
 	case "accept": // TOKEN
 		return AcceptCommand{Token: incumbent.Token(w.parseNum(w.at(0)))}
-	case "release": // NAME [HOLDER[@SESSION]] token= next=
-		return ReleaseCommand{Name: name, Holder: holder, Session: session, Token: token, Next: w.id("next")}
-	case "revoke": // NAME token= by= next= at-deadline
-		return RevokeCommand{Name: name, Token: token, By: w.str("by"), Next: w.id("next"), AtDeadline: w.has("at-deadline")}
+	case "release": // NAME [HOLDER[@SESSION]] token= next= absent=
+		return ReleaseCommand{Name: name, Holder: holder, Session: session, Token: token, Next: w.id("next"), Absent: w.ids("absent")}
+	case "revoke": // NAME token= by= next= absent= at-deadline
+		return RevokeCommand{Name: name, Token: token, By: w.str("by"), Next: w.id("next"), AtDeadline: w.has("at-deadline"), Absent: w.ids("absent")}
 	case "transfer": // NAME HOLDER[@SESSION] [HOLDER]@SESSION token=
 		to, toSession := w.party(2)
 		return TransferCommand{Name: name, Holder: holder, Session: session, Token: token, ToSession: toSession, ToHolder: to}
-	case "expire": // TOKEN renewal= late= next=
+	case "expire": // TOKEN renewal= late= next= absent=
 		t := incumbent.Token(w.parseNum(w.at(0)))
-		return ExpireCommand{Token: t, Renewal: w.num("renewal"), Late: w.dur("late"), Next: w.id("next")}
+		return ExpireCommand{Token: t, Renewal: w.num("renewal"), Late: w.dur("late"), Next: w.id("next"), Absent: w.ids("absent")}
 	case "pin": // NAME ENTITY
 		return PinCommand{Name: name, Entity: w.at(1)}
 	case "unpin": // NAME ENTITY
 		return UnpinCommand{Name: name, Entity: w.at(1)}
-	case "leave": // NAME [HOLDER]@SESSION
-		return LeaveQueueCommand{Name: name, Session: session, Holder: holder}
+	case "leave": // NAME [HOLDER]@SESSION absent=
+		return LeaveQueueCommand{Name: name, Session: session, Holder: holder, Absent: w.ids("absent")}
 	case "open": // SESSION ttl=
 		return OpenSessionCommand{ID: sessionID(w.at(0)), TTL: w.dur("ttl")}
-	case "close": // SESSION reason=
-		return CloseSessionCommand{ID: sessionID(w.at(0)), Reason: w.str("reason")}
-	case "expire-session": // SESSION renewal= late=
-		return ExpireSessionCommand{ID: sessionID(w.at(0)), Renewal: w.num("renewal"), Late: w.dur("late")}
+	case "close": // SESSION reason= absent=
+		return CloseSessionCommand{ID: sessionID(w.at(0)), Reason: w.str("reason"), Absent: w.ids("absent")}
+	case "expire-session": // SESSION renewal= late= absent=
+		return ExpireSessionCommand{ID: sessionID(w.at(0)), Renewal: w.num("renewal"), Late: w.dur("late"), Absent: w.ids("absent")}
 	case "extend-session": // SESSION ttl=
 		return ExtendSessionCommand{ID: sessionID(w.at(0)), TTL: w.dur("ttl")}
 	case "trim": // INDEX
 		return TrimKeysCommand{Through: incumbent.Index(w.parseNum(w.at(0)))}
 	case "raise": // INDEX
 		return RaiseIndexCommand{To: incumbent.Index(w.parseNum(w.at(0)))}
+	case "epoch":
+		return EpochCommand{}
 	case "checkpoint":
 		return CheckpointCommand{}
+	case "put-member": // ID NAME schema= peer= url= version= learner
+		m := Member{ID: w.parseNum(w.at(0)), Name: w.at(1), Schema: SchemaVersion, PeerAddress: w.str("peer"), ClientURL: w.str("url"), Version: w.str("version")}
+		if m.Learner = w.has("learner"); w.has("schema") {
+			m.Schema = uint32(w.num("schema"))
+		}
+		return PutMemberCommand{m}
+	case "remove-member": // ID
+		return RemoveMemberCommand{ID: w.parseNum(w.at(0))}
 	}
 	w.t.Fatalf("unknown command %q", verb)
 	return nil

@@ -40,6 +40,8 @@ const (
 	SessionEnd   // sessions only: expired
 	SessionTTL   // sessions only: its ttl was extended
 	Forgotten    // the record of a free lease was dropped to make room
+	MemberPut    // members only: added or described anew
+	MemberGone   // members only: removed
 	numWhats
 )
 
@@ -47,6 +49,7 @@ var whatNames = [numWhats]string{
 	"none", "granted", "extended", "offered", "accepted", "released", "expired", "revoked", "session_gone",
 	"transferred", "pinned", "unpinned", "queued", "dequeued", "revoking", "declined",
 	"session_open", "session_close", "session_end", "session_ttl", "forgotten",
+	"member_put", "member_gone",
 }
 
 // String returns the change's name in snake case, as used in JSON and metrics.
@@ -112,7 +115,7 @@ type Session struct {
 	Origin  Origin
 }
 
-// Change is what one command did to one lease or one session: nil is "no
+// Change is what one command did to one lease, session or member: nil is "no
 // record". All changes of one command stand together.
 //
 // A command that hands a lease over makes two changes of it: one that frees it
@@ -130,6 +133,8 @@ type Change struct {
 	LeaseBefore   *Lease
 	Session       *Session
 	SessionBefore *Session
+	Member        *Member
+	MemberBefore  *Member // removed without ever being recorded: nothing but its id
 }
 
 // Result is what one command answers.
@@ -138,10 +143,11 @@ type Result struct {
 	Err      *incumbent.Error
 	Lease    *Lease // as the command left it, or (Held, NotHolder, Conflict) as it found it
 	Session  *Session
-	Granted  bool // Claim: a new holding began
-	Queued   bool // Claim with wait: took or kept a place
-	Position int  // Claim with wait: place in the queue, from 1
-	Replayed bool // the key was known: the first attempt's result, its lease without history, queue and pins
+	Member   *Member // PutMember: as it is now, or (refused) as it was
+	Granted  bool    // Claim: a new holding began
+	Queued   bool    // Claim with wait: took or kept a place
+	Position int     // Claim with wait: place in the queue, from 1
+	Replayed bool    // the key was known: the first attempt's result, its lease without history, queue and pins, no member
 }
 
 // Whats returns all kinds of change, for tables that must cover them all.

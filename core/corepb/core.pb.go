@@ -29,7 +29,8 @@ const (
 // Command is one step of the replicated state. Each has its own index.
 type Command struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Lowest schema version that knows this command.
+	// Lowest schema version that knows this command with all it says. Always the
+	// first field, so that a member finds it in a command it knows nothing else of.
 	Schema uint32  `protobuf:"varint,1,opt,name=schema,proto3" json:"schema,omitempty"`
 	Origin *Origin `protobuf:"bytes,2,opt,name=origin,proto3" json:"origin,omitempty"`
 	// Set when the caller wants the command applied at most once.
@@ -52,6 +53,8 @@ type Command struct {
 	//	*Command_TrimKeys
 	//	*Command_RaiseIndex
 	//	*Command_Checkpoint
+	//	*Command_PutMember
+	//	*Command_RemoveMember
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -259,6 +262,24 @@ func (x *Command) GetCheckpoint() *Checkpoint {
 	return nil
 }
 
+func (x *Command) GetPutMember() *PutMember {
+	if x != nil {
+		if x, ok := x.Op.(*Command_PutMember); ok {
+			return x.PutMember
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRemoveMember() *RemoveMember {
+	if x != nil {
+		if x, ok := x.Op.(*Command_RemoveMember); ok {
+			return x.RemoveMember
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -327,6 +348,14 @@ type Command_Checkpoint struct {
 	Checkpoint *Checkpoint `protobuf:"bytes,32,opt,name=checkpoint,proto3,oneof"`
 }
 
+type Command_PutMember struct {
+	PutMember *PutMember `protobuf:"bytes,33,opt,name=put_member,json=putMember,proto3,oneof"` // schema 2
+}
+
+type Command_RemoveMember struct {
+	RemoveMember *RemoveMember `protobuf:"bytes,34,opt,name=remove_member,json=removeMember,proto3,oneof"` // schema 2
+}
+
 func (*Command_Claim) isCommand_Op() {}
 
 func (*Command_Accept) isCommand_Op() {}
@@ -358,6 +387,10 @@ func (*Command_TrimKeys) isCommand_Op() {}
 func (*Command_RaiseIndex) isCommand_Op() {}
 
 func (*Command_Checkpoint) isCommand_Op() {}
+
+func (*Command_PutMember) isCommand_Op() {}
+
+func (*Command_RemoveMember) isCommand_Op() {}
 
 // Origin says where a command came from. It is shown to people and never
 // decides anything, the wall clock in it included.
@@ -554,6 +587,7 @@ type Claim struct {
 	TtlMs         int64                  `protobuf:"varint,4,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // 0 exactly when a session owns the lease
 	Wait          bool                   `protobuf:"varint,5,opt,name=wait,proto3" json:"wait,omitempty"`                // needs a session
 	Critical      bool                   `protobuf:"varint,6,opt,name=critical,proto3" json:"critical,omitempty"`        // extensions of this lease are refused last
+	Token         uint64                 `protobuf:"varint,7,opt,name=token,proto3" json:"token,omitempty"`              // schema 2: only extend the holding of this token, never begin one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -630,6 +664,13 @@ func (x *Claim) GetCritical() bool {
 	return false
 }
 
+func (x *Claim) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
 // Accept turns an offer into a holding: the first extension under its token.
 type Accept struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -682,7 +723,8 @@ type Release struct {
 	Holder        string                 `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
 	Session       []byte                 `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
 	Token         uint64                 `protobuf:"varint,4,opt,name=token,proto3" json:"token,omitempty"`
-	Next          []byte                 `protobuf:"bytes,5,opt,name=next,proto3" json:"next,omitempty"` // waiter whose client the proposer knows to be there
+	Next          []byte                 `protobuf:"bytes,5,opt,name=next,proto3" json:"next,omitempty"`     // waiter whose client the proposer knows to be there
+	Absent        []byte                 `protobuf:"bytes,6,opt,name=absent,proto3" json:"absent,omitempty"` // schema 2: sessions whose waiters are passed over, 16 bytes each, at most 64
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -752,6 +794,13 @@ func (x *Release) GetNext() []byte {
 	return nil
 }
 
+func (x *Release) GetAbsent() []byte {
+	if x != nil {
+		return x.Absent
+	}
+	return nil
+}
+
 // Revoke frees a lease whoever holds it. It names the token it saw, so that it
 // cannot hit a later holding.
 type Revoke struct {
@@ -761,6 +810,7 @@ type Revoke struct {
 	By            string                 `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
 	Next          []byte                 `protobuf:"bytes,4,opt,name=next,proto3" json:"next,omitempty"`
 	AtDeadline    bool                   `protobuf:"varint,5,opt,name=at_deadline,json=atDeadline,proto3" json:"at_deadline,omitempty"` // stop extensions now, free when the deadline passes
+	Absent        []byte                 `protobuf:"bytes,6,opt,name=absent,proto3" json:"absent,omitempty"`                            // as in Release
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -828,6 +878,13 @@ func (x *Revoke) GetAtDeadline() bool {
 		return x.AtDeadline
 	}
 	return false
+}
+
+func (x *Revoke) GetAbsent() []byte {
+	if x != nil {
+		return x.Absent
+	}
+	return nil
 }
 
 // Transfer offers the lease, under a new token, to a session.
@@ -922,6 +979,7 @@ type Expire struct {
 	Renewal       uint64                 `protobuf:"varint,2,opt,name=renewal,proto3" json:"renewal,omitempty"`
 	LateMs        int64                  `protobuf:"varint,3,opt,name=late_ms,json=lateMs,proto3" json:"late_ms,omitempty"`
 	Next          []byte                 `protobuf:"bytes,4,opt,name=next,proto3" json:"next,omitempty"`
+	Absent        []byte                 `protobuf:"bytes,5,opt,name=absent,proto3" json:"absent,omitempty"` // as in Release
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -980,6 +1038,13 @@ func (x *Expire) GetLateMs() int64 {
 func (x *Expire) GetNext() []byte {
 	if x != nil {
 		return x.Next
+	}
+	return nil
+}
+
+func (x *Expire) GetAbsent() []byte {
+	if x != nil {
+		return x.Absent
 	}
 	return nil
 }
@@ -1093,6 +1158,7 @@ type LeaveQueue struct {
 	Name          *Name                  `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Session       []byte                 `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
 	Holder        string                 `protobuf:"bytes,3,opt,name=holder,proto3" json:"holder,omitempty"`
+	Absent        []byte                 `protobuf:"bytes,4,opt,name=absent,proto3" json:"absent,omitempty"` // as in Release
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1146,6 +1212,13 @@ func (x *LeaveQueue) GetHolder() string {
 		return x.Holder
 	}
 	return ""
+}
+
+func (x *LeaveQueue) GetAbsent() []byte {
+	if x != nil {
+		return x.Absent
+	}
+	return nil
 }
 
 type OpenSession struct {
@@ -1204,6 +1277,7 @@ type CloseSession struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Absent        []byte                 `protobuf:"bytes,3,opt,name=absent,proto3" json:"absent,omitempty"` // as in Release
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1252,11 +1326,19 @@ func (x *CloseSession) GetReason() string {
 	return ""
 }
 
+func (x *CloseSession) GetAbsent() []byte {
+	if x != nil {
+		return x.Absent
+	}
+	return nil
+}
+
 type ExpireSession struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Renewal       uint64                 `protobuf:"varint,2,opt,name=renewal,proto3" json:"renewal,omitempty"`
 	LateMs        int64                  `protobuf:"varint,3,opt,name=late_ms,json=lateMs,proto3" json:"late_ms,omitempty"`
+	Absent        []byte                 `protobuf:"bytes,4,opt,name=absent,proto3" json:"absent,omitempty"` // as in Release
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1310,6 +1392,13 @@ func (x *ExpireSession) GetLateMs() int64 {
 		return x.LateMs
 	}
 	return 0
+}
+
+func (x *ExpireSession) GetAbsent() []byte {
+	if x != nil {
+		return x.Absent
+	}
+	return nil
 }
 
 // ExtendSession raises the logged ttl of a session.
@@ -1414,6 +1503,7 @@ func (x *TrimKeys) GetThrough() uint64 {
 type RaiseIndex struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	To            uint64                 `protobuf:"varint,1,opt,name=to,proto3" json:"to,omitempty"`
+	Epoch         bool                   `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"` // schema 2: to the next epoch, too
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1455,6 +1545,13 @@ func (x *RaiseIndex) GetTo() uint64 {
 	return 0
 }
 
+func (x *RaiseIndex) GetEpoch() bool {
+	if x != nil {
+		return x.Epoch
+	}
+	return false
+}
+
 // Checkpoint names an index at which members compare their state's hash.
 type Checkpoint struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1492,9 +1589,147 @@ func (*Checkpoint) Descriptor() ([]byte, []int) {
 	return file_corepb_core_proto_rawDescGZIP(), []int{19}
 }
 
+// PutMember adds a member of the cluster, or says anew what it is.
+type PutMember struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"fixed64,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	PeerAddress   string                 `protobuf:"bytes,3,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
+	ClientUrl     string                 `protobuf:"bytes,4,opt,name=client_url,json=clientUrl,proto3" json:"client_url,omitempty"`
+	Schema        uint32                 `protobuf:"varint,5,opt,name=schema,proto3" json:"schema,omitempty"`   // newest version of commands and snapshots it knows
+	Learner       bool                   `protobuf:"varint,6,opt,name=learner,proto3" json:"learner,omitempty"` // wants no vote
+	Version       string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutMember) Reset() {
+	*x = PutMember{}
+	mi := &file_corepb_core_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutMember) ProtoMessage() {}
+
+func (x *PutMember) ProtoReflect() protoreflect.Message {
+	mi := &file_corepb_core_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutMember.ProtoReflect.Descriptor instead.
+func (*PutMember) Descriptor() ([]byte, []int) {
+	return file_corepb_core_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *PutMember) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *PutMember) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PutMember) GetPeerAddress() string {
+	if x != nil {
+		return x.PeerAddress
+	}
+	return ""
+}
+
+func (x *PutMember) GetClientUrl() string {
+	if x != nil {
+		return x.ClientUrl
+	}
+	return ""
+}
+
+func (x *PutMember) GetSchema() uint32 {
+	if x != nil {
+		return x.Schema
+	}
+	return 0
+}
+
+func (x *PutMember) GetLearner() bool {
+	if x != nil {
+		return x.Learner
+	}
+	return false
+}
+
+func (x *PutMember) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+// RemoveMember removes a member. Its id is gone for ever.
+type RemoveMember struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"fixed64,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveMember) Reset() {
+	*x = RemoveMember{}
+	mi := &file_corepb_core_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveMember) ProtoMessage() {}
+
+func (x *RemoveMember) ProtoReflect() protoreflect.Message {
+	mi := &file_corepb_core_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveMember.ProtoReflect.Descriptor instead.
+func (*RemoveMember) Descriptor() ([]byte, []int) {
+	return file_corepb_core_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *RemoveMember) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
 // Record is one record of a snapshot or of the bytes that are hashed: the
-// header, then sessions by id, leases by name, kept results by index, each
-// behind its length as a varint. The writer is by hand (core/record.go), since
+// header, then sessions by id, leases by name, kept results by index, members
+// by id, the ids of those that are gone, each behind its length as a varint. The writer is by hand (core/record.go), since
 // the bytes must not depend on the version of a library.
 type Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1504,6 +1739,8 @@ type Record struct {
 	//	*Record_Lease
 	//	*Record_Session
 	//	*Record_Kept
+	//	*Record_Member
+	//	*Record_GoneMembers
 	Record        isRecord_Record `protobuf_oneof:"record"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1511,7 +1748,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_corepb_core_proto_msgTypes[20]
+	mi := &file_corepb_core_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1523,7 +1760,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[20]
+	mi := &file_corepb_core_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1536,7 +1773,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{20}
+	return file_corepb_core_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Record) GetRecord() isRecord_Record {
@@ -1582,6 +1819,24 @@ func (x *Record) GetKept() *KeptResult {
 	return nil
 }
 
+func (x *Record) GetMember() *Member {
+	if x != nil {
+		if x, ok := x.Record.(*Record_Member); ok {
+			return x.Member
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetGoneMembers() *GoneMembers {
+	if x != nil {
+		if x, ok := x.Record.(*Record_GoneMembers); ok {
+			return x.GoneMembers
+		}
+	}
+	return nil
+}
+
 type isRecord_Record interface {
 	isRecord_Record()
 }
@@ -1602,6 +1857,14 @@ type Record_Kept struct {
 	Kept *KeptResult `protobuf:"bytes,4,opt,name=kept,proto3,oneof"`
 }
 
+type Record_Member struct {
+	Member *Member `protobuf:"bytes,5,opt,name=member,proto3,oneof"` // schema 2
+}
+
+type Record_GoneMembers struct {
+	GoneMembers *GoneMembers `protobuf:"bytes,6,opt,name=gone_members,json=goneMembers,proto3,oneof"` // schema 2
+}
+
 func (*Record_Header) isRecord_Record() {}
 
 func (*Record_Lease) isRecord_Record() {}
@@ -1610,21 +1873,27 @@ func (*Record_Session) isRecord_Record() {}
 
 func (*Record_Kept) isRecord_Record() {}
 
+func (*Record_Member) isRecord_Record() {}
+
+func (*Record_GoneMembers) isRecord_Record() {}
+
 type Header struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Schema        uint32                 `protobuf:"varint,1,opt,name=schema,proto3" json:"schema,omitempty"`
+	Schema        uint32                 `protobuf:"varint,1,opt,name=schema,proto3" json:"schema,omitempty"` // lowest version that knows every record
 	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
 	KeysFloor     uint64                 `protobuf:"varint,3,opt,name=keys_floor,json=keysFloor,proto3" json:"keys_floor,omitempty"`
 	Leases        uint64                 `protobuf:"varint,4,opt,name=leases,proto3" json:"leases,omitempty"`
 	Sessions      uint64                 `protobuf:"varint,5,opt,name=sessions,proto3" json:"sessions,omitempty"`
 	Kept          uint64                 `protobuf:"varint,6,opt,name=kept,proto3" json:"kept,omitempty"`
+	Members       uint64                 `protobuf:"varint,7,opt,name=members,proto3" json:"members,omitempty"`
+	GoneMembers   uint64                 `protobuf:"varint,8,opt,name=gone_members,json=goneMembers,proto3" json:"gone_members,omitempty"` // ids, all in one record
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_corepb_core_proto_msgTypes[21]
+	mi := &file_corepb_core_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1636,7 +1905,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[21]
+	mi := &file_corepb_core_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1649,7 +1918,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{21}
+	return file_corepb_core_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Header) GetSchema() uint32 {
@@ -1694,6 +1963,20 @@ func (x *Header) GetKept() uint64 {
 	return 0
 }
 
+func (x *Header) GetMembers() uint64 {
+	if x != nil {
+		return x.Members
+	}
+	return 0
+}
+
+func (x *Header) GetGoneMembers() uint64 {
+	if x != nil {
+		return x.GoneMembers
+	}
+	return 0
+}
+
 type Lease struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Name           *Name                  `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1718,7 +2001,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_corepb_core_proto_msgTypes[22]
+	mi := &file_corepb_core_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1730,7 +2013,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[22]
+	mi := &file_corepb_core_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1743,7 +2026,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{22}
+	return file_corepb_core_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Lease) GetName() *Name {
@@ -1870,7 +2153,7 @@ type Waiter struct {
 
 func (x *Waiter) Reset() {
 	*x = Waiter{}
-	mi := &file_corepb_core_proto_msgTypes[23]
+	mi := &file_corepb_core_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +2165,7 @@ func (x *Waiter) String() string {
 func (*Waiter) ProtoMessage() {}
 
 func (x *Waiter) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[23]
+	mi := &file_corepb_core_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +2178,7 @@ func (x *Waiter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiter.ProtoReflect.Descriptor instead.
 func (*Waiter) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{23}
+	return file_corepb_core_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Waiter) GetSession() []byte {
@@ -1941,7 +2224,7 @@ type LeaseChange struct {
 
 func (x *LeaseChange) Reset() {
 	*x = LeaseChange{}
-	mi := &file_corepb_core_proto_msgTypes[24]
+	mi := &file_corepb_core_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1953,7 +2236,7 @@ func (x *LeaseChange) String() string {
 func (*LeaseChange) ProtoMessage() {}
 
 func (x *LeaseChange) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[24]
+	mi := &file_corepb_core_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1966,7 +2249,7 @@ func (x *LeaseChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseChange.ProtoReflect.Descriptor instead.
 func (*LeaseChange) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{24}
+	return file_corepb_core_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LeaseChange) GetIndex() uint64 {
@@ -2031,7 +2314,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_corepb_core_proto_msgTypes[25]
+	mi := &file_corepb_core_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2326,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[25]
+	mi := &file_corepb_core_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2339,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{25}
+	return file_corepb_core_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Session) GetId() []byte {
@@ -2112,7 +2395,7 @@ type KeptResult struct {
 
 func (x *KeptResult) Reset() {
 	*x = KeptResult{}
-	mi := &file_corepb_core_proto_msgTypes[26]
+	mi := &file_corepb_core_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2124,7 +2407,7 @@ func (x *KeptResult) String() string {
 func (*KeptResult) ProtoMessage() {}
 
 func (x *KeptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[26]
+	mi := &file_corepb_core_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2137,7 +2420,7 @@ func (x *KeptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptResult.ProtoReflect.Descriptor instead.
 func (*KeptResult) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{26}
+	return file_corepb_core_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *KeptResult) GetId() []byte {
@@ -2203,11 +2486,157 @@ func (x *KeptResult) GetPosition() uint32 {
 	return 0
 }
 
+// Member is what one member of the cluster said of itself.
+type Member struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"fixed64,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	PeerAddress   string                 `protobuf:"bytes,3,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
+	ClientUrl     string                 `protobuf:"bytes,4,opt,name=client_url,json=clientUrl,proto3" json:"client_url,omitempty"`
+	Schema        uint32                 `protobuf:"varint,5,opt,name=schema,proto3" json:"schema,omitempty"`
+	Learner       bool                   `protobuf:"varint,6,opt,name=learner,proto3" json:"learner,omitempty"`
+	Version       string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
+	Since         uint64                 `protobuf:"varint,8,opt,name=since,proto3" json:"since,omitempty"` // index of the command that added it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Member) Reset() {
+	*x = Member{}
+	mi := &file_corepb_core_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Member) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Member) ProtoMessage() {}
+
+func (x *Member) ProtoReflect() protoreflect.Message {
+	mi := &file_corepb_core_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Member.ProtoReflect.Descriptor instead.
+func (*Member) Descriptor() ([]byte, []int) {
+	return file_corepb_core_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *Member) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Member) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Member) GetPeerAddress() string {
+	if x != nil {
+		return x.PeerAddress
+	}
+	return ""
+}
+
+func (x *Member) GetClientUrl() string {
+	if x != nil {
+		return x.ClientUrl
+	}
+	return ""
+}
+
+func (x *Member) GetSchema() uint32 {
+	if x != nil {
+		return x.Schema
+	}
+	return 0
+}
+
+func (x *Member) GetLearner() bool {
+	if x != nil {
+		return x.Learner
+	}
+	return false
+}
+
+func (x *Member) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Member) GetSince() uint64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+// GoneMembers lists, in ascending order, the ids that no member may have again.
+type GoneMembers struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ids           []uint64               `protobuf:"fixed64,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GoneMembers) Reset() {
+	*x = GoneMembers{}
+	mi := &file_corepb_core_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GoneMembers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GoneMembers) ProtoMessage() {}
+
+func (x *GoneMembers) ProtoReflect() protoreflect.Message {
+	mi := &file_corepb_core_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GoneMembers.ProtoReflect.Descriptor instead.
+func (*GoneMembers) Descriptor() ([]byte, []int) {
+	return file_corepb_core_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *GoneMembers) GetIds() []uint64 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
 var File_corepb_core_proto protoreflect.FileDescriptor
 
 const file_corepb_core_proto_rawDesc = "" +
 	"\n" +
-	"\x11corepb/core.proto\x12\x11incumbent.core.v1\"\xca\b\n" +
+	"\x11corepb/core.proto\x12\x11incumbent.core.v1\"\xd1\t\n" +
 	"\aCommand\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x121\n" +
 	"\x06origin\x18\x02 \x01(\v2\x19.incumbent.core.v1.OriginR\x06origin\x12(\n" +
@@ -2232,7 +2661,10 @@ const file_corepb_core_proto_rawDesc = "" +
 	"raiseIndex\x12?\n" +
 	"\n" +
 	"checkpoint\x18  \x01(\v2\x1d.incumbent.core.v1.CheckpointH\x00R\n" +
-	"checkpointB\x04\n" +
+	"checkpoint\x12=\n" +
+	"\n" +
+	"put_member\x18! \x01(\v2\x1c.incumbent.core.v1.PutMemberH\x00R\tputMember\x12F\n" +
+	"\rremove_member\x18\" \x01(\v2\x1f.incumbent.core.v1.RemoveMemberH\x00R\fremoveMemberB\x04\n" +
 	"\x02op\"r\n" +
 	"\x06Origin\x12\x1c\n" +
 	"\n" +
@@ -2246,29 +2678,32 @@ const file_corepb_core_proto_rawDesc = "" +
 	"\x04Name\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x14\n" +
-	"\x05lease\x18\x03 \x01(\tR\x05lease\"\xad\x01\n" +
+	"\x05lease\x18\x03 \x01(\tR\x05lease\"\xc3\x01\n" +
 	"\x05Claim\x12+\n" +
 	"\x04name\x18\x01 \x01(\v2\x17.incumbent.core.v1.NameR\x04name\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x18\n" +
 	"\asession\x18\x03 \x01(\fR\asession\x12\x15\n" +
 	"\x06ttl_ms\x18\x04 \x01(\x03R\x05ttlMs\x12\x12\n" +
 	"\x04wait\x18\x05 \x01(\bR\x04wait\x12\x1a\n" +
-	"\bcritical\x18\x06 \x01(\bR\bcritical\"\x1e\n" +
+	"\bcritical\x18\x06 \x01(\bR\bcritical\x12\x14\n" +
+	"\x05token\x18\a \x01(\x04R\x05token\"\x1e\n" +
 	"\x06Accept\x12\x14\n" +
-	"\x05token\x18\x01 \x01(\x06R\x05token\"\x92\x01\n" +
+	"\x05token\x18\x01 \x01(\x06R\x05token\"\xaa\x01\n" +
 	"\aRelease\x12+\n" +
 	"\x04name\x18\x01 \x01(\v2\x17.incumbent.core.v1.NameR\x04name\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x18\n" +
 	"\asession\x18\x03 \x01(\fR\asession\x12\x14\n" +
 	"\x05token\x18\x04 \x01(\x04R\x05token\x12\x12\n" +
-	"\x04next\x18\x05 \x01(\fR\x04next\"\x90\x01\n" +
+	"\x04next\x18\x05 \x01(\fR\x04next\x12\x16\n" +
+	"\x06absent\x18\x06 \x01(\fR\x06absent\"\xa8\x01\n" +
 	"\x06Revoke\x12+\n" +
 	"\x04name\x18\x01 \x01(\v2\x17.incumbent.core.v1.NameR\x04name\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x0e\n" +
 	"\x02by\x18\x03 \x01(\tR\x02by\x12\x12\n" +
 	"\x04next\x18\x04 \x01(\fR\x04next\x12\x1f\n" +
 	"\vat_deadline\x18\x05 \x01(\bR\n" +
-	"atDeadline\"\xbb\x01\n" +
+	"atDeadline\x12\x16\n" +
+	"\x06absent\x18\x06 \x01(\fR\x06absent\"\xbb\x01\n" +
 	"\bTransfer\x12+\n" +
 	"\x04name\x18\x01 \x01(\v2\x17.incumbent.core.v1.NameR\x04name\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x18\n" +
@@ -2276,49 +2711,67 @@ const file_corepb_core_proto_rawDesc = "" +
 	"\x05token\x18\x04 \x01(\x04R\x05token\x12\x1d\n" +
 	"\n" +
 	"to_session\x18\x05 \x01(\fR\ttoSession\x12\x1b\n" +
-	"\tto_holder\x18\x06 \x01(\tR\btoHolder\"e\n" +
+	"\tto_holder\x18\x06 \x01(\tR\btoHolder\"}\n" +
 	"\x06Expire\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\x06R\x05token\x12\x18\n" +
 	"\arenewal\x18\x02 \x01(\x04R\arenewal\x12\x17\n" +
 	"\alate_ms\x18\x03 \x01(\x03R\x06lateMs\x12\x12\n" +
-	"\x04next\x18\x04 \x01(\fR\x04next\"J\n" +
+	"\x04next\x18\x04 \x01(\fR\x04next\x12\x16\n" +
+	"\x06absent\x18\x05 \x01(\fR\x06absent\"J\n" +
 	"\x03Pin\x12+\n" +
 	"\x04name\x18\x01 \x01(\v2\x17.incumbent.core.v1.NameR\x04name\x12\x16\n" +
 	"\x06entity\x18\x02 \x01(\tR\x06entity\"L\n" +
 	"\x05Unpin\x12+\n" +
 	"\x04name\x18\x01 \x01(\v2\x17.incumbent.core.v1.NameR\x04name\x12\x16\n" +
-	"\x06entity\x18\x02 \x01(\tR\x06entity\"k\n" +
+	"\x06entity\x18\x02 \x01(\tR\x06entity\"\x83\x01\n" +
 	"\n" +
 	"LeaveQueue\x12+\n" +
 	"\x04name\x18\x01 \x01(\v2\x17.incumbent.core.v1.NameR\x04name\x12\x18\n" +
 	"\asession\x18\x02 \x01(\fR\asession\x12\x16\n" +
-	"\x06holder\x18\x03 \x01(\tR\x06holder\"4\n" +
+	"\x06holder\x18\x03 \x01(\tR\x06holder\x12\x16\n" +
+	"\x06absent\x18\x04 \x01(\fR\x06absent\"4\n" +
 	"\vOpenSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x15\n" +
-	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\"6\n" +
+	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\"N\n" +
 	"\fCloseSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"R\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06absent\x18\x03 \x01(\fR\x06absent\"j\n" +
 	"\rExpireSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x18\n" +
 	"\arenewal\x18\x02 \x01(\x04R\arenewal\x12\x17\n" +
-	"\alate_ms\x18\x03 \x01(\x03R\x06lateMs\"6\n" +
+	"\alate_ms\x18\x03 \x01(\x03R\x06lateMs\x12\x16\n" +
+	"\x06absent\x18\x04 \x01(\fR\x06absent\"6\n" +
 	"\rExtendSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\"$\n" +
 	"\bTrimKeys\x12\x18\n" +
-	"\athrough\x18\x01 \x01(\x04R\athrough\"\x1c\n" +
+	"\athrough\x18\x01 \x01(\x04R\athrough\"2\n" +
 	"\n" +
 	"RaiseIndex\x12\x0e\n" +
-	"\x02to\x18\x01 \x01(\x04R\x02to\"\f\n" +
+	"\x02to\x18\x01 \x01(\x04R\x02to\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\bR\x05epoch\"\f\n" +
 	"\n" +
-	"Checkpoint\"\xe6\x01\n" +
+	"Checkpoint\"\xbd\x01\n" +
+	"\tPutMember\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12!\n" +
+	"\fpeer_address\x18\x03 \x01(\tR\vpeerAddress\x12\x1d\n" +
+	"\n" +
+	"client_url\x18\x04 \x01(\tR\tclientUrl\x12\x16\n" +
+	"\x06schema\x18\x05 \x01(\rR\x06schema\x12\x18\n" +
+	"\alearner\x18\x06 \x01(\bR\alearner\x12\x18\n" +
+	"\aversion\x18\a \x01(\tR\aversion\"\x1e\n" +
+	"\fRemoveMember\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x06R\x02id\"\xe0\x02\n" +
 	"\x06Record\x123\n" +
 	"\x06header\x18\x01 \x01(\v2\x19.incumbent.core.v1.HeaderH\x00R\x06header\x120\n" +
 	"\x05lease\x18\x02 \x01(\v2\x18.incumbent.core.v1.LeaseH\x00R\x05lease\x126\n" +
 	"\asession\x18\x03 \x01(\v2\x1a.incumbent.core.v1.SessionH\x00R\asession\x123\n" +
-	"\x04kept\x18\x04 \x01(\v2\x1d.incumbent.core.v1.KeptResultH\x00R\x04keptB\b\n" +
-	"\x06record\"\x9d\x01\n" +
+	"\x04kept\x18\x04 \x01(\v2\x1d.incumbent.core.v1.KeptResultH\x00R\x04kept\x123\n" +
+	"\x06member\x18\x05 \x01(\v2\x19.incumbent.core.v1.MemberH\x00R\x06member\x12C\n" +
+	"\fgone_members\x18\x06 \x01(\v2\x1e.incumbent.core.v1.GoneMembersH\x00R\vgoneMembersB\b\n" +
+	"\x06record\"\xda\x01\n" +
 	"\x06Header\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x1d\n" +
@@ -2326,7 +2779,9 @@ const file_corepb_core_proto_rawDesc = "" +
 	"keys_floor\x18\x03 \x01(\x04R\tkeysFloor\x12\x16\n" +
 	"\x06leases\x18\x04 \x01(\x04R\x06leases\x12\x1a\n" +
 	"\bsessions\x18\x05 \x01(\x04R\bsessions\x12\x12\n" +
-	"\x04kept\x18\x06 \x01(\x04R\x04kept\"\x95\x04\n" +
+	"\x04kept\x18\x06 \x01(\x04R\x04kept\x12\x18\n" +
+	"\amembers\x18\a \x01(\x04R\amembers\x12!\n" +
+	"\fgone_members\x18\b \x01(\x04R\vgoneMembers\"\x95\x04\n" +
 	"\x05Lease\x12+\n" +
 	"\x04name\x18\x01 \x01(\v2\x17.incumbent.core.v1.NameR\x04name\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x18\n" +
@@ -2375,7 +2830,19 @@ const file_corepb_core_proto_rawDesc = "" +
 	"\asession\x18\x06 \x01(\v2\x1a.incumbent.core.v1.SessionR\asession\x12\x18\n" +
 	"\agranted\x18\a \x01(\bR\agranted\x12\x16\n" +
 	"\x06queued\x18\b \x01(\bR\x06queued\x12\x1a\n" +
-	"\bposition\x18\t \x01(\rR\bpositionB7Z5github.com/incumbent-dev/incumbent/core/corepb;corepbb\x06proto3"
+	"\bposition\x18\t \x01(\rR\bposition\"\xd0\x01\n" +
+	"\x06Member\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12!\n" +
+	"\fpeer_address\x18\x03 \x01(\tR\vpeerAddress\x12\x1d\n" +
+	"\n" +
+	"client_url\x18\x04 \x01(\tR\tclientUrl\x12\x16\n" +
+	"\x06schema\x18\x05 \x01(\rR\x06schema\x12\x18\n" +
+	"\alearner\x18\x06 \x01(\bR\alearner\x12\x18\n" +
+	"\aversion\x18\a \x01(\tR\aversion\x12\x14\n" +
+	"\x05since\x18\b \x01(\x04R\x05since\"\x1f\n" +
+	"\vGoneMembers\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\x06R\x03idsB7Z5github.com/incumbent-dev/incumbent/core/corepb;corepbb\x06proto3"
 
 var (
 	file_corepb_core_proto_rawDescOnce sync.Once
@@ -2389,7 +2856,7 @@ func file_corepb_core_proto_rawDescGZIP() []byte {
 	return file_corepb_core_proto_rawDescData
 }
 
-var file_corepb_core_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_corepb_core_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_corepb_core_proto_goTypes = []any{
 	(*Command)(nil),       // 0: incumbent.core.v1.Command
 	(*Origin)(nil),        // 1: incumbent.core.v1.Origin
@@ -2411,13 +2878,17 @@ var file_corepb_core_proto_goTypes = []any{
 	(*TrimKeys)(nil),      // 17: incumbent.core.v1.TrimKeys
 	(*RaiseIndex)(nil),    // 18: incumbent.core.v1.RaiseIndex
 	(*Checkpoint)(nil),    // 19: incumbent.core.v1.Checkpoint
-	(*Record)(nil),        // 20: incumbent.core.v1.Record
-	(*Header)(nil),        // 21: incumbent.core.v1.Header
-	(*Lease)(nil),         // 22: incumbent.core.v1.Lease
-	(*Waiter)(nil),        // 23: incumbent.core.v1.Waiter
-	(*LeaseChange)(nil),   // 24: incumbent.core.v1.LeaseChange
-	(*Session)(nil),       // 25: incumbent.core.v1.Session
-	(*KeptResult)(nil),    // 26: incumbent.core.v1.KeptResult
+	(*PutMember)(nil),     // 20: incumbent.core.v1.PutMember
+	(*RemoveMember)(nil),  // 21: incumbent.core.v1.RemoveMember
+	(*Record)(nil),        // 22: incumbent.core.v1.Record
+	(*Header)(nil),        // 23: incumbent.core.v1.Header
+	(*Lease)(nil),         // 24: incumbent.core.v1.Lease
+	(*Waiter)(nil),        // 25: incumbent.core.v1.Waiter
+	(*LeaseChange)(nil),   // 26: incumbent.core.v1.LeaseChange
+	(*Session)(nil),       // 27: incumbent.core.v1.Session
+	(*KeptResult)(nil),    // 28: incumbent.core.v1.KeptResult
+	(*Member)(nil),        // 29: incumbent.core.v1.Member
+	(*GoneMembers)(nil),   // 30: incumbent.core.v1.GoneMembers
 }
 var file_corepb_core_proto_depIdxs = []int32{
 	1,  // 0: incumbent.core.v1.Command.origin:type_name -> incumbent.core.v1.Origin
@@ -2438,30 +2909,34 @@ var file_corepb_core_proto_depIdxs = []int32{
 	17, // 15: incumbent.core.v1.Command.trim_keys:type_name -> incumbent.core.v1.TrimKeys
 	18, // 16: incumbent.core.v1.Command.raise_index:type_name -> incumbent.core.v1.RaiseIndex
 	19, // 17: incumbent.core.v1.Command.checkpoint:type_name -> incumbent.core.v1.Checkpoint
-	3,  // 18: incumbent.core.v1.Claim.name:type_name -> incumbent.core.v1.Name
-	3,  // 19: incumbent.core.v1.Release.name:type_name -> incumbent.core.v1.Name
-	3,  // 20: incumbent.core.v1.Revoke.name:type_name -> incumbent.core.v1.Name
-	3,  // 21: incumbent.core.v1.Transfer.name:type_name -> incumbent.core.v1.Name
-	3,  // 22: incumbent.core.v1.Pin.name:type_name -> incumbent.core.v1.Name
-	3,  // 23: incumbent.core.v1.Unpin.name:type_name -> incumbent.core.v1.Name
-	3,  // 24: incumbent.core.v1.LeaveQueue.name:type_name -> incumbent.core.v1.Name
-	21, // 25: incumbent.core.v1.Record.header:type_name -> incumbent.core.v1.Header
-	22, // 26: incumbent.core.v1.Record.lease:type_name -> incumbent.core.v1.Lease
-	25, // 27: incumbent.core.v1.Record.session:type_name -> incumbent.core.v1.Session
-	26, // 28: incumbent.core.v1.Record.kept:type_name -> incumbent.core.v1.KeptResult
-	3,  // 29: incumbent.core.v1.Lease.name:type_name -> incumbent.core.v1.Name
-	23, // 30: incumbent.core.v1.Lease.queue:type_name -> incumbent.core.v1.Waiter
-	1,  // 31: incumbent.core.v1.Lease.origin:type_name -> incumbent.core.v1.Origin
-	24, // 32: incumbent.core.v1.Lease.history:type_name -> incumbent.core.v1.LeaseChange
-	1,  // 33: incumbent.core.v1.LeaseChange.origin:type_name -> incumbent.core.v1.Origin
-	1,  // 34: incumbent.core.v1.Session.origin:type_name -> incumbent.core.v1.Origin
-	22, // 35: incumbent.core.v1.KeptResult.lease:type_name -> incumbent.core.v1.Lease
-	25, // 36: incumbent.core.v1.KeptResult.session:type_name -> incumbent.core.v1.Session
-	37, // [37:37] is the sub-list for method output_type
-	37, // [37:37] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	20, // 18: incumbent.core.v1.Command.put_member:type_name -> incumbent.core.v1.PutMember
+	21, // 19: incumbent.core.v1.Command.remove_member:type_name -> incumbent.core.v1.RemoveMember
+	3,  // 20: incumbent.core.v1.Claim.name:type_name -> incumbent.core.v1.Name
+	3,  // 21: incumbent.core.v1.Release.name:type_name -> incumbent.core.v1.Name
+	3,  // 22: incumbent.core.v1.Revoke.name:type_name -> incumbent.core.v1.Name
+	3,  // 23: incumbent.core.v1.Transfer.name:type_name -> incumbent.core.v1.Name
+	3,  // 24: incumbent.core.v1.Pin.name:type_name -> incumbent.core.v1.Name
+	3,  // 25: incumbent.core.v1.Unpin.name:type_name -> incumbent.core.v1.Name
+	3,  // 26: incumbent.core.v1.LeaveQueue.name:type_name -> incumbent.core.v1.Name
+	23, // 27: incumbent.core.v1.Record.header:type_name -> incumbent.core.v1.Header
+	24, // 28: incumbent.core.v1.Record.lease:type_name -> incumbent.core.v1.Lease
+	27, // 29: incumbent.core.v1.Record.session:type_name -> incumbent.core.v1.Session
+	28, // 30: incumbent.core.v1.Record.kept:type_name -> incumbent.core.v1.KeptResult
+	29, // 31: incumbent.core.v1.Record.member:type_name -> incumbent.core.v1.Member
+	30, // 32: incumbent.core.v1.Record.gone_members:type_name -> incumbent.core.v1.GoneMembers
+	3,  // 33: incumbent.core.v1.Lease.name:type_name -> incumbent.core.v1.Name
+	25, // 34: incumbent.core.v1.Lease.queue:type_name -> incumbent.core.v1.Waiter
+	1,  // 35: incumbent.core.v1.Lease.origin:type_name -> incumbent.core.v1.Origin
+	26, // 36: incumbent.core.v1.Lease.history:type_name -> incumbent.core.v1.LeaseChange
+	1,  // 37: incumbent.core.v1.LeaseChange.origin:type_name -> incumbent.core.v1.Origin
+	1,  // 38: incumbent.core.v1.Session.origin:type_name -> incumbent.core.v1.Origin
+	24, // 39: incumbent.core.v1.KeptResult.lease:type_name -> incumbent.core.v1.Lease
+	27, // 40: incumbent.core.v1.KeptResult.session:type_name -> incumbent.core.v1.Session
+	41, // [41:41] is the sub-list for method output_type
+	41, // [41:41] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_corepb_core_proto_init() }
@@ -2486,12 +2961,16 @@ func file_corepb_core_proto_init() {
 		(*Command_TrimKeys)(nil),
 		(*Command_RaiseIndex)(nil),
 		(*Command_Checkpoint)(nil),
+		(*Command_PutMember)(nil),
+		(*Command_RemoveMember)(nil),
 	}
-	file_corepb_core_proto_msgTypes[20].OneofWrappers = []any{
+	file_corepb_core_proto_msgTypes[22].OneofWrappers = []any{
 		(*Record_Header)(nil),
 		(*Record_Lease)(nil),
 		(*Record_Session)(nil),
 		(*Record_Kept)(nil),
+		(*Record_Member)(nil),
+		(*Record_GoneMembers)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2499,7 +2978,7 @@ func file_corepb_core_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_corepb_core_proto_rawDesc), len(file_corepb_core_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
