@@ -241,8 +241,9 @@ func (s *State) checkOpen(o *Session, want counts) error {
 		return fmt.Errorf("session with the zero id")
 	case o.TTL != 0 && incumbent.ValidateTTL(o.TTL) != nil:
 		return fmt.Errorf("session %v: ttl %v", o.ID, o.TTL)
-	case o.Renewal == 0 || o.Renewal > maxCounter:
-		return fmt.Errorf("session %v: renewal %d", o.ID, o.Renewal)
+	case o.Renewal == 0 || o.Renewal > uint64(s.index):
+		// A later session with this id begins at an index beyond it.
+		return fmt.Errorf("session %v: renewal %d, newest index is %d", o.ID, o.Renewal, s.index)
 	case o.Opened == 0 || o.Opened > s.index:
 		return fmt.Errorf("session %v: opened at %d, newest index is %d", o.ID, o.Opened, s.index)
 	}

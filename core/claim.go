@@ -95,7 +95,7 @@ func (s *State) claimFree(c *command, name incumbent.Name, l *Lease) Result {
 		w.Holder = l.PreviousHolder
 	}
 	s.grant(n, w, Granted)
-	s.put(Granted, l, n)
+	s.putAlive(Granted, l, n, c.session)
 	return Result{Lease: n, Granted: true}
 }
 
@@ -148,7 +148,7 @@ func (s *State) extend(c *command, l *Lease) Result {
 		n.TTL = max(l.TTL, ttl)
 	}
 	if !l.Offered {
-		s.put(Extended, l, n)
+		s.putAlive(Extended, l, n, c.session)
 		return Result{Lease: n}
 	}
 	return s.acceptOffer(l, n)
@@ -174,18 +174,10 @@ func (s *State) byToken(c *command) *Lease {
 	return s.leaseByToken(incumbent.Token(c.token))
 }
 
-// acceptOffer makes an offer a holding. An expiry of its session that was
-// proposed before becomes void: the holder counts on its ttl from here on.
+// acceptOffer makes an offer a holding.
 func (s *State) acceptOffer(l, n *Lease) Result {
 	n.Offered = false
-	n.Modified = s.at
 	n.remember(LeaseChange{Index: s.at, What: Accepted, Holder: n.Holder, Token: n.Token, Origin: s.cmd.origin})
-	ch := Change{What: Accepted, LeaseBefore: l, Lease: n}
-	if owner := s.session(n.Session); owner != nil {
-		ch.SessionBefore, ch.Session = owner, owner.renewed()
-		s.sessions.Set(ch.Session)
-	}
-	s.replace(l, n)
-	s.emit(ch)
+	s.putAlive(Accepted, l, n, n.Session)
 	return Result{Lease: n}
 }

@@ -283,9 +283,10 @@ func FuzzDecode(f *testing.F) {
 		f.Add(c.Encode(Meta{Origin: Origin{time.UnixMilli(5), "d", "a", "p"}, KeyID: []byte("k"), KeyBase: 1}))
 	}
 	f.Add([]byte{})
+	f.Add([]byte{1 << 3, SchemaVersion + 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var got command
-		if got.decode(b) != nil {
+		if got.decode(b) != nil || got.schema > SchemaVersion {
 			return
 		}
 		want, ok := generic(b)
@@ -326,7 +327,10 @@ func FuzzApply(f *testing.F) {
 		var cmds [][]byte
 		for len(b) > 0 && len(cmds) < 64 {
 			n := min(int(b[0]), len(b)-1)
-			cmds, b = append(cmds, b[1:1+n]), b[1+n:]
+			if known(b[1 : 1+n]) {
+				cmds = append(cmds, b[1:1+n])
+			}
+			b = b[1+n:]
 		}
 		before := s.Index()
 		s.Apply(cmds, make([]Result, len(cmds)))

@@ -31,9 +31,16 @@ func drawCommand(t *rapid.T, v *View) Command {
 		holder, session = l.Holder, l.Session
 	}
 	token := nearly(t, uint64(l.Token), "token")
+	var absent []incumbent.SessionID
+	if rapid.Bool().Draw(t, "some are absent") {
+		absent = rapid.SliceOfNDistinct(rapid.SampledFrom(someSessions), 1, 3, rapid.ID).Draw(t, "absent")
+	}
 	switch rapid.IntRange(0, 14).Draw(t, "kind") {
 	case 0, 1, 2:
 		c := ClaimCommand{Name: name, Holder: holder, Session: session, Wait: rapid.Bool().Draw(t, "wait"), Critical: rapid.Bool().Draw(t, "critical")}
+		if rapid.IntRange(0, 3).Draw(t, "expects") == 0 {
+			c.Token = incumbent.Token(token)
+		}
 		if session.IsZero() {
 			c.TTL = time.Duration(rapid.IntRange(1, 3).Draw(t, "ttl")) * time.Minute
 		}
@@ -41,32 +48,32 @@ func drawCommand(t *rapid.T, v *View) Command {
 	case 3:
 		return AcceptCommand{Token: incumbent.Token(token)}
 	case 4:
-		return ReleaseCommand{Name: name, Holder: holder, Session: session, Next: known, Token: incumbent.Token(rapid.SampledFrom([]uint64{0, token}).Draw(t, "named token"))}
+		return ReleaseCommand{Name: name, Holder: holder, Session: session, Next: known, Absent: absent, Token: incumbent.Token(rapid.SampledFrom([]uint64{0, token}).Draw(t, "named token"))}
 	case 5:
-		return RevokeCommand{Name: name, Token: incumbent.Token(token), By: "op", Next: known, AtDeadline: rapid.Bool().Draw(t, "at deadline")}
+		return RevokeCommand{Name: name, Token: incumbent.Token(token), By: "op", Next: known, Absent: absent, AtDeadline: rapid.Bool().Draw(t, "at deadline")}
 	case 6:
 		return TransferCommand{
 			Name: name, Holder: holder, Session: session, Token: incumbent.Token(token), ToSession: known,
 			ToHolder: rapid.SampledFrom(append(someHolders, "")).Draw(t, "to"),
 		}
 	case 7:
-		return ExpireCommand{Token: incumbent.Token(token), Renewal: nearly(t, l.Renewal, "renewal"), Late: time.Millisecond, Next: known}
+		return ExpireCommand{Token: incumbent.Token(token), Renewal: nearly(t, l.Renewal, "renewal"), Late: time.Millisecond, Next: known, Absent: absent}
 	case 8:
 		return PinCommand{Name: name, Entity: rapid.SampledFrom(someEntities).Draw(t, "entity")}
 	case 9:
 		return UnpinCommand{Name: name, Entity: rapid.SampledFrom(someEntities).Draw(t, "entity")}
 	case 10:
-		return LeaveQueueCommand{Name: name, Session: known, Holder: rapid.SampledFrom(append(someHolders, "")).Draw(t, "leaver")}
+		return LeaveQueueCommand{Name: name, Session: known, Holder: rapid.SampledFrom(append(someHolders, "")).Draw(t, "leaver"), Absent: absent}
 	case 11:
 		return OpenSessionCommand{ID: known, TTL: time.Duration(rapid.IntRange(1, 2).Draw(t, "ttl")) * time.Minute}
 	case 12:
-		return CloseSessionCommand{ID: known, Reason: "done"}
+		return CloseSessionCommand{ID: known, Reason: "done", Absent: absent}
 	case 13:
 		renewal := uint64(1)
 		if s := v.Session(known); s != nil {
 			renewal = s.Renewal
 		}
-		return ExpireSessionCommand{ID: known, Renewal: nearly(t, renewal, "renewal"), Late: time.Second}
+		return ExpireSessionCommand{ID: known, Renewal: nearly(t, renewal, "renewal"), Late: time.Second, Absent: absent}
 	}
 	return ExtendSessionCommand{ID: known, TTL: time.Duration(rapid.IntRange(1, 3).Draw(t, "ttl")) * time.Minute}
 }

@@ -60,12 +60,16 @@ func (m *model) grant(l *mLease, to mParty, ttl time.Duration, offered bool) {
 	l.renewal++
 }
 
-func (m *model) end(l *mLease, preferred incumbent.SessionID) {
+func (m *model) end(l *mLease, preferred incumbent.SessionID, absent []incumbent.SessionID) {
 	l.by, l.token, l.ttl, l.offered, l.revoking = nil, 0, 0, false, false
 	if len(l.queue) == 0 {
 		return
 	}
-	i := max(0, slices.IndexFunc(l.queue, func(p mParty) bool { return p.session == preferred }))
+	i := slices.IndexFunc(l.queue, func(p mParty) bool { return p.session == preferred })
+	if i < 0 {
+		i = slices.IndexFunc(l.queue, func(p mParty) bool { return !slices.Contains(absent, p.session) })
+	}
+	i = max(i, 0)
 	next := l.queue[i]
 	l.queue = slices.Delete(slices.Clone(l.queue), i, i+1)
 	m.grant(l, next, 0, true)
@@ -74,9 +78,14 @@ func (m *model) end(l *mLease, preferred incumbent.SessionID) {
 func (m *model) touch(l *mLease) {
 	if l.by != nil {
 		l.renewal++
-		if s := m.sessions[l.by.session]; s != nil {
-			s.renewal++
-		}
+		m.alive(*l.by)
+	}
+}
+
+// alive: the client of a session shows itself.
+func (m *model) alive(p mParty) {
+	if s := m.sessions[p.session]; s != nil {
+		s.renewal++
 	}
 }
 
@@ -115,7 +124,7 @@ func (m *model) apply(c Command) incumbent.Kind {
 		if l == nil || l.renewal != c.Renewal || len(l.pins) > 0 && !l.offered {
 			return incumbent.Conflict
 		}
-		m.end(l, c.Next)
+		m.end(l, c.Next, c.Absent)
 	case PinCommand:
 		l := m.lease(c.Name)
 		if !l.pins[c.Entity] {
@@ -133,16 +142,18 @@ func (m *model) apply(c Command) incumbent.Kind {
 		if s := m.sessions[c.ID]; s != nil && s.ttl != c.TTL {
 			return incumbent.Exists
 		} else if s == nil {
-			m.sessions[c.ID] = &mSession{ttl: c.TTL, renewal: 1}
+			m.sessions[c.ID] = &mSession{ttl: c.TTL, renewal: m.at}
+		} else {
+			s.renewal++
 		}
 	case CloseSessionCommand:
-		m.close(c.ID)
+		m.close(c.ID, c.Absent)
 	case ExpireSessionCommand:
 		s := m.sessions[c.ID]
 		if s == nil || s.renewal != c.Renewal || m.ownsPinned(c.ID) {
 			return incumbent.Conflict
 		}
-		m.close(c.ID)
+		m.close(c.ID, c.Absent)
 	case ExtendSessionCommand:
 		s := m.sessions[c.ID]
 		if s == nil {
@@ -171,9 +182,13 @@ func (m *model) claim(c ClaimCommand) incumbent.Kind {
 		return incumbent.Expired
 	}
 	l := m.lease(c.Name)
+	if c.Token != 0 && (l.by == nil || *l.by != me || l.token != uint64(c.Token)) {
+		return incumbent.NotHolder
+	}
 	switch {
 	case l.by == nil:
 		m.grant(l, me, c.TTL, false)
+		m.alive(me)
 	case *l.by == me && l.revoking:
 		return incumbent.Held
 	case *l.by == me && l.offered:
@@ -181,12 +196,13 @@ func (m *model) claim(c ClaimCommand) incumbent.Kind {
 		l.offered = false
 		l.ttl = max(l.ttl, c.TTL)
 	case *l.by == me:
-		l.renewal++
+		m.touch(l)
 		l.ttl = max(l.ttl, c.TTL)
 	case !c.Wait:
 		return incumbent.Held
 	case !slices.Contains(l.queue, me):
 		l.queue = append(l.queue, me)
+		m.alive(me)
 	}
 	return incumbent.OK
 }
@@ -199,7 +215,7 @@ func (m *model) release(c ReleaseCommand) incumbent.Kind {
 	if c.Token != 0 && uint64(c.Token) != l.token || *l.by != (mParty{c.Holder, c.Session}) {
 		return incumbent.NotHolder
 	}
-	m.end(l, c.Next)
+	m.end(l, c.Next, c.Absent)
 	return incumbent.OK
 }
 
@@ -211,7 +227,7 @@ func (m *model) revoke(c RevokeCommand) incumbent.Kind {
 	case c.Token != 0 && (l == nil || l.by == nil || l.token != uint64(c.Token)):
 		return incumbent.Conflict
 	case !c.AtDeadline:
-		m.end(l, c.Next)
+		m.end(l, c.Next, c.Absent)
 	case !l.revoking:
 		l.revoking = true
 		l.renewal++
@@ -254,7 +270,7 @@ func (m *model) leave(c LeaveQueueCommand) {
 	meant := func(p mParty) bool { return p.session == c.Session && (c.Holder == "" || p.holder == c.Holder) }
 	l.queue = slices.DeleteFunc(slices.Clone(l.queue), meant)
 	if l.offered && meant(*l.by) {
-		m.end(l, incumbent.SessionID{})
+		m.end(l, incumbent.SessionID{}, c.Absent)
 	}
 }
 
@@ -267,7 +283,7 @@ func (m *model) ownsPinned(id incumbent.SessionID) bool {
 	return false
 }
 
-func (m *model) close(id incumbent.SessionID) {
+func (m *model) close(id incumbent.SessionID, absent []incumbent.SessionID) {
 	if m.sessions[id] == nil {
 		return
 	}
@@ -277,7 +293,7 @@ func (m *model) close(id incumbent.SessionID) {
 	}
 	for _, name := range m.names() {
 		if l := m.leases[name]; l.by != nil && l.by.session == id {
-			m.end(l, incumbent.SessionID{})
+			m.end(l, incumbent.SessionID{}, absent)
 		}
 	}
 }
@@ -478,6 +494,42 @@ func TestG13_PinnedDoesNotExpire(t *testing.T) {
 		if u, ok := c.(UnpinCommand); ok && len(changes) > 0 && !after.Lease(u.Name).Free() {
 			if after.Lease(u.Name).Renewal == before.Lease(u.Name).Renewal {
 				t.Fatalf("%#v: renewal is still %d", c, after.Lease(u.Name).Renewal)
+			}
+		}
+	})
+}
+
+// A session that has the id of one that ended begins beyond every renewal of that
+// one, so that an expiry proposed for the one never hits the other.
+func TestG07_ExpiryNeverHitsALaterSession(t *testing.T) {
+	seen := make(map[incumbent.SessionID]uint64)
+	checkModel(t, func(t *rapid.T, c Command, before, after *View, changes []Change) {
+		if before.Index() == 0 {
+			clear(seen)
+		}
+		for _, ch := range changes {
+			if ch.Session == nil {
+				continue
+			}
+			id := ch.Session.ID
+			if ch.Session.Renewal <= seen[id] {
+				t.Fatalf("%#v: %s, after renewal %d", c, formatSession(ch.Session), seen[id])
+			}
+			seen[id] = ch.Session.Renewal
+		}
+	})
+}
+
+// A claim that names a token grants nothing and queues nobody.
+func TestG04_ClaimWithTokenOnlyExtends(t *testing.T) {
+	checkModel(t, func(t *rapid.T, c Command, before, after *View, changes []Change) {
+		claim, ok := c.(ClaimCommand)
+		if !ok || claim.Token == 0 {
+			return
+		}
+		for _, ch := range changes {
+			if (ch.What != Extended && ch.What != Accepted) || ch.Lease.Token != claim.Token || ch.LeaseBefore.Token != claim.Token {
+				t.Fatalf("%#v: %v", c, formatEvent(ch))
 			}
 		}
 	})

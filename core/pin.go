@@ -70,10 +70,7 @@ func (s *State) repin(l, n *Lease, what What, entity string) *Lease {
 	if !n.Free() {
 		n.Renewal++
 	}
-	if owner := s.session(n.Session); owner != nil {
-		ch.SessionBefore, ch.Session = owner, owner.renewed()
-		s.sessions.Set(ch.Session)
-	}
+	s.renew(&ch, n.Session)
 	n.Modified = s.at
 	n.remember(LeaseChange{Index: s.at, What: what, Holder: n.Holder, Token: n.Token, Origin: s.cmd.origin, By: entity})
 	s.replace(l, n)

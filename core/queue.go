@@ -23,7 +23,7 @@ func (s *State) enqueue(c *command, l *Lease) Result {
 	n := l.next()
 	n.Queue = append(n.Queue, w) // shares the array as History does: see remember
 	s.addPlace(l.Name, w)
-	s.put(Queued, l, n)
+	s.putAlive(Queued, l, n, c.session)
 	return Result{Lease: n, Queued: true, Position: len(n.Queue)}
 }
 

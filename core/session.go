@@ -12,7 +12,11 @@ func (s *Session) renewed() *Session {
 	return &n
 }
 
-// openSession is idempotent: a client that lost the answer asks again.
+// openSession is idempotent: a client that lost the answer asks again, and counts
+// on its ttl from then on.
+//
+// A session's renewals begin at the index of its opening, so that an expiry of
+// an earlier session with the same id never names one of this one.
 func (s *State) openSession(c *command) Result {
 	if c.session.IsZero() {
 		return Result{Err: fail(incumbent.Invalid, "a session needs an id")}
@@ -27,14 +31,17 @@ func (s *State) openSession(c *command) Result {
 	if _, open := s.counts[c.session]; open {
 		o := s.session(c.session)
 		if o.TTL == ttl {
-			return Result{Session: o}
+			ch := Change{What: SessionTTL}
+			s.renew(&ch, o.ID)
+			s.emit(ch)
+			return Result{Session: ch.Session}
 		}
 		return Result{Session: o, Err: incumbent.Errorf(incumbent.Exists, "session %v is open with a ttl of %v", o.ID, o.TTL)}
 	}
 	if s.sessions.Len() >= s.limits.sessions {
 		return Result{Err: tooLarge("sessions", "MaxSessions", s.limits.sessions)}
 	}
-	n := &Session{ID: c.session, TTL: ttl, Renewal: 1, Opened: s.at, Origin: c.origin}
+	n := &Session{ID: c.session, TTL: ttl, Renewal: uint64(s.at), Opened: s.at, Origin: c.origin}
 	s.sessions.Set(n)
 	s.counts[n.ID] = counts{}
 	s.emit(Change{What: SessionOpen, Session: n})

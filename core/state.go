@@ -18,6 +18,8 @@
 //   - A free lease has no queue: whatever frees a lease hands it to the next
 //     waiter in the same command, as an offer.
 //   - Every owner of a lease and every waiter is an open session.
+//   - The renewal of a session is greater than that of every session that had its
+//     id before, and no greater than the index.
 //   - A lease has a ttl of its own exactly if it is held and no session owns it.
 //   - The holder of a lease does not stand in its queue.
 //
@@ -200,6 +202,27 @@ func (s *State) put(what What, o, n *Lease) {
 	n.Modified = s.at
 	s.replace(o, n)
 	s.emit(Change{What: what, LeaseBefore: o, Lease: n})
+}
+
+// putAlive is put for what only a living client does. An expiry of its session
+// that was proposed before becomes void: the client counts on its ttl from here
+// on.
+func (s *State) putAlive(what What, o, n *Lease, client incumbent.SessionID) {
+	n.Modified = s.at
+	s.replace(o, n)
+	ch := Change{What: what, LeaseBefore: o, Lease: n}
+	s.renew(&ch, client)
+	s.emit(ch)
+}
+
+// renew makes a session, if there is one, part of a change that touches it.
+func (s *State) renew(ch *Change, id incumbent.SessionID) {
+	if id.IsZero() {
+		return
+	}
+	o := s.session(id)
+	ch.SessionBefore, ch.Session = o, o.renewed()
+	s.sessions.Set(ch.Session)
 }
 
 // word returns a text that lives on, and mostly lives already: doors,

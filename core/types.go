@@ -38,7 +38,7 @@ const (
 	SessionOpen  // sessions only
 	SessionClose // sessions only
 	SessionEnd   // sessions only: expired
-	SessionTTL   // sessions only: its ttl was extended
+	SessionTTL   // sessions only: its life was extended, and perhaps its ttl
 	Forgotten    // the record of a free lease was dropped to make room
 	MemberPut    // members only: added or described anew
 	MemberGone   // members only: removed
@@ -110,7 +110,7 @@ type LeaseChange struct {
 type Session struct {
 	ID      incumbent.SessionID
 	TTL     time.Duration // 0: none, lives until closed
-	Renewal uint64
+	Renewal uint64        // from Opened on, raised by every command that shows its client alive or touches a pin
 	Opened  incumbent.Index
 	Origin  Origin
 }
@@ -122,7 +122,8 @@ type Session struct {
 // and one that offers it. The record between the two (Token 0) is never in a
 // View: a hand-over is never free.
 //
-// Pin and unpin of a lease that a session owns change both.
+// What a session's client does to a lease (a claim granted, extended or queued,
+// an offer accepted), and pin and unpin of a lease that it owns, change both.
 type Change struct {
 	Index         incumbent.Index // of the command; of a grant, its token
 	What          What
