@@ -12,20 +12,24 @@ import (
 
 // Times and bounds of agents.
 const (
-	drift        = 0.01
-	minTTL       = time.Second
-	maxTTL       = 4 * time.Second
-	networkTakes = 20 * time.Millisecond
-	patience     = time.Second // an agent gives up waiting for an answer
-	thinks       = 2 * time.Second
-	silentFor    = 3 * maxTTL
+	drift      = 0.01
+	minTTL     = time.Second
+	maxTTL     = 4 * time.Second
+	patience   = time.Second // an agent gives up waiting for an answer
+	returns    = 100 * time.Millisecond
+	thinks     = 2 * time.Second
+	silentFor  = 3 * maxTTL
+	holdsLong  = 30 * time.Second
+	keyRetries = 3 // attempts of one call under one idempotency key
 )
 
 // agent is a client with a clock of its own rate. It wants one lease after
-// another, with or without a session, and holds each for a while.
+// another, with or without a session, and holds each for a while. It talks to
+// one member and, when that does not answer or cannot, to another.
 type agent struct {
 	w       *world
 	id      int
+	at      *member
 	rate    float64
 	session incumbent.SessionID // zero: an agent without
 	ttl     time.Duration
@@ -33,15 +37,20 @@ type agent struct {
 	retired bool
 	leaving bool // has sent a release and waits for its answer
 
-	want  incumbent.Name
-	token incumbent.Token // what it holds, as it believes
-	until time.Duration   // on its own clock
-	turn  int             // raised when plans made before are void
+	want      incumbent.Name
+	token     incumbent.Token // what it holds, as it believes
+	until     time.Duration   // on its own clock
+	extending bool            // an extension is under way
+	turn      int             // raised when plans made before are void
+
+	reader reader
 }
 
 func newAgent(w *world, id int) *agent {
-	a := &agent{w: w, id: id, rate: 1 + (w.rng.Float64()*2-1)*drift}
+	a := &agent{w: w, id: id, at: w.anyone(), rate: 1 + (w.rng.Float64()*2-1)*drift}
 	a.ttl = minTTL + time.Duration(w.rng.Int64N(int64(maxTTL-minTTL)))/time.Millisecond*time.Millisecond
+	a.reader.a = a
+	a.reader.begin()
 	return a
 }
 
@@ -58,7 +67,7 @@ func (a *agent) begin() {
 	}
 	a.turn++
 	a.token = 0
-	a.leaving = false
+	a.leaving, a.extending = false, false
 	a.want = incumbent.Name{Namespace: "default", Model: "default", Lease: fmt.Sprintf("lease-%d", a.w.rng.IntN(a.w.cfg.Leases))}
 	if a.w.chance(2) {
 		a.session = incumbent.SessionID{}
@@ -94,26 +103,37 @@ func (a *agent) awake(do func()) {
 	do()
 }
 
-// call sends a request and hands on what comes back: once, the answer or after a
-// while nothing (ok is false: the outcome is not known).
-func (a *agent) call(send func(reply func(do func())), nothing func()) {
-	m := a.w.member
-	turn, answered := a.turn, false
-	a.later(patience, func() {
-		if !answered {
-			answered = true
-			nothing()
-		}
-	})
-	if !m.ready() {
+// moves lets the agent talk to another member from now on.
+func (a *agent) moves() { a.at = a.w.anyone() }
+
+// follows lets the agent talk to whom it was told to.
+func (a *agent) follows(leader uint64) {
+	if m := a.w.member(leader); m != nil {
+		a.at = m
 		return
 	}
-	m.receive(m.life, func() {
-		if !m.ready() {
+	a.moves()
+}
+
+// call sends a request and hands on what comes back: once, the answer or after a
+// while nothing (the outcome is not known).
+func (a *agent) call(send func(p *process, reply func(do func())), nothing func()) {
+	m := a.at
+	turn, answered := a.turn, false
+	fail := func() {
+		if answered || a.turn != turn {
 			return
 		}
-		send(func(do func()) {
-			m.reply(func() {
+		answered = true
+		if a.at == m {
+			a.moves()
+		}
+		nothing()
+	}
+	a.later(patience, fail)
+	m.receive(a, func(p *process) {
+		send(p, func(do func()) {
+			p.reply(func() {
 				if answered || a.turn != turn {
 					return
 				}
@@ -121,13 +141,56 @@ func (a *agent) call(send func(reply func(do func())), nothing func()) {
 				a.awake(do)
 			})
 		})
-	})
+	}, func() { a.awake(fail) })
 }
 
+// submit makes one call on leases. Half of the calls carry an idempotency key,
+// under which they are repeated.
 func (a *agent) submit(cmd core.Command, then func(core.Result), nothing func()) {
-	a.call(func(reply func(func())) {
-		a.w.member.leases.Submit(lease.Call{}, cmd, func(r core.Result) { reply(func() { then(r) }) })
-	}, nothing)
+	a.w.calls++
+	c := &submission{number: a.w.calls, cmd: cmd, then: then, nothing: nothing, keyed: a.w.chance(2), base: a.reader.seen}
+	a.attempt(c)
+}
+
+// submission is one call with all its attempts.
+type submission struct {
+	number   uint64
+	cmd      core.Command
+	keyed    bool
+	base     incumbent.Index
+	attempts int
+	then     func(core.Result)
+	nothing  func()
+}
+
+// mark is how the call can be found in the log. It is as long as any other.
+func (c *submission) mark() string { return fmt.Sprintf("%s%08d", markPrefix, c.number) }
+
+func (a *agent) attempt(c *submission) {
+	c.attempts++
+	again := c.nothing
+	if c.keyed && c.attempts < keyRetries {
+		again = func() { a.attempt(c) }
+	}
+	a.call(func(p *process, reply func(func())) {
+		call := lease.Call{Origin: core.Origin{Address: c.mark()}}
+		if c.keyed {
+			call.KeyID, call.KeyBase = binary.BigEndian.AppendUint64(nil, c.number), c.base
+		}
+		bound := a.w.check.acked
+		p.leases.Submit(call, c.cmd, func(r core.Result) {
+			a.w.check.answered(p, c, r, bound)
+			reply(func() {
+				a.reader.hears(r.Index)
+				if r.Err != nil && (r.Err.Kind.Transient() || r.Err.Kind == incumbent.Unknown) {
+					a.moves()
+					a.later(a.w.upTo(returns), again)
+					return
+				}
+				c.then(r)
+			})
+		})
+	}, again)
 }
 
 func (a *agent) open() {
@@ -151,13 +214,18 @@ func (a *agent) beat() {
 }
 
 func (a *agent) extend(x lease.Extension, then func(lease.Extension), nothing func()) {
-	a.call(func(reply func(func())) {
+	a.call(func(p *process, reply func(func())) {
 		b := &lease.Batch{Items: []lease.Extension{x}}
 		b.Done = func(b *lease.Batch) {
-			got := b.Items[0]
-			reply(func() { then(got) })
+			got, leader := b.Items[0], b.Leader
+			reply(func() {
+				if got.Kind.Transient() {
+					a.follows(leader)
+				}
+				then(got)
+			})
 		}
-		a.w.member.leases.Extend(b)
+		p.leases.Extend(b)
 	}, nothing)
 }
 
@@ -170,8 +238,9 @@ func (a *agent) claim(wait bool) {
 	a.submit(cmd, func(r core.Result) {
 		switch {
 		case r.Err == nil && r.Queued:
-			// Waits for an offer; after a long while it looks for itself.
-			a.later(a.w.upTo(4*maxTTL), func() {
+			// Waits for an offer; after a while it looks for itself, at a member
+			// that tells it of offers.
+			a.later(a.w.upTo(2*maxTTL), func() {
 				if a.token == 0 {
 					a.claim(wait)
 				}
@@ -201,26 +270,47 @@ func (a *agent) offered(name incumbent.Name, token incumbent.Token) {
 
 func (a *agent) accept(token incumbent.Token) {
 	sent := a.clock()
+	retry := func() {
+		a.later(a.w.upTo(returns), func() {
+			if a.token == 0 && !a.leaving && a.clock() < sent+a.ttl {
+				a.accept(token)
+			}
+		})
+	}
 	a.extend(lease.Extension{Token: token, Session: a.session}, func(x lease.Extension) {
-		if x.Kind == incumbent.OK && a.token == 0 {
+		switch {
+		case a.token != 0:
+		case x.Kind == incumbent.OK:
 			a.w.res.HandOvers++
 			a.granted(token, sent)
+		case x.Kind.Transient():
+			retry()
+		default:
+			a.later(a.w.upTo(thinks), a.begin)
 		}
-	}, func() {})
+	}, retry)
 }
 
 // granted: the lease is held until the send plus the ttl, less the margin.
 func (a *agent) granted(token incumbent.Token, sent time.Duration) {
-	a.token = token
+	a.token, a.extending = token, false
 	a.until = sent + time.Duration(float64(a.ttl)*(1-drift))
 	a.w.res.Grants++
 	a.w.note("agent %d holds %s, token %d", a.id, a.want.Lease, token)
 	a.w.check.granted(a)
 	a.later(a.ttl/3, a.keep)
 	if a.w.chance(4) {
-		return // holds it for as long as it can
+		a.later(a.w.upTo(holdsLong), a.forget)
+		return
 	}
 	a.later(a.w.upTo(3*maxTTL), a.release)
+}
+
+// forget is the death of a client: another takes its place, which knows nothing
+// of the lease.
+func (a *agent) forget() {
+	a.w.note("agent %d forgets %s, token %d", a.id, a.want.Lease, a.token)
+	a.begin()
 }
 
 // keep extends again and again.
@@ -228,25 +318,51 @@ func (a *agent) keep() {
 	if a.token == 0 {
 		return
 	}
-	token, sent := a.token, a.clock()
 	a.later(a.ttl/3, a.keep)
-	a.extend(lease.Extension{Token: token, Session: a.session}, func(x lease.Extension) {
+	if a.clock() >= a.until+4*maxTTL {
+		a.lost()
+		return
+	}
+	if !a.extending {
+		a.extendHeld()
+	}
+}
+
+// extendHeld asks until there is an answer that says something.
+func (a *agent) extendHeld() {
+	token, sent := a.token, a.clock()
+	if token == 0 {
+		return
+	}
+	a.extending = true
+	x := lease.Extension{Token: token, Session: a.session}
+	if a.session.IsZero() && a.w.chance(3) {
+		x = lease.Extension{Named: &lease.Named{Name: a.want, Holder: a.holder()}}
+	}
+	again := func() {
+		a.later(a.w.upTo(returns), func() {
+			if a.token == token {
+				a.extendHeld()
+			}
+		})
+	}
+	a.extend(x, func(x lease.Extension) {
 		if a.token != token {
 			return
 		}
+		a.extending = false
 		switch {
 		case x.Kind == incumbent.OK:
 			a.w.res.Extensions++
 			a.until = max(a.until, sent+time.Duration(float64(x.Held)*(1-drift)))
 			a.w.check.extended(a, token)
 		case x.Kind == incumbent.NotHolder || x.Kind == incumbent.Expired:
-			a.w.check.notHolder(a, token, sent)
+			a.w.check.notHolder(a, token)
 			a.lost()
+		default:
+			again()
 		}
-	}, func() {})
-	if a.clock() >= a.until+4*maxTTL {
-		a.lost()
-	}
+	}, again)
 }
 
 func (a *agent) lost() {

@@ -1,0 +1,92 @@
+package sim
+
+import (
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// granted checks that nobody else believes to hold the lease now (G1, G2), and
+// that the token rose (G3). A grant that was heard too late to count on says
+// nothing.
+func (c *checker) granted(a *agent) {
+	if !a.holds() {
+		return
+	}
+	for _, o := range c.w.agents {
+		if o != a && o.want == a.want && o.holds() {
+			c.w.violate("agents %d (token %d) and %d (token %d) both hold %s (G2)", o.id, o.token, a.id, a.token, a.want.Lease)
+		}
+	}
+	if last := c.tokens[a.want]; a.token < last {
+		c.w.violate("%s was granted with token %d after %d (G3)", a.want.Lease, a.token, last)
+	}
+	c.tokens[a.want] = a.token
+	if c.ended[a.token] {
+		c.w.violate("agent %d holds %s with token %d, which is over (G4)", a.id, a.want.Lease, a.token)
+	}
+	if _, known := c.told[a.token]; !known {
+		c.told[a.token] = tellings{acked: c.acked}
+	}
+}
+
+// extended checks that what was extended is not over (G4). An answer that was
+// heard too late to count on says nothing.
+func (c *checker) extended(a *agent, token incumbent.Token) {
+	if !a.holds() {
+		return
+	}
+	if c.ended[token] {
+		c.w.violate("token %d of %s was extended although it is over (G4)", token, a.want.Lease)
+	}
+	for _, o := range c.w.agents {
+		if o != a && o.want == a.want && o.holds() && o.token > token {
+			c.w.violate("token %d of %s was extended while agent %d holds token %d (G4)", token, a.want.Lease, o.id, o.token)
+		}
+	}
+}
+
+// notHolder checks that nobody is told so who may still count on the lease (G4).
+func (c *checker) notHolder(a *agent, token incumbent.Token) {
+	if a.holds() {
+		c.w.violate("agent %d, token %d of %s, was told that it does not hold for another %v (G4)", a.id, token, a.want.Lease, a.until-a.clock())
+	}
+}
+
+// released: the agent no longer counts on what it held.
+func (c *checker) released(a *agent) {
+	if a.token != 0 {
+		c.w.note("agent %d releases %s, token %d", a.id, a.want.Lease, a.token)
+	}
+}
+
+// changed checks a change when the first member applies it.
+func (c *checker) changed(x *core.Change) {
+	if x.Lease == nil {
+		return
+	}
+	if b := x.LeaseBefore; b != nil && b.Token != 0 && x.Lease.Token != b.Token {
+		c.over(x, b)
+	}
+	if x.Lease.Token == 0 {
+		return
+	}
+	b := x.LeaseBefore
+	if (b == nil || b.Token != x.Lease.Token) && x.Lease.Token <= c.log[x.Lease.Name] {
+		c.w.violate("%s was granted with token %d after %d (G3)", x.Lease.Name.Lease, x.Lease.Token, c.log[x.Lease.Name])
+	}
+	c.log[x.Lease.Name] = max(c.log[x.Lease.Name], x.Lease.Token)
+}
+
+// over checks the end of a holding: that it ends while its holder may count on
+// it is the worst that can happen (G2, G4, G6, G7).
+func (c *checker) over(x *core.Change, b *core.Lease) {
+	if x.What == core.Expired {
+		c.w.res.Expiries++
+	}
+	for _, a := range c.w.agents {
+		if a.want == b.Name && a.token == b.Token && a.holds() {
+			c.w.violate("%s, token %d, %v while agent %d holds it for another %v (G2, G6, G7)", b.Name.Lease, b.Token, x.What, a.id, a.until-a.clock())
+		}
+	}
+	c.ended[b.Token] = true
+}

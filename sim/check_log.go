@@ -1,0 +1,145 @@
+package sim
+
+import (
+	"bytes"
+	"hash/fnv"
+	"slices"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/node"
+)
+
+// hashEvery is at which indexes the state's hash is compared: one in so many.
+const hashEvery = 8
+
+// entry is one batch of commands as the first member applied it.
+type entry struct {
+	before, after incumbent.Index
+	cmds          [][]byte
+	changes       []uint64 // what each change was, as a hash
+	indexes       []incumbent.Index
+	hash          [32]byte // of the state after it, where after is a multiple of hashEvery
+	hashed        bool
+}
+
+// applied checks that every member applies the same at the same index, with the
+// same effect (G15, G27, G28). The first to apply something says what it is.
+func (c *checker) applied(p *process, before incumbent.Index, cmds [][]byte, changes []core.Change, v *core.View) {
+	place, known := c.places[before]
+	if !known {
+		c.first(p, before, cmds, changes, v)
+		return
+	}
+	e := &c.canon[place]
+	if e.after != v.Index() || !slices.EqualFunc(e.cmds, cmds, bytes.Equal) {
+		c.w.violate("member %d applied something else after index %d than the first did (G27)", p.m.at, before)
+		return
+	}
+	if sums, _ := sum(changes); !slices.Equal(sums, e.changes) {
+		c.w.violate("member %d made other changes of the commands after index %d (G28)", p.m.at, before)
+	}
+	if e.hashed && v.Hash() != e.hash {
+		c.w.violate("member %d has another state at index %d (G27)", p.m.at, v.Index())
+	}
+}
+
+// first takes a batch that nobody has applied before.
+func (c *checker) first(p *process, before incumbent.Index, cmds [][]byte, changes []core.Change, v *core.View) {
+	if before != c.index {
+		c.w.violate("member %d applied something after index %d, the log is at %d (G27)", p.m.at, before, c.index)
+		return
+	}
+	e := entry{before: before, after: v.Index()}
+	for _, cmd := range cmds {
+		e.cmds = append(e.cmds, bytes.Clone(cmd))
+	}
+	e.changes, e.indexes = sum(changes)
+	if e.after%hashEvery == 0 {
+		e.hash, e.hashed = v.Hash(), true
+	}
+	c.places[before] = len(c.canon)
+	c.canon = append(c.canon, e)
+	c.index = e.after
+	c.executed(&e, changes)
+	for i := range changes {
+		c.changed(&changes[i])
+	}
+}
+
+// sum tells changes apart.
+func sum(changes []core.Change) ([]uint64, []incumbent.Index) {
+	sums, indexes := make([]uint64, len(changes)), make([]incumbent.Index, len(changes))
+	var b []byte
+	for i := range changes {
+		x := &changes[i]
+		b = append(b[:0], byte(x.What))
+		b = appendUint(b, uint64(x.Index))
+		if l := x.Lease; l != nil {
+			b = appendUint(b, uint64(l.Token))
+			b = appendUint(b, l.Renewal)
+			b = append(append(b, l.Name.Lease...), l.Holder...)
+		}
+		if s := x.Session; s != nil {
+			b = append(b, s.ID[:]...)
+		}
+		h := fnv.New64a()
+		_, _ = h.Write(b) // a hash takes everything
+		sums[i], indexes[i] = h.Sum64(), x.Index
+	}
+	return sums, indexes
+}
+
+func appendUint(b []byte, v uint64) []byte {
+	return append(b, byte(v), byte(v>>8), byte(v>>16), byte(v>>24), byte(v>>32), byte(v>>40), byte(v>>48), byte(v>>56))
+}
+
+// restored checks a state that came out of a snapshot, as far as its hash is
+// known (G29).
+func (c *checker) restored(p *process, s *core.State) {
+	for i := len(c.canon) - 1; i >= 0 && c.canon[i].after >= s.Index(); i-- {
+		if e := &c.canon[i]; e.after == s.Index() && e.hashed && s.View().Hash() != e.hash {
+			c.w.violate("member %d restored another state at index %d (G29)", p.m.at, s.Index())
+		}
+	}
+}
+
+// watched checks what a watcher was told: exactly the changes after one index up
+// to another, whole and in order (G15, G16, G17).
+func (c *checker) watched(a *agent, from, to incumbent.Index, changes []core.Change) {
+	got, _ := sum(changes)
+	c.w.res.Watched += len(got)
+	var want []uint64
+	i, _ := slices.BinarySearchFunc(c.canon, from, func(e entry, at incumbent.Index) int {
+		if e.after <= at {
+			return -1
+		}
+		return 1
+	})
+	for ; i < len(c.canon) && c.canon[i].before < to; i++ {
+		e := &c.canon[i]
+		for k, at := range e.indexes {
+			if at > from && at <= to {
+				want = append(want, e.changes[k])
+			}
+		}
+	}
+	if !slices.Equal(got, want) {
+		c.w.violate("agent %d was told %d changes from %d to %d, there were %d (G15)", a.id, len(got), from, to, len(want))
+	}
+}
+
+// role checks that nobody else leads a term (G27).
+func (c *checker) role(m *member, r node.Role) {
+	if r.State != node.Leader {
+		return
+	}
+	if other, led := c.leaders[r.Term]; led && other != m.id {
+		c.w.violate("members %x and %x both led term %d (G27)", other, m.id, r.Term)
+	}
+	c.leaders[r.Term] = m.id
+	if r.Term > c.term {
+		c.term = r.Term
+		c.w.note("member %d leads term %d", m.at, r.Term)
+	}
+}

@@ -1,0 +1,322 @@
+package sim
+
+import (
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/incumbent-dev/incumbent/node"
+)
+
+// Times of the network between members.
+const (
+	lanTakes     = time.Millisecond       // a message, at most
+	spikeTakes   = 60 * time.Millisecond  // one in spikeOneIn, at most
+	hostileTakes = 700 * time.Millisecond // one in hostileOneIn of a hostile network, at most
+	dialTakes    = 100 * time.Millisecond // a connection that was lost is there again, at most, once there is a way
+	givesUp      = 4 * time.Second        // a connection that carries nothing is given up, at most
+	spikeOneIn   = 100
+	hostileOneIn = 15
+)
+
+// network connects members. It has two natures.
+//
+// As TCP carries messages, each pair of members has one connection for each
+// class. What a connection carries arrives in order, once, or never: while there
+// is no way it waits, and when the connection is given up, or one of its ends
+// dies, all that was under way is lost. An end that dies by itself closes its
+// connections, which the other end notices; one that loses power does not.
+//
+// A hostile network knows no connections: any message may be late, lost, or come
+// twice. Only forwarded commands never come twice: nobody but a transport that
+// keeps its promise could tell the second from the first.
+type network struct {
+	w     *world
+	conns map[[2]int]*conn // by places, the lower first
+	cut   map[[2]int]int   // by places, directed: how often cut
+	lag   map[[2]int]time.Duration
+}
+
+// conn is both connections of two members.
+type conn struct {
+	a, b  *member
+	epoch int  // which attempt; what belongs to an earlier one is lost
+	up    bool // messages are taken
+	last  [2][2]time.Duration
+	stuck []stuck
+}
+
+// stuck is a message without a way.
+type stuck struct {
+	from, to *member
+	class    node.Class
+	deliver  func(*process)
+}
+
+func newNetwork(w *world) *network {
+	return &network{w: w, conns: map[[2]int]*conn{}, cut: map[[2]int]int{}, lag: map[[2]int]time.Duration{}}
+}
+
+func (n *network) conn(a, b *member) *conn {
+	if a.at > b.at {
+		a, b = b, a
+	}
+	c := n.conns[[2]int{a.at, b.at}]
+	if c == nil {
+		c = &conn{a: a, b: b}
+		n.conns[[2]int{a.at, b.at}] = c
+	}
+	return c
+}
+
+func (n *network) blocked(from, to *member) bool { return n.cut[[2]int{from.at, to.at}] > 0 }
+
+// member returns the machine on which a member lives.
+func (w *world) member(id uint64) *member {
+	for _, m := range w.members {
+		if m.id == id {
+			return m
+		}
+	}
+	return nil
+}
+
+// send takes a message of a node.
+func (n *network) send(p *process, msg *node.Message) {
+	to := n.w.member(msg.To)
+	if to == nil || p.gone || to == p.m {
+		return
+	}
+	again := msg.Forward == nil
+	n.carry(p, to, msg.Class(), again, func(q *process) {
+		if q.m.id == msg.To {
+			q.node.Step(copyOf(msg))
+		}
+	})
+}
+
+// copyOf returns a message that shares nothing that either side may change, as
+// one that came over a wire.
+func copyOf(msg *node.Message) node.Message {
+	c := *msg
+	if c.Raft != nil {
+		c.Raft = proto.Clone(c.Raft).(*pb.Message) //nolint:forcetypeassert // of its own type
+	}
+	return c
+}
+
+// carry brings something to another member, or loses it. again says whether it
+// may come twice.
+func (n *network) carry(p *process, to *member, class node.Class, again bool, deliver func(*process)) bool {
+	if n.w.cfg.Hostile {
+		n.hostile(p.m, to, again, deliver)
+		return true
+	}
+	c := n.conn(p.m, to)
+	if !c.up {
+		return false
+	}
+	s := stuck{p.m, to, class, deliver}
+	if n.blocked(p.m, to) {
+		c.stuck = append(c.stuck, s)
+		return true
+	}
+	n.flow(c, s)
+	return true
+}
+
+// flow lets a message travel on a connection, behind those before it.
+func (n *network) flow(c *conn, s stuck) {
+	direction := 0
+	if s.from == c.b {
+		direction = 1
+	}
+	last := &c.last[direction][s.class%2]
+	*last = max(*last, n.w.now+n.takes(s.from, s.to))
+	epoch := c.epoch
+	from := s.from.at*2 + int(s.class%2)
+	n.w.after(*last-n.w.now, func() {
+		if q := s.to.proc; c.epoch == epoch && q != nil {
+			q.arrive(frame{from, func() { s.deliver(q) }})
+		}
+	})
+}
+
+func (n *network) takes(from, to *member) time.Duration {
+	d := n.w.upTo(lanTakes)
+	if n.w.chance(spikeOneIn) {
+		d = n.w.upTo(spikeTakes)
+	}
+	if lag := n.lag[[2]int{from.at, to.at}]; lag > 0 {
+		d += n.w.upTo(lag)
+	}
+	return d
+}
+
+// hostile lets a single message travel, as it likes.
+func (n *network) hostile(from, to *member, again bool, deliver func(*process)) {
+	if n.blocked(from, to) {
+		return
+	}
+	copies := 1
+	switch {
+	case n.w.healed:
+	case n.w.chance(hostileOneIn):
+		return
+	case again && n.w.chance(hostileOneIn):
+		copies = 2
+	}
+	for range copies {
+		d := n.takes(from, to)
+		if !n.w.healed && n.w.chance(hostileOneIn) {
+			d = n.w.upTo(hostileTakes)
+		}
+		n.w.after(d, func() {
+			if q := to.proc; q != nil && !n.blocked(from, to) {
+				q.arrive(frame{from.at, func() { deliver(q) }})
+			}
+		})
+	}
+}
+
+// opened is called when a process has begun: peers learn that what they had
+// with an earlier one is over, and connect anew.
+func (n *network) opened(m *member) {
+	for _, o := range n.w.members {
+		if o == m {
+			continue
+		}
+		c := n.conn(m, o)
+		if c.up {
+			c.epoch++ // nothing that was under way to the earlier one arrives
+			n.lost(c, m)
+		}
+		n.dial(c)
+	}
+}
+
+// closed is called when a process has ended by itself: the system closes its
+// sockets, and peers read what was sent before and then the end.
+func (n *network) closed(m *member) {
+	for _, o := range n.w.members {
+		if o == m {
+			continue
+		}
+		if c := n.conn(m, o); c.up {
+			n.lost(c, m)
+		}
+	}
+}
+
+// lost ends a connection because one end of it is gone: the other hears of it,
+// behind all that was sent before, if there is a way.
+func (n *network) lost(c *conn, gone *member) {
+	other, direction := c.a, 1
+	if gone == c.a {
+		other, direction = c.b, 0
+	}
+	c.up, c.stuck = false, nil
+	epoch, id := c.epoch, gone.id
+	end := max(c.last[direction][0], c.last[direction][1], n.w.now) + n.takes(gone, other)
+	if n.blocked(gone, other) {
+		c.epoch++
+		return
+	}
+	n.w.after(end-n.w.now, func() {
+		if q := other.proc; c.epoch == epoch && q != nil {
+			c.epoch++
+			q.arrive(frame{barrierFrom, func() { q.peerLost(id) }}) // behind all that came on both
+		}
+	})
+}
+
+// dial connects two members as soon as both run and there is a way both ways.
+func (n *network) dial(c *conn) {
+	n.w.after(n.w.upTo(dialTakes), func() {
+		switch {
+		case c.up || c.a.proc == nil || c.b.proc == nil:
+		case n.blocked(c.a, c.b) || n.blocked(c.b, c.a):
+			n.dial(c)
+		default:
+			c.up = true
+			c.epoch++
+			c.stuck = nil
+			c.last = [2][2]time.Duration{}
+		}
+	})
+}
+
+// block cuts or mends one direction.
+func (n *network) block(from, to *member, cut bool) {
+	k := [2]int{from.at, to.at}
+	c := n.conn(from, to)
+	if !cut {
+		n.cut[k] = max(0, n.cut[k]-1)
+		n.mended(c)
+		return
+	}
+	n.cut[k]++
+	if !n.w.chance(2) {
+		return // nobody gives up the connection before there is a way again
+	}
+	epoch := c.epoch
+	n.w.after(n.w.upTo(givesUp), func() {
+		if c.epoch == epoch && c.up && n.blocked(from, to) {
+			n.breaks(c)
+		}
+	})
+}
+
+// breaks ends a connection of which both ends are there: it is no sign of death.
+func (n *network) breaks(c *conn) {
+	c.up, c.stuck = false, nil
+	c.epoch++
+	for _, m := range []*member{c.a, c.b} {
+		if p := m.proc; p != nil {
+			other := c.a
+			if m == c.a {
+				other = c.b
+			}
+			p.arrive(frame{other.at * 2, func() { p.unreachable(other.id) }})
+		}
+	}
+	n.dial(c)
+}
+
+// mended lets what was stuck go on.
+func (n *network) mended(c *conn) {
+	ss := c.stuck
+	c.stuck = nil
+	for i, s := range ss {
+		if n.blocked(s.from, s.to) {
+			c.stuck = append(c.stuck, ss[i])
+			continue
+		}
+		n.flow(c, s)
+	}
+}
+
+// mend takes all cuts and delays away.
+func (n *network) mend() {
+	clear(n.cut)
+	clear(n.lag)
+	for _, a := range n.w.members {
+		for _, b := range n.w.members[:a.at] {
+			n.mended(n.conn(a, b))
+		}
+	}
+}
+
+// peerLost and unreachable tell the node what its transport would.
+func (p *process) peerLost(id uint64) {
+	if l, ok := any(p.node).(interface{ PeerLost(uint64) }); ok {
+		l.PeerLost(id)
+	}
+}
+
+func (p *process) unreachable(id uint64) {
+	if l, ok := any(p.node).(interface{ Unreachable(uint64) }); ok {
+		l.Unreachable(id)
+	}
+}

@@ -1,0 +1,322 @@
+package sim
+
+import (
+	"errors"
+	"syscall"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/lease"
+	"github.com/incumbent-dev/incumbent/node"
+	"github.com/incumbent-dev/incumbent/vfs"
+)
+
+// errPower is what every call of a machine gets whose power has failed.
+var errPower = errors.New("sim: the power has failed")
+
+// process is one life of a server.
+type process struct {
+	m     *member
+	w     *world
+	life  int
+	began incumbent.Index // what had been acknowledged to anybody when it began
+
+	gone   bool          // it has ended
+	dead   bool          // it ends: its power has failed or it was killed
+	frozen time.Duration // stopped until then
+	crash  int           // file operations until the power fails; 0: not planned
+
+	node    *node.Manual
+	leases  *lease.Manual
+	machine *machine
+
+	working, applying, reading bool // an event for it is planned
+	disk                       *job // work on files under way
+	socket                     []frame
+}
+
+// frame is something that has arrived at a socket and was not read yet.
+type frame struct {
+	from int // which connection: frames of one stay in order
+	do   func()
+}
+
+// open reads the disk and begins.
+func (p *process) open() error {
+	fs := vfs.Inject(p.m.disk, p.fileCall)
+	p.began = p.w.check.acked
+	p.machine = &machine{p: p, state: core.New()}
+	var err error
+	p.leases, err = lease.NewManual(p.leaseOptions(), proxy{p})
+	if err != nil {
+		return err
+	}
+	p.node, err = node.OpenManual(p.nodeConfig(fs))
+	if err != nil {
+		return err
+	}
+	p.m.id = p.node.Status().Member
+	p.w.note("member %d up, life %d, index %d, held %d", p.m.at, p.life, p.machine.state.Index(), p.machine.state.View().HeldCount())
+	p.w.check.recovered(p)
+	p.w.net.opened(p.m)
+	p.work()
+	p.watchDoors()
+	p.every(tick, func() { p.node.Turn(true) })
+	p.every(tick, func() { p.leases.Turn() })
+	p.every(snapshotMean, p.snapshot)
+	return nil
+}
+
+func (p *process) leaseOptions() lease.Options {
+	return lease.Options{
+		Config: lease.Config{Return: returnTime}, Clock: leaseClock{p}, Barrier: p.barrier,
+		Wall: func() time.Time { return nodeClock{p.m}.Now().Add(p.m.wall) },
+	}
+}
+
+func (p *process) nodeConfig(fs vfs.FS) node.Config {
+	cfg := node.Config{
+		FS: fs, Dir: "data", Machine: p.machine, Schema: core.SchemaVersion, Clock: nodeClock{p.m},
+		SegmentBytes: node.MinSegmentBytes, DiskReserve: -1,
+		Events: node.Events{RoleChanged: func(r node.Role) { p.w.check.role(p.m, r) }},
+	}
+	if len(p.w.members) > 1 {
+		cfg.Transport = transport{p}
+	}
+	return cfg
+}
+
+// fileCall is asked before every call on the disk.
+func (p *process) fileCall(c vfs.Call) vfs.Fault {
+	if p.crash > 0 {
+		if p.crash--; p.crash == 0 {
+			p.dead = true
+		}
+	}
+	if !p.dead && c.Op == vfs.OpSync {
+		p.wait(p.m.flushes())
+	}
+	switch {
+	case p.dead:
+		return vfs.Fault{Err: errPower}
+	case c.Op == vfs.OpSync && p.m.broken && p.node != nil:
+		p.m.broken = false
+		return vfs.Fault{Err: syscall.EIO}
+	}
+	return vfs.Fault{}
+}
+
+// proxy breaks the circle of construction: the service is made before the node.
+type proxy struct{ p *process }
+
+// Propose implements lease.Raft.
+func (x proxy) Propose(ps ...node.Proposal) { x.p.node.Propose(ps...) }
+
+// Confirm implements lease.Raft.
+func (x proxy) Confirm(done func(uint64, error)) { x.p.node.Confirm(done) }
+
+// transport hands the node's messages to the network.
+type transport struct{ p *process }
+
+// Send implements node.Transport.
+func (t transport) Send(ms []node.Message) {
+	for i := range ms {
+		t.p.w.net.send(t.p, &ms[i])
+	}
+}
+
+// watchDoors checks, at the moment the doors open, what they will show.
+func (p *process) watchDoors() {
+	p.step(turnTakes, func() {
+		if !p.ready() {
+			p.w.after(tick, func() { p.while(p.watchDoors) })
+			return
+		}
+		p.w.check.ready(p)
+	})
+}
+
+// every does something at intervals for as long as this process lives.
+func (p *process) every(d time.Duration, do func()) {
+	p.w.after(time.Duration(float64(d)/p.m.rate), func() {
+		p.while(func() {
+			do()
+			p.work()
+			p.every(d, do)
+		})
+	})
+}
+
+// while does something unless the process is gone; a frozen one does it when it
+// goes on.
+func (p *process) while(do func()) {
+	switch {
+	case p.gone:
+	case p.w.now < p.frozen:
+		p.w.after(p.frozen-p.w.now+p.w.upTo(turnTakes), func() { p.while(do) })
+	default:
+		do()
+		if p.dead && !p.gone {
+			p.end()
+			p.m.powerFailed()
+		}
+	}
+}
+
+// end ends the process. Whoever waits hears nothing.
+func (p *process) end() {
+	p.gone, p.dead = true, true
+	if p.disk != nil {
+		p.disk.abandon()
+	}
+	p.m.proc = nil
+}
+
+// step plans something that takes a little time.
+func (p *process) step(takes time.Duration, do func()) {
+	p.w.after(p.w.upTo(takes), func() { p.while(do) })
+}
+
+// work plans a turn of whatever has something to do.
+func (p *process) work() {
+	if p.gone || p.node == nil {
+		return
+	}
+	loop, appender, applier := p.node.Busy()
+	if (loop || p.leases.Busy()) && !p.working {
+		p.working = true
+		p.step(turnTakes, func() {
+			p.working = false
+			p.leases.Turn()
+			p.node.Turn(false)
+			p.work()
+		})
+	}
+	if appender && p.disk == nil {
+		p.onDisk(func() error {
+			_, err := p.node.Append()
+			return err
+		})
+	}
+	if applier && !p.applying {
+		p.applying = true
+		p.step(turnTakes, func() {
+			p.applying = false
+			_, err := p.node.Apply()
+			p.must(err)
+			p.work()
+		})
+	}
+}
+
+func (p *process) snapshot() {
+	if p.disk != nil {
+		return // another time
+	}
+	p.w.res.Snapshots++
+	p.onDisk(func() error {
+		if err := p.node.TakeSnapshot(); !vfs.IsNoSpace(err) {
+			return err
+		}
+		return nil
+	})
+}
+
+// must ends the process on an error that the disk was made to give, and the run
+// on any other.
+func (p *process) must(err error) {
+	switch {
+	case err == nil || p.dead:
+	case errors.Is(err, syscall.EIO):
+		p.w.note("member %d stops: %v", p.m.at, err)
+		p.end()
+		p.w.net.closed(p.m)
+		p.m.disk = p.m.disk.CrashClone(p.w.rng) // what a failed flush left is anybody's guess
+		p.w.after(p.w.upTo(bootTakes), p.m.boot)
+	default:
+		p.w.must(err)
+	}
+}
+
+// arrive takes a frame into the socket; the process reads it when it runs. A
+// frame to a process that is gone is lost.
+func (p *process) arrive(f frame) {
+	if p.gone {
+		return
+	}
+	p.socket = append(p.socket, f)
+	p.read()
+}
+
+// barrierFrom marks a frame that is a barrier.
+const barrierFrom = -1
+
+// barrier calls done once every frame that has arrived until now has been read.
+func (p *process) barrier(done func()) {
+	p.socket = append(p.socket, frame{barrierFrom, done})
+	p.read()
+}
+
+// read plans the reading of all sockets. What comes from one is read in order,
+// one socket before or after another.
+func (p *process) read() {
+	if p.reading {
+		return
+	}
+	p.reading = true
+	p.step(turnTakes, func() {
+		p.reading = false
+		fs := p.socket
+		p.socket = nil
+		for len(fs) > 0 {
+			n := 0
+			for n < len(fs) && fs[n].from != barrierFrom {
+				n++
+			}
+			p.readSome(fs[:n])
+			if n < len(fs) {
+				fs[n].do()
+				n++
+			}
+			fs = fs[n:]
+		}
+		p.work()
+	})
+}
+
+// readSome reads what has arrived between two barriers, socket by socket.
+func (p *process) readSome(fs []frame) {
+	for len(fs) > 0 {
+		from := fs[p.w.rng.IntN(len(fs))].from
+		rest := fs[:0:0]
+		for _, f := range fs {
+			if f.from == from {
+				f.do()
+				continue
+			}
+			rest = append(rest, f)
+		}
+		fs = rest
+	}
+}
+
+// reply sends something to an agent. It arrives even if the process dies after.
+func (p *process) reply(do func()) {
+	if !p.gone && !p.w.lose() {
+		p.w.after(p.w.upTo(networkTakes), do)
+	}
+}
+
+// ready reports whether the doors are open.
+func (p *process) ready() bool {
+	if p.gone || p.node == nil {
+		return false
+	}
+	select {
+	case <-p.node.Ready():
+		return true
+	default:
+		return false
+	}
+}

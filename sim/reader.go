@@ -1,0 +1,97 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// readsEvery is how often an agent reads and looks for changes, on average.
+const readsEvery = time.Second
+
+// reader is the part of an agent that looks: it reads linearizably at any
+// member, reads what its own member shows without asking anybody, and follows
+// the changes from one member to the next.
+type reader struct {
+	a       *agent
+	seen    incumbent.Index // the greatest index the agent was told
+	watched incumbent.Index // it knows all changes up to here
+
+	shown   incumbent.Index // by the connection
+	showing *process        // to this process
+}
+
+func (r *reader) begin() {
+	r.every(r.read)
+	r.every(r.readStale)
+	r.every(r.watch)
+}
+
+// every does something again and again, while the agent is not silent.
+func (r *reader) every(do func()) {
+	w := r.a.w
+	w.after(w.upTo(2*readsEvery), func() {
+		if r.a.retired {
+			return
+		}
+		if w.now >= r.a.quiet {
+			do()
+		}
+		r.every(do)
+	})
+}
+
+// hears takes note of an index that the agent was told.
+func (r *reader) hears(i incumbent.Index) { r.seen = max(r.seen, i) }
+
+// read reads linearizably at any member: whatever anybody was told before the
+// request arrived, the answer knows.
+func (r *reader) read() {
+	w := r.a.w
+	w.anyone().receive(r.a, func(p *process) {
+		bound := w.check.acked
+		p.node.Confirm(func(_ uint64, err error) {
+			if err != nil || p.gone {
+				return
+			}
+			view := p.machine.state.View()
+			w.check.read(p, view, bound)
+			p.reply(func() { r.hears(view.Index()) })
+		})
+	}, func() {})
+}
+
+// readStale reads what the member shows. One connection never shows less than it
+// did, and an agent that knows more than the member waits.
+func (r *reader) readStale() {
+	r.a.at.receive(r.a, func(p *process) {
+		at := p.machine.state.Index()
+		if r.showing == p && at < r.shown {
+			r.a.w.violate("member %d showed agent %d index %d after %d on one connection (G23)", p.m.at, r.a.id, at, r.shown)
+		}
+		r.showing, r.shown = p, at
+		p.reply(func() { r.hears(at) })
+	}, func() {})
+}
+
+// watch asks for the changes after those it knows.
+func (r *reader) watch() {
+	from := r.watched
+	r.a.at.receive(r.a, func(p *process) {
+		at := p.machine.state.Index()
+		if at < from {
+			return // knows more than this member: waits (G14)
+		}
+		changes, ok := p.machine.since(from)
+		p.reply(func() {
+			switch {
+			case from != r.watched: // an answer to an earlier question
+			case !ok:
+				r.watched = at // compacted: reads everything, and goes on from there
+			default:
+				r.a.w.check.watched(r.a, from, at, changes)
+				r.watched = at
+			}
+		})
+	}, func() {})
+}
