@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/wal"
 )
 
 // appender owns the log: it writes appends in order, syncs once for all that
@@ -19,7 +20,9 @@ type appender struct {
 	queue  *queue[appendTask]
 	done   func([]*Append) // tells the loop
 	dirty  bool            // something is written and not synced
-	commit uint64          // in the last hard state written
+	commit uint64          // in the last hard state written, or of a snapshot installed after it
+
+	installed uint64 // index of the last snapshot that another member sent
 
 	flush flushState
 }
@@ -27,6 +30,7 @@ type appender struct {
 // appendTask is an append, or something to do once everything before is durable.
 type appendTask struct {
 	append *Append
+	mark   wal.SnapshotMark // of the file, if the append has a snapshot
 	then   func() error
 }
 
@@ -66,7 +70,7 @@ func (a *appender) perform(ctx context.Context, tasks []appendTask) error {
 			for i := range group {
 				group[i] = tasks[i].append
 			}
-			if err := a.write(ctx, group); err != nil {
+			if err := a.write(ctx, tasks[:n]); err != nil {
 				return err
 			}
 			a.done(group)
@@ -92,18 +96,23 @@ func (a *appender) settle(f func() error) error {
 }
 
 // write makes a group of appends durable, as far as they ask for it.
-func (a *appender) write(ctx context.Context, group []*Append) error {
+func (a *appender) write(ctx context.Context, group []appendTask) error {
 	a.flushBegins()
 	defer a.flushEnds()
 	mustSync := false
 	entries, bytes := 0, 0
-	for _, ap := range group {
+	for _, t := range group {
+		ap := t.append
 		if ap.Snapshot != nil {
-			return incumbent.Errorf(incumbent.Internal, "a snapshot arrived at index %d without a transport", ap.Snapshot.GetMetadata().GetIndex())
+			if err := a.install(ctx, t.mark); err != nil {
+				return err
+			}
 		}
-		if err := a.writeOne(ctx, ap); err != nil {
+		write := func() error { return a.log.Append(ap.HardState, ap.Entries) }
+		if err := a.untilSpace(ctx, "write the log", write); err != nil {
 			return err
 		}
+		a.dirty = true
 		mustSync = mustSync || ap.MustSync
 		entries += len(ap.Entries)
 		for _, e := range ap.Entries {
@@ -119,18 +128,35 @@ func (a *appender) write(ctx context.Context, group []*Append) error {
 	return a.sync(entries, bytes)
 }
 
-// writeOne writes one append. When the disk is full it waits until there is
+// install puts a snapshot that another member sent, whose file is durable under
+// its name, in the place of the log. The mark is durable when it returns, and
+// with it all that was written before. A batch whose commit covers the snapshot
+// comes after, so that no commit index is ever beyond what the log stands for.
+func (a *appender) install(ctx context.Context, mark wal.SnapshotMark) error {
+	err := a.untilSpace(ctx, "install a snapshot", func() error { return a.log.installSnapshot(mark) })
+	if err != nil {
+		return err
+	}
+	a.dirty = false
+	a.installed = mark.Index
+	a.commit = max(a.commit, mark.Index)
+	if err := a.log.release(mark.Index); err != nil {
+		return fatal("release the log", err)
+	}
+	return nil
+}
+
+// untilSpace writes to the log. When the disk is full it waits until there is
 // space: nobody has been told anything yet, so nothing is lost but time.
-func (a *appender) writeOne(ctx context.Context, ap *Append) error {
+func (a *appender) untilSpace(ctx context.Context, what string, write func() error) error {
 	for {
-		err := a.log.Append(ap.HardState, ap.Entries)
+		err := write()
 		if err == nil {
-			a.dirty = true
 			a.pause(nil)
 			return nil
 		}
 		if incumbent.KindOf(err) != incumbent.Unavailable {
-			return fatal("write the log", err)
+			return fatal(what, err)
 		}
 		a.pause(err)
 		a.clock.Sleep(ctx, appendRetryEvery)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/wal"
 )
 
 // Machine is the replicated state that entries are applied to. All calls come
@@ -35,6 +35,7 @@ type applier struct {
 	queue   *queue[applyTask]
 	done    func(*Apply)                                    // tells the loop
 	bound   func(index uint64, write func(io.Writer) error) // tells the loop
+	restore func(wal.SnapshotMark) error                    // reads a snapshot file into the machine
 	applied uint64
 	tasks   []applyTask // taken; those performed are zero
 
@@ -45,6 +46,7 @@ type applier struct {
 // applyTask is an apply, or the wish for a snapshot of the state reached then.
 type applyTask struct {
 	apply    *Apply
+	mark     wal.SnapshotMark // of the file, if the apply restores a snapshot
 	snapshot bool
 }
 
@@ -70,7 +72,7 @@ func (a *applier) perform(t applyTask) error {
 		a.bound(a.applied, a.machine.Snapshot())
 		return nil
 	}
-	if err := a.apply(t.apply); err != nil {
+	if err := a.apply(t.apply, t.mark); err != nil {
 		return err
 	}
 	a.done(t.apply)
@@ -101,12 +103,16 @@ func (a *applier) answer(c *Committed, result func(i int) (any, error)) {
 	}
 }
 
-func (a *applier) apply(ap *Apply) error {
+func (a *applier) apply(ap *Apply, mark wal.SnapshotMark) error {
 	if ap.Follow != nil {
 		a.machine.Follow(ap.Follow.Leader, ap.Follow.Term)
 	}
 	if ap.Restore != nil {
-		return incumbent.Errorf(incumbent.Internal, "a snapshot arrived at index %d without a transport", ap.Restore.Index)
+		// The file was verified when it came: what does not fit now is damage.
+		if err := a.restore(mark); err != nil {
+			return fatal("restore the leader's snapshot", err)
+		}
+		a.applied = ap.Restore.Index
 	}
 	if len(ap.Entries) == 0 {
 		return nil

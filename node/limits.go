@@ -23,6 +23,10 @@ const (
 	maxApplyingBytes   = 4 << 20     // handed to the applier and not yet applied
 	entryMemory        = 160         // bytes an entry costs in memory besides its data
 	maxIOChunk         = 64 << 10    // snapshot chunk
+	MaxChunkBytes      = 64 << 10    // piece of a snapshot file on the wire
+	sendWindow         = 16          // pieces sent to a peer and not acknowledged
+	maxPiecesWaiting   = 64          // received pieces that wait for the disk; more are dropped and sent again
+	maxMemberChanges   = 64          // that wait for their turn
 	maxConfStateIDs    = 64          // member ids in one list of a snapshot header
 	maxSnapshotHeader  = 4096        // bytes of a snapshot header
 	overloadRetryAfter = time.Second // base of the retry hint; spread over ±50 %
@@ -34,13 +38,22 @@ const (
 	electionTicks     = 10
 	heartbeatTicks    = 1
 	leaderWaitTicks   = 2 * electionTicks // a proposal waits so long for a leader before it is refused
-	roundTicks        = electionTicks     // a confirmation round is tried again after so long
-	roundAttempts     = 3                 // rounds before the confirmation is given up
+	leaderRoundTicks  = electionTicks     // a leader tries its round again after so long: each heartbeat repeats it anyway
+	roundTicks        = 4                 // a follower's question or its answer may be lost: it asks again after so long
+	roundGiveUpTicks  = 3 * electionTicks // all attempts of a confirmation together
 	confirmWaitTicks  = 4 * electionTicks // a confirmation waits so long for a round to start
-	forwardTicks      = 4 * electionTicks // a forwarded entry holds its place in flight for so long
-	flushStalledAfter = time.Second       // a flush that is out for longer shows as stalled
-	diskPollEvery     = time.Second       // free space
+	forwardTicks      = 4 * electionTicks // a forwarded entry of which nothing is heard for so long is given up
+	forwardAgainTicks = electionTicks     // it is sent again after so long
+	muteAfterTicks    = electionTicks     // a leader whose disk hangs has so long to hand over; then it falls silent
+	campaignAfterMin  = 10 * time.Millisecond
+	campaignAfterMax  = 150 * time.Millisecond // between these, at random, a voter campaigns whose leader's process ended
+	flushStalledAfter = time.Second            // a flush that is out for longer shows as stalled
+	diskPollEvery     = time.Second            // free space
 	appendRetryEvery  = 200 * time.Millisecond
+	resendAfter       = 2 * time.Second        // without an answer to pieces of a snapshot
+	giveUpAfter       = 30 * time.Second       // without progress in sending a snapshot
+	sendAgainAfter    = 10 * time.Second       // after a snapshot that a peer could not take
+	sendNewerAfter    = 200 * time.Millisecond // while one that can be sent is being taken
 	confirmRetryEvery = 100 * time.Millisecond
 )
 

@@ -16,6 +16,8 @@ const drainTicks = 20
 func (n *Node) loop(ctx context.Context) error {
 	ticks, stop := n.cfg.Clock.Ticker(n.cfg.Tick)
 	defer stop()
+	alarm := alarm{clock: n.cfg.Clock}
+	defer alarm.set(time.Time{}, false)
 	quit := n.quit
 	left := -1 // ticks until the stop, once asked for
 	n.replica.Confirm(n.confirmedStart)
@@ -29,8 +31,10 @@ func (n *Node) loop(ctx context.Context) error {
 		case <-ticks:
 			ticked = true
 		case <-n.inbox.wake:
+		case <-alarm.c:
 		case <-quit:
 			n.inbox.refuse()
+			n.handOver()
 			quit = nil
 			left = drainTicks
 		}
@@ -39,6 +43,7 @@ func (n *Node) loop(ctx context.Context) error {
 			left--
 		}
 		n.turn(ticked)
+		alarm.set(n.replica.Wake())
 		if left == 0 || left > 0 && n.idle() {
 			return errQuit
 		}
@@ -48,7 +53,7 @@ func (n *Node) loop(ctx context.Context) error {
 // idle reports whether nobody waits for anything.
 func (n *Node) idle() bool {
 	st := &n.status
-	return st.Waiting == 0 && st.Unanswered == 0 && st.Confirming == 0 && n.outstanding.appends == 0 && n.outstanding.applies == 0
+	return !n.handingOver && st.Waiting == 0 && st.Unanswered == 0 && st.Confirming == 0 && n.outstanding.appends == 0 && n.outstanding.applies == 0
 }
 
 // drain gives the replica what came in.
@@ -58,7 +63,10 @@ func (n *Node) drain(spare inboxBatch) inboxBatch {
 		f()
 	}
 	for i := range b.messages {
-		n.replica.Step(b.messages[i])
+		n.step(&b.messages[i])
+	}
+	for _, f := range b.after {
+		f()
 	}
 	n.replica.Propose(b.proposals)
 	for _, done := range b.confirms {
@@ -71,6 +79,7 @@ func (n *Node) drain(spare inboxBatch) inboxBatch {
 func (n *Node) turn(ticked bool) {
 	now := n.cfg.Clock.Now()
 	if ticked {
+		n.watchFlush(now)
 		n.replica.Tick(now)
 		n.everyTick(now)
 	}
@@ -93,17 +102,17 @@ func (n *Node) turn(ticked bool) {
 func (n *Node) perform(eff Effects) {
 	if eff.Role != nil {
 		n.cfg.Events.RoleChanged(*eff.Role)
+		n.stopSending()
 	}
-	if len(eff.Messages) > 0 && n.cfg.Transport != nil {
-		n.cfg.Transport.Send(eff.Messages)
-	}
+	n.send(eff.Messages)
+	n.tell(&eff)
 	for _, a := range eff.Appends {
 		n.outstanding.appends++
-		n.submit(appendTask{append: a})
+		n.submit(appendTask{append: a, mark: n.arrived(a.Snapshot)})
 	}
 	for _, a := range eff.Applies {
 		n.outstanding.applies++
-		n.applier.queue.push(applyTask{apply: a})
+		n.applier.queue.push(applyTask{apply: a, mark: n.restoring(a.Restore)})
 	}
 	for _, a := range eff.Answers {
 		a.Done(nil, a.Err)
@@ -134,6 +143,9 @@ func (n *Node) appended(group []*Append) {
 		n.outstanding.appends -= len(group)
 		for _, a := range group {
 			n.replica.Appended(a)
+			if a.Snapshot != nil {
+				n.snapshotInstalled(a.Snapshot)
+			}
 		}
 	}
 	if n.cfg.InlineAppend {
@@ -148,6 +160,9 @@ func (n *Node) applied(a *Apply) {
 	n.inbox.call(func() {
 		n.outstanding.applies--
 		n.replica.Applied(a)
+		if a.Restore != nil {
+			n.snapshotRestored(a.Restore)
+		}
 	})
 }
 
@@ -170,9 +185,16 @@ func (n *Node) everyTick(now time.Time) {
 		n.retryReady = false
 		n.replica.Confirm(n.confirmedStart)
 	}
+	n.tickSending(now)
+	n.tickReceiving()
+}
+
+// watchFlush notices a disk that hangs, before the tick that counts it.
+func (n *Node) watchFlush(now time.Time) {
 	out := n.appender.out(now)
 	if stalled := out >= flushStalledAfter; stalled != n.stalled {
 		n.stalled = stalled
+		n.replica.FlushStalled(stalled)
 		n.cfg.Events.FlushStalled(stalled, out)
 	}
 }

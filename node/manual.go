@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"math"
+	"time"
 )
 
 // Manual is a node without goroutines: whoever drives it says when the loop
@@ -20,6 +21,7 @@ func OpenManual(cfg Config) (*Manual, error) {
 		return nil, err
 	}
 	n.started.Store(true)
+	n.files.inline = true
 	n.replica.Confirm(n.confirmedStart)
 	n.turn(false)
 	return &Manual{n}, nil
@@ -30,12 +32,32 @@ func (m *Manual) Turn(ticked bool) {
 	takeToken(m.inbox.wake)
 	m.drain(inboxBatch{})
 	m.turn(ticked)
+	if (m.snap.wanted || m.status.SnapshotWanted) && m.files.failed == nil {
+		m.files.failed = m.TakeSnapshot()
+	}
 }
+
+// Wake returns when a turn is wanted even if nothing happens until then and no
+// tick is due, if it is.
+func (m *Manual) Wake() (time.Time, bool) { return m.replica.Wake() }
+
+// StartChangeMembers is [Node.ChangeMembers] without waiting: done is called in a
+// later turn.
+func (m *Manual) StartChangeMembers(done func(error), changes ...MemberChange) {
+	m.startChange(done, changes)
+}
+
+// StartTransferLeader is [Node.TransferLeader] without waiting: done is called in
+// a later turn.
+func (m *Manual) StartTransferLeader(to uint64, done func(error)) { m.startTransfer(to, done) }
 
 // Append performs what the appender has been given, and reports whether there
 // was anything. An error is fatal to a running node.
 func (m *Manual) Append() (worked bool, err error) {
 	takeToken(m.appender.queue.wake)
+	if err := m.files.failed; err != nil {
+		return true, err
+	}
 	tasks := m.appender.queue.take(nil)
 	if len(tasks) == 0 {
 		return false, nil
@@ -60,7 +82,7 @@ func (m *Manual) Apply() (worked bool, err error) {
 // running node does.
 func (m *Manual) TakeSnapshot() error {
 	index, write := m.applier.applied, m.cfg.Machine.Snapshot()
-	if m.replica.Status().Applied != index || m.appender.commit < index {
+	if m.replica.Status().Applied != index || m.appender.commit < index || m.replica.restoring > index || index == m.snap.mark.Index {
 		return nil // not all of it has been acknowledged: another time
 	}
 	meta := m.replica.MetaAt(index)
@@ -76,8 +98,10 @@ func (m *Manual) TakeSnapshot() error {
 		if err := m.appender.log.release(index); err != nil {
 			return err
 		}
-		m.replica.SnapshotTaken(meta)
-		return m.snapshots.removeAllBut(mark.File)
+		m.snapshotMarked(meta, mark)
+		m.snap.wanted = false
+		m.sweep()
+		return m.files.failed
 	})
 }
 

@@ -21,6 +21,7 @@ type Config struct {
 	Group   uint64  // which raft group this is, in every entry, record and file
 	Schema  uint32  // version of what Machine.Snapshot writes; newer files are refused
 
+	Join      *Identity // with an empty folder: become this member of that cluster and wait for its leader; nil: found one
 	Transport Transport // nil: this member is alone
 	Clock     Clock     // nil: the system's
 	Logger    *slog.Logger
@@ -87,6 +88,8 @@ func (c *Config) Validate() error {
 		return incumbent.Errorf(incumbent.Invalid, "node: a limit is negative")
 	case c.SegmentBytes != 0 && c.SegmentBytes < MinSegmentBytes:
 		return incumbent.Errorf(incumbent.Invalid, "node: segment of %d bytes, at least %d are needed for the largest entry", c.SegmentBytes, MinSegmentBytes)
+	case c.Join != nil && (c.Join.Cluster == [16]byte{} || !validID(c.Join.Member)):
+		return incumbent.Errorf(incumbent.Invalid, "node: %v cannot be joined: one of the ids is not valid", c.Join)
 	case c.MaxInboxProposals < 0 || c.MaxInboxBytes < 0:
 		return incumbent.Errorf(incumbent.Invalid, "node: an inbox limit is negative")
 	case c.MaxInboxBytes != 0 && c.MaxInboxBytes < 2*MaxCommandBytes:
@@ -98,17 +101,23 @@ func (c *Config) Validate() error {
 // Node is one member: a replica with files, goroutines and a machine.
 type Node struct {
 	cfg       Config
-	id        identity
+	id        Identity
+	life      uint64 // durable boot counter: the incarnation
 	snapshots snapshotFolder
 	inbox     inbox
 	appender  *appender
 	applier   *applier
+	files     *fileWorker
+	receiver  *receiver // owned by the file worker
 
 	// Owned by the loop.
 	replica     *Replica
 	status      ReplicaStatus
 	snap        snapshotWork
+	sending     sender
+	incoming    incoming
 	stalled     bool
+	handingOver bool // before a stop
 	retryReady  bool
 	outstanding struct{ appends, applies int } // handed out and not acknowledged
 
@@ -127,11 +136,14 @@ type Node struct {
 	die     context.CancelCauseFunc
 }
 
-// identity is who this member is, durably.
-type identity struct {
-	Cluster     [16]byte
-	Member      uint64
-	Incarnation uint64 // durable boot counter
+// Identity is who a member is, durably. Member ids are random and never reused.
+type Identity struct {
+	Cluster [16]byte
+	Member  uint64
+}
+
+func (id Identity) String() string {
+	return fmt.Sprintf("member %x of cluster %x", id.Member, id.Cluster)
 }
 
 // Run drives the node until ctx ends, Close is called or something fatal
@@ -146,6 +158,7 @@ func (n *Node) Run(ctx context.Context) error {
 	defer stop()
 	n.goRun(run, "append", n.appender.run)
 	n.goRun(run, "apply", n.applier.run)
+	n.goRun(run, "files", n.files.run)
 	n.goRun(run, "disk", n.watchDisk)
 	n.goRun(run, "loop", n.loop)
 	<-run.Done()
@@ -192,6 +205,9 @@ func (n *Node) finish(err error) error {
 	for _, w := range append(n.snap.asked, n.snap.serving...) {
 		w(errStopped())
 	}
+	if ferr := n.files.finish(); ferr != nil && err == nil {
+		err = fatal("close snapshot files", ferr)
+	}
 	if cerr := n.appender.log.Close(); cerr != nil && err == nil {
 		err = fatal("close the log", cerr)
 	}
@@ -201,7 +217,9 @@ func (n *Node) finish(err error) error {
 
 func (n *Node) askToStop() { n.quitOne.Do(func() { close(n.quit) }) }
 
-// Close stops the node and waits until it has stopped or ctx ends.
+// Close stops the node and waits until it has stopped or ctx ends. If it leads and
+// another voter is there, it hands leadership over first, and finishes what is
+// under way, for a second at most.
 func (n *Node) Close(ctx context.Context) error {
 	n.askToStop()
 	if !n.started.Swap(true) {
@@ -247,7 +265,8 @@ func (n *Node) Confirm(done func(term uint64, err error)) {
 	signal(n.inbox.wake)
 }
 
-// Step takes messages that peers sent. It never blocks and may drop them.
+// Step takes messages that peers sent. It never blocks and may drop them. The
+// node keeps them and everything they point to; nobody may change it afterwards.
 func (n *Node) Step(ms ...Message) {
 	for _, m := range ms {
 		n.inbox.message(m)

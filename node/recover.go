@@ -8,24 +8,28 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/vfs"
+	"github.com/incumbent-dev/incumbent/wal"
 )
 
 // bootstrapIndex and bootstrapTerm are where a new log begins: behind a snapshot
-// of the empty machine that names the first member. So every start, the first
-// and a joining member's too, begins from a snapshot with its members.
+// of the empty machine that names the first member. So a log that joins, which
+// begins with nothing, is always too short for what its leader still has, and gets
+// a snapshot with its members.
 const (
 	bootstrapIndex = 1
 	bootstrapTerm  = 1
 )
 
 // Open reads what is durable in cfg.Dir, restores the machine and returns a node
-// that [Node.Run] will start. An empty folder becomes a cluster of one.
+// that [Node.Run] will start. An empty folder becomes a cluster of one or, with
+// cfg.Join, a member that waits for its leader. A folder that belongs to somebody
+// else than cfg.Join says is Invalid.
 func Open(cfg Config) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	cfg.withDefaults()
-	snapshots := snapshotFolder{fs: cfg.FS, dir: filepath.Join(cfg.Dir, "snap")}
+	snapshots := newSnapshotFolder(cfg.FS, filepath.Join(cfg.Dir, "snap"))
 	if err := vfs.MkdirAll(cfg.FS, snapshots.dir); err != nil {
 		return nil, err
 	}
@@ -41,16 +45,12 @@ func Open(cfg Config) (*Node, error) {
 }
 
 func open(cfg Config, snapshots snapshotFolder, log *segments, rec recovered) (*Node, error) {
-	if rec.mark.Index == 0 {
-		if err := bootstrap(cfg, snapshots, log, &rec); err != nil {
-			return nil, err
-		}
-	}
-	meta, err := restore(cfg, snapshots, rec)
+	meta, err := begin(cfg, snapshots, log, &rec)
 	if err != nil {
 		return nil, err
 	}
-	if err := snapshots.removeAllBut(rec.mark.File); err != nil {
+	snapshots.kept.setCurrent(rec.mark.File)
+	if err := snapshots.removeStale(); err != nil {
 		return nil, err
 	}
 	// A snapshot that was installed vouches for its term and index.
@@ -58,15 +58,15 @@ func open(cfg Config, snapshots snapshotFolder, log *segments, rec recovered) (*
 		Term: new(max(rec.hard.GetTerm(), meta.Term)), Vote: new(rec.hard.GetVote()), Commit: new(max(rec.hard.GetCommit(), meta.Index)),
 	}
 	replica, err := NewReplica(ReplicaConfig{
-		Group: cfg.Group, ID: rec.Member, Incarnation: rec.Incarnation,
+		Group: cfg.Group, ID: rec.Member, Incarnation: rec.incarnation,
 		HardState: hard, Snapshot: meta, Entries: rec.entries, TailEntries: cfg.TailEntries,
-		Forward: cfg.Transport != nil, Logger: raftLogger{cfg.Logger},
+		Forward: cfg.Transport != nil, Seed: newID(), Logger: raftLogger{cfg.Logger},
 	})
 	if err != nil {
 		return nil, incumbent.Errorf(incumbent.Corrupt, "%s: %w", cfg.Dir, err)
 	}
 	n := &Node{
-		cfg: cfg, id: rec.identity, snapshots: snapshots, replica: replica,
+		cfg: cfg, id: rec.Identity, life: rec.incarnation, snapshots: snapshots, replica: replica,
 		inbox:   inbox{maxProposals: cfg.MaxInboxProposals, maxBytes: cfg.MaxInboxBytes, wake: make(chan struct{}, 1)},
 		ready:   make(chan struct{}),
 		quit:    make(chan struct{}),
@@ -76,11 +76,54 @@ func open(cfg Config, snapshots snapshotFolder, log *segments, rec recovered) (*
 	n.applier = &applier{
 		machine: cfg.Machine, clock: cfg.Clock, events: cfg.Events, queue: newQueue[applyTask](),
 		done: n.applied, bound: n.bound, applied: meta.Index,
+		restore: func(m wal.SnapshotMark) error {
+			_, err := restore(cfg, snapshots, m)
+			return err
+		},
 	}
+	n.files = newFileWorker()
+	n.sending = newSender(&cfg)
+	n.receiver = &receiver{cfg: &n.cfg, folder: snapshots, files: n.files}
+	n.snap.mark = rec.mark
 	n.status = replica.Status()
 	n.shown = n.status
 	n.lookAtDisk(false)
 	return n, nil
+}
+
+// begin brings the machine to where the log begins. A member that waits for its
+// leader begins with nothing, and with nobody known.
+func begin(cfg Config, snapshots snapshotFolder, log *segments, rec *recovered) (SnapshotMeta, error) {
+	switch {
+	case rec.mark.Index != 0:
+		return restore(cfg, snapshots, rec.mark)
+	case cfg.Join != nil || rec.hard.GetTerm() >= joiningTerm:
+		return SnapshotMeta{ConfState: &pb.ConfState{}}, join(snapshots, log, rec)
+	}
+	if err := bootstrap(cfg, snapshots, log, rec); err != nil {
+		return SnapshotMeta{}, err
+	}
+	return restore(cfg, snapshots, rec.mark)
+}
+
+// joiningTerm, or a later one, in the hard state of a log without a snapshot marks
+// a member that was told to join: it never founds a cluster, also if it is started
+// without Config.Join.
+const joiningTerm = bootstrapTerm
+
+// join makes it durable that this member joins. It may be begun again.
+func join(snapshots snapshotFolder, log *segments, rec *recovered) error {
+	if rec.hard.GetTerm() >= joiningTerm {
+		return nil
+	}
+	if err := snapshots.refuseOrphans(); err != nil {
+		return err
+	}
+	rec.hard = &pb.HardState{Term: new(uint64(joiningTerm)), Vote: new(uint64(0)), Commit: new(uint64(0))}
+	if err := log.Append(rec.hard, nil); err != nil {
+		return err
+	}
+	return log.Sync()
 }
 
 // bootstrap makes a cluster of one. It may be cut short anywhere and begun
@@ -108,15 +151,15 @@ func bootstrap(cfg Config, snapshots snapshotFolder, log *segments, rec *recover
 	return nil
 }
 
-// restore reads the snapshot that the log's mark names into the machine.
-func restore(cfg Config, snapshots snapshotFolder, rec recovered) (SnapshotMeta, error) {
-	f, r, err := snapshots.open(rec.mark)
+// restore reads the snapshot that a mark names into the machine.
+func restore(cfg Config, snapshots snapshotFolder, mark wal.SnapshotMark) (SnapshotMeta, error) {
+	f, r, err := snapshots.open(mark)
 	if err != nil {
 		return SnapshotMeta{}, err
 	}
 	if err = checkHeader(cfg, r); err == nil {
 		if err = cfg.Machine.Restore(r); err == nil {
-			err = r.finish(rec.mark)
+			err = r.finish(mark)
 		}
 	}
 	return r.Header.Meta, errors.Join(err, f.Close())

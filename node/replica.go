@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -19,6 +20,7 @@ type ReplicaConfig struct {
 	Entries     []*pb.Entry   // durable entries after the snapshot
 	TailEntries uint64        // entries kept in memory behind a snapshot
 	Forward     bool          // a transport carries entries to the leader; without one only a leader proposes
+	Seed        uint64        // of the delays before a campaign
 	Logger      raft.Logger
 }
 
@@ -38,10 +40,22 @@ type Replica struct {
 	role      Role
 	commit    uint64
 	applied   uint64 // acknowledged by Applied
+	restoring uint64 // index of the last snapshot taken from a leader; above applied until the machine has it
 	leadIndex uint64 // first entry of our own term of leadership, 0 until it came out
 
+	durableTerm   uint64 // in the last hard state that was synced, and its commit index
+	durableCommit uint64
+	written       *pb.HardState     // the last one written
+	heard         map[uint64]uint64 // tick at which each member was last heard of
+	peers         []PeerStatus      // while leading, as of the last tick
+
 	proposals proposals
+	forwards  forwards
 	reads     reads
+	changes   memberChanges
+	transfer  handOver
+	stall     stall
+	election  election
 }
 
 // NewReplica returns a replica that continues from what cfg says is durable.
@@ -81,22 +95,35 @@ func NewReplica(cfg ReplicaConfig) (*Replica, error) {
 	}
 	r.cfg.Entries = nil // the log has them; do not keep them for ever
 	r.proposals.pending = map[uint64]*batch{}
+	r.proposals.next = 1 // 0 is nobody's
 	r.role = Role{Term: cfg.HardState.GetTerm()}
+	r.durableTerm, r.durableCommit = cfg.HardState.GetTerm(), max(cfg.HardState.GetCommit(), cfg.Snapshot.Index)
+	r.heard = map[uint64]uint64{}
+	r.election.rand = rand.New(rand.NewPCG(cfg.Seed, cfg.ID))
+	r.tellMembers()
 	return r, nil
 }
 
 // Tick moves the protocol's clock by one tick and answers whom now has passed.
 func (r *Replica) Tick(now time.Time) {
 	r.tick++
-	r.raw.Tick()
+	r.tickRaft()
+	r.tickTransfer()
+	r.tickStall()
 	r.expireProposals(now)
+	r.forwardAgain(forwardAgainTicks)
 	r.tickReads()
+	r.peers = r.peerStatus()
 }
 
 // Step takes a message from a peer. Messages that make no sense here are
 // dropped: peers may be behind, or gone.
 func (r *Replica) Step(m Message) {
+	r.hear(m.From)
 	switch {
+	case m.Raft != nil && r.unwanted(m.Raft):
+	case m.Raft.GetType() == pb.MsgSnap:
+		r.StepSnapshot(m.Raft)
 	case m.Raft != nil:
 		// A refusal by the library concerns the message, not us: from a peer that
 		// was removed, or of a kind that only travels inside a member.
@@ -108,6 +135,19 @@ func (r *Replica) Step(m Message) {
 	}
 }
 
+// StepSnapshot takes raft's message about a snapshot whose file is here, durable.
+// It reports whether raft wants it: then an Append with the snapshot and later an
+// Apply that restores it come out of Ready. If not, the file is of no use.
+func (r *Replica) StepSnapshot(m *pb.Message) bool {
+	before := r.restoring
+	_ = r.raw.Step(m) // as in Step
+	r.refresh()
+	if r.raw.HasReady() {
+		r.collect(r.raw.Ready())
+	}
+	return r.restoring != before && r.restoring == m.GetSnapshot().GetMetadata().GetIndex()
+}
+
 // Appended acknowledges an append: it is durable, or written if it need not be
 // synced, and so is everything before it.
 func (r *Replica) Appended(a *Append) {
@@ -115,12 +155,23 @@ func (r *Replica) Appended(a *Append) {
 		md := a.Snapshot.GetMetadata()
 		meta := SnapshotMeta{Index: md.GetIndex(), Term: md.GetTerm(), ConfState: md.GetConfState()}
 		r.log.restore(meta)
-		r.restored(meta.Index)
-		r.conf = proto.Clone(md.GetConfState()).(*pb.ConfState)
+		r.restored(meta)
 		r.eff.Applies = append(r.eff.Applies, &Apply{Restore: &meta})
 	}
 	r.log.append(a.Entries)
+	r.noteDurable(a)
 	r.deliver(a.responses)
+}
+
+// noteDurable remembers what is durable of the hard state. A sync covers what was
+// written before it.
+func (r *Replica) noteDurable(a *Append) {
+	if a.HardState != nil {
+		r.written = a.HardState
+	}
+	if a.MustSync && r.written != nil {
+		r.durableTerm, r.durableCommit = r.written.GetTerm(), max(r.durableCommit, r.written.GetCommit())
+	}
 }
 
 // Applied acknowledges that the machine has applied everything in a.
@@ -129,8 +180,9 @@ func (r *Replica) Applied(a *Apply) {
 		r.applied = max(r.applied, a.Restore.Index)
 	}
 	for i := range a.Entries {
-		if c := a.Entries[i].conf; c != nil {
-			r.conf = r.raw.ApplyConfChange(c)
+		// What a snapshot from the leader covers is in its members already.
+		if c := a.Entries[i].conf; c != nil && a.Entries[i].Index > r.restoring {
+			r.applyConfChange(a.Entries[i].Index, c)
 		}
 	}
 	if n := len(a.Entries); n > 0 {
@@ -184,11 +236,12 @@ func (r *Replica) ReportSnapshot(peer uint64, ok bool) {
 }
 
 // ReportUnreachable tells that messages to a peer may have been lost.
-func (r *Replica) ReportUnreachable(peer uint64) { r.raw.ReportUnreachable(peer) }
-
-// ForgetLeader makes a follower willing to vote at once: its leader's
-// connections have closed.
-func (r *Replica) ForgetLeader() error { return r.raw.ForgetLeader() }
+func (r *Replica) ReportUnreachable(peer uint64) {
+	r.raw.ReportUnreachable(peer)
+	if peer == r.role.Leader {
+		r.forwardAgain(1)
+	}
+}
 
 // Campaign starts an election.
 func (r *Replica) Campaign() error { return r.raw.Campaign() }
@@ -200,8 +253,10 @@ func (r *Replica) soleVoter() bool {
 
 // Ready returns what is to be done now. Call it until it reports false.
 func (r *Replica) Ready(now time.Time) (Effects, bool) {
+	r.campaignIfDue(now)
 	r.refresh()
 	r.propose(now)
+	r.proposeChange()
 	r.startRound()
 	if r.raw.HasReady() {
 		r.collect(r.raw.Ready())
@@ -227,14 +282,30 @@ func (r *Replica) refresh() {
 	if role == r.role {
 		return
 	}
+	r.changeRole(role)
+}
+
+// changeRole draws the consequences of another role, leader or term.
+func (r *Replica) changeRole(role Role) {
+	if role.Term != r.role.Term {
+		r.proposals.chain = 0
+	}
 	r.role = role
 	r.eff.Role = &role
 	r.leadIndex = 0
+	r.peers = nil
 	r.proposals.refused = false
 	r.failRound()
-	if role.State != Leader {
-		r.eff.Applies = append(r.eff.Applies, &Apply{Follow: &role})
+	r.settleTransfer()
+	if role.State == Leader {
+		r.forwards = forwards{term: role.Term, books: map[uint64]*forwardBook{}}
+		return
 	}
+	r.failChanges()
+	if r.stall.muted {
+		r.mute(false)
+	}
+	r.eff.Applies = append(r.eff.Applies, &Apply{Follow: &role})
 }
 
 func stateOf(s raft.StateType) State {
@@ -254,6 +325,7 @@ func (r *Replica) collect(rd raft.Ready) {
 		r.findLeadIndex(rd.Entries)
 	}
 	r.noteAppended(rd.Entries)
+	r.noteChange(rd.Entries)
 	for _, m := range rd.Messages {
 		switch m.GetTo() {
 		case raft.LocalAppendThread:
@@ -289,6 +361,8 @@ func (r *Replica) collectAppend(m *pb.Message, mustSync bool) {
 	if !raft.IsEmptySnap(m.GetSnapshot()) {
 		a.Snapshot = m.GetSnapshot()
 		a.MustSync = true
+		r.restoring = a.Snapshot.GetMetadata().GetIndex()
+		r.takeMembers(a.Snapshot.GetMetadata().GetConfState())
 	}
 	r.eff.Appends = append(r.eff.Appends, a)
 }
@@ -312,7 +386,7 @@ func (r *Replica) committed(e *pb.Entry) Committed {
 	default:
 		c.conf = decodeConfChange(e)
 	}
-	r.dropOverwritten(c.Index)
+	r.requeueLost(c.Index, c.Term)
 	if r.role.State == Leader && c.Index == r.leadIndex {
 		c.Lead = r.role.Term
 	}
@@ -355,6 +429,10 @@ type ReplicaStatus struct {
 	Confirming               int // confirmations that wait
 	Voters                   []uint64
 	Learners                 []uint64
+	SnapshotWanted           bool         // a member needs a snapshot that is newer than the last one
+	Peers                    []PeerStatus // while leading, as of the last tick: the other members
+	DurableTerm              uint64       // in the last hard state that was synced
+	DurableCommit            uint64       // in the same; what is committed may be further
 }
 
 // Status describes the replica. Its lists are shared and never changed.
@@ -362,8 +440,9 @@ func (r *Replica) Status() ReplicaStatus {
 	return ReplicaStatus{
 		Role: r.role, Commit: r.commit, Applied: r.applied, Durable: r.log.last(),
 		First: r.log.first, Snapshot: r.log.snap.Index, Entries: len(r.log.entries), EntryBytes: r.log.bytes, SinceSnapshot: r.log.since,
-		InFlight: r.proposals.inFlight, Waiting: r.proposals.waiting.len(), WaitingBytes: r.proposals.waitingBytes,
+		InFlight: len(r.proposals.pending), Waiting: r.proposals.waiting.len(), WaitingBytes: r.proposals.waitingBytes,
 		Unanswered: r.proposals.unanswered, Confirming: r.confirming(),
 		Voters: r.conf.GetVoters(), Learners: r.conf.GetLearners(),
+		Peers: r.peers, SnapshotWanted: r.log.wanted, DurableTerm: r.durableTerm, DurableCommit: r.durableCommit,
 	}
 }

@@ -2,13 +2,7 @@ package node
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
-	"io/fs"
-	"math"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -29,14 +23,10 @@ import (
 //
 // A crash between any two of these leaves either the old mark with the old file
 // and all of the log behind it, or the new mark with the new file. Files that no
-// mark names are removed at the next start. One file is kept: an older one is of
+// mark names are removed at the next start. A snapshot that another member sent
+// may arrive in between: then ours is given up, for its state is older. One file is kept: an older one is of
 // no use without the log between the two, which would have to be kept as well;
 // another copy is what backups and peers are for.
-
-const (
-	snapshotSuffix  = ".snap"
-	temporarySuffix = ".tmp"
-)
 
 // snapshotRetryAfter is how long a snapshot that failed for lack of space is not
 // tried again unasked.
@@ -48,6 +38,8 @@ type snapshotWork struct {
 	asked     []func(error) // wait for a snapshot that begins from now on
 	serving   []func(error) // wait for the one under way
 	notBefore time.Time
+	wanted    bool             // a Manual's: take one at the next turn
+	mark      wal.SnapshotMark // of the last one that the log names
 }
 
 // Snapshot takes a snapshot of at least everything applied now, and waits until
@@ -73,10 +65,10 @@ func (n *Node) Snapshot(ctx context.Context) error {
 // maybeSnapshot begins a snapshot if one is due and none is under way.
 func (n *Node) maybeSnapshot(now time.Time) {
 	st := &n.status
-	if n.snap.running {
+	if n.snap.running || n.replica.restoring > st.Applied {
 		return
 	}
-	due := st.SinceSnapshot >= n.cfg.SnapshotBytes || st.Applied-st.Snapshot >= n.cfg.SnapshotEntries
+	due := st.SinceSnapshot >= n.cfg.SnapshotBytes || st.Applied-st.Snapshot >= n.cfg.SnapshotEntries || st.SnapshotWanted
 	if len(n.snap.asked) == 0 && (!due || now.Before(n.snap.notBefore)) {
 		return
 	}
@@ -99,6 +91,12 @@ func (n *Node) answerSnapshot(err error) {
 // snapshotBound goes on with a snapshot whose state is bound at index, which is
 // the applied index: the applier's acknowledgements come in order.
 func (n *Node) snapshotBound(index uint64, write func(io.Writer) error) {
+	if n.replica.restoring > index {
+		n.snap.running = false
+		n.snap.asked = append(n.snap.serving, n.snap.asked...)
+		n.snap.serving = nil
+		return
+	}
 	meta := n.replica.MetaAt(index)
 	n.submit(appendTask{then: func() error {
 		if n.appender.commit < index {
@@ -112,45 +110,68 @@ func (n *Node) snapshotBound(index uint64, write func(io.Writer) error) {
 // takeSnapshot writes the file, has it marked, and removes older ones.
 func (n *Node) takeSnapshot(ctx context.Context, meta SnapshotMeta, write func(io.Writer) error) error {
 	began := n.cfg.Clock.Now()
-	header := snapshotHeader{Schema: n.cfg.Schema, Group: n.cfg.Group, Meta: meta}
-	mark, err := n.snapshots.write(ctx, n.cfg.Clock, n.cfg.SnapshotRate, header, write)
-	done := SnapshotDone{Index: meta.Index, Bytes: mark.Bytes, Took: n.cfg.Clock.Now().Sub(began), Err: err}
+	name := n.snapshots.name(meta)
+	n.snapshots.kept.hold(name, name+temporarySuffix)
+	mark, err := n.writeSnapshot(ctx, meta, write)
+	n.snapshots.kept.letGo(name, name+temporarySuffix)
 	if ctx.Err() != nil {
 		return nil // the next start removes what was left
 	}
-	if err != nil {
-		n.snapshotEnded(done)
-		if vfs.IsNoSpace(err) {
-			return nil // nothing depends on it: the log is whole
+	done := SnapshotDone{Index: meta.Index, Bytes: mark.Bytes, Err: err}
+	if err == nil {
+		swept := make(chan struct{})
+		n.onFiles(func() error {
+			defer close(swept)
+			return n.sweepNow()
+		})
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-swept:
 		}
+	}
+	done.Took = n.cfg.Clock.Now().Sub(began)
+	n.snapshotEnded(done)
+	if err != nil && !vfs.IsNoSpace(err) {
 		return fatal("write snapshot", err)
+	}
+	return nil // without space nothing is lost: the log is whole
+}
+
+// writeSnapshot returns once the log names the file, or gave it up.
+func (n *Node) writeSnapshot(ctx context.Context, meta SnapshotMeta, write func(io.Writer) error) (wal.SnapshotMark, error) {
+	header := snapshotHeader{Schema: n.cfg.Schema, Group: n.cfg.Group, Meta: meta}
+	mark, err := n.snapshots.write(ctx, n.cfg.Clock, n.cfg.SnapshotRate, header, write)
+	if err != nil || ctx.Err() != nil {
+		return mark, err
 	}
 	marked := make(chan struct{})
 	n.markSnapshot(meta, mark, marked)
 	select {
 	case <-ctx.Done():
-		return nil
 	case <-marked:
 	}
-	if err := n.snapshots.removeAllBut(mark.File); err != nil {
-		return fatal("remove old snapshots", err)
-	}
-	done.Took = n.cfg.Clock.Now().Sub(began)
-	n.snapshotEnded(done)
-	return nil
+	return mark, nil
 }
 
 // markSnapshot records the snapshot in the log and then gives up what it covers.
+// If a received one has taken the log's place since, ours is of no use.
 func (n *Node) markSnapshot(meta SnapshotMeta, mark wal.SnapshotMark, marked chan struct{}) {
 	task := appendTask{then: func() error {
+		if meta.Index <= n.appender.installed {
+			close(marked)
+			return nil
+		}
 		if err := n.appender.log.markSnapshot(mark); err != nil {
 			return fatal("mark snapshot", err)
 		}
 		if err := n.appender.log.release(meta.Index); err != nil {
 			return fatal("release the log", err)
 		}
-		n.inbox.call(func() { n.replica.SnapshotTaken(meta) })
-		close(marked)
+		n.inbox.call(func() {
+			n.snapshotMarked(meta, mark)
+			close(marked)
+		})
 		return nil
 	}}
 	if n.cfg.InlineAppend {
@@ -158,6 +179,27 @@ func (n *Node) markSnapshot(meta SnapshotMeta, mark wal.SnapshotMark, marked cha
 		return
 	}
 	n.submit(task)
+}
+
+// snapshotMarked learns, on the loop, that the log names a new snapshot.
+func (n *Node) snapshotMarked(meta SnapshotMeta, mark wal.SnapshotMark) {
+	if meta.Index < n.snap.mark.Index {
+		return
+	}
+	n.replica.SnapshotTaken(meta)
+	n.snap.mark = mark
+	n.snapshots.kept.setCurrent(mark.File)
+}
+
+// askSnapshot wants a snapshot newer than the last one: that one cannot be sent.
+func (n *Node) askSnapshot() {
+	if n.files.inline {
+		n.snap.wanted = true
+		return
+	}
+	if len(n.snap.asked) == 0 {
+		n.snap.asked = append(n.snap.asked, func(error) {})
+	}
 }
 
 // snapshotEnded tells the loop.
@@ -170,115 +212,6 @@ func (n *Node) snapshotEnded(done SnapshotDone) {
 		}
 		n.answerSnapshot(done.Err)
 	})
-}
-
-// snapshotFolder is where snapshot files live.
-type snapshotFolder struct {
-	fs  vfs.FS
-	dir string
-}
-
-func (s snapshotFolder) name(meta SnapshotMeta) string {
-	return fmt.Sprintf("%016x-%016x%s", meta.Term, meta.Index, snapshotSuffix)
-}
-
-// write makes a snapshot file durable under its name.
-func (s snapshotFolder) write(ctx context.Context, clock Clock, rate int64, h snapshotHeader, write func(io.Writer) error) (wal.SnapshotMark, error) {
-	name := s.name(h.Meta)
-	path := filepath.Join(s.dir, name)
-	w, err := s.writeTemporary(ctx, clock, rate, path+temporarySuffix, h, write)
-	if err != nil {
-		// Nobody knows the file; what cannot be removed now goes at the next start.
-		_ = s.fs.Remove(path + temporarySuffix)
-		return wal.SnapshotMark{}, err
-	}
-	if err := s.fs.Rename(path+temporarySuffix, path); err != nil {
-		return wal.SnapshotMark{}, err
-	}
-	return w.mark(h.Meta, name), s.fs.SyncDir(s.dir)
-}
-
-// writeNow is write without a limit on its rate: nothing runs yet.
-func (s snapshotFolder) writeNow(clock Clock, h snapshotHeader, write func(io.Writer) error) (wal.SnapshotMark, error) {
-	return s.write(context.Background(), clock, math.MaxInt64, h, write)
-}
-
-func (s snapshotFolder) writeTemporary(ctx context.Context, clock Clock, rate int64, path string, h snapshotHeader, write func(io.Writer) error) (w *snapshotWriter, err error) {
-	f, err := s.fs.Create(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	w, err = newSnapshotWriter(&throttle{ctx: ctx, file: f, clock: clock, rate: rate, began: clock.Now()}, h)
-	if err != nil {
-		return nil, err
-	}
-	if err := write(w); err != nil {
-		return nil, err
-	}
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
-	return w, f.Sync()
-}
-
-// open opens the file that the log's mark names and verifies its header.
-func (s snapshotFolder) open(m wal.SnapshotMark) (vfs.File, *snapshotReader, error) {
-	path := filepath.Join(s.dir, m.File)
-	f, err := s.fs.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, incumbent.Errorf(incumbent.Corrupt, "%s: offset 0: the log says that this snapshot exists, the folder has none", path)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	r, err := newSnapshotReader(f, path)
-	if err == nil && (r.Header.Meta.Index != m.Index || r.Header.Meta.Term != m.Term) {
-		err = r.corrupt(fmt.Sprintf("a snapshot of index %d, the log says %d", r.Header.Meta.Index, m.Index))
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, f.Close())
-	}
-	return f, r, nil
-}
-
-// refuseOrphans returns Corrupt if there are snapshots of a log that is gone: a
-// member that lost its log must not begin a new cluster over what is left.
-func (s snapshotFolder) refuseOrphans() error {
-	names, err := s.fs.List(s.dir)
-	if err != nil {
-		return err
-	}
-	first := s.name(SnapshotMeta{Index: bootstrapIndex, Term: bootstrapTerm})
-	for _, name := range names {
-		if strings.HasSuffix(name, snapshotSuffix) && name != first {
-			return incumbent.Errorf(incumbent.Corrupt, "%s: offset 0: a snapshot without the log that it belongs to", filepath.Join(s.dir, name)).
-				WithHint("the log was lost or moved: bring it back, or move this folder away to begin anew")
-		}
-	}
-	return nil
-}
-
-// removeAllBut removes every snapshot but one, and what crashes left.
-func (s snapshotFolder) removeAllBut(keep string) error {
-	names, err := s.fs.List(s.dir)
-	if err != nil {
-		return err
-	}
-	removed := false
-	for _, name := range names {
-		if name == keep || !strings.HasSuffix(strings.TrimSuffix(name, temporarySuffix), snapshotSuffix) {
-			continue
-		}
-		if err := s.fs.Remove(filepath.Join(s.dir, name)); err != nil {
-			return err
-		}
-		removed = true
-	}
-	if !removed {
-		return nil
-	}
-	return s.fs.SyncDir(s.dir)
 }
 
 // throttle spreads the writing of a snapshot over time, so that the log's syncs
