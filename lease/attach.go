@@ -2,7 +2,6 @@ package lease
 
 import (
 	"bytes"
-	"maps"
 	"slices"
 	"time"
 
@@ -29,7 +28,8 @@ const (
 // attach is an attachment and who asked for it.
 type attach struct {
 	Attachment
-	done func(core.Result)
+	done   func(core.Result)
+	member uint64 // that has the connection; 0: this one
 }
 
 // Attach binds a session to a connection and extends it. What is answered has
@@ -56,8 +56,14 @@ func (e *Engine) lose(a *attach, reason string) {
 	if e.attachments[a.Session] == a {
 		delete(e.attachments, a.Session)
 	}
-	if a.Lost != nil {
-		e.out.Lost = append(e.out.Lost, Lost{a.Lost, reason})
+	switch {
+	case a.member != 0 && reason == LostElsewhere:
+		e.tellLost(a.member, counted{a.Session, a.Counter})
+	case a.member == 0:
+		e.courier.stale = true
+		if a.Lost != nil {
+			e.out.Lost = append(e.out.Lost, Lost{a.Lost, reason})
+		}
 	}
 }
 
@@ -68,7 +74,7 @@ func (e *Engine) attached(b *Batch) {
 	switch {
 	case kind != incumbent.OK:
 		if current {
-			delete(e.attachments, a.Session)
+			e.Detach(a.Session, a.Counter) // the leader may have heard of it
 		}
 		e.answerAttach(a, core.Result{Err: &incumbent.Error{Kind: kind, Message: explain(kind), RetryAfter: b.RetryAfter}})
 	case !current:
@@ -81,8 +87,13 @@ func (e *Engine) attached(b *Batch) {
 // Detach ends an attachment: the connection broke. The session's deadline is
 // that of its last extension.
 func (e *Engine) Detach(session incumbent.SessionID, counter uint64) {
-	if a := e.attachments[session]; a != nil && a.Counter == counter {
-		delete(e.attachments, session)
+	if !e.bound(0, counted{session, counter}) {
+		return
+	}
+	delete(e.attachments, session)
+	if c := &e.courier; c.on && !e.leading {
+		c.stale = true
+		c.detached = append(c.detached, counted{session, counter})
 	}
 }
 
@@ -98,21 +109,36 @@ func (e *Engine) sessionOver(id incumbent.SessionID, what core.What) {
 	}
 }
 
-// endedWhileFollowing tells the connections of sessions that have ended unseen.
-func (e *Engine) endedWhileFollowing() {
-	ids := slices.SortedFunc(maps.Keys(e.attachments), func(a, b incumbent.SessionID) int { return bytes.Compare(a[:], b[:]) })
-	for _, id := range ids {
+// endedUnseen tells the connections of sessions that have ended unseen.
+func (e *Engine) endedUnseen() {
+	for _, id := range e.attachedIDs() {
 		if e.view.Session(id) == nil {
 			e.lose(e.attachments[id], LostExpired)
 		}
 	}
 }
 
+// attachedIDs are the sessions attached to this member, in their order.
+func (e *Engine) attachedIDs() []incumbent.SessionID {
+	ids := make([]incumbent.SessionID, 0, len(e.attachments))
+	for id, a := range e.attachments {
+		if a.member == 0 {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b incumbent.SessionID) int { return bytes.Compare(a[:], b[:]) })
+	return ids
+}
+
 // Inspection asks what only the leader's memory knows.
 type Inspection struct {
 	Items []Inspected
-	// Done is called once, on the lease loop.
+	// Done is called once, on the lease loop. What the leader could not be asked
+	// for is not Known.
 	Done func(*Inspection)
+
+	left    int
+	arrived int64
 }
 
 // Inspected is what is known of one lease (by Token) or session.
@@ -128,19 +154,41 @@ type Inspected struct {
 	Attached   bool          // session
 }
 
-// Inspect fills in an inspection.
+// Inspect fills in an inspection, or has the leader do so.
 func (e *Engine) Inspect(q *Inspection) {
+	q.left, q.arrived = len(q.Items), e.now
+	c := &e.courier
+	away := !e.leading && c.on
 	for i := range q.Items {
 		it := &q.Items[i]
 		*it = Inspected{Token: it.Token, Session: it.Session, LastExtend: -1}
-		if it.Token != 0 {
-			e.book.inspectLease(it)
-		} else {
-			e.book.inspectSession(it)
-			it.Attached = e.attachments[it.Session] != nil
+		if away && len(c.looks) < MaxForwarding {
+			c.looks = append(c.looks, look{q, i})
+			continue
 		}
+		e.inspect(it)
+		q.left--
 	}
-	e.out.Inspected = append(e.out.Inspected, q)
+	if q.left == 0 {
+		e.out.Inspected = append(e.out.Inspected, q)
+	}
+}
+
+// lookedAt takes the answer to one item of an inspection.
+func (e *Engine) lookedAt(l look) {
+	if l.q.left--; l.q.left == 0 {
+		e.out.Inspected = append(e.out.Inspected, l.q)
+	}
+}
+
+func (e *Engine) inspect(it *Inspected) {
+	*it = Inspected{Token: it.Token, Session: it.Session, LastExtend: -1}
+	if it.Token != 0 {
+		e.book.inspectLease(it)
+		return
+	}
+	e.book.inspectSession(it)
+	it.Attached = e.attachments[it.Session] != nil
 }
 
 func (b *Book) inspectLease(it *Inspected) {

@@ -40,8 +40,15 @@ type call struct {
 	client client
 	named  bool
 	name   incumbent.Name // of the lease, if the command names one
-	read   bool           // waits for a confirmation
-	mark   mark           // what it touches while it is on its way through the log
+	read   bool           // waits for a confirmation, or for the leader
+	next   *call          // of the same client, among those that do
+	order  uint64
+	mark   mark // what it touches while it is on its way through the log
+
+	led    bool            // this member led when it came
+	token  incumbent.Token // that the leader was asked to extend
+	alive  *Batch          // the extension of its session that goes with it
+	result *core.Result    // that waits for alive
 }
 
 // client is who sent a command, as far as the command says.

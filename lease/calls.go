@@ -8,38 +8,6 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 )
 
-// guard keeps the order of what one client wants of one lease: no answer from
-// memory overtakes a command of the same client, and no command overtakes a
-// claim that still waits to be answered from memory.
-type guard struct {
-	logged []*call // commands on their way through the log
-	reads  []*call // claims that wait for a confirmation
-}
-
-// maxGuarded is how many commands of one lease are compared. Beyond, any claim
-// takes the way through the log: that is always right.
-const maxGuarded = 64
-
-func (g *guard) has(c client) bool {
-	return g != nil && (len(g.logged) > maxGuarded ||
-		slices.ContainsFunc(g.logged, func(o *call) bool { return o.client.sameAs(c) }))
-}
-
-func (e *Engine) guard(name incumbent.Name) *guard {
-	g := e.names[name]
-	if g == nil {
-		g = new(guard)
-		e.names[name] = g
-	}
-	return g
-}
-
-func (e *Engine) unguard(name incumbent.Name, g *guard) {
-	if len(g.logged) == 0 && len(g.reads) == 0 {
-		delete(e.names, name)
-	}
-}
-
 // Submit takes a call.
 func (e *Engine) Submit(c *call) {
 	e.stats.Calls++
@@ -50,14 +18,30 @@ func (e *Engine) Submit(c *call) {
 	if claim && e.leading {
 		e.book.claimed(m.Session)
 	}
-	if claim && len(c.KeyID) == 0 && e.readable(c, m) {
-		c.read = true
-		g := e.guard(c.name)
-		g.reads = append(g.reads, c)
-		e.reading = append(e.reading, c)
-		return
+	c.led = e.leading
+	e.submitted++
+	c.order = e.submitted
+	var l *core.Lease
+	if c.named {
+		l = e.view.Lease(c.name)
 	}
-	e.log(c)
+	if claim && len(c.KeyID) == 0 {
+		w := e.way(c, m, l)
+		if w != byLog {
+			c.read = true
+			e.guard(c.name).addRead(c)
+		}
+		switch w {
+		case byRead:
+			e.reading = append(e.reading, c)
+			return
+		case byLeader:
+			c.token = l.Token
+			e.Extend(&Batch{Items: []Extension{{Token: l.Token, Session: l.Session}}, call: c})
+			return
+		}
+	}
+	e.log(c, l)
 }
 
 // late drops a call whose deadline has passed.
@@ -74,25 +58,39 @@ func (e *Engine) finish(c *call, r core.Result) {
 	e.out.Answered = append(e.out.Answered, Answer{c.done, r})
 }
 
-// readable reports whether a claim can be answered without the log: it is held
-// by another, or it extends the caller's own. The latter is stored.
-func (e *Engine) readable(c *call, m core.ClaimCommand) bool {
-	l := e.view.Lease(m.Name)
-	if l.Free() || e.names[m.Name].has(c.client) {
-		return false
+// way is how a claim is answered.
+type way uint8
+
+const (
+	byLog    way = iota
+	byRead       // from a confirmed read: another holds the lease, or it is the caller's and is extended here
+	byLeader     // the leader extends it under the token that this member knows
+)
+
+// way finds out whether a claim can be answered without the log. One that
+// extends the caller's own is stored.
+func (e *Engine) way(c *call, m core.ClaimCommand, l *core.Lease) way {
+	switch {
+	case l.Free() || e.names[c.name].has(c.client):
+		return byLog
+	case l.Holder != m.Holder || l.Session != m.Session:
+		if m.Wait {
+			return byLog
+		}
+		return byRead
+	case l.Offered || l.Revoking || m.TTL > l.TTL || l.Critical != m.Critical:
+		return byLog
+	case !e.leading && e.courier.on && e.leader != 0:
+		return byLeader
+	case e.leading && e.extendOwn(l):
+		return byRead
 	}
-	if l.Holder != m.Holder || l.Session != m.Session {
-		return !m.Wait
-	}
-	return e.extendOwn(l, m)
+	return byLog
 }
 
-// extendOwn stores a claim of the holder as an extension, if it is one that the
-// log need not know.
-func (e *Engine) extendOwn(l *core.Lease, m core.ClaimCommand) bool {
-	if !e.leading || l.Offered || l.Revoking || m.TTL > l.TTL || l.Critical != m.Critical {
-		return false
-	}
+// extendOwn stores a claim of the holder as an extension. What is answered names
+// the logged ttl.
+func (e *Engine) extendOwn(l *core.Lease) bool {
 	i, ok := e.book.byToken.get(l.Token)
 	if !ok {
 		return false
@@ -100,7 +98,7 @@ func (e *Engine) extendOwn(l *core.Lease, m core.ClaimCommand) bool {
 	if _, blocked := e.book.blocked(leaseRef(i)); blocked {
 		return false
 	}
-	e.book.extend(leaseRef(i), 0) // what is answered names the logged ttl
+	e.book.extend(leaseRef(i), 0)
 	return true
 }
 
@@ -119,95 +117,110 @@ func (e *Engine) judgeRead(c *call, term uint64, err error) {
 		return
 	}
 	m := c.cmd.(core.ClaimCommand)
-	l := e.view.Lease(m.Name)
+	l := e.view.Lease(c.name)
 	own := !l.Free() && l.Holder == m.Holder && l.Session == m.Session
-	if own && term != e.term || !e.readable(c, m) {
-		e.log(c)
+	switch {
+	case own && term != e.term || e.way(c, m, l) != byRead:
+		e.log(c, l)
+	case own:
+		e.ownExtended(c, l)
+	default:
+		e.stats.ClaimsDenied++
+		e.finish(c, core.Result{
+			Index: e.view.Index(), Lease: l, Err: &incumbent.Error{Kind: incumbent.Held, Message: "another holds the lease"},
+		})
+	}
+}
+
+// ownExtended answers the claim of a holder that was extended.
+func (e *Engine) ownExtended(c *call, l *core.Lease) {
+	e.stats.ClaimsExtended++
+	e.finish(c, core.Result{Index: e.view.Index(), Lease: l, Session: e.view.Session(l.Session)})
+}
+
+// claimAnswered takes what the leader says of an extension that stands for a
+// claim, or goes with one.
+func (e *Engine) claimAnswered(b *Batch) {
+	c, it := b.call, &b.Items[0]
+	if c.alive == b {
+		e.lifeAnswered(c)
 		return
 	}
-	r := core.Result{Index: e.view.Index(), Lease: l}
-	if own {
-		e.stats.ClaimsExtended++
-		r.Session = e.view.Session(l.Session)
-	} else {
-		e.stats.ClaimsDenied++
-		r.Err = &incumbent.Error{Kind: incumbent.Held, Message: "another holds the lease"}
+	if !c.read {
+		return // a later command of its client has pushed it into the log
 	}
-	e.finish(c, r)
+	e.unread(c)
+	if e.late(c) {
+		return
+	}
+	l := e.view.Lease(c.name)
+	switch {
+	case it.Kind == incumbent.OK && !l.Free() && l.Token == c.token:
+		e.ownExtended(c, l)
+	case it.Kind.Transient():
+		e.finish(c, core.Result{Err: &incumbent.Error{Kind: it.Kind, Message: explain(it.Kind), RetryAfter: b.RetryAfter}})
+	default:
+		e.log(c, l)
+	}
 }
 
 func (e *Engine) unread(c *call) {
 	c.read = false
 	g := e.names[c.name]
-	g.reads = remove(g.reads, c)
+	g.dropRead(c)
 	e.unguard(c.name, g)
 }
 
-// remove takes a call out of a list in which it mostly stands in front.
-func remove(list []*call, c *call) []*call {
-	if i := slices.Index(list, c); i >= 0 {
+// remove takes something out of a list in which it mostly stands in front.
+func remove[T comparable](list []T, x T) []T {
+	if i := slices.Index(list, x); i >= 0 {
 		return slices.Delete(list, i, i+1)
 	}
 	return list
 }
 
-// log makes a command of a call.
-func (e *Engine) log(c *call) {
+// log makes a command of a call. l is the lease it names. Claims that the same
+// client has sent before go first: their answer would come from a state after it.
+func (e *Engine) log(c *call, l *core.Lease) {
 	if c.named {
-		e.identify(c)
-		e.pushReads(c)
+		identify(c, l)
+		for _, r := range e.names[c.name].takeReads(c.client) {
+			e.send(r, l)
+		}
 	}
-	e.send(c)
+	e.send(c, l)
 }
 
 // identify finds out whose release it is that names only a token.
-func (e *Engine) identify(c *call) {
-	m, ok := c.cmd.(core.ReleaseCommand)
-	if !ok || m.Holder != "" {
-		return
-	}
-	if l := e.view.LeaseByToken(m.Token); l != nil && l.Name == m.Name {
+func identify(c *call, l *core.Lease) {
+	if m, ok := c.cmd.(core.ReleaseCommand); ok && m.Holder == "" && !l.Free() && l.Token == m.Token {
 		c.client = client{l.Holder, l.Session}
 	}
 }
 
-// pushReads sends claims into the log that the same client has sent before c:
-// their answer would come from a state after it.
-func (e *Engine) pushReads(c *call) {
-	g := e.names[c.name]
-	if g == nil || len(g.reads) == 0 {
-		return
-	}
-	for _, r := range slices.Clone(g.reads) {
-		if r.client.sameAs(c.client) {
-			e.unread(r)
-			e.send(r)
-		}
-	}
-}
-
-func (e *Engine) send(c *call) {
+func (e *Engine) send(c *call, l *core.Lease) {
 	if c.named {
 		g := e.guard(c.name)
 		g.logged = append(g.logged, c)
 	} else {
 		e.unnamed = append(e.unnamed, c)
 	}
-	e.touch(c)
+	e.touch(c, l)
+	e.startLife(c)
 	e.stats.Commands++
 	e.out.Proposals = append(e.out.Proposals, Proposal{
-		Command: e.command(c).Encode(c.meta()), Deadline: c.Deadline, Reserve: reserve(c.cmd), Ticket: Ticket{call: c},
+		Command: e.command(c, l).Encode(c.meta()), Deadline: c.Deadline, Reserve: reserve(c.cmd), Ticket: Ticket{call: c},
 	})
 }
 
 // command names the next waiter where a command may free a lease.
-func (e *Engine) command(c *call) core.Command {
+func (e *Engine) command(c *call, l *core.Lease) core.Command {
 	switch m := c.cmd.(type) {
 	case core.ReleaseCommand:
-		m.Next = e.next(e.view.Lease(m.Name))
+		m.Next = e.next(l)
 		return m
 	case core.RevokeCommand:
-		m.Next = e.next(e.view.Lease(m.Name))
+		m.Next = e.next(l)
 		return m
 	}
 	return c.cmd
@@ -216,25 +229,49 @@ func (e *Engine) command(c *call) core.Command {
 // touch marks what a command may end: extensions of it wait for the outcome.
 // Only commands of the holder or of an operator do; others must not be able to
 // delay a holder.
-func (e *Engine) touch(c *call) {
+func (e *Engine) touch(c *call, l *core.Lease) {
 	c.mark = mark{}
-	if !e.leading {
-		return
-	}
 	if m, ok := c.cmd.(core.CloseSessionCommand); ok {
-		if i, ok := e.book.byID[m.ID]; ok {
-			c.mark.session = m.ID
-			e.book.sessions[i].touched++
-		}
+		e.touchSession(c, m.ID)
 		return
 	}
-	l := e.view.Lease(c.name)
 	if l.Free() || !ends(c.cmd, l) {
+		return
+	}
+	if !e.leading {
+		c.mark.token = l.Token
+		e.marks[key(c.mark)]++
 		return
 	}
 	if i, ok := e.book.byToken.get(l.Token); ok {
 		c.mark.token = l.Token
 		e.book.leases[i].touched++
+	}
+}
+
+func (e *Engine) touchSession(c *call, id incumbent.SessionID) {
+	if !e.leading {
+		c.mark.session = id
+		e.marks[key(c.mark)]++
+		return
+	}
+	if i, ok := e.book.byID[id]; ok {
+		c.mark.session = id
+		e.book.sessions[i].touched++
+	}
+}
+
+// retouch marks anew in a new role what is on its way through the log.
+func (e *Engine) retouch() {
+	clear(e.marks)
+	for name, g := range e.names {
+		l := e.view.Lease(name)
+		for _, c := range g.logged {
+			e.touch(c, l)
+		}
+	}
+	for _, c := range e.unnamed {
+		e.touch(c, nil)
 	}
 }
 
@@ -257,14 +294,22 @@ func ends(cmd core.Command, l *core.Lease) bool {
 // term.
 func (e *Engine) untouch(c *call) {
 	m := c.mark
-	if m == (mark{}) || !e.leading {
+	if m == (mark{}) {
 		return
 	}
-	if i, ok := e.book.byToken.get(m.token); ok && e.book.leases[i].touched > 0 {
-		e.book.leases[i].touched--
-	}
-	if i, ok := e.book.byID[m.session]; ok && e.book.sessions[i].touched > 0 {
-		e.book.sessions[i].touched--
+	switch {
+	case !e.leading:
+		if e.marks[key(m)]--; e.marks[key(m)] <= 0 {
+			delete(e.marks, key(m))
+		}
+	case m.token != 0:
+		if i, ok := e.book.byToken.get(m.token); ok && e.book.leases[i].touched > 0 {
+			e.book.leases[i].touched--
+		}
+	default:
+		if i, ok := e.book.byID[m.session]; ok && e.book.sessions[i].touched > 0 {
+			e.book.sessions[i].touched--
+		}
 	}
 	e.release(key(m))
 }
@@ -290,8 +335,15 @@ func (e *Engine) callDone(c *call, r core.Result, err error) {
 		e.unnamed = remove(e.unnamed, c)
 	}
 	e.untouch(c)
+	if c.named {
+		e.releaseNamed(c.name)
+	}
 	if err != nil {
 		r = core.Result{Err: errorOf(err)}
+	}
+	if e.needsLife(c, &r) {
+		e.finishAlive(c, r)
+		return
 	}
 	e.finish(c, r)
 }
@@ -303,6 +355,7 @@ func (e *Engine) stopCalls() {
 		calls = append(calls, e.names[name].logged...)
 	}
 	for _, c := range calls {
+		c.alive = nil // what it was answered is of no use any more
 		e.finish(c, core.Result{Err: &incumbent.Error{Kind: incumbent.Unknown, Message: "the member stopped before the command was seen applied"}})
 	}
 	e.unnamed = nil

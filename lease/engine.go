@@ -3,8 +3,6 @@ package lease
 import (
 	"bytes"
 	"cmp"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -29,6 +27,8 @@ type Engine struct {
 
 	// Extensions and reads that wait for a confirmation, and those in the round.
 	waiting     []*Batch
+	again       []waiter // asked before, in another round or another role
+	kept        []*Batch // their round has failed; they go into one that begins from retryFrom on
 	reading     []*call
 	round       round
 	lastRound   int64 // when the last one ended
@@ -36,17 +36,27 @@ type Engine struct {
 	silentSince int64
 	silentShift time.Duration
 	nextRound   uint64
-	parked      []*Batch // for a leader to be known
-	retryFrom   int64    // no round for expiries alone before this
+	retryFrom   int64 // no round for expiries and kept batches alone before this
 	held        map[key][]waiter
+	heldNames   map[incumbent.Name][]waiter
 	offers      map[incumbent.Token]*logged // first extensions under way
 	names       map[incumbent.Name]*guard
-	unnamed     []*call // commands on sessions on their way through the log
+	freeGuards  []*guard
+	submitted   uint64
+	unnamed     []*call     // commands on sessions on their way through the log
+	marks       map[key]int // of a member that does not lead: its unapplied commands that may end these
 	attachments map[incumbent.SessionID]*attach
 	expiry      pipeline
 	trim        trimmer
 	stats       Stats
 	heldWaiting int
+
+	// Between members: as one that asks, and as the one that is asked.
+	courier   courier
+	early     []inbound
+	serving   map[servedKey]*served
+	answering []*served
+	served    []*frame
 }
 
 // round is the confirmation under way.
@@ -55,6 +65,7 @@ type round struct {
 	id      uint64
 	began   int64
 	batches []*Batch
+	again   []waiter
 	reads   []*call
 }
 
@@ -68,6 +79,7 @@ type Effects struct {
 	Answered  []Answer      // call Done
 	Lost      []Lost        // call Lost
 	Inspected []*Inspection // call Done
+	Frames    []Frame       // send them, and tell Unsent of those that are not taken
 	Wake      time.Duration // call Begin and End again after this; 0: with the next tick
 }
 
@@ -124,6 +136,9 @@ func NewEngine(cfg Config, view *core.View) *Engine {
 		offers:      make(map[incumbent.Token]*logged),
 		names:       make(map[incumbent.Name]*guard),
 		attachments: make(map[incumbent.SessionID]*attach),
+		heldNames:   make(map[incumbent.Name][]waiter),
+		marks:       make(map[key]int),
+		serving:     make(map[servedKey]*served),
 	}
 }
 
@@ -153,7 +168,8 @@ func (e *Engine) End() *Effects {
 		e.proposeExpiries()
 		e.trimKeys()
 	}
-	e.expireParked()
+	e.forward()
+	e.sendAnswers()
 	e.startRound()
 	e.startBarrier()
 	return &e.out
@@ -164,8 +180,9 @@ func (e *Engine) Performed() {
 	clear(e.out.Proposals)
 	clear(e.out.Extended)
 	clear(e.out.Answered)
+	clear(e.out.Frames)
 	e.out = Effects{
-		Proposals: e.out.Proposals[:0], Extended: e.out.Extended[:0], Answered: e.out.Answered[:0],
+		Proposals: e.out.Proposals[:0], Extended: e.out.Extended[:0], Answered: e.out.Answered[:0], Frames: e.out.Frames[:0],
 	}
 }
 
@@ -178,6 +195,15 @@ func (e *Engine) Applied(view *core.View, changes []core.Change) {
 	for i := range changes {
 		e.changed(&changes[i])
 	}
+	e.catchUp()
+}
+
+// Restored tells of a state that was put in the place of the old one. This
+// member does not lead.
+func (e *Engine) Restored(view *core.View) {
+	e.view = view
+	e.endedUnseen()
+	e.catchUp()
 }
 
 // changed looks again at what waited for a change.
@@ -203,86 +229,13 @@ func (e *Engine) count(c *core.Change) {
 	}
 }
 
-// Lead tells that the first entry of our own term has been applied. view is the
-// state then.
-func (e *Engine) Lead(term uint64, view *core.View) {
-	e.view = view
-	e.endTerm(0)
-	e.leading, e.term, e.leader, e.silent = true, term, 0, false
-	e.book.Lead(view)
-	e.trim = trimmer{}
-	e.endedWhileFollowing()
-	for _, g := range e.names {
-		for _, c := range g.logged {
-			e.touch(c)
-		}
-	}
-	for _, c := range e.unnamed {
-		e.touch(c)
-	}
-	parked := e.parked
-	e.parked = nil
-	for _, b := range parked {
-		e.extend(b)
-	}
-}
-
-// Follow tells that this member does not lead. leader is 0 while nobody is
-// known to.
-func (e *Engine) Follow(leader uint64) {
-	e.endTerm(leader)
-	parked := e.parked
-	e.parked = nil
-	for _, b := range parked {
-		e.park(b)
-	}
-}
-
-// endTerm fails what only the leader of the old term could have answered.
-func (e *Engine) endTerm(leader uint64) {
-	e.leader = leader
-	if !e.leading {
-		return
-	}
-	e.leading = false
-	e.book.Follow()
-	e.expiry.reset()
-	e.silent = false
-	kind := incumbent.Unavailable
-	if leader != 0 {
-		kind = incumbent.NotLeader
-	}
-	for _, b := range e.waiting {
-		e.fail(b, kind)
-	}
-	for _, b := range e.round.batches {
-		e.fail(b, kind)
-	}
-	e.waiting, e.round.batches = nil, nil
-	e.failHeld(kind)
-}
-
-func (e *Engine) failHeld(kind incumbent.Kind) {
-	held := e.held
-	e.held, e.heldWaiting = make(map[key][]waiter), 0
-	for _, k := range slices.SortedFunc(maps.Keys(held), key.compare) {
-		for _, w := range held[k] {
-			e.answer(w.batch, w.item, kind, 0)
-		}
-	}
-	for _, token := range slices.Sorted(maps.Keys(e.offers)) {
-		e.refuse(e.offers[token], kind)
-	}
-	clear(e.offers)
-}
-
 // startRound asks for a confirmation if anything waits for one. Extensions may
 // wait a little for company, reads and expiries need not.
 func (e *Engine) startRound() {
 	if e.round.active {
 		return
 	}
-	due := e.leading && len(e.expiry.due) > 0 && e.now >= e.retryFrom
+	due := e.leading && len(e.expiry.due)+len(e.kept)+len(e.again) > 0 && e.now >= e.retryFrom
 	if len(e.waiting) == 0 && len(e.reading) == 0 && !due {
 		return
 	}
@@ -293,7 +246,9 @@ func (e *Engine) startRound() {
 	e.nextRound++
 	r := &e.round
 	r.active, r.id, r.began = true, e.nextRound, e.now
-	r.batches, e.waiting = e.waiting, r.batches[:0]
+	r.batches, e.waiting = append(e.waiting, e.kept...), r.batches[:0]
+	e.kept = nil
+	r.again, e.again = e.again, r.again[:0]
 	r.reads, e.reading = e.reading, r.reads[:0]
 	if e.leading {
 		e.expiry.confirm()
@@ -313,40 +268,61 @@ func (e *Engine) Confirmed(id, term uint64, err error) {
 	r.active = false
 	e.lastRound = e.now
 	e.stats.Rounds++
-	batches, reads := r.batches, r.reads
+	batches, again, reads := r.batches, r.again, r.reads
 	if err != nil {
 		e.stats.RoundsFailed++
 	}
-	e.roundOver(batches, term, err)
+	e.roundOver(batches, again, term, err)
 	for _, c := range reads {
 		e.judgeRead(c, term, err)
 	}
 	clear(batches)
+	clear(again)
 	clear(reads)
-	r.batches, r.reads = batches[:0], reads[:0]
+	r.batches, r.again, r.reads = batches[:0], again[:0], reads[:0]
 }
 
 // roundOver judges the extensions of a round and sends its expiries on.
-func (e *Engine) roundOver(batches []*Batch, term uint64, err error) {
+func (e *Engine) roundOver(batches []*Batch, again []waiter, term uint64, err error) {
 	if !e.leading {
 		return // their end was that of the term
 	}
 	if err != nil || term != e.term {
 		e.retryFrom = e.now + int64(retryRoundAfter)
 		e.expiry.back()
-		kind := incumbent.Unavailable
-		if incumbent.KindOf(err) == incumbent.Overloaded {
-			kind = incumbent.Overloaded
-		}
-		for _, b := range batches {
-			e.fail(b, kind)
-		}
+		e.roundFailed(batches, again, err)
 		return
 	}
 	e.quorumHeard()
 	e.expiry.confirmed()
 	for _, b := range batches {
 		e.judge(b)
+	}
+	for _, w := range again {
+		e.judgeItem(w.batch, w.item)
+	}
+}
+
+// roundFailed lets extensions wait for the next round, for another leader may be
+// on its way; alone there is none to wait for.
+func (e *Engine) roundFailed(batches []*Batch, again []waiter, err error) {
+	kind := incumbent.Unavailable
+	if incumbent.KindOf(err) == incumbent.Overloaded {
+		kind = incumbent.Overloaded
+	}
+	for _, b := range batches {
+		if kind == incumbent.Unavailable && (e.patient(b) || b.served != nil) {
+			e.kept = append(e.kept, b)
+			continue
+		}
+		e.fail(b, kind)
+	}
+	for _, w := range again {
+		if kind == incumbent.Unavailable && e.patient(w.batch) {
+			e.again = append(e.again, w)
+			continue
+		}
+		e.answer(w.batch, w.item, kind, 0)
 	}
 }
 
@@ -364,25 +340,4 @@ func (e *Engine) quorumHeard() {
 		e.stats.Stalls++
 		e.stats.StalledFor += gap
 	}
-}
-
-// Stop answers everybody who waits: this member is going away. Nothing but End
-// may be called afterwards.
-func (e *Engine) Stop() {
-	e.endTerm(0)
-	for _, b := range e.parked {
-		e.fail(b, incumbent.Unavailable)
-	}
-	for _, b := range e.waiting {
-		e.fail(b, incumbent.Unavailable)
-	}
-	e.parked, e.waiting = nil, nil
-	for _, c := range append(slices.Clone(e.round.reads), e.reading...) {
-		if c != nil && c.read {
-			e.unread(c)
-			e.finish(c, core.Result{Err: errStopped()})
-		}
-	}
-	e.round, e.reading = round{active: true}, nil
-	e.stopCalls()
 }

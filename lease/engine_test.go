@@ -220,7 +220,7 @@ func TestG02_EngineModel(t *testing.T) {
 				p.turn(func() { p.e.Submit(q) })
 			},
 			"lead": func(t *rapid.T) {
-				p.step(func() { p.e.Follow(0) })
+				p.step(func() { p.e.Follow(0, p.term) })
 				p.drop()
 				p.now += int64(rapid.IntRange(0, 10).Draw(t, "seconds")) * int64(time.Second)
 				if rapid.Bool().Draw(t, "lost") {

@@ -18,6 +18,9 @@ type Extension struct {
 	Kind     incumbent.Kind // the answer: OK, or why not
 	Held     time.Duration  // if OK: counted from when the holder sent
 	Revoking bool           // of a session: one of its leases is being revoked
+	// RevokingTokens are the leases of the session that are being revoked: at
+	// most [MaxRevokingTokens] of them, by name. It is not to be changed.
+	RevokingTokens []incumbent.Token
 
 	stored bool // its deadline has been stored
 	alien  bool // what was found is not the caller's
@@ -28,7 +31,7 @@ type Extension struct {
 // valid reports whether an extension names something, and a ttl in bounds.
 func (x *Extension) valid() bool {
 	return (x.Token != 0 || x.Named != nil || !x.Session.IsZero()) &&
-		(x.TTL == 0 || x.TTL >= incumbent.MinTTL && x.TTL <= incumbent.MaxTTL)
+		(x.TTL == 0 || x.TTL >= incumbent.MinTTL && x.TTL <= incumbent.MaxTTL) && x.Named.fits()
 }
 
 // Named says which lease by name, and who holds it. The session of the
@@ -36,6 +39,12 @@ func (x *Extension) valid() bool {
 type Named struct {
 	Name   incumbent.Name
 	Holder string
+}
+
+// fits reports whether the texts are no longer than those of any lease.
+func (n *Named) fits() bool {
+	return n == nil || len(n.Name.Namespace) <= incumbent.MaxNamespaceBytes && len(n.Name.Model) <= incumbent.MaxNamespaceBytes &&
+		len(n.Name.Lease) <= incumbent.MaxNameBytes && len(n.Holder) <= incumbent.MaxHolderBytes
 }
 
 // Batch is a list of extensions that are answered together. It belongs to the
@@ -50,7 +59,11 @@ type Batch struct {
 
 	left    int   // items without an answer
 	arrived int64 // when the loop read it
-	attach  *attach
+
+	// Whose it is, if not a door's: at most one is set.
+	attach *attach
+	call   *call
+	served *served
 }
 
 // Err returns the answer of the batch as a whole where all items share an
@@ -74,13 +87,15 @@ func explain(k incumbent.Kind) string {
 	case incumbent.NotHolder:
 		return "the lease is not held under this token or name, or is being revoked"
 	case incumbent.Invalid:
-		return "the extension names nothing, or its ttl is out of bounds"
+		return "the extension names nothing, or its name or ttl is out of bounds"
 	case incumbent.Expired:
 		return "the session is not open"
 	case incumbent.NotLeader:
 		return "only the leader extends"
 	case incumbent.Unavailable:
 		return "leadership was not confirmed"
+	case incumbent.Conflict:
+		return "the session was attached elsewhere or detached meanwhile"
 	case incumbent.Overloaded:
 		return "too many extensions wait"
 	default:

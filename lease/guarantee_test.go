@@ -253,7 +253,7 @@ func TestG07_ADeposedLeaderExpiresNothing(t *testing.T) {
 	if *done {
 		t.Fatal("an extension is answered while the expiry is under way")
 	}
-	w.step(func() { w.e.Follow(2) })
+	w.step(func() { w.e.Follow(2, w.term+1) })
 	if !*done || b.Items[0].Kind != incumbent.NotLeader || b.Leader != 2 {
 		t.Fatalf("deposed: %+v, leader %d", b.Items[0], b.Leader)
 	}

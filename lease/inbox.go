@@ -27,7 +27,14 @@ type lead struct {
 	view *core.View
 }
 
-type follow struct{ leader uint64 }
+type follow struct{ leader, term uint64 }
+
+type restored struct{ view *core.View }
+
+type received struct {
+	from  uint64
+	frame *frame
+}
 
 type confirmed struct {
 	id, term uint64
@@ -54,6 +61,7 @@ type inbox struct {
 	mu      sync.Mutex // held to append, or to swap the slices; never longer
 	list    []message
 	calls   int // in list
+	frames  int // in list
 	batches int // in list
 	closed  bool
 	refused uint64
@@ -103,6 +111,21 @@ func (b *inbox) postBatch(x *Batch) incumbent.Kind {
 	return kind
 }
 
+// postFrame hands in a frame, or reports that there is no room.
+func (b *inbox) postFrame(r received) bool {
+	b.mu.Lock()
+	ok := !b.closed && b.frames < MaxQueuedFrames
+	if ok {
+		b.frames++
+		b.list = append(b.list, message{other: r})
+	}
+	b.mu.Unlock()
+	if ok {
+		b.ring()
+	}
+	return ok
+}
+
 // postCalls hands in calls that stand together, all or none. Releases find room
 // longer than claims, and extensions longer than both: no extension is refused
 // while a claim is admitted.
@@ -135,7 +158,7 @@ func (b *inbox) postCalls(ms []message, n int, release bool) *incumbent.Error {
 func (b *inbox) take(empty []message) (list []message, refused uint64) {
 	b.mu.Lock()
 	list, b.list = b.list, empty[:0]
-	b.calls, b.batches = 0, 0
+	b.calls, b.batches, b.frames = 0, 0, 0
 	refused = b.refused
 	b.mu.Unlock()
 	return list, refused

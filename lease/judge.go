@@ -27,14 +27,16 @@ func (e *Engine) Extend(b *Batch) {
 	}
 	for i := range b.Items {
 		it := &b.Items[i]
-		it.Kind, it.Held, it.Revoking = incumbent.OK, 0, false
+		it.Kind, it.Held, it.Revoking, it.RevokingTokens = incumbent.OK, 0, false, nil
 		it.stored, it.alien, it.ref, it.found = false, false, none, 0
 	}
-	if !e.leading {
-		e.park(b)
+	if e.leading {
+		e.extend(b)
 		return
 	}
-	e.extend(b)
+	for i := range b.Items {
+		e.ask(waiter{b, i})
+	}
 }
 
 func (e *Engine) extend(b *Batch) {
@@ -44,26 +46,6 @@ func (e *Engine) extend(b *Batch) {
 		}
 	}
 	e.waiting = append(e.waiting, b)
-}
-
-// park keeps a batch until somebody is known to lead, or refuses it.
-func (e *Engine) park(b *Batch) {
-	switch {
-	case e.leader != 0:
-		e.fail(b, incumbent.NotLeader)
-	case len(e.parked) >= MaxParkedBatches:
-		e.fail(b, incumbent.Overloaded)
-	default:
-		e.parked = append(e.parked, b)
-	}
-}
-
-func (e *Engine) expireParked() {
-	for len(e.parked) > 0 && e.now-e.parked[0].arrived > int64(parkFor) {
-		e.fail(e.parked[0], incumbent.Unavailable)
-		e.parked[0] = nil
-		e.parked = e.parked[1:]
-	}
 }
 
 // fail answers all items of a batch alike.
@@ -88,14 +70,18 @@ func (e *Engine) answer(b *Batch, i int, kind incumbent.Kind, held time.Duration
 	case incumbent.Overloaded:
 		b.RetryAfter = overloadRetry
 	}
-	if b.left--; b.left > 0 {
-		return
-	}
-	if b.attach != nil {
+	b.left--
+	switch {
+	case b.served != nil:
+		e.judged(b.served, i)
+	case b.left > 0:
+	case b.attach != nil:
 		e.attached(b)
-		return
+	case b.call != nil:
+		e.claimAnswered(b)
+	default:
+		e.out.Extended = append(e.out.Extended, b)
 	}
-	e.out.Extended = append(e.out.Extended, b)
 }
 
 // store stores an extension if what it names is in the book and is the
@@ -191,18 +177,13 @@ func (e *Engine) judgeItem(b *Batch, i int) {
 		e.answer(b, i, incumbent.Invalid, 0)
 		return
 	}
-	if !e.find(it) {
-		e.answer(b, i, e.absent(it), 0)
-		return
-	}
-	if it.alien {
-		e.answer(b, i, incumbent.NotHolder, 0)
+	if !e.find(it) || it.alien {
+		e.judgeAbsent(b, i)
 		return
 	}
 	e.store(it)
 	if k, blocked := e.book.blocked(it.ref); blocked {
-		e.held[k] = append(e.held[k], waiter{b, i})
-		e.heldWaiting++
+		e.hold(k, waiter{b, i})
 		return
 	}
 	if it.ref.session() {
@@ -210,6 +191,21 @@ func (e *Engine) judgeItem(b *Batch, i int) {
 		return
 	}
 	e.judgeLease(b, i)
+}
+
+// judgeAbsent answers what names nothing of its client's, unless the client has
+// sent a command before that may change this.
+func (e *Engine) judgeAbsent(b *Batch, i int) {
+	it := &b.Items[i]
+	if n := it.Named; n != nil && it.Token == 0 && e.names[n.Name].has(client{n.Holder, it.Session}) {
+		e.holdNamed(n.Name, waiter{b, i})
+		return
+	}
+	kind := incumbent.NotHolder
+	if !it.alien || it.ref == none {
+		kind = e.absent(it)
+	}
+	e.answer(b, i, kind, 0)
 }
 
 func (e *Engine) judgeLease(b *Batch, i int) {
@@ -232,12 +228,26 @@ func (e *Engine) judgeLease(b *Batch, i int) {
 func (e *Engine) judgeSession(b *Batch, i int, slot int32) {
 	it := &b.Items[i]
 	s := &e.book.sessions[slot]
-	it.Revoking = s.revoked > 0
+	if it.Revoking = s.revoked > 0; it.Revoking {
+		it.RevokingTokens = e.revoking(s.id)
+	}
 	if s.ttl != 0 && int64(it.TTL) > nanos(s.ttl) {
 		e.raise(s.id, b, i)
 		return
 	}
 	e.answer(b, i, incumbent.OK, acknowledged(it.TTL, s.ttl))
+}
+
+// revoking lists the leases of a session that are being revoked.
+func (e *Engine) revoking(id incumbent.SessionID) []incumbent.Token {
+	ts := make([]incumbent.Token, 0, 1)
+	e.view.SessionLeases(id, func(l *core.Lease) bool {
+		if l.Revoking {
+			ts = append(ts, l.Token)
+		}
+		return len(ts) < MaxRevokingTokens
+	})
+	return ts
 }
 
 // acknowledged is for how long an extension holds. Without ttl a session lives
@@ -282,22 +292,6 @@ func (b *Book) blocked(r ref) (key, bool) {
 	return key{session: s.id}, s.flags&expiring != 0 || s.touched > 0
 }
 
-// release looks again at what waited for a lease or a session.
-func (e *Engine) release(k key) {
-	if len(e.held) == 0 {
-		return
-	}
-	ws, ok := e.held[k]
-	if !ok {
-		return
-	}
-	delete(e.held, k)
-	e.heldWaiting -= len(ws)
-	for _, w := range ws {
-		e.judgeItem(w.batch, w.item)
-	}
-}
-
 // accept makes the first extension of an offer a command; later ones wait for
 // the same.
 func (e *Engine) accept(token incumbent.Token, w waiter) {
@@ -330,13 +324,23 @@ func (e *Engine) propose(cmd []byte, l *logged) {
 	e.out.Proposals = append(e.out.Proposals, Proposal{Command: cmd, Term: e.term, Ticket: Ticket{logged: l}})
 }
 
-// refuse answers all that wait for a command.
+// refuse answers all that wait for a command. Where the term has ended, the next
+// leader is asked.
 func (e *Engine) refuse(l *logged, kind incumbent.Kind) {
 	ws := l.waiters
 	l.waiters = nil
 	for _, w := range ws {
+		if kind.Transient() && e.patient(w.batch) && !e.leading {
+			e.ask(w)
+			continue
+		}
 		e.answer(w.batch, w.item, kind, 0)
 	}
+}
+
+// patient reports whether a batch may wait on for a leader.
+func (e *Engine) patient(b *Batch) bool {
+	return e.courier.on && b.served == nil && e.now-b.arrived <= int64(forwardFor)
 }
 
 // loggedDone takes the outcome of a command that extensions waited for.

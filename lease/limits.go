@@ -32,14 +32,27 @@ const (
 	MaxQueuedCalls      = 16 << 10  // calls waiting for the loop; claims are refused beyond
 	MaxQueuedReleases   = 32 << 10  // calls waiting for the loop; releases are refused beyond, and claims
 	MaxQueuedBatches    = 64 << 10  // batches waiting for the loop; extensions are refused beyond, and all calls
-	MaxParkedBatches    = 64 << 10  // batches waiting for a leader to be known
+	MaxForwarding       = 512 << 10 // extensions of this member waiting for the leader, or for one to be known
 	MaxBatchItems       = 10_000    // extensions in one batch
 	MaxBulkOps          = 10_000    // operations of one Do
+	MaxRevokingTokens   = 16        // leases told of with the extension of a session
+)
+
+// Limits between members.
+const (
+	MaxFrameBytes   = 64 << 10 // a frame
+	MaxFrameLooks   = 1000     // inspected ones in a frame
+	MaxFlights      = 4        // frames under way to the leader; what comes meanwhile gathers for the next
+	MaxQueuedFrames = 1024     // received frames waiting for the loop; they are dropped beyond, and sent again
+	MaxEarlyFrames  = 256      // received frames waiting for this member to lead
 )
 
 // Times of the engine.
 const (
-	parkFor          = time.Second      // a batch waits so long for a leader to be known
+	forwardFor       = 2 * time.Second // an extension waits so long for the leader, whoever it is
+	resendAfter      = 300 * time.Millisecond
+	resendRestAfter  = time.Second      // the leader has it and has answered a part
+	resendUnsent     = Bucket / 2       // it was not taken
 	retryRoundAfter  = Bucket / 2       // a failed round is tried again for expiries alone
 	presentWithout   = 20 * time.Second // a session without ttl counts as present so long after it was heard
 	keysLiveFor      = 10 * time.Minute // results of idempotent commands

@@ -3,7 +3,9 @@ package lease
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -20,6 +22,14 @@ type Raft interface {
 	Confirm(done func(term uint64, err error))
 }
 
+// Peers carries frames to other members. They may be lost, and they may come
+// twice or in another order.
+type Peers interface {
+	// SendApp hands over a frame, which is the callee's from then on. It never
+	// blocks. false: it was not taken. It is called on the lease loop.
+	SendApp(to uint64, frame []byte) bool
+}
+
 // Options is what a service is made of.
 type Options struct {
 	Config
@@ -28,6 +38,15 @@ type Options struct {
 	// Barrier calls done once every frame received before the call has been
 	// handed to Extend. nil: extensions are handed in as they are received.
 	Barrier func(done func())
+	// Peers carries frames to other members. nil: there are none. Without them a
+	// member that does not lead answers NotLeader.
+	Peers Peers
+	// Self is the id of this member; 0: not known yet, see SetSelf. Frames that
+	// claim to come from it are dropped.
+	Self uint64
+	// Boot sets apart the lives of this member towards its peers. 0: random. For
+	// simulation.
+	Boot uint64
 	// Wall dates what the leader decides by itself, for people only. nil: the
 	// machine's clock.
 	Wall func() time.Time
@@ -38,8 +57,12 @@ type Service struct {
 	clock   Clock
 	log     *slog.Logger
 	barrier func(done func())
+	peers   Peers
+	self    atomic.Uint64
 	wall    func() time.Time
 	in      inbox
+	frames  sync.Pool     // of *frame
+	dropped atomic.Uint64 // received frames
 
 	// Of the loop.
 	engine *Engine
@@ -74,6 +97,14 @@ func New(o Options) (*Service, error) {
 	}
 	s.applyView = core.New().View()
 	s.engine = NewEngine(o.Config, s.applyView)
+	s.frames.New = func() any { return new(frame) }
+	s.SetSelf(o.Self)
+	if s.peers = o.Peers; s.peers != nil {
+		if o.Boot == 0 {
+			o.Boot = rand.Uint64()
+		}
+		s.engine.Join(o.Boot)
+	}
 	return s, nil
 }
 
@@ -136,7 +167,14 @@ func (s *Service) tell(m *message) {
 		if s.engine.leading {
 			s.log.Info("no longer leading", "term", s.engine.term)
 		}
-		s.engine.Follow(o.leader)
+		s.engine.Follow(o.leader, o.term)
+	case restored:
+		s.engine.Restored(o.view)
+	case received:
+		s.engine.Received(o.from, o.frame)
+		if o.frame.kind != askFrame {
+			s.recycle(o.frame)
+		}
 	case *attach:
 		s.engine.Attach(o)
 	case detach:
@@ -171,6 +209,10 @@ func (s *Service) perform(eff *Effects) {
 	}
 	for _, q := range eff.Inspected {
 		q.Done(q)
+	}
+	s.send(eff.Frames)
+	for _, f := range s.engine.used() {
+		s.recycle(f)
 	}
 	if eff.Wake > 0 && !s.woken {
 		s.woken = true
@@ -251,6 +293,7 @@ func (s *Service) refuse(m *message) {
 
 func (s *Service) publish() {
 	st := s.engine.Stats()
+	st.FramesDropped = s.dropped.Load()
 	s.mu.Lock()
 	s.stats = st
 	s.mu.Unlock()
@@ -265,7 +308,7 @@ func (s *Service) Stats() Stats {
 
 // Applied is called by the apply goroutine after each batch of commands, with
 // the view after it and what changed; the changes are the service's from here
-// on. After a restore it is called with the new view and no changes.
+// on.
 func (s *Service) Applied(view *core.View, changes []core.Change) {
 	s.applyView = view
 	s.in.post(message{other: applied{view, changes}})
@@ -276,8 +319,16 @@ func (s *Service) Applied(view *core.View, changes []core.Change) {
 func (s *Service) Lead(term uint64) { s.in.post(message{other: lead{term, s.applyView}}) }
 
 // Follow is called by the apply goroutine when this member does not lead (any
-// more). leader is 0 while nobody is known to.
-func (s *Service) Follow(leader uint64) { s.in.post(message{other: follow{leader}}) }
+// more). leader, in term, is 0 while nobody is known to.
+func (s *Service) Follow(leader, term uint64) { s.in.post(message{other: follow{leader, term}}) }
+
+// Restored is called by the apply goroutine in the place of Applied when the
+// state was put in the place of the old one, at the start or by a snapshot that
+// the leader sent.
+func (s *Service) Restored(view *core.View) {
+	s.applyView = view
+	s.in.post(message{other: restored{view}})
+}
 
 // Extend hands in a batch of extensions. It never blocks. Done is called once:
 // on the lease loop, or within Extend if the batch is refused at once.
@@ -348,7 +399,7 @@ func (s *Service) Do(c Call, ops []Op, done func()) {
 		}
 	}
 	deadline := s.deadline(c.Deadline)
-	ms := make([]message, 0, len(ops))
+	ms, taken := make([]message, 0, len(ops)), make([]*Op, 0, len(ops))
 	release := true
 	for i := range ops {
 		op := &ops[i]
@@ -357,6 +408,7 @@ func (s *Service) Do(c Call, ops []Op, done func()) {
 			op.refuse(err)
 			continue
 		}
+		taken = append(taken, op)
 		release = release && (op.Command == nil || reserve(op.Command))
 		ms = append(ms, m)
 	}
@@ -365,8 +417,8 @@ func (s *Service) Do(c Call, ops []Op, done func()) {
 		return
 	}
 	if err := s.in.postCalls(ms, len(ms), release); err != nil {
-		for i := range ops {
-			ops[i].refuse(err)
+		for _, op := range taken { // the others have been refused for what they say
+			op.refuse(err)
 		}
 		done()
 	}
@@ -406,7 +458,7 @@ func (o *Op) message(c Call, deadline int64, one func()) (message, error) {
 // with the session, or an error: Conflict if a higher counter is attached,
 // Expired if the session is not open, NotLeader or Unavailable.
 func (s *Service) Attach(a Attachment, done func(core.Result)) {
-	if !s.in.post(message{other: &attach{a, done}}) {
+	if !s.in.post(message{other: &attach{Attachment: a, done: done}}) {
 		done(core.Result{Err: errStopped()})
 	}
 }

@@ -10,7 +10,7 @@ type Stats struct {
 	Sessions int // open, in the book
 	Attached int
 	Held     int // extensions that wait for a command to be applied
-	Parked   int // batches that wait for a leader
+	Parked   int // extensions that wait for the leader, or for one to be known
 	Due      int // past their deadline and not yet proposed for expiry
 	Expiring int // proposed and not yet applied
 
@@ -32,6 +32,14 @@ type Stats struct {
 	Stalls          uint64 // silences that moved the deadlines
 	StalledFor      time.Duration
 	Late            Lateness
+
+	Forwarded     uint64 // extensions and attachments sent to the leader
+	FramesSent    uint64 // to other members
+	FramesServed  uint64 // of other members, as the leader
+	FramesRefused uint64 // by a member that does not lead, or not yet
+	Resent        uint64 // frames whose answer was overdue
+	FramesDropped uint64 // received: malformed, or the inbox was full
+	FramesUntaken uint64 // no connection, or its queue was full
 }
 
 // Stats returns the counts as they are.
@@ -40,7 +48,7 @@ func (e *Engine) Stats() Stats {
 	p := &e.expiry
 	s.Leading, s.Term = e.leading, e.term
 	s.Leases, s.Sessions, s.Attached = e.book.byToken.len(), len(e.book.byID), len(e.attachments)
-	s.Held, s.Parked = e.heldWaiting, len(e.parked)
+	s.Held, s.Parked = e.heldWaiting, len(e.courier.queue)
 	s.Due = len(p.due) + len(p.confirming) + len(p.heard) + len(p.behind) + len(p.ready)
 	s.Expiring = p.inFlight
 	s.Late = e.book.late.lateness()

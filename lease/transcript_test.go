@@ -208,8 +208,8 @@ func (p *player) attachment(f []string) {
 		return
 	}
 	a := &attach{
-		Attachment{id, counter, func(reason string) { p.sayf("%s %d lost: %s", f[1], counter, reason) }},
-		func(r core.Result) { p.sayf("%s: %s", strings.Join(f, " "), outcome(r)) },
+		Attachment: Attachment{id, counter, func(reason string) { p.sayf("%s %d lost: %s", f[1], counter, reason) }},
+		done:       func(r core.Result) { p.sayf("%s: %s", strings.Join(f, " "), outcome(r)) },
 	}
 	p.turn(func() { p.e.Attach(a) })
 }

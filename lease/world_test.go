@@ -167,7 +167,7 @@ func (w *world) lead() {
 	w.turn(func() { w.e.Lead(w.term, w.state.View()) })
 }
 
-func (w *world) follow(leader uint64) { w.turn(func() { w.e.Follow(leader) }) }
+func (w *world) follow(leader uint64) { w.turn(func() { w.e.Follow(leader, w.term) }) }
 
 // call hands in a command; the pointer is filled in when it is answered.
 func (w *world) call(cmd core.Command) **core.Result { return w.callBy(Call{}, 0, cmd) }

@@ -145,7 +145,7 @@ func (m *machine) Restore(r io.Reader) error {
 func (m *machine) Lead(term uint64) { m.leases.Lead(term) }
 
 // Follow implements node.Machine.
-func (m *machine) Follow(leader, _ uint64) { m.leases.Follow(leader) }
+func (m *machine) Follow(leader, term uint64) { m.leases.Follow(leader, term) }
 
 // lost notes one loss; of very many in one second only their number, so that an
 // avalanche does not wash everything else out of the timeline.

@@ -1,0 +1,464 @@
+package lease
+
+import (
+	"slices"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// courier carries what only the leader can answer to another member that leads,
+// and the answers back. What waits in a turn goes into one frame. While
+// [MaxFlights] frames are under way the rest gathers: the busier the leader, the
+// larger the frames.
+//
+// Each waiter stands in one place at a time: in the queue, in a flight, or among
+// the held ones; whoever takes it out answers it.
+type courier struct {
+	on   bool   // there are other members
+	boot uint64 // sets apart the lives of this member
+	term uint64 // that the known leader leads in
+	seq  uint64
+
+	queue     []waiter
+	announced []counted
+	detached  []counted
+	looks     []look
+	flights   []*flight
+	stale     bool  // an attachment in the queue may be over
+	notBefore int64 // the leader has refused: it is not ready yet
+	sweep     int64 // when held ones are looked at again
+	lagging   []lagging
+	w         writer
+}
+
+// look is one item of an inspection.
+type look struct {
+	q    *Inspection
+	item int
+}
+
+// flight is a frame under way to the leader.
+type flight struct {
+	seq       uint64
+	sent      int64
+	partly    bool // some of it has been answered
+	unsent    bool // it was not taken
+	left      int  // items and looks without an answer
+	items     []waiter
+	looks     []look
+	announced []counted
+	detached  []counted
+}
+
+// lagging is an attachment that the leader has answered from a state that has
+// not been applied here yet.
+type lagging struct {
+	batch *Batch
+	index incumbent.Index
+}
+
+// Frame is what another member is to be sent.
+type Frame struct {
+	To   uint64
+	Data []byte
+	seq  uint64 // of an ask, else 0
+}
+
+// Join says that there are other members. boot sets apart the lives of this one.
+func (e *Engine) Join(boot uint64) { e.courier.on, e.courier.boot = true, boot }
+
+// ask brings an extension on its way to an answer.
+func (e *Engine) ask(w waiter) {
+	it := &w.batch.Items[w.item]
+	it.stored, it.alien, it.ref, it.found = false, false, none, 0
+	c := &e.courier
+	switch {
+	case !it.valid():
+		e.answer(w.batch, w.item, incumbent.Invalid, 0)
+	case e.leading:
+		e.store(it)
+		e.again = append(e.again, w)
+	case e.leader != 0 && !c.on:
+		e.answer(w.batch, w.item, incumbent.NotLeader, 0)
+	case e.holdBack(w):
+	case len(c.queue) >= MaxForwarding:
+		e.answer(w.batch, w.item, incumbent.Overloaded, 0)
+	default:
+		c.queue = append(c.queue, w)
+	}
+}
+
+// holdBack lets an extension wait for commands of this member that may end what
+// it names, or that its own client has sent before: the leader does not know
+// them yet.
+func (e *Engine) holdBack(w waiter) bool {
+	it := &w.batch.Items[w.item]
+	if n := it.Named; n != nil && e.names[n.Name].has(client{n.Holder, it.Session}) {
+		e.holdNamed(n.Name, w)
+		return true
+	}
+	if len(e.marks) == 0 {
+		return false
+	}
+	k := key{token: it.Token}
+	switch {
+	case it.Token != 0:
+	case it.Named != nil:
+		if l := e.view.Lease(it.Named.Name); !l.Free() {
+			k.token = l.Token
+		}
+	default:
+		k.session = it.Session
+	}
+	if e.marks[k] == 0 && k.token != 0 {
+		if l := e.view.LeaseByToken(k.token); l != nil {
+			k = key{session: l.Session}
+		}
+	}
+	if e.marks[k] == 0 {
+		return false
+	}
+	e.hold(k, w)
+	return true
+}
+
+// forward sends what waits for the leader.
+func (e *Engine) forward() {
+	if e.leading {
+		return
+	}
+	c := &e.courier
+	e.giveUp()
+	if e.leader == 0 || !c.on {
+		return
+	}
+	for _, f := range slices.Clone(c.flights) {
+		e.resend(f)
+	}
+	for len(c.flights) < MaxFlights && e.now >= c.notBefore {
+		f := e.load()
+		if f == nil {
+			return
+		}
+		e.fly(f, 0)
+	}
+}
+
+// load takes as much as fits into a frame, or returns nil if nothing waits.
+func (e *Engine) load() *flight {
+	c := &e.courier
+	e.dropDetached()
+	if len(c.queue)+len(c.looks)+len(c.announced)+len(c.detached) == 0 {
+		return nil
+	}
+	f := &flight{}
+	c.w.start(e.header(askFrame, 0))
+	f.announced = fill(c, &c.announced, func(a counted) { c.w.counted(announceRecord, a) })
+	f.items = fill(c, &c.queue, c.item)
+	f.detached = fill(c, &c.detached, func(d counted) { c.w.counted(detachRecord, d) })
+	looks := c.looks[:min(len(c.looks), MaxFrameLooks)]
+	rest := c.looks[len(looks):]
+	f.looks = fill(c, &looks, c.look)
+	c.looks = append(looks, rest...)
+	f.left = len(f.items) + len(f.looks)
+	return f
+}
+
+// fill writes records until the frame is full and takes what it wrote out of
+// the list.
+func fill[T any](c *courier, list *[]T, write func(T)) []T {
+	n := 0
+	for _, x := range *list {
+		before := c.w
+		write(x)
+		if len(c.w.b) > MaxFrameBytes {
+			c.w.back(before)
+			break
+		}
+		n++
+	}
+	taken := slices.Clone((*list)[:n])
+	*list = slices.Delete(*list, 0, n)
+	return taken
+}
+
+func (c *courier) item(w waiter) {
+	var counter uint64
+	a := w.batch.attach
+	if a != nil {
+		counter = a.Counter
+	}
+	c.w.item(&w.batch.Items[w.item], a != nil, counter)
+}
+
+func (c *courier) look(l look) { c.w.look(&l.q.Items[l.item]) }
+
+// dropDetached answers attachments that are over before they were sent: sent
+// now, they would stay at the leader for ever.
+func (e *Engine) dropDetached() {
+	if c := &e.courier; c.stale {
+		c.stale = false
+		c.queue = slices.DeleteFunc(c.queue, e.isOver)
+	}
+}
+
+func (e *Engine) isOver(w waiter) bool {
+	a := w.batch.attach
+	if a == nil || e.attachments[a.Session] == a {
+		return false
+	}
+	e.answer(w.batch, w.item, incumbent.Conflict, 0)
+	return true
+}
+
+func (e *Engine) header(kind byte, extra uint64) header {
+	e.courier.seq++
+	return header{kind, e.courier.boot, e.courier.term, e.courier.seq, extra}
+}
+
+// fly sends the frame that has been written.
+func (e *Engine) fly(f *flight, old uint64) {
+	c := &e.courier
+	f.seq, f.sent, f.partly, f.unsent = c.seq, e.now, false, false
+	if old == 0 {
+		c.flights = append(c.flights, f)
+		e.stats.Forwarded += uint64(len(f.items))
+	} else {
+		e.stats.Resent++
+	}
+	e.stats.FramesSent++
+	e.out.Frames = append(e.out.Frames, Frame{e.leader, slices.Clone(c.w.b), f.seq})
+}
+
+// Unsent says that a frame was not taken: it is sent again soon.
+func (e *Engine) Unsent(f Frame) {
+	e.stats.FramesUntaken++
+	for _, x := range e.courier.flights {
+		if f.seq != 0 && x.seq == f.seq {
+			x.unsent = true
+		}
+	}
+}
+
+// resend sends what is left of a flight again if its answer is overdue. Both
+// extensions and attachments may be asked for twice.
+func (e *Engine) resend(f *flight) {
+	after := resendAfter
+	switch {
+	case f.unsent:
+		after = resendUnsent
+	case f.partly:
+		after = resendRestAfter
+	}
+	if e.now-f.sent < int64(after) {
+		return
+	}
+	c := &e.courier
+	f.items = slices.DeleteFunc(f.items, func(w waiter) bool { return w.batch == nil || e.tooOld(w) || e.isOver(w) })
+	f.looks = slices.DeleteFunc(f.looks, func(l look) bool { return l.q == nil || e.lookTooOld(l) })
+	f.left = len(f.items) + len(f.looks)
+	if f.left+len(f.announced)+len(f.detached) == 0 {
+		c.flights = remove(c.flights, f)
+		return
+	}
+	old := f.seq
+	c.w.start(e.header(askFrame, old))
+	for _, a := range f.announced {
+		c.w.counted(announceRecord, a)
+	}
+	for _, w := range f.items {
+		c.item(w)
+	}
+	for _, d := range f.detached {
+		c.w.counted(detachRecord, d)
+	}
+	for _, l := range f.looks {
+		c.look(l)
+	}
+	e.fly(f, old)
+}
+
+// tooOld answers what has waited long enough.
+func (e *Engine) tooOld(w waiter) bool {
+	if e.now-w.batch.arrived <= int64(forwardFor) {
+		return false
+	}
+	e.answer(w.batch, w.item, incumbent.Unavailable, 0)
+	return true
+}
+
+func (e *Engine) lookTooOld(l look) bool {
+	if e.now-l.q.arrived <= int64(forwardFor) {
+		return false
+	}
+	e.lookedAt(l)
+	return true
+}
+
+// giveUp answers what has waited long enough outside of flights. The queue is
+// in order of arrival.
+func (e *Engine) giveUp() {
+	c := &e.courier
+	n := 0
+	for n < len(c.queue) && e.tooOld(c.queue[n]) {
+		n++
+	}
+	c.queue = slices.Delete(c.queue, 0, n)
+	for n = 0; n < len(c.looks) && e.lookTooOld(c.looks[n]); {
+		n++
+	}
+	c.looks = slices.Delete(c.looks, 0, n)
+	if e.now < c.sweep {
+		return
+	}
+	c.sweep = e.now + int64(Bucket)
+	e.giveUpHeld()
+	c.lagging = slices.DeleteFunc(c.lagging, func(l lagging) bool {
+		if e.now-l.batch.arrived <= int64(forwardFor) {
+			return false
+		}
+		e.answer(l.batch, 0, incumbent.Unavailable, 0)
+		return true
+	})
+}
+
+// Received takes a frame of another member.
+func (e *Engine) Received(from uint64, f *frame) {
+	switch f.kind {
+	case askFrame:
+		e.asked(from, f)
+	case answerFrame:
+		e.answeredBy(from, f)
+	case refuseFrame:
+		e.refusedBy(from, f)
+	case lostFrame:
+		e.lostBy(from, f)
+	}
+}
+
+// flightOf finds what a frame answers, if it still matters.
+func (e *Engine) flightOf(from uint64, f *frame) *flight {
+	c := &e.courier
+	if e.leading || from != e.leader || f.term != c.term || f.boot != c.boot {
+		return nil
+	}
+	i := slices.IndexFunc(c.flights, func(x *flight) bool { return x.seq == f.seq })
+	if i < 0 {
+		return nil
+	}
+	return c.flights[i]
+}
+
+// answeredBy takes answers of the leader. The first one says that it has read
+// the whole frame.
+func (e *Engine) answeredBy(from uint64, f *frame) {
+	x := e.flightOf(from, f)
+	if x == nil {
+		return
+	}
+	x.announced, x.detached = nil, nil
+	x.partly, x.unsent, x.sent = true, false, e.now
+	for i := range f.answers {
+		a := &f.answers[i]
+		if int(a.item) >= len(x.items) || x.items[a.item].batch == nil {
+			continue
+		}
+		w := x.items[a.item]
+		x.items[a.item] = waiter{}
+		x.left--
+		e.learn(w, a, incumbent.Index(f.extra))
+	}
+	for i, n := range f.looked {
+		if int(n) >= len(x.looks) || x.looks[n].q == nil {
+			continue
+		}
+		l := x.looks[n]
+		x.looks[n] = look{}
+		x.left--
+		it := &l.q.Items[l.item]
+		token, session := it.Token, it.Session
+		*it = f.looks[i]
+		it.Token, it.Session = token, session
+		e.lookedAt(l)
+	}
+	if x.left == 0 {
+		e.courier.flights = remove(e.courier.flights, x)
+	}
+}
+
+// learn passes on what the leader says of one extension. That it is extended
+// holds whatever this member has applied; what goes with an attachment must not
+// be older than what the leader saw.
+func (e *Engine) learn(w waiter, a *answered, index incumbent.Index) {
+	it := &w.batch.Items[w.item]
+	it.Revoking, it.RevokingTokens = a.revoking != nil, a.revoking
+	if w.batch.attach != nil && a.kind == incumbent.OK && e.view.Index() < index {
+		it.Held = a.held
+		e.courier.lagging = append(e.courier.lagging, lagging{w.batch, index})
+		return
+	}
+	e.answer(w.batch, w.item, a.kind, a.held)
+}
+
+// catchUp answers attachments whose state has been applied.
+func (e *Engine) catchUp() {
+	c := &e.courier
+	if len(c.lagging) == 0 {
+		return
+	}
+	c.lagging = slices.DeleteFunc(c.lagging, func(l lagging) bool {
+		if e.view.Index() < l.index {
+			return false
+		}
+		e.answer(l.batch, 0, incumbent.OK, l.batch.Items[0].Held)
+		return true
+	})
+}
+
+// refusedBy takes back what a member did not take that does not lead, or does
+// not yet. Who leads is learnt from the node.
+func (e *Engine) refusedBy(from uint64, f *frame) {
+	x := e.flightOf(from, f)
+	if x == nil {
+		return
+	}
+	c := &e.courier
+	c.flights = remove(c.flights, x)
+	e.unload(x)
+	c.notBefore = e.now + int64(resendUnsent)
+	e.stats.FramesRefused++
+}
+
+// unload puts what is left of a flight back in front of what waits.
+func (e *Engine) unload(x *flight) {
+	c := &e.courier
+	items := slices.DeleteFunc(x.items, func(w waiter) bool { return w.batch == nil })
+	looks := slices.DeleteFunc(x.looks, func(l look) bool { return l.q == nil })
+	c.queue = append(items, c.queue...)
+	c.looks = append(looks, c.looks...)
+	c.detached = append(x.detached, c.detached...)
+	c.announced = append(x.announced, c.announced...)
+}
+
+// lostBy closes connections whose sessions are attached elsewhere.
+func (e *Engine) lostBy(from uint64, f *frame) {
+	if e.leading || from != e.leader || f.term != e.courier.term {
+		return
+	}
+	for _, l := range f.lost {
+		if a := e.attachments[l.session]; a != nil && a.Counter == l.counter {
+			e.lose(a, LostElsewhere)
+		}
+	}
+}
+
+// announce tells a new leader of all attachments, which no other member knows.
+func (e *Engine) announce() {
+	c := &e.courier
+	c.announced = c.announced[:0]
+	for _, id := range e.attachedIDs() {
+		c.announced = append(c.announced, counted{id, e.attachments[id].Counter})
+	}
+	// What detached meanwhile is not announced.
+	c.detached = c.detached[:0]
+}

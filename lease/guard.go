@@ -1,0 +1,114 @@
+package lease
+
+import (
+	"slices"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// guard keeps the order of what one client wants of one lease: no answer from
+// memory overtakes a command of the same client, and no command overtakes a
+// claim that still waits to be answered from memory.
+type guard struct {
+	logged []*call           // commands on their way through the log
+	reads  map[client]*chain // claims that wait for a confirmation
+}
+
+// chain is the claims of one client, in their order.
+type chain struct{ first, last *call }
+
+// maxGuarded is how many commands of one lease are compared. Beyond, any claim
+// takes the way through the log: that is always right.
+const maxGuarded = 64
+
+// maxSpareGuards bounds the guards kept for the next lease.
+const maxSpareGuards = 256
+
+func (g *guard) has(c client) bool {
+	return g != nil && (len(g.logged) > maxGuarded ||
+		slices.ContainsFunc(g.logged, func(o *call) bool { return o.client.sameAs(c) }))
+}
+
+func (g *guard) addRead(c *call) {
+	l := g.reads[c.client]
+	if l == nil {
+		l = &chain{first: c}
+		g.reads[c.client] = l
+	} else {
+		l.last.next = c
+	}
+	l.last = c
+}
+
+// dropRead takes out a claim that mostly stands in front.
+func (g *guard) dropRead(c *call) {
+	l := g.reads[c.client]
+	if l.first == c {
+		if l.first = c.next; l.first == nil {
+			delete(g.reads, c.client)
+		}
+		c.next = nil
+		return
+	}
+	before := l.first
+	for before.next != c {
+		before = before.next
+	}
+	before.next = c.next
+	if l.last == c {
+		l.last = before
+	}
+	c.next = nil
+}
+
+// takeReads empties the chains of all that may be the same client as c.
+func (g *guard) takeReads(c client) []*call {
+	if g == nil || len(g.reads) == 0 {
+		return nil
+	}
+	var list []*call
+	take := func(who client) {
+		if l := g.reads[who]; l != nil {
+			for x := l.first; x != nil; x = x.next {
+				list = append(list, x)
+			}
+			delete(g.reads, who)
+		}
+	}
+	take(c)
+	if c == (client{}) { // may be any of them
+		for who := range g.reads {
+			take(who)
+		}
+		slices.SortFunc(list, func(a, b *call) int { return int(a.order) - int(b.order) })
+	}
+	for _, x := range list {
+		x.next, x.read = nil, false
+	}
+	return list
+}
+
+func (e *Engine) guard(name incumbent.Name) *guard {
+	g := e.names[name]
+	if g != nil {
+		return g
+	}
+	if n := len(e.freeGuards); n > 0 {
+		g = e.freeGuards[n-1]
+		e.freeGuards = e.freeGuards[:n-1]
+	} else {
+		g = &guard{reads: make(map[client]*chain)}
+	}
+	e.names[name] = g
+	return g
+}
+
+func (e *Engine) unguard(name incumbent.Name, g *guard) {
+	if len(g.logged) > 0 || len(g.reads) > 0 {
+		return
+	}
+	delete(e.names, name)
+	if len(e.freeGuards) < maxSpareGuards && cap(g.logged) <= maxGuarded {
+		e.freeGuards = append(e.freeGuards, g)
+	}
+}
