@@ -14,7 +14,10 @@ import (
 type cluster struct {
 	members map[uint64]*member
 	network []Message
-	cut     map[uint64]bool // messages from and to these are lost
+	cut     map[uint64]bool     // messages from and to these are lost
+	muted   map[uint64]bool     // the same, as the replicas asked for it
+	held    uint64              // messages to this one stay in the network
+	states  map[uint64][]string // the machine's commands after each index
 	now     time.Time
 	log     strings.Builder
 }
@@ -23,28 +26,42 @@ type cluster struct {
 type member struct {
 	*Replica
 	id      uint64
-	cfg     ReplicaConfig
+	cfg     ReplicaConfig // its snapshot is durable
 	hard    *pb.HardState
-	entries []*pb.Entry
+	entries []*pb.Entry // behind the snapshot
+	members Members     // as told last
 	appends []*Append
 	applies []*Apply
 	machine journal
 }
 
+// newCluster makes a cluster of n voters, which are the members from 1 on.
 func newCluster(n int) *cluster {
-	c := &cluster{members: map[uint64]*member{}, cut: map[uint64]bool{}, now: time.Unix(1000, 0)}
+	c := &cluster{
+		members: map[uint64]*member{}, cut: map[uint64]bool{}, muted: map[uint64]bool{},
+		states: map[uint64][]string{}, now: time.Unix(1000, 0),
+	}
 	var voters []uint64
 	for i := range n {
 		voters = append(voters, uint64(i+1))
 	}
 	for _, id := range voters {
-		c.members[id] = &member{id: id, hard: &pb.HardState{Term: new(uint64(1)), Vote: new(uint64(0)), Commit: new(uint64(1))}, cfg: ReplicaConfig{
-			ID: id, Snapshot: SnapshotMeta{Index: 1, Term: 1, ConfState: pb.EnsureConfState(&pb.ConfState{Voters: voters})},
-			TailEntries: 8, Forward: n > 1, Logger: raftLogger{discard},
-		}}
-		c.start(id)
+		c.add(id, n > 1, SnapshotMeta{Index: 1, Term: 1, ConfState: pb.EnsureConfState(&pb.ConfState{Voters: voters})})
 	}
 	return c
+}
+
+// join makes a member that knows nobody and has an empty log.
+func (c *cluster) join(id uint64) {
+	c.add(id, true, SnapshotMeta{ConfState: pb.EnsureConfState(&pb.ConfState{})})
+}
+
+func (c *cluster) add(id uint64, forward bool, meta SnapshotMeta) {
+	hard := &pb.HardState{Term: new(uint64(1)), Vote: new(uint64(0)), Commit: new(meta.Index)}
+	c.members[id] = &member{id: id, hard: hard, cfg: ReplicaConfig{
+		ID: id, Snapshot: meta, TailEntries: 8, Forward: forward, Seed: 1, Logger: raftLogger{discard},
+	}}
+	c.start(id)
 }
 
 // start opens a member on what is durable.
@@ -54,12 +71,15 @@ func (c *cluster) start(id uint64) {
 	m.cfg.HardState = m.hard
 	m.cfg.Entries = slices.Clone(m.entries)
 	m.appends, m.applies = nil, nil
-	m.machine = journal{}
+	m.machine = journal{commands: slices.Clone(c.states[m.cfg.Snapshot.Index])}
+	delete(c.muted, id)
 	r, err := NewReplica(m.cfg)
 	if err != nil {
 		panic(err)
 	}
 	m.Replica = r
+	m.members = *r.eff.Members
+	r.eff.Members = nil // told at every start; the transcripts show changes
 }
 
 func (c *cluster) ids() []uint64 {
@@ -79,9 +99,12 @@ func (c *cluster) ready(id uint64) {
 	for {
 		eff, ok := m.Ready(c.now)
 		if !ok {
-			return
+			break
 		}
 		c.effects(m, eff)
+	}
+	if st := m.Status(); st.SnapshotWanted && st.Applied > st.Snapshot && st.Applied <= st.Durable {
+		m.SnapshotTaken(m.MetaAt(st.Applied)) // in memory: a restart begins from the older one
 	}
 }
 
@@ -90,19 +113,50 @@ func (c *cluster) effects(m *member, eff Effects) {
 		c.printf("%d: %s", m.id, describeRole(*eff.Role))
 	}
 	for _, msg := range eff.Messages {
-		if !c.cut[msg.From] && !c.cut[msg.To] {
-			c.network = append(c.network, msg)
-		}
+		c.post(msg)
 	}
 	m.appends = append(m.appends, eff.Appends...)
 	m.applies = append(m.applies, eff.Applies...)
 	for _, a := range eff.Answers {
 		a.Done(nil, a.Err)
 	}
+	for _, told := range eff.Told {
+		told.Done(told.Err)
+	}
+	if eff.Members != nil {
+		m.members = *eff.Members
+		c.printf("%d: voters %v, learners %v", m.id, m.members.Voters, m.members.Learners)
+	}
+	if eff.Mute != nil {
+		c.muted[m.id] = *eff.Mute
+		c.printf("%d: muted %v", m.id, *eff.Mute)
+	}
 	for _, cf := range eff.Confirmed {
 		for _, done := range cf.Done {
 			done(cf.Term, cf.Err)
 		}
+	}
+}
+
+// lost reports whether a message gets through now.
+func (c *cluster) lost(m Message) bool {
+	return c.members[m.To] == nil || c.cut[m.From] || c.cut[m.To] || c.muted[m.From] || c.muted[m.To]
+}
+
+func (c *cluster) post(m Message) {
+	if c.lost(m) {
+		c.drop(m)
+		return
+	}
+	c.network = append(c.network, m)
+}
+
+// drop loses a message. Raft must hear of it if it was a snapshot.
+func (c *cluster) drop(m Message) { c.reportSnapshot(m, false) }
+
+func (c *cluster) reportSnapshot(m Message, ok bool) {
+	if m.Raft != nil && m.Raft.GetType() == pb.MsgSnap {
+		c.members[m.From].ReportSnapshot(m.To, ok)
 	}
 }
 
@@ -144,8 +198,17 @@ func (c *cluster) append(id uint64) bool {
 	if a.HardState != nil {
 		m.hard = a.HardState
 	}
+	if a.Snapshot != nil {
+		md := a.Snapshot.GetMetadata()
+		m.cfg.Snapshot = SnapshotMeta{Index: md.GetIndex(), Term: md.GetTerm(), ConfState: md.GetConfState()}
+		m.entries = nil
+		if m.hard.GetCommit() < md.GetIndex() {
+			m.hard = &pb.HardState{Term: m.hard.Term, Vote: m.hard.Vote, Commit: md.Index}
+		}
+	}
 	if len(a.Entries) > 0 {
-		m.entries = append(m.entries[:a.Entries[0].GetIndex()-2:a.Entries[0].GetIndex()-2], a.Entries...)
+		keep := a.Entries[0].GetIndex() - m.cfg.Snapshot.Index - 1
+		m.entries = append(m.entries[:keep:keep], a.Entries...)
 	}
 	m.Appended(a)
 	return true
@@ -162,8 +225,13 @@ func (c *cluster) apply(id uint64) bool {
 	if a.Follow != nil {
 		c.printf("%d: follow %d in term %d", id, a.Follow.Leader, a.Follow.Term)
 	}
+	if a.Restore != nil {
+		m.machine.commands = slices.Clone(c.states[a.Restore.Index])
+		c.printf("%d: restore %d", id, a.Restore.Index)
+	}
 	for i := range a.Entries {
 		c.applyEntry(m, &a.Entries[i])
+		c.states[a.Entries[i].Index] = slices.Clone(m.machine.commands)
 	}
 	m.Applied(a)
 	return true
@@ -189,15 +257,20 @@ func (c *cluster) applyEntry(m *member, e *Committed) {
 	}
 }
 
+// deliver hands over the oldest message that is not held.
 func (c *cluster) deliver() bool {
-	if len(c.network) == 0 {
+	i := slices.IndexFunc(c.network, func(m Message) bool { return m.To != c.held })
+	if i < 0 {
 		return false
 	}
-	msg := c.network[0]
-	c.network = c.network[1:]
-	if !c.cut[msg.From] && !c.cut[msg.To] {
-		c.members[msg.To].Step(msg)
+	msg := c.network[i]
+	c.network = slices.Delete(c.network, i, i+1)
+	if c.lost(msg) {
+		c.drop(msg)
+		return true
 	}
+	c.members[msg.To].Step(msg)
+	c.reportSnapshot(msg, true)
 	return true
 }
 

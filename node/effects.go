@@ -33,7 +33,7 @@ func (e *Effects) empty() bool {
 }
 
 // Members are the ids of the members, in order. In the middle of a joint change
-// Voters are those of both sides, and Learners include those to be.
+// Voters are those of both sides, and Learners all others.
 type Members struct {
 	Voters   []uint64
 	Learners []uint64

@@ -29,6 +29,7 @@ type inbox struct {
 type inboxBatch struct {
 	calls     []func() // from the appender, the applier and others, to run on the loop in order
 	messages  []Message
+	after     []func() // to run when the messages before them have been taken
 	proposals []Proposal
 	confirms  []func(uint64, error)
 }
@@ -92,7 +93,7 @@ func (b *inbox) confirm(done func(uint64, error)) error {
 func (b *inbox) message(m Message) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.closed && len(b.in.messages) < MaxInboxMessages {
+	if !b.gone && len(b.in.messages) < MaxInboxMessages {
 		b.in.messages = append(b.in.messages, m)
 	}
 }
@@ -109,18 +110,31 @@ func (b *inbox) call(f func()) bool {
 	return !gone
 }
 
+// callAfter hands a function to the loop that runs behind the messages that came
+// before it.
+func (b *inbox) callAfter(f func()) {
+	b.mu.Lock()
+	if !b.gone {
+		b.in.after = append(b.in.after, f)
+	}
+	b.mu.Unlock()
+	signal(b.wake)
+}
+
 // take returns everything and takes the loop's old slices for reuse. What it
 // returns counts as waiting until settle says how much of it still does.
 func (b *inbox) take(spare inboxBatch) inboxBatch {
 	clear(spare.calls)
 	clear(spare.messages)
+	clear(spare.after)
 	clear(spare.proposals)
 	clear(spare.confirms)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	got := b.in
 	b.in = inboxBatch{
-		calls: spare.calls[:0], messages: spare.messages[:0], proposals: spare.proposals[:0], confirms: spare.confirms[:0],
+		calls: spare.calls[:0], messages: spare.messages[:0], after: spare.after[:0],
+		proposals: spare.proposals[:0], confirms: spare.confirms[:0],
 	}
 	b.waiting += len(got.proposals)
 	b.waitingBytes += b.bytes

@@ -3,6 +3,7 @@ package node
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"log/slog"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -14,10 +15,11 @@ import (
 
 // recovered is what the log held when it was opened.
 type recovered struct {
-	identity
-	hard    *pb.HardState
-	mark    wal.SnapshotMark // of the last snapshot; Index 0: none
-	entries []*pb.Entry      // after the mark
+	Identity
+	incarnation uint64
+	hard        *pb.HardState
+	mark        wal.SnapshotMark // of the last snapshot; Index 0: none
+	entries     []*pb.Entry      // after the mark
 }
 
 // openSegments opens the log of a group, making it if it is not there. Each
@@ -26,22 +28,31 @@ func openSegments(fs vfs.FS, dir string, cfg *Config) (*segments, recovered, err
 	opts := wal.Options{SegmentBytes: cfg.SegmentBytes, Logger: cfg.Logger}
 	log, rec, err := wal.Open(fs, dir, opts)
 	if incumbent.KindOf(err) == incumbent.NotFound {
-		rand.Read(opts.Cluster[:]) // never fails: crypto/rand stops the process instead
-		opts.Member = newID()
+		if cfg.Join != nil {
+			opts.Cluster, opts.Member = cfg.Join.Cluster, cfg.Join.Member
+		} else {
+			rand.Read(opts.Cluster[:]) // never fails: crypto/rand stops the process instead
+			opts.Member = newID()
+		}
 		log, rec, err = wal.Open(fs, dir, opts)
 	}
 	if err != nil {
 		return nil, recovered{}, err
+	}
+	if found := (Identity{Cluster: rec.Meta.Cluster, Member: rec.Meta.Member}); cfg.Join != nil && found != *cfg.Join {
+		err := incumbent.Errorf(incumbent.Invalid, "%s belongs to %v, it cannot become %v", dir, found, cfg.Join)
+		return nil, recovered{}, errors.Join(err, log.Close())
 	}
 	if rec.Cut > 0 {
 		cfg.Logger.Info("unfinished write cut off", slog.String("file", rec.CutFile), slog.Int64("offset", rec.CutOffset), slog.Int64("bytes", rec.Cut))
 	}
 	g := rec.Groups[cfg.Group]
 	out := recovered{
-		identity: identity{Cluster: rec.Meta.Cluster, Member: rec.Meta.Member, Incarnation: rec.Meta.Incarnation},
-		hard:     &pb.HardState{Term: &g.HardState.Term, Vote: &g.HardState.Vote, Commit: &g.HardState.Commit},
-		mark:     g.Snapshot,
-		entries:  make([]*pb.Entry, len(g.Entries)),
+		Identity:    Identity{Cluster: rec.Meta.Cluster, Member: rec.Meta.Member},
+		incarnation: rec.Meta.Incarnation,
+		hard:        &pb.HardState{Term: &g.HardState.Term, Vote: &g.HardState.Vote, Commit: &g.HardState.Commit},
+		mark:        g.Snapshot,
+		entries:     make([]*pb.Entry, len(g.Entries)),
 	}
 	for i := range g.Entries {
 		e := &g.Entries[i]
@@ -50,13 +61,12 @@ func openSegments(fs vfs.FS, dir string, cfg *Config) (*segments, recovered, err
 	return &segments{Log: log, group: cfg.Group}, out, nil
 }
 
-// newID returns a random id that raft can use: neither none nor one of the two
-// highest, which name its storage threads.
+// newID returns a random id that raft can use.
 func newID() uint64 {
 	var b [8]byte
 	for {
 		rand.Read(b[:])
-		if id := binary.LittleEndian.Uint64(b[:]); id != 0 && id < 1<<64-2 {
+		if id := binary.LittleEndian.Uint64(b[:]); validID(id) {
 			return id
 		}
 	}

@@ -27,6 +27,9 @@ type memoryLog struct {
 	entries  []*pb.Entry // contiguous
 	bytes    int64       // of all entries, with their cost in memory
 	since    int64       // of those after the snapshot
+
+	confIndex uint64 // the last applied change of membership; 0: none since the start
+	wanted    bool   // raft asked for a snapshot with that change
 }
 
 func newMemoryLog(hard *pb.HardState, snap SnapshotMeta, entries []*pb.Entry) (*memoryLog, error) {
@@ -87,6 +90,7 @@ func (l *memoryLog) snapshotTaken(meta SnapshotMeta, tail uint64) {
 		panic(fmt.Sprintf("snapshot %d lies beyond the durable log, which ends at %d", meta.Index, l.last()))
 	}
 	l.snap = meta
+	l.wanted = l.wanted && meta.Index < l.confIndex
 	l.since = 0
 	for _, e := range l.entries[meta.Index+1-l.first:] {
 		l.since += entryCost(e)
@@ -157,8 +161,14 @@ func (l *memoryLog) LastIndex() (uint64, error) { return l.last(), nil }
 func (l *memoryLog) FirstIndex() (uint64, error) { return l.first, nil }
 
 // Snapshot implements raft.Storage. It carries no data: the transport streams
-// the file that the metadata names.
+// the file that the metadata names. A member takes no snapshot that does not name
+// it, so one from before the last change of membership is not offered: raft asks
+// again when a newer one may be there.
 func (l *memoryLog) Snapshot() (*pb.Snapshot, error) {
+	if l.confIndex > l.snap.Index {
+		l.wanted = true
+		return nil, raft.ErrSnapshotTemporarilyUnavailable
+	}
 	return &pb.Snapshot{Metadata: &pb.SnapshotMetadata{
 		Index: new(l.snap.Index), Term: new(l.snap.Term), ConfState: proto.Clone(pb.EnsureConfState(l.snap.ConfState)).(*pb.ConfState),
 	}}, nil

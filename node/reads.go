@@ -17,11 +17,11 @@ type waitingRead struct {
 // round is the one read confirmation under way. Whoever asked before it began
 // is in it; whoever asks later waits for the next one.
 type round struct {
-	active   bool
-	id       uint64 // fresh for each attempt: an answer to an earlier attempt proves nothing about this one
-	started  uint64 // tick
-	attempts int
-	done     []func(uint64, error)
+	active  bool
+	id      uint64 // fresh for each attempt: an answer to an earlier attempt proves nothing about this one
+	began   uint64 // tick of the first attempt
+	started uint64 // tick of the last
+	done    []func(uint64, error)
 }
 
 // confirmedRead waits for the machine to reach its index.
@@ -64,7 +64,7 @@ func (r *Replica) startRound() {
 	}
 	clear(rd.waiting)
 	rd.waiting = rd.waiting[:0]
-	rd.round = round{active: true, done: done}
+	rd.round = round{active: true, done: done, began: r.tick}
 	r.attemptRound()
 }
 
@@ -73,7 +73,6 @@ func (r *Replica) attemptRound() {
 	rd.nextID++
 	rd.round.id = rd.nextID
 	rd.round.started = r.tick
-	rd.round.attempts++
 	ctx := make([]byte, 0, 16)
 	ctx = binary.LittleEndian.AppendUint64(ctx, r.cfg.Incarnation)
 	ctx = binary.LittleEndian.AppendUint64(ctx, rd.round.id)
@@ -126,12 +125,16 @@ func (r *Replica) endRound(err error) {
 // waited too long.
 func (r *Replica) tickReads() {
 	rd := &r.reads
-	if rd.round.active && r.tick-rd.round.started >= roundTicks {
-		if rd.round.attempts >= roundAttempts {
-			r.endRound(incumbent.Errorf(incumbent.Unavailable, "no quorum confirmed leadership in %d rounds", roundAttempts))
-		} else {
-			r.attemptRound()
-		}
+	again := uint64(roundTicks)
+	if r.role.State == Leader {
+		again = leaderRoundTicks
+	}
+	switch {
+	case !rd.round.active:
+	case r.tick-rd.round.began >= roundGiveUpTicks:
+		r.endRound(incumbent.Errorf(incumbent.Unavailable, "no quorum confirmed leadership in %d ticks", roundGiveUpTicks))
+	case r.tick-rd.round.started >= again:
+		r.attemptRound()
 	}
 	r.expireReads()
 }

@@ -96,23 +96,120 @@ func TestG22_LateComerWaitsForTheNextRound(t *testing.T) {
 	}
 }
 
-// TestForwardedFrameNamesItsTerm hands a leader frames of other terms.
+// frame is an entry of member 2 on its way to member 1.
+func (c *cluster) frame(term, first, after uint64, cmd string) Message {
+	entry := encodeEntry(entryHeader{Member: 2, Incarnation: 1, First: first, Count: 1}, [][]byte{[]byte(cmd)})
+	return Message{From: 2, To: 1, Forward: &Forward{Term: term, First: first, After: after, Entry: entry}}
+}
+
+// step hands a frame to member 1 and returns the refusal, if that is its answer.
+func (c *cluster) step(t *testing.T, m Message) *Refuse {
+	t.Helper()
+	c.members[1].Step(m)
+	c.settleBut(2)
+	for i := range c.network {
+		if r := c.network[i].Refuse; r != nil {
+			c.network = nil
+			return r
+		}
+	}
+	return nil
+}
+
+// settleBut settles and keeps what goes to one member.
+func (c *cluster) settleBut(id uint64) {
+	c.held = id
+	c.settle()
+	c.held = 0
+}
+
+// TestForwardedFrameNamesItsTerm hands a leader frames of other terms: it appends
+// none of them, and refuses none either, for it cannot know what became of them.
 func TestForwardedFrameNamesItsTerm(t *testing.T) {
 	c := three(t)
 	term := c.members[1].Status().Term
-	entry := encodeEntry(entryHeader{Member: 2, Incarnation: 1, First: 7, Count: 1}, [][]byte{[]byte("x")})
 	for _, wrong := range []uint64{term - 1, term + 1} {
-		c.members[1].Step(Message{From: 2, To: 1, Forward: &Forward{Term: wrong, First: 7, Entry: entry}})
-		c.ready(1)
-		if len(c.network) != 1 || c.network[0].Refuse == nil || *c.network[0].Refuse != (Refuse{Term: wrong, First: 7}) {
-			t.Errorf("frame of term %d in term %d: got %+v, want a refusal", wrong, term, c.network)
+		if r := c.step(t, c.frame(wrong, 7, 0, "x")); r != nil {
+			t.Errorf("frame of term %d in term %d: refused", wrong, term)
 		}
-		c.network = nil
 	}
-	c.members[1].Step(Message{From: 2, To: 1, Forward: &Forward{Term: term, First: 7, Entry: entry}})
-	c.settle()
-	if !strings.Contains(c.log.String(), "apply 4: x") {
-		t.Errorf("frame of this term was not applied: %s", c.log.String())
+	if c.step(t, c.frame(term, 7, 0, "y")) != nil || c.count("y") != 1 || c.count("x") != 0 {
+		t.Errorf("want y once and x never: %v", c.members[1].machine.commands)
+	}
+}
+
+// count returns how often member 1 has applied a command.
+func (c *cluster) count(cmd string) int {
+	n := 0
+	for _, have := range c.members[1].machine.commands {
+		if have == cmd {
+			n++
+		}
+	}
+	return n
+}
+
+// TestForwardedFramesKeepTheirOrder doubles, delays and refuses frames.
+func TestForwardedFramesKeepTheirOrder(t *testing.T) {
+	c := three(t)
+	term := c.members[1].Status().Term
+	if c.step(t, c.frame(term, 9, 8, "late")) != nil || c.count("late") != 0 {
+		t.Error("a frame was appended whose forerunner is missing")
+	}
+	for range 2 {
+		if c.step(t, c.frame(term, 8, 0, "early")) != nil {
+			t.Error("a frame was refused that is appended")
+		}
+	}
+	c.step(t, c.frame(term, 9, 8, "late"))
+	if c.count("early") != 1 || c.count("late") != 1 {
+		t.Errorf("want each frame once: %v", c.members[1].machine.commands)
+	}
+	c.cut[3] = true // nobody can take over, so the hand-over lasts
+	c.members[1].TransferLeader(3, func(error) {})
+	if c.step(t, c.frame(term, 10, 9, "refused")) == nil {
+		t.Fatal("a frame was taken during a hand-over")
+	}
+	for range 2 * electionTicks {
+		c.now = c.now.Add(DefaultTick)
+		c.members[1].Tick(c.now)
+		c.members[1].Step(Message{From: 3, To: 1, Raft: &pb.Message{
+			Type: pb.MsgHeartbeatResp.Enum(), From: new(uint64(3)), To: new(uint64(1)), Term: new(term),
+		}})
+		c.settleBut(2)
+	}
+	c.network = nil
+	if c.members[1].Status().State != Leader {
+		t.Fatalf("member 1 does not lead any more: %s", c.log.String())
+	}
+	if c.step(t, c.frame(term, 10, 9, "refused")) == nil || c.count("refused") != 0 {
+		t.Error("a frame was appended that had been refused: its commands are in another one by now")
+	}
+	if c.step(t, c.frame(term, 11, 9, "again")) != nil {
+		t.Error("what was put into another frame was refused")
+	}
+}
+
+// TestFrameThatNobodyCouldApplyIsDropped hands a leader damaged and foreign
+// entries. One that was appended would stop every member.
+func TestFrameThatNobodyCouldApplyIsDropped(t *testing.T) {
+	c := three(t)
+	term := c.members[1].Status().Term
+	last := c.members[1].Status().Durable
+	for name, change := range map[string]func(f *Forward){
+		"short":         func(f *Forward) { f.Entry = f.Entry[:len(f.Entry)-1] },
+		"no header":     func(f *Forward) { f.Entry = f.Entry[:5] },
+		"empty":         func(f *Forward) { f.Entry = nil },
+		"other number":  func(f *Forward) { f.First++ },
+		"other group":   func(f *Forward) { f.Entry[1]++ },
+		"other version": func(f *Forward) { f.Entry[0]++ },
+		"other member":  func(f *Forward) { f.Entry[9]++ },
+	} {
+		m := c.frame(term, 7, 0, "x")
+		change(m.Forward)
+		if c.step(t, m); c.members[1].Status().Durable != last {
+			t.Errorf("%s: appended", name)
+		}
 	}
 }
 

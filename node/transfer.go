@@ -1,0 +1,144 @@
+package node
+
+import (
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/tracker"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// handOver is a hand-over of leadership that somebody waits for.
+type handOver struct {
+	to    uint64
+	began uint64 // tick
+	done  []func(error)
+}
+
+// stall is what a replica knows of its own disk.
+type stall struct {
+	out   bool   // a flush has been out for too long
+	since uint64 // tick at which leadership was to be handed over for it; 0: not
+	muted bool
+}
+
+// TransferLeader hands leadership to a voter, or to the one that is furthest if
+// to is 0. Proposals are held meanwhile. Done is called when another member
+// leads, or with Invalid if to is no voter, NotLeader if this member does not
+// lead, or Unavailable if nobody took over in time.
+func (r *Replica) TransferLeader(to uint64, done func(error)) {
+	t := &r.transfer
+	if err := r.checkTransfer(to); err != nil {
+		r.tell(done, err)
+		return
+	}
+	if to == r.cfg.ID {
+		r.tell(done, nil)
+		return
+	}
+	if len(t.done) > 0 {
+		t.done = append(t.done, done) // to the same, or to anybody
+		return
+	}
+	if to == 0 {
+		to = r.furthestVoter()
+	}
+	if to == 0 {
+		r.tell(done, incumbent.Errorf(incumbent.Unavailable, "no other voter is there to lead"))
+		return
+	}
+	*t = handOver{to: to, began: r.tick, done: []func(error){done}}
+	r.raw.TransferLeader(to)
+}
+
+func (r *Replica) checkTransfer(to uint64) error {
+	switch {
+	case r.role.State != Leader:
+		return r.notLeader()
+	case to != 0 && roleIn(r.conf, to) != Voter:
+		return incumbent.Errorf(incumbent.Invalid, "member %x is no voter", to)
+	case to != 0 && len(r.transfer.done) > 0 && to != r.transfer.to:
+		return incumbent.Errorf(incumbent.Unavailable, "leadership is being handed to member %x", r.transfer.to)
+	}
+	return nil
+}
+
+// furthestVoter returns the voter, not this member, that has most of the log
+// among those heard of lately, or 0.
+func (r *Replica) furthestVoter() uint64 {
+	var best, match uint64
+	r.raw.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
+		if id == r.cfg.ID || roleIn(r.conf, id) != Voter || !r.active(id) {
+			return
+		}
+		if best == 0 || pr.Match > match {
+			best, match = id, pr.Match
+		}
+	})
+	return best
+}
+
+// handingOver reports whether raft drops proposals because leadership is being
+// handed over.
+func (r *Replica) handingOver() bool {
+	return len(r.transfer.done) > 0 && r.raw.BasicStatus().LeadTransferee != raft.None
+}
+
+// tickTransfer ends a transfer that raft gave up, after an election timeout, or
+// that left nobody leading for another.
+func (r *Replica) tickTransfer() {
+	t := &r.transfer
+	if len(t.done) == 0 {
+		return
+	}
+	gaveUp := r.role.State == Leader && r.raw.BasicStatus().LeadTransferee == raft.None
+	if gaveUp || r.tick-t.began > 2*electionTicks {
+		r.endTransfer(incumbent.Errorf(incumbent.Unavailable, "member %x did not take over in time", t.to))
+	}
+}
+
+// settleTransfer ends a transfer when another member leads, or this one again.
+func (r *Replica) settleTransfer() {
+	switch {
+	case len(r.transfer.done) == 0, r.role.Leader == 0:
+	case r.role.Leader == r.cfg.ID:
+		r.endTransfer(incumbent.Errorf(incumbent.Unavailable, "member %x did not take over", r.transfer.to))
+	default:
+		r.endTransfer(nil)
+	}
+}
+
+func (r *Replica) endTransfer(err error) {
+	for _, done := range r.transfer.done {
+		r.tell(done, err)
+	}
+	r.transfer = handOver{}
+}
+
+// FlushStalled tells whether a flush of the log has been out for too long. A
+// member whose disk hangs does not campaign. If it leads it hands leadership
+// over, and if that fails it falls silent until it is deposed: its heartbeats and
+// its answers to appends would keep the others from electing anybody.
+func (r *Replica) FlushStalled(out bool) { r.stall.out = out }
+
+// tickStall looks after a leader whose disk hangs.
+func (r *Replica) tickStall() {
+	s := &r.stall
+	switch {
+	case r.role.State != Leader, !s.out && !s.muted, r.soleVoter():
+		s.since = 0
+	case s.since == 0:
+		s.since = r.tick
+		r.TransferLeader(0, func(error) {}) // how it ends shows in who leads
+	case !s.muted && r.tick-s.since >= muteAfterTicks:
+		r.mute(true)
+	}
+}
+
+func (r *Replica) mute(muted bool) {
+	r.stall.muted = muted
+	r.eff.Mute = &muted
+}
+
+// passive reports whether this member must not become leader: its disk hangs.
+// A sole voter has nobody else to leave it to.
+func (r *Replica) passive() bool { return r.stall.out && !r.soleVoter() }
