@@ -328,8 +328,17 @@ func (s *Session) beat(interval time.Duration) bool {
 	return true
 }
 
-// beaten hears which attached sessions are over.
+// beaten hears which attached sessions are over, and which leases no beat keeps
+// any longer.
 func (s *Session) beaten(b *apiv1.Beaten) {
+	for _, token := range b.GetRevoking() {
+		s.mu.Lock()
+		l := s.leases[incumbent.Token(token)]
+		s.mu.Unlock()
+		if l != nil {
+			l.end(incumbent.Errorf(incumbent.NotHolder, "%s is being revoked", l.name.Lease))
+		}
+	}
 	if slices.Contains(b.GetLost(), s.id.String()) {
 		s.finish(incumbent.Errorf(incumbent.Expired, "the session ended at the server"))
 	}

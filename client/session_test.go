@@ -188,6 +188,11 @@ func TestBeatenTellsOfTheEnd(t *testing.T) {
 	if err := session.Context().Err(); err != nil {
 		t.Fatalf("another's end ended it: %v", err)
 	}
+	kept, revoked := mustClaim(t, session, "kept"), mustClaim(t, session, "revoked")
+	session.beaten(&apiv1.Beaten{Revoking: []uint64{uint64(revoked.Token()), 1 << 60}})
+	if revoked.Held() || incumbent.KindOf(context.Cause(revoked.Context())) != incumbent.NotHolder || !kept.Held() {
+		t.Errorf("being revoked: held %v; the other: %v", revoked.Held(), kept.Held())
+	}
 	session.beaten(&apiv1.Beaten{Lost: []string{session.ID().String()}})
 	if err := await(session.Context(), t); incumbent.KindOf(err) != incumbent.Expired {
 		t.Errorf("it ended with %v", err)

@@ -21,6 +21,7 @@ const (
 	fieldRetryAfter  = 4 // TokensExtended
 	fieldHeldEach    = 5 // TokensExtended
 	fieldLost        = 2 // Beaten
+	fieldRevoking    = 3 // Beaten
 )
 
 // outcome is what one extension came to.
@@ -144,15 +145,31 @@ func appendTokensExtended(b []byte, id uint64, n int, token func(int) uint64, at
 	return b
 }
 
+// beaten is the answer to a beat.
+type beaten struct {
+	held     time.Duration // the least of all sessions'
+	lost     []incumbent.SessionID
+	revoking []incumbent.Token
+}
+
 // appendBeaten appends a frame of a ServerMessage.
-func appendBeaten(b []byte, id uint64, held time.Duration, lost []incumbent.SessionID) []byte {
-	const uuidBytes = 36
-	size := sizeVarintField(uint64(ms(held))) + len(lost)*sizeBytesField(uuidBytes)
+func appendBeaten(b []byte, id uint64, a *beaten) []byte {
+	const uuidBytes, tokenBytes = 36, 8
+	size := sizeVarintField(uint64(ms(a.held))) + len(a.lost)*sizeBytesField(uuidBytes)
+	if n := len(a.revoking); n > 0 {
+		size += sizeBytesField(n * tokenBytes)
+	}
 	b = appendFrameHead(b, id, fieldBeat, size)
-	b = appendVarintField(b, fieldHeld, uint64(ms(held)))
-	for _, s := range lost {
+	b = appendVarintField(b, fieldHeld, uint64(ms(a.held)))
+	for _, s := range a.lost {
 		b = appendBytesHead(b, fieldLost, uuidBytes)
 		b = append(b, s.String()...)
+	}
+	if n := len(a.revoking); n > 0 {
+		b = appendBytesHead(b, fieldRevoking, n*tokenBytes)
+		for _, t := range a.revoking {
+			b = protowire.AppendFixed64(b, uint64(t))
+		}
 	}
 	return b
 }

@@ -51,14 +51,14 @@ func TestAppendTokensExtended(t *testing.T) {
 
 func TestAppendBeaten(t *testing.T) {
 	lost := []incumbent.SessionID{{1}, {2}}
-	b := appendBeaten(nil, 1, 1500*time.Millisecond, lost)
-	b = appendBeaten(b, 0, 0, nil)
+	b := appendBeaten(nil, 1, &beaten{held: 1500 * time.Millisecond, lost: lost, revoking: []incumbent.Token{7, 1 << 40}})
+	b = appendBeaten(b, 0, &beaten{})
 	got := &pb.ServerMessage{}
 	if err := proto.Unmarshal(b, got); err != nil {
 		t.Fatal(err)
 	}
 	want := &pb.ServerMessage{Frames: []*pb.ServerFrame{
-		{Id: 1, Answer: &pb.ServerFrame_Beaten{Beaten: &pb.Beaten{HeldMs: 1500, Lost: []string{lost[0].String(), lost[1].String()}}}},
+		{Id: 1, Answer: &pb.ServerFrame_Beaten{Beaten: &pb.Beaten{HeldMs: 1500, Lost: []string{lost[0].String(), lost[1].String()}, Revoking: []uint64{7, 1 << 40}}}},
 		{Answer: &pb.ServerFrame_Beaten{Beaten: &pb.Beaten{}}},
 	}}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {

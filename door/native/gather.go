@@ -217,21 +217,22 @@ func (g *gather) outcome(e *lease.Extension) outcome {
 // Where one could not be extended for now, the answer is an error and the
 // client goes on as if it had none; what is over is told apart.
 func (g *gather) appendBeat(b []byte, f *gathered, items []lease.Extension) []byte {
-	var lost []incumbent.SessionID
+	var a beaten
 	var refused incumbent.Kind
 	held := time.Duration(-1)
 	for i := range items {
 		o := g.outcome(&items[i])
 		switch {
 		case o.over():
-			lost = append(lost, items[i].Session)
+			a.lost = append(a.lost, items[i].Session)
 		case o.kind != incumbent.OK:
 			refused = o.kind
 		case held < 0 || o.held < held:
 			held = o.held
 		}
+		a.revoking = append(a.revoking, items[i].RevokingTokens...)
 	}
-	for _, id := range lost {
+	for _, id := range a.lost {
 		f.s.drop(id)
 	}
 	if f.id == 0 {
@@ -240,7 +241,8 @@ func (g *gather) appendBeat(b []byte, f *gathered, items []lease.Extension) []by
 	if refused != incumbent.OK {
 		return f.s.door.appendError(b, f.id, extensionError(&g.batch, refused))
 	}
-	return appendBeaten(b, f.id, max(held, 0), lost)
+	a.held = max(held, 0)
+	return appendBeaten(b, f.id, &a)
 }
 
 // recycle puts the gather back without its references.

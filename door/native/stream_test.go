@@ -58,6 +58,22 @@ func TestStreamLife(t *testing.T) {
 	}
 }
 
+// A client that only beats is told which of its leases no beat keeps any longer,
+// before anybody else can be granted them.
+func TestG02_ABeatTellsOfARevocation(t *testing.T) {
+	m := newMember(t)
+	w := m.dial()
+	w.ok(openFrame(1, sessionA, 20000))
+	token := w.ok(claimFrame(2, "db", "a", sessionA, false)).GetOperation().GetClaim().Lease.Token
+	w.ok(claimFrame(3, "cache", "a", sessionA, false))
+	w.ok(attachFrame(4, sessionA, 1))
+	w.ok(opFrame(5, &pb.Operation{Op: &pb.Operation_Revoke{Revoke: &pb.RevokeRequest{Name: nameOf("db"), By: "operator"}}}))
+	b := w.ok(beatMessage(6)).GetBeaten()
+	if b.HeldMs != 20000 || len(b.Lost) != 0 || !slices.Equal(b.Revoking, []uint64{token}) {
+		t.Errorf("beaten %v, want %d revoking", b, token)
+	}
+}
+
 func TestStreamErrors(t *testing.T) {
 	m := newMember(t)
 	w := m.dial()

@@ -120,6 +120,7 @@ type ClientFrame struct {
 	// Chosen by the client, echoed in the answer; 0: no answer wanted.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	// The request is not executed once this has passed since it was read. 0: none.
+	// Extensions (extend_tokens, beat) are executed in the moment they are read.
 	TimeoutMs uint32 `protobuf:"varint,2,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	// Types that are valid to be assigned to Request:
 	//
@@ -990,9 +991,12 @@ func (*Beat) Descriptor() ([]byte, []int) {
 }
 
 type Beaten struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	HeldMs        uint32                 `protobuf:"varint,1,opt,name=held_ms,json=heldMs,proto3" json:"held_ms,omitempty"` // the least of all attached sessions', from when the beat was sent
-	Lost          []string               `protobuf:"bytes,2,rep,name=lost,proto3" json:"lost,omitempty"`                    // attached sessions that are over
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	HeldMs uint32                 `protobuf:"varint,1,opt,name=held_ms,json=heldMs,proto3" json:"held_ms,omitempty"` // the least of all attached sessions', from when the beat was sent
+	Lost   []string               `protobuf:"bytes,2,rep,name=lost,proto3" json:"lost,omitempty"`                    // attached sessions that are over
+	// Leases of these sessions that are being revoked: no beat keeps them any
+	// longer. At most 16 of each session; an extension by token tells of each.
+	Revoking      []uint64 `protobuf:"fixed64,3,rep,packed,name=revoking,proto3" json:"revoking,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1037,6 +1041,13 @@ func (x *Beaten) GetHeldMs() uint32 {
 func (x *Beaten) GetLost() []string {
 	if x != nil {
 		return x.Lost
+	}
+	return nil
+}
+
+func (x *Beaten) GetRevoking() []uint64 {
+	if x != nil {
+		return x.Revoking
 	}
 	return nil
 }
@@ -1399,10 +1410,11 @@ const file_incumbent_v1_stream_proto_rawDesc = "" +
 	"\x05index\x18\x05 \x01(\x04R\x05index\"\"\n" +
 	"\x06Detach\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\"\x06\n" +
-	"\x04Beat\"5\n" +
+	"\x04Beat\"Q\n" +
 	"\x06Beaten\x12\x17\n" +
 	"\aheld_ms\x18\x01 \x01(\rR\x06heldMs\x12\x12\n" +
-	"\x04lost\x18\x02 \x03(\tR\x04lost\"?\n" +
+	"\x04lost\x18\x02 \x03(\tR\x04lost\x12\x1a\n" +
+	"\brevoking\x18\x03 \x03(\x06R\brevoking\"?\n" +
 	"\vStreamWatch\x120\n" +
 	"\x05watch\x18\x01 \x01(\v2\x1a.incumbent.v1.WatchRequestR\x05watch\"\x19\n" +
 	"\aUnwatch\x12\x0e\n" +
