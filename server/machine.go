@@ -33,6 +33,7 @@ type machine struct {
 	hub     *watch.Hub
 	metrics *metrics
 	events  *timeline
+	members func(*core.View) // is told of a state with other members; never blocks; may be nil
 }
 
 func newMachine(leases *lease.Service, hub *watch.Hub, m *metrics, events *timeline) *machine {
@@ -52,11 +53,25 @@ func (m *machine) Apply(cmds [][]byte, results []any) {
 	v := m.state.View()
 	m.current.Store(v)
 	m.leases.Applied(v, changes)
+	m.tellMembers(v, changes)
 	m.hub.Publish(v, v.Index(), topical(changes))
 	for i := range rs {
 		results[i] = &rs[i]
 	}
 	m.count(rs, changes)
+}
+
+// tellMembers passes a state on whose members changed.
+func (m *machine) tellMembers(v *core.View, changes []core.Change) {
+	if m.members == nil {
+		return
+	}
+	for i := range changes {
+		if changes[i].Member != nil || changes[i].MemberBefore != nil {
+			m.members(v)
+			return
+		}
+	}
 }
 
 // topical turns changes of leases into events of the hub. Changes of sessions
@@ -104,6 +119,8 @@ func (m *machine) count(rs []core.Result, changes []core.Change) {
 		switch c.What {
 		case core.Expired, core.Declined:
 			m.metrics.lateness.Observe(c.Late.Seconds())
+		case core.MemberPut, core.MemberGone:
+			m.events.member(c)
 		}
 		if what := lossOf(c); what != "" && c.LeaseBefore != nil {
 			m.events.lost(what, c.Lease.Name.String(), c.LeaseBefore.Holder, uint64(c.Index), c.Late)
@@ -136,7 +153,7 @@ func (m *machine) Restore(r io.Reader) error {
 	m.state = state
 	v := state.View()
 	m.current.Store(v)
-	m.leases.Applied(v, nil)
+	m.leases.Restored(v)
 	m.hub.Reset(v, v.Index())
 	return nil
 }
@@ -146,6 +163,17 @@ func (m *machine) Lead(term uint64) { m.leases.Lead(term) }
 
 // Follow implements node.Machine.
 func (m *machine) Follow(leader, term uint64) { m.leases.Follow(leader, term) }
+
+// member notes who came and who went. What a member says anew of itself is of no
+// interest unless it changes who it is.
+func (t *timeline) member(c *core.Change) {
+	switch {
+	case c.MemberBefore == nil && c.Member != nil:
+		t.add(Event{What: "member added", Subject: c.Member.Name, Detail: idText(c.Member.ID) + " at " + c.Member.PeerAddress, Index: uint64(c.Index)})
+	case c.What == core.MemberGone && c.MemberBefore != nil:
+		t.add(Event{What: "member removed", Subject: c.MemberBefore.Name, Detail: idText(c.MemberBefore.ID), Index: uint64(c.Index)})
+	}
+}
 
 // lost notes one loss; of very many in one second only their number, so that an
 // avalanche does not wash everything else out of the timeline.
