@@ -40,6 +40,7 @@ var rules = []rule{
 	{folder: "vfs", may: []string{"."}, why: "files know nothing of what is in them"},
 	{folder: "wal", may: []string{".", "vfs"}, why: "the log stores bytes"},
 	{folder: "node", may: []string{".", "vfs", "wal"}, why: "replication knows nothing of leases"},
+	{folder: "node/peers", may: []string{".", "node", "vfs"}, why: "the transport carries what the node says, and keeps its own small book"},
 	{folder: "lease", may: []string{".", "core", "node"}, why: "the leader's clock stands on state and replication"},
 	{folder: "watch", may: []string{".", "core", "node"}, why: "the hub serves every family, not leases only"},
 
@@ -64,10 +65,12 @@ var rules = []rule{
 
 	{folder: "sim", may: []string{"..."}, why: "the simulator drives the real parts"},
 	{folder: "test", may: []string{"..."}, why: "tests put anything together"},
+	{folder: "test/proxy", std: true, why: "a fault proxy moves bytes of any protocol"},
 }
 
 // exceptions are single imports that a rule forbids, each with its reason.
 var exceptions = []struct{ from, to, why string }{
+	{"bench", "test/proxy", "the load tool cuts members off from one another with the same proxy as the tests"},
 	{"bench", "park", "the bare echo that single extensions are compared with runs on the same parked connections"},
 }
 

@@ -1,0 +1,383 @@
+package peers
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/incumbent-dev/incumbent/node"
+)
+
+// conn is a connection whose hellos are done. One goroutine reads, one writes.
+type conn struct {
+	set    *Set
+	peer   *peer
+	class  node.Class
+	hello  hello // the other's
+	net    net.Conn
+	socket *socket // beneath net, or net itself
+	in     *frameReader
+	out    *outbox
+	since  time.Time
+	ended  chan struct{} // closed when the reader has ended and the peer knows
+
+	ours  atomic.Bool  // we closed it
+	reset atomic.Bool  // a write found that the other side is gone
+	rtt   atomic.Int64 // nanoseconds; 0: not measured yet
+
+	// Of the reader.
+	batch []node.Message
+	apps  [][]byte
+
+	// gate is held while what one read brought is handed over. Whoever sets
+	// fenced under it knows that nothing is delivered any more.
+	gate   sync.Mutex
+	fenced bool
+
+	// Of the housekeeper.
+	heard  uint64 // bytes read, when it last looked
+	silent int    // times it has not changed since
+
+	mu    sync.Mutex  // guards what follows, for moments
+	cause error       // why we closed it
+	pongs []pongWaits // barriers where the system does not say what has arrived
+	over  bool        // no pong will come
+}
+
+// pongWaits is a barrier that waits for the answer to a ping sent at stamp or
+// later.
+type pongWaits struct {
+	stamp uint64
+	part  *barrier
+}
+
+func newConn(p *peer, h hello, nc net.Conn, sock *socket, in *frameReader) *conn {
+	in.known = true
+	in.limit = MaxControlFrame
+	if h.class == node.Bulk {
+		in.limit = MaxBulkFrame
+	}
+	return &conn{
+		set: p.set, peer: p, class: h.class, hello: h, net: nc, socket: sock, in: in,
+		out: newOutbox(h.class), since: time.Now(), ended: make(chan struct{}),
+	}
+}
+
+// serve reads until the connection ends. It starts the writer.
+func (c *conn) serve() {
+	written := make(chan struct{})
+	c.set.group.Go(func() {
+		defer close(written)
+		c.write()
+	})
+	c.ping(c.set.cfg.Standing())
+	err := c.read()
+	byOther := !c.ours.Load() && (c.socket.ended.Load() || c.reset.Load() || errors.Is(err, io.EOF))
+	if cause := c.why(); cause != nil {
+		err = cause
+	}
+	forwards := c.out.abandon()
+	c.socket.Close()
+	<-written
+	for i := range forwards {
+		c.set.refuseForward(c.peer.id, &forwards[i])
+	}
+	c.endPongs()
+	c.set.untrack(c.socket)
+	c.peer.over(c, byOther, err)
+	close(c.ended)
+}
+
+// read hands over what arrives.
+func (c *conn) read() error {
+	for {
+		err := c.dispatch()
+		if !errors.Is(err, errMore) {
+			return err
+		}
+		f, ok, err := c.in.large()
+		if ok {
+			err = c.take(f)
+		}
+		if err != nil {
+			return c.broken(err)
+		}
+		if ok {
+			c.deliver()
+			continue
+		}
+		if err := c.in.fill(); err != nil {
+			return err
+		}
+	}
+}
+
+// dispatch hands over every whole frame in the buffer as one batch. It always
+// returns an error: errMore, or what is wrong with the next frame.
+func (c *conn) dispatch() error {
+	for {
+		f, err := c.in.next()
+		if err == nil {
+			err = c.take(f)
+		}
+		if err != nil {
+			c.deliver()
+			if errors.Is(err, errMore) {
+				return err
+			}
+			return c.broken(err)
+		}
+	}
+}
+
+// broken closes a connection on which the other side does not keep to the
+// protocol; errors of the socket pass unchanged.
+func (c *conn) broken(err error) error {
+	if !endedByOther(err) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		c.close(err)
+	}
+	return err
+}
+
+// take adds one frame to the batch, or answers it.
+func (c *conn) take(f frame) error {
+	switch f.kind {
+	case frameApp:
+		p := f.payload
+		if !f.owned {
+			p = slices.Clone(p)
+		}
+		c.apps = append(c.apps, p)
+		return nil
+	case framePing:
+		p, err := decodePing(f.payload)
+		if err != nil {
+			return err
+		}
+		c.set.book.note(c.peer.id, p.shows, c.hello.boot)
+		c.putSmall(func(b []byte) []byte { return appendPong(b, p.stamp, c.set.cfg.Group) })
+		return nil
+	case framePong:
+		stamp, err := decodePong(f.payload)
+		if err != nil {
+			return err
+		}
+		c.pong(stamp)
+		return nil
+	case frameRedial:
+		if c.set.dials(c.peer.id) {
+			c.peer.redialAll()
+		}
+		return nil
+	default:
+		m, err := decodeMessage(f)
+		if err != nil {
+			return err
+		}
+		m.From, m.To = c.peer.id, c.set.cfg.Self
+		c.batch = append(c.batch, m)
+		return check(&m, c.peer.id, c.set.cfg.Self)
+	}
+}
+
+// deliver hands the batch over, raft's messages before the user's, unless the
+// connection is fenced.
+func (c *conn) deliver() {
+	if len(c.batch) == 0 && len(c.apps) == 0 {
+		return
+	}
+	c.gate.Lock()
+	defer c.gate.Unlock()
+	if !c.fenced {
+		if len(c.batch) > 0 {
+			c.set.cfg.Deliver(c.batch)
+		}
+		for _, a := range c.apps {
+			c.set.cfg.App(c.peer.id, a)
+		}
+	}
+	clear(c.batch)
+	clear(c.apps)
+	c.batch, c.apps = c.batch[:0], c.apps[:0]
+}
+
+// fence returns when nothing is being delivered, and nothing will be.
+func (c *conn) fence() {
+	c.gate.Lock()
+	defer c.gate.Unlock()
+	c.fenced = true
+}
+
+// close ends the connection at once; why is what people see. It never blocks:
+// the socket is closed beneath TLS, whose farewell could wait for the other.
+func (c *conn) close(why error) {
+	c.mu.Lock()
+	if c.cause == nil {
+		c.cause = why
+	}
+	c.mu.Unlock()
+	c.ours.Store(true)
+	c.out.close()
+	c.socket.Close()
+}
+
+func (c *conn) why() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cause
+}
+
+// retire lets a replaced connection write what is queued and read what is on
+// its way, for a while.
+func (c *conn) retire() {
+	c.mu.Lock()
+	if c.cause == nil {
+		c.cause = errReplaced
+	}
+	c.mu.Unlock()
+	_ = c.net.SetReadDeadline(time.Now().Add(retireTimeout)) // fails when closed, which ends it as well
+	c.out.close()
+}
+
+// write drains the outbox until it is closed and empty, or a write fails.
+func (c *conn) write() {
+	w := io.Writer(c.net)
+	if c.net == net.Conn(c.socket) {
+		w = c.socket.Conn // which may know how to write several buffers at once
+	}
+	var chunks []*chunk
+	for {
+		var closed bool
+		chunks, closed = c.out.take(chunks[:0])
+		if len(chunks) == 0 {
+			if closed {
+				c.endWrite()
+				return
+			}
+			<-c.out.wake
+			continue
+		}
+		if err := c.writeChunks(w, chunks); err != nil {
+			c.writeFailed(err)
+			return
+		}
+	}
+}
+
+func (c *conn) writeChunks(w io.Writer, chunks []*chunk) error {
+	if err := c.net.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return err
+	}
+	bufs := make(net.Buffers, len(chunks))
+	for i, k := range chunks {
+		bufs[i] = k.b
+	}
+	_, err := bufs.WriteTo(w)
+	for _, k := range chunks {
+		k.release()
+	}
+	return err
+}
+
+// endWrite tells the other side that nothing follows. It still reads.
+func (c *conn) endWrite() {
+	_ = c.net.SetWriteDeadline(time.Now().Add(retireTimeout)) // fails when closed: then there is nobody to tell
+	if cw, ok := c.net.(*tls.Conn); ok {
+		_ = cw.CloseWrite()
+	}
+	if cw, ok := c.socket.Conn.(interface{ CloseWrite() error }); ok {
+		_ = cw.CloseWrite()
+	}
+}
+
+// writeFailed leaves the end to the reader if the other side is gone, so that
+// what it had sent before is still heard.
+func (c *conn) writeFailed(err error) {
+	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
+		c.reset.Store(true)
+		_ = c.net.SetReadDeadline(time.Now().Add(drainAfterReset)) // fails when closed, which ends it as well
+		return
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = errStuck
+	}
+	c.close(err)
+}
+
+// putSmall queues a frame of the transport's own. If the queue is full it is
+// dropped: the next ping tries again.
+func (c *conn) putSmall(encode func([]byte) []byte) {
+	c.out.put(&c.out.raft, maxSmallFrame, encode, nil)
+}
+
+// ping shows the other where we stand and asks for an answer; a connection that
+// has been silent for too long is closed instead.
+func (c *conn) ping(shows Standing) {
+	if n := c.socket.bytesRead(); n != c.heard {
+		c.heard, c.silent = n, 0
+	} else if c.silent++; c.silent > silentPings {
+		c.close(errSilent)
+		return
+	}
+	c.putSmall(func(b []byte) []byte {
+		return appendPing(b, ping{stamp: elapsed(c.set.start), shows: shows}, c.set.cfg.Group)
+	})
+}
+
+// pong takes the answer to the ping of a stamp. What came before it is handed
+// over first, for a barrier may wait for that.
+func (c *conn) pong(stamp uint64) {
+	c.deliver()
+	if now := elapsed(c.set.start); stamp < now {
+		c.rtt.Store(int64(now - stamp))
+	}
+	c.mu.Lock()
+	var done []*barrier
+	c.pongs = slices.DeleteFunc(c.pongs, func(w pongWaits) bool {
+		if stamp >= w.stamp {
+			done = append(done, w.part)
+		}
+		return stamp >= w.stamp
+	})
+	c.mu.Unlock()
+	for _, part := range done {
+		part.arrive()
+	}
+}
+
+// waitPong makes part arrive when a ping sent from now on has been answered, or
+// the connection has ended.
+func (c *conn) waitPong(part *barrier) {
+	c.mu.Lock()
+	over := c.over
+	if !over {
+		c.pongs = append(c.pongs, pongWaits{stamp: elapsed(c.set.start), part: part})
+	}
+	c.mu.Unlock()
+	if over {
+		part.arrive()
+		return
+	}
+	shows := c.set.cfg.Standing()
+	c.putSmall(func(b []byte) []byte {
+		return appendPing(b, ping{stamp: elapsed(c.set.start), shows: shows}, c.set.cfg.Group)
+	})
+}
+
+// endPongs lets barriers go: nothing will be delivered any more.
+func (c *conn) endPongs() {
+	c.mu.Lock()
+	done := c.pongs
+	c.pongs, c.over = nil, true
+	c.mu.Unlock()
+	for _, w := range done {
+		w.part.arrive()
+	}
+}

@@ -1,0 +1,29 @@
+package peers
+
+import "github.com/incumbent-dev/incumbent/node"
+
+// Events is told what happens, for metrics. Functions may be nil, are called
+// from several goroutines and must not block.
+type Events struct {
+	Connected    func(member uint64, class node.Class)
+	Disconnected func(member uint64, class node.Class, err error)
+	Dropped      func(member uint64, class node.Class) // a message that could not be queued
+	Refused      func(reason Reason)                   // a connection, by this member
+}
+
+// withDefaults replaces nil functions, so that nobody asks.
+func (e Events) withDefaults() Events {
+	if e.Connected == nil {
+		e.Connected = func(uint64, node.Class) {}
+	}
+	if e.Disconnected == nil {
+		e.Disconnected = func(uint64, node.Class, error) {}
+	}
+	if e.Dropped == nil {
+		e.Dropped = func(uint64, node.Class) {}
+	}
+	if e.Refused == nil {
+		e.Refused = func(Reason) {}
+	}
+	return e
+}

@@ -1,0 +1,336 @@
+package peers
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/node"
+)
+
+// track makes a socket known to barriers and to Close. It returns nil, with the
+// connection closed, if this member is closing or muted, or if an accepted one
+// is one too many.
+func (s *Set) track(nc net.Conn, accepted bool) *socket {
+	sock := newSocket(nc)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil || s.muted.Load() || accepted && s.handshakes >= maxHandshakes {
+		nc.Close()
+		return nil
+	}
+	if accepted {
+		s.handshakes++
+	}
+	s.sockets[sock] = nil
+	return sock
+}
+
+// shaken says that an accepted connection's handshake is over, either way.
+func (s *Set) shaken() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.handshakes--
+}
+
+// untrack lets go of a socket that will not deliver any more.
+func (s *Set) untrack(sock *socket) {
+	s.mu.Lock()
+	delete(s.sockets, sock)
+	s.mu.Unlock()
+	sock.finish()
+}
+
+// promote makes a socket that of a connection, unless it was closed meanwhile.
+func (s *Set) promote(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.sockets[c.socket]; !ok || s.ctx.Err() != nil {
+		return false
+	}
+	s.sockets[c.socket] = c
+	return true
+}
+
+// accept takes connections until the listener is closed.
+func (s *Set) accept() {
+	pause := backoffMin
+	for {
+		nc, err := s.cfg.Listener.Accept()
+		switch {
+		case err == nil:
+			pause = backoffMin
+			if sock := s.track(nc, true); sock != nil {
+				s.group.Go(func() { s.greet(sock) })
+			}
+			continue
+		case s.ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			return
+		}
+		s.warn(s.cfg.Self, WrongCluster, "connections of members are not accepted", err)
+		select { // out of descriptors, most likely
+		case <-s.ctx.Done():
+			return
+		case <-time.After(pause):
+			pause = min(2*pause, backoffMax)
+		}
+	}
+}
+
+// greet answers the handshake of an accepted connection and serves it.
+func (s *Set) greet(sock *socket) {
+	c, err := s.answer(sock)
+	s.shaken()
+	if err == nil && c.peer.install(c) {
+		c.serve()
+		return
+	}
+	sock.Close()
+	s.untrack(sock)
+}
+
+// answer is the handshake of the side that was dialed.
+func (s *Set) answer(sock *socket) (*conn, error) {
+	tune(sock.Conn)
+	deadline := time.Now().Add(handshakeTimeout)
+	if err := sock.SetDeadline(deadline); err != nil {
+		return nil, err
+	}
+	nc := net.Conn(sock)
+	if s.cfg.ServerTLS != nil {
+		secure := tls.Server(sock, s.cfg.ServerTLS())
+		if err := s.secure(secure, deadline); err != nil {
+			return nil, err
+		}
+		nc = secure
+	}
+	in := newFrameReader(nc, s.cfg.Group)
+	f, err := in.wait()
+	if err != nil {
+		return nil, err
+	}
+	if f.kind != frameHello {
+		return nil, errProtocol("frame of type %d instead of a hello", f.kind)
+	}
+	h, err := decodeHello(f.payload)
+	if err != nil {
+		return nil, err
+	}
+	p, no := s.judge(h, nc, 0)
+	if no != nil {
+		return nil, s.refuse(nc, h, no)
+	}
+	if _, err := nc.Write(appendHello(nil, s.hello(h.member, h.class))); err != nil {
+		return nil, err
+	}
+	if f, err = in.wait(); err != nil {
+		return nil, err
+	}
+	switch f.kind {
+	case frameReady:
+	case frameRefusal:
+		return nil, s.refused(p, f.payload)
+	default:
+		return nil, errProtocol("frame of type %d instead of ready", f.kind)
+	}
+	return newConn(p, h, nc, sock, in), sock.SetDeadline(time.Time{})
+}
+
+func (s *Set) secure(c *tls.Conn, deadline time.Time) error {
+	ctx, cancel := context.WithDeadline(s.ctx, deadline)
+	defer cancel()
+	return c.HandshakeContext(ctx)
+}
+
+// connect dials and shakes hands. The connection it returns is being served.
+func (p *peer) connect(class node.Class) (*conn, error) {
+	s := p.set
+	address := p.member.Load().Address
+	ctx, cancel := context.WithTimeout(p.ctx, dialTimeout)
+	nc, err := s.cfg.Dial(ctx, address)
+	cancel()
+	if err != nil {
+		p.blame(err)
+		return nil, err
+	}
+	sock := s.track(nc, false)
+	if sock == nil {
+		return nil, errMuted
+	}
+	c, err := p.introduce(sock, class, address)
+	if err == nil && !p.install(c) {
+		err = errNotUp
+	}
+	if err != nil {
+		sock.Close()
+		s.untrack(sock)
+		p.blame(err)
+		return nil, err
+	}
+	s.group.Go(c.serve)
+	return c, nil
+}
+
+// introduce is the handshake of the side that dials.
+func (p *peer) introduce(sock *socket, class node.Class, address string) (*conn, error) {
+	s := p.set
+	tune(sock.Conn)
+	deadline := time.Now().Add(handshakeTimeout)
+	if err := sock.SetDeadline(deadline); err != nil {
+		return nil, err
+	}
+	nc := net.Conn(sock)
+	if s.cfg.ClientTLS != nil {
+		secure := tls.Client(sock, clientTLS(s.cfg.ClientTLS(), address))
+		if err := s.secure(secure, deadline); err != nil {
+			return nil, err
+		}
+		nc = secure
+	}
+	if _, err := nc.Write(appendHello(nil, s.hello(p.id, class))); err != nil {
+		return nil, err
+	}
+	in := newFrameReader(nc, s.cfg.Group)
+	f, err := in.wait()
+	if err != nil {
+		return nil, err
+	}
+	if f.kind == frameRefusal {
+		return nil, s.refused(p, f.payload)
+	}
+	if f.kind != frameHello {
+		return nil, errProtocol("frame of type %d instead of a hello", f.kind)
+	}
+	h, err := decodeHello(f.payload)
+	if err != nil {
+		return nil, err
+	}
+	if _, no := s.judge(h, nc, p.id); no != nil {
+		return nil, s.refuse(nc, h, no)
+	}
+	h.class = class
+	if _, err := nc.Write(endFrame(beginFrame(nil, frameReady, s.cfg.Group), 0)); err != nil {
+		return nil, err
+	}
+	return newConn(p, h, nc, sock, in), sock.SetDeadline(time.Time{})
+}
+
+func clientTLS(cfg *tls.Config, address string) *tls.Config {
+	if cfg.ServerName != "" || cfg.InsecureSkipVerify {
+		return cfg
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		host = address
+	}
+	cfg = cfg.Clone()
+	cfg.ServerName = host
+	return cfg
+}
+
+// hello is ours to a member.
+func (s *Set) hello(to uint64, class node.Class) hello {
+	return hello{
+		version: version, cluster: s.cfg.Cluster, group: s.cfg.Group, member: s.cfg.Self, to: to,
+		shows: s.cfg.Standing(), boot: s.boot, schema: s.cfg.Schema, class: class, name: s.cfg.SelfName,
+	}
+}
+
+// judge decides about a hello, of the member dialed or, if that is 0, of whoever
+// dialed. What the hello shows is in the book when it returns no refusal.
+func (s *Set) judge(h hello, nc net.Conn, dialed uint64) (*peer, *refusal) {
+	if no := s.stranger(h, dialed); no != nil {
+		return nil, no
+	}
+	if secure, ok := nc.(*tls.Conn); ok {
+		cs := secure.ConnectionState()
+		if len(cs.PeerCertificates) == 0 {
+			return nil, &refusal{WrongCertificate, "no certificate was shown"}
+		}
+		if err := s.cfg.Verify(cs, h.member); err != nil {
+			return nil, &refusal{WrongCertificate, err.Error()}
+		}
+	}
+	if s.cfg.Membership(h.member) == Gone {
+		return nil, &refusal{Removed, fmt.Sprintf("member %d was removed from the cluster", h.member)}
+	}
+	p := (*s.peers.Load())[h.member]
+	if p == nil {
+		return nil, &refusal{NotKnown, fmt.Sprintf("member %d has not heard of member %d yet", s.cfg.Self, h.member)}
+	}
+	lower, err := s.book.admit(h.member, h.shows, h.boot)
+	switch {
+	case err != nil:
+		s.warn(s.cfg.Self, NotNow, "book of members is not written", err)
+		return nil, &refusal{NotNow, "what members have shown cannot be written down"}
+	case lower != "":
+		return nil, &refusal{RolledBack, fmt.Sprintf("the log of member %d has gone back in time: %s", h.member, lower)}
+	case dialed == 0 && s.dials(p.id):
+		p.answerKnock(h.boot)
+		return nil, &refusal{Dialing, fmt.Sprintf("member %d dials member %d", s.cfg.Self, h.member)}
+	}
+	return p, nil
+}
+
+// stranger refuses a hello that does not belong here at all.
+func (s *Set) stranger(h hello, dialed uint64) *refusal {
+	switch {
+	case h.version != version:
+		return &refusal{WrongVersion, fmt.Sprintf("version %d of the protocol between members, this one speaks %d", h.version, version)}
+	case h.cluster != s.cfg.Cluster:
+		return &refusal{WrongCluster, fmt.Sprintf("cluster %x, this is a member of %x", h.cluster, s.cfg.Cluster)}
+	case h.group != s.cfg.Group:
+		return &refusal{WrongCluster, fmt.Sprintf("group %d, this is %d", h.group, s.cfg.Group)}
+	case h.to != s.cfg.Self:
+		return &refusal{WrongCluster, fmt.Sprintf("member %d is wanted, this is %d", h.to, s.cfg.Self)}
+	case dialed != 0 && h.member != dialed:
+		return &refusal{WrongCluster, fmt.Sprintf("member %d is wanted, this says it is %d", dialed, h.member)}
+	case h.member == 0 || h.member == s.cfg.Self:
+		return &refusal{WrongCluster, fmt.Sprintf("member %d cannot speak to %d", h.member, s.cfg.Self)}
+	}
+	return nil
+}
+
+// refuse tells the other side and logs it, once.
+func (s *Set) refuse(nc net.Conn, h hello, no *refusal) error {
+	_, _ = nc.Write(appendRefusal(nil, no, s.cfg.Group)) // the other finds out otherwise: the connection closes
+	if no.reason == Dialing {
+		return no // what was asked for
+	}
+	s.cfg.Events.Refused(no.reason)
+	if no.slow() {
+		s.warn(h.member, no.reason, "connection of a member refused", no)
+	}
+	return no
+}
+
+// refused takes the other's refusal of us.
+func (s *Set) refused(p *peer, payload []byte) error {
+	no, err := decodeRefusal(payload)
+	if err != nil {
+		return err
+	}
+	switch no.reason {
+	case Removed:
+		s.cfg.Refused(p.id, incumbent.Errorf(incumbent.Denied, "member %d refuses this one: %s", p.id, no.text).
+			WithHint("start again with an empty data directory and a join token: the member gets a new id"))
+	case RolledBack:
+		s.cfg.Refused(p.id, incumbent.Errorf(incumbent.Corrupt, "member %d refuses this one: %s", p.id, no.text).
+			WithHint("the data directory was restored from an older copy: empty it and join again under a new id"))
+	case NotKnown, NotNow, Dialing:
+	default:
+		s.warn(p.id, no.reason, "refused by a member", no)
+	}
+	return no
+}
+
+// blame remembers for people why there is no connection.
+func (p *peer) blame(err error) {
+	p.life.Lock()
+	defer p.life.Unlock()
+	p.trouble = err.Error()
+}

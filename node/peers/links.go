@@ -1,0 +1,61 @@
+package peers
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/incumbent-dev/incumbent/node"
+)
+
+// Link says how this member and another are connected.
+type Link struct {
+	Member      Member
+	Connected   bool          // both connections are up
+	Control     bool          // each of them
+	Bulk        bool          //
+	Since       time.Time     // when the younger of the two came up; zero unless Connected
+	RTT         time.Duration // of the last answered ping on the control connection; 0: none yet
+	QueuedBytes int           // on both, not yet given to the system
+	Dropped     uint64        // messages and frames since this member is in the set
+	Schema      uint32        // as it showed last
+	Trouble     string        // why the last connection or attempt ended; "" while connected
+}
+
+// Links describes the connections with all members of the set, by id.
+func (s *Set) Links() []Link {
+	peers := *s.peers.Load()
+	links := make([]Link, 0, len(peers))
+	for _, p := range peers {
+		links = append(links, p.link())
+	}
+	slices.SortFunc(links, func(a, b Link) int { return cmp.Compare(a.Member.ID, b.Member.ID) })
+	return links
+}
+
+func (p *peer) link() Link {
+	control, bulk := p.slots[node.Control].Load(), p.slots[node.Bulk].Load()
+	l := Link{
+		Member: *p.member.Load(), Control: control != nil, Bulk: bulk != nil, Connected: control != nil && bulk != nil,
+		Dropped: p.dropped[node.Control].Load() + p.dropped[node.Bulk].Load(),
+	}
+	for _, c := range [...]*conn{control, bulk} {
+		if c == nil {
+			continue
+		}
+		l.QueuedBytes += c.out.queued()
+		if l.Connected && c.since.After(l.Since) {
+			l.Since = c.since
+		}
+	}
+	if control != nil {
+		l.RTT = time.Duration(control.rtt.Load())
+	}
+	p.life.Lock()
+	defer p.life.Unlock()
+	l.Schema = p.schema
+	if !l.Connected {
+		l.Trouble = p.trouble
+	}
+	return l
+}

@@ -1,0 +1,179 @@
+package peers
+
+import (
+	"sync"
+
+	"github.com/incumbent-dev/incumbent/node"
+)
+
+// chunk is a buffer of whole frames.
+type chunk struct {
+	b        []byte
+	frames   int
+	forwards []node.Forward // which entries are in it, without their bytes, to refuse them if it is never written
+	pooled   bool
+}
+
+var chunkPool = sync.Pool{New: func() any { return &chunk{b: make([]byte, 0, chunkBytes), pooled: true} }}
+
+func (c *chunk) release() {
+	if c.pooled {
+		c.b, c.frames, c.forwards = c.b[:0], 0, nil
+		chunkPool.Put(c)
+	}
+}
+
+// lane is a bounded queue of frames.
+type lane struct {
+	chunks    []*chunk
+	bytes     int
+	frames    int
+	maxBytes  int
+	maxFrames int
+}
+
+// room reports whether a frame of at most size bytes fits. An empty lane takes
+// any.
+func (l *lane) room(size int) bool {
+	return l.frames == 0 || l.frames < l.maxFrames && l.bytes+size <= l.maxBytes
+}
+
+// tail returns a chunk with room for size bytes.
+func (l *lane) tail(size int) *chunk {
+	if n := len(l.chunks); n > 0 {
+		if c := l.chunks[n-1]; cap(c.b)-len(c.b) >= size {
+			return c
+		}
+	}
+	c := chunkPool.Get().(*chunk)
+	l.chunks = append(l.chunks, c)
+	return c
+}
+
+// take moves chunks of at most limit bytes, but at least one, to dst.
+func (l *lane) take(dst []*chunk, limit int) []*chunk {
+	n, bytes := 0, 0
+	for n < len(l.chunks) && (n == 0 || bytes+len(l.chunks[n].b) <= limit) {
+		bytes += len(l.chunks[n].b)
+		l.frames -= l.chunks[n].frames
+		n++
+	}
+	l.bytes -= bytes
+	dst = append(dst, l.chunks[:n]...)
+	rest := copy(l.chunks, l.chunks[n:])
+	clear(l.chunks[rest:])
+	l.chunks = l.chunks[:rest]
+	return dst
+}
+
+// outbox is what a connection still has to write: raft's frames, and behind
+// them the user's. Putting never blocks.
+type outbox struct {
+	wake chan struct{} // one token: there is something to write, or it is closed
+
+	mu     sync.Mutex // guards what follows, for as long as a small frame takes to encode
+	raft   lane
+	app    lane
+	closed bool
+}
+
+func newOutbox(class node.Class) *outbox {
+	o := &outbox{wake: make(chan struct{}, 1)}
+	if class == node.Bulk {
+		o.raft = lane{maxBytes: MaxBulkBytes, maxFrames: MaxBulkQueue}
+		return o
+	}
+	o.raft = lane{maxBytes: MaxControlBytes, maxFrames: MaxControlQueue}
+	o.app = lane{maxBytes: MaxControlBytes, maxFrames: MaxControlQueue}
+	return o
+}
+
+// put encodes a frame of at most size bytes into a lane and reports false if it
+// is full or closed. forward names the entry in it, if there is one.
+func (o *outbox) put(l *lane, size int, encode func([]byte) []byte, forward *node.Forward) bool {
+	var own *chunk
+	if size > ownBufferBytes {
+		if !o.fits(l, size) {
+			return false
+		}
+		own = &chunk{b: encode(make([]byte, 0, size))}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed || !l.room(size) {
+		return false
+	}
+	c := own
+	if c != nil {
+		l.chunks = append(l.chunks, c)
+		l.bytes += len(c.b)
+	} else {
+		c = l.tail(size)
+		before := len(c.b)
+		c.b = encode(c.b)
+		l.bytes += len(c.b) - before
+	}
+	c.frames++
+	if forward != nil {
+		c.forwards = append(c.forwards, node.Forward{Term: forward.Term, First: forward.First})
+	}
+	l.frames++
+	o.signal()
+	return true
+}
+
+// fits saves the work of encoding what would be dropped.
+func (o *outbox) fits(l *lane, size int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.closed && l.room(size)
+}
+
+func (o *outbox) signal() {
+	select {
+	case o.wake <- struct{}{}:
+	default: // the writer will look anyway
+	}
+}
+
+// take moves the next write to dst: raft's frames first, then a little of the
+// user's. Closed reports that nothing will come any more.
+func (o *outbox) take(dst []*chunk) (_ []*chunk, closed bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	dst = o.raft.take(dst, maxWrite)
+	if len(o.raft.chunks) == 0 {
+		dst = o.app.take(dst, maxAppWrite)
+	}
+	return dst, o.closed
+}
+
+// close turns new frames away. What is queued may still be taken.
+func (o *outbox) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	o.signal()
+}
+
+// abandon closes, forgets what was never written, and returns the entries that
+// were in it.
+func (o *outbox) abandon() (forwards []node.Forward) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	o.signal()
+	for _, c := range o.raft.chunks {
+		forwards = append(forwards, c.forwards...)
+	}
+	o.raft.chunks, o.app.chunks = nil, nil
+	o.raft.frames, o.raft.bytes, o.app.frames, o.app.bytes = 0, 0, 0, 0
+	return forwards
+}
+
+// queued returns how much waits.
+func (o *outbox) queued() (bytes int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.raft.bytes + o.app.bytes
+}
