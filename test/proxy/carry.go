@@ -94,8 +94,8 @@ func (l *link) await(free func(Rule) bool) bool {
 // end closes both ends, with a reset if asked.
 func (l *link) end(reset bool) {
 	l.once.Do(func() {
-		close(l.ended)
 		l.p.mu.Lock()
+		close(l.ended) // with the lock, so that no target is added after
 		target := l.target
 		l.p.mu.Unlock()
 		for _, conn := range []net.Conn{l.dialer, target} {

@@ -188,13 +188,26 @@ func (p *Proxy) serve(conn net.Conn) {
 		return
 	}
 	defer target.Close()
-	p.mu.Lock()
-	l.target = target
-	p.mu.Unlock()
+	if !l.reached(target) {
+		return
+	}
 	var both sync.WaitGroup
 	both.Go(func() { l.carry(conn, target, true) })
 	both.Go(func() { l.carry(target, conn, false) })
 	both.Wait()
+}
+
+// reached gives the link its other end, unless it has ended meanwhile.
+func (l *link) reached(target net.Conn) bool {
+	l.p.mu.Lock()
+	defer l.p.mu.Unlock()
+	select {
+	case <-l.ended:
+		return false
+	default:
+	}
+	l.target = target
+	return true
 }
 
 // add reports whether the proxy is still open.
