@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -129,8 +130,9 @@ func (g *trio) start(id uint64, change func(*Config)) *running {
 		}
 	})
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	g.members[id] = r
+	g.mu.Unlock()
+	synctest.Wait() // so that it runs
 	return r
 }
 
