@@ -43,7 +43,7 @@ const (
 	roundGiveUpTicks  = 3 * electionTicks // all attempts of a confirmation together
 	confirmWaitTicks  = 4 * electionTicks // a confirmation waits so long for a round to start
 	forwardTicks      = 4 * electionTicks // a forwarded entry of which nothing is heard for so long is given up
-	forwardAgainTicks = electionTicks     // it is sent again after so long
+	forwardAgainTicks = 6                 // it is sent again after so long
 	muteAfterTicks    = electionTicks     // a leader whose disk hangs has so long to hand over; then it falls silent
 	campaignAfterMin  = 10 * time.Millisecond
 	campaignAfterMax  = 150 * time.Millisecond // between these, at random, a voter campaigns whose leader's process ended

@@ -98,6 +98,7 @@ func NewReplica(cfg ReplicaConfig) (*Replica, error) {
 	r.proposals.next = 1 // 0 is nobody's
 	r.role = Role{Term: cfg.HardState.GetTerm()}
 	r.durableTerm, r.durableCommit = cfg.HardState.GetTerm(), max(cfg.HardState.GetCommit(), cfg.Snapshot.Index)
+	r.commit = r.durableCommit
 	r.heard = map[uint64]uint64{}
 	r.election.rand = rand.New(rand.NewPCG(cfg.Seed, cfg.ID))
 	r.tellMembers()
