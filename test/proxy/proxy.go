@@ -189,6 +189,7 @@ func (p *Proxy) serve(conn net.Conn) {
 	}
 	defer target.Close()
 	if !l.reached(target) {
+		_ = target.(*net.TCPConn).SetLinger(0) //nolint:forcetypeassert // dialled as TCP; it was broken off before it began
 		return
 	}
 	var both sync.WaitGroup
