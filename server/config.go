@@ -2,6 +2,7 @@ package server
 
 import (
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"strconv"
@@ -9,13 +10,16 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
+	"github.com/incumbent-dev/incumbent/vfs"
 )
 
 // Defaults of [Config].
 const (
 	DefaultListen         = "127.0.0.1:7600"
+	DefaultPeerListen     = "127.0.0.1:7601"
 	DefaultDevDir         = "incumbent.data"
 	DefaultSegmentBytes   = 64 << 20
 	DefaultDevSegment     = 8 << 20
@@ -31,6 +35,16 @@ const (
 	maxDrift = 0.1 // the lease loop takes no more
 )
 
+// Values that really mean 0, where 0 means the default.
+const (
+	Zero      = time.Duration(math.MinInt64) // of a duration
+	ZeroDrift = -1.0
+)
+
+// MaxVoters is how many members may vote: more make every decision dearer and
+// nothing safer. Any number of others may be learners.
+const MaxVoters = 7
+
 // Config says how one member runs. The zero value of a field means its
 // default, given beside it.
 type Config struct {
@@ -44,12 +58,24 @@ type Config struct {
 	CredentialFile  string // bearer credentials
 	Advertise       string // address others see; the listener's
 
+	// PeerListen is where other members connect; DefaultPeerListen if the data
+	// directory was made by init or join or a JoinToken is given, else no
+	// address: the member stays alone. Any other address than loopback needs
+	// the cluster's own authority (see Init).
+	PeerListen    string
+	PeerAdvertise string // HOST:PORT that other members see; the listener's
+	// JoinToken lets a member with an empty data directory join the cluster that
+	// made it, and is of no account later. A member of the same name that is not
+	// connected is replaced: so one comes back that lost its disk.
+	JoinToken string
+	Learner   bool // joining, stay a learner
+
 	SegmentBytes   int64         // of one log segment; DefaultSegmentBytes, with Dev DefaultDevSegment
 	SnapshotBytes  int64         // of log between two snapshots; four segments
 	DiskReserve    int64         // free bytes below which growth is refused; DefaultDiskReserve
-	Grace          time.Duration // the leader waits so much longer than a ttl; DefaultGrace
-	Drift          float64       // clocks run at rates within ±Drift; DefaultDrift
-	ReturnTime     time.Duration // after a restart no lease expires sooner; DefaultReturnTime
+	Grace          time.Duration // the leader waits so much longer than a ttl; DefaultGrace; Zero: none
+	Drift          float64       // clocks run at rates within ±Drift; DefaultDrift; ZeroDrift: the same rate
+	ReturnTime     time.Duration // after a restart no lease expires sooner; DefaultReturnTime; Zero: as usual
 	HistoryBytes   int64         // of changes kept for resuming watches; DefaultHistoryBytes
 	MemoryBytes    int64         // resident ceiling that admission defends; DefaultMemoryBytes
 	MaxConnections int           // accepted at once; DefaultMaxConnections
@@ -113,10 +139,13 @@ func (c Config) Validate() error {
 	if err := validName(c.Name); err != nil {
 		return err
 	}
-	if err := validAddress(c.Listen); err != nil {
+	if err := validAddress("listen", c.Listen); err != nil {
 		return err
 	}
-	if err := c.policy().Check(); err != nil {
+	if err := c.validatePeers(); err != nil {
+		return err
+	}
+	if err := c.policy(c.expectsOwnTLS()).Check(); err != nil {
 		return err
 	}
 	if _, err := parseLevel(c.LogLevel); err != nil {
@@ -148,23 +177,86 @@ func (c Config) validateSizes() error {
 		{"grace", c.Grace, lease.MaxGrace},
 		{"return-time", c.ReturnTime, lease.MaxReturn},
 	} {
-		if s.value < 0 || s.value > s.max {
+		if s.value != Zero && (s.value < 0 || s.value > s.max) {
 			return invalid(s.name, "%v is outside 0s to %v", s.value, s.max)
 		}
 	}
-	if !(c.Drift >= 0 && c.Drift <= maxDrift) {
+	if c.Drift != ZeroDrift && !(c.Drift >= 0 && c.Drift <= maxDrift) {
 		return invalid("drift", "%v is outside 0 to %v", c.Drift, maxDrift)
 	}
 	return nil
 }
 
-func validAddress(address string) error {
+// validatePeers checks what concerns other members.
+func (c Config) validatePeers() error {
+	if c.PeerListen != "" {
+		if err := validAddress("peer-listen", c.PeerListen); err != nil {
+			return err
+		}
+	}
+	if c.PeerAdvertise != "" {
+		if err := validReachable("peer-advertise", c.PeerAdvertise); err != nil {
+			return err
+		}
+	}
+	if c.JoinToken != "" {
+		if _, err := ca.ParseToken(c.JoinToken); err != nil {
+			return err
+		}
+	}
+	if c.Learner && c.JoinToken == "" {
+		return invalid("learner", "only a member that joins can be one").WithHint("give --join TOKEN too")
+	}
+	return nil
+}
+
+// expectsOwnTLS reports whether the listeners will have the certificate of the
+// cluster's own authority: the directory has one, or whoever made the token had.
+func (c Config) expectsOwnTLS() bool {
+	if hasOwnTLS(vfs.OS{}, c.DataDir) {
+		return true
+	}
+	t, err := ca.ParseToken(c.JoinToken)
+	return err == nil && t.CAHash != ""
+}
+
+// leaseConfig is how the lease loop is to behave. It has its own values for
+// none: negative ones.
+func (c Config) leaseConfig(alone bool) lease.Config {
+	out := lease.Config{Drift: c.Drift, Grace: c.Grace, Return: c.ReturnTime}
+	if out.Return == Zero {
+		out.Return = 0
+	}
+	if !alone {
+		// A round costs the peers wake-ups: extensions wait for company.
+		out.RoundGap = roundGap
+	}
+	return out
+}
+
+// roundGap is how long extensions wait for the next round of confirmation where
+// a round goes to other members.
+const roundGap = time.Millisecond
+
+// validReachable checks an address that others are to dial.
+func validReachable(setting, address string) error {
+	if err := validAddress(setting, address); err != nil {
+		return err
+	}
+	host, port, _ := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); host == "" || port == "0" || ip != nil && ip.IsUnspecified() {
+		return invalid(setting, "%q names no host and port that others can dial", address)
+	}
+	return nil
+}
+
+func validAddress(setting, address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil {
-		return invalid("listen", "%q is not HOST:PORT", address)
+		return invalid(setting, "%q is not HOST:PORT", address)
 	}
 	return nil
 }

@@ -18,19 +18,31 @@ type guard struct {
 	file string // of bearer credentials; empty: none
 }
 
-// policy is how the configured listener is guarded.
-func (c Config) policy() auth.ListenerPolicy {
+// policy is how the configured listener is guarded. The cluster's own authority,
+// where there is one, stands in for files that are not configured.
+func (c Config) policy(ownTLS bool) auth.ListenerPolicy {
+	ownTLS = ownTLS && c.TLSCert == "" && c.TLSKey == ""
 	return auth.ListenerPolicy{
-		Address: c.Listen, Cert: c.TLSCert != "", Key: c.TLSKey != "",
-		ClientCA: c.ClientCA != "", Credentials: c.CredentialFile != "",
+		Address: c.Listen, Cert: c.TLSCert != "" || ownTLS, Key: c.TLSKey != "" || ownTLS,
+		ClientCA: c.ClientCA != "" || ownTLS, Credentials: c.CredentialFile != "",
 	}
+}
+
+// peerPolicy is how the listener for other members is guarded.
+func (c Config) peerPolicy(ownTLS bool) error {
+	p := auth.ListenerPolicy{Address: c.PeerListen, Cert: ownTLS, Key: ownTLS, ClientCA: ownTLS}
+	if p.Check() != nil {
+		return invalid("peer-listen", "other machines can reach %s, and the cluster has no authority of its own", c.PeerListen).
+			WithHint("make one with 'incumbent cluster init', or listen on 127.0.0.1")
+	}
+	return nil
 }
 
 // newGuard reads the credentials. Whoever shares the machine is trusted only
 // where nothing else was asked for: with credentials or client certificates
 // configured, everybody brings one.
 func newGuard(cfg Config) (*guard, error) {
-	trust := cfg.policy().TrustLoopback() && cfg.CredentialFile == "" && cfg.ClientCA == ""
+	trust := cfg.policy(false).TrustLoopback() && cfg.CredentialFile == "" && cfg.ClientCA == ""
 	g := &guard{Authenticator: auth.NewAuthenticator(trust, nil), file: cfg.CredentialFile}
 	return g, g.reload()
 }

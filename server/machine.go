@@ -155,6 +155,9 @@ func (m *machine) Restore(r io.Reader) error {
 	m.current.Store(v)
 	m.leases.Restored(v)
 	m.hub.Reset(v, v.Index())
+	if m.members != nil {
+		m.members(v)
+	}
 	return nil
 }
 

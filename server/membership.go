@@ -1,45 +1,479 @@
 package server
 
 import (
+	"cmp"
 	"context"
+	"encoding/hex"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth/ca"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/node"
 )
 
-func errAlone() error {
-	return incumbent.Errorf(incumbent.Unavailable, "this member is a cluster of its own")
+// settleEvery is how often a call that waits for raft's members looks.
+const settleEvery = 20 * time.Millisecond
+
+// propose has a command applied and returns its result. It is forwarded to the
+// leader where another member leads.
+func (s *Server) propose(ctx context.Context, cmd core.Command) (*core.Result, error) {
+	return s.proposeThen(ctx, cmd, func() {})
 }
 
-// Members implements native.Membership.
-func (o operator) Members(context.Context) (*apiv1.MembersResponse, error) { return nil, errAlone() }
+// proposeThen is propose; then is called on the goroutine that applied the
+// command, right after it did.
+func (s *Server) proposeThen(ctx context.Context, cmd core.Command, then func()) (*core.Result, error) {
+	type outcome struct {
+		result *core.Result
+		err    error
+	}
+	done := make(chan outcome, 1)
+	deadline, _ := ctx.Deadline()
+	s.node.Propose(node.Proposal{
+		Command: cmd.Encode(core.Meta{}), Deadline: deadline, Reserve: true,
+		Done: func(result any, err error) {
+			out := outcome{err: err}
+			if err == nil {
+				then()
+				if out.result = result.(*core.Result); out.result.Err != nil {
+					out.err = out.result.Err
+				}
+			}
+			done <- out
+		},
+	})
+	select {
+	case o := <-done:
+		return o.result, o.err
+	case <-ctx.Done():
+		return nil, incumbent.Errorf(incumbent.Unknown, "it may or may not have happened: %w", ctx.Err())
+	}
+}
+
+// leading returns the node's status if this member leads, else NotLeader.
+func (s *Server) leading() (node.Status, error) {
+	st := s.node.Status()
+	switch {
+	case s.peers == nil && st.State == node.Leader:
+		return st, nil
+	case st.Leader == 0 || !st.Ready:
+		return st, incumbent.Errorf(incumbent.Unavailable, "no leader is known")
+	case st.State != node.Leader:
+		return st, incumbent.Errorf(incumbent.NotLeader, "another member leads, and membership is its business")
+	}
+	return st, nil
+}
+
+// find returns a recorded member by name or id.
+func (s *Server) find(word string) (core.Member, error) {
+	members := s.machine.view().Members()
+	var names []string
+	for _, m := range members {
+		if m.Name == word || idText(m.ID) == word {
+			return m, nil
+		}
+		names = append(names, m.Name)
+	}
+	slices.Sort(names)
+	return core.Member{}, incumbent.Errorf(incumbent.NotFound, "no member is called %q", word).
+		WithHint("the members are " + strings.Join(names, ", "))
+}
 
 // CreateToken implements native.Membership.
-func (o operator) CreateToken(context.Context, *apiv1.CreateTokenRequest) (*apiv1.CreateTokenResponse, error) {
-	return nil, errAlone()
+func (o operator) CreateToken(_ context.Context, r *apiv1.CreateTokenRequest) (*apiv1.CreateTokenResponse, error) {
+	life := ca.DefaultTokenLife
+	if r.TtlMs > 0 {
+		if r.TtlMs > uint64(ca.MaxTokenLife/time.Millisecond) || r.TtlMs < uint64(ca.MinTokenLife/time.Millisecond) {
+			return nil, incumbent.Errorf(incumbent.Invalid, "ttl_ms %d is outside %v to %v", r.TtlMs, ca.MinTokenLife, ca.MaxTokenLife)
+		}
+		life = time.Duration(r.TtlMs) * time.Millisecond
+	}
+	if o.peers == nil {
+		return nil, incumbent.Errorf(incumbent.Invalid, "this member does not listen for others").
+			WithHint("start it with --peer-listen HOST:PORT")
+	}
+	t := ca.Token{Addresses: []string{o.URL()}, Cluster: o.node.Status().Cluster, Expires: time.Now().Add(life)}
+	for _, m := range o.machine.view().Members() {
+		if m.ClientURL != "" && m.ClientURL != o.URL() && len(t.Addresses) < ca.MaxTokenAddresses {
+			t.Addresses = append(t.Addresses, m.ClientURL)
+		}
+	}
+	if o.certs != nil {
+		var err error
+		if t.CAHash, err = o.certs.top(); err != nil {
+			return nil, err
+		}
+	}
+	text, err := ca.NewToken(o.secret, t)
+	if err != nil {
+		return nil, err
+	}
+	o.events.add(Event{What: "join token made", Subject: o.cfg.Name, Detail: "for " + life.String()})
+	return &apiv1.CreateTokenResponse{Token: text, ExpiresUnixMs: t.Expires.Truncate(time.Second).UnixMilli()}, nil
 }
 
-// Join implements native.Membership.
-func (o operator) Join(context.Context, *apiv1.JoinRequest) (*apiv1.JoinResponse, error) {
-	return nil, errAlone()
+// Join implements native.Membership: the leader's side of joining.
+func (o operator) Join(ctx context.Context, r *apiv1.JoinRequest) (*apiv1.JoinResponse, error) {
+	cluster := o.node.Status().Cluster
+	token, err := ca.ParseToken(r.Token)
+	if err != nil {
+		return nil, err
+	}
+	if err := token.Verify(o.secret, cluster, time.Now()); err != nil {
+		return nil, err
+	}
+	m, err := joiner(r)
+	if err != nil {
+		return nil, err
+	}
+	st, err := o.leading()
+	if err != nil {
+		return nil, err
+	}
+	if o.peers == nil {
+		return nil, incumbent.Errorf(incumbent.Unavailable, "this member does not listen for others").WithHint("start it with --peer-listen HOST:PORT")
+	}
+	if err := o.admitMember(ctx, st, m); err != nil {
+		return nil, err
+	}
+	o.steward.wake()
+	return o.welcomeMember(m, r.Csr)
+}
+
+// joiner checks what a member says of itself.
+func joiner(r *apiv1.JoinRequest) (core.Member, error) {
+	m := core.Member{
+		ID: parseID(r.MemberId), Name: r.Name, PeerAddress: r.PeerAddress, ClientURL: r.ClientUrl,
+		Schema: r.Schema, Learner: r.Learner, Version: r.Version,
+	}
+	if m.ID == 0 {
+		return m, incumbent.Errorf(incumbent.Invalid, "member_id %q is not 16 hexadecimal digits", r.MemberId)
+	}
+	if m.Name == "" {
+		return m, invalid("name", "is not set")
+	}
+	if err := validName(m.Name); err != nil {
+		return m, err
+	}
+	if err := validReachable("peer-listen", m.PeerAddress); err != nil {
+		return m, err
+	}
+	if u, err := url.Parse(m.ClientURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return m, invalid("advertise", "%q is no URL of a native API", m.ClientURL)
+	}
+	return m, nil
+}
+
+// admitMember records a joiner, and makes room for it where a dead member has
+// its name. Asked twice it does the same once.
+func (s *Server) admitMember(ctx context.Context, st node.Status, m core.Member) error {
+	view := s.machine.view()
+	if view.MemberGone(m.ID) {
+		return incumbent.Errorf(incumbent.Conflict, "member %s was removed from this cluster and its id is gone", idText(m.ID)).
+			WithHint("empty the data directory and join again")
+	}
+	if active := view.ActiveSchema(); m.Schema < active {
+		return invalid("join", "this binary knows schema %d, the cluster has reached %d", m.Schema, active).WithHint("start a newer binary")
+	}
+	if have, ok := view.Member(m.ID); ok {
+		if have.Name != m.Name {
+			return incumbent.Errorf(incumbent.Conflict, "id %s belongs to member %s", idText(m.ID), have.Name)
+		}
+		m.Learner = have.Learner // promoted meanwhile, maybe
+	}
+	voting := 0
+	for _, other := range view.Members() {
+		if other.ID == m.ID || other.Name == m.Name {
+			continue
+		}
+		if !other.Learner {
+			voting++
+		}
+	}
+	if !m.Learner && voting >= MaxVoters {
+		return incumbent.Errorf(incumbent.TooLarge, "%d members vote, limit is %d", voting, MaxVoters).WithHint("join with --learner")
+	}
+	if err := s.displace(ctx, st, view, m); err != nil {
+		return err
+	}
+	_, err := s.propose(ctx, core.PutMemberCommand{Member: m})
+	return err
+}
+
+// displace removes a dead member that has the joiner's name.
+func (s *Server) displace(ctx context.Context, st node.Status, view *core.View, m core.Member) error {
+	for _, other := range view.Members() {
+		if other.Name != m.Name || other.ID == m.ID {
+			continue
+		}
+		if other.ID == st.Member || s.connected(other.ID) {
+			return incumbent.Errorf(incumbent.Exists, "member %s (%s) is alive at %s", other.Name, idText(other.ID), other.PeerAddress).
+				WithHint("choose another --name, or stop that member first")
+		}
+		s.events.add(Event{What: "member replaced", Subject: other.Name, Detail: idText(other.ID) + " by " + idText(m.ID)})
+		if _, err := s.propose(ctx, core.RemoveMemberCommand{ID: other.ID}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// welcomeMember is what a joiner gets to know.
+func (o operator) welcomeMember(m core.Member, csr []byte) (*apiv1.JoinResponse, error) {
+	st := o.node.Status()
+	out := &apiv1.JoinResponse{
+		ClusterId: hex.EncodeToString(st.Cluster[:]), MemberId: idText(m.ID), Members: o.members(), Secret: o.secret,
+	}
+	if o.ownTLS == nil {
+		return out, nil
+	}
+	var err error
+	out.Certificate, err = o.ownTLS.authority.Sign(csr, ca.Member{Cluster: st.Cluster, ID: m.ID, Name: m.Name}, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	out.Ca = o.ownTLS.authority.CertPEM()
+	out.CaKey, err = o.ownTLS.authority.KeyPEM()
+	return out, err
 }
 
 // RemoveMember implements native.Membership.
-func (o operator) RemoveMember(context.Context, *apiv1.RemoveMemberRequest) (*apiv1.RemoveMemberResponse, error) {
-	return nil, errAlone()
+func (o operator) RemoveMember(ctx context.Context, r *apiv1.RemoveMemberRequest) (*apiv1.RemoveMemberResponse, error) {
+	st, err := o.leading()
+	if err != nil {
+		return nil, err
+	}
+	m, err := o.find(r.Member)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.mayRemove(st.Voters, m.ID, r.Force); err != nil {
+		return nil, err
+	}
+	out := &apiv1.RemoveMemberResponse{}
+	for _, shown := range o.members() {
+		if shown.Id == idText(m.ID) {
+			out.Member = shown
+		}
+	}
+	if _, err := o.propose(ctx, core.RemoveMemberCommand{ID: m.ID}); err != nil {
+		return nil, err
+	}
+	o.steward.wake()
+	if m.ID == st.Member {
+		return out, nil // leadership moves on, and then this member goes
+	}
+	_, err = o.settle(ctx, func(look *rosterLook) bool {
+		_, counted := look.counted[m.ID]
+		return !counted
+	})
+	return out, err
+}
+
+// mayRemove refuses to take away the last voter, and a member without whom the
+// rest has no live majority.
+func (s *Server) mayRemove(voters []uint64, id uint64, force bool) error {
+	if !slices.Contains(voters, id) {
+		return nil
+	}
+	rest, live := 0, 0
+	for _, v := range voters {
+		if v == id {
+			continue
+		}
+		rest++
+		if v == s.id || s.connected(v) {
+			live++
+		}
+	}
+	switch {
+	case rest == 0:
+		return incumbent.Errorf(incumbent.Conflict, "this is the last voter").
+			WithHint("to end the cluster stop its server; to move it, let another member join first")
+	case live <= rest/2 && !force:
+		return incumbent.Errorf(incumbent.Conflict, "without this member only %d of %d voters are reachable: nothing could be granted any more", live, rest).
+			WithHint("bring the others back first, or give --force")
+	}
+	return nil
+}
+
+// settle waits until raft's members are as wanted; false if ctx ends first.
+func (s *Server) settle(ctx context.Context, as func(*rosterLook) bool) (bool, error) {
+	tick := time.NewTicker(settleEvery)
+	defer tick.Stop()
+	for !as(s.roster.look.Load()) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false, incumbent.Errorf(incumbent.DeadlineExceeded, "it is decided and not carried out yet: %w", ctx.Err()).
+				WithHint("the leader goes on by itself: see 'incumbent cluster ls'")
+		case <-s.ended:
+			return false, incumbent.Errorf(incumbent.Unavailable, "this member is leaving")
+		}
+	}
+	return true, nil
 }
 
 // PromoteMember implements native.Membership.
-func (o operator) PromoteMember(context.Context, *apiv1.PromoteMemberRequest) (*apiv1.PromoteMemberResponse, error) {
-	return nil, errAlone()
+func (o operator) PromoteMember(ctx context.Context, r *apiv1.PromoteMemberRequest) (*apiv1.PromoteMemberResponse, error) {
+	st, err := o.leading()
+	if err != nil {
+		return nil, err
+	}
+	m, err := o.find(r.Member)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(st.Voters, m.ID) {
+		voting := 0
+		for _, other := range o.machine.view().Members() {
+			if !other.Learner && other.ID != m.ID {
+				voting++
+			}
+		}
+		if voting >= MaxVoters {
+			return nil, incumbent.Errorf(incumbent.TooLarge, "%d members vote, limit is %d", voting, MaxVoters)
+		}
+	}
+	if m.Learner {
+		m.Learner = false
+		if _, err := o.propose(ctx, core.PutMemberCommand{Member: m}); err != nil {
+			return nil, err
+		}
+	}
+	o.steward.wake()
+	return &apiv1.PromoteMemberResponse{Pending: !o.soon(ctx, func(look *rosterLook) bool { return look.counted[m.ID] })}, nil
+}
+
+// promoteWait is how long a promotion waits for the learner to vote: one that is
+// caught up does at once.
+const promoteWait = 2 * time.Second
+
+// soon reports whether raft's members come to be as wanted within a short time.
+func (s *Server) soon(ctx context.Context, as func(*rosterLook) bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, promoteWait)
+	defer cancel()
+	ok, _ := s.settle(ctx, as)
+	return ok
 }
 
 // TransferLeader implements native.Membership.
-func (o operator) TransferLeader(context.Context, *apiv1.TransferLeaderRequest) (*apiv1.TransferLeaderResponse, error) {
-	return nil, errAlone()
+func (o operator) TransferLeader(ctx context.Context, r *apiv1.TransferLeaderRequest) (*apiv1.TransferLeaderResponse, error) {
+	st, err := o.leading()
+	if err != nil {
+		return nil, err
+	}
+	to := uint64(0)
+	if r.Member != "" {
+		m, err := o.find(r.Member)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(st.Voters, m.ID) {
+			return nil, incumbent.Errorf(incumbent.Invalid, "member %s does not vote, so it cannot lead", m.Name).
+				WithHint("'incumbent cluster promote' makes it a voter")
+		}
+		to = m.ID
+	}
+	if to != st.Member {
+		if err := o.node.TransferLeader(ctx, to); err != nil {
+			return nil, err
+		}
+	}
+	_, name, at := o.Standing()
+	o.events.add(Event{What: "leadership handed over", Subject: o.cfg.Name, Detail: "to " + name})
+	return &apiv1.TransferLeaderResponse{Leader: name, LeaderUrl: at}, nil
 }
 
 // Leave implements native.Membership.
-func (o operator) Leave(context.Context, *apiv1.LeaveRequest) (*apiv1.LeaveResponse, error) {
-	return nil, errAlone()
+func (o operator) Leave(ctx context.Context, r *apiv1.LeaveRequest) (*apiv1.LeaveResponse, error) {
+	look := o.roster.look.Load()
+	if o.peers == nil {
+		return nil, o.mayRemove([]uint64{o.id}, o.id, false)
+	}
+	if err := o.mayRemove(look.voters(), o.id, r.Force); err != nil {
+		return nil, err
+	}
+	if st := o.node.Status(); st.State == node.Leader {
+		if err := o.node.TransferLeader(ctx, 0); err != nil {
+			return nil, err
+		}
+	}
+	o.left.Store(true)
+	if _, err := o.propose(ctx, core.RemoveMemberCommand{ID: o.id}); err != nil {
+		o.left.Store(false)
+		return nil, err
+	}
+	return &apiv1.LeaveResponse{}, nil // the rest is watchRemoval's
+}
+
+// Members implements native.Membership.
+func (o operator) Members(context.Context) (*apiv1.MembersResponse, error) {
+	_, name, at := o.Standing()
+	st := o.node.Status()
+	return &apiv1.MembersResponse{ClusterId: hex.EncodeToString(st.Cluster[:]), Leader: name, LeaderUrl: at, Members: o.members()}, nil
+}
+
+// members are all that are recorded or counted, by name.
+func (o operator) members() []*apiv1.Member {
+	st, look := o.node.Status(), o.roster.look.Load()
+	progress := map[uint64]node.PeerStatus{}
+	for _, p := range st.Peers {
+		progress[p.ID] = p
+	}
+	linked := o.linked()
+	recorded := look.view.Members()
+	if _, ok := look.view.Member(o.id); !ok {
+		recorded = append(recorded, o.self())
+	}
+	var out []*apiv1.Member
+	for _, m := range recorded {
+		out = append(out, o.shown(m, st, look, progress[m.ID], linked))
+	}
+	for id := range look.counted {
+		if _, ok := look.view.Member(id); !ok && id != o.id {
+			m := o.shown(core.Member{ID: id}, st, look, progress[id], linked)
+			m.Role = "leaving"
+			out = append(out, m)
+		}
+	}
+	slices.SortFunc(out, func(a, b *apiv1.Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Id, b.Id)) })
+	return out
+}
+
+func (o operator) shown(m core.Member, st node.Status, look *rosterLook, p node.PeerStatus, linked map[uint64]bool) *apiv1.Member {
+	out := &apiv1.Member{
+		Name: m.Name, Id: idText(m.ID), Address: m.ClientURL, PeerAddress: m.PeerAddress, Learner: m.Learner,
+		Schema: m.Schema, Version: m.Version, Self: m.ID == o.id,
+	}
+	votes, counted := look.counted[m.ID]
+	switch {
+	case m.ID == st.Leader:
+		out.Role = node.Leader.String()
+	case !counted:
+		out.Role = "joining"
+	case !votes:
+		out.Role = "learner"
+	case m.ID == o.id:
+		out.Role = st.State.String()
+	default:
+		out.Role = node.Follower.String()
+	}
+	if m.ID == o.id {
+		out.Connected, out.Ready = true, st.Ready
+		out.AppliedIndex, out.CommitIndex = st.Applied, st.Commit
+		return out
+	}
+	out.Connected = linked[m.ID]
+	out.Ready = out.Connected
+	if st.State == node.Leader {
+		out.AppliedIndex = min(p.Match, st.Commit)
+		out.Lag = st.Commit - out.AppliedIndex
+	}
+	return out
 }

@@ -22,6 +22,11 @@ type metrics struct {
 	lateness prometheus.Histogram // expiry after its deadline
 	sync     prometheus.Histogram // one flush of the log
 	apply    prometheus.Histogram // one batch
+
+	elections prometheus.Counter   // changes of the leader that this member heard of
+	peerDrops []prometheus.Counter // by class of connection
+	peerEnds  []prometheus.Counter // connections that ended, by class
+	peerNo    []prometheus.Counter // refused, by reason
 }
 
 func newMetrics() *metrics {
@@ -53,6 +58,7 @@ func newMetrics() *metrics {
 	for _, w := range core.Whats() {
 		m.changes = append(m.changes, changes.WithLabelValues(w.String()))
 	}
+	m.peers()
 	m.registry.MustRegister(results, changes, m.lateness, m.sync, m.apply,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

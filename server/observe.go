@@ -27,7 +27,33 @@ func (s *Server) nodeEvents() node.Events {
 	}
 	return node.Events{
 		RoleChanged: func(r node.Role) {
-			note("role changed", fmt.Sprintf("%v in term %d, leader %016x", r.State, r.Term, r.Leader))
+			if old := s.leader.Swap(r.Leader); r.Leader != 0 && old != r.Leader {
+				s.metrics.elections.Inc()
+			}
+			note("role changed", fmt.Sprintf("%v in term %d, leader %s", r.State, r.Term, s.nameOf(r.Leader)))
+		},
+		MembersChanged: s.roster.configured,
+		Mute: func(muted bool) {
+			s.courier.mute(muted)
+			if muted {
+				note("silent", "the disk hangs and leadership could not be handed over: the others elect another leader")
+				return
+			}
+			note("speaking again", "")
+		},
+		SnapshotSent: func(d node.SnapshotSent) {
+			if d.Err != nil {
+				note("snapshot not sent", fmt.Sprintf("to %s: %v", s.nameOf(d.To), d.Err))
+				return
+			}
+			note("snapshot sent", fmt.Sprintf("to %s: log index %d, %d bytes in %v", s.nameOf(d.To), d.Index, d.Bytes, d.Took.Round(time.Millisecond)))
+		},
+		SnapshotReceived: func(d node.SnapshotDone) {
+			if d.Err != nil {
+				note("snapshot not received", d.Err.Error())
+				return
+			}
+			note("snapshot received", fmt.Sprintf("log index %d, %d bytes in %v", d.Index, d.Bytes, d.Took.Round(time.Millisecond)))
 		},
 		Synced:  func(took time.Duration, _, _ int) { s.metrics.sync.Observe(took.Seconds()) },
 		Applied: func(took time.Duration, _, _ int) { s.metrics.apply.Observe(took.Seconds()) },
@@ -63,6 +89,20 @@ func (s *Server) nodeEvents() node.Events {
 	}
 }
 
+// nameOf is what a person calls a member.
+func (s *Server) nameOf(id uint64) string {
+	if id == 0 {
+		return "unknown"
+	}
+	if m, ok := s.machine.view().Member(id); ok {
+		return m.Name
+	}
+	if id == s.id {
+		return s.cfg.Name
+	}
+	return idText(id)
+}
+
 // registerMetrics exports what the parts count themselves.
 func (s *Server) registerMetrics() {
 	gauge := func(name, help string, read func() float64) { s.metrics.gauge("incumbent_"+name, help, nil, read) }
@@ -93,6 +133,7 @@ func (s *Server) registerMetrics() {
 			prometheus.Labels{"reason": r.String()}, func() float64 { return float64(s.park.Stats().Ended[r]) })
 	}
 	s.admission.register(s.metrics)
+	s.registerPeerMetrics(gauge)
 }
 
 // rateKeeper gives the rates of `status`: one sample a second.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/lease"
@@ -18,8 +17,14 @@ type operator struct{ *Server }
 
 // Standing implements native.Operator.
 func (o operator) Standing() (member, leader, leaderURL string) {
-	if st := o.node.Status(); st.Leader == st.Member {
+	switch id := o.leader.Load(); id {
+	case 0:
+	case o.id:
 		leader, leaderURL = o.cfg.Name, o.URL()
+	default:
+		if m, ok := o.machine.view().Member(id); ok {
+			leader, leaderURL = m.Name, m.ClientURL
+		}
 	}
 	return o.cfg.Name, leader, leaderURL
 }
@@ -74,16 +79,13 @@ func (o operator) StateHash(ctx context.Context) (*apiv1.StateHashResponse, erro
 func (o operator) Status(context.Context) (*apiv1.StatusResponse, error) {
 	st, view, loop, conns := o.node.Status(), o.machine.view(), o.leases.Stats(), o.park.Stats()
 	hub, door := o.hub.Stats(), o.door.Stats()
-	member, leader, _ := o.Standing()
+	_, leader, _ := o.Standing()
 	out := &apiv1.StatusResponse{
 		Index: uint64(view.Index()), Term: st.Term, Leader: leader, Version: o.cfg.Version, ClusterId: hex.EncodeToString(st.Cluster[:]),
 		Leases: uint64(view.HeldCount()), Sessions: uint64(view.SessionCount()), Waiters: uint64(view.WaiterCount()),
 		Watches: uint64(hub.Readers + hub.Waiters), Connections: uint64(o.gate.open()),
 		UptimeMs: uint64(time.Since(o.begun).Milliseconds()), RssBytes: residentBytes(), Rates: o.rates.now(),
-		Members: []*apiv1.Member{{
-			Name: member, Id: fmt.Sprintf("%016x", st.Member), Address: o.URL(), Role: st.State.String(),
-			AppliedIndex: st.Applied, CommitIndex: st.Commit, Ready: st.Ready,
-		}},
+		Members:  o.members(),
 		Doors:    []*apiv1.Door{{Name: "native", Address: o.gate.Addr().String(), Tls: o.certs != nil, Connections: uint64(conns.Parked)}},
 		Refusing: o.admission.refusing(),
 		Storage: &apiv1.Storage{
@@ -159,28 +161,10 @@ func (s *Server) limits(st node.Status, view *core.View, streams int) []*apiv1.L
 
 // checkpoint proposes a checkpoint and returns the state right after it.
 func (s *Server) checkpoint(ctx context.Context) (*core.View, error) {
-	type outcome struct {
-		view *core.View
-		err  error
-	}
-	done := make(chan outcome, 1)
-	deadline, _ := ctx.Deadline()
-	s.node.Propose(node.Proposal{
-		Command: core.CheckpointCommand{}.Encode(core.Meta{}), Deadline: deadline, Reserve: true,
-		Done: func(result any, err error) {
-			if err == nil && result.(*core.Result).Err != nil {
-				err = result.(*core.Result).Err
-			}
-			// Answers are given right after the batch was applied, before the next.
-			done <- outcome{s.machine.view(), err}
-		},
-	})
-	select {
-	case o := <-done:
-		return o.view, o.err
-	case <-ctx.Done():
-		return nil, incumbent.Errorf(incumbent.DeadlineExceeded, "checkpoint: %w", ctx.Err())
-	}
+	var view *core.View
+	// Answers are given right after the batch was applied, before the next.
+	_, err := s.proposeThen(ctx, core.CheckpointCommand{}, func() { view = s.machine.view() })
+	return view, err
 }
 
 // logBytes is what the files of the log take on disk: they are preallocated.

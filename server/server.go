@@ -14,6 +14,7 @@ package server
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"log/slog"
 	"net"
@@ -24,10 +25,12 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/door/native"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
+	"github.com/incumbent-dev/incumbent/node/peers"
 	"github.com/incumbent-dev/incumbent/park"
 	"github.com/incumbent-dev/incumbent/vfs"
 	"github.com/incumbent-dev/incumbent/watch"
@@ -56,10 +59,27 @@ type Server struct {
 	guard     *guard
 	admission *admission
 	certs     *certificates
+	https     bool // the native API is served by TLS
 	gate      *gate
 	http      *http.Server
 	rates     rateKeeper
 
+	// Of the cluster.
+	id            uint64
+	secret        []byte  // makes and checks join tokens
+	record        *record // of member.json; after the start keepRecord's
+	ownTLS        *memberTLS
+	peerListener  net.Listener
+	peerAddress   string     // where other members reach this one; "": nowhere
+	peers         *peers.Set // nil: this member does not listen for others
+	courier       courier
+	roster        *roster
+	rosterChanged chan struct{} // has room for one
+	steward       *steward
+	leader        atomic.Uint64 // 0: none known
+	heard         atomic.Int64  // when anything came from the leader, in nanoseconds since begun
+
+	left         atomic.Bool // this member takes itself out of the cluster
 	draining     atomic.Bool
 	lastSnapshot atomic.Pointer[node.SnapshotDone]
 	stop         context.CancelFunc // ends node and loops
@@ -71,44 +91,43 @@ type Server struct {
 
 // Open checks the configuration, recovers what is in the data directory, and
 // listens. Until the member is caught up, calls are refused as Unavailable.
-func Open(cfg Config) (_ *Server, err error) {
+func Open(cfg Config) (*Server, error) { return OpenContext(context.Background(), cfg) }
+
+// OpenContext is Open for a member that may have to join first: it gives up when
+// ctx ends.
+func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, begun: time.Now(), events: newTimeline(time.Now), metrics: newMetrics(), ended: make(chan struct{})}
-	var undo []func()
+	s := newServer(cfg)
+	var undo undoing
 	defer func() {
 		if err != nil {
-			for i := len(undo) - 1; i >= 0; i-- {
-				undo[i]()
-			}
+			undo.all()
 		}
 	}()
-	if s.certs, err = loadCertificates(cfg); err != nil {
-		return nil, err
-	}
-	if s.guard, err = newGuard(cfg); err != nil {
-		return nil, err
-	}
 	if s.admission, err = newAdmission(s.begun); err != nil {
 		return nil, err
 	}
 	if s.park, err = park.New(park.Config{}); err != nil {
 		return nil, err
 	}
-	undo = append(undo, func() { s.park.Close(context.Background()) })
+	undo.later(func() { s.park.Close(context.Background()) })
+	if err := s.openIdentity(ctx, &undo); err != nil {
+		return nil, err
+	}
 	if err := s.openEngine(); err != nil {
 		return nil, err
 	}
 	settleMemory(cfg.MemoryBytes)
-	undo = append(undo, func() { s.node.Close(context.Background()); s.hub.Close() })
-	ln, err := net.Listen("tcp", cfg.Listen)
-	if err != nil {
-		return nil, incumbent.Errorf(incumbent.Unavailable, "setting listen: %w", err).WithHint("is another server running? choose another address with --listen")
+	undo.later(func() { s.node.Close(context.Background()); s.hub.Close() })
+	if s.peerListener != nil {
+		if err := s.openPeers(); err != nil {
+			return nil, err
+		}
+		undo.later(func() { s.peers.Close(context.Background()) })
 	}
-	undo = append(undo, func() { ln.Close() })
-	s.gate = newGate(ln, cfg.MaxConnections, func() int { return int(s.park.Stats().Parked) })
 	if s.door, err = s.openDoor(); err != nil {
 		return nil, err
 	}
@@ -117,27 +136,151 @@ func Open(cfg Config) (_ *Server, err error) {
 	return s, nil
 }
 
+// newServer returns a member that has opened nothing yet.
+func newServer(cfg Config) *Server {
+	s := &Server{
+		cfg: cfg, log: cfg.Logger, begun: time.Now(), events: newTimeline(time.Now), metrics: newMetrics(),
+		rosterChanged: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+	s.steward = newSteward(s)
+	return s
+}
+
+// undoing is what to undo, last first, if opening fails.
+type undoing []func()
+
+func (u *undoing) later(f func()) { *u = append(*u, f) }
+
+func (u *undoing) all() {
+	for i := len(*u) - 1; i >= 0; i-- {
+		(*u)[i]()
+	}
+}
+
+// openIdentity listens, joins if the member has to, and reads certificates and
+// credentials: what of them is wrong is said before the log is touched.
+func (s *Server) openIdentity(ctx context.Context, undo *undoing) (err error) {
+	own := s.cfg.expectsOwnTLS()
+	if s.guard, err = newGuard(s.cfg); err != nil {
+		return err
+	}
+	if s.certs, err = loadCertificates(s.cfg, nil); err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", s.cfg.Listen)
+	if err != nil {
+		return incumbent.Errorf(incumbent.Unavailable, "setting listen: %w", err).WithHint("is another server running? choose another address with --listen")
+	}
+	undo.later(func() { ln.Close() })
+	s.gate = newGate(ln, s.cfg.MaxConnections, func() int { return int(s.park.Stats().Parked) })
+	s.https = s.cfg.TLSCert != "" || own
+	if err := s.listenForPeers(); err != nil {
+		return err
+	}
+	undo.later(func() {
+		if s.peerListener != nil {
+			s.peerListener.Close()
+		}
+	})
+	if s.record, err = s.settleRecord(ctx); err != nil || s.record == nil {
+		return err
+	}
+	return s.openOwnTLS()
+}
+
+// openOwnTLS takes the certificate of the cluster's authority, if it has one.
+func (s *Server) openOwnTLS() (err error) {
+	cluster, _ := parseCluster(s.record.Cluster)
+	m := ca.Member{Cluster: cluster, ID: parseID(s.record.ID), Name: s.cfg.Name}
+	hosts := hostsOf(s.record.Hosts, s.gate.Addr().String(), s.cfg.Advertise, s.peerAddress)
+	if s.ownTLS, err = openMemberTLS(vfs.OS{}, s.cfg.DataDir, m, hosts, s.log); err != nil {
+		return err
+	}
+	if s.certs, err = loadCertificates(s.cfg, s.ownTLS); err != nil {
+		return err
+	}
+	// Joining may have shown that the cluster has no authority after all.
+	s.https = s.certs != nil
+	if err := s.cfg.policy(s.ownTLS != nil).Check(); err != nil {
+		return err
+	}
+	if s.peerListener == nil {
+		return nil
+	}
+	return s.cfg.peerPolicy(s.ownTLS != nil)
+}
+
 // openEngine makes lease loop, hub, machine and node, and recovers the state.
 func (s *Server) openEngine() (err error) {
-	s.leases, err = lease.New(lease.Options{
-		Config:  lease.Config{Drift: s.cfg.Drift, Grace: s.cfg.Grace, Return: s.cfg.ReturnTime},
-		Logger:  s.log,
-		Barrier: s.park.Barrier,
-	})
-	if err != nil {
+	alone := s.peerListener == nil
+	options := lease.Options{Config: s.cfg.leaseConfig(alone), Logger: s.log, Barrier: s.barrier}
+	if !alone {
+		options.Peers = &s.courier
+	}
+	if s.leases, err = lease.New(options); err != nil {
 		return err
 	}
 	empty := core.New().View()
 	s.hub = watch.New(watch.Config{Limits: watch.Limits{HistoryBytes: s.cfg.HistoryBytes}}, empty, empty.Index())
 	s.machine = newMachine(s.leases, s.hub, s.metrics, s.events)
-	s.node, err = node.Open(node.Config{
+	s.roster = newRoster(empty, s.rosterMoved)
+	s.machine.members = s.roster.recorded
+	cfg := node.Config{
 		FS: vfs.OS{}, Dir: s.cfg.DataDir, Machine: s.machine, Schema: core.SchemaVersion, Logger: s.log, Events: s.nodeEvents(),
 		SegmentBytes: s.cfg.SegmentBytes, SnapshotBytes: s.cfg.SnapshotBytes, DiskReserve: s.cfg.DiskReserve,
-	})
-	if err != nil {
-		s.hub.Close()
 	}
-	return err
+	if !alone {
+		cfg.Transport = &s.courier
+	}
+	if s.record != nil && s.record.Stage == joined {
+		cluster, _ := parseCluster(s.record.Cluster)
+		cfg.Join = &node.Identity{Cluster: cluster, Member: parseID(s.record.ID)}
+	}
+	if s.node, err = node.Open(cfg); err != nil {
+		s.hub.Close()
+		return err
+	}
+	if err := s.adoptIdentity(); err != nil {
+		s.hub.Close()
+		return errors.Join(err, s.node.Close(context.Background()))
+	}
+	return nil
+}
+
+// adoptIdentity brings node and record together.
+func (s *Server) adoptIdentity() error {
+	st := s.node.Status()
+	s.id = st.Member
+	s.leases.SetSelf(s.id)
+	if s.record == nil {
+		s.record = newRecord(st, s.cfg.Name)
+		s.record.Clustered = s.peerListener != nil
+		if err := s.record.write(vfs.OS{}, s.cfg.DataDir); err != nil {
+			return err
+		}
+	}
+	if s.record.ID != idText(st.Member) || s.record.Cluster != hex.EncodeToString(st.Cluster[:]) {
+		return incumbent.Errorf(incumbent.Corrupt, "%s says member %s of cluster %s, the log is of member %s of cluster %x",
+			filepath.Join(s.cfg.DataDir, recordFile), s.record.ID, s.record.Cluster, idText(st.Member), st.Cluster)
+	}
+	if s.record.Stage != member {
+		s.record.Stage = member
+		if err := s.record.write(vfs.OS{}, s.cfg.DataDir); err != nil {
+			return err
+		}
+	}
+	s.secret = s.record.Secret
+	s.roster.begin(s.id, peersOf(s.record.Members), s.machine.view())
+	return nil
+}
+
+// rosterMoved wakes those who look after members.
+func (s *Server) rosterMoved() {
+	select {
+	case s.rosterChanged <- struct{}{}:
+	default: // somebody looks already
+	}
+	s.steward.wake()
 }
 
 func (s *Server) openDoor() (*native.Door, error) {
@@ -145,6 +288,7 @@ func (s *Server) openDoor() (*native.Door, error) {
 		Leases: s.leases, View: s.machine.view, Hub: s.hub, LeaseKind: leaseKind, Park: s.park, Operator: operator{s}, Guard: s.guard, Logger: s.log,
 		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) },
 		Confirm: func(done func(error)) { s.node.Confirm(func(_ uint64, err error) { done(err) }) },
+		Age:     s.age,
 	})
 }
 
@@ -158,6 +302,14 @@ func (s *Server) start() {
 	s.http = s.newHTTP()
 	s.running.Go(func() { s.serve() })
 	s.running.Go(func() { s.announce(ctx) })
+	if s.peers != nil {
+		s.running.Go(func() { s.keepRecord(ctx) })
+		s.running.Go(func() { s.steward.run(ctx) })
+	}
+	if s.ownTLS != nil {
+		s.ownTLS.renewed = s.certificateRenewed
+		s.running.Go(func() { s.ownTLS.run(ctx) })
+	}
 	s.log.Info("listening", "url", s.URL(), "data_dir", s.cfg.DataDir)
 }
 
@@ -165,6 +317,7 @@ func (s *Server) start() {
 func (s *Server) announce(ctx context.Context) {
 	select {
 	case <-s.node.Ready():
+		s.roster.caughtUp()
 		took := time.Since(s.begun)
 		s.events.add(Event{What: "ready", Subject: s.cfg.Name, Detail: "after " + took.Round(time.Millisecond).String(), Index: uint64(s.machine.view().Index())})
 		s.log.Info("ready", "after", took, "leases", s.machine.view().HeldCount(), "index", s.machine.view().Index())
@@ -218,7 +371,7 @@ func (s *Server) WaitReady(ctx context.Context) error {
 // URL is where the native API is.
 func (s *Server) URL() string {
 	scheme := "http://"
-	if s.certs != nil {
+	if s.https {
 		scheme = "https://"
 	}
 	if s.cfg.Advertise != "" {
@@ -249,6 +402,18 @@ func (s *Server) Reload() {
 	s.events.add(Event{What: "reloaded", Subject: s.cfg.Name})
 }
 
+// certificateRenewed shows the new certificate to clients and to peers; of the
+// latter, new connections open before the old ones close.
+func (s *Server) certificateRenewed() {
+	if err := s.certs.reload(); err != nil {
+		s.log.Warn("certificates not reloaded", "cause", err)
+	}
+	if s.peers != nil {
+		s.peers.Rotate()
+	}
+	s.events.add(Event{What: "certificate renewed", Subject: s.cfg.Name, Detail: "until " + s.ownTLS.ends().UTC().Format(time.RFC3339)})
+}
+
 // wait waits for the member's goroutines: not for ever, since a disk that hangs
 // may keep one.
 func (s *Server) wait(ctx context.Context) error {
@@ -275,8 +440,13 @@ func (s *Server) Close(ctx context.Context) error {
 	s.door.Drain()
 	errs := []error{s.http.Shutdown(ctx), s.park.Close(ctx), s.door.Close(ctx)}
 	s.http.Close()
+	// The node hands leadership over, which takes peers and the lease loop.
+	errs = append(errs, s.node.Close(ctx))
 	s.stop()
-	errs = append(errs, s.node.Close(ctx), s.wait(ctx))
+	errs = append(errs, s.wait(ctx))
+	if s.peers != nil {
+		errs = append(errs, s.peers.Close(ctx))
+	}
 	s.hub.Close()
 	s.fail(nil)
 	if s.cause != nil {

@@ -240,8 +240,7 @@ func TestReadyz(t *testing.T) {
 // A member whose node has not caught up answers /readyz and calls with
 // Unavailable.
 func TestNotReadyBeforeCaughtUp(t *testing.T) {
-	s := &Server{cfg: testConfig(t).withDefaults(), metrics: newMetrics(), events: newTimeline(time.Now), begun: time.Now()}
-	s.log = s.cfg.Logger
+	s := newServer(testConfig(t).withDefaults())
 	park := parkSet(t)
 	s.park = park
 	if err := s.openEngine(); err != nil {
@@ -258,7 +257,6 @@ func TestNotReadyBeforeCaughtUp(t *testing.T) {
 	if err := s.WaitReady(soon); incumbent.KindOf(err) != incumbent.Unavailable {
 		t.Errorf("WaitReady: %v", err)
 	}
-	s.ended = make(chan struct{})
 	fault := errors.New("the disk is gone")
 	s.fail(fault)
 	if err := s.WaitReady(testContext(t)); !errors.Is(err, fault) {

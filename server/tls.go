@@ -5,54 +5,99 @@ import (
 	"crypto/x509"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth/ca"
 )
 
-// certificates holds what TLS needs from files, swapped as a whole on reload so
-// that a handshake never sees half of it.
+// certificates holds what TLS of the native listener needs, swapped as a whole on
+// reload so that a handshake never sees half of it. It comes from the files that
+// are configured, else from the cluster's own authority.
 type certificates struct {
 	cfg     Config
+	own     *memberTLS // nil: from files
 	current atomic.Pointer[tls.Config]
 }
 
-// loadCertificates reads the files; nil without TLS.
-func loadCertificates(cfg Config) (*certificates, error) {
-	if cfg.TLSCert == "" {
+// loadCertificates reads the files; nil without TLS. own is nil in a cluster
+// without an authority.
+func loadCertificates(cfg Config, own *memberTLS) (*certificates, error) {
+	if cfg.TLSCert != "" {
+		own = nil
+	} else if own == nil {
 		return nil, nil
 	}
-	c := &certificates{cfg: cfg}
+	c := &certificates{cfg: cfg, own: own}
 	return c, c.reload()
+}
+
+// pair is the listener's certificate and key.
+func (c *certificates) pair() (tls.Certificate, error) {
+	if c.own != nil {
+		return *c.own.current.Load(), nil
+	}
+	pair, err := tls.LoadX509KeyPair(c.cfg.TLSCert, c.cfg.TLSKey)
+	if err != nil {
+		return pair, incumbent.Errorf(incumbent.Invalid, "setting tls-cert: %w", err)
+	}
+	return pair, nil
 }
 
 // reload reads the files again. On an error the old certificates stay.
 func (c *certificates) reload() error {
-	pair, err := tls.LoadX509KeyPair(c.cfg.TLSCert, c.cfg.TLSKey)
+	pair, err := c.pair()
 	if err != nil {
-		return incumbent.Errorf(incumbent.Invalid, "setting tls-cert: %w", err)
+		return err
 	}
 	out := &tls.Config{
 		MinVersion:   tls.VersionTLS12,
 		Certificates: []tls.Certificate{pair},
 		NextProtos:   []string{"h2", "http/1.1"},
 	}
+	if c.own != nil {
+		out.ClientCAs = c.own.authority.Pool()
+		// Whoever joins has no certificate yet, only a token.
+		out.ClientAuth = tls.VerifyClientCertIfGiven
+	}
 	if c.cfg.ClientCA != "" {
 		pem, err := os.ReadFile(c.cfg.ClientCA)
 		if err != nil {
 			return incumbent.Errorf(incumbent.Invalid, "setting client-ca: %w", err)
 		}
-		out.ClientCAs = x509.NewCertPool()
+		if out.ClientCAs == nil {
+			out.ClientCAs = x509.NewCertPool()
+			out.ClientAuth = tls.RequireAndVerifyClientCert
+		}
 		if !out.ClientCAs.AppendCertsFromPEM(pem) {
 			return incumbent.Errorf(incumbent.Invalid, "setting client-ca: %s holds no certificate in PEM form", c.cfg.ClientCA)
 		}
 		// Bearer credentials may stand in for a certificate where both are set.
-		out.ClientAuth = tls.RequireAndVerifyClientCert
 		if c.cfg.CredentialFile != "" {
 			out.ClientAuth = tls.VerifyClientCertIfGiven
 		}
 	}
 	c.current.Store(out)
 	return nil
+}
+
+// ends is when the listener's certificate ends.
+func (c *certificates) ends() time.Time {
+	if leaf := c.current.Load().Certificates[0].Leaf; leaf != nil {
+		return leaf.NotAfter
+	}
+	return time.Time{}
+}
+
+// top is the hash of the last certificate that the listener shows: what whoever
+// joins knows it by.
+func (c *certificates) top() (string, error) {
+	chain := c.current.Load().Certificates[0].Certificate
+	cert, err := x509.ParseCertificate(chain[len(chain)-1])
+	if err != nil {
+		return "", incumbent.Errorf(incumbent.Internal, "setting tls-cert: %w", err)
+	}
+	return ca.Hash(cert), nil
 }
 
 // config is what the listener uses: each handshake takes the current files.

@@ -1,0 +1,265 @@
+package server
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
+	"github.com/incumbent-dev/incumbent/auth/ca"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/vfs"
+)
+
+// Timing of joining.
+const (
+	enrollCall     = 5 * time.Second // for one answer
+	enrollPauseMin = 100 * time.Millisecond
+	enrollPauseMax = 2 * time.Second
+	maxEnrollHops  = 4 // leaders followed before pausing
+)
+
+// enrollment is one member's attempt to join.
+type enrollment struct {
+	cfg       Config
+	fs        vfs.FS
+	token     ca.Token
+	record    *record
+	key       *ecdsa.PrivateKey
+	peer, url string // where others reach this member
+	log       *slog.Logger
+	http      *http.Client
+}
+
+// enroll makes an empty data directory, or one that was left while joining, a
+// member of the token's cluster. It asks until somebody answers, ctx ends or the
+// answer is no. Cut short anywhere and begun again it comes to the same end: the
+// id is durable before anybody hears it.
+func enroll(ctx context.Context, cfg Config, r *record, peer, self string) (*record, error) {
+	token, err := ca.ParseToken(cfg.JoinToken)
+	if err != nil {
+		return nil, err
+	}
+	e := &enrollment{cfg: cfg, fs: vfs.OS{}, token: token, record: r, peer: peer, url: self, log: cfg.Logger}
+	if err := e.prepare(); err != nil {
+		return nil, err
+	}
+	if err := e.dialer(); err != nil {
+		return nil, err
+	}
+	defer e.http.CloseIdleConnections()
+	answer, err := e.ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return e.record, e.keep(answer)
+}
+
+// prepare makes id and key durable.
+func (e *enrollment) prepare() error {
+	if err := vfs.MkdirAll(e.fs, e.cfg.DataDir); err != nil {
+		return incumbent.Errorf(incumbent.Unavailable, "setting data-dir: %w", err)
+	}
+	if e.record == nil {
+		e.record = &record{Stage: joining, ID: idText(newMemberID()), Name: e.cfg.Name, Clustered: true}
+		if err := e.record.write(e.fs, e.cfg.DataDir); err != nil {
+			return err
+		}
+	}
+	var err error
+	e.key, err = readOrMakeKey(e.fs, filepath.Join(e.cfg.DataDir, tlsFolder, memberKey))
+	return err
+}
+
+// dialer makes the client that asks. With a hash in the token it trusts
+// whatever chain holds the certificate of that hash, and nothing else.
+func (e *enrollment) dialer() error {
+	conf := &tls.Config{MinVersion: tls.VersionTLS12}
+	if e.cfg.TLSCert != "" {
+		pair, err := tls.LoadX509KeyPair(e.cfg.TLSCert, e.cfg.TLSKey)
+		if err != nil {
+			return incumbent.Errorf(incumbent.Invalid, "setting tls-cert: %w", err)
+		}
+		conf.Certificates = []tls.Certificate{pair}
+	}
+	if e.token.CAHash != "" {
+		conf.InsecureSkipVerify = true //nolint:gosec // VerifyConnection checks the chain against the token's hash
+		conf.VerifyConnection = e.verify
+	}
+	e.http = &http.Client{
+		Transport:     &http.Transport{TLSClientConfig: conf, Proxy: nil},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return nil
+}
+
+func (e *enrollment) verify(cs tls.ConnectionState) error {
+	chain := cs.PeerCertificates
+	i := slices.IndexFunc(chain, func(c *x509.Certificate) bool { return ca.Hash(c) == e.token.CAHash })
+	if i < 0 {
+		return incumbent.Errorf(incumbent.Denied, "the server does not show the certificate that the join token names")
+	}
+	if i == 0 {
+		return nil // the token names the server's own
+	}
+	roots, between := x509.NewCertPool(), x509.NewCertPool()
+	roots.AddCert(chain[i])
+	for _, c := range chain[1:i] {
+		between.AddCert(c)
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between})
+	return err
+}
+
+// ask goes from member to member until one answers for good.
+func (e *enrollment) ask(ctx context.Context) (*apiv1.JoinResponse, error) {
+	req, err := e.request()
+	if err != nil {
+		return nil, err
+	}
+	pause := enrollPauseMin
+	for {
+		answer, last := e.round(ctx, req)
+		if last == nil {
+			return answer, nil
+		}
+		if !worthAsking(last) {
+			return nil, last
+		}
+		e.log.Info("not joined yet", "cause", last, "again_after", pause)
+		select {
+		case <-time.After(pause + rand.N(pause)):
+		case <-ctx.Done():
+			return nil, incumbent.Errorf(incumbent.Unavailable, "not joined: %w", last).
+				WithHint("is a member of the cluster running, and can this machine reach it? the join token names " + e.token.Addresses[0])
+		}
+		pause = min(2*pause, enrollPauseMax)
+	}
+}
+
+// worthAsking reports whether the same question may be answered otherwise later.
+func worthAsking(err error) bool {
+	switch k := incumbent.KindOf(err); k {
+	case incumbent.DeadlineExceeded, incumbent.Unknown:
+		return true // asking again is safe: the id is the same
+	default:
+		return k.Transient()
+	}
+}
+
+// round asks each address once, and whoever they say leads.
+func (e *enrollment) round(ctx context.Context, req *apiv1.JoinRequest) (answer *apiv1.JoinResponse, err error) {
+	queue := slices.Clone(e.token.Addresses)
+	for hops := 0; len(queue) > 0; {
+		at := queue[0]
+		queue = queue[1:]
+		if answer, err = e.askOne(ctx, at, req); err == nil || !worthAsking(err) {
+			return answer, err
+		}
+		var typed *incumbent.Error
+		if errors.As(err, &typed) && typed.Kind == incumbent.NotLeader && typed.Leader != "" && hops < maxEnrollHops {
+			hops++
+			queue = slices.Insert(queue, 0, typed.Leader)
+		}
+	}
+	return nil, err
+}
+
+func (e *enrollment) askOne(ctx context.Context, at string, req *apiv1.JoinRequest) (*apiv1.JoinResponse, error) {
+	u, err := url.Parse(at)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, incumbent.Errorf(incumbent.Unavailable, "%q is no URL of a member", at)
+	}
+	if e.token.CAHash != "" && u.Scheme != "https" {
+		return nil, incumbent.Errorf(incumbent.Unavailable, "%s is not TLS, as the join token demands", at)
+	}
+	ctx, cancel := context.WithTimeout(ctx, enrollCall)
+	defer cancel()
+	c := incumbentv1connect.NewClusterServiceClient(e.http, at)
+	res, err := c.Join(ctx, connect.NewRequest(req))
+	if err != nil {
+		return nil, joinError(at, err)
+	}
+	return res.Msg, nil
+}
+
+// joinError turns what the call returned into the module's error.
+func joinError(at string, err error) error {
+	var ce *connect.Error
+	if errors.As(err, &ce) {
+		for _, d := range ce.Details() {
+			m, derr := d.Value()
+			detail, ok := m.(*apiv1.Error)
+			if derr != nil || !ok {
+				continue
+			}
+			kind, known := incumbent.ParseKind(detail.Kind)
+			if !known {
+				kind = incumbent.Unavailable
+			}
+			return &incumbent.Error{
+				Kind: kind, Message: detail.Message, Hint: detail.Hint, Member: detail.Member, Leader: detail.Leader,
+				RetryAfter: time.Duration(detail.RetryAfterMs) * time.Millisecond,
+			}
+		}
+	}
+	return incumbent.Errorf(incumbent.Unavailable, "%s: %w", at, err)
+}
+
+func (e *enrollment) request() (*apiv1.JoinRequest, error) {
+	csr, err := ca.Request(e.key, e.record.Name, hostsOf(nil, e.peer, e.url))
+	if err != nil {
+		return nil, err
+	}
+	return &apiv1.JoinRequest{
+		Token: e.cfg.JoinToken, Name: e.record.Name, MemberId: e.record.ID, PeerAddress: e.peer, ClientUrl: e.url,
+		Learner: e.cfg.Learner, Schema: core.SchemaVersion, Version: e.cfg.Version, Csr: csr,
+	}, nil
+}
+
+// keep makes the answer durable; the record last, which makes it count.
+func (e *enrollment) keep(answer *apiv1.JoinResponse) error {
+	cluster, ok := parseCluster(answer.ClusterId)
+	if !ok || cluster != e.token.Cluster || answer.MemberId != e.record.ID || len(answer.Secret) != ca.SecretBytes {
+		return incumbent.Errorf(incumbent.Internal, "the answer to joining is for member %q of cluster %q", answer.MemberId, answer.ClusterId)
+	}
+	if len(answer.Certificate) > 0 {
+		if err := e.keepTLS(answer); err != nil {
+			return err
+		}
+	}
+	e.record.Stage, e.record.Cluster, e.record.Secret = joined, answer.ClusterId, answer.Secret
+	e.record.Members = nil
+	for _, m := range answer.Members {
+		e.record.Members = append(e.record.Members, knownMember{ID: m.Id, Name: m.Name, Peer: m.PeerAddress, URL: m.Address})
+	}
+	return e.record.write(e.fs, e.cfg.DataDir)
+}
+
+func (e *enrollment) keepTLS(answer *apiv1.JoinResponse) error {
+	if _, err := ca.Load(answer.Ca, answer.CaKey); err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name string
+		text []byte
+	}{{memberCert, answer.Certificate}, {caKeyFile, answer.CaKey}, {caCertFile, answer.Ca}} {
+		if err := writeFile(e.fs, filepath.Join(e.cfg.DataDir, tlsFolder, f.name), f.text); err != nil {
+			return err
+		}
+	}
+	return nil
+}

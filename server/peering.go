@@ -1,0 +1,341 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth/ca"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/node"
+	"github.com/incumbent-dev/incumbent/node/peers"
+	"github.com/incumbent-dev/incumbent/vfs"
+)
+
+// Timing of what a member does about its own membership.
+const (
+	keepEvery    = time.Second      // looks at its own record
+	keepTimeout  = 5 * time.Second  // for changing it
+	removalGrace = 10 * time.Second // how long a removed member still votes on its own removal
+)
+
+// courier is the way to the peers: the node and the lease loop are made before
+// the connections are.
+type courier struct{ set atomic.Pointer[peers.Set] }
+
+// Send implements node.Transport.
+func (c *courier) Send(ms []node.Message) {
+	if s := c.set.Load(); s != nil {
+		s.Send(ms)
+	}
+}
+
+// SendApp implements lease.Peers.
+func (c *courier) SendApp(to uint64, frame []byte) bool {
+	s := c.set.Load()
+	return s != nil && s.SendApp(to, frame)
+}
+
+// mute closes the peers' sockets, or lets them speak again.
+func (c *courier) mute(muted bool) {
+	if s := c.set.Load(); s != nil {
+		s.Mute(muted)
+	}
+}
+
+// barrier calls done once everything that had arrived at any socket before was
+// handed on: at those of clients, and at those of members, who gather for theirs.
+func (s *Server) barrier(done func()) {
+	set := s.courier.set.Load()
+	if set == nil {
+		s.park.Barrier(done)
+		return
+	}
+	var passed atomic.Int32
+	both := func() {
+		if passed.Add(1) == 2 {
+			done()
+		}
+	}
+	s.park.Barrier(both)
+	set.Barrier(both)
+}
+
+// settleRecord finds out who this member is: from its data directory, or by
+// joining. It returns nil for a directory that is empty or older than records;
+// the node then says.
+func (s *Server) settleRecord(ctx context.Context) (*record, error) {
+	fsys, dir := vfs.OS{}, s.cfg.DataDir
+	r, err := readRecord(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	if r == nil && s.cfg.JoinToken == "" {
+		return nil, nil
+	}
+	if r == nil && hasLog(fsys, dir) {
+		return nil, incumbent.Errorf(incumbent.Conflict, "%s holds a cluster of its own", dir).
+			WithHint("give an empty --data-dir to join another, or leave --join out")
+	}
+	if r != nil && r.Stage != joining {
+		if t, err := ca.ParseToken(s.cfg.JoinToken); err == nil && hex.EncodeToString(t.Cluster[:]) != r.Cluster {
+			return nil, incumbent.Errorf(incumbent.Conflict, "%s holds member %s of cluster %s, the join token is of %x", dir, r.Name, r.Cluster, t.Cluster).
+				WithHint("give an empty --data-dir to join another cluster, or leave --join out")
+		}
+		return r, r.checkLog(fsys, dir)
+	}
+	if s.cfg.JoinToken == "" {
+		return nil, incumbent.Errorf(incumbent.Conflict, "%s was left while joining a cluster", dir).
+			WithHint("give --join TOKEN again, or empty the data directory")
+	}
+	return enroll(ctx, s.cfg, r, s.peerAddress, s.URL())
+}
+
+// wantsPeers reports whether this member is to listen for others.
+func (c Config) wantsPeers(r *record) bool {
+	return c.PeerListen != "" || c.JoinToken != "" || r != nil && r.Clustered
+}
+
+// listenForPeers opens the listener for other members, if there is to be one.
+func (s *Server) listenForPeers() error {
+	r, err := readRecord(vfs.OS{}, s.cfg.DataDir)
+	if err != nil || !s.cfg.wantsPeers(r) {
+		return err
+	}
+	set(&s.cfg.PeerListen, DefaultPeerListen)
+	if err := s.cfg.peerPolicy(s.cfg.expectsOwnTLS()); err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", s.cfg.PeerListen)
+	if err != nil {
+		return incumbent.Errorf(incumbent.Unavailable, "setting peer-listen: %w", err).
+			WithHint("is another server running? choose another address with --peer-listen")
+	}
+	s.peerListener = ln
+	if s.peerAddress, err = reachable("peer-listen", ln.Addr().String(), "peer-advertise", s.cfg.PeerAdvertise); err != nil {
+		ln.Close()
+		return err
+	}
+	if _, err := reachable("listen", s.gate.Addr().String(), "advertise", s.cfg.Advertise); err != nil {
+		ln.Close()
+		return err
+	}
+	return nil
+}
+
+// PeerAddr is where other members reach this one; "" if it listens for none.
+func (s *Server) PeerAddr() string { return s.peerAddress }
+
+// peersOf turns the members of a record into whom to dial.
+func peersOf(known []knownMember) []peers.Member {
+	var out []peers.Member
+	for _, m := range known {
+		if id := parseID(m.ID); id != 0 && m.Peer != "" {
+			out = append(out, peers.Member{ID: id, Name: m.Name, Address: m.Peer})
+		}
+	}
+	return out
+}
+
+// openPeers begins to talk to the other members.
+func (s *Server) openPeers() error {
+	st := s.node.Status()
+	cfg := peers.Config{
+		Cluster: st.Cluster, Self: s.id, SelfName: s.cfg.Name, Schema: core.SchemaVersion, Listener: s.peerListener,
+		Standing: s.standing, Membership: s.roster.membership, Deliver: s.deliver, App: s.leases.Receive,
+		Lost: s.node.PeerLost, Unreachable: s.node.Unreachable, Refused: s.refused,
+		FS: vfs.OS{}, Dir: filepath.Join(s.cfg.DataDir, "peers"), Logger: s.log, Events: s.peerEvents(),
+	}
+	if s.ownTLS != nil {
+		cfg.ServerTLS, cfg.ClientTLS = s.ownTLS.accept, s.ownTLS.dial
+		cfg.Verify = func(cs tls.ConnectionState, id uint64) error { return s.ownTLS.verify(cs, id) }
+	}
+	set, err := peers.Open(cfg)
+	if err != nil {
+		return err
+	}
+	s.peers = set
+	s.courier.set.Store(set)
+	s.roster.connectWith(set.SetMembers)
+	return nil
+}
+
+// standing is what this member shows of itself to others.
+func (s *Server) standing() peers.Standing {
+	incarnation, term, durable := s.node.Standing()
+	return peers.Standing{Incarnation: incarnation, Term: term, Durable: durable, Commit: durable}
+}
+
+// deliver hands messages of peers to the node, and notes when the leader was
+// last heard of.
+func (s *Server) deliver(ms []node.Message) {
+	leader := s.leader.Load()
+	if leader != 0 && slices.ContainsFunc(ms, func(m node.Message) bool { return m.From == leader }) {
+		s.heard.Store(int64(time.Since(s.begun)))
+	}
+	s.node.Step(ms...)
+}
+
+// age is how old a stale read may be: how long ago the leader was heard of.
+func (s *Server) age() time.Duration {
+	if s.leader.Load() == s.id {
+		return 0
+	}
+	return time.Since(s.begun) - time.Duration(s.heard.Load())
+}
+
+// refused stops this member: another will never talk to it again.
+func (s *Server) refused(by uint64, err error) {
+	name := idText(by)
+	if m, ok := s.machine.view().Member(by); ok {
+		name = m.Name
+	}
+	switch {
+	case s.left.Load() && incumbent.KindOf(err) == incumbent.Denied:
+		s.fail(nil)
+	case incumbent.KindOf(err) == incumbent.Denied:
+		s.fail(errRemoved("member " + name + " says so"))
+	default:
+		s.fail(incumbent.Errorf(incumbent.Corrupt, "member %s remembers more of this member than it does itself: its data directory was put back to an earlier state, %w", name, err).
+			WithHint("empty the data directory and start with --join TOKEN: the member comes back under a new id; 'incumbent cluster token' on another member prints a token"))
+	}
+}
+
+func errRemoved(how string) error {
+	return incumbent.Errorf(incumbent.Conflict, "this member was removed from its cluster: %s", how).
+		WithHint("to come back, empty the data directory and start with --join TOKEN: it becomes a new member; 'incumbent cluster token' on another member prints a token")
+}
+
+// linked says who is connected.
+func (s *Server) linked() map[uint64]bool {
+	out := map[uint64]bool{}
+	if s.peers == nil {
+		return out
+	}
+	for _, l := range s.peers.Links() {
+		out[l.Member.ID] = l.Connected
+	}
+	return out
+}
+
+func (s *Server) connected(id uint64) bool { return s.linked()[id] }
+
+// self is what this member says of itself.
+func (s *Server) self() core.Member {
+	m := core.Member{
+		ID: s.id, Name: s.cfg.Name, PeerAddress: s.peerAddress, ClientURL: s.URL(), Schema: core.SchemaVersion, Version: s.cfg.Version,
+	}
+	if have, ok := s.machine.view().Member(s.id); ok {
+		m.Learner, m.Since = have.Learner, have.Since
+	}
+	return m
+}
+
+// keepRecord keeps two records true until ctx ends: this member's in the
+// replicated state, and whom it knows in its data directory. It also notices
+// that this member was removed.
+func (s *Server) keepRecord(ctx context.Context) {
+	tick := time.NewTicker(keepEvery)
+	defer tick.Stop()
+	trouble := ""
+	for {
+		if s.machine.view().MemberGone(s.id) {
+			s.goWhenLetGo(ctx)
+			return
+		}
+		err := errors.Join(s.describeSelf(ctx), s.rememberOthers())
+		switch {
+		case err == nil:
+			trouble = ""
+		case ctx.Err() == nil && err.Error() != trouble:
+			trouble = err.Error()
+			s.log.Info("own record not up to date", "cause", err)
+		}
+		select {
+		case <-tick.C:
+		case <-s.rosterChanged:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// describeSelf puts this member's record right.
+func (s *Server) describeSelf(ctx context.Context) error {
+	st := s.node.Status()
+	if !st.Ready || st.Leader == 0 {
+		return nil
+	}
+	want := s.self()
+	if have, ok := s.machine.view().Member(s.id); ok && have == want {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
+	defer cancel()
+	_, err := s.propose(ctx, core.PutMemberCommand{Member: want})
+	return err
+}
+
+// rememberOthers writes whom this member knows, if that changed.
+func (s *Server) rememberOthers() error {
+	if !s.node.Status().Ready {
+		return nil // what the last run knew is better
+	}
+	var known []knownMember
+	look := s.roster.look.Load()
+	for _, m := range look.others {
+		recorded, _ := look.view.Member(m.ID)
+		known = append(known, knownMember{ID: idText(m.ID), Name: m.Name, Peer: m.Address, URL: recorded.ClientURL})
+	}
+	if slices.Equal(known, s.record.Members) && s.record.Name == s.cfg.Name {
+		return nil
+	}
+	next := *s.record
+	next.Members, next.Name = known, s.cfg.Name
+	if err := next.write(vfs.OS{}, s.cfg.DataDir); err != nil {
+		return err
+	}
+	s.record = &next
+	return nil
+}
+
+// goWhenLetGo ends a member that was removed, once raft does not count it any
+// more: until then its vote may be needed, for its own removal too.
+func (s *Server) goWhenLetGo(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, removalGrace)
+	defer cancel()
+	_, err := s.settle(ctx, func(look *rosterLook) bool {
+		_, counted := look.counted[s.id]
+		return !counted
+	})
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return // stopping anyway
+	}
+	if s.left.Load() {
+		s.fail(nil)
+		return
+	}
+	s.fail(errRemoved("an operator did it"))
+}
+
+// noteChanges puts a change of raft's members into the timeline.
+func (s *Server) noteChanges(changes []node.MemberChange) {
+	var parts []string
+	for _, c := range changes {
+		name := idText(c.ID)
+		if m, ok := s.machine.view().Member(c.ID); ok {
+			name = m.Name
+		}
+		parts = append(parts, name+" is "+c.Role.String())
+	}
+	s.events.add(Event{What: "members changed", Subject: s.cfg.Name, Detail: strings.Join(parts, ", ")})
+	s.log.Info("members changed", "changes", parts)
+}

@@ -1,0 +1,81 @@
+package server
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/incumbent-dev/incumbent/node"
+	"github.com/incumbent-dev/incumbent/node/peers"
+)
+
+// peers makes the counters of what happens between members. Members are never
+// labels: how many there are is not a closed set.
+func (m *metrics) peers() {
+	m.elections = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "incumbent_leader_changes_total", Help: "Times that this member heard of another leader.",
+	})
+	// In the order of node.Control and node.Bulk.
+	byClass := func(name, help string) []prometheus.Counter {
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"class"})
+		m.registry.MustRegister(v)
+		return []prometheus.Counter{v.WithLabelValues("control"), v.WithLabelValues("bulk")}
+	}
+	m.peerDrops = byClass("incumbent_peer_dropped_total", "Messages to other members that could not be queued, by connection.")
+	m.peerEnds = byClass("incumbent_peer_disconnects_total", "Connections with other members that ended, by connection.")
+	refusals := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "incumbent_peer_refusals_total", Help: "Connections of other members that were refused, by reason.",
+	}, []string{"reason"})
+	for _, r := range peers.Reasons() {
+		m.peerNo = append(m.peerNo, refusals.WithLabelValues(r.String()))
+	}
+	m.registry.MustRegister(m.elections, refusals)
+}
+
+// peerEvents counts what happens between members.
+func (s *Server) peerEvents() peers.Events {
+	return peers.Events{
+		Connected: func(id uint64, c node.Class) {
+			if c == node.Control {
+				s.events.add(Event{What: "member connected", Subject: s.nameOf(id)})
+			}
+		},
+		Disconnected: func(id uint64, c node.Class, err error) {
+			s.metrics.peerEnds[c].Inc()
+			if c == node.Control {
+				detail := ""
+				if err != nil {
+					detail = err.Error()
+				}
+				s.events.add(Event{What: "member disconnected", Subject: s.nameOf(id), Detail: detail})
+			}
+		},
+		Dropped: func(_ uint64, c node.Class) { s.metrics.peerDrops[c].Inc() },
+		Refused: func(r peers.Reason) { s.metrics.peerNo[r-1].Inc() },
+	}
+}
+
+// registerPeerMetrics exports the numbers of the moment.
+func (s *Server) registerPeerMetrics(gauge func(name, help string, read func() float64)) {
+	look := func(count func(*rosterLook) int) func() float64 {
+		return func() float64 { return float64(count(s.roster.look.Load())) }
+	}
+	gauge("members_recorded", "Members of the cluster, as recorded.", look(func(l *rosterLook) int { return len(l.view.Members()) }))
+	gauge("members_voting", "Members that vote.", look(func(l *rosterLook) int { return len(l.voters()) }))
+	links := func(f func(sum *float64, l *peers.Link)) func() float64 {
+		return func() float64 {
+			sum := 0.0
+			if s.peers != nil {
+				for _, l := range s.peers.Links() {
+					f(&sum, &l)
+				}
+			}
+			return sum
+		}
+	}
+	gauge("peers_connected", "Other members that are connected with this one.", links(func(sum *float64, l *peers.Link) {
+		if l.Connected {
+			*sum++
+		}
+	}))
+	gauge("peer_queued_bytes", "Bytes for other members that wait to be sent.", links(func(sum *float64, l *peers.Link) { *sum += float64(l.QueuedBytes) }))
+	gauge("peer_rtt_seconds_max", "Longest of the last round trips to other members.", links(func(sum *float64, l *peers.Link) { *sum = max(*sum, l.RTT.Seconds()) }))
+}

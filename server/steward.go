@@ -1,0 +1,225 @@
+package server
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/node"
+)
+
+// Timing of the steward.
+const (
+	stewardEvery   = 200 * time.Millisecond
+	stewardTimeout = 5 * time.Second // for one change of members
+	// replaceWithin is how long a voter that was removed stays one while a new
+	// member catches up, so that both happen in one change. It is dead weight
+	// meanwhile, but so it was before.
+	replaceWithin = time.Minute
+	// caughtUpWithin is how many entries behind the commit index a learner may
+	// be to become a voter.
+	caughtUpWithin = 1000
+)
+
+// census is what the steward decides on: who is wanted, and who is counted.
+type census struct {
+	self     uint64
+	voters   []uint64 // as raft counts them
+	learners []uint64
+	commit   uint64
+	members  []core.Member // as recorded: who is wanted
+	gone     bool          // this member itself was removed
+	progress map[uint64]node.PeerStatus
+	// unwanted is since when a voter has not been wanted any more.
+	unwanted map[uint64]time.Duration
+}
+
+// stewardStep is the one next thing to do; none is nothing.
+type stewardStep struct {
+	changes  []node.MemberChange // one change of raft's members
+	handOver bool                // give leadership to another: this member is to go
+}
+
+// decide says what brings raft's members nearer to the recorded ones. The
+// record is what is wanted; raft's configuration follows it:
+//
+//   - whoever is recorded and not counted becomes a learner;
+//   - a learner that wants to vote and is caught up becomes a voter, in place of
+//     a voter that is no longer recorded if there is one;
+//   - whoever is counted and not recorded goes, a voter only when nobody is
+//     about to take its place.
+//
+// Only one step is taken at a time.
+func (c *census) decide() stewardStep {
+	if c.gone {
+		return stewardStep{handOver: len(c.voters) > 1}
+	}
+	if c.member(c.self) == nil {
+		return stewardStep{} // it records itself first
+	}
+	if out := c.strangers(c.learners); len(out) > 0 {
+		return stewardStep{changes: changesTo(node.Gone, out)}
+	}
+	if in := c.newcomers(); len(in) > 0 {
+		return stewardStep{changes: changesTo(node.Learner, in)}
+	}
+	ready, behind := c.candidates()
+	unwanted := c.strangers(c.voters)
+	if len(unwanted) == 0 {
+		if len(ready) == 0 || len(c.voters) >= MaxVoters {
+			return stewardStep{}
+		}
+		return stewardStep{changes: changesTo(node.Voter, ready[:1])}
+	}
+	// One change at a time for each seat, so that each is as small as can be.
+	old := unwanted[0]
+	if len(ready) > 0 {
+		return stewardStep{changes: []node.MemberChange{{ID: old, Role: node.Gone}, {ID: ready[0], Role: node.Voter}}}
+	}
+	if behind && c.unwanted[old] < replaceWithin {
+		return stewardStep{}
+	}
+	return stewardStep{changes: changesTo(node.Gone, unwanted[:1])}
+}
+
+func changesTo(role node.MemberRole, ids []uint64) []node.MemberChange {
+	out := make([]node.MemberChange, len(ids))
+	for i, id := range ids {
+		out[i] = node.MemberChange{ID: id, Role: role}
+	}
+	return out
+}
+
+func (c *census) member(id uint64) *core.Member {
+	for i := range c.members {
+		if c.members[i].ID == id {
+			return &c.members[i]
+		}
+	}
+	return nil
+}
+
+// strangers are those of ids that are not recorded.
+func (c *census) strangers(ids []uint64) []uint64 {
+	var out []uint64
+	for _, id := range ids {
+		if c.member(id) == nil {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// newcomers are recorded and not counted.
+func (c *census) newcomers() []uint64 {
+	var out []uint64
+	for _, m := range c.members {
+		if !slices.Contains(c.voters, m.ID) && !slices.Contains(c.learners, m.ID) {
+			out = append(out, m.ID)
+		}
+	}
+	return out
+}
+
+// candidates are learners that want to vote: those that are caught up, and
+// whether there are others.
+func (c *census) candidates() (ready []uint64, behind bool) {
+	for _, m := range c.members {
+		if m.Learner || !slices.Contains(c.learners, m.ID) {
+			continue
+		}
+		p := c.progress[m.ID]
+		if p.Active && !p.Snapshot && p.Match+caughtUpWithin >= c.commit {
+			ready = append(ready, m.ID)
+		} else {
+			behind = true
+		}
+	}
+	return ready, behind
+}
+
+// steward is the loop around decide. It works while this member leads.
+type steward struct {
+	s     *Server
+	kick  chan struct{} // look now
+	since map[uint64]time.Time
+}
+
+func newSteward(s *Server) *steward {
+	return &steward{s: s, kick: make(chan struct{}, 1), since: map[uint64]time.Time{}}
+}
+
+// wake makes the steward look at once; it never blocks.
+func (w *steward) wake() {
+	select {
+	case w.kick <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+func (w *steward) run(ctx context.Context) {
+	tick := time.NewTicker(stewardEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-w.kick:
+		case <-ctx.Done():
+			return
+		}
+		if c := w.look(time.Now()); c != nil {
+			w.perform(ctx, c.decide())
+		}
+	}
+}
+
+// look takes a census; nil while this member does not lead.
+func (w *steward) look(now time.Time) *census {
+	st := w.s.node.Status()
+	if st.State != node.Leader || !st.Ready {
+		clear(w.since)
+		return nil
+	}
+	view := w.s.machine.view()
+	c := &census{
+		self: st.Member, voters: st.Voters, learners: st.Learners, commit: st.Commit,
+		members: view.Members(), gone: view.MemberGone(st.Member),
+		progress: map[uint64]node.PeerStatus{}, unwanted: map[uint64]time.Duration{},
+	}
+	for _, p := range st.Peers {
+		c.progress[p.ID] = p
+	}
+	strangers := c.strangers(c.voters)
+	for id := range w.since {
+		if !slices.Contains(strangers, id) {
+			delete(w.since, id)
+		}
+	}
+	for _, id := range strangers {
+		if _, seen := w.since[id]; !seen {
+			w.since[id] = now
+		}
+		c.unwanted[id] = now.Sub(w.since[id])
+	}
+	return c
+}
+
+// perform does one step. What fails is tried again at the next look.
+func (w *steward) perform(ctx context.Context, step stewardStep) {
+	ctx, cancel := context.WithTimeout(ctx, stewardTimeout)
+	defer cancel()
+	var err error
+	switch {
+	case step.handOver:
+		err = w.s.node.TransferLeader(ctx, 0)
+	case len(step.changes) > 0:
+		if err = w.s.node.ChangeMembers(ctx, step.changes...); err == nil {
+			w.s.noteChanges(step.changes)
+			w.wake() // for the next step
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		w.s.log.Info("members not changed yet", "cause", err)
+	}
+}
