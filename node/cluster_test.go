@@ -18,6 +18,7 @@ type cluster struct {
 	muted   map[uint64]bool     // the same, as the replicas asked for it
 	held    uint64              // messages to this one stay in the network
 	states  map[uint64][]string // the machine's commands after each index
+	leaders map[uint64]uint64   // by term
 	now     time.Time
 	log     strings.Builder
 }
@@ -39,7 +40,7 @@ type member struct {
 func newCluster(n int) *cluster {
 	c := &cluster{
 		members: map[uint64]*member{}, cut: map[uint64]bool{}, muted: map[uint64]bool{},
-		states: map[uint64][]string{}, now: time.Unix(1000, 0),
+		states: map[uint64][]string{}, leaders: map[uint64]uint64{}, now: time.Unix(1000, 0),
 	}
 	var voters []uint64
 	for i := range n {
@@ -111,6 +112,7 @@ func (c *cluster) ready(id uint64) {
 func (c *cluster) effects(m *member, eff Effects) {
 	if eff.Role != nil {
 		c.printf("%d: %s", m.id, describeRole(*eff.Role))
+		c.noteLeader(m.id, *eff.Role)
 	}
 	for _, msg := range eff.Messages {
 		c.post(msg)
@@ -158,6 +160,17 @@ func (c *cluster) reportSnapshot(m Message, ok bool) {
 	if m.Raft != nil && m.Raft.GetType() == pb.MsgSnap {
 		c.members[m.From].ReportSnapshot(m.To, ok)
 	}
+}
+
+// noteLeader panics if a term has two leaders.
+func (c *cluster) noteLeader(id uint64, r Role) {
+	if r.State != Leader {
+		return
+	}
+	if other, ok := c.leaders[r.Term]; ok && other != id {
+		panic(fmt.Sprintf("members %d and %d lead term %d", other, id, r.Term))
+	}
+	c.leaders[r.Term] = id
 }
 
 func describeRole(r Role) string {
