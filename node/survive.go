@@ -1,0 +1,98 @@
+package node
+
+import (
+	"errors"
+	"path/filepath"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// Survivor is what a member has that is left alone.
+type Survivor struct {
+	Identity
+	LastTerm  uint64 // of the last entry of the log
+	Committed uint64 // index that is known to be committed
+	Durable   uint64 // index of the last entry of the log
+}
+
+// Recover is for a member whose cluster has lost its majority for good. It reads
+// all of the log in cfg.Dir, what is not known to be committed too, into
+// cfg.Machine and calls then. If then is nil that is all. Else the machine is given
+// the commands that then returns, and the member becomes the only voter of its
+// cluster: the next Open goes on from there.
+//
+// Everything in the log counts from then on as committed, whether or not anybody
+// was told so. What the others had acknowledged and this member does not have is
+// lost. The others must never run again.
+//
+// It may be cut short anywhere: either nothing has happened, or all. The error is
+// Unavailable while somebody uses the folder, and NotFound if it holds no member
+// or one that has heard nothing yet.
+func Recover(cfg Config, then func(Survivor) [][]byte) (Survivor, error) {
+	if err := cfg.Validate(); err != nil {
+		return Survivor{}, err
+	}
+	cfg.withDefaults()
+	dir := filepath.Join(cfg.Dir, "log")
+	if names, err := cfg.FS.List(dir); err != nil || len(names) == 0 {
+		return Survivor{}, incumbent.Errorf(incumbent.NotFound, "%s holds no log", cfg.Dir)
+	}
+	log, rec, err := openSegments(cfg.FS, dir, &cfg)
+	if err != nil {
+		return Survivor{}, err
+	}
+	out, err := survive(cfg, log, rec, then)
+	return out, errors.Join(err, log.Close())
+}
+
+func survive(cfg Config, log *segments, rec recovered, then func(Survivor) [][]byte) (Survivor, error) {
+	snapshots := newSnapshotFolder(cfg.FS, filepath.Join(cfg.Dir, "snap"))
+	if rec.mark.Index == 0 {
+		return Survivor{}, incumbent.Errorf(incumbent.NotFound, "%s: the member has heard nothing of its cluster yet", cfg.Dir)
+	}
+	meta, err := restore(cfg, snapshots, rec.mark)
+	if err != nil {
+		return Survivor{}, err
+	}
+	out := Survivor{
+		Identity: rec.Identity, LastTerm: meta.Term, Durable: meta.Index, Committed: max(meta.Index, rec.hard.GetCommit()),
+	}
+	for _, e := range rec.entries {
+		if err := replay(cfg.Machine, e); err != nil {
+			return out, err
+		}
+		out.LastTerm, out.Durable = e.GetTerm(), e.GetIndex()
+	}
+	if then == nil {
+		return out, nil
+	}
+	if cmds := then(out); len(cmds) > 0 {
+		cfg.Machine.Apply(cmds, make([]any, len(cmds)))
+	}
+	// One index and one term further than anything in the log: no member that is
+	// left behind can have an entry that looks the same.
+	alone := snapshotHeader{Schema: cfg.Schema, Group: cfg.Group, Meta: SnapshotMeta{
+		Index: out.Durable + 1, Term: max(out.LastTerm, rec.hard.GetTerm()) + 1,
+		ConfState: pb.EnsureConfState(&pb.ConfState{Voters: []uint64{rec.Member}}),
+	}}
+	mark, err := snapshots.writeNow(cfg.Clock, alone, cfg.Machine.Snapshot())
+	if err != nil {
+		return out, err
+	}
+	return out, log.installSnapshot(mark)
+}
+
+// replay gives an entry's commands to the machine. Changes of members have none.
+func replay(m Machine, e *pb.Entry) error {
+	if e.GetType() != pb.EntryNormal || len(e.GetData()) == 0 {
+		return nil
+	}
+	cmds, err := decodeEntry(e.GetData(), nil)
+	if err != nil {
+		return err
+	}
+	m.Apply(cmds, make([]any, len(cmds)))
+	return nil
+}

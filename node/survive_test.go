@@ -1,0 +1,111 @@
+package node
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/vfs"
+)
+
+func surviveConfig(fs vfs.FS, m Machine) Config {
+	return Config{FS: fs, Dir: "/data", Machine: m, Schema: 1, DiskReserve: -1, SegmentBytes: MinSegmentBytes}
+}
+
+// TestRecoverMakesOneOfThreeAClusterOfItsOwn ends all three and goes on with one.
+func TestRecoverMakesOneOfThreeAClusterOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, l := startTrio(t, nil)
+		for i := range 50 { // some of it in a snapshot, some behind it
+			if _, err := l.propose(fmt.Sprintf("entry %d", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last := g.others(l.Status().Member)[0]
+		id := last.Status().Member
+		eventually(t, "the survivor has it all", func() bool { return last.Status().Applied == l.Status().Applied })
+		g.stopAll()
+
+		seen := &journal{}
+		looked, err := Recover(surviveConfig(g.disks[id], seen), nil)
+		if err != nil || looked.Member != id || looked.Durable < 50 || looked.Committed > looked.Durable || len(seen.commands) != 50 {
+			t.Fatalf("looking: %+v with %d commands, %v", looked, len(seen.commands), err)
+		}
+		found, err := Recover(surviveConfig(g.disks[id], &journal{}), func(s Survivor) [][]byte {
+			if s != looked {
+				t.Errorf("told %+v, looked at %+v", s, looked)
+			}
+			return [][]byte{[]byte("epoch")}
+		})
+		if err != nil || found != looked {
+			t.Fatalf("recovering: %+v, %v", found, err)
+		}
+		alone := (&stand{fs: g.disks[id]}).start(t, nil)
+		st := alone.Status()
+		if !slices.Equal(st.Voters, []uint64{id}) || len(st.Learners) != 0 || st.Term <= looked.LastTerm || st.Commit <= looked.Durable {
+			t.Errorf("afterwards %+v", st)
+		}
+		if got := alone.machine.commands; len(got) != 51 || got[50] != "epoch" {
+			t.Errorf("%d commands, the last %q", len(got), got[len(got)-1])
+		}
+		alone.mustPropose("on it goes")
+	})
+}
+
+// TestRecoverIsAllOrNothing loses power in the middle of it, again and again.
+func TestRecoverIsAllOrNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, l := startTrio(t, nil)
+		l.mustPropose("kept")
+		id := l.Status().Member
+		g.stopAll()
+		done := false
+		for calls := 0; !done; calls++ {
+			fs, left := g.disks[id].Clone(), calls
+			_, err := Recover(surviveConfig(vfs.Inject(fs, func(c vfs.Call) vfs.Fault {
+				if left--; left < 0 {
+					return vfs.Fault{Err: fmt.Errorf("power is gone")}
+				}
+				return vfs.Fault{}
+			}), &journal{}), func(Survivor) [][]byte { return [][]byte{[]byte("epoch")} })
+			done = err == nil
+			j := &journal{}
+			n, err := Open(surviveConfig(fs.CrashClone(rand.New(rand.NewPCG(uint64(calls), 1))), j))
+			if err != nil {
+				t.Fatalf("power lost after %d calls: %v", calls, err)
+			}
+			before, after := len(n.Status().Voters) == 3, slices.Equal(n.Status().Voters, []uint64{id}) && slices.Equal(j.commands, []string{"kept", "epoch"})
+			if !before && !after || done && !after {
+				t.Errorf("power lost after %d calls: voters %v, commands %q", calls, n.Status().Voters, j.commands)
+			}
+			if err := n.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestRecoverRefuses(t *testing.T) {
+	if _, err := Recover(surviveConfig(vfs.NewMem(), &journal{}), nil); incumbent.KindOf(err) != incumbent.NotFound {
+		t.Errorf("an empty folder: %v", err)
+	}
+	fs := vfs.NewMem()
+	cfg := surviveConfig(fs, &journal{})
+	cfg.Join = &Identity{Cluster: [16]byte{1}, Member: 7}
+	n, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Recover(surviveConfig(fs, &journal{}), nil); incumbent.KindOf(err) != incumbent.Unavailable {
+		t.Errorf("while somebody uses it: %v", err)
+	}
+	if err := n.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Recover(surviveConfig(fs, &journal{}), nil); incumbent.KindOf(err) != incumbent.NotFound {
+		t.Errorf("a member that waits for its leader: %v", err)
+	}
+}
