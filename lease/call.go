@@ -43,12 +43,8 @@ type call struct {
 	read   bool           // waits for a confirmation, or for the leader
 	next   *call          // of the same client, among those that do
 	order  uint64
-	mark   mark // what it touches while it is on its way through the log
-
-	led    bool            // this member led when it came
+	mark   mark            // what it touches while it is on its way through the log
 	token  incumbent.Token // that the leader was asked to extend
-	alive  *Batch          // the extension of its session that goes with it
-	result *core.Result    // that waits for alive
 }
 
 // client is who sent a command, as far as the command says.

@@ -18,7 +18,6 @@ func (e *Engine) Submit(c *call) {
 	if claim && e.leading {
 		e.book.claimed(m.Session)
 	}
-	c.led = e.leading
 	e.submitted++
 	c.order = e.submitted
 	var l *core.Lease
@@ -139,13 +138,9 @@ func (e *Engine) ownExtended(c *call, l *core.Lease) {
 }
 
 // claimAnswered takes what the leader says of an extension that stands for a
-// claim, or goes with one.
+// claim.
 func (e *Engine) claimAnswered(b *Batch) {
 	c, it := b.call, &b.Items[0]
-	if c.alive == b {
-		e.lifeAnswered(c)
-		return
-	}
 	if !c.read {
 		return // a later command of its client has pushed it into the log
 	}
@@ -206,7 +201,6 @@ func (e *Engine) send(c *call, l *core.Lease) {
 		e.unnamed = append(e.unnamed, c)
 	}
 	e.touch(c, l)
-	e.startLife(c)
 	e.stats.Commands++
 	e.out.Proposals = append(e.out.Proposals, Proposal{
 		Command: e.command(c, l).Encode(c.meta()), Deadline: c.Deadline, Reserve: reserve(c.cmd), Ticket: Ticket{call: c},
@@ -341,10 +335,6 @@ func (e *Engine) callDone(c *call, r core.Result, err error) {
 	if err != nil {
 		r = core.Result{Err: errorOf(err)}
 	}
-	if e.needsLife(c, &r) {
-		e.finishAlive(c, r)
-		return
-	}
 	e.finish(c, r)
 }
 
@@ -355,7 +345,6 @@ func (e *Engine) stopCalls() {
 		calls = append(calls, e.names[name].logged...)
 	}
 	for _, c := range calls {
-		c.alive = nil // what it was answered is of no use any more
 		e.finish(c, core.Result{Err: &incumbent.Error{Kind: incumbent.Unknown, Message: "the member stopped before the command was seen applied"}})
 	}
 	e.unnamed = nil

@@ -266,6 +266,10 @@ func (p *player) duration(s string) time.Duration {
 // sayf puts the time in front where it has moved since the last word.
 func (w *world) sayf(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
+	if w.via != nil {
+		w.via.c.sayf("%d: %s", w.via.id, line)
+		return
+	}
 	if w.now != w.saidAt {
 		line = fmt.Sprintf("[%v] %s", time.Duration(w.now), line)
 		w.saidAt = w.now

@@ -34,6 +34,8 @@ type world struct {
 	saidAt   int64
 	freed    map[incumbent.Name]int64
 	watch    func(core.Change)
+
+	via *peer // of a cluster, whose engine it is
 }
 
 func newWorld(t failer, cfg Config) *world {
@@ -45,6 +47,10 @@ func newWorld(t failer, cfg Config) *world {
 // turn is one turn of the loop, with what happened in fn.
 func (w *world) turn(fn func()) {
 	w.t.Helper()
+	if w.via != nil {
+		w.via.turn(fn)
+		return
+	}
 	w.step(fn)
 	for w.auto && w.passOne() {
 	}

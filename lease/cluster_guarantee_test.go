@@ -1,0 +1,41 @@
+package lease
+
+import (
+	"testing"
+
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// The claim of a session on a member that does not lead stands in the log right
+// before the expiry of the session, which the leader has proposed without
+// knowing of it. Whoever is told that it holds the lease counts on the session.
+func TestG02_AClaimElsewhereIsASignOfLife(t *testing.T) {
+	c := newCluster(t, Config{}, 3)
+	c.lead(1)
+	c.at(2).must(core.OpenSessionCommand{ID: sessionID(1), TTL: ttl})
+	c.auto = false
+	c.advance(hold(ttl) + slack)
+	c.at(1).confirm()
+	c.at(1).barrier()
+	if len(c.at(1).proposed) != 1 {
+		t.Fatalf("%d expiries are proposed", len(c.at(1).proposed))
+	}
+	got := c.at(2).call(core.ClaimCommand{Name: leaseName("a"), Holder: "h", Session: sessionID(1)})
+	c.at(2).appendAll()
+	c.at(1).appendAll()
+	c.settle()
+	if r := *got; r == nil || r.Err != nil || !r.Granted {
+		t.Fatalf("the claim: %+v", r)
+	}
+	if c.newest.View().Session(sessionID(1)) == nil {
+		t.Fatal("the session of a claim that was granted has ended right behind it")
+	}
+	c.auto = true
+	c.at(2).must(core.OpenSessionCommand{ID: sessionID(2), TTL: ttl})
+	c.advance(ttl)
+	c.at(2).must(core.ClaimCommand{Name: leaseName("b"), Holder: "h", Session: sessionID(2)})
+	c.advance(ttl)
+	if c.newest.View().Session(sessionID(2)) == nil {
+		t.Fatal("a session whose claim was answered has ended within its ttl")
+	}
+}

@@ -1,0 +1,248 @@
+package lease
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// crowd is some holders who talk to whichever member chance wants.
+type crowd struct {
+	*cluster
+	rt      *rapid.T
+	holders []*holder
+	open    int // requests without an answer
+
+	// A release and what its client sends behind it are in order only by way of
+	// one member.
+	releasing map[*holder]int
+	through   map[*holder]*peer
+}
+
+func (p *crowd) granted(c core.Change) {
+	if c.What != core.Granted && c.What != core.Offered {
+		return
+	}
+	name := c.Lease.Name.Lease
+	for _, h := range p.holders {
+		if h.name != c.Lease.Holder && (h.until[name] > p.now || h.owns(name) && h.alive > p.now) {
+			p.rt.Fatalf("%s is granted to %s at %v, while %s counts on it until %v",
+				name, c.Lease.Holder, time.Duration(p.now), h.name, time.Duration(max(h.until[name], h.alive)))
+		}
+	}
+}
+
+// once makes sure that something is answered once.
+func (p *crowd) once() func() {
+	p.open++
+	answered := false
+	return func() {
+		if answered {
+			p.rt.Fatal("answered twice")
+		}
+		answered = true
+		p.open--
+	}
+}
+
+func (p *crowd) claim(m *peer, h *holder, name string, wait bool) {
+	sent, given, answered := p.now, h.given, p.once()
+	cmd := core.ClaimCommand{Name: leaseName(name), Holder: h.name, Session: h.session, Wait: wait && !h.session.IsZero()}
+	if h.session.IsZero() {
+		cmd.TTL = 3 * time.Second
+	}
+	q, err := newCall(Call{}, cmd, func(r core.Result) {
+		answered()
+		if r.Err != nil || r.Queued || given != h.given {
+			return
+		}
+		if p.newest.View().LeaseByToken(r.Lease.Token) == nil && h.session.IsZero() && sent+rho(r.Lease.TTL) > p.now {
+			p.rt.Fatalf("%s is told that it holds %s under token %d, which it does not", h.name, name, r.Lease.Token)
+		}
+		h.token[name] = r.Lease.Token
+		if h.session.IsZero() {
+			h.until[name] = max(h.until[name], sent+rho(r.Lease.TTL))
+			return
+		}
+		if left := sent + rho(sessionTTL) - p.now; p.newest.View().Session(h.session) == nil && left > 0 {
+			p.rt.Fatalf("%s is told that it holds %s for another %v, but its session has ended", h.name, name, time.Duration(left))
+		}
+		h.alive = max(h.alive, sent+rho(sessionTTL))
+	})
+	if err != nil {
+		p.rt.Fatal(err)
+	}
+	m.turn(func() { m.e.Submit(q) })
+}
+
+func (p *crowd) extend(m *peer, h *holder, name string, ttl time.Duration) {
+	sent, token, given := p.now, h.token[name], h.given
+	if token == 0 {
+		l := m.e.view.Lease(leaseName(name))
+		if l.Free() || !l.Offered || l.Holder != h.name {
+			return
+		}
+		token = l.Token
+	}
+	answered := p.once()
+	b := &Batch{Items: []Extension{{Token: token, TTL: ttl}}, Done: func(b *Batch) {
+		answered()
+		it := &b.Items[0]
+		l := p.newest.View().LeaseByToken(token)
+		switch {
+		case it.Kind == incumbent.OK && given != h.given:
+			return
+		case it.Kind == incumbent.OK && l == nil && sent+rho(it.Held) > p.now:
+			p.rt.Fatalf("%s is told that it holds %s, but token %d is over", h.name, name, token)
+		case it.Kind == incumbent.OK && h.session.IsZero():
+			h.until[name] = max(h.until[name], sent+rho(it.Held))
+		case it.Kind == incumbent.OK:
+			h.token[name] = token
+			h.alive = max(h.alive, sent+rho(it.Held))
+		case it.Kind == incumbent.NotHolder && l != nil && !l.Revoking:
+			p.rt.Fatalf("%s is told that it lost %s under token %d, which it holds", h.name, name, token)
+		}
+		if it.Kind == incumbent.NotHolder && h.token[name] == token {
+			h.loses(name)
+		}
+	}}
+	m.turn(func() { m.e.Extend(b) })
+}
+
+func (p *crowd) beat(m *peer, h *holder) {
+	if h.session.IsZero() {
+		return
+	}
+	sent, answered := p.now, p.once()
+	b := &Batch{Items: []Extension{{Session: h.session}}, Done: func(b *Batch) {
+		answered()
+		it := &b.Items[0]
+		over := p.newest.View().Session(h.session) == nil
+		switch {
+		case it.Kind == incumbent.OK && over && sent+rho(it.Held) > p.now:
+			p.rt.Fatalf("the session of %s is extended, but over", h.name)
+		case it.Kind == incumbent.OK:
+			h.alive = max(h.alive, sent+rho(it.Held))
+		case it.Kind == incumbent.Expired && !over:
+			p.rt.Fatalf("%s is told that its session is over, which is not", h.name)
+		}
+	}}
+	m.turn(func() { m.e.Extend(b) })
+}
+
+func (p *crowd) release(m *peer, h *holder, name string) {
+	token := h.token[name]
+	if token == 0 {
+		return
+	}
+	h.given++
+	h.loses(name)
+	answered := p.once()
+	p.releasing[h]++
+	p.through[h] = m
+	q, _ := newCall(Call{}, core.ReleaseCommand{Name: leaseName(name), Token: token}, func(core.Result) {
+		answered()
+		p.releasing[h]--
+	})
+	m.turn(func() { m.e.Submit(q) })
+}
+
+// Whatever is lost, comes twice or late, and whoever leads: nobody counts on a
+// lease that another is granted, nobody is told of a loss that is none, and
+// everybody is answered once.
+func TestG02_ClusterModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := &crowd{cluster: newCluster(t, Config{}, 3), rt: t, releasing: make(map[*holder]int), through: make(map[*holder]*peer)}
+		p.cluster.watch = p.granted
+		p.lead(1)
+		for i := range 4 {
+			h := &holder{name: fmt.Sprint("h", i), token: make(map[string]incumbent.Token), until: make(map[string]int64)}
+			if i >= 2 {
+				h.session = sessionID(i)
+				p.at(2).must(core.OpenSessionCommand{ID: h.session, TTL: sessionTTL})
+			}
+			p.holders = append(p.holders, h)
+		}
+		p.auto = false
+		member := func(t *rapid.T) *peer { return p.members[rapid.IntRange(0, 2).Draw(t, "member")] }
+		draw := func(t *rapid.T) (*peer, *holder, string) {
+			m, h := member(t), rapid.SampledFrom(p.holders).Draw(t, "holder")
+			if p.releasing[h] > 0 {
+				m = p.through[h]
+			}
+			return m, h, rapid.SampledFrom(leaseNames[:]).Draw(t, "lease")
+		}
+		packetAt := func(t *rapid.T) int { return rapid.IntRange(0, min(len(p.packets), 4)-1).Draw(t, "packet") }
+		deliver := func(t *rapid.T) {
+			if len(p.packets) > 0 {
+				p.deliver(packetAt(t))
+			}
+		}
+		wait := func(t *rapid.T) {
+			for range rapid.IntRange(1, 20).Draw(t, "ticks") {
+				p.now += int64(tickEvery)
+				for _, m := range p.members {
+					m.step(nil)
+				}
+			}
+		}
+		settle := func(*rapid.T) { p.settle() }
+		extend := func(t *rapid.T) {
+			m, h, name := draw(t)
+			p.extend(m, h, name, rapid.SampledFrom([]time.Duration{0, 0, 2 * time.Second, 6 * time.Second}).Draw(t, "ttl"))
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"claim": func(t *rapid.T) {
+				m, h, name := draw(t)
+				p.claim(m, h, name, rapid.Bool().Draw(t, "wait"))
+			},
+			"extend":   extend,
+			"extend2":  extend,
+			"beat":     func(t *rapid.T) { m, h, _ := draw(t); p.beat(m, h) },
+			"release":  func(t *rapid.T) { m, h, name := draw(t); p.release(m, h, name) },
+			"append":   func(t *rapid.T) { member(t).appendAll() },
+			"apply":    func(t *rapid.T) { member(t).applyOne() },
+			"confirm":  func(t *rapid.T) { member(t).confirm() },
+			"barrier":  func(t *rapid.T) { member(t).barrier() },
+			"deliver":  deliver,
+			"deliver2": deliver,
+			"deliver3": deliver,
+			"settle":   settle,
+			"lose": func(t *rapid.T) {
+				if len(p.packets) > 0 {
+					i := packetAt(t)
+					p.packets = append(p.packets[:i:i], p.packets[i+1:]...)
+				}
+			},
+			"twice": func(t *rapid.T) {
+				if len(p.packets) > 0 {
+					p.packets = append(p.packets, p.packets[packetAt(t)])
+				}
+			},
+			"wait":   wait,
+			"wait2":  wait,
+			"stall":  func(t *rapid.T) { p.now += int64(rapid.IntRange(1, 10).Draw(t, "seconds")) * int64(time.Second) },
+			"full":   func(*rapid.T) { p.full = !p.full },
+			"depose": func(*rapid.T) { p.depose() },
+			"elect":  func(t *rapid.T) { p.elect(member(t).id) },
+			"tell":   func(t *rapid.T) { p.tell(member(t).id) },
+		})
+		p.full = false
+		p.lead(1)
+		for range 5 {
+			p.now += int64(time.Second)
+			for _, m := range p.members {
+				m.step(nil)
+			}
+			p.settle()
+		}
+		if p.open != 0 {
+			t.Fatalf("%d requests are not answered", p.open)
+		}
+	})
+}

@@ -1,0 +1,322 @@
+package lease
+
+import (
+	"slices"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// cluster is some engines around one log, in virtual time. Each member applies
+// the log at its own pace to a state of its own. What is proposed, applied, sent
+// and confirmed waits until it is let through, or (auto) passes at once.
+type cluster struct {
+	t       failer
+	now     int64
+	term    uint64
+	leader  uint64 // the one that can append; 0: none
+	log     [][]byte
+	from    []Proposal // where the log's entries are from, with whose member
+	by      []uint64
+	members []*peer
+	packets []packet
+	newest  *core.State // has applied the whole log
+	watch   func(core.Change)
+	auto    bool
+	full    bool // no frame is taken
+	said    []string
+	saidAt  int64
+}
+
+// packet is a frame on its way.
+type packet struct {
+	from, to uint64
+	data     []byte
+}
+
+// peer is one member.
+type peer struct {
+	c        *cluster
+	id       uint64
+	e        *Engine
+	state    *core.State
+	applied  int
+	proposed []Proposal
+	confirms []asked
+	barriers []uint64
+	boots    uint64
+}
+
+// asked is a confirmation under way: answered once index has been applied.
+type asked struct {
+	id    uint64
+	index int
+	term  uint64
+}
+
+func newCluster(t failer, cfg Config, n int) *cluster {
+	c := &cluster{t: t, newest: core.New(), auto: true}
+	for i := range n {
+		p := &peer{c: c, id: uint64(i + 1), state: core.New(), boots: 1}
+		p.e = NewEngine(cfg, p.state.View())
+		p.e.Join(p.id<<32 | p.boots)
+		c.members = append(c.members, p)
+	}
+	return c
+}
+
+func (c *cluster) at(id uint64) *peer { return c.members[id-1] }
+
+// turn is one turn of a member's loop, with what happened in fn; then, if auto,
+// all that follows from it.
+func (p *peer) turn(fn func()) {
+	p.step(fn)
+	if p.c.auto {
+		p.c.settle()
+	}
+}
+
+func (p *peer) step(fn func()) {
+	e := p.e
+	e.Begin(p.c.now)
+	if fn != nil {
+		fn()
+	}
+	eff := e.End()
+	p.proposed = append(p.proposed, eff.Proposals...)
+	if eff.Confirm != 0 {
+		p.confirms = append(p.confirms, asked{eff.Confirm, len(p.c.log), p.c.term})
+	}
+	if eff.Barrier != 0 {
+		p.barriers = append(p.barriers, eff.Barrier)
+	}
+	extended, answered := slices.Clone(eff.Extended), slices.Clone(eff.Answered)
+	lost, inspected, frames := slices.Clone(eff.Lost), slices.Clone(eff.Inspected), slices.Clone(eff.Frames)
+	for _, f := range frames {
+		if p.c.full {
+			e.Unsent(f)
+			continue
+		}
+		p.c.packets = append(p.c.packets, packet{p.id, f.To, f.Data})
+	}
+	e.used()
+	e.Performed()
+	for _, b := range extended {
+		b.Done(b)
+	}
+	for _, a := range answered {
+		a.Done(a.Result)
+	}
+	for _, l := range lost {
+		l.Tell(l.Reason)
+	}
+	for _, q := range inspected {
+		q.Done(q)
+	}
+}
+
+// settle lets everything through until nothing is left.
+func (c *cluster) settle() {
+	for c.pass() {
+	}
+}
+
+// pass lets one thing through.
+func (c *cluster) pass() bool {
+	if len(c.packets) > 0 {
+		c.deliver(0)
+		return true
+	}
+	for _, p := range c.members {
+		if p.appendAll() || p.applyOne() || p.confirm() || p.barrier() {
+			return true
+		}
+	}
+	return false
+}
+
+// deliver hands over the packet at a position.
+func (c *cluster) deliver(i int) {
+	x := c.packets[i]
+	c.packets = slices.Delete(c.packets, i, i+1)
+	c.hand(x)
+}
+
+func (c *cluster) hand(x packet) {
+	f := new(frame)
+	if !f.decode(x.data) {
+		c.t.Fatalf("member %d sent a frame that cannot be read: %x", x.from, x.data)
+	}
+	p := c.at(x.to)
+	p.step(func() { p.e.Received(x.from, f) })
+}
+
+// appendAll brings what a member has proposed into the log, by way of the
+// leader; what is bound to another term is refused.
+func (p *peer) appendAll() bool {
+	c := p.c
+	if len(p.proposed) == 0 || c.leader == 0 {
+		return false
+	}
+	ps := p.proposed
+	p.proposed = nil
+	for _, x := range ps {
+		if x.Term != 0 && (x.Term != c.term || c.leader != p.id) {
+			p.step(func() { p.e.Proposed(x.Ticket, core.Result{}, incumbent.Errorf(incumbent.NotLeader, "another term")) })
+			continue
+		}
+		c.log, c.from, c.by = append(c.log, x.Command), append(c.from, x), append(c.by, p.id)
+		for _, ch := range c.newest.Apply([][]byte{x.Command}, make([]core.Result, 1)) {
+			if c.watch != nil {
+				c.watch(ch)
+			}
+		}
+	}
+	return true
+}
+
+// applyOne applies one entry.
+func (p *peer) applyOne() bool {
+	c := p.c
+	if p.applied == len(c.log) {
+		return false
+	}
+	i := p.applied
+	p.applied++
+	results := make([]core.Result, 1)
+	changes := p.state.Apply([][]byte{c.log[i]}, results)
+	p.step(func() {
+		p.e.Applied(p.state.View(), changes)
+		if c.by[i] == p.id {
+			p.e.Proposed(c.from[i].Ticket, results[0], nil)
+		}
+	})
+	return true
+}
+
+// confirm answers the oldest confirmation, if what it has to wait for has been
+// applied. A member that was deposed gets an error.
+func (p *peer) confirm() bool {
+	c := p.c
+	if len(p.confirms) == 0 {
+		return false
+	}
+	x := p.confirms[0]
+	var err error
+	switch {
+	case c.leader == 0 || x.term != c.term:
+		err = incumbent.Errorf(incumbent.Unavailable, "no quorum")
+	case p.applied < x.index:
+		return false
+	}
+	p.confirms = p.confirms[1:]
+	p.step(func() { p.e.Confirmed(x.id, x.term, err) })
+	return true
+}
+
+func (p *peer) barrier() bool {
+	if len(p.barriers) == 0 {
+		return false
+	}
+	id := p.barriers[0]
+	p.barriers = p.barriers[1:]
+	p.step(func() { p.e.BarrierPassed(id) })
+	return true
+}
+
+// advance lets time pass in ticks of all loops.
+func (c *cluster) advance(d time.Duration) {
+	for end := c.now + int64(d); c.now < end; {
+		c.now = min(c.now+int64(tickEvery), end)
+		for _, p := range c.members {
+			p.turn(nil)
+		}
+	}
+}
+
+// depose ends a term: nobody can append or confirm. The leader does not know.
+func (c *cluster) depose() { c.leader = 0 }
+
+// elect makes a member lead. The others are told by tell.
+func (c *cluster) elect(id uint64) {
+	c.win(id)
+	c.begin(id)
+}
+
+// win begins a term.
+func (c *cluster) win(id uint64) {
+	c.term++
+	c.leader = id
+}
+
+// begin lets the leader know: it has applied the whole log, as the first entry
+// of a term has everything before it.
+func (c *cluster) begin(id uint64) {
+	p := c.at(id)
+	for p.applyOne() {
+	}
+	p.turn(func() { p.e.Lead(c.term, p.state.View()) })
+}
+
+// tell tells a member who leads.
+func (c *cluster) tell(id uint64) {
+	p := c.at(id)
+	if id != c.leader {
+		p.turn(func() { p.e.Follow(c.leader, c.term) })
+	}
+}
+
+// lead makes a member lead and tells everybody.
+func (c *cluster) lead(id uint64) {
+	c.elect(id)
+	for _, p := range c.members {
+		c.tell(p.id)
+	}
+}
+
+// extend hands in extensions.
+func (p *peer) extend(items ...Extension) (b *Batch, done *bool) {
+	p.c.t.Helper()
+	done = new(bool)
+	b = &Batch{Items: items, Done: func(*Batch) {
+		if *done {
+			p.c.t.Fatal("a batch is answered twice")
+		}
+		*done = true
+	}}
+	p.turn(func() { p.e.Extend(b) })
+	return b, done
+}
+
+// call hands in a command; the pointer is filled in when it is answered.
+func (p *peer) call(cmd core.Command) **core.Result {
+	p.c.t.Helper()
+	got := new(*core.Result)
+	q, err := newCall(Call{}, cmd, func(r core.Result) {
+		if *got != nil {
+			p.c.t.Fatal("a call is answered twice")
+		}
+		*got = &r
+	})
+	if err != nil {
+		p.c.t.Fatal(err)
+	}
+	p.turn(func() { p.e.Submit(q) })
+	return got
+}
+
+// must hands in a command that succeeds at once.
+func (p *peer) must(cmd core.Command) core.Result {
+	p.c.t.Helper()
+	r := *p.call(cmd)
+	if r == nil || r.Err != nil {
+		p.c.t.Fatalf("%T: %+v", cmd, r)
+	}
+	return *r
+}
+
+func (p *peer) claim(name, holder string, ttl time.Duration) incumbent.Token {
+	p.c.t.Helper()
+	return p.must(core.ClaimCommand{Name: leaseName(name), Holder: holder, TTL: ttl}).Lease.Token
+}
