@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bufio"
 	"math/rand/v2"
 	"time"
 
@@ -12,18 +11,6 @@ import (
 // acceptPause is how long an acceptance that was not confirmed waits to be
 // sent again: well within the time that an offer stands.
 const acceptPause = 50 * time.Millisecond
-
-// read serves one stream of the fleet until it ends.
-func (f *fleet) read(l *fleetLink, r *bufio.Reader) {
-	err := l.stream.ServeRaw(r, func(msg []byte) error {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return eachAnswer(msg, func(a *answer) error { return f.take(l, a) })
-	})
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.fail(err)
-}
 
 // take handles one frame from the server. Held: f.mu, as by all below.
 func (f *fleet) take(l *fleetLink, a *answer) error {
@@ -65,19 +52,11 @@ func (f *fleet) answered(l *fleetLink, p pending, frame *apiv1.ServerFrame) {
 	case stepOpen:
 		f.opOpen.done(now, now-p.intended, 1)
 		f.opened.Add(1)
+		p.agent.opened = true
 		f.do(now, stepAttach, p.agent)
 	case stepAttach:
 		f.opAttach.done(now, now-p.intended, 1)
-		if f.idle {
-			f.rest(l, now)
-			return
-		}
-		// Extensions keep a holder's session; those that wait need beats.
-		if f.candidates() > 1 && !l.beating {
-			l.beating = true
-			f.plan(now+time.Duration(rand.Int64N(int64(f.every))), stepBeat, nil, l)
-		}
-		f.do(now, stepClaim, p.agent)
+		f.attached(l, p.agent, frame.GetAttached(), now)
 	case stepClaim:
 		f.opClaim.done(now, now-p.intended, 1)
 		f.claimedStep(p, frame.GetOperation().GetClaim(), now)
@@ -90,6 +69,25 @@ func (f *fleet) answered(l *fleetLink, p pending, frame *apiv1.ServerFrame) {
 			f.check.Violate("stream %d: a session that beat in time is over", l.n)
 		}
 	}
+}
+
+// attached: the member vouches for the agent's session on this stream.
+func (f *fleet) attached(l *fleetLink, a *agent, at *apiv1.Attached, now time.Duration) {
+	if a.began {
+		f.reattached(a, at, now)
+		return
+	}
+	a.began = true
+	if f.idle {
+		f.rest(l, now)
+		return
+	}
+	// Extensions keep a holder's session; those that wait need beats.
+	if f.candidates() > 1 && !l.beating {
+		l.beating = true
+		f.plan(now+time.Duration(rand.Int64N(int64(f.every))), stepBeat, nil, l)
+	}
+	f.do(now, stepClaim, a)
 }
 
 // refusedStep handles an error. Errors that pass are tried again a little later.
@@ -139,7 +137,8 @@ func (f *fleet) granted(a *agent, token uint64, sent, now time.Duration) {
 		f.holding++
 	}
 	f.noLongerWaits(a)
-	a.token, a.offered, a.lapsed = token, 0, false
+	a.token, a.offered, a.accepting, a.lapsed = token, 0, false, false
+	a.owed, a.tries = 0, 0
 	a.newest = max(a.newest, token)
 	a.gen++ // ends the extensions of an earlier holding
 	a.until = sent + holdFor(f.ttl)
@@ -152,11 +151,7 @@ func (f *fleet) granted(a *agent, token uint64, sent, now time.Duration) {
 func (f *fleet) extended(p pending, ans *answer) error {
 	a, now := p.agent, f.now()
 	if ans.failed || ans.unavailable > 0 {
-		f.recordOf(p.what).failed(now, 1)
-		if p.what == stepAccept && a.offered == p.token {
-			f.again(now+acceptPause, p)
-		}
-		return nil
+		return f.unconfirmed(p, ans, now)
 	}
 	name := f.leaseName(a.lease)
 	if ans.notHeld > 0 {
@@ -174,18 +169,75 @@ func (f *fleet) extended(p pending, ans *answer) error {
 	}
 	f.opExtend.done(now, now-p.intended, 1)
 	if a.token == p.token {
-		a.until, a.lapsed = max(a.until, until), false
+		a.until, a.lapsed, a.owed, a.tries = max(a.until, until), false, 0, 0
+		f.recovered(p, now)
 		f.check.Extended(name, p.token, until)
 		f.say("extended app/%d held for %v in %v", a.lease, f.ttl, now-p.sent)
 	}
 	return nil
 }
 
+// retryPauses bound the time from an extension that was not confirmed to the
+// next attempt, where agents do not wait for the next one that is due.
+const (
+	minRetryPause = 100 * time.Millisecond
+	maxRetryPause = time.Second
+)
+
+// unconfirmed: nobody knows whether the extension took effect.
+func (f *fleet) unconfirmed(p pending, ans *answer, now time.Duration) error {
+	a := p.agent
+	f.recordOf(p.what).failed(now, 1)
+	if p.what == stepAccept {
+		if a.offered == p.token {
+			f.again(now+acceptPause, p)
+		}
+		return nil
+	}
+	pause := min(maxRetryPause, minRetryPause<<min(a.tries, 8))
+	if ans.failed {
+		frame, err := ans.full()
+		if err != nil {
+			return err
+		}
+		if kind, _ := incumbent.ParseKind(frame.GetError().GetKind()); refusal(kind) && a.token == p.token {
+			f.denied++
+		}
+		pause = max(pause, time.Duration(frame.GetError().GetRetryAfterMs())*time.Millisecond)
+	}
+	if !f.roams || a.token != p.token {
+		return nil // the next one is due anyway
+	}
+	a.tries++
+	a.owe(p.intended, p.token)
+	f.plan(now+pause/2+rand.N(pause), stepRetry, a, nil)
+	return nil
+}
+
+// refusal reports whether an error turns the request away, rather than saying
+// that it could not be served or confirmed.
+func refusal(k incumbent.Kind) bool {
+	switch k {
+	case incumbent.Unavailable, incumbent.NotLeader, incumbent.Unknown, incumbent.DeadlineExceeded:
+		return false
+	}
+	return true
+}
+
+// recovered notes a holder's first good extension since the fault, counted from
+// the later of the fault and when it was to be sent.
+func (f *fleet) recovered(p pending, now time.Duration) {
+	if p.agent.struck && p.sent >= f.struckAt {
+		p.agent.struck = false
+		f.opRecovery.done(now, now-max(f.struckAt, p.intended), 1)
+	}
+}
+
 func (f *fleet) notHeld(p pending, name string) {
 	a := p.agent
 	if p.what == stepAccept {
 		if a.offered == p.token {
-			a.offered = 0
+			a.offered, a.accepting = 0, false
 			f.do(f.now(), stepClaim, a)
 		}
 		return
@@ -218,21 +270,28 @@ func (f *fleet) event(l *fleetLink, frame *apiv1.ServerFrame) {
 			f.check.Violate("stream %d: an offer for session %s, which is not here", l.n, e.Offer.GetLease().GetSession())
 			return
 		}
-		token := e.Offer.GetLease().GetToken()
-		if token == a.newest {
-			return // told again
-		}
-		if token < a.newest {
-			f.check.Violate("%s: agent %d was offered token %d after token %d", f.leaseName(a.lease), a.id, token, a.newest)
-			return
-		}
-		if f.strict {
-			f.check.Violate("%s: handed to agent %d while a fault was played", f.leaseName(a.lease), a.id)
-		}
-		f.noLongerWaits(a)
-		a.offered, a.newest = token, token
-		f.send(f.now(), stepAccept, a, token)
+		f.offer(a, e.Offer.GetLease().GetToken(), f.now())
 	case *apiv1.ServerFrame_SessionLost:
 		f.check.Violate("stream %d: session %s ended: %s", l.n, e.SessionLost.Session, e.SessionLost.Reason)
+	case *apiv1.ServerFrame_GoAway:
+		if f.roams {
+			f.leave(l, errSilent)
+		}
 	}
+}
+
+// offer takes up what was handed to an agent: it holds once it has accepted.
+func (f *fleet) offer(a *agent, token uint64, now time.Duration) {
+	switch {
+	case token == a.newest && (a.offered != token || a.accepting):
+		return // held already, or told again
+	case token < a.newest:
+		f.check.Violate("%s: agent %d was offered token %d after token %d", f.leaseName(a.lease), a.id, token, a.newest)
+		return
+	case f.strict && a.waits:
+		f.check.Violate("%s: handed to agent %d while a fault was played", f.leaseName(a.lease), a.id)
+	}
+	f.noLongerWaits(a)
+	a.offered, a.newest, a.accepting = token, token, true
+	f.send(now, stepAccept, a, token)
 }

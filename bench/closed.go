@@ -162,7 +162,7 @@ func (r *run) measure(ctx context.Context, cfg *Closed, errs <-chan error) error
 		return err
 	}
 	r.rec.reset()
-	before, own, began := r.cpu(), selfCPU(), r.now()
+	before, own, began := r.meter.cpu(), selfCPU(), r.now()
 	r.setPhase("measuring")
 	if err := sleepOr(ctx, time.Duration(cfg.Duration), errs); err != nil {
 		return err
@@ -195,7 +195,7 @@ func (r *run) judgeErrors() {
 }
 
 // account notes CPU time for the measured part, while the load still runs.
-func (r *run) account(before []time.Duration, own, took time.Duration) {
+func (r *run) account(before, own, took time.Duration) {
 	var ops uint64
 	for _, o := range r.rec.all() {
 		o.mu.Lock()
@@ -205,10 +205,7 @@ func (r *run) account(before []time.Duration, own, took time.Duration) {
 	if ops == 0 {
 		return
 	}
-	var used time.Duration
-	for i, after := range r.cpu() {
-		used += after - before[i]
-	}
+	used := r.meter.cpu() - before
 	r.fact("cpu_us_per_op", float64(used.Microseconds())/float64(ops))
 	r.fact("client_cpu_us_per_op", float64((selfCPU()-own).Microseconds())/float64(ops))
 	r.fact("ops_per_second", float64(ops)/took.Seconds())

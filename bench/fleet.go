@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -10,8 +9,6 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
-	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
-	"github.com/incumbent-dev/incumbent/client"
 )
 
 // fleet is a set of agents that want leases, in open loop: what each does next
@@ -28,12 +25,19 @@ type fleet struct {
 	idle       bool // agents want no lease
 	tag        string
 
-	running sync.WaitGroup // drive, and a reader for each stream
+	// roams: an agent whose member is silent or gone goes on at another. With one
+	// server and no fault, a stream that ends fails the run.
+	roams  bool
+	silent time.Duration
+	ctx    context.Context // of reconnecting; ends with the fleet
+	cancel context.CancelFunc
+
+	running sync.WaitGroup // drive, and for each link its reader or who reconnects it
 
 	mu       sync.Mutex
 	agents   []*agent     // those of a stream that is not open yet have no link
 	links    []*fleetLink // nil until it is open
-	open     int          // links that were opened
+	open     int          // links that are open
 	heldBy   []*agent     // lease → its holder as told
 	schedule schedule
 	wake     chan struct{}
@@ -41,10 +45,13 @@ type fleet struct {
 	waiting  int
 	ended    bool
 	failure  error
+	moved    int           // streams that were opened again
+	denied   int           // extensions of a held lease that were refused
+	struckAt time.Duration // when the fault that is played began; 0: none has
 
 	opened, claimed, handed atomic.Int64
 
-	opOpen, opAttach, opClaim, opExtend, opBeat, opRelease, opHandOver *opRecord
+	opOpen, opAttach, opClaim, opExtend, opBeat, opRelease, opHandOver, opRecovery *opRecord
 }
 
 // agent is one candidate for one lease: a session.
@@ -61,47 +68,31 @@ type agent struct {
 	gen    uint64
 	until  time.Duration // its own deadline
 	lapsed bool
+
+	opened    bool          // its session is there
+	accepting bool          // an acceptance is under way or planned
+	began     bool          // attached once: what it wants has been asked for
+	owed      time.Duration // intended time of the oldest extension without a good answer; 0: none
+	tries     int           // bad answers to extensions in a row
+	later     []pending     // claims and releases that a broken stream left unanswered
+	// struck: it held when the fault began and has had no good extension since.
+	struck bool
 }
 
-// fleetLink is one stream and the requests under way on it.
-type fleetLink struct {
-	f       *fleet
-	n       int
-	stream  *client.Stream
-	next    uint64
-	pending map[uint64]pending
-	bySess  map[string]*agent
-	beating bool
-}
-
-// pending is one unanswered request.
-type pending struct {
-	what     step
-	agent    *agent
-	token    uint64
-	intended time.Duration
-	sent     time.Duration
-}
-
-// step is what an agent does next.
-type step uint8
-
-const (
-	stepOpen step = iota + 1
-	stepAttach
-	stepClaim
-	stepExtend
-	stepBeat
-	stepRelease
-	stepAccept
-)
-
-func newFleet(r *run) *fleet {
+func newFleet(ctx context.Context, r *run) *fleet {
 	f := &fleet{
-		run: r, ttl: time.Duration(r.sc.TTL), every: time.Duration(r.sc.Every), strict: r.sc.Fault != nil,
+		run: r, ttl: time.Duration(r.sc.TTL), every: time.Duration(r.sc.Every), strict: len(r.sc.script()) > 0,
 		perStream: max(1, r.sc.SessionsPerStream), tag: incumbent.NewSessionID().String()[:8], wake: make(chan struct{}, 1),
 		opOpen: r.rec.op("open"), opAttach: r.rec.op("attach"), opClaim: r.rec.op("claim"), opExtend: r.rec.op("extend"),
-		opBeat: r.rec.op("beat"), opRelease: r.rec.op("release"), opHandOver: r.rec.op("hand-over"),
+		opBeat: r.rec.op("beat"), opRelease: r.rec.op("release"), opHandOver: r.rec.op("hand-over"), opRecovery: r.rec.op("recovery"),
+		roams: len(r.clients) > 1 || len(r.sc.script()) > 0, silent: silentAfter,
+	}
+	if r.sc.Silent > 0 {
+		f.silent = time.Duration(r.sc.Silent)
+	}
+	f.ctx, f.cancel = context.WithCancel(ctx)
+	if len(r.clients) > 1 {
+		f.enqueue(planned{what: stepSweep})
 	}
 	if r.sc.Connections == "own" {
 		f.perStream = 1
@@ -151,63 +142,6 @@ func (f *fleet) grow(ctx context.Context, n int, rate float64) error {
 		return err
 	}
 	return f.settle(ctx, want, time.Duration(float64(want-from)/rate*float64(time.Second))+time.Minute)
-}
-
-// openLinks dials the streams that want agents need, and has their agents begin.
-// Where each agent has its own, connections are part of the ramp. What was
-// dialled before an error is closed with the fleet.
-func (f *fleet) openLinks(ctx context.Context, want int, due func(int) time.Duration) error {
-	f.mu.Lock()
-	have := len(f.links)
-	need := max(have, (want+f.perStream-1)/f.perStream)
-	f.links = append(f.links, make([]*fleetLink, need-have)...)
-	f.mu.Unlock()
-	return inParallel(ctx, need-have, func(i int) error {
-		n := have + i
-		if f.perStream == 1 {
-			if err := sleep(ctx, due(n)-f.now()); err != nil {
-				return err
-			}
-		}
-		link, r, err := f.dialLink(ctx, n)
-		if err != nil {
-			return err
-		}
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.links[n] = link
-		f.open++
-		f.running.Go(func() { f.read(link, r) })
-		f.join(link, due)
-		return nil
-	})
-}
-
-// join has the agents of a stream begin that have not yet. Held: f.mu.
-func (f *fleet) join(l *fleetLink, due func(int) time.Duration) {
-	from := l.n * f.perStream
-	for i := from; i < min(from+f.perStream, len(f.agents)); i++ {
-		a := f.agents[i]
-		if a.link != nil {
-			continue
-		}
-		a.link = l
-		l.bySess[a.session.String()] = a
-		f.plan(max(due(i), f.now()), stepOpen, a, nil)
-	}
-}
-
-func (f *fleet) dialLink(ctx context.Context, n int) (*fleetLink, *bufio.Reader, error) {
-	c := f.clients[n%len(f.clients)]
-	size := 512
-	if f.perStream > 1 {
-		size = 32 << 10
-	}
-	s, r, err := c.DialStream(ctx, client.StreamOptions{Local: f.source(n), ReadBuffer: size})
-	if err != nil {
-		return nil, nil, err
-	}
-	return &fleetLink{f: f, n: n, stream: s, pending: make(map[uint64]pending), bySess: make(map[string]*agent)}, r, nil
 }
 
 // settle waits until all agents hold or wait.
@@ -271,173 +205,13 @@ func (f *fleet) handOver(stop <-chan struct{}, rate float64) {
 func (f *fleet) close() {
 	f.mu.Lock()
 	f.ended = true
+	f.cancel()
 	for _, l := range f.links {
-		if l != nil {
+		if l != nil && l.stream != nil {
 			l.stream.Close()
 		}
 	}
 	f.poke()
 	f.mu.Unlock()
 	f.running.Wait()
-}
-
-func (f *fleet) fail(err error) {
-	if f.failure == nil && !f.ended {
-		f.failure = err
-	}
-}
-
-func (f *fleet) poke() {
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
-}
-
-// plan puts a step on the schedule. Held: f.mu.
-func (f *fleet) plan(at time.Duration, what step, a *agent, l *fleetLink) {
-	p := planned{at: at, what: what, agent: a, link: l}
-	if a != nil {
-		p.token, p.gen = a.token, a.gen
-	}
-	f.enqueue(p)
-}
-
-// again plans a step that was refused, about the token it was about. Held: f.mu.
-func (f *fleet) again(at time.Duration, p pending) {
-	f.enqueue(planned{at: at, what: p.what, agent: p.agent, token: p.token, gen: p.agent.gen})
-}
-
-func (f *fleet) enqueue(p planned) {
-	if f.schedule.push(p) {
-		f.poke()
-	}
-}
-
-// drive performs steps as they fall due, until the fleet is closed.
-func (f *fleet) drive() {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-f.wake:
-		}
-		f.mu.Lock()
-		now := f.now()
-		for {
-			p, ok := f.schedule.due(now)
-			if !ok || f.ended {
-				break
-			}
-			f.perform(p)
-		}
-		wait := f.schedule.next(now)
-		ended := f.ended
-		f.mu.Unlock()
-		if ended {
-			return
-		}
-		timer.Reset(wait)
-	}
-}
-
-// perform does one planned step. Held: f.mu.
-func (f *fleet) perform(p planned) {
-	switch {
-	case p.what == stepBeat:
-		f.beat(p.at, p.link)
-	case p.what == stepExtend && (p.agent.token == 0 || p.gen != p.agent.gen): // lost or released meanwhile
-	case p.what == stepAccept && p.token != p.agent.offered: // over
-	default:
-		f.send(p.at, p.what, p.agent, p.token)
-	}
-}
-
-// do sends an agent's request about what it holds. Held: f.mu.
-func (f *fleet) do(intended time.Duration, what step, a *agent) {
-	f.send(intended, what, a, a.token)
-}
-
-// send sends an agent's request about a token. Held: f.mu.
-func (f *fleet) send(intended time.Duration, what step, a *agent, token uint64) {
-	l := a.link
-	l.next++
-	id := l.next
-	now := f.now()
-	l.pending[id] = pending{what: what, agent: a, token: token, intended: intended, sent: now}
-	var err error
-	switch what {
-	case stepExtend, stepAccept:
-		if what == stepExtend {
-			f.plan(intended+f.every, stepExtend, a, nil)
-			f.noteLapse(a, now)
-		}
-		err = l.stream.SendEncoded(appendExtend(nil, id, []uint64{token}))
-	default:
-		err = l.stream.Send(f.frame(id, what, a, token))
-	}
-	if err != nil {
-		f.fail(err)
-	}
-}
-
-func (f *fleet) noteLapse(a *agent, now time.Duration) {
-	if a.until < now && !a.lapsed {
-		a.lapsed = true
-		f.check.Lapsed()
-	}
-}
-
-func (f *fleet) frame(id uint64, what step, a *agent, token uint64) *apiv1.ClientFrame {
-	frame := &apiv1.ClientFrame{Id: id}
-	name := &apiv1.LeaseName{Name: f.leaseName(a.lease)}
-	session := a.session.String()
-	switch what {
-	case stepOpen:
-		frame.Request = &apiv1.ClientFrame_Operation{Operation: &apiv1.Operation{Op: &apiv1.Operation_OpenSession{OpenSession: &apiv1.OpenSessionRequest{
-			Id: session, TtlMs: uint32(f.ttl.Milliseconds()),
-		}}}}
-	case stepAttach:
-		frame.Request = &apiv1.ClientFrame_Attach{Attach: &apiv1.Attach{Session: session, Counter: 1}}
-	case stepClaim:
-		frame.Request = &apiv1.ClientFrame_Operation{Operation: &apiv1.Operation{Op: &apiv1.Operation_Claim{Claim: &apiv1.ClaimRequest{
-			Name: name, Holder: f.holder(a), Session: session, Wait: f.candidates() > 1,
-		}}}}
-	case stepRelease:
-		f.check.Released(f.leaseName(a.lease), token)
-		frame.Request = &apiv1.ClientFrame_Operation{Operation: &apiv1.Operation{Op: &apiv1.Operation_Release{Release: &apiv1.ReleaseRequest{
-			Name: name, Holder: f.holder(a), Session: session, Token: token,
-		}}}}
-		if a.token == token {
-			f.dropHolding(a)
-		}
-	}
-	return frame
-}
-
-func (f *fleet) holder(a *agent) string {
-	return fmt.Sprintf("app-%d/%d", a.lease, a.id%f.candidates())
-}
-
-// beat keeps the waiting sessions of a stream alive. Held: f.mu.
-func (f *fleet) beat(intended time.Duration, l *fleetLink) {
-	l.next++
-	l.pending[l.next] = pending{what: stepBeat, intended: intended, sent: f.now()}
-	f.plan(intended+f.every, stepBeat, nil, l)
-	if err := l.stream.Send(&apiv1.ClientFrame{Id: l.next, Request: &apiv1.ClientFrame_Beat{Beat: &apiv1.Beat{}}}); err != nil {
-		f.fail(err)
-	}
-}
-
-// dropHolding: the agent holds no more. Held: f.mu.
-func (f *fleet) dropHolding(a *agent) {
-	if a.token != 0 {
-		f.holding--
-	}
-	if f.heldBy[a.lease] == a {
-		f.heldBy[a.lease] = nil
-	}
-	a.token, a.lapsed = 0, false
-	a.gen++
 }

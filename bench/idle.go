@@ -10,7 +10,7 @@ import (
 // what does one cost?
 func playIdle(ctx context.Context, r *run) error {
 	base := r.rss()
-	f := newFleet(r)
+	f := newFleet(ctx, r)
 	f.idle = true
 	f.perStream = 1
 	f.running.Go(f.drive)
@@ -32,7 +32,7 @@ func playIdle(ctx context.Context, r *run) error {
 	if grown > base {
 		r.fact("rss_per_connection_bytes", float64(grown-base)/float64(stage.Leases))
 	}
-	r.step(stage.Leases)
+	r.step(stage.Leases, "")
 	return nil
 }
 

@@ -40,7 +40,7 @@ func RunPeer(ctx context.Context, opts Options, p Peer) (*Summary, error) {
 	}
 	sc.Thresholds = nil
 	r := newRun(sc, opts)
-	r.pids, r.versions = opts.PIDs, p.Versions
+	r.versions = p.Versions
 	return r.play(ctx, func(ctx context.Context, r *run) error { return p.Play(ctx, &PeerRun{r}) })
 }
 

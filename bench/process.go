@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -14,9 +15,8 @@ const userHz = 100
 
 // processStat is what /proc says about one process.
 type processStat struct {
-	RSS   uint64
-	CPU   time.Duration
-	Files int
+	RSS uint64
+	CPU time.Duration
 }
 
 // readProcess returns zeroes where the system has no /proc or the process went.
@@ -35,10 +35,79 @@ func readProcess(pid int) processStat {
 	pages, _ := strconv.ParseUint(fields[21], 10, 64)
 	s.CPU = time.Duration(user+system) * time.Second / userHz
 	s.RSS = pages * uint64(os.Getpagesize())
-	if entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)); err == nil {
-		s.Files = len(entries)
-	}
 	return s
+}
+
+// sockets returns the inodes of a process's open sockets.
+func sockets(pid int) map[string]bool {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	found := make(map[string]bool)
+	for _, e := range entries {
+		to, err := os.Readlink(dir + "/" + e.Name())
+		if inode, ok := strings.CutPrefix(to, "socket:["); ok && err == nil {
+			found[strings.TrimSuffix(inode, "]")] = true
+		}
+	}
+	return found
+}
+
+// meter reads what the servers use, also across processes that were started
+// again in another's place.
+type meter struct {
+	pids func() []int
+
+	mu    sync.Mutex // held while /proc is read: the readers are the sampler and the summary
+	known []metered
+}
+
+// metered is one server's account.
+type metered struct {
+	pid    int
+	before time.Duration // CPU time that is not to be counted: from before the start
+	gone   time.Duration // of processes that have ended
+	last   time.Duration // of this process, when it was read last
+}
+
+// start counts CPU time from now on.
+func (m *meter) start() {
+	m.mu.Lock()
+	m.known = nil
+	m.mu.Unlock()
+	m.read()
+}
+
+// read returns what each server uses; CPU time since the start.
+func (m *meter) read() []processStat {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	pids := m.pids()
+	out := make([]processStat, len(pids))
+	for i, pid := range pids {
+		p := readProcess(pid)
+		if i == len(m.known) {
+			m.known = append(m.known, metered{pid: pid, before: p.CPU})
+		}
+		k := &m.known[i]
+		if k.pid != pid {
+			*k = metered{pid: pid, gone: k.gone + k.last - k.before}
+		}
+		k.last = max(k.last, p.CPU) // one that has ended shows none
+		p.CPU = k.gone + k.last - k.before
+		out[i] = p
+	}
+	return out
+}
+
+// cpu is the CPU time of all servers since the start.
+func (m *meter) cpu() (sum time.Duration) {
+	for _, p := range m.read() {
+		sum += p.CPU
+	}
+	return sum
 }
 
 // statFields returns the fields behind the command's name, which is in

@@ -58,6 +58,9 @@ func stepChart(s *Summary) []template.HTML {
 		var p50, p99, most chartLine
 		p50.name, p99.name, most.name = "p50", "p99", "max"
 		for _, st := range s.Steps {
+			if strings.HasPrefix(st.Phase, "fault") {
+				continue // latency against time shows it
+			}
 			if o, ok := st.Ops[op]; ok {
 				x := float64(st.Leases)
 				p50.add(x, o.P50)

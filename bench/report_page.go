@@ -39,8 +39,8 @@ code{font:13px/1.4 ui-monospace,monospace;overflow-wrap:anywhere}
 <div class="wide"><table><tr><th>operation</th><th>count</th><th>errors</th><th>per second</th><th>p50 ms</th><th>p90 ms</th><th>p99 ms</th><th>p99.9 ms</th><th>max ms</th><th>server CPU µs each</th></tr>
 {{range $n, $o := .Ops}}<tr><td>{{$n}}</td><td>{{$o.Count}}</td><td>{{$o.Errors}}</td><td>{{num $o.Rate}}</td><td>{{num $o.P50}}</td><td>{{num $o.P90}}</td><td>{{num $o.P99}}</td><td>{{num $o.P999}}</td><td>{{num $o.Max}}</td><td>{{if $o.CPUMicros}}{{num $o.CPUMicros}}{{end}}</td></tr>{{end}}</table></div>
 {{if .Facts}}<h2>Figures</h2><div class="wide"><table>{{range $k, $v := .Facts}}<tr><td>{{$k}}</td><td>{{num $v}}</td></tr>{{end}}</table></div>{{end}}
-{{if .Servers}}<h2>Servers</h2><div class="wide"><table><tr><th>server</th><th>resident bytes</th><th>CPU seconds</th><th>open files</th></tr>
-{{range $i, $s := .Servers}}<tr><td>{{$i}}</td><td>{{$s.RSS}}</td><td>{{num $s.CPU}}</td><td>{{$s.Connections}}</td></tr>{{end}}</table></div>{{end}}
+{{if .Servers}}<h2>Servers</h2><div class="wide"><table><tr><th>server</th><th>resident bytes</th><th>CPU seconds</th><th>open sockets</th></tr>
+{{range $i, $s := .Servers}}<tr><td>{{if $s.Name}}{{$s.Name}}{{else}}{{$i}}{{end}}</td><td>{{$s.RSS}}</td><td>{{num $s.CPU}}</td><td>{{$s.Connections}}</td></tr>{{end}}</table></div>{{end}}
 <h2>Charts</h2>
 <div class="charts">{{range .Charts}}<figure style="margin:0">{{.}}</figure>{{end}}</div>
 </body></html>

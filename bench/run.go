@@ -23,11 +23,12 @@ type Options struct {
 	Targets  []string          // URLs; empty: Launch starts servers
 	PIDs     []int             // of the targets, where known
 	Members  int               // servers to start; 1
+	Learners int               // besides, that do not vote
 	TLS      bool              // servers that are started speak TLS
 	Dir      string            // results; empty: none are written
 	Client   client.Config     // certificates and credential
-	// Launch starts servers on this machine with extra flags.
-	Launch func(ctx context.Context, members int, tls bool, args []string) (Cluster, error)
+	// Launch starts servers on this machine.
+	Launch func(ctx context.Context, what Launch) (Cluster, error)
 	// LaunchEcho starts the bare echo over parked connections that the scenario
 	// echo compares with; EchoURL names one that runs.
 	LaunchEcho func(ctx context.Context, tls bool) (Cluster, error)
@@ -39,13 +40,51 @@ type Options struct {
 	Command    string // as typed, for the report
 }
 
+// Launch says which servers a run needs.
+type Launch struct {
+	Members, Learners int
+	TLS               bool
+	Args              []string // further flags of each server
+	// Cuts: members must be able to be cut off from one another.
+	Cuts bool
+}
+
 // Cluster is a set of servers on this machine.
+//
+// Concurrency: Servers may be called from any goroutine.
 type Cluster interface {
-	URLs() []string
-	PIDs() []int
+	Servers() []Server // in the order in which they were started; a process id changes when one is started again
 	Signal(i int, sig syscall.Signal) error
 	Client() client.Config // how to speak to it: CA, credential
 	Stop()
+}
+
+// Server is one process of a cluster.
+type Server struct {
+	Name string
+	URL  string
+	PID  int
+}
+
+// Members is a Cluster whose members can be ended and started again, each for
+// itself, and cut off from one another.
+type Members interface {
+	Cluster
+	// Kill sends the signal and returns once the process has ended.
+	Kill(i int, sig syscall.Signal) error
+	// Start starts a member that has ended, and does not wait until it serves.
+	Start(ctx context.Context, i int, how Start) error
+	// Cut loses what the member sends the others, what they send it, or, with
+	// neither, nothing any more.
+	Cut(i int, out, in bool) error
+	// Lead makes the member the leader.
+	Lead(ctx context.Context, i int) error
+}
+
+// Start says how a member is started again.
+type Start struct {
+	Wiped     bool          // with an empty disk: it joins anew
+	SyncDelay time.Duration // added to each sync of a file
 }
 
 // run is one run under way.
@@ -56,9 +95,9 @@ type run struct {
 	check   *Checker
 	cluster Cluster // nil with targets
 	clients []*client.Client
-	pids    []int
+	urls    []string
+	meter   *meter
 	begun   time.Time
-	baseCPU []time.Duration
 	// versions of what is measured, by name.
 	versions map[string]string
 
@@ -74,6 +113,7 @@ type run struct {
 // Step is what one stage of a ladder measured.
 type Step struct {
 	Leases int                  `json:"leases"`
+	Phase  string               `json:"phase,omitempty"` // of a fault
 	Ops    map[string]OpSummary `json:"ops"`
 }
 
@@ -94,7 +134,6 @@ type Sample struct {
 // plays are the kinds of run.
 var plays = map[string]func(context.Context, *run) error{
 	"ladder":    playLadder,
-	"stall":     playLadder, // a ladder with a fault, judged more strictly
 	"avalanche": playAvalanche,
 	"idle":      playIdle,
 	"closed":    playClosed,
@@ -108,7 +147,7 @@ func Run(ctx context.Context, opts Options) (*Summary, error) {
 		return nil, err
 	}
 	r := newRun(sc, opts)
-	r.pids, r.versions = opts.PIDs, map[string]string{"incumbent": opts.Version}
+	r.versions = map[string]string{"incumbent": opts.Version}
 	if err := r.connect(ctx); err != nil {
 		return nil, err
 	}
@@ -122,13 +161,14 @@ func newRun(sc *Scenario, opts Options) *run {
 	}
 	r := &run{sc: sc, opts: opts, rec: NewRecorder(), check: NewChecker(), facts: map[string]float64{}}
 	r.agents = func() (int, int, int) { return 0, 0, 0 }
+	r.meter = &meter{pids: func() []int { return opts.PIDs }}
 	return r
 }
 
 // play runs a play under observation and writes what it measured.
 func (r *run) play(ctx context.Context, play func(context.Context, *run) error) (*Summary, error) {
 	r.begun = time.Now()
-	r.baseCPU = r.cpu()
+	r.meter.start()
 	watching, stop := context.WithCancel(ctx)
 	var done sync.WaitGroup
 	done.Go(func() { r.observe(watching) })
@@ -155,8 +195,13 @@ func (r *run) connect(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r.cluster, r.pids, urls, cfg = cl, cl.PIDs(), cl.URLs(), cl.Client()
+		r.cluster, cfg = cl, cl.Client()
+		for _, s := range cl.Servers() {
+			urls = append(urls, s.URL)
+		}
+		r.meter = &meter{pids: func() []int { return pidsOf(cl) }}
 	}
+	r.urls = urls
 	for _, u := range urls {
 		one := cfg
 		one.Servers = []string{u}
@@ -177,7 +222,17 @@ func (r *run) launch(ctx context.Context) (Cluster, error) {
 	if r.opts.Launch == nil {
 		return nil, incumbent.Errorf(incumbent.Invalid, "no target").WithHint("give --target URL or --members local:1")
 	}
-	return r.opts.Launch(ctx, max(1, r.opts.Members), r.opts.TLS, r.sc.Server)
+	return r.opts.Launch(ctx, Launch{
+		Members: max(1, r.opts.Members), Learners: r.opts.Learners, TLS: r.opts.TLS, Args: r.sc.Server, Cuts: r.sc.cuts(),
+	})
+}
+
+func pidsOf(cl Cluster) []int {
+	var pids []int
+	for _, s := range cl.Servers() {
+		pids = append(pids, s.PID)
+	}
+	return pids
 }
 
 func (r *run) disconnect() {
@@ -204,18 +259,10 @@ func (r *run) fact(name string, v float64) {
 	r.facts[name] = v
 }
 
-func (r *run) cpu() []time.Duration {
-	out := make([]time.Duration, len(r.pids))
-	for i, pid := range r.pids {
-		out[i] = readProcess(pid).CPU
-	}
-	return out
-}
-
 func (r *run) rss() uint64 {
 	var sum uint64
-	for _, pid := range r.pids {
-		sum += readProcess(pid).RSS
+	for _, p := range r.meter.read() {
+		sum += p.RSS
 	}
 	return sum
 }
@@ -245,7 +292,7 @@ func (r *run) source(i int) net.Addr {
 func (r *run) observe(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	last, lastAt := r.baseCPU, time.Duration(0)
+	last, lastAt := r.meter.read(), time.Duration(0)
 	view := newView(r.opts)
 	defer view.end()
 	for {
@@ -262,14 +309,12 @@ func (r *run) observe(ctx context.Context) {
 		r.mu.Unlock()
 		s.Holding, s.Waiting, s.Connections = agents()
 		s.Lost, _, s.Violations = r.check.Counts()
-		cpu := make([]time.Duration, len(r.pids))
-		for i, pid := range r.pids {
-			p := readProcess(pid)
-			cpu[i] = p.CPU
+		read := r.meter.read()
+		for i, p := range read {
 			s.RSS = append(s.RSS, p.RSS)
-			s.CPU = append(s.CPU, (p.CPU-last[i]).Seconds()/(at-lastAt).Seconds())
+			s.CPU = append(s.CPU, (p.CPU-last[i].CPU).Seconds()/(at-lastAt).Seconds())
 		}
-		last, lastAt = cpu, at
+		last, lastAt = read, at
 		r.mu.Lock()
 		r.series = append(r.series, s)
 		r.mu.Unlock()

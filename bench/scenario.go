@@ -54,7 +54,7 @@ const (
 type Scenario struct {
 	Name        string `yaml:"name"`
 	Description string `yaml:"description"`
-	// Play is the kind of run: ladder, stall, avalanche, idle, closed.
+	// Play is the kind of run: ladder, avalanche, idle, closed.
 	Play string `yaml:"play"`
 
 	TTL        Duration `yaml:"ttl,omitempty"`
@@ -66,9 +66,14 @@ type Scenario struct {
 	// HandOvers is how many held leases a second are released to their queues.
 	HandOvers float64 `yaml:"hand_overs,omitempty"`
 	Sources   int     `yaml:"sources,omitempty"` // 127.0.0.x addresses connections come from
-	Stages    []Stage `yaml:"stages,omitempty"`
-	Fault     *Fault  `yaml:"fault,omitempty"`
-	Closed    *Closed `yaml:"closed,omitempty"`
+	// Silent is how long a member may owe an answer before its agents go on at
+	// another; 0: 1 s. It matters only with several members.
+	Silent Duration `yaml:"silent,omitempty"`
+	Stages []Stage  `yaml:"stages,omitempty"`
+	// Fault names the one of Faults that is played on the last stage; empty: none.
+	Fault  string              `yaml:"fault,omitempty"`
+	Faults map[string][]Action `yaml:"faults,omitempty"`
+	Closed *Closed             `yaml:"closed,omitempty"`
 	// Settle is how long to wait before the last measurement (idle, avalanche).
 	Settle Duration `yaml:"settle,omitempty"`
 	// Server are flags for the servers this run starts itself.
@@ -83,13 +88,6 @@ type Stage struct {
 	Leases int      `yaml:"leases"` // held at its end
 	Ramp   float64  `yaml:"ramp"`   // new agents a second
 	Hold   Duration `yaml:"hold"`   // steady load after the ramp
-}
-
-// Fault is done to the servers while the fleet goes on.
-type Fault struct {
-	After  Duration `yaml:"after"`  // the start of the steady load
-	Signal string   `yaml:"signal"` // STOP
-	For    Duration `yaml:"for"`    // until CONT
 }
 
 // Closed is a closed loop: each worker waits for its answer before it asks again.
@@ -300,6 +298,9 @@ func (sc *Scenario) validate() error {
 			return fmt.Errorf("threshold %s is no number", name)
 		}
 	}
+	if err := sc.validateFaults(); err != nil {
+		return err
+	}
 	if sc.Play == "closed" {
 		return sc.Closed.validate()
 	}
@@ -333,9 +334,6 @@ func (sc *Scenario) validateStages() error {
 			return fmt.Errorf("stage %d: %d connections, one process may open %d", i, s.Leases*candidates, maxConnections)
 		}
 		leases = s.Leases
-	}
-	if f := sc.Fault; f != nil && f.Signal != "STOP" {
-		return fmt.Errorf("fault signal %q is not STOP", f.Signal)
 	}
 	return nil
 }

@@ -37,15 +37,19 @@ type Summary struct {
 	Texts         []string             `json:"violation_texts,omitempty"`
 	Refused       uint64               `json:"refused"`
 	Servers       []ServerSummary      `json:"servers"`
+	Placement     string               `json:"placement,omitempty"` // of agents on several members
 	RSSPerConn    float64              `json:"rss_per_connection_bytes"`
 	Thresholds    []Threshold          `json:"thresholds"`
 }
 
 // ServerSummary is one server process at the end of the run.
 type ServerSummary struct {
+	Name        string  `json:"name,omitempty"`
+	URL         string  `json:"url,omitempty"`
+	PID         int     `json:"pid"`
 	RSS         uint64  `json:"rss_bytes"`
 	CPU         float64 `json:"cpu_seconds"`
-	Connections int     `json:"connections"`
+	Connections int     `json:"connections"` // open sockets: clients', other members', and those it listens on
 }
 
 // Threshold is a limit of the scenario and what the run has.
@@ -83,9 +87,19 @@ func (r *run) summary() *Summary {
 			s.Ops[name] = sum
 		}
 	}
-	for i, pid := range r.pids {
-		p := readProcess(pid)
-		s.Servers = append(s.Servers, ServerSummary{RSS: p.RSS, CPU: (p.CPU - r.baseCPU[i]).Seconds(), Connections: p.Files})
+	pids := r.meter.pids()
+	for i, p := range r.meter.read() {
+		one := ServerSummary{PID: pids[i], RSS: p.RSS, CPU: p.CPU.Seconds(), Connections: len(sockets(pids[i]))}
+		if r.cluster != nil {
+			one.Name = r.cluster.Servers()[i].Name
+		}
+		if i < len(r.urls) {
+			one.URL = r.urls[i]
+		}
+		s.Servers = append(s.Servers, one)
+	}
+	if len(r.clients) > 1 {
+		s.Placement = "round robin"
 	}
 	// A closed loop's memory is that of its work, not of its connections.
 	if len(s.Servers) > 0 && connections > 0 && s.RSSPerConn == 0 && r.sc.Play != "closed" {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -67,8 +68,8 @@ func TestThresholdsJudge(t *testing.T) {
 func TestMemoryPerConnectionIsNoFigureOfClosedLoops(t *testing.T) {
 	for play, want := range map[string]bool{"ladder": true, "closed": false} {
 		r := newRun(&Scenario{Play: play}, Options{})
-		r.begun, r.pids = time.Now(), []int{os.Getpid()}
-		r.baseCPU = r.cpu()
+		r.begun, r.meter = time.Now(), &meter{pids: func() []int { return []int{os.Getpid()} }}
+		r.meter.start()
 		r.agents = func() (int, int, int) { return 0, 0, 4 }
 		if got := r.summary().RSSPerConn; (got > 0) != want {
 			t.Errorf("%s: %v bytes", play, got)
@@ -186,7 +187,47 @@ func TestStatFields(t *testing.T) {
 	if f := statFields("42 (a) S 1 2"); f != nil {
 		t.Errorf("%q", f)
 	}
-	if p := readProcess(os.Getpid()); p.RSS == 0 || p.Files == 0 {
+	if p := readProcess(os.Getpid()); p.RSS == 0 {
 		t.Errorf("this process: %+v", p)
+	}
+}
+
+func TestSocketsOfThisProcess(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if inode := socketInode(conn.LocalAddr().String()); !sockets(os.Getpid())[inode] {
+		t.Errorf("socket %q of %v is not among %v", inode, conn.LocalAddr(), sockets(os.Getpid()))
+	}
+	for _, none := range []string{"127.0.0.1:0", "nowhere", "[::1]:80"} {
+		if inode := socketInode(none); inode != "" {
+			t.Errorf("%s has socket %q", none, inode)
+		}
+	}
+}
+
+// TestMeterGoesOnWithAProcessInAnothersPlace: what the one before has used stays
+// in the account, and nothing from before the start is in it.
+func TestMeterGoesOnWithAProcessInAnothersPlace(t *testing.T) {
+	pid := os.Getpid()
+	m := &meter{pids: func() []int { return []int{pid} }}
+	m.start()
+	before := readProcess(pid).CPU
+	for readProcess(pid).CPU < before+50*time.Millisecond {
+	}
+	used := m.cpu()
+	if used < 40*time.Millisecond || used > before+10*time.Second {
+		t.Errorf("used %v", used)
+	}
+	pid = 1 << 30 // no such process
+	if got := m.cpu(); got != used {
+		t.Errorf("%v after the process has ended, %v before", got, used)
 	}
 }

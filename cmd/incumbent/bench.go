@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sort"
 	"strconv"
@@ -17,10 +16,6 @@ import (
 	"github.com/incumbent-dev/incumbent/bench"
 	"github.com/incumbent-dev/incumbent/client"
 )
-
-// peerTool is the load tool with the clients of other systems. It is built from
-// a module of its own, so that their dependencies are not this binary's.
-const peerTool = "incumbent-bench"
 
 func benchCommand(env *environment) *cobra.Command {
 	c := &cobra.Command{
@@ -104,17 +99,21 @@ and prints the result. Results go to --dir: summary.json, samples.jsonl, one
 .hgrm an operation, report.html. Exit code 99: a threshold failed or something
 was violated.
 
+Agents are spread over several members round robin, and go on at another when
+theirs is silent or gone. Faults are played on servers that the run starts.
+
 --peer etcd hands over to '` + peerTool + `' ('make peers' builds it), which drives
 other systems through their own clients.`,
 		Example: `  incumbent bench run juju-leases
   incumbent bench run extend-single --set closed.workers=64 -o json
   incumbent bench run idle-fleet --tls --set scale=tls
-  incumbent bench run leader-stall --members local:1 --dir results/stall`,
+  incumbent bench run leader-stall --members local:1 --dir results/stall
+  incumbent bench run leader-kill --members local:3 --set fault=stop`,
 		Args: exactArgs("SCENARIO"),
 		RunE: func(c *cobra.Command, args []string) error { return runBench(c, env, args[0]) },
 	}
 	f := c.Flags()
-	f.String("members", "local:1", "start so many servers on this machine")
+	f.String("members", "local:1", "start so many servers on this machine: local:3, or local:3+1 with a learner")
 	f.StringSlice("target", nil, "URLs of servers to drive instead")
 	f.IntSlice("pid", nil, "their process ids, for memory and CPU, when they run on this machine")
 	f.Bool("tls", false, "servers that are started speak TLS")
@@ -130,7 +129,7 @@ other systems through their own clients.`,
 
 func runBench(c *cobra.Command, env *environment, scenario string) error {
 	if peer := text(c, "peer"); peer != "" {
-		return runPeer(c, env, peer)
+		return runPeer(c, env, scenario, peer)
 	}
 	form, err := outputForm(c)
 	if err != nil {
@@ -150,15 +149,15 @@ func runBench(c *cobra.Command, env *environment, scenario string) error {
 	} else if opts.LogFormat != "" {
 		return usageError{fmt.Sprintf("log format %q is not juju", opts.LogFormat)}
 	}
-	if opts.Members, err = localMembers(text(c, "members")); err != nil {
+	if opts.Members, opts.Learners, err = localMembers(text(c, "members")); err != nil {
 		return err
 	}
 	if opts.Dir == "" {
 		opts.Dir = filepath.Join("results", strings.TrimSuffix(filepath.Base(scenario), ".yaml")+"-"+time.Now().Format("20060102-150405"))
 	}
 	dataDir := text(c, "data-dir")
-	opts.Launch = func(ctx context.Context, _ int, tls bool, args []string) (bench.Cluster, error) {
-		return launchServer(ctx, dataDir, tls, args)
+	opts.Launch = func(ctx context.Context, what bench.Launch) (bench.Cluster, error) {
+		return launchServers(ctx, dataDir, what)
 	}
 	opts.LaunchEcho = launchEcho
 	summary, err := bench.Run(c.Context(), opts)
@@ -180,34 +179,21 @@ func runBench(c *cobra.Command, env *environment, scenario string) error {
 	return nil
 }
 
-// localMembers reads "local:N".
-func localMembers(s string) (int, error) {
-	text, ok := strings.CutPrefix(s, "local:")
-	n, err := strconv.Atoi(text)
-	if !ok || err != nil || n < 1 {
-		return 0, usageError{fmt.Sprintf("--members %q is not local:N", s)}
-	}
-	if n > 1 {
-		return 0, usageError{fmt.Sprintf("--members local:%d: a cluster has one member in this version", n)}
-	}
-	return n, nil
-}
+// mostLocalMembers is how many servers a run starts at most.
+const mostLocalMembers = 16
 
-// runPeer hands the command line to the tool that knows the peer's client.
-func runPeer(c *cobra.Command, env *environment, peer string) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
+// localMembers reads "local:3", or "local:3+1" with a learner besides.
+func localMembers(s string) (members, learners int, err error) {
+	counts, ok := strings.CutPrefix(s, "local:")
+	voters, more, plus := strings.Cut(counts, "+")
+	members, err = strconv.Atoi(voters)
+	if plus && err == nil {
+		learners, err = strconv.Atoi(more)
 	}
-	path := filepath.Join(filepath.Dir(self), peerTool)
-	if _, err := os.Stat(path); err != nil {
-		if path, err = exec.LookPath(peerTool); err != nil {
-			return usageError{fmt.Sprintf("--peer %s needs %s, which 'make peers' builds beside this binary", peer, peerTool)}
-		}
+	if !ok || err != nil || members < 1 || learners < 0 || members+learners > mostLocalMembers {
+		return 0, 0, usageError{fmt.Sprintf("--members %q is not local:N or local:N+LEARNERS, %d in all at most", s, mostLocalMembers)}
 	}
-	child := exec.CommandContext(c.Context(), path, os.Args[2:]...)
-	child.Stdin, child.Stdout, child.Stderr = env.stdin, env.stdout, env.stderr
-	return childStatus(child.Run(), false)
+	return members, learners, nil
 }
 
 func benchReport(env *environment) *cobra.Command {

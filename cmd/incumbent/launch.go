@@ -30,12 +30,29 @@ type process struct {
 	log    *os.File
 }
 
-// launchServer starts this same binary as a server on a free port of loopback.
-func launchServer(ctx context.Context, dataDir string, tls bool, args []string) (bench.Cluster, error) {
+// launchServers starts this same binary on free ports of loopback: one server, or
+// a cluster.
+func launchServers(ctx context.Context, dataDir string, what bench.Launch) (bench.Cluster, error) {
 	dir, err := os.MkdirTemp(dataDir, "incumbent-bench-")
 	if err != nil {
 		return nil, err
 	}
+	if what.Members+what.Learners == 1 {
+		return launchServer(ctx, dir, what.TLS, what.Args)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	l, err := bench.StartLocal(ctx, bench.LocalConfig{Binary: self, Dir: dir, Launch: what})
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// launchServer starts one server, with its data below dir.
+func launchServer(ctx context.Context, dir string, tls bool, args []string) (bench.Cluster, error) {
 	argv := append([]string{"server", "--data-dir", filepath.Join(dir, "data"), "--name", "bench", "--listen", "127.0.0.1:0", "--log-level", "warn"}, args...)
 	if !tls {
 		return launch(ctx, dir, false, "", argv)
@@ -131,8 +148,9 @@ func firstURL(ctx context.Context, out io.Reader) (string, error) {
 	}
 }
 
-func (p *process) URLs() []string        { return []string{p.url} }
-func (p *process) PIDs() []int           { return []int{p.cmd.Process.Pid} }
+func (p *process) Servers() []bench.Server {
+	return []bench.Server{{Name: "bench", URL: p.url, PID: p.cmd.Process.Pid}}
+}
 func (p *process) Client() client.Config { return p.client }
 
 func (p *process) Signal(_ int, sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }

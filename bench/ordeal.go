@@ -1,0 +1,289 @@
+package bench
+
+import (
+	"context"
+	"sort"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// backTimeout is how long a member that was started again may take to serve.
+const backTimeout = 5 * time.Minute
+
+// backEvery is how often it is asked whether it does.
+const backEvery = 50 * time.Millisecond
+
+// ordeal plays a scenario's actions on the servers while the fleet goes on, and
+// judges what the fleet came to.
+type ordeal struct {
+	*fleet
+	terms   terms
+	servers Members // nil if the servers can only be sent signals
+	last    []int   // whom the last action was done to
+	holders map[int]uint64
+}
+
+// event is an action or its end.
+type event struct {
+	at time.Duration // since the ordeal began
+	do func(ctx context.Context) error
+}
+
+// playFaults plays the scenario's actions. Afterwards every holder must go on
+// with the token it had.
+func (f *fleet) playFaults(ctx context.Context, script []Action) error {
+	if f.cluster == nil {
+		return incumbent.Errorf(incumbent.Invalid, "fault %s needs servers that this run starts: --members local:N", f.sc.Fault)
+	}
+	o := &ordeal{fleet: f}
+	o.servers, _ = f.cluster.(Members)
+	o.terms.ask(ctx, f.clients)
+	watching, stop := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() { o.terms.watch(watching, f.clients) })
+	err := o.play(ctx, script)
+	stop()
+	watcher.Wait()
+	if err != nil {
+		return err
+	}
+	return o.judge()
+}
+
+func (o *ordeal) play(ctx context.Context, script []Action) error {
+	began := o.now()
+	var events []event
+	var undo []func()
+	defer func() {
+		for _, u := range undo {
+			u() // whatever was not undone in time: the run was interrupted
+		}
+	}()
+	for _, a := range script {
+		over := sync.OnceFunc(func() {})
+		events = append(events, event{at: time.Duration(a.After), do: func(ctx context.Context) (err error) {
+			end, err := o.act(ctx, a)
+			if end != nil {
+				over = sync.OnceFunc(end)
+				undo = append(undo, over)
+			}
+			return err
+		}})
+		if a.For > 0 {
+			events = append(events, event{at: time.Duration(a.After + a.For), do: func(context.Context) error {
+				over()
+				o.setPhase("after %s", a.Do)
+				return nil
+			}})
+		}
+	}
+	sort.SliceStable(events, func(i, j int) bool { return events[i].at < events[j].at })
+	for i, e := range events {
+		if err := sleep(ctx, began+e.at-o.now()); err != nil {
+			return err
+		}
+		if i == 0 {
+			o.begin()
+		}
+		if err := e.do(ctx); err != nil {
+			return err
+		}
+	}
+	// Whoever was to lose a lease by this would have by then.
+	return sleep(ctx, max(2*o.ttl, time.Duration(o.sc.Settle)))
+}
+
+// begin notes what is held, and closes the figures of the quiet time.
+func (o *ordeal) begin() {
+	o.step(len(o.heldBy), "before the fault")
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.struckAt = o.now()
+	o.holders = make(map[int]uint64, len(o.agents))
+	for _, a := range o.agents {
+		if a.token != 0 {
+			o.holders[a.id] = a.token
+			a.struck = true
+		}
+	}
+}
+
+// judge compares with what was held before.
+func (o *ordeal) judge() error {
+	o.step(len(o.heldBy), "fault "+o.sc.Fault)
+	elections, moves := o.terms.counts()
+	o.fact("elections", float64(elections))
+	o.fact("leadership_moves", float64(moves))
+	o.noteEffect()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	kept, waiting := 0, 0
+	for _, a := range o.agents {
+		token, held := o.holders[a.id]
+		switch {
+		case !held:
+		case a.token == token:
+			kept++
+		default:
+			o.check.Violate("agent %d had token %d before the fault and %d after", a.id, token, a.token)
+		}
+		if a.struck {
+			waiting++
+		}
+	}
+	if waiting > 0 {
+		o.check.Violate("%d holders have had no good extension since the fault", waiting)
+	}
+	for name, v := range map[string]int{
+		"kept_their_token": kept, "held_before_the_fault": len(o.holders), "not_recovered": waiting, "extensions_refused": o.denied, "reconnects": o.moved,
+	} {
+		o.fact(name, float64(v))
+	}
+	return o.failure
+}
+
+// noteEffect notes what the fault did to the extensions of all.
+func (o *ordeal) noteEffect() {
+	o.run.mu.Lock()
+	defer o.run.mu.Unlock()
+	if n := len(o.steps); n >= 2 {
+		o.facts["extend_p99_before_ms"] = o.steps[n-2].Ops["extend"].P99
+		o.facts["extend_p99_fault_ms"] = o.steps[n-1].Ops["extend"].P99
+	}
+}
+
+// act does one action. What it returns undoes it; nil: nothing can.
+func (o *ordeal) act(ctx context.Context, a Action) (undo func(), err error) {
+	o.setPhase("%s %s", a.Do, a.Member)
+	if a.Do == "saturate" {
+		return burn(), nil
+	}
+	who, err := o.whom(a)
+	if err != nil {
+		return nil, err
+	}
+	o.last = who
+	if a.Do == "stop" {
+		return o.stop(who)
+	}
+	if o.servers == nil {
+		return nil, incumbent.Errorf(incumbent.Invalid, "%s needs a cluster that this run starts", a.Do)
+	}
+	for _, i := range who {
+		end, err := o.actOn(ctx, a, i)
+		if err != nil {
+			return undo, err
+		}
+		if before := undo; end != nil {
+			undo = func() {
+				if before != nil {
+					before()
+				}
+				end()
+			}
+		}
+	}
+	if a.Do == "slow-disk" {
+		o.terms.restart() // getting there may have moved the leadership
+	}
+	return undo, nil
+}
+
+// actOn does an action to one member.
+func (o *ordeal) actOn(ctx context.Context, a Action, i int) (undo func(), err error) {
+	switch a.Do {
+	case "kill":
+		return nil, o.servers.Kill(i, syscall.SIGKILL)
+	case "cut":
+		return func() { _ = o.servers.Cut(i, false, false) }, o.servers.Cut(i, a.Way != "in", a.Way != "out") //nolint:nilerr // it was cut before, so it can be joined
+	case "restart":
+		return nil, o.back(ctx, i, Start{}, syscall.SIGKILL)
+	case "wipe":
+		return nil, o.back(ctx, i, Start{Wiped: true}, syscall.SIGKILL)
+	case "slow-disk":
+		if err := o.back(ctx, i, Start{SyncDelay: time.Duration(a.Delay)}, syscall.SIGTERM); err != nil || a.Member != "leader" {
+			return nil, err
+		}
+		return nil, o.servers.Lead(ctx, i)
+	}
+	return nil, incumbent.Errorf(incumbent.Internal, "no action %s", a.Do)
+}
+
+func (o *ordeal) stop(who []int) (undo func(), err error) {
+	for _, i := range who {
+		if err := o.cluster.Signal(i, syscall.SIGSTOP); err != nil {
+			return nil, err
+		}
+	}
+	return func() {
+		for _, i := range who {
+			_ = o.cluster.Signal(i, syscall.SIGCONT) // one that has ended needs none
+		}
+	}, nil
+}
+
+// back starts a member again and waits until it serves and votes.
+func (o *ordeal) back(ctx context.Context, i int, how Start, sig syscall.Signal) error {
+	if err := o.servers.Kill(i, sig); err != nil {
+		return err
+	}
+	began := o.now()
+	if err := o.servers.Start(ctx, i, how); err != nil {
+		return err
+	}
+	name := o.cluster.Servers()[i].Name
+	for o.now()-began < backTimeout {
+		if o.serves(ctx, i, name) {
+			o.fact("rejoin_seconds", (o.now() - began).Seconds())
+			return nil
+		}
+		if err := sleep(ctx, backEvery); err != nil {
+			return err
+		}
+	}
+	return incumbent.Errorf(incumbent.DeadlineExceeded, "%s does not serve %v after it was started again", name, backTimeout)
+}
+
+// serves reports whether the member says of itself that it is ready and votes.
+func (o *ordeal) serves(ctx context.Context, i int, name string) bool {
+	ctx, cancel := context.WithTimeout(ctx, termsPatient)
+	defer cancel()
+	return settled(ctx, o.clients[i], name, false)
+}
+
+// whom resolves an action's member now.
+func (o *ordeal) whom(a Action) ([]int, error) {
+	servers := o.cluster.Servers()
+	switch a.Member {
+	case "last":
+		return o.last, nil
+	case "all":
+		all := make([]int, len(servers))
+		for i := range all {
+			all[i] = i
+		}
+		return all, nil
+	}
+	lead := o.terms.lead()
+	var leader, followers []int
+	for i, s := range servers {
+		if s.Name == lead {
+			leader = append(leader, i)
+		} else {
+			followers = append(followers, i)
+		}
+	}
+	switch n := max(1, a.Count); {
+	case len(leader) == 0:
+		return nil, incumbent.Errorf(incumbent.Unavailable, "no member of the cluster says who leads")
+	case a.Member == "leader":
+		return leader, nil
+	case len(followers) < n:
+		return nil, incumbent.Errorf(incumbent.Invalid, "%d followers are to be struck, there are %d", n, len(followers))
+	default:
+		return followers[:n], nil
+	}
+}
