@@ -158,7 +158,7 @@ func (s *Server) keepRates(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		s.rates.sample(time.Now(), s.counts())
-		s.admission.SetMemory(int64(residentBytes()), s.cfg.MemoryBytes)
+		s.admission.SetMemory(int64(residentBytes()), s.limits.Load().MemoryBytes)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

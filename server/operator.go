@@ -49,6 +49,7 @@ func (o operator) EventsAfter(from uint64, limit int) ([]*apiv1.Event, uint64, <
 func (o operator) Settings(context.Context) (*apiv1.SettingsResponse, error) {
 	out := &apiv1.SettingsResponse{}
 	for _, s := range o.cfg.Settings {
+		s = o.limits.Load().current(s)
 		out.Settings = append(out.Settings, &apiv1.Setting{Name: s.Name, Value: s.Value, Source: s.Source})
 	}
 	return out, nil
@@ -92,7 +93,7 @@ func (o operator) Status(context.Context) (*apiv1.StatusResponse, error) {
 			DataDir: o.DataDir(), LogBytes: uint64(o.logBytes()), FreeBytes: uint64(max(0, st.FreeBytes)),
 			SnapshotIndex: st.Snapshot, LastSyncMs: float64(st.LastFlush.Microseconds()) / 1000, RefusingGrowth: st.GrowthRefused,
 		},
-		Limits: o.limits(st, view, door.Streams),
+		Limits: o.showLimits(st, view, door.Streams),
 	}
 	if last := o.lastSnapshot.Load(); last != nil {
 		out.Storage.SnapshotBytes = uint64(last.Bytes)
@@ -135,23 +136,23 @@ func (s *Server) warnings(st node.Status, loop lease.Stats) []string {
 	if loop.Due > 10_000 {
 		out = append(out, fmt.Sprintf("%d leases are due and wait to be freed", loop.Due))
 	}
-	if refused := s.gate.refused.Load(); refused > 0 && s.gate.open() >= s.cfg.MaxConnections {
+	if refused := s.gate.refused.Load(); refused > 0 && s.gate.open() >= s.limits.Load().MaxConnections {
 		out = append(out, fmt.Sprintf("%d connections were refused: raise --max-connections or add members", refused))
 	}
 	return out
 }
 
-// limits lists what is bounded and how much of it is used.
-func (s *Server) limits(st node.Status, view *core.View, streams int) []*apiv1.Limit {
-	hub := s.hub.Stats()
+// showLimits lists what is bounded and how much of it is used.
+func (s *Server) showLimits(st node.Status, view *core.View, streams int) []*apiv1.Limit {
+	hub, bounds := s.hub.Stats(), s.limits.Load()
 	one := func(name, unit string, value, used uint64, setting string) *apiv1.Limit {
 		return &apiv1.Limit{Name: name, Unit: unit, Value: value, Used: used, Setting: setting}
 	}
 	return []*apiv1.Limit{
-		one("connections", "connections", uint64(s.cfg.MaxConnections), uint64(s.gate.open()), "--max-connections"),
-		one("streams", "streams", uint64(s.cfg.MaxConnections), uint64(streams), "--max-connections"),
+		one("connections", "connections", uint64(bounds.MaxConnections), uint64(s.gate.open()), "--max-connections"),
+		one("streams", "streams", uint64(bounds.MaxConnections), uint64(streams), "--max-connections"),
 		one("watch history", "bytes", uint64(s.cfg.HistoryBytes), uint64(hub.HistoryBytes), "--history-bytes"),
-		one("memory", "bytes", uint64(s.cfg.MemoryBytes), residentBytes(), "--memory-bytes"),
+		one("memory", "bytes", uint64(bounds.MemoryBytes), residentBytes(), "--memory-bytes"),
 		one("proposals waiting", "commands", uint64(st.InboxLimit), uint64(st.Inbox), ""),
 		one("idempotency keys", "results", core.MaxKeptResults, uint64(view.KeptCount()), ""),
 		one("sessions", "sessions", core.MaxSessions, uint64(view.SessionCount()), ""),

@@ -11,10 +11,8 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/core"
-	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/vfs"
-	"github.com/incumbent-dev/incumbent/watch"
 )
 
 // InitConfig says what [Init] prepares.
@@ -68,7 +66,7 @@ func Init(cfg InitConfig) (out Initialized, err error) {
 		return out, err
 	}
 	out.Existed = hasLog(fsys, cfg.DataDir)
-	err = offline(cfg.DataDir, nil, cfg.Logger, func(n *node.Node, _ *core.View) error {
+	err = offline(cfg.DataDir, cfg.Logger, func(n *node.Node, _ *core.View) error {
 		st := n.Status()
 		if r == nil {
 			r = newRecord(st, cfg.Name)
@@ -130,17 +128,14 @@ func makeAuthority(fsys vfs.FS, dir string, cluster [16]byte, out *Initialized) 
 
 // offline opens the node of a data directory, restores its state and calls f,
 // without running anything.
-func offline(dir string, join *node.Identity, log *slog.Logger, f func(*node.Node, *core.View) error) error {
-	leases, err := lease.New(lease.Options{Logger: log})
+func offline(dir string, log *slog.Logger, f func(*node.Node, *core.View) error) error {
+	m, done, err := offlineMachine(log)
 	if err != nil {
 		return err
 	}
-	empty := core.New().View()
-	hub := watch.New(watch.Config{}, empty, empty.Index())
-	defer hub.Close()
-	m := newMachine(leases, hub, newMetrics(), newTimeline(time.Now))
+	defer done()
 	n, err := node.Open(node.Config{
-		FS: vfs.OS{}, Dir: dir, Machine: m, Schema: core.SchemaVersion, Logger: log, Join: join, SegmentBytes: node.MinSegmentBytes,
+		FS: vfs.OS{}, Dir: dir, Machine: m, Schema: core.SchemaVersion, Logger: log, SegmentBytes: node.MinSegmentBytes,
 	})
 	if err != nil {
 		return err

@@ -63,6 +63,7 @@ type Server struct {
 	gate      *gate
 	http      *http.Server
 	rates     rateKeeper
+	limits    atomic.Pointer[Limits]
 
 	// Of the cluster.
 	id            uint64
@@ -143,6 +144,7 @@ func newServer(cfg Config) *Server {
 		rosterChanged: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	s.steward = newSteward(s)
+	s.limits.Store(limitsOf(cfg))
 	return s
 }
 

@@ -22,16 +22,26 @@ func serverCommand(env *environment) *cobra.Command {
 		Long: `Server runs one member. --dev needs nothing else: one node on loopback, its data
 in ./incumbent.data. Otherwise give --data-dir and a --name.
 
-A listener on any other address than loopback needs --tls-cert and --tls-key,
-and --client-ca or --credential-file.
+With --peer-listen other members can join: 'incumbent cluster token' on this one
+prints a token for 'incumbent server --join TOKEN' on the other. A member with
+data goes on as who it is, so --join may stay where it is; one that lost its data
+comes back by it, as a new member with the old one's name.
 
-SIGTERM and SIGINT: stop accepting, answer blocked calls, leave within 10 s; a
-second one leaves now. SIGHUP: reload certificates, credentials and log level.
+A listener on any other address than loopback needs --tls-cert and --tls-key,
+and --client-ca or --credential-file; or the cluster's own authority, which
+'incumbent cluster init' makes and which --peer-listen needs there.
+
+SIGTERM and SIGINT: stop accepting, hand leadership over, answer blocked calls,
+leave within 10 s; a second one leaves now. SIGHUP: reload certificates,
+credentials, --max-connections, --memory-bytes and log level.
 
 Exit code 2: a setting is wrong. Exit code 5: the data directory or the address
-is in use. Exit code 1: the server stopped because of a fault, which it names.`,
+is in use. Exit code 6: this member was removed from its cluster, or its name is
+another's. Exit code 7: the token is not for that cluster. Exit code 1: the server
+stopped because of a fault, which it names.`,
 		Example: `  incumbent server --dev
-  incumbent server --data-dir /var/lib/incumbent --name n1 --listen 127.0.0.1:7600`,
+  incumbent server --data-dir /var/lib/incumbent --name n1 --peer-listen 127.0.0.1:7601
+  incumbent server --data-dir ./n2 --name n2 --listen 127.0.0.1:7610 --peer-listen 127.0.0.1:7611 --join "$(incumbent cluster token)"`,
 		Args: exactArgs(),
 		RunE: func(c *cobra.Command, _ []string) error { return runServer(c, env) },
 	}
@@ -42,6 +52,10 @@ is in use. Exit code 1: the server stopped because of a fault, which it names.`,
 	f.String("name", "", "name of this member (default: the host's)")
 	f.String("listen", server.DefaultListen, "address of the native API, metrics and health")
 	f.String("advertise", "", "address others see, when it is another")
+	f.String("peer-listen", "", "address for other members (default none; after 'cluster init' and with --join "+server.DefaultPeerListen+")")
+	f.String("peer-advertise", "", "address other members see, when it is another")
+	f.String("join", "", "token of the cluster to join, when the data directory is empty")
+	f.Bool("learner", false, "with --join: never vote")
 	f.String("tls-cert", "", "PEM file with the certificate of --listen")
 	f.String("tls-key", "", "PEM file with its key")
 	f.String("client-ca", "", "PEM file with the authorities that sign clients' certificates")
@@ -66,8 +80,10 @@ func serverConfig(c *cobra.Command, logger *slog.Logger) (server.Config, error) 
 	cfg := server.Config{
 		DataDir: text(c, "data-dir"), Name: text(c, "name"), Listen: text(c, "listen"), Advertise: text(c, "advertise"),
 		TLSCert: text(c, "tls-cert"), TLSKey: text(c, "tls-key"), ClientCA: text(c, "client-ca"), CredentialFile: text(c, "credential-file"),
+		PeerListen: text(c, "peer-listen"), PeerAdvertise: text(c, "peer-advertise"), JoinToken: text(c, "join"),
 		LogLevel: text(c, "log-level"), Version: version, Logger: logger,
 	}
+	cfg.Learner, _ = f.GetBool("learner")
 	cfg.Dev, _ = f.GetBool("dev")
 	cfg.SegmentBytes, _ = f.GetInt64("log-segment-bytes")
 	cfg.SnapshotBytes, _ = f.GetInt64("snapshot-bytes")
@@ -75,13 +91,23 @@ func serverConfig(c *cobra.Command, logger *slog.Logger) (server.Config, error) 
 	cfg.HistoryBytes, _ = f.GetInt64("history-bytes")
 	cfg.MemoryBytes, _ = f.GetInt64("memory-bytes")
 	cfg.MaxConnections, _ = f.GetInt("max-connections")
-	cfg.Grace, _ = f.GetDuration("grace")
-	cfg.Drift, _ = f.GetFloat64("drift")
-	cfg.ReturnTime, _ = f.GetDuration("return-time")
+	cfg.Grace, cfg.ReturnTime = really(c, "grace"), really(c, "return-time")
+	if cfg.Drift, _ = f.GetFloat64("drift"); cfg.Drift == 0 {
+		cfg.Drift = server.ZeroDrift
+	}
 	if play, _ := f.GetBool("play"); play && !cfg.Dev {
 		return cfg, usageError{"--play goes with --dev"}
 	}
 	return cfg, nil
+}
+
+// really is a duration of which 0 was meant: the flag has the default already.
+func really(c *cobra.Command, name string) time.Duration {
+	d, _ := c.Flags().GetDuration(name)
+	if d == 0 {
+		return server.Zero
+	}
+	return d
 }
 
 // newLogger returns a logger on standard error whose level can change.
@@ -117,19 +143,23 @@ func runServer(c *cobra.Command, env *environment) error {
 	for _, s := range settings {
 		cfg.Settings = append(cfg.Settings, server.Setting{Name: s.Name, Value: s.Value, Source: s.Source})
 	}
-	s, err := server.Open(cfg)
+	s, err := server.OpenContext(c.Context(), cfg)
 	if err != nil {
-		return err
-	}
-	if err := welcome(c.Context(), env, s); err != nil {
-		s.Close(context.Background())
 		return err
 	}
 	stopHangups := onHangup(func() {
 		reloadLevel(c, env, logger, level)
+		reloadLimits(c, s, logger)
 		s.Reload()
 	})
 	defer stopHangups()
+	if err := welcome(c.Context(), env, s); err != nil {
+		if c.Context().Err() != nil {
+			return serve(c.Context(), s) // told to stop before the others had come
+		}
+		s.Close(context.Background())
+		return err
+	}
 	play, _ := c.Flags().GetBool("play")
 	if play {
 		if err := playFleet(c.Context(), env, s.URL()); err != nil && c.Context().Err() == nil {
@@ -155,14 +185,26 @@ func reloadLevel(c *cobra.Command, env *environment, logger *slog.Logger, level 
 	}
 }
 
-// serve waits for a signal or a fault, and leaves in order; a second signal
-// leaves at once.
+// reloadLimits takes the limits that the settings name by now, likewise.
+func reloadLimits(c *cobra.Command, s *server.Server, logger *slog.Logger) {
+	var limits server.Limits
+	limits.MaxConnections, _ = c.Flags().GetInt("max-connections")
+	limits.MemoryBytes, _ = c.Flags().GetInt64("memory-bytes")
+	if err := s.SetLimits(limits); err != nil {
+		logger.Warn("limits not changed", "cause", err)
+	}
+}
+
+// serve waits for a signal, a fault, or until the member has left its cluster,
+// and leaves in order; a second signal leaves at once.
 func serve(ctx context.Context, s *server.Server) error {
 	failed := make(chan error, 1)
 	go func() { failed <- s.Wait() }()
 	select {
 	case err := <-failed:
-		return err
+		if err != nil {
+			return err
+		}
 	case <-ctx.Done():
 	}
 	again, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -190,11 +232,18 @@ func onHangup(reload func()) (stop func()) {
 	return func() { signal.Stop(hangups); close(done) }
 }
 
-// welcome says where the server is once it serves.
+// aloneReadyTimeout is how long a member that is alone may take to serve.
+const aloneReadyTimeout = 30 * time.Second
+
+// welcome says where the server is once it serves. A member of several waits for
+// the others as long as it takes.
 func welcome(ctx context.Context, env *environment, s *server.Server) error {
-	ready, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	if err := s.WaitReady(ready); err != nil {
+	if s.PeerAddr() == "" {
+		alone, cancel := context.WithTimeout(ctx, aloneReadyTimeout)
+		defer cancel()
+		ctx = alone
+	}
+	if err := s.WaitReady(ctx); err != nil {
 		return err
 	}
 	fmt.Fprintf(env.stdout, "incumbent %s serves %s (data in %s)\n", version, s.URL(), s.DataDir())

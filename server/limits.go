@@ -1,0 +1,50 @@
+package server
+
+import "strconv"
+
+// Limits are those of [Config] that can change while the member runs. 0 means
+// the default.
+type Limits struct {
+	MaxConnections int   // accepted at once
+	MemoryBytes    int64 // resident ceiling that admission defends
+}
+
+// limitsOf returns the limits of a configuration with defaults.
+func limitsOf(c Config) *Limits {
+	return &Limits{MaxConnections: c.MaxConnections, MemoryBytes: c.MemoryBytes}
+}
+
+// SetLimits changes the limits. Connections over a lower one stay: it holds for
+// those that come. The error is Invalid and changes nothing.
+func (s *Server) SetLimits(l Limits) error {
+	cfg := s.cfg
+	cfg.MaxConnections, cfg.MemoryBytes = l.MaxConnections, l.MemoryBytes
+	cfg = cfg.withDefaults()
+	if err := cfg.validateSizes(); err != nil {
+		return err
+	}
+	next := limitsOf(cfg)
+	if old := s.limits.Swap(next); *old == *next {
+		return nil
+	}
+	s.gate.max.Store(int64(next.MaxConnections))
+	settleMemory(next.MemoryBytes)
+	s.log.Info("limits changed", "max_connections", next.MaxConnections, "memory_bytes", next.MemoryBytes)
+	return nil
+}
+
+// current replaces what has changed since the start in a setting's value.
+func (l *Limits) current(s Setting) Setting {
+	switch s.Name {
+	case "max-connections":
+		s.Value = strconv.Itoa(l.MaxConnections)
+	case "memory-bytes":
+		s.Value = strconv.FormatInt(l.MemoryBytes, 10)
+	case "join":
+		// A join token is a secret.
+		if s.Value != "" {
+			s.Value = "(a token)"
+		}
+	}
+	return s
+}

@@ -1,0 +1,127 @@
+package server
+
+import (
+	"encoding/hex"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/lease"
+	"github.com/incumbent-dev/incumbent/node"
+	"github.com/incumbent-dev/incumbent/vfs"
+	"github.com/incumbent-dev/incumbent/watch"
+)
+
+// RecoverConfig says what [Recover] works on.
+type RecoverConfig struct {
+	DataDir string       // of the member that is left
+	DryRun  bool         // change nothing
+	Logger  *slog.Logger // discarded if nil
+}
+
+// Recovered says what [Recover] found.
+type Recovered struct {
+	ClusterID, MemberID, Name string
+	Index                     uint64   // newest index that clients may have seen, before recovery raises it
+	Forgotten                 []string // names of the members left behind
+
+	// Of raft's log: the term of its last entry, the index that is known to be
+	// committed, and that of the last entry.
+	LastTerm, Committed, Durable uint64
+
+	Leases, Sessions int // held, open
+}
+
+// Recover makes a member whose cluster has lost its majority for good a cluster of
+// one, with everything in its log, committed or not. What the lost members had
+// acknowledged and this one does not have is gone, so the index is raised above
+// anything they can have issued: tokens and watches never go back. The others must
+// not run again. No server may run on the directory. See [node.Recover] for errors.
+func Recover(cfg RecoverConfig) (out Recovered, err error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.DataDir == "" {
+		return out, invalid("data-dir", "is not set").WithHint("give --data-dir DIR")
+	}
+	fsys := vfs.OS{}
+	r, err := readRecord(fsys, cfg.DataDir)
+	if err != nil {
+		return out, err
+	}
+	if r == nil || r.Stage != member {
+		return out, incumbent.Errorf(incumbent.NotFound, "%s holds no member of a cluster", cfg.DataDir)
+	}
+	m, done, err := offlineMachine(cfg.Logger)
+	if err != nil {
+		return out, err
+	}
+	defer done()
+	then := func(s node.Survivor) [][]byte { return forgetOthers(m.view(), s.Member, time.Now()) }
+	if cfg.DryRun {
+		then = nil
+	}
+	var view *core.View
+	found, err := node.Recover(node.Config{
+		FS: fsys, Dir: cfg.DataDir, Machine: m, Schema: core.SchemaVersion, Logger: cfg.Logger, SegmentBytes: node.MinSegmentBytes,
+	}, withView(then, func() { view = m.view() }))
+	if err != nil {
+		return out, err
+	}
+	if view == nil {
+		view = m.view()
+	}
+	out = Recovered{
+		ClusterID: hex.EncodeToString(found.Cluster[:]), MemberID: idText(found.Member), Name: r.Name, Index: uint64(view.Index()),
+		LastTerm: found.LastTerm, Committed: found.Committed, Durable: found.Durable,
+		Leases: view.HeldCount(), Sessions: view.SessionCount(),
+	}
+	for _, other := range view.Members() {
+		if other.ID != found.Member {
+			out.Forgotten = append(out.Forgotten, other.Name)
+		}
+	}
+	slices.Sort(out.Forgotten)
+	if cfg.DryRun {
+		return out, nil
+	}
+	r.Members = nil
+	return out, r.write(fsys, cfg.DataDir)
+}
+
+// withView calls look before then; nil stays nil.
+func withView(then func(node.Survivor) [][]byte, look func()) func(node.Survivor) [][]byte {
+	if then == nil {
+		return nil
+	}
+	return func(s node.Survivor) [][]byte {
+		look()
+		return then(s)
+	}
+}
+
+// forgetOthers are the commands with which a member goes on alone: the index
+// rises first of all, then everybody else is gone for ever.
+func forgetOthers(view *core.View, self uint64, now time.Time) [][]byte {
+	meta := core.Meta{Origin: core.Origin{At: now.UTC()}}
+	cmds := [][]byte{core.EpochCommand{}.Encode(meta)}
+	for _, other := range view.Members() {
+		if other.ID != self {
+			cmds = append(cmds, core.RemoveMemberCommand{ID: other.ID}.Encode(meta))
+		}
+	}
+	return cmds
+}
+
+// offlineMachine is a machine that nothing runs behind; done lets go of it.
+func offlineMachine(log *slog.Logger) (m *machine, done func(), err error) {
+	leases, err := lease.New(lease.Options{Logger: log})
+	if err != nil {
+		return nil, nil, err
+	}
+	empty := core.New().View()
+	hub := watch.New(watch.Config{}, empty, empty.Index())
+	return newMachine(leases, hub, newMetrics(), newTimeline(time.Now)), hub.Close, nil
+}
