@@ -30,8 +30,13 @@ func addServerFlags(c *cobra.Command) {
 
 // withClient runs one call with a client made from the flags.
 func withClient(c *cobra.Command, call func(*client.Client) error) error {
-	cfg := client.Config{}
-	cfg.Servers, _ = c.Flags().GetStringSlice("server")
+	servers, _ := c.Flags().GetStringSlice("server")
+	return withServers(c, servers, call)
+}
+
+// withServers does so with other servers than the flags name.
+func withServers(c *cobra.Command, servers []string, call func(*client.Client) error) error {
+	cfg := client.Config{Servers: servers}
 	cfg.CAFile, cfg.CertFile, cfg.KeyFile = text(c, "ca"), text(c, "cert"), text(c, "key")
 	cfg.CallTimeout, _ = c.Flags().GetDuration("timeout")
 	if path := text(c, "credential-file"); path != "" {

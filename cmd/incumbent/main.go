@@ -99,6 +99,7 @@ func commands(env *environment) []*cobra.Command {
 		serverCommand(env),
 		statusCommand(env),
 		eventsCommand(env),
+		clusterCommand(env),
 		leaseCommand(env),
 		runCommand(env),
 		benchCommand(env),

@@ -19,3 +19,9 @@ func startAndWait(child *exec.Cmd, started, ended chan<- error) {
 		ended <- child.Wait()
 	}
 }
+
+// childOfLocal puts a member into a group of its own, for Ctrl-C ends the parent,
+// which ends its members, and has the kernel end it when the parent dies.
+func childOfLocal() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+}

@@ -2,7 +2,10 @@
 
 package main
 
-import "os/exec"
+import (
+	"os/exec"
+	"syscall"
+)
 
 // startAndWait starts the child and waits for it.
 //
@@ -16,3 +19,7 @@ func startAndWait(child *exec.Cmd, started, ended chan<- error) {
 		ended <- child.Wait()
 	}
 }
+
+// childOfLocal puts a member into a group of its own, for Ctrl-C ends the parent,
+// which ends its members.
+func childOfLocal() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -1,0 +1,448 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/client"
+	"github.com/incumbent-dev/incumbent/server"
+)
+
+// Limits and times of a cluster on this machine.
+const (
+	maxLocalMembers   = 32
+	localPortStep     = 10               // between the ports of two members: room for their doors
+	localReadyTimeout = 60 * time.Second // until all serve and vote
+	localStopTimeout  = 15 * time.Second // until a member that was asked to end is killed
+	localPollEvery    = 20 * time.Millisecond
+)
+
+func clusterLocal(env *environment) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "local",
+		Short: "start a whole cluster on this machine",
+		Long: `Local starts a cluster of processes of this binary, for trying, testing and
+benchmarks. It prints addresses and process ids once all members serve, supervises
+nothing, and ends them all when it is interrupted. What is in --data-dir from an
+earlier run goes on; a member whose folder is gone joins anew.
+
+Member i listens on --port + 10·(i-1) and, for the others, on the port after it;
+with --per-address all use the same two ports on 127.0.0.1, 127.0.0.2 and so on.
+--port 0 takes free ports, for a new --data-dir. What follows -- goes to each server.`,
+		Example: `  incumbent cluster local --members 3 --data-dir ./cluster
+  incumbent cluster local --members 3 --learners 2 --port 0 --data-dir "$(mktemp -d)" -o json -- --log-level warn`,
+		RunE: func(c *cobra.Command, args []string) error {
+			form, err := outputForm(c)
+			if err != nil {
+				return err
+			}
+			l, err := newLocal(c, args)
+			if err != nil {
+				return err
+			}
+			return l.run(c.Context(), env, form)
+		},
+	}
+	f := c.Flags()
+	f.Int("members", 3, "voting members")
+	f.Int("learners", 0, "members that never vote")
+	f.String("data-dir", "incumbent.cluster", "folder of the members' data and logs")
+	f.Int("port", 7600, "first port, 0 for free ones")
+	f.Bool("per-address", false, "the same ports on 127.0.0.1, 127.0.0.2, …")
+	f.Bool("tls", false, "TLS between members and for clients, with an authority of the cluster's own")
+	addOutput(c)
+	return c
+}
+
+// local is a cluster of processes on this machine.
+type local struct {
+	dir     string
+	self    string // this binary
+	tls     bool
+	extra   []string
+	members []*localMember
+}
+
+// localMember is one process.
+type localMember struct {
+	Name    string   `json:"name"`
+	ID      string   `json:"id"`
+	URL     string   `json:"url"`
+	Peer    string   `json:"peer"`
+	PID     int      `json:"pid"`
+	DataDir string   `json:"data_dir"`
+	Log     string   `json:"log"`
+	Command []string `json:"command"` // starts it again
+
+	listen  string
+	learner bool
+	cmd     *exec.Cmd
+	named   chan error // told once it serves or has ended
+	ended   chan struct{}
+}
+
+// localJSON is what is printed for scripts.
+type localJSON struct {
+	ClusterID string         `json:"cluster_id"`
+	Leader    string         `json:"leader"`
+	Members   []*localMember `json:"members"`
+	Servers   string         `json:"servers"` // for --server
+	CA        string         `json:"ca,omitempty"`
+	Cert      string         `json:"cert,omitempty"`
+	Key       string         `json:"key,omitempty"`
+}
+
+func newLocal(c *cobra.Command, args []string) (*local, error) {
+	f := c.Flags()
+	voters, _ := f.GetInt("members")
+	learners, _ := f.GetInt("learners")
+	port, _ := f.GetInt("port")
+	perAddress, _ := f.GetBool("per-address")
+	l := &local{extra: args}
+	l.tls, _ = f.GetBool("tls")
+	switch {
+	case len(args) > 0 && c.ArgsLenAtDash() != 0:
+		return nil, usageError{fmt.Sprintf("what is %q? flags for the servers follow --", args[0])}
+	case voters < 1 || learners < 0 || voters+learners > maxLocalMembers:
+		return nil, usageError{fmt.Sprintf("%d members and %d learners: at least one and no more than %d in all", voters, learners, maxLocalMembers)}
+	case port < 0 || port+localPortStep*(voters+learners) > 65_535:
+		return nil, usageError{fmt.Sprintf("--port %d leaves no room for %d members", port, voters+learners)}
+	}
+	var err error
+	if l.self, err = os.Executable(); err != nil {
+		return nil, err
+	}
+	if l.dir, err = filepath.Abs(text(c, "data-dir")); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+		return nil, err
+	}
+	for i := range voters + learners {
+		m, err := l.newMember(i, port, perAddress)
+		if err != nil {
+			return nil, err
+		}
+		m.learner = i >= voters
+		l.members = append(l.members, m)
+	}
+	return l, nil
+}
+
+func (l *local) newMember(i, port int, perAddress bool) (*localMember, error) {
+	name := "n" + strconv.Itoa(i+1)
+	m := &localMember{
+		Name: name, DataDir: filepath.Join(l.dir, name), Log: filepath.Join(l.dir, name+".log"),
+		named: make(chan error, 1), ended: make(chan struct{}),
+	}
+	host := "127.0.0.1"
+	if perAddress {
+		host = "127.0.0." + strconv.Itoa(i+1)
+	}
+	ports := [2]int{port, port + 1}
+	switch {
+	case port == 0:
+		var err error
+		if ports, err = freePorts(host); err != nil {
+			return nil, err
+		}
+	case !perAddress:
+		ports[0] += i * localPortStep
+		ports[1] += i * localPortStep
+	}
+	m.listen = net.JoinHostPort(host, strconv.Itoa(ports[0]))
+	m.Peer = net.JoinHostPort(host, strconv.Itoa(ports[1]))
+	return m, nil
+}
+
+// freePorts returns two ports that nobody listens on at this moment.
+func freePorts(host string) (ports [2]int, err error) {
+	for i := range ports {
+		ln, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+		if err != nil {
+			return ports, err
+		}
+		defer ln.Close()
+		ports[i] = ln.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // of a TCP listener
+	}
+	return ports, nil
+}
+
+// known reports whether the member has data from an earlier run.
+func (m *localMember) known() bool {
+	names, err := os.ReadDir(m.DataDir)
+	return err == nil && len(names) > 0
+}
+
+// run starts the cluster, prints it, and ends it with ctx.
+func (l *local) run(ctx context.Context, env *environment, form string) error {
+	// The children die with the thread that started them: see start.
+	runtime.LockOSThread()
+	defer l.stop()
+	if err := l.startAll(ctx); err != nil {
+		return err
+	}
+	out, err := l.ready(ctx)
+	if err != nil {
+		return err
+	}
+	if form != formTable {
+		err = printJSON(env.stdout, form, out)
+	} else {
+		err = l.print(env.stdout, out)
+	}
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// startAll starts the members that have data together, since they may need one
+// another to serve, and then lets the others join.
+func (l *local) startAll(ctx context.Context) error {
+	first := l.members[0]
+	if l.tls && !first.known() {
+		if _, err := server.Init(server.InitConfig{DataDir: first.DataDir, Name: first.Name, TLS: true, Hosts: l.hosts()}); err != nil {
+			return err
+		}
+	}
+	var fresh []*localMember
+	for _, m := range l.members {
+		if m != first && !m.known() {
+			fresh = append(fresh, m)
+			continue
+		}
+		if err := l.start(m, ""); err != nil {
+			return err
+		}
+	}
+	if err := l.awaitServing(ctx); err != nil || len(fresh) == 0 {
+		return err
+	}
+	token, err := l.token(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range fresh {
+		if err := l.start(m, token); err != nil {
+			return err
+		}
+	}
+	return l.awaitServing(ctx)
+}
+
+func (l *local) hosts() []string {
+	var hosts []string
+	for _, m := range l.members {
+		host, _, _ := net.SplitHostPort(m.listen)
+		hosts = append(hosts, host)
+	}
+	return hosts
+}
+
+// start starts a process. The kernel ends it when this one dies.
+func (l *local) start(m *localMember, token string) error {
+	m.Command = append([]string{l.self, "server", "--data-dir", m.DataDir, "--name", m.Name, "--listen", m.listen, "--peer-listen", m.Peer}, l.extra...)
+	if m.learner {
+		m.Command = append(m.Command, "--learner")
+	}
+	log, err := os.OpenFile(m.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close() // the child has it
+	m.cmd = exec.Command(m.Command[0], m.Command[1:]...)
+	m.cmd.Stderr = log
+	if token != "" {
+		m.cmd.Env = append(os.Environ(), envName("join")+"="+token)
+	}
+	m.cmd.SysProcAttr = childOfLocal()
+	out, err := m.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := m.cmd.Start(); err != nil {
+		return err
+	}
+	m.PID = m.cmd.Process.Pid
+	go m.follow(out)
+	return nil
+}
+
+// follow reads what the process prints until it ends.
+func (m *localMember) follow(out io.Reader) {
+	defer close(m.ended)
+	url, err := firstURL(context.Background(), out)
+	m.URL = url
+	m.named <- err
+	_, _ = io.Copy(io.Discard, out) // so that it never waits for us
+	_ = m.cmd.Wait()                // whoever stopped it knows why
+}
+
+// awaitServing waits until every process started so far serves.
+func (l *local) awaitServing(ctx context.Context) error {
+	for _, m := range l.members {
+		if m.cmd == nil || m.URL != "" {
+			continue
+		}
+		select {
+		case err := <-m.named:
+			if err != nil {
+				said, _ := os.ReadFile(m.Log)
+				return incumbent.Errorf(incumbent.Unavailable, "%s did not start: %w\n%s", m.Name, err, lastLines(said))
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// lastLines is the end of a log: what a person needs of it.
+func lastLines(log []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
+	return strings.Join(lines[max(0, len(lines)-10):], "\n")
+}
+
+// client returns a client of all members that serve.
+func (l *local) client() (*client.Client, error) {
+	cfg := client.Config{CallTimeout: 10 * time.Second}
+	for _, m := range l.members {
+		if m.URL != "" {
+			cfg.Servers = append(cfg.Servers, m.URL)
+		}
+	}
+	if l.tls {
+		cfg.CAFile, cfg.CertFile, cfg.KeyFile = l.operatorFiles()
+	}
+	return client.New(cfg)
+}
+
+func (l *local) operatorFiles() (ca, cert, key string) {
+	dir := filepath.Join(l.members[0].DataDir, "tls")
+	return filepath.Join(dir, "ca.crt"), filepath.Join(dir, "operator.crt"), filepath.Join(dir, "operator.key")
+}
+
+func (l *local) token(ctx context.Context) (string, error) {
+	cl, err := l.client()
+	if err != nil {
+		return "", err
+	}
+	defer cl.Close()
+	res, err := cl.Cluster().CreateToken(ctx, connect.NewRequest(&apiv1.CreateTokenRequest{}))
+	if err != nil {
+		return "", client.AsError(err)
+	}
+	return res.Msg.Token, nil
+}
+
+// ready waits until every member has the role it is to have, and says who is who.
+func (l *local) ready(ctx context.Context) (*localJSON, error) {
+	cl, err := l.client()
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(ctx, localReadyTimeout)
+	defer cancel()
+	var last error
+	for {
+		res, err := cl.Cluster().Members(ctx, connect.NewRequest(&apiv1.MembersRequest{}))
+		if err == nil && l.settled(res.Msg) {
+			return l.describe(res.Msg), nil
+		}
+		last = client.AsError(err)
+		select {
+		case <-time.After(localPollEvery):
+		case <-ctx.Done():
+			return nil, incumbent.Errorf(incumbent.Unavailable, "the members did not find together in %v: %w", localReadyTimeout, last)
+		}
+	}
+}
+
+// settled reports whether all are members in their final roles.
+func (l *local) settled(got *apiv1.MembersResponse) bool {
+	if got.Leader == "" || len(got.Members) < len(l.members) {
+		return false
+	}
+	roles := make(map[string]string)
+	for _, m := range got.Members {
+		roles[m.Name] = m.Role
+	}
+	for _, m := range l.members {
+		switch role := roles[m.Name]; {
+		case m.learner && role != "learner", !m.learner && role != "leader" && role != "follower":
+			return false
+		}
+	}
+	return true
+}
+
+func (l *local) describe(got *apiv1.MembersResponse) *localJSON {
+	out := &localJSON{ClusterID: got.ClusterId, Leader: got.Leader, Members: l.members}
+	var urls []string
+	for _, m := range l.members {
+		urls = append(urls, m.URL)
+		for _, is := range got.Members {
+			if is.Name == m.Name {
+				m.ID = is.Id
+			}
+		}
+	}
+	out.Servers = strings.Join(urls, ",")
+	if l.tls {
+		out.CA, out.Cert, out.Key = l.operatorFiles()
+	}
+	return out
+}
+
+func (l *local) print(w io.Writer, out *localJSON) error {
+	t := &table{header: []string{"member", "id", "process", "address", "peer address"}}
+	for _, m := range out.Members {
+		t.row(m.Name, m.ID, strconv.Itoa(m.PID), m.URL, m.Peer)
+	}
+	if err := t.print(w); err != nil {
+		return err
+	}
+	flags := "--server " + out.Servers
+	if l.tls {
+		flags += " --ca " + out.CA + " --cert " + out.Cert + " --key " + out.Key
+	}
+	_, err := fmt.Fprintf(w, "\n%s leads. Try, in another terminal:\n\n  incumbent cluster ls %s\n  incumbent lease claim db/primary --holder me --ttl 1m %[2]s\n\nData and logs are in %s. Ctrl-C ends them all.\n", out.Leader, flags, l.dir)
+	return err
+}
+
+// stop ends all processes, in order if they will.
+func (l *local) stop() {
+	var all sync.WaitGroup
+	for _, m := range l.members {
+		if m.cmd == nil || m.cmd.Process == nil {
+			continue
+		}
+		all.Go(func() {
+			_ = m.cmd.Process.Signal(syscall.SIGCONT)
+			_ = m.cmd.Process.Signal(syscall.SIGTERM)
+			kill := time.AfterFunc(localStopTimeout, func() { _ = m.cmd.Process.Kill() })
+			defer kill.Stop()
+			<-m.ended
+		})
+	}
+	all.Wait()
+}
