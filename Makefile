@@ -111,7 +111,7 @@ bench-smoke: ## a few seconds of the load tool; any violation fails
 .PHONY: blackbox
 blackbox: build ## tests of the binary, from outside
 	@packages=$$(go list ./test/... | grep -v -e '/test/deps$$' -e '/test/mutants'); \
-	if [ -n "$$packages" ]; then go test -count=1 -timeout $(TEST_TIMEOUT) $$packages; else echo "no black-box tests"; fi
+	if [ -n "$$packages" ]; then go test -count=1 -p 1 -timeout $(TEST_TIMEOUT) $$packages; else echo "no black-box tests"; fi
 
 .PHONY: mutants-smoke
 mutants-smoke: ## two of the mutants, chosen by INCUMBENT_MUTANT_SEED

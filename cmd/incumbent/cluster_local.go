@@ -60,7 +60,7 @@ with --per-address all use the same two ports on 127.0.0.1, 127.0.0.2 and so on.
 		},
 	}
 	f := c.Flags()
-	f.Int("members", 3, "voting members")
+	f.String("members", "3", "voting members")
 	f.Int("learners", 0, "members that never vote")
 	f.String("data-dir", "incumbent.cluster", "folder of the members' data and logs")
 	f.Int("port", 7600, "first port, 0 for free ones")
@@ -110,7 +110,10 @@ type localJSON struct {
 
 func newLocal(c *cobra.Command, args []string) (*local, error) {
 	f := c.Flags()
-	voters, _ := f.GetInt("members")
+	voters, err := strconv.Atoi(text(c, "members"))
+	if err != nil {
+		return nil, usageError{fmt.Sprintf("--members %q is no number", text(c, "members"))}
+	}
 	learners, _ := f.GetInt("learners")
 	port, _ := f.GetInt("port")
 	perAddress, _ := f.GetBool("per-address")
@@ -124,7 +127,6 @@ func newLocal(c *cobra.Command, args []string) (*local, error) {
 	case port < 0 || port+localPortStep*(voters+learners) > 65_535:
 		return nil, usageError{fmt.Sprintf("--port %d leaves no room for %d members", port, voters+learners)}
 	}
-	var err error
 	if l.self, err = os.Executable(); err != nil {
 		return nil, err
 	}

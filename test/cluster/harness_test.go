@@ -1,0 +1,347 @@
+// Package cluster tests clusters of the real binary from outside: processes that
+// are killed, stopped, starved and cut off from one another while clients hold
+// leases, with histories that porcupine checks.
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/client"
+)
+
+// electionTimeout is the least time without a leader's word after which a member
+// campaigns: ten ticks of 50 ms.
+const electionTimeout = 500 * time.Millisecond
+
+// binary is what `make build` makes; the tests of this folder run it.
+func binary(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs("../../bin/incumbent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%v: 'make build' makes it", err)
+	}
+	return path
+}
+
+// member is one server process; it can be started again on the same data.
+type member struct {
+	Name    string   `json:"name"`
+	ID      string   `json:"id"`
+	URL     string   `json:"url"`
+	Peer    string   `json:"peer"`
+	PID     int      `json:"pid"`
+	DataDir string   `json:"data_dir"`
+	Log     string   `json:"log"`
+	Command []string `json:"command"`
+
+	cmd *exec.Cmd // once this test has started it itself
+}
+
+// trio is a cluster that `incumbent cluster local` has started.
+type trio struct {
+	t       *testing.T
+	cmd     *exec.Cmd
+	dir     string
+	Leader  string    `json:"leader"`
+	Members []*member `json:"members"`
+	Servers string    `json:"servers"`
+	CA      string    `json:"ca"`
+	Cert    string    `json:"cert"`
+	Key     string    `json:"key"`
+}
+
+// start starts a cluster; what follows in args goes to `cluster local`.
+func start(t *testing.T, args ...string) *trio {
+	t.Helper()
+	c := &trio{t: t, dir: t.TempDir()}
+	argv := append([]string{"cluster", "local", "--port", "0", "--data-dir", c.dir, "-o", "json"}, args...)
+	argv = append(argv, "--", "--return-time", "1s", "--log-segment-bytes", "4194304")
+	c.cmd = exec.Command(binary(t), argv...)
+	var stderr bytes.Buffer
+	c.cmd.Stderr = &stderr
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.stop)
+	decoded := make(chan error, 1)
+	go func() { decoded <- json.NewDecoder(out).Decode(c) }()
+	select {
+	case err := <-decoded:
+		if err != nil {
+			t.Fatalf("the cluster did not start: %v\n%s", err, &stderr)
+		}
+	case <-time.After(90 * time.Second):
+		t.Fatalf("the cluster did not start in time\n%s", &stderr)
+	}
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	return c
+}
+
+func (c *trio) stop() {
+	for _, m := range c.Members {
+		m.signal(syscall.SIGCONT)
+		if m.cmd != nil {
+			m.signal(syscall.SIGKILL)
+			_ = m.cmd.Wait()
+		}
+	}
+	_ = c.cmd.Process.Signal(syscall.SIGTERM)
+	kill := time.AfterFunc(30*time.Second, func() { _ = c.cmd.Process.Kill() })
+	defer kill.Stop()
+	_ = c.cmd.Wait()
+	if c.t.Failed() {
+		c.showLogs()
+	}
+}
+
+// showLogs prints the end of what each member said.
+func (c *trio) showLogs() {
+	for _, m := range c.Members {
+		said, _ := os.ReadFile(m.Log)
+		lines := strings.Split(strings.TrimSpace(string(said)), "\n")
+		c.t.Logf("%s (%s):\n%s", m.Name, m.ID, strings.Join(lines[max(0, len(lines)-25):], "\n"))
+	}
+}
+
+func (m *member) signal(s syscall.Signal) { _ = syscall.Kill(m.PID, s) }
+
+// kill ends the process at once and waits until the kernel has let go of it.
+func (m *member) kill(t *testing.T) {
+	t.Helper()
+	m.signal(syscall.SIGKILL)
+	if m.cmd != nil {
+		_ = m.cmd.Wait()
+		m.cmd = nil
+		return
+	}
+	eventually(t, 10*time.Second, m.Name+" is gone", func() bool { return syscall.Kill(m.PID, 0) != nil })
+}
+
+// again starts a member that has ended, perhaps wrapped, as by strace.
+func (m *member) again(t *testing.T, wrap []string, more ...string) {
+	t.Helper()
+	argv := append(append(append([]string{}, wrap...), m.Command...), more...)
+	m.cmd = exec.Command(argv[0], argv[1:]...)
+	log, err := os.OpenFile(m.Log, os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	m.cmd.Stderr, m.cmd.Stdout = log, log
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := m.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	m.PID = m.cmd.Process.Pid
+}
+
+// clientOf returns a client of some members; the first is preferred.
+func (c *trio) clientOf(ms ...*member) *client.Client {
+	c.t.Helper()
+	cfg := client.Config{CallTimeout: 10 * time.Second, CAFile: c.CA, CertFile: c.Cert, KeyFile: c.Key}
+	for _, m := range ms {
+		cfg.Servers = append(cfg.Servers, m.URL)
+	}
+	cl, err := client.New(cfg)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(cl.Close)
+	return cl
+}
+
+// from returns the members beginning with the i-th, in a circle.
+func (c *trio) from(i int) []*member {
+	n := len(c.Members)
+	out := make([]*member, n)
+	for k := range out {
+		out[k] = c.Members[(i+k)%n]
+	}
+	return out
+}
+
+// members asks one member who belongs to the cluster.
+func (c *trio) membersAt(m *member) (*apiv1.MembersResponse, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	res, err := c.clientOf(m).Cluster().Members(ctx, connect.NewRequest(&apiv1.MembersRequest{}))
+	if err != nil {
+		return nil, client.AsError(err)
+	}
+	return res.Msg, nil
+}
+
+// leader waits until the members that are asked agree on who leads, and returns it.
+func (c *trio) leader(among ...*member) *member {
+	c.t.Helper()
+	if len(among) == 0 {
+		among = c.Members
+	}
+	var found *member
+	eventually(c.t, 20*time.Second, "a leader that all know", func() bool {
+		name := ""
+		for _, m := range among {
+			got, err := c.membersAt(m)
+			if err != nil || got.Leader == "" || name != "" && got.Leader != name {
+				return false
+			}
+			name = got.Leader
+		}
+		found = c.named(name)
+		return found != nil
+	})
+	return found
+}
+
+func (c *trio) named(name string) *member {
+	for _, m := range c.Members {
+		if m.Name == name {
+			return m
+		}
+	}
+	return nil
+}
+
+// others returns all members but one.
+func (c *trio) others(than *member) []*member {
+	var out []*member
+	for _, m := range c.Members {
+		if m != than {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// status asks one member how it is.
+func (c *trio) status(m *member) *apiv1.StatusResponse {
+	c.t.Helper()
+	res, err := c.clientOf(m).Cluster().Status(c.t.Context(), connect.NewRequest(&apiv1.StatusRequest{}))
+	if err != nil {
+		c.t.Fatal(client.AsError(err))
+	}
+	return res.Msg
+}
+
+func claim(ctx context.Context, c *client.Client, name, holder string, ttl time.Duration) (*apiv1.Lease, error) {
+	res, err := c.Leases().Claim(ctx, connect.NewRequest(&apiv1.ClaimRequest{
+		Name: &apiv1.LeaseName{Name: name}, Holder: holder, TtlMs: uint32(ttl.Milliseconds()),
+	}))
+	if err != nil {
+		return nil, client.AsError(err)
+	}
+	return res.Msg.Lease, nil
+}
+
+func get(ctx context.Context, c *client.Client, name string) (*apiv1.Lease, error) {
+	res, err := c.Leases().Get(ctx, connect.NewRequest(&apiv1.GetRequest{Name: &apiv1.LeaseName{Name: name}}))
+	if err != nil {
+		return nil, client.AsError(err)
+	}
+	return res.Msg.Lease, nil
+}
+
+func leaseName(name string) incumbent.Name {
+	return incumbent.Name{Namespace: incumbent.DefaultNamespace, Model: incumbent.DefaultModel, Lease: name}
+}
+
+// eventually waits for something that another process does.
+func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	end := time.After(within)
+	for {
+		if ok() {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("after %v still not: %s", within, what)
+		}
+	}
+}
+
+// cli runs the command line.
+func cli(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary(t), args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// fleet is holders that keep their leases by the Go client's sessions while the
+// cluster suffers; none may lose what it holds.
+type fleet struct {
+	t      *testing.T
+	leases []*client.Lease
+}
+
+// holders opens n sessions, spread over the members, each with one lease.
+func (c *trio) holders(n int, ttl time.Duration) *fleet {
+	c.t.Helper()
+	f := &fleet{t: c.t, leases: make([]*client.Lease, n)}
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		cl := c.clientOf(c.from(i)...)
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			defer cancel()
+			s, err := cl.Open(ctx, client.SessionConfig{TTL: ttl, Holder: fmt.Sprintf("h%d", i)})
+			if err == nil {
+				f.leases[i], err = s.Claim(ctx, leaseName(fmt.Sprintf("held-%d", i)), client.ClaimOptions{})
+			}
+			errs[i] = err
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		c.t.Fatal(err)
+	}
+	return f
+}
+
+// stillHeld fails unless every holder holds what it held, under its token.
+func (f *fleet) stillHeld(after string) {
+	f.t.Helper()
+	for i, l := range f.leases {
+		if !l.Held() {
+			f.t.Errorf("holder %d lost its lease after %s: %v", i, after, context.Cause(l.Context()))
+		}
+	}
+}
