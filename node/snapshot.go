@@ -65,10 +65,10 @@ func (n *Node) Snapshot(ctx context.Context) error {
 // maybeSnapshot begins a snapshot if one is due and none is under way.
 func (n *Node) maybeSnapshot(now time.Time) {
 	st := &n.status
-	if n.snap.running || n.replica.restoring > st.Applied {
-		return
+	if n.files.inline || n.snap.running || n.replica.restoring > st.Applied {
+		return // a Manual's driver takes them
 	}
-	due := st.SinceSnapshot >= n.cfg.SnapshotBytes || st.Applied-st.Snapshot >= n.cfg.SnapshotEntries || st.SnapshotWanted
+	due := st.SinceSnapshot >= n.cfg.SnapshotBytes || st.Applied-st.Snapshot >= n.cfg.SnapshotEntries || st.SnapshotWanted && !n.files.inline
 	if len(n.snap.asked) == 0 && (!due || now.Before(n.snap.notBefore)) {
 		return
 	}
