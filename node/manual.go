@@ -10,7 +10,14 @@ import (
 // takes a turn, when the disk has finished and when entries are applied, with
 // Config.Clock for the time. It is the same code as a running node's, put in an
 // order that a seed decides: for simulation.
-type Manual struct{ *Node }
+//
+// Its driver may hold up the work on files in the middle (a disk that hangs, in
+// a coroutine) and go on with Turn and Apply meanwhile, as the loop and the
+// applier of a running node do.
+type Manual struct {
+	*Node
+	onDisk bool // within Append or TakeSnapshot
+}
 
 // OpenManual opens a node that the caller drives. Run must not be called.
 func OpenManual(cfg Config) (*Manual, error) {
@@ -24,7 +31,7 @@ func OpenManual(cfg Config) (*Manual, error) {
 	n.files.inline = true
 	n.replica.Confirm(n.confirmedStart)
 	n.turn(false)
-	return &Manual{n}, nil
+	return &Manual{Node: n}, nil
 }
 
 // Turn lets the loop take all that waits, and count a tick if one is due.
@@ -32,7 +39,7 @@ func (m *Manual) Turn(ticked bool) {
 	takeToken(m.inbox.wake)
 	m.drain(inboxBatch{})
 	m.turn(ticked)
-	if (m.snap.wanted || m.status.SnapshotWanted) && m.files.failed == nil {
+	if (m.snap.wanted || m.status.SnapshotWanted) && m.files.failed == nil && !m.onDisk {
 		m.files.failed = m.TakeSnapshot()
 	}
 }
@@ -62,6 +69,8 @@ func (m *Manual) Append() (worked bool, err error) {
 	if len(tasks) == 0 {
 		return false, nil
 	}
+	m.onDisk = true
+	defer func() { m.onDisk = false }()
 	return true, m.appender.perform(context.Background(), tasks)
 }
 
@@ -86,8 +95,13 @@ func (m *Manual) TakeSnapshot() error {
 		return nil // not all of it has been acknowledged: another time
 	}
 	meta := m.replica.MetaAt(index)
+	m.onDisk = true
+	defer func() { m.onDisk = false }()
 	return m.appender.settle(func() error {
 		header := snapshotHeader{Schema: m.cfg.Schema, Group: m.cfg.Group, Meta: meta}
+		name := m.snapshots.name(meta)
+		m.snapshots.kept.hold(name, name+temporarySuffix)
+		defer m.snapshots.kept.letGo(name, name+temporarySuffix)
 		mark, err := m.snapshots.write(context.Background(), m.cfg.Clock, math.MaxInt64, header, write)
 		if err != nil {
 			return err
