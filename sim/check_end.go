@@ -3,7 +3,6 @@ package sim
 import (
 	"bytes"
 	"fmt"
-	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
@@ -154,7 +153,7 @@ func (c *checker) atEnd() {
 		s := m.proc.machine.state
 		v := s.View()
 		if n := v.HeldCount(); n > 0 {
-			c.w.violate("%d leases are held although all agents have been dead for %v (G8)", n, time.Duration(quiet))
+			c.w.violate("%d leases are held although all agents have been dead for %v (G8)", n, quiet)
 		}
 		if err := s.Check(); err != nil {
 			c.w.violate("member %d at the end: %v", m.at, err)

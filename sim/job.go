@@ -36,7 +36,7 @@ func (p *process) onDisk(do func() error) {
 		p.must(err)
 		p.work()
 	}
-	p.step(turnTakes, step)
+	p.step(step)
 }
 
 // wait lets time pass, if it is work on files that asks for it: a process that

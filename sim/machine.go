@@ -76,7 +76,7 @@ func (x *machine) Restore(r io.Reader) error {
 	x.history, x.floor = nil, s.Index()
 	if x.p != nil {
 		x.p.w.check.restored(x.p, s)
-		x.p.leases.Applied(s.View(), nil)
+		x.p.leases.Restored(s.View())
 	}
 	return nil
 }
@@ -89,9 +89,9 @@ func (x *machine) Lead(term uint64) {
 }
 
 // Follow implements node.Machine.
-func (x *machine) Follow(leader, _ uint64) {
+func (x *machine) Follow(leader, term uint64) {
 	if x.p != nil {
-		x.p.leases.Follow(leader)
+		x.p.leases.Follow(leader, term)
 	}
 }
 

@@ -90,7 +90,7 @@ func (w *world) heal() {
 		m.disk.SetCapacity(0)
 		if p := m.proc; p != nil {
 			p.crash = 0
-			p.frozen = 0
+			p.thaw()
 		}
 	}
 	for _, a := range w.agents {
@@ -126,18 +126,14 @@ func (w *world) powerAll() {
 // any ttl.
 var stops = [...]time.Duration{election / 2, election, 3 * election, 10 * election, 3 * maxTTL}
 
-// pause stops a process for a while, as SIGSTOP does. Its sockets go on taking
-// what is sent.
+// pause stops a process for a while. Its sockets go on taking what is sent.
 func (w *world) pause() { w.stop(w.victim()) }
 
 func (w *world) stop(m *member) {
-	p := m.proc
-	if p == nil || w.now < p.frozen {
-		return
-	}
 	d := stops[w.rng.IntN(len(stops))]
-	p.frozen = w.now + d/2 + w.upTo(d)
-	w.note("member %d stands still until %v", m.at, p.frozen)
+	if p := m.proc; p != nil {
+		p.freeze(d/2 + w.upTo(d))
+	}
 }
 
 // pauseMost stops a majority.

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -20,6 +21,10 @@ const (
 	hostileOneIn = 15
 )
 
+// copiesOf is how often a message arrives in a hostile network, as likely as it
+// is there.
+var copiesOf = [...]int{0, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}
+
 // network connects members. It has two natures.
 //
 // As TCP carries messages, each pair of members has one connection for each
@@ -29,8 +34,7 @@ const (
 // connections, which the other end notices; one that loses power does not.
 //
 // A hostile network knows no connections: any message may be late, lost, or come
-// twice. Only forwarded commands never come twice: nobody but a transport that
-// keeps its promise could tell the second from the first.
+// twice.
 type network struct {
 	w     *world
 	conns map[[2]int]*conn // by places, the lower first
@@ -88,12 +92,15 @@ func (n *network) send(p *process, msg *node.Message) {
 	if to == nil || p.gone || to == p.m {
 		return
 	}
-	again := msg.Forward == nil
-	n.carry(p, to, msg.Class(), again, func(q *process) {
-		if q.m.id == msg.To {
-			q.node.Step(copyOf(msg))
+	c := copyOf(msg)
+	taken := n.carry(p, to, c.Class(), func(q *process) {
+		if q.m.id == c.To {
+			q.node.Step(copyOf(&c))
 		}
 	})
+	if !taken {
+		p.node.Unreachable(c.To)
+	}
 }
 
 // copyOf returns a message that shares nothing that either side may change, as
@@ -103,14 +110,25 @@ func copyOf(msg *node.Message) node.Message {
 	if c.Raft != nil {
 		c.Raft = proto.Clone(c.Raft).(*pb.Message) //nolint:forcetypeassert // of its own type
 	}
+	if c.Chunk != nil {
+		piece := *c.Chunk
+		piece.Data = bytes.Clone(piece.Data)
+		if piece.Raft != nil {
+			piece.Raft = proto.Clone(piece.Raft).(*pb.Message) //nolint:forcetypeassert // of its own type
+		}
+		c.Chunk = &piece
+	}
 	return c
 }
 
-// carry brings something to another member, or loses it. again says whether it
-// may come twice.
-func (n *network) carry(p *process, to *member, class node.Class, again bool, deliver func(*process)) bool {
+// carry brings something to another member, or loses it. It reports whether
+// there was a connection to take it.
+func (n *network) carry(p *process, to *member, class node.Class, deliver func(*process)) bool {
+	if p.muted {
+		return false
+	}
 	if n.w.cfg.Hostile {
-		n.hostile(p.m, to, again, deliver)
+		n.hostile(p.m, to, deliver)
 		return true
 	}
 	c := n.conn(p.m, to)
@@ -155,17 +173,13 @@ func (n *network) takes(from, to *member) time.Duration {
 }
 
 // hostile lets a single message travel, as it likes.
-func (n *network) hostile(from, to *member, again bool, deliver func(*process)) {
+func (n *network) hostile(from, to *member, deliver func(*process)) {
 	if n.blocked(from, to) {
 		return
 	}
 	copies := 1
-	switch {
-	case n.w.healed:
-	case n.w.chance(hostileOneIn):
-		return
-	case again && n.w.chance(hostileOneIn):
-		copies = 2
+	if !n.w.healed {
+		copies = copiesOf[n.w.rng.IntN(len(copiesOf))]
 	}
 	for range copies {
 		d := n.takes(from, to)
@@ -173,7 +187,7 @@ func (n *network) hostile(from, to *member, again bool, deliver func(*process)) 
 			d = n.w.upTo(hostileTakes)
 		}
 		n.w.after(d, func() {
-			if q := to.proc; q != nil && !n.blocked(from, to) {
+			if q := to.proc; q != nil && !q.muted && !n.blocked(from, to) {
 				q.arrive(frame{from.at, func() { deliver(q) }})
 			}
 		})
@@ -193,6 +207,22 @@ func (n *network) opened(m *member) {
 			n.lost(c, m)
 		}
 		n.dial(c)
+	}
+}
+
+// mute closes all connections of a process that wants to be silent, which to its
+// peers looks like its end, and opens them again when it speaks.
+func (n *network) mute(p *process, muted bool) {
+	n.w.note("member %d muted: %v", p.m.at, muted)
+	p.muted = muted
+	if muted {
+		n.closed(p.m)
+		return
+	}
+	for _, o := range n.w.members {
+		if o != p.m {
+			n.dial(n.conn(p.m, o))
+		}
 	}
 }
 
@@ -226,7 +256,7 @@ func (n *network) lost(c *conn, gone *member) {
 	n.w.after(end-n.w.now, func() {
 		if q := other.proc; c.epoch == epoch && q != nil {
 			c.epoch++
-			q.arrive(frame{barrierFrom, func() { q.peerLost(id) }}) // behind all that came on both
+			q.arrive(frame{barrierFrom, func() { q.node.PeerLost(id) }}) // behind all that came on both
 		}
 	})
 }
@@ -235,7 +265,7 @@ func (n *network) lost(c *conn, gone *member) {
 func (n *network) dial(c *conn) {
 	n.w.after(n.w.upTo(dialTakes), func() {
 		switch {
-		case c.up || c.a.proc == nil || c.b.proc == nil:
+		case c.up || !c.a.speaks() || !c.b.speaks(): // whoever comes back dials
 		case n.blocked(c.a, c.b) || n.blocked(c.b, c.a):
 			n.dial(c)
 		default:
@@ -278,7 +308,7 @@ func (n *network) breaks(c *conn) {
 			if m == c.a {
 				other = c.b
 			}
-			p.arrive(frame{other.at * 2, func() { p.unreachable(other.id) }})
+			p.arrive(frame{other.at * 2, func() { p.node.Unreachable(other.id) }})
 		}
 	}
 	n.dial(c)
@@ -308,15 +338,5 @@ func (n *network) mend() {
 	}
 }
 
-// peerLost and unreachable tell the node what its transport would.
-func (p *process) peerLost(id uint64) {
-	if l, ok := any(p.node).(interface{ PeerLost(uint64) }); ok {
-		l.PeerLost(id)
-	}
-}
-
-func (p *process) unreachable(id uint64) {
-	if l, ok := any(p.node).(interface{ Unreachable(uint64) }); ok {
-		l.Unreachable(id)
-	}
-}
+// speaks reports whether a process runs that has not fallen silent.
+func (m *member) speaks() bool { return m.proc != nil && !m.proc.muted }

@@ -22,10 +22,13 @@ type process struct {
 	life  int
 	began incumbent.Index // what had been acknowledged to anybody when it began
 
-	gone   bool          // it has ended
-	dead   bool          // it ends: its power has failed or it was killed
-	frozen time.Duration // stopped until then
-	crash  int           // file operations until the power fails; 0: not planned
+	gone   bool      // it has ended
+	dead   bool      // it ends: its power has failed or it was killed
+	frozen bool      // stopped by a signal
+	missed []func()  // what it would have done meanwhile, in order
+	muted  bool      // it has fallen silent by itself
+	alarm  time.Time // when the node wants a turn, as planned
+	crash  int       // file operations until the power fails; 0: not planned
 
 	node    *node.Manual
 	leases  *lease.Manual
@@ -69,17 +72,25 @@ func (p *process) open() error {
 }
 
 func (p *process) leaseOptions() lease.Options {
-	return lease.Options{
+	o := lease.Options{
 		Config: lease.Config{Return: returnTime}, Clock: leaseClock{p}, Barrier: p.barrier,
 		Wall: func() time.Time { return nodeClock{p.m}.Now().Add(p.m.wall) },
 	}
+	if len(p.w.members) > 1 {
+		o.Peers, o.Self, o.Boot = transport{p}, p.m.id, p.m.id<<16|uint64(p.life)
+	}
+	return o
 }
 
 func (p *process) nodeConfig(fs vfs.FS) node.Config {
 	cfg := node.Config{
 		FS: fs, Dir: "data", Machine: p.machine, Schema: core.SchemaVersion, Clock: nodeClock{p.m},
 		SegmentBytes: node.MinSegmentBytes, DiskReserve: -1,
-		Events: node.Events{RoleChanged: func(r node.Role) { p.w.check.role(p.m, r) }},
+		TailEntries: tailEntries,
+		Events: node.Events{
+			RoleChanged: func(r node.Role) { p.w.check.role(p.m, r) },
+			Mute:        func(muted bool) { p.w.net.mute(p, muted) },
+		},
 	}
 	if len(p.w.members) > 1 {
 		cfg.Transport = transport{p}
@@ -126,9 +137,23 @@ func (t transport) Send(ms []node.Message) {
 	}
 }
 
+// SendApp implements lease.Peers.
+func (t transport) SendApp(to uint64, frame []byte) bool {
+	m := t.p.w.member(to)
+	if m == nil || m == t.p.m || t.p.gone {
+		return false
+	}
+	from := t.p.m.id
+	return t.p.w.net.carry(t.p, m, node.Control, func(q *process) {
+		if q.m.id == to {
+			q.leases.Receive(from, frame)
+		}
+	})
+}
+
 // watchDoors checks, at the moment the doors open, what they will show.
 func (p *process) watchDoors() {
-	p.step(turnTakes, func() {
+	p.step(func() {
 		if !p.ready() {
 			p.w.after(tick, func() { p.while(p.watchDoors) })
 			return
@@ -153,14 +178,39 @@ func (p *process) every(d time.Duration, do func()) {
 func (p *process) while(do func()) {
 	switch {
 	case p.gone:
-	case p.w.now < p.frozen:
-		p.w.after(p.frozen-p.w.now+p.w.upTo(turnTakes), func() { p.while(do) })
+	case p.frozen:
+		p.missed = append(p.missed, do)
 	default:
 		do()
 		if p.dead && !p.gone {
 			p.end()
 			p.m.powerFailed()
 		}
+	}
+}
+
+// freeze stops the process, as SIGSTOP does.
+func (p *process) freeze(d time.Duration) {
+	if p.frozen {
+		return
+	}
+	p.frozen = true
+	p.w.note("member %d stands still for %v", p.m.at, d)
+	p.w.after(d, p.thaw)
+}
+
+// thaw lets it go on, with what it would have done in any order: its goroutines
+// wake as the system pleases.
+func (p *process) thaw() {
+	if !p.frozen {
+		return
+	}
+	p.frozen = false
+	p.w.note("member %d goes on", p.m.at)
+	missed := p.missed
+	p.missed = nil
+	for _, do := range missed {
+		p.step(do)
 	}
 }
 
@@ -173,9 +223,9 @@ func (p *process) end() {
 	p.m.proc = nil
 }
 
-// step plans something that takes a little time.
-func (p *process) step(takes time.Duration, do func()) {
-	p.w.after(p.w.upTo(takes), func() { p.while(do) })
+// step plans something that a goroutine does next.
+func (p *process) step(do func()) {
+	p.w.after(p.w.upTo(turnTakes), func() { p.while(do) })
 }
 
 // work plans a turn of whatever has something to do.
@@ -183,10 +233,11 @@ func (p *process) work() {
 	if p.gone || p.node == nil {
 		return
 	}
+	p.setAlarm()
 	loop, appender, applier := p.node.Busy()
 	if (loop || p.leases.Busy()) && !p.working {
 		p.working = true
-		p.step(turnTakes, func() {
+		p.step(func() {
 			p.working = false
 			p.leases.Turn()
 			p.node.Turn(false)
@@ -201,13 +252,29 @@ func (p *process) work() {
 	}
 	if applier && !p.applying {
 		p.applying = true
-		p.step(turnTakes, func() {
+		p.step(func() {
 			p.applying = false
 			_, err := p.node.Apply()
 			p.must(err)
 			p.work()
 		})
 	}
+}
+
+// setAlarm plans the turn that the node wants between two ticks.
+func (p *process) setAlarm() {
+	at, wanted := p.node.Wake()
+	if !wanted || at.Equal(p.alarm) {
+		return
+	}
+	p.alarm = at
+	d := max(0, at.Sub(nodeClock{p.m}.Now()))
+	p.w.after(time.Duration(float64(d)/p.m.rate)+1, func() {
+		p.while(func() {
+			p.node.Turn(false)
+			p.work()
+		})
+	})
 }
 
 func (p *process) snapshot() {
@@ -265,7 +332,7 @@ func (p *process) read() {
 		return
 	}
 	p.reading = true
-	p.step(turnTakes, func() {
+	p.step(func() {
 		p.reading = false
 		fs := p.socket
 		p.socket = nil

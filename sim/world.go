@@ -33,11 +33,6 @@ func (w *world) upTo(d time.Duration) time.Duration {
 	return time.Duration(w.rng.Int64N(int64(d)) + 1)
 }
 
-// between draws a duration.
-func (w *world) between(least, most time.Duration) time.Duration {
-	return least + w.upTo(most-least)
-}
-
 // chance is true in one of n cases.
 func (w *world) chance(n int) bool { return w.rng.IntN(n) == 0 }
 
