@@ -119,7 +119,7 @@ func (s *State) checkLease(l *Lease) error {
 }
 
 func (s *State) checkFree(l *Lease) error {
-	if l.Holder != "" || !l.Session.IsZero() || l.TTL != 0 || l.Offered || l.Critical || l.Revoking || l.Origin != (Origin{}) {
+	if l.Holder != "" || !l.Session.IsZero() || l.TTL != 0 || l.Offered || l.Critical || l.Revoking || *l.Origin != (Origin{}) {
 		return fmt.Errorf("free, yet parts of a holding are left")
 	}
 	if len(l.Queue) > 0 {
@@ -247,8 +247,9 @@ func (s *State) checkOpen(o *Session, want counts) error {
 	case o.Opened == 0 || o.Opened > s.index:
 		return fmt.Errorf("session %v: opened at %d, newest index is %d", o.ID, o.Opened, s.index)
 	}
-	got, ok := s.counts[o.ID]
-	if !ok || got != want {
+	want.session = o
+	got := s.counts[o.ID]
+	if got != want {
 		return fmt.Errorf("session %v: counts %+v, want %+v", o.ID, got, want)
 	}
 	if got.leases+got.waits > MaxLeasesPerSession || got.waits > MaxWaitsPerSession {

@@ -30,8 +30,10 @@ func (s *State) claim(c *command) Result {
 // checkClaim checks what a claim says, whatever the lease's state.
 func (s *State) checkClaim(c *command, l *Lease) *incumbent.Error {
 	if l == nil || string(c.holder) != l.Holder {
-		if err := incumbent.ValidateHolder(string(c.holder)); err != nil {
-			return invalid(err)
+		if !plain(c.holder, incumbent.MaxHolderBytes) {
+			if err := incumbent.ValidateHolder(string(c.holder)); err != nil {
+				return invalid(err)
+			}
 		}
 	}
 	if c.session.IsZero() {
@@ -103,7 +105,7 @@ func (s *State) claimFree(c *command, name incumbent.Name, l *Lease) Result {
 // arrays of l: see remember and enqueue.
 func (l *Lease) next() *Lease {
 	if l == nil {
-		return new(Lease)
+		return &Lease{Origin: noOrigin}
 	}
 	n := *l
 	return &n
@@ -119,7 +121,7 @@ func (s *State) grant(n *Lease, w Waiter, what What) {
 	n.Token, n.LastToken = token, token
 	n.Renewal++
 	n.Offered = what == Offered
-	n.Origin = s.cmd.origin
+	n.Origin = s.origin()
 	n.remember(LeaseChange{Index: incumbent.Index(token), What: what, Holder: n.Holder, Token: token, Origin: n.Origin})
 }
 
@@ -177,7 +179,7 @@ func (s *State) byToken(c *command) *Lease {
 // acceptOffer makes an offer a holding.
 func (s *State) acceptOffer(l, n *Lease) Result {
 	n.Offered = false
-	n.remember(LeaseChange{Index: s.at, What: Accepted, Holder: n.Holder, Token: n.Token, Origin: s.cmd.origin})
+	n.remember(LeaseChange{Index: s.at, What: Accepted, Holder: n.Holder, Token: n.Token, Origin: s.origin()})
 	s.putAlive(Accepted, l, n, n.Session)
 	return Result{Lease: n}
 }

@@ -351,7 +351,7 @@ func encode(schema uint64, meta Meta, op opcode, body func(*encoder)) []byte {
 	e := encoder{b: buf[:0]}
 	e.uint(1, schema)
 	o := meta.Origin
-	e.origin(2, Origin{At: o.At, Door: cut(o.Door), Address: cut(o.Address), Principal: cut(o.Principal)})
+	e.origin(2, &Origin{At: o.At, Door: cut(o.Door), Address: cut(o.Address), Principal: cut(o.Principal)})
 	if len(meta.KeyID) > 0 {
 		m := e.begin(3)
 		e.text(1, string(meta.KeyID))

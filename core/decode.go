@@ -37,7 +37,7 @@ type command struct {
 	wait, critical, atEnd   bool
 	epoch, learner          bool
 
-	origin Origin // made from at, door, address and principal by the state
+	origin *Origin // see State.origin
 }
 
 // slot says into which field of a command a protobuf field goes.

@@ -97,8 +97,8 @@ func (e *encoder) name(n incumbent.Name) {
 	e.end(m)
 }
 
-func (e *encoder) origin(num protowire.Number, o Origin) {
-	if o == (Origin{}) {
+func (e *encoder) origin(num protowire.Number, o *Origin) {
+	if *o == (Origin{}) {
 		return
 	}
 	m := e.begin(num)

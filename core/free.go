@@ -61,11 +61,11 @@ func (s *State) freed(l *Lease, e ending) *Lease {
 	}
 	n.Holder, n.Session, n.Token, n.TTL = "", incumbent.SessionID{}, 0, 0
 	n.Offered, n.Critical, n.Revoking = false, false, false
-	n.Origin = Origin{}
+	n.Origin = noOrigin
 	n.Modified = s.at
 	n.remember(LeaseChange{
 		Index: s.at, What: e.what, Holder: l.Holder, Token: l.Token,
-		Origin: s.cmd.origin, Late: e.late, By: e.by,
+		Origin: s.origin(), Late: e.late, By: e.by,
 	})
 	return n
 }
@@ -127,7 +127,7 @@ func (s *State) revoke(c *command) Result {
 	n.Revoking = true
 	n.Renewal++
 	by := string(c.text)
-	n.remember(LeaseChange{Index: s.at, What: Revoking, Holder: l.Holder, Token: l.Token, Origin: c.origin, By: by})
+	n.remember(LeaseChange{Index: s.at, What: Revoking, Holder: l.Holder, Token: l.Token, Origin: s.origin(), By: by})
 	n.Modified = s.at
 	s.replace(l, n)
 	s.emit(Change{What: Revoking, By: by, LeaseBefore: l, Lease: n})

@@ -21,6 +21,6 @@ func (l *Lease) remember(ch LeaseChange) {
 
 // size is what a change counts against MaxHistoryBytes.
 func (c *LeaseChange) size() int {
-	o := &c.Origin
+	o := c.Origin
 	return historyOverhead + len(c.Holder) + len(c.By) + len(o.Door) + len(o.Address) + len(o.Principal)
 }

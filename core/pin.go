@@ -24,7 +24,7 @@ func (s *State) pin(c *command) Result {
 		if err := s.checkNewLease(); err != nil {
 			return Result{Err: err}
 		}
-		return Result{Lease: s.repin(nil, &Lease{Name: name, Pins: []string{entity}}, Pinned, entity)}
+		return Result{Lease: s.repin(nil, &Lease{Name: name, Origin: noOrigin, Pins: []string{entity}}, Pinned, entity)}
 	}
 	i, known := slices.BinarySearch(l.Pins, entity)
 	switch {
@@ -72,7 +72,7 @@ func (s *State) repin(l, n *Lease, what What, entity string) *Lease {
 	}
 	s.renew(&ch, n.Session)
 	n.Modified = s.at
-	n.remember(LeaseChange{Index: s.at, What: what, Holder: n.Holder, Token: n.Token, Origin: s.cmd.origin, By: entity})
+	n.remember(LeaseChange{Index: s.at, What: what, Holder: n.Holder, Token: n.Token, Origin: s.origin(), By: entity})
 	s.replace(l, n)
 	s.emit(ch)
 	return n

@@ -16,7 +16,7 @@ import (
 // Restore reads what [View.WriteSnapshot] wrote. Whatever does not hold
 // together is a Corrupt error; a schema this code does not know is Invalid.
 func Restore(r io.Reader) (*State, error) {
-	d := restorer{in: bufio.NewReaderSize(r, 64<<10), s: New()}
+	d := restorer{in: bufio.NewReaderSize(r, 64<<10), s: New(), origin: noOrigin}
 	if err := d.run(); err != nil {
 		return nil, err
 	}
@@ -32,6 +32,7 @@ type restorer struct {
 	s   *State
 	n   int // records read
 
+	origin      *Origin // the last one
 	lastSession *Session
 	lastLease   *Lease
 	lastKept    incumbent.Index
@@ -177,8 +178,7 @@ func (d *restorer) session(p *corepb.Session) error {
 		return err
 	}
 	d.lastSession = s
-	d.s.sessions.Set(s)
-	d.s.counts[s.ID] = counts{}
+	d.s.putSession(s)
 	return nil
 }
 
@@ -340,14 +340,20 @@ func (d *restorer) toSession(p *corepb.Session) (*Session, error) {
 	return s, err
 }
 
-func (d *restorer) toOrigin(p *corepb.Origin) (Origin, error) {
+// toOrigin returns the one before if they are equal: a grant's stands with its
+// lease and in the history.
+func (d *restorer) toOrigin(p *corepb.Origin) (*Origin, error) {
 	if p == nil {
-		return Origin{}, nil
+		return noOrigin, nil
 	}
 	if p.AtUnixMs < 0 || p.AtUnixMs > maxAtMillis {
-		return Origin{}, d.corrupt("time %d", p.AtUnixMs)
+		return noOrigin, d.corrupt("time %d", p.AtUnixMs)
 	}
-	return Origin{At: atTime(p.AtUnixMs), Door: d.word(p.Door), Address: d.word(p.Address), Principal: d.word(p.Principal)}, nil
+	o := Origin{At: atTime(p.AtUnixMs), Door: d.word(p.Door), Address: d.word(p.Address), Principal: d.word(p.Principal)}
+	if o != *d.origin {
+		d.origin = &o
+	}
+	return d.origin, nil
 }
 
 func (d *restorer) toID(b []byte) (incumbent.SessionID, error) {

@@ -28,8 +28,7 @@ func (s *State) openSession(c *command) Result {
 			return Result{Err: err}
 		}
 	}
-	if _, open := s.counts[c.session]; open {
-		o := s.session(c.session)
+	if o := s.counts[c.session].session; o != nil {
 		if o.TTL == ttl {
 			ch := Change{What: SessionTTL}
 			s.renew(&ch, o.ID)
@@ -41,9 +40,8 @@ func (s *State) openSession(c *command) Result {
 	if s.sessions.Len() >= s.limits.sessions {
 		return Result{Err: tooLarge("sessions", "MaxSessions", s.limits.sessions)}
 	}
-	n := &Session{ID: c.session, TTL: ttl, Renewal: uint64(s.at), Opened: s.at, Origin: c.origin}
-	s.sessions.Set(n)
-	s.counts[n.ID] = counts{}
+	n := &Session{ID: c.session, TTL: ttl, Renewal: uint64(s.at), Opened: s.at, Origin: s.origin()}
+	s.putSession(n)
 	s.emit(Change{What: SessionOpen, Session: n})
 	return Result{Session: n}
 }
@@ -56,7 +54,7 @@ func (s *State) closeSession(c *command) Result {
 	if len(c.text) > MaxReasonBytes {
 		return Result{Err: tooLarge("reason", "MaxReasonBytes", MaxReasonBytes)}
 	}
-	o := s.session(c.session)
+	o := s.counts[c.session].session
 	if o == nil {
 		return Result{}
 	}
@@ -68,7 +66,7 @@ func (s *State) closeSession(c *command) Result {
 // touched it since its proposer looked. A pinned lease keeps its session: the
 // one cannot expire without the other.
 func (s *State) expireSession(c *command) Result {
-	o := s.session(c.session)
+	o := s.counts[c.session].session
 	if o == nil || o.Renewal != c.renewal || o.TTL == 0 || s.counts[o.ID].pinned > 0 {
 		return Result{Session: o, Err: fail(incumbent.Conflict, "the expiry is void")}
 	}
@@ -107,7 +105,7 @@ func (s *State) extendSession(c *command) Result {
 	if err != nil {
 		return Result{Err: err}
 	}
-	o := s.session(c.session)
+	o := s.counts[c.session].session
 	if o == nil {
 		return Result{Err: incumbent.Errorf(incumbent.Expired, "session %v is not open", c.session)}
 	}
@@ -115,7 +113,7 @@ func (s *State) extendSession(c *command) Result {
 	if o.TTL != 0 {
 		n.TTL = max(o.TTL, ttl)
 	}
-	s.sessions.Set(n)
+	s.putSession(n)
 	s.emit(Change{What: SessionTTL, SessionBefore: o, Session: n})
 	return Result{Session: n}
 }

@@ -52,13 +52,14 @@ type State struct {
 	granted bool            // it has used its index as a token
 	changes []Change        // of the batch
 
-	words   map[string]string // interned texts
-	batches uint64
+	words      map[string]string // interned texts
+	lastOrigin *Origin           // of the newest command that needed one
+	batches    uint64
 }
 
 // New returns the empty state at index 0.
 func New() *State {
-	return &State{tables: newTables(), limits: defaultLimits(), words: make(map[string]string)}
+	return &State{tables: newTables(), limits: defaultLimits(), words: make(map[string]string), lastOrigin: noOrigin}
 }
 
 // View returns the state as the last batch left it, in constant time.
@@ -106,7 +107,6 @@ func (s *State) apply(b []byte) Result {
 }
 
 func (s *State) execute(c *command) Result {
-	c.origin = Origin{At: atTime(c.at), Door: s.word(c.door), Address: s.word(c.address), Principal: s.word(c.principal)}
 	switch c.op {
 	case opClaim:
 		return s.claim(c)
@@ -192,7 +192,7 @@ func (s *State) emit(ch Change) {
 	if ch.Index == 0 {
 		ch.Index = s.at
 	}
-	ch.Origin = s.cmd.origin
+	ch.Origin = s.origin()
 	s.changes = append(s.changes, ch)
 }
 
@@ -220,9 +220,9 @@ func (s *State) renew(ch *Change, id incumbent.SessionID) {
 	if id.IsZero() {
 		return
 	}
-	o := s.session(id)
+	o := s.counts[id].session
 	ch.SessionBefore, ch.Session = o, o.renewed()
-	s.sessions.Set(ch.Session)
+	s.putSession(ch.Session)
 }
 
 // word returns a text that lives on, and mostly lives already: doors,
@@ -248,11 +248,41 @@ func (s *State) name(c *command) incumbent.Name {
 
 // lookup returns the record that a command names. A name that has one is valid.
 func (s *State) lookup(c *command) (incumbent.Name, *Lease, *incumbent.Error) {
+	// Written so, the compiler makes no strings of the bytes.
+	e := s.entries[incumbent.Name{Namespace: string(c.namespace), Model: string(c.model), Lease: string(c.lease)}]
+	if e != nil {
+		return e.name, s.lease(e), nil
+	}
 	name := s.name(c)
-	if l := s.find(name); l != nil {
-		return l.Name, l, nil
+	if plain(c.namespace, incumbent.MaxNamespaceBytes) && plain(c.model, incumbent.MaxNamespaceBytes) && plain(c.lease, incumbent.MaxNameBytes) {
+		return name, nil, nil
 	}
 	return name, nil, invalid(name.Validate())
+}
+
+// plain reports whether a text is one of those that are valid wherever texts
+// are: printable ASCII. Nearly all are, and this tells them at a byte a cycle.
+func plain(b []byte, limit int) bool {
+	for _, c := range b {
+		if c <= ' ' || c > '~' {
+			return false
+		}
+	}
+	return len(b) > 0 && len(b) <= limit
+}
+
+// origin is that of the command under way: made when it is first asked for, and
+// shared with the command before if that had the same.
+func (s *State) origin() *Origin {
+	c := &s.cmd
+	if c.origin != nil {
+		return c.origin
+	}
+	if o := s.lastOrigin; atMillis(o.At) != c.at || o.Door != string(c.door) || o.Address != string(c.address) || o.Principal != string(c.principal) {
+		s.lastOrigin = &Origin{At: atTime(c.at), Door: s.word(c.door), Address: s.word(c.address), Principal: s.word(c.principal)}
+	}
+	c.origin = s.lastOrigin
+	return c.origin
 }
 
 // fail is the caller's fault, in words that need no values.

@@ -45,11 +45,12 @@ type tables struct {
 	counts   map[incumbent.SessionID]counts // for every open session
 }
 
-// counts is what one session has.
+// counts is what one session has, and where it is: searching the tree costs more.
 type counts struct {
-	leases int
-	pinned int // of leases: kept from expiring
-	waits  int
+	session *Session
+	leases  int
+	pinned  int // of leases: kept from expiring
+	waits   int
 }
 
 // entry says where the record of a name is. It lives as long as the record.
@@ -168,14 +169,6 @@ func compareID(a, b *incumbent.SessionID) int {
 	return cmp.Compare(binary.BigEndian.Uint64(a[8:]), binary.BigEndian.Uint64(b[8:]))
 }
 
-// find returns the record of a name.
-func (t *tables) find(name incumbent.Name) *Lease {
-	if e := t.entries[name]; e != nil {
-		return t.lease(e)
-	}
-	return nil
-}
-
 func (t *shared) lease(e *entry) *Lease {
 	item, _ := t.rows.Get(row{row: e.row})
 	return item.lease
@@ -246,7 +239,10 @@ func (t *tables) replace(o, n *Lease) {
 	default:
 		e = t.entries[o.Name]
 	}
-	if n != nil {
+	switch {
+	case o == nil:
+		t.rows.Load(row{e.row, n}) // behind all others: no search
+	case n != nil:
 		t.rows.Set(row{e.row, n})
 	}
 	if o.forgettable() {
@@ -271,8 +267,12 @@ func (t *tables) replaceHolding(o, n *Lease) {
 	if was != 0 && was != is {
 		t.tokens.Delete(byToken{token: was})
 	}
-	if is != 0 {
+	switch {
+	case is == 0:
+	case was == is:
 		t.tokens.Set(byToken{is, n})
+	default:
+		t.tokens.Load(byToken{is, n}) // mostly the greatest
 	}
 	t.held += one(is != 0) - one(was != 0)
 }
@@ -308,6 +308,14 @@ func (t *tables) count(id incumbent.SessionID, leases, pinned, waits int) {
 	c.pinned += pinned
 	c.waits += waits
 	t.counts[id] = c
+}
+
+// putSession stores a session, a new one or the successor of one.
+func (t *tables) putSession(n *Session) {
+	c := t.counts[n.ID]
+	c.session = n
+	t.counts[n.ID] = c
+	t.sessions.Set(n)
 }
 
 func (t *tables) addPlace(name incumbent.Name, w Waiter) {

@@ -273,7 +273,7 @@ func formatChange(c LeaseChange) string {
 	if c.By != "" {
 		s += " by=" + c.By
 	}
-	if o := c.Origin; o != (Origin{}) {
+	if o := c.Origin; *o != (Origin{}) {
 		s += fmt.Sprintf(" at=%s door=%s from=%s who=%s", o.At.Format(time.RFC3339Nano), o.Door, o.Address, o.Principal)
 	}
 	return s

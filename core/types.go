@@ -7,13 +7,17 @@ import (
 	"github.com/incumbent-dev/incumbent"
 )
 
-// Origin says where a command came from; for people, never for decisions.
+// Origin says where a command came from; for people, never for decisions. Records
+// share it: one that a record points to is never nil and never changes.
 type Origin struct {
 	At        time.Time // the proposer's wall clock in UTC, millisecond resolution
 	Door      string
 	Address   string
 	Principal string
 }
+
+// noOrigin is that of what came from nowhere.
+var noOrigin = new(Origin)
 
 // What says how a lease or session changed.
 type What uint8
@@ -75,7 +79,7 @@ type Lease struct {
 	Pins           []string            // sorted; while any is there it does not expire, unless Offered
 	Queue          []Waiter            // first is next
 	Modified       incumbent.Index     // of the last command that changed it
-	Origin         Origin              // of the grant
+	Origin         *Origin             // of the grant; empty when free
 	PreviousHolder string              // whoever held it last before; an offer not accepted does not count
 	History        []LeaseChange       // oldest first; without extensions and the queue's comings and goings
 	HistoryBytes   int                 // what History counts against MaxHistoryBytes
@@ -101,7 +105,7 @@ type LeaseChange struct {
 	What   What
 	Holder string
 	Token  incumbent.Token
-	Origin Origin
+	Origin *Origin
 	Late   time.Duration // expiry: after the deadline
 	By     string        // revocation: by whom; pin: the entity; session gone: why
 }
@@ -112,7 +116,7 @@ type Session struct {
 	TTL     time.Duration // 0: none, lives until closed
 	Renewal uint64        // from Opened on, raised by every command that shows its client alive or touches a pin
 	Opened  incumbent.Index
-	Origin  Origin
+	Origin  *Origin
 }
 
 // Change is what one command did to one lease, session or member: nil is "no
@@ -129,7 +133,7 @@ type Change struct {
 	What          What
 	Late          time.Duration // expiry: after the deadline
 	By            string        // revocation: by whom; pin: the entity; session close: why
-	Origin        Origin
+	Origin        *Origin
 	Lease         *Lease // after the change; a freed lease is there with Token 0
 	LeaseBefore   *Lease
 	Session       *Session

@@ -311,7 +311,7 @@ func (e *Engine) raiseLease(token incumbent.Token, b *Batch, i int) {
 		panic("lease: the book has a lease that nobody holds")
 	}
 	claim := core.ClaimCommand{Name: l.Name, Holder: l.Holder, TTL: b.Items[i].TTL, Critical: l.Critical}
-	e.propose(claim.Encode(core.Meta{Origin: l.Origin}), &logged{waiters: []waiter{{b, i}}})
+	e.propose(claim.Encode(core.Meta{Origin: *l.Origin}), &logged{waiters: []waiter{{b, i}}})
 }
 
 // raise does so for a session.
