@@ -13,8 +13,9 @@ import (
 	"github.com/incumbent-dev/incumbent/client"
 )
 
-// closedTTL outlives any closed loop: nothing expires while it runs.
-const closedTTL = uint32(time.Hour / time.Millisecond)
+// closedTTL outlives any closed loop, where the scenario says nothing else:
+// nothing expires while it runs.
+const closedTTL = time.Hour
 
 // readBuffer is each connection's, on the load tool's side.
 const readBuffer = 2048
@@ -31,6 +32,8 @@ type closedOp struct {
 	expect incumbent.Kind
 	// again: claims come back to the same names, so that their tokens must rise.
 	again bool
+	// turns: workers are candidates for the same leases, see turn.go.
+	turns bool
 	// echo: the other side is a bare echo.
 	echo bool
 }
@@ -41,6 +44,7 @@ var closedOps = map[string]*closedOp{
 	"create":  {ops: []string{"create"}, message: createMessage},
 	"session": {ops: []string{"session"}, message: sessionMessage},
 	"refuse":  {ops: []string{"refuse"}, setup: claimForAnother, message: refuseMessage, expect: incumbent.Held},
+	"turn":    {ops: []string{"claim", "release", "refused"}, message: candidateMessage, turns: true},
 	"echo":    {ops: []string{"echo"}, message: echoMessage, echo: true},
 }
 
@@ -58,6 +62,7 @@ type worker struct {
 	seen     []bool // frames of the request under way: which are answered
 	missing  int    // answers not yet there
 	failed   int
+	rival    rival
 	// underWay is the request, counted from 1, whose answers may come; 0: none.
 	// It hands the fields above from who sends to who reads, and back.
 	underWay atomic.Uint64
@@ -98,6 +103,7 @@ type closedLoop struct {
 	links   []*closedLink
 	workers []*worker
 	batch   int
+	ttl     uint32 // of what is claimed, in ms
 	stop    atomic.Bool
 	tag     string // makes names of this run its own
 }
@@ -105,6 +111,9 @@ type closedLoop struct {
 func playClosed(ctx context.Context, r *run) error {
 	cfg := r.sc.Closed
 	l := &closedLoop{run: r, op: closedOps[cfg.Op], batch: max(1, cfg.Batch), tag: incumbent.NewSessionID().String()[:8]}
+	if l.ttl = uint32(closedTTL.Milliseconds()); cfg.TTL > 0 {
+		l.ttl = uint32(time.Duration(cfg.TTL).Milliseconds())
+	}
 	for _, name := range l.op.ops {
 		l.records = append(l.records, r.rec.op(name))
 	}
@@ -233,6 +242,10 @@ func (l *closedLoop) take(link *closedLink, msg []byte) error {
 		if !w.answered(frame/uint64(len(link.workers)), i) {
 			l.check.Violate("worker %d: answer %d was not asked for or came twice", w.id, a.id)
 			return nil
+		}
+		if l.op.turns {
+			op, right := l.judgeTurn(w, a)
+			return l.finishTurn(w, op, right)
 		}
 		if !l.right(w, int(i), a) {
 			w.failed++

@@ -30,8 +30,8 @@ func (l *closedLoop) encode(w *worker, op func(i int) *apiv1.Operation) ([]byte,
 	return w.buf, err
 }
 
-func claimOp(name *apiv1.LeaseName, holder string) *apiv1.Operation {
-	return &apiv1.Operation{Op: &apiv1.Operation_Claim{Claim: &apiv1.ClaimRequest{Name: name, Holder: holder, TtlMs: closedTTL}}}
+func claimOp(name *apiv1.LeaseName, holder string, ttl uint32) *apiv1.Operation {
+	return &apiv1.Operation{Op: &apiv1.Operation_Claim{Claim: &apiv1.ClaimRequest{Name: name, Holder: holder, TtlMs: ttl}}}
 }
 
 func extendMessage(l *closedLoop, w *worker) ([]byte, error) {
@@ -45,26 +45,26 @@ func turnMessage(l *closedLoop, w *worker) ([]byte, error) {
 	return l.encode(w, func(i int) *apiv1.Operation {
 		name := l.name("%d/%d", w.id, i)
 		if w.step%2 == 0 {
-			return claimOp(name, holder)
+			return claimOp(name, holder, l.ttl)
 		}
 		return &apiv1.Operation{Op: &apiv1.Operation_Release{Release: &apiv1.ReleaseRequest{Name: name, Holder: holder}}}
 	})
 }
 
 func createMessage(l *closedLoop, w *worker) ([]byte, error) {
-	return l.encode(w, func(i int) *apiv1.Operation { return claimOp(l.name("%d/%d/%d", w.id, w.n, i), "creator") })
+	return l.encode(w, func(i int) *apiv1.Operation { return claimOp(l.name("%d/%d/%d", w.id, w.n, i), "creator", l.ttl) })
 }
 
 func sessionMessage(l *closedLoop, w *worker) ([]byte, error) {
 	return l.encode(w, func(int) *apiv1.Operation {
 		return &apiv1.Operation{Op: &apiv1.Operation_OpenSession{OpenSession: &apiv1.OpenSessionRequest{
-			Id: incumbent.NewSessionID().String(), TtlMs: closedTTL,
+			Id: incumbent.NewSessionID().String(), TtlMs: l.ttl,
 		}}}
 	})
 }
 
 func refuseMessage(l *closedLoop, w *worker) ([]byte, error) {
-	return l.encode(w, func(i int) *apiv1.Operation { return claimOp(l.name("%d/%d", w.id, i), "another") })
+	return l.encode(w, func(i int) *apiv1.Operation { return claimOp(l.name("%d/%d", w.id, i), "another", l.ttl) })
 }
 
 // echoBytes is what a bare echo is asked with: an extension's size.
@@ -81,7 +81,7 @@ func echoMessage(_ *closedLoop, w *worker) ([]byte, error) {
 func claimForWorkers(ctx context.Context, l *closedLoop) error {
 	return inParallel(ctx, len(l.workers), func(i int) error {
 		tokens, err := claimMany(ctx, l.clients[i%len(l.clients)], l.batch, func(k int) *apiv1.ClaimRequest {
-			return claimOp(l.name("%d/%d", i, k), fmt.Sprintf("w%d", i)).GetClaim()
+			return claimOp(l.name("%d/%d", i, k), fmt.Sprintf("w%d", i), l.ttl).GetClaim()
 		})
 		l.workers[i].tokens = tokens
 		return err
@@ -91,7 +91,7 @@ func claimForWorkers(ctx context.Context, l *closedLoop) error {
 func claimForAnother(ctx context.Context, l *closedLoop) error {
 	return inParallel(ctx, len(l.workers), func(i int) error {
 		_, err := claimMany(ctx, l.clients[i%len(l.clients)], l.batch, func(k int) *apiv1.ClaimRequest {
-			return claimOp(l.name("%d/%d", i, k), "holder").GetClaim()
+			return claimOp(l.name("%d/%d", i, k), "holder", l.ttl).GetClaim()
 		})
 		return err
 	})

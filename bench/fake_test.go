@@ -30,6 +30,7 @@ type fakeServer struct {
 	twice     bool // every answer is sent twice
 	sameToken bool // every grant has the same token
 	offerMore bool // every offer is sent twice
+	shared    bool // a lease that is held is granted to the next
 	noResults bool // bulk calls are answered with nothing
 
 	mu      sync.Mutex // one request at a time
@@ -131,6 +132,11 @@ func (f *fakeServer) operate(op *apiv1.Operation) *apiv1.OperationResult {
 	}
 	switch o := op.Op.(type) {
 	case *apiv1.Operation_Claim:
+		l := f.leases[o.Claim.Name.Name]
+		if l != nil && l.holder != "" && l.holder != o.Claim.Holder && o.Claim.Session == "" && !f.shared {
+			res.Error = &apiv1.Error{Kind: "held"}
+			return res
+		}
 		res.Result = &apiv1.OperationResult_Claim{Claim: f.claim(o.Claim)}
 	case *apiv1.Operation_Release:
 		l := f.leases[o.Release.Name.Name]
@@ -155,6 +161,9 @@ func (f *fakeServer) claim(c *apiv1.ClaimRequest) *apiv1.ClaimResponse {
 	if l == nil {
 		l = &fakeLease{}
 		f.leases[c.Name.Name] = l
+	}
+	if f.shared {
+		l.holder = ""
 	}
 	if l.holder != "" && l.holder != c.Holder {
 		l.queue = append(l.queue, c.Session)

@@ -28,6 +28,8 @@ func TestClosedRuns(t *testing.T) {
 		{"open loop", "extend-single", &fakeServer{}, []string{"closed.rate", "500"}, ""},
 		{"claim and release", "claim-closed", &fakeServer{}, []string{"closed.streams", "2", "closed.batch", "3"}, ""},
 		{"create", "create-closed", &fakeServer{}, []string{"closed.streams", "2"}, ""},
+		{"turns", "cluster-closed", &fakeServer{}, []string{"scale", "smoke", "closed.workers", "9"}, ""},
+		{"turns with two holders", "cluster-closed", &fakeServer{shared: true}, []string{"scale", "smoke", "closed.workers", "9", "closed.hold", "50ms"}, "held it for another"},
 		{"not held", "extend-single", &fakeServer{notHeld: true}, nil, "does not hold what it holds"},
 		{"answered twice", "claim-closed", &fakeServer{twice: true}, []string{"closed.streams", "2"}, "was not asked for or came twice"},
 		{"extended twice", "extend-single", &fakeServer{twice: true}, []string{"closed.rate", "500"}, "was not asked for or came twice"},

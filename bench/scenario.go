@@ -92,13 +92,19 @@ type Stage struct {
 
 // Closed is a closed loop: each worker waits for its answer before it asks again.
 type Closed struct {
-	Op       string   `yaml:"op"` // extend, claim, create, session, refuse, echo
+	Op       string   `yaml:"op"` // extend, claim, create, session, refuse, turn, echo
 	Workers  int      `yaml:"workers"`
 	Streams  int      `yaml:"streams,omitempty"` // workers share so many; 0: a stream each
 	Batch    int      `yaml:"batch,omitempty"`   // tokens in one extension, operations in one message
 	Warmup   Duration `yaml:"warmup,omitempty"`
 	Duration Duration `yaml:"duration"`
 	Rate     float64  `yaml:"rate,omitempty"` // requests a second in all, open loop; 0: closed
+	TTL      Duration `yaml:"ttl,omitempty"`  // of what is claimed; 0: an hour
+	// A turn: so many workers want each lease; who wins holds it for a while; who
+	// is refused pauses.
+	Candidates int      `yaml:"candidates,omitempty"`
+	Hold       Duration `yaml:"hold,omitempty"`
+	Pause      Duration `yaml:"pause,omitempty"`
 }
 
 // Duration is a time.Duration that YAML writes as "30s".
@@ -350,6 +356,10 @@ func (c *Closed) validate() error {
 		return fmt.Errorf("closed.batch must be 0 to 10,000, duration positive")
 	case c.Rate != 0 && !perSecond(c.Rate):
 		return fmt.Errorf("closed.rate is %v; it must be 0, or %v to %d", c.Rate, minPerSecond, maxPerSecond)
+	case closedOps[c.Op].turns && (c.Batch > 1 || c.Rate > 0):
+		return fmt.Errorf("closed.op turn: a candidate has one request under way, in closed loop")
+	case c.Candidates < 0 || c.TTL != 0 && incumbent.ValidateTTL(time.Duration(c.TTL)) != nil:
+		return fmt.Errorf("closed.candidates or closed.ttl is out of range")
 	case closedOps[c.Op].echo && (c.Streams != 0 && c.Streams != c.Workers || c.Batch > 1):
 		return fmt.Errorf("closed.op echo: an echo names nobody, so each worker has a stream of its own and a batch of one")
 	}
