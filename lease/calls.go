@@ -216,6 +216,12 @@ func (e *Engine) command(c *call, l *core.Lease) core.Command {
 	case core.RevokeCommand:
 		m.Next = e.next(l)
 		return m
+	case core.CloseSessionCommand:
+		m.Absent = e.absentBehind(m.ID)
+		return m
+	case core.LeaveQueueCommand:
+		m.Absent = e.absentAfter(l, m.Session)
+		return m
 	}
 	return c.cmd
 }

@@ -99,7 +99,7 @@ func (e *Engine) proposeExpiry(d Due, x Expiry) {
 
 func (e *Engine) expireCommand(d Due, x Expiry) core.Command {
 	if d.Token == 0 {
-		return core.ExpireSessionCommand{ID: d.Session, Renewal: x.Renewal, Late: x.Late}
+		return core.ExpireSessionCommand{ID: d.Session, Renewal: x.Renewal, Late: x.Late, Absent: e.absentBehind(d.Session)}
 	}
 	cmd := core.ExpireCommand{Token: d.Token, Renewal: x.Renewal, Late: x.Late}
 	if *e.book.flags(d.ref)&waited != 0 {
@@ -123,37 +123,6 @@ func (e *Engine) expiryDone(x *proposedExpiry, err error) {
 	}
 	e.book.Unmark(x.due, x.renewal)
 	e.release(key{token: x.due.Token, session: x.due.Session})
-}
-
-// next is the first waiter of a lease whose client is known to be there.
-func (e *Engine) next(l *core.Lease) incumbent.SessionID {
-	if l == nil || !e.leading {
-		return incumbent.SessionID{}
-	}
-	for i := range l.Queue {
-		if e.present(l.Queue[i].Session) {
-			return l.Queue[i].Session
-		}
-	}
-	return incumbent.SessionID{}
-}
-
-// present reports whether the client of a session is known to be there: it is
-// attached, or was heard within a third of its ttl.
-func (e *Engine) present(id incumbent.SessionID) bool {
-	if _, ok := e.attachments[id]; ok {
-		return true
-	}
-	i, ok := e.book.byID[id]
-	if !ok {
-		return false
-	}
-	s := &e.book.sessions[i]
-	third := nanos(s.ttl) / 3
-	if s.ttl == 0 {
-		third = int64(presentWithout)
-	}
-	return e.book.now-s.heard <= third
 }
 
 // trimmer remembers which index was reached when.

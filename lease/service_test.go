@@ -420,6 +420,26 @@ func TestG40_ClaimsAreRefusedBeforeReleasesBeforeExtensions(t *testing.T) {
 	}
 }
 
+// An operation that is wrong is told so, also where the loop takes none of them.
+func TestDoKeepsEarlierRefusals(t *testing.T) {
+	svc, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range MaxQueuedCalls {
+		svc.Claim(Call{}, core.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: ttl}, func(core.Result) {})
+	}
+	ops := []Op{
+		{Command: core.ClaimCommand{Name: leaseName("a"), TTL: ttl}},
+		{Command: core.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: ttl}},
+	}
+	done := 0
+	svc.Do(Call{}, ops, func() { done++ })
+	if done != 1 || ops[0].Result.Err.Kind != incumbent.Invalid || ops[1].Result.Err.Kind != incumbent.Overloaded {
+		t.Fatalf("answered %d times: %v, %v", done, ops[0].Result.Err, ops[1].Result.Err)
+	}
+}
+
 func TestConfig(t *testing.T) {
 	bad := []Config{
 		{Drift: 0.2},

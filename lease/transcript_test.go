@@ -187,7 +187,7 @@ func (p *player) extension(what []string) {
 			case it.Kind != incumbent.OK:
 				p.sayf("extend %s: %v", what[i], it.Kind)
 			case it.Revoking:
-				p.sayf("extend %s: held %v, revoking", what[i], it.Held)
+				p.sayf("extend %s: held %v, revoking %v", what[i], it.Held, it.RevokingTokens)
 			default:
 				p.sayf("extend %s: held %v", what[i], it.Held)
 			}
