@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/client"
 )
 
@@ -102,11 +104,15 @@ func leaderOf(t testing.TB, members ...*Server) *Server {
 }
 
 // crash ends a member without handing anything over.
-func crash(s *Server) {
+func crash(t testing.TB, s *Server) {
+	t.Helper()
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	s.peers.Close(now) // its sockets go first, as when a process is killed
 	s.Close(now)
+	if err := s.wait(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func extend(t testing.TB, s *Server, name, holder string, token uint64) error {
@@ -138,7 +144,7 @@ func TestThreeMembersServeTogether(t *testing.T) {
 		}
 	}
 	old := leaderOf(t, members...)
-	crash(old)
+	crash(t, old)
 	rest := slices.DeleteFunc(slices.Clone(members), func(s *Server) bool { return s == old })
 	next := leaderOf(t, rest...)
 	if next == old {
@@ -160,4 +166,287 @@ func TestThreeMembersServeTogether(t *testing.T) {
 		a, b := rest[0].machine.view(), rest[1].machine.view()
 		return a.Index() == b.Index() && a.Hash() == b.Hash()
 	})
+}
+
+// eventsOf are what happened, as the timeline has it.
+func eventsOf(s *Server, what string) (out []Event) {
+	all, _, _ := s.events.after(0, timelineKept)
+	for _, e := range all {
+		if e.What == what {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// A member that lost its disk comes back by itself under a new id, and its old
+// one is gone in the same change.
+func TestG34_AWipedMemberComesBackAsAnother(t *testing.T) {
+	members := trio(t)
+	leader := leaderOf(t, members...)
+	i := slices.IndexFunc(members, func(s *Server) bool { return s != leader })
+	wiped := members[i]
+	old, name := wiped.id, wiped.cfg.Name
+	crash(t, wiped)
+	cfg := memberConfig(t, name)
+	cfg.JoinToken = tokenOf(t, leader)
+	until(t, "the others notice", func() bool { return !leader.connected(old) })
+	back := open(t, cfg)
+	if back.id == old {
+		t.Fatal("it has its old id")
+	}
+	until(t, "it votes in the place of the old one", func() bool {
+		look := leader.roster.look.Load()
+		_, counted := look.counted[old]
+		return !counted && look.counted[back.id] && len(look.counted) == 3
+	})
+	if n := len(eventsOf(leader, "member replaced")); n != 1 {
+		t.Errorf("%d replacements noted", n)
+	}
+	if _, err := claim(t, clientOf(t, back), "a", "h"); err != nil {
+		t.Errorf("claim on the member that came back: %v", err)
+	}
+	// Started again it needs no token, but may keep it.
+	again := back.cfg
+	again.Listen, again.PeerListen = back.gate.Addr().String(), back.PeerAddr()
+	if err := back.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if s := open(t, again); s.id != back.id {
+		t.Errorf("restarted as %x, was %x", s.id, back.id)
+	}
+}
+
+func TestAMemberLeavesAndItsProcessEnds(t *testing.T) {
+	members := trio(t)
+	leader := leaderOf(t, members...)
+	if _, err := (operator{leader}).Leave(testContext(t), &apiv1.LeaveRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := leader.Wait(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	if err := leader.Close(testContext(t)); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	rest := slices.DeleteFunc(slices.Clone(members), func(s *Server) bool { return s == leader })
+	until(t, "the others are two", func() bool {
+		return len(rest[0].roster.look.Load().counted) == 2 && len(rest[1].roster.look.Load().counted) == 2
+	})
+	if _, err := claim(t, clientOf(t, rest[0]), "a", "h"); err != nil {
+		t.Errorf("claim afterwards: %v", err)
+	}
+	// Back on its old data it is told to go, and says what to do.
+	cfg := leader.cfg
+	cfg.Listen, cfg.PeerListen = "127.0.0.1:0", "127.0.0.1:0"
+	s, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close(context.Background()) })
+	err = s.Wait()
+	if e, ok := err.(*incumbent.Error); !ok || e.Kind != incumbent.Conflict || e.Hint == "" { //nolint:errorlint // as it is shown
+		t.Errorf("a member that was removed ends with %v", err)
+	}
+}
+
+func TestMembersAreRemovedPromotedAndLead(t *testing.T) {
+	members := trio(t)
+	cfg := memberConfig(t, "n4")
+	cfg.JoinToken, cfg.Learner = tokenOf(t, members[1]), true // of any member
+	fourth := open(t, cfg)
+	leader := leaderOf(t, append(members, fourth)...)
+	admin := operator{leader}
+	ctx := testContext(t)
+	role := func(name string) string {
+		for _, m := range admin.members() {
+			if m.Name == name {
+				return m.Role
+			}
+		}
+		return "none"
+	}
+	until(t, "n4 learns", func() bool { return role("n4") == "learner" })
+	if err := extendAt(t, fourth, "via a learner"); err != nil {
+		t.Error(err)
+	}
+	if _, err := admin.TransferLeader(ctx, &apiv1.TransferLeaderRequest{Member: "n4"}); incumbent.KindOf(err) != incumbent.Invalid {
+		t.Errorf("a learner leads: %v", err)
+	}
+	if res, err := admin.PromoteMember(ctx, &apiv1.PromoteMemberRequest{Member: "n4"}); err != nil || res.Pending {
+		t.Errorf("promotion: %v, %v", res, err)
+	}
+	if _, err := admin.TransferLeader(ctx, &apiv1.TransferLeaderRequest{Member: "n4"}); err != nil {
+		t.Errorf("transfer: %v", err)
+	}
+	leaderOf(t, append(members, fourth)...)
+	if _, err := admin.RemoveMember(ctx, &apiv1.RemoveMemberRequest{Member: "n4"}); incumbent.KindOf(err) != incumbent.NotLeader {
+		t.Errorf("a follower removes: %v", err)
+	}
+	if _, _, url := admin.Standing(); url != fourth.URL() {
+		t.Errorf("the leader is said to be at %q", url)
+	}
+	admin = operator{fourth}
+	if _, err := admin.RemoveMember(ctx, &apiv1.RemoveMemberRequest{Member: "n5"}); incumbent.KindOf(err) != incumbent.NotFound {
+		t.Errorf("a member that is none is removed: %v", err)
+	}
+	gone := members[0]
+	if _, err := admin.RemoveMember(ctx, &apiv1.RemoveMemberRequest{Member: idText(gone.id)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := gone.Wait(); incumbent.KindOf(err) != incumbent.Conflict {
+		t.Errorf("the removed member ends with %v", err)
+	}
+	crash(t, members[1])
+	until(t, "it is noticed", func() bool { return !fourth.connected(members[1].id) })
+	if _, err := admin.RemoveMember(ctx, &apiv1.RemoveMemberRequest{Member: members[2].cfg.Name}); incumbent.KindOf(err) != incumbent.Conflict {
+		t.Errorf("the rest without a majority: %v", err)
+	}
+	if _, err := admin.RemoveMember(ctx, &apiv1.RemoveMemberRequest{Member: members[1].cfg.Name}); err != nil {
+		t.Errorf("the dead one: %v", err)
+	}
+}
+
+// extendAt claims and extends on one member.
+func extendAt(t testing.TB, s *Server, name string) error {
+	t.Helper()
+	res, err := claim(t, clientOf(t, s), strings.ReplaceAll(name, " ", "-"), "h")
+	if err != nil {
+		return err
+	}
+	return extend(t, s, strings.ReplaceAll(name, " ", "-"), "h", res.Lease.Token)
+}
+
+// All members stop and come back, and find one another.
+func TestAWholeClusterRestarts(t *testing.T) {
+	members := trio(t)
+	res, err := claim(t, clientOf(t, members[2]), "kept", "h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var configs []Config
+	for _, s := range members {
+		cfg := s.cfg
+		cfg.Listen, cfg.PeerListen, cfg.JoinToken = "127.0.0.1:0", s.PeerAddr(), ""
+		configs = append(configs, cfg)
+	}
+	for _, s := range members {
+		crash(t, s)
+	}
+	var again []*Server
+	for _, cfg := range configs {
+		s, err := Open(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close(context.Background()) })
+		again = append(again, s)
+	}
+	for i, s := range again {
+		if err := s.WaitReady(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		if s.id != members[i].id {
+			t.Errorf("%s is another member", s.cfg.Name)
+		}
+	}
+	if err := extend(t, again[0], "kept", "h", res.Lease.Token); err != nil {
+		t.Error(err)
+	}
+	until(t, "their new URLs are known", func() bool {
+		m, _ := again[0].machine.view().Member(again[2].id)
+		return m.ClientURL == again[2].URL()
+	})
+}
+
+func TestJoinRefuses(t *testing.T) {
+	first, other := open(t, memberConfig(t, "n1")), open(t, memberConfig(t, "n9"))
+	for name, tt := range map[string]struct {
+		change func(*Config)
+		want   incumbent.Kind
+	}{
+		"another cluster's token": {func(c *Config) {
+			token, err := ca.ParseToken(tokenOf(t, other))
+			if err != nil {
+				t.Fatal(err)
+			}
+			token.Addresses = []string{first.URL()}
+			if c.JoinToken, err = ca.NewToken(other.secret, token); err != nil {
+				t.Fatal(err)
+			}
+		}, incumbent.Denied},
+		"a token made up": {func(c *Config) {
+			var err error
+			c.JoinToken, err = ca.NewToken(ca.NewSecret(), ca.Token{Addresses: []string{first.URL()}, Cluster: first.node.Status().Cluster, Expires: time.Now().Add(time.Hour)})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}, incumbent.Denied},
+		"the name of a live member": {func(c *Config) { c.Name = "n1" }, incumbent.Exists},
+		"a directory of another cluster": {func(c *Config) {
+			c.DataDir = other.cfg.DataDir
+		}, incumbent.Conflict},
+	} {
+		cfg := memberConfig(t, "n2")
+		cfg.JoinToken = tokenOf(t, first)
+		tt.change(&cfg)
+		s, err := Open(cfg)
+		if incumbent.KindOf(err) != tt.want {
+			t.Errorf("%s: got %v, want %v", name, err, tt.want)
+		}
+		if err == nil {
+			s.Close(context.Background())
+		}
+	}
+}
+
+// Over the cluster's own authority, members, clients and operators need no file
+// but what it signs.
+func TestAClusterWithItsOwnAuthority(t *testing.T) {
+	cfg := memberConfig(t, "n1")
+	made, err := Init(InitConfig{DataDir: cfg.DataDir, Name: "n1", TLS: true, Hosts: []string{"n1.example"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := Init(InitConfig{DataDir: cfg.DataDir, TLS: true}); err != nil || !again.Existed || again.CAHash != made.CAHash || again.MemberID != made.MemberID {
+		t.Fatalf("twice: %+v, %v", again, err)
+	}
+	first := open(t, cfg)
+	if got := idText(first.id); got != made.MemberID {
+		t.Errorf("member %s, init said %s", got, made.MemberID)
+	}
+	second, third := join(t, first, memberConfig(t, "n2")), join(t, first, memberConfig(t, "n3"))
+	secured := client.Config{CAFile: made.CAFile, CertFile: made.OperatorCert, KeyFile: made.OperatorKey}
+	for _, s := range []*Server{first, second, third} {
+		if !strings.HasPrefix(s.URL(), "https://") {
+			t.Fatalf("%s serves %s", s.cfg.Name, s.URL())
+		}
+		c := secured
+		c.Servers = []string{s.URL()}
+		if _, err := claim(t, dialer(t, c), "on-"+s.cfg.Name, "h"); err != nil {
+			t.Errorf("an operator on %s: %v", s.cfg.Name, err)
+		}
+		if _, err := claim(t, dialer(t, client.Config{Servers: []string{s.URL()}, CAFile: made.CAFile}), "x", "h"); incumbent.KindOf(err) != incumbent.Denied {
+			t.Errorf("a stranger on %s: %v", s.cfg.Name, err)
+		}
+	}
+	// A new certificate is shown to clients and peers, and nobody is lost over it.
+	before := second.ownTLS.current.Load().Leaf.SerialNumber
+	second.ownTLS.now = func() time.Time { return time.Now().Add(ca.MemberLifetime * 3 / 4) }
+	if !second.ownTLS.due() {
+		t.Error("after three quarters of its life the certificate is not due")
+	}
+	second.ownTLS.now = time.Now
+	if err := second.ownTLS.renew(); err != nil {
+		t.Fatal(err)
+	}
+	if second.ownTLS.current.Load().Leaf.SerialNumber.Cmp(before) == 0 {
+		t.Error("the certificate is the old one")
+	}
+	until(t, "all are connected", func() bool { return first.connected(second.id) && third.connected(second.id) })
+	c := secured
+	c.Servers = []string{second.URL()}
+	if _, err := claim(t, dialer(t, c), "later", "h"); err != nil {
+		t.Errorf("after the renewal: %v", err)
+	}
 }

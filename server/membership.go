@@ -438,7 +438,7 @@ func (o operator) members() []*apiv1.Member {
 	for id := range look.counted {
 		if _, ok := look.view.Member(id); !ok && id != o.id {
 			m := o.shown(core.Member{ID: id}, st, look, progress[id], linked)
-			m.Role = "leaving"
+			m.Role = roleLeaving
 			out = append(out, m)
 		}
 	}
@@ -456,9 +456,9 @@ func (o operator) shown(m core.Member, st node.Status, look *rosterLook, p node.
 	case m.ID == st.Leader:
 		out.Role = node.Leader.String()
 	case !counted:
-		out.Role = "joining"
+		out.Role = roleJoining
 	case !votes:
-		out.Role = "learner"
+		out.Role = roleLearner
 	case m.ID == o.id:
 		out.Role = st.State.String()
 	default:

@@ -191,24 +191,18 @@ func (m *memberTLS) run(ctx context.Context) {
 		next := renewEvery
 		if m.due() {
 			if err := m.renew(); err != nil {
-				m.log.Warn("certificate not renewed", "cause", err, "ends", m.ends())
+				m.log.Warn("certificate not renewed", "cause", err, "ends", m.leafEnds())
 				next = renewRetry
 			} else {
-				m.log.Info("certificate renewed", "ends", m.ends())
+				m.log.Info("certificate renewed", "ends", m.leafEnds())
 			}
 		}
 		pause.Reset(next)
 	}
 }
 
-// ends is when the first of member's and authority's certificates ends.
-func (m *memberTLS) ends() time.Time {
-	leaf, root := m.current.Load().Leaf.NotAfter, m.authority.Certificate().NotAfter
-	if root.Before(leaf) {
-		return root
-	}
-	return leaf
-}
+// leafEnds is when the member's certificate ends.
+func (m *memberTLS) leafEnds() time.Time { return m.current.Load().Leaf.NotAfter }
 
 // accept is the TLS of a peer that dials this member.
 func (m *memberTLS) accept() *tls.Config {

@@ -69,9 +69,19 @@ func (m *metrics) result(k incumbent.Kind) { m.results[k].Inc() }
 func (m *metrics) change(w core.What) { m.changes[w].Inc() }
 
 // changed is how often w happened.
-func (m *metrics) changed(w core.What) float64 {
+func (m *metrics) changed(w core.What) float64 { return valueOf(m.changes[w]) }
+
+// peerDropped is how many messages to other members were dropped.
+func (m *metrics) peerDropped() (sum float64) {
+	for _, c := range m.peerDrops {
+		sum += valueOf(c)
+	}
+	return sum
+}
+
+func valueOf(c prometheus.Counter) float64 {
 	var out dto.Metric
-	if err := m.changes[w].Write(&out); err != nil {
+	if err := c.Write(&out); err != nil {
 		return 0
 	}
 	return out.GetCounter().GetValue()

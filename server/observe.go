@@ -150,6 +150,7 @@ const (
 	rateExpiries
 	rateRefusals
 	rateEvents
+	ratePeerDrops
 	numRates
 )
 
@@ -176,6 +177,7 @@ func (s *Server) counts() []float64 {
 	out[rateExpiries] = float64(loop.Expired)
 	out[rateRefusals] = float64(loop.Refused) + s.admission.refused()
 	out[rateEvents] = float64(s.hub.Stats().Events)
+	out[ratePeerDrops] = s.metrics.peerDropped()
 	return out
 }
 
@@ -193,6 +195,13 @@ func (k *rateKeeper) now() *apiv1.Rates {
 		Claims: r[rateClaims], Extensions: r[rateExtensions], Releases: r[rateReleases],
 		Expiries: r[rateExpiries], Refusals: r[rateRefusals], Events: r[rateEvents],
 	}
+}
+
+// dropsPerSecond is how many messages to other members are dropped.
+func (k *rateKeeper) dropsPerSecond() float64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.ring.perSecond(numRates)[ratePeerDrops]
 }
 
 // residentBytes is this process's resident memory; 0 where /proc is missing.

@@ -22,9 +22,8 @@ func (o operator) Standing() (member, leader, leaderURL string) {
 	case o.id:
 		leader, leaderURL = o.cfg.Name, o.URL()
 	default:
-		if m, ok := o.machine.view().Member(id); ok {
-			leader, leaderURL = m.Name, m.ClientURL
-		}
+		m, _ := o.machine.view().Member(id)
+		leader, leaderURL = o.nameOf(id), m.ClientURL
 	}
 	return o.cfg.Name, leader, leaderURL
 }
@@ -101,24 +100,13 @@ func (o operator) Status(context.Context) (*apiv1.StatusResponse, error) {
 	if st.GrowthRefused {
 		out.Refusing = append(out.Refusing, "growth (disk)")
 	}
-	out.Warnings = o.warnings(st, loop)
-	out.Verdict = o.verdict(st, out)
-	return out, nil
-}
-
-// verdict is one sentence.
-func (s *Server) verdict(st node.Status, out *apiv1.StatusResponse) string {
-	switch {
-	case s.draining.Load():
-		return "leaving: this member drains its connections"
-	case !st.Ready:
-		return "starting: this member is not caught up yet"
-	case st.Leader == 0:
-		return "no leader: nothing can be granted or extended"
-	case len(out.Warnings) > 0 || len(out.Refusing) > 0:
-		return fmt.Sprintf("serving with care: %d leases held, %s", out.Leases, plural(int64(len(out.Warnings)+len(out.Refusing)), "thing to look at", "things to look at"))
+	out.Warnings = append(o.warnings(st, loop), o.clusterWarnings(st, out.Members)...)
+	look := outlook{
+		draining: o.draining.Load(), ready: st.Ready, leader: leader, members: out.Members, leases: out.Leases,
+		connections: out.Connections, remarks: len(out.Warnings) + len(out.Refusing),
 	}
-	return fmt.Sprintf("healthy: %d leases held by %s", out.Leases, plural(int64(out.Connections), "connection", "connections"))
+	out.Verdict = look.verdict()
+	return out, nil
 }
 
 // warnings say what an operator should look at, and what helps.

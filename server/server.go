@@ -413,7 +413,7 @@ func (s *Server) certificateRenewed() {
 	if s.peers != nil {
 		s.peers.Rotate()
 	}
-	s.events.add(Event{What: "certificate renewed", Subject: s.cfg.Name, Detail: "until " + s.ownTLS.ends().UTC().Format(time.RFC3339)})
+	s.events.add(Event{What: "certificate renewed", Subject: s.cfg.Name, Detail: "until " + s.ownTLS.leafEnds().UTC().Format(time.RFC3339)})
 }
 
 // wait waits for the member's goroutines: not for ever, since a disk that hangs

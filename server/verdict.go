@@ -1,0 +1,164 @@
+package server
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/node"
+)
+
+// When a certificate that has not been renewed is worth a warning. Members'
+// renew themselves a month before they end.
+const (
+	certificateWarning = 14 * 24 * time.Hour
+	authorityWarning   = 180 * 24 * time.Hour
+)
+
+// outlook is what one member knows of how the cluster is, for people.
+type outlook struct {
+	draining, ready bool
+	leader          string // "" while none is known
+	members         []*apiv1.Member
+	leases          uint64
+	connections     uint64
+	remarks         int // warnings and refusals
+}
+
+// verdict is one sentence.
+func (o *outlook) verdict() string {
+	reach := o.reach()
+	switch {
+	case o.draining:
+		return "leaving: this member drains its connections"
+	case o.leader == "" && (o.ready || reach.lacking() != ""):
+		return "no leader" + reach.lacking() + ": nothing can be granted or extended"
+	case !o.ready:
+		return "starting: this member is not caught up yet"
+	case reach.members < reach.all:
+		return fmt.Sprintf("serving with care: %d of %d members reachable, %d leases held", reach.members, reach.all, o.leases)
+	case o.remarks > 0:
+		return fmt.Sprintf("serving with care: %d leases held, %s", o.leases, plural(int64(o.remarks), "thing to look at", "things to look at"))
+	}
+	return fmt.Sprintf("healthy: %d leases held by %s", o.leases, plural(int64(o.connections), "connection", "connections"))
+}
+
+// reach counts whom the member that answers can reach, itself too.
+type reach struct{ members, all, votes, voters int }
+
+func (o *outlook) reach() (r reach) {
+	for _, m := range o.members {
+		if m.Role == roleLeaving {
+			continue
+		}
+		r.all++
+		votes := m.Role != roleLearner && m.Role != roleJoining
+		if votes {
+			r.voters++
+		}
+		if m.Connected {
+			r.members++
+			if votes {
+				r.votes++
+			}
+		}
+	}
+	return r
+}
+
+// lacking says that too few voters can be reached to elect a leader, if so.
+func (r reach) lacking() string {
+	need := r.voters/2 + 1
+	if r.votes >= need || r.voters < 2 {
+		return ""
+	}
+	return fmt.Sprintf(", %d of %d voters reachable and %d needed", r.votes, r.voters, need)
+}
+
+// Roles that are not raft's.
+const (
+	roleLearner = "learner"
+	roleJoining = "joining"
+	roleLeaving = "leaving"
+)
+
+// clusterWarnings say what an operator should look at among the members, and
+// what helps.
+func (s *Server) clusterWarnings(st node.Status, members []*apiv1.Member) []string {
+	var out []string
+	for _, m := range members {
+		switch {
+		case m.Role == roleLeaving:
+			out = append(out, "a member that was removed ("+m.Id+") still votes: it goes when a majority agrees")
+		case !m.Connected:
+			out = append(out, fmt.Sprintf("member %s at %s cannot be reached%s", m.Name, m.PeerAddress, s.trouble(m.Id)))
+		}
+	}
+	if len(st.Voters) == 2 {
+		out = append(out, "two members vote: when either is lost nothing can be granted; let a third join")
+	}
+	if mix := schemaMix(members); mix != "" {
+		out = append(out, mix)
+	}
+	if n := s.rates.dropsPerSecond(); n >= 1 {
+		out = append(out, fmt.Sprintf("%.0f messages a second to other members are dropped: the network or a member is too slow", n))
+	}
+	return append(out, s.certificateWarnings(time.Now())...)
+}
+
+// trouble is why a member cannot be reached, if that is known.
+func (s *Server) trouble(id string) string {
+	if s.peers == nil {
+		return ""
+	}
+	for _, l := range s.peers.Links() {
+		if idText(l.Member.ID) == id && l.Trouble != "" {
+			return ": " + l.Trouble
+		}
+	}
+	return ""
+}
+
+// schemaMix says that members know different versions, if so.
+func schemaMix(members []*apiv1.Member) string {
+	byVersion := map[uint32][]string{}
+	for _, m := range members {
+		if m.Schema != 0 {
+			byVersion[m.Schema] = append(byVersion[m.Schema], m.Name)
+		}
+	}
+	if len(byVersion) < 2 {
+		return ""
+	}
+	var oldest uint32
+	for v := range byVersion {
+		if oldest == 0 || v < oldest {
+			oldest = v
+		}
+	}
+	slices.Sort(byVersion[oldest])
+	return fmt.Sprintf("members know different schemas: %s hold the cluster at %d; upgrade them", strings.Join(byVersion[oldest], ", "), oldest)
+}
+
+// certificateWarnings name what ends soon.
+func (s *Server) certificateWarnings(now time.Time) []string {
+	var out []string
+	ends := func(what string, at time.Time, early time.Duration, help string) {
+		if !at.IsZero() && at.Sub(now) < early {
+			out = append(out, fmt.Sprintf("%s ends at %s: %s", what, at.UTC().Format(time.RFC3339), help))
+		}
+	}
+	switch {
+	case s.ownTLS != nil:
+		ends("this member's certificate", s.ownTLS.leafEnds(), certificateWarning, "it could not be renewed, see the log")
+		ends("the cluster's authority", s.ownTLS.authority.Certificate().NotAfter, authorityWarning, "it cannot be replaced, move to a new cluster before")
+	case s.certs != nil:
+		ends("the certificate of --tls-cert", s.certs.ends(), certificateWarning, "renew it and send SIGHUP")
+	}
+	if s.ownTLS != nil && s.certs != nil && s.certs.own == nil {
+		ends("the certificate of --tls-cert", s.certs.ends(), certificateWarning, "renew it and send SIGHUP")
+	}
+	return out
+}
