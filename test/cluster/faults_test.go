@@ -128,11 +128,7 @@ func TestG33_G34_WipedAndRolledBack(t *testing.T) {
 	if err := os.RemoveAll(wiped.DataDir); err != nil {
 		t.Fatal(err)
 	}
-	token, err := c.clientOf(leader).Cluster().CreateToken(t.Context(), connect.NewRequest(&apiv1.CreateTokenRequest{}))
-	if err != nil {
-		t.Fatal(client.AsError(err))
-	}
-	wiped.again(t, nil, "--join", token.Msg.Token)
+	wiped.again(t, nil, "--join", c.token(leader))
 	eventually(t, 30*time.Second, wiped.Name+" votes again under a new id", func() bool {
 		got, err := c.membersAt(leader)
 		if err != nil || len(got.Members) != 3 {

@@ -345,3 +345,10 @@ func (f *fleet) stillHeld(after string) {
 		}
 	}
 }
+
+func claimWithin(t *testing.T, c *client.Client, name string, limit time.Duration) (*apiv1.Lease, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	return claim(ctx, c, name, "prober", time.Minute)
+}
