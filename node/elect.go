@@ -12,6 +12,8 @@ import (
 type election struct {
 	rand       *rand.Rand
 	campaignAt time.Time // zero: no campaign is planned
+	votesTerm  uint64    // in which votes were asked for, and since when that is known
+	votesSince time.Time
 }
 
 // PeerLost tells that the other side closed its connections: its process ended.
@@ -56,12 +58,24 @@ func (r *Replica) campaignIfDue(now time.Time) {
 		e.campaignAt = time.Time{} // from here on the election timeout is enough
 		return
 	}
-	// Votes that were asked for may still come: a new pre-vote would void them.
-	if st.RaftState != raft.StateCandidate {
+	if !r.votesMayCome(st, now) {
 		// An error means that a change of membership is not applied yet: again.
 		_ = r.raw.Campaign()
 	}
 	e.campaignAt = now.Add(r.campaignDelay())
+}
+
+// votesMayCome reports whether votes were asked for a short while ago: a new
+// pre-vote would void them. After that they are split, or lost.
+func (r *Replica) votesMayCome(st raft.BasicStatus, now time.Time) bool {
+	e := &r.election
+	if st.RaftState != raft.StateCandidate {
+		return false
+	}
+	if st.GetTerm() != e.votesTerm {
+		e.votesTerm, e.votesSince = st.GetTerm(), now
+	}
+	return now.Sub(e.votesSince) < campaignAfterMax
 }
 
 // tickRaft moves raft's clock. While the disk hangs a follower only counts, and

@@ -39,8 +39,9 @@ type modelRead struct {
 // a confirmation must see what was acknowledged before it was asked for, and no
 // term may have two leaders.
 func TestG22_ModelOfThree(t *testing.T) {
-	cryptotest.SetGlobalRandom(t, 1)
-	rapid.Check(t, func(t *rapid.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		cryptotest.SetGlobalRandom(t, 1) // each run from the start, so that a failure can be played again
+		t := rt
 		m := &model{
 			cluster: newCluster(rapid.SampledFrom([]int{1, 3, 3, 5}).Draw(t, "members")),
 			answers: map[string][]error{}, results: map[string]int{}, from: map[string]string{}, gone: map[uint64]bool{},

@@ -2,6 +2,8 @@ package node
 
 import (
 	"log/slog"
+	"slices"
+	"strconv"
 	"testing"
 	"testing/cryptotest"
 	"time"
@@ -73,7 +75,41 @@ func perform(t *testing.T, c *cluster, d *datadriven.TestData) {
 			c.deliver()
 		}
 	case "drop":
+		for _, msg := range c.network {
+			c.drop(msg)
+		}
 		c.network = nil
+	case "join":
+		c.join(id)
+	case "change":
+		c.change(id, d)
+	case "transfer":
+		to := uint64(0)
+		d.MaybeScanArgs(t, "to", &to)
+		m.TransferLeader(to, c.printTold(id, "transfer"))
+	case "lost":
+		from := uint64(0)
+		d.ScanArgs(t, "leader", &from)
+		m.PeerLost(from, c.now)
+		c.ready(id)
+	case "wait":
+		var ms int
+		d.ScanArgs(t, "ms", &ms)
+		c.now = c.now.Add(time.Duration(ms) * time.Millisecond)
+	case "wake":
+		c.wake(d, id)
+	case "flush":
+		m.FlushStalled(d.HasArg("stalled"))
+	case "lose-forwards":
+		c.network = slices.DeleteFunc(c.network, func(m Message) bool { return m.Forward != nil })
+	case "ticks": // of all members, one by one, with what they have to say to one another
+		for range times {
+			c.now = c.now.Add(DefaultTick)
+			for _, id := range c.ids() {
+				c.members[id].Tick(c.now)
+				c.settle()
+			}
+		}
 	case "cut":
 		c.cut[id] = true
 	case "heal":
@@ -96,9 +132,65 @@ func perform(t *testing.T, c *cluster, d *datadriven.TestData) {
 		c.effects(m, m.Stop())
 	case "status":
 		st := m.Status()
+		for _, p := range st.Peers {
+			c.printf("%d: peer %d has %d, active %v, learner %v, snapshot %v", id, p.ID, p.Match, p.Active, p.Learner, p.Snapshot)
+		}
 		c.printf("%d: %s, commit %d, applied %d, durable %d, in flight %d, waiting %d, unanswered %d, confirming %d",
 			id, describeRole(st.Role), st.Commit, st.Applied, st.Durable, st.InFlight, st.Waiting, st.Unanswered, st.Confirming)
 	default:
 		t.Fatalf("%s: unknown command %q", d.Pos, d.Cmd)
 	}
+}
+
+// change asks a member to change members: voters=(2,3) learners=(4) gone=(1).
+func (c *cluster) change(id uint64, d *datadriven.TestData) {
+	var changes []MemberChange
+	for _, arg := range d.CmdArgs {
+		role, ok := map[string]MemberRole{"voters": Voter, "learners": Learner, "gone": Gone}[arg.Key]
+		if !ok {
+			continue
+		}
+		for _, v := range arg.Vals {
+			n, err := strconv.ParseUint(v, 10, 64)
+			if err != nil {
+				panic(err)
+			}
+			changes = append(changes, MemberChange{n, role})
+		}
+	}
+	c.members[id].ChangeMembers(changes, c.printTold(id, "change"))
+}
+
+func (c *cluster) printTold(id uint64, what string) func(error) {
+	return func(err error) {
+		if err != nil {
+			c.printf("%d: %s -> %v", id, what, err)
+			return
+		}
+		c.printf("%d: %s -> done", id, what)
+	}
+}
+
+// wake lets time go by until a replica wants a turn: the one that the command
+// names, or else whichever is first.
+func (c *cluster) wake(d *datadriven.TestData, id uint64) {
+	if !d.HasArg("on") {
+		for _, other := range c.ids() {
+			at, ok := c.members[id].Wake()
+			if next, wants := c.members[other].Wake(); wants && (!ok || next.Before(at)) {
+				id = other
+			}
+		}
+	}
+	at, ok := c.members[id].Wake()
+	if !ok {
+		c.printf("%d: nothing planned", id)
+		return
+	}
+	between := at.Sub(c.now) < campaignAfterMax
+	c.printf("%d: planned within %v: %v", id, campaignAfterMax, between)
+	if at.After(c.now) {
+		c.now = at
+	}
+	c.ready(id)
 }
