@@ -180,7 +180,8 @@ type RaiseIndexCommand struct{ To incumbent.Index }
 // restore or a recovery, which may have lost commands that were answered.
 type EpochCommand struct{}
 
-// CheckpointCommand marks an index at which members compare their hash.
+// CheckpointCommand marks an index at which members compare their hash: that of
+// the View in its result.
 type CheckpointCommand struct{}
 
 // IsCheckpoint reports whether an encoded command is a [CheckpointCommand].

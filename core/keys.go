@@ -33,7 +33,7 @@ func (s *State) once(c *command) Result {
 // slim is the result as it is kept: what a caller needs to know that lost the
 // first answer, and no more.
 func (r Result) slim() Result {
-	r.Member = nil
+	r.Member, r.View = nil, nil
 	if r.Lease == nil {
 		return r
 	}

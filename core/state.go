@@ -143,7 +143,7 @@ func (s *State) execute(c *command) Result {
 	case opRemoveMember:
 		return s.removeMember(c)
 	default: // opCheckpoint: decode lets no other through
-		return Result{}
+		return Result{View: s.View()}
 	}
 }
 

@@ -149,10 +149,11 @@ type Result struct {
 	Lease    *Lease // as the command left it, or (Held, NotHolder, Conflict) as it found it
 	Session  *Session
 	Member   *Member // PutMember: as it is now, or (refused) as it was
+	View     *View   // Checkpoint: the state as it left it, whatever else was in its batch
 	Granted  bool    // Claim: a new holding began
 	Queued   bool    // Claim with wait: took or kept a place
 	Position int     // Claim with wait: place in the queue, from 1
-	Replayed bool    // the key was known: the first attempt's result, its lease without history, queue and pins, no member
+	Replayed bool    // the key was known: the first attempt's result, its lease without history, queue and pins, no member and no view
 }
 
 // Whats returns all kinds of change, for tables that must cover them all.
