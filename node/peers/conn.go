@@ -29,12 +29,14 @@ type conn struct {
 	ended  chan struct{} // closed when the reader has ended and the peer knows
 
 	ours  atomic.Bool  // we closed it
+	stale atomic.Bool  // another has taken its place
 	reset atomic.Bool  // a write found that the other side is gone
 	rtt   atomic.Int64 // nanoseconds; 0: not measured yet
 
 	// Of the reader.
-	batch []node.Message
-	apps  [][]byte
+	replaces *conn // retired when the other side has installed this one
+	batch    []node.Message
+	apps     [][]byte
 
 	// gate is held while what one read brought is handed over. Whoever sets
 	// fenced under it knows that nothing is delivered any more.
@@ -80,11 +82,15 @@ func (c *conn) serve() {
 	c.ping(c.set.cfg.Standing())
 	err := c.read()
 	byOther := !c.ours.Load() && (c.socket.ended.Load() || c.reset.Load() || errors.Is(err, io.EOF))
+	if c.stale.Load() && errors.Is(err, io.EOF) {
+		c.out.close() // the other side has drained its half and still reads ours
+		<-written
+	}
 	if cause := c.why(); cause != nil {
 		err = cause
 	}
 	forwards := c.out.abandon()
-	c.socket.Close()
+	hangUp(c.socket)
 	<-written
 	for i := range forwards {
 		c.set.refuseForward(c.peer.id, &forwards[i])
@@ -148,6 +154,10 @@ func (c *conn) broken(err error) error {
 
 // take adds one frame to the batch, or answers it.
 func (c *conn) take(f frame) error {
+	if c.replaces != nil {
+		c.replaces.retire()
+		c.replaces = nil
+	}
 	switch f.kind {
 	case frameApp:
 		p := f.payload
@@ -182,8 +192,11 @@ func (c *conn) take(f frame) error {
 			return err
 		}
 		m.From, m.To = c.peer.id, c.set.cfg.Self
+		if err := check(&m, c.peer.id, c.set.cfg.Self); err != nil {
+			return err
+		}
 		c.batch = append(c.batch, m)
-		return check(&m, c.peer.id, c.set.cfg.Self)
+		return nil
 	}
 }
 
@@ -225,7 +238,7 @@ func (c *conn) close(why error) {
 	c.mu.Unlock()
 	c.ours.Store(true)
 	c.out.close()
-	c.socket.Close()
+	hangUp(c.socket)
 }
 
 func (c *conn) why() error {

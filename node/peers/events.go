@@ -5,7 +5,7 @@ import "github.com/incumbent-dev/incumbent/node"
 // Events is told what happens, for metrics. Functions may be nil, are called
 // from several goroutines and must not block.
 type Events struct {
-	Connected    func(member uint64, class node.Class)
+	Connected    func(member uint64, class node.Class) // also when a new connection replaces one that is up
 	Disconnected func(member uint64, class node.Class, err error)
 	Dropped      func(member uint64, class node.Class) // a message that could not be queued
 	Refused      func(reason Reason)                   // a connection, by this member

@@ -20,7 +20,7 @@ func (s *Set) track(nc net.Conn, accepted bool) *socket {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil || s.muted.Load() || accepted && s.handshakes >= maxHandshakes {
-		nc.Close()
+		hangUp(nc)
 		return nil
 	}
 	if accepted {
@@ -58,12 +58,12 @@ func (s *Set) promote(c *conn) bool {
 
 // accept takes connections until the listener is closed.
 func (s *Set) accept() {
-	pause := backoffMin
+	pause := backoffFirst
 	for {
 		nc, err := s.cfg.Listener.Accept()
 		switch {
 		case err == nil:
-			pause = backoffMin
+			pause = backoffFirst
 			if sock := s.track(nc, true); sock != nil {
 				s.group.Go(func() { s.greet(sock) })
 			}
@@ -89,7 +89,7 @@ func (s *Set) greet(sock *socket) {
 		c.serve()
 		return
 	}
-	sock.Close()
+	hangUp(sock)
 	s.untrack(sock)
 }
 
@@ -146,7 +146,8 @@ func (s *Set) secure(c *tls.Conn, deadline time.Time) error {
 	return c.HandshakeContext(ctx)
 }
 
-// connect dials and shakes hands. The connection it returns is being served.
+// connect dials and shakes hands. The connection it returns is installed and
+// being served.
 func (p *peer) connect(class node.Class) (*conn, error) {
 	s := p.set
 	address := p.member.Load().Address
@@ -166,16 +167,23 @@ func (p *peer) connect(class node.Class) (*conn, error) {
 		err = errNotUp
 	}
 	if err != nil {
-		sock.Close()
+		hangUp(sock)
 		s.untrack(sock)
 		p.blame(err)
 		return nil, err
 	}
-	s.group.Go(c.serve)
+	s.group.Go(func() {
+		// From here on the end of the connection is told by serve, whatever happens.
+		if _, err := c.net.Write(endFrame(beginFrame(nil, frameReady, s.cfg.Group), 0)); err != nil {
+			c.close(err)
+		}
+		_ = sock.SetDeadline(time.Time{}) // fails when closed, which the first read tells
+		c.serve()
+	})
 	return c, nil
 }
 
-// introduce is the handshake of the side that dials.
+// introduce is the handshake of the side that dials, up to its ready.
 func (p *peer) introduce(sock *socket, class node.Class, address string) (*conn, error) {
 	s := p.set
 	tune(sock.Conn)
@@ -213,10 +221,7 @@ func (p *peer) introduce(sock *socket, class node.Class, address string) (*conn,
 		return nil, s.refuse(nc, h, no)
 	}
 	h.class = class
-	if _, err := nc.Write(endFrame(beginFrame(nil, frameReady, s.cfg.Group), 0)); err != nil {
-		return nil, err
-	}
-	return newConn(p, h, nc, sock, in), sock.SetDeadline(time.Time{})
+	return newConn(p, h, nc, sock, in), nil
 }
 
 func clientTLS(cfg *tls.Config, address string) *tls.Config {
@@ -297,7 +302,7 @@ func (s *Set) stranger(h hello, dialed uint64) *refusal {
 
 // refuse tells the other side and logs it, once.
 func (s *Set) refuse(nc net.Conn, h hello, no *refusal) error {
-	_, _ = nc.Write(appendRefusal(nil, no, s.cfg.Group)) // the other finds out otherwise: the connection closes
+	_, _ = nc.Write(encodeRefusal(no, s.cfg.Group)) // the other finds out otherwise: the connection closes
 	if no.reason == Dialing {
 		return no // what was asked for
 	}

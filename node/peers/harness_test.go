@@ -2,7 +2,7 @@ package peers
 
 import (
 	"context"
-	"crypto/tls"
+	"io"
 	"net"
 	"sync"
 	"testing"
@@ -25,17 +25,30 @@ type member struct {
 	addr string
 	cfg  Config
 
-	mu          sync.Mutex
-	changed     chan struct{} // closed at every change, then made anew
+	mu      sync.Mutex
+	changed chan struct{} // closed at every change, then made anew
+	told
+	standing Standing
+	gone     map[uint64]bool
+	block    chan struct{} // App waits for it, if it is set
+	onLost   func()        // called with mu held
+}
+
+// told is what a member's callbacks were called with.
+type told struct {
 	got         []node.Message
 	apps        []string
 	lost        []uint64
 	unreachable int
 	refused     []error
 	refusals    []Reason
-	standing    Standing
-	gone        map[uint64]bool
-	block       chan struct{} // App waits for it, if it is set
+}
+
+// now returns what was told until now.
+func (m *member) now() told {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.told
 }
 
 type option func(*Config)
@@ -56,7 +69,7 @@ func newMember(t *testing.T, id uint64, opts ...option) *member {
 		},
 		Deliver:     func(ms []node.Message) { m.change(func() { m.got = append(m.got, ms...) }) },
 		App:         m.app,
-		Lost:        func(id uint64) { m.change(func() { m.lost = append(m.lost, id) }) },
+		Lost:        func(id uint64) { m.change(func() { m.lose(id) }) },
 		Unreachable: func(uint64) { m.change(func() { m.unreachable++ }) },
 		Refused:     func(_ uint64, err error) { m.change(func() { m.refused = append(m.refused, err) }) },
 		Events:      Events{Refused: func(r Reason) { m.change(func() { m.refusals = append(m.refusals, r) }) }},
@@ -116,6 +129,13 @@ func (m *member) change(f func()) {
 	f()
 	close(m.changed)
 	m.changed = make(chan struct{})
+}
+
+func (m *member) lose(id uint64) {
+	m.lost = append(m.lost, id)
+	if m.onLost != nil {
+		m.onLost()
+	}
 }
 
 func (m *member) app(_ uint64, frame []byte) {
@@ -205,10 +225,69 @@ func appendOf(from, to, index uint64, bytes int) node.Message {
 	}}
 }
 
-func withTLS(server, client *tls.Config, verify func(tls.ConnectionState, uint64) error) option {
-	return func(c *Config) {
-		c.ServerTLS = func() *tls.Config { return server }
-		c.ClientTLS = func() *tls.Config { return client }
-		c.Verify = verify
+// hold makes frames of the user's wait until the returned function is called.
+func (m *member) hold() (release func()) {
+	block := make(chan struct{})
+	m.mu.Lock()
+	m.block = block
+	m.mu.Unlock()
+	return sync.OnceFunc(func() {
+		m.mu.Lock()
+		m.block = nil
+		m.mu.Unlock()
+		close(block)
+	})
+}
+
+// relay is a member's address behind which connections can be cut one by one.
+type relay struct {
+	ln net.Listener
+	to string
+
+	mu    sync.Mutex
+	conns []*net.TCPConn // of those who dial, in order
+}
+
+func newRelay(t *testing.T, to string) *relay {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
+	r := &relay{ln: ln, to: to}
+	t.Cleanup(func() { ln.Close() })
+	go r.run()
+	return r
+}
+
+func (r *relay) run() {
+	for {
+		c, err := r.ln.Accept()
+		if err != nil {
+			return
+		}
+		up, err := net.Dial("tcp", r.to)
+		if err != nil {
+			c.Close()
+			continue
+		}
+		r.mu.Lock()
+		r.conns = append(r.conns, c.(*net.TCPConn))
+		r.mu.Unlock()
+		go func() { io.Copy(up, c); up.Close() }()
+		go func() { io.Copy(c, up); c.Close() }()
+	}
+}
+
+// cut ends the i-th connection on both sides.
+func (r *relay) cut(i int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.conns[i].Close()
+}
+
+func (r *relay) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.conns)
 }

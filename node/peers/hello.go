@@ -140,10 +140,9 @@ func (r *refusal) slow() bool {
 	return r.reason != NotKnown && r.reason != NotNow && r.reason != Dialing
 }
 
-func appendRefusal(b []byte, r *refusal, group uint64) []byte {
-	at := len(b)
-	b = append(beginFrame(b, frameRefusal, group), byte(r.reason))
-	return endFrame(appendText(b, r.text, MaxTextBytes), at)
+func encodeRefusal(r *refusal, group uint64) []byte {
+	b := append(beginFrame(nil, frameRefusal, group), byte(r.reason))
+	return endFrame(appendText(b, r.text, MaxTextBytes), 0)
 }
 
 // decodeRefusal takes reasons of later versions as they are.

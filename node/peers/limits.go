@@ -35,7 +35,7 @@ const (
 	newBootWait      = 100 * time.Millisecond // a restarted member's old connections may drain for so long
 	dialTimeout      = time.Second
 	handshakeTimeout = 3 * time.Second // TLS, hellos, and the book's sync on both sides
-	backoffMin       = 20 * time.Millisecond
+	backoffFirst     = 20 * time.Millisecond
 	backoffRefused   = 80 * time.Millisecond // at most, while the other's machine answers that nobody listens: it costs one packet, and a member that starts is back at once
 	backoffMax       = time.Second
 	backoffSlow      = 10 * time.Second // after a refusal that needs somebody to act

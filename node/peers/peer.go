@@ -158,7 +158,7 @@ func (p *peer) rest(class node.Class, d time.Duration) {
 	}
 }
 
-// backoff doubles from backoffMin, spread over the upper half of itself.
+// backoff doubles from backoffFirst, spread over the upper half of itself.
 func backoff(attempts int, err error) time.Duration {
 	limit := backoffMax
 	var r *refusal
@@ -168,12 +168,13 @@ func backoff(attempts int, err error) time.Duration {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		limit = backoffRefused
 	}
-	d := min(backoffMin<<min(attempts, 16), limit)
+	d := min(backoffFirst<<min(attempts, 16), limit)
 	return d/2 + rand.N(d/2)
 }
 
-// install makes c the connection of its class. It reports false if it must not
-// be used: this member is muted or the other is not wanted any more.
+// install makes c the connection of its class. The side that dials does so
+// before it says ready, the other after. It reports false if c must not be used:
+// this member is muted or the other is not wanted any more.
 func (p *peer) install(c *conn) bool {
 	p.awaitOldBoot(c)
 	p.life.Lock()
@@ -185,11 +186,20 @@ func (p *peer) install(c *conn) bool {
 		p.newBoot(c.hello)
 	}
 	old := p.slots[c.class].Swap(c)
+	if old != nil {
+		old.stale.Store(true)
+	}
 	p.states[c.class] = linkUp
 	p.live[c] = struct{}{}
 	p.trouble = ""
-	if old != nil {
-		old.retire()
+	switch {
+	case old == nil:
+	case p.set.dials(p.id):
+		// The other still sends on the old one until it has installed the new
+		// one, which its first frame proves.
+		c.replaces = old
+	default:
+		old.retire() // the other installed the new one before it said ready
 	}
 	p.set.cfg.Events.Connected(p.id, c.class)
 	if p.states[node.Control] == linkUp && p.states[node.Bulk] == linkUp && old == nil {
@@ -254,6 +264,9 @@ func (p *peer) over(c *conn, byOther bool, err error) {
 	p.life.Lock()
 	defer p.life.Unlock()
 	delete(p.live, c)
+	if c.replaces != nil {
+		c.replaces.retire()
+	}
 	if !p.slots[c.class].CompareAndSwap(c, nil) {
 		return // replaced, or closed by ourselves
 	}
@@ -303,6 +316,28 @@ func (p *peer) ping(shows Standing) {
 	for _, c := range conns {
 		c.ping(shows)
 	}
+}
+
+// put queues a frame on the connection of a class, in its lane for the user's
+// frames or for all others. If the connection was replaced meanwhile, the new
+// one gets it.
+func (p *peer) put(class node.Class, app bool, size int, encode func([]byte) []byte, forward *node.Forward) error {
+	c := p.slots[class].Load()
+	for c != nil {
+		l := &c.out.raft
+		if app {
+			l = &c.out.app
+		}
+		if c.out.put(l, size, encode, forward) {
+			return nil
+		}
+		now := p.slots[class].Load()
+		if now == c {
+			return errFull
+		}
+		c = now
+	}
+	return errNotUp
 }
 
 func className(c node.Class) string {

@@ -14,7 +14,6 @@ var (
 	errRemoved  = errors.New("not a member to be connected with")
 	errStuck    = errors.New("the other side takes no bytes")
 	errSilent   = errors.New("nothing was heard for too long")
-	errClosing  = errors.New("closing")
 	errNotUp    = errors.New("no connection")
 	errFull     = errors.New("queue is full")
 )
@@ -24,18 +23,11 @@ func (s *Set) send(p *peer, m *node.Message) error {
 	if p == nil {
 		return errNotUp
 	}
-	c := p.slots[m.Class()].Load()
-	if c == nil {
-		return errNotUp
-	}
 	if err := sendable(m); err != nil {
 		return err
 	}
 	encode := func(b []byte) []byte { return appendMessage(b, m, s.cfg.Group) }
-	if !c.out.put(&c.out.raft, headerBytes+sizeMessage(m), encode, m.Forward) {
-		return errFull
-	}
-	return nil
+	return p.put(m.Class(), false, headerBytes+sizeMessage(m), encode, m.Forward)
 }
 
 // dropped counts a message that cannot be sent, refuses the entry in it, and

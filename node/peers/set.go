@@ -258,16 +258,15 @@ func (s *Set) SendApp(to uint64, frame []byte) bool {
 	if p == nil || len(frame) > MaxControlFrame {
 		return false
 	}
-	c := p.slots[node.Control].Load()
-	taken := c != nil && c.out.put(&c.out.app, headerBytes+len(frame), func(b []byte) []byte {
+	err := p.put(node.Control, true, headerBytes+len(frame), func(b []byte) []byte {
 		at := len(b)
 		return endFrame(append(beginFrame(b, frameApp, s.cfg.Group), frame...), at)
 	}, nil)
-	if !taken {
+	if err != nil {
 		p.dropped[node.Control].Add(1)
 		s.cfg.Events.Dropped(to, node.Control)
 	}
-	return taken
+	return err == nil
 }
 
 // Mute closes all connections and neither dials nor accepts until it is
@@ -295,7 +294,7 @@ func (s *Set) Mute(muted bool) {
 func (s *Set) closeHandshakes() {
 	for sock, c := range s.sockets {
 		if c == nil {
-			sock.Close()
+			hangUp(sock)
 		}
 	}
 }
@@ -338,7 +337,7 @@ func (s *Set) Barrier(done func()) {
 func (s *Set) Close(ctx context.Context) error {
 	s.cancel()
 	if s.cfg.Listener != nil {
-		s.cfg.Listener.Close()
+		hangUp(s.cfg.Listener)
 	}
 	s.mu.Lock()
 	s.closeHandshakes()

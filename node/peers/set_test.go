@@ -28,7 +28,7 @@ func TestThreeMembersExchangeMessages(t *testing.T) {
 	}
 	for _, m := range all {
 		m.until("all messages", func() bool { return len(m.got) == 4 && len(m.apps) == 2 })
-		for _, got := range m.got {
+		for _, got := range m.now().got {
 			want := heartbeat(got.From, m.id, 5)
 			if got.Class() == node.Bulk {
 				want = appendOf(got.From, m.id, 7, 200_000)
@@ -76,11 +76,11 @@ func TestSendToNobodyReportsAndRefuses(t *testing.T) {
 	a.set.SetMembers([]Member{{ID: 2, Address: "127.0.0.1:1"}})
 	forward := node.Message{From: 1, To: 2, Forward: &node.Forward{Term: 4, First: 17, Entry: []byte("e")}}
 	a.set.Send([]node.Message{heartbeat(1, 2, 1), heartbeat(1, 2, 2), forward})
-	if a.unreachable != 1 {
-		t.Errorf("unreachable was told %d times, want once", a.unreachable)
+	if a.now().unreachable != 1 {
+		t.Errorf("unreachable was told %d times, want once", a.now().unreachable)
 	}
 	want := []node.Message{{From: 2, To: 1, Refuse: &node.Refuse{Term: 4, First: 17}}}
-	if diff := cmp.Diff(want, a.got, protocmp.Transform()); diff != "" {
+	if diff := cmp.Diff(want, a.now().got, protocmp.Transform()); diff != "" {
 		t.Error(diff)
 	}
 	if a.set.SendApp(2, []byte("x")) {

@@ -152,3 +152,7 @@ func (b *barrier) arrive() {
 
 // elapsed is a stamp for pings: nanoseconds since start on the monotonic clock.
 func elapsed(start time.Time) uint64 { return uint64(time.Since(start)) }
+
+// hangUp closes what nothing was written to that must last; closing it twice is
+// no mistake.
+func hangUp(c io.Closer) { _ = c.Close() }

@@ -65,7 +65,7 @@ func (k *kernelReader) once(fd uintptr) bool {
 	defer k.socket.mu.Unlock()
 	for {
 		n, err := unix.Read(int(fd), k.p)
-		switch err { //nolint:errorlint // the call returns bare numbers
+		switch err {
 		case unix.EINTR:
 			continue
 		case unix.EAGAIN:

@@ -1,0 +1,187 @@
+package peers
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/vfs"
+)
+
+var testCluster = [16]byte{7}
+
+func mustOpen(t *testing.T, fsys vfs.FS) *book {
+	t.Helper()
+	b, err := openBook(fsys, "/peers", testCluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestBookJudges is the table of what a member may show after what it showed.
+func TestBookJudges(t *testing.T) {
+	first, second := bootNonce{1}, bootNonce{2}
+	before := Standing{Incarnation: 3, Term: 5, Durable: 100, Commit: 90}
+	for _, c := range []struct {
+		name    string
+		shows   Standing
+		boot    bootNonce
+		accused bool
+	}{
+		{"the same run, again", before, first, false},
+		{"the same run, an older hello that was overtaken", Standing{3, 4, 80, 80}, first, false},
+		{"the next start", Standing{4, 5, 100, 80}, second, false},
+		{"the next start, with the uncommitted tail cut by a new leader", Standing{4, 6, 91, 91}, second, false},
+		{"the next start, without a committed entry", Standing{4, 6, 89, 89}, second, true},
+		{"the next start, with an older term", Standing{4, 4, 100, 90}, second, true},
+		{"an incarnation once more", Standing{3, 6, 200, 200}, second, true},
+		{"an older incarnation", Standing{2, 6, 200, 200}, second, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := mustOpen(t, vfs.NewMem())
+			if lower, err := b.admit(1, before, first); lower != "" || err != nil {
+				t.Fatal(lower, err)
+			}
+			lower, err := b.admit(1, c.shows, c.boot)
+			if err != nil || (lower != "") != c.accused {
+				t.Errorf("accused of %q, %v", lower, err)
+			}
+			if lower, err := b.admit(2, Standing{}, second); lower != "" || err != nil {
+				t.Errorf("another member is accused of %q, %v", lower, err)
+			}
+		})
+	}
+}
+
+// TestBookOutlivesPowerLoss crashes after every hello that was admitted, in many
+// ways: it is in the book that the next start finds.
+func TestBookOutlivesPowerLoss(t *testing.T) {
+	mem := vfs.NewMem()
+	b := mustOpen(t, mem)
+	for i := uint64(1); i <= 5; i++ {
+		s := Standing{Incarnation: i, Term: i, Durable: 10 * i, Commit: 10 * i}
+		if lower, err := b.admit(1, s, bootNonce{byte(i)}); lower != "" || err != nil {
+			t.Fatal(lower, err)
+		}
+		for seed := range 20 {
+			found := mustOpen(t, mem.CrashClone(rand.New(rand.NewPCG(i, uint64(seed)))))
+			want := map[uint64]seen{1: {incarnation: i, term: i, index: 10 * i, boot: bootNonce{byte(i)}}}
+			if diff := cmp.Diff(want, found.rows, cmp.AllowUnexported(seen{})); diff != "" {
+				t.Fatalf("start %d, crash %d: %s", i, seed, diff)
+			}
+		}
+	}
+}
+
+// TestBookThatCannotBeWrittenAdmitsNobody fails each call in turn; the book on
+// disk stays the old one or becomes the new one, whole.
+func TestBookThatCannotBeWrittenAdmitsNobody(t *testing.T) {
+	for fail := range 5 {
+		mem := vfs.NewMem()
+		mustOpen(t, mem) // makes the folder
+		calls, broken := 0, errors.New("broken")
+		b := mustOpen(t, mem)
+		b.fsys = vfs.Inject(mem, func(vfs.Call) vfs.Fault {
+			calls++
+			if calls-1 == fail {
+				return vfs.Fault{Err: broken}
+			}
+			return vfs.Fault{}
+		})
+		_, err := b.admit(1, Standing{Incarnation: 1}, bootNonce{1})
+		if err == nil {
+			t.Errorf("call %d failed and the hello was admitted", fail)
+		}
+		if n := len(mustOpen(t, mem).rows); n > 1 {
+			t.Errorf("%d rows", n)
+		}
+		if lower, err := b.admit(1, Standing{Incarnation: 1}, bootNonce{1}); lower != "" || err != nil {
+			t.Errorf("the next try: %q, %v", lower, err)
+		}
+		if n := len(mustOpen(t, mem).rows); n != 1 {
+			t.Errorf("%d rows after the next try", n)
+		}
+	}
+}
+
+func TestDamagedBookIsCorrupt(t *testing.T) {
+	mem := vfs.NewMem()
+	b := mustOpen(t, mem)
+	if _, err := b.admit(1, Standing{1, 2, 3, 3}, bootNonce{1}); err != nil {
+		t.Fatal(err)
+	}
+	content, err := vfs.ReadFile(mem, b.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range len(content) * 8 {
+		bad := slices.Clone(content)
+		bad[i/8] ^= 1 << (i % 8)
+		if err := (&book{rows: map[uint64]seen{}, cluster: testCluster}).decode(bad); incumbent.KindOf(err) != incumbent.Corrupt {
+			t.Fatalf("bit %d: %v", i, err)
+		}
+	}
+	if _, err := openBook(mem, "/peers", [16]byte{8}); incumbent.KindOf(err) != incumbent.Corrupt {
+		t.Errorf("of another cluster: %v", err)
+	}
+}
+
+func FuzzBook(f *testing.F) {
+	b := &book{rows: map[uint64]seen{1: {incarnation: 2}}, cluster: testCluster}
+	f.Add(b.encode())
+	f.Fuzz(func(t *testing.T, p []byte) {
+		got := &book{rows: map[uint64]seen{}, cluster: testCluster}
+		if got.decode(p) != nil {
+			return
+		}
+		if again := (&book{rows: map[uint64]seen{}, cluster: testCluster}); again.decode(got.encode()) != nil || len(again.rows) != len(got.rows) {
+			t.Fatal("does not come back")
+		}
+	})
+}
+
+// TestRolledBackMemberIsRefused lets a member return with less than it showed:
+// by hello at first, by ping later.
+func TestRolledBackMemberIsRefused(t *testing.T) {
+	for _, which := range []int{0, 1} {
+		a, b := pair(t)
+		m, o := []*member{a, b}[which], []*member{a, b}[1-which]
+		m.change(func() { m.standing.Durable, m.standing.Commit = 500, 400 })
+		for _, p := range *m.set.peers.Load() {
+			p.ping(m.cfg.Standing())
+		}
+		eventually(t, "what the ping showed is noted", func() bool {
+			o.set.book.mu.Lock()
+			defer o.set.book.mu.Unlock()
+			return o.set.book.rows[m.id].index == 400
+		})
+		o.restart() // its book remembers
+		m.change(func() { m.standing.Durable, m.standing.Commit = 399, 399 })
+		m.restart()
+		know(a, b)
+		m.until("the refusal", func() bool { return len(m.refused) > 0 })
+		if k := incumbent.KindOf(m.now().refused[0]); k != incumbent.Corrupt {
+			t.Errorf("refused with %v: %v", k, m.now().refused[0])
+		}
+		if len(o.now().refused) != 0 {
+			t.Errorf("the other was refused: %v", o.now().refused)
+		}
+	}
+}
+
+// TestTwoProcessesOfOneMember start from copies of one folder: the second is
+// told apart by its boot.
+func TestTwoProcessesOfOneMember(t *testing.T) {
+	a, b := pair(t)
+	twin := newMember(t, 1)
+	twin.set.SetMembers([]Member{{ID: 2, Address: b.addr}})
+	twin.until("the refusal", func() bool { return len(twin.refused) > 0 })
+	if l := a.set.Links()[0]; !l.Connected {
+		t.Error("the first lost its connections")
+	}
+}
