@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -253,12 +252,5 @@ func (g *trio) settled() {
 func (g *trio) stopAll() {
 	for id := range g.members {
 		g.kill(id)
-	}
-}
-
-// closeAll ends members without a look at the outcome.
-func (g *trio) closeAll() {
-	for _, r := range g.members {
-		_ = r.Close(context.Background())
 	}
 }
