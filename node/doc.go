@@ -28,6 +28,9 @@
 //     for, and only once everything up to its read index has been applied.
 //   - A snapshot covers only what is durable in the log, and the log gives up
 //     only what a durable, recorded snapshot covers.
+//   - A snapshot from the leader is installed only once its file is whole,
+//     verified and durable; no crash on the way leaves anything but the state
+//     before or the state after. Raft hears how every sending ended.
 //   - A broken invariant, a panic of the raft library or damage in a file stops
 //     the node: [Node.Run] returns why.
 //
