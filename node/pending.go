@@ -97,6 +97,7 @@ func (r *Replica) noteAppended(entries []*pb.Entry) {
 	for _, e := range entries {
 		if b := r.ownBatch(e); b != nil {
 			b.index = e.GetIndex()
+			r.proposals.heard = r.tick
 		}
 	}
 }
@@ -198,7 +199,7 @@ const notSeenInTime = "the command was appended but not seen applied in time; it
 func (r *Replica) expireBatches(now time.Time) {
 	var silent *batch
 	for _, b := range r.pendingInOrder() {
-		if silent == nil && b.to != 0 && b.index == 0 && r.tick-b.born > forwardTicks {
+		if silent == nil && b.to != 0 && b.index == 0 && r.tick-max(b.born, r.proposals.heard) > forwardTicks {
 			silent = b
 		}
 		if silent != nil && b.term == silent.term && b.index == 0 {

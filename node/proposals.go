@@ -36,6 +36,7 @@ type proposals struct {
 	next         uint64            // sequence of the next command, from 1
 	pending      map[uint64]*batch // in flight, by first sequence
 	chain        uint64            // first sequence of the batch last forwarded in this term; 0: none
+	heard        uint64            // tick at which a forwarded batch was last seen appended
 	refused      bool              // the leader refused one: forward no more before the next tick or change of role
 	unanswered   int               // proposals in pending batches
 }
