@@ -11,7 +11,7 @@ import (
 // claim that still waits to be answered from memory.
 type guard struct {
 	logged []*call           // commands on their way through the log
-	reads  map[client]*chain // claims that wait for a confirmation
+	reads  map[client]chain // claims that wait for a confirmation
 }
 
 // chain is the claims of one client, in their order.
@@ -30,35 +30,37 @@ func (g *guard) has(c client) bool {
 }
 
 func (g *guard) addRead(c *call) {
-	l := g.reads[c.client]
-	if l == nil {
-		l = &chain{first: c}
-		g.reads[c.client] = l
-	} else {
+	l, ok := g.reads[c.client]
+	if ok {
 		l.last.next = c
+	} else {
+		l.first = c
 	}
 	l.last = c
+	g.reads[c.client] = l
 }
 
 // dropRead takes out a claim that mostly stands in front.
 func (g *guard) dropRead(c *call) {
 	l := g.reads[c.client]
-	if l.first == c {
-		if l.first = c.next; l.first == nil {
-			delete(g.reads, c.client)
-		}
-		c.next = nil
+	next := c.next
+	c.next = nil
+	if l.first == c && next == nil {
+		delete(g.reads, c.client)
 		return
 	}
-	before := l.first
-	for before.next != c {
-		before = before.next
+	if l.first == c {
+		l.first = next
+	} else {
+		before := l.first
+		for before.next != c {
+			before = before.next
+		}
+		if before.next = next; next == nil {
+			l.last = before
+		}
 	}
-	before.next = c.next
-	if l.last == c {
-		l.last = before
-	}
-	c.next = nil
+	g.reads[c.client] = l
 }
 
 // takeReads empties the chains of all that may be the same client as c.
@@ -68,12 +70,10 @@ func (g *guard) takeReads(c client) []*call {
 	}
 	var list []*call
 	take := func(who client) {
-		if l := g.reads[who]; l != nil {
-			for x := l.first; x != nil; x = x.next {
-				list = append(list, x)
-			}
-			delete(g.reads, who)
+		for x := g.reads[who].first; x != nil; x = x.next {
+			list = append(list, x)
 		}
+		delete(g.reads, who)
 	}
 	take(c)
 	if c == (client{}) { // may be any of them
@@ -97,7 +97,7 @@ func (e *Engine) guard(name incumbent.Name) *guard {
 		g = e.freeGuards[n-1]
 		e.freeGuards = e.freeGuards[:n-1]
 	} else {
-		g = &guard{reads: make(map[client]*chain)}
+		g = &guard{reads: make(map[client]chain)}
 	}
 	e.names[name] = g
 	return g
