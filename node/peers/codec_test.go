@@ -77,7 +77,7 @@ func snapshot(t *rapid.T) *pb.Snapshot {
 func anyMessage(t *rapid.T) node.Message {
 	switch rapid.IntRange(0, 4).Draw(t, "family") {
 	case 0:
-		return node.Message{Forward: &node.Forward{Term: rapid.Uint64().Draw(t, "term"), First: rapid.Uint64().Draw(t, "first"), Entry: rapid.SliceOf(rapid.Byte()).Draw(t, "entry")}}
+		return node.Message{Forward: &node.Forward{Term: rapid.Uint64().Draw(t, "term"), First: rapid.Uint64().Draw(t, "first"), After: rapid.Uint64().Draw(t, "after"), Entry: rapid.SliceOf(rapid.Byte()).Draw(t, "entry")}}
 	case 1:
 		return node.Message{Refuse: &node.Refuse{Term: rapid.Uint64().Draw(t, "term"), First: rapid.Uint64().Draw(t, "first")}}
 	case 2:

@@ -89,12 +89,9 @@ func (c *conn) serve() {
 	if cause := c.why(); cause != nil {
 		err = cause
 	}
-	forwards := c.out.abandon()
+	c.out.abandon()
 	hangUp(c.socket)
 	<-written
-	for i := range forwards {
-		c.set.refuseForward(c.peer.id, &forwards[i])
-	}
 	c.endPongs()
 	c.set.untrack(c.socket)
 	c.peer.over(c, byOther, err)
@@ -327,7 +324,7 @@ func (c *conn) writeFailed(err error) {
 // putSmall queues a frame of the transport's own. If the queue is full it is
 // dropped: the next ping tries again.
 func (c *conn) putSmall(encode func([]byte) []byte) {
-	c.out.put(&c.out.raft, maxSmallFrame, encode, nil)
+	c.out.put(&c.out.raft, maxSmallFrame, encode)
 }
 
 // ping shows the other where we stand and asks for an answer; a connection that

@@ -11,7 +11,7 @@ import (
 
 // Payloads of the other messages:
 //
-//	forward  term u64, first u64, entry (the rest)
+//	forward  term u64, first u64, after u64, entry (the rest)
 //	refuse   term u64, first u64
 //	chunk    index u64, term u64, bytes u64, checksum 32, offset u64, data (uvarint, bytes), raft (the rest, or none)
 //	taken    index u64, term u64, checksum 32, offset u64, done u8, failed (uvarint, bytes)
@@ -26,7 +26,7 @@ func sizeMessage(m *node.Message) int {
 	case m.Raft != nil:
 		return sizeRaft(m.Raft)
 	case m.Forward != nil:
-		return 16 + len(m.Forward.Entry)
+		return 24 + len(m.Forward.Entry)
 	case m.Chunk != nil:
 		n := 64 + binary.MaxVarintLen32 + len(m.Chunk.Data)
 		if m.Chunk.Raft != nil {
@@ -78,6 +78,7 @@ func appendMessage(b []byte, m *node.Message, group uint64) []byte {
 		b = beginFrame(b, frameForward, group)
 		b = binary.LittleEndian.AppendUint64(b, m.Forward.Term)
 		b = binary.LittleEndian.AppendUint64(b, m.Forward.First)
+		b = binary.LittleEndian.AppendUint64(b, m.Forward.After)
 		b = append(b, m.Forward.Entry...)
 	case m.Refuse != nil:
 		b = beginFrame(b, frameRefuse, group)
@@ -129,7 +130,7 @@ func decodeMessage(f frame) (node.Message, error) {
 	case frameRaft:
 		m.Raft = decodeRaft(c)
 	case frameForward:
-		m.Forward = &node.Forward{Term: c.u64(), First: c.u64()}
+		m.Forward = &node.Forward{Term: c.u64(), First: c.u64(), After: c.u64()}
 		m.Forward.Entry = c.take(uint64(len(c.b)))
 	case frameRefuse:
 		m.Refuse = &node.Refuse{Term: c.u64(), First: c.u64()}

@@ -8,17 +8,16 @@ import (
 
 // chunk is a buffer of whole frames.
 type chunk struct {
-	b        []byte
-	frames   int
-	forwards []node.Forward // which entries are in it, without their bytes, to refuse them if it is never written
-	pooled   bool
+	b      []byte
+	frames int
+	pooled bool
 }
 
 var chunkPool = sync.Pool{New: func() any { return &chunk{b: make([]byte, 0, chunkBytes), pooled: true} }}
 
 func (c *chunk) release() {
 	if c.pooled {
-		c.b, c.frames, c.forwards = c.b[:0], 0, nil
+		c.b, c.frames = c.b[:0], 0
 		chunkPool.Put(c)
 	}
 }
@@ -89,8 +88,8 @@ func newOutbox(class node.Class) *outbox {
 }
 
 // put encodes a frame of at most size bytes into a lane and reports false if it
-// is full or closed. forward names the entry in it, if there is one.
-func (o *outbox) put(l *lane, size int, encode func([]byte) []byte, forward *node.Forward) bool {
+// is full or closed.
+func (o *outbox) put(l *lane, size int, encode func([]byte) []byte) bool {
 	var own *chunk
 	if size > ownBufferBytes {
 		if !o.fits(l, size) {
@@ -114,9 +113,6 @@ func (o *outbox) put(l *lane, size int, encode func([]byte) []byte, forward *nod
 		l.bytes += len(c.b) - before
 	}
 	c.frames++
-	if forward != nil {
-		c.forwards = append(c.forwards, node.Forward{Term: forward.Term, First: forward.First})
-	}
 	l.frames++
 	o.signal()
 	return true
@@ -156,19 +152,14 @@ func (o *outbox) close() {
 	o.signal()
 }
 
-// abandon closes, forgets what was never written, and returns the entries that
-// were in it.
-func (o *outbox) abandon() (forwards []node.Forward) {
+// abandon closes and forgets what was never written.
+func (o *outbox) abandon() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed = true
 	o.signal()
-	for _, c := range o.raft.chunks {
-		forwards = append(forwards, c.forwards...)
-	}
 	o.raft.chunks, o.app.chunks = nil, nil
 	o.raft.frames, o.raft.bytes, o.app.frames, o.app.bytes = 0, 0, 0, 0
-	return forwards
 }
 
 // queued returns how much waits.

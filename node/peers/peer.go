@@ -321,14 +321,14 @@ func (p *peer) ping(shows Standing) {
 // put queues a frame on the connection of a class, in its lane for the user's
 // frames or for all others. If the connection was replaced meanwhile, the new
 // one gets it.
-func (p *peer) put(class node.Class, app bool, size int, encode func([]byte) []byte, forward *node.Forward) error {
+func (p *peer) put(class node.Class, app bool, size int, encode func([]byte) []byte) error {
 	c := p.slots[class].Load()
 	for c != nil {
 		l := &c.out.raft
 		if app {
 			l = &c.out.app
 		}
-		if c.out.put(l, size, encode, forward) {
+		if c.out.put(l, size, encode) {
 			return nil
 		}
 		now := p.slots[class].Load()

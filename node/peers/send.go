@@ -27,11 +27,26 @@ func (s *Set) send(p *peer, m *node.Message) error {
 		return err
 	}
 	encode := func(b []byte) []byte { return appendMessage(b, m, s.cfg.Group) }
-	return p.put(m.Class(), false, headerBytes+sizeMessage(m), encode, m.Forward)
+	size := headerBytes + sizeMessage(m)
+	if m.Forward == nil {
+		return p.put(m.Class(), false, size, encode)
+	}
+	s.forwardMu.Lock()
+	last := s.forwarded[m.To]
+	again := m.Forward.Term < last.Term || m.Forward.Term == last.Term && m.Forward.First <= last.First
+	err := p.put(node.Bulk, false, size, encode)
+	if err == nil && !again {
+		s.forwarded[m.To] = node.Forward{Term: m.Forward.Term, First: m.Forward.First}
+	}
+	s.forwardMu.Unlock()
+	if err != nil && !again {
+		s.refuseForward(m.To, m.Forward)
+	}
+	return err
 }
 
-// dropped counts a message that cannot be sent, refuses the entry in it, and
-// adds its receiver to those that raft should know as unreachable.
+// dropped counts a message that cannot be sent and adds its receiver to those
+// that raft should know as unreachable.
 func (s *Set) dropped(m *node.Message, err error, unreachable []uint64) []uint64 {
 	class := m.Class()
 	if p := (*s.peers.Load())[m.To]; p != nil {
@@ -41,16 +56,15 @@ func (s *Set) dropped(m *node.Message, err error, unreachable []uint64) []uint64
 	if !errors.Is(err, errNotUp) && !errors.Is(err, errFull) {
 		s.warn(m.To, 0, "message cannot be sent", err)
 	}
-	if m.Forward != nil {
-		s.refuseForward(m.To, m.Forward)
-	}
 	if m.Raft != nil && !slices.Contains(unreachable, m.To) {
 		unreachable = append(unreachable, m.To)
 	}
 	return unreachable
 }
 
-// refuseForward says in the receiver's place that an entry was not appended.
+// refuseForward says in the receiver's place that an entry was not appended. It
+// must be certain that no copy of it ever left: a second copy that is dropped
+// says nothing of the first.
 func (s *Set) refuseForward(to uint64, f *node.Forward) {
 	s.cfg.Deliver([]node.Message{{From: to, To: s.cfg.Self, Refuse: &node.Refuse{Term: f.Term, First: f.First}}})
 }

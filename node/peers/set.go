@@ -123,6 +123,12 @@ type Set struct {
 	peers  atomic.Pointer[map[uint64]*peer]
 	muted  atomic.Bool
 
+	// forwarded is the highest entry that was queued for each member, in the order
+	// of term and sequence, without its bytes. It outlives members that leave the
+	// set. forwardMu is held while one entry is queued.
+	forwardMu sync.Mutex
+	forwarded map[uint64]node.Forward
+
 	mu         sync.Mutex         // guards what follows; held for moments, never while calling out
 	sockets    map[*socket]*conn  // all that may still deliver; without a conn while it shakes hands
 	handshakes int                // accepted connections among them that still shake hands
@@ -161,7 +167,7 @@ func Open(cfg Config) (*Set, error) {
 	}
 	s := &Set{
 		cfg: cfg, boot: newBootNonce(), book: b, start: time.Now(),
-		sockets: map[*socket]*conn{}, unmuted: make(chan struct{}), warned: map[complaint]bool{},
+		sockets: map[*socket]*conn{}, forwarded: map[uint64]node.Forward{}, unmuted: make(chan struct{}), warned: map[complaint]bool{},
 	}
 	close(s.unmuted)
 	s.peers.Store(&map[uint64]*peer{})
@@ -233,8 +239,9 @@ func (s *Set) Rotate() {
 func (s *Set) dials(id uint64) bool { return s.cfg.Self < id }
 
 // Send implements node.Transport. What cannot be queued is dropped: Unreachable
-// is told, and an entry that was to be forwarded is refused, for it certainly
-// was not appended.
+// is told, and an entry that was to be forwarded for the first time is refused,
+// for it certainly was not appended. Of one that may have left before nothing is
+// known, and nothing is said.
 func (s *Set) Send(ms []node.Message) {
 	peers := *s.peers.Load()
 	var unreachable []uint64
@@ -261,7 +268,7 @@ func (s *Set) SendApp(to uint64, frame []byte) bool {
 	err := p.put(node.Control, true, headerBytes+len(frame), func(b []byte) []byte {
 		at := len(b)
 		return endFrame(append(beginFrame(b, frameApp, s.cfg.Group), frame...), at)
-	}, nil)
+	})
 	if err != nil {
 		p.dropped[node.Control].Add(1)
 		s.cfg.Events.Dropped(to, node.Control)
