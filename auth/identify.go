@@ -48,6 +48,19 @@ func NewAuthenticator(trustLoopback bool, creds *Credentials) *Authenticator {
 // SetCredentials replaces the credentials, for requests from now on.
 func (a *Authenticator) SetCredentials(c *Credentials) { a.credentials.Store(c) }
 
+// Knows returns a function that says whether a principal would still be let in
+// with the credentials of now: it is for connections that were let in earlier. Of
+// those who did not come by a credential it says yes.
+func (a *Authenticator) Knows() func(Principal) bool {
+	in := map[Principal]bool{}
+	if c := a.credentials.Load(); c != nil {
+		for _, x := range c.bySum {
+			in[x.principal] = true
+		}
+	}
+	return func(p Principal) bool { return p.Via != Credential || in[p] }
+}
+
 // Identify returns who the peer is. A credential goes before a certificate,
 // as it belongs to the request and the certificate to the connection, which a
 // proxy may share out. The error is Denied: what the peer brought is wrong.

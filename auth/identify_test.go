@@ -249,3 +249,31 @@ func TestG12_PagesHaveNoPartInWhatABrowserBringsAlong(t *testing.T) {
 		}
 	}
 }
+
+// A connection that was let in stays only while its credential is there.
+func TestKnows(t *testing.T) {
+	line, err := CredentialLine("unit-1", Agent, NewToken())
+	if err != nil {
+		t.Fatal(err)
+	}
+	creds, err := ParseCredentials(strings.NewReader(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := NewAuthenticator(false, creds)
+	for p, want := range map[Principal]bool{
+		{"unit-1", Agent, Credential}:    true,
+		{"unit-2", Agent, Credential}:    false,
+		{"unit-1", Operator, Credential}: false,
+		{"unit-2", Agent, Certificate}:   true,
+		{localName, Operator, Loopback}:  true,
+	} {
+		if got := a.Knows()(p); got != want {
+			t.Errorf("%+v: %v", p, got)
+		}
+	}
+	a.SetCredentials(nil)
+	if a.Knows()(Principal{"unit-1", Agent, Credential}) {
+		t.Error("a credential that was taken back is known")
+	}
+}

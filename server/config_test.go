@@ -49,6 +49,12 @@ func TestConfigValidate(t *testing.T) {
 		"great drift":           {func(c *Config) { c.Drift = 0.11 }, "drift"},
 		"negative drift":        {func(c *Config) { c.Drift = -0.01 }, "drift"},
 		"drift that is none":    {func(c *Config) { c.Drift = math.NaN() }, "drift"},
+		"no grace":              {func(c *Config) { c.Grace, c.ReturnTime, c.Drift = Zero, Zero, ZeroDrift }, ""},
+		"peers on loopback":     {func(c *Config) { c.PeerListen = "127.0.0.1:0" }, ""},
+		"peers on no port":      {func(c *Config) { c.PeerListen = "127.0.0.1" }, "peer-listen"},
+		"peers told of nobody":  {func(c *Config) { c.PeerAdvertise = "0.0.0.0:7601" }, "peer-advertise"},
+		"a token that is none":  {func(c *Config) { c.JoinToken = "x" }, "join token"},
+		"a learner of nothing":  {func(c *Config) { c.Learner = true }, "learner"},
 		"a level nobody knows":  {func(c *Config) { c.LogLevel = "loud" }, "log-level"},
 		"a level of the others": {func(c *Config) { c.LogLevel = "debug" }, ""},
 	} {
@@ -64,7 +70,7 @@ func TestConfigValidate(t *testing.T) {
 		// What is valid here is valid where it goes.
 		if err == nil {
 			full := cfg.withDefaults()
-			if err := (lease.Config{Drift: full.Drift, Grace: full.Grace, Return: full.ReturnTime}).Validate(); err != nil {
+			if err := full.leaseConfig(true).Validate(); err != nil {
 				t.Errorf("%s: the lease loop says %v", name, err)
 			}
 		}

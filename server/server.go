@@ -391,7 +391,8 @@ func (s *Server) DataDir() string {
 }
 
 // Reload reads certificates and credentials again. What fails is logged, and
-// what was there before stays in force.
+// what was there before stays in force. Streams of those whose credential is gone
+// are closed.
 func (s *Server) Reload() {
 	if s.certs != nil {
 		if err := s.certs.reload(); err != nil {
@@ -400,6 +401,8 @@ func (s *Server) Reload() {
 	}
 	if err := s.guard.reload(); err != nil {
 		s.log.Warn("credentials not reloaded", "cause", err)
+	} else {
+		s.door.Recheck(s.guard.Knows())
 	}
 	s.events.add(Event{What: "reloaded", Subject: s.cfg.Name})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/park"
@@ -96,7 +97,8 @@ type Door struct {
 	log           *slog.Logger
 
 	limits  atomic.Pointer[Limits]
-	handler atomic.Pointer[http.Handler] // of the calls; made anew with the limits
+	known   atomic.Pointer[func(auth.Principal) bool] // as last given to Recheck; nil: everybody
+	handler atomic.Pointer[http.Handler]              // of the calls; made anew with the limits
 
 	// The hot path.
 	benches []*bench  // by worker of park

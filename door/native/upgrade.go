@@ -71,6 +71,30 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
 	if d.life.Err() != nil {
 		s.goAway() // Drain may have missed it
 	}
+	if known := d.known.Load(); known != nil && !(*known)(who.principal) {
+		s.banish() // Recheck may have missed it
+	}
+}
+
+// Recheck ends the streams of those whom known does not know any more. It is for
+// credentials that were taken back: calls bring theirs each time, a stream showed
+// it once.
+func (d *Door) Recheck(known func(auth.Principal) bool) {
+	d.known.Store(&known)
+	for _, s := range d.streams.all() {
+		if !known(s.who.principal) {
+			s.banish()
+		}
+	}
+}
+
+// banish closes a stream whose client may not come back with what it brought.
+func (s *stream) banish() {
+	c := s.conn.Load()
+	if c == nil {
+		return // upgrade will see
+	}
+	s.end(c, closeFrame(ws.StatusPolicyViolation, "this credential is not known any more"), nil)
 }
 
 // goAway asks the client to go elsewhere and closes once that was sent.

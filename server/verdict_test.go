@@ -1,0 +1,51 @@
+package server
+
+import (
+	"strings"
+	"testing"
+
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+)
+
+// shownMembers makes members from words such as "leader", "follower!": one with an
+// exclamation mark cannot be reached.
+func shownMembers(words string) (out []*apiv1.Member) {
+	for w := range strings.FieldsSeq(words) {
+		role, silent := strings.CutSuffix(w, "!")
+		out = append(out, &apiv1.Member{Role: role, Connected: !silent})
+	}
+	return out
+}
+
+func TestVerdict(t *testing.T) {
+	for _, tt := range []struct {
+		look    outlook
+		members string
+		want    string
+	}{
+		{outlook{ready: true, leader: "n1", leases: 3, connections: 1}, "leader", "healthy: 3 leases held by 1 connection"},
+		{outlook{ready: true, leader: "n1", leases: 3}, "leader follower follower!", "serving with care: 2 of 3 members reachable, 3 leases held"},
+		{outlook{ready: true, leader: "n1", leases: 3}, "leader learner! leaving!", "serving with care: 1 of 2 members reachable, 3 leases held"},
+		{outlook{ready: true, leader: "n1", remarks: 2}, "leader", "serving with care: 0 leases held, 2 things to look at"},
+		{outlook{ready: true}, "follower follower! follower!", "no leader, 1 of 3 voters reachable and 2 needed: nothing can be granted or extended"},
+		{outlook{ready: true}, "follower follower follower!", "no leader: nothing can be granted or extended"},
+		{outlook{}, "follower! candidate learner", "no leader, 1 of 2 voters reachable and 2 needed: nothing can be granted or extended"},
+		{outlook{}, "follower", "starting: this member is not caught up yet"},
+		{outlook{draining: true}, "leader", "leaving: this member drains its connections"},
+	} {
+		tt.look.members = shownMembers(tt.members)
+		if got := tt.look.verdict(); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.members, got, tt.want)
+		}
+	}
+}
+
+func TestSchemaMix(t *testing.T) {
+	members := []*apiv1.Member{{Name: "n2", Schema: 2}, {Name: "n1", Schema: 2}, {Name: "n3", Schema: 3}, {Name: "gone"}}
+	if got, want := schemaMix(members), "members know different schemas: n1, n2 hold the cluster at 2; upgrade them"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := schemaMix(members[:2]); got != "" {
+		t.Errorf("got %q", got)
+	}
+}
