@@ -245,7 +245,7 @@ func TestAMemberLeavesAndItsProcessEnds(t *testing.T) {
 	}
 	t.Cleanup(func() { s.Close(context.Background()) })
 	err = s.Wait()
-	if e, ok := err.(*incumbent.Error); !ok || e.Kind != incumbent.Conflict || e.Hint == "" { //nolint:errorlint // as it is shown
+	if e, ok := err.(*incumbent.Error); !ok || e.Kind != incumbent.Conflict || e.Hint == "" {
 		t.Errorf("a member that was removed ends with %v", err)
 	}
 }

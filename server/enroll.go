@@ -26,10 +26,10 @@ import (
 
 // Timing of joining.
 const (
-	enrollCall     = 5 * time.Second // for one answer
-	enrollPauseMin = 100 * time.Millisecond
-	enrollPauseMax = 2 * time.Second
-	maxEnrollHops  = 4 // leaders followed before pausing
+	enrollCall       = 5 * time.Second // for one answer
+	enrollPause      = 100 * time.Millisecond
+	enrollPauseLimit = 2 * time.Second
+	maxEnrollHops    = 4 // leaders followed before pausing
 )
 
 // enrollment is one member's attempt to join.
@@ -130,7 +130,7 @@ func (e *enrollment) ask(ctx context.Context) (*apiv1.JoinResponse, error) {
 	if err != nil {
 		return nil, err
 	}
-	pause := enrollPauseMin
+	pause := enrollPause
 	for {
 		answer, last := e.round(ctx, req)
 		if last == nil {
@@ -146,7 +146,7 @@ func (e *enrollment) ask(ctx context.Context) (*apiv1.JoinResponse, error) {
 			return nil, incumbent.Errorf(incumbent.Unavailable, "not joined: %w", last).
 				WithHint("is a member of the cluster running, and can this machine reach it? the join token names " + e.token.Addresses[0])
 		}
-		pause = min(2*pause, enrollPauseMax)
+		pause = min(2*pause, enrollPauseLimit)
 	}
 }
 

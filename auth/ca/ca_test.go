@@ -218,7 +218,7 @@ func TestToken(t *testing.T) {
 		"ended":           got.Verify(secret, cluster, got.Expires),
 		"made longer":     longer.Verify(secret, cluster, now),
 	} {
-		e, ok := refused.(*incumbent.Error) //nolint:errorlint // as returned
+		e, ok := refused.(*incumbent.Error)
 		if !ok || e.Kind != incumbent.Denied || e.Hint == "" {
 			t.Errorf("%s: %v", name, refused)
 		}
