@@ -1,13 +1,17 @@
 package bench
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/gobwas/ws"
@@ -32,13 +36,37 @@ type fakeServer struct {
 	offerMore bool // every offer is sent twice
 	shared    bool // a lease that is held is granted to the next
 	noResults bool // bulk calls are answered with nothing
+	forgets   bool // it knows nothing of what is held
+	expires   bool // what nobody extends is freed when it is due, or so much earlier:
+	early     time.Duration
+	// extendError is the kind of error the first extensions get.
+	extendError string
+	excuses     int // how many did
 
-	mu      sync.Mutex // one request at a time
-	token   uint64
-	leases  map[string]*fakeLease
-	streams map[string]net.Conn // session → its stream
-	refused map[string]bool     // releases that were refused once
-	zero    int                 // releases without a token
+	incumbentv1connect.UnimplementedClusterServiceHandler
+	*fakeState // of all members of its cluster
+	name       string
+
+	gate  sync.RWMutex      // locked while it stands still
+	conns map[net.Conn]bool // open streams; nil while it is down
+}
+
+// maxExcuses is how many extensions get extendError.
+const maxExcuses = 20
+
+// fakeState is what the members of a cluster agree on.
+type fakeState struct {
+	leader atomic.Pointer[string]
+	term   atomic.Uint64
+
+	mu       sync.Mutex // one request at a time, and the members' connections
+	ttl      time.Duration
+	extended chan struct{} // closed with the first extension
+	token    uint64
+	leases   map[string]*fakeLease
+	streams  map[string]net.Conn // session → its stream
+	refused  map[string]bool     // releases that were refused once
+	zero     int                 // releases without a token
 }
 
 type fakeLease struct {
@@ -49,16 +77,30 @@ type fakeLease struct {
 
 // start returns the server's URL.
 func (f *fakeServer) start(t *testing.T) string {
-	f.leases, f.streams, f.refused = map[string]*fakeLease{}, map[string]net.Conn{}, map[string]bool{}
+	if f.fakeState == nil {
+		f.fakeState = &fakeState{}
+	}
+	f.conns = map[net.Conn]bool{}
+	f.mu.Lock()
+	if f.leases == nil {
+		f.term.Store(1)
+		f.extended = make(chan struct{})
+		f.leases, f.streams, f.refused = map[string]*fakeLease{}, map[string]net.Conn{}, map[string]bool{}
+	}
+	f.mu.Unlock()
 	mux := http.NewServeMux()
 	mux.Handle(incumbentv1connect.NewLeaseServiceHandler(f))
+	mux.Handle(incumbentv1connect.NewClusterServiceHandler(f))
 	mux.HandleFunc("/v1/stream", func(w http.ResponseWriter, r *http.Request) {
+		f.goOn()
 		conn, rw, _, err := ws.UpgradeHTTP(r, w)
 		if err != nil {
 			return
 		}
 		defer conn.Close()
-		f.serve(conn, rw)
+		if f.take(conn) {
+			f.serve(conn, rw)
+		}
 	})
 	srv := httptest.NewUnstartedServer(mux)
 	srv.Config.Protocols = new(http.Protocols)
@@ -67,6 +109,89 @@ func (f *fakeServer) start(t *testing.T) string {
 	srv.Start()
 	t.Cleanup(srv.Close)
 	return srv.URL
+}
+
+// goOn returns once the member does not stand still.
+func (f *fakeServer) goOn() {
+	f.gate.RLock()
+	defer f.gate.RUnlock()
+}
+
+// pause has the member stand still, or go on.
+func (f *fakeServer) pause(still bool) {
+	if still {
+		f.gate.Lock()
+	} else {
+		f.gate.Unlock()
+	}
+}
+
+// take reports whether the member is up, and notes the stream.
+func (f *fakeServer) take(conn net.Conn) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.conns != nil {
+		f.conns[conn] = true
+	}
+	return f.conns != nil
+}
+
+// down ends the member's streams and takes no more, or takes them again.
+func (f *fakeServer) down(down bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for conn := range f.conns {
+		conn.Close()
+	}
+	if f.conns = nil; !down {
+		f.conns = map[net.Conn]bool{}
+	}
+}
+
+// Status says who leads.
+func (f *fakeServer) Status(context.Context, *connect.Request[apiv1.StatusRequest]) (*connect.Response[apiv1.StatusResponse], error) {
+	f.goOn()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.conns == nil || f.leader.Load() == nil {
+		return nil, connect.NewError(connect.CodeUnavailable, errors.New("down"))
+	}
+	return connect.NewResponse(&apiv1.StatusResponse{
+		Term: f.term.Load(), Leader: *f.leader.Load(), Members: []*apiv1.Member{{Name: f.name, Ready: true, Role: "follower"}},
+	}), nil
+}
+
+// Watch tells of every lease that it is free, once it is due.
+func (f *fakeServer) Watch(ctx context.Context, _ *connect.Request[apiv1.WatchRequest], to *connect.ServerStream[apiv1.WatchResponse]) error {
+	if !f.expires {
+		return connect.NewError(connect.CodeUnimplemented, errors.New("nothing expires"))
+	}
+	if err := to.Send(&apiv1.WatchResponse{}); err != nil {
+		return err
+	}
+	select {
+	case <-f.extended:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := sleep(ctx, dueAfter(f.ttl)-f.early); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	m := &apiv1.WatchResponse{}
+	for name := range f.leases {
+		e := &apiv1.LeaseEvent{What: "expired", Lease: &apiv1.Lease{Name: &apiv1.LeaseName{Name: name}}}
+		m.Events = append(m.Events, e)
+		if f.offerMore {
+			m.Events = append(m.Events, e)
+		}
+	}
+	f.mu.Unlock()
+	if err := to.Send(m); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
 }
 
 func (f *fakeServer) serve(conn net.Conn, r io.Reader) {
@@ -80,6 +205,7 @@ func (f *fakeServer) serve(conn net.Conn, r io.Reader) {
 			return
 		}
 		ws.Cipher(payload, h.Mask, 0)
+		f.goOn()
 		var m apiv1.ClientMessage
 		if proto.Unmarshal(payload, &m) != nil {
 			return
@@ -108,8 +234,20 @@ func (f *fakeServer) answer(conn net.Conn, req *apiv1.ClientFrame) *apiv1.Server
 	a := &apiv1.ServerFrame{Id: req.Id}
 	switch r := req.Request.(type) {
 	case *apiv1.ClientFrame_ExtendTokens:
-		ext := &apiv1.TokensExtended{HeldMs: 60_000}
-		if f.notHeld {
+		if f.expires && f.extended != nil {
+			select {
+			case <-f.extended:
+			default:
+				close(f.extended)
+			}
+		}
+		if f.extendError != "" && f.excuses < maxExcuses {
+			f.excuses++
+			a.Error = &apiv1.Error{Kind: f.extendError}
+			return a
+		}
+		ext := &apiv1.TokensExtended{HeldMs: uint32(cmp.Or(f.ttl, time.Minute).Milliseconds())}
+		if f.notHeld || f.forgets {
 			ext.NotHeld = r.ExtendTokens.Tokens
 		}
 		a.Answer = &apiv1.ServerFrame_TokensExtended{TokensExtended: ext}
@@ -131,6 +269,8 @@ func (f *fakeServer) operate(op *apiv1.Operation) *apiv1.OperationResult {
 		return res
 	}
 	switch o := op.Op.(type) {
+	case *apiv1.Operation_OpenSession:
+		f.ttl = time.Duration(o.OpenSession.TtlMs) * time.Millisecond
 	case *apiv1.Operation_Claim:
 		l := f.leases[o.Claim.Name.Name]
 		if l != nil && l.holder != "" && l.holder != o.Claim.Holder && o.Claim.Session == "" && !f.shared {
@@ -157,6 +297,9 @@ func (f *fakeServer) operate(op *apiv1.Operation) *apiv1.OperationResult {
 }
 
 func (f *fakeServer) claim(c *apiv1.ClaimRequest) *apiv1.ClaimResponse {
+	if c.TtlMs > 0 {
+		f.ttl = time.Duration(c.TtlMs) * time.Millisecond
+	}
 	l := f.leases[c.Name.Name]
 	if l == nil {
 		l = &fakeLease{}
@@ -170,7 +313,7 @@ func (f *fakeServer) claim(c *apiv1.ClaimRequest) *apiv1.ClaimResponse {
 		return &apiv1.ClaimResponse{Queued: true}
 	}
 	// One that is told it does not hold has a new holding.
-	granted := l.holder == "" || f.notHeld
+	granted := l.holder == "" || f.notHeld || f.forgets
 	if granted {
 		l.token = f.nextToken()
 	}

@@ -81,12 +81,9 @@ func (o *ordeal) play(ctx context.Context, script []Action) error {
 		}
 	}
 	sort.SliceStable(events, func(i, j int) bool { return events[i].at < events[j].at })
-	for i, e := range events {
+	for _, e := range events {
 		if err := sleep(ctx, began+e.at-o.now()); err != nil {
 			return err
-		}
-		if i == 0 {
-			o.begin()
 		}
 		if err := e.do(ctx); err != nil {
 			return err
@@ -96,8 +93,12 @@ func (o *ordeal) play(ctx context.Context, script []Action) error {
 	return sleep(ctx, max(2*o.ttl, time.Duration(o.sc.Settle)))
 }
 
-// begin notes what is held, and closes the figures of the quiet time.
+// begin notes what is held, and closes the figures of the quiet time, right before
+// the first action.
 func (o *ordeal) begin() {
+	if o.holders != nil {
+		return
+	}
 	o.step(len(o.heldBy), "before the fault")
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -159,13 +160,15 @@ func (o *ordeal) noteEffect() {
 func (o *ordeal) act(ctx context.Context, a Action) (undo func(), err error) {
 	o.setPhase("%s %s", a.Do, a.Member)
 	if a.Do == "saturate" {
+		o.begin()
 		return burn(), nil
 	}
-	who, err := o.whom(a)
+	who, err := o.whom(ctx, a)
 	if err != nil {
 		return nil, err
 	}
 	o.last = who
+	o.begin()
 	if a.Do == "stop" {
 		return o.stop(who)
 	}
@@ -255,7 +258,7 @@ func (o *ordeal) serves(ctx context.Context, i int, name string) bool {
 }
 
 // whom resolves an action's member now.
-func (o *ordeal) whom(a Action) ([]int, error) {
+func (o *ordeal) whom(ctx context.Context, a Action) ([]int, error) {
 	servers := o.cluster.Servers()
 	switch a.Member {
 	case "last":
@@ -267,6 +270,7 @@ func (o *ordeal) whom(a Action) ([]int, error) {
 		}
 		return all, nil
 	}
+	o.terms.ask(ctx, o.clients)
 	lead := o.terms.lead()
 	var leader, followers []int
 	for i, s := range servers {

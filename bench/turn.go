@@ -44,7 +44,7 @@ func (l *closedLoop) contested(w *worker) *apiv1.LeaseName {
 	return l.name("%d", w.id/max(1, l.sc.Closed.Candidates))
 }
 
-func rivalName(w *worker) string { return "candidate " + strconv.Itoa(w.id) }
+func rivalName(w *worker) string { return "candidate/" + strconv.Itoa(w.id) }
 
 // judgeTurn takes the answer to a candidate's request and says what it was.
 func (l *closedLoop) judgeTurn(w *worker, a *answer) (op int, right bool) {
