@@ -123,6 +123,12 @@ func (c *checker) probed() {
 			c.w.violate("member %d does not serve %v after the healing: its probe waits for %q (G35)", p.m.at, settles+probing, p.at)
 		}
 	}
+	if m := c.w.putBack; m != nil {
+		c.w.violate("member %d runs on an earlier copy of its disk, and nobody has noticed (G34)", m.at)
+	}
+	if op := c.w.operation; op != nil {
+		c.w.violate("the operation on member %d is not done %v after the healing (G33, G35)", op.m.at, settles+probing)
+	}
 	c.calm()
 }
 

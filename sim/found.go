@@ -18,8 +18,7 @@ import (
 // one. What leads there in life (an empty member that joins) is a change of
 // membership like those that happen during the run.
 func (w *world) found() {
-	var cluster [16]byte
-	binary.BigEndian.PutUint64(cluster[:], w.rng.Uint64())
+	binary.BigEndian.PutUint64(w.cluster[:], w.rng.Uint64())
 	for i := range w.cfg.Voters + w.cfg.Learners {
 		m := newMember(w, i)
 		m.learner = i >= w.cfg.Voters
@@ -42,7 +41,7 @@ func (w *world) found() {
 		})
 	}
 	for _, m := range w.members {
-		w.must(m.format(cluster, entries))
+		w.must(m.format(w.cluster, entries))
 	}
 }
 

@@ -40,6 +40,11 @@ type member struct {
 	slow   time.Duration // each flush takes up to so much longer
 	hung   time.Duration // no flush ends before
 	broken bool          // the next flush fails
+	// An earlier copy of it.
+	backup     *vfs.Mem
+	backedUp   time.Duration
+	backupEnds uint64 // the last entry in its log
+	outcast    bool   // its peers know that it was put back: nobody starts it
 }
 
 func newMember(w *world, at int) *member {
@@ -60,7 +65,7 @@ func (m *member) clock() time.Duration { return time.Duration(float64(m.w.now) *
 
 // boot starts a process on what the disk holds.
 func (m *member) boot() {
-	if m.proc != nil {
+	if m.proc != nil || m.outcast {
 		return
 	}
 	m.lives++

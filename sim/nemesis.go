@@ -31,6 +31,11 @@ func faults() []fault {
 		{"bridge", 3, (*world).bridge},
 		{"swizzle", 2, (*world).swizzle},
 		{"slow-link", 2, (*world).slowLink},
+		{"hand-over", 2, (*world).handOver},
+		{"demote", 3, (*world).demote},
+		{"wipe", 2, (*world).wipe},
+		{"remove", 2, (*world).remove},
+		{"roll-back", 2, (*world).rollBack},
 	}
 }
 

@@ -40,6 +40,20 @@ type network struct {
 	conns map[[2]int]*conn // by places, the lower first
 	cut   map[[2]int]int   // by places, directed: how often cut
 	lag   map[[2]int]time.Duration
+	book  map[int]map[uint64]standing // by place: what each member has seen of others, durably
+}
+
+// standing is what a member has shown of itself.
+type standing struct {
+	incarnation, term, durable uint64
+	life                       int
+}
+
+// lower reports whether s shows less than was seen before, or another life under
+// the same number.
+func (s standing) lower(seen standing) bool {
+	return s.incarnation < seen.incarnation || s.incarnation == seen.incarnation && s.life != seen.life ||
+		s.term < seen.term || s.durable < seen.durable
 }
 
 // conn is both connections of two members.
@@ -59,7 +73,7 @@ type stuck struct {
 }
 
 func newNetwork(w *world) *network {
-	return &network{w: w, conns: map[[2]int]*conn{}, cut: map[[2]int]int{}, lag: map[[2]int]time.Duration{}}
+	return &network{w: w, book: map[int]map[uint64]standing{}, conns: map[[2]int]*conn{}, cut: map[[2]int]int{}, lag: map[[2]int]time.Duration{}}
 }
 
 func (n *network) conn(a, b *member) *conn {
@@ -268,14 +282,74 @@ func (n *network) dial(c *conn) {
 		case c.up || !c.a.speaks() || !c.b.speaks(): // whoever comes back dials
 		case n.blocked(c.a, c.b) || n.blocked(c.b, c.a):
 			n.dial(c)
-		default:
+		case n.admits(c.a, c.b) && n.admits(c.b, c.a):
 			c.up = true
 			c.epoch++
 			c.stuck = nil
 			c.last = [2][2]time.Duration{}
+			n.shows(c, c.epoch)
 		}
 	})
 }
+
+// admits reports whether a member speaks with another, which shows what it
+// remembers. One that shows less than it did was put back: it is told so.
+func (n *network) admits(m, other *member) bool {
+	s := other.shows()
+	if seen, known := n.book[m.at][other.id]; known && s.lower(seen) {
+		n.w.refused(other)
+		return false
+	}
+	n.note(m, other, s)
+	return true
+}
+
+func (n *network) note(m, other *member, s standing) {
+	if n.book[m.at] == nil {
+		n.book[m.at] = map[uint64]standing{}
+	}
+	n.book[m.at][other.id] = s
+}
+
+// showsEvery is how often members show on a connection what they remember.
+const showsEvery = time.Second
+
+// shows lets both ends of a connection show it for as long as it is there.
+func (n *network) shows(c *conn, epoch int) {
+	n.w.after(showsEvery, func() {
+		if !c.up || c.epoch != epoch || c.a.proc == nil || c.b.proc == nil {
+			return
+		}
+		if !n.blocked(c.b, c.a) {
+			n.note(c.a, c.b, c.b.shows())
+		}
+		if !n.blocked(c.a, c.b) {
+			n.note(c.b, c.a, c.a.shows())
+		}
+		n.shows(c, epoch)
+	})
+}
+
+// shows is what a member can prove to remember.
+func (m *member) shows() standing {
+	s := standing{life: m.lives}
+	s.incarnation, s.term, s.durable = m.proc.node.Standing()
+	return s
+}
+
+// newer reports whether all others have seen more of a member than the copy of
+// its disk would show.
+func (n *network) newer(m *member) bool {
+	for _, o := range n.w.members {
+		if o != m && n.book[o.at][m.id].durable <= m.backupEnds {
+			return false
+		}
+	}
+	return true
+}
+
+// forget drops what a machine that was emptied had seen.
+func (n *network) forget(m *member) { delete(n.book, m.at) }
 
 // block cuts or mends one direction.
 func (n *network) block(from, to *member, cut bool) {

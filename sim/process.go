@@ -94,6 +94,7 @@ func (p *process) nodeConfig(fs vfs.FS) node.Config {
 	}
 	if len(p.w.members) > 1 {
 		cfg.Transport = transport{p}
+		cfg.Join = &node.Identity{Cluster: p.w.cluster, Member: p.m.id}
 	}
 	return cfg
 }

@@ -66,6 +66,7 @@ type Result struct {
 	Refusals   int
 	Reads      int // linearizable ones that were answered
 	Watched    int // changes that reached a watcher
+	RolledBack int // members that were refused because their disk had been put back
 	Unknown    int // calls whose outcome was reported as unknown
 	Violations []string
 }
@@ -84,9 +85,13 @@ type world struct {
 	agents  []*agent
 	check   *checker
 	healed  bool // no more faults
-	res     Result
-	failed  error
-	calls   uint64 // numbers what agents submit
+	cluster [16]byte
+	// What the operator is doing; nil: nothing.
+	operation *operation
+	putBack   *member // its disk is an earlier copy, and nobody has noticed yet
+	res       Result
+	failed    error
+	calls     uint64 // numbers what agents submit
 }
 
 // Run performs one run.
@@ -102,6 +107,7 @@ func Run(cfg Config) Result {
 	}
 	for _, m := range w.members {
 		m.boot()
+		m.backUp()
 	}
 	for _, a := range w.agents {
 		w.after(w.upTo(2*time.Second), a.begin)

@@ -73,14 +73,15 @@ func (s *totals) add(r Result) {
 	s.Reads += r.Reads
 	s.Watched += r.Watched
 	s.Unknown += r.Unknown
+	s.RolledBack += r.RolledBack
 	for name, n := range r.Faults {
 		s.Faults[name] += n
 	}
 }
 
 func (s *totals) String() string {
-	return fmt.Sprintf("%v of virtual time: terms %d, crashes %d, snapshots %d, grants %d, extensions %d, hand-overs %d, expiries %d, reads %d, changes watched %d, unknown outcomes %d, faults %v",
-		s.Virtual, s.Terms, s.Crashes, s.Snapshots, s.Grants, s.Extensions, s.HandOvers, s.Expiries, s.Reads, s.Watched, s.Unknown, s.Faults)
+	return fmt.Sprintf("%v of virtual time: terms %d, crashes %d, snapshots %d, grants %d, extensions %d, hand-overs %d, expiries %d, reads %d, changes watched %d, unknown outcomes %d, members put back and refused %d, faults %v",
+		s.Virtual, s.Terms, s.Crashes, s.Snapshots, s.Grants, s.Extensions, s.HandOvers, s.Expiries, s.Reads, s.Watched, s.Unknown, s.RolledBack, s.Faults)
 }
 
 // Clusters of one, three and five with everything that can go wrong: whatever

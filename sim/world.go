@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"time"
 )
 
@@ -12,7 +13,7 @@ func (w *world) loop(until time.Duration) bool {
 	for w.queue.Len() > 0 && w.queue[0].at <= until && w.failed == nil {
 		e := heap.Pop(&w.queue).(event) //nolint:forcetypeassert // nothing else is in it
 		w.now = e.at
-		e.do()
+		w.perform(e)
 	}
 	if w.failed != nil {
 		w.violate("a member failed: %v", w.failed)
@@ -20,6 +21,20 @@ func (w *world) loop(until time.Duration) bool {
 	}
 	w.now = until
 	return true
+}
+
+// perform lets an event happen. Code that panics stops its server; here it ends
+// the run.
+func (w *world) perform(e event) {
+	defer func() {
+		if r := recover(); r != nil {
+			w.failed = fmt.Errorf("panic: %v", r)
+			if w.cfg.Trace != nil {
+				_, _ = w.cfg.Trace.Write(debug.Stack()) // for reading only
+			}
+		}
+	}()
+	e.do()
 }
 
 // after schedules do.
