@@ -3,6 +3,7 @@ package lease
 import (
 	"testing"
 
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 )
 
@@ -37,5 +38,33 @@ func TestG02_AClaimElsewhereIsASignOfLife(t *testing.T) {
 	c.advance(ttl)
 	if c.newest.View().Session(sessionID(2)) == nil {
 		t.Fatal("a session whose claim was answered has ended within its ttl")
+	}
+}
+
+// A leader that steps down refuses what is to go through the log before it
+// knows: who asked by way of another member is not told NotLeader, but served
+// by the next leader.
+func TestG04_ARaisedTTLOutlivesAChangeOfLeader(t *testing.T) {
+	c := newCluster(t, Config{}, 3)
+	c.lead(1)
+	token := c.at(2).claim("a", "h", ttl)
+	c.auto = false
+	b, done := c.at(2).extend(Extension{Token: token, TTL: 2 * ttl}) // raises the logged ttl
+	c.deliver(0)
+	c.at(1).confirm()
+	c.win(3)
+	c.at(1).appendAll() // refused: bound to the old term
+	for len(c.packets) > 0 {
+		c.deliver(0)
+	}
+	if *done {
+		t.Fatalf("answered %v", b.Items[0].Kind)
+	}
+	c.begin(3)
+	c.auto = true
+	c.tell(1)
+	c.tell(2)
+	if !*done || b.Items[0].Kind != incumbent.OK || b.Items[0].Held != 2*ttl {
+		t.Fatalf("done %v: %+v", *done, b.Items[0])
 	}
 }

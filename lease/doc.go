@@ -33,6 +33,27 @@
 // book knows applied and is bound to the term: any later change makes it void.
 // From proposing until it is applied, extensions of what it names wait.
 //
+// # Several members
+//
+// Every member takes extensions, attachments and inspections; only the leader
+// decides. What a turn gathers goes to it in one frame and is answered in one,
+// item by item as each is decided:
+//
+//	door ─▶ Engine: courier ─ ask ─▶ leader's Engine: served, a batch like any other
+//	door ◀─ Engine ◀──────── answer ─┘ after its round; what is held follows
+//
+// A frame names the term it was sent for and is refused in any other. One whose
+// answer is overdue is sent again under a new number: extensions and attachments
+// may be asked for twice, and inspections too. A change of leader takes back all
+// that waits, wherever it does, and asks again; after two seconds the answer is
+// Unavailable. Commands do not travel so: the node forwards them. A claim of the
+// present holder is an extension under the token that this member knows, and
+// becomes a command only if the leader does not know it under that token.
+//
+// Which connection speaks for a session the leader's memory says (member and
+// counter); each new leader is told of all of them. Beats of attached sessions
+// are forwarded one by one, some 17 bytes each.
+//
 // # Invariants
 //
 //   - The book knows every held lease and every open session of the applied
@@ -42,6 +63,8 @@
 //     arrival + ttl.
 //   - What was acknowledged under a token is never longer than its logged ttl.
 //   - Nothing is acknowledged and no expiry proposed before Lead of the term.
+//   - What a member asks is in one place at a time (queue, frame under way, held,
+//     round), and is answered by whoever takes it out: once.
 //   - Commands of one client on one lease enter the log in the order of their
 //     calls; no fast path overtakes one.
 //
@@ -59,6 +82,10 @@
 // session's deadline at that moment has passed; a session without ttl was told
 // the longest ttl there is, so that only a forced revocation frees its leases
 // soon. The session itself goes on: its holder learns of the revocation from
-// the lease (its change, or an extension by token), while beats only say that
-// there is one: see [Extension.Revoking].
+// the lease (its change, or an extension by token), and from its beats: see
+// [Extension.RevokingTokens].
+//
+// Who is next in a queue is known to the leader alone: see next.go. What another
+// member's client frees may be offered to a waiter that has died, which costs
+// the offer's window.
 package lease

@@ -397,6 +397,11 @@ func (e *Engine) learn(w waiter, a *answered, index incumbent.Index) {
 		e.courier.lagging = append(e.courier.lagging, lagging{w.batch, index})
 		return
 	}
+	if a.kind == incumbent.NotLeader && e.patient(w.batch) {
+		e.courier.notBefore = e.now + int64(resendUnsent) // it is stepping down
+		e.ask(w)
+		return
+	}
 	e.answer(w.batch, w.item, a.kind, a.held)
 }
 

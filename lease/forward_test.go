@@ -33,7 +33,6 @@ func (w *wire) SendApp(to uint64, b []byte) bool {
 // shared is a log of which every service applies everything at once, on a
 // goroutine of its own as a node does.
 type shared struct {
-	mu   sync.Mutex
 	all  []*Service
 	work chan func()
 	st   *core.State

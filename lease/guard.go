@@ -10,7 +10,7 @@ import (
 // memory overtakes a command of the same client, and no command overtakes a
 // claim that still waits to be answered from memory.
 type guard struct {
-	logged []*call           // commands on their way through the log
+	logged []*call          // commands on their way through the log
 	reads  map[client]chain // claims that wait for a confirmation
 }
 
