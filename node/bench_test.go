@@ -2,7 +2,9 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,4 +101,45 @@ func BenchmarkConfirm(b *testing.B) {
 		}
 		b.ReportMetric(float64(b.N)*batch/b.Elapsed().Seconds(), "confirms/s")
 	})
+}
+
+// BenchmarkCommitReachesFollower measures from the moment the leader has applied
+// a command to the moment a follower has, with three members that hand messages
+// to one another: the commit index is pushed, not left to the next heartbeat.
+func BenchmarkCommitReachesFollower(b *testing.B) {
+	g := newTrio(b)
+	applied := make(chan struct{}, 1)
+	var at atomic.Int64 // when the leader applied the last command
+	for _, id := range trioIDs {
+		r := (&stand{fs: g.disks[id]}).startUnready(b, func(c *Config) { c.Transport = g })
+		g.mu.Lock()
+		g.members[id] = r
+		g.mu.Unlock()
+	}
+	l := g.leader()
+	f := g.members[g.follower()]
+	if err := f.WaitReady(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	l.machine.mu.Lock()
+	l.machine.onApply = func([][]byte) { at.Store(time.Now().UnixNano()) }
+	l.machine.mu.Unlock()
+	f.machine.mu.Lock()
+	f.machine.onApply = func([][]byte) { applied <- struct{}{} }
+	f.machine.mu.Unlock()
+	took := make([]time.Duration, 0, b.N)
+	done := make(chan error, 1)
+	for b.Loop() {
+		l.Propose(Proposal{Command: []byte("x"), Done: func(_ any, err error) { done <- err }})
+		if err := <-done; err != nil {
+			b.Fatal(err)
+		}
+		<-applied
+		took = append(took, time.Duration(time.Now().UnixNano()-at.Load()))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "µs/p50")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "µs/p99")
+	b.StopTimer()
+	g.stopAll()
 }

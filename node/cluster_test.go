@@ -12,15 +12,16 @@ import (
 // cluster drives replicas by hand, for transcripts and model tests: nothing
 // happens that a test did not ask for.
 type cluster struct {
-	members map[uint64]*member
-	network []Message
-	cut     map[uint64]bool     // messages from and to these are lost
-	muted   map[uint64]bool     // the same, as the replicas asked for it
-	held    uint64              // messages to this one stay in the network
-	states  map[uint64][]string // the machine's commands after each index
-	leaders map[uint64]uint64   // by term
-	now     time.Time
-	log     strings.Builder
+	members  map[uint64]*member
+	network  []Message
+	cut      map[uint64]bool     // messages from and to these are lost
+	muted    map[uint64]bool     // the same, as the replicas asked for it
+	noFrames bool                // forwarded entries are lost
+	held     uint64              // messages to this one stay in the network
+	states   map[uint64][]string // the machine's commands after each index
+	leaders  map[uint64]uint64   // by term
+	now      time.Time
+	log      strings.Builder
 }
 
 // member is a replica, what is durable of it, and what it wants done.
@@ -146,7 +147,7 @@ func (c *cluster) lost(m Message) bool {
 }
 
 func (c *cluster) post(m Message) {
-	if c.lost(m) {
+	if c.lost(m) || c.noFrames && m.Forward != nil {
 		c.drop(m)
 		return
 	}

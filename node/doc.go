@@ -22,6 +22,10 @@
 //     it leaves. Appends stay first-in first-out; a failed sync stops the node.
 //   - A proposal's Done is called exactly once. Only Unknown leaves open whether
 //     it was applied; every other error means it was not and never will be.
+//   - An entry is appended at most once, also when its frame to the leader is
+//     lost, doubled or refused; and what one member was asked to propose is
+//     applied in that order. pending.go and forward.go argue why.
+//   - A member whose disk hangs does not become leader, and does not stay it.
 //   - A proposal bound to a term is appended by the leader of that term or not
 //     at all.
 //   - A read confirmation is answered only by a round begun after it was asked
@@ -36,8 +40,10 @@
 //
 // # Concurrency
 //
-// Propose, Confirm, Status, Snapshot, WaitReady and Close may be called from
-// any goroutine, also from within Done functions. The machine is called by one
+// Everything but Run may be called from any goroutine. Propose, Confirm, Step,
+// PeerLost, Unreachable, Status and Standing never block and may be called from
+// within Done functions; ChangeMembers, TransferLeader, Snapshot, WaitReady and
+// Close wait and may not. The machine is called by one
 // goroutine, in log order, save for the function that its Snapshot returned.
 // Done functions run on the apply goroutine or the loop and must not block.
 package node

@@ -39,7 +39,7 @@ func (r *Replica) PeerLost(id uint64, now time.Time) {
 }
 
 func (r *Replica) campaignDelay() time.Duration {
-	return campaignAfterMin + time.Duration(r.election.rand.Int64N(int64(campaignAfterMax-campaignAfterMin)))
+	return campaignSoonest + time.Duration(r.election.rand.Int64N(int64(campaignLatest-campaignSoonest)))
 }
 
 // Wake returns when Ready is wanted even if nothing happens until then, if it is.
@@ -75,7 +75,7 @@ func (r *Replica) votesMayCome(st raft.BasicStatus, now time.Time) bool {
 	if st.GetTerm() != e.votesTerm {
 		e.votesTerm, e.votesSince = st.GetTerm(), now
 	}
-	return now.Sub(e.votesSince) < campaignAfterMax
+	return now.Sub(e.votesSince) < campaignLatest
 }
 
 // tickRaft moves raft's clock. While the disk hangs a follower only counts, and

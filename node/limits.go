@@ -45,8 +45,8 @@ const (
 	forwardTicks      = 4 * electionTicks // a forwarded entry of which nothing is heard for so long is given up
 	forwardAgainTicks = 6                 // it is sent again after so long
 	muteAfterTicks    = electionTicks     // a leader whose disk hangs has so long to hand over; then it falls silent
-	campaignAfterMin  = 10 * time.Millisecond
-	campaignAfterMax  = 150 * time.Millisecond // between these, at random, a voter campaigns whose leader's process ended
+	campaignSoonest   = 10 * time.Millisecond
+	campaignLatest    = 150 * time.Millisecond // between these, at random, a voter campaigns whose leader's process ended
 	flushStalledAfter = time.Second            // a flush that is out for longer shows as stalled
 	diskPollEvery     = time.Second            // free space
 	appendRetryEvery  = 200 * time.Millisecond

@@ -187,8 +187,8 @@ func (c *cluster) wake(d *datadriven.TestData, id uint64) {
 		c.printf("%d: nothing planned", id)
 		return
 	}
-	between := at.Sub(c.now) < campaignAfterMax
-	c.printf("%d: planned within %v: %v", id, campaignAfterMax, between)
+	between := at.Sub(c.now) < campaignLatest
+	c.printf("%d: planned within %v: %v", id, campaignLatest, between)
 	if at.After(c.now) {
 		c.now = at
 	}

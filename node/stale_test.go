@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"testing/cryptotest"
@@ -222,5 +223,91 @@ func TestForgedRefusalIsIgnored(t *testing.T) {
 	c.settle()
 	if got := strings.Count(c.log.String(), "1: apply"); got != 1 {
 		t.Errorf("applied %d times: %s", got, c.log.String())
+	}
+}
+
+// TestRefusalTakesTheTailWithIt refuses the first of two frames: the second was
+// not appended either, and both go again in their order.
+func TestRefusalTakesTheTailWithIt(t *testing.T) {
+	c := three(t)
+	c.noFrames = true
+	first := c.members[2].proposals.next
+	for _, cmd := range []string{"d", "e"} {
+		c.propose(2, Proposal{Command: []byte(cmd)})
+		c.ready(2)
+	}
+	c.noFrames = false
+	c.members[2].Step(Message{From: 1, To: 2, Refuse: &Refuse{Term: c.members[1].Status().Term, First: first}})
+	if st := c.members[2].Status(); st.Waiting != 2 || st.InFlight != 0 {
+		t.Errorf("want both waiting again: %+v", st)
+	}
+	c.members[2].Tick(c.now)
+	c.settle()
+	if got := c.members[1].machine.commands; !slices.Equal(got, []string{"a", "d", "e"}) {
+		t.Errorf("applied %v", got)
+	}
+}
+
+// TestForwardsGoOnAfterAnUnknown loses all frames until one is given up. What is
+// forwarded later must not wait for it at the leader.
+func TestForwardsGoOnAfterAnUnknown(t *testing.T) {
+	c := three(t)
+	c.noFrames = true
+	c.propose(2, Proposal{Command: []byte("lost")})
+	for range forwardTicks + 5 {
+		c.now = c.now.Add(DefaultTick)
+		for _, id := range c.ids() {
+			c.members[id].Tick(c.now)
+			c.settle()
+		}
+	}
+	if !strings.Contains(c.log.String(), "2: lost -> unknown") {
+		t.Fatalf("want Unknown: %s", c.log.String())
+	}
+	c.noFrames = false
+	c.propose(2, Proposal{Command: []byte("next")})
+	c.settle()
+	if got := c.members[1].machine.commands; !slices.Equal(got, []string{"a", "next"}) {
+		t.Errorf("applied %v", got)
+	}
+}
+
+// TestG22_SoleVoterConfirmsForNobodyTooEarly asks a sole voter for a read before
+// it knows what its former life committed. Raft itself would answer.
+func TestG22_SoleVoterConfirmsForNobodyTooEarly(t *testing.T) {
+	c := newCluster(1)
+	c.settle()
+	c.join(2)
+	c.members[1].ChangeMembers([]MemberChange{{2, Learner}}, func(error) {})
+	for range 5 {
+		c.members[1].Tick(c.now)
+		c.settle()
+	}
+	c.start(1)
+	for range 10 {
+		if c.ready(1); c.members[1].Status().State == Leader {
+			break
+		}
+		c.append(1)
+		c.ready(1)
+		c.apply(1)
+	}
+	if st := c.members[1].Status(); st.State != Leader {
+		t.Fatalf("it is %+v", st.Role)
+	}
+	answered := func() bool {
+		c.network = nil
+		c.members[1].Step(Message{From: 2, To: 1, Raft: &pb.Message{
+			Type: pb.MsgReadIndex.Enum(), From: new(uint64(2)), To: new(uint64(1)), Entries: []*pb.Entry{{Data: make([]byte, 16)}},
+		}})
+		c.ready(1)
+		return slices.ContainsFunc(c.network, func(m Message) bool { return m.Raft.GetType() == pb.MsgReadIndexResp })
+	}
+	if answered() {
+		t.Error("confirmed before the first entry of the term was committed")
+	}
+	c.settle()
+	if !answered() {
+		t.Error("not confirmed afterwards")
 	}
 }
