@@ -48,9 +48,10 @@ func runPeer(c *cobra.Command, env *environment, scenario, peer string) error {
 func peerArgs(c *cobra.Command, scenario string) ([]string, error) {
 	args := []string{"run"}
 	var refused error
-	c.Flags().Visit(func(f *pflag.Flag) {
+	c.Flags().VisitAll(func(f *pflag.Flag) {
 		_, elsewhere := f.Annotations[sourceKey]
 		switch {
+		case !f.Changed:
 		case slices.Contains(peerFlags, f.Name):
 			for _, v := range flagValues(c, f) {
 				args = append(args, "--"+f.Name+"="+v)

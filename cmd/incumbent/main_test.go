@@ -160,7 +160,7 @@ func TestUsageErrors(t *testing.T) {
 		{"server --dev --log-format xml", 2, "neither text nor json"},
 		{"server --data-dir d --listen 0.0.0.0:0", 2, "--tls-cert and --tls-key"},
 		{"bench run juju-leases --members 3", 2, "is not local:N"},
-		{"bench run juju-leases --members local:3", 2, "one member"},
+		{"bench run juju-leases --members local:99", 2, "16 in all at most"},
 		{"bench run nothing-like-it", 3, "'incumbent bench ls' lists them"},
 		{"doctor --fleet 0", 2, "--fleet is 1 to"},
 		{"run a", 125, "then the command to run"},
