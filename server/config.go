@@ -49,7 +49,7 @@ const MaxVoters = 7
 // default, given beside it.
 type Config struct {
 	DataDir string // required
-	Name    string // host name
+	Name    string // as the data directory says, else the host's
 	Listen  string // DefaultListen: native API, console, metrics, health
 	Dev     bool   // one node for trying: smaller segments
 

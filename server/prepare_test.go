@@ -34,7 +34,11 @@ func TestInitKeepsWhatIsThere(t *testing.T) {
 		t.Fatalf("%+v, %v", made, err)
 	}
 	cfg.PeerListen = "127.0.0.1:0" // the default port may be taken
+	cfg.Name = ""
 	first := open(t, cfg)
+	if first.cfg.Name != "n1" {
+		t.Errorf("the member is called %q now", first.cfg.Name)
+	}
 	if _, err := claim(t, clientOf(t, first), "kept", "other"); incumbent.KindOf(err) != incumbent.Held {
 		t.Errorf("what was held: %v", err)
 	}

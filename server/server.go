@@ -97,6 +97,12 @@ func Open(cfg Config) (*Server, error) { return OpenContext(context.Background()
 // OpenContext is Open for a member that may have to join first: it gives up when
 // ctx ends.
 func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
+	if cfg.Name == "" {
+		// The name that init or an earlier start gave goes before the host's.
+		if r, err := readRecord(vfs.OS{}, cfg.DataDir); err == nil && r != nil {
+			cfg.Name = r.Name
+		}
+	}
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, err

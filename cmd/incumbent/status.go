@@ -51,11 +51,7 @@ func printStatus(out io.Writer, s *apiv1.StatusResponse) error {
 	for _, w := range s.Warnings {
 		fmt.Fprintf(out, "warning: %s\n", w)
 	}
-	members := &table{header: []string{"member", "id", "role", "address", "applied", "ready"}}
-	for _, m := range s.Members {
-		members.row(m.Name, m.Id, m.Role, m.Address, strconv.FormatUint(m.AppliedIndex, 10), yesNo(m.Ready))
-	}
-	if err := members.print(out); err != nil {
+	if err := printStatusMembers(out, s); err != nil {
 		return err
 	}
 	fmt.Fprintln(out)
@@ -85,6 +81,30 @@ func printStatus(out io.Writer, s *apiv1.StatusResponse) error {
 		fmt.Fprintf(out, "\nrefusing now: %s\n", strings.Join(s.Refusing, ", "))
 	}
 	return printLimits(out, s.Limits)
+}
+
+// printStatusMembers prints the members as the one that answers knows them. What
+// only the leader knows of others is left out where it is not known.
+func printStatusMembers(out io.Writer, s *apiv1.StatusResponse) error {
+	t := &table{header: []string{"member", "id", "role", "address", "applied", "behind", "connected", "ready"}}
+	fromLeader := false
+	for _, m := range s.Members {
+		fromLeader = fromLeader || m.Self && m.Role == "leader"
+	}
+	for _, m := range s.Members {
+		applied, behind := strconv.FormatUint(m.AppliedIndex, 10), strconv.FormatUint(m.Lag, 10)
+		if !m.Self && !fromLeader {
+			applied, behind = "-", "-"
+		} else if m.Self && !fromLeader {
+			behind = strconv.FormatUint(m.CommitIndex-min(m.AppliedIndex, m.CommitIndex), 10)
+		}
+		role := m.Role
+		if m.Learner && role == "learner" {
+			role = "learner (stays)"
+		}
+		t.row(orDash(m.Name), m.Id, role, orDash(m.Address), applied, behind, yesNo(m.Connected), yesNo(m.Ready))
+	}
+	return t.print(out)
 }
 
 // printLimits shows the limits of which more than half is used.
