@@ -315,9 +315,11 @@ func BenchmarkSnapshot(t *testing.B) {
 		t.ReportMetric(float64(buf.Len())/benchLeases, "B/lease")
 	})
 	t.Run("hash", func(t *testing.B) {
+		began := cpuTime()
 		for t.Loop() {
 			v.Hash()
 		}
+		t.ReportMetric(float64((cpuTime()-began).Nanoseconds())/float64(t.N)/benchLeases, "cpu-ns/lease")
 	})
 	t.Run("restore", func(t *testing.B) {
 		for t.Loop() {

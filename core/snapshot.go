@@ -39,7 +39,7 @@ func (v *View) WriteSnapshot(w io.Writer) error {
 	return out.Flush()
 }
 
-// Hash is the SHA-256 of the snapshot. It reads the whole state: 1.5 to 2 µs of
+// Hash is the SHA-256 of the snapshot. It reads the whole state: 2 to 3 µs of
 // CPU a lease. Who has work to do besides writes the snapshot into a hash that
 // pauses.
 func (v *View) Hash() [32]byte {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -79,7 +78,7 @@ func newCheckers(t *testing.T, voters, learners []uint64) *checkers {
 			self: id, voters: func() []uint64 { return voters }, members: func() []uint64 { return members },
 			send:    func(to uint64, frame []byte) bool { return c.deliver(id, to, frame) },
 			differs: func(err error) { c.differs[id] = err }, split: func(err error) { c.split[id] = err },
-			logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			logger: slog.New(slog.DiscardHandler),
 		})
 	}
 	t.Cleanup(func() {
@@ -228,7 +227,7 @@ func FuzzConsistencyReceive(f *testing.F) {
 			self: 1, voters: func() []uint64 { return []uint64{1, 2, 3} }, members: func() []uint64 { return nil },
 			send:    func(uint64, []byte) bool { return true },
 			differs: func(err error) { t.Error(err) }, split: func(err error) { t.Error(err) },
-			logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			logger: slog.New(slog.DiscardHandler),
 		})
 		defer c.close()
 		c.receive(2, b)
