@@ -311,3 +311,27 @@ func TestG22_SoleVoterConfirmsForNobodyTooEarly(t *testing.T) {
 		t.Error("not confirmed afterwards")
 	}
 }
+
+// TestNothingOvertakesWhatMayBeLost has a frame lost with its leader. What was
+// asked for later must wait until its fate is known.
+func TestNothingOvertakesWhatMayBeLost(t *testing.T) {
+	c := three(t)
+	c.noFrames = true
+	c.propose(2, Proposal{Command: []byte("d")})
+	c.ready(2)
+	c.noFrames = false
+	c.cut[1] = true
+	for range electionTicks {
+		c.now = c.now.Add(DefaultTick)
+		c.members[2].Tick(c.now)
+		c.members[3].Tick(c.now)
+	}
+	c.propose(2, Proposal{Command: []byte("e")})
+	if err := c.members[3].Campaign(); err != nil {
+		t.Fatal(err)
+	}
+	c.settle()
+	if got := c.members[2].machine.commands; !slices.Equal(got, []string{"a", "d", "e"}) {
+		t.Errorf("applied %v", got)
+	}
+}
