@@ -310,7 +310,8 @@ func (e *Engine) raiseLease(token incumbent.Token, b *Batch, i int) {
 	if l == nil {
 		panic("lease: the book has a lease that nobody holds")
 	}
-	claim := core.ClaimCommand{Name: l.Name, Holder: l.Holder, TTL: b.Items[i].TTL, Critical: l.Critical}
+	// Naming the token: should the holding end first, none must begin instead.
+	claim := core.ClaimCommand{Name: l.Name, Holder: l.Holder, TTL: b.Items[i].TTL, Critical: l.Critical, Token: token}
 	e.propose(claim.Encode(core.Meta{Origin: *l.Origin}), &logged{waiters: []waiter{{b, i}}})
 }
 
@@ -350,14 +351,6 @@ func (e *Engine) loggedDone(l *logged, r core.Result, err error) {
 	}
 	if err != nil {
 		e.refuse(l, transientKind(err))
-		return
-	}
-	if r.Granted {
-		// Somebody ended the holding first (a revocation by way of another member),
-		// and what was to extend it began a new one that nobody knows of.
-		release := core.ReleaseCommand{Name: r.Lease.Name, Holder: r.Lease.Holder, Token: r.Lease.Token}
-		e.out.Proposals = append(e.out.Proposals, Proposal{Command: release.Encode(e.own()), Reserve: true})
-		e.refuse(l, incumbent.NotHolder)
 		return
 	}
 	ws := l.waiters
