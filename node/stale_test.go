@@ -321,12 +321,11 @@ func TestNothingOvertakesWhatMayBeLost(t *testing.T) {
 	c.ready(2)
 	c.noFrames = false
 	c.cut[1] = true
-	for range electionTicks {
-		c.now = c.now.Add(DefaultTick)
-		c.members[2].Tick(c.now)
-		c.members[3].Tick(c.now)
+	for _, id := range []uint64{2, 3} {
+		c.members[id].PeerLost(1, c.now)
+		c.ready(id)
 	}
-	c.propose(2, Proposal{Command: []byte("e")})
+	c.propose(2, Proposal{Command: []byte("e")}) // waits for a leader
 	if err := c.members[3].Campaign(); err != nil {
 		t.Fatal(err)
 	}
