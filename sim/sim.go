@@ -9,7 +9,8 @@
 // ([node.Manual], [lease.Manual]); the disk is [vfs.Mem], which loses at a crash
 // what a disk would; work on files runs in a coroutine that a slow or hanging
 // disk holds up while the rest of the process goes on. What stands between the
-// members is network.go, what goes wrong is nemesis.go.
+// members is network.go, what goes wrong is nemesis.go, and operator.go changes the
+// membership meanwhile, as people and the leader's server do.
 //
 // A run has three parts: faults and agents; a healing, after which every member
 // must serve within a bounded time and nobody may call an election; and an end

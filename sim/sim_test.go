@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// seeds is how many runs TestSmoke makes: INCUMBENT_SIM_SEEDS, or few.
+// seeds is how many runs TestSmoke makes: INCUMBENT_SIM_SEEDS, or one of each shape.
 func seeds(t *testing.T) uint64 {
 	t.Helper()
 	text := os.Getenv("INCUMBENT_SIM_SEEDS")
 	if text == "" {
-		return 5
+		return uint64(len(shapes))
 	}
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
