@@ -10,6 +10,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/lease"
+	"github.com/incumbent-dev/incumbent/websocket"
 )
 
 // willing extends whatever it is asked to.
@@ -34,7 +35,7 @@ func hotDoor() (*Door, *bench, *stream) {
 func turnHot(d *Door, w *bench, s *stream, wire [][]byte, scratch []byte, answers []*gather) ([]byte, []*gather) {
 	for _, m := range wire {
 		in := append(scratch[:0], m...) // unmasking spoils it
-		msg, bad := nextMessage(in, DefaultMaxMessageBytes)
+		msg, bad := websocket.Reader{Op: ws.OpBinary, Limit: DefaultMaxMessageBytes}.Next(in)
 		if bad == nil {
 			bad = s.message(nil, w, &msg)
 		}

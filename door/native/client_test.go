@@ -173,3 +173,9 @@ func watchFrameOf(id uint64, prefix string, after uint64) *pb.ClientFrame {
 func waitFrame(id uint64, lease string, token uint64) *pb.ClientFrame {
 	return &pb.ClientFrame{Id: id, Request: &pb.ClientFrame_WaitReleased{WaitReleased: &pb.WaitReleasedRequest{Name: nameOf(lease), AfterToken: token}}}
 }
+
+// clientFrameBytes is a masked frame as a client sends it.
+func clientFrameBytes(op ws.OpCode, fin bool, payload []byte) []byte {
+	f := ws.MaskFrameWith(ws.NewFrame(op, fin, append([]byte(nil), payload...)), [4]byte{1, 2, 3, 4})
+	return ws.MustCompileFrame(f)
+}

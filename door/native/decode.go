@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/websocket"
 )
 
 // Field numbers of stream.proto that the fast path knows.
@@ -49,11 +50,11 @@ type decoder struct {
 }
 
 // errMalformed stands for all ways in which a message is not protobuf.
-var errMalformed = &closeError{code: 1007, reason: "message is not a ClientMessage"} // RFC 6455 section 7.4.1
+var errMalformed = &websocket.Error{Code: 1007, Reason: "message is not a ClientMessage"} // RFC 6455 section 7.4.1
 
 // decode reads a ClientMessage. What it leaves in d is valid until the next
 // call.
-func (d *decoder) decode(b []byte) *closeError {
+func (d *decoder) decode(b []byte) *websocket.Error {
 	d.frames, d.tokens = d.frames[:0], d.tokens[:0]
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
@@ -74,7 +75,7 @@ func (d *decoder) decode(b []byte) *closeError {
 		}
 		b = b[n+m:]
 		if len(d.frames) == MaxFrames {
-			return &closeError{code: 1008, reason: "message has too many frames"} // RFC 6455: policy violation
+			return &websocket.Error{Code: 1008, Reason: "message has too many frames"} // RFC 6455: policy violation
 		}
 		if bad := d.frame(frame); bad != nil {
 			return bad
@@ -83,7 +84,7 @@ func (d *decoder) decode(b []byte) *closeError {
 	return nil
 }
 
-func (d *decoder) frame(b []byte) *closeError {
+func (d *decoder) frame(b []byte) *websocket.Error {
 	if d.fast(b) {
 		return nil
 	}

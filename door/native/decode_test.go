@@ -71,7 +71,7 @@ func TestDecodeLimitsFrames(t *testing.T) {
 		m.Frames = append(m.Frames, beatMessage(1))
 	}
 	var d decoder
-	if bad := d.decode(marshal(t, m)); bad == nil || bad.code != 1008 {
+	if bad := d.decode(marshal(t, m)); bad == nil || bad.Code != 1008 {
 		t.Fatalf("got %v", bad)
 	}
 }
@@ -90,7 +90,7 @@ func FuzzDecode(f *testing.F) {
 		var want pb.ClientMessage
 		err := proto.Unmarshal(in, &want)
 		bad := d.decode(in)
-		if bad != nil && bad.code == 1008 && len(want.Frames) > MaxFrames {
+		if bad != nil && bad.Code == 1008 && len(want.Frames) > MaxFrames {
 			return
 		}
 		if (bad == nil) != (err == nil) {

@@ -9,6 +9,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/lease"
+	"github.com/incumbent-dev/incumbent/websocket"
 )
 
 // The hot path: what a fleet sends all day.
@@ -181,12 +182,12 @@ func (d *Door) respond() {
 func (g *gather) respond(buf []byte) []byte {
 	for i := 0; i < len(g.frames); {
 		s := g.frames[i].s
-		buf = frameStart(buf[:0])
+		buf = websocket.Start(buf[:0])
 		for ; i < len(g.frames) && g.frames[i].s == s; i++ {
 			buf = g.appendAnswer(buf, &g.frames[i])
 		}
-		if len(buf) > maxFrameHeader {
-			s.write(buf[finishFrame(buf, ws.OpBinary):])
+		if len(buf) > websocket.MaxHeader {
+			s.write(buf[websocket.Finish(buf, ws.OpBinary):])
 		}
 	}
 	return buf

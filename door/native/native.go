@@ -10,7 +10,7 @@
 //	ops.go       requests → checked operations; former.go records → answers
 //	wait.go      block until released; watch.go watches over Connect
 //	upgrade.go   a request becomes a parked connection
-//	frame.go     WebSocket framing; decode.go, encode.go the hot frames, by hand
+//	decode.go    the hot frames, read by hand; encode.go written; WebSocket framing is package websocket
 //	stream.go    a stream; gather.go its hot path; requests.go all else
 //
 // The door knows its protocol and nothing else. What it needs of others is in

@@ -7,6 +7,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/websocket"
 )
 
 // The answers to operations of streams. One entry of the log settles hundreds of
@@ -99,7 +100,7 @@ func (o *outbox) open(to *stream) int {
 	o.used++
 	o.places[to] = i
 	o.all[i].to = to
-	o.all[i].body = frameStart(o.all[i].body[:0])
+	o.all[i].body = websocket.Start(o.all[i].body[:0])
 	return i
 }
 
@@ -121,10 +122,10 @@ func (o *outbox) send() {
 }
 
 func (l *letter) send() {
-	if len(l.body) > maxFrameHeader {
-		l.to.write(l.body[finishFrame(l.body, ws.OpBinary):])
+	if len(l.body) > websocket.MaxHeader {
+		l.to.write(l.body[websocket.Finish(l.body, ws.OpBinary):])
 	}
-	l.body = frameStart(l.body[:0])
+	l.body = websocket.Start(l.body[:0])
 }
 
 // appendFrame appends a frame of a ServerMessage.

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/websocket"
 )
 
 // Frames that are appended one by one are a message.
@@ -43,13 +44,13 @@ func TestOutbox(t *testing.T) {
 	if out.used != 2 || out.all[0].to != one || out.all[1].to != two {
 		t.Fatalf("%d messages for two streams", out.used)
 	}
-	if got, want := len(out.all[0].body), maxFrameHeader+3*len(appendFrame(nil, frame)); got != want {
+	if got, want := len(out.all[0].body), websocket.MaxHeader+3*len(appendFrame(nil, frame)); got != want {
 		t.Errorf("message has %d bytes, want %d", got, want)
 	}
 	large := &pb.ServerFrame{Error: &pb.Error{Message: string(make([]byte, maxLetterBytes))}}
 	out.add(one, large)
-	if got := len(out.all[0].body); got != maxFrameHeader {
-		t.Errorf("%d bytes wait behind a full message", got-maxFrameHeader)
+	if got := len(out.all[0].body); got != websocket.MaxHeader {
+		t.Errorf("%d bytes wait behind a full message", got-websocket.MaxHeader)
 	}
 	out.send()
 	if out.used != 0 || len(out.places) != 0 || out.all[0].to != nil || out.all[1].to != nil {

@@ -10,6 +10,7 @@ import (
 
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/park"
+	"github.com/incumbent-dev/incumbent/websocket"
 )
 
 // stream is one WebSocket. While it is idle, this struct and the parked
@@ -46,25 +47,25 @@ func (s *stream) Readable(c *park.Conn, data []byte) (int, error) {
 		s.conn.Store(c)
 	}
 	w := s.door.benches[c.Worker()]
-	limit := s.door.limits.Load().MaxMessageBytes
+	read := websocket.Reader{Op: ws.OpBinary, Limit: s.door.limits.Load().MaxMessageBytes}
 	n := 0
 	for n < len(data) {
-		m, bad := nextMessage(data[n:], limit)
-		if bad == nil && m.size == 0 {
+		m, bad := read.Next(data[n:])
+		if bad == nil && m.Size == 0 {
 			break
 		}
-		n += m.size
+		n += m.Size
 		if bad == nil {
 			bad = s.message(c, w, &m)
 		}
 		if bad != nil {
 			w.refused.send() // the close frame is the last
-			s.end(c, closeFrame(bad.code, bad.reason), bad)
+			s.end(c, websocket.Close(bad.Code, bad.Reason), bad)
 			return len(data), nil
 		}
-		if m.op == ws.OpClose {
+		if m.Op == ws.OpClose {
 			w.refused.send()
-			s.end(c, closeReply(m.payload), nil)
+			s.end(c, websocket.CloseReply(m.Payload), nil)
 			return len(data), nil
 		}
 	}
@@ -79,15 +80,15 @@ func (s *stream) end(c *park.Conn, frame []byte, err error) {
 }
 
 // message serves one message or control frame.
-func (s *stream) message(c *park.Conn, w *bench, m *message) *closeError {
-	for i := range m.controls {
-		s.control(c, &m.controls[i])
+func (s *stream) message(c *park.Conn, w *bench, m *websocket.Message) *websocket.Error {
+	for i := range m.Controls {
+		s.control(c, &m.Controls[i])
 	}
-	if m.op != ws.OpBinary {
+	if m.Op != ws.OpBinary {
 		s.control(c, m)
 		return nil
 	}
-	if bad := w.decoder.decode(m.payload); bad != nil {
+	if bad := w.decoder.decode(m.Payload); bad != nil {
 		return bad
 	}
 	var now time.Time // of the message, read once
@@ -101,9 +102,9 @@ func (s *stream) message(c *park.Conn, w *bench, m *message) *closeError {
 	return nil
 }
 
-func (s *stream) control(c *park.Conn, m *message) {
-	if m.op == ws.OpPing {
-		_ = c.Send(frameOf(ws.OpPong, m.payload)) // if it has ended, Closed follows
+func (s *stream) control(c *park.Conn, m *websocket.Message) {
+	if m.Op == ws.OpPing {
+		_ = c.Send(websocket.Frame(ws.OpPong, m.Payload)) // if it has ended, Closed follows
 	}
 }
 
@@ -138,9 +139,9 @@ func (s *stream) write(b []byte) {
 
 // reply answers one frame. It runs on a goroutine of the door.
 func (s *stream) reply(f *pb.ServerFrame) {
-	b := appendFrame(frameStart(make([]byte, 0, maxFrameHeader+sizeBytesField(proto.Size(f)))), f)
+	b := appendFrame(websocket.Start(make([]byte, 0, websocket.MaxHeader+sizeBytesField(proto.Size(f)))), f)
 	if c := s.conn.Load(); c != nil {
-		_ = c.Send(b[finishFrame(b, ws.OpBinary):]) // if it has ended, Closed follows
+		_ = c.Send(b[websocket.Finish(b, ws.OpBinary):]) // if it has ended, Closed follows
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/websocket"
 )
 
 // upgrade makes a stream of an HTTP/1.1 request and parks its connection. The
@@ -94,7 +95,7 @@ func (s *stream) banish() {
 	if c == nil {
 		return // upgrade will see
 	}
-	s.end(c, closeFrame(ws.StatusPolicyViolation, "this credential is not known any more"), nil)
+	s.end(c, websocket.Close(ws.StatusPolicyViolation, "this credential is not known any more"), nil)
 }
 
 // goAway asks the client to go elsewhere and closes once that was sent.
@@ -106,7 +107,7 @@ func (s *stream) goAway() {
 	s.reply(&pb.ServerFrame{Answer: &pb.ServerFrame_GoAway{
 		GoAway: &pb.GoAway{Reason: "this member is shutting down"},
 	}})
-	s.end(c, closeFrame(ws.StatusGoingAway, "this member is shutting down"), nil)
+	s.end(c, websocket.Close(ws.StatusGoingAway, "this member is shutting down"), nil)
 }
 
 // refuseUpgrade answers with the error's own status.

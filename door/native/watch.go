@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/gobwas/ws"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/watch"
+	"github.com/incumbent-dev/incumbent/websocket"
 )
 
 // eventEncoding is this door's number among the encodings of an event: a
@@ -136,8 +138,8 @@ func watchFrame(id uint64, size int, progress incumbent.Index, snapshot bool) []
 	}
 	frame := sizeVarintField(id) + 1 + protowire.SizeBytes(body)
 	message := 1 + protowire.SizeBytes(frame)
-	b := make([]byte, 0, maxFrameHeader+32)
-	b = appendWebSocketHead(b, message)
+	b := make([]byte, 0, websocket.MaxHeader+32)
+	b = websocket.AppendHead(b, ws.OpBinary, message)
 	b = appendBytesHead(b, fieldFrames, frame)
 	b = appendVarintField(b, fieldID, id)
 	b = appendBytesHead(b, fieldWatch, body)

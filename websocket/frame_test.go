@@ -1,4 +1,4 @@
-package native
+package websocket
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ func clientFrameBytes(op ws.OpCode, fin bool, payload []byte) []byte {
 	return ws.MustCompileFrame(f)
 }
 
-func TestNextMessage(t *testing.T) {
+func TestNext(t *testing.T) {
 	long := bytes.Repeat([]byte("x"), 300)
 	frames := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 	frame := clientFrameBytes
@@ -71,9 +71,9 @@ func TestNextMessage(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			in := append([]byte(nil), tt.in...)
-			m, bad := nextMessage(in, 1024)
+			m, bad := Reader{ws.OpBinary, 1024}.Next(in)
 			if tt.code != 0 {
-				if bad == nil || bad.code != tt.code {
+				if bad == nil || bad.Code != tt.code {
 					t.Fatalf("error %+v, want code %d", bad, tt.code)
 				}
 				return
@@ -81,12 +81,12 @@ func TestNextMessage(t *testing.T) {
 			if bad != nil {
 				t.Fatal(bad)
 			}
-			if m.op != tt.op || string(m.payload) != tt.want || m.size != len(in) {
-				t.Fatalf("got op %v, payload %q, size %d of %d", m.op, m.payload, m.size, len(in))
+			if m.Op != tt.op || string(m.Payload) != tt.want || m.Size != len(in) {
+				t.Fatalf("got op %v, payload %q, size %d of %d", m.Op, m.Payload, m.Size, len(in))
 			}
 			var inner string
-			for _, c := range m.controls {
-				inner += string(c.payload)
+			for _, c := range m.Controls {
+				inner += string(c.Payload)
 			}
 			if inner != tt.inner {
 				t.Fatalf("control frames %q, want %q", inner, tt.inner)
@@ -96,7 +96,7 @@ func TestNextMessage(t *testing.T) {
 }
 
 // Every prefix of a good message is incomplete, and stays as it is.
-func TestNextMessageIncomplete(t *testing.T) {
+func TestNextIncomplete(t *testing.T) {
 	whole := bytes.Join([][]byte{
 		clientFrameBytes(ws.OpBinary, false, []byte("ab")),
 		clientFrameBytes(ws.OpPing, true, []byte("p")),
@@ -104,22 +104,22 @@ func TestNextMessageIncomplete(t *testing.T) {
 	}, nil)
 	for n := range whole {
 		in := append([]byte(nil), whole[:n]...)
-		m, bad := nextMessage(in, 1024)
-		if bad != nil || m.size != 0 || !bytes.Equal(in, whole[:n]) {
+		m, bad := Reader{ws.OpBinary, 1024}.Next(in)
+		if bad != nil || m.Size != 0 || !bytes.Equal(in, whole[:n]) {
 			t.Fatalf("%d bytes: %+v, %v", n, m, bad)
 		}
 	}
 }
 
-func TestFrameOf(t *testing.T) {
+func TestFrame(t *testing.T) {
 	for _, n := range []int{0, 1, 125, 126, 0xffff, 0x10000} {
 		payload := bytes.Repeat([]byte{7}, n)
-		got := frameOf(ws.OpBinary, payload)
+		got := Frame(ws.OpBinary, payload)
 		if want := ws.MustCompileFrame(ws.NewBinaryFrame(payload)); !bytes.Equal(got, want) {
 			t.Errorf("%d bytes: header % x, want % x", n, got[:min(len(got), 12)], want[:min(len(want), 12)])
 		}
 	}
-	if n := len(closeFrame(ws.StatusGoingAway, strings.Repeat("r", 500))); n != 2+maxControl {
+	if n := len(Close(ws.StatusGoingAway, strings.Repeat("r", 500))); n != 2+maxControl {
 		t.Errorf("a long reason makes a close frame of %d bytes", n)
 	}
 }
@@ -137,7 +137,7 @@ func TestCloseReply(t *testing.T) {
 		{append(ws.NewCloseFrameBody(1000, ""), 0xff), "1002"},
 	}
 	for _, tt := range tests {
-		b := closeReply(tt.payload)
+		b := CloseReply(tt.payload)
 		got := fmt.Sprintf("%x", b)
 		if len(b) > 2 {
 			got = fmt.Sprint(int(b[2])<<8 | int(b[3]))
@@ -148,31 +148,31 @@ func TestCloseReply(t *testing.T) {
 	}
 }
 
-func FuzzNextMessage(f *testing.F) {
+func FuzzNext(f *testing.F) {
 	f.Add(clientFrameBytes(ws.OpBinary, true, []byte("hello")))
 	f.Add(append(clientFrameBytes(ws.OpBinary, false, []byte("a")), clientFrameBytes(ws.OpContinuation, true, []byte("b"))...))
 	f.Add([]byte{0x82, 0xff, 0, 0, 0, 0, 0, 1, 0, 0, 1, 2, 3, 4})
 	f.Fuzz(func(t *testing.T, in []byte) {
 		const limit = 512
 		split := append([]byte(nil), in...)
-		whole, bad := nextMessage(in, limit)
-		if bad == nil && whole.size > len(in) || len(whole.payload) > limit {
-			t.Fatalf("size %d of %d, payload %d", whole.size, len(in), len(whole.payload))
+		whole, bad := Reader{ws.OpBinary, limit}.Next(in)
+		if bad == nil && whole.Size > len(in) || len(whole.Payload) > limit {
+			t.Fatalf("size %d of %d, payload %d", whole.Size, len(in), len(whole.Payload))
 		}
-		if bad != nil || whole.size == 0 {
+		if bad != nil || whole.Size == 0 {
 			return
 		}
 		// However the bytes arrive, the first complete reading is the same.
 		for n := 1; n <= len(split); n++ {
-			m, bad := nextMessage(split[:n], limit)
+			m, bad := Reader{ws.OpBinary, limit}.Next(split[:n])
 			if bad != nil {
 				t.Fatalf("whole is accepted, its first %d bytes are not: %v", n, bad)
 			}
-			if m.size == 0 {
+			if m.Size == 0 {
 				continue
 			}
-			if m.op != whole.op || !bytes.Equal(m.payload, whole.payload) {
-				t.Fatalf("after %d bytes: %v %q, whole: %v %q", n, m.op, m.payload, whole.op, whole.payload)
+			if m.Op != whole.Op || !bytes.Equal(m.Payload, whole.Payload) {
+				t.Fatalf("after %d bytes: %v %q, whole: %v %q", n, m.Op, m.Payload, whole.Op, whole.Payload)
 			}
 			return
 		}

@@ -1,0 +1,248 @@
+package auth
+
+import (
+	"bufio"
+	"crypto/pbkdf2"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// Limits of a file of passwords.
+const (
+	MaxPasswords     = 1_000_000
+	MaxPasswordBytes = 1024 // of one password
+	MaxHashesPerTag  = 4    // so that one can be replaced while the other works
+	maxIterations    = 10_000_000
+)
+
+// Iterations of PBKDF2-HMAC-SHA-256. A password that a person chose can be
+// guessed: checking it costs about 5 ms. One that [NewPassword] made cannot, so
+// that a slow hash would add nothing and a fleet may log in at once.
+const (
+	ChosenIterations = 25_000
+	RandomIterations = 1_000
+)
+
+const (
+	passwordScheme = "pbkdf2-sha256"
+	saltBytes      = 16
+	hashBytes      = sha256.Size
+	anyScope       = "*"
+)
+
+// Grant is a right beyond acting as oneself.
+type Grant uint8
+
+// The grants.
+const (
+	ClaimAny   Grant = 1 << iota // claim for any unit of the model, and wait for any lease there
+	Controller                   // claim the leases of controllers
+)
+
+var grantNames = map[Grant]string{ClaimAny: "claim-any", Controller: "controller"}
+
+// GrantNames are the words for grants.
+func GrantNames() []string { return []string{grantNames[ClaimAny], grantNames[Controller]} }
+
+// ParseGrant reads the word for a grant.
+func ParseGrant(s string) (Grant, error) {
+	for g, name := range grantNames {
+		if name == s {
+			return g, nil
+		}
+	}
+	return 0, incumbent.Errorf(incumbent.Invalid, "grant %q is none of %s", s, strings.Join(GrantNames(), ", "))
+}
+
+// Has reports whether g contains o.
+func (g Grant) Has(o Grant) bool { return g&o != 0 }
+
+// NewPassword returns a random password of 192 bits.
+func NewPassword() string {
+	var b [24]byte
+	rand.Read(b[:]) // never fails: crypto/rand stops the process instead
+	return hex.EncodeToString(b[:])
+}
+
+// PasswordLine returns the line of a password file that lets an agent in:
+//
+//	SCOPE TAG pbkdf2-sha256:ITERATIONS:SALT:HASH [GRANT…]
+//
+// The scope is the UUID of a Juju model, or * for all; salt and hash are
+// hexadecimal.
+func PasswordLine(scope, tag, password string, iterations int, grants Grant) (string, error) {
+	if password == "" || len(password) > MaxPasswordBytes {
+		return "", incumbent.Errorf(incumbent.Invalid, "a password has 1 to %d bytes, this one %d", MaxPasswordBytes, len(password))
+	}
+	var salt [saltBytes]byte
+	rand.Read(salt[:])
+	p := secret{iterations: iterations, salt: salt}
+	p.hash = p.derive(password)
+	words := []string{scope, tag, strings.Join([]string{passwordScheme, strconv.Itoa(iterations), hex.EncodeToString(salt[:]), hex.EncodeToString(p.hash[:])}, ":")}
+	for _, g := range []Grant{ClaimAny, Controller} {
+		if grants.Has(g) {
+			words = append(words, grantNames[g])
+		}
+	}
+	line := strings.Join(words, " ")
+	if _, err := parsePassword(line); err != nil {
+		return "", err
+	}
+	return line, nil
+}
+
+// secret is what is kept of a password.
+type secret struct {
+	iterations int
+	salt       [saltBytes]byte
+	hash       [hashBytes]byte
+	grants     Grant
+}
+
+func (p *secret) derive(password string) [hashBytes]byte {
+	key, err := pbkdf2.Key(sha256.New, password, p.salt[:], p.iterations, hashBytes)
+	if err != nil {
+		panic(incumbent.Errorf(incumbent.Internal, "pbkdf2: %w", err)) // only of lengths and FIPS mode
+	}
+	return [hashBytes]byte(key)
+}
+
+// matches costs what the iterations say.
+func (p *secret) matches(password string) bool {
+	got := p.derive(password)
+	return subtle.ConstantTimeCompare(got[:], p.hash[:]) == 1
+}
+
+// account is whose password it is.
+type account struct{ scope, tag string }
+
+// Passwords are those of one file. They never change.
+type Passwords struct {
+	of  map[account][]secret
+	len int
+}
+
+// Len returns how many passwords there are.
+func (p *Passwords) Len() int {
+	if p == nil {
+		return 0
+	}
+	return p.len
+}
+
+// ParsePasswords reads a file of lines as [PasswordLine] makes them; empty ones
+// and those that begin with # are left out. The error is Invalid and names the
+// line, never what stands in it, or TooLarge.
+func ParsePasswords(r io.Reader) (*Passwords, error) {
+	p := &Passwords{of: map[account][]secret{}}
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 0, MaxCredentialBytes), MaxCredentialBytes)
+	n := 0
+	for lines.Scan() {
+		n++
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		x, err := parsePassword(line)
+		if err == nil {
+			err = p.add(x)
+		}
+		if err != nil {
+			return nil, incumbent.Errorf(incumbent.KindOf(err), "password file line %d: %w", n, err)
+		}
+	}
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return nil, incumbent.Errorf(incumbent.TooLarge, "password file line %d has more than %d bytes", n+1, MaxCredentialBytes)
+	} else if err != nil {
+		return nil, incumbent.Errorf(incumbent.Invalid, "password file: %w", err)
+	}
+	return p, nil
+}
+
+// passwordEntry is one line.
+type passwordEntry struct {
+	account
+	secret
+}
+
+func parsePassword(line string) (x passwordEntry, err error) {
+	f := strings.Fields(line)
+	if len(f) < 3 || len(f) > 3+len(grantNames) {
+		return x, incumbent.Errorf(incumbent.Invalid, "%d words, want: scope tag %s:… [grant…]", len(f), passwordScheme)
+	}
+	x.account = account{f[0], f[1]}
+	if strings.HasPrefix(f[0], "#") || len(f[0]) > incumbent.MaxNamespaceBytes {
+		return x, incumbent.Errorf(incumbent.Invalid, "the first word is neither the UUID of a model nor *")
+	}
+	if err := incumbent.ValidateHolder(f[1]); err != nil {
+		return x, err
+	}
+	if x.secret, err = parseSecret(f[2]); err != nil {
+		return x, err
+	}
+	for _, word := range f[3:] {
+		g, err := ParseGrant(word)
+		if err != nil {
+			return x, err
+		}
+		x.grants |= g
+	}
+	return x, nil
+}
+
+func parseSecret(word string) (p secret, err error) {
+	parts := strings.Split(word, ":")
+	bad := incumbent.Errorf(incumbent.Invalid, "the third word is not %s:ITERATIONS:SALT:HASH", passwordScheme)
+	if len(parts) != 4 || parts[0] != passwordScheme {
+		return p, bad
+	}
+	if p.iterations, err = strconv.Atoi(parts[1]); err != nil || p.iterations < 1 || p.iterations > maxIterations {
+		return p, incumbent.Errorf(incumbent.Invalid, "iterations are not 1 to %d", maxIterations)
+	}
+	salt, saltErr := hex.DecodeString(parts[2])
+	hash, hashErr := hex.DecodeString(parts[3])
+	if saltErr != nil || hashErr != nil || len(salt) != saltBytes || len(hash) != hashBytes {
+		return p, bad
+	}
+	p.salt, p.hash = [saltBytes]byte(salt), [hashBytes]byte(hash)
+	return p, nil
+}
+
+func (p *Passwords) add(x passwordEntry) error {
+	list := p.of[x.account]
+	switch {
+	case p.len == MaxPasswords:
+		return incumbent.Errorf(incumbent.TooLarge, "more than %d passwords", MaxPasswords)
+	case len(list) == MaxHashesPerTag:
+		return incumbent.Errorf(incumbent.TooLarge, "%s has more than %d passwords", x.tag, MaxHashesPerTag)
+	}
+	p.of[x.account] = append(list, x.secret)
+	p.len++
+	return nil
+}
+
+// candidates are the secrets that a password for the tag may match.
+func (p *Passwords) candidates(scope, tag string) []secret {
+	if p == nil {
+		return nil
+	}
+	own, all := p.of[account{scope, tag}], p.of[account{anyScope, tag}]
+	switch {
+	case len(all) == 0 || scope == anyScope:
+		return own
+	case len(own) == 0:
+		return all
+	default:
+		return slices.Concat(own, all)
+	}
+}
