@@ -131,6 +131,14 @@ func (c *Checker) Freed(lease string, heard, lastSent, lastHeard, ttl time.Durat
 	return lateness
 }
 
+// Lost counts a loss that a play found by itself.
+func (c *Checker) Lost(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost++
+	c.violate(format, args...)
+}
+
 // Violate counts what a play found by itself.
 func (c *Checker) Violate(format string, args ...any) {
 	c.mu.Lock()

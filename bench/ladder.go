@@ -46,6 +46,16 @@ func (r *run) step(leases int, phase string) {
 	r.steps = append(r.steps, s)
 }
 
+// noteEffect notes what the step that was closed last did to the extensions of all.
+func (r *run) noteEffect() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.steps); n >= 2 {
+		r.facts["extend_p99_before_ms"] = r.steps[n-2].Ops["extend"].P99
+		r.facts["extend_p99_fault_ms"] = r.steps[n-1].Ops["extend"].P99
+	}
+}
+
 // countAll compares what the agents believe with what they should have.
 func (r *run) countAll(f *fleet) {
 	f.mu.Lock()

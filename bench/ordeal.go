@@ -118,7 +118,7 @@ func (o *ordeal) judge() error {
 	elections, moves := o.terms.counts()
 	o.fact("elections", float64(elections))
 	o.fact("leadership_moves", float64(moves))
-	o.noteEffect()
+	o.run.noteEffect()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	kept, waiting := 0, 0
@@ -144,16 +144,6 @@ func (o *ordeal) judge() error {
 		o.fact(name, float64(v))
 	}
 	return o.failure
-}
-
-// noteEffect notes what the fault did to the extensions of all.
-func (o *ordeal) noteEffect() {
-	o.run.mu.Lock()
-	defer o.run.mu.Unlock()
-	if n := len(o.steps); n >= 2 {
-		o.facts["extend_p99_before_ms"] = o.steps[n-2].Ops["extend"].P99
-		o.facts["extend_p99_fault_ms"] = o.steps[n-1].Ops["extend"].P99
-	}
 }
 
 // act does one action. What it returns undoes it; nil: nothing can.

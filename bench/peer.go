@@ -58,6 +58,38 @@ func (p *PeerRun) Note(format string, args ...any) {
 // Fact notes a figure for the summary.
 func (p *PeerRun) Fact(name string, v float64) { p.run.fact(name, v) }
 
+// Holding tells how many leases are held over how many connections, from now on.
+func (p *PeerRun) Holding(counts func() (holding, connections int)) {
+	p.run.mu.Lock()
+	defer p.run.mu.Unlock()
+	p.run.agents = func() (int, int, int) {
+		holding, connections := counts()
+		return holding, 0, connections
+	}
+}
+
+// Lost counts a lease that was lost although it was extended in time.
+func (p *PeerRun) Lost(format string, args ...any) { p.run.check.Lost(format, args...) }
+
+// Lapsed counts a holder whose own deadline passed before an answer came.
+func (p *PeerRun) Lapsed() { p.run.check.Lapsed() }
+
+// Violate counts what else should not be.
+func (p *PeerRun) Violate(format string, args ...any) { p.run.check.Violate(format, args...) }
+
+// HoldFor is how long a holder counts on a ttl from when it sent.
+func (p *PeerRun) HoldFor(ttl time.Duration) time.Duration { return holdFor(ttl) }
+
+// Step closes the figures of a part of the run, such as the time before a fault.
+func (p *PeerRun) Step(leases int, phase string) { p.run.step(leases, phase) }
+
+// Effect notes what the part that was closed last did to extensions, beside the
+// one before it.
+func (p *PeerRun) Effect() { p.run.noteEffect() }
+
+// Fault is what is to be done to the servers, by time.
+func (p *PeerRun) Fault() []Action { return p.run.sc.script() }
+
 // RSS is the servers' resident memory now, in bytes.
 func (p *PeerRun) RSS() uint64 { return p.run.rss() }
 

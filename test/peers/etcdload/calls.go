@@ -29,20 +29,26 @@ func GrantAll(ctx context.Context, clients []*clientv3.Client, count int, ttlSec
 	return leases, err
 }
 
-// Create puts the key under the lease if it has no version, and is an error if
-// etcd decided otherwise than expected.
-func Create(ctx context.Context, c *clientv3.Client, key, value string, lease clientv3.LeaseID, succeeds bool) error {
+// TryCreate puts the key under the lease if it has no version, and reports
+// whether it had none.
+func TryCreate(ctx context.Context, c *clientv3.Client, key, value string, lease clientv3.LeaseID) (bool, error) {
 	resp, err := c.Txn(ctx).
 		If(clientv3.Compare(clientv3.Version(key), "=", 0)).
 		Then(clientv3.OpPut(key, value, clientv3.WithLease(lease))).
 		Commit()
 	if err != nil {
-		return err
+		return false, err
 	}
-	if resp.Succeeded != succeeds {
-		return fmt.Errorf("create of %s: succeeded is %v", key, resp.Succeeded)
+	return resp.Succeeded, nil
+}
+
+// Create is TryCreate that fails if etcd decides otherwise than expected.
+func Create(ctx context.Context, c *clientv3.Client, key, value string, lease clientv3.LeaseID, succeeds bool) error {
+	succeeded, err := TryCreate(ctx, c, key, value, lease)
+	if err == nil && succeeded != succeeds {
+		err = fmt.Errorf("create of %s: succeeded is %v", key, succeeded)
 	}
-	return nil
+	return err
 }
 
 // Delete deletes a key that is there.
@@ -86,15 +92,25 @@ func (s Stream) Send(lease clientv3.LeaseID) error {
 	return s.call.Send(&pb.LeaseKeepAliveRequest{ID: int64(lease)})
 }
 
+// Next waits for the next answer and returns whose it is, and the ttl that lease
+// has now in seconds; not above 0: etcd does not know it any more.
+func (s Stream) Next() (lease clientv3.LeaseID, ttlSeconds int64, err error) {
+	resp, err := s.call.Recv()
+	if err != nil {
+		return 0, 0, err
+	}
+	return clientv3.LeaseID(resp.ID), resp.TTL, nil
+}
+
 // Receive waits for the answer to the oldest request without one, and is an
 // error unless it keeps that lease alive.
 func (s Stream) Receive(lease clientv3.LeaseID) error {
-	resp, err := s.call.Recv()
+	of, ttl, err := s.Next()
 	if err != nil {
 		return err
 	}
-	if resp.ID != int64(lease) || resp.TTL <= 0 {
-		return fmt.Errorf("keepalive of lease %x: answer for %x, ttl %d", lease, resp.ID, resp.TTL)
+	if of != lease || ttl <= 0 {
+		return fmt.Errorf("keepalive of lease %x: answer for %x, ttl %d", lease, of, ttl)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ package etcdload
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"sync"
 	"time"
@@ -21,14 +22,16 @@ import (
 const (
 	dialTimeout = 30 * time.Second // for the first answer on a new connection
 	dialing     = 64               // connections being opened at once
+
+	statusTimeout = 5 * time.Second // a member that is stopped does not answer
 )
 
 // Connect opens count clients, a connection each, and makes sure by a read that
 // each is connected. A client speaks to one member, so that no connection moves.
-func Connect(ctx context.Context, endpoints []string, count int) ([]*clientv3.Client, error) {
+func Connect(ctx context.Context, to Members, count int) ([]*clientv3.Client, error) {
 	clients := make([]*clientv3.Client, count)
 	err := Each(count, func(i int) (err error) {
-		clients[i], err = Dial(ctx, endpoints[i%len(endpoints)])
+		clients[i], err = Dial(ctx, to, i)
 		return err
 	})
 	if err != nil {
@@ -37,12 +40,25 @@ func Connect(ctx context.Context, endpoints []string, count int) ([]*clientv3.Cl
 	return clients, nil
 }
 
-// Dial opens one client to one member.
-func Dial(ctx context.Context, endpoint string) (*clientv3.Client, error) {
-	c, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{endpoint},
+// Members are the servers under load.
+type Members struct {
+	Endpoints []string
+	TLS       *tls.Config // nil: plaintext
+}
+
+// Open makes a client of member i, counted round robin, that connects when it is
+// used.
+func Open(to Members, i int) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{
+		Endpoints: []string{to.Endpoints[i%len(to.Endpoints)]},
+		TLS:       to.TLS,
 		Logger:    zap.NewNop(), // each client would build a logger of its own
 	})
+}
+
+// Dial opens one client to member i, counted round robin.
+func Dial(ctx context.Context, to Members, i int) (*clientv3.Client, error) {
+	c, err := Open(to, i)
 	if err != nil {
 		return nil, err
 	}
@@ -90,15 +106,33 @@ func Each(count int, f func(i int) error) error {
 }
 
 // Version asks a member which version of etcd it is.
-func Version(ctx context.Context, endpoint string) (string, error) {
-	c, err := Dial(ctx, endpoint)
-	if err != nil {
-		return "", err
-	}
-	defer Disconnect([]*clientv3.Client{c}) //nolint:errcheck // it has said what it was asked
-	status, err := c.Status(ctx, endpoint)
+func Version(ctx context.Context, to Members) (string, error) {
+	status, err := statusOf(ctx, to, 0)
 	if err != nil {
 		return "", err
 	}
 	return status.Version, nil
+}
+
+// Leader asks the members which of them leads, and in which term. Members that do
+// not answer in time are passed over; none leads is an error.
+func Leader(ctx context.Context, to Members) (member int, term uint64, err error) {
+	for i := range to.Endpoints {
+		status, err := statusOf(ctx, to, i)
+		if err == nil && status.Leader == status.Header.MemberId {
+			return i, status.RaftTerm, nil
+		}
+	}
+	return 0, 0, errors.New("no member of etcd says that it leads")
+}
+
+func statusOf(ctx context.Context, to Members, i int) (*clientv3.StatusResponse, error) {
+	c, err := Open(to, i)
+	if err != nil {
+		return nil, err
+	}
+	defer Disconnect([]*clientv3.Client{c}) //nolint:errcheck // it has said what it was asked
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	return c.Status(ctx, to.Endpoints[i])
 }

@@ -13,6 +13,7 @@ package etcdpeer
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -38,6 +39,7 @@ type Config struct {
 	Binary  string   // path of etcd
 	Members int      // 1 to MaxMembers; 0 is 1
 	Dir     string   // where data and logs go; "" is a new folder below os.TempDir, removed by Stop
+	TLS     bool     // clients and members speak TLS, with a certificate made for the run
 	Args    []string // further flags for every member
 }
 
@@ -57,6 +59,9 @@ type Cluster struct {
 	members []*member
 	dir     string
 	ownDir  bool
+	tls     *tls.Config // of clients; nil: plaintext
+	cert    string      // files of the members' certificate
+	key     string
 }
 
 type member struct {
@@ -86,13 +91,18 @@ func Start(ctx context.Context, c Config) (*Cluster, error) {
 		}
 		cl.dir, cl.ownDir = dir, true
 	}
+	if c.TLS {
+		if err := cl.certify(); err != nil {
+			return nil, errors.Join(err, cl.Stop())
+		}
+	}
 	if err := cl.launch(c); err != nil {
 		return nil, errors.Join(err, cl.Stop())
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for _, m := range cl.members {
-		if err := m.awaitHealth(ctx); err != nil {
+		if err := m.awaitHealth(ctx, cl.http()); err != nil {
 			return nil, errors.Join(err, cl.Stop())
 		}
 	}
@@ -109,32 +119,32 @@ func (cl *Cluster) launch(c Config) error {
 	for i := range count {
 		m := &member{
 			name:      fmt.Sprintf("m%d", i+1),
-			clientURL: "http://" + addresses[2*i],
-			peerURL:   "http://" + addresses[2*i+1],
+			clientURL: cl.scheme() + addresses[2*i],
+			peerURL:   cl.scheme() + addresses[2*i+1],
 		}
 		cl.members = append(cl.members, m)
 		initial = append(initial, m.name+"="+m.peerURL)
 	}
 	for _, m := range cl.members {
-		if err := m.start(c, cl.dir, strings.Join(initial, ",")); err != nil {
+		if err := m.start(c, cl, strings.Join(initial, ",")); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (m *member) start(c Config, dir, initial string) error {
-	log, err := os.Create(filepath.Join(dir, m.name+".log"))
+func (m *member) start(c Config, cl *Cluster, initial string) error {
+	log, err := os.Create(filepath.Join(cl.dir, m.name+".log"))
 	if err != nil {
 		return err
 	}
 	args := append([]string{
 		"--name", m.name,
-		"--data-dir", filepath.Join(dir, m.name),
+		"--data-dir", filepath.Join(cl.dir, m.name),
 		"--listen-client-urls", m.clientURL, "--advertise-client-urls", m.clientURL,
 		"--listen-peer-urls", m.peerURL, "--initial-advertise-peer-urls", m.peerURL,
 		"--initial-cluster", initial, "--initial-cluster-state", "new",
-	}, c.Args...)
+	}, append(cl.tlsArgs(), c.Args...)...)
 	cmd := exec.Command(c.Binary, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -149,11 +159,11 @@ func (m *member) start(c Config, dir, initial string) error {
 	return nil
 }
 
-func (m *member) awaitHealth(ctx context.Context) error {
+func (m *member) awaitHealth(ctx context.Context, c *http.Client) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
-		if m.healthy(ctx) {
+		if m.healthy(ctx, c) {
 			return nil
 		}
 		select {
@@ -166,12 +176,12 @@ func (m *member) awaitHealth(ctx context.Context) error {
 	}
 }
 
-func (m *member) healthy(ctx context.Context) bool {
+func (m *member) healthy(ctx context.Context, c *http.Client) bool {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.clientURL+"/health", http.NoBody)
 	if err != nil {
 		return false
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := c.Do(req)
 	if err != nil {
 		return false
 	}
@@ -199,6 +209,12 @@ func (cl *Cluster) PIDs() []int {
 	return pids
 }
 
+// Signal sends a signal to member i, counted as Endpoints.
+func (cl *Cluster) Signal(i int, s syscall.Signal) error { return cl.members[i].cmd.Process.Signal(s) }
+
+// TLS is how clients speak to the members; nil: in plaintext.
+func (cl *Cluster) TLS() *tls.Config { return cl.tls }
+
 // Usage returns what all members use together.
 func (cl *Cluster) Usage() (Usage, error) { return UsageOf(cl.PIDs()...) }
 
@@ -208,6 +224,7 @@ func (cl *Cluster) Stop() error {
 	var errs []error
 	for _, m := range cl.members {
 		if m.cmd != nil {
+			m.signal(syscall.SIGCONT) // one that is stopped cannot end
 			m.signal(syscall.SIGTERM)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/incumbent-dev/incumbent/test/peers/etcdload"
 )
 
 // idleResult is the servers' resident memory per idle connection, in bytes,
@@ -38,7 +40,7 @@ func idleBytes(ctx context.Context, o options, watch bool) (int64, error) {
 		if err != nil {
 			return err
 		}
-		defer disconnect(first) //nolint:errcheck // the servers are stopped next
+		defer etcdload.Disconnect(first) //nolint:errcheck // the servers are stopped next
 		if err := pause(ctx, o.load.warmup); err != nil {
 			return err
 		}
@@ -50,7 +52,7 @@ func idleBytes(ctx context.Context, o options, watch bool) (int64, error) {
 		if err != nil {
 			return err
 		}
-		defer disconnect(clients) //nolint:errcheck // the servers are stopped next
+		defer etcdload.Disconnect(clients) //nolint:errcheck // the servers are stopped next
 		if err := pause(ctx, o.settle); err != nil {
 			return err
 		}
@@ -62,17 +64,11 @@ func idleBytes(ctx context.Context, o options, watch bool) (int64, error) {
 }
 
 func openIdle(ctx context.Context, s servers, count int, watch bool) ([]*clientv3.Client, error) {
-	clients, err := connect(ctx, s.endpoints, count)
+	clients, err := etcdload.Connect(ctx, s.members, count)
 	if err != nil || !watch {
 		return clients, err
 	}
-	return clients, each(count, func(i int) error {
-		events := clients[i].Watch(ctx, fmt.Sprintf("watched/%d", i), clientv3.WithCreatedNotify())
-		select {
-		case created := <-events:
-			return created.Err()
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	return clients, etcdload.Each(count, func(i int) error {
+		return etcdload.Watch(ctx, clients[i], fmt.Sprintf("watched/%d", i))
 	})
 }

@@ -5,51 +5,32 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/incumbent-dev/incumbent/test/peers/etcdload"
 )
 
-// etcd's client paces KeepAlive by itself, at a third of the ttl, and opens a
-// stream for every KeepAliveOnce. So the keepalives here are sent on the stream
-// that KeepAlive would use, over the client's own connection.
-
-// stream is one LeaseKeepAlive call of etcd's API.
+// stream is one stream of keepalives with the leases it keeps alive.
 type stream struct {
-	pb.Lease_LeaseKeepAliveClient
+	etcdload.Stream
 	leases []clientv3.LeaseID
 }
 
 func openStreams(ctx context.Context, o options, clients []*clientv3.Client, leasesEach int) ([]stream, error) {
-	leases, err := grantAll(ctx, o, clients, len(clients)*leasesEach)
+	leases, err := etcdload.GrantAll(ctx, clients, len(clients)*leasesEach, o.ttlSeconds())
 	if err != nil {
 		return nil, err
 	}
 	streams := make([]stream, len(clients))
-	err = each(len(clients), func(i int) error {
-		call, err := pb.NewLeaseClient(clients[i].ActiveConnection()).LeaseKeepAlive(ctx)
+	err = etcdload.Each(len(clients), func(i int) error {
+		call, err := etcdload.OpenStream(ctx, clients[i])
 		streams[i] = stream{call, leases[i*leasesEach : (i+1)*leasesEach]}
 		return err
 	})
 	return streams, err
-}
-
-func (s stream) send(lease clientv3.LeaseID) error {
-	return s.Send(&pb.LeaseKeepAliveRequest{ID: int64(lease)})
-}
-
-func (s stream) receive(lease clientv3.LeaseID) error {
-	resp, err := s.Recv()
-	if err != nil {
-		return err
-	}
-	if resp.ID != int64(lease) || resp.TTL <= 0 {
-		return fmt.Errorf("keepalive of lease %x: answer for %x, ttl %d", lease, resp.ID, resp.TTL)
-	}
-	return nil
 }
 
 // keepAliveRunners makes one runner per client, with a stream and a lease each.
@@ -61,10 +42,10 @@ func keepAliveRunners(ctx context.Context, o options, clients []*clientv3.Client
 	runners := make([]runner, len(streams))
 	for i, s := range streams {
 		runners[i] = caller{worker: i, last: true, call: func(context.Context) error {
-			if err := s.send(s.leases[0]); err != nil {
+			if err := s.Send(s.leases[0]); err != nil {
 				return err
 			}
-			return s.receive(s.leases[0])
+			return s.Receive(s.leases[0])
 		}}
 	}
 	return runners, nil
@@ -127,7 +108,7 @@ func (l pipeline) send(ctx context.Context, p pacer, flying chan<- sent, idle <-
 				began = time.Now() // closed loop: not the wait for a lease that is not in flight
 			}
 			flying <- sent{lease, began}
-			if err := l.stream.send(lease); err != nil {
+			if err := l.stream.Send(lease); err != nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -140,7 +121,7 @@ func (l pipeline) send(ctx context.Context, p pacer, flying chan<- sent, idle <-
 // answer.
 func (l pipeline) receive(ctx context.Context, flying <-chan sent, idle chan<- clientv3.LeaseID, r *recorder) error {
 	for f := range flying {
-		if err := l.stream.receive(f.lease); err != nil {
+		if err := l.stream.Receive(f.lease); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}

@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/version"
+
+	"github.com/incumbent-dev/incumbent/test/peers/etcdload"
 )
 
 // maxConnections leaves room below the 20,000 files that a process may open.
@@ -34,6 +36,7 @@ type options struct {
 	pids      string
 	ops       string
 	members   int
+	tls       bool
 	workers   int
 	conns     int
 	streams   int
@@ -84,6 +87,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.etcd, "etcd", besideThis("etcd"), "etcd `binary` to start")
 	f.StringVar(&o.dir, "dir", "", "`folder` for the servers' data, removed afterwards (default: the system's for temporary files)")
 	f.IntVar(&o.members, "members", 1, "members to start")
+	f.BoolVar(&o.tls, "tls", false, "members that are started speak TLS")
 	f.StringVar(&o.endpoints, "endpoints", "", "drive running servers at these client `URLs` instead, separated by commas")
 	f.StringVar(&o.pids, "pids", "", "their process `ids`")
 	f.StringVar(&o.ops, "ops", "all", "`operations`, separated by commas: "+names())
@@ -186,11 +190,11 @@ func run(ctx context.Context, o options, progress io.Writer) (report, error) {
 
 func runOperation(ctx context.Context, o options, op operation) (res result, err error) {
 	err = withServers(ctx, o, func(s servers) error {
-		clients, err := connect(ctx, s.endpoints, op.clients(o))
+		clients, err := etcdload.Connect(ctx, s.members, op.clients(o))
 		if err != nil {
 			return err
 		}
-		defer disconnect(clients) //nolint:errcheck // measured already
+		defer etcdload.Disconnect(clients) //nolint:errcheck // measured already
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel() // ends the streams that the runners were given
 		runners, err := op.runners(ctx, o, clients)

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/incumbent-dev/incumbent/test/peers/etcdload"
 )
 
 // operation is one kind of work: how many clients it needs (each is a
@@ -72,14 +74,14 @@ func callers(o options, clients []*clientv3.Client, call func(worker int, c *cli
 func grantRunners(_ context.Context, o options, clients []*clientv3.Client) ([]runner, error) {
 	return callers(o, clients, func(_ int, c *clientv3.Client) func(context.Context) error {
 		return func(ctx context.Context) error {
-			_, err := c.Grant(ctx, o.ttlSeconds())
+			_, err := etcdload.Grant(ctx, c, o.ttlSeconds())
 			return err
 		}
 	}), nil
 }
 
 func createRunners(ctx context.Context, o options, clients []*clientv3.Client) ([]runner, error) {
-	leases, err := grantAll(ctx, o, clients, o.workers)
+	leases, err := etcdload.GrantAll(ctx, clients, o.workers, o.ttlSeconds())
 	if err != nil {
 		return nil, err
 	}
@@ -87,43 +89,27 @@ func createRunners(ctx context.Context, o options, clients []*clientv3.Client) (
 	return callers(o, clients, func(worker int, c *clientv3.Client) func(context.Context) error {
 		return func(ctx context.Context) error {
 			key := fmt.Sprintf("created/%d", serial.Add(1))
-			return create(ctx, c, key, o.value(), leases[worker], true)
+			return etcdload.Create(ctx, c, key, o.value(), leases[worker], true)
 		}
 	}), nil
 }
 
 func refusedRunners(ctx context.Context, o options, clients []*clientv3.Client) ([]runner, error) {
-	leases, err := grantAll(ctx, o, clients, o.workers)
+	leases, err := etcdload.GrantAll(ctx, clients, o.workers, o.ttlSeconds())
 	if err != nil {
 		return nil, err
 	}
-	err = each(o.workers, func(i int) error {
-		return create(ctx, clients[i%len(clients)], taken(i), o.value(), leases[i], true)
+	err = etcdload.Each(o.workers, func(i int) error {
+		return etcdload.Create(ctx, clients[i%len(clients)], taken(i), o.value(), leases[i], true)
 	})
 	return callers(o, clients, func(worker int, c *clientv3.Client) func(context.Context) error {
 		return func(ctx context.Context) error {
-			return create(ctx, c, taken(worker), o.value(), leases[worker], false)
+			return etcdload.Create(ctx, c, taken(worker), o.value(), leases[worker], false)
 		}
 	}), err
 }
 
 func taken(worker int) string { return fmt.Sprintf("taken/%d", worker) }
-
-// create puts the key under the lease if it has no version, and is an error if
-// etcd decided otherwise than expected.
-func create(ctx context.Context, c *clientv3.Client, key, value string, lease clientv3.LeaseID, succeeds bool) error {
-	resp, err := c.Txn(ctx).
-		If(clientv3.Compare(clientv3.Version(key), "=", 0)).
-		Then(clientv3.OpPut(key, value, clientv3.WithLease(lease))).
-		Commit()
-	if err != nil {
-		return err
-	}
-	if resp.Succeeded != succeeds {
-		return fmt.Errorf("create of %s: succeeded is %v", key, resp.Succeeded)
-	}
-	return nil
-}
 
 func putRunners(_ context.Context, o options, clients []*clientv3.Client) ([]runner, error) {
 	var serial atomic.Int64
@@ -133,17 +119,4 @@ func putRunners(_ context.Context, o options, clients []*clientv3.Client) ([]run
 			return err
 		}
 	}), nil
-}
-
-// grantAll grants count leases over the clients.
-func grantAll(ctx context.Context, o options, clients []*clientv3.Client, count int) ([]clientv3.LeaseID, error) {
-	leases := make([]clientv3.LeaseID, count)
-	err := each(count, func(i int) error {
-		resp, err := clients[i%len(clients)].Grant(ctx, o.ttlSeconds())
-		if err == nil {
-			leases[i] = resp.ID
-		}
-		return err
-	})
-	return leases, err
 }

@@ -11,13 +11,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/incumbent-dev/incumbent/test/peers/etcdload"
 	"github.com/incumbent-dev/incumbent/test/peers/etcdpeer"
 )
 
 // servers are the members under load.
 type servers struct {
-	endpoints []string
-	pids      []int
+	members etcdload.Members
+	pids    []int
 }
 
 func (s servers) usage() (etcdpeer.Usage, error) { return etcdpeer.UsageOf(s.pids...) }
@@ -34,7 +35,7 @@ func withServers(ctx context.Context, o options, f func(servers) error) (err err
 		if err != nil {
 			return err
 		}
-		return f(servers{strings.Split(o.endpoints, ","), pids})
+		return f(servers{etcdload.Members{Endpoints: strings.Split(o.endpoints, ",")}, pids})
 	}
 	if o.dir != "" {
 		if err := os.MkdirAll(o.dir, 0o700); err != nil {
@@ -46,12 +47,12 @@ func withServers(ctx context.Context, o options, f func(servers) error) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	cl, err := etcdpeer.Start(ctx, etcdpeer.Config{Binary: o.etcd, Members: o.members, Dir: dir})
+	cl, err := etcdpeer.Start(ctx, etcdpeer.Config{Binary: o.etcd, Members: o.members, Dir: dir, TLS: o.tls})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, cl.Stop()) }()
-	return f(servers{cl.Endpoints(), cl.PIDs()})
+	return f(servers{etcdload.Members{Endpoints: cl.Endpoints(), TLS: cl.TLS()}, cl.PIDs()})
 }
 
 func parsePIDs(list string) ([]int, error) {

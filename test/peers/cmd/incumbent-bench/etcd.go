@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -16,7 +18,7 @@ import (
 )
 
 const (
-	leaseSeconds = 3600 // outlives any run: nothing expires while it is measured
+	leaseSeconds = 3600 // where the scenario says nothing else: outlives any run, so that nothing expires
 	maxInFlight  = 200_000
 	value        = "holder"
 )
@@ -29,7 +31,7 @@ const (
 // none waits for the slowest of its batch.
 func closedPlays() map[string]func(*etcdLoad) ([]worker, error) {
 	return map[string]func(*etcdLoad) ([]worker, error){
-		"extend": extendWorkers, "session": sessionWorkers, "create": createWorkers, "claim": claimWorkers, "refuse": refuseWorkers,
+		"extend": extendWorkers, "session": sessionWorkers, "create": createWorkers, "claim": claimWorkers, "refuse": refuseWorkers, "turn": turnWorkers,
 	}
 }
 
@@ -55,12 +57,14 @@ func playable(sc *bench.Scenario) error {
 	switch {
 	case sc.Play == "idle":
 		return nil
+	case sc.Play == "ladder":
+		return playableFleet(sc)
 	case sc.Play != "closed":
-		return fmt.Errorf("scenario %s: etcd plays idle and closed scenarios, not %s", sc.Name, sc.Play)
+		return fmt.Errorf("scenario %s: etcd plays idle and closed scenarios and faults, not %s", sc.Name, sc.Play)
 	case closedPlays()[sc.Closed.Op] == nil:
 		return fmt.Errorf("scenario %s: etcd has no form of %s", sc.Name, sc.Closed.Op)
-	case sc.Closed.Rate > 0:
-		return errors.New("closed.rate: etcd is driven in closed loop only")
+	case sc.Closed.Rate > 0 && (sc.Closed.Op != "extend" || sc.Closed.Streams != 0 || sc.Closed.Batch > 1):
+		return errors.New("closed.rate: only extensions on a stream each are sent to etcd at a rate")
 	case sc.Closed.Workers*max(1, sc.Closed.Batch) > maxInFlight:
 		return fmt.Errorf("closed.workers × closed.batch is over %d calls under way", maxInFlight)
 	}
@@ -68,9 +72,12 @@ func playable(sc *bench.Scenario) error {
 }
 
 // playEtcd plays the scenario of the run.
-func playEtcd(ctx context.Context, r *bench.PeerRun, endpoints []string) error {
-	if r.Scenario().Play == "idle" {
-		return playIdle(ctx, r, endpoints)
+func playEtcd(ctx context.Context, r *bench.PeerRun, members etcdload.Members, signal func(int, syscall.Signal) error) error {
+	switch r.Scenario().Play {
+	case "idle":
+		return playIdle(ctx, r, members)
+	case "ladder":
+		return playFleet(ctx, r, members, signal)
 	}
 	cfg := r.Scenario().Closed
 	streams := cfg.Streams
@@ -78,7 +85,7 @@ func playEtcd(ctx context.Context, r *bench.PeerRun, endpoints []string) error {
 		streams = cfg.Workers
 	}
 	r.Phase("connecting")
-	clients, err := etcdload.Connect(ctx, endpoints, streams)
+	clients, err := etcdload.Connect(ctx, members, streams)
 	if err != nil {
 		return err
 	}
@@ -135,14 +142,22 @@ func sessionWorkers(l *etcdLoad) ([]worker, error) {
 	op := l.run.Op("session")
 	return l.callers(func(ctx context.Context, _ int, c *clientv3.Client) error {
 		return timed(ctx, op, func() error {
-			_, err := etcdload.Grant(ctx, c, leaseSeconds)
+			_, err := etcdload.Grant(ctx, c, l.ttlSeconds())
 			return err
 		})
 	}), nil
 }
 
+// ttlSeconds is what leases are granted for. etcd counts in seconds.
+func (l *etcdLoad) ttlSeconds() int64 {
+	if ttl := time.Duration(l.run.Scenario().Closed.TTL); ttl > 0 {
+		return int64(max(time.Second, ttl) / time.Second)
+	}
+	return leaseSeconds
+}
+
 func (l *etcdLoad) leases() ([]clientv3.LeaseID, error) {
-	return etcdload.GrantAll(l.ctx, l.clients, l.flights, leaseSeconds)
+	return etcdload.GrantAll(l.ctx, l.clients, l.flights, l.ttlSeconds())
 }
 
 func createWorkers(l *etcdLoad) ([]worker, error) {
@@ -173,6 +188,44 @@ func claimWorkers(l *etcdLoad) ([]worker, error) {
 		}
 		return timed(ctx, release, func() error { return etcdload.Delete(ctx, c, key) })
 	}), nil
+}
+
+// turnWorkers: candidates for the same keys, each with a lease of its own. Who
+// creates the key holds it for a while and deletes it; who finds it there pauses.
+func turnWorkers(l *etcdLoad) ([]worker, error) {
+	leases, err := l.leases()
+	if err != nil {
+		return nil, err
+	}
+	cfg := l.run.Scenario().Closed
+	claim, release, refused := l.run.Op("claim"), l.run.Op("release"), l.run.Op("refused")
+	return l.callers(func(ctx context.Context, i int, c *clientv3.Client) error {
+		key := fmt.Sprintf("contested/%d", i/max(1, cfg.Candidates))
+		began := time.Now()
+		won, err := etcdload.TryCreate(ctx, c, key, value, leases[i])
+		switch {
+		case err != nil && ctx.Err() == nil:
+			claim.Failed()
+			return errors.Join(err, retryLater(ctx, cfg))
+		case err != nil:
+			return err
+		case !won:
+			refused.Done(began)
+			return retryLater(ctx, cfg)
+		}
+		claim.Done(began)
+		if err := pause(ctx, time.Duration(cfg.Hold)); err != nil {
+			return err
+		}
+		return timed(ctx, release, func() error { return etcdload.Delete(ctx, c, key) })
+	}), nil
+}
+
+func retryLater(ctx context.Context, cfg *bench.Closed) error {
+	if cfg.Pause == 0 {
+		return nil
+	}
+	return pause(ctx, time.Duration(cfg.Pause)/2+rand.N(time.Duration(cfg.Pause)))
 }
 
 func refuseWorkers(l *etcdLoad) ([]worker, error) {

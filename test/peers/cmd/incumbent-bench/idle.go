@@ -20,7 +20,7 @@ const baseSettle = time.Second
 
 // playIdle opens connections with one watch each, at the ramp of the scenario's
 // last stage, and lets them be.
-func playIdle(ctx context.Context, r *bench.PeerRun, endpoints []string) (err error) {
+func playIdle(ctx context.Context, r *bench.PeerRun, members etcdload.Members) (err error) {
 	sc := r.Scenario()
 	stage := sc.Stages[len(sc.Stages)-1]
 	if stage.Leases < 1 {
@@ -30,7 +30,7 @@ func playIdle(ctx context.Context, r *bench.PeerRun, endpoints []string) (err er
 	clients := make([]*clientv3.Client, stage.Leases+1)
 	defer etcdload.Disconnect(clients) //nolint:errcheck // measured already
 	open := func(i int) error {
-		c, err := etcdload.Dial(ctx, endpoints[i%len(endpoints)])
+		c, err := etcdload.Dial(ctx, members, i)
 		if err != nil {
 			return err
 		}

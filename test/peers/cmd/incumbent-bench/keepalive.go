@@ -19,6 +19,8 @@ type sharedStream struct {
 	client *clientv3.Client
 	leases []clientv3.LeaseID
 	op     *bench.PeerOp
+	// every and first: in open loop, when keepalives are due; 0 in closed loop.
+	every, first time.Duration
 }
 
 // flight is a keepalive under way.
@@ -37,6 +39,10 @@ func extendWorkers(l *etcdLoad) ([]worker, error) {
 	workers := make([]worker, len(l.clients))
 	for i, c := range l.clients {
 		streams[i] = &sharedStream{client: c, op: op}
+		if rate := l.run.Scenario().Closed.Rate; rate > 0 {
+			each := float64(time.Second) / rate
+			streams[i].first, streams[i].every = time.Duration(each*float64(i)), time.Duration(each*float64(len(l.clients)))
+		}
 		workers[i] = streams[i].run
 	}
 	for i, lease := range leases {
@@ -69,10 +75,18 @@ func (s *sharedStream) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// oneByOne has one keepalive under way, without a second goroutine.
+// oneByOne has one keepalive under way, without a second goroutine. In open loop
+// one that is late counts from when it was due.
 func (s *sharedStream) oneByOne(ctx context.Context, stream etcdload.Stream, lease clientv3.LeaseID) error {
-	for ctx.Err() == nil {
+	start := time.Now()
+	for k := 0; ctx.Err() == nil; k++ {
 		began := time.Now()
+		if s.every > 0 {
+			began = start.Add(s.first + time.Duration(k)*s.every)
+			if err := pause(ctx, time.Until(began)); err != nil {
+				return err
+			}
+		}
 		if err := stream.Send(lease); err != nil {
 			return err
 		}

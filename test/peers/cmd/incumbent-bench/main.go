@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,6 +52,7 @@ type options struct {
 	set     map[string]string
 	dir     string
 	dataDir string
+	tls     bool
 	output  string
 }
 
@@ -103,6 +105,7 @@ func runCommand(stdout, stderr io.Writer) *cobra.Command {
 	f.StringVar(&o.members, "members", "local:1", "start so many servers on this machine")
 	f.StringSliceVar(&o.targets, "target", nil, "client `URLs` of servers to drive instead")
 	f.IntSliceVar(&o.pids, "pid", nil, "their process ids, for memory and CPU, when they run on this machine")
+	f.BoolVar(&o.tls, "tls", false, "servers that are started speak TLS")
 	f.StringToStringVar(&o.set, "set", nil, "change a scenario: key=value by dotted path, or scale=PRESET")
 	f.StringVar(&o.dir, "dir", "", "folder for the results (default results/SCENARIO-etcd-TIME)")
 	f.StringVar(&o.dataDir, "data-dir", "", "folder for the data of servers that are started (default: a temporary one)")
@@ -146,15 +149,18 @@ func (o *options) run(ctx context.Context, scenario string, stdout, stderr io.Wr
 	if err := playable(sc); err != nil {
 		return usageError{err}
 	}
+	var signal func(int, syscall.Signal) error
+	var secure *tls.Config
 	if len(o.targets) == 0 {
 		cl, err := o.start(ctx, members)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cl.stop()) }()
-		o.targets, o.pids = cl.Endpoints(), cl.PIDs()
+		o.targets, o.pids, signal, secure = cl.Endpoints(), cl.PIDs(), cl.Signal, cl.TLS()
 	}
-	version, err := etcdload.Version(ctx, o.targets[0])
+	to := etcdload.Members{Endpoints: o.targets, TLS: secure}
+	version, err := etcdload.Version(ctx, to)
 	if err != nil {
 		return fmt.Errorf("etcd at %s: %w", o.targets[0], err)
 	}
@@ -166,7 +172,7 @@ func (o *options) run(ctx context.Context, scenario string, stdout, stderr io.Wr
 		Command: "incumbent bench " + strings.Join(os.Args[1:], " "),
 	}, bench.Peer{
 		Versions: map[string]string{"etcd": version},
-		Play:     func(ctx context.Context, r *bench.PeerRun) error { return playEtcd(ctx, r, o.targets) },
+		Play:     func(ctx context.Context, r *bench.PeerRun) error { return playEtcd(ctx, r, to, signal) },
 	})
 	if err != nil {
 		return err
@@ -207,7 +213,7 @@ func (o *options) start(ctx context.Context, members int) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	cl, err := etcdpeer.Start(ctx, etcdpeer.Config{Binary: o.etcd, Members: members, Dir: dir})
+	cl, err := etcdpeer.Start(ctx, etcdpeer.Config{Binary: o.etcd, Members: members, Dir: dir, TLS: o.tls})
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}

@@ -24,6 +24,7 @@ func TestEveryScenario(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	closed := "--set closed.workers=8 --set closed.warmup=100ms --set closed.duration=500ms"
+	const fleet = "--members local:3 --set scale=smoke --set ttl=3s --set stages=[{leases:_30,ramp:_200,hold:_500ms}] --set fault="
 	for _, c := range []struct {
 		scenario, flags string
 		ops             []string
@@ -34,13 +35,21 @@ func TestEveryScenario(t *testing.T) {
 		{"create-closed", closed + " --set closed.streams=2 --set closed.batch=3", []string{"create"}},
 		{"claim-closed", closed + " --set closed.streams=2", []string{"claim", "release"}},
 		{"refuse-closed", closed + " --set closed.streams=2", []string{"refuse"}},
+		{"extend-single", closed + " --set closed.rate=200 --members local:3 --tls", []string{"extend"}},
+		{"cluster-closed", "--set scale=smoke --set closed.workers=9 --set closed.warmup=100ms --set closed.duration=500ms --members local:3", []string{"claim", "refused", "release"}},
 		{"idle-fleet", "--set scale=smoke --set settle=500ms", nil},
+		{"leader-kill", fleet + "kill", []string{"claim", "extend", "open", "recovery"}},
+		{"leader-kill", fleet + "stop --set faults.stop.0.for=2s", []string{"claim", "extend", "open", "recovery"}},
 	} {
 		t.Run(c.scenario, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "results")
 			var progress bytes.Buffer
 			root := newRoot(io.Discard, &progress)
-			root.SetArgs(append([]string{"run", c.scenario, "--peer", "etcd", "--etcd", etcd, "--dir", dir}, strings.Fields(c.flags)...))
+			args := strings.Fields(c.flags)
+			for i := range args {
+				args[i] = strings.ReplaceAll(args[i], ":_", ": ") // YAML wants the space
+			}
+			root.SetArgs(append([]string{"run", c.scenario, "--peer", "etcd", "--etcd", etcd, "--dir", dir}, args...))
 			if err := root.ExecuteContext(t.Context()); err != nil {
 				t.Fatalf("%v\n%s", err, &progress)
 			}
@@ -53,12 +62,15 @@ func TestEveryScenario(t *testing.T) {
 			}
 			for _, name := range c.ops {
 				o := s.Ops[name]
-				if o.Count == 0 || o.Errors != 0 || o.P50 <= 0 || o.P50 > o.Max || o.CPUMicros <= 0 {
+				if o.Count == 0 || o.Errors != 0 && c.scenario != "leader-kill" || o.P50 <= 0 || o.P50 > o.Max || (o.CPUMicros <= 0 && s.Facts["elections"] == 0) {
 					t.Errorf("%s: %+v\n%s", name, o, &progress)
 				}
 			}
 			if c.ops == nil && s.RSSPerConn <= 0 {
 				t.Errorf("no memory per connection: %v", s.Facts)
+			}
+			if c.scenario == "leader-kill" && (s.Ops["recovery"].Count != 30 || s.Facts["kept_their_token"] != 30 || s.Facts["elections"] < 1 || s.Facts["reconnects"] < 1) {
+				t.Errorf("recovery %+v, facts %v", s.Ops["recovery"], s.Facts)
 			}
 			var table strings.Builder
 			if err := bench.Compare(&table, s, s); err != nil || !strings.Contains(table.String(), "etcd 3.7.3") {
@@ -73,8 +85,8 @@ func TestEveryScenario(t *testing.T) {
 func TestRefuses(t *testing.T) {
 	for _, args := range []string{
 		"", "one two", "no-such", "echo", "juju-leases", "create-closed --peer consul", "create-closed -o xml",
-		"create-closed --members local:0", "create-closed --members 3", "create-closed --set closed.rate=5",
-		"extend-batch --set closed.workers=10000 --set closed.batch=100", "create-closed --tls",
+		"create-closed --members local:0", "create-closed --members 3", "create-closed --set closed.rate=5", "leader-kill --set fault=cut", "leader-kill --set candidates=2",
+		"extend-batch --set closed.workers=10000 --set closed.batch=100", "leader-kill --set ttl=10500ms",
 	} {
 		root := newRoot(io.Discard, io.Discard)
 		root.SetArgs(append([]string{"run", "--etcd", "/nonexistent"}, strings.Fields(args)...))
