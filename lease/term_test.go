@@ -1,0 +1,66 @@
+package lease
+
+import (
+	"testing"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// A frame that was meant for the leader of an earlier term is turned away, also
+// by a member that led that term and leads again: what it says of attachments is
+// old.
+func TestAnAskOfAnotherTermIsTurnedAway(t *testing.T) {
+	c := newCluster(t, Config{}, 3)
+	c.lead(1)
+	token := c.at(2).claim("a", "h", ttl)
+	c.auto = false
+	c.at(2).extend(Extension{Token: token})
+	if len(c.packets) != 1 {
+		t.Fatalf("%d frames are under way", len(c.packets))
+	}
+	late := c.packets[0]
+	c.lead(1)
+	c.packets = nil
+	c.hand(late)
+	c.settleConfirms(1)
+	if len(c.packets) != 1 {
+		t.Fatalf("%d frames in answer", len(c.packets))
+	}
+	var f frame
+	if !f.decode(c.packets[0].data) || f.kind != refuseFrame || f.term == c.term {
+		t.Errorf("answered with kind %d of term %d, want a refusal of the earlier term", f.kind, f.term)
+	}
+}
+
+// settleConfirms answers what a member has asked to be confirmed.
+func (c *cluster) settleConfirms(id uint64) {
+	for c.at(id).applyOne() || c.at(id).confirm() {
+	}
+}
+
+// A confirmation that another term has given proves nothing of this one: nothing
+// is acknowledged by it, and nothing expires.
+func TestG04_AConfirmationOfAnotherTermJudgesNothing(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.lead()
+	token := w.claim("a", "h", ttl)
+	w.auto = false
+	b, done := w.extend(Extension{Token: token})
+	other := func() {
+		id := w.confirms[0]
+		w.confirms = w.confirms[1:]
+		w.step(func() { w.e.Confirmed(id, w.term+1, nil) })
+	}
+	other()
+	if !*done || b.Items[0].Kind != incumbent.Unavailable {
+		t.Errorf("answered %v: %+v", *done, b.Items[0])
+	}
+	w.advance(hold(ttl) + slack)
+	if len(w.confirms) == 0 {
+		t.Fatal("nothing is due: the test tests nothing")
+	}
+	other()
+	if len(w.barriers) != 0 || len(w.log) != 0 {
+		t.Errorf("%d barriers and %d expiries", len(w.barriers), len(w.log))
+	}
+}
