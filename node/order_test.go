@@ -55,6 +55,29 @@ func TestG22_AFollowerReadsWhatTheLeaderCommitted(t *testing.T) {
 	}
 }
 
+// TestG22_AnAnswerOfAnEarlierLifeConfirmsNothing restarts a member that has asked
+// for a read: the answer must not confirm what it asks in its new life.
+func TestG22_AnAnswerOfAnEarlierLifeConfirmsNothing(t *testing.T) {
+	c := three(t)
+	c.confirm(3, "first")
+	c.ready(3)
+	late := c.until(t, 3, pb.MsgReadIndexResp)
+	c.start(3)
+	c.propose(1, Proposal{Command: []byte("b")})
+	c.settle()
+	c.cut[1] = true // from here on nobody can confirm
+	c.confirm(3, "second")
+	c.ready(3)
+	if n := c.members[3].reads.round.id; n != 1 {
+		t.Fatalf("the first attempt of the new life has id %d: the test tests nothing", n)
+	}
+	c.members[3].Step(late)
+	c.settle()
+	if got := c.log.String(); strings.Contains(got, "confirm second") {
+		t.Errorf("an answer to an earlier life confirmed a read: %s", got)
+	}
+}
+
 // TestG26_NotReadyBeforeAConfirmation starts one member of three: it opens no
 // door, however long it waits, before a quorum has confirmed what is committed.
 func TestG26_NotReadyBeforeAConfirmation(t *testing.T) {
