@@ -63,6 +63,34 @@ func Delete(ctx context.Context, c *clientv3.Client, key string) error {
 	return nil
 }
 
+// Count counts the keys that begin so: a linearizable read.
+func Count(ctx context.Context, to Members, prefix string) (int64, error) {
+	var last error
+	for i := range to.Endpoints {
+		n, err := countAt(ctx, to, i, prefix)
+		if err == nil {
+			return n, nil
+		}
+		last = err
+	}
+	return 0, last
+}
+
+func countAt(ctx context.Context, to Members, i int, prefix string) (int64, error) {
+	c, err := Open(to, i)
+	if err != nil {
+		return 0, err
+	}
+	defer Disconnect([]*clientv3.Client{c}) //nolint:errcheck // it has said what it was asked
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	resp, err := c.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		return 0, err
+	}
+	return resp.Count, nil
+}
+
 // Watch opens a watch of one key and returns once it is there. It lasts as long
 // as the context.
 func Watch(ctx context.Context, c *clientv3.Client, key string) error {

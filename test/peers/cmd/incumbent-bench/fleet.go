@@ -159,14 +159,18 @@ func (f *etcdFleet) strike(ctx context.Context, a bench.Action, leases int) erro
 	if waiting > 0 {
 		f.run.Violate("%d holders have had no good extension since the fault", waiting)
 	}
+	// What the members say is over is compared with what is there: a lease that
+	// was revoked took its key along.
+	keys, kerr := etcdload.Count(ctx, f.members, "app/")
 	_, after, err := etcdload.Leader(ctx, f.members)
 	for name, v := range map[string]float64{
 		"elections": float64(after) - float64(term), "held_before_the_fault": float64(held), "kept_their_token": float64(f.holding.Load()),
 		"not_recovered": float64(waiting), "reconnects": float64(f.moved.Load()),
+		"keys_at_end": float64(keys),
 	} {
 		f.run.Fact(name, v)
 	}
-	return err
+	return errors.Join(err, kerr)
 }
 
 func (f *etcdFleet) stop(ctx context.Context, leader int, d time.Duration) error {
