@@ -15,6 +15,7 @@
 # What a caller may change, with `make TARGET NAME=value`.
 RUN_ARGS ?= server --dev --play
 BENCH_SMOKE ?= juju-leases leader-stall expiry-avalanche idle-fleet
+CLUSTER_SMOKE ?= leader-kill leader-kill:cut follower-wipe cluster-closed
 SIM_SEEDS    ?= 20
 FUZZ_TIME    ?= 3000x
 SOAK_SEEDS   ?= 2000
@@ -107,6 +108,11 @@ bench-smoke: ## a few seconds of the load tool; any violation fails
 		echo "bench $$scenario"; \
 		bin/incumbent bench run $$scenario --set scale=smoke --dir bin/smoke/$$scenario || exit 1; \
 	done
+	@for scenario in $(CLUSTER_SMOKE); do \
+		echo "bench $$scenario on three members"; \
+		name=$${scenario%%:*}; fault=$${scenario#$$name}; \
+		bin/incumbent bench run $$name --members local:3 --set scale=smoke $${fault:+--set fault=$${fault#:}} --dir bin/smoke/$$name$${fault:+-$${fault#:}} || exit 1; \
+	done
 
 .PHONY: blackbox
 blackbox: build ## tests of the binary, from outside
@@ -150,11 +156,22 @@ PEER_WORKERS   ?= 64 1024
 PEER_DURATION  ?= 10s
 PEER_RESULTS   ?= results/etcd
 PEER_IDLE      ?= 2000
+# And on several members: empty takes the script's own.
+PEER_CLUSTER_SCENARIOS ?=
+PEER_CLUSTER_RESULTS   ?= results/etcd-cluster
+PEER_MEMBERS           ?= local:3
+PEER_SCALE             ?=
+PEER_TLS               ?=
 
 .PHONY: bench-etcd
 bench-etcd: build peers ## the same closed loops on etcd and on us, side by side (PEER_DURATION each)
 	@SCENARIOS='$(PEER_SCENARIOS)' WORKERS='$(PEER_WORKERS)' DURATION='$(PEER_DURATION)' RESULTS='$(PEER_RESULTS)' IDLE='$(PEER_IDLE)' \
 		sh test/peers/bench-etcd.sh
+
+.PHONY: bench-etcd-cluster
+bench-etcd-cluster: build peers ## three members of etcd and of ours, side by side: turns, extensions, the leader killed and stopped
+	@$(if $(PEER_CLUSTER_SCENARIOS),SCENARIOS='$(PEER_CLUSTER_SCENARIOS)') MEMBERS='$(PEER_MEMBERS)' SCALE='$(PEER_SCALE)' TLS='$(PEER_TLS)' \
+		RESULTS='$(PEER_CLUSTER_RESULTS)' sh test/peers/bench-etcd-cluster.sh
 
 ##@ Make things
 
