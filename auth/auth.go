@@ -71,6 +71,7 @@ const (
 	Loopback        // by being on the same machine
 	Certificate     // by a TLS client certificate
 	Credential      // by a bearer token
+	Password        // by the password of its tag
 )
 
 // String returns the way's name, for logs.
@@ -82,6 +83,8 @@ func (v Via) String() string {
 		return "certificate"
 	case Credential:
 		return "credential"
+	case Password:
+		return "password"
 	default:
 		return "unproven"
 	}

@@ -28,11 +28,18 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		// An error here means that the peer has gone, which the first read tells.
-		_ = setUserTimeout(tcp, l.keepAlive+probes*probeEvery)
-		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: l.keepAlive, Interval: probeEvery, Count: probes})
+		KeepAlive(tcp, l.keepAlive)
 	}
 	return NewSocket(conn), nil
+}
+
+// KeepAlive does for a connection that did not come from [Listen] what that does
+// for its own; 0 means DefaultKeepAlive.
+func KeepAlive(tcp *net.TCPConn, d time.Duration) {
+	d = or(d, DefaultKeepAlive)
+	// An error here means that the peer has gone, which the first read tells.
+	_ = setUserTimeout(tcp, d+probes*probeEvery)
+	_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: d, Interval: probeEvery, Count: probes})
 }
 
 // Socket is a connection that can be parked. Until then it is the net.Conn it

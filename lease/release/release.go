@@ -47,7 +47,7 @@ type Source struct {
 type Wait struct {
 	src   *Source
 	name  incumbent.Name
-	token incumbent.Token // 0: whatever the first look finds
+	token incumbent.Token // 0: whatever the first look finds; written by look alone, under mu
 	done  func(error)
 
 	mu     sync.Mutex // guards the rest; held to look at it
@@ -84,7 +84,9 @@ func (w *Wait) look() {
 		w.end(nil)
 		return
 	case w.token == 0:
+		w.mu.Lock()
 		w.token = l.Token
+		w.mu.Unlock()
 	case w.token > l.LastToken:
 		w.end(incumbent.Errorf(incumbent.Invalid, "%v was never granted; the greatest is %v", w.token, l.LastToken))
 		return
@@ -148,6 +150,14 @@ func (w *Wait) Cancel() bool {
 		waiter.Cancel()
 	}
 	return true
+}
+
+// Token returns the holding whose end is waited for, 0 before the first look: who
+// waits on after an error names it.
+func (w *Wait) Token() incumbent.Token {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.token
 }
 
 func (w *Wait) isOver() bool {

@@ -1,0 +1,238 @@
+package juju
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/park"
+)
+
+// Accepting is where a storm of connections is met. What a connection costs is
+// its handshake, so:
+//
+//   - at most MaxPending connections are between accept and login; the others wait
+//     in the kernel's queue, and beyond it their clients' kernels ask again;
+//   - at most a few handshakes for each processor are computed at once. Waiting for
+//     the peer's next flight is not computing, so that peers who are slow or silent
+//     take no such place;
+//   - who cannot be served at all (too many connections, logins are refused for now,
+//     shutting down) is closed before TLS: its client comes back after 2 s.
+
+// Serve accepts connections of a listener until it is closed or the door drains;
+// then the error is nil. The listener is the caller's to close.
+func (d *Door) Serve(ln net.Listener) error {
+	for d.entry.enter(func() int { return d.limits.Load().MaxPending }) {
+		c, err := ln.Accept()
+		if err != nil {
+			d.entry.leave(nil)
+			if d.entry.isClosed() || errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			if !outOfDescriptors(err) {
+				return err
+			}
+			d.counts.refused[refusedFull].Add(1)
+			d.rest(acceptPause)
+			continue
+		}
+		place, why, ok := d.admit()
+		if !ok || !d.entry.hold(c) {
+			d.counts.refused[why].Add(1)
+			place.leave()
+			c.Close()
+			d.entry.leave(nil)
+			continue
+		}
+		d.counts.connections.Add(1)
+		d.greeting.Go(func() { d.greet(c, &place) })
+	}
+	return nil
+}
+
+// admit decides, before any work, whether to serve a connection.
+func (d *Door) admit() (place, refusal, bool) {
+	if d.counts.connections.Load() >= int64(d.limits.Load().MaxConnections) {
+		return place{}, refusedFull, false
+	}
+	p, err := d.enter(admit.Logins, 1)
+	if err != nil {
+		return place{}, refusedOverload, false
+	}
+	return p, refusedDraining, true
+}
+
+// rest waits, or until the door closes.
+func (d *Door) rest(t time.Duration) {
+	timer := time.NewTimer(t)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-d.closing:
+	}
+}
+
+func outOfDescriptors(err error) bool {
+	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// greet leads a connection from accept to being parked.
+func (d *Door) greet(c net.Conn, p *place) {
+	defer d.entry.leave(c)
+	defer p.leave()
+	_ = c.SetDeadline(d.now().Add(d.limits.Load().LoginTimeout)) // of all that follows; if it fails so does the first read
+	if d.entry.isClosed() {
+		_ = c.SetDeadline(time.Unix(1, 0)) // it was set before, and has been lifted
+	}
+	secure, err := d.handshake(c)
+	if err != nil {
+		d.counts.logins[loginNoTLS].Add(1)
+		d.counts.connections.Add(-1)
+		c.Close()
+		return
+	}
+	g := &greeting{door: d, conn: secure}
+	outcome, parked := g.run()
+	d.counts.logins[outcome].Add(1)
+	if !parked {
+		d.counts.connections.Add(-1)
+		secure.Close()
+	}
+}
+
+// handshake performs TLS.
+func (d *Door) handshake(c net.Conn) (*tls.Conn, error) {
+	var pace *paced
+	if tcp, ok := c.(*net.TCPConn); ok {
+		park.KeepAlive(tcp, 0)
+		pace = &paced{TCPConn: tcp, slots: d.slots}
+		c = pace
+	}
+	secure := tls.Server(park.NewSocket(c), d.tls())
+	err := secure.Handshake()
+	if pace != nil {
+		pace.finish()
+	}
+	return secure, err
+}
+
+// paced is a connection during its handshake: whoever computes has one of the
+// slots, and gives it back while it waits for the peer. One goroutine uses it
+// until finish.
+type paced struct {
+	*net.TCPConn
+	slots chan struct{}
+	has   bool
+	over  bool
+}
+
+// Read waits for the peer without a slot.
+func (p *paced) Read(b []byte) (int, error) {
+	if p.over {
+		return p.TCPConn.Read(b)
+	}
+	p.leave()
+	n, err := p.TCPConn.Read(b)
+	p.slots <- struct{}{}
+	p.has = true
+	return n, err
+}
+
+func (p *paced) leave() {
+	if p.has {
+		p.has = false
+		<-p.slots
+	}
+}
+
+func (p *paced) finish() {
+	p.leave()
+	p.over = true
+}
+
+// entry counts those who are between accept and login, and knows them, to send
+// them away.
+type entry struct {
+	mu     sync.Mutex // guards the rest; held to change it
+	room   sync.Cond
+	n      int
+	conns  map[net.Conn]struct{}
+	closed bool
+}
+
+func (e *entry) init() {
+	e.room.L = &e.mu
+	e.conns = map[net.Conn]struct{}{}
+}
+
+// enter waits for room and takes it; false once the entry is closed.
+func (e *entry) enter(most func() int) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for e.n >= most() && !e.closed {
+		e.room.Wait()
+	}
+	if e.closed {
+		return false
+	}
+	e.n++
+	return true
+}
+
+// hold remembers who has entered; false once the entry is closed.
+func (e *entry) hold(c net.Conn) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return false
+	}
+	e.conns[c] = struct{}{}
+	return true
+}
+
+// leave gives the room back.
+func (e *entry) leave(c net.Conn) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.n--
+	delete(e.conns, c)
+	e.room.Signal()
+}
+
+func (e *entry) len() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.n
+}
+
+func (e *entry) wake() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.room.Broadcast()
+}
+
+func (e *entry) isClosed() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.closed
+}
+
+// close sends away who is not logged in yet, and everybody who comes.
+func (e *entry) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
+	for c := range e.conns {
+		_ = c.SetDeadline(time.Unix(1, 0)) // its goroutine closes it
+	}
+	e.room.Broadcast()
+}

@@ -1,0 +1,132 @@
+package juju
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/lease/release"
+)
+
+// waiting is a call that waits for one holding to end, or for several.
+type waiting struct {
+	*call
+	form func() []byte
+	left atomic.Int32 // blocks that have not ended
+}
+
+// begin waits for the end of the holding of a lease.
+func (w *waiting) begin(name incumbent.Name) {
+	b := &block{waiting: w, name: name}
+	w.c.door.counts.blocked.Add(1)
+	if !w.c.addBlock(b) {
+		b.drop()
+		return
+	}
+	b.try()
+}
+
+// over is called when a block of the call has ended, in either way.
+func (w *waiting) over(answer bool) {
+	w.c.door.counts.blocked.Add(-1)
+	switch {
+	case w.left.Add(-1) > 0:
+	case answer:
+		w.reply(w.form())
+	default:
+		w.drop()
+	}
+}
+
+// block waits for the end of one holding, and waits on where that could not be
+// known. It has no goroutine. It ends once: answered, or dropped with its
+// connection.
+type block struct {
+	*waiting
+	name  incumbent.Name
+	token incumbent.Token // that was seen
+	tries int
+
+	mu        sync.Mutex // guards the rest; held to change it
+	wait      *release.Wait
+	attempt   int // to tell a wait that ended at once from the one after it
+	abandoned bool
+}
+
+// try waits, or begins to wait anew.
+func (b *block) try() {
+	b.mu.Lock()
+	b.attempt++
+	attempt, abandoned := b.attempt, b.abandoned
+	b.mu.Unlock()
+	if abandoned {
+		b.drop()
+		return
+	}
+	p, refused := b.c.door.enter(admit.Watches, 1)
+	if refused != nil {
+		b.later()
+		return
+	}
+	p.leave() // a wait that waits holds no place in a lane
+	wait := b.c.door.releases.Begin(b.name, b.token, b.ended)
+	b.mu.Lock()
+	if b.attempt == attempt {
+		b.wait = wait
+	}
+	abandoned = b.abandoned
+	b.mu.Unlock()
+	if abandoned && wait.Cancel() {
+		b.drop()
+	}
+}
+
+// ended is told that the holding has ended, or that nobody can tell.
+func (b *block) ended(err error) {
+	if err == nil {
+		b.c.door.wakes.put(b)
+		return
+	}
+	b.later()
+}
+
+// later waits on after a while. It may run before Begin has returned; then the
+// holding that was seen is not known here, and the next look is the first.
+func (b *block) later() {
+	b.mu.Lock()
+	if b.wait != nil {
+		b.token = b.wait.Token()
+		b.wait = nil
+	}
+	b.mu.Unlock()
+	b.c.door.counts.retries.Add(1)
+	b.c.door.after(backoff(b.tries), b.try)
+	b.tries++
+}
+
+// answer is called at the pace of wake-ups.
+func (b *block) answer() {
+	b.c.dropBlock(b)
+	b.over(!b.isAbandoned())
+}
+
+// abandon ends the block with its connection. If it is at another step, that will
+// see it.
+func (b *block) abandon() {
+	b.mu.Lock()
+	b.abandoned = true
+	wait := b.wait
+	b.mu.Unlock()
+	if wait != nil && wait.Cancel() {
+		b.drop()
+	}
+}
+
+func (b *block) isAbandoned() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.abandoned
+}
+
+func (b *block) drop() { b.over(false) }

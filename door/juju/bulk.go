@@ -1,0 +1,145 @@
+package juju
+
+import (
+	"math"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/lease"
+)
+
+// bulk is a call that asks the lease service for several things at once, and
+// again for those whose answer is not certain:
+//
+//	submit ─▶ lease.Service.Do ─▶ answers ─▶ answered ─┬─▶ reply
+//	   ▲                                               │ some are not certain
+//	   └──────────── a little later ◀──────────────────┘
+//
+// It has no goroutine while it waits. If the connection ends, it is dropped at
+// its next step.
+type bulk struct {
+	*call
+	lane    admit.Lane // of what is no extension
+	held    *failure   // what a lease that another holds means
+	form    func(id uint64, results []*failure) []byte
+	results []*failure // in the order of the params
+
+	ops   []lease.Op // what is still asked
+	at    []int32    // whose result each is
+	tries int
+	place place
+}
+
+// newBulk returns a bulk for n params.
+func (k *call) newBulk(n int, lane admit.Lane, held *failure, form func(uint64, []*failure) []byte) *bulk {
+	return &bulk{call: k, lane: lane, held: held, form: form, results: make([]*failure, n)}
+}
+
+// add asks for a command on behalf of param i.
+func (k *bulk) add(i int, cmd core.Command) {
+	k.ops = append(k.ops, lease.Op{Command: cmd})
+	k.at = append(k.at, int32(i))
+}
+
+// begin submits, unless there is nothing to ask.
+func (k *bulk) begin() {
+	if len(k.ops) == 0 {
+		k.finish()
+		return
+	}
+	k.c.door.counts.bulks.Add(1)
+	k.submit()
+}
+
+// submit hands in what is still to be answered.
+func (k *bulk) submit() {
+	if k.c.isGone() {
+		k.c.door.counts.bulks.Add(-1)
+		k.drop()
+		return
+	}
+	d := k.c.door
+	p, err := d.enter(k.laneNow(), 1+len(k.ops)/seatsPerBulk)
+	if err != nil {
+		k.later(err.RetryAfter)
+		return
+	}
+	k.place = p
+	origin := core.Origin{At: d.now(), Door: doorName, Address: k.c.who.address, Principal: k.c.who.principal.String()}
+	d.leases.Do(lease.Call{Origin: origin}, k.ops, func() { d.answers.put(k) })
+}
+
+// laneNow is the lane by which the call goes now: claims of present holders are
+// extensions.
+func (k *bulk) laneNow() admit.Lane {
+	if k.lane != admit.Claims {
+		return k.lane
+	}
+	view := k.c.door.view()
+	for i := range k.ops {
+		m, ok := k.ops[i].Command.(core.ClaimCommand)
+		if l := view.Lease(m.Name); !ok || l.Free() || l.Holder != m.Holder || !l.Session.IsZero() {
+			return admit.Claims
+		}
+	}
+	return admit.Extensions
+}
+
+// answered takes what the lease service says. It runs on a goroutine of the door.
+func (k *bulk) answered() {
+	k.place.leave()
+	kept := 0
+	var wait time.Duration
+	for i := range k.ops {
+		err := k.ops[i].Result.Err
+		if err != nil && retried(err.Kind) {
+			wait = max(wait, err.RetryAfter)
+			k.ops[kept], k.at[kept] = lease.Op{Command: k.ops[i].Command}, k.at[i]
+			kept++
+			continue
+		}
+		if err != nil {
+			k.results[k.at[i]] = failureOf(err, k.held)
+		}
+	}
+	if k.ops, k.at = k.ops[:kept], k.at[:kept]; kept > 0 {
+		k.later(wait)
+		return
+	}
+	k.c.door.counts.bulks.Add(-1)
+	k.finish()
+}
+
+// later tries again after a while that grows, or longer if that is asked for.
+func (k *bulk) later(asked time.Duration) {
+	k.c.door.counts.retries.Add(1)
+	k.c.door.after(max(asked, backoff(k.tries)), k.submit)
+	k.tries++
+}
+
+// backoff is how long to wait before the next attempt.
+func backoff(tries int) time.Duration {
+	return min(time.Duration(float64(firstRetry)*math.Pow(2, float64(min(tries, 16)))), maxRetry)
+}
+
+func (k *bulk) finish() {
+	for _, f := range k.results {
+		if f != nil {
+			k.c.door.counts.errors[f.code].Add(1)
+		}
+	}
+	k.reply(k.form(k.id, k.results))
+}
+
+// nameOf names the lease of an application's leadership.
+func nameOf(model, application string) incumbent.Name {
+	return incumbent.Name{Namespace: leadershipNamespace, Model: model, Lease: application}
+}
+
+// The namespaces, which never meet.
+const (
+	leadershipNamespace = "application-leadership"
+	singularNamespace   = "singular-controller"
+)

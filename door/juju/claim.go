@@ -1,0 +1,56 @@
+package juju
+
+import (
+	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// claimLeadership claims for units, or extends what they hold. A claim that has
+// become Held is a denial that the lease service took from a confirmed state.
+func (k *call) claimLeadership(r *request) {
+	var p claimParams
+	if f := decodeParams(r, &p); f != nil {
+		k.refuse(f)
+		return
+	}
+	if len(p.Params) > MaxParams {
+		k.refuse(errManyParams)
+		return
+	}
+	b := k.newBulk(len(p.Params), admit.Claims, errClaimDenied, replyResults)
+	for i := range p.Params {
+		x := &p.Params[i]
+		application, ok := applicationOf(x.Application)
+		unit, of, isUnit := unitOf(x.Unit)
+		duration, inBounds := seconds(x.Duration)
+		switch {
+		case !ok || !isUnit:
+			b.results[i] = errPermission
+		case !inBounds:
+			b.results[i] = errDuration
+		case of != application || !k.c.who.mayClaim(unit):
+			b.results[i] = errPermission
+		default:
+			b.add(i, core.ClaimCommand{Name: nameOf(k.c.who.model, application), Holder: unit, TTL: duration})
+		}
+	}
+	b.begin()
+}
+
+// blockUntilReleased waits until an application has no leader any more, or
+// another one than when it was asked.
+func (k *call) blockUntilReleased(r *request) {
+	var p blockParams
+	if f := decodeParams(r, &p); f != nil {
+		k.refuse(f)
+		return
+	}
+	if !isApplication(p.Name) || !k.c.who.mayFollow(p.Name) {
+		k.c.door.counts.errors[errPermission.code].Add(1)
+		k.reply(replyResult(k.id, errPermission))
+		return
+	}
+	w := &waiting{call: k, form: func() []byte { return replyEmpty(k.id) }}
+	w.left.Store(1)
+	w.begin(nameOf(k.c.who.model, p.Name))
+}

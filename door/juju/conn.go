@@ -1,0 +1,197 @@
+package juju
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/gobwas/ws"
+
+	"github.com/incumbent-dev/incumbent/park"
+	"github.com/incumbent-dev/incumbent/websocket"
+)
+
+// conn is a connection that has logged in. While it is idle, this struct, its
+// agent and the parked connection are all there is.
+type conn struct {
+	door   *Door
+	who    *agent
+	parked atomic.Pointer[park.Conn]
+	open   atomic.Int32 // requests without an answer; of a wait for several leases, each
+
+	next, prev *conn // in door.conns, under its mutex
+
+	mu     sync.Mutex // guards the rest; held to change it
+	gone   bool       // Closed was called
+	blocks []*block   // that wait
+}
+
+var _ park.Handler = (*conn)(nil)
+
+// Readable reads whatever messages are complete.
+func (c *conn) Readable(p *park.Conn, data []byte) (int, error) {
+	c.parked.CompareAndSwap(nil, p)
+	read := websocket.Reader{Op: ws.OpText, Limit: c.door.limits.Load().MaxMessageBytes}
+	n := 0
+	for n < len(data) {
+		m, bad := read.Next(data[n:])
+		if bad == nil && m.Size == 0 {
+			break
+		}
+		n += m.Size
+		if bad == nil {
+			bad = c.message(p, &m)
+		}
+		if bad != nil {
+			c.end(p, websocket.Close(bad.Code, bad.Reason), bad)
+			return len(data), nil
+		}
+		if m.Op == ws.OpClose {
+			c.end(p, websocket.CloseReply(m.Payload), nil)
+			return len(data), nil
+		}
+	}
+	return n, nil
+}
+
+// message serves one message or control frame.
+func (c *conn) message(p *park.Conn, m *websocket.Message) *websocket.Error {
+	for i := range m.Controls {
+		c.control(p, &m.Controls[i])
+	}
+	if m.Op != ws.OpText {
+		c.control(p, m)
+		return nil
+	}
+	r, ok := decodeRequest(m.Payload)
+	if !ok {
+		return &websocket.Error{Code: ws.StatusPolicyViolation, Reason: "message is not a request"}
+	}
+	c.serve(&r)
+	return nil
+}
+
+func (c *conn) control(p *park.Conn, m *websocket.Message) {
+	if m.Op == ws.OpPing {
+		_ = p.Send(websocket.Frame(ws.OpPong, m.Payload)) // if it has ended, Closed follows
+	}
+}
+
+// end says good-bye and closes once that was sent.
+func (c *conn) end(p *park.Conn, frame []byte, err error) {
+	if p.Send(frame) == nil {
+		p.Finish(err)
+	}
+}
+
+// goAway closes the connection from our side.
+func (c *conn) goAway() {
+	if p := c.parked.Load(); p != nil { // else park has not been told, and greeting.park will see
+		c.end(p, websocket.Close(ws.StatusGoingAway, "connect to another member"), nil)
+	}
+}
+
+// send sends bytes that are never used again. What cannot be sent is lost with
+// the connection.
+func (c *conn) send(b []byte) {
+	if p := c.parked.Load(); p != nil {
+		_ = p.Send(b)
+	}
+}
+
+// isGone reports whether the connection has ended: whoever tries something again
+// for it stops.
+func (c *conn) isGone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gone
+}
+
+// Closed ends what the connection waits for. Leases live on until they expire.
+func (c *conn) Closed(_ *park.Conn, reason park.Reason, _ error) {
+	if reason == park.Idle {
+		c.door.counts.silent.Add(1)
+	}
+	c.mu.Lock()
+	c.gone = true
+	blocks := c.blocks
+	c.blocks = nil
+	c.mu.Unlock()
+	for _, b := range blocks {
+		b.abandon()
+	}
+	c.door.conns.remove(c)
+	c.door.counts.connections.Add(-1)
+}
+
+// addBlock remembers who waits; false once the connection has ended.
+func (c *conn) addBlock(b *block) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.gone {
+		c.blocks = append(c.blocks, b)
+	}
+	return !c.gone
+}
+
+func (c *conn) dropBlock(b *block) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i := slices.Index(c.blocks, b); i >= 0 {
+		c.blocks[i] = c.blocks[len(c.blocks)-1]
+		c.blocks[len(c.blocks)-1] = nil
+		if c.blocks = c.blocks[:len(c.blocks)-1]; len(c.blocks) == 0 {
+			c.blocks = nil
+		}
+	}
+}
+
+// connList is all connections that have logged in.
+type connList struct {
+	mu    sync.Mutex // guards the list; held to change it or to copy it
+	first *conn
+	n     int
+}
+
+func (l *connList) add(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.next = l.first
+	if l.first != nil {
+		l.first.prev = c
+	}
+	l.first = c
+	l.n++
+}
+
+// remove takes a connection out that was added, and out once.
+func (l *connList) remove(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.prev != nil {
+		c.prev.next = c.next
+	} else {
+		l.first = c.next
+	}
+	if c.next != nil {
+		c.next.prev = c.prev
+	}
+	c.next, c.prev = nil, nil
+	l.n--
+}
+
+func (l *connList) all() []*conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make([]*conn, 0, l.n)
+	for c := l.first; c != nil; c = c.next {
+		out = append(out, c)
+	}
+	return out
+}
+
+func (l *connList) len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.n
+}

@@ -1,0 +1,272 @@
+package juju
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/lease"
+	"github.com/incumbent-dev/incumbent/lease/release"
+	"github.com/incumbent-dev/incumbent/park"
+	"github.com/incumbent-dev/incumbent/watch"
+)
+
+// doorName is this door's in the origin of commands.
+const doorName = "juju"
+
+// Leases is what the door asks of the lease service; see [lease.Service].
+type Leases interface {
+	Do(c lease.Call, ops []lease.Op, done func())
+}
+
+// Passwords says what a tag is granted; see [auth.Verifier].
+type Passwords interface {
+	Verify(scope, tag, password string) (auth.Grant, error)
+	Knows(scope, tag string) bool
+	Busy() bool
+}
+
+// Config is what the door is made of. All but the limits, Ready, Admission, Now,
+// Monotonic and Logger is required.
+type Config struct {
+	Limits
+
+	Leases Leases
+	// View returns the newest state this member has applied.
+	View func() *core.View
+	// Confirm calls done when this member has applied everything that was
+	// committed when it was called. It never blocks; neither must done.
+	Confirm func(done func(err error))
+	// Hub publishes each change of a lease under Topic, with a *core.Change as
+	// payload.
+	Hub   *watch.Hub
+	Topic func(incumbent.Name) watch.Topic
+	// Park carries the connections.
+	Park      *park.Set
+	Passwords Passwords
+	// TLS returns what a handshake uses from now on.
+	TLS func() *tls.Config
+	// Cluster is the cluster's id, which clients know as the controller's UUID.
+	Cluster [16]byte
+	// Ready returns an error while the member cannot serve: whoever connects is
+	// sent away to come back. nil: always ready.
+	Ready func() error
+	// Admission gives requests places in lanes; nil admits everything.
+	Admission *admit.Controller
+
+	Now       func() time.Time
+	Monotonic func() int64 // nanoseconds since some moment, for Admission; of the machine's clock if nil
+	Logger    *slog.Logger
+}
+
+// Validate returns an Invalid error if a part is missing or a limit is wrong.
+func (c *Config) Validate() error {
+	for name, missing := range map[string]bool{
+		"Leases": c.Leases == nil, "View": c.View == nil, "Confirm": c.Confirm == nil, "Hub": c.Hub == nil, "Topic": c.Topic == nil,
+		"Park": c.Park == nil, "Passwords": c.Passwords == nil, "TLS": c.TLS == nil,
+	} {
+		if missing {
+			return incumbent.Errorf(incumbent.Invalid, "juju door: %s is missing", name)
+		}
+	}
+	return c.Limits.Validate()
+}
+
+// Door serves Juju's agents.
+type Door struct {
+	leases     Leases
+	view       func() *core.View
+	confirm    func(done func(err error))
+	releases   release.Source
+	park       *park.Set
+	passwords  Passwords
+	tls        func() *tls.Config
+	controller string // UUID
+	ready      func() error
+	admission  *admit.Controller
+	now        func() time.Time
+	monotonic  func() int64
+	jitter     func() float64 // [0, 1): spreads what is tried again
+	log        *slog.Logger
+
+	limits atomic.Pointer[Limits]
+	counts counts
+	slots  chan struct{} // handshakes being computed
+	entry  entry
+	conns  connList
+
+	answers *queue[*bulk]  // that the lease service has answered
+	wakes   *queue[*block] // whose holding has ended
+	work    *queue[func()] // looks at states, and what is tried again
+
+	closing    chan struct{}
+	drainOnce  sync.Once
+	closeOnce  sync.Once
+	goroutines sync.WaitGroup // of the door
+	greeting   sync.WaitGroup // of connections that are not parked yet
+}
+
+// New returns a door with its goroutines running; Close ends them.
+func New(cfg Config) (*Door, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	d := &Door{
+		leases: cfg.Leases, view: cfg.View, confirm: cfg.Confirm, park: cfg.Park, passwords: cfg.Passwords, tls: cfg.TLS,
+		controller: uuidOf(cfg.Cluster), ready: cfg.Ready, admission: cfg.Admission, now: cfg.Now, monotonic: cfg.Monotonic,
+		jitter: rand.Float64, log: cfg.Logger, slots: make(chan struct{}, handshakesAtOnce()),
+		answers: newQueue[*bulk](), wakes: newQueue[*block](), work: newQueue[func()](), closing: make(chan struct{}),
+	}
+	d.releases = release.Source{View: cfg.View, Confirm: cfg.Confirm, Run: d.work.put, Hub: cfg.Hub, Topic: cfg.Topic}
+	d.entry.init()
+	if d.ready == nil {
+		d.ready = func() error { return nil }
+	}
+	if d.now == nil {
+		d.now = time.Now
+	}
+	if d.monotonic == nil {
+		began := d.now()
+		d.monotonic = func() int64 { return int64(d.now().Sub(began)) }
+	}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	d.SetLimits(cfg.Limits)
+	for range workers {
+		d.goroutines.Go(d.labour)
+		d.goroutines.Go(d.respond)
+	}
+	d.goroutines.Go(d.wake)
+	return d, nil
+}
+
+// SetLimits changes the limits while running. Connections that are open keep
+// their time of silence.
+func (d *Door) SetLimits(l Limits) {
+	l = l.withDefaults()
+	d.limits.Store(&l)
+	d.entry.wake()
+}
+
+// labour runs what others handed over.
+func (d *Door) labour() {
+	var jobs []func()
+	for {
+		jobs = d.work.take(jobs, 16)
+		if len(jobs) == 0 {
+			return
+		}
+		for _, job := range jobs {
+			job()
+		}
+	}
+}
+
+// respond answers what the lease service has decided.
+func (d *Door) respond() {
+	var got []*bulk
+	for {
+		got = d.answers.take(got, 64)
+		if len(got) == 0 {
+			return
+		}
+		for _, k := range got {
+			k.answered()
+		}
+	}
+}
+
+// after runs a job later, spread out: half to one and a half times the delay.
+func (d *Door) after(delay time.Duration, job func()) {
+	time.AfterFunc(time.Duration(float64(delay)*(0.5+d.jitter())), func() { d.work.put(job) })
+}
+
+// enter gives work of this cost a place in its lane, or refuses it.
+func (d *Door) enter(l admit.Lane, cost int) (place, *incumbent.Error) {
+	if d.admission == nil {
+		return place{}, nil
+	}
+	t, err := d.admission.Enter(l, cost, d.monotonic())
+	if err != nil {
+		return place{}, asError(err)
+	}
+	return place{d, t}, nil
+}
+
+// place is admitted work's place in its lane.
+type place struct {
+	door   *Door
+	ticket admit.Ticket
+}
+
+// leave gives the place back, once the work has been answered.
+func (p *place) leave() {
+	if p.door != nil {
+		p.ticket.Done(p.door.monotonic())
+		p.door = nil
+	}
+}
+
+// Recheck closes the connections of those who have no password any more.
+func (d *Door) Recheck() {
+	for _, c := range d.conns.all() {
+		if !d.passwords.Knows(c.who.model, c.who.tag) {
+			c.goAway()
+		}
+	}
+}
+
+// Drain accepts nobody any more and closes all connections; calls that wait are
+// not answered. It does not wait.
+func (d *Door) Drain() {
+	d.drainOnce.Do(func() {
+		d.entry.close()
+		for _, c := range d.conns.all() {
+			c.goAway()
+		}
+	})
+}
+
+// Close drains, and ends the door's goroutines. It comes after the listener and
+// the connections:
+//
+//	door.Drain → listener.Close → park.Set.Close → door.Close
+func (d *Door) Close(ctx context.Context) error {
+	d.Drain()
+	gone := make(chan struct{})
+	go func() { d.greeting.Wait(); close(gone) }()
+	var err error
+	select {
+	case <-gone:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	d.closeOnce.Do(func() {
+		close(d.closing)
+		d.answers.close()
+		d.wakes.close()
+		d.work.close()
+	})
+	d.goroutines.Wait()
+	return err
+}
+
+func asError(err error) *incumbent.Error {
+	if e, ok := err.(*incumbent.Error); ok { //nolint:errorlint // an error that wraps one is not it
+		return e
+	}
+	return incumbent.Errorf(incumbent.KindOf(err), "%w", err)
+}
+
+// addressOf prints where a connection comes from.
+func addressOf(c net.Conn) string { return c.RemoteAddr().String() }

@@ -1,0 +1,152 @@
+package juju
+
+import (
+	"strconv"
+
+	"github.com/incumbent-dev/incumbent/auth"
+)
+
+// method is one thing a client may call. The order is that of metrics.
+type method uint8
+
+// The methods.
+const (
+	ping method = iota
+	claimLeadership
+	blockUntilReleased
+	pinLeaders
+	unpinLeaders
+	pinnedLeadership
+	singularClaim
+	singularWait
+	numMethods
+)
+
+// facade is a group of methods with a version.
+type facade struct {
+	name    string
+	version int
+	needs   auth.Grant // 0: every agent has it
+}
+
+var (
+	pingerFacade     = &facade{name: "Pinger", version: 1}
+	leadershipFacade = &facade{name: "LeadershipService", version: 2}
+	pinnerFacade     = &facade{name: "LeadershipPinner", version: 1}
+	singularFacade   = &facade{name: "Singular", version: 2, needs: auth.Controller}
+)
+
+// facades are all of them, in the order in which clients are told.
+func facades() []*facade {
+	return []*facade{leadershipFacade, pinnerFacade, pingerFacade, singularFacade}
+}
+
+// facadesFor are those that an agent may use.
+func facadesFor(who *agent) []*facade {
+	var out []*facade
+	for _, f := range facades() {
+		if f.needs == 0 || who.grants.Has(f.needs) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// methods says what each method is called, and who serves it.
+var methods = [numMethods]struct {
+	facade *facade
+	name   string
+	serve  func(*call, *request)
+}{
+	ping:               {pingerFacade, "Ping", (*call).ping},
+	claimLeadership:    {leadershipFacade, "ClaimLeadership", (*call).claimLeadership},
+	blockUntilReleased: {leadershipFacade, "BlockUntilLeadershipReleased", (*call).blockUntilReleased},
+	pinLeaders:         {pinnerFacade, "PinApplicationLeaders", (*call).pin},
+	unpinLeaders:       {pinnerFacade, "UnpinApplicationLeaders", (*call).pin},
+	pinnedLeadership:   {pinnerFacade, "PinnedLeadership", (*call).pinned},
+	singularClaim:      {singularFacade, "Claim", (*call).singularClaim},
+	singularWait:       {singularFacade, "Wait", (*call).singularWait},
+}
+
+// find returns what a request calls, or why there is no such thing.
+func find(r *request) (method, *failure) {
+	known := false
+	for m := range numMethods {
+		f := methods[m].facade
+		if f.name != r.Facade {
+			continue
+		}
+		known = true
+		if r.Version != 0 && r.Version != f.version {
+			return 0, unknownVersion(r.Facade, r.Version)
+		}
+		if methods[m].name == r.Method {
+			return m, nil
+		}
+	}
+	if !known {
+		return 0, &failure{notImplemented, "unknown facade type " + strconv.Quote(r.Facade)}
+	}
+	return 0, &failure{notImplemented, "no such request - method " + r.Facade + "." + r.Method + " is not implemented"}
+}
+
+func unknownVersion(facade string, version int) *failure {
+	return &failure{notImplemented, "unknown version " + strconv.Itoa(version) + " of facade type " + strconv.Quote(facade)}
+}
+
+// call is a request under way.
+type call struct {
+	c      *conn
+	id     uint64
+	method method
+	seats  int32 // places it takes among the connection's unanswered requests
+	began  int64 // monotonic nanoseconds
+}
+
+// serve serves a request.
+func (c *conn) serve(r *request) {
+	m, f := find(r)
+	if f == nil {
+		if needs := methods[m].facade.needs; needs != 0 && !c.who.grants.Has(needs) {
+			f = errPermission
+		}
+	}
+	k := &call{c: c, id: r.ID, method: m, seats: 1, began: c.door.monotonic()}
+	if f == nil && !k.sit(1) {
+		f = errTooMany
+	}
+	if f != nil {
+		c.door.counts.errors[f.code].Add(1)
+		c.send(replyError(r.ID, f))
+		return
+	}
+	methods[m].serve(k, r)
+}
+
+// sit takes n places among the connection's unanswered requests.
+func (k *call) sit(n int32) bool {
+	if k.c.open.Add(n) > int32(k.c.door.limits.Load().MaxOutstanding) {
+		k.c.open.Add(-n)
+		return false
+	}
+	return true
+}
+
+// reply answers the call. It is called once, unless drop is.
+func (k *call) reply(b []byte) {
+	k.drop()
+	d := k.c.door
+	d.counts.methods[k.method].observe(d.monotonic() - k.began)
+	k.c.send(b)
+}
+
+// refuse answers the call with an error as a whole.
+func (k *call) refuse(f *failure) {
+	k.c.door.counts.errors[f.code].Add(1)
+	k.reply(replyError(k.id, f))
+}
+
+// drop ends a call without an answer: its connection has ended.
+func (k *call) drop() { k.c.open.Add(-k.seats) }
+
+func (k *call) ping(*request) { k.reply(replyEmpty(k.id)) }

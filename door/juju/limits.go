@@ -1,0 +1,84 @@
+package juju
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// Defaults of [Limits].
+const (
+	DefaultMaxMessageBytes = 64 << 10         // one request
+	DefaultMaxConnections  = 100_000          // accepted at once
+	DefaultMaxPending      = 512              // accepted and not yet logged in
+	DefaultMaxOutstanding  = 256              // unanswered requests of one connection
+	DefaultLoginTimeout    = 10 * time.Second // from accept to login
+	DefaultSilence         = 3 * time.Minute  // without a frame
+	DefaultWakesPerSecond  = 20_000           // blocked callers answered
+)
+
+// What is fixed: part of the protocol, or of no interest to an operator.
+const (
+	MinDuration = 5 * time.Second // of a claim
+	MaxDuration = 5 * time.Minute
+	MaxParams   = 1_000 // in one bulk call
+	MaxLogins   = 5     // attempts on one connection
+
+	maxNesting      = 16 // of JSON
+	maxHeaderBytes  = 8 << 10
+	maxApplication  = 200 // bytes of an application's name
+	workers         = 2   // goroutines that look at states, and as many that answer
+	wakeBurst       = 256 // blocked callers answered at once
+	keepBufferBytes = 64 << 10
+	acceptPause     = 50 * time.Millisecond // when there is no descriptor left
+	handshakesEach  = 4                     // at work at once, for each processor
+	firstRetry      = 50 * time.Millisecond // of a claim that found no leader
+	maxRetry        = time.Second
+	seatsPerBulk    = 16 // params of a bulk call that cost about as much as a call
+)
+
+// Limits bound what one client, and all of them, may ask of the door. Zero
+// fields mean the defaults. They can be changed while running with
+// [Door.SetLimits].
+type Limits struct {
+	MaxMessageBytes int           // one request
+	MaxConnections  int           // accepted at once; what comes beyond is closed before TLS
+	MaxPending      int           // accepted and not yet logged in; what comes beyond waits in the kernel
+	MaxOutstanding  int           // unanswered requests of one connection
+	LoginTimeout    time.Duration // from accept to login
+	Silence         time.Duration // a connection without a frame for so long is closed
+	WakesPerSecond  int           // blocked callers that are answered in a second
+}
+
+// Validate returns an Invalid error if a field is negative.
+func (l Limits) Validate() error {
+	if l.MaxMessageBytes < 0 || l.MaxConnections < 0 || l.MaxPending < 0 || l.MaxOutstanding < 0 ||
+		l.LoginTimeout < 0 || l.Silence < 0 || l.WakesPerSecond < 0 {
+		return incumbent.Errorf(incumbent.Invalid, "limits of the juju door must not be negative")
+	}
+	return nil
+}
+
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		MaxMessageBytes: or(l.MaxMessageBytes, DefaultMaxMessageBytes),
+		MaxConnections:  or(l.MaxConnections, DefaultMaxConnections),
+		MaxPending:      or(l.MaxPending, DefaultMaxPending),
+		MaxOutstanding:  or(l.MaxOutstanding, DefaultMaxOutstanding),
+		LoginTimeout:    or(l.LoginTimeout, DefaultLoginTimeout),
+		Silence:         or(l.Silence, DefaultSilence),
+		WakesPerSecond:  or(l.WakesPerSecond, DefaultWakesPerSecond),
+	}
+}
+
+// handshakesAtOnce is how many handshakes are computed at a time.
+func handshakesAtOnce() int { return handshakesEach * runtime.GOMAXPROCS(0) }
+
+func or[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}

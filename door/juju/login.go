@@ -1,0 +1,180 @@
+package juju
+
+import (
+	"strings"
+	"time"
+
+	"github.com/gobwas/ws"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/websocket"
+)
+
+// serverVersion is the version of Juju that clients are told they speak to.
+const serverVersion = "2.9.52"
+
+const (
+	adminFacade  = "Admin"
+	adminVersion = 3
+	loginMethod  = "Login"
+)
+
+// agent is who has logged in.
+type agent struct {
+	tag         string
+	application string // of a unit or an application, else ""
+	model       string // UUID
+	address     string
+	grants      auth.Grant
+	principal   auth.Principal
+}
+
+// newAgent returns who a tag is.
+func newAgent(tag, model, address string, grants auth.Grant) *agent {
+	a := &agent{tag: tag, model: model, address: address, grants: grants}
+	a.principal = auth.Principal{Name: tag, Kind: auth.Agent, Via: auth.Password}
+	if unit, application, ok := unitOf(tag); ok {
+		a.application, a.principal.Name = application, unit
+	} else if application, ok := applicationOf(tag); ok {
+		a.application, a.principal.Name = application, application
+	}
+	return a
+}
+
+// mayClaim reports whether the agent may claim for a unit: itself, one of its
+// application if it is the application's agent, or any if that was granted.
+func (a *agent) mayClaim(unit string) bool {
+	return a.grants.Has(auth.ClaimAny) || a.application != "" && auth.Authorize(a.principal, auth.Claim, auth.Resource{Holder: unit}) == nil
+}
+
+// mayFollow reports whether the agent may wait for an application's leadership,
+// and pin it.
+func (a *agent) mayFollow(application string) bool {
+	return a.grants.Has(auth.ClaimAny) || a.application == application
+}
+
+// mayControl reports whether the agent may claim the leases of controllers.
+func (a *agent) mayControl() bool { return a.grants.Has(auth.Controller) }
+
+// login lets the client log in. who is nil if it did not.
+func (g *greeting) login() (who *agent, outcome login) {
+	read := websocket.Reader{Op: ws.OpText, Limit: g.door.limits.Load().MaxMessageBytes}
+	outcome = loginGone
+	for g.logins < MaxLogins {
+		m, err := g.in.next(read)
+		if bad := isProtocol(err); bad != nil {
+			g.say(websocket.Close(bad.Code, bad.Reason))
+			return nil, loginMalformed
+		}
+		if err != nil {
+			return nil, outcome
+		}
+		for i := range m.Controls {
+			g.control(&m.Controls[i])
+		}
+		switch m.Op {
+		case ws.OpText:
+			if who, outcome = g.attempt(m.Payload); who != nil || outcome == loginMalformed {
+				return who, outcome
+			}
+		case ws.OpClose:
+			g.say(websocket.CloseReply(m.Payload))
+			return nil, outcome
+		default:
+			g.control(&m)
+		}
+	}
+	g.say(websocket.Close(ws.StatusPolicyViolation, "too many attempts to log in"))
+	return nil, outcome
+}
+
+func (g *greeting) control(m *websocket.Message) {
+	if m.Op == ws.OpPing {
+		g.say(websocket.Frame(ws.OpPong, m.Payload))
+	}
+}
+
+// say writes; if the client is gone, the next read says so.
+func (g *greeting) say(b []byte) { _, _ = g.conn.Write(b) }
+
+// attempt serves one request of somebody who has not logged in.
+func (g *greeting) attempt(payload []byte) (*agent, login) {
+	g.logins++
+	r, ok := decodeRequest(payload)
+	if !ok {
+		g.say(websocket.Close(ws.StatusPolicyViolation, "message is not a request"))
+		return nil, loginMalformed
+	}
+	if r.Facade != adminFacade || r.Method != loginMethod {
+		return nil, g.refuseLogin(r.ID, errNotLoggedIn, loginMalformedRequest)
+	}
+	if r.Version != 0 && r.Version != adminVersion {
+		return nil, g.refuseLogin(r.ID, unknownVersion(adminFacade, r.Version), loginMalformedRequest)
+	}
+	var p loginParams
+	if f := decodeParams(&r, &p); f != nil {
+		return nil, g.refuseLogin(r.ID, f, loginMalformedRequest)
+	}
+	if !isAgent(p.Tag) || strings.ContainsRune(p.Credentials, 0) {
+		return nil, g.refuseLogin(r.ID, errLogin, loginDenied)
+	}
+	grants, err := g.door.passwords.Verify(g.model, p.Tag, p.Credentials)
+	switch incumbent.KindOf(err) {
+	case incumbent.OK:
+	case incumbent.Denied:
+		return nil, g.refuseLogin(r.ID, errLogin, loginDenied)
+	default:
+		return nil, g.refuseLogin(r.ID, errTryAgain, loginShed)
+	}
+	who := newAgent(p.Tag, g.model, addressOf(g.conn), grants)
+	g.say(g.welcome(r.ID, who))
+	return who, loginOK
+}
+
+func (g *greeting) refuseLogin(id uint64, f *failure, outcome login) login {
+	g.door.counts.errors[f.code].Add(1)
+	g.say(replyError(id, f))
+	return outcome
+}
+
+// welcome is the reply to a login.
+func (g *greeting) welcome(id uint64, who *agent) []byte {
+	b := append(replyStart(id, 512), `,"response":{`...)
+	if g.named {
+		b = appendString(append(b, `"model-tag":`...), modelKind+who.model)
+		b = append(b, ',')
+	}
+	b = appendString(append(b, `"controller-tag":`...), controllerKind+g.door.controller)
+	b = appendString(append(b, `,"server-version":`...), serverVersion)
+	b = append(b, `,"facades":[`...)
+	for i, f := range facadesFor(who) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(append(b, `{"name":`...), f.name)
+		b = append(b, `,"versions":[`...)
+		b = append(b, byte('0'+f.version))
+		b = append(b, "]}"...)
+	}
+	return replyEnd(append(b, "]}"...))
+}
+
+// park hands the connection over to those who keep it while it is idle.
+func (g *greeting) park(who *agent) (login, bool) {
+	d := g.door
+	_ = g.conn.SetDeadline(time.Time{}) // parked connections have their own
+	c := &conn{door: d, who: who}
+	d.conns.add(c)
+	parked, err := d.park.Park(g.conn, g.in.rest(), c)
+	if err != nil { // the connection has been closed
+		d.conns.remove(c)
+		return loginGone, false
+	}
+	c.parked.CompareAndSwap(nil, parked)
+	parked.SetIdleTimeout(d.limits.Load().Silence)
+	if d.entry.isClosed() || !d.passwords.Knows(who.model, who.tag) {
+		c.goAway() // Drain or Recheck may have missed it
+	}
+	return loginOK, true
+}

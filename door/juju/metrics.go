@@ -1,0 +1,136 @@
+package juju
+
+import "sync/atomic"
+
+// Bounds of the histograms of durations, in seconds.
+func durationBounds() []float64 {
+	return []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+}
+
+const numBounds = 16
+
+// durations is a histogram.
+type durations struct {
+	buckets [numBounds + 1]atomic.Uint64 // the last is what is beyond
+	sum     atomic.Int64                 // nanoseconds
+}
+
+var bounds = [numBounds]float64(durationBounds())
+
+func (d *durations) observe(nanoseconds int64) {
+	s := float64(nanoseconds) / 1e9
+	i := 0
+	for i < numBounds && s > bounds[i] {
+		i++
+	}
+	d.buckets[i].Add(1)
+	d.sum.Add(nanoseconds)
+}
+
+// login is how a connection's way to its login ended.
+type login uint8
+
+// The outcomes.
+const (
+	loginOK               login = iota
+	loginDenied                 // another password, or an unknown tag
+	loginShed                   // too many passwords are being verified
+	loginUnavailable            // this member cannot serve for now
+	loginMalformed              // not HTTP, not a WebSocket, not a request
+	loginMalformedRequest       // a request, but no login
+	loginNoTLS                  // the handshake did not succeed
+	loginGone                   // the client left, or was too slow
+	numLogins
+)
+
+var loginNames = [numLogins]string{"ok", "denied", "shed", "unavailable", "malformed", "no_login", "no_tls", "gone"}
+
+// refusal is why a connection was closed before TLS.
+type refusal uint8
+
+// The reasons.
+const (
+	refusedFull refusal = iota // MaxConnections, or no descriptor left
+	refusedOverload
+	refusedDraining
+	numRefusals
+)
+
+var refusalNames = [numRefusals]string{"full", "overload", "draining"}
+
+// counts are the door's numbers. All are written from any goroutine.
+type counts struct {
+	methods     [numMethods]durations
+	errors      [numCodes]atomic.Uint64
+	logins      [numLogins]atomic.Uint64
+	refused     [numRefusals]atomic.Uint64
+	silent      atomic.Uint64 // connections closed because nothing was heard of them
+	retries     atomic.Uint64 // of claims and waits, inside
+	connections atomic.Int64  // accepted and not closed
+	bulks       atomic.Int64  // claims and pins without an answer
+	blocked     atomic.Int64  // waits without an answer
+}
+
+// Count is a number with the word of a closed set that it belongs to.
+type Count struct {
+	Label string
+	N     uint64
+}
+
+// MethodStats is how long calls of one method took until they were answered.
+type MethodStats struct {
+	Facade, Method string
+	Count          uint64
+	Sum            float64            // seconds
+	Buckets        map[float64]uint64 // calls that took at most so many seconds
+}
+
+// Stats are the door's numbers; labels are from closed sets and all there from
+// the start.
+type Stats struct {
+	Connections int // accepted and not closed
+	Agents      int // of them, logged in
+	Pending     int // accepted, on their way to the login
+	Claims      int // calls that claim or pin, without an answer
+	Blocked     int // waits for the end of a holding
+
+	Methods []MethodStats
+	Errors  []Count // errors that clients were told, by code
+	Logins  []Count // by outcome
+	Refused []Count // connections closed before TLS, by reason
+	Silent  uint64  // connections closed for their silence
+	Retries uint64  // attempts that were repeated inside, instead of an error
+}
+
+// Stats returns the numbers of the moment.
+func (d *Door) Stats() Stats {
+	n := &d.counts
+	s := Stats{
+		Connections: int(n.connections.Load()), Agents: d.conns.len(), Pending: d.entry.len(),
+		Claims: int(n.bulks.Load()), Blocked: int(n.blocked.Load()), Silent: n.silent.Load(), Retries: n.retries.Load(),
+	}
+	for m := range numMethods {
+		s.Methods = append(s.Methods, n.methods[m].stats(methods[m].facade.name, methods[m].name))
+	}
+	for c := range numCodes {
+		s.Errors = append(s.Errors, Count{c.String(), n.errors[c].Load()})
+	}
+	for l := range numLogins {
+		s.Logins = append(s.Logins, Count{loginNames[l], n.logins[l].Load()})
+	}
+	for r := range numRefusals {
+		s.Refused = append(s.Refused, Count{refusalNames[r], n.refused[r].Load()})
+	}
+	return s
+}
+
+func (d *durations) stats(facade, method string) MethodStats {
+	s := MethodStats{Facade: facade, Method: method, Sum: float64(d.sum.Load()) / 1e9, Buckets: make(map[float64]uint64, numBounds)}
+	for i := range d.buckets {
+		s.Count += d.buckets[i].Load()
+		if i < numBounds {
+			s.Buckets[bounds[i]] = s.Count
+		}
+	}
+	return s
+}

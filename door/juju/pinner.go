@@ -1,0 +1,129 @@
+package juju
+
+import (
+	"slices"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// applications are those that a call of LeadershipPinner means: the ones it names,
+// else the caller's own.
+func (k *call) applications(r *request) ([]string, *failure) {
+	var p entityParams
+	if f := decodeParams(r, &p); f != nil {
+		return nil, f
+	}
+	if len(p.Entities) > MaxParams {
+		return nil, errManyParams
+	}
+	if len(p.Entities) == 0 {
+		if k.c.who.application == "" {
+			return nil, errPermission
+		}
+		return []string{k.c.who.application}, nil
+	}
+	var names []string
+	for i := range p.Entities {
+		name, ok := applicationOf(p.Entities[i].Tag)
+		if !ok || !k.c.who.mayFollow(name) {
+			return nil, errPermission
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// pin keeps leaders from being replaced while the caller's machine is worked on,
+// or undoes that. The pin is the caller's: the same one twice is one.
+func (k *call) pin(r *request) {
+	names, f := k.applications(r)
+	if f != nil {
+		k.refuse(f)
+		return
+	}
+	form := func(id uint64, results []*failure) []byte { return replyPins(id, names, results) }
+	b := k.newBulk(len(names), admit.Small, errPermission, form)
+	for i, application := range names {
+		if k.method == pinLeaders {
+			b.add(i, core.PinCommand{Name: nameOf(k.c.who.model, application), Entity: k.c.who.tag})
+		} else {
+			b.add(i, core.UnpinCommand{Name: nameOf(k.c.who.model, application), Entity: k.c.who.tag})
+		}
+	}
+	b.begin()
+}
+
+// replyPins is the reply of a call that pins or unpins.
+func replyPins(id uint64, names []string, results []*failure) []byte {
+	b := append(replyStart(id, len(names)*resultsBytes), `,"response":{"results":[`...)
+	for i, name := range names {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(append(b, `{"application-name":`...), name)
+		if f := results[i]; f != nil {
+			b = appendString(append(b, `,"error":{"message":`...), f.message)
+			b = appendString(append(b, `,"code":`...), codeNames[f.code])
+			b = append(b, '}')
+		}
+		b = append(b, '}')
+	}
+	return replyEnd(append(b, "]}"...))
+}
+
+// pinned lists who pins what the caller may see: all of its model with the grant
+// for it, else its own application.
+func (k *call) pinned(*request) {
+	d := k.c.door
+	p, err := d.enter(admit.Reads, 1)
+	if err != nil {
+		k.refuse(errTryAgain)
+		return
+	}
+	d.confirm(func(err error) {
+		d.work.put(func() {
+			defer p.leave()
+			if err != nil {
+				k.refuse(failureOf(asError(err), errPermission))
+				return
+			}
+			k.reply(k.listPins(d.view()))
+		})
+	})
+}
+
+// listPins is the reply: {"result":{application:[tag,…]}}.
+func (k *call) listPins(view *core.View) []byte {
+	b := append(replyStart(k.id, 512), `,"response":{"result":{`...)
+	first := true
+	show := func(l *core.Lease) bool {
+		if len(l.Pins) == 0 || !k.c.who.mayFollow(l.Name.Lease) {
+			return true
+		}
+		if !first {
+			b = append(b, ',')
+		}
+		first = false
+		b = append(appendString(b, l.Name.Lease), ':', '[')
+		for i, tag := range slices.Sorted(slices.Values(l.Pins)) {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendString(b, tag)
+		}
+		b = append(b, ']')
+		return true
+	}
+	if own := k.c.who.application; own != "" {
+		if l := view.Lease(nameOf(k.c.who.model, own)); l != nil && !k.c.who.mayFollow("") {
+			show(l)
+			return replyEnd(append(b, "}}"...))
+		}
+	}
+	if view.PinnedCount() > 0 {
+		view.Leases(leadershipNamespace, k.c.who.model, "", incumbent.Name{}, show)
+	}
+	return replyEnd(append(b, "}}"...))
+}

@@ -1,0 +1,87 @@
+package juju
+
+import (
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// singularName names the lease that says which controller runs the workers of a
+// model, or of the controller itself. It is none of others' models.
+func (k *call) singularName(tag string) (incumbent.Name, bool) {
+	id, ok := entityOf(tag)
+	if !ok || id != k.c.who.model && id != k.c.door.controller {
+		return incumbent.Name{}, false
+	}
+	return incumbent.Name{Namespace: singularNamespace, Model: k.c.who.model, Lease: id}, true
+}
+
+// singularClaim claims for the controller that calls. Such leases decide whether
+// anything works at all: in overload they are refused last.
+func (k *call) singularClaim(r *request) {
+	var p singularParams
+	if f := decodeParams(r, &p); f != nil {
+		k.refuse(f)
+		return
+	}
+	if len(p.Claims) > MaxParams {
+		k.refuse(errManyParams)
+		return
+	}
+	b := k.newBulk(len(p.Claims), admit.Critical, errLeaseDenied, replyResults)
+	for i := range p.Claims {
+		x := &p.Claims[i]
+		name, ok := k.singularName(x.Entity)
+		switch {
+		case !ok || x.Claimant != k.c.who.tag:
+			b.results[i] = errPermission
+		case x.Duration < MinDuration || x.Duration > MaxDuration:
+			b.results[i] = errDuration
+		default:
+			b.add(i, core.ClaimCommand{Name: name, Holder: x.Claimant, TTL: x.Duration, Critical: true})
+		}
+	}
+	b.begin()
+}
+
+// singularWait waits until none of the leases is held as it was.
+func (k *call) singularWait(r *request) {
+	var p entityParams
+	if f := decodeParams(r, &p); f != nil {
+		k.refuse(f)
+		return
+	}
+	n := len(p.Entities)
+	if n > MaxParams {
+		k.refuse(errManyParams)
+		return
+	}
+	if n > 1 {
+		if !k.sit(int32(n - 1)) {
+			k.refuse(errTooMany)
+			return
+		}
+		k.seats = int32(n)
+	}
+	results := make([]*failure, n)
+	var names []incumbent.Name
+	for i := range p.Entities {
+		name, ok := k.singularName(p.Entities[i].Tag)
+		if !ok {
+			results[i] = errPermission
+			k.c.door.counts.errors[errPermission.code].Add(1)
+			continue
+		}
+		names = append(names, name)
+	}
+	form := func() []byte { return replyResults(k.id, results) }
+	if len(names) == 0 {
+		k.reply(form())
+		return
+	}
+	w := &waiting{call: k, form: form}
+	w.left.Store(int32(len(names)))
+	for _, name := range names {
+		w.begin(name)
+	}
+}

@@ -1,0 +1,124 @@
+package juju
+
+import (
+	"encoding/hex"
+	"strings"
+)
+
+// Juju names entities by tags: a kind, a dash, and a name in which a unit's
+// slash is a dash too.
+const (
+	applicationKind = "application-"
+	unitKind        = "unit-"
+	modelKind       = "model-"
+	controllerKind  = "controller-"
+	machineKind     = "machine-"
+)
+
+// unitOf returns the unit that a tag names, as app/0, and its application.
+func unitOf(tag string) (unit, application string, ok bool) {
+	name, ok := strings.CutPrefix(tag, unitKind)
+	dash := strings.LastIndexByte(name, '-')
+	if !ok || dash < 0 || !isApplication(name[:dash]) || !isNumber(name[dash+1:]) {
+		return "", "", false
+	}
+	return name[:dash] + "/" + name[dash+1:], name[:dash], true
+}
+
+// applicationOf returns the application that a tag names.
+func applicationOf(tag string) (string, bool) {
+	name, ok := strings.CutPrefix(tag, applicationKind)
+	if !ok || !isApplication(name) {
+		return "", false
+	}
+	return name, true
+}
+
+// isApplication reports whether a name is one of an application: words of lower
+// case letters and digits joined by dashes, the first beginning with a letter
+// and every other holding one, so that no unit's number is taken for a part of
+// it.
+func isApplication(name string) bool {
+	if name == "" || len(name) > maxApplication || !isLetter(name[0]) {
+		return false
+	}
+	letters := false
+	for i := range len(name) {
+		switch c := name[i]; {
+		case isLetter(c):
+			letters = true
+		case c == '-' && letters:
+			letters = false
+		case !isDigit(c):
+			return false
+		}
+	}
+	return letters
+}
+
+// isNumber reports whether a text is a number of a unit: decimal, without
+// leading zeros.
+func isNumber(s string) bool {
+	if s == "" || len(s) > 9 || s[0] == '0' && len(s) > 1 {
+		return false
+	}
+	for i := range len(s) {
+		if !isDigit(s[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func isLetter(c byte) bool { return c >= 'a' && c <= 'z' }
+func isDigit(c byte) bool  { return c >= '0' && c <= '9' }
+
+// isUUID reports whether a text is a UUID in lower case.
+func isUUID(s string) bool {
+	if len(s) != 36 {
+		return false
+	}
+	for i := range len(s) {
+		switch c := s[i]; {
+		case i == 8 || i == 13 || i == 18 || i == 23:
+			if c != '-' {
+				return false
+			}
+		case !isDigit(c) && (c < 'a' || c > 'f'):
+			return false
+		}
+	}
+	return true
+}
+
+// uuidOf prints 16 bytes as a UUID.
+func uuidOf(id [16]byte) string {
+	h := hex.EncodeToString(id[:])
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+}
+
+// entityOf returns the UUID of the model or controller that a tag names.
+func entityOf(tag string) (string, bool) {
+	for _, kind := range []string{modelKind, controllerKind} {
+		if id, ok := strings.CutPrefix(tag, kind); ok && isUUID(id) {
+			return id, true
+		}
+	}
+	return "", false
+}
+
+// isAgent reports whether a tag is of a kind that logs in here.
+func isAgent(tag string) bool {
+	if _, _, ok := unitOf(tag); ok {
+		return true
+	}
+	if _, ok := applicationOf(tag); ok {
+		return true
+	}
+	for _, kind := range []string{machineKind, controllerKind} {
+		if n, ok := strings.CutPrefix(tag, kind); ok && isNumber(n) {
+			return true
+		}
+	}
+	return false
+}
