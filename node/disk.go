@@ -65,10 +65,32 @@ func (n *Node) refuseGrowth(ps []Proposal) []Proposal {
 			continue
 		}
 		if p.Done != nil {
-			p.Done(nil, n.errDisk())
+			p.Done(nil, n.errGrowth())
 		}
 	}
 	return rest
+}
+
+// RefuseGrowth has proposals without Reserve refused with what why returns, which
+// is called for each of them from any goroutine; nil ends that. It is for reasons
+// that the node cannot see: other members' disks, or a state that is not trusted.
+func (n *Node) RefuseGrowth(why func() error) {
+	if why == nil {
+		n.barred.Store(nil)
+		return
+	}
+	n.barred.Store(&why)
+}
+
+// mayGrow reports whether all proposals are taken.
+func (n *Node) mayGrow() bool { return !n.refuse.Load() && n.barred.Load() == nil }
+
+// errGrowth is why a proposal without Reserve is refused.
+func (n *Node) errGrowth() error {
+	if why := n.barred.Load(); why != nil {
+		return (*why)()
+	}
+	return n.errDisk()
 }
 
 func (n *Node) errDisk() *incumbent.Error {

@@ -88,6 +88,28 @@ func TestG31_LowDiskRefusesGrowth(t *testing.T) {
 	})
 }
 
+// TestRefuseGrowth has growth refused for a reason of the user's, and allowed
+// again.
+func TestRefuseGrowth(t *testing.T) {
+	s := newStand()
+	r := s.start(t, nil)
+	reason := incumbent.Errorf(incumbent.Unavailable, "another disk is full")
+	r.RefuseGrowth(func() error { return reason })
+	if _, err := r.propose("a"); !errors.Is(err, reason) {
+		t.Errorf("growth: got %v, want the reason", err)
+	}
+	done := make(chan error, 1)
+	r.Propose(Proposal{Command: []byte("release"), Reserve: true, Done: func(_ any, err error) { done <- err }})
+	if err := <-done; err != nil {
+		t.Errorf("proposal with reserve: %v", err)
+	}
+	r.RefuseGrowth(nil)
+	r.mustPropose("b")
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestG31_FullDiskPausesAppends fills the disk to the last byte: what waits is
 // answered when there is space again, and nothing was lost.
 func TestG31_FullDiskPausesAppends(t *testing.T) {

@@ -127,9 +127,10 @@ type Node struct {
 	quitOne sync.Once
 	stopped chan struct{} // closed when Run has returned, or Close without Run
 	started atomic.Bool
-	free    atomic.Int64 // bytes, or -1: not known
-	refuse  atomic.Bool  // growth is refused for lack of disk
-	mu      sync.Mutex   // guards shown; held to copy it
+	free    atomic.Int64                 // bytes, or -1: not known
+	refuse  atomic.Bool                  // growth is refused for lack of disk
+	barred  atomic.Pointer[func() error] // growth is refused for this reason; nil: for none
+	mu      sync.Mutex                   // guards shown; held to copy it
 	shown   ReplicaStatus
 	group   sync.WaitGroup
 	run     context.Context // of the goroutines; set by Run before they start
@@ -236,7 +237,7 @@ func (n *Node) Close(ctx context.Context) error {
 // Propose hands proposals in, in order. It never blocks. Done functions of
 // refused ones are called before it returns.
 func (n *Node) Propose(ps ...Proposal) {
-	if n.refuse.Load() {
+	if !n.mayGrow() {
 		ps = n.refuseGrowth(ps)
 	}
 	for len(ps) > 0 {

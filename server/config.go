@@ -32,7 +32,13 @@ const (
 	DefaultDiskReserve    = 256 << 20
 	DefaultStopTimeout    = 10 * time.Second
 
+	// DefaultCheckpointInterval is how often members compare their states.
+	DefaultCheckpointInterval = time.Minute
+
 	maxDrift = 0.1 // the lease loop takes no more
+
+	minCheckpointInterval = time.Second // hashing a large state takes longer
+	maxCheckpointInterval = 24 * time.Hour
 )
 
 // Values that really mean 0, where 0 means the default.
@@ -58,6 +64,8 @@ type Config struct {
 	CredentialFile  string // bearer credentials
 	Advertise       string // address others see; the listener's
 
+	Juju Juju // the door for Juju's agents
+
 	// PeerListen is where other members connect; DefaultPeerListen if the data
 	// directory was made by init or join or a JoinToken is given, else no
 	// address: the member stays alone. Any other address than loopback needs
@@ -70,20 +78,26 @@ type Config struct {
 	JoinToken string
 	Learner   bool // joining, stay a learner
 
-	SegmentBytes   int64         // of one log segment; DefaultSegmentBytes, with Dev DefaultDevSegment
-	SnapshotBytes  int64         // of log between two snapshots; four segments
-	DiskReserve    int64         // free bytes below which growth is refused; DefaultDiskReserve
-	Grace          time.Duration // the leader waits so much longer than a ttl; DefaultGrace; Zero: none
-	Drift          float64       // clocks run at rates within ±Drift; DefaultDrift; ZeroDrift: the same rate
-	ReturnTime     time.Duration // after a restart no lease expires sooner; DefaultReturnTime; Zero: as usual
-	HistoryBytes   int64         // of changes kept for resuming watches; DefaultHistoryBytes
-	MemoryBytes    int64         // resident ceiling that admission defends; DefaultMemoryBytes
-	MaxConnections int           // accepted at once; DefaultMaxConnections
-	LogLevel       string        // debug, info, warn, error; info
+	SegmentBytes  int64         // of one log segment; DefaultSegmentBytes, with Dev DefaultDevSegment
+	SnapshotBytes int64         // of log between two snapshots; four segments
+	DiskReserve   int64         // free bytes below which growth is refused; DefaultDiskReserve
+	Grace         time.Duration // the leader waits so much longer than a ttl; DefaultGrace; Zero: none
+	Drift         float64       // clocks run at rates within ±Drift; DefaultDrift; ZeroDrift: the same rate
+	ReturnTime    time.Duration // after a restart no lease expires sooner; DefaultReturnTime; Zero: as usual
+	// CheckpointInterval is how often the members compare their states, if anything
+	// was written since; 1 s to 24 h; DefaultCheckpointInterval.
+	CheckpointInterval time.Duration
+
+	HistoryBytes   int64  // of changes kept for resuming watches; DefaultHistoryBytes
+	MemoryBytes    int64  // resident ceiling that admission defends; DefaultMemoryBytes
+	MaxConnections int    // accepted at once; DefaultMaxConnections
+	LogLevel       string // debug, info, warn, error; info
 
 	Version  string
 	Settings []Setting    // as resolved, for `config show --effective`
 	Logger   *slog.Logger // discarded if nil
+
+	fs vfs.FS // of log and snapshots; nil: the system's. Tests have their own
 }
 
 // Setting is one setting's value and where it came from.
@@ -102,6 +116,7 @@ func (c Config) withDefaults() Config {
 	set(&c.Grace, DefaultGrace)
 	set(&c.Drift, DefaultDrift)
 	set(&c.ReturnTime, DefaultReturnTime)
+	set(&c.CheckpointInterval, DefaultCheckpointInterval)
 	set(&c.HistoryBytes, DefaultHistoryBytes)
 	set(&c.MemoryBytes, DefaultMemoryBytes)
 	set(&c.MaxConnections, DefaultMaxConnections)
@@ -111,6 +126,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.fs == nil {
+		c.fs = vfs.OS{}
 	}
 	return c
 }
@@ -148,6 +166,9 @@ func (c Config) Validate() error {
 	if err := c.policy(c.expectsOwnTLS()).Check(); err != nil {
 		return err
 	}
+	if err := c.Juju.validate(c.Dev); err != nil {
+		return err
+	}
 	if _, err := parseLevel(c.LogLevel); err != nil {
 		return err
 	}
@@ -170,6 +191,10 @@ func (c Config) validateSizes() error {
 			return invalid(s.name, "%d is outside %d to %d", s.value, s.min, s.max)
 		}
 	}
+	return c.validateTimes()
+}
+
+func (c Config) validateTimes() error {
 	for _, s := range []struct {
 		name       string
 		value, max time.Duration
@@ -180,6 +205,9 @@ func (c Config) validateSizes() error {
 		if s.value != Zero && (s.value < 0 || s.value > s.max) {
 			return invalid(s.name, "%v is outside 0s to %v", s.value, s.max)
 		}
+	}
+	if c.CheckpointInterval < minCheckpointInterval || c.CheckpointInterval > maxCheckpointInterval {
+		return invalid("checkpoint-interval", "%v is outside %v to %v", c.CheckpointInterval, minCheckpointInterval, maxCheckpointInterval)
 	}
 	if c.Drift != ZeroDrift && !(c.Drift >= 0 && c.Drift <= maxDrift) {
 		return invalid("drift", "%v is outside 0 to %v", c.Drift, maxDrift)

@@ -1,6 +1,10 @@
 package server
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/incumbent-dev/incumbent/door/juju"
+)
 
 // Limits are those of [Config] that can change while the member runs. 0 means
 // the default.
@@ -28,6 +32,9 @@ func (s *Server) SetLimits(l Limits) error {
 		return nil
 	}
 	s.gate.max.Store(int64(next.MaxConnections))
+	if s.juju != nil {
+		s.juju.door.SetLimits(juju.Limits{MaxConnections: next.MaxConnections})
+	}
 	settleMemory(next.MemoryBytes)
 	s.log.Info("limits changed", "max_connections", next.MaxConnections, "memory_bytes", next.MemoryBytes)
 	return nil
@@ -40,10 +47,10 @@ func (l *Limits) current(s Setting) Setting {
 		s.Value = strconv.Itoa(l.MaxConnections)
 	case "memory-bytes":
 		s.Value = strconv.FormatInt(l.MemoryBytes, 10)
-	case "join":
-		// A join token is a secret.
+	case "join", "juju-password":
+		// A join token is a secret, and so is a password.
 		if s.Value != "" {
-			s.Value = "(a token)"
+			s.Value = "(a secret)"
 		}
 	}
 	return s

@@ -34,6 +34,13 @@ type machine struct {
 	metrics *metrics
 	events  *timeline
 	members func(*core.View) // is told of a state with other members; never blocks; may be nil
+
+	compare    func(*core.View) // is told of the state at a checkpoint; never blocks; may be nil
+	comparedAt atomic.Uint64    // index of the newest checkpoint
+
+	// tamper, where a test has set it, changes what this member applies, as broken
+	// memory would.
+	tamper atomic.Pointer[func(cmds [][]byte)]
 }
 
 func newMachine(leases *lease.Service, hub *watch.Hub, m *metrics, events *timeline) *machine {
@@ -49,6 +56,9 @@ func (m *machine) view() *core.View { return m.current.Load() }
 func (m *machine) Apply(cmds [][]byte, results []any) {
 	// The results outlive the call: those who proposed get pointers into them.
 	rs := make([]core.Result, len(cmds))
+	if f := m.tamper.Load(); f != nil {
+		(*f)(cmds)
+	}
 	changes := m.state.Apply(cmds, rs)
 	v := m.state.View()
 	m.current.Store(v)
@@ -57,6 +67,7 @@ func (m *machine) Apply(cmds [][]byte, results []any) {
 	m.hub.Publish(v, v.Index(), topical(changes))
 	for i := range rs {
 		results[i] = &rs[i]
+		m.tellCheckpoint(rs[i].View)
 	}
 	m.count(rs, changes)
 }
@@ -71,6 +82,17 @@ func (m *machine) tellMembers(v *core.View, changes []core.Change) {
 			m.members(v)
 			return
 		}
+	}
+}
+
+// tellCheckpoint passes the state at a checkpoint on; nil is none.
+func (m *machine) tellCheckpoint(v *core.View) {
+	if v == nil {
+		return
+	}
+	m.comparedAt.Store(uint64(v.Index()))
+	if m.compare != nil {
+		m.compare(v)
 	}
 }
 

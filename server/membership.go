@@ -22,12 +22,6 @@ const settleEvery = 20 * time.Millisecond
 // propose has a command applied and returns its result. It is forwarded to the
 // leader where another member leads.
 func (s *Server) propose(ctx context.Context, cmd core.Command) (*core.Result, error) {
-	return s.proposeThen(ctx, cmd, func() {})
-}
-
-// proposeThen is propose; then is called on the goroutine that applied the
-// command, right after it did.
-func (s *Server) proposeThen(ctx context.Context, cmd core.Command, then func()) (*core.Result, error) {
 	type outcome struct {
 		result *core.Result
 		err    error
@@ -39,7 +33,6 @@ func (s *Server) proposeThen(ctx context.Context, cmd core.Command, then func())
 		Done: func(result any, err error) {
 			out := outcome{err: err}
 			if err == nil {
-				then()
 				if out.result = result.(*core.Result); out.result.Err != nil {
 					out.err = out.result.Err
 				}

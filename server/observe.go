@@ -117,7 +117,7 @@ func (s *Server) registerMetrics() {
 	gauge("raft_applied_index", "Log index that is applied.", func() float64 { return float64(s.node.Status().Applied) })
 	gauge("log_bytes", "Bytes of the log on disk.", func() float64 { return float64(s.logBytes()) })
 	gauge("disk_free_bytes", "Free bytes of the data directory's disk.", func() float64 { return float64(s.node.Status().FreeBytes) })
-	gauge("connections", "Open connections.", func() float64 { return float64(s.gate.open()) })
+	gauge("connections", "Open connections.", func() float64 { return float64(s.openConnections()) })
 	gauge("connections_parked", "Connections that are parked.", func() float64 { return float64(s.park.Stats().Parked) })
 	gauge("watch_history_bytes", "Bytes of changes kept for resuming.", func() float64 { return float64(s.hub.Stats().HistoryBytes) })
 	gauge("watches", "Watches and waits.", func() float64 { h := s.hub.Stats(); return float64(h.Readers + h.Waiters) })
@@ -134,6 +134,7 @@ func (s *Server) registerMetrics() {
 	}
 	s.admission.register(s.metrics)
 	s.registerPeerMetrics(gauge)
+	s.registerJujuMetrics()
 }
 
 // rateKeeper gives the rates of `status`: one sample a second.

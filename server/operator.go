@@ -77,16 +77,16 @@ func (o operator) StateHash(ctx context.Context) (*apiv1.StateHashResponse, erro
 
 // Status implements native.Operator.
 func (o operator) Status(context.Context) (*apiv1.StatusResponse, error) {
-	st, view, loop, conns := o.node.Status(), o.machine.view(), o.leases.Stats(), o.park.Stats()
+	st, view, loop := o.node.Status(), o.machine.view(), o.leases.Stats()
 	hub, door := o.hub.Stats(), o.door.Stats()
 	_, leader, _ := o.Standing()
 	out := &apiv1.StatusResponse{
 		Index: uint64(view.Index()), Term: st.Term, Leader: leader, Version: o.cfg.Version, ClusterId: hex.EncodeToString(st.Cluster[:]),
 		Leases: uint64(view.HeldCount()), Sessions: uint64(view.SessionCount()), Waiters: uint64(view.WaiterCount()),
-		Watches: uint64(hub.Readers + hub.Waiters), Connections: uint64(o.gate.open()),
+		Watches: uint64(hub.Readers + hub.Waiters), Connections: uint64(o.openConnections()),
 		UptimeMs: uint64(time.Since(o.begun).Milliseconds()), RssBytes: residentBytes(), Rates: o.rates.now(),
 		Members:  o.members(),
-		Doors:    []*apiv1.Door{{Name: "native", Address: o.gate.Addr().String(), Tls: o.certs != nil, Connections: uint64(conns.Parked)}},
+		Doors:    o.doors(),
 		Refusing: o.admission.refusing(),
 		Storage: &apiv1.Storage{
 			DataDir: o.DataDir(), LogBytes: uint64(o.logBytes()), FreeBytes: uint64(max(0, st.FreeBytes)),
@@ -100,7 +100,8 @@ func (o operator) Status(context.Context) (*apiv1.StatusResponse, error) {
 	if st.GrowthRefused {
 		out.Refusing = append(out.Refusing, "growth (disk)")
 	}
-	out.Warnings = append(o.warnings(st, loop), o.clusterWarnings(st, out.Members)...)
+	out.Refusing = append(out.Refusing, o.growth.refusals()...)
+	out.Warnings = append(append(o.growthWarnings(), o.warnings(st, loop)...), o.clusterWarnings(st, out.Members)...)
 	look := outlook{
 		draining: o.draining.Load(), ready: st.Ready, leader: leader, members: out.Members, leases: out.Leases,
 		connections: out.Connections, remarks: len(out.Warnings) + len(out.Refusing),
@@ -150,10 +151,11 @@ func (s *Server) showLimits(st node.Status, view *core.View, streams int) []*api
 
 // checkpoint proposes a checkpoint and returns the state right after it.
 func (s *Server) checkpoint(ctx context.Context) (*core.View, error) {
-	var view *core.View
-	// Answers are given right after the batch was applied, before the next.
-	_, err := s.proposeThen(ctx, core.CheckpointCommand{}, func() { view = s.machine.view() })
-	return view, err
+	res, err := s.propose(ctx, core.CheckpointCommand{})
+	if err != nil {
+		return nil, err
+	}
+	return res.View, nil
 }
 
 // logBytes is what the files of the log take on disk: they are preallocated.

@@ -150,7 +150,7 @@ func (s *Server) openPeers() error {
 	st := s.node.Status()
 	cfg := peers.Config{
 		Cluster: st.Cluster, Self: s.id, SelfName: s.cfg.Name, Schema: core.SchemaVersion, Listener: s.peerListener,
-		Standing: s.standing, Membership: s.roster.membership, Deliver: s.deliver, App: s.leases.Receive,
+		Standing: s.standing, Membership: s.roster.membership, Deliver: s.deliver, App: s.receive,
 		Lost: s.node.PeerLost, Unreachable: s.node.Unreachable, Refused: s.refused,
 		FS: vfs.OS{}, Dir: filepath.Join(s.cfg.DataDir, "peers"), Logger: s.log, Events: s.peerEvents(),
 	}
@@ -166,6 +166,18 @@ func (s *Server) openPeers() error {
 	s.courier.set.Store(set)
 	s.roster.connectWith(set.SetMembers)
 	return nil
+}
+
+// receive takes a frame of another member and gives it to whom it is for.
+func (s *Server) receive(from uint64, frame []byte) {
+	switch {
+	case isReport(frame):
+		s.consistency.receive(from, frame)
+	case isSpaceReport(frame):
+		s.spaces.receive(from, frame, time.Since(s.begun))
+	default:
+		s.leases.Receive(from, frame)
+	}
 }
 
 // standing is what this member shows of itself to others.

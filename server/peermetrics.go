@@ -71,6 +71,19 @@ func (s *Server) registerPeerMetrics(gauge func(name, help string, read func() f
 			return sum
 		}
 	}
+	gauge("state_agreed_index", "Newest index at which this member's state was found to be that of a majority.", func() float64 {
+		if s.consistency == nil {
+			return 0
+		}
+		return float64(s.consistency.agreedAt())
+	})
+	gauge("states_differ", "1 while no grants are made because the members' states differ.", func() float64 {
+		if _, split := s.growth.state(); split != nil {
+			return 1
+		}
+		return 0
+	})
+	gauge("members_short_of_disk", "Other members whose disk is below its reserve.", func() float64 { return float64(len(s.shortMembers())) })
 	gauge("peers_connected", "Other members that are connected with this one.", links(func(sum *float64, l *peers.Link) {
 		if l.Connected {
 			*sum++

@@ -56,6 +56,7 @@ type Server struct {
 	hub       *watch.Hub
 	park      *park.Set
 	door      *native.Door
+	juju      *jujuDoor // nil: closed
 	guard     *guard
 	admission *admission
 	certs     *certificates
@@ -77,6 +78,9 @@ type Server struct {
 	roster        *roster
 	rosterChanged chan struct{} // has room for one
 	steward       *steward
+	growth        growth
+	spaces        spaces
+	consistency   *consistency  // nil without peers
 	leader        atomic.Uint64 // 0: none known
 	heard         atomic.Int64  // when anything came from the leader, in nanoseconds since begun
 
@@ -130,12 +134,17 @@ func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
 	settleMemory(cfg.MemoryBytes)
 	undo.later(func() { s.node.Close(context.Background()); s.hub.Close() })
 	if s.peerListener != nil {
+		s.openConsistency()
+		undo.later(s.consistency.close)
 		if err := s.openPeers(); err != nil {
 			return nil, err
 		}
 		undo.later(func() { s.peers.Close(context.Background()) })
 	}
 	if s.door, err = s.openDoor(); err != nil {
+		return nil, err
+	}
+	if err := s.openJuju(&undo); err != nil {
 		return nil, err
 	}
 	s.registerMetrics()
@@ -180,7 +189,10 @@ func (s *Server) openIdentity(ctx context.Context, undo *undoing) (err error) {
 		return incumbent.Errorf(incumbent.Unavailable, "setting listen: %w", err).WithHint("is another server running? choose another address with --listen")
 	}
 	undo.later(func() { ln.Close() })
-	s.gate = newGate(ln, s.cfg.MaxConnections, func() int { return int(s.park.Stats().Parked) })
+	s.gate = newGate(ln, s.cfg.MaxConnections, s.nativeParked)
+	if err := s.listenForJuju(undo); err != nil {
+		return err
+	}
 	s.https = s.cfg.TLSCert != "" || own
 	if err := s.listenForPeers(); err != nil {
 		return err
@@ -234,7 +246,7 @@ func (s *Server) openEngine() (err error) {
 	s.roster = newRoster(empty, s.rosterMoved)
 	s.machine.members = s.roster.recorded
 	cfg := node.Config{
-		FS: vfs.OS{}, Dir: s.cfg.DataDir, Machine: s.machine, Schema: core.SchemaVersion, Logger: s.log, Events: s.nodeEvents(),
+		FS: s.cfg.fs, Dir: s.cfg.DataDir, Machine: s.machine, Schema: core.SchemaVersion, Logger: s.log, Events: s.nodeEvents(),
 		SegmentBytes: s.cfg.SegmentBytes, SnapshotBytes: s.cfg.SnapshotBytes, DiskReserve: s.cfg.DiskReserve,
 	}
 	if !alone {
@@ -309,10 +321,13 @@ func (s *Server) start() {
 	s.running.Go(func() { s.keepRates(ctx) })
 	s.http = s.newHTTP()
 	s.running.Go(func() { s.serve() })
+	s.startJuju()
 	s.running.Go(func() { s.announce(ctx) })
 	if s.peers != nil {
 		s.running.Go(func() { s.keepRecord(ctx) })
 		s.running.Go(func() { s.steward.run(ctx) })
+		s.running.Go(func() { s.keepComparing(ctx) })
+		s.running.Go(func() { s.keepSpaces(ctx) })
 	}
 	if s.ownTLS != nil {
 		s.ownTLS.renewed = s.certificateRenewed
@@ -410,6 +425,7 @@ func (s *Server) Reload() {
 	} else {
 		s.door.Recheck(s.guard.Knows())
 	}
+	s.reloadJuju()
 	s.events.add(Event{What: "reloaded", Subject: s.cfg.Name})
 }
 
@@ -449,7 +465,8 @@ func (s *Server) wait(ctx context.Context) error {
 func (s *Server) Close(ctx context.Context) error {
 	s.draining.Store(true)
 	s.door.Drain()
-	errs := []error{s.http.Shutdown(ctx), s.park.Close(ctx), s.door.Close(ctx)}
+	s.drainJuju()
+	errs := []error{s.http.Shutdown(ctx), s.park.Close(ctx), s.door.Close(ctx), s.closeJuju(ctx)}
 	s.http.Close()
 	// The node hands leadership over, which takes peers and the lease loop.
 	errs = append(errs, s.node.Close(ctx))
@@ -457,6 +474,7 @@ func (s *Server) Close(ctx context.Context) error {
 	errs = append(errs, s.wait(ctx))
 	if s.peers != nil {
 		errs = append(errs, s.peers.Close(ctx))
+		s.consistency.close()
 	}
 	s.hub.Close()
 	s.fail(nil)

@@ -27,6 +27,9 @@ func clusterCommand(env *environment) *cobra.Command {
 cluster (token, promote, rm, leave, transfer-leader), shows them (ls), starts a
 whole cluster on this machine for trying (local), and makes a member that is left
 alone a cluster again (recover).`,
+		Example: `  incumbent cluster local --members 3
+  incumbent cluster init --data-dir /var/lib/incumbent --name n1 --host n1.example
+  incumbent cluster ls`,
 	}
 	c.AddCommand(
 		clusterInit(env), clusterToken(env), clusterJoin(env), clusterLs(env), clusterPromote(env), clusterRm(env),
@@ -52,9 +55,10 @@ func withLeader(c *cobra.Command, call func(*client.Client) error) error {
 
 func clusterLs(env *environment) *cobra.Command {
 	c := &cobra.Command{
-		Use:     "ls",
-		Short:   "list the members",
-		Long:    `Ls lists the members as the member that is asked knows them. LAG, in entries of the log behind what is committed, is known to the leader alone.`,
+		Use:   "ls",
+		Short: "list the members",
+		Long: `Ls lists the members as the member that is asked knows them. LAG, in entries of the
+log behind what is committed, is known to the leader alone.`,
 		Example: "  incumbent cluster ls\n  incumbent cluster ls -o json | jq -r '.members[].name'",
 		Args:    exactArgs(),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -123,9 +127,10 @@ can add members until it ends. It can be used more than once.`,
 
 func clusterPromote(env *environment) *cobra.Command {
 	c := &cobra.Command{
-		Use:     "promote MEMBER",
-		Short:   "make a learner a voter",
-		Long:    `Promote makes a learner a voter: at once if it is caught up, else as soon as it is. Exit code 3: there is no such member.`,
+		Use:   "promote MEMBER",
+		Short: "make a learner a voter",
+		Long: `Promote makes a learner a voter: at once if it is caught up, else as soon as it is.
+Exit code 3: there is no such member.`,
 		Example: "  incumbent cluster promote n4",
 		Args:    exactArgs("MEMBER"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -203,9 +208,11 @@ ends its process with exit code 0. Name that one member with --server.`,
 
 func clusterTransfer(env *environment) *cobra.Command {
 	c := &cobra.Command{
-		Use:     "transfer-leader [MEMBER]",
-		Short:   "hand leadership to another member",
-		Long:    `Transfer-leader hands leadership to MEMBER, or to the voter that is furthest. No lease and no call is lost by it. Exit code 3: there is no such member.`,
+		Use:   "transfer-leader [MEMBER]",
+		Short: "hand leadership to another member",
+		Long: `Transfer-leader hands leadership to MEMBER, or to the voter that is furthest. No
+lease and no call is lost by it. Exit code 2: MEMBER does not vote. Exit code 3:
+there is no such member.`,
 		Example: "  incumbent cluster transfer-leader\n  incumbent cluster transfer-leader n2",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -226,4 +233,3 @@ func clusterTransfer(env *environment) *cobra.Command {
 	addOutput(c)
 	return c
 }
-

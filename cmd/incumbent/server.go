@@ -60,6 +60,9 @@ stopped because of a fault, which it names.`,
 	f.String("tls-key", "", "PEM file with its key")
 	f.String("client-ca", "", "PEM file with the authorities that sign clients' certificates")
 	f.String("credential-file", "", "file with bearer credentials")
+	f.String("juju-listen", "", "address for Juju's agents, "+jujuAddress+" by convention (default none)")
+	f.String("juju-credential-file", "", "file with the passwords of Juju's agents: see 'incumbent credential create'")
+	f.String("juju-password", "", "with --dev, on loopback: lets any of Juju's agents in, and claim for any unit")
 	f.Int64("log-segment-bytes", 0, "size of a log segment (default 64 MiB, with --dev 8 MiB)")
 	f.Int64("snapshot-bytes", 0, "log between two snapshots (default four segments)")
 	f.Int64("disk-reserve-bytes", server.DefaultDiskReserve, "free space below which growth is refused")
@@ -69,10 +72,14 @@ stopped because of a fault, which it names.`,
 	f.Duration("grace", server.DefaultGrace, "how much longer than a ttl the leader waits")
 	f.Float64("drift", server.DefaultDrift, "clocks run at rates within ± this share of each other")
 	f.Duration("return-time", server.DefaultReturnTime, "after a start no lease expires sooner than this")
+	f.Duration("checkpoint-interval", server.DefaultCheckpointInterval, "how often members compare their states")
 	f.String("log-level", "info", "debug, info, warn or error")
 	f.String("log-format", "text", "text or json")
 	return c
 }
+
+// jujuAddress is where Juju's agents are expected, by convention.
+const jujuAddress = "127.0.0.1:17070"
 
 // serverConfig reads the flags.
 func serverConfig(c *cobra.Command, logger *slog.Logger) (server.Config, error) {
@@ -83,6 +90,7 @@ func serverConfig(c *cobra.Command, logger *slog.Logger) (server.Config, error) 
 		PeerListen: text(c, "peer-listen"), PeerAdvertise: text(c, "peer-advertise"), JoinToken: text(c, "join"),
 		LogLevel: text(c, "log-level"), Version: version, Logger: logger,
 	}
+	cfg.Juju = server.Juju{Listen: text(c, "juju-listen"), CredentialFile: text(c, "juju-credential-file"), Password: text(c, "juju-password")}
 	cfg.Learner, _ = f.GetBool("learner")
 	cfg.Dev, _ = f.GetBool("dev")
 	cfg.SegmentBytes, _ = f.GetInt64("log-segment-bytes")
@@ -91,6 +99,7 @@ func serverConfig(c *cobra.Command, logger *slog.Logger) (server.Config, error) 
 	cfg.HistoryBytes, _ = f.GetInt64("history-bytes")
 	cfg.MemoryBytes, _ = f.GetInt64("memory-bytes")
 	cfg.MaxConnections, _ = f.GetInt("max-connections")
+	cfg.CheckpointInterval, _ = f.GetDuration("checkpoint-interval")
 	cfg.Grace, cfg.ReturnTime = really(c, "grace"), really(c, "return-time")
 	if cfg.Drift, _ = f.GetFloat64("drift"); cfg.Drift == 0 {
 		cfg.Drift = server.ZeroDrift

@@ -1,0 +1,159 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/client"
+)
+
+// comparing makes members that compare their states as often as they may.
+func comparing(t testing.TB, n int) []*Server {
+	t.Helper()
+	config := func(i int) Config {
+		cfg := memberConfig(t, fmt.Sprintf("n%d", i+1))
+		cfg.CheckpointInterval = minCheckpointInterval
+		return cfg
+	}
+	members := []*Server{open(t, config(0))}
+	for i := 1; i < n; i++ {
+		members = append(members, join(t, members[0], config(i)))
+	}
+	return members
+}
+
+// distort has a member apply claims for another holder than it was told.
+func distort(s *Server) {
+	f := func(cmds [][]byte) {
+		for i, c := range cmds {
+			cmds[i] = bytes.Replace(c, []byte("victim"), []byte("thiefs"), 1)
+		}
+	}
+	s.machine.tamper.Store(&f)
+}
+
+func statusOf(t testing.TB, s *Server) *apiv1.StatusResponse {
+	t.Helper()
+	st, err := operator{s}.Status(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// The one whose state is another than that of a majority stops and says so; the
+// others go on.
+func TestG27_AMemberWhoseStateDiffersStops(t *testing.T) {
+	for _, which := range []string{"leader", "follower"} {
+		t.Run(which, func(t *testing.T) {
+			members := comparing(t, 3)
+			leader := leaderOf(t, members...)
+			until(t, "all agree at first", func() bool {
+				return !slices.ContainsFunc(members, func(s *Server) bool { return s.consistency.agreedAt() == 0 })
+			})
+			bad := leader
+			if which == "follower" {
+				bad = members[(slices.Index(members, leader)+1)%3]
+			}
+			rest := slices.DeleteFunc(slices.Clone(members), func(s *Server) bool { return s == bad })
+			distort(bad)
+			if _, err := claim(t, clientOf(t, rest[0]), "a", "victim"); err != nil {
+				t.Fatal(err)
+			}
+			err := bad.Wait()
+			if incumbent.KindOf(err) != incumbent.Corrupt || !strings.Contains(err.Error(), "at index ") || strings.Count(err.Error(), "hash") != 1 {
+				t.Fatalf("it ended with %v", err)
+			}
+			if _, err := claim(t, clientOf(t, bad), "b", "h"); err == nil {
+				t.Error("it grants all the same")
+			}
+			before := rest[0].consistency.agreedAt()
+			if err := bad.Close(testContext(t)); incumbent.KindOf(err) != incumbent.Corrupt {
+				t.Errorf("close: %v", err)
+			}
+			if _, err := claim(t, clientOf(t, rest[0]), "c", "h"); err != nil {
+				t.Errorf("claim on another: %v", err)
+			}
+			until(t, "the others go on comparing", func() bool {
+				return rest[0].consistency.agreedAt() > before && rest[1].consistency.agreedAt() > before
+			})
+			if _, text := get(t, rest[0].URL()+"/metrics"); !strings.Contains(text, "incumbent_states_differ 0") ||
+				strings.Contains(text, "incumbent_state_agreed_index 0") {
+				t.Error("the metrics do not show that the others agree")
+			}
+		})
+	}
+}
+
+// Of two, nobody knows who is right: no grants, anywhere; giving up goes on.
+func TestG27_WithoutAMajorityNobodyGrants(t *testing.T) {
+	members := comparing(t, 2)
+	before, err := claim(t, clientOf(t, members[0]), "kept", "h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	distort(members[1])
+	if _, err := claim(t, clientOf(t, members[0]), "a", "victim"); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range members {
+		until(t, s.cfg.Name+" alarms", func() bool { return len(eventsOf(s, "states differ")) == 1 })
+		_, err := claim(t, clientOf(t, s), "b", "h")
+		var e *incumbent.Error
+		if !errors.As(err, &e) || e.Kind != incumbent.Unavailable || !strings.Contains(e.Hint, "incumbent debug hash") {
+			t.Errorf("claim on %s: %v", s.cfg.Name, err)
+		}
+		opening := &apiv1.OpenSessionRequest{TtlMs: 60_000}
+		if _, err := clientOf(t, s).Sessions().OpenSession(testContext(t), connect.NewRequest(opening)); incumbent.KindOf(client.AsError(err)) != incumbent.Unavailable {
+			t.Errorf("open on %s: %v", s.cfg.Name, err)
+		}
+		if err := extend(t, s, "kept", "h", before.Lease.Token); err != nil {
+			t.Errorf("extend on %s: %v", s.cfg.Name, err)
+		}
+		st := statusOf(t, s)
+		if !slices.Contains(st.Refusing, "growth (states differ)") || !strings.Contains(strings.Join(st.Warnings, "\n"), "no majority of the 2 voters") {
+			t.Errorf("status of %s: %v, %v", s.cfg.Name, st.Refusing, st.Warnings)
+		}
+		if _, text := get(t, s.URL()+"/metrics"); !strings.Contains(text, "incumbent_states_differ 1") {
+			t.Errorf("the metrics of %s show nothing", s.cfg.Name)
+		}
+	}
+	release := &apiv1.ReleaseRequest{Name: before.Lease.Name, Holder: "h", Token: before.Lease.Token}
+	if _, err := clientOf(t, members[1]).Leases().Release(testContext(t), connect.NewRequest(release)); err != nil {
+		t.Errorf("release: %v", client.AsError(err))
+	}
+}
+
+// Nothing written since the last checkpoint: no other one; and a member that is
+// alone compares with nobody.
+func TestCheckpointsOnlyWhenSomethingWasWritten(t *testing.T) {
+	alone := comparing(t, 1)[0]
+	if alone.wantsCheckpoint() {
+		t.Error("a member that is alone wants a checkpoint")
+	}
+	members := comparing(t, 2)
+	leader := leaderOf(t, members...)
+	if _, err := claim(t, clientOf(t, leader), "a", "h"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "they agree on everything", func() bool {
+		at := members[0].consistency.agreedAt()
+		return at > 1 && at == leader.machine.view().Index() && at == members[1].consistency.agreedAt()
+	})
+	if leader.wantsCheckpoint() {
+		t.Error("one more is wanted though nothing was written")
+	}
+	if _, err := (operator{members[1]}).StateHash(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a checkpoint that a person asked for counts", func() bool { return members[0].consistency.agreedAt() == members[1].machine.view().Index() })
+}
