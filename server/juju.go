@@ -1,0 +1,366 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/auth/ca"
+	"github.com/incumbent-dev/incumbent/door/juju"
+	"github.com/incumbent-dev/incumbent/door/native"
+	"github.com/incumbent-dev/incumbent/vfs"
+	"github.com/incumbent-dev/incumbent/watch"
+)
+
+// Juju configures the door for Juju's agents.
+type Juju struct {
+	Listen         string // its own address; "": the door is closed
+	CredentialFile string // passwords of agents, as auth.PasswordLine makes them
+	Password       string // lets any agent's tag in, granted everything; with Dev, on loopback only
+}
+
+// Files of the certificate that the door makes for itself where none is
+// configured: its clients know its name, if anything of it.
+const (
+	jujuCertFile = "juju.crt"
+	jujuKeyFile  = "juju.key"
+
+	jujuCertLifetime = 10 * 365 * 24 * time.Hour
+	jujuCertRenew    = 30 * 24 * time.Hour // before its end it is made anew, at a start
+)
+
+func (c Juju) validate(dev bool) error {
+	switch {
+	case c == Juju{}:
+		return nil
+	case c.Listen == "":
+		return invalid("juju-listen", "is not set, but --juju-credential-file or --juju-password is").WithHint("give --juju-listen 127.0.0.1:17070")
+	}
+	if err := validAddress("juju-listen", c.Listen); err != nil {
+		return err
+	}
+	if c.Password == "" {
+		if c.CredentialFile == "" {
+			return invalid("juju-listen", "nobody could log in").
+				WithHint("give --juju-credential-file, or to try on loopback --dev --juju-password")
+		}
+		return nil
+	}
+	if !dev || !(auth.ListenerPolicy{Address: c.Listen}).TrustLoopback() {
+		return invalid("juju-password", "goes with --dev and an address on loopback only").WithHint("use --juju-credential-file")
+	}
+	return nil
+}
+
+// jujuDoor is the open door and what belongs to it.
+type jujuDoor struct {
+	listener net.Listener
+	verifier *auth.Verifier
+	door     *juju.Door
+	own      *tls.Config // from the certificate made for itself; nil where one is configured
+	derived  atomic.Pointer[derivedTLS]
+}
+
+// derivedTLS is what the door makes of the native listener's TLS: kept while that
+// stays the same, so that tickets of sessions stay good.
+type derivedTLS struct{ from, config *tls.Config }
+
+// listenForJuju opens the door's listener and reads its passwords.
+func (s *Server) listenForJuju(undo *undoing) error {
+	if s.cfg.Juju.Listen == "" {
+		return nil
+	}
+	found, err := readPasswords(s.cfg.Juju.CredentialFile)
+	if err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", s.cfg.Juju.Listen)
+	if err != nil {
+		return incumbent.Errorf(incumbent.Unavailable, "setting juju-listen: %w", err)
+	}
+	undo.later(func() { ln.Close() })
+	s.juju = &jujuDoor{listener: ln, verifier: auth.NewVerifier(auth.VerifierConfig{Everybody: s.cfg.Juju.Password}, found)}
+	return nil
+}
+
+func readPasswords(file string) (*auth.Passwords, error) {
+	if file == "" {
+		return nil, nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, invalid("juju-credential-file", "%w", err)
+	}
+	defer f.Close()
+	found, err := auth.ParsePasswords(f)
+	if err != nil {
+		return nil, invalid("juju-credential-file", "%s: %w", file, err)
+	}
+	return found, nil
+}
+
+// openJuju makes the door; it serves from startJuju on.
+func (s *Server) openJuju(undo *undoing) (err error) {
+	j := s.juju
+	if j == nil {
+		return nil
+	}
+	if s.certs == nil {
+		if j.own, err = jujuCertificate(s.cfg.DataDir, j.listener.Addr(), time.Now()); err != nil {
+			return err
+		}
+	}
+	cluster, _ := parseCluster(s.record.Cluster)
+	j.door, err = juju.New(juju.Config{
+		Limits: juju.Limits{MaxConnections: s.cfg.MaxConnections},
+		Leases: s.leases, View: s.machine.view, Hub: s.hub, Park: s.park, Passwords: j.verifier, Cluster: cluster,
+		Topic:   func(n incumbent.Name) watch.Topic { return native.LeaseTopic(leaseKind, n) },
+		Confirm: func(done func(error)) { s.node.Confirm(func(_ uint64, err error) { done(err) }) },
+		TLS:     func() *tls.Config { return j.tls(s.certs) }, Ready: s.ready,
+		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) }, Logger: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	undo.later(func() { j.door.Close(context.Background()) })
+	return nil
+}
+
+// startJuju lets agents in.
+func (s *Server) startJuju() {
+	if s.juju == nil {
+		return
+	}
+	s.running.Go(func() {
+		if err := s.juju.door.Serve(s.juju.listener); err != nil {
+			s.fail(incumbent.Errorf(incumbent.Unavailable, "juju listener: %w", err))
+		}
+	})
+	s.log.Info("listening for agents of juju", "address", s.juju.listener.Addr().String())
+}
+
+// JujuAddr is where the door for Juju's agents listens; "" if it is closed.
+func (s *Server) JujuAddr() string {
+	if s.juju == nil {
+		return ""
+	}
+	return s.juju.listener.Addr().String()
+}
+
+// reloadJuju reads the passwords again. On an error the old ones stay in force.
+func (s *Server) reloadJuju() {
+	if s.juju == nil || s.cfg.Juju.CredentialFile == "" {
+		return
+	}
+	found, err := readPasswords(s.cfg.Juju.CredentialFile)
+	if err != nil {
+		s.log.Warn("passwords of juju's agents not reloaded", "cause", err)
+		return
+	}
+	s.juju.verifier.SetPasswords(found)
+	s.juju.door.Recheck()
+}
+
+func (s *Server) drainJuju() {
+	if s.juju != nil {
+		s.juju.door.Drain()
+		s.juju.listener.Close()
+	}
+}
+
+func (s *Server) closeJuju(ctx context.Context) error {
+	if s.juju == nil {
+		return nil
+	}
+	return s.juju.door.Close(ctx)
+}
+
+// jujuConnections counts the door's connections, and those of them that are
+// parked.
+func (s *Server) jujuConnections() (all, parked int) {
+	if s.juju == nil || s.juju.door == nil {
+		return 0, 0
+	}
+	st := s.juju.door.Stats()
+	return st.Connections, st.Agents
+}
+
+// nativeParked counts the parked connections of the native listener.
+func (s *Server) nativeParked() int {
+	_, parked := s.jujuConnections()
+	return max(0, int(s.park.Stats().Parked)-parked)
+}
+
+// openConnections counts those of all listeners for clients.
+func (s *Server) openConnections() int {
+	all, _ := s.jujuConnections()
+	return s.gate.open() + all
+}
+
+// doors says which doors are open, for status.
+func (s *Server) doors() []*apiv1.Door {
+	out := []*apiv1.Door{{
+		Name: "native", Address: s.gate.Addr().String(), Tls: s.certs != nil, Connections: uint64(s.nativeParked()),
+	}}
+	if s.juju != nil {
+		all, _ := s.jujuConnections()
+		out = append(out, &apiv1.Door{Name: "juju", Address: s.JujuAddr(), Tls: true, Connections: uint64(all)})
+	}
+	return out
+}
+
+// tls is what a handshake of the door uses: the certificate of the native
+// listener where it has one, without asking for the client's, which has none.
+func (j *jujuDoor) tls(certs *certificates) *tls.Config {
+	if certs == nil {
+		return j.own
+	}
+	from := certs.current.Load()
+	if d := j.derived.Load(); d != nil && d.from == from {
+		return d.config
+	}
+	d := &derivedTLS{from, jujuTLS(from.Certificates...)}
+	j.derived.Store(d)
+	return d.config
+}
+
+// jujuTLS has no ALPN: clients offer none and speak HTTP/1.1.
+func jujuTLS(certs ...tls.Certificate) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: certs, DynamicRecordSizingDisabled: true}
+}
+
+// jujuCertificate reads the certificate that the door has made for itself, or
+// makes it.
+func jujuCertificate(dir string, at net.Addr, now time.Time) (*tls.Config, error) {
+	fsys := vfs.OS{}
+	key, err := readOrMakeKey(fsys, filepath.Join(dir, jujuKeyFile))
+	if err != nil {
+		return nil, err
+	}
+	name := filepath.Join(dir, jujuCertFile)
+	text, err := vfs.ReadFile(fsys, name)
+	if err == nil {
+		cert, parseErr := ca.ParseCertificate(text)
+		if parseErr != nil {
+			return nil, incumbent.Errorf(incumbent.Corrupt, "%s: %w", name, parseErr)
+		}
+		if key.PublicKey.Equal(cert.PublicKey) && now.Before(cert.NotAfter.Add(-jujuCertRenew)) {
+			return jujuTLS(tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}), nil
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, incumbent.Errorf(incumbent.Unavailable, "%s: %w", name, err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 126))
+	if err != nil {
+		return nil, incumbent.Errorf(incumbent.Internal, "certificate of the juju door: %w", err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "incumbent juju"},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(jujuCertLifetime), DNSNames: []string{"localhost", hostName()},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true,
+	}
+	if tcp, ok := at.(*net.TCPAddr); ok && !tcp.IP.IsUnspecified() {
+		template.IPAddresses = []net.IP{tcp.IP}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, incumbent.Errorf(incumbent.Internal, "certificate of the juju door: %w", err)
+	}
+	if err := writeFile(fsys, name, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})); err != nil {
+		return nil, err
+	}
+	return jujuTLS(tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}), nil
+}
+
+// jujuCollector shows the door's numbers to Prometheus.
+type jujuCollector struct {
+	j        *jujuDoor
+	requests *prometheus.Desc
+	errors   *prometheus.Desc
+	logins   *prometheus.Desc
+	refused  *prometheus.Desc
+	checks   *prometheus.Desc
+	gauges   [5]*prometheus.Desc
+	totals   [2]*prometheus.Desc
+}
+
+func (s *Server) registerJujuMetrics() {
+	if s.juju == nil {
+		return
+	}
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("incumbent_juju_"+name, help, labels, nil)
+	}
+	s.metrics.registry.MustRegister(&jujuCollector{
+		j:        s.juju,
+		requests: desc("request_seconds", "Time from a request of Juju's agents to its answer; waits last as long as what they wait for.", "facade", "method"),
+		errors:   desc("errors_total", "Errors that Juju's agents were told, by code.", "code"),
+		logins:   desc("logins_total", "Connections of Juju's agents, by how their way to the login ended.", "outcome"),
+		refused:  desc("refused_total", "Connections of Juju's agents that were closed before TLS, by reason.", "reason"),
+		checks:   desc("password_checks_total", "Passwords of Juju's agents, by how they were verified.", "outcome"),
+		gauges: [5]*prometheus.Desc{
+			desc("connections", "Open connections of Juju's agents."), desc("agents", "Of them, logged in."),
+			desc("pending", "Of them, on their way to the login."), desc("outstanding_claims", "Calls that claim or pin, without an answer."),
+			desc("blocked_calls", "Waits for the end of a holding."),
+		},
+		totals: [2]*prometheus.Desc{
+			desc("retries_total", "Attempts repeated inside, where the outcome was not certain."),
+			desc("silent_total", "Connections closed because nothing was heard of them."),
+		},
+	})
+}
+
+// Describe implements prometheus.Collector.
+func (c *jujuCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.requests, c.errors, c.logins, c.refused, c.checks} {
+		out <- d
+	}
+	for _, d := range c.gauges {
+		out <- d
+	}
+	for _, d := range c.totals {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *jujuCollector) Collect(out chan<- prometheus.Metric) {
+	st := c.j.door.Stats()
+	for _, m := range st.Methods {
+		out <- prometheus.MustNewConstHistogram(c.requests, m.Count, m.Sum, m.Buckets, m.Facade, m.Method)
+	}
+	count := func(d *prometheus.Desc, n uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+	}
+	for d, list := range map[*prometheus.Desc][]juju.Count{c.errors: st.Errors, c.logins: st.Logins, c.refused: st.Refused} {
+		for _, x := range list {
+			count(d, x.N, x.Label)
+		}
+	}
+	for _, v := range auth.Verdicts() {
+		count(c.checks, c.j.verifier.Counts(v), v.String())
+	}
+	for i, n := range [...]int{st.Connections, st.Agents, st.Pending, st.Claims, st.Blocked} {
+		out <- prometheus.MustNewConstMetric(c.gauges[i], prometheus.GaugeValue, float64(n))
+	}
+	for i, n := range [...]uint64{st.Retries, st.Silent} {
+		count(c.totals[i], n)
+	}
+}
