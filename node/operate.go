@@ -78,6 +78,16 @@ func (n *Node) Standing() (incarnation, term, durable uint64) {
 	return n.life, n.shown.DurableTerm, n.shown.DurableCommit
 }
 
+// Held returns where this member's log on disk ends, and up to where of it is
+// known to be committed, so that no leader may cut it. Each may fall, with a
+// restart or for an uncommitted tail; but durable is never below what settled was
+// at any time before, unless the disk was put back to an earlier state.
+func (n *Node) Held() (durable, settled uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.shown.Durable, n.shown.Settled
+}
+
 // tell passes on what the replica tells.
 func (n *Node) tell(eff *Effects) {
 	for _, t := range eff.Told {

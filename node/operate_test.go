@@ -490,11 +490,12 @@ func TestForwardsSurviveLoss(t *testing.T) {
 	})
 }
 
-// TestStandingNeverFalls reads it through elections, kills and starts.
+// TestStandingNeverFalls reads it through elections, kills and starts. Nor does the
+// log on disk ever end before what was said to be settled.
 func TestStandingNeverFalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := startTrio(t, nil)
-		last := map[uint64][3]uint64{}
+		last, most := map[uint64][3]uint64{}, map[uint64]uint64{}
 		look := func() {
 			for id, r := range g.members {
 				var now [3]uint64
@@ -505,6 +506,11 @@ func TestStandingNeverFalls(t *testing.T) {
 					}
 				}
 				last[id] = now
+				durable, settled := r.Held()
+				if durable < most[id] || settled > durable {
+					t.Errorf("member %d: the log ends at %d, settled is %d and was %d", id, durable, settled, most[id])
+				}
+				most[id] = max(most[id], settled)
 			}
 		}
 		for round := range 6 {

@@ -45,7 +45,8 @@ type Replica struct {
 
 	durableTerm   uint64 // in the last hard state that was synced, and its commit index
 	durableCommit uint64
-	written       *pb.HardState     // the last one written
+	written       *pb.HardState // the last one written
+	stale         staleTail
 	heard         map[uint64]uint64 // tick at which each member was last heard of
 	peers         []PeerStatus      // while leading, as of the last tick
 
@@ -160,6 +161,7 @@ func (r *Replica) Appended(a *Append) {
 		r.eff.Applies = append(r.eff.Applies, &Apply{Restore: &meta})
 	}
 	r.log.append(a.Entries)
+	r.stale.appended(a)
 	r.noteDurable(a)
 	r.deliver(a.responses)
 }
@@ -362,8 +364,12 @@ func (r *Replica) collectAppend(m *pb.Message, mustSync bool) {
 	if !raft.IsEmptySnap(m.GetSnapshot()) {
 		a.Snapshot = m.GetSnapshot()
 		a.MustSync = true
+		r.stale.replaces(a, r.applied)
 		r.restoring = a.Snapshot.GetMetadata().GetIndex()
 		r.takeMembers(a.Snapshot.GetMetadata().GetConfState())
+	}
+	if len(a.Entries) > 0 {
+		r.stale.submits(a, r.log.last())
 	}
 	r.eff.Appends = append(r.eff.Appends, a)
 }
@@ -434,6 +440,7 @@ type ReplicaStatus struct {
 	Peers                    []PeerStatus // while leading, as of the last tick: the other members
 	DurableTerm              uint64       // in the last hard state that was synced
 	DurableCommit            uint64       // in the same; what is committed may be further
+	Settled                  uint64       // up to here the log on disk is committed: nobody may lawfully cut it
 }
 
 // Status describes the replica. Its lists are shared and never changed.
@@ -445,5 +452,6 @@ func (r *Replica) Status() ReplicaStatus {
 		Unanswered: r.proposals.unanswered, Confirming: r.confirming(),
 		Voters: r.conf.GetVoters(), Learners: r.conf.GetLearners(),
 		Peers: r.peers, SnapshotWanted: r.log.wanted, DurableTerm: r.durableTerm, DurableCommit: r.durableCommit,
+		Settled: r.stale.below(min(r.log.last(), r.commit)),
 	}
 }

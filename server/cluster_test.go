@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -214,6 +215,38 @@ func TestG34_AWipedMemberComesBackAsAnother(t *testing.T) {
 	}
 	if s := open(t, again); s.id != back.id {
 		t.Errorf("restarted as %x, was %x", s.id, back.id)
+	}
+}
+
+// A copy of a member's disk that was made while it ran, put back a moment later,
+// lacks what the member has acknowledged to the leader since: it is told to go.
+func TestG34_ADiskPutBackIsNoticedAtOnce(t *testing.T) {
+	members := trio(t)
+	leader := leaderOf(t, members...)
+	m := members[(slices.Index(members, leader)+1)%3]
+	// Any member may have been shown more of it; only acknowledgements count here.
+	until(t, "all is applied everywhere", func() bool {
+		return members[0].machine.view().Index() == members[1].machine.view().Index() && members[0].machine.view().Index() == members[2].machine.view().Index()
+	})
+	copied := filepath.Join(t.TempDir(), "copy")
+	if err := os.CopyFS(copied, os.DirFS(m.cfg.DataDir)); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := m.node.Held()
+	if _, err := claim(t, clientOf(t, m), "since", "h"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the member has acknowledged it", func() bool { return leader.acknowledged(m.id) > before })
+	crash(t, m)
+	cfg := m.cfg
+	cfg.DataDir, cfg.Listen, cfg.PeerListen, cfg.JoinToken = copied, "127.0.0.1:0", m.PeerAddr(), ""
+	s, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close(context.Background()) })
+	if err := s.Wait(); incumbent.KindOf(err) != incumbent.Corrupt || !strings.Contains(err.Error(), "remembers more of this member") {
+		t.Errorf("it ended with %v", err)
 	}
 }
 

@@ -150,7 +150,7 @@ func (s *Server) openPeers() error {
 	st := s.node.Status()
 	cfg := peers.Config{
 		Cluster: st.Cluster, Self: s.id, SelfName: s.cfg.Name, Schema: core.SchemaVersion, Listener: s.peerListener,
-		Standing: s.standing, Membership: s.roster.membership, Deliver: s.deliver, App: s.receive,
+		Standing: s.standing, Acknowledged: s.acknowledged, Membership: s.roster.membership, Deliver: s.deliver, App: s.receive,
 		Lost: s.node.PeerLost, Unreachable: s.node.Unreachable, Refused: s.refused,
 		FS: vfs.OS{}, Dir: filepath.Join(s.cfg.DataDir, "peers"), Logger: s.log, Events: s.peerEvents(),
 	}
@@ -182,8 +182,21 @@ func (s *Server) receive(from uint64, frame []byte) {
 
 // standing is what this member shows of itself to others.
 func (s *Server) standing() peers.Standing {
-	incarnation, term, durable := s.node.Standing()
-	return peers.Standing{Incarnation: incarnation, Term: term, Durable: durable, Commit: durable}
+	incarnation, term, _ := s.node.Standing()
+	durable, settled := s.node.Held()
+	return peers.Standing{Incarnation: incarnation, Term: term, Durable: durable, Commit: settled}
+}
+
+// acknowledged is up to where a member has acknowledged to this one, if it leads,
+// what is committed: it cannot lawfully lose that.
+func (s *Server) acknowledged(id uint64) uint64 {
+	st := s.node.Status()
+	for _, p := range st.Peers {
+		if p.ID == id {
+			return min(p.Match, st.Commit)
+		}
+	}
+	return 0
 }
 
 // deliver hands messages of peers to the node, and notes when the leader was

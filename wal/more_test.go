@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/vfs"
@@ -159,6 +160,28 @@ func TestOpeningWritesWhatMayBeInTheCacheOnly(t *testing.T) {
 	open(t, g.fs())
 	if written < frames || !synced {
 		t.Fatalf("wrote %d bytes before the first sync, want %d", written, frames)
+	}
+}
+
+// TestWhatOpeningShowsIsDurable: a process is killed with frames in the cache
+// only; the next one shows what it finds; then the power fails. Nothing of what was
+// shown is gone.
+func TestWhatOpeningShowsIsDurable(t *testing.T) {
+	fsys := vfs.NewMem()
+	l, _ := open(t, fsys)
+	appendSync(t, l, Batch{Entries: entries(1, 2, 300, 1), HardState: HardState{1, 1, 2}})
+	must(t, l.Append(Batch{Entries: entries(3, 5, 300, 1), HardState: HardState{2, 1, 6}}))
+	must(t, l.Append(Batch{Entries: entries(8, 2, 300, 2), HardState: HardState{2, 1, 8}}))
+	killed := fsys.Clone() // the cache outlives the process
+	_, shown := open(t, killed)
+	if n := len(shown.Groups[0].Entries); n != 9 {
+		t.Fatalf("%d entries are shown after the kill, want 9", n)
+	}
+	for seed := range uint64(50) {
+		_, again := open(t, killed.CrashClone(rand.New(rand.NewPCG(1, seed))))
+		if diff := cmp.Diff(shown.Groups, again.Groups); diff != "" {
+			t.Fatalf("crash %d: %s", seed, diff)
+		}
 	}
 }
 

@@ -24,7 +24,8 @@ import (
 //	└──────────┴────────────┴───────────┴─────────────────────────────────────────────────────────────────┴────────┘
 //
 // The index is the highest that the member held durably and knew to be
-// committed. Its last durable index would accuse the innocent: a new leader may
+// committed, or that it has acknowledged to this member while it led. Its last
+// durable index would accuse the innocent: a new leader may
 // cut an uncommitted tail. Its stored commit index would too: it may lag behind
 // after a loss of power. So index = min(durable, commit) is recorded, and the
 // durable index of a later hello is compared with it.
@@ -155,7 +156,10 @@ func (b *book) encode() []byte {
 
 // admit judges a hello and makes durable what it shows before it returns nil.
 // The first result says in which way the member has been rolled back, if it has.
-func (b *book) admit(id uint64, s Standing, boot bootNonce) (rolledBack string, err error) {
+// acknowledged is what the member has acknowledged in earlier runs, if it was here
+// before.
+func (b *book) admit(id uint64, s Standing, boot bootNonce, acknowledged uint64) (rolledBack string, err error) {
+	b.acknowledged(id, acknowledged)
 	b.mu.Lock()
 	r, known := b.rows[id]
 	if known {
@@ -177,6 +181,17 @@ func (b *book) note(id uint64, s Standing, boot bootNonce) {
 	defer b.mu.Unlock()
 	if r, ok := b.rows[id]; ok && r.boot == boot {
 		b.set(id, r.raise(s, boot))
+	}
+}
+
+// acknowledged takes up to where a member has acknowledged committed entries. The
+// next flush writes it.
+func (b *book) acknowledged(id uint64, index uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r, ok := b.rows[id]; ok {
+		r.index = max(r.index, index)
+		b.set(id, r)
 	}
 }
 

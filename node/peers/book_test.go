@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -44,17 +45,50 @@ func TestBookJudges(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := mustOpen(t, vfs.NewMem())
-			if lower, err := b.admit(1, before, first); lower != "" || err != nil {
+			if lower, err := b.admit(1, before, first, 0); lower != "" || err != nil {
 				t.Fatal(lower, err)
 			}
-			lower, err := b.admit(1, c.shows, c.boot)
+			lower, err := b.admit(1, c.shows, c.boot, 0)
 			if err != nil || (lower != "") != c.accused {
 				t.Errorf("accused of %q, %v", lower, err)
 			}
-			if lower, err := b.admit(2, Standing{}, second); lower != "" || err != nil {
+			if lower, err := b.admit(2, Standing{}, second, 0); lower != "" || err != nil {
 				t.Errorf("another member is accused of %q, %v", lower, err)
 			}
 		})
+	}
+}
+
+// TestBookOfWhatWasAcknowledged: what a member has acknowledged to this one counts
+// though it has not shown it yet; a stranger's is not noted.
+func TestBookOfWhatWasAcknowledged(t *testing.T) {
+	before, after := Standing{Incarnation: 3, Term: 5, Durable: 100, Commit: 90}, Standing{Incarnation: 4, Term: 5, Durable: 109, Commit: 109}
+	for _, c := range []struct {
+		name    string
+		note    func(b *book)
+		hello   uint64 // acknowledged, as far as is known when the member is back
+		accused bool
+	}{
+		{"nothing more", func(*book) {}, 0, false},
+		{"less than it has", func(b *book) { b.acknowledged(1, 109) }, 108, false},
+		{"noted before", func(b *book) { b.acknowledged(1, 110); b.acknowledged(1, 95) }, 0, true},
+		{"known when it is back", func(*book) {}, 110, true},
+		{"by another", func(b *book) { b.acknowledged(2, 110) }, 0, false},
+	} {
+		b := mustOpen(t, vfs.NewMem())
+		if _, err := b.admit(1, before, bootNonce{1}, 0); err != nil {
+			t.Fatal(err)
+		}
+		c.note(b)
+		if lower, err := b.admit(1, before, bootNonce{1}, c.hello); lower != "" || err != nil {
+			t.Errorf("%s: in the same run accused of %q, %v", c.name, lower, err)
+		}
+		if lower, err := b.admit(1, after, bootNonce{2}, c.hello); err != nil || (lower != "") != c.accused {
+			t.Errorf("%s: accused of %q, %v", c.name, lower, err)
+		}
+		if _, known := b.rows[2]; known {
+			t.Errorf("%s: a stranger is in the book", c.name)
+		}
 	}
 }
 
@@ -65,7 +99,7 @@ func TestBookOutlivesPowerLoss(t *testing.T) {
 	b := mustOpen(t, mem)
 	for i := uint64(1); i <= 5; i++ {
 		s := Standing{Incarnation: i, Term: i, Durable: 10 * i, Commit: 10 * i}
-		if lower, err := b.admit(1, s, bootNonce{byte(i)}); lower != "" || err != nil {
+		if lower, err := b.admit(1, s, bootNonce{byte(i)}, 0); lower != "" || err != nil {
 			t.Fatal(lower, err)
 		}
 		for seed := range 20 {
@@ -93,14 +127,14 @@ func TestBookThatCannotBeWrittenAdmitsNobody(t *testing.T) {
 			}
 			return vfs.Fault{}
 		})
-		_, err := b.admit(1, Standing{Incarnation: 1}, bootNonce{1})
+		_, err := b.admit(1, Standing{Incarnation: 1}, bootNonce{1}, 0)
 		if err == nil {
 			t.Errorf("call %d failed and the hello was admitted", fail)
 		}
 		if n := len(mustOpen(t, mem).rows); n > 1 {
 			t.Errorf("%d rows", n)
 		}
-		if lower, err := b.admit(1, Standing{Incarnation: 1}, bootNonce{1}); lower != "" || err != nil {
+		if lower, err := b.admit(1, Standing{Incarnation: 1}, bootNonce{1}, 0); lower != "" || err != nil {
 			t.Errorf("the next try: %q, %v", lower, err)
 		}
 		if n := len(mustOpen(t, mem).rows); n != 1 {
@@ -112,7 +146,7 @@ func TestBookThatCannotBeWrittenAdmitsNobody(t *testing.T) {
 func TestDamagedBookIsCorrupt(t *testing.T) {
 	mem := vfs.NewMem()
 	b := mustOpen(t, mem)
-	if _, err := b.admit(1, Standing{1, 2, 3, 3}, bootNonce{1}); err != nil {
+	if _, err := b.admit(1, Standing{1, 2, 3, 3}, bootNonce{1}, 0); err != nil {
 		t.Fatal(err)
 	}
 	content, err := vfs.ReadFile(mem, b.file)
@@ -171,6 +205,22 @@ func TestRolledBackMemberIsRefused(t *testing.T) {
 		if len(o.now().refused) != 0 {
 			t.Errorf("the other was refused: %v", o.now().refused)
 		}
+	}
+}
+
+// TestMemberWithoutWhatItAcknowledgedIsRefused: it had not shown it yet.
+func TestMemberWithoutWhatItAcknowledgedIsRefused(t *testing.T) {
+	var acknowledged atomic.Uint64
+	a := newMember(t, 1)
+	b := newMember(t, 2, func(c *Config) { c.Acknowledged = func(uint64) uint64 { return acknowledged.Load() } })
+	know(a, b)
+	eventually(t, "a connection", func() bool { return len(a.set.Links()) == 1 && a.set.Links()[0].Connected })
+	acknowledged.Store(11) // it has shown 10
+	a.restart()
+	know(a, b)
+	a.until("the refusal", func() bool { return len(a.refused) > 0 })
+	if k := incumbent.KindOf(a.now().refused[0]); k != incumbent.Corrupt {
+		t.Errorf("refused with %v", a.now().refused[0])
 	}
 }
 

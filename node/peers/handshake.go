@@ -267,7 +267,7 @@ func (s *Set) judge(h hello, nc net.Conn, dialed uint64) (*peer, *refusal) {
 	if p == nil {
 		return nil, &refusal{NotKnown, fmt.Sprintf("member %d has not heard of member %d yet", s.cfg.Self, h.member)}
 	}
-	lower, err := s.book.admit(h.member, h.shows, h.boot)
+	lower, err := s.book.admit(h.member, h.shows, h.boot, s.cfg.Acknowledged(h.member))
 	switch {
 	case err != nil:
 		s.warn(s.cfg.Self, NotNow, "book of members is not written", err)

@@ -104,8 +104,9 @@ func (s *Set) keepHouse() {
 		case <-tick.C:
 		}
 		shows := s.cfg.Standing()
-		for _, p := range *s.peers.Load() {
+		for id, p := range *s.peers.Load() {
 			p.ping(shows)
+			s.book.acknowledged(id, s.cfg.Acknowledged(id))
 		}
 	}
 }

@@ -66,6 +66,10 @@ type Config struct {
 
 	// Standing is what this member shows. It must not go back within a start.
 	Standing func() Standing
+	// Acknowledged is up to where a member has acknowledged committed entries to
+	// this one: it must still have them when it comes back, though it may not have
+	// shown them yet. 0: not known. Optional.
+	Acknowledged func(id uint64) uint64
 	// Membership is what is known of a member.
 	Membership func(id uint64) Membership
 	// Deliver takes messages that one read brought, in order. The slice is the
@@ -154,6 +158,9 @@ func Open(cfg Config) (*Set, error) {
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Acknowledged == nil {
+		cfg.Acknowledged = func(uint64) uint64 { return 0 }
 	}
 	if cfg.Dial == nil {
 		cfg.Dial = func(ctx context.Context, address string) (net.Conn, error) {
