@@ -37,7 +37,7 @@ type appendTask struct {
 // flushState is what others may see of the appender.
 type flushState struct {
 	mu     sync.Mutex // held for a few assignments
-	began  time.Time  // of the write or sync that is out; zero: none
+	began  time.Time  // of the write or sync that is out; zero: none, or it waits for space
 	last   time.Duration
 	paused error // why appends wait, or nil
 }
@@ -159,7 +159,9 @@ func (a *appender) untilSpace(ctx context.Context, what string, write func() err
 			return fatal(what, err)
 		}
 		a.pause(err)
+		a.flushEnds() // a disk that is full has answered: it does not hang
 		a.clock.Sleep(ctx, appendRetryEvery)
+		a.flushBegins()
 		if ctx.Err() != nil {
 			return incumbent.Errorf(incumbent.Unavailable, "stopped while the log waited for space: %w", err)
 		}

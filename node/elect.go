@@ -78,8 +78,8 @@ func (r *Replica) votesMayCome(st raft.BasicStatus, now time.Time) bool {
 	return now.Sub(e.votesSince) < campaignLatest
 }
 
-// tickRaft moves raft's clock. While the disk hangs a follower only counts, and
-// so does not campaign.
+// tickRaft moves raft's clock. While the disk hangs or is full a follower only
+// counts, and so does not campaign.
 func (r *Replica) tickRaft() {
 	if r.passive() && r.raw.BasicStatus().RaftState != raft.StateLeader {
 		r.raw.TickQuiesced()

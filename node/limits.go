@@ -34,27 +34,28 @@ const (
 
 // Times, counted in ticks where the replica counts them.
 const (
-	DefaultTick       = 50 * time.Millisecond
-	electionTicks     = 10
-	heartbeatTicks    = 1
-	leaderWaitTicks   = 2 * electionTicks // a proposal waits so long for a leader before it is refused
-	leaderRoundTicks  = electionTicks     // a leader tries its round again after so long: each heartbeat repeats it anyway
-	roundTicks        = 4                 // a follower's question or its answer may be lost: it asks again after so long
-	roundGiveUpTicks  = 3 * electionTicks // all attempts of a confirmation together
-	confirmWaitTicks  = 4 * electionTicks // a confirmation waits so long for a round to start
-	forwardTicks      = 4 * electionTicks // a forwarded entry of which nothing is heard for so long is given up
-	forwardAgainTicks = 6                 // it is sent again after so long
-	muteAfterTicks    = electionTicks     // a leader whose disk hangs has so long to hand over; then it falls silent
-	campaignSoonest   = 10 * time.Millisecond
-	campaignLatest    = 150 * time.Millisecond // between these, at random, a voter campaigns whose leader's process ended
-	flushStalledAfter = time.Second            // a flush that is out for longer shows as stalled
-	diskPollEvery     = time.Second            // free space
-	appendRetryEvery  = 200 * time.Millisecond
-	resendAfter       = 2 * time.Second        // without an answer to pieces of a snapshot
-	giveUpAfter       = 30 * time.Second       // without progress in sending a snapshot
-	sendAgainAfter    = 10 * time.Second       // after a snapshot that a peer could not take
-	sendNewerAfter    = 200 * time.Millisecond // while one that can be sent is being taken
-	confirmRetryEvery = 100 * time.Millisecond
+	DefaultTick        = 50 * time.Millisecond
+	electionTicks      = 10
+	heartbeatTicks     = 1
+	leaderWaitTicks    = 2 * electionTicks // a proposal waits so long for a leader before it is refused
+	leaderRoundTicks   = electionTicks     // a leader tries its round again after so long: each heartbeat repeats it anyway
+	roundTicks         = 4                 // a follower's question or its answer may be lost: it asks again after so long
+	roundGiveUpTicks   = 3 * electionTicks // all attempts of a confirmation together
+	confirmWaitTicks   = 4 * electionTicks // a confirmation waits so long for a round to start
+	forwardTicks       = 4 * electionTicks // a forwarded entry of which nothing is heard for so long is given up
+	forwardAgainTicks  = 6                 // it is sent again after so long
+	transferAgainTicks = 3                 // a member that is to take over leadership is told again after so long
+	muteAfterTicks     = electionTicks     // a leader whose disk hangs has so long to hand over; then it falls silent
+	campaignSoonest    = 10 * time.Millisecond
+	campaignLatest     = 150 * time.Millisecond // between these, at random, a voter campaigns whose leader's process ended
+	flushStalledAfter  = time.Second            // a flush that is out for longer shows as stalled
+	diskPollEvery      = time.Second            // free space
+	appendRetryEvery   = 200 * time.Millisecond
+	resendAfter        = 2 * time.Second        // without an answer to pieces of a snapshot
+	giveUpAfter        = 30 * time.Second       // without progress in sending a snapshot
+	sendAgainAfter     = 10 * time.Second       // after a snapshot that a peer could not take
+	sendNewerAfter     = 200 * time.Millisecond // while one that can be sent is being taken
+	confirmRetryEvery  = 100 * time.Millisecond
 )
 
 // Defaults of snapshots and disk.

@@ -59,6 +59,12 @@ func (n *Node) idle() bool {
 // drain gives the replica what came in.
 func (n *Node) drain(spare inboxBatch) inboxBatch {
 	b := n.inbox.take(spare)
+	// These only queue. They come first, so that whoever waits is in the replica's
+	// books, and answered, should a call or a message panic.
+	n.replica.Propose(b.proposals)
+	for _, done := range b.confirms {
+		n.replica.Confirm(done)
+	}
 	for _, f := range b.calls {
 		f()
 	}
@@ -67,10 +73,6 @@ func (n *Node) drain(spare inboxBatch) inboxBatch {
 	}
 	for _, f := range b.after {
 		f()
-	}
-	n.replica.Propose(b.proposals)
-	for _, done := range b.confirms {
-		n.replica.Confirm(done)
 	}
 	return b
 }
@@ -189,8 +191,9 @@ func (n *Node) everyTick(now time.Time) {
 	n.tickReceiving()
 }
 
-// watchFlush notices a disk that hangs, before the tick that counts it.
+// watchFlush notices a disk that hangs or is full, before the tick that counts it.
 func (n *Node) watchFlush(now time.Time) {
+	n.replica.DiskFull(n.appender.waits())
 	out := n.appender.out(now)
 	if stalled := out >= flushStalledAfter; stalled != n.stalled {
 		n.stalled = stalled

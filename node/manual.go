@@ -19,7 +19,7 @@ type Manual struct {
 	onDisk bool // within Append or TakeSnapshot
 }
 
-// OpenManual opens a node that the caller drives. Run must not be called.
+// OpenManual opens a node that the caller drives. Run refuses.
 func OpenManual(cfg Config) (*Manual, error) {
 	// Snapshots are taken when the driver says so, not on a goroutine.
 	cfg.SnapshotBytes, cfg.SnapshotEntries = math.MaxInt64, math.MaxUint64
@@ -28,6 +28,7 @@ func OpenManual(cfg Config) (*Manual, error) {
 		return nil, err
 	}
 	n.started.Store(true)
+	n.ran.Store(true)
 	n.files.inline = true
 	n.replica.Confirm(n.confirmedStart)
 	n.turn(false)
@@ -113,10 +114,21 @@ func (m *Manual) TakeSnapshot() error {
 			return err
 		}
 		m.snapshotMarked(meta, mark)
-		m.snap.wanted = false
 		m.sweep()
 		return m.files.failed
 	})
+}
+
+// Close answers everybody who waits and closes the files. Nothing else may be
+// called afterwards.
+func (m *Manual) Close(context.Context) error {
+	m.askToStop()
+	select {
+	case <-m.stopped:
+		return nil
+	default:
+		return m.finish(nil)
+	}
 }
 
 // Busy reports whether the loop, the appender or the applier has been given

@@ -125,8 +125,9 @@ type Node struct {
 	ready   chan struct{} // closed when doors may open
 	quit    chan struct{} // closed when asked to stop
 	quitOne sync.Once
-	stopped chan struct{} // closed when Run has returned, or Close without Run
-	started atomic.Bool
+	stopped chan struct{}                // closed when Run has returned, or Close without Run
+	started atomic.Bool                  // Run, or a Close before it, decides how this ends
+	ran     atomic.Bool                  // Run has been called
 	free    atomic.Int64                 // bytes, or -1: not known
 	refuse  atomic.Bool                  // growth is refused for lack of disk
 	barred  atomic.Pointer[func() error] // growth is refused for this reason; nil: for none
@@ -148,10 +149,15 @@ func (id Identity) String() string {
 }
 
 // Run drives the node until ctx ends, Close is called or something fatal
-// happens, and returns nil or what was fatal. It may be called once.
+// happens, and returns nil or what was fatal. It may be called once. If Close came
+// first it returns at once.
 func (n *Node) Run(ctx context.Context) error {
-	if n.started.Swap(true) {
+	if n.ran.Swap(true) {
 		return incumbent.Errorf(incumbent.Invalid, "node is already running")
+	}
+	if n.started.Swap(true) {
+		<-n.stopped // Close answers everybody
+		return nil
 	}
 	run, die := context.WithCancelCause(context.WithoutCancel(ctx))
 	n.run, n.die = run, die
@@ -201,8 +207,14 @@ func (n *Node) finish(err error) error {
 	for _, done := range left.confirms {
 		n.replica.Confirm(done)
 	}
+	eff := n.replica.Stop()
+	for _, a := range eff.Applies { // left by a panic on the loop
+		n.applier.queue.push(applyTask{apply: a})
+	}
+	// Nothing may be written, sent or applied any more.
+	eff.Messages, eff.Appends, eff.Applies = nil, nil, nil
 	n.applier.abandon()
-	n.perform(n.replica.Stop())
+	n.perform(eff)
 	for _, w := range append(n.snap.asked, n.snap.serving...) {
 		w(errStopped())
 	}

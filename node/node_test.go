@@ -36,6 +36,7 @@ func (s *stand) start(t testing.TB, change func(*Config)) *running {
 
 func (s *stand) startUnready(t testing.TB, change func(*Config)) *running {
 	t.Helper()
+	watch(t)
 	r := &running{t: t, machine: &journal{}, err: make(chan error, 1)}
 	cfg := Config{FS: s.fs, Dir: "/data", Machine: r.machine, Schema: 1, DiskReserve: -1, SegmentBytes: MinSegmentBytes}
 	if change != nil {

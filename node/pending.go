@@ -91,6 +91,9 @@ func (r *Replica) pendingInOrder() []*batch {
 
 // noteAppended remembers where our own entries stand in the log.
 func (r *Replica) noteAppended(entries []*pb.Entry) {
+	if n := len(entries); n > 0 {
+		r.proposals.last = entries[n-1].GetIndex()
+	}
 	if len(r.proposals.pending) == 0 {
 		return
 	}

@@ -39,6 +39,7 @@ type proposals struct {
 	heard        uint64            // tick at which a forwarded batch was last seen appended
 	refused      bool              // the leader refused one: forward no more before the next tick or change of role
 	unanswered   int               // proposals in pending batches
+	last         uint64            // index of the last entry that raft appended, durable or not; set once this member has led
 }
 
 // Propose queues proposals. They become entries in Ready.
@@ -200,6 +201,14 @@ func (r *Replica) expireWaiting(now time.Time) {
 		r.answer(w.Done, err)
 		return false
 	})
+}
+
+// ProposeNothing appends an empty entry, if this member leads and raft takes it:
+// the applied index rises, the machine sees nothing.
+func (r *Replica) ProposeNothing() {
+	if r.role.State == Leader {
+		_ = r.raw.Propose(nil) // an error means that it was dropped
+	}
 }
 
 // Stop answers everybody who waits and returns what is to be called. Nothing

@@ -209,8 +209,11 @@ func TestCloseWithoutRun(t *testing.T) {
 	if err := n.Close(t.Context()); err != nil {
 		t.Errorf("second close: %v", err)
 	}
+	if err := n.Run(t.Context()); err != nil {
+		t.Errorf("run after close: got %v, want nothing to do", err)
+	}
 	if err := n.Run(t.Context()); incumbent.KindOf(err) != incumbent.Invalid {
-		t.Errorf("run after close: got %v, want Invalid", err)
+		t.Errorf("second run: got %v, want Invalid", err)
 	}
 	if _, err := Open(cfg); err != nil {
 		t.Errorf("open again: %v", err) // the lock is free
@@ -233,6 +236,28 @@ func TestPanicsStopTheNode(t *testing.T) {
 	signal(r.inbox.wake)
 	if err := <-r.err; incumbent.KindOf(err) != incumbent.Internal || !strings.Contains(err.Error(), "loop") {
 		t.Errorf("run: got %v, want Internal naming the goroutine", err)
+	}
+}
+
+// TestAPanicLeavesNobodyWaiting has the loop panic in the turn that takes a
+// proposal and a confirmation: both are answered.
+func TestAPanicLeavesNobodyWaiting(t *testing.T) {
+	r := newStand().start(t, nil)
+	begun, release := make(chan struct{}), make(chan struct{})
+	r.inbox.call(func() { close(begun); <-release })
+	<-begun
+	answers := make(chan error, 2)
+	r.Propose(Proposal{Command: []byte("a"), Done: func(_ any, err error) { answers <- err }})
+	r.Confirm(func(_ uint64, err error) { answers <- err })
+	r.inbox.call(func() { panic("broken invariant") })
+	close(release)
+	if err := <-r.err; incumbent.KindOf(err) != incumbent.Internal {
+		t.Errorf("run: got %v, want Internal", err)
+	}
+	for range cap(answers) {
+		if err := <-answers; incumbent.KindOf(err) != incumbent.Unavailable {
+			t.Errorf("got %v, want Unavailable", err)
+		}
 	}
 }
 

@@ -196,6 +196,14 @@ func (w *fileWorker) read(fs vfs.FS, s *sentFile, offset, size int64) ([]byte, e
 	return nil, err
 }
 
+// askNewerThan wants a snapshot in the place of one that is damaged, unless the
+// log names another by now.
+func (n *Node) askNewerThan(m wal.SnapshotMark) {
+	if n.snap.mark.Index == m.Index {
+		n.askSnapshot()
+	}
+}
+
 // verifyOwn reads the file again that a peer could not take. Should it be
 // damaged, a newer one is needed: this member's next start depends on it too.
 func (n *Node) verifyOwn(m wal.SnapshotMark) {
@@ -205,7 +213,7 @@ func (n *Node) verifyOwn(m wal.SnapshotMark) {
 		err := n.verifyFile(m)
 		if err != nil {
 			n.cfg.Logger.Error("own snapshot is damaged", slog.String("file", m.File), slog.Any("error", err))
-			n.inbox.call(n.askSnapshot)
+			n.inbox.call(func() { n.askNewerThan(m) })
 		}
 		return nil
 	})
@@ -226,7 +234,7 @@ func (n *Node) sendPiece(t *transfer, offset int64, data []byte, err error) {
 	}
 	if err != nil {
 		// The file is of no use, here and at the next start: a newer one is needed.
-		n.askSnapshot()
+		n.askNewerThan(t.mark)
 		n.failTransfer(t, err, sendAgainAfter)
 		return
 	}

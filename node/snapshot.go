@@ -38,7 +38,7 @@ type snapshotWork struct {
 	asked     []func(error) // wait for a snapshot that begins from now on
 	serving   []func(error) // wait for the one under way
 	notBefore time.Time
-	wanted    bool             // a Manual's: take one at the next turn
+	wanted    bool             // one newer than the last: that one cannot be sent
 	mark      wal.SnapshotMark // of the last one that the log names
 }
 
@@ -68,7 +68,8 @@ func (n *Node) maybeSnapshot(now time.Time) {
 	if n.files.inline || n.snap.running || n.replica.restoring > st.Applied {
 		return // a Manual's driver takes them
 	}
-	due := st.SinceSnapshot >= n.cfg.SnapshotBytes || st.Applied-st.Snapshot >= n.cfg.SnapshotEntries || st.SnapshotWanted && !n.files.inline
+	due := st.SinceSnapshot >= n.cfg.SnapshotBytes || st.Applied-st.Snapshot >= n.cfg.SnapshotEntries ||
+		st.SnapshotWanted || n.snap.wanted && st.Applied > st.Snapshot
 	if len(n.snap.asked) == 0 && (!due || now.Before(n.snap.notBefore)) {
 		return
 	}
@@ -187,18 +188,18 @@ func (n *Node) snapshotMarked(meta SnapshotMeta, mark wal.SnapshotMark) {
 		return
 	}
 	n.replica.SnapshotTaken(meta)
+	n.snap.wanted = n.snap.wanted && meta.Index == n.snap.mark.Index
 	n.snap.mark = mark
 	n.snapshots.kept.setCurrent(mark.File)
 }
 
 // askSnapshot wants a snapshot newer than the last one: that one cannot be sent.
+// If nothing has been applied since, an empty entry makes a newer one possible. It
+// may be dropped; then the next attempt to send asks again.
 func (n *Node) askSnapshot() {
-	if n.files.inline {
-		n.snap.wanted = true
-		return
-	}
-	if len(n.snap.asked) == 0 {
-		n.snap.asked = append(n.snap.asked, func(error) {})
+	n.snap.wanted = true
+	if n.replica.Status().Applied == n.snap.mark.Index {
+		n.replica.ProposeNothing()
 	}
 }
 

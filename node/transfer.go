@@ -1,7 +1,10 @@
 package node
 
 import (
+	"slices"
+
 	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
 	"go.etcd.io/raft/v3/tracker"
 
 	"github.com/incumbent-dev/incumbent"
@@ -9,16 +12,20 @@ import (
 
 // handOver is a hand-over of leadership that somebody waits for.
 type handOver struct {
-	to    uint64
-	began uint64 // tick
-	done  []func(error)
+	to     uint64
+	began  uint64 // tick
+	caught uint64 // tick at which it was seen to have all of the log: raft has told it to campaign; 0: not yet
+	again  bool   // it was told once more
+	done   []func(error)
 }
 
 // stall is what a replica knows of its own disk.
 type stall struct {
-	out   bool   // a flush has been out for too long
-	since uint64 // tick at which leadership was to be handed over for it; 0: not
-	muted bool
+	out    bool   // a flush has been out for too long
+	since  uint64 // tick at which leadership was to be handed over for it; 0: not
+	muted  bool
+	full   bool   // appends wait for space
+	handed uint64 // term in which leadership was to be handed over for that
 }
 
 // TransferLeader hands leadership to a voter, or to the one that is furthest if
@@ -93,7 +100,34 @@ func (r *Replica) tickTransfer() {
 	gaveUp := r.role.State == Leader && r.raw.BasicStatus().LeadTransferee == raft.None
 	if gaveUp || r.tick-t.began > 2*electionTicks {
 		r.endTransfer(incumbent.Errorf(incumbent.Unavailable, "member %x did not take over in time", t.to))
+		return
 	}
+	if r.role.State == Leader && !t.again && r.hasAll(t.to) {
+		r.transferAgain()
+	}
+}
+
+// transferAgain tells a member once more to campaign: raft says it once, and an
+// election timeout would go by if that is lost. The message names the term, so
+// that one which comes late, or twice, does nothing. What the member has is still
+// all there is: raft takes no proposals meanwhile.
+func (r *Replica) transferAgain() {
+	t := &r.transfer
+	switch {
+	case t.caught == 0:
+		t.caught = r.tick
+	case r.tick-t.caught >= transferAgainTicks && r.active(t.to):
+		t.again = true
+		r.send(&pb.Message{Type: pb.MsgTimeoutNow.Enum(), From: new(r.cfg.ID), To: new(t.to), Term: new(r.role.Term)})
+	}
+}
+
+// hasAll reports whether a member is known to have the whole log of this leader.
+func (r *Replica) hasAll(id uint64) (all bool) {
+	r.raw.WithProgress(func(other uint64, _ raft.ProgressType, pr tracker.Progress) {
+		all = all || other == id && pr.Match >= r.proposals.last
+	})
+	return all
 }
 
 // settleTransfer ends a transfer when another member leads, or this one again.
@@ -120,8 +154,59 @@ func (r *Replica) endTransfer(err error) {
 // its answers to appends would keep the others from electing anybody.
 func (r *Replica) FlushStalled(out bool) { r.stall.out = out }
 
-// tickStall looks after a leader whose disk hangs.
+// DiskFull tells whether appends wait for space. A member whose disk is full does
+// not campaign: it could not even write down its own vote. If it leads, it hands
+// leadership over once in a term, if enough of the others are known to have
+// written what it cannot; else it stays, for nobody else could be elected, and
+// confirmations need no disk.
+func (r *Replica) DiskFull(full bool) { r.stall.full = full }
+
+// tickFull looks after a leader whose disk is full.
+func (r *Replica) tickFull() {
+	s := &r.stall
+	if !s.full || r.role.State != Leader || s.handed == r.role.Term || len(r.transfer.done) > 0 || r.soleVoter() {
+		return
+	}
+	to, enough := r.roomElsewhere()
+	if !enough {
+		return
+	}
+	s.handed = r.role.Term
+	r.TransferLeader(to, func(error) {}) // how it ends shows in who leads
+}
+
+// roomElsewhere reports whether a quorum of others has on disk what this member
+// has not, and which of them has most. So leadership that is handed over for a
+// full disk goes on from the emptier disk to a still emptier one, and never back.
+func (r *Replica) roomElsewhere() (best uint64, enough bool) {
+	var match uint64
+	var with []uint64
+	r.raw.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
+		if id == r.cfg.ID || pr.Match <= r.log.last() || !r.active(id) {
+			return
+		}
+		with = append(with, id)
+		if roleIn(r.conf, id) == Voter && pr.Match > match {
+			best, match = id, pr.Match
+		}
+	})
+	return best, best != 0 && quorum(r.conf.GetVoters(), with) && quorum(r.conf.GetVotersOutgoing(), with)
+}
+
+// quorum reports whether some are a majority of voters, or there are no voters.
+func quorum(voters, some []uint64) bool {
+	n := 0
+	for _, id := range voters {
+		if slices.Contains(some, id) {
+			n++
+		}
+	}
+	return len(voters) == 0 || n > len(voters)/2
+}
+
+// tickStall looks after a leader whose disk hangs, or is full.
 func (r *Replica) tickStall() {
+	r.tickFull()
 	s := &r.stall
 	switch {
 	case r.role.State != Leader, !s.out && !s.muted, r.soleVoter():
@@ -139,6 +224,6 @@ func (r *Replica) mute(muted bool) {
 	r.eff.Mute = &muted
 }
 
-// passive reports whether this member must not become leader: its disk hangs.
-// A sole voter has nobody else to leave it to.
-func (r *Replica) passive() bool { return r.stall.out && !r.soleVoter() }
+// passive reports whether this member must not become leader: its disk hangs or
+// is full. A sole voter has nobody else to leave it to.
+func (r *Replica) passive() bool { return (r.stall.out || r.stall.full) && !r.soleVoter() }

@@ -1,0 +1,43 @@
+package node
+
+import (
+	"os"
+	"runtime/pprof"
+	"sync"
+	"testing"
+	"time"
+)
+
+// No test of this package may wait for ever: each that starts a node has so long,
+// by the clock it runs on. In a bubble of synctest a node that works never lets the
+// bubble find a deadlock: its ticks go on, as fast as the processor can, and a test
+// that waits for an answer in vain would only end with the time of the whole run.
+const (
+	longestTest    = 5 * time.Minute
+	longestVirtual = time.Hour
+)
+
+// watched has the tests that have a watchdog.
+var watched sync.Map
+
+// watch lets the process die, with all goroutines on standard error, if the test
+// is not over in time. The first call of a test counts.
+func watch(t testing.TB) {
+	t.Helper()
+	if _, again := watched.LoadOrStore(t, nil); again {
+		return
+	}
+	limit := longestTest
+	if time.Now().Year() == 2000 { // where the clocks of bubbles begin
+		limit = longestVirtual
+	}
+	name := t.Name()
+	dog := time.AfterFunc(limit, func() {
+		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
+		panic(name + " waits for ever")
+	})
+	t.Cleanup(func() {
+		dog.Stop()
+		watched.Delete(t)
+	})
+}
