@@ -155,3 +155,35 @@ func TestMembersOfASnapshotAreTakenOnce(t *testing.T) {
 		t.Errorf("learners %v at index %d: a change of before the snapshot was made again", st.Learners, st.Applied)
 	}
 }
+
+// TestOnlyWhatIsSyncedIsShown has a member write a commit index that it does not
+// sync: it may be gone after a loss of power, so it is no part of what the member
+// shows of itself.
+func TestOnlyWhatIsSyncedIsShown(t *testing.T) {
+	c := three(t)
+	c.propose(1, Proposal{Command: []byte("b")})
+	unsynced := 0
+	for range 100 {
+		for _, id := range c.ids() {
+			c.ready(id)
+			m := c.members[id]
+			for len(m.appends) > 0 {
+				a, before := m.appends[0], m.Status().DurableCommit
+				c.append(id)
+				after := m.Status().DurableCommit
+				if !a.MustSync && a.HardState.GetCommit() > before {
+					unsynced++
+					if after != before {
+						t.Errorf("member %d shows commit %d, synced is %d", id, after, before)
+					}
+				}
+				c.ready(id)
+			}
+			c.apply(id)
+		}
+		c.deliver()
+	}
+	if unsynced == 0 {
+		t.Fatal("everything is synced: the test tests nothing")
+	}
+}
