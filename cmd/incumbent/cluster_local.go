@@ -44,9 +44,14 @@ earlier run goes on; a member whose folder is gone joins anew.
 
 Member i listens on --port + 10·(i-1) and, for the others, on the port after it;
 with --per-address all use the same two ports on 127.0.0.1, 127.0.0.2 and so on.
---port 0 takes free ports, for a new --data-dir. What follows -- goes to each server.`,
+--port 0 takes free ports, for a new --data-dir. What follows -- goes to each server.
+
+--juju-listen opens the door for Juju's agents on every member: on the address
+given for the first, its port counted up by 10 for each other; with --per-address
+on that one port. How agents log in is given after --.`,
 		Example: `  incumbent cluster local --members 3 --data-dir ./cluster
-  incumbent cluster local --members 3 --learners 2 --port 0 --data-dir "$(mktemp -d)" -o json -- --log-level warn`,
+  incumbent cluster local --members 3 --learners 2 --port 0 --data-dir "$(mktemp -d)" -o json -- --log-level warn
+  incumbent cluster local --per-address --juju-listen 127.0.0.1:17070 --data-dir ./cluster -- --dev --juju-password secret`,
 		RunE: func(c *cobra.Command, args []string) error {
 			form, err := outputForm(c)
 			if err != nil {
@@ -65,6 +70,7 @@ with --per-address all use the same two ports on 127.0.0.1, 127.0.0.2 and so on.
 	f.String("data-dir", "incumbent.cluster", "folder of the members' data and logs")
 	f.Int("port", 7600, "first port, 0 for free ones")
 	f.Bool("per-address", false, "the same ports on 127.0.0.1, 127.0.0.2, …")
+	f.String("juju-listen", "", "address for Juju's agents of the first member, "+jujuAddress+" by convention (default none)")
 	f.Bool("tls", false, "TLS between members and for clients, with an authority of the cluster's own")
 	addOutput(c)
 	return c
@@ -85,6 +91,7 @@ type localMember struct {
 	ID      string   `json:"id"`
 	URL     string   `json:"url"`
 	Peer    string   `json:"peer"`
+	Juju    string   `json:"juju,omitempty"` // where Juju's agents connect
 	PID     int      `json:"pid"`
 	DataDir string   `json:"data_dir"`
 	Log     string   `json:"log"`
@@ -141,6 +148,9 @@ func newLocal(c *cobra.Command, args []string) (*local, error) {
 		if err != nil {
 			return nil, err
 		}
+		if m.Juju, err = jujuListen(text(c, "juju-listen"), i, perAddress); err != nil {
+			return nil, err
+		}
 		m.learner = i >= voters
 		l.members = append(l.members, m)
 	}
@@ -184,6 +194,32 @@ func freePorts(host string) (ports [2]int, err error) {
 		ports[i] = ln.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // of a TCP listener
 	}
 	return ports, nil
+}
+
+// jujuListen is where member i listens for Juju's agents; "" for no such door.
+func jujuListen(first string, i int, perAddress bool) (string, error) {
+	if first == "" {
+		return "", nil
+	}
+	host, word, err := net.SplitHostPort(first)
+	port, portErr := strconv.Atoi(word)
+	if err != nil || portErr != nil || port < 0 || port+maxLocalMembers*localPortStep > 65_535 {
+		return "", usageError{fmt.Sprintf("--juju-listen %q is not HOST:PORT with room for all members", first)}
+	}
+	if perAddress {
+		host = "127.0.0." + strconv.Itoa(i+1)
+	}
+	switch {
+	case port == 0:
+		ports, err := freePorts(host)
+		if err != nil {
+			return "", err
+		}
+		port = ports[0]
+	case !perAddress:
+		port += i * localPortStep
+	}
+	return net.JoinHostPort(host, strconv.Itoa(port)), nil
 }
 
 // known reports whether the member has data from an earlier run.
@@ -264,6 +300,9 @@ func (l *local) start(m *localMember, token string) error {
 	m.Command = append([]string{l.self, "server", "--data-dir", m.DataDir, "--name", m.Name, "--listen", m.listen, "--peer-listen", m.Peer}, l.extra...)
 	if m.learner {
 		m.Command = append(m.Command, "--learner")
+	}
+	if m.Juju != "" {
+		m.Command = append(m.Command, "--juju-listen", m.Juju)
 	}
 	log, err := os.OpenFile(m.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

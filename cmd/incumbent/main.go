@@ -103,6 +103,7 @@ func commands(env *environment) []*cobra.Command {
 		leaseCommand(env),
 		runCommand(env),
 		benchCommand(env),
+		credentialCommand(env),
 		doctorCommand(env),
 		configCommand(env),
 		debugCommand(env),

@@ -211,7 +211,7 @@ func (e *entry) leave(c net.Conn) {
 func (e *entry) len() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.n
+	return len(e.conns)
 }
 
 func (e *entry) wake() {

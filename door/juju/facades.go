@@ -84,6 +84,9 @@ func find(r *request) (method, *failure) {
 			return m, nil
 		}
 	}
+	if r.Facade == adminFacade && r.Method == loginMethod {
+		return 0, errTwice
+	}
 	if !known {
 		return 0, &failure{notImplemented, "unknown facade type " + strconv.Quote(r.Facade)}
 	}

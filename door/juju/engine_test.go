@@ -1,0 +1,356 @@
+package juju
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"io"
+	"math/big"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/lease"
+	"github.com/incumbent-dev/incumbent/node"
+	"github.com/incumbent-dev/incumbent/park"
+	"github.com/incumbent-dev/incumbent/watch"
+)
+
+const (
+	testLeases watch.Kind = 1
+	testModel             = "deadbeef-0bad-400d-8000-4b1d0d06f00d"
+	otherModel            = "00000000-0bad-400d-8000-4b1d0d06f00d"
+	patience              = 10 * time.Second
+)
+
+// log is a replicated log without the log: one goroutine applies proposals and
+// answers confirmations, in order. Everything above it is real.
+type log struct {
+	state *core.State
+	view  atomic.Pointer[core.View]
+	tell  func(*core.View, []core.Change)
+	in    chan func()
+	done  chan struct{}
+	// down makes it refuse everything, as a member without a leader does.
+	down atomic.Bool
+}
+
+func newLog() *log {
+	l := &log{state: core.New(), in: make(chan func(), 1<<16), done: make(chan struct{})}
+	l.view.Store(l.state.View())
+	go func() {
+		defer close(l.done)
+		for f := range l.in {
+			f()
+		}
+	}()
+	return l
+}
+
+var errNoLeader = incumbent.Errorf(incumbent.Unavailable, "no leader is known")
+
+func (l *log) Propose(ps ...node.Proposal) {
+	ps = append([]node.Proposal(nil), ps...)
+	l.in <- func() {
+		for _, p := range ps {
+			if l.down.Load() {
+				if p.Done != nil {
+					p.Done(nil, errNoLeader)
+				}
+				continue
+			}
+			result := l.apply(p.Command)
+			if p.Done != nil {
+				p.Done(result, nil)
+			}
+		}
+	}
+}
+
+func (l *log) apply(cmd []byte) core.Result {
+	results := make([]core.Result, 1)
+	changes := l.state.Apply([][]byte{cmd}, results)
+	view := l.state.View()
+	l.view.Store(view)
+	l.tell(view, changes)
+	return results[0]
+}
+
+func (l *log) Confirm(done func(term uint64, err error)) {
+	l.in <- func() {
+		if l.down.Load() {
+			done(1, errNoLeader)
+			return
+		}
+		done(1, nil)
+	}
+}
+
+// member is a door on a real engine.
+type member struct {
+	tb     testing.TB
+	log    *log
+	leases *lease.Service
+	hub    *watch.Hub
+	park   *park.Set
+	door   *Door
+	checks *auth.Verifier
+	addr   string
+	stop   func()
+}
+
+func topicOf(n incumbent.Name) watch.Topic {
+	return watch.Topic{Kind: testLeases, Scope: [2]string{n.Namespace, n.Model}, Name: n.Lease}
+}
+
+// passwords lets the agents of these tests in; each has its tag for a password.
+func passwords(tb testing.TB) *auth.Passwords {
+	tb.Helper()
+	var file strings.Builder
+	for _, x := range []struct {
+		scope, tag string
+		grants     auth.Grant
+	}{
+		{"*", "unit-app-0", 0}, {"*", "unit-app-1", 0}, {"*", "unit-app-2", 0}, {"*", "application-app", 0}, {"*", "unit-other-0", 0},
+		{testModel, "unit-load-0", auth.ClaimAny}, {"*", "machine-0", auth.Controller}, {"*", "machine-1", auth.Controller}, {"*", "machine-2", 0},
+	} {
+		line, err := auth.PasswordLine(x.scope, x.tag, x.tag, 1, x.grants)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		file.WriteString(line + "\n")
+	}
+	p, err := auth.ParsePasswords(strings.NewReader(file.String()))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+var testTLS = sync.OnceValue(func() *tls.Config {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		panic(err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+})
+
+// newMember starts one; ticks, unless nil, replace the clock of silence.
+func newMember(tb testing.TB, ticks <-chan time.Time, change ...func(*Config)) *member {
+	tb.Helper()
+	m := &member{tb: tb, log: newLog(), checks: auth.NewVerifier(auth.VerifierConfig{}, passwords(tb))}
+	var err error
+	if m.park, err = park.New(park.Config{Ticks: ticks}); err != nil {
+		tb.Fatal(err)
+	}
+	if m.leases, err = lease.New(lease.Options{Barrier: m.park.Barrier}); err != nil {
+		tb.Fatal(err)
+	}
+	m.hub = watch.New(watch.Config{}, m.log.view.Load(), 0)
+	m.log.tell = func(view *core.View, changes []core.Change) {
+		m.leases.Applied(view, changes)
+		m.hub.Publish(view, view.Index(), eventsOf(changes))
+	}
+	cfg := Config{
+		Leases: m.leases, View: m.log.view.Load, Hub: m.hub, Topic: topicOf, Park: m.park, Passwords: m.checks, TLS: testTLS,
+		Cluster: [16]byte{0xc0, 15: 1},
+		Confirm: func(done func(error)) { m.log.Confirm(func(_ uint64, err error) { done(err) }) },
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	if m.door, err = New(cfg); err != nil {
+		tb.Fatal(err)
+	}
+	m.run()
+	return m
+}
+
+func (m *member) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	loop, served := make(chan struct{}), make(chan error, 1)
+	go func() { m.leases.Run(ctx, m.log); close(loop) }()
+	m.log.in <- func() { m.leases.Lead(1) }
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		m.tb.Fatal(err)
+	}
+	m.addr = ln.Addr().String()
+	go func() { served <- m.door.Serve(ln) }()
+	m.stop = sync.OnceFunc(func() {
+		end, done := context.WithTimeout(context.Background(), patience)
+		defer done()
+		m.door.Drain()
+		ln.Close()
+		if err := <-served; err != nil {
+			m.tb.Errorf("serve: %v", err)
+		}
+		if err := m.park.Close(end); err != nil {
+			m.tb.Errorf("park: %v", err)
+		}
+		if err := m.door.Close(end); err != nil {
+			m.tb.Errorf("door: %v", err)
+		}
+		m.hub.Close()
+		cancel()
+		<-loop
+		close(m.log.in)
+		<-m.log.done
+	})
+	m.tb.Cleanup(m.stop)
+}
+
+func eventsOf(changes []core.Change) []*watch.Event {
+	var events []*watch.Event
+	for i := range changes {
+		if c := &changes[i]; c.Lease != nil {
+			events = append(events, &watch.Event{Index: c.Index, Topics: []watch.Topic{topicOf(c.Lease.Name)}, Payload: c, Size: 500})
+		}
+	}
+	return events
+}
+
+// do applies a command as if somebody else had sent it.
+func (m *member) do(cmd core.Command) core.Result {
+	m.tb.Helper()
+	got := make(chan core.Result, 1)
+	m.log.in <- func() { got <- m.log.apply(cmd.Encode(core.Meta{})) }
+	return <-got
+}
+
+// free ends the holding of a lease.
+func (m *member) free(name incumbent.Name) {
+	m.tb.Helper()
+	if r := m.do(core.RevokeCommand{Name: name}); r.Err != nil {
+		m.tb.Fatal(r.Err)
+	}
+}
+
+// eventually waits for something that goroutines of the door do.
+func eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	end := time.After(patience)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-end:
+			tb.Fatalf("after %v still not: %s", patience, what)
+		}
+	}
+}
+
+// client is an agent of these tests.
+type client struct {
+	tb   testing.TB
+	conn net.Conn
+	in   io.Reader
+}
+
+// connect performs TLS and the upgrade.
+func (m *member) connect(path string) (*client, error) {
+	dialer := ws.Dialer{TLSConfig: &tls.Config{InsecureSkipVerify: true}, Timeout: patience}
+	conn, br, _, err := dialer.Dial(context.Background(), "wss://"+m.addr+path)
+	if err != nil {
+		return nil, err
+	}
+	c := &client{tb: m.tb, conn: conn, in: conn}
+	if br != nil {
+		c.in = io.MultiReader(br, conn)
+	}
+	m.tb.Cleanup(func() { conn.Close() })
+	return c, nil
+}
+
+// login connects and logs in with the tag's password.
+func (m *member) login(tag string) *client {
+	m.tb.Helper()
+	c, err := m.connect("/model/" + testModel + "/api")
+	if err != nil {
+		m.tb.Fatal(err)
+	}
+	got := c.ask(`{"request-id":1,"type":"Admin","version":3,"request":"Login","params":{"auth-tag":"` + tag + `","credentials":"` + tag + `"}}`)
+	if strings.Contains(got, "error") {
+		m.tb.Fatalf("login of %s: %s", tag, got)
+	}
+	return c
+}
+
+func (c *client) send(text string) {
+	c.tb.Helper()
+	if err := wsutil.WriteClientText(c.conn, []byte(text)); err != nil {
+		c.tb.Fatal(err)
+	}
+}
+
+// read returns the next message, or "closed CODE".
+func (c *client) read() string {
+	c.tb.Helper()
+	_ = c.conn.SetReadDeadline(time.Now().Add(patience))
+	for {
+		f, err := ws.ReadFrame(c.in)
+		switch {
+		case err == io.EOF:
+			return "closed without a word"
+		case err != nil:
+			c.tb.Fatal(err)
+		case f.Header.OpCode == ws.OpClose:
+			code, _ := ws.ParseCloseFrameData(f.Payload)
+			return "closed " + strconv.FormatUint(uint64(code), 10)
+		case f.Header.OpCode == ws.OpText:
+			if !json.Valid(f.Payload) {
+				c.tb.Errorf("not JSON: %s", f.Payload)
+			}
+			return string(f.Payload)
+		}
+	}
+}
+
+func (c *client) ask(text string) string {
+	c.tb.Helper()
+	c.send(text)
+	return c.read()
+}
+
+func claimText(id int, application, unit string, duration string) string {
+	return `{"request-id":` + strconv.FormatUint(uint64(id), 10) + `,"type":"LeadershipService","version":2,"request":"ClaimLeadership","params":{"params":[{"application-tag":"application-` +
+		application + `","unit-tag":"unit-` + unit + `","duration":` + duration + `}]}}`
+}
+
+func blockText(id int, application string) string {
+	return `{"request-id":` + strconv.FormatUint(uint64(id), 10) + `,"type":"LeadershipService","version":2,"request":"BlockUntilLeadershipReleased","params":{"Name":"` + application + `"}}`
+}
+
+func granted(id int) string {
+	return `{"request-id":` + strconv.FormatUint(uint64(id), 10) + `,"response":{"results":[{}]}}`
+}
+func empty(id int) string {
+	return `{"request-id":` + strconv.FormatUint(uint64(id), 10) + `,"response":{}}`
+}
+func denied(id int) string {
+	return `{"request-id":` + strconv.FormatUint(uint64(id), 10) + `,"response":{"results":[{"error":{"message":"leadership claim denied","code":"leadership claim denied"}}]}}`
+}

@@ -1,0 +1,141 @@
+package release
+
+import (
+	"testing"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/watch"
+)
+
+// world is a state whose changes are published, by one goroutine: the test's.
+type world struct {
+	t       *testing.T
+	state   *core.State
+	hub     *watch.Hub
+	src     Source
+	confirm error
+	ended   chan error
+}
+
+var name = incumbent.Name{Namespace: "n", Model: "m", Lease: "l"}
+
+func newWorld(t *testing.T, limits watch.Limits) *world {
+	w := &world{t: t, state: core.New(), ended: make(chan error, 10)}
+	w.hub = watch.New(watch.Config{Limits: limits}, w.state.View(), 0)
+	t.Cleanup(w.hub.Close)
+	topic := func(n incumbent.Name) watch.Topic { return watch.Topic{Kind: 1, Name: n.Lease} }
+	w.src = Source{
+		View: func() *core.View { v, _ := w.hub.View(); return v.(*core.View) }, Hub: w.hub, Topic: topic,
+		Confirm: func(done func(error)) { done(w.confirm) }, Run: func(f func()) { f() },
+	}
+	return w
+}
+
+func (w *world) apply(cmd core.Command) *core.Lease {
+	w.t.Helper()
+	results := make([]core.Result, 1)
+	changes := w.state.Apply([][]byte{cmd.Encode(core.Meta{})}, results)
+	if results[0].Err != nil {
+		w.t.Fatal(results[0].Err)
+	}
+	var events []*watch.Event
+	for i := range changes {
+		if changes[i].Lease != nil {
+			events = append(events, &watch.Event{Index: changes[i].Index, Topics: []watch.Topic{w.src.Topic(changes[i].Lease.Name)}, Payload: &changes[i], Size: 500})
+		}
+	}
+	v := w.state.View()
+	w.hub.Publish(v, v.Index(), events)
+	return v.Lease(name)
+}
+
+func (w *world) begin(token incumbent.Token) *Wait {
+	return w.src.Begin(name, token, func(err error) { w.ended <- err })
+}
+
+func (w *world) wants(kind incumbent.Kind) {
+	w.t.Helper()
+	select {
+	case err := <-w.ended:
+		if incumbent.KindOf(err) != kind {
+			w.t.Errorf("ended with %v, want %v", err, kind)
+		}
+	case <-time.After(10 * time.Second):
+		w.t.Error("it still waits")
+	}
+}
+
+func (w *world) waits(n int) {
+	w.t.Helper()
+	if got := int(w.hub.Stats().Waiters); got != n || len(w.ended) != 0 {
+		w.t.Errorf("%d wait and %d have ended, want %d and none", got, len(w.ended), n)
+	}
+}
+
+func TestG10_EndsWithTheHolding(t *testing.T) {
+	w := newWorld(t, watch.Limits{})
+	w.begin(0)
+	w.wants(incumbent.OK) // nobody holds it
+	claim := core.ClaimCommand{Name: name, Holder: "a", TTL: time.Minute}
+	l := w.apply(claim)
+	if token := w.begin(0).Token(); token != l.Token {
+		t.Errorf("waits for the end of %v, not of %v", token, l.Token)
+	}
+	w.begin(l.Token)
+	w.apply(claim) // an extension
+	other := claim
+	other.Name.Lease = "other"
+	w.apply(other)
+	w.waits(2)
+	w.apply(core.ReleaseCommand{Name: name, Token: l.Token})
+	w.wants(incumbent.OK)
+	w.wants(incumbent.OK)
+	next := w.apply(claim)
+	w.begin(l.Token)
+	w.wants(incumbent.OK) // another holding
+	w.begin(next.Token + 1)
+	w.wants(incumbent.Invalid)
+	w.waits(0)
+}
+
+func TestCancelIsTheEnd(t *testing.T) {
+	w := newWorld(t, watch.Limits{})
+	l := w.apply(core.ClaimCommand{Name: name, Holder: "a", TTL: time.Minute})
+	x := w.begin(0)
+	w.waits(1)
+	if !x.Cancel() || x.Cancel() {
+		t.Error("a wait is cancelled once")
+	}
+	w.apply(core.ReleaseCommand{Name: name, Token: l.Token})
+	w.waits(0)
+
+	// Before the state is confirmed.
+	var confirmed func(error)
+	w.src.Confirm = func(done func(error)) { confirmed = done }
+	x = w.begin(0)
+	x.Cancel()
+	confirmed(nil)
+	w.waits(0)
+}
+
+// Whatever keeps it from going on ends it with that error.
+func TestSaysWhyItCannotWait(t *testing.T) {
+	w := newWorld(t, watch.Limits{MaxListeners: 1})
+	w.apply(core.ClaimCommand{Name: name, Holder: "a", TTL: time.Minute})
+	w.confirm = incumbent.Errorf(incumbent.Unavailable, "no leader")
+	w.begin(0)
+	w.wants(incumbent.Unavailable)
+	w.confirm = nil
+	w.begin(0)
+	w.waits(1)
+	w.begin(0)
+	w.wants(incumbent.Overloaded)
+	// The state jumps: what happened is looked up.
+	v := w.state.View()
+	w.hub.Reset(v, v.Index()+1)
+	w.waits(1)
+	w.hub.Close()
+	w.wants(incumbent.Unavailable)
+}
