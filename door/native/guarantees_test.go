@@ -526,3 +526,23 @@ func TestProtocols(t *testing.T) {
 		})
 	}
 }
+
+// A stale read is asked for, needs nobody else, and says what it is: the index it
+// shows and how old that may be.
+func TestG23_StaleReadsSayTheirIndexAndAge(t *testing.T) {
+	m := newMember(t, func(c *Config) { c.Age = func() time.Duration { return 1500 * time.Millisecond } })
+	w := m.dial()
+	token := w.ok(claimFrame(1, "db", "a", "", false)).GetOperation().GetClaim().Lease.Token
+	get := func(id uint64, stale bool) *pb.ClientFrame {
+		return &pb.ClientFrame{Id: id, Request: &pb.ClientFrame_Get{Get: &pb.GetRequest{Name: nameOf("db"), Stale: stale}}}
+	}
+	if g := w.ok(get(2, false)).GetGet(); g.AgeMs != 0 || g.Index != token || g.Lease.ExpiresInMs == 0 {
+		t.Errorf("a confirmed read: %v", g)
+	}
+	m.log.held.Lock() // nobody confirms, nobody applies
+	g := w.ok(get(3, true)).GetGet()
+	m.log.held.Unlock()
+	if g.AgeMs != 1500 || g.Index != token || g.Lease.Token != token || g.Lease.ExpiresInMs != 0 {
+		t.Errorf("a stale read: %v", g)
+	}
+}

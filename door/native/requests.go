@@ -161,6 +161,10 @@ func (s *stream) read(id uint64, stale bool, query func(*former) (*pb.ServerFram
 			s.refuse(id, err)
 			return
 		}
+		if stale { // what only the leader knows would have to be asked for
+			s.reply(out)
+			return
+		}
 		f.fill(func() { s.reply(out) })
 	}
 	if stale {

@@ -110,7 +110,7 @@ func reading[T any](ctx context.Context, d *Door, l admit.Lane, stale bool, quer
 	}
 	f := d.former()
 	out, err := query(f)
-	if err == nil {
+	if err == nil && !stale { // what only the leader knows would have to be asked for
 		err = f.filled(ctx)
 	}
 	if err != nil {

@@ -2176,9 +2176,11 @@ func (x *BatchResponse) GetResults() []*OperationResult {
 }
 
 type GetRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          *LeaseName             `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Stale         bool                   `protobuf:"varint,2,opt,name=stale,proto3" json:"stale,omitempty"` // answer from this member's state without confirmation
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  *LeaseName             `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Answer from this member's state, without confirmation and without what only
+	// the leader knows (expires_in_ms, extends, last_extend_ms_ago, attached).
+	Stale         bool `protobuf:"varint,2,opt,name=stale,proto3" json:"stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
