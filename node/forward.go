@@ -1,6 +1,8 @@
 package node
 
 import (
+	"slices"
+
 	"go.etcd.io/raft/v3"
 
 	"github.com/incumbent-dev/incumbent"
@@ -39,7 +41,7 @@ func (r *Replica) stepForward(m Message) {
 	if f.Term != r.forwards.term {
 		return // the sender learns how the term ended from the log
 	}
-	h, err := r.checkForward(m)
+	h, cmds, err := r.checkForward(m)
 	if err != nil {
 		return
 	}
@@ -54,7 +56,7 @@ func (r *Replica) stepForward(m Message) {
 	case f.First <= book.refused:
 		r.refuse(m)
 	case f.After != 0 && f.After != book.appended: // one before it is missing; both come again
-	case !r.appendForward(f):
+	case !r.admitsAll(cmds), !r.appendForward(f):
 		book.refused = f.First
 		r.refuse(m)
 	default:
@@ -63,16 +65,23 @@ func (r *Replica) stepForward(m Message) {
 }
 
 // checkForward keeps out of the log what no member could apply.
-func (r *Replica) checkForward(m Message) (entryHeader, error) {
+func (r *Replica) checkForward(m Message) (entryHeader, [][]byte, error) {
 	h, err := decodeHeader(m.Forward.Entry)
 	if err != nil {
-		return h, err
+		return h, nil, err
 	}
 	if h.Group != r.cfg.Group || h.Member != m.From || h.First != m.Forward.First || h.First == 0 {
-		return h, incumbent.Errorf(incumbent.Invalid, "entry %d of member %x came as %d of %x", h.First, h.Member, m.Forward.First, m.From)
+		return h, nil, incumbent.Errorf(incumbent.Invalid, "entry %d of member %x came as %d of %x", h.First, h.Member, m.Forward.First, m.From)
 	}
-	_, err = decodeEntry(m.Forward.Entry, nil)
-	return h, err
+	cmds, err := decodeEntry(m.Forward.Entry, nil)
+	return h, cmds, err
+}
+
+// admitsAll reports whether all commands of a forwarded entry may enter the log.
+// The member whose entry is refused asks again one by one, and by then knows what
+// this one knows.
+func (r *Replica) admitsAll(cmds [][]byte) bool {
+	return !slices.ContainsFunc(cmds, func(c []byte) bool { return r.admits(c) != nil })
 }
 
 // appendForward reports false if the entry was certainly not appended: this

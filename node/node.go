@@ -23,6 +23,11 @@ type Config struct {
 
 	Join      *Identity // with an empty folder: become this member of that cluster and wait for its leader; nil: found one
 	Transport Transport // nil: this member is alone
+	// Admissible says why a command must not enter the log now: some member would
+	// not understand it. It is asked on the loop for every command that this member
+	// appends or forwards, and by a leader again for those forwarded to it, so it
+	// must be quick. An error that is not nil answers the proposal. nil: all may.
+	Admissible func(cmd []byte) error
 	Clock     Clock     // nil: the system's
 	Logger    *slog.Logger
 	Events    Events

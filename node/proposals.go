@@ -135,7 +135,15 @@ func (r *Replica) refusal(p *Proposal, now time.Time) error {
 	case p.Term != 0 && (r.role.State != Leader || r.role.Term != p.Term):
 		return incumbent.Errorf(incumbent.NotLeader, "proposed for term %d, this member is %v of term %d", p.Term, r.role.State, r.role.Term)
 	}
-	return nil
+	return r.admits(p.Command)
+}
+
+// admits says why a command must not enter the log, or nil.
+func (r *Replica) admits(cmd []byte) error {
+	if r.cfg.Admissible == nil {
+		return nil
+	}
+	return r.cfg.Admissible(cmd)
 }
 
 func errDeadline() error {

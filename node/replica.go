@@ -14,13 +14,14 @@ import (
 type ReplicaConfig struct {
 	Group       uint64
 	ID          uint64
-	Incarnation uint64        // durable boot counter, raised by every start
-	HardState   *pb.HardState // nil on the first start
-	Snapshot    SnapshotMeta  // with the members as of its index; the machine holds this state already
-	Entries     []*pb.Entry   // durable entries after the snapshot
-	TailEntries uint64        // entries kept in memory behind a snapshot
-	Forward     bool          // a transport carries entries to the leader; without one only a leader proposes
-	Seed        uint64        // of the delays before a campaign
+	Incarnation uint64                 // durable boot counter, raised by every start
+	HardState   *pb.HardState          // nil on the first start
+	Snapshot    SnapshotMeta           // with the members as of its index; the machine holds this state already
+	Entries     []*pb.Entry            // durable entries after the snapshot
+	TailEntries uint64                 // entries kept in memory behind a snapshot
+	Forward     bool                   // a transport carries entries to the leader; without one only a leader proposes
+	Admissible  func(cmd []byte) error // see Config; nil: all may
+	Seed        uint64                 // of the delays before a campaign
 	Logger      raft.Logger
 }
 

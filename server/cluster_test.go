@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -17,6 +18,8 @@ import (
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/client"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/node"
 )
 
 // clusterTimeout bounds what several members have to agree on.
@@ -247,6 +250,44 @@ func TestG34_ADiskPutBackIsNoticedAtOnce(t *testing.T) {
 	t.Cleanup(func() { s.Close(context.Background()) })
 	if err := s.Wait(); incumbent.KindOf(err) != incumbent.Corrupt || !strings.Contains(err.Error(), "remembers more of this member") {
 		t.Errorf("it ended with %v", err)
+	}
+}
+
+// A command that not all members know is refused wherever it comes from, also by a
+// leader to which it was forwarded; nothing else suffers.
+func TestG49_WhatAnOldMemberDoesNotKnowIsNotProposed(t *testing.T) {
+	members := trio(t)
+	leader := leaderOf(t, members...)
+	cmd := core.ClaimCommand{Name: incumbent.Name{Namespace: "n", Model: "m", Lease: "l"}, Holder: "h", TTL: time.Minute}.Encode(core.Meta{})
+	newer := append([]byte{1 << 3, core.SchemaVersion + 1}, cmd[2:]...)
+	if got := core.RequiredSchema(newer); got != core.SchemaVersion+1 {
+		t.Fatalf("the command needs schema %d", got)
+	}
+	until(t, "all are recorded", func() bool { return len(leader.machine.view().Members()) == 3 })
+	// One says that it knows the next schema; the others do not.
+	ahead := members[(slices.Index(members, leader)+1)%3]
+	record := ahead.self()
+	record.Schema++
+	if _, err := leader.propose(testContext(t), core.PutMemberCommand{Member: record}); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range members {
+		refused := make(chan error, 1)
+		s.node.Propose(node.Proposal{Command: newer, Done: func(_ any, err error) { refused <- err }})
+		var e *incumbent.Error
+		if err := <-refused; !errors.As(err, &e) || e.Kind != incumbent.Unavailable || !strings.Contains(e.Hint, leader.cfg.Name) {
+			t.Errorf("on %s: %v", s.cfg.Name, err)
+		}
+	}
+	for _, s := range members {
+		if _, err := claim(t, clientOf(t, s), "by-"+s.cfg.Name, "h"); err != nil {
+			t.Errorf("claim on %s: %v", s.cfg.Name, err)
+		}
+	}
+	old := record
+	old.ID, old.Name, old.Schema = record.ID+1, "n9", core.SchemaVersion-1
+	if err := leader.admitMember(testContext(t), leader.node.Status(), old); incumbent.KindOf(err) != incumbent.Invalid {
+		t.Errorf("a member that is too old joins: %v", err)
 	}
 }
 

@@ -48,6 +48,28 @@ func (s *Server) propose(ctx context.Context, cmd core.Command) (*core.Result, e
 	}
 }
 
+// admissible refuses a command that some member does not know yet: it would have
+// to stop at it.
+func (s *Server) admissible(cmd []byte) error {
+	view, needs := s.machine.view(), core.RequiredSchema(cmd)
+	active := view.ActiveSchema()
+	if needs <= active {
+		return nil
+	}
+	var old []string
+	for _, m := range view.Members() {
+		if m.Schema == active {
+			old = append(old, m.Name)
+		}
+	}
+	slices.Sort(old)
+	e := incumbent.Errorf(incumbent.Unavailable, "it needs schema %d, the cluster is at %d", needs, active)
+	if len(old) == 0 {
+		return e.WithHint("this binary is too old for it: upgrade the members")
+	}
+	return e.WithHint("upgrade " + strings.Join(old, ", ") + ": 'incumbent cluster ls' shows everybody's version")
+}
+
 // leading returns the node's status if this member leads, else NotLeader.
 func (s *Server) leading() (node.Status, error) {
 	st := s.node.Status()
