@@ -5,11 +5,14 @@
 // A test that cannot fail proves nothing, and nobody sees it cease to. So the
 // list is run: the module is copied, one mutant at a time is put into the copy,
 // and the named test, which passed there before, has to fail. A mutant whose place has changed is an
-// error, not a pass: it has to be aimed again.
+// error, not a pass: it has to be aimed again. Each names the smallest test that
+// notices it, so that two of them take seconds.
 //
 //	make mutants                       all of them
 //	go test ./test/mutants             two, chosen by INCUMBENT_MUTANT_SEED
 package mutants
+
+import "slices"
 
 // mutant is a known bug and who notices it.
 type mutant struct {
@@ -22,7 +25,11 @@ type mutant struct {
 	test      string // the regular expression of one test, for go test -run
 }
 
-var mutants = []mutant{
+// mutants is the whole list, of which a run chooses by seed.
+var mutants = slices.Concat(ofOneMember, ofReplicas, ofSnapshots, ofPeers, ofLeases, ofServers, ofWholeClusters)
+
+// ofOneMember are bugs of the state, the log, leases and watches of one member.
+var ofOneMember = []mutant{
 	{
 		name: "an expiry is not bound to its leader's term", guarantee: "G07",
 		file: "lease/expire.go", pkg: "./lease", test: "^TestG07_ADeposedLeaderExpiresNothing$",
@@ -87,7 +94,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "a snapshot is named before it is synced", guarantee: "G05",
-		file: "node/snapshot.go", pkg: "./node", test: "^(TestKillDuringSnapshot|TestG26_RestartShowsWhatWasAcknowledged)$",
+		file: "node/snapfolder.go", pkg: "./node", test: "^(TestKillDuringSnapshot|TestG26_RestartShowsWhatWasAcknowledged)$",
 		search:  "return w, f.Sync()\n",
 		replace: "return w, nil\n",
 	},

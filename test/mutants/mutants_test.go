@@ -24,11 +24,10 @@ const (
 func TestG50_EveryMutantIsNoticed(t *testing.T) {
 	chosen := choose(t)
 	root := copyModule(t)
+	sound := baseline{root: root, binaries: map[string]string{}, passed: map[string]bool{}}
 	for _, m := range chosen {
 		t.Run(m.guarantee+" "+m.name, func(t *testing.T) {
-			if said, err := m.run(t, root); err != nil {
-				t.Fatalf("%s fails without the mutant:\n%s", m.test, said)
-			}
+			sound.mustPass(t, m)
 			restore := m.apply(t, root)
 			defer restore()
 			m.mustFail(t, root)
@@ -159,13 +158,23 @@ func (m mutant) apply(t *testing.T, root string) (restore func()) {
 	}
 }
 
-// run runs the mutant's test in the copy.
-func (m mutant) run(t *testing.T, root string) (said string, err error) {
+// build makes the test binary of the mutant's package in the copy, as it is now.
+// Without paths in what is built, unchanged packages come from the cache.
+func (m mutant) build(t *testing.T, root, binary string) {
 	t.Helper()
-	// Without paths in what is built, unchanged packages come from the cache.
-	cmd := exec.Command("go", "test", "-trimpath", "-count=1", "-timeout", testTimeout, "-run", m.test, m.pkg)
+	cmd := exec.Command("go", "test", "-c", "-vet=off", "-trimpath", "-ldflags=-s -w", "-o", binary, m.pkg)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s cannot be built, so the mutant is stale: %v\n%s", m.pkg, err, out)
+	}
+}
+
+// run runs the mutant's test by a binary of its package.
+func (m mutant) run(t *testing.T, root, binary string) (said string, err error) {
+	t.Helper()
+	cmd := exec.Command(binary, "-test.run", m.test, "-test.failfast", "-test.timeout", testTimeout)
+	cmd.Dir = filepath.Join(root, m.pkg)
 	out, err := cmd.CombinedOutput()
 	if strings.Contains(string(out), "no tests to run") {
 		t.Fatalf("the mutant is stale: %s has no test %s", m.pkg, m.test)
@@ -173,11 +182,13 @@ func (m mutant) run(t *testing.T, root string) (said string, err error) {
 	return string(out), err
 }
 
-// mustFail runs the test with the mutant. It has to fail by its own judgement
-// or a panic, not because nothing could be built.
+// mustFail runs the test with the mutant. It has to fail by its own judgement or
+// a panic.
 func (m mutant) mustFail(t *testing.T, root string) {
 	t.Helper()
-	said, err := m.run(t, root)
+	binary := filepath.Join(t.TempDir(), "mutated.test")
+	m.build(t, root, binary)
+	said, err := m.run(t, root, binary)
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
@@ -187,4 +198,31 @@ func (m mutant) mustFail(t *testing.T, root string) {
 	case !strings.Contains(said, "--- FAIL: Test") && !strings.Contains(said, "panic: "):
 		t.Fatalf("no test failed, so the mutant is stale:\n%s", said)
 	}
+}
+
+// baseline are the tests as they are, without a mutant: one binary a package, and
+// each test once.
+type baseline struct {
+	root     string
+	binaries map[string]string // by package
+	passed   map[string]bool   // by package and test
+}
+
+// mustPass fails if the mutant's test fails without it.
+func (b *baseline) mustPass(t *testing.T, m mutant) {
+	t.Helper()
+	name := m.pkg + " " + m.test
+	if b.passed[name] {
+		return
+	}
+	binary := b.binaries[m.pkg]
+	if binary == "" {
+		binary = filepath.Join(b.root, strings.ReplaceAll(m.pkg[len("./"):], "/", "-")+".test")
+		m.build(t, b.root, binary)
+		b.binaries[m.pkg] = binary
+	}
+	if said, err := m.run(t, b.root, binary); err != nil {
+		t.Fatalf("%s fails without the mutant:\n%s", m.test, said)
+	}
+	b.passed[name] = true
 }

@@ -1,0 +1,158 @@
+package mutants
+
+// ofLeases are bugs of leases, sessions and their commands where several members
+// serve.
+var ofLeases = []mutant{
+	{
+		name: "a follower answers an extension from its own view", guarantee: "G04",
+		file: "lease/forward.go", pkg: "./lease", test: "^TestClusterTranscripts$/^forward$",
+		search: "\tdefault:\n\t\tc.queue = append(c.queue, w)\n\t}\n}\n",
+		replace: "\tcase it.Token != 0 && e.view.LeaseByToken(it.Token) != nil:\n" +
+			"\t\te.answer(w.batch, w.item, incumbent.OK, e.view.LeaseByToken(it.Token).TTL)\n" +
+			"\tdefault:\n\t\tc.queue = append(c.queue, w)\n\t}\n}\n",
+	},
+	{
+		name: "extensions of an older term are served", guarantee: "G04",
+		file: "lease/serve.go", pkg: "./lease", test: "^TestAnAskOfAnotherTermIsTurnedAway$",
+		search:  "case e.leading && f.term == e.term:",
+		replace: "case e.leading:",
+	},
+	{
+		name: "the answer of a leader of an older term counts", guarantee: "G04",
+		file: "lease/engine.go", pkg: "./lease", test: "^TestG04_AConfirmationOfAnotherTermJudgesNothing$",
+		search:  "if err != nil || term != e.term {",
+		replace: "if err != nil {",
+	},
+	{
+		name: "an expiry relies on a confirmation begun before it was due", guarantee: "G07",
+		file: "lease/engine.go", pkg: "./lease", test: "^TestG07_ADeposedLeaderExpiresNothing$",
+		search:  "\te.expiry.confirmed()\n",
+		replace: "\te.findDue()\n\te.expiry.confirm()\n\te.expiry.confirmed()\n",
+	},
+	{
+		name: "an expiry does not wait for the barrier", guarantee: "G07",
+		file: "lease/expire.go", pkg: "./lease", test: "^TestG07_StoppedForThreeTTLs$",
+		search:  "func (p *pipeline) confirmed() { p.heard, p.confirming = move(p.heard, p.confirming) }",
+		replace: "func (p *pipeline) confirmed() { p.ready, p.confirming = move(p.ready, p.confirming) }",
+	},
+	{
+		name: "an extension is answered while its expiry is under way", guarantee: "G04",
+		file: "lease/judge.go", pkg: "./lease", test: "^TestG07_ADeposedLeaderExpiresNothing$",
+		search:  "if l.flags&expiring != 0 || l.touched > 0 {",
+		replace: "if l.touched > 0 {",
+	},
+	{
+		name: "a token that is not applied yet is called lost", guarantee: "G04",
+		file: "lease/judge.go", pkg: "./lease", test: "^TestClusterTranscripts$/^forward$",
+		search:  "case it.Token != 0 && incumbent.Index(it.Token) > e.view.Index():",
+		replace: "case false:",
+	},
+	{
+		name: "a longer ttl is acknowledged before it is logged", guarantee: "G05",
+		file: "lease/judge.go", pkg: "./lease", test: "^TestG05_NothingIsAcknowledgedWithoutAQuorum$",
+		search:  "\tcase int64(it.TTL) > nanos(l.ttl):\n\t\te.raiseLease(l.token, b, i)\n\tdefault:",
+		replace: "\tcase int64(it.TTL) > nanos(l.ttl):\n\t\te.answer(b, i, incumbent.OK, it.TTL)\n\tdefault:",
+	},
+	{
+		name: "an extension overtakes a release by way of its member", guarantee: "G09",
+		file: "lease/forward.go", pkg: "./lease", test: "^TestClusterTranscripts$/^forward$",
+		search:  "\tif e.marks[k] == 0 {\n\t\treturn false\n\t}\n\te.hold(k, w)\n",
+		replace: "\tif e.marks[k] >= 0 {\n\t\treturn false\n\t}\n\te.hold(k, w)\n",
+	},
+	{
+		name: "a claim overtakes what its client sent before", guarantee: "G09",
+		file: "lease/guard.go", pkg: "./lease", test: "^TestTranscripts$/^order$",
+		search:  "\treturn g != nil && (len(g.logged) > maxGuarded ||\n",
+		replace: "\treturn g != nil && len(g.logged) > maxGuarded && (len(g.logged) > maxGuarded ||\n",
+	},
+	{
+		name: "a claim is denied from a lagging view", guarantee: "G22",
+		file: "lease/calls.go", pkg: "./lease", test: "^TestG05_NothingIsAcknowledgedWithoutAQuorum$",
+		search:  "\t\tcase byRead:\n\t\t\te.reading = append(e.reading, c)\n\t\t\treturn\n",
+		replace: "\t\tcase byRead:\n\t\t\te.judgeRead(c, e.term, nil)\n\t\t\treturn\n",
+	},
+	{
+		name: "the time for clients to return is ignored", guarantee: "G06",
+		file: "lease/book.go", pkg: "./lease", test: "^TestG06_ANewLeaderStartsAtFullTTL$",
+		search:  "\t\t\tb.raiseTo(leaseRef(i), b.now+b.giveBack)\n",
+		replace: "",
+	},
+	{
+		name: "a clock that is allowed to be slow loses its lease", guarantee: "G02",
+		file: "lease/book.go", pkg: "./lease", test: "^TestG02_NoGrantBeforeTheHoldersDeadline$",
+		search:  "return ttl + ttl/1e6*b.rho + b.grace }",
+		replace: "return ttl - ttl/1e6*b.rho }",
+	},
+	{
+		name: "a lease is handed to a waiter that is not there", guarantee: "G08",
+		file: "lease/next.go", pkg: "./lease", test: "^TestTranscripts$/^offers$",
+		search:  "\treturn e.book.now-s.heard <= third\n",
+		replace: "\treturn e.book.now-s.heard <= third || third > 0\n",
+	},
+	{
+		name: "the lower counter of an attachment wins at the leader", guarantee: "G04",
+		file: "lease/serve.go", pkg: "./lease", test: "^TestClusterTranscripts$/^attach$",
+		search:  "if old != nil && old.Counter >= c.counter {",
+		replace: "if old != nil && old.Counter <= c.counter {",
+	},
+	{
+		name: "a new leader is not told of attachments", guarantee: "G04",
+		file: "lease/role.go", pkg: "./lease", test: "^TestClusterTranscripts$/^attach$",
+		search:  "\t\te.announce()\n",
+		replace: "",
+	},
+	{
+		name: "an attachment is answered from an older state than the leader's", guarantee: "G14",
+		file: "lease/forward.go", pkg: "./lease", test: "^TestClusterTranscripts$/^attach$",
+		search:  "if w.batch.attach != nil && a.kind == incumbent.OK && e.view.Index() < index {",
+		replace: "if false && w.batch.attach != nil && a.kind == incumbent.OK && e.view.Index() < index {",
+	},
+	{
+		name: "a claim on another member is no sign of life of its session", guarantee: "G02",
+		file: "core/claim.go", pkg: "./lease", test: "^TestG02_AClaimElsewhereIsASignOfLife$",
+		search:  "\ts.putAlive(Granted, l, n, c.session)\n",
+		replace: "\ts.put(Granted, l, n)\n",
+	},
+	{
+		name: "commands of one entry share a token", guarantee: "G03",
+		file: "core/state.go", pkg: "./core", test: "^TestTokensOfOneBatchDiffer$",
+		search:  "\t\tresults[i] = s.apply(b)\n",
+		replace: "\t\tresults[i] = s.apply(b)\n\t\tif i < len(cmds)-1 {\n\t\t\ts.index--\n\t\t}\n",
+	},
+	{
+		name: "grants of one command share a token", guarantee: "G03",
+		file: "core/claim.go", pkg: "./core", test: "^TestTranscripts$/^session$",
+		search:  "\tif s.granted {\n\t\ts.index++\n\t\treturn s.index\n\t}\n",
+		replace: "",
+	},
+	{
+		name: "the renewals of a session begin at 1", guarantee: "G07",
+		file: "core/session.go", pkg: "./core", test: "^TestG07_ExpiryNeverHitsALaterSession$",
+		search:  "TTL: ttl, Renewal: uint64(s.at), Opened:",
+		replace: "TTL: ttl, Renewal: 1, Opened:",
+	},
+	{
+		name: "a new epoch does not raise the index", guarantee: "G03",
+		file: "core/state.go", pkg: "./core", test: "^TestG03_G14_EpochExceedsWhatWasLost$",
+		search:  "\t\tto = max(to, NextEpoch(s.at))\n",
+		replace: "\t\tto = max(to, s.at+1)\n",
+	},
+	{
+		name: "the id of a removed member comes back", guarantee: "G33",
+		file: "core/member.go", pkg: "./core", test: "^TestG33_MembersModel$",
+		search:  "\tif s.gone(n.ID) {\n\t\treturn incumbent.Errorf(incumbent.Conflict,",
+		replace: "\tif false {\n\t\treturn incumbent.Errorf(incumbent.Conflict,",
+	},
+	{
+		name: "a command that an older member does not know is executed", guarantee: "G28",
+		file: "core/state.go", pkg: "./core", test: "^TestTranscripts$/^member$",
+		search:  "if len(s.members) > 0 && c.schema > active {",
+		replace: "if false && c.schema > active {",
+	},
+	{
+		name: "an offer counts as held before it is accepted", guarantee: "G02",
+		file: "lease/judge.go", pkg: "./lease", test: "^TestTranscripts$/^offers$",
+		search:  "\tcase l.flags&offered != 0:\n\t\te.accept(l.token, waiter{b, i})\n",
+		replace: "",
+	},
+}

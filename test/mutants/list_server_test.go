@@ -1,0 +1,66 @@
+package mutants
+
+// ofServers are bugs of a whole member: who belongs to the cluster, and what its
+// parts do together.
+var ofServers = []mutant{
+	{
+		name: "the barrier ignores the sockets of other members", guarantee: "G07",
+		file: "server/peering.go", pkg: "./server", test: "^TestG07_TheBarrierAsksClientsAndMembers$",
+		search:  "\tif set == nil {\n\t\ts.park.Barrier(done)\n\t\treturn\n\t}\n",
+		replace: "\tif set == nil || set != nil {\n\t\ts.park.Barrier(done)\n\t\treturn\n\t}\n",
+	},
+	{
+		name: "recovery does not begin a new epoch", guarantee: "G03",
+		file: "server/recover.go", pkg: "./server", test: "^TestRecover$",
+		search:  "cmds := [][]byte{core.EpochCommand{}.Encode(meta)}",
+		replace: "var cmds [][]byte",
+	},
+	{
+		name: "a learner is promoted before it has caught up", guarantee: "G33",
+		file: "server/steward.go", pkg: "./server", test: "^TestStewardWaitsForWhoIsBehind$",
+		search:  "if p.Active && !p.Snapshot && p.Match+caughtUpWithin >= c.commit {",
+		replace: "if p.Active && !p.Snapshot {",
+	},
+	{
+		name: "a member that wants no vote is given one", guarantee: "G33",
+		file: "server/steward.go", pkg: "./server", test: "^TestStewardDecides$",
+		search:  "if m.Learner || !slices.Contains(c.learners, m.ID) {",
+		replace: "if !slices.Contains(c.learners, m.ID) {",
+	},
+	{
+		name: "a state that differs from the majority's is not noticed", guarantee: "G27",
+		file: "server/consistency.go", pkg: "./server", test: "^TestG27_Compare$",
+		search:  "if own, ok := reports[self]; ok && own != right {",
+		replace: "if own, ok := reports[self]; !ok && own != right {",
+	},
+	{
+		name: "the leader is right by default", guarantee: "G27",
+		file: "server/consistency.go", pkg: "./server", test: "^TestG27_Compare$",
+		search:  "\t\tif len(voters) > 0 && most+missing < quorum {\n\t\t\treturn split, stateHash{}, 0\n\t\t}\n",
+		replace: "",
+	},
+	{
+		name: "a report of a learner decides", guarantee: "G27",
+		file: "server/consistency.go", pkg: "./server", test: "^TestG27_Compare$",
+		search:  "for _, v := range voters {",
+		replace: "for v := range reports {",
+	},
+	{
+		name: "a live member is replaced by one of its name", guarantee: "G33",
+		file: "server/membership.go", pkg: "./server", test: "^TestJoinRefuses$",
+		search:  "if other.ID == st.Member || s.connected(other.ID) {",
+		replace: "if other.ID == st.Member {",
+	},
+	{
+		name: "a majority may be removed", guarantee: "G33",
+		file: "server/membership.go", pkg: "./server", test: "^TestMembersAreRemovedPromotedAndLead$",
+		search:  "\tcase live <= rest/2 && !force:\n",
+		replace: "\tcase false && live <= rest/2 && !force:\n",
+	},
+	{
+		name: "a learner counts for a majority", guarantee: "G33",
+		file: "server/verdict.go", pkg: "./server", test: "^TestVerdict$",
+		search:  "votes := m.Role != roleLearner && m.Role != roleJoining",
+		replace: "votes := m.Role != roleJoining",
+	},
+}
