@@ -39,7 +39,7 @@ func TestJoinerCatchesUpBySnapshot(t *testing.T) {
 			for _, id := range trioIDs {
 				g.start(id, change)
 			}
-			g.write("a", 20_000, 20)
+			g.write("a", 5000, 20)
 			r := g.addMember(4, Learner, change)
 			for i := range 20 {
 				g.write(fmt.Sprintf("b%d", i), 100, 20)

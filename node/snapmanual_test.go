@@ -22,11 +22,16 @@ type driven struct {
 	disks   map[uint64]*vfs.Mem
 	network []Message
 	trace   []string // every message about a snapshot, for comparing runs
+
+	lost  func(m *Message) bool // loses messages; nil: none
+	muted map[uint64]bool       // members that close their sockets and stay silent
+	mutes []bool                // how they were told
 }
 
 type drivenMember struct {
 	*Manual
 	machine *journal
+	disk    *drivenDisk
 }
 
 // drivenClock is the time of all of them.
@@ -42,6 +47,9 @@ func (d *driven) Send(ms []Message) {
 		if m.Raft != nil {
 			m.Raft = proto.Clone(m.Raft).(*pb.Message)
 		}
+		if d.muted[m.From] || d.muted[m.To] || d.lost != nil && d.lost(&m) {
+			continue
+		}
 		if c := m.Chunk; c != nil {
 			d.trace = append(d.trace, fmt.Sprintf("%v %d→%d piece %d at %d", d.now.UnixMilli(), m.From, m.To, c.Index, c.Offset))
 		}
@@ -49,12 +57,30 @@ func (d *driven) Send(ms []Message) {
 	}
 }
 
+// newDriven opens three members.
+func newDriven(t *testing.T) *driven {
+	t.Helper()
+	d := &driven{
+		t: t, now: time.Unix(1000, 0), members: map[uint64]*drivenMember{}, disks: map[uint64]*vfs.Mem{}, muted: map[uint64]bool{},
+	}
+	for _, id := range trioIDs {
+		d.disks[id] = vfs.NewMem()
+		foundMember(t, d.disks[id], id, trioIDs)
+		d.open(id, nil)
+	}
+	return d
+}
+
 func (d *driven) open(id uint64, change func(*Config)) {
 	d.t.Helper()
-	j := &journal{}
+	j, disk := &journal{}, &drivenDisk{}
 	cfg := Config{
-		FS: d.disks[id], Dir: "/data", Machine: j, Schema: 1, DiskReserve: -1, SegmentBytes: MinSegmentBytes,
+		FS: vfs.Inject(d.disks[id], disk.decide), Dir: "/data", Machine: j, Schema: 1, DiskReserve: -1, SegmentBytes: MinSegmentBytes,
 		Transport: d, Clock: drivenClock{d}, TailEntries: 4, SnapshotRate: 4 << 20,
+	}
+	cfg.Events.Mute = func(muted bool) {
+		d.muted[id] = muted
+		d.mutes = append(d.mutes, muted)
 	}
 	if change != nil {
 		change(&cfg)
@@ -63,7 +89,7 @@ func (d *driven) open(id uint64, change func(*Config)) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	d.members[id] = &drivenMember{Manual: m, machine: j}
+	d.members[id] = &drivenMember{Manual: m, machine: j, disk: disk}
 }
 
 func (d *driven) ids() []uint64 {
@@ -83,14 +109,14 @@ func (d *driven) work() {
 		ms := d.network
 		d.network = nil
 		for _, m := range ms {
-			if to := d.members[m.To]; to != nil {
+			if to := d.members[m.To]; to != nil && !d.muted[m.To] {
 				to.Step(m)
 			}
 		}
 		for _, id := range d.ids() {
 			m := d.members[id]
 			m.Turn(false)
-			appended, err := m.Append()
+			appended, err := m.disk.append(m.Manual)
 			if err != nil {
 				d.t.Fatal(err)
 			}
@@ -177,12 +203,7 @@ func (d *driven) agree() {
 // another, writing all the time. It returns what went over the network about
 // snapshots.
 func drive(t *testing.T) []string {
-	d := &driven{t: t, now: time.Unix(1000, 0), members: map[uint64]*drivenMember{}, disks: map[uint64]*vfs.Mem{}}
-	for _, id := range trioIDs {
-		d.disks[id] = vfs.NewMem()
-		foundMember(t, d.disks[id], id, trioIDs)
-		d.open(id, nil)
-	}
+	d := newDriven(t)
 	d.write("a", 30, 1)
 	lead := d.leader().Status().Member
 	down := trioIDs[0]

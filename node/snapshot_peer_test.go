@@ -15,7 +15,7 @@ import (
 	"github.com/incumbent-dev/incumbent/vfs"
 )
 
-// TestMemberComesBackBySnapshot has one of three down while 20,000 commands are
+// TestMemberComesBackBySnapshot has one of three down while 5,000 commands are
 // written and the log before them is gone, and lets it come back while writing
 // goes on.
 func TestMemberComesBackBySnapshot(t *testing.T) {
@@ -29,7 +29,7 @@ func TestMemberComesBackBySnapshot(t *testing.T) {
 			g.write("a", 100, 1)
 			down := g.follower()
 			g.kill(down)
-			g.write("b", 20_000, 20)
+			g.write("b", 5000, 20)
 			if st := g.leader().Status(); st.First < 100 {
 				t.Fatalf("the log still begins at %d", st.First)
 			}
@@ -58,19 +58,23 @@ func TestMemberComesBackBySnapshot(t *testing.T) {
 	}
 }
 
-// big starts three members of which one is behind by a snapshot of 10 MiB, and
-// stopped. Snapshots travel at 1 MiB a second.
+// bigRate is at what rate the snapshot of big travels, in bytes per second: it
+// takes ten seconds.
+const bigRate = 1 << 19
+
+// big starts three members of which one is behind by a snapshot of ten times
+// bigRate, and stopped.
 func big(t *testing.T) (g *trio, down uint64, slow func(*Config)) {
 	t.Helper()
 	g = newTrio(t)
-	slow = func(c *Config) { c.SnapshotRate = 1 << 20 }
+	slow = func(c *Config) { c.SnapshotRate = bigRate }
 	for _, id := range trioIDs {
 		g.start(id, slow)
 	}
 	g.write("a", 10, 1)
 	down = g.follower()
 	g.kill(down)
-	g.write("b", 100, 105_000)
+	g.write("b", 100, bigRate/10)
 	g.compact()
 	return g, down, slow
 }
@@ -123,7 +127,7 @@ func TestSnapshotTransferIsThrottled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, down, slow := big(t)
 		r := g.start(down, slow)
-		g.until("first pieces", func() bool { n, _, _ := g.sentBytes(); return n > 1<<20 })
+		g.until("first pieces", func() bool { n, _, _ := g.sentBytes(); return n > bigRate })
 		if err := r.Snapshot(context.Background()); err != nil {
 			t.Errorf("snapshot while receiving: %v", err)
 		}
@@ -144,9 +148,9 @@ func TestSnapshotTransferIsThrottled(t *testing.T) {
 		if bytes != sent[0].Bytes {
 			t.Errorf("%d bytes were sent for a file of %d", bytes, sent[0].Bytes)
 		}
-		want := time.Duration(float64(bytes) / (1 << 20) * float64(time.Second))
+		want := time.Duration(float64(bytes) / bigRate * float64(time.Second))
 		if took := last.at.Sub(first.at); took < want*9/10 || took > want*12/10 {
-			t.Errorf("%d bytes at 1 MiB/s took %v, want %v", bytes, took, want)
+			t.Errorf("%d bytes at %d a second took %v, want %v", bytes, bigRate, took, want)
 		}
 		g.settled()
 		g.stopAll()
@@ -162,10 +166,10 @@ func TestSnapshotTransferResumes(t *testing.T) {
 		half := func(n int64) func() bool {
 			return func() bool { sent, _, _ := g.sentBytes(); return sent > n }
 		}
-		g.until("a third", half(3<<20))
+		g.until("a third", half(3*bigRate))
 		g.kill(down)
 		g.start(down, slow)
-		g.until("two thirds", half(7<<20))
+		g.until("two thirds", half(7*bigRate))
 		g.filter(func(m *Message) bool { return m.To != down && m.From != down })
 		time.Sleep(5 * time.Second)
 		g.filter(nil)
@@ -218,7 +222,7 @@ func TestPeerDiesDuringTransfer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, down, slow := big(t)
 		g.start(down, slow)
-		g.until("first pieces", func() bool { n, _, _ := g.sentBytes(); return n > 1<<20 })
+		g.until("first pieces", func() bool { n, _, _ := g.sentBytes(); return n > bigRate })
 		g.kill(down)
 		died := time.Now()
 		g.until("the end", func() bool { sent, _ := g.events(); return len(sent) == 1 && sent[0].Err != nil })
@@ -238,7 +242,7 @@ func TestLeaderStopsDuringTransfer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, down, slow := big(t)
 		g.start(down, slow)
-		g.until("first pieces", func() bool { n, _, _ := g.sentBytes(); return n > 1<<20 })
+		g.until("first pieces", func() bool { n, _, _ := g.sentBytes(); return n > bigRate })
 		old := g.leader().Status().Member
 		g.kill(old)
 		g.until("another leader", func() bool { return g.leader().Status().Member != old })
@@ -258,7 +262,7 @@ func TestDamagedPiece(t *testing.T) {
 		g, down, slow := big(t)
 		var once sync.Once
 		g.filter(func(m *Message) bool {
-			if m.Chunk != nil && m.Chunk.Offset > 5<<20 {
+			if m.Chunk != nil && m.Chunk.Offset > 5*bigRate {
 				once.Do(func() {
 					m.Chunk.Data = slices.Clone(m.Chunk.Data)
 					m.Chunk.Data[100] ^= 4
@@ -331,7 +335,7 @@ func TestNoSpaceWhileReceiving(t *testing.T) {
 			full.Store(true)
 			disk := g.disks[down]
 			if name == "known before" {
-				disk.SetCapacity(12 << 20)
+				disk.SetCapacity(6<<20 + 5*bigRate)
 			}
 			r := g.start(down, func(c *Config) {
 				slow(c)

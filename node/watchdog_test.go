@@ -20,11 +20,14 @@ const (
 // watched has the tests that have a watchdog.
 var watched sync.Map
 
+// unwatched is for runs that are meant to last.
+var unwatched bool
+
 // watch lets the process die, with all goroutines on standard error, if the test
 // is not over in time. The first call of a test counts.
 func watch(t testing.TB) {
 	t.Helper()
-	if _, again := watched.LoadOrStore(t, nil); again {
+	if _, again := watched.LoadOrStore(t, nil); again || unwatched {
 		return
 	}
 	limit := longestTest
