@@ -13,6 +13,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/lease"
+	"github.com/incumbent-dev/incumbent/lease/release"
 	"github.com/incumbent-dev/incumbent/park"
 	"github.com/incumbent-dev/incumbent/watch"
 )
@@ -85,6 +86,7 @@ type Door struct {
 	confirm       func(done func(err error))
 	hub           *watch.Hub
 	leaseKind     watch.Kind
+	releases      release.Source
 	park          *park.Set
 	operator      Operator
 	guard         Guard
@@ -148,6 +150,10 @@ func New(cfg Config) (*Door, error) {
 	}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
+	}
+	d.releases = release.Source{
+		View: cfg.View, Confirm: cfg.Confirm, Run: func(look func()) { d.work.put(look) }, Hub: cfg.Hub,
+		Topic: func(n incumbent.Name) watch.Topic { return LeaseTopic(d.leaseKind, n) },
 	}
 	d.life, d.drain = context.WithCancelCause(context.Background())
 	d.SetLimits(cfg.Limits)

@@ -12,6 +12,7 @@ import (
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/lease/release"
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
@@ -29,25 +30,15 @@ func changeOf(e *watch.Event) *core.Change {
 	return c
 }
 
-// waiting is one wait for the end of a holding. It looks at a confirmed state
-// and then waits for a change after that state's index, so nothing that is
-// committed in between is missed (G10); what it waits for is another token,
-// never "free", for a hand-over is never free. It ends exactly once.
-//
-//	confirm ─▶ look: over? ── yes ──▶ done
-//	             │ no
-//	             ▼
-//	          wait for a change after the index looked at ─▶ look again
+// waiting is one wait for the end of a holding, for a time; see package release.
+// It ends exactly once.
 type waiting struct {
-	d     *Door
-	name  incumbent.Name
-	token incumbent.Token // 0: whatever the first look finds
-	done  func(released bool, err error)
-	timer *time.Timer
+	done func(released bool, err error)
 
-	mu     sync.Mutex // guards the rest; never held while done or the hub is called
-	over   bool
-	waiter *watch.Waiter
+	mu    sync.Mutex // guards the rest; never held while done or the hub is called
+	over  bool
+	timer *time.Timer
+	wait  *release.Wait
 }
 
 // waitReleased begins a wait. done is called once, on any goroutine, and must
@@ -64,68 +55,27 @@ func (d *Door) waitReleased(who *caller, r *pb.WaitReleasedRequest, done func(re
 	if wait > MaxWait {
 		return nil, invalid("wait_ms", "%d is over %d", r.WaitMs, MaxWait.Milliseconds())
 	}
-	w := &waiting{d: d, name: name, token: incumbent.Token(r.AfterToken), done: done}
+	w := &waiting{done: done}
 	w.mu.Lock() // a short wait may end before its timer is known
 	w.timer = time.AfterFunc(wait, func() { w.end(false, nil) })
 	w.mu.Unlock()
-	d.confirm(func(err error) {
-		if err != nil {
-			w.end(false, err)
-			return
+	w.begun(d.releases.Begin(name, incumbent.Token(r.AfterToken), func(err error) {
+		if incumbent.KindOf(err) == incumbent.Invalid {
+			err = inField("after_token", err)
 		}
-		d.work.put(w.look)
-	})
+		w.end(err == nil, err)
+	}))
 	return w, nil
 }
 
-// look decides on the present state, or waits for the next change.
-func (w *waiting) look() {
-	view := w.d.view()
-	l := view.Lease(w.name)
-	switch {
-	case l.Free():
-		w.end(true, nil)
-		return
-	case w.token == 0:
-		w.token = l.Token
-	case w.token > l.LastToken:
-		w.end(false, invalid("after_token", "%v was never granted; the greatest is %v", w.token, l.LastToken))
-		return
-	case w.token != l.Token:
-		w.end(true, nil)
-		return
-	}
-	topic := watch.Exact(LeaseTopic(w.d.leaseKind, w.name))
-	waiter, err := w.d.hub.Wait(topic, view.Index(), w.isOver, w.fired)
-	if err != nil {
-		w.end(false, err)
-		return
-	}
+// begun remembers what to cancel; the end may have come before.
+func (w *waiting) begun(wait *release.Wait) {
 	w.mu.Lock()
-	w.waiter = waiter
+	w.wait = wait
 	over := w.over
 	w.mu.Unlock()
 	if over {
-		waiter.Cancel()
-	}
-}
-
-// isOver reports whether an event ends the holding.
-func (w *waiting) isOver(e *watch.Event) bool {
-	c := changeOf(e)
-	return c.Lease == nil || c.Lease.Token != w.token
-}
-
-// fired goes on after the hub: events may have been lost there, then only the
-// state can tell.
-func (w *waiting) fired(f watch.Fired) {
-	switch incumbent.KindOf(f.Err) {
-	case incumbent.OK:
-		w.end(true, nil)
-	case incumbent.Compacted:
-		w.d.work.put(w.look)
-	default:
-		w.end(false, f.Err)
+		wait.Cancel()
 	}
 }
 
@@ -138,15 +88,15 @@ func (w *waiting) end(released bool, err error) {
 // cancel ends the wait without a word and reports whether it did.
 func (w *waiting) cancel() bool {
 	w.mu.Lock()
-	was, waiter, timer := w.over, w.waiter, w.timer
+	was, wait, timer := w.over, w.wait, w.timer
 	w.over = true
 	w.mu.Unlock()
 	if was {
 		return false
 	}
 	timer.Stop()
-	if waiter != nil {
-		waiter.Cancel()
+	if wait != nil {
+		wait.Cancel()
 	}
 	return true
 }
