@@ -11,8 +11,9 @@ import (
 // election is how a member behaves that saw its leader's connections close.
 type election struct {
 	rand       *rand.Rand
-	campaignAt time.Time // zero: no campaign is planned
-	votesTerm  uint64    // in which votes were asked for, and since when that is known
+	campaignAt time.Time     // zero: no campaign is planned
+	patience   time.Duration // for the votes of one term; grows with each term that was lost
+	votesTerm  uint64        // in which votes were asked for, and since when that is known
 	votesSince time.Time
 }
 
@@ -35,7 +36,7 @@ func (r *Replica) PeerLost(id uint64, now time.Time) {
 	if err := r.raw.ForgetLeader(); err != nil || !r.isVoter() {
 		return
 	}
-	r.election.campaignAt = now.Add(r.campaignDelay())
+	r.election.campaignAt, r.election.patience = now.Add(r.campaignDelay()), votesPatience
 }
 
 func (r *Replica) campaignDelay() time.Duration {
@@ -73,9 +74,11 @@ func (r *Replica) votesMayCome(st raft.BasicStatus, now time.Time) bool {
 		return false
 	}
 	if st.GetTerm() != e.votesTerm {
-		e.votesTerm, e.votesSince = st.GetTerm(), now
+		// The term before was lost: on slow disks or links because its votes
+		// needed longer, so these get more time.
+		e.votesTerm, e.votesSince, e.patience = st.GetTerm(), now, min(2*e.patience, maxVotesPatience)
 	}
-	return now.Sub(e.votesSince) < campaignLatest
+	return now.Sub(e.votesSince) < e.patience
 }
 
 // tickRaft moves raft's clock. While the disk hangs or is full a follower only

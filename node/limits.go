@@ -47,6 +47,8 @@ const (
 	transferAgainTicks = 3                 // a member that is to take over leadership is told again after so long
 	muteAfterTicks     = electionTicks     // a leader whose disk hangs has so long to hand over; then it falls silent
 	campaignSoonest    = 10 * time.Millisecond
+	votesPatience      = campaignLatest / 2     // half of what the votes of the first such term get
+	maxVotesPatience   = 2 * time.Second        // they get no more
 	campaignLatest     = 150 * time.Millisecond // between these, at random, a voter campaigns whose leader's process ended
 	flushStalledAfter  = time.Second            // a flush that is out for longer shows as stalled
 	diskPollEvery      = time.Second            // free space

@@ -18,7 +18,8 @@ type waitingRead struct {
 // is in it; whoever asks later waits for the next one.
 type round struct {
 	active  bool
-	id      uint64 // fresh for each attempt: an answer to an earlier attempt proves nothing about this one
+	first   uint64 // id of the first attempt: whoever is in the round asked before it
+	id      uint64 // of the last; fresh for each, so that none answers for another round
 	began   uint64 // tick of the first attempt
 	started uint64 // tick of the last
 	done    []func(uint64, error)
@@ -72,6 +73,9 @@ func (r *Replica) attemptRound() {
 	rd := &r.reads
 	rd.nextID++
 	rd.round.id = rd.nextID
+	if rd.round.first == 0 {
+		rd.round.first = rd.nextID
+	}
 	rd.round.started = r.tick
 	ctx := make([]byte, 0, 16)
 	ctx = binary.LittleEndian.AppendUint64(ctx, r.cfg.Incarnation)
@@ -79,13 +83,17 @@ func (r *Replica) attemptRound() {
 	r.raw.ReadIndex(ctx)
 }
 
-// roundAnswered takes raft's answer. Answers to attempts given up, or of an
-// earlier life of this member, are ignored.
+// roundAnswered takes raft's answer. Each attempt of the round proves enough, for
+// all asked before the first; where answers take longer than the time between
+// attempts, only one to an earlier attempt ever comes. Answers to an earlier
+// round, or of an earlier life of this member, are ignored.
 func (r *Replica) roundAnswered(rs raft.ReadState) {
 	rd := &r.reads
 	if len(rs.RequestCtx) != 16 || !rd.round.active ||
-		binary.LittleEndian.Uint64(rs.RequestCtx) != r.cfg.Incarnation ||
-		binary.LittleEndian.Uint64(rs.RequestCtx[8:]) != rd.round.id {
+		binary.LittleEndian.Uint64(rs.RequestCtx) != r.cfg.Incarnation {
+		return
+	}
+	if id := binary.LittleEndian.Uint64(rs.RequestCtx[8:]); id < rd.round.first || id > rd.round.id {
 		return
 	}
 	rd.applying = append(rd.applying, confirmedRead{index: rs.Index, term: r.role.Term, done: rd.round.done})

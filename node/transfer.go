@@ -100,6 +100,11 @@ func (r *Replica) tickTransfer() {
 	gaveUp := r.role.State == Leader && r.raw.BasicStatus().LeadTransferee == raft.None
 	if gaveUp || r.tick-t.began > 2*electionTicks {
 		r.endTransfer(incumbent.Errorf(incumbent.Unavailable, "member %x did not take over in time", t.to))
+		if r.role.State == Leader && r.joint() {
+			// Raft leaves a joint change by itself when something is applied, but not
+			// during a hand-over, and it does not come back to it.
+			_ = r.raw.Propose(nil) // refused: the hand-over still goes on, or the next write does it
+		}
 		return
 	}
 	if r.role.State == Leader && !t.again && r.hasAll(t.to) {
