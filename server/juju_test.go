@@ -1,0 +1,307 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+const jujuModel = "deadbeef-0bad-400d-8000-4b1d0d06f00d"
+
+// jujuAgent is an agent of Juju that has logged in.
+type jujuAgent struct {
+	t    *testing.T
+	conn io.ReadWriteCloser
+	id   int
+	cert []byte // the server's
+}
+
+// jujuLogin logs in on a member; reply says how that went.
+func jujuLogin(t *testing.T, s *Server, tag, password string) (*jujuAgent, string) {
+	t.Helper()
+	a := &jujuAgent{t: t}
+	d := ws.Dialer{TLSConfig: &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(cs tls.ConnectionState) error {
+		if cs.NegotiatedProtocol != "" {
+			t.Errorf("negotiated %q", cs.NegotiatedProtocol)
+		}
+		a.cert = cs.PeerCertificates[0].Raw
+		return nil
+	}}}
+	conn, _, _, err := d.Dial(testContext(t), "wss://"+s.JujuAddr()+"/model/"+jujuModel+"/api")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(clusterTimeout))
+	a.conn = conn
+	return a, a.ask("Admin", 3, "Login", fmt.Sprintf(`{"auth-tag":%q,"credentials":%q,"cli-args":"--password %s"}`, tag, password, password))
+}
+
+func (a *jujuAgent) send(facade string, version int, method, params string) {
+	a.t.Helper()
+	a.id++
+	text := fmt.Sprintf(`{"request-id":%d,"type":%q,"version":%d,"request":%q,"params":%s}`, a.id, facade, version, method, params)
+	if err := wsutil.WriteClientText(a.conn, []byte(text)); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// read returns the response of the next reply, or its error.
+func (a *jujuAgent) read() string {
+	a.t.Helper()
+	data, err := wsutil.ReadServerText(a.conn)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	var reply struct {
+		Response json.RawMessage `json:"response"`
+		Error    string          `json:"error"`
+	}
+	if err := json.Unmarshal(data, &reply); err != nil {
+		a.t.Fatal(err)
+	}
+	if reply.Error != "" {
+		return reply.Error
+	}
+	return string(reply.Response)
+}
+
+func (a *jujuAgent) ask(facade string, version int, method, params string) string {
+	a.t.Helper()
+	a.send(facade, version, method, params)
+	return a.read()
+}
+
+func (a *jujuAgent) claim(unit string) string {
+	a.t.Helper()
+	application := unit[:strings.LastIndex(unit, "-")]
+	return a.ask("LeadershipService", 2, "ClaimLeadership",
+		fmt.Sprintf(`{"params":[{"application-tag":"application-%s","unit-tag":"unit-%s","duration":60}]}`, application, unit))
+}
+
+const (
+	jujuGranted = `{"results":[{}]}`
+	jujuDenied  = `{"results":[{"error":{"message":"leadership claim denied","code":"leadership claim denied"}}]}`
+)
+
+// withJuju opens the door, for agents of these tests.
+func withJuju(t *testing.T, cfg Config) Config {
+	t.Helper()
+	cfg.Juju = Juju{Listen: "127.0.0.1:0", CredentialFile: filepath.Join(t.TempDir(), "agents")}
+	writePasswords(t, cfg, "unit-app-0", "unit-app-1", "machine-0")
+	return cfg
+}
+
+// writePasswords gives each agent its tag for a password.
+func writePasswords(t *testing.T, cfg Config, tags ...string) {
+	t.Helper()
+	var file strings.Builder
+	for _, tag := range tags {
+		line, err := auth.PasswordLine("*", tag, tag, 1, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file.WriteString(line + "\n")
+	}
+	if err := os.WriteFile(cfg.Juju.CredentialFile, []byte(file.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The door serves with a certificate of its own that it keeps; status, reload and
+// shutdown know it.
+func TestJujuDoor(t *testing.T) {
+	cfg := withJuju(t, testConfig(t))
+	s := open(t, cfg)
+	a, reply := jujuLogin(t, s, "unit-app-0", "unit-app-0")
+	for _, part := range []string{`"model-tag":"model-` + jujuModel, `"controller-tag":"controller-`, `"server-version":"`, "LeadershipService", "Pinger"} {
+		if !strings.Contains(reply, part) {
+			t.Errorf("%s is missing in %s", part, reply)
+		}
+	}
+	if _, reply := jujuLogin(t, s, "unit-app-0", "unit-app-1"); reply != "invalid entity name or password" {
+		t.Error(reply)
+	}
+	if got := a.claim("app-0"); got != jujuGranted {
+		t.Error(got)
+	}
+	l := s.machine.view().Lease(incumbent.Name{Namespace: "application-leadership", Model: jujuModel, Lease: "app"})
+	if l.Free() || l.Holder != "app/0" || l.Origin.Door != "juju" || l.Origin.Principal != "agent:app/0" {
+		t.Errorf("the lease is %+v", l)
+	}
+	st, err := operator{s}.Status(testContext(t))
+	if err != nil || len(st.Doors) != 2 || st.Doors[1].Name != "juju" || !st.Doors[1].Tls || st.Doors[1].Address != s.JujuAddr() || st.Doors[1].Connections == 0 {
+		t.Errorf("doors are %v, %v", st.Doors, err)
+	}
+	b, _ := jujuLogin(t, s, "unit-app-1", "unit-app-1")
+	writePasswords(t, cfg, "unit-app-1")
+	s.Reload()
+	if _, err := wsutil.ReadServerText(a.conn); err == nil {
+		t.Error("whose password was taken back is still connected")
+	}
+	if got := b.ask("Pinger", 1, "Ping", "null"); got != "{}" {
+		t.Error(got)
+	}
+	cert := a.cert
+	ctx, cancel := context.WithTimeout(testContext(t), clusterTimeout)
+	defer cancel()
+	if err := s.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, cfg)
+	if b, _ = jujuLogin(t, s, "unit-app-1", "unit-app-1"); string(b.cert) != string(cert) {
+		t.Error("the certificate was made anew")
+	}
+	if got := b.claim("app-1"); got != jujuDenied {
+		t.Errorf("after the restart: %s", got)
+	}
+}
+
+// Every member serves every call: one claims on each, and who waits on a third is
+// answered by a release on any.
+func TestJujuOnThreeMembers(t *testing.T) {
+	first := open(t, withJuju(t, memberConfig(t, "n1")))
+	members := []*Server{first, join(t, first, withJuju(t, memberConfig(t, "n2"))), join(t, first, withJuju(t, memberConfig(t, "n3")))}
+	leader := leaderOf(t, members...)
+	var agents []*jujuAgent
+	for _, s := range members {
+		a, reply := jujuLogin(t, s, "unit-app-0", "unit-app-0")
+		if !strings.Contains(reply, "controller-tag") {
+			t.Fatal(reply)
+		}
+		for range 2 {
+			if got := a.claim("app-0"); got != jujuGranted {
+				t.Errorf("%s: %s", s.cfg.Name, got)
+			}
+		}
+		b, _ := jujuLogin(t, s, "unit-app-1", "unit-app-1")
+		if got := b.claim("app-1"); got != jujuDenied {
+			t.Errorf("%s: %s", s.cfg.Name, got)
+		}
+		b.send("LeadershipService", 2, "BlockUntilLeadershipReleased", `{"Name":"app"}`)
+		agents = append(agents, b)
+	}
+	for _, s := range members {
+		until(t, "a call waits on "+s.cfg.Name, func() bool { return s.hub.Stats().Waiters == 1 })
+	}
+	if _, err := leader.propose(testContext(t), core.RevokeCommand{Name: incumbent.Name{Namespace: "application-leadership", Model: jujuModel, Lease: "app"}}); err != nil {
+		t.Fatal(err)
+	}
+	won := 0
+	for _, a := range agents {
+		if got := a.read(); got != "{}" {
+			t.Errorf("answer %s", got)
+		}
+		if got := a.claim("app-1"); got == jujuGranted {
+			won++
+		}
+	}
+	if won != len(agents) {
+		t.Errorf("%d of %d claims of one unit were granted", won, len(agents))
+	}
+}
+
+func TestJujuSettings(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agents")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		juju Juju
+		dev  bool
+		want string
+	}{
+		"closed":               {Juju{}, false, ""},
+		"with a file":          {Juju{Listen: "0.0.0.0:17070", CredentialFile: file}, false, ""},
+		"to try":               {Juju{Listen: "127.0.0.1:17070", Password: "p"}, true, ""},
+		"nobody could log in":  {Juju{Listen: "127.0.0.1:17070"}, true, "juju-listen"},
+		"password for all":     {Juju{Listen: "127.0.0.1:17070", Password: "p"}, false, "juju-password"},
+		"password for anybody": {Juju{Listen: "0.0.0.0:17070", Password: "p", CredentialFile: file}, true, "juju-password"},
+		"no address":           {Juju{Listen: "17070", CredentialFile: file}, false, "juju-listen"},
+		"no listener":          {Juju{CredentialFile: file}, false, "juju-listen"},
+	} {
+		cfg := testConfig(t)
+		cfg.Juju, cfg.Dev = tt.juju, tt.dev
+		err := cfg.Validate()
+		if tt.want == "" && err != nil || tt.want != "" && (incumbent.KindOf(err) != incumbent.Invalid || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	cfg := testConfig(t)
+	cfg.Juju = Juju{Listen: "127.0.0.1:0", CredentialFile: file + ".missing"}
+	if _, err := Open(cfg); incumbent.KindOf(err) != incumbent.Invalid {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+// Each metric that the dashboard asks for exists, with the labels it asks by.
+func TestJujuDashboard(t *testing.T) {
+	s := open(t, withJuju(t, testConfig(t)))
+	res, err := http.Get(s.URL() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile("../docs/grafana/juju.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var board struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(data, &board); err != nil {
+		t.Fatal(err)
+	}
+	metric, label := regexp.MustCompile(`incumbent_[a-z_]+`), regexp.MustCompile(`\{[^}]*\}|by \([^)]*\)`)
+	queries := 0
+	for _, p := range board.Panels {
+		for _, q := range p.Targets {
+			queries++
+			names := metric.FindAllString(q.Expr, -1)
+			if len(names) == 0 {
+				t.Errorf("%s: %s asks for nothing of ours", p.Title, q.Expr)
+			}
+			for _, name := range names {
+				line := regexp.MustCompile(`(?m)^` + name + `(\{.*)? `).FindString(string(text))
+				if line == "" {
+					t.Errorf("%s: there is no %s", p.Title, name)
+				}
+				for _, word := range regexp.MustCompile(`[a-z_]+`).FindAllString(strings.Join(label.FindAllString(q.Expr, -1), " "), -1) {
+					switch word {
+					case "by", "instance", "le": // of every target, and of histograms
+					case "code", "facade", "method", "outcome", "reason":
+						if !strings.Contains(line, word+`="`) {
+							t.Errorf("%s: %s has no label %s", p.Title, name, word)
+						}
+					}
+				}
+			}
+		}
+	}
+	if queries < 8 {
+		t.Errorf("%d queries", queries)
+	}
+}
