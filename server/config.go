@@ -97,7 +97,10 @@ type Config struct {
 	Settings []Setting    // as resolved, for `config show --effective`
 	Logger   *slog.Logger // discarded if nil
 
-	fs vfs.FS // of log and snapshots; nil: the system's. Tests have their own
+	// What only tests set: the filesystem of log and snapshots (nil: the system's),
+	// and the entries kept in memory behind a snapshot (0: the node's own default).
+	fs          vfs.FS
+	tailEntries uint64
 }
 
 // Setting is one setting's value and where it came from.

@@ -247,7 +247,7 @@ func (s *Server) openEngine() (err error) {
 	s.machine.members = s.roster.recorded
 	cfg := node.Config{
 		FS: s.cfg.fs, Dir: s.cfg.DataDir, Machine: s.machine, Schema: core.SchemaVersion, Logger: s.log, Events: s.nodeEvents(),
-		Admissible:   s.admissible,
+		Admissible: s.admissible, TailEntries: s.cfg.tailEntries,
 		SegmentBytes: s.cfg.SegmentBytes, SnapshotBytes: s.cfg.SnapshotBytes, DiskReserve: s.cfg.DiskReserve,
 	}
 	if !alone {
