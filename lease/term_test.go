@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
 )
 
 // A frame that was meant for the leader of an earlier term is turned away, also
@@ -62,5 +63,31 @@ func TestG04_AConfirmationOfAnotherTermJudgesNothing(t *testing.T) {
 	other()
 	if len(w.barriers) != 0 || len(w.log) != 0 {
 		t.Errorf("%d barriers and %d expiries", len(w.barriers), len(w.log))
+	}
+}
+
+// What goes with an attachment is no older than what the leader saw when it
+// judged: a member that is behind answers once it has applied as much.
+func TestG14_AnAttachmentWaitsForTheLeadersState(t *testing.T) {
+	c := newCluster(t, Config{}, 3)
+	c.lead(1)
+	c.auto = false
+	c.at(1).call(core.OpenSessionCommand{ID: sessionID(1), TTL: ttl})
+	c.at(1).appendAll()
+	c.at(1).applyOne()
+	var got *core.Result
+	p := c.at(2)
+	p.turn(func() {
+		p.e.Attach(&attach{Attachment: Attachment{Session: sessionID(1), Counter: 1}, done: func(r core.Result) { got = &r }})
+	})
+	c.deliver(0)
+	c.at(1).confirm()
+	c.deliver(0)
+	if got != nil {
+		t.Fatalf("answered before the session is known here: %+v", got)
+	}
+	p.applyOne()
+	if got == nil || got.Err != nil || got.Session == nil || got.Index != c.at(1).e.view.Index() {
+		t.Errorf("answered with %+v", got)
 	}
 }

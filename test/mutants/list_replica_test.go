@@ -151,7 +151,7 @@ var ofReplicas = []mutant{
 	{
 		name: "a confirmation of an earlier life answers a read of this one", guarantee: "G22",
 		file: "node/reads.go", pkg: "./node", test: "^TestG22_AnAnswerOfAnEarlierLifeConfirmsNothing$",
-		search:  "\t\tbinary.LittleEndian.Uint64(rs.RequestCtx) != r.cfg.Incarnation ||\n",
-		replace: "",
+		search:  "binary.LittleEndian.Uint64(rs.RequestCtx) != r.cfg.Incarnation {",
+		replace: "false {",
 	},
 }
