@@ -45,6 +45,8 @@ const (
 	forwardTicks       = 4 * electionTicks // a forwarded entry of which nothing is heard for so long is given up
 	forwardAgainTicks  = 6                 // it is sent again after so long
 	transferAgainTicks = 3                 // a member that is to take over leadership is told again after so long
+	fullLookTicks      = electionTicks / 2 // a leader whose disk is full looks so often who else has space
+	fullLooks          = 2                 // and hands over when enough had, so often in a row
 	muteAfterTicks     = electionTicks     // a leader whose disk hangs has so long to hand over; then it falls silent
 	campaignSoonest    = 10 * time.Millisecond
 	votesPatience      = campaignLatest / 2     // half of what the votes of the first such term get

@@ -211,10 +211,10 @@ func (r *Replica) expireWaiting(now time.Time) {
 	})
 }
 
-// ProposeNothing appends an empty entry, if this member leads and raft takes it:
-// the applied index rises, the machine sees nothing.
+// ProposeNothing appends an empty entry, if this member leads, raft takes it and
+// no other entry is under way: the applied index rises, the machine sees nothing.
 func (r *Replica) ProposeNothing() {
-	if r.role.State == Leader {
+	if r.role.State == Leader && r.proposals.last <= r.applied {
 		_ = r.raw.Propose(nil) // an error means that it was dropped
 	}
 }

@@ -118,8 +118,9 @@ func (n *Node) sendSnapshot(m *pb.Message) {
 		s.reports[to] = s.tick + 1
 		return
 	}
-	if !hasMember(md.GetConfState(), to) {
-		// It joined after the snapshot, and raft refuses one that does not know it.
+	if n.snap.wanted || !hasMember(md.GetConfState(), to) {
+		// It is damaged; or the peer joined after it, and raft refuses a snapshot
+		// that does not know it.
 		n.askSnapshot()
 		s.reports[to] = s.tick + s.ticks(sendNewerAfter)
 		return

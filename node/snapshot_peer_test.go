@@ -30,7 +30,7 @@ func TestMemberComesBackBySnapshot(t *testing.T) {
 			down := g.follower()
 			g.kill(down)
 			g.write("b", 5000, 20)
-			if st := g.leader().Status(); st.First < 100 {
+			if st := g.leader().Status(); st.First < 50 {
 				t.Fatalf("the log still begins at %d", st.First)
 			}
 			r := g.start(down, change)
@@ -43,7 +43,7 @@ func TestMemberComesBackBySnapshot(t *testing.T) {
 			if len(sent) == 0 || sent[0].Err != nil || len(received[down]) == 0 || received[down][0].Err != nil {
 				t.Errorf("sent %+v, received %+v", sent, received)
 			}
-			if st := r.Status(); st.Snapshot < 100 {
+			if st := r.Status(); st.Snapshot < 50 {
 				t.Errorf("it came back without a snapshot: %+v", st)
 			}
 			g.settled()

@@ -21,11 +21,15 @@ type handOver struct {
 
 // stall is what a replica knows of its own disk.
 type stall struct {
-	out    bool   // a flush has been out for too long
-	since  uint64 // tick at which leadership was to be handed over for it; 0: not
-	muted  bool
-	full   bool   // appends wait for space
-	handed uint64 // term in which leadership was to be handed over for that
+	out   bool   // a flush has been out for too long
+	since uint64 // tick at which leadership was to be handed over for it; 0: not
+	muted bool
+
+	full    bool              // appends wait for space
+	handed  uint64            // term in which leadership was to be handed over for that
+	looked  uint64            // tick of the last look at who else has space; 0: none yet
+	passed  int               // looks in a row at which enough of the others had
+	matches map[uint64]uint64 // what each had at the last look
 }
 
 // TransferLeader hands leadership to a voter, or to the one that is furthest if
@@ -161,40 +165,52 @@ func (r *Replica) FlushStalled(out bool) { r.stall.out = out }
 
 // DiskFull tells whether appends wait for space. A member whose disk is full does
 // not campaign: it could not even write down its own vote. If it leads, it hands
-// leadership over once in a term, if enough of the others are known to have
-// written what it cannot; else it stays, for nobody else could be elected, and
-// confirmations need no disk.
+// leadership over once in a term, if enough of the others are known to go on
+// writing what it cannot; else it stays, for nobody else could be elected, and a
+// confirmation writes nothing.
 func (r *Replica) DiskFull(full bool) { r.stall.full = full }
 
 // tickFull looks after a leader whose disk is full.
 func (r *Replica) tickFull() {
 	s := &r.stall
 	if !s.full || r.role.State != Leader || s.handed == r.role.Term || len(r.transfer.done) > 0 || r.soleVoter() {
+		s.looked, s.passed = 0, 0
+		return
+	}
+	if s.looked != 0 && r.tick-s.looked < fullLookTicks {
 		return
 	}
 	to, enough := r.roomElsewhere()
-	if !enough {
-		return
+	s.passed++
+	if s.looked == 0 || !enough {
+		s.passed = 0
 	}
-	s.handed = r.role.Term
-	r.TransferLeader(to, func(error) {}) // how it ends shows in who leads
+	s.looked = r.tick
+	if s.passed >= fullLooks {
+		s.handed = r.role.Term
+		r.TransferLeader(to, func(error) {}) // how it ends shows in who leads
+	}
 }
 
-// roomElsewhere reports whether a quorum of others has on disk what this member
-// has not, and which of them has most. So leadership that is handed over for a
-// full disk goes on from the emptier disk to a still emptier one, and never back.
+// roomElsewhere reports whether a quorum of others goes on writing what this
+// member cannot, and which of them has most. Of two that are full one may have a
+// little more than the other: so it counts only who has all of the log, or has
+// written some of it since the last look.
 func (r *Replica) roomElsewhere() (best uint64, enough bool) {
-	var match uint64
+	before := r.stall.matches
+	matches := map[uint64]uint64{}
 	var with []uint64
 	r.raw.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
-		if id == r.cfg.ID || pr.Match <= r.log.last() || !r.active(id) {
+		matches[id] = pr.Match
+		if id == r.cfg.ID || pr.Match <= r.log.last() || pr.Match < r.proposals.last && pr.Match <= before[id] || !r.active(id) {
 			return
 		}
 		with = append(with, id)
-		if roleIn(r.conf, id) == Voter && pr.Match > match {
-			best, match = id, pr.Match
+		if roleIn(r.conf, id) == Voter && pr.Match > matches[best] {
+			best = id
 		}
 	})
+	r.stall.matches = matches
 	return best, best != 0 && quorum(r.conf.GetVoters(), with) && quorum(r.conf.GetVotersOutgoing(), with)
 }
 
