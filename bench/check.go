@@ -153,6 +153,34 @@ func (c *Checker) Counts() (lost, lapsed, violations uint64) {
 	return c.lost, c.lapsed, c.violations
 }
 
+// findings is what was found, for a checker in another process.
+type findings struct {
+	Lost       uint64   `json:"lost,omitempty"`
+	Lapsed     uint64   `json:"lapsed,omitempty"`
+	Violations uint64   `json:"violations,omitempty"`
+	Texts      []string `json:"texts,omitempty"`
+}
+
+// drain returns what was found since the last call.
+func (c *Checker) drain() findings {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := findings{c.lost, c.lapsed, c.violations, c.texts}
+	c.lost, c.lapsed, c.violations, c.texts = 0, 0, 0, nil
+	return found
+}
+
+// add counts what another process has found.
+func (c *Checker) add(found findings) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost += found.Lost
+	c.lapsed += found.Lapsed
+	c.violations += found.Violations
+	room := max(0, maxViolationsKept-len(c.texts))
+	c.texts = append(c.texts, found.Texts[:min(room, len(found.Texts))]...)
+}
+
 // Texts returns the first violations.
 func (c *Checker) Texts() []string {
 	c.mu.Lock()

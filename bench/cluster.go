@@ -86,7 +86,13 @@ func (l *Local) startParent(ctx context.Context) error {
 	if l.cfg.TLS {
 		argv = append(argv, "--tls")
 	}
+	if l.cfg.Juju != "" {
+		argv = append(argv, "--juju-listen", "127.0.0.1:0")
+	}
 	argv = append(append(argv, "--", "--log-level", "warn"), l.cfg.Args...)
+	if l.cfg.Juju != "" {
+		argv = append(argv, "--dev", "--juju-password", l.cfg.Juju)
+	}
 	out, in, err := os.Pipe()
 	if err != nil {
 		return err

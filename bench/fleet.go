@@ -45,9 +45,10 @@ type fleet struct {
 	waiting  int
 	ended    bool
 	failure  error
-	moved    int           // streams that were opened again
-	denied   int           // extensions of a held lease that were refused
-	struckAt time.Duration // when the fault that is played began; 0: none has
+	moved    int            // streams that were opened again
+	denied   int            // extensions of a held lease that were refused
+	struckAt time.Duration  // when the fault that is played began; 0: none has
+	holders  map[int]uint64 // agent → the token it had then
 
 	opened, claimed, handed atomic.Int64
 

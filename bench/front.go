@@ -38,7 +38,7 @@ func (l *Local) startFronted(ctx context.Context) error {
 }
 
 func (l *Local) addFronted(ctx context.Context, i int) error {
-	addresses, err := freeAddresses(2)
+	addresses, err := freeAddresses(3)
 	if err != nil {
 		return err
 	}
@@ -56,6 +56,9 @@ func (l *Local) addFronted(ctx context.Context, i int) error {
 		l.cfg.Binary, "server", "--data-dir", m.DataDir, "--name", name, "--listen", addresses[0],
 		"--peer-listen", m.Peer, "--peer-advertise", p.Addr(), "--log-level", "warn",
 	}, l.cfg.Args...)
+	if l.cfg.Juju != "" {
+		m.Command = append(m.Command, "--juju-listen", addresses[2], "--dev", "--juju-password", l.cfg.Juju)
+	}
 	if i >= l.cfg.Members {
 		m.Command = append(m.Command, "--learner")
 	}

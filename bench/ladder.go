@@ -8,6 +8,9 @@ import (
 // playLadder grows the fleet stage by stage, with a steady load on each, and
 // plays the fault, if the scenario has one, on the last.
 func playLadder(ctx context.Context, r *run) error {
+	if r.sc.Door == doorJuju {
+		return playJuju(ctx, r)
+	}
 	f := newFleet(ctx, r)
 	f.running.Go(f.drive)
 	defer f.close()
@@ -21,7 +24,8 @@ func playLadder(ctx context.Context, r *run) error {
 			return err
 		}
 		if script := r.sc.script(); script != nil && i == len(r.sc.Stages)-1 {
-			if err := f.playFaults(ctx, script); err != nil {
+			o := &ordeal{run: r, victims: f}
+			if err := o.playFaults(ctx, script); err != nil {
 				return err
 			}
 			break

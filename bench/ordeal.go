@@ -17,13 +17,21 @@ const backTimeout = 5 * time.Minute
 const backEvery = 50 * time.Millisecond
 
 // ordeal plays a scenario's actions on the servers while the fleet goes on, and
-// judges what the fleet came to.
+// has it judge what it came to.
 type ordeal struct {
-	*fleet
+	*run
+	victims victims
 	terms   terms
 	servers Members // nil if the servers can only be sent signals
 	last    []int   // whom the last action was done to
-	holders map[int]uint64
+	struck  bool
+}
+
+// victims is a fleet whose servers are struck.
+type victims interface {
+	size() int    // leases
+	strike()      // right before the first action: note what is held
+	judge() error // at the end: compare, note facts and violations
 }
 
 // event is an action or its end.
@@ -32,18 +40,16 @@ type event struct {
 	do func(ctx context.Context) error
 }
 
-// playFaults plays the scenario's actions. Afterwards every holder must go on
-// with the token it had.
-func (f *fleet) playFaults(ctx context.Context, script []Action) error {
-	if f.cluster == nil {
-		return incumbent.Errorf(incumbent.Invalid, "fault %s needs servers that this run starts: --members local:N", f.sc.Fault)
+// playFaults plays the scenario's actions.
+func (o *ordeal) playFaults(ctx context.Context, script []Action) error {
+	if o.cluster == nil {
+		return incumbent.Errorf(incumbent.Invalid, "fault %s needs servers that this run starts: --members local:N", o.sc.Fault)
 	}
-	o := &ordeal{fleet: f}
-	o.servers, _ = f.cluster.(Members)
-	o.terms.ask(ctx, f.clients)
+	o.servers, _ = o.cluster.(Members)
+	o.terms.ask(ctx, o.clients)
 	watching, stop := context.WithCancel(ctx)
 	var watcher sync.WaitGroup
-	watcher.Go(func() { o.terms.watch(watching, f.clients) })
+	watcher.Go(func() { o.terms.watch(watching, o.clients) })
 	err := o.play(ctx, script)
 	stop()
 	watcher.Wait()
@@ -90,60 +96,28 @@ func (o *ordeal) play(ctx context.Context, script []Action) error {
 		}
 	}
 	// Whoever was to lose a lease by this would have by then.
-	return sleep(ctx, max(2*o.ttl, time.Duration(o.sc.Settle)))
+	return sleep(ctx, max(2*time.Duration(o.sc.TTL), time.Duration(o.sc.Settle)))
 }
 
-// begin notes what is held, and closes the figures of the quiet time, right before
-// the first action.
+// begin has the fleet note what is held, and closes the figures of the quiet time,
+// right before the first action.
 func (o *ordeal) begin() {
-	if o.holders != nil {
+	if o.struck {
 		return
 	}
-	o.step(len(o.heldBy), "before the fault")
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.struckAt = o.now()
-	o.holders = make(map[int]uint64, len(o.agents))
-	for _, a := range o.agents {
-		if a.token != 0 {
-			o.holders[a.id] = a.token
-			a.struck = true
-		}
-	}
+	o.struck = true
+	o.step(o.victims.size(), "before the fault")
+	o.victims.strike()
 }
 
-// judge compares with what was held before.
+// judge closes the figures of the fault, and has the fleet compare.
 func (o *ordeal) judge() error {
-	o.step(len(o.heldBy), "fault "+o.sc.Fault)
+	o.step(o.victims.size(), "fault "+o.sc.Fault)
 	elections, moves := o.terms.counts()
 	o.fact("elections", float64(elections))
 	o.fact("leadership_moves", float64(moves))
-	o.run.noteEffect()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	kept, waiting := 0, 0
-	for _, a := range o.agents {
-		token, held := o.holders[a.id]
-		switch {
-		case !held:
-		case a.token == token:
-			kept++
-		default:
-			o.check.Violate("agent %d had token %d before the fault and %d after", a.id, token, a.token)
-		}
-		if a.struck {
-			waiting++
-		}
-	}
-	if waiting > 0 {
-		o.check.Violate("%d holders have had no good extension since the fault", waiting)
-	}
-	for name, v := range map[string]int{
-		"kept_their_token": kept, "held_before_the_fault": len(o.holders), "not_recovered": waiting, "extensions_refused": o.denied, "reconnects": o.moved,
-	} {
-		o.fact(name, float64(v))
-	}
-	return o.failure
+	o.noteEffect()
+	return o.victims.judge()
 }
 
 // act does one action. What it returns undoes it; nil: nothing can.

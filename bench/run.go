@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"net"
@@ -29,15 +30,21 @@ type Options struct {
 	Client   client.Config     // certificates and credential
 	// Launch starts servers on this machine.
 	Launch func(ctx context.Context, what Launch) (Cluster, error)
-	// LaunchEcho starts the bare echo over parked connections that the scenario
-	// echo compares with; EchoURL names one that runs.
+	// LaunchEcho starts the bare echo over parked connections that the scenarios
+	// echo and handshake-baseline compare with; EchoURL names one that runs.
 	LaunchEcho func(ctx context.Context, tls bool) (Cluster, error)
 	EchoURL    string
 	Out        io.Writer // progress
 	Terminal   bool      // Out is a terminal: one updating view instead of lines
 	LogFormat  string    // "juju": Juju's own lines
-	Version    string
-	Command    string // as typed, for the report
+	// JujuPassword is what Juju's agents log in with; JujuAgent the tag that all of
+	// them log in as, which must be granted to claim for any unit; "": each as itself.
+	JujuPassword string
+	JujuAgent    string
+	// Worker is the command that serves as a process of Juju's agents: see [Work].
+	Worker  []string
+	Version string
+	Command string // as typed, for the report
 }
 
 // Launch says which servers a run needs.
@@ -45,6 +52,8 @@ type Launch struct {
 	Members, Learners int
 	TLS               bool
 	Args              []string // further flags of each server
+	// Juju is the password at a door for Juju's agents; "": none is opened.
+	Juju string
 	// Cuts: members must be able to be cut off from one another.
 	Cuts bool
 }
@@ -137,6 +146,8 @@ var plays = map[string]func(context.Context, *run) error{
 	"avalanche": playAvalanche,
 	"idle":      playIdle,
 	"closed":    playClosed,
+
+	"handshakes": playHandshakes,
 }
 
 // Run plays a scenario and returns what it measured. An error says that the run
@@ -187,7 +198,7 @@ func (r *run) play(ctx context.Context, play func(context.Context, *run) error) 
 
 func (r *run) connect(ctx context.Context) error {
 	urls, cfg := r.opts.Targets, r.opts.Client
-	if r.sc.Closed != nil && r.sc.Closed.Op == "echo" && r.opts.EchoURL != "" {
+	if r.sc.echoes() && r.opts.EchoURL != "" {
 		urls = []string{r.opts.EchoURL}
 	}
 	if len(urls) == 0 {
@@ -216,15 +227,20 @@ func (r *run) connect(ctx context.Context) error {
 }
 
 func (r *run) launch(ctx context.Context) (Cluster, error) {
-	if r.sc.Closed != nil && r.sc.Closed.Op == "echo" && r.opts.LaunchEcho != nil {
-		return r.opts.LaunchEcho(ctx, r.opts.TLS)
+	if r.sc.echoes() && r.opts.LaunchEcho != nil {
+		return r.opts.LaunchEcho(ctx, r.opts.TLS || r.sc.Play == "handshakes")
 	}
 	if r.opts.Launch == nil {
 		return nil, incumbent.Errorf(incumbent.Invalid, "no target").WithHint("give --target URL or --members local:1")
 	}
-	return r.opts.Launch(ctx, Launch{
-		Members: max(1, r.opts.Members), Learners: r.opts.Learners, TLS: r.opts.TLS, Args: r.sc.Server, Cuts: r.sc.cuts(),
-	})
+	what := Launch{Members: max(1, r.opts.Members), Learners: r.opts.Learners, TLS: r.opts.TLS, Args: r.sc.Server, Cuts: r.sc.cuts()}
+	if r.sc.Door == doorJuju {
+		if r.opts.JujuPassword == "" {
+			r.opts.JujuPassword = rand.Text()
+		}
+		what.Juju = r.opts.JujuPassword
+	}
+	return r.opts.Launch(ctx, what)
 }
 
 func pidsOf(cl Cluster) []int {

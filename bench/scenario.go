@@ -21,9 +21,11 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path"
@@ -46,6 +48,7 @@ const (
 	maxStages        = 64
 	maxAgents        = 5_000_000
 	maxConnections   = 19_000     // one process may open 20,000 files
+	maxWorkers       = 16         // processes of Juju's agents
 	minPerSecond     = 0.001      // slower: its intended times leave the range of a Duration
 	maxPerSecond     = 10_000_000 // more than any machine sends
 )
@@ -54,8 +57,14 @@ const (
 type Scenario struct {
 	Name        string `yaml:"name"`
 	Description string `yaml:"description"`
-	// Play is the kind of run: ladder, avalanche, idle, closed.
+	// Play is the kind of run: ladder, avalanche, idle, closed, handshakes.
 	Play string `yaml:"play"`
+	// Door is whose protocol a ladder speaks: native, or juju, where each agent has
+	// a connection of its own. It brings the preset of its name.
+	Door string `yaml:"door,omitempty"`
+	// Workers is how many processes Juju's agents are spread over at least; 0: as
+	// few as may open their connections.
+	Workers int `yaml:"workers,omitempty"`
 
 	TTL        Duration `yaml:"ttl,omitempty"`
 	Every      Duration `yaml:"every,omitempty"`      // between two extensions of a holder
@@ -92,7 +101,7 @@ type Stage struct {
 
 // Closed is a closed loop: each worker waits for its answer before it asks again.
 type Closed struct {
-	Op       string   `yaml:"op"` // extend, claim, create, session, refuse, turn, echo
+	Op       string   `yaml:"op,omitempty"` // extend, claim, create, session, refuse, turn, echo
 	Workers  int      `yaml:"workers"`
 	Streams  int      `yaml:"streams,omitempty"` // workers share so many; 0: a stream each
 	Batch    int      `yaml:"batch,omitempty"`   // tokens in one extension, operations in one message
@@ -210,17 +219,16 @@ func decode(data []byte) (*Scenario, error) {
 	return &sc, nil
 }
 
-// withPreset lays explicit settings over those of the preset "scale" names.
+// withPreset lays explicit settings over those of the presets: of the door, of
+// "scale", and of both ("smoke-juju"), where it is there.
 func withPreset(sc *Scenario, settings map[string]string) (map[string]string, error) {
 	all := make(map[string]string)
-	if preset, ok := settings["scale"]; ok {
-		values, known := sc.Presets[preset]
-		if !known {
-			return nil, fmt.Errorf("no preset %q; it has %s", preset, strings.Join(sortedKeys(sc.Presets), ", "))
-		}
-		for k, v := range values {
-			all[k] = v
-		}
+	door, scale := cmp.Or(settings["door"], sc.Door), settings["scale"]
+	if _, known := sc.Presets[scale]; scale != "" && !known {
+		return nil, fmt.Errorf("no preset %q; it has %s", scale, strings.Join(sortedKeys(sc.Presets), ", "))
+	}
+	for _, preset := range []string{door, scale, scale + "-" + door} {
+		maps.Copy(all, sc.Presets[preset])
 	}
 	for k, v := range settings {
 		if k != "scale" {
@@ -290,6 +298,10 @@ func (sc *Scenario) validate() error {
 	switch {
 	case plays[sc.Play] == nil:
 		return fmt.Errorf("play %q is none of %s", sc.Play, strings.Join(sortedKeys(plays), ", "))
+	case sc.Door != "" && sc.Door != "native" && (sc.Door != doorJuju || sc.Play != "ladder"):
+		return fmt.Errorf("door %q: a ladder speaks native or juju, all else native", sc.Door)
+	case sc.Workers < 0 || sc.Workers > maxWorkers:
+		return fmt.Errorf("workers is %d; it must be 0 to %d", sc.Workers, maxWorkers)
 	case sc.Connections != "" && sc.Connections != "shared" && sc.Connections != "own":
 		return fmt.Errorf("connections %q is neither shared nor own", sc.Connections)
 	case sc.Candidates < 0 || sc.SessionsPerStream < 0 || sc.SessionsPerStream > 1000 || sc.Sources < 0 || sc.Sources > 250:
@@ -310,6 +322,9 @@ func (sc *Scenario) validate() error {
 	if sc.Play == "closed" {
 		return sc.Closed.validate()
 	}
+	if sc.Play == "handshakes" {
+		return sc.Closed.validateHandshakes()
+	}
 	if err := incumbent.ValidateTTL(time.Duration(sc.TTL)); err != nil {
 		return err
 	}
@@ -322,12 +337,20 @@ func (sc *Scenario) validate() error {
 	return sc.validateStages()
 }
 
+// echoes reports whether the run wants the bare echo instead of a server.
+func (sc *Scenario) echoes() bool {
+	return sc.Play == "handshakes" || sc.Closed != nil && sc.Closed.Op == "echo"
+}
+
 // perSecond reports whether a rate can be kept; NaN and Inf cannot.
 func perSecond(rate float64) bool { return rate >= minPerSecond && rate <= maxPerSecond }
 
 func (sc *Scenario) validateStages() error {
 	leases, candidates := 1, max(1, sc.Candidates)
-	own := sc.Connections == "own" || sc.Play == "idle"
+	own, most := sc.Connections == "own" || sc.Play == "idle", maxConnections
+	if sc.Door == doorJuju {
+		own, most = true, maxWorkers*jujuConns
+	}
 	for i, s := range sc.Stages {
 		switch {
 		case s.Leases < leases:
@@ -336,8 +359,8 @@ func (sc *Scenario) validateStages() error {
 			return fmt.Errorf("stage %d: ramp is %v; it must be %v to %d", i, s.Ramp, minPerSecond, maxPerSecond)
 		case s.Leases > maxAgents/candidates: // a product could overflow
 			return fmt.Errorf("stage %d: %d candidates for each of %d leases, limit is %d agents", i, candidates, s.Leases, maxAgents)
-		case own && s.Leases*candidates > maxConnections:
-			return fmt.Errorf("stage %d: %d connections, one process may open %d", i, s.Leases*candidates, maxConnections)
+		case own && s.Leases*candidates > most:
+			return fmt.Errorf("stage %d: %d connections, a run may open %d", i, s.Leases*candidates, most)
 		}
 		leases = s.Leases
 	}

@@ -29,6 +29,10 @@ const (
 	stepAccept
 	stepRetry // an extension that has no good answer yet
 	stepSweep // of the whole fleet
+
+	stepConnect // of Juju's units, as are those below; they claim and extend too
+	stepBlock
+	stepPing
 )
 
 func (f *fleet) fail(err error) {

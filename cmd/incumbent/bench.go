@@ -28,7 +28,7 @@ what --target names.`,
   incumbent bench run juju-leases --set scale=play
   incumbent bench compare results/a results/b`,
 	}
-	c.AddCommand(benchList(env), benchDescribe(env), benchRun(env), benchReport(env), benchCompare(env), benchEcho(env))
+	c.AddCommand(benchList(env), benchDescribe(env), benchRun(env), benchReport(env), benchCompare(env), benchEcho(env), benchWorker(env))
 	return c
 }
 
@@ -102,13 +102,20 @@ was violated.
 Agents are spread over several members round robin, and go on at another when
 theirs is silent or gone. Faults are played on servers that the run starts.
 
+Scenarios that speak to the door for Juju's agents ask each server where it is.
+Agents log in as themselves with --juju-password, or all as --juju-agent, who then
+needs the grant claim-any. More connections than one process may open are spread
+over several, which the run starts.
+
 --peer etcd hands over to '` + peerTool + `' ('make peers' builds it), which drives
 other systems through their own clients.`,
 		Example: `  incumbent bench run juju-leases
   incumbent bench run extend-single --set closed.workers=64 -o json
   incumbent bench run idle-fleet --tls --set scale=tls
   incumbent bench run leader-stall --members local:1 --dir results/stall
-  incumbent bench run leader-kill --members local:3 --set fault=stop`,
+  incumbent bench run leader-kill --members local:3 --set fault=stop
+  incumbent bench run juju-leases --set door=juju --members local:3
+  incumbent bench run juju-run --log-format juju --set scale=smoke`,
 		Args: exactArgs("SCENARIO"),
 		RunE: func(c *cobra.Command, args []string) error { return runBench(c, env, args[0]) },
 	}
@@ -121,6 +128,8 @@ other systems through their own clients.`,
 	f.String("dir", "", "folder for the results (default results/SCENARIO-TIME)")
 	f.String("data-dir", "", "folder for the data of servers that are started (default: a temporary one)")
 	f.String("log-format", "", "juju: print Juju's own lines instead of progress")
+	f.String("juju-agent", "", "tag that Juju's agents log in as (default: each as itself)")
+	f.String("juju-password", "", "password they log in with, at servers that --target names")
 	f.String("peer", "", "drive another system: etcd")
 	f.String("echo", "", "URL of a bare echo ('incumbent bench echo'), for the scenario echo (default: one is started)")
 	addOutput(c)
@@ -144,6 +153,12 @@ func runBench(c *cobra.Command, env *environment, scenario string) error {
 	opts.Targets, _ = f.GetStringSlice("target")
 	opts.PIDs, _ = f.GetIntSlice("pid")
 	opts.TLS, _ = f.GetBool("tls")
+	opts.JujuAgent, opts.JujuPassword = text(c, "juju-agent"), text(c, "juju-password")
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	opts.Worker = []string{self, "bench", workerName}
 	if opts.LogFormat == "juju" {
 		opts.Out = env.stdout
 	} else if opts.LogFormat != "" {
@@ -194,6 +209,18 @@ func localMembers(s string) (members, learners int, err error) {
 		return 0, 0, usageError{fmt.Sprintf("--members %q is not local:N or local:N+LEARNERS, %d in all at most", s, mostLocalMembers)}
 	}
 	return members, learners, nil
+}
+
+// workerName is the verb that serves as a process of Juju's agents.
+const workerName = "worker"
+
+// benchWorker is what a run starts when one process is not enough.
+func benchWorker(env *environment) *cobra.Command {
+	return &cobra.Command{
+		Use: workerName, Short: "be a process of a run's agents", Hidden: true, Args: exactArgs(),
+		Example: "  incumbent bench worker # started by 'bench run', with orders on standard input",
+		RunE:    func(c *cobra.Command, _ []string) error { return bench.Work(c.Context(), env.stdin, env.stdout) },
+	}
 }
 
 func benchReport(env *environment) *cobra.Command {

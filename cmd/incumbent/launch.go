@@ -38,7 +38,11 @@ func launchServers(ctx context.Context, dataDir string, what bench.Launch) (benc
 		return nil, err
 	}
 	if what.Members+what.Learners == 1 {
-		return launchServer(ctx, dir, what.TLS, what.Args)
+		args := what.Args
+		if what.Juju != "" {
+			args = append([]string{"--juju-listen", "127.0.0.1:0", "--dev", "--juju-password", what.Juju}, args...)
+		}
+		return launchServer(ctx, dir, what.TLS, args)
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -73,7 +73,7 @@ var rules = []rule{
 // exceptions are single imports that a rule forbids, each with its reason.
 var exceptions = []struct{ from, to, why string }{
 	{"bench", "test/proxy", "the load tool cuts members off from one another with the same proxy as the tests"},
-	{"bench", "park", "the bare echo that single extensions are compared with runs on the same parked connections"},
+	{"bench", "park", "the load tool parks the connections of Juju's agents, to have tens of thousands; the bare echo runs on parked ones"},
 }
 
 // bucketNames are names of packages that say nothing about what is inside.

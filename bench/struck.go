@@ -1,0 +1,47 @@
+package bench
+
+// size implements victims.
+func (f *fleet) size() int { return len(f.heldBy) }
+
+// strike implements victims.
+func (f *fleet) strike() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.struckAt = f.now()
+	f.holders = make(map[int]uint64, len(f.agents))
+	for _, a := range f.agents {
+		if a.token != 0 {
+			f.holders[a.id] = a.token
+			a.struck = true
+		}
+	}
+}
+
+// judge implements victims: every holder must go on with the token it had.
+func (f *fleet) judge() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	kept, waiting := 0, 0
+	for _, a := range f.agents {
+		token, held := f.holders[a.id]
+		switch {
+		case !held:
+		case a.token == token:
+			kept++
+		default:
+			f.check.Violate("agent %d had token %d before the fault and %d after", a.id, token, a.token)
+		}
+		if a.struck {
+			waiting++
+		}
+	}
+	if waiting > 0 {
+		f.check.Violate("%d holders have had no good extension since the fault", waiting)
+	}
+	for name, v := range map[string]int{
+		"kept_their_token": kept, "held_before_the_fault": len(f.holders), "not_recovered": waiting, "extensions_refused": f.denied, "reconnects": f.moved,
+	} {
+		f.fact(name, float64(v))
+	}
+	return f.failure
+}

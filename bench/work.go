@@ -1,0 +1,142 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"sync"
+	"time"
+)
+
+// mostOrder bounds one order, in bytes.
+const mostOrder = 1 << 20
+
+// laborer is a child's end of a team.
+type laborer struct {
+	fleet *jujuFleet
+	run   *run
+
+	mu    sync.Mutex // one report at a time, and lines
+	out   *json.Encoder
+	lines bytes.Buffer
+}
+
+// Work serves as one process of a team: it takes orders from in, until that ends,
+// and writes reports to out. The load tool starts it by [Options.Worker].
+func Work(ctx context.Context, in io.Reader, out io.Writer) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	orders := make(chan *order)
+	ended := make(chan error, 1)
+	go func() {
+		defer close(orders)
+		defer stop() // whatever is under way ends with the parent
+		ended <- readOrders(ctx, in, orders)
+	}()
+	l := &laborer{out: json.NewEncoder(out)}
+	defer l.end()
+	for o := range orders {
+		if err := l.report(true, l.obey(ctx, o)); err != nil {
+			return err // nobody reads
+		}
+	}
+	return <-ended
+}
+
+func readOrders(ctx context.Context, in io.Reader, orders chan<- *order) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, mostOrder)
+	for lines.Scan() {
+		o := new(order)
+		if err := json.Unmarshal(lines.Bytes(), o); err != nil {
+			return err
+		}
+		select {
+		case orders <- o:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return lines.Err()
+}
+
+func (l *laborer) end() {
+	if l.fleet != nil {
+		l.fleet.close()
+	}
+}
+
+// Write takes Juju's own lines.
+func (l *laborer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lines.Write(p)
+}
+
+func (l *laborer) obey(ctx context.Context, o *order) error {
+	switch {
+	case o.Begin != nil:
+		return l.begin(ctx, o.Begin)
+	case l.fleet == nil:
+		return errors.New("an order before the first")
+	case o.Leases > 0:
+		return l.meanwhile(ctx, func(ctx context.Context) error { return l.fleet.grow(ctx, o.Leases, o.Ramp) })
+	case o.Strike:
+		l.fleet.strike()
+		return nil
+	}
+	return l.meanwhile(ctx, func(ctx context.Context) error { return l.fleet.hold(ctx, o.Hold) })
+}
+
+func (l *laborer) begin(ctx context.Context, a *assignment) (err error) {
+	opts := Options{Out: l}
+	if a.Lines {
+		opts.LogFormat = "juju"
+	}
+	l.run = newRun(a.Scenario, opts)
+	l.run.begun = time.Unix(0, a.Began)
+	l.fleet, err = newJujuFleet(ctx, l.run, a.Login, a.Hosts, a.Part)
+	return err
+}
+
+// meanwhile does something and reports every second.
+func (l *laborer) meanwhile(ctx context.Context, do func(context.Context) error) error {
+	done := make(chan error, 1)
+	go func() { done <- do(ctx) }()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-tick.C:
+			if err := l.report(false, nil); err != nil {
+				return errors.Join(err, <-done)
+			}
+		}
+	}
+}
+
+// report says what has happened since the last one.
+func (l *laborer) report(done bool, err error) error {
+	r := report{Done: done}
+	if l.fleet != nil {
+		var failure error
+		r.Tally, failure = l.fleet.count()
+		r.Found = l.run.check.drain()
+		ops, broken := l.run.rec.take()
+		r.Ops = ops
+		err = errors.Join(err, failure, broken)
+	}
+	if err != nil {
+		r.Error = err.Error()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.Lines = l.lines.String()
+	l.lines.Reset()
+	return l.out.Encode(&r)
+}
