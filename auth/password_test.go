@@ -127,7 +127,7 @@ func TestVerifierBoundsWork(t *testing.T) {
 			ended <- err
 		}()
 	}
-	for !v.Busy() {
+	for v.checking.Load() < 4 || !v.Busy() {
 		runtime.Gosched()
 	}
 	if _, err := v.Verify("m", "a", "other"); incumbent.KindOf(err) != incumbent.Overloaded || v.Counts(Shed) != 1 {

@@ -15,7 +15,7 @@ import (
 
 // Limits of a [Verifier].
 const (
-	DefaultMaxChecking   = 256             // verifications that wait for their turn or have it
+	DefaultMaxChecking   = 1024            // verifications that wait for their turn or have it
 	DefaultRememberFor   = 5 * time.Minute // a password that was right
 	maxRemembered        = 200_000         // each some 100 B
 	rememberedCheckEvery = time.Minute     // how often the oldest are looked for
@@ -133,8 +133,9 @@ func (v *Verifier) Knows(scope, tag string) bool {
 // Counts returns how many verifications ended so.
 func (v *Verifier) Counts(how Verdict) uint64 { return v.counts[how].Load() }
 
-// Busy reports whether a verification would be shed now.
-func (v *Verifier) Busy() bool { return v.checking.Load() >= int64(v.cfg.MaxChecking) }
+// Busy reports whether half of the verifications that may wait do: a door that can
+// send people away in a gentler way than by an answer to their login does so now.
+func (v *Verifier) Busy() bool { return v.checking.Load() >= int64(v.cfg.MaxChecking+1)/2 }
 
 // Verify returns what the tag is granted in a scope (the UUID of a model) if the
 // password is one of its own. The error is Denied, the same for a tag that is

@@ -556,5 +556,7 @@ func TestStatsAreWhole(t *testing.T) {
 	}
 }
 
-var _ Leases = (*lease.Service)(nil)
-var _ Passwords = (*auth.Verifier)(nil)
+var (
+	_ Leases    = (*lease.Service)(nil)
+	_ Passwords = (*auth.Verifier)(nil)
+)

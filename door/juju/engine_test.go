@@ -126,8 +126,14 @@ func passwords(tb testing.TB) *auth.Passwords {
 		scope, tag string
 		grants     auth.Grant
 	}{
-		{"*", "unit-app-0", 0}, {"*", "unit-app-1", 0}, {"*", "unit-app-2", 0}, {"*", "application-app", 0}, {"*", "unit-other-0", 0},
-		{testModel, "unit-load-0", auth.ClaimAny}, {"*", "machine-0", auth.Controller}, {"*", "machine-1", auth.Controller}, {"*", "machine-2", 0},
+		{"*", "unit-app-0", 0},
+		{"*", "unit-app-1", 0},
+		{"*", "application-app", 0},
+		{"*", "unit-other-0", 0},
+		{testModel, "unit-load-0", auth.ClaimAny},
+		{"*", "machine-0", auth.Controller},
+		{"*", "machine-1", auth.Controller},
+		{"*", "machine-2", 0},
 	} {
 		line, err := auth.PasswordLine(x.scope, x.tag, x.tag, 1, x.grants)
 		if err != nil {
@@ -312,20 +318,25 @@ func (c *client) read() string {
 	c.tb.Helper()
 	_ = c.conn.SetReadDeadline(time.Now().Add(patience))
 	for {
-		f, err := ws.ReadFrame(c.in)
-		switch {
-		case err == io.EOF:
+		h, err := ws.ReadHeader(c.in)
+		if err == io.EOF {
 			return "closed without a word"
+		}
+		payload := make([]byte, h.Length)
+		if err == nil {
+			_, err = io.ReadFull(c.in, payload)
+		}
+		switch {
 		case err != nil:
 			c.tb.Fatal(err)
-		case f.Header.OpCode == ws.OpClose:
-			code, _ := ws.ParseCloseFrameData(f.Payload)
+		case h.OpCode == ws.OpClose:
+			code, _ := ws.ParseCloseFrameData(payload)
 			return "closed " + strconv.FormatUint(uint64(code), 10)
-		case f.Header.OpCode == ws.OpText:
-			if !json.Valid(f.Payload) {
-				c.tb.Errorf("not JSON: %s", f.Payload)
+		case h.OpCode == ws.OpText:
+			if !json.Valid(payload) {
+				c.tb.Errorf("not JSON: %s", payload)
 			}
-			return string(f.Payload)
+			return string(payload)
 		}
 	}
 }

@@ -54,9 +54,6 @@ func (a *agent) mayFollow(application string) bool {
 	return a.grants.Has(auth.ClaimAny) || a.application == application
 }
 
-// mayControl reports whether the agent may claim the leases of controllers.
-func (a *agent) mayControl() bool { return a.grants.Has(auth.Controller) }
-
 // login lets the client log in. who is nil if it did not.
 func (g *greeting) login() (who *agent, outcome login) {
 	read := websocket.Reader{Op: ws.OpText, Limit: g.door.limits.Load().MaxMessageBytes}

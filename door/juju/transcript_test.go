@@ -57,7 +57,7 @@ func TestTranscripts(t *testing.T) {
 				return out.String()
 			case "blocked":
 				d.ScanArgs(t, "n", &waits)
-				eventually(t, "calls wait at the hub", func() bool { return int(m.hub.Stats().Waiters) == waits && m.door.Stats().Blocked == waits })
+				eventually(t, "calls wait at the hub", func() bool { return m.hub.Stats().Waiters == waits && m.door.Stats().Blocked == waits })
 				return ""
 			case "free":
 				m.free(nameOf(testModel, name))

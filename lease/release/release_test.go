@@ -69,7 +69,7 @@ func (w *world) wants(kind incumbent.Kind) {
 
 func (w *world) waits(n int) {
 	w.t.Helper()
-	if got := int(w.hub.Stats().Waiters); got != n || len(w.ended) != 0 {
+	if got := w.hub.Stats().Waiters; got != n || len(w.ended) != 0 {
 		w.t.Errorf("%d wait and %d have ended, want %d and none", got, len(w.ended), n)
 	}
 }
