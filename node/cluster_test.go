@@ -98,7 +98,7 @@ func (c *cluster) printf(format string, args ...any) { fmt.Fprintf(&c.log, forma
 // ready collects what a member wants done and performs what needs no I/O.
 func (c *cluster) ready(id uint64) {
 	m := c.members[id]
-	for {
+	for n := rounds(0); ; n.next() {
 		eff, ok := m.Ready(c.now)
 		if !ok {
 			break
@@ -290,7 +290,8 @@ func (c *cluster) deliver() bool {
 
 // settle does everything that can be done without a tick.
 func (c *cluster) settle() {
-	for busy := true; busy; {
+	n := rounds(0)
+	for busy := true; busy; n.next() {
 		busy = false
 		for _, id := range c.ids() {
 			c.ready(id)

@@ -129,7 +129,9 @@ func recoverAndCheck(t testing.TB, fs *vfs.Mem, l *ledger, acked []string) error
 	if err == nil {
 		err = l.check(got, acked)
 	}
-	if cerr := n.Close(context.Background()); err == nil {
+	ctx, cancel = context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if cerr := n.Close(ctx); err == nil {
 		err = cerr
 	}
 	if rerr := <-done; err == nil {

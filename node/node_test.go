@@ -48,17 +48,24 @@ func (s *stand) startUnready(t testing.TB, change func(*Config)) *running {
 	}
 	r.Node = n
 	go func() { r.err <- n.Run(context.Background()) }()
-	t.Cleanup(func() { _ = n.Close(context.Background()) })
+	t.Cleanup(func() { _ = r.close() }) // a test that failed may have left a disk that hangs
 	return r
 }
 
 // stop closes the node and returns what Run returned.
 func (r *running) stop() error {
 	r.t.Helper()
-	if err := r.Close(context.Background()); err != nil {
+	if err := r.close(); err != nil {
 		r.t.Fatalf("close: %v", err)
 	}
 	return <-r.err
+}
+
+// close closes the node, but does not wait for a disk that hangs.
+func (r *running) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return r.Close(ctx)
 }
 
 // propose proposes one command and waits for its answer.

@@ -64,7 +64,8 @@ func (l *lone) open() {
 // settle does all there is to do.
 func (l *lone) settle() {
 	l.t.Helper()
-	for busy := true; busy; {
+	n := rounds(0)
+	for busy := true; busy; n.next() {
 		l.Turn(false)
 		appended, err := l.Append()
 		if err != nil {

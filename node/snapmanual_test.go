@@ -104,7 +104,8 @@ func (d *driven) ids() []uint64 {
 // work does everything that can be done without a tick.
 func (d *driven) work() {
 	d.t.Helper()
-	for busy := true; busy; {
+	n := rounds(0)
+	for busy := true; busy; n.next() {
 		busy = false
 		ms := d.network
 		d.network = nil

@@ -63,7 +63,9 @@ func TestRecoverIsAllOrNothing(t *testing.T) {
 		id := l.Status().Member
 		g.stopAll()
 		done := false
+		n := rounds(mostRounds - 2000)
 		for calls := 0; !done; calls++ {
+			n.next() // it makes some hundred calls
 			fs, left := g.disks[id].Clone(), calls
 			_, err := Recover(surviveConfig(vfs.Inject(fs, func(c vfs.Call) vfs.Fault {
 				if left--; left < 0 {
