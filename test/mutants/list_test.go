@@ -106,7 +106,7 @@ var ofOneMember = []mutant{
 	},
 	{
 		name: "a confirmation is answered before its index is applied", guarantee: "G22",
-		file: "node/reads.go", pkg: "./node", test: "^TestG22_ModelOfThree$",
+		file: "node/reads.go", pkg: "./node", test: "^TestG22_AFollowerReadsWhatTheLeaderCommitted$",
 		search:  "for len(rd.applying) > 0 && rd.applying[0].index <= r.applied {",
 		replace: "for len(rd.applying) > 0 {",
 	},
