@@ -359,9 +359,11 @@ func blockText(id int, application string) string {
 func granted(id int) string {
 	return `{"request-id":` + strconv.FormatUint(uint64(id), 10) + `,"response":{"results":[{}]}}`
 }
+
 func empty(id int) string {
 	return `{"request-id":` + strconv.FormatUint(uint64(id), 10) + `,"response":{}}`
 }
+
 func denied(id int) string {
 	return `{"request-id":` + strconv.FormatUint(uint64(id), 10) + `,"response":{"results":[{"error":{"message":"leadership claim denied","code":"leadership claim denied"}}]}}`
 }
