@@ -40,30 +40,34 @@ func (d *Door) Serve(ln net.Listener) error {
 			d.rest(acceptPause)
 			continue
 		}
-		place, why, ok := d.admit()
+		why, ok := d.admit()
 		if !ok || !d.entry.hold(c) {
 			d.counts.refused[why].Add(1)
-			place.leave()
 			c.Close()
 			d.entry.leave(nil)
 			continue
 		}
 		d.counts.connections.Add(1)
-		d.greeting.Go(func() { d.greet(c, &place) })
+		d.greeting.Go(func() { d.greet(c) })
 	}
 	return nil
 }
 
-// admit decides, before any work, whether to serve a connection.
-func (d *Door) admit() (place, refusal, bool) {
+// admit decides, before any work, whether to serve a connection. The lane says
+// whether memory, or what is refused later, is short. How long a login takes it is
+// not told: that is the client's time as well, which in a storm may have no
+// processor, and the lane would take it for a queue of ours. MaxPending and the
+// slots set the pace.
+func (d *Door) admit() (refusal, bool) {
 	if d.counts.connections.Load() >= int64(d.limits.Load().MaxConnections) {
-		return place{}, refusedFull, false
+		return refusedFull, false
 	}
 	p, err := d.enter(admit.Logins, 1)
 	if err != nil {
-		return place{}, refusedOverload, false
+		return refusedOverload, false
 	}
-	return p, refusedDraining, true
+	p.leave()
+	return refusedDraining, true
 }
 
 // rest waits, or until the door closes.
@@ -86,9 +90,8 @@ func outOfDescriptors(err error) bool {
 }
 
 // greet leads a connection from accept to being parked.
-func (d *Door) greet(c net.Conn, p *place) {
+func (d *Door) greet(c net.Conn) {
 	defer d.entry.leave(c)
-	defer p.leave()
 	_ = c.SetDeadline(d.now().Add(d.limits.Load().LoginTimeout)) // of all that follows; if it fails so does the first read
 	if d.entry.isClosed() {
 		_ = c.SetDeadline(time.Unix(1, 0)) // it was set before, and has been lifted
