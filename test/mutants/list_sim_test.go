@@ -4,12 +4,6 @@ package mutants
 // first five seeds: they prove that its checks can fail.
 var ofWholeClusters = []mutant{
 	{
-		name: "simulated: reads rely on the leader's clock", guarantee: "G22",
-		file: "node/replica.go", pkg: "./sim", test: "^TestSmoke$/^[0-4]$",
-		search:  "raft.ReadOnlySafe,",
-		replace: "raft.ReadOnlyLeaseBased,",
-	},
-	{
 		name: "simulated: an acknowledgement before the log is synced", guarantee: "G05",
 		file: "node/appender.go", pkg: "./sim", test: "^TestSmoke$/^[0-4]$",
 		search:  "return a.sync(entries, bytes)\n",
@@ -22,12 +16,6 @@ var ofWholeClusters = []mutant{
 		replace: "\tcase it.Token != 0 && e.view.LeaseByToken(it.Token) != nil:\n" +
 			"\t\te.answer(w.batch, w.item, incumbent.OK, e.view.LeaseByToken(it.Token).TTL)\n" +
 			"\tdefault:\n\t\tc.queue = append(c.queue, w)\n\t}\n}\n",
-	},
-	{
-		name: "simulated: a forwarded entry that comes twice is appended twice", guarantee: "G25",
-		file: "node/forward.go", pkg: "./sim", test: "^TestSmoke$/^[0-4]$",
-		search:  "case f.First <= book.appended: // it came before",
-		replace: "case f.First < book.appended: // it came before",
 	},
 	{
 		name: "simulated: what may be appended goes again with the next leader", guarantee: "G25",
