@@ -55,7 +55,10 @@ func TestCredentialCreate(t *testing.T) {
 		t.Errorf("token: %v, %v", p, err)
 	}
 	for _, args := range [][]string{
-		{}, {"--name", "a"}, {"--juju-agent", "unit-a-0"}, {"--name", "a", "--juju-agent", "unit-a-0"},
+		{},
+		{"--name", "a"},
+		{"--juju-agent", "unit-a-0"},
+		{"--name", "a", "--juju-agent", "unit-a-0"},
 		{"--name", "a", "--token-file", token}, // is there already
 	} {
 		if code := run(append([]string{"credential", "create"}, args...), env); code != exitUsage {

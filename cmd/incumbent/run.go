@@ -103,7 +103,7 @@ func runUnderLease(c *cobra.Command, env *environment, args []string) error {
 	}
 	err = withClient(c, func(cl *client.Client) error {
 		noWait, _ := c.Flags().GetBool("no-wait")
-		session, err := openSession(c, env, cl, waiting, noWait)
+		session, err := openSession(waiting, c, env, cl, noWait)
 		if err != nil {
 			return notMyTurn(waiting, err, full, limit)
 		}
@@ -132,7 +132,7 @@ func runUnderLease(c *cobra.Command, env *environment, args []string) error {
 // openSession opens the session that will own the lease. Without a server it
 // says so once and goes on trying, unless the caller does not want to wait: then
 // it gives up when one call may take no longer.
-func openSession(c *cobra.Command, env *environment, cl *client.Client, waiting context.Context, noWait bool) (*client.Session, error) {
+func openSession(waiting context.Context, c *cobra.Command, env *environment, cl *client.Client, noWait bool) (*client.Session, error) {
 	ttl, _ := c.Flags().GetDuration("ttl")
 	if limit, _ := c.Flags().GetDuration("timeout"); noWait && limit > 0 {
 		var cancel context.CancelFunc
