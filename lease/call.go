@@ -37,14 +37,15 @@ type call struct {
 	done     func(core.Result)
 	deadline int64 // of the monotonic clock; 0: none
 
-	client client
-	named  bool
-	name   incumbent.Name // of the lease, if the command names one
-	read   bool           // waits for a confirmation, or for the leader
-	next   *call          // of the same client, among those that do
-	order  uint64
-	mark   mark            // what it touches while it is on its way through the log
-	token  incumbent.Token // that the leader was asked to extend
+	client  client
+	named   bool
+	name    incumbent.Name // of the lease, if the command names one
+	read    bool           // waits for a confirmation, or for the leader
+	next    *call          // of the same client, among those that do
+	order   uint64
+	mark    mark            // what it touches while it is on its way through the log
+	decided bool            // was answered Unknown, and has been applied since or never will be
+	token   incumbent.Token // that the leader was asked to extend
 }
 
 // client is who sent a command, as far as the command says.

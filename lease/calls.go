@@ -177,6 +177,9 @@ func remove[T comparable](list []T, x T) []T {
 // log makes a command of a call. l is the lease it names. Claims that the same
 // client has sent before go first: their answer would come from a state after it.
 func (e *Engine) log(c *call, l *core.Lease) {
+	if e.tooManyUndecided(c) {
+		return
+	}
 	if c.named {
 		identify(c, l)
 		for _, r := range e.names[c.name].takeReads(c.client) {
@@ -235,16 +238,23 @@ func (e *Engine) touch(c *call, l *core.Lease) {
 		e.touchSession(c, m.ID)
 		return
 	}
-	if l.Free() || !ends(c.cmd, l) {
+	var token incumbent.Token
+	if m, ok := c.cmd.(core.ReleaseCommand); ok && incumbent.Index(m.Token) > e.view.Index() {
+		token = m.Token // of a grant that this member has not applied yet
+	}
+	if !l.Free() && ends(c.cmd, l) {
+		token = l.Token
+	}
+	if token == 0 {
 		return
 	}
 	if !e.leading {
-		c.mark.token = l.Token
+		c.mark.token = token
 		e.marks[key(c.mark)]++
 		return
 	}
-	if i, ok := e.book.byToken.get(l.Token); ok {
-		c.mark.token = l.Token
+	if i, ok := e.book.byToken.get(token); ok {
+		c.mark.token = token
 		e.book.leases[i].touched++
 	}
 }
@@ -290,14 +300,20 @@ func ends(cmd core.Command, l *core.Lease) bool {
 	return false
 }
 
-// untouch takes the mark away. It may be gone with what it marked, or with the
-// term.
+// untouch takes the mark away and looks again at what waited for it.
 func (e *Engine) untouch(c *call) {
-	m := c.mark
-	if m == (mark{}) {
-		return
+	if c.mark != (mark{}) {
+		e.unmark(c)
+		e.release(key(c.mark))
 	}
+}
+
+// unmark takes the mark away. It may be gone with what it marked, or with the
+// term.
+func (e *Engine) unmark(c *call) {
+	m := c.mark
 	switch {
+	case m == mark{}:
 	case !e.leading:
 		if e.marks[key(m)]--; e.marks[key(m)] <= 0 {
 			delete(e.marks, key(m))
@@ -311,7 +327,6 @@ func (e *Engine) untouch(c *call) {
 			e.book.sessions[i].touched--
 		}
 	}
-	e.release(key(m))
 }
 
 // Proposed takes the outcome of a proposal. Applied has told of its changes.
@@ -323,10 +338,16 @@ func (e *Engine) Proposed(t Ticket, r core.Result, err error) {
 		e.expiryDone(t.expiry, err)
 	case t.logged != nil:
 		e.loggedDone(t.logged, r, err)
+	case t.probe:
+		e.probed(err)
 	}
 }
 
 func (e *Engine) callDone(c *call, r core.Result, err error) {
+	if incumbent.KindOf(err) == incumbent.Unknown {
+		e.undecide(c, err)
+		return
+	}
 	if c.named {
 		g := e.names[c.name]
 		g.logged = remove(g.logged, c)
@@ -351,8 +372,11 @@ func (e *Engine) stopCalls() {
 		calls = append(calls, e.names[name].logged...)
 	}
 	for _, c := range calls {
+		if c.done == nil {
+			continue // it was answered so before
+		}
 		e.finish(c, core.Result{Err: &incumbent.Error{Kind: incumbent.Unknown, Message: "the member stopped before the command was seen applied"}})
 	}
-	e.unnamed = nil
+	e.unnamed, e.undecided = nil, undecided{}
 	clear(e.names)
 }

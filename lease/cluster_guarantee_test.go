@@ -68,3 +68,41 @@ func TestG04_ARaisedTTLOutlivesAChangeOfLeader(t *testing.T) {
 		t.Fatalf("done %v: %+v", *done, b.Items[0])
 	}
 }
+
+// A member that has won its election hears of its candidacy's term as of one in
+// which nobody leads yet: frames for that term wait until it leads. Those for a
+// term that it has led are turned away.
+func TestAFrameInFrontOfTheTermWaits(t *testing.T) {
+	c := newCluster(t, Config{}, 3)
+	c.lead(1)
+	token := c.at(1).claim("x", "a", ttl)
+	c.win(2)
+	c.at(2).turn(func() { c.at(2).e.Follow(0, c.term) })
+	c.tell(3)
+	c.auto = false
+	_, done := c.at(3).extend(Extension{Token: token})
+	ask := c.packets[0]
+	c.deliver(0)
+	if n := len(c.packets); n != 0 {
+		t.Fatalf("%d packets: it was turned away", n)
+	}
+	c.auto = true
+	c.begin(2)
+	if !*done {
+		t.Error("not answered when member 2 began to lead")
+	}
+	c.auto = false
+	c.at(2).step(func() { c.at(2).e.Follow(0, c.term) })
+	c.packets = nil
+	c.hand(ask)
+	if n := len(c.packets); n != 1 {
+		t.Errorf("%d packets for a frame of the term that is over", n)
+	}
+	c.tell(1)
+	c.packets = nil
+	c.at(1).step(func() { c.at(1).e.Follow(2, c.term) })
+	c.hand(packet{from: 3, to: 1, data: ask.data})
+	if n := len(c.packets); n != 1 {
+		t.Errorf("%d packets from a member that follows another in that term", n)
+	}
+}

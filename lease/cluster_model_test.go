@@ -22,6 +22,54 @@ type crowd struct {
 	// one member.
 	releasing map[*holder]int
 	through   map[*holder]*peer
+	releases  map[incumbent.Token]*holder
+	late      map[*byte]*holder // whose release was answered Unknown, by its command: it may yet be appended
+}
+
+// unknown has a member's node answer Unknown to something it has proposed, which
+// is appended later or (lost) never.
+func (p *crowd) unknown(m *peer, i int, lost bool) {
+	x := &m.proposed[i]
+	if x.Ticket.call == nil && !x.Ticket.probe {
+		return // bound to the term
+	}
+	ticket, h := x.Ticket, p.releaser(x.Ticket.call)
+	if h != nil {
+		p.late[&x.Command[0]] = h
+	}
+	x.Ticket = Ticket{}
+	if lost {
+		m.proposed = append(m.proposed[:i:i], m.proposed[i+1:]...)
+	}
+	m.step(func() { m.e.Proposed(ticket, core.Result{}, errUnknown()) })
+}
+
+// releaser is the holder whose release a call is.
+func (p *crowd) releaser(c *call) *holder {
+	if c == nil {
+		return nil
+	}
+	m, ok := c.cmd.(core.ReleaseCommand)
+	if !ok {
+		return nil
+	}
+	return p.releases[m.Token]
+}
+
+// decided ends what was answered Unknown and is appended by now, or lost.
+func (p *crowd) decided() {
+	open := make(map[*byte]bool)
+	for _, m := range p.members {
+		for _, x := range m.proposed {
+			open[&x.Command[0]] = true
+		}
+	}
+	for cmd, h := range p.late {
+		if !open[cmd] {
+			delete(p.late, cmd)
+			p.releasing[h]--
+		}
+	}
 }
 
 func (p *crowd) granted(c core.Change) {
@@ -140,14 +188,20 @@ func (p *crowd) release(m *peer, h *holder, name string) {
 	if token == 0 {
 		return
 	}
+	until := h.until[name]
 	h.given++
 	h.loses(name)
 	answered := p.once()
 	p.releasing[h]++
 	p.through[h] = m
-	q, _ := newCall(Call{}, core.ReleaseCommand{Name: leaseName(name), Token: token}, func(core.Result) {
+	p.releases[token] = h
+	q, _ := newCall(Call{}, core.ReleaseCommand{Name: leaseName(name), Token: token}, func(r core.Result) {
 		answered()
-		p.releasing[h]--
+		if r.Err == nil || r.Err.Kind != incumbent.Unknown {
+			p.releasing[h]--
+		} else if p.now < until {
+			h.token[name] = token // it thinks better of it
+		}
 	})
 	m.turn(func() { m.e.Submit(q) })
 }
@@ -157,7 +211,10 @@ func (p *crowd) release(m *peer, h *holder, name string) {
 // everybody is answered once.
 func TestG02_ClusterModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := &crowd{cluster: newCluster(t, Config{}, 3), rt: t, releasing: make(map[*holder]int), through: make(map[*holder]*peer)}
+		p := &crowd{
+			cluster: newCluster(t, Config{}, 3), rt: t, releasing: make(map[*holder]int), through: make(map[*holder]*peer),
+			releases: make(map[incumbent.Token]*holder), late: make(map[*byte]*holder),
+		}
 		p.cluster.watch = p.granted
 		p.lead(1)
 		for i := range 4 {
@@ -172,7 +229,7 @@ func TestG02_ClusterModel(t *testing.T) {
 		member := func(t *rapid.T) *peer { return p.members[rapid.IntRange(0, 2).Draw(t, "member")] }
 		draw := func(t *rapid.T) (*peer, *holder, string) {
 			m, h := member(t), rapid.SampledFrom(p.holders).Draw(t, "holder")
-			if p.releasing[h] > 0 {
+			if p.decided(); p.releasing[h] > 0 {
 				m = p.through[h]
 			}
 			return m, h, rapid.SampledFrom(leaseNames[:]).Draw(t, "lease")
@@ -201,10 +258,16 @@ func TestG02_ClusterModel(t *testing.T) {
 				m, h, name := draw(t)
 				p.claim(m, h, name, rapid.Bool().Draw(t, "wait"))
 			},
-			"extend":   extend,
-			"extend2":  extend,
-			"beat":     func(t *rapid.T) { m, h, _ := draw(t); p.beat(m, h) },
-			"release":  func(t *rapid.T) { m, h, name := draw(t); p.release(m, h, name) },
+			"extend":  extend,
+			"extend2": extend,
+			"beat":    func(t *rapid.T) { m, h, _ := draw(t); p.beat(m, h) },
+			"release": func(t *rapid.T) { m, h, name := draw(t); p.release(m, h, name) },
+			"unknown": func(t *rapid.T) {
+				if m := member(t); len(m.proposed) > 0 {
+					i := rapid.IntRange(0, min(len(m.proposed), 4)-1).Draw(t, "proposal")
+					p.unknown(m, i, rapid.Bool().Draw(t, "lost"))
+				}
+			},
 			"append":   func(t *rapid.T) { member(t).appendAll() },
 			"apply":    func(t *rapid.T) { member(t).applyOne() },
 			"confirm":  func(t *rapid.T) { member(t).confirm() },

@@ -44,6 +44,7 @@ type Engine struct {
 	freeGuards  []*guard
 	submitted   uint64
 	unnamed     []*call     // commands on sessions on their way through the log
+	undecided   undecided   // commands that may be: they stand in names and unnamed too
 	marks       map[key]int // of a member that does not lead: its unapplied commands that may end these
 	attachments map[incumbent.SessionID]*attach
 	expiry      pipeline
@@ -97,6 +98,7 @@ type Ticket struct {
 	call   *call
 	expiry *proposedExpiry
 	logged *logged
+	probe  bool
 }
 
 // Answer is the outcome of a call.
@@ -168,6 +170,7 @@ func (e *Engine) End() *Effects {
 		e.proposeExpiries()
 		e.trimKeys()
 	}
+	e.probe()
 	e.forward()
 	e.sendAnswers()
 	e.startRound()
@@ -203,6 +206,11 @@ func (e *Engine) Applied(view *core.View, changes []core.Change) {
 func (e *Engine) Restored(view *core.View) {
 	e.view = view
 	e.endedUnseen()
+	ws := e.takeHeld()
+	e.retouch()
+	for _, w := range ws {
+		e.ask(w)
+	}
 	e.catchUp()
 }
 
@@ -213,6 +221,9 @@ func (e *Engine) changed(c *core.Change) {
 			e.sessionOver(c.SessionBefore.ID, c.What)
 		}
 		e.release(key{session: c.SessionBefore.ID})
+	}
+	if l, before := c.Lease, c.LeaseBefore; l != nil && l.Token != 0 && (before == nil || before.Token != l.Token) {
+		e.remark(l.Name)
 	}
 	if c.LeaseBefore != nil && c.LeaseBefore.Token != 0 {
 		e.release(key{token: c.LeaseBefore.Token})

@@ -115,6 +115,9 @@ func (e *Engine) expiryDone(x *proposedExpiry, err error) {
 		return
 	}
 	e.expiry.inFlight--
+	if incumbent.KindOf(err) == incumbent.Unknown {
+		return // with the term or with this member; the mark stays until then
+	}
 	if err != nil {
 		// Certainly not appended. It is still due, so it takes the whole way again,
 		// but not at once.

@@ -32,6 +32,7 @@ const (
 	MaxQueuedCalls      = 16 << 10  // calls waiting for the loop; claims are refused beyond
 	MaxQueuedReleases   = 32 << 10  // calls waiting for the loop; releases are refused beyond, and claims
 	MaxQueuedBatches    = 64 << 10  // batches waiting for the loop; extensions are refused beyond, and all calls
+	MaxUndecided        = 16 << 10  // calls answered Unknown that may still be applied; all that need the log are refused beyond
 	MaxForwarding       = 512 << 10 // extensions of this member waiting for the leader, or for one to be known
 	MaxBatchItems       = 10_000    // extensions in one batch
 	MaxBulkOps          = 10_000    // operations of one Do

@@ -42,11 +42,18 @@ func (e *Engine) asked(from uint64, f *frame) {
 	switch {
 	case e.leading && f.term == e.term:
 		e.serve(from, f)
-	case f.term > max(e.term, e.courier.term) && len(e.early) < MaxEarlyFrames:
+	case e.mayLead(f.term) && len(e.early) < MaxEarlyFrames:
 		e.early = append(e.early, inbound{from, f})
 	default:
 		e.turnAway(servedKey{from, f.boot, f.seq}, f.term)
 	}
+}
+
+// mayLead reports whether this member may come to lead a term. Of its own
+// candidacy it hears as of a term in which nobody leads yet.
+func (e *Engine) mayLead(term uint64) bool {
+	known := e.courier.term
+	return term > e.term && (term > known || term == known && e.leader == 0)
 }
 
 // turnAway says that this member does not lead in that term.

@@ -21,6 +21,7 @@ type Stats struct {
 	RoundsFailed    uint64
 	Calls           uint64
 	Commands        uint64 // of the calls, those that went through the log
+	Unknown         uint64 // of the commands, those of which the node lost sight
 	ClaimsDenied    uint64 // answered from a confirmed read
 	ClaimsExtended  uint64 // answered as extensions
 	Dropped         uint64 // unserved: their deadline had passed
