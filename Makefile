@@ -15,6 +15,7 @@
 # What a caller may change, with `make TARGET NAME=value`.
 RUN_ARGS ?= server --dev --play
 BENCH_SMOKE ?= juju-leases leader-stall expiry-avalanche idle-fleet
+JUJU_SMOKE ?= local:1 local:3
 CLUSTER_SMOKE ?= leader-kill leader-kill:cut follower-wipe cluster-closed
 SIM_SEEDS    ?= 20
 FUZZ_TIME    ?= 3000x
@@ -107,6 +108,10 @@ bench-smoke: ## a few seconds of the load tool; any violation fails
 	@for scenario in $(BENCH_SMOKE); do \
 		echo "bench $$scenario"; \
 		bin/incumbent bench run $$scenario --set scale=smoke --dir bin/smoke/$$scenario || exit 1; \
+	done
+	@for members in $(JUJU_SMOKE); do \
+		echo "bench juju-leases over the door for Juju's agents on $$members"; \
+		bin/incumbent bench run juju-leases --members $$members --set door=juju --set scale=smoke --dir bin/smoke/juju-leases-juju-$${members#local:} || exit 1; \
 	done
 	@for scenario in $(CLUSTER_SMOKE); do \
 		echo "bench $$scenario on three members"; \

@@ -46,6 +46,7 @@ type fakeServer struct {
 	incumbentv1connect.UnimplementedClusterServiceHandler
 	*fakeState // of all members of its cluster
 	name       string
+	juju       *fakeJujuDoor // its door for Juju's agents, if it has one
 
 	gate  sync.RWMutex      // locked while it stands still
 	conns map[net.Conn]bool // open streams; nil while it is down
@@ -138,6 +139,9 @@ func (f *fakeServer) take(conn net.Conn) bool {
 
 // down ends the member's streams and takes no more, or takes them again.
 func (f *fakeServer) down(down bool) {
+	if f.juju != nil {
+		f.juju.down(down)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for conn := range f.conns {
@@ -156,9 +160,13 @@ func (f *fakeServer) Status(context.Context, *connect.Request[apiv1.StatusReques
 	if f.conns == nil || f.leader.Load() == nil {
 		return nil, connect.NewError(connect.CodeUnavailable, errors.New("down"))
 	}
-	return connect.NewResponse(&apiv1.StatusResponse{
+	st := &apiv1.StatusResponse{
 		Term: f.term.Load(), Leader: *f.leader.Load(), Members: []*apiv1.Member{{Name: f.name, Ready: true, Role: "follower"}},
-	}), nil
+	}
+	if f.juju != nil {
+		st.Doors = []*apiv1.Door{{Name: "native"}, {Name: "juju", Address: f.juju.address}}
+	}
+	return connect.NewResponse(st), nil
 }
 
 // Watch tells of every lease that it is free, once it is due.

@@ -21,6 +21,7 @@ const jujuConns = 18_000
 type crew interface {
 	grow(ctx context.Context, leases int, rate float64) error
 	hold(ctx context.Context, d time.Duration) error
+	flush()
 	strike()
 	count() (tally, error)
 	close()

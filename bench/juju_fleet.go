@@ -197,12 +197,15 @@ func (f *jujuFleet) count() (tally, error) {
 	return f.tally, f.failure
 }
 
+// flush implements crew: all is here.
+func (*jujuFleet) flush() {}
+
 // hold keeps the fleet going for a while. Leaders that are to hand over fall
 // silent: their leases expire.
 func (f *jujuFleet) hold(ctx context.Context, d time.Duration) error {
 	end := f.now() + d
 	if rate := f.sc.HandOvers / float64(f.part.Of); rate > 0 && f.candidates() > 1 {
-		for k, due := 0, f.now(); due < end; k++ {
+		for due := f.now(); due < end; {
 			if err := sleep(ctx, due-f.now()); err != nil {
 				return err
 			}

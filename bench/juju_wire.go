@@ -157,7 +157,7 @@ func replyID(payload []byte) (id uint64, rest []byte, ok bool) {
 	for ; n < len(digits) && n < 18 && digits[n] >= '0' && digits[n] <= '9'; n++ {
 		id = id*10 + uint64(digits[n]-'0')
 	}
-	return id, digits[n:], ok && n > 0
+	return id, digits[n:], ok && id > 0
 }
 
 // jujuInbound is a frame from the server.

@@ -30,6 +30,7 @@ type ordeal struct {
 // victims is a fleet whose servers are struck.
 type victims interface {
 	size() int    // leases
+	flush()       // have what is recorded elsewhere here
 	strike()      // right before the first action: note what is held
 	judge() error // at the end: compare, note facts and violations
 }
@@ -106,12 +107,14 @@ func (o *ordeal) begin() {
 		return
 	}
 	o.struck = true
+	o.victims.flush()
 	o.step(o.victims.size(), "before the fault")
 	o.victims.strike()
 }
 
 // judge closes the figures of the fault, and has the fleet compare.
 func (o *ordeal) judge() error {
+	o.victims.flush()
 	o.step(o.victims.size(), "fault "+o.sc.Fault)
 	elections, moves := o.terms.counts()
 	o.fact("elections", float64(elections))

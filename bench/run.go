@@ -110,6 +110,8 @@ type run struct {
 	// versions of what is measured, by name.
 	versions map[string]string
 
+	printing sync.Mutex // held for one write of lines to opts.Out
+
 	mu      sync.Mutex // protects the rest: notes for the report, held for appends
 	phase   string
 	series  []Sample

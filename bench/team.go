@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -32,6 +31,7 @@ type order struct {
 	Ramp   float64       `json:"ramp,omitempty"`
 	Hold   time.Duration `json:"hold,omitempty"`
 	Strike bool          `json:"strike,omitempty"`
+	// With none of these, a report is all that is wanted.
 }
 
 // assignment is a child's task.
@@ -44,7 +44,7 @@ type assignment struct {
 	Lines    bool      `json:"lines,omitempty"` // Juju's own are wanted
 }
 
-// report is what a child says: every second, and at the end of each order.
+// report is what a child says: every second, and when it has done an order.
 type report struct {
 	Ops   map[string]interval `json:"ops,omitempty"`
 	Found findings            `json:"found"`
@@ -137,7 +137,7 @@ func (t *team) listen(i int, w *mate, out io.Reader) error {
 		}
 		t.check.add(r.Found)
 		if r.Lines != "" {
-			fmt.Fprint(t.opts.Out, r.Lines)
+			t.print(r.Lines)
 		}
 		var err error
 		if r.Error != "" {
@@ -193,6 +193,11 @@ func (t *team) hold(ctx context.Context, d time.Duration) error {
 // strike implements crew. That a process cannot be told shows in its next order.
 func (t *team) strike() {
 	_ = t.all(context.Background(), func(int) order { return order{Strike: true} })
+}
+
+// flush implements crew. That a process cannot be asked shows in its next order.
+func (t *team) flush() {
+	_ = t.all(context.Background(), func(int) order { return order{} })
 }
 
 // count implements crew: the newest reports, a second old at most.

@@ -90,6 +90,13 @@ func (v *view) end() {
 // say prints one of Juju's own lines, where they are asked for.
 func (r *run) say(format string, args ...any) {
 	if r.opts.LogFormat == "juju" {
-		fmt.Fprintf(r.opts.Out, "%9.3fs "+format+"\n", append([]any{r.now().Seconds()}, args...)...)
+		r.print(fmt.Sprintf("%9.3fs "+format+"\n", append([]any{r.now().Seconds()}, args...)...))
 	}
+}
+
+// print writes whole lines, from several goroutines.
+func (r *run) print(lines string) {
+	r.printing.Lock()
+	defer r.printing.Unlock()
+	_, _ = io.WriteString(r.opts.Out, lines) // what cannot be shown is in the results
 }

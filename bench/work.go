@@ -16,11 +16,15 @@ const mostOrder = 1 << 20
 
 // laborer is a child's end of a team.
 type laborer struct {
-	fleet *jujuFleet
-	run   *run
+	fleet   *jujuFleet
+	run     *run
+	telling sync.WaitGroup
 
-	mu    sync.Mutex // one report at a time, and lines
-	out   *json.Encoder
+	reporting sync.Mutex // one report at a time
+
+	out *json.Encoder
+
+	mu    sync.Mutex // protects lines, which come from under the fleet's own mutex
 	lines bytes.Buffer
 }
 
@@ -38,6 +42,7 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	}()
 	l := &laborer{out: json.NewEncoder(out)}
 	defer l.end()
+	defer stop() // before that
 	for o := range orders {
 		if err := l.report(true, l.obey(ctx, o)); err != nil {
 			return err // nobody reads
@@ -65,6 +70,7 @@ func readOrders(ctx context.Context, in io.Reader, orders chan<- *order) error {
 
 func (l *laborer) end() {
 	if l.fleet != nil {
+		l.telling.Wait()
 		l.fleet.close()
 	}
 }
@@ -83,12 +89,13 @@ func (l *laborer) obey(ctx context.Context, o *order) error {
 	case l.fleet == nil:
 		return errors.New("an order before the first")
 	case o.Leases > 0:
-		return l.meanwhile(ctx, func(ctx context.Context) error { return l.fleet.grow(ctx, o.Leases, o.Ramp) })
+		return l.fleet.grow(ctx, o.Leases, o.Ramp)
 	case o.Strike:
 		l.fleet.strike()
-		return nil
+	case o.Hold > 0:
+		return l.fleet.hold(ctx, o.Hold)
 	}
-	return l.meanwhile(ctx, func(ctx context.Context) error { return l.fleet.hold(ctx, o.Hold) })
+	return nil
 }
 
 func (l *laborer) begin(ctx context.Context, a *assignment) (err error) {
@@ -99,29 +106,30 @@ func (l *laborer) begin(ctx context.Context, a *assignment) (err error) {
 	l.run = newRun(a.Scenario, opts)
 	l.run.begun = time.Unix(0, a.Began)
 	l.fleet, err = newJujuFleet(ctx, l.run, a.Login, a.Hosts, a.Part)
+	if err == nil {
+		l.telling.Go(func() { l.tell(ctx) })
+	}
 	return err
 }
 
-// meanwhile does something and reports every second.
-func (l *laborer) meanwhile(ctx context.Context, do func(context.Context) error) error {
-	done := make(chan error, 1)
-	go func() { done <- do(ctx) }()
+// tell reports every second, until the fleet ends.
+func (l *laborer) tell(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		select {
-		case err := <-done:
-			return err
 		case <-tick.C:
-			if err := l.report(false, nil); err != nil {
-				return errors.Join(err, <-done)
-			}
+			_ = l.report(false, nil) // if nobody reads, the orders end too
+		case <-ctx.Done():
+			return
 		}
 	}
 }
 
 // report says what has happened since the last one.
 func (l *laborer) report(done bool, err error) error {
+	l.reporting.Lock()
+	defer l.reporting.Unlock()
 	r := report{Done: done}
 	if l.fleet != nil {
 		var failure error
@@ -135,8 +143,8 @@ func (l *laborer) report(done bool, err error) error {
 		r.Error = err.Error()
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	r.Lines = l.lines.String()
 	l.lines.Reset()
+	l.mu.Unlock()
 	return l.out.Encode(&r)
 }

@@ -1,0 +1,351 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gobwas/ws"
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestMain is a process of a team where one is asked for.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "work" {
+		if err := Work(context.Background(), os.Stdin, os.Stdout); err != nil {
+			os.Stderr.WriteString(err.Error() + "\n")
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// jujuCluster is a fake cluster with doors for Juju's agents.
+func jujuCluster(t *testing.T, f *fakeJuju, members int) *fakeCluster {
+	c := newFakeCluster(t, members)
+	for _, s := range c.all {
+		s.juju = f.open(t)
+	}
+	return c
+}
+
+// jujuRun plays two stages over a fake's doors, for a little more than the ttl.
+func jujuRun(t *testing.T, f *fakeJuju, opts Options, more ...string) (*Summary, error) {
+	t.Helper()
+	opts.Scenario = "juju-leases"
+	opts.Set = map[string]string{
+		"door": "juju", "ttl": "1s", "every": "200ms", "stages": "[{leases: 4, ramp: 500, hold: 100ms}, {leases: 8, ramp: 500, hold: 1200ms}]",
+		"thresholds": "{holders_ended: 0}", "sources": "3",
+	}
+	for i := 0; i < len(more); i += 2 {
+		opts.Set[more[i]] = more[i+1]
+	}
+	if opts.Launch == nil {
+		opts.Targets = jujuCluster(t, f, 2).urls
+	}
+	return Run(t.Context(), opts)
+}
+
+func TestJujuLadder(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		fake *fakeJuju
+		more []string
+		text string // of a violation; empty: none
+		over bool   // holders end
+	}{
+		{name: "honest", fake: &fakeJuju{}},
+		{name: "in two processes", fake: &fakeJuju{}, more: []string{"workers", "2"}},
+		{name: "two holders", fake: &fakeJuju{shared: true}, text: "held it for another"},
+		{name: "two holders in other processes", fake: &fakeJuju{shared: true}, more: []string{"workers", "3"}, text: "held it for another"},
+		{name: "extensions denied", fake: &fakeJuju{forgets: true}, text: "before its own deadline"},
+		{name: "answered twice", fake: &fakeJuju{twice: true}, text: "was not asked for or came twice"},
+		{name: "connections end", fake: &fakeJuju{hangsUp: true}, more: []string{"stages", "[{leases: 1, ramp: 500, hold: 0s}]", "candidates", "1"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s, err := jujuRun(t, c.fake, Options{Worker: []string{os.Args[0], "work"}}, c.more...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := strings.Join(s.Texts, "\n")
+			if s.Passed() != (c.text == "") || !strings.Contains(text, c.text) {
+				t.Errorf("passed %v, want a violation %q: %s, %v", s.Passed(), c.text, text, s.Thresholds)
+			}
+			if c.text != "" || c.name == "connections end" {
+				return
+			}
+			want := map[string]float64{"agents": 24, "holding_at_end": 8, "blocked_at_end": 16, "connections_at_end": 24, "holders_ended": 0, "hand_overs": 0, "wakes": 0}
+			got := map[string]float64{}
+			for name := range want {
+				got[name] = s.Facts[name]
+			}
+			if d := cmp.Diff(want, got); d != "" {
+				t.Error(d)
+			}
+			if s.Ops["claim"].Count != 24 || s.Ops["connect"].Count != 24 || s.Ops["handshake"].Count != 24 || s.Ops["extend"].Count < 24 || s.Ops["extend"].P50 <= 0 {
+				t.Errorf("%+v", s.Ops)
+			}
+			if len(s.Steps) != 2 || s.Steps[0].Ops["claim"].Count != 12 || s.Steps[1].Ops["claim"].Count != 12 {
+				t.Errorf("steps %+v", s.Steps)
+			}
+		})
+	}
+}
+
+// TestJujuHandsOver: of a leader that falls silent, the lease expires, and of those
+// who are blocked another gets it.
+func TestJujuHandsOver(t *testing.T) {
+	t.Parallel()
+	s, err := jujuRun(t, &fakeJuju{}, Options{}, "hand_overs", "20", "stages", "[{leases: 8, ramp: 500, hold: 1800ms}]")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.Passed() || s.Facts["hand_overs"] < 1 || s.Facts["wakes"] < s.Facts["hand_overs"] || s.Ops["hand-over"].Count != uint64(s.Facts["hand_overs"]) {
+		t.Errorf("passed %v, facts %v: %v", s.Passed(), s.Facts, s.Texts)
+	}
+}
+
+// TestJujuFault: units of a member that is killed go on at another.
+func TestJujuFault(t *testing.T) {
+	for name, more := range map[string][]string{"one process": nil, "two": {"workers", "2"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := jujuCluster(t, &fakeJuju{}, 3)
+			opts := Options{Worker: []string{os.Args[0], "work"}, Members: 3, Launch: func(_ context.Context, what Launch) (Cluster, error) {
+				if what.Juju == "" {
+					t.Error("no door for Juju's agents is asked for")
+				}
+				return cluster, nil
+			}}
+			more := append([]string{"ttl", "3s", "every", "300ms", "fault", "leader", "faults.leader.0.after", "0s", "stages", "[{leases: 6, ramp: 500, hold: 100ms}]"}, more...)
+			s, err := jujuRun(t, nil, opts, more...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(cluster.did, " "); got != "kill n1 start n1" {
+				t.Errorf("did %q", got)
+			}
+			if !s.Passed() || s.Facts["connections_lost"] < 1 || s.Facts["held_before_the_fault"] != 6 || s.Facts["not_recovered"] != 0 || s.Ops["recovery"].Count != 6 {
+				t.Errorf("passed %v, facts %v, %v", s.Passed(), s.Facts, s.Texts)
+			}
+			if len(s.Steps) != 2 || s.Steps[1].Phase != "fault leader" {
+				t.Errorf("steps %+v", s.Steps)
+			}
+		})
+	}
+}
+
+// TestJujuErrorsEndHolders: what ends a holder of Juju's own tool fails the run,
+// though nothing is violated.
+func TestJujuErrorsEndHolders(t *testing.T) {
+	t.Parallel()
+	s, err := jujuRun(t, &fakeJuju{trouble: "try again"}, Options{}, "candidates", "1", "stages", "[{leases: 3, ramp: 500, hold: 400ms}]")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Passed() || s.Violations != 0 || s.Facts["holders_ended"] < 1 || s.Ops["claim"].Errors+s.Ops["extend"].Errors == 0 {
+		t.Errorf("passed %v, facts %v, %v", s.Passed(), s.Facts, s.Texts)
+	}
+}
+
+func TestJujuLogin(t *testing.T) {
+	for _, c := range []struct {
+		name, want string
+		fake       *fakeJuju
+	}{
+		{"wrong password", "invalid entity name or password", &fakeJuju{password: "another"}},
+		{"another model", "the login was answered with", &fakeJuju{model: "1"}},
+		{"come back", "", &fakeJuju{shed: 2}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s, err := jujuRun(t, c.fake, Options{JujuPassword: "pw"}, "stages", "[{leases: 1, ramp: 500, hold: 0s}]")
+			if c.want != "" {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%v, want %q", err, c.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o := s.Ops["connect"]; !s.Passed() || o.Errors != 2 || o.Count != 3 || o.Max < 2000 {
+				t.Errorf("%+v %v", o, s.Texts)
+			}
+		})
+	}
+}
+
+// TestJujuTranscript is what a unit that is denied says, from the upgrade on.
+func TestJujuTranscript(t *testing.T) {
+	t.Parallel()
+	f := &fakeJuju{leases: map[string]*fakeHolding{"app0": {unit: "unit-app0-9", until: time.Now().Add(1500 * time.Millisecond)}}}
+	if _, err := jujuRun(t, f, Options{JujuPassword: `p"w`}, "candidates", "1", "ttl", "5s", "every", "500ms", "stages", "[{leases: 1, ramp: 500, hold: 2200ms}]"); err != nil {
+		t.Fatal(err)
+	}
+	f.mu.Lock()
+	heard := strings.Join(f.heard, "\n")
+	f.mu.Unlock()
+	got := strings.Split(regexp.MustCompile(`/model/[0-9a-f-]{36}/`).ReplaceAllString(heard, "/model/UUID/"), "\n")
+	claim := `"type":"LeadershipService","version":2,"request":"ClaimLeadership","params":{"params":[{"application-tag":"application-app0","unit-tag":"unit-app0-0","duration":5}]}}`
+	want := []string{
+		`GET /model/UUID/api protocol="" origin="" auth=""`,
+		`{"request-id":1,"type":"Admin","version":3,"request":"Login","params":{"auth-tag":"unit-app0-0","credentials":"p\"w","nonce":"","macaroons":null,"bakery-version":3,"cli-args":"incumbent bench","user-data":"","client-version":"2.9.52"}}`,
+		`{"request-id":2,` + claim,
+		`{"request-id":3,"type":"LeadershipService","version":2,"request":"BlockUntilLeadershipReleased","params":{"Name":"app0"}}`,
+		`{"request-id":4,` + claim,
+		`{"request-id":5,` + claim,
+	}
+	if d := cmp.Diff(want, got[:min(len(got), len(want))]); d != "" {
+		t.Error(d)
+	}
+	ping := string(appendJujuPing(nil, 7))
+	if want := `{"request-id":7,"type":"Pinger","version":1,"request":"Ping","params":{}}`; ping != want {
+		t.Errorf("ping %s", ping)
+	}
+}
+
+// TestJujuLines: what Juju's own tool prints.
+func TestJujuLines(t *testing.T) {
+	for name, workers := range map[string]string{"one process": "1", "two": "2"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			_, err := jujuRun(t, &fakeJuju{}, Options{Out: &out, LogFormat: "juju", Worker: []string{os.Args[0], "work"}}, "workers", workers)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, line := range []string{`^ *\d+\.\d{3}s claimed  app[0-7]/[0-2] in \d+m?s$`, `^ *\d+\.\d{3}s extended app[0-7]/[0-2] held for \d+s in \d+m?s$`} {
+				if got := regexp.MustCompile("(?m)"+line).FindAllString(out.String(), -1); len(got) < 8 {
+					t.Errorf("%d lines like %s in\n%s", len(got), line, out.String())
+				}
+			}
+		})
+	}
+}
+
+// TestJujuScenario: the door brings its preset, and scale that of both.
+func TestJujuScenario(t *testing.T) {
+	full, err := Load("juju-leases", map[string]string{"door": "juju"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := full.Stages[len(full.Stages)-1]; last.Leases != 16_000 || last.Ramp != 300 || full.HandOvers != 0 || full.Candidates != 3 || time.Duration(full.TTL) != time.Minute {
+		t.Errorf("%+v", full)
+	}
+	small, err := Load("juju-leases", map[string]string{"door": "juju", "scale": "smoke", "hand_overs": "7"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if small.HandOvers != 7 || small.Sources != full.Sources || time.Duration(small.TTL) != 5*time.Second || small.Stages[0].Leases != 20 {
+		t.Errorf("%+v", small)
+	}
+	for want, set := range map[string]map[string]string{
+		"native or juju":    {"door": "ssh"},
+		"workers is 17":     {"door": "juju", "workers": "17"},
+		"a run may open":    {"door": "juju", "stages": "[{leases: 200000, ramp: 1, hold: 0s}]"},
+		"native or juju, a": {"door": "juju", "play": "idle"},
+	} {
+		if _, err := Load("juju-leases", set); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", set, err, want)
+		}
+	}
+	if _, err := Load("handshake-baseline", map[string]string{"closed.workers": "0"}); err == nil {
+		t.Error("no workers are taken")
+	}
+}
+
+func TestJujuAddresses(t *testing.T) {
+	for _, c := range [][3]string{
+		{"127.0.0.2:17070", "http://127.0.0.1:7600", "127.0.0.2:17070"},
+		{"[::]:17070", "https://db.example:7600", "db.example:17070"},
+		{"0.0.0.0:17070", "http://[::1]:7600", "[::1]:17070"},
+	} {
+		if got, err := reachable(c[0], c[1]); err != nil || got != c[2] {
+			t.Errorf("%s of %s: %s, %v", c[0], c[1], got, err)
+		}
+	}
+	if got, err := reachable("nowhere", "http://127.0.0.1:7600"); err == nil {
+		t.Errorf("an address without a port is %s", got)
+	}
+	_, err := Run(t.Context(), Options{Scenario: "juju-run", Set: map[string]string{"scale": "smoke"}, Targets: newFakeCluster(t, 1).urls})
+	if err == nil || !strings.Contains(err.Error(), "no door for juju's agents") {
+		t.Errorf("a server without the door: %v", err)
+	}
+}
+
+func TestHandshakes(t *testing.T) {
+	t.Parallel()
+	opts := Options{Scenario: "handshake-baseline", Set: map[string]string{"closed.workers": "3", "closed.warmup": "0s", "closed.duration": "200ms", "sources": "2"}}
+	opts.EchoURL = "https://" + (&fakeJuju{}).open(t).address
+	s, err := Run(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Ops["handshake"].Count == 0 || s.Ops["handshake"].Errors != 0 || s.Facts["handshakes_per_second"] <= 0 {
+		t.Errorf("%+v %v", s.Ops, s.Facts)
+	}
+	opts.EchoURL = "http" + strings.TrimPrefix(opts.EchoURL, "https")
+	if _, err := Run(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "not served with TLS") {
+		t.Errorf("without TLS: %v", err)
+	}
+}
+
+func TestJujuFrames(t *testing.T) {
+	for _, n := range []int{0, 1, 125, 126, 127, 65_535} {
+		payload := bytes.Repeat([]byte{'x'}, n)
+		r := bytes.NewReader(jujuFrame(append(make([]byte, jujuFrameHeader), payload...), ws.OpText))
+		h, err := ws.ReadHeader(r)
+		sent := make([]byte, r.Len())
+		if _, rerr := io.ReadFull(r, sent); rerr != nil {
+			t.Fatal(rerr)
+		}
+		ws.Cipher(sent, h.Mask, 0)
+		if err != nil || !h.Masked || !h.Fin || h.OpCode != ws.OpText || h.Length != int64(n) || !bytes.Equal(sent, payload) {
+			t.Errorf("%d bytes sent: %+v, %v", n, h, err)
+		}
+		got := ws.MustCompileFrame(ws.NewTextFrame(payload))
+		for cut := range len(got) {
+			if in, err := nextFrame(got[:cut]); err != nil || in.size != 0 {
+				t.Fatalf("%d of %d bytes: %+v, %v", cut, len(got), in, err)
+			}
+		}
+		if in, err := nextFrame(append(got, 1)); err != nil || in.size != len(got) || !bytes.Equal(in.payload, payload) {
+			t.Errorf("%d bytes received: size %d, %v", n, in.size, err)
+		}
+	}
+	for _, bad := range [][]byte{{0x01, 0}, {0x81, 0x80, 0, 0, 0, 0}, {0xc1, 0}, {0x81, 127, 0, 0, 0, 0, 0, 2, 0, 0}} {
+		if in, err := nextFrame(bad); err == nil {
+			t.Errorf("% x is read: %+v", bad, in)
+		}
+	}
+}
+
+func TestJujuReplies(t *testing.T) {
+	for text, want := range map[string]jujuReply{
+		`{"request-id":7,"response":{}}`:                                                                       {ID: 7},
+		`{"request-id":18,"response":{"results":[{}]}}`:                                                        {ID: 18},
+		`{"response":{"results":[{}]},"request-id":3}`:                                                         {ID: 3},
+		`{"request-id":2,"error":"no such","error-code":"not implemented"}`:                                    {ID: 2, Error: "no such", Code: "not implemented"},
+		`{"request-id":2,"response":{"results":[{"error":{"message":"m","code":"leadership claim denied"}}]}}`: {ID: 2, Error: "m", Code: jujuDenied},
+		`{"request-id":2,"response":{"error":{"message":"m","code":"c"}}}`:                                     {ID: 2, Error: "m", Code: "c"},
+	} {
+		got, err := readReply([]byte(text))
+		got.Response = nil
+		if d := cmp.Diff(want, got); err != nil || d != "" {
+			t.Errorf("%s: %v %s", text, err, d)
+		}
+	}
+	for _, bad := range []string{"", "{}", `{"request-id":0,"response":{}}`, `{"request-id":1,"response":[]}`, `{"request-id":1,`} {
+		if r, err := readReply([]byte(bad)); err == nil {
+			t.Errorf("%q is read: %+v", bad, r)
+		}
+	}
+}
