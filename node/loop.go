@@ -90,14 +90,22 @@ func (n *Node) turn(ticked bool) {
 		if !ok {
 			break
 		}
+		if eff.Role != nil {
+			n.show() // before anybody can learn of it from a message or an answer
+		}
 		n.perform(eff)
 	}
-	n.status = n.replica.Status()
+	n.show()
 	n.inbox.settle(&n.status)
-	n.mu.Lock()
-	n.shown = n.status
-	n.mu.Unlock()
 	n.maybeSnapshot(now)
+}
+
+// show lets everybody see what the replica is now.
+func (n *Node) show() {
+	n.status = n.replica.Status()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.shown = n.status
 }
 
 // perform does what Effects says, in its order.
