@@ -25,7 +25,9 @@
 //   - An entry is appended at most once, also when its frame to the leader is
 //     lost, doubled or refused; and what one member was asked to propose is
 //     applied in that order. pending.go and forward.go argue why.
-//   - A member whose disk hangs does not become leader, and does not stay it.
+//   - A member whose disk hangs does not become leader, and does not stay it. One
+//     whose disk is full does not become leader either, and hands leadership over
+//     once, if a quorum of others goes on writing.
 //   - A proposal bound to a term is appended by the leader of that term or not
 //     at all.
 //   - A read confirmation is answered only by a round begun after it was asked
