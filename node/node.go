@@ -28,9 +28,9 @@ type Config struct {
 	// appends or forwards, and by a leader again for those forwarded to it, so it
 	// must be quick. An error that is not nil answers the proposal. nil: all may.
 	Admissible func(cmd []byte) error
-	Clock     Clock     // nil: the system's
-	Logger    *slog.Logger
-	Events    Events
+	Clock      Clock // nil: the system's
+	Logger     *slog.Logger
+	Events     Events
 
 	Tick              time.Duration // 0: DefaultTick
 	SegmentBytes      int64         // of a log file; 0: wal.DefaultSegmentBytes; at least MinSegmentBytes
