@@ -44,6 +44,26 @@ func (p *crowd) unknown(m *peer, i int, lost bool) {
 	m.step(func() { m.e.Proposed(ticket, core.Result{}, errUnknown()) })
 }
 
+// regret has a holder release a lease, hear that the outcome is unknown, and go
+// on with it; what its member has proposed comes to the log only later.
+func (p *crowd) regret(m *peer, h *holder, name string, again func()) {
+	n := len(m.proposed)
+	if p.release(m, h, name); len(m.proposed) == n {
+		return
+	}
+	p.unknown(m, n, false)
+	again()
+	for range 10 {
+		for len(p.packets) > 0 {
+			p.deliver(0)
+		}
+		for _, o := range p.members {
+			for o != m && o.appendAll() || o.applyOne() || o.confirm() {
+			}
+		}
+	}
+}
+
 // releaser is the holder whose release a call is.
 func (p *crowd) releaser(c *call) *holder {
 	if c == nil {
@@ -267,6 +287,17 @@ func TestG02_ClusterModel(t *testing.T) {
 					i := rapid.IntRange(0, min(len(m.proposed), 4)-1).Draw(t, "proposal")
 					p.unknown(m, i, rapid.Bool().Draw(t, "lost"))
 				}
+			},
+			"regret": func(t *rapid.T) {
+				m, h, name := draw(t)
+				claim := rapid.Bool().Draw(t, "claim")
+				p.regret(m, h, name, func() {
+					if claim {
+						p.claim(m, h, name, false)
+					} else {
+						p.extend(m, h, name, 0)
+					}
+				})
 			},
 			"append":   func(t *rapid.T) { member(t).appendAll() },
 			"apply":    func(t *rapid.T) { member(t).applyOne() },

@@ -66,7 +66,8 @@
 //   - What a member asks is in one place at a time (queue, frame under way, held,
 //     round), and is answered by whoever takes it out: once.
 //   - Commands of one client on one lease enter the log in the order of their
-//     calls; no fast path overtakes one.
+//     calls; no fast path overtakes one, not even one that was answered Unknown
+//     (see undecided.go).
 //
 // # Concurrency
 //
@@ -84,6 +85,11 @@
 // soon. The session itself goes on: its holder learns of the revocation from
 // the lease (its change, or an extension by token), and from its beats: see
 // [Extension.RevokingTokens].
+//
+// What a client has sent by way of one member is not known to another one until
+// it is applied there. Whoever gives a lease up, is told Unknown, and then asks
+// another member for the same lease may be told that it still holds it, in front
+// of its own release: ask the same member, or wait for the outcome.
 //
 // Who is next in a queue is known to the leader alone: see next.go. What another
 // member's client frees may be offered to a waiter that has died, which costs

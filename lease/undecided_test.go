@@ -76,7 +76,7 @@ func TestG02_NothingIsToldBehindAnUnknownEnd(t *testing.T) {
 				if k := kindOf(t, *ended); k != incumbent.Unknown {
 					t.Fatalf("answered %v", k)
 				}
-				told := func() bool { return false }
+				var told func() bool
 				switch how {
 				case "claim":
 					got := w.call(claim)
