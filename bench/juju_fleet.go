@@ -229,8 +229,8 @@ func (f *jujuFleet) retire() {
 		return
 	}
 	u := f.leases[rand.IntN(len(f.leases))].unit
-	if u == nil || !u.leads || u.conn == nil {
-		return
+	if u == nil || !u.leads || u.conn == nil || u.call.id != 0 {
+		return // nobody leads, or an extension is under way that would count as failed
 	}
 	f.noLongerLeads(u)
 	f.hangUp(u)

@@ -48,6 +48,8 @@ func dialTLS(ctx context.Context, cfg *tls.Config, source net.Addr, address stri
 	if err != nil {
 		return nil, err
 	}
+	stop := context.AfterFunc(ctx, func() { tcp.Close() })
+	defer stop()
 	secure := tls.Client(park.NewSocket(tcp), cfg)
 	if err = secure.SetDeadline(time.Now().Add(jujuDialTimeout)); err == nil {
 		err = secure.Handshake()
@@ -69,11 +71,18 @@ func (f *jujuFleet) dial(u *unit, address string) (*tls.Conn, error) {
 	}
 	now := f.now()
 	f.opHandshake.done(now, now-began, 1)
-	if err := f.login.enter(conn, u, address); err != nil {
-		conn.Close()
+	stop := context.AfterFunc(f.ctx, func() { conn.NetConn().Close() })
+	if err = f.login.enter(conn, u, address); err == nil {
+		err = conn.SetDeadline(time.Time{})
+	}
+	if !stop() {
+		err = f.ctx.Err() // the fleet has ended, and so has the connection
+	}
+	if err != nil {
+		conn.NetConn().Close()
 		return nil, err
 	}
-	return conn, conn.SetDeadline(time.Time{})
+	return conn, nil
 }
 
 // enter upgrades the connection and logs the unit in.

@@ -3,7 +3,9 @@ package bench
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
+	"net"
 	"os"
 	"regexp"
 	"strings"
@@ -259,6 +261,26 @@ func TestJujuScenario(t *testing.T) {
 	}
 	if _, err := Load("handshake-baseline", map[string]string{"closed.workers": "0"}); err == nil {
 		t.Error("no workers are taken")
+	}
+}
+
+// TestJujuEndsWhileDialling: a run that is interrupted does not wait for a server
+// that takes connections and says nothing.
+func TestJujuEndsWhileDialling(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	cluster := newFakeCluster(t, 1)
+	cluster.all[0].juju = &fakeJujuDoor{fakeJuju: &fakeJuju{}, address: ln.Addr().String()}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, err = Run(ctx, Options{Scenario: "juju-run", Set: map[string]string{"scale": "smoke"}, Targets: cluster.urls})
+	if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > jujuDialTimeout/2 {
+		t.Errorf("%v after %v", err, took)
 	}
 }
 
