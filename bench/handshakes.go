@@ -35,8 +35,11 @@ func playHandshakes(ctx context.Context, r *run) error {
 		}
 		addresses = append(addresses, u.Host)
 	}
-	measured, stop := context.WithTimeout(ctx, time.Duration(r.sc.Closed.Warmup+r.sc.Closed.Duration))
+	// Not a deadline: dialling would fail by it a moment before it is over.
+	measured, stop := context.WithCancel(ctx)
 	defer stop()
+	over := time.AfterFunc(time.Duration(r.sc.Closed.Warmup+r.sc.Closed.Duration), stop)
+	defer over.Stop()
 	r.setPhase("handshakes")
 	warm := time.AfterFunc(time.Duration(r.sc.Closed.Warmup), r.rec.reset)
 	defer warm.Stop()
