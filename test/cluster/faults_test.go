@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -195,6 +196,75 @@ func TestG32_SlowDisk(t *testing.T) {
 		t.Errorf("leadership moved %d times", after-before)
 	}
 	holders.stillHeld("a slow disk")
+}
+
+// The disk of one member is full to the last byte: the others go on, and it
+// catches up once there is space.
+func TestG31_FullDiskOfAMember(t *testing.T) {
+	dir := t.TempDir()
+	small := filepath.Join(dir, "n2")
+	if err := os.Mkdir(small, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", small, "tmpfs", 0, "size=64m"); err != nil {
+		t.Skipf("cannot mount a tmpfs: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(small, syscall.MNT_DETACH) })
+	c := startIn(t, dir, "--members", "3")
+	holders := c.holders(10, 10*time.Second)
+	ballast := filepath.Join(small, "ballast")
+	if out, err := exec.Command("dd", "if=/dev/zero", "of="+ballast, "bs=1M").CombinedOutput(); err == nil {
+		t.Fatalf("the disk does not fill: %s", out)
+	}
+	load := c.startLoad(2)
+	full := c.named("n2")
+	eventually(t, 20*time.Second, "another member says that the disk of n2 is full", func() bool {
+		said := strings.Join(c.status(c.others(full)[0]).Warnings, "\n")
+		return strings.Contains(said, "n2")
+	})
+	if _, err := claim(t.Context(), c.clientOf(c.others(full)[0]), "meanwhile", "h", time.Minute); err != nil {
+		t.Errorf("a claim while one of three disks is full: %v", err)
+	}
+	holders.stillHeld("a full disk")
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	c.leader()
+	load.finish(t)
+	c.sameState(t)
+}
+
+// A member whose flush fails stops at once and says so; the others go on, and
+// with a good disk it comes back.
+func TestG31_FailedFlushOfAMember(t *testing.T) {
+	if _, err := exec.LookPath("strace"); err != nil {
+		t.Skip("strace is not here")
+	}
+	c := start(t, "--members", "3")
+	holders := c.holders(10, 10*time.Second)
+	m := c.others(c.leader())[0]
+	m.kill(t)
+	m.again(t, []string{"strace", "-f", "--seccomp-bpf", "-o", "/dev/null", "-e", "trace=fdatasync,fsync", "-e", "inject=fdatasync,fsync:error=EIO:when=30+"})
+	load := c.startLoad(3)
+	ended := make(chan error, 1)
+	go func() { ended <- m.cmd.Wait() }()
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("it ended without an error")
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("a member whose flushes fail goes on")
+	}
+	m.cmd = nil
+	if said, _ := os.ReadFile(m.Log); !strings.Contains(string(said), "input/output error") {
+		t.Errorf("%s does not say what failed", m.Log)
+	}
+	holders.stillHeld("a failed flush")
+	m.again(t, nil)
+	c.leader()
+	load.finish(t)
+	c.sameState(t)
 }
 
 // Members leave in order: nobody notices more than a pause.

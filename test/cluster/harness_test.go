@@ -73,9 +73,15 @@ type trio struct {
 // start starts a cluster; what follows in args goes to `cluster local`.
 func start(t *testing.T, args ...string) *trio {
 	t.Helper()
-	c := &trio{t: t, dir: t.TempDir()}
+	return startIn(t, t.TempDir(), args...)
+}
+
+// startIn does so with the members' folders in dir.
+func startIn(t *testing.T, dir string, args ...string) *trio {
+	t.Helper()
+	c := &trio{t: t, dir: dir}
 	argv := append([]string{"cluster", "local", "--port", "0", "--data-dir", c.dir, "-o", "json"}, args...)
-	argv = append(argv, "--", "--return-time", "1s", "--log-segment-bytes", "4194304")
+	argv = append(argv, "--", "--return-time", "1s", "--log-segment-bytes", "4194304", "--disk-reserve-bytes", "16777216")
 	c.cmd = exec.Command(binary(t), argv...)
 	var stderr bytes.Buffer
 	c.cmd.Stderr = &stderr
