@@ -32,7 +32,11 @@ type fleetLink struct {
 	next   uint64         // id of the last request: never goes back, so that no late answer fits a new request
 	opened uint64         // streams so far: the counter of attachments
 	// quiet is since when nothing was heard although an answer is due.
-	quiet   time.Duration
+	quiet time.Duration
+	// failing is since when no extension was confirmed although some were asked
+	// for; 0: the last one was. A member that is cut off from the others answers,
+	// but never well.
+	failing time.Duration
 	pending map[uint64]pending
 	agents  []*agent
 	bySess  map[string]*agent
@@ -95,7 +99,7 @@ func (f *fleet) dial(ctx context.Context, l *fleetLink) (*client.Stream, *bufio.
 
 // serve makes the stream the link's and reads it. Held: f.mu.
 func (f *fleet) serve(l *fleetLink, stream *client.Stream, r *bufio.Reader) {
-	l.stream = stream
+	l.stream, l.failing = stream, 0
 	l.opened++
 	f.open++
 	f.running.Go(func() { f.read(l, stream, r) })
@@ -236,10 +240,16 @@ func (f *fleet) reattached(a *agent, at *apiv1.Attached, now time.Duration) {
 	}
 }
 
-// sweep leaves the members that owe an answer for too long. Held: f.mu.
+// sweep leaves the members that owe an answer, or a good one, for too long.
+// Held: f.mu.
 func (f *fleet) sweep(now time.Duration) {
 	for _, l := range f.links {
-		if l != nil && l.stream != nil && len(l.pending) > 0 && now-l.quiet > f.silent {
+		if l == nil || l.stream == nil {
+			continue
+		}
+		silent := len(l.pending) > 0 && now-l.quiet > f.silent
+		failing := len(f.clients) > 1 && l.failing != 0 && now-l.failing > f.silent
+		if silent || failing {
 			f.leave(l, errSilent)
 		}
 	}

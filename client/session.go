@@ -57,6 +57,7 @@ type Session struct {
 
 	mu      sync.Mutex    // protects the rest; never held across I/O
 	link    *link         // nil while there is none
+	member  int32         // where link leads, among the client's members
 	changed chan struct{} // closed when link changes
 	closing bool          // no lease begins any more
 	leases  map[incumbent.Token]*Lease
@@ -156,7 +157,19 @@ func (s *Session) connect(ctx context.Context, create bool, patience time.Durati
 		s.c.members.leave(i)
 		return err
 	}
+	s.mu.Lock()
+	s.member = i
+	s.mu.Unlock()
 	return nil
+}
+
+// leaveMember prefers another member: this one answers, but it cannot reach a
+// leader, and perhaps is the only one that cannot.
+func (s *Session) leaveMember() {
+	s.mu.Lock()
+	i := s.member
+	s.mu.Unlock()
+	s.c.members.leave(i)
 }
 
 func (s *Session) attach(ctx context.Context, l *link, create bool) error {
@@ -300,6 +313,9 @@ func (s *Session) beat(interval time.Duration) bool {
 		select {
 		case a := <-ch:
 			switch {
+			case i == 0 && cutOff(a.Error) && len(s.c.members.urls) > 1:
+				s.leaveMember()
+				return false
 			case a.Error != nil: // the next beat asks again
 			case i == 0:
 				s.beaten(a.GetBeaten())
@@ -326,6 +342,12 @@ func (s *Session) beat(interval time.Duration) bool {
 	case <-s.ctx.Done():
 	}
 	return true
+}
+
+// cutOff reports whether a member says that it cannot confirm anything now.
+func cutOff(e *apiv1.Error) bool {
+	kind, ok := incumbent.ParseKind(e.GetKind())
+	return e != nil && ok && (kind == incumbent.Unavailable || kind == incumbent.NotLeader)
 }
 
 // beaten hears which attached sessions are over, and which leases no beat keeps

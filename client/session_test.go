@@ -199,6 +199,33 @@ func TestBeatenTellsOfTheEnd(t *testing.T) {
 	}
 }
 
+// A member that answers, but can confirm nothing, is left for another.
+func TestAMemberThatIsCutOffIsLeft(t *testing.T) {
+	for _, c := range []struct {
+		e    *apiv1.Error
+		want bool
+	}{
+		{nil, false},
+		{&apiv1.Error{Kind: incumbent.Unavailable.String()}, true},
+		{&apiv1.Error{Kind: incumbent.NotLeader.String()}, true},
+		{&apiv1.Error{Kind: incumbent.Overloaded.String()}, false}, // it would be no better elsewhere
+		{&apiv1.Error{Kind: "nonsense"}, false},
+	} {
+		if got := cutOff(c.e); got != c.want {
+			t.Errorf("%v: cut off %v, want %v", c.e, got, c.want)
+		}
+	}
+	s := startServer(t, serverConfig(t))
+	r := newRelay(t, s.URL())
+	c := failoverClient(t, r.url(), s.URL())
+	session := openSession(t, c, SessionConfig{})
+	session.leaveMember()
+	session.leaveMember() // once left, it stays left
+	if _, member := c.members.current(); member.String() != s.URL() {
+		t.Errorf("%v is preferred, want %s", member, s.URL())
+	}
+}
+
 func TestReconnectAfterARestartKeepsTheToken(t *testing.T) {
 	cfg := serverConfig(t)
 	s := startServer(t, cfg)

@@ -178,33 +178,36 @@ func (s *spread) heal() {
 // answer, and as soon as a majority can talk it goes on.
 func TestG35_Partitions(t *testing.T) {
 	s := startSpread(t, 3)
-	holders := s.holders(20, 10*time.Second)
+	const ttl = 6 * time.Second
+	const short, long = 6 * electionTimeout, ttl + 4*electionTimeout
+	holders := s.holders(20, ttl)
 	load := s.startLoad(3)
 	for _, shape := range []struct {
 		name string
+		last time.Duration // of the fault; beyond the holders' ttl they must have gone elsewhere
 		cut  func(leader *member, others []*member)
 	}{
-		{"leader alone", func(l *member, os []*member) {
+		{"leader alone", short, func(l *member, os []*member) {
 			for _, o := range os {
 				s.cut(l, o)
 				s.cut(o, l)
 			}
 		}},
-		{"leader cannot be heard", func(l *member, os []*member) {
+		{"leader cannot be heard", long, func(l *member, os []*member) {
 			for _, o := range os {
 				s.cut(l, o)
 			}
 		}},
-		{"leader cannot hear", func(l *member, os []*member) {
+		{"leader cannot hear", short, func(l *member, os []*member) {
 			for _, o := range os {
 				s.cut(o, l)
 			}
 		}},
-		{"leader and one other do not see each other", func(l *member, os []*member) {
+		{"leader and one other do not see each other", short, func(l *member, os []*member) {
 			s.cut(l, os[0])
 			s.cut(os[0], l)
 		}},
-		{"a follower alone", func(_ *member, os []*member) {
+		{"a follower alone", long, func(_ *member, os []*member) {
 			s.cut(os[0], os[1])
 			s.cut(os[1], os[0])
 			s.cut(os[0], s.leader())
@@ -215,7 +218,7 @@ func TestG35_Partitions(t *testing.T) {
 		others := s.others(leader)
 		shape.cut(leader, others)
 		s.someoneServes(t, shape.name)
-		time.Sleep(6 * electionTimeout) // the fault itself
+		time.Sleep(shape.last) // the fault itself
 		s.heal()
 		s.leader()
 		holders.stillHeld(shape.name)
