@@ -242,6 +242,8 @@ func TestUnknownOutcomesAreAskedAgain(t *testing.T) {
 	if want := `{"request-id":3,"response":{"results":[{}` + strings.Repeat(",{}", 99) + `]}}`; got != want {
 		t.Error(got)
 	}
+	doubt.mu.Lock()
+	defer doubt.mu.Unlock()
 	if n := len(doubt.calls); n != 5 || len(doubt.calls[4]) != 100 {
 		t.Errorf("%d calls, the last with %d operations", n, len(doubt.calls[n-1]))
 	}
