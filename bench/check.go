@@ -11,9 +11,13 @@ const maxViolationsKept = 100
 
 // Clock assumption and grace of the servers, as they default to.
 const (
-	drift        = 0.01
-	grace        = 500 * time.Millisecond
-	lateAllowed  = time.Second
+	drift = 0.01
+	grace = 500 * time.Millisecond
+	// lateAllowed is how late a lease may be freed before that breaks a guarantee.
+	// A machine or a disk that stands still puts all deadlines off by as long, and
+	// the load tool cannot tell; how late it is when nothing stands still is a
+	// figure with a threshold of its own (last_freed_after_due_ms).
+	lateAllowed  = 10 * time.Second
 	unknownUntil = time.Duration(1<<63 - 1)
 )
 
