@@ -173,6 +173,9 @@ func newRun(sc *Scenario, opts Options) *run {
 		opts.Out = io.Discard
 	}
 	r := &run{sc: sc, opts: opts, rec: NewRecorder(), check: NewChecker(), facts: map[string]float64{}}
+	if sc.Late > 0 {
+		r.check.late = time.Duration(sc.Late)
+	}
 	r.agents = func() (int, int, int) { return 0, 0, 0 }
 	r.meter = &meter{pids: func() []int { return opts.PIDs }}
 	return r

@@ -78,6 +78,10 @@ type Scenario struct {
 	// Silent is how long a member may owe an answer before its agents go on at
 	// another; 0: 1 s. It matters only with several members.
 	Silent Duration `yaml:"silent,omitempty"`
+	// Late is how long after its due time a lease may be freed before that is a
+	// violation; 0: 1 s. A machine or a disk that stands still puts all deadlines
+	// off by as long, which the load tool cannot tell.
+	Late   Duration `yaml:"late,omitempty"`
 	Stages []Stage  `yaml:"stages,omitempty"`
 	// Fault names the one of Faults that is played on the last stage; empty: none.
 	Fault  string              `yaml:"fault,omitempty"`
