@@ -130,20 +130,40 @@ func (p *portable) prove() {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
 	for total := 0; total < maxSocketBytes && p.err == nil; {
-		p.mu.Lock()
-		at := p.kicks
-		_ = p.inner.SetReadDeadline(time.Now().Add(followUp))
-		p.mu.Unlock()
-		n := p.readInto(*buf)
+		n, empty := p.drainInto(*buf)
 		p.turn((*buf)[:n])
 		total += n
-		p.mu.Lock()
-		kicked := p.kicks != at // the kick may have ended the read before it tried
-		p.mu.Unlock()
-		if n == 0 && !kicked {
+		if empty {
 			return
 		}
 	}
+}
+
+// drainInto reads what is there, and reports whether the socket was seen empty.
+// A kick may put the deadline into the past at any time, which ends a read before
+// it has asked the kernel: then nothing has been seen.
+func (p *portable) drainInto(b []byte) (n int, empty bool) {
+	p.mu.Lock()
+	at := p.kicks
+	_ = p.inner.SetReadDeadline(time.Time{}) // fails when closed, which the read tells
+	p.mu.Unlock()
+	n, tried, ok, err := readNow(p.inner, b)
+	if ok {
+		p.conn.worker.reads.Add(1)
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			p.err = err
+		}
+		return n, tried && n == 0
+	}
+	// Without a way to ask, a read that waited for some time stands for it.
+	p.mu.Lock()
+	if p.kicks == at {
+		_ = p.inner.SetReadDeadline(time.Now().Add(followUp))
+	}
+	p.mu.Unlock()
+	began := time.Now()
+	n = p.readInto(b)
+	return n, n == 0 && time.Since(began) >= followUp/2
 }
 
 // readInto reads from the socket. An error that is not a passed deadline is
