@@ -85,7 +85,7 @@ func (b *block) try() {
 // ended is told that the holding has ended, or that nobody can tell.
 func (b *block) ended(err error) {
 	if err == nil {
-		b.c.door.wakes.put(b)
+		b.c.door.wakes.Put(b)
 		return
 	}
 	b.later()

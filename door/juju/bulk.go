@@ -68,7 +68,7 @@ func (k *bulk) submit() {
 	}
 	k.place = p
 	origin := core.Origin{At: d.now(), Door: doorName, Address: k.c.who.address, Principal: k.c.who.principal.String()}
-	d.leases.Do(lease.Call{Origin: origin}, k.ops, func() { d.answers.put(k) })
+	d.leases.Do(lease.Call{Origin: origin}, k.ops, func() { d.answers.Put(k) })
 }
 
 // laneNow is the lane by which the call goes now: claims of present holders are

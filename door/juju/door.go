@@ -18,6 +18,7 @@ import (
 	"github.com/incumbent-dev/incumbent/lease/release"
 	"github.com/incumbent-dev/incumbent/park"
 	"github.com/incumbent-dev/incumbent/watch"
+	"github.com/incumbent-dev/incumbent/workqueue"
 )
 
 // doorName is this door's in the origin of commands.
@@ -104,9 +105,9 @@ type Door struct {
 	entry  entry
 	conns  connList
 
-	answers *queue[*bulk]  // that the lease service has answered
-	wakes   *queue[*block] // whose holding has ended
-	work    *queue[func()] // looks at states, and what is tried again
+	answers *workqueue.Queue[*bulk]  // that the lease service has answered
+	wakes   *workqueue.Queue[*block] // whose holding has ended
+	work    *workqueue.Queue[func()] // looks at states, and what is tried again
 
 	closing    chan struct{}
 	drainOnce  sync.Once
@@ -124,9 +125,9 @@ func New(cfg Config) (*Door, error) {
 		leases: cfg.Leases, view: cfg.View, confirm: cfg.Confirm, park: cfg.Park, passwords: cfg.Passwords, tls: cfg.TLS,
 		controller: uuidOf(cfg.Cluster), ready: cfg.Ready, admission: cfg.Admission, now: cfg.Now, monotonic: cfg.Monotonic,
 		jitter: rand.Float64, log: cfg.Logger, slots: make(chan struct{}, handshakesAtOnce()),
-		answers: newQueue[*bulk](), wakes: newQueue[*block](), work: newQueue[func()](), closing: make(chan struct{}),
+		answers: workqueue.New[*bulk](), wakes: workqueue.New[*block](), work: workqueue.New[func()](), closing: make(chan struct{}),
 	}
-	d.releases = release.Source{View: cfg.View, Confirm: cfg.Confirm, Run: d.work.put, Hub: cfg.Hub, Topic: cfg.Topic}
+	d.releases = release.Source{View: cfg.View, Confirm: cfg.Confirm, Run: d.work.Put, Hub: cfg.Hub, Topic: cfg.Topic}
 	d.entry.init()
 	if d.ready == nil {
 		d.ready = func() error { return nil }
@@ -143,7 +144,7 @@ func New(cfg Config) (*Door, error) {
 	}
 	d.SetLimits(cfg.Limits)
 	for range workers {
-		d.goroutines.Go(d.labour)
+		d.goroutines.Go(func() { workqueue.Run(d.work) })
 		d.goroutines.Go(d.respond)
 	}
 	d.goroutines.Go(d.wake)
@@ -158,25 +159,11 @@ func (d *Door) SetLimits(l Limits) {
 	d.entry.wake()
 }
 
-// labour runs what others handed over.
-func (d *Door) labour() {
-	var jobs []func()
-	for {
-		jobs = d.work.take(jobs, 16)
-		if len(jobs) == 0 {
-			return
-		}
-		for _, job := range jobs {
-			job()
-		}
-	}
-}
-
 // respond answers what the lease service has decided.
 func (d *Door) respond() {
 	var got []*bulk
 	for {
-		got = d.answers.take(got, 64)
+		got = d.answers.Take(got, 64)
 		if len(got) == 0 {
 			return
 		}
@@ -188,7 +175,7 @@ func (d *Door) respond() {
 
 // after runs a job later, spread out: half to one and a half times the delay.
 func (d *Door) after(delay time.Duration, job func()) {
-	time.AfterFunc(time.Duration(float64(delay)*(0.5+d.jitter())), func() { d.work.put(job) })
+	time.AfterFunc(time.Duration(float64(delay)*(0.5+d.jitter())), func() { d.work.Put(job) })
 }
 
 // enter gives work of this cost a place in its lane, or refuses it.
@@ -253,9 +240,9 @@ func (d *Door) Close(ctx context.Context) error {
 	}
 	d.closeOnce.Do(func() {
 		close(d.closing)
-		d.answers.close()
-		d.wakes.close()
-		d.work.close()
+		d.answers.Close()
+		d.wakes.Close()
+		d.work.Close()
 	})
 	d.goroutines.Wait()
 	return err

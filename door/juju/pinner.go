@@ -83,7 +83,7 @@ func (k *call) pinned(*request) {
 		return
 	}
 	d.confirm(func(err error) {
-		d.work.put(func() {
+		d.work.Put(func() {
 			defer p.leave()
 			if err != nil {
 				k.refuse(failureOf(asError(err), errPermission))

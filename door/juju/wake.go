@@ -8,7 +8,7 @@ func (d *Door) wake() {
 	var got []*block
 	pace := pacer{at: d.monotonic()}
 	for {
-		got = d.wakes.take(got, wakeBurst)
+		got = d.wakes.Take(got, wakeBurst)
 		if len(got) == 0 {
 			return
 		}

@@ -38,7 +38,7 @@ func (s *stream) attach(id uint64, r *pb.Attach) error {
 	}
 	a := &attaching{s: s, id: id, what: attached{id: session, counter: r.GetCounter()}}
 	s.door.leases.Attach(lease.Attachment{Session: session, Counter: r.GetCounter(), Lost: a.tellLost}, func(r core.Result) {
-		s.door.work.put(func() { a.finish(r) })
+		s.door.work.Put(func() { a.finish(r) })
 	})
 	return nil
 }
@@ -96,7 +96,7 @@ func (a *attaching) tellLost(reason string) {
 	if !s.forget(a.what) {
 		return
 	}
-	s.door.work.put(func() {
+	s.door.work.Put(func() {
 		s.door.owners.unset(a.what.id, s)
 		s.reply(&pb.ServerFrame{Answer: &pb.ServerFrame_SessionLost{
 			SessionLost: &pb.SessionLost{Session: a.what.id.String(), Reason: reason},

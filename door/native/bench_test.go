@@ -11,6 +11,7 @@ import (
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/websocket"
+	"github.com/incumbent-dev/incumbent/workqueue"
 )
 
 // willing extends whatever it is asked to.
@@ -25,7 +26,7 @@ func (willing) Extend(b *lease.Batch) {
 
 // hotDoor is as much of a door as the hot path needs, and a stream of it.
 func hotDoor() (*Door, *bench, *stream) {
-	d := &Door{leases: willing{}, answers: newQueue[*gather](), now: time.Now}
+	d := &Door{leases: willing{}, answers: workqueue.New[*gather](), now: time.Now}
 	d.gathers.New = func() any { return d.newGather() }
 	w := &bench{gather: d.newGather(), turn: 1}
 	return d, w, &stream{door: d, who: &caller{principal: admin}}
@@ -44,7 +45,7 @@ func turnHot(d *Door, w *bench, s *stream, wire [][]byte, scratch []byte, answer
 		}
 	}
 	d.flush(w)
-	answers = d.answers.take(answers, 1)
+	answers = d.answers.Take(answers, 1)
 	scratch = answers[0].respond(scratch)
 	answers[0].recycle(d)
 	return scratch, answers

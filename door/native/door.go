@@ -16,6 +16,7 @@ import (
 	"github.com/incumbent-dev/incumbent/lease/release"
 	"github.com/incumbent-dev/incumbent/park"
 	"github.com/incumbent-dev/incumbent/watch"
+	"github.com/incumbent-dev/incumbent/workqueue"
 )
 
 // doorName is this door's in the origin of commands.
@@ -105,12 +106,12 @@ type Door struct {
 	// The hot path.
 	benches []*bench  // by worker of park
 	gathers sync.Pool // *gather
-	answers *queue[*gather]
+	answers *workqueue.Queue[*gather]
 
 	// Everything else that streams want.
-	outcomes *queue[*streamOp]
-	work     *queue[func()]
-	pumps    *queue[*streamWatch]
+	outcomes *workqueue.Queue[*streamOp]
+	work     *workqueue.Queue[func()]
+	pumps    *workqueue.Queue[*streamWatch]
 	watches  watchSet
 	streams  streamList
 	owners   owners
@@ -134,7 +135,7 @@ func New(cfg Config) (*Door, error) {
 		offerWindow:   or(cfg.OfferWindow, lease.DefaultOfferWindow),
 		progressEvery: or(cfg.ProgressEvery, DefaultProgressEvery),
 		now:           cfg.Now, log: cfg.Logger,
-		answers: newQueue[*gather](), outcomes: newQueue[*streamOp](), work: newQueue[func()](), pumps: newQueue[*streamWatch](),
+		answers: workqueue.New[*gather](), outcomes: workqueue.New[*streamOp](), work: workqueue.New[func()](), pumps: workqueue.New[*streamWatch](),
 		owners:  owners{byID: map[incumbent.SessionID]*stream{}},
 		closing: make(chan struct{}),
 	}
@@ -152,7 +153,7 @@ func New(cfg Config) (*Door, error) {
 		d.log = slog.New(slog.DiscardHandler)
 	}
 	d.releases = release.Source{
-		View: cfg.View, Confirm: cfg.Confirm, Run: func(look func()) { d.work.put(look) }, Hub: cfg.Hub,
+		View: cfg.View, Confirm: cfg.Confirm, Run: d.work.Put, Hub: cfg.Hub,
 		Topic: func(n incumbent.Name) watch.Topic { return LeaseTopic(d.leaseKind, n) },
 	}
 	d.life, d.drain = context.WithCancelCause(context.Background())
@@ -171,7 +172,7 @@ func (d *Door) start(responders int) {
 		d.goroutines.Go(d.respond)
 	}
 	for range workers {
-		d.goroutines.Go(d.labour)
+		d.goroutines.Go(func() { workqueue.Run(d.work) })
 		d.goroutines.Go(d.tell)
 	}
 	for range pumps {
@@ -179,20 +180,6 @@ func (d *Door) start(responders int) {
 	}
 	d.goroutines.Go(d.watchOffers)
 	d.goroutines.Go(d.tickAlong)
-}
-
-// labour runs what others handed over.
-func (d *Door) labour() {
-	var jobs []func()
-	for {
-		jobs = d.work.take(jobs, 16)
-		if len(jobs) == 0 {
-			return
-		}
-		for _, job := range jobs {
-			job()
-		}
-	}
 }
 
 // tickAlong looks after watches.
@@ -259,10 +246,10 @@ func (d *Door) Close(ctx context.Context) error {
 	err := d.calls.wait(ctx)
 	d.closeOnce.Do(func() {
 		close(d.closing)
-		d.answers.close()
-		d.outcomes.close()
-		d.work.close()
-		d.pumps.close()
+		d.answers.Close()
+		d.outcomes.Close()
+		d.work.Close()
+		d.pumps.Close()
 	})
 	d.goroutines.Wait()
 	d.watches.abandon()

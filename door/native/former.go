@@ -60,7 +60,7 @@ func (f *former) fill(done func()) {
 		return
 	}
 	f.d.leases.Inspect(&lease.Inspection{Items: f.asked, Done: func(q *lease.Inspection) {
-		f.d.work.put(func() {
+		f.d.work.Put(func() {
 			f.complete(q.Items)
 			done()
 		})

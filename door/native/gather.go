@@ -50,7 +50,7 @@ type bench struct {
 // newGather returns an empty gather whose answers go to the responders.
 func (d *Door) newGather() *gather {
 	g := &gather{}
-	g.batch.Done = func(*lease.Batch) { d.answers.put(g) }
+	g.batch.Done = func(*lease.Batch) { d.answers.Put(g) }
 	return g
 }
 
@@ -117,7 +117,7 @@ func (d *Door) refuse(g *gather, err *incumbent.Error) {
 	}
 	clear(g.frames[len(refused):])
 	g.frames, g.batch.RetryAfter = refused, err.RetryAfter
-	d.answers.put(g)
+	d.answers.Put(g)
 	if len(kept.frames) == 0 {
 		d.gathers.Put(kept)
 		return
@@ -165,7 +165,7 @@ func (d *Door) respond() {
 	var got []*gather
 	var buf []byte
 	for {
-		got = d.answers.take(got, 1)
+		got = d.answers.Take(got, 1)
 		if len(got) == 0 {
 			return
 		}

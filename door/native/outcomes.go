@@ -30,7 +30,7 @@ type streamOp struct {
 // settled takes the outcome. The lease loop calls it.
 func (o *streamOp) settled(r core.Result) {
 	o.result = r
-	o.s.door.outcomes.put(o)
+	o.s.door.outcomes.Put(o)
 }
 
 // tell is the life of a goroutine that answers operations.
@@ -38,7 +38,7 @@ func (d *Door) tell() {
 	var ops []*streamOp
 	out := newOutbox()
 	for {
-		ops = d.outcomes.take(ops, maxOutcomes)
+		ops = d.outcomes.Take(ops, maxOutcomes)
 		if len(ops) == 0 {
 			return
 		}

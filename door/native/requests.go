@@ -122,7 +122,7 @@ func (s *stream) extendOne(w *bench, id uint64, in *pb.Extension) error {
 	}
 	s.settle(w)
 	b.Done = func(b *lease.Batch) {
-		s.door.work.put(func() {
+		s.door.work.Put(func() {
 			s.door.leave(place)
 			s.underWay.Add(-1)
 			s.answer(id, &pb.OperationResult{Result: &pb.OperationResult_Extend{Extend: s.door.extensionResult(b, 0)}})
@@ -168,11 +168,11 @@ func (s *stream) read(id uint64, stale bool, query func(*former) (*pb.ServerFram
 		f.fill(func() { s.reply(out) })
 	}
 	if stale {
-		s.door.work.put(run)
+		s.door.work.Put(run)
 		return nil
 	}
 	s.door.confirm(func(err error) {
-		s.door.work.put(func() {
+		s.door.work.Put(func() {
 			if err != nil {
 				s.door.leave(place)
 				s.underWay.Add(-1)
@@ -199,7 +199,7 @@ func (s *stream) waitReleased(id uint64, r *pb.WaitReleasedRequest) error {
 	}
 	s.door.leave(place) // a wait that waits holds none
 	w, err := s.door.waitReleased(s.who, r, func(released bool, err error) {
-		s.door.work.put(func() { s.waited(id, r, released, err) })
+		s.door.work.Put(func() { s.waited(id, r, released, err) })
 	})
 	if err != nil {
 		return err

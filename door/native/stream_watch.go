@@ -78,7 +78,7 @@ func (s *stream) watch(id uint64, r *pb.WatchRequest) error {
 		return nil
 	}
 	s.door.confirm(func(err error) {
-		s.door.work.put(func() {
+		s.door.work.Put(func() {
 			s.door.leave(place)
 			if err != nil {
 				w.fail(err)
@@ -116,7 +116,7 @@ func (w *streamWatch) kick() {
 			return
 		case watchIdle:
 			if w.state.CompareAndSwap(watchIdle, watchQueued) {
-				w.s.door.pumps.put(w)
+				w.s.door.pumps.Put(w)
 				return
 			}
 		case watchRunning:
@@ -151,7 +151,7 @@ func (d *Door) pump() {
 	var got []*streamWatch
 	var p pumping
 	for {
-		got = d.pumps.take(got, 16)
+		got = d.pumps.Take(got, 16)
 		if len(got) == 0 {
 			return
 		}
@@ -165,7 +165,7 @@ func (d *Door) pump() {
 				continue
 			}
 			w.state.Store(watchQueued)
-			d.pumps.put(w)
+			d.pumps.Put(w)
 		}
 	}
 }

@@ -46,13 +46,14 @@ var rules = []rule{
 
 	{folder: "park", may: []string{"."}, why: "a parked connection has no protocol"},
 	{folder: "websocket", may: []string{"."}, why: "frames are bytes; whose they are the doors know"},
+	{folder: "workqueue", std: true, why: "work is a function; what it does the doors know"},
 	{folder: "lease/release", may: []string{".", "core", "watch"}, why: "waiting for the end of a holding is state and hub, for every door"},
 	{folder: "admit", may: []string{"."}, why: "lanes know no protocol"},
 	{folder: "auth", may: []string{"."}, why: "who you are does not depend on what you ask"},
 	{folder: "auth/ca", may: []string{"."}, std: true, why: "what holds the cluster's keys pulls in nothing"},
 
 	{
-		folder: "door/*", may: []string{".", "api", "core", "lease", "watch", "park", "websocket", "admit", "auth"},
+		folder: "door/*", may: []string{".", "api", "core", "lease", "watch", "park", "websocket", "workqueue", "admit", "auth"},
 		why: "a door knows its protocol and the engine's calls: no other door, no raft, no disk",
 	},
 	{folder: "console", may: []string{".", "api"}, why: "pages speak to the public interface"},
