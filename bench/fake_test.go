@@ -46,6 +46,7 @@ type fakeServer struct {
 	incumbentv1connect.UnimplementedClusterServiceHandler
 	*fakeState // of all members of its cluster
 	name       string
+	standing   *apiv1.Member // what it says of itself, if not that it is a follower and serves
 	juju       *fakeJujuDoor // its door for Juju's agents, if it has one
 
 	gate  sync.RWMutex      // locked while it stands still
@@ -161,7 +162,10 @@ func (f *fakeServer) Status(context.Context, *connect.Request[apiv1.StatusReques
 		return nil, connect.NewError(connect.CodeUnavailable, errors.New("down"))
 	}
 	st := &apiv1.StatusResponse{
-		Term: f.term.Load(), Leader: *f.leader.Load(), Members: []*apiv1.Member{{Name: f.name, Ready: true, Role: "follower"}},
+		Term: f.term.Load(), Leader: *f.leader.Load(), Members: []*apiv1.Member{{Name: f.name, Ready: true, Role: "follower", Self: true}},
+	}
+	if f.standing != nil {
+		st.Members = []*apiv1.Member{f.standing}
 	}
 	if f.juju != nil {
 		st.Doors = []*apiv1.Door{{Name: "native"}, {Name: "juju", Address: f.juju.address}}

@@ -56,14 +56,47 @@ func playJuju(ctx context.Context, r *run) error {
 			r.step(stage.Leases, "")
 			continue
 		}
-		o := &ordeal{run: r, victims: &struckCrew{run: r, crew: c, leases: stage.Leases}}
-		if err := o.playFaults(ctx, script); err != nil {
+		if err := r.strikeCrew(ctx, c, stage, script); err != nil {
+			return err
+		}
+	}
+	if !leavesDown(script) {
+		if err := r.awaitMembers(ctx, membersTimeout); err != nil {
 			return err
 		}
 	}
 	t, err := c.count()
 	r.jujuFacts(t)
 	return err
+}
+
+// strikeCrew plays the fault on a stage, and waits until all units lead or are
+// blocked again.
+func (r *run) strikeCrew(ctx context.Context, c crew, stage Stage, script []Action) error {
+	before := r.faultFacts()
+	o := &ordeal{run: r, settle: time.Duration(r.sc.Settle), victims: &struckCrew{run: r, crew: c, leases: stage.Leases}}
+	if err := o.playFaults(ctx, script); err != nil {
+		return err
+	}
+	now := r.faultFacts()
+	for name := range now {
+		r.fact(name, now[name]+before[name])
+	}
+	return c.grow(ctx, stage.Leases, stage.Ramp)
+}
+
+// faultFacts are the counts that each fault notes: a ladder's are the sums of its
+// stages'.
+func (r *run) faultFacts() map[string]float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := map[string]float64{}
+	for _, name := range []string{"elections", "leadership_moves", "held_before_the_fault", "not_recovered", "replaced_in_the_fault"} {
+		if v, ok := r.facts[name]; ok {
+			out[name] = v
+		}
+	}
+	return out
 }
 
 // climb ramps up to a stage and holds it.
@@ -82,7 +115,9 @@ func (r *run) climb(ctx context.Context, c crew, stage Stage, base uint64) error
 	if err := c.hold(ctx, time.Duration(stage.Hold)); err != nil {
 		return err
 	}
-	if grown := r.rss(); grown > base && now.Open > 0 {
+	grown := r.rss()
+	r.fact("servers_rss_bytes", float64(grown))
+	if grown > base && now.Open > 0 {
 		r.fact("rss_per_connection_bytes", float64(grown-base)/float64(now.Open))
 	}
 	return nil
@@ -98,6 +133,8 @@ func leavesDown(script []Action) bool {
 	return false
 }
 
+// jujuFacts notes what the units came to, the slowest step with no fault, ramps
+// included, and the most memory that the servers had together.
 func (r *run) jujuFacts(t tally) {
 	want := r.sc.Stages[len(r.sc.Stages)-1].Leases
 	for name, n := range map[string]int{
@@ -105,6 +142,24 @@ func (r *run) jujuFacts(t tally) {
 		"connections_lost": t.Closed, "hand_overs": t.Moved, "wakes": t.Wakes, "agents": want * max(1, r.sc.Candidates),
 	} {
 		r.fact(name, float64(n))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, op := range []string{"claim", "extend"} {
+		worst := 0.0
+		for _, s := range r.steps {
+			if s.Phase == "" || s.Phase == quietPhase {
+				worst = max(worst, s.Ops[op].P99)
+			}
+		}
+		r.facts[op+"_p99_worst_step_ms"] = worst
+	}
+	for _, s := range r.series {
+		sum := uint64(0)
+		for _, rss := range s.RSS {
+			sum += rss
+		}
+		r.facts["servers_rss_peak_bytes"] = max(r.facts["servers_rss_peak_bytes"], float64(sum))
 	}
 }
 

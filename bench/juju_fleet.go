@@ -94,7 +94,7 @@ type unit struct {
 
 	connects time.Duration // intended time of the connection that is being opened
 	tries    int           // logins in a row that were told to try again
-	moves    int           // how often it went on at another host
+	moves    int           // added to its number, it gives its host
 	call     jujuCall      // the claim, extension or wait under way
 	ping     jujuCall
 

@@ -21,7 +21,7 @@ import (
 const (
 	jujuDialTimeout = 45 * time.Second // TCP, TLS, upgrade and login
 	jujuRedial      = 2 * time.Second  // after a refusal that is not the login's
-	jujuDialers     = 128              // connections being opened at once, by one process
+	jujuDialers     = 64               // connections being opened at once, by one process
 )
 
 // jujuTLS is what Juju's client offers: no key share of the newest kind, nothing

@@ -75,7 +75,7 @@ func (f *jujuFleet) refused(u *unit, err error) {
 	var login *loginError
 	switch {
 	case transientDial(err):
-		u.moves++
+		u.moves = rand.IntN(len(f.hosts)) // as Juju's agents take the addresses they know
 		f.plan(now+jujuRedial, stepConnect, u)
 	case errors.As(err, &login) && login.code == jujuTryAgain && u.tries < len(jujuRetries):
 		f.plan(now+jujuRetries[u.tries], stepConnect, u)

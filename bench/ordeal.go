@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"sort"
 	"sync"
@@ -16,14 +17,18 @@ const backTimeout = 5 * time.Minute
 // backEvery is how often it is asked whether it does.
 const backEvery = 50 * time.Millisecond
 
+// quietPhase is the part of a step before its fault.
+const quietPhase = "before the fault"
+
 // ordeal plays a scenario's actions on the servers while the fleet goes on, and
 // has it judge what it came to.
 type ordeal struct {
 	*run
 	victims victims
 	terms   terms
-	servers Members // nil if the servers can only be sent signals
-	last    []int   // whom the last action was done to
+	servers Members       // nil if the servers can only be sent signals
+	settle  time.Duration // from the last action to the judgement; 0: at least two ttls
+	last    []int         // whom the last action was done to
 	struck  bool
 }
 
@@ -97,7 +102,7 @@ func (o *ordeal) play(ctx context.Context, script []Action) error {
 		}
 	}
 	// Whoever was to lose a lease by this would have by then.
-	return sleep(ctx, max(2*time.Duration(o.sc.TTL), time.Duration(o.sc.Settle)))
+	return sleep(ctx, cmp.Or(o.settle, max(2*time.Duration(o.sc.TTL), time.Duration(o.sc.Settle))))
 }
 
 // begin has the fleet note what is held, and closes the figures of the quiet time,
@@ -108,7 +113,7 @@ func (o *ordeal) begin() {
 	}
 	o.struck = true
 	o.victims.flush()
-	o.step(o.victims.size(), "before the fault")
+	o.step(o.victims.size(), quietPhase)
 	o.victims.strike()
 }
 

@@ -20,12 +20,16 @@ import (
 //   - at most a few handshakes for each processor are computed at once. Waiting for
 //     the peer's next flight is not computing, so that peers who are slow or silent
 //     take no such place;
-//   - who cannot be served at all (too many connections, logins are refused for now,
+//   - while logins are refused for now, accepting rests: that lasts a tenth of a
+//     second at a time, and whoever waits in the kernel's queue loses less by it than
+//     by coming back after 2 s;
+//   - who cannot be served at all (too many connections, logins are refused for long,
 //     shutting down) is closed before TLS: its client comes back after 2 s.
 
 // Serve accepts connections of a listener until it is closed or the door drains;
 // then the error is nil. The listener is the caller's to close.
 func (d *Door) Serve(ln net.Listener) error {
+	var shut shutter
 	for d.entry.enter(func() int { return d.limits.Load().MaxPending }) {
 		c, err := ln.Accept()
 		if err != nil {
@@ -40,7 +44,7 @@ func (d *Door) Serve(ln net.Listener) error {
 			d.rest(acceptPause)
 			continue
 		}
-		why, ok := d.admit()
+		why, ok := d.admit(&shut)
 		if !ok || !d.entry.hold(c) {
 			d.counts.refused[why].Add(1)
 			c.Close()
@@ -53,22 +57,56 @@ func (d *Door) Serve(ln net.Listener) error {
 	return nil
 }
 
-// admit decides, before any work, whether to serve a connection. The lane says
-// whether memory, or what is refused later, is short. How long a login takes it is
-// not told: that is the client's time as well, which in a storm may have no
-// processor, and the lane would take it for a queue of ours. MaxPending and the
-// slots set the pace.
-func (d *Door) admit() (refusal, bool) {
+// admit decides, before any work, whether to serve a connection. It rests while
+// logins are refused, until that has lasted for loginPatience.
+func (d *Door) admit(shut *shutter) (refusal, bool) {
 	if d.counts.connections.Load() >= int64(d.limits.Load().MaxConnections) {
 		return refusedFull, false
 	}
+	for !d.entry.isClosed() {
+		now := d.monotonic()
+		if d.mayLogIn() {
+			shut.open()
+			return refusedDraining, true
+		}
+		if shut.forLong(now) {
+			return refusedOverload, false
+		}
+		d.rest(loginPause)
+	}
+	return refusedDraining, false
+}
+
+// mayLogIn asks the lane of logins, which says whether memory, or what is refused
+// later, is short. How long a login takes it is not told: that is the client's time
+// as well, which in a storm may have no processor, and the lane would take it for
+// a queue of ours. MaxPending and the slots set the pace.
+func (d *Door) mayLogIn() bool {
 	p, err := d.enter(admit.Logins, 1)
 	if err != nil {
-		return refusedOverload, false
+		return false
 	}
 	p.leave()
-	return refusedDraining, true
+	return true
 }
+
+// shutter remembers since when logins are refused. It belongs to Serve.
+type shutter struct {
+	since, last int64 // monotonic nanoseconds: the first refusal, and the last
+	shut        bool
+}
+
+// forLong is told of a refusal, and reports whether nobody was let in for
+// loginPatience although somebody came.
+func (s *shutter) forLong(now int64) bool {
+	if !s.shut || now-s.last > int64(loginPatience) {
+		s.since, s.shut = now, true
+	}
+	s.last = now
+	return now-s.since >= int64(loginPatience)
+}
+
+func (s *shutter) open() { s.shut = false }
 
 // rest waits, or until the door closes.
 func (d *Door) rest(t time.Duration) {

@@ -70,7 +70,7 @@ func (b *block) try() {
 		return
 	}
 	p.leave() // a wait that waits holds no place in a lane
-	wait := b.c.door.releases.Begin(b.name, b.token, b.ended)
+	wait := b.source().Begin(b.name, b.token, b.ended)
 	b.mu.Lock()
 	if b.attempt == attempt {
 		b.wait = wait
@@ -80,6 +80,19 @@ func (b *block) try() {
 	if abandoned && wait.Cancel() {
 		b.drop()
 	}
+}
+
+// source is where to wait. Where this member's state shows a holding, there is
+// nothing to confirm: its end is seen whenever it is applied here, and what is
+// shown free after that was held when the call came. Most who wait have just been
+// denied, and would have the leader confirm the same again; in a storm of them
+// that is as much work as their claims. Only that a lease is free must be certain.
+func (b *block) source() *release.Source {
+	d := b.c.door
+	if d.view().Lease(b.name).Free() {
+		return &d.releases
+	}
+	return &d.endings
 }
 
 // ended is told that the holding has ended, or that nobody can tell.

@@ -63,7 +63,9 @@ func (k *bulk) submit() {
 	d := k.c.door
 	p, err := d.enter(k.laneNow(), 1+len(k.ops)/seatsPerBulk)
 	if err != nil {
-		k.later(err.RetryAfter)
+		// When to come back is for clients that would have to send again. Here
+		// asking costs next to nothing, and who waits for a place has it sooner.
+		k.later(min(err.RetryAfter, maxRefused), maxRefused)
 		return
 	}
 	k.place = p
@@ -105,17 +107,18 @@ func (k *bulk) answered() {
 		}
 	}
 	if k.ops, k.at = k.ops[:kept], k.at[:kept]; kept > 0 {
-		k.later(wait)
+		k.later(wait, maxRetry)
 		return
 	}
 	k.c.door.counts.bulks.Add(-1)
 	k.finish()
 }
 
-// later tries again after a while that grows, or longer if that is asked for.
-func (k *bulk) later(asked time.Duration) {
+// later tries again after a while that grows up to most, or longer if that is
+// asked for.
+func (k *bulk) later(asked, most time.Duration) {
 	k.c.door.counts.retries.Add(1)
-	k.c.door.after(max(asked, backoff(k.tries)), k.submit)
+	k.c.door.after(max(asked, min(backoff(k.tries), most)), k.submit)
 	k.tries++
 }
 

@@ -87,7 +87,8 @@ type Door struct {
 	leases     Leases
 	view       func() *core.View
 	confirm    func(done func(err error))
-	releases   release.Source
+	releases   release.Source // waits that begin with a confirmed state
+	endings    release.Source // waits for the end of a holding that this member's state shows
 	park       *park.Set
 	passwords  Passwords
 	tls        func() *tls.Config
@@ -128,6 +129,8 @@ func New(cfg Config) (*Door, error) {
 		answers: workqueue.New[*bulk](), wakes: workqueue.New[*block](), work: workqueue.New[func()](), closing: make(chan struct{}),
 	}
 	d.releases = release.Source{View: cfg.View, Confirm: cfg.Confirm, Run: d.work.Put, Hub: cfg.Hub, Topic: cfg.Topic}
+	d.endings = d.releases
+	d.endings.Confirm = func(done func(error)) { done(nil) }
 	d.entry.init()
 	if d.ready == nil {
 		d.ready = func() error { return nil }
@@ -210,6 +213,20 @@ func (d *Door) Recheck() {
 		if !d.passwords.Knows(c.who.model, c.who.tag) {
 			c.goAway()
 		}
+	}
+}
+
+// SendAway closes all connections that are open now, in any order: their agents
+// connect to another member. It calls next before each, which may wait, and ends
+// early when that says false.
+func (d *Door) SendAway(next func() bool) {
+	all := d.conns.all()
+	rand.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
+	for _, c := range all {
+		if !next() {
+			return
+		}
+		c.goAway()
 	}
 }
 

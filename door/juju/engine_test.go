@@ -35,7 +35,7 @@ const (
 	testLeases watch.Kind = 1
 	testModel             = "deadbeef-0bad-400d-8000-4b1d0d06f00d"
 	otherModel            = "00000000-0bad-400d-8000-4b1d0d06f00d"
-	patience              = 10 * time.Second
+	patience              = time.Minute
 )
 
 // log is a replicated log without the log: one goroutine applies proposals and

@@ -1,0 +1,120 @@
+package juju
+
+import (
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/incumbent-dev/incumbent/admit"
+)
+
+// shutFor is how long lanes are shut here, and when a client is told to come back.
+const shutFor = time.Hour
+
+// crowded is a member with so few places that they are soon taken, under a clock
+// that stands: what is refused is refused until it moves on.
+func crowded(t *testing.T) (m *member, clock *atomic.Int64, lanes *admit.Controller) {
+	t.Helper()
+	lanes, err := admit.New(admit.Limits{Min: 1, Max: 1, Interval: shutFor, Retry: shutFor, MaxRetry: shutFor}, func() float64 { return 0.5 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock = new(atomic.Int64)
+	m = newMember(t, nil, func(c *Config) { c.Admission, c.Monotonic = lanes, clock.Load })
+	return m, clock, lanes
+}
+
+// fill takes all places of the lane of claims.
+func fill(t *testing.T, lanes *admit.Controller, clock *atomic.Int64) (held []admit.Ticket) {
+	t.Helper()
+	for range 10 {
+		place, err := lanes.Enter(admit.Claims, 1, clock.Load())
+		if err != nil {
+			return held
+		}
+		held = append(held, place)
+	}
+	t.Fatal("the lane takes everything")
+	return nil
+}
+
+// While logins are refused, accepting rests: who comes is let in a little later.
+// Only if that lasts is a connection closed, and then before TLS.
+func TestG41_AcceptingRestsBeforeItRefuses(t *testing.T) {
+	m, clock, lanes := crowded(t)
+	fill(t, lanes, clock)
+	in := make(chan *client, 1)
+	go func() { in <- m.login("unit-app-0") }()
+	refused := func() uint64 { return lanes.Stats()[admit.Logins].Refused[admit.Order] }
+	eventually(t, "logins were refused again and again", func() bool { return refused() > 3 })
+	if n := m.door.Stats().Refused[refusedOverload].N; n != 0 {
+		t.Fatalf("%d were closed", n)
+	}
+	clock.Add(int64(shutFor) + 1)
+	select {
+	case <-in:
+	case <-time.After(patience):
+		t.Fatal("it was not let in when logins were admitted again")
+	}
+
+	fill(t, lanes, clock)
+	conn, err := net.Dial("tcp", m.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	before := refused()
+	eventually(t, "accepting rests", func() bool { return refused() > before })
+	clock.Add(int64(loginPatience))
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("read %d, %v: it was not closed before TLS", n, err)
+	}
+	if n := m.door.Stats().Refused[refusedOverload].N; n != 1 {
+		t.Errorf("%d counted as closed, one was", n)
+	}
+}
+
+// A claim that finds no place asks again soon, whatever a client would be advised.
+func TestClaimsWaitForAPlaceInside(t *testing.T) {
+	m, clock, lanes := crowded(t)
+	c := m.login("unit-app-0")
+	held := fill(t, lanes, clock)
+	c.send(claimText(2, "app", "app-0", "60"))
+	eventually(t, "it was refused a place, more than once", func() bool { return m.door.Stats().Retries > 1 })
+	for _, place := range held {
+		place.Done(clock.Load())
+	}
+	clock.Add(int64(shutFor) + 1)
+	if got := c.read(); got != granted(2) {
+		t.Error(got)
+	}
+}
+
+// A wait for a lease that is held here needs no leader: its end is seen when it
+// comes.
+func TestG10_HeldLeasesAreWaitedForWithoutALeader(t *testing.T) {
+	m := newMember(t, nil)
+	a, b := m.login("unit-app-0"), m.login("unit-app-1")
+	if got := a.ask(claimText(2, "app", "app-0", "60")); got != granted(2) {
+		t.Fatal(got)
+	}
+	m.log.down.Store(true)
+	b.send(blockText(2, "app"))
+	eventually(t, "it waits", func() bool { return m.hub.Stats().Waiters == 1 })
+	if n := m.door.Stats().Retries; n != 0 {
+		t.Errorf("%d retries", n)
+	}
+	m.free(nameOf(testModel, "app"))
+	if got := b.read(); got != empty(2) {
+		t.Error(got)
+	}
+	// That it is free must be certain.
+	b.send(blockText(3, "app"))
+	eventually(t, "it is tried again", func() bool { return m.door.Stats().Retries > 1 })
+	m.log.down.Store(false)
+	if got := b.read(); got != empty(3) {
+		t.Error(got)
+	}
+}
