@@ -18,14 +18,16 @@ type Member struct {
 	PeerAddress string          // where other members reach it; "": it has no listener for them. At most [MaxMemberTextBytes]
 	ClientURL   string          // where clients reach it, or "". At most [MaxMemberTextBytes]
 	Schema      uint32          // newest version of commands and snapshots it knows, at least 2
-	Learner     bool            // it wants no vote, and stays a learner
+	Learner     bool            // it wants no vote, and stays a learner until it is promoted: once false it stays false
 	Version     string          // of its binary, or "". At most [MaxMemberTextBytes]
 	Since       incumbent.Index // when it was added
 }
 
 // PutMemberCommand adds a member or says anew what it is; Since is the state's
-// to fill in. An id that is gone is refused with Conflict, a name that another
-// member has with Exists, a member too many with TooLarge.
+// to fill in. Learner makes nobody a learner again who is none: a member describes
+// itself from what it knew, and its promotion may have come in between. An id that
+// is gone is refused with Conflict, a name that another member has with Exists, a
+// member too many with TooLarge.
 type PutMemberCommand struct{ Member Member }
 
 // RemoveMemberCommand removes a member, known or not. Its id is gone for ever:
@@ -128,7 +130,7 @@ func (s *State) putMember(c *command) Result {
 	var o *Member
 	if known {
 		o = s.members[i]
-		n.Since = o.Since
+		n.Since, n.Learner = o.Since, n.Learner && o.Learner
 	}
 	if err := n.validate(); err != nil {
 		return Result{Member: o, Err: invalid(err)}

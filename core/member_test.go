@@ -54,7 +54,7 @@ func (m *memberModel) put(n Member) incumbent.Kind {
 	}
 	n.Since = m.index
 	if o, ok := m.members[n.ID]; ok {
-		n.Since = o.Since
+		n.Since, n.Learner = o.Since, n.Learner && o.Learner
 	}
 	m.members[n.ID] = n
 	return incumbent.OK
