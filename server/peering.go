@@ -202,11 +202,17 @@ func (s *Server) acknowledged(id uint64) uint64 {
 // deliver hands messages of peers to the node, and notes when the leader was
 // last heard of.
 func (s *Server) deliver(ms []node.Message) {
-	leader := s.leader.Load()
-	if leader != 0 && slices.ContainsFunc(ms, func(m node.Message) bool { return m.From == leader }) {
+	if fromLeader(s.leader.Load(), ms) {
 		s.heard.Store(int64(time.Since(s.begun)))
 	}
 	s.node.Step(ms...)
+}
+
+// fromLeader reports whether messages show that the leader was alive: some of
+// them are raft's. What has the leader's name on it besides may have been made
+// here: a refusal by the transport, which could not bring it something.
+func fromLeader(leader uint64, ms []node.Message) bool {
+	return leader != 0 && slices.ContainsFunc(ms, func(m node.Message) bool { return m.From == leader && m.Raft != nil })
 }
 
 // age is how old a stale read may be: how long ago the leader was heard of.
