@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,7 +40,9 @@ type flushState struct {
 	mu     sync.Mutex // held for a few assignments
 	began  time.Time  // of the write or sync that is out; zero: none, or it waits for space
 	last   time.Duration
-	paused error // why appends wait, or nil
+	recent [usualFlushes]time.Duration // a ring of what they took
+	count  int                         // of all that were put there
+	paused error                       // why appends wait, or nil
 }
 
 func (a *appender) run(ctx context.Context) error {
@@ -177,6 +180,8 @@ func (a *appender) sync(entries, bytes int) error {
 	took := a.clock.Now().Sub(began)
 	a.flush.mu.Lock()
 	a.flush.last = took
+	a.flush.recent[a.flush.count%usualFlushes] = took
+	a.flush.count++
 	a.flush.mu.Unlock()
 	a.events.Synced(took, entries, bytes)
 	return nil
@@ -219,6 +224,18 @@ func (a *appender) waits() bool {
 	a.flush.mu.Lock()
 	defer a.flush.mu.Unlock()
 	return a.flush.paused != nil
+}
+
+// usually returns what a flush takes at least here, as the last few show; at most
+// maxUsualFlush, and 0 while there were fewer. One that took long once does not
+// count: the disk is as fast as before.
+func (a *appender) usually() time.Duration {
+	a.flush.mu.Lock()
+	defer a.flush.mu.Unlock()
+	if a.flush.count < usualFlushes {
+		return 0
+	}
+	return min(slices.Min(a.flush.recent[:]), maxUsualFlush)
 }
 
 // out returns for how long a flush has been out.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/incumbent-dev/incumbent"
 )
@@ -12,11 +13,7 @@ func (n *Node) watchDisk(ctx context.Context) error {
 	ticks, stop := n.cfg.Clock.Ticker(diskPollEvery)
 	defer stop()
 	for {
-		full, err := n.prepare()
-		if err != nil {
-			return err
-		}
-		n.lookAtDisk(full || n.appender.waits())
+		n.lookAtDisk(n.prepare() || n.appender.waits())
 		select {
 		case <-ctx.Done():
 			return nil
@@ -26,13 +23,24 @@ func (n *Node) watchDisk(ctx context.Context) error {
 }
 
 // prepare has the log make room ahead of need. It reports whether the disk has
-// no place for more.
-func (n *Node) prepare() (full bool, err error) {
-	err = n.appender.log.Prepare()
-	if incumbent.KindOf(err) == incumbent.Unavailable {
-		return n.appender.log.Status().ReserveOnly, nil
+// no place for more. Another error stops nobody: what fails is a file that holds
+// nothing yet, and a disk that is broken shows when the log is written. It is
+// tried again after a while, and not every second: each attempt writes much.
+func (n *Node) prepare() (full bool) {
+	now := n.cfg.Clock.Now()
+	if now.Before(n.prepareAgain) {
+		return false
 	}
-	return false, err
+	err := n.appender.log.Prepare()
+	switch {
+	case err == nil:
+	case incumbent.KindOf(err) == incumbent.Unavailable:
+		return n.appender.log.Status().ReserveOnly
+	default:
+		n.prepareAgain = now.Add(prepareRetryAfter)
+		n.cfg.Logger.Warn("no spare made for the log", slog.Any("error", err))
+	}
+	return false
 }
 
 // lookAtDisk decides whether growth is refused. It goes on an eighth above the

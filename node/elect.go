@@ -8,14 +8,25 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// election is how a member behaves that saw its leader's connections close.
+// election is how a member behaves that saw its leader's connections close, and
+// how it waits for votes that are written to slow disks.
 type election struct {
 	rand       *rand.Rand
 	campaignAt time.Time     // zero: no campaign is planned
-	patience   time.Duration // for the votes of one term; grows with each term that was lost
-	votesTerm  uint64        // in which votes were asked for, and since when that is known
+	flush      time.Duration // what a flush of this member's log usually takes; 0: not known
+	ledTerm    uint64        // the newest in which a leader was known: its votes are decided
+	votesTerm  uint64        // in which this member voted, and since when that is known
 	votesSince time.Time
+	patience   time.Duration // for the votes of that term; grows with each term that was lost
 }
+
+// led tells that a leader of a term is known.
+func (e *election) led(term uint64) { e.ledTerm, e.patience = term, 0 }
+
+// FlushTakes tells what a flush of the log usually takes here. A vote is written
+// before it is given, so a member whose disk is slow leaves others, and itself,
+// more time for a round of votes.
+func (r *Replica) FlushTakes(usually time.Duration) { r.election.flush = usually }
 
 // PeerLost tells that the other side closed its connections: its process ended.
 // What it had sent must have been given to Step before. If it led, this member
@@ -36,7 +47,7 @@ func (r *Replica) PeerLost(id uint64, now time.Time) {
 	if err := r.raw.ForgetLeader(); err != nil || !r.isVoter() {
 		return
 	}
-	r.election.campaignAt, r.election.patience = now.Add(r.campaignDelay()), votesPatience
+	r.election.campaignAt = now.Add(r.campaignDelay())
 }
 
 func (r *Replica) campaignDelay() time.Duration {
@@ -66,29 +77,36 @@ func (r *Replica) campaignIfDue(now time.Time) {
 	e.campaignAt = now.Add(r.campaignDelay())
 }
 
-// votesMayCome reports whether votes were asked for a short while ago: a new
-// pre-vote would void them. After that they are split, or lost.
+// votesMayCome reports whether this member voted in the present term a short
+// while ago, for itself or another, and nobody leads in it yet: a new campaign of
+// its own would void those votes. After that they are split, or lost.
 func (r *Replica) votesMayCome(st raft.BasicStatus, now time.Time) bool {
 	e := &r.election
-	if st.RaftState != raft.StateCandidate {
+	if st.Lead != raft.None || st.GetVote() == raft.None || st.GetTerm() == e.ledTerm {
 		return false
 	}
 	if st.GetTerm() != e.votesTerm {
 		// The term before was lost: on slow disks or links because its votes
 		// needed longer, so these get more time.
-		e.votesTerm, e.votesSince, e.patience = st.GetTerm(), now, min(2*e.patience, maxVotesPatience)
+		e.votesTerm, e.votesSince = st.GetTerm(), now
+		e.patience = min(max(2*e.patience, votesPatience), maxVotesPatience)
+		e.patience = max(e.patience, min(votesFlushes*e.flush, maxSlowVotesPatience))
 	}
 	return now.Sub(e.votesSince) < e.patience
 }
 
 // tickRaft moves raft's clock. While the disk hangs or is full a follower only
-// counts, and so does not campaign.
-func (r *Replica) tickRaft() {
-	if r.passive() && r.raw.BasicStatus().RaftState != raft.StateLeader {
+// counts, and so does not campaign. While votes may come that need longer than an
+// election timeout the clock stands still, for raft would ask for new ones.
+func (r *Replica) tickRaft(now time.Time) {
+	st := r.raw.BasicStatus()
+	switch {
+	case r.passive() && st.RaftState != raft.StateLeader:
 		r.raw.TickQuiesced()
-		return
+	case r.votesMayCome(st, now) && r.election.patience > ordinaryVotes:
+	default:
+		r.raw.Tick()
 	}
-	r.raw.Tick()
 }
 
 // unwanted reports whether a message must not reach raft now.

@@ -48,18 +48,30 @@ const (
 	fullLookTicks      = electionTicks / 2 // a leader whose disk is full looks so often who else has space
 	fullLooks          = 2                 // and hands over when enough had, so often in a row
 	muteAfterTicks     = electionTicks     // a leader whose disk hangs has so long to hand over; then it falls silent
+	slowAheadTicks     = electionTicks     // a leader whose slow disk kept it behind a quorum of others for so long hands over
 	campaignSoonest    = 10 * time.Millisecond
-	votesPatience      = campaignLatest / 2     // half of what the votes of the first such term get
-	maxVotesPatience   = 2 * time.Second        // they get no more
 	campaignLatest     = 150 * time.Millisecond // between these, at random, a voter campaigns whose leader's process ended
 	flushStalledAfter  = time.Second            // a flush that is out for longer shows as stalled
 	diskPollEvery      = time.Second            // free space
+	prepareRetryAfter  = time.Minute            // after spare log files could not be made, other than for lack of space
 	appendRetryEvery   = 200 * time.Millisecond
 	resendAfter        = 2 * time.Second        // without an answer to pieces of a snapshot
 	giveUpAfter        = 30 * time.Second       // without progress in sending a snapshot
 	sendAgainAfter     = 10 * time.Second       // after a snapshot that a peer could not take
 	sendNewerAfter     = 200 * time.Millisecond // while one that can be sent is being taken
 	confirmRetryEvery  = 100 * time.Millisecond
+)
+
+// How long votes are waited for, and when a slow flush counts as one that hangs.
+const (
+	votesPatience        = campaignLatest  // what the votes of the first term without a leader get; those of each further one twice as much
+	maxVotesPatience     = 2 * time.Second // they get no more,
+	votesFlushes         = 3               // save where so many flushes take longer: what is out, the vote behind it, and some room
+	maxSlowVotesPatience = votesFlushes * maxUsualFlush
+	ordinaryVotes        = electionTicks * DefaultTick // votes that get no more need no help: raft's own timeout is longer
+	usualFlushes         = 3                           // the shortest of so many is what a flush usually takes
+	maxUsualFlush        = 3 * time.Second             // slower disks count as hanging, however usual that is
+	flushStalledTimes    = 3                           // so many usual flushes, or flushStalledAfter if that is longer, and it hangs
 )
 
 // Defaults of snapshots and disk.

@@ -202,10 +202,13 @@ func (n *Node) everyTick(now time.Time) {
 // watchFlush notices a disk that hangs or is full, before the tick that counts it.
 func (n *Node) watchFlush(now time.Time) {
 	n.replica.DiskFull(n.appender.waits())
-	out := n.appender.out(now)
-	if stalled := out >= flushStalledAfter; stalled != n.stalled {
-		n.stalled = stalled
-		n.replica.FlushStalled(stalled)
-		n.cfg.Events.FlushStalled(stalled, out)
+	out, usually := n.appender.out(now), n.appender.usually()
+	slow := out >= flushStalledAfter
+	n.replica.FlushTakes(usually)
+	n.replica.FlushSlow(slow)
+	n.replica.FlushStalled(slow && out >= flushStalledTimes*usually)
+	if slow != n.stalled {
+		n.stalled = slow
+		n.cfg.Events.FlushStalled(slow, out)
 	}
 }

@@ -126,6 +126,8 @@ type Node struct {
 	retryReady  bool
 	outstanding struct{ appends, applies int } // handed out and not acknowledged
 
+	prepareAgain time.Time // owned by watchDisk: until then no spare log files are made
+
 	// Shared.
 	ready   chan struct{} // closed when doors may open
 	quit    chan struct{} // closed when asked to stop

@@ -110,7 +110,7 @@ func NewReplica(cfg ReplicaConfig) (*Replica, error) {
 // Tick moves the protocol's clock by one tick and answers whom now has passed.
 func (r *Replica) Tick(now time.Time) {
 	r.tick++
-	r.tickRaft()
+	r.tickRaft(now)
 	r.tickTransfer()
 	r.tickStall()
 	r.expireProposals(now)
@@ -295,6 +295,9 @@ func (r *Replica) changeRole(role Role) {
 		r.proposals.chain = 0
 	}
 	r.role = role
+	if role.Leader != 0 {
+		r.election.led(role.Term)
+	}
 	r.eff.Role = &role
 	r.leadIndex = 0
 	r.peers = nil

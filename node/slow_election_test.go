@@ -1,14 +1,19 @@
 package node
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/cryptotest"
+	"testing/synctest"
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/incumbent-dev/incumbent/vfs"
 )
 
 // A follower whose answers take longer than roundTicks never confirms a read.
@@ -53,9 +58,10 @@ func TestG22_FollowerReadsOverASlowLink(t *testing.T) {
 	}
 }
 
-// electionAfter returns how long two voters, whose flushes take delay, need to elect a
-// leader: after its process ended, or (lost false) after silence.
-func electionAfter(t *testing.T, seed uint64, delay time.Duration, lost bool) time.Duration {
+// electionAfter returns how long two voters, whose flushes take delay, need to elect
+// a leader: after its process ended, or (lost false) after silence. They may know
+// what a flush takes, as they do where the log has been written to.
+func electionAfter(t *testing.T, seed uint64, delay time.Duration, known, lost bool) time.Duration {
 	cryptotest.SetGlobalRandom(t, seed)
 	c := newCluster(3)
 	if err := c.members[1].Campaign(); err != nil {
@@ -65,6 +71,9 @@ func electionAfter(t *testing.T, seed uint64, delay time.Duration, lost bool) ti
 	c.cut[1] = true
 	for _, id := range []uint64{2, 3} {
 		c.members[id].election.rand = rand.New(rand.NewPCG(seed, id))
+		if known {
+			c.members[id].FlushTakes(delay)
+		}
 	}
 	began := c.now
 	if lost {
@@ -110,23 +119,141 @@ func electionAfter(t *testing.T, seed uint64, delay time.Duration, lost bool) ti
 }
 
 // When a process ended, which its peers see, a leader is found hardly later than
-// after mere silence, also where a vote takes long because disks are slow. Where
-// a flush takes half a second neither finds one: raft's timeout is shorter than a
-// round of votes.
+// after mere silence, also where a vote takes long because disks are slow.
 func TestElectionWithSlowFlushes(t *testing.T) {
-	for _, c := range []struct{ flush, limit time.Duration }{
-		{5 * time.Millisecond, 400 * time.Millisecond},
-		{100 * time.Millisecond, 2 * time.Second},
-		{200 * time.Millisecond, 5 * time.Second},
-		{300 * time.Millisecond, 10 * time.Second},
+	for _, c := range []struct {
+		flush, limit time.Duration
+		known        bool // what a flush takes
+	}{
+		{flush: 5 * time.Millisecond, limit: 400 * time.Millisecond},
+		{flush: 100 * time.Millisecond, limit: 2 * time.Second},
+		{flush: 200 * time.Millisecond, limit: 5 * time.Second},
+		{flush: 300 * time.Millisecond, limit: 8 * time.Second},
+		{flush: 500 * time.Millisecond, limit: 10 * time.Second},
+		{flush: time.Second, limit: 20 * time.Second},
+		{flush: 5 * time.Millisecond, limit: 400 * time.Millisecond, known: true},
+		{flush: 300 * time.Millisecond, limit: 3 * time.Second, known: true},
+		{flush: 500 * time.Millisecond, limit: 6 * time.Second, known: true},
+		{flush: time.Second, limit: 12 * time.Second, known: true},
+		{flush: 2 * time.Second, limit: 24 * time.Second, known: true},
 	} {
-		var took []time.Duration
-		for seed := range uint64(11) {
-			took = append(took, electionAfter(t, seed, c.flush, true))
-		}
-		slices.Sort(took)
-		if worst := took[len(took)-1]; worst > c.limit {
-			t.Errorf("flush %v: median %v, worst %v, want at most %v", c.flush, took[5], worst, c.limit)
+		for _, lost := range []bool{true, false} {
+			var took []time.Duration
+			for seed := range uint64(11) {
+				took = append(took, electionAfter(t, seed, c.flush, c.known, lost))
+			}
+			slices.Sort(took)
+			limit := c.limit
+			if !lost {
+				limit += 2 * electionTicks * DefaultTick // until the silence is noticed
+			}
+			t.Logf("flush %v, known %v, connections closed %v: median %v, worst %v", c.flush, c.known, lost, took[5], took[10])
+			if worst := took[len(took)-1]; worst > limit {
+				t.Errorf("flush %v, known %v, connections closed %v: median %v, worst %v, want at most %v", c.flush, c.known, lost, took[5], worst, limit)
+			}
 		}
 	}
+}
+
+// Three members whose every flush takes a second elect a leader, which stays: its
+// flushes are slow, and none of the others is faster. When it is gone another one
+// follows. All that was written is there.
+func TestG32_SlowDisksEverywhereKeepALeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cryptotest.SetGlobalRandom(t, 1)
+		g := newTrio(t)
+		roles := map[uint64]*atomic.Int32{}
+		for _, id := range trioIDs {
+			roles[id] = new(atomic.Int32)
+			g.start(id, func(c *Config) {
+				c.FS = vfs.Inject(g.disks[id], func(call vfs.Call) vfs.Fault {
+					if call.Op == vfs.OpSync && strings.HasSuffix(call.Name, segmentName) {
+						time.Sleep(time.Second)
+					}
+					return vfs.Fault{}
+				})
+				c.Events.RoleChanged = func(r Role) {
+					if r.State == Leader {
+						roles[id].Add(1)
+					}
+				}
+			})
+		}
+		l := g.leader()
+		if err := l.WaitReady(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		elected := func() (n int32) {
+			for _, r := range roles {
+				n += r.Load()
+			}
+			return n
+		}
+		was := elected()
+		for i := range 30 {
+			if _, err := l.propose(fmt.Sprint("slow ", i)); err != nil {
+				t.Fatalf("proposal %d: %v", i, err)
+			}
+		}
+		if n := elected() - was; n != 0 || l.Status().State != Leader {
+			t.Errorf("while it wrote, %d elections were won; it is %v", n, l.Status().State)
+		}
+		id := l.Status().Member
+		g.silence(id)
+		began := time.Now()
+		eventually(t, "another leads", func() bool { return leads(g.others(id)...) != nil })
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("that took %v", took)
+		}
+		if _, err := leads(g.others(id)...).propose("on"); err != nil {
+			t.Error(err)
+		}
+		g.filter(nil)
+		g.agree()
+		g.stopAll()
+	})
+}
+
+// A leader whose disk is slow, and has been for long, hands over to members whose
+// disks are faster.
+func TestG32_ASlowDiskAmongFastOnesDoesNotLead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cryptotest.SetGlobalRandom(t, 1)
+		g := newTrio(t)
+		var slow atomic.Uint64 // its flushes take two seconds
+		for _, id := range trioIDs {
+			g.start(id, func(c *Config) {
+				c.FS = vfs.Inject(g.disks[id], func(call vfs.Call) vfs.Fault {
+					if call.Op == vfs.OpSync && strings.HasSuffix(call.Name, segmentName) && slow.Load() == id {
+						time.Sleep(2 * time.Second)
+					}
+					return vfs.Fault{}
+				})
+			})
+		}
+		first := g.leader()
+		follower := g.follower()
+		slow.Store(follower)
+		for i := range 10 { // its disk is used to that
+			if _, err := first.propose(fmt.Sprint("slow ", i)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * time.Second)
+		}
+		if err := first.TransferLeader(t.Context(), follower); err != nil {
+			t.Fatal(err)
+		}
+		if g.leader().Status().Member != follower {
+			t.Fatal("leadership was not handed over")
+		}
+		done := make(chan error, 1)
+		g.members[follower].Propose(Proposal{Command: []byte("last"), Done: func(_ any, err error) { done <- err }})
+		eventually(t, "a fast one leads again", func() bool { return leads(g.others(follower)...) != nil })
+		if err := <-done; err != nil {
+			t.Errorf("what it was asked to write: %v", err)
+		}
+		slow.Store(0)
+		g.agree()
+		g.stopAll()
+	})
 }

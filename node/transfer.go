@@ -22,6 +22,8 @@ type handOver struct {
 // stall is what a replica knows of its own disk.
 type stall struct {
 	out   bool   // a flush has been out for too long
+	slow  bool   // a flush has been out for long, which may be usual here
+	ahead uint64 // ticks in a row in which that kept this member behind a quorum of others
 	since uint64 // tick at which leadership was to be handed over for it; 0: not
 	muted bool
 
@@ -163,6 +165,11 @@ func (r *Replica) endTransfer(err error) {
 // its answers to appends would keep the others from electing anybody.
 func (r *Replica) FlushStalled(out bool) { r.stall.out = out }
 
+// FlushSlow tells whether a flush has been out for so long that a disk would count
+// as hanging if that was not usual for it. Where all disks are slow a leader stays,
+// or leadership would go round for ever; it hands over to those that are faster.
+func (r *Replica) FlushSlow(out bool) { r.stall.slow = out }
+
 // DiskFull tells whether appends wait for space. A member whose disk is full does
 // not campaign: it could not even write down its own vote. If it leads, it hands
 // leadership over once in a term, if enough of the others are known to go on
@@ -214,6 +221,18 @@ func (r *Replica) roomElsewhere() (best uint64, enough bool) {
 	return best, best != 0 && quorum(r.conf.GetVoters(), with) && quorum(r.conf.GetVotersOutgoing(), with)
 }
 
+// othersAhead reports whether a quorum of others has written more of the log than
+// this member.
+func (r *Replica) othersAhead() bool {
+	var with []uint64
+	r.raw.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
+		if id != r.cfg.ID && pr.Match > r.log.last() && r.active(id) {
+			with = append(with, id)
+		}
+	})
+	return quorum(r.conf.GetVoters(), with) && quorum(r.conf.GetVotersOutgoing(), with)
+}
+
 // quorum reports whether some are a majority of voters, or there are no voters.
 func quorum(voters, some []uint64) bool {
 	n := 0
@@ -229,13 +248,16 @@ func quorum(voters, some []uint64) bool {
 func (r *Replica) tickStall() {
 	r.tickFull()
 	s := &r.stall
+	if s.ahead++; r.role.State != Leader || !s.slow || !r.othersAhead() {
+		s.ahead = 0
+	}
 	switch {
-	case r.role.State != Leader, !s.out && !s.muted, r.soleVoter():
+	case r.role.State != Leader, !s.out && !s.muted && s.ahead < slowAheadTicks, r.soleVoter():
 		s.since = 0
 	case s.since == 0:
 		s.since = r.tick
 		r.TransferLeader(0, func(error) {}) // how it ends shows in who leads
-	case !s.muted && r.tick-s.since >= muteAfterTicks:
+	case s.out && !s.muted && r.tick-s.since >= muteAfterTicks:
 		r.mute(true)
 	}
 }

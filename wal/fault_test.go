@@ -187,6 +187,34 @@ func TestG31_FullDiskIsFreedByTheReserve(t *testing.T) {
 	}
 }
 
+// TestPrepareThatFailsLeavesNothing: a file that cannot be made a spare is removed,
+// or each attempt would leave one until the disk is full. The log goes on.
+func TestPrepareThatFailsLeavesNothing(t *testing.T) {
+	f := newFaulty()
+	l, _ := open(t, f.fs())
+	appendSync(t, l, Batch{Entries: entries(1, 3, 50, 1), HardState: HardState{1, 1, 1}})
+	before, err := f.mem.List(testDir)
+	must(t, err)
+	f.fault = func(c vfs.Call) vfs.Fault {
+		if c.Op == vfs.OpWrite && strings.Contains(c.Name, sparePrefix) {
+			return vfs.Fault{Err: syscall.EIO}
+		}
+		return vfs.Fault{}
+	}
+	for range 3 {
+		wantKind(t, l.Prepare(), incumbent.Internal)
+	}
+	after, err := f.mem.List(testDir)
+	must(t, err)
+	if len(after) > len(before) {
+		t.Errorf("files are %v, were %v", after, before)
+	}
+	appendSync(t, l, Batch{Entries: entries(4, 3, 50, 1), HardState: HardState{1, 1, 4}})
+	f.fault = none
+	must(t, l.Prepare())
+	must(t, l.Close())
+}
+
 // TestG31_WriteWithoutSpaceIsNoFailedSync: a filesystem that does not honour
 // preallocation runs out in the middle of a write. The batch is refused and
 // may be tried again; what it left behind is never taken for something else,

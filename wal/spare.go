@@ -152,6 +152,7 @@ func (p *pool) zero(name string, f vfs.File) error {
 		name = spare
 	}
 	if err != nil {
+		_ = p.fs.Remove(join(p.dir, name)) // as in create; else each attempt would leave a file
 		return diskError("clearing "+name, err)
 	}
 	p.add(name)
