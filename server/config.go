@@ -88,6 +88,10 @@ type Config struct {
 	// was written since; 1 s to 24 h; DefaultCheckpointInterval.
 	CheckpointInterval time.Duration
 
+	// CutOffAfter is how long a member that knows a leader may confirm nothing
+	// before it sends its clients to the others; 1 s to 1 h; DefaultCutOffAfter.
+	CutOffAfter time.Duration
+
 	HistoryBytes   int64  // of changes kept for resuming watches; DefaultHistoryBytes
 	MemoryBytes    int64  // resident ceiling that admission defends; DefaultMemoryBytes
 	MaxConnections int    // accepted at once; DefaultMaxConnections
@@ -120,6 +124,7 @@ func (c Config) withDefaults() Config {
 	set(&c.Drift, DefaultDrift)
 	set(&c.ReturnTime, DefaultReturnTime)
 	set(&c.CheckpointInterval, DefaultCheckpointInterval)
+	set(&c.CutOffAfter, DefaultCutOffAfter)
 	set(&c.HistoryBytes, DefaultHistoryBytes)
 	set(&c.MemoryBytes, DefaultMemoryBytes)
 	set(&c.MaxConnections, DefaultMaxConnections)
@@ -211,6 +216,9 @@ func (c Config) validateTimes() error {
 	}
 	if c.CheckpointInterval < minCheckpointInterval || c.CheckpointInterval > maxCheckpointInterval {
 		return invalid("checkpoint-interval", "%v is outside %v to %v", c.CheckpointInterval, minCheckpointInterval, maxCheckpointInterval)
+	}
+	if c.CutOffAfter < minCutOffAfter || c.CutOffAfter > maxCutOffAfter {
+		return invalid("cut-off-after", "%v is outside %v to %v", c.CutOffAfter, minCutOffAfter, maxCutOffAfter)
 	}
 	if c.Drift != ZeroDrift && !(c.Drift >= 0 && c.Drift <= maxDrift) {
 		return invalid("drift", "%v is outside 0 to %v", c.Drift, maxDrift)

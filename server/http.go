@@ -48,7 +48,8 @@ func writeText(w http.ResponseWriter, code int, text string) {
 	_, _ = w.Write([]byte(text + "\n")) // the client has gone: nothing to do
 }
 
-// readyz is 200 when the member is caught up, knows a leader and is not leaving.
+// readyz is 200 when the member is caught up, knows a leader, is not cut off and
+// is not leaving.
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	if err := s.ready(); err != nil {
 		w.Header().Set("Retry-After", "1")
@@ -68,7 +69,7 @@ func (s *Server) ready() error {
 	case st.Leader == 0:
 		return incumbent.Errorf(incumbent.Unavailable, "no leader is known")
 	}
-	return nil
+	return s.cutOff.err()
 }
 
 // front tells a person who opens the address what there is.

@@ -124,6 +124,7 @@ func (s *Server) registerMetrics() {
 	count("extensions", "Extensions acknowledged.", func() float64 { return float64(s.leases.Stats().Extensions) })
 	count("confirmations", "Rounds of read confirmation.", func() float64 { return float64(s.leases.Stats().Rounds) })
 	count("claims_denied", "Claims denied from a confirmed read.", func() float64 { return float64(s.leases.Stats().ClaimsDenied) })
+	count("commands_unknown", "Commands whose callers were told that the outcome is unknown.", func() float64 { return float64(s.leases.Stats().Unknown) })
 	count("calls", "Calls that reached the lease loop.", func() float64 { return float64(s.leases.Stats().Calls) })
 	count("watch_events", "Changes published to watchers.", func() float64 { return float64(s.hub.Stats().Events) })
 	count("watch_cut_off", "Watchers cut off because history had moved past them.", func() float64 { return float64(s.hub.Stats().CutOff) })

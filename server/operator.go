@@ -103,7 +103,7 @@ func (o operator) Status(context.Context) (*apiv1.StatusResponse, error) {
 	out.Refusing = append(out.Refusing, o.growth.refusals()...)
 	out.Warnings = append(append(o.growthWarnings(), o.warnings(st, loop)...), o.clusterWarnings(st, out.Members)...)
 	look := outlook{
-		draining: o.draining.Load(), ready: st.Ready, leader: leader, members: out.Members, leases: out.Leases,
+		draining: o.draining.Load(), ready: st.Ready, cutOff: o.cutOff.now.Load(), leader: leader, members: out.Members, leases: out.Leases,
 		connections: out.Connections, remarks: len(out.Warnings) + len(out.Refusing),
 	}
 	out.Verdict = look.verdict()

@@ -60,6 +60,12 @@ func (s *Server) registerPeerMetrics(gauge func(name, help string, read func() f
 	}
 	gauge("members_recorded", "Members of the cluster, as recorded.", look(func(l *rosterLook) int { return len(l.view.Members()) }))
 	gauge("members_voting", "Members that vote.", look(func(l *rosterLook) int { return len(l.voters()) }))
+	gauge("cut_off", "1 while this member hears a leader, confirms nothing and sends its clients away.", func() float64 {
+		if s.cutOff.now.Load() {
+			return 1
+		}
+		return 0
+	})
 	links := func(f func(sum *float64, l *peers.Link)) func() float64 {
 		return func() float64 {
 			sum := 0.0

@@ -84,6 +84,7 @@ type Server struct {
 	leader        atomic.Uint64 // 0: none known
 	heard         atomic.Int64  // when anything came from the leader, in nanoseconds since begun
 
+	cutOff       cutOff
 	left         atomic.Bool // this member takes itself out of the cluster
 	draining     atomic.Bool
 	lastSnapshot atomic.Pointer[node.SnapshotDone]
@@ -309,7 +310,7 @@ func (s *Server) openDoor() (*native.Door, error) {
 		Leases: s.leases, View: s.machine.view, Hub: s.hub, LeaseKind: leaseKind, Park: s.park, Operator: operator{s}, Guard: s.guard, Logger: s.log,
 		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) },
 		Confirm: func(done func(error)) { s.node.Confirm(func(_ uint64, err error) { done(err) }) },
-		Age:     s.age,
+		Age:     s.age, Away: s.cutOff.err,
 	})
 }
 
@@ -329,6 +330,7 @@ func (s *Server) start() {
 		s.running.Go(func() { s.steward.run(ctx) })
 		s.running.Go(func() { s.keepComparing(ctx) })
 		s.running.Go(func() { s.keepSpaces(ctx) })
+		s.running.Go(func() { s.keepConfirming(ctx) })
 	}
 	if s.ownTLS != nil {
 		s.ownTLS.renewed = s.certificateRenewed

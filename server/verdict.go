@@ -11,15 +11,17 @@ import (
 )
 
 // When a certificate that has not been renewed is worth a warning. Members'
-// renew themselves a month before they end.
+// and operators' renew themselves long before that.
 const (
 	certificateWarning = 14 * 24 * time.Hour
+	operatorWarning    = 30 * 24 * time.Hour
 	authorityWarning   = 180 * 24 * time.Hour
 )
 
 // outlook is what one member knows of how the cluster is, for people.
 type outlook struct {
 	draining, ready bool
+	cutOff          bool
 	leader          string // "" while none is known
 	members         []*apiv1.Member
 	leases          uint64
@@ -37,6 +39,8 @@ func (o *outlook) verdict() string {
 		return "no leader" + reach.lacking() + ": nothing can be granted or extended"
 	case !o.ready:
 		return "starting: this member is not caught up yet"
+	case o.cutOff:
+		return "cut off: this member hears a leader and can confirm nothing, its clients are sent to other members"
 	case reach.members < reach.all:
 		return fmt.Sprintf("serving with care: %d of %d members reachable, %d leases held", reach.members, reach.all, o.leases)
 	case o.remarks > 0:
@@ -96,6 +100,9 @@ func (s *Server) clusterWarnings(st node.Status, members []*apiv1.Member) []stri
 			out = append(out, fmt.Sprintf("member %s at %s cannot be reached%s", m.Name, m.PeerAddress, s.trouble(m.Id)))
 		}
 	}
+	if s.cutOff.now.Load() {
+		out = append(out, "nothing is confirmed here although a leader is heard: look at the network from this member to the others")
+	}
 	if len(st.Voters) == 2 {
 		out = append(out, "two members vote: when either is lost nothing can be granted; let a third join")
 	}
@@ -153,6 +160,9 @@ func (s *Server) certificateWarnings(now time.Time) []string {
 	switch {
 	case s.ownTLS != nil:
 		ends("this member's certificate", s.ownTLS.leafEnds(), certificateWarning, "it could not be renewed, see the log")
+		if leaf, err := s.ownTLS.operatorLeaf(); err == nil && leaf != nil {
+			ends("the operator's certificate", leaf.NotAfter, operatorWarning, "it could not be renewed, see the log, or run 'incumbent credential renew --data-dir "+s.DataDir()+"'")
+		}
 		ends("the cluster's authority", s.ownTLS.authority.Certificate().NotAfter, authorityWarning, "it cannot be replaced, move to a new cluster before")
 	case s.certs != nil:
 		ends("the certificate of --tls-cert", s.certs.ends(), certificateWarning, "renew it and send SIGHUP")

@@ -73,6 +73,7 @@ stopped because of a fault, which it names.`,
 	f.Float64("drift", server.DefaultDrift, "clocks run at rates within ± this share of each other")
 	f.Duration("return-time", server.DefaultReturnTime, "after a start no lease expires sooner than this")
 	f.Duration("checkpoint-interval", server.DefaultCheckpointInterval, "how often members compare their states")
+	f.Duration("cut-off-after", server.DefaultCutOffAfter, "a member that hears a leader and confirms nothing for so long sends its clients to the others")
 	f.String("log-level", "info", "debug, info, warn or error")
 	f.String("log-format", "text", "text or json")
 	return c
@@ -100,6 +101,7 @@ func serverConfig(c *cobra.Command, logger *slog.Logger) (server.Config, error) 
 	cfg.MemoryBytes, _ = f.GetInt64("memory-bytes")
 	cfg.MaxConnections, _ = f.GetInt("max-connections")
 	cfg.CheckpointInterval, _ = f.GetDuration("checkpoint-interval")
+	cfg.CutOffAfter, _ = f.GetDuration("cut-off-after")
 	cfg.Grace, cfg.ReturnTime = really(c, "grace"), really(c, "return-time")
 	if cfg.Drift, _ = f.GetFloat64("drift"); cfg.Drift == 0 {
 		cfg.Drift = server.ZeroDrift

@@ -3,6 +3,7 @@ package native
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -55,6 +56,9 @@ type Config struct {
 	// Age says how old a stale read may be: how long ago this member last heard
 	// of the leader, 0 where it leads. nil: always 0.
 	Age func() time.Duration
+	// Away says why clients are to go to another member: streams are then refused
+	// with that error. nil, or a nil error: they are welcome.
+	Away func() error
 
 	OfferWindow   time.Duration // in which an offer is to be accepted; lease.DefaultOfferWindow
 	ProgressEvery time.Duration // between progress marks of a silent watch; DefaultProgressEvery
@@ -94,6 +98,7 @@ type Door struct {
 	admission     *admit.Controller
 	monotonic     func() int64
 	age           func() time.Duration
+	away          func() error
 	offerWindow   time.Duration
 	progressEvery time.Duration
 	now           func() time.Time
@@ -131,7 +136,7 @@ func New(cfg Config) (*Door, error) {
 	}
 	d := &Door{
 		leases: cfg.Leases, view: cfg.View, confirm: cfg.Confirm, hub: cfg.Hub, leaseKind: cfg.LeaseKind,
-		park: cfg.Park, operator: cfg.Operator, guard: cfg.Guard, admission: cfg.Admission, monotonic: cfg.Monotonic, age: cfg.Age,
+		park: cfg.Park, operator: cfg.Operator, guard: cfg.Guard, admission: cfg.Admission, monotonic: cfg.Monotonic, age: cfg.Age, away: cfg.Away,
 		offerWindow:   or(cfg.OfferWindow, lease.DefaultOfferWindow),
 		progressEvery: or(cfg.ProgressEvery, DefaultProgressEvery),
 		now:           cfg.Now, log: cfg.Logger,
@@ -148,6 +153,9 @@ func New(cfg Config) (*Door, error) {
 	}
 	if d.age == nil {
 		d.age = func() time.Duration { return 0 }
+	}
+	if d.away == nil {
+		d.away = func() error { return nil }
 	}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
@@ -231,7 +239,21 @@ func (d *Door) Drain() {
 	d.calls.stop()
 	d.drain(errDraining())
 	for _, s := range d.streams.all() {
-		s.goAway()
+		s.goAway(errDraining().Message)
+	}
+}
+
+// SendAway asks the clients of all streams that are open now to go to another
+// member, in any order, and closes each once that was sent. It calls next before
+// each, which may wait, and ends early when that says false.
+func (d *Door) SendAway(next func() bool) {
+	all := d.streams.all()
+	rand.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
+	for _, s := range all {
+		if !next() {
+			return
+		}
+		s.goAway("this member cannot serve for now")
 	}
 }
 

@@ -38,6 +38,10 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
 			WithHint("bring a client certificate or a credential"))
 		return
 	}
+	if err := d.away(); err != nil {
+		d.refuseUpgrade(w, err)
+		return
+	}
 	place, err := d.enter(admit.Logins, 1)
 	if err != nil {
 		d.refuseUpgrade(w, err)
@@ -70,7 +74,7 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
 	}
 	s.conn.Store(parked)
 	if d.life.Err() != nil {
-		s.goAway() // Drain may have missed it
+		s.goAway(errDraining().Message) // Drain may have missed it
 	}
 	if known := d.known.Load(); known != nil && !(*known)(who.principal) {
 		s.banish() // Recheck may have missed it
@@ -99,15 +103,15 @@ func (s *stream) banish() {
 }
 
 // goAway asks the client to go elsewhere and closes once that was sent.
-func (s *stream) goAway() {
+func (s *stream) goAway(reason string) {
 	c := s.conn.Load()
 	if c == nil {
 		return // upgrade will see that the door drains
 	}
 	s.reply(&pb.ServerFrame{Answer: &pb.ServerFrame_GoAway{
-		GoAway: &pb.GoAway{Reason: "this member is shutting down"},
+		GoAway: &pb.GoAway{Reason: reason},
 	}})
-	s.end(c, websocket.Close(ws.StatusGoingAway, "this member is shutting down"), nil)
+	s.end(c, websocket.Close(ws.StatusGoingAway, reason), nil)
 }
 
 // refuseUpgrade answers with the error's own status.
