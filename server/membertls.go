@@ -178,7 +178,8 @@ func (m *memberTLS) renew() error {
 	return nil
 }
 
-// run renews the certificate when it is time, until ctx ends.
+// run renews the certificate when it is time, and that of an operator beside it,
+// until ctx ends.
 func (m *memberTLS) run(ctx context.Context) {
 	pause := time.NewTimer(renewEvery)
 	defer pause.Stop()
@@ -196,6 +197,11 @@ func (m *memberTLS) run(ctx context.Context) {
 			} else {
 				m.log.Info("certificate renewed", "ends", m.leafEnds())
 			}
+		}
+		if ends, renewed, err := m.renewOperator(); err != nil {
+			m.log.Warn("operator's certificate not renewed", "cause", err)
+		} else if renewed {
+			m.log.Info("operator's certificate renewed", "ends", ends)
 		}
 		pause.Reset(next)
 	}

@@ -111,7 +111,7 @@ func makeAuthority(fsys vfs.FS, dir string, cluster [16]byte, out *Initialized) 
 	if err != nil {
 		return err
 	}
-	cert, own, err := a.Operator("operator", now)
+	cert, own, err := a.Operator(operatorName, now)
 	if err != nil {
 		return err
 	}

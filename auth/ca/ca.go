@@ -27,6 +27,7 @@ package ca
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -36,6 +37,7 @@ import (
 	"encoding/hex"
 	"encoding/pem"
 	"math/big"
+	"slices"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -144,16 +146,31 @@ func (a *Authority) Operator(name string, now time.Time) (cert, key []byte, err 
 	if err != nil {
 		return nil, nil, err
 	}
-	template := &x509.Certificate{
-		Subject:     pkix.Name{CommonName: name, OrganizationalUnit: []string{"incumbent-operator"}},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}
-	if cert, err = a.sign(template, own.Public(), now, OperatorLifetime); err != nil {
+	if cert, err = a.OperatorFor(name, own.Public(), now); err != nil {
 		return nil, nil, err
 	}
 	key, err = KeyPEM(own)
 	return cert, key, err
 }
+
+// OperatorFor makes the certificate of Operator for a key that is there already.
+func (a *Authority) OperatorFor(name string, public crypto.PublicKey, now time.Time) ([]byte, error) {
+	template := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: name, OrganizationalUnit: []string{operatorUnit}},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	return a.sign(template, public, now, OperatorLifetime)
+}
+
+// MadeOperator reports whether a certificate is one that this authority made by
+// Operator for a name, whether or not it has ended.
+func (a *Authority) MadeOperator(c *x509.Certificate, name string) bool {
+	return c.CheckSignatureFrom(a.cert) == nil && c.Subject.CommonName == name &&
+		slices.Equal(c.Subject.OrganizationalUnit, []string{operatorUnit})
+}
+
+// operatorUnit is the organizational unit by which a server knows an operator.
+const operatorUnit = "incumbent-operator"
 
 // RenewAt is when a certificate is to be replaced: after two thirds of its
 // lifetime.

@@ -6,11 +6,13 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/server"
 )
 
 func credentialCommand(env *environment) *cobra.Command {
@@ -19,7 +21,7 @@ func credentialCommand(env *environment) *cobra.Command {
 		Short:   "make credentials of operators and agents",
 		Example: "  incumbent credential create --name alice --kind operator --token-file alice.token >> credentials",
 	}
-	c.AddCommand(credentialCreate(env))
+	c.AddCommand(credentialCreate(env), credentialRenew(env))
 	return c
 }
 
@@ -60,6 +62,40 @@ The server reads its files again on SIGHUP.`,
 	f.String("model", "*", "UUID of the model that the agent belongs to, * for any")
 	f.String("password-file", "", "file with the agent's password, or a new one")
 	f.StringSlice("grant", nil, "what the agent may do beyond acting as itself: "+strings.Join(auth.GrantNames(), ", "))
+	return c
+}
+
+func credentialRenew(env *environment) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "renew",
+		Short: "make the operator's certificate of a cluster anew, or another one",
+		Long: `Renew writes tls/operator.crt of a member's data directory anew, for the key in
+tls/operator.key: it is good for a year from now. Where there is no key it makes
+one: so every member can let an operator in. It runs beside a server and needs to
+read the authority's key, so run it as the server's user.
+
+A member renews the operator's certificate in its data directory by itself, after
+two thirds of its time. Copies elsewhere are yours to replace.
+
+Exit code 3: the cluster has no authority of its own.`,
+		Example: "  incumbent credential renew --data-dir /var/lib/incumbent",
+		Args:    exactArgs(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			dir := text(c, "data-dir")
+			if dir == "" {
+				return usageError{"give --data-dir, the directory of a member"}
+			}
+			made, err := server.RenewOperator(dir)
+			if err != nil {
+				return err
+			}
+			t := &table{}
+			t.row("operator", "--ca "+made.CAFile+" --cert "+made.CertFile+" --key "+made.KeyFile)
+			t.row("ends", made.Ends.UTC().Format(time.RFC3339))
+			return t.print(env.stdout)
+		},
+	}
+	c.Flags().String("data-dir", "", "data directory of a member")
 	return c
 }
 

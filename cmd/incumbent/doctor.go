@@ -16,6 +16,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/client"
 	"github.com/incumbent-dev/incumbent/server"
 )
@@ -69,6 +70,9 @@ func runDoctor(c *cobra.Command, env *environment) error {
 		dir = "."
 	}
 	all := []finding{checkDescriptors(fleet), checkMemory(fleet), checkPorts(fleet), checkDisk(dir), checkFlush(dir), checkClock(), checkServer(c)}
+	if f, ok := checkCertificate(text(c, "cert"), time.Now()); ok {
+		all = append(all, f)
+	}
 	problems := 0
 	t := &table{header: []string{"check", "result", "detail"}}
 	for _, f := range all {
@@ -216,6 +220,36 @@ func checkClock() finding {
 		return finding{"clock", "warning", "clock source jiffies is coarse", "choose tsc, kvm-clock or hpet"}
 	}
 	return finding{"clock", "ok", "clock source " + source + "; wall clocks decide nothing here", ""}
+}
+
+// certificateSoon is how long before the end of a client's certificate it is time
+// to do something.
+const certificateSoon = 30 * 24 * time.Hour
+
+// checkCertificate looks at the certificate that this client shows; false if it
+// has none.
+func checkCertificate(file string, now time.Time) (finding, bool) {
+	if file == "" {
+		return finding{}, false
+	}
+	const check = "certificate"
+	const fix = "'incumbent credential renew --data-dir DIR' on a member renews that of the cluster's operator; copy it here"
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return finding{check, "problem", err.Error(), "name a file that is there with --cert"}, true
+	}
+	cert, err := ca.ParseCertificate(data)
+	if err != nil {
+		return finding{check, "problem", file + ": " + err.Error(), "name a file with a certificate in PEM with --cert"}, true
+	}
+	detail := fmt.Sprintf("%s of %s ends at %s", file, cert.Subject.CommonName, cert.NotAfter.UTC().Format(time.RFC3339))
+	switch left := cert.NotAfter.Sub(now); {
+	case left <= 0:
+		return finding{check, "problem", detail, fix}, true
+	case left < certificateSoon:
+		return finding{check, "warning", detail, fix}, true
+	}
+	return finding{check, "ok", detail, ""}, true
 }
 
 func checkServer(c *cobra.Command) finding {

@@ -1,0 +1,87 @@
+package server
+
+import (
+	"crypto/x509"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth/ca"
+	"github.com/incumbent-dev/incumbent/vfs"
+)
+
+// OperatorCertificate says where an operator's certificate is, and when it ends.
+type OperatorCertificate struct {
+	CAFile, CertFile, KeyFile string
+	Ends                      time.Time
+}
+
+// RenewOperator makes the operator's certificate of a data directory anew, for the
+// key that is there: copies of the key go on with a copy of the certificate. Where
+// there is none it makes both. A server may run meanwhile. The error is NotFound
+// if the directory has no authority.
+func RenewOperator(dir string) (OperatorCertificate, error) {
+	return renewOperatorOf(vfs.OS{}, dir, time.Now())
+}
+
+func renewOperatorOf(fsys vfs.FS, dir string, now time.Time) (out OperatorCertificate, err error) {
+	if !hasOwnTLS(fsys, dir) {
+		return out, incumbent.Errorf(incumbent.NotFound, "%s has no authority of a cluster", dir).
+			WithHint("give the data directory of a member of a cluster that 'incumbent cluster init' made")
+	}
+	folder := filepath.Join(dir, tlsFolder)
+	out = OperatorCertificate{
+		CAFile: filepath.Join(folder, caCertFile), CertFile: filepath.Join(folder, operatorCert), KeyFile: filepath.Join(folder, operatorKey),
+	}
+	a, err := readAuthority(fsys, folder)
+	if err != nil {
+		return out, err
+	}
+	key, err := readOrMakeKey(fsys, out.KeyFile)
+	if err != nil {
+		return out, err
+	}
+	text, err := a.OperatorFor(operatorName, key.Public(), now)
+	if err != nil {
+		return out, err
+	}
+	if err := writeFile(fsys, out.CertFile, text); err != nil {
+		return out, err
+	}
+	cert, err := ca.ParseCertificate(text)
+	if err != nil {
+		return out, err
+	}
+	out.Ends = cert.NotAfter
+	return out, nil
+}
+
+// operatorName is what the operator of a cluster is called in leases' history.
+const operatorName = "operator"
+
+// operatorLeaf reads the operator's certificate beside a member's; nil if there is
+// none, as on all members but the one that init made.
+func (m *memberTLS) operatorLeaf() (*x509.Certificate, error) {
+	text, err := vfs.ReadFile(m.fs, filepath.Join(m.dir, operatorCert))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, incumbent.Errorf(incumbent.Unavailable, "%s: %w", operatorCert, err)
+	}
+	return ca.ParseCertificate(text)
+}
+
+// renewOperator renews the operator's certificate when it is time, as that of the
+// member, and reports when it did. One that somebody else's authority made, or that
+// was put in its place for another name or purpose, is left alone.
+func (m *memberTLS) renewOperator() (ends time.Time, renewed bool, err error) {
+	old, err := m.operatorLeaf()
+	if err != nil || old == nil || m.now().Before(ca.RenewAt(old)) || !m.authority.MadeOperator(old, operatorName) {
+		return time.Time{}, false, err
+	}
+	made, err := renewOperatorOf(m.fs, filepath.Dir(m.dir), m.now())
+	return made.Ends, err == nil, err
+}

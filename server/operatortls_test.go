@@ -1,0 +1,105 @@
+package server
+
+import (
+	"crypto/x509"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth/ca"
+	"github.com/incumbent-dev/incumbent/vfs"
+)
+
+// tlsOf is the tls folder of a cluster that was just made, as its first member
+// has it, with a clock of the test's.
+func tlsOf(t *testing.T, now func() time.Time) (dir string, m *memberTLS) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := makeAuthority(vfs.OS{}, dir, [16]byte{1}, &Initialized{}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := openMemberTLS(vfs.OS{}, dir, ca.Member{Cluster: [16]byte{1}, ID: 7, Name: "n1"}, []string{"localhost"}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.now = now
+	return dir, m
+}
+
+// The operator's certificate is renewed in time, for the same key, and only if it
+// is there and the cluster's own.
+func TestTheOperatorsCertificateRenewsItself(t *testing.T) {
+	now := time.Now()
+	dir, m := tlsOf(t, func() time.Time { return now })
+	key, err := readOrMakeKey(vfs.OS{}, filepath.Join(m.dir, operatorKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := m.operatorLeaf()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, renewed, err := m.renewOperator(); renewed || err != nil {
+		t.Errorf("a new one: renewed %v, %v", renewed, err)
+	}
+	now = first.NotAfter.Add(-100 * 24 * time.Hour)
+	ends, renewed, err := m.renewOperator()
+	if !renewed || err != nil || !ends.After(first.NotAfter) {
+		t.Fatalf("a hundred days before the end: renewed %v until %v, %v", renewed, ends, err)
+	}
+	next, err := m.operatorLeaf()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !key.PublicKey.Equal(next.PublicKey) || next.Subject.String() != first.Subject.String() {
+		t.Errorf("renewed for another key, or for %v", next.Subject)
+	}
+	if _, err := next.Verify(x509.VerifyOptions{Roots: m.authority.Pool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+		t.Error(err)
+	}
+	now = next.NotAfter.Add(time.Hour) // the member did not run in time
+	if _, renewed, err := m.renewOperator(); !renewed || err != nil {
+		t.Errorf("one that has ended: renewed %v, %v", renewed, err)
+	}
+
+	file := filepath.Join(m.dir, operatorCert)
+	if err := writeFile(vfs.OS{}, file, otherOperator(t, now)); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(ca.OperatorLifetime)
+	if _, renewed, err := m.renewOperator(); renewed || err != nil {
+		t.Errorf("that of another authority: renewed %v, %v", renewed, err)
+	}
+	if err := (vfs.OS{}).Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if _, renewed, err := m.renewOperator(); renewed || err != nil {
+		t.Errorf("none: renewed %v, %v", renewed, err)
+	}
+	if made, err := RenewOperator(dir); err != nil || made.CertFile != file || made.Ends.Before(time.Now()) {
+		t.Errorf("asked for: %+v, %v", made, err)
+	}
+}
+
+func otherOperator(t *testing.T, now time.Time) []byte {
+	t.Helper()
+	other, err := ca.New([16]byte{2}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, _, err := other.Operator(operatorName, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}
+
+func TestRenewOperatorWithoutAnAuthority(t *testing.T) {
+	_, err := RenewOperator(t.TempDir())
+	if incumbent.KindOf(err) != incumbent.NotFound || !strings.Contains(hintOf(err), "cluster init") {
+		t.Errorf("got %v", err)
+	}
+}
