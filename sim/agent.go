@@ -21,6 +21,12 @@ const (
 	silentFor  = 3 * maxTTL
 	holdsLong  = 30 * time.Second
 	keyRetries = 3 // attempts of one call under one idempotency key
+
+	napsOver    = 1500 * time.Millisecond // after the deadline, at most
+	napsOneIn   = 15                      // extensions in whose place the agent naps
+	asksOneIn   = 8                       // extensions that ask for another ttl
+	givesOneIn  = 3                       // ends of a holding that are no release
+	leavesOneIn = 4                       // waits that are given up
 )
 
 // agent is a client with a clock of its own rate. It wants one lease after
@@ -41,17 +47,26 @@ type agent struct {
 	token     incumbent.Token // what it holds, as it believes
 	until     time.Duration   // on its own clock
 	extending bool            // an extension is under way
+	fading    bool            // it is not extended any more, and held until then
+	revoked   bool            // taken by force: the agent does not know, but nothing counts any more
 	turn      int             // raised when plans made before are void
+
+	attached attachment
 
 	reader reader
 }
 
 func newAgent(w *world, id int) *agent {
 	a := &agent{w: w, id: id, at: w.anyone(), rate: 1 + (w.rng.Float64()*2-1)*drift}
-	a.ttl = minTTL + time.Duration(w.rng.Int64N(int64(maxTTL-minTTL)))/time.Millisecond*time.Millisecond
+	a.ttl = w.someTTL()
 	a.reader.a = a
 	a.reader.begin()
 	return a
+}
+
+// someTTL draws a ttl.
+func (w *world) someTTL() time.Duration {
+	return minTTL + time.Duration(w.rng.Int64N(int64(maxTTL-minTTL)))/time.Millisecond*time.Millisecond
 }
 
 func (a *agent) clock() time.Duration { return time.Duration(float64(a.w.now) * a.rate) }
@@ -61,8 +76,8 @@ func (a *agent) holder() string       { return fmt.Sprintf("agent-%d", a.id) }
 // that know no tokens: what it holds is then whatever is granted to its holder.
 func (a *agent) byName() bool { return a.session.IsZero() && a.id%3 == 0 }
 
-// holds reports what the agent believes now.
-func (a *agent) holds() bool { return a.token != 0 && a.clock() < a.until }
+// holds reports what the agent believes now, and may.
+func (a *agent) holds() bool { return a.token != 0 && !a.revoked && a.clock() < a.until }
 
 // begin starts a cycle: open a session or not, claim, hold, release.
 func (a *agent) begin() {
@@ -71,8 +86,9 @@ func (a *agent) begin() {
 	}
 	a.turn++
 	a.token = 0
-	a.leaving, a.extending = false, false
-	a.want = incumbent.Name{Namespace: "default", Model: "default", Lease: fmt.Sprintf("lease-%d", a.w.rng.IntN(a.w.cfg.Leases))}
+	a.leaving, a.extending, a.fading = false, false, false
+	a.detach()
+	a.want = leaseName(a.w.rng.IntN(a.w.cfg.Leases))
 	if a.w.chance(2) {
 		a.session = incumbent.SessionID{}
 		a.claim(false)
@@ -80,6 +96,7 @@ func (a *agent) begin() {
 	}
 	binary.BigEndian.PutUint64(a.session[:8], a.w.rng.Uint64())
 	a.session[15] = 1
+	a.attached.wanted = a.w.chance(2)
 	a.open()
 }
 
@@ -214,6 +231,9 @@ func (a *agent) beat() {
 	if a.token != 0 {
 		return // extensions keep it
 	}
+	if a.attached.wanted && !a.attaches() {
+		return // to attach is to extend
+	}
 	a.extend(lease.Extension{Session: a.session}, func(lease.Extension) {}, func() {})
 }
 
@@ -231,172 +251,6 @@ func (a *agent) extend(x lease.Extension, then func(lease.Extension), nothing fu
 		}
 		p.leases.Extend(b)
 	}, nothing)
-}
-
-func (a *agent) claim(wait bool) {
-	sent := a.clock()
-	cmd := core.ClaimCommand{Name: a.want, Holder: a.holder(), Session: a.session, TTL: a.ttl, Wait: wait}
-	if !a.session.IsZero() {
-		cmd.TTL = 0
-	}
-	a.submit(cmd, func(r core.Result) {
-		switch {
-		case r.Err == nil && r.Queued:
-			// Waits for an offer; after a while it looks for itself, at a member
-			// that tells it of offers.
-			a.later(a.w.upTo(2*maxTTL), func() {
-				if a.token == 0 {
-					a.claim(wait)
-				}
-			})
-		case r.Err == nil && r.Lease.Offered:
-			a.offered(a.want, r.Lease.Token)
-		case r.Err == nil && r.Lease.Session == a.session && !a.session.IsZero():
-			// A session's lease lives by the session: its first extension says
-			// for how long.
-			a.accept(r.Lease.Token)
-		case r.Err == nil:
-			a.granted(r.Lease.Token, sent)
-		default:
-			a.w.res.Refusals++
-			a.later(a.w.upTo(thinks), a.begin)
-		}
-	}, func() { a.claim(wait) })
-}
-
-// offered hears that the lease was handed to it.
-func (a *agent) offered(name incumbent.Name, token incumbent.Token) {
-	if name != a.want || a.token != 0 || a.leaving || a.w.now < a.quiet || a.retired {
-		return // does not want it any more: the next is asked
-	}
-	a.accept(token)
-}
-
-func (a *agent) accept(token incumbent.Token) {
-	sent := a.clock()
-	retry := func() {
-		a.later(a.w.upTo(returns), func() {
-			if a.token == 0 && !a.leaving && a.clock() < sent+a.ttl {
-				a.accept(token)
-			}
-		})
-	}
-	a.extend(lease.Extension{Token: token, Session: a.session}, func(x lease.Extension) {
-		switch {
-		case a.token != 0:
-		case x.Kind == incumbent.OK:
-			a.w.res.HandOvers++
-			a.granted(token, sent)
-		case x.Kind.Transient():
-			retry()
-		default:
-			a.later(a.w.upTo(thinks), a.begin)
-		}
-	}, retry)
-}
-
-// granted: the lease is held until the send plus the ttl, less the margin.
-func (a *agent) granted(token incumbent.Token, sent time.Duration) {
-	a.token, a.extending = token, false
-	a.until = sent + time.Duration(float64(a.ttl)*(1-drift))
-	a.w.res.Grants++
-	a.w.note("agent %d holds %s, token %d", a.id, a.want.Lease, token)
-	a.w.check.granted(a)
-	a.later(a.ttl/3, a.keep)
-	if a.w.chance(4) {
-		a.later(a.w.upTo(holdsLong), a.forget)
-		return
-	}
-	a.later(a.w.upTo(3*maxTTL), a.release)
-}
-
-// forget is the death of a client: another takes its place, which knows nothing
-// of the lease.
-func (a *agent) forget() {
-	a.w.note("agent %d forgets %s, token %d", a.id, a.want.Lease, a.token)
-	a.begin()
-}
-
-// keep extends again and again.
-func (a *agent) keep() {
-	if a.token == 0 {
-		return
-	}
-	a.later(a.ttl/3, a.keep)
-	if a.clock() >= a.until+4*maxTTL {
-		a.lost()
-		return
-	}
-	if !a.extending {
-		a.extendHeld()
-	}
-}
-
-// extendHeld asks until there is an answer that says something.
-func (a *agent) extendHeld() {
-	token, sent := a.token, a.clock()
-	if token == 0 {
-		return
-	}
-	a.extending = true
-	x := lease.Extension{Token: token, Session: a.session}
-	if a.byName() {
-		x = lease.Extension{Named: &lease.Named{Name: a.want, Holder: a.holder()}}
-	}
-	again := func() {
-		a.later(a.w.upTo(returns), func() {
-			if a.token == token {
-				a.extendHeld()
-			}
-		})
-	}
-	a.extend(x, func(x lease.Extension) {
-		if a.token != token {
-			return
-		}
-		a.extending = false
-		switch {
-		case x.Kind == incumbent.OK:
-			a.w.res.Extensions++
-			a.until = max(a.until, sent+time.Duration(float64(x.Held)*(1-drift)))
-			a.w.check.extended(a, token)
-		case x.Kind == incumbent.NotHolder || x.Kind == incumbent.Expired:
-			a.w.check.notHolder(a, token)
-			a.lost()
-		default:
-			again()
-		}
-	}, again)
-}
-
-func (a *agent) lost() {
-	a.w.note("agent %d holds %s no more", a.id, a.want.Lease)
-	a.later(a.w.upTo(thinks), a.begin)
-	a.token = 0
-}
-
-// release gives up the lease. From the send on the agent does not count on it.
-func (a *agent) release() {
-	if a.token == 0 {
-		return
-	}
-	token := a.token
-	a.w.check.released(a)
-	a.token = 0
-	a.turn++ // a claim that still waits to be repeated would take back what is given up
-	a.leaving = true
-	a.w.res.Releases++
-	var again func()
-	again = func() {
-		a.submit(core.ReleaseCommand{Name: a.want, Holder: a.holder(), Session: a.session, Token: token}, func(r core.Result) {
-			if r.Err != nil && r.Err.Kind != incumbent.NotHolder && r.Err.Kind != incumbent.Expired {
-				again()
-				return
-			}
-			a.later(a.w.upTo(thinks), a.begin)
-		}, again)
-	}
-	again()
 }
 
 // fallSilent is a pause of the client: it neither sends nor hears for a while,

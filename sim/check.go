@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"time"
+
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 )
@@ -17,6 +19,12 @@ type checker struct {
 	log    map[incumbent.Name]incumbent.Token // greatest that was applied
 	told   map[incumbent.Token]tellings       // grants that an agent was told of
 	ended  map[incumbent.Token]bool           // holdings that were applied as over
+	// What the administrator did: holdings that were taken by force, and those
+	// that are to end at their deadline, by token and by name.
+	forced   map[incumbent.Token]bool
+	revoking map[incumbent.Token]bool
+	fading   map[incumbent.Name]incumbent.Token
+	unpinned map[incumbent.Token]time.Duration // when the last pin of a holding went
 
 	// The log.
 	canon   []entry                 // every batch, as the first member applied it
@@ -30,6 +38,7 @@ type checker struct {
 	refused map[uint64]incumbent.Kind
 	calls   map[uint64]incumbent.Index // by number: where it was applied first
 	effects map[uint64]incumbent.Index // where it changed something
+	raises  map[string]bool            // commands of leaders, with the origin of the grant that they raise
 
 	// After the healing.
 	settledTerm uint64
@@ -43,8 +52,11 @@ func newChecker(w *world) *checker {
 	return &checker{
 		w: w, tokens: map[incumbent.Name]incumbent.Token{}, log: map[incumbent.Name]incumbent.Token{},
 		told: map[incumbent.Token]tellings{}, ended: map[incumbent.Token]bool{},
-		places: map[incumbent.Index]int{}, leaders: map[uint64]uint64{},
+		forced: map[incumbent.Token]bool{}, revoking: map[incumbent.Token]bool{}, fading: map[incumbent.Name]incumbent.Token{},
+		unpinned: map[incumbent.Token]time.Duration{},
+		places:   map[incumbent.Index]int{}, leaders: map[uint64]uint64{},
 		refused: map[uint64]incumbent.Kind{}, calls: map[uint64]incumbent.Index{}, effects: map[uint64]incumbent.Index{},
+		raises: map[string]bool{},
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/node"
 )
 
 // markPrefix begins what makes a call known in the log; markDigits follow.
@@ -50,7 +51,7 @@ func (c *checker) answered(p *process, s *submission, r core.Result, bound incum
 func (c *checker) executed(e *entry, changes []core.Change) {
 	for _, cmd := range e.cmds {
 		n, ok := markIn(cmd)
-		if !ok {
+		if !ok || c.raises[string(cmd)] {
 			continue
 		}
 		if kind, refused := c.refused[n]; refused && c.calls[n] == 0 && !c.keyed(cmd, n) {
@@ -80,6 +81,16 @@ func (c *checker) effect(x *core.Change) {
 		c.w.violate("call %d granted at %d and again at %d (G25)", n, at, x.Index)
 	}
 	c.effects[n] = x.Index
+}
+
+// raised takes note of commands by which a leader raises a logged ttl: they have
+// the origin of the grant, and are no attempt of its call.
+func (c *checker) raised(ps []node.Proposal) {
+	for i := range ps {
+		if _, ok := markIn(ps[i].Command); ok && ps[i].Term != 0 {
+			c.raises[string(ps[i].Command)] = true
+		}
+	}
 }
 
 // keyed reports whether a command carries the idempotency key of its call.

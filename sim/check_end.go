@@ -150,6 +150,7 @@ func (c *checker) calm() {
 // all members have the state that the log gives (G27, G28, G29).
 func (c *checker) atEnd() {
 	c.calm()
+	c.registered()
 	want := c.replayed()
 	for _, m := range c.w.members {
 		if !m.ready() {

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"time"
+
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 )
@@ -9,6 +11,7 @@ import (
 // that the token rose (G3). A grant that was heard too late to count on says
 // nothing.
 func (c *checker) granted(a *agent) {
+	a.revoked = c.forced[a.token]
 	if !a.holds() {
 		return
 	}
@@ -47,9 +50,10 @@ func (c *checker) extended(a *agent, token incumbent.Token) {
 	}
 }
 
-// notHolder checks that nobody is told so who may still count on the lease (G4).
+// notHolder checks that nobody is told so who may still count on the lease (G4),
+// unless it is being revoked: then it is not extended any more, and still held.
 func (c *checker) notHolder(a *agent, token incumbent.Token) {
-	if a.holds() {
+	if a.holds() && !c.revoking[token] && !(a.byName() && c.fading[a.want] > token) {
 		c.w.violate("agent %d, token %d of %s, was told that it does not hold for another %v (G4)", a.id, token, a.want.Lease, a.until-a.clock())
 	}
 }
@@ -65,6 +69,15 @@ func (c *checker) released(a *agent) {
 func (c *checker) changed(x *core.Change) {
 	if x.Lease == nil {
 		return
+	}
+	switch x.What {
+	case core.Revoking:
+		c.revoking[x.Lease.Token] = true
+		c.fading[x.Lease.Name] = x.Lease.Token
+	case core.Unpinned:
+		if len(x.Lease.Pins) == 0 {
+			c.unpinned[x.Lease.Token] = c.w.now
+		}
 	}
 	if b := x.LeaseBefore; b != nil && b.Token != 0 && x.Lease.Token != b.Token {
 		c.over(x, b)
@@ -82,14 +95,35 @@ func (c *checker) changed(x *core.Change) {
 // over checks the end of a holding: that it ends while its holder may count on
 // it is the worst that can happen (G2, G4, G6, G7).
 func (c *checker) over(x *core.Change, b *core.Lease) {
-	if x.What == core.Expired {
+	switch x.What {
+	case core.Expired:
 		c.w.res.Expiries++
+		c.unkept(b)
+	case core.Revoked:
+		c.w.res.Revocations++
+		c.forced[b.Token] = true
 	}
 	for _, a := range c.w.agents {
 		mine := a.token == b.Token || a.byName() && b.Holder == a.holder() && b.Session.IsZero()
-		if a.want == b.Name && mine && a.holds() {
+		switch {
+		case a.want != b.Name || !mine:
+		case c.forced[b.Token]: // the one exception
+			a.revoked = true
+		case a.holds():
 			c.w.violate("%s, token %d, %v while agent %d holds it for another %v (G2, G6, G7)", b.Name.Lease, b.Token, x.What, a.id, a.until-a.clock())
 		}
 	}
 	c.ended[b.Token] = true
+}
+
+// unkept checks that what expires is not pinned, and that it had its ttl since
+// its last pin went (G13).
+func (c *checker) unkept(b *core.Lease) {
+	if len(b.Pins) > 0 {
+		c.w.violate("%s, token %d, expired although %v pin it (G13)", b.Name.Lease, b.Token, b.Pins)
+	}
+	at, was := c.unpinned[b.Token]
+	if had := c.w.now - at; was && !b.Revoking && had < time.Duration(float64(b.TTL)*(1-2*drift)) {
+		c.w.violate("%s, token %d, expired %v after its last pin went, its ttl is %v (G13)", b.Name.Lease, b.Token, had, b.TTL)
+	}
 }

@@ -85,6 +85,7 @@ func (x *machine) Restore(r io.Reader) error {
 func (x *machine) Lead(term uint64) {
 	if x.p != nil {
 		x.p.leases.Lead(term)
+		x.p.w.aimLead(x.p)
 	}
 }
 

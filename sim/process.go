@@ -123,7 +123,11 @@ func (p *process) fileCall(c vfs.Call) vfs.Fault {
 type proxy struct{ p *process }
 
 // Propose implements lease.Raft.
-func (x proxy) Propose(ps ...node.Proposal) { x.p.node.Propose(ps...) }
+func (x proxy) Propose(ps ...node.Proposal) {
+	x.p.w.aim(x.p, ps)
+	x.p.w.check.raised(ps)
+	x.p.node.Propose(ps...)
+}
 
 // Confirm implements lease.Raft.
 func (x proxy) Confirm(done func(uint64, error)) { x.p.node.Confirm(done) }

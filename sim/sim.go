@@ -65,11 +65,14 @@ type Result struct {
 	Expiries   int
 	HandOvers  int
 	Refusals   int
-	Reads      int // linearizable ones that were answered
-	Watched    int // changes that reached a watcher
-	RolledBack int // members that were refused because their disk had been put back
-	Unknown    int // calls whose outcome was reported as unknown
-	Violations []string
+	// Attachments that were answered, and revocations by force.
+	Attached    int
+	Revocations int
+	Reads       int // linearizable ones that were answered
+	Watched     int // changes that reached a watcher
+	RolledBack  int // members that were refused because their disk had been put back
+	Unknown     int // calls whose outcome was reported as unknown
+	Violations  []string
 }
 
 // world is one run.
@@ -84,8 +87,10 @@ type world struct {
 	net     *network
 	members []*member // machines
 	agents  []*agent
+	admin   *administrator
 	check   *checker
-	healed  bool // no more faults
+	healed  bool          // no more faults
+	ends    time.Duration // when the agents died; 0: they live
 	cluster [16]byte
 	// What the operator is doing; nil: nothing.
 	operation *operation
@@ -113,6 +118,9 @@ func Run(cfg Config) Result {
 	for _, a := range w.agents {
 		w.after(w.upTo(2*time.Second), a.begin)
 	}
+	w.admin = newAdministrator(w)
+	w.admin.begin()
+	w.admin.register()
 	w.nemesis()
 	w.play()
 	w.res.Trace = w.hash.Sum64()
@@ -131,11 +139,13 @@ func (w *world) play() {
 		return
 	}
 	w.check.settled()
+	w.admin.conclude()
 	w.probe()
 	if !w.loop(w.now + probing) {
 		return
 	}
 	w.check.probed()
+	w.ends = w.now
 	for _, a := range w.agents {
 		a.retire()
 	}

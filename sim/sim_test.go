@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// seeds is how many runs TestSmoke makes: INCUMBENT_SIM_SEEDS, or one of each shape.
-func seeds(t *testing.T) uint64 {
+// number is a setting from the environment.
+func number(t *testing.T, name string, otherwise uint64) uint64 {
 	t.Helper()
-	text := os.Getenv("INCUMBENT_SIM_SEEDS")
+	text := os.Getenv(name)
 	if text == "" {
-		return uint64(len(shapes))
+		return otherwise
 	}
-	n, err := strconv.ParseUint(text, 10, 32)
+	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		t.Fatalf("INCUMBENT_SIM_SEEDS: %v", err)
+		t.Fatalf("%s: %v", name, err)
 	}
 	return n
 }
@@ -73,6 +73,8 @@ func (s *totals) add(r Result) {
 	s.Reads += r.Reads
 	s.Watched += r.Watched
 	s.Unknown += r.Unknown
+	s.Attached += r.Attached
+	s.Revocations += r.Revocations
 	s.RolledBack += r.RolledBack
 	for name, n := range r.Faults {
 		s.Faults[name] += n
@@ -80,8 +82,8 @@ func (s *totals) add(r Result) {
 }
 
 func (s *totals) String() string {
-	return fmt.Sprintf("%v of virtual time: terms %d, crashes %d, snapshots %d, grants %d, extensions %d, hand-overs %d, expiries %d, reads %d, changes watched %d, unknown outcomes %d, members put back and refused %d, faults %v",
-		s.Virtual, s.Terms, s.Crashes, s.Snapshots, s.Grants, s.Extensions, s.HandOvers, s.Expiries, s.Reads, s.Watched, s.Unknown, s.RolledBack, s.Faults)
+	return fmt.Sprintf("%v of virtual time: terms %d, crashes %d, snapshots %d, grants %d, extensions %d, hand-overs %d, expiries %d, reads %d, changes watched %d, unknown outcomes %d, attachments %d, revocations %d, members put back and refused %d, faults %v",
+		s.Virtual, s.Terms, s.Crashes, s.Snapshots, s.Grants, s.Extensions, s.HandOvers, s.Expiries, s.Reads, s.Watched, s.Unknown, s.Attached, s.Revocations, s.RolledBack, s.Faults)
 }
 
 // Clusters of one, three and five with everything that can go wrong: whatever
@@ -89,11 +91,16 @@ func (s *totals) String() string {
 // lost, and every member serves soon after all is well again.
 func TestSmoke(t *testing.T) {
 	sum := totals{Result: Result{Faults: map[string]int{}}}
-	for seed := range seeds(t) {
+	// Seeds from INCUMBENT_SIM_FIRST on, INCUMBENT_SIM_SEEDS of them or one of
+	// each shape.
+	first := number(t, "INCUMBENT_SIM_FIRST", 0)
+	for seed := range number(t, "INCUMBENT_SIM_SEEDS", uint64(len(shapes))) {
+		seed += first
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) { sum.add(run(t, config(seed))) })
 	}
 	t.Log(&sum)
-	if sum.Crashes == 0 || sum.Grants == 0 || sum.Extensions == 0 || sum.HandOvers == 0 || sum.Expiries == 0 || sum.Reads == 0 || sum.Watched == 0 {
+	if sum.Crashes == 0 || sum.Grants == 0 || sum.Extensions == 0 || sum.HandOvers == 0 || sum.Expiries == 0 || sum.Reads == 0 || sum.Watched == 0 ||
+		sum.Attached == 0 || sum.Revocations == 0 {
 		t.Error("the runs did not do what they are there for")
 	}
 }
@@ -140,16 +147,8 @@ func parting(a, b string) string {
 
 // TestReplay runs one seed with its trace.
 func TestReplay(t *testing.T) {
-	text := os.Getenv("INCUMBENT_SIM_SEED")
-	if text == "" {
-		text = "1"
-	}
-	seed, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var trace strings.Builder
-	cfg := config(seed)
+	cfg := config(number(t, "INCUMBENT_SIM_SEED", 1))
 	cfg.Trace = &trace
 	run(t, cfg)
 	if t.Failed() {

@@ -1,0 +1,153 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/node"
+)
+
+// Times of the administrator.
+const (
+	administers = 4 * time.Second // between two deeds, on average
+	pinnedFor   = 8 * time.Second // a pin, at most
+	registers   = time.Second     // looks at who is recorded, at most
+)
+
+// administrator is what people do about leases that others hold: they pin them,
+// take the pins away, and revoke, now or at the deadline. It also records who
+// belongs to the cluster, as each member's server does.
+type administrator struct {
+	w *world
+	a *agent // makes its calls, by way of any member
+}
+
+func newAdministrator(w *world) *administrator {
+	return &administrator{w: w, a: &agent{w: w, id: 2*len(w.agents) + len(w.members), at: w.anyone(), rate: 1}}
+}
+
+// begin lets it act at random intervals until the healing.
+func (d *administrator) begin() {
+	d.w.after(d.w.upTo(2*administers), func() {
+		if d.w.healed {
+			return
+		}
+		d.act()
+		d.begin()
+	})
+}
+
+func (d *administrator) act() {
+	w := d.w
+	name := leaseName(w.rng.IntN(w.cfg.Leases))
+	d.a.at = w.anyone()
+	switch w.rng.IntN(6) {
+	case 0, 1, 2:
+		d.do(core.PinCommand{Name: name, Entity: w.entity()})
+		w.after(w.upTo(pinnedFor), func() { d.do(core.UnpinCommand{Name: name, Entity: w.entity()}) })
+	case 3, 4:
+		d.do(core.RevokeCommand{Name: name, By: "people", AtDeadline: true})
+	default:
+		d.do(core.RevokeCommand{Name: name, By: "people"})
+	}
+}
+
+// entity is what pins: one of two, so that a lease may have two pins.
+func (w *world) entity() string { return fmt.Sprintf("entity-%d", w.rng.IntN(2)) }
+
+func (d *administrator) do(cmd core.Command) {
+	d.w.note("administrator: %T %+v", cmd, cmd)
+	d.a.submit(cmd, func(core.Result) {}, func() {})
+}
+
+// conclude takes all pins away, until each is gone: what was asked before has
+// been decided by now.
+func (d *administrator) conclude() {
+	for i := range d.w.cfg.Leases {
+		for e := range 2 {
+			d.unpin(core.UnpinCommand{Name: leaseName(i), Entity: fmt.Sprintf("entity-%d", e)})
+		}
+	}
+}
+
+func (d *administrator) unpin(cmd core.UnpinCommand) {
+	again := func() { d.unpin(cmd) }
+	d.a.submit(cmd, func(r core.Result) {
+		if r.Err != nil {
+			d.a.later(d.w.upTo(returns), again)
+		}
+	}, again)
+}
+
+// register has the leader record who belongs to the cluster, as raft counts
+// them. A record that says what is there already changes nothing, so that it is
+// said again now and then.
+func (d *administrator) register() {
+	w := d.w
+	if w.ends > 0 && w.now > w.ends+3*registers {
+		return
+	}
+	w.after(w.upTo(registers), d.register)
+	p := w.leading()
+	if p == nil || p.frozen {
+		return
+	}
+	st := p.node.Status()
+	counted := slices.Concat(st.Voters, st.Learners)
+	view := p.machine.state.View()
+	for _, m := range view.Members() {
+		if !slices.Contains(counted, m.ID) {
+			p.record(st.Term, core.RemoveMemberCommand{ID: m.ID})
+		}
+	}
+	for _, id := range counted {
+		if m := w.member(id); m != nil && (w.chance(20) || !recorded(view, id)) {
+			p.record(st.Term, core.PutMemberCommand{Member: core.Member{
+				ID: id, Name: fmt.Sprintf("machine-%d", m.at), Schema: core.SchemaVersion, Learner: m.learner,
+			}})
+		}
+	}
+	p.work()
+}
+
+func recorded(v *core.View, id uint64) bool {
+	_, is := v.Member(id)
+	return is
+}
+
+// record proposes a record of a member, for the term in which it was found to be
+// needed.
+func (p *process) record(term uint64, cmd core.Command) {
+	p.node.Propose(node.Proposal{Command: cmd.Encode(core.Meta{}), Term: term, Reserve: true})
+}
+
+// registered checks that the records name whom raft counts, and that no id that
+// is gone is among them (G33).
+func (c *checker) registered() {
+	p := c.w.leading()
+	if p == nil {
+		c.w.violate("nobody leads at the end (G35)")
+		return
+	}
+	st := p.node.Status()
+	counted := slices.Sorted(slices.Values(slices.Concat(st.Voters, st.Learners)))
+	var named []uint64
+	view := p.machine.state.View()
+	for _, m := range view.Members() {
+		named = append(named, m.ID)
+		if view.MemberGone(m.ID) {
+			c.w.violate("member %x is gone and recorded (G33)", m.ID)
+		}
+	}
+	if !slices.Equal(named, counted) {
+		c.w.violate("members %x are recorded, raft counts %x (G33)", named, counted)
+	}
+}
+
+// leaseName is the name of one of the leases that agents want.
+func leaseName(i int) incumbent.Name {
+	return incumbent.Name{Namespace: "default", Model: "default", Lease: fmt.Sprintf("lease-%d", i)}
+}
