@@ -64,13 +64,12 @@ func (b *block) try() {
 		b.drop()
 		return
 	}
-	p, refused := b.c.door.enter(admit.Watches, 1)
-	if refused != nil {
+	source, ok := b.source()
+	if !ok {
 		b.later()
 		return
 	}
-	p.leave() // a wait that waits holds no place in a lane
-	wait := b.source().Begin(b.name, b.token, b.ended)
+	wait := source.Begin(b.name, b.token, b.ended)
 	b.mu.Lock()
 	if b.attempt == attempt {
 		b.wait = wait
@@ -86,13 +85,19 @@ func (b *block) try() {
 // nothing to confirm: its end is seen whenever it is applied here, and what is
 // shown free after that was held when the call came. Most who wait have just been
 // denied, and would have the leader confirm the same again; in a storm of them
-// that is as much work as their claims. Only that a lease is free must be certain.
-func (b *block) source() *release.Source {
+// that is as much work as their claims. Only that a lease is free must be certain,
+// and that is asked when the lane of waits admits it: false if it does not.
+func (b *block) source() (*release.Source, bool) {
 	d := b.c.door
-	if d.view().Lease(b.name).Free() {
-		return &d.releases
+	if !d.view().Lease(b.name).Free() {
+		return &d.endings, true
 	}
-	return &d.endings
+	p, refused := d.enter(admit.Watches, 1)
+	if refused != nil {
+		return nil, false
+	}
+	p.leave() // a wait that waits holds no place in a lane
+	return &d.releases, true
 }
 
 // ended is told that the holding has ended, or that nobody can tell.

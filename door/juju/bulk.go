@@ -13,7 +13,7 @@ import (
 // bulk is a call that asks the lease service for several things at once, and
 // again for those whose answer is not certain:
 //
-//	submit ─▶ lease.Service.Do ─▶ answers ─▶ answered ─┬─▶ reply
+//	submit ─▶ line ─▶ lease.Service.Do ─▶ answers ─▶ answered ─┬─▶ reply
 //	   ▲                                               │ some are not certain
 //	   └──────────── a little later ◀──────────────────┘
 //
@@ -55,19 +55,23 @@ func (k *bulk) begin() {
 
 // submit hands in what is still to be answered.
 func (k *bulk) submit() {
+	if p, ok := k.c.door.lines[k.laneNow()].pass(k); ok {
+		k.hand(p)
+	}
+}
+
+// cost is what it takes of its lane.
+func (k *bulk) cost() int { return 1 + len(k.ops)/seatsPerBulk }
+
+// hand hands it in, in its place; not if its connection has ended meanwhile.
+func (k *bulk) hand(p place) {
 	if k.c.isGone() {
+		p.leave()
 		k.c.door.counts.bulks.Add(-1)
 		k.drop()
 		return
 	}
 	d := k.c.door
-	p, err := d.enter(k.laneNow(), 1+len(k.ops)/seatsPerBulk)
-	if err != nil {
-		// When to come back is for clients that would have to send again. Here
-		// asking costs next to nothing, and who waits for a place has it sooner.
-		k.later(min(err.RetryAfter, maxRefused), maxRefused)
-		return
-	}
 	k.place = p
 	origin := core.Origin{At: d.now(), Door: doorName, Address: k.c.who.address, Principal: k.c.who.principal.String()}
 	d.leases.Do(lease.Call{Origin: origin}, k.ops, func() { d.answers.Put(k) })
@@ -107,18 +111,17 @@ func (k *bulk) answered() {
 		}
 	}
 	if k.ops, k.at = k.ops[:kept], k.at[:kept]; kept > 0 {
-		k.later(wait, maxRetry)
+		k.later(wait)
 		return
 	}
 	k.c.door.counts.bulks.Add(-1)
 	k.finish()
 }
 
-// later tries again after a while that grows up to most, or longer if that is
-// asked for.
-func (k *bulk) later(asked, most time.Duration) {
+// later tries again after a while that grows, or longer if that is asked for.
+func (k *bulk) later(asked time.Duration) {
 	k.c.door.counts.retries.Add(1)
-	k.c.door.after(max(asked, min(backoff(k.tries), most)), k.submit)
+	k.c.door.after(max(asked, backoff(k.tries)), k.submit)
 	k.tries++
 }
 

@@ -103,6 +103,7 @@ type Door struct {
 	limits atomic.Pointer[Limits]
 	counts counts
 	slots  chan struct{} // handshakes being computed
+	lines  [admit.NumLanes]line
 	entry  entry
 	conns  connList
 
@@ -131,6 +132,9 @@ func New(cfg Config) (*Door, error) {
 	d.releases = release.Source{View: cfg.View, Confirm: cfg.Confirm, Run: d.work.Put, Hub: cfg.Hub, Topic: cfg.Topic}
 	d.endings = d.releases
 	d.endings.Confirm = func(done func(error)) { done(nil) }
+	for l := range d.lines {
+		d.lines[l].door, d.lines[l].lane = d, admit.Lane(l)
+	}
 	d.entry.init()
 	if d.ready == nil {
 		d.ready = func() error { return nil }

@@ -33,12 +33,12 @@ const (
 	keepBufferBytes = 64 << 10
 	acceptPause     = 50 * time.Millisecond // when there is no descriptor left
 	loginPause      = 20 * time.Millisecond // between two looks whether logins are admitted
-	loginPatience   = time.Second           // so long accepting rests for that; then who comes is closed
+	loginPatience   = 5 * time.Second       // so long accepting rests for that; then who comes is closed
 	handshakesEach  = 4                     // at work at once, for each processor
 	firstRetry      = 50 * time.Millisecond // of a claim that found no leader
 	maxRetry        = time.Second
-	maxRefused      = 250 * time.Millisecond // before a claim that was refused a place asks for it again
-	seatsPerBulk    = 16                     // params of a bulk call that cost about as much as a call
+	linePause       = 20 * time.Millisecond // between two looks whether who waits for a place finds one
+	seatsPerBulk    = 16                    // params of a bulk call that cost about as much as a call
 )
 
 // Limits bound what one client, and all of them, may ask of the door. Zero

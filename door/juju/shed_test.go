@@ -76,20 +76,40 @@ func TestG41_AcceptingRestsBeforeItRefuses(t *testing.T) {
 	}
 }
 
-// A claim that finds no place asks again soon, whatever a client would be advised.
+// Claims that find no place wait for one in order, whatever a client would be
+// advised; one whose connection ends meanwhile is dropped.
 func TestClaimsWaitForAPlaceInside(t *testing.T) {
 	m, clock, lanes := crowded(t)
-	c := m.login("unit-app-0")
+	a, b := m.login("unit-app-0"), m.login("unit-app-1")
+	gone, other := m.login("application-app"), m.login("unit-other-0")
 	held := fill(t, lanes, clock)
-	c.send(claimText(2, "app", "app-0", "60"))
-	eventually(t, "it was refused a place, more than once", func() bool { return m.door.Stats().Retries > 1 })
+	for i, send := range []func(){
+		func() { gone.send(claimText(2, "app", "app-7", "60")) },
+		func() { a.send(claimText(2, "app", "app-0", "60")) },
+		func() { b.send(claimText(2, "app", "app-1", "60")) },
+		func() { other.send(claimText(2, "other", "other-0", "60")) },
+	} {
+		send()
+		eventually(t, "it waits", func() bool { return m.door.Stats().Retries == uint64(i+1) })
+	}
+	gone.conn.Close()
+	eventually(t, "it is gone", func() bool { return m.door.Stats().Agents == 3 })
+	refused := func() uint64 { return lanes.Stats()[admit.Claims].Refused[admit.Delay] }
+	before := refused()
+	eventually(t, "the first asks again", func() bool { return refused() > before+2 })
+	if st := m.door.Stats(); st.Claims != 4 || st.Retries != 4 {
+		t.Errorf("%d claims wait, and %d attempts were repeated: want 4 and 4", st.Claims, st.Retries)
+	}
 	for _, place := range held {
 		place.Done(clock.Load())
 	}
 	clock.Add(int64(shutFor) + 1)
-	if got := c.read(); got != granted(2) {
-		t.Error(got)
+	for c, want := range map[*client]string{a: granted(2), b: denied(2), other: granted(2)} {
+		if got := c.read(); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
 	}
+	eventually(t, "no claim is left", func() bool { return m.door.Stats().Claims == 0 })
 }
 
 // A wait for a lease that is held here needs no leader: its end is seen when it
