@@ -114,7 +114,8 @@ var _ Members = (*fakeCluster)(nil)
 func ordealOf(t *testing.T, c *fakeCluster, script string, more ...string) *Summary {
 	t.Helper()
 	set := map[string]string{
-		"ttl": "1s", "every": "100ms", "sessions_per_stream": "8", "silent": "200ms", "stages": "[{leases: 24, ramp: 1000, hold: 200ms}]",
+		// The ttl is longer than a loaded machine stands still: no holder may lapse.
+		"ttl": "5s", "every": "100ms", "sessions_per_stream": "8", "silent": "200ms", "stages": "[{leases: 24, ramp: 1000, hold: 200ms}]",
 		"thresholds": "{}", "fault": "x", "faults": "{x: " + script + "}",
 	}
 	for i := 0; i < len(more); i += 2 {
@@ -238,7 +239,7 @@ func TestFaultsNeedServersOfTheRun(t *testing.T) {
 func TestIdleFleet(t *testing.T) {
 	srv := &fakeServer{}
 	s, err := Run(t.Context(), Options{Scenario: "idle-fleet", Set: map[string]string{
-		"stages": "[{leases: 20, ramp: 1000, hold: 0s}]", "settle": "300ms", "every": "100ms", "thresholds": "{}", "sources": "0",
+		"stages": "[{leases: 20, ramp: 1000, hold: 0s}]", "settle": "2s", "every": "100ms", "thresholds": "{}", "sources": "0",
 	}, Targets: []string{srv.start(t)}})
 	if err != nil {
 		t.Fatal(err)
@@ -251,10 +252,10 @@ func TestIdleFleet(t *testing.T) {
 	}
 }
 
-func avalancheOf(t *testing.T, srv *fakeServer) *Summary {
+func avalancheOf(t *testing.T, srv *fakeServer, ttl string) *Summary {
 	t.Helper()
 	s, err := Run(t.Context(), Options{Scenario: "expiry-avalanche", Set: map[string]string{
-		"ttl": "1s", "every": "500ms", "stages": "[{leases: 700, ramp: 1000, hold: 0s}]", "thresholds": "{}",
+		"ttl": ttl, "every": "500ms", "stages": "[{leases: 700, ramp: 1000, hold: 0s}]", "thresholds": "{}", "late": "1m",
 	}, Targets: []string{srv.start(t)}})
 	if err != nil {
 		t.Fatal(err)
@@ -264,17 +265,18 @@ func avalancheOf(t *testing.T, srv *fakeServer) *Summary {
 
 func TestAvalanche(t *testing.T) {
 	for name, c := range map[string]struct {
+		ttl   string
 		early time.Duration
 		again bool
 		text  string
 	}{
-		"in time":    {},
-		"too early":  {early: 800 * time.Millisecond, text: "before its holder's own deadline"},
-		"told twice": {again: true, text: "its expiry was told twice"},
+		"in time":    {ttl: "1s"},
+		"too early":  {ttl: "1m", early: time.Minute, text: "before its holder's own deadline"},
+		"told twice": {ttl: "1s", again: true, text: "its expiry was told twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := avalancheOf(t, &fakeServer{expires: true, early: c.early, offerMore: c.again})
+			s := avalancheOf(t, &fakeServer{expires: true, early: c.early, offerMore: c.again}, c.ttl)
 			text := strings.Join(s.Texts, "\n")
 			if s.Passed() != (c.text == "") || !strings.Contains(text, c.text) {
 				t.Errorf("passed %v: %s", s.Passed(), text)

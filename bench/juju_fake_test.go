@@ -37,6 +37,7 @@ type fakeJuju struct {
 type fakeHolding struct {
 	unit  string
 	until time.Time
+	left  time.Duration // of a holding from before, counted from the first claim
 }
 
 // fakeJujuDoor is one member's door.
@@ -213,6 +214,9 @@ func (f *fakeJuju) claim(params json.RawMessage) string {
 		f.leases[app] = h
 	}
 	now := time.Now()
+	if h.left > 0 {
+		h.until, h.left = now.Add(h.left), 0
+	}
 	held := h.unit != "" && now.Before(h.until)
 	if held && !f.shared && (h.unit != p.Params[0].Unit || f.forgets) {
 		return denied

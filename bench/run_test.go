@@ -8,7 +8,7 @@ import (
 )
 
 func closedSettings(more ...string) map[string]string {
-	set := map[string]string{"closed.workers": "4", "closed.warmup": "20ms", "closed.duration": "100ms"}
+	set := map[string]string{"closed.workers": "4", "closed.warmup": "20ms", "closed.duration": "1s"}
 	for i := 0; i < len(more); i += 2 {
 		set[more[i]] = more[i+1]
 	}
@@ -77,8 +77,8 @@ func TestClosedRunEndsOnErrors(t *testing.T) {
 
 func ladder(t *testing.T, srv *fakeServer, more ...string) *Summary {
 	set := map[string]string{
-		"ttl": "2s", "every": "50ms", "candidates": "3", "sessions_per_stream": "8", "hand_overs": "100", "thresholds": "{}",
-		"stages": "[{leases: 5, ramp: 1000, hold: 100ms}, {leases: 10, ramp: 1000, hold: 300ms}]",
+		"ttl": "30s", "every": "50ms", "candidates": "3", "sessions_per_stream": "8", "hand_overs": "100", "thresholds": "{}",
+		"stages": "[{leases: 5, ramp: 1000, hold: 100ms}, {leases: 10, ramp: 1000, hold: 2s}]",
 	}
 	for i := 0; i < len(more); i += 2 {
 		set[more[i]] = more[i+1]
