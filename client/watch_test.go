@@ -69,7 +69,7 @@ func TestG16_AWatchLeavesAMemberThatStandsStill(t *testing.T) {
 	session := openSession(t, clientOf(t, s.URL()), SessionConfig{})
 	held := mustClaim(t, session, "app-0")
 	c := failoverClient(t, r.url(), s.URL())
-	c.watchSilence = patient
+	c.watchSilence = patient // as long, so that only a member that is held back is left
 	var whats []string
 	for m, err := range c.Watch(testContext(t), WatchOptions{Name: named("app-"), Prefix: true}) {
 		if err != nil {
@@ -131,7 +131,7 @@ func TestWatchFromAnIndex(t *testing.T) {
 }
 
 func TestIndexNeverGoesBack(t *testing.T) {
-	c := clientOf(t, deadServer(t))
+	c := clientOf(t, deadServer)
 	for _, i := range []uint64{5, 3, 9, 0} {
 		c.saw(i)
 	}
