@@ -122,7 +122,7 @@ func recoverAndCheck(t testing.TB, fs *vfs.Mem, l *ledger, acked []string) error
 	}
 	done := make(chan error, 1)
 	go func() { done <- n.Run(context.Background()) }()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	err = n.WaitReady(ctx)
 	got := j.list()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/incumbent-dev/incumbent/vfs"
@@ -26,7 +27,7 @@ func newStand() *stand { return &stand{fs: vfs.NewMem()} }
 func (s *stand) start(t testing.TB, change func(*Config)) *running {
 	t.Helper()
 	r := s.startUnready(t, change)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := r.WaitReady(ctx); err != nil {
 		t.Fatalf("wait for ready: %v", err)
@@ -99,7 +100,11 @@ func (r *running) confirm() (uint64, error) {
 	return a.term, a.err
 }
 
-func TestOneMember(t *testing.T) {
+// TestOneMember lives three lives, in virtual time: how long a start takes is how
+// long it waits.
+func TestOneMember(t *testing.T) { synctest.Test(t, oneMember) }
+
+func oneMember(t *testing.T) {
 	s := newStand()
 	var want []string
 	for life := range 3 {

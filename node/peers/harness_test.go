@@ -15,7 +15,7 @@ import (
 )
 
 // patience is how long a test waits for what must happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // member is a Set with what it was told.
 type member struct {
@@ -116,6 +116,12 @@ func (m *member) restart() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
+	m.startOn(ln)
+}
+
+// startOn opens a set after one that was closed, as the next start of the process.
+func (m *member) startOn(ln net.Listener) {
+	m.t.Helper()
 	m.cfg.Listener = ln
 	m.mu.Lock()
 	m.standing.Incarnation++

@@ -2,6 +2,7 @@ package peers
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -40,6 +41,8 @@ func TestThreeMembersExchangeMessages(t *testing.T) {
 	}
 }
 
+// TestRestartedMemberIsBackSoon lets a member be away for so long, in virtual time,
+// that the other dials it but seldom.
 func TestRestartedMemberIsBackSoon(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -49,26 +52,36 @@ func TestRestartedMemberIsBackSoon(t *testing.T) {
 		{"the one that is dialed", func(_, b *member) *member { return b }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a, b := pair(t)
-			m := c.which(a, b)
-			other := a
-			if m == a {
-				other = b
-			}
-			m.close()
-			other.until("the loss", func() bool { return len(other.lost) == 1 && other.lost[0] == m.id })
-			m.restart()
-			know(a, b)
-			began := time.Now()
-			connected(t, a, b)
-			// Far above what it takes, far below a backoff that nobody cut short.
-			if took := time.Since(began); took > 500*time.Millisecond {
-				t.Errorf("connected again only after %v", took)
-			}
-			m.set.Send([]node.Message{heartbeat(m.id, other.id, 9)})
-			other.until("a message after the restart", func() bool { return len(other.got) == 1 })
+			synctest.Test(t, func(t *testing.T) { restarts(t, c.which) })
 		})
 	}
+}
+
+func restarts(t *testing.T, which func(a, b *member) *member) {
+	s := &street{at: map[string]*piped{}}
+	a, b := s.newMember(t, 1), s.newMember(t, 2)
+	know(a, b)
+	connected(t, a, b)
+	m := which(a, b)
+	other := a
+	if m == a {
+		other = b
+	}
+	m.close()
+	other.until("the loss", func() bool { return len(other.lost) == 1 && other.lost[0] == m.id })
+	time.Sleep(time.Minute) // virtual
+	m.startOn(s.listen(m.addr))
+	began := time.Now()
+	know(a, b)
+	connected(t, a, b)
+	// Far above what it takes, far below a backoff that nobody cut short.
+	if took := time.Since(began); took > 100*time.Millisecond {
+		t.Errorf("connected again only after %v", took)
+	}
+	m.set.Send([]node.Message{heartbeat(m.id, other.id, 9)})
+	other.until("a message after the restart", func() bool { return len(other.got) == 1 })
+	a.close()
+	b.close()
 }
 
 func TestSendToNobodyReportsAndRefuses(t *testing.T) {
