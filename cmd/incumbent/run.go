@@ -188,9 +188,15 @@ func notRunnable(err error) error {
 	return statusError{exitNoSuchThing, err.Error()}
 }
 
+// heldLease is what the child runs under: a [client.Lease].
+type heldLease interface {
+	Remaining() time.Duration // until its own deadline
+	Context() context.Context // ends with it
+}
+
 // supervise runs the child until it ends by itself or the lease is about to be
 // lost: then it is told to stop, and killed while the lease is still held.
-func supervise(child *exec.Cmd, lease *client.Lease, signals <-chan os.Signal, grace time.Duration) error {
+func supervise(child *exec.Cmd, lease heldLease, signals <-chan os.Signal, grace time.Duration) error {
 	// The kernel sends the death signal when the *thread* that started the child
 	// ends, so that thread must live as long as the child.
 	started, ended := make(chan error, 1), make(chan error, 1)
@@ -228,7 +234,7 @@ func supervise(child *exec.Cmd, lease *client.Lease, signals <-chan os.Signal, g
 }
 
 // killed ends the child at once and says why.
-func killed(child *exec.Cmd, ended <-chan error, lease *client.Lease) error {
+func killed(child *exec.Cmd, ended <-chan error, lease heldLease) error {
 	text := "the lease could not be extended; the command was killed before its deadline"
 	if lease.Context().Err() != nil {
 		text = "the lease was lost: " + context.Cause(lease.Context()).Error()
