@@ -23,7 +23,7 @@ import (
 )
 
 // clusterTimeout bounds what several members have to agree on.
-const clusterTimeout = 40 * time.Second
+const clusterTimeout = 2 * time.Minute
 
 // until waits for a condition.
 func until(t testing.TB, what string, holds func() bool) {

@@ -62,7 +62,7 @@ func (w *world) wants(kind incumbent.Kind) {
 		if incumbent.KindOf(err) != kind {
 			w.t.Errorf("ended with %v, want %v", err, kind)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		w.t.Error("it still waits")
 	}
 }

@@ -38,7 +38,7 @@ func newSet(tb testing.TB, cfg park.Config) *park.Set {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := set.Close(ctx); err != nil {
 			tb.Errorf("close: %v", err)
