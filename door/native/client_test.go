@@ -16,7 +16,7 @@ import (
 )
 
 // patience bounds how long a test waits for what must come.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // wire is a client's end of a stream.
 type wire struct {
@@ -70,6 +70,23 @@ func (w *wire) read() (ws.OpCode, []byte) {
 		w.tb.Fatalf("read: %v", err)
 	}
 	return h.OpCode, p
+}
+
+// settle returns when the server has received all that was sent.
+func (w *wire) settle() {
+	w.tb.Helper()
+	w.write(clientFrameBytes(ws.OpPing, true, []byte("settled")))
+	for {
+		op, p := w.read()
+		if op == ws.OpPong {
+			return
+		}
+		var m pb.ServerMessage
+		if err := proto.Unmarshal(p, &m); err != nil {
+			w.tb.Fatal(err)
+		}
+		w.frames = append(w.frames, m.Frames...)
+	}
 }
 
 // next returns the next frame of the stream.

@@ -28,7 +28,8 @@ type log struct {
 	view  atomic.Pointer[core.View]
 	tell  func(*core.View, []core.Change)
 	in    chan func()
-	held  sync.Mutex // a test that holds it stops the log
+	held  sync.Mutex   // a test that holds it stops the log
+	asked atomic.Int64 // proposals that were handed in
 	done  chan struct{}
 }
 
@@ -48,6 +49,7 @@ func newLog() *log {
 
 func (l *log) Propose(ps ...node.Proposal) {
 	ps = append([]node.Proposal(nil), ps...)
+	l.asked.Add(int64(len(ps)))
 	l.in <- func() {
 		for _, p := range ps {
 			if !p.Deadline.IsZero() && time.Now().After(p.Deadline) {
@@ -150,7 +152,8 @@ func newMember(tb testing.TB, change ...func(*Config)) *member {
 	tb.Helper()
 	m := &member{tb: tb, log: newLog(), guard: &known{admin}, operator: &operator{more: make(chan struct{})}}
 	var err error
-	if m.park, err = park.New(park.Config{}); err != nil {
+	// Who reads nothing is cut off by what a test sets, not because it takes so long.
+	if m.park, err = park.New(park.Config{Limits: park.Limits{WriteTimeout: time.Hour}}); err != nil {
 		tb.Fatal(err)
 	}
 	if m.leases, err = lease.New(lease.Options{Barrier: m.park.Barrier}); err != nil {
@@ -179,7 +182,7 @@ func newMember(tb testing.TB, change ...func(*Config)) *member {
 	m.serve()
 	m.stop = sync.OnceFunc(func() {
 		m.door.Drain()
-		end, done := context.WithTimeout(context.Background(), 5*time.Second)
+		end, done := context.WithTimeout(context.Background(), patience)
 		defer done()
 		if err := m.http.Shutdown(end); err != nil {
 			tb.Errorf("http: %v", err)
@@ -227,6 +230,6 @@ func (m *member) serve() {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
-	m.http = &http.Server{Handler: m.door, Protocols: protocols, ReadHeaderTimeout: 5 * time.Second}
+	m.http = &http.Server{Handler: m.door, Protocols: protocols, ReadHeaderTimeout: patience}
 	go func() { _ = m.http.Serve(park.Listen(ln, 0)) }()
 }

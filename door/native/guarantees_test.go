@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -341,10 +342,13 @@ func TestG41_G25_DeadlinePassedIsNotExecuted(t *testing.T) {
 	m := newMember(t)
 	w := m.dial()
 	m.log.held.Lock()
+	const call = `{"name": {"name": "call"}, "holder": "h", "ttl_ms": 5000}`
+	resp, body := m.postLate("LeaseService/Claim", call)
 	f := claimFrame(1, "stream", "h", "", false)
 	f.TimeoutMs = 20
 	w.send(f)
-	resp, body := m.post("LeaseService/Claim", `{"name": {"name": "call"}, "holder": "h", "ttl_ms": 5000}`, "Connect-Timeout-Ms", "20")
+	w.settle()
+	m.post("LeaseService/Claim", call, "Connect-Timeout-Ms", "40") // so long it takes
 	m.log.held.Unlock()
 	if resp.StatusCode != http.StatusInternalServerError || !strings.Contains(body, `"kind":"unknown"`) && !strings.Contains(body, `"kind": "unknown"`) {
 		t.Errorf("HTTP %d %s", resp.StatusCode, body)
@@ -358,6 +362,20 @@ func TestG41_G25_DeadlinePassedIsNotExecuted(t *testing.T) {
 			t.Errorf("lease %s was claimed: %v", name, got)
 		}
 	}
+}
+
+// postLate posts a call whose deadline passes while it waits for the log: on a
+// loaded machine a short one may pass before the call is handed in.
+func (m *member) postLate(method, body string) (resp *http.Response, text string) {
+	m.tb.Helper()
+	before := m.log.asked.Load()
+	for limit := 20; limit < int(patience.Milliseconds()); limit *= 4 {
+		if resp, text = m.post(method, body, "Connect-Timeout-Ms", strconv.Itoa(limit)); m.log.asked.Load() > before {
+			return resp, text
+		}
+	}
+	m.tb.Fatalf("the call was not handed in: HTTP %d %s", resp.StatusCode, text)
+	return nil, ""
 }
 
 func TestG45_BodiesAndListsAreBounded(t *testing.T) {
@@ -414,7 +432,22 @@ func FuzzG45_Stream(f *testing.F) {
 
 // A body that dribbles in, or a reader that never reads, is cut off.
 func TestG47_Dribble(t *testing.T) {
-	m := newMember(t, func(c *Config) { c.WriteTimeout = 50 * time.Millisecond })
+	const limit = 3 * time.Second // longer than a loaded machine takes for what is there
+	m := newMember(t, func(c *Config) { c.WriteTimeout = limit })
+	// A call that blocks longer than that is not: its message is there.
+	m.dial().ok(claimFrame(1, "x", "h", "", false))
+	blocked := make(chan error, 1)
+	go func() {
+		body := fmt.Sprintf(`{"name": {"name": "x"}, "wait_ms": %d}`, (limit + limit/3).Milliseconds())
+		resp, err := http.Post(m.url+"/incumbent.v1.LeaseService/WaitReleased", "application/json", strings.NewReader(body))
+		if err == nil && resp.StatusCode != http.StatusOK {
+			err = errors.New(resp.Status)
+		}
+		if resp != nil {
+			resp.Body.Close()
+		}
+		blocked <- err
+	}()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(m.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
@@ -436,13 +469,8 @@ func TestG47_Dribble(t *testing.T) {
 	if errors.As(err, &timeout) && timeout.Timeout() {
 		t.Error("a dribbled body was not cut off")
 	}
-
-	// A call that blocks longer than that is not: its message is there.
-	w := m.dial()
-	w.ok(claimFrame(1, "x", "h", "", false))
-	resp, body := m.post("LeaseService/WaitReleased", `{"name": {"name": "x"}, "wait_ms": 200}`)
-	if resp.StatusCode != http.StatusOK {
-		t.Errorf("HTTP %d %s", resp.StatusCode, body)
+	if err := <-blocked; err != nil {
+		t.Errorf("a call that blocks: %v", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -174,9 +175,11 @@ func TestEventsAndHealth(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer r.Body.Close()
-		var b [100]byte
-		n, _ := r.Body.Read(b[:])
-		return string(b[:n])
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
 	}
 	if got := check(); !strings.Contains(got, `"SERVING"`) {
 		t.Errorf("health %s", got)
