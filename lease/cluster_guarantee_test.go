@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/incumbent-dev/incumbent"
@@ -104,5 +105,35 @@ func TestAFrameInFrontOfTheTermWaits(t *testing.T) {
 	c.hand(packet{from: 3, to: 1, data: ask.data})
 	if n := len(c.packets); n != 1 {
 		t.Errorf("%d packets from a member that follows another in that term", n)
+	}
+}
+
+// An extension that raises the ttl of a session is applied behind a revocation
+// that came by way of another member: it extends the session, but not the lease,
+// which ends at the deadline that it had.
+func TestG04_ARaiseBehindARevocationExtendsNoLease(t *testing.T) {
+	c := newCluster(t, Config{}, 3)
+	c.lead(1)
+	id := sessionID(1)
+	c.at(1).must(core.OpenSessionCommand{ID: id, TTL: ttl})
+	token := c.at(1).must(core.ClaimCommand{Name: leaseName("a"), Holder: "h", Session: id}).Lease.Token
+	c.auto = false
+	named := &Named{Name: leaseName("a"), Holder: "h"}
+	b, done := c.at(1).extend(Extension{Token: token, TTL: 4 * ttl}, Extension{Session: id, Named: named, TTL: 4 * ttl}, Extension{Session: id, TTL: 4 * ttl})
+	c.at(1).confirm()
+	revoked := c.at(2).call(core.RevokeCommand{Name: leaseName("a"), By: "people", AtDeadline: true})
+	c.at(2).appendAll()
+	c.at(1).appendAll()
+	c.settle()
+	if r := *revoked; !*done || r == nil || r.Err != nil {
+		t.Fatalf("extended: %v, revoked: %+v", *done, r)
+	}
+	for i := range 2 {
+		if it := b.Items[i]; it.Kind != incumbent.NotHolder {
+			t.Errorf("a lease that is being revoked is extended: %+v", it)
+		}
+	}
+	if it := b.Items[2]; it.Kind != incumbent.OK || it.Held != 4*ttl || !it.Revoking || !slices.Equal(it.RevokingTokens, []incumbent.Token{token}) {
+		t.Errorf("the session: %+v, want it extended and told of the revocation", it)
 	}
 }

@@ -361,6 +361,7 @@ func (e *Engine) loggedDone(l *logged, r core.Result, err error) {
 }
 
 func (e *Engine) loggedItem(w waiter, r core.Result) {
+	it := &w.batch.Items[w.item]
 	if r.Err != nil {
 		e.answer(w.batch, w.item, lossKind(r.Err.Kind), 0)
 		return
@@ -376,14 +377,39 @@ func (e *Engine) loggedItem(w waiter, r core.Result) {
 			e.answer(w.batch, w.item, incumbent.NotHolder, 0)
 			return
 		}
+	case e.overtaken(it):
+		e.answer(w.batch, w.item, incumbent.NotHolder, 0)
+		return
+	}
+	if s != nil {
+		e.tellRevoking(it, s.ID)
 	}
 	if s != nil && s.TTL != 0 {
 		ttl = s.TTL
 	}
-	if asked := w.batch.Items[w.item].TTL; asked > 0 {
+	if asked := it.TTL; asked > 0 {
 		ttl = min(ttl, asked)
 	}
 	e.answer(w.batch, w.item, incumbent.OK, ttl)
+}
+
+// overtaken reports whether a command of another member, in front of the one that
+// raised the ttl of a session, has ended the lease that an extension names, or is
+// about to: a revoked lease has the deadline that its session had, however long
+// the session lives now.
+func (e *Engine) overtaken(it *Extension) bool {
+	if it.Token == 0 && it.Named == nil {
+		return false
+	}
+	l := e.view.LeaseByToken(it.found)
+	return l.Free() || l.Revoking
+}
+
+// tellRevoking says with the extension of a session what is being revoked by now.
+func (e *Engine) tellRevoking(it *Extension, id incumbent.SessionID) {
+	if ts := e.revoking(id); len(ts) > 0 {
+		it.Revoking, it.RevokingTokens = true, ts
+	}
 }
 
 // transientKind is the kind of an extension whose command was not applied as
