@@ -21,7 +21,7 @@ SIM_SEEDS    ?= 20
 FUZZ_TIME    ?= 3000x
 SOAK_SEEDS   ?= 2000
 SOAK_FUZZ    ?= 300000x
-TEST_TIMEOUT ?= 10m
+TEST_TIMEOUT ?= 30m
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 

@@ -94,13 +94,13 @@ func TestG48_SigtermAnswersBlockedCalls(t *testing.T) {
 					answers <- client.AsError(err)
 				}()
 			}
-			eventually(t, 10*time.Second, "all calls are blocked", func() bool {
+			eventually(t, patience, "all calls are blocked", func() bool {
 				return status(t, c).Watches >= blocked
 			})
 			if err := m.cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
-			if code := m.wait(10 * time.Second); code != 0 {
+			if code := m.wait(patience); code != 0 {
 				t.Errorf("exit code %d\n%s", code, m.stderr)
 			}
 			for range blocked {
@@ -140,7 +140,7 @@ func TestSighupReloads(t *testing.T) {
 	if err := m.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, "it notes that it reloaded", func() bool {
+	eventually(t, patience, "it notes that it reloaded", func() bool {
 		out, _, code := m.cli("events")
 		return code == 0 && strings.Contains(out, "reloaded")
 	})
@@ -172,7 +172,7 @@ func TestG16_WatchResumesAfterRestart(t *testing.T) {
 	m := start(t, dir, nil)
 	address := strings.TrimPrefix(m.url, "http://")
 	c := m.client()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	tokens := make(chan uint64, 100)
 	ended := make(chan error, 1)

@@ -24,6 +24,10 @@ import (
 	"github.com/incumbent-dev/incumbent/client"
 )
 
+// patience is how long a test waits for what must happen, on a machine that does
+// other things too.
+const patience = time.Minute
+
 // binary is what `make build` makes; the tests of this folder run it.
 func binary(t *testing.T) string {
 	t.Helper()
@@ -94,7 +98,7 @@ func tryStart(t *testing.T, dir string, wrap []string, args ...string) (*member,
 	case err := <-m.exited:
 		m.exited <- err
 		return m, fmt.Errorf("it ended: %w", err)
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		return m, errors.New("it names no address")
 	}
 }
@@ -106,7 +110,7 @@ func (m *member) kill() {
 	select {
 	case err := <-m.exited:
 		m.exited <- err
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		m.t.Error("the server does not end")
 	}
 }
@@ -133,7 +137,7 @@ func (m *member) wait(within time.Duration) int {
 
 func (m *member) client() *client.Client {
 	m.t.Helper()
-	c, err := client.New(client.Config{Servers: []string{m.url}, CallTimeout: 10 * time.Second})
+	c, err := client.New(client.Config{Servers: []string{m.url}, CallTimeout: patience})
 	if err != nil {
 		m.t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func TestEveryMemberServesEverything(t *testing.T) {
 // explained, and the members that were killed come back.
 func TestG05_G06_G43_KilledLeader(t *testing.T) {
 	c := start(t, "--members", "3")
-	holders := c.holders(30, 5*time.Second)
+	holders := c.holders(30, holdersTTL)
 	load := c.startLoad(3)
 	for round := range 3 {
 		leader := c.leader()
@@ -74,7 +74,7 @@ func TestG05_G06_G43_KilledLeader(t *testing.T) {
 // second grant comes of it.
 func TestG07_G36_StoppedLeader(t *testing.T) {
 	c := start(t, "--members", "3")
-	holders := c.holders(30, 10*time.Second)
+	holders := c.holders(30, holdersTTL)
 	load := c.startLoad(3)
 	for _, d := range []time.Duration{electionTimeout / 2, electionTimeout, 3 * electionTimeout, 10 * electionTimeout} {
 		leader := c.leader()
@@ -92,9 +92,9 @@ func TestG07_G36_StoppedLeader(t *testing.T) {
 // Power fails everywhere at once: what was acknowledged is there again.
 func TestG05_G26_AllKilledAtOnce(t *testing.T) {
 	c := start(t, "--members", "3")
-	holders := c.holders(10, 30*time.Second)
+	holders := c.holders(10, holdersTTL)
 	load := c.startLoad(3)
-	last, err := claim(t.Context(), c.clientOf(c.Members[0]), "last", "h", time.Minute)
+	last, err := claim(t.Context(), c.clientOf(c.Members[0]), "last", "h", time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestG05_G26_AllKilledAtOnce(t *testing.T) {
 // token it joins anew in its own place. One whose disk was rolled back is told.
 func TestG33_G34_WipedAndRolledBack(t *testing.T) {
 	c := start(t, "--members", "3")
-	holders := c.holders(10, 10*time.Second)
+	holders := c.holders(10, holdersTTL)
 	leader := c.leader()
 	wiped, rolled := c.others(leader)[0], c.others(leader)[1]
 	old := wiped.ID
@@ -130,7 +130,7 @@ func TestG33_G34_WipedAndRolledBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	wiped.again(t, nil, "--join", c.token(leader))
-	eventually(t, 30*time.Second, wiped.Name+" votes again under a new id", func() bool {
+	eventually(t, patience, wiped.Name+" votes again under a new id", func() bool {
 		got, err := c.membersAt(leader)
 		if err != nil || len(got.Members) != 3 {
 			return false
@@ -165,7 +165,7 @@ func TestG33_G34_WipedAndRolledBack(t *testing.T) {
 		if err == nil {
 			t.Error("a member that was rolled back ended without an error")
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Error("a member that was rolled back goes on")
 		rolled.kill(t)
 	}
@@ -183,7 +183,7 @@ func TestG32_SlowDisk(t *testing.T) {
 		t.Skip("strace is not here")
 	}
 	c := start(t, "--members", "3")
-	holders := c.holders(10, 10*time.Second)
+	holders := c.holders(10, holdersTTL)
 	slow := c.others(c.leader())[0]
 	slow.kill(t)
 	slow.again(t, []string{"strace", "-f", "--seccomp-bpf", "-o", "/dev/null", "-e", "trace=fdatasync,fsync", "-e", "inject=fdatasync,fsync:delay_enter=300000"})
@@ -211,14 +211,14 @@ func TestG31_FullDiskOfAMember(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(small, syscall.MNT_DETACH) })
 	c := startIn(t, dir, "--members", "3")
-	holders := c.holders(10, 10*time.Second)
+	holders := c.holders(10, holdersTTL)
 	ballast := filepath.Join(small, "ballast")
 	if out, err := exec.Command("dd", "if=/dev/zero", "of="+ballast, "bs=1M").CombinedOutput(); err == nil {
 		t.Fatalf("the disk does not fill: %s", out)
 	}
 	load := c.startLoad(2)
 	full := c.named("n2")
-	eventually(t, 20*time.Second, "another member says that the disk of n2 is full", func() bool {
+	eventually(t, patience, "another member says that the disk of n2 is full", func() bool {
 		said := strings.Join(c.status(c.others(full)[0]).Warnings, "\n")
 		return strings.Contains(said, "n2")
 	})
@@ -241,7 +241,7 @@ func TestG31_FailedFlushOfAMember(t *testing.T) {
 		t.Skip("strace is not here")
 	}
 	c := start(t, "--members", "3")
-	holders := c.holders(10, 10*time.Second)
+	holders := c.holders(10, holdersTTL)
 	m := c.others(c.leader())[0]
 	m.kill(t)
 	m.again(t, []string{"strace", "-f", "--seccomp-bpf", "-o", "/dev/null", "-e", "trace=fdatasync,fsync", "-e", "inject=fdatasync,fsync:error=EIO:when=30+"})
@@ -253,7 +253,7 @@ func TestG31_FailedFlushOfAMember(t *testing.T) {
 		if err == nil {
 			t.Error("it ended without an error")
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("a member whose flushes fail goes on")
 	}
 	m.cmd = nil
@@ -270,11 +270,11 @@ func TestG31_FailedFlushOfAMember(t *testing.T) {
 // Members leave in order: nobody notices more than a pause.
 func TestG48_G49_RollingRestart(t *testing.T) {
 	c := start(t, "--members", "3")
-	holders := c.holders(20, 5*time.Second)
+	holders := c.holders(20, holdersTTL)
 	load := c.startLoad(2)
 	for _, m := range c.from(1) {
 		m.signal(syscall.SIGTERM)
-		eventually(t, 20*time.Second, m.Name+" has left", func() bool { return syscall.Kill(m.PID, 0) != nil })
+		eventually(t, patience, m.Name+" has left", func() bool { return syscall.Kill(m.PID, 0) != nil })
 		m.again(t, nil)
 		c.leader()
 	}
@@ -288,7 +288,7 @@ func TestG48_G49_RollingRestart(t *testing.T) {
 func (c *trio) sameState(t *testing.T) {
 	t.Helper()
 	why := ""
-	eventually(t, 20*time.Second, "the members agree", func() bool {
+	eventually(t, patience, "the members agree", func() bool {
 		want := ""
 		for _, m := range c.Members {
 			got, err := c.leasesAt(t, m)
@@ -307,7 +307,7 @@ func (c *trio) sameState(t *testing.T) {
 
 // leasesAt writes down every lease as a member shows it.
 func (c *trio) leasesAt(t *testing.T, m *member) (string, error) {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	res, err := c.clientOf(m).Leases().List(ctx, connect.NewRequest(&apiv1.ListRequest{}))
 	if err != nil {

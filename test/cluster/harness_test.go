@@ -30,6 +30,14 @@ import (
 // campaigns: ten ticks of 50 ms.
 const electionTimeout = 500 * time.Millisecond
 
+// patience is how long a test waits for what must happen, on a machine that does
+// other things too.
+const patience = 2 * time.Minute
+
+// holdersTTL is what the holders of most tests have: longer than an election and
+// what a loaded machine or its disk stands still besides.
+const holdersTTL = 30 * time.Second
+
 // binary is what `make build` makes; the tests of this folder run it.
 func binary(t *testing.T) string {
 	t.Helper()
@@ -101,7 +109,7 @@ func startIn(t *testing.T, dir string, args ...string) *trio {
 		if err != nil {
 			t.Fatalf("the cluster did not start: %v\n%s", err, &stderr)
 		}
-	case <-time.After(90 * time.Second):
+	case <-time.After(2 * patience):
 		t.Fatalf("the cluster did not start in time\n%s", &stderr)
 	}
 	go func() { _, _ = io.Copy(io.Discard, out) }()
@@ -117,7 +125,7 @@ func (c *trio) stop() {
 		}
 	}
 	_ = c.cmd.Process.Signal(syscall.SIGTERM)
-	kill := time.AfterFunc(30*time.Second, func() { _ = c.cmd.Process.Kill() })
+	kill := time.AfterFunc(patience, func() { _ = c.cmd.Process.Kill() })
 	defer kill.Stop()
 	_ = c.cmd.Wait()
 	if c.t.Failed() {
@@ -145,7 +153,7 @@ func (m *member) kill(t *testing.T) {
 		m.cmd = nil
 		return
 	}
-	eventually(t, 10*time.Second, m.Name+" is gone", func() bool { return syscall.Kill(m.PID, 0) != nil })
+	eventually(t, patience, m.Name+" is gone", func() bool { return syscall.Kill(m.PID, 0) != nil })
 }
 
 // again starts a member that has ended, perhaps wrapped, as by strace.
@@ -169,7 +177,7 @@ func (m *member) again(t *testing.T, wrap []string, more ...string) {
 // clientOf returns a client of some members; the first is preferred.
 func (c *trio) clientOf(ms ...*member) *client.Client {
 	c.t.Helper()
-	cfg := client.Config{CallTimeout: 10 * time.Second, CAFile: c.CA, CertFile: c.Cert, KeyFile: c.Key}
+	cfg := client.Config{CallTimeout: patience, CAFile: c.CA, CertFile: c.Cert, KeyFile: c.Key}
 	for _, m := range ms {
 		cfg.Servers = append(cfg.Servers, m.URL)
 	}
@@ -193,7 +201,7 @@ func (c *trio) from(i int) []*member {
 
 // members asks one member who belongs to the cluster.
 func (c *trio) membersAt(m *member) (*apiv1.MembersResponse, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	res, err := c.clientOf(m).Cluster().Members(ctx, connect.NewRequest(&apiv1.MembersRequest{}))
 	if err != nil {
@@ -209,7 +217,7 @@ func (c *trio) leader(among ...*member) *member {
 		among = c.Members
 	}
 	var found *member
-	eventually(c.t, 20*time.Second, "a leader that all know", func() bool {
+	eventually(c.t, patience, "a leader that all know", func() bool {
 		name := ""
 		for _, m := range among {
 			got, err := c.membersAt(m)
@@ -297,7 +305,7 @@ func eventually(t *testing.T, within time.Duration, what string, ok func() bool)
 // cli runs the command line.
 func cli(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary(t), args...)
 	var out, errs bytes.Buffer
@@ -326,7 +334,7 @@ func (c *trio) holders(n int, ttl time.Duration) *fleet {
 	for i := range n {
 		cl := c.clientOf(c.from(i)...)
 		all.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			s, err := cl.Open(ctx, client.SessionConfig{TTL: ttl, Holder: fmt.Sprintf("h%d", i)})
 			if err == nil {

@@ -234,7 +234,7 @@ func (h *history) check(t *testing.T) {
 		client++
 	}
 	h.mu.Unlock()
-	verdict, info := porcupine.CheckOperationsVerbose(model, ops, time.Minute)
+	verdict, info := porcupine.CheckOperationsVerbose(model, ops, 5*time.Minute)
 	if verdict == porcupine.Ok {
 		return
 	}

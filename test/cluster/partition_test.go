@@ -125,7 +125,7 @@ func (s *spread) boot(t *testing.T, n int) {
 		}
 		m.again(t, nil, "--join", token)
 	}
-	eventually(t, 30*time.Second, "all vote", func() bool {
+	eventually(t, patience, "all vote", func() bool {
 		got, err := s.membersAt(s.Members[0])
 		voters := 0
 		for _, m := range got.GetMembers() {
@@ -178,7 +178,7 @@ func (s *spread) heal() {
 // answer, and as soon as a majority can talk it goes on.
 func TestG35_Partitions(t *testing.T) {
 	s := startSpread(t, 3)
-	const ttl = 6 * time.Second
+	const ttl = 12 * time.Second // longer than what a loaded machine stands still besides
 	const short, long = 6 * electionTimeout, ttl + 4*electionTimeout
 	holders := s.holders(20, ttl)
 	load := s.startLoad(3)
@@ -234,9 +234,9 @@ func (s *spread) someoneServes(t *testing.T, during string) {
 	t.Helper()
 	name := strings.ReplaceAll(during, " ", "-")
 	began := time.Now()
-	eventually(t, 10*time.Second, "a claim during: "+during, func() bool {
+	eventually(t, patience, "a claim during: "+during, func() bool {
 		for _, m := range s.Members {
-			if _, err := claimWithin(t, s.clientOf(m), name, 500*time.Millisecond); err == nil {
+			if _, err := claimWithin(t, s.clientOf(m), name, 2*time.Second); err == nil {
 				return true
 			}
 		}

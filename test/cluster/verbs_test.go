@@ -84,7 +84,7 @@ func (s *server) start(more ...string) {
 		if ok {
 			return
 		}
-	case <-time.After(60 * time.Second):
+	case <-time.After(patience):
 	}
 	said, _ := os.ReadFile(s.log)
 	s.t.Fatalf("%s does not serve:\n%s", s.name, said)
@@ -102,7 +102,7 @@ func (s *server) ended() int {
 			s.t.Fatal(err)
 		}
 		return s.cmd.ProcessState.ExitCode()
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		s.t.Fatalf("%s does not end", s.name)
 		return -1
 	}
@@ -140,7 +140,7 @@ func (s *server) ls() map[string]string {
 // until waits until a member has one of some roles.
 func (s *server) until(name string, roles ...string) {
 	s.t.Helper()
-	eventually(s.t, 30*time.Second, name+" is "+strings.Join(roles, " or "), func() bool { return slices.Contains(roles, s.ls()[name]) })
+	eventually(s.t, patience, name+" is "+strings.Join(roles, " or "), func() bool { return slices.Contains(roles, s.ls()[name]) })
 }
 
 func (s *server) leader() string {
@@ -214,10 +214,10 @@ func TestClusterVerbs(t *testing.T) {
 	if code := n3.ended(); code != 0 {
 		t.Errorf("who leaves ends with exit code %d", code)
 	}
-	eventually(t, 10*time.Second, "two are left", func() bool { return len(n1.ls()) == 2 })
+	eventually(t, patience, "two are left", func() bool { return len(n1.ls()) == 2 })
 	n1.verb(0, "lease", "claim", "kept", "--holder", "h", "--ttl", "10m")
 	n2.kill()
-	eventually(t, 10*time.Second, "the majority is gone", func() bool {
+	eventually(t, patience, "the majority is gone", func() bool {
 		out, _, code := cli(t, "status", "--server", n1.url)
 		return code != 0 || strings.Contains(out, "no leader")
 	})

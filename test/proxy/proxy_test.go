@@ -64,7 +64,7 @@ func put(t *testing.T, conn net.Conn, text string) {
 func want(t *testing.T, conn net.Conn, text string) {
 	t.Helper()
 	buf := make([]byte, len(text))
-	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	conn.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := io.ReadFull(conn, buf); err != nil || string(buf) != text {
 		t.Fatalf("read %q, %v; want %q", buf, err, text)
 	}
