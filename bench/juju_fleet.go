@@ -232,6 +232,7 @@ func (f *jujuFleet) retire() {
 	if u == nil || !u.leads || u.conn == nil || u.call.id != 0 {
 		return // nobody leads, or an extension is under way that would count as failed
 	}
+	f.say("lost     %s after %v in 0s", u.name(), (f.now() - u.since).Round(time.Second))
 	f.noLongerLeads(u)
 	f.hangUp(u)
 	f.connectAt(u, u.due+jujuRedial)

@@ -121,9 +121,26 @@ func TestJujuLadder(t *testing.T) {
 // who are blocked another gets it.
 func TestJujuHandsOver(t *testing.T) {
 	t.Parallel()
-	s, err := jujuRun(t, &fakeJuju{}, Options{}, "ttl", "6s", "hand_overs", "20", "stages", "[{leases: 8, ramp: 500, hold: 11s}]")
+	var out strings.Builder
+	s, err := jujuRun(t, &fakeJuju{}, Options{Out: &out, LogFormat: "juju"}, "ttl", "6s", "hand_overs", "20", "stages", "[{leases: 8, ramp: 500, hold: 11s}]")
 	if err != nil {
 		t.Fatal(err)
+	}
+	// Juju's own script takes the claims less those that were lost for the leaders there are.
+	lead := map[string]int{}
+	for _, m := range regexp.MustCompile(`(?m)s (claimed  |lost     )(\w+)/`).FindAllStringSubmatch(out.String(), -1) {
+		lead[m[2]]++
+		if strings.HasPrefix(m[1], "lost") {
+			lead[m[2]] -= 2
+		}
+	}
+	for application, n := range lead {
+		if n < 0 || n > 1 {
+			t.Errorf("by the lines %d units of %s lead", n, application)
+		}
+	}
+	if len(lead) != 8 {
+		t.Errorf("the lines name %d applications", len(lead))
 	}
 	if !s.Passed() || s.Facts["hand_overs"] < 1 || s.Facts["wakes"] < s.Facts["hand_overs"] || s.Ops["hand-over"].Count != uint64(s.Facts["hand_overs"]) {
 		t.Errorf("passed %v, facts %v: %v", s.Passed(), s.Facts, s.Texts)
