@@ -72,9 +72,16 @@ func (c *spawned) stop() {
 // for by its parent does not.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
+	return err == nil && runs(string(stat))
+}
+
+// runs reads it from /proc. Of a process that was killed the first thread is a
+// zombie while others, which still have its sockets open, are ending.
+func runs(stat string) bool {
+	fields := statFields(stat)
+	if fields == nil {
 		return false
 	}
-	_, rest, ok := cutLast(string(stat), ") ")
-	return ok && !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
+	ended := fields[0] == "Z" || fields[0] == "X"
+	return !ended || fields[17] != "1" && fields[17] != "0"
 }

@@ -215,11 +215,22 @@ func (o *ordeal) back(ctx context.Context, i int, how Start, sig syscall.Signal)
 			o.fact("rejoin_seconds", (o.now() - began).Seconds())
 			return nil
 		}
+		if pid := o.cluster.Servers()[i].PID; pid != 0 && !alive(pid) {
+			return incumbent.Errorf(incumbent.Unavailable, "%s was started again and has ended: %s", name, o.said(i))
+		}
 		if err := sleep(ctx, backEvery); err != nil {
 			return err
 		}
 	}
 	return incumbent.Errorf(incumbent.DeadlineExceeded, "%s does not serve %v after it was started again", name, backTimeout)
+}
+
+// said is the end of a member's log, where there is one.
+func (o *ordeal) said(i int) string {
+	if l, ok := o.servers.(*Local); ok {
+		return l.members[i].child.said()
+	}
+	return "its log is not here"
 }
 
 // serves reports whether the member says of itself that it is ready and votes.
