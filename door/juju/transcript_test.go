@@ -10,6 +10,7 @@ import (
 	"github.com/gobwas/ws"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
 )
 
 // The exchange as it is on the wire, message by message.
@@ -18,7 +19,10 @@ import (
 //	ask CLIENT                   sends each line of the input, each followed by its reply
 //	send CLIENT                  sends each line and reads nothing
 //	read CLIENT [n=N]            reads N replies
+//	leave CLIENT                 says good-bye without a reason, and reads the answer
+//	vanish CLIENT                ends the connection without a word
 //	free APPLICATION             ends the holding of its lease
+//	expire APPLICATION           its lease runs out
 //	freesingular UUID            ends the holding of a controller
 //	blocked n=N                  waits until N calls wait
 func TestTranscripts(t *testing.T) {
@@ -38,14 +42,22 @@ func TestTranscripts(t *testing.T) {
 			case "ask":
 				var out strings.Builder
 				for line := range strings.Lines(d.Input) {
-					c.send(strings.TrimSpace(line))
+					c.send(messageOf(line))
 					out.WriteString(c.read() + "\n")
 				}
 				return out.String()
 			case "send":
 				for line := range strings.Lines(d.Input) {
-					c.send(strings.TrimSpace(line))
+					c.send(messageOf(line))
 				}
+				return ""
+			case "leave":
+				if err := ws.WriteFrame(c.conn, ws.MaskFrameInPlace(ws.NewCloseFrame(nil))); err != nil {
+					t.Fatal(err)
+				}
+				return c.read() + "\n"
+			case "vanish":
+				c.conn.Close()
 				return ""
 			case "read":
 				n := 1
@@ -62,6 +74,12 @@ func TestTranscripts(t *testing.T) {
 			case "free":
 				m.free(nameOf(testModel, name))
 				return ""
+			case "expire":
+				l := m.log.view.Load().Lease(nameOf(testModel, name))
+				if r := m.do(core.ExpireCommand{Token: l.Token, Renewal: l.Renewal}); r.Err != nil {
+					t.Fatal(r.Err)
+				}
+				return ""
 			case "freesingular":
 				m.free(incumbent.Name{Namespace: singularNamespace, Model: testModel, Lease: name})
 				return ""
@@ -71,6 +89,9 @@ func TestTranscripts(t *testing.T) {
 		})
 	})
 }
+
+// messageOf is a line as Juju's agents send it: their encoder ends each message so.
+func messageOf(line string) string { return strings.TrimSpace(line) + "\n" }
 
 func connectTo(t *testing.T, m *member, d *datadriven.TestData, clients map[string]*client) string {
 	path := "/model/" + testModel + "/api"
