@@ -14,8 +14,13 @@ func TestRunsUntilItsLastThreadHasEnded(t *testing.T) {
 		state, threads string
 		want           bool
 	}{
-		{"R", "9", true}, {"S", "1", true}, {"T", "9", true}, {"D", "1", true},
-		{"Z", "4", true}, {"Z", "1", false}, {"X", "0", false},
+		{"R", "9", true},
+		{"S", "1", true},
+		{"T", "9", true},
+		{"D", "1", true},
+		{"Z", "4", true},
+		{"Z", "1", false},
+		{"X", "0", false},
 	} {
 		stat := "42 (a) b) " + c.state + " 1 42 42 0 -1 4194304 103 0 0 0 0 0 0 0 20 0 " + c.threads + " 0 1489698 3133440 415 1"
 		if got := runs(stat); got != c.want {
