@@ -216,6 +216,32 @@ func TestG07_StoppedForThreeTTLs(t *testing.T) {
 	}
 }
 
+// An extension is stored when it is read: an expiry that has its confirmation and
+// its barrier behind it is not proposed, although the extension still waits for
+// its own confirmation.
+func TestG07_AnExtensionCountsBeforeItIsConfirmed(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.lead()
+	token := w.claim("a", "h", ttl)
+	w.auto = false
+	w.advance(hold(ttl) + slack)
+	w.confirm(nil)
+	if len(w.barriers) != 1 {
+		t.Fatal("nothing is due: the test tests nothing")
+	}
+	b, done := w.extend(Extension{Token: token})
+	w.pass()
+	if len(w.log) != 0 || *done {
+		t.Fatalf("%d expiries are proposed, answered: %v", len(w.log), *done)
+	}
+	for len(w.confirms) > 0 {
+		w.confirm(nil)
+	}
+	if !*done || b.Items[0].Kind != incumbent.OK {
+		t.Fatalf("answered %v: %+v", *done, b.Items[0])
+	}
+}
+
 // An expiry takes a confirmation begun after the lease was due, and it is bound
 // to the term: a deposed leader expires nothing.
 func TestG07_ADeposedLeaderExpiresNothing(t *testing.T) {

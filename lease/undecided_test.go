@@ -204,6 +204,33 @@ func TestG02_AnUnknownReleaseOutlivesARole(t *testing.T) {
 	}
 }
 
+// A release that a leader has taken, and that nobody else knows of, is marked
+// anew when it follows another: an extension behind it waits here.
+func TestG02_AReleaseOfADeposedLeaderIsMarked(t *testing.T) {
+	c := newCluster(t, Config{}, 3)
+	c.lead(1)
+	token := c.at(1).claim("x", "a", ttl)
+	c.auto = false
+	c.at(1).call(core.ReleaseCommand{Name: leaseName("x"), Token: token})
+	c.at(1).lostSight(t)
+	c.lead(2) // what it has proposed is still on its way
+	_, done := c.at(1).extend(Extension{Token: token})
+	for range 10 {
+		c.at(2).confirm()
+		for len(c.packets) > 0 {
+			c.deliver(0)
+		}
+	}
+	if *done {
+		t.Fatal("answered in front of its own release")
+	}
+	c.auto = true
+	c.settle()
+	if !*done || !c.newest.View().Lease(leaseName("x")).Free() {
+		t.Errorf("answered %v", *done)
+	}
+}
+
 // lostSight has the node of a member answer Unknown to all it has proposed.
 func (p *peer) lostSight(t failer) {
 	t.Helper()
