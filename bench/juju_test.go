@@ -326,8 +326,9 @@ func TestJujuScenario(t *testing.T) {
 	if small.HandOvers != 7 || small.Sources != full.Sources || time.Duration(small.TTL) != 10*time.Second || small.Stages[0].Leases != 20 {
 		t.Errorf("%+v", small)
 	}
-	for _, fault := range []string{"leader", "follower"} {
-		if sc, err := Load("juju-leases", map[string]string{"door": "juju", "scale": "faults", "fault": fault}); err != nil || len(sc.Stages) != 5 || sc.Settle <= sc.TTL {
+	for scale, stages := range map[string]int{"faults": 5, "faults-short": 2} {
+		sc, err := Load("juju-leases", map[string]string{"door": "juju", "scale": scale, "fault": "leader"})
+		if err != nil || len(sc.Stages) != stages || sc.Stages[stages-1].Leases != 16_000 || sc.Settle <= sc.TTL || sc.Candidates != 3 {
 			t.Errorf("ladder with faults: %+v, %v", sc, err)
 		}
 	}
