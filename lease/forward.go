@@ -50,8 +50,8 @@ type flight struct {
 	detached  []counted
 }
 
-// lagging is an attachment that the leader has answered from a state that has
-// not been applied here yet.
+// lagging is an attachment or a claim that the leader has answered from a state
+// that has not been applied here yet.
 type lagging struct {
 	batch *Batch
 	index incumbent.Index
@@ -387,12 +387,12 @@ func (e *Engine) answeredBy(from uint64, f *frame) {
 }
 
 // learn passes on what the leader says of one extension. That it is extended
-// holds whatever this member has applied; what goes with an attachment must not
-// be older than what the leader saw.
+// holds whatever this member has applied; what is shown with an attachment or a
+// claim must not be older than what the leader saw.
 func (e *Engine) learn(w waiter, a *answered, index incumbent.Index) {
 	it := &w.batch.Items[w.item]
 	it.Revoking, it.RevokingTokens = a.revoking != nil, a.revoking
-	if w.batch.attach != nil && a.kind == incumbent.OK && e.view.Index() < index {
+	if w.batch.shows() && a.kind == incumbent.OK && e.view.Index() < index {
 		it.Held = a.held
 		e.courier.lagging = append(e.courier.lagging, lagging{w.batch, index})
 		return
@@ -405,7 +405,10 @@ func (e *Engine) learn(w waiter, a *answered, index incumbent.Index) {
 	e.answer(w.batch, w.item, a.kind, a.held)
 }
 
-// catchUp answers attachments whose state has been applied.
+// shows reports whether the answer comes with this member's state.
+func (b *Batch) shows() bool { return b.attach != nil || b.call != nil }
+
+// catchUp answers those whose state has been applied.
 func (e *Engine) catchUp() {
 	c := &e.courier
 	if len(c.lagging) == 0 {

@@ -66,6 +66,30 @@ func TestG04_AConfirmationOfAnotherTermJudgesNothing(t *testing.T) {
 	}
 }
 
+// A claim of the holder is answered by the leader, as an extension; what is shown
+// with it is no older than what the leader saw: else a client would be told of an
+// earlier state than one it knows of.
+func TestG14_AClaimWaitsForTheLeadersState(t *testing.T) {
+	c := newCluster(t, Config{}, 3)
+	c.lead(1)
+	c.at(2).claim("a", "h", ttl)
+	c.auto = false
+	c.at(1).call(core.OpenSessionCommand{ID: sessionID(1), TTL: ttl})
+	c.at(1).appendAll()
+	c.at(1).applyOne()
+	got := c.at(2).call(core.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: ttl})
+	c.deliver(0)
+	c.at(1).confirm()
+	c.deliver(0)
+	if r := *got; r != nil {
+		t.Fatalf("answered from index %d, the leader's is %d", r.Index, c.at(1).e.view.Index())
+	}
+	c.at(2).applyOne()
+	if r := *got; r == nil || r.Err != nil || r.Index != c.at(1).e.view.Index() {
+		t.Errorf("answered with %+v", r)
+	}
+}
+
 // What goes with an attachment is no older than what the leader saw when it
 // judged: a member that is behind answers once it has applied as much.
 func TestG14_AnAttachmentWaitsForTheLeadersState(t *testing.T) {
