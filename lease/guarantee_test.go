@@ -216,6 +216,26 @@ func TestG07_StoppedForThreeTTLs(t *testing.T) {
 	}
 }
 
+// An extension for less than what was acknowledged before shortens nothing, be it
+// of a lease or of a session.
+func TestG04_AShorterExtensionShortensNothing(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.lead()
+	token := w.claim("a", "h", ttl)
+	w.call(core.OpenSessionCommand{ID: sessionID(1), TTL: ttl})
+	for _, it := range []Extension{{Token: token}, {Session: sessionID(1)}} {
+		w.extend(it)
+		it.TTL = ttl / 5
+		if b, done := w.extend(it); !*done || b.Items[0].Kind != incumbent.OK || b.Items[0].Held != ttl/5 {
+			t.Fatalf("a shorter extension: %+v", b.Items[0])
+		}
+	}
+	w.advance(ttl)
+	if w.lease("a").Token != token || w.state.View().Session(sessionID(1)) == nil {
+		t.Error("a shorter extension shortened what was acknowledged before it")
+	}
+}
+
 // An extension is stored when it is read: an expiry that has its confirmation and
 // its barrier behind it is not proposed, although the extension still waits for
 // its own confirmation.
