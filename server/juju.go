@@ -90,7 +90,10 @@ func (s *Server) listenForJuju(undo *undoing) error {
 	if err != nil {
 		return err
 	}
-	ln, err := net.Listen("tcp", s.cfg.Juju.Listen)
+	// The door sets keep-alive as it wants it; Go's own would be four system calls for
+	// each connection of a storm.
+	quiet := net.ListenConfig{KeepAlive: -1}
+	ln, err := quiet.Listen(context.Background(), "tcp", s.cfg.Juju.Listen)
 	if err != nil {
 		return incumbent.Errorf(incumbent.Unavailable, "setting juju-listen: %w", err)
 	}
