@@ -4,6 +4,8 @@ import (
 	"context"
 	"math"
 	"time"
+
+	"github.com/incumbent-dev/incumbent/vfs"
 )
 
 // Manual is a node without goroutines: whoever drives it says when the loop
@@ -40,9 +42,20 @@ func (m *Manual) Turn(ticked bool) {
 	takeToken(m.inbox.wake)
 	m.drain(inboxBatch{})
 	m.turn(ticked)
-	if (m.snap.wanted || m.status.SnapshotWanted) && m.files.failed == nil && !m.onDisk {
-		m.files.failed = m.TakeSnapshot()
+	if (m.snap.wanted || m.status.SnapshotWanted) && m.files.failed == nil && !m.onDisk && !m.cfg.Clock.Now().Before(m.snap.notBefore) {
+		m.takeWanted()
 	}
+}
+
+// takeWanted takes a snapshot that somebody waits for. Without space it is tried
+// again later, as a running node does.
+func (m *Manual) takeWanted() {
+	err := m.TakeSnapshot()
+	if vfs.IsNoSpace(err) {
+		m.snap.notBefore = m.cfg.Clock.Now().Add(snapshotRetryAfter)
+		return
+	}
+	m.files.failed = err
 }
 
 // Wake returns when a turn is wanted even if nothing happens until then and no

@@ -256,3 +256,24 @@ func TestManualMembersCatchUp(t *testing.T) {
 		t.Errorf("two runs of one seed differ:\n%v\n%v", traces[0], traces[1])
 	}
 }
+
+// A snapshot that a peer waits for finds no space: the member goes on, and takes
+// it later.
+func TestManualSnapshotWaitsForSpace(t *testing.T) {
+	cryptotest.SetGlobalRandom(t, 1)
+	d := newDriven(t)
+	d.write("a", 15, 1)
+	l := d.leader()
+	id, before := l.Status().Member, l.Status().Snapshot
+	d.disks[id].SetCapacity(1)
+	l.snap.wanted = true
+	d.ticks(2)
+	if l.Status().Snapshot != before {
+		t.Fatal("there was space: the test tests nothing")
+	}
+	d.disks[id].SetCapacity(0)
+	d.ticks(int(snapshotRetryAfter/DefaultTick) + 2)
+	if l.snap.wanted || l.Status().Snapshot == before {
+		t.Errorf("still wanted: %v, snapshot %d as before", l.snap.wanted, before)
+	}
+}
