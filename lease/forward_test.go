@@ -21,13 +21,15 @@ type wire struct {
 	cut  atomic.Bool
 }
 
-func (w *wire) SendApp(to uint64, b []byte) bool {
+func (w *wire) SendApps(to uint64, frames [][]byte) int {
 	s := w.to[to]
 	if s == nil || w.cut.Load() {
-		return false
+		return 0
 	}
-	s.Receive(w.self, b)
-	return true
+	for _, b := range frames {
+		s.Receive(w.self, b)
+	}
+	return len(frames)
 }
 
 // shared is a log of which every service applies everything at once, on a

@@ -19,11 +19,23 @@ func (s *Service) recycle(f *frame) {
 	s.frames.Put(f)
 }
 
-// send hands frames to the peers.
+// send hands frames to the peers, those for one member that stand together as
+// one.
 func (s *Service) send(fs []Frame) {
-	for _, f := range fs {
-		if s.peers == nil || !s.peers.SendApp(f.To, f.Data) {
+	for len(fs) > 0 {
+		n := 0
+		for n < len(fs) && fs[n].To == fs[0].To {
+			s.bytes = append(s.bytes, fs[n].Data)
+			n++
+		}
+		taken := 0
+		if s.peers != nil {
+			taken = s.peers.SendApps(fs[0].To, s.bytes)
+		}
+		for _, f := range fs[taken:n] {
 			s.engine.Unsent(f)
 		}
+		clear(s.bytes)
+		s.bytes, fs = s.bytes[:0], fs[n:]
 	}
 }

@@ -25,9 +25,10 @@ type Raft interface {
 // Peers carries frames to other members. They may be lost, and they may come
 // twice or in another order.
 type Peers interface {
-	// SendApp hands over a frame, which is the callee's from then on. It never
-	// blocks. false: it was not taken. It is called on the lease loop.
-	SendApp(to uint64, frame []byte) bool
+	// SendApps hands over frames that leave together; they, but not the slice, are
+	// the callee's from then on. It never blocks, and returns how many of them, from
+	// the first on, were taken. It is called on the lease loop.
+	SendApps(to uint64, frames [][]byte) (taken int)
 }
 
 // Options is what a service is made of.
@@ -69,7 +70,8 @@ type Service struct {
 	raft   Raft
 	taken  []message
 	batch  []node.Proposal
-	woken  bool // a wake-up has been ordered
+	bytes  [][]byte // of frames, reused
+	woken  bool     // a wake-up has been ordered
 
 	applyView *core.View // of the apply goroutine: the newest
 

@@ -38,10 +38,18 @@ func (c *courier) Send(ms []node.Message) {
 	}
 }
 
-// SendApp implements lease.Peers.
+// SendApp sends a frame that is not for the lease loop.
 func (c *courier) SendApp(to uint64, frame []byte) bool {
+	return c.SendApps(to, [][]byte{frame}) == 1
+}
+
+// SendApps implements lease.Peers.
+func (c *courier) SendApps(to uint64, frames [][]byte) int {
 	s := c.set.Load()
-	return s != nil && s.SendApp(to, frame)
+	if s == nil {
+		return 0
+	}
+	return s.SendApps(to, frames)
 }
 
 // mute closes the peers' sockets, or lets them speak again.

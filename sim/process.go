@@ -142,8 +142,15 @@ func (t transport) Send(ms []node.Message) {
 	}
 }
 
-// SendApp implements lease.Peers.
-func (t transport) SendApp(to uint64, frame []byte) bool {
+// SendApps implements lease.Peers.
+func (t transport) SendApps(to uint64, frames [][]byte) (taken int) {
+	for taken < len(frames) && t.sendApp(to, frames[taken]) {
+		taken++
+	}
+	return taken
+}
+
+func (t transport) sendApp(to uint64, frame []byte) bool {
 	m := t.p.w.member(to)
 	if m == nil || m == t.p.m || t.p.gone {
 		return false

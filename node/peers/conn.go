@@ -1,28 +1,28 @@
 package peers
 
 import (
-	"crypto/tls"
 	"errors"
 	"io"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/incumbent-dev/incumbent/node"
 )
 
-// conn is a connection whose hellos are done. One goroutine reads, one writes.
+// conn is a connection whose hellos are done. One goroutine reads. Whoever puts
+// something into the outbox writes it, if the kernel takes it at once; else a
+// goroutine does that may wait: see write.go.
 type conn struct {
 	set    *Set
 	peer   *peer
 	class  node.Class
 	hello  hello // the other's
 	net    net.Conn
-	socket *socket // beneath net, or net itself
+	socket *socket       // beneath net, or net itself
+	direct *kernelWriter // nil: only the writer writes
 	in     *frameReader
 	out    *outbox
 	since  time.Time
@@ -66,10 +66,14 @@ func newConn(p *peer, h hello, nc net.Conn, sock *socket, in *frameReader) *conn
 	if h.class == node.Bulk {
 		in.limit = MaxBulkFrame
 	}
-	return &conn{
+	c := &conn{
 		set: p.set, peer: p, class: h.class, hello: h, net: nc, socket: sock, in: in,
 		out: newOutbox(h.class), since: time.Now(), ended: make(chan struct{}),
 	}
+	if nc == net.Conn(sock) {
+		c.direct = newKernelWriter(sock.Conn)
+	}
+	return c
 }
 
 // serve reads until the connection ends. It starts the writer.
@@ -256,75 +260,11 @@ func (c *conn) retire() {
 	c.out.close()
 }
 
-// write drains the outbox until it is closed and empty, or a write fails.
-func (c *conn) write() {
-	w := io.Writer(c.net)
-	if c.net == net.Conn(c.socket) {
-		w = c.socket.Conn // which may know how to write several buffers at once
-	}
-	var chunks []*chunk
-	for {
-		var closed bool
-		chunks, closed = c.out.take(chunks[:0])
-		if len(chunks) == 0 {
-			if closed {
-				c.endWrite()
-				return
-			}
-			<-c.out.wake
-			continue
-		}
-		if err := c.writeChunks(w, chunks); err != nil {
-			c.writeFailed(err)
-			return
-		}
-	}
-}
-
-func (c *conn) writeChunks(w io.Writer, chunks []*chunk) error {
-	if err := c.net.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-		return err
-	}
-	bufs := make(net.Buffers, len(chunks))
-	for i, k := range chunks {
-		bufs[i] = k.b
-	}
-	_, err := bufs.WriteTo(w)
-	for _, k := range chunks {
-		k.release()
-	}
-	return err
-}
-
-// endWrite tells the other side that nothing follows. It still reads.
-func (c *conn) endWrite() {
-	_ = c.net.SetWriteDeadline(time.Now().Add(retireTimeout)) // fails when closed: then there is nobody to tell
-	if cw, ok := c.net.(*tls.Conn); ok {
-		_ = cw.CloseWrite()
-	}
-	if cw, ok := c.socket.Conn.(interface{ CloseWrite() error }); ok {
-		_ = cw.CloseWrite()
-	}
-}
-
-// writeFailed leaves the end to the reader if the other side is gone, so that
-// what it had sent before is still heard.
-func (c *conn) writeFailed(err error) {
-	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
-		c.reset.Store(true)
-		_ = c.net.SetReadDeadline(time.Now().Add(drainAfterReset)) // fails when closed, which ends it as well
-		return
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = errStuck
-	}
-	c.close(err)
-}
-
 // putSmall queues a frame of the transport's own. If the queue is full it is
 // dropped: the next ping tries again.
 func (c *conn) putSmall(encode func([]byte) []byte) {
 	c.out.put(&c.out.raft, maxSmallFrame, encode)
+	c.flush()
 }
 
 // ping shows the other where we stand and asks for an answer; a connection that

@@ -19,6 +19,7 @@ const (
 	maxHelloFrame    = 4096     // bytes of payload before the other side is known
 	maxWrite         = 256 << 10
 	maxAppWrite      = 64 << 10 // of the user's frames in one write, so that raft's wait for no more than that
+	maxDirectWrite   = 64 << 10 // a sender writes no more than that by itself: copying it into the kernel is a loop's time
 	readBytes        = 64 << 10 // buffer of a reader; larger frames get one of their own
 	chunkBytes       = 64 << 10 // buffers of a queue
 	ownBufferBytes   = 16 << 10 // larger frames are encoded outside the queue's lock, into a buffer of their own

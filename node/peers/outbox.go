@@ -8,16 +8,19 @@ import (
 
 // chunk is a buffer of whole frames.
 type chunk struct {
-	b      []byte
-	frames int
-	pooled bool
+	b       []byte
+	written int // bytes at the front that have left
+	frames  int
+	pooled  bool
 }
 
 var chunkPool = sync.Pool{New: func() any { return &chunk{b: make([]byte, 0, chunkBytes), pooled: true} }}
 
+func (c *chunk) unwritten() []byte { return c.b[c.written:] }
+
 func (c *chunk) release() {
 	if c.pooled {
-		c.b, c.frames = c.b[:0], 0
+		c.b, c.written, c.frames = c.b[:0], 0, 0
 		chunkPool.Put(c)
 	}
 }
@@ -66,14 +69,17 @@ func (l *lane) take(dst []*chunk, limit int) []*chunk {
 }
 
 // outbox is what a connection still has to write: raft's frames, and behind
-// them the user's. Putting never blocks.
+// them the user's. Putting never blocks, and wakes nobody: flush or nudge does.
 type outbox struct {
-	wake chan struct{} // one token: there is something to write, or it is closed
+	wake chan struct{} // one token: there is something for the writer, or it is closed
 
-	mu     sync.Mutex // guards what follows, for as long as a small frame takes to encode
-	raft   lane
-	app    lane
-	closed bool
+	mu        sync.Mutex // guards what follows, for as long as a small frame takes to encode
+	rest      []*chunk   // what a sender has taken and could not write: it leaves first
+	raft      lane
+	app       lane
+	writing   bool // somebody writes what he has taken
+	closed    bool
+	abandoned bool
 }
 
 func newOutbox(class node.Class) *outbox {
@@ -114,7 +120,6 @@ func (o *outbox) put(l *lane, size int, encode func([]byte) []byte) bool {
 	}
 	c.frames++
 	l.frames++
-	o.signal()
 	return true
 }
 
@@ -132,16 +137,71 @@ func (o *outbox) signal() {
 	}
 }
 
+// nudge wakes the writer if there is something for it.
+func (o *outbox) nudge() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.writing && o.waits() {
+		o.signal()
+	}
+}
+
+// waits reports whether anything is queued. mu is held.
+func (o *outbox) waits() bool {
+	return len(o.rest)+len(o.raft.chunks)+len(o.app.chunks) > 0
+}
+
 // take moves the next write to dst: raft's frames first, then a little of the
-// user's. Closed reports that nothing will come any more.
+// user's. Whoever gets something is alone in writing until it says wrote. Closed
+// reports that nothing will come any more.
 func (o *outbox) take(dst []*chunk) (_ []*chunk, closed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	dst = o.raft.take(dst, maxWrite)
-	if len(o.raft.chunks) == 0 {
-		dst = o.app.take(dst, maxAppWrite)
+	if o.writing {
+		return dst, false // who writes wakes the writer afterwards
 	}
-	return dst, o.closed
+	return o.next(dst), o.closed
+}
+
+// takeSmall is take for a sender. What is not for it is left to the writer.
+func (o *outbox) takeSmall(dst []*chunk) []*chunk {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.writing || !o.waits():
+		return nil
+	case len(o.rest) > 0 || o.raft.bytes+o.app.bytes > maxDirectWrite:
+		o.signal()
+		return nil
+	}
+	return o.next(dst)
+}
+
+// next takes what leaves next. mu is held.
+func (o *outbox) next(dst []*chunk) []*chunk {
+	if len(o.rest) > 0 {
+		dst, o.rest = append(dst, o.rest...), nil
+	} else {
+		dst = o.raft.take(dst, maxWrite)
+		if len(o.raft.chunks) == 0 {
+			dst = o.app.take(dst, maxAppWrite)
+		}
+	}
+	o.writing = len(dst) > 0
+	return dst
+}
+
+// wrote ends what take began. The rest leaves before anything else.
+func (o *outbox) wrote(rest []*chunk) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.writing = false
+	if !o.abandoned {
+		o.rest = append(o.rest, rest...)
+	}
+	if o.waits() || o.closed {
+		o.signal()
+	}
 }
 
 // close turns new frames away. What is queued may still be taken.
@@ -156,9 +216,9 @@ func (o *outbox) close() {
 func (o *outbox) abandon() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.closed = true
+	o.closed, o.abandoned = true, true
 	o.signal()
-	o.raft.chunks, o.app.chunks = nil, nil
+	o.rest, o.raft.chunks, o.app.chunks = nil, nil, nil
 	o.raft.frames, o.raft.bytes, o.app.frames, o.app.bytes = 0, 0, 0, 0
 }
 
@@ -166,5 +226,8 @@ func (o *outbox) abandon() {
 func (o *outbox) queued() (bytes int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.raft.bytes + o.app.bytes
+	for _, c := range o.rest {
+		bytes += len(c.unwritten())
+	}
+	return bytes + o.raft.bytes + o.app.bytes
 }

@@ -319,8 +319,8 @@ func (p *peer) ping(shows Standing) {
 }
 
 // put queues a frame on the connection of a class, in its lane for the user's
-// frames or for all others. If the connection was replaced meanwhile, the new
-// one gets it.
+// frames or for all others, to leave with the next flush. If the connection was
+// replaced meanwhile, the new one gets it.
 func (p *peer) put(class node.Class, app bool, size int, encode func([]byte) []byte) error {
 	c := p.slots[class].Load()
 	for c != nil {
@@ -328,16 +328,29 @@ func (p *peer) put(class node.Class, app bool, size int, encode func([]byte) []b
 		if app {
 			l = &c.out.app
 		}
-		if c.out.put(l, size, encode) {
-			return nil
-		}
+		taken := c.out.put(l, size, encode)
 		now := p.slots[class].Load()
-		if now == c {
+		switch {
+		case taken && now != c:
+			c.out.nudge() // flush will not find it
+			return nil
+		case taken:
+			return nil
+		case now == c:
 			return errFull
 		}
 		c = now
 	}
 	return errNotUp
+}
+
+// flush sends what was put.
+func (p *peer) flush() {
+	for i := range p.slots {
+		if c := p.slots[i].Load(); c != nil {
+			c.flush()
+		}
+	}
 }
 
 func className(c node.Class) string {

@@ -258,6 +258,9 @@ func (s *Set) Send(ms []node.Message) {
 			unreachable = s.dropped(m, err, unreachable)
 		}
 	}
+	for _, p := range peers {
+		p.flush()
+	}
 	for _, id := range unreachable {
 		s.cfg.Unreachable(id)
 	}
@@ -267,20 +270,32 @@ func (s *Set) Send(ms []node.Message) {
 // raft has to say. It reports false if the frame was not taken: there is no
 // connection, the queue is full, or it is larger than MaxControlFrame. The
 // frame is the caller's again when it returns.
-func (s *Set) SendApp(to uint64, frame []byte) bool {
+func (s *Set) SendApp(to uint64, frame []byte) bool { return s.SendApps(to, [][]byte{frame}) == 1 }
+
+// SendApps is SendApp for frames that leave together. It returns how many of
+// them, from the first on, were taken.
+func (s *Set) SendApps(to uint64, frames [][]byte) (taken int) {
 	p := (*s.peers.Load())[to]
-	if p == nil || len(frame) > MaxControlFrame {
-		return false
+	if p == nil {
+		return 0
 	}
-	err := p.put(node.Control, true, headerBytes+len(frame), func(b []byte) []byte {
-		at := len(b)
-		return endFrame(append(beginFrame(b, frameApp, s.cfg.Group), frame...), at)
-	})
-	if err != nil {
-		p.dropped[node.Control].Add(1)
-		s.cfg.Events.Dropped(to, node.Control)
+	for _, f := range frames {
+		if len(f) > MaxControlFrame {
+			break
+		}
+		err := p.put(node.Control, true, headerBytes+len(f), func(b []byte) []byte {
+			at := len(b)
+			return endFrame(append(beginFrame(b, frameApp, s.cfg.Group), f...), at)
+		})
+		if err != nil {
+			p.dropped[node.Control].Add(1)
+			s.cfg.Events.Dropped(to, node.Control)
+			break
+		}
+		taken++
 	}
-	return err == nil
+	p.flush()
+	return taken
 }
 
 // Mute closes all connections and neither dials nor accepts until it is

@@ -1,0 +1,54 @@
+package peers
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/incumbent-dev/incumbent/node"
+)
+
+// TestSendersAndWriterKeepOrder lets several goroutines send to a member that
+// reads nothing, until the kernel takes no more and the rest of a frame has to
+// wait for the writer. Then it reads: what was taken arrives whole, once, and that
+// of each sender in its order.
+func TestSendersAndWriterKeepOrder(t *testing.T) {
+	for name, opts := range map[string][]option{"plain": nil, "tls": {secured(newAuthority(t))}} {
+		t.Run(name, func(t *testing.T) {
+			a, b := pair(t, opts...)
+			release := b.hold()
+			defer release()
+			const senders = 4
+			taken := make([]int, senders)
+			var sending sync.WaitGroup
+			for s := range senders {
+				sending.Go(func() {
+					for pad := make([]byte, 3000+s); a.set.SendApp(2, fmt.Appendf(nil, "%d %d %s", s, taken[s], pad)); {
+						taken[s]++
+					}
+				})
+			}
+			sending.Wait()
+			if a.set.Links()[0].QueuedBytes == 0 {
+				t.Fatal("nothing waits for the writer")
+			}
+			release()
+			all := taken[0] + taken[1] + taken[2] + taken[3]
+			b.until("everything that was taken", func() bool { return len(b.apps) >= all })
+			next := make([]int, senders)
+			for _, frame := range b.now().apps {
+				var s, n int
+				if _, err := fmt.Sscanf(frame, "%d %d", &s, &n); err != nil {
+					t.Fatal(err)
+				}
+				if n != next[s] {
+					t.Fatalf("frame %d of sender %d came where %d was expected", n, s, next[s])
+				}
+				next[s]++
+			}
+			// The writer has ended with nothing left: a sender writes again.
+			a.set.Send([]node.Message{heartbeat(1, 2, 1)})
+			b.until("a heartbeat", func() bool { return len(b.got) == 1 })
+		})
+	}
+}
