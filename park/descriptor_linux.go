@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/rawio"
 )
 
 // adopt takes the descriptor out of Go's hands: it is duplicated and the
@@ -63,7 +64,7 @@ func (c *Conn) rawRead(p []byte) (int, error) {
 		return 0, errWouldBlock
 	}
 	for {
-		n, err := unix.Read(int(c.fd), p)
+		n, err := rawio.Read(int(c.fd), p)
 		w.reads.Add(1)
 		switch {
 		case err == unix.EINTR:
@@ -95,7 +96,7 @@ func (c *Conn) rawWrite(bufs [][]byte) (n int, err error) {
 	}
 	for {
 		if len(bufs) == 1 {
-			n, err = unix.Write(int(c.fd), bufs[0])
+			n, err = rawio.Write(int(c.fd), bufs[0])
 		} else {
 			n, err = unix.Writev(int(c.fd), bufs[:min(len(bufs), gatherBufs)])
 		}

@@ -6,6 +6,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/incumbent-dev/incumbent/rawio"
 )
 
 const haveEpoll = true
@@ -94,7 +96,7 @@ func (w *worker) wait() {
 func (p *poller) wake() {
 	one := [8]byte{1}
 	for {
-		_, err := unix.Write(p.event, one[:])
+		_, err := rawio.Write(p.event, one[:])
 		if err != unix.EINTR {
 			return // EAGAIN means 2⁶⁴ wake-ups are pending
 		}
@@ -117,7 +119,7 @@ func (p *poller) poll(block bool) int {
 
 func (p *poller) pollOnce(uintptr) bool {
 	for {
-		n, err := unix.EpollWait(p.fd, p.events, 0)
+		n, err := rawio.Ready(p.fd, p.events)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/incumbent-dev/incumbent/rawio"
 )
 
 // kernelReader reads from a descriptor such that taking bytes out of the kernel
@@ -64,7 +66,7 @@ func (k *kernelReader) once(fd uintptr) bool {
 	k.socket.mu.Lock()
 	defer k.socket.mu.Unlock()
 	for {
-		n, err := unix.Read(int(fd), k.p)
+		n, err := rawio.Read(int(fd), k.p)
 		switch err {
 		case unix.EINTR:
 			continue
@@ -139,7 +141,7 @@ func (k *kernelWriter) once(fd uintptr) bool {
 		var n int
 		var err error
 		if len(k.bufs) == 1 {
-			n, err = unix.Write(int(fd), k.bufs[0])
+			n, err = rawio.Write(int(fd), k.bufs[0])
 		} else {
 			n, err = unix.Writev(int(fd), k.bufs)
 		}

@@ -1,0 +1,4 @@
+//go:build !linux
+
+// Package rawio is empty where there is no epoll.
+package rawio
