@@ -57,7 +57,7 @@ const (
 type Scenario struct {
 	Name        string `yaml:"name"`
 	Description string `yaml:"description"`
-	// Play is the kind of run: ladder, avalanche, idle, closed, handshakes.
+	// Play is the kind of run: ladder, avalanche, idle, closed, handshakes, apply-lag.
 	Play string `yaml:"play"`
 	// Door is whose protocol a ladder speaks: native, or juju, where each agent has
 	// a connection of its own. It brings the preset of its name.
@@ -328,6 +328,9 @@ func (sc *Scenario) validate() error {
 	}
 	if sc.Play == "handshakes" {
 		return sc.Closed.validateHandshakes()
+	}
+	if sc.Play == "apply-lag" {
+		return sc.Closed.validateLag()
 	}
 	if err := incumbent.ValidateTTL(time.Duration(sc.TTL)); err != nil {
 		return err
