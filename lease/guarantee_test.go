@@ -223,6 +223,7 @@ func TestG04_AShorterExtensionShortensNothing(t *testing.T) {
 	w.lead()
 	token := w.claim("a", "h", ttl)
 	w.call(core.OpenSessionCommand{ID: sessionID(1), TTL: ttl})
+	w.advance(ttl / 2) // they are looked at when the claim's ttl has passed
 	for _, it := range []Extension{{Token: token}, {Session: sessionID(1)}} {
 		w.extend(it)
 		it.TTL = ttl / 5
