@@ -104,8 +104,14 @@ var ofLeases = []mutant{
 	{
 		name: "an attachment is answered from an older state than the leader's", guarantee: "G14",
 		file: "lease/forward.go", pkg: "./lease", test: "^TestG14_AnAttachmentWaitsForTheLeadersState$",
-		search:  "if w.batch.attach != nil && a.kind == incumbent.OK && e.view.Index() < index {",
-		replace: "if false && w.batch.attach != nil && a.kind == incumbent.OK && e.view.Index() < index {",
+		search:  "if w.batch.shows() && a.kind == incumbent.OK && e.view.Index() < index {",
+		replace: "if false && w.batch.shows() && a.kind == incumbent.OK && e.view.Index() < index {",
+	},
+	{
+		name: "a claim is answered from an older state than the leader's", guarantee: "G14",
+		file: "lease/forward.go", pkg: "./lease", test: "^TestG14_AClaimWaitsForTheLeadersState$",
+		search:  "return b.attach != nil || b.call != nil",
+		replace: "return b.attach != nil",
 	},
 	{
 		name: "a claim on another member is no sign of life of its session", guarantee: "G02",

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,8 +18,14 @@ const (
 	moduleRoot  = "../.."
 	smokeCount  = 2    // mutants of a run that does not ask for all
 	defaultSeed = 1    // of which two, so that every run is the same
+	rules       = 30   // of the table in sim/README.md
 	testTimeout = "3m" // of one test with one mutant; to hang is to be noticed, too
 )
+
+// fixedDraws tells tests that draw what they try, by package rapid, what to
+// draw: a mutant is noticed in every run or in none. What is found need not be
+// made small.
+var fixedDraws = []string{"RAPID_SEED=1", "RAPID_NOFAILFILE=true", "RAPID_SHRINKTIME=1s"}
 
 // TestG50_EveryMutantIsNoticed runs the chosen mutants.
 func TestG50_EveryMutantIsNoticed(t *testing.T) {
@@ -36,9 +43,10 @@ func TestG50_EveryMutantIsNoticed(t *testing.T) {
 }
 
 // TestEveryMutantIsAimed checks all of the list without running it: the place
-// is there once, and the test exists.
+// is there once, and the test exists. So a change that moves either is noticed
+// at once, and not when the whole list is run.
 func TestEveryMutantIsAimed(t *testing.T) {
-	seen := map[string]bool{}
+	seen, tests := map[string]bool{}, map[string]string{}
 	for _, m := range mutants {
 		if seen[m.name] || m.guarantee == "" {
 			t.Errorf("%q: there twice, or without a guarantee", m.name)
@@ -55,8 +63,82 @@ func TestEveryMutantIsAimed(t *testing.T) {
 		if m.search == m.replace {
 			t.Errorf("%q changes nothing", m.name)
 		}
+		if tests[m.pkg] == "" {
+			tests[m.pkg] = testsIn(t, m.pkg)
+		}
+		m.findTest(t, tests[m.pkg])
 	}
 }
+
+// TestEveryRuleHasAMutant checks the table of the rules that keep leases safe:
+// each of its rows names mutants, and these are there.
+func TestEveryRuleHasAMutant(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(moduleRoot, "sim", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, m := range mutants {
+		known[m.name] = true
+	}
+	_, table, _ := strings.Cut(string(page), "| | rule | mutants | checks |\n")
+	rows := regexp.MustCompile(`(?m)^\| (\d+) \|.*$`).FindAllStringSubmatch(table, -1)
+	if len(rows) != rules {
+		t.Errorf("%d rows, want one for each of %d rules", len(rows), rules)
+	}
+	for _, row := range rows {
+		names := regexp.MustCompile(`"([^"]+)"`).FindAllStringSubmatch(row[0], -1)
+		if len(names) == 0 {
+			t.Errorf("rule %s has no mutant", row[1])
+		}
+		for _, name := range names {
+			if !known[name[1]] {
+				t.Errorf("rule %s names the mutant %q, which is not there", row[1], name[1])
+			}
+		}
+	}
+}
+
+// testsIn returns the sources of a package's tests.
+func testsIn(t *testing.T, pkg string) string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(moduleRoot, pkg, "*_test.go"))
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no tests in %s: %v", pkg, err)
+	}
+	var all strings.Builder
+	for _, name := range names {
+		source, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(source)
+	}
+	return all.String()
+}
+
+// findTest checks that the mutant's test is there, and only that one: what is
+// named in front of the first slash. Below it are files and members of tables.
+func (m mutant) findTest(t *testing.T, sources string) {
+	t.Helper()
+	name, _, _ := strings.Cut(m.test, "/")
+	if !strings.HasPrefix(name, "^") || !strings.HasSuffix(name, "$") {
+		t.Errorf("%q: %s may be any of several tests", m.name, m.test)
+	}
+	matches, err := regexp.Compile(name)
+	if err != nil {
+		t.Fatalf("%q: %v", m.name, err)
+	}
+	for _, test := range testName.FindAllStringSubmatch(sources, -1) {
+		if matches.MatchString(test[1]) {
+			return
+		}
+	}
+	t.Errorf("%q is stale: %s has no test %s", m.name, m.pkg, m.test)
+}
+
+// testName finds tests in a source.
+var testName = regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
 
 // choose returns all mutants or, by seed, a few.
 func choose(t *testing.T) []mutant {
@@ -175,6 +257,7 @@ func (m mutant) run(t *testing.T, root, binary string) (said string, err error) 
 	t.Helper()
 	cmd := exec.Command(binary, "-test.run", m.test, "-test.failfast", "-test.timeout", testTimeout)
 	cmd.Dir = filepath.Join(root, m.pkg)
+	cmd.Env = append(os.Environ(), fixedDraws...)
 	out, err := cmd.CombinedOutput()
 	if strings.Contains(string(out), "no tests to run") {
 		t.Fatalf("the mutant is stale: %s has no test %s", m.pkg, m.test)

@@ -1,0 +1,159 @@
+package mutants
+
+// ofRules are bugs against safety rules of leases: what is stored when, how long
+// it holds, what a revocation and a pin do.
+var ofRules = []mutant{
+	{
+		name: "an extension is stored only when it is judged", guarantee: "G07",
+		file: "lease/judge.go", pkg: "./lease", test: "^TestG07_AnExtensionCountsBeforeItIsConfirmed$",
+		search:  "\t\tif it := &b.Items[i]; it.valid() {\n\t\t\te.store(it)\n\t\t}\n",
+		replace: "\t\tb.Items[i].valid()\n",
+	},
+	{
+		name: "a shorter claim of the holder lowers the logged ttl", guarantee: "G04",
+		file: "core/claim.go", pkg: "./core", test: "^TestTranscripts$/^claim$",
+		search:  "n.TTL = max(l.TTL, ttl)",
+		replace: "n.TTL = ttl",
+	},
+	{
+		name: "the time for which the quorum was silent counts", guarantee: "G07",
+		file: "lease/engine.go", pkg: "./lease", test: "^TestG07_ADeposedLeaderExpiresNothing$",
+		search:  "\t\te.book.Stall(gap)\n",
+		replace: "",
+	},
+	{
+		name: "an extension moves a deadline closer", guarantee: "G04",
+		file: "lease/book.go", pkg: "./lease", test: "^TestG04_AShorterExtensionShortensNothing$",
+		search:  "\tl.deadline = max(l.deadline, b.now+b.hold(d))\n",
+		replace: "\tl.deadline = b.now + b.hold(d)\n",
+	},
+	{
+		name: "an extension of a session moves its deadline closer", guarantee: "G04",
+		file: "lease/book.go", pkg: "./lease", test: "^TestG04_AShorterExtensionShortensNothing$",
+		search:  "\ts.deadline = max(s.deadline, b.now+b.hold(d))\n",
+		replace: "\ts.deadline = b.now + b.hold(d)\n",
+	},
+	{
+		name: "what is being revoked is extended", guarantee: "G08",
+		file: "lease/judge.go", pkg: "./lease", test: "^TestTranscripts$/^expiry$",
+		search:  "\tcase l.flags&revoking != 0:\n\t\te.answer(b, i, incumbent.NotHolder, 0)\n",
+		replace: "",
+	},
+	{
+		name: "a ttl that is raised behind a revocation extends the lease", guarantee: "G04",
+		file: "lease/judge.go", pkg: "./lease", test: "^TestG04_ARaiseBehindARevocationExtendsNoLease$",
+		search:  "\tcase e.overtaken(it):\n",
+		replace: "\tcase false && e.overtaken(it):\n",
+	},
+	{
+		name: "a revocation at the deadline ends at once", guarantee: "G02",
+		file: "core/free.go", pkg: "./core", test: "^TestTranscripts$/^revoke$",
+		search:  "\tcase !c.atEnd:\n",
+		replace: "\tcase true:\n",
+	},
+	{
+		name: "a revocation does not make void what was proposed before", guarantee: "G07",
+		file: "core/free.go", pkg: "./core", test: "^TestTranscripts$/^revoke$",
+		search:  "\tn.Revoking = true\n\tn.Renewal++\n",
+		replace: "\tn.Revoking = true\n",
+	},
+	{
+		name: "unpinning does not restart the clock", guarantee: "G13",
+		file: "lease/applied.go", pkg: "./lease", test: "^TestG13_PinnedDoesNotExpire$",
+		search:  "\t\tif len(c.Lease.Pins) == 0 {\n\t\t\tb.restart(i)\n\t\t}\n",
+		replace: "",
+	},
+	{
+		name: "a pin does not make void what was proposed before", guarantee: "G13",
+		file: "core/pin.go", pkg: "./core", test: "^TestTranscripts$/^pin$",
+		search:  "\t\tn.Renewal++\n",
+		replace: "",
+	},
+	{
+		name: "an offer is held for a ttl before it is accepted", guarantee: "G08",
+		file: "lease/applied.go", pkg: "./lease", test: "^TestTranscripts$/^offers$",
+		search:  "l.deadline = b.now + b.offerWindow\n",
+		replace: "l.deadline = b.now + b.hold(int64(time.Minute))\n",
+	},
+	{
+		name: "the leases of a session are not bounded", guarantee: "G08",
+		file: "core/claim.go", pkg: "./core", test: "^TestTranscripts$/^limits$",
+		search:  "if c := s.counts[id]; c.leases+c.waits >= s.limits.perSession {",
+		replace: "if c := s.counts[id]; false && c.leases+c.waits >= s.limits.perSession {",
+	},
+	{
+		name: "a wait looks past the end of a holding", guarantee: "G10",
+		file: "lease/release/release.go", pkg: "./lease/release", test: "^TestG10_EndsWithTheHolding$",
+		search:  "\tcase w.token != l.Token:\n\t\tw.end(nil)\n\t\treturn\n",
+		replace: "",
+	},
+	{
+		name: "claims find room after extensions have none", guarantee: "G40",
+		file: "lease/inbox.go", pkg: "./lease", test: "^TestG40_ClaimsAreRefusedBeforeReleasesBeforeExtensions$",
+		search:  "\tlimit := MaxQueuedCalls\n",
+		replace: "\tlimit := MaxQueuedBatches + MaxQueuedReleases\n",
+	},
+	{
+		name: "a lane at its limit does not shut those before it", guarantee: "G40",
+		file: "admit/admit.go", pkg: "./admit", test: "^TestG40_LanesAreRefusedInOrder$",
+		search:  "\t\tc.shutBefore(rank, now, limits)\n",
+		replace: "",
+	},
+}
+
+// ofClients are bugs of a holder: how it counts what it was told.
+var ofClients = []mutant{
+	{
+		name: "a late extension revives what has passed", guarantee: "G38",
+		file: "client/lease.go", pkg: "./client", test: "^TestLateExtensionRevivesNothing$",
+		search:  "if l.ended || now >= l.deadline {",
+		replace: "if l.ended {",
+	},
+	{
+		name: "only a timer says that a lease has passed", guarantee: "G38",
+		file: "client/lease.go", pkg: "./client", test: "^TestG38_HeldIsFalseAfterAPause$",
+		search:  "lapsed := !l.ended && l.session.clock() >= l.deadline",
+		replace: "lapsed := false",
+	},
+}
+
+// ofDisks are bugs of the log, of disks that are damaged or full, and of what
+// becomes of a damaged snapshot.
+var ofDisks = []mutant{
+	{
+		name: "a full disk takes what makes the state grow", guarantee: "G31",
+		file: "node/disk.go", pkg: "./node", test: "^TestG31_LowDiskRefusesGrowth$",
+		search:  "refuse := full || free >= 0 && reserve > 0 && free < limit",
+		replace: "refuse := full",
+	},
+	{
+		name: "the leader grows although a quorum has no space", guarantee: "G31",
+		file: "node/disk.go", pkg: "./node", test: "^TestRefuseGrowth$",
+		search:  "return !n.refuse.Load() && n.barred.Load() == nil",
+		replace: "return !n.refuse.Load()",
+	},
+	{
+		name: "a leader whose disk is full stays although others have space", guarantee: "G31",
+		file: "node/loop.go", pkg: "./node", test: "^TestG31_FullLeaderHandsOverOnce$",
+		search:  "\tn.replica.DiskFull(n.appender.waits())\n",
+		replace: "",
+	},
+	{
+		name: "a leader does not look at its own snapshot that a peer refuses", guarantee: "G30",
+		file: "node/snapsend.go", pkg: "./node", test: "^TestDamagedSnapshotOfTheLeader$",
+		search:  "\t\tn.verifyOwn(t.mark)\n",
+		replace: "",
+	},
+	{
+		name: "a leader in whose log nothing happens keeps its damaged snapshot", guarantee: "G30",
+		file: "node/snapshot.go", pkg: "./node", test: "^TestDamagedSnapshotOfTheLeader$",
+		search:  "\t\tn.replica.ProposeNothing()\n",
+		replace: "",
+	},
+	{
+		name: "a damaged snapshot is not replaced", guarantee: "G30",
+		file: "node/snapshot.go", pkg: "./node", test: "^TestDamagedSnapshotOfTheLeader$",
+		search:  "st.SnapshotWanted || n.snap.wanted && st.Applied > st.Snapshot",
+		replace: "st.SnapshotWanted",
+	},
+}
