@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -85,10 +86,25 @@ func (m *member) post(method, body string, header ...string) (*http.Response, st
 	return resp, string(b)
 }
 
+// holdFor stops the log until n more proposals are handed in.
+func (m *member) holdFor(n int64) {
+	until := m.log.asked.Load() + n
+	m.log.held.Lock()
+	go func() {
+		for m.log.asked.Load() < until {
+			runtime.Gosched()
+		}
+		m.log.held.Unlock()
+	}()
+}
+
 // The transcripts are calls as curl makes them:
 //
-//	call METHOD [header=NAME:VALUE]…
+//	call METHOD [together=N] [header=NAME:VALUE]…
 //	{ request }
+//
+// together: the log stands still until N commands are handed in, so that the answer
+// to none of them changes what becomes of the others.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/http", func(t *testing.T, path string) {
 		m := newMember(t)
@@ -98,6 +114,12 @@ func TestTranscripts(t *testing.T) {
 			}
 			var header []string
 			for _, a := range d.CmdArgs[1:] {
+				if a.Key == "together" {
+					var n int64
+					d.ScanArgs(t, "together", &n)
+					m.holdFor(n)
+					continue
+				}
 				name, value, _ := strings.Cut(a.Vals[0], ":")
 				header = append(header, name, value)
 			}
