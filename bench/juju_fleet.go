@@ -99,6 +99,7 @@ type unit struct {
 	ping     jujuCall
 
 	leads  bool
+	token  uint64        // of its holding, as the checker counts them
 	since  time.Duration // when it became leader
 	until  time.Duration // its own deadline
 	due    time.Duration // when the lease is free if it extends no more

@@ -229,6 +229,7 @@ func (f *jujuFleet) granted(u *unit, call jujuCall, now time.Duration) {
 	u.until, u.due = call.sent+holdFor(f.ttl), now+dueAfter(f.ttl)
 	u.lapsed, u.owed = false, 0
 	u.gen++
+	u.token = l.token
 	f.check.Granted(u.application(), u.id, l.token, now, u.until)
 	next := now + f.every
 	if at := call.intended + f.every; call.what == stepExtend && at > now {
@@ -241,7 +242,7 @@ func (f *jujuFleet) granted(u *unit, call jujuCall, now time.Duration) {
 func (f *jujuFleet) denied(u *unit, call jujuCall, now time.Duration) {
 	if u.leads {
 		f.opExtend.failed(now, 1)
-		f.check.NotHolder(u.application(), f.leases[u.lease].token, call.sent)
+		f.check.NotHolder(u.application(), u.token, call.sent)
 		f.say("lost     %s after %v in %v", u.name(), (now - u.since).Round(time.Second), (now - call.sent).Round(time.Millisecond))
 		f.noLongerLeads(u)
 	} else {

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/park"
 )
 
 // atOnce is how many tests of this package run at the same time, unless
@@ -218,6 +219,54 @@ func TestJujuFault(t *testing.T) {
 				t.Errorf("steps %+v", s.Steps)
 			}
 		})
+	}
+}
+
+// TestJujuReplacedIsNotLost: a leader that comes back only after its lease has passed
+// to another is denied, and has lost nothing; one that is denied in time has.
+func TestJujuReplacedIsNotLost(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	sc, err := Load("juju-run", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRun(sc, Options{})
+	r.begun = time.Now()
+	f, err := newJujuFleet(t.Context(), r, jujuLogin{}, nil, part{Of: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	f.leases = make([]jujuLease, 1)
+	var units [2]*unit
+	for n := range units {
+		conn, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		units[n] = &unit{n: n, id: n}
+		units[n].conn = &jujuConn{f: f, u: units[n]}
+		if units[n].conn.parked, err = f.park.Park(park.NewSocket(conn), nil, units[n].conn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	late := 2 * f.ttl
+	f.granted(units[0], jujuCall{what: stepClaim}, 1)
+	f.granted(units[1], jujuCall{what: stepClaim, sent: late}, late+1)
+	f.denied(units[0], jujuCall{what: stepExtend, sent: late + 2}, late+3)
+	if lost, _, violations := r.check.Counts(); lost+violations != 0 {
+		t.Errorf("who was replaced: lost %d, violations %d: %v", lost, violations, r.check.Texts())
+	}
+	f.denied(units[1], jujuCall{what: stepExtend, sent: late + 4}, late+5)
+	if lost, _, _ := r.check.Counts(); lost != 1 {
+		t.Errorf("who was denied in time: lost %d, want 1", lost)
 	}
 }
 
