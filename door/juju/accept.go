@@ -20,9 +20,10 @@ import (
 //   - at most a few handshakes for each processor are computed at once. Waiting for
 //     the peer's next flight is not computing, so that peers who are slow or silent
 //     take no such place;
-//   - while logins are refused for now, accepting rests: that lasts a tenth of a
-//     second at a time, and whoever waits in the kernel's queue loses less by it than
-//     by coming back after 2 s;
+//   - while the member knows no leader, catches up or refuses logins for now,
+//     accepting rests: that is soon over, and whoever waits in the kernel's queue loses
+//     less by it than by coming back after 2 s. A member that was started again is met
+//     by all its agents at once: their handshakes would keep it from catching up;
 //   - who cannot be served at all (too many connections, logins are refused for long,
 //     shutting down) is closed before TLS: its client comes back after 2 s.
 
@@ -58,19 +59,24 @@ func (d *Door) Serve(ln net.Listener) error {
 }
 
 // admit decides, before any work, whether to serve a connection. It rests while
-// logins are refused, until that has lasted for loginPatience.
+// the member cannot serve or logins are refused, until that has lasted for
+// loginPatience.
 func (d *Door) admit(shut *shutter) (refusal, bool) {
 	if d.counts.connections.Load() >= int64(d.limits.Load().MaxConnections) {
 		return refusedFull, false
 	}
 	for !d.entry.isClosed() {
 		now := d.monotonic()
-		if d.mayLogIn() {
+		why, ok := refusedUnready, d.ready() == nil
+		if ok {
+			why, ok = refusedOverload, d.mayLogIn()
+		}
+		if ok {
 			shut.open()
 			return refusedDraining, true
 		}
 		if shut.forLong(now) {
-			return refusedOverload, false
+			return why, false
 		}
 		d.rest(loginPause)
 	}

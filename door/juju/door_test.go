@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -351,7 +352,15 @@ func TestG41_SentAwayEarly(t *testing.T) {
 		return 0
 	}
 	t.Run("not ready", func(t *testing.T) {
-		m := newMember(t, nil, func(c *Config) { c.Ready = func() error { return errNoLeader } })
+		var asked atomic.Int64
+		m := newMember(t, nil, func(c *Config) {
+			c.Ready = func() error {
+				if asked.Add(1)%2 == 1 {
+					return nil // when it is accepted
+				}
+				return errNoLeader
+			}
+		})
 		if got := status(m); got != 503 {
 			t.Errorf("HTTP %d", got)
 		}

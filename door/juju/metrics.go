@@ -53,10 +53,11 @@ const (
 	refusedFull refusal = iota // MaxConnections, or no descriptor left
 	refusedOverload
 	refusedDraining
+	refusedUnready // the member knew no leader, or was catching up
 	numRefusals
 )
 
-var refusalNames = [numRefusals]string{"full", "overload", "draining"}
+var refusalNames = [numRefusals]string{"full", "overload", "draining", "unready"}
 
 // counts are the door's numbers. All are written from any goroutine.
 type counts struct {

@@ -138,3 +138,46 @@ func TestG10_HeldLeasesAreWaitedForWithoutALeader(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// While a member cannot serve, accepting rests; whoever came meanwhile is served as
+// soon as it can. Only if that lasts is a connection closed, and then before TLS.
+func TestG41_AcceptingRestsWhileNotReady(t *testing.T) {
+	var clock, asked atomic.Int64
+	var down atomic.Bool
+	down.Store(true)
+	m := newMember(t, nil, func(c *Config) {
+		c.Monotonic = clock.Load
+		c.Ready = func() error {
+			asked.Add(1)
+			if down.Load() {
+				return errNoLeader
+			}
+			return nil
+		}
+	})
+	in := make(chan *client, 1)
+	go func() { in <- m.login("unit-app-0") }()
+	eventually(t, "it was looked again and again", func() bool { return asked.Load() > 3 })
+	down.Store(false)
+	select {
+	case <-in:
+	case <-time.After(patience):
+		t.Fatal("it was not let in when the member was ready")
+	}
+	down.Store(true)
+	conn, err := net.Dial("tcp", m.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	before := asked.Load()
+	eventually(t, "accepting rests", func() bool { return asked.Load() > before+1 })
+	clock.Add(int64(loginPatience))
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("read %d, %v: it was not closed before TLS", n, err)
+	}
+	if n := m.door.Stats().Refused[refusedUnready].N; n != 1 {
+		t.Errorf("%d counted as closed, one was", n)
+	}
+}
