@@ -67,9 +67,9 @@ func (c *Conn) rawRead(p []byte) (int, error) {
 		n, err := rawio.Read(int(c.fd), p)
 		w.reads.Add(1)
 		switch {
-		case err == unix.EINTR:
+		case errors.Is(err, unix.EINTR):
 			continue
-		case err == unix.EAGAIN:
+		case errors.Is(err, unix.EAGAIN):
 			c.drained = true
 			return 0, errWouldBlock
 		case err != nil:
@@ -101,12 +101,12 @@ func (c *Conn) rawWrite(bufs [][]byte) (n int, err error) {
 			n, err = unix.Writev(int(c.fd), bufs[:min(len(bufs), gatherBufs)])
 		}
 		c.worker.writes.Add(1)
-		switch err {
-		case unix.EINTR:
+		switch {
+		case errors.Is(err, unix.EINTR):
 			continue
-		case unix.EAGAIN:
+		case errors.Is(err, unix.EAGAIN):
 			return 0, nil
-		case nil:
+		case err == nil:
 			return max(n, 0), nil
 		}
 		return 0, os.NewSyscallError("write", err)

@@ -97,7 +97,7 @@ func (p *poller) wake() {
 	one := [8]byte{1}
 	for {
 		_, err := rawio.Write(p.event, one[:])
-		if err != unix.EINTR {
+		if !errors.Is(err, unix.EINTR) {
 			return // EAGAIN means 2⁶⁴ wake-ups are pending
 		}
 	}

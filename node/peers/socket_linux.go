@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -67,12 +68,12 @@ func (k *kernelReader) once(fd uintptr) bool {
 	defer k.socket.mu.Unlock()
 	for {
 		n, err := rawio.Read(int(fd), k.p)
-		switch err {
-		case unix.EINTR:
+		switch {
+		case errors.Is(err, unix.EINTR):
 			continue
-		case unix.EAGAIN:
+		case errors.Is(err, unix.EAGAIN):
 			return false
-		case nil:
+		case err == nil:
 			k.n = n
 			k.socket.read += uint64(n)
 		default:
@@ -145,7 +146,7 @@ func (k *kernelWriter) once(fd uintptr) bool {
 		} else {
 			n, err = unix.Writev(int(fd), k.bufs)
 		}
-		if err == unix.EINTR {
+		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		k.n = max(n, 0)
