@@ -82,7 +82,7 @@ type Append struct {
 	HardState *pb.HardState // nil: unchanged
 	Entries   []*pb.Entry   // immutable
 	Snapshot  *pb.Snapshot  // metadata of a snapshot received from the leader: its file replaces the whole log
-	MustSync  bool          // entries, term or vote changed
+	MustSync  bool          // entries, term or vote changed, or the commit index passed a change of members
 
 	responses []*pb.Message
 }

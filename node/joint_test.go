@@ -3,6 +3,8 @@ package node
 import (
 	"slices"
 	"testing"
+
+	pb "go.etcd.io/raft/v3/raftpb"
 )
 
 // A joint change whose second half was proposed during a hand-over that fails is
@@ -52,5 +54,39 @@ func TestJointChangeIsLeftAfterAFailedTransfer(t *testing.T) {
 		c.propose(1, Proposal{Command: []byte("x")})
 		c.settle()
 		t.Log("after a write:", told)
+	}
+}
+
+// Every member has synced that a change of members is committed once it is: who
+// forgot, with its power, that it had become a voter would not campaign, even
+// where nobody else can win.
+func TestG35_AChangeOfMembersIsNotForgotten(t *testing.T) {
+	c := three(t)
+	c.join(4)
+	for _, change := range []MemberChange{{ID: 4, Role: Learner}, {ID: 4, Role: Voter}, {ID: 3, Role: Gone}} {
+		c.members[1].ChangeMembers([]MemberChange{change}, func(err error) {
+			if err != nil {
+				t.Errorf("%v: %v", change, err)
+			}
+		})
+		for range 20 {
+			c.settle()
+			c.now = c.now.Add(DefaultTick)
+			for _, id := range c.ids() {
+				c.members[id].Tick(c.now)
+			}
+		}
+		c.settle()
+		last := uint64(0)
+		for _, e := range c.members[1].entries {
+			if e.GetType() != pb.EntryNormal {
+				last = e.GetIndex()
+			}
+		}
+		for _, id := range []uint64{1, 2, 4} {
+			if got := c.members[id].Status().DurableCommit; got < last {
+				t.Errorf("after %v member %d has synced that %d is committed, the change is %d", change, id, got, last)
+			}
+		}
 	}
 }

@@ -228,6 +228,30 @@ func (r *Replica) noteChange(entries []*pb.Entry) {
 	}
 }
 
+// awaitChange remembers an entry on its way into the log, in place of all that
+// were at its index or behind it, if it changes members.
+func (r *Replica) awaitChange(e *pb.Entry) {
+	for n := len(r.undecided); n > 0 && r.undecided[n-1] >= e.GetIndex(); n-- {
+		r.undecided = r.undecided[:n-1]
+	}
+	if e.GetType() != pb.EntryNormal {
+		r.undecided = append(r.undecided, e.GetIndex())
+	}
+}
+
+// changeDecided reports whether a commit index is the first to cover a change of
+// members. Such a one is synced: a member that forgot, with its power, that it had
+// become a voter would not campaign, and where its log alone holds all that
+// was committed nobody else can win.
+func (r *Replica) changeDecided(commit uint64) bool {
+	n := 0
+	for n < len(r.undecided) && r.undecided[n] <= commit {
+		n++
+	}
+	r.undecided = r.undecided[n:]
+	return n > 0
+}
+
 // applyConfChange takes a committed change of membership. Raft must be told of
 // every one, in order, on every member.
 func (r *Replica) applyConfChange(index uint64, cc *pb.ConfChangeV2) {

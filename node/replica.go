@@ -47,6 +47,7 @@ type Replica struct {
 	durableTerm   uint64 // in the last hard state that was synced, and its commit index
 	durableCommit uint64
 	written       *pb.HardState // the last one written
+	undecided     []uint64      // indexes of entries that change members and are not known to be committed
 	stale         staleTail
 	heard         map[uint64]uint64 // tick at which each member was last heard of
 	peers         []PeerStatus      // while leading, as of the last tick
@@ -101,6 +102,11 @@ func NewReplica(cfg ReplicaConfig) (*Replica, error) {
 	r.role = Role{Term: cfg.HardState.GetTerm()}
 	r.durableTerm, r.durableCommit = cfg.HardState.GetTerm(), max(cfg.HardState.GetCommit(), cfg.Snapshot.Index)
 	r.commit = r.durableCommit
+	for _, e := range cfg.Entries {
+		if e.GetIndex() > r.commit {
+			r.awaitChange(e)
+		}
+	}
 	r.heard = map[uint64]uint64{}
 	r.election.rand = rand.New(rand.NewPCG(cfg.Seed, cfg.ID))
 	r.tellMembers()
@@ -333,6 +339,9 @@ func (r *Replica) collect(rd raft.Ready) {
 	}
 	r.noteAppended(rd.Entries)
 	r.noteChange(rd.Entries)
+	for _, e := range rd.Entries {
+		r.awaitChange(e)
+	}
 	for _, m := range rd.Messages {
 		switch m.GetTo() {
 		case raft.LocalAppendThread:
@@ -364,6 +373,7 @@ func (r *Replica) collectAppend(m *pb.Message, mustSync bool) {
 	a := &Append{Entries: m.GetEntries(), MustSync: mustSync, responses: m.GetResponses()}
 	if m.Term != nil && m.Commit != nil {
 		a.HardState = &pb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
+		a.MustSync = r.changeDecided(m.GetCommit()) || a.MustSync
 	}
 	if !raft.IsEmptySnap(m.GetSnapshot()) {
 		a.Snapshot = m.GetSnapshot()
