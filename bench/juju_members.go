@@ -43,11 +43,11 @@ func (r *run) awaitMembers(ctx context.Context, most time.Duration) error {
 	}
 }
 
-// newestIndex is the newest index that any member knows to be committed.
+// newestIndex is the newest of raft's indexes that any member knows to be committed.
+// The state has an index of its own, which counts changes instead of entries.
 func (r *run) newestIndex(ctx context.Context) (newest uint64) {
 	for _, c := range r.clients {
 		if st := statusSoon(ctx, c); st != nil {
-			newest = max(newest, st.Index)
 			for _, m := range st.Members {
 				newest = max(newest, m.CommitIndex)
 			}
@@ -69,7 +69,7 @@ func standing(ctx context.Context, c *client.Client, goal uint64) string {
 			return "is not ready"
 		case m.Learner != (m.Role == "learner") || !m.Learner && m.Role != "leader" && m.Role != "follower":
 			return "is " + m.Role
-		case st.Index < goal:
+		case m.AppliedIndex < goal:
 			return "is behind"
 		default:
 			return ""

@@ -161,12 +161,14 @@ func TestJujuMembersAreBack(t *testing.T) {
 		"candidate": {&apiv1.Member{Self: true, Ready: true, Role: "candidate"}, "is candidate"},
 		"no voter":  {&apiv1.Member{Self: true, Ready: true, Role: "learner"}, "is learner"},
 		"voter":     {&apiv1.Member{Self: true, Ready: true, Role: "follower", Learner: true}, "is follower"},
-		"behind":    {&apiv1.Member{Self: true, Ready: true, Role: "follower", CommitIndex: 7}, "is behind"},
+		"current":   {&apiv1.Member{Self: true, Ready: true, Role: "follower", CommitIndex: 7, AppliedIndex: 7}, ""},
+		"behind":    {&apiv1.Member{Self: true, Ready: true, Role: "follower", CommitIndex: 7, AppliedIndex: 6}, "is behind"},
 		"removed":   {&apiv1.Member{Ready: true, Role: "follower"}, "is no member"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cluster := newFakeCluster(t, 2)
+			cluster.all[0].standing = &apiv1.Member{Self: true, Ready: true, Role: "leader", AppliedIndex: c.standing.CommitIndex}
 			cluster.all[1].standing = c.standing
 			sc, err := Load("juju-run", nil)
 			if err != nil {
