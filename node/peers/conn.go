@@ -73,11 +73,16 @@ func newConn(p *peer, h hello, nc net.Conn, sock *socket, in *frameReader) *conn
 	if nc == net.Conn(sock) {
 		c.direct = newKernelWriter(sock.Conn)
 	}
+	// Senders may find the connection before the word is out that ends its
+	// handshake: until serve, who shakes hands is alone in writing.
+	c.out.writing = true
 	return c
 }
 
-// serve reads until the connection ends. It starts the writer.
+// serve reads until the connection ends. It lets others write, and starts the
+// writer.
 func (c *conn) serve() {
+	c.out.wrote(nil)
 	written := make(chan struct{})
 	c.set.group.Go(func() {
 		defer close(written)

@@ -52,3 +52,22 @@ func TestSendersAndWriterKeepOrder(t *testing.T) {
 		})
 	}
 }
+
+// TestHandshakeIsNotInterrupted: whoever finds a connection before its handshake
+// has said its last word does not write in front of that.
+func TestHandshakeIsNotInterrupted(t *testing.T) {
+	c := newConn(&peer{}, hello{class: node.Control}, nil, &socket{}, &frameReader{})
+	if !c.out.put(&c.out.raft, 1, func(b []byte) []byte { return append(b, 1) }) {
+		t.Fatal("nothing was taken")
+	}
+	if got := c.out.takeSmall(nil); len(got) != 0 {
+		t.Errorf("a sender may write %d chunks", len(got))
+	}
+	if got, _ := c.out.take(nil); len(got) != 0 {
+		t.Errorf("the writer may write %d chunks", len(got))
+	}
+	c.out.wrote(nil) // as serve does
+	if got := c.out.takeSmall(nil); len(got) != 1 {
+		t.Errorf("then a sender may write %d chunks", len(got))
+	}
+}
