@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -82,6 +83,7 @@ func TestG47_PeerThatNeverClosesAfterFinish(t *testing.T) {
 		if _, err := io.ReadAll(conn); err != nil {
 			t.Fatal(err)
 		}
+		mustBeWritten(t, c)
 		tick(t, r.set, 4)
 		e.mustBeOpen(t, "within the write timeout")
 		tick(t, r.set, 5)
@@ -89,6 +91,21 @@ func TestG47_PeerThatNeverClosesAfterFinish(t *testing.T) {
 			t.Errorf("ended for %v, want %v", got.reason, LocalClosed)
 		}
 	})
+}
+
+// mustBeWritten waits until the connection knows that everything has left: the
+// peer may have read it before.
+func mustBeWritten(t *testing.T, c *Conn) {
+	t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); runtime.Gosched() {
+		c.mu.Lock()
+		written := c.out == nil
+		c.mu.Unlock()
+		if written {
+			return
+		}
+	}
+	t.Fatal("what was sent does not leave")
 }
 
 // holder holds every frame until it is told.

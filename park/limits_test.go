@@ -136,6 +136,7 @@ func TestWaitingBytesAreHeardBeforeTheDeadlineIsJudged(t *testing.T) {
 		if _, err := conn.Write(frame([]byte("in time"))); err != nil {
 			t.Fatal(err)
 		}
+		mustArrive(t, conn)
 		// The process stood still here. The poller may or may not have seen
 		// the bytes; the tick must.
 		r.set.tick()
@@ -157,6 +158,7 @@ func TestG47_DribbledFrameIsCutOff(t *testing.T) {
 			if _, err := conn.Write(msg[i : i+1]); err != nil {
 				t.Fatal(err)
 			}
+			mustArrive(t, conn)
 			barrierOf(t, r.set)
 			e.mustBeOpen(t, "within the partial timeout")
 			tick(t, r.set, 1)
