@@ -14,8 +14,11 @@ import (
 // and operators' renew themselves long before that.
 const (
 	certificateWarning = 14 * 24 * time.Hour
-	operatorWarning    = 30 * 24 * time.Hour
 	authorityWarning   = 180 * 24 * time.Hour
+
+	// OperatorWarning is how long before its end an operator's certificate is worth
+	// a warning.
+	OperatorWarning = 30 * 24 * time.Hour
 )
 
 // outlook is what one member knows of how the cluster is, for people.
@@ -161,7 +164,7 @@ func (s *Server) certificateWarnings(now time.Time) []string {
 	case s.ownTLS != nil:
 		ends("this member's certificate", s.ownTLS.leafEnds(), certificateWarning, "it could not be renewed, see the log")
 		if leaf, err := s.ownTLS.operatorLeaf(); err == nil && leaf != nil {
-			ends("the operator's certificate", leaf.NotAfter, operatorWarning, "it could not be renewed, see the log, or run 'incumbent credential renew --data-dir "+s.DataDir()+"'")
+			ends("the operator's certificate", leaf.NotAfter, OperatorWarning, "it could not be renewed, see the log, or run 'incumbent credential renew --data-dir "+s.DataDir()+"'")
 		}
 		ends("the cluster's authority", s.ownTLS.authority.Certificate().NotAfter, authorityWarning, "it cannot be replaced, move to a new cluster before")
 	case s.certs != nil:

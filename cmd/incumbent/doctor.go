@@ -222,10 +222,6 @@ func checkClock() finding {
 	return finding{"clock", "ok", "clock source " + source + "; wall clocks decide nothing here", ""}
 }
 
-// certificateSoon is how long before the end of a client's certificate it is time
-// to do something.
-const certificateSoon = 30 * 24 * time.Hour
-
 // checkCertificate looks at the certificate that this client shows; false if it
 // has none.
 func checkCertificate(file string, now time.Time) (finding, bool) {
@@ -246,7 +242,7 @@ func checkCertificate(file string, now time.Time) (finding, bool) {
 	switch left := cert.NotAfter.Sub(now); {
 	case left <= 0:
 		return finding{check, "problem", detail, fix}, true
-	case left < certificateSoon:
+	case left < server.OperatorWarning:
 		return finding{check, "warning", detail, fix}, true
 	}
 	return finding{check, "ok", detail, ""}, true
