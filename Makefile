@@ -77,13 +77,14 @@ check-imports: ## imports between packages go one way
 
 # Black-box tests run the real binary, so the race detector has nothing to see
 # in them: they have their own stage.
+# A test that fails is run again by itself, and named (docs/decisions/0012).
 # None of these tests is about the machine's own disk, which may stand still for
 # seconds: where there is room in memory, that is where their files go.
 MEMORY_DIR := $(shell room=$$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1); [ "$${room:-0}" -gt 4000000 ] && [ -w /dev/shm ] && echo /dev/shm)
 
 .PHONY: race
 race: ## unit, transcript, model and virtual-time tests with the race detector
-	$(if $(MEMORY_DIR),GOTMPDIR=$${GOTMPDIR:-$${TMPDIR:-/tmp}} TMPDIR=$(MEMORY_DIR)) CGO_ENABLED=1 go test -race -timeout $(TEST_TIMEOUT) $$(go list ./... | grep -v '/incumbent/test/')
+	$(if $(MEMORY_DIR),GOTMPDIR=$${GOTMPDIR:-$${TMPDIR:-/tmp}} TMPDIR=$(MEMORY_DIR)) CGO_ENABLED=1 test/again/again.sh '-race -timeout $(TEST_TIMEOUT)' $$(go list ./... | grep -v '/incumbent/test/')
 
 .PHONY: sim-smoke
 sim-smoke: ## the simulator over SIM_SEEDS seeds
@@ -126,7 +127,7 @@ bench-smoke: ## a few seconds of the load tool; any violation fails
 .PHONY: blackbox
 blackbox: build ## tests of the binary, from outside
 	@packages=$$(go list ./test/... | grep -v -e '/test/deps$$' -e '/test/mutants'); \
-	if [ -n "$$packages" ]; then go test -count=1 -p 1 -timeout $(TEST_TIMEOUT) $$packages; else echo "no black-box tests"; fi
+	test/again/again.sh '-count=1 -p 1 -timeout $(TEST_TIMEOUT)' $$packages
 
 .PHONY: mutants-smoke
 mutants-smoke: ## two of the mutants, chosen by INCUMBENT_MUTANT_SEED
