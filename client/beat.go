@@ -1,0 +1,187 @@
+package client
+
+import (
+	"slices"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+)
+
+// maxReleasesPerBeat bounds the frames of a beat: a member takes 1,024.
+const maxReleasesPerBeat = 500
+
+// beatsPerTTL is how often a session beats: two beats may be lost.
+const beatsPerTTL = 3
+
+// run keeps the session until it ends.
+func (s *Session) run() {
+	defer close(s.ended)
+	defer s.drop() // what a last attempt to connect brought
+	interval := s.ttl / beatsPerTTL
+	patience := s.patience(0)
+	for pause := minPause; s.stop.Err() == nil && s.ctx.Err() == nil; patience = s.patience(patience) {
+		if s.beat(interval) {
+			pause, patience = minPause, 0
+			continue
+		}
+		s.drop()
+		if err := s.connect(s.stop, false, patience); err != nil {
+			if gone(err) {
+				s.finish(err)
+				return
+			}
+			_ = sleep(s.stop, jitter(pause, err))
+			pause = min(2*pause, maxPause)
+		}
+	}
+}
+
+// beat extends the session and what it holds, waits for the answers, and then
+// until the next is due. False: the link is of no more use.
+func (s *Session) beat(interval time.Duration) bool {
+	l := s.current()
+	if l == nil {
+		return false
+	}
+	sent := s.clock()
+	leases := s.held()
+	frames := []*apiv1.ClientFrame{{Request: &apiv1.ClientFrame_Beat{Beat: &apiv1.Beat{}}}}
+	if len(leases) > 0 {
+		frames = append(frames, extendFrame(leases))
+	}
+	back := s.unsettled()
+	for _, b := range back {
+		frames = append(frames, operation(s.releaseOp(b.name, b.token)))
+	}
+	answers, err := l.post(frames...)
+	if err != nil {
+		return false
+	}
+	releases := len(frames) - len(back)
+	silent := time.NewTimer(s.silence(interval))
+	defer silent.Stop()
+	for i, ch := range answers {
+		select {
+		case a := <-ch:
+			switch {
+			case i == 0 && cutOff(a.Error) && len(s.c.members.urls) > 1:
+				s.leaveMember()
+				return false
+			case a.Error != nil: // the next beat asks again
+			case i == 0:
+				s.beaten(a.GetBeaten())
+			case i >= releases:
+				if a.GetOperation().GetError() == nil {
+					s.settled(back[i-releases].token)
+				}
+			default:
+				s.extended(sent, leases, a.GetTokensExtended())
+			}
+		case <-l.done:
+			return false
+		case <-silent.C:
+			return false
+		case <-s.stop.Done():
+			return true
+		}
+	}
+	select {
+	case <-time.After(interval - (s.clock() - sent)):
+	case <-l.done:
+		return false
+	case <-s.stop.Done():
+	case <-s.ctx.Done():
+	}
+	return true
+}
+
+// cutOff reports whether a member says that it cannot confirm anything now.
+func cutOff(e *apiv1.Error) bool {
+	kind, ok := incumbent.ParseKind(e.GetKind())
+	return e != nil && ok && (kind == incumbent.Unavailable || kind == incumbent.NotLeader)
+}
+
+// beaten hears which attached sessions are over, and which leases no beat keeps
+// any longer.
+func (s *Session) beaten(b *apiv1.Beaten) {
+	for _, token := range b.GetRevoking() {
+		s.mu.Lock()
+		l := s.leases[incumbent.Token(token)]
+		s.mu.Unlock()
+		if l != nil {
+			l.end(incumbent.Errorf(incumbent.NotHolder, "%s is being revoked", l.name.Lease))
+		}
+	}
+	if slices.Contains(b.GetLost(), s.id.String()) {
+		s.finish(incumbent.Errorf(incumbent.Expired, "the session ended at the server"))
+	}
+}
+
+// holding is a lease's name with the token of one holding.
+type holding struct {
+	name  incumbent.Name
+	token incumbent.Token
+}
+
+// unsettled are the holdings to release.
+func (s *Session) unsettled() []holding {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]holding, 0, len(s.back))
+	for token, name := range s.back {
+		if len(out) == maxReleasesPerBeat {
+			break // the rest with the next beats: a message has a limit of frames
+		}
+		out = append(out, holding{name, token})
+	}
+	return out
+}
+
+// silence is how long a member may leave a beat unanswered: where there is no
+// other to go to, until the next beat is due.
+func (s *Session) silence(interval time.Duration) time.Duration {
+	if len(s.c.members.urls) == 1 {
+		return interval
+	}
+	return min(max(s.c.cfg.SilentTimeout, time.Millisecond), interval)
+}
+
+func extendFrame(leases []*Lease) *apiv1.ClientFrame {
+	tokens := make([]uint64, len(leases))
+	for i, l := range leases {
+		tokens[i] = uint64(l.token)
+	}
+	return &apiv1.ClientFrame{Request: &apiv1.ClientFrame_ExtendTokens{ExtendTokens: &apiv1.ExtendTokens{Tokens: tokens}}}
+}
+
+// margin is how much of an acknowledged time counts here: less the drift.
+func (s *Session) margin(heldMs uint32) time.Duration {
+	return time.Duration(float64(heldMs) * (1 - s.c.cfg.Drift) * float64(time.Millisecond))
+}
+
+// extended judges each lease by the server's answer.
+func (s *Session) extended(sent time.Duration, leases []*Lease, a *apiv1.TokensExtended) {
+	over, unsure := tokenSet(a.GetNotHeld()), tokenSet(a.GetUnavailable())
+	for i, l := range leases {
+		switch {
+		case over[l.token]:
+			l.end(incumbent.Errorf(incumbent.NotHolder, "%s is held by another or free", l.name.Lease))
+		case unsure[l.token]: // the next beat asks again; the deadline stands
+		default:
+			held := a.GetHeldMs()
+			if held == 0 && i < len(a.GetHeldEachMs()) {
+				held = a.GetHeldEachMs()[i]
+			}
+			l.extend(sent + s.margin(held))
+		}
+	}
+}
+
+func tokenSet(tokens []uint64) map[incumbent.Token]bool {
+	set := make(map[incumbent.Token]bool, len(tokens))
+	for _, t := range tokens {
+		set[incumbent.Token(t)] = true
+	}
+	return set
+}

@@ -1,0 +1,207 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+)
+
+// Pauses between two attempts to reach a member: each attempt waits up to
+// twice as long as the one before, spread out over the whole span.
+const (
+	minPause = 50 * time.Millisecond
+	maxPause = 2 * time.Second
+)
+
+// open creates the session and attaches to it, trying until ctx ends. The id is
+// ours, so that opening it twice is the same as once.
+func (s *Session) open(ctx context.Context) error {
+	for pause, patience := minPause, s.patience(0); ; pause, patience = min(2*pause, maxPause), s.patience(patience) {
+		err := s.connect(ctx, true, patience)
+		if err == nil {
+			return nil
+		}
+		if !retryable(err) || ctx.Err() != nil {
+			return err
+		}
+		s.retry(err)
+		if err := sleep(ctx, jitter(pause, err)); err != nil {
+			return err
+		}
+	}
+}
+
+// patience is how long the next attempt to connect may take, from what the last
+// had. Where there is another member to try, the first are short; but members
+// that are slow, not silent, are not given up forever.
+func (s *Session) patience(last time.Duration) time.Duration {
+	if len(s.c.members.urls) == 1 {
+		return dialTimeout
+	}
+	return min(max(2*last, s.c.cfg.SilentTimeout), dialTimeout)
+}
+
+// connect dials a member, attaches the session there and takes over what the
+// server says it holds.
+func (s *Session) connect(ctx context.Context, create bool, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	i, _ := s.c.members.current()
+	l, err := s.c.dial(ctx, s.event)
+	if err != nil {
+		s.c.members.leave(i)
+		return err
+	}
+	if err := s.attach(ctx, l, create); err != nil {
+		l.close()
+		s.c.members.leave(i)
+		return err
+	}
+	s.mu.Lock()
+	s.member = i
+	s.mu.Unlock()
+	return nil
+}
+
+// leaveMember prefers another member: this one answers, but it cannot reach a
+// leader, and perhaps is the only one that cannot.
+func (s *Session) leaveMember() {
+	s.mu.Lock()
+	i := s.member
+	s.mu.Unlock()
+	s.c.members.leave(i)
+}
+
+func (s *Session) attach(ctx context.Context, l *link, create bool) error {
+	if create {
+		a, err := l.call(ctx, operation(&apiv1.Operation{Op: &apiv1.Operation_OpenSession{OpenSession: &apiv1.OpenSessionRequest{
+			Id: s.id.String(), TtlMs: uint32(s.ttl.Milliseconds()),
+		}}}))
+		if err == nil {
+			err = DetailError(a.GetOperation().GetError())
+		}
+		if err != nil {
+			return err
+		}
+		s.c.saw(a.GetOperation().GetOpenSession().GetIndex())
+	}
+	s.mu.Lock()
+	s.counter++
+	counter := s.counter
+	s.mu.Unlock()
+	a, err := l.call(ctx, &apiv1.ClientFrame{Request: &apiv1.ClientFrame_Attach{Attach: &apiv1.Attach{Session: s.id.String(), Counter: counter}}})
+	if err != nil {
+		return err
+	}
+	s.adopt(l, a.GetAttached())
+	return nil
+}
+
+// adopt makes l the session's link. Offers that came while there was none are
+// among the leases the server lists.
+func (s *Session) adopt(l *link, a *apiv1.Attached) {
+	s.c.saw(a.GetIndex())
+	listed := make(map[incumbent.Token]bool)
+	for _, held := range a.GetLeases() {
+		listed[incumbent.Token(held.Token)] = true
+		s.offered(nameOf(held.GetName()), incumbent.Token(held.Token))
+	}
+	s.giveBackUnknown(a.GetLeases(), incumbent.Name{})
+	s.mu.Lock()
+	s.link = l
+	close(s.changed)
+	s.changed = make(chan struct{})
+	var lost []*Lease
+	for token, lease := range s.leases {
+		if !listed[token] && uint64(token) <= a.GetIndex() {
+			lost = append(lost, lease)
+		}
+	}
+	s.mu.Unlock()
+	for _, lease := range lost {
+		lease.end(incumbent.Errorf(incumbent.NotHolder, "%s is no longer held by this session", lease.name.Lease))
+	}
+}
+
+// event takes what the server says unasked.
+func (s *Session) event(l *link, f *apiv1.ServerFrame) {
+	switch e := f.Answer.(type) {
+	case *apiv1.ServerFrame_Offer:
+		s.offered(nameOf(e.Offer.GetLease().GetName()), incumbent.Token(e.Offer.GetLease().GetToken()))
+	case *apiv1.ServerFrame_SessionLost:
+		if e.SessionLost.Session == s.id.String() {
+			s.finish(incumbent.Errorf(incumbent.Expired, "the session ended at the server: %s", e.SessionLost.Reason))
+		}
+	case *apiv1.ServerFrame_GoAway:
+		l.close()
+	}
+}
+
+// offered tells a claim that waits for name which token it was granted.
+func (s *Session) offered(name incumbent.Name, token incumbent.Token) {
+	s.mu.Lock()
+	ch := s.offers[name]
+	s.mu.Unlock()
+	if ch == nil {
+		return
+	}
+	select {
+	case ch <- token:
+	default: // the same offer, heard twice
+	}
+}
+
+func (s *Session) current() *link {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.link
+}
+
+// drop lets the link go, if there is one.
+func (s *Session) drop() {
+	s.mu.Lock()
+	l := s.link
+	s.link = nil
+	s.mu.Unlock()
+	if l != nil {
+		l.close()
+	}
+}
+
+// gone reports whether the session is certainly over.
+func gone(err error) bool {
+	k := incumbent.KindOf(err)
+	return k == incumbent.Expired || k == incumbent.NotFound
+}
+
+// retryable reports whether another attempt may fare better.
+func retryable(err error) bool {
+	k := incumbent.KindOf(err)
+	return k.Transient() || k == incumbent.Unknown || k == incumbent.DeadlineExceeded || errors.Is(err, context.DeadlineExceeded)
+}
+
+// jitter spreads a pause over (0, pause], and waits at least as long as the
+// server asked for.
+func jitter(pause time.Duration, err error) time.Duration {
+	d := time.Duration(rand.Int64N(int64(pause)) + 1)
+	var typed *incumbent.Error
+	if errors.As(err, &typed) && typed.RetryAfter > d {
+		return typed.RetryAfter
+	}
+	return d
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
