@@ -59,6 +59,8 @@ type memberTLS struct {
 	log       *slog.Logger
 	current   atomic.Pointer[tls.Certificate] // with its Leaf
 	renewed   func()                          // is told of a new one
+
+	operatorEnd atomic.Pointer[time.Time] // of operatorCert as last read; nil while none was
 }
 
 // openMemberTLS reads the tls folder of a data directory; nil if it has none. A
@@ -83,6 +85,9 @@ func openMemberTLS(fsys vfs.FS, dir string, m ca.Member, hosts []string, log *sl
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		log.Warn("certificate replaced", "cause", err)
+	}
+	if _, err := out.operatorLeaf(); err != nil {
+		log.Warn("operator's certificate not read", "cause", err)
 	}
 	if err != nil || out.due() {
 		return out, out.renew()

@@ -61,9 +61,20 @@ func renewOperatorOf(fsys vfs.FS, dir string, now time.Time) (out OperatorCertif
 // operatorName is what the operator of a cluster is called in leases' history.
 const operatorName = "operator"
 
-// operatorLeaf reads the operator's certificate beside a member's; nil if there is
-// none, as on all members but the one that init made.
+// operatorLeaf reads the operator's certificate beside a member's, and notes its
+// end for operatorEnds; nil if there is none, as on all members but the one that
+// init made.
 func (m *memberTLS) operatorLeaf() (*x509.Certificate, error) {
+	leaf, err := m.readOperator()
+	if leaf == nil {
+		m.operatorEnd.Store(nil)
+		return nil, err
+	}
+	m.operatorEnd.Store(&leaf.NotAfter)
+	return leaf, nil
+}
+
+func (m *memberTLS) readOperator() (*x509.Certificate, error) {
 	text, err := vfs.ReadFile(m.fs, filepath.Join(m.dir, operatorCert))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -72,6 +83,21 @@ func (m *memberTLS) operatorLeaf() (*x509.Certificate, error) {
 		return nil, incumbent.Errorf(incumbent.Unavailable, "%s: %w", operatorCert, err)
 	}
 	return ca.ParseCertificate(text)
+}
+
+// operatorEnds is when the operator's certificate ends, as it was last read; zero
+// if none could be. One that ends within early is read again: people may have
+// renewed it since.
+func (m *memberTLS) operatorEnds(early time.Duration) time.Time {
+	end := m.operatorEnd.Load()
+	if end != nil && end.Sub(m.now()) < early {
+		_, _ = m.operatorLeaf() // run tells of what it cannot read
+		end = m.operatorEnd.Load()
+	}
+	if end == nil {
+		return time.Time{}
+	}
+	return *end
 }
 
 // renewOperator renews the operator's certificate when it is time, as that of the
@@ -83,5 +109,9 @@ func (m *memberTLS) renewOperator() (ends time.Time, renewed bool, err error) {
 		return time.Time{}, false, err
 	}
 	made, err := renewOperatorOf(m.fs, filepath.Dir(m.dir), m.now())
-	return made.Ends, err == nil, err
+	if err != nil {
+		return time.Time{}, false, err
+	}
+	m.operatorEnd.Store(&made.Ends)
+	return made.Ends, true, nil
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,6 +82,59 @@ func TestTheOperatorsCertificateRenewsItself(t *testing.T) {
 	}
 	if made, err := RenewOperator(dir); err != nil || made.CertFile != file || made.Ends.Before(time.Now()) {
 		t.Errorf("asked for: %+v, %v", made, err)
+	}
+}
+
+// openings counts how often a file was opened.
+type openings struct {
+	vfs.FS
+	n int
+}
+
+func (o *openings) Open(name string) (vfs.File, error) {
+	o.n++
+	return o.FS.Open(name)
+}
+
+// Warnings of the operator's certificate come from what is known of it: the file
+// is read again only while there is something to warn of.
+func TestTheOperatorsCertificateIsWarnedOf(t *testing.T) {
+	now := time.Now()
+	dir, m := tlsOf(t, func() time.Time { return now })
+	opened := &openings{FS: m.fs}
+	m.fs = opened
+	s := &Server{ownTLS: m}
+	warned := func() bool {
+		return slices.ContainsFunc(s.certificateWarnings(now), func(w string) bool { return strings.Contains(w, "the operator's certificate ends") })
+	}
+	if warned() || opened.n != 0 {
+		t.Errorf("of a new one: warned %v, read %d times", warned(), opened.n)
+	}
+	now = now.Add(ca.OperatorLifetime - OperatorWarning + time.Hour)
+	if !warned() {
+		t.Error("not warned of one that ends soon")
+	}
+	if _, err := renewOperatorOf(vfs.OS{}, dir, now); err != nil { // as another process does
+		t.Fatal(err)
+	}
+	if warned() {
+		t.Error("warned of one that was renewed since")
+	}
+	opened.n = 0
+	if warned() || opened.n != 0 {
+		t.Errorf("of the one renewed: warned, or read %d times", opened.n)
+	}
+
+	now = now.Add(ca.OperatorLifetime)
+	if !warned() {
+		t.Error("not warned of one that has ended")
+	}
+	if _, renewed, err := m.renewOperator(); !renewed || err != nil {
+		t.Fatalf("renewed %v, %v", renewed, err)
+	}
+	opened.n = 0
+	if warned() || opened.n != 0 {
+		t.Errorf("of the one that renewed itself: warned, or read %d times", opened.n)
 	}
 }
 

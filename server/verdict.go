@@ -163,9 +163,8 @@ func (s *Server) certificateWarnings(now time.Time) []string {
 	switch {
 	case s.ownTLS != nil:
 		ends("this member's certificate", s.ownTLS.leafEnds(), certificateWarning, "it could not be renewed, see the log")
-		if leaf, err := s.ownTLS.operatorLeaf(); err == nil && leaf != nil {
-			ends("the operator's certificate", leaf.NotAfter, OperatorWarning, "it could not be renewed, see the log, or run 'incumbent credential renew --data-dir "+s.DataDir()+"'")
-		}
+		ends("the operator's certificate", s.ownTLS.operatorEnds(OperatorWarning), OperatorWarning,
+			"it could not be renewed, see the log, or run 'incumbent credential renew --data-dir "+s.DataDir()+"'")
 		ends("the cluster's authority", s.ownTLS.authority.Certificate().NotAfter, authorityWarning, "it cannot be replaced, move to a new cluster before")
 	case s.certs != nil:
 		ends("the certificate of --tls-cert", s.certs.ends(), certificateWarning, "renew it and send SIGHUP")
