@@ -228,8 +228,9 @@ func (e *Engine) judgeLease(b *Batch, i int) {
 func (e *Engine) judgeSession(b *Batch, i int, slot int32) {
 	it := &b.Items[i]
 	s := &e.book.sessions[slot]
-	if it.Revoking = s.revoked > 0; it.Revoking {
-		it.RevokingTokens = e.revoking(s.id)
+	it.Revoking, it.RevokingTokens = false, nil
+	if s.revoked > 0 { // else there is no need to walk over its leases
+		e.tellRevoking(it, s.id)
 	}
 	if s.ttl != 0 && int64(it.TTL) > nanos(s.ttl) {
 		e.raise(s.id, b, i)
@@ -238,16 +239,16 @@ func (e *Engine) judgeSession(b *Batch, i int, slot int32) {
 	e.answer(b, i, incumbent.OK, acknowledged(it.TTL, s.ttl))
 }
 
-// revoking lists the leases of a session that are being revoked.
-func (e *Engine) revoking(id incumbent.SessionID) []incumbent.Token {
-	ts := make([]incumbent.Token, 0, 1)
+// tellRevoking says with the extension of a session what is being revoked by now.
+func (e *Engine) tellRevoking(it *Extension, id incumbent.SessionID) {
+	var ts []incumbent.Token
 	e.view.SessionLeases(id, func(l *core.Lease) bool {
 		if l.Revoking {
 			ts = append(ts, l.Token)
 		}
 		return len(ts) < MaxRevokingTokens
 	})
-	return ts
+	it.Revoking, it.RevokingTokens = len(ts) > 0, ts
 }
 
 // acknowledged is for how long an extension holds. Without ttl a session lives
@@ -403,13 +404,6 @@ func (e *Engine) overtaken(it *Extension) bool {
 	}
 	l := e.view.LeaseByToken(it.found)
 	return l.Free() || l.Revoking
-}
-
-// tellRevoking says with the extension of a session what is being revoked by now.
-func (e *Engine) tellRevoking(it *Extension, id incumbent.SessionID) {
-	if ts := e.revoking(id); len(ts) > 0 {
-		it.Revoking, it.RevokingTokens = true, ts
-	}
 }
 
 // transientKind is the kind of an extension whose command was not applied as
