@@ -19,7 +19,7 @@ type conn struct {
 	parked atomic.Pointer[park.Conn]
 	open   atomic.Int32 // requests without an answer; of a wait for several leases, each
 
-	next, prev *conn // in door.conns, under its mutex
+	park.Link[*conn] // in door.conns
 
 	mu     sync.Mutex // guards the rest; held to change it
 	gone   bool       // Closed was called
@@ -120,7 +120,7 @@ func (c *conn) Closed(_ *park.Conn, reason park.Reason, _ error) {
 	for _, b := range blocks {
 		b.abandon()
 	}
-	c.door.conns.remove(c)
+	c.door.conns.Remove(c)
 	c.door.counts.connections.Add(-1)
 }
 
@@ -144,54 +144,4 @@ func (c *conn) dropBlock(b *block) {
 			c.blocks = nil
 		}
 	}
-}
-
-// connList is all connections that have logged in.
-type connList struct {
-	mu    sync.Mutex // guards the list; held to change it or to copy it
-	first *conn
-	n     int
-}
-
-func (l *connList) add(c *conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c.next = l.first
-	if l.first != nil {
-		l.first.prev = c
-	}
-	l.first = c
-	l.n++
-}
-
-// remove takes a connection out that was added, and out once.
-func (l *connList) remove(c *conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if c.prev != nil {
-		c.prev.next = c.next
-	} else {
-		l.first = c.next
-	}
-	if c.next != nil {
-		c.next.prev = c.prev
-	}
-	c.next, c.prev = nil, nil
-	l.n--
-}
-
-func (l *connList) all() []*conn {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	out := make([]*conn, 0, l.n)
-	for c := l.first; c != nil; c = c.next {
-		out = append(out, c)
-	}
-	return out
-}
-
-func (l *connList) len() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.n
 }

@@ -105,7 +105,7 @@ type Door struct {
 	slots  chan struct{} // handshakes being computed
 	lines  [admit.NumLanes]line
 	entry  entry
-	conns  connList
+	conns  park.List[*conn] // that have logged in
 
 	answers *workqueue.Queue[*bulk]  // that the lease service has answered
 	wakes   *workqueue.Queue[*block] // whose holding has ended
@@ -213,7 +213,7 @@ func (p *place) leave() {
 
 // Recheck closes the connections of those who have no password any more.
 func (d *Door) Recheck() {
-	for _, c := range d.conns.all() {
+	for _, c := range d.conns.All() {
 		if !d.passwords.Knows(c.who.model, c.who.tag) {
 			c.goAway()
 		}
@@ -225,11 +225,16 @@ func (d *Door) Recheck() {
 func (d *Door) Drain() {
 	d.drainOnce.Do(func() {
 		d.entry.close()
-		for _, c := range d.conns.all() {
+		for _, c := range d.conns.All() {
 			c.goAway()
 		}
 	})
 }
+
+// SendAway closes all connections that are open now, in any order: their agents
+// connect to another member. It calls next before each, which may wait, and ends
+// early when that says false.
+func (d *Door) SendAway(next func() bool) { d.conns.SendAway(next, (*conn).goAway) }
 
 // Close drains, and ends the door's goroutines. It comes after the listener and
 // the connections:

@@ -162,10 +162,10 @@ func (g *greeting) park(who *agent) (login, bool) {
 	d := g.door
 	_ = g.conn.SetDeadline(time.Time{}) // parked connections have their own
 	c := &conn{door: d, who: who}
-	d.conns.add(c)
+	d.conns.Add(c)
 	parked, err := d.park.Park(g.conn, g.in.rest(), c)
 	if err != nil { // the connection has been closed
-		d.conns.remove(c)
+		d.conns.Remove(c)
 		return loginGone, false
 	}
 	c.parked.CompareAndSwap(nil, parked)

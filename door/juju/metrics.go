@@ -107,7 +107,7 @@ type Stats struct {
 func (d *Door) Stats() Stats {
 	n := &d.counts
 	s := Stats{
-		Connections: int(n.connections.Load()), Agents: d.conns.len(), Pending: d.entry.len(),
+		Connections: int(n.connections.Load()), Agents: d.conns.Len(), Pending: d.entry.len(),
 		Claims: int(n.bulks.Load()), Blocked: int(n.blocked.Load()), Silent: n.silent.Load(), Retries: n.retries.Load(),
 	}
 	for m := range numMethods {

@@ -3,7 +3,6 @@ package native
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -118,7 +117,7 @@ type Door struct {
 	work     *workqueue.Queue[func()]
 	pumps    *workqueue.Queue[*streamWatch]
 	watches  watchSet
-	streams  streamList
+	streams  park.List[*stream]
 	owners   owners
 
 	life       context.Context // ends when the door drains; its cause says so
@@ -224,7 +223,7 @@ type Stats struct {
 
 // Stats returns the numbers of the moment.
 func (d *Door) Stats() Stats {
-	return Stats{Streams: d.streams.len(), Watches: d.watches.len(), Calls: d.calls.len()}
+	return Stats{Streams: d.streams.Len(), Watches: d.watches.len(), Calls: d.calls.len()}
 }
 
 // errDraining answers whoever is still waiting, or comes too late.
@@ -238,7 +237,7 @@ func errDraining() *incumbent.Error {
 func (d *Door) Drain() {
 	d.calls.stop()
 	d.drain(errDraining())
-	for _, s := range d.streams.all() {
+	for _, s := range d.streams.All() {
 		s.goAway(errDraining().Message)
 	}
 }
@@ -247,14 +246,7 @@ func (d *Door) Drain() {
 // member, in any order, and closes each once that was sent. It calls next before
 // each, which may wait, and ends early when that says false.
 func (d *Door) SendAway(next func() bool) {
-	all := d.streams.all()
-	rand.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
-	for _, s := range all {
-		if !next() {
-			return
-		}
-		s.goAway("this member cannot serve for now")
-	}
+	d.streams.SendAway(next, func(s *stream) { s.goAway("this member cannot serve for now") })
 }
 
 // Close drains, waits for calls under way until ctx ends, and ends the door's

@@ -91,56 +91,6 @@ func (l *sessionList) remove(id incumbent.SessionID) (attached, bool) {
 	return attached{}, false
 }
 
-// streamList is all streams of the door, to say good-bye to.
-type streamList struct {
-	mu    sync.Mutex // guards the list, and the links of its streams
-	first *stream
-	count int
-}
-
-func (l *streamList) add(s *stream) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s.next = l.first
-	if l.first != nil {
-		l.first.prev = s
-	}
-	l.first = s
-	l.count++
-}
-
-func (l *streamList) remove(s *stream) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if s.prev != nil {
-		s.prev.next = s.next
-	} else {
-		l.first = s.next
-	}
-	if s.next != nil {
-		s.next.prev = s.prev
-	}
-	s.next, s.prev = nil, nil
-	l.count--
-}
-
-func (l *streamList) len() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.count
-}
-
-// all returns the streams of the moment.
-func (l *streamList) all() []*stream {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	out := make([]*stream, 0, l.count)
-	for s := l.first; s != nil; s = s.next {
-		out = append(out, s)
-	}
-	return out
-}
-
 // owners finds the stream that a session is attached to: for offers.
 type owners struct {
 	mu   sync.Mutex // guards the map; held for one look-up

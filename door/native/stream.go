@@ -19,8 +19,8 @@ type stream struct {
 	door *Door
 	who  *caller
 	conn atomic.Pointer[park.Conn]
-	next *stream // in door.streams, under its mutex
-	prev *stream
+
+	park.Link[*stream] // in door.streams
 
 	// Of the worker alone.
 	turn uint32 // bench.turn when a frame of this stream was last gathered
@@ -177,7 +177,7 @@ func (s *stream) Closed(_ *park.Conn, _ park.Reason, _ error) {
 			w.cancel()
 		}
 	}
-	s.door.streams.remove(s)
+	s.door.streams.Remove(s)
 }
 
 // appendError appends a frame of a ServerMessage that refuses a request.

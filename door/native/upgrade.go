@@ -65,10 +65,10 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s := &stream{door: d, who: who}
-	d.streams.add(s)
+	d.streams.Add(s)
 	parked, err := d.park.Park(conn, buffered, s)
 	if err != nil {
-		d.streams.remove(s)
+		d.streams.Remove(s)
 		d.log.Warn("stream not parked", "address", who.address, "error", err)
 		return
 	}
@@ -86,7 +86,7 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
 // it once.
 func (d *Door) Recheck(known func(auth.Principal) bool) {
 	d.known.Store(&known)
-	for _, s := range d.streams.all() {
+	for _, s := range d.streams.All() {
 		if !known(s.who.principal) {
 			s.banish()
 		}
