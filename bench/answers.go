@@ -153,6 +153,7 @@ func (f *fleet) extended(p pending, ans *answer) error {
 	if ans.failed || ans.unavailable > 0 {
 		return f.unconfirmed(p, ans, now)
 	}
+	a.link.owing = 0
 	name := f.leaseName(a.lease)
 	if ans.notHeld > 0 {
 		f.recordOf(p.what).failed(now, 1)
@@ -168,7 +169,6 @@ func (f *fleet) extended(p pending, ans *answer) error {
 		return nil
 	}
 	f.opExtend.done(now, now-p.intended, 1)
-	a.link.failing = 0
 	if a.token == p.token {
 		a.until, a.lapsed, a.owed, a.tries = max(a.until, until), false, 0, 0
 		f.recovered(p, now)
@@ -189,9 +189,6 @@ const (
 func (f *fleet) unconfirmed(p pending, ans *answer, now time.Duration) error {
 	a := p.agent
 	f.recordOf(p.what).failed(now, 1)
-	if a.link.failing == 0 {
-		a.link.failing = now
-	}
 	if p.what == stepAccept {
 		if a.offered == p.token {
 			f.again(now+acceptPause, p)

@@ -41,7 +41,8 @@ type fakeServer struct {
 	early     time.Duration
 	// extendError is the kind of error the first extensions get.
 	extendError string
-	excuses     int // how many did
+	excuses     int  // how many did
+	cutOff      bool // every extension is told that it could not be confirmed
 
 	incumbentv1connect.UnimplementedClusterServiceHandler
 	*fakeState // of all members of its cluster
@@ -256,6 +257,10 @@ func (f *fakeServer) answer(conn net.Conn, req *apiv1.ClientFrame) *apiv1.Server
 		if f.extendError != "" && f.excuses < maxExcuses {
 			f.excuses++
 			a.Error = &apiv1.Error{Kind: f.extendError}
+			return a
+		}
+		if f.cutOff {
+			a.Error = &apiv1.Error{Kind: "unavailable"}
 			return a
 		}
 		ext := &apiv1.TokensExtended{HeldMs: uint32(cmp.Or(f.ttl, time.Minute).Milliseconds())}

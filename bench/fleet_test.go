@@ -95,6 +95,12 @@ func (c *fakeCluster) Cut(i int, out, in bool) error {
 	} else {
 		c.note("join", i)
 	}
+	c.all[i].mu.Lock()
+	c.all[i].cutOff = out
+	c.all[i].mu.Unlock()
+	if out {
+		c.elect(i)
+	}
 	return nil
 }
 
@@ -144,6 +150,7 @@ func TestFleetGoesOnAtAnotherMember(t *testing.T) {
 		"killed":    {"[{after: 0s, do: kill, member: leader}]", "kill n1", 0},
 		"stopped":   {"[{after: 0s, do: stop, member: leader, for: 1s}]", "stop n1 continue n1", 150},
 		"restarted": {"[{after: 0s, do: restart, member: leader}]", "kill n1 start n1", 0},
+		"cut off":   {"[{after: 0s, do: cut, member: leader, way: out}]", "cut n1 join n1", 150},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -169,6 +176,51 @@ func TestFleetGoesOnAtAnotherMember(t *testing.T) {
 				t.Errorf("placement %q", s.Placement)
 			}
 		})
+	}
+}
+
+// TestALinkIsOverdue: a member has its patience from the first extension that was
+// sent and not judged. What it answers besides buys it no more time.
+func TestALinkIsOverdue(t *testing.T) {
+	const never = -1
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	ask := func(l *fleetLink, at int, what step) uint64 { return l.note(pending{what: what, sent: ms(at)}, ms(at)) }
+	refuse := func(l *fleetLink, at int, id uint64) {
+		delete(l.pending, id)
+		l.quiet = ms(at)
+	}
+	for name, c := range map[string]struct {
+		play         func(l *fleetLink)
+		alone, among int // ms until which the only member, or one of several, has time
+	}{
+		"nothing is asked for": {func(*fleetLink) {}, never, never},
+		"silence":              {func(l *fleetLink) { ask(l, 100, stepExtend) }, 1100, 1100},
+		"silence of another":   {func(l *fleetLink) { ask(l, 100, stepAttach) }, 1100, 1100},
+		"silence, refusals": {func(l *fleetLink) {
+			first := ask(l, 100, stepExtend)
+			refuse(l, 1090, ask(l, 1090, stepExtend))
+			refuse(l, 1095, first)
+		}, never, 1100},
+		"refusals": {func(l *fleetLink) {
+			refuse(l, 100, ask(l, 100, stepExtend))
+			refuse(l, 900, ask(l, 900, stepAccept))
+		}, never, 1100},
+		"refused and judged": {func(l *fleetLink) {
+			refuse(l, 100, ask(l, 100, stepExtend))
+			refuse(l, 900, ask(l, 900, stepExtend))
+			l.owing = 0
+		}, never, never},
+	} {
+		l := &fleetLink{pending: map[uint64]pending{}}
+		c.play(l)
+		for others, until := range map[bool]int{false: c.alone, true: c.among} {
+			if until == never && l.overdue(time.Hour, time.Second, others) {
+				t.Errorf("%s, others %v: overdue", name, others)
+			}
+			if until != never && (l.overdue(ms(until), time.Second, others) || !l.overdue(ms(until+1), time.Second, others)) {
+				t.Errorf("%s, others %v: not overdue exactly after %d ms", name, others, until)
+			}
+		}
 	}
 }
 

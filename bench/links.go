@@ -33,10 +33,11 @@ type fleetLink struct {
 	opened uint64         // streams so far: the counter of attachments
 	// quiet is since when nothing was heard although an answer is due.
 	quiet time.Duration
-	// failing is since when no extension was confirmed although some were asked
-	// for; 0: the last one was. A member that is cut off from the others answers,
-	// but never well.
-	failing time.Duration
+	// owing is when the first extension was sent since the last one that was
+	// judged; 0: none was. A member that is cut off from the others first says
+	// nothing and, once too many wait there, refuses: its refusals are answers,
+	// but none that keeps a lease, and none that a holder should wait for anew.
+	owing   time.Duration
 	pending map[uint64]pending
 	agents  []*agent
 	bySess  map[string]*agent
@@ -99,7 +100,7 @@ func (f *fleet) dial(ctx context.Context, l *fleetLink) (*client.Stream, *bufio.
 
 // serve makes the stream the link's and reads it. Held: f.mu.
 func (f *fleet) serve(l *fleetLink, stream *client.Stream, r *bufio.Reader) {
-	l.stream, l.failing = stream, 0
+	l.stream, l.owing = stream, 0
 	l.opened++
 	f.open++
 	f.running.Go(func() { f.read(l, stream, r) })
@@ -247,11 +248,15 @@ func (f *fleet) sweep(now time.Duration) {
 		if l == nil || l.stream == nil {
 			continue
 		}
-		silent := len(l.pending) > 0 && now-l.quiet > f.silent
-		failing := len(f.clients) > 1 && l.failing != 0 && now-l.failing > f.silent
-		if silent || failing {
+		if l.overdue(now, f.silent, len(f.clients) > 1) {
 			f.leave(l, errSilent)
 		}
 	}
 	f.enqueue(planned{at: now + sweepEvery, what: stepSweep})
+}
+
+// overdue reports whether the member owes this stream any answer for longer than
+// patience or, if there is another member, one that judges an extension.
+func (l *fleetLink) overdue(now, patience time.Duration, others bool) bool {
+	return len(l.pending) > 0 && now-l.quiet > patience || others && l.owing != 0 && now-l.owing > patience
 }

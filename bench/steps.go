@@ -158,6 +158,9 @@ func (l *fleetLink) note(p pending, now time.Duration) uint64 {
 	if len(l.pending) == 0 {
 		l.quiet = now
 	}
+	if l.owing == 0 && (p.what == stepExtend || p.what == stepAccept) {
+		l.owing = now
+	}
 	l.next++
 	l.pending[l.next] = p
 	return l.next
