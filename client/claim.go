@@ -8,9 +8,6 @@ import (
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 )
 
-// leaveTimeout bounds telling the server that a claim no longer waits.
-const leaveTimeout = 2 * time.Second
-
 // ClaimOptions refine a claim. The zero value waits for nothing.
 type ClaimOptions struct {
 	Holder   string // the session's if empty
@@ -20,7 +17,8 @@ type ClaimOptions struct {
 
 // Claim claims a lease for the session. Without Wait, a lease that another
 // holds is an error of kind Held. With Wait it blocks until the lease is handed
-// over or ctx ends. A session has one claim at a time on one name.
+// over or ctx ends. A session has one claim at a time on one name; one whose ctx
+// ended counts until the server has been told, which the next waits for.
 func (s *Session) Claim(ctx context.Context, name incumbent.Name, opts ClaimOptions) (*Lease, error) {
 	if err := name.Validate(); err != nil {
 		return nil, err
@@ -28,7 +26,7 @@ func (s *Session) Claim(ctx context.Context, name incumbent.Name, opts ClaimOpti
 	if opts.Holder == "" {
 		opts.Holder = s.holder
 	}
-	offer, err := s.expect(name)
+	offer, err := s.expect(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -57,15 +55,37 @@ func (s *Session) claim(ctx context.Context, name incumbent.Name, opts ClaimOpti
 	}
 }
 
-func (s *Session) expect(name incumbent.Name) (chan incumbent.Token, error) {
+// expect begins a claim. What undoes one before would undo this one too, so that
+// comes first.
+func (s *Session) expect(ctx context.Context, name incumbent.Name) (chan incumbent.Token, error) {
+	for {
+		offer, undone, err := s.tryExpect(name)
+		if undone == nil {
+			return offer, err
+		}
+		select {
+		case <-undone:
+		case <-s.ctx.Done():
+			return nil, context.Cause(s.ctx)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// tryExpect returns what to wait for instead if a claim is still being undone.
+func (s *Session) tryExpect(name incumbent.Name) (offer chan incumbent.Token, undone <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.offers[name] != nil {
-		return nil, incumbent.Errorf(incumbent.Exists, "this session already claims %s", name.Lease)
+		return nil, nil, incumbent.Errorf(incumbent.Exists, "this session already claims %s", name.Lease)
 	}
-	ch := make(chan incumbent.Token, 1)
-	s.offers[name] = ch
-	return ch, nil
+	if ch := s.leaving[name]; ch != nil {
+		return nil, ch, nil
+	}
+	offer = make(chan incumbent.Token, 1)
+	s.offers[name] = offer
+	return offer, nil, nil
 }
 
 func (s *Session) expectNoMore(name incumbent.Name) {
@@ -168,27 +188,6 @@ func (s *Session) accept(ctx context.Context, name incumbent.Name, token incumbe
 	return s.take(name, token, sent+s.margin(held)), nil
 }
 
-// abandon undoes a claim whose caller has gone: it leaves the queue and gives
-// back what the claim may have been granted. An offer that comes later is not
-// accepted and goes to the next. What cannot be told now is found out and given
-// back when the session finds its next link.
-func (s *Session) abandon(name incumbent.Name, holder string) {
-	ctx, cancel := context.WithTimeout(s.stop, leaveTimeout)
-	defer cancel()
-	_, err := s.operate(ctx, func() *apiv1.Operation {
-		return &apiv1.Operation{Op: &apiv1.Operation_LeaveQueue{LeaveQueue: &apiv1.LeaveQueueRequest{
-			Name: apiName(name), Session: s.id.String(), Holder: holder,
-		}}}
-	})
-	if err != nil && retryable(err) {
-		return
-	}
-	a, err := s.request(ctx, s.lookup)
-	if err == nil {
-		s.giveBackUnknown(a.GetGetSession().GetLeases(), name)
-	}
-}
-
 // key returns a key for a new operation.
 func (s *Session) key(ctx context.Context) (*apiv1.Idempotency, error) {
 	if s.c.base() == 0 {
@@ -205,20 +204,6 @@ func (s *Session) key(ctx context.Context) (*apiv1.Idempotency, error) {
 // lookup asks for what the session holds.
 func (s *Session) lookup() *apiv1.ClientFrame {
 	return &apiv1.ClientFrame{Request: &apiv1.ClientFrame_GetSession{GetSession: &apiv1.GetSessionRequest{Id: s.id.String()}}}
-}
-
-// giveBackUnknown gives back what the server says this session holds and nobody
-// here knows of: the grants of abandoned claims. What other claims that are
-// under way may have been granted is theirs.
-func (s *Session) giveBackUnknown(listed []*apiv1.Lease, abandoned incumbent.Name) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range listed {
-		name, token := nameOf(l.GetName()), incumbent.Token(l.GetToken())
-		if s.leases[token] == nil && (name == abandoned || s.offers[name] == nil) {
-			s.back[token] = name
-		}
-	}
 }
 
 // giveBack notes that a holding is no longer wanted. From then on no claim is

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bufio"
 	"context"
 	"sync"
 
@@ -26,6 +27,10 @@ func (c *Client) dial(ctx context.Context, event func(*link, *apiv1.ServerFrame)
 	if err != nil {
 		return nil, err
 	}
+	return newLink(stream, r, event), nil
+}
+
+func newLink(stream *Stream, r *bufio.Reader, event func(*link, *apiv1.ServerFrame)) *link {
 	l := &link{stream: stream, done: make(chan struct{}), pending: make(map[uint64]chan *apiv1.ServerFrame)}
 	go func() {
 		err := stream.Serve(r, func(f *apiv1.ServerFrame) {
@@ -40,7 +45,7 @@ func (c *Client) dial(ctx context.Context, event func(*link, *apiv1.ServerFrame)
 		l.mu.Unlock()
 		close(l.done)
 	}()
-	return l, nil
+	return l
 }
 
 func (l *link) answer(f *apiv1.ServerFrame) {
@@ -84,6 +89,9 @@ func (l *link) call(ctx context.Context, f *apiv1.ClientFrame) (*apiv1.ServerFra
 	case <-l.done:
 		return nil, incumbent.Errorf(incumbent.Unknown, "%w", l.cause())
 	case <-ctx.Done():
+		l.mu.Lock()
+		delete(l.pending, f.Id) // the link may live on for long
+		l.mu.Unlock()
 		return nil, ctx.Err()
 	}
 }

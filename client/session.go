@@ -46,6 +46,7 @@ type Session struct {
 	closing bool          // no lease begins any more
 	leases  map[incumbent.Token]*Lease
 	offers  map[incumbent.Name]chan incumbent.Token // claims under way
+	leaving map[incumbent.Name]chan struct{}        // claims being undone after their callers have gone; closed then
 	back    map[incumbent.Token]incumbent.Name      // given back; the server has not said yet that it is released
 	counter uint64
 }
@@ -64,23 +65,29 @@ func (c *Client) Open(ctx context.Context, cfg SessionConfig) (*Session, error) 
 	if err := incumbent.ValidateHolder(cfg.Holder); err != nil {
 		return nil, err
 	}
-	s := &Session{
-		c: c, id: incumbent.NewSessionID(), ttl: cfg.TTL, holder: cfg.Holder, retry: cfg.Retrying, clock: c.clock,
-		ended: make(chan struct{}), changed: make(chan struct{}),
-		leases: make(map[incumbent.Token]*Lease), offers: make(map[incumbent.Name]chan incumbent.Token),
-		back: make(map[incumbent.Token]incumbent.Name),
-	}
-	if s.retry == nil {
-		s.retry = func(error) {}
-	}
-	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	s.stop, s.halt = context.WithCancel(context.Background())
+	s := c.newSession(cfg)
 	if err := s.open(ctx); err != nil {
 		s.halt()
 		return nil, err
 	}
 	go s.run()
 	return s, nil
+}
+
+// newSession makes a session of which nobody knows yet. cfg is complete.
+func (c *Client) newSession(cfg SessionConfig) *Session {
+	s := &Session{
+		c: c, id: incumbent.NewSessionID(), ttl: cfg.TTL, holder: cfg.Holder, retry: cfg.Retrying, clock: c.clock,
+		ended: make(chan struct{}), changed: make(chan struct{}),
+		leases: make(map[incumbent.Token]*Lease), offers: make(map[incumbent.Name]chan incumbent.Token),
+		leaving: make(map[incumbent.Name]chan struct{}), back: make(map[incumbent.Token]incumbent.Name),
+	}
+	if s.retry == nil {
+		s.retry = func(error) {}
+	}
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	s.stop, s.halt = context.WithCancel(context.Background())
+	return s
 }
 
 func processHolder() string {

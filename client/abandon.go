@@ -1,0 +1,83 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+)
+
+// How long the server may take to answer that a claim no longer waits: the first
+// time, for which the caller of the claim waits, and at most later, when each
+// attempt has twice as long as the one before.
+const (
+	leaveTimeout    = 2 * time.Second
+	maxLeaveTimeout = 30 * time.Second
+)
+
+// abandon undoes a claim whose caller has gone. If the server does not say soon
+// that it is undone, that goes on without the caller, until it does or the session
+// ends. Until then no other claim on the name begins. Called before expectNoMore.
+func (s *Session) abandon(name incumbent.Name, holder string) {
+	if s.leave(name, holder, leaveTimeout) {
+		return
+	}
+	undone := make(chan struct{})
+	s.mu.Lock()
+	s.leaving[name] = undone
+	s.mu.Unlock()
+	go func() {
+		s.leaveAtLast(name, holder)
+		s.mu.Lock()
+		delete(s.leaving, name)
+		s.mu.Unlock()
+		close(undone)
+	}()
+}
+
+// leaveAtLast calls leave until it is done or the session ends.
+func (s *Session) leaveAtLast(name incumbent.Name, holder string) {
+	for timeout, pause := 2*leaveTimeout, minPause; ; timeout, pause = min(2*timeout, maxLeaveTimeout), min(2*pause, maxPause) {
+		if sleep(s.stop, jitter(pause, nil)) != nil || s.leave(name, holder, timeout) {
+			return
+		}
+	}
+}
+
+// leave leaves the queue and gives back what a claim may have been granted; false
+// if it is not known whether that was done, and may be with another attempt. An
+// offer that comes later is not accepted and goes to the next. The server answers
+// after the claim, so that what it then lists is all that the claim brought.
+func (s *Session) leave(name incumbent.Name, holder string, timeout time.Duration) bool {
+	ctx, cancel := context.WithTimeout(s.stop, timeout)
+	defer cancel()
+	_, err := s.operate(ctx, func() *apiv1.Operation {
+		return &apiv1.Operation{Op: &apiv1.Operation_LeaveQueue{LeaveQueue: &apiv1.LeaveQueueRequest{
+			Name: apiName(name), Session: s.id.String(), Holder: holder,
+		}}}
+	})
+	if err != nil && retryable(err) {
+		return false
+	}
+	a, err := s.request(ctx, s.lookup)
+	if err != nil {
+		return !retryable(err)
+	}
+	s.giveBackUnknown(a.GetGetSession().GetLeases(), name)
+	return true
+}
+
+// giveBackUnknown gives back what the server says this session holds and nobody
+// here knows of: the grants of abandoned claims. What other claims that are
+// under way may have been granted is theirs.
+func (s *Session) giveBackUnknown(listed []*apiv1.Lease, abandoned incumbent.Name) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range listed {
+		name, token := nameOf(l.GetName()), incumbent.Token(l.GetToken())
+		if s.leases[token] == nil && (name == abandoned || s.offers[name] == nil) {
+			s.back[token] = name
+		}
+	}
+}
