@@ -128,9 +128,35 @@ func (c *trio) stop() {
 	kill := time.AfterFunc(patience, func() { _ = c.cmd.Process.Kill() })
 	defer kill.Stop()
 	_ = c.cmd.Wait()
+	c.nobodyIsLeft()
 	if c.t.Failed() {
 		c.showLogs()
 	}
+}
+
+// nobodyIsLeft fails the test if a process of this cluster outlives it: it would
+// disturb what runs next.
+func (c *trio) nobodyIsLeft() {
+	left := processesOf(c.dir)
+	for end := time.Now().Add(patience); len(left) > 0 && time.Now().Before(end); left = processesOf(c.dir) {
+		time.Sleep(20 * time.Millisecond) // between two looks: a tracer ends a moment after whom it traced
+	}
+	if len(left) > 0 {
+		c.t.Errorf("still there:\n%s", strings.Join(left, "\n"))
+	}
+}
+
+// processesOf returns the command lines of this machine's processes that name dir.
+func processesOf(dir string) []string {
+	var found []string
+	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is sound
+	for _, path := range paths {
+		text, _ := os.ReadFile(path) // one that has ended names nothing
+		if bytes.Contains(text, []byte(dir)) {
+			found = append(found, path+": "+string(bytes.ReplaceAll(text, []byte{0}, []byte{' '})))
+		}
+	}
+	return found
 }
 
 // showLogs prints the end of what each member said.
@@ -154,6 +180,13 @@ func (m *member) kill(t *testing.T) {
 		return
 	}
 	eventually(t, patience, m.Name+" is gone", func() bool { return syscall.Kill(m.PID, 0) != nil })
+}
+
+// traced is strace(1) doing something to a server's syncs. The tracer steps aside
+// (-D): the process that is started is the server itself, so that a signal reaches
+// it, its exit code is its own, and a tracer that is killed leaves no server behind.
+func traced(inject string) []string {
+	return []string{"strace", "-D", "-f", "--seccomp-bpf", "-o", "/dev/null", "-e", "trace=fdatasync,fsync", "-e", "inject=fdatasync,fsync:" + inject}
 }
 
 // again starts a member that has ended, perhaps wrapped, as by strace.

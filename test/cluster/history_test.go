@@ -220,6 +220,19 @@ func (h *history) add(client int, in input, called time.Duration, out output, he
 	h.until[at] = max(h.until[at], called+held)
 }
 
+// grants is how many claims were granted so far.
+func (h *history) grants() (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, op := range h.ops {
+		in, out := op.Input.(input), op.Output.(output) //nolint:forcetypeassert // what the history holds
+		if in.verb == claimOp && out.ok {
+			n++
+		}
+	}
+	return n
+}
+
 // check fails the test unless some order explains the history.
 func (h *history) check(t *testing.T) {
 	t.Helper()

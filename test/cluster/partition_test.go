@@ -178,7 +178,9 @@ func (s *spread) heal() {
 // answer, and as soon as a majority can talk it goes on.
 func TestG35_Partitions(t *testing.T) {
 	s := startSpread(t, 3)
-	const ttl = 12 * time.Second // longer than what a loaded machine stands still besides
+	// Who extends every third of it, and learns only then that its member is cut off,
+	// has the rest for going elsewhere, an election, and what the machine stands still.
+	const ttl = 20 * time.Second
 	const short, long = 6 * electionTimeout, ttl + 4*electionTimeout
 	holders := s.holders(20, ttl)
 	load := s.startLoad(3)
