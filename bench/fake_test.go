@@ -43,6 +43,8 @@ type fakeServer struct {
 	extendError string
 	excuses     int  // how many did
 	cutOff      bool // every extension is told that it could not be confirmed
+	// cutsAttach has the next attachment refused, and its stream ended.
+	cutsAttach bool
 
 	incumbentv1connect.UnimplementedClusterServiceHandler
 	*fakeState // of all members of its cluster
@@ -68,6 +70,7 @@ type fakeState struct {
 	token    uint64
 	leases   map[string]*fakeLease
 	streams  map[string]net.Conn // session → its stream
+	counters map[string]uint64   // session → that of its attachment
 	refused  map[string]bool     // releases that were refused once
 	zero     int                 // releases without a token
 }
@@ -89,6 +92,7 @@ func (f *fakeServer) start(t *testing.T) string {
 		f.term.Store(1)
 		f.extended = make(chan struct{})
 		f.leases, f.streams, f.refused = map[string]*fakeLease{}, map[string]net.Conn{}, map[string]bool{}
+		f.counters = map[string]uint64{}
 	}
 	f.mu.Unlock()
 	mux := http.NewServeMux()
@@ -231,6 +235,9 @@ func (f *fakeServer) serve(conn net.Conn, r io.Reader) {
 				f.send(conn, a)
 			}
 			f.afterRelease(req, a)
+			if a.Error.GetKind() == attachCut {
+				conn.Close()
+			}
 		}
 		f.mu.Unlock()
 	}
@@ -269,14 +276,33 @@ func (f *fakeServer) answer(conn net.Conn, req *apiv1.ClientFrame) *apiv1.Server
 		}
 		a.Answer = &apiv1.ServerFrame_TokensExtended{TokensExtended: ext}
 	case *apiv1.ClientFrame_Attach:
-		f.streams[r.Attach.Session] = conn
-		a.Answer = &apiv1.ServerFrame_Attached{Attached: &apiv1.Attached{HeldMs: 60_000}}
+		f.attach(conn, r.Attach, a)
 	case *apiv1.ClientFrame_Beat:
 		a.Answer = &apiv1.ServerFrame_Beaten{Beaten: &apiv1.Beaten{HeldMs: 60_000}}
 	case *apiv1.ClientFrame_Operation:
 		a.Answer = &apiv1.ServerFrame_Operation{Operation: f.operate(r.Operation)}
 	}
 	return a
+}
+
+// attachCut is the error of an attachment whose stream ends with it, and afterCut is
+// how long the agent is to wait, in ms: longer than the next stream takes to open.
+const (
+	attachCut = "unknown"
+	afterCut  = 300
+)
+
+func (f *fakeServer) attach(conn net.Conn, req *apiv1.Attach, a *apiv1.ServerFrame) {
+	switch {
+	case f.cutsAttach:
+		f.cutsAttach = false
+		a.Error = &apiv1.Error{Kind: attachCut, RetryAfterMs: afterCut}
+	case req.Counter <= f.counters[req.Session]:
+		a.Error = &apiv1.Error{Kind: "conflict", Message: "the session is attached with a counter as high"}
+	default:
+		f.streams[req.Session], f.counters[req.Session] = conn, req.Counter
+		a.Answer = &apiv1.ServerFrame_Attached{Attached: &apiv1.Attached{HeldMs: 60_000}}
+	}
 }
 
 func (f *fakeServer) operate(op *apiv1.Operation) *apiv1.OperationResult {

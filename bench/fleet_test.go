@@ -121,7 +121,7 @@ func ordealOf(t *testing.T, c *fakeCluster, script string, more ...string) *Summ
 	t.Helper()
 	set := map[string]string{
 		// The ttl is longer than a loaded machine stands still: no holder may lapse.
-		"ttl": "5s", "every": "100ms", "sessions_per_stream": "8", "silent": "200ms", "stages": "[{leases: 24, ramp: 1000, hold: 200ms}]",
+		"ttl": "1m", "every": "100ms", "sessions_per_stream": "8", "silent": "200ms", "stages": "[{leases: 24, ramp: 1000, hold: 200ms}]",
 		"thresholds": "{}", "fault": "x", "faults": "{x: " + script + "}",
 	}
 	for i := 0; i < len(more); i += 2 {
@@ -221,6 +221,24 @@ func TestALinkIsOverdue(t *testing.T) {
 				t.Errorf("%s, others %v: not overdue exactly after %d ms", name, others, until)
 			}
 		}
+	}
+}
+
+// TestARefusedAttachmentEndsWithItsStream: what is to be tried again is not, once
+// the next stream has attached the session with its own counter.
+func TestARefusedAttachmentEndsWithItsStream(t *testing.T) {
+	t.Parallel()
+	cluster := newFakeCluster(t, 3)
+	cluster.all[1].cutsAttach = true
+	s, err := Run(t.Context(), Options{Scenario: "juju-leases", Set: map[string]string{
+		"ttl": "1m", "every": "100ms", "candidates": "1", "hand_overs": "0", "sessions_per_stream": "1", "thresholds": "{}",
+		"stages": "[{leases: 3, ramp: 1000, hold: 1s}]",
+	}, Targets: cluster.urls})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := s.Ops["attach"]; !s.Passed() || a.Count != 3 || a.Errors != 1 {
+		t.Errorf("%d attached, %d refused: %v", a.Count, a.Errors, s.Texts)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 type pending struct {
 	what     step
 	agent    *agent
-	token    uint64
+	token    uint64 // it is about; of an attachment: its counter
 	intended time.Duration
 	sent     time.Duration
 }
@@ -112,6 +112,7 @@ func (f *fleet) perform(p planned) {
 		f.plan(p.at+f.every, stepExtend, p.agent, nil)
 		f.extend(p.agent, p.at)
 	case p.what == stepAccept && p.token != p.agent.offered: // over
+	case p.what == stepAttach && p.token != p.agent.link.opened: // the next stream has attached it anew
 	default:
 		f.send(p.at, p.what, p.agent, p.token)
 	}
@@ -140,6 +141,9 @@ func (f *fleet) send(intended time.Duration, what step, a *agent, token uint64) 
 	if l.stream == nil {
 		f.postpone(p)
 		return
+	}
+	if what == stepAttach {
+		p.token = l.opened
 	}
 	id := l.note(p, now)
 	var err error
