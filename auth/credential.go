@@ -1,14 +1,12 @@
 package auth
 
 import (
-	"bufio"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"io"
 	"strings"
 
@@ -88,27 +86,15 @@ func (c *Credentials) Len() int {
 func ParseCredentials(r io.Reader) (*Credentials, error) {
 	c := &Credentials{bySum: map[uint64]credential{}}
 	kinds := map[string]Kind{}
-	lines := bufio.NewScanner(r)
-	lines.Buffer(make([]byte, 0, MaxCredentialBytes), MaxCredentialBytes)
-	n := 0
-	for lines.Scan() {
-		n++
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || line[0] == '#' {
-			continue
-		}
+	err := eachLine(r, "credential file", func(line string) error {
 		x, err := parseCredential(line)
-		if err == nil {
-			err = c.add(x, kinds)
-		}
 		if err != nil {
-			return nil, incumbent.Errorf(incumbent.KindOf(err), "credential file line %d: %w", n, err)
+			return err
 		}
-	}
-	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return nil, incumbent.Errorf(incumbent.TooLarge, "credential file line %d has more than %d bytes", n+1, MaxCredentialBytes)
-	} else if err != nil {
-		return nil, incumbent.Errorf(incumbent.Invalid, "credential file: %w", err)
+		return c.add(x, kinds)
+	})
+	if err != nil {
+		return nil, err
 	}
 	return c, nil
 }

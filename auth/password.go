@@ -1,13 +1,11 @@
 package auth
 
 import (
-	"bufio"
 	"crypto/pbkdf2"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
-	"errors"
 	"io"
 	"slices"
 	"strconv"
@@ -144,27 +142,15 @@ func (p *Passwords) Len() int {
 // line, never what stands in it, or TooLarge.
 func ParsePasswords(r io.Reader) (*Passwords, error) {
 	p := &Passwords{of: map[account][]secret{}}
-	lines := bufio.NewScanner(r)
-	lines.Buffer(make([]byte, 0, MaxCredentialBytes), MaxCredentialBytes)
-	n := 0
-	for lines.Scan() {
-		n++
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || line[0] == '#' {
-			continue
-		}
+	err := eachLine(r, "password file", func(line string) error {
 		x, err := parsePassword(line)
-		if err == nil {
-			err = p.add(x)
-		}
 		if err != nil {
-			return nil, incumbent.Errorf(incumbent.KindOf(err), "password file line %d: %w", n, err)
+			return err
 		}
-	}
-	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return nil, incumbent.Errorf(incumbent.TooLarge, "password file line %d has more than %d bytes", n+1, MaxCredentialBytes)
-	} else if err != nil {
-		return nil, incumbent.Errorf(incumbent.Invalid, "password file: %w", err)
+		return p.add(x)
+	})
+	if err != nil {
+		return nil, err
 	}
 	return p, nil
 }
