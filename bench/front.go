@@ -76,17 +76,17 @@ func (l *Local) addFronted(ctx context.Context, i int) error {
 	if err := l.spawn(m, m.Command, env); err != nil {
 		return err
 	}
-	return l.awaitMember(ctx, m, i >= l.cfg.Members)
+	return l.awaitMember(ctx, m)
 }
 
 // awaitMember waits until the member serves in its role.
-func (l *Local) awaitMember(ctx context.Context, m *localMember, learner bool) error {
+func (l *Local) awaitMember(ctx context.Context, m *localMember) error {
 	c, err := client.New(client.Config{Servers: []string{m.URL}, CallTimeout: termsPatient})
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	for !settled(ctx, c, m.Name, learner) {
+	for standing(ctx, c, 0) != "" {
 		if !alive(m.PID) {
 			return incumbent.Errorf(incumbent.Unavailable, "%s ended before it served:\n%s", m.Name, m.child.said())
 		}
@@ -95,20 +95,6 @@ func (l *Local) awaitMember(ctx context.Context, m *localMember, learner bool) e
 		}
 	}
 	return nil
-}
-
-// settled reports whether the member says of itself that it serves in its role.
-func settled(ctx context.Context, c *client.Client, name string, learner bool) bool {
-	st, err := statusOf(ctx, c)
-	if err != nil {
-		return false
-	}
-	for _, m := range st.Members {
-		if m.Name == name {
-			return m.Ready && learner == (m.Role == "learner")
-		}
-	}
-	return false
 }
 
 // Cut implements Members. A connection is dialled by one side and used by both:

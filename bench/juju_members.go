@@ -56,7 +56,9 @@ func (r *run) newestIndex(ctx context.Context) (newest uint64) {
 	return newest
 }
 
-// standing says what a member lacks to be back; "": nothing.
+// standing says what a member lacks, by its own words, to serve in its role with
+// everything applied up to goal, an index of raft's; "": nothing. One that does not
+// answer soon lacks that.
 func standing(ctx context.Context, c *client.Client, goal uint64) string {
 	st := statusSoon(ctx, c)
 	if st == nil {

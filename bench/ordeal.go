@@ -200,7 +200,7 @@ func (o *ordeal) stop(who []int) (undo func(), err error) {
 	}, nil
 }
 
-// back starts a member again and waits until it serves and votes.
+// back starts a member again and waits until it serves in its role.
 func (o *ordeal) back(ctx context.Context, i int, how Start, sig syscall.Signal) error {
 	if err := o.servers.Kill(i, sig); err != nil {
 		return err
@@ -211,7 +211,7 @@ func (o *ordeal) back(ctx context.Context, i int, how Start, sig syscall.Signal)
 	}
 	name := o.cluster.Servers()[i].Name
 	for o.now()-began < backTimeout {
-		if o.serves(ctx, i, name) {
+		if standing(ctx, o.clients[i], 0) == "" {
 			o.fact("rejoin_seconds", (o.now() - began).Seconds())
 			return nil
 		}
@@ -231,13 +231,6 @@ func (o *ordeal) said(i int) string {
 		return l.members[i].child.said()
 	}
 	return "its log is not here"
-}
-
-// serves reports whether the member says of itself that it is ready and votes.
-func (o *ordeal) serves(ctx context.Context, i int, name string) bool {
-	ctx, cancel := context.WithTimeout(ctx, termsPatient)
-	defer cancel()
-	return settled(ctx, o.clients[i], name, false)
 }
 
 // whom resolves an action's member now.
