@@ -38,7 +38,7 @@ func TestG05_KillLosesNothingAcknowledged(t *testing.T) {
 					default:
 					}
 					name := fmt.Sprintf("r%d/w%d/%d", round, w, i)
-					l, err := claim(t, c, name, "holder", time.Hour)
+					l, err := claim(t.Context(), c, name, "holder", time.Hour)
 					if err != nil {
 						return // killed
 					}
@@ -121,7 +121,7 @@ func TestG07_StallCostsNobodyTheirLease(t *testing.T) {
 	}
 	rival := make(chan error, 1)
 	go func() {
-		_, err := claim(t, m.client(), "stall/0", "rival", ttl)
+		_, err := claim(t.Context(), m.client(), "stall/0", "rival", ttl)
 		rival <- err
 	}()
 	<-beat.C
@@ -254,7 +254,7 @@ func TestG31_FailedSyncStopsTheServer(t *testing.T) {
 	acked := map[string]uint64{}
 	for i := range 200 {
 		name := fmt.Sprintf("l/%d", i)
-		l, err := claim(t, c, name, "holder", time.Hour)
+		l, err := claim(t.Context(), c, name, "holder", time.Hour)
 		if err != nil {
 			break
 		}
@@ -295,7 +295,7 @@ func TestG31_FullDiskRefusesAndRecovers(t *testing.T) {
 	n := 0
 	eventually(t, patience, "growth is refused", func() bool {
 		n++
-		_, err := claim(t, c, fmt.Sprintf("while-full/%d", n), "holder", time.Hour)
+		_, err := claim(t.Context(), c, fmt.Sprintf("while-full/%d", n), "holder", time.Hour)
 		return incumbent.KindOf(err) == incumbent.Overloaded
 	})
 	if _, err := c.Leases().Release(t.Context(), connect.NewRequest(&apiv1.ReleaseRequest{Name: &apiv1.LeaseName{Name: "before"}, Holder: "holder"})); err != nil {
@@ -308,7 +308,7 @@ func TestG31_FullDiskRefusesAndRecovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, patience, "it grows again", func() bool {
-		_, err := claim(t, c, "after", "holder", time.Hour)
+		_, err := claim(t.Context(), c, "after", "holder", time.Hour)
 		return err == nil
 	})
 }

@@ -6,40 +6,31 @@ package blackbox
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"connectrpc.com/connect"
-
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/client"
+	"github.com/incumbent-dev/incumbent/test/outside"
 )
 
 // patience is how long a test waits for what must happen, on a machine that does
 // other things too.
 const patience = time.Minute
 
-// binary is what `make build` makes; the tests of this folder run it.
-func binary(t *testing.T) string {
-	t.Helper()
-	path, err := filepath.Abs("../../bin/incumbent")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("%v: 'make build' makes it", err)
-	}
-	return path
-}
+// What tests of clusters do as well.
+var (
+	binary     = outside.Binary
+	runCLI     = outside.Run
+	eventually = outside.Eventually
+	claim      = outside.Claim
+)
 
 // member is one server process.
 type member struct {
@@ -151,35 +142,9 @@ func (m *member) cli(args ...string) (stdout, stderr string, code int) {
 	return runCLI(m.t, append(args, "--server", m.url)...)
 }
 
-func runCLI(t *testing.T, args ...string) (stdout, stderr string, code int) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, binary(t), args...)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
-}
-
-func claim(t *testing.T, c *client.Client, name, holder string, ttl time.Duration) (*apiv1.Lease, error) {
-	t.Helper()
-	res, err := c.Leases().Claim(t.Context(), connect.NewRequest(&apiv1.ClaimRequest{
-		Name: &apiv1.LeaseName{Name: name}, Holder: holder, TtlMs: uint32(ttl.Milliseconds()),
-	}))
-	if err != nil {
-		return nil, client.AsError(err)
-	}
-	return res.Msg.Lease, nil
-}
-
 func mustClaim(t *testing.T, c *client.Client, name, holder string, ttl time.Duration) *apiv1.Lease {
 	t.Helper()
-	l, err := claim(t, c, name, holder, ttl)
+	l, err := claim(t.Context(), c, name, holder, ttl)
 	if err != nil {
 		t.Fatalf("claim %s: %v", name, err)
 	}
@@ -188,29 +153,11 @@ func mustClaim(t *testing.T, c *client.Client, name, holder string, ttl time.Dur
 
 func get(t *testing.T, c *client.Client, name string) *apiv1.Lease {
 	t.Helper()
-	res, err := c.Leases().Get(t.Context(), connect.NewRequest(&apiv1.GetRequest{Name: &apiv1.LeaseName{Name: name}}))
+	l, err := outside.Get(t.Context(), c, name)
 	if err != nil {
-		t.Fatalf("get %s: %v", name, client.AsError(err))
+		t.Fatalf("get %s: %v", name, err)
 	}
-	return res.Msg.Lease
-}
-
-// eventually waits for something that another process does.
-func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	end := time.After(within)
-	for {
-		if ok() {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("after %v still not: %s", within, what)
-		}
-	}
+	return l
 }
 
 func decode[T any](t *testing.T, text string) T {

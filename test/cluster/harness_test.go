@@ -24,6 +24,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/client"
+	"github.com/incumbent-dev/incumbent/test/outside"
 )
 
 // electionTimeout is the least time without a leader's word after which a member
@@ -38,18 +39,14 @@ const patience = 2 * time.Minute
 // what a loaded machine or its disk stands still besides.
 const holdersTTL = 30 * time.Second
 
-// binary is what `make build` makes; the tests of this folder run it.
-func binary(t *testing.T) string {
-	t.Helper()
-	path, err := filepath.Abs("../../bin/incumbent")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("%v: 'make build' makes it", err)
-	}
-	return path
-}
+// What tests of one server do as well.
+var (
+	binary     = outside.Binary
+	cli        = outside.Run
+	eventually = outside.Eventually
+	claim      = outside.Claim
+	get        = outside.Get
+)
 
 // member is one server process; it can be started again on the same data.
 type member struct {
@@ -295,60 +292,8 @@ func (c *trio) status(m *member) *apiv1.StatusResponse {
 	return res.Msg
 }
 
-func claim(ctx context.Context, c *client.Client, name, holder string, ttl time.Duration) (*apiv1.Lease, error) {
-	res, err := c.Leases().Claim(ctx, connect.NewRequest(&apiv1.ClaimRequest{
-		Name: &apiv1.LeaseName{Name: name}, Holder: holder, TtlMs: uint32(ttl.Milliseconds()),
-	}))
-	if err != nil {
-		return nil, client.AsError(err)
-	}
-	return res.Msg.Lease, nil
-}
-
-func get(ctx context.Context, c *client.Client, name string) (*apiv1.Lease, error) {
-	res, err := c.Leases().Get(ctx, connect.NewRequest(&apiv1.GetRequest{Name: &apiv1.LeaseName{Name: name}}))
-	if err != nil {
-		return nil, client.AsError(err)
-	}
-	return res.Msg.Lease, nil
-}
-
 func leaseName(name string) incumbent.Name {
 	return incumbent.Name{Namespace: incumbent.DefaultNamespace, Model: incumbent.DefaultModel, Lease: name}
-}
-
-// eventually waits for something that another process does.
-func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	end := time.After(within)
-	for {
-		if ok() {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("after %v still not: %s", within, what)
-		}
-	}
-}
-
-// cli runs the command line.
-func cli(t *testing.T, args ...string) (stdout, stderr string, code int) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, binary(t), args...)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
 // fleet is holders that keep their leases by the Go client's sessions while the

@@ -69,6 +69,7 @@ var rules = []rule{
 
 	{folder: "sim", may: []string{"..."}, why: "the simulator drives the real parts"},
 	{folder: "test", may: []string{"..."}, why: "tests put anything together"},
+	{folder: "test/outside", may: []string{".", "api", "client"}, why: "tests from outside know what clients know"},
 	{folder: "test/proxy", std: true, why: "a fault proxy moves bytes of any protocol"},
 }
 
