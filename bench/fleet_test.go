@@ -121,7 +121,7 @@ func ordealOf(t *testing.T, c *fakeCluster, script string, more ...string) *Summ
 	t.Helper()
 	set := map[string]string{
 		// The ttl is longer than a loaded machine stands still: no holder may lapse.
-		"ttl": "1m", "every": "100ms", "sessions_per_stream": "8", "silent": "200ms", "stages": "[{leases: 24, ramp: 1000, hold: 200ms}]",
+		"ttl": "5s", "every": "100ms", "sessions_per_stream": "8", "silent": "200ms", "stages": "[{leases: 24, ramp: 1000, hold: 200ms}]",
 		"thresholds": "{}", "fault": "x", "faults": "{x: " + script + "}",
 	}
 	for i := 0; i < len(more); i += 2 {
