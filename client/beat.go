@@ -1,6 +1,7 @@
 package client
 
 import (
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -38,13 +39,15 @@ func (s *Session) run() {
 }
 
 // beat extends the session and what it holds, waits for the answers, and then
-// until the next is due. False: the link is of no more use.
+// until the next is due: soon, where this one was refused. False: the link is of
+// no more use.
 func (s *Session) beat(interval time.Duration) bool {
 	l := s.current()
 	if l == nil {
 		return false
 	}
 	sent := s.clock()
+	next := sent + interval
 	leases := s.held()
 	frames := []*apiv1.ClientFrame{{Request: &apiv1.ClientFrame_Beat{Beat: &apiv1.Beat{}}}}
 	if len(leases) > 0 {
@@ -68,6 +71,8 @@ func (s *Session) beat(interval time.Duration) bool {
 			case i == 0 && cutOff(a.Error) && len(s.c.members.urls) > 1:
 				s.leaveMember()
 				return false
+			case i == 0 && a.Error != nil:
+				next = min(next, s.clock()+refusedPause(a.Error))
 			case a.Error != nil: // the next beat asks again
 			case i == 0:
 				s.beaten(a.GetBeaten())
@@ -86,14 +91,28 @@ func (s *Session) beat(interval time.Duration) bool {
 			return true
 		}
 	}
+	return s.rest(l, next-s.clock())
+}
+
+// rest waits for the next beat. False: the link has ended.
+func (s *Session) rest(l *link, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
 	select {
-	case <-time.After(interval - (s.clock() - sent)):
+	case <-t.C:
 	case <-l.done:
 		return false
 	case <-s.stop.Done():
 	case <-s.ctx.Done():
 	}
 	return true
+}
+
+// refusedPause is how long after a beat that was refused the next one follows:
+// when the member asked for, which spreads that itself. To wait until a beat is
+// due anyway would cost a third of the ttl.
+func refusedPause(e *apiv1.Error) time.Duration {
+	return max(time.Duration(e.GetRetryAfterMs())*time.Millisecond, minPause+rand.N(minPause))
 }
 
 // cutOff reports whether a member says that it cannot confirm anything now.

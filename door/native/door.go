@@ -111,6 +111,7 @@ type Door struct {
 	benches []*bench  // by worker of park
 	gathers sync.Pool // *gather
 	answers *workqueue.Queue[*gather]
+	still   standstill
 
 	// Everything else that streams want.
 	outcomes *workqueue.Queue[*streamOp]

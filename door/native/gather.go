@@ -28,6 +28,8 @@ type gather struct {
 	frames []gathered
 	place  place // in its lane, until the answers are sent
 	placed bool
+
+	handedOn bool // counts for the standstill, until the answers are sent
 }
 
 // gathered is one frame whose answer is in the batch.
@@ -78,10 +80,18 @@ func (d *Door) flush(w *bench) {
 	w.gather = d.emptyGather()
 	var err error
 	if g.place, err = d.enter(admit.Extensions, g.cost()); err != nil {
-		d.refuse(g, asError(err))
+		d.refuse(g, d.still.explain(asError(err), d.monotonic()))
 		return
 	}
 	g.placed = true
+	d.handOn(g)
+}
+
+func (d *Door) handOn(g *gather) {
+	if d.admission != nil { // else nothing is ever refused
+		d.still.begin(d.monotonic())
+		g.handedOn = true
+	}
 	d.leases.Extend(&g.batch)
 }
 
@@ -126,7 +136,7 @@ func (d *Door) refuse(g *gather, err *incumbent.Error) {
 	if p, err := d.enter(admit.Critical, kept.cost()); err == nil {
 		kept.place, kept.placed = p, true
 	}
-	d.leases.Extend(&kept.batch)
+	d.handOn(kept)
 }
 
 // addTokens gathers an extend_tokens.
@@ -248,10 +258,13 @@ func (g *gather) appendBeat(b []byte, f *gathered, items []lease.Extension) []by
 
 // recycle puts the gather back without its references.
 func (g *gather) recycle(d *Door) {
+	if g.handedOn {
+		d.still.end(d.monotonic(), judged(&g.batch))
+	}
 	if g.placed {
 		d.leave(g.place)
 	}
-	g.place, g.placed, g.batch.RetryAfter = place{}, false, 0
+	g.place, g.placed, g.handedOn, g.batch.RetryAfter = place{}, false, false, 0
 	clear(g.frames)
 	clear(g.batch.Items)
 	g.frames, g.batch.Items = g.frames[:0], g.batch.Items[:0]

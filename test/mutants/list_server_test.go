@@ -63,4 +63,22 @@ var ofServers = []mutant{
 		search:  "votes := m.Role != roleLearner && m.Role != roleJoining",
 		replace: "votes := m.Role != roleJoining",
 	},
+	{
+		name: "a member where nothing moves calls itself overloaded", guarantee: "G35",
+		file: "door/native/standstill.go", pkg: "./door/native", test: "^TestAFullLaneWhereNothingMovesSendsClientsAway$",
+		search:  "if refusal.Kind != incumbent.Overloaded || !s.lasts(now) {",
+		replace: "if true {",
+	},
+	{
+		name: "a member that judges extensions sends clients away", guarantee: "G35",
+		file: "door/native/standstill.go", pkg: "./door/native", test: "^TestStandstill$",
+		search:  "	if judged {\n\t\ts.since.Store(now)\n\t}\n",
+		replace: "",
+	},
+	{
+		name: "a refused beat comes again sooner than the member asked for", guarantee: "G42",
+		file: "client/beat.go", pkg: "./client", test: "^TestRefusedPause$",
+		search:  "return max(time.Duration(e.GetRetryAfterMs())*time.Millisecond, minPause+rand.N(minPause))",
+		replace: "return minPause + rand.N(minPause)",
+	},
 }

@@ -1,0 +1,91 @@
+package client
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+)
+
+// beatRefuser is a member with streams that refuses the first beats of a session.
+type beatRefuser struct {
+	kind    incumbent.Kind
+	refuses int
+	kept    chan struct{} // closed with the first beat that is not refused
+}
+
+func (b *beatRefuser) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	conn, _, _, err := ws.UpgradeHTTP(r, w)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	for {
+		data, err := wsutil.ReadClientBinary(conn)
+		var in apiv1.ClientMessage
+		if err != nil || proto.Unmarshal(data, &in) != nil {
+			return
+		}
+		out := &apiv1.ServerMessage{}
+		for _, f := range in.Frames {
+			out.Frames = append(out.Frames, b.answer(f))
+		}
+		if data, err = proto.Marshal(out); err != nil || wsutil.WriteServerBinary(conn, data) != nil {
+			return
+		}
+	}
+}
+
+func (b *beatRefuser) answer(f *apiv1.ClientFrame) *apiv1.ServerFrame {
+	out := &apiv1.ServerFrame{Id: f.Id}
+	switch f.Request.(type) {
+	case *apiv1.ClientFrame_Operation:
+		out.Answer = &apiv1.ServerFrame_Operation{Operation: &apiv1.OperationResult{Result: &apiv1.OperationResult_OpenSession{OpenSession: &apiv1.OpenSessionResponse{}}}}
+	case *apiv1.ClientFrame_Attach:
+		out.Answer = &apiv1.ServerFrame_Attached{Attached: &apiv1.Attached{}}
+	case *apiv1.ClientFrame_Beat:
+		if b.refuses--; b.refuses >= 0 {
+			out.Error = &apiv1.Error{Kind: b.kind.String(), RetryAfterMs: 1}
+			break
+		}
+		if b.refuses == -1 {
+			close(b.kept)
+		}
+		out.Answer = &apiv1.ServerFrame_Beaten{Beaten: &apiv1.Beaten{}}
+	}
+	return out
+}
+
+// A beat that was refused comes again when the member asked for, not when the
+// next one is due: here in twenty minutes.
+func TestARefusedBeatComesAgainSoon(t *testing.T) {
+	for _, kind := range []incumbent.Kind{incumbent.Overloaded, incumbent.Unavailable, incumbent.NotLeader} {
+		b := &beatRefuser{kind: kind, refuses: 3, kept: make(chan struct{})}
+		web := httptest.NewServer(b)
+		t.Cleanup(web.Close)
+		openSession(t, clientOf(t, web.URL), SessionConfig{TTL: time.Hour})
+		select {
+		case <-b.kept:
+		case <-testContext(t).Done():
+			t.Fatalf("%v: no beat followed", kind)
+		}
+	}
+}
+
+func TestRefusedPause(t *testing.T) {
+	for range 100 {
+		if got := refusedPause(&apiv1.Error{}); got < minPause || got > 2*minPause {
+			t.Fatalf("without a hint after %v", got)
+		}
+	}
+	if got := refusedPause(&apiv1.Error{RetryAfterMs: 1500}); got != 1500*time.Millisecond {
+		t.Errorf("with a hint of 1500 ms after %v", got)
+	}
+}
