@@ -136,9 +136,14 @@ func socketInode(address string) string {
 	if err != nil || perr != nil || rerr != nil || ip == nil {
 		return ""
 	}
-	want := fmt.Sprintf("%02X%02X%02X%02X:%04X", ip[3], ip[2], ip[1], ip[0], n)
-	for line := range strings.Lines(string(table)) {
-		if f := strings.Fields(line); len(f) > 9 && f[1] == want {
+	return inodeIn(string(table), fmt.Sprintf("%02X%02X%02X%02X:%04X", ip[3], ip[2], ip[1], ip[0], n))
+}
+
+// inodeIn finds the socket with a local address in the kernel's table. What is left
+// of an earlier connection from the same port, in TIME_WAIT, has no inode (0).
+func inodeIn(table, local string) string {
+	for line := range strings.Lines(table) {
+		if f := strings.Fields(line); len(f) > 9 && f[1] == local && f[9] != "0" {
 			return f[9]
 		}
 	}

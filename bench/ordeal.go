@@ -52,7 +52,9 @@ func (o *ordeal) playFaults(ctx context.Context, script []Action) error {
 		return incumbent.Errorf(incumbent.Invalid, "fault %s needs servers that this run starts: --members local:N", o.sc.Fault)
 	}
 	o.servers, _ = o.cluster.(Members)
-	o.terms.ask(ctx, o.clients)
+	if err := o.terms.learn(ctx, o.clients); err != nil {
+		return err
+	}
 	watching, stop := context.WithCancel(ctx)
 	var watcher sync.WaitGroup
 	watcher.Go(func() { o.terms.watch(watching, o.clients) })
@@ -161,8 +163,11 @@ func (o *ordeal) act(ctx context.Context, a Action) (undo func(), err error) {
 			}
 		}
 	}
-	if a.Do == "slow-disk" {
-		o.terms.restart() // getting there may have moved the leadership
+	if a.Do == "slow-disk" { // getting there may have moved the leadership
+		if err := o.terms.learn(ctx, o.clients); err != nil {
+			return undo, err
+		}
+		o.terms.restart()
 	}
 	return undo, nil
 }

@@ -213,6 +213,21 @@ func TestSocketsOfThisProcess(t *testing.T) {
 	}
 }
 
+// TestInodeIsOfAnOpenSocket: the port may have been another connection's a moment
+// ago.
+func TestInodeIsOfAnOpenSocket(t *testing.T) {
+	const table = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:B93C 0100007F:8A11 06 00000000:00000000 03:000003E8 00000000     0        0 0 3 0000000000000000
+   1: 0100007F:B93D 0100007F:B93C 01 00000000:00000000 00:00000000 00000000     0        0 41 1 0000000000000000 20 4 30 10 -1
+   2: 0100007F:B93C 0100007F:B93D 01 00000000:00000000 00:00000000 00000000     0        0 42 1 0000000000000000 20 4 30 10 -1
+`
+	for local, want := range map[string]string{"0100007F:B93C": "42", "0100007F:B93D": "41", "0100007F:8A11": ""} {
+		if got := inodeIn(table, local); got != want {
+			t.Errorf("%s has inode %q, want %q", local, got, want)
+		}
+	}
+}
+
 // TestMeterGoesOnWithAProcessInAnothersPlace: what the one before has used stays
 // in the account, and nothing from before the start is in it.
 func TestMeterGoesOnWithAProcessInAnothersPlace(t *testing.T) {

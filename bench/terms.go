@@ -3,10 +3,12 @@ package bench
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
 
+	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/client"
 )
@@ -15,6 +17,7 @@ import (
 const (
 	termsEvery   = 250 * time.Millisecond
 	termsPatient = time.Second // a stopped member does not answer
+	learnPatient = time.Minute // until one names a leader, where that has to be known
 )
 
 // terms counts elections: what each member says of its term and who leads.
@@ -67,19 +70,39 @@ func (t *terms) lead() string {
 	return t.leader
 }
 
-// ask asks all members once, at the same time.
-func (t *terms) ask(ctx context.Context, clients []*client.Client) {
+// ask asks all members once, at the same time, and reports whether one named a
+// leader.
+func (t *terms) ask(ctx context.Context, clients []*client.Client) (named bool) {
 	ctx, cancel := context.WithTimeout(ctx, termsPatient)
 	defer cancel()
 	var all sync.WaitGroup
+	var some atomic.Bool
 	for _, c := range clients {
 		all.Go(func() {
 			if st, err := statusOf(ctx, c); err == nil {
 				t.heard(st.Term, st.Leader)
+				if st.Leader != "" {
+					some.Store(true)
+				}
 			}
 		})
 	}
 	all.Wait()
+	return some.Load()
+}
+
+// learn asks until a member names a leader: a machine that stands still, or an
+// election, may take all that one attempt has. What is known then is of now: no
+// answer that is still under way from before is taken for news.
+func (t *terms) learn(ctx context.Context, clients []*client.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, learnPatient)
+	defer cancel()
+	for !t.ask(ctx, clients) {
+		if err := sleep(ctx, termsEvery); err != nil {
+			return incumbent.Errorf(incumbent.Unavailable, "no member of the cluster says who leads: %w", err)
+		}
+	}
+	return nil
 }
 
 // watch asks until ctx ends.
