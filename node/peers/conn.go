@@ -261,7 +261,7 @@ func (c *conn) retire() {
 		c.cause = errReplaced
 	}
 	c.mu.Unlock()
-	_ = c.net.SetReadDeadline(time.Now().Add(retireTimeout)) // fails when closed, which ends it as well
+	_ = c.net.SetReadDeadline(time.Now().Add(c.set.cfg.waits.retire)) // fails when closed, which ends it as well
 	c.out.close()
 }
 
@@ -272,15 +272,20 @@ func (c *conn) putSmall(encode func([]byte) []byte) {
 	c.flush()
 }
 
-// ping shows the other where we stand and asks for an answer; a connection that
-// has been silent for too long is closed instead.
-func (c *conn) ping(shows Standing) {
+// attend is what the housekeeper, and nobody else, does at each interval: a
+// connection that has been silent for too long is closed, any other pinged.
+func (c *conn) attend(shows Standing) {
 	if n := c.socket.bytesRead(); n != c.heard {
 		c.heard, c.silent = n, 0
 	} else if c.silent++; c.silent > silentPings {
 		c.close(errSilent)
 		return
 	}
+	c.ping(shows)
+}
+
+// ping shows the other where we stand and asks for an answer.
+func (c *conn) ping(shows Standing) {
 	c.putSmall(func(b []byte) []byte {
 		return appendPing(b, ping{stamp: elapsed(c.set.start), shows: shows}, c.set.cfg.Group)
 	})

@@ -96,7 +96,7 @@ func (s *Set) greet(sock *socket) {
 // answer is the handshake of the side that was dialed.
 func (s *Set) answer(sock *socket) (*conn, error) {
 	tune(sock.Conn)
-	deadline := time.Now().Add(handshakeTimeout)
+	deadline := time.Now().Add(s.cfg.waits.handshake)
 	if err := sock.SetDeadline(deadline); err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (s *Set) secure(c *tls.Conn, deadline time.Time) error {
 func (p *peer) connect(class node.Class) (*conn, error) {
 	s := p.set
 	address := p.member.Load().Address
-	ctx, cancel := context.WithTimeout(p.ctx, dialTimeout)
+	ctx, cancel := context.WithTimeout(p.ctx, s.cfg.waits.dial)
 	nc, err := s.cfg.Dial(ctx, address)
 	cancel()
 	if err != nil {
@@ -187,7 +187,7 @@ func (p *peer) connect(class node.Class) (*conn, error) {
 func (p *peer) introduce(sock *socket, class node.Class, address string) (*conn, error) {
 	s := p.set
 	tune(sock.Conn)
-	deadline := time.Now().Add(handshakeTimeout)
+	deadline := time.Now().Add(s.cfg.waits.handshake)
 	if err := sock.SetDeadline(deadline); err != nil {
 		return nil, err
 	}

@@ -83,6 +83,8 @@ func newMember(t *testing.T, id uint64, opts ...option) *member {
 			t.Fatal(err)
 		}
 		m.cfg.Listener = ln
+		// By the real clock, in which the machine may stand still for seconds.
+		m.cfg.waits = waits{dial: patience, handshake: patience, write: patience, retire: patience}
 	}
 	m.addr = m.cfg.Listener.Addr().String()
 	m.open()
@@ -112,10 +114,12 @@ func (m *member) close() {
 func (m *member) restart() {
 	m.t.Helper()
 	m.close()
-	ln, err := net.Listen("tcp", m.addr)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	var ln net.Listener
+	eventually(m.t, "its port is free", func() (ok bool) { // another process may have got it for a moment
+		var err error
+		ln, err = net.Listen("tcp", m.addr)
+		return err == nil
+	})
 	m.startOn(ln)
 }
 

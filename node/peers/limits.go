@@ -1,6 +1,9 @@
 package peers
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Limits of frames and queues. What is over a queue's limit is dropped and
 // counted: raft sends again, and a forwarded entry is refused.
@@ -32,7 +35,7 @@ const (
 	bookEvery        = 3 * time.Second        // what a member showed since its hello is written at most so often
 	writeTimeout     = 5 * time.Second        // for one write of at most maxWrite and one frame
 	retireTimeout    = time.Second            // a replaced connection may drain for so long
-	drainAfterReset  = time.Second            // what the socket still holds is read for so long after a write found the other side gone
+	drainAfterReset  = 10 * time.Second       // what the socket still holds is read for so long after a write found the other side gone; it ends by itself, also where a machine stands still for seconds
 	newBootWait      = 100 * time.Millisecond // a restarted member's old connections may drain for so long
 	dialTimeout      = time.Second
 	handshakeTimeout = 3 * time.Second // TLS, hellos, and the book's sync on both sides
@@ -46,3 +49,16 @@ const (
 	keepAliveProbes  = 3
 	userTimeout      = 10 * time.Second // sent and not acknowledged by the other's kernel
 )
+
+// waits are the times above that a machine standing still uses up although nothing
+// is wrong. A test that does not measure them stretches them. 0: the limit above.
+type waits struct {
+	dial, handshake, write, retire time.Duration
+}
+
+func (w waits) withDefaults() waits {
+	return waits{
+		dial: cmp.Or(w.dial, dialTimeout), handshake: cmp.Or(w.handshake, handshakeTimeout),
+		write: cmp.Or(w.write, writeTimeout), retire: cmp.Or(w.retire, retireTimeout),
+	}
+}

@@ -314,7 +314,7 @@ func (p *peer) ping(shows Standing) {
 	}
 	p.life.Unlock()
 	for _, c := range conns {
-		c.ping(shows)
+		c.attend(shows)
 	}
 }
 

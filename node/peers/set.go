@@ -94,6 +94,8 @@ type Config struct {
 	Dir    string // made if it is not there
 	Logger *slog.Logger
 	Events Events
+
+	waits waits // of tests
 }
 
 // Validate returns an Invalid error for a Config that cannot work.
@@ -168,6 +170,7 @@ func Open(cfg Config) (*Set, error) {
 		}
 	}
 	cfg.Events = cfg.Events.withDefaults()
+	cfg.waits = cfg.waits.withDefaults()
 	b, err := openBook(cfg.FS, cfg.Dir, cfg.Cluster)
 	if err != nil {
 		return nil, err

@@ -59,7 +59,7 @@ func (c *conn) write() {
 }
 
 func (c *conn) writeChunks(w io.Writer, chunks []*chunk) error {
-	if err := c.net.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+	if err := c.net.SetWriteDeadline(time.Now().Add(c.set.cfg.waits.write)); err != nil {
 		return err
 	}
 	bufs := make(net.Buffers, len(chunks))
@@ -78,7 +78,7 @@ func (c *conn) writeChunks(w io.Writer, chunks []*chunk) error {
 
 // endWrite tells the other side that nothing follows. It still reads.
 func (c *conn) endWrite() {
-	_ = c.net.SetWriteDeadline(time.Now().Add(retireTimeout)) // fails when closed: then there is nobody to tell
+	_ = c.net.SetWriteDeadline(time.Now().Add(c.set.cfg.waits.retire)) // fails when closed: then there is nobody to tell
 	if cw, ok := c.net.(*tls.Conn); ok {
 		_ = cw.CloseWrite()
 	}

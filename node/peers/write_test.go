@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/incumbent-dev/incumbent/node"
 )
@@ -69,5 +70,22 @@ func TestHandshakeIsNotInterrupted(t *testing.T) {
 	c.out.wrote(nil) // as serve does
 	if got := c.out.takeSmall(nil); len(got) != 1 {
 		t.Errorf("then a sender may write %d chunks", len(got))
+	}
+}
+
+// TestPingIsNotTheHousekeepersLook: whoever begins to serve a connection pings at
+// once, perhaps while the housekeeper looks how long it has been silent. Only the
+// housekeeper counts that.
+func TestPingIsNotTheHousekeepersLook(t *testing.T) {
+	p := &peer{set: &Set{start: time.Now()}}
+	c := newConn(p, hello{class: node.Control}, nil, &socket{}, &frameReader{})
+	var housekeeper sync.WaitGroup
+	housekeeper.Go(func() { c.attend(Standing{}) })
+	for range 2 * silentPings {
+		c.ping(Standing{})
+	}
+	housekeeper.Wait()
+	if c.silent != 1 {
+		t.Errorf("silent %d times, the housekeeper looked once", c.silent)
 	}
 }
