@@ -306,7 +306,7 @@ func TestG48_ShutdownFlushesAndLeavesNothing(t *testing.T) {
 	forAll(t, func(t *testing.T, v variant) {
 		noLeak(t)
 		e := newEchoer()
-		r := newRig(t, v, Config{Limits: Limits{MaxQueuedBytes: 64 << 20}}, func() Handler { return e })
+		r := newRig(t, v, Config{Ticks: still(), Limits: Limits{MaxQueuedBytes: 64 << 20}}, func() Handler { return e })
 		conn, c := begin(t, r, e)
 		const size = 20 << 20
 		if err := c.Send(pattern(size)); err != nil {
