@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -172,19 +171,4 @@ func zone(id uint32) string {
 		return i.Name
 	}
 	return ""
-}
-
-// setUserTimeout bounds how long sent data may stay unacknowledged, or a
-// peer's window shut, before the kernel gives the connection up: without it
-// that takes a quarter of an hour.
-func setUserTimeout(tcp *net.TCPConn, d time.Duration) error {
-	raw, err := tcp.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var setErr error
-	err = raw.Control(func(fd uintptr) {
-		setErr = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
-	})
-	return errors.Join(err, os.NewSyscallError("setsockopt", setErr))
 }

@@ -4,7 +4,6 @@ package park
 
 import (
 	"net"
-	"time"
 )
 
 const haveEpoll = false
@@ -31,5 +30,3 @@ func (c *Conn) rawWrite(bufs [][]byte) (int, error) { return 0, nil } // the flu
 func (c *Conn) rawCloseWrite()                      { c.port.closeWrite() }
 func (c *Conn) rawClose()                           { c.port.close() }
 func (c *Conn) addr(s side) net.Addr                { return c.port.addr(s) }
-
-func setUserTimeout(*net.TCPConn, time.Duration) error { return nil }

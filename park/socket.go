@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/rawio"
 )
 
 // Listen wraps a listener so that its connections can be parked later; the
@@ -38,7 +39,7 @@ func (l *listener) Accept() (net.Conn, error) {
 func KeepAlive(tcp *net.TCPConn, d time.Duration) {
 	d = or(d, DefaultKeepAlive)
 	// An error here means that the peer has gone, which the first read tells.
-	_ = setUserTimeout(tcp, d+probes*probeEvery)
+	_ = rawio.SetUserTimeout(tcp, d+probes*probeEvery)
 	_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: d, Interval: probeEvery, Count: probes})
 }
 

@@ -1,4 +1,12 @@
 //go:build !linux
 
-// Package rawio is empty where there is no epoll.
+// Package rawio does nothing where there is no epoll.
 package rawio
+
+import (
+	"net"
+	"time"
+)
+
+// SetUserTimeout leaves the connection as it is.
+func SetUserTimeout(*net.TCPConn, time.Duration) error { return nil }

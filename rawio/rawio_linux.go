@@ -11,6 +11,8 @@
 // garbage collector. So: only descriptors in non-blocking mode, and larger calls,
 // whose copying takes longer, are ordinary ones. So are all under the race
 // detector, which learns from them what happened before what.
+//
+// It also sets what Go's net package leaves out, for all who have sockets.
 package rawio
 
 import "golang.org/x/sys/unix"

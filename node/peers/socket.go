@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/incumbent-dev/incumbent/rawio"
 )
 
 // socket is what lies under a connection, beneath TLS. It counts what has been
@@ -135,7 +137,7 @@ func tune(c net.Conn) {
 	// All of these fail only on a closed connection, which the first read tells.
 	_ = tcp.SetNoDelay(true)
 	_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveEvery, Count: keepAliveProbes})
-	_ = setUserTimeout(tcp, userTimeout)
+	_ = rawio.SetUserTimeout(tcp, userTimeout)
 }
 
 // barrier waits for its parts, each of which arrives once.

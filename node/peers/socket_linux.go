@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -152,20 +151,4 @@ func (k *kernelWriter) once(fd uintptr) bool {
 		k.n = max(n, 0)
 		return true // in no case is waited
 	}
-}
-
-// setUserTimeout bounds how long sent data may stay unacknowledged: without it
-// the kernel goes on for a quarter of an hour.
-func setUserTimeout(tcp *net.TCPConn, d time.Duration) error {
-	raw, err := tcp.SyscallConn()
-	if err != nil {
-		return err
-	}
-	cerr := raw.Control(func(fd uintptr) {
-		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
-	})
-	if cerr != nil {
-		return cerr
-	}
-	return os.NewSyscallError("setsockopt", err)
 }

@@ -5,7 +5,6 @@ package peers
 import (
 	"errors"
 	"net"
-	"time"
 )
 
 // kernelReader exists on Linux only: elsewhere a barrier asks the other side.
@@ -23,5 +22,3 @@ type kernelWriter struct{}
 func newKernelWriter(net.Conn) *kernelWriter { return nil }
 
 func (*kernelWriter) write(chunks []*chunk) []*chunk { return chunks }
-
-func setUserTimeout(*net.TCPConn, time.Duration) error { return nil }
