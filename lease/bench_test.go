@@ -37,6 +37,11 @@ func (r *atOnce) Propose(ps ...node.Proposal) {
 
 func (r *atOnce) Confirm(done func(uint64, error)) { done(r.term, nil) }
 
+// Alone it has no other member's questions to answer.
+func (r *atOnce) ConfirmFor(_ []uint64, _ uint64, done func(uint64, error)) { r.Confirm(done) }
+
+func (*atOnce) Leader() (leader, term uint64) { return 0, 0 }
+
 // filled returns a state in which n leases are held, and their tokens in random
 // order. Every fourth is owned by a session, four leases to a session.
 func filled(tb testing.TB, n int, sessions bool) (*core.State, []incumbent.Token) {

@@ -236,6 +236,7 @@ func TestG02_ClusterModel(t *testing.T) {
 			releases: make(map[incumbent.Token]*holder), late: make(map[*byte]*holder),
 		}
 		p.cluster.watch = p.granted
+		p.vouching = true
 		p.lead(1)
 		for i := range 4 {
 			h := &holder{name: fmt.Sprint("h", i), token: make(map[string]incumbent.Token), until: make(map[string]int64)}
@@ -302,6 +303,7 @@ func TestG02_ClusterModel(t *testing.T) {
 			"append":   func(t *rapid.T) { member(t).appendAll() },
 			"apply":    func(t *rapid.T) { member(t).applyOne() },
 			"confirm":  func(t *rapid.T) { member(t).confirm() },
+			"vouched":  func(t *rapid.T) { member(t).confirmFor() },
 			"barrier":  func(t *rapid.T) { member(t).barrier() },
 			"deliver":  deliver,
 			"deliver2": deliver,
@@ -321,6 +323,7 @@ func TestG02_ClusterModel(t *testing.T) {
 			"wait":   wait,
 			"wait2":  wait,
 			"stall":  func(t *rapid.T) { p.now += int64(rapid.IntRange(1, 10).Draw(t, "seconds")) * int64(time.Second) },
+			"vouch":  func(*rapid.T) { p.vouching = !p.vouching },
 			"full":   func(*rapid.T) { p.full = !p.full },
 			"depose": func(*rapid.T) { p.depose() },
 			"elect":  func(t *rapid.T) { p.elect(member(t).id) },

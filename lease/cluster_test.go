@@ -12,21 +12,24 @@ import (
 // the log at its own pace to a state of its own. What is proposed, applied, sent
 // and confirmed waits until it is let through, or (auto) passes at once.
 type cluster struct {
-	t       failer
-	now     int64
-	term    uint64
-	leader  uint64 // the one that can append; 0: none
-	log     [][]byte
-	from    []Proposal // where the log's entries are from, with whose member
-	by      []uint64
-	members []*peer
-	packets []packet
-	newest  *core.State // has applied the whole log
-	watch   func(core.Change)
-	auto    bool
-	full    bool // no frame is taken
-	said    []string
-	saidAt  int64
+	t        failer
+	now      int64
+	term     uint64
+	leader   uint64         // the one that can append; 0: none
+	winner   uint64         // of the term, also when it is deposed
+	over     map[uint64]int // terms that have ended, with the length of the log then
+	vouching bool           // members vouch for the leader they know
+	log      [][]byte
+	from     []Proposal // where the log's entries are from, with whose member
+	by       []uint64
+	members  []*peer
+	packets  []packet
+	newest   *core.State // has applied the whole log
+	watch    func(core.Change)
+	auto     bool
+	full     bool // no frame is taken
+	said     []string
+	saidAt   int64
 }
 
 // packet is a frame on its way.
@@ -44,6 +47,7 @@ type peer struct {
 	applied  int
 	proposed []Proposal
 	confirms []asked
+	vouched  []asked
 	barriers []uint64
 	boots    uint64
 }
@@ -56,7 +60,7 @@ type asked struct {
 }
 
 func newCluster(t failer, cfg Config, n int) *cluster {
-	c := &cluster{t: t, newest: core.New(), auto: true}
+	c := &cluster{t: t, newest: core.New(), auto: true, over: make(map[uint64]int)}
 	for i := range n {
 		p := &peer{c: c, id: uint64(i + 1), state: core.New(), boots: 1}
 		p.e = NewEngine(cfg, p.state.View())
@@ -83,10 +87,18 @@ func (p *peer) step(fn func()) {
 	if fn != nil {
 		fn()
 	}
+	if p.c.vouching {
+		// Whoever has helped another to win knows that the term is over; and nobody
+		// wins without them, as long as this leader does not know.
+		e.Vouch(p.c.winner, p.c.term)
+	}
 	eff := e.End()
 	p.proposed = append(p.proposed, eff.Proposals...)
 	if eff.Confirm != 0 {
 		p.confirms = append(p.confirms, asked{eff.Confirm, len(p.c.log), p.c.term})
+	}
+	if eff.Vouched != 0 {
+		p.vouched = append(p.vouched, asked{eff.Vouched, p.c.committed(e.term), e.term})
 	}
 	if eff.Barrier != 0 {
 		p.barriers = append(p.barriers, eff.Barrier)
@@ -129,7 +141,7 @@ func (c *cluster) pass() bool {
 		return true
 	}
 	for _, p := range c.members {
-		if p.appendAll() || p.applyOne() || p.confirm() || p.barrier() {
+		if p.appendAll() || p.applyOne() || p.confirm() || p.confirmFor() || p.barrier() {
 			return true
 		}
 	}
@@ -215,6 +227,30 @@ func (p *peer) confirm() bool {
 	return true
 }
 
+// confirmFor answers the oldest confirmation of what members vouch for: that asks
+// nobody, so a leader that does not know that it is deposed gets it as well.
+func (p *peer) confirmFor() bool {
+	if len(p.vouched) == 0 || p.applied < p.vouched[0].index {
+		return false
+	}
+	x := p.vouched[0]
+	p.vouched = p.vouched[1:]
+	var err error
+	if len(p.c.members) > 3 {
+		err = incumbent.Errorf(incumbent.Unavailable, "no quorum")
+	}
+	p.step(func() { p.e.Confirmed(x.id, x.term, err) })
+	return true
+}
+
+// committed is how much of the log the leader of a term knows to be committed.
+func (c *cluster) committed(term uint64) int {
+	if n, over := c.over[term]; over {
+		return n
+	}
+	return len(c.log)
+}
+
 func (p *peer) barrier() bool {
 	if len(p.barriers) == 0 {
 		return false
@@ -236,7 +272,12 @@ func (c *cluster) advance(d time.Duration) {
 }
 
 // depose ends a term: nobody can append or confirm. The leader does not know.
-func (c *cluster) depose() { c.leader = 0 }
+func (c *cluster) depose() {
+	if c.leader != 0 {
+		c.over[c.term] = len(c.log)
+	}
+	c.leader = 0
+}
 
 // elect makes a member lead. The others are told by tell.
 func (c *cluster) elect(id uint64) {
@@ -246,8 +287,9 @@ func (c *cluster) elect(id uint64) {
 
 // win begins a term.
 func (c *cluster) win(id uint64) {
+	c.depose()
 	c.term++
-	c.leader = id
+	c.leader, c.winner = id, id
 }
 
 // begin lets the leader know: it has applied the whole log, as the first entry

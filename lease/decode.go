@@ -33,6 +33,9 @@ func (f *frame) decode(b []byte) bool {
 		return false
 	}
 	f.kind = r.byte()
+	if f.kind == askFrame|vouching {
+		f.kind, f.vouched = askFrame, true
+	}
 	f.boot = r.uint64()
 	f.term, f.seq, f.extra = r.uint(), r.uint(), r.uint()
 	for !r.bad && r.at < len(b) {

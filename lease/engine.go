@@ -27,6 +27,7 @@ type Engine struct {
 
 	// Extensions and reads that wait for a confirmation, and those in the round.
 	waiting     []*Batch
+	vouched     vouched
 	again       []waiter // asked before, in another round or another role
 	kept        []*Batch // their round has failed; they go into one that begins from retryFrom on
 	reading     []*call
@@ -75,6 +76,8 @@ type round struct {
 type Effects struct {
 	Proposals []Proposal
 	Confirm   uint64        // ask for a confirmation and tell Confirmed with this number; 0: none
+	Vouched   uint64        // the same of one that Vouchers vouch for; 0: none
+	Vouchers  []uint64      // members
 	Barrier   uint64        // ask for a barrier and tell BarrierPassed with this number; 0: none
 	Extended  []*Batch      // call Done
 	Answered  []Answer      // call Done
@@ -172,7 +175,9 @@ func (e *Engine) End() *Effects {
 	}
 	e.probe()
 	e.forward()
+	e.courier.vouches = false // it holds for what left in this turn
 	e.sendAnswers()
+	e.startVouched()
 	e.startRound()
 	e.startBarrier()
 	return &e.out
@@ -272,6 +277,10 @@ func (e *Engine) startRound() {
 
 // Confirmed tells the outcome of a confirmation: the term it was confirmed in.
 func (e *Engine) Confirmed(id, term uint64, err error) {
+	if v := &e.vouched; v.active && v.id == id {
+		e.vouchedConfirmed(term, err)
+		return
+	}
 	r := &e.round
 	if !r.active || r.id != id {
 		panic("lease: a confirmation that nobody asked for")

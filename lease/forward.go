@@ -2,6 +2,7 @@ package lease
 
 import (
 	"slices"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 )
@@ -24,7 +25,9 @@ type courier struct {
 	detached  []counted
 	looks     []look
 	flights   []*flight
+	vouches   bool  // the leader leads in term, as of after the arrival of all that waits
 	stale     bool  // an attachment in the queue may be over
+	left      int64 // when the last frame did
 	notBefore int64 // the leader has refused: it is not ready yet
 	sweep     int64 // when held ones are looked at again
 	lagging   []lagging
@@ -135,6 +138,12 @@ func (e *Engine) forward() {
 	for _, f := range slices.Clone(c.flights) {
 		e.resend(f)
 	}
+	if len(c.queue) > 0 && e.now >= c.notBefore {
+		if gap := c.left + int64(e.cfg.RoundGap) - e.now; gap > 0 {
+			e.out.Wake = time.Duration(gap)
+			return
+		}
+	}
 	for len(c.flights) < MaxFlights && e.now >= c.notBefore {
 		f := e.load()
 		if f == nil {
@@ -213,6 +222,9 @@ func (e *Engine) isOver(w waiter) bool {
 
 func (e *Engine) header(kind byte, extra uint64) header {
 	e.courier.seq++
+	if e.courier.vouches {
+		kind |= vouching
+	}
 	return header{kind, e.courier.boot, e.courier.term, e.courier.seq, extra}
 }
 
@@ -228,6 +240,7 @@ func (e *Engine) fly(f *flight, old uint64) {
 	}
 	e.stats.FramesSent++
 	e.out.Frames = append(e.out.Frames, Frame{e.leader, slices.Clone(c.w.b), f.seq})
+	c.left = e.now
 }
 
 // Unsent says that a frame was not taken: it is sent again soon.

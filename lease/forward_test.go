@@ -94,6 +94,18 @@ func (r sharedBy) Confirm(done func(uint64, error)) {
 	}
 }
 
+func (r sharedBy) ConfirmFor(_ []uint64, term uint64, done func(uint64, error)) {
+	r.work <- func() {
+		if r.lead.Load() != r.id || r.term.Load() != term {
+			done(0, incumbent.Errorf(incumbent.Unavailable, "not the leader of term %d", term))
+			return
+		}
+		done(term, nil)
+	}
+}
+
+func (r sharedBy) Leader() (leader, term uint64) { return r.lead.Load(), r.term.Load() }
+
 // trio is three running services.
 type trio struct {
 	raft  *shared

@@ -28,6 +28,8 @@ const (
 	answerFrame = 2 // from the leader: of some of the items of an ask
 	refuseFrame = 3 // not the leader of that term
 	lostFrame   = 4 // from the leader: attached elsewhere
+
+	vouching = 1 << 7 // with askFrame: its sender vouches for the leader, see vouch.go
 )
 
 // The head of an asking record: what it is, and what follows.
@@ -90,6 +92,7 @@ type frame struct {
 	answers []answered
 	looked  []int32 // numbers of looks
 	lost    []counted
+	vouched bool
 }
 
 // binding says that an item attaches its session.

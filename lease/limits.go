@@ -19,7 +19,7 @@ const (
 	MaxOfferWindow     = 2 * time.Second        // a longer one would stop a queue
 	MaxGrace           = time.Minute
 	MaxReturn          = 10 * time.Minute
-	MaxRoundGap        = time.Millisecond
+	MaxRoundGap        = 5 * time.Millisecond
 )
 
 // ownDoor is the door in the origin of what the leader decides by itself.

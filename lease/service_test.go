@@ -112,6 +112,11 @@ func (r *delayed) Confirm(done func(uint64, error)) {
 	r.add(func() { done(r.term, r.failing()) })
 }
 
+// Alone it has no other member's questions to answer.
+func (r *delayed) ConfirmFor(_ []uint64, _ uint64, done func(uint64, error)) { r.Confirm(done) }
+
+func (*delayed) Leader() (leader, term uint64) { return 0, 0 }
+
 // member is a running service on a delayed raft.
 type member struct {
 	*Service

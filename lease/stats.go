@@ -19,6 +19,7 @@ type Stats struct {
 	Extensions      uint64 // acknowledged
 	Rounds          uint64 // confirmations, the failed ones included
 	RoundsFailed    uint64
+	Vouched         uint64 // confirmations that needed no round: members vouched for the leader
 	Calls           uint64
 	Commands        uint64 // of the calls, those that went through the log
 	Unknown         uint64 // of the commands, those of which the node lost sight

@@ -31,7 +31,24 @@ type inboxBatch struct {
 	messages  []Message
 	after     []func() // to run when the messages before them have been taken
 	proposals []Proposal
-	confirms  []func(uint64, error)
+	confirms  []confirmation
+}
+
+// confirmation is asked for by this member, or for others that vouch for its
+// leadership in a term.
+type confirmation struct {
+	done    func(term uint64, err error)
+	members []uint64 // empty: this member
+	term    uint64
+}
+
+// ask hands a confirmation to the replica.
+func (c *confirmation) ask(r *Replica) {
+	if len(c.members) == 0 {
+		r.Confirm(c.done)
+		return
+	}
+	r.ConfirmFor(c.members, c.term, c.done)
 }
 
 // add takes as many of ps as fit and returns how many, and why not the next.
@@ -76,7 +93,7 @@ func overloaded(format string, args ...any) *incumbent.Error {
 
 func errStopped() error { return incumbent.Errorf(incumbent.Unavailable, "the node is stopped") }
 
-func (b *inbox) confirm(done func(uint64, error)) error {
+func (b *inbox) confirm(c confirmation) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -85,7 +102,7 @@ func (b *inbox) confirm(done func(uint64, error)) error {
 	if n := len(b.in.confirms) + b.confirming; n >= MaxInboxConfirms {
 		return overloaded("%d confirmations wait, limit is %d", n, MaxInboxConfirms)
 	}
-	b.in.confirms = append(b.in.confirms, done)
+	b.in.confirms = append(b.in.confirms, c)
 	return nil
 }
 

@@ -62,8 +62,8 @@ func (n *Node) drain(spare inboxBatch) inboxBatch {
 	// These only queue. They come first, so that whoever waits is in the replica's
 	// books, and answered, should a call or a message panic.
 	n.replica.Propose(b.proposals)
-	for _, done := range b.confirms {
-		n.replica.Confirm(done)
+	for i := range b.confirms {
+		b.confirms[i].ask(n.replica)
 	}
 	for _, f := range b.calls {
 		f()

@@ -211,8 +211,8 @@ func (s stack) Error() string { return string(s) }
 func (n *Node) finish(err error) error {
 	left := n.inbox.close()
 	n.replica.Propose(left.proposals)
-	for _, done := range left.confirms {
-		n.replica.Confirm(done)
+	for i := range left.confirms {
+		n.replica.Confirm(left.confirms[i].done)
 	}
 	eff := n.replica.Stop()
 	for _, a := range eff.Applies { // left by a panic on the loop
@@ -277,12 +277,32 @@ func (n *Node) Propose(ps ...Proposal) {
 // Confirm asks for a read confirmation begun after this call. Done gets the
 // term it was confirmed in, after everything up to its read index has been
 // applied; or NotLeader, Unavailable or Overloaded.
-func (n *Node) Confirm(done func(term uint64, err error)) {
-	if err := n.inbox.confirm(done); err != nil {
-		done(0, err)
+func (n *Node) Confirm(done func(term uint64, err error)) { n.confirm(confirmation{done: done}) }
+
+// ConfirmFor is Confirm for what other members ask of this one as the leader of a
+// term, without asking anybody. Each of them must have asked while its own Leader
+// said that this one leads in that term: then it counts as having confirmed. Done
+// gets Unavailable where one such member is no quorum with this one: only Confirm
+// helps then. Members is the node's from then on.
+func (n *Node) ConfirmFor(members []uint64, term uint64, done func(term uint64, err error)) {
+	n.confirm(confirmation{done: done, members: members, term: term})
+}
+
+func (n *Node) confirm(c confirmation) {
+	if err := n.inbox.confirm(c); err != nil {
+		c.done(0, err)
 		return
 	}
 	signal(n.inbox.wake)
+}
+
+// Leader returns who leads and in which term, as far as this member knows. What
+// it says is never behind what other members may have heard: a newer term shows
+// here before any vote or word of it leaves. May be called from any goroutine.
+func (n *Node) Leader() (leader, term uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.shown.Leader, n.shown.Term
 }
 
 // Step takes messages that peers sent. It never blocks and may drop them. The

@@ -50,6 +50,8 @@ func TestG22_AFollowerReadsWhatTheLeaderCommitted(t *testing.T) {
 		t.Fatalf("confirmed with %d applied: %s", c.members[3].Status().Applied, got)
 	}
 	c.settle()
+	c.members[1].Tick(c.now.Add(DefaultTick)) // its heartbeat shows that member 3 is behind
+	c.settle()
 	if got := c.log.String(); !strings.Contains(got, "confirm read -> term 2, 4 applied") {
 		t.Errorf("not confirmed afterwards: %s", got)
 	}

@@ -96,9 +96,19 @@ func (r *Replica) roundAnswered(rs raft.ReadState) {
 	if id := binary.LittleEndian.Uint64(rs.RequestCtx[8:]); id < rd.round.first || id > rd.round.id {
 		return
 	}
-	rd.applying = append(rd.applying, confirmedRead{index: rs.Index, term: r.role.Term, done: rd.round.done})
+	r.confirmed(rs.Index, rd.round.done)
 	rd.round = round{}
 	r.releaseReads()
+}
+
+// confirmed lets a confirmation wait for its index to be applied: in the order in
+// which they were confirmed, for a later one may have begun with an older index.
+func (r *Replica) confirmed(index uint64, done []func(uint64, error)) {
+	rd := &r.reads
+	if n := len(rd.applying); n > 0 {
+		index = max(index, rd.applying[n-1].index)
+	}
+	rd.applying = append(rd.applying, confirmedRead{index: index, term: r.role.Term, done: done})
 }
 
 // releaseReads answers those whose index the machine has reached.

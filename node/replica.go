@@ -130,7 +130,7 @@ func (r *Replica) Tick(now time.Time) {
 func (r *Replica) Step(m Message) {
 	r.hear(m.From)
 	switch {
-	case m.Raft != nil && r.unwanted(m.Raft):
+	case m.Raft != nil && (r.unwanted(m.Raft) || r.answerRead(m.Raft)):
 	case m.Raft.GetType() == pb.MsgSnap:
 		r.StepSnapshot(m.Raft)
 	case m.Raft != nil:
@@ -349,6 +349,7 @@ func (r *Replica) collect(rd raft.Ready) {
 		case raft.LocalApplyThread:
 			r.collectApply(m)
 		default:
+			r.vouched(m)
 			r.send(m)
 		}
 	}

@@ -275,7 +275,7 @@ func (c Config) leaseConfig(alone bool) lease.Config {
 
 // roundGap is how long extensions wait for the next round of confirmation where
 // a round goes to other members.
-const roundGap = time.Millisecond
+const roundGap = 2 * time.Millisecond
 
 // validReachable checks an address that others are to dial.
 func validReachable(setting, address string) error {

@@ -123,6 +123,7 @@ func (s *Server) registerMetrics() {
 	gauge("watches", "Watches and waits.", func() float64 { h := s.hub.Stats(); return float64(h.Readers + h.Waiters) })
 	count("extensions", "Extensions acknowledged.", func() float64 { return float64(s.leases.Stats().Extensions) })
 	count("confirmations", "Rounds of read confirmation.", func() float64 { return float64(s.leases.Stats().Rounds) })
+	count("confirmations_vouched", "Confirmations that needed no round: other members vouched for the leader.", func() float64 { return float64(s.leases.Stats().Vouched) })
 	count("claims_denied", "Claims denied from a confirmed read.", func() float64 { return float64(s.leases.Stats().ClaimsDenied) })
 	count("commands_unknown", "Commands whose callers were told that the outcome is unknown.", func() float64 { return float64(s.leases.Stats().Unknown) })
 	count("calls", "Calls that reached the lease loop.", func() float64 { return float64(s.leases.Stats().Calls) })

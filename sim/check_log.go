@@ -5,6 +5,8 @@ import (
 	"hash/fnv"
 	"slices"
 
+	pb "go.etcd.io/raft/v3/raftpb"
+
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/node"
@@ -141,5 +143,17 @@ func (c *checker) role(m *member, r node.Role) {
 	if r.Term > c.term {
 		c.term = r.Term
 		c.w.note("member %d leads term %d", m.at, r.Term)
+	}
+}
+
+// spoken checks that no word of a term leaves a member before the member shows
+// it: what vouches for a leader relies on that (G02, G22). A vote that is only
+// asked for in advance speaks of a term that nobody has begun.
+func (c *checker) spoken(p *process, m *pb.Message) {
+	if m == nil || p.node == nil || m.GetType() == pb.MsgPreVote || m.GetType() == pb.MsgPreVoteResp {
+		return
+	}
+	if _, term := p.node.Leader(); term < m.GetTerm() {
+		c.w.violate("member %d speaks of term %d in a %v and shows term %d (G22)", p.m.at, m.GetTerm(), m.GetType(), term)
 	}
 }

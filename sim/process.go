@@ -132,12 +132,21 @@ func (x proxy) Propose(ps ...node.Proposal) {
 // Confirm implements lease.Raft.
 func (x proxy) Confirm(done func(uint64, error)) { x.p.node.Confirm(done) }
 
+// ConfirmFor implements lease.Raft.
+func (x proxy) ConfirmFor(members []uint64, term uint64, done func(uint64, error)) {
+	x.p.node.ConfirmFor(members, term, done)
+}
+
+// Leader implements lease.Raft.
+func (x proxy) Leader() (leader, term uint64) { return x.p.node.Leader() }
+
 // transport hands the node's messages to the network.
 type transport struct{ p *process }
 
 // Send implements node.Transport.
 func (t transport) Send(ms []node.Message) {
 	for i := range ms {
+		t.p.w.check.spoken(t.p, ms[i].Raft)
 		t.p.w.net.send(t.p, &ms[i])
 	}
 }

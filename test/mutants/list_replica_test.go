@@ -31,8 +31,8 @@ var ofReplicas = []mutant{
 	{
 		name: "a follower reads at its own commit index", guarantee: "G22",
 		file: "node/reads.go", pkg: "./node", test: "^TestG22_AFollowerReadsWhatTheLeaderCommitted$",
-		search:  "confirmedRead{index: rs.Index,",
-		replace: "confirmedRead{index: min(rs.Index, r.commit),",
+		search:  "r.confirmed(rs.Index, ",
+		replace: "r.confirmed(min(rs.Index, r.commit), ",
 	},
 	{
 		name: "a leader confirms before it committed in its term", guarantee: "G22",

@@ -78,8 +78,8 @@ var ofWholeClusters = []mutant{
 	{
 		name: "simulated: a follower reads at its own commit index", guarantee: "G22",
 		file: "node/reads.go", pkg: "./sim", test: fewSeeds,
-		search:  "confirmedRead{index: rs.Index,",
-		replace: "confirmedRead{index: min(rs.Index, r.commit),",
+		search:  "r.confirmed(rs.Index, ",
+		replace: "r.confirmed(min(rs.Index, r.commit), ",
 	},
 	{
 		name: "simulated: an unknown outcome is answered as unavailable", guarantee: "G25",

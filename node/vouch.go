@@ -1,0 +1,76 @@
+package node
+
+import (
+	"slices"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// Whoever asks the leader of a term vouches for it. A confirmation has to show
+// that no other leader can have committed anything before the question was put;
+// a round of heartbeats shows it by members that say, after the question, that
+// they know of no newer term. A member that puts a question in the leader's own
+// term says just that of the moment in which it asked, so it counts among those
+// members without being asked in turn: whoever was elected since needed the vote
+// of the leader or of a member that vouched, and got it after the question.
+//
+// With three voters the leader and the one who asks are a quorum, and there is
+// nothing left to ask. With five they are not enough: then the question waits for
+// a round like any other.
+
+// ConfirmFor confirms questions that other members put in the given term of this
+// leader, each of them while it knew of no newer one. Where each of them is a
+// quorum with this member, done runs without a round, once the machine has reached
+// what is committed now. Otherwise it gets Unavailable at once: Confirm is needed.
+func (r *Replica) ConfirmFor(members []uint64, term uint64, done func(term uint64, err error)) {
+	for _, id := range members {
+		if !r.vouches(id, term) {
+			err := incumbent.Errorf(incumbent.Unavailable, "what members %v vouch for in term %d is no quorum", members, term)
+			r.eff.Confirmed = append(r.eff.Confirmed, Confirmed{Err: err, Done: []func(uint64, error){done}})
+			return
+		}
+	}
+	r.confirmed(r.committedNow(), []func(uint64, error){done})
+	r.releaseReads()
+}
+
+// vouches reports whether a member that follows this leader in a term is a
+// quorum with it. Nothing is vouched for before the term's first entry is
+// committed: until then this leader does not know what its predecessors did.
+func (r *Replica) vouches(id, term uint64) bool {
+	st := r.raw.BasicStatus()
+	if r.role.State != Leader || stateOf(st.RaftState) != Leader || r.role.Term != term || st.HardState.GetTerm() != term {
+		return false
+	}
+	with := []uint64{r.cfg.ID, id}
+	return r.leadIndex != 0 && r.committedNow() >= r.leadIndex &&
+		quorum(r.conf.GetVoters(), with) && quorum(r.conf.GetVotersOutgoing(), with)
+}
+
+// committedNow is what is committed as far as raft knows, which may be ahead of
+// what the replica has learnt from it.
+func (r *Replica) committedNow() uint64 { return r.raw.BasicStatus().HardState.GetCommit() }
+
+// vouched says in which term a question for the read index is put, which raft
+// leaves out. See answerRead.
+func (r *Replica) vouched(m *pb.Message) {
+	if m.GetType() == pb.MsgReadIndex && m.Term == nil {
+		m.Term = proto.Uint64(r.role.Term)
+	}
+}
+
+// answerRead answers a member that asks for the read index where the question
+// itself vouches for this leader, and reports whether it did.
+func (r *Replica) answerRead(m *pb.Message) bool {
+	if m.GetType() != pb.MsgReadIndex || !r.vouches(m.GetFrom(), m.GetTerm()) {
+		return false
+	}
+	r.send(&pb.Message{
+		Type: pb.MsgReadIndexResp.Enum(), To: proto.Uint64(m.GetFrom()), From: proto.Uint64(r.cfg.ID), Term: proto.Uint64(r.role.Term),
+		Index: proto.Uint64(r.committedNow()), Entries: slices.Clone(m.GetEntries()),
+	})
+	return true
+}

@@ -1,0 +1,49 @@
+package mutants
+
+// ofVouching are bugs of confirmations that need no round, because who asks the
+// leader vouches for it.
+var ofVouching = []mutant{
+	{
+		name: "what is asked in another term vouches for this one", guarantee: "G22",
+		file: "node/vouch.go", pkg: "./node", test: "^TestG22_WhoAsksVouches$",
+		search:  "r.role.Term != term || st.HardState.GetTerm() != term {",
+		replace: "false {",
+	},
+	{
+		name: "any one member vouches for the leader", guarantee: "G22",
+		file: "node/vouch.go", pkg: "./node", test: "^TestG22_WhoDoesNotMakeAQuorumDoesNotVouch$",
+		search: "quorum(r.conf.GetVoters(), with) && quorum(r.conf.GetVotersOutgoing(), with)\n}\n\n" +
+			"// committedNow",
+		replace: "len(with) > 1\n}\n\n// committedNow",
+	},
+	{
+		name: "members vouch for a leader that has committed nothing", guarantee: "G22",
+		file: "node/vouch.go", pkg: "./node", test: "^TestG22_NobodyVouchesForALeaderThatHasCommittedNothing$",
+		search:  "return r.leadIndex != 0 && r.committedNow() >= r.leadIndex &&\n",
+		replace: "return true &&\n",
+	},
+	{
+		name: "what is vouched for is answered before the state has caught up", guarantee: "G22",
+		file: "node/vouch.go", pkg: "./node", test: "^TestG22_WhatIsVouchedForWaitsForTheMachine$",
+		search:  "r.confirmed(r.committedNow(), []func(uint64, error){done})",
+		replace: "r.confirmed(r.applied, []func(uint64, error){done})",
+	},
+	{
+		name: "the lease loop vouches by what it has applied", guarantee: "G02",
+		file: "lease/vouch.go", pkg: "./lease", test: "^TestG02_OnlyWhoKnowsOfNoNewerTermVouches$",
+		search:  "!e.leading && leader != 0 && leader == e.leader && term == e.courier.term",
+		replace: "!e.leading && (e.leader != 0 || leader == 0 || term == 0)",
+	},
+	{
+		name: "a frame that is sent again vouches as the first one did", guarantee: "G02",
+		file: "lease/engine.go", pkg: "./lease", test: "^TestAFrameSentAgainVouchesAnew$",
+		search:  "\te.courier.vouches = false // it holds for what left in this turn\n",
+		replace: "",
+	},
+	{
+		name: "a newer term shows after it was spoken of", guarantee: "G02",
+		file: "node/loop.go", pkg: "./sim", test: fewSeeds,
+		search:  "\t\tif eff.Role != nil {\n\t\t\tn.show() // before anybody can learn of it from a message or an answer\n\t\t}\n",
+		replace: "",
+	},
+}
