@@ -34,13 +34,12 @@ type fleet struct {
 
 	running sync.WaitGroup // drive, and for each link its reader or who reconnects it
 
-	mu       sync.Mutex
+	mu sync.Mutex // guards the agenda too
+	agenda
 	agents   []*agent     // those of a stream that is not open yet have no link
 	links    []*fleetLink // nil until it is open
 	open     int          // links that are open
 	heldBy   []*agent     // lease → its holder as told
-	schedule schedule
-	wake     chan struct{}
 	holding  int
 	waiting  int
 	ended    bool
@@ -83,7 +82,7 @@ type agent struct {
 func newFleet(ctx context.Context, r *run) *fleet {
 	f := &fleet{
 		run: r, ttl: time.Duration(r.sc.TTL), every: time.Duration(r.sc.Every), strict: len(r.sc.script()) > 0,
-		perStream: max(1, r.sc.SessionsPerStream), tag: incumbent.NewSessionID().String()[:8], wake: make(chan struct{}, 1),
+		perStream: max(1, r.sc.SessionsPerStream), tag: incumbent.NewSessionID().String()[:8], agenda: newAgenda(),
 		opOpen: r.rec.op("open"), opAttach: r.rec.op("attach"), opClaim: r.rec.op("claim"), opExtend: r.rec.op("extend"),
 		opBeat: r.rec.op("beat"), opRelease: r.rec.op("release"), opHandOver: r.rec.op("hand-over"), opRecovery: r.rec.op("recovery"),
 		roams: len(r.clients) > 1 || len(r.sc.script()) > 0, silent: silentAfter,

@@ -13,7 +13,7 @@ func playIdle(ctx context.Context, r *run) error {
 	f := newFleet(ctx, r)
 	f.idle = true
 	f.perStream = 1
-	f.running.Go(f.drive)
+	f.running.Go(func() { f.drive(&f.mu, f.now, &f.ended, f.perform) })
 	defer f.close()
 	stage := r.sc.Stages[len(r.sc.Stages)-1]
 	r.setPhase("connecting %d streams", stage.Leases)

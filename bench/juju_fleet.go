@@ -35,11 +35,10 @@ type jujuFleet struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup // drive and those who dial
 
-	mu       sync.Mutex
+	mu sync.Mutex // guards the agenda too
+	agenda
 	units    []*unit
 	leases   []jujuLease
-	schedule schedule
-	wake     chan struct{}
 	toDial   []planned // due, and waiting for one who dials
 	dialers  int
 	scratch  []byte // for one message
@@ -135,12 +134,12 @@ func newJujuFleet(ctx context.Context, r *run, login jujuLogin, hosts []string, 
 	}
 	f := &jujuFleet{
 		run: r, ttl: time.Duration(r.sc.TTL), every: time.Duration(r.sc.Every), login: login, hosts: hosts, part: p,
-		tls: jujuTLS(), park: set, wake: make(chan struct{}, 1),
+		tls: jujuTLS(), park: set, agenda: newAgenda(),
 		opHandshake: r.rec.op("handshake"), opConnect: r.rec.op("connect"), opClaim: r.rec.op("claim"), opExtend: r.rec.op("extend"),
 		opPing: r.rec.op("ping"), opHandOver: r.rec.op("hand-over"), opRecovery: r.rec.op("recovery"),
 	}
 	f.ctx, f.cancel = context.WithCancel(ctx)
-	f.running.Go(f.drive)
+	f.running.Go(func() { f.drive(&f.mu, f.now, &f.ended, f.perform) })
 	return f, nil
 }
 
@@ -254,49 +253,9 @@ func (f *jujuFleet) close() {
 	}
 }
 
-func (f *jujuFleet) poke() {
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
-}
-
 // plan puts a step on the schedule. Held: f.mu, as by all below.
 func (f *jujuFleet) plan(at time.Duration, what step, u *unit) {
 	f.enqueue(planned{at: at, what: what, unit: u, gen: u.gen})
-}
-
-func (f *jujuFleet) enqueue(p planned) {
-	if f.schedule.push(p) {
-		f.poke()
-	}
-}
-
-// drive performs steps as they fall due, until the fleet is closed.
-func (f *jujuFleet) drive() {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-f.wake:
-		}
-		f.mu.Lock()
-		now, ended := f.now(), f.ended
-		for !ended {
-			p, ok := f.schedule.due(now)
-			if !ok {
-				break
-			}
-			f.perform(p)
-		}
-		wait := f.schedule.next(now)
-		f.mu.Unlock()
-		if ended {
-			return
-		}
-		timer.Reset(wait)
-	}
 }
 
 func (f *jujuFleet) perform(p planned) {

@@ -12,7 +12,7 @@ func playLadder(ctx context.Context, r *run) error {
 		return playJuju(ctx, r)
 	}
 	f := newFleet(ctx, r)
-	f.running.Go(f.drive)
+	f.running.Go(func() { f.drive(&f.mu, f.now, &f.ended, f.perform) })
 	defer f.close()
 	for i, stage := range r.sc.Stages {
 		r.setPhase("ramp to %d leases", stage.Leases)

@@ -1,6 +1,9 @@
 package bench
 
-import "time"
+import (
+	"sync"
+	"time"
+)
 
 // planned is a step with its intended time.
 type planned struct {
@@ -68,4 +71,56 @@ func (s *schedule) next(now time.Duration) time.Duration {
 		return idleWait
 	}
 	return max(0, s.heap[0].at-now)
+}
+
+// agenda is a fleet's schedule and what wakes the goroutine that performs it. The
+// fleet's mutex guards it.
+type agenda struct {
+	schedule schedule
+	wake     chan struct{}
+}
+
+func newAgenda() agenda { return agenda{wake: make(chan struct{}, 1)} }
+
+// poke has drive look again, at the schedule and whether the fleet has ended.
+func (a *agenda) poke() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// enqueue puts a step on the schedule. Held: the fleet's mutex.
+func (a *agenda) enqueue(p planned) {
+	if a.schedule.push(p) {
+		a.poke()
+	}
+}
+
+// drive performs steps as they fall due until the fleet has ended. It holds mu, the
+// fleet's, which guards ended, while it performs them.
+func (a *agenda) drive(mu *sync.Mutex, clock func() time.Duration, ended *bool, perform func(planned)) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-a.wake:
+		}
+		mu.Lock()
+		now := clock()
+		for !*ended {
+			p, ok := a.schedule.due(now)
+			if !ok {
+				break
+			}
+			perform(p)
+		}
+		wait, over := a.schedule.next(now), *ended
+		mu.Unlock()
+		if over {
+			return
+		}
+		timer.Reset(wait)
+	}
 }

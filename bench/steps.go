@@ -41,13 +41,6 @@ func (f *fleet) fail(err error) {
 	}
 }
 
-func (f *fleet) poke() {
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
-}
-
 // plan puts a step on the schedule. Held: f.mu.
 func (f *fleet) plan(at time.Duration, what step, a *agent, l *fleetLink) {
 	p := planned{at: at, what: what, agent: a, link: l}
@@ -60,40 +53,6 @@ func (f *fleet) plan(at time.Duration, what step, a *agent, l *fleetLink) {
 // again plans a step that was refused, about the token it was about. Held: f.mu.
 func (f *fleet) again(at time.Duration, p pending) {
 	f.enqueue(planned{at: at, what: p.what, agent: p.agent, token: p.token, gen: p.agent.gen})
-}
-
-func (f *fleet) enqueue(p planned) {
-	if f.schedule.push(p) {
-		f.poke()
-	}
-}
-
-// drive performs steps as they fall due, until the fleet is closed.
-func (f *fleet) drive() {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-f.wake:
-		}
-		f.mu.Lock()
-		now := f.now()
-		for {
-			p, ok := f.schedule.due(now)
-			if !ok || f.ended {
-				break
-			}
-			f.perform(p)
-		}
-		wait := f.schedule.next(now)
-		ended := f.ended
-		f.mu.Unlock()
-		if ended {
-			return
-		}
-		timer.Reset(wait)
-	}
 }
 
 // perform does one planned step. Held: f.mu.
