@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"sync"
 	"time"
@@ -108,8 +109,29 @@ func (d *Door) bounded(h http.Handler, l *Limits) http.Handler {
 		_ = who.control.SetReadDeadline(d.now().Add(l.WriteTimeout)) // lifted once the message is there
 		who.writeWithin(l.WriteTimeout)                              // so is this
 		r.Body = http.MaxBytesReader(w, r.Body, int64(l.MaxBodyBytes)+bodySlack)
+		if r.ProtoMajor == 1 {
+			r.Body = &wholeBody{ReadCloser: r.Body, header: w.Header()}
+		}
 		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, who)))
 	})
+}
+
+// wholeBody ends the connection of HTTP/1.1 with the answer if the body could not be
+// read to its end, as when it dribbled in for too long: what is left of it must not be
+// waited for, nor be read as the next request. net/http sees to that only of bodies
+// that nobody has wrapped and closed. Over HTTP/2 the stream ends by itself.
+type wholeBody struct {
+	io.ReadCloser
+	header http.Header // of the answer, which is not written before the body is read
+}
+
+// Read implements io.Reader.
+func (b *wholeBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		b.header.Set("Connection", "close")
+	}
+	return n, err
 }
 
 // timing is what happens around a call's own code: the message has arrived, so
