@@ -74,7 +74,7 @@ func closedWith(t *testing.T, conn io.ReadWriter) ws.StatusCode {
 func TestG35_AMemberThatConfirmsNothingSendsItsClientsAway(t *testing.T) {
 	config := func(name string) Config {
 		cfg := withJuju(t, memberConfig(t, name))
-		cfg.CutOffAfter = time.Second
+		cfg.CutOffAfter = 4 * time.Second // longer than members of a loaded machine keep one another waiting
 		return cfg
 	}
 	first := open(t, config("n1"))
@@ -118,8 +118,8 @@ func TestG35_AMemberThatConfirmsNothingSendsItsClientsAway(t *testing.T) {
 		t.Error("no event")
 	}
 	for _, s := range members {
-		if err := s.ready(); s != cut && err != nil {
-			t.Errorf("%s: %v", s.cfg.Name, err)
+		if s != cut {
+			until(t, s.cfg.Name+" is ready", func() bool { return s.ready() == nil })
 		}
 	}
 

@@ -89,6 +89,7 @@ func TestG29_ASnapshotArrivesAtARunningServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = session.Close(context.Background()) }) // it goes before the members do
 	held, err := session.Claim(testContext(t), leaseNamed("kept"), client.ClaimOptions{})
 	if err != nil {
 		t.Fatal(err)
