@@ -44,7 +44,7 @@ var closedOps = map[string]*closedOp{
 	"create":  {ops: []string{"create"}, message: createMessage},
 	"session": {ops: []string{"session"}, message: sessionMessage},
 	"refuse":  {ops: []string{"refuse"}, setup: claimForAnother, message: refuseMessage, expect: incumbent.Held},
-	"turn":    {ops: []string{"claim", "release", "refused"}, message: candidateMessage, turns: true},
+	"turn":    {ops: []string{"claim", "release", "refused", "turned away"}, message: candidateMessage, turns: true},
 	"echo":    {ops: []string{"echo"}, message: echoMessage, echo: true},
 }
 

@@ -11,13 +11,15 @@ import (
 
 // Candidates for the same leases, in closed loop: each claims without waiting,
 // holds what it wins for a while, releases it and claims again; one that is
-// refused pauses and claims again. A winning claim is one such turn.
+// refused pauses and claims again, and so does one that a server at its limit
+// turns away. A winning claim is one such turn.
 
 // Places of what a turn records among its operation's ops.
 const (
 	turnClaim = iota
 	turnRelease
 	turnRefused
+	turnAway // early, as the server was at its limit: to be tried again
 )
 
 // rival is what a candidate has, between the requests of its turn.
@@ -58,6 +60,8 @@ func (l *closedLoop) judgeTurn(w *worker, a *answer) (op int, right bool) {
 	}
 	releasing := w.rival.token != 0
 	switch {
+	case failure.GetKind() == incumbent.Overloaded.String():
+		return turnAway, true
 	case releasing && failure == nil:
 		w.rival.token = 0
 		return turnRelease, true
