@@ -135,8 +135,9 @@ var _ Members = (*fakeCluster)(nil)
 func ordealOf(t *testing.T, c *fakeCluster, script string, more ...string) *Summary {
 	t.Helper()
 	set := map[string]string{
-		// The ttl is longer than a loaded machine stands still: no holder may lapse.
-		"ttl": "5s", "every": "100ms", "sessions_per_stream": "8", "silent": "200ms", "stages": "[{leases: 24, ramp: 1000, hold: 200ms}]",
+		// The ttl is longer than a loaded machine stands still and takes to catch up with
+		// what was to be sent meanwhile: no holder may lapse.
+		"ttl": "10s", "every": "100ms", "sessions_per_stream": "8", "silent": "200ms", "stages": "[{leases: 24, ramp: 1000, hold: 200ms}]",
 		"thresholds": "{}", "fault": "x", "faults": "{x: " + script + "}",
 	}
 	for i := 0; i < len(more); i += 2 {
