@@ -38,7 +38,7 @@ func (r *atOnce) Propose(ps ...node.Proposal) {
 func (r *atOnce) Confirm(done func(uint64, error)) { done(r.term, nil) }
 
 // Alone it has no other member's questions to answer.
-func (r *atOnce) ConfirmFor(_ []uint64, _ uint64, done func(uint64, error)) { r.Confirm(done) }
+func (r *atOnce) ConfirmFor(_, _ uint64, done func(uint64, error)) { r.Confirm(done) }
 
 func (*atOnce) Leader() (leader, term uint64) { return 0, 0 }
 

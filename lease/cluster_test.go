@@ -18,6 +18,7 @@ type cluster struct {
 	leader   uint64         // the one that can append; 0: none
 	winner   uint64         // of the term, also when it is deposed
 	over     map[uint64]int // terms that have ended, with the length of the log then
+	learner  uint64         // whose word is not enough
 	vouching bool           // members vouch for the leader they know
 	log      [][]byte
 	from     []Proposal // where the log's entries are from, with whose member
@@ -57,6 +58,7 @@ type asked struct {
 	id    uint64
 	index int
 	term  uint64
+	by    uint64 // who vouches
 }
 
 func newCluster(t failer, cfg Config, n int) *cluster {
@@ -95,10 +97,10 @@ func (p *peer) step(fn func()) {
 	eff := e.End()
 	p.proposed = append(p.proposed, eff.Proposals...)
 	if eff.Confirm != 0 {
-		p.confirms = append(p.confirms, asked{eff.Confirm, len(p.c.log), p.c.term})
+		p.confirms = append(p.confirms, asked{eff.Confirm, len(p.c.log), p.c.term, 0})
 	}
-	if eff.Vouched != 0 {
-		p.vouched = append(p.vouched, asked{eff.Vouched, p.c.committed(e.term), e.term})
+	for _, v := range eff.Vouched {
+		p.vouched = append(p.vouched, asked{v.ID, p.c.committed(e.term), e.term, v.Member})
 	}
 	if eff.Barrier != 0 {
 		p.barriers = append(p.barriers, eff.Barrier)
@@ -236,7 +238,7 @@ func (p *peer) confirmFor() bool {
 	x := p.vouched[0]
 	p.vouched = p.vouched[1:]
 	var err error
-	if len(p.c.members) > 3 {
+	if len(p.c.members) > 3 || x.by == p.c.learner {
 		err = incumbent.Errorf(incumbent.Unavailable, "no quorum")
 	}
 	p.step(func() { p.e.Confirmed(x.id, x.term, err) })

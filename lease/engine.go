@@ -27,7 +27,7 @@ type Engine struct {
 
 	// Extensions and reads that wait for a confirmation, and those in the round.
 	waiting     []*Batch
-	vouched     vouched
+	vouchers    []*voucher
 	again       []waiter // asked before, in another round or another role
 	kept        []*Batch // their round has failed; they go into one that begins from retryFrom on
 	reading     []*call
@@ -76,8 +76,7 @@ type round struct {
 type Effects struct {
 	Proposals []Proposal
 	Confirm   uint64        // ask for a confirmation and tell Confirmed with this number; 0: none
-	Vouched   uint64        // the same of one that Vouchers vouch for; 0: none
-	Vouchers  []uint64      // members
+	Vouched   []Vouch       // the same of what each of these members vouches for
 	Barrier   uint64        // ask for a barrier and tell BarrierPassed with this number; 0: none
 	Extended  []*Batch      // call Done
 	Answered  []Answer      // call Done
@@ -190,7 +189,7 @@ func (e *Engine) Performed() {
 	clear(e.out.Answered)
 	clear(e.out.Frames)
 	e.out = Effects{
-		Proposals: e.out.Proposals[:0], Extended: e.out.Extended[:0], Answered: e.out.Answered[:0], Frames: e.out.Frames[:0],
+		Proposals: e.out.Proposals[:0], Vouched: e.out.Vouched[:0], Extended: e.out.Extended[:0], Answered: e.out.Answered[:0], Frames: e.out.Frames[:0],
 	}
 }
 
@@ -277,8 +276,7 @@ func (e *Engine) startRound() {
 
 // Confirmed tells the outcome of a confirmation: the term it was confirmed in.
 func (e *Engine) Confirmed(id, term uint64, err error) {
-	if v := &e.vouched; v.active && v.id == id {
-		e.vouchedConfirmed(term, err)
+	if e.confirmedFor(id, term, err) {
 		return
 	}
 	r := &e.round

@@ -27,7 +27,7 @@ type courier struct {
 	flights   []*flight
 	vouches   bool  // the leader leads in term, as of after the arrival of all that waits
 	stale     bool  // an attachment in the queue may be over
-	left      int64 // when the last frame did
+	lastSent  int64 // when the last frame left
 	notBefore int64 // the leader has refused: it is not ready yet
 	sweep     int64 // when held ones are looked at again
 	lagging   []lagging
@@ -139,7 +139,7 @@ func (e *Engine) forward() {
 		e.resend(f)
 	}
 	if len(c.queue) > 0 && e.now >= c.notBefore {
-		if gap := c.left + int64(e.cfg.RoundGap) - e.now; gap > 0 {
+		if gap := c.lastSent + int64(e.cfg.RoundGap) - e.now; gap > 0 {
 			e.out.Wake = time.Duration(gap)
 			return
 		}
@@ -240,7 +240,7 @@ func (e *Engine) fly(f *flight, old uint64) {
 	}
 	e.stats.FramesSent++
 	e.out.Frames = append(e.out.Frames, Frame{e.leader, slices.Clone(c.w.b), f.seq})
-	c.left = e.now
+	c.lastSent = e.now
 }
 
 // Unsent says that a frame was not taken: it is sent again soon.

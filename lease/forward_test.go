@@ -94,7 +94,7 @@ func (r sharedBy) Confirm(done func(uint64, error)) {
 	}
 }
 
-func (r sharedBy) ConfirmFor(_ []uint64, term uint64, done func(uint64, error)) {
+func (r sharedBy) ConfirmFor(_, term uint64, done func(uint64, error)) {
 	r.work <- func() {
 		if r.lead.Load() != r.id || r.term.Load() != term {
 			done(0, incumbent.Errorf(incumbent.Unavailable, "not the leader of term %d", term))

@@ -8,7 +8,8 @@ import (
 )
 
 // What members say to each other about leases travels in frames. A frame is a
-// header and records up to its end:
+// header and records up to its end. The kind of an ask has its highest bit set
+// where the sender vouches for the leader:
 //
 //	version(1) kind(1) boot(8) term(v) seq(v) …
 //

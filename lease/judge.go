@@ -45,8 +45,7 @@ func (e *Engine) extend(b *Batch) {
 			e.store(it)
 		}
 	}
-	if b.served != nil && b.served.vouched && e.now >= e.vouched.notBefore {
-		e.vouched.wait(b)
+	if e.vouched(b) {
 		return
 	}
 	e.waiting = append(e.waiting, b)

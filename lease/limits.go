@@ -74,8 +74,9 @@ type Config struct {
 	// Return is how long all clients need to come back after a change of
 	// leader; until then nothing expires. 0: no longer than a lease's ttl.
 	Return time.Duration
-	// RoundGap is how long extensions wait for company when a confirmation has
-	// just ended. 0: not at all, which is best while the leader is alone.
+	// RoundGap is how long extensions wait for company when a round of confirmation
+	// has just ended, or a frame to the leader has just left. 0: not at all, which is
+	// best while the leader is alone.
 	RoundGap time.Duration
 }
 

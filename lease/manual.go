@@ -24,5 +24,12 @@ func (m *Manual) Turn() {
 	m.publish()
 }
 
+// VouchedTerm returns the term for whose leader a frame vouches, if it does.
+func VouchedTerm(data []byte) (term uint64, vouched bool) {
+	var f frame
+	vouched = f.decode(data) && f.vouched
+	return f.term, vouched
+}
+
 // Busy reports whether something waits for a turn.
 func (m *Manual) Busy() bool { return len(m.in.wake) > 0 }

@@ -91,7 +91,7 @@ func (e *Engine) recall() []waiter {
 		o.waiters = nil
 	}
 	clear(e.offers)
-	e.vouched.waiting, e.vouched.batches = nil, nil // of other members
+	e.vouchedNoMore()
 	e.waiting, e.round.batches, e.kept, e.again, e.round.again = nil, nil, nil, nil, nil
 	ws = slices.DeleteFunc(ws, func(w waiter) bool { return w.batch.served != nil })
 	slices.SortStableFunc(ws, func(a, b waiter) int { return int(min(max(a.batch.arrived-b.batch.arrived, -1), 1)) })
@@ -143,6 +143,5 @@ func (e *Engine) Stop() {
 		}
 	}
 	e.round, e.reading = round{active: true}, nil
-	e.vouched = vouched{active: true}
 	e.stopCalls()
 }

@@ -20,7 +20,7 @@ const tickEvery = Bucket / 2
 type Raft interface {
 	Propose(ps ...node.Proposal)
 	Confirm(done func(term uint64, err error))
-	ConfirmFor(members []uint64, term uint64, done func(term uint64, err error))
+	ConfirmFor(member, term uint64, done func(term uint64, err error))
 	// Leader is asked when a frame for the leader leaves, after what it holds arrived.
 	Leader() (leader, term uint64)
 }
@@ -198,8 +198,8 @@ func (s *Service) perform(eff *Effects) {
 	if id := eff.Confirm; id != 0 {
 		s.raft.Confirm(func(term uint64, err error) { s.in.post(message{other: confirmed{id, term, err}}) })
 	}
-	if id := eff.Vouched; id != 0 {
-		s.raft.ConfirmFor(eff.Vouchers, s.engine.term, func(term uint64, err error) { s.in.post(message{other: confirmed{id, term, err}}) })
+	for _, v := range eff.Vouched {
+		s.raft.ConfirmFor(v.Member, s.engine.term, func(term uint64, err error) { s.in.post(message{other: confirmed{v.ID, term, err}}) })
 	}
 	if id := eff.Barrier; id != 0 {
 		s.barrier(func() { s.in.post(message{other: passed{id}}) })
@@ -279,7 +279,7 @@ func (s *Service) stop() {
 	}
 	s.engine.Stop()
 	eff := s.engine.End()
-	eff.Proposals, eff.Confirm, eff.Vouched, eff.Barrier, eff.Wake = nil, 0, 0, 0, 0
+	eff.Proposals, eff.Confirm, eff.Vouched, eff.Barrier, eff.Wake = nil, 0, nil, 0, 0
 	s.perform(eff)
 	s.publish()
 }

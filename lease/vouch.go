@@ -5,24 +5,25 @@ import (
 	"time"
 )
 
-// vouchAgainAfter is how long the frames of other members wait for rounds like any
-// other extensions, once what their senders vouch for was not enough.
+// vouchAgainAfter is how long the frames of a member wait for rounds like any
+// other extensions, once what it vouches for was not enough.
 const vouchAgainAfter = time.Second
 
-// vouched is the confirmation of extensions whose senders vouch for the leader: a
-// member that forwards a frame says with it that when all in it had arrived it
-// knew of no newer term. That is as much as its answer to a heartbeat would say,
-// so where the leader and one more member are a quorum no round is needed, and
-// such frames do not wait for the one under way. See [node.Node.ConfirmFor].
-type vouched struct {
+// voucher is another member that vouches for this leader: with each frame it says
+// that when all in it had arrived it knew of no newer term. That is as much as its
+// answer to a heartbeat would say, so where the two are a quorum its extensions
+// need no round, and do not wait for the one under way. See [node.Node.ConfirmFor].
+type voucher struct {
+	member    uint64
 	waiting   []*Batch
 	active    bool // a confirmation is under way
 	id        uint64
 	batches   []*Batch // in it
-	notBefore int64    // vouching was not enough: not again before this
+	notBefore int64    // its word was not enough: a learner's, or one of many voters
 }
 
-func (v *vouched) wait(b *Batch) { v.waiting = append(v.waiting, b) }
+// Vouch is a confirmation of what a member vouches for.
+type Vouch struct{ ID, Member uint64 }
 
 // Vouch tells who leads and in which term, as the node has it now: after all that
 // this turn was told of had arrived. It holds for the frames of this turn. The
@@ -31,35 +32,58 @@ func (e *Engine) Vouch(leader, term uint64) {
 	e.courier.vouches = !e.leading && leader != 0 && leader == e.leader && term == e.courier.term
 }
 
-// startVouched asks for the confirmation of what waits.
-func (e *Engine) startVouched() {
-	v := &e.vouched
-	if v.active || len(v.waiting) == 0 {
-		return
+// vouched lets a batch of another member wait for the confirmation of what that
+// member vouches for, unless it has to wait for a round.
+func (e *Engine) vouched(b *Batch) bool {
+	if b.served == nil || !b.served.vouched {
+		return false
 	}
-	e.nextRound++
-	v.active, v.id = true, e.nextRound
-	v.batches, v.waiting = v.waiting, v.batches[:0]
-	members := make([]uint64, 0, 2)
-	for _, b := range v.batches {
-		if !slices.Contains(members, b.served.from) {
-			members = append(members, b.served.from)
-		}
+	v := e.voucherOf(b.served.from)
+	if e.now < v.notBefore {
+		return false
 	}
-	e.out.Vouched, e.out.Vouchers = v.id, members
+	v.waiting = append(v.waiting, b)
+	return true
 }
 
-// vouchedConfirmed judges the extensions in it. Those that were not confirmed wait
-// for a round.
-func (e *Engine) vouchedConfirmed(term uint64, err error) {
-	v := &e.vouched
+func (e *Engine) voucherOf(member uint64) *voucher {
+	i := slices.IndexFunc(e.vouchers, func(v *voucher) bool { return v.member == member })
+	if i < 0 {
+		i = len(e.vouchers)
+		e.vouchers = append(e.vouchers, &voucher{member: member})
+	}
+	return e.vouchers[i]
+}
+
+// startVouched asks for the confirmation of what waits.
+func (e *Engine) startVouched() {
+	for _, v := range e.vouchers {
+		if v.active || len(v.waiting) == 0 {
+			continue
+		}
+		e.nextRound++
+		v.active, v.id = true, e.nextRound
+		v.batches, v.waiting = v.waiting, v.batches[:0]
+		e.out.Vouched = append(e.out.Vouched, Vouch{v.id, v.member})
+	}
+}
+
+// confirmedFor judges what a member has vouched for, if that was what was asked.
+// What was not confirmed waits for a round.
+func (e *Engine) confirmedFor(id, term uint64, err error) bool {
+	i := slices.IndexFunc(e.vouchers, func(v *voucher) bool { return v.active && v.id == id })
+	if i < 0 {
+		return false
+	}
+	v := e.vouchers[i]
 	v.active = false
 	batches := v.batches
 	switch {
 	case !e.leading: // their end was that of the term
-	case err != nil || term != e.term:
+	case err != nil:
 		v.notBefore = e.now + int64(vouchAgainAfter)
 		e.waiting = append(e.waiting, batches...)
+	case term != e.term: // of a term before: its batches ended with that
 	default:
 		e.stats.Vouched++
 		for _, b := range batches {
@@ -68,4 +92,13 @@ func (e *Engine) vouchedConfirmed(term uint64, err error) {
 	}
 	clear(batches)
 	v.batches = batches[:0]
+	return true
+}
+
+// vouchedNoMore forgets what members vouched for in a term that is over: they ask
+// the next leader.
+func (e *Engine) vouchedNoMore() {
+	for _, v := range e.vouchers {
+		v.waiting, v.batches = nil, nil
+	}
 }

@@ -151,6 +151,32 @@ func TestVouchingIsNotEnoughForFive(t *testing.T) {
 	}
 }
 
+// That one member's word is not enough, a learner's, says nothing of another's.
+func TestEachMemberVouchesForItself(t *testing.T) {
+	c := newCluster(t, Config{}, 3)
+	c.vouching, c.learner = true, 3
+	c.lead(1)
+	a, b := c.at(2).claim("a", "h", ttl), c.at(3).claim("b", "h", ttl)
+	c.advance(2 * vouchAgainAfter)
+	c.auto = false
+	_, learners := c.at(3).extend(Extension{Token: b})
+	c.deliver(0)
+	c.at(1).confirmFor()
+	_, voters := c.at(2).extend(Extension{Token: a})
+	c.deliver(0)
+	if n := len(c.at(1).vouched); n != 1 {
+		t.Fatalf("%d confirmations of what members vouch for", n)
+	}
+	c.at(1).confirmFor()
+	c.deliver(0)
+	if !*voters || *learners {
+		t.Errorf("without a round: the voter's %v, the learner's %v", *voters, *learners)
+	}
+	if c.settle(); !*learners {
+		t.Error("the learner's is not answered after a round")
+	}
+}
+
 // Frames to the leader leave at least the round gap apart, so that extensions of
 // many connections share them.
 func TestFramesWaitForCompany(t *testing.T) {

@@ -116,8 +116,9 @@ func (r *Replica) unwanted(m *pb.Message) bool {
 		return r.passive() // these could make it leader
 	case pb.MsgReadIndex:
 		// Raft answers at once if there is one voter, also before that one knows
-		// what its former life committed. Whoever asks will ask again.
-		return r.role.State != Leader || r.leadIndex == 0 || r.commit < r.leadIndex
+		// what its former life committed; and it must not hand on a question of a
+		// later term that has just deposed it. Whoever asks will ask again.
+		return r.role.State != Leader || stateOf(r.raw.BasicStatus().RaftState) != Leader || r.leadIndex == 0 || r.commit < r.leadIndex
 	}
 	return false
 }

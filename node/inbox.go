@@ -34,21 +34,21 @@ type inboxBatch struct {
 	confirms  []confirmation
 }
 
-// confirmation is asked for by this member, or for others that vouch for its
-// leadership in a term.
+// confirmation is asked for by this member, or for another one that vouches for
+// its leadership in a term.
 type confirmation struct {
-	done    func(term uint64, err error)
-	members []uint64 // empty: this member
-	term    uint64
+	done   func(term uint64, err error)
+	member uint64 // 0: this one
+	term   uint64
 }
 
 // ask hands a confirmation to the replica.
 func (c *confirmation) ask(r *Replica) {
-	if len(c.members) == 0 {
+	if c.member == 0 {
 		r.Confirm(c.done)
 		return
 	}
-	r.ConfirmFor(c.members, c.term, c.done)
+	r.ConfirmFor(c.member, c.term, c.done)
 }
 
 // add takes as many of ps as fit and returns how many, and why not the next.

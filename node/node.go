@@ -279,13 +279,12 @@ func (n *Node) Propose(ps ...Proposal) {
 // applied; or NotLeader, Unavailable or Overloaded.
 func (n *Node) Confirm(done func(term uint64, err error)) { n.confirm(confirmation{done: done}) }
 
-// ConfirmFor is Confirm for what other members ask of this one as the leader of a
-// term, without asking anybody. Each of them must have asked while its own Leader
-// said that this one leads in that term: then it counts as having confirmed. Done
-// gets Unavailable where one such member is no quorum with this one: only Confirm
-// helps then. Members is the node's from then on.
-func (n *Node) ConfirmFor(members []uint64, term uint64, done func(term uint64, err error)) {
-	n.confirm(confirmation{done: done, members: members, term: term})
+// ConfirmFor is Confirm for what another member asks of this one as the leader of a
+// term, without asking anybody. It must have asked while its own Leader said that
+// this one leads in that term: then it counts as having confirmed. Done gets
+// Unavailable where that member is no quorum with this one: only Confirm helps then.
+func (n *Node) ConfirmFor(member, term uint64, done func(term uint64, err error)) {
+	n.confirm(confirmation{done: done, member: member, term: term})
 }
 
 func (n *Node) confirm(c confirmation) {

@@ -349,7 +349,7 @@ func (r *Replica) collect(rd raft.Ready) {
 		case raft.LocalApplyThread:
 			r.collectApply(m)
 		default:
-			r.vouched(m)
+			r.stampTerm(m)
 			r.send(m)
 		}
 	}

@@ -21,17 +21,15 @@ import (
 // nothing left to ask. With five they are not enough: then the question waits for
 // a round like any other.
 
-// ConfirmFor confirms questions that other members put in the given term of this
-// leader, each of them while it knew of no newer one. Where each of them is a
-// quorum with this member, done runs without a round, once the machine has reached
-// what is committed now. Otherwise it gets Unavailable at once: Confirm is needed.
-func (r *Replica) ConfirmFor(members []uint64, term uint64, done func(term uint64, err error)) {
-	for _, id := range members {
-		if !r.vouches(id, term) {
-			err := incumbent.Errorf(incumbent.Unavailable, "what members %v vouch for in term %d is no quorum", members, term)
-			r.eff.Confirmed = append(r.eff.Confirmed, Confirmed{Err: err, Done: []func(uint64, error){done}})
-			return
-		}
+// ConfirmFor confirms what another member asks in the given term of this leader,
+// having known of no newer one. Where it is a quorum with this member, done runs
+// without a round, once the machine has reached what is committed now. Otherwise
+// it gets Unavailable at once: Confirm is needed.
+func (r *Replica) ConfirmFor(member, term uint64, done func(term uint64, err error)) {
+	if !r.vouches(member, term) {
+		err := incumbent.Errorf(incumbent.Unavailable, "the word of member %x in term %d is not enough", member, term)
+		r.eff.Confirmed = append(r.eff.Confirmed, Confirmed{Err: err, Done: []func(uint64, error){done}})
+		return
 	}
 	r.confirmed(r.committedNow(), []func(uint64, error){done})
 	r.releaseReads()
@@ -54,9 +52,9 @@ func (r *Replica) vouches(id, term uint64) bool {
 // what the replica has learnt from it.
 func (r *Replica) committedNow() uint64 { return r.raw.BasicStatus().HardState.GetCommit() }
 
-// vouched says in which term a question for the read index is put, which raft
-// leaves out. See answerRead.
-func (r *Replica) vouched(m *pb.Message) {
+// stampTerm says in which term a question for the read index is put, which raft
+// leaves out. Whatever is asked with it has arrived by then. See answerRead.
+func (r *Replica) stampTerm(m *pb.Message) {
 	if m.GetType() == pb.MsgReadIndex && m.Term == nil {
 		m.Term = proto.Uint64(r.role.Term)
 	}

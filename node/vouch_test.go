@@ -17,9 +17,9 @@ type outcome struct {
 	err      error
 }
 
-func (c *cluster) confirmFor(on uint64, members []uint64, term uint64) *outcome {
+func (c *cluster) confirmFor(on, member, term uint64) *outcome {
 	o := &outcome{}
-	c.members[on].ConfirmFor(members, term, func(term uint64, err error) { *o = outcome{true, term, err} })
+	c.members[on].ConfirmFor(member, term, func(term uint64, err error) { *o = outcome{true, term, err} })
 	c.ready(on)
 	return o
 }
@@ -38,27 +38,25 @@ func (c *cluster) of(t pb.MessageType) (n int) {
 func TestG22_WhoAsksVouches(t *testing.T) {
 	c := three(t)
 	term := c.members[1].Status().Term
-	for _, members := range [][]uint64{{2}, {3}, {2, 3}} {
-		if o := c.confirmFor(1, members, term); !o.answered || o.err != nil || o.term != term {
-			t.Errorf("for %v: %+v", members, o)
+	for _, member := range []uint64{2, 3} {
+		if o := c.confirmFor(1, member, term); !o.answered || o.err != nil || o.term != term {
+			t.Errorf("for %v: %+v", member, o)
 		}
 	}
 	if len(c.network) != 0 {
 		t.Errorf("%d messages", len(c.network))
 	}
 	for _, x := range []struct {
-		what    string
-		on      uint64
-		members []uint64
-		term    uint64
+		what             string
+		on, member, term uint64
 	}{
-		{"in an earlier term", 1, []uint64{2}, term - 1},
-		{"in a later term", 1, []uint64{2}, term + 1},
-		{"by nobody known", 1, []uint64{9}, term},
-		{"by one of the two", 1, []uint64{2, 9}, term},
-		{"of a follower", 2, []uint64{3}, term},
+		{"in an earlier term", 1, 2, term - 1},
+		{"in a later term", 1, 2, term + 1},
+		{"by nobody known", 1, 9, term},
+		{"by itself", 1, 1, term},
+		{"of a follower", 2, 3, term},
 	} {
-		if o := c.confirmFor(x.on, x.members, x.term); !o.answered || incumbent.KindOf(o.err) != incumbent.Unavailable {
+		if o := c.confirmFor(x.on, x.member, x.term); !o.answered || incumbent.KindOf(o.err) != incumbent.Unavailable {
 			t.Errorf("asked %s: %+v", x.what, o)
 		}
 	}
@@ -77,7 +75,7 @@ func TestG22_WhatIsVouchedForWaitsForTheMachine(t *testing.T) {
 		}
 		c.deliver()
 	}
-	o := c.confirmFor(1, []uint64{2}, term)
+	o := c.confirmFor(1, 2, term)
 	if o.answered {
 		t.Fatalf("answered with %d applied", c.members[1].Status().Applied)
 	}
@@ -96,7 +94,7 @@ func TestG22_WhoDoesNotMakeAQuorumDoesNotVouch(t *testing.T) {
 	}
 	five.settle()
 	term := five.members[1].Status().Term
-	if o := five.confirmFor(1, []uint64{2}, term); incumbent.KindOf(o.err) != incumbent.Unavailable {
+	if o := five.confirmFor(1, 2, term); incumbent.KindOf(o.err) != incumbent.Unavailable {
 		t.Errorf("two of five: %+v", o)
 	}
 	five.confirm(2, "read")
@@ -122,7 +120,7 @@ func TestG22_WhoDoesNotMakeAQuorumDoesNotVouch(t *testing.T) {
 		t.Fatalf("%d learners", n)
 	}
 	term = c.members[1].Status().Term
-	if o := c.confirmFor(1, []uint64{4}, term); incumbent.KindOf(o.err) != incumbent.Unavailable {
+	if o := c.confirmFor(1, 4, term); incumbent.KindOf(o.err) != incumbent.Unavailable {
 		t.Errorf("a learner: %+v", o)
 	}
 }
@@ -155,14 +153,41 @@ func TestG22_AQuestionOfAnotherTermDoesNotVouch(t *testing.T) {
 	c.ready(3)
 	question := c.network[0]
 	c.network = nil
-	for _, term := range []*uint64{nil, new(uint64)} {
-		question.Raft.Term = term
+	term := question.Raft.GetTerm()
+	if term != c.members[1].Status().Term {
+		t.Fatalf("the question is put in term %d", term)
+	}
+	for _, other := range []*uint64{nil, new(term - 1), new(term + 1)} {
+		question.Raft.Term = other
 		c.members[1].Step(question)
 		c.ready(1)
 		if n := c.of(pb.MsgReadIndexResp); n != 0 {
-			t.Errorf("answered at once in term %v", term)
+			t.Errorf("answered at once in term %v", other)
 		}
 		c.network = nil
+	}
+	if st := c.members[1].Status(); st.State == Leader {
+		t.Error("a leader that hears of a later term goes on to lead")
+	}
+}
+
+// A leader that is deposed and asked in the same turn, before it has drawn its
+// conclusions, drops the question.
+func TestADeposedLeaderHandsNoQuestionOn(t *testing.T) {
+	c := three(t)
+	c.confirm(3, "read")
+	c.ready(3)
+	question := c.network[0]
+	c.network = nil
+	later := question.Raft.GetTerm() + 1
+	question.Raft.Term = &later
+	c.members[1].Step(Message{From: 2, To: 1, Raft: &pb.Message{
+		Type: pb.MsgHeartbeat.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: &later,
+	}})
+	c.members[1].Step(question)
+	c.ready(1)
+	if n := c.of(pb.MsgReadIndex) + c.of(pb.MsgReadIndexResp); n != 0 {
+		t.Errorf("%d questions or answers", n)
 	}
 }
 
@@ -182,11 +207,11 @@ func TestG22_NobodyVouchesForALeaderThatHasCommittedNothing(t *testing.T) {
 		}
 		c.deliver()
 	}
-	if o := c.confirmFor(2, []uint64{3}, c.members[2].Status().Term); incumbent.KindOf(o.err) != incumbent.Unavailable {
+	if o := c.confirmFor(2, 3, c.members[2].Status().Term); incumbent.KindOf(o.err) != incumbent.Unavailable {
 		t.Errorf("before its first entry is committed: %+v", o)
 	}
 	c.settle()
-	if o := c.confirmFor(2, []uint64{3}, c.members[2].Status().Term); o.err != nil || !o.answered {
+	if o := c.confirmFor(2, 3, c.members[2].Status().Term); o.err != nil || !o.answered {
 		t.Errorf("afterwards: %+v", o)
 	}
 }

@@ -267,14 +267,14 @@ func (c Config) leaseConfig(alone bool) lease.Config {
 		out.Return = 0
 	}
 	if !alone {
-		// A round costs the peers wake-ups: extensions wait for company.
+		// Rounds and frames wake other members: extensions wait for company.
 		out.RoundGap = roundGap
 	}
 	return out
 }
 
-// roundGap is how long extensions wait for the next round of confirmation where
-// a round goes to other members.
+// roundGap is how far apart rounds of confirmation, and frames to the leader, are
+// where they go to other members.
 const roundGap = 2 * time.Millisecond
 
 // validReachable checks an address that others are to dial.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
 )
 
@@ -150,10 +151,24 @@ func (c *checker) role(m *member, r node.Role) {
 // it: what vouches for a leader relies on that (G02, G22). A vote that is only
 // asked for in advance speaks of a term that nobody has begun.
 func (c *checker) spoken(p *process, m *pb.Message) {
-	if m == nil || p.node == nil || m.GetType() == pb.MsgPreVote || m.GetType() == pb.MsgPreVoteResp {
+	inAdvance := m.GetType() == pb.MsgPreVote || m.GetType() == pb.MsgPreVoteResp && !m.GetReject()
+	if m == nil || p.node == nil || inAdvance {
 		return
 	}
 	if _, term := p.node.Leader(); term < m.GetTerm() {
 		c.w.violate("member %d speaks of term %d in a %v and shows term %d (G22)", p.m.at, m.GetTerm(), m.GetType(), term)
+	}
+}
+
+// vouched checks that who vouches for a leader knows of no newer term when the
+// frame leaves (G02).
+func (c *checker) vouched(p *process, to uint64, frame []byte) {
+	term, vouched := lease.VouchedTerm(frame)
+	if !vouched {
+		return
+	}
+	c.w.res.Vouched++
+	if leader, shown := p.node.Leader(); leader != to || shown != term {
+		c.w.violate("member %d vouches for member %x in term %d and shows member %x in term %d (G02)", p.m.at, to, term, leader, shown)
 	}
 }

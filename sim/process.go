@@ -133,8 +133,8 @@ func (x proxy) Propose(ps ...node.Proposal) {
 func (x proxy) Confirm(done func(uint64, error)) { x.p.node.Confirm(done) }
 
 // ConfirmFor implements lease.Raft.
-func (x proxy) ConfirmFor(members []uint64, term uint64, done func(uint64, error)) {
-	x.p.node.ConfirmFor(members, term, done)
+func (x proxy) ConfirmFor(member, term uint64, done func(uint64, error)) {
+	x.p.node.ConfirmFor(member, term, done)
 }
 
 // Leader implements lease.Raft.
@@ -165,6 +165,7 @@ func (t transport) sendApp(to uint64, frame []byte) bool {
 		return false
 	}
 	from := t.p.m.id
+	t.p.w.check.vouched(t.p, to, frame)
 	return t.p.w.net.carry(t.p, m, node.Control, func(q *process) {
 		if q.m.id == to {
 			q.leases.Receive(from, frame)

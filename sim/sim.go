@@ -69,6 +69,7 @@ type Result struct {
 	Attached    int
 	Revocations int
 	Reads       int // linearizable ones that were answered
+	Vouched     int // frames that vouched for a leader
 	Watched     int // changes that reached a watcher
 	RolledBack  int // members that were refused because their disk had been put back
 	Unknown     int // calls whose outcome was reported as unknown

@@ -71,6 +71,7 @@ func (s *totals) add(r Result) {
 	s.Expiries += r.Expiries
 	s.HandOvers += r.HandOvers
 	s.Reads += r.Reads
+	s.Vouched += r.Vouched
 	s.Watched += r.Watched
 	s.Unknown += r.Unknown
 	s.Attached += r.Attached
@@ -82,8 +83,8 @@ func (s *totals) add(r Result) {
 }
 
 func (s *totals) String() string {
-	return fmt.Sprintf("%v of virtual time: terms %d, crashes %d, snapshots %d, grants %d, extensions %d, hand-overs %d, expiries %d, reads %d, changes watched %d, unknown outcomes %d, attachments %d, revocations %d, members put back and refused %d, faults %v",
-		s.Virtual, s.Terms, s.Crashes, s.Snapshots, s.Grants, s.Extensions, s.HandOvers, s.Expiries, s.Reads, s.Watched, s.Unknown, s.Attached, s.Revocations, s.RolledBack, s.Faults)
+	return fmt.Sprintf("%v of virtual time: terms %d, crashes %d, snapshots %d, grants %d, extensions %d, hand-overs %d, expiries %d, reads %d, frames vouched for %d, changes watched %d, unknown outcomes %d, attachments %d, revocations %d, members put back and refused %d, faults %v",
+		s.Virtual, s.Terms, s.Crashes, s.Snapshots, s.Grants, s.Extensions, s.HandOvers, s.Expiries, s.Reads, s.Vouched, s.Watched, s.Unknown, s.Attached, s.Revocations, s.RolledBack, s.Faults)
 }
 
 // Clusters of one, three and five with everything that can go wrong: whatever
@@ -100,7 +101,7 @@ func TestSmoke(t *testing.T) {
 	}
 	t.Log(&sum)
 	if sum.Crashes == 0 || sum.Grants == 0 || sum.Extensions == 0 || sum.HandOvers == 0 || sum.Expiries == 0 || sum.Reads == 0 || sum.Watched == 0 ||
-		sum.Attached == 0 || sum.Revocations == 0 {
+		sum.Attached == 0 || sum.Revocations == 0 || sum.Vouched == 0 {
 		t.Error("the runs did not do what they are there for")
 	}
 }

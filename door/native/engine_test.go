@@ -71,7 +71,7 @@ func (l *log) Propose(ps ...node.Proposal) {
 func (l *log) Confirm(done func(term uint64, err error)) { l.in <- func() { done(1, nil) } }
 
 // Alone it has no other member's questions to answer.
-func (l *log) ConfirmFor(_ []uint64, _ uint64, done func(uint64, error)) { l.Confirm(done) }
+func (l *log) ConfirmFor(_, _ uint64, done func(uint64, error)) { l.Confirm(done) }
 
 func (*log) Leader() (leader, term uint64) { return 0, 0 }
 

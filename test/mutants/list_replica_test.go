@@ -43,7 +43,7 @@ var ofReplicas = []mutant{
 	{
 		name: "a leader confirms for others before it committed in its term", guarantee: "G22",
 		file: "node/elect.go", pkg: "./node", test: "^TestG22_SoleVoterConfirmsForNobodyTooEarly$",
-		search:  "return r.role.State != Leader || r.leadIndex == 0 || r.commit < r.leadIndex",
+		search:  "return r.role.State != Leader || stateOf(r.raw.BasicStatus().RaftState) != Leader || r.leadIndex == 0 || r.commit < r.leadIndex",
 		replace: "return r.role.State != Leader",
 	},
 	{
