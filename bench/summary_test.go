@@ -246,3 +246,28 @@ func TestMeterGoesOnWithAProcessInAnothersPlace(t *testing.T) {
 		t.Errorf("%v after the process has ended, %v before", got, used)
 	}
 }
+
+// TestTermsCountMoves: another leader is one of a later term, whatever members
+// call it.
+func TestTermsCountMoves(t *testing.T) {
+	var x terms
+	for i, h := range []struct {
+		term   uint64
+		leader string
+		moves  int
+	}{
+		{term: 2, leader: "n1"},
+		{term: 2, leader: "18cb9e10"}, // said by one that does not know names yet
+		{term: 2, leader: "n1"},
+		{term: 3},
+		{term: 3, leader: "n2", moves: 1},
+		{term: 2, leader: "n1", moves: 1}, // late
+		{term: 4, leader: "n2", moves: 1}, // again
+		{term: 5, leader: "n1", moves: 2},
+	} {
+		x.heard(h.term, h.leader)
+		if _, moves := x.counts(); moves != h.moves {
+			t.Errorf("step %d: %d moves, want %d", i, moves, h.moves)
+		}
+	}
+}

@@ -25,7 +25,8 @@ type terms struct {
 	mu     sync.Mutex // held for field accesses
 	first  uint64     // newest term when counting began; 0: it has not
 	newest uint64
-	leader string // by name; the last one anybody named in the newest term
+	leader string // by name; the first one anybody named in the term named
+	named  uint64
 	moves  int    // how often another one led
 }
 
@@ -40,13 +41,13 @@ func (t *terms) heard(term uint64, leader string) {
 		return // it has not heard of the newest yet
 	}
 	t.newest = term
-	if leader == "" || leader == t.leader {
-		return
+	if leader == "" || term == t.named {
+		return // one leads in a term: a member that has just joined may have another name for it
 	}
-	if t.leader != "" {
+	if t.leader != "" && leader != t.leader {
 		t.moves++
 	}
-	t.leader = leader
+	t.leader, t.named = leader, term
 }
 
 // restart counts from now on.
