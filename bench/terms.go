@@ -27,7 +27,7 @@ type terms struct {
 	newest uint64
 	leader string // by name; the first one anybody named in the term named
 	named  uint64
-	moves  int    // how often another one led
+	moves  int // how often another one led
 }
 
 // heard takes note of what a member says.
