@@ -435,6 +435,9 @@ func TestAWholeClusterRestarts(t *testing.T) {
 
 func TestJoinRefuses(t *testing.T) {
 	first, other := open(t, memberConfig(t, "n1")), open(t, memberConfig(t, "n9"))
+	second := join(t, first, memberConfig(t, "n2"))
+	until(t, "the two are connected", func() bool { return first.connected(second.id) })
+	leader := leaderOf(t, first, second)
 	for name, tt := range map[string]struct {
 		change func(*Config)
 		want   incumbent.Kind
@@ -456,13 +459,14 @@ func TestJoinRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, incumbent.Denied},
-		"the name of a live member": {func(c *Config) { c.Name = "n1" }, incumbent.Exists},
+		"the name of a live member":    {func(c *Config) { c.Name = "n1" }, incumbent.Exists},
+		"the name of another live one": {func(c *Config) { c.Name = "n2" }, incumbent.Exists},
 		"a directory of another cluster": {func(c *Config) {
 			c.DataDir = other.cfg.DataDir
 		}, incumbent.Conflict},
 	} {
-		cfg := memberConfig(t, "n2")
-		cfg.JoinToken = tokenOf(t, first)
+		cfg := memberConfig(t, "n3")
+		cfg.JoinToken = tokenOf(t, leader)
 		tt.change(&cfg)
 		s, err := Open(cfg)
 		if incumbent.KindOf(err) != tt.want {
