@@ -59,8 +59,8 @@ func (n *Node) idle() bool {
 // drain gives the replica what came in.
 func (n *Node) drain(spare inboxBatch) inboxBatch {
 	b := n.inbox.take(spare)
-	// These only queue, or are answered at once. They come first, so that whoever waits is in the replica's
-	// books, and answered, should a call or a message panic.
+	// These only queue, or are answered at once. They come first, so that whoever
+	// waits is in the replica's books, and answered, should a call or a message panic.
 	n.replica.Propose(b.proposals)
 	for i := range b.confirms {
 		b.confirms[i].ask(n.replica)

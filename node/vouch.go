@@ -26,31 +26,31 @@ import (
 // without a round, once the machine has reached what is committed now. Otherwise
 // it gets Unavailable at once: Confirm is needed.
 func (r *Replica) ConfirmFor(member, term uint64, done func(term uint64, err error)) {
-	if !r.vouches(member, term) {
+	index, enough := r.vouches(member, term)
+	if !enough {
 		err := incumbent.Errorf(incumbent.Unavailable, "the word of member %x in term %d is not enough", member, term)
 		r.eff.Confirmed = append(r.eff.Confirmed, Confirmed{Err: err, Done: []func(uint64, error){done}})
 		return
 	}
-	r.confirmed(r.committedNow(), []func(uint64, error){done})
+	r.confirmed(index, []func(uint64, error){done})
 	r.releaseReads()
 }
 
-// vouches reports whether a member that follows this leader in a term is a
-// quorum with it. Nothing is vouched for before the term's first entry is
-// committed: until then this leader does not know what its predecessors did.
-func (r *Replica) vouches(id, term uint64) bool {
+// vouches reports whether a member that follows this leader in a term is a quorum
+// with it, and what is committed then as far as raft knows, which may be ahead of
+// what the replica has learnt from it. Nothing is vouched for before the term's
+// first entry is committed: until then this leader does not know what its
+// predecessors did.
+func (r *Replica) vouches(id, term uint64) (index uint64, enough bool) {
 	st := r.raw.BasicStatus()
 	if r.role.State != Leader || stateOf(st.RaftState) != Leader || r.role.Term != term || st.HardState.GetTerm() != term {
-		return false
+		return 0, false
 	}
+	index = st.HardState.GetCommit()
 	with := []uint64{r.cfg.ID, id}
-	return r.leadIndex != 0 && r.committedNow() >= r.leadIndex &&
+	return index, r.leadIndex != 0 && index >= r.leadIndex &&
 		quorum(r.conf.GetVoters(), with) && quorum(r.conf.GetVotersOutgoing(), with)
 }
-
-// committedNow is what is committed as far as raft knows, which may be ahead of
-// what the replica has learnt from it.
-func (r *Replica) committedNow() uint64 { return r.raw.BasicStatus().HardState.GetCommit() }
 
 // stampTerm says in which term a question for the read index is put, which raft
 // leaves out. Whatever is asked with it has arrived by then. See answerRead.
@@ -63,12 +63,16 @@ func (r *Replica) stampTerm(m *pb.Message) {
 // answerRead answers a member that asks for the read index where the question
 // itself vouches for this leader, and reports whether it did.
 func (r *Replica) answerRead(m *pb.Message) bool {
-	if m.GetType() != pb.MsgReadIndex || !r.vouches(m.GetFrom(), m.GetTerm()) {
+	if m.GetType() != pb.MsgReadIndex {
+		return false
+	}
+	index, enough := r.vouches(m.GetFrom(), m.GetTerm())
+	if !enough {
 		return false
 	}
 	r.send(&pb.Message{
 		Type: pb.MsgReadIndexResp.Enum(), To: proto.Uint64(m.GetFrom()), From: proto.Uint64(r.cfg.ID), Term: proto.Uint64(r.role.Term),
-		Index: proto.Uint64(r.committedNow()), Entries: slices.Clone(m.GetEntries()),
+		Index: proto.Uint64(index), Entries: slices.Clone(m.GetEntries()),
 	})
 	return true
 }
