@@ -138,14 +138,20 @@ func (p *Passwords) Len() int {
 }
 
 // ParsePasswords reads a file of lines as [PasswordLine] makes them; empty ones
-// and those that begin with # are left out. The error is Invalid and names the
-// line, never what stands in it, or TooLarge.
-func ParsePasswords(r io.Reader) (*Passwords, error) {
+// and those that begin with # are left out. valid says what is wrong with the scope
+// and the tag of a line, for whoever knows what they are; nil accepts all. The error
+// is Invalid, or what valid returns, and names the line, or TooLarge.
+func ParsePasswords(r io.Reader, valid func(scope, tag string) error) (*Passwords, error) {
 	p := &Passwords{of: map[account][]secret{}}
 	err := eachLine(r, "password file", func(line string) error {
 		x, err := parsePassword(line)
 		if err != nil {
 			return err
+		}
+		if valid != nil {
+			if err := valid(x.scope, x.tag); err != nil {
+				return err
+			}
 		}
 		return p.add(x)
 	})

@@ -12,7 +12,7 @@ import (
 
 func passwordFile(t *testing.T, lines ...string) *Passwords {
 	t.Helper()
-	p, err := ParsePasswords(strings.NewReader("# agents\n\n" + strings.Join(lines, "\n")))
+	p, err := ParsePasswords(strings.NewReader("# agents\n\n"+strings.Join(lines, "\n")), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestParsePasswordsSaysWhatIsWrong(t *testing.T) {
 		"not hexadecimal": "* a " + secret[:len(secret)-1] + "x", "tag": "* \x01 " + secret, "parts": "* a " + secret + ":1",
 		"scope": strings.Repeat("m", 200) + " a " + secret,
 	} {
-		_, err := ParsePasswords(strings.NewReader("\n" + file))
+		_, err := ParsePasswords(strings.NewReader("\n"+file), nil)
 		if incumbent.KindOf(err) != incumbent.Invalid || !strings.Contains(err.Error(), "line 2") {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -175,7 +175,7 @@ func TestParsePasswordsSaysWhatIsWrong(t *testing.T) {
 			t.Errorf("%s: the error shows the hash", name)
 		}
 	}
-	if _, err := ParsePasswords(strings.NewReader(strings.Repeat(good+"\n", MaxHashesPerTag+1))); incumbent.KindOf(err) != incumbent.TooLarge {
+	if _, err := ParsePasswords(strings.NewReader(strings.Repeat(good+"\n", MaxHashesPerTag+1)), nil); incumbent.KindOf(err) != incumbent.TooLarge {
 		t.Errorf("too many for one tag: %v", err)
 	}
 	if n := passwordFile(t, good, good).Len(); n != 2 {
@@ -194,7 +194,7 @@ func TestParsePasswordsSaysWhatIsWrong(t *testing.T) {
 func FuzzParsePasswords(f *testing.F) {
 	f.Add("* unit-app-0 pbkdf2-sha256:1:00112233445566778899aabbccddeeff:" + strings.Repeat("ab", 32) + " claim-any")
 	f.Fuzz(func(t *testing.T, in string) {
-		p, err := ParsePasswords(strings.NewReader(in))
+		p, err := ParsePasswords(strings.NewReader(in), nil)
 		if (p == nil) == (err == nil) {
 			t.Fatalf("%v, %v", p, err)
 		}

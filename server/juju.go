@@ -111,7 +111,7 @@ func readPasswords(file string) (*auth.Passwords, error) {
 		return nil, invalid("juju-credential-file", "%w", err)
 	}
 	defer f.Close()
-	found, err := auth.ParsePasswords(f)
+	found, err := auth.ParsePasswords(f, juju.ValidateAccount)
 	if err != nil {
 		return nil, invalid("juju-credential-file", "%s: %w", file, err)
 	}

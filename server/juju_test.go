@@ -305,3 +305,14 @@ func TestJujuDashboard(t *testing.T) {
 		t.Errorf("%d queries", queries)
 	}
 }
+	line, err := auth.PasswordLine("*", "app/0", "p", 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("# agents\n"+line+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Juju.CredentialFile = file
+	if _, err := Open(cfg); incumbent.KindOf(err) != incumbent.Invalid || !strings.Contains(err.Error(), "line 2: invalid: the tag is none of") {
+		t.Errorf("a line by which nobody can log in: %v", err)
+	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/door/juju"
 	"github.com/incumbent-dev/incumbent/server"
 )
 
@@ -137,6 +138,9 @@ func newBearer(name, kind, file string) (string, error) {
 }
 
 func newJujuAgent(model, tag, file string, grants auth.Grant) (string, error) {
+	if err := juju.ValidateAccount(model, tag); err != nil {
+		return "", err // before a password is written that would let nobody in
+	}
 	data, err := os.ReadFile(file)
 	if err == nil {
 		return auth.PasswordLine(model, tag, strings.TrimRight(string(data), "\r\n"), auth.ChosenIterations, grants)

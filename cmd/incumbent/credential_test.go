@@ -7,10 +7,12 @@ import (
 	"testing"
 
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/door/juju"
 )
 
 // What create prints lets in whoever has what it wrote.
 func TestCredentialCreate(t *testing.T) {
+	const model = "deadbeef-0bad-400d-8000-4b1d0d06f00d"
 	env, out := testEnvironment(t, nil)
 	dir := t.TempDir()
 	made, chosen, token := filepath.Join(dir, "made"), filepath.Join(dir, "chosen"), filepath.Join(dir, "token")
@@ -19,7 +21,7 @@ func TestCredentialCreate(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"--juju-agent", "unit-app-0", "--password-file", made},
-		{"--juju-agent", "unit-app-1", "--password-file", chosen, "--model", "m", "--grant", "claim-any,controller"},
+		{"--juju-agent", "unit-app-1", "--password-file", chosen, "--model", model, "--grant", "claim-any,controller"},
 		{"--name", "alice", "--kind", "operator", "--token-file", token},
 	} {
 		if code := run(append([]string{"credential", "create"}, args...), env); code != exitOK {
@@ -28,7 +30,7 @@ func TestCredentialCreate(t *testing.T) {
 	}
 	stdout, _ := out()
 	lines := strings.SplitAfter(stdout, "\n")
-	passwords, err := auth.ParsePasswords(strings.NewReader(lines[0] + lines[1]))
+	passwords, err := auth.ParsePasswords(strings.NewReader(lines[0]+lines[1]), juju.ValidateAccount)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +45,7 @@ func TestCredentialCreate(t *testing.T) {
 	if g, err := v.Verify("any", "unit-app-0", read(made)); err != nil || g != 0 {
 		t.Errorf("made: %v, %v", g, err)
 	}
-	if g, err := v.Verify("m", "unit-app-1", "my secret"); err != nil || g != auth.ClaimAny|auth.Controller {
+	if g, err := v.Verify(model, "unit-app-1", "my secret"); err != nil || g != auth.ClaimAny|auth.Controller {
 		t.Errorf("chosen: %v, %v", g, err)
 	}
 	credentials, err := auth.ParseCredentials(strings.NewReader(lines[2]))
@@ -54,16 +56,24 @@ func TestCredentialCreate(t *testing.T) {
 	if err != nil || p.Name != "alice" || p.Kind != auth.Operator {
 		t.Errorf("token: %v, %v", p, err)
 	}
+	unused := filepath.Join(dir, "unused")
 	for _, args := range [][]string{
 		{},
 		{"--name", "a"},
 		{"--juju-agent", "unit-a-0"},
 		{"--name", "a", "--juju-agent", "unit-a-0"},
 		{"--name", "a", "--token-file", token}, // is there already
+		{"--juju-agent", "app/0", "--password-file", unused},
+		{"--juju-agent", "user-admin", "--password-file", unused},
+		{"--juju-agent", "unit-app-0", "--password-file", unused, "--model", "staging"},
+		{"--juju-agent", "unit-app-0", "--password-file", unused, "--model", strings.ToUpper(model)},
 	} {
 		if code := run(append([]string{"credential", "create"}, args...), env); code != exitUsage {
 			t.Errorf("%v: exit code %d", args, code)
 		}
+	}
+	if _, err := os.Stat(unused); !os.IsNotExist(err) {
+		t.Errorf("a password was written for an agent that cannot log in: %v", err)
 	}
 }
 

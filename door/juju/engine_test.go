@@ -146,7 +146,7 @@ func passwords(tb testing.TB) *auth.Passwords {
 		}
 		file.WriteString(line + "\n")
 	}
-	p, err := auth.ParsePasswords(strings.NewReader(file.String()))
+	p, err := auth.ParsePasswords(strings.NewReader(file.String()), ValidateAccount)
 	if err != nil {
 		tb.Fatal(err)
 	}

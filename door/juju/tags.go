@@ -3,6 +3,8 @@ package juju
 import (
 	"encoding/hex"
 	"strings"
+
+	"github.com/incumbent-dev/incumbent"
 )
 
 // Juju names entities by tags: a kind, a dash, and a name in which a unit's
@@ -121,4 +123,18 @@ func isAgent(tag string) bool {
 		}
 	}
 	return false
+}
+
+// ValidateAccount returns an Invalid error if nobody can log in by a line of the
+// passwords' file that has this scope, a model's UUID or * for all, and this tag.
+// The error never holds either.
+func ValidateAccount(scope, tag string) error {
+	switch {
+	case scope != "*" && !isUUID(scope):
+		return incumbent.Errorf(incumbent.Invalid, "the model is neither a UUID in lower case nor *")
+	case !isAgent(tag):
+		return incumbent.Errorf(incumbent.Invalid,
+			"the tag is none of unit-APPLICATION-NUMBER, application-APPLICATION, machine-NUMBER, controller-NUMBER")
+	}
+	return nil
 }
