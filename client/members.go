@@ -3,6 +3,8 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -29,11 +31,9 @@ func newMembers(servers []string) (*members, error) {
 	m := &members{}
 	for _, s := range servers {
 		u, err := url.Parse(s)
-		if err != nil {
-			return nil, incumbent.Errorf(incumbent.Invalid, "server %q is not a URL: %w", s, err)
-		}
-		if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return nil, incumbent.Errorf(incumbent.Invalid, "server %q is not an http or https URL", s)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			return nil, incumbent.Errorf(incumbent.Invalid, "server %q is not an http or https URL", s).
+				WithHint("as in http://127.0.0.1:7600, or https:// where it has TLS")
 		}
 		m.urls = append(m.urls, u)
 	}
@@ -99,8 +99,27 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	case req.Context().Err() != nil:
 		return nil, last
 	}
-	return nil, incumbent.Errorf(incumbent.Unavailable, "no member answers: %w", last).
-		WithHint("is the server running? start one with 'incumbent server --dev', or name it with --server")
+	return nil, incumbent.Errorf(incumbent.Unavailable, "no member answers: %w", last).WithHint(remedy(last))
+}
+
+// remedy is what may help whom no member answers: TLS where there is none, or the
+// other way round, and a certificate of an authority that was not named look like a
+// server that is down.
+func remedy(cause error) string {
+	var unknown x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(cause, &unknown):
+		return "name the file with its authority's certificate with --ca"
+	case errors.As(cause, &name):
+		return "name the server as its certificate does with --server"
+	case errors.As(cause, &record):
+		return "nothing speaks TLS there: http:// instead of https:// with --server, or another port"
+	case errors.Is(cause, errWantsTLS):
+		return "https:// instead of http:// with --server"
+	}
+	return "is the server running? start one with 'incumbent server --dev', or name it with --server"
 }
 
 // attempt sends the request to one member. With several members, one that is
@@ -127,11 +146,26 @@ func (t *transport) attempt(req *http.Request, body []byte, member *url.URL, saf
 		cancel(nil)
 		return nil, err
 	}
+	if member.Scheme == "http" && wantsTLS(res) {
+		res.Body.Close()
+		cancel(nil)
+		safe.sent.Store(false) // what is no handshake is not looked at
+		return nil, errWantsTLS
+	}
 	res.Body = &cancelOnClose{res.Body, func() { cancel(nil) }}
 	return res, nil
 }
 
-var errSilent = errors.New("the member is silent")
+var (
+	errSilent   = errors.New("the member is silent")
+	errWantsTLS = errors.New("the member speaks TLS only")
+)
+
+// wantsTLS reports whether an answer is that of net/http to whoever speaks HTTP where
+// TLS is spoken: a 400 of HTTP/1.0 without any header, as no server of ours sends.
+func wantsTLS(res *http.Response) bool {
+	return res.StatusCode == http.StatusBadRequest && res.ProtoMajor == 1 && res.ProtoMinor == 0 && len(res.Header) == 0
+}
 
 type cancelOnClose struct {
 	io.ReadCloser

@@ -95,7 +95,8 @@ func (s *Server) listenForJuju(undo *undoing) error {
 	quiet := net.ListenConfig{KeepAlive: -1}
 	ln, err := quiet.Listen(context.Background(), "tcp", s.cfg.Juju.Listen)
 	if err != nil {
-		return incumbent.Errorf(incumbent.Unavailable, "setting juju-listen: %w", err)
+		return incumbent.Errorf(incumbent.Unavailable, "setting juju-listen: %w", err).
+			WithHint("is another server running? choose another address with --juju-listen")
 	}
 	undo.later(func() { ln.Close() })
 	s.juju = &jujuDoor{listener: ln, verifier: auth.NewVerifier(auth.VerifierConfig{Everybody: s.cfg.Juju.Password}, found)}
