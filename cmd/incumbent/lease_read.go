@@ -150,10 +150,13 @@ func leaseList(env *environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ls [PREFIX]",
 		Short: "list leases",
-		Long:  "Ls lists the leases of the namespace and model in the order of their names, a page at a time from the server, all of them here.",
+		Long: `Ls lists the leases of the namespace and model in the order of their names, a
+page at a time from the server, all of them here. With --all-models those of every
+namespace, or of the one that --namespace names, each with where it belongs.`,
 		Example: `  incumbent lease ls db/
   incumbent lease ls --count
-  incumbent lease ls --all-models -o jsonl | jq -r .holder`,
+  incumbent lease ls --all-models -o jsonl | jq -r .holder
+  incumbent lease ls --all-models --namespace application-leadership`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			form, err := outputForm(c)
@@ -165,15 +168,21 @@ func leaseList(env *environment) *cobra.Command {
 				req.Prefix = args[0]
 			}
 			if all, _ := c.Flags().GetBool("all-models"); all {
-				req.Namespace, req.Model = "", ""
+				if c.Flags().Changed("model") {
+					return usageError{"give either --model or --all-models"}
+				}
+				req.Model = ""
+				if !c.Flags().Changed("namespace") {
+					req.Namespace = ""
+				}
 			}
 			req.Free, _ = c.Flags().GetBool("free")
 			req.Stale, _ = c.Flags().GetBool("stale")
 			req.CountOnly, _ = c.Flags().GetBool("count")
-			return withClient(c, func(cl *client.Client) error { return listLeases(c, env.stdout, form, cl, req) })
+			return withClient(c, func(cl *client.Client) error { return listLeases(c, env, form, cl, req) })
 		},
 	}
-	c.Flags().Bool("all-models", false, "of all namespaces and models")
+	c.Flags().Bool("all-models", false, "of all models, and of all namespaces unless --namespace names one")
 	c.Flags().Bool("free", false, "also leases that nobody holds")
 	c.Flags().Bool("count", false, "only how many")
 	addStale(c)
@@ -181,8 +190,12 @@ func leaseList(env *environment) *cobra.Command {
 	return c
 }
 
-func listLeases(c *cobra.Command, out io.Writer, form string, cl *client.Client, req *apiv1.ListRequest) error {
-	t := leaseTable()
+func listLeases(c *cobra.Command, env *environment, form string, cl *client.Client, req *apiv1.ListRequest) error {
+	out, t := env.stdout, leaseTable()
+	all := req.Model == ""
+	if all {
+		t.header = append([]string{"namespace", "model"}, t.header...)
+	}
 	docs := []leaseDocument{}
 	for {
 		res, err := cl.Leases().List(c.Context(), connect.NewRequest(req))
@@ -205,7 +218,11 @@ func listLeases(c *cobra.Command, out io.Writer, form string, cl *client.Client,
 			case formJSON:
 				docs = append(docs, document(l))
 			default:
-				t.row(leaseRow(l)...)
+				row := leaseRow(l)
+				if all {
+					row = append([]string{l.GetName().GetNamespace(), l.GetName().GetModel()}, row...)
+				}
+				t.row(row...)
 			}
 			req.After = l.Name
 		}
@@ -217,6 +234,9 @@ func listLeases(c *cobra.Command, out io.Writer, form string, cl *client.Client,
 	case formJSON:
 		return printJSON(out, form, docs)
 	case formTable:
+		if len(t.rows) == 0 && !all && req.Prefix == "" {
+			fmt.Fprintf(env.stderr, "nothing in namespace %s, model %s; --all-models lists those of others\n", req.Namespace, req.Model)
+		}
 		return t.print(out)
 	}
 	return nil

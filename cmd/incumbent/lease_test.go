@@ -44,7 +44,14 @@ func TestLeaseVerbs(t *testing.T) {
 		{"lease claim b --holder me", 0, "me", ""},
 		{"lease release b --token 1", 0, "nothing to release", ""},
 		{"lease claim a --model other --holder m", 0, "m", ""},
-		{"lease ls --all-models", 0, "m", ""},
+		{"lease claim a --namespace n --model other --holder x", 0, "x", ""},
+		{"lease ls --all-models", 0, "NAMESPACE  MODEL    NAME", ""},
+		{"lease ls --all-models", 0, "\ndefault    other    a     m ", ""},
+		{"lease ls --all-models", 0, "\nn          other    a     x ", ""},
+		{"lease ls --all-models --count", 0, "3\n", ""},
+		{"lease ls --all-models --namespace n --count", 0, "1\n", ""},
+		{"lease ls --all-models --model other", 2, "", "either --model or --all-models"},
+		{"lease ls --namespace n", 0, "NAME", "nothing in namespace n, model default; --all-models"},
 		{"events -o jsonl", 0, `"what":"ready"`, ""},
 		{"debug hash", 0, "sha256", ""},
 		{"debug snapshot", 0, "snapshot of", ""},
@@ -54,7 +61,7 @@ func TestLeaseVerbs(t *testing.T) {
 		if got.code != step.code || !strings.Contains(got.stdout, step.stdout) || !strings.Contains(got.stderr, step.stderr) {
 			t.Errorf("%s: exit code %d, want %d; printed %q, want %q; said %q, want %q", step.args, got.code, step.code, got.stdout, step.stdout, got.stderr, step.stderr)
 		}
-		if step.code == 0 && got.stderr != "" {
+		if step.code == 0 && step.stderr == "" && got.stderr != "" {
 			t.Errorf("%s: said %q", step.args, got.stderr)
 		}
 	}
