@@ -69,7 +69,7 @@ func stepChart(s *Summary) []template.HTML {
 			}
 		}
 		if len(p50.x) > 1 {
-			out = append(out, chart{title: op + " latency (ms) against number of leases", xLabel: "leases", logX: true, logY: true, lines: []chartLine{p50, p99, most}}.draw())
+			out = append(out, chart{title: op + " latency (ms) by leases", xLabel: "leases", logX: true, logY: true, lines: []chartLine{p50, p99, most}}.draw())
 		}
 	}
 	return out

@@ -3,7 +3,7 @@ package bench
 import "html/template"
 
 // reportPage is the page. Its policy forbids it to load anything.
-var reportPage = template.Must(template.New("report").Funcs(template.FuncMap{"num": num}).Parse(`<!doctype html>
+var reportPage = template.Must(template.New("report").Funcs(template.FuncMap{"num": num, "figure": figure}).Parse(`<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -34,11 +34,14 @@ code{font:13px/1.4 ui-monospace,monospace;overflow-wrap:anywhere}
 <p>{{if or .Lost .Violations}}<span class="bad">lost {{.Lost}}, violations {{.Violations}}</span>{{else}}<span class="ok">lost 0, violations 0</span>{{end}}, lapsed {{.Lapsed}}, refused {{.Refused}}</p>
 {{if .Texts}}<ul>{{range .Texts}}<li>{{.}}</li>{{end}}</ul>{{end}}
 {{if .Thresholds}}<div class="wide"><table><tr><th>threshold</th><th>measured</th><th>at most</th><th></th></tr>
-{{range .Thresholds}}<tr><td>{{.Name}}</td><td>{{num .Value}}</td><td>{{num .Limit}}</td><td>{{if .OK}}<span class="ok">ok</span>{{else}}<span class="bad">failed</span>{{end}}</td></tr>{{end}}</table></div>{{end}}
+{{range .Thresholds}}<tr><td>{{.Name}}</td><td>{{figure .Value}}</td><td>{{figure .Limit}}</td><td>{{if .OK}}<span class="ok">ok</span>{{else}}<span class="bad">failed</span>{{end}}</td></tr>{{end}}</table></div>{{end}}
 <h2>Operations</h2>
 <div class="wide"><table><tr><th>operation</th><th>count</th><th>errors</th><th>per second</th><th>p50 ms</th><th>p90 ms</th><th>p99 ms</th><th>p99.9 ms</th><th>max ms</th><th>server CPU µs each</th></tr>
 {{range $n, $o := .Ops}}<tr><td>{{$n}}</td><td>{{$o.Count}}</td><td>{{$o.Errors}}</td><td>{{num $o.Rate}}</td><td>{{num $o.P50}}</td><td>{{num $o.P90}}</td><td>{{num $o.P99}}</td><td>{{num $o.P999}}</td><td>{{num $o.Max}}</td><td>{{if $o.CPUMicros}}{{num $o.CPUMicros}}{{end}}</td></tr>{{end}}</table></div>
-{{if .Facts}}<h2>Figures</h2><div class="wide"><table>{{range $k, $v := .Facts}}<tr><td>{{$k}}</td><td>{{num $v}}</td></tr>{{end}}</table></div>{{end}}
+{{if gt (len .Steps) 1}}<h2>Steps</h2>
+<div class="wide"><table><tr><th>leases</th><th>claims</th><th>p50 ms</th><th>p99 ms</th><th>max ms</th><th>extensions</th><th>p50 ms</th><th>p99 ms</th><th>max ms</th></tr>
+{{range .Steps}}{{$c := index .Ops "claim"}}{{$e := index .Ops "extend"}}<tr><td>{{.Leases}} {{.Phase}}</td><td>{{$c.Count}}</td><td>{{num $c.P50}}</td><td>{{num $c.P99}}</td><td>{{num $c.Max}}</td><td>{{$e.Count}}</td><td>{{num $e.P50}}</td><td>{{num $e.P99}}</td><td>{{num $e.Max}}</td></tr>{{end}}</table></div>{{end}}
+{{if .Facts}}<h2>Figures</h2><div class="wide"><table>{{range $k, $v := .Facts}}<tr><td>{{$k}}</td><td>{{figure $v}}</td></tr>{{end}}</table></div>{{end}}
 {{if .Servers}}<h2>Servers</h2><div class="wide"><table><tr><th>server</th><th>resident bytes</th><th>CPU seconds</th><th>open sockets</th></tr>
 {{range $i, $s := .Servers}}<tr><td>{{if $s.Name}}{{$s.Name}}{{else}}{{$i}}{{end}}</td><td>{{$s.RSS}}</td><td>{{num $s.CPU}}</td><td>{{$s.Connections}}</td></tr>{{end}}</table></div>{{end}}
 <h2>Charts</h2>

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -126,6 +127,14 @@ type Step struct {
 	Leases int                  `json:"leases"`
 	Phase  string               `json:"phase,omitempty"` // of a fault
 	Ops    map[string]OpSummary `json:"ops"`
+}
+
+// label is what a person calls the step.
+func (s Step) label() string {
+	if s.Phase == "" {
+		return strconv.Itoa(s.Leases)
+	}
+	return strconv.Itoa(s.Leases) + " " + s.Phase
 }
 
 // Sample is one second.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -170,7 +171,7 @@ func (s *Summary) Print(w io.Writer) error {
 		fmt.Fprintf(tw, "leases\tclaims\tp50 ms\tp99 ms\tmax ms\textensions\tp50 ms\tp99 ms\tmax ms\t\n")
 		for _, st := range s.Steps {
 			c, e := st.Ops["claim"], st.Ops["extend"]
-			fmt.Fprintf(tw, "%d\t%d\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t\n", st.Leases, c.Count, num(c.P50), num(c.P99), num(c.Max), e.Count, num(e.P50), num(e.P99), num(e.Max))
+			fmt.Fprintf(tw, "%s\t%d\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t\n", st.label(), c.Count, num(c.P50), num(c.P99), num(c.Max), e.Count, num(e.P50), num(e.P99), num(e.Max))
 		}
 		if err := tw.Flush(); err != nil {
 			return err
@@ -178,7 +179,7 @@ func (s *Summary) Print(w io.Writer) error {
 	}
 	fmt.Fprintln(w)
 	for _, k := range sortedKeys(s.Facts) {
-		fmt.Fprintf(w, "%s: %s\n", k, num(s.Facts[k]))
+		fmt.Fprintf(w, "%s: %s\n", k, figure(s.Facts[k]))
 	}
 	for i, srv := range s.Servers {
 		fmt.Fprintf(w, "server %d: %.1f MiB resident, %.1f s CPU\n", i+1, float64(srv.RSS)/(1<<20), srv.CPU)
@@ -192,12 +193,20 @@ func (s *Summary) Print(w io.Writer) error {
 		if !t.OK {
 			word = "FAILED"
 		}
-		fmt.Fprintf(w, "threshold %s: %s, at most %s: %s\n", t.Name, num(t.Value), num(t.Limit), word)
+		fmt.Fprintf(w, "threshold %s: %s, at most %s: %s\n", t.Name, figure(t.Value), figure(t.Limit), word)
 	}
 	return nil
 }
 
-// num prints a figure with as many digits as it is worth.
+// figure prints what may be a count, which has no digits behind the point.
+func figure(f float64) string {
+	if f == math.Trunc(f) {
+		return strconv.FormatFloat(f, 'f', 0, 64)
+	}
+	return num(f)
+}
+
+// num prints a measure with as many digits as it is worth.
 func num(f float64) string {
 	switch {
 	case f != 0 && f < 10 && f > -10:

@@ -158,6 +158,32 @@ func TestReportIsOnePage(t *testing.T) {
 	}
 }
 
+// Counts have no digits behind the point, and each step of a ladder its line, on the
+// terminal and on the page.
+func TestPrintIsForPeople(t *testing.T) {
+	s := aSummary()
+	s.Facts = map[string]float64{"agents": 180, "connect_seconds": 0.82, "members": 1}
+	s.Thresholds = []Threshold{{Name: "lost", OK: true}}
+	s.Steps[1].Phase = "fault"
+	var plain, page bytes.Buffer
+	if err := s.Print(&plain); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"\nagents: 180\n", "\nmembers: 1\n", "\nconnect_seconds: 0.82\n", "\nthreshold lost: 0, at most 0: ok\n", " 2000 fault "} {
+		if !strings.Contains(plain.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, &plain)
+		}
+	}
+	if err := Report(&page, s, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<h2>Steps</h2>", "<tr><td>1000 ", "<tr><td>2000 fault</td><td>1</td><td>1.00</td><td>2.00</td><td>4.00</td>", "<td>agents</td><td>180</td>"} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("%q is missing on the page", want)
+		}
+	}
+}
+
 func TestViewLine(t *testing.T) {
 	s := Sample{
 		At: 3, Phase: "10 leases", Holding: 10, Waiting: 20, Ops: map[string]OpSample{"extend": {Count: 7, P99: 1.5, Errors: 2}},
