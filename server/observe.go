@@ -113,6 +113,12 @@ func (s *Server) registerMetrics() {
 	gauge("sessions_open", "Open sessions.", func() float64 { return float64(s.machine.view().SessionCount()) })
 	gauge("waiters", "Places in queues of leases.", func() float64 { return float64(s.machine.view().WaiterCount()) })
 	gauge("index", "Index of the newest applied command.", func() float64 { return float64(s.machine.view().Index()) })
+	gauge("leading", "1 while this member leads.", func() float64 {
+		if s.leader.Load() == s.id {
+			return 1
+		}
+		return 0
+	})
 	gauge("raft_term", "Term of the log.", func() float64 { return float64(s.node.Status().Term) })
 	gauge("raft_applied_index", "Log index that is applied.", func() float64 { return float64(s.node.Status().Applied) })
 	gauge("log_bytes", "Bytes of the log on disk.", func() float64 { return float64(s.logBytes()) })
