@@ -456,8 +456,15 @@ func (l *local) describe(got *apiv1.MembersResponse) *localJSON {
 
 func (l *local) print(w io.Writer, out *localJSON) error {
 	t := &table{header: []string{"member", "id", "process", "address", "peer address"}}
+	if out.Members[0].Juju != "" {
+		t.header = append(t.header, "juju's agents")
+	}
 	for _, m := range out.Members {
-		t.row(m.Name, m.ID, strconv.Itoa(m.PID), m.URL, m.Peer)
+		row := []string{m.Name, m.ID, strconv.Itoa(m.PID), m.URL, m.Peer}
+		if m.Juju != "" {
+			row = append(row, m.Juju)
+		}
+		t.row(row...)
 	}
 	if err := t.print(w); err != nil {
 		return err

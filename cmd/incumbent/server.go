@@ -33,7 +33,8 @@ and --client-ca or --credential-file; or the cluster's own authority, which
 
 SIGTERM and SIGINT: stop accepting, hand leadership over, answer blocked calls,
 leave within 10 s; a second one leaves now. SIGHUP: reload certificates,
-credentials, --max-connections, --memory-bytes and log level.
+credentials, passwords of Juju's agents, --max-connections, --memory-bytes and
+log level.
 
 Exit code 2: a setting is wrong. Exit code 5: the data directory or the address
 is in use. Exit code 6: this member was removed from its cluster, or its name is
@@ -68,7 +69,7 @@ stopped because of a fault, which it names.`,
 	f.Int64("disk-reserve-bytes", server.DefaultDiskReserve, "free space below which growth is refused")
 	f.Int64("history-bytes", server.DefaultHistoryBytes, "changes kept for resuming watches")
 	f.Int64("memory-bytes", server.DefaultMemoryBytes, "resident memory that admission defends")
-	f.Int("max-connections", server.DefaultMaxConnections, "connections accepted at once")
+	f.Int("max-connections", server.DefaultMaxConnections, "connections accepted at once, by each listener")
 	f.Duration("grace", server.DefaultGrace, "how much longer than a ttl the leader waits")
 	f.Float64("drift", server.DefaultDrift, "clocks run at rates within ± this share of each other")
 	f.Duration("return-time", server.DefaultReturnTime, "after a start no lease expires sooner than this")
