@@ -134,6 +134,7 @@ func (e *Engine) judgeRead(c *call, term uint64, err error) {
 // ownExtended answers the claim of a holder that was extended.
 func (e *Engine) ownExtended(c *call, l *core.Lease) {
 	e.stats.ClaimsExtended++
+	e.stats.Extensions++
 	e.finish(c, core.Result{Index: e.view.Index(), Lease: l, Session: e.view.Session(l.Session)})
 }
 

@@ -64,7 +64,9 @@ func (e *Engine) answer(b *Batch, i int, kind incumbent.Kind, held time.Duration
 	it.Kind, it.Held = kind, held
 	switch kind {
 	case incumbent.OK:
-		e.stats.Extensions++
+		if b.call == nil { // a claim is counted when it is certain that it was extended
+			e.stats.Extensions++
+		}
 	case incumbent.NotLeader:
 		b.Leader = e.leader
 		b.RetryAfter = unavailableRetry

@@ -16,7 +16,7 @@ type Stats struct {
 
 	Batches         uint64
 	BatchMax        int
-	Extensions      uint64 // acknowledged
+	Extensions      uint64 // acknowledged, claims that extend included
 	Rounds          uint64 // confirmations, the failed ones included
 	RoundsFailed    uint64
 	Vouched         uint64 // confirmations that needed no round: members vouched for the leader
@@ -24,7 +24,7 @@ type Stats struct {
 	Commands        uint64 // of the calls, those that went through the log
 	Unknown         uint64 // of the commands, those of which the node lost sight
 	ClaimsDenied    uint64 // answered from a confirmed read
-	ClaimsExtended  uint64 // answered as extensions
+	ClaimsExtended  uint64 // of the extensions, those that were claims
 	Dropped         uint64 // unserved: their deadline had passed
 	Refused         uint64 // extensions' batches and calls: the inbox was full
 	Expired         uint64 // leases, those freed with their session included

@@ -195,27 +195,20 @@ func (s *Server) closeJuju(ctx context.Context) error {
 	return s.juju.door.Close(ctx)
 }
 
-// jujuConnections counts the door's connections, and those of them that are
-// parked.
-func (s *Server) jujuConnections() (all, parked int) {
+// jujuStats are the door's numbers; zeros while it is closed.
+func (s *Server) jujuStats() juju.Stats {
 	if s.juju == nil || s.juju.door == nil {
-		return 0, 0
+		return juju.Stats{}
 	}
-	st := s.juju.door.Stats()
-	return st.Connections, st.Agents
+	return s.juju.door.Stats()
 }
 
-// nativeParked counts the parked connections of the native listener.
-func (s *Server) nativeParked() int {
-	_, parked := s.jujuConnections()
-	return max(0, int(s.park.Stats().Parked)-parked)
-}
+// nativeParked counts the parked connections of the native listener: an agent of
+// Juju's that has logged in is parked, too.
+func (s *Server) nativeParked() int { return max(0, int(s.park.Stats().Parked)-s.jujuStats().Agents) }
 
 // openConnections counts those of all listeners for clients.
-func (s *Server) openConnections() int {
-	all, _ := s.jujuConnections()
-	return s.gate.open() + all
-}
+func (s *Server) openConnections() int { return s.gate.open() + s.jujuStats().Connections }
 
 // doors says which doors are open, for status.
 func (s *Server) doors() []*apiv1.Door {
@@ -223,8 +216,11 @@ func (s *Server) doors() []*apiv1.Door {
 		Name: "native", Address: s.gate.Addr().String(), Tls: s.certs != nil, Connections: uint64(s.nativeParked()),
 	}}
 	if s.juju != nil {
-		all, _ := s.jujuConnections()
-		out = append(out, &apiv1.Door{Name: "juju", Address: s.JujuAddr(), Tls: true, Connections: uint64(all)})
+		st := s.jujuStats()
+		out = append(out, &apiv1.Door{
+			Name: "juju", Address: s.JujuAddr(), Tls: true, Connections: uint64(st.Connections),
+			Agents: uint64(st.Agents), OutstandingClaims: uint64(st.Claims), BlockedCalls: uint64(st.Blocked),
+		})
 	}
 	return out
 }

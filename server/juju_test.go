@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"github.com/gobwas/ws/wsutil"
 
 	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 )
@@ -173,6 +175,64 @@ func TestJujuDoor(t *testing.T) {
 	}
 }
 
+// What an operator of Juju's agents looks at is in status: who is connected, claims
+// without an answer, who is blocked, extensions, and that somebody was turned away.
+func TestJujuInStatus(t *testing.T) {
+	cfg := withJuju(t, testConfig(t))
+	cfg.MaxConnections = 2
+	s := open(t, cfg)
+	status := func() *apiv1.StatusResponse {
+		t.Helper()
+		st, err := operator{s}.Status(testContext(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	a, _ := jujuLogin(t, s, "unit-app-0", "unit-app-0")
+	b, _ := jujuLogin(t, s, "unit-app-1", "unit-app-1")
+	before := s.counts()
+	for range 2 {
+		if got := a.claim("app-0"); got != jujuGranted {
+			t.Error(got)
+		}
+	}
+	b.send("LeadershipService", 2, "BlockUntilLeadershipReleased", `{"Name":"app"}`)
+	for deadline := time.Now().Add(clusterTimeout); ; time.Sleep(time.Millisecond) {
+		d, now := status().Doors[1], s.counts()
+		claims, extensions := now[rateClaims]-before[rateClaims], now[rateExtensions]-before[rateExtensions]
+		if d.Connections == 2 && d.Agents == 2 && d.OutstandingClaims == 0 && d.BlockedCalls == 1 && claims == 1 && extensions == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the door is %v, %v claims and %v extensions", d, claims, extensions)
+		}
+	}
+	var used uint64
+	for _, l := range status().Limits {
+		if l.Name == "connections of juju's agents" && l.Value == 2 {
+			used = l.Used
+		}
+	}
+	if used != 2 {
+		t.Errorf("limits %v", status().Limits)
+	}
+	third, err := net.Dial("tcp", s.JujuAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer third.Close()
+	if err := third.SetDeadline(time.Now().Add(clusterTimeout)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := third.Read(make([]byte, 1)); err == nil || isTimeout(err) {
+		t.Fatalf("a third of two connections: %v", err)
+	}
+	if got := status().Warnings; len(got) != 1 || !strings.HasPrefix(got[0], "1 connections of Juju's agents were refused") {
+		t.Errorf("warnings %q", got)
+	}
+}
+
 // Every member serves every call: one claims on each, and who waits on a third is
 // answered by a release on any.
 func TestJujuOnThreeMembers(t *testing.T) {
@@ -248,6 +308,17 @@ func TestJujuSettings(t *testing.T) {
 	if _, err := Open(cfg); incumbent.KindOf(err) != incumbent.Invalid {
 		t.Errorf("a file that is not there: %v", err)
 	}
+	line, err := auth.PasswordLine("*", "app/0", "p", 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("# agents\n"+line+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Juju.CredentialFile = file
+	if _, err := Open(cfg); incumbent.KindOf(err) != incumbent.Invalid || !strings.Contains(err.Error(), "line 2: invalid: the tag is none of") {
+		t.Errorf("a line by which nobody can log in: %v", err)
+	}
 }
 
 // Each metric that the dashboard asks for exists, with the labels it asks by.
@@ -305,14 +376,3 @@ func TestJujuDashboard(t *testing.T) {
 		t.Errorf("%d queries", queries)
 	}
 }
-	line, err := auth.PasswordLine("*", "app/0", "p", 1, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte("# agents\n"+line+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cfg.Juju.CredentialFile = file
-	if _, err := Open(cfg); incumbent.KindOf(err) != incumbent.Invalid || !strings.Contains(err.Error(), "line 2: invalid: the tag is none of") {
-		t.Errorf("a line by which nobody can log in: %v", err)
-	}

@@ -180,7 +180,7 @@ func (s *Server) keepRates(ctx context.Context) {
 func (s *Server) counts() []float64 {
 	loop := s.leases.Stats()
 	out := make([]float64, numRates)
-	out[rateClaims] = s.metrics.changed(core.Granted) + s.metrics.changed(core.Queued) + float64(loop.ClaimsDenied+loop.ClaimsExtended)
+	out[rateClaims] = s.metrics.changed(core.Granted) + s.metrics.changed(core.Queued) + float64(loop.ClaimsDenied)
 	out[rateExtensions] = float64(loop.Extensions)
 	out[rateReleases] = s.metrics.changed(core.Released)
 	out[rateExpiries] = float64(loop.Expired)

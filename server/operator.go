@@ -128,6 +128,9 @@ func (s *Server) warnings(st node.Status, loop lease.Stats) []string {
 	if refused := s.gate.refused.Load(); refused > 0 && s.gate.open() >= s.limits.Load().MaxConnections {
 		out = append(out, fmt.Sprintf("%d connections were refused: raise --max-connections or add members", refused))
 	}
+	if st := s.jujuStats(); st.Full > 0 && st.Connections >= s.limits.Load().MaxConnections {
+		out = append(out, fmt.Sprintf("%d connections of Juju's agents were refused: raise --max-connections or add members", st.Full))
+	}
 	return out
 }
 
@@ -137,7 +140,7 @@ func (s *Server) showLimits(st node.Status, view *core.View, streams int) []*api
 	one := func(name, unit string, value, used uint64, setting string) *apiv1.Limit {
 		return &apiv1.Limit{Name: name, Unit: unit, Value: value, Used: used, Setting: setting}
 	}
-	return []*apiv1.Limit{
+	limits := []*apiv1.Limit{
 		one("connections", "connections", uint64(bounds.MaxConnections), uint64(s.gate.open()), "--max-connections"),
 		one("streams", "streams", uint64(bounds.MaxConnections), uint64(streams), "--max-connections"),
 		one("watch history", "bytes", uint64(s.cfg.HistoryBytes), uint64(hub.HistoryBytes), "--history-bytes"),
@@ -147,6 +150,11 @@ func (s *Server) showLimits(st node.Status, view *core.View, streams int) []*api
 		one("sessions", "sessions", core.MaxSessions, uint64(view.SessionCount()), ""),
 		one("lease records", "leases", core.MaxLeases, uint64(view.LeaseCount()), ""),
 	}
+	if s.juju != nil { // each door has its own --max-connections
+		limits = append(limits, one("connections of juju's agents", "connections", uint64(bounds.MaxConnections),
+			uint64(s.jujuStats().Connections), "--max-connections"))
+	}
+	return limits
 }
 
 // checkpoint proposes a checkpoint and returns the state right after it.

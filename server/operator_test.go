@@ -38,7 +38,7 @@ func TestOperatorCalls(t *testing.T) {
 	if m.Leader != "n1" || m.Leases != 1 || m.Version != "test" || len(m.Members) != 1 || !m.Members[0].Ready || m.Members[0].Role != "leader" {
 		t.Errorf("status: %v", m)
 	}
-	if !strings.HasPrefix(m.Verdict, "healthy: 1 leases held") {
+	if !strings.HasPrefix(m.Verdict, "healthy: 1 lease held") {
 		t.Errorf("verdict %q, warnings %v", m.Verdict, m.Warnings)
 	}
 	if m.Connections == 0 || m.Storage.LogBytes < uint64(cfg.SegmentBytes) || m.RssBytes == 0 || len(m.Limits) == 0 {

@@ -28,8 +28,8 @@ type outlook struct {
 	leader          string // "" while none is known
 	members         []*apiv1.Member
 	leases          uint64
-	connections     uint64
-	remarks         int // warnings and refusals
+	connections     uint64 // with this member
+	remarks         int    // warnings and refusals
 }
 
 // verdict is one sentence.
@@ -45,11 +45,11 @@ func (o *outlook) verdict() string {
 	case o.cutOff:
 		return "cut off: this member hears a leader and can confirm nothing, its clients are sent to other members"
 	case reach.members < reach.all:
-		return fmt.Sprintf("serving with care: %d of %d members reachable, %d leases held", reach.members, reach.all, o.leases)
+		return fmt.Sprintf("serving with care: %d of %d members reachable, %s held", reach.members, reach.all, plural(int64(o.leases), "lease", "leases"))
 	case o.remarks > 0:
-		return fmt.Sprintf("serving with care: %d leases held, %s", o.leases, plural(int64(o.remarks), "thing to look at", "things to look at"))
+		return fmt.Sprintf("serving with care: %s held, %s", plural(int64(o.leases), "lease", "leases"), plural(int64(o.remarks), "thing to look at", "things to look at"))
 	}
-	return fmt.Sprintf("healthy: %d leases held by %s", o.leases, plural(int64(o.connections), "connection", "connections"))
+	return fmt.Sprintf("healthy: %s held, %s to this member", plural(int64(o.leases), "lease", "leases"), plural(int64(o.connections), "connection", "connections"))
 }
 
 // reach counts whom the member that answers can reach, itself too.

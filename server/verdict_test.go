@@ -23,7 +23,8 @@ func TestVerdict(t *testing.T) {
 		members string
 		want    string
 	}{
-		{outlook{ready: true, leader: "n1", leases: 3, connections: 1}, "leader", "healthy: 3 leases held by 1 connection"},
+		{outlook{ready: true, leader: "n1", leases: 3, connections: 1}, "leader", "healthy: 3 leases held, 1 connection to this member"},
+		{outlook{ready: true, leader: "n1", leases: 1, connections: 12}, "leader follower follower", "healthy: 1 lease held, 12 connections to this member"},
 		{outlook{ready: true, leader: "n1", leases: 3}, "leader follower follower!", "serving with care: 2 of 3 members reachable, 3 leases held"},
 		{outlook{ready: true, leader: "n1", leases: 3}, "leader learner! leaving!", "serving with care: 1 of 2 members reachable, 3 leases held"},
 		{outlook{ready: true, leader: "n1", remarks: 2}, "leader", "serving with care: 0 leases held, 2 things to look at"},

@@ -51,15 +51,14 @@ func printStatus(out io.Writer, s *apiv1.StatusResponse) error {
 	for _, w := range s.Warnings {
 		fmt.Fprintf(out, "warning: %s\n", w)
 	}
+	if len(s.Warnings) > 0 {
+		fmt.Fprintln(out)
+	}
 	if err := printStatusMembers(out, s); err != nil {
 		return err
 	}
 	fmt.Fprintln(out)
-	doors := &table{header: []string{"door", "address", "tls", "connections"}}
-	for _, d := range s.Doors {
-		doors.row(d.Name, d.Address, yesNo(d.Tls), strconv.FormatUint(d.Connections, 10))
-	}
-	if err := doors.print(out); err != nil {
+	if err := printDoors(out, s.Doors); err != nil {
 		return err
 	}
 	r := s.GetRates()
@@ -81,6 +80,19 @@ func printStatus(out io.Writer, s *apiv1.StatusResponse) error {
 		fmt.Fprintf(out, "\nrefusing now: %s\n", strings.Join(s.Refusing, ", "))
 	}
 	return printLimits(out, s.Limits)
+}
+
+// printDoors prints where clients connect, and what only Juju's agents have there.
+func printDoors(out io.Writer, doors []*apiv1.Door) error {
+	t := &table{header: []string{"door", "address", "tls", "connections", "agents", "outstanding claims", "blocked calls"}}
+	for _, d := range doors {
+		agents, claims, blocked := "-", "-", "-"
+		if d.Name == "juju" {
+			agents, claims, blocked = strconv.FormatUint(d.Agents, 10), strconv.FormatUint(d.OutstandingClaims, 10), strconv.FormatUint(d.BlockedCalls, 10)
+		}
+		t.row(d.Name, d.Address, yesNo(d.Tls), strconv.FormatUint(d.Connections, 10), agents, claims, blocked)
+	}
+	return t.print(out)
 }
 
 // printStatusMembers prints the members as the one that answers knows them. What

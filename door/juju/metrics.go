@@ -100,6 +100,7 @@ type Stats struct {
 	Logins  []Count // by outcome
 	Refused []Count // connections closed before TLS, by reason
 	Silent  uint64  // connections closed for their silence
+	Full    uint64  // of the refused, those over MaxConnections or for want of a descriptor
 	Retries uint64  // attempts that were repeated inside, instead of an error
 }
 
@@ -109,6 +110,7 @@ func (d *Door) Stats() Stats {
 	s := Stats{
 		Connections: int(n.connections.Load()), Agents: d.conns.Len(), Pending: d.entry.len(),
 		Claims: int(n.bulks.Load()), Blocked: int(n.blocked.Load()), Silent: n.silent.Load(), Retries: n.retries.Load(),
+		Full: n.refused[refusedFull].Load(),
 	}
 	for m := range numMethods {
 		s.Methods = append(s.Methods, n.methods[m].stats(methods[m].facade.name, methods[m].name))

@@ -406,13 +406,17 @@ func (x *Member) GetSelf() bool {
 }
 
 type Door struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	Tls           bool                   `protobuf:"varint,3,opt,name=tls,proto3" json:"tls,omitempty"`
-	Connections   uint64                 `protobuf:"varint,4,opt,name=connections,proto3" json:"connections,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Address     string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Tls         bool                   `protobuf:"varint,3,opt,name=tls,proto3" json:"tls,omitempty"`
+	Connections uint64                 `protobuf:"varint,4,opt,name=connections,proto3" json:"connections,omitempty"`
+	// Of the door for Juju's agents, else 0.
+	Agents            uint64 `protobuf:"varint,5,opt,name=agents,proto3" json:"agents,omitempty"`                                                // of the connections, those that have logged in
+	OutstandingClaims uint64 `protobuf:"varint,6,opt,name=outstanding_claims,json=outstandingClaims,proto3" json:"outstanding_claims,omitempty"` // calls that claim or pin, without an answer
+	BlockedCalls      uint64 `protobuf:"varint,7,opt,name=blocked_calls,json=blockedCalls,proto3" json:"blocked_calls,omitempty"`                // waits for the end of a holding
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Door) Reset() {
@@ -469,6 +473,27 @@ func (x *Door) GetTls() bool {
 func (x *Door) GetConnections() uint64 {
 	if x != nil {
 		return x.Connections
+	}
+	return 0
+}
+
+func (x *Door) GetAgents() uint64 {
+	if x != nil {
+		return x.Agents
+	}
+	return 0
+}
+
+func (x *Door) GetOutstandingClaims() uint64 {
+	if x != nil {
+		return x.OutstandingClaims
+	}
+	return 0
+}
+
+func (x *Door) GetBlockedCalls() uint64 {
+	if x != nil {
+		return x.BlockedCalls
 	}
 	return 0
 }
@@ -2026,12 +2051,15 @@ const file_incumbent_v1_cluster_proto_rawDesc = "" +
 	"\x03lag\x18\v \x01(\x04R\x03lag\x12\x16\n" +
 	"\x06schema\x18\f \x01(\rR\x06schema\x12\x18\n" +
 	"\aversion\x18\r \x01(\tR\aversion\x12\x12\n" +
-	"\x04self\x18\x0e \x01(\bR\x04self\"h\n" +
+	"\x04self\x18\x0e \x01(\bR\x04self\"\xd4\x01\n" +
 	"\x04Door\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x10\n" +
 	"\x03tls\x18\x03 \x01(\bR\x03tls\x12 \n" +
-	"\vconnections\x18\x04 \x01(\x04R\vconnections\"\xab\x01\n" +
+	"\vconnections\x18\x04 \x01(\x04R\vconnections\x12\x16\n" +
+	"\x06agents\x18\x05 \x01(\x04R\x06agents\x12-\n" +
+	"\x12outstanding_claims\x18\x06 \x01(\x04R\x11outstandingClaims\x12#\n" +
+	"\rblocked_calls\x18\a \x01(\x04R\fblockedCalls\"\xab\x01\n" +
 	"\x05Rates\x12\x16\n" +
 	"\x06claims\x18\x01 \x01(\x01R\x06claims\x12\x1e\n" +
 	"\n" +
