@@ -168,17 +168,17 @@ func (s *Server) JujuAddr() string {
 }
 
 // reloadJuju reads the passwords again. On an error the old ones stay in force.
-func (s *Server) reloadJuju() {
+func (s *Server) reloadJuju() error {
 	if s.juju == nil || s.cfg.Juju.CredentialFile == "" {
-		return
+		return nil
 	}
 	found, err := readPasswords(s.cfg.Juju.CredentialFile)
 	if err != nil {
-		s.log.Warn("passwords of juju's agents not reloaded", "cause", err)
-		return
+		return err
 	}
 	s.juju.verifier.SetPasswords(found)
 	s.juju.door.Recheck()
+	return nil
 }
 
 func (s *Server) drainJuju() {

@@ -160,6 +160,18 @@ func TestJujuDoor(t *testing.T) {
 	if got := b.ask("Pinger", 1, "Ping", "null"); got != "{}" {
 		t.Error(got)
 	}
+	if err := os.WriteFile(cfg.Juju.CredentialFile, []byte("* app/0 secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.Reload() // the old passwords stay
+	if got := b.ask("Pinger", 1, "Ping", "null"); got != "{}" {
+		t.Error(got)
+	}
+	kept, _, _ := s.events.after(s.events.last(2), 2)
+	if len(kept) != 2 || kept[0].What != "reloaded" || kept[1].What != "reload failed" || !strings.Contains(kept[1].Detail, "passwords of juju's agents") {
+		t.Errorf("events %v", kept)
+	}
+	writePasswords(t, cfg, "unit-app-1")
 	cert := a.cert
 	ctx, cancel := context.WithTimeout(testContext(t), clusterTimeout)
 	defer cancel()

@@ -20,6 +20,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -414,21 +415,31 @@ func (s *Server) DataDir() string {
 	return s.cfg.DataDir
 }
 
-// Reload reads certificates and credentials again. What fails is logged, and
-// what was there before stays in force. Streams of those whose credential is gone
+// Reload reads certificates, credentials and passwords of Juju's agents again. What
+// fails is logged and named among the events, and what was there before stays in force. Streams of those whose credential is gone
 // are closed.
 func (s *Server) Reload() {
+	var stale []string // what stays as it was
 	if s.certs != nil {
 		if err := s.certs.reload(); err != nil {
 			s.log.Warn("certificates not reloaded", "cause", err)
+			stale = append(stale, "certificates")
 		}
 	}
 	if err := s.guard.reload(); err != nil {
 		s.log.Warn("credentials not reloaded", "cause", err)
+		stale = append(stale, "credentials")
 	} else {
 		s.door.Recheck(s.guard.Knows())
 	}
-	s.reloadJuju()
+	if err := s.reloadJuju(); err != nil {
+		s.log.Warn("passwords of juju's agents not reloaded", "cause", err)
+		stale = append(stale, "passwords of juju's agents")
+	}
+	if len(stale) > 0 {
+		s.events.add(Event{What: "reload failed", Subject: s.cfg.Name, Detail: "still the old: " + strings.Join(stale, ", ") + "; the log says why"})
+		return
+	}
 	s.events.add(Event{What: "reloaded", Subject: s.cfg.Name})
 }
 
