@@ -13,13 +13,13 @@ import (
 // jujuRefused is the pause after a handshake that failed.
 const jujuRefused = 10 * time.Millisecond
 
-// validateHandshakes is for the play that opens connections and closes them.
+// validateHandshakes is for a loop that opens connections and closes them.
 func (c *Closed) validateHandshakes() error {
 	switch {
 	case c == nil:
 		return fmt.Errorf("play handshakes needs closed")
 	case c.Workers < 1 || c.Workers > maxConnections || c.Duration <= 0:
-		return fmt.Errorf("closed.workers must be 1 to %d, duration positive", maxConnections)
+		return fmt.Errorf("handshakes need workers, 1 to %d, and a duration that is positive", maxConnections)
 	}
 	return nil
 }
@@ -27,38 +27,88 @@ func (c *Closed) validateHandshakes() error {
 // playHandshakes performs TLS handshakes in closed loop, as Juju's clients would,
 // with servers that do nothing else: what the cores give.
 func playHandshakes(ctx context.Context, r *run) error {
+	r.setPhase("handshakes")
+	sum, err := r.handshakes(ctx, r.sc.Closed, r.rec, r.urls)
+	r.fact("handshakes_per_second", sum.Rate)
+	return err
+}
+
+// besideBare plays something between two runs of the scenario's bare handshakes,
+// and notes their rate beside that of the connections: a machine that others use
+// is not twice the same, and so only what is close in time compares.
+func (r *run) besideBare(ctx context.Context, play func(context.Context, *run) error) error {
+	if r.sc.Bare == nil {
+		return play(ctx, r)
+	}
+	before, err := r.bareRate(ctx)
+	if err == nil {
+		err = play(ctx, r)
+	}
+	if err != nil {
+		return err
+	}
+	after, err := r.bareRate(ctx)
+	bare := (before + after) / 2
+	r.fact("bare_handshakes_per_second", bare)
+	r.mu.Lock()
+	connects := r.facts["connects_per_second"]
+	r.mu.Unlock()
+	r.fact("connects_per_bare_handshake", connects/bare)
+	return err
+}
+
+// bareRate starts a server that only accepts, and ends it.
+func (r *run) bareRate(ctx context.Context) (perSecond float64, err error) {
+	if r.opts.LaunchEcho == nil {
+		return 0, incumbent.Errorf(incumbent.Invalid, "no server can be started to compare with").WithHint("leave out the scenario's bare")
+	}
+	r.setPhase("bare handshakes")
+	cl, err := r.opts.LaunchEcho(ctx, true)
+	if err != nil {
+		return 0, err
+	}
+	defer cl.Stop()
+	var urls []string
+	for _, s := range cl.Servers() {
+		urls = append(urls, s.URL)
+	}
+	sum, err := r.handshakes(ctx, r.sc.Bare, NewRecorder(), urls)
+	return sum.Rate, err
+}
+
+// handshakes performs them in closed loop with servers, and records them.
+func (r *run) handshakes(ctx context.Context, how *Closed, rec *Recorder, urls []string) (OpSummary, error) {
 	var addresses []string
-	for _, server := range r.urls {
+	for _, server := range urls {
 		u, err := url.Parse(server)
 		if err != nil || u.Scheme != "https" {
-			return incumbent.Errorf(incumbent.Invalid, "%s is not served with TLS", server)
+			return OpSummary{}, incumbent.Errorf(incumbent.Invalid, "%s is not served with TLS", server)
 		}
 		addresses = append(addresses, u.Host)
 	}
 	// Not a deadline: dialling would fail by it a moment before it is over.
 	measured, stop := context.WithCancel(ctx)
 	defer stop()
-	over := time.AfterFunc(time.Duration(r.sc.Closed.Warmup+r.sc.Closed.Duration), stop)
+	over := time.AfterFunc(time.Duration(how.Warmup+how.Duration), stop)
 	defer over.Stop()
-	r.setPhase("handshakes")
-	warm := time.AfterFunc(time.Duration(r.sc.Closed.Warmup), r.rec.reset)
+	warm := time.AfterFunc(time.Duration(how.Warmup), rec.reset)
 	defer warm.Stop()
+	op := rec.op("handshake")
 	var workers sync.WaitGroup
-	for i := range r.sc.Closed.Workers {
-		workers.Go(func() { r.shakeHands(measured, i, addresses[i%len(addresses)]) })
+	for i := range how.Workers {
+		workers.Go(func() { r.shakeHands(measured, op, i, addresses[i%len(addresses)]) })
 	}
 	workers.Wait()
-	sum := r.rec.op("handshake").summary()
-	r.fact("handshakes_per_second", sum.Rate)
+	sum := op.summary()
 	if sum.Count == 0 {
-		return incumbent.Errorf(incumbent.Unavailable, "no handshake succeeded")
+		return sum, incumbent.Errorf(incumbent.Unavailable, "no handshake succeeded")
 	}
-	return ctx.Err()
+	return sum, ctx.Err()
 }
 
 // shakeHands opens connections one after the other and closes each.
-func (r *run) shakeHands(ctx context.Context, i int, address string) {
-	cfg, op := jujuTLS(), r.rec.op("handshake")
+func (r *run) shakeHands(ctx context.Context, op *opRecord, i int, address string) {
+	cfg := jujuTLS()
 	for ctx.Err() == nil {
 		began := r.now()
 		conn, err := dialTLS(ctx, cfg, r.source(i), address)

@@ -467,6 +467,53 @@ func TestHandshakes(t *testing.T) {
 	}
 }
 
+// TestConnectsBesideBareHandshakes: a bare accept loop is measured before a ladder
+// and after it, on servers of its own, and nothing of it is in the ladder's figures.
+func TestConnectsBesideBareHandshakes(t *testing.T) {
+	t.Parallel()
+	var started []*fakeEcho
+	opts := Options{LaunchEcho: func(_ context.Context, tls bool) (Cluster, error) {
+		if !tls {
+			t.Error("the bare loop has no TLS")
+		}
+		started = append(started, &fakeEcho{fakeCluster: &fakeCluster{
+			all: []*fakeServer{{name: "bare"}}, urls: []string{"https://" + (&fakeJuju{}).open(t).address},
+		}})
+		return started[len(started)-1], nil
+	}}
+	s, err := jujuRun(t, &fakeJuju{}, opts, "bare", "{workers: 2, duration: 300ms}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rate, share := s.Facts["bare_handshakes_per_second"], s.Facts["connects_per_bare_handshake"]
+	if want := s.Facts["connects_per_second"] / rate; rate <= 0 || share != want {
+		t.Errorf("%v handshakes a second, share %v, want %v", rate, share, want)
+	}
+	if len(started) != 2 || !started[0].stopped || !started[1].stopped || s.Ops["handshake"].Count != 24 {
+		t.Errorf("%d servers started, %d handshakes of the ladder's units", len(started), s.Ops["handshake"].Count)
+	}
+	if _, err := jujuRun(t, &fakeJuju{}, Options{}, "bare", "{workers: 2, duration: 300ms}"); err == nil || !strings.Contains(err.Error(), "to compare with") {
+		t.Errorf("nothing to compare with: %v", err)
+	}
+	for want, bare := range map[string]string{"bare: handshakes need workers": "{workers: 0, duration: 1s}", "for the door juju": "{workers: 1, duration: 1s}"} {
+		set := map[string]string{"bare": bare, "door": "juju"}
+		if strings.HasPrefix(want, "for") {
+			delete(set, "door")
+		}
+		if _, err := Load("juju-leases", set); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v", set, err)
+		}
+	}
+}
+
+// fakeEcho is a server that only accepts.
+type fakeEcho struct {
+	*fakeCluster
+	stopped bool
+}
+
+func (e *fakeEcho) Stop() { e.stopped = true }
+
 func TestJujuFrames(t *testing.T) {
 	for _, n := range []int{0, 1, 125, 126, 127, 65_535} {
 		payload := bytes.Repeat([]byte{'x'}, n)
@@ -499,12 +546,13 @@ func TestJujuFrames(t *testing.T) {
 
 func TestJujuReplies(t *testing.T) {
 	for text, want := range map[string]jujuReply{
-		`{"request-id":7,"response":{}}`:                                                                       {ID: 7},
-		`{"request-id":18,"response":{"results":[{}]}}`:                                                        {ID: 18},
-		`{"response":{"results":[{}]},"request-id":3}`:                                                         {ID: 3},
-		`{"request-id":2,"error":"no such","error-code":"not implemented"}`:                                    {ID: 2, Error: "no such", Code: "not implemented"},
-		`{"request-id":2,"response":{"results":[{"error":{"message":"m","code":"leadership claim denied"}}]}}`: {ID: 2, Error: "m", Code: jujuDenied},
-		`{"request-id":2,"response":{"error":{"message":"m","code":"c"}}}`:                                     {ID: 2, Error: "m", Code: "c"},
+		`{"request-id":7,"response":{}}`:                                                                                             {ID: 7},
+		`{"request-id":18,"response":{"results":[{}]}}`:                                                                              {ID: 18},
+		`{"response":{"results":[{}]},"request-id":3}`:                                                                               {ID: 3},
+		`{"request-id":2,"error":"no such","error-code":"not implemented"}`:                                                          {ID: 2, Error: "no such", Code: "not implemented"},
+		`{"request-id":2,"response":{"results":[{"error":{"message":"m","code":"leadership claim denied"}}]}}`:                       {ID: 2, Error: "m", Code: jujuDenied},
+		`{"request-id":5,"response":{"results":[{"error":{"message":"leadership claim denied","code":"leadership claim denied"}}]}}`: {ID: 5, Error: jujuDenied, Code: jujuDenied},
+		`{"request-id":2,"response":{"error":{"message":"m","code":"c"}}}`:                                                           {ID: 2, Error: "m", Code: "c"},
 	} {
 		got, err := readReply([]byte(text))
 		got.Response = nil

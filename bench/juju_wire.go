@@ -115,16 +115,20 @@ type jujuReply struct {
 
 // Replies that need no decoding, as they follow the id.
 var (
-	replyDone  = []byte(`,"response":{}}`)
-	replyClaim = []byte(`,"response":{"results":[{}]}}`)
-	replyHead  = []byte(`{"request-id":`)
+	replyHead   = []byte(`{"request-id":`)
+	replyDone   = []byte(`,"response":{}}`)
+	replyClaim  = []byte(`,"response":{"results":[{}]}}`)
+	replyDenied = []byte(`,"response":{"results":[{"error":{"message":"` + jujuDenied + `","code":"` + jujuDenied + `"}}]}}`)
 )
 
 // readReply decodes a reply; claim says that it answers a claim of one unit. A
 // refused claim is an error as one of the whole call is.
 func readReply(payload []byte) (r jujuReply, err error) {
-	if id, rest, ok := replyID(payload); ok && (bytes.Equal(rest, replyDone) || bytes.Equal(rest, replyClaim)) {
+	switch id, rest, ok := replyID(payload); {
+	case ok && (bytes.Equal(rest, replyDone) || bytes.Equal(rest, replyClaim)):
 		return jujuReply{ID: id}, nil
+	case ok && bytes.Equal(rest, replyDenied):
+		return jujuReply{ID: id, Error: jujuDenied, Code: jujuDenied}, nil
 	}
 	if err := json.Unmarshal(payload, &r); err != nil || r.ID == 0 {
 		return r, fmt.Errorf("%w: a reply is %.80q", errWire, payload)

@@ -9,7 +9,7 @@ import (
 // plays the fault, if the scenario has one, on the last.
 func playLadder(ctx context.Context, r *run) error {
 	if r.sc.Door == doorJuju {
-		return playJuju(ctx, r)
+		return r.besideBare(ctx, playJuju)
 	}
 	f := newFleet(ctx, r)
 	f.running.Go(func() { f.drive(&f.mu, f.now, &f.ended, f.perform) })

@@ -87,6 +87,9 @@ type Scenario struct {
 	Fault  string              `yaml:"fault,omitempty"`
 	Faults map[string][]Action `yaml:"faults,omitempty"`
 	Closed *Closed             `yaml:"closed,omitempty"`
+	// Bare is a loop of TLS handshakes with a server that only accepts. It is played
+	// before and after a ladder of Juju's agents, to compare their connections with.
+	Bare *Closed `yaml:"bare,omitempty"`
 	// Settle is how long to wait before the last measurement (idle, avalanche).
 	Settle Duration `yaml:"settle,omitempty"`
 	// Server are flags for the servers this run starts itself.
@@ -331,6 +334,14 @@ func (sc *Scenario) validate() error {
 	}
 	if sc.Play == "apply-lag" {
 		return sc.Closed.validateLag()
+	}
+	if sc.Bare != nil {
+		if sc.Door != doorJuju {
+			return fmt.Errorf("bare handshakes are for the door juju")
+		}
+		if err := sc.Bare.validateHandshakes(); err != nil {
+			return fmt.Errorf("bare: %w", err)
+		}
 	}
 	if err := incumbent.ValidateTTL(time.Duration(sc.TTL)); err != nil {
 		return err
