@@ -8,8 +8,8 @@ import (
 // claimLeadership claims for units, or extends what they hold. A claim that has
 // become Held is a denial that the lease service took from a confirmed state.
 func (k *call) claimLeadership(r *request) {
-	var p claimParams
-	if f := decodeParams(r, &p); f != nil {
+	p, f := decodeClaim(r)
+	if f != nil {
 		k.refuse(f)
 		return
 	}

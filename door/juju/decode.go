@@ -18,7 +18,13 @@ type request struct {
 
 // decodeRequest reads a request; false if it is none.
 func decodeRequest(b []byte) (r request, ok bool) {
-	if tooDeep(b) || json.Unmarshal(b, &r) != nil || r.ID == 0 {
+	if tooDeep(b) {
+		return request{}, false
+	}
+	if r, ok = plainRequest(b); ok {
+		return r, true
+	}
+	if json.Unmarshal(b, &r) != nil || r.ID == 0 {
 		return request{}, false
 	}
 	return r, true
@@ -54,11 +60,22 @@ type loginParams struct {
 
 // claimParams are those of LeadershipService.ClaimLeadership.
 type claimParams struct {
-	Params []struct {
-		Application string  `json:"application-tag"`
-		Unit        string  `json:"unit-tag"`
-		Duration    float64 `json:"duration"` // seconds
-	} `json:"params"`
+	Params []claimParam `json:"params"`
+}
+
+type claimParam struct {
+	Application string  `json:"application-tag"`
+	Unit        string  `json:"unit-tag"`
+	Duration    float64 `json:"duration"` // seconds
+}
+
+// decodeClaim reads the params of a claim.
+func decodeClaim(r *request) (p claimParams, f *failure) {
+	if one, ok := plainClaim(r.Params); ok {
+		return claimParams{[]claimParam{one}}, nil
+	}
+	f = decodeParams(r, &p)
+	return p, f
 }
 
 // blockParams are those of LeadershipService.BlockUntilLeadershipReleased.
