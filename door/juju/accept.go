@@ -53,9 +53,32 @@ func (d *Door) Serve(ln net.Listener) error {
 			continue
 		}
 		d.counts.connections.Add(1)
-		d.greeting.Go(func() { d.greet(c) })
+		select {
+		case d.arrivals <- c:
+		default:
+			d.greeting.Go(func() { d.greetAll(c) })
+		}
 	}
 	return nil
+}
+
+// greetAll greets a connection and, one after the other, those that come while its
+// goroutine is there: a handshake needs a stack that takes several turns of growing,
+// and in a storm each connection would pay for it.
+func (d *Door) greetAll(c net.Conn) {
+	idle := time.NewTimer(greeterIdle)
+	defer idle.Stop()
+	for {
+		d.greet(c)
+		idle.Reset(greeterIdle)
+		select {
+		case c = <-d.arrivals:
+		case <-idle.C:
+			return
+		case <-d.draining:
+			return
+		}
+	}
 }
 
 // admit decides, before any work, whether to serve a connection. It rests while

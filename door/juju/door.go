@@ -111,6 +111,8 @@ type Door struct {
 	wakes   *workqueue.Queue[*block] // whose holding has ended
 	work    *workqueue.Queue[func()] // looks at states, and what is tried again
 
+	arrivals   chan net.Conn // to whoever has greeted the one before
+	draining   chan struct{}
 	closing    chan struct{}
 	drainOnce  sync.Once
 	closeOnce  sync.Once
@@ -128,6 +130,7 @@ func New(cfg Config) (*Door, error) {
 		controller: uuidOf(cfg.Cluster), ready: cfg.Ready, admission: cfg.Admission, now: cfg.Now, monotonic: cfg.Monotonic,
 		jitter: rand.Float64, log: cfg.Logger, slots: make(chan struct{}, handshakesAtOnce()),
 		answers: workqueue.New[*bulk](), wakes: workqueue.New[*block](), work: workqueue.New[func()](), closing: make(chan struct{}),
+		arrivals: make(chan net.Conn), draining: make(chan struct{}),
 	}
 	d.releases = release.Source{View: cfg.View, Confirm: cfg.Confirm, Run: d.work.Put, Hub: cfg.Hub, Topic: cfg.Topic}
 	d.endings = d.releases
@@ -225,6 +228,7 @@ func (d *Door) Recheck() {
 func (d *Door) Drain() {
 	d.drainOnce.Do(func() {
 		d.entry.close()
+		close(d.draining)
 		for _, c := range d.conns.All() {
 			c.goAway()
 		}

@@ -18,8 +18,7 @@ import (
 	"github.com/incumbent-dev/incumbent/websocket"
 )
 
-// greeting is a connection between TLS and park. Its goroutine ends with it, so
-// that nothing of what it needed stays.
+// greeting is a connection between TLS and park. Nothing of what it needed stays.
 type greeting struct {
 	door *Door
 	conn *tls.Conn
