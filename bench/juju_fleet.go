@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gobwas/ws"
@@ -30,6 +31,7 @@ type jujuFleet struct {
 	part       part
 	tls        *tls.Config
 	park       *park.Set
+	welcome    atomic.Pointer[[]byte] // see welcomed
 
 	ctx     context.Context // of dialling; ends with the fleet
 	cancel  context.CancelFunc

@@ -7,12 +7,17 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"runtime/debug"
 	"sync"
 	"time"
 )
 
 // mostOrder bounds one order, in bytes.
 const mostOrder = 1 << 20
+
+// workerGC is a worker's GOGC, in percent. Servers and load share the processors
+// and what a worker collects is taken from them; its memory nobody counts.
+const workerGC = 400
 
 // laborer is a child's end of a team.
 type laborer struct {
@@ -31,6 +36,7 @@ type laborer struct {
 // Work serves as one process of a team: it takes orders from in, until that ends,
 // and writes reports to out. The load tool starts it by [Options.Worker].
 func Work(ctx context.Context, in io.Reader, out io.Writer) error {
+	defer debug.SetGCPercent(debug.SetGCPercent(workerGC))
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	orders := make(chan *order)
