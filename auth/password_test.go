@@ -61,8 +61,11 @@ func TestVerify(t *testing.T) {
 			}
 		}
 	}
-	if !v.Knows("m9", "machine-0") || v.Knows("m9", "machine-1") || !v.Knows("m1", "unit-app-0") {
+	if !v.Knows("m9", "machine-0", 0) || v.Knows("m9", "machine-1", 0) || !v.Knows("m1", "unit-app-0", 0) {
 		t.Error("who is known is not")
+	}
+	if !v.Knows("m9", "machine-0", Controller) || v.Knows("m9", "machine-0", ClaimAny|Controller) || !v.Knows("m2", "unit-app-0", ClaimAny) {
+		t.Error("who is granted it is not known with that grant")
 	}
 }
 

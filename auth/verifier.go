@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -124,10 +125,12 @@ func (v *Verifier) SetPasswords(p *Passwords) {
 	v.flights = map[verified]*flight{}
 }
 
-// Knows reports whether a tag has a password at all by now: it is for
-// connections that were let in earlier.
-func (v *Verifier) Knows(scope, tag string) bool {
-	return v.cfg.Everybody != "" || len(v.passwords.Load().candidates(scope, tag)) > 0
+// Knows reports whether a tag has a password by now, and one that gives it these
+// grants: it is for connections that were let in earlier.
+func (v *Verifier) Knows(scope, tag string, grants Grant) bool {
+	return v.cfg.Everybody != "" || slices.ContainsFunc(v.passwords.Load().candidates(scope, tag), func(s secret) bool {
+		return s.grants&grants == grants
+	})
 }
 
 // Counts returns how many verifications ended so.

@@ -32,7 +32,7 @@ type Leases interface {
 // Passwords says what a tag is granted; see [auth.Verifier].
 type Passwords interface {
 	Verify(scope, tag, password string) (auth.Grant, error)
-	Knows(scope, tag string) bool
+	Knows(scope, tag string, grants auth.Grant) bool
 	Busy() bool
 }
 
@@ -214,14 +214,18 @@ func (p *place) leave() {
 	}
 }
 
-// Recheck closes the connections of those who have no password any more.
+// Recheck closes the connections of those who have no password any more, or none
+// that grants what they were granted when they logged in.
 func (d *Door) Recheck() {
 	for _, c := range d.conns.All() {
-		if !d.passwords.Knows(c.who.model, c.who.tag) {
+		if !d.knows(c.who) {
 			c.goAway()
 		}
 	}
 }
+
+// knows reports whether an agent would still be let in as who it is.
+func (d *Door) knows(who *agent) bool { return d.passwords.Knows(who.model, who.tag, who.grants) }
 
 // Drain accepts nobody any more and closes all connections; calls that wait are
 // not answered. It does not wait.

@@ -518,13 +518,36 @@ func TestWakeUpsArePaced(t *testing.T) {
 	})
 }
 
-// A password that was taken back ends the connections of its agent.
+// A password that was taken back ends the connections of its agent, and so does a
+// grant: who had it would go on with it.
 func TestRecheck(t *testing.T) {
 	m := newMember(t, nil)
-	c := m.login("unit-app-0")
+	c, load := m.login("unit-app-0"), m.login("unit-load-0")
 	m.door.Recheck()
-	if got := c.ask(`{"request-id":2,"type":"Pinger","version":1,"request":"Ping"}`); got != empty(2) {
-		t.Fatal(got)
+	for _, x := range []*client{c, load} {
+		if got := x.ask(`{"request-id":2,"type":"Pinger","version":1,"request":"Ping"}`); got != empty(2) {
+			t.Fatal(got)
+		}
+	}
+	var file strings.Builder
+	for _, tag := range []string{"unit-app-0", "unit-load-0"} {
+		line, err := auth.PasswordLine("*", tag, tag, 1, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file.WriteString(line + "\n")
+	}
+	ungranted, err := auth.ParsePasswords(strings.NewReader(file.String()), ValidateAccount)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.checks.SetPasswords(ungranted)
+	m.door.Recheck()
+	if got := load.read(); got != "closed 1001" {
+		t.Errorf("whose grant was taken back: %s", got)
+	}
+	if got := c.ask(`{"request-id":3,"type":"Pinger","version":1,"request":"Ping"}`); got != empty(3) {
+		t.Error(got)
 	}
 	m.checks.SetPasswords(nil)
 	m.door.Recheck()

@@ -170,7 +170,7 @@ func (g *greeting) park(who *agent) (login, bool) {
 	}
 	c.parked.CompareAndSwap(nil, parked)
 	parked.SetIdleTimeout(d.limits.Load().Silence)
-	if d.entry.isClosed() || !d.passwords.Knows(who.model, who.tag) {
+	if d.entry.isClosed() || !d.knows(who) {
 		c.goAway() // Drain or Recheck may have missed it
 	}
 	return loginOK, true
