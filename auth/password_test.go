@@ -102,6 +102,38 @@ func TestVerifierRemembers(t *testing.T) {
 	counts(3, 2, 3)
 }
 
+// A password that is replaced while it is being verified lets nobody in any more:
+// not who brought it first, nor who waits for the same.
+func TestReplacedWhileVerified(t *testing.T) {
+	old, err := PasswordLine("*", "a", "old", maxIterations/10, 0) // lasts long enough to be seen
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := NewVerifier(VerifierConfig{AtOnce: 1}, passwordFile(t, old))
+	ended := make(chan error, 8)
+	for range cap(ended) {
+		go func() {
+			_, err := v.Verify("m", "a", "old")
+			ended <- err
+		}()
+	}
+	for len(v.slots) == 0 {
+		runtime.Gosched()
+	}
+	v.SetPasswords(passwordFile(t, passwordLine(t, "*", "a", "new", 0)))
+	for range cap(ended) {
+		if err := <-ended; incumbent.KindOf(err) != incumbent.Denied {
+			t.Errorf("the old password: %v", err)
+		}
+	}
+	if _, err := v.Verify("m", "a", "new"); err != nil {
+		t.Error(err)
+	}
+	if n := v.Counts(Wrong); n != uint64(cap(ended)) {
+		t.Errorf("%d counted as wrong", n)
+	}
+}
+
 // However many bring one password at once, it is verified once; who comes beyond
 // those that may wait is sent away.
 func TestVerifierBoundsWork(t *testing.T) {

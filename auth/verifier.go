@@ -67,7 +67,9 @@ type remembrance struct {
 type flight struct {
 	done   chan struct{}
 	grants Grant
+	how    Verdict
 	err    error
+	stale  bool // the passwords were replaced meanwhile: nothing follows from it
 }
 
 // Verdict is how a verification ended, in a closed set; [Verifier.Counts].
@@ -151,24 +153,26 @@ func (v *Verifier) Verify(scope, tag, password string) (Grant, error) {
 	if v.cfg.Everybody != "" && equal(password, v.cfg.Everybody) {
 		return ClaimAny | Controller, v.end(Verified, nil)
 	}
-	id, f, mine := v.enter(scope, tag, password)
-	if f == nil {
-		return id.grants, v.end(Remembered, nil)
-	}
-	if !mine {
-		<-f.done
-		if f.err != nil {
-			how := Wrong
-			if incumbent.KindOf(f.err) == incumbent.Overloaded {
-				how = Shed
-			}
-			return 0, v.end(how, f.err)
+	for {
+		id, f, mine := v.enter(scope, tag, password)
+		if f == nil {
+			return id.grants, v.end(Remembered, nil)
 		}
-		return f.grants, v.end(Remembered, nil)
+		if mine {
+			f.how = v.check(f, scope, tag, password)
+			v.leave(id.name, f)
+		} else {
+			<-f.done
+		}
+		if f.stale {
+			continue // as often as the file is read again meanwhile
+		}
+		how := f.how
+		if how == Verified && !mine {
+			how = Remembered
+		}
+		return f.grants, v.end(how, f.err)
 	}
-	how := v.check(f, scope, tag, password)
-	v.leave(id.name, f)
-	return f.grants, v.end(how, f.err)
 }
 
 func (v *Verifier) end(how Verdict, err error) error {
@@ -251,11 +255,12 @@ func (v *Verifier) check(f *flight, scope, tag, password string) Verdict {
 // nobody is whose password is checked where there is none.
 var nobody = &secret{iterations: ChosenIterations}
 
-// leave tells those who wait, and remembers what was right; not if the passwords
-// were replaced meanwhile.
+// leave tells those who wait, and remembers what was right. If the passwords were
+// replaced meanwhile, all of them have to ask again: it may be one of the old.
 func (v *Verifier) leave(name verified, f *flight) {
 	v.mu.Lock()
-	if v.flights[name] == f {
+	f.stale = v.flights[name] != f
+	if !f.stale {
 		delete(v.flights, name)
 		if f.err == nil {
 			v.remembered[name] = remembrance{v.cfg.Now().Add(v.cfg.RememberFor), f.grants}
