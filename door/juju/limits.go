@@ -20,8 +20,10 @@ const (
 
 // What is fixed: part of the protocol, or of no interest to an operator.
 const (
-	MinDuration = 5 * time.Second // of a claim
+	MinDuration = 5 * time.Second // of a claim of leadership
 	MaxDuration = 5 * time.Minute
+	MinSingular = time.Second // of a claim of a controller
+	MaxSingular = time.Minute
 	MaxParams   = 1_000 // in one bulk call
 	MaxLogins   = 5     // attempts on one connection
 

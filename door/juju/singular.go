@@ -1,17 +1,22 @@
 package juju
 
 import (
+	"strings"
+
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/core"
 )
 
-// singularName names the lease that says which controller runs the workers of a
-// model, or of the controller itself. It is none of others' models.
+// singularName names the lease that says which controller runs the workers of the
+// caller's model, or of the controller itself. There are no others.
 func (k *call) singularName(tag string) (incumbent.Name, bool) {
-	id, ok := entityOf(tag)
-	if !ok || id != k.c.who.model && id != k.c.door.controller {
-		return incumbent.Name{}, false
+	id, isModel := strings.CutPrefix(tag, modelKind)
+	if !isModel || id != k.c.who.model {
+		var isController bool
+		if id, isController = strings.CutPrefix(tag, controllerKind); !isController || id != k.c.door.controller {
+			return incumbent.Name{}, false
+		}
 	}
 	return incumbent.Name{Namespace: singularNamespace, Model: k.c.who.model, Lease: id}, true
 }
@@ -33,10 +38,8 @@ func (k *call) singularClaim(r *request) {
 		x := &p.Claims[i]
 		name, ok := k.singularName(x.Entity)
 		switch {
-		case !ok || x.Claimant != k.c.who.tag:
+		case !ok || x.Claimant != k.c.who.tag, x.Duration < MinSingular || x.Duration > MaxSingular: // the original tells them apart no more
 			b.results[i] = errPermission
-		case x.Duration < MinDuration || x.Duration > MaxDuration:
-			b.results[i] = errDuration
 		default:
 			b.add(i, core.ClaimCommand{Name: name, Holder: x.Claimant, TTL: x.Duration, Critical: true})
 		}

@@ -99,16 +99,6 @@ func uuidOf(id [16]byte) string {
 	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
 
-// entityOf returns the UUID of the model or controller that a tag names.
-func entityOf(tag string) (string, bool) {
-	for _, kind := range []string{modelKind, controllerKind} {
-		if id, ok := strings.CutPrefix(tag, kind); ok && isUUID(id) {
-			return id, true
-		}
-	}
-	return "", false
-}
-
 // isAgent reports whether a tag is of a kind that logs in here.
 func isAgent(tag string) bool {
 	if _, _, ok := unitOf(tag); ok {
