@@ -78,7 +78,12 @@ func TestTags(t *testing.T) {
 			t.Errorf("%s: %q, %v", tag, got, ok)
 		}
 	}
-	for tag, want := range map[string]bool{"machine-0": true, "controller-1": true, "machine-x": false, "user-admin": false, "unit-app-0": true, "application-app": true, "": false} {
+	for tag, want := range map[string]bool{
+		"machine-0": true, "controller-1": true, "machine-x": false, "user-admin": false, "unit-app-0": true, "application-app": true, "": false,
+		"machine-0-lxd-1": true, "machine-10-lxd-1-kvm-22": true, "machine-0-lxd": false, "machine-0-lxd-": false, "machine-0--1": false, "machine-": false,
+		"machine-0-LXD-1": false, "machine-0-lxd-01": false, "machine-0-lxd-1-": false, "machine-lxd-1": false, "controller-0-lxd-1": false,
+		"machine-0" + strings.Repeat("-lxd-1", maxApplication): false,
+	} {
 		if isAgent(tag) != want {
 			t.Errorf("%q: not %v", tag, want)
 		}

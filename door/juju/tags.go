@@ -107,10 +107,26 @@ func isAgent(tag string) bool {
 	if _, ok := applicationOf(tag); ok {
 		return true
 	}
-	for _, kind := range []string{machineKind, controllerKind} {
-		if n, ok := strings.CutPrefix(tag, kind); ok && isNumber(n) {
-			return true
+	if id, ok := strings.CutPrefix(tag, machineKind); ok {
+		return isMachine(id)
+	}
+	n, ok := strings.CutPrefix(tag, controllerKind)
+	return ok && isNumber(n)
+}
+
+// isMachine reports whether a text is what a machine's tag says of it: a number,
+// or of a container its host's, the kind of container and its own, as 0-lxd-1.
+func isMachine(id string) bool {
+	for len(id) <= maxApplication {
+		number, rest, inside := strings.Cut(id, "-")
+		if !isNumber(number) || !inside {
+			return isNumber(number)
 		}
+		kind, next, ok := strings.Cut(rest, "-")
+		if !ok || kind == "" || strings.ContainsFunc(kind, func(r rune) bool { return r < 'a' || r > 'z' }) {
+			return false
+		}
+		id = next
 	}
 	return false
 }
