@@ -47,8 +47,8 @@ var (
 	errDuration    = &failure{noCode, "invalid duration"}
 	errPermission  = &failure{unauthorized, "permission denied"}
 	errLogin       = &failure{unauthorized, "invalid entity name or password"}
-	errNotLoggedIn = &failure{unauthorized, "not logged in"}
-	errTwice       = &failure{badRequest, "already logged in"}
+	errNotLoggedIn = &failure{notImplemented, "not logged in"}     // the original has only Admin then
+	errTwice       = &failure{notImplemented, "already logged in"} // and no Admin any more
 	errTryAgain    = &failure{tryAgain, "try again"}
 	errTooMany     = &failure{tryAgain, "too many requests are unanswered"}
 	errManyParams  = &failure{badRequest, "too many params"}
