@@ -311,7 +311,7 @@ func (s *Server) registerJujuMetrics() {
 	s.metrics.registry.MustRegister(&jujuCollector{
 		j:        s.juju,
 		requests: desc("request_seconds", "Time from a request of Juju's agents to its answer; waits last as long as what they wait for.", "facade", "method"),
-		errors:   desc("errors_total", "Errors that Juju's agents were told, by code.", "code"),
+		errors:   desc("errors_total", "Errors that Juju's agents were told, by facade and code.", "facade", "code"),
 		logins:   desc("logins_total", "Connections of Juju's agents, by how their way to the login ended.", "outcome"),
 		refused:  desc("refused_total", "Connections of Juju's agents that were closed before TLS, by reason.", "reason"),
 		checks:   desc("password_checks_total", "Passwords of Juju's agents, by how they were verified.", "outcome"),
@@ -349,7 +349,10 @@ func (c *jujuCollector) Collect(out chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, n uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 	}
-	for d, list := range map[*prometheus.Desc][]juju.Count{c.errors: st.Errors, c.logins: st.Logins, c.refused: st.Refused} {
+	for _, x := range st.Errors {
+		count(c.errors, x.N, x.Facade, x.Code)
+	}
+	for d, list := range map[*prometheus.Desc][]juju.Count{c.logins: st.Logins, c.refused: st.Refused} {
 		for _, x := range list {
 			count(d, x.N, x.Label)
 		}

@@ -133,7 +133,7 @@ func backoff(tries int) time.Duration {
 func (k *bulk) finish() {
 	for _, f := range k.results {
 		if f != nil {
-			k.c.door.counts.errors[f.code].Add(1)
+			k.count(f)
 		}
 	}
 	k.reply(k.form(k.id, k.results))

@@ -46,7 +46,7 @@ func (k *call) blockUntilReleased(r *request) {
 		return
 	}
 	if !isApplication(p.Name) || !k.c.who.mayFollow(p.Name) {
-		k.c.door.counts.errors[errPermission.code].Add(1)
+		k.count(errPermission)
 		k.reply(replyResult(k.id, errPermission))
 		return
 	}

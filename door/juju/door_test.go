@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gobwas/ws"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
@@ -193,8 +194,8 @@ func TestHeldOpenWithoutALeader(t *testing.T) {
 		t.Errorf("wait: %s", got)
 	}
 	for _, e := range m.door.Stats().Errors {
-		if e.N > 0 && e.Label != leadershipDenied.String() {
-			t.Errorf("clients were told %q", e.Label)
+		if e.N > 0 && (e.Facade != leadershipFacade.name || e.Code != leadershipDenied.String()) {
+			t.Errorf("clients were told %q by %s", e.Code, e.Facade)
 		}
 	}
 }
@@ -584,17 +585,62 @@ func TestG48_Shutdown(t *testing.T) {
 // All labels are there from the start.
 func TestStatsAreWhole(t *testing.T) {
 	st := newMember(t, nil).door.Stats()
-	if len(st.Methods) != int(numMethods) || len(st.Errors) != int(numCodes) || len(st.Logins) != int(numLogins) || len(st.Refused) != int(numRefusals) {
+	if len(st.Methods) != int(numMethods) || len(st.Errors) != numFacades*int(numCodes) || len(st.Logins) != int(numLogins) || len(st.Refused) != int(numRefusals) {
 		t.Errorf("%+v", st)
 	}
 	seen := map[string]bool{}
-	for _, list := range [][]Count{st.Errors, st.Logins, st.Refused} {
+	for _, e := range st.Errors {
+		if label := e.Facade + " " + e.Code; e.Facade == "" || e.Code == "" || seen[label] {
+			t.Errorf("label %q is not whole, or twice", label)
+		} else {
+			seen[label] = true
+		}
+	}
+	for _, list := range [][]Count{st.Logins, st.Refused} {
 		for _, c := range list {
 			if c.Label == "" || seen[c.Label] && c.Label != "overload" {
 				t.Errorf("label %q is empty or twice", c.Label)
 			}
 			seen[c.Label] = true
 		}
+	}
+}
+
+// Errors are counted where they are told: by facade and code.
+func TestErrorsAreCounted(t *testing.T) {
+	m := newMember(t, nil)
+	c, err := m.connect("/model/" + testModel + "/api")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{
+		`{"request-id":1,"type":"Pinger","version":1,"request":"Ping"}`,
+		`{"request-id":2,"type":"Admin","version":3,"request":"Login","params":{"auth-tag":"unit-app-0","credentials":"wrong"}}`,
+		`{"request-id":3,"type":"Admin","version":3,"request":"Login","params":{"auth-tag":"machine-0","credentials":"machine-0"}}`,
+		`{"request-id":4,"type":"Admin","version":3,"request":"Login"}`,
+		`{"request-id":5,"type":"Uniter","version":1,"request":"Life"}`,
+		`{"request-id":6,"type":"Pinger","version":7,"request":"Ping"}`,
+		claimText(7, "app", "app-0", "1"),
+		blockText(8, "app"),
+		`{"request-id":9,"type":"LeadershipPinner","version":1,"request":"PinApplicationLeaders"}`,
+		`{"request-id":10,"type":"Singular","version":2,"request":"Wait","params":{"entities":[{"tag":""},{"tag":""}]}}`,
+		`{"request-id":11,"type":"Singular","version":2,"request":"Claim","params":[]}`,
+	} {
+		c.ask(text)
+	}
+	got := map[string]uint64{}
+	for _, e := range m.door.Stats().Errors {
+		if e.N > 0 {
+			got[e.Facade+": "+e.Code] = e.N
+		}
+	}
+	want := map[string]uint64{
+		"Admin: not implemented": 2, "Admin: unauthorized access": 1, "other: not implemented": 1, "Pinger: not implemented": 1,
+		"LeadershipService: none": 1, "LeadershipService: unauthorized access": 1, "LeadershipPinner: unauthorized access": 1,
+		"Singular: unauthorized access": 2, "Singular: bad request": 1,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -27,18 +27,35 @@ type facade struct {
 	name    string
 	version int
 	needs   auth.Grant // 0: every agent has it
+	number  int        // among what errors are counted by
 }
 
 var (
-	pingerFacade     = &facade{name: "Pinger", version: 1}
-	leadershipFacade = &facade{name: "LeadershipService", version: 2}
-	pinnerFacade     = &facade{name: "LeadershipPinner", version: 1}
-	singularFacade   = &facade{name: "Singular", version: 2, needs: auth.Controller}
+	leadershipFacade = &facade{name: "LeadershipService", version: 2, number: 0}
+	pinnerFacade     = &facade{name: "LeadershipPinner", version: 1, number: 1}
+	pingerFacade     = &facade{name: "Pinger", version: 1, number: 2}
+	singularFacade   = &facade{name: "Singular", version: 2, needs: auth.Controller, number: 3}
+	// The rest is for metrics only.
+	loginFacade = &facade{name: adminFacade, version: adminVersion, number: 4} // what is asked before the login
+	otherFacade = &facade{name: "other", number: 5}                            // any that there is not
 )
 
-// facades are all of them, in the order in which clients are told.
+const numFacades = 6
+
+// facades are those of an agent that has logged in, in the order in which it is
+// told.
 func facades() []*facade {
 	return []*facade{leadershipFacade, pinnerFacade, pingerFacade, singularFacade}
+}
+
+// facadeNamed is the facade of a name.
+func facadeNamed(name string) *facade {
+	for _, f := range append(facades(), loginFacade) {
+		if f.name == name {
+			return f
+		}
+	}
+	return otherFacade
 }
 
 // facadesFor are those that an agent may use.
@@ -102,8 +119,9 @@ type call struct {
 	c      *conn
 	id     uint64
 	method method
-	seats  int32 // places it takes among the connection's unanswered requests
-	began  int64 // monotonic nanoseconds
+	facade *facade // the method's
+	seats  int32   // places it takes among the connection's unanswered requests
+	began  int64   // monotonic nanoseconds
 }
 
 // serve serves a request.
@@ -114,12 +132,12 @@ func (c *conn) serve(r *request) {
 			f = errPermission
 		}
 	}
-	k := &call{c: c, id: r.ID, method: m, seats: 1, began: c.door.monotonic()}
+	k := &call{c: c, id: r.ID, method: m, facade: methods[m].facade, seats: 1, began: c.door.monotonic()}
 	if f == nil && !k.sit(1) {
 		f = errTooMany
 	}
 	if f != nil {
-		c.door.counts.errors[f.code].Add(1)
+		c.door.counts.told(facadeNamed(r.Facade), f).Add(1)
 		c.send(replyError(r.ID, f))
 		return
 	}
@@ -145,9 +163,12 @@ func (k *call) reply(b []byte) {
 
 // refuse answers the call with an error as a whole.
 func (k *call) refuse(f *failure) {
-	k.c.door.counts.errors[f.code].Add(1)
+	k.count(f)
 	k.reply(replyError(k.id, f))
 }
+
+// count counts an error that the client is told.
+func (k *call) count(f *failure) { k.c.door.counts.told(k.facade, f).Add(1) }
 
 // drop ends a call without an answer: its connection has ended.
 func (k *call) drop() { k.c.open.Add(-k.seats) }

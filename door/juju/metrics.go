@@ -62,7 +62,7 @@ var refusalNames = [numRefusals]string{"full", "overload", "draining", "unready"
 // counts are the door's numbers. All are written from any goroutine.
 type counts struct {
 	methods     [numMethods]durations
-	errors      [numCodes]atomic.Uint64
+	errors      [numFacades][numCodes]atomic.Uint64
 	logins      [numLogins]atomic.Uint64
 	refused     [numRefusals]atomic.Uint64
 	silent      atomic.Uint64 // connections closed because nothing was heard of them
@@ -72,10 +72,20 @@ type counts struct {
 	blocked     atomic.Int64  // waits without an answer
 }
 
+// told counts an error that a client was told by a facade.
+func (n *counts) told(by *facade, f *failure) *atomic.Uint64 { return &n.errors[by.number][f.code] }
+
 // Count is a number with the word of a closed set that it belongs to.
 type Count struct {
 	Label string
 	N     uint64
+}
+
+// ErrorCount is how often clients were told an error.
+type ErrorCount struct {
+	Facade string // Admin before the login, other where there is no such facade
+	Code   string // none where it goes out without one
+	N      uint64
 }
 
 // MethodStats is how long calls of one method took until they were answered.
@@ -96,7 +106,7 @@ type Stats struct {
 	Blocked     int // waits for the end of a holding
 
 	Methods []MethodStats
-	Errors  []Count // errors that clients were told, by code
+	Errors  []ErrorCount
 	Logins  []Count // by outcome
 	Refused []Count // connections closed before TLS, by reason
 	Silent  uint64  // connections closed for their silence
@@ -115,8 +125,10 @@ func (d *Door) Stats() Stats {
 	for m := range numMethods {
 		s.Methods = append(s.Methods, n.methods[m].stats(methods[m].facade.name, methods[m].name))
 	}
-	for c := range numCodes {
-		s.Errors = append(s.Errors, Count{c.String(), n.errors[c].Load()})
+	for _, f := range append(facades(), loginFacade, otherFacade) {
+		for c := range numCodes {
+			s.Errors = append(s.Errors, ErrorCount{f.name, c.String(), n.errors[f.number][c].Load()})
+		}
 	}
 	for l := range numLogins {
 		s.Logins = append(s.Logins, Count{loginNames[l], n.logins[l].Load()})

@@ -72,7 +72,7 @@ func (k *call) singularWait(r *request) {
 		name, ok := k.singularName(p.Entities[i].Tag)
 		if !ok {
 			results[i] = errPermission
-			k.c.door.counts.errors[errPermission.code].Add(1)
+			k.count(errPermission)
 			continue
 		}
 		names = append(names, name)
