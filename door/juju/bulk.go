@@ -30,6 +30,9 @@ type bulk struct {
 	at    []int32    // whose result each is
 	tries int
 	place place
+
+	claims   []lease.Op // asked when what extends has been answered; empty where all go by one lane
+	claimsAt []int32
 }
 
 // newBulk returns a bulk for n params.
@@ -50,7 +53,35 @@ func (k *bulk) begin() {
 		return
 	}
 	k.c.door.counts.bulks.Add(1)
+	k.split()
 	k.submit()
+}
+
+// split puts off what claims where other params extend: those go by their own
+// lane, and do not wait until a claim finds room in its.
+func (k *bulk) split() {
+	if k.lane != admit.Claims || len(k.ops) == 1 {
+		return
+	}
+	view := k.c.door.view()
+	kept := 0
+	for i := range k.ops {
+		if !extends(view, k.ops[i].Command) {
+			k.claims, k.claimsAt = append(k.claims, k.ops[i]), append(k.claimsAt, k.at[i])
+			continue
+		}
+		k.ops[kept], k.at[kept] = k.ops[i], k.at[i]
+		kept++
+	}
+	if k.ops, k.at = k.ops[:kept], k.at[:kept]; kept == 0 {
+		k.next()
+	}
+}
+
+// next goes on with what was put off; false if nothing was.
+func (k *bulk) next() bool {
+	k.ops, k.at, k.claims, k.claimsAt = k.claims, k.claimsAt, nil, nil
+	return len(k.ops) > 0
 }
 
 // submit hands in what is still to be answered.
@@ -85,12 +116,18 @@ func (k *bulk) laneNow() admit.Lane {
 	}
 	view := k.c.door.view()
 	for i := range k.ops {
-		m, ok := k.ops[i].Command.(core.ClaimCommand)
-		if l := view.Lease(m.Name); !ok || l.Free() || l.Holder != m.Holder || !l.Session.IsZero() {
+		if !extends(view, k.ops[i].Command) {
 			return admit.Claims
 		}
 	}
 	return admit.Extensions
+}
+
+// extends reports whether a command is the claim of a present holder.
+func extends(view *core.View, cmd core.Command) bool {
+	m, ok := cmd.(core.ClaimCommand)
+	l := view.Lease(m.Name)
+	return ok && !l.Free() && l.Holder == m.Holder && l.Session.IsZero()
 }
 
 // answered takes what the lease service says. It runs on a goroutine of the door.
@@ -112,6 +149,10 @@ func (k *bulk) answered() {
 	}
 	if k.ops, k.at = k.ops[:kept], k.at[:kept]; kept > 0 {
 		k.later(wait)
+		return
+	}
+	if k.next() {
+		k.submit()
 		return
 	}
 	k.c.door.counts.bulks.Add(-1)

@@ -1,0 +1,122 @@
+package juju
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/lease"
+)
+
+// claimsText claims for each of these units, of the application before the dash.
+func claimsText(id int, units ...string) string {
+	var params []string
+	for _, unit := range units {
+		application := unit[:strings.LastIndexByte(unit, '-')]
+		params = append(params, fmt.Sprintf(`{"application-tag":"application-%s","unit-tag":"unit-%s","duration":60}`, application, unit))
+	}
+	return fmt.Sprintf(`{"request-id":%d,"type":"LeadershipService","version":2,"request":"ClaimLeadership","params":{"params":[%s]}}`, id, strings.Join(params, ","))
+}
+
+const singularClaimText = `{"request-id":2,"type":"Singular","version":2,"request":"Claim","params":{"claims":[{"entity-tag":"model-` + testModel +
+	`","claimant-tag":"machine-0","duration":60000000000}]}}`
+
+// While claims find no room, extensions do, and so does what controllers claim: it
+// is never refused, whatever is short.
+func TestG40_ExtensionsAndControllersGoByTheirOwnLanes(t *testing.T) {
+	m, clock, lanes := crowded(t)
+	a, load, controller := m.login("unit-app-0"), m.login("unit-load-0"), m.login("machine-0")
+	if got := a.ask(claimText(2, "app", "app-0", "60")); got != granted(2) {
+		t.Fatal(got)
+	}
+	held := fill(t, lanes, clock)
+	if got := a.ask(claimText(3, "app", "app-0", "60")); got != granted(3) {
+		t.Errorf("extension: %s", got)
+	}
+	before := m.log.view.Load().Lease(nameOf(testModel, "app")).Modified
+	// What extends is extended at once also where another param claims.
+	doubled := strings.Replace(claimsText(2, "other-0", "app-0"), `"unit-app-0","duration":60`, `"unit-app-0","duration":120`, 1)
+	load.send(doubled)
+	eventually(t, "it is extended", func() bool { return m.log.view.Load().Lease(nameOf(testModel, "app")).Modified > before })
+	eventually(t, "the claim waits", func() bool { return m.door.Stats().Retries == 1 })
+	lanes.SetMemory(2, 1) // beyond all bounds
+	if got := controller.ask(singularClaimText); got != granted(2) {
+		t.Errorf("a controller's claim: %s", got)
+	}
+	name := incumbent.Name{Namespace: singularNamespace, Model: testModel, Lease: testModel}
+	if l := m.log.view.Load().Lease(name); l.Free() || l.Holder != "machine-0" || !l.Critical {
+		t.Errorf("the controller's lease is %+v", l)
+	}
+	if n := lanes.Stats()[admit.Critical].Admitted; n != 1 {
+		t.Errorf("%d admitted by the lane of controllers, one was", n)
+	}
+	lanes.SetMemory(0, 1)
+	for _, place := range held {
+		place.Done(clock.Load())
+	}
+	clock.Add(int64(shutFor) + 1)
+	if got, want := load.read(), `{"request-id":2,"response":{"results":[{},{}]}}`; got != want {
+		t.Errorf("the claim: %s", got)
+	}
+}
+
+// choosy answers the params of a bulk call one by one: each time it is asked, all but the
+// first of them find no leader.
+type choosy struct {
+	Leases
+	mu    sync.Mutex
+	asked [][]string
+}
+
+func (c *choosy) Do(call lease.Call, ops []lease.Op, done func()) {
+	var holders []string
+	for i := range ops {
+		holders = append(holders, ops[i].Command.(core.ClaimCommand).Holder)
+	}
+	c.mu.Lock()
+	c.asked = append(c.asked, holders)
+	c.mu.Unlock()
+	c.Leases.Do(call, ops[:1], func() {
+		for i := range ops[1:] {
+			ops[1+i].Result = core.Result{Err: errNoLeader}
+		}
+		done()
+	})
+}
+
+// What has been answered is not asked again, and each param gets its own result.
+func TestOnlyUncertainParamsAreAskedAgain(t *testing.T) {
+	some := new(choosy)
+	m := newMember(t, nil, func(c *Config) { some.Leases, c.Leases = c.Leases, some })
+	if got := m.login("unit-app-0").ask(claimText(2, "app", "app-0", "60")); got != granted(2) {
+		t.Fatal(got)
+	}
+	c := m.login("unit-load-0")
+	denial := `{"error":{"message":"leadership claim denied","code":"leadership claim denied"}}`
+	want := `{"request-id":3,"response":{"results":[{},` + denial + `,{},` + denial + `,{}]}}`
+	if got := c.ask(claimsText(3, "a-0", "app-1", "b-0", "app-2", "app-0")); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	asked := [][]string{
+		{"app/0"}, // for itself
+		{"app/0"}, // extends, before anything is claimed
+		{"a/0", "app/1", "b/0", "app/2"},
+		{"app/1", "b/0", "app/2"},
+		{"b/0", "app/2"},
+		{"app/2"},
+	}
+	some.mu.Lock()
+	defer some.mu.Unlock()
+	if diff := cmp.Diff(asked, some.asked); diff != "" {
+		t.Error(diff)
+	}
+	if st := m.door.Stats(); st.Claims != 0 {
+		t.Errorf("%d claims are without an answer", st.Claims)
+	}
+}
