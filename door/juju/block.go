@@ -119,8 +119,9 @@ func (b *block) later() {
 	}
 	b.mu.Unlock()
 	b.c.door.counts.retries.Add(1)
-	b.c.door.after(backoff(b.tries), b.try)
-	b.tries++
+	delay := backoff(b.tries)
+	b.tries++ // before the next attempt may begin
+	b.c.door.after(delay, b.try)
 }
 
 // answer is called at the pace of wake-ups.

@@ -162,8 +162,9 @@ func (k *bulk) answered() {
 // later tries again after a while that grows, or longer if that is asked for.
 func (k *bulk) later(asked time.Duration) {
 	k.c.door.counts.retries.Add(1)
-	k.c.door.after(max(asked, backoff(k.tries)), k.submit)
-	k.tries++
+	delay := max(asked, backoff(k.tries))
+	k.tries++ // before the next attempt may begin
+	k.c.door.after(delay, k.submit)
 }
 
 // backoff is how long to wait before the next attempt.
