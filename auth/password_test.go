@@ -105,7 +105,7 @@ func TestVerifierRemembers(t *testing.T) {
 // A password that is replaced while it is being verified lets nobody in any more:
 // not who brought it first, nor who waits for the same.
 func TestReplacedWhileVerified(t *testing.T) {
-	old, err := PasswordLine("*", "a", "old", maxIterations/10, 0) // lasts long enough to be seen
+	old, err := PasswordLine("*", "a", "old", maxIterations/100, 0) // lasts long enough to be seen
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -158,7 +158,7 @@ func TestEveryKindHasItsForm(t *testing.T) {
 		if f.code.String() != want[k] {
 			t.Errorf("%v: code %q, want %q", k, f.code, want[k])
 		}
-		if f.code == tryAgain != retried(k) && k != incumbent.DeadlineExceeded && k != incumbent.Unknown {
+		if transient := f.code == tryAgain || k == incumbent.DeadlineExceeded || k == incumbent.Unknown; transient != retried(k) {
 			t.Errorf("%v: retried %v, code %q", k, retried(k), f.code)
 		}
 	}

@@ -120,3 +120,28 @@ func TestOnlyUncertainParamsAreAskedAgain(t *testing.T) {
 		t.Errorf("%d claims are without an answer", st.Claims)
 	}
 }
+
+// While claims find no room, a wait for a lease that may be free waits as well, for
+// that has to be asked; one for a lease that is held does not.
+func TestG40_WaitsGiveWayToClaims(t *testing.T) {
+	m, clock, lanes := crowded(t)
+	a, b := m.login("unit-app-0"), m.login("unit-other-0")
+	if got := a.ask(claimText(2, "app", "app-0", "60")); got != granted(2) {
+		t.Fatal(got)
+	}
+	held := fill(t, lanes, clock)
+	a.send(blockText(3, "app"))
+	eventually(t, "it waits for the holder", func() bool { return m.hub.Stats().Waiters == 1 })
+	b.send(blockText(2, "other"))
+	eventually(t, "it is tried again", func() bool { return m.door.Stats().Retries > 2 })
+	if st := m.door.Stats(); st.Blocked != 2 {
+		t.Errorf("%d wait", st.Blocked)
+	}
+	for _, place := range held {
+		place.Done(clock.Load())
+	}
+	clock.Add(int64(shutFor) + 1)
+	if got := b.read(); got != empty(2) {
+		t.Error(got)
+	}
+}

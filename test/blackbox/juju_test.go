@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -194,20 +195,21 @@ func TestJujuThroughAnElection(t *testing.T) {
 	var cluster struct {
 		Leader  string
 		Members []struct {
-			Name, ID, Juju string
-			PID            int
+			Name, ID, URL, Juju string
+			PID                 int
 		}
 	}
 	if err := json.NewDecoder(out).Decode(&cluster); err != nil {
 		t.Fatal(err)
 	}
 	var units []*unit
-	leader := 0
+	leader, server := 0, ""
 	for _, m := range cluster.Members {
 		if m.Name == cluster.Leader || m.ID == cluster.Leader {
 			leader = m.PID
 			continue
 		}
+		server = m.URL
 		units = append(units, newUnit(t, m.Juju, "unit-app-0", "pw"))
 	}
 	if leader == 0 || len(units) != 2 {
@@ -232,5 +234,76 @@ func TestJujuThroughAnElection(t *testing.T) {
 		if got := holder.claim(fmt.Sprint("a", string(rune('a'+i))), 0, 30); got != jujuGranted {
 			t.Errorf("new lease %d: %s", i, got)
 		}
+	}
+	// The wait that began under the old leader ends under the new one.
+	if _, stderr, code := runCLI(t, "lease", "revoke", "app", "--force", "--namespace", "application-leadership", "--model", jujuModel, "--server", server); code != 0 {
+		t.Fatalf("revoke: %d, %s", code, stderr)
+	}
+	if got, says := other.read(patience); got != block || says != "{}" {
+		t.Errorf("the wait: reply to %d: %s, it is %d", got, says, block)
+	}
+	if got := other.claim("app", 1, 30); got != jujuGranted {
+		t.Error(got)
+	}
+}
+
+// Whatever an agent sends, and however it is answered, the log never has its
+// password, nor its command line, which holds it; not at the level debug either.
+func TestJujuSecretsAreNotLogged(t *testing.T) {
+	const secret = "s3cret-4711"
+	address := freeAddress(t)
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "password"), secret+"\n")
+	line, stderr, code := runCLI(t, "credential", "create", "--password-file", filepath.Join(dir, "password"), "--model", jujuModel, "--juju-agent", "unit-app-0")
+	if code != 0 {
+		t.Fatalf("credential create: %d, %s", code, stderr)
+	}
+	agents := filepath.Join(dir, "agents")
+	writeFile(t, agents, line)
+	m := start(t, t.TempDir(), nil, "--juju-listen", address, "--juju-credential-file", agents, "--log-level", "debug")
+	login := func(tag, credentials string) string {
+		return fmt.Sprintf(`{"request-id":1,"type":"Admin","version":3,"request":"Login","params":{"auth-tag":%q,"credentials":%s,"cli-args":"claimer --password %s"}}`, tag, credentials, secret)
+	}
+	in := login("unit-app-0", `"`+secret+`"`)
+	for name, messages := range map[string][]string{
+		"right":           {in},
+		"another":         {login("unit-app-0", `"`+secret+`2"`)},
+		"unknown":         {login("unit-app-1", `"`+secret+`"`)},
+		"no agent":        {login("user-"+secret, `"`+secret+`"`)},
+		"no text":         {login("unit-app-0", `["`+secret+`"]`)},
+		"no JSON":         {login("unit-app-0", secret)},
+		"too long":        {login("unit-app-0", `"`+strings.Repeat(secret, 10_000)+`"`)},
+		"unknown facade":  {`{"request-id":1,"type":"` + secret + `","version":3,"request":"Login"}`},
+		"twice":           {in, in},
+		"no JSON inside":  {in, secret},
+		"unknown inside":  {in, `{"request-id":2,"type":"Uniter","request":"` + secret + `"}`},
+		"malformed claim": {in, `{"request-id":2,"type":"LeadershipService","version":2,"request":"ClaimLeadership","params":"` + secret + `"}`},
+	} {
+		d := ws.Dialer{TLSConfig: &tls.Config{InsecureSkipVerify: true}, Timeout: patience}
+		conn, _, _, err := d.Dial(context.Background(), "wss://"+address+"/model/"+jujuModel+"/api")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		for _, text := range messages {
+			_ = wsutil.WriteClientText(conn, []byte(text)) // what is too long may be cut off meanwhile
+			if _, err := ws.ReadFrame(conn); errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%s: no answer", name)
+			}
+		}
+		conn.Close()
+	}
+	if err := m.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := m.wait(patience); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	log := m.stderr.String()
+	if !strings.Contains(log, "listening for agents of juju") {
+		t.Errorf("this is not its log:\n%s", log)
+	}
+	if at := strings.Index(log, secret); at >= 0 {
+		t.Errorf("the log shows a secret: %s", log[max(0, at-200):min(len(log), at+200)])
 	}
 }
