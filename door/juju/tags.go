@@ -140,7 +140,7 @@ func ValidateAccount(scope, tag string) error {
 		return incumbent.Errorf(incumbent.Invalid, "the model is neither a UUID in lower case nor *")
 	case !isAgent(tag):
 		return incumbent.Errorf(incumbent.Invalid,
-			"the tag is none of unit-APPLICATION-NUMBER, application-APPLICATION, machine-NUMBER, controller-NUMBER")
+			"the tag is none of unit-APPLICATION-NUMBER, application-APPLICATION, machine-NUMBER (or of a container, machine-NUMBER-KIND-NUMBER), controller-NUMBER")
 	}
 	return nil
 }
