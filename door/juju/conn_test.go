@@ -99,8 +99,13 @@ func TestFramesThatAreNoRequest(t *testing.T) {
 		}
 		_ = c.conn.SetReadDeadline(time.Now().Add(patience))
 		for i := range 2 {
-			if f, err := ws.ReadFrame(c.in); err != nil || f.Header.OpCode != ws.OpPong || string(f.Payload) != "alive?" {
-				t.Errorf("ping %d: %+v, %v", i, f.Header, err)
+			h, err := ws.ReadHeader(c.in)
+			said := make([]byte, len("alive?"))
+			if err == nil && h.Length == int64(len(said)) {
+				_, err = io.ReadFull(c.in, said)
+			}
+			if err != nil || h.OpCode != ws.OpPong || string(said) != "alive?" {
+				t.Errorf("ping %d: %+v, %v", i, h, err)
 			}
 		}
 		if got := c.read(); !strings.HasPrefix(got, `{"request-id":2,`) {

@@ -287,7 +287,11 @@ func TestJujuSecretsAreNotLogged(t *testing.T) {
 		_ = conn.SetDeadline(time.Now().Add(patience))
 		for _, text := range messages {
 			_ = wsutil.WriteClientText(conn, []byte(text)) // what is too long may be cut off meanwhile
-			if _, err := ws.ReadFrame(conn); errors.Is(err, os.ErrDeadlineExceeded) {
+			h, err := ws.ReadHeader(conn)
+			if err == nil {
+				_, err = io.CopyN(io.Discard, conn, h.Length)
+			}
+			if errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("%s: no answer", name)
 			}
 		}
