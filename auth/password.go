@@ -125,8 +125,9 @@ type account struct{ scope, tag string }
 
 // Passwords are those of one file. They never change.
 type Passwords struct {
-	of  map[account][]secret
-	len int
+	of       map[account][]secret
+	len      int
+	cheapest int // iterations of the hash that has the fewest; 0: there is none
 }
 
 // Len returns how many passwords there are.
@@ -220,7 +221,21 @@ func (p *Passwords) add(x passwordEntry) error {
 	}
 	p.of[x.account] = append(list, x.secret)
 	p.len++
+	if p.cheapest == 0 || x.iterations < p.cheapest {
+		p.cheapest = x.iterations
+	}
 	return nil
+}
+
+// nobody is whose password is checked where a tag has none, so that time does not
+// tell which tags there are where all hashes cost the same. Where they do not, it
+// costs what the cheapest does: guesses of tags are not to take more time than
+// logins.
+func (p *Passwords) nobody() *secret {
+	if p == nil || p.cheapest == 0 {
+		return &secret{iterations: ChosenIterations}
+	}
+	return &secret{iterations: p.cheapest}
 }
 
 // candidates are the secrets that a password for the tag may match.

@@ -226,6 +226,30 @@ func TestParsePasswordsSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+// TestUnknownTagsCostWhatOthersDo: a tag that has no password is checked against a
+// hash all the same.
+func TestUnknownTagsCostWhatOthersDo(t *testing.T) {
+	line := func(tag string, iterations int) string {
+		l, err := PasswordLine("*", tag, "secret", iterations, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	for want, p := range map[int]*Passwords{
+		ChosenIterations: nil,
+		7:                passwordFile(t, line("a", 7), line("b", 7)),
+		3:                passwordFile(t, line("a", 9), line("b", 3), line("c", 5)),
+	} {
+		if got := p.nobody().iterations; got != want {
+			t.Errorf("%d iterations, want %d", got, want)
+		}
+	}
+	if got := passwordFile(t).nobody().iterations; got != ChosenIterations {
+		t.Errorf("of an empty file: %d iterations", got)
+	}
+}
+
 func FuzzParsePasswords(f *testing.F) {
 	f.Add("* unit-app-0 pbkdf2-sha256:1:00112233445566778899aabbccddeeff:" + strings.Repeat("ab", 32) + " claim-any")
 	f.Fuzz(func(t *testing.T, in string) {

@@ -238,7 +238,8 @@ func (v *Verifier) check(f *flight, scope, tag, password string) Verdict {
 	defer v.checking.Add(-1)
 	v.slots <- struct{}{}
 	defer func() { <-v.slots }()
-	list := v.passwords.Load().candidates(scope, tag)
+	passwords := v.passwords.Load()
+	list := passwords.candidates(scope, tag)
 	for i := range list {
 		if list[i].matches(password) {
 			f.grants = list[i].grants
@@ -246,14 +247,11 @@ func (v *Verifier) check(f *flight, scope, tag, password string) Verdict {
 		}
 	}
 	if len(list) == 0 {
-		nobody.matches(password) // so that time does not tell which tags there are
+		passwords.nobody().matches(password)
 	}
 	f.err = errPassword()
 	return Wrong
 }
-
-// nobody is whose password is checked where there is none.
-var nobody = &secret{iterations: ChosenIterations}
 
 // leave tells those who wait, and remembers what was right. If the passwords were
 // replaced meanwhile, all of them have to ask again: it may be one of the old.

@@ -388,3 +388,23 @@ func TestJujuDashboard(t *testing.T) {
 		t.Errorf("%d queries", queries)
 	}
 }
+
+// TestJujuTLSVersion: what is older than TLS 1.2 is not spoken.
+func TestJujuTLSVersion(t *testing.T) {
+	cfg, err := jujuCertificate(t.TempDir(), &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for version, want := range map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
+		ours, theirs := net.Pipe()
+		go func() {
+			_ = tls.Server(ours, cfg).Handshake() // the client says how it ended
+			ours.Close()
+		}()
+		client := tls.Client(theirs, &tls.Config{InsecureSkipVerify: true, MinVersion: version, MaxVersion: version}) //nolint:gosec // old versions are what is tested
+		if err := client.Handshake(); (err == nil) != want {
+			t.Errorf("version %x: %v", version, err)
+		}
+		theirs.Close()
+	}
+}

@@ -91,8 +91,10 @@ func (k *bulk) submit() {
 	}
 }
 
-// cost is what it takes of its lane.
-func (k *bulk) cost() int { return 1 + len(k.ops)/seatsPerBulk }
+// cost is what it takes of its lane, never more than the least that one lets in:
+// a bulk that other doors' work always leaves too little room for would wait for
+// ever, and who stands in line behind it too.
+func (k *bulk) cost() int { return min(1+len(k.ops)/seatsPerBulk, admit.DefaultMin) }
 
 // hand hands it in, in its place; not if its connection has ended meanwhile.
 func (k *bulk) hand(p place) {

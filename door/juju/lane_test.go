@@ -145,3 +145,13 @@ func TestG40_WaitsGiveWayToClaims(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestCostOfABulk: the largest still fits into the smallest lane.
+func TestCostOfABulk(t *testing.T) {
+	for n, want := range map[int]int{1: 1, seatsPerBulk: 2, MaxParams: admit.DefaultMin} {
+		k := &bulk{ops: make([]lease.Op, n)}
+		if got := k.cost(); got != want {
+			t.Errorf("a bulk of %d costs %d, want %d", n, got, want)
+		}
+	}
+}
