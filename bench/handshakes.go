@@ -36,8 +36,11 @@ func playHandshakes(ctx context.Context, r *run) error {
 // besideBare plays something between two runs of the scenario's bare handshakes,
 // and notes their rate beside that of the connections: a machine that others use
 // is not twice the same, and so only what is close in time compares.
+//
+// Servers that this run has not started may be on another machine: with those there
+// is nothing to compare.
 func (r *run) besideBare(ctx context.Context, play func(context.Context, *run) error) error {
-	if r.sc.Bare == nil {
+	if r.sc.Bare == nil || r.cluster == nil {
 		return play(ctx, r)
 	}
 	before, err := r.bareRate(ctx)
@@ -89,8 +92,6 @@ func (r *run) handshakes(ctx context.Context, how *Closed, rec *Recorder, urls [
 	// Not a deadline: dialling would fail by it a moment before it is over.
 	measured, stop := context.WithCancel(ctx)
 	defer stop()
-	over := time.AfterFunc(time.Duration(how.Warmup+how.Duration), stop)
-	defer over.Stop()
 	warm := time.AfterFunc(time.Duration(how.Warmup), rec.reset)
 	defer warm.Stop()
 	op := rec.op("handshake")
@@ -98,10 +99,18 @@ func (r *run) handshakes(ctx context.Context, how *Closed, rec *Recorder, urls [
 	for i := range how.Workers {
 		workers.Go(func() { r.shakeHands(measured, op, i, addresses[i%len(addresses)]) })
 	}
+	// A rate is of two at least: where the machine stands still, these are waited for.
+	end := r.now() + time.Duration(how.Warmup+how.Duration)
+	for patience := end + jujuDialTimeout; r.now() < end || r.now() < patience && op.atMost(1); {
+		if sleep(ctx, min(time.Second, max(time.Millisecond, end-r.now()))) != nil {
+			break
+		}
+	}
+	stop()
 	workers.Wait()
 	sum := op.summary()
-	if sum.Count == 0 {
-		return sum, incumbent.Errorf(incumbent.Unavailable, "no handshake succeeded")
+	if ctx.Err() == nil && sum.Rate == 0 {
+		return sum, incumbent.Errorf(incumbent.Unavailable, "fewer than two handshakes succeeded")
 	}
 	return sum, ctx.Err()
 }

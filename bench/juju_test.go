@@ -481,7 +481,9 @@ func TestConnectsBesideBareHandshakes(t *testing.T) {
 		}})
 		return started[len(started)-1], nil
 	}}
-	s, err := jujuRun(t, &fakeJuju{}, opts, "bare", "{workers: 2, duration: 300ms}")
+	fake := &fakeJuju{}
+	opts.Launch = func(context.Context, Launch) (Cluster, error) { return jujuCluster(t, fake, 2), nil }
+	s, err := jujuRun(t, fake, opts, "bare", "{workers: 2, duration: 300ms}")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -492,7 +494,8 @@ func TestConnectsBesideBareHandshakes(t *testing.T) {
 	if len(started) != 2 || !started[0].stopped || !started[1].stopped || s.Ops["handshake"].Count != 24 {
 		t.Errorf("%d servers started, %d handshakes of the ladder's units", len(started), s.Ops["handshake"].Count)
 	}
-	if _, err := jujuRun(t, &fakeJuju{}, Options{}, "bare", "{workers: 2, duration: 300ms}"); err == nil || !strings.Contains(err.Error(), "to compare with") {
+	opts.LaunchEcho = nil
+	if _, err := jujuRun(t, fake, opts, "bare", "{workers: 2, duration: 300ms}"); err == nil || !strings.Contains(err.Error(), "to compare with") {
 		t.Errorf("nothing to compare with: %v", err)
 	}
 	for want, bare := range map[string]string{"bare: handshakes need workers": "{workers: 0, duration: 1s}", "for the door juju": "{workers: 1, duration: 1s}"} {

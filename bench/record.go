@@ -101,6 +101,13 @@ func (o *opRecord) touch(at time.Duration) {
 	o.last = max(o.last, at)
 }
 
+// atMost reports whether no more than n were done.
+func (o *opRecord) atMost(n uint64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.count <= n
+}
+
 // sample closes the current second.
 func (o *opRecord) sample() OpSample {
 	o.mu.Lock()

@@ -147,6 +147,8 @@ type Sample struct {
 	Connections int                 `json:"connections"`
 	RSS         []uint64            `json:"rss_bytes"`
 	CPU         []float64           `json:"cpu_cores"`
+	Late        float64             `json:"machine_late_ms"`      // see witness
+	Stolen      float64             `json:"machine_stolen_share"` // 0 to 1
 	Lost        uint64              `json:"lost"`
 	Violations  uint64              `json:"violations"`
 }
@@ -197,13 +199,16 @@ func (r *run) play(ctx context.Context, play func(context.Context, *run) error) 
 	r.meter.start()
 	watching, stop := context.WithCancel(ctx)
 	var done sync.WaitGroup
-	done.Go(func() { r.observe(watching) })
+	w := newWitness()
+	done.Go(func() { w.watch(watching, r.now) })
+	done.Go(func() { r.observe(watching, w) })
 	err := play(ctx, r)
 	stop()
 	done.Wait()
 	if err != nil {
 		return nil, err
 	}
+	w.testify(r)
 	s := r.summary()
 	if r.opts.Dir == "" {
 		return s, nil
@@ -321,7 +326,7 @@ func (r *run) source(i int) net.Addr {
 }
 
 // observe samples every second and shows progress.
-func (r *run) observe(ctx context.Context) {
+func (r *run) observe(ctx context.Context, w *witness) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	last, lastAt := r.meter.read(), time.Duration(0)
@@ -341,6 +346,7 @@ func (r *run) observe(ctx context.Context) {
 		r.mu.Unlock()
 		s.Holding, s.Waiting, s.Connections = agents()
 		s.Lost, _, s.Violations = r.check.Counts()
+		s.Late, s.Stolen = w.sample()
 		read := r.meter.read()
 		for i, p := range read {
 			s.RSS = append(s.RSS, p.RSS)
