@@ -49,14 +49,13 @@ func peerArgs(c *cobra.Command, scenario string) ([]string, error) {
 	args := []string{"run"}
 	var refused error
 	c.Flags().VisitAll(func(f *pflag.Flag) {
-		_, elsewhere := f.Annotations[sourceKey]
 		switch {
 		case !f.Changed:
 		case slices.Contains(peerFlags, f.Name):
 			for _, v := range flagValues(c, f) {
 				args = append(args, "--"+f.Name+"="+v)
 			}
-		case f.Name != "config" && !elsewhere && refused == nil:
+		case f.Name != "config" && typed(f) && refused == nil:
 			refused = usageError{fmt.Sprintf("--%s does not go with --peer", f.Name)}
 		}
 	})

@@ -152,7 +152,8 @@ func leaseList(env *environment) *cobra.Command {
 		Short: "list leases",
 		Long: `Ls lists the leases of the namespace and model in the order of their names, a
 page at a time from the server, all of them here. With --all-models those of every
-namespace, or of the one that --namespace names, each with where it belongs.`,
+namespace, or of the one that --namespace names, each with where it belongs; what
+environment and settings file say of model and namespace does not count then.`,
 		Example: `  incumbent lease ls db/
   incumbent lease ls --count
   incumbent lease ls --all-models -o jsonl | jq -r .holder
@@ -168,11 +169,11 @@ namespace, or of the one that --namespace names, each with where it belongs.`,
 				req.Prefix = args[0]
 			}
 			if all, _ := c.Flags().GetBool("all-models"); all {
-				if c.Flags().Changed("model") {
+				if typed(c.Flags().Lookup("model")) {
 					return usageError{"give either --model or --all-models"}
 				}
 				req.Model = ""
-				if !c.Flags().Changed("namespace") {
+				if !typed(c.Flags().Lookup("namespace")) {
 					req.Namespace = ""
 				}
 			}

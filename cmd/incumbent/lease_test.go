@@ -67,6 +67,40 @@ func TestLeaseVerbs(t *testing.T) {
 	}
 }
 
+// What environment and settings file say is for other commands: they neither
+// contradict --all-models nor narrow it. A flag that was typed does.
+func TestAllModelsWhateverTheEnvironmentSays(t *testing.T) {
+	url := openServer(t).URL()
+	for _, where := range []string{"--model m", "--model other", "--namespace n --model other"} {
+		claim := "lease claim a --holder me " + where
+		if got := execute(t, map[string]string{"INCUMBENT_SERVER": url}, strings.Fields(claim)...); got.code != exitOK {
+			t.Fatal(got.stderr)
+		}
+	}
+	for _, vars := range []map[string]string{
+		{"INCUMBENT_MODEL": "m"},
+		{"INCUMBENT_NAMESPACE": "n"},
+		{"INCUMBENT_MODEL": "m", "INCUMBENT_NAMESPACE": "n"},
+		{"INCUMBENT_CONFIG": writeSettings(t, "model: m\nnamespace: n\n")},
+	} {
+		vars["INCUMBENT_SERVER"] = url
+		for _, c := range []struct {
+			args string
+			code int
+			want string
+		}{
+			{"", exitOK, "3\n"},
+			{" --namespace n", exitOK, "1\n"},
+			{" --model m", exitUsage, ""},
+		} {
+			args := "lease ls --all-models --count" + c.args
+			if got := execute(t, vars, strings.Fields(args)...); got.code != c.code || got.stdout != c.want {
+				t.Errorf("%v, %s: exit code %d, printed %q, said %q", vars, args, got.code, got.stdout, got.stderr)
+			}
+		}
+	}
+}
+
 // A form that cannot be printed changes nothing first.
 func TestWrongOutputFormClaimsNothing(t *testing.T) {
 	vars := map[string]string{"INCUMBENT_SERVER": openServer(t).URL()}

@@ -66,7 +66,7 @@ func resolveSettingsIn(c, root *cobra.Command, env *environment) ([]setting, err
 func resolveFlag(f *pflag.Flag, env *environment, file map[string]fileSetting, path string) (setting, error) {
 	source, value, where := "default", "", ""
 	_, ours := f.Annotations[sourceKey]
-	if f.Changed && !ours {
+	if typed(f) {
 		return setting{Name: f.Name, Value: f.Value.String(), Source: "flag"}, nil
 	}
 	if v, ok := lookupEnv(env, f.Name); ok {
@@ -82,6 +82,13 @@ func resolveFlag(f *pflag.Flag, env *environment, file map[string]fileSetting, p
 		}
 	}
 	return setting{Name: f.Name, Value: f.Value.String(), Source: source}, nil
+}
+
+// typed reports whether the command line gave the flag: it is Changed, too, by the
+// environment and by a settings file, which are for other commands as well.
+func typed(f *pflag.Flag) bool {
+	_, elsewhere := f.Annotations[sourceKey]
+	return f.Changed && !elsewhere
 }
 
 // setFlag sets a flag's value and remembers that no command line did.
