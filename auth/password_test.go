@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -105,33 +106,68 @@ func TestVerifierRemembers(t *testing.T) {
 // A password that is replaced while it is being verified lets nobody in any more:
 // not who brought it first, nor who waits for the same.
 func TestReplacedWhileVerified(t *testing.T) {
-	old, err := PasswordLine("*", "a", "old", maxIterations/100, 0) // lasts long enough to be seen
-	if err != nil {
-		t.Fatal(err)
-	}
-	v := NewVerifier(VerifierConfig{AtOnce: 1}, passwordFile(t, old))
-	ended := make(chan error, 8)
-	for range cap(ended) {
+	synctest.Test(t, func(t *testing.T) {
+		v := NewVerifier(VerifierConfig{AtOnce: 1}, passwordFile(t, passwordLine(t, "*", "a", "old", 0)))
+		id, f, mine := v.enter("m", "a", "old")
+		if f.how = v.check(f, "m", "a", "old"); !mine || f.how != Verified {
+			t.Fatalf("mine: %v, %v, %v: it is right by the old file", mine, f.how, f.err)
+		}
+		ended := verifyAtOnce(v, "old", 8)
+		synctest.Wait()
+		if len(ended) != 0 {
+			t.Fatal("not all wait for the verification that is under way")
+		}
+		v.SetPasswords(passwordFile(t, passwordLine(t, "*", "a", "new", 0)))
+		v.leave(id.name, f)
+		if !f.stale {
+			t.Error("what was verified by the old file counts")
+		}
+		for range cap(ended) {
+			if err := <-ended; incumbent.KindOf(err) != incumbent.Denied {
+				t.Errorf("the old password: %v", err)
+			}
+		}
+		if _, err := v.Verify("m", "a", "new"); err != nil {
+			t.Error(err)
+		}
+		if n := v.Counts(Wrong); n != uint64(cap(ended)) {
+			t.Errorf("%d counted as wrong", n)
+		}
+	})
+}
+
+// Who verifies when the passwords are replaced asks again as well, and what comes of
+// that is for all: a password that both files have is verified once.
+func TestReplacedBeforeItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		line := passwordLine(t, "*", "a", "p", 0)
+		v := NewVerifier(VerifierConfig{AtOnce: 1}, passwordFile(t, line))
+		v.slots <- struct{}{} // nobody has a turn
+		ended := verifyAtOnce(v, "p", 8)
+		synctest.Wait()
+		v.SetPasswords(passwordFile(t, line))
+		<-v.slots
+		for range cap(ended) {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		if v.Counts(Verified) != 1 || v.Counts(Remembered) != 7 {
+			t.Errorf("%d verified, %d remembered", v.Counts(Verified), v.Counts(Remembered))
+		}
+	})
+}
+
+// verifyAtOnce starts so many verifications of one password; each tells its error.
+func verifyAtOnce(v *Verifier, password string, n int) <-chan error {
+	ended := make(chan error, n)
+	for range n {
 		go func() {
-			_, err := v.Verify("m", "a", "old")
+			_, err := v.Verify("m", "a", password)
 			ended <- err
 		}()
 	}
-	for len(v.slots) == 0 {
-		runtime.Gosched()
-	}
-	v.SetPasswords(passwordFile(t, passwordLine(t, "*", "a", "new", 0)))
-	for range cap(ended) {
-		if err := <-ended; incumbent.KindOf(err) != incumbent.Denied {
-			t.Errorf("the old password: %v", err)
-		}
-	}
-	if _, err := v.Verify("m", "a", "new"); err != nil {
-		t.Error(err)
-	}
-	if n := v.Counts(Wrong); n != uint64(cap(ended)) {
-		t.Errorf("%d counted as wrong", n)
-	}
+	return ended
 }
 
 // However many bring one password at once, it is verified once; who comes beyond

@@ -144,8 +144,9 @@ func (v *Verifier) Busy() bool { return v.checking.Load() >= int64(v.cfg.MaxChec
 
 // Verify returns what the tag is granted in a scope (the UUID of a model) if the
 // password is one of its own. The error is Denied, the same for a tag that is
-// not known and as late, or Overloaded. It takes as long as the hash, and as
-// others that came before.
+// not known, or Overloaded. It takes as long as the hash, and as others that came
+// before. A tag that is not known takes as long as the cheapest hash of all: time
+// does not tell it from others where all hashes have as many iterations.
 func (v *Verifier) Verify(scope, tag, password string) (Grant, error) {
 	if len(password) > MaxPasswordBytes {
 		return 0, v.end(Wrong, errPassword())
