@@ -43,13 +43,19 @@ func (p *plain) str() string {
 	return s
 }
 
-// number takes a whole number of at most 15 digits: every one of them is a float64.
-func (p *plain) number() (v uint64) {
+// The most digits that every number of a type can have.
+const (
+	floatDigits = 15 // of float64
+	intDigits   = 9  // of int, which has 32 bits on some machines
+)
+
+// number takes a whole number of at most so many digits.
+func (p *plain) number(digits int) (v uint64) {
 	n := 0
 	for ; n < len(p.rest) && p.rest[n] >= '0' && p.rest[n] <= '9'; n++ {
 		v = v*10 + uint64(p.rest[n]-'0')
 	}
-	p.bad = p.bad || n == 0 || n > 15 || p.rest[0] == '0'
+	p.bad = p.bad || n == 0 || n > digits || p.rest[0] == '0'
 	p.rest = p.rest[n:]
 	return v
 }
@@ -58,11 +64,11 @@ func (p *plain) number() (v uint64) {
 func plainRequest(b []byte) (r request, ok bool) {
 	p := plain{rest: bytes.TrimRight(b, " \t\r\n")}
 	p.must(`{"request-id":`)
-	r.ID = p.number()
+	r.ID = p.number(floatDigits)
 	p.must(`,"type":`)
 	r.Facade = p.str()
 	if p.has(`,"version":`) {
-		r.Version = int(p.number()) //nolint:gosec // it has at most 15 digits
+		r.Version = int(p.number(intDigits)) //nolint:gosec // it has so few digits
 	}
 	if p.has(`,"id":`) {
 		r.Object = p.str()
@@ -87,7 +93,7 @@ func plainClaim(params []byte) (c claimParam, ok bool) {
 	p.must(`,"unit-tag":`)
 	c.Unit = p.str()
 	p.must(`,"duration":`)
-	c.Duration = float64(p.number()) // a fraction of a second is left to encoding/json
+	c.Duration = float64(p.number(floatDigits)) // a fraction of a second is left to encoding/json
 	p.must(`}]}`)
 	if p.bad || len(p.rest) > 0 {
 		return claimParam{}, false

@@ -2,6 +2,7 @@ package juju
 
 import (
 	"encoding/json"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,6 +29,17 @@ func TestPlainIsWhatClientsWrite(t *testing.T) {
 	want := claimParam{Application: "application-app", Unit: "unit-app-0", Duration: 60}
 	if got, ok := plainClaim(r.Params); !ok || got != want {
 		t.Errorf("%s is %+v", r.Params, got)
+	}
+}
+
+// TestPlainVersion: a version that no int of 32 bits may hold is left to
+// encoding/json, which refuses it where it does not fit.
+func TestPlainVersion(t *testing.T) {
+	for version, want := range map[string]bool{"0": false, "2": true, "999999999": true, "4294967298": false, "1000000000": false} {
+		r, ok := plainRequest([]byte(`{"request-id":1,"type":"Pinger","version":` + version + `,"request":"Ping","params":{}}`))
+		if ok != want || ok && strconv.FormatInt(int64(r.Version), 10) != version {
+			t.Errorf("version %s: %d, %v", version, r.Version, ok)
+		}
 	}
 }
 
