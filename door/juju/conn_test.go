@@ -81,7 +81,8 @@ func TestFramesThatAreNoRequest(t *testing.T) {
 		"a good-bye": {ws.NewCloseFrame(ws.NewCloseFrameBody(ws.StatusNormalClosure, "")), "closed 1000"},
 	} {
 		for _, c := range []*client{m.dial(), m.login("unit-app-0")} {
-			if err := ws.WriteFrame(c.conn, ws.MaskFrame(tt.frame)); err != nil {
+			err := ws.WriteFrame(c.conn, ws.MaskFrame(tt.frame))
+			if err != nil && name != "too long" { // that is answered, and cut off, as soon as its header has come
 				t.Fatal(err)
 			}
 			if got := c.read(); got != tt.want {
