@@ -14,7 +14,7 @@
 //	line.go     where they wait for a place in their lane
 //	claim.go    leadership; singular.go leases of controllers; pinner.go pins
 //	block.go    calls that wait for the end of a holding; wake.go their pace
-//	decode.go, encode.go, errors.go, tags.go   the wire
+//	decode.go, plain.go, encode.go, errors.go, tags.go   the wire
 //
 // # Invariants
 //
@@ -29,9 +29,10 @@
 //
 // # Concurrency
 //
-// Accepting, TLS, the upgrade and the login run on a goroutine for each
-// connection, which ends with the login. Then one worker of park handles the
-// connection's input; callbacks of the lease service, the node and the hub only
+// Accepting has a goroutine for each listener. TLS, the upgrade and the login run
+// on a goroutine that has one connection at a time: after the login it takes the
+// next that comes, and it ends when none has come for a second, or the door drains.
+// Then one worker of park handles the connection's input; callbacks of the lease service, the node and the hub only
 // put into queues, from which a few goroutines of the door answer. Replies come in
 // any order.
 //
