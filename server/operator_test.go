@@ -108,6 +108,8 @@ func TestEventsFollow(t *testing.T) {
 	until("lease revoked")
 	s.Reload()
 	until("reloaded")
+	s.Reload("log level")
+	until("reload failed")
 }
 
 // scrape gathers the metrics, and checks that the page shows them all.

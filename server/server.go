@@ -20,6 +20,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -416,10 +417,13 @@ func (s *Server) DataDir() string {
 }
 
 // Reload reads certificates, credentials and passwords of Juju's agents again. What
-// fails is logged and named among the events, and what was there before stays in force. Streams of those whose credential is gone
-// are closed.
-func (s *Server) Reload() {
-	var stale []string // what stays as it was
+// fails is logged and named among the events, and what was there before stays in
+// force. stale names what else stays as it was, for the same event: what the caller
+// could not reload, and has logged. Streams of those whose credential is gone are
+// closed, and so are the connections of agents who have no password any more that
+// grants what they came in with.
+func (s *Server) Reload(stale ...string) {
+	stale = slices.Clone(stale) // the caller's own is not written to
 	if s.certs != nil {
 		if err := s.certs.reload(); err != nil {
 			s.log.Warn("certificates not reloaded", "cause", err)

@@ -160,9 +160,7 @@ func runServer(c *cobra.Command, env *environment) error {
 		return err
 	}
 	stopHangups := onHangup(func() {
-		reloadLevel(c, env, logger, level)
-		reloadLimits(c, s, logger)
-		s.Reload()
+		s.Reload(reloadSettings(c, env, logger, level, s.SetLimits)...)
 	})
 	defer stopHangups()
 	if err := welcome(c.Context(), env, s); err != nil {
@@ -185,26 +183,26 @@ func runServer(c *cobra.Command, env *environment) error {
 	return serve(c.Context(), s)
 }
 
-// reloadLevel takes the log level that the settings name by now. What is wrong
-// with them is logged, and the old level stays in force.
-func reloadLevel(c *cobra.Command, env *environment, logger *slog.Logger, level *slog.LevelVar) {
-	_, err := resolveSettings(c, env)
-	if err == nil {
-		err = level.UnmarshalText([]byte(text(c, "log-level")))
-	}
-	if err != nil {
+// reloadSettings takes the log level and the limits that the settings name by now.
+// What is wrong with them is logged, the old stays in force, and its names are
+// returned. While the settings as a whole cannot be read, nothing of them is taken.
+func reloadSettings(c *cobra.Command, env *environment, logger *slog.Logger, level *slog.LevelVar, setLimits func(server.Limits) error) (stale []string) {
+	if _, err := resolveSettings(c, env); err != nil {
 		logger.Warn("settings not reloaded", "cause", err)
+		return []string{"settings"}
 	}
-}
-
-// reloadLimits takes the limits that the settings name by now, likewise.
-func reloadLimits(c *cobra.Command, s *server.Server, logger *slog.Logger) {
+	if err := level.UnmarshalText([]byte(text(c, "log-level"))); err != nil {
+		logger.Warn("log level not changed", "cause", err)
+		stale = append(stale, "log level")
+	}
 	var limits server.Limits
 	limits.MaxConnections, _ = c.Flags().GetInt("max-connections")
 	limits.MemoryBytes, _ = c.Flags().GetInt64("memory-bytes")
-	if err := s.SetLimits(limits); err != nil {
+	if err := setLimits(limits); err != nil {
 		logger.Warn("limits not changed", "cause", err)
+		stale = append(stale, "--max-connections and --memory-bytes")
 	}
+	return stale
 }
 
 // serve waits for a signal, a fault, or until the member has left its cluster,

@@ -99,15 +99,14 @@ func setFlag(f *pflag.Flag, v, source string) error {
 			return err
 		}
 	}
-	if err := f.Value.Set(v); err != nil {
-		return err
-	}
-	f.Changed = true
+	// First of all: a value that cannot be read is half set, and the next resolution
+	// has to know that it is not the command line's.
 	if f.Annotations == nil {
 		f.Annotations = make(map[string][]string)
 	}
 	f.Annotations[sourceKey] = []string{source}
-	return nil
+	f.Changed = true
+	return f.Value.Set(v)
 }
 
 // defaultText is the default in the form that Set reads: a list is printed in

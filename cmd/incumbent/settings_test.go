@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/incumbent-dev/incumbent/server"
 )
 
 func writeSettings(t testing.TB, text string) string {
@@ -69,29 +72,67 @@ func TestSettingsPrecedence(t *testing.T) {
 	}
 }
 
+// What of the settings is wrong keeps its old value and is named; what is not is
+// taken. With settings that cannot be read nothing is.
 func TestSettingsAreResolvedAnew(t *testing.T) {
 	path := writeSettings(t, "log-level: warn\n")
 	env, _ := testEnvironment(t, nil)
 	c := parsed(t, env, "server", "--config", path)
 	var level slog.LevelVar
-	logger := slog.New(slog.DiscardHandler)
+	var limits server.Limits
+	setLimits := func(l server.Limits) error {
+		if l.MaxConnections < 0 {
+			return errors.New("no limit")
+		}
+		limits = l
+		return nil
+	}
+	const wrongLimits = "--max-connections and --memory-bytes"
 	for _, step := range []struct {
-		text string
-		want slog.Level
+		text  string
+		want  slog.Level
+		most  int
+		stale []string
 	}{
-		{"log-level: warn\n", slog.LevelWarn},
-		{"log-level: debug\n", slog.LevelDebug},
-		{"log-level: loud\n", slog.LevelDebug}, // wrong: the old one stays
-		{"nonsense: 1\n", slog.LevelDebug},
-		{"", slog.LevelInfo}, // gone: the default
+		{"log-level: warn\nmax-connections: 5\n", slog.LevelWarn, 5, nil},
+		{"log-level: debug\nmax-connections: 6\n", slog.LevelDebug, 6, nil},
+		{"log-level: loud\nmax-connections: 7\n", slog.LevelDebug, 7, []string{"log level"}},
+		{"log-level: warn\nmax-connections: -1\n", slog.LevelWarn, 7, []string{wrongLimits}},
+		{"log-level: loud\nmax-connections: -1\n", slog.LevelWarn, 7, []string{"log level", wrongLimits}},
+		{"log-level: info\nmax-connections: many\n", slog.LevelWarn, 7, []string{"settings"}},
+		{"nonsense: 1\n", slog.LevelWarn, 7, []string{"settings"}},
+		{"", slog.LevelInfo, server.DefaultMaxConnections, nil}, // gone: the defaults
 	} {
 		if err := os.WriteFile(path, []byte(step.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		reloadLevel(c, env, logger, &level)
-		if level.Level() != step.want {
-			t.Errorf("with %q the level is %v, want %v", step.text, level.Level(), step.want)
+		stale := reloadSettings(c, env, slog.New(slog.DiscardHandler), &level, setLimits)
+		if level.Level() != step.want || limits.MaxConnections != step.most {
+			t.Errorf("with %q the level is %v, want %v, and %d connections, want %d", step.text, level.Level(), step.want, limits.MaxConnections, step.most)
 		}
+		if diff := cmp.Diff(step.stale, stale); diff != "" {
+			t.Errorf("with %q what is said to stay (-want +got):\n%s", step.text, diff)
+		}
+	}
+}
+
+// A value that could not be read leaves no trace once it is gone, also where it was
+// the first that anything but the default gave.
+func TestUnreadableSettingIsForgotten(t *testing.T) {
+	path := writeSettings(t, "max-connections: many\n")
+	env, _ := testEnvironment(t, nil)
+	c := parsed(t, env, "server", "--config", path)
+	if _, err := resolveSettings(c, env); err == nil {
+		t.Fatal("many connections are no number")
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := resolveSettings(c, env); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := c.Flags().GetInt("max-connections"); got != server.DefaultMaxConnections {
+		t.Errorf("%d connections, want the default", got)
 	}
 }
 

@@ -122,7 +122,8 @@ func status(t *testing.T, c *client.Client) *apiv1.StatusResponse {
 	return res.Msg
 }
 
-// SIGHUP takes the log level from the settings file, and the server goes on.
+// SIGHUP takes the log level from the settings file, notes one that is none, and
+// the server goes on.
 func TestSighupReloads(t *testing.T) {
 	path := t.TempDir() + "/incumbent.yaml"
 	writeFile(t, path, "log-level: error\ngrace: 400ms\n")
@@ -137,13 +138,19 @@ func TestSighupReloads(t *testing.T) {
 		t.Errorf("sources: exit code %d, %v", code, sources)
 	}
 	writeFile(t, path, "log-level: loud\n")
-	if err := m.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
+	hangup := func(noted string) {
+		t.Helper()
+		if err := m.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, patience, "it notes: "+noted, func() bool {
+			out, _, code := m.cli("events")
+			return code == 0 && strings.Contains(out, noted)
+		})
 	}
-	eventually(t, patience, "it notes that it reloaded", func() bool {
-		out, _, code := m.cli("events")
-		return code == 0 && strings.Contains(out, "reloaded")
-	})
+	hangup("still the old: log level;")
+	writeFile(t, path, "log-level: warn\n")
+	hangup("reloaded")
 	mustClaim(t, m.client(), "after", "a", time.Hour)
 }
 
