@@ -203,12 +203,27 @@ func (s *Server) jujuStats() juju.Stats {
 	return s.juju.door.Stats()
 }
 
+// jujuConnections counts the connections of the door; 0 while it is closed.
+func (s *Server) jujuConnections() int {
+	if s.juju == nil || s.juju.door == nil {
+		return 0
+	}
+	return s.juju.door.Connections()
+}
+
 // nativeParked counts the parked connections of the native listener: an agent of
-// Juju's that has logged in is parked, too.
-func (s *Server) nativeParked() int { return max(0, int(s.park.Stats().Parked)-s.jujuStats().Agents) }
+// Juju's that has logged in is parked, too. It is asked for each connection that is
+// accepted.
+func (s *Server) nativeParked() int {
+	parked := int(s.park.Stats().Parked)
+	if s.juju != nil && s.juju.door != nil {
+		parked -= s.juju.door.Agents()
+	}
+	return max(0, parked)
+}
 
 // openConnections counts those of all listeners for clients.
-func (s *Server) openConnections() int { return s.gate.open() + s.jujuStats().Connections }
+func (s *Server) openConnections() int { return s.gate.open() + s.jujuConnections() }
 
 // doors says which doors are open, for status.
 func (s *Server) doors() []*apiv1.Door {

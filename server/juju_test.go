@@ -126,6 +126,32 @@ func writePasswords(t *testing.T, cfg Config, tags ...string) {
 	}
 }
 
+// What is asked for each native connection that is accepted counts agents out, and
+// costs less than all numbers of the door together.
+func TestConnectionsOfEachDoor(t *testing.T) {
+	s := open(t, withJuju(t, testConfig(t)))
+	jujuLogin(t, s, "unit-app-0", "unit-app-0")
+	c, err := net.Dial("tcp", s.JujuAddr()) // accepted, not logged in
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	door := s.juju.door
+	until(t, "two are connected and one is logged in", func() bool {
+		return door.Connections() == 2 && door.Agents() == 1 && s.park.Stats().Parked == 1
+	})
+	if st := door.Stats(); st.Connections != 2 || st.Agents != 1 {
+		t.Errorf("%d connections, %d agents", st.Connections, st.Agents)
+	}
+	if native, all := s.nativeParked(), s.openConnections(); native != 0 || all != 2 {
+		t.Errorf("%d of the native door are parked, %d are open in all; want 0 and 2", native, all)
+	}
+	costs := testing.AllocsPerRun(1000, func() { s.nativeParked(); s.openConnections() })
+	if whole := testing.AllocsPerRun(100, func() { door.Stats() }); costs > whole/10 {
+		t.Errorf("%v allocations, and %v for all numbers", costs, whole)
+	}
+}
+
 // The door serves with a certificate of its own that it keeps; status, reload and
 // shutdown know it.
 func TestJujuDoor(t *testing.T) {
@@ -163,12 +189,12 @@ func TestJujuDoor(t *testing.T) {
 	if err := os.WriteFile(cfg.Juju.CredentialFile, []byte("* app/0 secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.Reload() // the old passwords stay
+	s.Reload("log level") // the old passwords stay
 	if got := b.ask("Pinger", 1, "Ping", "null"); got != "{}" {
 		t.Error(got)
 	}
 	kept, _, _ := s.events.after(s.events.last(2), 2)
-	if len(kept) != 2 || kept[0].What != "reloaded" || kept[1].What != "reload failed" || !strings.Contains(kept[1].Detail, "passwords of juju's agents") {
+	if len(kept) != 2 || kept[0].What != "reloaded" || kept[1].What != "reload failed" || !strings.Contains(kept[1].Detail, "old: log level, passwords of juju's agents;") {
 		t.Errorf("events %v", kept)
 	}
 	writePasswords(t, cfg, "unit-app-1")

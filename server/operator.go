@@ -128,8 +128,10 @@ func (s *Server) warnings(st node.Status, loop lease.Stats) []string {
 	if refused := s.gate.refused.Load(); refused > 0 && s.gate.open() >= s.limits.Load().MaxConnections {
 		out = append(out, fmt.Sprintf("%d connections were refused: raise --max-connections or add members", refused))
 	}
-	if st := s.jujuStats(); st.Full > 0 && st.Connections >= s.limits.Load().MaxConnections {
-		out = append(out, fmt.Sprintf("%d connections of Juju's agents were refused: raise --max-connections or add members", st.Full))
+	if s.jujuConnections() >= s.limits.Load().MaxConnections {
+		if refused := s.jujuStats().Full; refused > 0 {
+			out = append(out, fmt.Sprintf("%d connections of Juju's agents were refused: raise --max-connections or add members", refused))
+		}
 	}
 	return out
 }
@@ -152,7 +154,7 @@ func (s *Server) showLimits(st node.Status, view *core.View, streams int) []*api
 	}
 	if s.juju != nil { // each door has its own --max-connections
 		limits = append(limits, one("connections of juju's agents", "connections", uint64(bounds.MaxConnections),
-			uint64(s.jujuStats().Connections), "--max-connections"))
+			uint64(s.jujuConnections()), "--max-connections"))
 	}
 	return limits
 }

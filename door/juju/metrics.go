@@ -114,11 +114,18 @@ type Stats struct {
 	Retries uint64  // attempts that were repeated inside, instead of an error
 }
 
-// Stats returns the numbers of the moment.
+// Connections returns how many are accepted and not closed.
+func (d *Door) Connections() int { return int(d.counts.connections.Load()) }
+
+// Agents returns how many connections have logged in.
+func (d *Door) Agents() int { return d.conns.Len() }
+
+// Stats returns the numbers of the moment, all of them anew: where one is asked for
+// often, [Door.Connections] and [Door.Agents] cost next to nothing.
 func (d *Door) Stats() Stats {
 	n := &d.counts
 	s := Stats{
-		Connections: int(n.connections.Load()), Agents: d.conns.Len(), Pending: d.entry.len(),
+		Connections: d.Connections(), Agents: d.Agents(), Pending: d.entry.len(),
 		Claims: int(n.bulks.Load()), Blocked: int(n.blocked.Load()), Silent: n.silent.Load(), Retries: n.retries.Load(),
 		Full: n.refused[refusedFull].Load(),
 	}
