@@ -55,8 +55,9 @@ func (d *Door) Serve(ln net.Listener) error {
 		d.counts.connections.Add(1)
 		select {
 		case d.arrivals <- c:
+			d.entry.greeters.Done() // who takes it is counted
 		default:
-			d.greeting.Go(func() { d.greetAll(c) })
+			go d.greetAll(c)
 		}
 	}
 	return nil
@@ -64,8 +65,9 @@ func (d *Door) Serve(ln net.Listener) error {
 
 // greetAll greets a connection and, one after the other, those that come while its
 // goroutine is there: a handshake needs a stack that takes several turns of growing,
-// and in a storm each connection would pay for it.
+// and in a storm each connection would pay for it. It is counted since [entry.hold].
 func (d *Door) greetAll(c net.Conn) {
+	defer d.entry.greeters.Done()
 	idle := time.NewTimer(greeterIdle)
 	defer idle.Stop()
 	for {
@@ -232,6 +234,10 @@ func (p *paced) finish() {
 // entry counts those who are between accept and login, and knows them, to send
 // them away.
 type entry struct {
+	// greeters are the goroutines that greet, or wait for somebody to greet. Once
+	// the entry is closed nobody adds to them, and they may be waited for.
+	greeters sync.WaitGroup
+
 	mu     sync.Mutex // guards the rest; held to change it
 	room   sync.Cond
 	n      int
@@ -258,7 +264,8 @@ func (e *entry) enter(most func() int) bool {
 	return true
 }
 
-// hold remembers who has entered; false once the entry is closed.
+// hold remembers who has entered, and counts one who greets; false once the entry
+// is closed.
 func (e *entry) hold(c net.Conn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -266,6 +273,7 @@ func (e *entry) hold(c net.Conn) bool {
 		return false
 	}
 	e.conns[c] = struct{}{}
+	e.greeters.Add(1)
 	return true
 }
 

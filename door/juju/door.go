@@ -117,7 +117,6 @@ type Door struct {
 	drainOnce  sync.Once
 	closeOnce  sync.Once
 	goroutines sync.WaitGroup // of the door
-	greeting   sync.WaitGroup // of connections that are not parked yet
 }
 
 // New returns a door with its goroutines running; Close ends them.
@@ -251,7 +250,7 @@ func (d *Door) SendAway(next func() bool) { d.conns.SendAway(next, (*conn).goAwa
 func (d *Door) Close(ctx context.Context) error {
 	d.Drain()
 	gone := make(chan struct{})
-	go func() { d.greeting.Wait(); close(gone) }()
+	go func() { d.entry.greeters.Wait(); close(gone) }()
 	var err error
 	select {
 	case <-gone:
