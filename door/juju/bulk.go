@@ -2,6 +2,7 @@ package juju
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -17,6 +18,9 @@ import (
 //	   ▲                                               │ some are not certain
 //	   └──────────── a little later ◀──────────────────┘
 //
+// A lease that was granted to one param while others were asked on may be over
+// when these are certain: it is asked for again before the reply.
+//
 // It has no goroutine while it waits. If the connection ends, it is dropped at
 // its next step.
 type bulk struct {
@@ -31,8 +35,18 @@ type bulk struct {
 	tries int
 	place place
 
+	handed int64  // when they were handed in, monotonic
+	early  *early // granted to params before the last that was handed in; nil: none
+
 	claims   []lease.Op // asked when what extends has been answered; empty where all go by one lane
 	claimsAt []int32
+}
+
+// early is what was granted while other params were not certain yet.
+type early struct {
+	ops   []lease.Op
+	at    []int32
+	until int64 // all of them hold for some time after it, monotonic
 }
 
 // newBulk returns a bulk for n params.
@@ -81,6 +95,7 @@ func (k *bulk) split() {
 // next goes on with what was put off; false if nothing was.
 func (k *bulk) next() bool {
 	k.ops, k.at, k.claims, k.claimsAt = k.claims, k.claimsAt, nil, nil
+	k.tries = 0
 	return len(k.ops) > 0
 }
 
@@ -105,7 +120,7 @@ func (k *bulk) hand(p place) {
 		return
 	}
 	d := k.c.door
-	k.place = p
+	k.place, k.handed = p, d.monotonic()
 	origin := core.Origin{At: d.now(), Door: doorName, Address: k.c.who.address, Principal: k.c.who.principal.String()}
 	d.leases.Do(lease.Call{Origin: origin}, k.ops, func() { d.answers.Put(k) })
 }
@@ -135,30 +150,62 @@ func extends(view *core.View, cmd core.Command) bool {
 // answered takes what the lease service says. It runs on a goroutine of the door.
 func (k *bulk) answered() {
 	k.place.leave()
+	more := k.early != nil || len(k.claims) > 0 || slices.ContainsFunc(k.ops, uncertain)
 	kept := 0
 	var wait time.Duration
 	for i := range k.ops {
 		err := k.ops[i].Result.Err
-		if err != nil && retried(err.Kind) {
+		switch {
+		case uncertain(k.ops[i]):
 			wait = max(wait, err.RetryAfter)
 			k.ops[kept], k.at[kept] = lease.Op{Command: k.ops[i].Command}, k.at[i]
 			kept++
-			continue
-		}
-		if err != nil {
+		case err != nil:
 			k.results[k.at[i]] = failureOf(err, k.held)
+		case more:
+			k.grant(i)
 		}
 	}
-	if k.ops, k.at = k.ops[:kept], k.at[:kept]; kept > 0 {
+	k.ops, k.at = k.ops[:kept], k.at[:kept]
+	switch {
+	case kept > 0:
 		k.later(wait)
-		return
-	}
-	if k.next() {
+	case k.next() || k.again():
 		k.submit()
-		return
+	default:
+		k.c.door.counts.bulks.Add(-1)
+		k.finish()
 	}
-	k.c.door.counts.bulks.Add(-1)
-	k.finish()
+}
+
+// uncertain reports whether something is to be asked again.
+func uncertain(o lease.Op) bool { return o.Result.Err != nil && retried(o.Result.Err.Kind) }
+
+// grant remembers a claim that was granted before the others are certain.
+func (k *bulk) grant(i int) {
+	m, ok := k.ops[i].Command.(core.ClaimCommand)
+	if !ok {
+		return // what else there is does not run out
+	}
+	if k.early == nil {
+		k.early = &early{until: math.MaxInt64}
+	}
+	g := k.early
+	g.ops, g.at = append(g.ops, lease.Op{Command: m}), append(g.at, k.at[i])
+	g.until = min(g.until, k.handed+int64(m.TTL/2))
+}
+
+// again asks again for all that was granted, if half of the time of one of them has
+// passed while the others were asked; false if there is no need.
+func (k *bulk) again() bool {
+	g := k.early
+	k.early = nil
+	if g == nil || k.c.door.monotonic() <= g.until {
+		return false
+	}
+	k.ops, k.at, k.tries = g.ops, g.at, 0
+	k.split()
+	return true
 }
 
 // later tries again after a while that grows, or longer if that is asked for.

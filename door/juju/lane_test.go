@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -93,7 +95,10 @@ func (c *choosy) Do(call lease.Call, ops []lease.Op, done func()) {
 // What has been answered is not asked again, and each param gets its own result.
 func TestOnlyUncertainParamsAreAskedAgain(t *testing.T) {
 	some := new(choosy)
-	m := newMember(t, nil, func(c *Config) { some.Leases, c.Leases = c.Leases, some })
+	m := newMember(t, nil, func(c *Config) {
+		some.Leases, c.Leases = c.Leases, some
+		c.Monotonic = func() int64 { return 0 } // no time passes, so that nothing granted runs out
+	})
 	if got := m.login("unit-app-0").ask(claimText(2, "app", "app-0", "60")); got != granted(2) {
 		t.Fatal(got)
 	}
@@ -118,6 +123,77 @@ func TestOnlyUncertainParamsAreAskedAgain(t *testing.T) {
 	}
 	if st := m.door.Stats(); st.Claims != 0 {
 		t.Errorf("%d claims are without an answer", st.Claims)
+	}
+}
+
+// delayed has something happen before what is asked for the nth time is handed on.
+type delayed struct {
+	Leases
+	mu    sync.Mutex
+	asked [][]string
+	what  map[int]func()
+}
+
+func (d *delayed) Do(call lease.Call, ops []lease.Op, done func()) {
+	var holders []string
+	for i := range ops {
+		holders = append(holders, ops[i].Command.(core.ClaimCommand).Holder)
+	}
+	d.mu.Lock()
+	happens := d.what[len(d.asked)]
+	d.asked = append(d.asked, holders)
+	d.mu.Unlock()
+	if happens != nil {
+		happens()
+	}
+	d.Leases.Do(call, ops, done)
+}
+
+// What was granted while other params waited is asked for again before the reply,
+// if it may be over: it is told as it is then.
+func TestG40_WhatMayBeOverIsAskedAgain(t *testing.T) {
+	var clock atomic.Int64
+	some := new(delayed)
+	m := newMember(t, nil, func(c *Config) { some.Leases, c.Leases, c.Monotonic = c.Leases, some, clock.Load })
+	for i, tag := range []string{"unit-app-0", "unit-other-0"} {
+		application := []string{"app", "other"}[i]
+		if got := m.login(tag).ask(claimText(2, application, application+"-0", "60")); got != granted(2) {
+			t.Fatal(got)
+		}
+	}
+	some.mu.Lock()
+	some.asked, some.what = nil, map[int]func(){
+		1: func() { clock.Add(int64(30 * time.Second)) }, // half of the time: all hold
+		3: func() {
+			clock.Add(int64(30*time.Second) + 1)
+			m.free(nameOf(testModel, "app"))
+			m.do(core.ClaimCommand{Name: nameOf(testModel, "app"), Holder: "app/1", TTL: time.Minute})
+		},
+		5: func() { clock.Add(int64(time.Hour)) },
+	}
+	some.mu.Unlock()
+	c := m.login("unit-load-0")
+	if got, want := c.ask(claimsText(2, "a-0", "app-0", "other-0")), `{"request-id":2,"response":{"results":[{},{},{}]}}`; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	denial := `{"error":{"message":"leadership claim denied","code":"leadership claim denied"}}`
+	want := `{"request-id":3,"response":{"results":[{},` + denial + `,{}]}}`
+	if got := c.ask(claimsText(3, "b-0", "app-0", "other-0")); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	asked := [][]string{
+		{"app/0", "other/0"},
+		{"a/0"},
+		{"app/0", "other/0"},
+		{"b/0"},
+		{"other/0", "b/0"}, // by the lane of extensions, all that hold
+		{"app/0"},          // claims what is lost; in an hour for the others
+		{"other/0", "b/0"},
+	}
+	some.mu.Lock()
+	defer some.mu.Unlock()
+	if diff := cmp.Diff(asked, some.asked); diff != "" {
+		t.Error(diff)
 	}
 }
 
