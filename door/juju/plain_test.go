@@ -25,6 +25,17 @@ func TestPlainIsWhatClientsWrite(t *testing.T) {
 			t.Errorf("%q is left to encoding/json", text)
 		}
 	}
+	for _, text := range []string{
+		`{"request-id":1,"type":"a","request":"b","params":{},"params":{}}`,
+		`{"request-id":1,"type":"a","request":"b","params":{},"id":{}}`,
+		`{"request-id":1,"type":"\u0061","request":"b","params":{}}`,
+		`{"request-id":01,"type":"a","request":"b","params":{}}`,
+		`{"request-id":1,"type":"a","request":"b","params":{"a":}}`,
+	} {
+		if r, ok := plainRequest([]byte(text)); ok {
+			t.Errorf("%q is read the short way: %+v", text, r)
+		}
+	}
 	r, _ := plainRequest([]byte(plainTexts[0]))
 	want := claimParam{Application: "application-app", Unit: "unit-app-0", Duration: 60}
 	if got, ok := plainClaim(r.Params); !ok || got != want {

@@ -1,0 +1,71 @@
+package mutants
+
+// ofJuju are bugs of the door for Juju's agents.
+var ofJuju = []mutant{
+	{
+		name: "a unit claims for another of its application", guarantee: "G12",
+		file: "door/juju/login.go", pkg: "./door/juju", test: "^TestG12_UnitsActOnlyForThemselves$",
+		search:  "a.application != \"\" && auth.Authorize(a.principal, auth.Claim, auth.Resource{Holder: unit}) == nil",
+		replace: "a.application != \"\"",
+	},
+	{
+		name: "an agent follows an application that is not its own", guarantee: "G12",
+		file: "door/juju/login.go", pkg: "./door/juju", test: "^TestG12_UnitsActOnlyForThemselves$",
+		search:  "return a.grants.Has(auth.ClaimAny) || a.application == application",
+		replace: "return a.grants.Has(auth.ClaimAny) || a.application != \"\"",
+	},
+	{
+		name: "a password that is replaced while it is verified still counts", guarantee: "G12",
+		file: "auth/verifier.go", pkg: "./auth", test: "^TestReplacedWhileVerified$",
+		search:  "f.stale = v.flights[name] != f",
+		replace: "f.stale = false",
+	},
+	{
+		name: "extensions of Juju's go by the lane of claims", guarantee: "G40",
+		file: "door/juju/bulk.go", pkg: "./door/juju", test: "^TestG40_ExtensionsAndControllersGoByTheirOwnLanes$",
+		search:  "\treturn admit.Extensions\n",
+		replace: "\treturn admit.Claims\n",
+	},
+	{
+		name: "extensions wait with the claims of their call", guarantee: "G40",
+		file: "door/juju/bulk.go", pkg: "./door/juju", test: "^TestG40_ExtensionsAndControllersGoByTheirOwnLanes$",
+		search:  "\tk.c.door.counts.bulks.Add(1)\n\tk.split()\n",
+		replace: "\tk.c.door.counts.bulks.Add(1)\n",
+	},
+	{
+		name: "what was granted early and is over is told as held", guarantee: "G40",
+		file: "door/juju/bulk.go", pkg: "./door/juju", test: "^TestG40_WhatMayBeOverIsAskedAgain$",
+		search:  "if g == nil || k.c.door.monotonic() <= g.until {",
+		replace: "if g == nil || k.c.door.monotonic() != 0 {",
+	},
+	{
+		name: "a controller's lease may be refused", guarantee: "G40",
+		file: "door/juju/singular.go", pkg: "./door/juju", test: "^TestG40_ExtensionsAndControllersGoByTheirOwnLanes$",
+		search:  "k.newBulk(len(p.Claims), admit.Critical,",
+		replace: "k.newBulk(len(p.Claims), admit.Claims,",
+	},
+	{
+		name: "a wait that is tried again forgets which holding it saw", guarantee: "G10",
+		file: "door/juju/block.go", pkg: "./door/juju", test: "^TestG10_AWaitThatIsTriedAgainKnowsItsHolding$",
+		search:  "b.token = b.wait.Token()",
+		replace: "_ = b.wait.Token()",
+	},
+	{
+		name: "a request is read the short way although it is not whole", guarantee: "G45",
+		file: "door/juju/plain.go", pkg: "./door/juju", test: "^TestPlainIsWhatClientsWrite$",
+		search:  "!json.Valid(params)",
+		replace: "json.Valid(nil)",
+	},
+	{
+		name: "a silent agent keeps its connection", guarantee: "G47",
+		file: "door/juju/login.go", pkg: "./door/juju", test: "^TestG47_SilenceAndClosing$",
+		search:  "\tparked.SetIdleTimeout(d.limits.Load().Silence)\n",
+		replace: "",
+	},
+	{
+		name: "who is about to greet outlives the door", guarantee: "G48",
+		file: "door/juju/accept.go", pkg: "./door/juju", test: "^TestCloseWaitsForWhoGreets$",
+		search:  "\te.greeters.Add(1)\n",
+		replace: "\te.greeters.Add(0)\n",
+	},
+}
