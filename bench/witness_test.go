@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,15 +12,16 @@ import (
 // second's sample, and in what is said of the run.
 func TestWitnessSeesAStandstill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, began, still := newWitness(), time.Now(), time.Duration(0)
+		w, began := newWitness(), time.Now()
+		var still atomic.Int64
 		ctx, stop := context.WithCancel(t.Context())
-		go w.watch(ctx, func() time.Duration { return time.Since(began) + still })
+		go w.watch(ctx, func() time.Duration { return time.Since(began) + time.Duration(still.Load()) })
 		time.Sleep(95 * time.Millisecond)
 		synctest.Wait()
 		if late, _ := w.sample(); late > millis(lowestMicros) {
 			t.Errorf("late by %v ms on a machine that runs", late)
 		}
-		still = 700 * time.Millisecond
+		still.Store(int64(700 * time.Millisecond))
 		time.Sleep(nap)
 		synctest.Wait()
 		if late, _ := w.sample(); late < 699 || late > 701 {
