@@ -30,34 +30,36 @@ type bulk struct {
 	form    func(id uint64, results []*failure) []byte
 	results []*failure // in the order of the params
 
-	ops   []lease.Op // what is still asked
-	at    []int32    // whose result each is
-	tries int
-	place place
+	asking // what is still asked
+	tries  int
+	place  place
 
-	handed int64  // when they were handed in, monotonic
+	handed int64  // when that was handed in, monotonic
 	early  *early // granted to params before the last that was handed in; nil: none
+	claims asking // asked when what extends has been answered; empty where all go by one lane
+}
 
-	claims   []lease.Op // asked when what extends has been answered; empty where all go by one lane
-	claimsAt []int32
+// asking is what is asked of the lease service.
+type asking struct {
+	ops []lease.Op
+	at  []int32 // whose result each is
+}
+
+// add asks for a command on behalf of param i.
+func (a *asking) add(i int, cmd core.Command) {
+	a.ops = append(a.ops, lease.Op{Command: cmd})
+	a.at = append(a.at, int32(i))
 }
 
 // early is what was granted while other params were not certain yet.
 type early struct {
-	ops   []lease.Op
-	at    []int32
-	until int64 // all of them hold for some time after it, monotonic
+	asking
+	until int64 // all of it holds for some time after it, monotonic
 }
 
 // newBulk returns a bulk for n params.
 func (k *call) newBulk(n int, lane admit.Lane, held *failure, form func(uint64, []*failure) []byte) *bulk {
 	return &bulk{call: k, lane: lane, held: held, form: form, results: make([]*failure, n)}
-}
-
-// add asks for a command on behalf of param i.
-func (k *bulk) add(i int, cmd core.Command) {
-	k.ops = append(k.ops, lease.Op{Command: cmd})
-	k.at = append(k.at, int32(i))
 }
 
 // begin submits, unless there is nothing to ask.
@@ -78,23 +80,22 @@ func (k *bulk) split() {
 		return
 	}
 	view := k.c.door.view()
-	kept := 0
+	var extensions asking
 	for i := range k.ops {
+		to := &extensions
 		if !extends(view, k.ops[i].Command) {
-			k.claims, k.claimsAt = append(k.claims, k.ops[i]), append(k.claimsAt, k.at[i])
-			continue
+			to = &k.claims
 		}
-		k.ops[kept], k.at[kept] = k.ops[i], k.at[i]
-		kept++
+		to.add(int(k.at[i]), k.ops[i].Command)
 	}
-	if k.ops, k.at = k.ops[:kept], k.at[:kept]; kept == 0 {
+	if k.asking = extensions; len(k.ops) == 0 {
 		k.next()
 	}
 }
 
 // next goes on with what was put off; false if nothing was.
 func (k *bulk) next() bool {
-	k.ops, k.at, k.claims, k.claimsAt = k.claims, k.claimsAt, nil, nil
+	k.asking, k.claims = k.claims, asking{}
 	k.tries = 0
 	return len(k.ops) > 0
 }
@@ -150,25 +151,24 @@ func extends(view *core.View, cmd core.Command) bool {
 // answered takes what the lease service says. It runs on a goroutine of the door.
 func (k *bulk) answered() {
 	k.place.leave()
-	more := k.early != nil || len(k.claims) > 0 || slices.ContainsFunc(k.ops, uncertain)
-	kept := 0
+	more := k.early != nil || len(k.claims.ops) > 0 || slices.ContainsFunc(k.ops, uncertain)
+	var rest asking
 	var wait time.Duration
 	for i := range k.ops {
 		err := k.ops[i].Result.Err
 		switch {
 		case uncertain(k.ops[i]):
 			wait = max(wait, err.RetryAfter)
-			k.ops[kept], k.at[kept] = lease.Op{Command: k.ops[i].Command}, k.at[i]
-			kept++
+			rest.add(int(k.at[i]), k.ops[i].Command)
 		case err != nil:
 			k.results[k.at[i]] = failureOf(err, k.held)
 		case more:
 			k.grant(i)
 		}
 	}
-	k.ops, k.at = k.ops[:kept], k.at[:kept]
+	k.asking = rest
 	switch {
-	case kept > 0:
+	case len(k.ops) > 0:
 		k.later(wait)
 	case k.next() || k.again():
 		k.submit()
@@ -190,9 +190,8 @@ func (k *bulk) grant(i int) {
 	if k.early == nil {
 		k.early = &early{until: math.MaxInt64}
 	}
-	g := k.early
-	g.ops, g.at = append(g.ops, lease.Op{Command: m}), append(g.at, k.at[i])
-	g.until = min(g.until, k.handed+int64(m.TTL/2))
+	k.early.add(int(k.at[i]), m)
+	k.early.until = min(k.early.until, k.handed+int64(m.TTL/2))
 }
 
 // again asks again for all that was granted, if half of the time of one of them has
@@ -203,7 +202,7 @@ func (k *bulk) again() bool {
 	if g == nil || k.c.door.monotonic() <= g.until {
 		return false
 	}
-	k.ops, k.at, k.tries = g.ops, g.at, 0
+	k.asking, k.tries = g.asking, 0
 	k.split()
 	return true
 }

@@ -526,23 +526,11 @@ func TestRecheck(t *testing.T) {
 	c, load := m.login("unit-app-0"), m.login("unit-load-0")
 	m.door.Recheck()
 	for _, x := range []*client{c, load} {
-		if got := x.ask(`{"request-id":2,"type":"Pinger","version":1,"request":"Ping"}`); got != empty(2) {
+		if got := x.ask(pingText); got != empty(2) {
 			t.Fatal(got)
 		}
 	}
-	var file strings.Builder
-	for _, tag := range []string{"unit-app-0", "unit-load-0"} {
-		line, err := auth.PasswordLine("*", tag, tag, 1, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		file.WriteString(line + "\n")
-	}
-	ungranted, err := auth.ParsePasswords(strings.NewReader(file.String()), ValidateAccount)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.checks.SetPasswords(ungranted)
+	m.checks.SetPasswords(passwordsOf(t, account{"*", "unit-app-0", 0}, account{"*", "unit-load-0", 0}))
 	m.door.Recheck()
 	if got := load.read(); got != "closed 1001" {
 		t.Errorf("whose grant was taken back: %s", got)
@@ -609,10 +597,7 @@ func TestStatsAreWhole(t *testing.T) {
 // Errors are counted where they are told: by facade and code.
 func TestErrorsAreCounted(t *testing.T) {
 	m := newMember(t, nil)
-	c, err := m.connect("/model/" + testModel + "/api")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := m.dial()
 	for _, text := range []string{
 		`{"request-id":1,"type":"Pinger","version":1,"request":"Ping"}`,
 		`{"request-id":2,"type":"Admin","version":3,"request":"Login","params":{"auth-tag":"unit-app-0","credentials":"wrong"}}`,

@@ -123,23 +123,31 @@ func topicOf(n incumbent.Name) watch.Topic {
 	return watch.Topic{Kind: testLeases, Scope: [2]string{n.Namespace, n.Model}, Name: n.Lease}
 }
 
-// passwords lets the agents of these tests in; each has its tag for a password.
+// account is a line of a password file; the tag is the password.
+type account struct {
+	scope, tag string
+	grants     auth.Grant
+}
+
+// passwords lets the agents of these tests in.
 func passwords(tb testing.TB) *auth.Passwords {
 	tb.Helper()
+	return passwordsOf(tb,
+		account{"*", "unit-app-0", 0},
+		account{"*", "unit-app-1", 0},
+		account{"*", "application-app", 0},
+		account{"*", "unit-other-0", 0},
+		account{testModel, "unit-load-0", auth.ClaimAny},
+		account{"*", "machine-0", auth.Controller},
+		account{"*", "machine-1", auth.Controller},
+		account{"*", "machine-2", 0},
+	)
+}
+
+func passwordsOf(tb testing.TB, all ...account) *auth.Passwords {
+	tb.Helper()
 	var file strings.Builder
-	for _, x := range []struct {
-		scope, tag string
-		grants     auth.Grant
-	}{
-		{"*", "unit-app-0", 0},
-		{"*", "unit-app-1", 0},
-		{"*", "application-app", 0},
-		{"*", "unit-other-0", 0},
-		{testModel, "unit-load-0", auth.ClaimAny},
-		{"*", "machine-0", auth.Controller},
-		{"*", "machine-1", auth.Controller},
-		{"*", "machine-2", 0},
-	} {
+	for _, x := range all {
 		line, err := auth.PasswordLine(x.scope, x.tag, x.tag, 1, x.grants)
 		if err != nil {
 			tb.Fatal(err)

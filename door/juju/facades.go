@@ -137,7 +137,7 @@ func (c *conn) serve(r *request) {
 		f = errTooMany
 	}
 	if f != nil {
-		c.door.counts.told(facadeNamed(r.Facade), f).Add(1)
+		c.door.counts.tell(facadeNamed(r.Facade), f)
 		c.send(replyError(r.ID, f))
 		return
 	}
@@ -168,7 +168,7 @@ func (k *call) refuse(f *failure) {
 }
 
 // count counts an error that the client is told.
-func (k *call) count(f *failure) { k.c.door.counts.told(k.facade, f).Add(1) }
+func (k *call) count(f *failure) { k.c.door.counts.tell(k.facade, f) }
 
 // drop ends a call without an answer: its connection has ended.
 func (k *call) drop() { k.c.open.Add(-k.seats) }

@@ -32,9 +32,9 @@
 // Accepting has a goroutine for each listener. TLS, the upgrade and the login run
 // on a goroutine that has one connection at a time: after the login it takes the
 // next that comes, and it ends when none has come for a second, or the door drains.
-// Then one worker of park handles the connection's input; callbacks of the lease service, the node and the hub only
-// put into queues, from which a few goroutines of the door answer. Replies come in
-// any order.
+// Then one worker of park handles the connection's input; callbacks of the lease
+// service, the node and the hub only put into queues, from which a few goroutines
+// of the door answer. Replies come in any order.
 //
 // # Not guaranteed
 //

@@ -68,22 +68,45 @@ func TestG40_ExtensionsAndControllersGoByTheirOwnLanes(t *testing.T) {
 	}
 }
 
-// choosy answers the params of a bulk call one by one: each time it is asked, all but the
-// first of them find no leader.
-type choosy struct {
-	Leases
-	mu    sync.Mutex
-	asked [][]string
+// asks are the holders for whom each call to the lease service claimed.
+type asks struct {
+	mu  sync.Mutex
+	all [][]string
 }
 
-func (c *choosy) Do(call lease.Call, ops []lease.Op, done func()) {
+// note appends a call, and returns how many came before it.
+func (a *asks) note(ops []lease.Op) int {
 	var holders []string
 	for i := range ops {
 		holders = append(holders, ops[i].Command.(core.ClaimCommand).Holder)
 	}
-	c.mu.Lock()
-	c.asked = append(c.asked, holders)
-	c.mu.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.all = append(a.all, holders)
+	return len(a.all) - 1
+}
+
+// are reports an error if the calls since the first so many are not these.
+func (a *asks) are(t *testing.T, since int, want [][]string) {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if diff := cmp.Diff(want, a.all[since:]); diff != "" {
+		t.Error(diff)
+	}
+}
+
+const denialResult = `{"error":{"message":"leadership claim denied","code":"leadership claim denied"}}`
+
+// choosy answers the params of a bulk call one by one: each time it is asked, all but the
+// first of them find no leader.
+type choosy struct {
+	Leases
+	asked asks
+}
+
+func (c *choosy) Do(call lease.Call, ops []lease.Op, done func()) {
+	c.asked.note(ops)
 	c.Leases.Do(call, ops[:1], func() {
 		for i := range ops[1:] {
 			ops[1+i].Result = core.Result{Err: errNoLeader}
@@ -103,24 +126,18 @@ func TestOnlyUncertainParamsAreAskedAgain(t *testing.T) {
 		t.Fatal(got)
 	}
 	c := m.login("unit-load-0")
-	denial := `{"error":{"message":"leadership claim denied","code":"leadership claim denied"}}`
-	want := `{"request-id":3,"response":{"results":[{},` + denial + `,{},` + denial + `,{}]}}`
+	want := `{"request-id":3,"response":{"results":[{},` + denialResult + `,{},` + denialResult + `,{}]}}`
 	if got := c.ask(claimsText(3, "a-0", "app-1", "b-0", "app-2", "app-0")); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	asked := [][]string{
+	some.asked.are(t, 0, [][]string{
 		{"app/0"}, // for itself
 		{"app/0"}, // extends, before anything is claimed
 		{"a/0", "app/1", "b/0", "app/2"},
 		{"app/1", "b/0", "app/2"},
 		{"b/0", "app/2"},
 		{"app/2"},
-	}
-	some.mu.Lock()
-	defer some.mu.Unlock()
-	if diff := cmp.Diff(asked, some.asked); diff != "" {
-		t.Error(diff)
-	}
+	})
 	if st := m.door.Stats(); st.Claims != 0 {
 		t.Errorf("%d claims are without an answer", st.Claims)
 	}
@@ -129,21 +146,12 @@ func TestOnlyUncertainParamsAreAskedAgain(t *testing.T) {
 // delayed has something happen before what is asked for the nth time is handed on.
 type delayed struct {
 	Leases
-	mu    sync.Mutex
-	asked [][]string
+	asked asks
 	what  map[int]func()
 }
 
 func (d *delayed) Do(call lease.Call, ops []lease.Op, done func()) {
-	var holders []string
-	for i := range ops {
-		holders = append(holders, ops[i].Command.(core.ClaimCommand).Holder)
-	}
-	d.mu.Lock()
-	happens := d.what[len(d.asked)]
-	d.asked = append(d.asked, holders)
-	d.mu.Unlock()
-	if happens != nil {
+	if happens := d.what[d.asked.note(ops)]; happens != nil {
 		happens()
 	}
 	d.Leases.Do(call, ops, done)
@@ -153,35 +161,33 @@ func (d *delayed) Do(call lease.Call, ops []lease.Op, done func()) {
 // if it may be over: it is told as it is then.
 func TestG40_WhatMayBeOverIsAskedAgain(t *testing.T) {
 	var clock atomic.Int64
-	some := new(delayed)
-	m := newMember(t, nil, func(c *Config) { some.Leases, c.Leases, c.Monotonic = c.Leases, some, clock.Load })
+	const before = 2 // calls that claim what is extended then
+	var m *member
+	some := &delayed{what: map[int]func(){
+		before + 1: func() { clock.Add(int64(30 * time.Second)) }, // half of the time: all hold
+		before + 3: func() {
+			clock.Add(int64(30*time.Second) + 1)
+			m.free(nameOf(testModel, "app"))
+			m.do(core.ClaimCommand{Name: nameOf(testModel, "app"), Holder: "app/1", TTL: time.Minute})
+		},
+		before + 5: func() { clock.Add(int64(time.Hour)) },
+	}}
+	m = newMember(t, nil, func(c *Config) { some.Leases, c.Leases, c.Monotonic = c.Leases, some, clock.Load })
 	for i, tag := range []string{"unit-app-0", "unit-other-0"} {
 		application := []string{"app", "other"}[i]
 		if got := m.login(tag).ask(claimText(2, application, application+"-0", "60")); got != granted(2) {
 			t.Fatal(got)
 		}
 	}
-	some.mu.Lock()
-	some.asked, some.what = nil, map[int]func(){
-		1: func() { clock.Add(int64(30 * time.Second)) }, // half of the time: all hold
-		3: func() {
-			clock.Add(int64(30*time.Second) + 1)
-			m.free(nameOf(testModel, "app"))
-			m.do(core.ClaimCommand{Name: nameOf(testModel, "app"), Holder: "app/1", TTL: time.Minute})
-		},
-		5: func() { clock.Add(int64(time.Hour)) },
-	}
-	some.mu.Unlock()
 	c := m.login("unit-load-0")
 	if got, want := c.ask(claimsText(2, "a-0", "app-0", "other-0")), `{"request-id":2,"response":{"results":[{},{},{}]}}`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	denial := `{"error":{"message":"leadership claim denied","code":"leadership claim denied"}}`
-	want := `{"request-id":3,"response":{"results":[{},` + denial + `,{}]}}`
+	want := `{"request-id":3,"response":{"results":[{},` + denialResult + `,{}]}}`
 	if got := c.ask(claimsText(3, "b-0", "app-0", "other-0")); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	asked := [][]string{
+	some.asked.are(t, before, [][]string{
 		{"app/0", "other/0"},
 		{"a/0"},
 		{"app/0", "other/0"},
@@ -189,12 +195,7 @@ func TestG40_WhatMayBeOverIsAskedAgain(t *testing.T) {
 		{"other/0", "b/0"}, // by the lane of extensions, all that hold
 		{"app/0"},          // claims what is lost; in an hour for the others
 		{"other/0", "b/0"},
-	}
-	some.mu.Lock()
-	defer some.mu.Unlock()
-	if diff := cmp.Diff(asked, some.asked); diff != "" {
-		t.Error(diff)
-	}
+	})
 }
 
 // While claims find no room, a wait for a lease that may be free waits as well, for
@@ -225,7 +226,7 @@ func TestG40_WaitsGiveWayToClaims(t *testing.T) {
 // TestCostOfABulk: the largest still fits into the smallest lane.
 func TestCostOfABulk(t *testing.T) {
 	for n, want := range map[int]int{1: 1, seatsPerBulk: 2, MaxParams: admit.DefaultMin} {
-		k := &bulk{ops: make([]lease.Op, n)}
+		k := &bulk{asking: asking{ops: make([]lease.Op, n)}}
 		if got := k.cost(); got != want {
 			t.Errorf("a bulk of %d costs %d, want %d", n, got, want)
 		}

@@ -130,7 +130,7 @@ func (g *greeting) attempt(payload []byte) (*agent, login) {
 }
 
 func (g *greeting) refuseLogin(id uint64, f *failure, outcome login) login {
-	g.door.counts.told(loginFacade, f).Add(1)
+	g.door.counts.tell(loginFacade, f)
 	g.say(replyError(id, f))
 	return outcome
 }

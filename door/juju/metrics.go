@@ -72,8 +72,8 @@ type counts struct {
 	blocked     atomic.Int64  // waits without an answer
 }
 
-// told counts an error that a client was told by a facade.
-func (n *counts) told(by *facade, f *failure) *atomic.Uint64 { return &n.errors[by.number][f.code] }
+// tell counts an error that a client is told by a facade.
+func (n *counts) tell(by *facade, f *failure) { n.errors[by.number][f.code].Add(1) }
 
 // Count is a number with the word of a closed set that it belongs to.
 type Count struct {
