@@ -167,20 +167,6 @@ func (s *Server) JujuAddr() string {
 	return s.juju.listener.Addr().String()
 }
 
-// reloadJuju reads the passwords again. On an error the old ones stay in force.
-func (s *Server) reloadJuju() error {
-	if s.juju == nil || s.cfg.Juju.CredentialFile == "" {
-		return nil
-	}
-	found, err := readPasswords(s.cfg.Juju.CredentialFile)
-	if err != nil {
-		return err
-	}
-	s.juju.verifier.SetPasswords(found)
-	s.juju.door.Recheck()
-	return nil
-}
-
 func (s *Server) drainJuju() {
 	if s.juju != nil {
 		s.juju.door.Drain()
@@ -195,20 +181,28 @@ func (s *Server) closeJuju(ctx context.Context) error {
 	return s.juju.door.Close(ctx)
 }
 
+// openedJuju returns the door; nil if there is none, or none yet.
+func (s *Server) openedJuju() *juju.Door {
+	if s.juju == nil {
+		return nil
+	}
+	return s.juju.door
+}
+
 // jujuStats are the door's numbers; zeros while it is closed.
 func (s *Server) jujuStats() juju.Stats {
-	if s.juju == nil || s.juju.door == nil {
-		return juju.Stats{}
+	if d := s.openedJuju(); d != nil {
+		return d.Stats()
 	}
-	return s.juju.door.Stats()
+	return juju.Stats{}
 }
 
 // jujuConnections counts the connections of the door; 0 while it is closed.
 func (s *Server) jujuConnections() int {
-	if s.juju == nil || s.juju.door == nil {
-		return 0
+	if d := s.openedJuju(); d != nil {
+		return d.Connections()
 	}
-	return s.juju.door.Connections()
+	return 0
 }
 
 // nativeParked counts the parked connections of the native listener: an agent of
@@ -216,8 +210,8 @@ func (s *Server) jujuConnections() int {
 // accepted.
 func (s *Server) nativeParked() int {
 	parked := int(s.park.Stats().Parked)
-	if s.juju != nil && s.juju.door != nil {
-		parked -= s.juju.door.Agents()
+	if d := s.openedJuju(); d != nil {
+		parked -= d.Agents()
 	}
 	return max(0, parked)
 }

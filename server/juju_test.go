@@ -236,16 +236,11 @@ func TestJujuInStatus(t *testing.T) {
 		}
 	}
 	b.send("LeadershipService", 2, "BlockUntilLeadershipReleased", `{"Name":"app"}`)
-	for deadline := time.Now().Add(clusterTimeout); ; time.Sleep(time.Millisecond) {
+	until(t, "one is blocked, and one claim and one extension are counted", func() bool {
 		d, now := status().Doors[1], s.counts()
 		claims, extensions := now[rateClaims]-before[rateClaims], now[rateExtensions]-before[rateExtensions]
-		if d.Connections == 2 && d.Agents == 2 && d.OutstandingClaims == 0 && d.BlockedCalls == 1 && claims == 1 && extensions == 1 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the door is %v, %v claims and %v extensions", d, claims, extensions)
-		}
-	}
+		return d.Connections == 2 && d.Agents == 2 && d.OutstandingClaims == 0 && d.BlockedCalls == 1 && claims == 1 && extensions == 1
+	})
 	var used uint64
 	for _, l := range status().Limits {
 		if l.Name == "connections of juju's agents" && l.Value == 2 {

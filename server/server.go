@@ -20,8 +20,6 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -414,37 +412,6 @@ func (s *Server) DataDir() string {
 		return abs
 	}
 	return s.cfg.DataDir
-}
-
-// Reload reads certificates, credentials and passwords of Juju's agents again. What
-// fails is logged and named among the events, and what was there before stays in
-// force. stale names what else stays as it was, for the same event: what the caller
-// could not reload, and has logged. Streams of those whose credential is gone are
-// closed, and so are the connections of agents who have no password any more that
-// grants what they came in with.
-func (s *Server) Reload(stale ...string) {
-	stale = slices.Clone(stale) // the caller's own is not written to
-	if s.certs != nil {
-		if err := s.certs.reload(); err != nil {
-			s.log.Warn("certificates not reloaded", "cause", err)
-			stale = append(stale, "certificates")
-		}
-	}
-	if err := s.guard.reload(); err != nil {
-		s.log.Warn("credentials not reloaded", "cause", err)
-		stale = append(stale, "credentials")
-	} else {
-		s.door.Recheck(s.guard.Knows())
-	}
-	if err := s.reloadJuju(); err != nil {
-		s.log.Warn("passwords of juju's agents not reloaded", "cause", err)
-		stale = append(stale, "passwords of juju's agents")
-	}
-	if len(stale) > 0 {
-		s.events.add(Event{What: "reload failed", Subject: s.cfg.Name, Detail: "still the old: " + strings.Join(stale, ", ") + "; the log says why"})
-		return
-	}
-	s.events.add(Event{What: "reloaded", Subject: s.cfg.Name})
 }
 
 // certificateRenewed shows the new certificate to clients and to peers; of the

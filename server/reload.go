@@ -1,0 +1,51 @@
+package server
+
+import (
+	"slices"
+	"strings"
+)
+
+// Reload reads certificates, credentials and passwords of Juju's agents again. What
+// fails is logged and named among the events, and what was there before stays in
+// force. stale names what else stays as it was, for the same event: what the caller
+// could not reload, and has logged. Streams of those whose credential is gone are
+// closed, and so are the connections of agents who have no password any more that
+// grants what they came in with.
+func (s *Server) Reload(stale ...string) {
+	stale = slices.Clone(stale) // the caller's own is not written to
+	if s.certs != nil {
+		if err := s.certs.reload(); err != nil {
+			s.log.Warn("certificates not reloaded", "cause", err)
+			stale = append(stale, "certificates")
+		}
+	}
+	if err := s.guard.reload(); err != nil {
+		s.log.Warn("credentials not reloaded", "cause", err)
+		stale = append(stale, "credentials")
+	} else {
+		s.door.Recheck(s.guard.Knows())
+	}
+	if err := s.reloadJuju(); err != nil {
+		s.log.Warn("passwords of juju's agents not reloaded", "cause", err)
+		stale = append(stale, "passwords of juju's agents")
+	}
+	if len(stale) > 0 {
+		s.events.add(Event{What: "reload failed", Subject: s.cfg.Name, Detail: "still the old: " + strings.Join(stale, ", ") + "; the log says why"})
+		return
+	}
+	s.events.add(Event{What: "reloaded", Subject: s.cfg.Name})
+}
+
+// reloadJuju reads the passwords again. On an error the old ones stay in force.
+func (s *Server) reloadJuju() error {
+	if s.juju == nil || s.cfg.Juju.CredentialFile == "" {
+		return nil
+	}
+	found, err := readPasswords(s.cfg.Juju.CredentialFile)
+	if err != nil {
+		return err
+	}
+	s.juju.verifier.SetPasswords(found)
+	s.juju.door.Recheck()
+	return nil
+}
