@@ -51,13 +51,16 @@ func (r *run) besideBare(ctx context.Context, play func(context.Context, *run) e
 		return err
 	}
 	after, err := r.bareRate(ctx)
+	if err != nil {
+		return err
+	}
 	bare := (before + after) / 2
 	r.fact("bare_handshakes_per_second", bare)
 	r.mu.Lock()
 	connects := r.facts["connects_per_second"]
 	r.mu.Unlock()
 	r.fact("connects_per_bare_handshake", connects/bare)
-	return err
+	return nil
 }
 
 // bareRate starts a server that only accepts, and ends it.
@@ -99,20 +102,18 @@ func (r *run) handshakes(ctx context.Context, how *Closed, rec *Recorder, urls [
 	for i := range how.Workers {
 		workers.Go(func() { r.shakeHands(measured, op, i, addresses[i%len(addresses)]) })
 	}
+	err := sleep(ctx, time.Duration(how.Warmup+how.Duration))
 	// A rate is of two at least: where the machine stands still, these are waited for.
-	end := r.now() + time.Duration(how.Warmup+how.Duration)
-	for patience := end + jujuDialTimeout; r.now() < end || r.now() < patience && op.atMost(1); {
-		if sleep(ctx, min(time.Second, max(time.Millisecond, end-r.now()))) != nil {
-			break
-		}
+	for patience := r.now() + jujuDialTimeout; err == nil && op.atMost(1) && r.now() < patience; {
+		err = sleep(ctx, time.Millisecond)
 	}
 	stop()
 	workers.Wait()
 	sum := op.summary()
-	if ctx.Err() == nil && sum.Rate == 0 {
-		return sum, incumbent.Errorf(incumbent.Unavailable, "fewer than two handshakes succeeded")
+	if err == nil && sum.Rate == 0 {
+		err = incumbent.Errorf(incumbent.Unavailable, "fewer than two handshakes succeeded")
 	}
-	return sum, ctx.Err()
+	return sum, err
 }
 
 // shakeHands opens connections one after the other and closes each.
