@@ -96,7 +96,7 @@ func (s *State) claimFree(c *command, name incumbent.Name, l *Lease) Result {
 	if l != nil && l.PreviousHolder == w.Holder {
 		w.Holder = l.PreviousHolder
 	}
-	s.grant(n, w, Granted)
+	s.grant(n, s.nextToken(), w, Granted)
 	s.putAlive(Granted, l, n, c.session)
 	return Result{Lease: n, Granted: true}
 }
@@ -111,9 +111,8 @@ func (l *Lease) next() *Lease {
 	return &n
 }
 
-// grant begins a holding under a new token.
-func (s *State) grant(n *Lease, w Waiter, what What) {
-	token := incumbent.Token(s.grantIndex())
+// grant begins a holding under a new token, that of the newest nextToken.
+func (s *State) grant(n *Lease, token incumbent.Token, w Waiter, what What) {
 	if token <= n.LastToken {
 		panic("core: token does not exceed the last one of its lease")
 	}
@@ -122,18 +121,19 @@ func (s *State) grant(n *Lease, w Waiter, what What) {
 	n.Renewal++
 	n.Offered = what == Offered
 	n.Origin = s.origin()
-	n.remember(LeaseChange{Index: incumbent.Index(token), What: what, Holder: n.Holder, Token: token, Origin: n.Origin})
+	s.remember(n, LeaseChange{What: what, Holder: n.Holder, Token: token})
 }
 
-// grantIndex is the index of the command for its first grant and a further one
-// for each further grant, so that no two grants share a token.
-func (s *State) grantIndex() incumbent.Index {
+// nextToken is the index of the command for its first grant and a further one
+// for each further grant, so that no two grants share a token. Whatever is
+// remembered and told from then on has that index.
+func (s *State) nextToken() incumbent.Token {
 	if s.granted {
 		s.index++
-		return s.index
+		s.at = s.index
 	}
 	s.granted = true
-	return s.at
+	return incumbent.Token(s.at)
 }
 
 // extend is a logged extension: it changes the ttl, accepts an offer, or at
@@ -179,7 +179,7 @@ func (s *State) byToken(c *command) *Lease {
 // acceptOffer makes an offer a holding.
 func (s *State) acceptOffer(l, n *Lease) Result {
 	n.Offered = false
-	n.remember(LeaseChange{Index: s.at, What: Accepted, Holder: n.Holder, Token: n.Token, Origin: s.origin()})
+	s.remember(n, LeaseChange{What: Accepted, Holder: n.Holder, Token: n.Token})
 	s.putAlive(Accepted, l, n, n.Session)
 	return Result{Lease: n}
 }

@@ -28,8 +28,7 @@ func (s *State) absent(id *incumbent.SessionID) bool {
 func (s *State) freeLease(l *Lease, e ending) *Lease {
 	if len(l.Queue) == 0 {
 		n := s.freed(l, e)
-		s.replace(l, n)
-		s.emit(Change{What: e.what, Late: e.late, By: e.by, LeaseBefore: l, Lease: n})
+		s.put(Change{What: e.what, Late: e.late, By: e.by, LeaseBefore: l, Lease: n})
 		return n
 	}
 	n := l.next()
@@ -62,24 +61,22 @@ func (s *State) freed(l *Lease, e ending) *Lease {
 	n.Holder, n.Session, n.Token, n.TTL = "", incumbent.SessionID{}, 0, 0
 	n.Offered, n.Critical, n.Revoking = false, false, false
 	n.Origin = noOrigin
-	n.Modified = s.at
-	n.remember(LeaseChange{
-		Index: s.at, What: e.what, Holder: l.Holder, Token: l.Token,
-		Origin: s.origin(), Late: e.late, By: e.by,
-	})
+	s.remember(n, LeaseChange{What: e.what, Holder: l.Holder, Token: l.Token, Late: e.late, By: e.by})
 	return n
 }
 
 // handOver frees l and offers it to w, who has left its queue already: n is l
-// but for that. Two changes are told of, one record is stored.
+// but for that. Two changes are told of, under the index of the grant, and one
+// record is stored.
 func (s *State) handOver(l, n *Lease, w Waiter, e ending) *Lease {
+	token := s.nextToken()
 	between := s.freed(n, e)
+	between.Modified = s.at
 	n = between.next()
-	s.grant(n, w, Offered)
-	n.Modified = incumbent.Index(n.Token)
+	s.grant(n, token, w, Offered)
 	s.replace(l, n)
 	s.emit(Change{What: e.what, Late: e.late, By: e.by, LeaseBefore: l, Lease: between})
-	s.emit(Change{Index: n.Modified, What: Offered, LeaseBefore: between, Lease: n})
+	s.emit(Change{What: Offered, LeaseBefore: between, Lease: n})
 	return n
 }
 
@@ -127,10 +124,8 @@ func (s *State) revoke(c *command) Result {
 	n.Revoking = true
 	n.Renewal++
 	by := string(c.text)
-	n.remember(LeaseChange{Index: s.at, What: Revoking, Holder: l.Holder, Token: l.Token, Origin: s.origin(), By: by})
-	n.Modified = s.at
-	s.replace(l, n)
-	s.emit(Change{What: Revoking, By: by, LeaseBefore: l, Lease: n})
+	s.remember(n, LeaseChange{What: Revoking, Holder: l.Holder, Token: l.Token, By: by})
+	s.put(Change{What: Revoking, By: by, LeaseBefore: l, Lease: n})
 	return Result{Lease: n}
 }
 

@@ -1,5 +1,12 @@
 package core
 
+// remember adds what the command under way does to the history of a record that
+// no table has yet.
+func (s *State) remember(n *Lease, ch LeaseChange) {
+	ch.Index, ch.Origin = s.at, s.origin()
+	n.remember(ch)
+}
+
 // remember adds a change to the history of a record that no table has yet and
 // drops the oldest ones beyond the limits.
 //

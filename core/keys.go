@@ -17,15 +17,15 @@ func (s *State) once(c *command) Result {
 		return r
 	}
 	base := incumbent.Index(c.keyBase)
-	if base >= s.at {
-		return Result{Err: incumbent.Errorf(incumbent.Invalid, "base %d of the key is ahead of index %d", base, s.at)}
+	if base >= s.first {
+		return Result{Err: incumbent.Errorf(incumbent.Invalid, "base %d of the key is ahead of index %d", base, s.first)}
 	}
 	if base < s.keysFloor {
 		return Result{Err: incumbent.Errorf(incumbent.Unknown,
 			"base %d of the key is outside the window of kept results, which begins at %d", base, s.keysFloor)}
 	}
 	r := s.execute(c)
-	r.Index = s.at
+	r.Index = s.first
 	s.keep(&kept{id: string(c.keyID), result: r.slim()})
 	return r
 }
@@ -59,7 +59,7 @@ func (s *State) dropOldestKept() {
 
 // trimKeys forgets results by age, which the leader judges.
 func (s *State) trimKeys(c *command) Result {
-	through := min(incumbent.Index(c.index), s.at)
+	through := min(incumbent.Index(c.index), s.first)
 	for {
 		k, ok := s.kept.Min()
 		if !ok || k.result.Index > through {

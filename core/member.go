@@ -124,7 +124,7 @@ func (t *shared) gone(id uint64) bool {
 func (s *State) putMember(c *command) Result {
 	n := &Member{
 		ID: c.token, Name: string(c.holder), PeerAddress: string(c.peerAddress), ClientURL: string(c.clientURL),
-		Schema: uint32(min(c.index, 1<<32-1)), Learner: c.learner, Version: string(c.text), Since: s.at,
+		Schema: uint32(min(c.index, 1<<32-1)), Learner: c.learner, Version: string(c.text), Since: s.first,
 	}
 	i, known := s.memberPlace(n.ID)
 	var o *Member

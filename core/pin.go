@@ -71,9 +71,7 @@ func (s *State) repin(l, n *Lease, what What, entity string) *Lease {
 		n.Renewal++
 	}
 	s.renew(&ch, n.Session)
-	n.Modified = s.at
-	n.remember(LeaseChange{Index: s.at, What: what, Holder: n.Holder, Token: n.Token, Origin: s.origin(), By: entity})
-	s.replace(l, n)
-	s.emit(ch)
+	s.remember(n, LeaseChange{What: what, Holder: n.Holder, Token: n.Token, By: entity})
+	s.put(ch)
 	return n
 }

@@ -19,7 +19,7 @@ func (s *State) enqueue(c *command, l *Lease) Result {
 	if err := s.checkRoom(c.session); err != nil {
 		return Result{Lease: l, Err: err}
 	}
-	w := Waiter{Session: c.session, Holder: holder, Since: s.at, Critical: c.critical}
+	w := Waiter{Session: c.session, Holder: holder, Since: s.first, Critical: c.critical}
 	n := l.next()
 	n.Queue = append(n.Queue, w) // shares the array as History does: see remember
 	s.addPlace(l.Name, w)
@@ -100,6 +100,6 @@ func (s *State) leave(l *Lease, session incumbent.SessionID, holder []byte) *Lea
 	if n == nil {
 		return l
 	}
-	s.put(Dequeued, l, n)
+	s.put(Change{What: Dequeued, LeaseBefore: l, Lease: n})
 	return n
 }

@@ -40,7 +40,7 @@ func (s *State) openSession(c *command) Result {
 	if s.sessions.Len() >= s.limits.sessions {
 		return Result{Err: tooLarge("sessions", "MaxSessions", s.limits.sessions)}
 	}
-	n := &Session{ID: c.session, TTL: ttl, Renewal: uint64(s.at), Opened: s.at, Origin: s.origin()}
+	n := &Session{ID: c.session, TTL: ttl, Renewal: uint64(s.first), Opened: s.first, Origin: s.origin()}
 	s.putSession(n)
 	s.emit(Change{What: SessionOpen, Session: n})
 	return Result{Session: n}

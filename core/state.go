@@ -13,6 +13,9 @@
 //
 //   - Every command takes an index, also one that fails or cannot be decoded; a
 //     command that grants several leases takes one more for each further grant.
+//   - Every change is told under the newest index its command has taken, so that
+//     the indexes of changes never fall, and the record of a lease says in
+//     Modified under which it was told. A [State] that breaks this stops.
 //   - The token of a holding is the index of its grant. So it is greater than
 //     every token before it, of this lease and of every other.
 //   - A free lease has no queue: whatever frees a lease hands it to the next
@@ -48,9 +51,11 @@ type State struct {
 
 	// Of the command under way.
 	cmd     command
-	at      incumbent.Index // its index
-	granted bool            // it has used its index as a token
+	first   incumbent.Index // its index
+	at      incumbent.Index // the newest it has taken: what it does is told under this one
+	granted bool            // at is a token
 	changes []Change        // of the batch
+	told    incumbent.Index // that of the newest change, of whichever batch
 
 	words      map[string]string // interned texts
 	lastOrigin *Origin           // of the newest command that needed one
@@ -85,13 +90,13 @@ func (s *State) Apply(cmds [][]byte, results []Result) []Change {
 
 func (s *State) apply(b []byte) Result {
 	s.index++
-	s.at, s.granted = s.index, false
+	s.first, s.at, s.granted = s.index, s.index, false
 	err := s.cmd.decode(b)
 	if err == nil {
 		err = s.checkSchema(&s.cmd)
 	}
 	if err != nil {
-		return Result{Index: s.at, Err: err}
+		return Result{Index: s.first, Err: err}
 	}
 	var r Result
 	if s.cmd.keyID == nil {
@@ -100,7 +105,7 @@ func (s *State) apply(b []byte) Result {
 		r = s.once(&s.cmd)
 	}
 	if !r.Replayed {
-		r.Index = s.at
+		r.Index = s.first
 	}
 	s.forget()
 	return r
@@ -157,7 +162,7 @@ func (s *State) checkSchema(c *command) *incumbent.Error {
 	}
 	if c.schema > SchemaVersion {
 		panic(fmt.Sprintf("core: command %d has schema %d, this member knows 1 to %d: it needs a newer version of the program",
-			s.at, c.schema, SchemaVersion))
+			s.first, c.schema, SchemaVersion))
 	}
 	return nil
 }
@@ -178,7 +183,7 @@ func NextEpoch(i incumbent.Index) incumbent.Index { return (i>>epochBits + 2) <<
 func (s *State) raiseIndex(c *command) Result {
 	to := incumbent.Index(c.index)
 	if c.epoch {
-		to = max(to, NextEpoch(s.at))
+		to = max(to, NextEpoch(s.first))
 	}
 	if to > MaxIndex {
 		return Result{Err: incumbent.Errorf(incumbent.Invalid, "index %d: limit MaxIndex is %d", to, uint64(MaxIndex))}
@@ -187,32 +192,36 @@ func (s *State) raiseIndex(c *command) Result {
 	return Result{}
 }
 
-// emit tells of a change by the command under way.
+// emit tells of a change by the command under way, under the newest index that
+// it has taken. Whoever follows the changes stops at one that falls behind: so
+// this member stops before it has told of one.
 func (s *State) emit(ch Change) {
-	if ch.Index == 0 {
-		ch.Index = s.at
+	if s.at < s.told || s.at > s.index {
+		panic(fmt.Sprintf("core: change %v has index %d, after %d; newest is %d", ch.What, s.at, s.told, s.index))
 	}
-	ch.Origin = s.origin()
+	if ch.Lease != nil && ch.Lease.Modified != s.at {
+		panic(fmt.Sprintf("core: change %v has index %d, its lease %d", ch.What, s.at, ch.Lease.Modified))
+	}
+	s.told = s.at
+	ch.Index, ch.Origin = s.at, s.origin()
 	s.changes = append(s.changes, ch)
 }
 
-// put stores a changed lease and tells of it. Only the fields a change is about
-// are the caller's: o is the record so far (nil: none), n its successor.
-func (s *State) put(what What, o, n *Lease) {
-	n.Modified = s.at
-	s.replace(o, n)
-	s.emit(Change{What: what, LeaseBefore: o, Lease: n})
+// put stores a changed lease and tells of it: ch.LeaseBefore is the record so
+// far (nil: none), ch.Lease its successor.
+func (s *State) put(ch Change) {
+	ch.Lease.Modified = s.at
+	s.replace(ch.LeaseBefore, ch.Lease)
+	s.emit(ch)
 }
 
 // putAlive is put for what only a living client does. An expiry of its session
 // that was proposed before becomes void: the client counts on its ttl from here
 // on.
 func (s *State) putAlive(what What, o, n *Lease, client incumbent.SessionID) {
-	n.Modified = s.at
-	s.replace(o, n)
 	ch := Change{What: what, LeaseBefore: o, Lease: n}
 	s.renew(&ch, client)
-	s.emit(ch)
+	s.put(ch)
 }
 
 // renew makes a session, if there is one, part of a change that touches it.

@@ -78,7 +78,7 @@ type Lease struct {
 	Revoking       bool                // extensions are refused; free at the deadline
 	Pins           []string            // sorted; while any is there it does not expire, unless Offered
 	Queue          []Waiter            // first is next
-	Modified       incumbent.Index     // of the last command that changed it
+	Modified       incumbent.Index     // under which its last change was told
 	Origin         *Origin             // of the grant; empty when free
 	PreviousHolder string              // whoever held it last before; an offer not accepted does not count
 	History        []LeaseChange       // oldest first; without extensions and the queue's comings and goings
@@ -123,13 +123,13 @@ type Session struct {
 // record". All changes of one command stand together.
 //
 // A command that hands a lease over makes two changes of it: one that frees it
-// and one that offers it. The record between the two (Token 0) is never in a
+// and one that offers it, both under the index of the offer. The record between the two (Token 0) is never in a
 // View: a hand-over is never free.
 //
 // What a session's client does to a lease (a claim granted, extended or queued,
 // an offer accepted), and pin and unpin of a lease that it owns, change both.
 type Change struct {
-	Index         incumbent.Index // of the command; of a grant, its token
+	Index         incumbent.Index // of the command, or the newest further one that it had taken; of a grant, its token
 	What          What
 	Late          time.Duration // expiry: after the deadline
 	By            string        // revocation: by whom; pin: the entity; session close: why

@@ -117,7 +117,7 @@ var ofLeases = []mutant{
 		name: "a claim on another member is no sign of life of its session", guarantee: "G02",
 		file: "core/claim.go", pkg: "./lease", test: "^TestG02_AClaimElsewhereIsASignOfLife$",
 		search:  "\ts.putAlive(Granted, l, n, c.session)\n",
-		replace: "\ts.put(Granted, l, n)\n",
+		replace: "\ts.put(Change{What: Granted, LeaseBefore: l, Lease: n})\n",
 	},
 	{
 		name: "commands of one entry share a token", guarantee: "G03",
@@ -128,20 +128,32 @@ var ofLeases = []mutant{
 	{
 		name: "grants of one command share a token", guarantee: "G03",
 		file: "core/claim.go", pkg: "./core", test: "^TestTranscripts$/^session$",
-		search:  "\tif s.granted {\n\t\ts.index++\n\t\treturn s.index\n\t}\n",
+		search:  "\tif s.granted {\n\t\ts.index++\n\t\ts.at = s.index\n\t}\n",
 		replace: "",
+	},
+	{
+		name: "what follows a further grant is told under the command's first index", guarantee: "G15",
+		file: "core/state.go", pkg: "./core", test: "^TestG15_IndexesOfOneCommandNeverFall$",
+		search:  "ch.Index, ch.Origin = s.at, s.origin()\n\ts.changes",
+		replace: "ch.Index, ch.Origin = s.first, s.origin()\n\tif ch.What == Offered {\n\t\tch.Index = s.at\n\t}\n\ts.changes",
+	},
+	{
+		name: "a further grant does not raise the index that changes are told under", guarantee: "G15",
+		file: "core/claim.go", pkg: "./core", test: "^TestG15_IndexesOfOneCommandNeverFall$",
+		search:  "\t\ts.at = s.index\n\t}\n\ts.granted = true\n\treturn incumbent.Token(s.at)\n",
+		replace: "\t}\n\ts.granted = true\n\treturn incumbent.Token(s.index)\n",
 	},
 	{
 		name: "the renewals of a session begin at 1", guarantee: "G07",
 		file: "core/session.go", pkg: "./core", test: "^TestG07_ExpiryNeverHitsALaterSession$",
-		search:  "TTL: ttl, Renewal: uint64(s.at), Opened:",
+		search:  "TTL: ttl, Renewal: uint64(s.first), Opened:",
 		replace: "TTL: ttl, Renewal: 1, Opened:",
 	},
 	{
 		name: "a new epoch does not raise the index", guarantee: "G03",
 		file: "core/state.go", pkg: "./core", test: "^TestG03_G14_EpochExceedsWhatWasLost$",
-		search:  "\t\tto = max(to, NextEpoch(s.at))\n",
-		replace: "\t\tto = max(to, s.at+1)\n",
+		search:  "\t\tto = max(to, NextEpoch(s.first))\n",
+		replace: "\t\tto = max(to, s.first+1)\n",
 	},
 	{
 		name: "the id of a removed member comes back", guarantee: "G33",

@@ -34,8 +34,8 @@ var ofWholeClusters = []mutant{
 	{
 		name: "simulated: a token is given twice", guarantee: "G03",
 		file: "core/claim.go", pkg: "./sim", test: fewSeeds,
-		search:  "token := incumbent.Token(s.grantIndex())",
-		replace: "token := n.LastToken + 1",
+		search:  "\tif token <= n.LastToken {\n",
+		replace: "\tif token = n.LastToken + 1; token <= n.LastToken {\n",
 	},
 	{
 		name: "simulated: a claim is denied from a lagging view", guarantee: "G22",

@@ -59,8 +59,8 @@ var ofOneMember = []mutant{
 	{
 		name: "the token is a counter of its lease", guarantee: "G03",
 		file: "core/claim.go", pkg: "./core", test: "^TestG03_TokensGrow$",
-		search:  "token := incumbent.Token(s.grantIndex())",
-		replace: "token := n.LastToken + 1",
+		search:  "\tif token <= n.LastToken {\n",
+		replace: "\tif token = n.LastToken + 1; token <= n.LastToken {\n",
 	},
 	{
 		name: "a release with an old token frees", guarantee: "G09",
