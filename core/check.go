@@ -218,7 +218,7 @@ func (s *State) checkTables(l *Lease) error {
 		return fmt.Errorf("lease %v: not in the table of tokens", l.Name)
 	}
 	if !l.Session.IsZero() {
-		if _, ok := s.owned.Get(byOwner{l.Session, e.row}); !ok {
+		if _, ok := s.owned.Get(ownerOf(e, l)); !ok {
 			return fmt.Errorf("lease %v: not in the table of owners", l.Name)
 		}
 	}

@@ -69,9 +69,12 @@ type byToken struct {
 	lease *Lease
 }
 
+// byOwner orders the critical leases of a session before its others, so that one
+// look says whether there are any.
 type byOwner struct {
-	session incumbent.SessionID
-	row     uint64
+	session  incumbent.SessionID
+	ordinary bool
+	row      uint64
 }
 
 type byWaiter struct {
@@ -148,6 +151,9 @@ func lessAge(a, b byAge) bool {
 func lessOwner(a, b byOwner) bool {
 	if c := compareID(&a.session, &b.session); c != 0 {
 		return c < 0
+	}
+	if a.ordinary != b.ordinary {
+		return b.ordinary
 	}
 	return a.row < b.row
 }
@@ -278,28 +284,31 @@ func (t *tables) replaceHolding(o, n *Lease) {
 }
 
 func (t *tables) replaceOwner(e *entry, o, n *Lease) {
-	var was, is incumbent.SessionID
-	if o != nil {
-		was = o.Session
+	was, is := ownerOf(e, o), ownerOf(e, n)
+	if !was.session.IsZero() {
+		t.count(was.session, -1, -one(o.keptByPin()), 0)
 	}
-	if n != nil {
-		is = n.Session
-	}
-	if !was.IsZero() {
-		t.count(was, -1, -one(o.keptByPin()), 0)
-	}
-	if !is.IsZero() {
-		t.count(is, 1, one(n.keptByPin()), 0)
+	if !is.session.IsZero() {
+		t.count(is.session, 1, one(n.keptByPin()), 0)
 	}
 	if was == is {
 		return
 	}
-	if !was.IsZero() {
-		t.owned.Delete(byOwner{was, e.row})
+	if !was.session.IsZero() {
+		t.owned.Delete(was)
 	}
-	if !is.IsZero() {
-		t.owned.Set(byOwner{is, e.row})
+	if !is.session.IsZero() {
+		t.owned.Set(is)
 	}
+}
+
+// ownerOf is a lease's place in the table of owners; nil and a lease without a
+// session have none.
+func ownerOf(e *entry, l *Lease) byOwner {
+	if l == nil || l.Session.IsZero() {
+		return byOwner{}
+	}
+	return byOwner{l.Session, !l.Critical, e.row}
 }
 
 func (t *tables) count(id incumbent.SessionID, leases, pinned, waits int) {

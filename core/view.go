@@ -62,6 +62,16 @@ func (v *View) SessionLeases(id incumbent.SessionID, fn func(*Lease) bool) {
 	}
 }
 
+// SessionCritical reports whether a session owns a critical lease. It costs one
+// look, however many leases it owns.
+func (v *View) SessionCritical(id incumbent.SessionID) (critical bool) {
+	v.owned.Ascend(byOwner{session: id}, func(o byOwner) bool {
+		critical = o.session == id && !o.ordinary
+		return false
+	})
+	return critical
+}
+
 // SessionWaits calls fn with the leases in whose queues a session stands, by
 // name and each once, until it returns false.
 func (v *View) SessionWaits(id incumbent.SessionID, fn func(*Lease) bool) {
