@@ -121,7 +121,7 @@ func (m *model) apply(c Command) incumbent.Kind {
 		return m.transfer(c)
 	case ExpireCommand:
 		l := m.byToken(uint64(c.Token))
-		if l == nil || l.renewal != c.Renewal || len(l.pins) > 0 && !l.offered {
+		if l == nil || l.renewal != c.Renewal || len(l.pins) > 0 && !l.offered && !l.revoking {
 			return incumbent.Conflict
 		}
 		m.end(l, c.Next, c.Absent)
@@ -276,7 +276,7 @@ func (m *model) leave(c LeaveQueueCommand) {
 
 func (m *model) ownsPinned(id incumbent.SessionID) bool {
 	for _, l := range m.leases {
-		if l.by != nil && l.by.session == id && len(l.pins) > 0 && !l.offered {
+		if l.by != nil && l.by.session == id && len(l.pins) > 0 && !l.offered && !l.revoking {
 			return true
 		}
 	}

@@ -7,8 +7,11 @@ import (
 )
 
 // keptByPin reports whether a pin keeps the lease from expiring. An offer is not
-// kept: nobody holds it yet, and a waiter that is gone would keep it for ever.
-func (l *Lease) keptByPin() bool { return len(l.Pins) > 0 && !l.Free() && !l.Offered }
+// kept: nobody holds it yet, and a waiter that is gone would keep it for ever. Nor
+// is what an operator has revoked: it ends at its deadline.
+func (l *Lease) keptByPin() bool {
+	return len(l.Pins) > 0 && !l.Free() && !l.Offered && !l.Revoking
+}
 
 // pin keeps a lease from expiring. The lease need not be held, nor exist.
 func (s *State) pin(c *command) Result {

@@ -54,7 +54,7 @@ func (b *Book) leaseChanged(c *core.Change) {
 			b.hear(c.Lease.Queue[n-1].Session)
 		}
 	case core.Unpinned:
-		if len(c.Lease.Pins) == 0 {
+		if len(c.Lease.Pins) == 0 && !c.Lease.Revoking && !c.Lease.Offered {
 			b.restart(i)
 		}
 	}
@@ -180,8 +180,9 @@ func (b *Book) ownerOf(n *core.Lease) int32 {
 func flagsOf(n *core.Lease) flags {
 	var f flags
 	// A pin does not keep an offer: a waiter that has died would hold the lease,
-	// and its session, for as long as it is pinned.
-	if len(n.Pins) > 0 && !n.Offered {
+	// and its session, for as long as it is pinned. Nor does it keep what is being
+	// revoked.
+	if len(n.Pins) > 0 && !n.Offered && !n.Revoking {
 		f |= pinned
 	}
 	if n.Offered {

@@ -43,7 +43,7 @@ func (m *bookModel) changed(c core.Change) {
 	}
 	if c.LeaseBefore != nil && (c.Lease == nil || c.Lease.Token != c.LeaseBefore.Token) {
 		delete(m.leases, c.LeaseBefore.Token)
-		if len(c.LeaseBefore.Pins) > 0 && c.LeaseBefore.Token != 0 && !c.LeaseBefore.Offered {
+		if len(c.LeaseBefore.Pins) > 0 && c.LeaseBefore.Token != 0 && !c.LeaseBefore.Offered && !c.LeaseBefore.Revoking {
 			m.unpinned(c.LeaseBefore)
 		}
 	}
@@ -64,6 +64,9 @@ func (m *bookModel) changed(c core.Change) {
 			m.unpinned(l)
 		}
 	case core.Revoking:
+		if len(l.Pins) > 0 { // the pin does not keep it any more
+			m.unpinned(l)
+		}
 		if !l.Offered && !l.Session.IsZero() {
 			m.leases[l.Token] = max(m.sessions[l.Session], m.now)
 			if m.state.View().Session(l.Session).TTL == 0 {
@@ -77,17 +80,10 @@ func (m *bookModel) changed(c core.Change) {
 // holds it.
 func (m *bookModel) unpinned(l *core.Lease) {
 	switch {
-	case l.Offered:
-		if _, ok := m.leases[l.Token]; ok {
-			m.leases[l.Token] = max(m.leases[l.Token], m.now+int64(DefaultOfferWindow))
-		}
+	case l.Offered, l.Revoking: // was not kept by the pin
 	case l.Session.IsZero():
 		if _, ok := m.leases[l.Token]; ok {
 			m.restart(l)
-		}
-	case l.Revoking:
-		if _, ok := m.leases[l.Token]; ok {
-			m.leases[l.Token] = max(m.leases[l.Token], m.now+int64(hold(0)))
 		}
 	}
 	if !l.Session.IsZero() && !l.Offered && !m.pinned(l.Session) {
@@ -97,7 +93,7 @@ func (m *bookModel) unpinned(l *core.Lease) {
 
 func (m *bookModel) pinned(id incumbent.SessionID) (any bool) {
 	m.state.View().SessionLeases(id, func(l *core.Lease) bool {
-		any = len(l.Pins) > 0 && !l.Offered
+		any = len(l.Pins) > 0 && !l.Offered && !l.Revoking
 		return !any
 	})
 	return any
@@ -133,7 +129,7 @@ func (m *bookModel) running(d Due) (int64, bool) {
 	}
 	l := m.state.View().LeaseByToken(d.Token)
 	at, ok := m.leases[d.Token]
-	return at, ok && l != nil && (len(l.Pins) == 0 || l.Offered)
+	return at, ok && l != nil && (len(l.Pins) == 0 || l.Offered || l.Revoking)
 }
 
 func (m *bookModel) check(t *rapid.T) {

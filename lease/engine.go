@@ -46,6 +46,7 @@ type Engine struct {
 	submitted   uint64
 	unnamed     []*call     // commands on sessions on their way through the log
 	undecided   undecided   // commands that may be: they stand in names and unnamed too
+	revoking    revocations // of sessions that were extended
 	marks       map[key]int // of a member that does not lead: its unapplied commands that may end these
 	attachments map[incumbent.SessionID]*attach
 	expiry      pipeline
@@ -59,6 +60,12 @@ type Engine struct {
 	serving   map[servedKey]*served
 	answering []*served
 	served    []*frame
+}
+
+// revocations are the leases of sessions that are being revoked, as of a view.
+type revocations struct {
+	view   *core.View
+	tokens map[incumbent.SessionID][]incumbent.Token
 }
 
 // round is the confirmation under way.
@@ -141,6 +148,7 @@ func NewEngine(cfg Config, view *core.View) *Engine {
 		names:       make(map[incumbent.Name]*guard),
 		attachments: make(map[incumbent.SessionID]*attach),
 		heldNames:   make(map[incumbent.Name][]waiter),
+		revoking:    revocations{tokens: make(map[incumbent.SessionID][]incumbent.Token)},
 		marks:       make(map[key]int),
 		serving:     make(map[servedKey]*served),
 	}

@@ -246,14 +246,29 @@ func (e *Engine) judgeSession(b *Batch, i int, slot int32) {
 
 // tellRevoking says with the extension of a session what is being revoked by now.
 func (e *Engine) tellRevoking(it *Extension, id incumbent.SessionID) {
-	var ts []incumbent.Token
+	ts := e.revokingOf(id)
+	it.Revoking, it.RevokingTokens = len(ts) > 0, ts
+}
+
+// revokingOf looks through the leases of a session once for each state: in one
+// batch all ten thousand of them may be extended, each by its own token.
+func (e *Engine) revokingOf(id incumbent.SessionID) []incumbent.Token {
+	if e.revoking.view != e.view {
+		e.revoking.view = e.view
+		clear(e.revoking.tokens)
+	}
+	ts, known := e.revoking.tokens[id]
+	if known {
+		return ts
+	}
 	e.view.SessionLeases(id, func(l *core.Lease) bool {
 		if l.Revoking {
 			ts = append(ts, l.Token)
 		}
 		return len(ts) < MaxRevokingTokens
 	})
-	it.Revoking, it.RevokingTokens = len(ts) > 0, ts
+	e.revoking.tokens[id] = ts
+	return ts
 }
 
 // acknowledged is for how long an extension holds. Without ttl a session lives
