@@ -28,7 +28,9 @@ type bulk struct {
 	lane    admit.Lane // of what is no extension
 	held    *failure   // what a lease that another holds means
 	form    func(id uint64, results []*failure) []byte
-	results []*failure // in the order of the params
+	results []*failure             // in the order of the params
+	first   map[core.Command]int32 // which param asks for it, where there are several
+	repeats []repeat
 
 	asking // what is still asked
 	tries  int
@@ -51,6 +53,25 @@ func (a *asking) add(i int, cmd core.Command) {
 	a.at = append(a.at, int32(i))
 }
 
+// repeat is a param that says what an earlier one said, and has its result.
+type repeat struct{ at, as int32 }
+
+// ask asks for a command on behalf of param i: once for all params that say the
+// same.
+func (k *bulk) ask(i int, cmd core.Command) {
+	if len(k.results) > 1 {
+		if as, ok := k.first[cmd]; ok {
+			k.repeats = append(k.repeats, repeat{int32(i), as})
+			return
+		}
+		if k.first == nil {
+			k.first = make(map[core.Command]int32)
+		}
+		k.first[cmd] = int32(i)
+	}
+	k.add(i, cmd)
+}
+
 // early is what was granted while other params were not certain yet.
 type early struct {
 	asking
@@ -64,6 +85,7 @@ func (k *call) newBulk(n int, lane admit.Lane, held *failure, form func(uint64, 
 
 // begin submits, unless there is nothing to ask.
 func (k *bulk) begin() {
+	k.first = nil // is of no use any more
 	if len(k.ops) == 0 {
 		k.finish()
 		return
@@ -221,6 +243,9 @@ func backoff(tries int) time.Duration {
 }
 
 func (k *bulk) finish() {
+	for _, r := range k.repeats {
+		k.results[r.at] = k.results[r.as]
+	}
 	for _, f := range k.results {
 		if f != nil {
 			k.count(f)

@@ -31,7 +31,7 @@ func (k *call) claimLeadership(r *request) {
 		case of != application || !k.c.who.mayClaim(unit):
 			b.results[i] = errPermission
 		default:
-			b.add(i, core.ClaimCommand{Name: nameOf(k.c.who.model, application), Holder: unit, TTL: duration})
+			b.ask(i, core.ClaimCommand{Name: nameOf(k.c.who.model, application), Holder: unit, TTL: duration})
 		}
 	}
 	b.begin()

@@ -232,3 +232,17 @@ func TestCostOfABulk(t *testing.T) {
 		}
 	}
 }
+
+// Params of one call that say the same are asked for once, and each has the result.
+func TestRepeatedParamsAreAskedForOnce(t *testing.T) {
+	noted := new(delayed)
+	m := newMember(t, nil, func(c *Config) { noted.Leases, c.Leases = c.Leases, noted })
+	if got := m.login("unit-app-0").ask(claimText(2, "app", "app-0", "60")); got != granted(2) {
+		t.Fatal(got)
+	}
+	want := `{"request-id":3,"response":{"results":[{},` + denialResult + `,{},` + denialResult + `,{}]}}`
+	if got := m.login("unit-load-0").ask(claimsText(3, "a-0", "app-1", "a-0", "app-1", "a-0")); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	noted.asked.are(t, 0, [][]string{{"app/0"}, {"a/0", "app/1"}})
+}

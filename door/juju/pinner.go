@@ -47,9 +47,9 @@ func (k *call) pin(r *request) {
 	b := k.newBulk(len(names), admit.Small, errPermission, form)
 	for i, application := range names {
 		if k.method == pinLeaders {
-			b.add(i, core.PinCommand{Name: nameOf(k.c.who.model, application), Entity: k.c.who.tag})
+			b.ask(i, core.PinCommand{Name: nameOf(k.c.who.model, application), Entity: k.c.who.tag})
 		} else {
-			b.add(i, core.UnpinCommand{Name: nameOf(k.c.who.model, application), Entity: k.c.who.tag})
+			b.ask(i, core.UnpinCommand{Name: nameOf(k.c.who.model, application), Entity: k.c.who.tag})
 		}
 	}
 	b.begin()

@@ -41,7 +41,7 @@ func (k *call) singularClaim(r *request) {
 		case !ok || x.Claimant != k.c.who.tag, x.Duration < MinSingular || x.Duration > MaxSingular: // the original tells them apart no more
 			b.results[i] = errPermission
 		default:
-			b.add(i, core.ClaimCommand{Name: name, Holder: x.Claimant, TTL: x.Duration, Critical: true})
+			b.ask(i, core.ClaimCommand{Name: name, Holder: x.Claimant, TTL: x.Duration, Critical: true})
 		}
 	}
 	b.begin()
