@@ -2,6 +2,7 @@ package native
 
 import (
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
@@ -11,10 +12,11 @@ import (
 // attaching is one session on its way onto a stream, and then the one that is
 // told when it is lost.
 type attaching struct {
-	s    *stream
-	id   uint64 // of the frame
-	what attached
-	lost string // reason; under s.mu
+	s     *stream
+	id    uint64 // of the frame
+	place place  // in its lane, until the answer is written
+	what  attached
+	lost  string // reason; under s.mu
 }
 
 // attach asks the lease service to bind a session to the stream.
@@ -23,21 +25,34 @@ func (s *stream) attach(id uint64, r *pb.Attach) error {
 	if err != nil {
 		return err
 	}
+	place, err := s.door.enter(admit.Small, 1)
+	if err != nil {
+		return err
+	}
+	if err := s.attachIn(place, id, session, r.GetCounter()); err != nil {
+		s.door.leave(place)
+		return err
+	}
+	return nil
+}
+
+// attachIn is attach in a place of its lane.
+func (s *stream) attachIn(place place, id uint64, session incumbent.SessionID, counter uint64) error {
 	if err := s.door.allowSession(s.who, auth.SessionUse, session); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	full := s.sessions.len() >= MaxSessionsPerStream
 	if !full {
-		s.sessions.raise(attached{session, r.GetCounter()}) // the one it replaces here is not lost
+		s.sessions.raise(attached{session, counter}) // the one it replaces here is not lost
 	}
 	s.mu.Unlock()
 	if full {
 		return incumbent.Errorf(incumbent.TooLarge, "a stream carries up to %d sessions", MaxSessionsPerStream).
 			WithHint("open another stream")
 	}
-	a := &attaching{s: s, id: id, what: attached{id: session, counter: r.GetCounter()}}
-	s.door.leases.Attach(lease.Attachment{Session: session, Counter: r.GetCounter(), Lost: a.tellLost}, func(r core.Result) {
+	a := &attaching{s: s, id: id, place: place, what: attached{id: session, counter: counter}}
+	s.door.leases.Attach(lease.Attachment{Session: session, Counter: counter, Lost: a.tellLost}, func(r core.Result) {
 		s.door.work.Put(func() { a.finish(r) })
 	})
 	return nil
@@ -49,6 +64,7 @@ func (s *stream) attach(id uint64, r *pb.Attach) error {
 func (a *attaching) finish(r core.Result) {
 	s := a.s
 	defer s.underWay.Add(-1)
+	defer s.door.leave(a.place)
 	if r.Err != nil {
 		if s.forget(a.what) {
 			s.door.owners.unset(a.what.id, s)

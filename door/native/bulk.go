@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"slices"
 
 	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
@@ -37,14 +38,14 @@ func (d *Door) batch(ctx context.Context, ops []*pb.Operation) (*pb.BatchRespons
 		return nil, d.callError(invalid("operations", "are %d, limit is %d", len(ops), MaxOperations))
 	}
 	who := callerOf(ctx)
-	steps, lane := d.checkSteps(who, ops)
 	ctx, cancel := d.deadline(ctx)
 	defer cancel()
-	done, err := d.admit(ctx, lane, len(ops))
+	done, err := d.admitSteps(ctx, who, ops)
 	if err != nil {
 		return nil, d.callError(err)
 	}
 	defer done()
+	steps := d.checkSteps(who, ops)
 	b := &bulk{d: d, who: who, ctx: ctx, results: make([]*pb.OperationResult, len(ops)), got: make(chan func(), len(ops))}
 	for i := range steps {
 		if ctx.Err() != nil {
@@ -59,11 +60,24 @@ func (d *Door) batch(ctx context.Context, ops []*pb.Operation) (*pb.BatchRespons
 	return &pb.BatchResponse{Results: b.results}, nil
 }
 
-// checkSteps checks every operation; the call goes into the lane of the one
-// that is refused first.
-func (d *Door) checkSteps(who *caller, ops []*pb.Operation) ([]step, admit.Lane) {
-	steps := make([]step, len(ops))
+// admitSteps admits the call by the lane of that operation which is refused
+// first.
+func (d *Door) admitSteps(ctx context.Context, who *caller, ops []*pb.Operation) (done func(), err error) {
 	lowest := admit.Extensions
+	for _, in := range ops {
+		lowest = min(lowest, laneOf(in))
+	}
+	if lowest != admit.Extensions {
+		return d.admit(ctx, lowest, len(ops))
+	}
+	return d.admitExtensions(ctx, len(ops), func() bool {
+		return slices.ContainsFunc(ops, func(in *pb.Operation) bool { return d.keepsCritical(who, []*pb.Extension{in.GetExtend()}) })
+	})
+}
+
+// checkSteps checks every operation.
+func (d *Door) checkSteps(who *caller, ops []*pb.Operation) []step {
+	steps := make([]step, len(ops))
 	for i, in := range ops {
 		s := &steps[i]
 		if s.op, s.err = operationOf(in); s.err != nil {
@@ -74,9 +88,8 @@ func (d *Door) checkSteps(who *caller, ops []*pb.Operation) ([]step, admit.Lane)
 			continue
 		}
 		s.err = d.allow(who, s.op)
-		lowest = min(lowest, s.op.lane())
 	}
-	return steps, lowest
+	return steps
 }
 
 func (b *bulk) start(i int, s *step) {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"connectrpc.com/connect"
@@ -26,6 +27,13 @@ const (
 
 // perform runs one operation for a caller who waits.
 func (d *Door) perform(ctx context.Context, h http.Header, in *pb.Operation) (*pb.OperationResult, error) {
+	ctx, cancel := d.deadline(ctx)
+	defer cancel()
+	done, err := d.admit(ctx, laneOf(in), 1)
+	if err != nil {
+		return nil, d.callError(err)
+	}
+	defer done()
 	o, err := operationOf(in)
 	if err != nil {
 		return nil, d.callError(err)
@@ -37,13 +45,6 @@ func (d *Door) perform(ctx context.Context, h http.Header, in *pb.Operation) (*p
 	if err := d.allow(who, o); err != nil {
 		return nil, d.callError(err)
 	}
-	ctx, cancel := d.deadline(ctx)
-	defer cancel()
-	done, err := d.admit(ctx, o.lane(), 1)
-	if err != nil {
-		return nil, d.callError(err)
-	}
-	defer done()
 	got := make(chan core.Result, 1)
 	d.leases.Submit(d.callOf(ctx, who, o), o.command, func(r core.Result) { got <- r })
 	select {
@@ -170,19 +171,25 @@ func (d *Door) extensionOf(who *caller, in *pb.Extension) (lease.Extension, erro
 	return e, d.allowExtension(who, &e)
 }
 
-// extensionLane is where extensions go by that come in a call of their own:
-// critical leases are never refused.
-func (d *Door) extensionLane(items []lease.Extension) admit.Lane {
-	if d.admission == nil {
-		return admit.Extensions
+// enterExtensions gives extensions that come in a call of their own a place.
+// Those of critical leases are never refused: what a call names is looked at for
+// that when its own lane has refused it, and costs a look-up for each name then.
+func (d *Door) enterExtensions(cost int, critical func() bool) (place, error) {
+	p, err := d.enter(admit.Extensions, cost)
+	if err != nil && critical() {
+		return d.enter(admit.Critical, cost)
 	}
+	return p, err
+}
+
+// keepsCritical reports whether any of the extensions keeps a critical lease, and
+// its caller may.
+func (d *Door) keepsCritical(who *caller, list []*pb.Extension) bool {
 	view := d.view()
-	for i := range items {
-		if isCritical(view, &items[i]) {
-			return admit.Critical
-		}
-	}
-	return admit.Extensions
+	return slices.ContainsFunc(list, func(in *pb.Extension) bool {
+		e, err := d.extensionOf(who, in)
+		return err == nil && isCritical(view, &e)
+	})
 }
 
 // isCritical reports whether an extension keeps a critical lease.
@@ -197,12 +204,7 @@ func isCritical(view *core.View, e *lease.Extension) bool {
 	if l != nil {
 		return l.Critical
 	}
-	found := false
-	view.SessionLeases(e.Session, func(l *core.Lease) bool {
-		found = l.Critical
-		return !found
-	})
-	return found
+	return view.SessionCritical(e.Session)
 }
 
 // extensionResult answers item i of a batch.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
@@ -21,12 +22,15 @@ type Guard interface {
 	Identify(p auth.Peer) (auth.Principal, error)
 }
 
-// lane is the one an operation goes by.
-func (o *operation) lane() admit.Lane {
-	switch o.action {
-	case auth.Release, auth.Revoke, auth.SessionClose:
+// laneOf is the lane that a step goes by. It follows from what the step is: no
+// more is looked at before its lane has taken it.
+func laneOf(in *pb.Operation) admit.Lane {
+	switch in.GetOp().(type) {
+	case *pb.Operation_Extend:
+		return admit.Extensions
+	case *pb.Operation_Release, *pb.Operation_LeaveQueue, *pb.Operation_Revoke, *pb.Operation_CloseSession:
 		return admit.Releases
-	case auth.Claim, auth.SessionOpen:
+	case *pb.Operation_Claim, *pb.Operation_OpenSession:
 		return admit.Claims
 	}
 	return admit.Small
@@ -55,10 +59,19 @@ func (d *Door) leave(p place) {
 // admit is enter for a call; done is to be called. It is refused if its
 // deadline has passed.
 func (d *Door) admit(ctx context.Context, l admit.Lane, cost int) (done func(), err error) {
+	return d.admitted(ctx, func() (place, error) { return d.enter(l, cost) })
+}
+
+// admitExtensions is enterExtensions for a call.
+func (d *Door) admitExtensions(ctx context.Context, cost int, critical func() bool) (done func(), err error) {
+	return d.admitted(ctx, func() (place, error) { return d.enterExtensions(cost, critical) })
+}
+
+func (d *Door) admitted(ctx context.Context, enter func() (place, error)) (done func(), err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	p, err := d.enter(l, cost)
+	p, err := enter()
 	if err != nil {
 		return nil, err
 	}

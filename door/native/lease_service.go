@@ -68,7 +68,14 @@ func (s leaseService) Extend(ctx context.Context, r *connect.Request[pb.ExtendRe
 	if n := len(r.Msg.Extensions); n > MaxOperations {
 		return nil, s.d.callError(invalid("extensions", "are %d, limit is %d", n, MaxOperations))
 	}
+	ctx, cancel := s.d.deadline(ctx)
+	defer cancel()
 	who := callerOf(ctx)
+	done, err := s.d.admitExtensions(ctx, len(r.Msg.Extensions), func() bool { return s.d.keepsCritical(who, r.Msg.Extensions) })
+	if err != nil {
+		return nil, s.d.callError(err)
+	}
+	defer done()
 	out := &pb.ExtendResponse{Results: make([]*pb.ExtensionResult, len(r.Msg.Extensions))}
 	b := &lease.Batch{Items: make([]lease.Extension, 0, len(r.Msg.Extensions))}
 	for i, in := range r.Msg.Extensions {
@@ -79,13 +86,6 @@ func (s leaseService) Extend(ctx context.Context, r *connect.Request[pb.ExtendRe
 		}
 		b.Items = append(b.Items, e)
 	}
-	ctx, cancel := s.d.deadline(ctx)
-	defer cancel()
-	done, err := s.d.admit(ctx, s.d.extensionLane(b.Items), len(b.Items))
-	if err != nil {
-		return nil, s.d.callError(err)
-	}
-	defer done()
 	if err := s.d.runExtensions(ctx, b); err != nil {
 		return nil, s.d.callError(err)
 	}

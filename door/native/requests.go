@@ -85,18 +85,19 @@ func (s *stream) beginCounted(w *bench, f *pb.ClientFrame, deadline time.Time) e
 // operation hands an operation on. Extensions of this stream that were read
 // before it go first, so that the order is that of sending.
 func (s *stream) operation(w *bench, id uint64, in *pb.Operation, deadline time.Time) error {
-	o, err := operationOf(in)
-	if err != nil {
-		return err
-	}
-	if o == nil {
+	if _, ok := in.GetOp().(*pb.Operation_Extend); ok {
 		return s.extendOne(w, id, in.GetExtend())
 	}
-	if err := s.door.allow(s.who, o); err != nil {
+	place, err := s.door.enter(laneOf(in), 1)
+	if err != nil {
 		return err
 	}
-	place, err := s.door.enter(o.lane(), 1)
+	o, err := operationOf(in)
+	if err == nil {
+		err = s.door.allow(s.who, o)
+	}
 	if err != nil {
+		s.door.leave(place)
 		return err
 	}
 	s.settle(w)
@@ -111,15 +112,16 @@ func (s *stream) operation(w *bench, id uint64, in *pb.Operation, deadline time.
 
 // extendOne extends one thing, named in any of the ways.
 func (s *stream) extendOne(w *bench, id uint64, in *pb.Extension) error {
+	place, err := s.door.enterExtensions(1, func() bool { return s.door.keepsCritical(s.who, []*pb.Extension{in}) })
+	if err != nil {
+		return err
+	}
 	e, err := s.door.extensionOf(s.who, in)
 	if err != nil {
+		s.door.leave(place)
 		return err
 	}
 	b := &lease.Batch{Items: []lease.Extension{e}}
-	place, err := s.door.enter(s.door.extensionLane(b.Items), 1)
-	if err != nil {
-		return err
-	}
 	s.settle(w)
 	b.Done = func(b *lease.Batch) {
 		s.door.work.Put(func() {

@@ -60,8 +60,26 @@ var ofRules = []mutant{
 	{
 		name: "unpinning does not restart the clock", guarantee: "G13",
 		file: "lease/applied.go", pkg: "./lease", test: "^TestG13_PinnedDoesNotExpire$",
-		search:  "\t\tif len(c.Lease.Pins) == 0 {\n\t\t\tb.restart(i)\n\t\t}\n",
+		search:  "\t\tif len(c.Lease.Pins) == 0 && !c.Lease.Revoking && !c.Lease.Offered {\n\t\t\tb.restart(i)\n\t\t}\n",
 		replace: "",
+	},
+	{
+		name: "unpinning prolongs what is being revoked", guarantee: "G08",
+		file: "lease/applied.go", pkg: "./lease", test: "^TestG08_ARevocationIsNotProlonged$",
+		search:  "\t\tif len(c.Lease.Pins) == 0 && !c.Lease.Revoking && !c.Lease.Offered {\n",
+		replace: "\t\tif len(c.Lease.Pins) == 0 && !c.Lease.Offered {\n",
+	},
+	{
+		name: "a pin keeps what is being revoked", guarantee: "G08",
+		file: "core/pin.go", pkg: "./lease", test: "^TestG08_ARevocationIsNotProlonged$",
+		search:  "!l.Free() && !l.Offered && !l.Revoking\n",
+		replace: "!l.Free() && !l.Offered\n",
+	},
+	{
+		name: "what is refused is looked at before", guarantee: "G40",
+		file: "door/native/call.go", pkg: "./door/native", test: "^TestG40_WhatIsRefusedIsNotLookedAt$",
+		search:  "\tctx, cancel := d.deadline(ctx)\n\tdefer cancel()\n\tdone, err := d.admit(ctx, laneOf(in), 1)\n",
+		replace: "\tif o, err := operationOf(in); err == nil {\n\t\t_ = d.allow(callerOf(ctx), o)\n\t}\n\tctx, cancel := d.deadline(ctx)\n\tdefer cancel()\n\tdone, err := d.admit(ctx, laneOf(in), 1)\n",
 	},
 	{
 		name: "a pin does not make void what was proposed before", guarantee: "G13",

@@ -1,0 +1,135 @@
+package native
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// shutLanes returns lanes that refuse everything that may be refused.
+func shutLanes(t *testing.T) *admit.Controller {
+	t.Helper()
+	lanes, err := admit.New(admit.Limits{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lanes.SetMemory(2, 1) // beyond all bounds
+	return lanes
+}
+
+// Nothing is looked up for a request that its lane refuses.
+func TestG40_WhatIsRefusedIsNotLookedAt(t *testing.T) {
+	lanes := shutLanes(t)
+	var looks atomic.Int64
+	m := newMember(t, func(c *Config) {
+		view := c.View
+		c.Admission = lanes
+		c.View = func() *core.View { looks.Add(1); return view() }
+	})
+	m.guard.principal = auth.Principal{Name: "a", Kind: auth.Agent} // whose requests are checked against the state
+	session := incumbent.NewSessionID().String()
+	lanes.SetMemory(0, 1)
+	w := m.dial()
+	lanes.SetMemory(2, 1)
+	before := looks.Load()
+	claim := fmt.Sprintf(`{"name": {"name": "x"}, "holder": "a", "session": %q}`, session)
+	for method, body := range map[string]string{
+		"LeaseService/Claim":   claim,
+		"LeaseService/Release": fmt.Sprintf(`{"name": {"name": "x"}, "token": 7, "session": %q}`, session),
+		"LeaseService/Batch":   fmt.Sprintf(`{"operations": [{"claim": %s}, {"extend": {"session": %q}}]}`, claim, session),
+		"LeaseService/Get":     `{"name": {"name": "x"}}`,
+	} {
+		if resp, text := m.post(method, body); resp.StatusCode != http.StatusTooManyRequests {
+			t.Errorf("%s: HTTP %d %s", method, resp.StatusCode, text)
+		}
+	}
+	if f := w.ask(claimFrame(1, "x", "a", session, false)); f.Error.GetKind() != "overloaded" {
+		t.Errorf("on a stream: %v", f)
+	}
+	if f := w.ask(attachFrame(2, session, 1)); f.Error.GetKind() != "overloaded" {
+		t.Errorf("an attachment: %v", f)
+	}
+	if n := looks.Load() - before; n != 0 {
+		t.Errorf("the state was looked at %d times", n)
+	}
+}
+
+// An extension that names one session a thousand times does not look through its
+// leases each time; and a critical lease keeps its session from being refused.
+func TestG40_ASessionNamedOftenIsLookedAtInOneStep(t *testing.T) {
+	const leases, named, most = 2000, 1000, 16 << 20 // bytes; to sort the leases each time takes some times as much
+	lanes := shutLanes(t)
+	lanes.SetMemory(0, 1)
+	m := newMember(t, func(c *Config) { c.Admission = lanes })
+	calls := incumbentv1connect.NewLeaseServiceClient(http.DefaultClient, m.url)
+	session := incumbent.NewSessionID().String()
+	if resp, body := m.post("SessionService/OpenSession", fmt.Sprintf(`{"id": %q, "ttl_ms": 60000}`, session)); resp.StatusCode != http.StatusOK {
+		t.Fatal(body)
+	}
+	for from := 0; from < leases; from += MaxOperations {
+		var ops []string
+		for i := range MaxOperations {
+			ops = append(ops, fmt.Sprintf(`{"claim": {"name": {"name": "l%d"}, "holder": "h", "session": %q}}`, from+i, session))
+		}
+		if resp, body := m.post("LeaseService/Batch", `{"operations": [`+strings.Join(ops, ",")+`]}`); resp.StatusCode != http.StatusOK || strings.Contains(body, "error") {
+			t.Fatalf("%.300s", body)
+		}
+	}
+	r := &pb.ExtendRequest{}
+	for range named {
+		r.Extensions = append(r.Extensions, &pb.Extension{Session: session})
+	}
+	extend := func() (*pb.ExtendResponse, error) {
+		out, err := calls.Extend(context.Background(), connect.NewRequest(r))
+		if err != nil {
+			return nil, err
+		}
+		return out.Msg, nil
+	}
+	measured := func() uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := extend()
+		runtime.ReadMemStats(&after)
+		if kind := kindOf(err); err != nil && kind != incumbent.Overloaded {
+			t.Fatal(err)
+		}
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	if took := measured(); took > most {
+		t.Errorf("%d extensions took %d bytes", named, took)
+	}
+	lanes.SetMemory(2, 1)
+	if took := measured(); took > most {
+		t.Errorf("refused, %d extensions took %d bytes", named, took)
+	}
+	if _, err := extend(); kindOf(err) != incumbent.Overloaded {
+		t.Errorf("without a critical lease: %v", err)
+	}
+	lanes.SetMemory(0, 1)
+	if resp, body := m.post("LeaseService/Claim", fmt.Sprintf(`{"name": {"name": "l7"}, "holder": "h", "session": %q, "critical": true}`, session)); resp.StatusCode != http.StatusOK {
+		t.Fatal(body)
+	}
+	lanes.SetMemory(2, 1)
+	out, err := extend()
+	if err != nil || len(out.Results) != named || out.Results[named-1].HeldMs == 0 {
+		t.Errorf("with a critical lease: %v", err)
+	}
+	w := fmt.Sprintf(`{"operations": [{"extend": {"session": %q}}]}`, session)
+	if resp, body := m.post("LeaseService/Batch", w); resp.StatusCode != http.StatusOK || strings.Contains(body, "error") {
+		t.Errorf("in a batch: HTTP %d %s", resp.StatusCode, body)
+	}
+}
