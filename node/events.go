@@ -17,6 +17,7 @@ type Events struct {
 	Growth           func(refused bool, free, reserve int64)          // growth is refused for lack of disk, or no longer
 	Paused           func(paused bool, err error)                     // appends wait for space, or go on
 	Confirmed        func(n int)                                      // read confirmations were answered together
+	Failed           func(error)                                      // something fatal happened; Run returns it too, but only once nothing is out, which a disk that hangs may keep from it
 }
 
 // SnapshotDone says how a snapshot ended.
@@ -73,6 +74,9 @@ func (e Events) withDefaults() Events {
 	}
 	if e.Confirmed == nil {
 		e.Confirmed = func(int) {}
+	}
+	if e.Failed == nil {
+		e.Failed = func(error) {}
 	}
 	return e
 }

@@ -156,8 +156,9 @@ func (id Identity) String() string {
 }
 
 // Run drives the node until ctx ends, Close is called or something fatal
-// happens, and returns nil or what was fatal. It may be called once. If Close came
-// first it returns at once.
+// happens, and returns nil or what was fatal, which Events.Failed was told at once:
+// a flush that hangs is waited for. It may be called once. If Close came first it
+// returns at once.
 func (n *Node) Run(ctx context.Context) error {
 	if n.ran.Swap(true) {
 		return incumbent.Errorf(incumbent.Invalid, "node is already running")
@@ -176,11 +177,14 @@ func (n *Node) Run(ctx context.Context) error {
 	n.goRun(run, "disk", n.watchDisk)
 	n.goRun(run, "loop", n.loop)
 	<-run.Done()
-	n.group.Wait()
 	err := context.Cause(run)
 	if err == errQuit { //nolint:errorlint // a sentinel of our own, never wrapped
 		err = nil
 	}
+	if err != nil {
+		n.cfg.Events.Failed(err)
+	}
+	n.group.Wait()
 	return n.finish(err)
 }
 

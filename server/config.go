@@ -100,6 +100,8 @@ type Config struct {
 	Version  string
 	Settings []Setting    // as resolved, for `config show --effective`
 	Logger   *slog.Logger // discarded if nil
+	// DroppedLines is how many lines of the log were dropped, as of Log; nil: none.
+	DroppedLines func() uint64
 
 	// What only tests set: the filesystem of log and snapshots (nil: the system's),
 	// and the entries kept in memory behind a snapshot (0: the node's own default).
@@ -134,6 +136,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.DroppedLines == nil {
+		c.DroppedLines = func() uint64 { return 0 }
 	}
 	if c.fs == nil {
 		c.fs = vfs.OS{}

@@ -86,6 +86,7 @@ func (s *Server) nodeEvents() node.Events {
 			}
 			note("writing again", "")
 		},
+		Failed: s.fail, // at once: what hangs meanwhile must not keep the process
 	}
 }
 
@@ -136,6 +137,7 @@ func (s *Server) registerMetrics() {
 	count("watch_events", "Changes published to watchers.", func() float64 { return float64(s.hub.Stats().Events) })
 	count("watch_cut_off", "Watchers cut off because history had moved past them.", func() float64 { return float64(s.hub.Stats().CutOff) })
 	count("connections_refused", "Connections refused for lack of room.", func() float64 { return float64(s.gate.refused.Load()) })
+	count("log_lines_dropped", "Lines of this member's log that were dropped, since they could not be written.", func() float64 { return float64(s.cfg.DroppedLines()) })
 	for r := range park.NumReasons {
 		s.metrics.counter("incumbent_connections_ended_total", "Parked connections that ended, by reason.",
 			prometheus.Labels{"reason": r.String()}, func() float64 { return float64(s.park.Stats().Ended[r]) })

@@ -382,6 +382,16 @@ func (s *Server) Wait() error {
 	return s.cause
 }
 
+// Failed reports whether a fault has stopped the member.
+func (s *Server) Failed() bool {
+	select {
+	case <-s.ended:
+		return s.cause != nil
+	default:
+		return false
+	}
+}
+
 // WaitReady waits until the member serves.
 func (s *Server) WaitReady(ctx context.Context) error {
 	select {

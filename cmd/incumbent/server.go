@@ -122,32 +122,64 @@ func really(c *cobra.Command, name string) time.Duration {
 	return d
 }
 
-// newLogger returns a logger on standard error whose level can change.
-func newLogger(c *cobra.Command, env *environment) (*slog.Logger, *slog.LevelVar, error) {
+// openLog returns a log on standard error whose level can change.
+func openLog(c *cobra.Command, env *environment) (*server.Log, *slog.LevelVar, error) {
 	var level slog.LevelVar
 	if err := level.UnmarshalText([]byte(text(c, "log-level"))); err != nil {
 		return nil, nil, usageError{fmt.Sprintf("log level %q is none of debug, info, warn, error", text(c, "log-level"))}
 	}
-	opts := &slog.HandlerOptions{Level: &level}
-	switch form := text(c, "log-format"); form {
-	case "text":
-		return slog.New(slog.NewTextHandler(env.stderr, opts)), &level, nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(env.stderr, opts)), &level, nil
-	default:
+	form := text(c, "log-format")
+	if form != server.LogText && form != server.LogJSON {
 		return nil, nil, usageError{fmt.Sprintf("log format %q is neither text nor json", form)}
 	}
+	return server.NewLog(env.stderr, form, &level), &level, nil
 }
 
+// logFlush is how long a server that ends waits for its log to be written, and
+// again for its last word. Together they are less than the two seconds within
+// which a server that met a fault is gone.
+const logFlush = 700 * time.Millisecond
+
 func runServer(c *cobra.Command, env *environment) error {
-	logger, level, err := newLogger(c, env)
+	// Whoever reads the log may go, and the server stays: a write fails instead.
+	signal.Ignore(syscall.SIGPIPE)
+	log, level, err := openLog(c, env)
 	if err != nil {
 		return err
 	}
+	err = runLogged(c, env, log, level)
+	log.Close(logFlush)
+	if err == nil {
+		return nil
+	}
+	// What main would say, but not for ever: the process has to end, also where
+	// nobody reads why.
+	writeWithin(logFlush, env.stderr, "incumbent: "+errorText(err)+"\n")
+	return statusError{code: exitCode(err)}
+}
+
+// writeWithin writes text, and does not wait longer for whoever is to read it.
+func writeWithin(limit time.Duration, to *os.File, text string) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = to.WriteString(text) // nobody is left to tell
+	}()
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	}
+}
+
+func runLogged(c *cobra.Command, env *environment, log *server.Log, level *slog.LevelVar) error {
+	logger := log.Logger()
 	cfg, err := serverConfig(c, logger)
 	if err != nil {
 		return err
 	}
+	cfg.DroppedLines = log.Dropped
 	settings, err := resolveSettings(c, env)
 	if err != nil {
 		return err
@@ -167,14 +199,12 @@ func runServer(c *cobra.Command, env *environment) error {
 		if c.Context().Err() != nil {
 			return serve(c.Context(), s) // told to stop before the others had come
 		}
-		s.Close(context.Background())
-		return err
+		return giveUp(s, err)
 	}
 	play, _ := c.Flags().GetBool("play")
 	if play {
 		if err := playFleet(c.Context(), env, s.URL()); err != nil && c.Context().Err() == nil {
-			s.Close(context.Background())
-			return err
+			return giveUp(s, err)
 		}
 	}
 	if cfg.Dev {
@@ -206,7 +236,8 @@ func reloadSettings(c *cobra.Command, env *environment, logger *slog.Logger, lev
 }
 
 // serve waits for a signal, a fault, or until the member has left its cluster,
-// and leaves in order; a second signal leaves at once.
+// and leaves in order; a second signal leaves at once. A fault ends it at once, also
+// one met while leaving: nothing is left to be done in order.
 func serve(ctx context.Context, s *server.Server) error {
 	failed := make(chan error, 1)
 	go func() { failed <- s.Wait() }()
@@ -221,7 +252,31 @@ func serve(ctx context.Context, s *server.Server) error {
 	defer stop()
 	leave, cancel := context.WithTimeout(again, server.DefaultStopTimeout)
 	defer cancel()
-	return s.Close(leave)
+	left := make(chan error, 1)
+	go func() { left <- s.Close(leave) }()
+	for {
+		select {
+		case err := <-left:
+			return err
+		case err := <-failed:
+			if err != nil {
+				return err
+			}
+			failed = nil // it has left: Close is about to say so
+		}
+	}
+}
+
+// giveUp ends a server that did not come to serve, because of err. One that met a
+// fault has nothing left to be done in order, and may wait for its disk for ever.
+func giveUp(s *server.Server, err error) error {
+	if s.Failed() {
+		return err
+	}
+	leave, cancel := context.WithTimeout(context.Background(), server.DefaultStopTimeout)
+	defer cancel()
+	_ = s.Close(leave) // err says more
+	return err
 }
 
 // onHangup calls reload for each SIGHUP until stopped.
@@ -256,7 +311,8 @@ func welcome(ctx context.Context, env *environment, s *server.Server) error {
 	if err := s.WaitReady(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(env.stdout, "incumbent %s serves %s (data in %s)\n", version, s.URL(), s.DataDir())
+	// Where nobody reads it there is more to do than to wait.
+	writeWithin(logFlush, env.stdout, fmt.Sprintf("incumbent %s serves %s (data in %s)\n", version, s.URL(), s.DataDir()))
 	return nil
 }
 

@@ -10,6 +10,18 @@ var ofServers = []mutant{
 		replace: "\tif set == nil || set != nil {\n\t\ts.park.Barrier(done)\n\t\treturn\n\t}\n",
 	},
 	{
+		name: "a fault is told of only when no flush is out", guarantee: "G31",
+		file: "node/node.go", pkg: "./server", test: "^TestG31_AFaultIsToldWhileAFlushHangs$",
+		search:  "\t\tn.cfg.Events.Failed(err)\n",
+		replace: "",
+	},
+	{
+		name: "the log that waits to be written has no bound", guarantee: "G31",
+		file: "server/log.go", pkg: "./server", test: "^TestALogThatCannotBeWrittenHoldsNobodyUp$",
+		search:  "l.closed || len(l.waiting)+len(line) > maxLogBytes",
+		replace: "l.closed || len(l.waiting) > 1<<40",
+	},
+	{
 		name: "recovery does not begin a new epoch", guarantee: "G03",
 		file: "server/recover.go", pkg: "./server", test: "^TestRecover$",
 		search:  "cmds := [][]byte{core.EpochCommand{}.Encode(meta)}",
