@@ -62,6 +62,18 @@ type Name struct {
 // String returns namespace, model and lease name joined by colons, for logs.
 func (n Name) String() string { return n.Namespace + ":" + n.Model + ":" + n.Lease }
 
+// WithDefaults returns the name with [DefaultNamespace] and [DefaultModel] where it
+// names none.
+func (n Name) WithDefaults() Name {
+	if n.Namespace == "" {
+		n.Namespace = DefaultNamespace
+	}
+	if n.Model == "" {
+		n.Model = DefaultModel
+	}
+	return n
+}
+
 // Compare orders names by namespace, then model, then lease name.
 func (n Name) Compare(o Name) int {
 	for _, p := range [3][2]string{{n.Namespace, o.Namespace}, {n.Model, o.Model}, {n.Lease, o.Lease}} {

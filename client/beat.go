@@ -48,7 +48,7 @@ func (s *Session) beat(interval time.Duration) bool {
 	}
 	sent := s.clock()
 	next := sent + interval
-	leases := s.held()
+	leases := slices.DeleteFunc(s.held(), (*Lease).beingRevoked)
 	frames := []*apiv1.ClientFrame{{Request: &apiv1.ClientFrame_Beat{Beat: &apiv1.Beat{}}}}
 	if len(leases) > 0 {
 		frames = append(frames, extendFrame(leases))
@@ -129,7 +129,7 @@ func (s *Session) beaten(b *apiv1.Beaten) {
 		l := s.leases[incumbent.Token(token)]
 		s.mu.Unlock()
 		if l != nil {
-			l.end(incumbent.Errorf(incumbent.NotHolder, "%s is being revoked", l.name.Lease))
+			l.revoke()
 		}
 	}
 	if slices.Contains(b.GetLost(), s.id.String()) {
@@ -184,6 +184,7 @@ func (s *Session) extended(sent time.Duration, leases []*Lease, a *apiv1.TokensE
 	over, unsure := tokenSet(a.GetNotHeld()), tokenSet(a.GetUnavailable())
 	for i, l := range leases {
 		switch {
+		case l.beingRevoked(): // the answer to the beat of the same message said so
 		case over[l.token]:
 			l.end(incumbent.Errorf(incumbent.NotHolder, "%s is held by another or free", l.name.Lease))
 		case unsure[l.token]: // the next beat asks again; the deadline stands

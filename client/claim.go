@@ -15,11 +15,13 @@ type ClaimOptions struct {
 	Critical bool   // its extensions are refused last
 }
 
-// Claim claims a lease for the session. Without Wait, a lease that another
+// Claim claims a lease for the session, of the default namespace and model where
+// the name has none. Without Wait, a lease that another
 // holds is an error of kind Held. With Wait it blocks until the lease is handed
 // over or ctx ends. A session has one claim at a time on one name; one whose ctx
 // ended counts until the server has been told, which the next waits for.
 func (s *Session) Claim(ctx context.Context, name incumbent.Name, opts ClaimOptions) (*Lease, error) {
+	name = name.WithDefaults()
 	if err := name.Validate(); err != nil {
 		return nil, err
 	}
@@ -137,6 +139,9 @@ func (s *Session) take(name incumbent.Name, token incumbent.Token, deadline time
 	if l := s.leases[token]; l != nil {
 		if l.extend(deadline) {
 			return l
+		}
+		if l.beingRevoked() {
+			return nil // it has the time until its deadline, whoever claims it
 		}
 		// It has lapsed, and whoever held it may have been told: it is given back,
 		// never taken up again under the token it had.

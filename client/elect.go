@@ -18,9 +18,8 @@ const releaseTimeout = 5 * time.Second
 //	err := client.Elect(ctx, c, "db/primary", 15*time.Second,
 //		func(ctx context.Context, token incumbent.Token) error { … })
 func Elect(ctx context.Context, c *Client, name string, ttl time.Duration, lead func(ctx context.Context, token incumbent.Token) error) error {
-	full := incumbent.Name{Namespace: incumbent.DefaultNamespace, Model: incumbent.DefaultModel, Lease: name}
 	for {
-		over, err := electOnce(ctx, c, full, ttl, lead)
+		over, err := electOnce(ctx, c, incumbent.Name{Lease: name}, ttl, lead)
 		if over || ctx.Err() != nil {
 			return err
 		}

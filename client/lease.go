@@ -20,6 +20,7 @@ type Lease struct {
 
 	mu       sync.Mutex    // protects the rest; held for a few loads and stores
 	deadline time.Duration // on the session's clock; the holding is over when it passes
+	revoked  bool          // extended no more, and nobody else's before the deadline
 	ended    bool
 	timer    *time.Timer
 }
@@ -41,11 +42,11 @@ func (l *Lease) Name() incumbent.Name { return l.name }
 func (l *Lease) Token() incumbent.Token { return l.token }
 
 // Held reports whether the lease is held at this moment, by this client's own
-// clock. Once false it stays false.
+// clock, and not being revoked. Once false it stays false.
 func (l *Lease) Held() bool {
 	l.mu.Lock()
 	lapsed := !l.ended && l.session.clock() >= l.deadline
-	over := l.ended || lapsed
+	over := l.ended || l.revoked || lapsed
 	l.mu.Unlock()
 	if lapsed {
 		l.lapse()
@@ -53,8 +54,9 @@ func (l *Lease) Held() bool {
 	return !over
 }
 
-// Remaining is how long the lease is held for certain if nothing more is
-// acknowledged; 0 when it is over.
+// Remaining is how long nobody else is granted the lease for certain if nothing
+// more is acknowledged; 0 when it is over. What is being revoked has the time until
+// its deadline left, to stop in: the one exception is a revocation by force.
 func (l *Lease) Remaining() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,7 +66,8 @@ func (l *Lease) Remaining() time.Duration {
 	return max(0, l.deadline-l.session.clock())
 }
 
-// Context is cancelled when the holding is over; its cause says why.
+// Context is cancelled when the holding is over, or being revoked; its cause says
+// why.
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Release gives the lease up at once and tells the server. The next in the queue
@@ -82,7 +85,7 @@ func (l *Lease) extend(deadline time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.session.clock()
-	if l.ended || now >= l.deadline {
+	if l.ended || l.revoked || now >= l.deadline {
 		return false
 	}
 	if deadline > l.deadline {
@@ -111,6 +114,22 @@ func (l *Lease) due() {
 func (l *Lease) lapse() {
 	l.session.giveBack(l.name, l.token)
 	l.end(incumbent.Errorf(incumbent.Expired, "no extension of %s was acknowledged before its deadline", l.name.Lease))
+}
+
+// revoke ends a holding for its holder, whom the server grants the time until the
+// deadline to stop in. The session knows it until then, and does not give it back:
+// somebody else would have it at once.
+func (l *Lease) revoke() {
+	l.mu.Lock()
+	l.revoked = true
+	l.mu.Unlock()
+	l.cancel(incumbent.Errorf(incumbent.NotHolder, "%s is being revoked", l.name.Lease))
+}
+
+func (l *Lease) beingRevoked() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.revoked
 }
 
 func (l *Lease) end(cause error) {

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"math"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -181,6 +182,71 @@ func TestLateExtensionRevivesNothing(t *testing.T) {
 	n.end(errors.New("the test is over"))
 }
 
+// What is being revoked keeps its deadline, whatever else is answered about it: a
+// holder that was given the time to stop in has it. It is over when the deadline
+// passes, when it is released and with its session.
+func TestARevokedLeaseHasItsTimeLeft(t *testing.T) {
+	s := startServer(t, serverConfig(t))
+	c := clientOf(t, s.URL())
+	clock := &pausable{}
+	c.clock = clock.now
+	session := openSession(t, c, SessionConfig{TTL: longTTL})
+	l, released, closed := mustClaim(t, session, "db"), mustClaim(t, session, "released"), mustClaim(t, session, "closed")
+	for _, l := range []*Lease{l, released, closed} {
+		req := &apiv1.RevokeRequest{Name: apiName(l.Name()), By: "ops"}
+		if _, err := c.Leases().Revoke(testContext(t), connect.NewRequest(req)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	session.drop() // the next beat, over the next link, tells of it
+	for _, l := range []*Lease{l, released, closed} {
+		if err := await(l.Context(), t); incumbent.KindOf(err) != incumbent.NotHolder || l.Held() {
+			t.Fatalf("held %v: %v", l.Held(), err)
+		}
+	}
+	before := l.Remaining()
+	if before <= 0 {
+		t.Fatal("no time is left")
+	}
+	session.extended(c.clock(), []*Lease{l}, &apiv1.TokensExtended{NotHeld: []uint64{uint64(l.Token())}})
+	session.extended(c.clock(), []*Lease{l}, &apiv1.TokensExtended{HeldMs: math.MaxUint32})
+	if session.take(l.Name(), l.Token(), c.clock()+time.Hour) != nil {
+		t.Error("what is being revoked was taken again")
+	}
+	if _, err := session.Claim(testContext(t), l.Name(), ClaimOptions{}); incumbent.KindOf(err) != incumbent.Held {
+		t.Errorf("claimed again: %v, want Held", err)
+	}
+	if after := l.Remaining(); after <= 0 || after > before || session.givenBack(l.Token()) {
+		t.Errorf("%v left after %v, given back: %v", after, before, session.givenBack(l.Token()))
+	}
+	if err := released.Release(testContext(t)); err != nil || released.Remaining() != 0 {
+		t.Errorf("released: %v, %v left", err, released.Remaining())
+	}
+	clock.ahead.Store(int64(longTTL))
+	if l.Remaining() != 0 || l.Held() {
+		t.Errorf("%v left behind its deadline", l.Remaining())
+	}
+	clock.ahead.Store(0)
+	if err := session.Close(testContext(t)); err != nil || closed.Remaining() != 0 {
+		t.Errorf("closed: %v, %v left", err, closed.Remaining())
+	}
+}
+
+func TestClaimNamesDefaults(t *testing.T) {
+	s := startServer(t, serverConfig(t))
+	session := openSession(t, clientOf(t, s.URL()), SessionConfig{})
+	l, err := session.Claim(testContext(t), incumbent.Name{Lease: "db"}, ClaimOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.Name() != named("db") {
+		t.Errorf("claimed %v, want %v", l.Name(), named("db"))
+	}
+	if again := mustClaim(t, session, "db"); again != l {
+		t.Error("the full name is another lease")
+	}
+}
+
 // The beat's answer is one of two ways to hear of a session's end.
 func TestBeatenTellsOfTheEnd(t *testing.T) {
 	s := startServer(t, serverConfig(t))
@@ -193,6 +259,9 @@ func TestBeatenTellsOfTheEnd(t *testing.T) {
 	session.beaten(&apiv1.Beaten{Revoking: []uint64{uint64(revoked.Token()), 1 << 60}})
 	if revoked.Held() || incumbent.KindOf(context.Cause(revoked.Context())) != incumbent.NotHolder || !kept.Held() {
 		t.Errorf("being revoked: held %v; the other: %v", revoked.Held(), kept.Held())
+	}
+	if revoked.Remaining() <= 0 {
+		t.Error("what is being revoked is its holder's until the deadline")
 	}
 	session.beaten(&apiv1.Beaten{Lost: []string{session.ID().String()}})
 	if err := await(session.Context(), t); incumbent.KindOf(err) != incumbent.Expired {

@@ -39,7 +39,7 @@ func runPeer(c *cobra.Command, env *environment, scenario, peer string) error {
 	}
 	child := exec.CommandContext(c.Context(), path, args...)
 	child.Stdin, child.Stdout, child.Stderr = env.stdin, env.stdout, env.stderr
-	return childStatus(child.Run(), false)
+	return childStatus(child.Run())
 }
 
 // peerArgs is the command line of the peer's tool: the settings as they were

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -38,7 +39,9 @@ func withClient(c *cobra.Command, call func(*client.Client) error) error {
 func withServers(c *cobra.Command, servers []string, call func(*client.Client) error) error {
 	cfg := client.Config{Servers: servers}
 	cfg.CAFile, cfg.CertFile, cfg.KeyFile = text(c, "ca"), text(c, "cert"), text(c, "key")
-	cfg.CallTimeout, _ = c.Flags().GetDuration("timeout")
+	if cfg.CallTimeout, _ = c.Flags().GetDuration("timeout"); cfg.CallTimeout < 0 {
+		return usageError{fmt.Sprintf("--timeout %v is negative; 0s is no limit", cfg.CallTimeout)}
+	}
 	if path := text(c, "credential-file"); path != "" {
 		secret, err := os.ReadFile(path)
 		if err != nil {

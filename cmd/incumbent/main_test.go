@@ -166,6 +166,12 @@ func TestUsageErrors(t *testing.T) {
 		{"run a", 125, "then the command to run"},
 		{"run a --nowait -- true", 125, `did you mean "--no-wait"?`},
 		{"run a --ttl soon -- true", 125, "--ttl"},
+		{"run a --ttl 0 -- true", 125, "ttl 0s is outside 1s to 24h0m0s"},
+		{"run a --ttl 25h -- true", 125, "ttl 25h0m0s is outside 1s to 24h0m0s"},
+		{"run a --stop-grace -1s -- true", 125, "--stop-grace -1s is outside 0s to 7.5s"},
+		{"run a --ttl 10s --stop-grace 5001ms -- true", 125, "--stop-grace 5.001s is outside 0s to 5s"},
+		{"run a --wait -1s -- true", 125, "--wait -1s is negative"},
+		{"lease get a --timeout -1s", 2, "--timeout -1s is negative"},
 		{"run a -- /does/not/exist", 127, "no such file"},
 		{"run a -- /", 126, "/"},
 	} {

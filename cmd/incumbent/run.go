@@ -53,7 +53,8 @@ child began: each extension moves it on.
 
 If the lease cannot be extended, the child gets SIGTERM in time and SIGKILL
 before the local deadline, so that two never overlap even when this machine is
-cut off. The child is killed when this process dies. What the child itself starts
+cut off. If the lease is revoked, it gets SIGTERM at once and has until then to
+stop; what is revoked by force is over, and so is the child. The child is killed when this process dies. What the child itself starts
 and leaves behind is its own affair.
 
 Exit code: the child's; 122 the lease was lost; 123 held by another, with
@@ -70,7 +71,7 @@ Exit code: the child's; 122 the lease was lost; 123 held by another, with
 	f.Duration("ttl", 15*time.Second, "how long the lease outlives this process, 1s to 24h")
 	f.Bool("no-wait", false, "give up if another holds it")
 	f.Duration("wait", 0, "give up after waiting so long; 0 waits for ever")
-	f.Duration("stop-grace", 0, "time from SIGTERM to SIGKILL when the lease is being lost (default a fifth of the ttl)")
+	f.Duration("stop-grace", 0, "time from SIGTERM to SIGKILL when the lease cannot be extended, up to half the ttl (default a fifth of it)")
 	addServerFlags(c)
 	return c
 }
@@ -83,11 +84,14 @@ func runUnderLease(c *cobra.Command, env *environment, args []string) error {
 	if err != nil {
 		return err
 	}
+	times, err := runTimesOf(c)
+	if err != nil {
+		return err
+	}
 	path, err := exec.LookPath(args[1])
 	if err != nil {
 		return notRunnable(err)
 	}
-	ttl, _ := c.Flags().GetDuration("ttl")
 	full := incumbent.Name{Namespace: name.Namespace, Model: name.Model, Lease: name.Name}
 	// Signals go to the child once there is one; before, they end the waiting.
 	signals := make(chan os.Signal, 16)
@@ -95,38 +99,61 @@ func runUnderLease(c *cobra.Command, env *environment, args []string) error {
 	defer signal.Stop(signals)
 	waiting, stop := signal.NotifyContext(c.Context(), syscall.SIGHUP, syscall.SIGQUIT)
 	defer stop()
-	limit, _ := c.Flags().GetDuration("wait")
-	if limit > 0 {
+	if times.wait > 0 {
 		var cancel context.CancelFunc
-		waiting, cancel = context.WithTimeout(waiting, limit)
+		waiting, cancel = context.WithTimeout(waiting, times.wait)
 		defer cancel()
 	}
 	err = withClient(c, func(cl *client.Client) error {
 		noWait, _ := c.Flags().GetBool("no-wait")
 		session, err := openSession(waiting, c, env, cl, noWait)
 		if err != nil {
-			return notMyTurn(waiting, err, full, limit)
+			return notMyTurn(waiting, err, full, times.wait)
 		}
 		defer closeSession(session)
 		lease, err := session.Claim(waiting, full, client.ClaimOptions{Wait: !noWait})
 		if err != nil {
-			return notMyTurn(waiting, err, full, limit)
+			return notMyTurn(waiting, err, full, times.wait)
 		}
 		child := exec.Command(path, args[2:]...)
 		child.Args[0] = args[1]
 		child.Stdin, child.Stdout, child.Stderr = env.stdin, env.stdout, env.stderr
-		child.Env = childEnvironment(full, text(c, "holder"), lease.Token(), ttl, time.Now().Add(lease.Remaining()))
-		grace, _ := c.Flags().GetDuration("stop-grace")
-		if grace <= 0 {
-			grace = ttl / 5
-		}
-		return supervise(child, lease, signals, min(grace, ttl/2))
+		child.Env = childEnvironment(full, text(c, "holder"), lease.Token(), times.ttl, time.Now().Add(lease.Remaining()))
+		return supervise(child, lease, signals, times.grace)
 	})
 	var status statusError
 	if err == nil || errors.As(err, &status) {
 		return err
 	}
 	return statusError{exitRunFault, errorText(err)}
+}
+
+// runTimes are the durations of a run.
+type runTimes struct {
+	ttl   time.Duration // 1 s to 24 h
+	grace time.Duration // from SIGTERM to SIGKILL: over 0, up to half the ttl
+	wait  time.Duration // 0: for ever
+}
+
+// runTimesOf reads them from the flags. More grace than half the ttl would have the
+// child told to stop between two extensions that are in time.
+func runTimesOf(c *cobra.Command) (runTimes, error) {
+	var t runTimes
+	t.ttl, _ = c.Flags().GetDuration("ttl")
+	t.grace, _ = c.Flags().GetDuration("stop-grace")
+	t.wait, _ = c.Flags().GetDuration("wait")
+	if err := incumbent.ValidateTTL(t.ttl); err != nil {
+		return t, err
+	}
+	switch {
+	case t.grace < 0 || t.grace > t.ttl/2:
+		return t, usageError{fmt.Sprintf("--stop-grace %v is outside 0s to %v, half the ttl; 0s is a fifth of it", t.grace, t.ttl/2)}
+	case t.wait < 0:
+		return t, usageError{fmt.Sprintf("--wait %v is negative; 0s waits for ever", t.wait)}
+	case t.grace == 0:
+		t.grace = t.ttl / 5
+	}
+	return t, nil
 }
 
 // openSession opens the session that will own the lease. Without a server it
@@ -190,12 +217,13 @@ func notRunnable(err error) error {
 
 // heldLease is what the child runs under: a [client.Lease].
 type heldLease interface {
-	Remaining() time.Duration // until its own deadline
-	Context() context.Context // ends with it
+	Remaining() time.Duration // until its own deadline; 0 when it is over
+	Context() context.Context // ends with it, or when it is being revoked
 }
 
 // supervise runs the child until it ends by itself or the lease is about to be
-// lost: then it is told to stop, and killed while the lease is still held.
+// lost: then it is told to stop, and killed while the lease is nobody else's. What
+// is being revoked has the time until the deadline left for that.
 func supervise(child *exec.Cmd, lease heldLease, signals <-chan os.Signal, grace time.Duration) error {
 	// The kernel sends the death signal when the *thread* that started the child
 	// ends, so that thread must live as long as the child.
@@ -204,13 +232,22 @@ func supervise(child *exec.Cmd, lease heldLease, signals <-chan os.Signal, grace
 	if err := <-started; err != nil {
 		return notRunnable(err)
 	}
-	told := false
+	told, over := false, lease.Context().Done()
+	tell := func() {
+		if !told {
+			_ = child.Process.Signal(syscall.SIGTERM) // fails only if it has ended
+			told = true
+		}
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case err := <-ended:
-			return childStatus(err, told)
+			if told {
+				return statusError{exitLeaseLost, lostText(lease, "stopped")}
+			}
+			return childStatus(err)
 		case sig := <-signals:
 			forward(child, sig)
 		case <-timer.C:
@@ -219,30 +256,34 @@ func supervise(child *exec.Cmd, lease heldLease, signals <-chan os.Signal, grace
 			case left <= killMargin:
 				return killed(child, ended, lease)
 			case left <= killMargin+grace:
-				if !told {
-					_ = child.Process.Signal(syscall.SIGTERM)
-					told = true
-				}
-				timer.Reset(left - killMargin)
+				tell()
+				timer.Reset(min(left-killMargin, killMargin))
 			default: // an extension came; a child that was told to stop goes on stopping
 				timer.Reset(min(left-killMargin-grace, killMargin))
 			}
-		case <-lease.Context().Done():
-			return killed(child, ended, lease)
+		case <-over:
+			tell()
+			over = nil
+			timer.Reset(0) // the time that is left decides, and is looked at again and again: it may end early
 		}
 	}
 }
 
 // killed ends the child at once and says why.
 func killed(child *exec.Cmd, ended <-chan error, lease heldLease) error {
-	text := "the lease could not be extended; the command was killed before its deadline"
-	if lease.Context().Err() != nil {
-		text = "the lease was lost: " + context.Cause(lease.Context()).Error()
-	}
+	text := lostText(lease, "killed")
 	_ = child.Process.Kill() // fails only if it has ended
 	for range ended {        // closed once the child is gone; how it went does not matter
 	}
 	return statusError{exitLeaseLost, text}
+}
+
+// lostText says why and how a child was ended.
+func lostText(lease heldLease, how string) string {
+	if lease.Context().Err() != nil {
+		return "the lease was lost: " + context.Cause(lease.Context()).Error() + "; the command was " + how
+	}
+	return "the lease could not be extended; the command was " + how + " before its deadline"
 }
 
 // forward passes a signal on, save for those that concern this process alone and
@@ -280,11 +321,9 @@ func foreground(tty *os.File) int {
 }
 
 // childStatus turns the child's end into ours: its code, or 128 and the signal.
-func childStatus(err error, told bool) error {
+func childStatus(err error) error {
 	var exit *exec.ExitError
 	switch {
-	case told:
-		return statusError{exitLeaseLost, "the lease could not be extended; the command was stopped before its deadline"}
 	case err == nil:
 		return nil
 	case !errors.As(err, &exit):

@@ -103,7 +103,10 @@ type fading struct {
 	left  []time.Duration
 }
 
-func (f *fading) Context() context.Context { return f.ctx }
+func (f *fading) Context() context.Context {
+	<-f.ready // what the child is told must not come before it is set up
+	return f.ctx
+}
 
 func (f *fading) Remaining() time.Duration {
 	<-f.ready
@@ -134,6 +137,33 @@ func TestSuperviseStopsBeforeTheDeadline(t *testing.T) {
 			}
 			if err := child.Process.Signal(syscall.Signal(0)); !errors.Is(err, os.ErrProcessDone) {
 				t.Errorf("the child is still there: %v", err)
+			}
+		})
+	}
+}
+
+// What is being revoked is the child's until the deadline: it is told to stop at once
+// and killed only then, or when the lease is over before.
+func TestSuperviseAnswersARevocation(t *testing.T) {
+	const grace = time.Second
+	for _, c := range []struct {
+		what, trap, said string
+		left             []time.Duration
+	}{
+		{"takes its time", `trap "sleep 0.1; exit 3" TERM`, "being revoked; the command was stopped", []time.Duration{20 * time.Second}},
+		{"ignores SIGTERM", `trap "" TERM`, "being revoked; the command was killed", []time.Duration{killMargin + 20*time.Millisecond, killMargin + 10*time.Millisecond, killMargin}},
+		{"is over at once", `trap "" TERM`, "being revoked; the command was killed", []time.Duration{0}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			child, ready := shell(t, c.trap+`; echo; while :; do sleep 0.01; done`)
+			revoked, revoke := context.WithCancelCause(t.Context())
+			revoke(incumbent.Errorf(incumbent.NotHolder, "run is being revoked"))
+			err := supervise(child, &fading{revoked, ready, c.left}, nil, grace)
+			if got := codeOf(t, err); got != exitLeaseLost || !strings.Contains(err.Error(), c.said) {
+				t.Errorf("exit code %d, %v", got, err)
+			}
+			if killed := child.ProcessState.ExitCode() != 3; killed != strings.Contains(c.said, "killed") {
+				t.Errorf("the child ended with %v", child.ProcessState)
 			}
 		})
 	}
