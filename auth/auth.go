@@ -105,6 +105,15 @@ func (p Principal) String() string {
 	return p.Kind.String() + ":" + p.Name
 }
 
+// Holder returns for whom the principal claims if it names nobody: itself, if it
+// brought what proves its name, else "".
+func (p Principal) Holder() string {
+	if p.Via == Certificate || p.Via == Credential {
+		return p.Name
+	}
+	return ""
+}
+
 // Is reports whether the principal has authority for a holder: the one of its
 // own name, or below it ("unit-1" for "unit-1/lock").
 func (p Principal) Is(holder string) bool {

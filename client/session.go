@@ -17,7 +17,7 @@ const DefaultSessionTTL = 15 * time.Second
 // SessionConfig says how a session lives. The zero value is usable.
 type SessionConfig struct {
 	TTL    time.Duration // 1 s to 24 h; DefaultSessionTTL
-	Holder string        // for claims that name none; host and process id
+	Holder string        // for claims that name none; host and process id, or with a credential its principal
 	// Retrying is told why no member could be reached, before another attempt
 	// follows: while opening and whenever the stream broke. It must not block.
 	// nil: nobody is told.
@@ -60,9 +60,8 @@ func (c *Client) Open(ctx context.Context, cfg SessionConfig) (*Session, error) 
 		return nil, err
 	}
 	if cfg.Holder == "" {
-		cfg.Holder = processHolder()
-	}
-	if err := incumbent.ValidateHolder(cfg.Holder); err != nil {
+		cfg.Holder = c.DefaultHolder()
+	} else if err := incumbent.ValidateHolder(cfg.Holder); err != nil {
 		return nil, err
 	}
 	s := c.newSession(cfg)
@@ -90,7 +89,13 @@ func (c *Client) newSession(cfg SessionConfig) *Session {
 	return s
 }
 
-func processHolder() string {
+// DefaultHolder is for whom to claim where nobody is named: this process, by host
+// and process id; or "", which the server takes for the principal, if the client has
+// a credential or a certificate. An agent may claim for nobody else.
+func (c *Client) DefaultHolder() string {
+	if c.cfg.Credential != "" || len(c.tls.Certificates) > 0 || c.tls.GetClientCertificate != nil {
+		return ""
+	}
 	host, err := os.Hostname()
 	if err != nil || host == "" {
 		host = "localhost"

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -79,7 +80,7 @@ keep one for as long as a command runs.`,
 		Example: `  incumbent lease claim db/primary --holder me --ttl 15s
   TOKEN=$(incumbent lease claim db/primary --holder me -o json | jq -r .token)`,
 	}
-	c.Flags().String("holder", defaultHolder(), "who holds it")
+	addClaimant(c)
 	c.Flags().Duration("ttl", 15*time.Second, "how long without an extension, 1s to 24h")
 	return leaseVerb(c, func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error {
 		ttl, err := ttlFlag(c)
@@ -87,7 +88,7 @@ keep one for as long as a command runs.`,
 			return err
 		}
 		res, err := cl.Leases().Claim(c.Context(), connect.NewRequest(&apiv1.ClaimRequest{
-			Name: name, Holder: text(c, "holder"), TtlMs: ttl, Idempotency: cl.NewKey(),
+			Name: name, Holder: claimant(c, cl), TtlMs: ttl, Idempotency: cl.NewKey(),
 		}))
 		if err != nil {
 			return err
@@ -186,9 +187,9 @@ not the one --token names.`,
 	}
 	c.Flags().Uint64("token", 0, "only this holding (0: whichever it is)")
 	c.Flags().Bool("force", false, "free now, before the holder's own deadline")
-	c.Flags().String("by", defaultHolder(), "who revokes, for the history")
+	c.Flags().String("by", "", "who revokes, for the history (default: host and process id)")
 	return leaseVerb(c, func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error {
-		req := &apiv1.RevokeRequest{Name: name, By: text(c, "by"), Idempotency: cl.NewKey()}
+		req := &apiv1.RevokeRequest{Name: name, By: cmp.Or(text(c, "by"), processName()), Idempotency: cl.NewKey()}
 		req.Token, _ = c.Flags().GetUint64("token")
 		req.Force, _ = c.Flags().GetBool("force")
 		res, err := cl.Leases().Revoke(c.Context(), connect.NewRequest(req))
@@ -278,8 +279,18 @@ func pinFlag(c *cobra.Command) error {
 	return incumbent.ValidatePin(text(c, "by"))
 }
 
-// defaultHolder names this process: host and process id.
-func defaultHolder() string {
+// addClaimant gives a verb the flag that says for whom it claims.
+func addClaimant(c *cobra.Command) {
+	c.Flags().String("holder", "", "who holds it (default: host and process id; with a credential or certificate, whoever it is of)")
+}
+
+// claimant is for whom a verb claims; "": the principal, whom the server knows.
+func claimant(c *cobra.Command, cl *client.Client) string {
+	return cmp.Or(text(c, "holder"), cl.DefaultHolder())
+}
+
+// processName is this process: host and process id.
+func processName() string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {
 		host = "localhost"

@@ -13,11 +13,13 @@ import (
 	"syscall"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/client"
 )
 
@@ -67,7 +69,7 @@ Exit code: the child's; 122 the lease was lost; 123 held by another, with
 	f.SetInterspersed(true)
 	f.String("namespace", incumbent.DefaultNamespace, "namespace of the lease")
 	f.String("model", incumbent.DefaultModel, "model of the lease")
-	f.String("holder", defaultHolder(), "who holds it")
+	addClaimant(c)
 	f.Duration("ttl", 15*time.Second, "how long the lease outlives this process, 1s to 24h")
 	f.Bool("no-wait", false, "give up if another holds it")
 	f.Duration("wait", 0, "give up after waiting so long; 0 waits for ever")
@@ -115,10 +117,14 @@ func runUnderLease(c *cobra.Command, env *environment, args []string) error {
 		if err != nil {
 			return notMyTurn(waiting, err, full, times.wait)
 		}
+		holder, err := holderOfRun(waiting, c, cl, full)
+		if err != nil {
+			return err
+		}
 		child := exec.Command(path, args[2:]...)
 		child.Args[0] = args[1]
 		child.Stdin, child.Stdout, child.Stderr = env.stdin, env.stdout, env.stderr
-		child.Env = childEnvironment(full, text(c, "holder"), lease.Token(), times.ttl, time.Now().Add(lease.Remaining()))
+		child.Env = childEnvironment(full, holder, lease.Token(), times.ttl, time.Now().Add(lease.Remaining()))
 		return supervise(child, lease, signals, times.grace)
 	})
 	var status statusError
@@ -168,7 +174,7 @@ func openSession(waiting context.Context, c *cobra.Command, env *environment, cl
 	}
 	var told sync.Once
 	var last atomic.Pointer[error]
-	session, err := cl.Open(waiting, client.SessionConfig{TTL: ttl, Holder: text(c, "holder"), Retrying: func(err error) {
+	session, err := cl.Open(waiting, client.SessionConfig{TTL: ttl, Holder: claimant(c, cl), Retrying: func(err error) {
 		last.Store(&err)
 		told.Do(func() { fmt.Fprintln(env.stderr, "incumbent: trying again until a server answers:", errorText(err)) })
 	}})
@@ -176,6 +182,21 @@ func openSession(waiting context.Context, c *cobra.Command, env *environment, cl
 		err = *cause
 	}
 	return session, err
+}
+
+// holderOfRun is who holds the lease that was claimed: whom the server takes for the
+// principal, it says.
+func holderOfRun(ctx context.Context, c *cobra.Command, cl *client.Client, name incumbent.Name) (string, error) {
+	if holder := claimant(c, cl); holder != "" {
+		return holder, nil
+	}
+	l, err := cl.Leases().Get(ctx, connect.NewRequest(&apiv1.GetRequest{
+		Name: &apiv1.LeaseName{Namespace: name.Namespace, Model: name.Model, Name: name.Lease},
+	}))
+	if err != nil {
+		return "", client.AsError(err)
+	}
+	return l.Msg.GetLease().GetHolder(), nil
 }
 
 func closeSession(s *client.Session) {

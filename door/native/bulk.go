@@ -80,7 +80,7 @@ func (d *Door) checkSteps(who *caller, ops []*pb.Operation) []step {
 	steps := make([]step, len(ops))
 	for i, in := range ops {
 		s := &steps[i]
-		if s.op, s.err = operationOf(in); s.err != nil {
+		if s.op, s.err = operationOf(who.principal, in); s.err != nil {
 			continue
 		}
 		if s.op == nil {

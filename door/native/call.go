@@ -34,14 +34,14 @@ func (d *Door) perform(ctx context.Context, h http.Header, in *pb.Operation) (*p
 		return nil, d.callError(err)
 	}
 	defer done()
-	o, err := operationOf(in)
+	who := callerOf(ctx)
+	o, err := operationOf(who.principal, in)
 	if err != nil {
 		return nil, d.callError(err)
 	}
 	if err := d.keyFromHeader(o, h); err != nil {
 		return nil, d.callError(err)
 	}
-	who := callerOf(ctx)
 	if err := d.allow(who, o); err != nil {
 		return nil, d.callError(err)
 	}

@@ -17,6 +17,30 @@ import (
 
 // An agent acts only as itself, whatever it names: a holder, a token, or a
 // session.
+// Who proves a name and claims for nobody claims for itself. Who proves none, as
+// the local operator, has to say for whom.
+func TestClaimsAreForThePrincipal(t *testing.T) {
+	for _, c := range []struct {
+		p    auth.Principal
+		want string
+	}{
+		{auth.Principal{Name: "unit-1", Kind: auth.Agent, Via: auth.Credential}, "unit-1"},
+		{auth.Principal{Name: "unit-2", Kind: auth.Agent, Via: auth.Certificate}, "unit-2"},
+		{auth.Principal{Name: "alice", Kind: auth.Operator, Via: auth.Certificate}, "alice"},
+		{auth.Principal{Name: "local", Kind: auth.Operator, Via: auth.Loopback}, ""},
+	} {
+		m := newMember(t)
+		m.guard.principal = c.p
+		got := m.dial().ask(claimFrame(1, "db", "", "", false))
+		if holder := got.GetOperation().GetClaim().GetLease().GetHolder(); holder != c.want {
+			t.Errorf("%v claims for %q, want %q", c.p, holder, c.want)
+		}
+		if c.want == "" && got.GetError().GetKind() != incumbent.Invalid.String() {
+			t.Errorf("%v claims for nobody: %v", c.p, got)
+		}
+	}
+}
+
 func TestG12_AgentsActOnlyAsThemselves(t *testing.T) {
 	m := newMember(t)
 	m.guard.principal = auth.Principal{Name: "a", Kind: auth.Agent}

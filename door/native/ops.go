@@ -23,12 +23,12 @@ type operation struct {
 	answer  func(f *former, r core.Result) *pb.OperationResult // of a success
 }
 
-// operationOf checks a step and names the field that is wrong. It returns nil
+// operationOf checks a step of p's and names the field that is wrong. It returns nil
 // for an extension.
-func operationOf(o *pb.Operation) (*operation, error) {
+func operationOf(p auth.Principal, o *pb.Operation) (*operation, error) {
 	switch op := o.GetOp().(type) {
 	case *pb.Operation_Claim:
-		return claimOp(op.Claim)
+		return claimOp(p, op.Claim)
 	case *pb.Operation_Release:
 		return releaseOp(op.Release)
 	case *pb.Operation_Revoke:
@@ -63,12 +63,13 @@ func (o *operation) setKey(k *pb.Idempotency) (*operation, error) {
 	return o, nil
 }
 
-func claimOp(r *pb.ClaimRequest) (*operation, error) {
+func claimOp(p auth.Principal, r *pb.ClaimRequest) (*operation, error) {
 	name, err := leaseName(r.Name)
 	if err != nil {
 		return nil, err
 	}
-	if err := holderOf("holder", r.Holder); err != nil {
+	holder := or(r.Holder, p.Holder())
+	if err := holderOf("holder", holder); err != nil {
 		return nil, err
 	}
 	session, err := sessionOf("session", r.Session)
@@ -80,8 +81,8 @@ func claimOp(r *pb.ClaimRequest) (*operation, error) {
 		return nil, err
 	}
 	o := &operation{
-		action: auth.Claim, name: name, holder: r.Holder, session: session,
-		command: core.ClaimCommand{Name: name, Holder: r.Holder, Session: session, TTL: ttl, Wait: r.Wait, Critical: r.Critical},
+		action: auth.Claim, name: name, holder: holder, session: session,
+		command: core.ClaimCommand{Name: name, Holder: holder, Session: session, TTL: ttl, Wait: r.Wait, Critical: r.Critical},
 		answer: func(f *former, r core.Result) *pb.OperationResult {
 			return &pb.OperationResult{Result: &pb.OperationResult_Claim{Claim: f.claimed(r, ttl)}}
 		},

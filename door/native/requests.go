@@ -92,7 +92,7 @@ func (s *stream) operation(w *bench, id uint64, in *pb.Operation, deadline time.
 	if err != nil {
 		return err
 	}
-	o, err := operationOf(in)
+	o, err := operationOf(s.who.principal, in)
 	if err == nil {
 		err = s.door.allow(s.who, o)
 	}

@@ -124,8 +124,20 @@ var ofClients = []mutant{
 	{
 		name: "a late extension revives what has passed", guarantee: "G38",
 		file: "client/lease.go", pkg: "./client", test: "^TestLateExtensionRevivesNothing$",
-		search:  "if l.ended || now >= l.deadline {",
-		replace: "if l.ended {",
+		search:  "if l.ended || l.revoked || now >= l.deadline {",
+		replace: "if l.ended || l.revoked {",
+	},
+	{
+		name: "what is being revoked is over at once", guarantee: "G02",
+		file: "client/beat.go", pkg: "./client", test: "^TestARevokedLeaseHasItsTimeLeft$",
+		search:  "\t\t\tl.revoke()\n",
+		replace: "\t\t\tl.end(incumbent.Errorf(incumbent.NotHolder, \"%s is being revoked\", l.name.Lease))\n",
+	},
+	{
+		name: "what is being revoked is given back", guarantee: "G02",
+		file: "client/claim.go", pkg: "./client", test: "^TestARevokedLeaseHasItsTimeLeft$",
+		search:  "\t\tif l.beingRevoked() {\n\t\t\treturn nil",
+		replace: "\t\tif false {\n\t\t\treturn nil",
 	},
 	{
 		name: "only a timer says that a lease has passed", guarantee: "G38",

@@ -531,7 +531,7 @@ func (x *Idempotency) GetBaseIndex() uint64 {
 type ClaimRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          *LeaseName             `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Holder        string                 `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
+	Holder        string                 `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`   // empty: the principal of the credential or certificate
 	Session       string                 `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"` // UUID; then ttl_ms stays 0: the lease lives by the session
 	TtlMs         uint32                 `protobuf:"varint,4,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	Wait          bool                   `protobuf:"varint,5,opt,name=wait,proto3" json:"wait,omitempty"` // take a place in the queue; needs a session

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/incumbent-dev/incumbent/server"
+)
+
+// Who has a credential and names no holder claims for itself: the server would refuse
+// an agent anybody else.
+func TestDefaultHolderIsThePrincipal(t *testing.T) {
+	dir := t.TempDir()
+	token := filepath.Join(dir, "unit-1.token")
+	made := execute(t, nil, "credential", "create", "--name", "unit-1", "--token-file", token)
+	if made.code != exitOK {
+		t.Fatal(made.stderr)
+	}
+	credentials := filepath.Join(dir, "credentials")
+	if err := os.WriteFile(credentials, []byte(made.stdout), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.Open(server.Config{DataDir: t.TempDir(), Name: "n1", Listen: "127.0.0.1:0", SegmentBytes: 4 << 20, CredentialFile: credentials})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close(t.Context()) })
+	if err := s.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	own := []string{"--server", s.URL(), "--credential-file", token}
+	for _, c := range []struct{ args, want string }{
+		{"lease claim a -o json", `"holder": "unit-1"`},
+		{"lease claim b --holder unit-1/part -o json", `"holder": "unit-1/part"`},
+		{"run c -- printenv INCUMBENT_HOLDER", "unit-1\n"},
+		{"run d --holder unit-1/part -- printenv INCUMBENT_HOLDER", "unit-1/part\n"},
+	} {
+		got := execute(t, nil, withFlags(c.args, own)...)
+		if got.code != exitOK || !strings.Contains(got.stdout, c.want) {
+			t.Errorf("%s: exit code %d, %s%s", c.args, got.code, got.stdout, got.stderr)
+		}
+	}
+	if got := execute(t, nil, append([]string{"lease", "claim", "e", "--holder", "unit-2"}, own...)...); got.code != exitDenied {
+		t.Errorf("as another: exit code %d, %s", got.code, got.stderr)
+	}
+}
+
+// withFlags puts flags in front of a command to run, if there is one.
+func withFlags(line string, flags []string) []string {
+	before, command, runs := strings.Cut(line, " -- ")
+	args := append(strings.Fields(before), flags...)
+	if runs {
+		args = append(append(args, "--"), strings.Fields(command)...)
+	}
+	return args
+}
+
+// Help and man pages are the same on every machine.
+func TestHelpNamesNoMachine(t *testing.T) {
+	for _, args := range []string{"run --help", "lease claim --help", "lease revoke --help"} {
+		if got := execute(t, nil, strings.Fields(args)...); strings.Contains(got.stdout, processName()) {
+			t.Errorf("%s names this process: %s", args, got.stdout)
+		}
+	}
+}
