@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/incumbent-dev/incumbent/server"
 )
@@ -202,6 +203,9 @@ func TestNounAlonePrintsItsHelp(t *testing.T) {
 	}
 }
 
+// plainRoff takes the marks out of a manual page.
+var plainRoff = strings.NewReplacer(`\-`, "-", `\&`, "", `\e`, `\`, `\(aq`, "'", `\fB`, "", `\fR`, "", `\fP`, "", `\fI`, "", "\n.PP\n", " ", "\n.EX\n", " ", "\n.EE\n", " ")
+
 func TestManAndCompletion(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man1")
 	if got := execute(t, nil, "man", dir); got.code != exitOK {
@@ -211,6 +215,31 @@ func TestManAndCompletion(t *testing.T) {
 	if err != nil || !strings.Contains(string(page), "holder") {
 		t.Errorf("the page of lease claim: %v, %q", err, page)
 	}
+	env, _ := testEnvironment(t, nil)
+	eachCommand(newRoot(env), func(c *cobra.Command) {
+		if !c.IsAvailableCommand() {
+			return
+		}
+		page, err := os.ReadFile(filepath.Join(dir, strings.ReplaceAll(c.CommandPath(), " ", "-")+".1"))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		got := strings.Join(strings.Fields(plainRoff.Replace(string(page))), " ")
+		for _, text := range []string{c.Short, c.Long} {
+			for line := range strings.Lines(text) {
+				want := strings.Join(strings.Fields(line), " ")
+				if !strings.HasPrefix(want, "#") && !strings.Contains(got, want) { // cobra's own texts have headings
+					t.Errorf("the page of %q lacks %q", c.CommandPath(), want)
+				}
+			}
+		}
+		c.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
+			if want := strings.Join(strings.Fields(f.Usage), " "); !f.Hidden && !strings.Contains(got, want) {
+				t.Errorf("the page of %q lacks %q", c.CommandPath(), want)
+			}
+		})
+	})
 	if got := execute(t, nil, "man"); !strings.Contains(got.stdout, ".TH \"INCUMBENT\"") {
 		t.Errorf("man prints %q", got.stdout)
 	}
