@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"iter"
 
 	"github.com/incumbent-dev/incumbent"
 )
@@ -19,6 +20,7 @@ func (s *State) check() error {
 			err = s.checkTables(l)
 		}
 		sum.add(l)
+		sum.addQueue(s.queue(s.entries[l.Name]))
 		return err == nil
 	})
 	if err != nil {
@@ -50,7 +52,7 @@ func (t *tally) add(l *Lease) {
 	t.held += one(l.Token != 0)
 	t.free += one(l.forgettable())
 	t.pinned += one(len(l.Pins) > 0)
-	t.waits += len(l.Queue)
+	t.waits += l.Waiting
 	if !l.Session.IsZero() {
 		t.owned++
 		c := t.counts[l.Session]
@@ -58,10 +60,14 @@ func (t *tally) add(l *Lease) {
 		c.pinned += one(l.keptByPin())
 		t.counts[l.Session] = c
 	}
-	for i := range l.Queue {
-		c := t.counts[l.Queue[i].Session]
+}
+
+// addQueue counts the places of one queue for their sessions.
+func (t *tally) addQueue(queue iter.Seq[Waiter]) {
+	for w := range queue {
+		c := t.counts[w.Session]
 		c.waits++
-		t.counts[l.Queue[i].Session] = c
+		t.counts[w.Session] = c
 	}
 }
 
@@ -75,7 +81,9 @@ func (s *State) checkTally(t tally) error {
 		{"table of entries", len(s.entries), s.names.Len()},
 		{"table of tokens", s.tokens.Len(), t.held},
 		{"table of owners", s.owned.Len(), t.owned},
+		{"table of places", s.places.Len(), t.waits},
 		{"table of waiters", s.waits.Len(), t.waits},
+		{"table of who waits", len(s.waiting), t.waits},
 		{"table of free leases", s.free.Len(), t.free},
 		{"count of pinned leases", s.pinned, t.pinned},
 		{"counts of sessions", len(s.counts), s.sessions.Len()},
@@ -110,7 +118,7 @@ func (s *State) checkLease(l *Lease) error {
 	if l.Token == 0 {
 		check = s.checkFree
 	}
-	for _, err := range []error{check(l), l.checkPins(), s.checkQueue(l), l.checkHistory()} {
+	for _, err := range []error{check(l), l.checkPins(), l.checkHistory()} {
 		if err != nil {
 			return bad("%v", err)
 		}
@@ -122,8 +130,8 @@ func (s *State) checkFree(l *Lease) error {
 	if l.Holder != "" || !l.Session.IsZero() || l.TTL != 0 || l.Offered || l.Critical || l.Revoking || *l.Origin != (Origin{}) {
 		return fmt.Errorf("free, yet parts of a holding are left")
 	}
-	if len(l.Queue) > 0 {
-		return fmt.Errorf("free, yet %d wait for it", len(l.Queue))
+	if l.Waiting > 0 {
+		return fmt.Errorf("free, yet %d wait for it", l.Waiting)
 	}
 	return nil
 }
@@ -168,26 +176,38 @@ func (l *Lease) checkPins() error {
 	return nil
 }
 
-func (s *State) checkQueue(l *Lease) error {
-	if len(l.Queue) > MaxQueue {
-		return fmt.Errorf("%d waiters", len(l.Queue))
+// checkWaiter verifies one place by itself; the one before has stood since last.
+func (s *State) checkWaiter(l *Lease, w *Waiter, last incumbent.Index) error {
+	if err := incumbent.ValidateHolder(w.Holder); err != nil {
+		return err
 	}
-	last := incumbent.Index(0)
-	for i := range l.Queue {
-		w := &l.Queue[i]
-		if err := incumbent.ValidateHolder(w.Holder); err != nil {
-			return err
+	if _, open := s.counts[w.Session]; !open {
+		return fmt.Errorf("session %v of waiter %q is not open", w.Session, w.Holder)
+	}
+	if w.Session == l.Session && w.Holder == l.Holder {
+		return fmt.Errorf("its holder stands in its queue")
+	}
+	if w.Since <= last || w.Since > l.Modified {
+		return fmt.Errorf("waiter %q since %d, the one before since %d", w.Holder, w.Since, last)
+	}
+	return nil
+}
+
+// checkQueue verifies the places of one lease, and that every table has them.
+func (s *State) checkQueue(l *Lease) error {
+	e, n, last := s.entries[l.Name], 0, incumbent.Index(0)
+	for w := range s.queue(e) {
+		if err := s.checkWaiter(l, &w, last); err != nil {
+			return fmt.Errorf("lease %v: %w", l.Name, err)
 		}
-		if _, open := s.counts[w.Session]; !open {
-			return fmt.Errorf("session %v of waiter %q is not open", w.Session, w.Holder)
+		_, listed := s.waits.Get(byWaiter{w.Session, e, w.Since})
+		if got, ok := s.placeOf(e, w.Session, w.Holder); !listed || !ok || got != w {
+			return fmt.Errorf("lease %v: waiter %q is not in the table of waiters", l.Name, w.Holder)
 		}
-		if w.Session == l.Session && w.Holder == l.Holder {
-			return fmt.Errorf("its holder stands in its queue")
-		}
-		if w.Since <= last || w.Since > l.Modified {
-			return fmt.Errorf("waiter %q since %d, the one before since %d", w.Holder, w.Since, last)
-		}
-		last = w.Since
+		n, last = n+1, w.Since
+	}
+	if n != l.Waiting || n > MaxQueue {
+		return fmt.Errorf("lease %v: %d places, its record says %d", l.Name, n, l.Waiting)
 	}
 	return nil
 }
@@ -227,12 +247,7 @@ func (s *State) checkTables(l *Lease) error {
 			return fmt.Errorf("lease %v: not in the table of free leases", l.Name)
 		}
 	}
-	for i := range l.Queue {
-		if w := &l.Queue[i]; !s.waiting(l.Name, w.Session, w.Holder) {
-			return fmt.Errorf("lease %v: waiter %q is not in the table of waiters", l.Name, w.Holder)
-		}
-	}
-	return nil
+	return s.checkQueue(l)
 }
 
 func (s *State) checkOpen(o *Session, want counts) error {

@@ -102,7 +102,7 @@ func (s *State) claimFree(c *command, name incumbent.Name, l *Lease) Result {
 }
 
 // next returns a record to be changed into the successor of l. It shares the
-// arrays of l: see remember and enqueue.
+// arrays of l: see remember.
 func (l *Lease) next() *Lease {
 	if l == nil {
 		return &Lease{Origin: noOrigin}

@@ -73,10 +73,11 @@ type AcceptCommand struct{ Token incumbent.Token }
 //
 // Next is preferred among the waiters, here and in other commands. Without it,
 // or if it does not wait, the first waiter is next whose session is none of
-// Absent, at most [MaxAbsent] sessions; who is passed over keeps its place. If
-// all waiters are absent the first one is offered the lease all the same: it
-// may come back, and if it does not the offer lapses and the next is tried,
-// whereas a lease that is free while somebody waits would wait for a command.
+// Absent, at most [MaxAbsent] sessions; who is passed over keeps its place, and
+// no more than [MaxAbsent] places are. If all that were looked at are absent the
+// first one is offered the lease all the same: it may come back, and if it does
+// not the offer lapses and the next is tried, whereas a lease that is free while
+// somebody waits would wait for a command.
 type ReleaseCommand struct {
 	Name    incumbent.Name
 	Holder  string

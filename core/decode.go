@@ -37,7 +37,8 @@ type command struct {
 	wait, critical, atEnd   bool
 	epoch, learner          bool
 
-	origin *Origin // see State.origin
+	origin    *Origin               // see State.origin
+	absentIDs []incumbent.SessionID // see State.absent
 }
 
 // slot says into which field of a command a protobuf field goes.

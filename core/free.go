@@ -14,42 +14,16 @@ type ending struct {
 	to   incumbent.SessionID // preferred among the waiters, zero: none
 }
 
-// absent reports whether the command under way passes a session over.
-func (s *State) absent(id *incumbent.SessionID) bool {
-	for list := s.cmd.absent; len(list) > 0; list = list[len(id):] {
-		if string(list[:len(id)]) == string(id[:]) {
-			return true
-		}
-	}
-	return false
-}
-
 // freeLease ends a holding and hands the lease to the next waiter.
 func (s *State) freeLease(l *Lease, e ending) *Lease {
-	if len(l.Queue) == 0 {
+	if l.Waiting == 0 {
 		n := s.freed(l, e)
 		s.put(Change{What: e.what, Late: e.late, By: e.by, LeaseBefore: l, Lease: n})
 		return n
 	}
-	n := l.next()
-	w := s.dequeue(n, s.nextPlace(l, e.to))
+	n, w := l.next(), s.nextWaiter(l, e.to)
+	s.dequeue(n, w)
 	return s.handOver(l, n, w, e)
-}
-
-// nextPlace is the place in the queue of the one who is next: see
-// [ReleaseCommand].
-func (s *State) nextPlace(l *Lease, preferred incumbent.SessionID) int {
-	if !preferred.IsZero() {
-		if i := l.placeOf(preferred); i >= 0 {
-			return i
-		}
-	}
-	for i := range l.Queue {
-		if !s.absent(&l.Queue[i].Session) {
-			return i
-		}
-	}
-	return 0
 }
 
 // freed returns the free successor of l.
@@ -146,18 +120,25 @@ func (s *State) transfer(c *command) Result {
 		return Result{Lease: l, Err: incumbent.Errorf(incumbent.NotFound, "session %v to transfer to is not open", c.other)}
 	}
 	to := Waiter{Session: c.other, Holder: string(c.toHolder)}
-	i := l.placeOf(c.other)
-	if to.Holder != "" {
-		i = l.place(c.other, to.Holder)
-	}
-	if i >= 0 {
+	w, waits := s.targetIn(l, to)
+	if waits {
 		n := l.next()
-		return Result{Lease: s.handOver(l, n, s.dequeue(n, i), ending{what: Transferred})}
+		s.dequeue(n, w)
+		return Result{Lease: s.handOver(l, n, w, ending{what: Transferred})}
 	}
 	if err := s.checkTarget(l, to); err != nil {
 		return Result{Lease: l, Err: err}
 	}
 	return Result{Lease: s.handOver(l, l, to, ending{what: Transferred})}
+}
+
+// targetIn is the place of a target in the queue, if it has one: without a
+// holder, the first of its session.
+func (s *State) targetIn(l *Lease, to Waiter) (Waiter, bool) {
+	if to.Holder == "" {
+		return s.firstOf(l, to.Session)
+	}
+	return s.placeOf(s.entries[l.Name], to.Session, to.Holder)
 }
 
 // checkTarget checks a target that does not stand in the queue.

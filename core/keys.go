@@ -38,7 +38,7 @@ func (r Result) slim() Result {
 		return r
 	}
 	l := r.Lease.next()
-	l.History, l.HistoryBytes, l.Queue, l.Pins = nil, 0, nil, nil
+	l.History, l.HistoryBytes, l.Waiting, l.Pins = nil, 0, 0, nil
 	r.Lease = l
 	return r
 }
@@ -52,6 +52,7 @@ func (s *State) keep(k *kept) {
 }
 
 func (s *State) dropOldestKept() {
+	s.steps++
 	k, _ := s.kept.PopMin()
 	delete(s.keptByID, k.id)
 	s.keysFloor = k.result.Index

@@ -27,7 +27,7 @@ const (
 	MaxReasonBytes      = 256       // reason of a close, name of a revoker
 	MaxOriginBytes      = 256       // door, address, principal: each
 	MaxIndex            = 1<<62 - 1 // greatest index that RaiseIndex may name
-	MaxAbsent           = 64        // sessions that one command passes over
+	MaxAbsent           = 64        // sessions that one command passes over, and places in one queue
 	MaxMembers          = 64        // members of the cluster
 	MaxGoneMembers      = 100_000   // ids of removed members: never forgotten
 	MaxMemberName       = 63        // bytes of a member's name

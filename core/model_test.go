@@ -344,7 +344,7 @@ func viewText(v *View) string {
 	fmt.Fprintf(&b, "index %d\n", v.Index())
 	v.AllLeases(func(l *Lease) bool {
 		var queue []mParty
-		for _, w := range l.Queue {
+		for w := range v.Queue(l.Name) {
 			queue = append(queue, mParty{w.Holder, w.Session})
 		}
 		writeModelLease(&b, l.Name, mParty{l.Holder, l.Session}, uint64(l.Token), l.Renewal, l.TTL, l.Offered, l.Revoking, l.Pins, queue)
@@ -464,7 +464,7 @@ func TestG09_ReleaseIsIdempotent(t *testing.T) {
 func TestG01_QueueHandOver(t *testing.T) {
 	checkModel(t, func(t *rapid.T, c Command, before, after *View, changes []Change) {
 		after.AllLeases(func(l *Lease) bool {
-			if l.Free() && len(l.Queue) > 0 {
+			if l.Free() && l.Waiting > 0 {
 				t.Fatalf("%#v: %s", c, formatLease(l))
 			}
 			return true
@@ -475,7 +475,8 @@ func TestG01_QueueHandOver(t *testing.T) {
 				continue
 			}
 			l := ch.Lease
-			if before.Lease(l.Name).place(l.Session, l.Holder) < 0 {
+			waits := func(w Waiter) bool { return w.Session == l.Session && w.Holder == l.Holder }
+			if !slices.ContainsFunc(slices.Collect(before.Queue(l.Name)), waits) {
 				t.Fatalf("%#v: offered to %s who did not wait", c, l.Holder)
 			}
 		}

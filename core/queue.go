@@ -1,16 +1,18 @@
 package core
 
 import (
+	"slices"
+
 	"github.com/incumbent-dev/incumbent"
 )
 
 // enqueue takes or keeps a place in the queue of a lease that another holds.
 func (s *State) enqueue(c *command, l *Lease) Result {
-	holder := string(c.holder)
-	if s.waiting(l.Name, c.session, holder) {
-		return Result{Lease: l, Queued: true, Position: l.place(c.session, holder) + 1}
+	e, holder := s.entries[l.Name], string(c.holder)
+	if w, ok := s.placeOf(e, c.session, holder); ok {
+		return Result{Lease: l, Queued: true, Position: s.position(e, w.Since)}
 	}
-	if len(l.Queue) >= s.limits.queue {
+	if l.Waiting >= s.limits.queue {
 		return Result{Lease: l, Err: tooLarge("queue of the lease", "MaxQueue", s.limits.queue)}
 	}
 	if s.counts[c.session].waits >= s.limits.waits {
@@ -19,49 +21,64 @@ func (s *State) enqueue(c *command, l *Lease) Result {
 	if err := s.checkRoom(c.session); err != nil {
 		return Result{Lease: l, Err: err}
 	}
-	w := Waiter{Session: c.session, Holder: holder, Since: s.first, Critical: c.critical}
+	s.addPlace(e, Waiter{Session: c.session, Holder: holder, Since: s.first, Critical: c.critical})
 	n := l.next()
-	n.Queue = append(n.Queue, w) // shares the array as History does: see remember
-	s.addPlace(l.Name, w)
+	n.Waiting++
 	s.putAlive(Queued, l, n, c.session)
-	return Result{Lease: n, Queued: true, Position: len(n.Queue)}
+	return Result{Lease: n, Queued: true, Position: n.Waiting}
 }
 
-// place is the position of a waiter in the queue, -1 if it has none.
-func (l *Lease) place(session incumbent.SessionID, holder string) int {
-	for i := range l.Queue {
-		if l.Queue[i].Session == session && l.Queue[i].Holder == holder {
-			return i
+// dequeue takes a waiter out of the queue of a record that no table has yet.
+func (s *State) dequeue(n *Lease, w Waiter) {
+	s.dropPlace(s.entries[n.Name], w)
+	n.Waiting--
+}
+
+// firstOf is the first place of a session in the queue of a lease.
+func (s *State) firstOf(l *Lease, session incumbent.SessionID) (Waiter, bool) {
+	list := s.placesIn(s.entries[l.Name], session, 1)
+	if len(list) == 0 {
+		return Waiter{}, false
+	}
+	return list[0], true
+}
+
+// nextWaiter is who is next in a queue that is not empty: see [ReleaseCommand].
+func (s *State) nextWaiter(l *Lease, preferred incumbent.SessionID) Waiter {
+	if !preferred.IsZero() {
+		if w, ok := s.firstOf(l, preferred); ok {
+			return w
 		}
 	}
-	return -1
-}
-
-// placeOf is the first position of a session in the queue, -1 if it has none.
-func (l *Lease) placeOf(session incumbent.SessionID) int {
-	for i := range l.Queue {
-		if l.Queue[i].Session == session {
-			return i
+	var first Waiter
+	passed := 0
+	for w := range s.queue(s.entries[l.Name]) {
+		s.steps++
+		if !s.absent(w.Session) {
+			return w
+		}
+		if passed == 0 {
+			first = w
+		}
+		if passed++; passed > MaxAbsent {
+			break
 		}
 	}
-	return -1
+	return first
 }
 
-// dequeue takes the waiter at a position out of the queue of a record that no
-// table has yet.
-func (s *State) dequeue(n *Lease, i int) Waiter {
-	w := n.Queue[i]
-	s.dropPlace(n.Name, w)
-	switch {
-	case len(n.Queue) == 1:
-		n.Queue = nil
-	case i == 0:
-		n.Queue = n.Queue[1:]
-	default: // a new array: older records read this one up to its end
-		q := make([]Waiter, 0, len(n.Queue)-1)
-		n.Queue = append(append(q, n.Queue[:i]...), n.Queue[i+1:]...)
+// absent reports whether the command under way passes a session over.
+func (s *State) absent(id incumbent.SessionID) bool {
+	c := &s.cmd
+	if len(c.absent) > 0 && c.absentIDs == nil {
+		c.absentIDs = make([]incumbent.SessionID, 0, len(c.absent)/len(id))
+		for list := range slices.Chunk(c.absent, len(id)) {
+			c.absentIDs = append(c.absentIDs, incumbent.SessionID(list))
+		}
+		slices.SortFunc(c.absentIDs, compareIDs)
 	}
-	return w
+	_, found := slices.BinarySearchFunc(c.absentIDs, id, compareIDs)
+	return found
 }
 
 // leaveQueue gives up a place, or all places of the session if no holder is
@@ -84,21 +101,22 @@ func (s *State) leaveQueue(c *command) Result {
 	return Result{Lease: l}
 }
 
-// leave takes a session's places out of the queue of a lease.
+// leave takes a session's places out of the queue of a lease: all of them, or
+// the one of a holder.
 func (s *State) leave(l *Lease, session incumbent.SessionID, holder []byte) *Lease {
-	var n *Lease
-	for i := len(l.Queue) - 1; i >= 0; i-- {
-		w := &l.Queue[i]
-		if w.Session != session || len(holder) > 0 && w.Holder != string(holder) {
-			continue
-		}
-		if n == nil {
-			n = l.next()
-		}
-		s.dequeue(n, i)
+	e := s.entries[l.Name]
+	var list []Waiter
+	if len(holder) == 0 {
+		list = s.placesIn(e, session, l.Waiting)
+	} else if w, ok := s.placeOf(e, session, string(holder)); ok {
+		list = []Waiter{w}
 	}
-	if n == nil {
+	if len(list) == 0 {
 		return l
+	}
+	n := l.next()
+	for _, w := range list {
+		s.dequeue(n, w)
 	}
 	s.put(Change{What: Dequeued, LeaseBefore: l, Lease: n})
 	return n

@@ -2,6 +2,7 @@ package core
 
 import (
 	"encoding/binary"
+	"iter"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -48,7 +49,8 @@ func (e *encoder) header(t *shared, n sizes) {
 	e.end(m)
 }
 
-func (e *encoder) leaseRecord(num protowire.Number, l *Lease) {
+// leaseRecord writes a lease and, unless it is nil, who waits for it.
+func (e *encoder) leaseRecord(num protowire.Number, l *Lease, queue iter.Seq[Waiter]) {
 	m := e.begin(num)
 	e.name(l.Name)
 	e.text(2, l.Holder)
@@ -63,8 +65,8 @@ func (e *encoder) leaseRecord(num protowire.Number, l *Lease) {
 	for _, p := range l.Pins {
 		e.text(11, p)
 	}
-	for i := range l.Queue {
-		e.waiter(12, &l.Queue[i])
+	if queue != nil {
+		queue(func(w Waiter) bool { e.waiter(12, &w); return true })
 	}
 	e.uint(13, uint64(l.Modified))
 	e.origin(14, l.Origin)
@@ -116,7 +118,7 @@ func (e *encoder) keptRecord(num protowire.Number, k *kept) {
 		e.text(4, r.Err.Message)
 	}
 	if r.Lease != nil {
-		e.leaseRecord(5, r.Lease)
+		e.leaseRecord(5, r.Lease, nil)
 	}
 	if r.Session != nil {
 		e.sessionRecord(6, r.Session)

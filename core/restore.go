@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -193,21 +194,48 @@ func (d *restorer) lease(p *corepb.Lease) error {
 	if l.Token != 0 && d.s.leaseByToken(l.Token) != nil {
 		return d.corrupt("token %d of lease %v is another lease's", l.Token, l.Name)
 	}
-	if err := d.same(func(e *encoder) { e.leaseRecord(recordLease, l) }); err != nil {
+	queue, err := d.toQueue(p.Queue)
+	if err != nil {
+		return err
+	}
+	if err := d.same(func(e *encoder) { e.leaseRecord(recordLease, l, slices.Values(queue)) }); err != nil {
 		return err
 	}
 	d.lastLease = l
+	l.Waiting = len(queue)
 	if err := d.s.checkLease(l); err != nil {
 		return d.corrupt("%v", err)
 	}
 	d.s.replace(nil, l)
-	for _, w := range l.Queue {
-		if d.s.waiting(l.Name, w.Session, w.Holder) {
+	return d.enqueue(l, queue)
+}
+
+// enqueue stores who waits for a lease.
+func (d *restorer) enqueue(l *Lease, queue []Waiter) error {
+	e, last := d.s.entries[l.Name], incumbent.Index(0)
+	for _, w := range queue {
+		if err := d.s.checkWaiter(l, &w, last); err != nil {
+			return d.corrupt("lease %v: %v", l.Name, err)
+		}
+		if _, twice := d.s.placeOf(e, w.Session, w.Holder); twice {
 			return d.corrupt("waiter %q of lease %v stands in its queue twice", w.Holder, l.Name)
 		}
-		d.s.addPlace(l.Name, w)
+		d.s.addPlace(e, w)
+		last = w.Since
 	}
 	return nil
+}
+
+func (d *restorer) toQueue(list []*corepb.Waiter) ([]Waiter, error) {
+	queue := make([]Waiter, 0, len(list))
+	for _, w := range list {
+		id, err := d.toID(w.Session)
+		if err != nil {
+			return nil, err
+		}
+		queue = append(queue, Waiter{Session: id, Holder: w.Holder, Since: incumbent.Index(w.Since), Critical: w.Critical})
+	}
+	return queue, nil
 }
 
 func (d *restorer) kept(p *corepb.KeptResult) error {
@@ -295,13 +323,6 @@ func (d *restorer) toLease(p *corepb.Lease) (*Lease, error) {
 	}
 	if l.Origin, err = d.toOrigin(p.Origin); err != nil {
 		return nil, err
-	}
-	for _, w := range p.Queue {
-		id, err := d.toID(w.Session)
-		if err != nil {
-			return nil, err
-		}
-		l.Queue = append(l.Queue, Waiter{Session: id, Holder: w.Holder, Since: incumbent.Index(w.Since), Critical: w.Critical})
 	}
 	for _, c := range p.History {
 		h, err := d.toLeaseChange(c)

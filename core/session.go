@@ -78,7 +78,7 @@ func (s *State) expireSession(c *command) Result {
 // none is handed back to it.
 func (s *State) endSession(o *Session, what What, end ending) {
 	s.emit(Change{What: what, Late: end.late, By: end.by, SessionBefore: o})
-	for _, e := range s.placesOf(o.ID) {
+	for _, e := range s.waitedFor(o.ID) {
 		s.leave(s.lease(e), o.ID, nil)
 	}
 	for _, l := range s.leasesOf(o.ID) {
@@ -86,16 +86,6 @@ func (s *State) endSession(o *Session, what What, end ending) {
 	}
 	s.sessions.Delete(o)
 	delete(s.counts, o.ID)
-}
-
-// placesOf lists the leases in whose queues a session stands.
-func (s *State) placesOf(id incumbent.SessionID) []*entry {
-	var list []*entry
-	s.waitedFor(id, func(e *entry) bool {
-		list = append(list, e)
-		return true
-	})
-	return list
 }
 
 // extendSession makes void a session expiry that was proposed before it; the

@@ -25,7 +25,9 @@ func (v *View) WriteSnapshot(w io.Writer) error {
 	p := recordWriter{w: out}
 	p.write(func(e *encoder) { e.header(&v.shared, v.sizes()) })
 	v.sessions.Scan(func(s *Session) bool { return p.write(func(e *encoder) { e.sessionRecord(recordSession, s) }) })
-	v.AllLeases(func(l *Lease) bool { return p.write(func(e *encoder) { e.leaseRecord(recordLease, l) }) })
+	v.names.Scan(func(n *entry) bool {
+		return p.write(func(e *encoder) { e.leaseRecord(recordLease, v.lease(n), v.queue(n)) })
+	})
 	v.kept.Scan(func(k *kept) bool { return p.write(func(e *encoder) { e.keptRecord(recordKept, k) }) })
 	for _, m := range v.members {
 		p.write(func(e *encoder) { e.memberRecord(m) })

@@ -25,6 +25,12 @@
 //     id before, and no greater than the index.
 //   - A lease has a ttl of its own exactly if it is held and no session owns it.
 //   - The holder of a lease does not stand in its queue.
+//   - What a command costs is bounded by its own size and the limits, and grows
+//     with the number of leases, places and results that it ends, not with the
+//     length of the queues they are in: cost_test.go counts it.
+//   - A command that decodes is answered, if only with an error: apply panics on
+//     broken invariants and on a command that needs a newer program, not on what
+//     a caller says.
 //
 // check.go verifies them, and that all tables agree.
 //

@@ -27,7 +27,8 @@ type shared struct {
 	rows     *btree.BTreeG[row]      // every lease record
 	tokens   *btree.BTreeG[byToken]  // leases held
 	owned    *btree.BTreeG[byOwner]  // leases held through a session
-	waits    *btree.BTreeG[byWaiter] // places in queues
+	places   *btree.BTreeG[place]    // places in queues, in their order
+	waits    *btree.BTreeG[byWaiter] // the same, by who waits
 	sessions *btree.BTreeG[*Session] // open sessions, by id
 	kept     *btree.BTreeG[*kept]    // results of keyed commands, by index
 
@@ -42,7 +43,9 @@ type tables struct {
 	lastRow  uint64                    // rows are not replicated: a restored state has others
 	free     *btree.BTreeG[byAge]      // leases that may be forgotten, longest unchanged first
 	keptByID map[string]*kept
+	waiting  map[placeKey]incumbent.Index   // the same as places
 	counts   map[incumbent.SessionID]counts // for every open session
+	steps    uint64                         // rows written, or read one after the other: what a command's cost is bounded by
 }
 
 // counts is what one session has, and where it is: searching the tree costs more.
@@ -77,12 +80,6 @@ type byOwner struct {
 	row      uint64
 }
 
-type byWaiter struct {
-	session incumbent.SessionID
-	entry   *entry
-	holder  string
-}
-
 // byAge orders by last change, then by name: one command may free several.
 type byAge struct {
 	modified incumbent.Index
@@ -103,6 +100,7 @@ func newTables() tables {
 			rows:     btree.NewBTreeGOptions(func(a, b row) bool { return a.row < b.row }, o),
 			tokens:   btree.NewBTreeGOptions(func(a, b byToken) bool { return a.token < b.token }, o),
 			owned:    btree.NewBTreeGOptions(lessOwner, o),
+			places:   newPlaces(o),
 			waits:    btree.NewBTreeGOptions(lessWaiter, o),
 			sessions: btree.NewBTreeGOptions(func(a, b *Session) bool { return compareID(&a.ID, &b.ID) < 0 }, o),
 			kept:     btree.NewBTreeGOptions(func(a, b *kept) bool { return a.result.Index < b.result.Index }, o),
@@ -112,6 +110,7 @@ func newTables() tables {
 		entries:  make(map[incumbent.Name]*entry),
 		free:     btree.NewBTreeGOptions(lessAge, o),
 		keptByID: make(map[string]*kept),
+		waiting:  make(map[placeKey]incumbent.Index),
 		counts:   make(map[incumbent.SessionID]counts),
 	}
 }
@@ -122,6 +121,7 @@ func (t *shared) copyTrees() shared {
 	c.rows = t.rows.Copy()
 	c.tokens = t.tokens.Copy()
 	c.owned = t.owned.Copy()
+	c.places = t.places.Copy()
 	c.waits = t.waits.Copy()
 	c.sessions = t.sessions.Copy()
 	c.kept = t.kept.Copy()
@@ -158,22 +158,14 @@ func lessOwner(a, b byOwner) bool {
 	return a.row < b.row
 }
 
-func lessWaiter(a, b byWaiter) bool {
-	if c := compareID(&a.session, &b.session); c != 0 {
-		return c < 0
-	}
-	if a.entry.name != b.entry.name {
-		return nameLess(&a.entry.name, &b.entry.name)
-	}
-	return a.holder < b.holder
-}
-
 func compareID(a, b *incumbent.SessionID) int {
 	if c := cmp.Compare(binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(b[:8])); c != 0 {
 		return c
 	}
 	return cmp.Compare(binary.BigEndian.Uint64(a[8:]), binary.BigEndian.Uint64(b[8:]))
 }
+
+func compareIDs(a, b incumbent.SessionID) int { return compareID(&a, &b) }
 
 func (t *shared) lease(e *entry) *Lease {
 	item, _ := t.rows.Get(row{row: e.row})
@@ -193,21 +185,6 @@ func (t *shared) leasesOf(id incumbent.SessionID) []*Lease {
 	})
 	slices.SortFunc(list, func(a, b *Lease) int { return a.Name.Compare(b.Name) })
 	return list
-}
-
-// waitedFor calls fn with each lease in whose queue a session stands, by name.
-func (t *shared) waitedFor(id incumbent.SessionID, fn func(*entry) bool) {
-	var last *entry
-	t.waits.Ascend(byWaiter{session: id, entry: new(entry)}, func(item byWaiter) bool {
-		if item.session != id {
-			return false
-		}
-		if item.entry == last {
-			return true
-		}
-		last = item.entry
-		return fn(last)
-	})
 }
 
 // scan calls fn with the records that come at or behind a name, by name.
@@ -230,6 +207,7 @@ func (l *Lease) forgettable() bool { return l != nil && l.Token == 0 && len(l.Pi
 // replace puts n where o was, in every table that knows leases. Either may be
 // nil. Queues are not its business: see addPlace and dropPlace.
 func (t *tables) replace(o, n *Lease) {
+	t.steps++
 	var e *entry
 	switch {
 	case o == nil:
@@ -325,23 +303,6 @@ func (t *tables) putSession(n *Session) {
 	c.session = n
 	t.counts[n.ID] = c
 	t.sessions.Set(n)
-}
-
-func (t *tables) addPlace(name incumbent.Name, w Waiter) {
-	t.waits.Set(byWaiter{w.Session, t.entries[name], w.Holder})
-	t.count(w.Session, 0, 0, 1)
-}
-
-func (t *tables) dropPlace(name incumbent.Name, w Waiter) {
-	t.waits.Delete(byWaiter{w.Session, t.entries[name], w.Holder})
-	t.count(w.Session, 0, 0, -1)
-}
-
-// waiting reports whether somebody stands in the queue of a lease that has a
-// record.
-func (t *tables) waiting(name incumbent.Name, session incumbent.SessionID, holder string) bool {
-	_, ok := t.waits.Get(byWaiter{session, t.entries[name], holder})
-	return ok
 }
 
 func one(b bool) int {

@@ -50,7 +50,7 @@ func runDirective(t *testing.T, s *State, d *datadriven.TestData, out *strings.B
 	case "apply":
 		runBatch(t, s, d, out)
 	case "show":
-		writeLease(out, s.View().Lease(parseName(d.CmdArgs[0].Key)), "no record\n")
+		writeLease(out, s.View(), parseName(d.CmdArgs[0].Key))
 	case "history":
 		for _, c := range s.View().Lease(parseName(d.CmdArgs[0].Key)).History {
 			out.WriteString(formatChange(c) + "\n")
@@ -137,6 +137,7 @@ func runBatch(t *testing.T, s *State, d *datadriven.TestData, out *strings.Build
 	}
 	results := make([]Result, len(cmds))
 	changes := s.Apply(cmds, results)
+	defer writeQueues(out, s.View(), changes)
 	for i, r := range results {
 		fmt.Fprintf(out, "%d %s\n", r.Index, formatResult(r))
 		for len(changes) > 0 && !r.Replayed && changes[0].Index < nextIndex(results[i+1:]) {
@@ -147,6 +148,29 @@ func runBatch(t *testing.T, s *State, d *datadriven.TestData, out *strings.Build
 	if len(changes) > 0 {
 		d.Fatalf(t, "%d changes belong to no command", len(changes))
 	}
+}
+
+// writeQueues writes the queues of the leases that changed, as the batch left
+// them.
+func writeQueues(out *strings.Builder, v *View, changes []Change) {
+	seen := make(map[incumbent.Name]bool)
+	for _, c := range changes {
+		if c.Lease == nil || seen[c.Lease.Name] {
+			continue
+		}
+		seen[c.Lease.Name] = true
+		if q := queueText(v, c.Lease.Name); q != "" {
+			fmt.Fprintf(out, "queue of %s: %s\n", shortName(c.Lease.Name), q)
+		}
+	}
+}
+
+func queueText(v *View, name incumbent.Name) string {
+	var q []string
+	for w := range v.Queue(name) {
+		q = append(q, who(w.Holder, w.Session))
+	}
+	return strings.Join(q, ",")
 }
 
 // nextIndex is that of the next command which may have changed something.
@@ -235,12 +259,8 @@ func formatLease(l *Lease) string {
 	if len(l.Pins) > 0 {
 		s += " pins=" + strings.Join(l.Pins, ",")
 	}
-	if len(l.Queue) > 0 {
-		var q []string
-		for _, w := range l.Queue {
-			q = append(q, who(w.Holder, w.Session))
-		}
-		s += " queue=" + strings.Join(q, ",")
+	if l.Waiting > 0 {
+		s += fmt.Sprintf(" waiting=%d", l.Waiting)
 	}
 	return s
 }
@@ -279,12 +299,16 @@ func formatChange(c LeaseChange) string {
 	return s
 }
 
-func writeLease(out *strings.Builder, l *Lease, none string) {
+func writeLease(out *strings.Builder, v *View, name incumbent.Name) {
+	l := v.Lease(name)
 	if l == nil {
-		out.WriteString(none)
+		out.WriteString("no record\n")
 		return
 	}
 	out.WriteString(formatLease(l) + "\n")
+	if q := queueText(v, name); q != "" {
+		out.WriteString("queue=" + q + "\n")
+	}
 	fmt.Fprintf(out, "last token=%d modified=%d previous=%q\n", l.LastToken, l.Modified, l.PreviousHolder)
 }
 

@@ -77,7 +77,7 @@ type Lease struct {
 	Critical       bool                // its extensions are refused last
 	Revoking       bool                // extensions are refused; free at the deadline
 	Pins           []string            // sorted; while any is there it does not expire, unless Offered
-	Queue          []Waiter            // first is next
+	Waiting        int                 // places in its queue: see View.Queue
 	Modified       incumbent.Index     // under which its last change was told
 	Origin         *Origin             // of the grant; empty when free
 	PreviousHolder string              // whoever held it last before; an offer not accepted does not count
@@ -90,14 +90,6 @@ func (l *Lease) Since() time.Time { return l.Origin.At }
 
 // Free reports whether nobody holds the lease.
 func (l *Lease) Free() bool { return l == nil || l.Token == 0 }
-
-// Waiter is a session in the queue of a lease.
-type Waiter struct {
-	Session  incumbent.SessionID
-	Holder   string
-	Since    incumbent.Index
-	Critical bool
-}
 
 // LeaseChange is one entry of a lease's history.
 type LeaseChange struct {

@@ -75,7 +75,11 @@ func (v *View) SessionCritical(id incumbent.SessionID) (critical bool) {
 // SessionWaits calls fn with the leases in whose queues a session stands, by
 // name and each once, until it returns false.
 func (v *View) SessionWaits(id incumbent.SessionID, fn func(*Lease) bool) {
-	v.waitedFor(id, func(e *entry) bool { return fn(v.lease(e)) })
+	for _, e := range v.waitedFor(id) {
+		if !fn(v.lease(e)) {
+			return
+		}
+	}
 }
 
 // Leases calls fn, by name, with the lease records of a namespace ("": all), a

@@ -50,9 +50,7 @@ func (b *Book) leaseChanged(c *core.Change) {
 		b.restart(i)
 		b.hear(c.Lease.Session)
 	case core.Queued:
-		if n := len(c.Lease.Queue); n > 0 {
-			b.hear(c.Lease.Queue[n-1].Session)
-		}
+		b.hear(c.Session.ID)
 	case core.Unpinned:
 		if len(c.Lease.Pins) == 0 && !c.Lease.Revoking && !c.Lease.Offered {
 			b.restart(i)
@@ -191,7 +189,7 @@ func flagsOf(n *core.Lease) flags {
 	if n.Revoking {
 		f |= revoking
 	}
-	if len(n.Queue) > 0 {
+	if n.Waiting > 0 {
 		f |= waited
 	}
 	return f

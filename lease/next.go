@@ -19,9 +19,9 @@ func (e *Engine) next(l *core.Lease) incumbent.SessionID {
 	if l == nil || !e.leading {
 		return incumbent.SessionID{}
 	}
-	for i := range l.Queue {
-		if e.present(l.Queue[i].Session) {
-			return l.Queue[i].Session
+	for w := range e.view.Queue(l.Name) {
+		if e.present(w.Session) {
+			return w.Session
 		}
 	}
 	return incumbent.SessionID{}
@@ -44,16 +44,17 @@ func (e *Engine) present(id incumbent.SessionID) bool {
 }
 
 // absentIn appends the waiters of a lease that stand before the first one whose
-// client is there.
+// client is there: no more places than the command passes over.
 func (e *Engine) absentIn(list []incumbent.SessionID, l *core.Lease) []incumbent.SessionID {
-	for i := range l.Queue {
-		id := l.Queue[i].Session
-		if len(list) >= core.MaxAbsent || e.present(id) {
-			return list
+	places := 0
+	for w := range e.view.Queue(l.Name) {
+		if len(list) >= core.MaxAbsent || places >= core.MaxAbsent || e.present(w.Session) {
+			break
 		}
-		if !slices.Contains(list, id) {
-			list = append(list, id)
+		if !slices.Contains(list, w.Session) {
+			list = append(list, w.Session)
 		}
+		places++
 	}
 	return list
 }

@@ -122,7 +122,7 @@ func topical(changes []core.Change) []*watch.Event {
 }
 
 func sizeOf(l *core.Lease) int {
-	return changeBytes + len(l.Name.Lease) + len(l.Holder) + len(l.Origin.Address) + 32*len(l.Queue)
+	return changeBytes + len(l.Name.Lease) + len(l.Holder) + len(l.Origin.Address)
 }
 
 // count keeps the numbers and the timeline. Losing a lease is a state

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"iter"
 	"strings"
 	"time"
 
@@ -83,8 +84,8 @@ func namePB(n incumbent.Name) *pb.LeaseName {
 }
 
 // leasePB writes a lease. ttl is the one it lives by: its own or its
-// session's. Only who asks for one lease in full gets its history and queue,
-// which may be a thousand times as large as all else.
+// session's. Only who asks for one lease in full gets its history (and queue:
+// see former.kept), which may be a thousand times as large as all else.
 func leasePB(l *core.Lease, ttl time.Duration, full bool) *pb.Lease {
 	p := &pb.Lease{
 		Name:            namePB(l.Name),
@@ -107,7 +108,7 @@ func leasePB(l *core.Lease, ttl time.Duration, full bool) *pb.Lease {
 		p.Door, p.Address, p.Principal = l.Origin.Door, l.Origin.Address, l.Origin.Principal
 	}
 	if full {
-		p.History, p.Queue = historyPB(l.History), queuePB(l.Queue)
+		p.History = historyPB(l.History)
 	}
 	return p
 }
@@ -124,13 +125,9 @@ func reasonOf(l *core.Lease) string {
 	return ""
 }
 
-func queuePB(q []core.Waiter) []*pb.Waiter {
-	if len(q) == 0 {
-		return nil
-	}
-	out := make([]*pb.Waiter, len(q))
-	for i, w := range q {
-		out[i] = &pb.Waiter{Session: w.Session.String(), Holder: w.Holder, SinceIndex: uint64(w.Since)}
+func queuePB(q iter.Seq[core.Waiter]) (out []*pb.Waiter) {
+	for w := range q {
+		out = append(out, &pb.Waiter{Session: w.Session.String(), Holder: w.Holder, SinceIndex: uint64(w.Since)})
 	}
 	return out
 }

@@ -40,6 +40,9 @@ func (f *former) lease(l *core.Lease) *pb.Lease {
 // kept writes a lease that fill will complete.
 func (f *former) kept(l *core.Lease, full bool) *pb.Lease {
 	p := leasePB(l, f.ttl(l), full)
+	if full {
+		p.Queue = queuePB(f.view.Queue(l.Name))
+	}
 	if !l.Free() {
 		f.ask(lease.Inspected{Token: l.Token}, p, nil)
 	}

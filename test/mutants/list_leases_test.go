@@ -144,6 +144,12 @@ var ofLeases = []mutant{
 		replace: "\t}\n\ts.granted = true\n\treturn incumbent.Token(s.index)\n",
 	},
 	{
+		name: "the places that a hand-over passes over are not bounded", guarantee: "G08",
+		file: "core/queue.go", pkg: "./core", test: "^TestWorkOfSmallCommandsIsBounded$",
+		search:  "if passed++; passed > MaxAbsent {",
+		replace: "if passed++; passed < 0 {",
+	},
+	{
 		name: "the renewals of a session begin at 1", guarantee: "G07",
 		file: "core/session.go", pkg: "./core", test: "^TestG07_ExpiryNeverHitsALaterSession$",
 		search:  "TTL: ttl, Renewal: uint64(s.first), Opened:",
