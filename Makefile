@@ -21,6 +21,8 @@ SIM_SEEDS    ?= 20
 FUZZ_TIME    ?= 3000x
 SOAK_SEEDS   ?= 2000
 SOAK_FUZZ    ?= 300000x
+SOAK_PLAY    ?= 2h
+PLAY_TIME    ?= 10m
 TEST_TIMEOUT ?= 30m
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -140,9 +142,14 @@ mutants: ## break the code in known ways; a named test must notice each
 	INCUMBENT_MUTANTS=1 go test -count=1 -timeout 60m -v ./test/mutants/...
 
 .PHONY: soak
-soak: ## the simulator over SOAK_SEEDS seeds, each fuzz target for SOAK_FUZZ executions
+soak: ## the simulator over SOAK_SEEDS seeds, each fuzz target for SOAK_FUZZ executions, random calls for twice SOAK_PLAY
 	$(MAKE) --no-print-directory sim-smoke SIM_SEEDS=$(SOAK_SEEDS) TEST_TIMEOUT=0
 	$(MAKE) --no-print-directory fuzz-smoke FUZZ_TIME=$(SOAK_FUZZ)
+	$(MAKE) --no-print-directory play PLAY_TIME=$(SOAK_PLAY)
+
+.PHONY: play
+play: build ## random calls of every door against the binary, on one member and on three, for PLAY_TIME each (INCUMBENT_PLAYER_SEED replays)
+	INCUMBENT_PLAYER_TIME=$(PLAY_TIME) go test -count=1 -timeout 0 -v -run TestRandomCalls ./test/player
 
 .PHONY: vuln
 vuln: bin/govulncheck ## known vulnerabilities in what we call; asks the Go vulnerability database
