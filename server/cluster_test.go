@@ -63,7 +63,7 @@ func tokenOf(t testing.TB, s *Server) string {
 // voting are the names of those who vote, as a member sees it.
 func voting(s *Server) []string {
 	var names []string
-	for _, m := range (operator{s}).members() {
+	for _, m := range (operator{s}).members(s.hearingNow()) {
 		if m.Role == "leader" || m.Role == "follower" || m.Role == "candidate" {
 			names = append(names, m.Name)
 		}
@@ -333,7 +333,7 @@ func TestMembersAreRemovedPromotedAndLead(t *testing.T) {
 	admin := operator{leader}
 	ctx := testContext(t)
 	role := func(name string) string {
-		for _, m := range admin.members() {
+		for _, m := range admin.members(admin.hearingNow()) {
 			if m.Name == name {
 				return m.Role
 			}

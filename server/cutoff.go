@@ -90,7 +90,7 @@ func (s *Server) keepConfirming(ctx context.Context) {
 		s.cutOffIs(ctx, quiet.look(now.Sub(last), s.leader.Load(), confirmed.Swap(false), possible))
 		last = now
 		if !asking.Swap(true) {
-			s.node.Confirm(func(_ uint64, err error) {
+			s.confirm(func(err error) {
 				if err == nil {
 					confirmed.Store(true)
 				}

@@ -242,7 +242,7 @@ func (s *Server) displace(ctx context.Context, st node.Status, view *core.View, 
 func (o operator) welcomeMember(m core.Member, csr []byte) (*apiv1.JoinResponse, error) {
 	st := o.node.Status()
 	out := &apiv1.JoinResponse{
-		ClusterId: hex.EncodeToString(st.Cluster[:]), MemberId: idText(m.ID), Members: o.members(), Secret: o.secret,
+		ClusterId: hex.EncodeToString(st.Cluster[:]), MemberId: idText(m.ID), Members: o.members(o.hearingNow()), Secret: o.secret,
 	}
 	if o.ownTLS == nil {
 		return out, nil
@@ -271,7 +271,7 @@ func (o operator) RemoveMember(ctx context.Context, r *apiv1.RemoveMemberRequest
 		return nil, err
 	}
 	out := &apiv1.RemoveMemberResponse{}
-	for _, shown := range o.members() {
+	for _, shown := range o.members(o.hearingNow()) {
 		if shown.Id == idText(m.ID) {
 			out.Member = shown
 		}
@@ -428,31 +428,30 @@ func (o operator) Leave(ctx context.Context, r *apiv1.LeaveRequest) (*apiv1.Leav
 }
 
 // Members implements native.Membership.
-func (o operator) Members(context.Context) (*apiv1.MembersResponse, error) {
+func (o operator) Members(ctx context.Context) (*apiv1.MembersResponse, error) {
 	_, name, at := o.Standing()
 	st := o.node.Status()
-	return &apiv1.MembersResponse{ClusterId: hex.EncodeToString(st.Cluster[:]), Leader: name, LeaderUrl: at, Members: o.members()}, nil
+	return &apiv1.MembersResponse{ClusterId: hex.EncodeToString(st.Cluster[:]), Leader: name, LeaderUrl: at, Members: o.members(o.hear(ctx))}, nil
 }
 
 // members are all that are recorded or counted, by name.
-func (o operator) members() []*apiv1.Member {
+func (o operator) members(h hearing) []*apiv1.Member {
 	st, look := o.node.Status(), o.roster.look.Load()
 	progress := map[uint64]node.PeerStatus{}
 	for _, p := range st.Peers {
 		progress[p.ID] = p
 	}
-	linked := o.linked()
 	recorded := look.view.Members()
 	if _, ok := look.view.Member(o.id); !ok {
 		recorded = append(recorded, o.self())
 	}
 	var out []*apiv1.Member
 	for _, m := range recorded {
-		out = append(out, o.shown(m, st, look, progress[m.ID], linked))
+		out = append(out, o.shown(m, st, look, progress[m.ID], &h))
 	}
 	for id := range look.counted {
 		if _, ok := look.view.Member(id); !ok && id != o.id {
-			m := o.shown(core.Member{ID: id}, st, look, progress[id], linked)
+			m := o.shown(core.Member{ID: id}, st, look, progress[id], &h)
 			m.Role = roleLeaving
 			out = append(out, m)
 		}
@@ -461,7 +460,7 @@ func (o operator) members() []*apiv1.Member {
 	return out
 }
 
-func (o operator) shown(m core.Member, st node.Status, look *rosterLook, p node.PeerStatus, linked map[uint64]bool) *apiv1.Member {
+func (o operator) shown(m core.Member, st node.Status, look *rosterLook, p node.PeerStatus, h *hearing) *apiv1.Member {
 	out := &apiv1.Member{
 		Name: m.Name, Id: idText(m.ID), Address: m.ClientURL, PeerAddress: m.PeerAddress, Learner: m.Learner,
 		Schema: m.Schema, Version: m.Version, Self: m.ID == o.id,
@@ -484,7 +483,8 @@ func (o operator) shown(m core.Member, st node.Status, look *rosterLook, p node.
 		out.AppliedIndex, out.CommitIndex = st.Applied, st.Commit
 		return out
 	}
-	out.Connected = linked[m.ID]
+	out.Connected = h.reaches(m.ID)
+	out.HeardMsAgo = uint32(h.links[m.ID].Silence.Milliseconds())
 	out.Ready = out.Connected
 	if st.State == node.Leader {
 		out.AppliedIndex = min(p.Match, st.Commit)

@@ -71,14 +71,6 @@ func (m *metrics) change(w core.What) { m.changes[w].Inc() }
 // changed is how often w happened.
 func (m *metrics) changed(w core.What) float64 { return valueOf(m.changes[w]) }
 
-// peerDropped is how many messages to other members were dropped.
-func (m *metrics) peerDropped() (sum float64) {
-	for _, c := range m.peerDrops {
-		sum += valueOf(c)
-	}
-	return sum
-}
-
 func valueOf(c prometheus.Counter) float64 {
 	var out dto.Metric
 	if err := c.Write(&out); err != nil {
@@ -119,13 +111,16 @@ func (r *rates) sample(now time.Time, values []float64) {
 }
 
 // perSecond returns the rate of each counter over what is kept.
-func (r *rates) perSecond(n int) []float64 {
+func (r *rates) perSecond(n int) []float64 { return r.over(rateWindow, n) }
+
+// over returns the rate of each counter since so many samples, at most rateWindow.
+func (r *rates) over(samples, n int) []float64 {
 	out := make([]float64, n)
 	if r.n < 2 {
 		return out
 	}
 	newest := (r.n - 1) % len(r.ring)
-	oldest := max(0, r.n-len(r.ring)) % len(r.ring)
+	oldest := max(0, r.n-1-samples) % len(r.ring)
 	d := r.at[newest].Sub(r.at[oldest]).Seconds()
 	if d <= 0 {
 		return out

@@ -188,7 +188,7 @@ func (s *Server) counts() []float64 {
 	out[rateExpiries] = float64(loop.Expired)
 	out[rateRefusals] = float64(loop.Refused) + s.admission.refused()
 	out[rateEvents] = float64(s.hub.Stats().Events)
-	out[ratePeerDrops] = s.metrics.peerDropped()
+	out[ratePeerDrops] = float64(s.overflows.Load())
 	return out
 }
 
@@ -208,11 +208,12 @@ func (k *rateKeeper) now() *apiv1.Rates {
 	}
 }
 
-// dropsPerSecond is how many messages to other members are dropped.
+// dropsPerSecond is how many messages to other members are dropped, as of the last
+// second: what is over is no reason to warn.
 func (k *rateKeeper) dropsPerSecond() float64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.ring.perSecond(numRates)[ratePeerDrops]
+	return k.ring.over(1, numRates)[ratePeerDrops]
 }
 
 // residentBytes is this process's resident memory; 0 where /proc is missing.

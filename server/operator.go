@@ -39,7 +39,7 @@ func (o operator) EventsAfter(from uint64, limit int) ([]*apiv1.Event, uint64, <
 	kept, next, more := o.events.after(from, limit)
 	out := make([]*apiv1.Event, len(kept))
 	for i, e := range kept {
-		out[i] = &apiv1.Event{AtUnixMs: e.At.UnixMilli(), What: e.What, Subject: e.Subject, Detail: e.Detail, Index: e.Index}
+		out[i] = &apiv1.Event{AtUnixMs: e.At.UnixMilli(), What: e.What, Subject: e.Subject, Detail: e.Detail, Index: e.Index, Member: o.cfg.Name}
 	}
 	return out, next, more
 }
@@ -76,7 +76,8 @@ func (o operator) StateHash(ctx context.Context) (*apiv1.StateHashResponse, erro
 }
 
 // Status implements native.Operator.
-func (o operator) Status(context.Context) (*apiv1.StatusResponse, error) {
+func (o operator) Status(ctx context.Context) (*apiv1.StatusResponse, error) {
+	heard := o.hear(ctx)
 	st, view, loop := o.node.Status(), o.machine.view(), o.leases.Stats()
 	hub, door := o.hub.Stats(), o.door.Stats()
 	_, leader, _ := o.Standing()
@@ -85,7 +86,7 @@ func (o operator) Status(context.Context) (*apiv1.StatusResponse, error) {
 		Leases: uint64(view.HeldCount()), Sessions: uint64(view.SessionCount()), Waiters: uint64(view.WaiterCount()),
 		Watches: uint64(hub.Readers + hub.Waiters), Connections: uint64(o.openConnections()),
 		UptimeMs: uint64(time.Since(o.begun).Milliseconds()), RssBytes: residentBytes(), Rates: o.rates.now(),
-		Members:  o.members(),
+		Members:  o.members(heard),
 		Doors:    o.doors(),
 		Refusing: o.admission.refusing(),
 		Storage: &apiv1.Storage{
@@ -101,11 +102,12 @@ func (o operator) Status(context.Context) (*apiv1.StatusResponse, error) {
 		out.Refusing = append(out.Refusing, "growth (disk)")
 	}
 	out.Refusing = append(out.Refusing, o.growth.refusals()...)
-	out.Warnings = append(append(o.growthWarnings(), o.warnings(st, loop)...), o.clusterWarnings(st, out.Members)...)
+	out.Warnings = append(append(o.growthWarnings(), o.warnings(st, loop)...), o.clusterWarnings(st, out.Members, heard)...)
 	look := outlook{
 		draining: o.draining.Load(), ready: st.Ready, cutOff: o.cutOff.now.Load(), leader: leader, members: out.Members, leases: out.Leases,
-		connections: out.Connections, remarks: len(out.Warnings) + len(out.Refusing),
+		connections: out.Connections, remarks: len(out.Warnings) + len(out.Refusing), alone: heard.alone, confirmed: heard.confirmed, age: heard.age(),
 	}
+	out.ConfirmedMsAgo = uint32(heard.confirmed.Milliseconds())
 	out.Verdict = look.verdict()
 	return out, nil
 }

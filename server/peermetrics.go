@@ -48,7 +48,12 @@ func (s *Server) peerEvents() peers.Events {
 				s.events.add(Event{What: "member disconnected", Subject: s.nameOf(id), Detail: detail})
 			}
 		},
-		Dropped: func(_ uint64, c node.Class) { s.metrics.peerDrops[c].Inc() },
+		Dropped: func(_ uint64, c node.Class, full bool) {
+			s.metrics.peerDrops[c].Inc()
+			if full { // that a member is not there has a warning of its own
+				s.overflows.Add(1)
+			}
+		},
 		Refused: func(r peers.Reason) { s.metrics.peerNo[r-1].Inc() },
 	}
 }

@@ -85,7 +85,9 @@ type Server struct {
 	heard         atomic.Int64  // when anything came from the leader, in nanoseconds since begun
 
 	cutOff       cutOff
-	left         atomic.Bool // this member takes itself out of the cluster
+	confirmed    confirmations
+	overflows    atomic.Int64 // messages to other members that found a full queue
+	left         atomic.Bool  // this member takes itself out of the cluster
 	draining     atomic.Bool
 	lastSnapshot atomic.Pointer[node.SnapshotDone]
 	stop         context.CancelFunc // ends node and loops

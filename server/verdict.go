@@ -8,6 +8,7 @@ import (
 
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/node"
+	"github.com/incumbent-dev/incumbent/node/peers"
 )
 
 // When a certificate that has not been renewed is worth a warning. Members'
@@ -30,6 +31,9 @@ type outlook struct {
 	leases          uint64
 	connections     uint64 // with this member
 	remarks         int    // warnings and refusals
+
+	alone          bool          // there are no other members
+	confirmed, age time.Duration // as of hearing
 }
 
 // verdict is one sentence.
@@ -44,12 +48,28 @@ func (o *outlook) verdict() string {
 		return "starting: this member is not caught up yet"
 	case o.cutOff:
 		return "cut off: this member hears a leader and can confirm nothing, its clients are sent to other members"
+	case !o.alone && o.confirmed > heardWithin && reach.lacking() != "":
+		return "cut off" + reach.lacking() + ": nothing can be granted or extended here"
+	case !o.alone && o.confirmed > heardWithin:
+		return fmt.Sprintf("serving with care: nothing was confirmed here for %v", ago(o.confirmed))
 	case reach.members < reach.all:
 		return fmt.Sprintf("serving with care: %d of %d members reachable, %s held", reach.members, reach.all, plural(int64(o.leases), "lease", "leases"))
 	case o.remarks > 0:
 		return fmt.Sprintf("serving with care: %s held, %s", plural(int64(o.leases), "lease", "leases"), plural(int64(o.remarks), "thing to look at", "things to look at"))
 	}
-	return fmt.Sprintf("healthy: %s held, %s to this member", plural(int64(o.leases), "lease", "leases"), plural(int64(o.connections), "connection", "connections"))
+	text := fmt.Sprintf("healthy: %s held, %s to this member", plural(int64(o.leases), "lease", "leases"), plural(int64(o.connections), "connection", "connections"))
+	if !o.alone {
+		text += fmt.Sprintf(", %d members heard within %v", reach.all, ago(o.age))
+	}
+	return text
+}
+
+// ago is a time for people.
+func ago(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(100 * time.Millisecond)
 }
 
 // reach counts whom the member that answers can reach, itself too.
@@ -93,18 +113,18 @@ const (
 
 // clusterWarnings say what an operator should look at among the members, and
 // what helps.
-func (s *Server) clusterWarnings(st node.Status, members []*apiv1.Member) []string {
+func (s *Server) clusterWarnings(st node.Status, members []*apiv1.Member, h hearing) []string {
 	var out []string
 	for _, m := range members {
 		switch {
 		case m.Role == roleLeaving:
 			out = append(out, "a member that was removed ("+m.Id+") still votes: it goes when a majority agrees")
 		case !m.Connected:
-			out = append(out, fmt.Sprintf("member %s at %s cannot be reached%s", m.Name, m.PeerAddress, s.trouble(m.Id)))
+			out = append(out, fmt.Sprintf("member %s at %s cannot be reached%s", m.Name, m.PeerAddress, trouble(h.links[parseID(m.Id)])))
 		}
 	}
-	if s.cutOff.now.Load() {
-		out = append(out, "nothing is confirmed here although a leader is heard: look at the network from this member to the others")
+	if s.cutOff.now.Load() || s.leader.Load() != 0 && !h.alone && h.confirmed > heardWithin {
+		out = append(out, fmt.Sprintf("nothing is confirmed here for %v although a leader is known: look at the network from this member to the others", ago(h.confirmed)))
 	}
 	if len(st.Voters) == 2 {
 		out = append(out, "two members vote: when either is lost nothing can be granted; let a third join")
@@ -118,17 +138,16 @@ func (s *Server) clusterWarnings(st node.Status, members []*apiv1.Member) []stri
 	return append(out, s.certificateWarnings(time.Now())...)
 }
 
-// trouble is why a member cannot be reached, if that is known.
-func (s *Server) trouble(id string) string {
-	if s.peers == nil {
-		return ""
+// trouble is since when a member cannot be reached, and why, as far as that is
+// known.
+func trouble(l peers.Link) (text string) {
+	if l.Silence > 0 {
+		text = fmt.Sprintf(", heard of last %v ago", ago(l.Silence))
 	}
-	for _, l := range s.peers.Links() {
-		if idText(l.Member.ID) == id && l.Trouble != "" {
-			return ": " + l.Trouble
-		}
+	if l.Trouble != "" {
+		text += ": " + l.Trouble
 	}
-	return ""
+	return text
 }
 
 // schemaMix says that members know different versions, if so.

@@ -20,8 +20,9 @@ func statusCommand(env *environment) *cobra.Command {
 		Use:   "status",
 		Short: "one screen: how the cluster is",
 		Long: `Status prints a verdict, the members, the doors, what is held and watched, rates
-over the last ten seconds, limits that are near, and warnings. Exit code 5: no
-member answers.`,
+over the last ten seconds, limits that are near, and warnings. The member that
+answers asks the others first: the verdict is of what it heard within the last
+second. Exit code 5: no member answers.`,
 		Example: "  incumbent status\n  incumbent status -o json | jq -r .verdict",
 		Args:    exactArgs(),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -73,6 +74,9 @@ func printStatus(out io.Writer, s *apiv1.StatusResponse) error {
 	facts.row("memory", size(s.RssBytes), "log", size(st.GetLogBytes()))
 	facts.row("disk free", size(st.GetFreeBytes()), "last flush", fmt.Sprintf("%.2f ms", st.GetLastSyncMs()))
 	facts.row("up", (time.Duration(s.UptimeMs) * time.Millisecond).Round(time.Second).String(), "version", s.Version)
+	if s.ConfirmedMsAgo > 0 {
+		facts.row("confirmed", agoText(s.ConfirmedMsAgo))
+	}
 	if err := facts.print(out); err != nil {
 		return err
 	}
@@ -98,7 +102,7 @@ func printDoors(out io.Writer, doors []*apiv1.Door) error {
 // printStatusMembers prints the members as the one that answers knows them. What
 // only the leader knows of others is left out where it is not known.
 func printStatusMembers(out io.Writer, s *apiv1.StatusResponse) error {
-	t := &table{header: []string{"member", "id", "role", "address", "applied", "behind", "connected", "ready"}}
+	t := &table{header: []string{"member", "id", "role", "address", "applied", "behind", "connected", "heard", "ready"}}
 	fromLeader := false
 	for _, m := range s.Members {
 		fromLeader = fromLeader || m.Self && m.Role == "leader"
@@ -114,7 +118,11 @@ func printStatusMembers(out io.Writer, s *apiv1.StatusResponse) error {
 		if m.Learner && role == "learner" {
 			role = "learner (stays)"
 		}
-		t.row(orDash(m.Name), m.Id, role, orDash(m.Address), applied, behind, yesNo(m.Connected), yesNo(m.Ready))
+		heard := "-"
+		if !m.Self {
+			heard = agoText(m.HeardMsAgo)
+		}
+		t.row(orDash(m.Name), m.Id, role, orDash(m.Address), applied, behind, yesNo(m.Connected), heard, yesNo(m.Ready))
 	}
 	return t.print(out)
 }
@@ -133,6 +141,15 @@ func printLimits(out io.Writer, limits []*apiv1.Limit) error {
 	}
 	fmt.Fprintln(out, "\nlimits more than half used:")
 	return t.print(out)
+}
+
+// agoText is how long ago something was.
+func agoText(ms uint32) string {
+	d := time.Duration(ms) * time.Millisecond
+	if d >= time.Second {
+		d = d.Round(100 * time.Millisecond)
+	}
+	return d.String() + " ago"
 }
 
 func yesNo(b bool) string {

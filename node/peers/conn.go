@@ -297,6 +297,7 @@ func (c *conn) pong(stamp uint64) {
 	c.deliver()
 	if now := elapsed(c.set.start); stamp < now {
 		c.rtt.Store(int64(now - stamp))
+		c.peer.answeredAt(stamp)
 	}
 	c.mu.Lock()
 	var done []*barrier

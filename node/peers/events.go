@@ -7,8 +7,8 @@ import "github.com/incumbent-dev/incumbent/node"
 type Events struct {
 	Connected    func(member uint64, class node.Class) // also when a new connection replaces one that is up
 	Disconnected func(member uint64, class node.Class, err error)
-	Dropped      func(member uint64, class node.Class) // a message that could not be queued
-	Refused      func(reason Reason)                   // a connection, by this member
+	Dropped      func(member uint64, class node.Class, full bool) // a message that could not be queued; not full: there was no connection
+	Refused      func(reason Reason)                              // a connection, by this member
 }
 
 // withDefaults replaces nil functions, so that nobody asks.
@@ -20,7 +20,7 @@ func (e Events) withDefaults() Events {
 		e.Disconnected = func(uint64, node.Class, error) {}
 	}
 	if e.Dropped == nil {
-		e.Dropped = func(uint64, node.Class) {}
+		e.Dropped = func(uint64, node.Class, bool) {}
 	}
 	if e.Refused == nil {
 		e.Refused = func(Reason) {}

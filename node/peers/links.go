@@ -15,11 +15,23 @@ type Link struct {
 	Control     bool          // each of them
 	Bulk        bool          //
 	Since       time.Time     // when the younger of the two came up; zero unless Connected
+	Silence     time.Duration // since the ping was sent that the member answered last, on any connection; since Open if it never did
 	RTT         time.Duration // of the last answered ping on the control connection; 0: none yet
 	QueuedBytes int           // on both, not yet given to the system
 	Dropped     uint64        // messages and frames since this member is in the set
 	Schema      uint32        // as it showed last
 	Trouble     string        // why the last connection or attempt ended; "" while connected
+}
+
+// Ping asks every member that is connected for an answer now: Silence then says
+// whether it is there.
+func (s *Set) Ping() {
+	shows := s.cfg.Standing()
+	for _, p := range *s.peers.Load() {
+		if c := p.slots[node.Control].Load(); c != nil {
+			c.ping(shows)
+		}
+	}
 }
 
 // Links describes the connections with all members of the set, by id.
@@ -37,6 +49,7 @@ func (p *peer) link() Link {
 	control, bulk := p.slots[node.Control].Load(), p.slots[node.Bulk].Load()
 	l := Link{
 		Member: *p.member.Load(), Control: control != nil, Bulk: bulk != nil, Connected: control != nil && bulk != nil,
+		Silence: time.Duration(elapsed(p.set.start) - p.answered.Load()),
 		Dropped: p.dropped[node.Control].Load() + p.dropped[node.Bulk].Load(),
 	}
 	for _, c := range [...]*conn{control, bulk} {

@@ -23,15 +23,16 @@ const (
 
 // peer is one other member: a connection of each class, or the attempt at one.
 type peer struct {
-	set     *Set
-	id      uint64
-	member  atomic.Pointer[Member]
-	slots   [2]atomic.Pointer[conn] // what to send on, by class
-	dropped [2]atomic.Uint64        // messages, by class
-	redial  [2]chan struct{}        // one token: open a new connection now, even if there is one
-	knocked [2]chan struct{}        // one token: the other is there, try at once if there is no connection
-	ctx     context.Context         // ends when the member leaves the set
-	cancel  context.CancelFunc
+	set      *Set
+	id       uint64
+	member   atomic.Pointer[Member]
+	slots    [2]atomic.Pointer[conn] // what to send on, by class
+	dropped  [2]atomic.Uint64        // messages, by class
+	answered atomic.Uint64           // when the ping was sent that it answered last, since the set was opened
+	redial   [2]chan struct{}        // one token: open a new connection now, even if there is one
+	knocked  [2]chan struct{}        // one token: the other is there, try at once if there is no connection
+	ctx      context.Context         // ends when the member leaves the set
+	cancel   context.CancelFunc
 
 	// life makes beginnings and ends of connections one sequence. It is held
 	// while Lost and Unreachable are called, and never by what Send does.
@@ -51,6 +52,16 @@ func newPeer(s *Set, m Member) *peer {
 	p.knocked = [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)}
 	p.ctx, p.cancel = context.WithCancel(s.ctx)
 	return p
+}
+
+// answeredAt takes the answer to a ping that was sent at stamp.
+func (p *peer) answeredAt(stamp uint64) {
+	for {
+		last := p.answered.Load()
+		if stamp <= last || p.answered.CompareAndSwap(last, stamp) {
+			return
+		}
+	}
 }
 
 // startDialing dials if it is on us to do so, else knocks.

@@ -52,7 +52,7 @@ func (s *Set) dropped(m *node.Message, err error, unreachable []uint64) []uint64
 	if p := (*s.peers.Load())[m.To]; p != nil {
 		p.dropped[class].Add(1)
 	}
-	s.cfg.Events.Dropped(m.To, class)
+	s.cfg.Events.Dropped(m.To, class, !errors.Is(err, errNotUp))
 	if !errors.Is(err, errNotUp) && !errors.Is(err, errFull) {
 		s.warn(m.To, 0, "message cannot be sent", err)
 	}

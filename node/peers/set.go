@@ -3,6 +3,7 @@ package peers
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"net"
 	"sync"
@@ -292,7 +293,7 @@ func (s *Set) SendApps(to uint64, frames [][]byte) (taken int) {
 		})
 		if err != nil {
 			p.dropped[node.Control].Add(1)
-			s.cfg.Events.Dropped(to, node.Control)
+			s.cfg.Events.Dropped(to, node.Control, !errors.Is(err, errNotUp))
 			break
 		}
 		taken++

@@ -22,6 +22,12 @@ var ofServers = []mutant{
 		replace: "l.closed || len(l.waiting) > 1<<40",
 	},
 	{
+		name: "a connection counts as a member that is there", guarantee: "G35",
+		file: "server/hearing.go", pkg: "./server", test: "^TestHearing$",
+		search:  "return ok && l.Connected && l.Silence <= heardWithin",
+		replace: "return ok && l.Connected",
+	},
+	{
 		name: "recovery does not begin a new epoch", guarantee: "G03",
 		file: "server/recover.go", pkg: "./server", test: "^TestRecover$",
 		search:  "cmds := [][]byte{core.EpochCommand{}.Encode(meta)}",

@@ -58,29 +58,32 @@ func (*StatusRequest) Descriptor() ([]byte, []int) {
 }
 
 type StatusResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Verdict       string                 `protobuf:"bytes,1,opt,name=verdict,proto3" json:"verdict,omitempty"` // one sentence
-	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
-	Term          uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
-	Leader        string                 `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
-	Members       []*Member              `protobuf:"bytes,5,rep,name=members,proto3" json:"members,omitempty"`
-	Leases        uint64                 `protobuf:"varint,6,opt,name=leases,proto3" json:"leases,omitempty"` // held
-	Sessions      uint64                 `protobuf:"varint,7,opt,name=sessions,proto3" json:"sessions,omitempty"`
-	Waiters       uint64                 `protobuf:"varint,8,opt,name=waiters,proto3" json:"waiters,omitempty"`
-	Watches       uint64                 `protobuf:"varint,9,opt,name=watches,proto3" json:"watches,omitempty"`
-	Connections   uint64                 `protobuf:"varint,10,opt,name=connections,proto3" json:"connections,omitempty"`
-	Refusing      []string               `protobuf:"bytes,11,rep,name=refusing,proto3" json:"refusing,omitempty"` // lanes or causes that refuse now
-	Warnings      []string               `protobuf:"bytes,12,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	Doors         []*Door                `protobuf:"bytes,13,rep,name=doors,proto3" json:"doors,omitempty"`
-	Rates         *Rates                 `protobuf:"bytes,14,opt,name=rates,proto3" json:"rates,omitempty"` // per second, over the last ten seconds
-	Version       string                 `protobuf:"bytes,15,opt,name=version,proto3" json:"version,omitempty"`
-	UptimeMs      uint64                 `protobuf:"varint,16,opt,name=uptime_ms,json=uptimeMs,proto3" json:"uptime_ms,omitempty"`
-	Storage       *Storage               `protobuf:"bytes,17,opt,name=storage,proto3" json:"storage,omitempty"`
-	RssBytes      uint64                 `protobuf:"varint,18,opt,name=rss_bytes,json=rssBytes,proto3" json:"rss_bytes,omitempty"`
-	ClusterId     string                 `protobuf:"bytes,19,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	Limits        []*Limit               `protobuf:"bytes,20,rep,name=limits,proto3" json:"limits,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Verdict     string                 `protobuf:"bytes,1,opt,name=verdict,proto3" json:"verdict,omitempty"` // one sentence
+	Index       uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	Term        uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
+	Leader      string                 `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
+	Members     []*Member              `protobuf:"bytes,5,rep,name=members,proto3" json:"members,omitempty"`
+	Leases      uint64                 `protobuf:"varint,6,opt,name=leases,proto3" json:"leases,omitempty"` // held
+	Sessions    uint64                 `protobuf:"varint,7,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	Waiters     uint64                 `protobuf:"varint,8,opt,name=waiters,proto3" json:"waiters,omitempty"`
+	Watches     uint64                 `protobuf:"varint,9,opt,name=watches,proto3" json:"watches,omitempty"`
+	Connections uint64                 `protobuf:"varint,10,opt,name=connections,proto3" json:"connections,omitempty"`
+	Refusing    []string               `protobuf:"bytes,11,rep,name=refusing,proto3" json:"refusing,omitempty"` // lanes or causes that refuse now
+	Warnings    []string               `protobuf:"bytes,12,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Doors       []*Door                `protobuf:"bytes,13,rep,name=doors,proto3" json:"doors,omitempty"`
+	Rates       *Rates                 `protobuf:"bytes,14,opt,name=rates,proto3" json:"rates,omitempty"` // per second, over the last ten seconds
+	Version     string                 `protobuf:"bytes,15,opt,name=version,proto3" json:"version,omitempty"`
+	UptimeMs    uint64                 `protobuf:"varint,16,opt,name=uptime_ms,json=uptimeMs,proto3" json:"uptime_ms,omitempty"`
+	Storage     *Storage               `protobuf:"bytes,17,opt,name=storage,proto3" json:"storage,omitempty"`
+	RssBytes    uint64                 `protobuf:"varint,18,opt,name=rss_bytes,json=rssBytes,proto3" json:"rss_bytes,omitempty"`
+	ClusterId   string                 `protobuf:"bytes,19,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Limits      []*Limit               `protobuf:"bytes,20,rep,name=limits,proto3" json:"limits,omitempty"`
+	// How long ago this member asked what was confirmed last, by the leader and a
+	// majority: how old all of this is at most. 0: it has no other members.
+	ConfirmedMsAgo uint32 `protobuf:"varint,21,opt,name=confirmed_ms_ago,json=confirmedMsAgo,proto3" json:"confirmed_ms_ago,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
@@ -253,6 +256,13 @@ func (x *StatusResponse) GetLimits() []*Limit {
 	return nil
 }
 
+func (x *StatusResponse) GetConfirmedMsAgo() uint32 {
+	if x != nil {
+		return x.ConfirmedMsAgo
+	}
+	return 0
+}
+
 type Member struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -267,12 +277,13 @@ type Member struct {
 	CommitIndex   uint64 `protobuf:"varint,6,opt,name=commit_index,json=commitIndex,proto3" json:"commit_index,omitempty"`
 	Ready         bool   `protobuf:"varint,7,opt,name=ready,proto3" json:"ready,omitempty"` // the member that answers: it serves; others: connected
 	PeerAddress   string `protobuf:"bytes,8,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
-	Connected     bool   `protobuf:"varint,9,opt,name=connected,proto3" json:"connected,omitempty"` // with the member that answers; itself always is
+	Connected     bool   `protobuf:"varint,9,opt,name=connected,proto3" json:"connected,omitempty"` // with the member that answers, and heard of within the last second; itself always is
 	Learner       bool   `protobuf:"varint,10,opt,name=learner,proto3" json:"learner,omitempty"`    // is to stay a learner
 	Lag           uint64 `protobuf:"varint,11,opt,name=lag,proto3" json:"lag,omitempty"`            // entries behind the leader's commit index; only the leader knows
 	Schema        uint32 `protobuf:"varint,12,opt,name=schema,proto3" json:"schema,omitempty"`      // newest that it knows
 	Version       string `protobuf:"bytes,13,opt,name=version,proto3" json:"version,omitempty"`
-	Self          bool   `protobuf:"varint,14,opt,name=self,proto3" json:"self,omitempty"` // this member answered
+	Self          bool   `protobuf:"varint,14,opt,name=self,proto3" json:"self,omitempty"`                                 // this member answered
+	HeardMsAgo    uint32 `protobuf:"varint,15,opt,name=heard_ms_ago,json=heardMsAgo,proto3" json:"heard_ms_ago,omitempty"` // others: how long ago they were asked what they answered last
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -403,6 +414,13 @@ func (x *Member) GetSelf() bool {
 		return x.Self
 	}
 	return false
+}
+
+func (x *Member) GetHeardMsAgo() uint32 {
+	if x != nil {
+		return x.HeardMsAgo
+	}
+	return 0
 }
 
 type Door struct {
@@ -854,6 +872,7 @@ type Event struct {
 	Subject       string                 `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`
 	Detail        string                 `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`
 	Index         uint64                 `protobuf:"varint,5,opt,name=index,proto3" json:"index,omitempty"`
+	Member        string                 `protobuf:"bytes,6,opt,name=member,proto3" json:"member,omitempty"` // whose timeline it is from
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -921,6 +940,13 @@ func (x *Event) GetIndex() uint64 {
 		return x.Index
 	}
 	return 0
+}
+
+func (x *Event) GetMember() string {
+	if x != nil {
+		return x.Member
+	}
+	return ""
 }
 
 type SnapshotRequest struct {
@@ -2012,7 +2038,7 @@ var File_incumbent_v1_cluster_proto protoreflect.FileDescriptor
 const file_incumbent_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"\x1aincumbent/v1/cluster.proto\x12\fincumbent.v1\"\x0f\n" +
-	"\rStatusRequest\"\x84\x05\n" +
+	"\rStatusRequest\"\xae\x05\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\averdict\x18\x01 \x01(\tR\averdict\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x12\n" +
@@ -2035,7 +2061,8 @@ const file_incumbent_v1_cluster_proto_rawDesc = "" +
 	"\trss_bytes\x18\x12 \x01(\x04R\brssBytes\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x13 \x01(\tR\tclusterId\x12+\n" +
-	"\x06limits\x18\x14 \x03(\v2\x13.incumbent.v1.LimitR\x06limits\"\xeb\x02\n" +
+	"\x06limits\x18\x14 \x03(\v2\x13.incumbent.v1.LimitR\x06limits\x12(\n" +
+	"\x10confirmed_ms_ago\x18\x15 \x01(\rR\x0econfirmedMsAgo\"\x8d\x03\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
@@ -2051,7 +2078,9 @@ const file_incumbent_v1_cluster_proto_rawDesc = "" +
 	"\x03lag\x18\v \x01(\x04R\x03lag\x12\x16\n" +
 	"\x06schema\x18\f \x01(\rR\x06schema\x12\x18\n" +
 	"\aversion\x18\r \x01(\tR\aversion\x12\x12\n" +
-	"\x04self\x18\x0e \x01(\bR\x04self\"\xd4\x01\n" +
+	"\x04self\x18\x0e \x01(\bR\x04self\x12 \n" +
+	"\fheard_ms_ago\x18\x0f \x01(\rR\n" +
+	"heardMsAgo\"\xd4\x01\n" +
 	"\x04Door\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x10\n" +
@@ -2089,14 +2118,15 @@ const file_incumbent_v1_cluster_proto_rawDesc = "" +
 	"\x06follow\x18\x01 \x01(\bR\x06follow\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\"=\n" +
 	"\x0eEventsResponse\x12+\n" +
-	"\x06events\x18\x01 \x03(\v2\x13.incumbent.v1.EventR\x06events\"\x81\x01\n" +
+	"\x06events\x18\x01 \x03(\v2\x13.incumbent.v1.EventR\x06events\"\x99\x01\n" +
 	"\x05Event\x12\x1c\n" +
 	"\n" +
 	"at_unix_ms\x18\x01 \x01(\x03R\batUnixMs\x12\x12\n" +
 	"\x04what\x18\x02 \x01(\tR\x04what\x12\x18\n" +
 	"\asubject\x18\x03 \x01(\tR\asubject\x12\x16\n" +
 	"\x06detail\x18\x04 \x01(\tR\x06detail\x12\x14\n" +
-	"\x05index\x18\x05 \x01(\x04R\x05index\"\x11\n" +
+	"\x05index\x18\x05 \x01(\x04R\x05index\x12\x16\n" +
+	"\x06member\x18\x06 \x01(\tR\x06member\"\x11\n" +
 	"\x0fSnapshotRequest\"W\n" +
 	"\x10SnapshotResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x14\n" +

@@ -1,0 +1,89 @@
+package cluster
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/client"
+)
+
+// heardWithin is how old what a verdict is based on may be.
+const heardWithin = time.Second
+
+// Who is asked a second after a follower or the leader was cut off does not call the
+// cluster healthy, on neither side of the cut, and says who is missing.
+func TestStatusSeesACutWithinTwoSeconds(t *testing.T) {
+	s := startSpread(t, 3)
+	ask := map[*member]*client.Client{}
+	for _, m := range s.Members {
+		ask[m] = s.clientOf(m)
+	}
+	status := func(m *member) *apiv1.StatusResponse {
+		t.Helper()
+		res, err := ask[m].Cluster().Status(t.Context(), connect.NewRequest(&apiv1.StatusRequest{}))
+		if err != nil {
+			t.Fatal(client.AsError(err))
+		}
+		return res.Msg
+	}
+	healthy := func(when string) {
+		t.Helper()
+		for _, m := range s.Members {
+			eventually(t, patience, m.Name+" is healthy "+when, func() bool { return strings.HasPrefix(status(m).Verdict, "healthy: ") })
+		}
+	}
+	for _, who := range []string{"a follower", "the leader"} {
+		healthy("before")
+		cut := s.leader()
+		if who == "a follower" {
+			cut = s.others(cut)[0]
+		}
+		others := s.others(cut)
+		for _, o := range others {
+			s.cut(cut, o)
+			s.cut(o, cut)
+		}
+		began := time.Now()
+		time.Sleep(heardWithin) // the fault itself: what was heard before it must not count any more
+		said := make([]*apiv1.StatusResponse, len(s.Members))
+		var all sync.WaitGroup
+		for i, m := range s.Members {
+			all.Go(func() {
+				res, err := ask[m].Cluster().Status(t.Context(), connect.NewRequest(&apiv1.StatusRequest{}))
+				if err != nil {
+					t.Error(client.AsError(err))
+					return
+				}
+				said[i] = res.Msg
+			})
+		}
+		all.Wait()
+		for i, m := range s.Members {
+			st := said[i]
+			t.Logf("%s was cut off: %s says after %v: %s", who, m.Name, time.Since(began).Round(time.Millisecond), st.Verdict)
+			if strings.HasPrefix(st.Verdict, "healthy") {
+				t.Errorf("%s was cut off, and %s says %q", who, m.Name, st.Verdict)
+			}
+			if m == cut && !strings.Contains(st.Verdict, "1 of 3 voters reachable and 2 needed") {
+				t.Errorf("%s was cut off, and says %q", who, st.Verdict)
+			}
+			for _, is := range st.Members {
+				if is.Name != m.Name && is.Connected == (m == cut || is.Name == cut.Name) {
+					t.Errorf("%s was cut off, and %s says of %s: connected %v, heard %d ms ago", who, m.Name, is.Name, is.Connected, is.HeardMsAgo)
+				}
+			}
+		}
+		for _, o := range others {
+			eventually(t, patience, o.Name+" goes on without it", func() bool {
+				return strings.HasPrefix(status(o).Verdict, "serving with care: 2 of 3 members reachable")
+			})
+		}
+		s.heal()
+		healthy("again")
+	}
+}
