@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -44,6 +45,17 @@ func TestDefaultHolderIsThePrincipal(t *testing.T) {
 	}
 	if got := execute(t, nil, append([]string{"lease", "claim", "e", "--holder", "unit-2"}, own...)...); got.code != exitDenied {
 		t.Errorf("as another: exit code %d, %s", got.code, got.stderr)
+	}
+}
+
+// Whatever code a command ends with, run ends with it.
+func TestRunPassesEveryExitCodeOn(t *testing.T) {
+	url := openServer(t).URL()
+	for code := range 8 {
+		got := execute(t, nil, "run", "a", "--server", url, "--", "/bin/sh", "-c", "exit "+strconv.Itoa(code))
+		if got.code != code || got.stderr != "" {
+			t.Errorf("the command ended with %d: exit code %d, %s", code, got.code, got.stderr)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -39,13 +40,25 @@ func run(args []string, env *environment) int {
 		return exitOK
 	}
 	code := exitCode(err)
-	if text := errorText(err); text != "" {
+	text := errorText(err)
+	usage := code == exitUsage
+	var status statusError
+	if cmd.CommandPath() == runPath && errors.As(err, &status) {
+		usage = false // the command that was run says so, not this one
+	}
+	if form := errorForm(cmd, args, env); form != formTable {
+		if text != "" { // else the data says it
+			_ = printJSON(env.stderr, form, objectOf(err, cmd.CommandPath())) // there is nowhere to tell that this fails
+		}
+		return code
+	}
+	if text != "" {
 		fmt.Fprintln(env.stderr, "incumbent: "+text)
 	}
-	if code == exitUsage {
-		fmt.Fprintf(env.stderr, "see '%s --help'\n", cmd.CommandPath())
+	if usage {
+		fmt.Fprintln(env.stderr, helpFor(cmd.CommandPath()))
 	}
-	if code == exitUsage && cmd.CommandPath() == runPath {
+	if usage && cmd.CommandPath() == runPath {
 		return exitRunFault // 2 may be the code of the command that was to run
 	}
 	return code
