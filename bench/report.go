@@ -5,35 +5,57 @@ import (
 	"html/template"
 	"io"
 	"math"
+	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Report writes one self-contained page: figures, charts as inline SVG, the
 // machine, and the command. It loads nothing.
 func Report(w io.Writer, s *Summary, series []Sample) error {
-	data := reportData{Summary: s, OpNames: sortedKeys(s.Ops), FactNames: sortedKeys(s.Facts)}
-	data.Charts = append(data.Charts, stepChart(s)...)
-	for _, op := range data.OpNames {
-		data.Charts = append(data.Charts, latencyChart(op, series))
+	data := reportData{Summary: s}
+	for _, o := range s.Ops {
+		data.CPUEach = data.CPUEach || o.CPUMicros > 0
 	}
-	data.Charts = append(data.Charts, rateChart(data.OpNames, series))
-	data.Charts = append(data.Charts, serverChart(series)...)
+	for _, op := range stepOps {
+		if slices.ContainsFunc(s.Steps, func(st Step) bool { return st.Ops[op].Count > 0 }) {
+			data.StepOps = append(data.StepOps, op)
+		}
+	}
+	ops := sortedKeys(s.Ops)
+	charts := stepChart(s)
+	for _, op := range ops {
+		charts = append(charts, latencyChart(op, series))
+	}
+	charts = append(charts, rateChart(ops, series))
+	for _, c := range append(charts, serverChart(s, series)...) {
+		if !c.empty() {
+			data.Charts = append(data.Charts, c.draw())
+		}
+	}
 	return reportPage.Execute(w, data)
 }
 
+// stepOps are the operations that a ladder is about.
+var stepOps = []string{"claim", "extend", "hand-over"}
+
+// reportData is what the page shows: no column, and no chart, in which there would be
+// nothing.
 type reportData struct {
 	*Summary
-	OpNames   []string
-	FactNames []string
-	Charts    []template.HTML
+	CPUEach bool     // some operation has the server's CPU of its own
+	StepOps []string // of stepOps, which the steps have
+	Charts  []template.HTML
 }
 
 // Chart geometry, in SVG units.
 const (
 	chartW, chartH            = 720, 240
 	padLeft, padRight         = 56, 12
-	padTop, padBottom         = 28, 34
-	colours                   = 6
+	padTop, padBottom         = 28, 34 // above: the title, and below it the legend's rows
+	titleY, keyRow            = 16, 16
+	keyChar, keyGap           = 7, 16 // width of a character of the legend, at most; and between two names
+	colours                   = 6     // behind them they come again, dashed
 	plotW, plotH      float64 = chartW - padLeft - padRight, chartH - padTop - padBottom
 )
 
@@ -49,12 +71,17 @@ type chartLine struct {
 	x, y []float64
 }
 
-func stepChart(s *Summary) []template.HTML {
+// empty reports whether there is nothing to draw.
+func (c chart) empty() bool {
+	return !slices.ContainsFunc(c.lines, func(l chartLine) bool { return len(l.x) > 0 })
+}
+
+func stepChart(s *Summary) []chart {
 	if len(s.Steps) < 2 {
 		return nil
 	}
-	var out []template.HTML
-	for _, op := range []string{"claim", "extend", "hand-over"} {
+	var out []chart
+	for _, op := range stepOps {
 		var p50, p99, most chartLine
 		p50.name, p99.name, most.name = "p50", "p99", "max"
 		for _, st := range s.Steps {
@@ -69,7 +96,7 @@ func stepChart(s *Summary) []template.HTML {
 			}
 		}
 		if len(p50.x) > 1 {
-			out = append(out, chart{title: op + " latency (ms) by leases", xLabel: "leases", logX: true, logY: true, lines: []chartLine{p50, p99, most}}.draw())
+			out = append(out, chart{title: op + " latency (ms) by leases", xLabel: "leases", logX: true, logY: true, lines: []chartLine{p50, p99, most}})
 		}
 	}
 	return out
@@ -80,7 +107,7 @@ func (l *chartLine) add(x, y float64) {
 	l.y = append(l.y, y)
 }
 
-func latencyChart(op string, series []Sample) template.HTML {
+func latencyChart(op string, series []Sample) chart {
 	p50, p99, most := chartLine{name: "p50"}, chartLine{name: "p99"}, chartLine{name: "max"}
 	for _, s := range series {
 		if o, ok := s.Ops[op]; ok && o.Count > 0 {
@@ -89,10 +116,10 @@ func latencyChart(op string, series []Sample) template.HTML {
 			most.add(s.At, o.Max)
 		}
 	}
-	return chart{title: op + " latency (ms)", xLabel: "seconds", logY: true, lines: []chartLine{p50, p99, most}}.draw()
+	return chart{title: op + " latency (ms)", xLabel: "seconds", logY: true, lines: []chartLine{p50, p99, most}}
 }
 
-func rateChart(ops []string, series []Sample) template.HTML {
+func rateChart(ops []string, series []Sample) chart {
 	var lines []chartLine
 	for _, op := range ops {
 		l := chartLine{name: op}
@@ -101,25 +128,29 @@ func rateChart(ops []string, series []Sample) template.HTML {
 		}
 		lines = append(lines, l)
 	}
-	return chart{title: "operations a second", xLabel: "seconds", lines: lines}.draw()
+	return chart{title: "operations a second", xLabel: "seconds", lines: lines}
 }
 
-func serverChart(series []Sample) []template.HTML {
+func serverChart(sum *Summary, series []Sample) []chart {
 	if len(series) == 0 || len(series[0].RSS) == 0 {
 		return nil
 	}
 	var rss, cpu []chartLine
 	for i := range series[0].RSS {
-		m, c := chartLine{name: fmt.Sprintf("server %d", i+1)}, chartLine{name: fmt.Sprintf("server %d", i+1)}
+		name := fmt.Sprintf("server %d", i+1)
+		if i < len(sum.Servers) && sum.Servers[i].Name != "" {
+			name = sum.Servers[i].Name
+		}
+		m, c := chartLine{name: name}, chartLine{name: name}
 		for _, s := range series {
 			m.add(s.At, float64(s.RSS[i])/(1<<20))
 			c.add(s.At, s.CPU[i])
 		}
 		rss, cpu = append(rss, m), append(cpu, c)
 	}
-	return []template.HTML{
-		chart{title: "resident memory (MiB)", xLabel: "seconds", lines: rss}.draw(),
-		chart{title: "CPU (cores)", xLabel: "seconds", lines: cpu}.draw(),
+	return []chart{
+		{title: "resident memory (MiB)", xLabel: "seconds", lines: rss},
+		{title: "CPU (cores)", xLabel: "seconds", lines: cpu},
 	}
 }
 
@@ -189,24 +220,46 @@ func (c chart) draw() template.HTML {
 		xs, ys = append(xs, l.x), append(ys, l.y)
 	}
 	ax, ay := newAxis(xs, c.logX), newAxis(ys, c.logY)
+	keys, rows := c.legend()
+	above := rows * keyRow
+	height := chartH + above
 	px := func(v float64) float64 { return padLeft + plotW*ax.at(v) }
-	py := func(v float64) float64 { return padTop + plotH*(1-ay.at(v)) }
+	py := func(v float64) float64 { return float64(padTop+above) + plotH*(1-ay.at(v)) }
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s"><text class="title" x="%d" y="16">%s</text>`,
-		chartW, chartH, template.HTMLEscapeString(c.title), padLeft, template.HTMLEscapeString(c.title))
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s"><text class="title" x="%d" y="%d">%s</text>`,
+		chartW, height, template.HTMLEscapeString(c.title), padLeft, titleY, template.HTMLEscapeString(c.title))
 	for _, v := range ay.ticks() {
 		fmt.Fprintf(&b, `<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/><text class="tick" text-anchor="end" x="%d" y="%.1f">%s</text>`,
 			padLeft, chartW-padRight, py(v), py(v), padLeft-6, py(v)+4, short(v))
 	}
 	for _, v := range ax.ticks() {
-		fmt.Fprintf(&b, `<text class="tick" text-anchor="middle" x="%.1f" y="%d">%s</text>`, px(v), chartH-padBottom+16, short(v))
+		fmt.Fprintf(&b, `<text class="tick" text-anchor="middle" x="%.1f" y="%d">%s</text>`, px(v), height-padBottom+16, short(v))
 	}
-	fmt.Fprintf(&b, `<text class="tick" text-anchor="end" x="%d" y="%d">%s</text>`, chartW-padRight, chartH-4, template.HTMLEscapeString(c.xLabel))
+	fmt.Fprintf(&b, `<text class="tick" text-anchor="end" x="%d" y="%d">%s</text>`, chartW-padRight, height-4, template.HTMLEscapeString(c.xLabel))
 	for i, l := range c.lines {
 		c.drawLine(&b, i, l, px, py)
+		fmt.Fprintf(&b, `<text class="key %s" x="%d" y="%d">%s</text>`, lineClass(i), keys[i].x, keys[i].y, template.HTMLEscapeString(l.name))
 	}
 	b.WriteString("</svg>")
 	return template.HTML(b.String())
+}
+
+// place is where a text begins.
+type place struct{ x, y int }
+
+// legend places the names of the lines in rows below the title, as many as they need.
+func (c chart) legend() (keys []place, rows int) {
+	x := chartW // so that the first name begins a row
+	for _, l := range c.lines {
+		w := keyChar * utf8.RuneCountInString(l.name)
+		if x+w > chartW-padRight {
+			x = padLeft
+			rows++
+		}
+		keys = append(keys, place{x, titleY + rows*keyRow})
+		x += w + keyGap
+	}
+	return keys, rows
 }
 
 func (c chart) drawLine(b *strings.Builder, i int, l chartLine, px, py func(float64) float64) {
@@ -214,15 +267,22 @@ func (c chart) drawLine(b *strings.Builder, i int, l chartLine, px, py func(floa
 	for k := range l.x {
 		fmt.Fprintf(&points, "%.1f,%.1f ", px(l.x[k]), py(l.y[k]))
 	}
-	class := fmt.Sprintf("c%d", i%colours)
+	class := lineClass(i)
 	fmt.Fprintf(b, `<polyline class="line %s" points="%s"/>`, class, strings.TrimSpace(points.String()))
 	if c.logX {
 		for k := range l.x {
 			fmt.Fprintf(b, `<circle class="dot %s" cx="%.1f" cy="%.1f" r="3"><title>%s: %s</title></circle>`, class, px(l.x[k]), py(l.y[k]), short(l.x[k]), num(l.y[k]))
 		}
 	}
-	x := padLeft + 220 + 84*(i%5)
-	fmt.Fprintf(b, `<text class="key %s" x="%d" y="%d">%s</text>`, class, x, 16+14*(i/5), template.HTMLEscapeString(l.name))
+}
+
+// lineClass is how the i-th line and its name are drawn.
+func lineClass(i int) string {
+	class := fmt.Sprintf("c%d", i%colours)
+	if i >= colours {
+		class += " again"
+	}
+	return class
 }
 
 // short prints a tick: 0.1, 5, 1k, 16k, 1M.

@@ -165,7 +165,8 @@ var plays = map[string]func(context.Context, *run) error{
 }
 
 // Run plays a scenario and returns what it measured. An error says that the run
-// itself failed; violations and thresholds are in the summary.
+// itself failed; violations and thresholds are in the summary. A run whose ctx ends
+// is interrupted: what it measured up to then is the summary.
 func Run(ctx context.Context, opts Options) (*Summary, error) {
 	sc, err := Load(opts.Scenario, opts.Set)
 	if err != nil {
@@ -203,13 +204,14 @@ func (r *run) play(ctx context.Context, play func(context.Context, *run) error) 
 	done.Go(func() { w.watch(watching, r.now) })
 	done.Go(func() { r.observe(watching, w) })
 	err := play(ctx, r)
+	interrupted := ctx.Err() != nil
 	stop()
 	done.Wait()
-	if err != nil {
+	if err != nil && !interrupted {
 		return nil, err
 	}
 	w.testify(r)
-	s := r.summary()
+	s := r.summary(interrupted)
 	if r.opts.Dir == "" {
 		return s, nil
 	}

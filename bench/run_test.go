@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,6 +60,49 @@ func TestClosedRuns(t *testing.T) {
 				if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
 					t.Error(err)
 				}
+			}
+		})
+	}
+}
+
+// onFirstWrite calls what it is, once.
+type onFirstWrite func()
+
+func (f onFirstWrite) Write(p []byte) (int, error) {
+	f()
+	return len(p), nil
+}
+
+// A run that is interrupted keeps what it measured up to then, and says so.
+func TestAnInterruptedRunKeepsItsResults(t *testing.T) {
+	for name, set := range map[string]map[string]string{
+		"juju-leases":   {"ttl": "30s", "every": "50ms", "candidates": "2", "hand_overs": "50", "stages": "[{leases: 5, ramp: 1000, hold: 10h}]"},
+		"extend-single": closedSettings("closed.duration", "10h"),
+		"idle-fleet":    {"stages": "[{leases: 5, ramp: 1000, hold: 10h}]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, interrupt := context.WithCancel(t.Context())
+			defer interrupt()
+			dir := t.TempDir()
+			srv := &fakeServer{}
+			s, err := Run(ctx, Options{Scenario: name, Set: set, Targets: []string{srv.start(t)}, Dir: dir, Out: onFirstWrite(interrupt)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !s.Interrupted || s.Passed() || len(s.Thresholds) != 0 || len(s.Ops) == 0 || s.Lost+s.Violations != 0 {
+				t.Errorf("interrupted %v, passed %v, thresholds %v, ops %v: %v", s.Interrupted, s.Passed(), s.Thresholds, s.Ops, s.Texts)
+			}
+			if got, err := ReadSummary(dir); err != nil || !got.Interrupted {
+				t.Errorf("the summary in the folder: %v", err)
+			}
+			samples, err := os.ReadFile(filepath.Join(dir, "samples.jsonl"))
+			if err != nil || len(samples) == 0 {
+				t.Errorf("%d bytes of samples: %v", len(samples), err)
+			}
+			page, err := os.ReadFile(filepath.Join(dir, "report.html"))
+			if err != nil || !strings.Contains(string(page), ">interrupted</span>") {
+				t.Errorf("the page says nothing of it: %v", err)
 			}
 		})
 	}

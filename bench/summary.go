@@ -26,6 +26,7 @@ type Summary struct {
 	Settings      map[string]string    `json:"settings"`
 	Started       time.Time            `json:"started"`
 	Seconds       float64              `json:"seconds"`
+	Interrupted   bool                 `json:"interrupted,omitempty"` // before its end: no threshold is judged
 	Machine       Machine              `json:"machine"`
 	Versions      map[string]string    `json:"versions"`
 	Command       string               `json:"command"`
@@ -61,8 +62,12 @@ type Threshold struct {
 	OK    bool    `json:"ok"`
 }
 
-// Passed reports whether nothing was violated and every threshold held.
+// Passed reports whether the run came to its end, nothing was violated and every
+// threshold held.
 func (s *Summary) Passed() bool {
+	if s.Interrupted {
+		return false
+	}
 	for _, t := range s.Thresholds {
 		if !t.OK {
 			return false
@@ -71,10 +76,10 @@ func (s *Summary) Passed() bool {
 	return s.Violations == 0 && s.Lost == 0
 }
 
-func (r *run) summary() *Summary {
+func (r *run) summary(interrupted bool) *Summary {
 	_, _, connections := r.agents()
 	s := &Summary{
-		SchemaVersion: SchemaVersion, Scenario: r.sc.Name, Settings: r.opts.Set, Started: r.begun.UTC(), Seconds: r.now().Seconds(),
+		SchemaVersion: SchemaVersion, Scenario: r.sc.Name, Settings: r.opts.Set, Started: r.begun.UTC(), Seconds: r.now().Seconds(), Interrupted: interrupted,
 		Machine: thisMachine(), Versions: r.allVersions(), Command: r.opts.Command,
 		Ops: map[string]OpSummary{}, Steps: r.steps, Facts: r.facts, Refused: r.refused, Texts: r.check.Texts(), RSSPerConn: r.facts["rss_per_connection_bytes"],
 	}
@@ -105,6 +110,9 @@ func (r *run) summary() *Summary {
 	// A closed loop's memory is that of its work, not of its connections.
 	if len(s.Servers) > 0 && connections > 0 && s.RSSPerConn == 0 && r.sc.Play != "closed" {
 		s.RSSPerConn = float64(r.rss()) / float64(connections)
+	}
+	if s.Interrupted {
+		return s
 	}
 	for _, name := range sortedKeys(r.sc.Thresholds) {
 		limit := r.sc.Thresholds[name]
@@ -179,10 +187,10 @@ func (s *Summary) Print(w io.Writer) error {
 	}
 	fmt.Fprintln(w)
 	for _, k := range sortedKeys(s.Facts) {
-		fmt.Fprintf(w, "%s: %s\n", k, figure(s.Facts[k]))
+		fmt.Fprintf(w, "%s: %s\n", k, amount(k, s.Facts[k]))
 	}
 	for i, srv := range s.Servers {
-		fmt.Fprintf(w, "server %d: %.1f MiB resident, %.1f s CPU\n", i+1, float64(srv.RSS)/(1<<20), srv.CPU)
+		fmt.Fprintf(w, "server %d: %s resident, %.1f s CPU\n", i+1, bytesText(float64(srv.RSS)), srv.CPU)
 	}
 	fmt.Fprintf(w, "lost %d, lapsed %d, violations %d, refused %d\n", s.Lost, s.Lapsed, s.Violations, s.Refused)
 	for _, t := range s.Texts {
@@ -193,9 +201,31 @@ func (s *Summary) Print(w io.Writer) error {
 		if !t.OK {
 			word = "FAILED"
 		}
-		fmt.Fprintf(w, "threshold %s: %s, at most %s: %s\n", t.Name, figure(t.Value), figure(t.Limit), word)
+		fmt.Fprintf(w, "threshold %s: %s, at most %s: %s\n", t.Name, amount(t.Name, t.Value), amount(t.Name, t.Limit), word)
+	}
+	if s.Interrupted {
+		fmt.Fprintln(w, "interrupted: this is what was measured up to then, and no threshold is judged")
 	}
 	return nil
+}
+
+// amount prints a figure by its name, which says whether it counts bytes.
+func amount(name string, f float64) string {
+	if strings.HasSuffix(name, "_bytes") {
+		return bytesText(f)
+	}
+	return figure(f)
+}
+
+// bytesText prints a size for people: 512 B, 41.3 MiB.
+func bytesText(f float64) string {
+	for _, unit := range []string{"B", "KiB", "MiB"} {
+		if math.Abs(f) < 1024 {
+			return figure(f) + " " + unit
+		}
+		f /= 1024
+	}
+	return figure(f) + " GiB"
 }
 
 // figure prints what may be a count, which has no digits behind the point.

@@ -46,21 +46,21 @@ func TestThresholdsJudge(t *testing.T) {
 	r := newRun(&Scenario{Play: "ladder", Thresholds: map[string]float64{"claim.p99_ms": 5, "claim.max_ms": 5, "nothing.max_ms": 5}}, Options{})
 	r.begun = time.Now()
 	r.rec.op("claim").done(time.Second, 4*time.Millisecond, 99)
-	s := r.summary()
+	s := r.summary(false)
 	if len(s.Thresholds) != 3 || !s.Thresholds[0].OK || !s.Thresholds[1].OK || s.Thresholds[2].OK || s.Passed() {
 		t.Errorf("a threshold on what was not measured holds: %+v", s.Thresholds)
 	}
 	delete(r.sc.Thresholds, "nothing.max_ms")
-	if !r.summary().Passed() {
+	if !r.summary(false).Passed() {
 		t.Error("failed although every threshold holds")
 	}
 	r.rec.op("claim").done(2*time.Second, 6*time.Millisecond, 1)
-	if s := r.summary(); s.Thresholds[0].OK || !s.Thresholds[1].OK || s.Passed() {
+	if s := r.summary(false); s.Thresholds[0].OK || !s.Thresholds[1].OK || s.Passed() {
 		t.Errorf("max is 6 ms: %+v", s.Thresholds)
 	}
 	delete(r.sc.Thresholds, "claim.max_ms")
 	r.check.Violate("one")
-	if r.summary().Passed() {
+	if r.summary(false).Passed() {
 		t.Error("passed with a violation")
 	}
 }
@@ -71,7 +71,7 @@ func TestMemoryPerConnectionIsNoFigureOfClosedLoops(t *testing.T) {
 		r.begun, r.meter = time.Now(), &meter{pids: func() []int { return []int{os.Getpid()} }}
 		r.meter.start()
 		r.agents = func() (int, int, int) { return 0, 0, 4 }
-		if got := r.summary().RSSPerConn; (got > 0) != want {
+		if got := r.summary(false).RSSPerConn; (got > 0) != want {
 			t.Errorf("%s: %v bytes", play, got)
 		}
 	}
@@ -153,8 +153,62 @@ func TestReportIsOnePage(t *testing.T) {
 			t.Errorf("the page lacks %q", part)
 		}
 	}
-	if err := Report(&out, &Summary{}, nil); err != nil {
-		t.Errorf("a run that measured nothing: %v", err)
+	out.Reset()
+	if err := Report(&out, &Summary{}, nil); err != nil || strings.Contains(out.String(), "<svg ") {
+		t.Errorf("a run that measured nothing: %v, %s", err, &out)
+	}
+}
+
+// The names of the lines stand below the title, each clear of the others, and the
+// plot below them.
+func TestLegendIsClearOfEverything(t *testing.T) {
+	c := chart{title: strings.Repeat("long title ", 8)}
+	for i := range 20 {
+		c.lines = append(c.lines, chartLine{name: strings.Repeat("x", 1+i)})
+	}
+	keys, rows := c.legend()
+	if rows < 2 || len(keys) != len(c.lines) {
+		t.Fatalf("%d names in %d rows", len(keys), rows)
+	}
+	for i, k := range keys {
+		end := k.x + keyChar*len(c.lines[i].name)
+		if k.y <= titleY || k.y >= padTop+rows*keyRow || end > chartW-padRight {
+			t.Errorf("name %d from %d,%d to %d: title at %d, plot from %d", i, k.x, k.y, end, titleY, padTop+rows*keyRow)
+		}
+		if i+1 < len(keys) && keys[i+1].y == k.y && keys[i+1].x <= end {
+			t.Errorf("name %d begins at %d, the one before ends at %d", i+1, keys[i+1].x, end)
+		}
+	}
+}
+
+// Columns that say nothing of any operation are left out.
+func TestReportHasNoEmptyColumns(t *testing.T) {
+	s := aSummary()
+	for _, cpu := range []float64{0, 5} {
+		o := s.Ops["claim"]
+		o.CPUMicros = cpu
+		s.Ops["claim"] = o
+		for i := range s.Steps {
+			delete(s.Steps[i].Ops, "extend")
+		}
+		var page bytes.Buffer
+		if err := Report(&page, s, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(page.String(), "server CPU µs each"); got != (cpu > 0) {
+			t.Errorf("a column of CPU with %v µs: %v", cpu, got)
+		}
+		if strings.Contains(page.String(), "<th>extend</th>") || !strings.Contains(page.String(), "<th>claim</th>") {
+			t.Error("the steps have another operation than claim")
+		}
+	}
+}
+
+func TestBytesText(t *testing.T) {
+	for f, want := range map[float64]string{0: "0 B", 1023: "1023 B", 1024: "1 KiB", 43356160: "41.3 MiB", 1 << 30: "1 GiB", 1 << 42: "4096 GiB", -2048: "-2 KiB"} {
+		if got := bytesText(f); got != want {
+			t.Errorf("%v: %q, want %q", f, got, want)
+		}
 	}
 }
 
@@ -162,14 +216,17 @@ func TestReportIsOnePage(t *testing.T) {
 // terminal and on the page.
 func TestPrintIsForPeople(t *testing.T) {
 	s := aSummary()
-	s.Facts = map[string]float64{"agents": 180, "connect_seconds": 0.82, "members": 1}
-	s.Thresholds = []Threshold{{Name: "lost", OK: true}}
+	s.Facts = map[string]float64{"agents": 180, "connect_seconds": 0.82, "members": 1, "rss_after_bytes": 43356160}
+	s.Thresholds = []Threshold{{Name: "lost", OK: true}, {Name: "rss_per_connection_bytes", Value: 2000, Limit: 4096, OK: true}}
+	s.Servers = []ServerSummary{{Name: "n1", RSS: 5 << 20}}
 	s.Steps[1].Phase = "fault"
 	var plain, page bytes.Buffer
 	if err := s.Print(&plain); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"\nagents: 180\n", "\nmembers: 1\n", "\nconnect_seconds: 0.82\n", "\nthreshold lost: 0, at most 0: ok\n", " 2000 fault "} {
+	for _, want := range []string{"\nagents: 180\n", "\nmembers: 1\n", "\nconnect_seconds: 0.82\n", "\nthreshold lost: 0, at most 0: ok\n", " 2000 fault ",
+		"\nrss_after_bytes: 41.3 MiB\n", "\nthreshold rss_per_connection_bytes: 1.95 KiB, at most 4 KiB: ok\n", "\nserver 1: 5 MiB resident",
+	} {
 		if !strings.Contains(plain.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &plain)
 		}
@@ -177,7 +234,9 @@ func TestPrintIsForPeople(t *testing.T) {
 	if err := Report(&page, s, nil); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"<h2>Steps</h2>", "<tr><td>1000 ", "<tr><td>2000 fault</td><td>1</td><td>1.00</td><td>2.00</td><td>4.00</td>", "<td>agents</td><td>180</td>"} {
+	for _, want := range []string{"<h2>Steps</h2>", "<tr><td>1000 ", "<tr><td>2000 fault</td><td>1</td><td>1.00</td><td>2.00</td><td>4.00</td>", "<td>agents</td><td>180</td>",
+		"<td>rss_after_bytes</td><td>41.3 MiB</td>", "<td>1.95 KiB</td><td>4 KiB</td>", "<td>n1</td><td>5 MiB</td>",
+	} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("%q is missing on the page", want)
 		}

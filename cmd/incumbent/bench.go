@@ -96,8 +96,9 @@ func benchRun(env *environment) *cobra.Command {
 		Short: "play a scenario",
 		Long: `Run plays a built-in scenario or a YAML file, shows progress on standard error,
 and prints the result. Results go to --dir: summary.json, samples.jsonl, one
-.hgrm an operation, report.html. Exit code 99: a threshold failed or something
-was violated.
+.hgrm an operation, report.html. A run that is interrupted (Ctrl-C) writes what it
+measured up to then, marked so, and ends with 1. Exit code 99: a threshold failed
+or something was violated.
 
 Agents are spread over several members round robin, and go on at another when
 theirs is silent or gone. Faults are played on servers that the run starts.
@@ -188,6 +189,9 @@ func runBench(c *cobra.Command, env *environment, scenario string) error {
 		return err
 	}
 	fmt.Fprintf(env.stderr, "report: %s\n", filepath.Join(opts.Dir, "report.html"))
+	if summary.Interrupted && summary.Lost+summary.Violations == 0 {
+		return statusError{exitOther, "interrupted; what was measured up to then is in " + opts.Dir}
+	}
 	if !summary.Passed() {
 		return statusError{exitThreshold, "a threshold failed or a guarantee was violated"}
 	}

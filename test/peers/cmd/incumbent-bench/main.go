@@ -178,7 +178,13 @@ func (o *options) run(ctx context.Context, scenario string, stdout, stderr io.Wr
 		return err
 	}
 	fmt.Fprintf(stderr, "report: %s\n", filepath.Join(o.dir, "report.html"))
-	return o.print(stdout, summary)
+	if err := o.print(stdout, summary); err != nil {
+		return err
+	}
+	if summary.Interrupted {
+		return errors.New("interrupted; what was measured up to then is in " + o.dir)
+	}
+	return nil
 }
 
 func (o *options) print(w io.Writer, s *bench.Summary) error {
