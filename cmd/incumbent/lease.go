@@ -76,7 +76,12 @@ func leaseClaim(env *environment) *cobra.Command {
 it. Exit code 3: another holds it.
 
 The lease ends when its ttl passes without an extension: see 'incumbent run' to
-keep one for as long as a command runs.`,
+keep one for as long as a command runs.
+
+Every claim from here carries an idempotency key, so that it may be sent again
+when an answer is lost. The answer is kept with the key, so that each one costs an
+entry of the log, a refused one and one that only extends too. To keep a lease use
+'incumbent lease extend', which costs none; to wait for one, 'incumbent run'.`,
 		Example: `  incumbent lease claim db/primary --holder me --ttl 15s
   TOKEN=$(incumbent lease claim db/primary --holder me -o json | jq -r .token)`,
 	}
