@@ -224,7 +224,8 @@ func TestPrintIsForPeople(t *testing.T) {
 	if err := s.Print(&plain); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"\nagents: 180\n", "\nmembers: 1\n", "\nconnect_seconds: 0.82\n", "\nthreshold lost: 0, at most 0: ok\n", " 2000 fault ",
+	for _, want := range []string{
+		"\nagents: 180\n", "\nmembers: 1\n", "\nconnect_seconds: 0.82\n", "\nthreshold lost: 0, at most 0: ok\n", " 2000 fault ",
 		"\nrss_after_bytes: 41.3 MiB\n", "\nthreshold rss_per_connection_bytes: 1.95 KiB, at most 4 KiB: ok\n", "\nserver 1: 5 MiB resident",
 	} {
 		if !strings.Contains(plain.String(), want) {
