@@ -72,14 +72,38 @@ func (h *Hub) notify() {
 		if !ok {
 			return
 		}
-		woken := 0
-		if j.node != nil {
-			woken = h.drainSlice(j.node, slice[:0])
-		} else if j.to.matched() {
-			woken = 1
+		h.yield(h.perform(j, slice[:0]))
+	}
+}
+
+// perform does a slice of one job and returns how many it woke.
+func (h *Hub) perform(j job, ready []listener) (woken int) {
+	if j.node != nil {
+		woken = h.drainSlice(j.node, ready)
+	} else if j.to.matched() {
+		woken = 1
+	}
+	h.count.wakes.Add(uint64(woken))
+	return woken
+}
+
+// Busy reports whether something waits for [Hub.Turn].
+func (h *Hub) Busy() bool { return h.jobs.some() || h.queries.due.some() }
+
+// Turn does all that waits, in the place of the goroutines that a hub with
+// [Config.Manual] does not have. Nothing is paced.
+func (h *Hub) Turn() {
+	var slice [wakeSlice]listener
+	for {
+		if j, ok, _ := h.jobs.next(); ok {
+			h.perform(j, slice[:0])
+			continue
 		}
-		h.count.wakes.Add(uint64(woken))
-		h.yield(woken)
+		q, ok, _ := h.queries.due.next()
+		if !ok {
+			return
+		}
+		q.run()
 	}
 }
 
@@ -165,12 +189,12 @@ type queue[T any] struct {
 	items  []T
 	head   int
 	closed bool
-	some   chan struct{} // holds one signal while there may be items
+	filled chan struct{} // holds one signal while there may be items
 	ended  chan struct{}
 }
 
 func newQueue[T any]() *queue[T] {
-	return &queue[T]{some: make(chan struct{}, 1), ended: make(chan struct{})}
+	return &queue[T]{filled: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
 // push appends an item; mu is held, and signal called after.
@@ -192,7 +216,7 @@ func (q *queue[T]) put(item T) {
 
 func (q *queue[T]) signal() {
 	select {
-	case q.some <- struct{}{}:
+	case q.filled <- struct{}{}:
 	default:
 	}
 }
@@ -200,29 +224,38 @@ func (q *queue[T]) signal() {
 // take waits for the next item; false means closed and empty.
 func (q *queue[T]) take() (item T, ok bool) {
 	for {
-		q.mu.Lock()
-		if q.head < len(q.items) {
-			var zero T
-			item, q.items[q.head] = q.items[q.head], zero
-			q.head++
-			more := q.head < len(q.items)
-			q.mu.Unlock()
-			if more {
-				q.signal() // for the other workers
-			}
-			return item, true
-		}
-		q.items, q.head = q.items[:0], 0
-		closed := q.closed
-		q.mu.Unlock()
-		if closed {
-			return item, false
+		item, ok, closed := q.next()
+		if ok || closed {
+			return item, ok
 		}
 		select {
-		case <-q.some:
+		case <-q.filled:
 		case <-q.ended:
 		}
 	}
+}
+
+// next takes the next item if there is one, and says whether the queue is
+// closed.
+func (q *queue[T]) next() (item T, ok, closed bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.head == len(q.items) {
+		q.items, q.head = q.items[:0], 0
+		return item, false, q.closed
+	}
+	var zero T
+	item, q.items[q.head] = q.items[q.head], zero
+	if q.head++; q.head < len(q.items) {
+		q.signal() // for the other workers
+	}
+	return item, true, q.closed
+}
+
+func (q *queue[T]) some() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.head < len(q.items)
 }
 
 // sleep waits for d or the end.

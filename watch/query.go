@@ -231,7 +231,7 @@ func (q *Query) schedule() {
 		h.queries.due.put(q)
 		return
 	}
-	time.AfterFunc(wait, func() { h.queries.due.put(q) })
+	h.after(wait, func() { h.queries.due.put(q) })
 }
 
 // evaluate is the loop of one goroutine that evaluates queries.

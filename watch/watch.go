@@ -103,12 +103,16 @@ func (l Limits) Validate() error {
 // Config of a hub. The zero value is usable.
 type Config struct {
 	Limits
-	Now func() time.Time // monotonic; time.Now if nil
+	Now       func() time.Time            // monotonic; time.Now if nil
+	AfterFunc func(time.Duration, func()) // calls a function later; time.AfterFunc if nil
+	Manual    bool                        // the hub has no goroutines: its driver calls Turn. For simulation
 }
 
 // Hub holds the history and everybody who waits for it.
 type Hub struct {
 	now    func() time.Time
+	after  func(time.Duration, func())
+	manual bool
 	limits atomic.Pointer[Limits]
 	count  counters
 	bytes  atomic.Int64 // what the history costs
@@ -142,11 +146,17 @@ func New(cfg Config, view any, index incumbent.Index) *Hub {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	h := &Hub{now: cfg.Now, view: view, index: index, floor: index, jobs: newQueue[job]()}
+	if cfg.AfterFunc == nil {
+		cfg.AfterFunc = func(d time.Duration, f func()) { time.AfterFunc(d, f) }
+	}
+	h := &Hub{now: cfg.Now, after: cfg.AfterFunc, manual: cfg.Manual, view: view, index: index, floor: index, jobs: newQueue[job]()}
 	h.SetLimits(cfg.Limits)
 	h.hist.init()
 	h.reg.init()
 	h.queries.init()
+	if cfg.Manual {
+		return h
+	}
 	for range notifiers {
 		h.workers.Go(h.notify)
 	}
