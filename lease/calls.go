@@ -70,7 +70,7 @@ const (
 // extends the caller's own is stored.
 func (e *Engine) way(c *call, m core.ClaimCommand, l *core.Lease) way {
 	switch {
-	case l.Free() || e.names[c.name].has(c.client):
+	case l.Free() || e.names[c.name].has(c.client, c.Sequence):
 		return byLog
 	case l.Holder != m.Holder || l.Session != m.Session:
 		if m.Wait {
@@ -183,7 +183,7 @@ func (e *Engine) log(c *call, l *core.Lease) {
 	}
 	if c.named {
 		identify(c, l)
-		for _, r := range e.names[c.name].takeReads(c.client) {
+		for _, r := range e.names[c.name].takeReads(c) {
 			e.send(r, l)
 		}
 	}

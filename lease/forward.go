@@ -96,7 +96,7 @@ func (e *Engine) ask(w waiter) {
 // them yet.
 func (e *Engine) holdBack(w waiter) bool {
 	it := &w.batch.Items[w.item]
-	if n := it.Named; n != nil && e.names[n.Name].has(client{n.Holder, it.Session}) {
+	if n := it.Named; n != nil && e.names[n.Name].has(client{n.Holder, it.Session}, nil) {
 		e.holdNamed(n.Name, w)
 		return true
 	}

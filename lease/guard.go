@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/incumbent-dev/incumbent"
@@ -17,6 +18,15 @@ type guard struct {
 // chain is the claims of one client, in their order.
 type chain struct{ first, last *call }
 
+func (l chain) has(sequence *Sequence) bool {
+	for c := l.first; c != nil; c = c.next {
+		if c.Sequence == sequence {
+			return true
+		}
+	}
+	return false
+}
+
 // maxGuarded is how many commands of one lease are compared. Beyond, any claim
 // takes the way through the log: that is always right.
 const maxGuarded = 64
@@ -24,9 +34,11 @@ const maxGuarded = 64
 // maxSpareGuards bounds the guards kept for the next lease.
 const maxSpareGuards = 256
 
-func (g *guard) has(c client) bool {
+// has reports whether a command is under way that an answer from memory to the
+// client, or to a call of the sequence, would overtake.
+func (g *guard) has(c client, sequence *Sequence) bool {
 	return g != nil && (len(g.logged) > maxGuarded ||
-		slices.ContainsFunc(g.logged, func(o *call) bool { return o.client.sameAs(c) }))
+		slices.ContainsFunc(g.logged, func(o *call) bool { return o.client.sameAs(c) || sequence != nil && o.Sequence == sequence }))
 }
 
 func (g *guard) addRead(c *call) {
@@ -63,8 +75,9 @@ func (g *guard) dropRead(c *call) {
 	g.reads[c.client] = l
 }
 
-// takeReads empties the chains of all that may be the same client as c.
-func (g *guard) takeReads(c client) []*call {
+// takeReads takes out the claims that go before c: of all that may be the same
+// client, and of its sequence.
+func (g *guard) takeReads(c *call) []*call {
 	if g == nil || len(g.reads) == 0 {
 		return nil
 	}
@@ -75,12 +88,14 @@ func (g *guard) takeReads(c client) []*call {
 		}
 		delete(g.reads, who)
 	}
-	take(c)
-	if c == (client{}) { // may be any of them
-		for who := range g.reads {
-			take(who)
+	take(c.client)
+	if anybody := c.client == (client{}); anybody || c.Sequence != nil {
+		for who, l := range g.reads {
+			if anybody || l.has(c.Sequence) {
+				take(who)
+			}
 		}
-		slices.SortFunc(list, func(a, b *call) int { return int(a.order) - int(b.order) })
+		slices.SortFunc(list, func(a, b *call) int { return cmp.Compare(a.order, b.order) })
 	}
 	for _, x := range list {
 		x.next, x.read = nil, false

@@ -202,7 +202,7 @@ func (e *Engine) judgeItem(b *Batch, i int) {
 // sent a command before that may change this.
 func (e *Engine) judgeAbsent(b *Batch, i int) {
 	it := &b.Items[i]
-	if n := it.Named; n != nil && it.Token == 0 && e.names[n.Name].has(client{n.Holder, it.Session}) {
+	if n := it.Named; n != nil && it.Token == 0 && e.names[n.Name].has(client{n.Holder, it.Session}, nil) {
 		e.holdNamed(n.Name, waiter{b, i})
 		return
 	}

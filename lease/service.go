@@ -408,6 +408,9 @@ func (s *Service) Do(c Call, ops []Op, done func()) {
 		}
 	}
 	deadline := s.deadline(c.Deadline)
+	if len(ops) > 1 {
+		c.Sequence = new(Sequence)
+	}
 	ms, taken := make([]message, 0, len(ops)), make([]*Op, 0, len(ops))
 	release := true
 	for i := range ops {

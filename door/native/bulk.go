@@ -19,6 +19,7 @@ type bulk struct {
 	d       *Door
 	who     *caller
 	ctx     context.Context
+	order   *lease.Sequence
 	results []*pb.OperationResult
 	got     chan func()  // completions; room for all, so that nobody waits to say one
 	pending int          // completions still to come
@@ -46,7 +47,7 @@ func (d *Door) batch(ctx context.Context, ops []*pb.Operation) (*pb.BatchRespons
 	}
 	defer done()
 	steps := d.checkSteps(who, ops)
-	b := &bulk{d: d, who: who, ctx: ctx, results: make([]*pb.OperationResult, len(ops)), got: make(chan func(), len(ops))}
+	b := &bulk{d: d, who: who, ctx: ctx, order: new(lease.Sequence), results: make([]*pb.OperationResult, len(ops)), got: make(chan func(), len(ops))}
 	for i := range steps {
 		if ctx.Err() != nil {
 			b.results[i] = d.failed(context.Cause(ctx)) // certainly not tried
@@ -109,7 +110,9 @@ func (b *bulk) start(i int, s *step) {
 			b.settle()
 		}
 		b.pending++
-		b.d.leases.Submit(b.d.callOf(b.ctx, b.who, s.op), s.op.command, func(r core.Result) {
+		call := b.d.callOf(b.ctx, b.who, s.op)
+		call.Sequence = b.order
+		b.d.leases.Submit(call, s.op.command, func(r core.Result) {
 			b.got <- func() { b.results[i] = b.d.former().result(s.op, r) }
 		})
 	}
