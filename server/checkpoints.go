@@ -23,7 +23,7 @@ func (s *Server) openConsistency() {
 		},
 		send: s.courier.SendApp, differs: s.stateDiffers, split: s.statesDiffer, logger: s.log,
 	})
-	s.machine.compare = func(v *core.View) {
+	s.observer.compare = func(v *core.View) {
 		if oneSchema(v) {
 			s.consistency.checkpoint(v)
 		}
@@ -66,7 +66,7 @@ func (s *Server) keepComparing(ctx context.Context) {
 func (s *Server) wantsCheckpoint() bool {
 	st := s.node.Status()
 	return st.State == node.Leader && st.Ready && len(s.roster.look.Load().counted) > 1 &&
-		uint64(s.machine.view().Index()) > s.machine.comparedAt.Load()
+		uint64(s.engine.View().Index()) > s.observer.comparedAt.Load()
 }
 
 func (s *Server) writeCheckpoint(ctx context.Context) error {

@@ -38,7 +38,7 @@ func distort(s *Server) {
 			cmds[i] = bytes.Replace(c, []byte("victim"), []byte("thiefs"), 1)
 		}
 	}
-	s.machine.tamper.Store(&f)
+	s.tamper.Store(&f)
 }
 
 func statusOf(t testing.TB, s *Server) *apiv1.StatusResponse {
@@ -147,7 +147,7 @@ func TestCheckpointsOnlyWhenSomethingWasWritten(t *testing.T) {
 	}
 	until(t, "they agree on everything", func() bool {
 		at := members[0].consistency.agreedAt()
-		return at > 1 && at == leader.machine.view().Index() && at == members[1].consistency.agreedAt()
+		return at > 1 && at == leader.engine.View().Index() && at == members[1].consistency.agreedAt()
 	})
 	if leader.wantsCheckpoint() {
 		t.Error("one more is wanted though nothing was written")
@@ -155,5 +155,5 @@ func TestCheckpointsOnlyWhenSomethingWasWritten(t *testing.T) {
 	if _, err := (operator{members[1]}).StateHash(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "a checkpoint that a person asked for counts", func() bool { return members[0].consistency.agreedAt() == members[1].machine.view().Index() })
+	until(t, "a checkpoint that a person asked for counts", func() bool { return members[0].consistency.agreedAt() == members[1].engine.View().Index() })
 }

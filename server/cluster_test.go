@@ -167,7 +167,7 @@ func TestThreeMembersServeTogether(t *testing.T) {
 		}
 	}
 	until(t, "the states are equal", func() bool {
-		a, b := rest[0].machine.view(), rest[1].machine.view()
+		a, b := rest[0].engine.View(), rest[1].engine.View()
 		return a.Index() == b.Index() && a.Hash() == b.Hash()
 	})
 }
@@ -229,7 +229,7 @@ func TestG34_ADiskPutBackIsNoticedAtOnce(t *testing.T) {
 	m := members[(slices.Index(members, leader)+1)%3]
 	// Any member may have been shown more of it; only acknowledgements count here.
 	until(t, "all is applied everywhere", func() bool {
-		return members[0].machine.view().Index() == members[1].machine.view().Index() && members[0].machine.view().Index() == members[2].machine.view().Index()
+		return members[0].engine.View().Index() == members[1].engine.View().Index() && members[0].engine.View().Index() == members[2].engine.View().Index()
 	})
 	copied := filepath.Join(t.TempDir(), "copy")
 	if err := os.CopyFS(copied, os.DirFS(m.cfg.DataDir)); err != nil {
@@ -263,7 +263,7 @@ func TestG49_WhatAnOldMemberDoesNotKnowIsNotProposed(t *testing.T) {
 	if got := core.RequiredSchema(newer); got != core.SchemaVersion+1 {
 		t.Fatalf("the command needs schema %d", got)
 	}
-	until(t, "all are recorded", func() bool { return len(leader.machine.view().Members()) == 3 })
+	until(t, "all are recorded", func() bool { return len(leader.engine.View().Members()) == 3 })
 	// One says that it knows the next schema; the others do not.
 	ahead := members[(slices.Index(members, leader)+1)%3]
 	record := ahead.self()
@@ -428,7 +428,7 @@ func TestAWholeClusterRestarts(t *testing.T) {
 		t.Error(err)
 	}
 	until(t, "their new URLs are known", func() bool {
-		m, _ := again[0].machine.view().Member(again[2].id)
+		m, _ := again[0].engine.View().Member(again[2].id)
 		return m.ClientURL == again[2].URL()
 	})
 }

@@ -23,9 +23,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/door/juju"
-	"github.com/incumbent-dev/incumbent/door/native"
 	"github.com/incumbent-dev/incumbent/vfs"
-	"github.com/incumbent-dev/incumbent/watch"
 )
 
 // Juju configures the door for Juju's agents.
@@ -133,10 +131,8 @@ func (s *Server) openJuju(undo *undoing) (err error) {
 	cluster, _ := parseCluster(s.record.Cluster)
 	j.door, err = juju.New(juju.Config{
 		Limits: juju.Limits{MaxConnections: s.cfg.MaxConnections},
-		Leases: s.leases, View: s.machine.view, Hub: s.hub, Park: s.park, Passwords: j.verifier, Cluster: cluster,
-		Topic:   func(n incumbent.Name) watch.Topic { return native.LeaseTopic(leaseKind, n) },
-		Confirm: func(done func(error)) { s.node.Confirm(func(_ uint64, err error) { done(err) }) },
-		TLS:     func() *tls.Config { return j.tls(s.certs) }, Ready: s.ready,
+		Engine: s.engine, Park: s.park, Passwords: j.verifier, Cluster: cluster,
+		TLS: func() *tls.Config { return j.tls(s.certs) }, Ready: s.ready,
 		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) }, Logger: s.log,
 	})
 	if err != nil {

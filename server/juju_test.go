@@ -169,7 +169,7 @@ func TestJujuDoor(t *testing.T) {
 	if got := a.claim("app-0"); got != jujuGranted {
 		t.Error(got)
 	}
-	l := s.machine.view().Lease(incumbent.Name{Namespace: "application-leadership", Model: jujuModel, Lease: "app"})
+	l := s.engine.View().Lease(incumbent.Name{Namespace: "application-leadership", Model: jujuModel, Lease: "app"})
 	if l.Free() || l.Holder != "app/0" || l.Origin.Door != "juju" || l.Origin.Principal != "agent:app/0" {
 		t.Errorf("the lease is %+v", l)
 	}
@@ -291,7 +291,7 @@ func TestJujuOnThreeMembers(t *testing.T) {
 		agents = append(agents, b)
 	}
 	for _, s := range members {
-		until(t, "a call waits on "+s.cfg.Name, func() bool { return s.hub.Stats().Waiters == 1 })
+		until(t, "a call waits on "+s.cfg.Name, func() bool { return s.engine.Hub().Stats().Waiters == 1 })
 	}
 	if _, err := leader.propose(testContext(t), core.RevokeCommand{Name: incumbent.Name{Namespace: "application-leadership", Model: jujuModel, Lease: "app"}}); err != nil {
 		t.Fatal(err)

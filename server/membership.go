@@ -51,7 +51,7 @@ func (s *Server) propose(ctx context.Context, cmd core.Command) (*core.Result, e
 // admissible refuses a command that some member does not know yet: it would have
 // to stop at it.
 func (s *Server) admissible(cmd []byte) error {
-	view, needs := s.machine.view(), core.RequiredSchema(cmd)
+	view, needs := s.engine.View(), core.RequiredSchema(cmd)
 	active := view.ActiveSchema()
 	if needs <= active {
 		return nil
@@ -86,7 +86,7 @@ func (s *Server) leading() (node.Status, error) {
 
 // find returns a recorded member by name or id.
 func (s *Server) find(word string) (core.Member, error) {
-	members := s.machine.view().Members()
+	members := s.engine.View().Members()
 	var names []string
 	for _, m := range members {
 		if m.Name == word || idText(m.ID) == word {
@@ -113,7 +113,7 @@ func (o operator) CreateToken(_ context.Context, r *apiv1.CreateTokenRequest) (*
 			WithHint("start it with --peer-listen HOST:PORT")
 	}
 	t := ca.Token{Addresses: []string{o.URL()}, Cluster: o.node.Status().Cluster, Expires: time.Now().Add(life)}
-	for _, m := range o.machine.view().Members() {
+	for _, m := range o.engine.View().Members() {
 		if m.ClientURL != "" && m.ClientURL != o.URL() && len(t.Addresses) < ca.MaxTokenAddresses {
 			t.Addresses = append(t.Addresses, m.ClientURL)
 		}
@@ -187,7 +187,7 @@ func joiner(r *apiv1.JoinRequest) (core.Member, error) {
 // admitMember records a joiner, and makes room for it where a dead member has
 // its name. Asked twice it does the same once.
 func (s *Server) admitMember(ctx context.Context, st node.Status, m core.Member) error {
-	view := s.machine.view()
+	view := s.engine.View()
 	if view.MemberGone(m.ID) {
 		return incumbent.Errorf(incumbent.Conflict, "member %s was removed from this cluster and its id is gone", idText(m.ID)).
 			WithHint("empty the data directory and join again")
@@ -346,7 +346,7 @@ func (o operator) PromoteMember(ctx context.Context, r *apiv1.PromoteMemberReque
 	}
 	if !slices.Contains(st.Voters, m.ID) {
 		voting := 0
-		for _, other := range o.machine.view().Members() {
+		for _, other := range o.engine.View().Members() {
 			if !other.Learner && other.ID != m.ID {
 				voting++
 			}

@@ -95,7 +95,7 @@ func (s *Server) nameOf(id uint64) string {
 	if id == 0 {
 		return "unknown"
 	}
-	if m, ok := s.machine.view().Member(id); ok {
+	if m, ok := s.engine.View().Member(id); ok {
 		return m.Name
 	}
 	if id == s.id {
@@ -110,10 +110,10 @@ func (s *Server) registerMetrics() {
 	count := func(name, help string, read func() float64) {
 		s.metrics.counter("incumbent_"+name+"_total", help, nil, read)
 	}
-	gauge("leases_held", "Leases that somebody holds.", func() float64 { return float64(s.machine.view().HeldCount()) })
-	gauge("sessions_open", "Open sessions.", func() float64 { return float64(s.machine.view().SessionCount()) })
-	gauge("waiters", "Places in queues of leases.", func() float64 { return float64(s.machine.view().WaiterCount()) })
-	gauge("index", "Index of the newest applied command.", func() float64 { return float64(s.machine.view().Index()) })
+	gauge("leases_held", "Leases that somebody holds.", func() float64 { return float64(s.engine.View().HeldCount()) })
+	gauge("sessions_open", "Open sessions.", func() float64 { return float64(s.engine.View().SessionCount()) })
+	gauge("waiters", "Places in queues of leases.", func() float64 { return float64(s.engine.View().WaiterCount()) })
+	gauge("index", "Index of the newest applied command.", func() float64 { return float64(s.engine.View().Index()) })
 	gauge("leading", "1 while this member leads.", func() float64 {
 		if s.leader.Load() == s.id {
 			return 1
@@ -126,16 +126,16 @@ func (s *Server) registerMetrics() {
 	gauge("disk_free_bytes", "Free bytes of the data directory's disk.", func() float64 { return float64(s.node.Status().FreeBytes) })
 	gauge("connections", "Open connections.", func() float64 { return float64(s.openConnections()) })
 	gauge("connections_parked", "Connections that are parked.", func() float64 { return float64(s.park.Stats().Parked) })
-	gauge("watch_history_bytes", "Bytes of changes kept for resuming.", func() float64 { return float64(s.hub.Stats().HistoryBytes) })
-	gauge("watches", "Watches and waits.", func() float64 { h := s.hub.Stats(); return float64(h.Readers + h.Waiters) })
-	count("extensions", "Extensions acknowledged.", func() float64 { return float64(s.leases.Stats().Extensions) })
-	count("confirmations", "Rounds of read confirmation.", func() float64 { return float64(s.leases.Stats().Rounds) })
-	count("confirmations_vouched", "Confirmations that needed no round: other members vouched for the leader.", func() float64 { return float64(s.leases.Stats().Vouched) })
-	count("claims_denied", "Claims denied from a confirmed read.", func() float64 { return float64(s.leases.Stats().ClaimsDenied) })
-	count("commands_unknown", "Commands whose callers were told that the outcome is unknown.", func() float64 { return float64(s.leases.Stats().Unknown) })
-	count("calls", "Calls that reached the lease loop.", func() float64 { return float64(s.leases.Stats().Calls) })
-	count("watch_events", "Changes published to watchers.", func() float64 { return float64(s.hub.Stats().Events) })
-	count("watch_cut_off", "Watchers cut off because history had moved past them.", func() float64 { return float64(s.hub.Stats().CutOff) })
+	gauge("watch_history_bytes", "Bytes of changes kept for resuming.", func() float64 { return float64(s.engine.Hub().Stats().HistoryBytes) })
+	gauge("watches", "Watches and waits.", func() float64 { h := s.engine.Hub().Stats(); return float64(h.Readers + h.Waiters) })
+	count("extensions", "Extensions acknowledged.", func() float64 { return float64(s.engine.Leases().Stats().Extensions) })
+	count("confirmations", "Rounds of read confirmation.", func() float64 { return float64(s.engine.Leases().Stats().Rounds) })
+	count("confirmations_vouched", "Confirmations that needed no round: other members vouched for the leader.", func() float64 { return float64(s.engine.Leases().Stats().Vouched) })
+	count("claims_denied", "Claims denied from a confirmed read.", func() float64 { return float64(s.engine.Leases().Stats().ClaimsDenied) })
+	count("commands_unknown", "Commands whose callers were told that the outcome is unknown.", func() float64 { return float64(s.engine.Leases().Stats().Unknown) })
+	count("calls", "Calls that reached the lease loop.", func() float64 { return float64(s.engine.Leases().Stats().Calls) })
+	count("watch_events", "Changes published to watchers.", func() float64 { return float64(s.engine.Hub().Stats().Events) })
+	count("watch_cut_off", "Watchers cut off because history had moved past them.", func() float64 { return float64(s.engine.Hub().Stats().CutOff) })
 	count("connections_refused", "Connections refused for lack of room.", func() float64 { return float64(s.gate.refused.Load()) })
 	count("log_lines_dropped", "Lines of this member's log that were dropped, since they could not be written.", func() float64 { return float64(s.cfg.DroppedLines()) })
 	for r := range park.NumReasons {
@@ -180,14 +180,14 @@ func (s *Server) keepRates(ctx context.Context) {
 }
 
 func (s *Server) counts() []float64 {
-	loop := s.leases.Stats()
+	loop := s.engine.Leases().Stats()
 	out := make([]float64, numRates)
 	out[rateClaims] = s.metrics.changed(core.Granted) + s.metrics.changed(core.Queued) + float64(loop.ClaimsDenied)
 	out[rateExtensions] = float64(loop.Extensions)
 	out[rateReleases] = s.metrics.changed(core.Released)
 	out[rateExpiries] = float64(loop.Expired)
 	out[rateRefusals] = float64(loop.Refused) + s.admission.refused()
-	out[rateEvents] = float64(s.hub.Stats().Events)
+	out[rateEvents] = float64(s.engine.Hub().Stats().Events)
 	out[ratePeerDrops] = float64(s.overflows.Load())
 	return out
 }

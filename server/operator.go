@@ -22,7 +22,7 @@ func (o operator) Standing() (member, leader, leaderURL string) {
 	case o.id:
 		leader, leaderURL = o.cfg.Name, o.URL()
 	default:
-		m, _ := o.machine.view().Member(id)
+		m, _ := o.engine.View().Member(id)
 		leader, leaderURL = o.nameOf(id), m.ClientURL
 	}
 	return o.cfg.Name, leader, leaderURL
@@ -78,8 +78,8 @@ func (o operator) StateHash(ctx context.Context) (*apiv1.StateHashResponse, erro
 // Status implements native.Operator.
 func (o operator) Status(ctx context.Context) (*apiv1.StatusResponse, error) {
 	heard := o.hear(ctx)
-	st, view, loop := o.node.Status(), o.machine.view(), o.leases.Stats()
-	hub, door := o.hub.Stats(), o.door.Stats()
+	st, view, loop := o.node.Status(), o.engine.View(), o.engine.Leases().Stats()
+	hub, door := o.engine.Hub().Stats(), o.door.Stats()
 	_, leader, _ := o.Standing()
 	out := &apiv1.StatusResponse{
 		Index: uint64(view.Index()), Term: st.Term, Leader: leader, Version: o.cfg.Version, ClusterId: hex.EncodeToString(st.Cluster[:]),
@@ -140,7 +140,7 @@ func (s *Server) warnings(st node.Status, loop lease.Stats) []string {
 
 // showLimits lists what is bounded and how much of it is used.
 func (s *Server) showLimits(st node.Status, view *core.View, streams int) []*apiv1.Limit {
-	hub, bounds := s.hub.Stats(), s.limits.Load()
+	hub, bounds := s.engine.Hub().Stats(), s.limits.Load()
 	one := func(name, unit string, value, used uint64, setting string) *apiv1.Limit {
 		return &apiv1.Limit{Name: name, Unit: unit, Value: value, Used: used, Setting: setting}
 	}

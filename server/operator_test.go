@@ -55,9 +55,9 @@ func TestOperatorCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := s.machine.view().Hash()
-	if hash.Msg.Hash != hex.EncodeToString(want[:]) || hash.Msg.Index != uint64(s.machine.view().Index()) {
-		t.Errorf("state hash: %v, want %x at %d", hash.Msg, want, s.machine.view().Index())
+	want := s.engine.View().Hash()
+	if hash.Msg.Hash != hex.EncodeToString(want[:]) || hash.Msg.Index != uint64(s.engine.View().Index()) {
+		t.Errorf("state hash: %v, want %x at %d", hash.Msg, want, s.engine.View().Index())
 	}
 	snap, err := c.Cluster().Snapshot(ctx, connect.NewRequest(&apiv1.SnapshotRequest{}))
 	if err != nil {
@@ -219,7 +219,7 @@ func TestGateRefusesOneTooMany(t *testing.T) {
 	if got := s.gate.refused.Load(); got != 1 {
 		t.Errorf("%d refused, want 1", got)
 	}
-	if out := s.warnings(s.node.Status(), s.leases.Stats()); len(out) != 1 || !strings.Contains(out[0], "--max-connections") {
+	if out := s.warnings(s.node.Status(), s.engine.Leases().Stats()); len(out) != 1 || !strings.Contains(out[0], "--max-connections") {
 		t.Errorf("warnings: %q", out)
 	}
 	first.Close()

@@ -184,7 +184,7 @@ func (s *Server) receive(from uint64, frame []byte) {
 	case isSpaceReport(frame):
 		s.spaces.receive(from, frame, time.Since(s.begun))
 	default:
-		s.leases.Receive(from, frame)
+		s.engine.Leases().Receive(from, frame)
 	}
 }
 
@@ -234,7 +234,7 @@ func (s *Server) age() time.Duration {
 // refused stops this member: another will never talk to it again.
 func (s *Server) refused(by uint64, err error) {
 	name := idText(by)
-	if m, ok := s.machine.view().Member(by); ok {
+	if m, ok := s.engine.View().Member(by); ok {
 		name = m.Name
 	}
 	switch {
@@ -272,7 +272,7 @@ func (s *Server) self() core.Member {
 	m := core.Member{
 		ID: s.id, Name: s.cfg.Name, PeerAddress: s.peerAddress, ClientURL: s.URL(), Schema: core.SchemaVersion, Version: s.cfg.Version,
 	}
-	if have, ok := s.machine.view().Member(s.id); ok {
+	if have, ok := s.engine.View().Member(s.id); ok {
 		m.Learner, m.Since = have.Learner, have.Since
 	}
 	return m
@@ -286,7 +286,7 @@ func (s *Server) keepRecord(ctx context.Context) {
 	defer tick.Stop()
 	trouble := ""
 	for {
-		if s.machine.view().MemberGone(s.id) {
+		if s.engine.View().MemberGone(s.id) {
 			s.goWhenLetGo(ctx)
 			return
 		}
@@ -314,7 +314,7 @@ func (s *Server) describeSelf(ctx context.Context) error {
 		return nil
 	}
 	want := s.self()
-	if have, ok := s.machine.view().Member(s.id); ok && have == want {
+	if have, ok := s.engine.View().Member(s.id); ok && have == want {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
@@ -370,7 +370,7 @@ func (s *Server) noteChanges(changes []node.MemberChange) {
 	var parts []string
 	for _, c := range changes {
 		name := idText(c.ID)
-		if m, ok := s.machine.view().Member(c.ID); ok {
+		if m, ok := s.engine.View().Member(c.ID); ok {
 			name = m.Name
 		}
 		parts = append(parts, name+" is "+c.Role.String())

@@ -20,7 +20,7 @@ func TestAPromotionOutlivesAnOldDescription(t *testing.T) {
 	var old core.Member // as the learner sees itself before it is promoted
 	until(t, "n2 is recorded as a learner, at both", func() bool {
 		old = second.self()
-		return old.Learner && len(first.machine.view().Members()) == 2
+		return old.Learner && len(first.engine.View().Members()) == 2
 	})
 	if _, err := (operator{first}).PromoteMember(testContext(t), &apiv1.PromoteMemberRequest{Member: "n2"}); err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func TestAPromotionOutlivesAnOldDescription(t *testing.T) {
 	if _, err := second.propose(testContext(t), core.PutMemberCommand{Member: old}); err != nil {
 		t.Fatal(err)
 	}
-	if got, _ := second.machine.view().Member(second.id); got.Learner || got.Version != "newer" {
+	if got, _ := second.engine.View().Member(second.id); got.Learner || got.Version != "newer" {
 		t.Errorf("after its own description the member is %+v", got)
 	}
 	until(t, "n2 votes", func() bool { return len(voting(first)) == 2 })

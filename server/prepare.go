@@ -11,6 +11,8 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/vfs"
 )
@@ -129,18 +131,15 @@ func makeAuthority(fsys vfs.FS, dir string, cluster [16]byte, out *Initialized) 
 // offline opens the node of a data directory, restores its state and calls f,
 // without running anything.
 func offline(dir string, log *slog.Logger, f func(*node.Node, *core.View) error) error {
-	m, done, err := offlineMachine(log)
+	group, err := engine.New(engine.Config{Lease: lease.Options{Logger: log}})
 	if err != nil {
 		return err
 	}
-	defer done()
-	n, err := node.Open(node.Config{
-		FS: vfs.OS{}, Dir: dir, Machine: m, Schema: core.SchemaVersion, Logger: log, SegmentBytes: node.MinSegmentBytes,
-	})
+	err = group.Open(node.Config{FS: vfs.OS{}, Dir: dir, Schema: core.SchemaVersion, Logger: log, SegmentBytes: node.MinSegmentBytes})
 	if err != nil {
 		return err
 	}
-	return errors.Join(f(n, m.view()), n.Close(context.Background()))
+	return errors.Join(f(group.Node(), group.View()), group.Close(context.Background()))
 }
 
 // Joined says what [Join] prepared.

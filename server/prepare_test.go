@@ -54,7 +54,7 @@ func TestRecover(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := members[2]
-	until(t, "the last one has it", func() bool { return uint64(last.machine.view().Index()) >= res.Lease.Token })
+	until(t, "the last one has it", func() bool { return uint64(last.engine.View().Index()) >= res.Lease.Token })
 	cfg := last.cfg
 	if _, err := Recover(RecoverConfig{DataDir: cfg.DataDir}); incumbent.KindOf(err) != incumbent.Unavailable {
 		t.Errorf("while it runs: %v", err)

@@ -8,10 +8,10 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/vfs"
-	"github.com/incumbent-dev/incumbent/watch"
 )
 
 // RecoverConfig says what [Recover] works on.
@@ -54,24 +54,24 @@ func Recover(cfg RecoverConfig) (out Recovered, err error) {
 	if r == nil || r.Stage != member {
 		return out, incumbent.Errorf(incumbent.NotFound, "%s holds no member of a cluster", cfg.DataDir)
 	}
-	m, done, err := offlineMachine(cfg.Logger)
+	group, err := engine.New(engine.Config{Lease: lease.Options{Logger: cfg.Logger}})
 	if err != nil {
 		return out, err
 	}
-	defer done()
-	then := func(s node.Survivor) [][]byte { return forgetOthers(m.view(), s.Member, time.Now()) }
+	defer group.CloseWatches()
+	then := func(s node.Survivor) [][]byte { return forgetOthers(group.View(), s.Member, time.Now()) }
 	if cfg.DryRun {
 		then = nil
 	}
 	var view *core.View
 	found, err := node.Recover(node.Config{
-		FS: fsys, Dir: cfg.DataDir, Machine: m, Schema: core.SchemaVersion, Logger: cfg.Logger, SegmentBytes: node.MinSegmentBytes,
-	}, withView(then, func() { view = m.view() }))
+		FS: fsys, Dir: cfg.DataDir, Machine: group, Schema: core.SchemaVersion, Logger: cfg.Logger, SegmentBytes: node.MinSegmentBytes,
+	}, withView(then, func() { view = group.View() }))
 	if err != nil {
 		return out, err
 	}
 	if view == nil {
-		view = m.view()
+		view = group.View()
 	}
 	out = Recovered{
 		ClusterID: hex.EncodeToString(found.Cluster[:]), MemberID: idText(found.Member), Name: r.Name, Index: uint64(view.Index()),
@@ -113,15 +113,4 @@ func forgetOthers(view *core.View, self uint64, now time.Time) [][]byte {
 		}
 	}
 	return cmds
-}
-
-// offlineMachine is a machine that nothing runs behind; done lets go of it.
-func offlineMachine(log *slog.Logger) (m *machine, done func(), err error) {
-	leases, err := lease.New(lease.Options{Logger: log})
-	if err != nil {
-		return nil, nil, err
-	}
-	empty := core.New().View()
-	hub := watch.New(watch.Config{}, empty, empty.Index())
-	return newMachine(leases, hub, newMetrics(), newTimeline(time.Now)), hub.Close, nil
 }

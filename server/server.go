@@ -28,6 +28,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/door/native"
+	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/node/peers"
@@ -50,10 +51,9 @@ type Server struct {
 	begun     time.Time
 	events    *timeline
 	metrics   *metrics
-	machine   *machine
-	node      *node.Node
-	leases    *lease.Service
-	hub       *watch.Hub
+	observer  *observer
+	engine    *engine.Engine
+	node      *node.Node // the engine's
 	park      *park.Set
 	door      *native.Door
 	juju      *jujuDoor // nil: closed
@@ -91,10 +91,15 @@ type Server struct {
 	draining     atomic.Bool
 	lastSnapshot atomic.Pointer[node.SnapshotDone]
 	stop         context.CancelFunc // ends node and loops
-	running      sync.WaitGroup
-	ended        chan struct{} // closed when the member has stopped by itself or was closed
-	cause        error         // why; set before ended is closed
-	endOnce      sync.Once
+
+	// tamper, where a test has set it, changes what this member applies, as broken
+	// memory would.
+	tamper atomic.Pointer[func(cmds [][]byte)]
+
+	running sync.WaitGroup
+	ended   chan struct{} // closed when the member has stopped by itself or was closed
+	cause   error         // why; set before ended is closed
+	endOnce sync.Once
 }
 
 // Open checks the configuration, recovers what is in the data directory, and
@@ -135,7 +140,7 @@ func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	settleMemory(cfg.MemoryBytes)
-	undo.later(func() { s.node.Close(context.Background()); s.hub.Close() })
+	undo.later(func() { s.engine.Close(context.Background()) })
 	if s.peerListener != nil {
 		s.openConsistency()
 		undo.later(s.consistency.close)
@@ -233,23 +238,24 @@ func (s *Server) openOwnTLS() (err error) {
 	return s.cfg.peerPolicy(s.ownTLS != nil)
 }
 
-// openEngine makes lease loop, hub, machine and node, and recovers the state.
+// openEngine composes the engine and recovers the state.
 func (s *Server) openEngine() (err error) {
 	alone := s.peerListener == nil
 	options := lease.Options{Config: s.cfg.leaseConfig(alone), Logger: s.log, Barrier: s.barrier}
 	if !alone {
 		options.Peers = &s.courier
 	}
-	if s.leases, err = lease.New(options); err != nil {
+	s.roster = newRoster(core.New().View(), s.rosterMoved)
+	s.observer = &observer{metrics: s.metrics, events: s.events, members: s.roster.recorded}
+	s.engine, err = engine.New(engine.Config{
+		Lease: options, Watch: watch.Config{Limits: watch.Limits{HistoryBytes: s.cfg.HistoryBytes}},
+		Applied: s.observer.applied, Restored: s.roster.recorded, Tamper: s.distort,
+	})
+	if err != nil {
 		return err
 	}
-	empty := core.New().View()
-	s.hub = watch.New(watch.Config{Limits: watch.Limits{HistoryBytes: s.cfg.HistoryBytes}}, empty, empty.Index())
-	s.machine = newMachine(s.leases, s.hub, s.metrics, s.events)
-	s.roster = newRoster(empty, s.rosterMoved)
-	s.machine.members = s.roster.recorded
 	cfg := node.Config{
-		FS: s.cfg.fs, Dir: s.cfg.DataDir, Machine: s.machine, Schema: core.SchemaVersion, Logger: s.log, Events: s.nodeEvents(),
+		FS: s.cfg.fs, Dir: s.cfg.DataDir, Schema: core.SchemaVersion, Logger: s.log, Events: s.nodeEvents(),
 		Admissible: s.admissible, TailEntries: s.cfg.tailEntries,
 		SegmentBytes: s.cfg.SegmentBytes, SnapshotBytes: s.cfg.SnapshotBytes, DiskReserve: s.cfg.DiskReserve,
 	}
@@ -260,13 +266,12 @@ func (s *Server) openEngine() (err error) {
 		cluster, _ := parseCluster(s.record.Cluster)
 		cfg.Join = &node.Identity{Cluster: cluster, Member: parseID(s.record.ID)}
 	}
-	if s.node, err = node.Open(cfg); err != nil {
-		s.hub.Close()
+	if err := s.engine.Open(cfg); err != nil {
 		return err
 	}
+	s.node = s.engine.Node()
 	if err := s.adoptIdentity(); err != nil {
-		s.hub.Close()
-		return errors.Join(err, s.node.Close(context.Background()))
+		return errors.Join(err, s.engine.Close(context.Background()))
 	}
 	return nil
 }
@@ -275,7 +280,6 @@ func (s *Server) openEngine() (err error) {
 func (s *Server) adoptIdentity() error {
 	st := s.node.Status()
 	s.id = st.Member
-	s.leases.SetSelf(s.id)
 	if s.record == nil {
 		s.record = newRecord(st, s.cfg.Name)
 		s.record.Clustered = s.peerListener != nil
@@ -294,8 +298,14 @@ func (s *Server) adoptIdentity() error {
 		}
 	}
 	s.secret = s.record.Secret
-	s.roster.begin(s.id, peersOf(s.record.Members), s.machine.view())
+	s.roster.begin(s.id, peersOf(s.record.Members), s.engine.View())
 	return nil
+}
+
+func (s *Server) distort(cmds [][]byte) {
+	if f := s.tamper.Load(); f != nil {
+		(*f)(cmds)
+	}
 }
 
 // rosterMoved wakes those who look after members.
@@ -309,10 +319,9 @@ func (s *Server) rosterMoved() {
 
 func (s *Server) openDoor() (*native.Door, error) {
 	return native.New(native.Config{
-		Leases: s.leases, View: s.machine.view, Hub: s.hub, LeaseKind: leaseKind, Park: s.park, Operator: operator{s}, Guard: s.guard, Logger: s.log,
+		Engine: s.engine, Park: s.park, Operator: operator{s}, Guard: s.guard, Logger: s.log,
 		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) },
-		Confirm: func(done func(error)) { s.node.Confirm(func(_ uint64, err error) { done(err) }) },
-		Age:     s.age, Away: s.cutOff.err,
+		Age: s.age, Away: s.cutOff.err,
 	})
 }
 
@@ -320,8 +329,7 @@ func (s *Server) openDoor() (*native.Door, error) {
 func (s *Server) start() {
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	s.running.Go(func() { s.leases.Run(ctx, s.node) })
-	s.running.Go(func() { s.fail(s.node.Run(ctx)) })
+	s.running.Go(func() { s.fail(s.engine.Run(ctx)) })
 	s.running.Go(func() { s.keepRates(ctx) })
 	s.http = s.newHTTP()
 	s.running.Go(func() { s.serve() })
@@ -347,8 +355,8 @@ func (s *Server) announce(ctx context.Context) {
 	case <-s.node.Ready():
 		s.roster.caughtUp()
 		took := time.Since(s.begun)
-		s.events.add(Event{What: "ready", Subject: s.cfg.Name, Detail: "after " + took.Round(time.Millisecond).String(), Index: uint64(s.machine.view().Index())})
-		s.log.Info("ready", "after", took, "leases", s.machine.view().HeldCount(), "index", s.machine.view().Index())
+		s.events.add(Event{What: "ready", Subject: s.cfg.Name, Detail: "after " + took.Round(time.Millisecond).String(), Index: uint64(s.engine.View().Index())})
+		s.log.Info("ready", "after", took, "leases", s.engine.View().HeldCount(), "index", s.engine.View().Index())
 	case <-ctx.Done():
 	}
 }
@@ -466,14 +474,13 @@ func (s *Server) Close(ctx context.Context) error {
 	errs := []error{s.http.Shutdown(ctx), s.park.Close(ctx), s.door.Close(ctx), s.closeJuju(ctx)}
 	s.http.Close()
 	// The node hands leadership over, which takes peers and the lease loop.
-	errs = append(errs, s.node.Close(ctx))
+	errs = append(errs, s.engine.Close(ctx))
 	s.stop()
 	errs = append(errs, s.wait(ctx))
 	if s.peers != nil {
 		errs = append(errs, s.peers.Close(ctx))
 		s.consistency.close()
 	}
-	s.hub.Close()
 	s.fail(nil)
 	if s.cause != nil {
 		return s.cause

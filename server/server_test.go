@@ -148,7 +148,7 @@ func TestG48_CloseAnswersAndLeavesNoGoroutine(t *testing.T) {
 		watched <- client.AsError(err)
 	}()
 	<-first
-	for s.hub.Stats().Waiters == 0 {
+	for s.engine.Hub().Stats().Waiters == 0 {
 		runtime.Gosched()
 	}
 	if err := s.Close(testContext(t)); err != nil {
@@ -246,7 +246,7 @@ func TestNotReadyBeforeCaughtUp(t *testing.T) {
 	if err := s.openEngine(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.node.Close(context.Background()); s.hub.Close() })
+	t.Cleanup(func() { s.node.Close(context.Background()); s.engine.Hub().Close() })
 	rec := newRecorder()
 	s.readyz(rec, nil)
 	if rec.code != http.StatusServiceUnavailable || !strings.Contains(rec.body.String(), "not caught up") || rec.header.Get("Retry-After") == "" {

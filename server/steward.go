@@ -181,7 +181,7 @@ func (w *steward) look(now time.Time) *census {
 		clear(w.since)
 		return nil
 	}
-	view := w.s.machine.view()
+	view := w.s.engine.View()
 	c := &census{
 		self: st.Member, voters: st.Voters, learners: st.Learners, commit: st.Commit,
 		members: view.Members(), gone: view.MemberGone(st.Member),

@@ -119,7 +119,7 @@ func TestG29_ASnapshotArrivesAtARunningServer(t *testing.T) {
 	behind.courier.mute(false)
 	until(t, "a snapshot has arrived", func() bool { return len(eventsOf(behind, "snapshot received")) > received })
 	until(t, "the states are equal", func() bool {
-		a, b := behind.machine.view(), leader.machine.view()
+		a, b := behind.engine.View(), leader.engine.View()
 		return a.Index() == b.Index() && a.Hash() == b.Hash()
 	})
 	if err := <-seen; incumbent.KindOf(err) != incumbent.Compacted {

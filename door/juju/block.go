@@ -6,7 +6,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
-	"github.com/incumbent-dev/incumbent/lease/release"
+	"github.com/incumbent-dev/incumbent/engine/release"
 )
 
 // waiting is a call that waits for one holding to end, or for several.

@@ -238,7 +238,7 @@ func TestServedTooLate(t *testing.T) {
 	}
 	eventually(t, "nothing is open", func() bool {
 		st := m.door.Stats()
-		return st.Blocked == 0 && st.Claims == 0 && server.open.Load() == 0 && m.hub.Stats().Waiters == 0
+		return st.Blocked == 0 && st.Claims == 0 && server.open.Load() == 0 && m.group.Hub().Stats().Waiters == 0
 	})
 }
 
@@ -288,7 +288,7 @@ func TestCallsAreTimed(t *testing.T) {
 		t.Fatal(got)
 	}
 	b.send(blockText(2, "app"))
-	eventually(t, "it waits", func() bool { return m.hub.Stats().Waiters == 1 })
+	eventually(t, "it waits", func() bool { return m.group.Hub().Stats().Waiters == 1 })
 	clock.Add(int64(7 * time.Second))
 	m.free(nameOf(testModel, "app"))
 	if got := b.read(); got != empty(2) {
@@ -320,9 +320,9 @@ func TestG10_AWaitThatIsTriedAgainKnowsItsHolding(t *testing.T) {
 	if got := a.ask(claimText(2, "app", "app-0", "60")); got != granted(2) {
 		t.Fatal(got)
 	}
-	m.hub.SetLimits(watch.Limits{MaxListeners: 1})
+	m.group.Hub().SetLimits(watch.Limits{MaxListeners: 1})
 	a.send(blockText(3, "app")) // has the only place
-	eventually(t, "the place is taken", func() bool { return m.hub.Stats().Waiters == 1 })
+	eventually(t, "the place is taken", func() bool { return m.group.Hub().Stats().Waiters == 1 })
 	b.send(blockText(2, "app"))
 	eventually(t, "there is no place", func() bool { return m.door.Stats().Retries > 2 })
 	m.free(nameOf(testModel, "app"))
@@ -352,10 +352,10 @@ func TestWaitsThatEndTogetherAreAnsweredInTurn(t *testing.T) {
 			c.send(blockText(2+i, "app"))
 		}
 	}
-	eventually(t, "all wait", func() bool { return m.hub.Stats().Waiters == clients*each })
+	eventually(t, "all wait", func() bool { return m.group.Hub().Stats().Waiters == clients*each })
 	m.free(nameOf(testModel, "app"))
 	eventually(t, "all have been woken, and a burst was answered", func() bool {
-		return m.hub.Stats().Waiters == 0 && m.door.Stats().Blocked <= clients*each-wakeBurst
+		return m.group.Hub().Stats().Waiters == 0 && m.door.Stats().Blocked <= clients*each-wakeBurst
 	})
 	for range 500 { // what is not waiting goes on
 		if got := a.ask(pingText); got != empty(2) {

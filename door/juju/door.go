@@ -14,10 +14,10 @@ import (
 	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/engine/release"
 	"github.com/incumbent-dev/incumbent/lease"
-	"github.com/incumbent-dev/incumbent/lease/release"
 	"github.com/incumbent-dev/incumbent/park"
-	"github.com/incumbent-dev/incumbent/watch"
 	"github.com/incumbent-dev/incumbent/workqueue"
 )
 
@@ -41,16 +41,8 @@ type Passwords interface {
 type Config struct {
 	Limits
 
-	Leases Leases
-	// View returns the newest state this member has applied.
-	View func() *core.View
-	// Confirm calls done when this member has applied everything that was
-	// committed when it was called. It never blocks; neither must done.
-	Confirm func(done func(err error))
-	// Hub publishes each change of a lease under Topic, with a *core.Change as
-	// payload.
-	Hub   *watch.Hub
-	Topic func(incumbent.Name) watch.Topic
+	Engine *engine.Engine
+	Leases Leases // the engine's if nil
 	// Park carries the connections.
 	Park      *park.Set
 	Passwords Passwords
@@ -72,8 +64,7 @@ type Config struct {
 // Validate returns an Invalid error if a part is missing or a limit is wrong.
 func (c *Config) Validate() error {
 	for name, missing := range map[string]bool{
-		"Leases": c.Leases == nil, "View": c.View == nil, "Confirm": c.Confirm == nil, "Hub": c.Hub == nil, "Topic": c.Topic == nil,
-		"Park": c.Park == nil, "Passwords": c.Passwords == nil, "TLS": c.TLS == nil,
+		"Engine": c.Engine == nil, "Park": c.Park == nil, "Passwords": c.Passwords == nil, "TLS": c.TLS == nil,
 	} {
 		if missing {
 			return incumbent.Errorf(incumbent.Invalid, "juju door: %s is missing", name)
@@ -124,14 +115,17 @@ func New(cfg Config) (*Door, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	if cfg.Leases == nil {
+		cfg.Leases = cfg.Engine.Leases()
+	}
 	d := &Door{
-		leases: cfg.Leases, view: cfg.View, confirm: cfg.Confirm, park: cfg.Park, passwords: cfg.Passwords, tls: cfg.TLS,
+		leases: cfg.Leases, view: cfg.Engine.View, confirm: cfg.Engine.Confirm, park: cfg.Park, passwords: cfg.Passwords, tls: cfg.TLS,
 		controller: uuidOf(cfg.Cluster), ready: cfg.Ready, admission: cfg.Admission, now: cfg.Now, monotonic: cfg.Monotonic,
 		jitter: rand.Float64, log: cfg.Logger, slots: make(chan struct{}, handshakesAtOnce()),
 		answers: workqueue.New[*bulk](), wakes: workqueue.New[*block](), work: workqueue.New[func()](), closing: make(chan struct{}),
 		arrivals: make(chan net.Conn), draining: make(chan struct{}),
 	}
-	d.releases = release.Source{View: cfg.View, Confirm: cfg.Confirm, Run: d.work.Put, Hub: cfg.Hub, Topic: cfg.Topic}
+	d.releases = release.Source{Engine: cfg.Engine, Confirm: cfg.Engine.Confirm, Run: d.work.Put}
 	d.endings = d.releases
 	d.endings.Confirm = func(done func(error)) { done(nil) }
 	for l := range d.lines {

@@ -47,13 +47,13 @@ func TestG12_UnitsActOnlyForThemselves(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.who+" for "+tt.unit+" of "+tt.application, func(t *testing.T) {
-			m.do(core.RevokeCommand{Name: nameOf(testModel, tt.application)})
+			m.group.Do(core.RevokeCommand{Name: nameOf(testModel, tt.application)})
 			c := m.login(tt.who)
 			got := c.ask(claimText(2, tt.application, tt.unit, "6"))
 			if ok := got == granted(2); ok != tt.claim || !ok && !strings.Contains(got, "permission denied") {
 				t.Errorf("claim: %s", got)
 			}
-			m.do(core.RevokeCommand{Name: nameOf(testModel, tt.application)})
+			m.group.Do(core.RevokeCommand{Name: nameOf(testModel, tt.application)})
 			got = c.ask(blockText(3, tt.application))
 			if ok := got == empty(3); ok != tt.follow || !ok && !strings.Contains(got, "permission denied") {
 				t.Errorf("wait: %s", got)
@@ -99,17 +99,17 @@ func TestG10_BlockedUntilReleased(t *testing.T) {
 				c.send(blockText(3, "app"))
 				waiting = append(waiting, c)
 			}
-			eventually(t, "eleven calls wait", func() bool { return m.hub.Stats().Waiters == 11 })
+			eventually(t, "eleven calls wait", func() bool { return m.group.Hub().Stats().Waiters == 11 })
 			if got := holder.ask(claimText(3, "app", "app-0", "300")); got != granted(3) {
 				t.Fatal(got)
 			}
 			if got := other.ask(claimText(4, "other", "other-0", "60")); got != granted(4) {
 				t.Fatal(got)
 			}
-			if n := m.hub.Stats().Waiters; n != 11 {
+			if n := m.group.Hub().Stats().Waiters; n != 11 {
 				t.Fatalf("an extension left %d waiting", n)
 			}
-			if r := m.do(end(m.log.view.Load().Lease(nameOf(testModel, "app")))); r.Err != nil {
+			if r := m.group.Do(end(m.group.View().Lease(nameOf(testModel, "app")))); r.Err != nil {
 				t.Fatal(r.Err)
 			}
 			for _, c := range waiting {
@@ -138,17 +138,17 @@ func TestG10_WokenByAHandOver(t *testing.T) {
 		core.OpenSessionCommand{ID: id, TTL: time.Minute},
 		core.ClaimCommand{Name: name, Holder: "app/8", Session: id, Wait: true},
 	} {
-		if r := m.do(cmd); r.Err != nil {
+		if r := m.group.Do(cmd); r.Err != nil {
 			t.Fatal(r.Err)
 		}
 	}
 	c := m.login("unit-app-0")
 	c.send(blockText(2, "app"))
-	eventually(t, "it waits", func() bool { return m.hub.Stats().Waiters == 1 })
-	if r := m.do(core.ReleaseCommand{Name: name, Holder: "app/9", Next: id}); r.Err != nil {
+	eventually(t, "it waits", func() bool { return m.group.Hub().Stats().Waiters == 1 })
+	if r := m.group.Do(core.ReleaseCommand{Name: name, Holder: "app/9", Next: id}); r.Err != nil {
 		t.Fatal(r.Err)
 	}
-	if l := m.log.view.Load().Lease(name); l.Free() {
+	if l := m.group.View().Lease(name); l.Free() {
 		t.Fatal("the lease is free, and should have been handed over")
 	}
 	if got := c.read(); got != empty(2) {
@@ -163,7 +163,7 @@ func TestHeldOpenWithoutALeader(t *testing.T) {
 	if got := a.ask(claimText(2, "app", "app-0", "60")); got != granted(2) {
 		t.Fatal(got)
 	}
-	m.log.down.Store(true)
+	m.group.Refuse(true)
 	a.send(claimText(3, "app", "app-0", "60")) // an extension
 	b.send(claimText(2, "app", "app-1", "60")) // to be denied, when that is certain
 	b.send(blockText(3, "app"))
@@ -174,7 +174,7 @@ func TestHeldOpenWithoutALeader(t *testing.T) {
 	if st := m.door.Stats(); st.Claims != 3 || st.Blocked != 2 {
 		t.Fatalf("%d claims and %d waits are open, want 3 and 2", st.Claims, st.Blocked)
 	}
-	m.log.down.Store(false)
+	m.group.Refuse(false)
 	if got := a.read(); got != granted(3) {
 		t.Errorf("extension: %s", got)
 	}
@@ -232,7 +232,7 @@ func TestUnknownOutcomesAreAskedAgain(t *testing.T) {
 	if got := c.ask(claimText(2, "app", "app-0", "60")); got != granted(2) {
 		t.Error(got)
 	}
-	l := m.log.view.Load().Lease(nameOf(testModel, "app"))
+	l := m.group.View().Lease(nameOf(testModel, "app"))
 	if l.Token != 1 {
 		t.Errorf("granted under token %v: not the first claim", l.Token)
 	}
@@ -263,11 +263,11 @@ func TestG47_SilenceAndClosing(t *testing.T) {
 	for i := range 10 {
 		b.send(blockText(2+i, "app"))
 	}
-	eventually(t, "ten calls wait", func() bool { return m.hub.Stats().Waiters == 10 })
+	eventually(t, "ten calls wait", func() bool { return m.group.Hub().Stats().Waiters == 10 })
 	b.conn.Close()
 	eventually(t, "none waits", func() bool {
 		st := m.door.Stats()
-		return m.hub.Stats().Waiters == 0 && st.Blocked == 0 && st.Agents == 1
+		return m.group.Hub().Stats().Waiters == 0 && st.Blocked == 0 && st.Agents == 1
 	})
 
 	const silence = int(DefaultSilence / park.TickInterval)
@@ -294,7 +294,7 @@ func TestG47_SilenceAndClosing(t *testing.T) {
 		st := m.door.Stats()
 		return st.Silent == 1 && st.Connections == 0
 	})
-	if l := m.log.view.Load().Lease(nameOf(testModel, "app")); l.Free() {
+	if l := m.group.View().Lease(nameOf(testModel, "app")); l.Free() {
 		t.Error("its lease went with it")
 	}
 }
@@ -490,7 +490,7 @@ func TestBlockedCallsCostNoGoroutine(t *testing.T) {
 		c.send(blockText(2, "app"))
 	}
 	eventually(t, "all wait, and the greeters have gone", func() bool {
-		return m.hub.Stats().Waiters == n && m.door.Stats().Pending == 0 && runtime.NumGoroutine() < before+n/2
+		return m.group.Hub().Stats().Waiters == n && m.door.Stats().Pending == 0 && runtime.NumGoroutine() < before+n/2
 	})
 }
 

@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,93 +24,22 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/engine/enginetest"
 	"github.com/incumbent-dev/incumbent/lease"
-	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/park"
-	"github.com/incumbent-dev/incumbent/watch"
 )
 
 const (
-	testLeases watch.Kind = 1
-	testModel             = "deadbeef-0bad-400d-8000-4b1d0d06f00d"
-	otherModel            = "00000000-0bad-400d-8000-4b1d0d06f00d"
-	patience              = time.Minute
+	testModel  = "deadbeef-0bad-400d-8000-4b1d0d06f00d"
+	otherModel = "00000000-0bad-400d-8000-4b1d0d06f00d"
+	patience   = time.Minute
 )
-
-// log is a replicated log without the log: one goroutine applies proposals and
-// answers confirmations, in order. Everything above it is real.
-type log struct {
-	state *core.State
-	view  atomic.Pointer[core.View]
-	tell  func(*core.View, []core.Change)
-	in    chan func()
-	done  chan struct{}
-	// down makes it refuse everything, as a member without a leader does.
-	down atomic.Bool
-}
-
-func newLog() *log {
-	l := &log{state: core.New(), in: make(chan func(), 1<<16), done: make(chan struct{})}
-	l.view.Store(l.state.View())
-	go func() {
-		defer close(l.done)
-		for f := range l.in {
-			f()
-		}
-	}()
-	return l
-}
-
-var errNoLeader = incumbent.Errorf(incumbent.Unavailable, "no leader is known")
-
-func (l *log) Propose(ps ...node.Proposal) {
-	ps = append([]node.Proposal(nil), ps...)
-	l.in <- func() {
-		for _, p := range ps {
-			if l.down.Load() {
-				if p.Done != nil {
-					p.Done(nil, errNoLeader)
-				}
-				continue
-			}
-			result := l.apply(p.Command)
-			if p.Done != nil {
-				p.Done(result, nil)
-			}
-		}
-	}
-}
-
-func (l *log) apply(cmd []byte) core.Result {
-	results := make([]core.Result, 1)
-	changes := l.state.Apply([][]byte{cmd}, results)
-	view := l.state.View()
-	l.view.Store(view)
-	l.tell(view, changes)
-	return results[0]
-}
-
-func (l *log) Confirm(done func(term uint64, err error)) {
-	l.in <- func() {
-		if l.down.Load() {
-			done(1, errNoLeader)
-			return
-		}
-		done(1, nil)
-	}
-}
-
-// Alone it has no other member's questions to answer.
-func (l *log) ConfirmFor(_, _ uint64, done func(uint64, error)) { l.Confirm(done) }
-
-func (*log) Leader() (leader, term uint64) { return 0, 0 }
 
 // member is a door on a real engine.
 type member struct {
 	tb     testing.TB
-	log    *log
-	leases *lease.Service
-	hub    *watch.Hub
+	group  *enginetest.Group
 	park   *park.Set
 	door   *Door
 	checks *auth.Verifier
@@ -119,9 +47,7 @@ type member struct {
 	stop   func()
 }
 
-func topicOf(n incumbent.Name) watch.Topic {
-	return watch.Topic{Kind: testLeases, Scope: [2]string{n.Namespace, n.Model}, Name: n.Lease}
-}
+var errNoLeader = incumbent.Errorf(incumbent.Unavailable, "no leader is known")
 
 // account is a line of a password file; the tag is the password.
 type account struct {
@@ -180,23 +106,15 @@ var testTLS = sync.OnceValue(func() *tls.Config {
 // newMember starts one; ticks, unless nil, replace the clock of silence.
 func newMember(tb testing.TB, ticks <-chan time.Time, change ...func(*Config)) *member {
 	tb.Helper()
-	m := &member{tb: tb, log: newLog(), checks: auth.NewVerifier(auth.VerifierConfig{}, passwords(tb))}
+	m := &member{tb: tb, checks: auth.NewVerifier(auth.VerifierConfig{}, passwords(tb))}
 	var err error
 	if m.park, err = park.New(park.Config{Ticks: ticks}); err != nil {
 		tb.Fatal(err)
 	}
-	if m.leases, err = lease.New(lease.Options{Barrier: m.park.Barrier}); err != nil {
-		tb.Fatal(err)
-	}
-	m.hub = watch.New(watch.Config{}, m.log.view.Load(), 0)
-	m.log.tell = func(view *core.View, changes []core.Change) {
-		m.leases.Applied(view, changes)
-		m.hub.Publish(view, view.Index(), eventsOf(changes))
-	}
+	m.group = enginetest.Start(tb, engine.Config{Lease: lease.Options{Barrier: m.park.Barrier}})
 	cfg := Config{
-		Leases: m.leases, View: m.log.view.Load, Hub: m.hub, Topic: topicOf, Park: m.park, Passwords: m.checks, TLS: testTLS,
+		Engine: m.group.Engine, Leases: m.group.Leases(), Park: m.park, Passwords: m.checks, TLS: testTLS,
 		Cluster: [16]byte{0xc0, 15: 1},
-		Confirm: func(done func(error)) { m.log.Confirm(func(_ uint64, err error) { done(err) }) },
 	}
 	for _, f := range change {
 		f(&cfg)
@@ -209,10 +127,7 @@ func newMember(tb testing.TB, ticks <-chan time.Time, change ...func(*Config)) *
 }
 
 func (m *member) run() {
-	ctx, cancel := context.WithCancel(context.Background())
-	loop, served := make(chan struct{}), make(chan error, 1)
-	go func() { m.leases.Run(ctx, m.log); close(loop) }()
-	m.log.in <- func() { m.leases.Lead(1) }
+	served := make(chan error, 1)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		m.tb.Fatal(err)
@@ -233,37 +148,15 @@ func (m *member) run() {
 		if err := m.door.Close(end); err != nil {
 			m.tb.Errorf("door: %v", err)
 		}
-		m.hub.Close()
-		cancel()
-		<-loop
-		close(m.log.in)
-		<-m.log.done
+		m.group.Stop()
 	})
 	m.tb.Cleanup(m.stop)
-}
-
-func eventsOf(changes []core.Change) []*watch.Event {
-	var events []*watch.Event
-	for i := range changes {
-		if c := &changes[i]; c.Lease != nil {
-			events = append(events, &watch.Event{Index: c.Index, Topics: []watch.Topic{topicOf(c.Lease.Name)}, Payload: c, Size: 500})
-		}
-	}
-	return events
-}
-
-// do applies a command as if somebody else had sent it.
-func (m *member) do(cmd core.Command) core.Result {
-	m.tb.Helper()
-	got := make(chan core.Result, 1)
-	m.log.in <- func() { got <- m.log.apply(cmd.Encode(core.Meta{})) }
-	return <-got
 }
 
 // free ends the holding of a lease.
 func (m *member) free(name incumbent.Name) {
 	m.tb.Helper()
-	if r := m.do(core.RevokeCommand{Name: name}); r.Err != nil {
+	if r := m.group.Do(core.RevokeCommand{Name: name}); r.Err != nil {
 		m.tb.Fatal(r.Err)
 	}
 }

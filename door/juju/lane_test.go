@@ -41,18 +41,18 @@ func TestG40_ExtensionsAndControllersGoByTheirOwnLanes(t *testing.T) {
 	if got := a.ask(claimText(3, "app", "app-0", "60")); got != granted(3) {
 		t.Errorf("extension: %s", got)
 	}
-	before := m.log.view.Load().Lease(nameOf(testModel, "app")).Modified
+	before := m.group.View().Lease(nameOf(testModel, "app")).Modified
 	// What extends is extended at once also where another param claims.
 	doubled := strings.Replace(claimsText(2, "other-0", "app-0"), `"unit-app-0","duration":60`, `"unit-app-0","duration":120`, 1)
 	load.send(doubled)
-	eventually(t, "it is extended", func() bool { return m.log.view.Load().Lease(nameOf(testModel, "app")).Modified > before })
+	eventually(t, "it is extended", func() bool { return m.group.View().Lease(nameOf(testModel, "app")).Modified > before })
 	eventually(t, "the claim waits", func() bool { return m.door.Stats().Retries == 1 })
 	lanes.SetMemory(2, 1) // beyond all bounds
 	if got := controller.ask(singularClaimText); got != granted(2) {
 		t.Errorf("a controller's claim: %s", got)
 	}
 	name := incumbent.Name{Namespace: singularNamespace, Model: testModel, Lease: testModel}
-	if l := m.log.view.Load().Lease(name); l.Free() || l.Holder != "machine-0" || !l.Critical {
+	if l := m.group.View().Lease(name); l.Free() || l.Holder != "machine-0" || !l.Critical {
 		t.Errorf("the controller's lease is %+v", l)
 	}
 	if n := lanes.Stats()[admit.Critical].Admitted; n != 1 {
@@ -168,7 +168,7 @@ func TestG40_WhatMayBeOverIsAskedAgain(t *testing.T) {
 		before + 3: func() {
 			clock.Add(int64(30*time.Second) + 1)
 			m.free(nameOf(testModel, "app"))
-			m.do(core.ClaimCommand{Name: nameOf(testModel, "app"), Holder: "app/1", TTL: time.Minute})
+			m.group.Do(core.ClaimCommand{Name: nameOf(testModel, "app"), Holder: "app/1", TTL: time.Minute})
 		},
 		before + 5: func() { clock.Add(int64(time.Hour)) },
 	}}
@@ -208,7 +208,7 @@ func TestG40_WaitsGiveWayToClaims(t *testing.T) {
 	}
 	held := fill(t, lanes, clock)
 	a.send(blockText(3, "app"))
-	eventually(t, "it waits for the holder", func() bool { return m.hub.Stats().Waiters == 1 })
+	eventually(t, "it waits for the holder", func() bool { return m.group.Hub().Stats().Waiters == 1 })
 	b.send(blockText(2, "other"))
 	eventually(t, "it is tried again", func() bool { return m.door.Stats().Retries > 2 })
 	if st := m.door.Stats(); st.Blocked != 2 {

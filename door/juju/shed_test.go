@@ -120,9 +120,9 @@ func TestG10_HeldLeasesAreWaitedForWithoutALeader(t *testing.T) {
 	if got := a.ask(claimText(2, "app", "app-0", "60")); got != granted(2) {
 		t.Fatal(got)
 	}
-	m.log.down.Store(true)
+	m.group.Refuse(true)
 	b.send(blockText(2, "app"))
-	eventually(t, "it waits", func() bool { return m.hub.Stats().Waiters == 1 })
+	eventually(t, "it waits", func() bool { return m.group.Hub().Stats().Waiters == 1 })
 	if n := m.door.Stats().Retries; n != 0 {
 		t.Errorf("%d retries", n)
 	}
@@ -133,7 +133,7 @@ func TestG10_HeldLeasesAreWaitedForWithoutALeader(t *testing.T) {
 	// That it is free must be certain.
 	b.send(blockText(3, "app"))
 	eventually(t, "it is tried again", func() bool { return m.door.Stats().Retries > 1 })
-	m.log.down.Store(false)
+	m.group.Refuse(false)
 	if got := b.read(); got != empty(3) {
 		t.Error(got)
 	}

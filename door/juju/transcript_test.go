@@ -69,14 +69,14 @@ func TestTranscripts(t *testing.T) {
 				return out.String()
 			case "blocked":
 				d.ScanArgs(t, "n", &waits)
-				eventually(t, "calls wait at the hub", func() bool { return m.hub.Stats().Waiters == waits && m.door.Stats().Blocked == waits })
+				eventually(t, "calls wait at the hub", func() bool { return m.group.Hub().Stats().Waiters == waits && m.door.Stats().Blocked == waits })
 				return ""
 			case "free":
 				m.free(nameOf(testModel, name))
 				return ""
 			case "expire":
-				l := m.log.view.Load().Lease(nameOf(testModel, name))
-				if r := m.do(core.ExpireCommand{Token: l.Token, Renewal: l.Renewal}); r.Err != nil {
+				l := m.group.View().Lease(nameOf(testModel, name))
+				if r := m.group.Do(core.ExpireCommand{Token: l.Token, Renewal: l.Renewal}); r.Err != nil {
 					t.Fatal(r.Err)
 				}
 				return ""

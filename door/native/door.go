@@ -12,8 +12,9 @@ import (
 	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/engine/release"
 	"github.com/incumbent-dev/incumbent/lease"
-	"github.com/incumbent-dev/incumbent/lease/release"
 	"github.com/incumbent-dev/incumbent/park"
 	"github.com/incumbent-dev/incumbent/watch"
 	"github.com/incumbent-dev/incumbent/workqueue"
@@ -36,16 +37,8 @@ type Leases interface {
 type Config struct {
 	Limits
 
-	Leases Leases
-	// View returns the newest state this member has applied.
-	View func() *core.View
-	// Confirm calls done when this member has applied everything that was
-	// committed when it was called. It never blocks; neither must done.
-	Confirm func(done func(err error))
-	// Hub publishes each change of a lease under LeaseTopic(LeaseKind, name),
-	// with a *core.Change as payload.
-	Hub       *watch.Hub
-	LeaseKind watch.Kind
+	Engine *engine.Engine
+	Leases Leases // the engine's if nil
 	// Park carries the streams.
 	Park     *park.Set
 	Operator Operator
@@ -70,8 +63,7 @@ type Config struct {
 // Validate returns an Invalid error if a part is missing or a limit is wrong.
 func (c *Config) Validate() error {
 	for name, missing := range map[string]bool{
-		"Leases": c.Leases == nil, "View": c.View == nil, "Confirm": c.Confirm == nil, "Hub": c.Hub == nil,
-		"Park": c.Park == nil, "Operator": c.Operator == nil, "Guard": c.Guard == nil,
+		"Engine": c.Engine == nil, "Park": c.Park == nil, "Operator": c.Operator == nil, "Guard": c.Guard == nil,
 	} {
 		if missing {
 			return incumbent.Errorf(incumbent.Invalid, "native door: %s is missing", name)
@@ -89,7 +81,6 @@ type Door struct {
 	view          func() *core.View
 	confirm       func(done func(err error))
 	hub           *watch.Hub
-	leaseKind     watch.Kind
 	releases      release.Source
 	park          *park.Set
 	operator      Operator
@@ -134,8 +125,11 @@ func New(cfg Config) (*Door, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	if cfg.Leases == nil {
+		cfg.Leases = cfg.Engine.Leases()
+	}
 	d := &Door{
-		leases: cfg.Leases, view: cfg.View, confirm: cfg.Confirm, hub: cfg.Hub, leaseKind: cfg.LeaseKind,
+		leases: cfg.Leases, view: cfg.Engine.View, confirm: cfg.Engine.Confirm, hub: cfg.Engine.Hub(),
 		park: cfg.Park, operator: cfg.Operator, guard: cfg.Guard, admission: cfg.Admission, monotonic: cfg.Monotonic, age: cfg.Age, away: cfg.Away,
 		offerWindow:   or(cfg.OfferWindow, lease.DefaultOfferWindow),
 		progressEvery: or(cfg.ProgressEvery, DefaultProgressEvery),
@@ -160,10 +154,7 @@ func New(cfg Config) (*Door, error) {
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
-	d.releases = release.Source{
-		View: cfg.View, Confirm: cfg.Confirm, Run: d.work.Put, Hub: cfg.Hub,
-		Topic: func(n incumbent.Name) watch.Topic { return LeaseTopic(d.leaseKind, n) },
-	}
+	d.releases = release.Source{Engine: cfg.Engine, Confirm: cfg.Engine.Confirm, Run: d.work.Put}
 	d.life, d.drain = context.WithCancelCause(context.Background())
 	d.SetLimits(cfg.Limits)
 	d.gathers.New = func() any { return d.newGather() }

@@ -243,7 +243,7 @@ func TestG17_SilentWatchesAreToldHowFar(t *testing.T) {
 
 func TestG16_ResumeBeforeHistoryIsCompacted(t *testing.T) {
 	m := newMember(t)
-	m.hub.SetLimits(watch.Limits{HistoryBytes: 1})
+	m.group.Hub().SetLimits(watch.Limits{HistoryBytes: 1})
 	w := m.dial()
 	for i := range uint64(20) {
 		w.ok(claimFrame(i+1, fmt.Sprint("p/", i), "h", "", false))
@@ -265,7 +265,7 @@ func TestG16_ResumeBeforeHistoryIsCompacted(t *testing.T) {
 // notices.
 func TestG18_SlowReaderIsCutOff(t *testing.T) {
 	m := newMember(t)
-	m.hub.SetLimits(watch.Limits{HistoryBytes: 1 << 20})
+	m.group.Hub().SetLimits(watch.Limits{HistoryBytes: 1 << 20})
 	slow, quick, worker := m.dial(), m.dial(), m.dial()
 	slow.send(watchFrameOf(1, "p/", 0))
 	quick.send(watchFrameOf(1, "p/", 0))
@@ -311,7 +311,7 @@ func TestG18_SlowReaderIsCutOff(t *testing.T) {
 	slow.ok(beatMessage(2)) // its stream goes on
 }
 
-func (m *member) hubIndex() uint64 { return uint64(m.hub.Index()) }
+func (m *member) hubIndex() uint64 { return uint64(m.group.Hub().Index()) }
 
 // Extensions are refused last, and critical ones never, though all came in one
 // wake-up.
@@ -354,7 +354,7 @@ func TestG40_CriticalExtensionsAreNeverRefused(t *testing.T) {
 func TestG41_G25_DeadlinePassedIsNotExecuted(t *testing.T) {
 	m := newMember(t)
 	w := m.dial()
-	m.log.held.Lock()
+	m.group.Hold()
 	const call = `{"name": {"name": "call"}, "holder": "h", "ttl_ms": 5000}`
 	resp, body := m.postLate("LeaseService/Claim", call)
 	f := claimFrame(1, "stream", "h", "", false)
@@ -362,7 +362,7 @@ func TestG41_G25_DeadlinePassedIsNotExecuted(t *testing.T) {
 	w.send(f)
 	w.settle()
 	m.post("LeaseService/Claim", call, "Connect-Timeout-Ms", "40") // so long it takes
-	m.log.held.Unlock()
+	m.group.Release()
 	if resp.StatusCode != http.StatusInternalServerError || !strings.Contains(body, `"kind":"unknown"`) && !strings.Contains(body, `"kind": "unknown"`) {
 		t.Errorf("HTTP %d %s", resp.StatusCode, body)
 	}
@@ -381,9 +381,9 @@ func TestG41_G25_DeadlinePassedIsNotExecuted(t *testing.T) {
 // loaded machine a short one may pass before the call is handed in.
 func (m *member) postLate(method, body string) (resp *http.Response, text string) {
 	m.tb.Helper()
-	before := m.log.asked.Load()
+	before := m.group.Proposed()
 	for limit := 20; limit < int(patience.Milliseconds()); limit *= 4 {
-		if resp, text = m.post(method, body, "Connect-Timeout-Ms", strconv.Itoa(limit)); m.log.asked.Load() > before {
+		if resp, text = m.post(method, body, "Connect-Timeout-Ms", strconv.Itoa(limit)); m.group.Proposed() > before {
 			return resp, text
 		}
 	}
@@ -609,9 +609,9 @@ func TestG23_StaleReadsSayTheirIndexAndAge(t *testing.T) {
 	if g := w.ok(get(2, false)).GetGet(); g.AgeMs != 0 || g.Index != token || g.Lease.ExpiresInMs == 0 {
 		t.Errorf("a confirmed read: %v", g)
 	}
-	m.log.held.Lock() // nobody confirms, nobody applies
+	m.group.Hold() // nobody confirms, nobody applies
 	g := w.ok(get(3, true)).GetGet()
-	m.log.held.Unlock()
+	m.group.Release()
 	if g.AgeMs != 1500 || g.Index != token || g.Lease.Token != token || g.Lease.ExpiresInMs != 0 {
 		t.Errorf("a stale read: %v", g)
 	}

@@ -88,13 +88,13 @@ func (m *member) post(method, body string, header ...string) (*http.Response, st
 
 // holdFor stops the log until n more proposals are handed in.
 func (m *member) holdFor(n int64) {
-	until := m.log.asked.Load() + n
-	m.log.held.Lock()
+	until := m.group.Proposed() + n
+	m.group.Hold()
 	go func() {
-		for m.log.asked.Load() < until {
+		for m.group.Proposed() < until {
 			runtime.Gosched()
 		}
-		m.log.held.Unlock()
+		m.group.Release()
 	}()
 }
 

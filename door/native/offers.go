@@ -6,6 +6,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
@@ -87,7 +88,7 @@ func (o *offerReader) subscribe() error {
 		case o.woken <- struct{}{}:
 		default:
 		}
-	}, watch.All(o.d.leaseKind))
+	}, watch.All(engine.Leases))
 	if err != nil {
 		return err
 	}

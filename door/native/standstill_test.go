@@ -76,7 +76,7 @@ func TestAFullLaneWhereNothingMovesSendsClientsAway(t *testing.T) {
 		}
 	}
 	for round := range uint64(2) {
-		m.log.held.Lock()
+		m.group.Hold()
 		w.send(beatMessage(10 + round)) // waits for a confirmation
 		m.awaitHandedOn(1)
 		refused(20+round, incumbent.Overloaded)
@@ -84,7 +84,7 @@ func TestAFullLaneWhereNothingMovesSendsClientsAway(t *testing.T) {
 		refused(30+round, incumbent.Overloaded)
 		clock.Add(1)
 		refused(40+round, incumbent.Unavailable)
-		m.log.held.Unlock()
+		m.group.Release()
 		if f := w.next(); f.Id != 10+round || f.GetBeaten() == nil {
 			t.Errorf("the one that waited: %v", f)
 		}

@@ -12,14 +12,9 @@ import (
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
-	"github.com/incumbent-dev/incumbent/lease/release"
+	"github.com/incumbent-dev/incumbent/engine/release"
 	"github.com/incumbent-dev/incumbent/watch"
 )
-
-// LeaseTopic is the topic that changes of a lease are published under.
-func LeaseTopic(kind watch.Kind, n incumbent.Name) watch.Topic {
-	return watch.Topic{Kind: kind, Scope: [2]string{n.Namespace, n.Model}, Name: n.Lease}
-}
 
 // changeOf is the change that an event of a lease topic carries.
 func changeOf(e *watch.Event) *core.Change {

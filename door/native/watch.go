@@ -14,6 +14,7 @@ import (
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/watch"
 	"github.com/incumbent-dev/incumbent/websocket"
 )
@@ -58,7 +59,7 @@ func (d *Door) selectionOf(who *caller, r *pb.WatchRequest) (selection, error) {
 	if err := d.allowRead(who, auth.Watch, s.name); err != nil {
 		return s, err
 	}
-	t := LeaseTopic(d.leaseKind, s.name)
+	t := engine.LeaseTopic(s.name)
 	if s.selector = watch.Exact(t); s.prefix {
 		s.selector = watch.Prefix(t.Kind, t.Scope, t.Name)
 	}

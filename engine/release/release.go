@@ -25,22 +25,18 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
 // Source is what waits look at.
 type Source struct {
-	// View returns the newest state this member has applied.
-	View func() *core.View
+	Engine *engine.Engine
 	// Confirm calls done when this member has applied everything that was
 	// committed when it was called. It never blocks; neither does done.
 	Confirm func(done func(err error))
 	// Run runs a function soon, on a goroutine that may take a while.
 	Run func(func())
-	// Hub publishes each change of a lease under Topic, with a *core.Change as
-	// payload.
-	Hub   *watch.Hub
-	Topic func(incumbent.Name) watch.Topic
 }
 
 // Wait is one wait for the end of a holding.
@@ -77,7 +73,7 @@ func (w *Wait) look() {
 	if w.isOver() {
 		return
 	}
-	view := w.src.View()
+	view := w.src.Engine.View()
 	l := view.Lease(w.name)
 	switch {
 	case l.Free():
@@ -94,7 +90,7 @@ func (w *Wait) look() {
 		w.end(nil)
 		return
 	}
-	waiter, err := w.src.Hub.Wait(watch.Exact(w.src.Topic(w.name)), view.Index(), w.ends, w.fired)
+	waiter, err := w.src.Engine.Hub().Wait(watch.Exact(engine.LeaseTopic(w.name)), view.Index(), w.ends, w.fired)
 	if err != nil {
 		w.end(err)
 		return

@@ -6,14 +6,14 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
-// world is a state whose changes are published, by one goroutine: the test's.
+// world is a group without a node: the test's goroutine applies.
 type world struct {
 	t       *testing.T
-	state   *core.State
-	hub     *watch.Hub
+	group   *engine.Engine
 	src     Source
 	confirm error
 	ended   chan error
@@ -22,33 +22,24 @@ type world struct {
 var name = incumbent.Name{Namespace: "n", Model: "m", Lease: "l"}
 
 func newWorld(t *testing.T, limits watch.Limits) *world {
-	w := &world{t: t, state: core.New(), ended: make(chan error, 10)}
-	w.hub = watch.New(watch.Config{Limits: limits}, w.state.View(), 0)
-	t.Cleanup(w.hub.Close)
-	topic := func(n incumbent.Name) watch.Topic { return watch.Topic{Kind: 1, Name: n.Lease} }
-	w.src = Source{
-		View: func() *core.View { v, _ := w.hub.View(); return v.(*core.View) }, Hub: w.hub, Topic: topic,
-		Confirm: func(done func(error)) { done(w.confirm) }, Run: func(f func()) { f() },
+	w := &world{t: t, ended: make(chan error, 10)}
+	var err error
+	if w.group, err = engine.New(engine.Config{Watch: watch.Config{Limits: limits}}); err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(w.group.CloseWatches)
+	w.src = Source{Engine: w.group, Confirm: func(done func(error)) { done(w.confirm) }, Run: func(f func()) { f() }}
 	return w
 }
 
 func (w *world) apply(cmd core.Command) *core.Lease {
 	w.t.Helper()
-	results := make([]core.Result, 1)
-	changes := w.state.Apply([][]byte{cmd.Encode(core.Meta{})}, results)
-	if results[0].Err != nil {
-		w.t.Fatal(results[0].Err)
+	results := make([]any, 1)
+	w.group.Apply([][]byte{cmd.Encode(core.Meta{})}, results)
+	if r := results[0].(*core.Result); r.Err != nil {
+		w.t.Fatal(r.Err)
 	}
-	var events []*watch.Event
-	for i := range changes {
-		if changes[i].Lease != nil {
-			events = append(events, &watch.Event{Index: changes[i].Index, Topics: []watch.Topic{w.src.Topic(changes[i].Lease.Name)}, Payload: &changes[i], Size: 500})
-		}
-	}
-	v := w.state.View()
-	w.hub.Publish(v, v.Index(), events)
-	return v.Lease(name)
+	return w.group.View().Lease(name)
 }
 
 func (w *world) begin(token incumbent.Token) *Wait {
@@ -69,7 +60,7 @@ func (w *world) wants(kind incumbent.Kind) {
 
 func (w *world) waits(n int) {
 	w.t.Helper()
-	if got := w.hub.Stats().Waiters; got != n || len(w.ended) != 0 {
+	if got := w.group.Hub().Stats().Waiters; got != n || len(w.ended) != 0 {
 		w.t.Errorf("%d wait and %d have ended, want %d and none", got, len(w.ended), n)
 	}
 }
@@ -133,9 +124,9 @@ func TestSaysWhyItCannotWait(t *testing.T) {
 	w.begin(0)
 	w.wants(incumbent.Overloaded)
 	// The state jumps: what happened is looked up.
-	v := w.state.View()
-	w.hub.Reset(v, v.Index()+1)
+	v := w.group.View()
+	w.group.Hub().Reset(v, v.Index()+1)
 	w.waits(1)
-	w.hub.Close()
+	w.group.Hub().Close()
 	w.wants(incumbent.Unavailable)
 }

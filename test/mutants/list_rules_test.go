@@ -101,7 +101,7 @@ var ofRules = []mutant{
 	},
 	{
 		name: "a wait looks past the end of a holding", guarantee: "G10",
-		file: "lease/release/release.go", pkg: "./lease/release", test: "^TestG10_EndsWithTheHolding$",
+		file: "engine/release/release.go", pkg: "./engine/release", test: "^TestG10_EndsWithTheHolding$",
 		search:  "\tcase w.token != l.Token:\n\t\tw.end(nil)\n\t\treturn\n",
 		replace: "",
 	},

@@ -1,0 +1,276 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/watch"
+)
+
+// randomCommands is how many commands one seed plays.
+const randomCommands = 400
+
+// TestG15_G28_RandomCommandsThroughTheComposition plays random commands of all
+// kinds, over a few names and sessions that meet each other, through the whole
+// composition. Whatever they are, nothing panics, what a reader is told composes
+// to the state, and a second member that gets the same commands in other batches,
+// and is restored from snapshots, has the same state. INCUMBENT_RANDOM_SEEDS
+// says how many seeds, from INCUMBENT_RANDOM_FIRST on.
+func TestG15_G28_RandomCommandsThroughTheComposition(t *testing.T) {
+	first := setting(t, "INCUMBENT_RANDOM_FIRST", 0)
+	for seed := range setting(t, "INCUMBENT_RANDOM_SEEDS", 60) {
+		seed += first
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) { newPlay(t, seed).run() })
+	}
+}
+
+func setting(t *testing.T, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// play is one seed: two members, and a reader of the first.
+type play struct {
+	*testing.T
+	rng        *rand.Rand
+	one, other *Engine
+	reader     *watch.Reader
+	told       map[incumbent.Name]*core.Lease // what the reader's changes compose to
+	last       incumbent.Index
+	behind     [][]byte // what the other has not applied yet
+}
+
+func newPlay(t *testing.T, seed uint64) *play {
+	p := &play{T: t, rng: rand.New(rand.NewPCG(seed, 0xe1)), told: map[incumbent.Name]*core.Lease{}}
+	p.one, p.other = newManual(t), newManual(t)
+	var err error
+	if p.reader, err = p.one.Hub().Subscribe(0, func() {}, watch.All(Leases)); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func newManual(t *testing.T) *Engine {
+	t.Helper()
+	e, err := New(Config{Watch: watch.Config{Manual: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.CloseWatches)
+	return e
+}
+
+func (p *play) run() {
+	for n := 0; n < randomCommands; {
+		batch := make([][]byte, 1+p.rng.IntN(6))
+		for i := range batch {
+			batch[i] = p.command()
+			n++
+		}
+		p.apply(p.one, batch)
+		p.follow()
+		p.behind = append(p.behind, batch...)
+		if p.rng.IntN(4) == 0 {
+			p.catchUp()
+		}
+	}
+	p.catchUp()
+}
+
+func (p *play) apply(e *Engine, batch [][]byte) {
+	p.Helper()
+	before := e.View().Index()
+	results := make([]any, len(batch))
+	e.Apply(batch, results)
+	e.Hub().Turn()
+	for i, r := range results {
+		if r, ok := r.(*core.Result); !ok || r.Index <= before && !r.Replayed {
+			p.Fatalf("the result of command %x is %+v", batch[i], results[i])
+		}
+	}
+	if err := e.Check(); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// follow composes what the reader is told to the state.
+func (p *play) follow() {
+	p.Helper()
+	for {
+		b, err := p.reader.Pull(nil, 8)
+		if err != nil {
+			p.Fatal(err)
+		}
+		for _, e := range b.Events {
+			if e.Index < p.last {
+				p.Fatalf("a change at index %d after one at %d", e.Index, p.last)
+			}
+			p.last = e.Index
+			p.compose(e.Payload.(*core.Change))
+		}
+		if !b.More {
+			break
+		}
+	}
+	view := p.one.View()
+	view.Leases("", "", "", incumbent.Name{}, func(l *core.Lease) bool {
+		if p.told[l.Name] != l {
+			p.Fatalf("at index %d: the changes compose to %+v, the state has %+v", view.Index(), p.told[l.Name], l)
+		}
+		return true
+	})
+}
+
+func (p *play) compose(c *core.Change) {
+	p.Helper()
+	if got := p.told[c.Lease.Name]; got != c.LeaseBefore && (got == nil || c.LeaseBefore != nil || !got.Free()) {
+		p.Fatalf("the change at index %d goes from %+v, the last one went to %+v", c.Index, c.LeaseBefore, got)
+	}
+	if c.Lease.Modified > c.Index {
+		p.Fatalf("the change at index %d tells of a record of index %d", c.Index, c.Lease.Modified)
+	}
+	p.told[c.Lease.Name] = c.Lease
+}
+
+// catchUp has the other member apply what it lacks, in batches of its own, now
+// and then through a snapshot.
+func (p *play) catchUp() {
+	p.Helper()
+	for len(p.behind) > 0 {
+		n := 1 + p.rng.IntN(len(p.behind))
+		p.apply(p.other, p.behind[:n])
+		p.behind = p.behind[n:]
+		if p.rng.IntN(5) == 0 {
+			var b bytes.Buffer
+			if err := p.other.Snapshot()(&b); err != nil {
+				p.Fatal(err)
+			}
+			if err := p.other.Restore(&b); err != nil {
+				p.Fatal(err)
+			}
+		}
+	}
+	if a, b := p.one.View(), p.other.View(); a.Hash() != b.Hash() || a.Index() != b.Index() {
+		p.Fatalf("at index %d: the states differ (index %d)", a.Index(), b.Index())
+	}
+}
+
+// command draws one. What it says of tokens and renewals is mostly true, for
+// else nothing would ever happen.
+func (p *play) command() []byte {
+	meta := core.Meta{Origin: core.Origin{At: time.UnixMilli(int64(p.rng.IntN(1000))), Door: "native", Principal: "p" + p.digit(3)}}
+	if p.rng.IntN(5) == 0 {
+		meta.KeyID = []byte{byte(p.rng.IntN(20))}
+		meta.KeyBase = p.one.View().Index() - min(p.one.View().Index(), incumbent.Index(p.rng.IntN(30)))
+	}
+	if p.rng.IntN(25) == 0 {
+		b := make([]byte, p.rng.IntN(12))
+		for i := range b {
+			b[i] = byte(p.rng.IntN(256))
+		}
+		if core.RequiredSchema(b) <= core.SchemaVersion {
+			return b
+		}
+	}
+	return p.drawn().Encode(meta)
+}
+
+func (p *play) drawn() core.Command {
+	view := p.one.View()
+	name := incumbent.Name{Namespace: "n", Model: "m", Lease: p.letter(4)}
+	l := view.Lease(name)
+	if l == nil {
+		l = new(core.Lease)
+	}
+	holder, session, known := p.letter(3), p.session(), p.session()
+	if p.rng.IntN(5) == 0 {
+		session = incumbent.SessionID{}
+	}
+	if !l.Free() && p.rng.IntN(2) == 0 {
+		holder, session = l.Holder, l.Session
+	}
+	token := l.Token + incumbent.Token(p.rng.IntN(4)/3)
+	var absent []incumbent.SessionID
+	for p.rng.IntN(3) == 0 {
+		absent = append(absent, p.session())
+	}
+	renewal := func(n uint64) uint64 { return n + uint64(p.rng.IntN(4)/3) }
+	switch p.rng.IntN(20) {
+	case 0, 1, 2, 3, 4:
+		c := core.ClaimCommand{Name: name, Holder: holder, Session: session, Wait: p.rng.IntN(3) > 0, Critical: p.rng.IntN(3) == 0}
+		if session.IsZero() {
+			c.TTL = time.Duration(1+p.rng.IntN(3)) * time.Minute
+		}
+		if p.rng.IntN(6) == 0 {
+			c.Token = token
+		}
+		return c
+	case 5:
+		return core.AcceptCommand{Token: token}
+	case 6:
+		return core.ReleaseCommand{Name: name, Holder: holder, Session: session, Next: known, Absent: absent, Token: token * incumbent.Token(p.rng.IntN(2))}
+	case 7:
+		return core.RevokeCommand{Name: name, Token: token * incumbent.Token(p.rng.IntN(2)), By: "op", Next: known, Absent: absent, AtDeadline: p.rng.IntN(2) == 0}
+	case 8:
+		return core.TransferCommand{Name: name, Holder: holder, Session: session, Token: token, ToSession: known, ToHolder: p.letter(3)}
+	case 9:
+		return core.ExpireCommand{Token: token, Renewal: renewal(l.Renewal), Late: time.Millisecond, Next: known, Absent: absent}
+	case 10:
+		return core.PinCommand{Name: name, Entity: p.letter(2)}
+	case 11:
+		return core.UnpinCommand{Name: name, Entity: p.letter(2)}
+	case 12:
+		return core.LeaveQueueCommand{Name: name, Session: known, Holder: p.letter(3), Absent: absent}
+	case 13, 14, 15:
+		return core.OpenSessionCommand{ID: known, TTL: time.Duration(p.rng.IntN(3)) * time.Minute}
+	case 16:
+		return core.CloseSessionCommand{ID: known, Reason: "done", Absent: absent}
+	case 17:
+		var n uint64
+		if s := view.Session(known); s != nil {
+			n = s.Renewal
+		}
+		return core.ExpireSessionCommand{ID: known, Renewal: renewal(n), Late: time.Second, Absent: absent}
+	case 18:
+		return core.ExtendSessionCommand{ID: known, TTL: time.Duration(1+p.rng.IntN(3)) * time.Minute}
+	}
+	return p.aside()
+}
+
+// aside draws a command that is about no lease.
+func (p *play) aside() core.Command {
+	switch p.rng.IntN(5) {
+	case 0:
+		return core.TrimKeysCommand{Through: incumbent.Index(p.rng.Uint64N(uint64(p.one.View().Index()) + 2))}
+	case 1:
+		return core.RaiseIndexCommand{To: p.one.View().Index() + incumbent.Index(p.rng.IntN(5))}
+	case 2:
+		return core.PutMemberCommand{Member: core.Member{ID: uint64(p.rng.IntN(4)), Name: "m" + p.digit(3), PeerAddress: "host:1", Schema: core.SchemaVersion}}
+	case 3:
+		return core.RemoveMemberCommand{ID: uint64(p.rng.IntN(4))}
+	}
+	return core.CheckpointCommand{}
+}
+
+func (p *play) letter(n int) string { return string(rune('a' + p.rng.IntN(n))) }
+func (p *play) digit(n int) string  { return fmt.Sprint(p.rng.IntN(n)) }
+
+func (p *play) session() (id incumbent.SessionID) {
+	id[0], id[15] = byte(1+p.rng.IntN(4)), 1
+	return id
+}

@@ -1,0 +1,122 @@
+package server
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/engine"
+)
+
+// observer follows what the group applies, for people and for those who look
+// after members. All methods are called by the apply goroutine; what they call
+// never blocks.
+type observer struct {
+	metrics *metrics
+	events  *timeline
+	members func(*core.View) // is told of a state with other members
+
+	compare    func(*core.View) // is told of the state at a checkpoint; may be nil
+	comparedAt atomic.Uint64    // index of the newest checkpoint
+}
+
+// applied takes note of a batch.
+func (o *observer) applied(a *engine.Applied) {
+	o.tellMembers(a)
+	for i := range a.Results {
+		o.tellCheckpoint(a.Results[i].View)
+	}
+	o.count(a.Results, a.Changes)
+}
+
+// tellMembers passes a state on whose members changed.
+func (o *observer) tellMembers(a *engine.Applied) {
+	for i := range a.Changes {
+		if a.Changes[i].Member != nil || a.Changes[i].MemberBefore != nil {
+			o.members(a.View)
+			return
+		}
+	}
+}
+
+// tellCheckpoint passes the state at a checkpoint on; nil is none.
+func (o *observer) tellCheckpoint(v *core.View) {
+	if v == nil {
+		return
+	}
+	o.comparedAt.Store(uint64(v.Index()))
+	if o.compare != nil {
+		o.compare(v)
+	}
+}
+
+// count keeps the numbers and the timeline. Losing a lease is a state
+// transition worth a line there; a claim is not.
+func (o *observer) count(rs []core.Result, changes []core.Change) {
+	for i := range rs {
+		kind := incumbent.OK
+		if rs[i].Err != nil {
+			kind = rs[i].Err.Kind
+		}
+		o.metrics.result(kind)
+	}
+	for i := range changes {
+		c := &changes[i]
+		o.metrics.change(c.What)
+		switch c.What {
+		case core.Expired, core.Declined:
+			o.metrics.lateness.Observe(c.Late.Seconds())
+		case core.MemberPut, core.MemberGone:
+			o.events.member(c)
+		}
+		if what := lossOf(c); what != "" && c.LeaseBefore != nil {
+			o.events.lost(what, c.Lease.Name.String(), c.LeaseBefore.Holder, uint64(c.Index), c.Late)
+		}
+	}
+}
+
+// lossOf names the ways to lose a lease without giving it up.
+func lossOf(c *core.Change) string {
+	switch c.What {
+	case core.Expired:
+		return "lease expired"
+	case core.Revoked:
+		return "lease revoked"
+	case core.Declined:
+		return "offer declined"
+	}
+	return ""
+}
+
+// member notes who came and who went. What a member says anew of itself is of no
+// interest unless it changes who it is.
+func (t *timeline) member(c *core.Change) {
+	switch {
+	case c.MemberBefore == nil && c.Member != nil:
+		t.add(Event{What: "member added", Subject: c.Member.Name, Detail: idText(c.Member.ID) + " at " + c.Member.PeerAddress, Index: uint64(c.Index)})
+	case c.What == core.MemberGone && c.MemberBefore != nil:
+		t.add(Event{What: "member removed", Subject: c.MemberBefore.Name, Detail: idText(c.MemberBefore.ID), Index: uint64(c.Index)})
+	}
+}
+
+// lost notes one loss; of very many in one second only their number, so that an
+// avalanche does not wash everything else out of the timeline.
+func (t *timeline) lost(what, name, holder string, index uint64, late time.Duration) {
+	second := t.now().Unix()
+	if t.loss.second.Swap(second) != second {
+		if skipped := t.loss.skipped.Swap(0); skipped > 0 {
+			t.add(Event{What: what, Subject: "and others", Detail: plural(skipped, "more loss", "more losses") + " in one second", Index: index})
+		}
+		t.loss.noted.Store(0)
+	}
+	if t.loss.noted.Add(1) > lossesNoted {
+		t.loss.skipped.Add(1)
+		return
+	}
+	detail := "was held by " + holder
+	if late > 0 {
+		detail += ", freed " + late.Round(time.Millisecond).String() + " after its deadline"
+	}
+	t.add(Event{What: what, Subject: name, Detail: detail, Index: index})
+}
