@@ -97,7 +97,7 @@ func (d *administrator) register() {
 	}
 	st := p.node.Status()
 	counted := slices.Concat(st.Voters, st.Learners)
-	view := p.machine.state.View()
+	view := p.group.View()
 	for _, m := range view.Members() {
 		if !slices.Contains(counted, m.ID) {
 			p.record(st.Term, core.RemoveMemberCommand{ID: m.ID})
@@ -135,7 +135,7 @@ func (c *checker) registered() {
 	st := p.node.Status()
 	counted := slices.Sorted(slices.Values(slices.Concat(st.Voters, st.Learners)))
 	var named []uint64
-	view := p.machine.state.View()
+	view := p.group.View()
 	for _, m := range view.Members() {
 		named = append(named, m.ID)
 		if view.MemberGone(m.ID) {
@@ -149,5 +149,9 @@ func (c *checker) registered() {
 
 // leaseName is the name of one of the leases that agents want.
 func leaseName(i int) incumbent.Name {
-	return incumbent.Name{Namespace: "default", Model: "default", Lease: fmt.Sprintf("lease-%d", i)}
+	return leaseNamed(fmt.Sprintf("lease-%d", i))
+}
+
+func leaseNamed(name string) incumbent.Name {
+	return incumbent.Name{Namespace: incumbent.DefaultNamespace, Model: incumbent.DefaultModel, Lease: name}
 }

@@ -60,6 +60,7 @@ func newAgent(w *world, id int) *agent {
 	a := &agent{w: w, id: id, at: w.anyone(), rate: 1 + (w.rng.Float64()*2-1)*drift}
 	a.ttl = w.someTTL()
 	a.reader.a = a
+	a.reader.watcher.a = a
 	a.reader.begin()
 	return a
 }

@@ -63,11 +63,10 @@ func newChecker(w *world) *checker {
 // recovered checks the state that a process finds when it starts, once it has
 // read its snapshot; what follows from the log comes as changes (G5, G26).
 func (c *checker) recovered(p *process) {
-	s := p.machine.state
-	if s.Index() > c.index {
-		c.w.violate("member %d has index %d after a start, which was never applied before (%d)", p.m.at, s.Index(), c.index)
+	if i := p.group.View().Index(); i > c.index {
+		c.w.violate("member %d has index %d after a start, which was never applied before (%d)", p.m.at, i, c.index)
 	}
-	if err := s.Check(); err != nil {
+	if err := p.group.Check(); err != nil {
 		c.w.violate("member %d after a start: %v", p.m.at, err)
 	}
 }
@@ -75,7 +74,7 @@ func (c *checker) recovered(p *process) {
 // ready is called when the doors open after a start: whatever was acknowledged
 // to anybody before the start is there (G5, G26).
 func (c *checker) ready(p *process) {
-	v := p.machine.state.View()
+	v := p.group.View()
 	if v.Index() < p.began {
 		c.w.violate("member %d opened its doors at index %d, although %d was acknowledged before it started (G26)", p.m.at, v.Index(), p.began)
 	}

@@ -95,7 +95,7 @@ func (p *probe) read(token incumbent.Token) {
 		bound := p.w.check.acked
 		q.node.Confirm(func(_ uint64, err error) {
 			if err == nil {
-				p.w.check.read(q, q.machine.state.View(), bound)
+				p.w.check.read(q, q.group.View(), bound)
 			}
 			reply(func() {
 				if err != nil {
@@ -157,12 +157,11 @@ func (c *checker) atEnd() {
 			c.w.violate("member %d does not serve at the end", m.at)
 			continue
 		}
-		s := m.proc.machine.state
-		v := s.View()
+		v := m.proc.group.View()
 		if n := v.HeldCount(); n > 0 {
 			c.w.violate("%d leases are held although all agents have been dead for %v (G8)", n, quiet)
 		}
-		if err := s.Check(); err != nil {
+		if err := m.proc.group.Check(); err != nil {
 			c.w.violate("member %d at the end: %v", m.at, err)
 		}
 		if v.Index() != c.index {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
 )
@@ -20,15 +21,23 @@ const hashEvery = 8
 type entry struct {
 	before, after incumbent.Index
 	cmds          [][]byte
-	changes       []uint64 // what each change was, as a hash
-	indexes       []incumbent.Index
+	changes       []changed
 	hash          [32]byte // of the state after it, where after is a multiple of hashEvery
 	hashed        bool
 }
 
+// changed is one change: what it was, as a hash, and of which lease, "" for
+// none. Watchers are told of changes of leases.
+type changed struct {
+	index incumbent.Index
+	sum   uint64
+	lease string
+}
+
 // applied checks that every member applies the same at the same index, with the
 // same effect (G15, G27, G28). The first to apply something says what it is.
-func (c *checker) applied(p *process, before incumbent.Index, cmds [][]byte, changes []core.Change, v *core.View) {
+func (c *checker) applied(p *process, a *engine.Applied) {
+	before, cmds, changes, v := a.Before, a.Commands, a.Changes, a.View
 	place, known := c.places[before]
 	if !known {
 		c.first(p, before, cmds, changes, v)
@@ -39,7 +48,7 @@ func (c *checker) applied(p *process, before incumbent.Index, cmds [][]byte, cha
 		c.w.violate("member %d applied something else after index %d than the first did (G27)", p.m.at, before)
 		return
 	}
-	if sums, _ := sum(changes); !slices.Equal(sums, e.changes) {
+	if !slices.Equal(summed(changes), e.changes) {
 		c.w.violate("member %d made other changes of the commands after index %d (G28)", p.m.at, before)
 	}
 	if e.hashed && v.Hash() != e.hash {
@@ -57,7 +66,7 @@ func (c *checker) first(p *process, before incumbent.Index, cmds [][]byte, chang
 	for _, cmd := range cmds {
 		e.cmds = append(e.cmds, bytes.Clone(cmd))
 	}
-	e.changes, e.indexes = sum(changes)
+	e.changes = summed(changes)
 	if e.after%hashEvery == 0 {
 		e.hash, e.hashed = v.Hash(), true
 	}
@@ -70,27 +79,31 @@ func (c *checker) first(p *process, before incumbent.Index, cmds [][]byte, chang
 	}
 }
 
-// sum tells changes apart.
-func sum(changes []core.Change) ([]uint64, []incumbent.Index) {
-	sums, indexes := make([]uint64, len(changes)), make([]incumbent.Index, len(changes))
-	var b []byte
+// summed tells changes apart.
+func summed(changes []core.Change) []changed {
+	out := make([]changed, len(changes))
 	for i := range changes {
-		x := &changes[i]
-		b = append(b[:0], byte(x.What))
-		b = appendUint(b, uint64(x.Index))
-		if l := x.Lease; l != nil {
-			b = appendUint(b, uint64(l.Token))
-			b = appendUint(b, l.Renewal)
-			b = append(append(b, l.Name.Lease...), l.Holder...)
-		}
-		if s := x.Session; s != nil {
-			b = append(b, s.ID[:]...)
-		}
-		h := fnv.New64a()
-		_, _ = h.Write(b) // a hash takes everything
-		sums[i], indexes[i] = h.Sum64(), x.Index
+		out[i] = sum(&changes[i])
 	}
-	return sums, indexes
+	return out
+}
+
+func sum(x *core.Change) changed {
+	out := changed{index: x.Index}
+	b := appendUint([]byte{byte(x.What)}, uint64(x.Index))
+	if l := x.Lease; l != nil {
+		out.lease = l.Name.Lease
+		b = appendUint(b, uint64(l.Token))
+		b = appendUint(b, l.Renewal)
+		b = append(append(b, l.Name.Lease...), l.Holder...)
+	}
+	if s := x.Session; s != nil {
+		b = append(b, s.ID[:]...)
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(b) // a hash takes everything
+	out.sum = h.Sum64()
+	return out
 }
 
 func appendUint(b []byte, v uint64) []byte {
@@ -99,20 +112,19 @@ func appendUint(b []byte, v uint64) []byte {
 
 // restored checks a state that came out of a snapshot, as far as its hash is
 // known (G29).
-func (c *checker) restored(p *process, s *core.State) {
-	for i := len(c.canon) - 1; i >= 0 && c.canon[i].after >= s.Index(); i-- {
-		if e := &c.canon[i]; e.after == s.Index() && e.hashed && s.View().Hash() != e.hash {
-			c.w.violate("member %d restored another state at index %d (G29)", p.m.at, s.Index())
+func (c *checker) restored(p *process, v *core.View) {
+	for i := len(c.canon) - 1; i >= 0 && c.canon[i].after >= v.Index(); i-- {
+		if e := &c.canon[i]; e.after == v.Index() && e.hashed && v.Hash() != e.hash {
+			c.w.violate("member %d restored another state at index %d (G29)", p.m.at, v.Index())
 		}
 	}
 }
 
-// watched checks what a watcher was told: exactly the changes after one index up
-// to another, whole and in order (G15, G16, G17).
-func (c *checker) watched(a *agent, from, to incumbent.Index, changes []core.Change) {
-	got, _ := sum(changes)
+// watched checks what a watcher was told: exactly the changes of a lease, or of
+// all with "", after one index up to another, whole and in order (G15, G16, G17).
+func (c *checker) watched(a *agent, lease string, from, to incumbent.Index, got []changed) {
 	c.w.res.Watched += len(got)
-	var want []uint64
+	var want []changed
 	i, _ := slices.BinarySearchFunc(c.canon, from, func(e entry, at incumbent.Index) int {
 		if e.after <= at {
 			return -1
@@ -120,10 +132,9 @@ func (c *checker) watched(a *agent, from, to incumbent.Index, changes []core.Cha
 		return 1
 	})
 	for ; i < len(c.canon) && c.canon[i].before < to; i++ {
-		e := &c.canon[i]
-		for k, at := range e.indexes {
-			if at > from && at <= to {
-				want = append(want, e.changes[k])
+		for _, x := range c.canon[i].changes {
+			if x.index > from && x.index <= to && x.lease != "" && (lease == "" || x.lease == lease) {
+				want = append(want, x)
 			}
 		}
 	}

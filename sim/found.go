@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/vfs"
 	"github.com/incumbent-dev/incumbent/wal"
@@ -63,14 +64,13 @@ func (m *member) format(cluster [16]byte, entries []wal.Entry) error {
 		return err
 	}
 	// The node itself writes the snapshot of nothing that a log begins with.
-	n, err := node.OpenManual(node.Config{
-		FS: m.disk, Dir: "data", Machine: &machine{state: core.New()}, Schema: core.SchemaVersion, SegmentBytes: node.MinSegmentBytes,
+	_, err = engine.OpenManual(engine.Config{}, node.Config{
+		FS: m.disk, Dir: "data", Schema: core.SchemaVersion, SegmentBytes: node.MinSegmentBytes,
 		Transport: discard{}, Clock: nodeClock{m},
 	})
 	if err != nil {
 		return err
 	}
-	_ = n
 	m.disk = m.disk.Clone()
 	if log, _, err = wal.Open(m.disk, "data/log", opts); err != nil {
 		return err

@@ -7,10 +7,15 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/vfs"
+	"github.com/incumbent-dev/incumbent/watch"
 )
+
+// historyBytes is what a member keeps for watchers: some hundreds of changes.
+const historyBytes = 300_000
 
 // errPower is what every call of a machine gets whose power has failed.
 var errPower = errors.New("sim: the power has failed")
@@ -30,13 +35,15 @@ type process struct {
 	alarm  time.Time // when the node wants a turn, as planned
 	crash  int       // file operations until the power fails; 0: not planned
 
-	node    *node.Manual
-	leases  *lease.Manual
-	machine *machine
+	group  *engine.Manual
+	node   *node.Manual  // the group's
+	leases *lease.Manual // the group's
 
-	working, applying, reading bool // an event for it is planned
-	disk                       *job // work on files under way
-	socket                     []frame
+	subscriptions []*subscription // of agents, oldest first
+
+	working, applying, reading, telling bool // an event for it is planned
+	disk                                *job // work on files under way
+	socket                              []frame
 }
 
 // frame is something that has arrived at a socket and was not read yet.
@@ -49,18 +56,16 @@ type frame struct {
 func (p *process) open() error {
 	fs := vfs.Inject(p.m.disk, p.fileCall)
 	p.began = p.w.check.acked
-	p.machine = &machine{p: p, state: core.New()}
-	var err error
-	p.leases, err = lease.NewManual(p.leaseOptions(), proxy{p})
+	group, err := engine.OpenManual(engine.Config{
+		Lease: p.leaseOptions(), Watch: p.watchConfig(), Applied: p.applied, Restored: func(v *core.View) { p.w.check.restored(p, v) },
+		Between: func(r lease.Raft) lease.Raft { return proxy{r, p} },
+	}, p.nodeConfig(fs))
 	if err != nil {
 		return err
 	}
-	p.node, err = node.OpenManual(p.nodeConfig(fs))
-	if err != nil {
-		return err
-	}
+	p.group, p.node, p.leases = group, group.Replica, group.Clock
 	p.m.id = p.node.Status().Member
-	p.w.note("member %d up, life %d, index %d, held %d", p.m.at, p.life, p.machine.state.Index(), p.machine.state.View().HeldCount())
+	p.w.note("member %d up, life %d, index %d, held %d", p.m.at, p.life, p.group.View().Index(), p.group.View().HeldCount())
 	p.w.check.recovered(p)
 	p.w.net.opened(p.m)
 	p.work()
@@ -84,7 +89,7 @@ func (p *process) leaseOptions() lease.Options {
 
 func (p *process) nodeConfig(fs vfs.FS) node.Config {
 	cfg := node.Config{
-		FS: fs, Dir: "data", Machine: p.machine, Schema: core.SchemaVersion, Clock: nodeClock{p.m},
+		FS: fs, Dir: "data", Schema: core.SchemaVersion, Clock: nodeClock{p.m},
 		SegmentBytes: node.MinSegmentBytes, DiskReserve: -1,
 		TailEntries: tailEntries,
 		Events: node.Events{
@@ -119,26 +124,27 @@ func (p *process) fileCall(c vfs.Call) vfs.Fault {
 	return vfs.Fault{}
 }
 
-// proxy breaks the circle of construction: the service is made before the node.
-type proxy struct{ p *process }
+// watchConfig keeps a history so short that slow watchers are cut off.
+func (p *process) watchConfig() watch.Config {
+	return watch.Config{
+		Limits:    watch.Limits{HistoryBytes: historyBytes},
+		Now:       nodeClock{p.m}.Now,
+		AfterFunc: func(d time.Duration, f func()) { p.w.after(d, func() { p.while(f) }) },
+	}
+}
+
+// proxy sees what the leader's clock hands to the node.
+type proxy struct {
+	lease.Raft
+	p *process
+}
 
 // Propose implements lease.Raft.
 func (x proxy) Propose(ps ...node.Proposal) {
 	x.p.w.aim(x.p, ps)
 	x.p.w.check.raised(ps)
-	x.p.node.Propose(ps...)
+	x.Raft.Propose(ps...)
 }
-
-// Confirm implements lease.Raft.
-func (x proxy) Confirm(done func(uint64, error)) { x.p.node.Confirm(done) }
-
-// ConfirmFor implements lease.Raft.
-func (x proxy) ConfirmFor(member, term uint64, done func(uint64, error)) {
-	x.p.node.ConfirmFor(member, term, done)
-}
-
-// Leader implements lease.Raft.
-func (x proxy) Leader() (leader, term uint64) { return x.p.node.Leader() }
 
 // transport hands the node's messages to the network.
 type transport struct{ p *process }
@@ -263,6 +269,15 @@ func (p *process) work() {
 			p.working = false
 			p.leases.Turn()
 			p.node.Turn(false)
+			p.work()
+		})
+	}
+	if p.group.Hub().Busy() && !p.telling {
+		p.telling = true
+		p.step(func() {
+			p.telling = false
+			p.group.Hub().Turn()
+			p.tellWatchers()
 			p.work()
 		})
 	}

@@ -10,12 +10,11 @@ import (
 const readsEvery = time.Second
 
 // reader is the part of an agent that looks: it reads linearizably at any
-// member, reads what its own member shows without asking anybody, and follows
-// the changes from one member to the next.
+// member, reads what its own member shows without asking anybody, and watches.
 type reader struct {
-	a       *agent
-	seen    incumbent.Index // the greatest index the agent was told
-	watched incumbent.Index // it knows all changes up to here
+	a    *agent
+	seen incumbent.Index // the greatest index the agent was told
+	watcher
 
 	shown   incumbent.Index // by the connection
 	showing *process        // to this process
@@ -24,7 +23,7 @@ type reader struct {
 func (r *reader) begin() {
 	r.every(r.read)
 	r.every(r.readStale)
-	r.every(r.watch)
+	r.every(r.watcher.look)
 }
 
 // every does something again and again, while the agent is not silent.
@@ -54,7 +53,7 @@ func (r *reader) read() {
 			if err != nil || p.gone {
 				return
 			}
-			view := p.machine.state.View()
+			view := p.group.View()
 			w.check.read(p, view, bound)
 			p.reply(func() { r.hears(view.Index()) })
 		})
@@ -65,33 +64,11 @@ func (r *reader) read() {
 // did, and an agent that knows more than the member waits.
 func (r *reader) readStale() {
 	r.a.at.receive(r.a, func(p *process) {
-		at := p.machine.state.Index()
+		at := p.group.View().Index()
 		if r.showing == p && at < r.shown {
 			r.a.w.violate("member %d showed agent %d index %d after %d on one connection (G23)", p.m.at, r.a.id, at, r.shown)
 		}
 		r.showing, r.shown = p, at
 		p.reply(func() { r.hears(at) })
-	}, func() {})
-}
-
-// watch asks for the changes after those it knows.
-func (r *reader) watch() {
-	from := r.watched
-	r.a.at.receive(r.a, func(p *process) {
-		at := p.machine.state.Index()
-		if at < from {
-			return // knows more than this member: waits (G14)
-		}
-		changes, ok := p.machine.since(from)
-		p.reply(func() {
-			switch {
-			case from != r.watched: // an answer to an earlier question
-			case !ok:
-				r.watched = at // compacted: reads everything, and goes on from there
-			default:
-				r.a.w.check.watched(r.a, from, at, changes)
-				r.watched = at
-			}
-		})
 	}, func() {})
 }

@@ -1,12 +1,12 @@
-// Package sim runs the real code of one, three or five members — log, node,
-// core, lease loop — against agents, in virtual time and from one seed: who is
+// Package sim runs the real engine of one, three or five members, with its log,
+// against agents, in virtual time and from one seed: who is
 // slow, what is lost, who cannot hear whom, when the power fails, when a disk
 // hangs and when a process stands still are all the seed's choice. The same seed
 // gives the same run, to the byte.
 //
 // Everything happens in one goroutine, in the order of one queue of events. The
 // parts that run on goroutines of their own in a server are driven by hand
-// ([node.Manual], [lease.Manual]); the disk is [vfs.Mem], which loses at a crash
+// ([engine.Manual]); the disk is [vfs.Mem], which loses at a crash
 // what a disk would; work on files runs in a coroutine that a slow or hanging
 // disk holds up while the rest of the process goes on. What stands between the
 // members is network.go, what goes wrong is nemesis.go, and operator.go changes the
@@ -71,6 +71,7 @@ type Result struct {
 	Reads       int // linearizable ones that were answered
 	Vouched     int // frames that vouched for a leader
 	Watched     int // changes that reached a watcher
+	CutOff      int // watchers that history had passed
 	RolledBack  int // members that were refused because their disk had been put back
 	Unknown     int // calls whose outcome was reported as unknown
 	Violations  []string

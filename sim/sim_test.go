@@ -73,6 +73,7 @@ func (s *totals) add(r Result) {
 	s.Reads += r.Reads
 	s.Vouched += r.Vouched
 	s.Watched += r.Watched
+	s.CutOff += r.CutOff
 	s.Unknown += r.Unknown
 	s.Attached += r.Attached
 	s.Revocations += r.Revocations
@@ -83,8 +84,8 @@ func (s *totals) add(r Result) {
 }
 
 func (s *totals) String() string {
-	return fmt.Sprintf("%v of virtual time: terms %d, crashes %d, snapshots %d, grants %d, extensions %d, hand-overs %d, expiries %d, reads %d, frames vouched for %d, changes watched %d, unknown outcomes %d, attachments %d, revocations %d, members put back and refused %d, faults %v",
-		s.Virtual, s.Terms, s.Crashes, s.Snapshots, s.Grants, s.Extensions, s.HandOvers, s.Expiries, s.Reads, s.Vouched, s.Watched, s.Unknown, s.Attached, s.Revocations, s.RolledBack, s.Faults)
+	return fmt.Sprintf("%v of virtual time: terms %d, crashes %d, snapshots %d, grants %d, extensions %d, hand-overs %d, expiries %d, reads %d, frames vouched for %d, changes watched %d, watchers cut off %d, unknown outcomes %d, attachments %d, revocations %d, members put back and refused %d, faults %v",
+		s.Virtual, s.Terms, s.Crashes, s.Snapshots, s.Grants, s.Extensions, s.HandOvers, s.Expiries, s.Reads, s.Vouched, s.Watched, s.CutOff, s.Unknown, s.Attached, s.Revocations, s.RolledBack, s.Faults)
 }
 
 // Clusters of one, three and five with everything that can go wrong: whatever

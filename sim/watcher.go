@@ -1,0 +1,182 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/watch"
+)
+
+const (
+	watchAnswer = 10 * time.Second // an agent gives a subscription up that says nothing for so long
+	watchPull   = 4                // events asked for at a time
+	aloneOneIn  = 3                // subscriptions to one lease; the others are to all
+	turnsOneIn  = 20               // looks in whose place the agent watches something else
+)
+
+// watcher is the part of an agent that watches, from one member to the next: it
+// subscribes behind what it knows, and asks for the next changes when it has got
+// the last ones.
+type watcher struct {
+	a       *agent
+	lease   string          // which it watches; "": all
+	watched incumbent.Index // it knows all changes up to here
+	open    *subscription
+	asked   time.Duration // when it asked last, and has no answer; 0: it waits for none
+}
+
+// subscription is what a member keeps for a watcher.
+type subscription struct {
+	a       *agent
+	p       *process
+	reader  *watch.Reader
+	sent    incumbent.Index // everything up to here has left
+	waiting bool            // the agent has asked, and there was nothing
+	woken   bool
+}
+
+// look asks for what is next, or looks for another member.
+func (r *watcher) look() {
+	w := r.a.w
+	switch s := r.open; {
+	case s != nil && r.asked != 0 && w.now-r.asked < watchAnswer && (s.p == nil || !s.p.gone):
+		return // waits
+	case s != nil && r.asked == 0 && !s.p.gone && s.p.m == r.a.at && !w.chance(turnsOneIn):
+		r.ask(func(p *process) {
+			if p == s.p {
+				s.next()
+			}
+		})
+		return
+	case s != nil && w.chance(turnsOneIn):
+		r.lease = "" // what it knows of one lease says nothing of all
+		if r.watched = 0; w.chance(aloneOneIn) {
+			r.lease = leaseName(w.rng.IntN(w.cfg.Leases)).Lease
+		}
+	}
+	r.subscribe()
+}
+
+func (r *watcher) ask(what func(*process)) {
+	r.asked = r.a.w.now
+	r.a.at.receive(r.a, what, func() { r.open = nil })
+}
+
+// subscribe begins behind what the agent knows.
+func (r *watcher) subscribe() {
+	if r.open != nil {
+		r.leave()
+	}
+	s := &subscription{a: r.a, sent: r.watched}
+	r.open = s
+	selector := watch.All(engine.Leases)
+	if r.lease != "" {
+		selector = watch.Exact(engine.LeaseTopic(leaseNamed(r.lease)))
+	}
+	r.ask(func(p *process) {
+		s.p = p
+		reader, err := p.group.Hub().Subscribe(s.sent, func() { s.woken = true }, selector)
+		if err != nil {
+			s.refused(err)
+			return
+		}
+		s.reader = reader
+		p.subscriptions = append(p.subscriptions, s)
+		s.next()
+	})
+}
+
+// leave tells the member that nobody listens any more, which it may not hear.
+func (r *watcher) leave() {
+	s := r.open
+	r.open, r.asked = nil, 0
+	if s.p == nil || s.p.gone {
+		return
+	}
+	s.p.m.receive(r.a, func(p *process) {
+		if p == s.p && s.reader != nil {
+			s.close()
+		}
+	}, func() {})
+}
+
+func (s *subscription) close() {
+	s.reader.Close()
+	s.reader, s.waiting = nil, false
+	kept := s.p.subscriptions[:0]
+	for _, o := range s.p.subscriptions {
+		if o != s {
+			kept = append(kept, o)
+		}
+	}
+	s.p.subscriptions = kept
+}
+
+// next sends what is next, or waits for it.
+func (s *subscription) next() {
+	if s.reader == nil {
+		return
+	}
+	b, err := s.reader.Pull(nil, watchPull)
+	if err != nil {
+		s.close()
+		s.refused(err)
+		return
+	}
+	from, to := s.sent, b.Progress
+	if to == from && len(b.Events) == 0 && !b.More {
+		s.waiting = true
+		return
+	}
+	s.waiting, s.sent = false, to
+	got := make([]changed, 0, len(b.Events))
+	for _, e := range b.Events {
+		got = append(got, sum(e.Payload.(*core.Change))) //nolint:forcetypeassert // what topics of leases carry
+	}
+	r := &s.a.reader.watcher
+	s.p.reply(func() {
+		if r.open != s || r.watched != from {
+			return // an answer to an earlier question
+		}
+		s.a.w.check.watched(s.a, r.lease, from, to, got)
+		r.watched, r.asked = to, 0
+	})
+}
+
+// refused says why there is no subscription (any more). Whoever was too slow
+// reads everything and goes on from there.
+func (s *subscription) refused(err error) {
+	w, at := s.a.w, s.p.group.View().Index()
+	if incumbent.KindOf(err) != incumbent.Compacted {
+		w.violate("member %d refuses to be watched: %v (G16)", s.p.m.at, err)
+		return
+	}
+	w.res.CutOff++
+	r := &s.a.reader.watcher
+	s.p.reply(func() {
+		if r.open == s {
+			r.open, r.asked, r.watched = nil, 0, max(r.watched, at)
+		}
+	})
+}
+
+// tellWatchers goes on with those who wait and were woken. Nobody may wait for
+// what is there already: that would be silence (G16).
+func (p *process) tellWatchers() {
+	index := p.group.Hub().Index()
+	for _, s := range append([]*subscription(nil), p.subscriptions...) {
+		if !s.waiting {
+			continue
+		}
+		if s.woken {
+			s.woken = false
+			s.next()
+			continue
+		}
+		if at := s.reader.Progress(); at < index && at >= s.sent {
+			p.w.violate("member %d has changes after index %d for agent %d, and does not wake it (G16)", p.m.at, at, s.a.id)
+		}
+	}
+}
