@@ -38,11 +38,13 @@ type Config struct {
 	Lease lease.Options
 	Watch watch.Config
 
-	// Applied is told of each batch, after everybody else, and Restored of a state
-	// that came in the place of the old one. They are called on the apply goroutine
+	// Applied is told of each batch, Restored of a state that came in the place of
+	// the old one, Leading of a term in which this member leads and has applied the
+	// first entry: each after everybody else. They are called on the apply goroutine
 	// and must not block. nil: nobody is told.
 	Applied  func(*Applied)
 	Restored func(*core.View)
+	Leading  func(term uint64)
 
 	// Between stands between everybody and the node, where a test or a simulation
 	// wants to see or to hold up what passes. nil: nothing does.
@@ -212,7 +214,12 @@ func (e *Engine) Restore(r io.Reader) error {
 }
 
 // Lead implements [node.Machine].
-func (e *Engine) Lead(term uint64) { e.leases.Lead(term) }
+func (e *Engine) Lead(term uint64) {
+	e.leases.Lead(term)
+	if e.cfg.Leading != nil {
+		e.cfg.Leading(term)
+	}
+}
 
 // Follow implements [node.Machine].
 func (e *Engine) Follow(leader, term uint64) { e.leases.Follow(leader, term) }

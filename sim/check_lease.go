@@ -117,9 +117,9 @@ func (c *checker) over(x *core.Change, b *core.Lease) {
 }
 
 // unkept checks that what expires is not pinned, unless it was an offer that ended
-// with its session, and that it had its ttl since its last pin went (G13).
+// with its session or is being revoked, and that it had its ttl since its last pin went (G13).
 func (c *checker) unkept(b *core.Lease) {
-	if len(b.Pins) > 0 && !b.Offered {
+	if len(b.Pins) > 0 && !b.Offered && !b.Revoking {
 		c.w.violate("%s, token %d, expired although %v pin it (G13)", b.Name.Lease, b.Token, b.Pins)
 	}
 	at, was := c.unpinned[b.Token]

@@ -58,6 +58,7 @@ func (p *process) open() error {
 	p.began = p.w.check.acked
 	group, err := engine.OpenManual(engine.Config{
 		Lease: p.leaseOptions(), Watch: p.watchConfig(), Applied: p.applied, Restored: func(v *core.View) { p.w.check.restored(p, v) },
+		Leading: func(uint64) { p.w.aimLead(p) },
 		Between: func(r lease.Raft) lease.Raft { return proxy{r, p} },
 	}, p.nodeConfig(fs))
 	if err != nil {

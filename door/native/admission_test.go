@@ -35,7 +35,7 @@ func TestG40_WhatIsRefusedIsNotLookedAt(t *testing.T) {
 	lanes := shutLanes(t)
 	var looks atomic.Int64
 	m := newMember(t, func(c *Config) {
-		view := c.View
+		view := c.Engine.View
 		c.Admission = lanes
 		c.View = func() *core.View { looks.Add(1); return view() }
 	})

@@ -38,7 +38,8 @@ type Config struct {
 	Limits
 
 	Engine *engine.Engine
-	Leases Leases // the engine's if nil
+	Leases Leases            // the engine's if nil
+	View   func() *core.View // the engine's if nil
 	// Park carries the streams.
 	Park     *park.Set
 	Operator Operator
@@ -128,8 +129,11 @@ func New(cfg Config) (*Door, error) {
 	if cfg.Leases == nil {
 		cfg.Leases = cfg.Engine.Leases()
 	}
+	if cfg.View == nil {
+		cfg.View = cfg.Engine.View
+	}
 	d := &Door{
-		leases: cfg.Leases, view: cfg.Engine.View, confirm: cfg.Engine.Confirm, hub: cfg.Engine.Hub(),
+		leases: cfg.Leases, view: cfg.View, confirm: cfg.Engine.Confirm, hub: cfg.Engine.Hub(),
 		park: cfg.Park, operator: cfg.Operator, guard: cfg.Guard, admission: cfg.Admission, monotonic: cfg.Monotonic, age: cfg.Age, away: cfg.Away,
 		offerWindow:   or(cfg.OfferWindow, lease.DefaultOfferWindow),
 		progressEvery: or(cfg.ProgressEvery, DefaultProgressEvery),
