@@ -15,7 +15,6 @@ import (
 	"encoding/hex"
 	"strconv"
 	"time"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -88,8 +87,8 @@ func (n Name) Compare(o Name) int {
 }
 
 // Validate returns an Invalid error unless each part of the name is 1 to
-// [MaxNameBytes] (or [MaxNamespaceBytes]) bytes of printable UTF-8 without
-// white space.
+// [MaxNameBytes] (or [MaxNamespaceBytes]) bytes of valid UTF-8 without white
+// space, control, invisible or directional characters: see [PlainText].
 func (n Name) Validate() error {
 	if err := validText("namespace", n.Namespace, MaxNamespaceBytes); err != nil {
 		return err
@@ -123,10 +122,8 @@ func validText(what, s string, limit int) error {
 	case !utf8.ValidString(s):
 		return Errorf(Invalid, "%s is not valid UTF-8", what)
 	}
-	for i, r := range s {
-		if unicode.IsSpace(r) || !unicode.IsPrint(r) {
-			return Errorf(Invalid, "%s has %U at byte %d; only printable characters without white space are allowed", what, r, i)
-		}
+	if at, r := PlainText(s); at >= 0 {
+		return Errorf(Invalid, "%s has %U at byte %d; white space, control, invisible and directional characters are not allowed", what, r, at)
 	}
 	return nil
 }

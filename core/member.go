@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/incumbent-dev/incumbent"
 )
@@ -206,8 +204,8 @@ func (m *Member) validate() error {
 		if len(f.text) > MaxMemberTextBytes {
 			return tooLarge(f.what+" of the member", "MaxMemberTextBytes", MaxMemberTextBytes)
 		}
-		if !printable(f.text) {
-			return incumbent.Errorf(incumbent.Invalid, "%s %q of the member has other than printable characters", f.what, f.text)
+		if !plainText(f.text) {
+			return incumbent.Errorf(incumbent.Invalid, "%s %q of the member has white space, control, invisible or directional characters", f.what, f.text)
 		}
 	}
 	return nil
@@ -219,8 +217,9 @@ func validMemberName(name string) bool {
 	})
 }
 
-func printable(s string) bool {
-	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) })
+func plainText(s string) bool {
+	at, _ := incumbent.PlainText(s)
+	return at < 0
 }
 
 // checkMembers verifies the family's own invariants.

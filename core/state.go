@@ -5,7 +5,8 @@
 // changed. It has no clock, goroutine, I/O, randomness or dependence on map
 // order: the same commands give the same bytes on every member. Time decides
 // nothing here. What must happen later (an expiry) arrives as a command that
-// says what its proposer saw, and is void if that has moved on.
+// says what its proposer saw, and is void if that has moved on. No rule asks a
+// table of the toolchain: what a text may contain is listed in the root package.
 //
 // Start reading at claim.go; the transcripts in testdata say the same by example.
 //

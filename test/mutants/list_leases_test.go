@@ -150,6 +150,12 @@ var ofLeases = []mutant{
 		replace: "if passed++; passed < 0 {",
 	},
 	{
+		name: "what a name may contain is asked of the toolchain", guarantee: "G28",
+		file: "incumbent.go", pkg: ".", test: "^TestG28_WhatANameMayContainIsFrozen$",
+		search:  "\tif at, r := PlainText(s); at >= 0 {\n",
+		replace: "\tfor at, r := range s {\n\t\tif strconv.IsPrint(r) {\n\t\t\tcontinue\n\t\t}\n",
+	},
+	{
 		name: "the renewals of a session begin at 1", guarantee: "G07",
 		file: "core/session.go", pkg: "./core", test: "^TestG07_ExpiryNeverHitsALaterSession$",
 		search:  "TTL: ttl, Renewal: uint64(s.first), Opened:",
