@@ -31,9 +31,12 @@ func (s *State) once(c *command) Result {
 }
 
 // slim is the result as it is kept: what a caller needs to know that lost the
-// first answer, and no more.
+// first answer, and no more. No text that this program makes is part of it.
 func (r Result) slim() Result {
 	r.Member, r.View = nil, nil
+	if r.Err != nil {
+		r.Err = keptError(r.Err.Kind)
+	}
 	if r.Lease == nil {
 		return r
 	}
@@ -41,6 +44,32 @@ func (r Result) slim() Result {
 	l.History, l.HistoryBytes, l.Waiting, l.Pins = nil, 0, 0, nil
 	r.Lease = l
 	return r
+}
+
+// keptError is the error of a kept result. What is kept, and hashed, is its kind:
+// the text is made here, says what the kind alone tells, and may change with any
+// release.
+func keptError(k incumbent.Kind) *incumbent.Error {
+	text := "this was refused"
+	switch k {
+	case incumbent.Invalid:
+		text = "it was malformed or out of bounds"
+	case incumbent.NotFound:
+		text = "what it names did not exist"
+	case incumbent.Exists:
+		text = "what it would create existed already"
+	case incumbent.Held:
+		text = "another held the lease, or it was being revoked"
+	case incumbent.NotHolder:
+		text = "the caller did not hold the lease"
+	case incumbent.Expired:
+		text = "the session had ended"
+	case incumbent.Conflict:
+		text = "what it names had changed meanwhile"
+	case incumbent.TooLarge:
+		text = "it would have exceeded a limit"
+	}
+	return fail(k, "when the request with this key was first executed, "+text)
 }
 
 func (s *State) keep(k *kept) {

@@ -115,7 +115,6 @@ func (e *encoder) keptRecord(num protowire.Number, k *kept) {
 	e.uint(2, uint64(r.Index))
 	if r.Err != nil {
 		e.uint(3, uint64(r.Err.Kind))
-		e.text(4, r.Err.Message)
 	}
 	if r.Lease != nil {
 		e.leaseRecord(5, r.Lease, nil)

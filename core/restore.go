@@ -243,11 +243,11 @@ func (d *restorer) kept(p *corepb.KeptResult) error {
 		Index: incumbent.Index(p.Index), Granted: p.Granted, Queued: p.Queued, Position: int(p.Position),
 	}}
 	r := &k.result
-	if p.Kind > 255 || p.Kind == 0 && p.Message != "" {
+	if p.Kind > 255 {
 		return d.corrupt("error of kind %d", p.Kind)
 	}
 	if p.Kind != 0 {
-		r.Err = fail(incumbent.Kind(p.Kind), p.Message)
+		r.Err = keptError(incumbent.Kind(p.Kind))
 	}
 	var err error
 	if p.Lease != nil {

@@ -26,6 +26,8 @@
 //     id before, and no greater than the index.
 //   - A lease has a ttl of its own exactly if it is held and no session owns it.
 //   - The holder of a lease does not stand in its queue.
+//   - Results are kept with kinds and numbers, never with the texts of errors: the
+//     hash covers no wording.
 //   - What a command costs is bounded by its own size and the limits, and grows
 //     with the number of leases, places and results that it ends, not with the
 //     length of the queues they are in: cost_test.go counts it.

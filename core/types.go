@@ -145,7 +145,7 @@ type Result struct {
 	Granted  bool    // Claim: a new holding began
 	Queued   bool    // Claim with wait: took or kept a place
 	Position int     // Claim with wait: place in the queue, from 1
-	Replayed bool    // the key was known: the first attempt's result, its lease without history, queue and pins, no member and no view
+	Replayed bool    // the key was known: the first attempt's result, its lease without history, queue and pins, its error in general words, no member and no view
 }
 
 // Whats returns all kinds of change, for tables that must cover them all.

@@ -2377,13 +2377,14 @@ func (x *Session) GetOrigin() *Origin {
 	return nil
 }
 
-// KeptResult is what a command with a key answered.
+// KeptResult is what a command with a key answered: kinds and numbers, and the
+// record it showed. The texts of errors are no part of the state: a release that
+// words them otherwise must not differ from one before.
 type KeptResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
-	Kind          uint32                 `protobuf:"varint,3,opt,name=kind,proto3" json:"kind,omitempty"`
-	Message       string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	Kind          uint32                 `protobuf:"varint,3,opt,name=kind,proto3" json:"kind,omitempty"`  // incumbent.Kind; 0: it succeeded
 	Lease         *Lease                 `protobuf:"bytes,5,opt,name=lease,proto3" json:"lease,omitempty"` // without history, queue and pins
 	Session       *Session               `protobuf:"bytes,6,opt,name=session,proto3" json:"session,omitempty"`
 	Granted       bool                   `protobuf:"varint,7,opt,name=granted,proto3" json:"granted,omitempty"`
@@ -2442,13 +2443,6 @@ func (x *KeptResult) GetKind() uint32 {
 		return x.Kind
 	}
 	return 0
-}
-
-func (x *KeptResult) GetMessage() string {
-	if x != nil {
-		return x.Message
-	}
-	return ""
 }
 
 func (x *KeptResult) GetLease() *Lease {
@@ -2819,18 +2813,17 @@ const file_corepb_core_proto_rawDesc = "" +
 	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\x12\x18\n" +
 	"\arenewal\x18\x03 \x01(\x04R\arenewal\x12\x16\n" +
 	"\x06opened\x18\x04 \x01(\x04R\x06opened\x121\n" +
-	"\x06origin\x18\x05 \x01(\v2\x19.incumbent.core.v1.OriginR\x06origin\"\x94\x02\n" +
+	"\x06origin\x18\x05 \x01(\v2\x19.incumbent.core.v1.OriginR\x06origin\"\x80\x02\n" +
 	"\n" +
 	"KeptResult\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x12\n" +
-	"\x04kind\x18\x03 \x01(\rR\x04kind\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\x12.\n" +
+	"\x04kind\x18\x03 \x01(\rR\x04kind\x12.\n" +
 	"\x05lease\x18\x05 \x01(\v2\x18.incumbent.core.v1.LeaseR\x05lease\x124\n" +
 	"\asession\x18\x06 \x01(\v2\x1a.incumbent.core.v1.SessionR\asession\x12\x18\n" +
 	"\agranted\x18\a \x01(\bR\agranted\x12\x16\n" +
 	"\x06queued\x18\b \x01(\bR\x06queued\x12\x1a\n" +
-	"\bposition\x18\t \x01(\rR\bposition\"\xd0\x01\n" +
+	"\bposition\x18\t \x01(\rR\bpositionJ\x04\b\x04\x10\x05\"\xd0\x01\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12!\n" +

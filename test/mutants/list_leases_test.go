@@ -156,6 +156,12 @@ var ofLeases = []mutant{
 		replace: "\tfor at, r := range s {\n\t\tif strconv.IsPrint(r) {\n\t\t\tcontinue\n\t\t}\n",
 	},
 	{
+		name: "the texts of kept errors are part of the state", guarantee: "G27",
+		file: "core/record.go", pkg: "./core", test: "^TestG27_KeptErrorsHaveNoTexts$",
+		search:  "\t\te.uint(3, uint64(r.Err.Kind))\n",
+		replace: "\t\te.uint(3, uint64(r.Err.Kind))\n\t\te.text(4, r.Err.Message)\n",
+	},
+	{
 		name: "the renewals of a session begin at 1", guarantee: "G07",
 		file: "core/session.go", pkg: "./core", test: "^TestG07_ExpiryNeverHitsALaterSession$",
 		search:  "TTL: ttl, Renewal: uint64(s.first), Opened:",
