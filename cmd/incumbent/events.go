@@ -1,21 +1,40 @@
 package main
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
+	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/client"
 )
+
+// timelineWait is how long all members are waited for before what they keep of
+// their timelines is printed in order; with -f what comes later is printed as it
+// comes.
+const timelineWait = 2 * time.Second
 
 func eventsCommand(env *environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "events",
 		Short: "the timeline: elections, leases lost and why, refusals",
-		Long:  "Events prints what the member keeps of its timeline, oldest first, and with -f what happens from now on.\nWith -o json, too, each event is one line.",
+		Long: `Events prints what the member that answers keeps of its timeline, oldest first, and
+with -f what happens from now on. With -o json, too, each event is one line.
+
+--all-members asks every member of the cluster at its own address, puts their
+timelines in one order, by their clocks, and says on standard error who did not
+answer within two seconds. Exit code 5: nobody did.`,
 		Example: `  incumbent events
+  incumbent events --all-members
   incumbent events -f -o jsonl`,
 		Args: exactArgs(),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -26,32 +45,170 @@ func eventsCommand(env *environment) *cobra.Command {
 			req := &apiv1.EventsRequest{}
 			req.Follow, _ = c.Flags().GetBool("follow")
 			req.Limit, _ = c.Flags().GetUint32("limit")
-			return untilInterrupted(c, withClient(c, func(cl *client.Client) error { return followEvents(c, env, cl, form, req) }))
+			p := eventPrinter{env: env, form: form}
+			if all, _ := c.Flags().GetBool("all-members"); all {
+				p.member = true
+				return untilInterrupted(c, allEvents(c, p, req))
+			}
+			return untilInterrupted(c, withClient(c, func(cl *client.Client) error { return followEvents(c.Context(), cl, req, p.print) }))
 		},
 	}
 	c.Flags().BoolP("follow", "f", false, "go on with what happens")
-	c.Flags().Uint32("limit", 100, "how many of those kept")
+	c.Flags().Uint32("limit", 100, "how many of those kept, of each member")
+	c.Flags().Bool("all-members", false, "of all members of the cluster")
 	addServerFlags(c)
 	addOutput(c)
 	return c
 }
 
-func followEvents(c *cobra.Command, env *environment, cl *client.Client, form string, req *apiv1.EventsRequest) error {
-	stream, err := cl.Cluster().Events(c.Context(), connect.NewRequest(req))
+// eventPrinter prints events in one form, with the member's name if there are
+// several.
+type eventPrinter struct {
+	env    *environment
+	form   string
+	member bool
+}
+
+func (p eventPrinter) print(events []*apiv1.Event) error {
+	for _, e := range events {
+		if p.form != formTable {
+			if err := printProto(p.env.stdout, formJSONL, e); err != nil {
+				return err
+			}
+			continue
+		}
+		member := ""
+		if p.member {
+			member = fmt.Sprintf("%-12s ", orDash(e.Member))
+		}
+		fmt.Fprintf(p.env.stdout, "%s  %s%-18s %s  %s\n", wallTime(e.AtUnixMs), member, e.What, orDash(e.Subject), e.Detail)
+	}
+	return nil
+}
+
+// followEvents gives what a member says of its timeline to take, until it has said
+// all or take fails.
+func followEvents(ctx context.Context, cl *client.Client, req *apiv1.EventsRequest, take func([]*apiv1.Event) error) error {
+	stream, err := cl.Cluster().Events(ctx, connect.NewRequest(req))
 	if err != nil {
 		return err
 	}
 	defer stream.Close()
 	for stream.Receive() {
-		for _, e := range stream.Msg().Events {
-			if form != formTable {
-				if err := printProto(env.stdout, formJSONL, e); err != nil {
-					return err
-				}
-				continue
-			}
-			fmt.Fprintf(env.stdout, "%s  %-18s %s  %s\n", wallTime(e.AtUnixMs), e.What, orDash(e.Subject), e.Detail)
+		if err := take(stream.Msg().Events); err != nil {
+			return err
 		}
 	}
 	return stream.Err()
+}
+
+// allEvents prints the timelines of all members.
+func allEvents(c *cobra.Command, p eventPrinter, req *apiv1.EventsRequest) error {
+	var members []*apiv1.Member
+	err := withClient(c, func(cl *client.Client) error {
+		res, err := cl.Cluster().Members(c.Context(), connect.NewRequest(&apiv1.MembersRequest{}))
+		if err == nil {
+			members = res.Msg.Members
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	m := &merger{print: p.print}
+	var all sync.WaitGroup
+	for _, one := range members {
+		all.Go(func() {
+			if err := eventsAt(c, one, req, m.take); err != nil && c.Context().Err() == nil {
+				m.silent(c, one, err)
+			}
+		})
+	}
+	if req.Follow {
+		early := time.AfterFunc(timelineWait, m.inOrder)
+		defer early.Stop()
+	}
+	all.Wait()
+	m.inOrder()
+	if m.err == nil && m.answered == 0 {
+		return incumbent.Errorf(incumbent.Unavailable, "no member answered")
+	}
+	return m.err
+}
+
+// eventsAt asks one member at its own address.
+func eventsAt(c *cobra.Command, m *apiv1.Member, req *apiv1.EventsRequest, take func([]*apiv1.Event) error) error {
+	if m.Address == "" {
+		return errors.New("its address is not known")
+	}
+	return withServers(c, []string{m.Address}, func(cl *client.Client) error {
+		ctx, cancel := context.WithCancelCause(c.Context())
+		defer cancel(nil)
+		late := time.AfterFunc(timelineWait, func() { cancel(fmt.Errorf("no answer within %v", timelineWait)) })
+		defer late.Stop()
+		err := followEvents(ctx, cl, req, func(events []*apiv1.Event) error {
+			late.Stop() // it answers: a timeline is never empty
+			if !req.Follow {
+				late.Reset(timelineWait) // for the next piece
+			}
+			return take(events)
+		})
+		if cause := context.Cause(ctx); err != nil && cause != nil {
+			return cause
+		}
+		return err
+	})
+}
+
+// merger puts what several members say into one order, until inOrder is called:
+// from then on it is printed as it comes.
+type merger struct {
+	print func([]*apiv1.Event) error
+
+	mu       sync.Mutex // guards what follows, and the output
+	kept     []*apiv1.Event
+	live     bool
+	answered int // members' answers, of one or more events
+	err      error
+}
+
+func (m *merger) take(events []*apiv1.Event) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.answered++
+	if !m.live {
+		m.kept = append(m.kept, events...)
+		return nil
+	}
+	return m.say(events)
+}
+
+// say prints. mu is held.
+func (m *merger) say(events []*apiv1.Event) error {
+	if m.err == nil {
+		m.err = m.print(events)
+	}
+	return m.err
+}
+
+// inOrder prints what has come so far, by time, the events of one member in their own
+// order.
+func (m *merger) inOrder() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	slices.SortStableFunc(m.kept, func(a, b *apiv1.Event) int {
+		if a.AtUnixMs != b.AtUnixMs {
+			return cmp.Compare(a.AtUnixMs, b.AtUnixMs)
+		}
+		return strings.Compare(a.Member, b.Member)
+	})
+	_ = m.say(m.kept) // m.err has it
+	m.kept, m.live = nil, true
+}
+
+// silent says that a member did not answer, or not to the end.
+func (m *merger) silent(c *cobra.Command, who *apiv1.Member, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	fmt.Fprintf(c.ErrOrStderr(), "incumbent: member %s at %s did not answer: %v\n", orDash(who.Name), orDash(who.Address), client.AsError(err))
 }

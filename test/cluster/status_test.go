@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -85,5 +87,46 @@ func TestStatusSeesACutWithinTwoSeconds(t *testing.T) {
 		}
 		s.heal()
 		healthy("again")
+	}
+}
+
+// The timeline can be asked of the whole cluster: each row names its member, all are
+// in order, and who did not answer is named.
+func TestEventsOfAllMembers(t *testing.T) {
+	c := start(t)
+	all := func() (members []string, said string) {
+		t.Helper()
+		out, said, code := cli(t, "events", "--all-members", "-o", "json", "--server", c.Servers, "--ca", c.CA, "--cert", c.Cert, "--key", c.Key)
+		if code != 0 {
+			t.Fatalf("exit code %d: %s", code, said)
+		}
+		last := int64(0)
+		for line := range strings.Lines(out) {
+			var e struct {
+				Member string `json:"member"`
+				At     int64  `json:"at_unix_ms,string"`
+			}
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				t.Fatalf("%v in %s", err, line)
+			}
+			if e.At < last {
+				t.Errorf("out of order: %s", line)
+			}
+			last = e.At
+			if !slices.Contains(members, e.Member) {
+				members = append(members, e.Member)
+			}
+		}
+		slices.Sort(members)
+		return members, said
+	}
+	if got, said := all(); !slices.Equal(got, []string{"n1", "n2", "n3"}) || said != "" {
+		t.Errorf("events of %v, %q", got, said)
+	}
+	gone := c.others(c.leader())[0]
+	gone.kill(t)
+	got, said := all()
+	if len(got) != 2 || slices.Contains(got, gone.Name) || !strings.Contains(said, "member "+gone.Name+" at "+gone.URL+" did not answer") {
+		t.Errorf("%s is gone: events of %v, %q", gone.Name, got, said)
 	}
 }
