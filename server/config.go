@@ -161,34 +161,36 @@ func hostName() string {
 	return name
 }
 
-// Validate returns an Invalid error that names the setting and what it may be.
+// Validate returns an Invalid error that names the setting and what it may be: the
+// first of what Problems finds without looking at files.
 func (c Config) Validate() error {
-	c = c.withDefaults()
-	if c.DataDir == "" {
-		return invalid("data-dir", "is not set").WithHint("give --data-dir DIR, or --dev to try")
+	if found := c.withDefaults().problems(); len(found) > 0 {
+		return found[0].Err
 	}
-	if err := validName(c.Name); err != nil {
-		return err
-	}
-	if err := validAddress("listen", c.Listen); err != nil {
-		return err
-	}
-	if err := c.validatePeers(); err != nil {
-		return err
-	}
-	if err := c.policy(c.expectsOwnTLS()).Check(); err != nil {
-		return err
-	}
-	if err := c.Juju.validate(c.Dev); err != nil {
-		return err
-	}
-	if _, err := parseLevel(c.LogLevel); err != nil {
-		return err
-	}
-	return c.validateSizes()
+	return nil
 }
 
-func (c Config) validateSizes() error {
+// problems is what is wrong with the values themselves; defaults are filled in.
+func (c Config) problems() (found problems) {
+	if c.DataDir == "" {
+		found.add("data-dir", invalid("data-dir", "is not set").WithHint("give --data-dir DIR, or --dev to try"))
+	}
+	found.add("name", validName(c.Name))
+	listen := validAddress("listen", c.Listen)
+	found.add("listen", listen)
+	c.peerProblems(&found)
+	if listen == nil {
+		found.add("listen", c.policy(c.expectsOwnTLS()).Check())
+	}
+	found.add("juju-listen", c.Juju.validate(c.Dev))
+	_, err := parseLevel(c.LogLevel)
+	found.add("log-level", err)
+	c.sizeProblems(&found)
+	c.timeProblems(&found)
+	return found
+}
+
+func (c Config) sizeProblems(found *problems) {
 	for _, s := range []struct {
 		name            string
 		value, min, max int64
@@ -201,13 +203,12 @@ func (c Config) validateSizes() error {
 		{"max-connections", int64(c.MaxConnections), 1, 10_000_000},
 	} {
 		if s.value < s.min || s.value > s.max {
-			return invalid(s.name, "%d is outside %d to %d", s.value, s.min, s.max)
+			found.add(s.name, invalid(s.name, "%d is outside %d to %d", s.value, s.min, s.max))
 		}
 	}
-	return c.validateTimes()
 }
 
-func (c Config) validateTimes() error {
+func (c Config) timeProblems(found *problems) {
 	for _, s := range []struct {
 		name       string
 		value, max time.Duration
@@ -216,42 +217,35 @@ func (c Config) validateTimes() error {
 		{"return-time", c.ReturnTime, lease.MaxReturn},
 	} {
 		if s.value != Zero && (s.value < 0 || s.value > s.max) {
-			return invalid(s.name, "%v is outside 0s to %v", s.value, s.max)
+			found.add(s.name, invalid(s.name, "%v is outside 0s to %v", s.value, s.max))
 		}
 	}
 	if c.CheckpointInterval < minCheckpointInterval || c.CheckpointInterval > maxCheckpointInterval {
-		return invalid("checkpoint-interval", "%v is outside %v to %v", c.CheckpointInterval, minCheckpointInterval, maxCheckpointInterval)
+		found.add("checkpoint-interval", invalid("checkpoint-interval", "%v is outside %v to %v", c.CheckpointInterval, minCheckpointInterval, maxCheckpointInterval))
 	}
 	if c.CutOffAfter < minCutOffAfter || c.CutOffAfter > maxCutOffAfter {
-		return invalid("cut-off-after", "%v is outside %v to %v", c.CutOffAfter, minCutOffAfter, maxCutOffAfter)
+		found.add("cut-off-after", invalid("cut-off-after", "%v is outside %v to %v", c.CutOffAfter, minCutOffAfter, maxCutOffAfter))
 	}
 	if c.Drift != ZeroDrift && !(c.Drift >= 0 && c.Drift <= maxDrift) {
-		return invalid("drift", "%v is outside 0 to %v", c.Drift, maxDrift)
+		found.add("drift", invalid("drift", "%v is outside 0 to %v", c.Drift, maxDrift))
 	}
-	return nil
 }
 
-// validatePeers checks what concerns other members.
-func (c Config) validatePeers() error {
+// peerProblems is what is wrong with what concerns other members.
+func (c Config) peerProblems(found *problems) {
 	if c.PeerListen != "" {
-		if err := validAddress("peer-listen", c.PeerListen); err != nil {
-			return err
-		}
+		found.add("peer-listen", validAddress("peer-listen", c.PeerListen))
 	}
 	if c.PeerAdvertise != "" {
-		if err := validReachable("peer-advertise", c.PeerAdvertise); err != nil {
-			return err
-		}
+		found.add("peer-advertise", validReachable("peer-advertise", c.PeerAdvertise))
 	}
 	if c.JoinToken != "" {
-		if _, err := ca.ParseToken(c.JoinToken); err != nil {
-			return err
-		}
+		_, err := ca.ParseToken(c.JoinToken)
+		found.add("join", err)
 	}
 	if c.Learner && c.JoinToken == "" {
-		return invalid("learner", "only a member that joins can be one").WithHint("give --join TOKEN too")
+		found.add("learner", invalid("learner", "only a member that joins can be one").WithHint("give --join TOKEN too"))
 	}
-	return nil
 }
 
 // expectsOwnTLS reports whether the listeners will have the certificate of the

@@ -24,8 +24,9 @@ func (s *Server) SetLimits(l Limits) error {
 	cfg := s.cfg
 	cfg.MaxConnections, cfg.MemoryBytes = l.MaxConnections, l.MemoryBytes
 	cfg = cfg.withDefaults()
-	if err := cfg.validateSizes(); err != nil {
-		return err
+	var found problems
+	if cfg.sizeProblems(&found); len(found) > 0 {
+		return found[0].Err
 	}
 	next := limitsOf(cfg)
 	if old := s.limits.Swap(next); *old == *next {

@@ -119,6 +119,9 @@ func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	if err := usableDir(cfg.DataDir); err != nil {
+		return nil, err
+	}
 	s := newServer(cfg)
 	var undo undoing
 	defer func() {
@@ -137,7 +140,7 @@ func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	if err := s.openEngine(); err != nil {
-		return nil, err
+		return nil, unusable(cfg.DataDir, err)
 	}
 	settleMemory(cfg.MemoryBytes)
 	undo.later(func() { s.engine.Close(context.Background()) })
@@ -211,7 +214,7 @@ func (s *Server) openIdentity(ctx context.Context, undo *undoing) (err error) {
 		}
 	})
 	if s.record, err = s.settleRecord(ctx); err != nil || s.record == nil {
-		return err
+		return unusable(s.cfg.DataDir, err)
 	}
 	return s.openOwnTLS()
 }

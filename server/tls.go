@@ -61,16 +61,11 @@ func (c *certificates) reload() error {
 		out.ClientAuth = tls.VerifyClientCertIfGiven
 	}
 	if c.cfg.ClientCA != "" {
-		pem, err := os.ReadFile(c.cfg.ClientCA)
-		if err != nil {
-			return incumbent.Errorf(incumbent.Invalid, "setting client-ca: %w", err)
-		}
 		if out.ClientCAs == nil {
-			out.ClientCAs = x509.NewCertPool()
 			out.ClientAuth = tls.RequireAndVerifyClientCert
 		}
-		if !out.ClientCAs.AppendCertsFromPEM(pem) {
-			return incumbent.Errorf(incumbent.Invalid, "setting client-ca: %s holds no certificate in PEM form", c.cfg.ClientCA)
+		if out.ClientCAs, err = readClientCA(out.ClientCAs, c.cfg.ClientCA); err != nil {
+			return err
 		}
 		// Bearer credentials may stand in for a certificate where both are set.
 		if c.cfg.CredentialFile != "" {
@@ -79,6 +74,21 @@ func (c *certificates) reload() error {
 	}
 	c.current.Store(out)
 	return nil
+}
+
+// readClientCA adds the certificates of a file to a pool, or to a new one.
+func readClientCA(pool *x509.CertPool, file string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, invalid("client-ca", "%w", err)
+	}
+	if pool == nil {
+		pool = x509.NewCertPool()
+	}
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, invalid("client-ca", "%s holds no certificate in PEM form", file)
+	}
+	return pool, nil
 }
 
 // ends is when the listener's certificate ends.

@@ -79,26 +79,45 @@ func printSettings(env *environment, form string, all []setting) error {
 
 func configCheck(env *environment) *cobra.Command {
 	return &cobra.Command{
-		Use:     "check FILE",
-		Short:   "check a settings file",
-		Long:    "Check reads FILE and says what is wrong with it, with the line. Exit code 2: something is.",
+		Use:   "check FILE",
+		Short: "check a settings file",
+		Long: `Check reads FILE and the files that it names, looks at the data directory, and lists
+all that is wrong, each with its line. It changes nothing. Exit code 2: something is.`,
 		Example: "  incumbent config check /etc/incumbent.yaml",
 		Args:    exactArgs("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
-			server := serverCommand(env)
-			server.Flags().String("config", args[0], "")
-			if _, err := resolveSettingsIn(server, c.Root(), env); err != nil {
-				return err
-			}
-			cfg, err := serverConfig(server, nil)
-			if err != nil {
-				return err
-			}
-			if err := cfg.Validate(); err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
+			wrong := checkFile(c, env, args[0])
+			if len(wrong) > 0 {
+				return usageError{strings.Join(wrong, "\n")}
 			}
 			fmt.Fprintln(env.stdout, args[0]+": ok")
 			return nil
 		},
 	}
+}
+
+// checkFile returns all that is wrong with a settings file of a server.
+func checkFile(c *cobra.Command, env *environment, path string) (wrong []string) {
+	cmd := serverCommand(env)
+	cmd.Flags().String("config", path, "")
+	file, errs := readSettings(path, c.Root())
+	_, more := resolveFlags(cmd, env, file, path)
+	for _, err := range append(errs, more...) {
+		wrong = append(wrong, err.Error())
+	}
+	if len(wrong) > 0 && file == nil {
+		return wrong // nothing of it can be read
+	}
+	cfg, err := serverConfig(cmd, nil)
+	if err != nil {
+		wrong = append(wrong, path+": "+err.Error())
+	}
+	for _, p := range cfg.Problems() {
+		where := path
+		if at, ok := file[p.Setting]; ok {
+			where = fmt.Sprintf("%s:%d", path, at.line)
+		}
+		wrong = append(wrong, where+": "+errorText(p.Err))
+	}
+	return wrong
 }

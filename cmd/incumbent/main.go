@@ -23,7 +23,7 @@ import (
 var version = "dev"
 
 func main() {
-	os.Exit(run(os.Args[1:], &environment{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.LookupEnv}))
+	os.Exit(run(os.Args[1:], &environment{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.LookupEnv, environ: os.Environ}))
 }
 
 // run executes one command line and returns its exit code.
@@ -84,6 +84,7 @@ by --config, then the default.`,
 	}
 	root.PersistentFlags().String("config", "", "settings file (YAML, keys are flag names)")
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
+		warnUnknown(root, env)
 		if _, err := resolveSettings(c, env); err != nil {
 			return err
 		}
@@ -181,4 +182,5 @@ func addExamples(root *cobra.Command) {
 type environment struct {
 	stdin, stdout, stderr *os.File
 	getenv                func(string) (string, bool)
+	environ               func() []string // nil: nothing is looked for there
 }

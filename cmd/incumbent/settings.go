@@ -41,26 +41,33 @@ func resolveSettingsIn(c, root *cobra.Command, env *environment) ([]setting, err
 	if path == "" {
 		path, fromEnv = lookupEnv(env, "config")
 	}
-	file, err := readSettings(path, root)
-	if err != nil {
+	file, wrong := readSettings(path, root)
+	if len(wrong) > 0 {
 		if fromEnv {
-			return nil, usageError{envPrefix + "CONFIG: " + err.Error()}
+			return nil, usageError{envPrefix + "CONFIG: " + wrong[0].Error()}
 		}
-		return nil, err
+		return nil, wrong[0]
 	}
-	var out []setting
-	var first error
+	out, wrong := resolveFlags(c, env, file, path)
+	if len(wrong) > 0 {
+		return out, wrong[0]
+	}
+	return out, nil
+}
+
+// resolveFlags fills a command's flags and returns all that is wrong with their values.
+func resolveFlags(c *cobra.Command, env *environment, file map[string]fileSetting, path string) (out []setting, wrong []error) {
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		s, err := resolveFlag(f, env, file, path)
-		if err != nil && first == nil {
-			first = err
+		if err != nil {
+			wrong = append(wrong, err)
 		}
 		if f.Name != "help" {
 			out = append(out, s)
 		}
 	})
 	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
-	return out, first
+	return out, wrong
 }
 
 func resolveFlag(f *pflag.Flag, env *environment, file map[string]fileSetting, path string) (setting, error) {
@@ -133,26 +140,27 @@ type fileSetting struct {
 }
 
 // readSettings reads a settings file: one flat YAML mapping. Lists are joined
-// by commas, the form in which a repeatable flag takes them.
-func readSettings(path string, root *cobra.Command) (map[string]fileSetting, error) {
+// by commas, the form in which a repeatable flag takes them. It returns all that is
+// wrong, in the order of lines.
+func readSettings(path string, root *cobra.Command) (map[string]fileSetting, []error) {
 	if path == "" {
 		return nil, nil
 	}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, usageError{"settings file " + path + " does not exist"}
+		return nil, []error{usageError{"settings file " + path + " does not exist"}}
 	}
 	if err != nil {
-		return nil, usageError{err.Error()}
+		return nil, []error{usageError{err.Error()}}
 	}
 	return parseSettings(path, data, knownFlags(root))
 }
 
 // parseSettings reads the contents of the settings file path.
-func parseSettings(path string, data []byte, known map[string]bool) (map[string]fileSetting, error) {
+func parseSettings(path string, data []byte, known map[string]bool) (map[string]fileSetting, []error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
-		return nil, usageError{path + ": " + err.Error()}
+		return nil, []error{usageError{path + ": " + err.Error()}}
 	}
 	out := make(map[string]fileSetting)
 	if len(doc.Content) == 0 {
@@ -160,23 +168,49 @@ func parseSettings(path string, data []byte, known map[string]bool) (map[string]
 	}
 	top := doc.Content[0]
 	if top.Kind != yaml.MappingNode {
-		return nil, usageError{fmt.Sprintf("%s:%d: a settings file is a mapping of flag names to values", path, top.Line)}
+		return nil, []error{usageError{fmt.Sprintf("%s:%d: a settings file is a mapping of flag names to values", path, top.Line)}}
 	}
+	var wrong []error
 	for i := 0; i+1 < len(top.Content); i += 2 {
 		key, val := top.Content[i], top.Content[i+1]
-		if !known[key.Value] {
-			return nil, usageError{fmt.Sprintf("%s:%d: unknown setting %q%s", path, key.Line, key.Value, nearest(key.Value, known))}
-		}
-		if _, twice := out[key.Value]; twice {
-			return nil, usageError{fmt.Sprintf("%s:%d: setting %q stands here twice", path, key.Line, key.Value)}
-		}
 		text, err := scalar(val)
-		if err != nil {
-			return nil, usageError{fmt.Sprintf("%s:%d: %s: %v", path, val.Line, key.Value, err)}
+		_, twice := out[key.Value]
+		switch {
+		case !known[key.Value]:
+			wrong = append(wrong, usageError{fmt.Sprintf("%s:%d: unknown setting %q%s", path, key.Line, key.Value, nearest(key.Value, known))})
+		case twice:
+			wrong = append(wrong, usageError{fmt.Sprintf("%s:%d: setting %q stands here twice", path, key.Line, key.Value)})
+		case err != nil:
+			wrong = append(wrong, usageError{fmt.Sprintf("%s:%d: %s: %v", path, val.Line, key.Value, err)})
+		default:
+			out[key.Value] = fileSetting{text, key.Line}
 		}
-		out[key.Value] = fileSetting{text, key.Line}
 	}
-	return out, nil
+	return out, wrong
+}
+
+// childVariables are what 'incumbent run' tells its command, besides the flags.
+var childVariables = []string{"LEASE", "TOKEN", "TTL_MS", "DEADLINE_MS"}
+
+// warnUnknown warns of variables that look like settings and are none: a mistyped one
+// would be the default without a word.
+func warnUnknown(root *cobra.Command, env *environment) {
+	if env.environ == nil {
+		return
+	}
+	known := make(map[string]bool)
+	for name, ok := range knownFlags(root) {
+		known[envName(name)] = ok
+	}
+	for _, name := range childVariables {
+		known[envPrefix+name] = true
+	}
+	for _, pair := range env.environ() {
+		name, _, _ := strings.Cut(pair, "=")
+		if strings.HasPrefix(name, envPrefix) && !known[name] {
+			fmt.Fprintf(env.stderr, "incumbent: warning: %s is no setting%s\n", name, nearest(name, known))
+		}
+	}
 }
 
 func scalar(n *yaml.Node) (string, error) {

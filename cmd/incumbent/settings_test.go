@@ -223,12 +223,11 @@ func FuzzParseSettings(f *testing.F) {
 	}
 	known := map[string]bool{"name": true, "listen": true, "help": false}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		got, err := parseSettings("f.yaml", data, known)
-		if err != nil {
+		got, wrong := parseSettings("f.yaml", data, known)
+		for _, err := range wrong {
 			if exitCode(err) != exitUsage || !strings.HasPrefix(err.Error(), "f.yaml:") {
 				t.Fatalf("error %v", err)
 			}
-			return
 		}
 		for key, v := range got {
 			if !known[key] || v.line < 1 {
@@ -261,4 +260,83 @@ func TestFlagsOfOneNameHaveOneType(t *testing.T) {
 			types[f.Name] = f.Value.Type()
 		})
 	})
+}
+
+// All that is wrong with a file is said at once, each with its line, also what is
+// wrong with the files that it names.
+func TestConfigCheckListsAll(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"taken": "a file", "ca.pem": "no certificate", "credentials": "alice\n", "agents": "nobody\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := writeSettings(t, strings.ReplaceAll(`data-dir: DIR/taken/data
+nam: n1
+grace: soon
+drift: 0.5
+tls-cert: DIR/cert.pem
+tls-key: DIR/key.pem
+client-ca: DIR/ca.pem
+credential-file: DIR/credentials
+juju-listen: 127.0.0.1:17070
+juju-credential-file: DIR/agents
+`, "DIR", dir))
+	got := execute(t, nil, "config", "check", path)
+	if got.code != exitUsage {
+		t.Errorf("exit code %d", got.code)
+	}
+	for _, want := range []string{
+		":1: invalid: setting data-dir: ", `:2: unknown setting "nam"; did you mean "name"?`, ":3: grace: ", ":4: invalid: setting drift: ",
+		":5: invalid: setting tls-cert: ", ":7: invalid: setting client-ca: ", ":8: invalid: setting credential-file: ", ":10: invalid: setting juju-credential-file: ",
+	} {
+		if !strings.Contains(got.stderr, path+want) {
+			t.Errorf("it does not say %q", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(got.stderr)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "taken", "data")); err == nil {
+		t.Error("checking made a folder")
+	}
+}
+
+// A data directory that cannot be used is a mistake in the configuration: another
+// attempt does not help.
+func TestUnusableDataDirectory(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dirs := []string{file, filepath.Join(file, "below")}
+	if os.Getuid() != 0 { // who may do anything
+		closed := t.TempDir()
+		if err := os.Chmod(closed, 0o500); err != nil {
+			t.Fatal(err)
+		}
+		dirs = append(dirs, closed, filepath.Join(closed, "data"))
+	}
+	for _, dir := range dirs {
+		got := execute(t, nil, "server", "--data-dir", dir, "--listen", "127.0.0.1:0")
+		if got.code != exitUsage || !strings.Contains(got.stderr, "setting data-dir: ") || !strings.Contains(got.stderr, "hint: ") {
+			t.Errorf("%s: exit code %d, said %q", dir, got.code, got.stderr)
+		}
+	}
+}
+
+func TestUnknownVariablesWarn(t *testing.T) {
+	root := newRoot(&environment{})
+	stderr, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stderr.Close()
+	warnUnknown(root, &environment{stderr: stderr, environ: func() []string {
+		return []string{"INCUMBENT_DATA_DIRR=x", "INCUMBENT_DATA_DIR=y", "INCUMBENT_CONFIG=z", "INCUMBENT_TOKEN=1", "INCUMBENT_DEADLINE_MS=2", "PATH=/"}
+	}})
+	said, err := os.ReadFile(stderr.Name())
+	if want := "incumbent: warning: INCUMBENT_DATA_DIRR is no setting; did you mean \"INCUMBENT_DATA_DIR\"?\n"; err != nil || string(said) != want {
+		t.Errorf("said %q, want %q (%v)", said, want, err)
+	}
 }

@@ -1,0 +1,77 @@
+package server
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// Problem is one thing that is wrong with a Config.
+type Problem struct {
+	Setting string // the flag's name
+	Err     error  // Invalid
+}
+
+// problems gathers what is wrong.
+type problems []Problem
+
+func (p *problems) add(setting string, err error) {
+	if err != nil {
+		*p = append(*p, Problem{setting, err})
+	}
+}
+
+// Problems returns all that is wrong, as far as it shows without listening: it reads
+// the files that are named, and looks at the data directory without changing it.
+func (c Config) Problems() []Problem {
+	c = c.withDefaults()
+	found := c.problems()
+	if c.DataDir != "" {
+		found.add("data-dir", usableDir(c.DataDir))
+	}
+	_, err := newGuard(c)
+	found.add("credential-file", err)
+	if c.TLSCert != "" && c.TLSKey != "" {
+		_, err := (&certificates{cfg: c}).pair()
+		found.add("tls-cert", err)
+	}
+	if c.ClientCA != "" {
+		_, err := readClientCA(nil, c.ClientCA)
+		found.add("client-ca", err)
+	}
+	_, err = readPasswords(c.Juju.CredentialFile)
+	found.add("juju-credential-file", err)
+	return found
+}
+
+// usableDir returns an Invalid error if a data directory cannot be used, or cannot be
+// made, by this user.
+func usableDir(dir string) error {
+	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		if errors.Is(err, fs.ErrNotExist) && at != filepath.Dir(at) {
+			continue // it is made, in the nearest folder that is there
+		}
+		if err == nil && !info.IsDir() {
+			err = &fs.PathError{Op: "open", Path: at, Err: syscall.ENOTDIR}
+		}
+		if err == nil {
+			err = mayWrite(at)
+		}
+		return unusable(dir, err)
+	}
+}
+
+// unusable makes an error that shows a data directory to be none for this user a
+// mistake in the configuration. Others stay as they are.
+func unusable(dir string, err error) error {
+	for _, why := range []error{fs.ErrPermission, syscall.ENOTDIR, syscall.EROFS, syscall.ELOOP, syscall.ENAMETOOLONG} {
+		if errors.Is(err, why) {
+			return invalid("data-dir", "%s cannot be used: %w", dir, err).
+				WithHint("name a folder that this user can write, with all that is in it: 'chown -R USER DIR', or another --data-dir")
+		}
+	}
+	return err
+}
