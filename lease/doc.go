@@ -28,8 +28,8 @@
 //	deadline ─▶ due ─▶ confirmed ─▶ barrier passed ─▶ looked at again ─▶ proposed ─▶ applied
 //
 // The confirmation begins after the lease was due; the barrier says that every
-// frame received until then has been stored. So a server that was stopped hears
-// first what waited in its sockets. The command names the token and renewal the
+// frame and every call received until then has been stored. So a server that was
+// stopped hears first what waited in its sockets. The command names the token and renewal the
 // book knows applied and is bound to the term: any later change makes it void.
 // From proposing until it is applied, extensions of what it names wait.
 //

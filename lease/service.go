@@ -39,7 +39,7 @@ type Options struct {
 	Config
 	Clock  Clock        // nil: SystemClock
 	Logger *slog.Logger // nil: nothing is logged
-	// Barrier calls done once every frame received before the call has been
+	// Barrier calls done once every frame and call received before it has been
 	// handed to Extend. nil: extensions are handed in as they are received.
 	Barrier func(done func())
 	// Peers carries frames to other members. nil: there are none. Without them a

@@ -72,6 +72,9 @@ func socketOf(conn net.Conn) (*Socket, *tls.Conn, error) {
 	return s, secure, nil
 }
 
+// NetConn is the connection below, as long as it is not parked.
+func (s *Socket) NetConn() net.Conn { return s.inner }
+
 // Read reads; once parked it returns a temporary error when nothing is there.
 func (s *Socket) Read(p []byte) (int, error) {
 	if s.parked != nil {

@@ -45,7 +45,7 @@ func TestG07_TheBarrierAsksClientsAndMembers(t *testing.T) {
 	own.SetMembers([]peers.Member{first, second})
 	until(t, "a frame is on its way", func() bool { return other.SendApp(2, []byte("x")) })
 	<-reading
-	s := &Server{park: parkSet(t)}
+	s := &Server{park: parkSet(t), arrivals: newArrivals()}
 	s.courier.set.Store(own)
 	passed := make(chan struct{})
 	s.barrier(func() { close(passed) })

@@ -32,7 +32,11 @@ func (s *Server) newHTTP() *http.Server {
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	h := &http.Server{
-		Handler: mux, Protocols: &protocols, ConnState: s.gate.connState,
+		Handler: s.arrivals.hear(mux), Protocols: &protocols, ConnContext: s.arrivals.connContext,
+		ConnState: func(c net.Conn, state http.ConnState) {
+			s.gate.connState(c, state)
+			s.arrivals.connState(c, state)
+		},
 		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: quietLog(s.log),
 	}

@@ -60,21 +60,22 @@ func (c *courier) mute(muted bool) {
 }
 
 // barrier calls done once everything that had arrived at any socket before was
-// handed on: at those of clients, and at those of members, who gather for theirs.
+// handed on: at those of clients, parked or served by net/http, and at those of
+// members, who gather for theirs.
 func (s *Server) barrier(done func()) {
-	set := s.courier.set.Load()
-	if set == nil {
-		s.park.Barrier(done)
-		return
+	parts := []func(func()){s.park.Barrier, s.arrivals.Barrier}
+	if set := s.courier.set.Load(); set != nil {
+		parts = append(parts, set.Barrier)
 	}
-	var passed atomic.Int32
-	both := func() {
-		if passed.Add(1) == 2 {
-			done()
-		}
+	var left atomic.Int32
+	left.Store(int32(len(parts)))
+	for _, begin := range parts {
+		begin(func() {
+			if left.Add(-1) == 0 {
+				done()
+			}
+		})
 	}
-	s.park.Barrier(both)
-	set.Barrier(both)
 }
 
 // settleRecord finds out who this member is: from its data directory, or by

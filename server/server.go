@@ -62,6 +62,7 @@ type Server struct {
 	certs     *certificates
 	https     bool // the native API is served by TLS
 	gate      *gate
+	arrivals  *arrivals
 	http      *http.Server
 	rates     rateKeeper
 	limits    atomic.Pointer[Limits]
@@ -167,7 +168,7 @@ func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
 func newServer(cfg Config) *Server {
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, begun: time.Now(), events: newTimeline(time.Now), metrics: newMetrics(),
-		rosterChanged: make(chan struct{}, 1), ended: make(chan struct{}),
+		rosterChanged: make(chan struct{}, 1), ended: make(chan struct{}), arrivals: newArrivals(),
 	}
 	s.steward = newSteward(s)
 	s.limits.Store(limitsOf(cfg))
@@ -365,7 +366,7 @@ func (s *Server) announce(ctx context.Context) {
 }
 
 func (s *Server) serve() {
-	ln := park.Listen(s.gate, 0)
+	ln := park.Listen(s.arrivals.listen(s.gate), 0)
 	var err error
 	if s.certs != nil {
 		err = s.http.ServeTLS(ln, "", "")

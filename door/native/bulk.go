@@ -56,6 +56,7 @@ func (d *Door) batch(ctx context.Context, ops []*pb.Operation) (*pb.BatchRespons
 		b.start(i, &steps[i])
 	}
 	b.flush()
+	Heard(ctx)
 	b.settle()
 	b.giveUp()
 	return &pb.BatchResponse{Results: b.results}, nil

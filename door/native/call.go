@@ -47,6 +47,7 @@ func (d *Door) perform(ctx context.Context, h http.Header, in *pb.Operation) (*p
 	}
 	got := make(chan core.Result, 1)
 	d.leases.Submit(d.callOf(ctx, who, o), o.command, func(r core.Result) { got <- r })
+	Heard(ctx)
 	select {
 	case r := <-got:
 		f := d.former()
@@ -134,6 +135,7 @@ func (d *Door) runExtensions(ctx context.Context, b *lease.Batch) error {
 	done := make(chan struct{})
 	b.Done = func(*lease.Batch) { close(done) }
 	d.leases.Extend(b)
+	Heard(ctx)
 	select {
 	case <-done:
 		return nil

@@ -6,8 +6,26 @@ var ofServers = []mutant{
 	{
 		name: "the barrier ignores the sockets of other members", guarantee: "G07",
 		file: "server/peering.go", pkg: "./server", test: "^TestG07_TheBarrierAsksClientsAndMembers$",
-		search:  "\tif set == nil {\n\t\ts.park.Barrier(done)\n\t\treturn\n\t}\n",
-		replace: "\tif set == nil || set != nil {\n\t\ts.park.Barrier(done)\n\t\treturn\n\t}\n",
+		search:  "\tif set := s.courier.set.Load(); set != nil {\n",
+		replace: "\tif set := s.courier.set.Load(); set != nil && set == nil {\n",
+	},
+	{
+		name: "the barrier ignores calls", guarantee: "G07",
+		file: "server/peering.go", pkg: "./server", test: "^TestG07_TheBarrierOfAMemberAsksForCalls$",
+		search:  "{s.park.Barrier, s.arrivals.Barrier}",
+		replace: "{s.park.Barrier}",
+	},
+	{
+		name: "the barrier does not ask what calls wait in their sockets", guarantee: "G07",
+		file: "server/arrivals.go", pkg: "./server", test: "^TestG07_TheBarrierHearsCalls$",
+		search:  "\t\to.target += a.kernel.arrived()\n",
+		replace: "",
+	},
+	{
+		name: "a call is heard before it has handed on what it extends", guarantee: "G07",
+		file: "server/arrivals.go", pkg: "./server", test: "^TestG07_TheBarrierHearsCalls$",
+		search:  "\t\ta.unheard++\n",
+		replace: "",
 	},
 	{
 		name: "a fault is told of only when no flush is out", guarantee: "G31",
