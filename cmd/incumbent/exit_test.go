@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +46,20 @@ func TestExitCodes(t *testing.T) {
 	} {
 		if got := exitCode(c.err); got != c.code {
 			t.Errorf("%v: exit code %d, want %d", c.err, got, c.code)
+		}
+	}
+}
+
+// The page of the native API shows the exit code of each kind.
+func TestThePageShowsExitCodes(t *testing.T) {
+	page, err := os.ReadFile("../../docs/protocols/native.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range incumbent.Kinds() {
+		row := regexp.MustCompile(fmt.Sprintf("(?m)^\\| `%v` \\| `[a-z_]+` \\([0-9]+\\) \\| [0-9]+ \\| %d \\|", k, exitByKind[k]))
+		if !row.Match(page) {
+			t.Errorf("the page does not say that %v is exit code %d", k, exitByKind[k])
 		}
 	}
 }

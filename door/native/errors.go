@@ -15,25 +15,26 @@ import (
 )
 
 // codeOf is the one table from a kind to this door's form; over HTTP the code
-// decides the status. Several kinds share a code: the detail tells them apart.
+// decides the status, by the table of the Connect protocol. Several kinds share a
+// code: the detail tells them apart. What is wrong with a request itself shares
+// neither code nor status with what the state says. docs/protocols/native.md shows
+// the table.
 func codeOf(k incumbent.Kind) connect.Code {
 	switch k {
 	case incumbent.Invalid:
 		return connect.CodeInvalidArgument // 400
 	case incumbent.NotFound:
 		return connect.CodeNotFound // 404
-	case incumbent.Exists:
-		return connect.CodeAlreadyExists // 409
-	case incumbent.Held, incumbent.NotHolder, incumbent.Expired:
-		return connect.CodeFailedPrecondition // 400: the same call fails again until somebody acts
-	case incumbent.Conflict:
-		return connect.CodeAborted // 409: read again, then repeat
+	case incumbent.Exists, incumbent.Held:
+		return connect.CodeAlreadyExists // 409: there is one, and it is not the caller's
+	case incumbent.NotHolder, incumbent.Expired, incumbent.Conflict:
+		return connect.CodeAborted // 409: what the call builds on is over
 	case incumbent.Denied:
 		return connect.CodePermissionDenied // 403
-	case incumbent.TooLarge, incumbent.Compacted:
-		return connect.CodeOutOfRange // 400: not ResourceExhausted, which asks to come back
-	case incumbent.Overloaded:
-		return connect.CodeResourceExhausted // 429
+	case incumbent.Compacted:
+		return connect.CodeOutOfRange // 400: the index is behind what is kept
+	case incumbent.Overloaded, incumbent.TooLarge:
+		return connect.CodeResourceExhausted // 429: of the two, only Overloaded says when to come back
 	case incumbent.DeadlineExceeded:
 		return connect.CodeDeadlineExceeded // 504
 	case incumbent.NotLeader, incumbent.Unavailable:
@@ -127,16 +128,17 @@ func retryAfterSeconds(ms uint32) string {
 	return strconv.FormatUint((uint64(ms)+999)/1000, 10)
 }
 
-// tooLargeBody is what a request over the limit is told before it is read.
-func tooLargeBody(size int64, limit int) error {
-	return incumbent.Errorf(incumbent.TooLarge, "the request has %d bytes, limit is %d", size, limit).WithHint("max_body_bytes")
+// tooLargeBody is what a request over the limit is told, whoever finds out.
+func tooLargeBody(limit int) error {
+	return incumbent.Errorf(incumbent.TooLarge, "the request is over %d bytes", limit).
+		WithHint("split it: send fewer operations or extensions in one call")
 }
 
 // statusOf is the HTTP status of an error outside a call: the upgrade to a
 // stream.
 func statusOf(k incumbent.Kind) int {
 	switch codeOf(k) {
-	case connect.CodeInvalidArgument, connect.CodeFailedPrecondition, connect.CodeOutOfRange:
+	case connect.CodeInvalidArgument, connect.CodeOutOfRange:
 		return http.StatusBadRequest
 	case connect.CodeNotFound:
 		return http.StatusNotFound

@@ -394,8 +394,32 @@ func (m *member) postLate(method, body string) (resp *http.Response, text string
 func TestG45_BodiesAndListsAreBounded(t *testing.T) {
 	m := newMember(t)
 	resp, body := m.post("LeaseService/Claim", `{"holder": "`+strings.Repeat("x", DefaultMaxBodyBytes+2*bodySlack)+`"}`)
-	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(body, "max_body_bytes") {
+	if resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(body, `"resource_exhausted"`) || !strings.Contains(body, "split it") {
 		t.Errorf("HTTP %d %s", resp.StatusCode, body)
+	}
+	// In every encoding, whether its length was announced or not.
+	large := &pb.ClaimRequest{Holder: strings.Repeat("x", DefaultMaxBodyBytes+2*bodySlack)}
+	for name, o := range map[string]connect.ClientOption{
+		"connect": connect.WithClientOptions(), "json": connect.WithProtoJSON(), "grpc": connect.WithGRPC(), "grpc-web": connect.WithGRPCWeb(),
+	} {
+		_, err := m.leaseClient(o).Claim(t.Context(), connect.NewRequest(large))
+		if kindOf(err) != incumbent.TooLarge || connect.CodeOf(err) != connect.CodeResourceExhausted {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	chunked, err := http.NewRequestWithContext(t.Context(), http.MethodPost, m.url+"/incumbent.v1.LeaseService/Claim",
+		io.MultiReader(strings.NewReader(`{"holder": "`), strings.NewReader(large.Holder), strings.NewReader(`"}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	chunked.Header.Set("Content-Type", "application/json")
+	if resp, err = http.DefaultClient.Do(chunked); err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	said, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(string(said), "split it") {
+		t.Errorf("HTTP %d %s %v", resp.StatusCode, said, err)
 	}
 	c := m.leaseClient(connect.WithGRPC())
 	b := &pb.BatchRequest{Operations: make([]*pb.Operation, MaxOperations+1)}
@@ -585,7 +609,7 @@ func TestProtocols(t *testing.T) {
 				t.Fatalf("%v, %v", r, err)
 			}
 			_, err = c.Claim(t.Context(), connect.NewRequest(&pb.ClaimRequest{Name: nameOf(name), Holder: "other", TtlMs: 15000}))
-			if kindOf(err) != incumbent.Held || connect.CodeOf(err) != connect.CodeFailedPrecondition {
+			if kindOf(err) != incumbent.Held || connect.CodeOf(err) != connect.CodeAlreadyExists {
 				t.Errorf("held: %v", err)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)

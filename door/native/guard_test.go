@@ -172,7 +172,7 @@ func TestErrorTable(t *testing.T) {
 		}
 	}
 	for k, want := range map[incumbent.Kind]connect.Code{
-		incumbent.Unknown: connect.CodeUnknown, incumbent.Overloaded: connect.CodeResourceExhausted, incumbent.Held: connect.CodeFailedPrecondition,
+		incumbent.Unknown: connect.CodeUnknown, incumbent.Overloaded: connect.CodeResourceExhausted, incumbent.Held: connect.CodeAlreadyExists,
 		incumbent.DeadlineExceeded: connect.CodeDeadlineExceeded, incumbent.NotLeader: connect.CodeUnavailable, incumbent.Conflict: connect.CodeAborted,
 	} {
 		if codeOf(k) != want {

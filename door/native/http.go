@@ -63,7 +63,7 @@ func (d *Door) Paths() []string {
 func (d *Door) newHandler(l *Limits) http.Handler {
 	options := connect.WithHandlerOptions(
 		jsonCodecs(),
-		connect.WithReadMaxBytes(l.MaxBodyBytes),
+		connect.WithReadMaxBytes(maxInflated*l.MaxBodyBytes), // boundedBody bounds what is sent
 		connect.WithRequestGate(d.gate),
 		connect.WithInterceptors(timing{d}),
 	)
@@ -102,18 +102,43 @@ func (d *Door) bounded(h http.Handler, l *Limits) http.Handler {
 			return
 		}
 		if r.ContentLength > int64(l.MaxBodyBytes)+bodySlack {
-			refuse(tooLargeBody(r.ContentLength, l.MaxBodyBytes))
+			refuse(tooLargeBody(l.MaxBodyBytes))
 			return
 		}
 		who.control = http.NewResponseController(w)
 		_ = who.control.SetReadDeadline(d.now().Add(l.WriteTimeout)) // lifted once the message is there
 		who.writeWithin(l.WriteTimeout)                              // so is this
-		r.Body = http.MaxBytesReader(w, r.Body, int64(l.MaxBodyBytes)+bodySlack)
+		r.Body = &boundedBody{
+			ReadCloser: r.Body, left: int64(l.MaxBodyBytes) + bodySlack,
+			err: func() error { return d.callError(tooLargeBody(l.MaxBodyBytes)) },
+		}
 		if r.ProtoMajor == 1 {
 			r.Body = &wholeBody{ReadCloser: r.Body, header: w.Header()}
 		}
 		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, who)))
 	})
+}
+
+// boundedBody ends a body that is too long with the error that its caller is told,
+// in whichever protocol: Connect's own has no detail and no hint.
+type boundedBody struct {
+	io.ReadCloser
+	left int64 // bytes that may still be read
+	err  func() error
+}
+
+// Read implements io.Reader.
+func (b *boundedBody) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	p = p[:min(int64(len(p)), b.left+1)] // one more says that there is more
+	n, err := b.ReadCloser.Read(p)
+	if int64(n) > b.left {
+		n, err = int(b.left), b.err()
+	}
+	b.left -= int64(n)
+	return n, err
 }
 
 // wholeBody ends the connection of HTTP/1.1 with the answer if the body could not be

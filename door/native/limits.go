@@ -43,16 +43,17 @@ const (
 	maxLetterBytes  = 32 << 10               // of answers to one stream that are sent at once
 	maxLetters      = 32                     // buffers for answers that a goroutine keeps, up to keepBufferBytes each
 	bodySlack       = 1 << 10                // around a message: the five bytes of gRPC, compression that does not pay
+	maxInflated     = 4                      // times the limit that a compressed request may be large
 	keepBufferBytes = 64 << 10               // larger encode buffers are not pooled
 )
 
 // Limits bound what one client may ask of the door. Zero fields mean the
 // defaults. They can be changed while running with [Door.SetLimits].
 type Limits struct {
-	MaxBodyBytes    int           // one request of a unary call; setting max_body_bytes
-	MaxMessageBytes int           // one message on a stream; setting max_message_bytes
-	CallTimeout     time.Duration // of a call without a deadline of its own; setting call_timeout
-	WriteTimeout    time.Duration // a streaming call's reader may stall for so long; setting write_timeout
+	MaxBodyBytes    int           // one request of a unary call
+	MaxMessageBytes int           // one message on a stream
+	CallTimeout     time.Duration // of a call without a deadline of its own
+	WriteTimeout    time.Duration // a streaming call's reader may stall for so long
 }
 
 // Validate returns an Invalid error if a field is negative.
