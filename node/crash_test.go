@@ -198,7 +198,7 @@ func TestKillDuringSnapshot(t *testing.T) {
 		for range 3 {
 			c.ledger.propose(r, 40)
 			set(true)
-			if err := r.Snapshot(t.Context()); err != nil {
+			if _, err := r.Snapshot(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			set(false)
@@ -227,7 +227,7 @@ func TestG29_SnapshotPlusTailEqualsFullLog(t *testing.T) {
 		for round := range 6 {
 			l.propose(r, 30)
 			if i == 1 && round%2 == 1 {
-				if err := r.Snapshot(t.Context()); err != nil {
+				if _, err := r.Snapshot(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -253,7 +253,7 @@ func TestG34_LostLogBeginsNoNewCluster(t *testing.T) {
 	r := s.start(t, nil)
 	id := r.Status()
 	r.mustPropose("a")
-	if err := r.Snapshot(t.Context()); err != nil {
+	if _, err := r.Snapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.stop(); err != nil {
@@ -287,7 +287,7 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 	for i := range 20 {
 		r.mustPropose(strings.Repeat("x", 10*i))
 	}
-	if err := r.Snapshot(t.Context()); err != nil {
+	if _, err := r.Snapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.stop(); err != nil {

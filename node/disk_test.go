@@ -225,7 +225,7 @@ func TestSnapshotWithoutSpace(t *testing.T) {
 		if len(ended) != 1 || !vfs.IsNoSpace(ended[0].Err) {
 			t.Fatalf("snapshots ended: %+v, want one without space", ended)
 		}
-		if err := r.Snapshot(context.Background()); !vfs.IsNoSpace(err) {
+		if _, err := r.Snapshot(context.Background()); !vfs.IsNoSpace(err) {
 			t.Errorf("snapshot on demand: got %v, want no space", err)
 		}
 		full.Store(false)

@@ -135,7 +135,7 @@ func oneMember(t *testing.T) {
 			t.Errorf("status: %+v", st)
 		}
 		if life == 1 {
-			if err := r.Snapshot(t.Context()); err != nil {
+			if _, err := r.Snapshot(t.Context()); err != nil {
 				t.Fatalf("snapshot: %v", err)
 			}
 		}

@@ -142,7 +142,7 @@ func TestG48_StopAnswersEverybody(t *testing.T) {
 		if count[incumbent.Unknown] != appended || count[incumbent.Unavailable] != 3 {
 			t.Errorf("answers: %v, want %d Unknown and 3 Unavailable", count, appended)
 		}
-		if err := r.Snapshot(t.Context()); incumbent.KindOf(err) != incumbent.Unavailable {
+		if _, err := r.Snapshot(t.Context()); incumbent.KindOf(err) != incumbent.Unavailable {
 			t.Errorf("snapshot of a stopped node: got %v, want Unavailable", err)
 		}
 	})
@@ -272,7 +272,7 @@ func TestG44_SnapshotDelaysNothing(t *testing.T) {
 		}
 		began := time.Now()
 		done := make(chan error, 1)
-		go func() { done <- r.Snapshot(context.Background()) }()
+		go func() { _, err := r.Snapshot(context.Background()); done <- err }()
 		for range 50 {
 			time.Sleep(100 * time.Millisecond)
 			asked := time.Now()
@@ -309,7 +309,7 @@ func TestStopDuringSnapshot(t *testing.T) {
 			r.mustPropose(strings.Repeat("x", MaxCommandBytes))
 		}
 		done := make(chan error, 1)
-		go func() { done <- r.Snapshot(context.Background()) }()
+		go func() { _, err := r.Snapshot(context.Background()); done <- err }()
 		time.Sleep(3 * time.Second)
 		killed := s.fs.Clone()
 		if err := r.stop(); err != nil {

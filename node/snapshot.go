@@ -43,22 +43,25 @@ type snapshotWork struct {
 }
 
 // Snapshot takes a snapshot of at least everything applied now, and waits until
-// it is durable.
-func (n *Node) Snapshot(ctx context.Context) error {
-	done := make(chan error, 1)
+// it is durable. It returns the last one, which may be older than the call where
+// nothing was applied since.
+func (n *Node) Snapshot(ctx context.Context) (SnapshotDone, error) {
+	done := make(chan SnapshotDone, 1)
 	asked := n.inbox.call(func() {
-		n.snap.asked = append(n.snap.asked, func(err error) { done <- err })
+		n.snap.asked = append(n.snap.asked, func(err error) {
+			done <- SnapshotDone{Index: n.snap.mark.Index, Bytes: n.snap.mark.Bytes, Err: err}
+		})
 	})
 	if !asked {
-		return errStopped()
+		return SnapshotDone{}, errStopped()
 	}
 	select {
-	case err := <-done:
-		return err
+	case last := <-done:
+		return last, last.Err
 	case <-n.stopped:
-		return errStopped()
+		return SnapshotDone{}, errStopped()
 	case <-ctx.Done():
-		return incumbent.Errorf(incumbent.DeadlineExceeded, "the snapshot goes on: %w", ctx.Err())
+		return SnapshotDone{}, incumbent.Errorf(incumbent.DeadlineExceeded, "the snapshot goes on: %w", ctx.Err())
 	}
 }
 

@@ -83,13 +83,13 @@ func big(t *testing.T) (g *trio, down uint64, slow func(*Config)) {
 func (g *trio) compact() {
 	g.t.Helper()
 	for _, r := range g.members {
-		if err := r.Snapshot(context.Background()); err != nil {
+		if _, err := r.Snapshot(context.Background()); err != nil {
 			g.t.Fatal(err)
 		}
 	}
 	g.write("compact", 10, 1)
 	for _, r := range g.members {
-		if err := r.Snapshot(context.Background()); err != nil {
+		if _, err := r.Snapshot(context.Background()); err != nil {
 			g.t.Fatal(err)
 		}
 	}
@@ -128,7 +128,7 @@ func TestSnapshotTransferIsThrottled(t *testing.T) {
 		g, down, slow := big(t)
 		r := g.start(down, slow)
 		g.until("first pieces", func() bool { n, _, _ := g.sentBytes(); return n > bigRate })
-		if err := r.Snapshot(context.Background()); err != nil {
+		if _, err := r.Snapshot(context.Background()); err != nil {
 			t.Errorf("snapshot while receiving: %v", err)
 		}
 		asked := time.Now()
@@ -136,7 +136,7 @@ func TestSnapshotTransferIsThrottled(t *testing.T) {
 		if took := time.Since(asked); took > time.Second {
 			t.Errorf("writing took %v beside a transfer", took)
 		}
-		if err := g.leader().Snapshot(context.Background()); err != nil {
+		if _, err := g.leader().Snapshot(context.Background()); err != nil {
 			t.Errorf("snapshot while sending: %v", err)
 		}
 		g.agree()

@@ -57,10 +57,10 @@ func (o operator) Settings(context.Context) (*apiv1.SettingsResponse, error) {
 // Snapshot implements native.Operator.
 func (o operator) Snapshot(ctx context.Context) (*apiv1.SnapshotResponse, error) {
 	began := time.Now()
-	if err := o.node.Snapshot(ctx); err != nil {
+	last, err := o.node.Snapshot(ctx)
+	if err != nil {
 		return nil, err
 	}
-	last := o.lastSnapshot.Load()
 	return &apiv1.SnapshotResponse{Index: last.Index, Bytes: uint64(last.Bytes), TookMs: uint32(time.Since(began).Milliseconds())}, nil
 }
 

@@ -75,6 +75,23 @@ func TestOperatorCalls(t *testing.T) {
 	}
 }
 
+// Where nothing is new since the last snapshot, which an earlier life of the member
+// has written, or another member, that one is the answer.
+func TestASnapshotOfNothingNew(t *testing.T) {
+	s := open(t, testConfig(t))
+	c := clientOf(t, s)
+	for range 2 {
+		got, err := c.Cluster().Snapshot(t.Context(), connect.NewRequest(&apiv1.SnapshotRequest{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Msg.Index == 0 || got.Msg.Bytes == 0 {
+			t.Errorf("snapshot: %v", got.Msg)
+		}
+		s.lastSnapshot.Store(nil)
+	}
+}
+
 func TestEventsFollow(t *testing.T) {
 	s := open(t, testConfig(t))
 	c := clientOf(t, s)
