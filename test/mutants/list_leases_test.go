@@ -151,7 +151,7 @@ var ofLeases = []mutant{
 	},
 	{
 		name: "what a name may contain is asked of the toolchain", guarantee: "G28",
-		file: "incumbent.go", pkg: ".", test: "^TestG28_WhatANameMayContainIsFrozen$",
+		file: "incumbent.go", pkg: "./.", test: "^TestG28_WhatANameMayContainIsFrozen$",
 		search:  "\tif at, r := PlainText(s); at >= 0 {\n",
 		replace: "\tfor at, r := range s {\n\t\tif strconv.IsPrint(r) {\n\t\t\tcontinue\n\t\t}\n",
 	},
