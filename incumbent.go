@@ -102,6 +102,9 @@ func (n Name) Validate() error {
 // ValidateHolder returns an Invalid error unless h can name a holder.
 func ValidateHolder(h string) error { return validText("holder", h, MaxHolderBytes) }
 
+// ValidateNamespace returns an Invalid error unless n can name a namespace.
+func ValidateNamespace(n string) error { return validText("namespace", n, MaxNamespaceBytes) }
+
 // ValidatePin returns an Invalid error unless e can name a pinning entity.
 func ValidatePin(e string) error { return validText("pin", e, MaxPinBytes) }
 

@@ -39,7 +39,16 @@ func (s *State) check() error {
 	if err := s.checkKept(); err != nil {
 		return err
 	}
-	return s.checkMembers()
+	if err := s.checkMembers(); err != nil {
+		return err
+	}
+	open := func(id incumbent.SessionID) bool { return s.counts[id].session != nil }
+	for _, f := range s.families {
+		if err := f.tables.Check(open, s.index); err != nil {
+			return fmt.Errorf("family %s: %w", f.Name(), err)
+		}
+	}
+	return nil
 }
 
 // tally is what the lease records add up to.

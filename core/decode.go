@@ -20,6 +20,7 @@ type command struct {
 	at                       int64
 	door, address, principal []byte
 
+	body    []byte // of a command of a family
 	keyID   []byte // nil: no key
 	keyBase uint64
 
@@ -147,8 +148,8 @@ func (r *reader) next() (f field, ok bool) {
 // decode reads a command; what it returns is the caller's fault.
 func (c *command) decode(b []byte) *incumbent.Error {
 	*c = command{}
-	if len(b) > MaxCommandBytes {
-		return tooLarge("command", "MaxCommandBytes", MaxCommandBytes)
+	if len(b) > MaxFamilyBytes {
+		return tooLarge("command", "MaxFamilyBytes", MaxFamilyBytes)
 	}
 	c.schema = uint64(RequiredSchema(b))
 	if c.schema == 0 {
@@ -162,6 +163,8 @@ func (c *command) decode(b []byte) *incumbent.Error {
 	switch ok := c.decodeFields(b); {
 	case !ok:
 		return fail(incumbent.Invalid, "malformed command")
+	case c.op < firstFamily && len(b) > MaxCommandBytes:
+		return tooLarge("command", "MaxCommandBytes", MaxCommandBytes)
 	case c.schema < c.needs:
 		// A member that knows no later schema takes it for malformed.
 		return fail(incumbent.Invalid, "malformed command")
@@ -255,6 +258,10 @@ func (c *command) decodeKey(b []byte) bool {
 }
 
 func (c *command) decodeOp(op opcode, b []byte) bool {
+	if c.op == 0 && op >= firstFamily {
+		c.op, c.body, c.needs = op, b, familySchema
+		return true
+	}
 	if c.op != 0 || op >= numOpcodes || layouts[op] == nil {
 		return false
 	}

@@ -28,6 +28,13 @@ func generic(b []byte) (c command, ok bool) {
 	c.keyID, c.keyBase = p.GetKey().GetId(), p.GetKey().GetBase()
 	m := p.ProtoReflect()
 	op := m.WhichOneof(m.Descriptor().Oneofs().ByName("op"))
+	if unknown := m.GetUnknown(); op == nil && len(unknown) > 0 {
+		num, _, n := protowire.ConsumeTag(unknown)
+		if num >= firstFamily {
+			c.op = num
+			c.body, _ = protowire.ConsumeBytes(unknown[n:])
+		}
+	}
 	if op == nil {
 		return c, true
 	}
@@ -100,6 +107,9 @@ func (c *command) setGeneric(field protoreflect.Name, v protoreflect.Value) {
 
 // needsOf says what of a command version 2 brought.
 func needsOf(c command) uint64 {
+	if c.op >= firstFamily {
+		return familySchema
+	}
 	if c.op >= opPutMember || len(c.absent) > 0 || c.op == opClaim && c.token != 0 || c.epoch {
 		return 2
 	}
@@ -115,7 +125,7 @@ func text(s string) []byte {
 
 // blank makes empty and missing texts the same.
 func (c command) blank() command {
-	for _, b := range []*[]byte{&c.door, &c.address, &c.principal, &c.keyID, &c.namespace, &c.model, &c.lease, &c.holder, &c.toHolder, &c.text, &c.absent, &c.peerAddress, &c.clientURL} {
+	for _, b := range []*[]byte{&c.door, &c.address, &c.principal, &c.keyID, &c.namespace, &c.model, &c.lease, &c.holder, &c.toHolder, &c.text, &c.absent, &c.peerAddress, &c.clientURL, &c.body} {
 		if len(*b) == 0 {
 			*b = nil
 		}

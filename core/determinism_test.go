@@ -250,7 +250,7 @@ func TestRestoreRefusesSchema(t *testing.T) {
 	if incumbent.KindOf(err) != incumbent.Invalid {
 		t.Fatal(err)
 	}
-	if want := "invalid: snapshot has schema 3, this member knows 1 to 2"; err.Error() != want {
+	if want := "invalid: snapshot has schema 4, this member knows 1 to 3"; err.Error() != want {
 		t.Errorf("got %q, want %q", err, want)
 	}
 }

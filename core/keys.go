@@ -33,7 +33,7 @@ func (s *State) once(c *command) Result {
 // slim is the result as it is kept: what a caller needs to know that lost the
 // first answer, and no more. No text that this program makes is part of it.
 func (r Result) slim() Result {
-	r.Member, r.View = nil, nil
+	r.Member, r.Record, r.View = nil, nil, nil
 	if r.Err != nil {
 		r.Err = keptError(r.Err.Kind)
 	}

@@ -6,14 +6,19 @@ import "github.com/incumbent-dev/incumbent"
 //
 //	1  leases, sessions, keys
 //	2  members, epochs, absent waiters, a claim that names its token
-const SchemaVersion = 2
+//	3  families
+const SchemaVersion = 3
 
-const memberSchema = 2 // the version that brought members
+const (
+	memberSchema = 2 // the version that brought members
+	familySchema = 3 // the version that brought families
+)
 
 // Limits of the replicated state. They decide what a command does, so that
 // every member must have the same: changing one is a new schema version.
 const (
-	MaxCommandBytes     = 4096      // one encoded command
+	MaxCommandBytes     = 4096      // one encoded command about leases, sessions or members
+	MaxFamilyBytes      = 1 << 20   // one encoded command of a family
 	MaxLeases           = 5_000_000 // lease records, free ones included
 	MaxSessions         = 5_000_000 // open sessions
 	MaxQueue            = 4096      // places in the queue of one lease

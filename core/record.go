@@ -18,18 +18,33 @@ const (
 	recordKept    protowire.Number = 4
 	recordMember  protowire.Number = 5
 	recordGone    protowire.Number = 6
+	recordSection protowire.Number = 7
+	recordFamily  protowire.Number = 8
 )
 
 // sizes are the numbers of records that a header announces.
-type sizes struct{ leases, sessions, kept, members, gone uint64 }
+type sizes struct{ leases, sessions, kept, members, gone, sections uint64 }
+
+// sizes of a view: a family without records has no section, so that members that
+// know more families write the same bytes.
+func (v *View) sizes() sizes {
+	n := v.shared.sizes()
+	for _, f := range v.families {
+		n.sections += uint64(one(f.Records() > 0))
+	}
+	return n
+}
 
 func (t *shared) sizes() sizes {
-	return sizes{uint64(t.names.Len()), uint64(t.sessions.Len()), uint64(t.kept.Len()), uint64(len(t.members)), uint64(t.goneMembers.Len())}
+	return sizes{uint64(t.names.Len()), uint64(t.sessions.Len()), uint64(t.kept.Len()), uint64(len(t.members)), uint64(t.goneMembers.Len()), 0}
 }
 
 // schema is the lowest version that knows every record: it follows from the
 // state alone, so that members of different versions write the same bytes.
 func (n sizes) schema() uint64 {
+	if n.sections > 0 {
+		return familySchema
+	}
 	if n.members > 0 || n.gone > 0 {
 		return memberSchema
 	}
@@ -46,6 +61,15 @@ func (e *encoder) header(t *shared, n sizes) {
 	e.uint(6, n.kept)
 	e.uint(7, n.members)
 	e.uint(8, n.gone)
+	e.uint(9, n.sections)
+	e.end(m)
+}
+
+// section writes what stands before the records of a family.
+func (e *encoder) section(name string, records int) {
+	m := e.begin(recordSection)
+	e.text(1, name)
+	e.uint(2, uint64(records))
 	e.end(m)
 }
 

@@ -16,8 +16,8 @@ import (
 
 // Restore reads what [View.WriteSnapshot] wrote. Whatever does not hold
 // together is a Corrupt error; a schema this code does not know is Invalid.
-func Restore(r io.Reader) (*State, error) {
-	d := restorer{in: bufio.NewReaderSize(r, 64<<10), s: New(), origin: noOrigin}
+func Restore(r io.Reader, families ...Family) (*State, error) {
+	d := restorer{in: bufio.NewReaderSize(r, 64<<10), s: New(families...), origin: noOrigin}
 	if err := d.run(); err != nil {
 		return nil, err
 	}
@@ -37,6 +37,11 @@ type restorer struct {
 	lastSession *Session
 	lastLease   *Lease
 	lastKept    incumbent.Index
+
+	sections uint64
+	section  string // of the family whose records come
+	tables   Tables
+	left     uint64 // records of it that are still to come
 }
 
 func (d *restorer) run() error {
@@ -52,7 +57,7 @@ func (d *restorer) run() error {
 		return incumbent.Errorf(incumbent.Invalid, "snapshot has schema %d, this member knows 1 to %d", h.Schema, SchemaVersion)
 	}
 	d.s.index, d.s.keysFloor = incumbent.Index(h.Index), incumbent.Index(h.KeysFloor)
-	n := sizes{leases: h.Leases, sessions: h.Sessions, kept: h.Kept, members: h.Members, gone: h.GoneMembers}
+	n := sizes{leases: h.Leases, sessions: h.Sessions, kept: h.Kept, members: h.Members, gone: h.GoneMembers, sections: h.Sections}
 	if err := d.same(func(e *encoder) { e.header(&d.s.shared, n) }); err != nil {
 		return err
 	}
@@ -60,7 +65,11 @@ func (d *restorer) run() error {
 		return err
 	}
 	s := d.s
-	if got := s.sizes(); got != n {
+	if d.left > 0 {
+		return d.corrupt("%d records of family %s are missing", d.left, d.section)
+	}
+	got := s.sizes()
+	if got.sections = d.sections; got != n {
 		return d.corrupt("it has %+v, its header says %+v", got, n)
 	}
 	if err := s.check(); err != nil {
@@ -86,6 +95,10 @@ func (d *restorer) records() error {
 			err = d.member(r.Member)
 		case *corepb.Record_GoneMembers:
 			err = d.gone(r.GoneMembers)
+		case *corepb.Record_Section:
+			err = d.begin(r.Section)
+		case *corepb.Record_Family:
+			err = d.family(r.Family)
 		default:
 			err = d.corrupt("unexpected kind of record")
 		}
@@ -93,6 +106,30 @@ func (d *restorer) records() error {
 			return err
 		}
 	}
+}
+
+// begin takes the head of a family's section. Sections come in the order of their
+// families.
+func (d *restorer) begin(p *corepb.Section) error {
+	at := slices.IndexFunc(d.s.families, func(f family) bool { return f.Name() == p.Name })
+	before := slices.IndexFunc(d.s.families, func(f family) bool { return f.Name() == d.section })
+	switch {
+	case at < 0:
+		return incumbent.Errorf(incumbent.Invalid, "snapshot has records of family %q, which this member does not know", p.Name)
+	case d.left > 0, at <= before, p.Records == 0:
+		return d.corrupt("the section of family %s is out of place", p.Name)
+	}
+	d.sections++
+	d.section, d.tables, d.left = p.Name, d.s.families[at].tables, p.Records
+	return nil
+}
+
+func (d *restorer) family(record []byte) error {
+	if d.left == 0 || !d.tables.ReadRecord(record) {
+		return d.corrupt("it is no record of family %s, or out of place", d.section)
+	}
+	d.left--
+	return nil
 }
 
 func (d *restorer) corrupt(format string, args ...any) error {

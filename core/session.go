@@ -84,6 +84,9 @@ func (s *State) endSession(o *Session, what What, end ending) {
 	for _, l := range s.leasesOf(o.ID) {
 		s.freeLease(l, end)
 	}
+	for i := range s.families {
+		s.families[i].tables.EndSession(&Exec{s}, o)
+	}
 	s.sessions.Delete(o)
 	delete(s.counts, o.ID)
 }

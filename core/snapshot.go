@@ -17,6 +17,8 @@ import (
 //	kept        results of keyed commands, by index
 //	members     by id
 //	gone        ids of removed members, if there are any
+//	families    each that has records, by number: a section with its name and their
+//	            number, then the records
 //
 // Equal states give equal bytes. There is no checksum: that is for the file.
 // It runs while the state goes on and costs one record of memory.
@@ -34,6 +36,9 @@ func (v *View) WriteSnapshot(w io.Writer) error {
 	}
 	if v.goneMembers.Len() > 0 {
 		p.write(func(e *encoder) { e.goneRecord(&v.shared) })
+	}
+	for _, f := range v.families {
+		p.family(f)
 	}
 	if p.err != nil {
 		return p.err
@@ -58,6 +63,21 @@ type recordWriter struct {
 	e      encoder
 	length []byte
 	err    error
+}
+
+func (p *recordWriter) family(f namedView) {
+	n := f.Records()
+	if n == 0 {
+		return
+	}
+	p.write(func(e *encoder) { e.section(f.name, n) })
+	f.Write(func(record []byte) bool {
+		return p.write(func(e *encoder) {
+			m := e.begin(recordFamily)
+			e.b = append(e.b, record...)
+			e.end(m)
+		})
+	})
 }
 
 func (p *recordWriter) write(record func(*encoder)) bool {

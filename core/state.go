@@ -56,7 +56,8 @@ import (
 // [Restore].
 type State struct {
 	tables
-	limits limits
+	families []family // by number
+	limits   limits
 
 	// Of the command under way.
 	cmd     command
@@ -71,13 +72,14 @@ type State struct {
 	batches    uint64
 }
 
-// New returns the empty state at index 0.
-func New() *State {
-	return &State{tables: newTables(), limits: defaultLimits(), words: make(map[string]string), lastOrigin: noOrigin}
+// New returns the empty state at index 0, with families in the order of their
+// numbers.
+func New(families ...Family) *State {
+	return &State{tables: newTables(), families: newFamilies(families), limits: defaultLimits(), words: make(map[string]string), lastOrigin: noOrigin}
 }
 
 // View returns the state as the last batch left it, in constant time.
-func (s *State) View() *View { return &View{s.copyTrees()} }
+func (s *State) View() *View { return &View{s.copyTrees(), s.familyViews()} }
 
 // Index is that of the newest command.
 func (s *State) Index() incumbent.Index { return s.index }
@@ -156,8 +158,10 @@ func (s *State) execute(c *command) Result {
 		return s.putMember(c)
 	case opRemoveMember:
 		return s.removeMember(c)
-	default: // opCheckpoint: decode lets no other through
+	case opCheckpoint:
 		return Result{View: s.View()}
+	default: // decode lets no other through
+		return s.applyFamily(c)
 	}
 }
 

@@ -35,17 +35,18 @@ const (
 	Transferred                 // its holder gave it away
 	Pinned
 	Unpinned
-	Queued       // somebody waits
-	Dequeued     // somebody no longer waits
-	Revoking     // extensions stopped; free at the deadline
-	Declined     // an offer was turned down or not accepted in time
-	SessionOpen  // sessions only
-	SessionClose // sessions only
-	SessionEnd   // sessions only: expired
-	SessionTTL   // sessions only: its life was extended, and perhaps its ttl
-	Forgotten    // the record of a free lease was dropped to make room
-	MemberPut    // members only: added or described anew
-	MemberGone   // members only: removed
+	Queued        // somebody waits
+	Dequeued      // somebody no longer waits
+	Revoking      // extensions stopped; free at the deadline
+	Declined      // an offer was turned down or not accepted in time
+	SessionOpen   // sessions only
+	SessionClose  // sessions only
+	SessionEnd    // sessions only: expired
+	SessionTTL    // sessions only: its life was extended, and perhaps its ttl
+	Forgotten     // the record of a free lease was dropped to make room
+	MemberPut     // members only: added or described anew
+	MemberGone    // members only: removed
+	FamilyChanged // of a family only
 	numWhats
 )
 
@@ -53,7 +54,7 @@ var whatNames = [numWhats]string{
 	"none", "granted", "extended", "offered", "accepted", "released", "expired", "revoked", "session_gone",
 	"transferred", "pinned", "unpinned", "queued", "dequeued", "revoking", "declined",
 	"session_open", "session_close", "session_end", "session_ttl", "forgotten",
-	"member_put", "member_gone",
+	"member_put", "member_gone", "family_changed",
 }
 
 // String returns the change's name in snake case, as used in JSON and metrics.
@@ -132,6 +133,7 @@ type Change struct {
 	SessionBefore *Session
 	Member        *Member
 	MemberBefore  *Member // removed without ever being recorded: nothing but its id
+	Family        *FamilyChange
 }
 
 // Result is what one command answers.
@@ -141,6 +143,7 @@ type Result struct {
 	Lease    *Lease // as the command left it, or (Held, NotHolder, Conflict) as it found it
 	Session  *Session
 	Member   *Member // PutMember: as it is now, or (refused) as it was
+	Record   any     // of a command of a family: as its package says; not kept with a key
 	View     *View   // Checkpoint: the state as it left it, whatever else was in its batch
 	Granted  bool    // Claim: a new holding began
 	Queued   bool    // Claim with wait: took or kept a place

@@ -9,7 +9,10 @@ import (
 // View is the state after one batch of commands. It never changes and any
 // number of goroutines may read it. It keeps the records it shows in memory,
 // so hold the newest one only.
-type View struct{ shared }
+type View struct {
+	shared
+	families []namedView // by number
+}
 
 // Index is that of the newest command.
 func (v *View) Index() incumbent.Index { return v.index }

@@ -28,10 +28,25 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/watch"
 )
+
+// families are the kinds of state that a group keeps beside sessions and leases,
+// by number. A new one is a folder below core, and a line here.
+func families() []core.Family {
+	return []core.Family{
+		kv.Family{},
+	}
+}
+
+// NewState returns the empty state of a group.
+func NewState() *core.State { return core.New(families()...) }
+
+// RestoreState reads a snapshot of a group's state. See [core.Restore] for errors.
+func RestoreState(r io.Reader) (*core.State, error) { return core.Restore(r, families()...) }
 
 // Config is what a group is made of besides its node. The zero value is usable.
 type Config struct {
@@ -92,7 +107,7 @@ func compose(cfg Config, leases *lease.Service) (*Engine, error) {
 	if err := cfg.Watch.Validate(); err != nil {
 		return nil, err
 	}
-	e := &Engine{cfg: cfg, state: core.New(), leases: leases}
+	e := &Engine{cfg: cfg, state: NewState(), leases: leases}
 	view := e.state.View()
 	e.view.Store(view)
 	e.hub = watch.New(cfg.Watch, view, view.Index())
@@ -198,7 +213,7 @@ func (e *Engine) Snapshot() func(io.Writer) error { return e.View().WriteSnapsho
 
 // Restore implements [node.Machine].
 func (e *Engine) Restore(r io.Reader) error {
-	state, err := core.Restore(r)
+	state, err := RestoreState(r)
 	if err != nil {
 		return err
 	}

@@ -3,11 +3,12 @@ package engine
 import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/wire"
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
 // Leases is the hub's kind of topics about leases. Their events carry a
-// *core.Change.
+// *core.Change. The kinds of families are their numbers.
 const Leases watch.Kind = 1
 
 // changeBytes is what keeping a change costs besides its texts: the change and
@@ -19,12 +20,29 @@ func LeaseTopic(n incumbent.Name) watch.Topic {
 	return watch.Topic{Kind: Leases, Scope: [2]string{n.Namespace, n.Model}, Name: n.Lease}
 }
 
-// eventsOf turns changes of leases into events of the hub. Changes of sessions
-// reach their clients through the leader's clock.
+// FamilyTopic is the topic that changes of a family are published under. Their
+// events carry a *core.Change.
+func FamilyTopic(family wire.Number, t core.Topic) watch.Topic {
+	return watch.Topic{Kind: watch.Kind(family), Scope: t.Scope, Name: t.Name}
+}
+
+// topicOf is the topic and the size of a change that watchers are told of.
+// Changes of sessions reach their clients through the leader's clock.
+func topicOf(c *core.Change) (t watch.Topic, size int, told bool) {
+	switch {
+	case c.Lease != nil:
+		return LeaseTopic(c.Lease.Name), sizeOf(c.Lease), true
+	case c.Family != nil:
+		return FamilyTopic(c.Family.Family, c.Family.Topic), changeBytes + c.Family.Size, true
+	}
+	return t, 0, false
+}
+
+// eventsOf turns changes into events of the hub.
 func eventsOf(changes []core.Change) []*watch.Event {
 	n := 0
 	for i := range changes {
-		if changes[i].Lease != nil {
+		if changes[i].Lease != nil || changes[i].Family != nil {
 			n++
 		}
 	}
@@ -33,12 +51,13 @@ func eventsOf(changes []core.Change) []*watch.Event {
 	events := make([]*watch.Event, 0, n)
 	for i := range changes {
 		c := &changes[i]
-		if c.Lease == nil {
+		topic, size, told := topicOf(c)
+		if !told {
 			continue
 		}
 		k := len(events)
-		topics[k] = LeaseTopic(c.Lease.Name)
-		made[k] = watch.Event{Index: c.Index, Topics: topics[k : k+1 : k+1], Payload: c, Size: sizeOf(c.Lease)}
+		topics[k] = topic
+		made[k] = watch.Event{Index: c.Index, Topics: topics[k : k+1 : k+1], Payload: c, Size: size}
 		events = append(events, &made[k])
 	}
 	return events

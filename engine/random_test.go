@@ -11,6 +11,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
@@ -50,16 +51,17 @@ type play struct {
 	rng        *rand.Rand
 	one, other *Engine
 	reader     *watch.Reader
+	keys       map[string]*kv.Entry // what the reader's changes of keys compose to
 	told       map[incumbent.Name]*core.Lease // what the reader's changes compose to
 	last       incumbent.Index
 	behind     [][]byte // what the other has not applied yet
 }
 
 func newPlay(t *testing.T, seed uint64) *play {
-	p := &play{T: t, rng: rand.New(rand.NewPCG(seed, 0xe1)), told: map[incumbent.Name]*core.Lease{}}
+	p := &play{T: t, rng: rand.New(rand.NewPCG(seed, 0xe1)), told: map[incumbent.Name]*core.Lease{}, keys: map[string]*kv.Entry{}}
 	p.one, p.other = newManual(t), newManual(t)
 	var err error
-	if p.reader, err = p.one.Hub().Subscribe(0, func() {}, watch.All(Leases)); err != nil {
+	if p.reader, err = p.one.Hub().Subscribe(0, func() {}, watch.All(Leases), watch.All(watch.Kind(kv.Number))); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -128,6 +130,7 @@ func (p *play) follow() {
 		}
 	}
 	view := p.one.View()
+	p.checkKeys(kv.Of(view))
 	view.Leases("", "", "", incumbent.Name{}, func(l *core.Lease) bool {
 		if p.told[l.Name] != l {
 			p.Fatalf("at index %d: the changes compose to %+v, the state has %+v", view.Index(), p.told[l.Name], l)
@@ -136,8 +139,43 @@ func (p *play) follow() {
 	})
 }
 
+// checkKeys compares what the changes of keys compose to with the state.
+func (p *play) checkKeys(view *kv.View) {
+	p.Helper()
+	n := 0
+	view.Ascend(kv.Key{Namespace: "n"}, kv.Key{}, func(e *kv.Entry) bool {
+		n++
+		if p.keys[e.Name] != e {
+			p.Fatalf("key %s: the changes compose to %+v, the state has %+v", e.Name, p.keys[e.Name], e)
+		}
+		return true
+	})
+	if n != len(p.keys) {
+		p.Fatalf("the changes compose to %d keys, the state has %d", len(p.keys), n)
+	}
+}
+
+func (p *play) composeKey(c *core.Change) {
+	p.Helper()
+	name := c.Family.Topic.Name
+	before, _ := c.Family.Before.(*kv.Entry)
+	after, _ := c.Family.After.(*kv.Entry)
+	if p.keys[name] != before || before == nil && after == nil {
+		p.Fatalf("the change at index %d goes from %+v, the last one went to %+v", c.Index, before, p.keys[name])
+	}
+	if p.keys[name] = after; after == nil {
+		delete(p.keys, name)
+	} else if after.Modified != c.Index {
+		p.Fatalf("the change at index %d tells of an entry of index %d", c.Index, after.Modified)
+	}
+}
+
 func (p *play) compose(c *core.Change) {
 	p.Helper()
+	if c.Family != nil {
+		p.composeKey(c)
+		return
+	}
 	if got := p.told[c.Lease.Name]; got != c.LeaseBefore && (got == nil || c.LeaseBefore != nil || !got.Free()) {
 		p.Fatalf("the change at index %d goes from %+v, the last one went to %+v", c.Index, c.LeaseBefore, got)
 	}
@@ -187,7 +225,40 @@ func (p *play) command() []byte {
 			return b
 		}
 	}
+	if p.rng.IntN(3) == 0 {
+		return p.key().Encode(meta)
+	}
 	return p.drawn().Encode(meta)
+}
+
+// key draws a command of the family of keys.
+func (p *play) key() core.Command {
+	view := kv.Of(p.one.View())
+	c := kv.Command{Verb: kv.Verb(1 + p.rng.IntN(6)), Key: kv.Key{Namespace: "n", Name: p.letter(3) + "/" + p.letter(3)}, Flags: p.rng.Uint64N(3)}
+	c.Value = []byte(p.letter(4))
+	switch c.Verb {
+	case kv.Put, kv.Remove:
+		c.If, c.Was = kv.If(p.rng.IntN(3)), []byte(p.letter(4))
+		if e := view.Entry(c.Key); e != nil && p.rng.IntN(4) > 0 {
+			c.Index = e.Modified
+		}
+	case kv.Acquire, kv.Release:
+		c.Session = p.session()
+		if e := view.Entry(c.Key); e != nil && p.rng.IntN(2) > 0 {
+			c.Session = e.Session
+		}
+	case kv.RemoveTree:
+		c.Key.Name = c.Key.Name[:p.rng.IntN(len(c.Key.Name)+1)]
+	case kv.EndDelay:
+		view.Delays(func(d *kv.Delay) bool {
+			c.Key, c.Index = d.Key, d.Since+incumbent.Index(p.rng.IntN(4)/3)
+			return p.rng.IntN(2) == 0
+		})
+	}
+	if c.Verb == kv.Acquire {
+		c.OnEnd, c.Delay = kv.OnEnd(p.rng.IntN(2)), time.Duration(p.rng.IntN(3))*time.Second
+	}
+	return c
 }
 
 func (p *play) drawn() core.Command {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
 )
 
@@ -178,13 +179,13 @@ func (c *checker) atEnd() {
 // replayed applies the whole log to an empty state, and takes it through a
 // snapshot.
 func (c *checker) replayed() *core.State {
-	s := core.New()
+	s := engine.NewState()
 	for i := range c.canon {
 		s.Apply(c.canon[i].cmds, make([]core.Result, len(c.canon[i].cmds)))
 	}
 	var b bytes.Buffer
 	c.w.must(s.View().WriteSnapshot(&b))
-	again, err := core.Restore(&b)
+	again, err := engine.RestoreState(&b)
 	c.w.must(err)
 	if again != nil && again.View().Hash() != s.View().Hash() {
 		c.w.violate("a state is another after its snapshot (G29)")

@@ -1741,6 +1741,8 @@ type Record struct {
 	//	*Record_Kept
 	//	*Record_Member
 	//	*Record_GoneMembers
+	//	*Record_Section
+	//	*Record_Family
 	Record        isRecord_Record `protobuf_oneof:"record"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1837,6 +1839,24 @@ func (x *Record) GetGoneMembers() *GoneMembers {
 	return nil
 }
 
+func (x *Record) GetSection() *Section {
+	if x != nil {
+		if x, ok := x.Record.(*Record_Section); ok {
+			return x.Section
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetFamily() []byte {
+	if x != nil {
+		if x, ok := x.Record.(*Record_Family); ok {
+			return x.Family
+		}
+	}
+	return nil
+}
+
 type isRecord_Record interface {
 	isRecord_Record()
 }
@@ -1865,6 +1885,14 @@ type Record_GoneMembers struct {
 	GoneMembers *GoneMembers `protobuf:"bytes,6,opt,name=gone_members,json=goneMembers,proto3,oneof"` // schema 2
 }
 
+type Record_Section struct {
+	Section *Section `protobuf:"bytes,7,opt,name=section,proto3,oneof"` // schema 3
+}
+
+type Record_Family struct {
+	Family []byte `protobuf:"bytes,8,opt,name=family,proto3,oneof"` // a record of the family whose section began last
+}
+
 func (*Record_Header) isRecord_Record() {}
 
 func (*Record_Lease) isRecord_Record() {}
@@ -1877,6 +1905,10 @@ func (*Record_Member) isRecord_Record() {}
 
 func (*Record_GoneMembers) isRecord_Record() {}
 
+func (*Record_Section) isRecord_Record() {}
+
+func (*Record_Family) isRecord_Record() {}
+
 type Header struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Schema        uint32                 `protobuf:"varint,1,opt,name=schema,proto3" json:"schema,omitempty"` // lowest version that knows every record
@@ -1887,6 +1919,7 @@ type Header struct {
 	Kept          uint64                 `protobuf:"varint,6,opt,name=kept,proto3" json:"kept,omitempty"`
 	Members       uint64                 `protobuf:"varint,7,opt,name=members,proto3" json:"members,omitempty"`
 	GoneMembers   uint64                 `protobuf:"varint,8,opt,name=gone_members,json=goneMembers,proto3" json:"gone_members,omitempty"` // ids, all in one record
+	Sections      uint64                 `protobuf:"varint,9,opt,name=sections,proto3" json:"sections,omitempty"`                          // families with records
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1977,6 +2010,66 @@ func (x *Header) GetGoneMembers() uint64 {
 	return 0
 }
 
+func (x *Header) GetSections() uint64 {
+	if x != nil {
+		return x.Sections
+	}
+	return 0
+}
+
+// Section begins the records of a family.
+type Section struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Records       uint64                 `protobuf:"varint,2,opt,name=records,proto3" json:"records,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Section) Reset() {
+	*x = Section{}
+	mi := &file_corepb_core_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Section) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Section) ProtoMessage() {}
+
+func (x *Section) ProtoReflect() protoreflect.Message {
+	mi := &file_corepb_core_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Section.ProtoReflect.Descriptor instead.
+func (*Section) Descriptor() ([]byte, []int) {
+	return file_corepb_core_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Section) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Section) GetRecords() uint64 {
+	if x != nil {
+		return x.Records
+	}
+	return 0
+}
+
 type Lease struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Name           *Name                  `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2001,7 +2094,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_corepb_core_proto_msgTypes[24]
+	mi := &file_corepb_core_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2013,7 +2106,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[24]
+	mi := &file_corepb_core_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2026,7 +2119,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{24}
+	return file_corepb_core_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Lease) GetName() *Name {
@@ -2153,7 +2246,7 @@ type Waiter struct {
 
 func (x *Waiter) Reset() {
 	*x = Waiter{}
-	mi := &file_corepb_core_proto_msgTypes[25]
+	mi := &file_corepb_core_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2165,7 +2258,7 @@ func (x *Waiter) String() string {
 func (*Waiter) ProtoMessage() {}
 
 func (x *Waiter) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[25]
+	mi := &file_corepb_core_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2178,7 +2271,7 @@ func (x *Waiter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiter.ProtoReflect.Descriptor instead.
 func (*Waiter) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{25}
+	return file_corepb_core_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Waiter) GetSession() []byte {
@@ -2224,7 +2317,7 @@ type LeaseChange struct {
 
 func (x *LeaseChange) Reset() {
 	*x = LeaseChange{}
-	mi := &file_corepb_core_proto_msgTypes[26]
+	mi := &file_corepb_core_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2236,7 +2329,7 @@ func (x *LeaseChange) String() string {
 func (*LeaseChange) ProtoMessage() {}
 
 func (x *LeaseChange) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[26]
+	mi := &file_corepb_core_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2249,7 +2342,7 @@ func (x *LeaseChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseChange.ProtoReflect.Descriptor instead.
 func (*LeaseChange) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{26}
+	return file_corepb_core_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LeaseChange) GetIndex() uint64 {
@@ -2314,7 +2407,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_corepb_core_proto_msgTypes[27]
+	mi := &file_corepb_core_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2326,7 +2419,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[27]
+	mi := &file_corepb_core_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2339,7 +2432,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{27}
+	return file_corepb_core_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Session) GetId() []byte {
@@ -2396,7 +2489,7 @@ type KeptResult struct {
 
 func (x *KeptResult) Reset() {
 	*x = KeptResult{}
-	mi := &file_corepb_core_proto_msgTypes[28]
+	mi := &file_corepb_core_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2408,7 +2501,7 @@ func (x *KeptResult) String() string {
 func (*KeptResult) ProtoMessage() {}
 
 func (x *KeptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[28]
+	mi := &file_corepb_core_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2421,7 +2514,7 @@ func (x *KeptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptResult.ProtoReflect.Descriptor instead.
 func (*KeptResult) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{28}
+	return file_corepb_core_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *KeptResult) GetId() []byte {
@@ -2497,7 +2590,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_corepb_core_proto_msgTypes[29]
+	mi := &file_corepb_core_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2509,7 +2602,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[29]
+	mi := &file_corepb_core_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2522,7 +2615,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{29}
+	return file_corepb_core_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Member) GetId() uint64 {
@@ -2591,7 +2684,7 @@ type GoneMembers struct {
 
 func (x *GoneMembers) Reset() {
 	*x = GoneMembers{}
-	mi := &file_corepb_core_proto_msgTypes[30]
+	mi := &file_corepb_core_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2603,7 +2696,7 @@ func (x *GoneMembers) String() string {
 func (*GoneMembers) ProtoMessage() {}
 
 func (x *GoneMembers) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[30]
+	mi := &file_corepb_core_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2616,7 +2709,7 @@ func (x *GoneMembers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneMembers.ProtoReflect.Descriptor instead.
 func (*GoneMembers) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{30}
+	return file_corepb_core_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GoneMembers) GetIds() []uint64 {
@@ -2757,15 +2850,17 @@ const file_corepb_core_proto_rawDesc = "" +
 	"\alearner\x18\x06 \x01(\bR\alearner\x12\x18\n" +
 	"\aversion\x18\a \x01(\tR\aversion\"\x1e\n" +
 	"\fRemoveMember\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x06R\x02id\"\xe0\x02\n" +
+	"\x02id\x18\x01 \x01(\x06R\x02id\"\xb2\x03\n" +
 	"\x06Record\x123\n" +
 	"\x06header\x18\x01 \x01(\v2\x19.incumbent.core.v1.HeaderH\x00R\x06header\x120\n" +
 	"\x05lease\x18\x02 \x01(\v2\x18.incumbent.core.v1.LeaseH\x00R\x05lease\x126\n" +
 	"\asession\x18\x03 \x01(\v2\x1a.incumbent.core.v1.SessionH\x00R\asession\x123\n" +
 	"\x04kept\x18\x04 \x01(\v2\x1d.incumbent.core.v1.KeptResultH\x00R\x04kept\x123\n" +
 	"\x06member\x18\x05 \x01(\v2\x19.incumbent.core.v1.MemberH\x00R\x06member\x12C\n" +
-	"\fgone_members\x18\x06 \x01(\v2\x1e.incumbent.core.v1.GoneMembersH\x00R\vgoneMembersB\b\n" +
-	"\x06record\"\xda\x01\n" +
+	"\fgone_members\x18\x06 \x01(\v2\x1e.incumbent.core.v1.GoneMembersH\x00R\vgoneMembers\x126\n" +
+	"\asection\x18\a \x01(\v2\x1a.incumbent.core.v1.SectionH\x00R\asection\x12\x18\n" +
+	"\x06family\x18\b \x01(\fH\x00R\x06familyB\b\n" +
+	"\x06record\"\xf6\x01\n" +
 	"\x06Header\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x1d\n" +
@@ -2775,7 +2870,11 @@ const file_corepb_core_proto_rawDesc = "" +
 	"\bsessions\x18\x05 \x01(\x04R\bsessions\x12\x12\n" +
 	"\x04kept\x18\x06 \x01(\x04R\x04kept\x12\x18\n" +
 	"\amembers\x18\a \x01(\x04R\amembers\x12!\n" +
-	"\fgone_members\x18\b \x01(\x04R\vgoneMembers\"\x95\x04\n" +
+	"\fgone_members\x18\b \x01(\x04R\vgoneMembers\x12\x1a\n" +
+	"\bsections\x18\t \x01(\x04R\bsections\"7\n" +
+	"\aSection\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\arecords\x18\x02 \x01(\x04R\arecords\"\x95\x04\n" +
 	"\x05Lease\x12+\n" +
 	"\x04name\x18\x01 \x01(\v2\x17.incumbent.core.v1.NameR\x04name\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x18\n" +
@@ -2849,7 +2948,7 @@ func file_corepb_core_proto_rawDescGZIP() []byte {
 	return file_corepb_core_proto_rawDescData
 }
 
-var file_corepb_core_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_corepb_core_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_corepb_core_proto_goTypes = []any{
 	(*Command)(nil),       // 0: incumbent.core.v1.Command
 	(*Origin)(nil),        // 1: incumbent.core.v1.Origin
@@ -2875,13 +2974,14 @@ var file_corepb_core_proto_goTypes = []any{
 	(*RemoveMember)(nil),  // 21: incumbent.core.v1.RemoveMember
 	(*Record)(nil),        // 22: incumbent.core.v1.Record
 	(*Header)(nil),        // 23: incumbent.core.v1.Header
-	(*Lease)(nil),         // 24: incumbent.core.v1.Lease
-	(*Waiter)(nil),        // 25: incumbent.core.v1.Waiter
-	(*LeaseChange)(nil),   // 26: incumbent.core.v1.LeaseChange
-	(*Session)(nil),       // 27: incumbent.core.v1.Session
-	(*KeptResult)(nil),    // 28: incumbent.core.v1.KeptResult
-	(*Member)(nil),        // 29: incumbent.core.v1.Member
-	(*GoneMembers)(nil),   // 30: incumbent.core.v1.GoneMembers
+	(*Section)(nil),       // 24: incumbent.core.v1.Section
+	(*Lease)(nil),         // 25: incumbent.core.v1.Lease
+	(*Waiter)(nil),        // 26: incumbent.core.v1.Waiter
+	(*LeaseChange)(nil),   // 27: incumbent.core.v1.LeaseChange
+	(*Session)(nil),       // 28: incumbent.core.v1.Session
+	(*KeptResult)(nil),    // 29: incumbent.core.v1.KeptResult
+	(*Member)(nil),        // 30: incumbent.core.v1.Member
+	(*GoneMembers)(nil),   // 31: incumbent.core.v1.GoneMembers
 }
 var file_corepb_core_proto_depIdxs = []int32{
 	1,  // 0: incumbent.core.v1.Command.origin:type_name -> incumbent.core.v1.Origin
@@ -2912,24 +3012,25 @@ var file_corepb_core_proto_depIdxs = []int32{
 	3,  // 25: incumbent.core.v1.Unpin.name:type_name -> incumbent.core.v1.Name
 	3,  // 26: incumbent.core.v1.LeaveQueue.name:type_name -> incumbent.core.v1.Name
 	23, // 27: incumbent.core.v1.Record.header:type_name -> incumbent.core.v1.Header
-	24, // 28: incumbent.core.v1.Record.lease:type_name -> incumbent.core.v1.Lease
-	27, // 29: incumbent.core.v1.Record.session:type_name -> incumbent.core.v1.Session
-	28, // 30: incumbent.core.v1.Record.kept:type_name -> incumbent.core.v1.KeptResult
-	29, // 31: incumbent.core.v1.Record.member:type_name -> incumbent.core.v1.Member
-	30, // 32: incumbent.core.v1.Record.gone_members:type_name -> incumbent.core.v1.GoneMembers
-	3,  // 33: incumbent.core.v1.Lease.name:type_name -> incumbent.core.v1.Name
-	25, // 34: incumbent.core.v1.Lease.queue:type_name -> incumbent.core.v1.Waiter
-	1,  // 35: incumbent.core.v1.Lease.origin:type_name -> incumbent.core.v1.Origin
-	26, // 36: incumbent.core.v1.Lease.history:type_name -> incumbent.core.v1.LeaseChange
-	1,  // 37: incumbent.core.v1.LeaseChange.origin:type_name -> incumbent.core.v1.Origin
-	1,  // 38: incumbent.core.v1.Session.origin:type_name -> incumbent.core.v1.Origin
-	24, // 39: incumbent.core.v1.KeptResult.lease:type_name -> incumbent.core.v1.Lease
-	27, // 40: incumbent.core.v1.KeptResult.session:type_name -> incumbent.core.v1.Session
-	41, // [41:41] is the sub-list for method output_type
-	41, // [41:41] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	25, // 28: incumbent.core.v1.Record.lease:type_name -> incumbent.core.v1.Lease
+	28, // 29: incumbent.core.v1.Record.session:type_name -> incumbent.core.v1.Session
+	29, // 30: incumbent.core.v1.Record.kept:type_name -> incumbent.core.v1.KeptResult
+	30, // 31: incumbent.core.v1.Record.member:type_name -> incumbent.core.v1.Member
+	31, // 32: incumbent.core.v1.Record.gone_members:type_name -> incumbent.core.v1.GoneMembers
+	24, // 33: incumbent.core.v1.Record.section:type_name -> incumbent.core.v1.Section
+	3,  // 34: incumbent.core.v1.Lease.name:type_name -> incumbent.core.v1.Name
+	26, // 35: incumbent.core.v1.Lease.queue:type_name -> incumbent.core.v1.Waiter
+	1,  // 36: incumbent.core.v1.Lease.origin:type_name -> incumbent.core.v1.Origin
+	27, // 37: incumbent.core.v1.Lease.history:type_name -> incumbent.core.v1.LeaseChange
+	1,  // 38: incumbent.core.v1.LeaseChange.origin:type_name -> incumbent.core.v1.Origin
+	1,  // 39: incumbent.core.v1.Session.origin:type_name -> incumbent.core.v1.Origin
+	25, // 40: incumbent.core.v1.KeptResult.lease:type_name -> incumbent.core.v1.Lease
+	28, // 41: incumbent.core.v1.KeptResult.session:type_name -> incumbent.core.v1.Session
+	42, // [42:42] is the sub-list for method output_type
+	42, // [42:42] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_corepb_core_proto_init() }
@@ -2964,6 +3065,8 @@ func file_corepb_core_proto_init() {
 		(*Record_Kept)(nil),
 		(*Record_Member)(nil),
 		(*Record_GoneMembers)(nil),
+		(*Record_Section)(nil),
+		(*Record_Family)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2971,7 +3074,7 @@ func file_corepb_core_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_corepb_core_proto_rawDesc), len(file_corepb_core_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

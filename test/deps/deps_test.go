@@ -37,6 +37,12 @@ var rules = []rule{
 		never: []string{"crypto/rand", "log/slog", "math/rand", "math/rand/v2", "net", "net/http", "os"},
 		why:   "apply is deterministic: no I/O, no randomness, no log",
 	},
+	{folder: "core/wire", may: []string{"."}, why: "commands and records are written alike by core and by every family"},
+	{
+		folder: "core/*", may: []string{".", "core", "core/wire"},
+		never: []string{"crypto/rand", "log/slog", "math/rand", "math/rand/v2", "net", "net/http", "os"},
+		why:   "a family knows core, and no other family",
+	},
 	{folder: "vfs", may: []string{"."}, why: "files know nothing of what is in them"},
 	{folder: "wal", may: []string{".", "vfs"}, why: "the log stores bytes"},
 	{folder: "node", may: []string{".", "vfs", "wal"}, why: "replication knows nothing of leases"},

@@ -1,0 +1,152 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core/wire"
+)
+
+// Family is a kind of replicated state that stands beside sessions and leases.
+// It is a folder of its own: its commands with their encoding, its tables, its
+// view, its section of a snapshot, what the end of a session means to it, and
+// what watchers are told. State knows it by this interface alone.
+type Family interface {
+	// Number is the field of its commands in a Command, and tells its changes and
+	// topics apart: from 40 on, never used for another family.
+	Number() wire.Number
+	// Name is that of its section in snapshots.
+	Name() string
+	// New returns its tables without a record.
+	New() Tables
+}
+
+// Tables are the records of one family. They belong to the goroutine of their
+// State, and follow its rules: no clock, goroutine, randomness, map order; no
+// panic whatever a command says; work bounded by the command and stated limits.
+type Tables interface {
+	// Apply executes a command. The bytes alias the log: what stays is copied.
+	Apply(x *Exec, command []byte) Result
+	// EndSession is told that a session is over, with what it needs to let go of
+	// what the session had. It is told after leases, and before families of greater
+	// numbers.
+	EndSession(x *Exec, s *Session)
+	// View returns the records as they are, in constant time. It never changes.
+	View() FamilyView
+	// ReadRecord takes a record of a snapshot, in the order in which they were
+	// written, and reports whether it can be one.
+	ReadRecord(record []byte) bool
+	// Check verifies the invariants, once all records are read and in tests.
+	Check(open func(incumbent.SessionID) bool, index incumbent.Index) error
+}
+
+// FamilyView is one state of a family. Any number of goroutines may read it.
+type FamilyView interface {
+	// Records is how many records Write writes.
+	Records() int
+	// Write calls record with each record, in an order that follows from what they
+	// say, until it returns false. Equal states give equal records.
+	Write(record func([]byte) bool)
+}
+
+// Exec is the command under way, as a family sees it.
+type Exec struct{ s *State }
+
+// Index is the command's: what it changes is told, and modified, under it.
+func (x *Exec) Index() incumbent.Index { return x.s.at }
+
+// Origin is where the command came from. It never changes.
+func (x *Exec) Origin() *Origin { return x.s.origin() }
+
+// Session returns an open session, nil if it is not open.
+func (x *Exec) Session(id incumbent.SessionID) *Session { return x.s.counts[id].session }
+
+// Tell tells of a change. Its index and origin are the command's.
+func (x *Exec) Tell(f Family, c FamilyChange) {
+	c.Family = f.Number()
+	x.s.emit(Change{What: FamilyChanged, Family: &c})
+}
+
+// FamilyChange is a change of a record of a family.
+type FamilyChange struct {
+	Family wire.Number
+	Topic  Topic
+	Before any // what was, of a type that the family's package says; nil: nothing
+	After  any // what is
+	Size   int // bytes that keeping the change costs
+}
+
+// Topic is what watchers select changes by, within a family.
+type Topic struct {
+	Scope [2]string
+	Name  string
+}
+
+// familyNumbers is where the numbers of families begin.
+const firstFamily = 40
+
+// EncodeFamily encodes a command of a family.
+func EncodeFamily(meta Meta, number wire.Number, command []byte) []byte {
+	return encode(familySchema, meta, number, func(e *encoder) { e.b = append(e.b, command...) })
+}
+
+// family is one family as a State keeps it.
+type family struct {
+	Family
+	tables Tables
+}
+
+func newFamilies(fs []Family) []family {
+	list := make([]family, len(fs))
+	for i, f := range fs {
+		if f.Number() < firstFamily || i > 0 && f.Number() <= fs[i-1].Number() {
+			panic(fmt.Sprintf("core: family %s has number %d: they ascend from %d on", f.Name(), f.Number(), firstFamily))
+		}
+		list[i] = family{f, f.New()}
+	}
+	return list
+}
+
+func (s *State) family(n wire.Number) Tables {
+	for i := range s.families {
+		if s.families[i].Number() == n {
+			return s.families[i].tables
+		}
+	}
+	return nil
+}
+
+// applyFamily executes a command of a family. One that this member does not have
+// is refused: which ones there are follows from the version of the program.
+func (s *State) applyFamily(c *command) Result {
+	t := s.family(c.op)
+	if t == nil {
+		return Result{Err: fail(incumbent.Invalid, "command of a kind that is not kept here")}
+	}
+	return t.Apply(&Exec{s}, c.body)
+}
+
+// Family returns the view of the family of a number; nil: it is not kept here.
+func (v *View) Family(n wire.Number) FamilyView {
+	for i := range v.families {
+		if v.families[i].number == n {
+			return v.families[i].FamilyView
+		}
+	}
+	return nil
+}
+
+// namedView is the view of a family.
+type namedView struct {
+	FamilyView
+	number wire.Number
+	name   string
+}
+
+func (s *State) familyViews() []namedView {
+	list := make([]namedView, len(s.families))
+	for i, f := range s.families {
+		list[i] = namedView{f.tables.View(), f.Number(), f.Name()}
+	}
+	return list
+}

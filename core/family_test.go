@@ -1,0 +1,204 @@
+package core
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/tidwall/btree"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core/wire"
+)
+
+// counters is a family as small as one can be: a number for each session, that
+// its commands raise and its end drops.
+type counters struct{}
+
+func (counters) Number() wire.Number { return 63 }
+func (counters) Name() string        { return "counters" }
+
+func (counters) New() Tables {
+	return &countersTables{btree.NewBTreeG(func(a, b counter) bool { return compareID(&a.session, &b.session) < 0 })}
+}
+
+type counter struct {
+	session incumbent.SessionID
+	n       uint64
+}
+
+type countersTables struct{ tree *btree.BTreeG[counter] }
+
+// raise is the only command of the family.
+type raise struct{ session incumbent.SessionID }
+
+func (c raise) Encode(meta Meta) []byte {
+	var w wire.Writer
+	w.Session(1, c.session)
+	return EncodeFamily(meta, counters{}.Number(), w.B)
+}
+
+func (t *countersTables) Apply(x *Exec, b []byte) Result {
+	r := wire.Read(b)
+	f, ok := r.Next()
+	var id incumbent.SessionID
+	switch {
+	case !ok || !f.Session(&id):
+		return Result{Err: fail(incumbent.Invalid, "malformed")}
+	case x.Session(id) == nil:
+		return Result{Err: fail(incumbent.Expired, "not open")}
+	}
+	o, _ := t.tree.Get(counter{session: id})
+	n := counter{id, o.n + 1}
+	t.tree.Set(n)
+	x.Tell(counters{}, FamilyChange{Topic: Topic{Name: id.String()}, Before: o.n, After: n.n, Size: 8})
+	return Result{Record: n.n}
+}
+
+func (t *countersTables) EndSession(x *Exec, s *Session) {
+	if o, ok := t.tree.Delete(counter{session: s.ID}); ok {
+		x.Tell(counters{}, FamilyChange{Topic: Topic{Name: s.ID.String()}, Before: o.n, Size: 8})
+	}
+}
+
+func (t *countersTables) View() FamilyView { return &countersTables{t.tree.Copy()} }
+func (t *countersTables) Records() int     { return t.tree.Len() }
+
+func (t *countersTables) Write(record func([]byte) bool) {
+	t.tree.Scan(func(c counter) bool {
+		var w wire.Writer
+		w.Session(1, c.session)
+		w.Uint(2, c.n)
+		return record(w.B)
+	})
+}
+
+func (t *countersTables) ReadRecord(b []byte) bool {
+	var c counter
+	r := wire.Read(b)
+	for {
+		f, more := r.Next()
+		switch {
+		case !more:
+			last, some := t.tree.Max()
+			t.tree.Set(c)
+			return !r.Bad() && c.n > 0 && (!some || compareID(&last.session, &c.session) < 0)
+		case f.Num == 1 && f.Session(&c.session), f.Num == 2 && f.Uint(&c.n):
+		default:
+			return false
+		}
+	}
+}
+
+func (t *countersTables) Check(open func(incumbent.SessionID) bool, _ incumbent.Index) (err error) {
+	t.tree.Scan(func(c counter) bool {
+		if !open(c.session) {
+			err = fmt.Errorf("session %v is not open", c.session)
+		}
+		return err == nil
+	})
+	return err
+}
+
+func applyAll(t *testing.T, s *State, cmds ...Command) ([]Result, []Change) {
+	t.Helper()
+	encoded := make([][]byte, len(cmds))
+	for i, c := range cmds {
+		encoded[i] = c.Encode(Meta{})
+	}
+	results := make([]Result, len(cmds))
+	return results, s.Apply(encoded, results)
+}
+
+// A family is known to core by its interface alone: its commands, its changes, its
+// section of a snapshot, its invariants, and its part in the end of a session.
+func TestAFamilyIsOneFolderAndOneLine(t *testing.T) {
+	s := New(counters{})
+	one, two := sessionID("s1"), sessionID("s2")
+	name := parseName("a")
+	results, changes := applyAll(t, s,
+		OpenSessionCommand{ID: one}, OpenSessionCommand{ID: two}, raise{one}, raise{two}, raise{one}, raise{sessionID("s3")},
+		ClaimCommand{Name: name, Holder: "h", Session: one},
+	)
+	if r := results[4]; r.Err != nil || r.Record != uint64(2) || r.Index != 5 {
+		t.Errorf("the second raise: %+v", r)
+	}
+	if err := results[5].Err; err == nil || err.Kind != incumbent.Expired {
+		t.Errorf("for a session that is not open: %v", err)
+	}
+	if c := changes[4]; c.What != FamilyChanged || c.Family == nil || c.Family.Family != 63 || c.Family.Before != uint64(1) || c.Family.After != uint64(2) || c.Index != 5 {
+		t.Errorf("the change: %+v %+v", c, c.Family)
+	}
+
+	view := s.View()
+	var b bytes.Buffer
+	if err := view.WriteSnapshot(&b); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Restore(bytes.NewReader(b.Bytes()), counters{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.View().Hash() != view.Hash() {
+		t.Error("the restored state is another")
+	}
+	if _, err := Restore(bytes.NewReader(b.Bytes())); incumbent.KindOf(err) != incumbent.Invalid {
+		t.Errorf("restored without the family: %v", err)
+	}
+
+	// Leases first, then families; a view stays as it was.
+	_, changes = applyAll(t, s, CloseSessionCommand{ID: one})
+	last := changes[len(changes)-1]
+	if last.Family == nil || last.Family.Before != uint64(2) || last.Family.After != nil {
+		t.Errorf("the end of the session tells last of %+v", last)
+	}
+	if n := view.Family(63).Records(); n != 2 {
+		t.Errorf("the old view has %d records", n)
+	}
+	if n := s.View().Family(63).Records(); n != 1 {
+		t.Errorf("the new view has %d records", n)
+	}
+	if s.View().Family(62) != nil {
+		t.Error("there is a family that nobody registered")
+	}
+}
+
+// A family without records leaves no trace in the bytes that are compared, so that
+// members that know it and members that do not agree.
+func TestG27_AnEmptyFamilyIsNotHashed(t *testing.T) {
+	with, without := New(counters{}), New()
+	for _, s := range []*State{with, without} {
+		applyAll(t, s, OpenSessionCommand{ID: sessionID("s1")})
+	}
+	if with.View().Hash() != without.View().Hash() {
+		t.Error("the hashes differ")
+	}
+	results, _ := applyAll(t, without, raise{sessionID("s1")})
+	if err := results[0].Err; err == nil || err.Kind != incumbent.Invalid {
+		t.Errorf("a command of a family that is not kept: %v", err)
+	}
+}
+
+// What does not hold together in a section is refused.
+func TestG30_BrokenSectionsAreRefused(t *testing.T) {
+	s := New(counters{})
+	applyAll(t, s, OpenSessionCommand{ID: sessionID("s1")}, OpenSessionCommand{ID: sessionID("s2")}, raise{sessionID("s1")}, raise{sessionID("s2")})
+	var b bytes.Buffer
+	if err := s.View().WriteSnapshot(&b); err != nil {
+		t.Fatal(err)
+	}
+	whole := b.Bytes()
+	for n := range len(whole) {
+		if _, err := Restore(bytes.NewReader(whole[:n]), counters{}); err == nil {
+			t.Errorf("cut off after %d of %d bytes it is restored", n, len(whole))
+		}
+	}
+	for i := range whole {
+		flipped := bytes.Clone(whole)
+		flipped[i] ^= 1
+		got, err := Restore(bytes.NewReader(flipped), counters{})
+		if err == nil && got.View().Hash() == s.View().Hash() {
+			t.Errorf("with byte %d flipped it is restored to the same", i)
+		}
+	}
+}

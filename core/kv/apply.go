@@ -1,0 +1,196 @@
+package kv
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// Apply implements [core.Tables]. Its Record is the *Entry as the command left it,
+// or (Held, NotHolder, Conflict) as it found it, a nil one if there is none; of
+// RemoveTree it is how many entries went, an int.
+//
+// It answers Invalid and TooLarge for what cannot be; Conflict where the condition
+// does not hold; of Acquire Held where another session has locked the key, or its
+// delay lasts, and Expired where the session is not open; of Release NotHolder
+// where the session has not locked it.
+func (t *tables) Apply(x *core.Exec, b []byte) core.Result {
+	var c Command
+	if !c.decode(b) {
+		return failed(nil, incumbent.Invalid, "malformed command")
+	}
+	if err := c.Validate(); err != nil {
+		var e *incumbent.Error
+		if !errors.As(err, &e) {
+			e = &incumbent.Error{Kind: incumbent.Invalid, Message: err.Error()}
+		}
+		return core.Result{Err: e}
+	}
+	switch c.Verb {
+	case RemoveTree:
+		return t.removeTree(x, &c)
+	case EndDelay:
+		return t.endDelay(&c)
+	}
+	o := t.entry(c.Key)
+	if !c.holds(o) {
+		return failed(o, incumbent.Conflict, "the entry is not as the condition says")
+	}
+	switch c.Verb {
+	case Remove:
+		if o != nil {
+			t.change(x, o, nil)
+		}
+		return core.Result{Record: (*Entry)(nil)}
+	case Acquire:
+		return t.acquire(x, &c, o)
+	case Release:
+		if o == nil || o.Session != c.Session {
+			return failed(o, incumbent.NotHolder, "the session has not locked the key")
+		}
+		n := c.next(x, o)
+		n.Session, n.OnEnd, n.Delay = incumbent.SessionID{}, Keep, 0
+		return t.change(x, o, n)
+	default: // Put: decode lets no other through
+		return t.change(x, o, c.next(x, o))
+	}
+}
+
+func failed(e *Entry, k incumbent.Kind, message string) core.Result {
+	return core.Result{Record: e, Err: &incumbent.Error{Kind: k, Message: message}}
+}
+
+func (c *Command) holds(o *Entry) bool {
+	switch c.If {
+	case IfIndex:
+		return o == nil && c.Index == 0 || o != nil && o.Modified == c.Index
+	case IfValue:
+		return o != nil && bytes.Equal(o.Value, c.Was)
+	}
+	return true
+}
+
+// next is what becomes of an entry, nil: none, that gets the command's value.
+func (c *Command) next(x *core.Exec, o *Entry) *Entry {
+	n := &Entry{Key: c.Key, Created: x.Index()}
+	if o != nil {
+		*n = *o
+	}
+	n.Value, n.Flags, n.Modified = bytes.Clone(c.Value), c.Flags, x.Index()
+	return n
+}
+
+// change stores n in the place of o and tells of it; either may be nil.
+func (t *tables) change(x *core.Exec, o, n *Entry) core.Result {
+	t.put(x.Index(), o, n)
+	k := keyOf(o, n)
+	c := core.FamilyChange{Topic: TopicOf(k), Size: sizeOfEntry + len(k.Name)}
+	if o != nil {
+		c.Before = o
+		c.Size += len(o.Value)
+	}
+	if n != nil {
+		c.After = n
+		c.Size += len(n.Value)
+	}
+	x.Tell(Family{}, c)
+	return core.Result{Record: n}
+}
+
+// TopicOf is the topic that changes of a key are told under: Before and After of
+// the change are an *Entry where there is one.
+func TopicOf(k Key) core.Topic { return core.Topic{Scope: [2]string{k.Namespace}, Name: k.Name} }
+
+func (t *tables) acquire(x *core.Exec, c *Command, o *Entry) core.Result {
+	held := o != nil && !o.Session.IsZero()
+	switch {
+	case x.Session(c.Session) == nil:
+		return failed(o, incumbent.Expired, "the session is not open")
+	case held && o.Session != c.Session:
+		return failed(o, incumbent.Held, "another session has locked the key")
+	case held:
+	case t.delayed(c.Key):
+		return failed(o, incumbent.Held, "the delay of the last lock lasts")
+	case t.counts[c.Session] >= t.limits.locks:
+		return core.Result{Err: incumbent.Errorf(incumbent.TooLarge, "keys locked by the session: limit MaxLocksPerSession is %d", t.limits.locks)}
+	}
+	n := c.next(x, o)
+	n.Session, n.OnEnd, n.Delay = c.Session, c.OnEnd, c.Delay
+	if !held {
+		n.LockIndex++
+	}
+	return t.change(x, o, n)
+}
+
+func (t *shared) delayed(k Key) bool {
+	_, ok := t.delays.Get(&Delay{Key: k})
+	return ok
+}
+
+func (t *tables) removeTree(x *core.Exec, c *Command) core.Result {
+	var list []*Entry
+	t.ascend(c.Key, Key{}, func(e *Entry) bool {
+		list = append(list, e)
+		return len(list) <= t.limits.deleted
+	})
+	if len(list) > t.limits.deleted {
+		return core.Result{Err: incumbent.Errorf(incumbent.TooLarge, "keys with the prefix: limit MaxDeleted is %d", t.limits.deleted)}
+	}
+	for _, e := range list {
+		t.change(x, e, nil)
+	}
+	return core.Result{Record: len(list)}
+}
+
+// endDelay is void if the delay is over or another one.
+func (t *tables) endDelay(c *Command) core.Result {
+	d, _ := t.delays.Get(&Delay{Key: c.Key})
+	if d == nil || d.Since != c.Index {
+		return failed(nil, incumbent.Conflict, "the end of the delay is void")
+	}
+	t.delays.Delete(d)
+	return core.Result{}
+}
+
+// EndSession implements [core.Tables]: locks are given up, in the order of their
+// keys.
+func (t *tables) EndSession(x *core.Exec, s *core.Session) {
+	var list []*Entry
+	t.owned.Ascend(lock{session: s.ID}, func(l lock) bool {
+		if l.session != s.ID {
+			return false
+		}
+		list = append(list, t.entry(l.key))
+		return true
+	})
+	for _, o := range list {
+		if o.Delay > 0 && t.delays.Len() < t.limits.delays {
+			t.delays.Set(&Delay{Key: o.Key, Since: x.Index(), For: o.Delay})
+		}
+		if o.OnEnd == Delete {
+			t.change(x, o, nil)
+			continue
+		}
+		n := *o
+		n.Session, n.OnEnd, n.Delay, n.Modified = incumbent.SessionID{}, Keep, 0, x.Index()
+		t.change(x, o, &n)
+	}
+}
+
+// ascend calls fn with the entries whose key begins with that of prefix and comes
+// behind after, in their order, until it returns false.
+func (t *shared) ascend(prefix, after Key, fn func(*Entry) bool) {
+	from := prefix
+	if after.Namespace == prefix.Namespace && after.Name > from.Name {
+		from = after
+	}
+	t.entries.Ascend(&Entry{Key: from}, func(e *Entry) bool {
+		if e.Namespace != prefix.Namespace || !strings.HasPrefix(e.Name, prefix.Name) {
+			return false
+		}
+		return e.Key == after || fn(e)
+	})
+}

@@ -1,0 +1,163 @@
+package kv
+
+import (
+	"time"
+	"unicode/utf8"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/wire"
+)
+
+// Verb is what a command does.
+type Verb uint8
+
+// The verbs. The numbers are part of the log: append only.
+const (
+	Put        Verb = iota + 1 // stores value and flags; a lock stays
+	Acquire                    // Put that locks the key for a session, or finds it locked by it
+	Release                    // Put that gives the lock of a session up
+	Remove                     // deletes the entry, if it is there
+	RemoveTree                 // deletes all entries whose key begins with Key
+	EndDelay                   // lets the key be locked again, if its delay is that of Index
+	numVerbs
+)
+
+// Command is one command of the family. Which fields mean something is up to the
+// verb.
+type Command struct {
+	Verb  Verb
+	Key   Key // of RemoveTree: a prefix, which may be empty
+	Value []byte
+	Flags uint64
+
+	// If is what the entry must be like, for the command to do anything: else it
+	// answers Conflict. Of Put and Remove.
+	If    If
+	Index incumbent.Index // with IfIndex, 0: it is not there; of EndDelay: since when
+	Was   []byte          // with IfValue
+
+	Session incumbent.SessionID // of Acquire and Release
+	OnEnd   OnEnd               // of Acquire
+	Delay   time.Duration       // of Acquire: 0 to MaxDelay
+}
+
+// If is a condition.
+type If uint8
+
+// The conditions. The numbers are part of the log: append only.
+const (
+	Always  If = iota
+	IfIndex    // it was modified at Index, or is not there
+	IfValue    // its value is Was
+	numIfs
+)
+
+// Encode implements [core.Command].
+func (c Command) Encode(meta core.Meta) []byte {
+	w := wire.Writer{B: make([]byte, 0, 64+len(c.Key.Name)+len(c.Value)+len(c.Was))}
+	w.Uint(1, uint64(c.Verb))
+	w.Text(2, c.Key.Namespace)
+	w.Text(3, c.Key.Name)
+	w.Bytes(4, c.Value)
+	w.Uint(5, c.Flags)
+	w.Uint(6, uint64(c.If))
+	w.Uint(7, uint64(c.Index))
+	w.Bytes(8, c.Was)
+	w.Session(9, c.Session)
+	w.Uint(10, uint64(c.OnEnd))
+	w.Millis(11, c.Delay)
+	return core.EncodeFamily(meta, Number, w.B)
+}
+
+// decode reads a command. Value and Was alias the bytes.
+func (c *Command) decode(b []byte) bool {
+	r := wire.Read(b)
+	for {
+		f, more := r.Next()
+		if !more {
+			return !r.Bad() && c.Verb > 0 && c.Verb < numVerbs && c.If < numIfs && c.OnEnd <= Delete
+		}
+		if !c.set(&f) {
+			return false
+		}
+	}
+}
+
+func (c *Command) set(f *wire.Field) bool {
+	switch f.Num {
+	case 1:
+		return small(f, &c.Verb)
+	case 2:
+		return text(f, &c.Key.Namespace)
+	case 3:
+		return text(f, &c.Key.Name)
+	case 4:
+		return f.Bytes(&c.Value)
+	case 5:
+		return f.Uint(&c.Flags)
+	case 6:
+		return small(f, &c.If)
+	case 7:
+		return f.Uint((*uint64)(&c.Index))
+	case 8:
+		return f.Bytes(&c.Was)
+	case 9:
+		return f.Session(&c.Session)
+	case 10:
+		return small(f, &c.OnEnd)
+	case 11:
+		return f.Millis(&c.Delay, MaxDelay)
+	}
+	return false
+}
+
+func small[T ~uint8](f *wire.Field, to *T) bool {
+	var n uint64
+	ok := f.Uint(&n) && n < 256
+	*to = T(n)
+	return ok
+}
+
+func text(f *wire.Field, to *string) bool {
+	var b []byte
+	ok := f.Bytes(&b)
+	*to = string(b)
+	return ok
+}
+
+// Validate returns an Invalid or TooLarge error for what no state could make right.
+func (c *Command) Validate() error {
+	if err := check(c.Key, c.Verb == RemoveTree); err != nil {
+		return err
+	}
+	session := c.Verb == Acquire || c.Verb == Release
+	switch {
+	case len(c.Value) > MaxValueBytes || len(c.Was) > MaxValueBytes:
+		return incumbent.Errorf(incumbent.TooLarge, "value: limit MaxValueBytes is %d", MaxValueBytes)
+	case session == c.Session.IsZero():
+		return incumbent.Errorf(incumbent.Invalid, "a session belongs to locking and to unlocking")
+	case c.If != Always && c.Verb != Put && c.Verb != Remove:
+		return incumbent.Errorf(incumbent.Invalid, "only put and remove have conditions")
+	case c.Verb != Acquire && (c.OnEnd != Keep || c.Delay != 0):
+		return incumbent.Errorf(incumbent.Invalid, "only locking says what the end of the session means")
+	case c.Delay < 0 || c.Delay > MaxDelay:
+		return incumbent.Errorf(incumbent.Invalid, "lock delay of %v is outside 0 to %v", c.Delay, MaxDelay)
+	}
+	return nil
+}
+
+func check(k Key, prefix bool) error {
+	if err := incumbent.ValidateNamespace(k.Namespace); err != nil {
+		return err
+	}
+	switch n := len(k.Name); {
+	case n > MaxKeyBytes:
+		return incumbent.Errorf(incumbent.Invalid, "key has %d bytes; 1 to %d are allowed", n, MaxKeyBytes)
+	case n == 0 && !prefix:
+		return incumbent.Errorf(incumbent.Invalid, "key is empty; 1 to %d bytes are allowed", MaxKeyBytes)
+	case !utf8.ValidString(k.Name):
+		return incumbent.Errorf(incumbent.Invalid, "key is not UTF-8")
+	}
+	return nil
+}

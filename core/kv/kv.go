@@ -1,0 +1,267 @@
+// Package kv is the family of keys and values: a copy-on-write tree of entries,
+// each with the index of its last change, flags, and perhaps a session that has
+// locked it.
+//
+// A command does one thing to one key, or deletes all below a prefix, if what it
+// says of the entry is so: its index (0: it is not there) or its value. A lock
+// ends with its session: the entry is kept without it or deleted, as the lock
+// said, and for the lock's delay nobody else can lock the key. How long that is
+// the leader's clock judges, as it judges the ttl of leases: see [View.Delays].
+//
+// # Invariants
+//
+//   - An entry that a session has locked is listed under that session, which is
+//     open, and the other way round.
+//   - A deleted key leaves a tombstone with the index of its deletion, so that the
+//     index of a list moves with it. Of more than [MaxTombstones] the oldest goes
+//     and raises the floor, below which no list's index falls: it never goes back.
+//   - Bytes is what keys and values have together.
+//
+// # Concurrency
+//
+// As in package core: tables belong to one goroutine, a [View] to nobody.
+package kv
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tidwall/btree"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/wire"
+)
+
+// Number is that of the family.
+const Number wire.Number = 40
+
+// Limits of the family. They decide what a command does: changing one is a new
+// schema version.
+const (
+	MaxKeyBytes        = 1024        // of a key or prefix
+	MaxValueBytes      = 512 << 10   // of a value
+	MaxLocksPerSession = 10_000      // keys that one session has locked
+	MaxDeleted         = 100_000     // keys that one command deletes
+	MaxTombstones      = 200_000     // of deleted keys
+	MaxDelay           = time.Minute // lock delay
+	MaxDelays          = 1_000_000   // keys under a lock delay
+	sizeOfEntry        = 160         // what an entry costs besides key and value, about
+	treeDegree         = 16
+)
+
+// Key names an entry.
+type Key struct{ Namespace, Name string }
+
+// Compare orders keys by namespace, then by bytes.
+func (k Key) Compare(o Key) int {
+	if c := strings.Compare(k.Namespace, o.Namespace); c != 0 {
+		return c
+	}
+	return strings.Compare(k.Name, o.Name)
+}
+
+// Validate returns an Invalid error unless the namespace is one, and the key has 1
+// to MaxKeyBytes bytes of UTF-8.
+func (k Key) Validate() error { return check(k, false) }
+
+// Entry is one key and what it stands for. An *Entry reached through a View never
+// changes.
+type Entry struct {
+	Key
+	Value     []byte // not to be changed
+	Flags     uint64
+	Created   incumbent.Index
+	Modified  incumbent.Index
+	LockIndex uint64              // how often it was locked
+	Session   incumbent.SessionID // that has locked it; zero: none has
+	OnEnd     OnEnd               // of the lock
+	Delay     time.Duration       // of the lock
+}
+
+// OnEnd is what the end of its session means to an entry that is locked.
+type OnEnd uint8
+
+// Both give the lock up.
+const (
+	Keep   OnEnd = iota // the entry
+	Delete              // the entry, too
+)
+
+// Delay keeps a key from being locked, since its lock ended with its session.
+type Delay struct {
+	Key
+	Since incumbent.Index // of that end
+	For   time.Duration
+}
+
+// Family is the family.
+type Family struct{}
+
+// Number implements [core.Family].
+func (Family) Number() wire.Number { return Number }
+
+// Name implements [core.Family].
+func (Family) Name() string { return "kv" }
+
+// New implements [core.Family].
+func (Family) New() core.Tables { return newTables() }
+
+// shared are the tables that a View sees.
+type shared struct {
+	entries    *btree.BTreeG[*Entry]
+	tombstones *btree.BTreeG[tombstone] // by key
+	delays     *btree.BTreeG[*Delay]
+	floor      incumbent.Index // no list's index is below it
+	bytes      int64           // of keys and values
+	locks      int
+}
+
+type tombstone struct {
+	key Key
+	at  incumbent.Index
+}
+
+// lock says that a session has locked a key.
+type lock struct {
+	session incumbent.SessionID
+	key     Key
+}
+
+type tables struct {
+	shared
+	limits limits
+	byAge  *btree.BTreeG[tombstone]    // the same tombstones, oldest first
+	owned  *btree.BTreeG[lock]         // the keys that sessions have locked
+	counts map[incumbent.SessionID]int // how many those are
+	part   uint8                       // of the section that is being restored
+}
+
+// limits are those that a test needs smaller.
+type limits struct{ locks, deleted, tombstones, delays int }
+
+func newTables() *tables {
+	o := btree.Options{NoLocks: true, Degree: treeDegree}
+	return &tables{
+		shared: shared{
+			entries:    btree.NewBTreeGOptions(func(a, b *Entry) bool { return a.Key.Compare(b.Key) < 0 }, o),
+			tombstones: btree.NewBTreeGOptions(func(a, b tombstone) bool { return a.key.Compare(b.key) < 0 }, o),
+			delays:     btree.NewBTreeGOptions(func(a, b *Delay) bool { return a.Key.Compare(b.Key) < 0 }, o),
+		},
+		limits: limits{MaxLocksPerSession, MaxDeleted, MaxTombstones, MaxDelays},
+		byAge: btree.NewBTreeGOptions(func(a, b tombstone) bool {
+			return a.at < b.at || a.at == b.at && a.key.Compare(b.key) < 0
+		}, o),
+		owned: btree.NewBTreeGOptions(func(a, b lock) bool {
+			c := strings.Compare(string(a.session[:]), string(b.session[:]))
+			return c < 0 || c == 0 && a.key.Compare(b.key) < 0
+		}, o),
+		counts: map[incumbent.SessionID]int{},
+	}
+}
+
+func (t *shared) entry(k Key) *Entry {
+	e, _ := t.entries.Get(&Entry{Key: k})
+	return e
+}
+
+// put stores n in the place of o; either may be nil.
+func (t *tables) put(at incumbent.Index, o, n *Entry) {
+	k := keyOf(o, n)
+	if o != nil {
+		t.bytes -= o.size()
+		t.unlock(o)
+	}
+	if n == nil {
+		t.entries.Delete(o)
+		t.bury(tombstone{k, at})
+		return
+	}
+	t.entries.Set(n)
+	t.bytes += n.size()
+	if !n.Session.IsZero() {
+		t.locks++
+		t.counts[n.Session]++
+		t.owned.Set(lock{n.Session, k})
+	}
+	if old, ok := t.tombstones.Delete(tombstone{key: k}); ok {
+		t.byAge.Delete(old) // the entry's index is greater
+	}
+}
+
+func keyOf(o, n *Entry) Key {
+	if n != nil {
+		return n.Key
+	}
+	return o.Key
+}
+
+func (e *Entry) size() int64 { return int64(len(e.Namespace) + len(e.Name) + len(e.Value)) }
+
+func (t *tables) unlock(o *Entry) {
+	if o.Session.IsZero() {
+		return
+	}
+	t.locks--
+	t.owned.Delete(lock{o.Session, o.Key})
+	if t.counts[o.Session]--; t.counts[o.Session] == 0 {
+		delete(t.counts, o.Session)
+	}
+}
+
+// bury leaves a tombstone; of too many the oldest goes.
+func (t *tables) bury(b tombstone) {
+	t.tombstones.Set(b)
+	t.byAge.Set(b)
+	for t.byAge.Len() > t.limits.tombstones {
+		oldest, _ := t.byAge.PopMin()
+		t.tombstones.Delete(oldest)
+		t.floor = max(t.floor, oldest.at)
+	}
+}
+
+// Check implements [core.Tables].
+func (t *tables) Check(open func(incumbent.SessionID) bool, index incumbent.Index) (err error) {
+	var bytes int64
+	locks := 0
+	t.entries.Scan(func(e *Entry) bool {
+		bytes += e.size()
+		switch locked := !e.Session.IsZero(); {
+		case check(e.Key, false) != nil, len(e.Value) > MaxValueBytes:
+			err = fmt.Errorf("key %.80q: it cannot be", e.Name)
+		case e.Modified > index || e.Created > e.Modified || e.Created == 0:
+			err = fmt.Errorf("key %.80q: created at %d and modified at %d, the state's index is %d", e.Name, e.Created, e.Modified, index)
+		case locked && !open(e.Session):
+			err = fmt.Errorf("key %.80q: session %v has locked it and is not open", e.Name, e.Session)
+		case locked != t.isOwned(e) || !locked && (e.OnEnd != Keep || e.Delay != 0):
+			err = fmt.Errorf("key %.80q: the tables of locks do not agree", e.Name)
+		case t.hasTombstone(e.Key):
+			err = fmt.Errorf("key %.80q: it is there and has a tombstone", e.Name)
+		case locked:
+			locks++
+		}
+		return err == nil
+	})
+	if err != nil {
+		return err
+	}
+	counted := 0
+	for _, n := range t.counts {
+		counted += n
+	}
+	if bytes != t.bytes || locks != t.locks || locks != t.owned.Len() || locks != counted || t.byAge.Len() != t.tombstones.Len() || t.floor > index {
+		return fmt.Errorf("%d bytes, %d locks, %d tombstones: the counts do not agree", t.bytes, t.locks, t.tombstones.Len())
+	}
+	return nil
+}
+
+func (t *tables) isOwned(e *Entry) bool {
+	_, ok := t.owned.Get(lock{e.Session, e.Key})
+	return ok
+}
+
+func (t *tables) hasTombstone(k Key) bool {
+	_, ok := t.tombstones.Get(tombstone{key: k})
+	return ok
+}

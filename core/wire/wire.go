@@ -1,0 +1,178 @@
+// Package wire writes and reads the protobuf messages of commands and snapshot
+// records by hand: their bytes are hashed, and must depend on nothing but what
+// they say, on no version of a library.
+package wire
+
+import (
+	"encoding/binary"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// Number is that of a field.
+type Number = protowire.Number
+
+// Writer appends fields in the order in which it is called. Zero values are left
+// out, so that equal contents give equal bytes.
+type Writer struct{ B []byte }
+
+// Uint writes a varint.
+func (w *Writer) Uint(num Number, v uint64) {
+	if v != 0 {
+		w.B = protowire.AppendTag(w.B, num, protowire.VarintType)
+		w.B = protowire.AppendVarint(w.B, v)
+	}
+}
+
+// Flag writes a bool.
+func (w *Writer) Flag(num Number, v bool) {
+	if v {
+		w.Uint(num, 1)
+	}
+}
+
+// Text writes a string.
+func (w *Writer) Text(num Number, s string) {
+	if s != "" {
+		w.B = protowire.AppendTag(w.B, num, protowire.BytesType)
+		w.B = protowire.AppendString(w.B, s)
+	}
+}
+
+// Bytes writes bytes.
+func (w *Writer) Bytes(num Number, b []byte) {
+	if len(b) > 0 {
+		w.B = protowire.AppendTag(w.B, num, protowire.BytesType)
+		w.B = protowire.AppendBytes(w.B, b)
+	}
+}
+
+// Session writes the id of a session.
+func (w *Writer) Session(num Number, id incumbent.SessionID) {
+	if !id.IsZero() {
+		w.Bytes(num, id[:])
+	}
+}
+
+// Millis writes a duration, rounded up: a stored one is never shorter than the
+// one asked for, and none becomes zero.
+func (w *Writer) Millis(num Number, d time.Duration) {
+	ms := d / time.Millisecond
+	if d%time.Millisecond > 0 {
+		ms++
+	} else if ms == 0 && d < 0 {
+		ms = -1
+	}
+	w.Uint(num, uint64(ms))
+}
+
+// Begin starts a message; what it returns goes to End. One byte is kept for the
+// length; End moves the message if it needs more.
+func (w *Writer) Begin(num Number) int {
+	w.B = protowire.AppendTag(w.B, num, protowire.BytesType)
+	w.B = append(w.B, 0)
+	return len(w.B)
+}
+
+// End ends the message that Begin started.
+func (w *Writer) End(start int) {
+	n := len(w.B) - start
+	if extra := protowire.SizeVarint(uint64(n)) - 1; extra > 0 {
+		w.B = append(w.B, make([]byte, extra)...)
+		copy(w.B[start+extra:], w.B[start:start+n])
+	}
+	protowire.AppendVarint(w.B[:start-1], uint64(n))
+}
+
+// Field is one field of a message: its value is N or B.
+type Field struct {
+	Num  Number
+	Type protowire.Type
+	N    uint64
+	B    []byte // aliases the message
+}
+
+// Reader takes a message apart. Each field may come once, with a number below 64,
+// and only as varint, bytes or 64 fixed bits, so that bytes mean one thing or
+// nothing.
+type Reader struct {
+	rest []byte
+	seen uint64
+	bad  bool
+}
+
+// Read returns a reader of a message, which it does not change.
+func Read(b []byte) Reader { return Reader{rest: b} }
+
+// Next returns the next field, false at the end or where the bytes are bad.
+func (r *Reader) Next() (f Field, ok bool) {
+	if len(r.rest) == 0 || r.bad {
+		return f, false
+	}
+	num, typ, n := protowire.ConsumeTag(r.rest)
+	if n < 0 || num >= 64 || r.seen&(1<<num) != 0 {
+		r.bad = true
+		return f, false
+	}
+	r.seen |= 1 << num
+	f.Num, f.Type, r.rest = num, typ, r.rest[n:]
+	switch typ {
+	case protowire.VarintType:
+		f.N, n = protowire.ConsumeVarint(r.rest)
+	case protowire.BytesType:
+		f.B, n = protowire.ConsumeBytes(r.rest)
+	case protowire.Fixed64Type:
+		n = -1
+		if len(r.rest) >= 8 {
+			f.N, n = binary.LittleEndian.Uint64(r.rest), 8
+		}
+	default:
+		n = -1
+	}
+	if n < 0 {
+		r.bad = true
+		return f, false
+	}
+	r.rest = r.rest[n:]
+	return f, true
+}
+
+// Bad reports whether the bytes were no message. It is known once Next has
+// returned false.
+func (r *Reader) Bad() bool { return r.bad }
+
+// Uint takes a varint.
+func (f *Field) Uint(to *uint64) bool {
+	*to = f.N
+	return f.Type == protowire.VarintType
+}
+
+// Flag takes a bool.
+func (f *Field) Flag(to *bool) bool {
+	*to = f.N == 1
+	return f.Type == protowire.VarintType && f.N <= 1
+}
+
+// Bytes takes bytes, which alias the message.
+func (f *Field) Bytes(to *[]byte) bool {
+	*to = f.B
+	return f.Type == protowire.BytesType
+}
+
+// Session takes the id of a session.
+func (f *Field) Session(to *incumbent.SessionID) bool {
+	copy(to[:], f.B)
+	return f.Type == protowire.BytesType && len(f.B) == len(to)
+}
+
+// Millis takes a duration of 0 to limit.
+func (f *Field) Millis(to *time.Duration, limit time.Duration) bool {
+	if f.Type != protowire.VarintType || f.N > uint64(limit/time.Millisecond) {
+		return false
+	}
+	*to = time.Duration(f.N) * time.Millisecond
+	return true
+}
