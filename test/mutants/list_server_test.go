@@ -23,7 +23,7 @@ var ofServers = []mutant{
 	},
 	{
 		name: "a call is heard before it has handed on what it extends", guarantee: "G07",
-		file: "server/arrivals.go", pkg: "./server", test: "^TestG07_TheBarrierHearsCalls$",
+		file: "server/arrivals.go", pkg: "./server", test: "^TestG07_TheBarrierHearsCallsOfEveryProtocol$",
 		search:  "\t\ta.unheard++\n",
 		replace: "",
 	},
