@@ -141,23 +141,28 @@ func (c *call) claimed(tab *table, what string, in *pb.ClaimRequest, out *pb.Cla
 	if l.Token != out.Index || l.Token <= c.floor {
 		c.fail("%s: granted at index %d under token %d; %d was known before", what, out.Index, l.Token, c.floor)
 	}
-	c.happened(what, p, out.Index, "granted")
+	c.happened(what, p, out.Index, 0, "granted")
 }
 
-// happened has it checked that a lease was changed so at an index.
-func (c *call) happened(what string, p place, index uint64, changes ...string) {
+// happened has it checked that a lease was changed so at an index, and, unless it is
+// 0, which token ended with it.
+func (c *call) happened(what string, p place, index, ended uint64, changes ...string) {
 	c.later(func(w window) string {
 		t := w.lines[p.scope]
 		if t == nil {
 			return ""
 		}
-		if _, _, known := t.at(p.name, index); !known {
+		if _, _, known := t.at(p.name, index); !known || index == t.since() {
 			return ""
 		}
 		for _, m := range t.between(p.name, index-1, index) {
-			if slices.Contains(changes, m.what) {
-				return ""
+			if !slices.Contains(changes, m.what) {
+				continue
 			}
+			if ended != 0 && m.ended != ended {
+				return fmt.Sprintf("%s: at index %d it ended token %d", what, index, m.ended)
+			}
+			return ""
 		}
 		return fmt.Sprintf("%s: the watch did not tell of it at index %d", what, index)
 	})
@@ -179,7 +184,7 @@ func (c *call) released(what string, in *pb.ReleaseRequest, out *pb.ReleaseRespo
 	c.at(out.GetIndex())
 	p := placeOf(in.Name)
 	if out.Released {
-		c.happened(what, p, out.Index, "released", "declined")
+		c.happened(what, p, out.Index, in.Token, "released", "declined")
 		return
 	}
 	c.truly(what+" had nothing to release", p, func(l *pb.Lease) bool {
@@ -190,7 +195,7 @@ func (c *call) released(what string, in *pb.ReleaseRequest, out *pb.ReleaseRespo
 func (c *call) revoked(what string, in *pb.RevokeRequest, out *pb.RevokeResponse) {
 	c.at(out.GetIndex())
 	if in.Force {
-		c.happened(what, placeOf(in.Name), out.Index, "revoked")
+		c.happened(what, placeOf(in.Name), out.Index, in.Token, "revoked")
 		return
 	}
 	c.truly(what, placeOf(in.Name), func(l *pb.Lease) bool { return l.Revoking })
@@ -203,7 +208,7 @@ func (c *call) transferred(tab *table, what string, in *pb.TransferRequest, out 
 	if l.GetSession() != in.ToSession || !l.GetOffered() || in.ToHolder != "" && l.GetHolder() != in.ToHolder {
 		c.fail("%s: went to %v", what, l)
 	}
-	c.happened(what, placeOf(in.Name), out.Index, "transferred")
+	c.happened(what, placeOf(in.Name), out.Index, in.Token, "transferred")
 }
 
 func (c *call) pinned(what string, n *pb.LeaseName, entity string, index uint64, want bool) {

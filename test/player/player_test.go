@@ -142,6 +142,7 @@ func (p *play) run() {
 		following.Go(func() { p.follow(ctx, t) })
 	}
 	following.Go(func() { p.followByStream(ctx, p.second) })
+	p.watched(ctx)
 	end := time.Now().Add(playTime(p.t))
 	for round := 0; !p.failed() && time.Now().Before(end); round++ {
 		p.round(ctx, round, min(time.Until(end), roundTime))

@@ -19,22 +19,7 @@ import (
 // the round with what the watches told, the watches with one another, and the
 // members with one another.
 func (p *play) quiet(ctx context.Context) {
-	deadline := time.Now().Add(2 * patience)
-	until := func(what string, done func() string) bool {
-		for last := ""; ; {
-			switch {
-			case ctx.Err() != nil:
-				return false
-			case time.Now().After(deadline):
-				p.fail("when all was quiet: still not %s: %s", what, last)
-				return false
-			}
-			if last = done(); last == "" {
-				return true
-			}
-			pause(ctx, lookEvery)
-		}
-	}
+	until := p.patiently(ctx)
 	var end uint64
 	_ = until("an answer of every member", func() string { return p.everyoneAnswers(ctx) }) &&
 		until("unpinned", func() string { return p.unpin(ctx) }) &&
@@ -44,6 +29,35 @@ func (p *play) quiet(ctx context.Context) {
 		until("told by the watches", func() string { return p.told(end) }) &&
 		until("states compared", func() string { return p.compared(ctx, end) }) &&
 		p.settle(end)
+}
+
+// watched waits until all watches have begun.
+func (p *play) watched(ctx context.Context) {
+	until := p.patiently(ctx)
+	var first uint64
+	_ = until("a first change in each scope", func() (bad string) { first, bad = p.mark(ctx); return bad }) &&
+		until("told by the watches", func() string { return p.told(first) })
+}
+
+// patiently returns what waits until something is done, which says what is missing.
+// All waits together may take twice patience; it is false if one took too long.
+func (p *play) patiently(ctx context.Context) func(what string, done func() string) bool {
+	deadline := time.Now().Add(2 * patience)
+	return func(what string, done func() string) bool {
+		for last := ""; ; {
+			switch {
+			case ctx.Err() != nil:
+				return false
+			case time.Now().After(deadline):
+				p.fail("still not %s: %s", what, last)
+				return false
+			}
+			if last = done(); last == "" {
+				return true
+			}
+			pause(ctx, lookEvery)
+		}
+	}
 }
 
 // settle compares and forgets.

@@ -84,6 +84,10 @@ func TestTheJudgeTellsRightFromWrong(t *testing.T) {
 		return &pb.Operation{Op: &pb.Operation_Extend{Extend: &pb.Extension{Token: token}}}
 	}
 	extended := &pb.OperationResult{Result: &pb.OperationResult_Extend{Extend: &pb.ExtensionResult{HeldMs: 1}}}
+	release := func(token uint64) *pb.Operation {
+		return &pb.Operation{Op: &pb.Operation_Release{Release: &pb.ReleaseRequest{Name: (&place{native, "a"}).pb(), Token: token}}}
+	}
+	released := &pb.OperationResult{Result: &pb.OperationResult_Release{Release: &pb.ReleaseResponse{Index: 20, Released: true}}}
 	closing := &pb.Operation{Op: &pb.Operation_CloseSession{CloseSession: &pb.CloseSessionRequest{Id: "s"}}}
 	// x holds "a" from 10 to 20, y from 30 on.
 	history := []told{{10, "granted", "x", 10, 0}, {20, "released", "", 0, 10}, {30, "granted", "y", 30, 10}, {50, "extended", "y", 30, 10}}
@@ -110,6 +114,8 @@ func TestTheJudgeTellsRightFromWrong(t *testing.T) {
 		{"a kind that a claim has not", 5, operate(claim, refusal("compacted", nil), valid), later(12), false},
 		{"invalid, and done", 5, operate(claim, result(&pb.ClaimResponse{Index: 10, Granted: true, Lease: lease(10)}), mustFail), later(12), false},
 		{"valid, and called invalid", 5, operate(claim, refusal("invalid", nil), valid), later(12), false},
+		{"released under its own token", 12, operate(release(10), released, valid), later(22), true},
+		{"released under an older token", 12, operate(release(7), released, valid), later(22), false},
 		{"a read of what was not so", 12, func(c *call) { c.sawLease(lease(0), 5, false) }, later(18), false},
 		{"not found though it was there", 12, func(c *call) { c.sawNothing(place{native, "a"}) }, later(18), false},
 		{"not found before it was there", 5, func(c *call) { c.sawNothing(place{native, "a"}) }, later(18), true},

@@ -177,7 +177,11 @@ func (p *unaryPlayer) run(ctx context.Context) {
 func (p *unaryPlayer) step(ctx context.Context, d dice, k *caller, c *call) {
 	switch n := d.IntN(100); {
 	case n < 48:
-		p.one(ctx, k, c, d.operation(), valid)
+		op := d.operation()
+		r := p.one(ctx, k, c, op, valid)
+		if l := r.GetClaim().GetLease(); r.GetClaim().GetGranted() && d.oneIn(3) {
+			p.elsewhere(ctx, d, l.GetToken())
+		}
 	case n < 56:
 		p.one(ctx, k, c, d.invalid(), mustFail)
 	case n < 58:
@@ -203,11 +207,23 @@ func (p *unaryPlayer) step(ctx context.Context, d dice, k *caller, c *call) {
 	}
 }
 
-func (p *unaryPlayer) one(ctx context.Context, k *caller, c *call, op *pb.Operation, want expectation) {
-	if r, ok := k.operate(ctx, c, op); ok {
-		c.operation(p.table, op, r, want)
-		p.lost(op, r)
+// one makes an operation a call of its own. It returns nil if nothing was answered.
+func (p *unaryPlayer) one(ctx context.Context, k *caller, c *call, op *pb.Operation, want expectation) *pb.OperationResult {
+	r, ok := k.operate(ctx, c, op)
+	if !ok {
+		return nil
 	}
+	c.operation(p.table, op, r, want)
+	p.lost(op, r)
+	return r
+}
+
+// elsewhere extends what was granted a moment ago at any member, which may not have
+// applied the grant yet.
+func (p *unaryPlayer) elsewhere(ctx context.Context, d dice, token uint64) {
+	k := pick(d, pick(d, p.callers))
+	c := p.book.begin(fmt.Sprintf("player %d, at once at %s over %s", p.number, k.m.Name, k.form))
+	p.one(ctx, k, c, &pb.Operation{Op: &pb.Operation_Extend{Extend: &pb.Extension{Token: token}}}, valid)
 }
 
 // lost puts another session in the place of one that was closed or had ended.
