@@ -100,6 +100,12 @@ var ofRules = []mutant{
 		replace: "if c := s.counts[id]; false && c.leases+c.waits >= s.limits.perSession {",
 	},
 	{
+		name: "a claim of a batch overtakes the release of another holder before it", guarantee: "G25",
+		file: "lease/guard.go", pkg: "./door/native", test: "^TestTranscripts$",
+		search:  "return o.client.sameAs(c) || sequence != nil && o.Sequence == sequence",
+		replace: "return o.client.sameAs(c)",
+	},
+	{
 		name: "a wait looks past the end of a holding", guarantee: "G10",
 		file: "engine/release/release.go", pkg: "./engine/release", test: "^TestG10_EndsWithTheHolding$",
 		search:  "\tcase w.token != l.Token:\n\t\tw.end(nil)\n\t\treturn\n",
