@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/engine"
 )
@@ -94,9 +95,9 @@ func lossOf(c *core.Change) string {
 func (t *timeline) member(c *core.Change) {
 	switch {
 	case c.MemberBefore == nil && c.Member != nil:
-		t.add(Event{What: "member added", Subject: c.Member.Name, Detail: idText(c.Member.ID) + " at " + c.Member.PeerAddress, Index: uint64(c.Index)})
+		t.add(Event{What: "member added", Subject: c.Member.Name, Detail: cluster.FormatID(c.Member.ID) + " at " + c.Member.PeerAddress, Index: uint64(c.Index)})
 	case c.What == core.MemberGone && c.MemberBefore != nil:
-		t.add(Event{What: "member removed", Subject: c.MemberBefore.Name, Detail: idText(c.MemberBefore.ID), Index: uint64(c.Index)})
+		t.add(Event{What: "member removed", Subject: c.MemberBefore.Name, Detail: cluster.FormatID(c.MemberBefore.ID), Index: uint64(c.Index)})
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/client"
+	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/node"
 )
@@ -365,7 +366,7 @@ func TestMembersAreRemovedPromotedAndLead(t *testing.T) {
 		t.Errorf("a member that is none is removed: %v", err)
 	}
 	gone := members[0]
-	if _, err := admin.RemoveMember(ctx, &apiv1.RemoveMemberRequest{Member: idText(gone.id)}); err != nil {
+	if _, err := admin.RemoveMember(ctx, &apiv1.RemoveMemberRequest{Member: cluster.FormatID(gone.id)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := gone.Wait(); incumbent.KindOf(err) != incumbent.Conflict {
@@ -482,15 +483,15 @@ func TestJoinRefuses(t *testing.T) {
 // but what it signs.
 func TestAClusterWithItsOwnAuthority(t *testing.T) {
 	cfg := memberConfig(t, "n1")
-	made, err := Init(InitConfig{DataDir: cfg.DataDir, Name: "n1", TLS: true, Hosts: []string{"n1.example"}})
+	made, err := cluster.Init(cluster.InitConfig{DataDir: cfg.DataDir, Name: "n1", TLS: true, Hosts: []string{"n1.example"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := Init(InitConfig{DataDir: cfg.DataDir, TLS: true}); err != nil || !again.Existed || again.CAHash != made.CAHash || again.MemberID != made.MemberID {
+	if again, err := cluster.Init(cluster.InitConfig{DataDir: cfg.DataDir, TLS: true}); err != nil || !again.Existed || again.CAHash != made.CAHash || again.MemberID != made.MemberID {
 		t.Fatalf("twice: %+v, %v", again, err)
 	}
 	first := open(t, cfg)
-	if got := idText(first.id); got != made.MemberID {
+	if got := cluster.FormatID(first.id); got != made.MemberID {
 		t.Errorf("member %s, init said %s", got, made.MemberID)
 	}
 	second, third := join(t, first, memberConfig(t, "n2")), join(t, first, memberConfig(t, "n3"))
@@ -509,16 +510,11 @@ func TestAClusterWithItsOwnAuthority(t *testing.T) {
 		}
 	}
 	// A new certificate is shown to clients and peers, and nobody is lost over it.
-	before := second.ownTLS.current.Load().Leaf.SerialNumber
-	second.ownTLS.now = func() time.Time { return time.Now().Add(ca.MemberLifetime * 3 / 4) }
-	if !second.ownTLS.due() {
-		t.Error("after three quarters of its life the certificate is not due")
-	}
-	second.ownTLS.now = time.Now
-	if err := second.ownTLS.renew(); err != nil {
+	before := second.ownTLS.Certificate().Leaf.SerialNumber
+	if err := second.ownTLS.Renew(); err != nil {
 		t.Fatal(err)
 	}
-	if second.ownTLS.current.Load().Leaf.SerialNumber.Cmp(before) == 0 {
+	if second.ownTLS.Certificate().Leaf.SerialNumber.Cmp(before) == 0 {
 		t.Error("the certificate is the old one")
 	}
 	until(t, "all are connected", func() bool { return first.connected(second.id) && third.connected(second.id) })

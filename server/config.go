@@ -1,16 +1,14 @@
 package server
 
 import (
+	"context"
 	"log/slog"
 	"math"
-	"net"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth/ca"
+	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/vfs"
@@ -132,7 +130,7 @@ func (c Config) withDefaults() Config {
 	set(&c.MaxConnections, DefaultMaxConnections)
 	set(&c.LogLevel, "info")
 	if c.Name == "" {
-		c.Name = hostName()
+		c.Name = cluster.HostName()
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -153,14 +151,6 @@ func set[T comparable](v *T, def T) {
 	}
 }
 
-func hostName() string {
-	name, err := os.Hostname()
-	if err != nil || name == "" {
-		return "localhost"
-	}
-	return name
-}
-
 // Validate returns an Invalid error that names the setting and what it may be: the
 // first of what Problems finds without looking at files.
 func (c Config) Validate() error {
@@ -175,8 +165,8 @@ func (c Config) problems() (found problems) {
 	if c.DataDir == "" {
 		found.add("data-dir", invalid("data-dir", "is not set").WithHint("give --data-dir DIR, or --dev to try"))
 	}
-	found.add("name", validName(c.Name))
-	listen := validAddress("listen", c.Listen)
+	found.add("name", cluster.ValidName(c.Name))
+	listen := cluster.ValidAddress("listen", c.Listen)
 	found.add("listen", listen)
 	c.peerProblems(&found)
 	if listen == nil {
@@ -234,10 +224,10 @@ func (c Config) timeProblems(found *problems) {
 // peerProblems is what is wrong with what concerns other members.
 func (c Config) peerProblems(found *problems) {
 	if c.PeerListen != "" {
-		found.add("peer-listen", validAddress("peer-listen", c.PeerListen))
+		found.add("peer-listen", cluster.ValidAddress("peer-listen", c.PeerListen))
 	}
 	if c.PeerAdvertise != "" {
-		found.add("peer-advertise", validReachable("peer-advertise", c.PeerAdvertise))
+		found.add("peer-advertise", cluster.ValidReachable("peer-advertise", c.PeerAdvertise))
 	}
 	if c.JoinToken != "" {
 		_, err := ca.ParseToken(c.JoinToken)
@@ -251,7 +241,7 @@ func (c Config) peerProblems(found *problems) {
 // expectsOwnTLS reports whether the listeners will have the certificate of the
 // cluster's own authority: the directory has one, or whoever made the token had.
 func (c Config) expectsOwnTLS() bool {
-	if hasOwnTLS(vfs.OS{}, c.DataDir) {
+	if cluster.HasAuthority(c.DataDir) {
 		return true
 	}
 	t, err := ca.ParseToken(c.JoinToken)
@@ -276,36 +266,57 @@ func (c Config) leaseConfig(alone bool) lease.Config {
 // where they go to other members.
 const roundGap = 2 * time.Millisecond
 
-// validReachable checks an address that others are to dial.
-func validReachable(setting, address string) error {
-	if err := validAddress(setting, address); err != nil {
-		return err
+// reachable returns the address at which others are to dial a listener: what is
+// advertised, else where it listens, if that says so.
+func reachable(setting, listen, advertiseSetting, advertise string) (string, error) {
+	if advertise != "" {
+		return advertise, cluster.ValidReachable(advertiseSetting, advertise)
 	}
-	host, port, _ := net.SplitHostPort(address)
-	if ip := net.ParseIP(host); host == "" || port == "0" || ip != nil && ip.IsUnspecified() {
-		return invalid(setting, "%q names no host and port that others can dial", address)
+	if err := cluster.ValidReachable(setting, listen); err != nil {
+		return "", invalid(setting, "%q names no host and port that other members can dial", listen).
+			WithHint("give --" + advertiseSetting + " HOST:PORT")
 	}
-	return nil
+	return listen, nil
 }
 
-func validAddress(setting, address string) error {
-	_, port, err := net.SplitHostPort(address)
-	if err == nil {
-		_, err = strconv.ParseUint(port, 10, 16)
+// scheme is that of the native API's URL.
+func (c Config) scheme(ownTLS bool) string {
+	if c.TLSCert != "" || ownTLS {
+		return "https://"
 	}
+	return "http://"
+}
+
+// joining is what it takes to join: from these addresses others and clients reach
+// this member.
+func (c Config) joining(peerAddress, url string) cluster.JoinConfig {
+	return cluster.JoinConfig{
+		DataDir: c.DataDir, Name: c.Name, Version: c.Version, Token: c.JoinToken, Learner: c.Learner,
+		TLSCert: c.TLSCert, TLSKey: c.TLSKey, PeerAddress: peerAddress, ClientURL: url, Logger: c.Logger,
+	}
+}
+
+// Join makes an empty data directory a member of the cluster that made
+// cfg.JoinToken; see [cluster.Join]. The addresses of cfg must be those the server
+// will have: ports are not 0.
+func Join(ctx context.Context, cfg Config) (cluster.Joined, error) {
+	cfg = cfg.withDefaults()
+	set(&cfg.PeerListen, DefaultPeerListen)
+	if cfg.JoinToken == "" {
+		return cluster.Joined{}, invalid("join", "no token is given").WithHint("'incumbent cluster token' on a member prints one")
+	}
+	if err := cfg.Validate(); err != nil {
+		return cluster.Joined{}, err
+	}
+	peer, err := reachable("peer-listen", cfg.PeerListen, "peer-advertise", cfg.PeerAdvertise)
 	if err != nil {
-		return invalid(setting, "%q is not HOST:PORT", address)
+		return cluster.Joined{}, err
 	}
-	return nil
-}
-
-func validName(name string) error {
-	if len(name) > 63 || strings.ContainsFunc(name, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.' || r == '_')
-	}) {
-		return invalid("name", "%q is not 1 to 63 letters, digits, dots, dashes and underscores", name)
+	self, err := reachable("listen", cfg.Listen, "advertise", cfg.Advertise)
+	if err != nil {
+		return cluster.Joined{}, err
 	}
-	return nil
+	return cluster.Join(ctx, cfg.joining(peer, cfg.scheme(cfg.expectsOwnTLS())+self))
 }
 
 func parseLevel(s string) (slog.Level, error) {

@@ -22,6 +22,7 @@ import (
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/auth/ca"
+	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/door/juju"
 	"github.com/incumbent-dev/incumbent/vfs"
 )
@@ -50,7 +51,7 @@ func (c Juju) validate(dev bool) error {
 	case c.Listen == "":
 		return invalid("juju-listen", "is not set, but --juju-credential-file or --juju-password is").WithHint("give --juju-listen 127.0.0.1:17070")
 	}
-	if err := validAddress("juju-listen", c.Listen); err != nil {
+	if err := cluster.ValidAddress("juju-listen", c.Listen); err != nil {
 		return err
 	}
 	if c.Password == "" {
@@ -128,10 +129,10 @@ func (s *Server) openJuju(undo *undoing) (err error) {
 			return err
 		}
 	}
-	cluster, _ := parseCluster(s.record.Cluster)
+	id, _ := cluster.ParseClusterID(s.record.Cluster)
 	j.door, err = juju.New(juju.Config{
 		Limits: juju.Limits{MaxConnections: s.cfg.MaxConnections},
-		Engine: s.engine, Park: s.park, Passwords: j.verifier, Cluster: cluster,
+		Engine: s.engine, Park: s.park, Passwords: j.verifier, Cluster: id,
 		TLS: func() *tls.Config { return j.tls(s.certs) }, Ready: s.ready,
 		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) }, Logger: s.log,
 	})
@@ -253,13 +254,12 @@ func jujuTLS(certs ...tls.Certificate) *tls.Config {
 // jujuCertificate reads the certificate that the door has made for itself, or
 // makes it.
 func jujuCertificate(dir string, at net.Addr, now time.Time) (*tls.Config, error) {
-	fsys := vfs.OS{}
-	key, err := readOrMakeKey(fsys, filepath.Join(dir, jujuKeyFile))
+	key, err := cluster.ReadOrMakeKey(filepath.Join(dir, jujuKeyFile))
 	if err != nil {
 		return nil, err
 	}
 	name := filepath.Join(dir, jujuCertFile)
-	text, err := vfs.ReadFile(fsys, name)
+	text, err := vfs.ReadFile(vfs.OS{}, name)
 	if err == nil {
 		cert, parseErr := ca.ParseCertificate(text)
 		if parseErr != nil {
@@ -277,7 +277,7 @@ func jujuCertificate(dir string, at net.Addr, now time.Time) (*tls.Config, error
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "incumbent juju"},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(jujuCertLifetime), DNSNames: []string{"localhost", hostName()},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(jujuCertLifetime), DNSNames: []string{"localhost", cluster.HostName()},
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true,
 	}
@@ -288,7 +288,7 @@ func jujuCertificate(dir string, at net.Addr, now time.Time) (*tls.Config, error
 	if err != nil {
 		return nil, incumbent.Errorf(incumbent.Internal, "certificate of the juju door: %w", err)
 	}
-	if err := writeFile(fsys, name, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})); err != nil {
+	if err := cluster.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})); err != nil {
 		return nil, err
 	}
 	return jujuTLS(tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}), nil

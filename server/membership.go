@@ -12,6 +12,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth/ca"
+	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/node"
 )
@@ -89,7 +90,7 @@ func (s *Server) find(word string) (core.Member, error) {
 	members := s.engine.View().Members()
 	var names []string
 	for _, m := range members {
-		if m.Name == word || idText(m.ID) == word {
+		if m.Name == word || cluster.FormatID(m.ID) == word {
 			return m, nil
 		}
 		names = append(names, m.Name)
@@ -134,12 +135,11 @@ func (o operator) CreateToken(_ context.Context, r *apiv1.CreateTokenRequest) (*
 
 // Join implements native.Membership: the leader's side of joining.
 func (o operator) Join(ctx context.Context, r *apiv1.JoinRequest) (*apiv1.JoinResponse, error) {
-	cluster := o.node.Status().Cluster
 	token, err := ca.ParseToken(r.Token)
 	if err != nil {
 		return nil, err
 	}
-	if err := token.Verify(o.secret, cluster, time.Now()); err != nil {
+	if err := token.Verify(o.secret, o.node.Status().Cluster, time.Now()); err != nil {
 		return nil, err
 	}
 	m, err := joiner(r)
@@ -163,7 +163,7 @@ func (o operator) Join(ctx context.Context, r *apiv1.JoinRequest) (*apiv1.JoinRe
 // joiner checks what a member says of itself.
 func joiner(r *apiv1.JoinRequest) (core.Member, error) {
 	m := core.Member{
-		ID: parseID(r.MemberId), Name: r.Name, PeerAddress: r.PeerAddress, ClientURL: r.ClientUrl,
+		ID: cluster.ParseID(r.MemberId), Name: r.Name, PeerAddress: r.PeerAddress, ClientURL: r.ClientUrl,
 		Schema: r.Schema, Learner: r.Learner, Version: r.Version,
 	}
 	if m.ID == 0 {
@@ -172,10 +172,10 @@ func joiner(r *apiv1.JoinRequest) (core.Member, error) {
 	if m.Name == "" {
 		return m, invalid("name", "is not set")
 	}
-	if err := validName(m.Name); err != nil {
+	if err := cluster.ValidName(m.Name); err != nil {
 		return m, err
 	}
-	if err := validReachable("peer-listen", m.PeerAddress); err != nil {
+	if err := cluster.ValidReachable("peer-listen", m.PeerAddress); err != nil {
 		return m, err
 	}
 	if u, err := url.Parse(m.ClientURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -189,7 +189,7 @@ func joiner(r *apiv1.JoinRequest) (core.Member, error) {
 func (s *Server) admitMember(ctx context.Context, st node.Status, m core.Member) error {
 	view := s.engine.View()
 	if view.MemberGone(m.ID) {
-		return incumbent.Errorf(incumbent.Conflict, "member %s was removed from this cluster and its id is gone", idText(m.ID)).
+		return incumbent.Errorf(incumbent.Conflict, "member %s was removed from this cluster and its id is gone", cluster.FormatID(m.ID)).
 			WithHint("empty the data directory and join again")
 	}
 	if active := view.ActiveSchema(); m.Schema < active {
@@ -197,7 +197,7 @@ func (s *Server) admitMember(ctx context.Context, st node.Status, m core.Member)
 	}
 	if have, ok := view.Member(m.ID); ok {
 		if have.Name != m.Name {
-			return incumbent.Errorf(incumbent.Conflict, "id %s belongs to member %s", idText(m.ID), have.Name)
+			return incumbent.Errorf(incumbent.Conflict, "id %s belongs to member %s", cluster.FormatID(m.ID), have.Name)
 		}
 		m.Learner = have.Learner // promoted meanwhile, maybe
 	}
@@ -227,10 +227,10 @@ func (s *Server) displace(ctx context.Context, st node.Status, view *core.View, 
 			continue
 		}
 		if other.ID == st.Member || s.connected(other.ID) {
-			return incumbent.Errorf(incumbent.Exists, "member %s (%s) is alive at %s", other.Name, idText(other.ID), other.PeerAddress).
+			return incumbent.Errorf(incumbent.Exists, "member %s (%s) is alive at %s", other.Name, cluster.FormatID(other.ID), other.PeerAddress).
 				WithHint("choose another --name, or stop that member first")
 		}
-		s.events.add(Event{What: "member replaced", Subject: other.Name, Detail: idText(other.ID) + " by " + idText(m.ID)})
+		s.events.add(Event{What: "member replaced", Subject: other.Name, Detail: cluster.FormatID(other.ID) + " by " + cluster.FormatID(m.ID)})
 		if _, err := s.propose(ctx, core.RemoveMemberCommand{ID: other.ID}); err != nil {
 			return err
 		}
@@ -242,18 +242,13 @@ func (s *Server) displace(ctx context.Context, st node.Status, view *core.View, 
 func (o operator) welcomeMember(m core.Member, csr []byte) (*apiv1.JoinResponse, error) {
 	st := o.node.Status()
 	out := &apiv1.JoinResponse{
-		ClusterId: hex.EncodeToString(st.Cluster[:]), MemberId: idText(m.ID), Members: o.members(o.hearingNow()), Secret: o.secret,
+		ClusterId: hex.EncodeToString(st.Cluster[:]), MemberId: cluster.FormatID(m.ID), Members: o.members(o.hearingNow()), Secret: o.secret,
 	}
 	if o.ownTLS == nil {
 		return out, nil
 	}
 	var err error
-	out.Certificate, err = o.ownTLS.authority.Sign(csr, ca.Member{Cluster: st.Cluster, ID: m.ID, Name: m.Name}, time.Now())
-	if err != nil {
-		return nil, err
-	}
-	out.Ca = o.ownTLS.authority.CertPEM()
-	out.CaKey, err = o.ownTLS.authority.KeyPEM()
+	out.Certificate, out.Ca, out.CaKey, err = o.ownTLS.Sign(csr, m.ID, m.Name)
 	return out, err
 }
 
@@ -272,7 +267,7 @@ func (o operator) RemoveMember(ctx context.Context, r *apiv1.RemoveMemberRequest
 	}
 	out := &apiv1.RemoveMemberResponse{}
 	for _, shown := range o.members(o.hearingNow()) {
-		if shown.Id == idText(m.ID) {
+		if shown.Id == cluster.FormatID(m.ID) {
 			out.Member = shown
 		}
 	}
@@ -462,7 +457,7 @@ func (o operator) members(h hearing) []*apiv1.Member {
 
 func (o operator) shown(m core.Member, st node.Status, look *rosterLook, p node.PeerStatus, h *hearing) *apiv1.Member {
 	out := &apiv1.Member{
-		Name: m.Name, Id: idText(m.ID), Address: m.ClientURL, PeerAddress: m.PeerAddress, Learner: m.Learner,
+		Name: m.Name, Id: cluster.FormatID(m.ID), Address: m.ClientURL, PeerAddress: m.PeerAddress, Learner: m.Learner,
 		Schema: m.Schema, Version: m.Version, Self: m.ID == o.id,
 	}
 	votes, counted := look.counted[m.ID]

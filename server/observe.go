@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/park"
@@ -101,7 +102,7 @@ func (s *Server) nameOf(id uint64) string {
 	if id == s.id {
 		return s.cfg.Name
 	}
-	return idText(id)
+	return cluster.FormatID(id)
 }
 
 // registerMetrics exports what the parts count themselves.

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"crypto/tls"
-	"encoding/hex"
 	"errors"
 	"net"
 	"path/filepath"
@@ -13,7 +12,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/auth/ca"
+	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/node/peers"
@@ -78,44 +77,14 @@ func (s *Server) barrier(done func()) {
 	}
 }
 
-// settleRecord finds out who this member is: from its data directory, or by
-// joining. It returns nil for a directory that is empty or older than records;
-// the node then says.
-func (s *Server) settleRecord(ctx context.Context) (*record, error) {
-	fsys, dir := vfs.OS{}, s.cfg.DataDir
-	r, err := readRecord(fsys, dir)
-	if err != nil {
-		return nil, err
-	}
-	if r == nil && s.cfg.JoinToken == "" {
-		return nil, nil
-	}
-	if r == nil && hasLog(fsys, dir) {
-		return nil, incumbent.Errorf(incumbent.Conflict, "%s holds a cluster of its own", dir).
-			WithHint("give an empty --data-dir to join another, or leave --join out")
-	}
-	if r != nil && r.Stage != joining {
-		if t, err := ca.ParseToken(s.cfg.JoinToken); err == nil && hex.EncodeToString(t.Cluster[:]) != r.Cluster {
-			return nil, incumbent.Errorf(incumbent.Conflict, "%s holds member %s of cluster %s, the join token is of %x", dir, r.Name, r.Cluster, t.Cluster).
-				WithHint("give an empty --data-dir to join another cluster, or leave --join out")
-		}
-		return r, r.checkLog(fsys, dir)
-	}
-	if s.cfg.JoinToken == "" {
-		return nil, incumbent.Errorf(incumbent.Conflict, "%s was left while joining a cluster", dir).
-			WithHint("give --join TOKEN again, or empty the data directory")
-	}
-	return enroll(ctx, s.cfg, r, s.peerAddress, s.URL())
-}
-
 // wantsPeers reports whether this member is to listen for others.
-func (c Config) wantsPeers(r *record) bool {
+func (c Config) wantsPeers(r *cluster.Record) bool {
 	return c.PeerListen != "" || c.JoinToken != "" || r != nil && r.Clustered
 }
 
 // listenForPeers opens the listener for other members, if there is to be one.
 func (s *Server) listenForPeers() error {
-	r, err := readRecord(vfs.OS{}, s.cfg.DataDir)
+	r, err := cluster.ReadRecord(s.cfg.DataDir)
 	if err != nil || !s.cfg.wantsPeers(r) {
 		return err
 	}
@@ -144,10 +113,10 @@ func (s *Server) listenForPeers() error {
 func (s *Server) PeerAddr() string { return s.peerAddress }
 
 // peersOf turns the members of a record into whom to dial.
-func peersOf(known []knownMember) []peers.Member {
+func peersOf(known []cluster.KnownMember) []peers.Member {
 	var out []peers.Member
 	for _, m := range known {
-		if id := parseID(m.ID); id != 0 && m.Peer != "" {
+		if id := cluster.ParseID(m.ID); id != 0 && m.Peer != "" {
 			out = append(out, peers.Member{ID: id, Name: m.Name, Address: m.Peer})
 		}
 	}
@@ -164,8 +133,8 @@ func (s *Server) openPeers() error {
 		FS: vfs.OS{}, Dir: filepath.Join(s.cfg.DataDir, "peers"), Logger: s.log, Events: s.peerEvents(),
 	}
 	if s.ownTLS != nil {
-		cfg.ServerTLS, cfg.ClientTLS = s.ownTLS.accept, s.ownTLS.dial
-		cfg.Verify = func(cs tls.ConnectionState, id uint64) error { return s.ownTLS.verify(cs, id) }
+		cfg.ServerTLS, cfg.ClientTLS = s.ownTLS.Accept, s.ownTLS.Dial
+		cfg.Verify = func(cs tls.ConnectionState, id uint64) error { return s.ownTLS.Verify(cs, id) }
 	}
 	set, err := peers.Open(cfg)
 	if err != nil {
@@ -234,7 +203,7 @@ func (s *Server) age() time.Duration {
 
 // refused stops this member: another will never talk to it again.
 func (s *Server) refused(by uint64, err error) {
-	name := idText(by)
+	name := cluster.FormatID(by)
 	if m, ok := s.engine.View().Member(by); ok {
 		name = m.Name
 	}
@@ -329,18 +298,18 @@ func (s *Server) rememberOthers() error {
 	if !s.node.Status().Ready {
 		return nil // what the last run knew is better
 	}
-	var known []knownMember
+	var known []cluster.KnownMember
 	look := s.roster.look.Load()
 	for _, m := range look.others {
 		recorded, _ := look.view.Member(m.ID)
-		known = append(known, knownMember{ID: idText(m.ID), Name: m.Name, Peer: m.Address, URL: recorded.ClientURL})
+		known = append(known, cluster.KnownMember{ID: cluster.FormatID(m.ID), Name: m.Name, Peer: m.Address, URL: recorded.ClientURL})
 	}
 	if slices.Equal(known, s.record.Members) && s.record.Name == s.cfg.Name {
 		return nil
 	}
 	next := *s.record
 	next.Members, next.Name = known, s.cfg.Name
-	if err := next.write(vfs.OS{}, s.cfg.DataDir); err != nil {
+	if err := next.Write(s.cfg.DataDir); err != nil {
 		return err
 	}
 	s.record = &next
@@ -370,7 +339,7 @@ func (s *Server) goWhenLetGo(ctx context.Context) {
 func (s *Server) noteChanges(changes []node.MemberChange) {
 	var parts []string
 	for _, c := range changes {
-		name := idText(c.ID)
+		name := cluster.FormatID(c.ID)
 		if m, ok := s.engine.View().Member(c.ID); ok {
 			name = m.Name
 		}

@@ -2,15 +2,12 @@ package server
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
-	"github.com/incumbent-dev/incumbent/vfs"
 )
 
 // A member that ran alone becomes the first of a cluster and keeps what it has.
@@ -20,7 +17,7 @@ func TestInitKeepsWhatIsThere(t *testing.T) {
 	if _, err := claim(t, clientOf(t, s), "kept", "h"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Init(InitConfig{DataDir: cfg.DataDir}); incumbent.KindOf(err) != incumbent.Unavailable {
+	if _, err := cluster.Init(cluster.InitConfig{DataDir: cfg.DataDir}); incumbent.KindOf(err) != incumbent.Unavailable {
 		t.Errorf("while a server runs: %v", err)
 	}
 	if s.PeerAddr() != "" {
@@ -29,8 +26,8 @@ func TestInitKeepsWhatIsThere(t *testing.T) {
 	if err := s.Close(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	made, err := Init(InitConfig{DataDir: cfg.DataDir})
-	if err != nil || !made.Existed || made.MemberID != idText(s.id) || made.CAFile != "" {
+	made, err := cluster.Init(cluster.InitConfig{DataDir: cfg.DataDir})
+	if err != nil || !made.Existed || made.MemberID != cluster.FormatID(s.id) || made.CAFile != "" {
 		t.Fatalf("%+v, %v", made, err)
 	}
 	cfg.PeerListen = "127.0.0.1:0" // the default port may be taken
@@ -56,15 +53,15 @@ func TestRecover(t *testing.T) {
 	last := members[2]
 	until(t, "the last one has it", func() bool { return uint64(last.engine.View().Index()) >= res.Lease.Token })
 	cfg := last.cfg
-	if _, err := Recover(RecoverConfig{DataDir: cfg.DataDir}); incumbent.KindOf(err) != incumbent.Unavailable {
+	if _, err := cluster.Recover(cluster.RecoverConfig{DataDir: cfg.DataDir}); incumbent.KindOf(err) != incumbent.Unavailable {
 		t.Errorf("while it runs: %v", err)
 	}
 	for _, s := range members {
 		crash(t, s)
 	}
 	for _, dry := range []bool{true, false} {
-		got, err := Recover(RecoverConfig{DataDir: cfg.DataDir, DryRun: dry})
-		if err != nil || got.MemberID != idText(last.id) || got.Name != "n3" || got.Leases != 1 || got.Index < res.Lease.Token ||
+		got, err := cluster.Recover(cluster.RecoverConfig{DataDir: cfg.DataDir, DryRun: dry})
+		if err != nil || got.MemberID != cluster.FormatID(last.id) || got.Name != "n3" || got.Leases != 1 || got.Index < res.Lease.Token ||
 			!slices.Equal(got.Forgotten, []string{"n1", "n2"}) || got.Committed > got.Durable || got.LastTerm == 0 {
 			t.Fatalf("dry %v: %+v, %v", dry, got, err)
 		}
@@ -80,54 +77,6 @@ func TestRecover(t *testing.T) {
 	}
 	until(t, "it is alone", func() bool { return slices.Equal(voting(alone), []string{"n3"}) })
 	join(t, alone, memberConfig(t, "n1"))
-}
-
-func TestRecordsAreReadBackOrRefused(t *testing.T) {
-	dir, fsys := t.TempDir(), vfs.OS{}
-	if r, err := readRecord(fsys, dir); r != nil || err != nil {
-		t.Errorf("none: %v, %v", r, err)
-	}
-	want := &record{
-		Stage: member, Cluster: strings.Repeat("ab", 16), ID: idText(7), Name: "n1", Clustered: true, Secret: make([]byte, 32),
-		Members: []knownMember{{ID: idText(9), Name: "n2", Peer: "127.0.0.1:1"}},
-	}
-	if err := want.write(fsys, dir); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := readRecord(fsys, dir); err != nil || got.ID != want.ID || !slices.Equal(got.Members, want.Members) {
-		t.Errorf("%+v, %v", got, err)
-	}
-	info, err := os.Stat(filepath.Join(dir, recordFile))
-	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("others may read the secret: %v, %v", info.Mode(), err)
-	}
-	// Its log is gone, so it may have forgotten how it voted.
-	if _, err := Open(Config{DataDir: dir, Name: "n1", Listen: "127.0.0.1:0", PeerListen: "127.0.0.1:0"}); incumbent.KindOf(err) != incumbent.Corrupt {
-		t.Errorf("without its log: %v", err)
-	}
-	for name, tt := range map[string]struct {
-		change func(*record)
-		want   incumbent.Kind
-	}{
-		"no id":         {func(r *record) { r.ID = "" }, incumbent.Corrupt},
-		"half a secret": {func(r *record) { r.Secret = r.Secret[:16] }, incumbent.Corrupt},
-		"no stage":      {func(r *record) { r.Stage = "" }, incumbent.Corrupt},
-	} {
-		r := *want
-		tt.change(&r)
-		if err := r.write(fsys, dir); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := readRecord(fsys, dir); incumbent.KindOf(err) != tt.want {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(dir, recordFile), []byte(`{"version":2}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := readRecord(fsys, dir); incumbent.KindOf(err) != incumbent.Invalid {
-		t.Errorf("a later version: %v", err)
-	}
 }
 
 func TestLimitsChangeWhileRunning(t *testing.T) {

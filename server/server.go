@@ -14,7 +14,6 @@ package server
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"log/slog"
 	"net"
@@ -25,7 +24,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/auth/ca"
+	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/door/native"
 	"github.com/incumbent-dev/incumbent/engine"
@@ -33,7 +32,6 @@ import (
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/node/peers"
 	"github.com/incumbent-dev/incumbent/park"
-	"github.com/incumbent-dev/incumbent/vfs"
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
@@ -69,9 +67,9 @@ type Server struct {
 
 	// Of the cluster.
 	id            uint64
-	secret        []byte  // makes and checks join tokens
-	record        *record // of member.json; after the start keepRecord's
-	ownTLS        *memberTLS
+	secret        []byte          // makes and checks join tokens
+	record        *cluster.Record // of member.json; after the start keepRecord's
+	ownTLS        *cluster.TLS
 	peerListener  net.Listener
 	peerAddress   string     // where other members reach this one; "": nowhere
 	peers         *peers.Set // nil: this member does not listen for others
@@ -112,7 +110,7 @@ func Open(cfg Config) (*Server, error) { return OpenContext(context.Background()
 func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if cfg.Name == "" {
 		// The name that init or an earlier start gave goes before the host's.
-		if r, err := readRecord(vfs.OS{}, cfg.DataDir); err == nil && r != nil {
+		if r, err := cluster.ReadRecord(cfg.DataDir); err == nil && r != nil {
 			cfg.Name = r.Name
 		}
 	}
@@ -214,7 +212,7 @@ func (s *Server) openIdentity(ctx context.Context, undo *undoing) (err error) {
 			s.peerListener.Close()
 		}
 	})
-	if s.record, err = s.settleRecord(ctx); err != nil || s.record == nil {
+	if s.record, err = cluster.Identify(ctx, s.cfg.joining(s.peerAddress, s.URL())); err != nil || s.record == nil {
 		return unusable(s.cfg.DataDir, err)
 	}
 	return s.openOwnTLS()
@@ -222,10 +220,8 @@ func (s *Server) openIdentity(ctx context.Context, undo *undoing) (err error) {
 
 // openOwnTLS takes the certificate of the cluster's authority, if it has one.
 func (s *Server) openOwnTLS() (err error) {
-	cluster, _ := parseCluster(s.record.Cluster)
-	m := ca.Member{Cluster: cluster, ID: parseID(s.record.ID), Name: s.cfg.Name}
-	hosts := hostsOf(s.record.Hosts, s.gate.Addr().String(), s.cfg.Advertise, s.peerAddress)
-	if s.ownTLS, err = openMemberTLS(vfs.OS{}, s.cfg.DataDir, m, hosts, s.log); err != nil {
+	hosts := cluster.HostsOf(s.record.Hosts, s.gate.Addr().String(), s.cfg.Advertise, s.peerAddress)
+	if s.ownTLS, err = cluster.OpenTLS(s.cfg.DataDir, s.record, s.cfg.Name, hosts, s.log); err != nil {
 		return err
 	}
 	if s.certs, err = loadCertificates(s.cfg, s.ownTLS); err != nil {
@@ -260,15 +256,11 @@ func (s *Server) openEngine() (err error) {
 	}
 	cfg := node.Config{
 		FS: s.cfg.fs, Dir: s.cfg.DataDir, Schema: core.SchemaVersion, Logger: s.log, Events: s.nodeEvents(),
-		Admissible: s.admissible, TailEntries: s.cfg.tailEntries,
+		Admissible: s.admissible, Join: s.record.Joins(), TailEntries: s.cfg.tailEntries,
 		SegmentBytes: s.cfg.SegmentBytes, SnapshotBytes: s.cfg.SnapshotBytes, DiskReserve: s.cfg.DiskReserve,
 	}
 	if !alone {
 		cfg.Transport = &s.courier
-	}
-	if s.record != nil && s.record.Stage == joined {
-		cluster, _ := parseCluster(s.record.Cluster)
-		cfg.Join = &node.Identity{Cluster: cluster, Member: parseID(s.record.ID)}
 	}
 	if err := s.engine.Open(cfg); err != nil {
 		return err
@@ -281,25 +273,11 @@ func (s *Server) openEngine() (err error) {
 }
 
 // adoptIdentity brings node and record together.
-func (s *Server) adoptIdentity() error {
+func (s *Server) adoptIdentity() (err error) {
 	st := s.node.Status()
 	s.id = st.Member
-	if s.record == nil {
-		s.record = newRecord(st, s.cfg.Name)
-		s.record.Clustered = s.peerListener != nil
-		if err := s.record.write(vfs.OS{}, s.cfg.DataDir); err != nil {
-			return err
-		}
-	}
-	if s.record.ID != idText(st.Member) || s.record.Cluster != hex.EncodeToString(st.Cluster[:]) {
-		return incumbent.Errorf(incumbent.Corrupt, "%s says member %s of cluster %s, the log is of member %s of cluster %x",
-			filepath.Join(s.cfg.DataDir, recordFile), s.record.ID, s.record.Cluster, idText(st.Member), st.Cluster)
-	}
-	if s.record.Stage != member {
-		s.record.Stage = member
-		if err := s.record.write(vfs.OS{}, s.cfg.DataDir); err != nil {
-			return err
-		}
+	if s.record, err = s.record.Adopt(s.cfg.DataDir, s.cfg.Name, st, s.peerListener != nil); err != nil {
+		return err
 	}
 	s.secret = s.record.Secret
 	s.roster.begin(s.id, peersOf(s.record.Members), s.engine.View())
@@ -347,8 +325,8 @@ func (s *Server) start() {
 		s.running.Go(func() { s.keepConfirming(ctx) })
 	}
 	if s.ownTLS != nil {
-		s.ownTLS.renewed = s.certificateRenewed
-		s.running.Go(func() { s.ownTLS.run(ctx) })
+		s.ownTLS.Renewed = s.certificateRenewed
+		s.running.Go(func() { s.ownTLS.Run(ctx) })
 	}
 	s.log.Info("listening", "url", s.URL(), "data_dir", s.cfg.DataDir)
 }
@@ -447,7 +425,7 @@ func (s *Server) certificateRenewed() {
 	if s.peers != nil {
 		s.peers.Rotate()
 	}
-	s.events.add(Event{What: "certificate renewed", Subject: s.cfg.Name, Detail: "until " + s.ownTLS.leafEnds().UTC().Format(time.RFC3339)})
+	s.events.add(Event{What: "certificate renewed", Subject: s.cfg.Name, Detail: "until " + s.ownTLS.Ends().UTC().Format(time.RFC3339)})
 }
 
 // wait waits for the member's goroutines: not for ever, since a disk that hangs

@@ -9,6 +9,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth/ca"
+	"github.com/incumbent-dev/incumbent/cluster"
 )
 
 // certificates holds what TLS of the native listener needs, swapped as a whole on
@@ -16,13 +17,13 @@ import (
 // are configured, else from the cluster's own authority.
 type certificates struct {
 	cfg     Config
-	own     *memberTLS // nil: from files
+	own     *cluster.TLS // nil: from files
 	current atomic.Pointer[tls.Config]
 }
 
 // loadCertificates reads the files; nil without TLS. own is nil in a cluster
 // without an authority.
-func loadCertificates(cfg Config, own *memberTLS) (*certificates, error) {
+func loadCertificates(cfg Config, own *cluster.TLS) (*certificates, error) {
 	if cfg.TLSCert != "" {
 		own = nil
 	} else if own == nil {
@@ -35,7 +36,7 @@ func loadCertificates(cfg Config, own *memberTLS) (*certificates, error) {
 // pair is the listener's certificate and key.
 func (c *certificates) pair() (tls.Certificate, error) {
 	if c.own != nil {
-		return *c.own.current.Load(), nil
+		return c.own.Certificate(), nil
 	}
 	pair, err := tls.LoadX509KeyPair(c.cfg.TLSCert, c.cfg.TLSKey)
 	if err != nil {
@@ -56,7 +57,7 @@ func (c *certificates) reload() error {
 		NextProtos:   []string{"h2", "http/1.1"},
 	}
 	if c.own != nil {
-		out.ClientCAs = c.own.authority.Pool()
+		out.ClientCAs = c.own.Pool()
 		// Whoever joins has no certificate yet, only a token.
 		out.ClientAuth = tls.VerifyClientCertIfGiven
 	}

@@ -7,19 +7,9 @@ import (
 	"time"
 
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/node/peers"
-)
-
-// When a certificate that has not been renewed is worth a warning. Members'
-// and operators' renew themselves long before that.
-const (
-	certificateWarning = 14 * 24 * time.Hour
-	authorityWarning   = 180 * 24 * time.Hour
-
-	// OperatorWarning is how long before its end an operator's certificate is worth
-	// a warning.
-	OperatorWarning = 30 * 24 * time.Hour
 )
 
 // outlook is what one member knows of how the cluster is, for people.
@@ -120,7 +110,7 @@ func (s *Server) clusterWarnings(st node.Status, members []*apiv1.Member, h hear
 		case m.Role == roleLeaving:
 			out = append(out, "a member that was removed ("+m.Id+") still votes: it goes when a majority agrees")
 		case !m.Connected:
-			out = append(out, fmt.Sprintf("member %s at %s cannot be reached%s", m.Name, m.PeerAddress, trouble(h.links[parseID(m.Id)])))
+			out = append(out, fmt.Sprintf("member %s at %s cannot be reached%s", m.Name, m.PeerAddress, trouble(h.links[cluster.ParseID(m.Id)])))
 		}
 	}
 	if s.cutOff.now.Load() || s.leader.Load() != 0 && !h.alone && h.confirmed > heardWithin {
@@ -135,7 +125,7 @@ func (s *Server) clusterWarnings(st node.Status, members []*apiv1.Member, h hear
 	if n := s.rates.dropsPerSecond(); n >= 1 {
 		out = append(out, fmt.Sprintf("%.0f messages a second to other members are dropped: the network or a member is too slow", n))
 	}
-	return append(out, s.certificateWarnings(time.Now())...)
+	return append(out, s.certificateWarnings()...)
 }
 
 // trouble is since when a member cannot be reached, and why, as far as that is
@@ -172,24 +162,15 @@ func schemaMix(members []*apiv1.Member) string {
 }
 
 // certificateWarnings name what ends soon.
-func (s *Server) certificateWarnings(now time.Time) []string {
-	var out []string
-	ends := func(what string, at time.Time, early time.Duration, help string) {
-		if !at.IsZero() && at.Sub(now) < early {
-			out = append(out, fmt.Sprintf("%s ends at %s: %s", what, at.UTC().Format(time.RFC3339), help))
-		}
+func (s *Server) certificateWarnings() (out []string) {
+	if s.ownTLS != nil {
+		out = s.ownTLS.Warnings()
 	}
-	switch {
-	case s.ownTLS != nil:
-		ends("this member's certificate", s.ownTLS.leafEnds(), certificateWarning, "it could not be renewed, see the log")
-		ends("the operator's certificate", s.ownTLS.operatorEnds(OperatorWarning), OperatorWarning,
-			"it could not be renewed, see the log, or run 'incumbent credential renew --data-dir "+s.DataDir()+"'")
-		ends("the cluster's authority", s.ownTLS.authority.Certificate().NotAfter, authorityWarning, "it cannot be replaced, move to a new cluster before")
-	case s.certs != nil:
-		ends("the certificate of --tls-cert", s.certs.ends(), certificateWarning, "renew it and send SIGHUP")
+	if s.certs == nil || s.certs.own != nil {
+		return out
 	}
-	if s.ownTLS != nil && s.certs != nil && s.certs.own == nil {
-		ends("the certificate of --tls-cert", s.certs.ends(), certificateWarning, "renew it and send SIGHUP")
+	if w := cluster.EndWarning(time.Now(), "the certificate of --tls-cert", s.certs.ends(), cluster.CertificateWarning, "renew it and send SIGHUP"); w != "" {
+		out = append(out, w)
 	}
 	return out
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/client"
-	"github.com/incumbent-dev/incumbent/server"
+	"github.com/incumbent-dev/incumbent/cluster"
 )
 
 // Limits and times of a cluster on this machine.
@@ -257,7 +257,7 @@ func (l *local) run(ctx context.Context, env *environment, form string) error {
 func (l *local) startAll(ctx context.Context) error {
 	first := l.members[0]
 	if l.tls && !first.known() {
-		if _, err := server.Init(server.InitConfig{DataDir: first.DataDir, Name: first.Name, TLS: true, Hosts: l.hosts()}); err != nil {
+		if _, err := cluster.Init(cluster.InitConfig{DataDir: first.DataDir, Name: first.Name, TLS: true, Hosts: l.hosts()}); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/server"
 )
 
@@ -38,7 +39,7 @@ a token with 'incumbent cluster token' and let the others join with it.`,
 			}
 			plaintext, _ := c.Flags().GetBool("plaintext")
 			hosts, _ := c.Flags().GetStringSlice("host")
-			made, err := server.Init(server.InitConfig{
+			made, err := cluster.Init(cluster.InitConfig{
 				DataDir: text(c, "data-dir"), Name: text(c, "name"), TLS: !plaintext, Hosts: hosts, Logger: slog.New(slog.DiscardHandler),
 			})
 			if err != nil {
@@ -74,7 +75,7 @@ type preparedJSON struct {
 	OperatorKey  string   `json:"operator_key,omitempty"`
 }
 
-func printInitialized(out io.Writer, made server.Initialized) error {
+func printInitialized(out io.Writer, made cluster.Initialized) error {
 	what := "new cluster"
 	if made.Existed {
 		what = "cluster kept"
@@ -160,7 +161,7 @@ No server may run on the directory.`,
 				return err
 			}
 			yes, _ := c.Flags().GetBool("yes")
-			got, err := server.Recover(server.RecoverConfig{DataDir: text(c, "data-dir"), DryRun: !yes, Logger: slog.New(slog.DiscardHandler)})
+			got, err := cluster.Recover(cluster.RecoverConfig{DataDir: text(c, "data-dir"), DryRun: !yes, Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				return err
 			}
@@ -194,7 +195,7 @@ type recoveredJSON struct {
 	Forgotten []string `json:"forgotten"`
 }
 
-func printRecovered(out io.Writer, got server.Recovered, done bool) error {
+func printRecovered(out io.Writer, got cluster.Recovered, done bool) error {
 	t := &table{}
 	t.row("member", got.Name+" ("+got.MemberID+")")
 	t.row("cluster", got.ClusterID)

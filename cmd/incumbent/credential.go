@@ -12,8 +12,8 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/door/juju"
-	"github.com/incumbent-dev/incumbent/server"
 )
 
 func credentialCommand(env *environment) *cobra.Command {
@@ -86,7 +86,7 @@ Exit code 3: the cluster has no authority of its own.`,
 			if dir == "" {
 				return usageError{"give --data-dir, the directory of a member"}
 			}
-			made, err := server.RenewOperator(dir)
+			made, err := cluster.RenewOperator(dir)
 			if err != nil {
 				return err
 			}

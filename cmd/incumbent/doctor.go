@@ -18,6 +18,7 @@ import (
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/client"
+	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/server"
 )
 
@@ -242,7 +243,7 @@ func checkCertificate(file string, now time.Time) (finding, bool) {
 	switch left := cert.NotAfter.Sub(now); {
 	case left <= 0:
 		return finding{check, "problem", detail, fix}, true
-	case left < server.OperatorWarning:
+	case left < cluster.OperatorWarning:
 		return finding{check, "warning", detail, fix}, true
 	}
 	return finding{check, "ok", detail, ""}, true

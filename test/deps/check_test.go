@@ -156,6 +156,8 @@ func TestCheckFails(t *testing.T) {
 		{"bench on every part of the server", "bench", ours("core", "node", "lease", "watch", "wal", "server", "door/native"), 7},
 		{"server on everything below", "server", ours("door/native", "node", "wal", "park", "console"), 0},
 		{"server on its users", "server", ours("client", "bench", "cmd/incumbent", "sim"), 4},
+		{"cluster on the engine and the transport", "cluster", ours("api/incumbent/v1", "auth/ca", "engine", "node/peers"), 0},
+		{"cluster on what stands on it", "cluster", ours("server", "door/native", "park", "admit"), 4},
 		{"binary on all of it", "cmd/incumbent", ours("server", "client", "bench"), 0},
 		{"binary on test code", "cmd/incumbent", ours("sim", "test/blackbox"), 2},
 		{"simulator on all of it", "sim", ours("core", "node", "wal", "lease"), 0},

@@ -65,6 +65,10 @@ var rules = []rule{
 		folder: "door/*", may: []string{".", "api", "core", "engine", "lease", "watch", "park", "websocket", "workqueue", "admit", "auth"},
 		why: "a door knows its protocol and the engine's calls: no other door, no raft, no disk",
 	},
+	{
+		folder: "cluster", may: []string{".", "api", "auth/ca", "core", "engine", "lease", "node", "vfs"},
+		why: "who belongs to the cluster stands on the engine, and knows no door and not the server",
+	},
 	{folder: "console", may: []string{".", "api"}, why: "pages speak to the public interface"},
 	{
 		folder: "server", may: []string{"..."}, not: []string{"bench", "client", "cmd", "sim", "test"},

@@ -47,7 +47,7 @@ var ofServers = []mutant{
 	},
 	{
 		name: "recovery does not begin a new epoch", guarantee: "G03",
-		file: "server/recover.go", pkg: "./server", test: "^TestRecover$",
+		file: "cluster/recover.go", pkg: "./server", test: "^TestRecover$",
 		search:  "cmds := [][]byte{core.EpochCommand{}.Encode(meta)}",
 		replace: "var cmds [][]byte",
 	},

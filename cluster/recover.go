@@ -1,4 +1,4 @@
-package server
+package cluster
 
 import (
 	"encoding/hex"
@@ -46,8 +46,7 @@ func Recover(cfg RecoverConfig) (out Recovered, err error) {
 	if cfg.DataDir == "" {
 		return out, invalid("data-dir", "is not set").WithHint("give --data-dir DIR")
 	}
-	fsys := vfs.OS{}
-	r, err := readRecord(fsys, cfg.DataDir)
+	r, err := ReadRecord(cfg.DataDir)
 	if err != nil {
 		return out, err
 	}
@@ -65,7 +64,7 @@ func Recover(cfg RecoverConfig) (out Recovered, err error) {
 	}
 	var view *core.View
 	found, err := node.Recover(node.Config{
-		FS: fsys, Dir: cfg.DataDir, Machine: group, Schema: core.SchemaVersion, Logger: cfg.Logger, SegmentBytes: node.MinSegmentBytes,
+		FS: vfs.OS{}, Dir: cfg.DataDir, Machine: group, Schema: core.SchemaVersion, Logger: cfg.Logger, SegmentBytes: node.MinSegmentBytes,
 	}, withView(then, func() { view = group.View() }))
 	if err != nil {
 		return out, err
@@ -74,7 +73,7 @@ func Recover(cfg RecoverConfig) (out Recovered, err error) {
 		view = group.View()
 	}
 	out = Recovered{
-		ClusterID: hex.EncodeToString(found.Cluster[:]), MemberID: idText(found.Member), Name: r.Name, Index: uint64(view.Index()),
+		ClusterID: hex.EncodeToString(found.Cluster[:]), MemberID: FormatID(found.Member), Name: r.Name, Index: uint64(view.Index()),
 		LastTerm: found.LastTerm, Committed: found.Committed, Durable: found.Durable,
 		Leases: view.HeldCount(), Sessions: view.SessionCount(),
 	}
@@ -88,7 +87,7 @@ func Recover(cfg RecoverConfig) (out Recovered, err error) {
 		return out, nil
 	}
 	r.Members = nil
-	return out, r.write(fsys, cfg.DataDir)
+	return out, r.Write(cfg.DataDir)
 }
 
 // withView calls look before then; nil stays nil.

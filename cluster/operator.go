@@ -1,4 +1,4 @@
-package server
+package cluster
 
 import (
 	"crypto/x509"
@@ -23,11 +23,11 @@ type OperatorCertificate struct {
 // there is none it makes both. A server may run meanwhile. The error is NotFound
 // if the directory has no authority.
 func RenewOperator(dir string) (OperatorCertificate, error) {
-	return renewOperatorOf(vfs.OS{}, dir, time.Now())
+	return renewOperatorOf(dir, time.Now())
 }
 
-func renewOperatorOf(fsys vfs.FS, dir string, now time.Time) (out OperatorCertificate, err error) {
-	if !hasOwnTLS(fsys, dir) {
+func renewOperatorOf(dir string, now time.Time) (out OperatorCertificate, err error) {
+	if !HasAuthority(dir) {
 		return out, incumbent.Errorf(incumbent.NotFound, "%s has no authority of a cluster", dir).
 			WithHint("give the data directory of a member of a cluster that 'incumbent cluster init' made")
 	}
@@ -35,11 +35,11 @@ func renewOperatorOf(fsys vfs.FS, dir string, now time.Time) (out OperatorCertif
 	out = OperatorCertificate{
 		CAFile: filepath.Join(folder, caCertFile), CertFile: filepath.Join(folder, operatorCert), KeyFile: filepath.Join(folder, operatorKey),
 	}
-	a, err := readAuthority(fsys, folder)
+	a, err := readAuthority(folder)
 	if err != nil {
 		return out, err
 	}
-	key, err := readOrMakeKey(fsys, out.KeyFile)
+	key, err := ReadOrMakeKey(out.KeyFile)
 	if err != nil {
 		return out, err
 	}
@@ -47,7 +47,7 @@ func renewOperatorOf(fsys vfs.FS, dir string, now time.Time) (out OperatorCertif
 	if err != nil {
 		return out, err
 	}
-	if err := writeFile(fsys, out.CertFile, text); err != nil {
+	if err := WriteFile(out.CertFile, text); err != nil {
 		return out, err
 	}
 	cert, err := ca.ParseCertificate(text)
@@ -64,7 +64,7 @@ const operatorName = "operator"
 // operatorLeaf reads the operator's certificate beside a member's, and notes its
 // end for operatorEnds; nil if there is none, as on all members but the one that
 // init made.
-func (m *memberTLS) operatorLeaf() (*x509.Certificate, error) {
+func (m *TLS) operatorLeaf() (*x509.Certificate, error) {
 	leaf, err := m.readOperator()
 	if leaf == nil {
 		m.operatorEnd.Store(nil)
@@ -74,7 +74,7 @@ func (m *memberTLS) operatorLeaf() (*x509.Certificate, error) {
 	return leaf, nil
 }
 
-func (m *memberTLS) readOperator() (*x509.Certificate, error) {
+func (m *TLS) readOperator() (*x509.Certificate, error) {
 	text, err := vfs.ReadFile(m.fs, filepath.Join(m.dir, operatorCert))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -88,7 +88,7 @@ func (m *memberTLS) readOperator() (*x509.Certificate, error) {
 // operatorEnds is when the operator's certificate ends, as it was last read; zero
 // if none could be. One that ends within early is read again: people may have
 // renewed it since.
-func (m *memberTLS) operatorEnds(early time.Duration) time.Time {
+func (m *TLS) operatorEnds(early time.Duration) time.Time {
 	end := m.operatorEnd.Load()
 	if end != nil && end.Sub(m.now()) < early {
 		_, _ = m.operatorLeaf() // run tells of what it cannot read
@@ -103,12 +103,12 @@ func (m *memberTLS) operatorEnds(early time.Duration) time.Time {
 // renewOperator renews the operator's certificate when it is time, as that of the
 // member, and reports when it did. One that somebody else's authority made, or that
 // was put in its place for another name or purpose, is left alone.
-func (m *memberTLS) renewOperator() (ends time.Time, renewed bool, err error) {
+func (m *TLS) renewOperator() (ends time.Time, renewed bool, err error) {
 	old, err := m.operatorLeaf()
 	if err != nil || old == nil || m.now().Before(ca.RenewAt(old)) || !m.authority.MadeOperator(old, operatorName) {
 		return time.Time{}, false, err
 	}
-	made, err := renewOperatorOf(m.fs, filepath.Dir(m.dir), m.now())
+	made, err := renewOperatorOf(filepath.Dir(m.dir), m.now())
 	if err != nil {
 		return time.Time{}, false, err
 	}

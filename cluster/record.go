@@ -1,4 +1,4 @@
-package server
+package cluster
 
 import (
 	"crypto/rand"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth/ca"
+	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/vfs"
 )
 
@@ -35,9 +36,9 @@ const (
 	member stage = "member"
 )
 
-// record is what member.json holds. It is written whole, under another name
+// Record is what member.json holds. It is written whole, under another name
 // first, so that it is always of one piece.
-type record struct {
+type Record struct {
 	Version   int      `json:"version"`
 	Stage     stage    `json:"stage"`
 	Cluster   string   `json:"cluster,omitempty"` // 32 hexadecimal digits
@@ -48,21 +49,22 @@ type record struct {
 	Hosts     []string `json:"hosts,omitempty"` // names and addresses in its certificate, besides those it listens on
 	// Members are those last known, so that a restart can dial before it has
 	// caught up.
-	Members []knownMember `json:"members,omitempty"`
+	Members []KnownMember `json:"members,omitempty"`
 }
 
-// knownMember is where another member was last.
-type knownMember struct {
+// KnownMember is where another member was last.
+type KnownMember struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 	Peer string `json:"peer"`
 	URL  string `json:"url,omitempty"`
 }
 
-func idText(id uint64) string { return fmt.Sprintf("%016x", id) }
+// FormatID is how a member's id is written: 16 hexadecimal digits.
+func FormatID(id uint64) string { return fmt.Sprintf("%016x", id) }
 
-// parseID reads a member's id; 0 if it is none.
-func parseID(s string) uint64 {
+// ParseID reads a member's id; 0 if it is none.
+func ParseID(s string) uint64 {
 	id, err := strconv.ParseUint(s, 16, 64)
 	if err != nil || len(s) != 16 {
 		return 0
@@ -70,8 +72,8 @@ func parseID(s string) uint64 {
 	return id
 }
 
-// parseCluster reads a cluster's id; ok is false if it is none.
-func parseCluster(s string) (id [16]byte, ok bool) {
+// ParseClusterID reads a cluster's id; ok is false if it is none.
+func ParseClusterID(s string) (id [16]byte, ok bool) {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != len(id) {
 		return id, false
@@ -90,26 +92,26 @@ func newMemberID() uint64 {
 	}
 }
 
-// readRecord reads a directory's record; nil without an error if it has none.
-func readRecord(fsys vfs.FS, dir string) (*record, error) {
+// ReadRecord reads a directory's record; nil without an error if it has none.
+func ReadRecord(dir string) (*Record, error) {
 	name := filepath.Join(dir, recordFile)
-	text, err := vfs.ReadFile(fsys, name)
+	text, err := vfs.ReadFile(vfs.OS{}, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, incumbent.Errorf(incumbent.Unavailable, "%s: %w", name, err)
 	}
-	var r record
+	var r Record
 	if err := json.Unmarshal(text, &r); err != nil {
 		return nil, incumbent.Errorf(incumbent.Corrupt, "%s: %w", name, err)
 	}
-	_, known := parseCluster(r.Cluster)
+	_, known := ParseClusterID(r.Cluster)
 	switch {
 	case r.Version > recordVersion:
 		return nil, incumbent.Errorf(incumbent.Invalid, "%s: written in version %d, this binary knows %d", name, r.Version, recordVersion).
 			WithHint("start a newer binary")
-	case parseID(r.ID) == 0 || r.Name == "" || r.Stage != joining && (!known || len(r.Secret) != ca.SecretBytes):
+	case ParseID(r.ID) == 0 || r.Name == "" || r.Stage != joining && (!known || len(r.Secret) != ca.SecretBytes):
 		return nil, incumbent.Errorf(incumbent.Corrupt, "%s: a part of it is missing", name)
 	case r.Stage != joining && r.Stage != joined && r.Stage != member:
 		return nil, incumbent.Errorf(incumbent.Corrupt, "%s: stage %q is none", name, r.Stage)
@@ -117,32 +119,62 @@ func readRecord(fsys vfs.FS, dir string) (*record, error) {
 	return &r, nil
 }
 
-// write makes the record durable.
-func (r *record) write(fsys vfs.FS, dir string) error {
+// Write makes the record durable.
+func (r *Record) Write(dir string) error {
 	r.Version = recordVersion
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return incumbent.Errorf(incumbent.Internal, "%s: %w", recordFile, err)
 	}
 	name := filepath.Join(dir, recordFile)
-	if err := vfs.WriteFile(fsys, name, append(text, '\n')); err != nil {
+	if err := vfs.WriteFile(vfs.OS{}, name, append(text, '\n')); err != nil {
 		return incumbent.Errorf(incumbent.Unavailable, "%s: %w", name, err)
 	}
 	return nil
 }
 
 // hasLog reports whether the directory holds the log of a member.
-func hasLog(fsys vfs.FS, dir string) bool {
-	names, err := fsys.List(filepath.Join(dir, "log"))
+func hasLog(dir string) bool {
+	names, err := vfs.OS{}.List(filepath.Join(dir, "log"))
 	return err == nil && len(names) > 0
 }
 
 // checkLog refuses a member whose log is gone while its record is still there:
 // it may have forgotten what it promised, so it may not vote as who it was.
-func (r *record) checkLog(fsys vfs.FS, dir string) error {
-	if r.Stage != member || hasLog(fsys, dir) {
+func (r *Record) checkLog(dir string) error {
+	if r.Stage != member || hasLog(dir) {
 		return nil
 	}
 	return incumbent.Errorf(incumbent.Corrupt, "%s: the log of member %s is gone", dir, r.Name).
 		WithHint("empty the data directory and start with --join TOKEN: the member comes back under a new id; 'incumbent cluster token' on another member prints a token")
+}
+
+// Joins returns who a member is that the cluster has taken in and that has no log
+// yet; nil for any other, nil too.
+func (r *Record) Joins() *node.Identity {
+	if r == nil || r.Stage != joined {
+		return nil
+	}
+	cluster, _ := ParseClusterID(r.Cluster)
+	return &node.Identity{Cluster: cluster, Member: ParseID(r.ID)}
+}
+
+// Adopt brings a record, nil if there is none yet, and the log that was opened
+// together, and returns what is recorded from then on. clustered: the member listens
+// for others.
+func (r *Record) Adopt(dir, name string, st node.Status, clustered bool) (*Record, error) {
+	if r == nil {
+		r = newRecord(st, name)
+		r.Clustered = clustered
+		return r, r.Write(dir)
+	}
+	if r.ID != FormatID(st.Member) || r.Cluster != hex.EncodeToString(st.Cluster[:]) {
+		return nil, incumbent.Errorf(incumbent.Corrupt, "%s says member %s of cluster %s, the log is of member %s of cluster %x",
+			filepath.Join(dir, recordFile), r.ID, r.Cluster, FormatID(st.Member), st.Cluster)
+	}
+	if r.Stage == member {
+		return r, nil
+	}
+	r.Stage = member
+	return r, r.Write(dir)
 }

@@ -1,4 +1,4 @@
-package server
+package cluster
 
 import (
 	"context"
@@ -46,8 +46,7 @@ func Init(cfg InitConfig) (out Initialized, err error) {
 	if cfg.DataDir == "" {
 		return out, invalid("data-dir", "is not set").WithHint("give --data-dir DIR")
 	}
-	fsys := vfs.OS{}
-	r, err := readRecord(fsys, cfg.DataDir)
+	r, err := ReadRecord(cfg.DataDir)
 	if err != nil {
 		return out, err
 	}
@@ -56,48 +55,48 @@ func Init(cfg InitConfig) (out Initialized, err error) {
 			WithHint("start the server on it, or give an empty data directory")
 	}
 	if cfg.Name == "" {
-		cfg.Name = hostName()
+		cfg.Name = HostName()
 	}
 	if r != nil {
-		if err := r.checkLog(fsys, cfg.DataDir); err != nil {
+		if err := r.checkLog(cfg.DataDir); err != nil {
 			return out, err
 		}
 		cfg.Name = r.Name
 	}
-	if err := validName(cfg.Name); err != nil {
+	if err := ValidName(cfg.Name); err != nil {
 		return out, err
 	}
-	out.Existed = hasLog(fsys, cfg.DataDir)
+	out.Existed = hasLog(cfg.DataDir)
 	err = offline(cfg.DataDir, cfg.Logger, func(n *node.Node, _ *core.View) error {
 		st := n.Status()
 		if r == nil {
 			r = newRecord(st, cfg.Name)
 		}
 		r.Clustered = true
-		r.Hosts = hostsOf(r.Hosts, cfg.Hosts...)
+		r.Hosts = HostsOf(r.Hosts, cfg.Hosts...)
 		out.ClusterID, out.MemberID, out.Name = r.Cluster, r.ID, r.Name
-		if cfg.TLS || hasOwnTLS(fsys, cfg.DataDir) {
-			if err := makeAuthority(fsys, cfg.DataDir, st.Cluster, &out); err != nil {
+		if cfg.TLS || HasAuthority(cfg.DataDir) {
+			if err := makeAuthority(cfg.DataDir, st.Cluster, &out); err != nil {
 				return err
 			}
 		}
-		return r.write(fsys, cfg.DataDir)
+		return r.Write(cfg.DataDir)
 	})
 	return out, err
 }
 
 // newRecord is that of a member that has always been alone.
-func newRecord(st node.Status, name string) *record {
-	return &record{Stage: member, Cluster: hex.EncodeToString(st.Cluster[:]), ID: idText(st.Member), Name: name, Secret: ca.NewSecret()}
+func newRecord(st node.Status, name string) *Record {
+	return &Record{Stage: member, Cluster: hex.EncodeToString(st.Cluster[:]), ID: FormatID(st.Member), Name: name, Secret: ca.NewSecret()}
 }
 
 // makeAuthority makes the authority and an operator's certificate, unless they
 // are there. The authority's certificate is written last: it makes all count.
-func makeAuthority(fsys vfs.FS, dir string, cluster [16]byte, out *Initialized) error {
+func makeAuthority(dir string, cluster [16]byte, out *Initialized) error {
 	folder := filepath.Join(dir, tlsFolder)
 	out.CAFile, out.OperatorCert, out.OperatorKey = filepath.Join(folder, caCertFile), filepath.Join(folder, operatorCert), filepath.Join(folder, operatorKey)
-	if hasOwnTLS(fsys, dir) {
-		a, err := readAuthority(fsys, folder)
+	if HasAuthority(dir) {
+		a, err := readAuthority(folder)
 		if err == nil {
 			out.CAHash = a.Hash()
 		}
@@ -121,7 +120,7 @@ func makeAuthority(fsys vfs.FS, dir string, cluster [16]byte, out *Initialized) 
 		name string
 		text []byte
 	}{{caKeyFile, key}, {operatorCert, cert}, {operatorKey, own}, {caCertFile, a.CertPEM()}} {
-		if err := writeFile(fsys, filepath.Join(folder, f.name), f.text); err != nil {
+		if err := WriteFile(filepath.Join(folder, f.name), f.text); err != nil {
 			return err
 		}
 	}
@@ -140,72 +139,4 @@ func offline(dir string, log *slog.Logger, f func(*node.Node, *core.View) error)
 		return err
 	}
 	return errors.Join(f(group.Node(), group.View()), group.Close(context.Background()))
-}
-
-// Joined says what [Join] prepared.
-type Joined struct {
-	ClusterID, MemberID, Name string
-	Members                   []string // names of the others
-}
-
-// Join makes an empty data directory a member of the cluster that made
-// cfg.JoinToken; a server on it then goes on as that member. The addresses of
-// cfg must be those the server will have: ports are not 0. It asks until ctx
-// ends or the answer is no.
-func Join(ctx context.Context, cfg Config) (Joined, error) {
-	cfg = cfg.withDefaults()
-	set(&cfg.PeerListen, DefaultPeerListen)
-	if cfg.JoinToken == "" {
-		return Joined{}, invalid("join", "no token is given").WithHint("'incumbent cluster token' on a member prints one")
-	}
-	if err := cfg.Validate(); err != nil {
-		return Joined{}, err
-	}
-	r, err := readRecord(vfs.OS{}, cfg.DataDir)
-	if err != nil {
-		return Joined{}, err
-	}
-	if r != nil && r.Stage != joining || hasLog(vfs.OS{}, cfg.DataDir) {
-		return Joined{}, incumbent.Errorf(incumbent.Exists, "%s holds a member already", cfg.DataDir).WithHint("give an empty data directory")
-	}
-	peer, err := reachable("peer-listen", cfg.PeerListen, "peer-advertise", cfg.PeerAdvertise)
-	if err != nil {
-		return Joined{}, err
-	}
-	self, err := reachable("listen", cfg.Listen, "advertise", cfg.Advertise)
-	if err != nil {
-		return Joined{}, err
-	}
-	r, err = enroll(ctx, cfg, r, peer, cfg.scheme(cfg.expectsOwnTLS())+self)
-	if err != nil {
-		return Joined{}, err
-	}
-	out := Joined{ClusterID: r.Cluster, MemberID: r.ID, Name: r.Name}
-	for _, m := range r.Members {
-		if m.ID != r.ID {
-			out.Members = append(out.Members, m.Name)
-		}
-	}
-	return out, nil
-}
-
-// scheme is that of the native API's URL.
-func (c Config) scheme(ownTLS bool) string {
-	if c.TLSCert != "" || ownTLS {
-		return "https://"
-	}
-	return "http://"
-}
-
-// reachable returns the address at which others are to dial a listener: what is
-// advertised, else where it listens, if that says so.
-func reachable(setting, listen, advertiseSetting, advertise string) (string, error) {
-	if advertise != "" {
-		return advertise, validReachable(advertiseSetting, advertise)
-	}
-	if err := validReachable(setting, listen); err != nil {
-		return "", invalid(setting, "%q names no host and port that other members can dial", listen).
-			WithHint("give --" + advertiseSetting + " HOST:PORT")
-	}
-	return listen, nil
 }

@@ -1,4 +1,4 @@
-package server
+package cluster
 
 import (
 	"crypto/x509"
@@ -16,13 +16,13 @@ import (
 
 // tlsOf is the tls folder of a cluster that was just made, as its first member
 // has it, with a clock of the test's.
-func tlsOf(t *testing.T, now func() time.Time) (dir string, m *memberTLS) {
+func tlsOf(t *testing.T, now func() time.Time) (dir string, m *TLS) {
 	t.Helper()
 	dir = t.TempDir()
-	if err := makeAuthority(vfs.OS{}, dir, [16]byte{1}, &Initialized{}); err != nil {
+	if err := makeAuthority(dir, [16]byte{1}, &Initialized{}); err != nil {
 		t.Fatal(err)
 	}
-	m, err := openMemberTLS(vfs.OS{}, dir, ca.Member{Cluster: [16]byte{1}, ID: 7, Name: "n1"}, []string{"localhost"}, slog.New(slog.DiscardHandler))
+	m, err := OpenTLS(dir, &Record{Cluster: "01" + strings.Repeat("00", 15), ID: FormatID(7)}, "n1", []string{"localhost"}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func tlsOf(t *testing.T, now func() time.Time) (dir string, m *memberTLS) {
 func TestTheOperatorsCertificateRenewsItself(t *testing.T) {
 	now := time.Now()
 	dir, m := tlsOf(t, func() time.Time { return now })
-	key, err := readOrMakeKey(vfs.OS{}, filepath.Join(m.dir, operatorKey))
+	key, err := ReadOrMakeKey(filepath.Join(m.dir, operatorKey))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestTheOperatorsCertificateRenewsItself(t *testing.T) {
 	}
 
 	file := filepath.Join(m.dir, operatorCert)
-	if err := writeFile(vfs.OS{}, file, otherOperator(t, now)); err != nil {
+	if err := WriteFile(file, otherOperator(t, now)); err != nil {
 		t.Fatal(err)
 	}
 	now = now.Add(ca.OperatorLifetime)
@@ -103,9 +103,8 @@ func TestTheOperatorsCertificateIsWarnedOf(t *testing.T) {
 	dir, m := tlsOf(t, func() time.Time { return now })
 	opened := &openings{FS: m.fs}
 	m.fs = opened
-	s := &Server{ownTLS: m}
 	warned := func() bool {
-		return slices.ContainsFunc(s.certificateWarnings(now), func(w string) bool { return strings.Contains(w, "the operator's certificate ends") })
+		return slices.ContainsFunc(m.Warnings(), func(w string) bool { return strings.Contains(w, "the operator's certificate ends") })
 	}
 	if warned() || opened.n != 0 {
 		t.Errorf("of a new one: warned %v, read %d times", warned(), opened.n)
@@ -114,7 +113,7 @@ func TestTheOperatorsCertificateIsWarnedOf(t *testing.T) {
 	if !warned() {
 		t.Error("not warned of one that ends soon")
 	}
-	if _, err := renewOperatorOf(vfs.OS{}, dir, now); err != nil { // as another process does
+	if _, err := renewOperatorOf(dir, now); err != nil { // as another process does
 		t.Fatal(err)
 	}
 	if warned() {
@@ -153,7 +152,24 @@ func otherOperator(t *testing.T, now time.Time) []byte {
 
 func TestRenewOperatorWithoutAnAuthority(t *testing.T) {
 	_, err := RenewOperator(t.TempDir())
-	if incumbent.KindOf(err) != incumbent.NotFound || !strings.Contains(hintOf(err), "cluster init") {
+	if incumbent.KindOf(err) != incumbent.NotFound || !strings.Contains(err.(*incumbent.Error).Hint, "cluster init") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// After three quarters of its life a member's certificate is due, and a new one is
+// not.
+func TestTheMembersCertificateIsDueInTime(t *testing.T) {
+	now := time.Now()
+	_, m := tlsOf(t, func() time.Time { return now })
+	if m.due() {
+		t.Error("a new one is due")
+	}
+	now = now.Add(ca.MemberLifetime * 3 / 4)
+	if !m.due() {
+		t.Error("after three quarters of its life it is not due")
+	}
+	if err := m.Renew(); err != nil || m.due() {
+		t.Errorf("renewed: %v, due %v", err, m.due())
 	}
 }

@@ -1,4 +1,4 @@
-package server
+package cluster
 
 import (
 	"context"
@@ -32,28 +32,35 @@ const (
 	maxEnrollHops    = 4 // leaders followed before pausing
 )
 
+// JoinConfig says who joins, and by which token.
+type JoinConfig struct {
+	DataDir, Name, Version string
+	Token                  string // of the cluster to join; "": this member joins none
+	Learner                bool
+	TLSCert, TLSKey        string // PEM files that are shown to who asks for a certificate; may be empty
+	PeerAddress, ClientURL string // where others and clients reach this member
+	Logger                 *slog.Logger
+}
+
 // enrollment is one member's attempt to join.
 type enrollment struct {
-	cfg       Config
-	fs        vfs.FS
-	token     ca.Token
-	record    *record
-	key       *ecdsa.PrivateKey
-	peer, url string // where others reach this member
-	log       *slog.Logger
-	http      *http.Client
+	cfg    JoinConfig
+	token  ca.Token
+	record *Record
+	key    *ecdsa.PrivateKey
+	http   *http.Client
 }
 
 // enroll makes an empty data directory, or one that was left while joining, a
 // member of the token's cluster. It asks until somebody answers, ctx ends or the
 // answer is no. Cut short anywhere and begun again it comes to the same end: the
 // id is durable before anybody hears it.
-func enroll(ctx context.Context, cfg Config, r *record, peer, self string) (*record, error) {
-	token, err := ca.ParseToken(cfg.JoinToken)
+func enroll(ctx context.Context, cfg JoinConfig, r *Record) (*Record, error) {
+	token, err := ca.ParseToken(cfg.Token)
 	if err != nil {
 		return nil, err
 	}
-	e := &enrollment{cfg: cfg, fs: vfs.OS{}, token: token, record: r, peer: peer, url: self, log: cfg.Logger}
+	e := &enrollment{cfg: cfg, token: token, record: r}
 	if err := e.prepare(); err != nil {
 		return nil, err
 	}
@@ -70,17 +77,17 @@ func enroll(ctx context.Context, cfg Config, r *record, peer, self string) (*rec
 
 // prepare makes id and key durable.
 func (e *enrollment) prepare() error {
-	if err := vfs.MkdirAll(e.fs, e.cfg.DataDir); err != nil {
+	if err := vfs.MkdirAll(vfs.OS{}, e.cfg.DataDir); err != nil {
 		return incumbent.Errorf(incumbent.Unavailable, "setting data-dir: %w", err)
 	}
 	if e.record == nil {
-		e.record = &record{Stage: joining, ID: idText(newMemberID()), Name: e.cfg.Name, Clustered: true}
-		if err := e.record.write(e.fs, e.cfg.DataDir); err != nil {
+		e.record = &Record{Stage: joining, ID: FormatID(newMemberID()), Name: e.cfg.Name, Clustered: true}
+		if err := e.record.Write(e.cfg.DataDir); err != nil {
 			return err
 		}
 	}
 	var err error
-	e.key, err = readOrMakeKey(e.fs, filepath.Join(e.cfg.DataDir, tlsFolder, memberKey))
+	e.key, err = ReadOrMakeKey(filepath.Join(e.cfg.DataDir, tlsFolder, memberKey))
 	return err
 }
 
@@ -139,7 +146,7 @@ func (e *enrollment) ask(ctx context.Context) (*apiv1.JoinResponse, error) {
 		if !worthAsking(last) {
 			return nil, last
 		}
-		e.log.Info("not joined yet", "cause", last, "again_after", pause)
+		e.cfg.Logger.Info("not joined yet", "cause", last, "again_after", pause)
 		select {
 		case <-time.After(pause + rand.N(pause)):
 		case <-ctx.Done():
@@ -220,19 +227,19 @@ func joinError(at string, err error) error {
 }
 
 func (e *enrollment) request() (*apiv1.JoinRequest, error) {
-	csr, err := ca.Request(e.key, e.record.Name, hostsOf(nil, e.peer, e.url))
+	csr, err := ca.Request(e.key, e.record.Name, HostsOf(nil, e.cfg.PeerAddress, e.cfg.ClientURL))
 	if err != nil {
 		return nil, err
 	}
 	return &apiv1.JoinRequest{
-		Token: e.cfg.JoinToken, Name: e.record.Name, MemberId: e.record.ID, PeerAddress: e.peer, ClientUrl: e.url,
+		Token: e.cfg.Token, Name: e.record.Name, MemberId: e.record.ID, PeerAddress: e.cfg.PeerAddress, ClientUrl: e.cfg.ClientURL,
 		Learner: e.cfg.Learner, Schema: core.SchemaVersion, Version: e.cfg.Version, Csr: csr,
 	}, nil
 }
 
 // keep makes the answer durable; the record last, which makes it count.
 func (e *enrollment) keep(answer *apiv1.JoinResponse) error {
-	cluster, ok := parseCluster(answer.ClusterId)
+	cluster, ok := ParseClusterID(answer.ClusterId)
 	if !ok || cluster != e.token.Cluster || answer.MemberId != e.record.ID || len(answer.Secret) != ca.SecretBytes {
 		return incumbent.Errorf(incumbent.Internal, "the answer to joining is for member %q of cluster %q", answer.MemberId, answer.ClusterId)
 	}
@@ -244,9 +251,9 @@ func (e *enrollment) keep(answer *apiv1.JoinResponse) error {
 	e.record.Stage, e.record.Cluster, e.record.Secret = joined, answer.ClusterId, answer.Secret
 	e.record.Members = nil
 	for _, m := range answer.Members {
-		e.record.Members = append(e.record.Members, knownMember{ID: m.Id, Name: m.Name, Peer: m.PeerAddress, URL: m.Address})
+		e.record.Members = append(e.record.Members, KnownMember{ID: m.Id, Name: m.Name, Peer: m.PeerAddress, URL: m.Address})
 	}
-	return e.record.write(e.fs, e.cfg.DataDir)
+	return e.record.Write(e.cfg.DataDir)
 }
 
 func (e *enrollment) keepTLS(answer *apiv1.JoinResponse) error {
@@ -257,7 +264,7 @@ func (e *enrollment) keepTLS(answer *apiv1.JoinResponse) error {
 		name string
 		text []byte
 	}{{memberCert, answer.Certificate}, {caKeyFile, answer.CaKey}, {caCertFile, answer.Ca}} {
-		if err := writeFile(e.fs, filepath.Join(e.cfg.DataDir, tlsFolder, f.name), f.text); err != nil {
+		if err := WriteFile(filepath.Join(e.cfg.DataDir, tlsFolder, f.name), f.text); err != nil {
 			return err
 		}
 	}

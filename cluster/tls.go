@@ -1,4 +1,4 @@
-package server
+package cluster
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -38,17 +39,25 @@ const (
 	renewRetry = time.Minute
 )
 
-// hasOwnTLS reports whether a data directory belongs to a cluster with an
+// When a certificate that has not been renewed is worth a warning. Members'
+// and operators' renew themselves long before that.
+const (
+	CertificateWarning = 14 * 24 * time.Hour
+	OperatorWarning    = 30 * 24 * time.Hour
+	authorityWarning   = 180 * 24 * time.Hour
+)
+
+// HasAuthority reports whether a data directory belongs to a cluster with an
 // authority of its own.
-func hasOwnTLS(fsys vfs.FS, dir string) bool {
-	_, err := fsys.Size(filepath.Join(dir, tlsFolder, caCertFile))
+func HasAuthority(dir string) bool {
+	_, err := vfs.OS{}.Size(filepath.Join(dir, tlsFolder, caCertFile))
 	return err == nil
 }
 
-// memberTLS is a member's certificate, and the cluster's authority that signed
+// TLS is a member's certificate, and the cluster's authority that signed
 // it. The certificate is renewed by itself; connections that are open keep the
 // one they began with.
-type memberTLS struct {
+type TLS struct {
 	fs        vfs.FS
 	dir       string // tls folder
 	authority *ca.Authority
@@ -58,28 +67,31 @@ type memberTLS struct {
 	now       func() time.Time
 	log       *slog.Logger
 	current   atomic.Pointer[tls.Certificate] // with its Leaf
-	renewed   func()                          // is told of a new one
+	// Renewed is told of a new one. It is set before Run.
+	Renewed func()
 
 	operatorEnd atomic.Pointer[time.Time] // of operatorCert as last read; nil while none was
 }
 
-// openMemberTLS reads the tls folder of a data directory; nil if it has none. A
+// OpenTLS reads the tls folder of a data directory; nil if it has none. A
 // certificate that is missing, due or lacks a host is made anew.
-func openMemberTLS(fsys vfs.FS, dir string, m ca.Member, hosts []string, log *slog.Logger) (*memberTLS, error) {
-	if !hasOwnTLS(fsys, dir) {
+func OpenTLS(dir string, r *Record, name string, hosts []string, log *slog.Logger) (*TLS, error) {
+	cluster, _ := ParseClusterID(r.Cluster)
+	m := ca.Member{Cluster: cluster, ID: ParseID(r.ID), Name: name}
+	if !HasAuthority(dir) {
 		return nil, nil
 	}
-	out := &memberTLS{
-		fs: fsys, dir: filepath.Join(dir, tlsFolder), member: m, hosts: hosts, now: time.Now, log: log, renewed: func() {},
+	out := &TLS{
+		fs: vfs.OS{}, dir: filepath.Join(dir, tlsFolder), member: m, hosts: hosts, now: time.Now, log: log, Renewed: func() {},
 	}
 	var err error
-	if out.authority, err = readAuthority(fsys, out.dir); err != nil {
+	if out.authority, err = readAuthority(out.dir); err != nil {
 		return nil, err
 	}
-	if out.key, err = readOrMakeKey(fsys, filepath.Join(out.dir, memberKey)); err != nil {
+	if out.key, err = ReadOrMakeKey(filepath.Join(out.dir, memberKey)); err != nil {
 		return nil, err
 	}
-	text, err := vfs.ReadFile(fsys, filepath.Join(out.dir, memberCert))
+	text, err := vfs.ReadFile(vfs.OS{}, filepath.Join(out.dir, memberCert))
 	if err == nil {
 		err = out.use(text)
 	}
@@ -90,26 +102,26 @@ func openMemberTLS(fsys vfs.FS, dir string, m ca.Member, hosts []string, log *sl
 		log.Warn("operator's certificate not read", "cause", err)
 	}
 	if err != nil || out.due() {
-		return out, out.renew()
+		return out, out.Renew()
 	}
 	return out, nil
 }
 
-func readAuthority(fsys vfs.FS, dir string) (*ca.Authority, error) {
-	cert, err := vfs.ReadFile(fsys, filepath.Join(dir, caCertFile))
+func readAuthority(dir string) (*ca.Authority, error) {
+	cert, err := vfs.ReadFile(vfs.OS{}, filepath.Join(dir, caCertFile))
 	if err != nil {
 		return nil, incumbent.Errorf(incumbent.Unavailable, "the cluster's authority: %w", err)
 	}
-	key, err := vfs.ReadFile(fsys, filepath.Join(dir, caKeyFile))
+	key, err := vfs.ReadFile(vfs.OS{}, filepath.Join(dir, caKeyFile))
 	if err != nil {
 		return nil, incumbent.Errorf(incumbent.Unavailable, "the key of the cluster's authority: %w", err)
 	}
 	return ca.Load(cert, key)
 }
 
-// readOrMakeKey returns the key of a file, which is made if it is not there.
-func readOrMakeKey(fsys vfs.FS, name string) (*ecdsa.PrivateKey, error) {
-	text, err := vfs.ReadFile(fsys, name)
+// ReadOrMakeKey returns the key of a file, which is made if it is not there.
+func ReadOrMakeKey(name string) (*ecdsa.PrivateKey, error) {
+	text, err := vfs.ReadFile(vfs.OS{}, name)
 	if err == nil {
 		return ca.ParseKey(text)
 	}
@@ -123,14 +135,14 @@ func readOrMakeKey(fsys vfs.FS, name string) (*ecdsa.PrivateKey, error) {
 	if text, err = ca.KeyPEM(key); err != nil {
 		return nil, err
 	}
-	return key, writeFile(fsys, name, text)
+	return key, WriteFile(name, text)
 }
 
-// writeFile makes a file durable, and its folder if that is not there.
-func writeFile(fsys vfs.FS, name string, text []byte) error {
-	err := vfs.MkdirAll(fsys, filepath.Dir(name))
+// WriteFile makes a file durable, and its folder if that is not there.
+func WriteFile(name string, text []byte) error {
+	err := vfs.MkdirAll(vfs.OS{}, filepath.Dir(name))
 	if err == nil {
-		err = vfs.WriteFile(fsys, name, text)
+		err = vfs.WriteFile(vfs.OS{}, name, text)
 	}
 	if err != nil {
 		return incumbent.Errorf(incumbent.Unavailable, "%s: %w", name, err)
@@ -139,7 +151,7 @@ func writeFile(fsys vfs.FS, name string, text []byte) error {
 }
 
 // use makes a certificate the one that is shown from now on.
-func (m *memberTLS) use(text []byte) error {
+func (m *TLS) use(text []byte) error {
 	leaf, err := ca.ParseCertificate(text)
 	if err != nil {
 		return err
@@ -158,7 +170,7 @@ func (m *memberTLS) use(text []byte) error {
 }
 
 // due reports whether the certificate is to be replaced.
-func (m *memberTLS) due() bool {
+func (m *TLS) due() bool {
 	leaf := m.current.Load().Leaf
 	if !m.now().Before(ca.RenewAt(leaf)) {
 		return true
@@ -167,25 +179,25 @@ func (m *memberTLS) due() bool {
 	return slices.ContainsFunc(m.hosts, func(h string) bool { return !slices.Contains(have, h) })
 }
 
-// renew makes a certificate for the key the member has, and uses it.
-func (m *memberTLS) renew() error {
+// Renew makes a certificate for the key the member has, and uses it.
+func (m *TLS) Renew() error {
 	text, err := m.authority.Issue(m.key, m.member, m.hosts, m.now())
 	if err != nil {
 		return err
 	}
-	if err := writeFile(m.fs, filepath.Join(m.dir, memberCert), text); err != nil {
+	if err := WriteFile(filepath.Join(m.dir, memberCert), text); err != nil {
 		return err
 	}
 	if err := m.use(text); err != nil {
 		return err
 	}
-	m.renewed()
+	m.Renewed()
 	return nil
 }
 
-// run renews the certificate when it is time, and that of an operator beside it,
+// Run renews the certificate when it is time, and that of an operator beside it,
 // until ctx ends.
-func (m *memberTLS) run(ctx context.Context) {
+func (m *TLS) Run(ctx context.Context) {
 	pause := time.NewTimer(renewEvery)
 	defer pause.Stop()
 	for {
@@ -196,11 +208,11 @@ func (m *memberTLS) run(ctx context.Context) {
 		}
 		next := renewEvery
 		if m.due() {
-			if err := m.renew(); err != nil {
-				m.log.Warn("certificate not renewed", "cause", err, "ends", m.leafEnds())
+			if err := m.Renew(); err != nil {
+				m.log.Warn("certificate not renewed", "cause", err, "ends", m.Ends())
 				next = renewRetry
 			} else {
-				m.log.Info("certificate renewed", "ends", m.leafEnds())
+				m.log.Info("certificate renewed", "ends", m.Ends())
 			}
 		}
 		if ends, renewed, err := m.renewOperator(); err != nil {
@@ -212,20 +224,49 @@ func (m *memberTLS) run(ctx context.Context) {
 	}
 }
 
-// leafEnds is when the member's certificate ends.
-func (m *memberTLS) leafEnds() time.Time { return m.current.Load().Leaf.NotAfter }
+// Ends is when the member's certificate ends.
+func (m *TLS) Ends() time.Time { return m.current.Load().Leaf.NotAfter }
 
-// accept is the TLS of a peer that dials this member.
-func (m *memberTLS) accept() *tls.Config {
+// Warnings name what ends soon.
+func (m *TLS) Warnings() (out []string) {
+	dir := filepath.Dir(m.dir)
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	for _, w := range []string{
+		EndWarning(m.now(), "this member's certificate", m.Ends(), CertificateWarning, "it could not be renewed, see the log"),
+		EndWarning(m.now(), "the operator's certificate", m.operatorEnds(OperatorWarning), OperatorWarning,
+			"it could not be renewed, see the log, or run 'incumbent credential renew --data-dir "+dir+"'"),
+		EndWarning(m.now(), "the cluster's authority", m.authority.Certificate().NotAfter, authorityWarning,
+			"it cannot be replaced, move to a new cluster before"),
+	} {
+		if w != "" {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// EndWarning says that something ends within early, and what helps; "" if it does
+// not, or at is zero.
+func EndWarning(now time.Time, what string, at time.Time, early time.Duration, help string) string {
+	if at.IsZero() || at.Sub(now) >= early {
+		return ""
+	}
+	return fmt.Sprintf("%s ends at %s: %s", what, at.UTC().Format(time.RFC3339), help)
+}
+
+// Accept is the TLS of a peer that dials this member.
+func (m *TLS) Accept() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*m.current.Load()},
 		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: m.authority.Pool(), SessionTicketsDisabled: true,
 	}
 }
 
-// dial is the TLS of a peer that this member dials. Which member answers is
+// Dial is the TLS of a peer that this member dials. Which member answers is
 // checked by its certificate's URI (see verify), not by where it was found.
-func (m *memberTLS) dial() *tls.Config {
+func (m *TLS) Dial() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*m.current.Load()},
 		InsecureSkipVerify: true, //nolint:gosec // the chain is verified by VerifyConnection, the member by verify
@@ -241,14 +282,31 @@ func (m *memberTLS) dial() *tls.Config {
 	}
 }
 
-// verify checks that a connection's certificate belongs to a member.
-func (m *memberTLS) verify(cs tls.ConnectionState, id uint64) error {
+// Sign makes the certificate of a member that joins, for its request, and returns it
+// with what the member needs to make its next ones.
+func (m *TLS) Sign(request []byte, id uint64, name string) (cert, authority, key []byte, err error) {
+	cert, err = m.authority.Sign(request, ca.Member{Cluster: m.member.Cluster, ID: id, Name: name}, m.now())
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	key, err = m.authority.KeyPEM()
+	return cert, m.authority.CertPEM(), key, err
+}
+
+// Certificate is what the member shows now, the authority behind it.
+func (m *TLS) Certificate() tls.Certificate { return *m.current.Load() }
+
+// Pool holds the authority.
+func (m *TLS) Pool() *x509.CertPool { return m.authority.Pool() }
+
+// Verify checks that a connection's certificate belongs to a member.
+func (m *TLS) Verify(cs tls.ConnectionState, id uint64) error {
 	return m.authority.VerifyMember(cs.PeerCertificates, m.member.Cluster, id, m.now())
 }
 
-// hostsOf collects the hosts of addresses (HOST:PORT) and URLs for a
+// HostsOf collects the hosts of addresses (HOST:PORT) and URLs for a
 // certificate. localhost is among them where the listener is on loopback.
-func hostsOf(more []string, addresses ...string) []string {
+func HostsOf(more []string, addresses ...string) []string {
 	out := slices.Clone(more)
 	add := func(h string) {
 		if h != "" && !slices.Contains(out, h) {
