@@ -142,12 +142,14 @@ const (
 	Status       // of the member and the cluster
 	Admin        // settings, membership, backup
 	Debug        // profiles and internals
+	KeyRead      // look at keys and values, and follow changes of them
+	KeyWrite     // store, lock and delete them
 	NumActions
 )
 
 var actionNames = [NumActions]string{
 	"claim", "extend", "release", "transfer", "revoke", "pin", "read", "watch",
-	"session_open", "session_use", "session_close", "status", "admin", "debug",
+	"session_open", "session_use", "session_close", "status", "admin", "debug", "key_read", "key_write",
 }
 
 // String returns the action's name, as in errors and metrics.
@@ -191,6 +193,8 @@ var rules = [NumActions][numKinds]rule{
 	Status:       {Observer: always, Agent: always, Operator: always},
 	Admin:        {Operator: always},
 	Debug:        {Operator: always},
+	KeyRead:      {Agent: always, Operator: always},
+	KeyWrite:     {Agent: always, Operator: always},
 }
 
 // Authorize returns nil if the principal may do the action to the resource,

@@ -71,7 +71,7 @@ func TestG12_DeniedByDefaultAndSaysWhatHelps(t *testing.T) {
 		for a := range NumActions + 3 {
 			err := Authorize(p, a, Resource{Holder: "other", Owner: "other"})
 			allowed := p.Kind == Observer && (a == Read || a == Watch || a == Status) ||
-				p.Kind == Agent && (a == Read || a == Watch || a == Status || a == SessionOpen)
+				p.Kind == Agent && (a == Read || a == Watch || a == Status || a == SessionOpen || a == KeyRead || a == KeyWrite)
 			if allowed != (err == nil) {
 				t.Errorf("%s %s: %v", p, a, err)
 			}

@@ -11,7 +11,7 @@ import (
 
 // Apply implements [core.Tables]. Its Record is the *Entry as the command left it,
 // or (Held, NotHolder, Conflict) as it found it, a nil one if there is none; of
-// RemoveTree it is how many entries went, an int.
+// Remove and RemoveTree that did so it is how many entries went, an int.
 //
 // It answers Invalid and TooLarge for what cannot be; Conflict where the condition
 // does not hold; of Acquire Held where another session has locked the key, or its
@@ -36,21 +36,19 @@ func (t *tables) Apply(x *core.Exec, b []byte) core.Result {
 		return t.endDelay(&c)
 	}
 	o := t.entry(c.Key)
-	if !c.holds(o) {
-		return failed(o, incumbent.Conflict, "the entry is not as the condition says")
+	if err := t.refusal(&c, o, x.Session(c.Session) != nil); err != nil {
+		return core.Result{Record: o, Err: err}
 	}
 	switch c.Verb {
 	case Remove:
-		if o != nil {
-			t.change(x, o, nil)
+		if o == nil {
+			return core.Result{Record: 0}
 		}
-		return core.Result{Record: (*Entry)(nil)}
+		t.change(x, o, nil)
+		return core.Result{Record: 1}
 	case Acquire:
 		return t.acquire(x, &c, o)
 	case Release:
-		if o == nil || o.Session != c.Session {
-			return failed(o, incumbent.NotHolder, "the session has not locked the key")
-		}
 		n := c.next(x, o)
 		n.Session, n.OnEnd, n.Delay = incumbent.SessionID{}, Keep, 0
 		return t.change(x, o, n)
@@ -59,8 +57,33 @@ func (t *tables) Apply(x *core.Exec, b []byte) core.Result {
 	}
 }
 
+// refusal is why a command on one key does nothing to the entry o, nil: it is not
+// there, for what that entry is. open: its session is.
+func (t *shared) refusal(c *Command, o *Entry, open bool) *incumbent.Error {
+	mine := o != nil && o.Session == c.Session
+	switch {
+	case !c.holds(o):
+		return refused(incumbent.Conflict, "the entry is not as the condition says")
+	case c.Verb == Release && !mine:
+		return refused(incumbent.NotHolder, "the session has not locked the key")
+	case c.Verb != Acquire || mine && open:
+		return nil
+	case !open:
+		return refused(incumbent.Expired, "the session is not open")
+	case o != nil && !o.Session.IsZero():
+		return refused(incumbent.Held, "another session has locked the key")
+	case t.delayed(c.Key):
+		return refused(incumbent.Held, "the delay of the last lock lasts")
+	}
+	return nil
+}
+
+func refused(k incumbent.Kind, message string) *incumbent.Error {
+	return &incumbent.Error{Kind: k, Message: message}
+}
+
 func failed(e *Entry, k incumbent.Kind, message string) core.Result {
-	return core.Result{Record: e, Err: &incumbent.Error{Kind: k, Message: message}}
+	return core.Result{Record: e, Err: refused(k, message)}
 }
 
 func (c *Command) holds(o *Entry) bool {
@@ -104,17 +127,10 @@ func (t *tables) change(x *core.Exec, o, n *Entry) core.Result {
 // the change are an *Entry where there is one.
 func TopicOf(k Key) core.Topic { return core.Topic{Scope: [2]string{k.Namespace}, Name: k.Name} }
 
+// acquire locks an entry that nobody else has locked.
 func (t *tables) acquire(x *core.Exec, c *Command, o *Entry) core.Result {
 	held := o != nil && !o.Session.IsZero()
-	switch {
-	case x.Session(c.Session) == nil:
-		return failed(o, incumbent.Expired, "the session is not open")
-	case held && o.Session != c.Session:
-		return failed(o, incumbent.Held, "another session has locked the key")
-	case held:
-	case t.delayed(c.Key):
-		return failed(o, incumbent.Held, "the delay of the last lock lasts")
-	case t.counts[c.Session] >= t.limits.locks:
+	if !held && t.counts[c.Session] >= t.limits.locks {
 		return core.Result{Err: incumbent.Errorf(incumbent.TooLarge, "keys locked by the session: limit MaxLocksPerSession is %d", t.limits.locks)}
 	}
 	n := c.next(x, o)

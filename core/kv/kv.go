@@ -66,6 +66,9 @@ func (k Key) Compare(o Key) int {
 // to MaxKeyBytes bytes of UTF-8.
 func (k Key) Validate() error { return check(k, false) }
 
+// ValidatePrefix is Validate of a prefix, which may be empty.
+func (k Key) ValidatePrefix() error { return check(k, true) }
+
 // Entry is one key and what it stands for. An *Entry reached through a View never
 // changes.
 type Entry struct {

@@ -41,6 +41,26 @@ func (v *View) Entry(k Key) *Entry { return v.entry(k) }
 // Delayed reports whether the key cannot be locked yet.
 func (v *View) Delayed(k Key) bool { return v.delayed(k) }
 
+// Refusal is why the command would do nothing to this state, with the entry as it
+// is; nil where it would do something, or where a view cannot tell. It is valid,
+// and none that deletes a tree. open: its session is.
+func (v *View) Refusal(c *Command, open bool) (*Entry, *incumbent.Error) {
+	o := v.entry(c.Key)
+	return o, v.refusal(c, o, open)
+}
+
+// Since is the index of what last happened to a key, or of a deletion that may
+// have been its: it has not changed after it.
+func (v *View) Since(k Key) incumbent.Index {
+	if o := v.entry(k); o != nil {
+		return o.Modified
+	}
+	if b, ok := v.tombstones.Get(tombstone{key: k}); ok {
+		return b.at
+	}
+	return v.floor
+}
+
 // Ascend calls fn with the entries whose key begins with that of prefix and comes
 // behind after, in their order, until it returns false.
 func (v *View) Ascend(prefix, after Key, fn func(*Entry) bool) { v.ascend(prefix, after, fn) }

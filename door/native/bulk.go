@@ -156,7 +156,7 @@ func (b *bulk) settle() {
 func (b *bulk) giveUp() {
 	for i := range b.results {
 		if b.results[i] == nil {
-			b.results[i] = b.d.failed(outcomeUnknown(b.ctx))
+			b.results[i] = b.d.failed(outcomeUnknown(b.ctx, "lease"))
 		}
 	}
 }

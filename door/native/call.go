@@ -14,6 +14,7 @@ import (
 	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/lease"
 )
 
@@ -56,15 +57,15 @@ func (d *Door) perform(ctx context.Context, h http.Header, in *pb.Operation) (*p
 		}
 		return o.answer(f, r), nil
 	case <-ctx.Done():
-		return nil, d.callError(outcomeUnknown(ctx))
+		return nil, d.callError(outcomeUnknown(ctx, "lease"))
 	}
 }
 
 // outcomeUnknown is what a mutation answers whose caller waits no longer: it
 // was handed on, so it may take effect.
-func outcomeUnknown(ctx context.Context) error {
+func outcomeUnknown(ctx context.Context, what string) error {
 	e := incumbent.Errorf(incumbent.Unknown, "no outcome in time (%w): the operation may or may not take effect", context.Cause(ctx))
-	return e.WithHint("repeat it with the same idempotency key, or read the lease")
+	return e.WithHint("repeat it with the same idempotency key, or read the " + what)
 }
 
 // deadline bounds a call that names no deadline, and ends it when the door
@@ -92,8 +93,12 @@ func (o *operation) keyOf(who *caller) []byte {
 	if n := len(o.key.Key); n == 0 || n > core.MaxKeyBytes {
 		return o.key.Key
 	}
+	purpose := fmt.Sprintf("%T", o.command)
+	if c, ok := o.command.(kv.Command); ok {
+		purpose = fmt.Sprintf("%T %d", c, c.Verb)
+	}
 	h := sha256.New()
-	_, _ = fmt.Fprintf(h, "%q %T %q %q", who.name(), o.command, o.name, o.key.Key)
+	_, _ = fmt.Fprintf(h, "%q %s %q %q", who.name(), purpose, o.name, o.key.Key)
 	return h.Sum(nil)
 }
 

@@ -133,6 +133,11 @@ func gated(procedure string) (auth.Action, bool) {
 	case incumbentv1connect.LeaseServiceListProcedure, incumbentv1connect.SessionServiceListSessionsProcedure,
 		incumbentv1connect.SessionServiceGetSessionProcedure:
 		return auth.Read, true
+	case incumbentv1connect.KeyValueServiceGetProcedure, incumbentv1connect.KeyValueServiceListProcedure:
+		return auth.KeyRead, true
+	case incumbentv1connect.KeyValueServicePutProcedure, incumbentv1connect.KeyValueServiceDeleteProcedure,
+		incumbentv1connect.KeyValueServiceLockProcedure, incumbentv1connect.KeyValueServiceUnlockProcedure:
+		return auth.KeyWrite, true
 	}
 	return 0, false
 }

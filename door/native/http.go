@@ -53,6 +53,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*d.handler.L
 func (d *Door) Paths() []string {
 	return []string{
 		"/" + incumbentv1connect.LeaseServiceName + "/", "/" + incumbentv1connect.SessionServiceName + "/",
+		"/" + incumbentv1connect.KeyValueServiceName + "/",
 		"/" + incumbentv1connect.ClusterServiceName + "/", "/" + healthv1connect.HealthName + "/",
 		"/" + grpcreflect.ReflectV1ServiceName + "/", "/" + grpcreflect.ReflectV1AlphaServiceName + "/",
 		StreamPath,
@@ -67,15 +68,19 @@ func (d *Door) newHandler(l *Limits) http.Handler {
 		connect.WithRequestGate(d.gate),
 		connect.WithInterceptors(timing{d}),
 	)
+	wide := *l // for values
+	wide.MaxBodyBytes = max(l.MaxBodyBytes, keyBodyBytes)
 	mux := http.NewServeMux()
 	handle := func(path string, h http.Handler) { mux.Handle(path, d.bounded(h, l)) }
 	handle(incumbentv1connect.NewLeaseServiceHandler(leaseService{d}, options))
 	handle(incumbentv1connect.NewSessionServiceHandler(sessionService{d}, options))
+	path, keys := incumbentv1connect.NewKeyValueServiceHandler(keyService{d}, options)
+	mux.Handle(path, d.bounded(keys, &wide))
 	handle(incumbentv1connect.NewClusterServiceHandler(clusterService{d}, options))
 	handle(healthv1connect.NewHealthHandler(healthService{d}, options))
 	reflector := grpcreflect.NewStaticReflector(
 		incumbentv1connect.LeaseServiceName, incumbentv1connect.SessionServiceName,
-		incumbentv1connect.ClusterServiceName, healthv1connect.HealthName,
+		incumbentv1connect.ClusterServiceName, incumbentv1connect.KeyValueServiceName, healthv1connect.HealthName,
 	)
 	handle(grpcreflect.NewHandlerV1(reflector, options))
 	handle(grpcreflect.NewHandlerV1Alpha(reflector, options))

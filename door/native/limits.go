@@ -44,6 +44,9 @@ const (
 	maxLetters      = 32                     // buffers for answers that a goroutine keeps, up to keepBufferBytes each
 	bodySlack       = 1 << 10                // around a message: the five bytes of gRPC, compression that does not pay
 	maxInflated     = 4                      // times the limit that a compressed request may be large
+	keyBodyBytes    = 1536 << 10             // a request about keys: two values in JSON
+	maxKeysBytes    = 1 << 20                // of entries in one answer, save for one that is larger
+	maxDetailValue  = 4 << 10                // larger values are left out of errors
 	keepBufferBytes = 64 << 10               // larger encode buffers are not pooled
 )
 

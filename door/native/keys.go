@@ -1,0 +1,239 @@
+package native
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/kv"
+	"github.com/incumbent-dev/incumbent/engine"
+)
+
+// keyService serves KeyValueService; its methods are documented in kv.proto.
+// What reads is in keys_read.go.
+type keyService struct{ d *Door }
+
+// Put stores.
+func (s keyService) Put(ctx context.Context, r *connect.Request[pb.PutRequest]) (*connect.Response[pb.PutResponse], error) {
+	c := kv.Command{Verb: kv.Put, Key: keyIn(r.Msg.Namespace, r.Msg.Key), Value: r.Msg.Value, Flags: r.Msg.Flags}
+	switch is := r.Msg.Condition.(type) {
+	case *pb.PutRequest_IfIndex:
+		c.If, c.Index = kv.IfIndex, incumbent.Index(is.IfIndex)
+	case *pb.PutRequest_IfValue:
+		c.If, c.Was = kv.IfValue, is.IfValue
+	}
+	res, entry, err := s.d.write(ctx, r.Header(), admit.Small, &c, r.Msg.Idempotency)
+	return unary(&pb.PutResponse{Index: uint64(res.Index), Entry: entry}, err)
+}
+
+// Delete deletes.
+func (s keyService) Delete(ctx context.Context, r *connect.Request[pb.DeleteRequest]) (*connect.Response[pb.DeleteResponse], error) {
+	c := kv.Command{Verb: kv.Remove, Key: keyIn(r.Msg.Namespace, r.Msg.Key)}
+	if r.Msg.Tree {
+		c.Verb = kv.RemoveTree
+	}
+	switch is := r.Msg.Condition.(type) {
+	case *pb.DeleteRequest_IfIndex:
+		c.If, c.Index = kv.IfIndex, incumbent.Index(is.IfIndex)
+	case *pb.DeleteRequest_IfValue:
+		c.If, c.Was = kv.IfValue, is.IfValue
+	}
+	res, _, err := s.d.write(ctx, r.Header(), admit.Releases, &c, r.Msg.Idempotency)
+	n, _ := res.Record.(int)
+	return unary(&pb.DeleteResponse{Index: uint64(res.Index), Deleted: uint32(n)}, err)
+}
+
+// Lock stores and locks.
+func (s keyService) Lock(ctx context.Context, r *connect.Request[pb.LockRequest]) (*connect.Response[pb.LockResponse], error) {
+	session, err := neededSession("session", r.Msg.Session)
+	if err != nil {
+		return nil, s.d.callError(err)
+	}
+	c := kv.Command{
+		Verb: kv.Acquire, Key: keyIn(r.Msg.Namespace, r.Msg.Key), Value: r.Msg.Value, Flags: r.Msg.Flags,
+		Session: session, Delay: time.Duration(r.Msg.LockDelayMs) * time.Millisecond,
+	}
+	switch r.Msg.OnEnd {
+	case pb.OnEnd_ON_END_UNSPECIFIED, pb.OnEnd_ON_END_KEEP:
+	case pb.OnEnd_ON_END_DELETE:
+		c.OnEnd = kv.Delete
+	default:
+		return nil, s.d.callError(invalid("on_end", "%d is unknown to this member", r.Msg.OnEnd))
+	}
+	res, entry, err := s.d.write(ctx, r.Header(), admit.Small, &c, r.Msg.Idempotency)
+	return unary(&pb.LockResponse{Index: uint64(res.Index), Entry: entry}, err)
+}
+
+// Unlock stores and gives the lock up.
+func (s keyService) Unlock(ctx context.Context, r *connect.Request[pb.UnlockRequest]) (*connect.Response[pb.UnlockResponse], error) {
+	session, err := neededSession("session", r.Msg.Session)
+	if err != nil {
+		return nil, s.d.callError(err)
+	}
+	c := kv.Command{Verb: kv.Release, Key: keyIn(r.Msg.Namespace, r.Msg.Key), Value: r.Msg.Value, Flags: r.Msg.Flags, Session: session}
+	res, entry, err := s.d.write(ctx, r.Header(), admit.Releases, &c, r.Msg.Idempotency)
+	return unary(&pb.UnlockResponse{Index: uint64(res.Index), Entry: entry}, err)
+}
+
+func keyIn(namespace, key string) kv.Key {
+	return kv.Key{Namespace: or(namespace, incumbent.DefaultNamespace), Name: key}
+}
+
+// write executes a command about keys for a caller who waits, and returns what it
+// did with the entry as it left it. The error is the call's, with the entry as it
+// was found.
+func (d *Door) write(ctx context.Context, h http.Header, lane admit.Lane, c *kv.Command, key *pb.Idempotency) (core.Result, *pb.KeyValue, error) {
+	ctx, cancel := d.deadline(ctx)
+	defer cancel()
+	done, err := d.admit(ctx, lane, 1)
+	if err != nil {
+		return core.Result{}, nil, d.callError(err)
+	}
+	defer done()
+	r, err := d.writeAdmitted(ctx, h, lane == admit.Releases, c, key)
+	if err != nil {
+		return r, nil, d.callError(err)
+	}
+	e, _ := r.Record.(*kv.Entry)
+	if r.Err != nil {
+		return r, nil, d.keyError(r.Err, e)
+	}
+	if e == nil { // of a known key only the outcome was kept
+		e = kv.Of(d.view()).Entry(c.Key)
+		if e != nil && e.Modified != r.Index {
+			e = nil
+		}
+	}
+	return r, entryPB(e, false), nil
+}
+
+// writeAdmitted is write in a place of its lane. frees: the command makes room or
+// lets go, so that it may use what is kept back for that, and no quota stops it.
+func (d *Door) writeAdmitted(ctx context.Context, h http.Header, frees bool, c *kv.Command, key *pb.Idempotency) (core.Result, error) {
+	if err := c.Validate(); err != nil {
+		return core.Result{}, err
+	}
+	who := callerOf(ctx)
+	o := &operation{action: auth.KeyWrite, name: incumbent.Name{Namespace: c.Key.Namespace, Lease: c.Key.Name}, session: c.Session, command: *c}
+	if _, err := o.setKey(key); err != nil {
+		return core.Result{}, err
+	}
+	// A base that was not chosen with the key says nothing of earlier attempts.
+	based := o.key != nil || h.Get(headerBase) != ""
+	if err := d.keyFromHeader(o, h); err != nil {
+		return core.Result{}, err
+	}
+	if !c.Session.IsZero() {
+		if err := d.allowSession(who, auth.SessionUse, c.Session); err != nil {
+			return core.Result{}, err
+		}
+	}
+	if !frees {
+		if err := d.withinQuota(c); err != nil {
+			return core.Result{}, err
+		}
+	}
+	if o.key == nil || based {
+		r, err := d.refusedAsItIs(ctx, c, o.key)
+		if err != nil || r.Err != nil {
+			return r, err
+		}
+	}
+	call := d.callOf(ctx, who, o)
+	got := make(chan core.Result, 1)
+	d.engine.Execute(engine.Call{
+		Meta:     core.Meta{Origin: call.Origin, KeyID: call.KeyID, KeyBase: call.KeyBase},
+		Deadline: call.Deadline, Reserve: frees,
+	}, c, func(r core.Result) { got <- r })
+	select {
+	case r := <-got:
+		return r, nil
+	case <-ctx.Done():
+		return core.Result{}, outcomeUnknown(ctx, "key")
+	}
+}
+
+// refusedAsItIs answers a command that would do nothing to the state as it is,
+// without an entry of the log: by a view that is confirmed, once the one at hand
+// says so. With an idempotency key that holds only where nothing has happened to
+// the entry since the key was chosen: else an earlier attempt may have been what
+// happened.
+func (d *Door) refusedAsItIs(ctx context.Context, c *kv.Command, key *pb.Idempotency) (core.Result, error) {
+	if c.Verb == kv.RemoveTree {
+		return core.Result{}, nil
+	}
+	refused := func() (r core.Result) {
+		all := d.view()
+		v := kv.Of(all)
+		e, err := v.Refusal(c, all.Session(c.Session) != nil)
+		if err == nil || key != nil && uint64(v.Since(c.Key)) > key.BaseIndex {
+			return r
+		}
+		return core.Result{Record: e, Err: err}
+	}
+	r := refused()
+	if r.Err == nil {
+		return r, nil
+	}
+	if err := d.confirmed(ctx); err != nil {
+		return core.Result{}, err
+	}
+	return refused(), nil
+}
+
+// withinQuota refuses what would make keys and values take more than they may.
+func (d *Door) withinQuota(c *kv.Command) error {
+	v := kv.Of(d.view())
+	grows := int64(len(c.Value))
+	if e := v.Entry(c.Key); e != nil {
+		grows -= int64(len(e.Value))
+	} else {
+		grows += int64(len(c.Key.Namespace) + len(c.Key.Name))
+	}
+	if d.quota == 0 || grows <= 0 || v.Bytes()+grows <= d.quota {
+		return nil
+	}
+	return incumbent.Errorf(incumbent.TooLarge, "keys and values have %d bytes, and may have %d", v.Bytes(), d.quota).
+		WithHint("delete what is not needed, which always works, or raise --kv-quota-bytes on every member")
+}
+
+// keyError is the error of a call about a key, with the entry as it was found: it
+// travels in headers or trailers, so a large value is left out.
+func (d *Door) keyError(err error, found *kv.Entry) *connect.Error {
+	ce := d.callError(err)
+	if found == nil {
+		return ce
+	}
+	if detail, err := connect.NewErrorDetail(entryPB(found, len(found.Value) > maxDetailValue)); err == nil {
+		ce.AddDetail(detail)
+	}
+	return ce
+}
+
+// entryPB writes an entry; nil gives nil.
+func entryPB(e *kv.Entry, keyOnly bool) *pb.KeyValue {
+	if e == nil {
+		return nil
+	}
+	p := &pb.KeyValue{
+		Namespace: e.Namespace, Key: e.Name, Flags: e.Flags, Value: e.Value,
+		CreatedIndex: uint64(e.Created), ModifiedIndex: uint64(e.Modified),
+		LockIndex: e.LockIndex, Session: e.Session.String(), LockDelayMs: ms(e.Delay),
+	}
+	if keyOnly {
+		p.Value = nil
+	}
+	if !e.Session.IsZero() {
+		if p.OnEnd = pb.OnEnd_ON_END_KEEP; e.OnEnd == kv.Delete {
+			p.OnEnd = pb.OnEnd_ON_END_DELETE
+		}
+	}
+	return p
+}

@@ -1,0 +1,250 @@
+package native
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/incumbent-dev/incumbent"
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core/kv"
+)
+
+func (m *member) keys(o ...connect.ClientOption) incumbentv1connect.KeyValueServiceClient {
+	return incumbentv1connect.NewKeyValueServiceClient(http.DefaultClient, m.url, o...)
+}
+
+func (m *member) put(r *pb.PutRequest) (*pb.PutResponse, error) {
+	res, err := m.keys().Put(m.tb.Context(), connect.NewRequest(r))
+	if err != nil {
+		return nil, err
+	}
+	return res.Msg, nil
+}
+
+func (m *member) mustPut(r *pb.PutRequest) *pb.PutResponse {
+	m.tb.Helper()
+	res, err := m.put(r)
+	if err != nil {
+		m.tb.Fatal(err)
+	}
+	return res
+}
+
+func ifIndex(i uint64) *pb.PutRequest_IfIndex { return &pb.PutRequest_IfIndex{IfIndex: i} }
+
+func TestARefusedWriteCostsNoEntry(t *testing.T) {
+	m := newMember(t)
+	first := m.mustPut(&pb.PutRequest{Key: "x", Value: []byte("a")})
+	other, mine := incumbent.NewSessionID().String(), incumbent.NewSessionID().String()
+	for _, id := range []string{other, mine} {
+		if resp, body := m.post("SessionService/OpenSession", fmt.Sprintf(`{"id": %q, "ttl_ms": 60000}`, id)); resp.StatusCode != http.StatusOK {
+			t.Fatal(body)
+		}
+	}
+	if _, err := m.keys().Lock(t.Context(), connect.NewRequest(&pb.LockRequest{Key: "l", Session: other})); err != nil {
+		t.Fatal(err)
+	}
+	before := m.group.Proposed()
+	newer := &pb.Idempotency{Key: []byte("chosen after it"), BaseIndex: uint64(m.group.View().Index())}
+	for name, refuse := range map[string]func() (incumbent.Kind, error){
+		"absent": func() (incumbent.Kind, error) {
+			_, err := m.put(&pb.PutRequest{Key: "x", Condition: ifIndex(0)})
+			return incumbent.Conflict, err
+		},
+		"index": func() (incumbent.Kind, error) {
+			_, err := m.put(&pb.PutRequest{Key: "x", Condition: ifIndex(first.Index + 1)})
+			return incumbent.Conflict, err
+		},
+		"value, with a key": func() (incumbent.Kind, error) {
+			_, err := m.put(&pb.PutRequest{Key: "x", Condition: &pb.PutRequest_IfValue{IfValue: []byte("b")}, Idempotency: newer})
+			return incumbent.Conflict, err
+		},
+		"lock": func() (incumbent.Kind, error) {
+			_, err := m.keys().Lock(t.Context(), connect.NewRequest(&pb.LockRequest{Key: "l", Session: mine}))
+			return incumbent.Held, err
+		},
+		"unlock": func() (incumbent.Kind, error) {
+			_, err := m.keys().Unlock(t.Context(), connect.NewRequest(&pb.UnlockRequest{Key: "l", Session: mine}))
+			return incumbent.NotHolder, err
+		},
+		"delete": func() (incumbent.Kind, error) {
+			_, err := m.keys().Delete(t.Context(), connect.NewRequest(&pb.DeleteRequest{Key: "x", Condition: &pb.DeleteRequest_IfIndex{IfIndex: 99}}))
+			return incumbent.Conflict, err
+		},
+	} {
+		if want, err := refuse(); kindOf(err) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := m.group.Proposed() - before; n != 0 {
+		t.Errorf("%d commands were proposed", n)
+	}
+}
+
+// A write whose answer was lost is not refused for what it has done itself.
+func TestG25_ARepeatedConditionalPutIsTheSamePut(t *testing.T) {
+	m := newMember(t)
+	r := &pb.PutRequest{
+		Key: "x", Value: []byte("a"), Condition: ifIndex(0),
+		Idempotency: &pb.Idempotency{Key: []byte("k"), BaseIndex: uint64(m.group.View().Index())},
+	}
+	first := m.mustPut(r)
+	again := m.mustPut(r)
+	if again.Index != first.Index || again.Entry.GetModifiedIndex() != first.Index {
+		t.Errorf("%v, then %v", first, again)
+	}
+	m.mustPut(&pb.PutRequest{Key: "x", Value: []byte("b")})
+	if again = m.mustPut(r); again.Index != first.Index || again.Entry != nil {
+		t.Errorf("after another put: %v", again)
+	}
+	// By a header without an index nobody knows when the key was chosen.
+	for range 2 {
+		resp, body := m.post("KeyValueService/Put", `{"key": "y", "if_index": 0}`, headerKey, "h")
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("HTTP %d %s", resp.StatusCode, body)
+		}
+	}
+}
+
+func TestG25_APutWithoutAnswerIsUnknown(t *testing.T) {
+	m := newMember(t)
+	m.group.Hold()
+	resp, body := m.postLate("KeyValueService/Put", `{"key": "x", "value": "YQ=="}`)
+	m.group.Release()
+	if resp.StatusCode != http.StatusInternalServerError || !strings.Contains(body, "or read the key") {
+		t.Errorf("HTTP %d %s", resp.StatusCode, body)
+	}
+}
+
+func TestG45_ValuesAndPagesAreBounded(t *testing.T) {
+	m := newMember(t)
+	large := bytes.Repeat([]byte("v"), kv.MaxValueBytes)
+	for name, o := range map[string]connect.ClientOption{"proto": connect.WithClientOptions(), "json": connect.WithProtoJSON(), "grpc": connect.WithGRPC()} {
+		for i := range 3 {
+			put := &pb.PutRequest{Key: fmt.Sprint(name, i), Value: large}
+			if _, err := m.keys(o).Put(t.Context(), connect.NewRequest(put)); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		over := &pb.PutRequest{Key: "over", Value: append(large[:len(large):len(large)], 'v')}
+		if _, err := m.keys(o).Put(t.Context(), connect.NewRequest(over)); kindOf(err) != incumbent.TooLarge {
+			t.Errorf("%s: %v", name, err)
+		}
+		refused := &pb.PutRequest{Key: name + "0", Condition: ifIndex(0)}
+		_, err := m.keys(o).Put(t.Context(), connect.NewRequest(refused))
+		if kindOf(err) != incumbent.Conflict {
+			t.Errorf("%s: %v", name, err)
+		}
+		list := &pb.ListKeysRequest{Prefix: name}
+		n := 0
+		for pages := 1; ; pages++ {
+			res, err := m.keys(o).List(t.Context(), connect.NewRequest(list))
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			n += len(res.Msg.Entries)
+			if list.After = res.Msg.Next; list.After == "" {
+				break
+			}
+			if len(res.Msg.Entries) > 1 || pages > 3 {
+				t.Errorf("%s: a page of %d", name, len(res.Msg.Entries))
+			}
+		}
+		if n != 3 {
+			t.Errorf("%s: %d entries listed", name, n)
+		}
+	}
+	body := fmt.Sprintf(`{"key": "x", "value": %q}`, strings.Repeat("A", keyBodyBytes))
+	if resp, text := m.post("KeyValueService/Put", body); resp.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("HTTP %d %.200s", resp.StatusCode, text)
+	}
+}
+
+func TestAQuotaStopsWhatGrows(t *testing.T) {
+	m := newMember(t, func(c *Config) { c.QuotaBytes = 1000 })
+	put := func(key string, n int) error {
+		_, err := m.put(&pb.PutRequest{Key: key, Value: make([]byte, n)})
+		return err
+	}
+	if err := put("x", 900); err != nil {
+		t.Fatal(err)
+	}
+	before := m.group.Proposed()
+	if err := put("y", 100); kindOf(err) != incumbent.TooLarge || !hints(err, "--kv-quota-bytes") {
+		t.Errorf("beyond the quota: %v", err)
+	}
+	if n := m.group.Proposed() - before; n != 0 {
+		t.Errorf("%d commands were proposed", n)
+	}
+	if err := put("x", 800); err != nil {
+		t.Errorf("what shrinks: %v", err)
+	}
+	if _, err := m.keys().Delete(t.Context(), connect.NewRequest(&pb.DeleteRequest{Key: "x"})); err != nil {
+		t.Error(err)
+	}
+	if err := put("y", 100); err != nil {
+		t.Errorf("after deleting: %v", err)
+	}
+}
+
+func TestG12_KeysAreForAgentsAndOperators(t *testing.T) {
+	m := newMember(t)
+	calls := map[string]string{"Get": `{"key": "x"}`, "List": `{}`, "Put": `{"key": "x"}`, "Delete": `{"key": "x"}`}
+	for kind, want := range map[auth.Kind]int{auth.Anonymous: http.StatusForbidden, auth.Observer: http.StatusForbidden, auth.Agent: http.StatusOK, auth.Operator: http.StatusOK} {
+		for _, call := range []string{"Put", "Get", "List", "Delete"} {
+			m.guard.principal = auth.Principal{Name: "a", Kind: kind}
+			if resp, body := m.post("KeyValueService/"+call, calls[call]); resp.StatusCode != want {
+				t.Errorf("%v: %s: HTTP %d %s", kind, call, resp.StatusCode, body)
+			}
+		}
+	}
+	m.guard.principal = admin
+	session := incumbent.NewSessionID().String()
+	if resp, body := m.post("SessionService/OpenSession", fmt.Sprintf(`{"id": %q, "ttl_ms": 60000}`, session)); resp.StatusCode != http.StatusOK {
+		t.Fatal(body)
+	}
+	m.guard.principal = auth.Principal{Name: "a", Kind: auth.Agent}
+	if resp, body := m.post("KeyValueService/Lock", fmt.Sprintf(`{"key": "x", "session": %q}`, session)); resp.StatusCode != http.StatusForbidden {
+		t.Errorf("another's session: HTTP %d %s", resp.StatusCode, body)
+	}
+}
+
+func TestG23_StaleReadsOfKeys(t *testing.T) {
+	m := newMember(t, func(c *Config) { c.Age = func() time.Duration { return 1500 * time.Millisecond } })
+	put := m.mustPut(&pb.PutRequest{Key: "x", Value: []byte("a")})
+	m.group.Hold() // nobody confirms
+	defer m.group.Release()
+	res, err := m.keys().Get(t.Context(), connect.NewRequest(&pb.GetKeyRequest{Key: "x", Stale: true}))
+	if err != nil || res.Msg.AgeMs != 1500 || res.Msg.Index != put.Index {
+		t.Errorf("%v, %v", res, err)
+	}
+	list, err := m.keys().List(t.Context(), connect.NewRequest(&pb.ListKeysRequest{Stale: true}))
+	if err != nil || list.Msg.AgeMs != 1500 || list.Msg.ModifiedIndex != put.Index {
+		t.Errorf("%v, %v", list, err)
+	}
+}
+
+// hints reports whether the error's hint says so.
+func hints(err error, what string) bool {
+	var ce *connect.Error
+	if !errors.As(err, &ce) {
+		return false
+	}
+	for _, d := range ce.Details() {
+		if v, err := d.Value(); err == nil {
+			if e, ok := v.(*pb.Error); ok && strings.Contains(e.Hint, what) {
+				return true
+			}
+		}
+	}
+	return false
+}

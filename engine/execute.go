@@ -1,0 +1,47 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/node"
+)
+
+// Call is what goes with a command of a family.
+type Call struct {
+	core.Meta
+	Deadline time.Time // past it the command is not proposed, or its outcome Unknown; zero: none
+	// Reserve lets the command use what is kept back when disk or memory run out.
+	// It is for what makes room, or lets go: deletions, unlocks.
+	Reserve bool
+}
+
+// Execute proposes a command of a family. It never blocks; neither must done,
+// which is called once: with what the command did after it was applied here, so
+// that the view is at least as new as the answer; or with an error of the node's
+// ([node.Proposal]), which means that it certainly is not applied, now or ever,
+// unless it is Unknown.
+//
+// Commands of one caller take effect in the order of their calls only if each
+// waits for the outcome of the one before.
+func (e *Engine) Execute(c Call, cmd core.Command, done func(core.Result)) {
+	e.raft.Propose(node.Proposal{
+		Command: cmd.Encode(c.Meta), Deadline: c.Deadline, Reserve: c.Reserve,
+		Done: func(result any, err error) { done(resultOf(result, err)) },
+	})
+}
+
+func resultOf(result any, err error) core.Result {
+	if err != nil {
+		e, ok := err.(*incumbent.Error) //nolint:errorlint // an error that wraps one is not it
+		if !ok {
+			e = incumbent.Errorf(incumbent.KindOf(err), "%w", err)
+		}
+		return core.Result{Err: e}
+	}
+	if r, ok := result.(*core.Result); ok {
+		return *r
+	}
+	return core.Result{Err: incumbent.Errorf(incumbent.Internal, "the outcome of a command is a %T", result)}
+}
