@@ -64,5 +64,9 @@ func eventsOf(changes []core.Change) []*watch.Event {
 }
 
 func sizeOf(l *core.Lease) int {
-	return changeBytes + len(l.Name.Lease) + len(l.Holder) + len(l.Origin.Address)
+	n := changeBytes + len(l.Name.Lease) + len(l.Holder) + len(l.Origin.Address)
+	for _, p := range l.Pins {
+		n += len(p)
+	}
+	return n
 }

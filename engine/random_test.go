@@ -51,7 +51,7 @@ type play struct {
 	rng        *rand.Rand
 	one, other *Engine
 	reader     *watch.Reader
-	keys       map[string]*kv.Entry // what the reader's changes of keys compose to
+	keys       map[string]*kv.Entry           // what the reader's changes of keys compose to
 	told       map[incumbent.Name]*core.Lease // what the reader's changes compose to
 	last       incumbent.Index
 	behind     [][]byte // what the other has not applied yet
@@ -114,7 +114,7 @@ func (p *play) apply(e *Engine, batch [][]byte) {
 func (p *play) follow() {
 	p.Helper()
 	for {
-		b, err := p.reader.Pull(nil, 8)
+		b, err := p.reader.Pull(nil, 8, 1<<20)
 		if err != nil {
 			p.Fatal(err)
 		}

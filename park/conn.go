@@ -138,6 +138,20 @@ func (c *Conn) Queued() int {
 	return c.out.bytes
 }
 
+// WhenDrained has f called once, when the kernel has taken all that is queued
+// now and by then, and reports whether anything is: if not, f is never called,
+// nor if the connection ends first. f is called with the connection's lock held:
+// it must neither block nor call the connection.
+func (c *Conn) WhenDrained(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.out == nil {
+		return false
+	}
+	c.out.drained = append(c.out.drained, f)
+	return true
+}
+
 // RemoteAddr returns the peer's address. It is known until Closed returns.
 func (c *Conn) RemoteAddr() net.Addr { return c.addr(remoteAddr) }
 

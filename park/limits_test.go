@@ -282,3 +282,37 @@ func TestTicks(t *testing.T) {
 		}
 	}
 }
+
+func TestWhenDrained(t *testing.T) {
+	forAll(t, func(t *testing.T, v variant) {
+		e := newEchoer()
+		r := newRig(t, v, Config{Ticks: still(), Limits: Limits{MaxQueuedBytes: 64 << 20}}, func() Handler { return e })
+		conn, c := begin(t, r, e)
+		shared, sent := pattern(1<<20), 0
+		for c.Queued() < 4<<20 { // more than sockets hold
+			if err := c.Send(shared); err != nil {
+				t.Fatal(err)
+			}
+			sent += len(shared)
+		}
+		drained := make(chan struct{}, 2)
+		for range 2 {
+			if !c.WhenDrained(func() { drained <- struct{}{} }) {
+				t.Fatal("nothing is queued")
+			}
+		}
+		select {
+		case <-drained:
+			t.Fatal("told before anything was read")
+		default:
+		}
+		if _, err := readFull(conn, make([]byte, sent)); err != nil {
+			t.Fatal(err)
+		}
+		receive(t, "word that the queue is empty", drained)
+		receive(t, "the other's", drained)
+		if c.WhenDrained(func() { t.Error("called, though nothing is queued") }) {
+			t.Errorf("%d bytes queued", c.Queued())
+		}
+	})
+}

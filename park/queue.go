@@ -13,8 +13,9 @@ type queue struct {
 	cipher   []byte
 	cipherAt uint32 // tick of queueing of the first byte in cipher
 	entries  []entry
-	bytes    int   // unsent, and entryBytes for each entry: bounded by MaxQueuedBytes
-	held     int64 // the memory that is this queue's alone: bounded by MaxHeldBytes
+	bytes    int      // unsent, and entryBytes for each entry: bounded by MaxQueuedBytes
+	held     int64    // the memory that is this queue's alone: bounded by MaxHeldBytes
+	drained  []func() // of WhenDrained
 }
 
 // entry is a buffer, of which b is not sent yet.
@@ -297,8 +298,13 @@ func (c *Conn) entriesSent(n int) {
 }
 
 func (c *Conn) dropIfEmpty() {
-	if len(c.out.cipher) == 0 && len(c.out.entries) == 0 {
-		c.dropQueue()
+	if len(c.out.cipher) > 0 || len(c.out.entries) > 0 {
+		return
+	}
+	told := c.out.drained
+	c.dropQueue()
+	for _, f := range told {
+		f()
 	}
 }
 

@@ -10,10 +10,11 @@ import (
 )
 
 const (
-	watchAnswer = 10 * time.Second // an agent gives a subscription up that says nothing for so long
-	watchPull   = 4                // events asked for at a time
-	aloneOneIn  = 3                // subscriptions to one lease; the others are to all
-	turnsOneIn  = 20               // looks in whose place the agent watches something else
+	watchAnswer    = 10 * time.Second // an agent gives a subscription up that says nothing for so long
+	watchPull      = 4                // events asked for at a time
+	watchPullBytes = 4 << 10          // of them
+	aloneOneIn     = 3                // subscriptions to one lease; the others are to all
+	turnsOneIn     = 20               // looks in whose place the agent watches something else
 )
 
 // watcher is the part of an agent that watches, from one member to the next: it
@@ -119,7 +120,7 @@ func (s *subscription) next() {
 	if s.reader == nil {
 		return
 	}
-	b, err := s.reader.Pull(nil, watchPull)
+	b, err := s.pull()
 	if err != nil {
 		s.close()
 		s.refused(err)
@@ -143,6 +144,14 @@ func (s *subscription) next() {
 		s.a.w.check.watched(s.a, r.lease, from, to, got)
 		r.watched, r.asked = to, 0
 	})
+}
+
+// pull takes what is next, up to the end of an index.
+func (s *subscription) pull() (b watch.Batch, err error) {
+	for whole := false; !whole && err == nil; whole = b.Whole() {
+		b, err = s.reader.Pull(b.Events, watchPull, watchPullBytes)
+	}
+	return b, err
 }
 
 // refused says why there is no subscription (any more). Whoever was too slow

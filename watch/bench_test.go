@@ -20,12 +20,12 @@ func BenchmarkPublish(b *testing.B) {
 			for range readers {
 				var r *Reader
 				pull := func() {
-					if x, err := r.Pull(nil, 1000); err == nil {
+					if x, err := r.Pull(nil, 1000, anySize); err == nil {
 						delivered.Add(int64(len(x.Events)))
 					}
 				}
 				r, _ = h.Subscribe(0, pull, Exact(topic("db")))
-				r.Pull(nil, 1)
+				r.Pull(nil, 1, anySize)
 			}
 			b.ReportAllocs()
 			b.ResetTimer()
@@ -52,7 +52,7 @@ func BenchmarkDistinct(b *testing.B) {
 	for i := range all {
 		names[i] = fmt.Sprint("unit-", i)
 		all[i], _ = h.Subscribe(0, wake, Exact(topic(names[i])))
-		all[i].Pull(nil, 1)
+		all[i].Pull(nil, 1, anySize)
 	}
 	each := float64(heapBytes()-before) / readers
 	b.ResetTimer()
@@ -79,7 +79,7 @@ func BenchmarkResume(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if x, err := r.Pull(nil, 100); err != nil || len(x.Events) != 10 {
+		if x, err := r.Pull(nil, 100, anySize); err != nil || len(x.Events) != 10 {
 			b.Fatal(len(x.Events), err)
 		}
 		r.Close()
@@ -113,6 +113,27 @@ func TestHistoryBytesAreHonest(t *testing.T) {
 			if grown > said*5/4 {
 				t.Errorf("the heap grew by %d, the history says %d", grown, said)
 			}
+		})
+	}
+}
+
+// BenchmarkTopics publishes events of many topics, the same ones each time,
+// and says what a topic of them costs.
+func BenchmarkTopics(b *testing.B) {
+	for _, n := range []int{10, 100, 1_000, 10_000} {
+		b.Run(fmt.Sprintf("topics=%d", n), func(b *testing.B) {
+			h := New(Config{}, nil, 0)
+			defer h.Close()
+			topics := make([]Topic, n)
+			for i := range topics {
+				topics[i] = topic(fmt.Sprint("unit-", i))
+			}
+			b.ResetTimer()
+			for i := range b.N {
+				index := incumbent.Index(i + 1)
+				h.Publish(nil, index, []*Event{{Index: index, Topics: topics}})
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/topic")
 		})
 	}
 }

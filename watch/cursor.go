@@ -164,16 +164,16 @@ func (h *Hub) retire(n *node) {
 	}
 }
 
-// take appends what is next for the cursor to out: at least all events of one
-// index if there are any, then more while there are fewer than limit. more is
-// false if everything published so far has been taken.
-func (c *cursor) take(out []*Event, limit int) (events []*Event, more bool, err error) {
+// take appends what is next for the cursor to out: one event if there is any,
+// and more up to limit events or bytes of their sizes. more is false if
+// everything published so far has been taken.
+func (c *cursor) take(out []*Event, limit, bytes int) (events []*Event, more bool, err error) {
 	h := c.hub
 	for {
 		h.mu.RLock()
 		ready, err := c.resolve()
 		if err == nil && ready {
-			out, more = c.collect(out, limit)
+			out, more = c.collect(out, limit, bytes)
 		}
 		h.mu.RUnlock()
 		if err != nil || ready {
@@ -235,10 +235,11 @@ func (l *leg) find(s *history, seen uint64) (found bool) {
 }
 
 // collect takes events in order from all legs. Called with mu held, once
-// every leg knows what is next.
-func (c *cursor) collect(out []*Event, limit int) (events []*Event, more bool) {
+// every leg knows what is next. What is left of an index that does not fit is
+// for the next call; until then done stays before it.
+func (c *cursor) collect(out []*Event, limit, bytes int) (events []*Event, more bool) {
 	s := &c.hub.hist
-	last, full := c.done, len(out)+max(limit, 1)
+	last, first := c.done, len(out)
 	for {
 		pos := c.next()
 		if pos == 0 {
@@ -248,14 +249,17 @@ func (c *cursor) collect(out []*Event, limit int) (events []*Event, more bool) {
 			return out, false
 		}
 		e := s.at(pos)
-		if len(out) >= full && e.Index != last {
+		if e.Index != last {
+			c.done = max(c.done, last) // all of it was taken
+		}
+		if taken := len(out) - first; taken > 0 && (taken >= limit || e.Size > bytes) {
 			c.seen.Store(pos - 1)
-			c.done = max(c.done, last)
 			return out, true
 		}
 		c.advance(s, pos)
 		if e.Index > c.from {
 			out = append(out, e)
+			bytes -= e.Size
 			last = e.Index
 		}
 	}

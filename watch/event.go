@@ -25,9 +25,9 @@ type Event struct {
 	Index   incumbent.Index
 	Topics  []Topic
 	Payload any
-	Size    int // bytes that keeping Payload costs
+	Size    int // bytes that keeping Payload costs; about what it takes on a wire
 
-	links   []link        // under the hub's mu
+	links   []link        // by their nodes' ids; under the hub's mu
 	charged atomic.Int64  // of the hub's bytes; negative once dropped
 	bytes   *atomic.Int64 // the hub's
 	encodings

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +14,8 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 )
+
+const anySize = math.MaxInt // of what one pull gives
 
 func topic(name string) Topic { return Topic{1, [2]string{"ns", "m"}, name} }
 
@@ -147,7 +151,7 @@ func TestG15_ConcurrentReadersSeeEveryEventOnce(t *testing.T) {
 			var seen incumbent.Index
 			n := 0
 			for {
-				b, err := r.Pull(nil, 7)
+				b, err := r.Pull(nil, 7, anySize)
 				if err != nil {
 					t.Error(err)
 					return
@@ -184,14 +188,14 @@ func TestG18_ASlowReaderIsCutOffAndNobodyNotices(t *testing.T) {
 		quick, _ := h.Subscribe(0, func() {}, Exact(topic("db")))
 		for i := incumbent.Index(1); i <= 10_000; i++ {
 			h.Publish(nil, i, []*Event{event(i, "db")})
-			if b, err := quick.Pull(nil, 10); err != nil || len(b.Events) != 1 || b.Progress != i {
+			if b, err := quick.Pull(nil, 10, anySize); err != nil || len(b.Events) != 1 || b.Progress != i {
 				t.Fatalf("at %d the quick reader got %v, %v", i, b, err)
 			}
 			if n := h.Stats().HistoryBytes; n > limit {
 				t.Fatalf("history costs %d", n)
 			}
 		}
-		_, err := slow.Pull(nil, 10)
+		_, err := slow.Pull(nil, 10, anySize)
 		var gone *CompactedError
 		if incumbent.KindOf(err) != incumbent.Compacted || !errors.As(err, &gone) {
 			t.Fatalf("the slow reader got %v", err)
@@ -203,7 +207,7 @@ func TestG18_ASlowReaderIsCutOffAndNobodyNotices(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b, err := resumed.Pull(nil, 1); err != nil || b.Events[0].Index != gone.Floor+1 {
+		if b, err := resumed.Pull(nil, 1, anySize); err != nil || b.Events[0].Index != gone.Floor+1 {
 			t.Errorf("resumed with %v, %v", b, err)
 		}
 	})
@@ -214,7 +218,7 @@ func TestEncodingsAreMadeOnceAndCharged(t *testing.T) {
 	defer h.Close()
 	r, _ := h.Subscribe(0, func() {}, Exact(topic("db")))
 	h.Publish(nil, 1, []*Event{event(1, "db")})
-	b, _ := r.Pull(nil, 1)
+	b, _ := r.Pull(nil, 1, anySize)
 	before := h.Stats().HistoryBytes
 	var made atomic.Int64
 	var done sync.WaitGroup
@@ -283,14 +287,14 @@ func TestG15_WhoWasWokenInAFanOutIsWokenAgainByIt(t *testing.T) {
 			var r *Reader
 			var err error
 			r, err = h.Subscribe(0, func() {
-				if b, err := r.Pull(nil, 10); err == nil {
+				if b, err := r.Pull(nil, 10, anySize); err == nil {
 					got[i].Add(int64(len(b.Events)))
 				}
 			}, Exact(topic("db")))
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.Pull(nil, 1)
+			r.Pull(nil, 1, anySize)
 		}
 		h.Publish(nil, 1, []*Event{event(1, "db")})
 		time.Sleep(150 * time.Millisecond) // at 1,000/s it is about halfway
@@ -303,4 +307,88 @@ func TestG15_WhoWasWokenInAFanOutIsWokenAgainByIt(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What one index changed arrives in as many pulls as it takes, and progress
+// stays before it until the last.
+func TestG15_AnIndexLargerThanAPull(t *testing.T) {
+	const changes, limit = 1000, 64
+	h := New(Config{}, nil, 0)
+	defer h.Close()
+	batch := []*Event{event(1, "before")}
+	for range changes {
+		batch = append(batch, event(2, "db"))
+	}
+	h.Publish(nil, 3, append(batch, event(3, "after")))
+	r, err := h.Subscribe(0, func() {}, All(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	got := 0
+	for more := true; more; {
+		b, err := r.Pull(nil, limit, anySize)
+		if err != nil || len(b.Events) == 0 || len(b.Events) > limit {
+			t.Fatalf("%d events, %v", len(b.Events), err)
+		}
+		if got += len(b.Events); got < changes+1 && b.Progress != 1 || got > changes+1 && b.Progress != 3 {
+			t.Fatalf("progress %d with %d events delivered", b.Progress, got)
+		}
+		more = b.More
+	}
+	if got != len(batch)+1 {
+		t.Errorf("got %d events of %d", got, len(batch)+1)
+	}
+}
+
+// A reader that is in the middle of an index when that leaves the history is
+// told what it had whole.
+func TestG16_CompactedInTheMiddleOfAnIndex(t *testing.T) {
+	h := New(Config{Limits: Limits{HistoryBytes: 1}}, nil, 0)
+	defer h.Close()
+	h.Publish(nil, 2, []*Event{event(1, "db"), event(2, "db"), event(2, "db"), event(2, "db")})
+	r, err := h.Subscribe(1, func() {}, Exact(topic("db")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if b, err := r.Pull(nil, 2, anySize); err != nil || len(b.Events) != 2 || b.Progress != 1 || !b.More {
+		t.Fatalf("got %+v, %v", b, err)
+	}
+	h.Publish(nil, 3, []*Event{event(3, "db")})
+	_, err = r.Pull(nil, 2, anySize)
+	var gone *CompactedError
+	if !errors.As(err, &gone) || gone.Delivered != 1 || gone.Floor != 2 {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// An event of many topics costs in proportion to them: each of its links is
+// found by a search, not by looking at all.
+func TestLinksOfAnEventAreSorted(t *testing.T) {
+	h := New(Config{}, nil, 0)
+	defer h.Close()
+	var topics []Topic
+	for i := range 100 {
+		topics = append(topics, topic(fmt.Sprint("t", i*37%100)))
+	}
+	for i := range incumbent.Index(3) {
+		h.Publish(nil, i+1, []*Event{{Index: i + 1, Topics: topics[i:]}})
+	}
+	r, err := h.Subscribe(0, func() {}, Prefix(1, topic("").Scope, "t1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for pos := h.hist.tail; pos <= h.hist.head; pos++ {
+		links := h.hist.at(pos).links
+		if !slices.IsSortedFunc(links, func(a, b link) int { return a.compare(b.node.id) }) {
+			t.Errorf("the links of event %d are in no order", pos)
+		}
+		for i := range links {
+			if h.hist.at(pos).link(links[i].node) != &links[i] {
+				t.Errorf("link %d of event %d is not found", i, pos)
+			}
+		}
+	}
 }

@@ -1,5 +1,10 @@
 package watch
 
+import (
+	"cmp"
+	"slices"
+)
+
 // history is a ring of events at positions tail … head; position 0 is none.
 // Positions count events and never repeat; indexes may (one transaction) or
 // skip (a command without events).
@@ -54,13 +59,17 @@ type link struct {
 	prev, next uint64 // positions; prev may lie before the tail
 }
 
+func (l *link) compare(id uint64) int { return cmp.Compare(l.node.id, id) }
+
+// link finds the event's place in the node's chain, which it is in.
 func (e *Event) link(n *node) *link {
-	for i := range e.links {
-		if e.links[i].node == n {
-			return &e.links[i]
-		}
-	}
-	return nil
+	i, _ := e.findLink(n)
+	return &e.links[i]
+}
+
+// findLink searches: an event may have thousands of topics.
+func (e *Event) findLink(n *node) (i int, found bool) {
+	return slices.BinarySearchFunc(e.links, n.id, func(l link, id uint64) int { return l.compare(id) })
 }
 
 // append puts the event at the head of the history and of the chains of all
@@ -77,11 +86,13 @@ func (h *Hub) append(e *Event) {
 		h.chain(e, pos, group.up)
 		group.prefixes.each(t.Name, func(n *node) { h.chain(e, pos, n) })
 	}
+	slices.SortFunc(e.links, func(a, b link) int { return a.compare(b.node.id) })
 	e.charge(int64(eventBytes + e.Size + topicBytes*len(e.Topics) + linkBytes*len(e.links)))
 }
 
 // chain makes the event at the head the last of the node's chain. An event
-// whose topics lead to the same node twice is in its chain once.
+// whose topics lead to the same node twice is in its chain once. Its links are
+// not sorted yet: nobody looks for them before append is done.
 func (h *Hub) chain(e *Event, pos uint64, n *node) {
 	if n.last == pos && n.kept > 0 {
 		return

@@ -91,7 +91,7 @@ func (p *player) play(d *datadriven.TestData) (string, error) {
 		}
 		p.readers[name] = r
 	case "pull":
-		b, err := p.readers[name].Pull(nil, int(index("max")))
+		b, err := p.readers[name].Pull(nil, int(index("max")), anySize)
 		if err != nil {
 			return "", err
 		}

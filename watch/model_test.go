@@ -22,9 +22,10 @@ type model struct {
 
 type modelReader struct {
 	*Reader
-	sels []Selector
-	done incumbent.Index // everything up to here delivered, or never wanted
-	dead bool
+	sels  []Selector
+	done  incumbent.Index // everything up to here delivered, or never wanted
+	dead  bool
+	begun int // events of the index after done that were delivered
 }
 
 // TestG15_G16_G17_G18_ReadersMatchANaiveList publishes, pulls, resumes, resets
@@ -145,7 +146,20 @@ func (m *model) wanted(r *modelReader) (es []*Event, lost bool) {
 			lost = lost || e.Index <= m.floor()
 		}
 	}
-	return es, lost
+	return es[min(r.begun, len(es)):], lost
+}
+
+// took notes what a pull gave: what is beyond progress is a part of its index.
+func (r *modelReader) took(es []*Event, progress incumbent.Index) {
+	if progress > r.done {
+		r.begun = 0
+	}
+	for _, e := range es {
+		if e.Index > progress {
+			r.begun++
+		}
+	}
+	r.done = progress
 }
 
 func (m *model) draw(t *rapid.T) *modelReader {
@@ -158,8 +172,8 @@ func (m *model) draw(t *rapid.T) *modelReader {
 func (m *model) pull(t *rapid.T) {
 	r := m.draw(t)
 	want, lost := m.wanted(r)
-	limit := rapid.IntRange(0, 5).Draw(t, "limit")
-	b, err := r.Pull(nil, limit)
+	limit, size := rapid.IntRange(0, 5).Draw(t, "limit"), rapid.IntRange(0, 4000).Draw(t, "bytes")
+	b, err := r.Pull(nil, limit, size)
 	if r.dead || lost {
 		if incumbent.KindOf(err) != incumbent.Compacted || len(b.Events) > 0 {
 			t.Fatalf("lost events, but got %v, %v", b, err)
@@ -171,7 +185,8 @@ func (m *model) pull(t *rapid.T) {
 		t.Fatalf("nothing lost, but got %v", err)
 	}
 	n := 0
-	for n < len(want) && (n < max(limit, 1) || want[n].Index == want[n-1].Index) {
+	for n < len(want) && (n == 0 || n < limit && want[n].Size <= size) {
+		size -= want[n].Size
 		n++
 	}
 	if got, want := fmt.Sprint(payloads(b.Events)), fmt.Sprint(payloads(want[:n])); got != want {
@@ -179,12 +194,17 @@ func (m *model) pull(t *rapid.T) {
 	}
 	progress := max(r.done, m.index)
 	if n < len(want) {
-		progress = want[n-1].Index
+		progress = r.done
+		for _, e := range want[:n] {
+			if e.Index < want[n].Index {
+				progress = e.Index
+			}
+		}
 	}
 	if b.Progress != progress || b.More != (n < len(want)) {
 		t.Fatalf("progress %d more %v, want %d %v", b.Progress, b.More, progress, n < len(want))
 	}
-	r.done = progress
+	r.took(want[:n], progress)
 }
 
 func (m *model) progress(t *rapid.T) {
@@ -197,7 +217,7 @@ func (m *model) progress(t *rapid.T) {
 	if got > r.done && (len(want) > 0 || lost || r.dead) {
 		t.Fatalf("progress %d while %d after %d are to be delivered, lost %v", got, len(want), r.done, lost)
 	}
-	r.done = got
+	r.took(nil, got)
 }
 
 func (m *model) close(t *rapid.T) {

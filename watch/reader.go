@@ -27,17 +27,26 @@ func (h *Hub) Subscribe(from incumbent.Index, wake func(), selectors ...Selector
 // Batch is what one Pull gives.
 type Batch struct {
 	Events   []*Event        // shared: not to be changed
-	Progress incumbent.Index // with these, everything up to here has been delivered
+	Progress incumbent.Index // with these, everything up to here has been delivered; below the last event's index if that is not whole
 	More     bool            // pull again; no wake will come before
 }
 
-// Pull appends to buf what is next, at least all events of one index and then
-// whole indexes while there are fewer than limit events. It never waits. An
-// error is final: Compacted if the reader was too slow and history moved past
-// it, with what was delivered and where to resume in its cause; Unavailable if
-// the hub closed. The reader must still be closed.
-func (r *Reader) Pull(buf []*Event, limit int) (Batch, error) {
-	events, more, err := r.take(buf, limit)
+// Whole reports whether what the last event's index changed was delivered to its
+// end.
+func (b Batch) Whole() bool {
+	n := len(b.Events)
+	return n == 0 || b.Events[n-1].Index <= b.Progress
+}
+
+// Pull appends to buf what is next: one event, and more while they are no more
+// than limit and cost no more than bytes together, by their Size. What one
+// index changed may take several pulls; those that do not reach its end say
+// the progress before it. It never waits. An error is final: Compacted if the
+// reader was too slow and history moved past it, with what was delivered and
+// where to resume in its cause; Unavailable if the hub closed. The reader must
+// still be closed.
+func (r *Reader) Pull(buf []*Event, limit, bytes int) (Batch, error) {
+	events, more, err := r.take(buf, limit, bytes)
 	if err != nil {
 		return Batch{Events: buf}, err
 	}

@@ -10,6 +10,7 @@ import (
 // the history, whose matching events it chains. All under the hub's mu.
 type node struct {
 	key         Selector
+	id          uint64          // no other node of the hub has or had it
 	first, last uint64          // chain of matching events; last stays when they are dropped
 	lost        incumbent.Index // of the last matching event that was dropped
 	kept        int             // events in the chain
@@ -28,7 +29,10 @@ type node struct {
 // anyone listens, an event of the history matches, or a node below it exists,
 // so that its chain is always complete. One of a prefix exists as long as
 // anyone listens.
-type registry struct{ nodes map[Selector]*node }
+type registry struct {
+	nodes map[Selector]*node
+	made  uint64 // nodes so far, each has its number
+}
 
 func (r *registry) init() { r.nodes = map[Selector]*node{} }
 
@@ -38,7 +42,8 @@ func (r *registry) node(s Selector) *node {
 	if n := r.nodes[s]; n != nil {
 		return n
 	}
-	n := &node{key: s}
+	r.made++
+	n := &node{key: s, id: r.made}
 	r.nodes[s] = n
 	switch s.match {
 	case matchKind:
@@ -161,7 +166,8 @@ func (h *Hub) prepend(e *Event, pos uint64, n *node) {
 	} else {
 		n.last = max(n.last, pos)
 	}
-	e.links = append(e.links, l)
+	i, _ := e.findLink(n)
+	e.links = slices.Insert(e.links, i, l)
 	e.charge(linkBytes)
 	n.first = pos
 	n.kept++
@@ -176,7 +182,7 @@ func (h *Hub) unchain(n *node) bool {
 			return true
 		}
 		e := h.hist.at(n.first)
-		i := slices.IndexFunc(e.links, func(l link) bool { return l.node == n })
+		i, _ := e.findLink(n)
 		next := e.links[i].next
 		e.links = slices.Delete(e.links, i, i+1)
 		e.charge(-linkBytes)

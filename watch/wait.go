@@ -3,6 +3,7 @@ package watch
 import (
 	"container/heap"
 	"context"
+	"math"
 	"sync"
 
 	"github.com/incumbent-dev/incumbent"
@@ -104,7 +105,7 @@ func (w *Waiter) judge() (f Fired, ok bool) {
 	for more := !w.over; more; {
 		var events []*Event
 		var err error
-		if events, more, err = w.take(buf[:0], waitSlice); err != nil {
+		if events, more, err = w.take(buf[:0], waitSlice, math.MaxInt); err != nil {
 			w.over = true
 			return Fired{Err: err}, true
 		}

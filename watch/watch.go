@@ -24,7 +24,8 @@
 //
 // # Invariants
 //
-// Events of one index are delivered together, in order, once (G15). A reader
+// Events are delivered in order, once, and progress says which indexes are whole
+// (G15): one index may have more changes than a pull should hold. A reader
 // gets everything after the index it came with, or Compacted, never a gap
 // (G16, G18). Progress i is said only when everything up to i was pulled
 // (G17). What a reader sees never goes backwards: one that comes with an index

@@ -97,8 +97,11 @@ func (s *stream) replyAttached(id uint64, session incumbent.SessionID) {
 		s.refuse(id, incumbent.Errorf(incumbent.Expired, "session %v is not open", session))
 		return
 	}
-	out := &pb.Attached{HeldMs: ms(found.TTL), Session: f.session(found), Index: uint64(f.view.Index())}
-	out.Leases, out.Waits = f.owned(session)
+	o := f.owned(session, incumbent.Name{}, room{left: DefaultPage, bytes: pageBytes})
+	out := &pb.Attached{
+		HeldMs: ms(found.TTL), Session: f.counted(found, o.held), Index: uint64(f.view.Index()),
+		Leases: o.leases, Waits: o.waits, Next: o.next,
+	}
 	f.fill(func() { s.reply(&pb.ServerFrame{Id: id, Answer: &pb.ServerFrame_Attached{Attached: out}}) })
 }
 

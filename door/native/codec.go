@@ -17,9 +17,10 @@ type jsonCodec struct{ name string }
 
 var _ connect.Codec = jsonCodec{}
 
-// jsonCodecs replaces both of Connect's own.
-func jsonCodecs() connect.HandlerOption {
+// codecs replaces all of Connect's own.
+func codecs() connect.HandlerOption {
 	return connect.WithHandlerOptions(
+		connect.WithCodec(protoCodec{}),
 		connect.WithCodec(jsonCodec{"json"}),
 		connect.WithCodec(jsonCodec{"json; charset=utf-8"}),
 	)
@@ -30,6 +31,9 @@ func (c jsonCodec) Name() string { return c.name }
 
 // Marshal writes a message; fields at their zero value are left out.
 func (c jsonCodec) Marshal(message any) ([]byte, error) {
+	if p, ok := message.(*piece); ok {
+		return p.appendJSON(nil), nil
+	}
 	m, ok := message.(proto.Message)
 	if !ok {
 		return nil, fmt.Errorf("%T is not a protobuf message", message)
@@ -51,4 +55,35 @@ func (c jsonCodec) Unmarshal(b []byte, message any) error {
 		return errors.New(strings.ReplaceAll(err.Error(), "\u00a0", " "))
 	}
 	return nil
+}
+
+// protoCodec is Connect's own for protobuf, and writes pieces of watches too.
+type protoCodec struct{}
+
+var _ connect.Codec = protoCodec{}
+
+// Name returns the content type's suffix.
+func (protoCodec) Name() string { return "proto" }
+
+// Marshal writes a message.
+func (c protoCodec) Marshal(message any) ([]byte, error) { return c.MarshalAppend(nil, message) }
+
+// MarshalAppend appends a message to b, which Connect uses again.
+func (protoCodec) MarshalAppend(b []byte, message any) ([]byte, error) {
+	switch m := message.(type) {
+	case *piece:
+		return m.appendProto(b), nil
+	case proto.Message:
+		return proto.MarshalOptions{}.MarshalAppend(b, m)
+	}
+	return nil, fmt.Errorf("%T is not a protobuf message", message)
+}
+
+// Unmarshal reads a message.
+func (protoCodec) Unmarshal(b []byte, message any) error {
+	m, ok := message.(proto.Message)
+	if !ok {
+		return fmt.Errorf("%T is not a protobuf message", message)
+	}
+	return proto.Unmarshal(b, m)
 }

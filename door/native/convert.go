@@ -47,6 +47,11 @@ func inScope(n *pb.LeaseName) incumbent.Name {
 	}
 }
 
+// verbatim reads the name that ended a page: what is empty is empty.
+func verbatim(n *pb.LeaseName) incumbent.Name {
+	return incumbent.Name{Namespace: n.GetNamespace(), Model: n.GetModel(), Lease: n.GetName()}
+}
+
 func holderOf(field, h string) error {
 	if err := incumbent.ValidateHolder(h); err != nil {
 		return inField(field, err)

@@ -143,7 +143,12 @@ func (f *former) opened(r core.Result) *pb.OpenSessionResponse {
 func (f *former) session(s *core.Session) *pb.Session {
 	n := 0
 	f.view.SessionLeases(s.ID, func(*core.Lease) bool { n++; return true })
-	p := sessionPB(s, n)
+	return f.counted(s, n)
+}
+
+// counted writes a session with so many leases.
+func (f *former) counted(s *core.Session, leases int) *pb.Session {
+	p := sessionPB(s, leases)
 	f.ask(lease.Inspected{Session: s.ID}, nil, p)
 	return p
 }

@@ -63,7 +63,7 @@ func (d *Door) Paths() []string {
 // newHandler makes the handler for these limits.
 func (d *Door) newHandler(l *Limits) http.Handler {
 	options := connect.WithHandlerOptions(
-		jsonCodecs(),
+		codecs(),
 		connect.WithReadMaxBytes(maxInflated*l.MaxBodyBytes), // boundedBody bounds what is sent
 		connect.WithRequestGate(d.gate),
 		connect.WithInterceptors(timing{d}),
@@ -90,7 +90,7 @@ func (d *Door) newHandler(l *Limits) http.Handler {
 
 // bounded identifies the caller and bounds what it may send, and how slowly.
 func (d *Door) bounded(h http.Handler, l *Limits) http.Handler {
-	errors := connect.NewErrorWriter(jsonCodecs())
+	errors := connect.NewErrorWriter(codecs())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		refuse := func(err error) {
 			w.Header().Set("Connection", "close") // the body is not read

@@ -136,11 +136,11 @@ func (f *former) get(who *caller, r *pb.GetRequest) (*pb.GetResponse, error) {
 
 // list reads a page, or counts.
 func (f *former) list(ctx context.Context, who *caller, r *pb.ListRequest) (*pb.ListResponse, error) {
-	limit := or(int(r.Limit), DefaultPage)
-	if limit > MaxPage {
-		return nil, invalid("limit", "%d is over %d", limit, MaxPage)
+	page, err := newPage(r.Limit)
+	if err != nil {
+		return nil, err
 	}
-	after := incumbent.Name{Namespace: r.GetAfter().GetNamespace(), Model: r.GetAfter().GetModel(), Lease: r.GetAfter().GetName()}
+	after := verbatim(r.After)
 	out := &pb.ListResponse{Index: uint64(f.view.Index())}
 	seen := 0
 	var stopped error
@@ -155,11 +155,13 @@ func (f *former) list(ctx context.Context, who *caller, r *pb.ListRequest) (*pb.
 		case r.CountOnly:
 			out.Count++
 			return true
-		case len(out.Leases) == limit:
+		case page.full():
 			out.More = true
 			return false
 		}
-		out.Leases = append(out.Leases, f.kept(l, false))
+		p := f.kept(l, false)
+		page.use(p)
+		out.Leases = append(out.Leases, p)
 		return true
 	})
 	return out, stopped

@@ -35,8 +35,10 @@ const (
 	MaxWait         = 10 * time.Minute       // of wait_released
 	DefaultWait     = time.Minute            // where the request names none
 	ScanSlice       = 4096                   // leases looked at between two looks at the deadline
-	pullEvents      = 256                    // events taken from the hub at a time
-	tickEvery       = 250 * time.Millisecond // between two looks at slow readers of watches
+	pullEvents      = 256                    // events taken from the hub, or shown of a state, at a time
+	pullBytes       = 64 << 10               // of those: what they take together, or one of them
+	pageBytes       = 1 << 20                // an answer with a list ends with what makes it larger
+	tickEvery       = 250 * time.Millisecond // between two looks at watches that are silent
 	pumps           = 2                      // goroutines that write events to streams
 	workers         = 2                      // goroutines that answer operations, and as many for what is rare
 	maxOutcomes     = 512                    // operations answered at a time

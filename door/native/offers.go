@@ -40,7 +40,7 @@ func (o *offerReader) follow() bool {
 			return o.retry(err)
 		}
 	}
-	batch, err := o.reader.Pull(o.events[:0], pullEvents)
+	batch, err := o.reader.Pull(o.events[:0], pullEvents, pullBytes)
 	if err != nil {
 		o.reader.Close()
 		o.reader = nil

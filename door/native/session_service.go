@@ -27,7 +27,7 @@ func (s sessionService) CloseSession(ctx context.Context, r *connect.Request[pb.
 	return unary(o.GetCloseSession(), err)
 }
 
-// GetSession reads a session with all it holds and waits for.
+// GetSession reads a session with a page of what it holds and waits for.
 func (s sessionService) GetSession(ctx context.Context, r *connect.Request[pb.GetSessionRequest]) (*connect.Response[pb.GetSessionResponse], error) {
 	return reading(ctx, s.d, admit.Small, r.Msg.Stale, func(f *former) (*pb.GetSessionResponse, error) {
 		return f.getSession(callerOf(ctx), r.Msg)
@@ -53,29 +53,20 @@ func (f *former) getSession(who *caller, r *pb.GetSessionRequest) (*pb.GetSessio
 	if s == nil {
 		return nil, incumbent.Errorf(incumbent.NotFound, "session %v is not open", id)
 	}
-	leases, waits := f.owned(id)
+	page, err := newPage(r.Limit)
+	if err != nil {
+		return nil, err
+	}
+	o := f.owned(id, verbatim(r.After), page)
 	return &pb.GetSessionResponse{
-		Session: f.session(s), Leases: leases, Waits: waits, Index: uint64(f.view.Index()),
+		Session: f.counted(s, o.held), Leases: o.leases, Waits: o.waits, Index: uint64(f.view.Index()), Next: o.next,
 	}, nil
 }
 
-// owned is everything a session holds and waits for.
-func (f *former) owned(id incumbent.SessionID) (leases []*pb.Lease, waits []*pb.LeaseName) {
-	f.view.SessionLeases(id, func(l *core.Lease) bool {
-		leases = append(leases, f.kept(l, false))
-		return true
-	})
-	f.view.SessionWaits(id, func(l *core.Lease) bool {
-		waits = append(waits, namePB(l.Name))
-		return true
-	})
-	return leases, waits
-}
-
 func (f *former) listSessions(r *pb.ListSessionsRequest) (*pb.ListSessionsResponse, error) {
-	limit := or(int(r.Limit), DefaultPage)
-	if limit > MaxPage {
-		return nil, invalid("limit", "%d is over %d", limit, MaxPage)
+	page, err := newPage(r.Limit)
+	if err != nil {
+		return nil, err
 	}
 	after, err := sessionOf("after", r.After)
 	if err != nil {
@@ -83,11 +74,13 @@ func (f *former) listSessions(r *pb.ListSessionsRequest) (*pb.ListSessionsRespon
 	}
 	out := &pb.ListSessionsResponse{Index: uint64(f.view.Index())}
 	f.view.Sessions(after, func(s *core.Session) bool {
-		if len(out.Sessions) == limit {
+		if page.full() {
 			out.More = true
 			return false
 		}
-		out.Sessions = append(out.Sessions, f.session(s))
+		p := f.session(s)
+		page.use(p)
+		out.Sessions = append(out.Sessions, p)
 		return true
 	})
 	return out, nil

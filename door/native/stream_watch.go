@@ -18,7 +18,7 @@ import (
 //	close ─────┘
 //
 // A reader that does not keep up is left alone (its cursor stays) until its
-// connection has sent enough of what it has; if history moves past the cursor
+// connection has sent what it has; if history moves past the cursor
 // meanwhile, it is cut off with Compacted and the index to resume from.
 type streamWatch struct {
 	s   *stream
@@ -29,12 +29,13 @@ type streamWatch struct {
 	closed atomic.Bool
 	start  atomic.Pointer[former] // the confirmed state, on its way to a pump
 	silent atomic.Bool            // nothing was sent since the last round
+	paused atomic.Bool            // until the connection has sent what is queued
 	slot   int                    // in door.watches, under its mutex; -1 once out of it
 
 	// Of the pump that runs it; the state keeps others out.
 	reader *watch.Reader
 	shown  *former        // of the snapshot; nil once it was sent
-	begun  bool           // it is known after which index to follow: sel.after
+	begun  bool           // sel.after is the index to follow after, and exists
 	fresh  bool           // following, and nothing said yet
 	at     incumbent.Name // where the snapshot goes on
 	said   incumbent.Index
@@ -65,14 +66,15 @@ func (s *stream) watch(id uint64, r *pb.WatchRequest) error {
 		return err
 	}
 	resumes := sel.after != 0
-	w := &streamWatch{s: s, id: id, sel: sel, said: sel.after, begun: resumes, fresh: resumes}
+	known := resumes && sel.after <= s.door.hub.Index()
+	w := &streamWatch{s: s, id: id, sel: sel, said: sel.after, begun: known, fresh: resumes}
 	s.mu.Lock()
 	if !s.gone {
 		s.open.watches[id] = w
 	}
 	s.mu.Unlock()
 	s.door.watches.add(w)
-	if resumes {
+	if known {
 		s.door.leave(place)
 		w.kick()
 		return nil
@@ -182,12 +184,12 @@ func (w *streamWatch) run(p *pumping) (again bool) {
 		w.end()
 		return false
 	}
-	if c := w.s.conn.Load(); c.Queued() > MaxWatchBacklog {
-		w.s.door.watches.pause(w)
+	if w.pause() {
 		return false
 	}
-	if !w.begun && w.shown == nil {
-		w.shown = w.start.Swap(nil)
+	if err := w.begin(); err != nil {
+		w.fail(err)
+		return false
 	}
 	if w.shown != nil {
 		w.snapshot(p)
@@ -202,7 +204,7 @@ func (w *streamWatch) run(p *pumping) (again bool) {
 			return false
 		}
 	}
-	batch, err := w.reader.Pull(p.events[:0], pullEvents)
+	batch, err := w.reader.Pull(p.events[:0], pullEvents, pullBytes)
 	if err != nil {
 		w.fail(err)
 		return false
@@ -218,6 +220,45 @@ func (w *streamWatch) run(p *pumping) (again bool) {
 	return batch.More
 }
 
+// pause reports whether the watch has to wait for its connection, which then
+// kicks it.
+func (w *streamWatch) pause() bool {
+	if w.paused.Load() {
+		return true
+	}
+	c := w.s.conn.Load()
+	if c.Queued() <= MaxWatchBacklog {
+		return false
+	}
+	w.paused.Store(true)
+	if c.WhenDrained(w.resume) {
+		return true
+	}
+	w.paused.Store(false)
+	return false
+}
+
+// resume is called once the connection has nothing queued.
+func (w *streamWatch) resume() {
+	w.paused.Store(false)
+	w.kick()
+}
+
+// begin takes the confirmed state, once it is there: to show it, or to see that
+// the index to resume after exists.
+func (w *streamWatch) begin() error {
+	f := w.start.Swap(nil)
+	switch {
+	case f == nil:
+		return nil
+	case w.sel.after == 0:
+		w.shown = f
+		return nil
+	}
+	w.begun = true
+	return exists(w.sel.after, f.view)
+}
+
 func (w *streamWatch) subscribe() error {
 	r, err := w.s.door.hub.Subscribe(w.sel.after, w.kick, w.sel.selector)
 	w.reader = r
@@ -226,18 +267,18 @@ func (w *streamWatch) subscribe() error {
 
 // snapshot sends a slice of what is there; the changes after it follow.
 func (w *streamWatch) snapshot(p *pumping) {
-	events, at, more := w.sel.snapshot(w.shown, w.at, pullEvents)
+	events, at, more := w.sel.snapshot(w.shown, w.at)
 	w.at = at
 	var b []byte
 	for _, e := range events {
 		b = appendEvent(b, e)
 	}
-	var progress incumbent.Index
+	m := mark{snapshot: true, more: more}
 	if !more {
-		progress = w.shown.view.Index()
-		w.sel.after, w.said, w.shown, w.begun = progress, progress, nil, true
+		m.progress = w.shown.view.Index()
+		w.sel.after, w.said, w.shown, w.begun = m.progress, m.progress, nil, true
 	}
-	w.emit(p, append(p.bufs[:0], watchFrame(w.id, len(b), progress, true), b))
+	w.emit(p, append(p.bufs[:0], watchFrame(w.id, len(b), m), b))
 }
 
 // send sends events in the bytes that all streams share.
@@ -250,7 +291,7 @@ func (w *streamWatch) send(p *pumping, batch watch.Batch) {
 		}
 	}
 	w.said, w.fresh = batch.Progress, false
-	bufs[0] = watchFrame(w.id, size, batch.Progress, false)
+	bufs[0] = watchFrame(w.id, size, mark{progress: batch.Progress, more: !batch.Whole()})
 	w.emit(p, bufs)
 }
 
@@ -274,10 +315,9 @@ func (w *streamWatch) end() {
 // those to whom nothing was said since the last round are told how far that is
 // certain.
 type watchSet struct {
-	mu     sync.Mutex // guards the rest; held for a slice of the list
-	list   []*streamWatch
-	at     int
-	paused []*streamWatch // their connections have too much to send
+	mu   sync.Mutex // guards the rest; held for a slice of the list
+	list []*streamWatch
+	at   int
 }
 
 func (l *watchSet) add(w *streamWatch) {
@@ -320,20 +360,10 @@ func (l *watchSet) abandon() {
 	}
 }
 
-// pause lets the next tick try again.
-func (l *watchSet) pause(w *streamWatch) {
-	l.mu.Lock()
-	l.paused = append(l.paused, w)
-	l.mu.Unlock()
-}
-
-// tick kicks the paused ones, and a 1/rounds of all that were silent.
+// tick kicks a 1/rounds of all, those that were silent.
 func (l *watchSet) tick(buf []*streamWatch, rounds int) []*streamWatch {
 	buf = buf[:0]
 	l.mu.Lock()
-	buf = append(buf, l.paused...)
-	clear(l.paused)
-	l.paused = l.paused[:0]
 	for range (len(l.list) + rounds - 1) / rounds {
 		if l.at >= len(l.list) {
 			l.at = 0

@@ -5,9 +5,6 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"github.com/gobwas/ws"
-	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
@@ -16,23 +13,10 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/watch"
-	"github.com/incumbent-dev/incumbent/websocket"
 )
-
-// eventEncoding is this door's number among the encodings of an event: a
-// LeaseEvent as an element of WatchResponse.events, tag and length included.
-const eventEncoding watch.Encoding = 'n'
 
 // present is the word for what a snapshot shows.
 const present = "present"
-
-// Field numbers of lease.proto that are written by hand.
-const (
-	fieldEvents   = 1 // WatchResponse
-	fieldProgress = 2 // WatchResponse
-	fieldSnapshot = 3 // WatchResponse
-	fieldWatch    = 7 // ServerFrame
-)
 
 // selection is what a watch is about.
 type selection struct {
@@ -66,11 +50,14 @@ func (d *Door) selectionOf(who *caller, r *pb.WatchRequest) (selection, error) {
 	return s, nil
 }
 
-// snapshot takes at most limit leases that match and are held, behind after,
+// snapshot takes a piece of the leases that match and are held, behind after,
 // and reports whether there may be more.
-func (s *selection) snapshot(f *former, after incumbent.Name, limit int) (out []*pb.LeaseEvent, last incumbent.Name, more bool) {
+func (s *selection) snapshot(f *former, after incumbent.Name) (out []*pb.LeaseEvent, last incumbent.Name, more bool) {
+	room := room{left: pullEvents, bytes: pullBytes}
 	take := func(l *core.Lease) {
-		out = append(out, &pb.LeaseEvent{Index: uint64(l.Modified), What: present, Lease: f.lease(l), PreviousHolder: l.PreviousHolder})
+		e := &pb.LeaseEvent{Index: uint64(l.Modified), What: present, Lease: f.lease(l), PreviousHolder: l.PreviousHolder}
+		room.use(e)
+		out = append(out, e)
 	}
 	if !s.prefix {
 		if l := f.view.Lease(s.name); !l.Free() {
@@ -80,7 +67,7 @@ func (s *selection) snapshot(f *former, after incumbent.Name, limit int) (out []
 	}
 	looked := 0
 	f.view.Leases(s.name.Namespace, s.name.Model, s.name.Lease, after, func(l *core.Lease) bool {
-		if len(out) == limit || looked == ScanSlice {
+		if room.full() || looked == ScanSlice {
 			more = true
 			return false
 		}
@@ -108,49 +95,6 @@ func (f *former) eventOf(e *watch.Event) *pb.LeaseEvent {
 	return out
 }
 
-// encodedEvent is eventOf in bytes, made once for all streams.
-func (d *Door) encodedEvent(e *watch.Event) []byte {
-	return e.Encode(eventEncoding, func(e *watch.Event) []byte {
-		m := d.former().eventOf(e)
-		if m == nil {
-			return nil
-		}
-		return appendEvent(nil, m)
-	})
-}
-
-// appendEvent appends a LeaseEvent as an element of WatchResponse.events.
-func appendEvent(b []byte, m *pb.LeaseEvent) []byte {
-	opts := proto.MarshalOptions{UseCachedSize: true}
-	b = appendBytesHead(b, fieldEvents, proto.Size(m))
-	b, err := opts.MarshalAppend(b, m)
-	if err != nil {
-		panic(incumbent.Errorf(incumbent.Internal, "encode an event of lease %v: %w", m.Lease, err))
-	}
-	return b
-}
-
-// watchFrame is the beginning of a WebSocket message that answers watch id
-// with events of size bytes, which follow it.
-func watchFrame(id uint64, size int, progress incumbent.Index, snapshot bool) []byte {
-	body := size + sizeVarintField(uint64(progress))
-	if snapshot {
-		body += 2
-	}
-	frame := sizeVarintField(id) + 1 + protowire.SizeBytes(body)
-	message := 1 + protowire.SizeBytes(frame)
-	b := make([]byte, 0, websocket.MaxHeader+32)
-	b = websocket.AppendHead(b, ws.OpBinary, message)
-	b = appendBytesHead(b, fieldFrames, frame)
-	b = appendVarintField(b, fieldID, id)
-	b = appendBytesHead(b, fieldWatch, body)
-	b = appendVarintField(b, fieldProgress, uint64(progress))
-	if snapshot {
-		b = appendVarintField(b, fieldSnapshot, 1)
-	}
-	return b
-}
-
 // Watch sends a snapshot or resumes, then sends changes until the caller goes.
 func (s leaseService) Watch(ctx context.Context, r *connect.Request[pb.WatchRequest], out *connect.ServerStream[pb.WatchResponse]) error {
 	if err := s.watch(ctx, r.Msg, out); err != nil {
@@ -172,16 +116,16 @@ func (s leaseService) watch(ctx context.Context, r *pb.WatchRequest, out *connec
 		return err
 	}
 	admitted()
-	send := func(m *pb.WatchResponse) error {
-		return out.Send(m)
-	}
 	from := sel.after
 	if from == 0 {
-		if from, err = s.d.sendSnapshot(ctx, &sel, send); err != nil {
-			return err
-		}
+		from, err = s.d.sendSnapshot(ctx, &sel, out.Send)
+	} else {
+		err = s.d.awaitIndex(ctx, from)
 	}
-	return s.d.follow(ctx, &sel, from, send)
+	if err != nil {
+		return err
+	}
+	return s.d.follow(ctx, &sel, from, out.Conn().Send)
 }
 
 // sendSnapshot sends what matches in a confirmed state, and returns its index.
@@ -193,8 +137,8 @@ func (d *Door) sendSnapshot(ctx context.Context, sel *selection, send func(*pb.W
 	var at incumbent.Name
 	for more := true; more; {
 		var events []*pb.LeaseEvent
-		events, at, more = sel.snapshot(f, at, pullEvents)
-		m := &pb.WatchResponse{Events: events, Snapshot: true}
+		events, at, more = sel.snapshot(f, at)
+		m := &pb.WatchResponse{Events: events, Snapshot: true, More: more}
 		if !more {
 			m.ProgressIndex = uint64(f.view.Index())
 		}
@@ -205,9 +149,33 @@ func (d *Door) sendSnapshot(ctx context.Context, sel *selection, send func(*pb.W
 	return f.view.Index(), nil
 }
 
+// awaitIndex returns at once for an index this member has published. For a later
+// one it asks what the cluster has: of what exists there this member has heard by
+// the time of the answer.
+func (d *Door) awaitIndex(ctx context.Context, i incumbent.Index) error {
+	if i <= d.hub.Index() {
+		return nil
+	}
+	if err := d.confirmed(ctx); err != nil {
+		return err
+	}
+	return exists(i, d.view())
+}
+
+// exists returns Compacted, the kind that has clients start over, for an index
+// that a confirmed view has not come to: waiting would be in vain, or until
+// indexes of another history reach it.
+func exists(i incumbent.Index, confirmed *core.View) error {
+	if at := confirmed.Index(); i > at {
+		return incumbent.Errorf(incumbent.Compacted, "index %d does not exist yet, the cluster is at %d", i, at).
+			WithHint("the index is of another cluster or of a state that was lost: read the current state, then watch from its index")
+	}
+	return nil
+}
+
 // follow sends what happens after an index, and where nothing does, how far
 // that is certain.
-func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index, send func(*pb.WatchResponse) error) error {
+func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index, send func(any) error) error {
 	woken := make(chan struct{}, 1)
 	reader, err := d.hub.Subscribe(from, func() {
 		select {
@@ -223,16 +191,17 @@ func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index,
 	defer tick.Stop()
 	var buf []*watch.Event
 	for said := from; ; {
-		batch, err := reader.Pull(buf[:0], pullEvents)
+		batch, err := reader.Pull(buf[:0], pullEvents, pullBytes)
 		if err != nil {
 			return err
 		}
 		buf = batch.Events
 		if len(batch.Events) > 0 {
 			said = batch.Progress
-			if err := send(d.former().response(batch)); err != nil {
+			if err := send(d.piece(batch)); err != nil {
 				return err
 			}
+			clear(buf) // history may be done with them
 		}
 		if batch.More {
 			continue
@@ -250,14 +219,4 @@ func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index,
 			return context.Cause(ctx)
 		}
 	}
-}
-
-func (f *former) response(b watch.Batch) *pb.WatchResponse {
-	m := &pb.WatchResponse{ProgressIndex: uint64(b.Progress)}
-	for _, e := range b.Events {
-		if out := f.eventOf(e); out != nil {
-			m.Events = append(m.Events, out)
-		}
-	}
-	return m
 }

@@ -2289,6 +2289,8 @@ func (x *GetResponse) GetAgeMs() uint32 {
 	return 0
 }
 
+// A page ends at its limit, or with the first record that makes it larger than a
+// MiB.
 type ListRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // empty: all namespaces
@@ -2581,8 +2583,9 @@ type WatchRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Name   *LeaseName             `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`      // name.name is an exact name, unless prefix is set
 	Prefix bool                   `protobuf:"varint,2,opt,name=prefix,proto3" json:"prefix,omitempty"` // name.name is a prefix; empty: all of the model
-	// Resume: everything after this index, or the kind "compacted". 0: start with
-	// a snapshot of what matches.
+	// Resume: everything after this index, or the kind "compacted", if the history
+	// back to it is gone or the cluster has not come to it. 0: start with a snapshot
+	// of what matches.
 	AfterIndex    uint64 `protobuf:"varint,3,opt,name=after_index,json=afterIndex,proto3" json:"after_index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2641,9 +2644,13 @@ func (x *WatchRequest) GetAfterIndex() uint64 {
 
 type WatchResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Events        []*LeaseEvent          `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`                                     // all of one index together
-	ProgressIndex uint64                 `protobuf:"varint,2,opt,name=progress_index,json=progressIndex,proto3" json:"progress_index,omitempty"` // everything up to here was delivered
+	Events        []*LeaseEvent          `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`                                     // in order
+	ProgressIndex uint64                 `protobuf:"varint,2,opt,name=progress_index,json=progressIndex,proto3" json:"progress_index,omitempty"` // everything up to here was delivered: resume after it
 	Snapshot      bool                   `protobuf:"varint,3,opt,name=snapshot,proto3" json:"snapshot,omitempty"`                                // events are the present state, not changes
+	// The snapshot, or what the last index changed, goes on in the next message.
+	// Changes belong together by index: those above progress_index are to be held
+	// back until it reaches them, and forgotten if the watch ends before.
+	More          bool `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2695,6 +2702,13 @@ func (x *WatchResponse) GetProgressIndex() uint64 {
 func (x *WatchResponse) GetSnapshot() bool {
 	if x != nil {
 		return x.Snapshot
+	}
+	return false
+}
+
+func (x *WatchResponse) GetMore() bool {
+	if x != nil {
+		return x.More
 	}
 	return false
 }
@@ -3127,6 +3141,8 @@ type GetSessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Stale         bool                   `protobuf:"varint,2,opt,name=stale,proto3" json:"stale,omitempty"`
+	After         *LeaseName             `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`  // next of the page before
+	Limit         uint32                 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"` // of leases and waits together; 0: 1,000; at most 10,000
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3175,12 +3191,29 @@ func (x *GetSessionRequest) GetStale() bool {
 	return false
 }
 
+func (x *GetSessionRequest) GetAfter() *LeaseName {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *GetSessionRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// GetSessionResponse is a page, as of a list, in the order of names. Pages are of
+// several indexes: what a session had all the time is in them.
 type GetSessionResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       *Session               `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	Leases        []*Lease               `protobuf:"bytes,2,rep,name=leases,proto3" json:"leases,omitempty"`
 	Waits         []*LeaseName           `protobuf:"bytes,3,rep,name=waits,proto3" json:"waits,omitempty"`
 	Index         uint64                 `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
+	Next          *LeaseName             `protobuf:"bytes,5,opt,name=next,proto3" json:"next,omitempty"` // there is more: ask for it after this name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3241,6 +3274,13 @@ func (x *GetSessionResponse) GetIndex() uint64 {
 		return x.Index
 	}
 	return 0
+}
+
+func (x *GetSessionResponse) GetNext() *LeaseName {
+	if x != nil {
+		return x.Next
+	}
+	return nil
 }
 
 type ListSessionsRequest struct {
@@ -3665,11 +3705,12 @@ const file_incumbent_v1_lease_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\v2\x17.incumbent.v1.LeaseNameR\x04name\x12\x16\n" +
 	"\x06prefix\x18\x02 \x01(\bR\x06prefix\x12\x1f\n" +
 	"\vafter_index\x18\x03 \x01(\x04R\n" +
-	"afterIndex\"\x84\x01\n" +
+	"afterIndex\"\x98\x01\n" +
 	"\rWatchResponse\x120\n" +
 	"\x06events\x18\x01 \x03(\v2\x18.incumbent.v1.LeaseEventR\x06events\x12%\n" +
 	"\x0eprogress_index\x18\x02 \x01(\x04R\rprogressIndex\x12\x1a\n" +
-	"\bsnapshot\x18\x03 \x01(\bR\bsnapshot\"\xb1\x01\n" +
+	"\bsnapshot\x18\x03 \x01(\bR\bsnapshot\x12\x12\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\"\xb1\x01\n" +
 	"\n" +
 	"LeaseEvent\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +
@@ -3703,15 +3744,18 @@ const file_incumbent_v1_lease_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12;\n" +
 	"\vidempotency\x18\x03 \x01(\v2\x19.incumbent.v1.IdempotencyR\vidempotency\",\n" +
 	"\x14CloseSessionResponse\x12\x14\n" +
-	"\x05index\x18\x01 \x01(\x04R\x05index\"9\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\"~\n" +
 	"\x11GetSessionRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
-	"\x05stale\x18\x02 \x01(\bR\x05stale\"\xb7\x01\n" +
+	"\x05stale\x18\x02 \x01(\bR\x05stale\x12-\n" +
+	"\x05after\x18\x03 \x01(\v2\x17.incumbent.v1.LeaseNameR\x05after\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\rR\x05limit\"\xe4\x01\n" +
 	"\x12GetSessionResponse\x12/\n" +
 	"\asession\x18\x01 \x01(\v2\x15.incumbent.v1.SessionR\asession\x12+\n" +
 	"\x06leases\x18\x02 \x03(\v2\x13.incumbent.v1.LeaseR\x06leases\x12-\n" +
 	"\x05waits\x18\x03 \x03(\v2\x17.incumbent.v1.LeaseNameR\x05waits\x12\x14\n" +
-	"\x05index\x18\x04 \x01(\x04R\x05index\"W\n" +
+	"\x05index\x18\x04 \x01(\x04R\x05index\x12+\n" +
+	"\x04next\x18\x05 \x01(\v2\x17.incumbent.v1.LeaseNameR\x04next\"W\n" +
 	"\x13ListSessionsRequest\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\tR\x05after\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x14\n" +
@@ -3873,50 +3917,52 @@ var file_incumbent_v1_lease_proto_depIdxs = []int32{
 	4,  // 58: incumbent.v1.OpenSessionRequest.idempotency:type_name -> incumbent.v1.Idempotency
 	36, // 59: incumbent.v1.OpenSessionResponse.session:type_name -> incumbent.v1.Session
 	4,  // 60: incumbent.v1.CloseSessionRequest.idempotency:type_name -> incumbent.v1.Idempotency
-	36, // 61: incumbent.v1.GetSessionResponse.session:type_name -> incumbent.v1.Session
-	1,  // 62: incumbent.v1.GetSessionResponse.leases:type_name -> incumbent.v1.Lease
-	0,  // 63: incumbent.v1.GetSessionResponse.waits:type_name -> incumbent.v1.LeaseName
-	36, // 64: incumbent.v1.ListSessionsResponse.sessions:type_name -> incumbent.v1.Session
-	1,  // 65: incumbent.v1.Error.lease:type_name -> incumbent.v1.Lease
-	5,  // 66: incumbent.v1.LeaseService.Claim:input_type -> incumbent.v1.ClaimRequest
-	8,  // 67: incumbent.v1.LeaseService.Extend:input_type -> incumbent.v1.ExtendRequest
-	11, // 68: incumbent.v1.LeaseService.Release:input_type -> incumbent.v1.ReleaseRequest
-	13, // 69: incumbent.v1.LeaseService.Revoke:input_type -> incumbent.v1.RevokeRequest
-	15, // 70: incumbent.v1.LeaseService.Transfer:input_type -> incumbent.v1.TransferRequest
-	17, // 71: incumbent.v1.LeaseService.Pin:input_type -> incumbent.v1.PinRequest
-	19, // 72: incumbent.v1.LeaseService.Unpin:input_type -> incumbent.v1.UnpinRequest
-	21, // 73: incumbent.v1.LeaseService.LeaveQueue:input_type -> incumbent.v1.LeaveQueueRequest
-	25, // 74: incumbent.v1.LeaseService.Batch:input_type -> incumbent.v1.BatchRequest
-	27, // 75: incumbent.v1.LeaseService.Get:input_type -> incumbent.v1.GetRequest
-	29, // 76: incumbent.v1.LeaseService.List:input_type -> incumbent.v1.ListRequest
-	31, // 77: incumbent.v1.LeaseService.WaitReleased:input_type -> incumbent.v1.WaitReleasedRequest
-	33, // 78: incumbent.v1.LeaseService.Watch:input_type -> incumbent.v1.WatchRequest
-	37, // 79: incumbent.v1.SessionService.OpenSession:input_type -> incumbent.v1.OpenSessionRequest
-	39, // 80: incumbent.v1.SessionService.CloseSession:input_type -> incumbent.v1.CloseSessionRequest
-	41, // 81: incumbent.v1.SessionService.GetSession:input_type -> incumbent.v1.GetSessionRequest
-	43, // 82: incumbent.v1.SessionService.ListSessions:input_type -> incumbent.v1.ListSessionsRequest
-	6,  // 83: incumbent.v1.LeaseService.Claim:output_type -> incumbent.v1.ClaimResponse
-	9,  // 84: incumbent.v1.LeaseService.Extend:output_type -> incumbent.v1.ExtendResponse
-	12, // 85: incumbent.v1.LeaseService.Release:output_type -> incumbent.v1.ReleaseResponse
-	14, // 86: incumbent.v1.LeaseService.Revoke:output_type -> incumbent.v1.RevokeResponse
-	16, // 87: incumbent.v1.LeaseService.Transfer:output_type -> incumbent.v1.TransferResponse
-	18, // 88: incumbent.v1.LeaseService.Pin:output_type -> incumbent.v1.PinResponse
-	20, // 89: incumbent.v1.LeaseService.Unpin:output_type -> incumbent.v1.UnpinResponse
-	22, // 90: incumbent.v1.LeaseService.LeaveQueue:output_type -> incumbent.v1.LeaveQueueResponse
-	26, // 91: incumbent.v1.LeaseService.Batch:output_type -> incumbent.v1.BatchResponse
-	28, // 92: incumbent.v1.LeaseService.Get:output_type -> incumbent.v1.GetResponse
-	30, // 93: incumbent.v1.LeaseService.List:output_type -> incumbent.v1.ListResponse
-	32, // 94: incumbent.v1.LeaseService.WaitReleased:output_type -> incumbent.v1.WaitReleasedResponse
-	34, // 95: incumbent.v1.LeaseService.Watch:output_type -> incumbent.v1.WatchResponse
-	38, // 96: incumbent.v1.SessionService.OpenSession:output_type -> incumbent.v1.OpenSessionResponse
-	40, // 97: incumbent.v1.SessionService.CloseSession:output_type -> incumbent.v1.CloseSessionResponse
-	42, // 98: incumbent.v1.SessionService.GetSession:output_type -> incumbent.v1.GetSessionResponse
-	44, // 99: incumbent.v1.SessionService.ListSessions:output_type -> incumbent.v1.ListSessionsResponse
-	83, // [83:100] is the sub-list for method output_type
-	66, // [66:83] is the sub-list for method input_type
-	66, // [66:66] is the sub-list for extension type_name
-	66, // [66:66] is the sub-list for extension extendee
-	0,  // [0:66] is the sub-list for field type_name
+	0,  // 61: incumbent.v1.GetSessionRequest.after:type_name -> incumbent.v1.LeaseName
+	36, // 62: incumbent.v1.GetSessionResponse.session:type_name -> incumbent.v1.Session
+	1,  // 63: incumbent.v1.GetSessionResponse.leases:type_name -> incumbent.v1.Lease
+	0,  // 64: incumbent.v1.GetSessionResponse.waits:type_name -> incumbent.v1.LeaseName
+	0,  // 65: incumbent.v1.GetSessionResponse.next:type_name -> incumbent.v1.LeaseName
+	36, // 66: incumbent.v1.ListSessionsResponse.sessions:type_name -> incumbent.v1.Session
+	1,  // 67: incumbent.v1.Error.lease:type_name -> incumbent.v1.Lease
+	5,  // 68: incumbent.v1.LeaseService.Claim:input_type -> incumbent.v1.ClaimRequest
+	8,  // 69: incumbent.v1.LeaseService.Extend:input_type -> incumbent.v1.ExtendRequest
+	11, // 70: incumbent.v1.LeaseService.Release:input_type -> incumbent.v1.ReleaseRequest
+	13, // 71: incumbent.v1.LeaseService.Revoke:input_type -> incumbent.v1.RevokeRequest
+	15, // 72: incumbent.v1.LeaseService.Transfer:input_type -> incumbent.v1.TransferRequest
+	17, // 73: incumbent.v1.LeaseService.Pin:input_type -> incumbent.v1.PinRequest
+	19, // 74: incumbent.v1.LeaseService.Unpin:input_type -> incumbent.v1.UnpinRequest
+	21, // 75: incumbent.v1.LeaseService.LeaveQueue:input_type -> incumbent.v1.LeaveQueueRequest
+	25, // 76: incumbent.v1.LeaseService.Batch:input_type -> incumbent.v1.BatchRequest
+	27, // 77: incumbent.v1.LeaseService.Get:input_type -> incumbent.v1.GetRequest
+	29, // 78: incumbent.v1.LeaseService.List:input_type -> incumbent.v1.ListRequest
+	31, // 79: incumbent.v1.LeaseService.WaitReleased:input_type -> incumbent.v1.WaitReleasedRequest
+	33, // 80: incumbent.v1.LeaseService.Watch:input_type -> incumbent.v1.WatchRequest
+	37, // 81: incumbent.v1.SessionService.OpenSession:input_type -> incumbent.v1.OpenSessionRequest
+	39, // 82: incumbent.v1.SessionService.CloseSession:input_type -> incumbent.v1.CloseSessionRequest
+	41, // 83: incumbent.v1.SessionService.GetSession:input_type -> incumbent.v1.GetSessionRequest
+	43, // 84: incumbent.v1.SessionService.ListSessions:input_type -> incumbent.v1.ListSessionsRequest
+	6,  // 85: incumbent.v1.LeaseService.Claim:output_type -> incumbent.v1.ClaimResponse
+	9,  // 86: incumbent.v1.LeaseService.Extend:output_type -> incumbent.v1.ExtendResponse
+	12, // 87: incumbent.v1.LeaseService.Release:output_type -> incumbent.v1.ReleaseResponse
+	14, // 88: incumbent.v1.LeaseService.Revoke:output_type -> incumbent.v1.RevokeResponse
+	16, // 89: incumbent.v1.LeaseService.Transfer:output_type -> incumbent.v1.TransferResponse
+	18, // 90: incumbent.v1.LeaseService.Pin:output_type -> incumbent.v1.PinResponse
+	20, // 91: incumbent.v1.LeaseService.Unpin:output_type -> incumbent.v1.UnpinResponse
+	22, // 92: incumbent.v1.LeaseService.LeaveQueue:output_type -> incumbent.v1.LeaveQueueResponse
+	26, // 93: incumbent.v1.LeaseService.Batch:output_type -> incumbent.v1.BatchResponse
+	28, // 94: incumbent.v1.LeaseService.Get:output_type -> incumbent.v1.GetResponse
+	30, // 95: incumbent.v1.LeaseService.List:output_type -> incumbent.v1.ListResponse
+	32, // 96: incumbent.v1.LeaseService.WaitReleased:output_type -> incumbent.v1.WaitReleasedResponse
+	34, // 97: incumbent.v1.LeaseService.Watch:output_type -> incumbent.v1.WatchResponse
+	38, // 98: incumbent.v1.SessionService.OpenSession:output_type -> incumbent.v1.OpenSessionResponse
+	40, // 99: incumbent.v1.SessionService.CloseSession:output_type -> incumbent.v1.CloseSessionResponse
+	42, // 100: incumbent.v1.SessionService.GetSession:output_type -> incumbent.v1.GetSessionResponse
+	44, // 101: incumbent.v1.SessionService.ListSessions:output_type -> incumbent.v1.ListSessionsResponse
+	85, // [85:102] is the sub-list for method output_type
+	68, // [68:85] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_incumbent_v1_lease_proto_init() }

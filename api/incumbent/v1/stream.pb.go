@@ -837,9 +837,10 @@ type Attached struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	HeldMs        uint32                 `protobuf:"varint,1,opt,name=held_ms,json=heldMs,proto3" json:"held_ms,omitempty"`
 	Session       *Session               `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
-	Leases        []*Lease               `protobuf:"bytes,3,rep,name=leases,proto3" json:"leases,omitempty"` // everything the session holds
+	Leases        []*Lease               `protobuf:"bytes,3,rep,name=leases,proto3" json:"leases,omitempty"` // what the session holds
 	Waits         []*LeaseName           `protobuf:"bytes,4,rep,name=waits,proto3" json:"waits,omitempty"`   // and waits for: one round trip resumes it all
 	Index         uint64                 `protobuf:"varint,5,opt,name=index,proto3" json:"index,omitempty"`
+	Next          *LeaseName             `protobuf:"bytes,6,opt,name=next,proto3" json:"next,omitempty"` // but the first page: get_session after this name has the rest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -907,6 +908,13 @@ func (x *Attached) GetIndex() uint64 {
 		return x.Index
 	}
 	return 0
+}
+
+func (x *Attached) GetNext() *LeaseName {
+	if x != nil {
+		return x.Next
+	}
+	return nil
 }
 
 type Detach struct {
@@ -1401,13 +1409,14 @@ const file_incumbent_v1_stream_proto_rawDesc = "" +
 	"heldEachMs\"<\n" +
 	"\x06Attach\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x18\n" +
-	"\acounter\x18\x02 \x01(\x04R\acounter\"\xc6\x01\n" +
+	"\acounter\x18\x02 \x01(\x04R\acounter\"\xf3\x01\n" +
 	"\bAttached\x12\x17\n" +
 	"\aheld_ms\x18\x01 \x01(\rR\x06heldMs\x12/\n" +
 	"\asession\x18\x02 \x01(\v2\x15.incumbent.v1.SessionR\asession\x12+\n" +
 	"\x06leases\x18\x03 \x03(\v2\x13.incumbent.v1.LeaseR\x06leases\x12-\n" +
 	"\x05waits\x18\x04 \x03(\v2\x17.incumbent.v1.LeaseNameR\x05waits\x12\x14\n" +
-	"\x05index\x18\x05 \x01(\x04R\x05index\"\"\n" +
+	"\x05index\x18\x05 \x01(\x04R\x05index\x12+\n" +
+	"\x04next\x18\x06 \x01(\v2\x17.incumbent.v1.LeaseNameR\x04next\"\"\n" +
 	"\x06Detach\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\"\x06\n" +
 	"\x04Beat\"Q\n" +
@@ -1508,13 +1517,14 @@ var file_incumbent_v1_stream_proto_depIdxs = []int32{
 	28, // 26: incumbent.v1.Attached.session:type_name -> incumbent.v1.Session
 	29, // 27: incumbent.v1.Attached.leases:type_name -> incumbent.v1.Lease
 	30, // 28: incumbent.v1.Attached.waits:type_name -> incumbent.v1.LeaseName
-	31, // 29: incumbent.v1.StreamWatch.watch:type_name -> incumbent.v1.WatchRequest
-	29, // 30: incumbent.v1.Offer.lease:type_name -> incumbent.v1.Lease
-	31, // [31:31] is the sub-list for method output_type
-	31, // [31:31] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	30, // 29: incumbent.v1.Attached.next:type_name -> incumbent.v1.LeaseName
+	31, // 30: incumbent.v1.StreamWatch.watch:type_name -> incumbent.v1.WatchRequest
+	29, // 31: incumbent.v1.Offer.lease:type_name -> incumbent.v1.Lease
+	32, // [32:32] is the sub-list for method output_type
+	32, // [32:32] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_incumbent_v1_stream_proto_init() }
