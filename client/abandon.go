@@ -60,11 +60,14 @@ func (s *Session) leave(name incumbent.Name, holder string, timeout time.Duratio
 	if err != nil && retryable(err) {
 		return false
 	}
-	a, err := s.request(ctx, s.lookup)
-	if err != nil {
-		return !retryable(err)
+	for next, more := (*apiv1.LeaseName)(nil), true; more; more = next != nil {
+		a, err := s.request(ctx, func() *apiv1.ClientFrame { return s.lookup(next, 0) })
+		if err != nil {
+			return !retryable(err)
+		}
+		s.giveBackUnknown(a.GetGetSession().GetLeases(), name)
+		next = a.GetGetSession().GetNext()
 	}
-	s.giveBackUnknown(a.GetGetSession().GetLeases(), name)
 	return true
 }
 

@@ -197,7 +197,7 @@ func (s *Session) accept(ctx context.Context, name incumbent.Name, token incumbe
 func (s *Session) key(ctx context.Context) (*apiv1.Idempotency, error) {
 	if s.c.base() == 0 {
 		asked := s.clock()
-		a, err := s.request(ctx, s.lookup)
+		a, err := s.request(ctx, func() *apiv1.ClientFrame { return s.lookup(nil, 1) })
 		if err != nil {
 			return nil, err
 		}
@@ -206,9 +206,12 @@ func (s *Session) key(ctx context.Context) (*apiv1.Idempotency, error) {
 	return s.c.NewKey(), nil
 }
 
-// lookup asks for what the session holds.
-func (s *Session) lookup() *apiv1.ClientFrame {
-	return &apiv1.ClientFrame{Request: &apiv1.ClientFrame_GetSession{GetSession: &apiv1.GetSessionRequest{Id: s.id.String()}}}
+// lookup asks for a page of what the session holds: behind a name, and up to
+// limit; 0 is the server's own.
+func (s *Session) lookup(after *apiv1.LeaseName, limit uint32) *apiv1.ClientFrame {
+	return &apiv1.ClientFrame{Request: &apiv1.ClientFrame_GetSession{GetSession: &apiv1.GetSessionRequest{
+		Id: s.id.String(), After: after, Limit: limit,
+	}}}
 }
 
 // giveBack notes that a holding is no longer wanted. From then on no claim is

@@ -97,7 +97,26 @@ func (s *Session) attach(ctx context.Context, l *link, create bool) error {
 	if err != nil {
 		return err
 	}
-	s.adopt(l, a.GetAttached())
+	attached := a.GetAttached()
+	if err := s.complete(ctx, l, attached); err != nil {
+		return err
+	}
+	s.adopt(l, attached)
+	return nil
+}
+
+// complete adds to the answer what did not fit into it. Pages are younger than the
+// answer: what the session had then, and still has, is among them.
+func (s *Session) complete(ctx context.Context, l *link, a *apiv1.Attached) error {
+	for next := a.GetNext(); next != nil; {
+		f, err := l.call(ctx, s.lookup(next, 0))
+		if err != nil {
+			return err
+		}
+		page := f.GetGetSession()
+		a.Leases, a.Waits = append(a.Leases, page.GetLeases()...), append(a.Waits, page.GetWaits()...)
+		next = page.GetNext()
+	}
 	return nil
 }
 

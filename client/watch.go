@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"sort"
 	"time"
 
 	"connectrpc.com/connect"
@@ -23,10 +24,12 @@ type WatchOptions struct {
 	After  incumbent.Index // resume after this index; 0: begin with what is there
 }
 
-// Watch yields what changes, in order, each once and without a gap, and goes on
-// with another member when one fails. It ends with ctx, or with an error: of
-// kind Compacted when the history back to the last index it saw is gone (watch
-// again without After), or one that trying again cannot help.
+// Watch yields what changes, in order, each once and without a gap, all of one
+// index together, and goes on with another member when one fails. What is there
+// at the beginning may come in parts. It ends with ctx, or with an error: of kind
+// Compacted when the history back to the last index it saw is gone, or the cluster
+// has no such index (watch again without After), or one that trying again cannot
+// help.
 func (c *Client) Watch(ctx context.Context, opts WatchOptions) iter.Seq2[*apiv1.WatchResponse, error] {
 	return func(yield func(*apiv1.WatchResponse, error) bool) {
 		after := uint64(opts.After)
@@ -74,6 +77,7 @@ func (c *Client) watchOnce(ctx context.Context, opts WatchOptions, after *uint64
 		}
 	}
 	i, _ := c.members.current()
+	var whole Whole // what was not when a stream breaks is sent again by the next
 	for listen() {
 		m := stream.Msg()
 		*pause = minPause
@@ -82,7 +86,7 @@ func (c *Client) watchOnce(ctx context.Context, opts WatchOptions, after *uint64
 			*after = m.ProgressIndex
 			c.saw(m.ProgressIndex)
 		}
-		if !yield(m, nil) {
+		if m = whole.Add(m); m != nil && !yield(m, nil) {
 			return false, nil
 		}
 	}
@@ -94,4 +98,27 @@ func (c *Client) watchOnce(ctx context.Context, opts WatchOptions, after *uint64
 		return true, AsError(err)
 	}
 	return true, incumbent.Errorf(incumbent.Unavailable, "the watch ended")
+}
+
+// Whole puts together what a watch sends in pieces, for who calls
+// [Client.Leases] itself: all changes of one index are handed on at once. The
+// zero value is for the beginning of a watch; resume one, with a new Whole, after
+// the last progress index.
+type Whole struct {
+	held []*apiv1.LeaseEvent // above the progress index so far
+}
+
+// Add takes the next message and returns what is whole with it; nil if nothing
+// is. Parts of a snapshot it hands on as they are.
+func (w *Whole) Add(m *apiv1.WatchResponse) *apiv1.WatchResponse {
+	if m.Snapshot || !m.More && len(w.held) == 0 {
+		return m
+	}
+	events := append(w.held, m.Events...)
+	n := sort.Search(len(events), func(i int) bool { return events[i].Index > m.ProgressIndex })
+	w.held = events[n:]
+	if n == 0 {
+		return nil
+	}
+	return &apiv1.WatchResponse{Events: events[:n:n], ProgressIndex: m.ProgressIndex}
 }

@@ -323,8 +323,8 @@ func leaseWatch(env *environment) *cobra.Command {
 		Short: "follow changes of leases",
 		Long: `Watch prints what is there and then every change in order, until interrupted.
 --exact watches the one lease of that name. --after resumes after an index; exit
-code 6 says that the history back to it is gone. With -o json, too, each change
-is one line.`,
+code 6 says that the history back to it is gone, or that the cluster has no such
+index. With -o json, too, each change is one line.`,
 		Example: "  incumbent lease watch db/\n  incumbent lease watch db/primary --exact -o jsonl",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -347,8 +347,9 @@ is one line.`,
 					return err
 				}
 				defer stream.Close()
+				var whole client.Whole // the last index printed is one to resume after
 				for stream.Receive() {
-					if err := printEvents(env.stdout, form, stream.Msg()); err != nil {
+					if err := printEvents(env.stdout, form, whole.Add(stream.Msg())); err != nil {
 						return err
 					}
 				}
@@ -363,7 +364,7 @@ is one line.`,
 }
 
 func printEvents(out io.Writer, form string, m *apiv1.WatchResponse) error {
-	for _, e := range m.Events {
+	for _, e := range m.GetEvents() {
 		if form != formTable {
 			if err := printJSON(out, formJSONL, map[string]any{
 				"index": strconv.FormatUint(e.Index, 10), "what": e.What, "lease": document(e.Lease),

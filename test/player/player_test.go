@@ -23,6 +23,7 @@ import (
 	"connectrpc.com/connect"
 
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/client"
 )
 
 const (
@@ -256,8 +257,11 @@ func (p *play) follow(ctx context.Context, t *timeline) {
 		in := &pb.WatchRequest{Name: (&place{t.scope, ""}).pb(), Prefix: true, AfterIndex: t.resume()}
 		stream, err := k.leases.Watch(ctx, connect.NewRequest(in))
 		if err == nil {
+			var whole client.Whole
 			for stream.Receive() {
-				t.add(stream.Msg())
+				if m := whole.Add(stream.Msg()); m != nil {
+					t.add(m)
+				}
 			}
 			err = stream.Err()
 			stream.Close()
