@@ -1,0 +1,59 @@
+package mutants
+
+// ofStreams are bugs of what is told in pieces: watches and long lists.
+var ofStreams = []mutant{
+	{
+		name: "progress counts an index that is not whole", guarantee: "G17",
+		file: "watch/cursor.go", pkg: "./watch", test: "^TestG15_AnIndexLargerThanAPull$",
+		search:  "\t\tif e.Index != last {\n",
+		replace: "\t\tif e.Index >= last {\n",
+	},
+	{
+		name: "a watch does not wait for its connection", guarantee: "G18",
+		file: "door/native/stream_watch.go", pkg: "./door/native", test: "^TestG15_G16_G18_AnIndexLargerThanAQueue$",
+		search:  "if c.Queued() <= MaxWatchBacklog {",
+		replace: "if c.Queued() >= 0 {",
+	},
+	{
+		name: "a watch that waits for its connection is forgotten", guarantee: "G15",
+		file: "park/queue.go", pkg: "./park", test: "^TestWhenDrained$",
+		search:  "told := c.out.drained\n",
+		replace: "told := c.out.drained[:0]\n",
+	},
+	{
+		name: "an index that does not exist is waited for in silence", guarantee: "G16",
+		file: "door/native/watch.go", pkg: "./door/native", test: "^TestG14_G16_ResumeAfterAnIndexToCome$",
+		search:  "if at := confirmed.Index(); i > at {",
+		replace: "if at := confirmed.Index(); i > at && at == 0 {",
+	},
+	{
+		name: "a member that is behind takes itself for the cluster", guarantee: "G14",
+		file: "door/native/stream_watch.go", pkg: "./door/native", test: "^TestG14_G16_ResumeAfterAnIndexToCome$",
+		search:  "\ts.door.confirm(func(err error) {\n",
+		replace: "\tfunc(done func(error)) { done(nil) }(func(err error) {\n",
+	},
+	{
+		name: "every watch has events encoded for itself", guarantee: "G21",
+		file: "door/native/piece.go", pkg: "./door/native", test: "^TestG21_PiecesShareTheirEncoding$",
+		search:  "\t\tb = append(b, p.door.encodedEvent(e)...)\n",
+		replace: "\t\tb = appendEvent(b, p.door.former().eventOf(e))\n",
+	},
+	{
+		name: "a page of what a session has does not say that there is more", guarantee: "G18",
+		file: "door/native/page.go", pkg: "./door/native", test: "^TestG18_ASessionIsToldInPages$",
+		search:  "\t\t\to.next = namePB(after)\n",
+		replace: "",
+	},
+	{
+		name: "the client yields changes of an index that is not whole", guarantee: "G15",
+		file: "client/watch.go", pkg: "./client", test: "^TestG15_ChangesOfAnIndexAreYieldedTogether$",
+		search:  "return events[i].Index > m.ProgressIndex })",
+		replace: "return events[i].Index > 1<<63 })",
+	},
+	{
+		name: "a session loses the leases of all pages but the first", guarantee: "G04",
+		file: "client/connect.go", pkg: "./client", test: "^TestG04_ASessionOfManyPagesIsResumed$",
+		search:  "for next := a.GetNext(); next != nil; {",
+		replace: "for next := (*apiv1.LeaseName)(nil); next != nil; {",
+	},
+}
