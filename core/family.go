@@ -27,9 +27,9 @@ type Family interface {
 type Tables interface {
 	// Apply executes a command. The bytes alias the log: what stays is copied.
 	Apply(x *Exec, command []byte) Result
-	// EndSession is told that a session is over, with what it needs to let go of
-	// what the session had. It is told after leases, and before families of greater
-	// numbers.
+	// EndSession is told that a session is over, to let go of what the session had.
+	// It is told after leases, and before families of greater numbers. Whatever it
+	// changes it tells of.
 	EndSession(x *Exec, s *Session)
 	// View returns the records as they are, in constant time. It never changes.
 	View() FamilyView
@@ -64,6 +64,7 @@ func (x *Exec) Session(id incumbent.SessionID) *Session { return x.s.counts[id].
 // Tell tells of a change. Its index and origin are the command's.
 func (x *Exec) Tell(f Family, c FamilyChange) {
 	c.Family = f.Number()
+	x.s.views = nil
 	x.s.emit(Change{What: FamilyChanged, Family: &c})
 }
 
@@ -123,6 +124,7 @@ func (s *State) applyFamily(c *command) Result {
 	if t == nil {
 		return Result{Err: fail(incumbent.Invalid, "command of a kind that is not kept here")}
 	}
+	s.views = nil
 	return t.Apply(&Exec{s}, c.body)
 }
 
@@ -143,10 +145,14 @@ type namedView struct {
 	name   string
 }
 
+// familyViews are made anew only when a family has changed: most batches are
+// about leases.
 func (s *State) familyViews() []namedView {
-	list := make([]namedView, len(s.families))
-	for i, f := range s.families {
-		list[i] = namedView{f.tables.View(), f.Number(), f.Name()}
+	if s.views == nil {
+		s.views = make([]namedView, len(s.families))
+		for i, f := range s.families {
+			s.views[i] = namedView{f.tables.View(), f.Number(), f.Name()}
+		}
 	}
-	return list
+	return s.views
 }

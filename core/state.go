@@ -56,7 +56,8 @@ import (
 // [Restore].
 type State struct {
 	tables
-	families []family // by number
+	families []family    // by number
+	views    []namedView // of them; nil: one has changed since
 	limits   limits
 
 	// Of the command under way.
