@@ -78,6 +78,7 @@ type Client struct {
 	members  *members
 	leases   incumbentv1connect.LeaseServiceClient
 	sessions incumbentv1connect.SessionServiceClient
+	keys     incumbentv1connect.KeyValueServiceClient
 	cluster  incumbentv1connect.ClusterServiceClient
 	clock    func() time.Duration // boottime, or a test's
 	index    atomic.Uint64        // newest index any answer has shown
@@ -111,6 +112,7 @@ func New(cfg Config) (*Client, error) {
 	const base = "http://member"
 	c.leases = incumbentv1connect.NewLeaseServiceClient(c.http, base, opts...)
 	c.sessions = incumbentv1connect.NewSessionServiceClient(c.http, base, opts...)
+	c.keys = incumbentv1connect.NewKeyValueServiceClient(c.http, base, opts...)
 	c.cluster = incumbentv1connect.NewClusterServiceClient(c.http, base, opts...)
 	return c, nil
 }

@@ -26,6 +26,7 @@ const (
 	DefaultReturnTime     = 10 * time.Second
 	DefaultMaxConnections = 16_000
 	DefaultHistoryBytes   = 16 << 20
+	DefaultKVQuotaBytes   = 2 << 30
 	DefaultMemoryBytes    = 4 << 30
 	DefaultDiskReserve    = 256 << 20
 	DefaultStopTimeout    = 10 * time.Second
@@ -91,6 +92,7 @@ type Config struct {
 	CutOffAfter time.Duration
 
 	HistoryBytes   int64  // of changes kept for resuming watches; DefaultHistoryBytes
+	KVQuotaBytes   int64  // of keys and values, beyond which they do not grow; DefaultKVQuotaBytes
 	MemoryBytes    int64  // resident ceiling that admission defends; DefaultMemoryBytes
 	MaxConnections int    // accepted at once; DefaultMaxConnections
 	LogLevel       string // debug, info, warn, error; info
@@ -126,6 +128,7 @@ func (c Config) withDefaults() Config {
 	set(&c.CheckpointInterval, DefaultCheckpointInterval)
 	set(&c.CutOffAfter, DefaultCutOffAfter)
 	set(&c.HistoryBytes, DefaultHistoryBytes)
+	set(&c.KVQuotaBytes, DefaultKVQuotaBytes)
 	set(&c.MemoryBytes, DefaultMemoryBytes)
 	set(&c.MaxConnections, DefaultMaxConnections)
 	set(&c.LogLevel, "info")
@@ -189,6 +192,7 @@ func (c Config) sizeProblems(found *problems) {
 		{"snapshot-bytes", c.SnapshotBytes, 1 << 20, 1 << 40},
 		{"disk-reserve-bytes", c.DiskReserve, 1 << 20, 1 << 40},
 		{"history-bytes", c.HistoryBytes, 1 << 20, 1 << 40},
+		{"kv-quota-bytes", c.KVQuotaBytes, 1 << 20, 1 << 40},
 		{"memory-bytes", c.MemoryBytes, 64 << 20, 1 << 46},
 		{"max-connections", int64(c.MaxConnections), 1, 10_000_000},
 	} {

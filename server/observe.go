@@ -16,6 +16,7 @@ import (
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/park"
 )
@@ -114,6 +115,9 @@ func (s *Server) registerMetrics() {
 	gauge("leases_held", "Leases that somebody holds.", func() float64 { return float64(s.engine.View().HeldCount()) })
 	gauge("sessions_open", "Open sessions.", func() float64 { return float64(s.engine.View().SessionCount()) })
 	gauge("waiters", "Places in queues of leases.", func() float64 { return float64(s.engine.View().WaiterCount()) })
+	gauge("keys", "Keys that have a value.", func() float64 { return float64(kv.Of(s.engine.View()).Len()) })
+	gauge("keys_bytes", "Bytes of keys and values.", func() float64 { return float64(s.keyBytes()) })
+	gauge("keys_locked", "Keys that a session has locked.", func() float64 { return float64(kv.Of(s.engine.View()).Locks()) })
 	gauge("index", "Index of the newest applied command.", func() float64 { return float64(s.engine.View().Index()) })
 	gauge("leading", "1 while this member leads.", func() float64 {
 		if s.leader.Load() == s.id {
@@ -169,7 +173,8 @@ const (
 func (s *Server) keepRates(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for {
+	for near := false; ; {
+		near = s.watchQuota(near)
 		s.rates.sample(time.Now(), s.counts())
 		s.admission.SetMemory(int64(residentBytes()), s.limits.Load().MemoryBytes)
 		select {

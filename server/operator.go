@@ -102,7 +102,7 @@ func (o operator) Status(ctx context.Context) (*apiv1.StatusResponse, error) {
 		out.Refusing = append(out.Refusing, "growth (disk)")
 	}
 	out.Refusing = append(out.Refusing, o.growth.refusals()...)
-	out.Warnings = append(append(o.growthWarnings(), o.warnings(st, loop)...), o.clusterWarnings(st, out.Members, heard)...)
+	out.Warnings = append(append(append(o.growthWarnings(), o.warnings(st, loop)...), o.quotaWarnings()...), o.clusterWarnings(st, out.Members, heard)...)
 	look := outlook{
 		draining: o.draining.Load(), ready: st.Ready, cutOff: o.cutOff.now.Load(), leader: leader, members: out.Members, leases: out.Leases,
 		connections: out.Connections, remarks: len(out.Warnings) + len(out.Refusing), alone: heard.alone, confirmed: heard.confirmed, age: heard.age(),
@@ -148,6 +148,7 @@ func (s *Server) showLimits(st node.Status, view *core.View, streams int) []*api
 		one("connections", "connections", uint64(bounds.MaxConnections), uint64(s.gate.open()), "--max-connections"),
 		one("streams", "streams", uint64(bounds.MaxConnections), uint64(streams), "--max-connections"),
 		one("watch history", "bytes", uint64(s.cfg.HistoryBytes), uint64(hub.HistoryBytes), "--history-bytes"),
+		one("keys and values", "bytes", uint64(s.cfg.KVQuotaBytes), uint64(s.keyBytes()), "--kv-quota-bytes"),
 		one("memory", "bytes", uint64(bounds.MemoryBytes), residentBytes(), "--memory-bytes"),
 		one("proposals waiting", "commands", uint64(st.InboxLimit), uint64(st.Inbox), ""),
 		one("idempotency keys", "results", core.MaxKeptResults, uint64(view.KeptCount()), ""),

@@ -115,6 +115,7 @@ func commands(env *environment) []*cobra.Command {
 		eventsCommand(env),
 		clusterCommand(env),
 		leaseCommand(env),
+		kvCommand(env),
 		runCommand(env),
 		benchCommand(env),
 		credentialCommand(env),

@@ -1,0 +1,43 @@
+package server
+
+import (
+	"fmt"
+
+	"github.com/incumbent-dev/incumbent/core/kv"
+)
+
+// quotaWarnPercent is how full the quota of keys and values is when a member
+// begins to warn of it.
+const quotaWarnPercent = 80
+
+// keyBytes is what keys and values have together.
+func (s *Server) keyBytes() int64 { return kv.Of(s.engine.View()).Bytes() }
+
+// quotaNear reports whether keys and values come near their quota.
+func (s *Server) quotaNear(used int64) bool { return used >= s.cfg.KVQuotaBytes/100*quotaWarnPercent }
+
+// quotaWarnings are what an operator should know of that.
+func (s *Server) quotaWarnings() []string {
+	used := s.keyBytes()
+	if !s.quotaNear(used) {
+		return nil
+	}
+	return []string{fmt.Sprintf("keys and values have %d MiB of their %d MiB, beyond which puts and locks are refused: delete some (that always works), or raise --kv-quota-bytes on every member",
+		used>>20, s.cfg.KVQuotaBytes>>20)}
+}
+
+// watchQuota puts into the timeline that keys and values come near their quota,
+// and that they have room again. It returns what to call it with next.
+func (s *Server) watchQuota(was bool) bool {
+	used := s.keyBytes()
+	near := s.quotaNear(used)
+	if near == was {
+		return was
+	}
+	e := Event{What: "keys near quota", Detail: fmt.Sprintf("%d of %d bytes, delete some or raise --kv-quota-bytes", used, s.cfg.KVQuotaBytes)}
+	if !near {
+		e = Event{What: "keys below quota", Detail: fmt.Sprintf("%d of %d bytes", used, s.cfg.KVQuotaBytes)}
+	}
+	s.events.add(e)
+	return near
+}
