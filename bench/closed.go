@@ -36,6 +36,11 @@ type closedOp struct {
 	turns bool
 	// echo: the other side is a bare echo.
 	echo bool
+	// call is the next call of a worker that has a connection for calls instead of a
+	// stream. Such an operation has no messages.
+	call func(w *keyWorker) error
+	// prepared: the worker's key is there before.
+	prepared bool
 }
 
 var closedOps = map[string]*closedOp{
@@ -46,6 +51,11 @@ var closedOps = map[string]*closedOp{
 	"refuse":  {ops: []string{"refuse"}, setup: claimForAnother, message: refuseMessage, expect: incumbent.Held},
 	"turn":    {ops: []string{"claim", "release", "refused", "turned away"}, message: candidateMessage, turns: true},
 	"echo":    {ops: []string{"echo"}, message: echoMessage, echo: true},
+
+	"kv-put":       {ops: []string{"put"}, call: (*keyWorker).change},
+	"kv-get":       {ops: []string{"get"}, call: func(w *keyWorker) error { return w.get(false) }, prepared: true},
+	"kv-get-stale": {ops: []string{"get"}, call: func(w *keyWorker) error { return w.get(true) }, prepared: true},
+	"kv-create":    {ops: []string{"create"}, call: (*keyWorker).create},
 }
 
 // worker has one request under way.
@@ -110,7 +120,11 @@ type closedLoop struct {
 
 func playClosed(ctx context.Context, r *run) error {
 	cfg := r.sc.Closed
-	l := &closedLoop{run: r, op: closedOps[cfg.Op], batch: max(1, cfg.Batch), tag: incumbent.NewSessionID().String()[:8]}
+	op := closedOps[cfg.Op]
+	if op.call != nil {
+		return playKeys(ctx, r, op)
+	}
+	l := &closedLoop{run: r, op: op, batch: max(1, cfg.Batch), tag: newTag()}
 	if l.ttl = uint32(closedTTL.Milliseconds()); cfg.TTL > 0 {
 		l.ttl = uint32(time.Duration(cfg.TTL).Milliseconds())
 	}

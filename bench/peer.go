@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -103,6 +102,9 @@ func (p *PeerRun) Connections(n int) {
 // Op returns the record of an operation.
 func (p *PeerRun) Op(name string) *PeerOp { return &PeerOp{p.run, p.run.rec.op(name)} }
 
+// Do does one operation and records it, unless the end of the run cut it short.
+func (o *PeerOp) Do(ctx context.Context, do func() error) error { return o.run.timed(ctx, o.rec, do) }
+
 // Done records one operation that began at began and has its answer now.
 func (o *PeerOp) Done(began time.Time) { o.rec.done(o.run.now(), time.Since(began), 1) }
 
@@ -113,23 +115,8 @@ func (o *PeerOp) Failed() { o.rec.failed(o.run.now(), 1) }
 // measurement. A worker goes on until its context ends; one that returns an
 // error before ends the run.
 func (p *PeerRun) Closed(ctx context.Context, workers []func(context.Context) error) error {
-	cfg := p.run.sc.Closed
-	if cfg == nil {
+	if p.run.sc.Closed == nil {
 		return incumbent.Errorf(incumbent.Invalid, "scenario %s is no closed loop", p.run.sc.Name)
 	}
-	load, stop := context.WithCancel(ctx)
-	defer stop()
-	var running sync.WaitGroup
-	errs := make(chan error, len(workers))
-	for _, work := range workers {
-		running.Go(func() {
-			if err := work(load); err != nil && load.Err() == nil {
-				errs <- err
-			}
-		})
-	}
-	err := p.run.measure(ctx, cfg, errs)
-	stop()
-	running.Wait()
-	return err
+	return p.run.closed(ctx, workers)
 }

@@ -106,8 +106,10 @@ type run struct {
 	cluster Cluster // nil with targets
 	clients []*client.Client
 	urls    []string
-	meter   *meter
-	begun   time.Time
+	// credential is sent with calls as a bearer token; empty: none.
+	credential string
+	meter      *meter
+	begun      time.Time
 	// versions of what is measured, by name.
 	versions map[string]string
 
@@ -234,7 +236,7 @@ func (r *run) connect(ctx context.Context) error {
 		}
 		r.meter = &meter{pids: func() []int { return pidsOf(cl) }}
 	}
-	r.urls = urls
+	r.urls, r.credential = urls, cfg.Credential
 	for _, u := range urls {
 		one := cfg
 		one.Servers = []string{u}

@@ -108,9 +108,9 @@ type Stage struct {
 
 // Closed is a closed loop: each worker waits for its answer before it asks again.
 type Closed struct {
-	Op       string   `yaml:"op,omitempty"` // extend, claim, create, session, refuse, turn, echo
+	Op       string   `yaml:"op,omitempty"` // extend, claim, create, session, refuse, turn, echo; of keys: kv-put, kv-get, kv-get-stale, kv-create
 	Workers  int      `yaml:"workers"`
-	Streams  int      `yaml:"streams,omitempty"` // workers share so many; 0: a stream each
+	Streams  int      `yaml:"streams,omitempty"` // workers share so many; 0: a stream each. Of keys, a peer's connections: ours carry one call at a time
 	Batch    int      `yaml:"batch,omitempty"`   // tokens in one extension, operations in one message
 	Warmup   Duration `yaml:"warmup,omitempty"`
 	Duration Duration `yaml:"duration"`
@@ -121,6 +121,7 @@ type Closed struct {
 	Candidates int      `yaml:"candidates,omitempty"`
 	Hold       Duration `yaml:"hold,omitempty"`
 	Pause      Duration `yaml:"pause,omitempty"`
+	ValueBytes int      `yaml:"value_bytes,omitempty"` // of keys: each value's length
 }
 
 // Duration is a time.Duration that YAML writes as "30s".
@@ -399,6 +400,10 @@ func (c *Closed) validate() error {
 		return fmt.Errorf("closed.rate is %v; it must be 0, or %v to %d", c.Rate, minPerSecond, maxPerSecond)
 	case closedOps[c.Op].turns && (c.Batch > 1 || c.Rate > 0):
 		return fmt.Errorf("closed.op turn: a candidate has one request under way, in closed loop")
+	case closedOps[c.Op].call != nil && (c.Batch > 1 || c.Rate > 0):
+		return fmt.Errorf("closed.op %s: a worker has one call under way, in closed loop", c.Op)
+	case closedOps[c.Op].call != nil && (c.ValueBytes < numberBytes || c.ValueBytes > maxValueBytes):
+		return fmt.Errorf("closed.value_bytes must be %d to %d", numberBytes, maxValueBytes)
 	case c.Candidates < 0 || c.TTL != 0 && incumbent.ValidateTTL(time.Duration(c.TTL)) != nil:
 		return fmt.Errorf("closed.candidates or closed.ttl is out of range")
 	case closedOps[c.Op].echo && (c.Streams != 0 && c.Streams != c.Workers || c.Batch > 1):

@@ -298,6 +298,12 @@ func Compare(w io.Writer, a, b *Summary) error {
 	if a.RSSPerConn > 0 && b.RSSPerConn > 0 {
 		row("rss per connection", a.RSSPerConn, b.RSSPerConn)
 	}
+	for _, fact := range []string{"server_cores", "servers_rss_bytes"} {
+		x, inA := a.Facts[fact]
+		if y, inB := b.Facts[fact]; inA && inB {
+			row(fact, x, y)
+		}
+	}
 	row("lost", float64(a.Lost), float64(b.Lost))
 	row("violations", float64(a.Violations), float64(b.Violations))
 	return tw.Flush()

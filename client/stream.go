@@ -64,10 +64,7 @@ func (c *Client) DialStream(ctx context.Context, opts StreamOptions) (*Stream, *
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	dialer := ws.Dialer{
-		NetDial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			d := net.Dialer{LocalAddr: opts.Local, KeepAlive: 2 * time.Minute}
-			return d.DialContext(ctx, network, addr)
-		},
+		NetDial:        opts.dial,
 		TLSClient:      func(conn net.Conn, host string) net.Conn { return tls.Client(conn, c.streamTLS(host)) },
 		ReadBufferSize: max(opts.ReadBuffer, streamReadBuffer), WriteBufferSize: 512,
 	}
@@ -94,6 +91,45 @@ func (c *Client) DialStream(ctx context.Context, opts StreamOptions) (*Stream, *
 		early = bufio.NewReaderSize(conn, max(opts.ReadBuffer, streamReadBuffer))
 	}
 	return s, early, nil
+}
+
+// DialHTTP opens a connection to a member over which the caller speaks HTTP/1.1
+// itself, as the load tool does. Of the options, the read buffer is not used.
+func (c *Client) DialHTTP(ctx context.Context, opts StreamOptions) (net.Conn, error) {
+	member := opts.Member
+	if member == nil {
+		_, member = c.members.current()
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := opts.dial(ctx, "tcp", address(member))
+	if err != nil {
+		return nil, streamError(member, err)
+	}
+	if member.Scheme != "https" {
+		return conn, nil
+	}
+	secure := tls.Client(conn, c.streamTLS(member.Hostname()))
+	if err := secure.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, streamError(member, err)
+	}
+	return secure, nil
+}
+
+// address is a member's host and port.
+func address(member *url.URL) string {
+	port := member.Port()
+	if port == "" {
+		port = member.Scheme // its name stands for its port
+	}
+	return net.JoinHostPort(member.Hostname(), port)
+}
+
+// dial opens a connection from the source address of the options.
+func (o StreamOptions) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	d := net.Dialer{LocalAddr: o.Local, KeepAlive: 2 * time.Minute}
+	return d.DialContext(ctx, network, addr)
 }
 
 // streamTLS is the client's configuration for a WebSocket: HTTP/1.1 only.
