@@ -14,7 +14,7 @@
 
 # What a caller may change, with `make TARGET NAME=value`.
 RUN_ARGS ?= server --dev --play
-BENCH_SMOKE ?= juju-leases leader-stall expiry-avalanche idle-fleet
+BENCH_SMOKE ?= juju-leases leader-stall expiry-avalanche idle-fleet kv-put kv-get kv-get-stale kv-create
 JUJU_SMOKE ?= local:1 local:3
 CLUSTER_SMOKE ?= leader-kill leader-kill:cut follower-wipe cluster-closed
 SIM_SEEDS    ?= 20
@@ -189,6 +189,19 @@ bench-etcd: build peers ## the same closed loops on etcd and on us, side by side
 bench-etcd-cluster: build peers ## three members of etcd and of ours, side by side: turns, extensions, the leader killed and stopped
 	@$(if $(PEER_CLUSTER_SCENARIOS),SCENARIOS='$(PEER_CLUSTER_SCENARIOS)') MEMBERS='$(PEER_MEMBERS)' SCALE='$(PEER_SCALE)' TLS='$(PEER_TLS)' \
 		RESULTS='$(PEER_CLUSTER_RESULTS)' sh test/peers/bench-etcd-cluster.sh
+
+# Keys and values: as the product's scenarios have them, with 1, 64 and 1,024 workers.
+PEER_KEYS         ?= $(foreach s,kv-put kv-get kv-get-stale kv-create,$(s):one $(s) $(s):many $(s):shared)
+PEER_KEYS_MEMBERS ?= 1 3
+PEER_KEYS_RESULTS ?= results/etcd-keys
+
+.PHONY: bench-etcd-keys
+bench-etcd-keys: build peers ## keys and values on etcd and on us, side by side, on one member and on three
+	@for members in $(PEER_KEYS_MEMBERS); do \
+		echo "members: $$members"; \
+		SCENARIOS='$(PEER_KEYS)' MEMBERS=local:$$members SCALE='$(PEER_SCALE)' TLS='$(PEER_TLS)' RESULTS='$(PEER_KEYS_RESULTS)'-$$members \
+			sh test/peers/bench-etcd-cluster.sh || failed=1; \
+	done; exit $${failed:-0}
 
 ##@ Make things
 

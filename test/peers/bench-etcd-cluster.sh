@@ -1,8 +1,8 @@
 #!/bin/sh
-# Plays each scenario on three members of etcd and then on three of Incumbent with
+# Plays each scenario on MEMBERS of etcd and then on as many of Incumbent with
 # the same settings, one after the other on this machine, and prints both side by
-# side with their ratio. `make bench-etcd-cluster` calls it with its variables; all
-# have defaults. All tables together are in RESULTS/table.txt.
+# side with their ratio. `make bench-etcd-cluster` and `make bench-etcd-keys` call it
+# with their variables; all have defaults. All tables together are in RESULTS/table.txt.
 #
 # A scenario is NAME, NAME:PRESET, or NAME@FAULT, as in
 # SCENARIOS='cluster-closed cluster-closed:refuse leader-kill@stop'.
@@ -59,7 +59,7 @@ for which in $SCENARIOS; do
 	esac
 	if [ -n "$SCALE" ]; then
 		case $which in
-		*:*) set -- "$@" --set closed.workers=60 --set closed.warmup=500ms --set closed.duration=2s ;;
+		*:*) set -- "$@" --set closed.workers=120 --set closed.warmup=500ms --set closed.duration=2s ;;
 		*) set -- "$@" --set "scale=$SCALE" ;;
 		esac
 	fi

@@ -51,6 +51,32 @@ func Create(ctx context.Context, c *clientv3.Client, key, value string, lease cl
 	return err
 }
 
+// Put changes a key and returns the revision of the change.
+func Put(ctx context.Context, c *clientv3.Client, key, value string) (uint64, error) {
+	resp, err := c.Put(ctx, key, value)
+	if err != nil {
+		return 0, err
+	}
+	return uint64(resp.Header.Revision), nil
+}
+
+// Get reads a key that is there: linearizable, or serializable from the state of
+// the member.
+func Get(ctx context.Context, c *clientv3.Client, key string, serializable bool) ([]byte, error) {
+	var opts []clientv3.OpOption
+	if serializable {
+		opts = append(opts, clientv3.WithSerializable())
+	}
+	resp, err := c.Get(ctx, key, opts...)
+	if err != nil {
+		return nil, err
+	}
+	if len(resp.Kvs) != 1 {
+		return nil, fmt.Errorf("get of %s: %d keys", key, len(resp.Kvs))
+	}
+	return resp.Kvs[0].Value, nil
+}
+
 // Delete deletes a key that is there.
 func Delete(ctx context.Context, c *clientv3.Client, key string) error {
 	resp, err := c.Delete(ctx, key)

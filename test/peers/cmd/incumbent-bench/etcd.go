@@ -32,6 +32,7 @@ const (
 func closedPlays() map[string]func(*etcdLoad) ([]worker, error) {
 	return map[string]func(*etcdLoad) ([]worker, error){
 		"extend": extendWorkers, "session": sessionWorkers, "create": createWorkers, "claim": claimWorkers, "refuse": refuseWorkers, "turn": turnWorkers,
+		"kv-put": putWorkers, "kv-create": createKeyWorkers, "kv-get": readers(false), "kv-get-stale": readers(true),
 	}
 }
 
@@ -124,24 +125,10 @@ func (l *etcdLoad) callers(call func(ctx context.Context, flight int, c *clientv
 	return workers
 }
 
-// timed does one operation and counts it; one that the end of the run cuts
-// short is not counted.
-func timed(ctx context.Context, op *bench.PeerOp, do func() error) error {
-	began := time.Now()
-	err := do()
-	switch {
-	case err == nil:
-		op.Done(began)
-	case ctx.Err() == nil:
-		op.Failed()
-	}
-	return err
-}
-
 func sessionWorkers(l *etcdLoad) ([]worker, error) {
 	op := l.run.Op("session")
 	return l.callers(func(ctx context.Context, _ int, c *clientv3.Client) error {
-		return timed(ctx, op, func() error {
+		return op.Do(ctx, func() error {
 			_, err := etcdload.Grant(ctx, c, l.ttlSeconds())
 			return err
 		})
@@ -169,7 +156,7 @@ func createWorkers(l *etcdLoad) ([]worker, error) {
 	var serial atomic.Int64
 	return l.callers(func(ctx context.Context, i int, c *clientv3.Client) error {
 		key := fmt.Sprintf("created/%d", serial.Add(1))
-		return timed(ctx, op, func() error { return etcdload.Create(ctx, c, key, value, leases[i], true) })
+		return op.Do(ctx, func() error { return etcdload.Create(ctx, c, key, value, leases[i], true) })
 	}), nil
 }
 
@@ -182,11 +169,11 @@ func claimWorkers(l *etcdLoad) ([]worker, error) {
 	claim, release := l.run.Op("claim"), l.run.Op("release")
 	return l.callers(func(ctx context.Context, i int, c *clientv3.Client) error {
 		key := fmt.Sprintf("claimed/%d", i)
-		err := timed(ctx, claim, func() error { return etcdload.Create(ctx, c, key, value, leases[i], true) })
+		err := claim.Do(ctx, func() error { return etcdload.Create(ctx, c, key, value, leases[i], true) })
 		if err != nil {
 			return err
 		}
-		return timed(ctx, release, func() error { return etcdload.Delete(ctx, c, key) })
+		return release.Do(ctx, func() error { return etcdload.Delete(ctx, c, key) })
 	}), nil
 }
 
@@ -217,7 +204,7 @@ func turnWorkers(l *etcdLoad) ([]worker, error) {
 		if err := pause(ctx, time.Duration(cfg.Hold)); err != nil {
 			return err
 		}
-		return timed(ctx, release, func() error { return etcdload.Delete(ctx, c, key) })
+		return release.Do(ctx, func() error { return etcdload.Delete(ctx, c, key) })
 	}), nil
 }
 
@@ -239,6 +226,6 @@ func refuseWorkers(l *etcdLoad) ([]worker, error) {
 	})
 	op := l.run.Op("refuse")
 	return l.callers(func(ctx context.Context, i int, c *clientv3.Client) error {
-		return timed(ctx, op, func() error { return etcdload.Create(ctx, c, key(i), value, leases[i], false) })
+		return op.Do(ctx, func() error { return etcdload.Create(ctx, c, key(i), value, leases[i], false) })
 	}), err
 }
