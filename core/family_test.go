@@ -3,9 +3,11 @@ package core
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/tidwall/btree"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core/wire"
@@ -200,5 +202,45 @@ func TestG30_BrokenSectionsAreRefused(t *testing.T) {
 		if err == nil && got.View().Hash() == s.View().Hash() {
 			t.Errorf("with byte %d flipped it is restored to the same", i)
 		}
+	}
+}
+
+// A section has one form: what its own records could be taken for besides is
+// refused, as is what comes behind it.
+func TestG29_ASectionHasOneForm(t *testing.T) {
+	s := New(counters{})
+	applyAll(t, s, OpenSessionCommand{ID: sessionID("s1")}, raise{sessionID("s1")})
+	records := func(change func(list [][]byte) [][]byte) []byte {
+		var b bytes.Buffer
+		if err := s.View().WriteSnapshot(&b); err != nil {
+			t.Fatal(err)
+		}
+		var list [][]byte
+		for rest := b.Bytes(); len(rest) > 0; {
+			record, n := protowire.ConsumeBytes(rest)
+			list, rest = append(list, record), rest[n:]
+		}
+		var out []byte
+		for _, record := range change(list) {
+			out = protowire.AppendBytes(out, record)
+		}
+		return out
+	}
+	unknown := protowire.AppendVarint(protowire.AppendTag(nil, 60, protowire.VarintType), 1)
+	const header, session, section, family = 0, 1, 2, 3
+	for _, c := range []struct {
+		what   string
+		change func(list [][]byte) [][]byte
+	}{
+		{"a field that nobody knows beside a record", func(l [][]byte) [][]byte { l[family] = slices.Concat(l[family], unknown); return l }},
+		{"a field that nobody knows beside a section", func(l [][]byte) [][]byte { l[section] = slices.Concat(l[section], unknown); return l }},
+		{"a session behind the families", func(l [][]byte) [][]byte { return [][]byte{l[header], l[section], l[family], l[session]} }},
+	} {
+		if _, err := Restore(bytes.NewReader(records(c.change)), counters{}); incumbent.KindOf(err) != incumbent.Corrupt {
+			t.Errorf("%s: %v", c.what, err)
+		}
+	}
+	if _, err := Restore(bytes.NewReader(records(func(l [][]byte) [][]byte { return l })), counters{}); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -73,6 +73,13 @@ func (e *encoder) section(name string, records int) {
 	e.end(m)
 }
 
+// familyRecord writes a record as its family wrote it.
+func (e *encoder) familyRecord(record []byte) {
+	m := e.begin(recordFamily)
+	e.b = append(e.b, record...)
+	e.end(m)
+}
+
 // leaseRecord writes a lease and, unless it is nil, who waits for it.
 func (e *encoder) leaseRecord(num protowire.Number, l *Lease, queue iter.Seq[Waiter]) {
 	m := e.begin(num)

@@ -85,27 +85,37 @@ func (d *restorer) records() error {
 			return err
 		}
 		switch r := rec.Record.(type) {
-		case *corepb.Record_Session:
-			err = d.session(r.Session)
-		case *corepb.Record_Lease:
-			err = d.lease(r.Lease)
-		case *corepb.Record_Kept:
-			err = d.kept(r.Kept)
-		case *corepb.Record_Member:
-			err = d.member(r.Member)
-		case *corepb.Record_GoneMembers:
-			err = d.gone(r.GoneMembers)
 		case *corepb.Record_Section:
 			err = d.begin(r.Section)
 		case *corepb.Record_Family:
 			err = d.family(r.Family)
 		default:
-			err = d.corrupt("unexpected kind of record")
+			if d.sections > 0 {
+				return d.corrupt("it comes behind the families")
+			}
+			err = d.shared(rec)
 		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// shared takes a record of what all families share.
+func (d *restorer) shared(rec *corepb.Record) error {
+	switch r := rec.Record.(type) {
+	case *corepb.Record_Session:
+		return d.session(r.Session)
+	case *corepb.Record_Lease:
+		return d.lease(r.Lease)
+	case *corepb.Record_Kept:
+		return d.kept(r.Kept)
+	case *corepb.Record_Member:
+		return d.member(r.Member)
+	case *corepb.Record_GoneMembers:
+		return d.gone(r.GoneMembers)
+	}
+	return d.corrupt("unexpected kind of record")
 }
 
 // begin takes the head of a family's section. Sections come in the order of their
@@ -119,6 +129,9 @@ func (d *restorer) begin(p *corepb.Section) error {
 	case d.left > 0, at <= before, p.Records == 0:
 		return d.corrupt("the section of family %s is out of place", p.Name)
 	}
+	if err := d.same(func(e *encoder) { e.section(p.Name, int(p.Records)) }); err != nil {
+		return err
+	}
 	d.sections++
 	d.section, d.tables, d.left = p.Name, d.s.families[at].tables, p.Records
 	return nil
@@ -129,7 +142,7 @@ func (d *restorer) family(record []byte) error {
 		return d.corrupt("it is no record of family %s, or out of place", d.section)
 	}
 	d.left--
-	return nil
+	return d.same(func(e *encoder) { e.familyRecord(record) })
 }
 
 func (d *restorer) corrupt(format string, args ...any) error {

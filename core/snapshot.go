@@ -72,11 +72,7 @@ func (p *recordWriter) family(f namedView) {
 	}
 	p.write(func(e *encoder) { e.section(f.name, n) })
 	f.Write(func(record []byte) bool {
-		return p.write(func(e *encoder) {
-			m := e.begin(recordFamily)
-			e.b = append(e.b, record...)
-			e.end(m)
-		})
+		return p.write(func(e *encoder) { e.familyRecord(record) })
 	})
 }
 
