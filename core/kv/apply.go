@@ -130,8 +130,12 @@ func TopicOf(k Key) core.Topic { return core.Topic{Scope: [2]string{k.Namespace}
 // acquire locks an entry that nobody else has locked.
 func (t *tables) acquire(x *core.Exec, c *Command, o *Entry) core.Result {
 	held := o != nil && !o.Session.IsZero()
-	if !held && t.counts[c.Session] >= t.limits.locks {
-		return core.Result{Err: incumbent.Errorf(incumbent.TooLarge, "keys locked by the session: limit MaxLocksPerSession is %d", t.limits.locks)}
+	switch {
+	case held:
+	case t.counts[c.Session] >= t.limits.perSession:
+		return core.Result{Err: incumbent.Errorf(incumbent.TooLarge, "keys locked by the session: limit MaxLocksPerSession is %d", t.limits.perSession)}
+	case t.locks+t.delays.Len() >= t.limits.locks:
+		return core.Result{Err: incumbent.Errorf(incumbent.TooLarge, "keys locked or under a delay: limit MaxLocks is %d", t.limits.locks)}
 	}
 	n := c.next(x, o)
 	n.Session, n.OnEnd, n.Delay = c.Session, c.OnEnd, c.Delay
@@ -167,7 +171,7 @@ func (t *tables) endDelay(c *Command) core.Result {
 	if d == nil || d.Since != c.Index {
 		return failed(nil, incumbent.Conflict, "the end of the delay is void")
 	}
-	t.delays.Delete(d)
+	t.endDelayOf(d)
 	return core.Result{}
 }
 
@@ -183,8 +187,8 @@ func (t *tables) EndSession(x *core.Exec, s *core.Session) {
 		return true
 	})
 	for _, o := range list {
-		if o.Delay > 0 && t.delays.Len() < t.limits.delays {
-			t.delays.Set(&Delay{Key: o.Key, Since: x.Index(), For: o.Delay})
+		if o.Delay > 0 {
+			t.delay(&Delay{Key: o.Key, Since: x.Index(), For: o.Delay})
 		}
 		if o.OnEnd == Delete {
 			t.change(x, o, nil)

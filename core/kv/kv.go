@@ -15,6 +15,8 @@
 //   - A deleted key leaves a tombstone with the index of its deletion, so that the
 //     index of a list moves with it. Of more than [MaxTombstones] the oldest goes
 //     and raises the floor, below which no list's index falls: it never goes back.
+//   - A key under a delay is not locked. Locks and delays are bounded together, so
+//     that there is room for the delay of every lock: none is ever left out.
 //   - Bytes is what keys and values have together.
 //
 // # Concurrency
@@ -23,7 +25,7 @@
 package kv
 
 import (
-	"fmt"
+	"bytes"
 	"strings"
 	"time"
 
@@ -46,7 +48,7 @@ const (
 	MaxDeleted         = 100_000     // keys that one command deletes
 	MaxTombstones      = 200_000     // of deleted keys
 	MaxDelay           = time.Minute // lock delay
-	MaxDelays          = 1_000_000   // keys under a lock delay
+	MaxLocks           = 1_000_000   // keys that a session has locked or that are under a lock delay
 	sizeOfEntry        = 160         // what an entry costs besides key and value, about
 	treeDegree         = 16
 )
@@ -139,10 +141,12 @@ type tables struct {
 	owned  *btree.BTreeG[lock]         // the keys that sessions have locked
 	counts map[incumbent.SessionID]int // how many those are
 	part   uint8                       // of the section that is being restored
+	again  recordWriter                // of its records
+	shown  *View                       // nil: something has changed since the last one
 }
 
 // limits are those that a test needs smaller.
-type limits struct{ locks, deleted, tombstones, delays int }
+type limits struct{ perSession, locks, deleted, tombstones int }
 
 func newTables() *tables {
 	o := btree.Options{NoLocks: true, Degree: treeDegree}
@@ -152,12 +156,12 @@ func newTables() *tables {
 			tombstones: btree.NewBTreeGOptions(func(a, b tombstone) bool { return a.key.Compare(b.key) < 0 }, o),
 			delays:     btree.NewBTreeGOptions(func(a, b *Delay) bool { return a.Key.Compare(b.Key) < 0 }, o),
 		},
-		limits: limits{MaxLocksPerSession, MaxDeleted, MaxTombstones, MaxDelays},
+		limits: limits{MaxLocksPerSession, MaxLocks, MaxDeleted, MaxTombstones},
 		byAge: btree.NewBTreeGOptions(func(a, b tombstone) bool {
 			return a.at < b.at || a.at == b.at && a.key.Compare(b.key) < 0
 		}, o),
 		owned: btree.NewBTreeGOptions(func(a, b lock) bool {
-			c := strings.Compare(string(a.session[:]), string(b.session[:]))
+			c := bytes.Compare(a.session[:], b.session[:])
 			return c < 0 || c == 0 && a.key.Compare(b.key) < 0
 		}, o),
 		counts: map[incumbent.SessionID]int{},
@@ -171,6 +175,7 @@ func (t *shared) entry(k Key) *Entry {
 
 // put stores n in the place of o; either may be nil.
 func (t *tables) put(at incumbent.Index, o, n *Entry) {
+	t.shown = nil
 	k := keyOf(o, n)
 	if o != nil {
 		t.bytes -= o.size()
@@ -213,6 +218,16 @@ func (t *tables) unlock(o *Entry) {
 	}
 }
 
+func (t *tables) delay(d *Delay) {
+	t.shown = nil
+	t.delays.Set(d)
+}
+
+func (t *tables) endDelayOf(d *Delay) {
+	t.shown = nil
+	t.delays.Delete(d)
+}
+
 // bury leaves a tombstone; of too many the oldest goes.
 func (t *tables) bury(b tombstone) {
 	t.tombstones.Set(b)
@@ -222,49 +237,4 @@ func (t *tables) bury(b tombstone) {
 		t.tombstones.Delete(oldest)
 		t.floor = max(t.floor, oldest.at)
 	}
-}
-
-// Check implements [core.Tables].
-func (t *tables) Check(open func(incumbent.SessionID) bool, index incumbent.Index) (err error) {
-	var bytes int64
-	locks := 0
-	t.entries.Scan(func(e *Entry) bool {
-		bytes += e.size()
-		switch locked := !e.Session.IsZero(); {
-		case check(e.Key, false) != nil, len(e.Value) > MaxValueBytes:
-			err = fmt.Errorf("key %.80q: it cannot be", e.Name)
-		case e.Modified > index || e.Created > e.Modified || e.Created == 0:
-			err = fmt.Errorf("key %.80q: created at %d and modified at %d, the state's index is %d", e.Name, e.Created, e.Modified, index)
-		case locked && !open(e.Session):
-			err = fmt.Errorf("key %.80q: session %v has locked it and is not open", e.Name, e.Session)
-		case locked != t.isOwned(e) || !locked && (e.OnEnd != Keep || e.Delay != 0):
-			err = fmt.Errorf("key %.80q: the tables of locks do not agree", e.Name)
-		case t.hasTombstone(e.Key):
-			err = fmt.Errorf("key %.80q: it is there and has a tombstone", e.Name)
-		case locked:
-			locks++
-		}
-		return err == nil
-	})
-	if err != nil {
-		return err
-	}
-	counted := 0
-	for _, n := range t.counts {
-		counted += n
-	}
-	if bytes != t.bytes || locks != t.locks || locks != t.owned.Len() || locks != counted || t.byAge.Len() != t.tombstones.Len() || t.floor > index {
-		return fmt.Errorf("%d bytes, %d locks, %d tombstones: the counts do not agree", t.bytes, t.locks, t.tombstones.Len())
-	}
-	return nil
-}
-
-func (t *tables) isOwned(e *Entry) bool {
-	_, ok := t.owned.Get(lock{e.Session, e.Key})
-	return ok
-}
-
-func (t *tables) hasTombstone(k Key) bool {
-	_, ok := t.tombstones.Get(tombstone{key: k})
-	return ok
 }

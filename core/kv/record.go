@@ -3,7 +3,6 @@ package kv
 import (
 	"bytes"
 
-	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core/wire"
 )
 
@@ -26,94 +25,121 @@ func (v *View) Records() int {
 
 // Write implements [core.FamilyView].
 func (v *View) Write(record func([]byte) bool) {
-	w := wire.Writer{}
-	write := func(kind uint8, k Key, at incumbent.Index, more func()) bool {
-		w.B = w.B[:0]
-		w.Uint(1, uint64(kind))
-		w.Text(2, k.Namespace)
-		w.Text(3, k.Name)
-		w.Uint(4, uint64(at))
-		if more != nil {
-			more()
-		}
-		return record(w.B)
-	}
-	going := true
+	r, going := recordWriter{}, true
 	v.entries.Scan(func(e *Entry) bool {
-		going = write(entryRecord, e.Key, e.Modified, func() {
-			w.Bytes(5, e.Value)
-			w.Uint(6, e.Flags)
-			w.Uint(7, uint64(e.Created))
-			w.Uint(8, e.LockIndex)
-			w.Session(9, e.Session)
-			w.Uint(10, uint64(e.OnEnd))
-			w.Millis(11, e.Delay)
-		})
+		going = record(r.write(entryRecord, e))
 		return going
 	})
 	if going {
 		v.tombstones.Scan(func(b tombstone) bool {
-			going = write(tombstoneRecord, b.key, b.at, nil)
+			going = record(r.write(tombstoneRecord, &Entry{Key: b.key, Modified: b.at}))
 			return going
 		})
 	}
 	if going {
 		v.delays.Scan(func(d *Delay) bool {
-			going = write(delayRecord, d.Key, d.Since, func() { w.Millis(11, d.For) })
+			going = record(r.write(delayRecord, &Entry{Key: d.Key, Modified: d.Since, Delay: d.For}))
 			return going
 		})
 	}
 	if going && v.floor > 0 {
-		write(floorRecord, Key{}, v.floor, nil)
+		record(r.write(floorRecord, &Entry{Modified: v.floor}))
 	}
+}
+
+// recordWriter writes records, one after the other into the same bytes.
+type recordWriter struct{ wire.Writer }
+
+// write writes a record: the kinds other than entries have key, index and delay,
+// as far as they say something.
+func (w *recordWriter) write(kind uint8, e *Entry) []byte {
+	w.B = w.B[:0]
+	w.Uint(1, uint64(kind))
+	w.Text(2, e.Namespace)
+	w.Text(3, e.Name)
+	w.Uint(4, uint64(e.Modified))
+	w.Bytes(5, e.Value)
+	w.Uint(6, e.Flags)
+	w.Uint(7, uint64(e.Created))
+	w.Uint(8, e.LockIndex)
+	w.Session(9, e.Session)
+	w.Uint(10, uint64(e.OnEnd))
+	w.Millis(11, e.Delay)
+	return w.B
 }
 
 // ReadRecord implements [core.Tables].
 func (t *tables) ReadRecord(b []byte) bool {
-	var kind uint8
-	var e Entry
-	var value []byte
+	kind, e, ok := readRecord(b)
+	if !ok || kind < t.part {
+		return false
+	}
+	t.part = kind
+	n := readAs(kind, e)
+	// What is kept is written as it was read, or the bytes are refused: so states
+	// that are equal have equal bytes, and damage shows.
+	return n != nil && bytes.Equal(t.again.write(kind, n), b) && t.take(kind, n)
+}
+
+func readRecord(b []byte) (kind uint8, e *Entry, ok bool) {
+	e = new(Entry)
 	r := wire.Read(b)
 	for {
 		f, more := r.Next()
 		if !more {
-			break
+			e.Value = bytes.Clone(e.Value)
+			return kind, e, !r.Bad() && e.Modified > 0
 		}
-		ok := false
-		switch f.Num {
-		case 1:
+		if f.Num == 1 {
 			ok = small(&f, &kind)
-		case 2:
-			ok = text(&f, &e.Namespace)
-		case 3:
-			ok = text(&f, &e.Name)
-		case 4:
-			ok = f.Uint((*uint64)(&e.Modified))
-		case 5:
-			ok = f.Bytes(&value)
-		case 6:
-			ok = f.Uint(&e.Flags)
-		case 7:
-			ok = f.Uint((*uint64)(&e.Created))
-		case 8:
-			ok = f.Uint(&e.LockIndex)
-		case 9:
-			ok = f.Session(&e.Session)
-		case 10:
-			ok = small(&f, &e.OnEnd)
-		case 11:
-			ok = f.Millis(&e.Delay, MaxDelay)
+		} else {
+			ok = e.set(&f)
 		}
 		if !ok {
-			return false
+			return 0, nil, false
 		}
 	}
-	if r.Bad() || kind < t.part || e.OnEnd > Delete || e.Modified == 0 {
-		return false
+}
+
+func (e *Entry) set(f *wire.Field) bool {
+	switch f.Num {
+	case 2:
+		return text(f, &e.Namespace)
+	case 3:
+		return text(f, &e.Name)
+	case 4:
+		return f.Uint((*uint64)(&e.Modified))
+	case 5:
+		return f.Bytes(&e.Value)
+	case 6:
+		return f.Uint(&e.Flags)
+	case 7:
+		return f.Uint((*uint64)(&e.Created))
+	case 8:
+		return f.Uint(&e.LockIndex)
+	case 9:
+		return f.Session(&e.Session)
+	case 10:
+		return small(f, &e.OnEnd)
+	case 11:
+		return f.Millis(&e.Delay, MaxDelay)
 	}
-	e.Value = bytes.Clone(value)
-	t.part = kind
-	return t.take(kind, &e)
+	return false
+}
+
+// readAs leaves of a record what its kind keeps; nil: there is no such kind.
+func readAs(kind uint8, e *Entry) *Entry {
+	switch kind {
+	case entryRecord:
+		return e
+	case tombstoneRecord:
+		return &Entry{Key: e.Key, Modified: e.Modified}
+	case delayRecord:
+		return &Entry{Key: e.Key, Modified: e.Modified, Delay: e.Delay}
+	case floorRecord:
+		return &Entry{Modified: e.Modified}
+	}
+	return nil
 }
 
 // take stores a record that is read. Those of one kind come by key.
@@ -130,12 +156,12 @@ func (t *tables) take(kind uint8, e *Entry) bool {
 			return false
 		}
 		t.bury(tombstone{e.Key, e.Modified})
-		return true
+		return t.floor == 0 // else there were too many
 	case delayRecord:
 		if last, ok := t.delays.Max(); ok && last.Key.Compare(e.Key) >= 0 {
 			return false
 		}
-		t.delays.Set(&Delay{Key: e.Key, Since: e.Modified, For: e.Delay})
+		t.delay(&Delay{Key: e.Key, Since: e.Modified, For: e.Delay})
 		return true
 	case floorRecord:
 		ok := t.floor == 0

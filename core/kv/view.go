@@ -19,11 +19,14 @@ func Of(v *core.View) *View {
 
 // View implements [core.Tables].
 func (t *tables) View() core.FamilyView {
-	c := t.shared
-	c.entries = t.entries.Copy()
-	c.tombstones = t.tombstones.Copy()
-	c.delays = t.delays.Copy()
-	return &View{c}
+	// A copy makes every later change copy its path through the tree again: none is
+	// taken after batches that are about other things.
+	if t.shown == nil {
+		c := t.shared
+		c.entries, c.tombstones, c.delays = t.entries.Copy(), t.tombstones.Copy(), t.delays.Copy()
+		t.shown = &View{c}
+	}
+	return t.shown
 }
 
 // Len is the number of entries.

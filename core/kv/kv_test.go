@@ -1,0 +1,89 @@
+package kv
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// smallFamily is the family with limits that a test can reach.
+type smallFamily struct {
+	Family
+	limits limits
+	tables *tables // the newest
+}
+
+// New implements core.Family.
+func (f *smallFamily) New() core.Tables {
+	f.tables = newTables()
+	f.tables.limits = f.limits
+	return f.tables
+}
+
+func ample() *smallFamily { return &smallFamily{limits: newTables().limits} }
+
+// fatal is what testing and rapid have in common.
+type fatal interface{ Fatalf(string, ...any) }
+
+// reload returns the state as a snapshot of it gives it, which must be the same.
+func reload(t fatal, s *core.State, f core.Family) *core.State {
+	var b bytes.Buffer
+	if err := s.View().WriteSnapshot(&b); err != nil {
+		t.Fatalf("writing a snapshot: %v", err)
+	}
+	n, err := core.Restore(&b, f)
+	if err != nil {
+		t.Fatalf("restoring a snapshot: %v", err)
+	}
+	if n.View().Hash() != s.View().Hash() {
+		t.Fatalf("the restored state has another hash")
+	}
+	return n
+}
+
+// apply executes commands as one batch.
+func apply(t fatal, s *core.State, cmds ...core.Command) ([]core.Result, []core.Change) {
+	encoded := make([][]byte, len(cmds))
+	for i, c := range cmds {
+		encoded[i] = c.Encode(core.Meta{})
+	}
+	results := make([]core.Result, len(cmds))
+	changes := s.Apply(encoded, results)
+	if err := s.Check(); err != nil {
+		t.Fatalf("broken invariant: %v", err)
+	}
+	return results, changes
+}
+
+// do executes one command, which must succeed.
+func do(t testing.TB, s *core.State, c core.Command) core.Result {
+	t.Helper()
+	results := make([]core.Result, 1)
+	s.Apply([][]byte{c.Encode(core.Meta{})}, results)
+	if results[0].Err != nil {
+		t.Fatalf("%+v: %v", c, results[0].Err)
+	}
+	return results[0]
+}
+
+func key(name string) Key { return Key{Namespace: "n", Name: name} }
+
+func session(s string) (id incumbent.SessionID) {
+	copy(id[:], s)
+	return id
+}
+
+func sessionText(id incumbent.SessionID) string { return strings.TrimRight(string(id[:]), "\x00") }
+
+// listIndex is that of a list of a prefix.
+func listIndex(v *View, prefix Key) incumbent.Index {
+	at := v.Deleted(prefix)
+	v.Ascend(prefix, Key{}, func(e *Entry) bool {
+		at = max(at, e.Modified)
+		return true
+	})
+	return at
+}
