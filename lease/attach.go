@@ -49,7 +49,7 @@ func (e *Engine) Attach(a *attach) {
 }
 
 func (e *Engine) answerAttach(a *attach, r core.Result) {
-	e.out.Answered = append(e.out.Answered, Answer{a.done, r})
+	e.out.Answered = append(e.out.Answered, Answer{Done: a.done, Result: r, attach: true})
 }
 
 func (e *Engine) lose(a *attach, reason string) {
@@ -133,9 +133,11 @@ func (e *Engine) attachedIDs() []incumbent.SessionID {
 // Inspection asks what only the leader's memory knows.
 type Inspection struct {
 	Items []Inspected
-	// Done is called once, on the lease loop. What the leader could not be asked
-	// for is not Known.
+	// Done is called once. What the leader could not be asked for is not Known.
 	Done func(*Inspection)
+	// Err says why nothing was asked: Overloaded, or Unavailable where this member
+	// is stopping.
+	Err *incumbent.Error
 
 	left    int
 	arrived int64
@@ -154,14 +156,22 @@ type Inspected struct {
 	Attached   bool          // session
 }
 
+// forget makes all items unknown.
+func (q *Inspection) forget() {
+	for i := range q.Items {
+		it := &q.Items[i]
+		*it = Inspected{Token: it.Token, Session: it.Session, LastExtend: -1}
+	}
+}
+
 // Inspect fills in an inspection, or has the leader do so.
 func (e *Engine) Inspect(q *Inspection) {
 	q.left, q.arrived = len(q.Items), e.now
 	c := &e.courier
 	away := !e.leading && c.on
+	q.forget()
 	for i := range q.Items {
 		it := &q.Items[i]
-		*it = Inspected{Token: it.Token, Session: it.Session, LastExtend: -1}
 		if away && len(c.looks) < MaxForwarding {
 			c.looks = append(c.looks, look{q, i})
 			continue

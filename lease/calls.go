@@ -54,7 +54,7 @@ func (e *Engine) late(c *call) bool {
 }
 
 func (e *Engine) finish(c *call, r core.Result) {
-	e.out.Answered = append(e.out.Answered, Answer{c.done, r})
+	e.out.Answered = append(e.out.Answered, Answer{Done: c.done, Result: r})
 }
 
 // way is how a claim is answered.

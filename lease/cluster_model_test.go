@@ -341,5 +341,10 @@ func TestG02_ClusterModel(t *testing.T) {
 		if p.open != 0 {
 			t.Fatalf("%d requests are not answered", p.open)
 		}
+		for _, m := range p.members {
+			if m.frames != (load{}) {
+				t.Fatalf("member %d still counts %+v", m.id, m.frames)
+			}
+		}
 	})
 }

@@ -51,6 +51,7 @@ type peer struct {
 	vouched  []asked
 	barriers []uint64
 	boots    uint64
+	frames   load // received and not done with
 }
 
 // asked is a confirmation under way: answered once index has been applied.
@@ -95,6 +96,7 @@ func (p *peer) step(fn func()) {
 		e.Vouch(p.c.winner, p.c.term)
 	}
 	eff := e.End()
+	p.checkFrames(eff)
 	p.proposed = append(p.proposed, eff.Proposals...)
 	if eff.Confirm != 0 {
 		p.confirms = append(p.confirms, asked{eff.Confirm, len(p.c.log), p.c.term, 0})
@@ -163,7 +165,24 @@ func (c *cluster) hand(x packet) {
 		c.t.Fatalf("member %d sent a frame that cannot be read: %x", x.from, x.data)
 	}
 	p := c.at(x.to)
-	p.step(func() { p.e.Received(x.from, f) })
+	p.step(func() { p.receive(x.from, f) })
+}
+
+func (p *peer) receive(from uint64, f *frame) {
+	p.frames = p.frames.add(f.load(), 1)
+	p.e.Received(from, f)
+}
+
+// checkFrames checks that a frame counts for as long as it is early or served.
+func (p *peer) checkFrames(eff *Effects) {
+	p.frames = p.frames.add(eff.ended, -1)
+	want := p.e.serves
+	for _, x := range p.e.early {
+		want = want.add(x.f.load(), 1)
+	}
+	if p.frames != want {
+		p.c.t.Fatalf("member %d counts %+v, has %+v", p.id, p.frames, want)
+	}
 }
 
 // appendAll brings what a member has proposed into the log, by way of the

@@ -60,6 +60,7 @@ type Engine struct {
 	serving   map[servedKey]*served
 	answering []*served
 	served    []*frame
+	serves    load // frames of this term that are not served to the end
 }
 
 // revocations are the leases of sessions that are being revoked, as of a view.
@@ -91,6 +92,28 @@ type Effects struct {
 	Inspected []*Inspection // call Done
 	Frames    []Frame       // send them, and tell Unsent of those that are not taken
 	Wake      time.Duration // call Begin and End again after this; 0: with the next tick
+
+	ended load // frames of other members that are done with
+}
+
+// answered counts what waits no longer once the effects are performed.
+func (eff *Effects) answered() load {
+	l := eff.ended
+	l.batches += len(eff.Extended)
+	for _, b := range eff.Extended {
+		l.extensions += len(b.Items)
+	}
+	for i := range eff.Answered {
+		if eff.Answered[i].attach {
+			l.attaches++
+		} else {
+			l.calls++
+		}
+	}
+	for _, q := range eff.Inspected {
+		l.looks += len(q.Items)
+	}
+	return l
 }
 
 // Proposal is a command for the log. Proposed is to be told of its outcome.
@@ -114,6 +137,8 @@ type Ticket struct {
 type Answer struct {
 	Done   func(core.Result)
 	Result core.Result
+
+	attach bool // it is of an attachment
 }
 
 // Lost tells the connection of a session that it is no longer attached.

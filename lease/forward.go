@@ -340,6 +340,7 @@ func (e *Engine) Received(from uint64, f *frame) {
 	switch f.kind {
 	case askFrame:
 		e.asked(from, f)
+		return
 	case answerFrame:
 		e.answeredBy(from, f)
 	case refuseFrame:
@@ -347,6 +348,7 @@ func (e *Engine) Received(from uint64, f *frame) {
 	case lostFrame:
 		e.lostBy(from, f)
 	}
+	e.frameDone(f)
 }
 
 // flightOf finds what a frame answers, if it still matters.

@@ -110,6 +110,9 @@ type answered struct {
 	revoking []incumbent.Token
 }
 
+// load is what a frame counts until it is done with.
+func (f *frame) load() load { return load{frames: 1, extensions: len(f.items)} }
+
 func (f *frame) reset() {
 	clear(f.items) // texts
 	clear(f.answers)

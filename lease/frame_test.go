@@ -157,7 +157,7 @@ func FuzzFrame(f *testing.F) {
 			fr.boot = 0 // not as the answer to what member 2 asks below
 		}
 		p := c.at(1)
-		p.turn(func() { p.e.Received(2, fr) })
+		p.turn(func() { p.receive(2, fr) })
 		c.claimAndExtend(t)
 	})
 }

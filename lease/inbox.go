@@ -56,13 +56,36 @@ type detach struct {
 	counter uint64
 }
 
+// load is what takes memory until it is answered, wherever it waits for that: in
+// the inbox, for a confirmation, for a command to be applied, or for the leader.
+type load struct {
+	batches    int // of extensions, without those of other members
+	extensions int // in batches, and in frames of other members
+	calls      int
+	attaches   int
+	looks      int // items of inspections
+	frames     int // of other members
+}
+
+// add is l with what o counts, times n.
+func (l load) add(o load, n int) load {
+	return load{
+		l.batches + n*o.batches, l.extensions + n*o.extensions, l.calls + n*o.calls,
+		l.attaches + n*o.attaches, l.looks + n*o.looks, l.frames + n*o.frames,
+	}
+}
+
+// full reports whether no further extension is taken, and so nothing that is
+// refused before extensions are.
+func (l *load) full() bool {
+	return l.batches >= MaxQueuedBatches || l.extensions >= MaxQueuedExtensions
+}
+
 // inbox is the only way to the loop.
 type inbox struct {
-	mu      sync.Mutex // held to append, or to swap the slices; never longer
+	mu      sync.Mutex // held to append, to swap the slices, or to count; never longer
 	list    []message
-	calls   int // in list
-	frames  int // in list
-	batches int // in list
+	load    load // taken and not answered
 	closed  bool
 	refused uint64
 
@@ -71,16 +94,14 @@ type inbox struct {
 
 func newInbox() inbox { return inbox{wake: make(chan struct{}, 1)} }
 
-// post hands in what is never refused. It reports false if the loop has ended.
-func (b *inbox) post(m message) bool {
+// post hands in what is never refused. When the loop has ended nothing happens.
+func (b *inbox) post(m message) {
 	b.mu.Lock()
-	ok := !b.closed
-	if ok {
+	if !b.closed {
 		b.list = append(b.list, m)
 	}
 	b.mu.Unlock()
 	b.ring()
-	return ok
 }
 
 func (b *inbox) ring() {
@@ -97,11 +118,12 @@ func (b *inbox) postBatch(x *Batch) incumbent.Kind {
 	switch {
 	case b.closed:
 		kind = incumbent.Unavailable
-	case b.batches >= MaxQueuedBatches:
+	case b.load.full():
 		kind = incumbent.Overloaded
 		b.refused++
 	default:
-		b.batches++
+		b.load.batches++
+		b.load.extensions += len(x.Items)
 		b.list = append(b.list, message{batch: x})
 	}
 	b.mu.Unlock()
@@ -113,10 +135,11 @@ func (b *inbox) postBatch(x *Batch) incumbent.Kind {
 
 // postFrame hands in a frame, or reports that there is no room.
 func (b *inbox) postFrame(r received) bool {
+	l := r.frame.load()
 	b.mu.Lock()
-	ok := !b.closed && b.frames < MaxQueuedFrames
+	ok := !b.closed && b.load.frames < MaxQueuedFrames && (l.extensions == 0 || !b.load.full())
 	if ok {
-		b.frames++
+		b.load = b.load.add(l, 1)
 		b.list = append(b.list, message{other: r})
 	}
 	b.mu.Unlock()
@@ -126,42 +149,95 @@ func (b *inbox) postFrame(r received) bool {
 	return ok
 }
 
-// postCalls hands in calls that stand together, all or none. Releases find room
-// longer than claims, and extensions longer than both: no extension is refused
-// while a claim is admitted.
-func (b *inbox) postCalls(ms []message, n int, release bool) *incumbent.Error {
+// postCalls hands in calls, and extensions among them, that stand together: all
+// or none. Releases find room longer than claims, and extensions longer than
+// both: no extension is refused while a claim is admitted.
+func (b *inbox) postCalls(ms []message, release bool) *incumbent.Error {
 	limit := MaxQueuedCalls
 	if release {
 		limit = MaxQueuedReleases
 	}
+	var l load
+	for i := range ms {
+		if x := ms[i].batch; x != nil {
+			l.batches, l.extensions = l.batches+1, l.extensions+len(x.Items)
+		} else {
+			l.calls++
+		}
+	}
+	return b.postUnless(func(w *load) *incumbent.Error {
+		if w.full() {
+			return overloaded("%d batches of %d extensions wait for an answer, limits are %d and %d",
+				w.batches, w.extensions, MaxQueuedBatches, MaxQueuedExtensions)
+		}
+		if l.calls > 0 && w.calls >= limit {
+			return overloaded("%d calls wait for an answer, limit is %d", w.calls, limit)
+		}
+		return nil
+	}, l, ms...)
+}
+
+// postAttach hands in an attachment, or says why not.
+func (b *inbox) postAttach(a *attach) *incumbent.Error {
+	return b.postUnless(func(w *load) *incumbent.Error {
+		if w.attaches >= MaxQueuedAttaches {
+			return overloaded("%d attachments wait for an answer, limit is %d", w.attaches, MaxQueuedAttaches)
+		}
+		return nil
+	}, load{attaches: 1}, message{other: a})
+}
+
+// postLooks hands in an inspection, or says why not.
+func (b *inbox) postLooks(q *Inspection) *incumbent.Error {
+	return b.postUnless(func(w *load) *incumbent.Error {
+		if w.looks >= MaxQueuedLooks {
+			return overloaded("%d deadlines wait to be looked up, limit is %d", w.looks, MaxQueuedLooks)
+		}
+		return nil
+	}, load{looks: len(q.Items)}, message{other: q})
+}
+
+// postUnless hands in messages, which together count l, unless refusal finds too
+// much among what waits.
+func (b *inbox) postUnless(refusal func(*load) *incumbent.Error, l load, ms ...message) *incumbent.Error {
 	b.mu.Lock()
 	var err *incumbent.Error
-	switch {
-	case b.closed:
+	if b.closed {
 		err = errStopped()
-	case b.calls >= limit || b.batches >= MaxQueuedBatches:
+	} else if err = refusal(&b.load); err != nil {
 		b.refused++
-		err = incumbent.Errorf(incumbent.Overloaded, "%d calls wait for the lease loop, limit is %d", b.calls, limit)
-	default:
-		b.calls += n
+	} else {
+		b.load = b.load.add(l, 1)
 		b.list = append(b.list, ms...)
 	}
 	b.mu.Unlock()
-	if err != nil && err.Kind == incumbent.Overloaded {
-		err.RetryAfter = spread(overloadRetry)
-	}
 	b.ring()
 	return err
 }
 
-// take swaps the list for an empty one.
+func overloaded(format string, args ...any) *incumbent.Error {
+	err := incumbent.Errorf(incumbent.Overloaded, format, args...)
+	err.RetryAfter = spread(overloadRetry)
+	return err
+}
+
+// take swaps the list for an empty one. What was in it counts until it is answered.
 func (b *inbox) take(empty []message) (list []message, refused uint64) {
 	b.mu.Lock()
 	list, b.list = b.list, empty[:0]
-	b.calls, b.batches, b.frames = 0, 0, 0
 	refused = b.refused
 	b.mu.Unlock()
 	return list, refused
+}
+
+// answered makes room of what has been answered.
+func (b *inbox) answered(l load) {
+	if l == (load{}) {
+		return
+	}
+	b.mu.Lock()
+	b.load = b.load.add(l, -1)
+	b.mu.Unlock()
 }
 
 // close refuses everything from now on and returns what is left.

@@ -29,14 +29,24 @@ const ownDoor = "leader"
 const (
 	MaxExpiriesInFlight = 8192      // proposed and not yet applied: half of the node's inbox, so that others find room
 	MaxExpiryBytes      = 256 << 10 // of expiries handed to the node at once
-	MaxQueuedCalls      = 16 << 10  // calls waiting for the loop; claims are refused beyond
-	MaxQueuedReleases   = 32 << 10  // calls waiting for the loop; releases are refused beyond, and claims
-	MaxQueuedBatches    = 64 << 10  // batches waiting for the loop; extensions are refused beyond, and all calls
 	MaxUndecided        = 16 << 10  // calls answered Unknown that may still be applied; all that need the log are refused beyond
 	MaxForwarding       = 512 << 10 // extensions of this member waiting for the leader, or for one to be known
 	MaxBatchItems       = 10_000    // extensions in one batch
 	MaxBulkOps          = 10_000    // operations of one Do
 	MaxRevokingTokens   = 16        // leases told of with the extension of a session
+	maxPassedOver       = 256       // places in queues that are looked at for one command: some 15 µs
+)
+
+// Limits of what waits for an answer: in the inbox of the loop, for a
+// confirmation, for a command to be applied, or for the leader. What would be
+// beyond them is refused with a time to come back.
+const (
+	MaxQueuedCalls      = 64 << 10  // calls; claims are refused beyond
+	MaxQueuedReleases   = 96 << 10  // calls; releases are refused beyond, and claims
+	MaxQueuedBatches    = 128 << 10 // batches; extensions are refused beyond, and all calls
+	MaxQueuedExtensions = 1 << 20   // extensions in batches and in frames, and one batch more; as above
+	MaxQueuedAttaches   = 64 << 10  // attachments
+	MaxQueuedLooks      = 128 << 10 // leases and sessions in inspections, and one inspection more
 )
 
 // Limits between members.
@@ -44,7 +54,7 @@ const (
 	MaxFrameBytes   = 64 << 10 // a frame
 	MaxFrameLooks   = 1000     // inspected ones in a frame
 	MaxFlights      = 4        // frames under way to the leader; what comes meanwhile gathers for the next
-	MaxQueuedFrames = 1024     // received frames waiting for the loop; they are dropped beyond, and sent again
+	MaxQueuedFrames = 1024     // received frames that wait to be answered; they are dropped beyond, and sent again
 	MaxEarlyFrames  = 256      // received frames waiting for this member to lead
 )
 

@@ -14,12 +14,19 @@ import (
 // absentSchema is the first schema version whose commands pass waiters over.
 const absentSchema = 2
 
-// next is the first waiter of a lease whose client is known to be there.
+// next is the first waiter of a lease whose client is known to be there. As with a
+// command that names who is absent, it is not looked for behind the first
+// [core.MaxAbsent] places: a queue whose clients have all died must not hold up the
+// loop with each end of a holding.
 func (e *Engine) next(l *core.Lease) incumbent.SessionID {
 	if l == nil || !e.leading {
 		return incumbent.SessionID{}
 	}
+	places := 0
 	for w := range e.view.Queue(l.Name) {
+		if places++; places > core.MaxAbsent {
+			break
+		}
 		if e.present(w.Session) {
 			return w.Session
 		}
@@ -43,35 +50,54 @@ func (e *Engine) present(id incumbent.SessionID) bool {
 	return e.book.now-s.heard <= third
 }
 
-// absentIn appends the waiters of a lease that stand before the first one whose
-// client is there: no more places than the command passes over.
-func (e *Engine) absentIn(list []incumbent.SessionID, l *core.Lease) []incumbent.SessionID {
+// absentees are the sessions that a command passes over, and what may still be
+// looked at to find more of them.
+type absentees struct {
+	list []incumbent.SessionID // at most [core.MaxAbsent]
+	left int                   // places, in all queues together
+}
+
+func newAbsentees() absentees { return absentees{left: maxPassedOver} }
+
+func (a *absentees) full() bool { return len(a.list) >= core.MaxAbsent || a.left <= 0 }
+
+// absentIn adds the waiters of a lease that stand before the first one whose client
+// is there: no more places than the command passes over.
+func (e *Engine) absentIn(a *absentees, l *core.Lease) {
+	if l.Waiting == 0 {
+		return
+	}
 	places := 0
 	for w := range e.view.Queue(l.Name) {
-		if len(list) >= core.MaxAbsent || places >= core.MaxAbsent || e.present(w.Session) {
-			break
+		if a.full() || places >= core.MaxAbsent {
+			return
 		}
-		if !slices.Contains(list, w.Session) {
-			list = append(list, w.Session)
-		}
+		a.left--
 		places++
+		if e.present(w.Session) {
+			return
+		}
+		if !slices.Contains(a.list, w.Session) {
+			a.list = append(a.list, w.Session)
+		}
 	}
-	return list
 }
 
 // knowsAbsent reports whether this member may name who is absent.
 func (e *Engine) knowsAbsent() bool { return e.leading && e.view.ActiveSchema() >= absentSchema }
 
-// absentBehind lists whom the end of a session must not hand its leases to.
-func (e *Engine) absentBehind(id incumbent.SessionID) (list []incumbent.SessionID) {
+// absentBehind lists whom the end of a session must not hand its leases to. Where
+// many wait for very many of them it may miss one, whose offer then lapses.
+func (e *Engine) absentBehind(id incumbent.SessionID) []incumbent.SessionID {
 	if !e.knowsAbsent() {
 		return nil
 	}
+	a := newAbsentees()
 	e.view.SessionLeases(id, func(l *core.Lease) bool {
-		list = e.absentIn(list, l)
-		return len(list) < core.MaxAbsent
+		e.absentIn(&a, l)
+		return !a.full()
 	})
-	return list
+	return a.list
 }
 
 // absentAfter lists whom an offer that its session declines must not go to.
@@ -79,5 +105,7 @@ func (e *Engine) absentAfter(l *core.Lease, id incumbent.SessionID) []incumbent.
 	if !e.knowsAbsent() || l.Free() || !l.Offered || l.Session != id {
 		return nil
 	}
-	return e.absentIn(nil, l)
+	a := newAbsentees()
+	e.absentIn(&a, l)
+	return a.list
 }

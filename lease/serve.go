@@ -46,8 +46,12 @@ func (e *Engine) asked(from uint64, f *frame) {
 		e.early = append(e.early, inbound{from, f})
 	default:
 		e.turnAway(servedKey{from, f.boot, f.seq}, f.term)
+		e.frameDone(f)
 	}
 }
+
+// frameDone makes room of a frame that nothing waits in, or nothing any more.
+func (e *Engine) frameDone(f *frame) { e.out.ended = e.out.ended.add(f.load(), 1) }
 
 // mayLead reports whether this member may come to lead a term. Of its own
 // candidacy it hears as of a term in which nobody leads yet.
@@ -74,13 +78,12 @@ func (e *Engine) sortEarly() {
 
 func (e *Engine) serve(from uint64, f *frame) {
 	s := &served{frame: f, from: from}
-	if e.serving[s.key()] != nil {
-		return // a copy
-	}
-	if e.goesOn(s) {
+	if e.serving[s.key()] != nil || e.goesOn(s) {
+		e.frameDone(f) // a copy
 		return
 	}
 	e.serving[s.key()] = s
+	e.serves = e.serves.add(f.load(), 1)
 	e.stats.FramesServed++
 	for _, a := range f.announced {
 		e.bind(from, a)
@@ -108,12 +111,31 @@ func (e *Engine) goesOn(s *served) bool {
 	}
 	delete(e.serving, old.key())
 	if old.sent || old.due || len(old.items) != len(s.items) {
-		old.over = true
+		e.supersede(old)
 		return false
 	}
 	old.seq = s.seq
 	e.serving[old.key()] = old
 	return true
+}
+
+// supersede ends a frame that nobody waits for any more. What of it still waits for
+// an answer takes memory until it has one.
+func (e *Engine) supersede(s *served) {
+	s.over = true
+	if s.batch.left == 0 {
+		e.unserve(s)
+	}
+}
+
+// unserve makes room of a frame whose items all have their answers. Those of a term
+// that is over made room with it.
+func (e *Engine) unserve(s *served) {
+	if !e.leading || s.term != e.term {
+		return
+	}
+	e.serves = e.serves.add(s.load(), -1)
+	e.frameDone(s.frame)
 }
 
 // serveItems takes the extensions of a frame in, as Extend does a batch.
@@ -170,6 +192,9 @@ func (e *Engine) tellLost(to uint64, c counted) {
 // judged takes the answer to an item of a frame.
 func (e *Engine) judged(s *served, i int) {
 	if s.over {
+		if s.batch.left == 0 {
+			e.unserve(s)
+		}
 		return
 	}
 	it := &s.batch.Items[i]
@@ -234,6 +259,7 @@ func (e *Engine) sendAnswer(s *served) {
 	if s.batch.left == 0 {
 		delete(e.serving, s.key())
 		e.served = append(e.served, s.frame)
+		e.unserve(s)
 	}
 }
 
@@ -249,6 +275,7 @@ func (e *Engine) turnAwayAll() {
 		e.turnAway(k, e.serving[k].term)
 	}
 	clear(e.serving)
+	e.out.ended, e.serves = e.out.ended.add(e.serves, 1), load{}
 	for id, a := range e.attachments {
 		if a.member != 0 {
 			delete(e.attachments, id)

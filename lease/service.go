@@ -192,8 +192,10 @@ func (s *Service) tell(m *message) {
 	}
 }
 
-// perform does what a turn has decided.
+// perform does what a turn has decided. What is answered makes room before whoever
+// waits for it is told: he may come again at once.
 func (s *Service) perform(eff *Effects) {
+	s.in.answered(eff.answered())
 	s.propose(eff.Proposals)
 	if id := eff.Confirm; id != 0 {
 		s.raft.Confirm(func(term uint64, err error) { s.in.post(message{other: confirmed{id, term, err}}) })
@@ -371,7 +373,7 @@ func (s *Service) Submit(c Call, cmd core.Command, done func(core.Result)) {
 	q, err := newCall(c, cmd, done)
 	if err == nil {
 		q.deadline = s.deadline(c.Deadline)
-		if refused := s.in.postCalls([]message{{call: q}}, 1, reserve(cmd)); refused != nil {
+		if refused := s.in.postCalls([]message{{call: q}}, reserve(cmd)); refused != nil {
 			err = refused
 		}
 	}
@@ -428,7 +430,7 @@ func (s *Service) Do(c Call, ops []Op, done func()) {
 		done()
 		return
 	}
-	if err := s.in.postCalls(ms, len(ms), release); err != nil {
+	if err := s.in.postCalls(ms, release); err != nil {
 		for _, op := range taken { // the others have been refused for what they say
 			op.refuse(err)
 		}
@@ -468,10 +470,10 @@ func (o *Op) message(c Call, deadline int64, one func()) (message, error) {
 
 // Attach binds a session to a connection and extends it. done is called once,
 // with the session, or an error: Conflict if a higher counter is attached,
-// Expired if the session is not open, NotLeader or Unavailable.
+// Expired if the session is not open, NotLeader, Unavailable or Overloaded.
 func (s *Service) Attach(a Attachment, done func(core.Result)) {
-	if !s.in.post(message{other: &attach{Attachment: a, done: done}}) {
-		done(core.Result{Err: errStopped()})
+	if err := s.in.postAttach(&attach{Attachment: a, done: done}); err != nil {
+		done(core.Result{Err: err})
 	}
 }
 
@@ -481,9 +483,11 @@ func (s *Service) Detach(session incumbent.SessionID, counter uint64) {
 }
 
 // Inspect asks for what only the leader's memory knows: how long leases and
-// sessions have left, and how often they were extended.
+// sessions have left, and how often they were extended. It never blocks. Done is
+// called once: on the lease loop, or within Inspect if it is refused at once.
 func (s *Service) Inspect(q *Inspection) {
-	if !s.in.post(message{other: q}) {
+	q.forget()
+	if q.Err = s.in.postLooks(q); q.Err != nil {
 		q.Done(q)
 	}
 }

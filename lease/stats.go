@@ -26,7 +26,7 @@ type Stats struct {
 	ClaimsDenied    uint64 // answered from a confirmed read
 	ClaimsExtended  uint64 // of the extensions, those that were claims
 	Dropped         uint64 // unserved: their deadline had passed
-	Refused         uint64 // extensions' batches and calls: the inbox was full
+	Refused         uint64 // batches of extensions, calls, attachments and inspections: too many waited for an answer
 	Expired         uint64 // leases, those freed with their session included
 	SessionsExpired uint64
 	Declined        uint64 // offers
@@ -40,7 +40,7 @@ type Stats struct {
 	FramesServed  uint64 // of other members, as the leader
 	FramesRefused uint64 // by a member that does not lead, or not yet
 	Resent        uint64 // frames whose answer was overdue
-	FramesDropped uint64 // received: malformed, or the inbox was full
+	FramesDropped uint64 // received: malformed, or too many waited to be answered
 	FramesUntaken uint64 // no connection, or its queue was full
 }
 

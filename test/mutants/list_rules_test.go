@@ -118,6 +118,30 @@ var ofRules = []mutant{
 		replace: "\tlimit := MaxQueuedBatches + MaxQueuedReleases\n",
 	},
 	{
+		name: "what the lease loop has taken does not count", guarantee: "G39",
+		file: "lease/inbox.go", pkg: "./lease", test: "^TestG39_WhatWaitsForAnAnswerIsBounded$",
+		search:  "\trefused = b.refused\n",
+		replace: "\trefused, b.load = b.refused, load{}\n",
+	},
+	{
+		name: "what is in frames of other members is not bounded", guarantee: "G39",
+		file: "lease/inbox.go", pkg: "./lease", test: "^TestG39_FramesThatWaitForAnAnswerAreBounded$",
+		search:  " && (l.extensions == 0 || !b.load.full())",
+		replace: "",
+	},
+	{
+		name: "a frame that nobody waits for counts for ever", guarantee: "G39",
+		file: "lease/serve.go", pkg: "./lease", test: "^TestG39_FramesThatWaitForAnAnswerAreBounded$",
+		search:  "\tif s.over {\n\t\tif s.batch.left == 0 {\n\t\t\te.unserve(s)\n\t\t}\n\t\treturn\n",
+		replace: "\tif s.over {\n\t\treturn\n",
+	},
+	{
+		name: "who is next is looked for in all of a queue", guarantee: "G40",
+		file: "lease/next.go", pkg: "./lease", test: "^TestG40_WhoIsNextIsLookedForInBounds$",
+		search:  "if places++; places > core.MaxAbsent {",
+		replace: "if places++; places > core.MaxQueue {",
+	},
+	{
 		name: "a lane at its limit does not shut those before it", guarantee: "G40",
 		file: "admit/admit.go", pkg: "./admit", test: "^TestG40_LanesAreRefusedInOrder$",
 		search:  "\t\tc.shutBefore(rank, now, limits)\n",
