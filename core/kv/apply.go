@@ -171,7 +171,7 @@ func (t *tables) endDelay(c *Command) core.Result {
 	if d == nil || d.Since != c.Index {
 		return failed(nil, incumbent.Conflict, "the end of the delay is void")
 	}
-	t.endDelayOf(d)
+	t.delays.Delete(d)
 	return core.Result{}
 }
 
@@ -188,7 +188,7 @@ func (t *tables) EndSession(x *core.Exec, s *core.Session) {
 	})
 	for _, o := range list {
 		if o.Delay > 0 {
-			t.delay(&Delay{Key: o.Key, Since: x.Index(), For: o.Delay})
+			t.delays.Set(&Delay{Key: o.Key, Since: x.Index(), For: o.Delay})
 		}
 		if o.OnEnd == Delete {
 			t.change(x, o, nil)

@@ -160,7 +160,6 @@ func TestAViewIsCopiedOnlyAfterAChange(t *testing.T) {
 	do(t, s, Command{Verb: Put, Key: key("a")})
 	before := s.View().Family(Number)
 	do(t, s, core.OpenSessionCommand{ID: session("s"), TTL: time.Minute})
-	do(t, s, Command{Verb: Remove, Key: key("b")})
 	if s.View().Family(Number) != before {
 		t.Error("a new view shows nothing new")
 	}

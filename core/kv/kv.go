@@ -142,7 +142,6 @@ type tables struct {
 	counts map[incumbent.SessionID]int // how many those are
 	part   uint8                       // of the section that is being restored
 	again  recordWriter                // of its records
-	shown  *View                       // nil: something has changed since the last one
 }
 
 // limits are those that a test needs smaller.
@@ -175,7 +174,6 @@ func (t *shared) entry(k Key) *Entry {
 
 // put stores n in the place of o; either may be nil.
 func (t *tables) put(at incumbent.Index, o, n *Entry) {
-	t.shown = nil
 	k := keyOf(o, n)
 	if o != nil {
 		t.bytes -= o.size()
@@ -216,16 +214,6 @@ func (t *tables) unlock(o *Entry) {
 	if t.counts[o.Session]--; t.counts[o.Session] == 0 {
 		delete(t.counts, o.Session)
 	}
-}
-
-func (t *tables) delay(d *Delay) {
-	t.shown = nil
-	t.delays.Set(d)
-}
-
-func (t *tables) endDelayOf(d *Delay) {
-	t.shown = nil
-	t.delays.Delete(d)
 }
 
 // bury leaves a tombstone; of too many the oldest goes.

@@ -161,7 +161,7 @@ func (t *tables) take(kind uint8, e *Entry) bool {
 		if last, ok := t.delays.Max(); ok && last.Key.Compare(e.Key) >= 0 {
 			return false
 		}
-		t.delay(&Delay{Key: e.Key, Since: e.Modified, For: e.Delay})
+		t.delays.Set(&Delay{Key: e.Key, Since: e.Modified, For: e.Delay})
 		return true
 	case floorRecord:
 		ok := t.floor == 0

@@ -19,14 +19,9 @@ func Of(v *core.View) *View {
 
 // View implements [core.Tables].
 func (t *tables) View() core.FamilyView {
-	// A copy makes every later change copy its path through the tree again: none is
-	// taken after batches that are about other things.
-	if t.shown == nil {
-		c := t.shared
-		c.entries, c.tombstones, c.delays = t.entries.Copy(), t.tombstones.Copy(), t.delays.Copy()
-		t.shown = &View{c}
-	}
-	return t.shown
+	c := t.shared
+	c.entries, c.tombstones, c.delays = t.entries.Copy(), t.tombstones.Copy(), t.delays.Copy()
+	return &View{c}
 }
 
 // Len is the number of entries.
