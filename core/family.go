@@ -68,14 +68,19 @@ func (x *Exec) Tell(f Family, c FamilyChange) {
 	x.s.emit(Change{What: FamilyChanged, Family: &c})
 }
 
-// FamilyChange is a change of a record of a family.
+// FamilyChange is a change of a record of a family, of a deadline, or of both.
+// Watchers are told of it under its topic if there is a record.
 type FamilyChange struct {
-	Family wire.Number
-	Topic  Topic
-	Before any // what was, of a type that the family's package says; nil: nothing
-	After  any // what is
-	Size   int // bytes that keeping the change costs
+	Family   wire.Number
+	Topic    Topic
+	Before   any       // what was, of a type that the family's package says; nil: nothing
+	After    any       // what is
+	Size     int       // bytes that keeping the change costs
+	Deadline *Deadline // that begins, in the place of the one with its ID; with After 0: that is over. nil: none
 }
+
+// Told reports whether there is a record that watchers are to be told of.
+func (c *FamilyChange) Told() bool { return c.Before != nil || c.After != nil }
 
 // Topic is what watchers select changes by, within a family.
 type Topic struct {

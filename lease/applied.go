@@ -20,6 +20,9 @@ func (b *Book) Applied(changes []core.Change) {
 		if c.Session == nil && c.SessionBefore != nil {
 			b.dropSession(c.SessionBefore.ID, c.What)
 		}
+		if c.Family != nil && c.Family.Deadline != nil {
+			b.deadlineChanged(c.Family.Deadline)
+		}
 	}
 }
 
@@ -87,7 +90,7 @@ func (b *Book) putSession(n *core.Session) int32 {
 	if !ok {
 		i = b.newSession()
 		b.byID[n.ID] = i
-		b.sessions[i] = sessionSlot{id: n.ID, heard: never, flags: used}
+		b.sessions[i] = sessionSlot{id: n.ID, heard: never, timer: timer{flags: used}}
 	}
 	s := &b.sessions[i]
 	moved := s.renewal != n.Renewal
@@ -104,7 +107,7 @@ func (b *Book) putSession(n *core.Session) int32 {
 // settle ends a proposed expiry that a command has made void. One that was
 // handed out by Due stays so: whoever has it looks again before it proposes.
 func (b *Book) settle(r ref) {
-	*b.flags(r) &^= expiring
+	b.timer(r).flags &^= expiring
 	b.arm(r)
 }
 
@@ -146,7 +149,7 @@ func (b *Book) putLease(n *core.Lease) int32 {
 	if !ok {
 		i = b.newLease()
 		b.byToken.put(n.Token, i)
-		b.leases[i] = leaseSlot{token: n.Token, owner: b.ownerOf(n), flags: used}
+		b.leases[i] = leaseSlot{token: n.Token, owner: b.ownerOf(n), timer: timer{flags: used}}
 		if o := b.leases[i].owner; o != noSlot {
 			b.sessions[o].leases++
 		}

@@ -220,7 +220,7 @@ func (b *Book) inspectLease(it *Inspected) {
 	}
 	it.Running = b.timed(r) && l.flags&pinned == 0
 	if it.Running {
-		it.ExpiresIn = max(time.Duration(b.deadline(r)-b.now), 0)
+		it.ExpiresIn = max(time.Duration(b.timer(r).deadline-b.now), 0)
 	}
 }
 

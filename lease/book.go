@@ -9,9 +9,10 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 )
 
-// Book is the leader's deadline book: one slot for each held lease and each
-// open session. A lease that a session owns has no deadline of its own, save as
-// an offer or while it is being revoked: the session has it.
+// Book is the leader's deadline book: one slot for each held lease, each open
+// session and each deadline of a family. A lease that a session owns has no
+// deadline of its own, save as an offer or while it is being revoked: the session
+// has it.
 //
 // All its deadlines are in book time: monotonic nanoseconds less the silences.
 // Letting book time stand still for as long as the loop or the quorum was
@@ -28,13 +29,16 @@ type Book struct {
 	last  int64 // monotonic time of the last Advance
 	shift int64 // monotonic time - book time
 
-	leases       []leaseSlot
-	sessions     []sessionSlot
-	freeLeases   []int32
-	freeSessions []int32
-	byToken      tokenTable
-	byID         map[incumbent.SessionID]int32
-	buckets      buckets
+	leases        []leaseSlot
+	sessions      []sessionSlot
+	deadlines     []deadlineSlot
+	freeLeases    []int32
+	freeSessions  []int32
+	freeDeadlines []int32
+	byToken       tokenTable
+	byID          map[incumbent.SessionID]int32
+	byDeadline    map[deadlineKey]int32
+	buckets       buckets
 
 	late histogram // of what has been freed
 }
@@ -53,35 +57,38 @@ const (
 	expiring       // proposed for expiry and not yet applied
 )
 
+// timer is what all slots have.
+type timer struct {
+	deadline int64  // has meaning only if timed
+	bucket   uint32 // where it will be looked at; 0: nowhere
+	flags    flags
+}
+
 // leaseSlot holds no pointer, so that a million of them are nothing to the
 // garbage collector, and fills one line of the cache.
 type leaseSlot struct {
-	deadline   int64 // has meaning only if timed
+	timer
 	token      incumbent.Token
 	renewal    uint64
 	lastExtend int64  // book time; meaningful if extends > 0
 	ttl        uint32 // milliseconds; 0: a session owns it
 	owner      int32  // slot of the session, or noSlot
 	extends    uint32 // by its token or name, since this leader leads
-	bucket     uint32 // where it will be looked at; 0: nowhere
 	touched    uint32 // unapplied commands of this member that may end it
-	flags      flags
 	_          [8]byte
 }
 
 type sessionSlot struct {
-	deadline int64
-	heard    int64 // book time of the last sign of life, or never
-	id       incumbent.SessionID
-	renewal  uint64
-	ttl      uint32 // milliseconds; 0: none
-	leases   int32  // that it owns
-	pins     int32  // of these, pinned
-	revoked  int32  // of these, being revoked
-	extends  uint32
-	bucket   uint32
-	touched  uint32
-	flags    flags
+	timer
+	heard   int64 // book time of the last sign of life, or never
+	id      incumbent.SessionID
+	renewal uint64
+	ttl     uint32 // milliseconds; 0: none
+	leases  int32  // that it owns
+	pins    int32  // of these, pinned
+	revoked int32  // of these, being revoked
+	extends uint32
+	touched uint32
 }
 
 const (
@@ -89,17 +96,27 @@ const (
 	never  = math.MinInt64 / 2 // long before any book time
 )
 
-// ref names a slot: twice its number, and 1 more for a session. none is 0: the
-// numbers start at 1.
+// ref names a slot: four times its number, and its kind. none is 0: the numbers
+// start at 1.
 type ref int32
 
 const none ref = 0
 
-func leaseRef(i int32) ref   { return ref(i << 1) }
-func sessionRef(i int32) ref { return ref(i<<1 | 1) }
+// kinds of a ref.
+const (
+	ofLease ref = iota
+	ofSession
+	ofDeadline
+	kinds = 3 // the bits
+)
 
-func (r ref) session() bool { return r&1 != 0 }
-func (r ref) slot() int32   { return int32(r >> 1) }
+func leaseRef(i int32) ref    { return ref(i << 2) }
+func sessionRef(i int32) ref  { return ref(i<<2) | ofSession }
+func deadlineRef(i int32) ref { return ref(i<<2) | ofDeadline }
+
+func (r ref) kind() ref     { return r & kinds }
+func (r ref) session() bool { return r.kind() == ofSession }
+func (r ref) slot() int32   { return int32(r >> 2) }
 
 // NewBook returns an empty book.
 func NewBook(cfg Config) *Book {
@@ -156,10 +173,11 @@ func (b *Book) Shift() time.Duration { return time.Duration(b.shift) }
 
 // Follow forgets everything: this member does not lead.
 func (b *Book) Follow() {
-	b.leases, b.sessions = make([]leaseSlot, 1), make([]sessionSlot, 1)
-	b.freeLeases, b.freeSessions = nil, nil
+	b.leases, b.sessions, b.deadlines = make([]leaseSlot, 1), make([]sessionSlot, 1), make([]deadlineSlot, 1)
+	b.freeLeases, b.freeSessions, b.freeDeadlines = nil, nil, nil
 	b.byToken = newTokenTable(0)
 	b.byID = make(map[incumbent.SessionID]int32)
+	b.byDeadline = make(map[deadlineKey]int32)
 	b.buckets.reset(b.now)
 }
 
@@ -183,59 +201,52 @@ func (b *Book) Lead(v *core.View) {
 		}
 		return true
 	})
+	v.Deadlines(func(d *core.Deadline) bool {
+		i := b.putDeadline(d)
+		b.raiseTo(deadlineRef(i), b.now+b.giveBack)
+		return true
+	})
 }
 
 // raiseTo makes a deadline at least d.
 func (b *Book) raiseTo(r ref, d int64) {
-	if r.session() {
-		s := &b.sessions[r.slot()]
-		s.deadline = max(s.deadline, d)
-		return
-	}
-	l := &b.leases[r.slot()]
-	l.deadline = max(l.deadline, d)
+	t := b.timer(r)
+	t.deadline = max(t.deadline, d)
 }
 
 // timed reports whether a slot has a deadline that can pass.
 func (b *Book) timed(r ref) bool {
-	if r.session() {
+	switch r.kind() {
+	case ofSession:
 		s := &b.sessions[r.slot()]
 		return s.flags&(used|dead) == used && s.ttl != 0 && s.pins == 0
+	case ofDeadline:
+		return b.deadlines[r.slot()].flags&used != 0
 	}
 	l := &b.leases[r.slot()]
 	return l.flags&(used|pinned) == used && (l.owner == noSlot || l.flags&(offered|revoking) != 0)
 }
 
-func (b *Book) deadline(r ref) int64 {
-	if r.session() {
-		return b.sessions[r.slot()].deadline
+func (b *Book) timer(r ref) *timer {
+	switch r.kind() {
+	case ofSession:
+		return &b.sessions[r.slot()].timer
+	case ofDeadline:
+		return &b.deadlines[r.slot()].timer
 	}
-	return b.leases[r.slot()].deadline
-}
-
-func (b *Book) bucket(r ref) *uint32 {
-	if r.session() {
-		return &b.sessions[r.slot()].bucket
-	}
-	return &b.leases[r.slot()].bucket
-}
-
-func (b *Book) flags(r ref) *flags {
-	if r.session() {
-		return &b.sessions[r.slot()].flags
-	}
-	return &b.leases[r.slot()].flags
+	return &b.leases[r.slot()].timer
 }
 
 // arm sees to it that a slot is looked at when its deadline has passed, at the
 // latest. It does nothing to one that will be, or that is on its way out.
 func (b *Book) arm(r ref) {
-	if !b.timed(r) || *b.flags(r)&(inDue|expiring) != 0 {
+	t := b.timer(r)
+	if !b.timed(r) || t.flags&(inDue|expiring) != 0 {
 		return
 	}
-	n := b.buckets.number(b.deadline(r))
-	if at := b.bucket(r); *at == 0 || *at > n {
-		*at = n
+	n := b.buckets.number(t.deadline)
+	if t.bucket == 0 || t.bucket > n {
+		t.bucket = n
 		b.buckets.put(n, r)
 	}
 }

@@ -3,7 +3,7 @@
 // doors serve.
 //
 // A newcomer starts with [Book]: for each lease and session one deadline, in
-// memory only. An extension stores a number; a lease is looked at again when
+// memory only, and one for whatever else a family asks it to. An extension stores a number; a lease is looked at again when
 // the bucket of its deadline comes up. [Engine] decides what to do with the
 // book: when an extension may be acknowledged, when an expiry may be proposed,
 // which calls the log need not see. Both are pure: time comes in as an
@@ -33,6 +33,17 @@
 // book knows applied and is bound to the term: any later change makes it void.
 // From proposing until it is applied, extensions of what it names wait.
 //
+// # Deadlines of families
+//
+// A family says with its changes that something of it lasts for a time, or no
+// longer (see [core.Deadline]: the delay of a lock on a key). The book has it as it
+// has a lease's: with drift and grace, moved by silences, in full and no less than
+// the time for clients to return when another leads. It ends in the same way, with
+// a command that the family makes and that names the generation, in the place of
+// token and renewal. What a family lets be extended without the log would be
+// stored in its slot, found by id and generation, and judged as extensions are:
+// the barrier is passed and the mark set for that already.
+//
 // # Several members
 //
 // Every member takes extensions, attachments and inspections; only the leader
@@ -56,8 +67,8 @@
 //
 // # Invariants
 //
-//   - The book knows every held lease and every open session of the applied
-//     state while this member leads, and nothing while it does not.
+//   - The book knows every held lease, every open session and every deadline of
+//     a family's of the applied state while this member leads, and nothing while it does not.
 //   - A deadline never moves closer while its holding lasts.
 //   - No lease or session is due before the last acknowledged extension's
 //     arrival + ttl.

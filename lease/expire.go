@@ -98,11 +98,14 @@ func (e *Engine) proposeExpiry(d Due, x Expiry) {
 }
 
 func (e *Engine) expireCommand(d Due, x Expiry) core.Command {
-	if d.Token == 0 {
+	switch d.ref.kind() {
+	case ofDeadline:
+		return e.view.EndDeadline(d.Deadline)
+	case ofSession:
 		return core.ExpireSessionCommand{ID: d.Session, Renewal: x.Renewal, Late: x.Late, Absent: e.absentBehind(d.Session)}
 	}
 	cmd := core.ExpireCommand{Token: d.Token, Renewal: x.Renewal, Late: x.Late}
-	if *e.book.flags(d.ref)&waited != 0 {
+	if e.book.timer(d.ref).flags&waited != 0 {
 		cmd.Next = e.next(e.view.LeaseByToken(d.Token))
 	}
 	return cmd
@@ -125,7 +128,9 @@ func (e *Engine) expiryDone(x *proposedExpiry, err error) {
 		e.stats.ExpiriesRefused++
 	}
 	e.book.Unmark(x.due, x.renewal)
-	e.release(key{token: x.due.Token, session: x.due.Session})
+	if x.due.Deadline == nil { // no answer waits for a family's
+		e.release(key{token: x.due.Token, session: x.due.Session})
+	}
 }
 
 // trimmer remembers which index was reached when.

@@ -4,15 +4,16 @@ import "time"
 
 // Stats are counts of the lease loop; those that count events only grow.
 type Stats struct {
-	Leading  bool
-	Term     uint64
-	Leases   int // held, in the book
-	Sessions int // open, in the book
-	Attached int
-	Held     int // extensions that wait for a command to be applied
-	Parked   int // extensions that wait for the leader, or for one to be known
-	Due      int // past their deadline and not yet proposed for expiry
-	Expiring int // proposed and not yet applied
+	Leading   bool
+	Term      uint64
+	Leases    int // held, in the book
+	Sessions  int // open, in the book
+	Deadlines int // of families, in the book
+	Attached  int
+	Held      int // extensions that wait for a command to be applied
+	Parked    int // extensions that wait for the leader, or for one to be known
+	Due       int // past their deadline and not yet proposed for expiry
+	Expiring  int // proposed and not yet applied
 
 	Batches         uint64
 	BatchMax        int
@@ -50,6 +51,7 @@ func (e *Engine) Stats() Stats {
 	p := &e.expiry
 	s.Leading, s.Term = e.leading, e.term
 	s.Leases, s.Sessions, s.Attached = e.book.byToken.len(), len(e.book.byID), len(e.attachments)
+	s.Deadlines = len(e.book.byDeadline)
 	s.Held, s.Parked = e.heldWaiting, len(e.courier.queue)
 	s.Due = len(p.due) + len(p.confirming) + len(p.heard) + len(p.behind) + len(p.ready)
 	s.Expiring = p.inFlight

@@ -1,0 +1,293 @@
+package lease
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+	corewire "github.com/incumbent-dev/incumbent/core/wire"
+)
+
+// timers is a family that is nothing but deadlines.
+type timers struct{}
+
+// timerTables are its tables and its view: a command puts another map in the place
+// of the old one.
+type timerTables struct{ all map[string]*core.Deadline }
+
+// setTimer begins a deadline, in the place of one that there may be.
+type setTimer struct {
+	id    string
+	after time.Duration // 0: drops it
+}
+
+// endTimer ends the one with that generation.
+type endTimer struct {
+	id         string
+	generation incumbent.Index
+}
+
+func (timers) Number() corewire.Number { return 63 }
+func (timers) Name() string            { return "timers" }
+func (timers) New() core.Tables        { return &timerTables{} }
+
+func (c setTimer) Encode(meta core.Meta) []byte {
+	return timerCommand(meta, "set", c.id, int64(c.after))
+}
+func (c endTimer) Encode(meta core.Meta) []byte {
+	return timerCommand(meta, "end", c.id, int64(c.generation))
+}
+
+func timerCommand(meta core.Meta, verb, id string, n int64) []byte {
+	return core.EncodeFamily(meta, timers{}.Number(), []byte(verb+" "+id+" "+strconv.FormatInt(n, 10)))
+}
+
+func (t *timerTables) Apply(x *core.Exec, command []byte) core.Result {
+	f := strings.Fields(string(command))
+	n, err := strconv.ParseInt(f[2], 10, 64)
+	if err != nil {
+		return core.Result{Err: &incumbent.Error{Kind: incumbent.Invalid}}
+	}
+	d := &core.Deadline{Family: timers{}.Number(), ID: f[1], Generation: x.Index(), After: time.Duration(n)}
+	if f[0] == "end" {
+		if old := t.all[d.ID]; old == nil || old.Generation != incumbent.Index(n) {
+			return core.Result{Err: &incumbent.Error{Kind: incumbent.Conflict}}
+		}
+		d.After = 0
+	}
+	all := map[string]*core.Deadline{}
+	for id, o := range t.all {
+		all[id] = o
+	}
+	if all[d.ID] = d; d.After == 0 {
+		delete(all, d.ID)
+	}
+	t.all = all
+	x.Tell(timers{}, core.FamilyChange{Topic: core.Topic{Name: d.ID}, Deadline: d})
+	return core.Result{}
+}
+
+func (t *timerTables) EndSession(*core.Exec, *core.Session)                        {}
+func (t *timerTables) View() core.FamilyView                                       { return &timerTables{t.all} }
+func (t *timerTables) ReadRecord([]byte) bool                                      { return false }
+func (t *timerTables) Check(func(incumbent.SessionID) bool, incumbent.Index) error { return nil }
+func (t *timerTables) Records() int                                                { return 0 }
+func (t *timerTables) Write(func([]byte) bool)                                     {}
+func (t *timerTables) EndDeadline(d *core.Deadline) core.Command                   { return endTimer{d.ID, d.Generation} }
+
+func (t *timerTables) Deadlines(fn func(*core.Deadline) bool) {
+	for _, d := range t.all {
+		if !fn(d) {
+			return
+		}
+	}
+}
+
+// timed is a world that has the family, and remembers when its deadlines ended.
+type timed struct {
+	*world
+	over map[string]int64
+}
+
+func newTimed(t *testing.T, cfg Config) *timed {
+	w := &timed{newWorld(t, cfg), map[string]int64{}}
+	w.state = core.New(timers{})
+	w.e = NewEngine(cfg, w.state.View())
+	w.watch = func(c core.Change) {
+		if c.Family != nil && c.Family.Deadline.After == 0 {
+			w.over[c.Family.Deadline.ID] = w.now
+		}
+	}
+	return w
+}
+
+// do applies a command of another member.
+func (w *timed) do(cmd core.Command) {
+	w.t.Helper()
+	w.step(func() { w.applyNow([]Proposal{{Command: cmd.Encode(core.Meta{})}}) })
+	w.turn(nil)
+}
+
+// none fails if a deadline has ended.
+func (w *timed) none(why string) {
+	w.t.Helper()
+	if len(w.over) > 0 {
+		w.t.Fatalf("%s: ended: %v", why, w.over)
+	}
+}
+
+// between fails unless a deadline ended longer than d after since, and no more
+// than slack.
+func (w *timed) between(id string, since int64, d time.Duration) {
+	w.t.Helper()
+	at, ok := w.over[id]
+	if got := time.Duration(at - since); !ok || got <= d || got > d+slack {
+		w.t.Fatalf("%s: ended %v (%v), want a little more than %v", id, got, ok, d)
+	}
+}
+
+// The deadline of a family's ends after its whole time, with the drift of clocks
+// and the grace, as a lease does; once.
+func TestG07_AFamilysDeadlineLastsItsTime(t *testing.T) {
+	w := newTimed(t, Config{})
+	w.lead()
+	w.advance(time.Second)
+	began := w.now
+	w.do(setTimer{"a", 10 * time.Second})
+	w.do(setTimer{"b", time.Second})
+	w.do(setTimer{"dropped", time.Second})
+	w.do(setTimer{"dropped", 0})
+	if got := w.over["dropped"]; got != w.now {
+		t.Fatalf("dropped at %v", got)
+	}
+	proposed := w.state.View().Index()
+	w.advance(time.Minute)
+	w.between("b", began, hold(time.Second))
+	w.between("a", began, hold(10*time.Second))
+	if n := w.state.View().Index() - proposed; n != 2 {
+		t.Errorf("%d commands for two deadlines", n)
+	}
+	if s := w.e.Stats(); s.Deadlines != 0 || s.Due != 0 || s.Expiring != 0 {
+		t.Errorf("left behind: %+v", s)
+	}
+}
+
+// One that begins again is another: what was on its way to ending it is void.
+func TestG07_ADeadlineThatBeginsAgainIsAnother(t *testing.T) {
+	w := newTimed(t, Config{})
+	w.lead()
+	for _, stage := range []string{"due", "confirmed", "proposed", "refused"} {
+		w.over = map[string]int64{}
+		w.auto = true
+		w.do(setTimer{"a", 10 * time.Second})
+		w.advance(hold(10*time.Second) - time.Second)
+		w.auto = false
+		w.advance(time.Second + slack)
+		if stage != "due" {
+			w.confirm(nil)
+		}
+		if stage == "proposed" || stage == "refused" {
+			w.pass()
+			if len(w.log) != 1 {
+				t.Fatalf("%s: %d are proposed", stage, len(w.log))
+			}
+		}
+		var held []Proposal
+		if stage == "refused" {
+			held, w.log = w.log, nil
+		}
+		again := w.now
+		w.step(func() { w.applyNow([]Proposal{{Command: setTimer{"a", 10 * time.Second}.Encode(core.Meta{})}}) })
+		for _, p := range held {
+			w.step(func() { w.e.Proposed(p.Ticket, core.Result{}, incumbent.Errorf(incumbent.Overloaded, "full")) })
+		}
+		w.auto = true
+		w.turn(nil)
+		w.advance(10 * time.Second)
+		w.none(stage)
+		w.advance(time.Minute)
+		w.between("a", again, hold(10*time.Second))
+	}
+}
+
+// A new leader cannot know how long a deadline has lasted: it starts at its full
+// time, and no earlier than all clients can have returned.
+func TestG06_ANewLeaderStartsDeadlinesAnew(t *testing.T) {
+	for _, returns := range []time.Duration{0, time.Minute} {
+		w := newTimed(t, Config{Return: returns})
+		w.lead()
+		w.advance(2 * time.Minute)
+		w.do(setTimer{"a", 10 * time.Second})
+		w.advance(9 * time.Second)
+		w.follow(0)
+		w.advance(time.Hour)
+		w.none("nobody leads")
+		w.lead()
+		since := w.now
+		w.advance(2 * time.Minute)
+		w.between("a", since, max(hold(10*time.Second), returns))
+	}
+}
+
+// A deposed leader ends nothing: neither what it has proposed, which is bound to
+// its term, nor without a confirmation begun after the deadline. Nor does the next
+// leader take over what was under way.
+func TestG07_ADeposedLeaderEndsNoDeadline(t *testing.T) {
+	w := newTimed(t, Config{})
+	w.lead()
+	w.do(setTimer{"a", 10 * time.Second})
+	w.auto = false
+	w.advance(hold(10*time.Second) + slack)
+	if len(w.log) != 0 || len(w.confirms) != 1 || len(w.barriers) != 0 {
+		t.Fatalf("without a confirmation: %d proposed, %d barriers", len(w.log), len(w.barriers))
+	}
+	w.confirm(nil)
+	if len(w.log) != 0 || len(w.barriers) != 1 {
+		t.Fatalf("before the barrier: %d proposed, %d barriers", len(w.log), len(w.barriers))
+	}
+	w.pass()
+	if len(w.log) != 1 || w.log[0].Term != w.term || !w.log[0].Reserve {
+		t.Fatalf("proposed: %+v", w.log)
+	}
+	w.step(func() { w.e.Follow(2, w.term+1) })
+	w.term++
+	w.apply()
+	w.advance(time.Minute)
+	w.none("deposed")
+	if len(w.log) != 0 || w.e.Stats().Deadlines != 0 {
+		t.Fatalf("a follower proposes %d", len(w.log))
+	}
+	w.auto = true
+	w.lead()
+	since := w.now
+	w.advance(time.Minute)
+	w.between("a", since, hold(10*time.Second))
+}
+
+// While the loop stands still, or the quorum is silent, no deadline passes.
+func TestG07_AStandstillMovesDeadlines(t *testing.T) {
+	w := newTimed(t, Config{})
+	w.lead()
+	w.do(setTimer{"a", 10 * time.Second})
+	began := w.now
+	w.advance(5 * time.Second)
+	w.now += int64(time.Hour)
+	w.advance(5 * time.Second)
+	w.none("the loop stood still")
+	w.advance(time.Minute)
+	w.between("a", began, hold(10*time.Second)+time.Hour-Bucket)
+}
+
+// However many are due, those proposed and not yet applied are bounded; what the
+// node refuses is tried again, and leases go on beside.
+func TestManyDeadlinesAtOnce(t *testing.T) {
+	w := newTimed(t, Config{})
+	w.lead()
+	const n = MaxExpiriesInFlight + 500
+	all := make(map[string]*core.Deadline, n)
+	for i := range n {
+		id := strconv.Itoa(i)
+		all[id] = &core.Deadline{Family: timers{}.Number(), ID: id, Generation: 1, After: time.Second}
+	}
+	b := w.e.book
+	for _, d := range all {
+		b.deadlineChanged(d)
+	}
+	w.auto = false
+	for range 40 {
+		w.now += int64(tickEvery)
+		w.step(nil)
+		for len(w.confirms) > 0 {
+			w.confirm(nil)
+		}
+		for len(w.barriers) > 0 {
+			w.pass()
+		}
+	}
+	if len(w.log) != MaxExpiriesInFlight || w.e.Stats().Due != n-MaxExpiriesInFlight {
+		t.Fatalf("%d proposed, %d wait", len(w.log), w.e.Stats().Due)
+	}
+}
