@@ -26,23 +26,25 @@ func FamilyTopic(family wire.Number, t core.Topic) watch.Topic {
 	return watch.Topic{Kind: watch.Kind(family), Scope: t.Scope, Name: t.Name}
 }
 
+// told reports whether watchers are told of a change. Those of sessions reach
+// their clients through the leader's clock.
+func told(c *core.Change) bool {
+	return c.Lease != nil || c.Family != nil && c.Family.Told()
+}
+
 // topicOf is the topic and the size of a change that watchers are told of.
-// Changes of sessions reach their clients through the leader's clock.
-func topicOf(c *core.Change) (t watch.Topic, size int, told bool) {
-	switch {
-	case c.Lease != nil:
-		return LeaseTopic(c.Lease.Name), sizeOf(c.Lease), true
-	case c.Family != nil:
-		return FamilyTopic(c.Family.Family, c.Family.Topic), changeBytes + c.Family.Size, true
+func topicOf(c *core.Change) (t watch.Topic, size int) {
+	if c.Lease != nil {
+		return LeaseTopic(c.Lease.Name), sizeOf(c.Lease)
 	}
-	return t, 0, false
+	return FamilyTopic(c.Family.Family, c.Family.Topic), changeBytes + c.Family.Size
 }
 
 // eventsOf turns changes into events of the hub.
 func eventsOf(changes []core.Change) []*watch.Event {
 	n := 0
 	for i := range changes {
-		if changes[i].Lease != nil || changes[i].Family != nil {
+		if told(&changes[i]) {
 			n++
 		}
 	}
@@ -51,10 +53,10 @@ func eventsOf(changes []core.Change) []*watch.Event {
 	events := make([]*watch.Event, 0, n)
 	for i := range changes {
 		c := &changes[i]
-		topic, size, told := topicOf(c)
-		if !told {
+		if !told(c) {
 			continue
 		}
+		topic, size := topicOf(c)
 		k := len(events)
 		topics[k] = topic
 		made[k] = watch.Event{Index: c.Index, Topics: topics[k : k+1 : k+1], Payload: c, Size: size}

@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -53,6 +54,7 @@ type play struct {
 	reader     *watch.Reader
 	keys       map[string]*kv.Entry           // what the reader's changes of keys compose to
 	told       map[incumbent.Name]*core.Lease // what the reader's changes compose to
+	deadlines  map[string]core.Deadline       // what the changes compose to that the leader's clock is told of
 	last       incumbent.Index
 	behind     [][]byte // what the other has not applied yet
 }
@@ -60,6 +62,8 @@ type play struct {
 func newPlay(t *testing.T, seed uint64) *play {
 	p := &play{T: t, rng: rand.New(rand.NewPCG(seed, 0xe1)), told: map[incumbent.Name]*core.Lease{}, keys: map[string]*kv.Entry{}}
 	p.one, p.other = newManual(t), newManual(t)
+	p.deadlines = map[string]core.Deadline{}
+	p.one.cfg.Applied = p.composeDeadlines
 	var err error
 	if p.reader, err = p.one.Hub().Subscribe(0, func() {}, watch.All(Leases), watch.All(watch.Kind(kv.Number))); err != nil {
 		t.Fatal(err)
@@ -152,6 +156,28 @@ func (p *play) checkKeys(view *kv.View) {
 	})
 	if n != len(p.keys) {
 		p.Fatalf("the changes compose to %d keys, the state has %d", len(p.keys), n)
+	}
+}
+
+func (p *play) composeDeadlines(a *Applied) {
+	p.Helper()
+	for i := range a.Changes {
+		f := a.Changes[i].Family
+		switch {
+		case f == nil || f.Deadline == nil:
+		case f.Deadline.After > 0:
+			p.deadlines[f.Deadline.ID] = *f.Deadline
+		default:
+			delete(p.deadlines, f.Deadline.ID)
+		}
+	}
+	want := map[string]core.Deadline{}
+	a.View.Deadlines(func(d *core.Deadline) bool {
+		want[d.ID] = *d
+		return true
+	})
+	if !maps.Equal(p.deadlines, want) {
+		p.Fatalf("the changes compose to the deadlines %v, the state has %v", p.deadlines, want)
 	}
 }
 

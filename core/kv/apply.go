@@ -33,7 +33,7 @@ func (t *tables) Apply(x *core.Exec, b []byte) core.Result {
 	case RemoveTree:
 		return t.removeTree(x, &c)
 	case EndDelay:
-		return t.endDelay(&c)
+		return t.endDelay(x, &c)
 	}
 	o := t.entry(c.Key)
 	if err := t.refusal(&c, o, x.Session(c.Session) != nil); err != nil {
@@ -108,9 +108,14 @@ func (c *Command) next(x *core.Exec, o *Entry) *Entry {
 
 // change stores n in the place of o and tells of it; either may be nil.
 func (t *tables) change(x *core.Exec, o, n *Entry) core.Result {
+	return t.changeWith(x, o, n, nil)
+}
+
+// changeWith does so, and tells of a deadline that begins with it unless it is nil.
+func (t *tables) changeWith(x *core.Exec, o, n *Entry, d *core.Deadline) core.Result {
 	t.put(x.Index(), o, n)
 	k := keyOf(o, n)
-	c := core.FamilyChange{Topic: TopicOf(k), Size: sizeOfEntry + len(k.Name)}
+	c := core.FamilyChange{Topic: TopicOf(k), Size: sizeOfEntry + len(k.Name), Deadline: d}
 	if o != nil {
 		c.Before = o
 		c.Size += len(o.Value)
@@ -166,12 +171,13 @@ func (t *tables) removeTree(x *core.Exec, c *Command) core.Result {
 }
 
 // endDelay is void if the delay is over or another one.
-func (t *tables) endDelay(c *Command) core.Result {
+func (t *tables) endDelay(x *core.Exec, c *Command) core.Result {
 	d, _ := t.delays.Get(&Delay{Key: c.Key})
 	if d == nil || d.Since != c.Index {
 		return failed(nil, incumbent.Conflict, "the end of the delay is void")
 	}
 	t.delays.Delete(d)
+	x.Tell(Family{}, core.FamilyChange{Topic: TopicOf(d.Key), Deadline: &core.Deadline{Family: Number, ID: d.id()}})
 	return core.Result{}
 }
 
@@ -187,16 +193,19 @@ func (t *tables) EndSession(x *core.Exec, s *core.Session) {
 		return true
 	})
 	for _, o := range list {
+		var begins *core.Deadline
 		if o.Delay > 0 {
-			t.delays.Set(&Delay{Key: o.Key, Since: x.Index(), For: o.Delay})
+			d := &Delay{Key: o.Key, Since: x.Index(), For: o.Delay}
+			t.delays.Set(d)
+			begins = d.deadline()
 		}
 		if o.OnEnd == Delete {
-			t.change(x, o, nil)
+			t.changeWith(x, o, nil, begins)
 			continue
 		}
 		n := *o
 		n.Session, n.OnEnd, n.Delay, n.Modified = incumbent.SessionID{}, Keep, 0, x.Index()
-		t.change(x, o, &n)
+		t.changeWith(x, o, &n, begins)
 	}
 }
 

@@ -5,8 +5,8 @@
 // A command does one thing to one key, or deletes all below a prefix, if what it
 // says of the entry is so: its index (0: it is not there) or its value. A lock
 // ends with its session: the entry is kept without it or deleted, as the lock
-// said, and for the lock's delay nobody else can lock the key. How long that is
-// the leader's clock judges, as it judges the ttl of leases: see [View.Delays].
+// said, and for the lock's delay nobody can lock the key. How long that is the
+// leader's clock judges, as it judges the ttl of leases: see [core.Deadline].
 //
 // # Invariants
 //
@@ -93,13 +93,6 @@ const (
 	Keep   OnEnd = iota // the entry
 	Delete              // the entry, too
 )
-
-// Delay keeps a key from being locked, since its lock ended with its session.
-type Delay struct {
-	Key
-	Since incumbent.Index // of that end
-	For   time.Duration
-}
 
 // Family is the family.
 type Family struct{}

@@ -288,7 +288,7 @@ func compare(t *rapid.T, s *core.State, n *naive, cmds []core.Command, want []ou
 	}
 	var told []string
 	for i := range changes {
-		if changes[i].Family != nil {
+		if changes[i].Family != nil && changes[i].Family.Told() {
 			told = append(told, strings.TrimSpace(changeText(&changes[i])))
 		}
 	}

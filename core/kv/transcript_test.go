@@ -121,6 +121,9 @@ func changeText(c *core.Change) string {
 	if c.Family == nil {
 		return fmt.Sprintf("  %d %v\n", c.Index, c.What)
 	}
+	if !c.Family.Told() {
+		return fmt.Sprintf("  %d the delay of %s is over\n", c.Index, c.Family.Topic.Name)
+	}
 	before, _ := c.Family.Before.(*Entry)
 	after, _ := c.Family.After.(*Entry)
 	return fmt.Sprintf("  %d %s -> %s\n", c.Index, entryText(before), entryText(after))
