@@ -26,7 +26,7 @@ func TestParseCredentialsSaysWhatIsWrong(t *testing.T) {
 		"short hash":      {"a agent " + someHash[:40], incumbent.Invalid, "third word"},
 		"long hash":       {"a agent " + someHash + "ab", incumbent.Invalid, "third word"},
 		"not hexadecimal": {"a agent " + someHash[:len(someHash)-1] + "x", incumbent.Invalid, "third word"},
-		"not printable":   {"a\x01 agent " + someHash, incumbent.Invalid, "printable"},
+		"not printable":   {"a\x01 agent " + someHash, incumbent.Invalid, "U+0001"},
 		"not UTF-8":       {"a\xff agent " + someHash, incumbent.Invalid, "UTF-8"},
 		"long name":       {strings.Repeat("n", 257) + " agent " + someHash, incumbent.Invalid, "256"},
 		"same token":      {"a agent " + someHash + "\nb agent " + someHash, incumbent.Invalid, `line 2: invalid: the same token as "a"`},

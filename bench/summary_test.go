@@ -235,7 +235,8 @@ func TestPrintIsForPeople(t *testing.T) {
 	if err := Report(&page, s, nil); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"<h2>Steps</h2>", "<tr><td>1000 ", "<tr><td>2000 fault</td><td>1</td><td>1.00</td><td>2.00</td><td>4.00</td>", "<td>agents</td><td>180</td>",
+	for _, want := range []string{
+		"<h2>Steps</h2>", "<tr><td>1000 ", "<tr><td>2000 fault</td><td>1</td><td>1.00</td><td>2.00</td><td>4.00</td>", "<td>agents</td><td>180</td>",
 		"<td>rss_after_bytes</td><td>41.3 MiB</td>", "<td>1.95 KiB</td><td>4 KiB</td>", "<td>n1</td><td>5 MiB</td>",
 	} {
 		if !strings.Contains(page.String(), want) {
