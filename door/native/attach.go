@@ -14,7 +14,7 @@ import (
 type attaching struct {
 	s     *stream
 	id    uint64 // of the frame
-	place place  // in its lane, until the answer is written
+	place place  // in its lane, until the answer is filled in
 	what  attached
 	lost  string // reason; under s.mu
 }
@@ -63,13 +63,11 @@ func (s *stream) attachIn(place place, id uint64, session incumbent.SessionID, c
 // comes as an event.
 func (a *attaching) finish(r core.Result) {
 	s := a.s
-	defer s.underWay.Add(-1)
-	defer s.door.leave(a.place)
 	if r.Err != nil {
 		if s.forget(a.what) {
 			s.door.owners.unset(a.what.id, s)
 		}
-		s.refuse(a.id, r.Err)
+		a.refuse(r.Err)
 		return
 	}
 	s.door.owners.set(a.what.id, s)
@@ -81,20 +79,34 @@ func (a *attaching) finish(r core.Result) {
 	s.mu.Unlock()
 	if over {
 		s.door.detach(s, &a.what)
-		s.refuse(a.id, incumbent.Errorf(incumbent.Conflict, "the session was attached elsewhere or lost meanwhile"))
+		a.refuse(incumbent.Errorf(incumbent.Conflict, "the session was attached elsewhere or lost meanwhile"))
 		return
 	}
-	s.replyAttached(a.id, a.what.id)
+	a.reply()
 }
 
-func (s *stream) replyAttached(id uint64, session incumbent.SessionID) {
+// answered gives the place back, with what came of it.
+func (a *attaching) answered() {
+	a.s.door.leave(a.place)
+	a.s.underWay.Add(-1)
+}
+
+func (a *attaching) refuse(err error) {
+	a.answered()
+	a.s.refuse(a.id, err)
+}
+
+// reply answers. That deadlines could not be asked for does not undo what is done.
+func (a *attaching) reply() {
+	s, id, session := a.s, a.id, a.what.id
 	if id == 0 {
+		a.answered()
 		return
 	}
 	f := s.door.former()
 	found := f.view.Session(session)
 	if found == nil {
-		s.refuse(id, incumbent.Errorf(incumbent.Expired, "session %v is not open", session))
+		a.refuse(incumbent.Errorf(incumbent.Expired, "session %v is not open", session))
 		return
 	}
 	o := f.owned(session, incumbent.Name{}, room{left: DefaultPage, bytes: pageBytes})
@@ -102,7 +114,10 @@ func (s *stream) replyAttached(id uint64, session incumbent.SessionID) {
 		HeldMs: ms(found.TTL), Session: f.counted(found, o.held), Index: uint64(f.view.Index()),
 		Leases: o.leases, Waits: o.waits, Next: o.next,
 	}
-	f.fill(func() { s.reply(&pb.ServerFrame{Id: id, Answer: &pb.ServerFrame_Attached{Attached: out}}) })
+	f.fill(func(error) {
+		a.answered()
+		s.reply(&pb.ServerFrame{Id: id, Answer: &pb.ServerFrame_Attached{Attached: out}})
+	})
 }
 
 // tellLost is called on the lease loop. A session that was attached again to

@@ -56,16 +56,22 @@ func (f *former) ask(i lease.Inspected, l *pb.Lease, s *pb.Session) {
 }
 
 // fill completes what was written, and calls done on a goroutine of the door,
-// or at once if there is nothing to ask.
-func (f *former) fill(done func()) {
+// or at once if there is nothing to ask. With an error (Overloaded, Unavailable)
+// nothing was asked, and what only the leader knows is left unknown. Whoever fills
+// has a place in a lane until done was called.
+func (f *former) fill(done func(error)) {
 	if len(f.asked) == 0 {
-		done()
+		done(nil)
 		return
 	}
 	f.d.leases.Inspect(&lease.Inspection{Items: f.asked, Done: func(q *lease.Inspection) {
 		f.d.work.Put(func() {
 			f.complete(q.Items)
-			done()
+			if q.Err != nil {
+				done(q.Err)
+				return
+			}
+			done(nil)
 		})
 	}})
 }
@@ -86,11 +92,11 @@ func (f *former) complete(items []lease.Inspected) {
 
 // filled is fill for a caller who waits.
 func (f *former) filled(ctx context.Context) error {
-	done := make(chan struct{})
-	f.fill(func() { close(done) })
+	done := make(chan error, 1)
+	f.fill(func(err error) { done <- err })
 	select {
-	case <-done:
-		return nil
+	case err := <-done:
+		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

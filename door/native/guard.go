@@ -36,6 +36,15 @@ func laneOf(in *pb.Operation) admit.Lane {
 	return admit.Small
 }
 
+// laneOfRead is the lane of a read of one thing: one that has the leader look up
+// deadlines goes by that of the expensive ones.
+func laneOfRead(stale bool) admit.Lane {
+	if stale {
+		return admit.Small
+	}
+	return admit.Reads
+}
+
 // place is admitted work's place in its lane.
 type place struct{ ticket admit.Ticket }
 

@@ -150,24 +150,27 @@ func (s *stream) answer(id uint64, r *pb.OperationResult) {
 
 // read runs a query on a confirmed view, or on this member's as it is.
 func (s *stream) read(id uint64, stale bool, query func(*former) (*pb.ServerFrame, error)) error {
-	place, err := s.door.enter(admit.Small, 1)
+	place, err := s.door.enter(laneOfRead(stale), 1)
 	if err != nil {
 		return err
 	}
-	run := func() {
-		defer s.door.leave(place)
-		defer s.underWay.Add(-1)
-		f := s.door.former()
-		out, err := query(f)
+	answer := func(out *pb.ServerFrame, err error) {
+		s.door.leave(place)
+		s.underWay.Add(-1)
 		if err != nil {
 			s.refuse(id, err)
 			return
 		}
-		if stale { // what only the leader knows would have to be asked for
-			s.reply(out)
+		s.reply(out)
+	}
+	run := func() {
+		f := s.door.former()
+		out, err := query(f)
+		if err != nil || stale { // what only the leader knows would have to be asked for
+			answer(out, err)
 			return
 		}
-		f.fill(func() { s.reply(out) })
+		f.fill(func(err error) { answer(out, err) })
 	}
 	if stale {
 		s.door.work.Put(run)
@@ -176,9 +179,7 @@ func (s *stream) read(id uint64, stale bool, query func(*former) (*pb.ServerFram
 	s.door.confirm(func(err error) {
 		s.door.work.Put(func() {
 			if err != nil {
-				s.door.leave(place)
-				s.underWay.Add(-1)
-				s.refuse(id, err)
+				answer(nil, err)
 				return
 			}
 			run()

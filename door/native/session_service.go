@@ -29,7 +29,7 @@ func (s sessionService) CloseSession(ctx context.Context, r *connect.Request[pb.
 
 // GetSession reads a session with a page of what it holds and waits for.
 func (s sessionService) GetSession(ctx context.Context, r *connect.Request[pb.GetSessionRequest]) (*connect.Response[pb.GetSessionResponse], error) {
-	return reading(ctx, s.d, admit.Small, r.Msg.Stale, func(f *former) (*pb.GetSessionResponse, error) {
+	return reading(ctx, s.d, laneOfRead(r.Msg.Stale), r.Msg.Stale, func(f *former) (*pb.GetSessionResponse, error) {
 		return f.getSession(callerOf(ctx), r.Msg)
 	})
 }
