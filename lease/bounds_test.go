@@ -283,14 +283,14 @@ func (m *mute) ask(seq, replaces uint64, items int) {
 func TestG39_FramesThatWaitForAnAnswerAreBounded(t *testing.T) {
 	const large = 20_000 // extensions in a frame
 	fill := func(m *mute, frames, items int) {
-		t.Helper()
+		m.t.Helper()
 		before := m.dropped.Load()
 		for i := range frames + 5 {
 			m.ask(uint64(1000+i), 0, items)
 			m.Turn()
 		}
 		if n := m.dropped.Load() - before; n != 5 {
-			t.Fatalf("%d frames are dropped of %d and 5", n, frames)
+			m.t.Fatalf("%d frames are dropped of %d and 5", n, frames)
 		}
 	}
 	for what, c := range map[string]struct{ frames, items int }{
