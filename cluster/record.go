@@ -149,9 +149,9 @@ func (r *Record) checkLog(dir string) error {
 		WithHint("empty the data directory and start with --join TOKEN: the member comes back under a new id; 'incumbent cluster token' on another member prints a token")
 }
 
-// Joins returns who a member is that the cluster has taken in and that has no log
+// joins returns who a member is that the cluster has taken in and that has no log
 // yet; nil for any other, nil too.
-func (r *Record) Joins() *node.Identity {
+func (r *Record) joins() *node.Identity {
 	if r == nil || r.Stage != joined {
 		return nil
 	}
@@ -159,10 +159,10 @@ func (r *Record) Joins() *node.Identity {
 	return &node.Identity{Cluster: cluster, Member: ParseID(r.ID)}
 }
 
-// Adopt brings a record, nil if there is none yet, and the log that was opened
+// adopt brings a record, nil if there is none yet, and the log that was opened
 // together, and returns what is recorded from then on. clustered: the member listens
 // for others.
-func (r *Record) Adopt(dir, name string, st node.Status, clustered bool) (*Record, error) {
+func (r *Record) adopt(dir, name string, st node.Status, clustered bool) (*Record, error) {
 	if r == nil {
 		r = newRecord(st, name)
 		r.Clustered = clustered

@@ -1,55 +1,18 @@
 package server
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
-	"github.com/incumbent-dev/incumbent/engine"
 )
 
-// observer follows what the group applies, for people and for those who look
-// after members. All methods are called by the apply goroutine; what they call
-// never blocks.
+// observer counts what the group applies, and notes it for people, on the apply
+// goroutine; what it calls never blocks.
 type observer struct {
 	metrics *metrics
 	events  *timeline
-	members func(*core.View) // is told of a state with other members
-
-	compare    func(*core.View) // is told of the state at a checkpoint; may be nil
-	comparedAt atomic.Uint64    // index of the newest checkpoint
-}
-
-// applied takes note of a batch.
-func (o *observer) applied(a *engine.Applied) {
-	o.tellMembers(a)
-	for i := range a.Results {
-		o.tellCheckpoint(a.Results[i].View)
-	}
-	o.count(a.Results, a.Changes)
-}
-
-// tellMembers passes a state on whose members changed.
-func (o *observer) tellMembers(a *engine.Applied) {
-	for i := range a.Changes {
-		if a.Changes[i].Member != nil || a.Changes[i].MemberBefore != nil {
-			o.members(a.View)
-			return
-		}
-	}
-}
-
-// tellCheckpoint passes the state at a checkpoint on; nil is none.
-func (o *observer) tellCheckpoint(v *core.View) {
-	if v == nil {
-		return
-	}
-	o.comparedAt.Store(uint64(v.Index()))
-	if o.compare != nil {
-		o.compare(v)
-	}
 }
 
 // count keeps the numbers and the timeline. Losing a lease is a state

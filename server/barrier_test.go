@@ -46,7 +46,7 @@ func TestG07_TheBarrierAsksClientsAndMembers(t *testing.T) {
 	until(t, "a frame is on its way", func() bool { return other.SendApp(2, []byte("x")) })
 	<-reading
 	s := &Server{park: parkSet(t), arrivals: newArrivals()}
-	s.courier.set.Store(own)
+	s.transport.Use(own)
 	passed := make(chan struct{})
 	s.barrier(func() { close(passed) })
 	for range 100 {

@@ -43,7 +43,7 @@ func distort(s *Server) {
 
 func statusOf(t testing.TB, s *Server) *apiv1.StatusResponse {
 	t.Helper()
-	st, err := operator{s}.Status(testContext(t))
+	st, err := s.operator().Status(testContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestG27_AMemberWhoseStateDiffersStops(t *testing.T) {
 			members := comparing(t, 3)
 			leader := leaderOf(t, members...)
 			until(t, "all agree at first", func() bool {
-				return !slices.ContainsFunc(members, func(s *Server) bool { return s.consistency.agreedAt() == 0 })
+				return !slices.ContainsFunc(members, func(s *Server) bool { return s.cluster.AgreedAt() == 0 })
 			})
 			bad := leader
 			if which == "follower" {
@@ -76,7 +76,7 @@ func TestG27_AMemberWhoseStateDiffersStops(t *testing.T) {
 			if _, err := claim(t, clientOf(t, bad), "b", "h"); err == nil {
 				t.Error("it grants all the same")
 			}
-			before := rest[0].consistency.agreedAt()
+			before := rest[0].cluster.AgreedAt()
 			if err := bad.Close(testContext(t)); incumbent.KindOf(err) != incumbent.Corrupt {
 				t.Errorf("close: %v", err)
 			}
@@ -84,7 +84,7 @@ func TestG27_AMemberWhoseStateDiffersStops(t *testing.T) {
 				t.Errorf("claim on another: %v", err)
 			}
 			until(t, "the others go on comparing", func() bool {
-				return rest[0].consistency.agreedAt() > before && rest[1].consistency.agreedAt() > before
+				return rest[0].cluster.AgreedAt() > before && rest[1].cluster.AgreedAt() > before
 			})
 			if _, text := get(t, rest[0].URL()+"/metrics"); !strings.Contains(text, "incumbent_states_differ 0") ||
 				strings.Contains(text, "incumbent_state_agreed_index 0") {
@@ -133,27 +133,19 @@ func TestG27_WithoutAMajorityNobodyGrants(t *testing.T) {
 	}
 }
 
-// Nothing written since the last checkpoint: no other one; and a member that is
-// alone compares with nobody.
-func TestCheckpointsOnlyWhenSomethingWasWritten(t *testing.T) {
-	alone := comparing(t, 1)[0]
-	if alone.wantsCheckpoint() {
-		t.Error("a member that is alone wants a checkpoint")
-	}
+// A checkpoint that a person asked for counts like those that the leader writes.
+func TestACheckpointOnDemandIsCompared(t *testing.T) {
 	members := comparing(t, 2)
 	leader := leaderOf(t, members...)
 	if _, err := claim(t, clientOf(t, leader), "a", "h"); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "they agree on everything", func() bool {
-		at := members[0].consistency.agreedAt()
-		return at > 1 && at == leader.engine.View().Index() && at == members[1].consistency.agreedAt()
+		at := members[0].cluster.AgreedAt()
+		return at > 1 && at == leader.engine.View().Index() && at == members[1].cluster.AgreedAt()
 	})
-	if leader.wantsCheckpoint() {
-		t.Error("one more is wanted though nothing was written")
-	}
-	if _, err := (operator{members[1]}).StateHash(context.Background()); err != nil {
+	if _, err := members[1].operator().StateHash(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "a checkpoint that a person asked for counts", func() bool { return members[0].consistency.agreedAt() == members[1].engine.View().Index() })
+	until(t, "they agree on it", func() bool { return members[0].cluster.AgreedAt() == members[1].engine.View().Index() })
 }

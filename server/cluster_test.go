@@ -54,7 +54,7 @@ func memberConfig(t testing.TB, name string) Config {
 // tokenOf makes a join token on a member.
 func tokenOf(t testing.TB, s *Server) string {
 	t.Helper()
-	res, err := operator{s}.CreateToken(testContext(t), &apiv1.CreateTokenRequest{})
+	res, err := s.operator().CreateToken(testContext(t), &apiv1.CreateTokenRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func tokenOf(t testing.TB, s *Server) string {
 // voting are the names of those who vote, as a member sees it.
 func voting(s *Server) []string {
 	var names []string
-	for _, m := range (operator{s}).members(s.hearingNow()) {
+	for _, m := range s.operator().Show(s.cluster.Heard()) {
 		if m.Role == "leader" || m.Role == "follower" || m.Role == "candidate" {
 			names = append(names, m.Name)
 		}
@@ -93,13 +93,13 @@ func leaderOf(t testing.TB, members ...*Server) *Server {
 	t.Helper()
 	var found *Server
 	until(t, "everybody knows one leader", func() bool {
-		id := members[0].leader.Load()
+		id := members[0].cluster.Leader()
 		found = nil
 		for _, s := range members {
-			if s.leader.Load() != id {
+			if s.cluster.Leader() != id {
 				return false
 			}
-			if s.id == id {
+			if s.cluster.ID() == id {
 				found = s
 			}
 		}
@@ -108,12 +108,33 @@ func leaderOf(t testing.TB, members ...*Server) *Server {
 	return found
 }
 
+// propose has a command applied.
+func propose(t testing.TB, s *Server, cmd core.Command) {
+	t.Helper()
+	done := make(chan error, 1)
+	s.node.Propose(node.Proposal{Command: cmd.Encode(core.Meta{}), Done: func(_ any, err error) { done <- err }})
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// acknowledged is up to where a member has acknowledged to another one, if that
+// leads.
+func acknowledged(leader *Server, id uint64) uint64 {
+	for _, p := range leader.node.Status().Peers {
+		if p.ID == id {
+			return p.Match
+		}
+	}
+	return 0
+}
+
 // crash ends a member without handing anything over.
 func crash(t testing.TB, s *Server) {
 	t.Helper()
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
-	s.peers.Close(now) // its sockets go first, as when a process is killed
+	s.cluster.Close(now) // its sockets go first, as when a process is killed
 	s.Close(now)
 	if err := s.wait(testContext(t)); err != nil {
 		t.Fatal(err)
@@ -191,19 +212,19 @@ func TestG34_AWipedMemberComesBackAsAnother(t *testing.T) {
 	leader := leaderOf(t, members...)
 	i := slices.IndexFunc(members, func(s *Server) bool { return s != leader })
 	wiped := members[i]
-	old, name := wiped.id, wiped.cfg.Name
+	old, name := wiped.cluster.ID(), wiped.cfg.Name
 	crash(t, wiped)
 	cfg := memberConfig(t, name)
 	cfg.JoinToken = tokenOf(t, leader)
-	until(t, "the others notice", func() bool { return !leader.connected(old) })
+	until(t, "the others notice", func() bool { return !leader.cluster.Connected(old) })
 	back := open(t, cfg)
-	if back.id == old {
+	if back.cluster.ID() == old {
 		t.Fatal("it has its old id")
 	}
 	until(t, "it votes in the place of the old one", func() bool {
-		look := leader.roster.look.Load()
-		_, counted := look.counted[old]
-		return !counted && look.counted[back.id] && len(look.counted) == 3
+		look := leader.cluster.Roster()
+		_, counted := look.Counted[old]
+		return !counted && look.Counted[back.cluster.ID()] && len(look.Counted) == 3
 	})
 	if n := len(eventsOf(leader, "member replaced")); n != 1 {
 		t.Errorf("%d replacements noted", n)
@@ -217,8 +238,8 @@ func TestG34_AWipedMemberComesBackAsAnother(t *testing.T) {
 	if err := back.Close(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if s := open(t, again); s.id != back.id {
-		t.Errorf("restarted as %x, was %x", s.id, back.id)
+	if s := open(t, again); s.cluster.ID() != back.cluster.ID() {
+		t.Errorf("restarted as %x, was %x", s.cluster.ID(), back.cluster.ID())
 	}
 }
 
@@ -240,7 +261,7 @@ func TestG34_ADiskPutBackIsNoticedAtOnce(t *testing.T) {
 	if _, err := claim(t, clientOf(t, m), "since", "h"); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the member has acknowledged it", func() bool { return leader.acknowledged(m.id) > before })
+	until(t, "the member has acknowledged it", func() bool { return acknowledged(leader, m.cluster.ID()) > before })
 	crash(t, m)
 	cfg := m.cfg
 	cfg.DataDir, cfg.Listen, cfg.PeerListen, cfg.JoinToken = copied, "127.0.0.1:0", m.PeerAddr(), ""
@@ -267,11 +288,9 @@ func TestG49_WhatAnOldMemberDoesNotKnowIsNotProposed(t *testing.T) {
 	until(t, "all are recorded", func() bool { return len(leader.engine.View().Members()) == 3 })
 	// One says that it knows the next schema; the others do not.
 	ahead := members[(slices.Index(members, leader)+1)%3]
-	record := ahead.self()
+	record, _ := leader.engine.View().Member(ahead.cluster.ID())
 	record.Schema++
-	if _, err := leader.propose(testContext(t), core.PutMemberCommand{Member: record}); err != nil {
-		t.Fatal(err)
-	}
+	propose(t, leader, core.PutMemberCommand{Member: record})
 	for _, s := range members {
 		refused := make(chan error, 1)
 		s.node.Propose(node.Proposal{Command: newer, Done: func(_ any, err error) { refused <- err }})
@@ -285,9 +304,11 @@ func TestG49_WhatAnOldMemberDoesNotKnowIsNotProposed(t *testing.T) {
 			t.Errorf("claim on %s: %v", s.cfg.Name, err)
 		}
 	}
-	old := record
-	old.ID, old.Name, old.Schema = record.ID+1, "n9", core.SchemaVersion-1
-	if err := leader.admitMember(testContext(t), leader.node.Status(), old); incumbent.KindOf(err) != incumbent.Invalid {
+	old := &apiv1.JoinRequest{
+		Token: tokenOf(t, leader), Name: "n9", MemberId: cluster.FormatID(record.ID + 1), PeerAddress: record.PeerAddress, ClientUrl: record.ClientURL,
+		Schema: core.SchemaVersion - 1,
+	}
+	if _, err := leader.cluster.Join(testContext(t), old); incumbent.KindOf(err) != incumbent.Invalid {
 		t.Errorf("a member that is too old joins: %v", err)
 	}
 }
@@ -295,7 +316,7 @@ func TestG49_WhatAnOldMemberDoesNotKnowIsNotProposed(t *testing.T) {
 func TestAMemberLeavesAndItsProcessEnds(t *testing.T) {
 	members := trio(t)
 	leader := leaderOf(t, members...)
-	if _, err := (operator{leader}).Leave(testContext(t), &apiv1.LeaveRequest{}); err != nil {
+	if _, err := leader.operator().Leave(testContext(t), &apiv1.LeaveRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := leader.Wait(); err != nil {
@@ -306,7 +327,7 @@ func TestAMemberLeavesAndItsProcessEnds(t *testing.T) {
 	}
 	rest := slices.DeleteFunc(slices.Clone(members), func(s *Server) bool { return s == leader })
 	until(t, "the others are two", func() bool {
-		return len(rest[0].roster.look.Load().counted) == 2 && len(rest[1].roster.look.Load().counted) == 2
+		return len(rest[0].cluster.Roster().Counted) == 2 && len(rest[1].cluster.Roster().Counted) == 2
 	})
 	if _, err := claim(t, clientOf(t, rest[0]), "a", "h"); err != nil {
 		t.Errorf("claim afterwards: %v", err)
@@ -331,10 +352,10 @@ func TestMembersAreRemovedPromotedAndLead(t *testing.T) {
 	cfg.JoinToken, cfg.Learner = tokenOf(t, members[1]), true // of any member
 	fourth := open(t, cfg)
 	leader := leaderOf(t, append(members, fourth)...)
-	admin := operator{leader}
+	admin := leader.operator()
 	ctx := testContext(t)
 	role := func(name string) string {
-		for _, m := range admin.members(admin.hearingNow()) {
+		for _, m := range admin.Show(admin.Heard()) {
 			if m.Name == name {
 				return m.Role
 			}
@@ -361,19 +382,19 @@ func TestMembersAreRemovedPromotedAndLead(t *testing.T) {
 	if _, _, url := admin.Standing(); url != fourth.URL() {
 		t.Errorf("the leader is said to be at %q", url)
 	}
-	admin = operator{fourth}
+	admin = fourth.operator()
 	if _, err := admin.RemoveMember(ctx, &apiv1.RemoveMemberRequest{Member: "n5"}); incumbent.KindOf(err) != incumbent.NotFound {
 		t.Errorf("a member that is none is removed: %v", err)
 	}
 	gone := members[0]
-	if _, err := admin.RemoveMember(ctx, &apiv1.RemoveMemberRequest{Member: cluster.FormatID(gone.id)}); err != nil {
+	if _, err := admin.RemoveMember(ctx, &apiv1.RemoveMemberRequest{Member: cluster.FormatID(gone.cluster.ID())}); err != nil {
 		t.Fatal(err)
 	}
 	if err := gone.Wait(); incumbent.KindOf(err) != incumbent.Conflict {
 		t.Errorf("the removed member ends with %v", err)
 	}
 	crash(t, members[1])
-	until(t, "it is noticed", func() bool { return !fourth.connected(members[1].id) })
+	until(t, "it is noticed", func() bool { return !fourth.cluster.Connected(members[1].cluster.ID()) })
 	if _, err := admin.RemoveMember(ctx, &apiv1.RemoveMemberRequest{Member: members[2].cfg.Name}); incumbent.KindOf(err) != incumbent.Conflict {
 		t.Errorf("the rest without a majority: %v", err)
 	}
@@ -421,7 +442,7 @@ func TestAWholeClusterRestarts(t *testing.T) {
 		if err := s.WaitReady(testContext(t)); err != nil {
 			t.Fatal(err)
 		}
-		if s.id != members[i].id {
+		if s.cluster.ID() != members[i].cluster.ID() {
 			t.Errorf("%s is another member", s.cfg.Name)
 		}
 	}
@@ -429,7 +450,7 @@ func TestAWholeClusterRestarts(t *testing.T) {
 		t.Error(err)
 	}
 	until(t, "their new URLs are known", func() bool {
-		m, _ := again[0].engine.View().Member(again[2].id)
+		m, _ := again[0].engine.View().Member(again[2].cluster.ID())
 		return m.ClientURL == again[2].URL()
 	})
 }
@@ -437,7 +458,7 @@ func TestAWholeClusterRestarts(t *testing.T) {
 func TestJoinRefuses(t *testing.T) {
 	first, other := open(t, memberConfig(t, "n1")), open(t, memberConfig(t, "n9"))
 	second := join(t, first, memberConfig(t, "n2"))
-	until(t, "the two are connected", func() bool { return first.connected(second.id) })
+	until(t, "the two are connected", func() bool { return first.cluster.Connected(second.cluster.ID()) })
 	leader := leaderOf(t, first, second)
 	for name, tt := range map[string]struct {
 		change func(*Config)
@@ -449,7 +470,11 @@ func TestJoinRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			token.Addresses = []string{first.URL()}
-			if c.JoinToken, err = ca.NewToken(other.secret, token); err != nil {
+			record, err := cluster.ReadRecord(other.cfg.DataDir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.JoinToken, err = ca.NewToken(record.Secret, token); err != nil {
 				t.Fatal(err)
 			}
 		}, incumbent.Denied},
@@ -491,7 +516,7 @@ func TestAClusterWithItsOwnAuthority(t *testing.T) {
 		t.Fatalf("twice: %+v, %v", again, err)
 	}
 	first := open(t, cfg)
-	if got := cluster.FormatID(first.id); got != made.MemberID {
+	if got := cluster.FormatID(first.cluster.ID()); got != made.MemberID {
 		t.Errorf("member %s, init said %s", got, made.MemberID)
 	}
 	second, third := join(t, first, memberConfig(t, "n2")), join(t, first, memberConfig(t, "n3"))
@@ -517,7 +542,9 @@ func TestAClusterWithItsOwnAuthority(t *testing.T) {
 	if second.ownTLS.Certificate().Leaf.SerialNumber.Cmp(before) == 0 {
 		t.Error("the certificate is the old one")
 	}
-	until(t, "all are connected", func() bool { return first.connected(second.id) && third.connected(second.id) })
+	until(t, "all are connected", func() bool {
+		return first.cluster.Connected(second.cluster.ID()) && third.cluster.Connected(second.cluster.ID())
+	})
 	c := secured
 	c.Servers = []string{second.URL()}
 	if _, err := claim(t, dialer(t, c), "later", "h"); err != nil {

@@ -46,10 +46,6 @@ const (
 	ZeroDrift = -1.0
 )
 
-// MaxVoters is how many members may vote: more make every decision dearer and
-// nothing safer. Any number of others may be learners.
-const MaxVoters = 7
-
 // Config says how one member runs. The zero value of a field means its
 // default, given beside it.
 type Config struct {

@@ -86,11 +86,11 @@ func (s *Server) keepConfirming(ctx context.Context) {
 			return
 		}
 		now := time.Now()
-		possible := s.node.Status().Ready && len(s.roster.look.Load().others) > 0
-		s.cutOffIs(ctx, quiet.look(now.Sub(last), s.leader.Load(), confirmed.Swap(false), possible))
+		possible := s.node.Status().Ready && len(s.cluster.Roster().Others) > 0
+		s.cutOffIs(ctx, quiet.look(now.Sub(last), s.cluster.Leader(), confirmed.Swap(false), possible))
 		last = now
 		if !asking.Swap(true) {
-			s.confirm(func(err error) {
+			s.cluster.Confirm(func(err error) {
 				if err == nil {
 					confirmed.Store(true)
 				}
@@ -111,7 +111,7 @@ func (s *Server) cutOffIs(ctx context.Context, cut bool) {
 		s.log.Info("not cut off any more")
 		return
 	}
-	detail := fmt.Sprintf("%s leads and nothing was confirmed for %v: clients are sent to other members", s.nameOf(s.leader.Load()), s.cfg.CutOffAfter)
+	detail := fmt.Sprintf("%s leads and nothing was confirmed for %v: clients are sent to other members", s.cluster.NameOf(s.cluster.Leader()), s.cfg.CutOffAfter)
 	s.events.add(Event{What: "cut off", Subject: s.cfg.Name, Detail: detail})
 	s.log.Warn("cut off", "detail", detail)
 	ctx, s.cutOff.stop = context.WithCancel(ctx)

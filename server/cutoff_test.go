@@ -96,14 +96,14 @@ func TestG35_AMemberThatConfirmsNothingSendsItsClientsAway(t *testing.T) {
 		t.Fatal(reply)
 	}
 
-	cut.courier.set.Store(nil) // nothing gets out; all that is sent to it arrives
+	set := cut.transport.Use(nil) // nothing gets out; all that is sent to it arrives
 	if code := closedWith(t, stream); code != ws.StatusGoingAway {
 		t.Errorf("the stream was closed with %d", code)
 	}
 	if code := closedWith(t, agent.conn); code != ws.StatusGoingAway {
 		t.Errorf("the agent's connection was closed with %d", code)
 	}
-	if cut.leader.Load() == 0 {
+	if cut.cluster.Leader() == 0 {
 		t.Error("it does not know the leader")
 	}
 	w := newRecorder()
@@ -123,7 +123,7 @@ func TestG35_AMemberThatConfirmsNothingSendsItsClientsAway(t *testing.T) {
 		}
 	}
 
-	cut.courier.set.Store(cut.peers)
+	cut.transport.Use(set)
 	until(t, "it is ready again", func() bool { return cut.ready() == nil })
 	again, _, _, err := d.Dial(testContext(t), address)
 	if err != nil {

@@ -4,26 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/incumbent-dev/incumbent/node/peers"
+	"github.com/incumbent-dev/incumbent/cluster"
 )
-
-// A connection that is up shows nothing of a member that has answered nothing for
-// more than a second.
-func TestHearing(t *testing.T) {
-	h := hearing{confirmed: 30 * time.Millisecond, links: map[uint64]peers.Link{
-		1: {Connected: true, Silence: 40 * time.Millisecond},
-		2: {Connected: true, Silence: heardWithin + 1},
-		3: {Silence: time.Millisecond},
-	}}
-	for id, want := range map[uint64]bool{1: true, 2: false, 3: false, 4: false} {
-		if got := h.reaches(id); got != want {
-			t.Errorf("member %d: got %v", id, got)
-		}
-	}
-	if got := h.age(); got != 40*time.Millisecond {
-		t.Errorf("age %v", got)
-	}
-}
 
 // Members that are asked answer at once, and what they answered is as old as the
 // question; a member that is alone asks nobody.
@@ -31,11 +13,11 @@ func TestHearingAsks(t *testing.T) {
 	for _, s := range trio(t) {
 		before := time.Now()
 		until(t, "all are heard", func() bool {
-			h := s.hear(testContext(t))
-			return len(h.links) == 2 && h.age() <= min(time.Since(before), heardWithin)
+			h := s.cluster.Hear(testContext(t))
+			return len(h.Links) == 2 && h.Age() <= min(time.Since(before), cluster.HeardWithin)
 		})
 	}
-	if h := open(t, testConfig(t)).hear(testContext(t)); !h.alone {
+	if h := open(t, testConfig(t)).cluster.Hear(testContext(t)); !h.Alone {
 		t.Errorf("alone: %+v", h)
 	}
 }

@@ -129,10 +129,9 @@ func (s *Server) openJuju(undo *undoing) (err error) {
 			return err
 		}
 	}
-	id, _ := cluster.ParseClusterID(s.record.Cluster)
 	j.door, err = juju.New(juju.Config{
 		Limits: juju.Limits{MaxConnections: s.cfg.MaxConnections},
-		Engine: s.engine, Park: s.park, Passwords: j.verifier, Cluster: id,
+		Engine: s.engine, Park: s.park, Passwords: j.verifier, Cluster: s.cluster.ClusterID(),
 		TLS: func() *tls.Config { return j.tls(s.certs) }, Ready: s.ready,
 		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) }, Logger: s.log,
 	})

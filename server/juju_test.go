@@ -173,7 +173,7 @@ func TestJujuDoor(t *testing.T) {
 	if l.Free() || l.Holder != "app/0" || l.Origin.Door != "juju" || l.Origin.Principal != "agent:app/0" {
 		t.Errorf("the lease is %+v", l)
 	}
-	st, err := operator{s}.Status(testContext(t))
+	st, err := s.operator().Status(testContext(t))
 	if err != nil || len(st.Doors) != 2 || st.Doors[1].Name != "juju" || !st.Doors[1].Tls || st.Doors[1].Address != s.JujuAddr() || st.Doors[1].Connections == 0 {
 		t.Errorf("doors are %v, %v", st.Doors, err)
 	}
@@ -221,7 +221,7 @@ func TestJujuInStatus(t *testing.T) {
 	s := open(t, cfg)
 	status := func() *apiv1.StatusResponse {
 		t.Helper()
-		st, err := operator{s}.Status(testContext(t))
+		st, err := s.operator().Status(testContext(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -293,9 +293,7 @@ func TestJujuOnThreeMembers(t *testing.T) {
 	for _, s := range members {
 		until(t, "a call waits on "+s.cfg.Name, func() bool { return s.engine.Hub().Stats().Waiters == 1 })
 	}
-	if _, err := leader.propose(testContext(t), core.RevokeCommand{Name: incumbent.Name{Namespace: "application-leadership", Model: jujuModel, Lease: "app"}}); err != nil {
-		t.Fatal(err)
-	}
+	propose(t, leader, core.RevokeCommand{Name: incumbent.Name{Namespace: "application-leadership", Model: jujuModel, Lease: "app"}})
 	won := 0
 	for _, a := range agents {
 		if got := a.read(); got != "{}" {

@@ -7,6 +7,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/cluster"
 )
 
 // acceptPause is how long accepting rests when the process or the machine has
@@ -71,3 +74,38 @@ func outOfDescriptors(err error) bool {
 	}
 	return false
 }
+
+// wantsPeers reports whether this member is to listen for others.
+func (c Config) wantsPeers(r *cluster.Record) bool {
+	return c.PeerListen != "" || c.JoinToken != "" || r != nil && r.Clustered
+}
+
+// listenForPeers opens the listener for other members, if there is to be one.
+func (s *Server) listenForPeers() error {
+	r, err := cluster.ReadRecord(s.cfg.DataDir)
+	if err != nil || !s.cfg.wantsPeers(r) {
+		return err
+	}
+	set(&s.cfg.PeerListen, DefaultPeerListen)
+	if err := s.cfg.peerPolicy(s.cfg.expectsOwnTLS()); err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", s.cfg.PeerListen)
+	if err != nil {
+		return incumbent.Errorf(incumbent.Unavailable, "setting peer-listen: %w", err).
+			WithHint("is another server running? choose another address with --peer-listen")
+	}
+	s.peerListener = ln
+	if s.peerAddress, err = reachable("peer-listen", ln.Addr().String(), "peer-advertise", s.cfg.PeerAdvertise); err != nil {
+		ln.Close()
+		return err
+	}
+	if _, err := reachable("listen", s.gate.Addr().String(), "advertise", s.cfg.Advertise); err != nil {
+		ln.Close()
+		return err
+	}
+	return nil
+}
+
+// PeerAddr is where other members reach this one; "" if it listens for none.
+func (s *Server) PeerAddr() string { return s.peerAddress }

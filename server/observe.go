@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
-	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/node"
@@ -29,14 +28,14 @@ func (s *Server) nodeEvents() node.Events {
 	}
 	return node.Events{
 		RoleChanged: func(r node.Role) {
-			if old := s.leader.Swap(r.Leader); r.Leader != 0 && old != r.Leader {
+			if s.cluster.RoleChanged(r) {
 				s.metrics.elections.Inc()
 			}
-			note("role changed", fmt.Sprintf("%v in term %d, leader %s", r.State, r.Term, s.nameOf(r.Leader)))
+			note("role changed", fmt.Sprintf("%v in term %d, leader %s", r.State, r.Term, s.cluster.NameOf(r.Leader)))
 		},
-		MembersChanged: s.roster.configured,
+		MembersChanged: s.cluster.Configured,
 		Mute: func(muted bool) {
-			s.courier.mute(muted)
+			s.transport.Mute(muted)
 			if muted {
 				note("silent", "the disk hangs and leadership could not be handed over: the others elect another leader")
 				return
@@ -45,10 +44,10 @@ func (s *Server) nodeEvents() node.Events {
 		},
 		SnapshotSent: func(d node.SnapshotSent) {
 			if d.Err != nil {
-				note("snapshot not sent", fmt.Sprintf("to %s: %v", s.nameOf(d.To), d.Err))
+				note("snapshot not sent", fmt.Sprintf("to %s: %v", s.cluster.NameOf(d.To), d.Err))
 				return
 			}
-			note("snapshot sent", fmt.Sprintf("to %s: log index %d, %d bytes in %v", s.nameOf(d.To), d.Index, d.Bytes, d.Took.Round(time.Millisecond)))
+			note("snapshot sent", fmt.Sprintf("to %s: log index %d, %d bytes in %v", s.cluster.NameOf(d.To), d.Index, d.Bytes, d.Took.Round(time.Millisecond)))
 		},
 		SnapshotReceived: func(d node.SnapshotDone) {
 			if d.Err != nil {
@@ -92,20 +91,6 @@ func (s *Server) nodeEvents() node.Events {
 	}
 }
 
-// nameOf is what a person calls a member.
-func (s *Server) nameOf(id uint64) string {
-	if id == 0 {
-		return "unknown"
-	}
-	if m, ok := s.engine.View().Member(id); ok {
-		return m.Name
-	}
-	if id == s.id {
-		return s.cfg.Name
-	}
-	return cluster.FormatID(id)
-}
-
 // registerMetrics exports what the parts count themselves.
 func (s *Server) registerMetrics() {
 	gauge := func(name, help string, read func() float64) { s.metrics.gauge("incumbent_"+name, help, nil, read) }
@@ -120,7 +105,7 @@ func (s *Server) registerMetrics() {
 	gauge("keys_locked", "Keys that a session has locked.", func() float64 { return float64(kv.Of(s.engine.View()).Locks()) })
 	gauge("index", "Index of the newest applied command.", func() float64 { return float64(s.engine.View().Index()) })
 	gauge("leading", "1 while this member leads.", func() float64 {
-		if s.leader.Load() == s.id {
+		if s.cluster.Leader() == s.cluster.ID() {
 			return 1
 		}
 		return 0

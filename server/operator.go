@@ -7,26 +7,20 @@ import (
 	"time"
 
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
 )
 
-// operator answers what an operator asks of the member: native.Operator.
-type operator struct{ *Server }
-
-// Standing implements native.Operator.
-func (o operator) Standing() (member, leader, leaderURL string) {
-	switch id := o.leader.Load(); id {
-	case 0:
-	case o.id:
-		leader, leaderURL = o.cfg.Name, o.URL()
-	default:
-		m, _ := o.engine.View().Member(id)
-		leader, leaderURL = o.nameOf(id), m.ClientURL
-	}
-	return o.cfg.Name, leader, leaderURL
+// operator answers what an operator asks of the member: native.Operator. What
+// concerns membership is the cluster's.
+type operator struct {
+	*Server
+	*cluster.Cluster
 }
+
+func (s *Server) operator() operator { return operator{s, s.cluster} }
 
 // Ready implements native.Operator.
 func (o operator) Ready() error { return o.ready() }
@@ -67,7 +61,7 @@ func (o operator) Snapshot(ctx context.Context) (*apiv1.SnapshotResponse, error)
 // StateHash implements native.Operator: a checkpoint in the log, and the hash of
 // the state that this member has right behind it.
 func (o operator) StateHash(ctx context.Context) (*apiv1.StateHashResponse, error) {
-	view, err := o.checkpoint(ctx)
+	view, err := o.Checkpoint(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +71,7 @@ func (o operator) StateHash(ctx context.Context) (*apiv1.StateHashResponse, erro
 
 // Status implements native.Operator.
 func (o operator) Status(ctx context.Context) (*apiv1.StatusResponse, error) {
-	heard := o.hear(ctx)
+	heard := o.Hear(ctx)
 	st, view, loop := o.node.Status(), o.engine.View(), o.engine.Leases().Stats()
 	hub, door := o.engine.Hub().Stats(), o.door.Stats()
 	_, leader, _ := o.Standing()
@@ -86,7 +80,7 @@ func (o operator) Status(ctx context.Context) (*apiv1.StatusResponse, error) {
 		Leases: uint64(view.HeldCount()), Sessions: uint64(view.SessionCount()), Waiters: uint64(view.WaiterCount()),
 		Watches: uint64(hub.Readers + hub.Waiters), Connections: uint64(o.openConnections()),
 		UptimeMs: uint64(time.Since(o.begun).Milliseconds()), RssBytes: residentBytes(), Rates: o.rates.now(),
-		Members:  o.members(heard),
+		Members:  o.Show(heard),
 		Doors:    o.doors(),
 		Refusing: o.admission.refusing(),
 		Storage: &apiv1.Storage{
@@ -101,13 +95,13 @@ func (o operator) Status(ctx context.Context) (*apiv1.StatusResponse, error) {
 	if st.GrowthRefused {
 		out.Refusing = append(out.Refusing, "growth (disk)")
 	}
-	out.Refusing = append(out.Refusing, o.growth.refusals()...)
-	out.Warnings = append(append(append(o.growthWarnings(), o.warnings(st, loop)...), o.quotaWarnings()...), o.clusterWarnings(st, out.Members, heard)...)
+	out.Refusing = append(out.Refusing, o.Refusing()...)
+	out.Warnings = append(append(o.Warnings(out.Members, heard, o.cutOff.now.Load()), o.warnings(st, loop)...), o.quotaWarnings()...)
 	look := outlook{
 		draining: o.draining.Load(), ready: st.Ready, cutOff: o.cutOff.now.Load(), leader: leader, members: out.Members, leases: out.Leases,
-		connections: out.Connections, remarks: len(out.Warnings) + len(out.Refusing), alone: heard.alone, confirmed: heard.confirmed, age: heard.age(),
+		connections: out.Connections, remarks: len(out.Warnings) + len(out.Refusing), alone: heard.Alone, confirmed: heard.Confirmed, age: heard.Age(),
 	}
-	out.ConfirmedMsAgo = uint32(heard.confirmed.Milliseconds())
+	out.ConfirmedMsAgo = uint32(heard.Confirmed.Milliseconds())
 	out.Verdict = look.verdict()
 	return out, nil
 }
@@ -135,7 +129,10 @@ func (s *Server) warnings(st node.Status, loop lease.Stats) []string {
 			out = append(out, fmt.Sprintf("%d connections of Juju's agents were refused: raise --max-connections or add members", refused))
 		}
 	}
-	return out
+	if n := s.rates.dropsPerSecond(); n >= 1 {
+		out = append(out, fmt.Sprintf("%.0f messages a second to other members are dropped: the network or a member is too slow", n))
+	}
+	return append(out, s.certificateWarnings()...)
 }
 
 // showLimits lists what is bounded and how much of it is used.
@@ -160,15 +157,6 @@ func (s *Server) showLimits(st node.Status, view *core.View, streams int) []*api
 			uint64(s.jujuConnections()), "--max-connections"))
 	}
 	return limits
-}
-
-// checkpoint proposes a checkpoint and returns the state right after it.
-func (s *Server) checkpoint(ctx context.Context) (*core.View, error) {
-	res, err := s.propose(ctx, core.CheckpointCommand{})
-	if err != nil {
-		return nil, err
-	}
-	return res.View, nil
 }
 
 // logBytes is what the files of the log take on disk: they are preallocated.

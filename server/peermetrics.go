@@ -3,6 +3,7 @@ package server
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/node/peers"
 )
@@ -35,7 +36,7 @@ func (s *Server) peerEvents() peers.Events {
 	return peers.Events{
 		Connected: func(id uint64, c node.Class) {
 			if c == node.Control {
-				s.events.add(Event{What: "member connected", Subject: s.nameOf(id)})
+				s.events.add(Event{What: "member connected", Subject: s.cluster.NameOf(id)})
 			}
 		},
 		Disconnected: func(id uint64, c node.Class, err error) {
@@ -45,7 +46,7 @@ func (s *Server) peerEvents() peers.Events {
 				if err != nil {
 					detail = err.Error()
 				}
-				s.events.add(Event{What: "member disconnected", Subject: s.nameOf(id), Detail: detail})
+				s.events.add(Event{What: "member disconnected", Subject: s.cluster.NameOf(id), Detail: detail})
 			}
 		},
 		Dropped: func(_ uint64, c node.Class, full bool) {
@@ -60,11 +61,11 @@ func (s *Server) peerEvents() peers.Events {
 
 // registerPeerMetrics exports the numbers of the moment.
 func (s *Server) registerPeerMetrics(gauge func(name, help string, read func() float64)) {
-	look := func(count func(*rosterLook) int) func() float64 {
-		return func() float64 { return float64(count(s.roster.look.Load())) }
+	roster := func(count func(*cluster.Roster) int) func() float64 {
+		return func() float64 { return float64(count(s.cluster.Roster())) }
 	}
-	gauge("members_recorded", "Members of the cluster, as recorded.", look(func(l *rosterLook) int { return len(l.view.Members()) }))
-	gauge("members_voting", "Members that vote.", look(func(l *rosterLook) int { return len(l.voters()) }))
+	gauge("members_recorded", "Members of the cluster, as recorded.", roster(func(r *cluster.Roster) int { return len(r.View.Members()) }))
+	gauge("members_voting", "Members that vote.", roster(func(r *cluster.Roster) int { return len(r.Voters()) }))
 	gauge("cut_off", "1 while this member hears a leader, confirms nothing and sends its clients away.", func() float64 {
 		if s.cutOff.now.Load() {
 			return 1
@@ -74,27 +75,20 @@ func (s *Server) registerPeerMetrics(gauge func(name, help string, read func() f
 	links := func(f func(sum *float64, l *peers.Link)) func() float64 {
 		return func() float64 {
 			sum := 0.0
-			if s.peers != nil {
-				for _, l := range s.peers.Links() {
-					f(&sum, &l)
-				}
+			for _, l := range s.cluster.Links() {
+				f(&sum, &l)
 			}
 			return sum
 		}
 	}
-	gauge("state_agreed_index", "Newest index at which this member's state was found to be that of a majority.", func() float64 {
-		if s.consistency == nil {
-			return 0
-		}
-		return float64(s.consistency.agreedAt())
-	})
+	gauge("state_agreed_index", "Newest index at which this member's state was found to be that of a majority.", func() float64 { return float64(s.cluster.AgreedAt()) })
 	gauge("states_differ", "1 while no grants are made because the members' states differ.", func() float64 {
-		if _, split := s.growth.state(); split != nil {
+		if s.cluster.StatesDiffer() {
 			return 1
 		}
 		return 0
 	})
-	gauge("members_short_of_disk", "Other members whose disk is below its reserve.", func() float64 { return float64(len(s.shortMembers())) })
+	gauge("members_short_of_disk", "Other members whose disk is below its reserve.", func() float64 { return float64(s.cluster.ShortOfDisk()) })
 	gauge("peers_connected", "Other members that are connected with this one.", links(func(sum *float64, l *peers.Link) {
 		if l.Connected {
 			*sum++

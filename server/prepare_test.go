@@ -27,7 +27,7 @@ func TestInitKeepsWhatIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	made, err := cluster.Init(cluster.InitConfig{DataDir: cfg.DataDir})
-	if err != nil || !made.Existed || made.MemberID != cluster.FormatID(s.id) || made.CAFile != "" {
+	if err != nil || !made.Existed || made.MemberID != cluster.FormatID(s.cluster.ID()) || made.CAFile != "" {
 		t.Fatalf("%+v, %v", made, err)
 	}
 	cfg.PeerListen = "127.0.0.1:0" // the default port may be taken
@@ -61,7 +61,7 @@ func TestRecover(t *testing.T) {
 	}
 	for _, dry := range []bool{true, false} {
 		got, err := cluster.Recover(cluster.RecoverConfig{DataDir: cfg.DataDir, DryRun: dry})
-		if err != nil || got.MemberID != cluster.FormatID(last.id) || got.Name != "n3" || got.Leases != 1 || got.Index < res.Lease.Token ||
+		if err != nil || got.MemberID != cluster.FormatID(last.cluster.ID()) || got.Name != "n3" || got.Leases != 1 || got.Index < res.Lease.Token ||
 			!slices.Equal(got.Forgotten, []string{"n1", "n2"}) || got.Committed > got.Durable || got.LastTerm == 0 {
 			t.Fatalf("dry %v: %+v, %v", dry, got, err)
 		}
@@ -95,7 +95,7 @@ func TestLimitsChangeWhileRunning(t *testing.T) {
 	if got := s.gate.max.Load(); got != 5 {
 		t.Errorf("%d connections", got)
 	}
-	shown, err := operator{s}.Settings(testContext(t))
+	shown, err := s.operator().Settings(testContext(t))
 	if err != nil || shown.Settings[0].Value != "5" || shown.Settings[1].Value != "(a secret)" {
 		t.Errorf("%v, %v", shown, err)
 	}

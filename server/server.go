@@ -30,7 +30,6 @@ import (
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
-	"github.com/incumbent-dev/incumbent/node/peers"
 	"github.com/incumbent-dev/incumbent/park"
 	"github.com/incumbent-dev/incumbent/watch"
 )
@@ -66,27 +65,14 @@ type Server struct {
 	limits    atomic.Pointer[Limits]
 
 	// Of the cluster.
-	id            uint64
-	secret        []byte          // makes and checks join tokens
-	record        *cluster.Record // of member.json; after the start keepRecord's
-	ownTLS        *cluster.TLS
-	peerListener  net.Listener
-	peerAddress   string     // where other members reach this one; "": nowhere
-	peers         *peers.Set // nil: this member does not listen for others
-	courier       courier
-	roster        *roster
-	rosterChanged chan struct{} // has room for one
-	steward       *steward
-	growth        growth
-	spaces        spaces
-	consistency   *consistency  // nil without peers
-	leader        atomic.Uint64 // 0: none known
-	heard         atomic.Int64  // when anything came from the leader, in nanoseconds since begun
+	cluster      *cluster.Cluster
+	ownTLS       *cluster.TLS // nil: the cluster has no authority
+	transport    cluster.Transport
+	peerListener net.Listener // nil: this member stays alone
+	peerAddress  string       // where other members reach this one; "": nowhere
 
 	cutOff       cutOff
-	confirmed    confirmations
 	overflows    atomic.Int64 // messages to other members that found a full queue
-	left         atomic.Bool  // this member takes itself out of the cluster
 	draining     atomic.Bool
 	lastSnapshot atomic.Pointer[node.SnapshotDone]
 	stop         context.CancelFunc // ends node and loops
@@ -143,14 +129,7 @@ func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
 	}
 	settleMemory(cfg.MemoryBytes)
 	undo.later(func() { s.engine.Close(context.Background()) })
-	if s.peerListener != nil {
-		s.openConsistency()
-		undo.later(s.consistency.close)
-		if err := s.openPeers(); err != nil {
-			return nil, err
-		}
-		undo.later(func() { s.peers.Close(context.Background()) })
-	}
+	undo.later(func() { s.cluster.Close(context.Background()) })
 	if s.door, err = s.openDoor(); err != nil {
 		return nil, err
 	}
@@ -166,9 +145,8 @@ func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
 func newServer(cfg Config) *Server {
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, begun: time.Now(), events: newTimeline(time.Now), metrics: newMetrics(),
-		rosterChanged: make(chan struct{}, 1), ended: make(chan struct{}), arrivals: newArrivals(),
+		ended: make(chan struct{}), arrivals: newArrivals(),
 	}
-	s.steward = newSteward(s)
 	s.limits.Store(limitsOf(cfg))
 	return s
 }
@@ -212,16 +190,23 @@ func (s *Server) openIdentity(ctx context.Context, undo *undoing) (err error) {
 			s.peerListener.Close()
 		}
 	})
-	if s.record, err = cluster.Identify(ctx, s.cfg.joining(s.peerAddress, s.URL())); err != nil || s.record == nil {
+	record, err := cluster.Identify(ctx, s.cfg.joining(s.peerAddress, s.URL()))
+	if err != nil {
 		return unusable(s.cfg.DataDir, err)
 	}
-	return s.openOwnTLS()
+	if record != nil {
+		if err := s.openOwnTLS(record); err != nil {
+			return err
+		}
+	}
+	s.cluster = cluster.New(s.clusterConfig(record))
+	return nil
 }
 
 // openOwnTLS takes the certificate of the cluster's authority, if it has one.
-func (s *Server) openOwnTLS() (err error) {
-	hosts := cluster.HostsOf(s.record.Hosts, s.gate.Addr().String(), s.cfg.Advertise, s.peerAddress)
-	if s.ownTLS, err = cluster.OpenTLS(s.cfg.DataDir, s.record, s.cfg.Name, hosts, s.log); err != nil {
+func (s *Server) openOwnTLS(record *cluster.Record) (err error) {
+	hosts := cluster.HostsOf(record.Hosts, s.gate.Addr().String(), s.cfg.Advertise, s.peerAddress)
+	if s.ownTLS, err = cluster.OpenTLS(s.cfg.DataDir, record, s.cfg.Name, hosts, s.log); err != nil {
 		return err
 	}
 	if s.certs, err = loadCertificates(s.cfg, s.ownTLS); err != nil {
@@ -238,50 +223,58 @@ func (s *Server) openOwnTLS() (err error) {
 	return s.cfg.peerPolicy(s.ownTLS != nil)
 }
 
-// openEngine composes the engine and recovers the state.
+// clusterConfig is what this member's part in its cluster works with.
+func (s *Server) clusterConfig(record *cluster.Record) cluster.Config {
+	cfg := cluster.Config{
+		DataDir: s.cfg.DataDir, Name: s.cfg.Name, Version: s.cfg.Version,
+		Record: record, TLS: s.ownTLS, Listener: s.peerListener, Transport: &s.transport,
+		PeerAddress: s.peerAddress, URL: s.URL(), CAHash: func() (string, error) { return "", nil },
+		CheckpointInterval: s.cfg.CheckpointInterval, Logger: s.log, PeerEvents: s.peerEvents(), Fail: s.fail, Ended: s.ended,
+		Event: func(what, subject, detail string) { s.events.add(Event{What: what, Subject: subject, Detail: detail}) },
+	}
+	if s.certs != nil {
+		cfg.CAHash = s.certs.top
+	}
+	return cfg
+}
+
+// openEngine composes the engine, recovers the state and joins the other members.
 func (s *Server) openEngine() (err error) {
 	alone := s.peerListener == nil
 	options := lease.Options{Config: s.cfg.leaseConfig(alone), Logger: s.log, Barrier: s.barrier}
 	if !alone {
-		options.Peers = &s.courier
+		options.Peers = &s.transport
 	}
-	s.roster = newRoster(core.New().View(), s.rosterMoved)
-	s.observer = &observer{metrics: s.metrics, events: s.events, members: s.roster.recorded}
+	s.observer = &observer{metrics: s.metrics, events: s.events}
 	s.engine, err = engine.New(engine.Config{
 		Lease: options, Watch: watch.Config{Limits: watch.Limits{HistoryBytes: s.cfg.HistoryBytes}},
-		Applied: s.observer.applied, Restored: s.roster.recorded, Tamper: s.distort,
+		Applied: s.applied, Restored: s.cluster.Restored, Tamper: s.distort,
 	})
 	if err != nil {
 		return err
 	}
 	cfg := node.Config{
 		FS: s.cfg.fs, Dir: s.cfg.DataDir, Schema: core.SchemaVersion, Logger: s.log, Events: s.nodeEvents(),
-		Admissible: s.admissible, Join: s.record.Joins(), TailEntries: s.cfg.tailEntries,
+		Admissible: s.cluster.Admissible, Join: s.cluster.Joins(), TailEntries: s.cfg.tailEntries,
 		SegmentBytes: s.cfg.SegmentBytes, SnapshotBytes: s.cfg.SnapshotBytes, DiskReserve: s.cfg.DiskReserve,
 	}
 	if !alone {
-		cfg.Transport = &s.courier
+		cfg.Transport = &s.transport
 	}
 	if err := s.engine.Open(cfg); err != nil {
 		return err
 	}
 	s.node = s.engine.Node()
-	if err := s.adoptIdentity(); err != nil {
+	if err := s.cluster.Open(s.engine); err != nil {
 		return errors.Join(err, s.engine.Close(context.Background()))
 	}
 	return nil
 }
 
-// adoptIdentity brings node and record together.
-func (s *Server) adoptIdentity() (err error) {
-	st := s.node.Status()
-	s.id = st.Member
-	if s.record, err = s.record.Adopt(s.cfg.DataDir, s.cfg.Name, st, s.peerListener != nil); err != nil {
-		return err
-	}
-	s.secret = s.record.Secret
-	s.roster.begin(s.id, peersOf(s.record.Members), s.engine.View())
-	return nil
+// applied takes note of a batch, on the apply goroutine.
+func (s *Server) applied(a *engine.Applied) {
+	s.cluster.Applied(a)
+	s.observer.count(a.Results, a.Changes)
 }
 
 func (s *Server) distort(cmds [][]byte) {
@@ -290,20 +283,11 @@ func (s *Server) distort(cmds [][]byte) {
 	}
 }
 
-// rosterMoved wakes those who look after members.
-func (s *Server) rosterMoved() {
-	select {
-	case s.rosterChanged <- struct{}{}:
-	default: // somebody looks already
-	}
-	s.steward.wake()
-}
-
 func (s *Server) openDoor() (*native.Door, error) {
 	return native.New(native.Config{
-		Engine: s.engine, Park: s.park, Operator: operator{s}, Guard: s.guard, Logger: s.log,
+		Engine: s.engine, Park: s.park, Operator: s.operator(), Guard: s.guard, Logger: s.log,
 		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) },
-		Age: s.age, Away: s.cutOff.err, QuotaBytes: s.cfg.KVQuotaBytes,
+		Age: s.cluster.Age, Away: s.cutOff.err, QuotaBytes: s.cfg.KVQuotaBytes,
 	})
 }
 
@@ -317,11 +301,8 @@ func (s *Server) start() {
 	s.running.Go(func() { s.serve() })
 	s.startJuju()
 	s.running.Go(func() { s.announce(ctx) })
-	if s.peers != nil {
-		s.running.Go(func() { s.keepRecord(ctx) })
-		s.running.Go(func() { s.steward.run(ctx) })
-		s.running.Go(func() { s.keepComparing(ctx) })
-		s.running.Go(func() { s.keepSpaces(ctx) })
+	s.running.Go(func() { s.cluster.Run(ctx) })
+	if !s.cluster.Alone() {
 		s.running.Go(func() { s.keepConfirming(ctx) })
 	}
 	if s.ownTLS != nil {
@@ -335,7 +316,6 @@ func (s *Server) start() {
 func (s *Server) announce(ctx context.Context) {
 	select {
 	case <-s.node.Ready():
-		s.roster.caughtUp()
 		took := time.Since(s.begun)
 		s.events.add(Event{What: "ready", Subject: s.cfg.Name, Detail: "after " + took.Round(time.Millisecond).String(), Index: uint64(s.engine.View().Index())})
 		s.log.Info("ready", "after", took, "leases", s.engine.View().HeldCount(), "index", s.engine.View().Index())
@@ -422,9 +402,7 @@ func (s *Server) certificateRenewed() {
 	if err := s.certs.reload(); err != nil {
 		s.log.Warn("certificates not reloaded", "cause", err)
 	}
-	if s.peers != nil {
-		s.peers.Rotate()
-	}
+	s.cluster.Rotate()
 	s.events.add(Event{What: "certificate renewed", Subject: s.cfg.Name, Detail: "until " + s.ownTLS.Ends().UTC().Format(time.RFC3339)})
 }
 
@@ -458,11 +436,7 @@ func (s *Server) Close(ctx context.Context) error {
 	// The node hands leadership over, which takes peers and the lease loop.
 	errs = append(errs, s.engine.Close(ctx))
 	s.stop()
-	errs = append(errs, s.wait(ctx))
-	if s.peers != nil {
-		errs = append(errs, s.peers.Close(ctx))
-		s.consistency.close()
-	}
+	errs = append(errs, s.wait(ctx), s.cluster.Close(ctx))
 	s.fail(nil)
 	if s.cause != nil {
 		return s.cause

@@ -241,8 +241,12 @@ func TestReadyz(t *testing.T) {
 // Unavailable.
 func TestNotReadyBeforeCaughtUp(t *testing.T) {
 	s := newServer(testConfig(t).withDefaults())
-	park := parkSet(t)
-	s.park = park
+	s.park = parkSet(t)
+	var undo undoing
+	t.Cleanup(func() { undo.all() })
+	if err := s.openIdentity(testContext(t), &undo); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.openEngine(); err != nil {
 		t.Fatal(err)
 	}

@@ -98,7 +98,7 @@ func TestG29_ASnapshotArrivesAtARunningServer(t *testing.T) {
 	go func() { seen <- watchFor(testContext(t), c, "last", watching) }()
 	<-watching
 
-	behind.courier.mute(true)
+	behind.transport.Mute(true)
 	at := clientOf(t, leader)
 	for i := range 20 {
 		if _, err := claim(t, at, fmt.Sprint("meanwhile-", i), "h"); err != nil {
@@ -106,17 +106,15 @@ func TestG29_ASnapshotArrivesAtARunningServer(t *testing.T) {
 		}
 	}
 	newcomer := core.Member{ID: 99, Name: "n9", PeerAddress: "127.0.0.1:1", Schema: core.SchemaVersion, Learner: true}
-	if _, err := leader.propose(testContext(t), core.PutMemberCommand{Member: newcomer}); err != nil {
-		t.Fatal(err)
-	}
-	until(t, "the newcomer is counted", func() bool { _, ok := leader.roster.look.Load().counted[99]; return ok })
-	if _, err := (operator{leader}).Snapshot(testContext(t)); err != nil {
+	propose(t, leader, core.PutMemberCommand{Member: newcomer})
+	until(t, "the newcomer is counted", func() bool { _, ok := leader.cluster.Roster().Counted[99]; return ok })
+	if _, err := leader.operator().Snapshot(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := claim(t, at, "last", "h"); err != nil {
 		t.Fatal(err)
 	}
-	behind.courier.mute(false)
+	behind.transport.Mute(false)
 	until(t, "a snapshot has arrived", func() bool { return len(eventsOf(behind, "snapshot received")) > received })
 	until(t, "the states are equal", func() bool {
 		a, b := behind.engine.View(), leader.engine.View()
@@ -137,9 +135,9 @@ func TestG29_ASnapshotArrivesAtARunningServer(t *testing.T) {
 	if err := held.Release(testContext(t)); err != nil {
 		t.Errorf("release: %v", err)
 	}
-	look := behind.roster.look.Load()
-	if _, counted := look.counted[99]; !counted || look.standing(99) == 0 || len(look.others) != 3 {
-		t.Errorf("it counts %v and wants to be connected with %v", look.counted, look.others)
+	look := behind.cluster.Roster()
+	if _, counted := look.Counted[99]; !counted || len(look.Others) != 3 {
+		t.Errorf("it counts %v and wants to be connected with %v", look.Counted, look.Others)
 	}
 }
 

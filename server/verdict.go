@@ -2,14 +2,10 @@ package server
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/cluster"
-	"github.com/incumbent-dev/incumbent/node"
-	"github.com/incumbent-dev/incumbent/node/peers"
 )
 
 // outlook is what one member knows of how the cluster is, for people.
@@ -23,7 +19,7 @@ type outlook struct {
 	remarks         int    // warnings and refusals
 
 	alone          bool          // there are no other members
-	confirmed, age time.Duration // as of hearing
+	confirmed, age time.Duration // as of cluster.Hearing
 }
 
 // verdict is one sentence.
@@ -38,10 +34,10 @@ func (o *outlook) verdict() string {
 		return "starting: this member is not caught up yet"
 	case o.cutOff:
 		return "cut off: this member hears a leader and can confirm nothing, its clients are sent to other members"
-	case !o.alone && o.confirmed > heardWithin && reach.lacking() != "":
+	case !o.alone && o.confirmed > cluster.HeardWithin && reach.lacking() != "":
 		return "cut off" + reach.lacking() + ": nothing can be granted or extended here"
-	case !o.alone && o.confirmed > heardWithin:
-		return fmt.Sprintf("serving with care: nothing was confirmed here for %v", ago(o.confirmed))
+	case !o.alone && o.confirmed > cluster.HeardWithin:
+		return fmt.Sprintf("serving with care: nothing was confirmed here for %v", cluster.Ago(o.confirmed))
 	case reach.members < reach.all:
 		return fmt.Sprintf("serving with care: %d of %d members reachable, %s held", reach.members, reach.all, plural(int64(o.leases), "lease", "leases"))
 	case o.remarks > 0:
@@ -49,17 +45,9 @@ func (o *outlook) verdict() string {
 	}
 	text := fmt.Sprintf("healthy: %s held, %s to this member", plural(int64(o.leases), "lease", "leases"), plural(int64(o.connections), "connection", "connections"))
 	if !o.alone {
-		text += fmt.Sprintf(", %d members heard within %v", reach.all, ago(o.age))
+		text += fmt.Sprintf(", %d members heard within %v", reach.all, cluster.Ago(o.age))
 	}
 	return text
-}
-
-// ago is a time for people.
-func ago(d time.Duration) time.Duration {
-	if d < time.Second {
-		return d.Round(time.Millisecond)
-	}
-	return d.Round(100 * time.Millisecond)
 }
 
 // reach counts whom the member that answers can reach, itself too.
@@ -67,11 +55,11 @@ type reach struct{ members, all, votes, voters int }
 
 func (o *outlook) reach() (r reach) {
 	for _, m := range o.members {
-		if m.Role == roleLeaving {
+		if m.Role == cluster.RoleLeaving {
 			continue
 		}
 		r.all++
-		votes := m.Role != roleLearner && m.Role != roleJoining
+		votes := m.Role != cluster.RoleLearner && m.Role != cluster.RoleJoining
 		if votes {
 			r.voters++
 		}
@@ -92,73 +80,6 @@ func (r reach) lacking() string {
 		return ""
 	}
 	return fmt.Sprintf(", %d of %d voters reachable and %d needed", r.votes, r.voters, need)
-}
-
-// Roles that are not raft's.
-const (
-	roleLearner = "learner"
-	roleJoining = "joining"
-	roleLeaving = "leaving"
-)
-
-// clusterWarnings say what an operator should look at among the members, and
-// what helps.
-func (s *Server) clusterWarnings(st node.Status, members []*apiv1.Member, h hearing) []string {
-	var out []string
-	for _, m := range members {
-		switch {
-		case m.Role == roleLeaving:
-			out = append(out, "a member that was removed ("+m.Id+") still votes: it goes when a majority agrees")
-		case !m.Connected:
-			out = append(out, fmt.Sprintf("member %s at %s cannot be reached%s", m.Name, m.PeerAddress, trouble(h.links[cluster.ParseID(m.Id)])))
-		}
-	}
-	if s.cutOff.now.Load() || s.leader.Load() != 0 && !h.alone && h.confirmed > heardWithin {
-		out = append(out, fmt.Sprintf("nothing is confirmed here for %v although a leader is known: look at the network from this member to the others", ago(h.confirmed)))
-	}
-	if len(st.Voters) == 2 {
-		out = append(out, "two members vote: when either is lost nothing can be granted; let a third join")
-	}
-	if mix := schemaMix(members); mix != "" {
-		out = append(out, mix)
-	}
-	if n := s.rates.dropsPerSecond(); n >= 1 {
-		out = append(out, fmt.Sprintf("%.0f messages a second to other members are dropped: the network or a member is too slow", n))
-	}
-	return append(out, s.certificateWarnings()...)
-}
-
-// trouble is since when a member cannot be reached, and why, as far as that is
-// known.
-func trouble(l peers.Link) (text string) {
-	if l.Silence > 0 {
-		text = fmt.Sprintf(", heard of last %v ago", ago(l.Silence))
-	}
-	if l.Trouble != "" {
-		text += ": " + l.Trouble
-	}
-	return text
-}
-
-// schemaMix says that members know different versions, if so.
-func schemaMix(members []*apiv1.Member) string {
-	byVersion := map[uint32][]string{}
-	for _, m := range members {
-		if m.Schema != 0 {
-			byVersion[m.Schema] = append(byVersion[m.Schema], m.Name)
-		}
-	}
-	if len(byVersion) < 2 {
-		return ""
-	}
-	var oldest uint32
-	for v := range byVersion {
-		if oldest == 0 || v < oldest {
-			oldest = v
-		}
-	}
-	slices.Sort(byVersion[oldest])
-	return fmt.Sprintf("members know different schemas: %s hold the cluster at %d; upgrade them", strings.Join(byVersion[oldest], ", "), oldest)
 }
 
 // certificateWarnings name what ends soon.

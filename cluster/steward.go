@@ -1,4 +1,4 @@
-package server
+package cluster
 
 import (
 	"context"
@@ -141,13 +141,13 @@ func (c *census) candidates() (ready []uint64, behind bool) {
 
 // steward is the loop around decide. It works while this member leads.
 type steward struct {
-	s     *Server
+	c     *Cluster
 	kick  chan struct{} // look now
 	since map[uint64]time.Time
 }
 
-func newSteward(s *Server) *steward {
-	return &steward{s: s, kick: make(chan struct{}, 1), since: map[uint64]time.Time{}}
+func newSteward(c *Cluster) *steward {
+	return &steward{c: c, kick: make(chan struct{}, 1), since: map[uint64]time.Time{}}
 }
 
 // wake makes the steward look at once; it never blocks.
@@ -176,12 +176,12 @@ func (w *steward) run(ctx context.Context) {
 
 // look takes a census; nil while this member does not lead.
 func (w *steward) look(now time.Time) *census {
-	st := w.s.node.Status()
+	st := w.c.node.Status()
 	if st.State != node.Leader || !st.Ready {
 		clear(w.since)
 		return nil
 	}
-	view := w.s.engine.View()
+	view := w.c.engine.View()
 	c := &census{
 		self: st.Member, voters: st.Voters, learners: st.Learners, commit: st.Commit,
 		members: view.Members(), gone: view.MemberGone(st.Member),
@@ -212,14 +212,14 @@ func (w *steward) perform(ctx context.Context, step stewardStep) {
 	var err error
 	switch {
 	case step.handOver:
-		err = w.s.node.TransferLeader(ctx, 0)
+		err = w.c.node.TransferLeader(ctx, 0)
 	case len(step.changes) > 0:
-		if err = w.s.node.ChangeMembers(ctx, step.changes...); err == nil {
-			w.s.noteChanges(step.changes)
+		if err = w.c.node.ChangeMembers(ctx, step.changes...); err == nil {
+			w.c.noteChanges(step.changes)
 			w.wake() // for the next step
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		w.s.log.Info("members not changed yet", "cause", err)
+		w.c.cfg.Logger.Info("members not changed yet", "cause", err)
 	}
 }

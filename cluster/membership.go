@@ -1,7 +1,6 @@
-package server
+package cluster
 
 import (
-	"cmp"
 	"context"
 	"encoding/hex"
 	"net/url"
@@ -12,24 +11,27 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth/ca"
-	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/node"
 )
+
+// MaxVoters is how many members may vote: more make every decision dearer and
+// nothing safer. Any number of others may be learners.
+const MaxVoters = 7
 
 // settleEvery is how often a call that waits for raft's members looks.
 const settleEvery = 20 * time.Millisecond
 
 // propose has a command applied and returns its result. It is forwarded to the
 // leader where another member leads.
-func (s *Server) propose(ctx context.Context, cmd core.Command) (*core.Result, error) {
+func (c *Cluster) propose(ctx context.Context, cmd core.Command) (*core.Result, error) {
 	type outcome struct {
 		result *core.Result
 		err    error
 	}
 	done := make(chan outcome, 1)
 	deadline, _ := ctx.Deadline()
-	s.node.Propose(node.Proposal{
+	c.node.Propose(node.Proposal{
 		Command: cmd.Encode(core.Meta{}), Deadline: deadline, Reserve: true,
 		Done: func(result any, err error) {
 			out := outcome{err: err}
@@ -49,10 +51,10 @@ func (s *Server) propose(ctx context.Context, cmd core.Command) (*core.Result, e
 	}
 }
 
-// admissible refuses a command that some member does not know yet: it would have
+// Admissible refuses a command that some member does not know yet: it would have
 // to stop at it.
-func (s *Server) admissible(cmd []byte) error {
-	view, needs := s.engine.View(), core.RequiredSchema(cmd)
+func (c *Cluster) Admissible(cmd []byte) error {
+	view, needs := c.engine.View(), core.RequiredSchema(cmd)
 	active := view.ActiveSchema()
 	if needs <= active {
 		return nil
@@ -72,10 +74,10 @@ func (s *Server) admissible(cmd []byte) error {
 }
 
 // leading returns the node's status if this member leads, else NotLeader.
-func (s *Server) leading() (node.Status, error) {
-	st := s.node.Status()
+func (c *Cluster) leading() (node.Status, error) {
+	st := c.node.Status()
 	switch {
-	case s.peers == nil && st.State == node.Leader:
+	case c.peers == nil && st.State == node.Leader:
 		return st, nil
 	case st.Leader == 0 || !st.Ready:
 		return st, incumbent.Errorf(incumbent.Unavailable, "no leader is known")
@@ -86,11 +88,11 @@ func (s *Server) leading() (node.Status, error) {
 }
 
 // find returns a recorded member by name or id.
-func (s *Server) find(word string) (core.Member, error) {
-	members := s.engine.View().Members()
+func (c *Cluster) find(word string) (core.Member, error) {
+	members := c.engine.View().Members()
 	var names []string
 	for _, m := range members {
-		if m.Name == word || cluster.FormatID(m.ID) == word {
+		if m.Name == word || FormatID(m.ID) == word {
 			return m, nil
 		}
 		names = append(names, m.Name)
@@ -101,7 +103,7 @@ func (s *Server) find(word string) (core.Member, error) {
 }
 
 // CreateToken implements native.Membership.
-func (o operator) CreateToken(_ context.Context, r *apiv1.CreateTokenRequest) (*apiv1.CreateTokenResponse, error) {
+func (c *Cluster) CreateToken(_ context.Context, r *apiv1.CreateTokenRequest) (*apiv1.CreateTokenResponse, error) {
 	life := ca.DefaultTokenLife
 	if r.TtlMs > 0 {
 		if r.TtlMs > uint64(ca.MaxTokenLife/time.Millisecond) || r.TtlMs < uint64(ca.MinTokenLife/time.Millisecond) {
@@ -109,61 +111,59 @@ func (o operator) CreateToken(_ context.Context, r *apiv1.CreateTokenRequest) (*
 		}
 		life = time.Duration(r.TtlMs) * time.Millisecond
 	}
-	if o.peers == nil {
+	if c.peers == nil {
 		return nil, incumbent.Errorf(incumbent.Invalid, "this member does not listen for others").
 			WithHint("start it with --peer-listen HOST:PORT")
 	}
-	t := ca.Token{Addresses: []string{o.URL()}, Cluster: o.node.Status().Cluster, Expires: time.Now().Add(life)}
-	for _, m := range o.engine.View().Members() {
-		if m.ClientURL != "" && m.ClientURL != o.URL() && len(t.Addresses) < ca.MaxTokenAddresses {
+	t := ca.Token{Addresses: []string{c.cfg.URL}, Cluster: c.node.Status().Cluster, Expires: time.Now().Add(life)}
+	for _, m := range c.engine.View().Members() {
+		if m.ClientURL != "" && m.ClientURL != c.cfg.URL && len(t.Addresses) < ca.MaxTokenAddresses {
 			t.Addresses = append(t.Addresses, m.ClientURL)
 		}
 	}
-	if o.certs != nil {
-		var err error
-		if t.CAHash, err = o.certs.top(); err != nil {
-			return nil, err
-		}
+	var err error
+	if t.CAHash, err = c.cfg.CAHash(); err != nil {
+		return nil, err
 	}
-	text, err := ca.NewToken(o.secret, t)
+	text, err := ca.NewToken(c.secret, t)
 	if err != nil {
 		return nil, err
 	}
-	o.events.add(Event{What: "join token made", Subject: o.cfg.Name, Detail: "for " + life.String()})
+	c.cfg.Event("join token made", c.cfg.Name, "for "+life.String())
 	return &apiv1.CreateTokenResponse{Token: text, ExpiresUnixMs: t.Expires.Truncate(time.Second).UnixMilli()}, nil
 }
 
 // Join implements native.Membership: the leader's side of joining.
-func (o operator) Join(ctx context.Context, r *apiv1.JoinRequest) (*apiv1.JoinResponse, error) {
+func (c *Cluster) Join(ctx context.Context, r *apiv1.JoinRequest) (*apiv1.JoinResponse, error) {
 	token, err := ca.ParseToken(r.Token)
 	if err != nil {
 		return nil, err
 	}
-	if err := token.Verify(o.secret, o.node.Status().Cluster, time.Now()); err != nil {
+	if err := token.Verify(c.secret, c.node.Status().Cluster, time.Now()); err != nil {
 		return nil, err
 	}
 	m, err := joiner(r)
 	if err != nil {
 		return nil, err
 	}
-	st, err := o.leading()
+	st, err := c.leading()
 	if err != nil {
 		return nil, err
 	}
-	if o.peers == nil {
+	if c.peers == nil {
 		return nil, incumbent.Errorf(incumbent.Unavailable, "this member does not listen for others").WithHint("start it with --peer-listen HOST:PORT")
 	}
-	if err := o.admitMember(ctx, st, m); err != nil {
+	if err := c.admitMember(ctx, st, m); err != nil {
 		return nil, err
 	}
-	o.steward.wake()
-	return o.welcomeMember(m, r.Csr)
+	c.steward.wake()
+	return c.welcomeMember(m, r.Csr)
 }
 
 // joiner checks what a member says of itself.
 func joiner(r *apiv1.JoinRequest) (core.Member, error) {
 	m := core.Member{
-		ID: cluster.ParseID(r.MemberId), Name: r.Name, PeerAddress: r.PeerAddress, ClientURL: r.ClientUrl,
+		ID: ParseID(r.MemberId), Name: r.Name, PeerAddress: r.PeerAddress, ClientURL: r.ClientUrl,
 		Schema: r.Schema, Learner: r.Learner, Version: r.Version,
 	}
 	if m.ID == 0 {
@@ -172,10 +172,10 @@ func joiner(r *apiv1.JoinRequest) (core.Member, error) {
 	if m.Name == "" {
 		return m, invalid("name", "is not set")
 	}
-	if err := cluster.ValidName(m.Name); err != nil {
+	if err := ValidName(m.Name); err != nil {
 		return m, err
 	}
-	if err := cluster.ValidReachable("peer-listen", m.PeerAddress); err != nil {
+	if err := ValidReachable("peer-listen", m.PeerAddress); err != nil {
 		return m, err
 	}
 	if u, err := url.Parse(m.ClientURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -186,10 +186,10 @@ func joiner(r *apiv1.JoinRequest) (core.Member, error) {
 
 // admitMember records a joiner, and makes room for it where a dead member has
 // its name. Asked twice it does the same once.
-func (s *Server) admitMember(ctx context.Context, st node.Status, m core.Member) error {
-	view := s.engine.View()
+func (c *Cluster) admitMember(ctx context.Context, st node.Status, m core.Member) error {
+	view := c.engine.View()
 	if view.MemberGone(m.ID) {
-		return incumbent.Errorf(incumbent.Conflict, "member %s was removed from this cluster and its id is gone", cluster.FormatID(m.ID)).
+		return incumbent.Errorf(incumbent.Conflict, "member %s was removed from this cluster and its id is gone", FormatID(m.ID)).
 			WithHint("empty the data directory and join again")
 	}
 	if active := view.ActiveSchema(); m.Schema < active {
@@ -197,7 +197,7 @@ func (s *Server) admitMember(ctx context.Context, st node.Status, m core.Member)
 	}
 	if have, ok := view.Member(m.ID); ok {
 		if have.Name != m.Name {
-			return incumbent.Errorf(incumbent.Conflict, "id %s belongs to member %s", cluster.FormatID(m.ID), have.Name)
+			return incumbent.Errorf(incumbent.Conflict, "id %s belongs to member %s", FormatID(m.ID), have.Name)
 		}
 		m.Learner = have.Learner // promoted meanwhile, maybe
 	}
@@ -213,25 +213,25 @@ func (s *Server) admitMember(ctx context.Context, st node.Status, m core.Member)
 	if !m.Learner && voting >= MaxVoters {
 		return incumbent.Errorf(incumbent.TooLarge, "%d members vote, limit is %d", voting, MaxVoters).WithHint("join with --learner")
 	}
-	if err := s.displace(ctx, st, view, m); err != nil {
+	if err := c.displace(ctx, st, view, m); err != nil {
 		return err
 	}
-	_, err := s.propose(ctx, core.PutMemberCommand{Member: m})
+	_, err := c.propose(ctx, core.PutMemberCommand{Member: m})
 	return err
 }
 
 // displace removes a dead member that has the joiner's name.
-func (s *Server) displace(ctx context.Context, st node.Status, view *core.View, m core.Member) error {
+func (c *Cluster) displace(ctx context.Context, st node.Status, view *core.View, m core.Member) error {
 	for _, other := range view.Members() {
 		if other.Name != m.Name || other.ID == m.ID {
 			continue
 		}
-		if other.ID == st.Member || s.connected(other.ID) {
-			return incumbent.Errorf(incumbent.Exists, "member %s (%s) is alive at %s", other.Name, cluster.FormatID(other.ID), other.PeerAddress).
+		if other.ID == st.Member || c.Connected(other.ID) {
+			return incumbent.Errorf(incumbent.Exists, "member %s (%s) is alive at %s", other.Name, FormatID(other.ID), other.PeerAddress).
 				WithHint("choose another --name, or stop that member first")
 		}
-		s.events.add(Event{What: "member replaced", Subject: other.Name, Detail: cluster.FormatID(other.ID) + " by " + cluster.FormatID(m.ID)})
-		if _, err := s.propose(ctx, core.RemoveMemberCommand{ID: other.ID}); err != nil {
+		c.cfg.Event("member replaced", other.Name, FormatID(other.ID)+" by "+FormatID(m.ID))
+		if _, err := c.propose(ctx, core.RemoveMemberCommand{ID: other.ID}); err != nil {
 			return err
 		}
 	}
@@ -239,47 +239,47 @@ func (s *Server) displace(ctx context.Context, st node.Status, view *core.View, 
 }
 
 // welcomeMember is what a joiner gets to know.
-func (o operator) welcomeMember(m core.Member, csr []byte) (*apiv1.JoinResponse, error) {
-	st := o.node.Status()
+func (c *Cluster) welcomeMember(m core.Member, csr []byte) (*apiv1.JoinResponse, error) {
+	st := c.node.Status()
 	out := &apiv1.JoinResponse{
-		ClusterId: hex.EncodeToString(st.Cluster[:]), MemberId: cluster.FormatID(m.ID), Members: o.members(o.hearingNow()), Secret: o.secret,
+		ClusterId: hex.EncodeToString(st.Cluster[:]), MemberId: FormatID(m.ID), Members: c.Show(c.Heard()), Secret: c.secret,
 	}
-	if o.ownTLS == nil {
+	if c.cfg.TLS == nil {
 		return out, nil
 	}
 	var err error
-	out.Certificate, out.Ca, out.CaKey, err = o.ownTLS.Sign(csr, m.ID, m.Name)
+	out.Certificate, out.Ca, out.CaKey, err = c.cfg.TLS.Sign(csr, m.ID, m.Name)
 	return out, err
 }
 
 // RemoveMember implements native.Membership.
-func (o operator) RemoveMember(ctx context.Context, r *apiv1.RemoveMemberRequest) (*apiv1.RemoveMemberResponse, error) {
-	st, err := o.leading()
+func (c *Cluster) RemoveMember(ctx context.Context, r *apiv1.RemoveMemberRequest) (*apiv1.RemoveMemberResponse, error) {
+	st, err := c.leading()
 	if err != nil {
 		return nil, err
 	}
-	m, err := o.find(r.Member)
+	m, err := c.find(r.Member)
 	if err != nil {
 		return nil, err
 	}
-	if err := o.mayRemove(st.Voters, m.ID, r.Force); err != nil {
+	if err := c.mayRemove(st.Voters, m.ID, r.Force); err != nil {
 		return nil, err
 	}
 	out := &apiv1.RemoveMemberResponse{}
-	for _, shown := range o.members(o.hearingNow()) {
-		if shown.Id == cluster.FormatID(m.ID) {
+	for _, shown := range c.Show(c.Heard()) {
+		if shown.Id == FormatID(m.ID) {
 			out.Member = shown
 		}
 	}
-	if _, err := o.propose(ctx, core.RemoveMemberCommand{ID: m.ID}); err != nil {
+	if _, err := c.propose(ctx, core.RemoveMemberCommand{ID: m.ID}); err != nil {
 		return nil, err
 	}
-	o.steward.wake()
+	c.steward.wake()
 	if m.ID == st.Member {
 		return out, nil // leadership moves on, and then this member goes
 	}
-	_, err = o.settle(ctx, func(look *rosterLook) bool {
-		_, counted := look.counted[m.ID]
+	_, err = c.settle(ctx, func(r *Roster) bool {
+		_, counted := r.Counted[m.ID]
 		return !counted
 	})
 	return out, err
@@ -287,7 +287,7 @@ func (o operator) RemoveMember(ctx context.Context, r *apiv1.RemoveMemberRequest
 
 // mayRemove refuses to take away the last voter, and a member without whom the
 // rest has no live majority.
-func (s *Server) mayRemove(voters []uint64, id uint64, force bool) error {
+func (c *Cluster) mayRemove(voters []uint64, id uint64, force bool) error {
 	if !slices.Contains(voters, id) {
 		return nil
 	}
@@ -297,7 +297,7 @@ func (s *Server) mayRemove(voters []uint64, id uint64, force bool) error {
 			continue
 		}
 		rest++
-		if v == s.id || s.connected(v) {
+		if v == c.id || c.Connected(v) {
 			live++
 		}
 	}
@@ -313,16 +313,16 @@ func (s *Server) mayRemove(voters []uint64, id uint64, force bool) error {
 }
 
 // settle waits until raft's members are as wanted; false if ctx ends first.
-func (s *Server) settle(ctx context.Context, as func(*rosterLook) bool) (bool, error) {
+func (c *Cluster) settle(ctx context.Context, as func(*Roster) bool) (bool, error) {
 	tick := time.NewTicker(settleEvery)
 	defer tick.Stop()
-	for !as(s.roster.look.Load()) {
+	for !as(c.Roster()) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return false, incumbent.Errorf(incumbent.DeadlineExceeded, "it is decided and not carried out yet: %w", ctx.Err()).
 				WithHint("the leader goes on by itself: see 'incumbent cluster ls'")
-		case <-s.ended:
+		case <-c.cfg.Ended:
 			return false, incumbent.Errorf(incumbent.Unavailable, "this member is leaving")
 		}
 	}
@@ -330,18 +330,18 @@ func (s *Server) settle(ctx context.Context, as func(*rosterLook) bool) (bool, e
 }
 
 // PromoteMember implements native.Membership.
-func (o operator) PromoteMember(ctx context.Context, r *apiv1.PromoteMemberRequest) (*apiv1.PromoteMemberResponse, error) {
-	st, err := o.leading()
+func (c *Cluster) PromoteMember(ctx context.Context, r *apiv1.PromoteMemberRequest) (*apiv1.PromoteMemberResponse, error) {
+	st, err := c.leading()
 	if err != nil {
 		return nil, err
 	}
-	m, err := o.find(r.Member)
+	m, err := c.find(r.Member)
 	if err != nil {
 		return nil, err
 	}
 	if !slices.Contains(st.Voters, m.ID) {
 		voting := 0
-		for _, other := range o.engine.View().Members() {
+		for _, other := range c.engine.View().Members() {
 			if !other.Learner && other.ID != m.ID {
 				voting++
 			}
@@ -352,12 +352,12 @@ func (o operator) PromoteMember(ctx context.Context, r *apiv1.PromoteMemberReque
 	}
 	if m.Learner {
 		m.Learner = false
-		if _, err := o.propose(ctx, core.PutMemberCommand{Member: m}); err != nil {
+		if _, err := c.propose(ctx, core.PutMemberCommand{Member: m}); err != nil {
 			return nil, err
 		}
 	}
-	o.steward.wake()
-	return &apiv1.PromoteMemberResponse{Pending: !o.soon(ctx, func(look *rosterLook) bool { return look.counted[m.ID] })}, nil
+	c.steward.wake()
+	return &apiv1.PromoteMemberResponse{Pending: !c.soon(ctx, func(r *Roster) bool { return r.Counted[m.ID] })}, nil
 }
 
 // promoteWait is how long a promotion waits for the learner to vote: one that is
@@ -365,22 +365,22 @@ func (o operator) PromoteMember(ctx context.Context, r *apiv1.PromoteMemberReque
 const promoteWait = 2 * time.Second
 
 // soon reports whether raft's members come to be as wanted within a short time.
-func (s *Server) soon(ctx context.Context, as func(*rosterLook) bool) bool {
+func (c *Cluster) soon(ctx context.Context, as func(*Roster) bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, promoteWait)
 	defer cancel()
-	ok, _ := s.settle(ctx, as)
+	ok, _ := c.settle(ctx, as)
 	return ok
 }
 
 // TransferLeader implements native.Membership.
-func (o operator) TransferLeader(ctx context.Context, r *apiv1.TransferLeaderRequest) (*apiv1.TransferLeaderResponse, error) {
-	st, err := o.leading()
+func (c *Cluster) TransferLeader(ctx context.Context, r *apiv1.TransferLeaderRequest) (*apiv1.TransferLeaderResponse, error) {
+	st, err := c.leading()
 	if err != nil {
 		return nil, err
 	}
 	to := uint64(0)
 	if r.Member != "" {
-		m, err := o.find(r.Member)
+		m, err := c.find(r.Member)
 		if err != nil {
 			return nil, err
 		}
@@ -391,99 +391,32 @@ func (o operator) TransferLeader(ctx context.Context, r *apiv1.TransferLeaderReq
 		to = m.ID
 	}
 	if to != st.Member {
-		if err := o.node.TransferLeader(ctx, to); err != nil {
+		if err := c.node.TransferLeader(ctx, to); err != nil {
 			return nil, err
 		}
 	}
-	_, name, at := o.Standing()
-	o.events.add(Event{What: "leadership handed over", Subject: o.cfg.Name, Detail: "to " + name})
+	_, name, at := c.Standing()
+	c.cfg.Event("leadership handed over", c.cfg.Name, "to "+name)
 	return &apiv1.TransferLeaderResponse{Leader: name, LeaderUrl: at}, nil
 }
 
 // Leave implements native.Membership.
-func (o operator) Leave(ctx context.Context, r *apiv1.LeaveRequest) (*apiv1.LeaveResponse, error) {
-	look := o.roster.look.Load()
-	if o.peers == nil {
-		return nil, o.mayRemove([]uint64{o.id}, o.id, false)
+func (c *Cluster) Leave(ctx context.Context, r *apiv1.LeaveRequest) (*apiv1.LeaveResponse, error) {
+	if c.peers == nil {
+		return nil, c.mayRemove([]uint64{c.id}, c.id, false)
 	}
-	if err := o.mayRemove(look.voters(), o.id, r.Force); err != nil {
+	if err := c.mayRemove(c.Roster().Voters(), c.id, r.Force); err != nil {
 		return nil, err
 	}
-	if st := o.node.Status(); st.State == node.Leader {
-		if err := o.node.TransferLeader(ctx, 0); err != nil {
+	if st := c.node.Status(); st.State == node.Leader {
+		if err := c.node.TransferLeader(ctx, 0); err != nil {
 			return nil, err
 		}
 	}
-	o.left.Store(true)
-	if _, err := o.propose(ctx, core.RemoveMemberCommand{ID: o.id}); err != nil {
-		o.left.Store(false)
+	c.left.Store(true)
+	if _, err := c.propose(ctx, core.RemoveMemberCommand{ID: c.id}); err != nil {
+		c.left.Store(false)
 		return nil, err
 	}
-	return &apiv1.LeaveResponse{}, nil // the rest is watchRemoval's
-}
-
-// Members implements native.Membership.
-func (o operator) Members(ctx context.Context) (*apiv1.MembersResponse, error) {
-	_, name, at := o.Standing()
-	st := o.node.Status()
-	return &apiv1.MembersResponse{ClusterId: hex.EncodeToString(st.Cluster[:]), Leader: name, LeaderUrl: at, Members: o.members(o.hear(ctx))}, nil
-}
-
-// members are all that are recorded or counted, by name.
-func (o operator) members(h hearing) []*apiv1.Member {
-	st, look := o.node.Status(), o.roster.look.Load()
-	progress := map[uint64]node.PeerStatus{}
-	for _, p := range st.Peers {
-		progress[p.ID] = p
-	}
-	recorded := look.view.Members()
-	if _, ok := look.view.Member(o.id); !ok {
-		recorded = append(recorded, o.self())
-	}
-	var out []*apiv1.Member
-	for _, m := range recorded {
-		out = append(out, o.shown(m, st, look, progress[m.ID], &h))
-	}
-	for id := range look.counted {
-		if _, ok := look.view.Member(id); !ok && id != o.id {
-			m := o.shown(core.Member{ID: id}, st, look, progress[id], &h)
-			m.Role = roleLeaving
-			out = append(out, m)
-		}
-	}
-	slices.SortFunc(out, func(a, b *apiv1.Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Id, b.Id)) })
-	return out
-}
-
-func (o operator) shown(m core.Member, st node.Status, look *rosterLook, p node.PeerStatus, h *hearing) *apiv1.Member {
-	out := &apiv1.Member{
-		Name: m.Name, Id: cluster.FormatID(m.ID), Address: m.ClientURL, PeerAddress: m.PeerAddress, Learner: m.Learner,
-		Schema: m.Schema, Version: m.Version, Self: m.ID == o.id,
-	}
-	votes, counted := look.counted[m.ID]
-	switch {
-	case m.ID == st.Leader:
-		out.Role = node.Leader.String()
-	case !counted:
-		out.Role = roleJoining
-	case !votes:
-		out.Role = roleLearner
-	case m.ID == o.id:
-		out.Role = st.State.String()
-	default:
-		out.Role = node.Follower.String()
-	}
-	if m.ID == o.id {
-		out.Connected, out.Ready = true, st.Ready
-		out.AppliedIndex, out.CommitIndex = st.Applied, st.Commit
-		return out
-	}
-	out.Connected = h.reaches(m.ID)
-	out.HeardMsAgo = uint32(h.links[m.ID].Silence.Milliseconds())
-	out.Ready = out.Connected
-	if st.State == node.Leader {
-		out.AppliedIndex = min(p.Match, st.Commit)
-		out.Lag = st.Commit - out.AppliedIndex
-	}
-	return out
+	return &apiv1.LeaveResponse{}, nil // the rest is keepRecord's
 }

@@ -1,8 +1,10 @@
-package server
+package cluster
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -89,15 +91,25 @@ func errShort(names string) error {
 // shortRetry is when a client may try again: disks are looked at each second.
 const shortRetry = 2 * time.Second
 
+// Refusing names what is refused here because of other members.
+func (c *Cluster) Refusing() []string { return c.growth.refusals() }
+
+// StatesDiffer reports whether no grants are made because the members' states differ.
+func (c *Cluster) StatesDiffer() bool {
+	_, split := c.growth.state()
+	return split != nil
+}
+
 // growthWarnings say why growth is refused, and what helps.
-func (s *Server) growthWarnings() []string {
+func (c *Cluster) growthWarnings() []string {
 	var out []string
-	short, split := s.growth.state()
+	short, split := c.growth.state()
 	if split != nil {
 		out = append(out, split.Error()+": "+splitHint)
 	}
-	for _, m := range s.shortMembers() {
-		out = append(out, fmt.Sprintf("member %s has %d MiB free on disk, its reserve is %d MiB: free some there, or lower --disk-reserve-bytes", m.name, m.free>>20, m.reserve>>20))
+	low := c.shortOfDisk()
+	for _, name := range slices.Sorted(maps.Keys(low)) {
+		out = append(out, fmt.Sprintf("member %s has %d MiB free on disk, its reserve is %d MiB: free some there, or lower --disk-reserve-bytes", name, low[name].Free>>20, low[name].Reserve>>20))
 	}
 	if len(short) > 0 {
 		out = append(out, "growth is refused everywhere: a quorum needs the disk of "+strings.Join(short, ", "))
