@@ -37,6 +37,7 @@ func (timers) New() core.Tables        { return &timerTables{} }
 func (c setTimer) Encode(meta core.Meta) []byte {
 	return timerCommand(meta, "set", c.id, int64(c.after))
 }
+
 func (c endTimer) Encode(meta core.Meta) []byte {
 	return timerCommand(meta, "end", c.id, int64(c.generation))
 }
