@@ -5,13 +5,13 @@ package core
 // checkAlways and checkEvery bound what checking costs: a small state is checked
 // after every batch, a large one after every 256th.
 const (
-	checkAlways = 2000 // lease records and places in queues
+	checkAlways = 2000 // lease records, places in queues, and records of families that it was told of
 	checkEvery  = 256  // batches
 )
 
 // assertInvariants stops the process on a broken invariant.
 func (s *State) assertInvariants() {
-	if s.names.Len()+s.places.Len() > checkAlways && s.batches%checkEvery != 0 {
+	if s.names.Len()+s.places.Len()+s.records > checkAlways && s.batches%checkEvery != 0 {
 		return
 	}
 	if err := s.check(); err != nil {

@@ -65,6 +65,7 @@ func (x *Exec) Session(id incumbent.SessionID) *Session { return x.s.counts[id].
 func (x *Exec) Tell(f Family, c FamilyChange) {
 	c.Family = f.Number()
 	x.s.views = nil
+	x.s.records += one(c.Before == nil) - one(c.After == nil)
 	x.s.emit(Change{What: FamilyChanged, Family: &c})
 }
 

@@ -142,6 +142,7 @@ func (d *restorer) family(record []byte) error {
 		return d.corrupt("it is no record of family %s, or out of place", d.section)
 	}
 	d.left--
+	d.s.records++
 	return d.same(func(e *encoder) { e.familyRecord(record) })
 }
 

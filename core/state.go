@@ -58,6 +58,7 @@ type State struct {
 	tables
 	families []family    // by number
 	views    []namedView // of them; nil: one has changed since
+	records  int         // of families, as far as changes tell: what checking costs
 	limits   limits
 
 	// Of the command under way.

@@ -82,6 +82,10 @@ func refused(k incumbent.Kind, message string) *incumbent.Error {
 	return &incumbent.Error{Kind: k, Message: message}
 }
 
+func errTooManyDeleted(limit int) *incumbent.Error {
+	return incumbent.Errorf(incumbent.TooLarge, "keys with the prefix: limit MaxDeleted is %d; delete below longer prefixes", limit)
+}
+
 func failed(e *Entry, k incumbent.Kind, message string) core.Result {
 	return core.Result{Record: e, Err: refused(k, message)}
 }
@@ -162,7 +166,7 @@ func (t *tables) removeTree(x *core.Exec, c *Command) core.Result {
 		return len(list) <= t.limits.deleted
 	})
 	if len(list) > t.limits.deleted {
-		return core.Result{Err: incumbent.Errorf(incumbent.TooLarge, "keys with the prefix: limit MaxDeleted is %d", t.limits.deleted)}
+		return core.Result{Err: errTooManyDeleted(t.limits.deleted)}
 	}
 	for _, e := range list {
 		t.change(x, e, nil)

@@ -45,7 +45,7 @@ const (
 	MaxKeyBytes        = 1024        // of a key or prefix
 	MaxValueBytes      = 512 << 10   // of a value
 	MaxLocksPerSession = 10_000      // keys that one session has locked
-	MaxDeleted         = 100_000     // keys that one command deletes
+	MaxDeleted         = 10_000      // keys that one command deletes
 	MaxTombstones      = 200_000     // of deleted keys
 	MaxDelay           = time.Minute // lock delay
 	MaxLocks           = 1_000_000   // keys that a session has locked or that are under a lock delay

@@ -39,21 +39,37 @@ func (v *View) Entry(k Key) *Entry { return v.entry(k) }
 // Delayed reports whether the key cannot be locked yet.
 func (v *View) Delayed(k Key) bool { return v.delayed(k) }
 
-// Refusal is why the command would do nothing to this state, with the entry as it
-// is; nil where it would do something, or where a view cannot tell. It is valid,
-// and none that deletes a tree. open: its session is.
-func (v *View) Refusal(c *Command, open bool) (*Entry, *incumbent.Error) {
-	o := v.entry(c.Key)
-	return o, v.refusal(c, o, open)
+// Idle says what the command would do to this state, as far as a view can tell:
+// how many entries it changes, and why it is refused, with the entry as it is. It
+// is valid. open: its session is. Its work is bounded by [MaxDeleted].
+func (v *View) Idle(c *Command, open bool) (o *Entry, changes int, refusal *incumbent.Error) {
+	if c.Verb == RemoveTree {
+		v.ascend(c.Key, Key{}, func(*Entry) bool {
+			changes++
+			return changes <= MaxDeleted
+		})
+		if changes > MaxDeleted {
+			return nil, changes, errTooManyDeleted(MaxDeleted)
+		}
+		return nil, changes, nil
+	}
+	o = v.entry(c.Key)
+	if refusal = v.refusal(c, o, open); refusal == nil && (c.Verb != Remove || o != nil) {
+		changes = 1
+	}
+	return o, changes, refusal
 }
 
-// Since is the index of what last happened to a key, or of a deletion that may
-// have been its: it has not changed after it.
-func (v *View) Since(k Key) incumbent.Index {
-	if o := v.entry(k); o != nil {
+// Since is the index of what last happened to what a command names, or of a
+// deletion that may have been there: nothing has changed after it.
+func (v *View) Since(c *Command) incumbent.Index {
+	if c.Verb == RemoveTree {
+		return ^incumbent.Index(0) // nobody knows of a tree
+	}
+	if o := v.entry(c.Key); o != nil {
 		return o.Modified
 	}
-	if b, ok := v.tombstones.Get(tombstone{key: k}); ok {
+	if b, ok := v.tombstones.Get(tombstone{key: c.Key}); ok {
 		return b.at
 	}
 	return v.floor

@@ -97,7 +97,7 @@ func (d *Door) write(ctx context.Context, h http.Header, lane admit.Lane, c *kv.
 		return core.Result{}, nil, d.callError(err)
 	}
 	defer done()
-	r, err := d.writeAdmitted(ctx, h, lane == admit.Releases, c, key)
+	r, err := d.writeAdmitted(ctx, h, c, key)
 	if err != nil {
 		return r, nil, d.callError(err)
 	}
@@ -114,9 +114,20 @@ func (d *Door) write(ctx context.Context, h http.Header, lane admit.Lane, c *kv.
 	return r, entryPB(e, false), nil
 }
 
-// writeAdmitted is write in a place of its lane. frees: the command makes room or
-// lets go, so that it may use what is kept back for that, and no quota stops it.
-func (d *Door) writeAdmitted(ctx context.Context, h http.Header, frees bool, c *kv.Command, key *pb.Idempotency) (core.Result, error) {
+// frees reports whether a command makes room or lets go without taking more, so
+// that it may use what is kept back for that, and no quota stops it.
+func (d *Door) frees(c *kv.Command) bool {
+	switch c.Verb {
+	case kv.Remove, kv.RemoveTree:
+		return true
+	case kv.Release:
+		return d.growth(c) <= 0
+	}
+	return false
+}
+
+// writeAdmitted is write in a place of its lane.
+func (d *Door) writeAdmitted(ctx context.Context, h http.Header, c *kv.Command, key *pb.Idempotency) (core.Result, error) {
 	if err := c.Validate(); err != nil {
 		return core.Result{}, err
 	}
@@ -135,14 +146,15 @@ func (d *Door) writeAdmitted(ctx context.Context, h http.Header, frees bool, c *
 			return core.Result{}, err
 		}
 	}
+	frees := d.frees(c)
 	if !frees {
 		if err := d.withinQuota(c); err != nil {
 			return core.Result{}, err
 		}
 	}
 	if o.key == nil || based {
-		r, err := d.refusedAsItIs(ctx, c, o.key)
-		if err != nil || r.Err != nil {
+		r, done, err := d.doneAsItIs(ctx, c, o.key)
+		if err != nil || done {
 			return r, err
 		}
 	}
@@ -160,48 +172,52 @@ func (d *Door) writeAdmitted(ctx context.Context, h http.Header, frees bool, c *
 	}
 }
 
-// refusedAsItIs answers a command that would do nothing to the state as it is,
+// doneAsItIs answers a command that would do nothing to the state as it is,
 // without an entry of the log: by a view that is confirmed, once the one at hand
 // says so. With an idempotency key that holds only where nothing has happened to
-// the entry since the key was chosen: else an earlier attempt may have been what
-// happened.
-func (d *Door) refusedAsItIs(ctx context.Context, c *kv.Command, key *pb.Idempotency) (core.Result, error) {
-	if c.Verb == kv.RemoveTree {
-		return core.Result{}, nil
-	}
-	refused := func() (r core.Result) {
+// what it names since the key was chosen: else an earlier attempt may have been
+// what happened.
+func (d *Door) doneAsItIs(ctx context.Context, c *kv.Command, key *pb.Idempotency) (r core.Result, done bool, err error) {
+	look := func() (core.Result, bool) {
 		all := d.view()
 		v := kv.Of(all)
-		e, err := v.Refusal(c, all.Session(c.Session) != nil)
-		if err == nil || key != nil && uint64(v.Since(c.Key)) > key.BaseIndex {
-			return r
+		e, n, refusal := v.Idle(c, all.Session(c.Session) != nil)
+		switch {
+		case n != 0 && refusal == nil:
+			return core.Result{}, false
+		case key != nil && uint64(v.Since(c)) > key.BaseIndex:
+			return core.Result{}, false
+		case refusal != nil:
+			return core.Result{Index: all.Index(), Record: e, Err: refusal}, true
 		}
-		return core.Result{Record: e, Err: err}
+		return core.Result{Index: all.Index(), Record: 0}, true
 	}
-	r := refused()
-	if r.Err == nil {
-		return r, nil
+	if r, done = look(); !done {
+		return r, false, nil
 	}
 	if err := d.confirmed(ctx); err != nil {
-		return core.Result{}, err
+		return core.Result{}, false, err
 	}
-	return refused(), nil
+	r, done = look()
+	return r, done, nil
 }
 
 // withinQuota refuses what would make keys and values take more than they may.
 func (d *Door) withinQuota(c *kv.Command) error {
-	v := kv.Of(d.view())
-	grows := int64(len(c.Value))
-	if e := v.Entry(c.Key); e != nil {
-		grows -= int64(len(e.Value))
-	} else {
-		grows += int64(len(c.Key.Namespace) + len(c.Key.Name))
-	}
+	v, grows := kv.Of(d.view()), d.growth(c)
 	if d.quota == 0 || grows <= 0 || v.Bytes()+grows <= d.quota {
 		return nil
 	}
 	return incumbent.Errorf(incumbent.TooLarge, "keys and values have %d bytes, and may have %d", v.Bytes(), d.quota).
 		WithHint("delete what is not needed, which always works, or raise --kv-quota-bytes on every member")
+}
+
+// growth is by how much a command would make keys and values larger.
+func (d *Door) growth(c *kv.Command) int64 {
+	if e := kv.Of(d.view()).Entry(c.Key); e != nil {
+		return int64(len(c.Value) - len(e.Value))
+	}
+	return int64(len(c.Value) + len(c.Key.Namespace) + len(c.Key.Name))
 }
 
 // keyError is the error of a call about a key, with the entry as it was found: it

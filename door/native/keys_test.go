@@ -248,3 +248,43 @@ func hints(err error, what string) bool {
 	}
 	return false
 }
+
+// A deletion that would delete nothing, or more than one command may, costs no
+// entry of the log: it has the reserve of a disk that is full.
+func TestG40_AnIdleDeletionCostsNoEntry(t *testing.T) {
+	m := newMember(t)
+	m.mustPut(&pb.PutRequest{Key: "x", Value: []byte("a")})
+	before := m.group.Proposed()
+	for _, r := range []*pb.DeleteRequest{{Key: "y"}, {Key: "y", Condition: &pb.DeleteRequest_IfIndex{IfIndex: 0}}, {Key: "z", Tree: true}} {
+		res, err := m.keys().Delete(t.Context(), connect.NewRequest(r))
+		if err != nil || res.Msg.Deleted != 0 {
+			t.Errorf("%v: %v %v", r, res, err)
+		}
+	}
+	if n := m.group.Proposed() - before; n != 0 {
+		t.Errorf("%d commands were proposed", n)
+	}
+}
+
+// Giving a lock up stores a value, too: what that makes larger is within the quota
+// like any other, and has no reserve.
+func TestG39_AnUnlockThatGrowsIsWithinTheQuota(t *testing.T) {
+	m := newMember(t, func(c *Config) { c.QuotaBytes = 1000 })
+	session := incumbent.NewSessionID().String()
+	if resp, body := m.post("SessionService/OpenSession", fmt.Sprintf(`{"id": %q, "ttl_ms": 60000}`, session)); resp.StatusCode != http.StatusOK {
+		t.Fatal(body)
+	}
+	if _, err := m.keys().Lock(t.Context(), connect.NewRequest(&pb.LockRequest{Key: "l", Value: make([]byte, 900), Session: session})); err != nil {
+		t.Fatal(err)
+	}
+	unlock := func(n int) error {
+		_, err := m.keys().Unlock(t.Context(), connect.NewRequest(&pb.UnlockRequest{Key: "l", Value: make([]byte, n), Session: session}))
+		return err
+	}
+	if err := unlock(2000); kindOf(err) != incumbent.TooLarge {
+		t.Errorf("one that grows beyond it: %v", err)
+	}
+	if err := unlock(900); err != nil {
+		t.Errorf("one that does not grow: %v", err)
+	}
+}

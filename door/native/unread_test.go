@@ -76,8 +76,8 @@ func TestG18_ReadersThatDoNotReadHoldAPieceEach(t *testing.T) {
 	const readers, leases = 40, 1100
 	m := newMember(t)
 	m.door.SetLimits(Limits{WriteTimeout: time.Hour}) // who reads nothing stays until the end
+	worker := m.hoard(leases)                         // whose answers all come at once
 	m.serveNarrowly()
-	worker := m.hoard(leases)
 	before := m.hubIndex()
 	end := worker.ok(closeSessionFrame(1<<20, sessionA)).GetOperation().GetCloseSession().Index
 	quick := m.dial() // has the shared bytes made
