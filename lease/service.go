@@ -487,7 +487,8 @@ func (s *Service) Detach(session incumbent.SessionID, counter uint64) {
 // called once: on the lease loop, or within Inspect if it is refused at once.
 func (s *Service) Inspect(q *Inspection) {
 	q.forget()
-	if q.Err = s.in.postLooks(q); q.Err != nil {
+	if err := s.in.postLooks(q); err != nil { // else it is the loop's by now
+		q.Err = err
 		q.Done(q)
 	}
 }
