@@ -273,6 +273,18 @@ func (d dice) extension() *pb.Extension {
 	return e
 }
 
+// getSession reads all that a session has, or a page of it.
+func (d dice) getSession() *pb.GetSessionRequest {
+	r := &pb.GetSessionRequest{Id: d.session(), Stale: d.oneIn(4)}
+	if d.oneIn(3) {
+		r.Limit = uint32(1 + d.IntN(4))
+	}
+	if d.oneIn(4) {
+		r.After = d.place().pb()
+	}
+	return r
+}
+
 // operations makes the steps of one batch: mostly different ones, at times the
 // same over and over, or a session that takes many places in one queue.
 func (d dice) operations() []*pb.Operation {

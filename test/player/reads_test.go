@@ -73,25 +73,47 @@ func (c *call) sawNothing(p place) {
 	c.truly(fmt.Sprintf("read of %v: not found", p), p, func(l *pb.Lease) bool { return l.ModifiedIndex == 0 })
 }
 
+// page is a page of what a session owns: everything behind one name, up to another.
+type page struct {
+	after, next *pb.LeaseName // nil: from the beginning; to the end
+	held        uint32        // leases of all pages
+	leases      []*pb.Lease
+	index       uint64
+}
+
+// has reports whether a lease belongs on the page.
+func (g *page) has(p place) bool {
+	return (g.after == nil || p.compare(verbatim(g.after)) > 0) && (g.next == nil || p.compare(verbatim(g.next)) <= 0)
+}
+
+// verbatim is a name as it stands: an empty namespace is before all others.
+func verbatim(n *pb.LeaseName) place { return place{scope{n.Namespace, n.Model}, n.Name} }
+
+func (p place) compare(o place) int {
+	return slices.Compare([]string{p.namespace, p.model, p.name}, []string{o.namespace, o.model, o.name})
+}
+
 // sawSession has what a session owns compared.
-func (c *call) sawSession(id string, leases []*pb.Lease, index uint64) {
+func (c *call) sawSession(id string, g *page) {
 	c.later(func(w window) string {
-		owned, ok := w.owned(id, index)
+		owned, ok := w.owned(id, g.index)
 		if !ok {
 			return ""
 		}
-		for _, l := range leases {
+		if len(owned) != int(g.held) {
+			return fmt.Sprintf("session %s at index %d holds %d leases, the watch says %d", id, g.index, g.held, len(owned))
+		}
+		for _, l := range g.leases {
 			p := placeOf(l.Name)
-			if w.lines[p.scope] == nil {
-				continue
-			}
-			if told := owned[p]; told.GetToken() != l.Token {
-				return fmt.Sprintf("session %s at index %d has %v under token %d, the watch told of %d", id, index, p, l.Token, told.GetToken())
+			if told := owned[p]; told.GetToken() != l.Token || !g.has(p) {
+				return fmt.Sprintf("session %s at index %d has %v under token %d on the page from %v to %v, the watch told of %d", id, g.index, p, l.Token, g.after, g.next, told.GetToken())
 			}
 			delete(owned, p)
 		}
 		for p, l := range owned {
-			return fmt.Sprintf("session %s at index %d lacks %v, which it holds under token %d", id, index, p, l.Token)
+			if g.has(p) {
+				return fmt.Sprintf("session %s at index %d lacks %v, which it holds under token %d, on the page from %v to %v", id, g.index, p, l.Token, g.after, g.next)
+			}
 		}
 		return ""
 	})

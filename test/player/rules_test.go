@@ -119,7 +119,7 @@ func TestTheJudgeTellsRightFromWrong(t *testing.T) {
 		{"a read of what was not so", 12, func(c *call) { c.sawLease(lease(0), 5, false) }, later(18), false},
 		{"not found though it was there", 12, func(c *call) { c.sawNothing(place{native, "a"}) }, later(18), false},
 		{"not found before it was there", 5, func(c *call) { c.sawNothing(place{native, "a"}) }, later(18), true},
-		{"a session that lacks a lease", 12, func(c *call) { c.sawSession("", nil, 12) }, later(18), false},
+		{"a session that lacks a lease", 12, func(c *call) { c.sawSession("", &page{index: 12}) }, later(18), false},
 		{"a closed session that owns nothing", 32, operate(closing, &pb.OperationResult{Result: &pb.OperationResult_CloseSession{CloseSession: &pb.CloseSessionResponse{Index: 33}}}, valid), later(35), true},
 		{"a watch that leaves something out", 5, func(c *call) { c.sawEvents(native, 5, 20, nil) }, later(21), false},
 		{"a watch of when nothing happened", 11, func(c *call) { c.sawEvents(native, 11, 19, nil) }, later(21), true},

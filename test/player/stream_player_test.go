@@ -97,7 +97,7 @@ func (d dice) frame(s *stream) (*pb.ClientFrame, expectation) {
 	case n < 95:
 		f.Request = &pb.ClientFrame_Get{Get: &pb.GetRequest{Name: d.place().pb(), Stale: d.oneIn(4)}}
 	case n < 98:
-		f.Request = &pb.ClientFrame_GetSession{GetSession: &pb.GetSessionRequest{Id: d.session(), Stale: d.oneIn(4)}}
+		f.Request = &pb.ClientFrame_GetSession{GetSession: d.getSession()}
 	case n < 99:
 		// What is cancelled is not answered: only a wait that there is not.
 		f.Request = &pb.ClientFrame_Cancel{Cancel: &pb.Cancel{Id: math.MaxUint64 - uint64(d.IntN(10))}}

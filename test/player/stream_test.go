@@ -14,6 +14,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/client"
 )
 
 // stream is one WebSocket of the native door.
@@ -185,8 +186,9 @@ func (s *stream) judge(a *asked, f *pb.ServerFrame) {
 			c.refused(what, f.Error, a.want, incumbent.Expired, incumbent.Conflict, incumbent.TooLarge)
 			return
 		}
-		c.at(f.GetAttached().GetIndex())
-		c.sawSession(r.Attach.Session, f.GetAttached().GetLeases(), f.GetAttached().GetIndex())
+		out := f.GetAttached()
+		c.at(out.GetIndex())
+		c.sawSession(r.Attach.Session, &page{nil, out.GetNext(), out.GetSession().GetLeases(), out.GetLeases(), out.GetIndex()})
 	case *pb.ClientFrame_Get:
 		s.got(c, placeOf(r.Get.Name), r.Get.Stale, f.GetGet(), f.Error)
 	case *pb.ClientFrame_GetSession:
@@ -262,7 +264,7 @@ func (s *stream) watchAll(t *timeline) *pb.Error {
 	if err != nil || wsutil.WriteClientBinary(s.conn, b) != nil {
 		return nil
 	}
-	for {
+	for whole := (client.Whole{}); ; {
 		b, _, err := wsutil.ReadServerData(s.conn)
 		if err != nil {
 			return nil
@@ -276,8 +278,11 @@ func (s *stream) watchAll(t *timeline) *pb.Error {
 			if f.Error != nil {
 				return f.Error
 			}
-			if f.GetWatch() != nil {
-				t.add(f.GetWatch())
+			if f.GetWatch() == nil {
+				continue
+			}
+			if m := whole.Add(f.GetWatch()); m != nil {
+				t.add(m)
 			}
 		}
 	}
