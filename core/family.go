@@ -89,7 +89,7 @@ type Topic struct {
 	Name  string
 }
 
-// familyNumbers is where the numbers of families begin.
+// firstFamily is where the numbers of families begin.
 const firstFamily = 40
 
 // EncodeFamily encodes a command of a family.
