@@ -21,6 +21,7 @@ type bookModel struct {
 	now      int64
 	leases   map[incumbent.Token]int64 // deadlines of those that have one
 	sessions map[incumbent.SessionID]int64
+	watched  map[incumbent.Token]int64 // since when leases that were pinned can run out again
 	out      []Due
 }
 
@@ -60,12 +61,13 @@ func (m *bookModel) changed(c core.Change) {
 	case core.Granted, core.Extended:
 		m.restart(l)
 	case core.Unpinned:
-		if len(l.Pins) == 0 {
+		if len(l.Pins) == 0 && !l.Revoking { // nor did the pin keep it
 			m.unpinned(l)
 		}
 	case core.Revoking:
 		if len(l.Pins) > 0 { // the pin does not keep it any more
 			m.unpinned(l)
+			m.watched[l.Token] = m.now // it may have run out meanwhile
 		}
 		if !l.Offered && !l.Session.IsZero() {
 			m.leases[l.Token] = max(m.sessions[l.Session], m.now)
@@ -168,7 +170,7 @@ func (m *bookModel) all(t *rapid.T) {
 		handed[Due{Token: d.Token, Session: d.Session}] = true
 	}
 	overdue := func(d Due) {
-		if at, ok := m.running(d); ok && at+int64(Bucket) < m.now && !handed[d] {
+		if at, ok := m.running(d); ok && max(at, m.watched[d.Token])+int64(Bucket) < m.now && !handed[d] {
 			t.Fatalf("%+v is not due at %v, %v after its deadline", d, m.now, time.Duration(m.now-at))
 		}
 	}
@@ -185,6 +187,7 @@ func TestBookModel(t *testing.T) {
 		m := &bookModel{
 			state: core.New(), book: NewBook(Config{}),
 			leases: make(map[incumbent.Token]int64), sessions: make(map[incumbent.SessionID]int64),
+			watched: make(map[incumbent.Token]int64),
 		}
 		m.book.Advance(0)
 		m.book.Lead(m.state.View())
