@@ -10,9 +10,6 @@ import (
 // check verifies every invariant of the state and that all tables agree. It
 // reads everything: some microseconds a lease.
 func (s *State) check() error {
-	if s.index > maxCounter {
-		return fmt.Errorf("index %d", s.index)
-	}
 	var err error
 	sum := tally{counts: make(map[incumbent.SessionID]counts)}
 	s.scan(incumbent.Name{}, func(l *Lease) bool {
@@ -27,13 +24,35 @@ func (s *State) check() error {
 		return err
 	}
 	s.sessions.Scan(func(o *Session) bool {
-		err = s.checkOpen(o, sum.counts[o.ID])
+		want := sum.counts[o.ID]
+		want.session = o
+		if got := s.counts[o.ID]; got != want {
+			err = fmt.Errorf("session %v: counts %+v, want %+v", o.ID, got, want)
+		}
 		return err == nil
 	})
 	if err != nil {
 		return err
 	}
 	if err := s.checkTally(sum); err != nil {
+		return err
+	}
+	return s.checkRecords()
+}
+
+// checkRecords verifies what is not a matter of one lease, nor of tables that
+// agree with one another: those of a state that is just restored have been made
+// from its records.
+func (s *State) checkRecords() error {
+	if s.index > maxCounter {
+		return fmt.Errorf("index %d", s.index)
+	}
+	var err error
+	s.sessions.Scan(func(o *Session) bool {
+		err = s.checkOpen(o)
+		return err == nil
+	})
+	if err != nil {
 		return err
 	}
 	if err := s.checkKept(); err != nil {
@@ -259,7 +278,7 @@ func (s *State) checkTables(l *Lease) error {
 	return s.checkQueue(l)
 }
 
-func (s *State) checkOpen(o *Session, want counts) error {
+func (s *State) checkOpen(o *Session) error {
 	switch {
 	case o.ID.IsZero():
 		return fmt.Errorf("session with the zero id")
@@ -271,13 +290,8 @@ func (s *State) checkOpen(o *Session, want counts) error {
 	case o.Opened == 0 || o.Opened > s.index:
 		return fmt.Errorf("session %v: opened at %d, newest index is %d", o.ID, o.Opened, s.index)
 	}
-	want.session = o
-	got := s.counts[o.ID]
-	if got != want {
-		return fmt.Errorf("session %v: counts %+v, want %+v", o.ID, got, want)
-	}
-	if got.leases+got.waits > MaxLeasesPerSession || got.waits > MaxWaitsPerSession {
-		return fmt.Errorf("session %v: counts %+v exceed the limits", o.ID, got)
+	if c := s.counts[o.ID]; c.leases+c.waits > MaxLeasesPerSession || c.waits > MaxWaitsPerSession {
+		return fmt.Errorf("session %v: counts %+v exceed the limits", o.ID, c)
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func (d *restorer) run() error {
 	if got.sections = d.sections; got != n {
 		return d.corrupt("it has %+v, its header says %+v", got, n)
 	}
-	if err := s.check(); err != nil {
+	if err := s.checkRecords(); err != nil {
 		return d.corrupt("%v", err)
 	}
 	return nil
@@ -263,6 +263,9 @@ func (d *restorer) lease(p *corepb.Lease) error {
 
 // enqueue stores who waits for a lease.
 func (d *restorer) enqueue(l *Lease, queue []Waiter) error {
+	if len(queue) > MaxQueue {
+		return d.corrupt("%d wait for lease %v", len(queue), l.Name)
+	}
 	e, last := d.s.entries[l.Name], incumbent.Index(0)
 	for _, w := range queue {
 		if err := d.s.checkWaiter(l, &w, last); err != nil {
