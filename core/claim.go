@@ -126,8 +126,12 @@ func (s *State) grant(n *Lease, token incumbent.Token, w Waiter, what What) {
 
 // nextToken is the index of the command for its first grant and a further one
 // for each further grant, so that no two grants share a token. Whatever is
-// remembered and told from then on has that index.
+// remembered and told from then on has that index; of a transaction the last one
+// that it has taken.
 func (s *State) nextToken() incumbent.Token {
+	if s.running != nil {
+		return s.running.token(s.first)
+	}
 	if s.granted {
 		s.index++
 		s.at = s.index

@@ -25,7 +25,7 @@ func (s *State) once(c *command) Result {
 			"base %d of the key is outside the window of kept results, which begins at %d", base, s.keysFloor)}
 	}
 	r := s.execute(c)
-	r.Index = s.first
+	r.Index = s.indexOf(&r)
 	s.keep(&kept{id: string(c.keyID), result: r.slim()})
 	return r
 }
@@ -34,6 +34,9 @@ func (s *State) once(c *command) Result {
 // first answer, and no more. No text that this program makes is part of it.
 func (r Result) slim() Result {
 	r.Member, r.Record, r.View = nil, nil, nil
+	if r.Txn != nil {
+		r.Txn = &TxnResult{Unmet: r.Txn.Unmet, Failed: r.Txn.Failed}
+	}
 	if r.Err != nil {
 		r.Err = keptError(r.Err.Kind)
 	}

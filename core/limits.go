@@ -6,7 +6,7 @@ import "github.com/incumbent-dev/incumbent"
 //
 //	1  leases, sessions, keys
 //	2  members, epochs, absent waiters, a claim that names its token
-//	3  families
+//	3  families, transactions
 const SchemaVersion = 3
 
 const (
@@ -21,6 +21,9 @@ const (
 	MaxFamilyBytes      = 1 << 20   // one encoded command of a family
 	MaxLeases           = 5_000_000 // lease records, free ones included
 	MaxSessions         = 5_000_000 // open sessions
+	MaxTxnSteps         = 10_000    // conditions of a transaction, and operations of then and of else: each
+	MaxTxnRecords       = 100_000   // records that a transaction looks at: conditions, lists, deletions of trees
+	MaxTxnReadBytes     = 4 << 20   // keys and values that a transaction answers
 	MaxQueue            = 4096      // places in the queue of one lease
 	MaxLeasesPerSession = 10_000    // leases that one session owns, and places it has in queues, together
 	MaxWaitsPerSession  = 10_000    // places that one session has in queues

@@ -138,6 +138,9 @@ func (t *tables) placeOf(e *entry, session incumbent.SessionID, holder string) (
 
 func (t *tables) addPlace(e *entry, w Waiter) {
 	t.steps++
+	if t.journal != nil {
+		*t.journal = append(*t.journal, func() { t.dropPlace(e, w) })
+	}
 	t.places.Set(place{e.row, w})
 	t.waits.Set(byWaiter{w.Session, e, w.Since})
 	t.waiting[placeKey{e.row, w.Session, w.Holder}] = w.Since
@@ -146,6 +149,9 @@ func (t *tables) addPlace(e *entry, w Waiter) {
 
 func (t *tables) dropPlace(e *entry, w Waiter) {
 	t.steps++
+	if t.journal != nil {
+		*t.journal = append(*t.journal, func() { t.addPlace(e, w) })
+	}
 	t.places.Delete(place{e.row, w})
 	t.waits.Delete(byWaiter{w.Session, e, w.Since})
 	delete(t.waiting, placeKey{e.row, w.Session, w.Holder})

@@ -156,6 +156,12 @@ func (e *encoder) keptRecord(num protowire.Number, k *kept) {
 	e.flag(7, r.Granted)
 	e.flag(8, r.Queued)
 	e.uint(9, uint64(r.Position))
+	if r.Txn != nil {
+		t := e.begin(10)
+		e.uint(1, uint64(r.Txn.Unmet))
+		e.uint(2, uint64(r.Txn.Failed))
+		e.end(t)
+	}
 	e.end(m)
 }
 

@@ -303,6 +303,9 @@ func (d *restorer) kept(p *corepb.KeptResult) error {
 	if p.Kind != 0 {
 		r.Err = keptError(incumbent.Kind(p.Kind))
 	}
+	if p.Txn != nil {
+		r.Txn = &TxnResult{Unmet: int(p.Txn.Unmet), Failed: int(p.Txn.Failed)}
+	}
 	var err error
 	if p.Lease != nil {
 		if r.Lease, err = d.toLease(p.Lease); err != nil {

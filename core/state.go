@@ -9,16 +9,18 @@
 // table of the toolchain: what a text may contain is listed in the root package.
 //
 // Start reading at claim.go; the transcripts in testdata say the same by example.
+// Several things or none are done by a transaction: see txn.go.
 //
 // # Invariants
 //
 //   - Every command takes an index, also one that fails or cannot be decoded; a
-//     command that grants several leases takes one more for each further grant.
+//     command that grants several leases takes one more for each further grant, a
+//     transaction at its beginning for each that may be.
 //   - Every change is told under the newest index its command has taken, so that
 //     the indexes of changes never fall, and the record of a lease says in
 //     Modified under which it was told. A [State] that breaks this stops.
-//   - The token of a holding is the index of its grant. So it is greater than
-//     every token before it, of this lease and of every other.
+//   - The token of a holding is an index that its grant has taken. So it is greater
+//     than every token before it, of this lease and of every other.
 //   - A free lease has no queue: whatever frees a lease hands it to the next
 //     waiter in the same command, as an offer.
 //   - Every owner of a lease and every waiter is an open session.
@@ -68,6 +70,7 @@ type State struct {
 	granted bool            // at is a token
 	changes []Change        // of the batch
 	told    incumbent.Index // that of the newest change, of whichever batch
+	running *running        // the transaction that it is, while it is played
 
 	words      map[string]string // interned texts
 	lastOrigin *Origin           // of the newest command that needed one
@@ -118,10 +121,19 @@ func (s *State) apply(b []byte) Result {
 		r = s.once(&s.cmd)
 	}
 	if !r.Replayed {
-		r.Index = s.first
+		r.Index = s.indexOf(&r)
 	}
 	s.forget()
 	return r
+}
+
+// indexOf is that of the result of the command under way: its own, or that under
+// which a transaction was told.
+func (s *State) indexOf(r *Result) incumbent.Index {
+	if r.Txn != nil {
+		return s.at
+	}
+	return s.first
 }
 
 func (s *State) execute(c *command) Result {
@@ -162,6 +174,8 @@ func (s *State) execute(c *command) Result {
 		return s.removeMember(c)
 	case opCheckpoint:
 		return Result{View: s.View()}
+	case txnNumber:
+		return s.txn(c)
 	default: // decode lets no other through
 		return s.applyFamily(c)
 	}

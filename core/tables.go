@@ -45,6 +45,7 @@ type tables struct {
 	keptByID map[string]*kept
 	waiting  map[placeKey]incumbent.Index   // the same as places
 	counts   map[incumbent.SessionID]counts // for every open session
+	journal  *[]func()                      // takes back what is done; nil: nothing will be
 	steps    uint64                         // rows written, or read one after the other: what a command's cost is bounded by
 }
 
@@ -208,6 +209,9 @@ func (l *Lease) forgettable() bool { return l != nil && l.Token == 0 && len(l.Pi
 // nil. Queues are not its business: see addPlace and dropPlace.
 func (t *tables) replace(o, n *Lease) {
 	t.steps++
+	if t.journal != nil {
+		*t.journal = append(*t.journal, func() { t.replace(n, o) })
+	}
 	var e *entry
 	switch {
 	case o == nil:
@@ -300,6 +304,9 @@ func (t *tables) count(id incumbent.SessionID, leases, pinned, waits int) {
 // putSession stores a session, a new one or the successor of one.
 func (t *tables) putSession(n *Session) {
 	c := t.counts[n.ID]
+	if o := c.session; o != nil && t.journal != nil {
+		*t.journal = append(*t.journal, func() { t.putSession(o) })
+	}
 	c.session = n
 	t.counts[n.ID] = c
 	t.sessions.Set(n)

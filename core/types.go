@@ -144,11 +144,12 @@ type Result struct {
 	Session  *Session
 	Member   *Member // PutMember: as it is now, or (refused) as it was
 	Record   any     // of a command of a family: as its package says; not kept with a key
-	View     *View   // Checkpoint: the state as it left it, whatever else was in its batch
-	Granted  bool    // Claim: a new holding began
-	Queued   bool    // Claim with wait: took or kept a place
-	Position int     // Claim with wait: place in the queue, from 1
-	Replayed bool    // the key was known: the first attempt's result, its lease without history, queue and pins, its error in general words, no member and no view
+	Txn      *TxnResult
+	View     *View // Checkpoint: the state as it left it, whatever else was in its batch
+	Granted  bool  // Claim: a new holding began
+	Queued   bool  // Claim with wait: took or kept a place
+	Position int   // Claim with wait: place in the queue, from 1
+	Replayed bool  // the key was known: the first attempt's result, its lease without history, queue and pins, its error in general words, no member and no view
 }
 
 // Whats returns all kinds of change, for tables that must cover them all.

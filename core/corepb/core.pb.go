@@ -2483,6 +2483,7 @@ type KeptResult struct {
 	Granted       bool                   `protobuf:"varint,7,opt,name=granted,proto3" json:"granted,omitempty"`
 	Queued        bool                   `protobuf:"varint,8,opt,name=queued,proto3" json:"queued,omitempty"`
 	Position      uint32                 `protobuf:"varint,9,opt,name=position,proto3" json:"position,omitempty"`
+	Txn           *Txn                   `protobuf:"bytes,10,opt,name=txn,proto3" json:"txn,omitempty"` // schema 3
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2573,6 +2574,66 @@ func (x *KeptResult) GetPosition() uint32 {
 	return 0
 }
 
+func (x *KeptResult) GetTxn() *Txn {
+	if x != nil {
+		return x.Txn
+	}
+	return nil
+}
+
+// Txn is what is kept of a transaction's answer.
+type Txn struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Unmet         uint32                 `protobuf:"varint,1,opt,name=unmet,proto3" json:"unmet,omitempty"`   // the first condition that did not hold, from 1; 0: all held
+	Failed        uint32                 `protobuf:"varint,2,opt,name=failed,proto3" json:"failed,omitempty"` // the operation that failed, from 1; 0: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Txn) Reset() {
+	*x = Txn{}
+	mi := &file_corepb_core_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Txn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Txn) ProtoMessage() {}
+
+func (x *Txn) ProtoReflect() protoreflect.Message {
+	mi := &file_corepb_core_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Txn.ProtoReflect.Descriptor instead.
+func (*Txn) Descriptor() ([]byte, []int) {
+	return file_corepb_core_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *Txn) GetUnmet() uint32 {
+	if x != nil {
+		return x.Unmet
+	}
+	return 0
+}
+
+func (x *Txn) GetFailed() uint32 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
 // Member is what one member of the cluster said of itself.
 type Member struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2590,7 +2651,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_corepb_core_proto_msgTypes[30]
+	mi := &file_corepb_core_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2602,7 +2663,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[30]
+	mi := &file_corepb_core_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2615,7 +2676,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{30}
+	return file_corepb_core_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Member) GetId() uint64 {
@@ -2684,7 +2745,7 @@ type GoneMembers struct {
 
 func (x *GoneMembers) Reset() {
 	*x = GoneMembers{}
-	mi := &file_corepb_core_proto_msgTypes[31]
+	mi := &file_corepb_core_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2696,7 +2757,7 @@ func (x *GoneMembers) String() string {
 func (*GoneMembers) ProtoMessage() {}
 
 func (x *GoneMembers) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[31]
+	mi := &file_corepb_core_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2709,7 +2770,7 @@ func (x *GoneMembers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneMembers.ProtoReflect.Descriptor instead.
 func (*GoneMembers) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{31}
+	return file_corepb_core_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GoneMembers) GetIds() []uint64 {
@@ -2912,7 +2973,7 @@ const file_corepb_core_proto_rawDesc = "" +
 	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\x12\x18\n" +
 	"\arenewal\x18\x03 \x01(\x04R\arenewal\x12\x16\n" +
 	"\x06opened\x18\x04 \x01(\x04R\x06opened\x121\n" +
-	"\x06origin\x18\x05 \x01(\v2\x19.incumbent.core.v1.OriginR\x06origin\"\x80\x02\n" +
+	"\x06origin\x18\x05 \x01(\v2\x19.incumbent.core.v1.OriginR\x06origin\"\xaa\x02\n" +
 	"\n" +
 	"KeptResult\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x14\n" +
@@ -2922,7 +2983,12 @@ const file_corepb_core_proto_rawDesc = "" +
 	"\asession\x18\x06 \x01(\v2\x1a.incumbent.core.v1.SessionR\asession\x12\x18\n" +
 	"\agranted\x18\a \x01(\bR\agranted\x12\x16\n" +
 	"\x06queued\x18\b \x01(\bR\x06queued\x12\x1a\n" +
-	"\bposition\x18\t \x01(\rR\bpositionJ\x04\b\x04\x10\x05\"\xd0\x01\n" +
+	"\bposition\x18\t \x01(\rR\bposition\x12(\n" +
+	"\x03txn\x18\n" +
+	" \x01(\v2\x16.incumbent.core.v1.TxnR\x03txnJ\x04\b\x04\x10\x05\"3\n" +
+	"\x03Txn\x12\x14\n" +
+	"\x05unmet\x18\x01 \x01(\rR\x05unmet\x12\x16\n" +
+	"\x06failed\x18\x02 \x01(\rR\x06failed\"\xd0\x01\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12!\n" +
@@ -2948,7 +3014,7 @@ func file_corepb_core_proto_rawDescGZIP() []byte {
 	return file_corepb_core_proto_rawDescData
 }
 
-var file_corepb_core_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_corepb_core_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_corepb_core_proto_goTypes = []any{
 	(*Command)(nil),       // 0: incumbent.core.v1.Command
 	(*Origin)(nil),        // 1: incumbent.core.v1.Origin
@@ -2980,8 +3046,9 @@ var file_corepb_core_proto_goTypes = []any{
 	(*LeaseChange)(nil),   // 27: incumbent.core.v1.LeaseChange
 	(*Session)(nil),       // 28: incumbent.core.v1.Session
 	(*KeptResult)(nil),    // 29: incumbent.core.v1.KeptResult
-	(*Member)(nil),        // 30: incumbent.core.v1.Member
-	(*GoneMembers)(nil),   // 31: incumbent.core.v1.GoneMembers
+	(*Txn)(nil),           // 30: incumbent.core.v1.Txn
+	(*Member)(nil),        // 31: incumbent.core.v1.Member
+	(*GoneMembers)(nil),   // 32: incumbent.core.v1.GoneMembers
 }
 var file_corepb_core_proto_depIdxs = []int32{
 	1,  // 0: incumbent.core.v1.Command.origin:type_name -> incumbent.core.v1.Origin
@@ -3015,8 +3082,8 @@ var file_corepb_core_proto_depIdxs = []int32{
 	25, // 28: incumbent.core.v1.Record.lease:type_name -> incumbent.core.v1.Lease
 	28, // 29: incumbent.core.v1.Record.session:type_name -> incumbent.core.v1.Session
 	29, // 30: incumbent.core.v1.Record.kept:type_name -> incumbent.core.v1.KeptResult
-	30, // 31: incumbent.core.v1.Record.member:type_name -> incumbent.core.v1.Member
-	31, // 32: incumbent.core.v1.Record.gone_members:type_name -> incumbent.core.v1.GoneMembers
+	31, // 31: incumbent.core.v1.Record.member:type_name -> incumbent.core.v1.Member
+	32, // 32: incumbent.core.v1.Record.gone_members:type_name -> incumbent.core.v1.GoneMembers
 	24, // 33: incumbent.core.v1.Record.section:type_name -> incumbent.core.v1.Section
 	3,  // 34: incumbent.core.v1.Lease.name:type_name -> incumbent.core.v1.Name
 	26, // 35: incumbent.core.v1.Lease.queue:type_name -> incumbent.core.v1.Waiter
@@ -3026,11 +3093,12 @@ var file_corepb_core_proto_depIdxs = []int32{
 	1,  // 39: incumbent.core.v1.Session.origin:type_name -> incumbent.core.v1.Origin
 	25, // 40: incumbent.core.v1.KeptResult.lease:type_name -> incumbent.core.v1.Lease
 	28, // 41: incumbent.core.v1.KeptResult.session:type_name -> incumbent.core.v1.Session
-	42, // [42:42] is the sub-list for method output_type
-	42, // [42:42] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	30, // 42: incumbent.core.v1.KeptResult.txn:type_name -> incumbent.core.v1.Txn
+	43, // [43:43] is the sub-list for method output_type
+	43, // [43:43] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_corepb_core_proto_init() }
@@ -3074,7 +3142,7 @@ func file_corepb_core_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_corepb_core_proto_rawDesc), len(file_corepb_core_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   32,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -11,7 +11,8 @@ import (
 
 // Apply implements [core.Tables]. Its Record is the *Entry as the command left it,
 // or (Held, NotHolder, Conflict) as it found it, a nil one if there is none; of
-// Remove and RemoveTree that did so it is how many entries went, an int.
+// Remove and RemoveTree that did so it is how many entries went, an int; of List a
+// *Listing. Get and List are parts of transactions only, EndDelay is none.
 //
 // It answers Invalid and TooLarge for what cannot be; Conflict where the condition
 // does not hold; of Acquire Held where another session has locked the key, or its
@@ -19,31 +20,25 @@ import (
 // where the session has not locked it.
 func (t *tables) Apply(x *core.Exec, b []byte) core.Result {
 	var c Command
-	if !c.decode(b) {
-		return failed(nil, incumbent.Invalid, "malformed command")
+	if err := c.read(b); err != nil {
+		return core.Result{Err: err}
 	}
-	if err := c.Validate(); err != nil {
-		var e *incumbent.Error
-		if !errors.As(err, &e) {
-			e = &incumbent.Error{Kind: incumbent.Invalid, Message: err.Error()}
-		}
-		return core.Result{Err: e}
+	switch alone := x.Reading() == nil; {
+	case alone && (c.Verb == Get || c.Verb == List):
+		return failed(nil, incumbent.Invalid, "only a transaction reads")
+	case !alone && c.Verb == EndDelay:
+		return core.Result{Err: errAlone()}
+	case c.Verb == EndDelay:
+		return t.endDelay(x, &c)
 	}
+	if r, idle := t.idle(x.Reading(), &c, x.Session(c.Session) != nil); idle {
+		return r
+	}
+	o := t.entry(c.Key)
 	switch c.Verb {
 	case RemoveTree:
 		return t.removeTree(x, &c)
-	case EndDelay:
-		return t.endDelay(x, &c)
-	}
-	o := t.entry(c.Key)
-	if err := t.refusal(&c, o, x.Session(c.Session) != nil); err != nil {
-		return core.Result{Record: o, Err: err}
-	}
-	switch c.Verb {
 	case Remove:
-		if o == nil {
-			return core.Result{Record: 0}
-		}
 		t.change(x, o, nil)
 		return core.Result{Record: 1}
 	case Acquire:
@@ -84,6 +79,15 @@ func refused(k incumbent.Kind, message string) *incumbent.Error {
 
 func errTooManyDeleted(limit int) *incumbent.Error {
 	return incumbent.Errorf(incumbent.TooLarge, "keys with the prefix: limit MaxDeleted is %d; delete below longer prefixes", limit)
+}
+
+// typed is an error of Validate.
+func typed(err error) *incumbent.Error {
+	var e *incumbent.Error
+	if !errors.As(err, &e) {
+		e = &incumbent.Error{Kind: incumbent.Invalid, Message: err.Error()}
+	}
+	return e
 }
 
 func failed(e *Entry, k incumbent.Kind, message string) core.Result {
@@ -159,15 +163,13 @@ func (t *shared) delayed(k Key) bool {
 	return ok
 }
 
+// removeTree deletes what idle has found to be not too much.
 func (t *tables) removeTree(x *core.Exec, c *Command) core.Result {
 	var list []*Entry
 	t.ascend(c.Key, Key{}, func(e *Entry) bool {
 		list = append(list, e)
-		return len(list) <= t.limits.deleted
+		return true
 	})
-	if len(list) > t.limits.deleted {
-		return core.Result{Err: errTooManyDeleted(t.limits.deleted)}
-	}
 	for _, e := range list {
 		t.change(x, e, nil)
 	}

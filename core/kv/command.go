@@ -20,6 +20,8 @@ const (
 	Remove                     // deletes the entry, if it is there
 	RemoveTree                 // deletes all entries whose key begins with Key
 	EndDelay                   // lets the key be locked again, if its delay is that of Index
+	Get                        // reads the entry; of a transaction
+	List                       // reads the entries whose key begins with Key; of a transaction
 	numVerbs
 )
 
@@ -27,7 +29,7 @@ const (
 // verb.
 type Command struct {
 	Verb  Verb
-	Key   Key // of RemoveTree: a prefix, which may be empty
+	Key   Key // of RemoveTree and List: a prefix, which may be empty
 	Value []byte
 	Flags uint64
 
@@ -40,6 +42,9 @@ type Command struct {
 	Session incumbent.SessionID // of Acquire and Release
 	OnEnd   OnEnd               // of Acquire
 	Delay   time.Duration       // of Acquire: 0 to MaxDelay
+
+	Limit    uint64 // of List: entries; 0: all
+	KeysOnly bool   // of Get and List: the values are not wanted, and do not count
 }
 
 // If is a condition.
@@ -67,7 +72,20 @@ func (c Command) Encode(meta core.Meta) []byte {
 	w.Session(9, c.Session)
 	w.Uint(10, uint64(c.OnEnd))
 	w.Millis(11, c.Delay)
+	w.Uint(12, c.Limit)
+	w.Flag(13, c.KeysOnly)
 	return core.EncodeFamily(meta, Number, w.B)
+}
+
+// read decodes and validates a command.
+func (c *Command) read(b []byte) *incumbent.Error {
+	if !c.decode(b) {
+		return refused(incumbent.Invalid, "malformed command")
+	}
+	if err := c.Validate(); err != nil {
+		return typed(err)
+	}
+	return nil
 }
 
 // decode reads a command. Value and Was alias the bytes.
@@ -108,6 +126,10 @@ func (c *Command) set(f *wire.Field) bool {
 		return small(f, &c.OnEnd)
 	case 11:
 		return f.Millis(&c.Delay, MaxDelay)
+	case 12:
+		return f.Uint(&c.Limit)
+	case 13:
+		return f.Flag(&c.KeysOnly)
 	}
 	return false
 }
@@ -128,7 +150,7 @@ func text(f *wire.Field, to *string) bool {
 
 // Validate returns an Invalid or TooLarge error for what no state could make right.
 func (c *Command) Validate() error {
-	if err := check(c.Key, c.Verb == RemoveTree); err != nil {
+	if err := check(c.Key, c.Verb == RemoveTree || c.Verb == List); err != nil {
 		return err
 	}
 	session := c.Verb == Acquire || c.Verb == Release
@@ -141,6 +163,8 @@ func (c *Command) Validate() error {
 		return incumbent.Errorf(incumbent.Invalid, "only put and remove have conditions")
 	case c.Verb != Acquire && (c.OnEnd != Keep || c.Delay != 0):
 		return incumbent.Errorf(incumbent.Invalid, "only locking says what the end of the session means")
+	case c.Limit > 0 && c.Verb != List, c.KeysOnly && c.Verb != List && c.Verb != Get:
+		return incumbent.Errorf(incumbent.Invalid, "only reads have a limit or leave values out")
 	case c.Delay < 0 || c.Delay > MaxDelay:
 		return incumbent.Errorf(incumbent.Invalid, "lock delay of %v is outside 0 to %v", c.Delay, MaxDelay)
 	}

@@ -114,6 +114,14 @@ type shared struct {
 	floor      incumbent.Index // no list's index is below it
 	bytes      int64           // of keys and values
 	locks      int
+	limits     limits
+}
+
+// copied returns the tables as they are, in constant time.
+func (t *shared) copied() shared {
+	c := *t
+	c.entries, c.tombstones, c.delays = t.entries.Copy(), t.tombstones.Copy(), t.delays.Copy()
+	return c
 }
 
 type tombstone struct {
@@ -129,10 +137,10 @@ type lock struct {
 
 type tables struct {
 	shared
-	limits limits
 	byAge  *btree.BTreeG[tombstone]    // the same tombstones, oldest first
 	owned  *btree.BTreeG[lock]         // the keys that sessions have locked
 	counts map[incumbent.SessionID]int // how many those are
+	marked *marked                     // nil: there is no transaction under way that may have to be taken back
 	part   uint8                       // of the section that is being restored
 	again  recordWriter                // of its records
 }
@@ -147,8 +155,8 @@ func newTables() *tables {
 			entries:    btree.NewBTreeGOptions(func(a, b *Entry) bool { return a.Key.Compare(b.Key) < 0 }, o),
 			tombstones: btree.NewBTreeGOptions(func(a, b tombstone) bool { return a.key.Compare(b.key) < 0 }, o),
 			delays:     btree.NewBTreeGOptions(func(a, b *Delay) bool { return a.Key.Compare(b.Key) < 0 }, o),
+			limits:     limits{MaxLocksPerSession, MaxLocks, MaxDeleted, MaxTombstones},
 		},
-		limits: limits{MaxLocksPerSession, MaxLocks, MaxDeleted, MaxTombstones},
 		byAge: btree.NewBTreeGOptions(func(a, b tombstone) bool {
 			return a.at < b.at || a.at == b.at && a.key.Compare(b.key) < 0
 		}, o),
@@ -181,7 +189,7 @@ func (t *tables) put(at incumbent.Index, o, n *Entry) {
 	t.bytes += n.size()
 	if !n.Session.IsZero() {
 		t.locks++
-		t.counts[n.Session]++
+		t.count(n.Session, 1)
 		t.owned.Set(lock{n.Session, k})
 	}
 	if old, ok := t.tombstones.Delete(tombstone{key: k}); ok {
@@ -204,9 +212,7 @@ func (t *tables) unlock(o *Entry) {
 	}
 	t.locks--
 	t.owned.Delete(lock{o.Session, o.Key})
-	if t.counts[o.Session]--; t.counts[o.Session] == 0 {
-		delete(t.counts, o.Session)
-	}
+	t.count(o.Session, -1)
 }
 
 // bury leaves a tombstone; of too many the oldest goes.

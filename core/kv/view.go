@@ -1,8 +1,6 @@
 package kv
 
 import (
-	"strings"
-
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 )
@@ -19,9 +17,7 @@ func Of(v *core.View) *View {
 
 // View implements [core.Tables].
 func (t *tables) View() core.FamilyView {
-	c := t.shared
-	c.entries, c.tombstones, c.delays = t.entries.Copy(), t.tombstones.Copy(), t.delays.Copy()
-	return &View{c}
+	return &View{t.copied()}
 }
 
 // Len is the number of entries.
@@ -39,26 +35,10 @@ func (v *View) Entry(k Key) *Entry { return v.entry(k) }
 // Delayed reports whether the key cannot be locked yet.
 func (v *View) Delayed(k Key) bool { return v.delayed(k) }
 
-// Idle says what the command would do to this state, as far as a view can tell:
-// how many entries it changes, and why it is refused, with the entry as it is. It
-// is valid. open: its session is. Its work is bounded by [MaxDeleted].
-func (v *View) Idle(c *Command, open bool) (o *Entry, changes int, refusal *incumbent.Error) {
-	if c.Verb == RemoveTree {
-		v.ascend(c.Key, Key{}, func(*Entry) bool {
-			changes++
-			return changes <= MaxDeleted
-		})
-		if changes > MaxDeleted {
-			return nil, changes, errTooManyDeleted(MaxDeleted)
-		}
-		return nil, changes, nil
-	}
-	o = v.entry(c.Key)
-	if refusal = v.refusal(c, o, open); refusal == nil && (c.Verb != Remove || o != nil) {
-		changes = 1
-	}
-	return o, changes, refusal
-}
+// Idling answers a command that would change nothing in this state, and reports
+// whether it is one; what only the tables know of, as limits on locks, it does not
+// see. It is valid. open: its session is. Its work is bounded by [MaxDeleted].
+func (v *View) Idling(c *Command, open bool) (core.Result, bool) { return v.idle(nil, c, open) }
 
 // Since is the index of what last happened to what a command names, or of a
 // deletion that may have been there: nothing has changed after it.
@@ -66,13 +46,7 @@ func (v *View) Since(c *Command) incumbent.Index {
 	if c.Verb == RemoveTree {
 		return ^incumbent.Index(0) // nobody knows of a tree
 	}
-	if o := v.entry(c.Key); o != nil {
-		return o.Modified
-	}
-	if b, ok := v.tombstones.Get(tombstone{key: c.Key}); ok {
-		return b.at
-	}
-	return v.floor
+	return v.since(c.Key, v.entry(c.Key))
 }
 
 // Ascend calls fn with the entries whose key begins with that of prefix and comes
@@ -86,13 +60,6 @@ func (v *View) Delays(fn func(*Delay) bool) { v.delays.Scan(fn) }
 // have been: a list of that prefix changed no later than at the greatest of it and
 // its entries' Modified.
 func (v *View) Deleted(prefix Key) incumbent.Index {
-	at := v.floor
-	v.tombstones.Ascend(tombstone{key: prefix}, func(b tombstone) bool {
-		if b.key.Namespace != prefix.Namespace || !strings.HasPrefix(b.key.Name, prefix.Name) {
-			return false
-		}
-		at = max(at, b.at)
-		return true
-	})
+	at, _ := v.deletedBelow(nil, prefix)
 	return at
 }

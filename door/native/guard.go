@@ -140,7 +140,7 @@ func gated(procedure string) (auth.Action, bool) {
 		incumbentv1connect.ClusterServiceTransferLeaderProcedure, incumbentv1connect.ClusterServiceLeaveProcedure:
 		return auth.Admin, true
 	case incumbentv1connect.LeaseServiceListProcedure, incumbentv1connect.SessionServiceListSessionsProcedure,
-		incumbentv1connect.SessionServiceGetSessionProcedure:
+		incumbentv1connect.SessionServiceGetSessionProcedure, incumbentv1connect.TransactionServiceTxnProcedure:
 		return auth.Read, true
 	case incumbentv1connect.KeyValueServiceGetProcedure, incumbentv1connect.KeyValueServiceListProcedure:
 		return auth.KeyRead, true

@@ -53,7 +53,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*d.handler.L
 func (d *Door) Paths() []string {
 	return []string{
 		"/" + incumbentv1connect.LeaseServiceName + "/", "/" + incumbentv1connect.SessionServiceName + "/",
-		"/" + incumbentv1connect.KeyValueServiceName + "/",
+		"/" + incumbentv1connect.KeyValueServiceName + "/", "/" + incumbentv1connect.TransactionServiceName + "/",
 		"/" + incumbentv1connect.ClusterServiceName + "/", "/" + healthv1connect.HealthName + "/",
 		"/" + grpcreflect.ReflectV1ServiceName + "/", "/" + grpcreflect.ReflectV1AlphaServiceName + "/",
 		StreamPath,
@@ -76,11 +76,14 @@ func (d *Door) newHandler(l *Limits) http.Handler {
 	handle(incumbentv1connect.NewSessionServiceHandler(sessionService{d}, options))
 	path, keys := incumbentv1connect.NewKeyValueServiceHandler(keyService{d}, options)
 	mux.Handle(path, d.bounded(keys, &wide))
+	path, txns := incumbentv1connect.NewTransactionServiceHandler(txnService{d}, options)
+	mux.Handle(path, d.bounded(txns, &wide))
 	handle(incumbentv1connect.NewClusterServiceHandler(clusterService{d}, options))
 	handle(healthv1connect.NewHealthHandler(healthService{d}, options))
 	reflector := grpcreflect.NewStaticReflector(
 		incumbentv1connect.LeaseServiceName, incumbentv1connect.SessionServiceName,
-		incumbentv1connect.ClusterServiceName, incumbentv1connect.KeyValueServiceName, healthv1connect.HealthName,
+		incumbentv1connect.ClusterServiceName, incumbentv1connect.KeyValueServiceName,
+		incumbentv1connect.TransactionServiceName, healthv1connect.HealthName,
 	)
 	handle(grpcreflect.NewHandlerV1(reflector, options))
 	handle(grpcreflect.NewHandlerV1Alpha(reflector, options))

@@ -22,64 +22,87 @@ type keyService struct{ d *Door }
 
 // Put stores.
 func (s keyService) Put(ctx context.Context, r *connect.Request[pb.PutRequest]) (*connect.Response[pb.PutResponse], error) {
-	c := kv.Command{Verb: kv.Put, Key: keyIn(r.Msg.Namespace, r.Msg.Key), Value: r.Msg.Value, Flags: r.Msg.Flags}
-	switch is := r.Msg.Condition.(type) {
+	res, entry, err := s.d.write(ctx, r.Header(), admit.Small, putCommand(r.Msg), r.Msg.Idempotency)
+	return unary(&pb.PutResponse{Index: uint64(res.Index), Entry: entry}, err)
+}
+
+func putCommand(in *pb.PutRequest) *kv.Command {
+	c := &kv.Command{Verb: kv.Put, Key: keyIn(in.Namespace, in.Key), Value: in.Value, Flags: in.Flags}
+	switch is := in.Condition.(type) {
 	case *pb.PutRequest_IfIndex:
 		c.If, c.Index = kv.IfIndex, incumbent.Index(is.IfIndex)
 	case *pb.PutRequest_IfValue:
 		c.If, c.Was = kv.IfValue, is.IfValue
 	}
-	res, entry, err := s.d.write(ctx, r.Header(), admit.Small, &c, r.Msg.Idempotency)
-	return unary(&pb.PutResponse{Index: uint64(res.Index), Entry: entry}, err)
+	return c
 }
 
 // Delete deletes.
 func (s keyService) Delete(ctx context.Context, r *connect.Request[pb.DeleteRequest]) (*connect.Response[pb.DeleteResponse], error) {
-	c := kv.Command{Verb: kv.Remove, Key: keyIn(r.Msg.Namespace, r.Msg.Key)}
-	if r.Msg.Tree {
+	res, _, err := s.d.write(ctx, r.Header(), admit.Releases, deleteCommand(r.Msg), r.Msg.Idempotency)
+	n, _ := res.Record.(int)
+	return unary(&pb.DeleteResponse{Index: uint64(res.Index), Deleted: uint32(n)}, err)
+}
+
+func deleteCommand(in *pb.DeleteRequest) *kv.Command {
+	c := &kv.Command{Verb: kv.Remove, Key: keyIn(in.Namespace, in.Key)}
+	if in.Tree {
 		c.Verb = kv.RemoveTree
 	}
-	switch is := r.Msg.Condition.(type) {
+	switch is := in.Condition.(type) {
 	case *pb.DeleteRequest_IfIndex:
 		c.If, c.Index = kv.IfIndex, incumbent.Index(is.IfIndex)
 	case *pb.DeleteRequest_IfValue:
 		c.If, c.Was = kv.IfValue, is.IfValue
 	}
-	res, _, err := s.d.write(ctx, r.Header(), admit.Releases, &c, r.Msg.Idempotency)
-	n, _ := res.Record.(int)
-	return unary(&pb.DeleteResponse{Index: uint64(res.Index), Deleted: uint32(n)}, err)
+	return c
 }
 
 // Lock stores and locks.
 func (s keyService) Lock(ctx context.Context, r *connect.Request[pb.LockRequest]) (*connect.Response[pb.LockResponse], error) {
-	session, err := neededSession("session", r.Msg.Session)
+	c, err := lockCommand(r.Msg)
 	if err != nil {
 		return nil, s.d.callError(err)
 	}
-	c := kv.Command{
-		Verb: kv.Acquire, Key: keyIn(r.Msg.Namespace, r.Msg.Key), Value: r.Msg.Value, Flags: r.Msg.Flags,
-		Session: session, Delay: time.Duration(r.Msg.LockDelayMs) * time.Millisecond,
+	res, entry, err := s.d.write(ctx, r.Header(), admit.Small, c, r.Msg.Idempotency)
+	return unary(&pb.LockResponse{Index: uint64(res.Index), Entry: entry}, err)
+}
+
+func lockCommand(in *pb.LockRequest) (*kv.Command, error) {
+	session, err := neededSession("session", in.Session)
+	if err != nil {
+		return nil, err
 	}
-	switch r.Msg.OnEnd {
+	c := &kv.Command{
+		Verb: kv.Acquire, Key: keyIn(in.Namespace, in.Key), Value: in.Value, Flags: in.Flags,
+		Session: session, Delay: time.Duration(in.LockDelayMs) * time.Millisecond,
+	}
+	switch in.OnEnd {
 	case pb.OnEnd_ON_END_UNSPECIFIED, pb.OnEnd_ON_END_KEEP:
 	case pb.OnEnd_ON_END_DELETE:
 		c.OnEnd = kv.Delete
 	default:
-		return nil, s.d.callError(invalid("on_end", "%d is unknown to this member", r.Msg.OnEnd))
+		return nil, invalid("on_end", "%d is unknown to this member", in.OnEnd)
 	}
-	res, entry, err := s.d.write(ctx, r.Header(), admit.Small, &c, r.Msg.Idempotency)
-	return unary(&pb.LockResponse{Index: uint64(res.Index), Entry: entry}, err)
+	return c, nil
 }
 
 // Unlock stores and gives the lock up.
 func (s keyService) Unlock(ctx context.Context, r *connect.Request[pb.UnlockRequest]) (*connect.Response[pb.UnlockResponse], error) {
-	session, err := neededSession("session", r.Msg.Session)
+	c, err := unlockCommand(r.Msg)
 	if err != nil {
 		return nil, s.d.callError(err)
 	}
-	c := kv.Command{Verb: kv.Release, Key: keyIn(r.Msg.Namespace, r.Msg.Key), Value: r.Msg.Value, Flags: r.Msg.Flags, Session: session}
-	res, entry, err := s.d.write(ctx, r.Header(), admit.Releases, &c, r.Msg.Idempotency)
+	res, entry, err := s.d.write(ctx, r.Header(), admit.Releases, c, r.Msg.Idempotency)
 	return unary(&pb.UnlockResponse{Index: uint64(res.Index), Entry: entry}, err)
+}
+
+func unlockCommand(in *pb.UnlockRequest) (*kv.Command, error) {
+	session, err := neededSession("session", in.Session)
+	if err != nil {
+		return nil, err
+	}
+	return &kv.Command{Verb: kv.Release, Key: keyIn(in.Namespace, in.Key), Value: in.Value, Flags: in.Flags, Session: session}, nil
 }
 
 func keyIn(namespace, key string) kv.Key {
@@ -148,7 +171,7 @@ func (d *Door) writeAdmitted(ctx context.Context, h http.Header, c *kv.Command, 
 	}
 	frees := d.frees(c)
 	if !frees {
-		if err := d.withinQuota(c); err != nil {
+		if err := d.roomFor(d.growth(c)); err != nil {
 			return core.Result{}, err
 		}
 	}
@@ -181,16 +204,12 @@ func (d *Door) doneAsItIs(ctx context.Context, c *kv.Command, key *pb.Idempotenc
 	look := func() (core.Result, bool) {
 		all := d.view()
 		v := kv.Of(all)
-		e, n, refusal := v.Idle(c, all.Session(c.Session) != nil)
-		switch {
-		case n != 0 && refusal == nil:
+		r, idle := v.Idling(c, all.Session(c.Session) != nil)
+		if !idle || key != nil && uint64(v.Since(c)) > key.BaseIndex {
 			return core.Result{}, false
-		case key != nil && uint64(v.Since(c)) > key.BaseIndex:
-			return core.Result{}, false
-		case refusal != nil:
-			return core.Result{Index: all.Index(), Record: e, Err: refusal}, true
 		}
-		return core.Result{Index: all.Index(), Record: 0}, true
+		r.Index = all.Index()
+		return r, true
 	}
 	if r, done = look(); !done {
 		return r, false, nil
@@ -200,16 +219,6 @@ func (d *Door) doneAsItIs(ctx context.Context, c *kv.Command, key *pb.Idempotenc
 	}
 	r, done = look()
 	return r, done, nil
-}
-
-// withinQuota refuses what would make keys and values take more than they may.
-func (d *Door) withinQuota(c *kv.Command) error {
-	v, grows := kv.Of(d.view()), d.growth(c)
-	if d.quota == 0 || grows <= 0 || v.Bytes()+grows <= d.quota {
-		return nil
-	}
-	return incumbent.Errorf(incumbent.TooLarge, "keys and values have %d bytes, and may have %d", v.Bytes(), d.quota).
-		WithHint("delete what is not needed, which always works, or raise --kv-quota-bytes on every member")
 }
 
 // growth is by how much a command would make keys and values larger.

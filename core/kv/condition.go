@@ -1,0 +1,192 @@
+package kv
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/wire"
+)
+
+// Condition is what a transaction asks about keys.
+type Condition struct {
+	Test    Test
+	Key     Key     // of None and Unchanged: a prefix, which may be empty
+	Compare Compare // of Modified and HasValue, which knows only the first two
+	Index   incumbent.Index
+	Value   []byte              // of HasValue
+	Session incumbent.SessionID // of LockedBy
+}
+
+// Test is what a condition asks.
+type Test uint8
+
+// The tests. The numbers are part of the log: append only.
+const (
+	Modified  Test = iota + 1 // how the entry's Modified, 0 if it is not there, compares to Index
+	HasValue                  // whether the entry is there and its value is Value
+	LockedBy                  // whether the entry is locked by Session
+	None                      // whether there is nothing below the prefix
+	Unchanged                 // whether nothing below the prefix was stored or deleted after Index
+	numTests
+)
+
+// Compare is how two things compare.
+type Compare uint8
+
+// The comparisons: the entry's stands first. The numbers are part of the log.
+const (
+	Equal Compare = iota
+	NotEqual
+	Less
+	Greater
+	numCompares
+)
+
+// Condition implements [core.Condition].
+func (c Condition) Condition() (wire.Number, []byte) {
+	w := wire.Writer{B: make([]byte, 0, 32+len(c.Key.Name)+len(c.Value))}
+	w.Uint(1, uint64(c.Test))
+	w.Text(2, c.Key.Namespace)
+	w.Text(3, c.Key.Name)
+	w.Uint(4, uint64(c.Compare))
+	w.Uint(5, uint64(c.Index))
+	w.Bytes(6, c.Value)
+	w.Session(7, c.Session)
+	return Number, w.B
+}
+
+func (c *Condition) decode(b []byte) bool {
+	r := wire.Read(b)
+	for {
+		f, more := r.Next()
+		if !more {
+			return !r.Bad()
+		}
+		ok := false
+		switch f.Num {
+		case 1:
+			ok = small(&f, &c.Test)
+		case 2:
+			ok = text(&f, &c.Key.Namespace)
+		case 3:
+			ok = text(&f, &c.Key.Name)
+		case 4:
+			ok = small(&f, &c.Compare)
+		case 5:
+			ok = f.Uint((*uint64)(&c.Index))
+		case 6:
+			ok = f.Bytes(&c.Value)
+		case 7:
+			ok = f.Session(&c.Session)
+		}
+		if !ok {
+			return false
+		}
+	}
+}
+
+// Validate returns an Invalid or TooLarge error for what no state could make right.
+func (c *Condition) Validate() error {
+	switch {
+	case c.Test == 0 || c.Test >= numTests:
+		return incumbent.Errorf(incumbent.Invalid, "the condition is of no kind")
+	case c.Compare >= numCompares, c.Compare > NotEqual && c.Test != Modified, c.Compare != Equal && c.Test > HasValue:
+		return incumbent.Errorf(incumbent.Invalid, "the condition does not compare like that")
+	case len(c.Value) > MaxValueBytes:
+		return incumbent.Errorf(incumbent.TooLarge, "value: limit MaxValueBytes is %d", MaxValueBytes)
+	case c.Session.IsZero() == (c.Test == LockedBy):
+		return incumbent.Errorf(incumbent.Invalid, "a session belongs to the condition that it has locked the key")
+	}
+	return check(c.Key, c.Test == None || c.Test == Unchanged)
+}
+
+// Holds implements [core.Transacted].
+func (t *shared) Holds(r *core.Reading, b []byte) core.Verdict {
+	var c Condition
+	if !c.decode(b) {
+		return core.Verdict{Err: refused(incumbent.Invalid, "malformed condition")}
+	}
+	if err := c.Validate(); err != nil {
+		return core.Verdict{Err: typed(err)}
+	}
+	switch c.Test {
+	case None:
+		return t.none(&c)
+	case Unchanged:
+		return t.unchanged(r, &c)
+	}
+	e := t.entry(c.Key)
+	return core.Verdict{Holds: c.is(e), Since: t.since(c.Key, e)}
+}
+
+// is judges a condition about one key.
+func (c *Condition) is(e *Entry) bool {
+	switch c.Test {
+	case HasValue:
+		return (e != nil && bytes.Equal(e.Value, c.Value)) == (c.Compare == Equal)
+	case LockedBy:
+		return e != nil && e.Session == c.Session
+	}
+	at := incumbent.Index(0)
+	if e != nil {
+		at = e.Modified
+	}
+	switch c.Compare {
+	case NotEqual:
+		return at != c.Index
+	case Less:
+		return at < c.Index
+	case Greater:
+		return at > c.Index
+	default:
+		return at == c.Index
+	}
+}
+
+func (t *shared) none(c *Condition) core.Verdict {
+	v := core.Verdict{Holds: true}
+	t.ascend(c.Key, Key{}, func(e *Entry) bool {
+		v = core.Verdict{Since: e.Modified}
+		return false
+	})
+	return v
+}
+
+func (t *shared) unchanged(r *core.Reading, c *Condition) core.Verdict {
+	at, err := t.deletedBelow(r, c.Key)
+	t.ascend(c.Key, Key{}, func(e *Entry) bool {
+		if err == nil {
+			err = r.Record(0)
+		}
+		at = max(at, e.Modified)
+		return err == nil
+	})
+	return core.Verdict{Holds: at <= c.Index, Since: at, Err: err}
+}
+
+// deletedBelow is the index of the newest deletion below a prefix, or of one that
+// may have been.
+func (t *shared) deletedBelow(r *core.Reading, prefix Key) (at incumbent.Index, err *incumbent.Error) {
+	at = t.floor
+	t.tombstones.Ascend(tombstone{key: prefix}, func(b tombstone) bool {
+		if b.key.Namespace != prefix.Namespace || !strings.HasPrefix(b.key.Name, prefix.Name) {
+			return false
+		}
+		at, err = max(at, b.at), r.Record(0)
+		return err == nil
+	})
+	return at, err
+}
+
+// since is when an entry, nil: none, last changed, or was deleted, or may have been.
+func (t *shared) since(k Key, e *Entry) incumbent.Index {
+	if e != nil {
+		return e.Modified
+	}
+	if b, ok := t.tombstones.Get(tombstone{key: k}); ok {
+		return b.at
+	}
+	return t.floor
+}

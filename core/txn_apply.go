@@ -1,0 +1,135 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core/wire"
+)
+
+// running is the transaction under way, and how it is taken back: families put
+// their tables back themselves, what was done to leases is done backwards.
+type running struct {
+	outer   command // without its operations
+	reading *Reading
+	undo    []func() // newest last
+	marked  []Undoable
+
+	grants  int // tokens handed out
+	reserve int // indexes taken for them
+	changes int // of the batch, before it
+	told    incumbent.Index
+	records int
+}
+
+// txn executes a transaction.
+func (s *State) txn(c *command) Result {
+	t, err := decodeTxn(c.body)
+	if err != nil {
+		return Result{Err: err}
+	}
+	run := &running{outer: *c, reading: new(Reading), changes: len(s.changes), told: s.told, records: s.records}
+	run.outer.op, run.outer.body = 0, nil
+	s.running = run
+	r, _, _ := t.play(stateStage{s}, run.reading)
+	s.settle(r.Err != nil)
+	*c = run.outer
+	return r
+}
+
+// settle ends the transaction under way: it has happened, or (back) not at all.
+func (s *State) settle(back bool) {
+	run := s.running
+	s.running, s.journal = nil, nil
+	for _, f := range run.marked {
+		f.Settle(back)
+	}
+	if !back {
+		return
+	}
+	for i := len(run.undo) - 1; i >= 0; i-- {
+		run.undo[i]()
+	}
+	clear(s.changes[run.changes:])
+	s.changes = s.changes[:run.changes]
+	s.told, s.records, s.views = run.told, run.records, nil
+	s.index, s.at = s.first, s.first
+}
+
+type stateStage struct{ s *State }
+
+func (g stateStage) tables() *shared { return &g.s.shared }
+
+func (g stateStage) transacted(n wire.Number) Transacted {
+	t, _ := g.s.family(n).(Undoable)
+	if t == nil {
+		return nil
+	}
+	return t
+}
+
+// begin takes the indexes that the operations may need as tokens, before the first
+// of them: all that they do is told under the last one, so that it is one change to
+// whoever follows.
+func (g stateStage) begin(ops *steps) {
+	s, run := g.s, g.s.running
+	if run.reserve = ops.grants; run.reserve > 1 {
+		s.index = s.first + incumbent.Index(run.reserve) - 1
+		s.at = s.index
+	}
+}
+
+func (g stateStage) operate(_ *Reading, num wire.Number, op []byte, last bool) (Result, bool) {
+	s, run := g.s, g.s.running
+	s.cmd = run.outer
+	if num >= firstFamily {
+		f, _ := s.family(num).(Undoable)
+		if f == nil {
+			return Result{Err: fail(incumbent.Invalid, "of a kind that is not kept here")}, true
+		}
+		g.mark(f, last)
+		s.cmd.op, s.cmd.body = num, op
+		return s.applyFamily(&s.cmd), true
+	}
+	c := &s.cmd
+	if !c.decodeOp(num, op) || c.op != opRelease && (c.op != opClaim || c.wait) {
+		return Result{Err: fail(incumbent.Invalid, "it is malformed, or no part of a transaction")}, true
+	}
+	if !last && s.journal == nil {
+		s.journal = &run.undo
+	}
+	return s.execute(c), true
+}
+
+// mark has a family remember its tables before the first operation that may have to
+// be taken back. An operation that fails has done nothing, so the last one never has.
+func (g stateStage) mark(f Undoable, last bool) {
+	run := g.s.running
+	if last {
+		return
+	}
+	for _, m := range run.marked {
+		if m == f {
+			return
+		}
+	}
+	f.Mark()
+	run.marked = append(run.marked, f)
+}
+
+// token is that of a further grant of the transaction.
+func (run *running) token(first incumbent.Index) incumbent.Token {
+	if run.grants == run.reserve {
+		panic(fmt.Sprintf("core: a transaction grants more than the %d leases it may", run.reserve))
+	}
+	run.grants++
+	return incumbent.Token(first) + incumbent.Token(run.grants) - 1
+}
+
+// Reading is what the transaction under way has read; nil: the command is none.
+func (x *Exec) Reading() *Reading {
+	if x.s.running == nil {
+		return nil
+	}
+	return x.s.running.reading
+}

@@ -1,0 +1,205 @@
+package core
+
+import (
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core/wire"
+)
+
+// Transacted is what the tables and the view of a family have alike if it takes
+// part in transactions, so that a transaction means the same on either.
+type Transacted interface {
+	// Holds judges a condition.
+	Holds(r *Reading, condition []byte) Verdict
+	// Idle returns what an operation answers if it changes nothing, and whether that is
+	// so. open reports whether a session is open. It refuses what may be no part of a
+	// transaction.
+	Idle(r *Reading, op []byte, open func(incumbent.SessionID) bool) (Result, bool)
+}
+
+// Undoable are the tables of a family that takes part in transactions.
+type Undoable interface {
+	Transacted
+	// Mark begins to remember how the tables are. It costs no more than a look.
+	Mark()
+	// Settle ends that: with everything as it is, or (back) as it was at Mark.
+	Settle(back bool)
+}
+
+// Verdict is what became of a condition.
+type Verdict struct {
+	Holds bool
+	// Since is when what the condition asks about last changed, or later: it has been
+	// judged the same ever since.
+	Since incumbent.Index
+	Err   *incumbent.Error // it cannot be judged
+}
+
+// Reading bounds what one transaction reads.
+type Reading struct{ records, bytes int }
+
+// Record counts a record that is looked at, and the bytes of it that are part of the
+// answer. The error is TooLarge.
+func (r *Reading) Record(bytes int) *incumbent.Error {
+	if r == nil {
+		return nil
+	}
+	r.records++
+	r.bytes += bytes
+	switch {
+	case r.records > MaxTxnRecords:
+		return tooLarge("records that the transaction looks at", "MaxTxnRecords", MaxTxnRecords)
+	case r.bytes > MaxTxnReadBytes:
+		return tooLarge("bytes that the transaction reads", "MaxTxnReadBytes", MaxTxnReadBytes)
+	}
+	return nil
+}
+
+// stage is what a transaction is played on: the state, or a view of it.
+type stage interface {
+	// transacted returns a family, nil if it is not there or takes no part.
+	transacted(n wire.Number) Transacted
+	tables() *shared
+	// begin is told what will be executed, before the first operation.
+	begin(ops *steps)
+	// operate executes an operation; last: none follows. false: the stage is to look
+	// at, and the operation would change it.
+	operate(r *Reading, num wire.Number, op []byte, last bool) (Result, bool)
+}
+
+// play executes a transaction. false: it would change what is only to look at.
+func (t *txn) play(on stage, r *Reading) (res Result, since incumbent.Index, done bool) {
+	out := &TxnResult{}
+	ops := t.then
+	for q, n := t.conditions, 1; ; n++ {
+		num, says, more := q.next()
+		if !more {
+			break
+		}
+		v := judge(on, r, num, says)
+		if v.Err != nil {
+			return Result{Err: at("condition", n, v.Err)}, 0, true
+		}
+		if !v.Holds {
+			out.Unmet, since, ops = n, v.Since, t.otherwise
+			break
+		}
+	}
+	on.begin(&ops)
+	out.Results = make([]Result, 0, ops.count)
+	for n := 1; n <= ops.count; n++ {
+		num, op, _ := ops.next()
+		r, ok := on.operate(r, num, op, n == ops.count)
+		if !ok {
+			return Result{}, 0, false
+		}
+		if r.Err != nil {
+			out.Failed, out.Results = n, nil
+			return Result{Err: at("operation", n, r.Err), Txn: out}, since, true
+		}
+		out.Results = append(out.Results, r)
+	}
+	return Result{Txn: out}, since, true
+}
+
+// at says which step an error is of.
+func at(what string, n int, err *incumbent.Error) *incumbent.Error {
+	e := incumbent.Errorf(err.Kind, "%s %d: %s", what, n, err.Message)
+	e.Hint = err.Hint
+	return e
+}
+
+func judge(on stage, r *Reading, num wire.Number, says []byte) Verdict {
+	if err := r.Record(0); err != nil {
+		return Verdict{Err: err}
+	}
+	switch num {
+	case condHeld:
+		return on.tables().judgeHeld(says)
+	case condSession:
+		return on.tables().judgeSession(says)
+	}
+	f := on.transacted(num)
+	if f == nil {
+		return Verdict{Err: fail(incumbent.Invalid, "of a kind that is not kept here")}
+	}
+	return f.Holds(r, says)
+}
+
+func (t *shared) judgeHeld(says []byte) Verdict {
+	var name [3][]byte
+	var token uint64
+	r, ok := wire.Read(says), true
+	for ok {
+		f, more := r.Next()
+		if !more {
+			break
+		}
+		switch f.Num {
+		case 1, 2, 3:
+			ok = f.Bytes(&name[f.Num-1])
+		case 4:
+			ok = f.Uint(&token) && token > 0
+		default:
+			ok = false
+		}
+	}
+	if !ok || r.Bad() || token == 0 {
+		return Verdict{Err: fail(incumbent.Invalid, "malformed")}
+	}
+	named, there := t.names.Get(&entry{name: incumbent.Name{Namespace: string(name[0]), Model: string(name[1]), Lease: string(name[2])}})
+	if !there {
+		return Verdict{Since: t.index} // it may have been forgotten just now
+	}
+	l := t.lease(named)
+	return Verdict{Holds: uint64(l.Token) == token && !l.Offered, Since: l.Modified}
+}
+
+func (t *shared) judgeSession(says []byte) Verdict {
+	var id incumbent.SessionID
+	r := wire.Read(says)
+	f, ok := r.Next()
+	if _, more := r.Next(); !ok || more || r.Bad() || f.Num != 1 || !f.Session(&id) {
+		return Verdict{Err: fail(incumbent.Invalid, "malformed")}
+	}
+	if s := t.session(id); s != nil {
+		return Verdict{Holds: true, Since: s.Opened}
+	}
+	return Verdict{Since: t.index} // nobody knows when it ended
+}
+
+// Try plays a transaction on the view, as it would be played on the state. done
+// reports whether that changes nothing, so that res is the answer as far as this
+// view can tell; what claims or releases leases never is. Where a condition did not
+// hold, none that was judged before it has been so since an index that is lower
+// than since.
+func (v *View) Try(b Txn) (res Result, since incumbent.Index, done bool) {
+	t, err := decodeTxn(b)
+	if err != nil {
+		return Result{Index: v.Index(), Err: err}, 0, true
+	}
+	res, since, done = t.play(viewStage{v}, new(Reading))
+	res.Index = v.Index()
+	return res, since, done
+}
+
+type viewStage struct{ v *View }
+
+func (s viewStage) tables() *shared { return &s.v.shared }
+func (viewStage) begin(*steps)      {}
+
+func (s viewStage) transacted(n wire.Number) Transacted {
+	f, _ := s.v.Family(n).(interface{ FamilyView })
+	t, _ := f.(Transacted)
+	return t
+}
+
+func (s viewStage) operate(r *Reading, num wire.Number, op []byte, _ bool) (Result, bool) {
+	if num < firstFamily {
+		return Result{}, false
+	}
+	f := s.transacted(num)
+	if f == nil {
+		return Result{Err: fail(incumbent.Invalid, "of a kind that is not kept here")}, true
+	}
+	return f.Idle(r, op, func(id incumbent.SessionID) bool { return s.v.Session(id) != nil })
+}

@@ -1,0 +1,215 @@
+package native
+
+import (
+	"context"
+	"net/http"
+
+	"connectrpc.com/connect"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/kv"
+	"github.com/incumbent-dev/incumbent/engine"
+)
+
+// txnService serves TransactionService; its method is documented in txn.proto. What
+// its messages mean is in txn_plan.go.
+type txnService struct{ d *Door }
+
+// Txn does several things or none.
+func (s txnService) Txn(ctx context.Context, r *connect.Request[pb.TxnRequest]) (*connect.Response[pb.TxnResponse], error) {
+	return unary(s.d.transact(ctx, r.Header(), r.Msg))
+}
+
+func (d *Door) transact(ctx context.Context, h http.Header, in *pb.TxnRequest) (*pb.TxnResponse, error) {
+	ctx, cancel := d.deadline(ctx)
+	defer cancel()
+	done, err := d.admit(ctx, laneOfTxn(in), len(in.Conditions)+max(len(in.Then), len(in.Else)))
+	if err != nil {
+		return nil, d.callError(err)
+	}
+	defer done()
+	p, err := d.planOf(callerOf(ctx), in)
+	if err != nil {
+		return nil, d.callError(err)
+	}
+	r, err := d.execute(ctx, h, p, in.Idempotency)
+	if err != nil {
+		return nil, d.callError(err)
+	}
+	if r.Err != nil {
+		return nil, d.txnError(r)
+	}
+	return d.txnAnswer(in, r), nil
+}
+
+// laneOfTxn is the lane of a transaction: what claims is refused as claims are, what
+// only lets go goes on as releases do.
+func laneOfTxn(in *pb.TxnRequest) admit.Lane {
+	lane := admit.Extensions
+	for _, ops := range [][]*pb.TxnOperation{in.Then, in.Else} {
+		for _, op := range ops {
+			switch op.GetOp().(type) {
+			case *pb.TxnOperation_Claim:
+				return admit.Claims
+			case *pb.TxnOperation_Delete, *pb.TxnOperation_Release:
+				lane = min(lane, admit.Releases)
+			default:
+				lane = admit.Transactions
+			}
+		}
+	}
+	if lane == admit.Extensions {
+		return admit.Transactions // it only looks
+	}
+	return lane
+}
+
+// execute runs a checked transaction for a caller who waits: on a confirmed view if
+// it changes nothing, else by the log.
+func (d *Door) execute(ctx context.Context, h http.Header, p *plan, key *pb.Idempotency) (core.Result, error) {
+	who := callerOf(ctx)
+	o := &operation{action: auth.KeyWrite, command: p.txn}
+	if _, err := o.setKey(key); err != nil {
+		return core.Result{}, err
+	}
+	based := o.key != nil || h.Get(headerBase) != ""
+	if err := d.keyFromHeader(o, h); err != nil {
+		return core.Result{}, err
+	}
+	if !p.frees() {
+		if err := d.roomFor(p.grows); err != nil {
+			return core.Result{}, err
+		}
+	}
+	if o.key == nil || based || p.reads() {
+		r, done, err := d.answeredByView(ctx, p, o.key)
+		if err != nil || done {
+			return r, err
+		}
+	}
+	call := d.callOf(ctx, who, o)
+	got := make(chan core.Result, 1)
+	d.engine.Execute(engine.Call{
+		Meta:     core.Meta{Origin: call.Origin, KeyID: call.KeyID, KeyBase: call.KeyBase},
+		Deadline: call.Deadline, Reserve: p.frees(),
+	}, p.txn, func(r core.Result) { got <- r })
+	select {
+	case r := <-got:
+		return r, nil
+	case <-ctx.Done():
+		return core.Result{}, outcomeUnknown(ctx, "keys and leases")
+	}
+}
+
+// answeredByView answers a transaction that changes nothing: by a view that is
+// confirmed, once the one at hand says so. With an idempotency key that holds where
+// it cannot change anything, or where the condition that fails has failed since the
+// key was chosen: else an earlier attempt may have been what happened.
+func (d *Door) answeredByView(ctx context.Context, p *plan, key *pb.Idempotency) (core.Result, bool, error) {
+	look := func() (core.Result, bool) {
+		r, since, idle := d.view().Try(p.txn)
+		unmet := r.Txn != nil && r.Txn.Unmet > 0
+		return r, idle && (key == nil || p.reads() || unmet && p.otherwise.writes == 0 && uint64(since) <= key.BaseIndex)
+	}
+	if _, idle := look(); !idle {
+		return core.Result{}, false, nil
+	}
+	if err := d.confirmed(ctx); err != nil {
+		return core.Result{}, false, err
+	}
+	r, idle := look()
+	return r, idle, nil
+}
+
+// txnError is the error of a transaction of which nothing has happened.
+func (d *Door) txnError(r core.Result) *connect.Error {
+	ce := d.callError(r.Err)
+	if r.Txn == nil || r.Txn.Failed == 0 {
+		return ce
+	}
+	if detail, err := connect.NewErrorDetail(&pb.TxnFailure{Unmet: uint32(r.Txn.Unmet), Operation: uint32(r.Txn.Failed)}); err == nil {
+		ce.AddDetail(detail)
+	}
+	return ce
+}
+
+// txnAnswer puts in a message what a transaction did.
+func (d *Door) txnAnswer(in *pb.TxnRequest, r core.Result) *pb.TxnResponse {
+	out := &pb.TxnResponse{Index: uint64(r.Index), Repeated: r.Replayed}
+	if r.Txn == nil {
+		return out
+	}
+	out.Succeeded, out.Unmet = r.Txn.Unmet == 0, uint32(r.Txn.Unmet)
+	ops := in.Then
+	if !out.Succeeded {
+		ops = in.Else
+	}
+	f := d.former()
+	out.Results = make([]*pb.TxnResult, len(r.Txn.Results))
+	for i := range r.Txn.Results {
+		of := &r.Txn.Results[i]
+		of.Index = r.Index
+		out.Results[i] = f.txnResult(ops[i], of)
+	}
+	return out
+}
+
+// txnResult is what one operation answers. Entries that an operation stored come
+// without their values, which the caller has.
+func (f *former) txnResult(op *pb.TxnOperation, r *core.Result) *pb.TxnResult {
+	e, _ := r.Record.(*kv.Entry)
+	n, _ := r.Record.(int)
+	switch in := op.GetOp().(type) {
+	case *pb.TxnOperation_Get:
+		return &pb.TxnResult{Result: &pb.TxnResult_Get{Get: &pb.GetKeyResponse{Entry: entryPB(e, false)}}}
+	case *pb.TxnOperation_List:
+		return &pb.TxnResult{Result: &pb.TxnResult_List{List: listed(in.List, r)}}
+	case *pb.TxnOperation_Put:
+		return &pb.TxnResult{Result: &pb.TxnResult_Put{Put: &pb.PutResponse{}}}
+	case *pb.TxnOperation_Delete:
+		return &pb.TxnResult{Result: &pb.TxnResult_Delete{Delete: &pb.DeleteResponse{Deleted: uint32(n)}}}
+	case *pb.TxnOperation_Lock:
+		return &pb.TxnResult{Result: &pb.TxnResult_Lock{Lock: &pb.LockResponse{Entry: entryPB(e, true)}}}
+	case *pb.TxnOperation_Unlock:
+		return &pb.TxnResult{Result: &pb.TxnResult_Unlock{Unlock: &pb.UnlockResponse{Entry: entryPB(e, true)}}}
+	case *pb.TxnOperation_Release:
+		done := r.Lease != nil && r.Lease.Modified == r.Index
+		return &pb.TxnResult{Result: &pb.TxnResult_Release{Release: &pb.ReleaseResponse{Released: done}}}
+	case *pb.TxnOperation_Claim:
+		c := f.claimed(*r, 0)
+		if c.Index = 0; r.Lease.Session.IsZero() {
+			c.HeldMs = in.Claim.TtlMs
+		}
+		return &pb.TxnResult{Result: &pb.TxnResult_Claim{Claim: c}}
+	}
+	return &pb.TxnResult{}
+}
+
+func listed(in *pb.ListKeysRequest, r *core.Result) *pb.ListKeysResponse {
+	l, _ := r.Record.(*kv.Listing)
+	if l == nil {
+		return &pb.ListKeysResponse{}
+	}
+	out := &pb.ListKeysResponse{Entries: make([]*pb.KeyValue, len(l.Entries))}
+	for i, e := range l.Entries {
+		out.Entries[i] = entryPB(e, in.KeysOnly)
+	}
+	if l.More {
+		out.Next = l.Entries[len(l.Entries)-1].Name
+	}
+	return out
+}
+
+// roomFor refuses what would make keys and values take more than they may.
+func (d *Door) roomFor(grows int64) error {
+	v := kv.Of(d.view())
+	if d.quota == 0 || grows <= 0 || v.Bytes()+grows <= d.quota {
+		return nil
+	}
+	return incumbent.Errorf(incumbent.TooLarge, "keys and values have %d bytes, and may have %d", v.Bytes(), d.quota).
+		WithHint("delete what is not needed, which always works, or raise --kv-quota-bytes on every member")
+}
