@@ -40,6 +40,7 @@ func TestFailover(t *testing.T) {
 		"claim":   failoverClaim,
 		"session": failoverSession,
 		"watch":   failoverWatch,
+		"keys":    failoverWatchKeys,
 	}
 	var all sync.WaitGroup
 	for name, broken := range map[string]string{"dead": deadServer, "silent": silentServer(t)} {
@@ -83,6 +84,16 @@ func failoverSession(ctx context.Context, c *Client, name string) error {
 func failoverWatch(ctx context.Context, c *Client, _ string) error {
 	for m, err := range c.Watch(ctx, WatchOptions{Name: named("watched")}) {
 		if err == nil && len(m.Events) != 1 {
+			err = fmt.Errorf("the first message is %v", m)
+		}
+		return err
+	}
+	return errors.New("it ended")
+}
+
+func failoverWatchKeys(ctx context.Context, c *Client, _ string) error {
+	for m, err := range c.KV("").Watch(ctx, WatchKeysOptions{Key: "watched"}) {
+		if err == nil && !m.Snapshot {
 			err = fmt.Errorf("the first message is %v", m)
 		}
 		return err

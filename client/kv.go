@@ -73,15 +73,22 @@ func (k *KV) List(ctx context.Context, r *apiv1.ListKeysRequest, page func(*apiv
 // Put stores a value and returns the index at which it was stored. Repeated by
 // this client when an answer is lost, it still takes effect once.
 func (k *KV) Put(ctx context.Context, key string, value []byte, opts ...PutOption) (incumbent.Index, error) {
+	res, err := k.PutEntry(ctx, key, value, opts...)
+	return incumbent.Index(res.GetIndex()), err
+}
+
+// PutEntry is Put, and returns the entry, too: nil if an answer was lost and the
+// entry has changed since.
+func (k *KV) PutEntry(ctx context.Context, key string, value []byte, opts ...PutOption) (*apiv1.PutResponse, error) {
 	r := &apiv1.PutRequest{Namespace: k.namespace, Key: key, Value: value, Idempotency: k.c.NewKey()}
 	for _, o := range opts {
 		o(r)
 	}
 	res, err := k.c.keys.Put(ctx, connect.NewRequest(r))
 	if err != nil {
-		return 0, withEntry(err)
+		return nil, withEntry(err)
 	}
-	return incumbent.Index(res.Msg.Index), nil
+	return res.Msg, nil
 }
 
 // Delete deletes an entry, if it is there, and reports whether it was.

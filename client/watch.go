@@ -22,35 +22,81 @@ type WatchOptions struct {
 	Name   incumbent.Name  // empty namespace and model: the defaults
 	Prefix bool            // Name.Lease is a prefix; empty: all of the model
 	After  incumbent.Index // resume after this index; 0: begin with what is there
+	// StartOver has the watch begin anew with what is there, when the history back to
+	// the last index it saw is gone, instead of ending: the first message of that has
+	// First set, and changes between were not told.
+	StartOver bool
 }
 
 // Watch yields what changes, in order, each once and without a gap, all of one
 // index together, and goes on with another member when one fails. What is there
-// at the beginning may come in parts. It ends with ctx, or with an error: of kind
+// at the beginning may come in parts; one with First set begins it, anew if a part
+// was yielded before. It ends with ctx, or with an error: of kind
 // Compacted when the history back to the last index it saw is gone, or the cluster
-// has no such index (watch again without After), or one that trying again cannot
-// help.
+// has no such index (watch again without After, or see StartOver), or one that
+// trying again cannot help.
 func (c *Client) Watch(ctx context.Context, opts WatchOptions) iter.Seq2[*apiv1.WatchResponse, error] {
-	return func(yield func(*apiv1.WatchResponse, error) bool) {
-		after := uint64(opts.After)
-		for pause := minPause; ; pause = min(2*pause, maxPause) {
-			more, err := c.watchOnce(ctx, opts, &after, &pause, yield)
-			if !more || ctx.Err() != nil {
-				return
-			}
-			if !retryable(err) {
-				yield(nil, err)
-				return
-			}
-			if sleep(ctx, jitter(pause, err)) != nil {
-				return
-			}
+	w := &watching[apiv1.WatchResponse, *apiv1.WatchResponse]{
+		c: c, after: uint64(opts.After), startOver: opts.StartOver,
+		open: func(ctx context.Context, after uint64) (*connect.ServerStreamForClient[apiv1.WatchResponse], error) {
+			return c.leases.Watch(ctx, connect.NewRequest(&apiv1.WatchRequest{
+				Name: apiName(opts.Name), Prefix: opts.Prefix, AfterIndex: after,
+			}))
+		},
+		whole: func() func(*apiv1.WatchResponse) *apiv1.WatchResponse { return new(Whole).Add },
+	}
+	return w.all(ctx)
+}
+
+// watchMessage is what the messages of all watches have.
+type watchMessage interface {
+	GetProgressIndex() uint64
+	GetSnapshot() bool
+	GetMore() bool
+}
+
+// watching is one watch of a client, over as many streams as it takes.
+type watching[T any, M interface {
+	*T
+	watchMessage
+}] struct {
+	c         *Client
+	after     uint64 // everything up to here was yielded
+	startOver bool
+	open      func(ctx context.Context, after uint64) (*connect.ServerStreamForClient[T], error)
+	whole     func() func(M) M // puts the pieces of one stream together, as [Whole.Add]
+}
+
+// all is what the watch yields, as [Client.Watch] says.
+func (w *watching[T, M]) all(ctx context.Context) iter.Seq2[M, error] {
+	return func(yield func(M, error) bool) {
+		anew := *w // it may be ranged over more than once
+		anew.follow(ctx, yield)
+	}
+}
+
+func (w *watching[T, M]) follow(ctx context.Context, yield func(M, error) bool) {
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
+		more, err := w.once(ctx, &pause, yield)
+		if !more || ctx.Err() != nil {
+			return
+		}
+		switch {
+		case w.startOver && incumbent.KindOf(err) == incumbent.Compacted:
+			w.after = 0
+		case !retryable(err):
+			yield(nil, err)
+			return
+		}
+		if sleep(ctx, jitter(pause, err)) != nil {
+			return
 		}
 	}
 }
 
-// watchOnce follows one stream. more is false when the caller has had enough.
-func (c *Client) watchOnce(ctx context.Context, opts WatchOptions, after *uint64, pause *time.Duration, yield func(*apiv1.WatchResponse, error) bool) (more bool, err error) {
+// once follows one stream. more is false when the caller has had enough.
+func (w *watching[T, M]) once(ctx context.Context, pause *time.Duration, yield func(M, error) bool) (more bool, err error) {
+	c := w.c
 	if len(c.members.urls) > 1 {
 		// A watch that resumes may be silent for good reason, so another call
 		// finds out whether the member is there, and prefers another if not.
@@ -60,9 +106,7 @@ func (c *Client) watchOnce(ctx context.Context, opts WatchOptions, after *uint64
 	}
 	ctx, silent := context.WithCancelCause(ctx)
 	defer silent(nil)
-	stream, err := c.leases.Watch(ctx, connect.NewRequest(&apiv1.WatchRequest{
-		Name: apiName(opts.Name), Prefix: opts.Prefix, AfterIndex: *after,
-	}))
+	stream, err := w.open(ctx, w.after)
 	if err != nil {
 		return true, AsError(err)
 	}
@@ -77,16 +121,16 @@ func (c *Client) watchOnce(ctx context.Context, opts WatchOptions, after *uint64
 		}
 	}
 	i, _ := c.members.current()
-	var whole Whole // what was not when a stream breaks is sent again by the next
+	whole := w.whole() // what was not when a stream breaks is sent again by the next
 	for listen() {
-		m := stream.Msg()
+		m := M(stream.Msg())
 		*pause = minPause
 		// A snapshot may come in parts: only its end says where to go on from.
-		if m.ProgressIndex > 0 {
-			*after = m.ProgressIndex
-			c.saw(m.ProgressIndex)
+		if m.GetProgressIndex() > 0 {
+			w.after = m.GetProgressIndex()
+			c.saw(w.after)
 		}
-		if m = whole.Add(m); m != nil && !yield(m, nil) {
+		if m = whole(m); m != nil && !yield(m, nil) {
 			return false, nil
 		}
 	}
@@ -104,21 +148,35 @@ func (c *Client) watchOnce(ctx context.Context, opts WatchOptions, after *uint64
 // [Client.Leases] itself: all changes of one index are handed on at once. The
 // zero value is for the beginning of a watch; resume one, with a new Whole, after
 // the last progress index.
-type Whole struct {
-	held []*apiv1.LeaseEvent // above the progress index so far
-}
+type Whole struct{ pieces[*apiv1.LeaseEvent] }
 
 // Add takes the next message and returns what is whole with it; nil if nothing
 // is. Parts of a snapshot it hands on as they are.
 func (w *Whole) Add(m *apiv1.WatchResponse) *apiv1.WatchResponse {
-	if m.Snapshot || !m.More && len(w.held) == 0 {
+	if w.passes(m) {
 		return m
 	}
-	events := append(w.held, m.Events...)
-	n := sort.Search(len(events), func(i int) bool { return events[i].Index > m.ProgressIndex })
-	w.held = events[n:]
-	if n == 0 {
+	events := w.add(m.Events, m.ProgressIndex)
+	if len(events) == 0 {
 		return nil
 	}
-	return &apiv1.WatchResponse{Events: events[:n:n], ProgressIndex: m.ProgressIndex}
+	return &apiv1.WatchResponse{Events: events, ProgressIndex: m.ProgressIndex}
+}
+
+// pieces are changes that are held back until all of their index are there.
+type pieces[E interface{ GetIndex() uint64 }] struct {
+	held []E // above the progress index so far
+}
+
+// passes reports whether a message is whole as it is.
+func (p *pieces[E]) passes(m watchMessage) bool {
+	return m.GetSnapshot() || !m.GetMore() && len(p.held) == 0
+}
+
+// add takes the changes of the next message and returns those that are whole.
+func (p *pieces[E]) add(next []E, progress uint64) []E {
+	events := append(p.held, next...)
+	n := sort.Search(len(events), func(i int) bool { return events[i].GetIndex() > progress })
+	p.held = events[n:]
+	return events[:n:n]
 }

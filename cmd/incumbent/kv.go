@@ -27,7 +27,7 @@ func kvCommand(env *environment) *cobra.Command {
 	}
 	c.PersistentFlags().String("namespace", incumbent.DefaultNamespace, "namespace of the keys")
 	addServerFlags(c)
-	c.AddCommand(kvGet(env), kvPut(env), kvRemove(env), kvList(env), kvImport(env))
+	c.AddCommand(kvGet(env), kvPut(env), kvRemove(env), kvList(env), kvWatch(env), kvImport(env))
 	return c
 }
 
@@ -104,11 +104,11 @@ index, 0: only if it is not there; --if-value only if it has that value. Exit co
 				opts = append(opts, client.IfValue(was))
 			}
 			return withKeys(c, func(keys *client.KV) error {
-				index, err := keys.Put(c.Context(), args[0], value, opts...)
+				res, err := keys.PutEntry(c.Context(), args[0], value, opts...)
 				if err != nil {
 					return foundAt(err)
 				}
-				return printMessage(c, env, &apiv1.PutResponse{Index: uint64(index)}, formLine(form, "%s stored at index %d", args[0], index))
+				return printMessage(c, env, res, formLine(form, "%s stored at index %d", args[0], res.Index))
 			})
 		},
 	}

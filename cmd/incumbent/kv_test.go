@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 )
 
 func TestKeysFromTheCommandLine(t *testing.T) {
@@ -42,6 +45,11 @@ func TestKeysFromTheCommandLine(t *testing.T) {
 		{args: []string{"ls", "--separator", "/", "-o", "jsonl"}, out: `{"prefix":"c/"}` + "\n…"},
 		{args: []string{"ls", "c/"}, out: "KEY …"},
 		{args: []string{"ls", "none/", "-o", "json"}, out: "[]\n"},
+		{args: []string{"put", "z", "a", "-o", "jsonl"}, out: `{"entry":{"created_index":"…`},
+		{args: []string{"watch"}, code: exitUsage, err: "either KEY or --prefix"},
+		{args: []string{"watch", "x", "--prefix", "x"}, code: exitUsage, err: "either KEY or --prefix"},
+		{args: []string{"watch", "x", "--after", "99999"}, code: exitConflict, err: "does not exist yet"},
+		{args: []string{"watch", "", "--after", "1"}, code: exitUsage, err: "key"},
 		{args: []string{"rm", "c/", "--tree"}, out: "2 deleted\n"},
 		{args: []string{"rm", "c/1"}, code: exitHeld, err: "is not there"},
 		{args: []string{"rm", "x", "--if-index", "1"}, code: exitConflict, err: "last modified at index"},
@@ -53,5 +61,18 @@ func TestKeysFromTheCommandLine(t *testing.T) {
 		if got.code != step.code || !ok || !strings.Contains(got.stderr, step.err) {
 			t.Errorf("%q: code %d, output %q, error %q", step.args, got.code, got.stdout, got.stderr)
 		}
+	}
+}
+
+func TestChangesOfKeysForPeople(t *testing.T) {
+	var out strings.Builder
+	err := printKeyEvents(&out, formTable, &apiv1.WatchKeysResponse{Events: []*apiv1.KeyEvent{
+		{Index: 7, What: "locked", Entry: &apiv1.KeyValue{Key: "x", Value: []byte("a\n"), Session: "s"}},
+		{Index: 8, What: "put", Entry: &apiv1.KeyValue{Key: "x", Value: bytes.Repeat([]byte("v"), 1000)}},
+		{Index: 9, What: "deleted", Previous: &apiv1.KeyValue{Key: "x", Value: []byte("b")}},
+	}})
+	want := "       7  locked    x  \"a\\n\"  session s\n       8  put       x  \"" + strings.Repeat("v", shownValue) + "\"… (1000 bytes)\n       9  deleted   x\n"
+	if err != nil || out.String() != want {
+		t.Errorf("%v\n%s", err, &out)
 	}
 }

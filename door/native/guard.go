@@ -142,7 +142,8 @@ func gated(procedure string) (auth.Action, bool) {
 	case incumbentv1connect.LeaseServiceListProcedure, incumbentv1connect.SessionServiceListSessionsProcedure,
 		incumbentv1connect.SessionServiceGetSessionProcedure, incumbentv1connect.TransactionServiceTxnProcedure:
 		return auth.Read, true
-	case incumbentv1connect.KeyValueServiceGetProcedure, incumbentv1connect.KeyValueServiceListProcedure:
+	case incumbentv1connect.KeyValueServiceGetProcedure, incumbentv1connect.KeyValueServiceListProcedure,
+		incumbentv1connect.KeyValueServiceWatchProcedure:
 		return auth.KeyRead, true
 	case incumbentv1connect.KeyValueServicePutProcedure, incumbentv1connect.KeyValueServiceDeleteProcedure,
 		incumbentv1connect.KeyValueServiceLockProcedure, incumbentv1connect.KeyValueServiceUnlockProcedure:

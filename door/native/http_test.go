@@ -2,6 +2,7 @@ package native
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -104,12 +105,23 @@ func (m *member) holdFor(n int64) {
 //	{ request }
 //
 // together: the log stands still until N commands are handed in, so that the answer
-// to none of them changes what becomes of the others.
+// to none of them changes what becomes of the others. Of a call that streams,
+//
+//	stream METHOD until=INDEX
+//	{ request }
+//
+// gives the messages up to the one with that progress, or to the error.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/http", func(t *testing.T, path string) {
 		m := newMember(t)
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			if d.Cmd != "call" {
+			switch d.Cmd {
+			case "call":
+			case "stream":
+				var until uint64
+				d.ScanArgs(t, "until", &until)
+				return m.streamed(d.CmdArgs[0].Key, d.Input, until)
+			default:
 				t.Fatalf("unknown command %q", d.Cmd)
 			}
 			var header []string
@@ -131,4 +143,36 @@ func TestTranscripts(t *testing.T) {
 			return out + tidy(pretty([]byte(body)))
 		})
 	})
+}
+
+// streamed makes a streaming call, whose messages have a byte and their length
+// before them, the last one the byte endOfStream.
+func (m *member) streamed(method, body string, until uint64) (out string) {
+	m.tb.Helper()
+	const endOfStream = 2
+	head := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body)))
+	resp, err := http.Post(m.url+"/incumbent.v1."+method, "application/connect+json", io.MultiReader(bytes.NewReader(head), strings.NewReader(body)))
+	if err != nil {
+		m.tb.Fatal(err)
+	}
+	defer resp.Body.Close()
+	for {
+		if _, err := io.ReadFull(resp.Body, head); err != nil {
+			m.tb.Fatal(err)
+		}
+		message := make([]byte, binary.BigEndian.Uint32(head[1:]))
+		if _, err := io.ReadFull(resp.Body, message); err != nil {
+			m.tb.Fatal(err)
+		}
+		out += tidy(pretty(message))
+		var progress struct {
+			Index uint64 `json:"progress_index,string"`
+		}
+		if err := json.Unmarshal(message, &progress); err != nil {
+			m.tb.Fatal(err)
+		}
+		if head[0] == endOfStream || progress.Index >= until {
+			return out
+		}
+	}
 }

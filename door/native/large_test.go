@@ -198,7 +198,7 @@ func TestG21_PiecesShareTheirEncoding(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := m.door.piece(b)
+	p := m.door.piece(form{}, b)
 	for name, write := range map[string]func([]byte) []byte{
 		"proto": func(b []byte) []byte { b, _ = protoCodec{}.MarshalAppend(b, p); return b },
 		"json":  p.appendJSON,

@@ -19,19 +19,28 @@ import (
 // changed. A WebSocket queues the bytes of events that all its readers share; of
 // the calls, a codec puts them into the one message that is being written.
 
-// This door's numbers among the encodings of an event.
+// form is how the events of a watch are written.
+type form struct {
+	answer protowire.Number // of a stream's frame
+	values pb.WatchedValues // of keys: which the entries have
+}
+
+// This door's numbers among the encodings of an event, with all that it says. Those
+// of keys with fewer values follow, by [pb.WatchedValues].
 const (
-	protoEncoding watch.Encoding = 'n' // a LeaseEvent as an element of WatchResponse.events, tag and length included
-	jsonEncoding  watch.Encoding = 'N' // a LeaseEvent as jsonCodec writes it
+	protoEncoding watch.Encoding = 'n' // as an element of WatchResponse.events, tag and length included
+	jsonEncoding  watch.Encoding = 'N' // as jsonCodec writes it
 )
 
-// Field numbers of lease.proto and stream.proto that are written by hand.
+// Field numbers of lease.proto, kv.proto and stream.proto that are written by hand.
 const (
-	fieldEvents   = 1 // WatchResponse
-	fieldProgress = 2 // WatchResponse
-	fieldSnapshot = 3 // WatchResponse
-	fieldMore     = 4 // WatchResponse
-	fieldWatch    = 7 // ServerFrame
+	fieldEvents    = 1  // WatchResponse, WatchKeysResponse
+	fieldProgress  = 2  // WatchResponse, WatchKeysResponse
+	fieldSnapshot  = 3  // WatchResponse, WatchKeysResponse
+	fieldMore      = 4  // WatchResponse, WatchKeysResponse
+	fieldFirst     = 5  // WatchResponse, WatchKeysResponse
+	fieldWatch     = 7  // ServerFrame
+	fieldWatchKeys = 12 // ServerFrame
 )
 
 // mark is what a WatchResponse says besides its events.
@@ -39,48 +48,76 @@ type mark struct {
 	progress incumbent.Index
 	snapshot bool
 	more     bool
+	first    bool
 }
 
 func (m mark) size() int {
-	return sizeVarintField(uint64(m.progress)) + sizeVarintField(protowire.EncodeBool(m.snapshot)) + sizeVarintField(protowire.EncodeBool(m.more))
+	n := sizeVarintField(uint64(m.progress))
+	for _, flag := range []bool{m.snapshot, m.more, m.first} {
+		n += sizeVarintField(protowire.EncodeBool(flag))
+	}
+	return n
 }
 
 func (m mark) append(b []byte) []byte {
 	b = appendVarintField(b, fieldProgress, uint64(m.progress))
 	b = appendVarintField(b, fieldSnapshot, protowire.EncodeBool(m.snapshot))
-	return appendVarintField(b, fieldMore, protowire.EncodeBool(m.more))
+	b = appendVarintField(b, fieldMore, protowire.EncodeBool(m.more))
+	return appendVarintField(b, fieldFirst, protowire.EncodeBool(m.first))
 }
 
-// piece stands for a WatchResponse in the codecs of this door.
+func (m mark) appendJSON(b []byte) []byte {
+	b = append(b, `{"progress_index":"`...)
+	b = append(strconv.AppendUint(b, uint64(m.progress), 10), '"')
+	for _, flag := range []struct {
+		name string
+		set  bool
+	}{{"snapshot", m.snapshot}, {"more", m.more}, {"first", m.first}} {
+		if flag.set {
+			b = append(append(append(b, `,"`...), flag.name...), `":true`...)
+		}
+	}
+	return b
+}
+
+// piece stands for a WatchResponse or WatchKeysResponse, whose fields are the same,
+// in the codecs of this door. It has changes, or what a snapshot shows.
 type piece struct {
 	door   *Door
+	form   form
 	events []*watch.Event
+	shown  []proto.Message
 	mark   mark
 }
 
-func (d *Door) piece(b watch.Batch) *piece {
-	return &piece{d, b.Events, mark{progress: b.Progress, more: !b.Whole()}}
+func (d *Door) piece(f form, b watch.Batch) *piece {
+	return &piece{door: d, form: f, events: b.Events, mark: mark{progress: b.Progress, more: !b.Whole()}}
 }
 
 func (p *piece) appendProto(b []byte) []byte {
+	for _, m := range p.shown {
+		b = appendEvent(b, m)
+	}
 	for _, e := range p.events {
-		b = append(b, p.door.encodedEvent(e)...)
+		b = append(b, p.door.encodedEvent(p.form, e)...)
 	}
 	return p.mark.append(b)
 }
 
 func (p *piece) appendJSON(b []byte) []byte {
-	b = append(b, `{"progress_index":"`...)
-	b = append(strconv.AppendUint(b, uint64(p.mark.progress), 10), '"')
-	if p.mark.more {
-		b = append(b, `,"more":true`...)
-	}
+	b = p.mark.appendJSON(b)
 	next := `,"events":[`
-	for _, e := range p.events {
-		if j := p.door.eventJSON(e); len(j) > 0 {
+	add := func(j []byte) {
+		if len(j) > 0 {
 			b = append(append(b, next...), j...)
 			next = ","
 		}
+	}
+	for _, m := range p.shown {
+		add(eventJSON(m))
+	}
+	for _, e := range p.events {
+		add(p.door.encodedJSON(p.form, e))
 	}
 	if next == "," {
 		b = append(b, ']')
@@ -89,45 +126,46 @@ func (p *piece) appendJSON(b []byte) []byte {
 }
 
 // encodedEvent is eventOf in bytes, made once for all streams and calls.
-func (d *Door) encodedEvent(e *watch.Event) []byte {
-	return e.Encode(protoEncoding, func(e *watch.Event) []byte {
-		m := d.former().eventOf(e)
-		if m == nil {
-			return nil
+func (d *Door) encodedEvent(f form, e *watch.Event) []byte {
+	return d.encoded(f, e, protoEncoding, func(m proto.Message) []byte { return appendEvent(nil, m) })
+}
+
+// encodedJSON is encodedEvent for whoever reads JSON.
+func (d *Door) encodedJSON(f form, e *watch.Event) []byte {
+	return d.encoded(f, e, jsonEncoding, eventJSON)
+}
+
+func (d *Door) encoded(f form, e *watch.Event, first watch.Encoding, write func(proto.Message) []byte) []byte {
+	return e.Encode(first+watch.Encoding(f.values), func(e *watch.Event) []byte {
+		if m := d.former().eventOf(e, f.values); m != nil {
+			return write(m)
 		}
-		return appendEvent(nil, m)
+		return nil
 	})
 }
 
-// eventJSON is encodedEvent for whoever reads JSON.
-func (d *Door) eventJSON(e *watch.Event) []byte {
-	return e.Encode(jsonEncoding, func(e *watch.Event) []byte {
-		m := d.former().eventOf(e)
-		if m == nil {
-			return nil
-		}
-		b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
-		if err != nil {
-			panic(incumbent.Errorf(incumbent.Internal, "write an event of lease %v: %w", m.Lease, err))
-		}
-		return b
-	})
+func eventJSON(m proto.Message) []byte {
+	b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	if err != nil {
+		panic(incumbent.Errorf(incumbent.Internal, "write an event: %w", err))
+	}
+	return b
 }
 
-// appendEvent appends a LeaseEvent as an element of WatchResponse.events.
-func appendEvent(b []byte, m *pb.LeaseEvent) []byte {
+// appendEvent appends an event as an element of WatchResponse.events.
+func appendEvent(b []byte, m proto.Message) []byte {
 	opts := proto.MarshalOptions{UseCachedSize: true}
 	b = appendBytesHead(b, fieldEvents, proto.Size(m))
 	b, err := opts.MarshalAppend(b, m)
 	if err != nil {
-		panic(incumbent.Errorf(incumbent.Internal, "encode an event of lease %v: %w", m.Lease, err))
+		panic(incumbent.Errorf(incumbent.Internal, "encode an event: %w", err))
 	}
 	return b
 }
 
 // watchFrame is the beginning of a WebSocket message that answers watch id
 // with events of size bytes, which follow it.
-func watchFrame(id uint64, size int, m mark) []byte {
+func watchFrame(id uint64, answer protowire.Number, size int, m mark) []byte {
 	body := size + m.size()
 	frame := sizeVarintField(id) + 1 + protowire.SizeBytes(body)
 	message := 1 + protowire.SizeBytes(frame)
@@ -135,6 +173,6 @@ func watchFrame(id uint64, size int, m mark) []byte {
 	b = websocket.AppendHead(b, ws.OpBinary, message)
 	b = appendBytesHead(b, fieldFrames, frame)
 	b = appendVarintField(b, fieldID, id)
-	b = appendBytesHead(b, fieldWatch, body)
+	b = appendBytesHead(b, answer, body)
 	return m.append(b)
 }

@@ -32,7 +32,11 @@ func (s *stream) begin(w *bench, f *pb.ClientFrame, deadline time.Time) error {
 	case *pb.ClientFrame_Detach:
 		return s.detachFrame(f.Id, r.Detach)
 	case *pb.ClientFrame_Watch:
-		return s.watch(f.Id, r.Watch.GetWatch())
+		sel, err := s.door.selectLeases(s.who, r.Watch.GetWatch())
+		return s.watch(f.Id, sel, err)
+	case *pb.ClientFrame_WatchKeys:
+		sel, err := s.door.selectKeys(s.who, r.WatchKeys)
+		return s.watch(f.Id, sel, err)
 	case *pb.ClientFrame_WaitReleased:
 		return s.waitReleased(f.Id, r.WaitReleased)
 	case *pb.ClientFrame_ExtendTokens, *pb.ClientFrame_Beat:

@@ -6,7 +6,6 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
-	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
@@ -23,7 +22,7 @@ import (
 type streamWatch struct {
 	s   *stream
 	id  uint64
-	sel selection
+	sel *selection
 
 	state  atomic.Uint32 // of the pumps: idle, queued, running, or running and wanted again
 	closed atomic.Bool
@@ -34,10 +33,9 @@ type streamWatch struct {
 
 	// Of the pump that runs it; the state keeps others out.
 	reader *watch.Reader
-	shown  *former        // of the snapshot; nil once it was sent
-	begun  bool           // sel.after is the index to follow after, and exists
-	fresh  bool           // following, and nothing said yet
-	at     incumbent.Name // where the snapshot goes on
+	shown  *former // of the snapshot; nil once it was sent
+	begun  bool    // sel.after is the index to follow after, and exists
+	fresh  bool    // following, and nothing said yet
 	said   incumbent.Index
 }
 
@@ -49,14 +47,13 @@ const (
 	watchAgain
 )
 
-// watch opens a watch that the frame's id names.
-func (s *stream) watch(id uint64, r *pb.WatchRequest) error {
+// watch opens a watch that the frame's id names, unless its selection was refused.
+func (s *stream) watch(id uint64, sel *selection, refusal error) error {
 	if id == 0 {
 		return invalid("id", "is 0; a watch is answered under its id")
 	}
-	sel, err := s.door.selectionOf(s.who, r)
-	if err != nil {
-		return err
+	if refusal != nil {
+		return refusal
 	}
 	if err := s.room(id, func(o *opened) bool { return len(o.watches) < MaxWatchesPerStream }, "watches", MaxWatchesPerStream); err != nil {
 		return err
@@ -267,31 +264,29 @@ func (w *streamWatch) subscribe() error {
 
 // snapshot sends a slice of what is there; the changes after it follow.
 func (w *streamWatch) snapshot(p *pumping) {
-	events, at, more := w.sel.snapshot(w.shown, w.at)
-	w.at = at
+	shown := w.sel.snapshot(w.shown)
 	var b []byte
-	for _, e := range events {
-		b = appendEvent(b, e)
+	for _, m := range shown.shown {
+		b = appendEvent(b, m)
 	}
-	m := mark{snapshot: true, more: more}
-	if !more {
-		m.progress = w.shown.view.Index()
-		w.sel.after, w.said, w.shown, w.begun = m.progress, m.progress, nil, true
+	if !shown.mark.more {
+		at := shown.mark.progress
+		w.sel.after, w.said, w.shown, w.begun = at, at, nil, true
 	}
-	w.emit(p, append(p.bufs[:0], watchFrame(w.id, len(b), m), b))
+	w.emit(p, append(p.bufs[:0], watchFrame(w.id, w.sel.form.answer, len(b), shown.mark), b))
 }
 
 // send sends events in the bytes that all streams share.
 func (w *streamWatch) send(p *pumping, batch watch.Batch) {
 	bufs, size := append(p.bufs[:0], nil), 0
 	for _, e := range batch.Events {
-		if b := w.s.door.encodedEvent(e); len(b) > 0 {
+		if b := w.s.door.encodedEvent(w.sel.form, e); len(b) > 0 {
 			bufs = append(bufs, b)
 			size += len(b)
 		}
 	}
 	w.said, w.fresh = batch.Progress, false
-	bufs[0] = watchFrame(w.id, size, mark{progress: batch.Progress, more: !batch.Whole()})
+	bufs[0] = watchFrame(w.id, w.sel.form.answer, size, mark{progress: batch.Progress, more: !batch.Whole()})
 	w.emit(p, bufs)
 }
 

@@ -16,11 +16,11 @@ import (
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
-// changeOf is the change that an event of a lease topic carries.
+// changeOf is the change that an event carries.
 func changeOf(e *watch.Event) *core.Change {
 	c, ok := e.Payload.(*core.Change)
 	if !ok {
-		panic(incumbent.Errorf(incumbent.Internal, "an event of a lease carries %T", e.Payload))
+		panic(incumbent.Errorf(incumbent.Internal, "an event carries %T", e.Payload))
 	}
 	return c
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
@@ -18,42 +19,73 @@ import (
 // present is the word for what a snapshot shows.
 const present = "present"
 
-// selection is what a watch is about.
+// selection is what a watch is about, and how far its snapshot has come. One watch
+// alone has it.
 type selection struct {
-	name     incumbent.Name // of the lease, or its prefix
-	prefix   bool
 	after    incumbent.Index // 0: begin with a snapshot
 	selector watch.Selector
+	form     form
+	records  records
+	begun    bool // the snapshot has
 }
 
-// selectionOf checks what a caller wants to watch.
-func (d *Door) selectionOf(who *caller, r *pb.WatchRequest) (selection, error) {
-	if r.GetName() == nil {
-		return selection{}, invalid("name", "is missing")
+// records are what a snapshot shows, a piece at a time.
+type records interface {
+	// next takes what comes behind the last piece into the room, as events, and
+	// reports whether there may be more.
+	next(f *former, r *room) (events []proto.Message, more bool)
+}
+
+// snapshot takes the next piece of what matches in a view.
+func (s *selection) snapshot(f *former) *piece {
+	events, more := s.records.next(f, &room{left: pullEvents, bytes: pullBytes})
+	p := &piece{door: f.d, form: s.form, shown: events, mark: mark{snapshot: true, more: more, first: !s.begun}}
+	if s.begun = true; !more {
+		p.mark.progress = f.view.Index()
 	}
-	s := selection{name: inScope(r.Name), prefix: r.Prefix, after: incumbent.Index(r.AfterIndex)}
-	s.name.Lease = r.Name.Name
-	check := s.name
-	if s.prefix && check.Lease == "" {
+	return p
+}
+
+// leaseRecords are the leases of a name, or of those that begin with it.
+type leaseRecords struct {
+	name   incumbent.Name
+	prefix bool
+	at     incumbent.Name // the last that was looked at
+}
+
+// selectLeases checks what a caller wants to watch.
+func (d *Door) selectLeases(who *caller, r *pb.WatchRequest) (*selection, error) {
+	if r.GetName() == nil {
+		return nil, invalid("name", "is missing")
+	}
+	name := inScope(r.Name)
+	name.Lease = r.Name.Name
+	check := name
+	if r.Prefix && check.Lease == "" {
 		check.Lease = "any" // the prefix may be empty, namespace and model may not be wrong
 	}
 	if err := check.Validate(); err != nil {
-		return s, inField("name", err)
+		return nil, inField("name", err)
 	}
-	if err := d.allowRead(who, auth.Watch, s.name); err != nil {
-		return s, err
+	if err := d.allowRead(who, auth.Watch, name); err != nil {
+		return nil, err
 	}
-	t := engine.LeaseTopic(s.name)
-	if s.selector = watch.Exact(t); s.prefix {
-		s.selector = watch.Prefix(t.Kind, t.Scope, t.Name)
-	}
-	return s, nil
+	return &selection{
+		after: incumbent.Index(r.AfterIndex), selector: selectorOf(engine.LeaseTopic(name), r.Prefix),
+		form: form{answer: fieldWatch}, records: &leaseRecords{name: name, prefix: r.Prefix},
+	}, nil
 }
 
-// snapshot takes a piece of the leases that match and are held, behind after,
-// and reports whether there may be more.
-func (s *selection) snapshot(f *former, after incumbent.Name) (out []*pb.LeaseEvent, last incumbent.Name, more bool) {
-	room := room{left: pullEvents, bytes: pullBytes}
+// selectorOf selects one topic, or those whose names begin with its name.
+func selectorOf(t watch.Topic, prefix bool) watch.Selector {
+	if prefix {
+		return watch.Prefix(t.Kind, t.Scope, t.Name)
+	}
+	return watch.Exact(t)
+}
+
+// next shows the leases that are held.
+func (s *leaseRecords) next(f *former, room *room) (out []proto.Message, more bool) {
 	take := func(l *core.Lease) {
 		e := &pb.LeaseEvent{Index: uint64(l.Modified), What: present, Lease: f.lease(l), PreviousHolder: l.PreviousHolder}
 		room.use(e)
@@ -63,29 +95,32 @@ func (s *selection) snapshot(f *former, after incumbent.Name) (out []*pb.LeaseEv
 		if l := f.view.Lease(s.name); !l.Free() {
 			take(l)
 		}
-		return out, s.name, false
+		return out, false
 	}
 	looked := 0
-	f.view.Leases(s.name.Namespace, s.name.Model, s.name.Lease, after, func(l *core.Lease) bool {
+	f.view.Leases(s.name.Namespace, s.name.Model, s.name.Lease, s.at, func(l *core.Lease) bool {
 		if room.full() || looked == ScanSlice {
 			more = true
 			return false
 		}
 		looked++
-		last = l.Name
+		s.at = l.Name
 		if !l.Free() {
 			take(l)
 		}
 		return true
 	})
-	return out, last, more
+	return out, more
 }
 
-// eventOf writes a change of a lease; nil for one that says nothing to a
-// watcher: that the record of a free lease was dropped.
-func (f *former) eventOf(e *watch.Event) *pb.LeaseEvent {
+// eventOf writes a change, with the values that the form has; nil for one that says
+// nothing to a watcher: that the record of a free lease was dropped.
+func (f *former) eventOf(e *watch.Event, values pb.WatchedValues) proto.Message {
 	c := changeOf(e)
-	if c.Lease == nil {
+	switch {
+	case c.Family != nil:
+		return keyEvent(c, values)
+	case c.Lease == nil:
 		return nil
 	}
 	out := &pb.LeaseEvent{Index: uint64(c.Index), What: c.What.String(), Lease: f.lease(c.Lease)}
@@ -97,54 +132,54 @@ func (f *former) eventOf(e *watch.Event) *pb.LeaseEvent {
 
 // Watch sends a snapshot or resumes, then sends changes until the caller goes.
 func (s leaseService) Watch(ctx context.Context, r *connect.Request[pb.WatchRequest], out *connect.ServerStream[pb.WatchResponse]) error {
-	if err := s.watch(ctx, r.Msg, out); err != nil {
-		return s.d.callError(err)
+	sel, err := s.d.selectLeases(callerOf(ctx), r.Msg)
+	return s.d.watch(ctx, sel, err, out.Conn())
+}
+
+// watch serves a call that watches, unless its selection was refused.
+func (d *Door) watch(ctx context.Context, sel *selection, refusal error, out connect.StreamingHandlerConn) error {
+	err := refusal
+	if err == nil {
+		err = d.watchSelected(ctx, sel, out.Send)
+	}
+	if err != nil {
+		return d.callError(err)
 	}
 	return nil
 }
 
-func (s leaseService) watch(ctx context.Context, r *pb.WatchRequest, out *connect.ServerStream[pb.WatchResponse]) error {
-	who := callerOf(ctx)
-	sel, err := s.d.selectionOf(who, r)
-	if err != nil {
-		return err
-	}
-	ctx, stop := s.d.untilDrained(ctx)
+func (d *Door) watchSelected(ctx context.Context, sel *selection, send func(any) error) error {
+	ctx, stop := d.untilDrained(ctx)
 	defer stop()
-	admitted, err := s.d.admit(ctx, admit.Watches, 1)
+	admitted, err := d.admit(ctx, admit.Watches, 1)
 	if err != nil {
 		return err
 	}
 	admitted()
 	from := sel.after
 	if from == 0 {
-		from, err = s.d.sendSnapshot(ctx, &sel, out.Send)
+		from, err = d.sendSnapshot(ctx, sel, send)
 	} else {
-		err = s.d.awaitIndex(ctx, from)
+		err = d.awaitIndex(ctx, from)
 	}
 	if err != nil {
 		return err
 	}
-	return s.d.follow(ctx, &sel, from, out.Conn().Send)
+	return d.follow(ctx, sel, from, send)
 }
 
 // sendSnapshot sends what matches in a confirmed state, and returns its index.
-func (d *Door) sendSnapshot(ctx context.Context, sel *selection, send func(*pb.WatchResponse) error) (incumbent.Index, error) {
+func (d *Door) sendSnapshot(ctx context.Context, sel *selection, send func(any) error) (incumbent.Index, error) {
 	if err := d.confirmed(ctx); err != nil {
 		return 0, err
 	}
 	f := d.former()
-	var at incumbent.Name
 	for more := true; more; {
-		var events []*pb.LeaseEvent
-		events, at, more = sel.snapshot(f, at)
-		m := &pb.WatchResponse{Events: events, Snapshot: true, More: more}
-		if !more {
-			m.ProgressIndex = uint64(f.view.Index())
-		}
-		if err := send(m); err != nil {
+		p := sel.snapshot(f)
+		if err := send(p); err != nil {
 			return 0, err
 		}
+		more = p.mark.more
 	}
 	return f.view.Index(), nil
 }
@@ -198,7 +233,7 @@ func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index,
 		buf = batch.Events
 		if len(batch.Events) > 0 {
 			said = batch.Progress
-			if err := send(d.piece(batch)); err != nil {
+			if err := send(d.piece(sel.form, batch)); err != nil {
 				return err
 			}
 			clear(buf) // history may be done with them
@@ -211,7 +246,7 @@ func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index,
 		case <-tick.C:
 			if p := reader.Progress(); p > said {
 				said = p
-				if err := send(&pb.WatchResponse{ProgressIndex: uint64(p)}); err != nil {
+				if err := send(d.piece(sel.form, watch.Batch{Progress: p})); err != nil {
 					return err
 				}
 			}

@@ -35,8 +35,26 @@ var ofStreams = []mutant{
 	{
 		name: "every watch has events encoded for itself", guarantee: "G21",
 		file: "door/native/piece.go", pkg: "./door/native", test: "^TestG21_PiecesShareTheirEncoding$",
-		search:  "\t\tb = append(b, p.door.encodedEvent(e)...)\n",
-		replace: "\t\tb = appendEvent(b, p.door.former().eventOf(e))\n",
+		search:  "\t\tb = append(b, p.door.encodedEvent(p.form, e)...)\n",
+		replace: "\t\tb = appendEvent(b, p.door.former().eventOf(e, p.form.values))\n",
+	},
+	{
+		name: "who wants fewer values has what another has made", guarantee: "G21",
+		file: "door/native/piece.go", pkg: "./door/native", test: "^TestG18_G21_LargeValuesAreTheReadersChoice$",
+		search:  "return e.Encode(first+watch.Encoding(f.values), ",
+		replace: "return e.Encode(first, ",
+	},
+	{
+		name: "a stream's watch of keys needs no right", guarantee: "G12",
+		file: "door/native/keys_watch.go", pkg: "./door/native", test: "^TestStreamsEndWatchesOfKeys$",
+		search:  "auth.Authorize(who.principal, auth.KeyRead, ",
+		replace: "auth.Authorize(auth.Principal{Kind: auth.Operator}, auth.KeyRead, ",
+	},
+	{
+		name: "a watch of keys tells what is as what was", guarantee: "G15",
+		file: "door/native/keys_watch.go", pkg: "./door/native", test: "^TestG15_G16_WatchOfKeysComposes$",
+		search:  "Previous: entryPB(before, ",
+		replace: "Previous: entryPB(after, ",
 	},
 	{
 		name: "a page of what a session has does not say that there is more", guarantee: "G18",
@@ -47,8 +65,8 @@ var ofStreams = []mutant{
 	{
 		name: "the client yields changes of an index that is not whole", guarantee: "G15",
 		file: "client/watch.go", pkg: "./client", test: "^TestG15_ChangesOfAnIndexAreYieldedTogether$",
-		search:  "return events[i].Index > m.ProgressIndex })",
-		replace: "return events[i].Index > 1<<63 })",
+		search:  "return events[i].GetIndex() > progress })",
+		replace: "return events[i].GetIndex() > 1<<63 })",
 	},
 	{
 		name: "a session loses the leases of all pages but the first", guarantee: "G04",

@@ -71,6 +71,61 @@ func (OnEnd) EnumDescriptor() ([]byte, []int) {
 	return file_incumbent_v1_kv_proto_rawDescGZIP(), []int{0}
 }
 
+// WatchedValues says which values the entries of a watch have. Values make its
+// messages large, and have a slow reader cut off sooner: who does not need them
+// should not ask for them. All else of an entry is always there.
+type WatchedValues int32
+
+const (
+	WatchedValues_WATCHED_VALUES_UNSPECIFIED WatchedValues = 0 // both
+	WatchedValues_WATCHED_VALUES_BOTH        WatchedValues = 1 // what is and what was
+	WatchedValues_WATCHED_VALUES_NEW         WatchedValues = 2 // what is
+	WatchedValues_WATCHED_VALUES_NONE        WatchedValues = 3
+)
+
+// Enum value maps for WatchedValues.
+var (
+	WatchedValues_name = map[int32]string{
+		0: "WATCHED_VALUES_UNSPECIFIED",
+		1: "WATCHED_VALUES_BOTH",
+		2: "WATCHED_VALUES_NEW",
+		3: "WATCHED_VALUES_NONE",
+	}
+	WatchedValues_value = map[string]int32{
+		"WATCHED_VALUES_UNSPECIFIED": 0,
+		"WATCHED_VALUES_BOTH":        1,
+		"WATCHED_VALUES_NEW":         2,
+		"WATCHED_VALUES_NONE":        3,
+	}
+)
+
+func (x WatchedValues) Enum() *WatchedValues {
+	p := new(WatchedValues)
+	*p = x
+	return p
+}
+
+func (x WatchedValues) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WatchedValues) Descriptor() protoreflect.EnumDescriptor {
+	return file_incumbent_v1_kv_proto_enumTypes[1].Descriptor()
+}
+
+func (WatchedValues) Type() protoreflect.EnumType {
+	return &file_incumbent_v1_kv_proto_enumTypes[1]
+}
+
+func (x WatchedValues) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WatchedValues.Descriptor instead.
+func (WatchedValues) EnumDescriptor() ([]byte, []int) {
+	return file_incumbent_v1_kv_proto_rawDescGZIP(), []int{1}
+}
+
 // KeyValue is one entry.
 type KeyValue struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1116,6 +1171,232 @@ func (x *UnlockResponse) GetEntry() *KeyValue {
 	return nil
 }
 
+type WatchKeysRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Key       string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`        // an exact key, unless prefix is set
+	Prefix    bool                   `protobuf:"varint,3,opt,name=prefix,proto3" json:"prefix,omitempty"` // key is a prefix; empty: all of the namespace
+	// Resume: everything after this index, or the kind "compacted", if the history
+	// back to it is gone or the cluster has not come to it. 0: start with a snapshot
+	// of what matches.
+	AfterIndex    uint64        `protobuf:"varint,4,opt,name=after_index,json=afterIndex,proto3" json:"after_index,omitempty"`
+	Values        WatchedValues `protobuf:"varint,5,opt,name=values,proto3,enum=incumbent.v1.WatchedValues" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchKeysRequest) Reset() {
+	*x = WatchKeysRequest{}
+	mi := &file_incumbent_v1_kv_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchKeysRequest) ProtoMessage() {}
+
+func (x *WatchKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_kv_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchKeysRequest.ProtoReflect.Descriptor instead.
+func (*WatchKeysRequest) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_kv_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *WatchKeysRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *WatchKeysRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *WatchKeysRequest) GetPrefix() bool {
+	if x != nil {
+		return x.Prefix
+	}
+	return false
+}
+
+func (x *WatchKeysRequest) GetAfterIndex() uint64 {
+	if x != nil {
+		return x.AfterIndex
+	}
+	return 0
+}
+
+func (x *WatchKeysRequest) GetValues() WatchedValues {
+	if x != nil {
+		return x.Values
+	}
+	return WatchedValues_WATCHED_VALUES_UNSPECIFIED
+}
+
+// WatchKeysResponse is what WatchResponse is, field by field, with other events.
+type WatchKeysResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Events        []*KeyEvent            `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	ProgressIndex uint64                 `protobuf:"varint,2,opt,name=progress_index,json=progressIndex,proto3" json:"progress_index,omitempty"`
+	Snapshot      bool                   `protobuf:"varint,3,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	More          bool                   `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
+	First         bool                   `protobuf:"varint,5,opt,name=first,proto3" json:"first,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchKeysResponse) Reset() {
+	*x = WatchKeysResponse{}
+	mi := &file_incumbent_v1_kv_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchKeysResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchKeysResponse) ProtoMessage() {}
+
+func (x *WatchKeysResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_kv_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchKeysResponse.ProtoReflect.Descriptor instead.
+func (*WatchKeysResponse) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_kv_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *WatchKeysResponse) GetEvents() []*KeyEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *WatchKeysResponse) GetProgressIndex() uint64 {
+	if x != nil {
+		return x.ProgressIndex
+	}
+	return 0
+}
+
+func (x *WatchKeysResponse) GetSnapshot() bool {
+	if x != nil {
+		return x.Snapshot
+	}
+	return false
+}
+
+func (x *WatchKeysResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *WatchKeysResponse) GetFirst() bool {
+	if x != nil {
+		return x.First
+	}
+	return false
+}
+
+type KeyEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Index uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	// put, deleted, locked, unlocked (by its session or with it); "present" in a
+	// snapshot
+	What          string    `protobuf:"bytes,2,opt,name=what,proto3" json:"what,omitempty"`
+	Entry         *KeyValue `protobuf:"bytes,3,opt,name=entry,proto3" json:"entry,omitempty"`       // after the change; left out: it is gone
+	Previous      *KeyValue `protobuf:"bytes,4,opt,name=previous,proto3" json:"previous,omitempty"` // before the change; left out: it was not there
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyEvent) Reset() {
+	*x = KeyEvent{}
+	mi := &file_incumbent_v1_kv_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyEvent) ProtoMessage() {}
+
+func (x *KeyEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_kv_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyEvent.ProtoReflect.Descriptor instead.
+func (*KeyEvent) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_kv_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *KeyEvent) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *KeyEvent) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *KeyEvent) GetEntry() *KeyValue {
+	if x != nil {
+		return x.Entry
+	}
+	return nil
+}
+
+func (x *KeyEvent) GetPrevious() *KeyValue {
+	if x != nil {
+		return x.Previous
+	}
+	return nil
+}
+
 var File_incumbent_v1_kv_proto protoreflect.FileDescriptor
 
 const file_incumbent_v1_kv_proto_rawDesc = "" +
@@ -1202,18 +1483,42 @@ const file_incumbent_v1_kv_proto_rawDesc = "" +
 	"\vidempotency\x18\x06 \x01(\v2\x19.incumbent.v1.IdempotencyR\vidempotency\"T\n" +
 	"\x0eUnlockResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12,\n" +
-	"\x05entry\x18\x02 \x01(\v2\x16.incumbent.v1.KeyValueR\x05entry*C\n" +
+	"\x05entry\x18\x02 \x01(\v2\x16.incumbent.v1.KeyValueR\x05entry\"\xb0\x01\n" +
+	"\x10WatchKeysRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12\x16\n" +
+	"\x06prefix\x18\x03 \x01(\bR\x06prefix\x12\x1f\n" +
+	"\vafter_index\x18\x04 \x01(\x04R\n" +
+	"afterIndex\x123\n" +
+	"\x06values\x18\x05 \x01(\x0e2\x1b.incumbent.v1.WatchedValuesR\x06values\"\xb0\x01\n" +
+	"\x11WatchKeysResponse\x12.\n" +
+	"\x06events\x18\x01 \x03(\v2\x16.incumbent.v1.KeyEventR\x06events\x12%\n" +
+	"\x0eprogress_index\x18\x02 \x01(\x04R\rprogressIndex\x12\x1a\n" +
+	"\bsnapshot\x18\x03 \x01(\bR\bsnapshot\x12\x12\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\x12\x14\n" +
+	"\x05first\x18\x05 \x01(\bR\x05first\"\x96\x01\n" +
+	"\bKeyEvent\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +
+	"\x04what\x18\x02 \x01(\tR\x04what\x12,\n" +
+	"\x05entry\x18\x03 \x01(\v2\x16.incumbent.v1.KeyValueR\x05entry\x122\n" +
+	"\bprevious\x18\x04 \x01(\v2\x16.incumbent.v1.KeyValueR\bprevious*C\n" +
 	"\x05OnEnd\x12\x16\n" +
 	"\x12ON_END_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vON_END_KEEP\x10\x01\x12\x11\n" +
-	"\rON_END_DELETE\x10\x022\xa9\x03\n" +
+	"\rON_END_DELETE\x10\x02*y\n" +
+	"\rWatchedValues\x12\x1e\n" +
+	"\x1aWATCHED_VALUES_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13WATCHED_VALUES_BOTH\x10\x01\x12\x16\n" +
+	"\x12WATCHED_VALUES_NEW\x10\x02\x12\x17\n" +
+	"\x13WATCHED_VALUES_NONE\x10\x032\xf5\x03\n" +
 	"\x0fKeyValueService\x12E\n" +
 	"\x03Get\x12\x1b.incumbent.v1.GetKeyRequest\x1a\x1c.incumbent.v1.GetKeyResponse\"\x03\x90\x02\x01\x12J\n" +
 	"\x04List\x12\x1d.incumbent.v1.ListKeysRequest\x1a\x1e.incumbent.v1.ListKeysResponse\"\x03\x90\x02\x01\x12:\n" +
 	"\x03Put\x12\x18.incumbent.v1.PutRequest\x1a\x19.incumbent.v1.PutResponse\x12C\n" +
 	"\x06Delete\x12\x1b.incumbent.v1.DeleteRequest\x1a\x1c.incumbent.v1.DeleteResponse\x12=\n" +
 	"\x04Lock\x12\x19.incumbent.v1.LockRequest\x1a\x1a.incumbent.v1.LockResponse\x12C\n" +
-	"\x06Unlock\x12\x1b.incumbent.v1.UnlockRequest\x1a\x1c.incumbent.v1.UnlockResponseBAZ?github.com/incumbent-dev/incumbent/api/incumbent/v1;incumbentv1b\x06proto3"
+	"\x06Unlock\x12\x1b.incumbent.v1.UnlockRequest\x1a\x1c.incumbent.v1.UnlockResponse\x12J\n" +
+	"\x05Watch\x12\x1e.incumbent.v1.WatchKeysRequest\x1a\x1f.incumbent.v1.WatchKeysResponse0\x01BAZ?github.com/incumbent-dev/incumbent/api/incumbent/v1;incumbentv1b\x06proto3"
 
 var (
 	file_incumbent_v1_kv_proto_rawDescOnce sync.Once
@@ -1227,54 +1532,64 @@ func file_incumbent_v1_kv_proto_rawDescGZIP() []byte {
 	return file_incumbent_v1_kv_proto_rawDescData
 }
 
-var file_incumbent_v1_kv_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_incumbent_v1_kv_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_incumbent_v1_kv_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_incumbent_v1_kv_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_incumbent_v1_kv_proto_goTypes = []any{
-	(OnEnd)(0),               // 0: incumbent.v1.OnEnd
-	(*KeyValue)(nil),         // 1: incumbent.v1.KeyValue
-	(*GetKeyRequest)(nil),    // 2: incumbent.v1.GetKeyRequest
-	(*GetKeyResponse)(nil),   // 3: incumbent.v1.GetKeyResponse
-	(*ListKeysRequest)(nil),  // 4: incumbent.v1.ListKeysRequest
-	(*ListKeysResponse)(nil), // 5: incumbent.v1.ListKeysResponse
-	(*PutRequest)(nil),       // 6: incumbent.v1.PutRequest
-	(*PutResponse)(nil),      // 7: incumbent.v1.PutResponse
-	(*DeleteRequest)(nil),    // 8: incumbent.v1.DeleteRequest
-	(*DeleteResponse)(nil),   // 9: incumbent.v1.DeleteResponse
-	(*LockRequest)(nil),      // 10: incumbent.v1.LockRequest
-	(*LockResponse)(nil),     // 11: incumbent.v1.LockResponse
-	(*UnlockRequest)(nil),    // 12: incumbent.v1.UnlockRequest
-	(*UnlockResponse)(nil),   // 13: incumbent.v1.UnlockResponse
-	(*Idempotency)(nil),      // 14: incumbent.v1.Idempotency
+	(OnEnd)(0),                // 0: incumbent.v1.OnEnd
+	(WatchedValues)(0),        // 1: incumbent.v1.WatchedValues
+	(*KeyValue)(nil),          // 2: incumbent.v1.KeyValue
+	(*GetKeyRequest)(nil),     // 3: incumbent.v1.GetKeyRequest
+	(*GetKeyResponse)(nil),    // 4: incumbent.v1.GetKeyResponse
+	(*ListKeysRequest)(nil),   // 5: incumbent.v1.ListKeysRequest
+	(*ListKeysResponse)(nil),  // 6: incumbent.v1.ListKeysResponse
+	(*PutRequest)(nil),        // 7: incumbent.v1.PutRequest
+	(*PutResponse)(nil),       // 8: incumbent.v1.PutResponse
+	(*DeleteRequest)(nil),     // 9: incumbent.v1.DeleteRequest
+	(*DeleteResponse)(nil),    // 10: incumbent.v1.DeleteResponse
+	(*LockRequest)(nil),       // 11: incumbent.v1.LockRequest
+	(*LockResponse)(nil),      // 12: incumbent.v1.LockResponse
+	(*UnlockRequest)(nil),     // 13: incumbent.v1.UnlockRequest
+	(*UnlockResponse)(nil),    // 14: incumbent.v1.UnlockResponse
+	(*WatchKeysRequest)(nil),  // 15: incumbent.v1.WatchKeysRequest
+	(*WatchKeysResponse)(nil), // 16: incumbent.v1.WatchKeysResponse
+	(*KeyEvent)(nil),          // 17: incumbent.v1.KeyEvent
+	(*Idempotency)(nil),       // 18: incumbent.v1.Idempotency
 }
 var file_incumbent_v1_kv_proto_depIdxs = []int32{
 	0,  // 0: incumbent.v1.KeyValue.on_end:type_name -> incumbent.v1.OnEnd
-	1,  // 1: incumbent.v1.GetKeyResponse.entry:type_name -> incumbent.v1.KeyValue
-	1,  // 2: incumbent.v1.ListKeysResponse.entries:type_name -> incumbent.v1.KeyValue
-	14, // 3: incumbent.v1.PutRequest.idempotency:type_name -> incumbent.v1.Idempotency
-	1,  // 4: incumbent.v1.PutResponse.entry:type_name -> incumbent.v1.KeyValue
-	14, // 5: incumbent.v1.DeleteRequest.idempotency:type_name -> incumbent.v1.Idempotency
+	2,  // 1: incumbent.v1.GetKeyResponse.entry:type_name -> incumbent.v1.KeyValue
+	2,  // 2: incumbent.v1.ListKeysResponse.entries:type_name -> incumbent.v1.KeyValue
+	18, // 3: incumbent.v1.PutRequest.idempotency:type_name -> incumbent.v1.Idempotency
+	2,  // 4: incumbent.v1.PutResponse.entry:type_name -> incumbent.v1.KeyValue
+	18, // 5: incumbent.v1.DeleteRequest.idempotency:type_name -> incumbent.v1.Idempotency
 	0,  // 6: incumbent.v1.LockRequest.on_end:type_name -> incumbent.v1.OnEnd
-	14, // 7: incumbent.v1.LockRequest.idempotency:type_name -> incumbent.v1.Idempotency
-	1,  // 8: incumbent.v1.LockResponse.entry:type_name -> incumbent.v1.KeyValue
-	14, // 9: incumbent.v1.UnlockRequest.idempotency:type_name -> incumbent.v1.Idempotency
-	1,  // 10: incumbent.v1.UnlockResponse.entry:type_name -> incumbent.v1.KeyValue
-	2,  // 11: incumbent.v1.KeyValueService.Get:input_type -> incumbent.v1.GetKeyRequest
-	4,  // 12: incumbent.v1.KeyValueService.List:input_type -> incumbent.v1.ListKeysRequest
-	6,  // 13: incumbent.v1.KeyValueService.Put:input_type -> incumbent.v1.PutRequest
-	8,  // 14: incumbent.v1.KeyValueService.Delete:input_type -> incumbent.v1.DeleteRequest
-	10, // 15: incumbent.v1.KeyValueService.Lock:input_type -> incumbent.v1.LockRequest
-	12, // 16: incumbent.v1.KeyValueService.Unlock:input_type -> incumbent.v1.UnlockRequest
-	3,  // 17: incumbent.v1.KeyValueService.Get:output_type -> incumbent.v1.GetKeyResponse
-	5,  // 18: incumbent.v1.KeyValueService.List:output_type -> incumbent.v1.ListKeysResponse
-	7,  // 19: incumbent.v1.KeyValueService.Put:output_type -> incumbent.v1.PutResponse
-	9,  // 20: incumbent.v1.KeyValueService.Delete:output_type -> incumbent.v1.DeleteResponse
-	11, // 21: incumbent.v1.KeyValueService.Lock:output_type -> incumbent.v1.LockResponse
-	13, // 22: incumbent.v1.KeyValueService.Unlock:output_type -> incumbent.v1.UnlockResponse
-	17, // [17:23] is the sub-list for method output_type
-	11, // [11:17] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	18, // 7: incumbent.v1.LockRequest.idempotency:type_name -> incumbent.v1.Idempotency
+	2,  // 8: incumbent.v1.LockResponse.entry:type_name -> incumbent.v1.KeyValue
+	18, // 9: incumbent.v1.UnlockRequest.idempotency:type_name -> incumbent.v1.Idempotency
+	2,  // 10: incumbent.v1.UnlockResponse.entry:type_name -> incumbent.v1.KeyValue
+	1,  // 11: incumbent.v1.WatchKeysRequest.values:type_name -> incumbent.v1.WatchedValues
+	17, // 12: incumbent.v1.WatchKeysResponse.events:type_name -> incumbent.v1.KeyEvent
+	2,  // 13: incumbent.v1.KeyEvent.entry:type_name -> incumbent.v1.KeyValue
+	2,  // 14: incumbent.v1.KeyEvent.previous:type_name -> incumbent.v1.KeyValue
+	3,  // 15: incumbent.v1.KeyValueService.Get:input_type -> incumbent.v1.GetKeyRequest
+	5,  // 16: incumbent.v1.KeyValueService.List:input_type -> incumbent.v1.ListKeysRequest
+	7,  // 17: incumbent.v1.KeyValueService.Put:input_type -> incumbent.v1.PutRequest
+	9,  // 18: incumbent.v1.KeyValueService.Delete:input_type -> incumbent.v1.DeleteRequest
+	11, // 19: incumbent.v1.KeyValueService.Lock:input_type -> incumbent.v1.LockRequest
+	13, // 20: incumbent.v1.KeyValueService.Unlock:input_type -> incumbent.v1.UnlockRequest
+	15, // 21: incumbent.v1.KeyValueService.Watch:input_type -> incumbent.v1.WatchKeysRequest
+	4,  // 22: incumbent.v1.KeyValueService.Get:output_type -> incumbent.v1.GetKeyResponse
+	6,  // 23: incumbent.v1.KeyValueService.List:output_type -> incumbent.v1.ListKeysResponse
+	8,  // 24: incumbent.v1.KeyValueService.Put:output_type -> incumbent.v1.PutResponse
+	10, // 25: incumbent.v1.KeyValueService.Delete:output_type -> incumbent.v1.DeleteResponse
+	12, // 26: incumbent.v1.KeyValueService.Lock:output_type -> incumbent.v1.LockResponse
+	14, // 27: incumbent.v1.KeyValueService.Unlock:output_type -> incumbent.v1.UnlockResponse
+	16, // 28: incumbent.v1.KeyValueService.Watch:output_type -> incumbent.v1.WatchKeysResponse
+	22, // [22:29] is the sub-list for method output_type
+	15, // [15:22] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_incumbent_v1_kv_proto_init() }
@@ -1296,8 +1611,8 @@ func file_incumbent_v1_kv_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_incumbent_v1_kv_proto_rawDesc), len(file_incumbent_v1_kv_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   13,
+			NumEnums:      2,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -2650,7 +2650,10 @@ type WatchResponse struct {
 	// The snapshot, or what the last index changed, goes on in the next message.
 	// Changes belong together by index: those above progress_index are to be held
 	// back until it reaches them, and forgotten if the watch ends before.
-	More          bool `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
+	More bool `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
+	// The first message of a snapshot: what an earlier one has shown, which perhaps
+	// never came to its end, is void.
+	First         bool `protobuf:"varint,5,opt,name=first,proto3" json:"first,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2709,6 +2712,13 @@ func (x *WatchResponse) GetSnapshot() bool {
 func (x *WatchResponse) GetMore() bool {
 	if x != nil {
 		return x.More
+	}
+	return false
+}
+
+func (x *WatchResponse) GetFirst() bool {
+	if x != nil {
+		return x.First
 	}
 	return false
 }
@@ -3705,12 +3715,13 @@ const file_incumbent_v1_lease_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\v2\x17.incumbent.v1.LeaseNameR\x04name\x12\x16\n" +
 	"\x06prefix\x18\x02 \x01(\bR\x06prefix\x12\x1f\n" +
 	"\vafter_index\x18\x03 \x01(\x04R\n" +
-	"afterIndex\"\x98\x01\n" +
+	"afterIndex\"\xae\x01\n" +
 	"\rWatchResponse\x120\n" +
 	"\x06events\x18\x01 \x03(\v2\x18.incumbent.v1.LeaseEventR\x06events\x12%\n" +
 	"\x0eprogress_index\x18\x02 \x01(\x04R\rprogressIndex\x12\x1a\n" +
 	"\bsnapshot\x18\x03 \x01(\bR\bsnapshot\x12\x12\n" +
-	"\x04more\x18\x04 \x01(\bR\x04more\"\xb1\x01\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\x12\x14\n" +
+	"\x05first\x18\x05 \x01(\bR\x05first\"\xb1\x01\n" +
 	"\n" +
 	"LeaseEvent\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +

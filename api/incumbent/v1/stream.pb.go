@@ -135,6 +135,7 @@ type ClientFrame struct {
 	//	*ClientFrame_Get
 	//	*ClientFrame_GetSession
 	//	*ClientFrame_Cancel
+	//	*ClientFrame_WatchKeys
 	Request       isClientFrame_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -290,6 +291,15 @@ func (x *ClientFrame) GetCancel() *Cancel {
 	return nil
 }
 
+func (x *ClientFrame) GetWatchKeys() *WatchKeysRequest {
+	if x != nil {
+		if x, ok := x.Request.(*ClientFrame_WatchKeys); ok {
+			return x.WatchKeys
+		}
+	}
+	return nil
+}
+
 type isClientFrame_Request interface {
 	isClientFrame_Request()
 }
@@ -339,6 +349,10 @@ type ClientFrame_Cancel struct {
 	Cancel *Cancel `protobuf:"bytes,13,opt,name=cancel,proto3,oneof"`
 }
 
+type ClientFrame_WatchKeys struct {
+	WatchKeys *WatchKeysRequest `protobuf:"bytes,14,opt,name=watch_keys,json=watchKeys,proto3,oneof"` // unwatch ends it, too
+}
+
 func (*ClientFrame_ExtendTokens) isClientFrame_Request() {}
 
 func (*ClientFrame_Beat) isClientFrame_Request() {}
@@ -361,6 +375,8 @@ func (*ClientFrame_GetSession) isClientFrame_Request() {}
 
 func (*ClientFrame_Cancel) isClientFrame_Request() {}
 
+func (*ClientFrame_WatchKeys) isClientFrame_Request() {}
+
 type ServerFrame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // of the request it answers; 0: an event
@@ -376,6 +392,7 @@ type ServerFrame struct {
 	//	*ServerFrame_Get
 	//	*ServerFrame_GetSession
 	//	*ServerFrame_Done
+	//	*ServerFrame_WatchKeys
 	//	*ServerFrame_Offer
 	//	*ServerFrame_SessionLost
 	//	*ServerFrame_GoAway
@@ -516,6 +533,15 @@ func (x *ServerFrame) GetDone() *Empty {
 	return nil
 }
 
+func (x *ServerFrame) GetWatchKeys() *WatchKeysResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*ServerFrame_WatchKeys); ok {
+			return x.WatchKeys
+		}
+	}
+	return nil
+}
+
 func (x *ServerFrame) GetOffer() *Offer {
 	if x != nil {
 		if x, ok := x.Answer.(*ServerFrame_Offer); ok {
@@ -583,6 +609,10 @@ type ServerFrame_Done struct {
 	Done *Empty `protobuf:"bytes,11,opt,name=done,proto3,oneof"`
 }
 
+type ServerFrame_WatchKeys struct {
+	WatchKeys *WatchKeysResponse `protobuf:"bytes,12,opt,name=watch_keys,json=watchKeys,proto3,oneof"` // id is the watch's
+}
+
 type ServerFrame_Offer struct {
 	// Events, id 0.
 	Offer *Offer `protobuf:"bytes,20,opt,name=offer,proto3,oneof"`
@@ -613,6 +643,8 @@ func (*ServerFrame_Get) isServerFrame_Answer() {}
 func (*ServerFrame_GetSession) isServerFrame_Answer() {}
 
 func (*ServerFrame_Done) isServerFrame_Answer() {}
+
+func (*ServerFrame_WatchKeys) isServerFrame_Answer() {}
 
 func (*ServerFrame_Offer) isServerFrame_Answer() {}
 
@@ -1356,11 +1388,11 @@ var File_incumbent_v1_stream_proto protoreflect.FileDescriptor
 
 const file_incumbent_v1_stream_proto_rawDesc = "" +
 	"\n" +
-	"\x19incumbent/v1/stream.proto\x12\fincumbent.v1\x1a\x18incumbent/v1/lease.proto\"B\n" +
+	"\x19incumbent/v1/stream.proto\x12\fincumbent.v1\x1a\x15incumbent/v1/kv.proto\x1a\x18incumbent/v1/lease.proto\"B\n" +
 	"\rClientMessage\x121\n" +
 	"\x06frames\x18\x01 \x03(\v2\x19.incumbent.v1.ClientFrameR\x06frames\"B\n" +
 	"\rServerMessage\x121\n" +
-	"\x06frames\x18\x01 \x03(\v2\x19.incumbent.v1.ServerFrameR\x06frames\"\x9f\x05\n" +
+	"\x06frames\x18\x01 \x03(\v2\x19.incumbent.v1.ServerFrameR\x06frames\"\xe0\x05\n" +
 	"\vClientFrame\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -1377,8 +1409,10 @@ const file_incumbent_v1_stream_proto_rawDesc = "" +
 	"\x03get\x18\v \x01(\v2\x18.incumbent.v1.GetRequestH\x00R\x03get\x12B\n" +
 	"\vget_session\x18\f \x01(\v2\x1f.incumbent.v1.GetSessionRequestH\x00R\n" +
 	"getSession\x12.\n" +
-	"\x06cancel\x18\r \x01(\v2\x14.incumbent.v1.CancelH\x00R\x06cancelB\t\n" +
-	"\arequest\"\xfd\x05\n" +
+	"\x06cancel\x18\r \x01(\v2\x14.incumbent.v1.CancelH\x00R\x06cancel\x12?\n" +
+	"\n" +
+	"watch_keys\x18\x0e \x01(\v2\x1e.incumbent.v1.WatchKeysRequestH\x00R\twatchKeysB\t\n" +
+	"\arequest\"\xbf\x06\n" +
 	"\vServerFrame\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12)\n" +
 	"\x05error\x18\x02 \x01(\v2\x13.incumbent.v1.ErrorR\x05error\x12G\n" +
@@ -1392,7 +1426,9 @@ const file_incumbent_v1_stream_proto_rawDesc = "" +
 	"\vget_session\x18\n" +
 	" \x01(\v2 .incumbent.v1.GetSessionResponseH\x00R\n" +
 	"getSession\x12)\n" +
-	"\x04done\x18\v \x01(\v2\x13.incumbent.v1.EmptyH\x00R\x04done\x12+\n" +
+	"\x04done\x18\v \x01(\v2\x13.incumbent.v1.EmptyH\x00R\x04done\x12@\n" +
+	"\n" +
+	"watch_keys\x18\f \x01(\v2\x1f.incumbent.v1.WatchKeysResponseH\x00R\twatchKeys\x12+\n" +
 	"\x05offer\x18\x14 \x01(\v2\x13.incumbent.v1.OfferH\x00R\x05offer\x12>\n" +
 	"\fsession_lost\x18\x15 \x01(\v2\x19.incumbent.v1.SessionLostH\x00R\vsessionLost\x12/\n" +
 	"\ago_away\x18\x16 \x01(\v2\x14.incumbent.v1.GoAwayH\x00R\x06goAwayB\b\n" +
@@ -1476,16 +1512,18 @@ var file_incumbent_v1_stream_proto_goTypes = []any{
 	(*WaitReleasedRequest)(nil),  // 19: incumbent.v1.WaitReleasedRequest
 	(*GetRequest)(nil),           // 20: incumbent.v1.GetRequest
 	(*GetSessionRequest)(nil),    // 21: incumbent.v1.GetSessionRequest
-	(*Error)(nil),                // 22: incumbent.v1.Error
-	(*OperationResult)(nil),      // 23: incumbent.v1.OperationResult
-	(*WatchResponse)(nil),        // 24: incumbent.v1.WatchResponse
-	(*WaitReleasedResponse)(nil), // 25: incumbent.v1.WaitReleasedResponse
-	(*GetResponse)(nil),          // 26: incumbent.v1.GetResponse
-	(*GetSessionResponse)(nil),   // 27: incumbent.v1.GetSessionResponse
-	(*Session)(nil),              // 28: incumbent.v1.Session
-	(*Lease)(nil),                // 29: incumbent.v1.Lease
-	(*LeaseName)(nil),            // 30: incumbent.v1.LeaseName
-	(*WatchRequest)(nil),         // 31: incumbent.v1.WatchRequest
+	(*WatchKeysRequest)(nil),     // 22: incumbent.v1.WatchKeysRequest
+	(*Error)(nil),                // 23: incumbent.v1.Error
+	(*OperationResult)(nil),      // 24: incumbent.v1.OperationResult
+	(*WatchResponse)(nil),        // 25: incumbent.v1.WatchResponse
+	(*WaitReleasedResponse)(nil), // 26: incumbent.v1.WaitReleasedResponse
+	(*GetResponse)(nil),          // 27: incumbent.v1.GetResponse
+	(*GetSessionResponse)(nil),   // 28: incumbent.v1.GetSessionResponse
+	(*WatchKeysResponse)(nil),    // 29: incumbent.v1.WatchKeysResponse
+	(*Session)(nil),              // 30: incumbent.v1.Session
+	(*Lease)(nil),                // 31: incumbent.v1.Lease
+	(*LeaseName)(nil),            // 32: incumbent.v1.LeaseName
+	(*WatchRequest)(nil),         // 33: incumbent.v1.WatchRequest
 }
 var file_incumbent_v1_stream_proto_depIdxs = []int32{
 	2,  // 0: incumbent.v1.ClientMessage.frames:type_name -> incumbent.v1.ClientFrame
@@ -1501,30 +1539,32 @@ var file_incumbent_v1_stream_proto_depIdxs = []int32{
 	20, // 10: incumbent.v1.ClientFrame.get:type_name -> incumbent.v1.GetRequest
 	21, // 11: incumbent.v1.ClientFrame.get_session:type_name -> incumbent.v1.GetSessionRequest
 	14, // 12: incumbent.v1.ClientFrame.cancel:type_name -> incumbent.v1.Cancel
-	22, // 13: incumbent.v1.ServerFrame.error:type_name -> incumbent.v1.Error
-	6,  // 14: incumbent.v1.ServerFrame.tokens_extended:type_name -> incumbent.v1.TokensExtended
-	11, // 15: incumbent.v1.ServerFrame.beaten:type_name -> incumbent.v1.Beaten
-	23, // 16: incumbent.v1.ServerFrame.operation:type_name -> incumbent.v1.OperationResult
-	8,  // 17: incumbent.v1.ServerFrame.attached:type_name -> incumbent.v1.Attached
-	24, // 18: incumbent.v1.ServerFrame.watch:type_name -> incumbent.v1.WatchResponse
-	25, // 19: incumbent.v1.ServerFrame.wait_released:type_name -> incumbent.v1.WaitReleasedResponse
-	26, // 20: incumbent.v1.ServerFrame.get:type_name -> incumbent.v1.GetResponse
-	27, // 21: incumbent.v1.ServerFrame.get_session:type_name -> incumbent.v1.GetSessionResponse
-	4,  // 22: incumbent.v1.ServerFrame.done:type_name -> incumbent.v1.Empty
-	15, // 23: incumbent.v1.ServerFrame.offer:type_name -> incumbent.v1.Offer
-	16, // 24: incumbent.v1.ServerFrame.session_lost:type_name -> incumbent.v1.SessionLost
-	17, // 25: incumbent.v1.ServerFrame.go_away:type_name -> incumbent.v1.GoAway
-	28, // 26: incumbent.v1.Attached.session:type_name -> incumbent.v1.Session
-	29, // 27: incumbent.v1.Attached.leases:type_name -> incumbent.v1.Lease
-	30, // 28: incumbent.v1.Attached.waits:type_name -> incumbent.v1.LeaseName
-	30, // 29: incumbent.v1.Attached.next:type_name -> incumbent.v1.LeaseName
-	31, // 30: incumbent.v1.StreamWatch.watch:type_name -> incumbent.v1.WatchRequest
-	29, // 31: incumbent.v1.Offer.lease:type_name -> incumbent.v1.Lease
-	32, // [32:32] is the sub-list for method output_type
-	32, // [32:32] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	22, // 13: incumbent.v1.ClientFrame.watch_keys:type_name -> incumbent.v1.WatchKeysRequest
+	23, // 14: incumbent.v1.ServerFrame.error:type_name -> incumbent.v1.Error
+	6,  // 15: incumbent.v1.ServerFrame.tokens_extended:type_name -> incumbent.v1.TokensExtended
+	11, // 16: incumbent.v1.ServerFrame.beaten:type_name -> incumbent.v1.Beaten
+	24, // 17: incumbent.v1.ServerFrame.operation:type_name -> incumbent.v1.OperationResult
+	8,  // 18: incumbent.v1.ServerFrame.attached:type_name -> incumbent.v1.Attached
+	25, // 19: incumbent.v1.ServerFrame.watch:type_name -> incumbent.v1.WatchResponse
+	26, // 20: incumbent.v1.ServerFrame.wait_released:type_name -> incumbent.v1.WaitReleasedResponse
+	27, // 21: incumbent.v1.ServerFrame.get:type_name -> incumbent.v1.GetResponse
+	28, // 22: incumbent.v1.ServerFrame.get_session:type_name -> incumbent.v1.GetSessionResponse
+	4,  // 23: incumbent.v1.ServerFrame.done:type_name -> incumbent.v1.Empty
+	29, // 24: incumbent.v1.ServerFrame.watch_keys:type_name -> incumbent.v1.WatchKeysResponse
+	15, // 25: incumbent.v1.ServerFrame.offer:type_name -> incumbent.v1.Offer
+	16, // 26: incumbent.v1.ServerFrame.session_lost:type_name -> incumbent.v1.SessionLost
+	17, // 27: incumbent.v1.ServerFrame.go_away:type_name -> incumbent.v1.GoAway
+	30, // 28: incumbent.v1.Attached.session:type_name -> incumbent.v1.Session
+	31, // 29: incumbent.v1.Attached.leases:type_name -> incumbent.v1.Lease
+	32, // 30: incumbent.v1.Attached.waits:type_name -> incumbent.v1.LeaseName
+	32, // 31: incumbent.v1.Attached.next:type_name -> incumbent.v1.LeaseName
+	33, // 32: incumbent.v1.StreamWatch.watch:type_name -> incumbent.v1.WatchRequest
+	31, // 33: incumbent.v1.Offer.lease:type_name -> incumbent.v1.Lease
+	34, // [34:34] is the sub-list for method output_type
+	34, // [34:34] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_incumbent_v1_stream_proto_init() }
@@ -1532,6 +1572,7 @@ func file_incumbent_v1_stream_proto_init() {
 	if File_incumbent_v1_stream_proto != nil {
 		return
 	}
+	file_incumbent_v1_kv_proto_init()
 	file_incumbent_v1_lease_proto_init()
 	file_incumbent_v1_stream_proto_msgTypes[2].OneofWrappers = []any{
 		(*ClientFrame_ExtendTokens)(nil),
@@ -1545,6 +1586,7 @@ func file_incumbent_v1_stream_proto_init() {
 		(*ClientFrame_Get)(nil),
 		(*ClientFrame_GetSession)(nil),
 		(*ClientFrame_Cancel)(nil),
+		(*ClientFrame_WatchKeys)(nil),
 	}
 	file_incumbent_v1_stream_proto_msgTypes[3].OneofWrappers = []any{
 		(*ServerFrame_TokensExtended)(nil),
@@ -1556,6 +1598,7 @@ func file_incumbent_v1_stream_proto_init() {
 		(*ServerFrame_Get)(nil),
 		(*ServerFrame_GetSession)(nil),
 		(*ServerFrame_Done)(nil),
+		(*ServerFrame_WatchKeys)(nil),
 		(*ServerFrame_Offer)(nil),
 		(*ServerFrame_SessionLost)(nil),
 		(*ServerFrame_GoAway)(nil),

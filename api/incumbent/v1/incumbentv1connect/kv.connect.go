@@ -45,6 +45,8 @@ const (
 	KeyValueServiceLockProcedure = "/incumbent.v1.KeyValueService/Lock"
 	// KeyValueServiceUnlockProcedure is the fully-qualified name of the KeyValueService's Unlock RPC.
 	KeyValueServiceUnlockProcedure = "/incumbent.v1.KeyValueService/Unlock"
+	// KeyValueServiceWatchProcedure is the fully-qualified name of the KeyValueService's Watch RPC.
+	KeyValueServiceWatchProcedure = "/incumbent.v1.KeyValueService/Watch"
 )
 
 // KeyValueServiceClient is a client for the incumbent.v1.KeyValueService service.
@@ -67,6 +69,9 @@ type KeyValueServiceClient interface {
 	// Unlock stores a value and gives the lock of a session up. It fails with the
 	// kind "not_holder" if the session has not locked the entry.
 	Unlock(context.Context, *connect.Request[v1.UnlockRequest]) (*connect.Response[v1.UnlockResponse], error)
+	// Watch sends changes of keys in order, each once, without a gap. Its messages
+	// belong together as those of LeaseService.Watch do.
+	Watch(context.Context, *connect.Request[v1.WatchKeysRequest]) (*connect.ServerStreamForClient[v1.WatchKeysResponse], error)
 }
 
 // NewKeyValueServiceClient constructs a client for the incumbent.v1.KeyValueService service. By
@@ -118,6 +123,12 @@ func NewKeyValueServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 			connect.WithSchema(keyValueServiceMethods.ByName("Unlock")),
 			connect.WithClientOptions(opts...),
 		),
+		watch: connect.NewClient[v1.WatchKeysRequest, v1.WatchKeysResponse](
+			httpClient,
+			baseURL+KeyValueServiceWatchProcedure,
+			connect.WithSchema(keyValueServiceMethods.ByName("Watch")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -129,6 +140,7 @@ type keyValueServiceClient struct {
 	delete *connect.Client[v1.DeleteRequest, v1.DeleteResponse]
 	lock   *connect.Client[v1.LockRequest, v1.LockResponse]
 	unlock *connect.Client[v1.UnlockRequest, v1.UnlockResponse]
+	watch  *connect.Client[v1.WatchKeysRequest, v1.WatchKeysResponse]
 }
 
 // Get calls incumbent.v1.KeyValueService.Get.
@@ -161,6 +173,11 @@ func (c *keyValueServiceClient) Unlock(ctx context.Context, req *connect.Request
 	return c.unlock.CallUnary(ctx, req)
 }
 
+// Watch calls incumbent.v1.KeyValueService.Watch.
+func (c *keyValueServiceClient) Watch(ctx context.Context, req *connect.Request[v1.WatchKeysRequest]) (*connect.ServerStreamForClient[v1.WatchKeysResponse], error) {
+	return c.watch.CallServerStream(ctx, req)
+}
+
 // KeyValueServiceHandler is an implementation of the incumbent.v1.KeyValueService service.
 type KeyValueServiceHandler interface {
 	// Get reads one entry. A key that is not there fails with the kind "not_found".
@@ -181,6 +198,9 @@ type KeyValueServiceHandler interface {
 	// Unlock stores a value and gives the lock of a session up. It fails with the
 	// kind "not_holder" if the session has not locked the entry.
 	Unlock(context.Context, *connect.Request[v1.UnlockRequest]) (*connect.Response[v1.UnlockResponse], error)
+	// Watch sends changes of keys in order, each once, without a gap. Its messages
+	// belong together as those of LeaseService.Watch do.
+	Watch(context.Context, *connect.Request[v1.WatchKeysRequest], *connect.ServerStream[v1.WatchKeysResponse]) error
 }
 
 // NewKeyValueServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -228,6 +248,12 @@ func NewKeyValueServiceHandler(svc KeyValueServiceHandler, opts ...connect.Handl
 		connect.WithSchema(keyValueServiceMethods.ByName("Unlock")),
 		connect.WithHandlerOptions(opts...),
 	)
+	keyValueServiceWatchHandler := connect.NewServerStreamHandler(
+		KeyValueServiceWatchProcedure,
+		svc.Watch,
+		connect.WithSchema(keyValueServiceMethods.ByName("Watch")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/incumbent.v1.KeyValueService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case KeyValueServiceGetProcedure:
@@ -242,6 +268,8 @@ func NewKeyValueServiceHandler(svc KeyValueServiceHandler, opts ...connect.Handl
 			keyValueServiceLockHandler.ServeHTTP(w, r)
 		case KeyValueServiceUnlockProcedure:
 			keyValueServiceUnlockHandler.ServeHTTP(w, r)
+		case KeyValueServiceWatchProcedure:
+			keyValueServiceWatchHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -273,4 +301,8 @@ func (UnimplementedKeyValueServiceHandler) Lock(context.Context, *connect.Reques
 
 func (UnimplementedKeyValueServiceHandler) Unlock(context.Context, *connect.Request[v1.UnlockRequest]) (*connect.Response[v1.UnlockResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("incumbent.v1.KeyValueService.Unlock is not implemented"))
+}
+
+func (UnimplementedKeyValueServiceHandler) Watch(context.Context, *connect.Request[v1.WatchKeysRequest], *connect.ServerStream[v1.WatchKeysResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("incumbent.v1.KeyValueService.Watch is not implemented"))
 }

@@ -1,0 +1,106 @@
+package native
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/incumbent-dev/incumbent"
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/kv"
+	"github.com/incumbent-dev/incumbent/engine"
+)
+
+// Watch sends a snapshot or resumes, then sends changes until the caller goes.
+func (s keyService) Watch(ctx context.Context, r *connect.Request[pb.WatchKeysRequest], out *connect.ServerStream[pb.WatchKeysResponse]) error {
+	sel, err := s.d.selectKeys(callerOf(ctx), r.Msg)
+	return s.d.watch(ctx, sel, err, out.Conn())
+}
+
+// keyRecords are the entry of a key, or those below it as a prefix.
+type keyRecords struct {
+	key    kv.Key
+	prefix bool
+	values pb.WatchedValues
+	at     kv.Key // the last that was shown
+}
+
+// selectKeys checks what a caller wants to watch.
+func (d *Door) selectKeys(who *caller, r *pb.WatchKeysRequest) (*selection, error) {
+	k, values := keyIn(r.GetNamespace(), r.GetKey()), r.GetValues()
+	validate := k.Validate
+	if r.GetPrefix() {
+		validate = k.ValidatePrefix
+	}
+	if err := validate(); err != nil {
+		return nil, err
+	}
+	switch values {
+	case pb.WatchedValues_WATCHED_VALUES_UNSPECIFIED, pb.WatchedValues_WATCHED_VALUES_NEW, pb.WatchedValues_WATCHED_VALUES_NONE:
+	case pb.WatchedValues_WATCHED_VALUES_BOTH:
+		values = pb.WatchedValues_WATCHED_VALUES_UNSPECIFIED // so that they share one encoding
+	default:
+		return nil, invalid("values", "%d is unknown to this member", values)
+	}
+	// A frame of a stream has passed no gate.
+	if err := auth.Authorize(who.principal, auth.KeyRead, auth.Resource{}); err != nil {
+		return nil, err
+	}
+	return &selection{
+		after: incumbent.Index(r.GetAfterIndex()), selector: selectorOf(engine.FamilyTopic(kv.Number, kv.TopicOf(k)), r.GetPrefix()),
+		form: form{answer: fieldWatchKeys, values: values}, records: &keyRecords{key: k, prefix: r.GetPrefix(), values: values},
+	}, nil
+}
+
+// next shows the entries that are there.
+func (s *keyRecords) next(f *former, room *room) (out []proto.Message, more bool) {
+	keyOnly := s.values == pb.WatchedValues_WATCHED_VALUES_NONE
+	take := func(e *kv.Entry) bool {
+		if room.full() {
+			more = true
+			return false
+		}
+		shown := &pb.KeyEvent{Index: uint64(e.Modified), What: present, Entry: entryPB(e, keyOnly)}
+		room.use(shown)
+		out, s.at = append(out, shown), e.Key
+		return true
+	}
+	v := kv.Of(f.view)
+	if s.prefix {
+		v.Ascend(s.key, s.at, take)
+	} else if e := v.Entry(s.key); e != nil {
+		take(e)
+	}
+	return out, more
+}
+
+// keyEvent writes a change of a key.
+func keyEvent(c *core.Change, values pb.WatchedValues) *pb.KeyEvent {
+	before, _ := c.Family.Before.(*kv.Entry)
+	after, _ := c.Family.After.(*kv.Entry)
+	return &pb.KeyEvent{
+		Index: uint64(c.Index), What: whatOf(before, after),
+		Entry:    entryPB(after, values == pb.WatchedValues_WATCHED_VALUES_NONE),
+		Previous: entryPB(before, values != pb.WatchedValues_WATCHED_VALUES_UNSPECIFIED),
+	}
+}
+
+// whatOf is the word for a change of a key.
+func whatOf(before, after *kv.Entry) string {
+	var was incumbent.SessionID
+	if before != nil {
+		was = before.Session
+	}
+	switch {
+	case after == nil:
+		return "deleted"
+	case after.Session == was:
+		return "put"
+	case after.Session.IsZero():
+		return "unlocked"
+	}
+	return "locked"
+}
