@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/vfs/sealed"
 	"github.com/incumbent-dev/incumbent/wal"
 )
 
@@ -95,7 +96,7 @@ func snapshotFile(t testing.TB, content []byte) ([]byte, wal.SnapshotMark) {
 }
 
 func TestSnapshotFileRoundTrip(t *testing.T) {
-	for _, size := range []int{0, 1, maxIOChunk - 1, maxIOChunk, maxIOChunk + 1, 5*maxIOChunk + 7} {
+	for _, size := range []int{0, 1, sealed.MaxChunk - 1, sealed.MaxChunk, sealed.MaxChunk + 1, 5*sealed.MaxChunk + 7} {
 		content := bytes.Repeat([]byte("0123456789abcde"), size/15+1)[:size]
 		file, mark := snapshotFile(t, content)
 		r, err := newSnapshotReader(bytes.NewReader(file), "f")
@@ -119,10 +120,10 @@ func TestSnapshotFileRoundTrip(t *testing.T) {
 
 // TestSnapshotChunksStayInPlace swaps and drops whole, valid chunks.
 func TestSnapshotChunksStayInPlace(t *testing.T) {
-	content := bytes.Repeat([]byte("abc"), maxIOChunk) // three equal-sized chunks
+	content := bytes.Repeat([]byte("abc"), sealed.MaxChunk) // three equal-sized chunks
 	file, mark := snapshotFile(t, content)
-	record := maxIOChunk + 8
-	head := len(file) - 16 - 3*record
+	record := sealed.MaxChunk + sealed.ChunkBytes
+	head := len(file) - sealed.TrailerBytes - 3*record
 	chunk := func(i int) []byte { return file[head+i*record : head+(i+1)*record] }
 	other, _ := snapshotFile(t, append([]byte("x"), content[1:]...))
 	for name, b := range map[string][]byte{
@@ -142,7 +143,7 @@ func TestSnapshotChunksStayInPlace(t *testing.T) {
 }
 
 func FuzzSnapshotReader(f *testing.F) {
-	for _, size := range []int{0, 100, maxIOChunk + 1} {
+	for _, size := range []int{0, 100, sealed.MaxChunk + 1} {
 		file, _ := snapshotFile(f, make([]byte, size))
 		f.Add(file)
 	}
@@ -154,15 +155,15 @@ func FuzzSnapshotReader(f *testing.F) {
 		if err != nil && incumbent.KindOf(err) != incumbent.Corrupt {
 			t.Fatalf("got %v, want Corrupt", err)
 		}
-		if err == nil && r.offset != int64(len(b)) {
-			t.Fatalf("accepted %d of %d bytes", r.offset, len(b))
+		if err == nil && r.Offset() != int64(len(b)) {
+			t.Fatalf("accepted %d of %d bytes", r.Offset(), len(b))
 		}
 	})
 }
 
 // FuzzSnapshotBit flips one bit of a valid file: it must be found.
 func FuzzSnapshotBit(f *testing.F) {
-	file, mark := snapshotFile(f, bytes.Repeat([]byte{7}, maxIOChunk+100))
+	file, mark := snapshotFile(f, bytes.Repeat([]byte{7}, sealed.MaxChunk+100))
 	f.Add(uint(0), uint8(0))
 	f.Fuzz(func(t *testing.T, at uint, bit uint8) {
 		b := slices.Clone(file)

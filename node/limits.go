@@ -22,7 +22,6 @@ const (
 	maxUncommitted     = 64 << 20    // uncommitted tail of a leader
 	maxApplyingBytes   = 4 << 20     // handed to the applier and not yet applied
 	entryMemory        = 160         // bytes an entry costs in memory besides its data
-	maxIOChunk         = 64 << 10    // snapshot chunk
 	MaxChunkBytes      = 64 << 10    // piece of a snapshot file on the wire
 	sendWindow         = 16          // pieces sent to a peer and not acknowledged
 	maxPiecesWaiting   = 64          // received pieces that wait for the disk; more are dropped and sent again

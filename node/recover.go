@@ -168,10 +168,10 @@ func restore(cfg Config, snapshots snapshotFolder, mark wal.SnapshotMark) (Snaps
 func checkHeader(cfg Config, r *snapshotReader) error {
 	h := &r.Header
 	if h.Group != cfg.Group {
-		return incumbent.Errorf(incumbent.Corrupt, "%s: offset 0: it is a snapshot of group %d, not %d", r.name, h.Group, cfg.Group)
+		return incumbent.Errorf(incumbent.Corrupt, "%s: offset 0: it is a snapshot of group %d, not %d", r.Name(), h.Group, cfg.Group)
 	}
 	if h.Schema > cfg.Schema {
-		return incumbent.Errorf(incumbent.Invalid, "%s: written with schema %d, this binary knows %d", r.name, h.Schema, cfg.Schema).
+		return incumbent.Errorf(incumbent.Invalid, "%s: written with schema %d, this binary knows %d", r.Name(), h.Schema, cfg.Schema).
 			WithHint("start a newer binary")
 	}
 	return nil

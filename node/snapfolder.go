@@ -149,7 +149,7 @@ func (s snapshotFolder) open(m wal.SnapshotMark) (vfs.File, *snapshotReader, err
 	}
 	r, err := newSnapshotReader(f, path)
 	if err == nil && (r.Header.Meta.Index != m.Index || r.Header.Meta.Term != m.Term) {
-		err = r.corrupt(fmt.Sprintf("a snapshot of index %d, the log says %d", r.Header.Meta.Index, m.Index))
+		err = r.Corrupt(fmt.Sprintf("a snapshot of index %d, the log says %d", r.Header.Meta.Index, m.Index))
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, f.Close())
