@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"hash"
 	"log/slog"
 	"maps"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/engine"
 )
 
 // The states of all members are equal at equal index. Members check it at the
@@ -188,8 +188,8 @@ func (c *consistency) run() {
 // report hashes a state and tells all members.
 func (c *consistency) report(v *core.View) {
 	began := time.Now()
-	h := pacedHash{Hash: sha256.New(), ctx: c.ctx, last: began}
-	if err := v.WriteSnapshot(&h); err != nil {
+	h := sha256.New()
+	if err := v.WriteSnapshot(engine.Paced(c.ctx, h)); err != nil {
 		return // closed meanwhile: a hash refuses nothing itself
 	}
 	sum := stateHash(h.Sum(nil))
@@ -273,26 +273,4 @@ func hashesText(reports map[uint64]stateHash) string {
 		list = append(list, fmt.Sprintf("%x of member %x", reports[m], m))
 	}
 	return strings.Join(list, ", ")
-}
-
-// pacedHash takes no more than half of a processor: it sleeps after each piece for
-// as long as the piece took.
-type pacedHash struct {
-	hash.Hash
-	ctx  context.Context
-	last time.Time
-}
-
-// Write implements [io.Writer]; its error is that of the context.
-func (h *pacedHash) Write(b []byte) (int, error) {
-	n, _ := h.Hash.Write(b)
-	pause := time.NewTimer(time.Since(h.last))
-	defer pause.Stop()
-	select {
-	case <-h.ctx.Done():
-		return n, h.ctx.Err()
-	case <-pause.C:
-	}
-	h.last = time.Now()
-	return n, nil
 }
