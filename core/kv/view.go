@@ -63,3 +63,36 @@ func (v *View) Deleted(prefix Key) incumbent.Index {
 	at, _ := v.deletedBelow(nil, prefix)
 	return at
 }
+
+// Namespace implements [core.Namespaced]. What deletions any list may have missed is
+// said of this one too.
+func (v *View) Namespace(namespace string, session func(incumbent.SessionID)) core.FamilyView {
+	t := newTables()
+	t.floor = v.floor
+	first := Key{Namespace: namespace}
+	v.entries.Ascend(&Entry{Key: first}, func(e *Entry) bool {
+		if e.Namespace != namespace {
+			return false
+		}
+		t.put(0, nil, e)
+		if !e.Session.IsZero() {
+			session(e.Session)
+		}
+		return true
+	})
+	v.tombstones.Ascend(tombstone{key: first}, func(b tombstone) bool {
+		if b.key.Namespace != namespace {
+			return false
+		}
+		t.bury(b)
+		return true
+	})
+	v.delays.Ascend(&Delay{Key: first}, func(d *Delay) bool {
+		if d.Namespace != namespace {
+			return false
+		}
+		t.delays.Set(d)
+		return true
+	})
+	return &View{t.shared}
+}
