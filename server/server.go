@@ -73,6 +73,7 @@ type Server struct {
 
 	cutOff       cutOff
 	overflows    atomic.Int64 // messages to other members that found a full queue
+	sending      atomic.Int64 // backups that are being sent
 	draining     atomic.Bool
 	lastSnapshot atomic.Pointer[node.SnapshotDone]
 	stop         context.CancelFunc // ends node and loops

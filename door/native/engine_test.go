@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -45,6 +46,15 @@ func (o *operator) Snapshot(context.Context) (*pb.SnapshotResponse, error) {
 
 func (o *operator) StateHash(context.Context) (*pb.StateHashResponse, error) {
 	return &pb.StateHashResponse{Index: 7, Hash: "00"}, nil
+}
+
+func (o *operator) Backup(_ context.Context, w io.Writer) error {
+	for _, piece := range []string{"a back", "up"} {
+		if _, err := io.WriteString(w, piece); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (o *operator) Settings(context.Context) (*pb.SettingsResponse, error) {

@@ -135,6 +135,7 @@ func gated(procedure string) (auth.Action, bool) {
 		incumbentv1connect.ClusterServiceMembersProcedure:
 		return auth.Status, true
 	case incumbentv1connect.ClusterServiceSnapshotProcedure, incumbentv1connect.ClusterServiceStateHashProcedure,
+		incumbentv1connect.ClusterServiceBackupProcedure,
 		incumbentv1connect.ClusterServiceSettingsProcedure, incumbentv1connect.ClusterServiceCreateTokenProcedure,
 		incumbentv1connect.ClusterServiceRemoveMemberProcedure, incumbentv1connect.ClusterServicePromoteMemberProcedure,
 		incumbentv1connect.ClusterServiceTransferLeaderProcedure, incumbentv1connect.ClusterServiceLeaveProcedure:

@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"io"
 
 	"connectrpc.com/connect"
 
@@ -16,6 +17,9 @@ type Operator interface {
 	Snapshot(ctx context.Context) (*pb.SnapshotResponse, error)
 	// StateHash names an index in the log and answers with the hash there.
 	StateHash(ctx context.Context) (*pb.StateHashResponse, error)
+	// Backup writes a backup of the state, confirmed after the call, in pieces of at
+	// most 128 KiB, and ends with the error of w or of ctx.
+	Backup(ctx context.Context, w io.Writer) error
 	Settings(ctx context.Context) (*pb.SettingsResponse, error)
 	Membership
 
@@ -64,6 +68,38 @@ func (s clusterService) Snapshot(ctx context.Context, _ *connect.Request[pb.Snap
 // StateHash hashes the replicated state at an index that it names in the log.
 func (s clusterService) StateHash(ctx context.Context, _ *connect.Request[pb.StateHashRequest]) (*connect.Response[pb.StateHashResponse], error) {
 	return answer(ctx, s.d, s.d.operator.StateHash)
+}
+
+// Backup sends a backup.
+func (s clusterService) Backup(ctx context.Context, _ *connect.Request[pb.BackupRequest], out *connect.ServerStream[pb.BackupResponse]) error {
+	ctx, stop := s.d.untilDrained(ctx)
+	defer stop()
+	to := &backupStream{out: out}
+	err := s.d.operator.Backup(ctx, to)
+	if to.err != nil {
+		return to.err // the caller is gone
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return s.d.callError(err)
+	}
+	return nil
+}
+
+// backupStream sends what is written.
+type backupStream struct {
+	out *connect.ServerStream[pb.BackupResponse]
+	err error
+}
+
+// Write implements io.Writer.
+func (b *backupStream) Write(p []byte) (int, error) {
+	if b.err = b.out.Send(&pb.BackupResponse{Data: p}); b.err != nil {
+		return 0, b.err
+	}
+	return len(p), nil
 }
 
 // Settings reads the effective settings.

@@ -1133,6 +1133,86 @@ func (x *StateHashResponse) GetHash() string {
 	return ""
 }
 
+type BackupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupRequest) Reset() {
+	*x = BackupRequest{}
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupRequest) ProtoMessage() {}
+
+func (x *BackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
+func (*BackupRequest) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{14}
+}
+
+type BackupResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"` // the file's next bytes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupResponse) Reset() {
+	*x = BackupResponse{}
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupResponse) ProtoMessage() {}
+
+func (x *BackupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
+func (*BackupResponse) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *BackupResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 type SettingsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1141,7 +1221,7 @@ type SettingsRequest struct {
 
 func (x *SettingsRequest) Reset() {
 	*x = SettingsRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[14]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1153,7 +1233,7 @@ func (x *SettingsRequest) String() string {
 func (*SettingsRequest) ProtoMessage() {}
 
 func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[14]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1166,7 +1246,7 @@ func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsRequest.ProtoReflect.Descriptor instead.
 func (*SettingsRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 type SettingsResponse struct {
@@ -1178,7 +1258,7 @@ type SettingsResponse struct {
 
 func (x *SettingsResponse) Reset() {
 	*x = SettingsResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[15]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1190,7 +1270,7 @@ func (x *SettingsResponse) String() string {
 func (*SettingsResponse) ProtoMessage() {}
 
 func (x *SettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[15]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1203,7 +1283,7 @@ func (x *SettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsResponse.ProtoReflect.Descriptor instead.
 func (*SettingsResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SettingsResponse) GetSettings() []*Setting {
@@ -1224,7 +1304,7 @@ type Setting struct {
 
 func (x *Setting) Reset() {
 	*x = Setting{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[16]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +1316,7 @@ func (x *Setting) String() string {
 func (*Setting) ProtoMessage() {}
 
 func (x *Setting) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[16]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +1329,7 @@ func (x *Setting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Setting.ProtoReflect.Descriptor instead.
 func (*Setting) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Setting) GetName() string {
@@ -1281,7 +1361,7 @@ type MembersRequest struct {
 
 func (x *MembersRequest) Reset() {
 	*x = MembersRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[17]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1293,7 +1373,7 @@ func (x *MembersRequest) String() string {
 func (*MembersRequest) ProtoMessage() {}
 
 func (x *MembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[17]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1306,7 +1386,7 @@ func (x *MembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersRequest.ProtoReflect.Descriptor instead.
 func (*MembersRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 type MembersResponse struct {
@@ -1321,7 +1401,7 @@ type MembersResponse struct {
 
 func (x *MembersResponse) Reset() {
 	*x = MembersResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[18]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1333,7 +1413,7 @@ func (x *MembersResponse) String() string {
 func (*MembersResponse) ProtoMessage() {}
 
 func (x *MembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[18]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1346,7 +1426,7 @@ func (x *MembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersResponse.ProtoReflect.Descriptor instead.
 func (*MembersResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *MembersResponse) GetClusterId() string {
@@ -1386,7 +1466,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[19]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1398,7 +1478,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[19]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1411,7 +1491,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CreateTokenRequest) GetTtlMs() uint64 {
@@ -1431,7 +1511,7 @@ type CreateTokenResponse struct {
 
 func (x *CreateTokenResponse) Reset() {
 	*x = CreateTokenResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[20]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1443,7 +1523,7 @@ func (x *CreateTokenResponse) String() string {
 func (*CreateTokenResponse) ProtoMessage() {}
 
 func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[20]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1456,7 +1536,7 @@ func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateTokenResponse) GetToken() string {
@@ -1490,7 +1570,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[21]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1502,7 +1582,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[21]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1515,7 +1595,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -1596,7 +1676,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[22]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1608,7 +1688,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[22]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1621,7 +1701,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *JoinResponse) GetClusterId() string {
@@ -1683,7 +1763,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[23]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1695,7 +1775,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[23]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1708,7 +1788,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RemoveMemberRequest) GetMember() string {
@@ -1734,7 +1814,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[24]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1746,7 +1826,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[24]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1759,7 +1839,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RemoveMemberResponse) GetMember() *Member {
@@ -1778,7 +1858,7 @@ type PromoteMemberRequest struct {
 
 func (x *PromoteMemberRequest) Reset() {
 	*x = PromoteMemberRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[25]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1790,7 +1870,7 @@ func (x *PromoteMemberRequest) String() string {
 func (*PromoteMemberRequest) ProtoMessage() {}
 
 func (x *PromoteMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[25]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1803,7 +1883,7 @@ func (x *PromoteMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromoteMemberRequest.ProtoReflect.Descriptor instead.
 func (*PromoteMemberRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PromoteMemberRequest) GetMember() string {
@@ -1822,7 +1902,7 @@ type PromoteMemberResponse struct {
 
 func (x *PromoteMemberResponse) Reset() {
 	*x = PromoteMemberResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[26]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1834,7 +1914,7 @@ func (x *PromoteMemberResponse) String() string {
 func (*PromoteMemberResponse) ProtoMessage() {}
 
 func (x *PromoteMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[26]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1847,7 +1927,7 @@ func (x *PromoteMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromoteMemberResponse.ProtoReflect.Descriptor instead.
 func (*PromoteMemberResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PromoteMemberResponse) GetPending() bool {
@@ -1866,7 +1946,7 @@ type TransferLeaderRequest struct {
 
 func (x *TransferLeaderRequest) Reset() {
 	*x = TransferLeaderRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[27]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1878,7 +1958,7 @@ func (x *TransferLeaderRequest) String() string {
 func (*TransferLeaderRequest) ProtoMessage() {}
 
 func (x *TransferLeaderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[27]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1891,7 +1971,7 @@ func (x *TransferLeaderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeaderRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeaderRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TransferLeaderRequest) GetMember() string {
@@ -1911,7 +1991,7 @@ type TransferLeaderResponse struct {
 
 func (x *TransferLeaderResponse) Reset() {
 	*x = TransferLeaderResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[28]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +2003,7 @@ func (x *TransferLeaderResponse) String() string {
 func (*TransferLeaderResponse) ProtoMessage() {}
 
 func (x *TransferLeaderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[28]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +2016,7 @@ func (x *TransferLeaderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeaderResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeaderResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TransferLeaderResponse) GetLeader() string {
@@ -1962,7 +2042,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[29]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2054,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[29]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2067,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *LeaveRequest) GetForce() bool {
@@ -2005,7 +2085,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[30]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2017,7 +2097,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[30]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2030,7 +2110,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 var File_incumbent_v1_cluster_proto protoreflect.FileDescriptor
@@ -2135,7 +2215,10 @@ const file_incumbent_v1_cluster_proto_rawDesc = "" +
 	"\x10StateHashRequest\"=\n" +
 	"\x11StateHashResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +
-	"\x04hash\x18\x02 \x01(\tR\x04hash\"\x11\n" +
+	"\x04hash\x18\x02 \x01(\tR\x04hash\"\x0f\n" +
+	"\rBackupRequest\"$\n" +
+	"\x0eBackupResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\x11\n" +
 	"\x0fSettingsRequest\"E\n" +
 	"\x10SettingsResponse\x121\n" +
 	"\bsettings\x18\x01 \x03(\v2\x15.incumbent.v1.SettingR\bsettings\"K\n" +
@@ -2193,12 +2276,13 @@ const file_incumbent_v1_cluster_proto_rawDesc = "" +
 	"leader_url\x18\x02 \x01(\tR\tleaderUrl\"$\n" +
 	"\fLeaveRequest\x12\x14\n" +
 	"\x05force\x18\x01 \x01(\bR\x05force\"\x0f\n" +
-	"\rLeaveResponse2\xba\a\n" +
+	"\rLeaveResponse2\x81\b\n" +
 	"\x0eClusterService\x12H\n" +
 	"\x06Status\x12\x1b.incumbent.v1.StatusRequest\x1a\x1c.incumbent.v1.StatusResponse\"\x03\x90\x02\x01\x12E\n" +
 	"\x06Events\x12\x1b.incumbent.v1.EventsRequest\x1a\x1c.incumbent.v1.EventsResponse0\x01\x12I\n" +
 	"\bSnapshot\x12\x1d.incumbent.v1.SnapshotRequest\x1a\x1e.incumbent.v1.SnapshotResponse\x12L\n" +
-	"\tStateHash\x12\x1e.incumbent.v1.StateHashRequest\x1a\x1f.incumbent.v1.StateHashResponse\x12I\n" +
+	"\tStateHash\x12\x1e.incumbent.v1.StateHashRequest\x1a\x1f.incumbent.v1.StateHashResponse\x12E\n" +
+	"\x06Backup\x12\x1b.incumbent.v1.BackupRequest\x1a\x1c.incumbent.v1.BackupResponse0\x01\x12I\n" +
 	"\bSettings\x12\x1d.incumbent.v1.SettingsRequest\x1a\x1e.incumbent.v1.SettingsResponse\x12K\n" +
 	"\aMembers\x12\x1c.incumbent.v1.MembersRequest\x1a\x1d.incumbent.v1.MembersResponse\"\x03\x90\x02\x01\x12R\n" +
 	"\vCreateToken\x12 .incumbent.v1.CreateTokenRequest\x1a!.incumbent.v1.CreateTokenResponse\x12B\n" +
@@ -2220,7 +2304,7 @@ func file_incumbent_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_incumbent_v1_cluster_proto_rawDescData
 }
 
-var file_incumbent_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_incumbent_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_incumbent_v1_cluster_proto_goTypes = []any{
 	(*StatusRequest)(nil),          // 0: incumbent.v1.StatusRequest
 	(*StatusResponse)(nil),         // 1: incumbent.v1.StatusResponse
@@ -2236,23 +2320,25 @@ var file_incumbent_v1_cluster_proto_goTypes = []any{
 	(*SnapshotResponse)(nil),       // 11: incumbent.v1.SnapshotResponse
 	(*StateHashRequest)(nil),       // 12: incumbent.v1.StateHashRequest
 	(*StateHashResponse)(nil),      // 13: incumbent.v1.StateHashResponse
-	(*SettingsRequest)(nil),        // 14: incumbent.v1.SettingsRequest
-	(*SettingsResponse)(nil),       // 15: incumbent.v1.SettingsResponse
-	(*Setting)(nil),                // 16: incumbent.v1.Setting
-	(*MembersRequest)(nil),         // 17: incumbent.v1.MembersRequest
-	(*MembersResponse)(nil),        // 18: incumbent.v1.MembersResponse
-	(*CreateTokenRequest)(nil),     // 19: incumbent.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),    // 20: incumbent.v1.CreateTokenResponse
-	(*JoinRequest)(nil),            // 21: incumbent.v1.JoinRequest
-	(*JoinResponse)(nil),           // 22: incumbent.v1.JoinResponse
-	(*RemoveMemberRequest)(nil),    // 23: incumbent.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),   // 24: incumbent.v1.RemoveMemberResponse
-	(*PromoteMemberRequest)(nil),   // 25: incumbent.v1.PromoteMemberRequest
-	(*PromoteMemberResponse)(nil),  // 26: incumbent.v1.PromoteMemberResponse
-	(*TransferLeaderRequest)(nil),  // 27: incumbent.v1.TransferLeaderRequest
-	(*TransferLeaderResponse)(nil), // 28: incumbent.v1.TransferLeaderResponse
-	(*LeaveRequest)(nil),           // 29: incumbent.v1.LeaveRequest
-	(*LeaveResponse)(nil),          // 30: incumbent.v1.LeaveResponse
+	(*BackupRequest)(nil),          // 14: incumbent.v1.BackupRequest
+	(*BackupResponse)(nil),         // 15: incumbent.v1.BackupResponse
+	(*SettingsRequest)(nil),        // 16: incumbent.v1.SettingsRequest
+	(*SettingsResponse)(nil),       // 17: incumbent.v1.SettingsResponse
+	(*Setting)(nil),                // 18: incumbent.v1.Setting
+	(*MembersRequest)(nil),         // 19: incumbent.v1.MembersRequest
+	(*MembersResponse)(nil),        // 20: incumbent.v1.MembersResponse
+	(*CreateTokenRequest)(nil),     // 21: incumbent.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),    // 22: incumbent.v1.CreateTokenResponse
+	(*JoinRequest)(nil),            // 23: incumbent.v1.JoinRequest
+	(*JoinResponse)(nil),           // 24: incumbent.v1.JoinResponse
+	(*RemoveMemberRequest)(nil),    // 25: incumbent.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),   // 26: incumbent.v1.RemoveMemberResponse
+	(*PromoteMemberRequest)(nil),   // 27: incumbent.v1.PromoteMemberRequest
+	(*PromoteMemberResponse)(nil),  // 28: incumbent.v1.PromoteMemberResponse
+	(*TransferLeaderRequest)(nil),  // 29: incumbent.v1.TransferLeaderRequest
+	(*TransferLeaderResponse)(nil), // 30: incumbent.v1.TransferLeaderResponse
+	(*LeaveRequest)(nil),           // 31: incumbent.v1.LeaveRequest
+	(*LeaveResponse)(nil),          // 32: incumbent.v1.LeaveResponse
 }
 var file_incumbent_v1_cluster_proto_depIdxs = []int32{
 	2,  // 0: incumbent.v1.StatusResponse.members:type_name -> incumbent.v1.Member
@@ -2261,7 +2347,7 @@ var file_incumbent_v1_cluster_proto_depIdxs = []int32{
 	5,  // 3: incumbent.v1.StatusResponse.storage:type_name -> incumbent.v1.Storage
 	6,  // 4: incumbent.v1.StatusResponse.limits:type_name -> incumbent.v1.Limit
 	9,  // 5: incumbent.v1.EventsResponse.events:type_name -> incumbent.v1.Event
-	16, // 6: incumbent.v1.SettingsResponse.settings:type_name -> incumbent.v1.Setting
+	18, // 6: incumbent.v1.SettingsResponse.settings:type_name -> incumbent.v1.Setting
 	2,  // 7: incumbent.v1.MembersResponse.members:type_name -> incumbent.v1.Member
 	2,  // 8: incumbent.v1.JoinResponse.members:type_name -> incumbent.v1.Member
 	2,  // 9: incumbent.v1.RemoveMemberResponse.member:type_name -> incumbent.v1.Member
@@ -2269,28 +2355,30 @@ var file_incumbent_v1_cluster_proto_depIdxs = []int32{
 	7,  // 11: incumbent.v1.ClusterService.Events:input_type -> incumbent.v1.EventsRequest
 	10, // 12: incumbent.v1.ClusterService.Snapshot:input_type -> incumbent.v1.SnapshotRequest
 	12, // 13: incumbent.v1.ClusterService.StateHash:input_type -> incumbent.v1.StateHashRequest
-	14, // 14: incumbent.v1.ClusterService.Settings:input_type -> incumbent.v1.SettingsRequest
-	17, // 15: incumbent.v1.ClusterService.Members:input_type -> incumbent.v1.MembersRequest
-	19, // 16: incumbent.v1.ClusterService.CreateToken:input_type -> incumbent.v1.CreateTokenRequest
-	21, // 17: incumbent.v1.ClusterService.Join:input_type -> incumbent.v1.JoinRequest
-	23, // 18: incumbent.v1.ClusterService.RemoveMember:input_type -> incumbent.v1.RemoveMemberRequest
-	25, // 19: incumbent.v1.ClusterService.PromoteMember:input_type -> incumbent.v1.PromoteMemberRequest
-	27, // 20: incumbent.v1.ClusterService.TransferLeader:input_type -> incumbent.v1.TransferLeaderRequest
-	29, // 21: incumbent.v1.ClusterService.Leave:input_type -> incumbent.v1.LeaveRequest
-	1,  // 22: incumbent.v1.ClusterService.Status:output_type -> incumbent.v1.StatusResponse
-	8,  // 23: incumbent.v1.ClusterService.Events:output_type -> incumbent.v1.EventsResponse
-	11, // 24: incumbent.v1.ClusterService.Snapshot:output_type -> incumbent.v1.SnapshotResponse
-	13, // 25: incumbent.v1.ClusterService.StateHash:output_type -> incumbent.v1.StateHashResponse
-	15, // 26: incumbent.v1.ClusterService.Settings:output_type -> incumbent.v1.SettingsResponse
-	18, // 27: incumbent.v1.ClusterService.Members:output_type -> incumbent.v1.MembersResponse
-	20, // 28: incumbent.v1.ClusterService.CreateToken:output_type -> incumbent.v1.CreateTokenResponse
-	22, // 29: incumbent.v1.ClusterService.Join:output_type -> incumbent.v1.JoinResponse
-	24, // 30: incumbent.v1.ClusterService.RemoveMember:output_type -> incumbent.v1.RemoveMemberResponse
-	26, // 31: incumbent.v1.ClusterService.PromoteMember:output_type -> incumbent.v1.PromoteMemberResponse
-	28, // 32: incumbent.v1.ClusterService.TransferLeader:output_type -> incumbent.v1.TransferLeaderResponse
-	30, // 33: incumbent.v1.ClusterService.Leave:output_type -> incumbent.v1.LeaveResponse
-	22, // [22:34] is the sub-list for method output_type
-	10, // [10:22] is the sub-list for method input_type
+	14, // 14: incumbent.v1.ClusterService.Backup:input_type -> incumbent.v1.BackupRequest
+	16, // 15: incumbent.v1.ClusterService.Settings:input_type -> incumbent.v1.SettingsRequest
+	19, // 16: incumbent.v1.ClusterService.Members:input_type -> incumbent.v1.MembersRequest
+	21, // 17: incumbent.v1.ClusterService.CreateToken:input_type -> incumbent.v1.CreateTokenRequest
+	23, // 18: incumbent.v1.ClusterService.Join:input_type -> incumbent.v1.JoinRequest
+	25, // 19: incumbent.v1.ClusterService.RemoveMember:input_type -> incumbent.v1.RemoveMemberRequest
+	27, // 20: incumbent.v1.ClusterService.PromoteMember:input_type -> incumbent.v1.PromoteMemberRequest
+	29, // 21: incumbent.v1.ClusterService.TransferLeader:input_type -> incumbent.v1.TransferLeaderRequest
+	31, // 22: incumbent.v1.ClusterService.Leave:input_type -> incumbent.v1.LeaveRequest
+	1,  // 23: incumbent.v1.ClusterService.Status:output_type -> incumbent.v1.StatusResponse
+	8,  // 24: incumbent.v1.ClusterService.Events:output_type -> incumbent.v1.EventsResponse
+	11, // 25: incumbent.v1.ClusterService.Snapshot:output_type -> incumbent.v1.SnapshotResponse
+	13, // 26: incumbent.v1.ClusterService.StateHash:output_type -> incumbent.v1.StateHashResponse
+	15, // 27: incumbent.v1.ClusterService.Backup:output_type -> incumbent.v1.BackupResponse
+	17, // 28: incumbent.v1.ClusterService.Settings:output_type -> incumbent.v1.SettingsResponse
+	20, // 29: incumbent.v1.ClusterService.Members:output_type -> incumbent.v1.MembersResponse
+	22, // 30: incumbent.v1.ClusterService.CreateToken:output_type -> incumbent.v1.CreateTokenResponse
+	24, // 31: incumbent.v1.ClusterService.Join:output_type -> incumbent.v1.JoinResponse
+	26, // 32: incumbent.v1.ClusterService.RemoveMember:output_type -> incumbent.v1.RemoveMemberResponse
+	28, // 33: incumbent.v1.ClusterService.PromoteMember:output_type -> incumbent.v1.PromoteMemberResponse
+	30, // 34: incumbent.v1.ClusterService.TransferLeader:output_type -> incumbent.v1.TransferLeaderResponse
+	32, // 35: incumbent.v1.ClusterService.Leave:output_type -> incumbent.v1.LeaveResponse
+	23, // [23:36] is the sub-list for method output_type
+	10, // [10:23] is the sub-list for method input_type
 	10, // [10:10] is the sub-list for extension type_name
 	10, // [10:10] is the sub-list for extension extendee
 	0,  // [0:10] is the sub-list for field type_name
@@ -2307,7 +2395,7 @@ func file_incumbent_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_incumbent_v1_cluster_proto_rawDesc), len(file_incumbent_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

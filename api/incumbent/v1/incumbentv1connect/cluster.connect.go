@@ -42,6 +42,8 @@ const (
 	// ClusterServiceStateHashProcedure is the fully-qualified name of the ClusterService's StateHash
 	// RPC.
 	ClusterServiceStateHashProcedure = "/incumbent.v1.ClusterService/StateHash"
+	// ClusterServiceBackupProcedure is the fully-qualified name of the ClusterService's Backup RPC.
+	ClusterServiceBackupProcedure = "/incumbent.v1.ClusterService/Backup"
 	// ClusterServiceSettingsProcedure is the fully-qualified name of the ClusterService's Settings RPC.
 	ClusterServiceSettingsProcedure = "/incumbent.v1.ClusterService/Settings"
 	// ClusterServiceMembersProcedure is the fully-qualified name of the ClusterService's Members RPC.
@@ -75,6 +77,11 @@ type ClusterServiceClient interface {
 	// StateHash names an index in the log and answers with the hash of the
 	// replicated state there.
 	StateHash(context.Context, *connect.Request[v1.StateHashRequest]) (*connect.Response[v1.StateHashResponse], error)
+	// Backup sends a backup of the state of this member, at least as new as all that
+	// was acknowledged anywhere before the call. It is whole only if its own trailer
+	// says so: see 'incumbent backup verify'. Errors: overloaded (too many are sent
+	// already), unavailable.
+	Backup(context.Context, *connect.Request[v1.BackupRequest]) (*connect.ServerStreamForClient[v1.BackupResponse], error)
 	// Settings reads the effective settings of the member, and where each came
 	// from; secrets are left out.
 	Settings(context.Context, *connect.Request[v1.SettingsRequest]) (*connect.Response[v1.SettingsResponse], error)
@@ -142,6 +149,12 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("StateHash")),
 			connect.WithClientOptions(opts...),
 		),
+		backup: connect.NewClient[v1.BackupRequest, v1.BackupResponse](
+			httpClient,
+			baseURL+ClusterServiceBackupProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("Backup")),
+			connect.WithClientOptions(opts...),
+		),
 		settings: connect.NewClient[v1.SettingsRequest, v1.SettingsResponse](
 			httpClient,
 			baseURL+ClusterServiceSettingsProcedure,
@@ -201,6 +214,7 @@ type clusterServiceClient struct {
 	events         *connect.Client[v1.EventsRequest, v1.EventsResponse]
 	snapshot       *connect.Client[v1.SnapshotRequest, v1.SnapshotResponse]
 	stateHash      *connect.Client[v1.StateHashRequest, v1.StateHashResponse]
+	backup         *connect.Client[v1.BackupRequest, v1.BackupResponse]
 	settings       *connect.Client[v1.SettingsRequest, v1.SettingsResponse]
 	members        *connect.Client[v1.MembersRequest, v1.MembersResponse]
 	createToken    *connect.Client[v1.CreateTokenRequest, v1.CreateTokenResponse]
@@ -229,6 +243,11 @@ func (c *clusterServiceClient) Snapshot(ctx context.Context, req *connect.Reques
 // StateHash calls incumbent.v1.ClusterService.StateHash.
 func (c *clusterServiceClient) StateHash(ctx context.Context, req *connect.Request[v1.StateHashRequest]) (*connect.Response[v1.StateHashResponse], error) {
 	return c.stateHash.CallUnary(ctx, req)
+}
+
+// Backup calls incumbent.v1.ClusterService.Backup.
+func (c *clusterServiceClient) Backup(ctx context.Context, req *connect.Request[v1.BackupRequest]) (*connect.ServerStreamForClient[v1.BackupResponse], error) {
+	return c.backup.CallServerStream(ctx, req)
 }
 
 // Settings calls incumbent.v1.ClusterService.Settings.
@@ -282,6 +301,11 @@ type ClusterServiceHandler interface {
 	// StateHash names an index in the log and answers with the hash of the
 	// replicated state there.
 	StateHash(context.Context, *connect.Request[v1.StateHashRequest]) (*connect.Response[v1.StateHashResponse], error)
+	// Backup sends a backup of the state of this member, at least as new as all that
+	// was acknowledged anywhere before the call. It is whole only if its own trailer
+	// says so: see 'incumbent backup verify'. Errors: overloaded (too many are sent
+	// already), unavailable.
+	Backup(context.Context, *connect.Request[v1.BackupRequest], *connect.ServerStream[v1.BackupResponse]) error
 	// Settings reads the effective settings of the member, and where each came
 	// from; secrets are left out.
 	Settings(context.Context, *connect.Request[v1.SettingsRequest]) (*connect.Response[v1.SettingsResponse], error)
@@ -345,6 +369,12 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("StateHash")),
 		connect.WithHandlerOptions(opts...),
 	)
+	clusterServiceBackupHandler := connect.NewServerStreamHandler(
+		ClusterServiceBackupProcedure,
+		svc.Backup,
+		connect.WithSchema(clusterServiceMethods.ByName("Backup")),
+		connect.WithHandlerOptions(opts...),
+	)
 	clusterServiceSettingsHandler := connect.NewUnaryHandler(
 		ClusterServiceSettingsProcedure,
 		svc.Settings,
@@ -405,6 +435,8 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceSnapshotHandler.ServeHTTP(w, r)
 		case ClusterServiceStateHashProcedure:
 			clusterServiceStateHashHandler.ServeHTTP(w, r)
+		case ClusterServiceBackupProcedure:
+			clusterServiceBackupHandler.ServeHTTP(w, r)
 		case ClusterServiceSettingsProcedure:
 			clusterServiceSettingsHandler.ServeHTTP(w, r)
 		case ClusterServiceMembersProcedure:
@@ -444,6 +476,10 @@ func (UnimplementedClusterServiceHandler) Snapshot(context.Context, *connect.Req
 
 func (UnimplementedClusterServiceHandler) StateHash(context.Context, *connect.Request[v1.StateHashRequest]) (*connect.Response[v1.StateHashResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("incumbent.v1.ClusterService.StateHash is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) Backup(context.Context, *connect.Request[v1.BackupRequest], *connect.ServerStream[v1.BackupResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("incumbent.v1.ClusterService.Backup is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) Settings(context.Context, *connect.Request[v1.SettingsRequest]) (*connect.Response[v1.SettingsResponse], error) {
