@@ -31,6 +31,8 @@ const (
 	joining stage = "joining"
 	// joined: the cluster has taken the id in; the log does not exist yet.
 	joined stage = "joined"
+	// restoring: a backup is being brought into the directory; it is no member yet.
+	restoring stage = "restoring"
 	// member: the log was opened under this id. Without its log such a member
 	// may have forgotten how it voted, and must not come back under its id.
 	member stage = "member"
@@ -92,7 +94,12 @@ func newMemberID() uint64 {
 	}
 }
 
-// ReadRecord reads a directory's record; nil without an error if it has none.
+// errRestoring is the cause of the error of [ReadRecord] for a directory into which a
+// restore was begun and not finished.
+var errRestoring = errors.New("a backup was being restored into it, and that was not finished")
+
+// ReadRecord reads a directory's record; nil without an error if it has none. The
+// error is Conflict, with the cause errRestoring, while a restore is not finished.
 func ReadRecord(dir string) (*Record, error) {
 	name := filepath.Join(dir, recordFile)
 	text, err := vfs.ReadFile(vfs.OS{}, name)
@@ -108,6 +115,9 @@ func ReadRecord(dir string) (*Record, error) {
 	}
 	_, known := ParseClusterID(r.Cluster)
 	switch {
+	case r.Stage == restoring && r.Version <= recordVersion:
+		return nil, incumbent.Errorf(incumbent.Conflict, "%s: %w", dir, errRestoring).
+			WithHint("run 'incumbent backup restore' on it again, or empty the directory")
 	case r.Version > recordVersion:
 		return nil, incumbent.Errorf(incumbent.Invalid, "%s: written in version %d, this binary knows %d", name, r.Version, recordVersion).
 			WithHint("start a newer binary")
