@@ -118,6 +118,7 @@ func commands(env *environment) []*cobra.Command {
 		kvCommand(env),
 		runCommand(env),
 		benchCommand(env),
+		backupCommand(env),
 		credentialCommand(env),
 		doctorCommand(env),
 		configCommand(env),
