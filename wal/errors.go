@@ -22,7 +22,7 @@ func (d *Damage) Error() string {
 
 func corrupt(file string, offset int64, format string, args ...any) error {
 	return incumbent.Errorf(incumbent.Corrupt, "%w", &Damage{file, offset, fmt.Sprintf(format, args...)}).
-		WithHint("keep the directory for inspection (incumbent debug wal); restore a backup, or let the member rejoin under a new id")
+		WithHint("keep the directory for inspection (incumbent debug wal); where other members have a majority, start with --join TOKEN on an empty directory; else 'incumbent backup restore FILE --data-dir DIR' makes a new cluster of a backup")
 }
 
 // broken says that the caller broke a rule of the log, or of raft.
