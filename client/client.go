@@ -79,6 +79,7 @@ type Client struct {
 	leases   incumbentv1connect.LeaseServiceClient
 	sessions incumbentv1connect.SessionServiceClient
 	keys     incumbentv1connect.KeyValueServiceClient
+	txns     incumbentv1connect.TransactionServiceClient
 	cluster  incumbentv1connect.ClusterServiceClient
 	clock    func() time.Duration // boottime, or a test's
 	index    atomic.Uint64        // newest index any answer has shown
@@ -113,6 +114,7 @@ func New(cfg Config) (*Client, error) {
 	c.leases = incumbentv1connect.NewLeaseServiceClient(c.http, base, opts...)
 	c.sessions = incumbentv1connect.NewSessionServiceClient(c.http, base, opts...)
 	c.keys = incumbentv1connect.NewKeyValueServiceClient(c.http, base, opts...)
+	c.txns = incumbentv1connect.NewTransactionServiceClient(c.http, base, opts...)
 	c.cluster = incumbentv1connect.NewClusterServiceClient(c.http, base, opts...)
 	return c, nil
 }
@@ -291,7 +293,10 @@ func safetyOfCall(req connect.AnyRequest) *safety {
 	if m, ok := req.Any().(interface{ GetIdempotency() *apiv1.Idempotency }); ok && len(m.GetIdempotency().GetKey()) > 0 {
 		s.repeat, s.prompt = true, true
 	}
-	switch req.Any().(type) {
+	switch m := req.Any().(type) {
+	case *apiv1.TxnRequest:
+		s.read = readsOnly(m)
+		s.repeat, s.prompt = s.repeat || s.read, s.prompt || s.read
 	case *apiv1.ExtendRequest:
 		s.repeat, s.prompt = true, true // extending twice only lengthens
 	case *apiv1.WaitReleasedRequest:

@@ -116,6 +116,7 @@ func commands(env *environment) []*cobra.Command {
 		clusterCommand(env),
 		leaseCommand(env),
 		kvCommand(env),
+		txnCommand(env),
 		runCommand(env),
 		benchCommand(env),
 		backupCommand(env),

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -48,10 +49,12 @@ func runCommand(env *environment) *cobra.Command {
 		Long: `Run waits for its turn to hold NAME, runs COMMAND without a shell, and keeps the
 lease for as long as the command runs. Standard input is passed on, signals are
 forwarded. The child learns INCUMBENT_NAMESPACE, INCUMBENT_MODEL,
-INCUMBENT_LEASE, INCUMBENT_HOLDER, INCUMBENT_TOKEN, INCUMBENT_TTL_MS and
-INCUMBENT_DEADLINE_MS from its environment; the last is the wall-clock time, in
-milliseconds since 1970, up to which the lease was held for certain when the
-child began: each extension moves it on.
+INCUMBENT_LEASE, INCUMBENT_HOLDER, INCUMBENT_TOKEN, INCUMBENT_SESSION,
+INCUMBENT_TTL_MS and INCUMBENT_DEADLINE_MS from its environment; the last is the
+wall-clock time, in milliseconds since 1970, up to which the lease was held for
+certain when the child began: each extension moves it on. The servers and files that
+this command was given are there, too: so 'incumbent txn --if-held' in the child does
+what it is told while the lease is held under this token, or nothing.
 
 If the lease cannot be extended, the child gets SIGTERM in time and SIGKILL
 before the local deadline, so that two never overlap even when this machine is
@@ -124,7 +127,9 @@ func runUnderLease(c *cobra.Command, env *environment, args []string) error {
 		child := exec.Command(path, args[2:]...)
 		child.Args[0] = args[1]
 		child.Stdin, child.Stdout, child.Stderr = env.stdin, env.stdout, env.stderr
-		child.Env = childEnvironment(full, holder, lease.Token(), times.ttl, time.Now().Add(lease.Remaining()))
+		child.Env = append(childEnvironment(full, holder, lease.Token(), times.ttl, time.Now().Add(lease.Remaining())),
+			"INCUMBENT_SESSION="+session.ID().String())
+		child.Env = append(child.Env, givenServers(c)...)
 		return supervise(child, lease, signals, times.grace)
 	})
 	var status statusError
@@ -214,6 +219,21 @@ func childEnvironment(name incumbent.Name, holder string, token incumbent.Token,
 		"INCUMBENT_HOLDER="+holder, "INCUMBENT_TOKEN="+token.String(),
 		"INCUMBENT_TTL_MS="+strconv.FormatInt(ttl.Milliseconds(), 10),
 		"INCUMBENT_DEADLINE_MS="+strconv.FormatInt(deadline.UnixMilli(), 10))
+}
+
+// givenServers hands the child, by the names of the flags, how this command was told
+// to reach the servers.
+func givenServers(c *cobra.Command) (env []string) {
+	if c.Flags().Changed("server") {
+		servers, _ := c.Flags().GetStringSlice("server")
+		env = append(env, envPrefix+"SERVER="+strings.Join(servers, ","))
+	}
+	for _, flag := range []string{"credential-file", "ca", "cert", "key"} {
+		if c.Flags().Changed(flag) {
+			env = append(env, envPrefix+strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))+"="+text(c, flag))
+		}
+	}
+	return env
 }
 
 // notMyTurn says why the command was never started.

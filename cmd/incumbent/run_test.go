@@ -201,6 +201,28 @@ func TestNotRunnable(t *testing.T) {
 	}
 }
 
+// What a child does by 'incumbent txn --if-held' it does while its lease is held, with
+// nothing but what it finds in its environment.
+func TestG24_ARunsChildWritesUnderItsToken(t *testing.T) {
+	s := openServer(t)
+	script := `env | grep -q INCUMBENT_SESSION=........-....-....-....-............ || exit 1; echo "$INCUMBENT_SERVER $INCUMBENT_LEASE $INCUMBENT_TOKEN"`
+	got := execute(t, nil, "run", "--server", s.URL(), "guarded", "--", "/bin/sh", "-c", script)
+	words := strings.Fields(got.stdout)
+	if got.code != 0 || len(words) != 3 {
+		t.Fatalf("code %d, output %q, error %q", got.code, got.stdout, got.stderr)
+	}
+	// The run is over, and so is its holding: what its child does too late is not done.
+	late := map[string]string{"INCUMBENT_SERVER": words[0], "INCUMBENT_LEASE": words[1], "INCUMBENT_TOKEN": words[2]}
+	if got := execute(t, late, "txn", "--if-held", "--then", "put x late"); got.code != exitConflict {
+		t.Errorf("code %d, output %q, error %q", got.code, got.stdout, got.stderr)
+	}
+	held := holdLease(t, s)
+	now := map[string]string{"INCUMBENT_SERVER": s.URL(), "INCUMBENT_LEASE": "run", "INCUMBENT_TOKEN": held.Token().String()}
+	if got := execute(t, now, "txn", "--if-held", "--then", "put x now"); got.code != 0 {
+		t.Errorf("code %d, output %q, error %q", got.code, got.stdout, got.stderr)
+	}
+}
+
 func TestChildEnvironment(t *testing.T) {
 	name := incumbent.Name{Namespace: "ns", Model: "m", Lease: "l"}
 	all := childEnvironment(name, "me", 17, 15*time.Second, time.UnixMilli(1234))
