@@ -78,6 +78,7 @@ var rules = []rule{
 
 	{folder: "client", may: []string{".", "api"}, why: "a client carries no server"},
 	{folder: "bench", may: []string{".", "api", "client"}, why: "the load tool measures from outside"},
+	{folder: "examples", may: []string{".", "api", "client"}, why: "an example shows what a user writes"},
 	{folder: "cmd", may: []string{"..."}, not: []string{"sim", "test"}, why: "the binary ships no test code"},
 
 	{folder: "sim", may: []string{"..."}, why: "the simulator drives the real parts"},
