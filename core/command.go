@@ -5,13 +5,12 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core/wire"
 )
 
 // opcode is the number of a command in Command.op of core.proto.
-type opcode = protowire.Number
+type opcode = wire.Number
 
 const (
 	opClaim         opcode = 10
@@ -195,28 +194,28 @@ func IsCheckpoint(cmd []byte) bool {
 func (c ClaimCommand) Encode(meta Meta) []byte {
 	return encode(need(c.Token != 0), meta, opClaim, func(e *encoder) {
 		e.name(c.Name)
-		e.text(2, c.Holder)
-		e.id(3, c.Session)
-		e.millis(4, c.TTL)
-		e.flag(5, c.Wait)
-		e.flag(6, c.Critical)
-		e.uint(7, uint64(c.Token))
+		e.Text(2, c.Holder)
+		e.Session(3, c.Session)
+		e.Millis(4, c.TTL)
+		e.Flag(5, c.Wait)
+		e.Flag(6, c.Critical)
+		e.Uint(7, uint64(c.Token))
 	})
 }
 
 // Encode implements [Command].
 func (c AcceptCommand) Encode(meta Meta) []byte {
-	return encode(1, meta, opAccept, func(e *encoder) { e.fixed(1, uint64(c.Token)) })
+	return encode(1, meta, opAccept, func(e *encoder) { e.Fixed(1, uint64(c.Token)) })
 }
 
 // Encode implements [Command].
 func (c ReleaseCommand) Encode(meta Meta) []byte {
 	return encode(need(len(c.Absent) > 0), meta, opRelease, func(e *encoder) {
 		e.name(c.Name)
-		e.text(2, c.Holder)
-		e.id(3, c.Session)
-		e.uint(4, uint64(c.Token))
-		e.id(5, c.Next)
+		e.Text(2, c.Holder)
+		e.Session(3, c.Session)
+		e.Uint(4, uint64(c.Token))
+		e.Session(5, c.Next)
 		e.ids(6, c.Absent)
 	})
 }
@@ -225,10 +224,10 @@ func (c ReleaseCommand) Encode(meta Meta) []byte {
 func (c RevokeCommand) Encode(meta Meta) []byte {
 	return encode(need(len(c.Absent) > 0), meta, opRevoke, func(e *encoder) {
 		e.name(c.Name)
-		e.uint(2, uint64(c.Token))
-		e.text(3, c.By)
-		e.id(4, c.Next)
-		e.flag(5, c.AtDeadline)
+		e.Uint(2, uint64(c.Token))
+		e.Text(3, c.By)
+		e.Session(4, c.Next)
+		e.Flag(5, c.AtDeadline)
 		e.ids(6, c.Absent)
 	})
 }
@@ -237,21 +236,21 @@ func (c RevokeCommand) Encode(meta Meta) []byte {
 func (c TransferCommand) Encode(meta Meta) []byte {
 	return encode(1, meta, opTransfer, func(e *encoder) {
 		e.name(c.Name)
-		e.text(2, c.Holder)
-		e.id(3, c.Session)
-		e.uint(4, uint64(c.Token))
-		e.id(5, c.ToSession)
-		e.text(6, c.ToHolder)
+		e.Text(2, c.Holder)
+		e.Session(3, c.Session)
+		e.Uint(4, uint64(c.Token))
+		e.Session(5, c.ToSession)
+		e.Text(6, c.ToHolder)
 	})
 }
 
 // Encode implements [Command].
 func (c ExpireCommand) Encode(meta Meta) []byte {
 	return encode(need(len(c.Absent) > 0), meta, opExpire, func(e *encoder) {
-		e.fixed(1, uint64(c.Token))
-		e.uint(2, c.Renewal)
-		e.millis(3, c.Late)
-		e.id(4, c.Next)
+		e.Fixed(1, uint64(c.Token))
+		e.Uint(2, c.Renewal)
+		e.Millis(3, c.Late)
+		e.Session(4, c.Next)
 		e.ids(5, c.Absent)
 	})
 }
@@ -260,7 +259,7 @@ func (c ExpireCommand) Encode(meta Meta) []byte {
 func (c PinCommand) Encode(meta Meta) []byte {
 	return encode(1, meta, opPin, func(e *encoder) {
 		e.name(c.Name)
-		e.text(2, c.Entity)
+		e.Text(2, c.Entity)
 	})
 }
 
@@ -268,7 +267,7 @@ func (c PinCommand) Encode(meta Meta) []byte {
 func (c UnpinCommand) Encode(meta Meta) []byte {
 	return encode(1, meta, opUnpin, func(e *encoder) {
 		e.name(c.Name)
-		e.text(2, c.Entity)
+		e.Text(2, c.Entity)
 	})
 }
 
@@ -276,8 +275,8 @@ func (c UnpinCommand) Encode(meta Meta) []byte {
 func (c LeaveQueueCommand) Encode(meta Meta) []byte {
 	return encode(need(len(c.Absent) > 0), meta, opLeaveQueue, func(e *encoder) {
 		e.name(c.Name)
-		e.id(2, c.Session)
-		e.text(3, c.Holder)
+		e.Session(2, c.Session)
+		e.Text(3, c.Holder)
 		e.ids(4, c.Absent)
 	})
 }
@@ -285,16 +284,16 @@ func (c LeaveQueueCommand) Encode(meta Meta) []byte {
 // Encode implements [Command].
 func (c OpenSessionCommand) Encode(meta Meta) []byte {
 	return encode(1, meta, opOpenSession, func(e *encoder) {
-		e.id(1, c.ID)
-		e.millis(2, c.TTL)
+		e.Session(1, c.ID)
+		e.Millis(2, c.TTL)
 	})
 }
 
 // Encode implements [Command].
 func (c CloseSessionCommand) Encode(meta Meta) []byte {
 	return encode(need(len(c.Absent) > 0), meta, opCloseSession, func(e *encoder) {
-		e.id(1, c.ID)
-		e.text(2, c.Reason)
+		e.Session(1, c.ID)
+		e.Text(2, c.Reason)
 		e.ids(3, c.Absent)
 	})
 }
@@ -302,9 +301,9 @@ func (c CloseSessionCommand) Encode(meta Meta) []byte {
 // Encode implements [Command].
 func (c ExpireSessionCommand) Encode(meta Meta) []byte {
 	return encode(need(len(c.Absent) > 0), meta, opExpireSession, func(e *encoder) {
-		e.id(1, c.ID)
-		e.uint(2, c.Renewal)
-		e.millis(3, c.Late)
+		e.Session(1, c.ID)
+		e.Uint(2, c.Renewal)
+		e.Millis(3, c.Late)
 		e.ids(4, c.Absent)
 	})
 }
@@ -312,24 +311,24 @@ func (c ExpireSessionCommand) Encode(meta Meta) []byte {
 // Encode implements [Command].
 func (c ExtendSessionCommand) Encode(meta Meta) []byte {
 	return encode(1, meta, opExtendSession, func(e *encoder) {
-		e.id(1, c.ID)
-		e.millis(2, c.TTL)
+		e.Session(1, c.ID)
+		e.Millis(2, c.TTL)
 	})
 }
 
 // Encode implements [Command].
 func (c TrimKeysCommand) Encode(meta Meta) []byte {
-	return encode(1, meta, opTrimKeys, func(e *encoder) { e.uint(1, uint64(c.Through)) })
+	return encode(1, meta, opTrimKeys, func(e *encoder) { e.Uint(1, uint64(c.Through)) })
 }
 
 // Encode implements [Command].
 func (c RaiseIndexCommand) Encode(meta Meta) []byte {
-	return encode(1, meta, opRaiseIndex, func(e *encoder) { e.uint(1, uint64(c.To)) })
+	return encode(1, meta, opRaiseIndex, func(e *encoder) { e.Uint(1, uint64(c.To)) })
 }
 
 // Encode implements [Command].
 func (c EpochCommand) Encode(meta Meta) []byte {
-	return encode(2, meta, opRaiseIndex, func(e *encoder) { e.flag(2, true) })
+	return encode(2, meta, opRaiseIndex, func(e *encoder) { e.Flag(2, true) })
 }
 
 // Encode implements [Command].
@@ -350,20 +349,20 @@ func need(second bool) uint64 {
 // before it.
 func encode(schema uint64, meta Meta, op opcode, body func(*encoder)) []byte {
 	var buf [256]byte // most commands are smaller; the exact copy is what lives on
-	e := encoder{b: buf[:0]}
-	e.uint(1, schema)
+	e := encoder{wire.Writer{B: buf[:0]}}
+	e.Uint(1, schema)
 	o := meta.Origin
 	e.origin(2, &Origin{At: o.At, Door: cut(o.Door), Address: cut(o.Address), Principal: cut(o.Principal)})
 	if len(meta.KeyID) > 0 {
-		m := e.begin(3)
-		e.text(1, string(meta.KeyID))
-		e.uint(2, uint64(meta.KeyBase))
-		e.end(m)
+		m := e.Begin(3)
+		e.Bytes(1, meta.KeyID)
+		e.Uint(2, uint64(meta.KeyBase))
+		e.End(m)
 	}
-	m := e.begin(op)
+	m := e.Begin(op)
 	body(&e)
-	e.end(m)
-	return append(make([]byte, 0, len(e.b)), e.b...)
+	e.End(m)
+	return append(make([]byte, 0, len(e.B)), e.B...)
 }
 
 // cut shortens a text to MaxOriginBytes at the boundary of a character.

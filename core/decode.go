@@ -1,12 +1,10 @@
 package core
 
 import (
-	"encoding/binary"
-	"unicode/utf8"
-
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core/wire"
 )
 
 // command is a decoded Command. The state keeps one and decodes every command
@@ -96,55 +94,6 @@ var layouts = [numOpcodes][]slot{
 	opRemoveMember:  {slotFixedToken},
 }
 
-// field is one field of a message: its value is n or b.
-type field struct {
-	num protowire.Number
-	typ protowire.Type
-	n   uint64
-	b   []byte
-}
-
-// reader takes a message apart. Each field may come once, and only the wire
-// types that core.proto uses are known, so that bytes mean one thing or nothing.
-type reader struct {
-	rest []byte
-	seen uint64
-	bad  bool
-}
-
-// next returns the next field, false at the end or where the bytes are bad.
-func (r *reader) next() (f field, ok bool) {
-	if len(r.rest) == 0 || r.bad {
-		return f, false
-	}
-	num, typ, n := protowire.ConsumeTag(r.rest)
-	if n < 0 || num >= 64 || r.seen&(1<<num) != 0 {
-		r.bad = true
-		return f, false
-	}
-	r.seen |= 1 << num
-	f.num, f.typ, r.rest = num, typ, r.rest[n:]
-	switch typ {
-	case protowire.VarintType:
-		f.n, n = protowire.ConsumeVarint(r.rest)
-	case protowire.BytesType:
-		f.b, n = protowire.ConsumeBytes(r.rest)
-	case protowire.Fixed64Type:
-		n = -1
-		if len(r.rest) >= 8 {
-			f.n, n = binary.LittleEndian.Uint64(r.rest), 8
-		}
-	default:
-		n = -1
-	}
-	if n < 0 {
-		r.bad = true
-		return f, false
-	}
-	r.rest = r.rest[n:]
-	return f, true
-}
-
 // decode reads a command; what it returns is the caller's fault.
 func (c *command) decode(b []byte) *incumbent.Error {
 	*c = command{}
@@ -175,24 +124,24 @@ func (c *command) decode(b []byte) *incumbent.Error {
 }
 
 func (c *command) decodeFields(b []byte) bool {
-	r := reader{rest: b}
+	r := wire.Read(b)
 	for {
-		f, more := r.next()
+		f, more := r.Next()
 		if !more {
-			return !r.bad
+			return !r.Bad()
 		}
 		var ok bool
 		switch {
-		case f.num == 1:
-			ok = f.typ == protowire.VarintType // it is c.schema
-		case f.typ != protowire.BytesType:
+		case f.Num == 1:
+			ok = f.Type == protowire.VarintType // it is c.schema
+		case f.Type != protowire.BytesType:
 			return false
-		case f.num == 2:
-			ok = c.decodeOrigin(f.b)
-		case f.num == 3:
-			ok = c.decodeKey(f.b)
+		case f.Num == 2:
+			ok = c.decodeOrigin(f.B)
+		case f.Num == 3:
+			ok = c.decodeKey(f.B)
 		default:
-			ok = c.decodeOp(f.num, f.b)
+			ok = c.decodeOp(f.Num, f.B)
 		}
 		if !ok {
 			return false
@@ -215,23 +164,23 @@ func RequiredSchema(cmd []byte) uint32 {
 }
 
 func (c *command) decodeOrigin(b []byte) bool {
-	r := reader{rest: b}
+	r := wire.Read(b)
 	for {
-		f, more := r.next()
+		f, more := r.Next()
 		if !more {
-			return !r.bad
+			return !r.Bad()
 		}
 		ok := false
-		switch f.num {
+		switch f.Num {
 		case 1:
-			c.at = int64(f.n)
-			ok = f.typ == protowire.VarintType && c.at >= 0 && c.at <= maxAtMillis
+			c.at = int64(f.N)
+			ok = f.Type == protowire.VarintType && c.at >= 0 && c.at <= maxAtMillis
 		case 2:
-			ok = f.textInto(&c.door) && len(f.b) <= MaxOriginBytes
+			ok = f.Text(&c.door) && len(f.B) <= MaxOriginBytes
 		case 3:
-			ok = f.textInto(&c.address) && len(f.b) <= MaxOriginBytes
+			ok = f.Text(&c.address) && len(f.B) <= MaxOriginBytes
 		case 4:
-			ok = f.textInto(&c.principal) && len(f.b) <= MaxOriginBytes
+			ok = f.Text(&c.principal) && len(f.B) <= MaxOriginBytes
 		}
 		if !ok {
 			return false
@@ -240,17 +189,17 @@ func (c *command) decodeOrigin(b []byte) bool {
 }
 
 func (c *command) decodeKey(b []byte) bool {
-	r := reader{rest: b}
+	r := wire.Read(b)
 	for {
-		f, more := r.next()
+		f, more := r.Next()
 		if !more {
-			return !r.bad && len(c.keyID) > 0
+			return !r.Bad() && len(c.keyID) > 0
 		}
 		switch {
-		case f.num == 1 && f.typ == protowire.BytesType:
-			c.keyID = f.b
-		case f.num == 2 && f.typ == protowire.VarintType:
-			c.keyBase = f.n
+		case f.Num == 1 && f.Type == protowire.BytesType:
+			c.keyID = f.B
+		case f.Num == 2 && f.Type == protowire.VarintType:
+			c.keyBase = f.N
 		default:
 			return false
 		}
@@ -270,16 +219,16 @@ func (c *command) decodeOp(op opcode, b []byte) bool {
 		c.needs = memberSchema
 	}
 	layout := layouts[op]
-	r := reader{rest: b}
+	r := wire.Read(b)
 	for {
-		f, more := r.next()
+		f, more := r.Next()
 		if !more {
-			return !r.bad
+			return !r.Bad()
 		}
-		if int(f.num) > len(layout) || !c.set(layout[f.num-1], f) {
+		if int(f.Num) > len(layout) || !c.set(layout[f.Num-1], f) {
 			return false
 		}
-		if layout[f.num-1] > slotsOfSchema2 {
+		if layout[f.Num-1] > slotsOfSchema2 {
 			c.needs = 2
 		}
 	}
@@ -287,58 +236,58 @@ func (c *command) decodeOp(op opcode, b []byte) bool {
 
 // set stores one field of an operation, false if its wire type or value
 // cannot be.
-func (c *command) set(s slot, f field) bool {
+func (c *command) set(s slot, f wire.Field) bool {
 	switch s {
 	case slotName:
-		return f.typ == protowire.BytesType && c.decodeName(f.b)
+		return f.Type == protowire.BytesType && c.decodeName(f.B)
 	case slotHolder:
-		return f.textInto(&c.holder)
+		return f.Text(&c.holder)
 	case slotToHolder:
-		return f.textInto(&c.toHolder)
+		return f.Text(&c.toHolder)
 	case slotText:
-		return f.textInto(&c.text)
+		return f.Text(&c.text)
 	case slotSession:
-		return f.idInto(&c.session)
+		return f.Session(&c.session)
 	case slotOther:
-		return f.idInto(&c.other)
+		return f.Session(&c.other)
 	case slotAbsent:
-		c.absent = f.b
-		return f.typ == protowire.BytesType && len(f.b)%len(incumbent.SessionID{}) == 0 && len(f.b) <= MaxAbsent*len(incumbent.SessionID{})
+		c.absent = f.B
+		return f.Type == protowire.BytesType && len(f.B)%len(incumbent.SessionID{}) == 0 && len(f.B) <= MaxAbsent*len(incumbent.SessionID{})
 	case slotPeerAddress:
-		return f.textInto(&c.peerAddress)
+		return f.Text(&c.peerAddress)
 	case slotClientURL:
-		return f.textInto(&c.clientURL)
+		return f.Text(&c.clientURL)
 	case slotFixedToken:
-		c.token = f.n
-		return f.typ == protowire.Fixed64Type
+		c.token = f.N
+		return f.Type == protowire.Fixed64Type
 	}
-	if f.typ != protowire.VarintType {
+	if f.Type != protowire.VarintType {
 		return false
 	}
 	switch s {
 	case slotTTL:
-		c.ttl = int64(f.n)
+		c.ttl = int64(f.N)
 	case slotLate:
-		c.late = int64(f.n)
+		c.late = int64(f.N)
 	case slotToken, slotExpected:
-		c.token = f.n
+		c.token = f.N
 	case slotRenewal:
-		c.renewal = f.n
+		c.renewal = f.N
 	case slotIndex:
-		c.index = f.n
+		c.index = f.N
 	case slotMemberSchema:
-		c.index = f.n
-		return f.n <= 1<<32-1
+		c.index = f.N
+		return f.N <= 1<<32-1
 	case slotWait:
-		c.wait = f.n != 0
+		c.wait = f.N != 0
 	case slotCritical:
-		c.critical = f.n != 0
+		c.critical = f.N != 0
 	case slotAtEnd:
-		c.atEnd = f.n != 0
+		c.atEnd = f.N != 0
 	case slotEpoch:
-		c.epoch = f.n != 0
+		c.epoch = f.N != 0
 	case slotLearner:
-		c.learner = f.n != 0
+		c.learner = f.N != 0
 	default:
 		return false
 	}
@@ -346,38 +295,23 @@ func (c *command) set(s slot, f field) bool {
 }
 
 func (c *command) decodeName(b []byte) bool {
-	r := reader{rest: b}
+	r := wire.Read(b)
 	for {
-		f, more := r.next()
+		f, more := r.Next()
 		if !more {
-			return !r.bad
+			return !r.Bad()
 		}
 		ok := false
-		switch f.num {
+		switch f.Num {
 		case 1:
-			ok = f.textInto(&c.namespace)
+			ok = f.Text(&c.namespace)
 		case 2:
-			ok = f.textInto(&c.model)
+			ok = f.Text(&c.model)
 		case 3:
-			ok = f.textInto(&c.lease)
+			ok = f.Text(&c.lease)
 		}
 		if !ok {
 			return false
 		}
 	}
-}
-
-// textInto stores a text. Not even an error may let invalid UTF-8 through: a
-// snapshot that holds it could not be read again.
-func (f *field) textInto(to *[]byte) bool {
-	*to = f.b
-	return f.typ == protowire.BytesType && utf8.Valid(f.b)
-}
-
-func (f *field) idInto(to *incumbent.SessionID) bool {
-	if f.typ != protowire.BytesType || len(f.b) != 0 && len(f.b) != len(to) {
-		return false
-	}
-	copy(to[:], f.b)
-	return true
 }

@@ -243,10 +243,10 @@ func TestRestoreFlippedBits(t *testing.T) {
 
 func TestRestoreRefusesSchema(t *testing.T) {
 	var e encoder
-	m := e.begin(1)
-	e.uint(1, SchemaVersion+1)
-	e.end(m)
-	_, err := Restore(bytes.NewReader(append([]byte{byte(len(e.b))}, e.b...)))
+	m := e.Begin(1)
+	e.Uint(1, SchemaVersion+1)
+	e.End(m)
+	_, err := Restore(bytes.NewReader(append([]byte{byte(len(e.B))}, e.B...)))
 	if incumbent.KindOf(err) != incumbent.Invalid {
 		t.Fatal(err)
 	}

@@ -94,7 +94,7 @@ const firstFamily = 40
 
 // EncodeFamily encodes a command of a family.
 func EncodeFamily(meta Meta, number wire.Number, command []byte) []byte {
-	return encode(familySchema, meta, number, func(e *encoder) { e.b = append(e.b, command...) })
+	return encode(familySchema, meta, number, func(e *encoder) { e.B = append(e.B, command...) })
 }
 
 // family is one family as a State keeps it.

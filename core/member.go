@@ -40,18 +40,18 @@ func (c PutMemberCommand) Encode(meta Meta) []byte {
 
 // Encode implements [Command].
 func (c RemoveMemberCommand) Encode(meta Meta) []byte {
-	return encode(memberSchema, meta, opRemoveMember, func(e *encoder) { e.fixed(1, c.ID) })
+	return encode(memberSchema, meta, opRemoveMember, func(e *encoder) { e.Fixed(1, c.ID) })
 }
 
 // member writes the fields that a command and a record have in common.
 func (e *encoder) member(m *Member) {
-	e.fixed(1, m.ID)
-	e.text(2, m.Name)
-	e.text(3, m.PeerAddress)
-	e.text(4, m.ClientURL)
-	e.uint(5, uint64(m.Schema))
-	e.flag(6, m.Learner)
-	e.text(7, m.Version)
+	e.Fixed(1, m.ID)
+	e.Text(2, m.Name)
+	e.Text(3, m.PeerAddress)
+	e.Text(4, m.ClientURL)
+	e.Uint(5, uint64(m.Schema))
+	e.Flag(6, m.Learner)
+	e.Text(7, m.Version)
 }
 
 // Members returns the members of the cluster, by id.

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"iter"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	"github.com/incumbent-dev/incumbent/core/wire"
 )
 
 // Writers of snapshot records, one for each message of core.proto. The bytes
@@ -12,14 +12,14 @@ import (
 // their numbers, zero values left out.
 
 const (
-	recordHeader  protowire.Number = 1
-	recordLease   protowire.Number = 2
-	recordSession protowire.Number = 3
-	recordKept    protowire.Number = 4
-	recordMember  protowire.Number = 5
-	recordGone    protowire.Number = 6
-	recordSection protowire.Number = 7
-	recordFamily  protowire.Number = 8
+	recordHeader  wire.Number = 1
+	recordLease   wire.Number = 2
+	recordSession wire.Number = 3
+	recordKept    wire.Number = 4
+	recordMember  wire.Number = 5
+	recordGone    wire.Number = 6
+	recordSection wire.Number = 7
+	recordFamily  wire.Number = 8
 )
 
 // sizes are the numbers of records that a header announces.
@@ -52,100 +52,100 @@ func (n sizes) schema() uint64 {
 }
 
 func (e *encoder) header(t *shared, n sizes) {
-	m := e.begin(recordHeader)
-	e.uint(1, n.schema())
-	e.uint(2, uint64(t.index))
-	e.uint(3, uint64(t.keysFloor))
-	e.uint(4, n.leases)
-	e.uint(5, n.sessions)
-	e.uint(6, n.kept)
-	e.uint(7, n.members)
-	e.uint(8, n.gone)
-	e.uint(9, n.sections)
-	e.end(m)
+	m := e.Begin(recordHeader)
+	e.Uint(1, n.schema())
+	e.Uint(2, uint64(t.index))
+	e.Uint(3, uint64(t.keysFloor))
+	e.Uint(4, n.leases)
+	e.Uint(5, n.sessions)
+	e.Uint(6, n.kept)
+	e.Uint(7, n.members)
+	e.Uint(8, n.gone)
+	e.Uint(9, n.sections)
+	e.End(m)
 }
 
 // section writes what stands before the records of a family.
 func (e *encoder) section(name string, records int) {
-	m := e.begin(recordSection)
-	e.text(1, name)
-	e.uint(2, uint64(records))
-	e.end(m)
+	m := e.Begin(recordSection)
+	e.Text(1, name)
+	e.Uint(2, uint64(records))
+	e.End(m)
 }
 
 // familyRecord writes a record as its family wrote it.
 func (e *encoder) familyRecord(record []byte) {
-	m := e.begin(recordFamily)
-	e.b = append(e.b, record...)
-	e.end(m)
+	m := e.Begin(recordFamily)
+	e.B = append(e.B, record...)
+	e.End(m)
 }
 
 // leaseRecord writes a lease and, unless it is nil, who waits for it.
-func (e *encoder) leaseRecord(num protowire.Number, l *Lease, queue iter.Seq[Waiter]) {
-	m := e.begin(num)
+func (e *encoder) leaseRecord(num wire.Number, l *Lease, queue iter.Seq[Waiter]) {
+	m := e.Begin(num)
 	e.name(l.Name)
-	e.text(2, l.Holder)
-	e.id(3, l.Session)
-	e.fixed(4, uint64(l.Token))
-	e.fixed(5, uint64(l.LastToken))
-	e.millis(6, l.TTL)
-	e.uint(7, l.Renewal)
-	e.flag(8, l.Offered)
-	e.flag(9, l.Critical)
-	e.flag(10, l.Revoking)
+	e.Text(2, l.Holder)
+	e.Session(3, l.Session)
+	e.Fixed(4, uint64(l.Token))
+	e.Fixed(5, uint64(l.LastToken))
+	e.Millis(6, l.TTL)
+	e.Uint(7, l.Renewal)
+	e.Flag(8, l.Offered)
+	e.Flag(9, l.Critical)
+	e.Flag(10, l.Revoking)
 	for _, p := range l.Pins {
-		e.text(11, p)
+		e.Text(11, p)
 	}
 	if queue != nil {
 		queue(func(w Waiter) bool { e.waiter(12, &w); return true })
 	}
-	e.uint(13, uint64(l.Modified))
+	e.Uint(13, uint64(l.Modified))
 	e.origin(14, l.Origin)
 	for i := range l.History {
 		e.leaseChange(15, &l.History[i])
 	}
-	e.text(16, l.PreviousHolder)
-	e.end(m)
+	e.Text(16, l.PreviousHolder)
+	e.End(m)
 }
 
-func (e *encoder) waiter(num protowire.Number, w *Waiter) {
-	m := e.begin(num)
-	e.id(1, w.Session)
-	e.text(2, w.Holder)
-	e.uint(3, uint64(w.Since))
-	e.flag(4, w.Critical)
-	e.end(m)
+func (e *encoder) waiter(num wire.Number, w *Waiter) {
+	m := e.Begin(num)
+	e.Session(1, w.Session)
+	e.Text(2, w.Holder)
+	e.Uint(3, uint64(w.Since))
+	e.Flag(4, w.Critical)
+	e.End(m)
 }
 
-func (e *encoder) leaseChange(num protowire.Number, c *LeaseChange) {
-	m := e.begin(num)
-	e.uint(1, uint64(c.Index))
-	e.uint(2, uint64(c.What))
-	e.text(3, c.Holder)
-	e.fixed(4, uint64(c.Token))
+func (e *encoder) leaseChange(num wire.Number, c *LeaseChange) {
+	m := e.Begin(num)
+	e.Uint(1, uint64(c.Index))
+	e.Uint(2, uint64(c.What))
+	e.Text(3, c.Holder)
+	e.Fixed(4, uint64(c.Token))
 	e.origin(5, c.Origin)
-	e.millis(6, c.Late)
-	e.text(7, c.By)
-	e.end(m)
+	e.Millis(6, c.Late)
+	e.Text(7, c.By)
+	e.End(m)
 }
 
-func (e *encoder) sessionRecord(num protowire.Number, s *Session) {
-	m := e.begin(num)
-	e.id(1, s.ID)
-	e.millis(2, s.TTL)
-	e.uint(3, s.Renewal)
-	e.uint(4, uint64(s.Opened))
+func (e *encoder) sessionRecord(num wire.Number, s *Session) {
+	m := e.Begin(num)
+	e.Session(1, s.ID)
+	e.Millis(2, s.TTL)
+	e.Uint(3, s.Renewal)
+	e.Uint(4, uint64(s.Opened))
 	e.origin(5, s.Origin)
-	e.end(m)
+	e.End(m)
 }
 
-func (e *encoder) keptRecord(num protowire.Number, k *kept) {
-	m := e.begin(num)
+func (e *encoder) keptRecord(num wire.Number, k *kept) {
+	m := e.Begin(num)
 	r := &k.result
-	e.text(1, k.id)
-	e.uint(2, uint64(r.Index))
+	e.Text(1, k.id)
+	e.Uint(2, uint64(r.Index))
 	if r.Err != nil {
-		e.uint(3, uint64(r.Err.Kind))
+		e.Uint(3, uint64(r.Err.Kind))
 	}
 	if r.Lease != nil {
 		e.leaseRecord(5, r.Lease, nil)
@@ -153,32 +153,32 @@ func (e *encoder) keptRecord(num protowire.Number, k *kept) {
 	if r.Session != nil {
 		e.sessionRecord(6, r.Session)
 	}
-	e.flag(7, r.Granted)
-	e.flag(8, r.Queued)
-	e.uint(9, uint64(r.Position))
+	e.Flag(7, r.Granted)
+	e.Flag(8, r.Queued)
+	e.Uint(9, uint64(r.Position))
 	if r.Txn != nil {
-		t := e.begin(10)
-		e.uint(1, uint64(r.Txn.Unmet))
-		e.uint(2, uint64(r.Txn.Failed))
-		e.end(t)
+		t := e.Begin(10)
+		e.Uint(1, uint64(r.Txn.Unmet))
+		e.Uint(2, uint64(r.Txn.Failed))
+		e.End(t)
 	}
-	e.end(m)
+	e.End(m)
 }
 
 func (e *encoder) memberRecord(n *Member) {
-	m := e.begin(recordMember)
+	m := e.Begin(recordMember)
 	e.member(n)
-	e.uint(8, uint64(n.Since))
-	e.end(m)
+	e.Uint(8, uint64(n.Since))
+	e.End(m)
 }
 
 func (e *encoder) goneRecord(t *shared) {
-	m := e.begin(recordGone)
-	ids := e.begin(1)
+	m := e.Begin(recordGone)
+	ids := e.Begin(1)
 	t.goneMembers.Scan(func(id uint64) bool {
-		e.b = binary.LittleEndian.AppendUint64(e.b, id)
+		e.B = binary.LittleEndian.AppendUint64(e.B, id)
 		return true
 	})
-	e.end(ids)
-	e.end(m)
+	e.End(ids)
+	e.End(m)
 }

@@ -210,9 +210,9 @@ func (d *restorer) unreadable(err error) error {
 // this code does not know, none twice, none in another form. So damage shows,
 // and members whose states are equal have equal hashes.
 func (d *restorer) same(write func(*encoder)) error {
-	d.e.b = d.e.b[:0]
+	d.e.B = d.e.B[:0]
 	write(&d.e)
-	if !bytes.Equal(d.e.b, d.buf.Bytes()) {
+	if !bytes.Equal(d.e.B, d.buf.Bytes()) {
 		return d.corrupt("it is not in the one form that is written")
 	}
 	return nil

@@ -80,11 +80,11 @@ func (p *recordWriter) write(record func(*encoder)) bool {
 	if p.err != nil {
 		return false
 	}
-	p.e.b = p.e.b[:0]
+	p.e.B = p.e.B[:0]
 	record(&p.e)
-	p.length = protowire.AppendVarint(p.length[:0], uint64(len(p.e.b)))
+	p.length = protowire.AppendVarint(p.length[:0], uint64(len(p.e.B)))
 	if _, p.err = p.w.Write(p.length); p.err == nil {
-		_, p.err = p.w.Write(p.e.b)
+		_, p.err = p.w.Write(p.e.B)
 	}
 	return p.err == nil
 }

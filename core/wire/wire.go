@@ -6,6 +6,7 @@ package wire
 import (
 	"encoding/binary"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -24,6 +25,14 @@ func (w *Writer) Uint(num Number, v uint64) {
 	if v != 0 {
 		w.B = protowire.AppendTag(w.B, num, protowire.VarintType)
 		w.B = protowire.AppendVarint(w.B, v)
+	}
+}
+
+// Fixed writes 64 bits.
+func (w *Writer) Fixed(num Number, v uint64) {
+	if v != 0 {
+		w.B = protowire.AppendTag(w.B, num, protowire.Fixed64Type)
+		w.B = binary.LittleEndian.AppendUint64(w.B, v)
 	}
 }
 
@@ -160,6 +169,13 @@ func (f *Field) Flag(to *bool) bool {
 func (f *Field) Bytes(to *[]byte) bool {
 	*to = f.B
 	return f.Type == protowire.BytesType
+}
+
+// Text takes a text, whose bytes alias the message. Not even an error may let
+// invalid UTF-8 through: a snapshot that holds it could not be read again.
+func (f *Field) Text(to *[]byte) bool {
+	*to = f.B
+	return f.Type == protowire.BytesType && utf8.Valid(f.B)
 }
 
 // Session takes the id of a session.

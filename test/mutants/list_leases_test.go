@@ -158,8 +158,8 @@ var ofLeases = []mutant{
 	{
 		name: "the texts of kept errors are part of the state", guarantee: "G27",
 		file: "core/record.go", pkg: "./core", test: "^TestG27_KeptErrorsHaveNoTexts$",
-		search:  "\t\te.uint(3, uint64(r.Err.Kind))\n",
-		replace: "\t\te.uint(3, uint64(r.Err.Kind))\n\t\te.text(4, r.Err.Message)\n",
+		search:  "\t\te.Uint(3, uint64(r.Err.Kind))\n",
+		replace: "\t\te.Uint(3, uint64(r.Err.Kind))\n\t\te.Text(4, r.Err.Message)\n",
 	},
 	{
 		name: "the renewals of a session begin at 1", guarantee: "G07",
