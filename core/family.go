@@ -15,6 +15,10 @@ type Family interface {
 	// Number is the field of its commands in a Command, and tells its changes and
 	// topics apart: from 40 on, never used for another family.
 	Number() wire.Number
+	// Schema is the [SchemaVersion] that brought it, 3 or later. Its commands name it,
+	// so that members that know no such version refuse them; one that names an
+	// earlier version is refused by all alike.
+	Schema() uint32
 	// Name is that of its section in snapshots.
 	Name() string
 	// New returns its tables without a record.
@@ -58,6 +62,13 @@ func (x *Exec) Index() incumbent.Index { return x.s.at }
 // Origin is where the command came from. It never changes.
 func (x *Exec) Origin() *Origin { return x.s.origin() }
 
+// Principal is who asked for the command: kind and name ("agent:db-1"), as the
+// door that took it has found out, whichever member proposed it. "": nobody did,
+// but the leader's clock or a member itself. A rule that depends on what apply
+// finds (who owns a record) may ask for it: the door cannot know what the log
+// holds before the command.
+func (x *Exec) Principal() string { return x.s.origin().Principal }
+
 // Session returns an open session, nil if it is not open.
 func (x *Exec) Session(id incumbent.SessionID) *Session { return x.s.counts[id].session }
 
@@ -93,8 +104,8 @@ type Topic struct {
 const firstFamily = 40
 
 // EncodeFamily encodes a command of a family.
-func EncodeFamily(meta Meta, number wire.Number, command []byte) []byte {
-	return encode(familySchema, meta, number, func(e *encoder) { e.B = append(e.B, command...) })
+func EncodeFamily(meta Meta, f Family, command []byte) []byte {
+	return encode(uint64(f.Schema()), meta, f.Number(), func(e *encoder) { e.B = append(e.B, command...) })
 }
 
 // family is one family as a State keeps it.
@@ -109,24 +120,31 @@ func newFamilies(fs []Family) []family {
 		if f.Number() < firstFamily || i > 0 && f.Number() <= fs[i-1].Number() {
 			panic(fmt.Sprintf("core: family %s has number %d: they ascend from %d on", f.Name(), f.Number(), firstFamily))
 		}
+		if f.Schema() < familySchema {
+			panic(fmt.Sprintf("core: family %s has schema %d: families came with %d", f.Name(), f.Schema(), familySchema))
+		}
 		list[i] = family{f, f.New()}
 	}
 	return list
 }
 
-func (s *State) family(n wire.Number) Tables {
-	for i := range s.families {
-		if s.families[i].Number() == n {
-			return s.families[i].tables
+// family returns the tables of the family of a number if a schema has it, else nil.
+func (s *State) family(n wire.Number, schema uint64) Tables {
+	for _, f := range s.families {
+		if f.Number() == n && schema >= uint64(f.Schema()) {
+			return f.tables
 		}
 	}
 	return nil
 }
 
 // applyFamily executes a command of a family. One that this member does not have
-// is refused: which ones there are follows from the version of the program.
+// is refused: which ones there are follows from the version of the program. So one
+// that names a schema without its family is refused here and not where it is
+// decoded: members whose program has no such family come to this point, too, and
+// keep the same result for its key.
 func (s *State) applyFamily(c *command) Result {
-	t := s.family(c.op)
+	t := s.family(c.op, c.schema)
 	if t == nil {
 		return Result{Err: fail(incumbent.Invalid, "command of a kind that is not kept here")}
 	}
@@ -148,6 +166,7 @@ func (v *View) Family(n wire.Number) FamilyView {
 type namedView struct {
 	FamilyView
 	number wire.Number
+	schema uint64
 	name   string
 }
 
@@ -157,7 +176,7 @@ func (s *State) familyViews() []namedView {
 	if s.views == nil {
 		s.views = make([]namedView, len(s.families))
 		for i, f := range s.families {
-			s.views[i] = namedView{f.tables.View(), f.Number(), f.Name()}
+			s.views[i] = namedView{f.tables.View(), f.Number(), uint64(f.Schema()), f.Name()}
 		}
 	}
 	return s.views

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/tidwall/btree"
@@ -18,10 +19,11 @@ import (
 type counters struct{}
 
 func (counters) Number() wire.Number { return 63 }
+func (counters) Schema() uint32      { return familySchema }
 func (counters) Name() string        { return "counters" }
 
 func (counters) New() Tables {
-	return &countersTables{btree.NewBTreeG(func(a, b counter) bool { return compareID(&a.session, &b.session) < 0 })}
+	return &countersTables{tree: btree.NewBTreeG(func(a, b counter) bool { return compareID(&a.session, &b.session) < 0 })}
 }
 
 type counter struct {
@@ -29,7 +31,10 @@ type counter struct {
 	n       uint64
 }
 
-type countersTables struct{ tree *btree.BTreeG[counter] }
+type countersTables struct {
+	tree  *btree.BTreeG[counter]
+	asked string // who did last
+}
 
 // raise is the only command of the family.
 type raise struct{ session incumbent.SessionID }
@@ -37,10 +42,11 @@ type raise struct{ session incumbent.SessionID }
 func (c raise) Encode(meta Meta) []byte {
 	var w wire.Writer
 	w.Session(1, c.session)
-	return EncodeFamily(meta, counters{}.Number(), w.B)
+	return EncodeFamily(meta, counters{}, w.B)
 }
 
 func (t *countersTables) Apply(x *Exec, b []byte) Result {
+	t.asked = x.Principal()
 	r := wire.Read(b)
 	f, ok := r.Next()
 	var id incumbent.SessionID
@@ -63,7 +69,7 @@ func (t *countersTables) EndSession(x *Exec, s *Session) {
 	}
 }
 
-func (t *countersTables) View() FamilyView { return &countersTables{t.tree.Copy()} }
+func (t *countersTables) View() FamilyView { return &countersTables{tree: t.tree.Copy()} }
 func (t *countersTables) Records() int     { return t.tree.Len() }
 
 func (t *countersTables) Write(record func([]byte) bool) {
@@ -242,5 +248,72 @@ func TestG29_ASectionHasOneForm(t *testing.T) {
 	}
 	if _, err := Restore(bytes.NewReader(records(func(l [][]byte) [][]byte { return l })), counters{}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// later is a family that a version brought which this program is not.
+type later struct{ counters }
+
+func (later) Schema() uint32 { return SchemaVersion + 1 }
+
+// raiseAs is a raise that names a schema, with a key.
+type raiseAs struct {
+	raise
+	schema uint64
+}
+
+func (c raiseAs) bytes() []byte {
+	var w wire.Writer
+	w.Session(1, c.session)
+	return encode(c.schema, Meta{KeyID: []byte("k")}, counters{}.Number(), func(e *encoder) { e.B = append(e.B, w.B...) })
+}
+
+// A family that a version brought is refused alike by members that have it and by
+// members that do not: under the schema that brought it while some member does not
+// know that, and under an earlier one always. What is kept for the key is the same.
+func TestG49_AFamilyOfALaterSchemaIsRefusedAlike(t *testing.T) {
+	session := sessionID("s1")
+	apply := func(s *State, cmds ...[]byte) (kinds []incumbent.Kind) {
+		results := make([]Result, len(cmds))
+		s.Apply(cmds, results)
+		for _, r := range results {
+			kinds = append(kinds, incumbent.KindOf(asError(r.Err)))
+		}
+		return kinds
+	}
+	cmds := [][]byte{
+		OpenSessionCommand{ID: session}.Encode(Meta{}),
+		PutMemberCommand{Member{ID: 1, Name: "a", Schema: SchemaVersion}}.Encode(Meta{}),
+		raiseAs{raise{session}, SchemaVersion + 1}.bytes(),
+		raiseAs{raise{session}, SchemaVersion}.bytes(),
+		raiseAs{raise{session}, familySchema - 1}.bytes(),
+	}
+	want := []incumbent.Kind{incumbent.OK, incumbent.OK, incumbent.Invalid, incumbent.Invalid, incumbent.Invalid}
+	with, without := New(later{}), New()
+	if got := apply(with, cmds...); !slices.Equal(got, want) {
+		t.Errorf("with the family: %v, want %v", got, want)
+	}
+	if got := apply(without, cmds...); !slices.Equal(got, want) {
+		t.Errorf("without it: %v, want %v", got, want)
+	}
+	if n := with.View().Family(63).Records(); n != 0 {
+		t.Errorf("%d records", n)
+	}
+	if with.View().Hash() != without.View().Hash() {
+		t.Error("the states differ")
+	}
+}
+
+// A rule may ask who wants the command, and is told all of it: a name that were cut
+// would be another's.
+func TestAFamilyKnowsWhoAsked(t *testing.T) {
+	s := New(counters{})
+	longest := "controller:" + strings.Repeat("x", incumbent.MaxHolderBytes)
+	applyAll(t, s, OpenSessionCommand{ID: sessionID("s1")})
+	for _, who := range []string{longest, "agent:db-1", ""} {
+		s.Apply([][]byte{raise{sessionID("s1")}.Encode(Meta{Origin: Origin{Door: "d", Principal: who}})}, make([]Result, 1))
+		if got := s.families[0].tables.(*countersTables).asked; got != who {
+			t.Errorf("told %q, want %q", got, who)
+		}
 	}
 }

@@ -6,7 +6,7 @@ import "github.com/incumbent-dev/incumbent"
 //
 //	1  leases, sessions, keys
 //	2  members, epochs, absent waiters, a claim that names its token
-//	3  families, transactions
+//	3  families: keys and values; transactions
 const SchemaVersion = 3
 
 const (
@@ -33,7 +33,7 @@ const (
 	MaxKeptResults      = 100_000   // results kept for idempotency keys
 	MaxKeyBytes         = 64        // idempotency key
 	MaxReasonBytes      = 256       // reason of a close, name of a revoker
-	MaxOriginBytes      = 256       // door, address, principal: each
+	MaxOriginBytes      = 320       // door, address, principal: each; a principal's kind and name are never longer
 	MaxIndex            = 1<<62 - 1 // greatest index that RaiseIndex may name
 	MaxAbsent           = 64        // sessions that one command passes over, and places in one queue
 	MaxMembers          = 64        // members of the cluster

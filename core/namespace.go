@@ -53,7 +53,7 @@ func (v *View) Namespace(namespace string) *View {
 	part := &View{shared: t.shared}
 	for _, f := range v.families {
 		if of, ok := f.FamilyView.(Namespaced); ok {
-			part.families = append(part.families, namedView{of.Namespace(namespace, session), f.number, f.name})
+			part.families = append(part.families, namedView{of.Namespace(namespace, session), f.number, f.schema, f.name})
 		}
 	}
 	return part

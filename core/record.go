@@ -22,28 +22,32 @@ const (
 	recordFamily  wire.Number = 8
 )
 
-// sizes are the numbers of records that a header announces.
-type sizes struct{ leases, sessions, kept, members, gone, sections uint64 }
+// sizes are the numbers of records that a header announces, and the newest schema
+// of the families that have some.
+type sizes struct{ leases, sessions, kept, members, gone, sections, families uint64 }
 
 // sizes of a view: a family without records has no section, so that members that
 // know more families write the same bytes.
 func (v *View) sizes() sizes {
 	n := v.shared.sizes()
 	for _, f := range v.families {
-		n.sections += uint64(one(f.Records() > 0))
+		if f.Records() > 0 {
+			n.sections++
+			n.families = max(n.families, f.schema)
+		}
 	}
 	return n
 }
 
 func (t *shared) sizes() sizes {
-	return sizes{uint64(t.names.Len()), uint64(t.sessions.Len()), uint64(t.kept.Len()), uint64(len(t.members)), uint64(t.goneMembers.Len()), 0}
+	return sizes{uint64(t.names.Len()), uint64(t.sessions.Len()), uint64(t.kept.Len()), uint64(len(t.members)), uint64(t.goneMembers.Len()), 0, 0}
 }
 
 // schema is the lowest version that knows every record: it follows from the
 // state alone, so that members of different versions write the same bytes.
 func (n sizes) schema() uint64 {
 	if n.sections > 0 {
-		return familySchema
+		return n.families
 	}
 	if n.members > 0 || n.gone > 0 {
 		return memberSchema

@@ -39,6 +39,7 @@ type restorer struct {
 	lastKept    incumbent.Index
 
 	sections uint64
+	schema   uint64 // the newest of their families
 	section  string // of the family whose records come
 	tables   Tables
 	left     uint64 // records of it that are still to come
@@ -58,6 +59,9 @@ func (d *restorer) run() error {
 	}
 	d.s.index, d.s.keysFloor = incumbent.Index(h.Index), incumbent.Index(h.KeysFloor)
 	n := sizes{leases: h.Leases, sessions: h.Sessions, kept: h.Kept, members: h.Members, gone: h.GoneMembers, sections: h.Sections}
+	if h.Sections > 0 {
+		n.families = uint64(h.Schema)
+	}
 	if err := d.same(func(e *encoder) { e.header(&d.s.shared, n) }); err != nil {
 		return err
 	}
@@ -69,7 +73,7 @@ func (d *restorer) run() error {
 		return d.corrupt("%d records of family %s are missing", d.left, d.section)
 	}
 	got := s.sizes()
-	if got.sections = d.sections; got != n {
+	if got.sections, got.families = d.sections, d.schema; got != n {
 		return d.corrupt("it has %+v, its header says %+v", got, n)
 	}
 	if err := s.checkRecords(); err != nil {
@@ -132,8 +136,10 @@ func (d *restorer) begin(p *corepb.Section) error {
 	if err := d.same(func(e *encoder) { e.section(p.Name, int(p.Records)) }); err != nil {
 		return err
 	}
+	f := &d.s.families[at]
 	d.sections++
-	d.section, d.tables, d.left = p.Name, d.s.families[at].tables, p.Records
+	d.schema = max(d.schema, uint64(f.Schema()))
+	d.section, d.tables, d.left = p.Name, f.tables, p.Records
 	return nil
 }
 

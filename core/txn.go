@@ -117,7 +117,9 @@ func (c TxnCommand) Pack() Txn {
 func (c TxnCommand) Encode(meta Meta) []byte { return c.Pack().Encode(meta) }
 
 // Encode implements [Command].
-func (t Txn) Encode(meta Meta) []byte { return EncodeFamily(meta, txnNumber, t) }
+func (t Txn) Encode(meta Meta) []byte {
+	return encode(familySchema, meta, txnNumber, func(e *encoder) { e.B = append(e.B, t...) })
+}
 
 // steps are conditions or operations as they are encoded, with how many they are.
 type steps struct {

@@ -61,7 +61,7 @@ type stateStage struct{ s *State }
 func (g stateStage) tables() *shared { return &g.s.shared }
 
 func (g stateStage) transacted(n wire.Number) Transacted {
-	t, _ := g.s.family(n).(Undoable)
+	t, _ := g.s.family(n, g.s.running.outer.schema).(Undoable)
 	if t == nil {
 		return nil
 	}
@@ -83,7 +83,7 @@ func (g stateStage) operate(_ *Reading, num wire.Number, op []byte, last bool) (
 	s, run := g.s, g.s.running
 	s.cmd = run.outer
 	if num >= firstFamily {
-		f, _ := s.family(num).(Undoable)
+		f, _ := s.family(num, run.outer.schema).(Undoable)
 		if f == nil {
 			return Result{Err: fail(incumbent.Invalid, "of a kind that is not kept here")}, true
 		}

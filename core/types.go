@@ -7,13 +7,14 @@ import (
 	"github.com/incumbent-dev/incumbent"
 )
 
-// Origin says where a command came from; for people, never for decisions. Records
-// share it: one that a record points to is never nil and never changes.
+// Origin says where a command came from; for people, never for decisions, save for
+// Principal: see [Exec.Principal]. Records share it: one that a record points to is
+// never nil and never changes.
 type Origin struct {
 	At        time.Time // the proposer's wall clock in UTC, millisecond resolution
 	Door      string
 	Address   string
-	Principal string
+	Principal string // who asked, by kind and name; "": a member, on its own account
 }
 
 // noOrigin is that of what came from nowhere.

@@ -31,6 +31,7 @@ type endTimer struct {
 }
 
 func (timers) Number() corewire.Number { return 63 }
+func (timers) Schema() uint32          { return 3 }
 func (timers) Name() string            { return "timers" }
 func (timers) New() core.Tables        { return &timerTables{} }
 
@@ -43,7 +44,7 @@ func (c endTimer) Encode(meta core.Meta) []byte {
 }
 
 func timerCommand(meta core.Meta, verb, id string, n int64) []byte {
-	return core.EncodeFamily(meta, timers{}.Number(), []byte(verb+" "+id+" "+strconv.FormatInt(n, 10)))
+	return core.EncodeFamily(meta, timers{}, []byte(verb+" "+id+" "+strconv.FormatInt(n, 10)))
 }
 
 func (t *timerTables) Apply(x *core.Exec, command []byte) core.Result {

@@ -74,7 +74,7 @@ func (c Command) Encode(meta core.Meta) []byte {
 	w.Millis(11, c.Delay)
 	w.Uint(12, c.Limit)
 	w.Flag(13, c.KeysOnly)
-	return core.EncodeFamily(meta, Number, w.B)
+	return core.EncodeFamily(meta, Family{}, w.B)
 }
 
 // read decodes and validates a command.

@@ -130,7 +130,7 @@ func FuzzApply(f *testing.F) {
 type raw []byte
 
 // Encode implements core.Command.
-func (r raw) Encode(meta core.Meta) []byte { return core.EncodeFamily(meta, Number, r) }
+func (r raw) Encode(meta core.Meta) []byte { return core.EncodeFamily(meta, Family{}, r) }
 
 // fullState has one of everything.
 func fullState(t testing.TB) *core.State {

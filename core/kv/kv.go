@@ -100,6 +100,9 @@ type Family struct{}
 // Number implements [core.Family].
 func (Family) Number() wire.Number { return Number }
 
+// Schema implements [core.Family].
+func (Family) Schema() uint32 { return 3 }
+
 // Name implements [core.Family].
 func (Family) Name() string { return "kv" }
 

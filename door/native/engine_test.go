@@ -13,6 +13,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/engine/enginetest"
 	"github.com/incumbent-dev/incumbent/lease"
@@ -102,6 +103,13 @@ type member struct {
 	url      string
 	http     *http.Server
 	stop     func()
+	origin   atomic.Pointer[core.Origin] // of the newest change
+}
+
+func (m *member) applied(a *engine.Applied) {
+	if n := len(a.Changes); n > 0 {
+		m.origin.Store(a.Changes[n-1].Origin)
+	}
 }
 
 func newMember(tb testing.TB, change ...func(*Config)) *member {
@@ -112,7 +120,7 @@ func newMember(tb testing.TB, change ...func(*Config)) *member {
 	if m.park, err = park.New(park.Config{Limits: park.Limits{WriteTimeout: time.Hour}}); err != nil {
 		tb.Fatal(err)
 	}
-	m.group = enginetest.Start(tb, engine.Config{Lease: lease.Options{Barrier: m.park.Barrier}})
+	m.group = enginetest.Start(tb, engine.Config{Lease: lease.Options{Barrier: m.park.Barrier}, Applied: m.applied})
 	cfg := Config{Engine: m.group.Engine, Leases: m.group.Leases(), Park: m.park, Operator: m.operator, Guard: m.guard}
 	for _, f := range change {
 		f(&cfg)

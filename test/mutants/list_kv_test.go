@@ -39,6 +39,18 @@ var ofKeys = []mutant{
 		replace: "",
 	},
 	{
+		name: "a command names a schema without its family and is executed", guarantee: "G49",
+		file: "core/family.go", pkg: "./core", test: "^TestG49_AFamilyOfALaterSchemaIsRefusedAlike$",
+		search:  " && schema >= uint64(f.Schema())",
+		replace: "",
+	},
+	{
+		name: "a principal is cut", guarantee: "G12",
+		file: "core/limits.go", pkg: "./core", test: "^TestAFamilyKnowsWhoAsked$",
+		search:  "MaxOriginBytes      = 320 ",
+		replace: "MaxOriginBytes      = 256 ",
+	},
+	{
 		name: "the sections of families are left out of the hash", guarantee: "G27",
 		file: "core/snapshot.go", pkg: "./core", test: "^TestAFamilyIsOneFolderAndOneLine$",
 		search:  "\tfor _, f := range v.families {\n\t\tp.family(f)\n\t}\n",
