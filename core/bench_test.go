@@ -291,7 +291,7 @@ func BenchmarkDecodeClaim(t *testing.B) {
 	var c command
 	t.ReportAllocs()
 	for t.Loop() {
-		if c.decode(cmd) != nil {
+		if c.decode(cmd, MaxFamilyBytes) != nil {
 			t.Fatal("not decoded")
 		}
 	}

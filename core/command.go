@@ -187,7 +187,7 @@ type CheckpointCommand struct{}
 // IsCheckpoint reports whether an encoded command is a [CheckpointCommand].
 func IsCheckpoint(cmd []byte) bool {
 	var c command
-	return c.decode(cmd) == nil && c.op == opCheckpoint
+	return c.decode(cmd, MaxFamilyBytes) == nil && c.op == opCheckpoint
 }
 
 // Encode implements [Command].

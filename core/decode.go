@@ -94,11 +94,12 @@ var layouts = [numOpcodes][]slot{
 	opRemoveMember:  {slotFixedToken},
 }
 
-// decode reads a command; what it returns is the caller's fault.
-func (c *command) decode(b []byte) *incumbent.Error {
+// decode reads a command of at most limit bytes; what it returns is the caller's
+// fault.
+func (c *command) decode(b []byte, limit int) *incumbent.Error {
 	*c = command{}
-	if len(b) > MaxFamilyBytes {
-		return tooLarge("command", "MaxFamilyBytes", MaxFamilyBytes)
+	if len(b) > limit {
+		return incumbent.Errorf(incumbent.TooLarge, "command has %d bytes, limit is %d", len(b), limit)
 	}
 	c.schema = uint64(RequiredSchema(b))
 	if c.schema == 0 {

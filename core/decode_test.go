@@ -160,7 +160,7 @@ func TestDecodeKnowsEveryField(t *testing.T) {
 		}
 		want, _ := generic(b)
 		var got command
-		if err := got.decode(b); err != nil {
+		if err := got.decode(b, MaxFamilyBytes); err != nil {
 			t.Errorf("%s: %v", f.Name(), err)
 			continue
 		}
@@ -233,7 +233,7 @@ func TestEncodeIsCanonicalProtobuf(t *testing.T) {
 		var p corepb.Command
 		remarshal(t, b, &p)
 		var d command
-		if err := d.decode(b); err != nil {
+		if err := d.decode(b, MaxFamilyBytes); err != nil {
 			t.Errorf("%T: %v", c, err)
 		}
 		seen[d.op] = true
@@ -278,7 +278,7 @@ func TestDecodeDoesNotAllocate(t *testing.T) {
 	b := ClaimCommand{Name: parseName("a"), Holder: "ann", TTL: time.Minute}.Encode(Meta{Origin: Origin{Door: "native"}})
 	var c command
 	if n := testing.AllocsPerRun(100, func() {
-		if c.decode(b) != nil {
+		if c.decode(b, MaxFamilyBytes) != nil {
 			t.Fatal("not decoded")
 		}
 	}); n != 0 {
@@ -296,7 +296,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte{1 << 3, SchemaVersion + 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var got command
-		if got.decode(b) != nil || got.schema > SchemaVersion {
+		if got.decode(b, MaxFamilyBytes) != nil || got.schema > SchemaVersion {
 			return
 		}
 		want, ok := generic(b)

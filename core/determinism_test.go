@@ -130,7 +130,7 @@ func TestEncodeCutsOrigin(t *testing.T) {
 		{Door: "\xff\xfe", Address: string(bytes.Repeat([]byte("é"), MaxOriginBytes))},
 	} {
 		var c command
-		if err := c.decode((CheckpointCommand{}).Encode(Meta{Origin: o})); err != nil {
+		if err := c.decode((CheckpointCommand{}).Encode(Meta{Origin: o}), MaxFamilyBytes); err != nil {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
@@ -250,7 +250,7 @@ func TestRestoreRefusesSchema(t *testing.T) {
 	if incumbent.KindOf(err) != incumbent.Invalid {
 		t.Fatal(err)
 	}
-	if want := "invalid: snapshot has schema 4, this member knows 1 to 3"; err.Error() != want {
+	if want := "invalid: snapshot has schema 5, this member knows 1 to 4"; err.Error() != want {
 		t.Errorf("got %q, want %q", err, want)
 	}
 }

@@ -72,6 +72,27 @@ func (x *Exec) Principal() string { return x.s.origin().Principal }
 // Session returns an open session, nil if it is not open.
 func (x *Exec) Session(id incumbent.SessionID) *Session { return x.s.counts[id].session }
 
+// Execute executes another command in the place of the one under way, of which it
+// may be the result: under its index, with the origin and the key of its own, of
+// which the one under way must have none. limit is how many bytes it may have. It
+// is refused as Invalid if it needs a newer schema than the one under way, or is of
+// the same family. Nothing of the command under way may be asked for afterwards.
+func (x *Exec) Execute(cmd []byte, limit int) Result {
+	s := x.s
+	op, schema := s.cmd.op, s.cmd.schema
+	if s.cmd.keyID != nil {
+		return Result{Err: fail(incumbent.Invalid, "the key belongs to the command that is carried")}
+	}
+	err := s.cmd.decode(cmd, limit)
+	switch {
+	case err != nil:
+		return Result{Err: err}
+	case s.cmd.schema > schema || s.cmd.op == op:
+		return Result{Err: fail(incumbent.Invalid, "a command that cannot be carried by another")}
+	}
+	return s.admit(&s.cmd)
+}
+
 // Tell tells of a change. Its index and origin are the command's.
 func (x *Exec) Tell(f Family, c FamilyChange) {
 	c.Family = f.Number()

@@ -7,7 +7,8 @@ import "github.com/incumbent-dev/incumbent"
 //	1  leases, sessions, keys
 //	2  members, epochs, absent waiters, a claim that names its token
 //	3  families: keys and values; transactions
-const SchemaVersion = 3
+//	4  commands in parts
+const SchemaVersion = 4
 
 const (
 	memberSchema = 2 // the version that brought members
@@ -18,7 +19,7 @@ const (
 // every member must have the same: changing one is a new schema version.
 const (
 	MaxCommandBytes     = 4096      // one encoded command about leases, sessions or members
-	MaxFamilyBytes      = 1 << 20   // one encoded command of a family
+	MaxFamilyBytes      = 1 << 20   // one encoded command of a family, in one piece: see core/parts
 	MaxLeases           = 5_000_000 // lease records, free ones included
 	MaxSessions         = 5_000_000 // open sessions
 	MaxTxnSteps         = 10_000    // conditions of a transaction, and operations of then and of else: each

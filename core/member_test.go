@@ -184,7 +184,7 @@ func TestUnknownSchemaIsFatal(t *testing.T) {
 		return results[0].Err, nil
 	}
 	knows, lags := Member{ID: 1, Name: "a", Schema: SchemaVersion + 1}, Member{ID: 2, Name: "b", Schema: SchemaVersion}
-	const want = "core: command 2 has schema 4, this member knows 1 to 3: it needs a newer version of the program"
+	const want = "core: command 2 has schema 5, this member knows 1 to 4: it needs a newer version of the program"
 	if _, got := applied(knows); got != want {
 		t.Errorf("all know it: got %v, want %q", got, want)
 	}
@@ -219,10 +219,10 @@ func TestRequiredSchema(t *testing.T) {
 			t.Errorf("%#v: got %d, want %d", c.cmd, got, c.want)
 		}
 		var d command
-		if err := d.decode(b); err != nil || uint32(max(d.needs, 1)) != c.want {
+		if err := d.decode(b, MaxFamilyBytes); err != nil || uint32(max(d.needs, 1)) != c.want {
 			t.Errorf("%#v: %v, read as needing %d", c.cmd, err, d.needs)
 		}
-		if b[1]--; c.want > 1 && d.decode(b) == nil {
+		if b[1]--; c.want > 1 && d.decode(b, MaxFamilyBytes) == nil {
 			t.Errorf("%#v: taken under a schema that does not have it", c.cmd)
 		}
 	}

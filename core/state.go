@@ -107,18 +107,11 @@ func (s *State) Apply(cmds [][]byte, results []Result) []Change {
 func (s *State) apply(b []byte) Result {
 	s.index++
 	s.first, s.at, s.granted = s.index, s.index, false
-	err := s.cmd.decode(b)
-	if err == nil {
-		err = s.checkSchema(&s.cmd)
-	}
-	if err != nil {
-		return Result{Index: s.first, Err: err}
-	}
 	var r Result
-	if s.cmd.keyID == nil {
-		r = s.execute(&s.cmd)
+	if err := s.cmd.decode(b, MaxFamilyBytes); err != nil {
+		r.Err = err
 	} else {
-		r = s.once(&s.cmd)
+		r = s.admit(&s.cmd)
 	}
 	if !r.Replayed {
 		r.Index = s.indexOf(&r)
@@ -134,6 +127,17 @@ func (s *State) indexOf(r *Result) incumbent.Index {
 		return s.at
 	}
 	return s.first
+}
+
+// admit executes a command that was decoded, if all members know its schema.
+func (s *State) admit(c *command) Result {
+	if err := s.checkSchema(c); err != nil {
+		return Result{Err: err}
+	}
+	if c.keyID == nil {
+		return s.execute(c)
+	}
+	return s.once(c)
 }
 
 func (s *State) execute(c *command) Result {

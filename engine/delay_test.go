@@ -30,7 +30,12 @@ type alone struct {
 
 func startAlone(t *testing.T, fs vfs.FS) *alone {
 	t.Helper()
-	e, err := New(Config{})
+	return startWith(t, fs, Config{})
+}
+
+func startWith(t *testing.T, fs vfs.FS, cfg Config) *alone {
+	t.Helper()
+	e, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

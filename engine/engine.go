@@ -29,6 +29,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	"github.com/incumbent-dev/incumbent/core/parts"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/watch"
@@ -39,6 +40,7 @@ import (
 func families() []core.Family {
 	return []core.Family{
 		kv.Family{},
+		parts.Family{},
 	}
 }
 
@@ -88,6 +90,8 @@ type Engine struct {
 	hub    *watch.Hub
 	node   *node.Node
 	raft   lease.Raft // the node, or what stands before it
+	self   uint64     // this member
+	large  largeCommands
 }
 
 var _ node.Machine = (*Engine)(nil)
@@ -129,7 +133,9 @@ func (e *Engine) Open(cfg node.Config) error {
 
 func (e *Engine) attach(n *node.Node, raft lease.Raft) {
 	e.node, e.raft = n, raft
-	e.leases.SetSelf(n.Status().Member)
+	e.self = n.Status().Member
+	e.large.e = e
+	e.leases.SetSelf(e.self)
 	if e.cfg.Between != nil {
 		e.raft = e.cfg.Between(raft)
 	}

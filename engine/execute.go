@@ -23,11 +23,19 @@ type Call struct {
 // ([node.Proposal]), which means that it certainly is not applied, now or ever,
 // unless it is Unknown.
 //
+// A command of more than [core.MaxFamilyBytes] travels in parts, and takes effect
+// with the last one: whatever else is proposed meanwhile goes before it.
+//
 // Commands of one caller take effect in the order of their calls only if each
 // waits for the outcome of the one before.
 func (e *Engine) Execute(c Call, cmd core.Command, done func(core.Result)) {
+	b := cmd.Encode(c.Meta)
+	if len(b) > core.MaxFamilyBytes {
+		e.large.propose(c, b, done)
+		return
+	}
 	e.raft.Propose(node.Proposal{
-		Command: cmd.Encode(c.Meta), Deadline: c.Deadline, Reserve: c.Reserve,
+		Command: b, Deadline: c.Deadline, Reserve: c.Reserve,
 		Done: func(result any, err error) { done(resultOf(result, err)) },
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	"github.com/incumbent-dev/incumbent/core/parts"
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
@@ -251,10 +252,31 @@ func (p *play) command() []byte {
 			return b
 		}
 	}
+	cmd := p.drawn().Encode(meta)
 	if p.rng.IntN(3) == 0 {
-		return p.key().Encode(meta)
+		cmd = p.key().Encode(meta)
 	}
-	return p.drawn().Encode(meta)
+	switch p.rng.IntN(400) {
+	default:
+		return cmd
+	case 0, 1, 2, 3, 4, 5, 6, 7, 8, 9:
+		return parts.Part{Member: p.rng.Uint64N(3), Whole: cmd}.Encode(core.Meta{})
+	case 10:
+		return p.part().Encode(core.Meta{})
+	}
+}
+
+// part draws the first part of a command, the next one, or the end of one.
+func (p *play) part() core.Command {
+	put := kv.Command{Verb: kv.Put, Key: kv.Key{Namespace: "n", Name: "large"}, Value: make([]byte, parts.PartBytes+1)}
+	c := parts.Part{Member: 1, Whole: put.Encode(core.Meta{})}
+	for _, w := range parts.Of(p.one.View()).Waiting() {
+		if p.rng.IntN(3) == 0 {
+			return parts.Drop{Member: w.Member, Newest: w.Newest}
+		}
+		c.Began, c.Offset = w.Began, w.Bytes()
+	}
+	return c
 }
 
 // key draws a command of the family of keys.

@@ -392,8 +392,9 @@ func (*Command_PutMember) isCommand_Op() {}
 
 func (*Command_RemoveMember) isCommand_Op() {}
 
-// Origin says where a command came from. It is shown to people and never
-// decides anything, the wall clock in it included.
+// Origin says where a command came from. It is shown to people and decides
+// nothing, the wall clock in it included, save for the principal, which rules of
+// families may ask for.
 type Origin struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AtUnixMs      int64                  `protobuf:"varint,1,opt,name=at_unix_ms,json=atUnixMs,proto3" json:"at_unix_ms,omitempty"`

@@ -159,6 +159,12 @@ func (f *Field) Uint(to *uint64) bool {
 	return f.Type == protowire.VarintType
 }
 
+// Fixed takes 64 bits.
+func (f *Field) Fixed(to *uint64) bool {
+	*to = f.N
+	return f.Type == protowire.Fixed64Type
+}
+
 // Flag takes a bool.
 func (f *Field) Flag(to *bool) bool {
 	*to = f.N == 1

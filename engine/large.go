@@ -1,0 +1,130 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/parts"
+	"github.com/incumbent-dev/incumbent/node"
+)
+
+// maxLargeBytes bounds the commands in parts that wait here for their turn, the one
+// under way included: at least one of the largest.
+const maxLargeBytes = parts.MaxBytes
+
+// largeRetry is about when a caller may try again that found no room.
+const largeRetry = time.Second
+
+// largeCommands proposes commands that are larger than an entry may be, in parts:
+// one command after another, and of each one part at a time. So whatever else is
+// proposed goes between the parts, and of one member no more than
+// [parts.PartBytes] of them are on their way.
+//
+// The part that leadership is lost over is proposed again by the node, as any
+// command is, and the rest follows. Where the node gives a part up, the command is
+// over: the last part was not proposed, so that it certainly is not applied.
+type largeCommands struct {
+	e *Engine
+
+	mu    sync.Mutex // held for moments, never while something is proposed or answered
+	queue []*largeCommand
+	bytes int // of queue
+}
+
+// largeCommand is one of them. Once it is in front of the queue it belongs to
+// whoever answers its part.
+type largeCommand struct {
+	call   Call
+	next   parts.Part
+	newest incumbent.Index // of the last part that is known to be applied; 0: none is
+	done   func(core.Result)
+}
+
+// propose takes a command; done is called once, as [Engine.Execute] says.
+func (l *largeCommands) propose(c Call, cmd []byte, done func(core.Result)) {
+	n := len(cmd)
+	if n > parts.MaxBytes {
+		done(core.Result{Err: incumbent.Errorf(incumbent.TooLarge, "command has %d bytes, limit is %d", n, parts.MaxBytes)})
+		return
+	}
+	p := &largeCommand{call: c, next: parts.Part{Member: l.e.self, Whole: cmd}, done: done}
+	l.mu.Lock()
+	took := l.bytes+n <= maxLargeBytes
+	if took {
+		l.queue = append(l.queue, p)
+		l.bytes += n
+	}
+	first := took && len(l.queue) == 1
+	l.mu.Unlock()
+	switch {
+	case !took:
+		done(core.Result{Err: errLargeWait()})
+	case first:
+		l.send(p)
+	}
+}
+
+func errLargeWait() *incumbent.Error {
+	err := incumbent.Errorf(incumbent.Overloaded, "large commands of %d bytes wait, which is the limit", maxLargeBytes)
+	err.RetryAfter = largeRetry/2 + rand.N(largeRetry)
+	return err
+}
+
+// send proposes the next part.
+func (l *largeCommands) send(p *largeCommand) {
+	l.e.raft.Propose(node.Proposal{
+		Command: p.next.Encode(core.Meta{Origin: p.call.Origin}), Deadline: p.call.Deadline, Reserve: p.call.Reserve,
+		Done: func(result any, err error) { l.sent(p, resultOf(result, err), err) },
+	})
+}
+
+// sent takes what became of a part: r, and err if the node says it.
+func (l *largeCommands) sent(p *largeCommand, r core.Result, err error) {
+	last := p.next.End() == len(p.next.Whole)
+	switch {
+	case last:
+	case r.Err == nil:
+		if p.newest = r.Index; p.next.Began == 0 {
+			p.next.Began = r.Index
+		}
+		p.next.Offset = p.next.End()
+		l.send(p)
+		return
+	case r.Err.Kind == incumbent.Unknown:
+		r.Err = incumbent.Errorf(incumbent.Unavailable, "a part of the command was not seen applied: the command is not complete, and never will be")
+	}
+	if err != nil && incumbent.KindOf(err) != incumbent.Unknown {
+		l.drop(p)
+	}
+	p.done(r)
+	l.over(p)
+}
+
+// drop discards the parts that are applied. If this does not reach the log, the
+// leader's clock does it.
+func (l *largeCommands) drop(p *largeCommand) {
+	if p.newest == 0 {
+		return
+	}
+	cmd := parts.Drop{Member: p.next.Member, Newest: p.newest}
+	l.e.raft.Propose(node.Proposal{Command: cmd.Encode(core.Meta{}), Reserve: true})
+}
+
+// over goes on with the next command.
+func (l *largeCommands) over(p *largeCommand) {
+	l.mu.Lock()
+	l.bytes -= len(p.next.Whole)
+	l.queue[0] = nil
+	l.queue = l.queue[1:]
+	var next *largeCommand
+	if len(l.queue) > 0 {
+		next = l.queue[0]
+	}
+	l.mu.Unlock()
+	if next != nil {
+		l.send(next)
+	}
+}
