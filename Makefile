@@ -190,8 +190,9 @@ bench-etcd-cluster: build peers ## three members of etcd and of ours, side by si
 	@$(if $(PEER_CLUSTER_SCENARIOS),SCENARIOS='$(PEER_CLUSTER_SCENARIOS)') MEMBERS='$(PEER_MEMBERS)' SCALE='$(PEER_SCALE)' TLS='$(PEER_TLS)' \
 		RESULTS='$(PEER_CLUSTER_RESULTS)' sh test/peers/bench-etcd-cluster.sh
 
-# Keys and values: as the product's scenarios have them, with 1, 64 and 1,024 workers.
-PEER_KEYS         ?= $(foreach s,kv-put kv-get kv-get-stale kv-create,$(s):one $(s) $(s):many $(s):shared)
+# Keys and values: as the product's scenarios have them, with 1, 64 and 1,024 workers,
+# and 2,000 watchers.
+PEER_KEYS         ?= $(foreach s,kv-put kv-get kv-get-stale kv-create,$(s):one $(s) $(s):many $(s):shared) kv-watch
 PEER_KEYS_MEMBERS ?= 1 3
 PEER_KEYS_RESULTS ?= results/etcd-keys
 

@@ -211,22 +211,31 @@ func (f *fakeServer) Watch(ctx context.Context, _ *connect.Request[apiv1.WatchRe
 	return nil
 }
 
+// readMessage reads a message of a client.
+func readMessage(r io.Reader) (*apiv1.ClientMessage, error) {
+	h, err := ws.ReadHeader(r)
+	if err != nil {
+		return nil, err
+	}
+	if h.OpCode != ws.OpBinary || h.Length > maxFakeFrame {
+		return nil, errors.New("not a message")
+	}
+	payload := make([]byte, h.Length)
+	if _, err := io.ReadFull(r, payload); err != nil {
+		return nil, err
+	}
+	ws.Cipher(payload, h.Mask, 0)
+	m := new(apiv1.ClientMessage)
+	return m, proto.Unmarshal(payload, m)
+}
+
 func (f *fakeServer) serve(conn net.Conn, r io.Reader) {
 	for {
-		h, err := ws.ReadHeader(r)
-		if err != nil || h.OpCode != ws.OpBinary || h.Length > maxFakeFrame {
+		m, err := readMessage(r)
+		if err != nil {
 			return
 		}
-		payload := make([]byte, h.Length)
-		if _, err := io.ReadFull(r, payload); err != nil {
-			return
-		}
-		ws.Cipher(payload, h.Mask, 0)
 		f.goOn()
-		var m apiv1.ClientMessage
-		if proto.Unmarshal(payload, &m) != nil {
-			return
-		}
 		f.mu.Lock()
 		for _, req := range m.Frames {
 			a := f.answer(conn, req)

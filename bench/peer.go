@@ -120,3 +120,11 @@ func (p *PeerRun) Closed(ctx context.Context, workers []func(context.Context) er
 	}
 	return p.run.closed(ctx, workers)
 }
+
+// FanOut plays a scenario of watchers on the peer.
+func (p *PeerRun) FanOut(ctx context.Context, system FanOut) error {
+	if p.run.sc.Play != "watch" {
+		return incumbent.Errorf(incumbent.Invalid, "scenario %s is none of watchers", p.run.sc.Name)
+	}
+	return p.run.fanOut(ctx, system)
+}

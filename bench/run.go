@@ -163,7 +163,7 @@ var plays = map[string]func(context.Context, *run) error{
 	"closed":    playClosed,
 
 	"handshakes": playHandshakes,
-	"apply-lag":  playApplyLag,
+	"watch":      playWatch,
 }
 
 // Run plays a scenario and returns what it measured. An error says that the run

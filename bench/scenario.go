@@ -57,7 +57,7 @@ const (
 type Scenario struct {
 	Name        string `yaml:"name"`
 	Description string `yaml:"description"`
-	// Play is the kind of run: ladder, avalanche, idle, closed, handshakes, apply-lag.
+	// Play is the kind of run: ladder, avalanche, idle, closed, handshakes, watch.
 	Play string `yaml:"play"`
 	// Door is whose protocol a ladder speaks: native, or juju, where each agent has
 	// a connection of its own. It brings the preset of its name.
@@ -90,7 +90,8 @@ type Scenario struct {
 	// Bare is a loop of TLS handshakes with a server that only accepts. It is played
 	// before and after a ladder of Juju's agents, to compare their connections with.
 	Bare *Closed `yaml:"bare,omitempty"`
-	// Settle is how long to wait before the last measurement (idle, avalanche).
+	// Settle is how long to wait before the last measurement (idle, avalanche), or for
+	// what is on its way then at most (watch).
 	Settle Duration `yaml:"settle,omitempty"`
 	// Server are flags for the servers this run starts itself.
 	Server []string `yaml:"server,omitempty"`
@@ -106,7 +107,8 @@ type Stage struct {
 	Hold   Duration `yaml:"hold"`   // steady load after the ramp
 }
 
-// Closed is a closed loop: each worker waits for its answer before it asks again.
+// Closed is a closed loop: each worker waits for its answer before it asks again. Of
+// the play watch the workers are watchers, and the rate is that of changes.
 type Closed struct {
 	Op       string   `yaml:"op,omitempty"` // extend, claim, create, session, refuse, turn, echo; of keys: kv-put, kv-get, kv-get-stale, kv-create
 	Workers  int      `yaml:"workers"`
@@ -333,8 +335,8 @@ func (sc *Scenario) validate() error {
 	if sc.Play == "handshakes" {
 		return sc.Closed.validateHandshakes()
 	}
-	if sc.Play == "apply-lag" {
-		return sc.Closed.validateLag()
+	if sc.Play == "watch" {
+		return sc.Closed.validateFanOut()
 	}
 	if sc.Bare != nil {
 		if sc.Door != doorJuju {

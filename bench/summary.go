@@ -87,7 +87,7 @@ func (r *run) summary(interrupted bool) *Summary {
 	for name, o := range r.rec.all() {
 		if sum := o.summary(); sum.Count > 0 || sum.Errors > 0 {
 			sum.CPUMicros, sum.LoadMicros = 0, 0
-			if r.sc.Play == "closed" {
+			if r.sc.Play == "closed" || r.sc.Play == "watch" {
 				sum.CPUMicros, sum.LoadMicros = r.facts["cpu_us_per_op"], r.facts["client_cpu_us_per_op"]
 			}
 			s.Ops[name] = sum
@@ -298,7 +298,7 @@ func Compare(w io.Writer, a, b *Summary) error {
 	if a.RSSPerConn > 0 && b.RSSPerConn > 0 {
 		row("rss per connection", a.RSSPerConn, b.RSSPerConn)
 	}
-	for _, fact := range []string{"server_cores", "servers_rss_bytes"} {
+	for _, fact := range []string{"delivered_share", "server_cores", "servers_rss_bytes"} {
 		x, inA := a.Facts[fact]
 		if y, inB := b.Facts[fact]; inA && inB {
 			row(fact, x, y)

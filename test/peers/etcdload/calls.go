@@ -129,6 +129,23 @@ func Watch(ctx context.Context, c *clientv3.Client, key string) error {
 	}
 }
 
+// Follow watches one key until the context ends. It calls began once the watch is
+// there, and seen for each change.
+func Follow(ctx context.Context, c *clientv3.Client, key string, began func(), seen func(*clientv3.Event)) error {
+	for resp := range c.Watch(ctx, key, clientv3.WithCreatedNotify()) {
+		if err := resp.Err(); err != nil {
+			return err
+		}
+		if resp.Created {
+			began()
+		}
+		for _, e := range resp.Events {
+			seen(e)
+		}
+	}
+	return ctx.Err()
+}
+
 // Stream is one LeaseKeepAlive call of etcd's API. etcd's client paces KeepAlive
 // by itself, at a third of the ttl, and opens a stream for every KeepAliveOnce;
 // so keepalives are sent here on the stream that KeepAlive would use, over the

@@ -56,12 +56,12 @@ func (f *firsterr) note(err error) { f.first.CompareAndSwap(nil, &err) }
 // playable says whether etcd has a form of the scenario.
 func playable(sc *bench.Scenario) error {
 	switch {
-	case sc.Play == "idle":
+	case sc.Play == "idle", sc.Play == "watch":
 		return nil
 	case sc.Play == "ladder":
 		return playableFleet(sc)
 	case sc.Play != "closed":
-		return fmt.Errorf("scenario %s: etcd plays idle and closed scenarios and faults, not %s", sc.Name, sc.Play)
+		return fmt.Errorf("scenario %s: etcd plays idle, closed and watch scenarios and faults, not %s", sc.Name, sc.Play)
 	case closedPlays()[sc.Closed.Op] == nil:
 		return fmt.Errorf("scenario %s: etcd has no form of %s", sc.Name, sc.Closed.Op)
 	case sc.Closed.Rate > 0 && (sc.Closed.Op != "extend" || sc.Closed.Streams != 0 || sc.Closed.Batch > 1):
@@ -77,6 +77,8 @@ func playEtcd(ctx context.Context, r *bench.PeerRun, members etcdload.Members, s
 	switch r.Scenario().Play {
 	case "idle":
 		return playIdle(ctx, r, members)
+	case "watch":
+		return playWatch(ctx, r, members)
 	case "ladder":
 		return playFleet(ctx, r, members, signal)
 	}

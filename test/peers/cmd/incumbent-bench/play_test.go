@@ -41,6 +41,7 @@ func TestEveryScenario(t *testing.T) {
 		{"kv-create", closed, []string{"create"}},
 		{"kv-get", closed, []string{"get"}},
 		{"kv-get-stale", closed + " --members local:3", []string{"get"}},
+		{"kv-watch", "--set scale=smoke", []string{"delivery", "put"}},
 		{"idle-fleet", "--set scale=smoke --set settle=500ms", nil},
 		{"leader-kill", fleet + "kill", []string{"claim", "extend", "open", "recovery"}},
 		{"leader-kill", fleet + "stop --set faults.stop.0.for=2s", []string{"claim", "extend", "open", "recovery"}},
