@@ -84,11 +84,22 @@ func (k *KV) PutEntry(ctx context.Context, key string, value []byte, opts ...Put
 	for _, o := range opts {
 		o(r)
 	}
-	res, err := k.c.keys.Put(ctx, connect.NewRequest(r))
+	res, err := k.c.keys.Put(ctx, firstOf(r))
 	if err != nil {
 		return nil, withEntry(err)
 	}
 	return res.Msg, nil
+}
+
+// headerFirst says that nothing with the request's key was sent before, so that a
+// refusal needs no entry of the log. The transport takes it off what it repeats.
+const headerFirst = "Idempotency-First"
+
+// firstOf is a request with a key of its own.
+func firstOf[M any](m *M) *connect.Request[M] {
+	r := connect.NewRequest(m)
+	r.Header().Set(headerFirst, "1")
+	return r
 }
 
 // Delete deletes an entry, if it is there, and reports whether it was.
@@ -113,7 +124,7 @@ func (k *KV) DeleteTree(ctx context.Context, prefix string) (int, error) {
 // delete returns how many entries went; of a call whose first answer was lost 0.
 func (k *KV) delete(ctx context.Context, r *apiv1.DeleteRequest) (int, error) {
 	r.Namespace, r.Idempotency = k.namespace, k.c.NewKey()
-	res, err := k.c.keys.Delete(ctx, connect.NewRequest(r))
+	res, err := k.c.keys.Delete(ctx, firstOf(r))
 	if err != nil {
 		return 0, withEntry(err)
 	}
@@ -136,7 +147,7 @@ func (k *KV) Lock(ctx context.Context, key string, value []byte, session incumbe
 	if o.DeleteOnEnd {
 		r.OnEnd = apiv1.OnEnd_ON_END_DELETE
 	}
-	res, err := k.c.keys.Lock(ctx, connect.NewRequest(r))
+	res, err := k.c.keys.Lock(ctx, firstOf(r))
 	if err != nil {
 		return nil, withEntry(err)
 	}
@@ -146,7 +157,7 @@ func (k *KV) Lock(ctx context.Context, key string, value []byte, session incumbe
 // Unlock stores a value and gives the session's lock up. It fails with the kind
 // NotHolder if the session has not locked the entry.
 func (k *KV) Unlock(ctx context.Context, key string, value []byte, session incumbent.SessionID) error {
-	_, err := k.c.keys.Unlock(ctx, connect.NewRequest(&apiv1.UnlockRequest{
+	_, err := k.c.keys.Unlock(ctx, firstOf(&apiv1.UnlockRequest{
 		Namespace: k.namespace, Key: key, Value: value, Session: session.String(), Idempotency: k.c.NewKey(),
 	}))
 	return withEntry(err)

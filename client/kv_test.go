@@ -2,12 +2,19 @@ package client
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 )
 
 func TestKeysAndValues(t *testing.T) {
@@ -82,5 +89,46 @@ func TestKeysAreLockedBySessions(t *testing.T) {
 	}
 	if e, err := keys.Lock(ctx, "l", nil, other.ID(), LockOptions{}); err != nil || e.LockIndex != 2 {
 		t.Errorf("%v, %v", e, err)
+	}
+}
+
+// keyHeaders records which attempts say that they are the first with their key.
+type keyHeaders struct {
+	incumbentv1connect.UnimplementedKeyValueServiceHandler
+	incumbentv1connect.UnimplementedSessionServiceHandler
+	first []bool
+}
+
+func (k *keyHeaders) Put(_ context.Context, r *connect.Request[apiv1.PutRequest]) (*connect.Response[apiv1.PutResponse], error) {
+	k.first = append(k.first, r.Header().Get(headerFirst) != "")
+	if len(k.first) == 1 {
+		panic(http.ErrAbortHandler) // nobody learns what became of it
+	}
+	return connect.NewResponse(&apiv1.PutResponse{Index: 1}), nil
+}
+
+func (k *keyHeaders) ListSessions(context.Context, *connect.Request[apiv1.ListSessionsRequest]) (*connect.Response[apiv1.ListSessionsResponse], error) {
+	return connect.NewResponse(&apiv1.ListSessionsResponse{Index: 1}), nil
+}
+
+// Only the first attempt says that it is the first: what was refused without the log
+// must not take effect by another.
+func TestG25_OnlyTheFirstAttemptSaysSo(t *testing.T) {
+	k := &keyHeaders{}
+	mux := http.NewServeMux()
+	mux.Handle(incumbentv1connect.NewKeyValueServiceHandler(k))
+	mux.Handle(incumbentv1connect.NewSessionServiceHandler(k))
+	one, other := httptest.NewServer(mux), httptest.NewServer(mux)
+	defer one.Close()
+	defer other.Close()
+	c := failoverClient(t, one.URL, other.URL)
+	if _, err := c.KV("").Put(testContext(t), "x", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Keys().Put(testContext(t), connect.NewRequest(&apiv1.PutRequest{Key: "x", Idempotency: c.NewKey()})); err != nil {
+		t.Fatal(err)
+	}
+	if want := []bool{true, false, false}; !slices.Equal(k.first, want) {
+		t.Errorf("said by the attempts: %v, want %v", k.first, want)
 	}
 }

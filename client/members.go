@@ -129,6 +129,9 @@ func (t *transport) attempt(req *http.Request, body []byte, member *url.URL, saf
 	// With a connection, the member may have the request from now on.
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { safe.sent.Store(true) }})
 	out := req.Clone(ctx)
+	if safe.sent.Load() {
+		out.Header.Del(headerFirst)
+	}
 	out.URL.Scheme, out.URL.Host, out.Host = member.Scheme, member.Host, ""
 	out.URL.Path = member.Path + out.URL.Path
 	if body != nil {

@@ -61,6 +61,7 @@ func newAgent(w *world, id int) *agent {
 	a.ttl = w.someTTL()
 	a.reader.a = a
 	a.reader.watcher.a = a
+	a.reader.watcher.of = w.someSelection()
 	a.reader.begin()
 	return a
 }
@@ -166,12 +167,13 @@ func (a *agent) call(send func(p *process, reply func(do func())), nothing func(
 	}, func() { a.awake(fail) })
 }
 
-// submit makes one call on leases. Half of the calls carry an idempotency key,
-// under which they are repeated.
-func (a *agent) submit(cmd core.Command, then func(core.Result), nothing func()) {
+// submit makes one call on leases or keys. Half of the calls carry an idempotency
+// key, under which they are repeated. It returns the call's number.
+func (a *agent) submit(cmd core.Command, then func(core.Result), nothing func()) uint64 {
 	a.w.calls++
 	c := &submission{number: a.w.calls, cmd: cmd, then: then, nothing: nothing, keyed: a.w.chance(2), base: a.reader.seen}
 	a.attempt(c)
+	return c.number
 }
 
 // submission is one call with all its attempts.
@@ -190,7 +192,7 @@ func (c *submission) mark() string { return fmt.Sprintf("%s%08d", markPrefix, c.
 
 func (a *agent) attempt(c *submission) {
 	c.attempts++
-	again := c.nothing
+	first, again := c.attempts == 1, c.nothing
 	if c.keyed && c.attempts < keyRetries {
 		again = func() { a.attempt(c) }
 	}
@@ -200,7 +202,7 @@ func (a *agent) attempt(c *submission) {
 			call.KeyID, call.KeyBase = binary.BigEndian.AppendUint64(nil, c.number), c.base
 		}
 		bound := a.w.check.acked
-		p.leases.Submit(call, c.cmd, func(r core.Result) {
+		p.submit(call, c.cmd, first, func(r core.Result) {
 			a.w.check.answered(p, c, r, bound)
 			reply(func() {
 				a.reader.hears(r.Index)

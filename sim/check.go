@@ -9,8 +9,9 @@ import (
 
 // checker watches over all agents and members in the one true time. Its parts:
 // check_lease.go, who holds what; check_log.go, what was applied and who leads;
-// check_call.go, what was answered; check_end.go, what must hold once all is
-// well again.
+// check_call.go, what was answered; check_keys.go, what is under which key;
+// check_locks.go, who has locked it; history.go, whether all answers about keys can
+// be explained; check_end.go, what must hold once all is well again.
 type checker struct {
 	w *world
 
@@ -40,6 +41,8 @@ type checker struct {
 	effects map[uint64]incumbent.Index // where it changed something
 	raises  map[string]bool            // commands of leaders, with the origin of the grant that they raise
 
+	keys *keyChecker
+
 	// After the healing.
 	settledTerm uint64
 	probes      []*probe
@@ -56,7 +59,7 @@ func newChecker(w *world) *checker {
 		unpinned: map[incumbent.Token]time.Duration{},
 		places:   map[incumbent.Index]int{}, leaders: map[uint64]uint64{},
 		refused: map[uint64]incumbent.Kind{}, calls: map[uint64]incumbent.Index{}, effects: map[uint64]incumbent.Index{},
-		raises: map[string]bool{},
+		raises: map[string]bool{}, keys: newKeyChecker(w),
 	}
 }
 
@@ -69,6 +72,7 @@ func (c *checker) recovered(p *process) {
 	if err := p.group.Check(); err != nil {
 		c.w.violate("member %d after a start: %v", p.m.at, err)
 	}
+	c.keys.shown(p, p.group.View())
 }
 
 // ready is called when the doors open after a start: whatever was acknowledged

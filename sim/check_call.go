@@ -17,7 +17,7 @@ const (
 )
 
 // never are the kinds that say of a call that it was not applied and never will
-// be.
+// be, unless the answer has an index, which is that of its application.
 var never = []incumbent.Kind{
 	incumbent.Overloaded, incumbent.Unavailable, incumbent.NotLeader, incumbent.TooLarge, incumbent.DeadlineExceeded,
 }
@@ -33,7 +33,7 @@ func (c *checker) answered(p *process, s *submission, r core.Result, bound incum
 		c.w.res.Unknown++
 		return
 	}
-	if r.Err != nil && slices.Contains(never, r.Err.Kind) {
+	if r.Err != nil && r.Index == 0 && slices.Contains(never, r.Err.Kind) {
 		c.refused[s.number] = r.Err.Kind
 		if at, applied := c.calls[s.number]; applied && !s.keyed {
 			c.w.violate("call %d was answered %v although it was applied at %d (G25)", s.number, r.Err.Kind, at)
@@ -48,8 +48,8 @@ func (c *checker) answered(p *process, s *submission, r core.Result, bound incum
 
 // executed takes note of which calls a batch executes: each once, unless a key
 // makes the second have no effect, and none that was reported as not applied.
-func (c *checker) executed(e *entry, changes []core.Change) {
-	for _, cmd := range e.cmds {
+func (c *checker) executed(e *entry, results []core.Result, changes []core.Change) {
+	for i, cmd := range e.cmds {
 		n, ok := markIn(cmd)
 		if !ok || c.raises[string(cmd)] {
 			continue
@@ -61,6 +61,7 @@ func (c *checker) executed(e *entry, changes []core.Change) {
 			c.w.violate("call %d was applied after %d and again after %d (G25)", n, at, e.before)
 		}
 		c.calls[n] = max(1, e.after)
+		c.keys.executed(n, &results[i])
 	}
 	for i := range changes {
 		c.effect(&changes[i])

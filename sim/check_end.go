@@ -6,6 +6,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
 )
@@ -52,9 +53,12 @@ func (p *probe) submit(step string, cmd core.Command, retry func(), then func(co
 	p.at = step
 	p.w.calls++
 	s := &submission{number: p.w.calls, cmd: cmd}
+	if c, is := cmd.(kv.Command); is {
+		p.w.check.keys.numbered(s.number, p.w.check.keys.called(p.a, c))
+	}
 	p.a.call(func(q *process, reply func(func())) {
 		bound := p.w.check.acked
-		q.leases.Submit(lease.Call{Origin: core.Origin{Address: s.mark()}}, cmd, func(r core.Result) {
+		q.submit(lease.Call{Origin: core.Origin{Address: s.mark()}}, cmd, true, func(r core.Result) {
 			p.w.check.answered(q, s, r, bound)
 			reply(func() {
 				if r.Err != nil {
@@ -111,9 +115,29 @@ func (p *probe) read(token incumbent.Token) {
 
 func (p *probe) release(token incumbent.Token) {
 	cmd := core.ReleaseCommand{Name: p.name, Holder: p.a.holder(), Token: token}
-	p.submit("release", cmd, func() { p.release(token) }, func(core.Result) {
-		p.done, p.at = true, "nothing"
-	})
+	p.submit("release", cmd, func() { p.release(token) }, func(core.Result) { p.put() })
+}
+
+// put stores a value under a key of the probe's own; if there is no room, it makes
+// some.
+func (p *probe) put() {
+	cmd := kv.Command{Verb: kv.Put, Key: p.key(), Value: p.w.someValue()}
+	p.submit("put", cmd, p.makeRoom, func(core.Result) { p.remove() })
+}
+
+func (p *probe) key() kv.Key { return keyNamed("probe/" + p.name.Lease) }
+
+func (p *probe) makeRoom() {
+	if p.w.cfg.Quota == 0 {
+		p.put()
+		return
+	}
+	p.submit("delete all", kv.Command{Verb: kv.RemoveTree, Key: keyNamed("")}, p.makeRoom, func(core.Result) { p.put() })
+}
+
+func (p *probe) remove() {
+	cmd := kv.Command{Verb: kv.Remove, Key: p.key()}
+	p.submit("delete", cmd, p.remove, func(core.Result) { p.done, p.at = true, "nothing" })
 }
 
 // probed checks that every member has served, and that nobody has called an
@@ -173,7 +197,9 @@ func (c *checker) atEnd() {
 			c.w.violate("member %d at the end has another state than a replay of the log (G28, G29)", m.at)
 		}
 		c.kept(m.proc, v, c.index)
+		c.keys.atEnd(m.proc)
 	}
+	c.keys.explain()
 }
 
 // replayed applies the whole log to an empty state, and takes it through a

@@ -12,6 +12,7 @@ import (
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
+	"github.com/incumbent-dev/incumbent/watch"
 )
 
 // hashEvery is at which indexes the state's hash is compared: one in so many.
@@ -26,12 +27,12 @@ type entry struct {
 	hashed        bool
 }
 
-// changed is one change: what it was, as a hash, and of which lease, "" for
-// none. Watchers are told of changes of leases.
+// changed is one change: what it was, as a hash, and under which topic watchers are
+// told of it, the zero one if they are not.
 type changed struct {
 	index incumbent.Index
 	sum   uint64
-	lease string
+	topic watch.Topic
 }
 
 // applied checks that every member applies the same at the same index, with the
@@ -40,7 +41,7 @@ func (c *checker) applied(p *process, a *engine.Applied) {
 	before, cmds, changes, v := a.Before, a.Commands, a.Changes, a.View
 	place, known := c.places[before]
 	if !known {
-		c.first(p, before, cmds, changes, v)
+		c.first(p, a)
 		return
 	}
 	e := &c.canon[place]
@@ -57,7 +58,8 @@ func (c *checker) applied(p *process, a *engine.Applied) {
 }
 
 // first takes a batch that nobody has applied before.
-func (c *checker) first(p *process, before incumbent.Index, cmds [][]byte, changes []core.Change, v *core.View) {
+func (c *checker) first(p *process, a *engine.Applied) {
+	before, cmds, results, changes, v := a.Before, a.Commands, a.Results, a.Changes, a.View
 	if before != c.index {
 		c.w.violate("member %d applied something after index %d, the log is at %d (G27)", p.m.at, before, c.index)
 		return
@@ -73,10 +75,12 @@ func (c *checker) first(p *process, before incumbent.Index, cmds [][]byte, chang
 	c.places[before] = len(c.canon)
 	c.canon = append(c.canon, e)
 	c.index = e.after
-	c.executed(&e, changes)
+	c.executed(&e, results, changes)
 	for i := range changes {
 		c.changed(&changes[i])
+		c.keys.changed(&changes[i])
 	}
+	c.keys.applied(p, v, e.hashed)
 }
 
 // summed tells changes apart.
@@ -92,13 +96,22 @@ func sum(x *core.Change) changed {
 	out := changed{index: x.Index}
 	b := appendUint([]byte{byte(x.What)}, uint64(x.Index))
 	if l := x.Lease; l != nil {
-		out.lease = l.Name.Lease
+		out.topic = engine.LeaseTopic(l.Name)
 		b = appendUint(b, uint64(l.Token))
 		b = appendUint(b, l.Renewal)
 		b = append(append(b, l.Name.Lease...), l.Holder...)
 	}
-	if s := x.Session; s != nil {
-		b = append(b, s.ID[:]...)
+	for _, s := range []*core.Session{x.SessionBefore, x.Session} {
+		if s != nil {
+			b = append(b, s.ID[:]...)
+		}
+	}
+	if f := x.Family; f != nil {
+		before, after := entriesOf(f)
+		if before != nil || after != nil {
+			out.topic = keyTopic(keyOf(before, after))
+		}
+		b = appendDeadline(appendEntry(appendEntry(b, before), after), f.Deadline)
 	}
 	h := fnv.New64a()
 	_, _ = h.Write(b) // a hash takes everything
@@ -120,9 +133,9 @@ func (c *checker) restored(p *process, v *core.View) {
 	}
 }
 
-// watched checks what a watcher was told: exactly the changes of a lease, or of
-// all with "", after one index up to another, whole and in order (G15, G16, G17).
-func (c *checker) watched(a *agent, lease string, from, to incumbent.Index, got []changed) {
+// watched checks what a watcher was told: exactly the changes of what it watches,
+// after one index up to another, whole and in order (G15, G16, G17).
+func (c *checker) watched(a *agent, of *selection, from, to incumbent.Index, got []changed) {
 	c.w.res.Watched += len(got)
 	var want []changed
 	i, _ := slices.BinarySearchFunc(c.canon, from, func(e entry, at incumbent.Index) int {
@@ -133,7 +146,7 @@ func (c *checker) watched(a *agent, lease string, from, to incumbent.Index, got 
 	})
 	for ; i < len(c.canon) && c.canon[i].before < to; i++ {
 		for _, x := range c.canon[i].changes {
-			if x.index > from && x.index <= to && x.lease != "" && (lease == "" || x.lease == lease) {
+			if x.index > from && x.index <= to && x.topic.Kind != 0 && of.picks(x.topic) {
 				want = append(want, x)
 			}
 		}

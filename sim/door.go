@@ -3,8 +3,11 @@ package sim
 import (
 	"time"
 
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/lease"
 )
 
 // applied is told of each batch that the member applies.
@@ -13,6 +16,68 @@ func (p *process) applied(a *engine.Applied) {
 	for i := range a.Changes {
 		p.tellOffer(&a.Changes[i])
 	}
+}
+
+// submit hands a call on as a door does. first: none with its key was sent before.
+func (p *process) submit(call lease.Call, cmd core.Command, first bool, done func(core.Result)) {
+	if c, is := cmd.(kv.Command); is {
+		p.submitKeys(call, c, first, done)
+		return
+	}
+	p.leases.Submit(call, cmd, done)
+}
+
+// submitKeys refuses what there is no room for, answers what would do nothing from a
+// confirmed view, and proposes all else; what was sent before only the log decides.
+func (p *process) submitKeys(call lease.Call, c kv.Command, first bool, done func(core.Result)) {
+	w, quota := p.w, p.w.cfg.Quota
+	grows := p.growth(&c)
+	frees := c.Verb == kv.Remove || c.Verb == kv.RemoveTree || c.Verb == kv.Release && grows <= 0
+	if v := kv.Of(p.group.View()); first && quota > 0 && !frees && grows > 0 && v.Bytes()+grows > quota {
+		done(core.Result{Err: kv.ErrFull(v.Bytes(), uint64(quota))})
+		return
+	}
+	c.Most = uint64(quota)
+	execute := func() {
+		meta := core.Meta{Origin: call.Origin, KeyID: call.KeyID, KeyBase: call.KeyBase}
+		p.group.Execute(engine.Call{Meta: meta, Reserve: frees}, c, done)
+	}
+	if _, idle := p.asItIs(&c); !first || !idle {
+		execute()
+		return
+	}
+	p.group.Confirm(func(err error) {
+		if err != nil {
+			done(failed(err))
+			return
+		}
+		if r, idle := p.asItIs(&c); idle {
+			w.res.Idle++
+			done(r)
+			return
+		}
+		execute()
+	})
+}
+
+// growth is by how much a command would make keys and values larger.
+func (p *process) growth(c *kv.Command) int64 {
+	if e := kv.Of(p.group.View()).Entry(c.Key); e != nil {
+		return int64(len(c.Value) - len(e.Value))
+	}
+	return int64(len(c.Value) + len(c.Key.Namespace) + len(c.Key.Name))
+}
+
+// asItIs answers a command that would do nothing to the state as it is.
+func (p *process) asItIs(c *kv.Command) (core.Result, bool) {
+	all := p.group.View()
+	r, idle := kv.Of(all).Idling(c, all.Session(c.Session) != nil)
+	r.Index = all.Index()
+	return r, idle
+}
+
+func failed(err error) core.Result {
+	return core.Result{Err: incumbent.Errorf(incumbent.KindOf(err), "%w", err)}
 }
 
 // tellOffer sends an offer to the agent whose session it is for, if it is

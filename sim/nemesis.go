@@ -20,7 +20,7 @@ func faults() []fault {
 		{"kill", 1, func(w *world) { w.victim().kill(w.upTo(bootTakes)) }},
 		{"pause", 1, (*world).pause},
 		{"pause-most", 3, (*world).pauseMost},
-		{"silence", 1, func(w *world) { w.agents[w.rng.IntN(len(w.agents))].fallSilent() }},
+		{"silence", 1, func(w *world) { w.clients[w.rng.IntN(len(w.clients))].fallSilent() }},
 		{"slow-disk", 1, (*world).slowDisk},
 		{"hung-disk", 1, (*world).hangDisk},
 		{"failed-flush", 1, func(w *world) { w.victim().broken = true }},
@@ -98,7 +98,7 @@ func (w *world) heal() {
 			p.thaw()
 		}
 	}
-	for _, a := range w.agents {
+	for _, a := range w.clients {
 		a.quiet = 0
 	}
 }

@@ -26,6 +26,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"time"
+
+	"github.com/incumbent-dev/incumbent/core/kv"
 )
 
 // Times of the parts of a run that follow the faults.
@@ -44,6 +46,9 @@ type Config struct {
 	Learners int
 	Agents   int
 	Leases   int
+	Writers  int           // of keys and values
+	Lockers  int           // of keys
+	Quota    int64         // of keys and values, in bytes; 0: none
 	Hostile  bool          // the network reorders, repeats and drops single messages, as TCP never does
 	Faults   time.Duration // mean time between two; 0: none
 	Only     string        // with a name of nemesis.go: no other kind of fault
@@ -74,6 +79,13 @@ type Result struct {
 	CutOff      int // watchers that history had passed
 	RolledBack  int // members that were refused because their disk had been put back
 	Unknown     int // calls whose outcome was reported as unknown
+	Writes      int // about keys that were done
+	Conflicts   int // and those whose condition did not hold
+	Idle        int // and those that were answered without the log
+	Full        int // and those that the quota refused
+	Gets        int // linearizable reads of a key
+	Locks       int
+	Delays      int // of locks, that began
 	Violations  []string
 }
 
@@ -89,6 +101,11 @@ type world struct {
 	net     *network
 	members []*member // machines
 	agents  []*agent
+	writers []*writer
+	lockers []*locker
+	clients []*agent // of all of them
+	keys    []kv.Key // that writers and lockers use
+	values  uint64   // that were drawn
 	admin   *administrator
 	check   *checker
 	healed  bool          // no more faults
@@ -107,19 +124,15 @@ func Run(cfg Config) Result {
 	h := fnv.New64a()
 	w := &world{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x1c0b)), hash: h, digest: h}
 	w.res = Result{Seed: cfg.Seed, Faults: map[string]int{}}
+	w.keys = keysOfRun()
 	w.check = newChecker(w)
 	w.net = newNetwork(w)
 	w.found()
-	for i := range cfg.Agents {
-		w.agents = append(w.agents, newAgent(w, i))
-	}
 	for _, m := range w.members {
 		m.boot()
 		m.backUp()
 	}
-	for _, a := range w.agents {
-		w.after(w.upTo(2*time.Second), a.begin)
-	}
+	w.populate()
 	w.admin = newAdministrator(w)
 	w.admin.begin()
 	w.admin.register()
@@ -130,6 +143,33 @@ func Run(cfg Config) Result {
 	w.res.Terms = len(w.check.leaders)
 	return w.res
 }
+
+// populate lets the clients begin.
+func (w *world) populate() {
+	begins := func(a *agent, begin func()) {
+		w.clients = append(w.clients, a)
+		w.after(w.upTo(2*time.Second), begin)
+	}
+	for i := range w.cfg.Agents {
+		a := newAgent(w, i)
+		w.agents = append(w.agents, a)
+		begins(a, a.begin)
+	}
+	for range w.cfg.Writers {
+		k := newWriter(w, w.nextID())
+		w.writers = append(w.writers, k)
+		begins(k.a, k.next)
+	}
+	for range w.cfg.Lockers {
+		l := newLocker(w, w.nextID())
+		w.lockers = append(w.lockers, l)
+		begins(l.a, l.begin)
+	}
+}
+
+// nextID is the id of a client that is not an agent: behind those of probes and of
+// the administrator.
+func (w *world) nextID() int { return 2*w.cfg.Agents + len(w.members) + 1 + len(w.clients) }
 
 // play goes through the parts of the run. One in which a member failed is over.
 func (w *world) play() {
@@ -148,8 +188,11 @@ func (w *world) play() {
 	}
 	w.check.probed()
 	w.ends = w.now
-	for _, a := range w.agents {
+	for _, a := range w.clients {
 		a.retire()
+	}
+	for _, l := range w.lockers {
+		l.locked = false
 	}
 	if w.loop(w.now + quiet) {
 		w.check.atEnd()

@@ -1,10 +1,12 @@
 package sim
 
 import (
+	"strings"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/watch"
 )
@@ -13,7 +15,6 @@ const (
 	watchAnswer    = 10 * time.Second // an agent gives a subscription up that says nothing for so long
 	watchPull      = 4                // events asked for at a time
 	watchPullBytes = 4 << 10          // of them
-	aloneOneIn     = 3                // subscriptions to one lease; the others are to all
 	turnsOneIn     = 20               // looks in whose place the agent watches something else
 )
 
@@ -22,10 +23,38 @@ const (
 // the last ones.
 type watcher struct {
 	a       *agent
-	lease   string          // which it watches; "": all
+	of      selection
 	watched incumbent.Index // it knows all changes up to here
 	open    *subscription
 	asked   time.Duration // when it asked last, and has no answer; 0: it waits for none
+}
+
+// selection is what a watcher watches.
+type selection struct {
+	selectors []watch.Selector
+	picks     func(watch.Topic) bool // says the same in another way
+}
+
+// someSelection draws one: everything, one kind, one record, or keys below a prefix.
+func (w *world) someSelection() selection {
+	lease, key := engine.LeaseTopic(leaseName(w.rng.IntN(w.cfg.Leases))), keyTopic(w.someKey())
+	keys, prefix := watch.Kind(kv.Number), prefixOf(key.Name)
+	switch w.rng.IntN(7) {
+	case 0, 1:
+		return selection{[]watch.Selector{watch.All(engine.Leases)}, func(t watch.Topic) bool { return t.Kind == engine.Leases }}
+	case 2:
+		return selection{[]watch.Selector{watch.Exact(lease)}, func(t watch.Topic) bool { return t == lease }}
+	case 3:
+		return selection{[]watch.Selector{watch.All(keys)}, func(t watch.Topic) bool { return t.Kind == keys }}
+	case 4:
+		return selection{[]watch.Selector{watch.Exact(key)}, func(t watch.Topic) bool { return t == key }}
+	case 5:
+		return selection{[]watch.Selector{watch.Prefix(keys, key.Scope, prefix)}, func(t watch.Topic) bool {
+			return t.Kind == keys && t.Scope == key.Scope && strings.HasPrefix(t.Name, prefix)
+		}}
+	}
+	all := func(t watch.Topic) bool { return t.Kind != 0 }
+	return selection{[]watch.Selector{watch.All(engine.Leases), watch.All(keys)}, all}
 }
 
 // subscription is what a member keeps for a watcher.
@@ -52,10 +81,7 @@ func (r *watcher) look() {
 		})
 		return
 	case s != nil && w.chance(turnsOneIn):
-		r.lease = "" // what it knows of one lease says nothing of all
-		if r.watched = 0; w.chance(aloneOneIn) {
-			r.lease = leaseName(w.rng.IntN(w.cfg.Leases)).Lease
-		}
+		r.watched, r.of = 0, w.someSelection() // what it knows of one lease says nothing of all
 	}
 	r.subscribe()
 }
@@ -72,13 +98,10 @@ func (r *watcher) subscribe() {
 	}
 	s := &subscription{a: r.a, sent: r.watched}
 	r.open = s
-	selector := watch.All(engine.Leases)
-	if r.lease != "" {
-		selector = watch.Exact(engine.LeaseTopic(leaseNamed(r.lease)))
-	}
+	selectors := r.of.selectors
 	r.ask(func(p *process) {
 		s.p = p
-		reader, err := p.group.Hub().Subscribe(s.sent, func() { s.woken = true }, selector)
+		reader, err := p.group.Hub().Subscribe(s.sent, func() { s.woken = true }, selectors...)
 		if err != nil {
 			s.refused(err)
 			return
@@ -134,14 +157,14 @@ func (s *subscription) next() {
 	s.waiting, s.sent = false, to
 	got := make([]changed, 0, len(b.Events))
 	for _, e := range b.Events {
-		got = append(got, sum(e.Payload.(*core.Change))) //nolint:forcetypeassert // what topics of leases carry
+		got = append(got, sum(e.Payload.(*core.Change))) //nolint:forcetypeassert // what topics carry
 	}
 	r := &s.a.reader.watcher
 	s.p.reply(func() {
 		if r.open != s || r.watched != from {
 			return // an answer to an earlier question
 		}
-		s.a.w.check.watched(s.a, r.lease, from, to, got)
+		s.a.w.check.watched(s.a, &r.of, from, to, got)
 		r.watched, r.asked = to, 0
 	})
 }

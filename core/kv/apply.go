@@ -14,7 +14,8 @@ import (
 // Remove and RemoveTree that did so it is how many entries went, an int; of List a
 // *Listing. Get and List are parts of transactions only, EndDelay is none.
 //
-// It answers Invalid and TooLarge for what cannot be; Conflict where the condition
+// It answers Invalid and TooLarge for what cannot be, and TooLarge for what would give
+// keys and values more bytes than it says they may have; Conflict where the condition
 // does not hold; of Acquire Held where another session has locked the key, or its
 // delay lasts, and Expired where the session is not open; of Release NotHolder
 // where the session has not locked it.
@@ -35,6 +36,9 @@ func (t *tables) Apply(x *core.Exec, b []byte) core.Result {
 		return r
 	}
 	o := t.entry(c.Key)
+	if err := t.full(&c, o); err != nil {
+		return core.Result{Record: o, Err: err}
+	}
 	switch c.Verb {
 	case RemoveTree:
 		return t.removeTree(x, &c)
@@ -71,6 +75,29 @@ func (t *shared) refusal(c *Command, o *Entry, open bool) *incumbent.Error {
 		return refused(incumbent.Held, "the delay of the last lock lasts")
 	}
 	return nil
+}
+
+// full is why a command does nothing that would give keys and values more bytes than
+// it says they may have.
+func (t *shared) full(c *Command, o *Entry) *incumbent.Error {
+	if c.Most == 0 || c.Verb == Remove || c.Verb == RemoveTree {
+		return nil
+	}
+	grows := int64(len(c.Key.Namespace) + len(c.Key.Name) + len(c.Value))
+	if o != nil {
+		grows -= o.size()
+	}
+	if grows <= 0 || uint64(t.bytes+grows) <= c.Most {
+		return nil
+	}
+	return ErrFull(t.bytes, c.Most)
+}
+
+// ErrFull is the error of a command that would give keys and values more bytes than
+// they may have.
+func ErrFull(bytes int64, most uint64) *incumbent.Error {
+	return incumbent.Errorf(incumbent.TooLarge, "keys and values have %d bytes, and may have %d", bytes, most).
+		WithHint("delete what is not needed, which always works, or raise --kv-quota-bytes on every member")
 }
 
 func refused(k incumbent.Kind, message string) *incumbent.Error {

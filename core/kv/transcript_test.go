@@ -151,7 +151,7 @@ func entryText(e *Entry) string {
 
 // parse reads a line: VERB KEY [VALUE] key=value…
 //
-//	put KEY VALUE flags= index= was=
+//	put KEY VALUE flags= index= was= most=
 //	remove KEY index= was=
 //	remove-tree [PREFIX]
 //	acquire KEY VALUE session= delay= goes
@@ -194,7 +194,7 @@ func parse(t *testing.T, line string) core.Command {
 	case "close":
 		return core.CloseSessionCommand{ID: session(at(0))}
 	}
-	c := Command{Key: key(at(0)), Value: []byte(at(1)), Flags: number("flags"), Session: session(args["session"])}
+	c := Command{Key: key(at(0)), Value: []byte(at(1)), Flags: number("flags"), Session: session(args["session"]), Most: number("most")}
 	c.Verb = map[string]Verb{"put": Put, "acquire": Acquire, "release": Release, "remove": Remove, "remove-tree": RemoveTree, "end-delay": EndDelay}[verb]
 	if _, given := args["index"]; given {
 		c.If, c.Index = IfIndex, incumbent.Index(number("index"))

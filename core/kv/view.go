@@ -40,15 +40,6 @@ func (v *View) Delayed(k Key) bool { return v.delayed(k) }
 // see. It is valid. open: its session is. Its work is bounded by [MaxDeleted].
 func (v *View) Idling(c *Command, open bool) (core.Result, bool) { return v.idle(nil, c, open) }
 
-// Since is the index of what last happened to what a command names, or of a
-// deletion that may have been there: nothing has changed after it.
-func (v *View) Since(c *Command) incumbent.Index {
-	if c.Verb == RemoveTree {
-		return ^incumbent.Index(0) // nobody knows of a tree
-	}
-	return v.since(c.Key, v.entry(c.Key))
-}
-
 // Ascend calls fn with the entries whose key begins with that of prefix and comes
 // behind after, in their order, until it returns false.
 func (v *View) Ascend(prefix, after Key, fn func(*Entry) bool) { v.ascend(prefix, after, fn) }

@@ -20,10 +20,13 @@ import (
 
 // Headers that stand in for the fields of Idempotency. Without a base, the
 // index that this member has applied is taken: the key then protects a repeat
-// for as long as results are kept (10 minutes), not beyond.
+// for as long as results are kept (10 minutes), not beyond. Whoever has never sent
+// the key before may say so, by any value of the last one: a refusal then needs no
+// entry of the log.
 const (
-	headerKey  = "Idempotency-Key"
-	headerBase = "Idempotency-Base-Index"
+	headerKey   = "Idempotency-Key"
+	headerBase  = "Idempotency-Base-Index"
+	headerFirst = "Idempotency-First"
 )
 
 // perform runs one operation for a caller who waits.

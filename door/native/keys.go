@@ -159,24 +159,26 @@ func (d *Door) writeAdmitted(ctx context.Context, h http.Header, c *kv.Command, 
 	if _, err := o.setKey(key); err != nil {
 		return core.Result{}, err
 	}
-	// A base that was not chosen with the key says nothing of earlier attempts.
-	based := o.key != nil || h.Get(headerBase) != ""
 	if err := d.keyFromHeader(o, h); err != nil {
 		return core.Result{}, err
 	}
+	// What an earlier attempt may yet do only the log decides: where it comes second,
+	// it does nothing.
+	first := o.key == nil || h.Get(headerFirst) != ""
 	if !c.Session.IsZero() {
 		if err := d.allowSession(who, auth.SessionUse, c.Session); err != nil {
 			return core.Result{}, err
 		}
 	}
 	frees := d.frees(c)
-	if !frees {
+	if !frees && first {
 		if err := d.roomFor(d.growth(c)); err != nil {
 			return core.Result{}, err
 		}
 	}
-	if o.key == nil || based {
-		r, done, err := d.doneAsItIs(ctx, c, o.key)
+	c.Most = uint64(d.quota)
+	if first {
+		r, done, err := d.doneAsItIs(ctx, c)
 		if err != nil || done {
 			return r, err
 		}
@@ -197,15 +199,13 @@ func (d *Door) writeAdmitted(ctx context.Context, h http.Header, c *kv.Command, 
 
 // doneAsItIs answers a command that would do nothing to the state as it is,
 // without an entry of the log: by a view that is confirmed, once the one at hand
-// says so. With an idempotency key that holds only where nothing has happened to
-// what it names since the key was chosen: else an earlier attempt may have been
-// what happened.
-func (d *Door) doneAsItIs(ctx context.Context, c *kv.Command, key *pb.Idempotency) (r core.Result, done bool, err error) {
+// says so.
+func (d *Door) doneAsItIs(ctx context.Context, c *kv.Command) (r core.Result, done bool, err error) {
 	look := func() (core.Result, bool) {
 		all := d.view()
 		v := kv.Of(all)
 		r, idle := v.Idling(c, all.Session(c.Session) != nil)
-		if !idle || key != nil && uint64(v.Since(c)) > key.BaseIndex {
+		if !idle {
 			return core.Result{}, false
 		}
 		r.Index = all.Index()

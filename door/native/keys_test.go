@@ -65,7 +65,9 @@ func TestARefusedWriteCostsNoEntry(t *testing.T) {
 			return incumbent.Conflict, err
 		},
 		"value, with a key": func() (incumbent.Kind, error) {
-			_, err := m.put(&pb.PutRequest{Key: "x", Condition: &pb.PutRequest_IfValue{IfValue: []byte("b")}, Idempotency: newer})
+			r := connect.NewRequest(&pb.PutRequest{Key: "x", Condition: &pb.PutRequest_IfValue{IfValue: []byte("b")}, Idempotency: newer})
+			r.Header().Set(headerFirst, "1")
+			_, err := m.keys().Put(t.Context(), r)
 			return incumbent.Conflict, err
 		},
 		"lock": func() (incumbent.Kind, error) {
@@ -112,6 +114,33 @@ func TestG25_ARepeatedConditionalPutIsTheSamePut(t *testing.T) {
 		if resp.StatusCode != http.StatusOK {
 			t.Errorf("HTTP %d %s", resp.StatusCode, body)
 		}
+	}
+}
+
+// An earlier attempt with the key may be on its way still, and must not take effect
+// once a later one was refused: so the refusal stands in the log.
+func TestG25_WhatMayHaveBeenSentBeforeIsRefusedByTheLog(t *testing.T) {
+	m := newMember(t, func(c *Config) { c.QuotaBytes = 1000 })
+	m.mustPut(&pb.PutRequest{Key: "x", Value: make([]byte, 900)})
+	base := uint64(m.group.View().Index())
+	absent := &pb.PutRequest{Key: "x", Condition: ifIndex(0), Idempotency: &pb.Idempotency{Key: []byte("absent"), BaseIndex: base}}
+	large := &pb.PutRequest{Key: "y", Value: make([]byte, 900), Idempotency: &pb.Idempotency{Key: []byte("large"), BaseIndex: base}}
+	refused := func() {
+		t.Helper()
+		if _, err := m.put(absent); kindOf(err) != incumbent.Conflict {
+			t.Errorf("it is there: %v", err)
+		}
+		if _, err := m.put(large); kindOf(err) != incumbent.TooLarge {
+			t.Errorf("there is no room: %v", err)
+		}
+	}
+	refused()
+	if _, err := m.keys().Delete(t.Context(), connect.NewRequest(&pb.DeleteRequest{Key: "x"})); err != nil {
+		t.Fatal(err)
+	}
+	refused() // the same again, whatever has become of it
+	if n := kv.Of(m.group.View()).Len(); n != 0 {
+		t.Errorf("%d keys were stored", n)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
@@ -210,6 +209,5 @@ func (d *Door) roomFor(grows int64) error {
 	if d.quota == 0 || grows <= 0 || v.Bytes()+grows <= d.quota {
 		return nil
 	}
-	return incumbent.Errorf(incumbent.TooLarge, "keys and values have %d bytes, and may have %d", v.Bytes(), d.quota).
-		WithHint("delete what is not needed, which always works, or raise --kv-quota-bytes on every member")
+	return kv.ErrFull(v.Bytes(), uint64(d.quota))
 }
