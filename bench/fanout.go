@@ -37,8 +37,8 @@ const (
 
 // FanOut is how a system changes the key and watches it.
 type FanOut struct {
-	// Put stores a value. Each of the changers has one call under way; their number is
-	// below [FanOut]'s limit of 256.
+	// Put stores a value, and gives up when its context ends. Each of the 256 changers
+	// has one call under way.
 	Put func(ctx context.Context, changer int, value []byte) error
 	// Watch follows the key over connection i until its context ends; an error before
 	// ends the run. It calls began once it is told of all that happens from then on,
@@ -75,8 +75,8 @@ type fanOut struct {
 	first     int           // number of the first change that is measured
 	all       int           // changes
 	began     atomic.Int64  // when the first change was due, in ns since the run began
-	stored    atomic.Uint64 // measured changes that were made
-	delivered atomic.Uint64 // of those, to all watchers
+	underWay  atomic.Int64  // changes
+	delivered atomic.Uint64 // measured changes, to all watchers
 	leader    int           // of the members; -1: not known, or there is one
 
 	mu    sync.Mutex // protects sight; held for a look-up or a change of it
@@ -94,39 +94,44 @@ func (r *run) fanOut(ctx context.Context, system FanOut) error {
 	if err := f.findLeader(ctx); err != nil {
 		return err
 	}
-	watching, stop := context.WithCancel(ctx)
+	loading, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stop()
 	errs := make(chan error, cfg.Workers)
-	if err := f.watchAll(watching, &running, errs); err != nil {
+	if err := f.watchAll(loading, &running, errs); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	r.agents = func() (int, int, int) { return 0, 0, cfg.Workers }
 	r.mu.Unlock()
-	if err := f.change(watching, errs); err != nil {
+	numbers := make(chan int)
+	var making sync.WaitGroup
+	for i := range changers {
+		making.Go(func() { f.change(loading, i, numbers) })
+	}
+	err := f.pace(loading, numbers, errs)
+	close(numbers)
+	if err == nil {
+		err = f.settle(loading, errs)
+	}
+	stop() // a change that has no answer by now has failed
+	making.Wait()
+	if err != nil {
 		return err
 	}
-	r.setPhase("waiting for what is on its way")
-	for end := r.now() + time.Duration(r.sc.Settle); f.missing() > 0 && r.now() < end; {
-		if err := sleepOr(ctx, lookEvery, errs); err != nil {
-			return err
-		}
-	}
-	due := f.stored.Load() * uint64(cfg.Workers)
-	r.fact("changes", float64(f.stored.Load()))
+	r.fact("changes", float64(f.all-f.first))
 	r.fact("undelivered", float64(f.missing()))
-	r.fact("delivered_share", float64(due-f.missing())/float64(max(due, 1)))
+	r.fact("delivered_share", 1-float64(f.missing())/float64(f.wanted()))
 	r.judgeErrors()
 	return nil
 }
 
-// missing is how many deliveries are to come.
-func (f *fanOut) missing() uint64 {
-	due, done := f.stored.Load()*uint64(f.sc.Closed.Workers), f.delivered.Load()
-	return due - min(due, done) // a change that was refused may have been made
-}
+// wanted is how many deliveries there are if every change that is due is made.
+func (f *fanOut) wanted() uint64 { return uint64(f.all-f.first) * uint64(f.sc.Closed.Workers) }
+
+// missing is how many of them there were not.
+func (f *fanOut) missing() uint64 { return f.wanted() - min(f.wanted(), f.delivered.Load()) }
 
 // due is when a change is to be made.
 func (f *fanOut) due(n int) time.Duration {
@@ -167,26 +172,18 @@ func (f *fanOut) watchAll(ctx context.Context, running *sync.WaitGroup, errs cha
 	return nil
 }
 
-// change makes all changes, each at its time, and waits for their answers.
-func (f *fanOut) change(ctx context.Context, errs <-chan error) error {
-	numbers := make(chan int)
-	var making sync.WaitGroup
-	defer making.Wait()
-	stop := sync.OnceFunc(func() { close(numbers) })
-	defer stop()
-	for i := range changers {
-		making.Go(func() {
-			value := make([]byte, f.sc.Closed.ValueBytes)
-			for n := range numbers {
-				binary.BigEndian.PutUint64(value, uint64(n))
-				f.made(ctx, n, f.system.Put(ctx, i, value))
-			}
-		})
-	}
+// end is when the run is over, whatever is on its way.
+func (f *fanOut) end() time.Duration { return f.due(f.all) + time.Duration(f.sc.Settle) }
+
+// pace hands out the changes, each at its time. Those for which nobody has time until
+// the end are not made.
+func (f *fanOut) pace(ctx context.Context, numbers chan<- int, errs <-chan error) error {
 	f.setPhase("warm-up")
 	f.began.Store(int64(f.now()))
 	var before, own, measured time.Duration
-	for n := range f.all {
+	over := time.NewTimer(f.end() - f.now())
+	defer over.Stop()
+	for n, late := 0, false; n < f.all && !late; n++ {
 		if err := sleepOr(ctx, f.due(n)-f.now(), errs); err != nil {
 			return err
 		}
@@ -196,26 +193,44 @@ func (f *fanOut) change(ctx context.Context, errs <-chan error) error {
 		}
 		select {
 		case numbers <- n:
+			f.underWay.Add(1)
+		case <-over.C:
+			late = true
 		case err := <-errs:
 			return err
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	stop()
-	making.Wait()
 	f.account(before, own, f.now()-measured)
 	return nil
 }
 
-// made records the outcome of a change.
-func (f *fanOut) made(ctx context.Context, n int, err error) {
-	if n < f.first {
-		return
+// settle waits for what is on its way at the end.
+func (f *fanOut) settle(ctx context.Context, errs <-chan error) error {
+	f.setPhase("waiting for what is on its way")
+	for (f.missing() > 0 || f.underWay.Load() > 0) && f.now() < f.end() {
+		if err := sleepOr(ctx, lookEvery, errs); err != nil {
+			return err
+		}
 	}
-	f.outcome(ctx, f.put, f.due(n), err)
-	if err == nil {
-		f.stored.Add(1)
+	return nil
+}
+
+// change makes the changes that are handed to one of the changers.
+func (f *fanOut) change(ctx context.Context, i int, numbers <-chan int) {
+	value := make([]byte, f.sc.Closed.ValueBytes)
+	for n := range numbers {
+		binary.BigEndian.PutUint64(value, uint64(n))
+		err := f.system.Put(ctx, i, value)
+		switch now := f.now(); {
+		case n < f.first:
+		case err != nil:
+			f.put.failed(now, 1)
+		default:
+			f.put.done(now, now-f.due(n), 1)
+		}
+		f.underWay.Add(-1)
 	}
 }
 

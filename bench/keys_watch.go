@@ -35,8 +35,9 @@ func playWatch(ctx context.Context, r *run) error {
 		return err
 	}
 	return r.fanOut(ctx, FanOut{
-		Put: func(_ context.Context, changer int, value []byte) error {
+		Put: func(ctx context.Context, changer int, value []byte) error {
 			w := workers[changer]
+			defer context.AfterFunc(ctx, w.conn.close)()
 			copy(w.value, value)
 			return w.put()
 		},
