@@ -142,10 +142,12 @@ func (t *Txn) Release(name incumbent.Name, token incumbent.Token) *Txn {
 // Unknown; [FailedOperation] says which operation it is of. Repeated by this client
 // when an answer is lost, it still takes effect once.
 func (t *Txn) Commit(ctx context.Context) (*apiv1.TxnResponse, error) {
+	r := connect.NewRequest(t.request)
 	if !readsOnly(t.request) {
 		t.request.Idempotency = t.c.NewKey()
+		r = firstOf(t.request)
 	}
-	res, err := t.c.txns.Txn(ctx, connect.NewRequest(t.request))
+	res, err := t.c.txns.Txn(ctx, r)
 	if err != nil {
 		return nil, withFailure(err)
 	}

@@ -31,7 +31,7 @@ func (s *State) txn(c *command) Result {
 	run := &running{outer: *c, reading: new(Reading), changes: len(s.changes), told: s.told, records: s.records}
 	run.outer.op, run.outer.body = 0, nil
 	s.running = run
-	r, _, _ := t.play(stateStage{s}, run.reading)
+	r, _ := t.play(stateStage{s}, run.reading)
 	s.settle(r.Err != nil)
 	*c = run.outer
 	return r

@@ -28,9 +28,6 @@ type Undoable interface {
 // Verdict is what became of a condition.
 type Verdict struct {
 	Holds bool
-	// Since is when what the condition asks about last changed, or later: it has been
-	// judged the same ever since.
-	Since incumbent.Index
 	Err   *incumbent.Error // it cannot be judged
 }
 
@@ -67,7 +64,7 @@ type stage interface {
 }
 
 // play executes a transaction. false: it would change what is only to look at.
-func (t *txn) play(on stage, r *Reading) (res Result, since incumbent.Index, done bool) {
+func (t *txn) play(on stage, r *Reading) (res Result, done bool) {
 	out := &TxnResult{}
 	ops := t.then
 	for q, n := t.conditions, 1; ; n++ {
@@ -77,10 +74,10 @@ func (t *txn) play(on stage, r *Reading) (res Result, since incumbent.Index, don
 		}
 		v := judge(on, r, num, says)
 		if v.Err != nil {
-			return Result{Err: at("condition", n, v.Err)}, 0, true
+			return Result{Err: at("condition", n, v.Err)}, true
 		}
 		if !v.Holds {
-			out.Unmet, since, ops = n, v.Since, t.otherwise
+			out.Unmet, ops = n, t.otherwise
 			break
 		}
 	}
@@ -90,15 +87,15 @@ func (t *txn) play(on stage, r *Reading) (res Result, since incumbent.Index, don
 		num, op, _ := ops.next()
 		r, ok := on.operate(r, num, op, n == ops.count)
 		if !ok {
-			return Result{}, 0, false
+			return Result{}, false
 		}
 		if r.Err != nil {
 			out.Failed, out.Results = n, nil
-			return Result{Err: at("operation", n, r.Err), Txn: out}, since, true
+			return Result{Err: at("operation", n, r.Err), Txn: out}, true
 		}
 		out.Results = append(out.Results, r)
 	}
-	return Result{Txn: out}, since, true
+	return Result{Txn: out}, true
 }
 
 // at says which step an error is of.
@@ -148,10 +145,10 @@ func (t *shared) judgeHeld(says []byte) Verdict {
 	}
 	named, there := t.names.Get(&entry{name: incumbent.Name{Namespace: string(name[0]), Model: string(name[1]), Lease: string(name[2])}})
 	if !there {
-		return Verdict{Since: t.index} // it may have been forgotten just now
+		return Verdict{}
 	}
 	l := t.lease(named)
-	return Verdict{Holds: uint64(l.Token) == token && !l.Offered, Since: l.Modified}
+	return Verdict{Holds: uint64(l.Token) == token && !l.Offered}
 }
 
 func (t *shared) judgeSession(says []byte) Verdict {
@@ -161,25 +158,20 @@ func (t *shared) judgeSession(says []byte) Verdict {
 	if _, more := r.Next(); !ok || more || r.Bad() || f.Num != 1 || !f.Session(&id) {
 		return Verdict{Err: fail(incumbent.Invalid, "malformed")}
 	}
-	if s := t.session(id); s != nil {
-		return Verdict{Holds: true, Since: s.Opened}
-	}
-	return Verdict{Since: t.index} // nobody knows when it ended
+	return Verdict{Holds: t.session(id) != nil}
 }
 
 // Try plays a transaction on the view, as it would be played on the state. done
 // reports whether that changes nothing, so that res is the answer as far as this
-// view can tell; what claims or releases leases never is. Where a condition did not
-// hold, none that was judged before it has been so since an index that is lower
-// than since.
-func (v *View) Try(b Txn) (res Result, since incumbent.Index, done bool) {
+// view can tell; what claims or releases leases never is.
+func (v *View) Try(b Txn) (res Result, done bool) {
 	t, err := decodeTxn(b)
 	if err != nil {
-		return Result{Index: v.Index(), Err: err}, 0, true
+		return Result{Index: v.Index(), Err: err}, true
 	}
-	res, since, done = t.play(viewStage{v}, new(Reading))
+	res, done = t.play(viewStage{v}, new(Reading))
 	res.Index = v.Index()
-	return res, since, done
+	return res, done
 }
 
 type viewStage struct{ v *View }

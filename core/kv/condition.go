@@ -117,8 +117,7 @@ func (t *shared) Holds(r *core.Reading, b []byte) core.Verdict {
 	case Unchanged:
 		return t.unchanged(r, &c)
 	}
-	e := t.entry(c.Key)
-	return core.Verdict{Holds: c.is(e), Since: t.since(c.Key, e)}
+	return core.Verdict{Holds: c.is(t.entry(c.Key))}
 }
 
 // is judges a condition about one key.
@@ -147,8 +146,8 @@ func (c *Condition) is(e *Entry) bool {
 
 func (t *shared) none(c *Condition) core.Verdict {
 	v := core.Verdict{Holds: true}
-	t.ascend(c.Key, Key{}, func(e *Entry) bool {
-		v = core.Verdict{Since: e.Modified}
+	t.ascend(c.Key, Key{}, func(*Entry) bool {
+		v = core.Verdict{}
 		return false
 	})
 	return v
@@ -163,7 +162,7 @@ func (t *shared) unchanged(r *core.Reading, c *Condition) core.Verdict {
 		at = max(at, e.Modified)
 		return err == nil
 	})
-	return core.Verdict{Holds: at <= c.Index, Since: at, Err: err}
+	return core.Verdict{Holds: at <= c.Index, Err: err}
 }
 
 // deletedBelow is the index of the newest deletion below a prefix, or of one that
@@ -178,15 +177,4 @@ func (t *shared) deletedBelow(r *core.Reading, prefix Key) (at incumbent.Index, 
 		return err == nil
 	})
 	return at, err
-}
-
-// since is when an entry, nil: none, last changed, or was deleted, or may have been.
-func (t *shared) since(k Key, e *Entry) incumbent.Index {
-	if e != nil {
-		return e.Modified
-	}
-	if b, ok := t.tombstones.Get(tombstone{key: k}); ok {
-		return b.at
-	}
-	return t.floor
 }

@@ -186,7 +186,7 @@ func TestG24_ATransactionIsItsOperationsOrNothing(t *testing.T) {
 			c, unmet := w.txn(t)
 			alone, nothing := reload(t, w.s, f), reload(t, w.s, f)
 			before := w.s.View()
-			tried, _, idle := before.Try(c.Pack())
+			tried, idle := before.Try(c.Pack())
 			results, changes := apply(t, w.s, c)
 			r, after := results[0], w.s.View()
 			if r.Txn == nil || r.Txn.Unmet != unmet {
@@ -284,7 +284,7 @@ func FuzzTxn(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tried, _, idle := before.Try(b)
+		tried, idle := before.Try(b)
 		results, changes := apply(t, s, core.Txn(b))
 		r := results[0]
 		if idle && (kindOf(tried) != kindOf(r) || len(changes) > 0) {

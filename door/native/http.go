@@ -77,7 +77,9 @@ func (d *Door) newHandler(l *Limits) http.Handler {
 	path, keys := incumbentv1connect.NewKeyValueServiceHandler(keyService{d}, options)
 	mux.Handle(path, d.bounded(keys, &wide))
 	path, txns := incumbentv1connect.NewTransactionServiceHandler(txnService{d}, options)
-	mux.Handle(path, d.bounded(txns, &wide))
+	widest := wide
+	widest.MaxBodyBytes = max(l.MaxBodyBytes, txnBodyBytes)
+	mux.Handle(path, d.bounded(txns, &widest))
 	handle(incumbentv1connect.NewClusterServiceHandler(clusterService{d}, options))
 	handle(healthv1connect.NewHealthHandler(healthService{d}, options))
 	reflector := grpcreflect.NewStaticReflector(

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/core"
 )
 
 // Defaults of [Limits].
@@ -33,25 +32,25 @@ const (
 
 	MaxWatchBacklog = 256 << 10 // bytes a stream may have to send before its watches pause
 
-	MaxWait         = 10 * time.Minute            // of wait_released
-	DefaultWait     = time.Minute                 // where the request names none
-	ScanSlice       = 4096                        // leases looked at between two looks at the deadline
-	pullEvents      = 256                         // events taken from the hub, or shown of a state, at a time
-	pullBytes       = 64 << 10                    // of those: what they take together, or one of them
-	pageBytes       = 1 << 20                     // an answer with a list ends with what makes it larger
-	tickEvery       = 250 * time.Millisecond      // between two looks at watches that are silent
-	pumps           = 2                           // goroutines that write events to streams
-	workers         = 2                           // goroutines that answer operations, and as many for what is rare
-	maxOutcomes     = 512                         // operations answered at a time
-	maxLetterBytes  = 32 << 10                    // of answers to one stream that are sent at once
-	maxLetters      = 32                          // buffers for answers that a goroutine keeps, up to keepBufferBytes each
-	bodySlack       = 1 << 10                     // around a message: the five bytes of gRPC, compression that does not pay
-	maxInflated     = 4                           // times the limit that a compressed request may be large
-	keyBodyBytes    = 1536 << 10                  // a request about keys: two values in JSON
-	maxTxnBytes     = core.MaxFamilyBytes - 2<<10 // of a transaction in the log: origin and key stand beside it
-	maxKeysBytes    = 1 << 20                     // of entries in one answer, save for one that is larger
-	maxDetailValue  = 4 << 10                     // larger values are left out of errors
-	keepBufferBytes = 64 << 10                    // larger encode buffers are not pooled
+	MaxWait         = 10 * time.Minute       // of wait_released
+	DefaultWait     = time.Minute            // where the request names none
+	ScanSlice       = 4096                   // leases looked at between two looks at the deadline
+	pullEvents      = 256                    // events taken from the hub, or shown of a state, at a time
+	pullBytes       = 64 << 10               // of those: what they take together, or one of them
+	pageBytes       = 1 << 20                // an answer with a list ends with what makes it larger
+	tickEvery       = 250 * time.Millisecond // between two looks at watches that are silent
+	pumps           = 2                      // goroutines that write events to streams
+	workers         = 2                      // goroutines that answer operations, and as many for what is rare
+	maxOutcomes     = 512                    // operations answered at a time
+	maxLetterBytes  = 32 << 10               // of answers to one stream that are sent at once
+	maxLetters      = 32                     // buffers for answers that a goroutine keeps, up to keepBufferBytes each
+	bodySlack       = 1 << 10                // around a message: the five bytes of gRPC, compression that does not pay
+	maxInflated     = 4                      // times the limit that a compressed request may be large
+	keyBodyBytes    = 1536 << 10             // a request about keys: two values in JSON
+	txnBodyBytes    = 4 << 20                // a transaction: its command travels in parts
+	maxKeysBytes    = 1 << 20                // of entries in one answer, save for one that is larger
+	maxDetailValue  = 4 << 10                // larger values are left out of errors
+	keepBufferBytes = 64 << 10               // larger encode buffers are not pooled
 )
 
 // Limits bound what one client may ask of the door. Zero fields mean the

@@ -75,17 +75,13 @@ func (d *Door) execute(ctx context.Context, h http.Header, p *plan, key *pb.Idem
 	if _, err := o.setKey(key); err != nil {
 		return core.Result{}, err
 	}
-	based := o.key != nil || h.Get(headerBase) != ""
 	if err := d.keyFromHeader(o, h); err != nil {
 		return core.Result{}, err
 	}
-	if !p.frees() {
-		if err := d.roomFor(p.grows); err != nil {
-			return core.Result{}, err
-		}
-	}
-	if o.key == nil || based || p.reads() {
-		r, done, err := d.answeredByView(ctx, p, o.key)
+	// What an earlier attempt may yet do only the log decides: where it comes second,
+	// it does nothing.
+	if first := o.key == nil || h.Get(headerFirst) != ""; first || p.reads() {
+		r, done, err := d.answeredByView(ctx, p)
 		if err != nil || done {
 			return r, err
 		}
@@ -105,22 +101,15 @@ func (d *Door) execute(ctx context.Context, h http.Header, p *plan, key *pb.Idem
 }
 
 // answeredByView answers a transaction that changes nothing: by a view that is
-// confirmed, once the one at hand says so. With an idempotency key that holds where
-// it cannot change anything, or where the condition that fails has failed since the
-// key was chosen: else an earlier attempt may have been what happened.
-func (d *Door) answeredByView(ctx context.Context, p *plan, key *pb.Idempotency) (core.Result, bool, error) {
-	look := func() (core.Result, bool) {
-		r, since, idle := d.view().Try(p.txn)
-		unmet := r.Txn != nil && r.Txn.Unmet > 0
-		return r, idle && (key == nil || p.reads() || unmet && p.otherwise.writes == 0 && uint64(since) <= key.BaseIndex)
-	}
-	if _, idle := look(); !idle {
+// confirmed, once the one at hand says so.
+func (d *Door) answeredByView(ctx context.Context, p *plan) (core.Result, bool, error) {
+	if _, idle := d.view().Try(p.txn); !idle {
 		return core.Result{}, false, nil
 	}
 	if err := d.confirmed(ctx); err != nil {
 		return core.Result{}, false, err
 	}
-	r, idle := look()
+	r, idle := d.view().Try(p.txn)
 	return r, idle, nil
 }
 

@@ -14,7 +14,6 @@ import (
 type plan struct {
 	txn             core.Txn
 	then, otherwise branch
-	grows           int64 // keys and values, by so many bytes at most; only where there is a quota
 }
 
 // branch are the operations of then, or of else.
@@ -22,7 +21,6 @@ type branch struct {
 	ops    []core.Command
 	writes int // those that may change something
 	frees  int // of those: that make room or let go
-	grows  int64
 }
 
 // reads reports whether the transaction changes nothing, whatever the state.
@@ -64,11 +62,7 @@ func (d *Door) planOf(who *caller, in *pb.TxnRequest) (*plan, error) {
 		}
 	}
 	c.Then, c.Else = p.then.ops, p.otherwise.ops
-	p.txn, p.grows = c.Pack(), max(p.then.grows, p.otherwise.grows)
-	if len(p.txn) > maxTxnBytes {
-		return nil, incumbent.Errorf(incumbent.TooLarge, "the transaction has %d bytes, limit is %d", len(p.txn), maxTxnBytes).
-			WithHint("split what need not happen together")
-	}
+	p.txn = c.Pack()
 	return p, nil
 }
 
@@ -193,16 +187,16 @@ func (d *Door) planStep(who *caller, in *pb.TxnOperation, to *branch) error {
 			return err
 		}
 	}
-	to.ops = append(to.ops, *c)
 	if reads {
+		to.ops = append(to.ops, *c)
 		return nil
 	}
 	to.writes++
 	if d.frees(c) {
 		to.frees++
-	} else if d.quota > 0 {
-		to.grows += d.growth(c)
 	}
+	c.Most = uint64(d.quota)
+	to.ops = append(to.ops, *c)
 	return nil
 }
 

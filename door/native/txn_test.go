@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -12,6 +13,7 @@ import (
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core/kv"
 )
 
 func (m *member) txn(r *pb.TxnRequest) (*pb.TxnResponse, error) {
@@ -126,7 +128,6 @@ func TestG22_ATransactionThatChangesNothingCostsNoEntry(t *testing.T) {
 	m := newMember(t)
 	put := m.mustPut(&pb.PutRequest{Key: "x", Value: []byte("a")})
 	token := m.claimed("db", "one")
-	since := uint64(m.group.View().Index())
 	before := m.group.Proposed()
 	for name, c := range map[string]struct {
 		txn   *pb.TxnRequest
@@ -138,7 +139,6 @@ func TestG22_ATransactionThatChangesNothingCostsNoEntry(t *testing.T) {
 		"nothing":                  {&pb.TxnRequest{}, 0, incumbent.OK},
 		"another index":            {&pb.TxnRequest{Conditions: []*pb.Condition{ifKey("x", put.Index+1)}, Then: []*pb.TxnOperation{opPut("x", "b")}}, 1, incumbent.OK},
 		"another holder":           {&pb.TxnRequest{Conditions: []*pb.Condition{ifKey("x", put.Index), ifHeld("db", token+1)}, Then: []*pb.TxnOperation{opPut("x", "b")}, Else: []*pb.TxnOperation{opGet("x")}}, 2, incumbent.OK},
-		"with a key since then":    {&pb.TxnRequest{Conditions: []*pb.Condition{ifKey("x", 0)}, Then: []*pb.TxnOperation{opPut("x", "b")}, Idempotency: &pb.Idempotency{Key: []byte("k2"), BaseIndex: since}}, 1, incumbent.OK},
 		"delete what is not there": {&pb.TxnRequest{Then: []*pb.TxnOperation{{Op: &pb.TxnOperation_Delete{Delete: &pb.DeleteRequest{Key: "y"}}}}}, 0, incumbent.OK},
 		"refused":                  {&pb.TxnRequest{Then: []*pb.TxnOperation{{Op: &pb.TxnOperation_Put{Put: &pb.PutRequest{Key: "x", Condition: ifIndex(0)}}}}}, 0, incumbent.Conflict},
 	} {
@@ -150,10 +150,17 @@ func TestG22_ATransactionThatChangesNothingCostsNoEntry(t *testing.T) {
 	if n := m.group.Proposed() - before; n != 0 {
 		t.Errorf("%d commands were proposed", n)
 	}
-	// An earlier attempt may be what has changed the key since its key was chosen.
-	old := &pb.TxnRequest{Conditions: []*pb.Condition{ifKey("x", 0)}, Then: []*pb.TxnOperation{opPut("x", "b")}, Idempotency: &pb.Idempotency{Key: []byte("k3"), BaseIndex: put.Index - 1}}
-	if res, err := m.txn(old); err != nil || res.Succeeded || m.group.Proposed() == before {
-		t.Errorf("%v %v: the log was not asked", res, err)
+	// What an earlier attempt may yet do only the log decides.
+	keyed := &pb.TxnRequest{Conditions: []*pb.Condition{ifKey("x", 0)}, Then: []*pb.TxnOperation{opPut("x", "b")}, Idempotency: &pb.Idempotency{Key: []byte("k3"), BaseIndex: put.Index}}
+	c := incumbentv1connect.NewTransactionServiceClient(http.DefaultClient, m.url)
+	for _, first := range []bool{true, false} {
+		r := connect.NewRequest(keyed)
+		if first {
+			r.Header().Set(headerFirst, "1")
+		}
+		if res, err := c.Txn(t.Context(), r); err != nil || res.Msg.Succeeded || first != (m.group.Proposed() == before) {
+			t.Errorf("first %v: %v %v, %d commands were proposed", first, res, err, m.group.Proposed()-before)
+		}
 	}
 }
 
@@ -243,15 +250,35 @@ func TestG45_WhatIsNoTransactionIsRefused(t *testing.T) {
 		"an operation with a key":    {&pb.TxnRequest{Then: []*pb.TxnOperation{{Op: &pb.TxnOperation_Put{Put: &pb.PutRequest{Key: "x", Idempotency: &pb.Idempotency{Key: []byte("k")}}}}}}, incumbent.Invalid},
 		"more than the quota allows": {&pb.TxnRequest{Then: []*pb.TxnOperation{opPut("x", string(make([]byte, 600))), opPut("y", string(make([]byte, 600)))}}, incumbent.TooLarge},
 		"what has room":              {&pb.TxnRequest{Then: []*pb.TxnOperation{opPut("x", string(make([]byte, 600)))}}, incumbent.OK},
-		"more than one command may be": {&pb.TxnRequest{Conditions: []*pb.Condition{ifKey("x", 7)}, Else: []*pb.TxnOperation{
-			{Op: &pb.TxnOperation_Put{Put: &pb.PutRequest{Key: "x", Condition: &pb.PutRequest_IfValue{IfValue: make([]byte, 512<<10)}}}},
-			{Op: &pb.TxnOperation_Put{Put: &pb.PutRequest{Key: "x", Condition: &pb.PutRequest_IfValue{IfValue: make([]byte, 512<<10)}}}},
-		}}, incumbent.TooLarge},
+		"more than a request may be": {&pb.TxnRequest{Else: slices.Repeat([]*pb.TxnOperation{opPut("x", string(make([]byte, 450<<10)))}, 10)}, incumbent.TooLarge},
 	} {
 		if _, err := m.txn(c.txn); kindOf(err) != c.want {
 			t.Errorf("%s: %v, want %v", what, err, c.want)
 		}
 	}
+}
+
+// A transaction of more than an entry of the log may have happens as any other.
+func TestG24_ALargeTransactionIsOne(t *testing.T) {
+	m := newMember(t)
+	var ops []*pb.TxnOperation
+	for i := range 5 {
+		ops = append(ops, opPut(fmt.Sprint("large/", i), string(make([]byte, 400<<10))))
+	}
+	refused := append(slices.Clone(ops), &pb.TxnOperation{Op: &pb.TxnOperation_Put{Put: &pb.PutRequest{Key: "large/0", Condition: ifIndex(0)}}})
+	if _, err := m.txn(&pb.TxnRequest{Then: refused}); kindOf(err) != incumbent.Conflict {
+		t.Errorf("%v, want a conflict with the first operation", err)
+	}
+	if n := kv.Of(m.group.View()).Len(); n != 0 {
+		t.Errorf("%d keys are left of what failed", n)
+	}
+	res := m.txnMust(t, ops...)
+	kv.Of(m.group.View()).Ascend(kv.Key{Namespace: incumbent.DefaultNamespace}, kv.Key{}, func(e *kv.Entry) bool {
+		if uint64(e.Modified) != res.Index {
+			t.Errorf("%s is of index %d, the transaction of %d", e.Name, e.Modified, res.Index)
+		}
+		return true
+	})
 }
 
 // All that a transaction does reaches a watch together.
@@ -287,5 +314,16 @@ func TestG08_WhatATransactionClaimsExpires(t *testing.T) {
 	wait := &pb.WaitReleasedRequest{Name: &pb.LeaseName{Name: "a"}, AfterToken: token, WaitMs: 60_000}
 	if over, err := leases.WaitReleased(t.Context(), connect.NewRequest(wait)); err != nil || !over.Msg.Released {
 		t.Errorf("%v %v", over, err)
+	}
+}
+
+// What a transaction reads is what had been committed when it was asked.
+func TestG22_ATransactionReadsAConfirmedView(t *testing.T) {
+	m := newMember(t)
+	m.mustPut(&pb.PutRequest{Key: "x", Value: []byte("a")})
+	m.group.Refuse(true) // nobody confirms
+	defer m.group.Refuse(false)
+	if res, err := m.txn(&pb.TxnRequest{Conditions: []*pb.Condition{ifKey("x", 0)}, Then: []*pb.TxnOperation{opGet("x")}}); err == nil {
+		t.Errorf("it is answered from what this member has: %v", res)
 	}
 }
