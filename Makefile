@@ -14,7 +14,7 @@
 
 # What a caller may change, with `make TARGET NAME=value`.
 RUN_ARGS ?= server --dev --play
-BENCH_SMOKE ?= juju-leases leader-stall expiry-avalanche idle-fleet kv-put kv-get kv-get-stale kv-create
+BENCH_SMOKE ?= juju-leases leader-stall expiry-avalanche idle-fleet kv-put kv-get kv-get-stale kv-create txn-1 txn-16 txn-guarded-1 txn-guarded-16 txn-large
 JUJU_SMOKE ?= local:1 local:3
 CLUSTER_SMOKE ?= leader-kill leader-kill:cut follower-wipe cluster-closed
 SIM_SEEDS    ?= 20
@@ -192,7 +192,7 @@ bench-etcd-cluster: build peers ## three members of etcd and of ours, side by si
 
 # Keys and values: as the product's scenarios have them, with 1, 64 and 1,024 workers,
 # and 2,000 watchers.
-PEER_KEYS         ?= $(foreach s,kv-put kv-get kv-get-stale kv-create,$(s):one $(s) $(s):many $(s):shared) kv-watch
+PEER_KEYS         ?= $(foreach s,kv-put kv-get kv-get-stale kv-create txn-1 txn-16 txn-guarded-1 txn-guarded-16,$(s):one $(s) $(s):many $(s):shared) kv-watch
 PEER_KEYS_MEMBERS ?= 1 3
 PEER_KEYS_RESULTS ?= results/etcd-keys
 

@@ -41,6 +41,8 @@ type closedOp struct {
 	call func(w *keyWorker) error
 	// prepared: the worker's key is there before.
 	prepared bool
+	// batches: a call has as many operations as closed.batch says.
+	batches bool
 }
 
 var closedOps = map[string]*closedOp{
@@ -56,6 +58,8 @@ var closedOps = map[string]*closedOp{
 	"kv-get":       {ops: []string{"get"}, call: func(w *keyWorker) error { return w.get(false) }, prepared: true},
 	"kv-get-stale": {ops: []string{"get"}, call: func(w *keyWorker) error { return w.get(true) }, prepared: true},
 	"kv-create":    {ops: []string{"create"}, call: (*keyWorker).create},
+	"txn":          {ops: []string{"txn"}, call: func(w *keyWorker) error { return w.txn(max(1, w.sc.Closed.Batch), false) }, batches: true},
+	"txn-guarded":  {ops: []string{"txn"}, call: func(w *keyWorker) error { return w.txn(max(1, w.sc.Closed.Batch), true) }, batches: true},
 }
 
 // worker has one request under way.
@@ -157,7 +161,7 @@ func (l *closedLoop) drive(ctx context.Context) error {
 		l.close()
 		running.Wait()
 	}()
-	errs := make(chan error, len(l.links))
+	errs := make(chan error, len(l.links)+1)
 	for _, link := range l.links {
 		running.Go(func() {
 			if err := link.stream.ServeRaw(link.reader, func(msg []byte) error { return l.take(link, msg) }); !errors.Is(err, errStopped) {
@@ -173,6 +177,15 @@ func (l *closedLoop) drive(ctx context.Context) error {
 				return err
 			}
 		}
+	}
+	if b := cfg.Beside; b != nil && b.Operations > 0 {
+		beside, end := context.WithCancel(ctx)
+		defer end()
+		running.Go(func() {
+			if err := l.commitBeside(beside, b); err != nil && beside.Err() == nil {
+				errs <- err
+			}
+		})
 	}
 	return l.run.measure(ctx, cfg, errs)
 }

@@ -23,6 +23,7 @@ import (
 // fakeKeys keeps keys. Its switches make it lie.
 type fakeKeys struct {
 	incumbentv1connect.UnimplementedKeyValueServiceHandler
+	incumbentv1connect.UnimplementedTransactionServiceHandler
 	sameIndex bool   // every change has the same index
 	forgets   bool   // reads find nothing
 	refuses   bool   // every call fails
@@ -36,14 +37,17 @@ type fakeKeys struct {
 func (f *fakeKeys) handler() http.Handler {
 	f.entries = map[string]*apiv1.KeyValue{}
 	mux := http.NewServeMux()
-	path, h := incumbentv1connect.NewKeyValueServiceHandler(f)
-	mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-		if f.secret != "" && r.Header.Get("Authorization") != "Bearer "+f.secret {
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		h.ServeHTTP(w, r)
-	})
+	handle := func(path string, h http.Handler) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			if f.secret != "" && r.Header.Get("Authorization") != "Bearer "+f.secret {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			h.ServeHTTP(w, r)
+		})
+	}
+	handle(incumbentv1connect.NewKeyValueServiceHandler(f))
+	handle(incumbentv1connect.NewTransactionServiceHandler(f))
 	return mux
 }
 
@@ -68,6 +72,27 @@ func (f *fakeKeys) Put(_ context.Context, req *connect.Request[apiv1.PutRequest]
 	return connect.NewResponse(&apiv1.PutResponse{Index: f.index, Entry: e}), nil
 }
 
+func (f *fakeKeys) Txn(_ context.Context, req *connect.Request[apiv1.TxnRequest]) (*connect.Response[apiv1.TxnResponse], error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, is := range req.Msg.Conditions {
+		if at := is.GetKey().GetModifiedIndex(); f.entries[is.GetKey().GetKey()].GetModifiedIndex() != at {
+			return connect.NewResponse(&apiv1.TxnResponse{Unmet: uint32(i + 1), Index: f.index}), nil
+		}
+	}
+	if f.index == 0 || !f.sameIndex {
+		f.index++
+	}
+	res := &apiv1.TxnResponse{Succeeded: true, Index: f.index}
+	for _, op := range req.Msg.Then {
+		if put := op.GetPut(); !f.forgets {
+			f.entries[put.Key] = &apiv1.KeyValue{Key: put.Key, Value: put.Value, ModifiedIndex: f.index}
+		}
+		res.Results = append(res.Results, &apiv1.TxnResult{Result: &apiv1.TxnResult_Put{Put: &apiv1.PutResponse{}}})
+	}
+	return connect.NewResponse(res), nil
+}
+
 func (f *fakeKeys) Get(_ context.Context, req *connect.Request[apiv1.GetKeyRequest]) (*connect.Response[apiv1.GetKeyResponse], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,6 +115,10 @@ func TestKeyRuns(t *testing.T) {
 		{"create", "kv-create", &fakeKeys{}, ""},
 		{"an index that stays", "kv-put", &fakeKeys{sameIndex: true}, "a change of index 1 after one of index 1"},
 		{"nothing read", "kv-get", &fakeKeys{forgets: true}, "read 0 bytes that nobody put"},
+		{"transactions", "txn-16", &fakeKeys{}, ""},
+		{"guarded transactions", "txn-guarded-16", &fakeKeys{}, ""},
+		{"transactions that forget", "txn-guarded-1", &fakeKeys{forgets: true}, "condition 1 does not hold"},
+		{"transactions of one index", "txn-1", &fakeKeys{sameIndex: true}, "a transaction of index 1 after one of index 1"},
 		{"only refusals", "kv-put", &fakeKeys{refuses: true}, "are errors"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -133,7 +162,8 @@ func TestKeysOverTLS(t *testing.T) {
 
 func TestRefusalsOfKeyScenarios(t *testing.T) {
 	for name, cases := range map[string]map[string]string{
-		"kv-put": {"closed.batch": "2", "closed.rate": "5", "closed.value_bytes": "7"},
+		"kv-put":    {"closed.batch": "2", "closed.rate": "5", "closed.value_bytes": "7", "closed.beside": "{operations: 1, value_bytes: 8, every: 1s}"},
+		"txn-large": {"closed.beside.operations": "10001", "closed.beside.value_bytes": "7", "closed.beside.every": "0s"},
 	} {
 		for key, value := range cases {
 			set := map[string]string{key: value}

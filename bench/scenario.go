@@ -110,10 +110,10 @@ type Stage struct {
 // Closed is a closed loop: each worker waits for its answer before it asks again. Of
 // the play watch the workers are watchers, and the rate is that of changes.
 type Closed struct {
-	Op       string   `yaml:"op,omitempty"` // extend, claim, create, session, refuse, turn, echo; of keys: kv-put, kv-get, kv-get-stale, kv-create
+	Op       string   `yaml:"op,omitempty"` // extend, claim, create, session, refuse, turn, echo; of keys: kv-put, kv-get, kv-get-stale, kv-create, txn, txn-guarded
 	Workers  int      `yaml:"workers"`
 	Streams  int      `yaml:"streams,omitempty"` // workers share so many; 0: a stream each. Of keys, a peer's connections: ours carry one call at a time
-	Batch    int      `yaml:"batch,omitempty"`   // tokens in one extension, operations in one message
+	Batch    int      `yaml:"batch,omitempty"`   // tokens in one extension, operations in one message or transaction
 	Warmup   Duration `yaml:"warmup,omitempty"`
 	Duration Duration `yaml:"duration"`
 	Rate     float64  `yaml:"rate,omitempty"` // requests a second in all, open loop; 0: closed
@@ -124,6 +124,7 @@ type Closed struct {
 	Hold       Duration `yaml:"hold,omitempty"`
 	Pause      Duration `yaml:"pause,omitempty"`
 	ValueBytes int      `yaml:"value_bytes,omitempty"` // of keys: each value's length
+	Beside     *Beside  `yaml:"beside,omitempty"`      // goes on meanwhile; not of keys
 }
 
 // Duration is a time.Duration that YAML writes as "30s".
@@ -402,7 +403,7 @@ func (c *Closed) validate() error {
 		return fmt.Errorf("closed.rate is %v; it must be 0, or %v to %d", c.Rate, minPerSecond, maxPerSecond)
 	case closedOps[c.Op].turns && (c.Batch > 1 || c.Rate > 0):
 		return fmt.Errorf("closed.op turn: a candidate has one request under way, in closed loop")
-	case closedOps[c.Op].call != nil && (c.Batch > 1 || c.Rate > 0):
+	case closedOps[c.Op].call != nil && (c.Batch > 1 && !closedOps[c.Op].batches || c.Rate > 0 || c.Beside != nil):
 		return fmt.Errorf("closed.op %s: a worker has one call under way, in closed loop", c.Op)
 	case closedOps[c.Op].call != nil && (c.ValueBytes < numberBytes || c.ValueBytes > maxValueBytes):
 		return fmt.Errorf("closed.value_bytes must be %d to %d", numberBytes, maxValueBytes)
@@ -411,5 +412,5 @@ func (c *Closed) validate() error {
 	case closedOps[c.Op].echo && (c.Streams != 0 && c.Streams != c.Workers || c.Batch > 1):
 		return fmt.Errorf("closed.op echo: an echo names nobody, so each worker has a stream of its own and a batch of one")
 	}
-	return nil
+	return c.Beside.validate()
 }

@@ -33,6 +33,7 @@ func closedPlays() map[string]func(*etcdLoad) ([]worker, error) {
 	return map[string]func(*etcdLoad) ([]worker, error){
 		"extend": extendWorkers, "session": sessionWorkers, "create": createWorkers, "claim": claimWorkers, "refuse": refuseWorkers, "turn": turnWorkers,
 		"kv-put": putWorkers, "kv-create": createKeyWorkers, "kv-get": readers(false), "kv-get-stale": readers(true),
+		"txn": txnWorkers(false), "txn-guarded": txnWorkers(true),
 	}
 }
 
@@ -62,6 +63,8 @@ func playable(sc *bench.Scenario) error {
 		return playableFleet(sc)
 	case sc.Play != "closed":
 		return fmt.Errorf("scenario %s: etcd plays idle, closed and watch scenarios and faults, not %s", sc.Name, sc.Play)
+	case sc.Closed.Beside != nil:
+		return fmt.Errorf("scenario %s: etcd takes no transactions of so many operations", sc.Name)
 	case closedPlays()[sc.Closed.Op] == nil:
 		return fmt.Errorf("scenario %s: etcd has no form of %s", sc.Name, sc.Closed.Op)
 	case sc.Closed.Rate > 0 && (sc.Closed.Op != "extend" || sc.Closed.Streams != 0 || sc.Closed.Batch > 1):

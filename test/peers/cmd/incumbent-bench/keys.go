@@ -58,3 +58,23 @@ func readers(stale bool) func(*etcdLoad) ([]worker, error) {
 		}), err
 	}
 }
+
+// txnWorkers put keys of their own in transactions of closed.batch operations.
+func txnWorkers(guarded bool) func(*etcdLoad) ([]worker, error) {
+	return func(l *etcdLoad) ([]worker, error) {
+		op, value := l.run.Op("txn"), l.value()
+		operations := max(1, l.run.Scenario().Closed.Batch)
+		l.flights = l.spread // a transaction, and not each of its operations, is a call
+		last := make([]int64, l.flights)
+		return l.callers(func(ctx context.Context, i int, c *clientv3.Client) error {
+			keys := make([]string, operations)
+			for k := range keys {
+				keys[k] = fmt.Sprintf("%s/%d", ownKey(i), k)
+			}
+			return op.Do(ctx, func() (err error) {
+				last[i], err = etcdload.PutAll(ctx, c, keys, value, guarded, last[i])
+				return err
+			})
+		}), nil
+	}
+}

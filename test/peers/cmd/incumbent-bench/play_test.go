@@ -42,6 +42,8 @@ func TestEveryScenario(t *testing.T) {
 		{"kv-get", closed, []string{"get"}},
 		{"kv-get-stale", closed + " --members local:3", []string{"get"}},
 		{"kv-watch", "--set scale=smoke", []string{"delivery", "put"}},
+		{"txn-16", closed + " --set closed.streams=2", []string{"txn"}},
+		{"txn-guarded-16", closed, []string{"txn"}},
 		{"idle-fleet", "--set scale=smoke --set settle=500ms", nil},
 		{"leader-kill", fleet + "kill", []string{"claim", "extend", "open", "recovery"}},
 		{"leader-kill", fleet + "stop --set faults.stop.0.for=2s", []string{"claim", "extend", "open", "recovery"}},

@@ -1,0 +1,84 @@
+package bench
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
+)
+
+// Beside is a client that commits a large transaction every now and then while the
+// workers go on: what those notice of it is measured.
+type Beside struct {
+	Operations int      `yaml:"operations"`  // of a transaction
+	ValueBytes int      `yaml:"value_bytes"` // that each of them stores
+	Every      Duration `yaml:"every"`       // from one transaction to the next; the last one is waited for
+}
+
+// maxTxnOps is the servers' limit.
+const maxTxnOps = 10_000
+
+func (b *Beside) validate() error {
+	if b == nil {
+		return nil
+	}
+	if b.Operations < 0 || b.Operations > maxTxnOps || b.ValueBytes < numberBytes || b.ValueBytes > maxValueBytes || b.Every <= 0 {
+		return fmt.Errorf("closed.beside: operations must be 0 to %d, value_bytes %d to %d, and every positive", maxTxnOps, numberBytes, maxValueBytes)
+	}
+	return nil
+}
+
+// commitBeside commits transactions until ctx ends.
+func (r *run) commitBeside(ctx context.Context, b *Beside) error {
+	w, err := r.dialKeys(ctx, 0, "beside/"+newTag())
+	if err != nil {
+		return err
+	}
+	w.value = make([]byte, b.ValueBytes)
+	defer context.AfterFunc(ctx, w.conn.close)()
+	record := r.rec.op("txn")
+	next := time.NewTicker(time.Duration(b.Every))
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-next.C:
+		}
+		if err := r.timed(ctx, record, func() error { return w.txn(b.Operations, false) }); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+}
+
+// txn puts so many keys of the worker's, all or none; guarded: if each of them is as
+// this worker left it.
+func (w *keyWorker) txn(operations int, guarded bool) error {
+	w.n++
+	binary.BigEndian.PutUint64(w.value, uint64(w.n))
+	req := &apiv1.TxnRequest{Then: make([]*apiv1.TxnOperation, operations)}
+	for i := range operations {
+		key := fmt.Sprintf("%s/%d", w.key, i)
+		req.Then[i] = &apiv1.TxnOperation{Op: &apiv1.TxnOperation_Put{Put: &apiv1.PutRequest{Key: key, Value: w.value}}}
+		if guarded {
+			req.Conditions = append(req.Conditions, &apiv1.Condition{Is: &apiv1.Condition_Key{Key: &apiv1.KeyCondition{
+				Key: key, Is: &apiv1.KeyCondition_ModifiedIndex{ModifiedIndex: w.last},
+			}}})
+		}
+	}
+	var res apiv1.TxnResponse
+	if err := w.conn.call(incumbentv1connect.TransactionServiceTxnProcedure, req, &res); err != nil {
+		return err
+	}
+	switch {
+	case !res.Succeeded || len(res.Results) != operations:
+		w.check.Violate("%s: condition %d does not hold, though nobody else puts these keys; %d results", w.key, res.Unmet, len(res.Results))
+	case res.Index <= w.last:
+		w.check.Violate("%s: a transaction of index %d after one of index %d", w.key, res.Index, w.last)
+	}
+	w.last = res.Index
+	return nil
+}
