@@ -1,0 +1,83 @@
+package mutants
+
+// ofTransactions are bugs of several things or none.
+var ofTransactions = []mutant{
+	{
+		name: "an offer that nobody has accepted counts as held", guarantee: "G24",
+		file: "core/txn_play.go", pkg: "./core/kv", test: "^TestG24_ATransactionIsItsOperationsOrNothing$",
+		search:  "uint64(l.Token) == token && !l.Offered",
+		replace: "uint64(l.Token) == token",
+	},
+	{
+		name: "a holder is known by any token it ever had", guarantee: "G24",
+		file: "core/txn_play.go", pkg: "./door/native", test: "^TestG24_OnlyTheHolderWrites$",
+		search:  "uint64(l.Token) == token && !l.Offered",
+		replace: "uint64(l.Token) >= token && !l.Offered",
+	},
+	{
+		name: "the indexes of a failed transaction are not given back", guarantee: "G24",
+		file: "core/txn_apply.go", pkg: "./core/kv", test: "^TestG24_ATransactionIsItsOperationsOrNothing$",
+		search:  "\ts.index, s.at = s.first, s.first\n",
+		replace: "\ts.at = s.first\n",
+	},
+	{
+		name: "what a failed transaction did to leases stays", guarantee: "G24",
+		file: "core/txn_apply.go", pkg: "./core/kv", test: "^TestG24_ATransactionIsItsOperationsOrNothing$",
+		search:  "\t\trun.undo[i]()\n",
+		replace: "",
+	},
+	{
+		name: "what a failed transaction did to leases is undone in its order", guarantee: "G24",
+		file: "core/txn_apply.go", pkg: "./core/kv", test: "^TestG24_ATransactionIsItsOperationsOrNothing$",
+		search:  "for i := len(run.undo) - 1; i >= 0; i-- {\n\t\trun.undo[i]()",
+		replace: "for i := range run.undo {\n\t\trun.undo[i]()",
+	},
+	{
+		name: "keys are not marked before a transaction changes them", guarantee: "G24",
+		file: "core/txn_apply.go", pkg: "./core/kv", test: "^TestG24_ATransactionIsItsOperationsOrNothing$",
+		search:  "\t\tg.mark(f, last)\n",
+		replace: "",
+	},
+	{
+		name: "a failed transaction forgets how many keys a session has locked", guarantee: "G24",
+		file: "core/kv/transaction.go", pkg: "./core/kv", test: "^TestG24_ATransactionIsItsOperationsOrNothing$",
+		search:  "\t\t\tt.marked.counts[id] = was\n",
+		replace: "",
+	},
+	{
+		name: "what a failed transaction did is told", guarantee: "G15",
+		file: "core/txn_apply.go", pkg: "./core/kv", test: "^TestG24_ATransactionIsItsOperationsOrNothing$",
+		search:  "\ts.changes = s.changes[:run.changes]\n",
+		replace: "",
+	},
+	{
+		name: "grants of one transaction are told under indexes of their own", guarantee: "G15",
+		file: "core/txn_apply.go", pkg: "./door/native", test: "^TestG15_ATransactionIsWatchedWhole$",
+		search:  "\t\ts.at = s.index\n\t}\n",
+		replace: "\t}\n",
+	},
+	{
+		name: "two grants of one transaction share a token", guarantee: "G03",
+		file: "core/txn_apply.go", pkg: "./door/native", test: "^TestG15_ATransactionIsWatchedWhole$",
+		search:  "incumbent.Token(first) + incumbent.Token(run.grants) - 1",
+		replace: "incumbent.Token(first)",
+	},
+	{
+		name: "a repeated transaction is answered from a view", guarantee: "G25",
+		file: "door/native/txn.go", pkg: "./door/native", test: "^TestG22_ATransactionThatChangesNothingCostsNoEntry$",
+		search:  "; first || p.reads() {\n",
+		replace: "; true || first {\n",
+	},
+	{
+		name: "a transaction reads what this member has, and asks nobody", guarantee: "G22",
+		file: "door/native/txn.go", pkg: "./door/native", test: "^TestG22_ATransactionReadsAConfirmedView$",
+		search:  "\tif err := d.confirmed(ctx); err != nil {\n\t\treturn core.Result{}, false, err\n\t}\n\tr, idle := d.view()",
+		replace: "\tr, idle := d.view()",
+	},
+	{
+		name: "a transaction reads without a bound", guarantee: "G39",
+		file: "core/txn_play.go", pkg: "./core/kv", test: "^TestTransactionsAreBounded$",
+		search:  "\tr.records++\n",
+		replace: "",
+	},
+}
