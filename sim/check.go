@@ -11,7 +11,7 @@ import (
 // check_lease.go, who holds what; check_log.go, what was applied and who leads;
 // check_call.go, what was answered; check_keys.go, what is under which key;
 // check_locks.go, who has locked it; history.go, whether all answers about keys can
-// be explained; check_end.go, what must hold once all is well again.
+// be explained; lists.go, whether those of transactions can; check_end.go, what must hold once all is well again.
 type checker struct {
 	w *world
 
@@ -41,7 +41,8 @@ type checker struct {
 	effects map[uint64]incumbent.Index // where it changed something
 	raises  map[string]bool            // commands of leaders, with the origin of the grant that they raise
 
-	keys *keyChecker
+	keys  *keyChecker
+	lists *listChecker
 
 	// After the healing.
 	settledTerm uint64
@@ -59,7 +60,7 @@ func newChecker(w *world) *checker {
 		unpinned: map[incumbent.Token]time.Duration{},
 		places:   map[incumbent.Index]int{}, leaders: map[uint64]uint64{},
 		refused: map[uint64]incumbent.Kind{}, calls: map[uint64]incumbent.Index{}, effects: map[uint64]incumbent.Index{},
-		raises: map[string]bool{}, keys: newKeyChecker(w),
+		raises: map[string]bool{}, keys: newKeyChecker(w), lists: newListChecker(w),
 	}
 }
 

@@ -200,6 +200,7 @@ func (c *checker) atEnd() {
 		c.keys.atEnd(m.proc)
 	}
 	c.keys.explain()
+	c.lists.explain(want.View())
 }
 
 // replayed applies the whole log to an empty state, and takes it through a

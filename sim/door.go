@@ -20,11 +20,14 @@ func (p *process) applied(a *engine.Applied) {
 
 // submit hands a call on as a door does. first: none with its key was sent before.
 func (p *process) submit(call lease.Call, cmd core.Command, first bool, done func(core.Result)) {
-	if c, is := cmd.(kv.Command); is {
+	switch c := cmd.(type) {
+	case kv.Command:
 		p.submitKeys(call, c, first, done)
-		return
+	case core.Txn:
+		p.submitTxn(call, c, first, done)
+	default:
+		p.leases.Submit(call, cmd, done)
 	}
-	p.leases.Submit(call, cmd, done)
 }
 
 // submitKeys refuses what there is no room for, answers what would do nothing from a

@@ -48,6 +48,7 @@ type Config struct {
 	Leases   int
 	Writers  int           // of keys and values
 	Lockers  int           // of keys
+	Listers  int           // of lists, by transactions
 	Quota    int64         // of keys and values, in bytes; 0: none
 	Hostile  bool          // the network reorders, repeats and drops single messages, as TCP never does
 	Faults   time.Duration // mean time between two; 0: none
@@ -86,7 +87,9 @@ type Result struct {
 	Gets        int // linearizable reads of a key
 	Locks       int
 	Delays      int // of locks, that began
-	Violations  []string
+	// Transactions that were answered.
+	Transactions int
+	Violations   []string
 }
 
 // world is one run.
@@ -164,6 +167,10 @@ func (w *world) populate() {
 		l := newLocker(w, w.nextID())
 		w.lockers = append(w.lockers, l)
 		begins(l.a, l.begin)
+	}
+	for range w.cfg.Listers {
+		l := newLister(w, w.nextID())
+		begins(l.a, l.next)
 	}
 }
 

@@ -42,9 +42,9 @@ const smallQuota = 1000
 func config(seed uint64) Config {
 	cfg := shapes[seed%uint64(len(shapes))]
 	cfg.Seed, cfg.Duration, cfg.Agents, cfg.Leases, cfg.Faults = seed, 2*time.Minute, 12, 4, 3*time.Second
-	cfg.Writers, cfg.Lockers = 4, 4
+	cfg.Writers, cfg.Lockers, cfg.Listers = 4, 4, 4
 	if seed%2 == 1 {
-		cfg.Quota = smallQuota
+		cfg.Quota, cfg.Listers = smallQuota, 0 // lists only grow
 	}
 	cfg.Only = os.Getenv("INCUMBENT_SIM_FAULT")
 	return cfg
@@ -91,6 +91,7 @@ func (s *totals) add(r Result) {
 	s.Full += r.Full
 	s.Gets += r.Gets
 	s.Locks += r.Locks
+	s.Transactions += r.Transactions
 	s.Delays += r.Delays
 	for name, n := range r.Faults {
 		s.Faults[name] += n
@@ -98,9 +99,9 @@ func (s *totals) add(r Result) {
 }
 
 func (s *totals) String() string {
-	return fmt.Sprintf("%v of virtual time: terms %d, crashes %d, snapshots %d, grants %d, extensions %d, hand-overs %d, expiries %d, reads %d, frames vouched for %d, changes watched %d, watchers cut off %d, unknown outcomes %d, attachments %d, revocations %d, members put back and refused %d, writes of keys %d, conflicts %d, answers without the log %d, refusals of the quota %d, reads of keys %d, locks %d, lock delays %d, faults %v",
+	return fmt.Sprintf("%v of virtual time: terms %d, crashes %d, snapshots %d, grants %d, extensions %d, hand-overs %d, expiries %d, reads %d, frames vouched for %d, changes watched %d, watchers cut off %d, unknown outcomes %d, attachments %d, revocations %d, members put back and refused %d, writes of keys %d, conflicts %d, answers without the log %d, refusals of the quota %d, reads of keys %d, locks %d, lock delays %d, transactions %d, faults %v",
 		s.Virtual, s.Terms, s.Crashes, s.Snapshots, s.Grants, s.Extensions, s.HandOvers, s.Expiries, s.Reads, s.Vouched, s.Watched, s.CutOff, s.Unknown, s.Attached, s.Revocations, s.RolledBack,
-		s.Writes, s.Conflicts, s.Idle, s.Full, s.Gets, s.Locks, s.Delays, s.Faults)
+		s.Writes, s.Conflicts, s.Idle, s.Full, s.Gets, s.Locks, s.Delays, s.Transactions, s.Faults)
 }
 
 // Clusters of one, three and five with everything that can go wrong: whatever
@@ -118,7 +119,7 @@ func TestSmoke(t *testing.T) {
 	t.Log(&sum)
 	if sum.Crashes == 0 || sum.Grants == 0 || sum.Extensions == 0 || sum.HandOvers == 0 || sum.Expiries == 0 || sum.Reads == 0 || sum.Watched == 0 ||
 		sum.Attached == 0 || sum.Revocations == 0 || sum.Vouched == 0 ||
-		sum.Writes == 0 || sum.Conflicts == 0 || sum.Idle == 0 || sum.Full == 0 || sum.Gets == 0 || sum.Locks == 0 || sum.Delays == 0 {
+		sum.Writes == 0 || sum.Conflicts == 0 || sum.Idle == 0 || sum.Full == 0 || sum.Gets == 0 || sum.Locks == 0 || sum.Delays == 0 || sum.Transactions == 0 {
 		t.Error("the runs did not do what they are there for")
 	}
 }
@@ -129,7 +130,7 @@ func TestWithoutFaults(t *testing.T) {
 	for _, shape := range shapes {
 		cfg := shape
 		cfg.Seed, cfg.Duration, cfg.Agents, cfg.Leases, cfg.Hostile = 1, time.Minute, 12, 4, false
-		cfg.Writers, cfg.Lockers = 4, 4
+		cfg.Writers, cfg.Lockers, cfg.Listers = 4, 4, 4
 		t.Run(fmt.Sprintf("%d+%d", cfg.Voters, cfg.Learners), func(t *testing.T) {
 			if r := run(t, cfg); r.Terms != 1 || r.Grants < 20 {
 				t.Errorf("%d terms and %d grants, want one leader and many grants", r.Terms, r.Grants)
