@@ -257,6 +257,32 @@ func checkTold(t *rapid.T, changes []core.Change, index incumbent.Index, after *
 	}
 }
 
+// A lease is held under the token of an offer once that is accepted, and under an old
+// token never again.
+func TestG24_AnOfferIsHeldOnceItIsAccepted(t *testing.T) {
+	s := core.New(Family{})
+	for _, id := range []string{"s1", "s2"} {
+		do(t, s, core.OpenSessionCommand{ID: session(id), TTL: time.Minute})
+	}
+	name := leaseName("p")
+	old := do(t, s, core.ClaimCommand{Name: name, Holder: "a", Session: session("s1")}).Lease.Token
+	do(t, s, core.ClaimCommand{Name: name, Holder: "b", Session: session("s2"), Wait: true})
+	held := func(token incumbent.Token) bool {
+		return do(t, s, core.TxnCommand{If: []core.Condition{core.IfHeld{Name: name, Token: token}}}).Txn.Unmet == 0
+	}
+	if !held(old) {
+		t.Error("it is not held by who claimed it")
+	}
+	offer := do(t, s, core.TxnCommand{Then: []core.Command{core.ReleaseCommand{Name: name, Token: old}, Command{Verb: Put, Key: key("a")}}}).Txn.Results[0].Lease
+	if !offer.Offered || held(offer.Token) || held(old) {
+		t.Errorf("offered: %v; held under its token: %v, under the old one: %v", offer.Offered, held(offer.Token), held(old))
+	}
+	do(t, s, core.AcceptCommand{Token: offer.Token})
+	if !held(offer.Token) || held(old) {
+		t.Error("once it is accepted it is held under that token, and no other")
+	}
+}
+
 // FuzzTxn lets any bytes be a transaction on a state that has one of everything: what
 // is refused has done nothing, and a view tells what happens.
 func FuzzTxn(f *testing.F) {

@@ -37,8 +37,9 @@ func main() {
 	server := flag.String("server", "http://127.0.0.1:7600", "URL of a member")
 	flag.Parse()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := run(ctx, *server, os.Stdout); err != nil {
+	err := run(ctx, *server, os.Stdout)
+	cancel()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "fencing:", err)
 		os.Exit(1)
 	}

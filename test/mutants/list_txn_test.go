@@ -4,7 +4,7 @@ package mutants
 var ofTransactions = []mutant{
 	{
 		name: "an offer that nobody has accepted counts as held", guarantee: "G24",
-		file: "core/txn_play.go", pkg: "./core/kv", test: "^TestG24_ATransactionIsItsOperationsOrNothing$",
+		file: "core/txn_play.go", pkg: "./core/kv", test: "^TestG24_AnOfferIsHeldOnceItIsAccepted$",
 		search:  "uint64(l.Token) == token && !l.Offered",
 		replace: "uint64(l.Token) == token",
 	},
