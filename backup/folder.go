@@ -54,10 +54,29 @@ func saveAs(fsys vfs.FS, path string, write func(io.Writer) error) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := write(f); err != nil {
+	if err := write(&syncing{File: f}); err != nil {
 		return err
 	}
 	return f.Sync()
+}
+
+// syncEvery is how much is written between two syncs, so that no sync holds a disk
+// for long on which a log is, too.
+const syncEvery = 4 << 20 // bytes
+
+type syncing struct {
+	vfs.File
+	unsynced int
+}
+
+// Write implements io.Writer.
+func (s *syncing) Write(p []byte) (int, error) {
+	n, err := s.File.Write(p)
+	if s.unsynced += n; err != nil || s.unsynced < syncEvery {
+		return n, err
+	}
+	s.unsynced = 0
+	return n, s.Sync()
 }
 
 // inFile gives an error of the disk a kind; one that has a kind keeps it.

@@ -30,11 +30,16 @@ const (
 	DefaultMemoryBytes    = 4 << 30
 	DefaultDiskReserve    = 256 << 20
 	DefaultStopTimeout    = 10 * time.Second
+	DefaultBackupEvery    = 24 * time.Hour
+	DefaultBackupKeep     = 7
 
 	// DefaultCheckpointInterval is how often members compare their states.
 	DefaultCheckpointInterval = time.Minute
 
 	maxDrift = 0.1 // the lease loop takes no more
+
+	minBackupEvery, maxBackupEvery = time.Minute, 30 * 24 * time.Hour
+	maxBackupKeep                  = 10_000
 
 	minCheckpointInterval = time.Second // hashing a large state takes longer
 	maxCheckpointInterval = 24 * time.Hour
@@ -87,6 +92,12 @@ type Config struct {
 	// before it sends its clients to the others; 1 s to 1 h; DefaultCutOffAfter.
 	CutOffAfter time.Duration
 
+	// BackupDir is the folder into which one member of those that have one writes a
+	// backup now and then: see schedule.go; "": this member writes none.
+	BackupDir   string
+	BackupEvery time.Duration // 1 min to 30 days; DefaultBackupEvery
+	BackupKeep  int           // newest ones that stay in the folder; 1 to 10,000; DefaultBackupKeep
+
 	HistoryBytes   int64  // of changes kept for resuming watches; DefaultHistoryBytes
 	KVQuotaBytes   int64  // of keys and values, beyond which they do not grow; DefaultKVQuotaBytes
 	MemoryBytes    int64  // resident ceiling that admission defends; DefaultMemoryBytes
@@ -101,8 +112,10 @@ type Config struct {
 
 	// What only tests set: the filesystem of log and snapshots (nil: the system's),
 	// and the entries kept in memory behind a snapshot (0: the node's own default).
-	fs          vfs.FS
+	fs vfs.FS
+	// And how often the lease of backups is claimed (0: backupTick).
 	tailEntries uint64
+	backupTick  time.Duration
 }
 
 // Setting is one setting's value and where it came from.
@@ -123,6 +136,9 @@ func (c Config) withDefaults() Config {
 	set(&c.ReturnTime, DefaultReturnTime)
 	set(&c.CheckpointInterval, DefaultCheckpointInterval)
 	set(&c.CutOffAfter, DefaultCutOffAfter)
+	set(&c.BackupEvery, DefaultBackupEvery)
+	set(&c.BackupKeep, DefaultBackupKeep)
+	set(&c.backupTick, backupTick)
 	set(&c.HistoryBytes, DefaultHistoryBytes)
 	set(&c.KVQuotaBytes, DefaultKVQuotaBytes)
 	set(&c.MemoryBytes, DefaultMemoryBytes)
@@ -191,6 +207,7 @@ func (c Config) sizeProblems(found *problems) {
 		{"kv-quota-bytes", c.KVQuotaBytes, 1 << 20, 1 << 40},
 		{"memory-bytes", c.MemoryBytes, 64 << 20, 1 << 46},
 		{"max-connections", int64(c.MaxConnections), 1, 10_000_000},
+		{"backup-keep", int64(c.BackupKeep), 1, maxBackupKeep},
 	} {
 		if s.value < s.min || s.value > s.max {
 			found.add(s.name, invalid(s.name, "%d is outside %d to %d", s.value, s.min, s.max))
@@ -212,6 +229,9 @@ func (c Config) timeProblems(found *problems) {
 	}
 	if c.CheckpointInterval < minCheckpointInterval || c.CheckpointInterval > maxCheckpointInterval {
 		found.add("checkpoint-interval", invalid("checkpoint-interval", "%v is outside %v to %v", c.CheckpointInterval, minCheckpointInterval, maxCheckpointInterval))
+	}
+	if c.BackupEvery < minBackupEvery || c.BackupEvery > maxBackupEvery {
+		found.add("backup-every", invalid("backup-every", "%v is outside %v to %v", c.BackupEvery, minBackupEvery, maxBackupEvery))
 	}
 	if c.CutOffAfter < minCutOffAfter || c.CutOffAfter > maxCutOffAfter {
 		found.add("cut-off-after", invalid("cut-off-after", "%v is outside %v to %v", c.CutOffAfter, minCutOffAfter, maxCutOffAfter))

@@ -87,7 +87,8 @@ func (o operator) Status(ctx context.Context) (*apiv1.StatusResponse, error) {
 			DataDir: o.DataDir(), LogBytes: uint64(o.logBytes()), FreeBytes: uint64(max(0, st.FreeBytes)),
 			SnapshotIndex: st.Snapshot, LastSyncMs: float64(st.LastFlush.Microseconds()) / 1000, RefusingGrowth: st.GrowthRefused,
 		},
-		Limits: o.showLimits(st, view, door.Streams),
+		Limits:  o.showLimits(st, view, door.Streams),
+		Backups: o.backups.show(view),
 	}
 	if last := o.lastSnapshot.Load(); last != nil {
 		out.Storage.SnapshotBytes = uint64(last.Bytes)
@@ -97,6 +98,7 @@ func (o operator) Status(ctx context.Context) (*apiv1.StatusResponse, error) {
 	}
 	out.Refusing = append(out.Refusing, o.Refusing()...)
 	out.Warnings = append(append(o.Warnings(out.Members, heard, o.cutOff.now.Load()), o.warnings(st, loop)...), o.quotaWarnings()...)
+	out.Warnings = append(out.Warnings, o.backups.warnings(view, out.Members)...)
 	look := outlook{
 		draining: o.draining.Load(), ready: st.Ready, cutOff: o.cutOff.now.Load(), leader: leader, members: out.Members, leases: out.Leases,
 		connections: out.Connections, remarks: len(out.Warnings) + len(out.Refusing), alone: heard.Alone, confirmed: heard.Confirmed, age: heard.Age(),

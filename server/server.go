@@ -73,6 +73,7 @@ type Server struct {
 
 	cutOff       cutOff
 	overflows    atomic.Int64 // messages to other members that found a full queue
+	backups      *schedule
 	sending      atomic.Int64 // backups that are being sent
 	draining     atomic.Bool
 	lastSnapshot atomic.Pointer[node.SnapshotDone]
@@ -138,6 +139,7 @@ func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	s.registerMetrics()
+	s.backups = s.newSchedule()
 	s.start()
 	return s, nil
 }
@@ -303,6 +305,7 @@ func (s *Server) start() {
 	s.startJuju()
 	s.running.Go(func() { s.announce(ctx) })
 	s.running.Go(func() { s.cluster.Run(ctx) })
+	s.running.Go(func() { s.backups.run(ctx) })
 	if !s.cluster.Alone() {
 		s.running.Go(func() { s.keepConfirming(ctx) })
 	}
@@ -434,6 +437,7 @@ func (s *Server) Close(ctx context.Context) error {
 	s.drainJuju()
 	errs := []error{s.http.Shutdown(ctx), s.park.Close(ctx), s.door.Close(ctx), s.closeJuju(ctx)}
 	s.http.Close()
+	s.backups.stop(ctx)
 	// The node hands leadership over, which takes peers and the lease loop.
 	errs = append(errs, s.engine.Close(ctx))
 	s.stop()

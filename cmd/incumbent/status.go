@@ -77,6 +77,9 @@ func printStatus(out io.Writer, s *apiv1.StatusResponse) error {
 	if s.ConfirmedMsAgo > 0 {
 		facts.row("confirmed", agoText(s.ConfirmedMsAgo))
 	}
+	if b := s.Backups; b != nil {
+		facts.row("backups", newestBackup(b), "written by", orDash(b.Writer))
+	}
 	if err := facts.print(out); err != nil {
 		return err
 	}
@@ -141,6 +144,14 @@ func printLimits(out io.Writer, limits []*apiv1.Limit) error {
 	}
 	fmt.Fprintln(out, "\nlimits more than half used:")
 	return t.print(out)
+}
+
+// newestBackup is the newest one that the member knows in its folder.
+func newestBackup(b *apiv1.Backups) string {
+	if b.NewestUnixMs == 0 {
+		return "none in " + b.Dir
+	}
+	return fmt.Sprintf("%s at %s in %s", size(b.NewestBytes), wallTime(b.NewestUnixMs), b.Dir)
 }
 
 // agoText is how long ago something was.

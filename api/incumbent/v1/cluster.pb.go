@@ -81,7 +81,8 @@ type StatusResponse struct {
 	Limits      []*Limit               `protobuf:"bytes,20,rep,name=limits,proto3" json:"limits,omitempty"`
 	// How long ago this member asked what was confirmed last, by the leader and a
 	// majority: how old all of this is at most. 0: it has no other members.
-	ConfirmedMsAgo uint32 `protobuf:"varint,21,opt,name=confirmed_ms_ago,json=confirmedMsAgo,proto3" json:"confirmed_ms_ago,omitempty"`
+	ConfirmedMsAgo uint32   `protobuf:"varint,21,opt,name=confirmed_ms_ago,json=confirmedMsAgo,proto3" json:"confirmed_ms_ago,omitempty"`
+	Backups        *Backups `protobuf:"bytes,22,opt,name=backups,proto3" json:"backups,omitempty"` // by schedule; absent: this member has no folder for them
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -263,6 +264,105 @@ func (x *StatusResponse) GetConfirmedMsAgo() uint32 {
 	return 0
 }
 
+func (x *StatusResponse) GetBackups() *Backups {
+	if x != nil {
+		return x.Backups
+	}
+	return nil
+}
+
+type Backups struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Dir           string                 `protobuf:"bytes,1,opt,name=dir,proto3" json:"dir,omitempty"`
+	EveryMs       uint64                 `protobuf:"varint,2,opt,name=every_ms,json=everyMs,proto3" json:"every_ms,omitempty"`
+	Keep          uint32                 `protobuf:"varint,3,opt,name=keep,proto3" json:"keep,omitempty"`
+	Writer        string                 `protobuf:"bytes,4,opt,name=writer,proto3" json:"writer,omitempty"`                                    // name of the member that writes them now, if one does
+	NewestUnixMs  int64                  `protobuf:"varint,5,opt,name=newest_unix_ms,json=newestUnixMs,proto3" json:"newest_unix_ms,omitempty"` // as far as this member has written or seen one; 0: none
+	NewestBytes   uint64                 `protobuf:"varint,6,opt,name=newest_bytes,json=newestBytes,proto3" json:"newest_bytes,omitempty"`
+	Failed        string                 `protobuf:"bytes,7,opt,name=failed,proto3" json:"failed,omitempty"` // why its newest attempt did; empty: it did not
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Backups) Reset() {
+	*x = Backups{}
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Backups) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Backups) ProtoMessage() {}
+
+func (x *Backups) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Backups.ProtoReflect.Descriptor instead.
+func (*Backups) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Backups) GetDir() string {
+	if x != nil {
+		return x.Dir
+	}
+	return ""
+}
+
+func (x *Backups) GetEveryMs() uint64 {
+	if x != nil {
+		return x.EveryMs
+	}
+	return 0
+}
+
+func (x *Backups) GetKeep() uint32 {
+	if x != nil {
+		return x.Keep
+	}
+	return 0
+}
+
+func (x *Backups) GetWriter() string {
+	if x != nil {
+		return x.Writer
+	}
+	return ""
+}
+
+func (x *Backups) GetNewestUnixMs() int64 {
+	if x != nil {
+		return x.NewestUnixMs
+	}
+	return 0
+}
+
+func (x *Backups) GetNewestBytes() uint64 {
+	if x != nil {
+		return x.NewestBytes
+	}
+	return 0
+}
+
+func (x *Backups) GetFailed() string {
+	if x != nil {
+		return x.Failed
+	}
+	return ""
+}
+
 type Member struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -290,7 +390,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[2]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -302,7 +402,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[2]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -315,7 +415,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{2}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Member) GetName() string {
@@ -439,7 +539,7 @@ type Door struct {
 
 func (x *Door) Reset() {
 	*x = Door{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[3]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -451,7 +551,7 @@ func (x *Door) String() string {
 func (*Door) ProtoMessage() {}
 
 func (x *Door) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[3]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -464,7 +564,7 @@ func (x *Door) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Door.ProtoReflect.Descriptor instead.
 func (*Door) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Door) GetName() string {
@@ -530,7 +630,7 @@ type Rates struct {
 
 func (x *Rates) Reset() {
 	*x = Rates{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[4]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +642,7 @@ func (x *Rates) String() string {
 func (*Rates) ProtoMessage() {}
 
 func (x *Rates) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[4]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +655,7 @@ func (x *Rates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rates.ProtoReflect.Descriptor instead.
 func (*Rates) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Rates) GetClaims() float64 {
@@ -615,7 +715,7 @@ type Storage struct {
 
 func (x *Storage) Reset() {
 	*x = Storage{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[5]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -627,7 +727,7 @@ func (x *Storage) String() string {
 func (*Storage) ProtoMessage() {}
 
 func (x *Storage) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[5]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -640,7 +740,7 @@ func (x *Storage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Storage.ProtoReflect.Descriptor instead.
 func (*Storage) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Storage) GetDataDir() string {
@@ -706,7 +806,7 @@ type Limit struct {
 
 func (x *Limit) Reset() {
 	*x = Limit{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[6]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -718,7 +818,7 @@ func (x *Limit) String() string {
 func (*Limit) ProtoMessage() {}
 
 func (x *Limit) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[6]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -731,7 +831,7 @@ func (x *Limit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limit.ProtoReflect.Descriptor instead.
 func (*Limit) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Limit) GetName() string {
@@ -779,7 +879,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[7]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -791,7 +891,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[7]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -804,7 +904,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *EventsRequest) GetFollow() bool {
@@ -830,7 +930,7 @@ type EventsResponse struct {
 
 func (x *EventsResponse) Reset() {
 	*x = EventsResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[8]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -842,7 +942,7 @@ func (x *EventsResponse) String() string {
 func (*EventsResponse) ProtoMessage() {}
 
 func (x *EventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[8]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -855,7 +955,7 @@ func (x *EventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
 func (*EventsResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *EventsResponse) GetEvents() []*Event {
@@ -879,7 +979,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[9]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -891,7 +991,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[9]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -904,7 +1004,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Event) GetAtUnixMs() int64 {
@@ -957,7 +1057,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[10]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1069,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[10]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1082,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 type SnapshotResponse struct {
@@ -996,7 +1096,7 @@ type SnapshotResponse struct {
 
 func (x *SnapshotResponse) Reset() {
 	*x = SnapshotResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[11]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1008,7 +1108,7 @@ func (x *SnapshotResponse) String() string {
 func (*SnapshotResponse) ProtoMessage() {}
 
 func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[11]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1021,7 +1121,7 @@ func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SnapshotResponse) GetIndex() uint64 {
@@ -1053,7 +1153,7 @@ type StateHashRequest struct {
 
 func (x *StateHashRequest) Reset() {
 	*x = StateHashRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[12]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1065,7 +1165,7 @@ func (x *StateHashRequest) String() string {
 func (*StateHashRequest) ProtoMessage() {}
 
 func (x *StateHashRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[12]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1078,7 +1178,7 @@ func (x *StateHashRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHashRequest.ProtoReflect.Descriptor instead.
 func (*StateHashRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 type StateHashResponse struct {
@@ -1091,7 +1191,7 @@ type StateHashResponse struct {
 
 func (x *StateHashResponse) Reset() {
 	*x = StateHashResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[13]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1103,7 +1203,7 @@ func (x *StateHashResponse) String() string {
 func (*StateHashResponse) ProtoMessage() {}
 
 func (x *StateHashResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[13]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1116,7 +1216,7 @@ func (x *StateHashResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHashResponse.ProtoReflect.Descriptor instead.
 func (*StateHashResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StateHashResponse) GetIndex() uint64 {
@@ -1141,7 +1241,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[14]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1153,7 +1253,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[14]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1166,7 +1266,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 type BackupResponse struct {
@@ -1178,7 +1278,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[15]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1190,7 +1290,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[15]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1203,7 +1303,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *BackupResponse) GetData() []byte {
@@ -1221,7 +1321,7 @@ type SettingsRequest struct {
 
 func (x *SettingsRequest) Reset() {
 	*x = SettingsRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[16]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1233,7 +1333,7 @@ func (x *SettingsRequest) String() string {
 func (*SettingsRequest) ProtoMessage() {}
 
 func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[16]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1246,7 +1346,7 @@ func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsRequest.ProtoReflect.Descriptor instead.
 func (*SettingsRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 type SettingsResponse struct {
@@ -1258,7 +1358,7 @@ type SettingsResponse struct {
 
 func (x *SettingsResponse) Reset() {
 	*x = SettingsResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[17]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1370,7 @@ func (x *SettingsResponse) String() string {
 func (*SettingsResponse) ProtoMessage() {}
 
 func (x *SettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[17]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1383,7 @@ func (x *SettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsResponse.ProtoReflect.Descriptor instead.
 func (*SettingsResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SettingsResponse) GetSettings() []*Setting {
@@ -1304,7 +1404,7 @@ type Setting struct {
 
 func (x *Setting) Reset() {
 	*x = Setting{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[18]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1416,7 @@ func (x *Setting) String() string {
 func (*Setting) ProtoMessage() {}
 
 func (x *Setting) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[18]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1429,7 @@ func (x *Setting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Setting.ProtoReflect.Descriptor instead.
 func (*Setting) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Setting) GetName() string {
@@ -1361,7 +1461,7 @@ type MembersRequest struct {
 
 func (x *MembersRequest) Reset() {
 	*x = MembersRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[19]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1373,7 +1473,7 @@ func (x *MembersRequest) String() string {
 func (*MembersRequest) ProtoMessage() {}
 
 func (x *MembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[19]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1386,7 +1486,7 @@ func (x *MembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersRequest.ProtoReflect.Descriptor instead.
 func (*MembersRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 type MembersResponse struct {
@@ -1401,7 +1501,7 @@ type MembersResponse struct {
 
 func (x *MembersResponse) Reset() {
 	*x = MembersResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[20]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1513,7 @@ func (x *MembersResponse) String() string {
 func (*MembersResponse) ProtoMessage() {}
 
 func (x *MembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[20]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1526,7 @@ func (x *MembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersResponse.ProtoReflect.Descriptor instead.
 func (*MembersResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *MembersResponse) GetClusterId() string {
@@ -1466,7 +1566,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[21]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1478,7 +1578,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[21]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1491,7 +1591,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateTokenRequest) GetTtlMs() uint64 {
@@ -1511,7 +1611,7 @@ type CreateTokenResponse struct {
 
 func (x *CreateTokenResponse) Reset() {
 	*x = CreateTokenResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[22]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1523,7 +1623,7 @@ func (x *CreateTokenResponse) String() string {
 func (*CreateTokenResponse) ProtoMessage() {}
 
 func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[22]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1536,7 +1636,7 @@ func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CreateTokenResponse) GetToken() string {
@@ -1570,7 +1670,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[23]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +1682,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[23]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +1695,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -1676,7 +1776,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[24]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1688,7 +1788,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[24]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1701,7 +1801,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *JoinResponse) GetClusterId() string {
@@ -1763,7 +1863,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[25]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1775,7 +1875,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[25]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1788,7 +1888,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RemoveMemberRequest) GetMember() string {
@@ -1814,7 +1914,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[26]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1826,7 +1926,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[26]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1839,7 +1939,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RemoveMemberResponse) GetMember() *Member {
@@ -1858,7 +1958,7 @@ type PromoteMemberRequest struct {
 
 func (x *PromoteMemberRequest) Reset() {
 	*x = PromoteMemberRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[27]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +1970,7 @@ func (x *PromoteMemberRequest) String() string {
 func (*PromoteMemberRequest) ProtoMessage() {}
 
 func (x *PromoteMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[27]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1883,7 +1983,7 @@ func (x *PromoteMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromoteMemberRequest.ProtoReflect.Descriptor instead.
 func (*PromoteMemberRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PromoteMemberRequest) GetMember() string {
@@ -1902,7 +2002,7 @@ type PromoteMemberResponse struct {
 
 func (x *PromoteMemberResponse) Reset() {
 	*x = PromoteMemberResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[28]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1914,7 +2014,7 @@ func (x *PromoteMemberResponse) String() string {
 func (*PromoteMemberResponse) ProtoMessage() {}
 
 func (x *PromoteMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[28]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1927,7 +2027,7 @@ func (x *PromoteMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromoteMemberResponse.ProtoReflect.Descriptor instead.
 func (*PromoteMemberResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PromoteMemberResponse) GetPending() bool {
@@ -1946,7 +2046,7 @@ type TransferLeaderRequest struct {
 
 func (x *TransferLeaderRequest) Reset() {
 	*x = TransferLeaderRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[29]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2058,7 @@ func (x *TransferLeaderRequest) String() string {
 func (*TransferLeaderRequest) ProtoMessage() {}
 
 func (x *TransferLeaderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[29]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2071,7 @@ func (x *TransferLeaderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeaderRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeaderRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TransferLeaderRequest) GetMember() string {
@@ -1991,7 +2091,7 @@ type TransferLeaderResponse struct {
 
 func (x *TransferLeaderResponse) Reset() {
 	*x = TransferLeaderResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[30]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2003,7 +2103,7 @@ func (x *TransferLeaderResponse) String() string {
 func (*TransferLeaderResponse) ProtoMessage() {}
 
 func (x *TransferLeaderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[30]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2016,7 +2116,7 @@ func (x *TransferLeaderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeaderResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeaderResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TransferLeaderResponse) GetLeader() string {
@@ -2042,7 +2142,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[31]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2054,7 +2154,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[31]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2067,7 +2167,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *LeaveRequest) GetForce() bool {
@@ -2085,7 +2185,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[32]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2097,7 +2197,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[32]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2110,7 +2210,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 var File_incumbent_v1_cluster_proto protoreflect.FileDescriptor
@@ -2118,7 +2218,7 @@ var File_incumbent_v1_cluster_proto protoreflect.FileDescriptor
 const file_incumbent_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"\x1aincumbent/v1/cluster.proto\x12\fincumbent.v1\"\x0f\n" +
-	"\rStatusRequest\"\xae\x05\n" +
+	"\rStatusRequest\"\xdf\x05\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\averdict\x18\x01 \x01(\tR\averdict\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x12\n" +
@@ -2142,7 +2242,16 @@ const file_incumbent_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x13 \x01(\tR\tclusterId\x12+\n" +
 	"\x06limits\x18\x14 \x03(\v2\x13.incumbent.v1.LimitR\x06limits\x12(\n" +
-	"\x10confirmed_ms_ago\x18\x15 \x01(\rR\x0econfirmedMsAgo\"\x8d\x03\n" +
+	"\x10confirmed_ms_ago\x18\x15 \x01(\rR\x0econfirmedMsAgo\x12/\n" +
+	"\abackups\x18\x16 \x01(\v2\x15.incumbent.v1.BackupsR\abackups\"\xc3\x01\n" +
+	"\aBackups\x12\x10\n" +
+	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x19\n" +
+	"\bevery_ms\x18\x02 \x01(\x04R\aeveryMs\x12\x12\n" +
+	"\x04keep\x18\x03 \x01(\rR\x04keep\x12\x16\n" +
+	"\x06writer\x18\x04 \x01(\tR\x06writer\x12$\n" +
+	"\x0enewest_unix_ms\x18\x05 \x01(\x03R\fnewestUnixMs\x12!\n" +
+	"\fnewest_bytes\x18\x06 \x01(\x04R\vnewestBytes\x12\x16\n" +
+	"\x06failed\x18\a \x01(\tR\x06failed\"\x8d\x03\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
@@ -2304,84 +2413,86 @@ func file_incumbent_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_incumbent_v1_cluster_proto_rawDescData
 }
 
-var file_incumbent_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_incumbent_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_incumbent_v1_cluster_proto_goTypes = []any{
 	(*StatusRequest)(nil),          // 0: incumbent.v1.StatusRequest
 	(*StatusResponse)(nil),         // 1: incumbent.v1.StatusResponse
-	(*Member)(nil),                 // 2: incumbent.v1.Member
-	(*Door)(nil),                   // 3: incumbent.v1.Door
-	(*Rates)(nil),                  // 4: incumbent.v1.Rates
-	(*Storage)(nil),                // 5: incumbent.v1.Storage
-	(*Limit)(nil),                  // 6: incumbent.v1.Limit
-	(*EventsRequest)(nil),          // 7: incumbent.v1.EventsRequest
-	(*EventsResponse)(nil),         // 8: incumbent.v1.EventsResponse
-	(*Event)(nil),                  // 9: incumbent.v1.Event
-	(*SnapshotRequest)(nil),        // 10: incumbent.v1.SnapshotRequest
-	(*SnapshotResponse)(nil),       // 11: incumbent.v1.SnapshotResponse
-	(*StateHashRequest)(nil),       // 12: incumbent.v1.StateHashRequest
-	(*StateHashResponse)(nil),      // 13: incumbent.v1.StateHashResponse
-	(*BackupRequest)(nil),          // 14: incumbent.v1.BackupRequest
-	(*BackupResponse)(nil),         // 15: incumbent.v1.BackupResponse
-	(*SettingsRequest)(nil),        // 16: incumbent.v1.SettingsRequest
-	(*SettingsResponse)(nil),       // 17: incumbent.v1.SettingsResponse
-	(*Setting)(nil),                // 18: incumbent.v1.Setting
-	(*MembersRequest)(nil),         // 19: incumbent.v1.MembersRequest
-	(*MembersResponse)(nil),        // 20: incumbent.v1.MembersResponse
-	(*CreateTokenRequest)(nil),     // 21: incumbent.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),    // 22: incumbent.v1.CreateTokenResponse
-	(*JoinRequest)(nil),            // 23: incumbent.v1.JoinRequest
-	(*JoinResponse)(nil),           // 24: incumbent.v1.JoinResponse
-	(*RemoveMemberRequest)(nil),    // 25: incumbent.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),   // 26: incumbent.v1.RemoveMemberResponse
-	(*PromoteMemberRequest)(nil),   // 27: incumbent.v1.PromoteMemberRequest
-	(*PromoteMemberResponse)(nil),  // 28: incumbent.v1.PromoteMemberResponse
-	(*TransferLeaderRequest)(nil),  // 29: incumbent.v1.TransferLeaderRequest
-	(*TransferLeaderResponse)(nil), // 30: incumbent.v1.TransferLeaderResponse
-	(*LeaveRequest)(nil),           // 31: incumbent.v1.LeaveRequest
-	(*LeaveResponse)(nil),          // 32: incumbent.v1.LeaveResponse
+	(*Backups)(nil),                // 2: incumbent.v1.Backups
+	(*Member)(nil),                 // 3: incumbent.v1.Member
+	(*Door)(nil),                   // 4: incumbent.v1.Door
+	(*Rates)(nil),                  // 5: incumbent.v1.Rates
+	(*Storage)(nil),                // 6: incumbent.v1.Storage
+	(*Limit)(nil),                  // 7: incumbent.v1.Limit
+	(*EventsRequest)(nil),          // 8: incumbent.v1.EventsRequest
+	(*EventsResponse)(nil),         // 9: incumbent.v1.EventsResponse
+	(*Event)(nil),                  // 10: incumbent.v1.Event
+	(*SnapshotRequest)(nil),        // 11: incumbent.v1.SnapshotRequest
+	(*SnapshotResponse)(nil),       // 12: incumbent.v1.SnapshotResponse
+	(*StateHashRequest)(nil),       // 13: incumbent.v1.StateHashRequest
+	(*StateHashResponse)(nil),      // 14: incumbent.v1.StateHashResponse
+	(*BackupRequest)(nil),          // 15: incumbent.v1.BackupRequest
+	(*BackupResponse)(nil),         // 16: incumbent.v1.BackupResponse
+	(*SettingsRequest)(nil),        // 17: incumbent.v1.SettingsRequest
+	(*SettingsResponse)(nil),       // 18: incumbent.v1.SettingsResponse
+	(*Setting)(nil),                // 19: incumbent.v1.Setting
+	(*MembersRequest)(nil),         // 20: incumbent.v1.MembersRequest
+	(*MembersResponse)(nil),        // 21: incumbent.v1.MembersResponse
+	(*CreateTokenRequest)(nil),     // 22: incumbent.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),    // 23: incumbent.v1.CreateTokenResponse
+	(*JoinRequest)(nil),            // 24: incumbent.v1.JoinRequest
+	(*JoinResponse)(nil),           // 25: incumbent.v1.JoinResponse
+	(*RemoveMemberRequest)(nil),    // 26: incumbent.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),   // 27: incumbent.v1.RemoveMemberResponse
+	(*PromoteMemberRequest)(nil),   // 28: incumbent.v1.PromoteMemberRequest
+	(*PromoteMemberResponse)(nil),  // 29: incumbent.v1.PromoteMemberResponse
+	(*TransferLeaderRequest)(nil),  // 30: incumbent.v1.TransferLeaderRequest
+	(*TransferLeaderResponse)(nil), // 31: incumbent.v1.TransferLeaderResponse
+	(*LeaveRequest)(nil),           // 32: incumbent.v1.LeaveRequest
+	(*LeaveResponse)(nil),          // 33: incumbent.v1.LeaveResponse
 }
 var file_incumbent_v1_cluster_proto_depIdxs = []int32{
-	2,  // 0: incumbent.v1.StatusResponse.members:type_name -> incumbent.v1.Member
-	3,  // 1: incumbent.v1.StatusResponse.doors:type_name -> incumbent.v1.Door
-	4,  // 2: incumbent.v1.StatusResponse.rates:type_name -> incumbent.v1.Rates
-	5,  // 3: incumbent.v1.StatusResponse.storage:type_name -> incumbent.v1.Storage
-	6,  // 4: incumbent.v1.StatusResponse.limits:type_name -> incumbent.v1.Limit
-	9,  // 5: incumbent.v1.EventsResponse.events:type_name -> incumbent.v1.Event
-	18, // 6: incumbent.v1.SettingsResponse.settings:type_name -> incumbent.v1.Setting
-	2,  // 7: incumbent.v1.MembersResponse.members:type_name -> incumbent.v1.Member
-	2,  // 8: incumbent.v1.JoinResponse.members:type_name -> incumbent.v1.Member
-	2,  // 9: incumbent.v1.RemoveMemberResponse.member:type_name -> incumbent.v1.Member
-	0,  // 10: incumbent.v1.ClusterService.Status:input_type -> incumbent.v1.StatusRequest
-	7,  // 11: incumbent.v1.ClusterService.Events:input_type -> incumbent.v1.EventsRequest
-	10, // 12: incumbent.v1.ClusterService.Snapshot:input_type -> incumbent.v1.SnapshotRequest
-	12, // 13: incumbent.v1.ClusterService.StateHash:input_type -> incumbent.v1.StateHashRequest
-	14, // 14: incumbent.v1.ClusterService.Backup:input_type -> incumbent.v1.BackupRequest
-	16, // 15: incumbent.v1.ClusterService.Settings:input_type -> incumbent.v1.SettingsRequest
-	19, // 16: incumbent.v1.ClusterService.Members:input_type -> incumbent.v1.MembersRequest
-	21, // 17: incumbent.v1.ClusterService.CreateToken:input_type -> incumbent.v1.CreateTokenRequest
-	23, // 18: incumbent.v1.ClusterService.Join:input_type -> incumbent.v1.JoinRequest
-	25, // 19: incumbent.v1.ClusterService.RemoveMember:input_type -> incumbent.v1.RemoveMemberRequest
-	27, // 20: incumbent.v1.ClusterService.PromoteMember:input_type -> incumbent.v1.PromoteMemberRequest
-	29, // 21: incumbent.v1.ClusterService.TransferLeader:input_type -> incumbent.v1.TransferLeaderRequest
-	31, // 22: incumbent.v1.ClusterService.Leave:input_type -> incumbent.v1.LeaveRequest
-	1,  // 23: incumbent.v1.ClusterService.Status:output_type -> incumbent.v1.StatusResponse
-	8,  // 24: incumbent.v1.ClusterService.Events:output_type -> incumbent.v1.EventsResponse
-	11, // 25: incumbent.v1.ClusterService.Snapshot:output_type -> incumbent.v1.SnapshotResponse
-	13, // 26: incumbent.v1.ClusterService.StateHash:output_type -> incumbent.v1.StateHashResponse
-	15, // 27: incumbent.v1.ClusterService.Backup:output_type -> incumbent.v1.BackupResponse
-	17, // 28: incumbent.v1.ClusterService.Settings:output_type -> incumbent.v1.SettingsResponse
-	20, // 29: incumbent.v1.ClusterService.Members:output_type -> incumbent.v1.MembersResponse
-	22, // 30: incumbent.v1.ClusterService.CreateToken:output_type -> incumbent.v1.CreateTokenResponse
-	24, // 31: incumbent.v1.ClusterService.Join:output_type -> incumbent.v1.JoinResponse
-	26, // 32: incumbent.v1.ClusterService.RemoveMember:output_type -> incumbent.v1.RemoveMemberResponse
-	28, // 33: incumbent.v1.ClusterService.PromoteMember:output_type -> incumbent.v1.PromoteMemberResponse
-	30, // 34: incumbent.v1.ClusterService.TransferLeader:output_type -> incumbent.v1.TransferLeaderResponse
-	32, // 35: incumbent.v1.ClusterService.Leave:output_type -> incumbent.v1.LeaveResponse
-	23, // [23:36] is the sub-list for method output_type
-	10, // [10:23] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	3,  // 0: incumbent.v1.StatusResponse.members:type_name -> incumbent.v1.Member
+	4,  // 1: incumbent.v1.StatusResponse.doors:type_name -> incumbent.v1.Door
+	5,  // 2: incumbent.v1.StatusResponse.rates:type_name -> incumbent.v1.Rates
+	6,  // 3: incumbent.v1.StatusResponse.storage:type_name -> incumbent.v1.Storage
+	7,  // 4: incumbent.v1.StatusResponse.limits:type_name -> incumbent.v1.Limit
+	2,  // 5: incumbent.v1.StatusResponse.backups:type_name -> incumbent.v1.Backups
+	10, // 6: incumbent.v1.EventsResponse.events:type_name -> incumbent.v1.Event
+	19, // 7: incumbent.v1.SettingsResponse.settings:type_name -> incumbent.v1.Setting
+	3,  // 8: incumbent.v1.MembersResponse.members:type_name -> incumbent.v1.Member
+	3,  // 9: incumbent.v1.JoinResponse.members:type_name -> incumbent.v1.Member
+	3,  // 10: incumbent.v1.RemoveMemberResponse.member:type_name -> incumbent.v1.Member
+	0,  // 11: incumbent.v1.ClusterService.Status:input_type -> incumbent.v1.StatusRequest
+	8,  // 12: incumbent.v1.ClusterService.Events:input_type -> incumbent.v1.EventsRequest
+	11, // 13: incumbent.v1.ClusterService.Snapshot:input_type -> incumbent.v1.SnapshotRequest
+	13, // 14: incumbent.v1.ClusterService.StateHash:input_type -> incumbent.v1.StateHashRequest
+	15, // 15: incumbent.v1.ClusterService.Backup:input_type -> incumbent.v1.BackupRequest
+	17, // 16: incumbent.v1.ClusterService.Settings:input_type -> incumbent.v1.SettingsRequest
+	20, // 17: incumbent.v1.ClusterService.Members:input_type -> incumbent.v1.MembersRequest
+	22, // 18: incumbent.v1.ClusterService.CreateToken:input_type -> incumbent.v1.CreateTokenRequest
+	24, // 19: incumbent.v1.ClusterService.Join:input_type -> incumbent.v1.JoinRequest
+	26, // 20: incumbent.v1.ClusterService.RemoveMember:input_type -> incumbent.v1.RemoveMemberRequest
+	28, // 21: incumbent.v1.ClusterService.PromoteMember:input_type -> incumbent.v1.PromoteMemberRequest
+	30, // 22: incumbent.v1.ClusterService.TransferLeader:input_type -> incumbent.v1.TransferLeaderRequest
+	32, // 23: incumbent.v1.ClusterService.Leave:input_type -> incumbent.v1.LeaveRequest
+	1,  // 24: incumbent.v1.ClusterService.Status:output_type -> incumbent.v1.StatusResponse
+	9,  // 25: incumbent.v1.ClusterService.Events:output_type -> incumbent.v1.EventsResponse
+	12, // 26: incumbent.v1.ClusterService.Snapshot:output_type -> incumbent.v1.SnapshotResponse
+	14, // 27: incumbent.v1.ClusterService.StateHash:output_type -> incumbent.v1.StateHashResponse
+	16, // 28: incumbent.v1.ClusterService.Backup:output_type -> incumbent.v1.BackupResponse
+	18, // 29: incumbent.v1.ClusterService.Settings:output_type -> incumbent.v1.SettingsResponse
+	21, // 30: incumbent.v1.ClusterService.Members:output_type -> incumbent.v1.MembersResponse
+	23, // 31: incumbent.v1.ClusterService.CreateToken:output_type -> incumbent.v1.CreateTokenResponse
+	25, // 32: incumbent.v1.ClusterService.Join:output_type -> incumbent.v1.JoinResponse
+	27, // 33: incumbent.v1.ClusterService.RemoveMember:output_type -> incumbent.v1.RemoveMemberResponse
+	29, // 34: incumbent.v1.ClusterService.PromoteMember:output_type -> incumbent.v1.PromoteMemberResponse
+	31, // 35: incumbent.v1.ClusterService.TransferLeader:output_type -> incumbent.v1.TransferLeaderResponse
+	33, // 36: incumbent.v1.ClusterService.Leave:output_type -> incumbent.v1.LeaveResponse
+	24, // [24:37] is the sub-list for method output_type
+	11, // [11:24] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_incumbent_v1_cluster_proto_init() }
@@ -2395,7 +2506,7 @@ func file_incumbent_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_incumbent_v1_cluster_proto_rawDesc), len(file_incumbent_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   33,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

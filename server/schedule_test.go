@@ -1,0 +1,153 @@
+package server
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/backup"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/vfs"
+)
+
+func backupsIn(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	list, err := backup.List(vfs.OS{}, dir)
+	if err != nil {
+		return nil // not made yet
+	}
+	for _, f := range list {
+		if f.Err != nil {
+			t.Errorf("%s: %v", f.Name, f.Err)
+		}
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// Of three members with a folder each a follower writes, and none but it; when it
+// leaves another does.
+func TestOneMemberWritesBackups(t *testing.T) {
+	members, dirs := make([]*Server, 3), make([]string, 3)
+	for i := range members {
+		cfg := memberConfig(t, "n"+string(rune('1'+i)))
+		dirs[i] = filepath.Join(t.TempDir(), "made", "by-server")
+		cfg.BackupDir, cfg.backupTick = dirs[i], 20*time.Millisecond
+		if i == 0 {
+			members[i] = open(t, cfg)
+			continue
+		}
+		members[i] = join(t, members[0], cfg)
+	}
+	leader := leaderOf(t, members...)
+	// The first one was alone at first, and wrote as such.
+	until(t, "the first has written", func() bool { return len(backupsIn(t, dirs[0])) == 1 })
+	holder := func() *Server {
+		name := writerOf(members[1].engine.View())
+		i := slices.IndexFunc(members, func(s *Server) bool { return s.cfg.Name == name })
+		if i < 0 {
+			return nil
+		}
+		return members[i]
+	}
+	until(t, "a follower has the lease", func() bool { h := holder(); return h != nil && h != leader })
+	first := holder()
+	at := slices.Index(members, first)
+	until(t, "a follower has written", func() bool { return len(backupsIn(t, dirs[at])) == 1 })
+	third := 3 - slices.Index(members, leader) - at
+	denied := func() uint64 { return members[third].engine.Leases().Stats().ClaimsDenied }
+	until(t, "the third one was denied the lease", func() bool { return denied() > 3 })
+	if got := backupsIn(t, dirs[third]); third != 0 && len(got) > 0 {
+		t.Errorf("%s has written too: %q", members[third].cfg.Name, got)
+	}
+	if st, err := members[third].operator().Status(testContext(t)); err != nil || st.Backups.Writer != first.cfg.Name {
+		t.Errorf("status says %v, %v", st.GetBackups(), err)
+	}
+	if err := first.Close(testContext(t)); err != nil {
+		t.Error(err)
+	}
+	until(t, "another goes on", func() bool { return len(backupsIn(t, dirs[third])) == 1 })
+}
+
+// A leader writes where nobody else does, and has the lease only while it writes.
+func TestALeaderWritesWhereNobodyElseDoes(t *testing.T) {
+	cfg := memberConfig(t, "n1")
+	cfg.BackupDir, cfg.backupTick = t.TempDir(), 10*time.Millisecond
+	first := open(t, cfg)
+	until(t, "it writes while it is alone", func() bool { return len(backupsIn(t, cfg.BackupDir)) == 1 })
+	other := join(t, first, memberConfig(t, "n2"))
+	until(t, "the lease is free", func() bool { return writerOf(first.engine.View()) == "" })
+	if err := os.Remove(filepath.Join(cfg.BackupDir, backupsIn(t, cfg.BackupDir)[0])); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it writes again", func() bool { return len(backupsIn(t, cfg.BackupDir)) == 1 })
+	if leaderOf(t, first, other) == first {
+		until(t, "the lease is free again", func() bool { return writerOf(first.engine.View()) == "" })
+	}
+}
+
+// What is there says when the next one is due, whatever the clock did since. Of more
+// than are to stay the oldest go.
+func TestBackupsAreWrittenWhenDueAndPruned(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.BackupKeep, cfg.BackupEvery = 2, time.Hour
+	s := open(t, cfg)
+	if err := s.WaitReady(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	k := &schedule{s: s, dir: t.TempDir()}
+	now := time.Now()
+	if k.look(now); !k.due.Equal(now) || !k.newest.IsZero() {
+		t.Errorf("where there is none the next is due at %v, want %v", k.due, now)
+	}
+	var written []string
+	var last backup.Info
+	for i := range 4 {
+		if err := k.call(testContext(t), testTimeout, core.OpenSessionCommand{ID: incumbent.SessionID{byte(i + 1)}}); err != nil {
+			t.Fatal(err)
+		}
+		path, info, bytes, err := k.write(testContext(t))
+		if err != nil || bytes == 0 {
+			t.Fatalf("%s: %d bytes, %v", path, bytes, err)
+		}
+		written, last = append(written, filepath.Base(path)), info
+	}
+	if got := backupsIn(t, k.dir); !slices.Equal(got, written[2:]) {
+		t.Errorf("there are %q, want %q", got, written[2:])
+	}
+	at := last.At.UTC().Truncate(time.Second)
+	for _, c := range []struct{ now, due time.Time }{
+		{at.Add(time.Minute), at.Add(time.Hour)},
+		{at.Add(5 * time.Hour), at.Add(time.Hour)},
+		{at.Add(-5 * time.Hour), at.Add(-4 * time.Hour)}, // the clock was put back
+	} {
+		if k.look(c.now); !k.due.Equal(c.due) || !k.newest.Equal(at) {
+			t.Errorf("at %v the next is due at %v, want %v", c.now, k.due, c.due)
+		}
+	}
+}
+
+// A folder that cannot be written is an event, a warning and a metric.
+func TestABackupThatFails(t *testing.T) {
+	cfg := testConfig(t)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg.BackupDir = filepath.Join(file, "dir")
+	s := open(t, cfg)
+	until(t, "an event", func() bool { return len(eventsOf(s, "backup failed")) > 0 })
+	until(t, "a warning", func() bool {
+		st, err := s.operator().Status(testContext(t))
+		return err == nil && st.Backups.Failed != "" && slices.ContainsFunc(st.Warnings, func(w string) bool {
+			return strings.HasPrefix(w, "the last backup failed: ")
+		})
+	})
+	if valueOf(s.backups.failures) < 1 || valueOf(s.backups.written) > 0 {
+		t.Error("the metrics do not say so")
+	}
+}
