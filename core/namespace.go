@@ -59,12 +59,9 @@ func (v *View) Namespace(namespace string) *View {
 	return part
 }
 
-// A restored state begins a block of epochs of its own. Each recovery of its
-// source took two epochs: so many in a row stay below.
-const (
-	blockBits       = 4 // of epochs
-	recoveriesBelow = 1 << (blockBits - 1)
-)
+// A restored state begins a block of 2^blockBits epochs. Each recovery of its source
+// took two of them: half as many recoveries stay below.
+const blockBits = 4
 
 // RestoreIndex returns the index from which a state goes on that is restored from a
 // backup of index i: above anything that its source can have issued behind i, also
