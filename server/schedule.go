@@ -48,7 +48,6 @@ type schedule struct {
 
 	// Owned by run.
 	until    time.Time          // for so long the lease is this member's
-	leading  bool               // it was claimed by a leader, for nobody else wanted it
 	passes   int                // rounds for which it was left to others
 	due      time.Time          // when the next backup is to be written
 	begun    time.Time          // when the one under way was
