@@ -18,6 +18,7 @@ import (
 // bounds an answer must have been true at some index.
 type book struct {
 	fail func(format string, args ...any)
+	keys *keyline
 
 	mu      sync.Mutex // guards the rest; held for a change
 	seen    uint64     // greatest index that anybody was told
@@ -48,7 +49,7 @@ type look struct {
 const drift = 0.01
 
 func newBook(fail func(string, ...any)) *book {
-	return &book{fail: fail, until: map[uint64]time.Time{}, counted: map[string]int{}}
+	return &book{fail: fail, keys: newKeyline(fail), until: map[uint64]time.Time{}, counted: map[string]int{}}
 }
 
 // call is one call under way.
@@ -57,6 +58,7 @@ type call struct {
 	who   string
 	sent  time.Time
 	floor uint64
+	err   error // of the transport or of a server, once it has answered
 }
 
 // begin is called before a call is sent.
@@ -139,7 +141,7 @@ func (b *book) settle(lines map[scope]*timeline, end uint64) {
 			b.blind++
 		}
 		i, _ := slices.BinarySearchFunc(acks, l.got, func(a ack, got time.Time) int { return a.sent.Compare(got) })
-		if bad := l.check(window{lines: lines, floor: l.floor, ceil: max(l.floor, least[i])}); bad != "" {
+		if bad := l.check(window{lines: lines, keys: b.keys, floor: l.floor, ceil: max(l.floor, least[i])}); bad != "" {
 			b.fail("%s: %s (between index %d and %d)", l.who, bad, l.floor, least[i])
 		}
 	}
@@ -163,6 +165,7 @@ func (b *book) checkDeadlines(t *timeline, until map[uint64]time.Time) {
 // window is between which indexes an answer must have been true.
 type window struct {
 	lines       map[scope]*timeline
+	keys        *keyline
 	floor, ceil uint64
 }
 

@@ -44,6 +44,8 @@ type table struct {
 	tokens   map[place][]uint64
 	owners   map[place]owner
 	sessions [sessionSlots]uint64 // generation
+
+	keys *keyline
 }
 
 // owner is who holds a lease, as far as anybody was told.

@@ -63,6 +63,7 @@ func start(t *testing.T, members int) *play {
 	p := &play{t: t, seed: seed(t), c: startProcesses(t, members), lines: map[scope]*timeline{}}
 	t.Logf("INCUMBENT_PLAYER_SEED=%d", p.seed)
 	p.table, p.book = newTable(p.seed), newBook(p.fail)
+	p.table.keys, p.book.keys.count = p.book.keys, p.book.count
 	for _, s := range scopes {
 		p.lines[s] = newTimeline(s, p.fail)
 		p.lines[s].count = p.book.count
@@ -133,8 +134,10 @@ func (p *play) run() {
 		if len(p.faults) > 0 {
 			p.t.Logf("again: INCUMBENT_PLAYER_SEED=%d", p.seed)
 		}
-		if p.book.counted["change granted"] == 0 {
-			p.t.Error("nothing was granted: that proves nothing")
+		for _, what := range []string{"change granted", "key put", "key locked"} {
+			if p.book.counted[what] == 0 {
+				p.t.Errorf("there was no %s: that proves nothing", what)
+			}
 		}
 		p.t.Log(p.book.tally())
 	}()
@@ -143,6 +146,7 @@ func (p *play) run() {
 		following.Go(func() { p.follow(ctx, t) })
 	}
 	following.Go(func() { p.followByStream(ctx, p.second) })
+	following.Go(func() { p.followKeys(ctx, p.book.keys) })
 	p.watched(ctx)
 	end := time.Now().Add(playTime(p.t))
 	for round := 0; !p.failed() && time.Now().Before(end); round++ {

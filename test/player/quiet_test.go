@@ -68,6 +68,7 @@ func (p *play) settle(end uint64) bool {
 		t.forget()
 	}
 	p.second.forget()
+	p.book.keys.forget()
 	return !p.failed()
 }
 
@@ -88,6 +89,7 @@ type state struct {
 	index    uint64
 	leases   []*pb.Lease
 	sessions []*pb.Session
+	keys     []*pb.KeyValue
 }
 
 // look reads everything from one member.
@@ -102,16 +104,21 @@ func (p *play) look(ctx context.Context, k *caller) (*state, string) {
 	if !ok || e != nil {
 		return nil, fmt.Sprintf("sessions of %s: %v", k.m.Name, e)
 	}
-	if leases.More || sessions.More || leases.Index != sessions.Index {
-		return nil, fmt.Sprintf("%s answers at %d, then at %d", k.m.Name, leases.Index, sessions.Index)
+	keys, e, ok := do(ctx, c, k.m, k.keys.List, &pb.ListKeysRequest{Limit: 10_000})
+	if !ok || e != nil {
+		return nil, fmt.Sprintf("keys of %s: %v", k.m.Name, e)
 	}
+	if leases.More || sessions.More || keys.Next != "" || leases.Index != keys.Index || leases.Index != sessions.Index {
+		return nil, fmt.Sprintf("%s answers at %d, then at %d and %d", k.m.Name, leases.Index, sessions.Index, keys.Index)
+	}
+	c.answeredList(&pb.ListKeysRequest{}, keys, nil, true)
 	for _, l := range leases.Leases { // of the leader's clock, not of the state
 		l.ExpiresInMs, l.LastExtendMsAgo, l.Extends = 0, 0, 0
 	}
 	for _, s := range sessions.Sessions {
 		s.ExpiresInMs, s.Attached = 0, false
 	}
-	return &state{leases.Index, leases.Leases, sessions.Sessions}, ""
+	return &state{leases.Index, leases.Leases, sessions.Sessions, keys.Entries}, ""
 }
 
 // unpin takes all pins away and closes the sessions that live until then, for they
@@ -161,6 +168,11 @@ func (p *play) expired(ctx context.Context) string {
 	if len(now.sessions) > 0 {
 		return fmt.Sprintf("%v", now.sessions[0])
 	}
+	for _, e := range now.keys {
+		if e.Session != "" {
+			p.fail("key %q is locked by session %s, and there is no session", e.Key, e.Session)
+		}
+	}
 	return ""
 }
 
@@ -176,7 +188,7 @@ func (p *play) alike(ctx context.Context) string {
 			first = now
 		case now.index != first.index:
 			return fmt.Sprintf("indexes %d and %d", first.index, now.index)
-		case !slices.EqualFunc(first.leases, now.leases, same) || !slices.EqualFunc(first.sessions, now.sessions, same):
+		case !slices.EqualFunc(first.leases, now.leases, same) || !slices.EqualFunc(first.sessions, now.sessions, same) || !slices.EqualFunc(first.keys, now.keys, same):
 			p.fail("at index %d %s answers %v and %s %v", now.index, p.c.Members[0].Name, first, p.c.Members[i].Name, now)
 			return ""
 		}
@@ -204,6 +216,9 @@ func (p *play) mark(ctx context.Context) (first uint64, bad string) {
 			return 0, fmt.Sprintf("unpin: %v", e)
 		}
 	}
+	if _, e, ok := do(ctx, p.book.begin("quiet"), k.m, k.keys.Put, &pb.PutRequest{Key: "mark"}); !ok || e != nil {
+		return 0, fmt.Sprintf("put: %v", e)
+	}
 	return first, ""
 }
 
@@ -213,6 +228,9 @@ func (p *play) told(end uint64) string {
 		if at := t.resume(); at < end {
 			return fmt.Sprintf("watch of %v is at %d of %d", t.scope, at, end)
 		}
+	}
+	if at := p.book.keys.resume(); at < end {
+		return fmt.Sprintf("watch of keys is at %d of %d", at, end)
 	}
 	return ""
 }

@@ -22,6 +22,7 @@ type caller struct {
 	leases   incumbentv1connect.LeaseServiceClient
 	sessions incumbentv1connect.SessionServiceClient
 	cluster  incumbentv1connect.ClusterServiceClient
+	keys     incumbentv1connect.KeyValueServiceClient
 }
 
 // callersOf returns a caller for each member and form. They share connections.
@@ -50,6 +51,7 @@ func callersOf(c *processes) (out [][]*caller, closeAll func()) {
 				leases:   incumbentv1connect.NewLeaseServiceClient(over, m.URL, f.options...),
 				sessions: incumbentv1connect.NewSessionServiceClient(over, m.URL, f.options...),
 				cluster:  incumbentv1connect.NewClusterServiceClient(over, m.URL, f.options...),
+				keys:     incumbentv1connect.NewKeyValueServiceClient(over, m.URL, f.options...),
 			})
 		}
 		out = append(out, all)
@@ -81,7 +83,7 @@ func do[Q, R any](ctx context.Context, c *call, m *member, f func(context.Contex
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	res, err := f(ctx, connect.NewRequest(in))
-	if err == nil {
+	if c.err = err; err == nil {
 		return res.Msg, nil, true
 	}
 	if e := errorOf(err); e != nil {
@@ -175,7 +177,9 @@ func (p *unaryPlayer) run(ctx context.Context) {
 }
 
 func (p *unaryPlayer) step(ctx context.Context, d dice, k *caller, c *call) {
-	switch n := d.IntN(100); {
+	switch n := d.IntN(140); {
+	case n >= 100:
+		p.keys(ctx, d, k, c)
 	case n < 48:
 		op := d.operation()
 		r := p.one(ctx, k, c, op, valid)
