@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
@@ -49,7 +50,8 @@ func DetailError(d *apiv1.Error) error {
 // transportError stands for an answer that no server of ours has written: a
 // broken connection, a proxy, a call that ended on this side. Unless the code
 // says that nothing was executed, the outcome is unknown: a gateway that timed
-// out, or an answer that was cut off, comes after the request.
+// out, or an answer that was cut off, comes after the request. A request that
+// could not be encoded never left.
 func transportError(call *connect.Error) error {
 	var typed *incumbent.Error
 	if errors.As(call, &typed) {
@@ -57,6 +59,9 @@ func transportError(call *connect.Error) error {
 	}
 	if errors.Is(call, context.Canceled) {
 		return context.Canceled
+	}
+	if call.Code() == connect.CodeInternal && errors.Is(call, proto.Error) {
+		return incumbent.Errorf(incumbent.Invalid, "the request cannot be written: %s", call.Message()).WithHint("texts are UTF-8")
 	}
 	kind := incumbent.Unknown
 	switch call.Code() {

@@ -130,3 +130,20 @@ func TestConfig(t *testing.T) {
 		}
 	}
 }
+
+// A request that cannot be encoded is the caller's fault: it never left.
+func TestATextThatIsNoUTF8IsInvalid(t *testing.T) {
+	s := httptest.NewServer(http.NotFoundHandler())
+	defer s.Close()
+	c, err := New(Config{Servers: []string{s.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.KV("").Put(t.Context(), "\xff", nil); incumbent.KindOf(err) != incumbent.Invalid {
+		t.Errorf("put: %v", err)
+	}
+	if _, err := c.KV("").Get(t.Context(), "\xff"); incumbent.KindOf(err) != incumbent.Invalid {
+		t.Errorf("get: %v", err)
+	}
+}

@@ -102,7 +102,7 @@ func (x *Exec) Tell(f Family, c FamilyChange) {
 }
 
 // FamilyChange is a change of a record of a family, of a deadline, or of both.
-// Watchers are told of it under its topic if there is a record.
+// Watchers are told of it under its topic if it has one.
 type FamilyChange struct {
 	Family   wire.Number
 	Topic    Topic
@@ -112,8 +112,8 @@ type FamilyChange struct {
 	Deadline *Deadline // that begins, in the place of the one with its ID; with After 0: that is over. nil: none
 }
 
-// Told reports whether there is a record that watchers are to be told of.
-func (c *FamilyChange) Told() bool { return c.Before != nil || c.After != nil }
+// Told reports whether watchers are to be told of it.
+func (c *FamilyChange) Told() bool { return c.Before != nil || c.After != nil || c.Topic != (Topic{}) }
 
 // Topic is what watchers select changes by, within a family.
 type Topic struct {

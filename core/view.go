@@ -39,6 +39,16 @@ func (v *View) WaiterCount() int { return v.waits.Len() }
 // KeptCount is the number of results kept for idempotency keys.
 func (v *View) KeptCount() int { return v.kept.Len() }
 
+// Keeps reports whether the result of a command with a key is kept. It looks at all
+// that are, newest first: [MaxKeptResults] at most.
+func (v *View) Keeps(key []byte) (found bool) {
+	v.kept.Reverse(func(k *kept) bool {
+		found = k.id == string(key)
+		return !found
+	})
+	return found
+}
+
 // Lease returns the record of a name, nil if there is none. A record may be
 // of a free lease.
 func (v *View) Lease(name incumbent.Name) *Lease {

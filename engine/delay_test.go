@@ -96,8 +96,7 @@ func lockFor(n byte) kv.Command {
 }
 
 // A key whose lock ended with its session can be locked by another once the delay
-// of the lock is over, and not before; watchers are not told of its end, for
-// nothing that they see has changed.
+// of the lock is over, and not before; who waits for that is told.
 func TestG07_ALockedKeyWaitsForItsDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := startAlone(t, vfs.NewMem())

@@ -187,8 +187,11 @@ func (p *play) composeKey(c *core.Change) {
 	name := c.Family.Topic.Name
 	before, _ := c.Family.Before.(*kv.Entry)
 	after, _ := c.Family.After.(*kv.Entry)
-	if p.keys[name] != before || before == nil && after == nil {
+	if p.keys[name] != before {
 		p.Fatalf("the change at index %d goes from %+v, the last one went to %+v", c.Index, before, p.keys[name])
+	}
+	if before == after { // the end of a delay
+		return
 	}
 	if p.keys[name] = after; after == nil {
 		delete(p.keys, name)

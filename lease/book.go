@@ -202,8 +202,7 @@ func (b *Book) Lead(v *core.View) {
 		return true
 	})
 	v.Deadlines(func(d *core.Deadline) bool {
-		i := b.putDeadline(d)
-		b.raiseTo(deadlineRef(i), b.now+b.giveBack)
+		b.putDeadline(d) // in full, and no longer: nobody has to come back for it
 		return true
 	})
 }

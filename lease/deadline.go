@@ -25,12 +25,11 @@ func (b *Book) deadlineChanged(d *core.Deadline) {
 }
 
 // putDeadline takes a new deadline in.
-func (b *Book) putDeadline(d *core.Deadline) int32 {
+func (b *Book) putDeadline(d *core.Deadline) {
 	i := b.newDeadline()
 	b.byDeadline[keyOf(d)] = i
 	b.deadlines[i] = deadlineSlot{timer{deadline: b.now + b.hold(int64(d.After)), flags: used}, d}
 	b.arm(deadlineRef(i))
-	return i
 }
 
 func (b *Book) newDeadline() int32 {

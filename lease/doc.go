@@ -37,10 +37,10 @@
 //
 // A family says with its changes that something of it lasts for a time, or no
 // longer (see [core.Deadline]: the delay of a lock on a key). The book has it as it
-// has a lease's: with drift and grace, moved by silences, in full and no less than
-// the time for clients to return when another leads. It ends in the same way, with
-// a command that the family makes and that names the generation, in the place of
-// token and renewal. What a family lets be extended without the log would be
+// has a lease's: with drift and grace, moved by silences, in full when
+// another leads, but not for the time in which clients return: no client keeps it. It
+// ends in the same way, with a command that the family makes and that names the
+// generation, in the place of token and renewal. What a family lets be extended without the log would be
 // stored in its slot, found by id and generation, and judged as extensions are:
 // the barrier is passed and the mark set for that already.
 //

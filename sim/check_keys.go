@@ -49,11 +49,11 @@ func (c *keyChecker) changed(x *core.Change) {
 	case x.SessionBefore != nil:
 		c.ended[x.SessionBefore.ID] = true
 	}
-	if x.Family == nil {
+	if x.Family == nil || x.Family.Family != kv.Number {
 		return
 	}
 	before, after := entriesOf(x.Family)
-	if before == nil && after == nil {
+	if before == after {
 		c.delayEnded(x)
 		return
 	}
@@ -166,7 +166,7 @@ func (c *keyChecker) shown(p *process, v *core.View) {
 // prefix, and a deletion is one.
 func (c *keyChecker) listed(p *process, v *core.View, prefix kv.Key) {
 	view := kv.Of(v)
-	got, want := view.Deleted(prefix), incumbent.Index(0)
+	got, want := view.Deleted(prefix, func() bool { return true }), incumbent.Index(0)
 	view.Ascend(prefix, kv.Key{}, func(e *kv.Entry) bool {
 		got = max(got, e.Modified)
 		return true

@@ -108,8 +108,8 @@ func sum(x *core.Change) changed {
 	}
 	if f := x.Family; f != nil {
 		before, after := entriesOf(f)
-		if before != nil || after != nil {
-			out.topic = keyTopic(keyOf(before, after))
+		if f.Told() {
+			out.topic = engine.FamilyTopic(f.Family, f.Topic)
 		}
 		b = appendDeadline(appendEntry(appendEntry(b, before), after), f.Deadline)
 	}

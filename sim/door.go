@@ -34,7 +34,7 @@ func (p *process) submit(call lease.Call, cmd core.Command, first bool, done fun
 // confirmed view, and proposes all else; what was sent before only the log decides.
 func (p *process) submitKeys(call lease.Call, c kv.Command, first bool, done func(core.Result)) {
 	w, quota := p.w, p.w.cfg.Quota
-	grows := p.growth(&c)
+	grows := c.Growth(kv.Of(p.group.View()).Entry(c.Key))
 	frees := c.Verb == kv.Remove || c.Verb == kv.RemoveTree || c.Verb == kv.Release && grows <= 0
 	if v := kv.Of(p.group.View()); first && quota > 0 && !frees && grows > 0 && v.Bytes()+grows > quota {
 		done(core.Result{Err: kv.ErrFull(v.Bytes(), uint64(quota))})
@@ -63,18 +63,10 @@ func (p *process) submitKeys(call lease.Call, c kv.Command, first bool, done fun
 	})
 }
 
-// growth is by how much a command would make keys and values larger.
-func (p *process) growth(c *kv.Command) int64 {
-	if e := kv.Of(p.group.View()).Entry(c.Key); e != nil {
-		return int64(len(c.Value) - len(e.Value))
-	}
-	return int64(len(c.Value) + len(c.Key.Namespace) + len(c.Key.Name))
-}
-
 // asItIs answers a command that would do nothing to the state as it is.
 func (p *process) asItIs(c *kv.Command) (core.Result, bool) {
 	all := p.group.View()
-	r, idle := kv.Of(all).Idling(c, all.Session(c.Session) != nil)
+	_, r, idle := kv.Of(all).Idling(c, all.Session(c.Session) != nil)
 	r.Index = all.Index()
 	return r, idle
 }

@@ -36,7 +36,7 @@ var shapes = [...]Config{
 }
 
 // smallQuota is less than the keys of a run have together, most of the time.
-const smallQuota = 1000
+const smallQuota = 3000
 
 // config is that of an ordinary run.
 func config(seed uint64) Config {

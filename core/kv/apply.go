@@ -83,10 +83,7 @@ func (t *shared) full(c *Command, o *Entry) *incumbent.Error {
 	if c.Most == 0 || c.Verb == Remove || c.Verb == RemoveTree {
 		return nil
 	}
-	grows := int64(len(c.Key.Namespace) + len(c.Key.Name) + len(c.Value))
-	if o != nil {
-		grows -= o.size()
-	}
+	grows := c.Growth(o)
 	if grows <= 0 || uint64(t.bytes+grows) <= c.Most {
 		return nil
 	}
@@ -150,7 +147,7 @@ func (t *tables) change(x *core.Exec, o, n *Entry) core.Result {
 func (t *tables) changeWith(x *core.Exec, o, n *Entry, d *core.Deadline) core.Result {
 	t.put(x.Index(), o, n)
 	k := keyOf(o, n)
-	c := core.FamilyChange{Topic: TopicOf(k), Size: sizeOfEntry + len(k.Name), Deadline: d}
+	c := core.FamilyChange{Topic: TopicOf(k), Size: EntryBytes + len(k.Name), Deadline: d}
 	if o != nil {
 		c.Before = o
 		c.Size += len(o.Value)
@@ -164,7 +161,8 @@ func (t *tables) changeWith(x *core.Exec, o, n *Entry, d *core.Deadline) core.Re
 }
 
 // TopicOf is the topic that changes of a key are told under: Before and After of
-// the change are an *Entry where there is one.
+// the change are an *Entry where there is one. Where they are the same, or nothing,
+// the delay of the last lock is over, and nothing else has changed.
 func TopicOf(k Key) core.Topic { return core.Topic{Scope: [2]string{k.Namespace}, Name: k.Name} }
 
 // acquire locks an entry that nobody else has locked.
@@ -210,7 +208,11 @@ func (t *tables) endDelay(x *core.Exec, c *Command) core.Result {
 		return failed(nil, incumbent.Conflict, "the end of the delay is void")
 	}
 	t.delays.Delete(d)
-	x.Tell(Family{}, core.FamilyChange{Topic: TopicOf(d.Key), Deadline: &core.Deadline{Family: Number, ID: d.id()}})
+	over := core.FamilyChange{Topic: TopicOf(d.Key), Size: EntryBytes + len(d.Name), Deadline: &core.Deadline{Family: Number, ID: d.id()}}
+	if o := t.entry(d.Key); o != nil {
+		over.Before, over.After = o, o
+	}
+	x.Tell(Family{}, over)
 	return core.Result{}
 }
 

@@ -169,12 +169,16 @@ func (t *shared) unchanged(r *core.Reading, c *Condition) core.Verdict {
 // may have been.
 func (t *shared) deletedBelow(r *core.Reading, prefix Key) (at incumbent.Index, err *incumbent.Error) {
 	at = t.floor
-	t.tombstones.Ascend(tombstone{key: prefix}, func(b tombstone) bool {
-		if b.key.Namespace != prefix.Namespace || !strings.HasPrefix(b.key.Name, prefix.Name) {
-			return false
-		}
+	t.deletedFrom(prefix, func(b tombstone) bool {
 		at, err = max(at, b.at), r.Record(0)
 		return err == nil
 	})
 	return at, err
+}
+
+// deletedFrom calls fn with the tombstones below a prefix, until it returns false.
+func (t *shared) deletedFrom(prefix Key, fn func(tombstone) bool) {
+	t.tombstones.Ascend(tombstone{key: prefix}, func(b tombstone) bool {
+		return b.key.Namespace == prefix.Namespace && strings.HasPrefix(b.key.Name, prefix.Name) && fn(b)
+	})
 }

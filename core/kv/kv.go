@@ -17,7 +17,7 @@
 //     and raises the floor, below which no list's index falls: it never goes back.
 //   - A key under a delay is not locked. Locks and delays are bounded together, so
 //     that there is room for the delay of every lock: none is ever left out.
-//   - Bytes is what keys and values have together.
+//   - Bytes is what all entries cost: their texts, their values, and [EntryBytes] each.
 //
 // # Concurrency
 //
@@ -49,7 +49,7 @@ const (
 	MaxTombstones      = 200_000     // of deleted keys
 	MaxDelay           = time.Minute // lock delay
 	MaxLocks           = 1_000_000   // keys that a session has locked or that are under a lock delay
-	sizeOfEntry        = 160         // what an entry costs besides key and value, about
+	EntryBytes         = 160         // what an entry costs besides its texts and its value, about
 	treeDegree         = 16
 )
 
@@ -115,7 +115,7 @@ type shared struct {
 	tombstones *btree.BTreeG[tombstone] // by key
 	delays     *btree.BTreeG[*Delay]
 	floor      incumbent.Index // no list's index is below it
-	bytes      int64           // of keys and values
+	bytes      int64           // that entries cost
 	locks      int
 	limits     limits
 }
@@ -207,7 +207,21 @@ func keyOf(o, n *Entry) Key {
 	return o.Key
 }
 
-func (e *Entry) size() int64 { return int64(len(e.Namespace) + len(e.Name) + len(e.Value)) }
+func (e *Entry) size() int64 { return costOf(e.Key, e.Value) }
+
+func costOf(k Key, value []byte) int64 {
+	return int64(len(k.Namespace) + len(k.Name) + len(value) + EntryBytes)
+}
+
+// Growth is by how much a command that stores raises what keys and values cost; o
+// is the entry as it is, nil: there is none.
+func (c *Command) Growth(o *Entry) int64 {
+	grows := costOf(c.Key, c.Value)
+	if o != nil {
+		grows -= o.size()
+	}
+	return grows
+}
 
 func (t *tables) unlock(o *Entry) {
 	if o.Session.IsZero() {

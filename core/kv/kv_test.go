@@ -2,6 +2,7 @@ package kv
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -80,10 +81,47 @@ func sessionText(id incumbent.SessionID) string { return strings.TrimRight(strin
 
 // listIndex is that of a list of a prefix.
 func listIndex(v *View, prefix Key) incumbent.Index {
-	at := v.Deleted(prefix)
+	at := v.Deleted(prefix, func() bool { return true })
 	v.Ascend(prefix, Key{}, func(e *Entry) bool {
 		at = max(at, e.Modified)
 		return true
 	})
 	return at
+}
+
+// What counts against a quota is what entries cost, not their texts alone: a
+// million empty ones are no small thing.
+func TestBytesCountWhatAnEntryCosts(t *testing.T) {
+	s := core.New(Family{})
+	grown := int64(0)
+	for _, c := range []Command{
+		{Verb: Put, Key: key("a")},
+		{Verb: Put, Key: key("b"), Value: []byte("value")},
+		{Verb: Put, Key: key("b"), Value: []byte("v")},
+	} {
+		grown += c.Growth(Of(s.View()).Entry(c.Key))
+		do(t, s, c)
+	}
+	want := int64(2*len("na") + len("v") + 2*EntryBytes)
+	if got := Of(s.View()).Bytes(); got != want || grown != want {
+		t.Errorf("%d bytes, by %d, want %d", got, grown, want)
+	}
+	do(t, s, Command{Verb: RemoveTree, Key: key("")})
+	if got := Of(s.View()).Bytes(); got != 0 {
+		t.Errorf("%d bytes of nothing", got)
+	}
+}
+
+// Whoever asks for deletions below a prefix can stop looking.
+func TestDeletedStopsWhenItIsToldTo(t *testing.T) {
+	s := core.New(Family{})
+	for i := range 10 {
+		do(t, s, Command{Verb: Put, Key: key(fmt.Sprint("a", i))})
+	}
+	do(t, s, Command{Verb: RemoveTree, Key: key("a")})
+	looked := 0
+	Of(s.View()).Deleted(key("a"), func() bool { looked++; return looked < 3 })
+	if looked != 3 {
+		t.Errorf("it looked %d times", looked)
+	}
 }

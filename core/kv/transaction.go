@@ -23,22 +23,26 @@ type Listing struct {
 // looks at.
 func (t *shared) idle(r *core.Reading, c *Command, open bool) (core.Result, bool) {
 	switch c.Verb {
-	case Get:
-		return t.get(r, c), true
 	case List:
 		return t.list(r, c), true
 	case RemoveTree:
 		return t.idleTree(r, c)
 	}
-	o := t.entry(c.Key)
+	return t.idleAt(r, c, t.entry(c.Key), open)
+}
+
+// idleAt does so for a command about one key, whose entry is o.
+func (t *shared) idleAt(r *core.Reading, c *Command, o *Entry, open bool) (core.Result, bool) {
+	if c.Verb == Get {
+		return t.get(r, c, o), true
+	}
 	if err := t.refusal(c, o, open); err != nil {
 		return core.Result{Record: o, Err: err}, true
 	}
 	return core.Result{Record: 0}, c.Verb == Remove && o == nil
 }
 
-func (t *shared) get(r *core.Reading, c *Command) core.Result {
-	e := t.entry(c.Key)
+func (t *shared) get(r *core.Reading, c *Command, e *Entry) core.Result {
 	size := 0
 	if e != nil {
 		size = e.read(c)

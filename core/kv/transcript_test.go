@@ -77,7 +77,7 @@ func list(t *testing.T, v *View, d *datadriven.TestData, out *strings.Builder) {
 		out.WriteString(entryText(e) + "\n")
 		return true
 	})
-	fmt.Fprintf(out, "index=%d deleted=%d\n", listIndex(v, key(prefix)), v.Deleted(key(prefix)))
+	fmt.Fprintf(out, "index=%d deleted=%d\n", listIndex(v, key(prefix)), v.Deleted(key(prefix), func() bool { return true }))
 }
 
 func state(v *View, out *strings.Builder) {
@@ -121,7 +121,7 @@ func changeText(c *core.Change) string {
 	if c.Family == nil {
 		return fmt.Sprintf("  %d %v\n", c.Index, c.What)
 	}
-	if !c.Family.Told() {
+	if c.Family.Before == c.Family.After {
 		return fmt.Sprintf("  %d the delay of %s is over\n", c.Index, c.Family.Topic.Name)
 	}
 	before, _ := c.Family.Before.(*Entry)

@@ -23,7 +23,7 @@ func (t *tables) View() core.FamilyView {
 // Len is the number of entries.
 func (v *View) Len() int { return v.entries.Len() }
 
-// Bytes is what keys and values have together.
+// Bytes is what all entries cost: their texts, their values, and [EntryBytes] each.
 func (v *View) Bytes() int64 { return v.bytes }
 
 // Locks is how many entries a session has locked.
@@ -37,8 +37,17 @@ func (v *View) Delayed(k Key) bool { return v.delayed(k) }
 
 // Idling answers a command that would change nothing in this state, and reports
 // whether it is one; what only the tables know of, as limits on locks, it does not
-// see. It is valid. open: its session is. Its work is bounded by [MaxDeleted].
-func (v *View) Idling(c *Command, open bool) (core.Result, bool) { return v.idle(nil, c, open) }
+// see. It is valid. open: its session is. Its work is bounded by [MaxDeleted]. The
+// entry is that of its key, as it is; none of RemoveTree.
+func (v *View) Idling(c *Command, open bool) (*Entry, core.Result, bool) {
+	if c.Verb == RemoveTree {
+		r, idle := v.idle(nil, c, open)
+		return nil, r, idle
+	}
+	o := v.entry(c.Key)
+	r, idle := v.idleAt(nil, c, o, open)
+	return o, r, idle
+}
 
 // Ascend calls fn with the entries whose key begins with that of prefix and comes
 // behind after, in their order, until it returns false.
@@ -49,9 +58,15 @@ func (v *View) Delays(fn func(*Delay) bool) { v.delays.Scan(fn) }
 
 // Deleted is the index of the newest deletion below a prefix, or of one that may
 // have been: a list of that prefix changed no later than at the greatest of it and
-// its entries' Modified.
-func (v *View) Deleted(prefix Key) incumbent.Index {
-	at, _ := v.deletedBelow(nil, prefix)
+// its entries' Modified. It looks at all tombstones below the prefix, up to
+// [MaxTombstones], until goOn, which it asks at each, returns false: then it means
+// nothing.
+func (v *View) Deleted(prefix Key, goOn func() bool) incumbent.Index {
+	at := v.floor
+	v.deletedFrom(prefix, func(b tombstone) bool {
+		at = max(at, b.at)
+		return goOn()
+	})
 	return at
 }
 

@@ -134,17 +134,18 @@ func (d *Door) write(ctx context.Context, h http.Header, lane admit.Lane, c *kv.
 			e = nil
 		}
 	}
-	return r, entryPB(e, false), nil
+	return r, entryPB(e, true), nil
 }
 
 // frees reports whether a command makes room or lets go without taking more, so
-// that it may use what is kept back for that, and no quota stops it.
-func (d *Door) frees(c *kv.Command) bool {
+// that it may use what is kept back for that, and no quota stops it. o is the entry
+// as it is.
+func frees(c *kv.Command, o *kv.Entry) bool {
 	switch c.Verb {
 	case kv.Remove, kv.RemoveTree:
 		return true
 	case kv.Release:
-		return d.growth(c) <= 0
+		return c.Growth(o) <= 0
 	}
 	return false
 }
@@ -165,29 +166,29 @@ func (d *Door) writeAdmitted(ctx context.Context, h http.Header, c *kv.Command, 
 	// What an earlier attempt may yet do only the log decides: where it comes second,
 	// it does nothing.
 	first := o.key == nil || h.Get(headerFirst) != ""
+	look, call := d.lookAt(c), d.callOf(ctx, who, o)
 	if !c.Session.IsZero() {
-		if err := d.allowSession(who, auth.SessionUse, c.Session); err != nil {
+		if err := d.allowSession(who, auth.SessionUse, c.Session); err != nil && (incumbent.KindOf(err) != incumbent.Expired || !d.answeredBefore(ctx, call.KeyID)) {
 			return core.Result{}, err
 		}
 	}
-	frees := d.frees(c)
-	if !frees && first {
-		if err := d.roomFor(d.growth(c)); err != nil {
+	free := frees(c, look.entry)
+	if !free && first {
+		if err := d.roomFor(c.Growth(look.entry)); err != nil {
 			return core.Result{}, err
 		}
 	}
 	c.Most = uint64(d.quota)
 	if first {
-		r, done, err := d.doneAsItIs(ctx, c)
+		r, done, err := d.doneAsItIs(ctx, c, look)
 		if err != nil || done {
 			return r, err
 		}
 	}
-	call := d.callOf(ctx, who, o)
 	got := make(chan core.Result, 1)
 	d.engine.Execute(engine.Call{
 		Meta:     core.Meta{Origin: call.Origin, KeyID: call.KeyID, KeyBase: call.KeyBase},
-		Deadline: call.Deadline, Reserve: frees,
+		Deadline: call.Deadline, Reserve: free,
 	}, c, func(r core.Result) { got <- r })
 	select {
 	case r := <-got:
@@ -200,33 +201,37 @@ func (d *Door) writeAdmitted(ctx context.Context, h http.Header, c *kv.Command, 
 // doneAsItIs answers a command that would do nothing to the state as it is,
 // without an entry of the log: by a view that is confirmed, once the one at hand
 // says so.
-func (d *Door) doneAsItIs(ctx context.Context, c *kv.Command) (r core.Result, done bool, err error) {
-	look := func() (core.Result, bool) {
-		all := d.view()
-		v := kv.Of(all)
-		r, idle := v.Idling(c, all.Session(c.Session) != nil)
-		if !idle {
-			return core.Result{}, false
-		}
-		r.Index = all.Index()
-		return r, true
-	}
-	if r, done = look(); !done {
-		return r, false, nil
+func (d *Door) doneAsItIs(ctx context.Context, c *kv.Command, first look) (core.Result, bool, error) {
+	if !first.idle {
+		return core.Result{}, false, nil
 	}
 	if err := d.confirmed(ctx); err != nil {
 		return core.Result{}, false, err
 	}
-	r, done = look()
-	return r, done, nil
+	again := d.lookAt(c)
+	return again.result, again.idle, nil
 }
 
-// growth is by how much a command would make keys and values larger.
-func (d *Door) growth(c *kv.Command) int64 {
-	if e := kv.Of(d.view()).Entry(c.Key); e != nil {
-		return int64(len(c.Value) - len(e.Value))
-	}
-	return int64(len(c.Value) + len(c.Key.Namespace) + len(c.Key.Name))
+// look is what a view says of a command: one look at its key serves all that a door
+// wants to know before it proposes.
+type look struct {
+	entry  *kv.Entry   // as it is, nil: there is none; of a command about one key
+	result core.Result // if the command would change nothing
+	idle   bool        // it would not
+}
+
+func (d *Door) lookAt(c *kv.Command) (l look) {
+	all := d.view()
+	l.entry, l.result, l.idle = kv.Of(all).Idling(c, all.Session(c.Session) != nil)
+	l.result.Index = all.Index()
+	return l
+}
+
+// answeredBefore reports whether a call with a key that would be refused, because its
+// session is over or the quota full, has been executed before: then the log answers
+// what it did.
+func (d *Door) answeredBefore(ctx context.Context, key []byte) bool {
+	return len(key) > 0 && d.confirmed(ctx) == nil && d.view().Keeps(key)
 }
 
 // keyError is the error of a call about a key, with the entry as it was found: it

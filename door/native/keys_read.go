@@ -153,7 +153,7 @@ func (l *keyList) group(key string) string {
 
 // modified is when the list last changed.
 func (l *keyList) modified() incumbent.Index {
-	at := l.view.Deleted(l.prefix)
+	at := l.view.Deleted(l.prefix, l.goOn)
 	l.view.Ascend(l.prefix, kv.Key{}, func(e *kv.Entry) bool {
 		at = max(at, e.Modified)
 		return l.goOn()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -120,7 +121,7 @@ func TestG25_ARepeatedConditionalPutIsTheSamePut(t *testing.T) {
 // An earlier attempt with the key may be on its way still, and must not take effect
 // once a later one was refused: so the refusal stands in the log.
 func TestG25_WhatMayHaveBeenSentBeforeIsRefusedByTheLog(t *testing.T) {
-	m := newMember(t, func(c *Config) { c.QuotaBytes = 1000 })
+	m := newMember(t, func(c *Config) { c.QuotaBytes = 1000 + kv.EntryBytes })
 	m.mustPut(&pb.PutRequest{Key: "x", Value: make([]byte, 900)})
 	base := uint64(m.group.View().Index())
 	absent := &pb.PutRequest{Key: "x", Condition: ifIndex(0), Idempotency: &pb.Idempotency{Key: []byte("absent"), BaseIndex: base}}
@@ -199,7 +200,7 @@ func TestG45_ValuesAndPagesAreBounded(t *testing.T) {
 }
 
 func TestAQuotaStopsWhatGrows(t *testing.T) {
-	m := newMember(t, func(c *Config) { c.QuotaBytes = 1000 })
+	m := newMember(t, func(c *Config) { c.QuotaBytes = 1000 + kv.EntryBytes })
 	put := func(key string, n int) error {
 		_, err := m.put(&pb.PutRequest{Key: key, Value: make([]byte, n)})
 		return err
@@ -298,7 +299,7 @@ func TestG40_AnIdleDeletionCostsNoEntry(t *testing.T) {
 // Giving a lock up stores a value, too: what that makes larger is within the quota
 // like any other, and has no reserve.
 func TestG39_AnUnlockThatGrowsIsWithinTheQuota(t *testing.T) {
-	m := newMember(t, func(c *Config) { c.QuotaBytes = 1000 })
+	m := newMember(t, func(c *Config) { c.QuotaBytes = 1000 + kv.EntryBytes })
 	session := incumbent.NewSessionID().String()
 	if resp, body := m.post("SessionService/OpenSession", fmt.Sprintf(`{"id": %q, "ttl_ms": 60000}`, session)); resp.StatusCode != http.StatusOK {
 		t.Fatal(body)
@@ -315,5 +316,126 @@ func TestG39_AnUnlockThatGrowsIsWithinTheQuota(t *testing.T) {
 	}
 	if err := unlock(900); err != nil {
 		t.Errorf("one that does not grow: %v", err)
+	}
+}
+
+// A value may be put under the condition that it has another: with both as large as
+// they may be, the command is larger than an entry of the log.
+func TestALargeConditionalPut(t *testing.T) {
+	m := newMember(t)
+	was, is := bytes.Repeat([]byte("w"), kv.MaxValueBytes), bytes.Repeat([]byte("i"), kv.MaxValueBytes)
+	m.mustPut(&pb.PutRequest{Key: "x", Value: was})
+	r := &pb.PutRequest{
+		Key: "x", Value: is, Condition: &pb.PutRequest_IfValue{IfValue: was},
+		Idempotency: &pb.Idempotency{Key: []byte("k"), BaseIndex: uint64(m.group.View().Index())},
+	}
+	first := m.mustPut(r)
+	if e := kv.Of(m.group.View()).Entry(keyIn("", "x")); !bytes.Equal(e.Value, is) || uint64(e.Modified) != first.Index {
+		t.Errorf("modified at %d, answered %d", e.Modified, first.Index)
+	}
+	if again := m.mustPut(r); again.Index != first.Index {
+		t.Errorf("again at %d, first at %d", again.Index, first.Index)
+	}
+}
+
+// An answer does not send back the value that the caller has just sent.
+func TestAPutDoesNotEchoItsValue(t *testing.T) {
+	m := newMember(t)
+	if r := m.mustPut(&pb.PutRequest{Key: "x", Value: []byte("a")}); len(r.Entry.GetValue()) != 0 || r.Entry.GetModifiedIndex() != r.Index {
+		t.Errorf("put: %v", r)
+	}
+	session := incumbent.NewSessionID().String()
+	if resp, body := m.post("SessionService/OpenSession", fmt.Sprintf(`{"id": %q, "ttl_ms": 60000}`, session)); resp.StatusCode != http.StatusOK {
+		t.Fatal(body)
+	}
+	res, err := m.keys().Lock(t.Context(), connect.NewRequest(&pb.LockRequest{Key: "x", Value: []byte("a"), Session: session}))
+	if err != nil || len(res.Msg.Entry.GetValue()) != 0 || res.Msg.Entry.GetSession() != session {
+		t.Errorf("lock: %v %v", res, err)
+	}
+}
+
+// The quota counts what an entry costs besides its key and value.
+func TestG39_TheQuotaCountsEntries(t *testing.T) {
+	m := newMember(t, func(c *Config) { c.QuotaBytes = 10 * kv.EntryBytes })
+	for i := range 10 {
+		if _, err := m.put(&pb.PutRequest{Key: fmt.Sprint(i)}); err != nil {
+			if i < 5 || kindOf(err) != incumbent.TooLarge {
+				t.Errorf("key %d: %v", i, err)
+			}
+			return
+		}
+	}
+	t.Error("ten empty entries cost nothing")
+}
+
+// A retry is answered with what its first attempt did, whatever has become of quota
+// and session since.
+func TestG25_ARetryIsNotRefusedForWhatCameAfter(t *testing.T) {
+	m := newMember(t, func(c *Config) { c.QuotaBytes = 1000 })
+	m.guard.principal = auth.Principal{Name: "a", Kind: auth.Agent, Via: auth.Certificate}
+	key := func(name string) *pb.Idempotency {
+		return &pb.Idempotency{Key: []byte(name), BaseIndex: uint64(m.group.View().Index())}
+	}
+	session := incumbent.NewSessionID().String()
+	if resp, body := m.post("SessionService/OpenSession", fmt.Sprintf(`{"id": %q, "ttl_ms": 60000}`, session)); resp.StatusCode != http.StatusOK {
+		t.Fatal(body)
+	}
+	lock := &pb.LockRequest{Key: "l", Session: session, OnEnd: pb.OnEnd_ON_END_DELETE, Idempotency: key("l")}
+	locked, err := m.keys().Lock(t.Context(), connect.NewRequest(lock))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp, body := m.post("SessionService/CloseSession", fmt.Sprintf(`{"id": %q}`, session)); resp.StatusCode != http.StatusOK {
+		t.Fatal(body)
+	}
+	if again, err := m.keys().Lock(t.Context(), connect.NewRequest(lock)); err != nil || again.Msg.Index != locked.Msg.Index {
+		t.Errorf("locked again: %v %v", again, err)
+	}
+	put := &pb.PutRequest{Key: "x", Value: make([]byte, 500), Idempotency: key("x")}
+	first := m.mustPut(put)
+	if _, err := m.keys().Delete(t.Context(), connect.NewRequest(&pb.DeleteRequest{Key: "x"})); err != nil {
+		t.Fatal(err)
+	}
+	m.mustPut(&pb.PutRequest{Key: "y", Value: make([]byte, 600)})
+	if again, err := m.put(put); err != nil || again.Index != first.Index {
+		t.Errorf("put again: %v %v", again, err)
+	}
+	put.Idempotency = key("another")
+	if _, err := m.put(put); kindOf(err) != incumbent.TooLarge {
+		t.Errorf("another put: %v", err)
+	}
+	lock.Idempotency = key("later")
+	if _, err := m.keys().Lock(t.Context(), connect.NewRequest(lock)); kindOf(err) != incumbent.Expired {
+		t.Errorf("another lock: %v", err)
+	}
+}
+
+// Who waits for the delay of a lock sees it end.
+func TestAWatchTellsOfTheEndOfADelay(t *testing.T) {
+	for _, onEnd := range []pb.OnEnd{pb.OnEnd_ON_END_KEEP, pb.OnEnd_ON_END_DELETE} {
+		m := newMember(t)
+		session := incumbent.NewSessionID().String()
+		if resp, body := m.post("SessionService/OpenSession", fmt.Sprintf(`{"id": %q, "ttl_ms": 60000}`, session)); resp.StatusCode != http.StatusOK {
+			t.Fatal(body)
+		}
+		if _, err := m.keys().Lock(t.Context(), connect.NewRequest(&pb.LockRequest{Key: "x", Session: session, LockDelayMs: 1, OnEnd: onEnd})); err != nil {
+			t.Fatal(err)
+		}
+		w := m.dial()
+		w.send(watchKeysFrame(7, below("x", uint64(m.group.View().Index()))))
+		if resp, body := m.post("SessionService/CloseSession", fmt.Sprintf(`{"id": %q}`, session)); resp.StatusCode != http.StatusOK {
+			t.Fatal(body)
+		}
+		var seen []string
+		for !slices.Contains(seen, "lockable") {
+			for _, e := range w.next().GetWatchKeys().GetEvents() {
+				if seen = append(seen, e.What); e.Previous.GetKey() != "x" {
+					t.Errorf("%v: of key %q", e.What, e.Previous.GetKey())
+				}
+			}
+		}
+		if len(seen) != 2 {
+			t.Errorf("told %q", seen)
+		}
 	}
 }

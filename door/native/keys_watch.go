@@ -77,19 +77,30 @@ func (s *keyRecords) next(f *former, room *room) (out []proto.Message, more bool
 	return out, more
 }
 
+// lockable is the word for the end of a lock's delay, which changes no entry.
+const lockable = "lockable"
+
 // keyEvent writes a change of a key.
 func keyEvent(c *core.Change, values pb.WatchedValues) *pb.KeyEvent {
 	before, _ := c.Family.Before.(*kv.Entry)
 	after, _ := c.Family.After.(*kv.Entry)
+	if before == nil && after == nil { // the end of a delay: somebody has to be named
+		before = &kv.Entry{Key: kv.Key{Namespace: c.Family.Topic.Scope[0], Name: c.Family.Topic.Name}}
+	}
 	return &pb.KeyEvent{
-		Index: uint64(c.Index), What: whatOf(before, after),
+		Index: uint64(c.Index), What: whatOf(c),
 		Entry:    entryPB(after, values == pb.WatchedValues_WATCHED_VALUES_NONE),
 		Previous: entryPB(before, values != pb.WatchedValues_WATCHED_VALUES_UNSPECIFIED),
 	}
 }
 
 // whatOf is the word for a change of a key.
-func whatOf(before, after *kv.Entry) string {
+func whatOf(c *core.Change) string {
+	if c.Family.Before == c.Family.After {
+		return lockable
+	}
+	before, _ := c.Family.Before.(*kv.Entry)
+	after, _ := c.Family.After.(*kv.Entry)
 	var was incumbent.SessionID
 	if before != nil {
 		was = before.Session

@@ -192,7 +192,7 @@ func (d *Door) planStep(who *caller, in *pb.TxnOperation, to *branch) error {
 		return nil
 	}
 	to.writes++
-	if d.frees(c) {
+	if frees(c, kv.Of(d.view()).Entry(c.Key)) {
 		to.frees++
 	}
 	c.Most = uint64(d.quota)

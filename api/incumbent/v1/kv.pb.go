@@ -658,7 +658,7 @@ type PutRequest_IfIndex struct {
 }
 
 type PutRequest_IfValue struct {
-	IfValue []byte `protobuf:"bytes,6,opt,name=if_value,json=ifValue,proto3,oneof"` // its value is this; both values together have less than 1 MiB
+	IfValue []byte `protobuf:"bytes,6,opt,name=if_value,json=ifValue,proto3,oneof"` // its value is this
 }
 
 func (*PutRequest_IfIndex) isPutRequest_Condition() {}
@@ -668,7 +668,7 @@ func (*PutRequest_IfValue) isPutRequest_Condition() {}
 type PutResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
-	Entry         *KeyValue              `protobuf:"bytes,2,opt,name=entry,proto3" json:"entry,omitempty"` // left out in a repeated answer if it has changed since
+	Entry         *KeyValue              `protobuf:"bytes,2,opt,name=entry,proto3" json:"entry,omitempty"` // without its value; left out in a repeated answer if it has changed since
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -986,7 +986,7 @@ func (x *LockRequest) GetIdempotency() *Idempotency {
 type LockResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
-	Entry         *KeyValue              `protobuf:"bytes,2,opt,name=entry,proto3" json:"entry,omitempty"` // left out in a repeated answer if it has changed since
+	Entry         *KeyValue              `protobuf:"bytes,2,opt,name=entry,proto3" json:"entry,omitempty"` // without its value; left out in a repeated answer if it has changed since
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1122,7 +1122,7 @@ func (x *UnlockRequest) GetIdempotency() *Idempotency {
 type UnlockResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
-	Entry         *KeyValue              `protobuf:"bytes,2,opt,name=entry,proto3" json:"entry,omitempty"` // left out in a repeated answer if it has changed since
+	Entry         *KeyValue              `protobuf:"bytes,2,opt,name=entry,proto3" json:"entry,omitempty"` // without its value; left out in a repeated answer if it has changed since
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1331,7 +1331,8 @@ type KeyEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Index uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
 	// put, deleted, locked, unlocked (by its session or with it); "present" in a
-	// snapshot
+	// snapshot; "lockable": the delay of the last lock is over, and the entry, if there
+	// is one, is as it was
 	What          string    `protobuf:"bytes,2,opt,name=what,proto3" json:"what,omitempty"`
 	Entry         *KeyValue `protobuf:"bytes,3,opt,name=entry,proto3" json:"entry,omitempty"`       // after the change; left out: it is gone
 	Previous      *KeyValue `protobuf:"bytes,4,opt,name=previous,proto3" json:"previous,omitempty"` // before the change; left out: it was not there
