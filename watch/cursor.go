@@ -52,7 +52,7 @@ func (e *CompactedError) Error() string {
 func (h *Hub) errCompacted(delivered incumbent.Index) error {
 	h.count.cutOff.Add(1)
 	return incumbent.Errorf(incumbent.Compacted, "%w", &CompactedError{delivered, h.floor}).
-		WithHint("read the current state, then watch from its index; a larger history (watch.history_bytes) keeps more")
+		WithHint("read the current state, then watch from its index; a larger history (--history-bytes) keeps more")
 }
 
 // attach registers the cursor for all events after index from.
