@@ -45,10 +45,10 @@ func (s *Session) leaveAtLast(name incumbent.Name, holder string) {
 	}
 }
 
-// leave leaves the queue and gives back what a claim may have been granted; false
-// if it is not known whether that was done, and may be with another attempt. An
-// offer that comes later is not accepted and goes to the next. The server answers
-// after the claim, so that what it then lists is all that the claim brought.
+// leave leaves the queue and gives back what a claim may have been granted or
+// offered; false if it is not known whether that was done, and may be with another
+// attempt. The server answers after the claim, so that what it then lists is all
+// that the claim brought. What is not released here, the beats release.
 func (s *Session) leave(name incumbent.Name, holder string, timeout time.Duration) bool {
 	ctx, cancel := context.WithTimeout(s.stop, timeout)
 	defer cancel()
@@ -65,7 +65,11 @@ func (s *Session) leave(name incumbent.Name, holder string, timeout time.Duratio
 		if err != nil {
 			return !retryable(err)
 		}
-		s.giveBackUnknown(a.GetGetSession().GetLeases(), name)
+		for _, b := range s.giveBackUnknown(a.GetGetSession().GetLeases(), name) {
+			if err := s.release(ctx, b.name, b.token); err != nil {
+				break
+			}
+		}
 		next = a.GetGetSession().GetNext()
 	}
 	return true
@@ -74,13 +78,15 @@ func (s *Session) leave(name incumbent.Name, holder string, timeout time.Duratio
 // giveBackUnknown gives back what the server says this session holds and nobody
 // here knows of: the grants of abandoned claims. What other claims that are
 // under way may have been granted is theirs.
-func (s *Session) giveBackUnknown(listed []*apiv1.Lease, abandoned incumbent.Name) {
+func (s *Session) giveBackUnknown(listed []*apiv1.Lease, abandoned incumbent.Name) (given []holding) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range listed {
 		name, token := nameOf(l.GetName()), incumbent.Token(l.GetToken())
 		if s.leases[token] == nil && (name == abandoned || s.offers[name] == nil) {
 			s.back[token] = name
+			given = append(given, holding{name, token})
 		}
 	}
+	return given
 }

@@ -160,8 +160,13 @@ func TestAbandonedClaimIsGivenBackOnTheSameLink(t *testing.T) {
 		m.answer(lookup, &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_GetSession{GetSession: &apiv1.GetSessionResponse{
 			Leases: []*apiv1.Lease{{Name: apiName(named("db")), Token: 5}},
 		}}})
+		back := m.next()
+		if back.GetOperation().GetRelease().GetToken() != 5 || !s.givenBack(5) {
+			t.Fatalf("given back %v, then sent %v", s.givenBack(5), back)
+		}
+		m.answer(back, resultFrame(&apiv1.OperationResult{Result: &apiv1.OperationResult_Release{Release: &apiv1.ReleaseResponse{}}}))
 		claim := m.next()
-		if claim.GetOperation().GetClaim() == nil || !s.givenBack(5) {
+		if claim.GetOperation().GetClaim() == nil || s.givenBack(5) {
 			t.Fatalf("given back %v, then sent %v", s.givenBack(5), claim)
 		}
 		m.answer(claim, resultFrame(&apiv1.OperationResult{Error: &apiv1.Error{Kind: incumbent.Held.String()}}))

@@ -153,14 +153,16 @@ func (s *State) extend(c *command, l *Lease) Result {
 		ttl, _ := ttlOf(c.ttl)
 		n.TTL = max(l.TTL, ttl)
 	}
-	if !l.Offered {
-		s.putAlive(Extended, l, n, c.session)
-		return Result{Lease: n}
+	what := Extended
+	if l.Offered {
+		what = s.accepted(n)
 	}
-	return s.acceptOffer(l, n)
+	s.putAlive(what, l, n, c.session)
+	return Result{Lease: n}
 }
 
-// accept is what the first extension under an offer's token leads to.
+// accept records that an offer was accepted, a while after the leader has
+// acknowledged that: so it is no sign of life of the holder.
 func (s *State) accept(c *command) Result {
 	l := s.byToken(c)
 	switch {
@@ -173,17 +175,17 @@ func (s *State) accept(c *command) Result {
 	}
 	n := l.next()
 	n.Renewal++
-	return s.acceptOffer(l, n)
+	s.put(Change{What: s.accepted(n), LeaseBefore: l, Lease: n})
+	return Result{Lease: n}
 }
 
 func (s *State) byToken(c *command) *Lease {
 	return s.leaseByToken(incumbent.Token(c.token))
 }
 
-// acceptOffer makes an offer a holding.
-func (s *State) acceptOffer(l, n *Lease) Result {
+// accepted makes an offer a holding that is known to be accepted.
+func (s *State) accepted(n *Lease) What {
 	n.Offered = false
 	s.remember(n, LeaseChange{What: Accepted, Holder: n.Holder, Token: n.Token})
-	s.putAlive(Accepted, l, n, n.Session)
-	return Result{Lease: n}
+	return Accepted
 }

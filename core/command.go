@@ -64,7 +64,8 @@ type ClaimCommand struct {
 	Token    incumbent.Token
 }
 
-// AcceptCommand makes a holding of an offer: its first extension arrived.
+// AcceptCommand records that an offer was accepted. Nobody waits for it: the leader
+// acknowledges the first extension of an offer like any other.
 type AcceptCommand struct{ Token incumbent.Token }
 
 // ReleaseCommand frees a lease. Token, or Holder and Session, or all of them
@@ -134,12 +135,11 @@ type UnpinCommand struct {
 }
 
 // LeaveQueueCommand gives up the place of a session in a queue, all its places
-// if Holder is "", and declines an offer not yet accepted.
+// if Holder is "". It ends no holding, and no offer.
 type LeaveQueueCommand struct {
 	Name    incumbent.Name
 	Session incumbent.SessionID
 	Holder  string
-	Absent  []incumbent.SessionID // should it decline an offer
 }
 
 // OpenSessionCommand opens a session. TTL 0: it lives until closed.
@@ -273,11 +273,10 @@ func (c UnpinCommand) Encode(meta Meta) []byte {
 
 // Encode implements [Command].
 func (c LeaveQueueCommand) Encode(meta Meta) []byte {
-	return encode(need(len(c.Absent) > 0), meta, opLeaveQueue, func(e *encoder) {
+	return encode(1, meta, opLeaveQueue, func(e *encoder) {
 		e.name(c.Name)
 		e.Session(2, c.Session)
 		e.Text(3, c.Holder)
-		e.ids(4, c.Absent)
 	})
 }
 

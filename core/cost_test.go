@@ -119,10 +119,6 @@ func TestWorkOfSmallCommandsIsBounded(t *testing.T) {
 		}, incumbent.OK},
 		{"revoke at the deadline", func() Command { return RevokeCommand{Name: q, AtDeadline: true} }, incumbent.OK},
 		{"revoke past the absent", func() Command { return RevokeCommand{Name: q, Absent: c.absent} }, incumbent.OK},
-		{"decline past the absent", func() Command {
-			h, s := as(c.lease())
-			return LeaveQueueCommand{Name: q, Session: s, Holder: h, Absent: c.absent}
-		}, incumbent.OK},
 		{"open a session", func() Command { return OpenSessionCommand{ID: sessionID("new"), TTL: time.Minute} }, incumbent.OK},
 		{"extend a session", func() Command { return ExtendSessionCommand{ID: c.many, TTL: time.Hour} }, incumbent.OK},
 		{"an expiry that is void", func() Command { return ExpireSessionCommand{ID: c.many, Renewal: 1} }, incumbent.Conflict},

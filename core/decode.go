@@ -82,7 +82,7 @@ var layouts = [numOpcodes][]slot{
 	opExpire:        {slotFixedToken, slotRenewal, slotLate, slotOther, slotAbsent},
 	opPin:           {slotName, slotText},
 	opUnpin:         {slotName, slotText},
-	opLeaveQueue:    {slotName, slotSession, slotHolder, slotAbsent},
+	opLeaveQueue:    {slotName, slotSession, slotHolder},
 	opOpenSession:   {slotSession, slotTTL},
 	opCloseSession:  {slotSession, slotText, slotAbsent},
 	opExpireSession: {slotSession, slotRenewal, slotLate, slotAbsent},

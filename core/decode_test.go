@@ -210,7 +210,7 @@ func commandsOfAllKinds() []Command {
 		ExpireCommand{1 << 40, 300, time.Second, y, absent},
 		PinCommand{n, "e"},
 		UnpinCommand{n, "e"},
-		LeaveQueueCommand{n, x, "ann", absent},
+		LeaveQueueCommand{n, x, "ann"},
 		OpenSessionCommand{x, time.Minute},
 		CloseSessionCommand{x, string(bytes.Repeat([]byte("r"), 200)), absent},
 		ExpireSessionCommand{x, 300, time.Second, absent},

@@ -29,7 +29,7 @@ func (s *State) freeLease(l *Lease, e ending) *Lease {
 // freed returns the free successor of l.
 func (s *State) freed(l *Lease, e ending) *Lease {
 	n := l.next()
-	if !l.Offered {
+	if e.what != Declined {
 		n.PreviousHolder = l.Holder
 	}
 	n.Holder, n.Session, n.Token, n.TTL = "", incumbent.SessionID{}, 0, 0
@@ -69,11 +69,7 @@ func (s *State) release(c *command) Result {
 	case c.token != 0 && c.token != uint64(l.Token), len(c.holder) > 0 && !l.heldBy(c):
 		return Result{Lease: l, Err: fail(incumbent.NotHolder, "another holds the lease")}
 	}
-	e := ending{what: Released, to: c.other}
-	if l.Offered {
-		e.what = Declined
-	}
-	return Result{Lease: s.freeLease(l, e)}
+	return Result{Lease: s.freeLease(l, ending{what: Released, to: c.other})}
 }
 
 // revoke ends a holding for an operator.
@@ -112,7 +108,7 @@ func (s *State) transfer(c *command) Result {
 	switch {
 	case c.other.IsZero():
 		return Result{Err: fail(incumbent.Invalid, "name the session to transfer to")}
-	case l.Free(), !l.heldBy(c), c.token != 0 && c.token != uint64(l.Token), l.Offered:
+	case l.Free(), !l.heldBy(c), c.token != 0 && c.token != uint64(l.Token):
 		return Result{Lease: l, Err: fail(incumbent.NotHolder, "only the holder transfers a lease")}
 	case l.Revoking:
 		return Result{Lease: l, Err: fail(incumbent.Conflict, "the lease is being revoked")}
@@ -159,14 +155,16 @@ func (s *State) checkTarget(l *Lease, to Waiter) *incumbent.Error {
 }
 
 // expire frees a lease whose deadline passed, unless anything has touched the
-// holding since its proposer looked, or a pin keeps it.
+// holding since its proposer looked, or a pin keeps it. A pin does not keep an
+// offer that nobody has accepted, or a waiter that is gone would have it for ever:
+// which one that is the leader knows, and it proposes the expiry of no other.
 func (s *State) expire(c *command) Result {
 	l := s.byToken(c)
-	if l == nil || l.Renewal != c.renewal || l.keptByPin() {
+	if l == nil || l.Renewal != c.renewal || l.keptByPin() && !l.Offered {
 		return Result{Lease: l, Err: fail(incumbent.Conflict, "the expiry is void")}
 	}
 	e := ending{what: Expired, late: c.lateness(), to: c.other}
-	if l.Offered {
+	if l.Offered && !l.Revoking {
 		e.what = Declined
 	}
 	return Result{Lease: s.freeLease(l, e)}

@@ -63,7 +63,7 @@ func drawCommand(t *rapid.T, v *View) Command {
 	case 9:
 		return UnpinCommand{Name: name, Entity: rapid.SampledFrom(someEntities).Draw(t, "entity")}
 	case 10:
-		return LeaveQueueCommand{Name: name, Session: known, Holder: rapid.SampledFrom(append(someHolders, "")).Draw(t, "leaver"), Absent: absent}
+		return LeaveQueueCommand{Name: name, Session: known, Holder: rapid.SampledFrom(append(someHolders, "")).Draw(t, "leaver")}
 	case 11:
 		return OpenSessionCommand{ID: known, TTL: time.Duration(rapid.IntRange(1, 2).Draw(t, "ttl")) * time.Minute}
 	case 12:

@@ -111,7 +111,7 @@ func (m *model) apply(c Command) incumbent.Kind {
 		}
 		if l.offered {
 			l.offered = false
-			m.touch(l)
+			l.renewal++ // the session is left alone: nobody was heard
 		}
 	case ReleaseCommand:
 		return m.release(c)
@@ -237,7 +237,7 @@ func (m *model) revoke(c RevokeCommand) incumbent.Kind {
 
 func (m *model) transfer(c TransferCommand) incumbent.Kind {
 	l := m.leases[c.Name]
-	if l == nil || l.by == nil || *l.by != (mParty{c.Holder, c.Session}) || c.Token != 0 && l.token != uint64(c.Token) || l.offered {
+	if l == nil || l.by == nil || *l.by != (mParty{c.Holder, c.Session}) || c.Token != 0 && l.token != uint64(c.Token) {
 		return incumbent.NotHolder
 	}
 	if l.revoking {
@@ -269,14 +269,11 @@ func (m *model) leave(c LeaveQueueCommand) {
 	}
 	meant := func(p mParty) bool { return p.session == c.Session && (c.Holder == "" || p.holder == c.Holder) }
 	l.queue = slices.DeleteFunc(slices.Clone(l.queue), meant)
-	if l.offered && meant(*l.by) {
-		m.end(l, incumbent.SessionID{}, c.Absent)
-	}
 }
 
 func (m *model) ownsPinned(id incumbent.SessionID) bool {
 	for _, l := range m.leases {
-		if l.by != nil && l.by.session == id && len(l.pins) > 0 && !l.offered && !l.revoking {
+		if l.by != nil && l.by.session == id && len(l.pins) > 0 && !l.revoking {
 			return true
 		}
 	}

@@ -6,11 +6,11 @@ import (
 	"github.com/incumbent-dev/incumbent"
 )
 
-// keptByPin reports whether a pin keeps the lease from expiring. An offer is not
-// kept: nobody holds it yet, and a waiter that is gone would keep it for ever. Nor
-// is what an operator has revoked: it ends at its deadline.
+// keptByPin reports whether a pin keeps the lease, and the session that owns it,
+// from expiring. What an operator has revoked is not kept: it ends at its deadline.
+// An offer is: its holder may have accepted it (see [ExpireCommand]).
 func (l *Lease) keptByPin() bool {
-	return len(l.Pins) > 0 && !l.Free() && !l.Offered && !l.Revoking
+	return len(l.Pins) > 0 && !l.Free() && !l.Revoking
 }
 
 // pin keeps a lease from expiring. The lease need not be held, nor exist.

@@ -82,7 +82,8 @@ func (s *State) absent(id incumbent.SessionID) bool {
 }
 
 // leaveQueue gives up a place, or all places of the session if no holder is
-// named. What was offered meanwhile and is not accepted is handed on.
+// named. What was offered meanwhile stays: it may have been accepted, which the log
+// need not say. Who does not want it releases it.
 func (s *State) leaveQueue(c *command) Result {
 	_, l, err := s.lookup(c)
 	if err != nil {
@@ -94,11 +95,7 @@ func (s *State) leaveQueue(c *command) Result {
 	if l == nil {
 		return Result{}
 	}
-	l = s.leave(l, c.session, c.holder)
-	if l.Offered && l.Session == c.session && (len(c.holder) == 0 || l.Holder == string(c.holder)) {
-		l = s.freeLease(l, ending{what: Declined})
-	}
-	return Result{Lease: l}
+	return Result{Lease: s.leave(l, c.session, c.holder)}
 }
 
 // leave takes a session's places out of the queue of a lease: all of them, or

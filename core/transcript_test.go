@@ -485,8 +485,8 @@ func (w *words) command(verb string) Command {
 		return PinCommand{Name: name, Entity: w.at(1)}
 	case "unpin": // NAME ENTITY
 		return UnpinCommand{Name: name, Entity: w.at(1)}
-	case "leave": // NAME [HOLDER]@SESSION absent=
-		return LeaveQueueCommand{Name: name, Session: session, Holder: holder, Absent: w.ids("absent")}
+	case "leave": // NAME [HOLDER]@SESSION
+		return LeaveQueueCommand{Name: name, Session: session, Holder: holder}
 	case "open": // SESSION ttl=
 		return OpenSessionCommand{ID: sessionID(w.at(0)), TTL: w.dur("ttl")}
 	case "close": // SESSION reason= absent=

@@ -41,8 +41,8 @@ type Condition interface {
 	Condition() (wire.Number, []byte)
 }
 
-// IfHeld holds while a lease is held under a token: that of an offer once it is
-// accepted. It is judged by the state. The leader's clock may be about to end the
+// IfHeld holds while a lease is held under a token, or offered: the state need not
+// know of an acceptance. It is judged by the state. The leader's clock may be about to end the
 // holding, which is why its holder's own deadline comes before that.
 type IfHeld struct {
 	Name  incumbent.Name

@@ -148,7 +148,7 @@ func (t *shared) judgeHeld(says []byte) Verdict {
 		return Verdict{}
 	}
 	l := t.lease(named)
-	return Verdict{Holds: uint64(l.Token) == token && !l.Offered}
+	return Verdict{Holds: uint64(l.Token) == token}
 }
 
 func (t *shared) judgeSession(says []byte) Verdict {

@@ -27,8 +27,8 @@ type What uint8
 const (
 	Granted     What = iota + 1 // to a caller that claimed it free
 	Extended                    // by a logged claim of its holder
-	Offered                     // handed to a waiter or by transfer; not yet accepted
-	Accepted                    // the offer's first extension arrived
+	Offered                     // handed to a waiter or by transfer
+	Accepted                    // the offer has been extended: told a while after its holder was
 	Released                    // by its holder
 	Expired                     // its deadline, or its session's, passed
 	Revoked                     // by an operator
@@ -39,7 +39,7 @@ const (
 	Queued        // somebody waits
 	Dequeued      // somebody no longer waits
 	Revoking      // extensions stopped; free at the deadline
-	Declined      // an offer was turned down or not accepted in time
+	Declined      // an offer was not accepted in time
 	SessionOpen   // sessions only
 	SessionClose  // sessions only
 	SessionEnd    // sessions only: expired
@@ -75,14 +75,14 @@ type Lease struct {
 	LastToken      incumbent.Token     // greatest ever granted
 	TTL            time.Duration       // logged ttl; 0 when a session owns it
 	Renewal        uint64              // raised by every command that touches the holding
-	Offered        bool                // handed over, not yet accepted
+	Offered        bool                // handed over; whether it was accepted the leader knows, and says so with Accepted
 	Critical       bool                // its extensions are refused last
 	Revoking       bool                // extensions are refused; free at the deadline
-	Pins           []string            // sorted; while any is there it does not expire, unless Offered
+	Pins           []string            // sorted; while any is there it does not expire
 	Waiting        int                 // places in its queue: see View.Queue
 	Modified       incumbent.Index     // under which its last change was told
 	Origin         *Origin             // of the grant; empty when free
-	PreviousHolder string              // whoever held it last before; an offer not accepted does not count
+	PreviousHolder string              // whoever held it last before; an offer that was Declined does not count
 	History        []LeaseChange       // oldest first; without extensions and the queue's comings and goings
 	HistoryBytes   int                 // what History counts against MaxHistoryBytes
 }

@@ -357,7 +357,7 @@ func (p *play) drawn() core.Command {
 	case 11:
 		return core.UnpinCommand{Name: name, Entity: p.letter(2)}
 	case 12:
-		return core.LeaveQueueCommand{Name: name, Session: known, Holder: p.letter(3), Absent: absent}
+		return core.LeaveQueueCommand{Name: name, Session: known, Holder: p.letter(3)}
 	case 13, 14, 15:
 		return core.OpenSessionCommand{ID: known, TTL: time.Duration(p.rng.IntN(3)) * time.Minute}
 	case 16:

@@ -49,16 +49,32 @@ func (b *Book) leaseChanged(c *core.Change) {
 	}
 	i := b.putLease(c.Lease)
 	switch c.What {
-	case core.Granted, core.Extended, core.Accepted:
+	case core.Offered:
+		b.offer(i)
+	case core.Accepted:
+		if c.Session != nil { // by a claim; else it is the leader that says so
+			b.restart(i)
+			b.hear(c.Session.ID)
+		}
+	case core.Granted, core.Extended:
 		b.restart(i)
 		b.hear(c.Lease.Session)
 	case core.Queued:
 		b.hear(c.Session.ID)
 	case core.Unpinned:
-		if len(c.Lease.Pins) == 0 && !c.Lease.Revoking && !c.Lease.Offered {
+		if len(c.Lease.Pins) == 0 && !c.Lease.Revoking && b.leases[i].flags&offered == 0 {
 			b.restart(i)
 		}
 	}
+}
+
+// offer begins the window in which an offer is to be accepted: until then its
+// session does not keep it.
+func (b *Book) offer(i int32) {
+	l := &b.leases[i]
+	l.flags |= offered
+	l.deadline = b.now + b.offerWindow
+	b.arm(leaseRef(i))
 }
 
 // hear remembers a sign of life of a session's client.
@@ -72,16 +88,12 @@ func (b *Book) hear(id incumbent.SessionID) {
 // command counts as an extension.
 func (b *Book) restart(i int32) {
 	l := &b.leases[i]
-	if l.flags&(offered|revoking) == 0 && l.owner != noSlot {
+	if l.owner != noSlot {
 		s := &b.sessions[l.owner]
 		s.deadline = max(s.deadline, b.now+b.hold(nanos(s.ttl)))
 		return
 	}
-	d := b.hold(nanos(l.ttl))
-	if l.flags&offered != 0 {
-		d = b.offerWindow
-	}
-	l.deadline = max(l.deadline, b.now+d)
+	l.deadline = max(l.deadline, b.now+b.hold(nanos(l.ttl)))
 }
 
 // putSession makes a slot say what a session is.
@@ -158,7 +170,11 @@ func (b *Book) putLease(n *core.Lease) int32 {
 	moved := l.renewal != n.Renewal
 	was := l.flags
 	l.renewal, l.ttl = n.Renewal, millis(n.TTL)
-	l.flags = l.flags&(used|inDue|expiring) | flagsOf(n)
+	kept := used | inDue | expiring
+	if n.Offered {
+		kept |= offered // if it is: what was accepted stays so
+	}
+	l.flags = l.flags&kept | flagsOf(n)
 	b.countOwned(l.owner, was, l.flags)
 	b.setDeadline(i, was, !ok)
 	if moved {
@@ -180,14 +196,8 @@ func (b *Book) ownerOf(n *core.Lease) int32 {
 
 func flagsOf(n *core.Lease) flags {
 	var f flags
-	// A pin does not keep an offer: a waiter that has died would hold the lease,
-	// and its session, for as long as it is pinned. Nor does it keep what is being
-	// revoked.
-	if len(n.Pins) > 0 && !n.Offered && !n.Revoking {
+	if len(n.Pins) > 0 && !n.Revoking { // what is being revoked no pin keeps
 		f |= pinned
-	}
-	if n.Offered {
-		f |= offered
 	}
 	if n.Revoking {
 		f |= revoking
@@ -203,8 +213,6 @@ func flagsOf(n *core.Lease) flags {
 func (b *Book) setDeadline(i int32, was flags, isNew bool) {
 	l := &b.leases[i]
 	switch {
-	case isNew && l.flags&offered != 0:
-		l.deadline = b.now + b.offerWindow
 	case l.owner != noSlot && l.flags&revoking != 0 && (isNew || was&(revoking|offered) == 0):
 		// From here on the session's extensions no longer count for the lease.
 		l.deadline = b.promised(l.owner)

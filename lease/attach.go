@@ -218,8 +218,7 @@ func (b *Book) inspectLease(it *Inspected) {
 			it.Extends, it.LastExtend = uint64(s.extends), time.Duration(b.now-s.heard)
 		}
 	}
-	it.Running = b.timed(r) && l.flags&pinned == 0
-	if it.Running {
+	if it.Running = b.timed(r); it.Running {
 		it.ExpiresIn = max(time.Duration(b.timer(r).deadline-b.now), 0)
 	}
 }

@@ -14,6 +14,11 @@ import (
 // deadline of its own, save as an offer or while it is being revoked: the session
 // has it.
 //
+// An offer is one from the change that began it, while this leader leads, until its
+// first extension: that is stored and acknowledged like any other, and the log is
+// told of it later. Whether an offer that a new leader finds was accepted nobody
+// knows any more, so it is taken for a holding.
+//
 // All its deadlines are in book time: monotonic nanoseconds less the silences.
 // Letting book time stand still for as long as the loop or the quorum was
 // silent moves all deadlines by that gap, in constant time, and none that was
@@ -39,6 +44,7 @@ type Book struct {
 	byID          map[incumbent.SessionID]int32
 	byDeadline    map[deadlineKey]int32
 	buckets       buckets
+	accepted      []acceptance // in the order of their times
 
 	late histogram // of what has been freed
 }
@@ -49,7 +55,7 @@ type flags uint8
 const (
 	used     flags = 1 << iota
 	pinned         // leases only
-	offered        // leases only
+	offered        // leases only: and not accepted
 	revoking       // leases only
 	waited         // leases only: somebody stands in the queue
 	dead           // sessions only: gone, but some of its leases are still listed
@@ -178,6 +184,7 @@ func (b *Book) Follow() {
 	b.byToken = newTokenTable(0)
 	b.byID = make(map[incumbent.SessionID]int32)
 	b.byDeadline = make(map[deadlineKey]int32)
+	b.accepted = nil
 	b.buckets.reset(b.now)
 }
 
@@ -198,6 +205,9 @@ func (b *Book) Lead(v *core.View) {
 		if !l.Free() {
 			i := b.putLease(l)
 			b.raiseTo(leaseRef(i), b.now+b.giveBack)
+			if l.Offered {
+				b.accept(i)
+			}
 		}
 		return true
 	})
@@ -223,7 +233,9 @@ func (b *Book) timed(r ref) bool {
 		return b.deadlines[r.slot()].flags&used != 0
 	}
 	l := &b.leases[r.slot()]
-	return l.flags&(used|pinned) == used && (l.owner == noSlot || l.flags&(offered|revoking) != 0)
+	// A pin does not keep an offer: a waiter that has died would hold the lease for
+	// as long as it is pinned.
+	return l.flags&offered != 0 || l.flags&(used|pinned) == used && (l.owner == noSlot || l.flags&revoking != 0)
 }
 
 func (b *Book) timer(r ref) *timer {
@@ -251,16 +263,19 @@ func (b *Book) arm(r ref) {
 }
 
 // Extend stores an extension of what a ref names. Longer than logged is cut to
-// that: the log must know first. What is offered or being revoked is not
-// extended; of a lease that a session owns, the session is.
+// that: the log must know first. What is being revoked is not extended, what is
+// offered is accepted; of a lease that a session owns, the session is extended.
 func (b *Book) extend(r ref, ttl time.Duration) {
 	if r.session() {
 		b.extendSession(r.slot(), ttl)
 		return
 	}
 	l := &b.leases[r.slot()]
-	if l.flags&(offered|revoking) != 0 {
+	if l.flags&revoking != 0 {
 		return
+	}
+	if l.flags&offered != 0 {
+		b.accept(r.slot())
 	}
 	l.extends++
 	l.lastExtend = b.now

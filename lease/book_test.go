@@ -21,6 +21,7 @@ type bookModel struct {
 	now      int64
 	leases   map[incumbent.Token]int64 // deadlines of those that have one
 	sessions map[incumbent.SessionID]int64
+	offered  map[incumbent.Token]bool  // offers that nobody has accepted
 	watched  map[incumbent.Token]int64 // since when leases that were pinned can run out again
 	out      []Due
 }
@@ -44,7 +45,7 @@ func (m *bookModel) changed(c core.Change) {
 	}
 	if c.LeaseBefore != nil && (c.Lease == nil || c.Lease.Token != c.LeaseBefore.Token) {
 		delete(m.leases, c.LeaseBefore.Token)
-		if len(c.LeaseBefore.Pins) > 0 && c.LeaseBefore.Token != 0 && !c.LeaseBefore.Offered && !c.LeaseBefore.Revoking {
+		if len(c.LeaseBefore.Pins) > 0 && c.LeaseBefore.Token != 0 && !c.LeaseBefore.Revoking {
 			m.unpinned(c.LeaseBefore)
 		}
 	}
@@ -54,10 +55,12 @@ func (m *bookModel) changed(c core.Change) {
 	}
 	switch c.What {
 	case core.Offered:
-		m.leases[l.Token] = m.now + int64(DefaultOfferWindow)
+		m.leases[l.Token], m.offered[l.Token] = m.now+int64(DefaultOfferWindow), true
 	case core.Accepted:
-		delete(m.leases, l.Token) // from here on the session's counts
-		m.restart(l)
+		m.accepted(l)
+		if c.Session != nil { // else nobody was heard
+			m.restart(l)
+		}
 	case core.Granted, core.Extended:
 		m.restart(l)
 	case core.Unpinned:
@@ -69,7 +72,7 @@ func (m *bookModel) changed(c core.Change) {
 			m.unpinned(l)
 			m.watched[l.Token] = m.now // it may have run out meanwhile
 		}
-		if !l.Offered && !l.Session.IsZero() {
+		if !m.offered[l.Token] && !l.Session.IsZero() {
 			m.leases[l.Token] = max(m.sessions[l.Session], m.now)
 			if m.state.View().Session(l.Session).TTL == 0 {
 				m.leases[l.Token] = m.now + int64(hold(incumbent.MaxTTL))
@@ -78,24 +81,32 @@ func (m *bookModel) changed(c core.Change) {
 	}
 }
 
+// accepted: from here on the session's deadline counts.
+func (m *bookModel) accepted(l *core.Lease) {
+	if m.offered[l.Token] {
+		delete(m.offered, l.Token)
+		delete(m.leases, l.Token)
+	}
+}
+
 // unpinned starts clocks anew: the lease's, and its session's if no other pin
 // holds it.
 func (m *bookModel) unpinned(l *core.Lease) {
 	switch {
-	case l.Offered, l.Revoking: // was not kept by the pin
+	case l.Revoking: // was not kept by the pin
 	case l.Session.IsZero():
 		if _, ok := m.leases[l.Token]; ok {
 			m.restart(l)
 		}
 	}
-	if !l.Session.IsZero() && !l.Offered && !m.pinned(l.Session) {
+	if !l.Session.IsZero() && !m.pinned(l.Session) {
 		m.restartSession(l.Session)
 	}
 }
 
 func (m *bookModel) pinned(id incumbent.SessionID) (any bool) {
 	m.state.View().SessionLeases(id, func(l *core.Lease) bool {
-		any = len(l.Pins) > 0 && !l.Offered && !l.Revoking
+		any = len(l.Pins) > 0 && !l.Revoking
 		return !any
 	})
 	return any
@@ -118,7 +129,8 @@ func (m *bookModel) restartSession(id incumbent.SessionID) {
 func (m *bookModel) extend(l *core.Lease) {
 	slot, _ := m.book.byToken.get(l.Token)
 	m.book.extend(leaseRef(slot), 0)
-	if !l.Offered && !l.Revoking {
+	if !l.Revoking {
+		m.accepted(l)
 		m.restart(l)
 	}
 }
@@ -131,7 +143,7 @@ func (m *bookModel) running(d Due) (int64, bool) {
 	}
 	l := m.state.View().LeaseByToken(d.Token)
 	at, ok := m.leases[d.Token]
-	return at, ok && l != nil && (len(l.Pins) == 0 || l.Offered || l.Revoking)
+	return at, ok && l != nil && (len(l.Pins) == 0 || m.offered[d.Token] || l.Revoking)
 }
 
 func (m *bookModel) check(t *rapid.T) {
@@ -187,7 +199,7 @@ func TestBookModel(t *testing.T) {
 		m := &bookModel{
 			state: core.New(), book: NewBook(Config{}),
 			leases: make(map[incumbent.Token]int64), sessions: make(map[incumbent.SessionID]int64),
-			watched: make(map[incumbent.Token]int64),
+			offered: make(map[incumbent.Token]bool), watched: make(map[incumbent.Token]int64),
 		}
 		m.book.Advance(0)
 		m.book.Lead(m.state.View())

@@ -77,7 +77,7 @@ func (e *Engine) way(c *call, m core.ClaimCommand, l *core.Lease) way {
 			return byLog
 		}
 		return byRead
-	case l.Offered || l.Revoking || m.TTL > l.TTL || l.Critical != m.Critical:
+	case l.Revoking || m.TTL > l.TTL || l.Critical != m.Critical:
 		return byLog
 	case !e.leading && e.courier.on && e.leader != 0:
 		return byLeader
@@ -223,9 +223,6 @@ func (e *Engine) command(c *call, l *core.Lease) core.Command {
 	case core.CloseSessionCommand:
 		m.Absent = e.absentBehind(m.ID)
 		return m
-	case core.LeaveQueueCommand:
-		m.Absent = e.absentAfter(l, m.Session)
-		return m
 	}
 	return c.cmd
 }
@@ -293,8 +290,6 @@ func ends(cmd core.Command, l *core.Lease) bool {
 		return m.Token == l.Token || m.Holder == l.Holder && m.Session == l.Session
 	case core.TransferCommand:
 		return m.Holder == l.Holder && m.Session == l.Session
-	case core.LeaveQueueCommand:
-		return l.Offered && m.Session == l.Session
 	case core.RevokeCommand:
 		return true
 	}
@@ -338,7 +333,9 @@ func (e *Engine) Proposed(t Ticket, r core.Result, err error) {
 	case t.expiry != nil:
 		e.expiryDone(t.expiry, err)
 	case t.logged != nil:
-		e.loggedDone(t.logged, r, err)
+		e.loggedDone(*t.logged, r, err)
+	case t.accepted != 0:
+		e.acceptanceDone(t.accepted, err)
 	case t.probe:
 		e.probed(err)
 	}

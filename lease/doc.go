@@ -20,8 +20,9 @@
 // It is stored when it is read: lengthening harms nobody. It is judged after a
 // confirmation of leadership that began later, on a state applied at least that
 // far. One confirmation serves all extensions that wait; at most one is under
-// way. An extension the log must know of (the first one of an offer, one longer
-// than the logged ttl) becomes a command and is acknowledged once applied.
+// way. An extension that is longer than the logged ttl becomes a command and is
+// acknowledged once applied. The first one of an offer makes it a holding: see
+// accept.go.
 //
 // # The life of an expiry
 //

@@ -40,7 +40,6 @@ type Engine struct {
 	retryFrom   int64 // no round for expiries and kept batches alone before this
 	held        map[key][]waiter
 	heldNames   map[incumbent.Name][]waiter
-	offers      map[incumbent.Token]*logged // first extensions under way
 	names       map[incumbent.Name]*guard
 	freeGuards  []*guard
 	submitted   uint64
@@ -127,10 +126,11 @@ type Proposal struct {
 
 // Ticket says what a proposal was for. Exactly one field is set, or none.
 type Ticket struct {
-	call   *call
-	expiry *proposedExpiry
-	logged *logged
-	probe  bool
+	call     *call
+	expiry   *proposedExpiry
+	logged   *waiter         // raises a logged ttl
+	accepted incumbent.Token // of an offer
+	probe    bool
 }
 
 // Answer is the outcome of a call.
@@ -169,7 +169,6 @@ func NewEngine(cfg Config, view *core.View) *Engine {
 	return &Engine{
 		cfg: cfg, book: NewBook(cfg), view: view,
 		held:        make(map[key][]waiter),
-		offers:      make(map[incumbent.Token]*logged),
 		names:       make(map[incumbent.Name]*guard),
 		attachments: make(map[incumbent.SessionID]*attach),
 		heldNames:   make(map[incumbent.Name][]waiter),
@@ -203,6 +202,7 @@ func (e *Engine) End() *Effects {
 	if e.leading {
 		e.findDue()
 		e.proposeExpiries()
+		e.logAcceptances()
 		e.trimKeys()
 	}
 	e.probe()

@@ -127,6 +127,20 @@ func (p *players) extend(h *holder, name string, ttl time.Duration) {
 	p.turn(func() { p.e.Extend(b) })
 }
 
+// beat extends a session, and with it whatever its holder was told that it holds.
+func (p *players) beat(h *holder) {
+	if h.session.IsZero() {
+		return
+	}
+	sent := p.now
+	b := &Batch{Items: []Extension{{Session: h.session}}, Done: func(b *Batch) {
+		if it := &b.Items[0]; it.Kind == incumbent.OK {
+			h.alive = max(h.alive, sent+rho(it.Held))
+		}
+	}}
+	p.turn(func() { p.e.Extend(b) })
+}
+
 func (p *players) release(h *holder, name string) {
 	token := h.token[name]
 	if token == 0 {
@@ -195,6 +209,10 @@ func TestG02_EngineModel(t *testing.T) {
 			"extend": func(t *rapid.T) {
 				h, name := draw(t)
 				p.extend(h, name, rapid.SampledFrom([]time.Duration{0, 0, 2 * time.Second, 6 * time.Second}).Draw(t, "ttl"))
+			},
+			"beat": func(t *rapid.T) {
+				h, _ := draw(t)
+				p.beat(h)
 			},
 			"release":  func(t *rapid.T) { p.release(draw(t)) },
 			"confirm":  confirm,

@@ -8,13 +8,6 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 )
 
-// logged is a command that extensions wait for: the first one of an offer, or
-// one that raises a logged ttl.
-type logged struct {
-	token   incumbent.Token // of an offer, else 0
-	waiters []waiter
-}
-
 // Extend takes a batch: each extension is stored now and judged later.
 func (e *Engine) Extend(b *Batch) {
 	b.arrived, b.left = e.now, len(b.Items)
@@ -219,8 +212,6 @@ func (e *Engine) judgeLease(b *Batch, i int) {
 	switch {
 	case l.flags&revoking != 0:
 		e.answer(b, i, incumbent.NotHolder, 0)
-	case l.flags&offered != 0:
-		e.accept(l.token, waiter{b, i})
 	case l.owner != noSlot:
 		e.judgeSession(b, i, l.owner)
 	case int64(it.TTL) > nanos(l.ttl):
@@ -313,18 +304,6 @@ func (b *Book) blocked(r ref) (key, bool) {
 	return key{session: s.id}, s.flags&expiring != 0 || s.touched > 0
 }
 
-// accept makes the first extension of an offer a command; later ones wait for
-// the same.
-func (e *Engine) accept(token incumbent.Token, w waiter) {
-	if l, ok := e.offers[token]; ok {
-		l.waiters = append(l.waiters, w)
-		return
-	}
-	l := &logged{token: token, waiters: []waiter{w}}
-	e.offers[token] = l
-	e.propose(core.AcceptCommand{Token: token}.Encode(e.own()), l)
-}
-
 // raiseLease makes an extension that is longer than the logged ttl a command.
 func (e *Engine) raiseLease(token incumbent.Token, b *Batch, i int) {
 	l := e.view.LeaseByToken(token)
@@ -333,31 +312,28 @@ func (e *Engine) raiseLease(token incumbent.Token, b *Batch, i int) {
 	}
 	// Naming the token: should the holding end first, none must begin instead.
 	claim := core.ClaimCommand{Name: l.Name, Holder: l.Holder, TTL: b.Items[i].TTL, Critical: l.Critical, Token: token}
-	e.propose(claim.Encode(core.Meta{Origin: *l.Origin}), &logged{waiters: []waiter{{b, i}}})
+	e.propose(claim.Encode(core.Meta{Origin: *l.Origin}), waiter{b, i})
 }
 
 // raise does so for a session.
 func (e *Engine) raise(id incumbent.SessionID, b *Batch, i int) {
 	cmd := core.ExtendSessionCommand{ID: id, TTL: b.Items[i].TTL}
-	e.propose(cmd.Encode(e.own()), &logged{waiters: []waiter{{b, i}}})
+	e.propose(cmd.Encode(e.own()), waiter{b, i})
 }
 
-func (e *Engine) propose(cmd []byte, l *logged) {
-	e.out.Proposals = append(e.out.Proposals, Proposal{Command: cmd, Term: e.term, Ticket: Ticket{logged: l}})
+// propose proposes a command that an extension waits for.
+func (e *Engine) propose(cmd []byte, w waiter) {
+	e.out.Proposals = append(e.out.Proposals, Proposal{Command: cmd, Term: e.term, Ticket: Ticket{logged: &w}})
 }
 
-// refuse answers all that wait for a command. Where the term has ended, the next
+// refuse answers what waits for a command. Where the term has ended, the next
 // leader is asked.
-func (e *Engine) refuse(l *logged, kind incumbent.Kind) {
-	ws := l.waiters
-	l.waiters = nil
-	for _, w := range ws {
-		if kind.Transient() && e.patient(w.batch) && !e.leading {
-			e.ask(w)
-			continue
-		}
-		e.answer(w.batch, w.item, kind, 0)
+func (e *Engine) refuse(w waiter, kind incumbent.Kind) {
+	if kind.Transient() && e.patient(w.batch) && !e.leading {
+		e.ask(w)
+		return
 	}
+	e.answer(w.batch, w.item, kind, 0)
 }
 
 // patient reports whether a batch may wait on for a leader.
@@ -365,23 +341,12 @@ func (e *Engine) patient(b *Batch) bool {
 	return e.courier.on && b.served == nil && e.now-b.arrived <= int64(forwardFor)
 }
 
-// loggedDone takes the outcome of a command that extensions waited for.
-func (e *Engine) loggedDone(l *logged, r core.Result, err error) {
-	if l.token != 0 && e.offers[l.token] == l {
-		delete(e.offers, l.token)
-	}
+// loggedDone takes the outcome of a command that an extension waited for.
+func (e *Engine) loggedDone(w waiter, r core.Result, err error) {
 	if err != nil {
-		e.refuse(l, transientKind(err))
+		e.refuse(w, transientKind(err))
 		return
 	}
-	ws := l.waiters
-	l.waiters = nil
-	for _, w := range ws {
-		e.loggedItem(w, r)
-	}
-}
-
-func (e *Engine) loggedItem(w waiter, r core.Result) {
 	it := &w.batch.Items[w.item]
 	if r.Err != nil {
 		e.answer(w.batch, w.item, lossKind(r.Err.Kind), 0)
@@ -390,14 +355,8 @@ func (e *Engine) loggedItem(w waiter, r core.Result) {
 	ttl := incumbent.MaxTTL
 	s := r.Session
 	switch {
-	case r.Lease != nil && r.Lease.Session.IsZero():
-		ttl = r.Lease.TTL
 	case r.Lease != nil:
-		s = e.view.Session(r.Lease.Session)
-		if s == nil {
-			e.answer(w.batch, w.item, incumbent.NotHolder, 0)
-			return
-		}
+		ttl = r.Lease.TTL
 	case e.overtaken(it):
 		e.answer(w.batch, w.item, incumbent.NotHolder, 0)
 		return

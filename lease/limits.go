@@ -34,6 +34,7 @@ const (
 	MaxBatchItems       = 10_000    // extensions in one batch
 	MaxBulkOps          = 10_000    // operations of one Do
 	MaxRevokingTokens   = 16        // leases told of with the extension of a session
+	maxAcceptances      = 1024      // of offers, that the log is told of in one turn
 	maxPassedOver       = 256       // places in queues that are looked at for one command: some 15 µs
 )
 
@@ -60,16 +61,17 @@ const (
 
 // Times of the engine.
 const (
-	forwardFor       = 2 * time.Second // an extension waits so long for the leader, whoever it is
-	resendAfter      = 300 * time.Millisecond
-	resendRestAfter  = time.Second      // the leader has it and has answered a part
-	resendUnsent     = Bucket / 2       // it was not taken
-	retryRoundAfter  = Bucket / 2       // a failed round is tried again for expiries alone
-	presentWithout   = 20 * time.Second // a session without ttl counts as present so long after it was heard
-	keysLiveFor      = 10 * time.Minute // results of idempotent commands
-	trimEvery        = 30 * time.Second // how exactly
-	overloadRetry    = time.Second      // base of the retry hint
-	unavailableRetry = 100 * time.Millisecond
+	acceptanceLoggedAfter = time.Second     // an offer's acceptance is: a holding that is over by then costs the log nothing
+	forwardFor            = 2 * time.Second // an extension waits so long for the leader, whoever it is
+	resendAfter           = 300 * time.Millisecond
+	resendRestAfter       = time.Second      // the leader has it and has answered a part
+	resendUnsent          = Bucket / 2       // it was not taken
+	retryRoundAfter       = Bucket / 2       // a failed round is tried again for expiries alone
+	presentWithout        = 20 * time.Second // a session without ttl counts as present so long after it was heard
+	keysLiveFor           = 10 * time.Minute // results of idempotent commands
+	trimEvery             = 30 * time.Second // how exactly
+	overloadRetry         = time.Second      // base of the retry hint
+	unavailableRetry      = 100 * time.Millisecond
 )
 
 // Config is how the lease loop behaves. Its zero value means the defaults.

@@ -99,13 +99,3 @@ func (e *Engine) absentBehind(id incumbent.SessionID) []incumbent.SessionID {
 	})
 	return a.list
 }
-
-// absentAfter lists whom an offer that its session declines must not go to.
-func (e *Engine) absentAfter(l *core.Lease, id incumbent.SessionID) []incumbent.SessionID {
-	if !e.knowsAbsent() || l.Free() || !l.Offered || l.Session != id {
-		return nil
-	}
-	a := newAbsentees()
-	e.absentIn(&a, l)
-	return a.list
-}

@@ -86,11 +86,6 @@ func (e *Engine) recall() []waiter {
 	ws = whole(ws, e.kept)
 	ws = append(append(ws, e.round.again...), e.again...)
 	ws = append(ws, e.takeHeld()...)
-	for _, o := range e.offersInOrder() {
-		ws = append(ws, o.waiters...)
-		o.waiters = nil
-	}
-	clear(e.offers)
 	e.vouchedNoMore()
 	e.waiting, e.round.batches, e.kept, e.again, e.round.again = nil, nil, nil, nil, nil
 	ws = slices.DeleteFunc(ws, func(w waiter) bool { return w.batch.served != nil })
@@ -106,20 +101,6 @@ func whole(ws []waiter, bs []*Batch) []waiter {
 		}
 	}
 	return ws
-}
-
-func (e *Engine) offersInOrder() []*logged {
-	list := make([]*logged, 0, len(e.offers))
-	for _, o := range e.offers {
-		list = append(list, o)
-	}
-	slices.SortFunc(list, func(a, b *logged) int {
-		if a.token < b.token {
-			return -1
-		}
-		return 1
-	})
-	return list
 }
 
 // Stop answers everybody who waits: this member is going away. Nothing but End

@@ -53,7 +53,7 @@ func explain(l *apiv1.Lease) []string {
 		say("%s", lifeOf(l))
 	}
 	if l.Offered {
-		say("It is an offer: %s holds it once its first extension is acknowledged.", l.Holder)
+		say("It was handed over: %s holds it from its first extension on, of which it is said here a second later.", l.Holder)
 	}
 	if l.Revoking {
 		say("It is being revoked: extensions are refused, and it is free when its deadline passes.")

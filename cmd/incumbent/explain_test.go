@@ -39,7 +39,7 @@ func TestExplain(t *testing.T) {
 				"db is held by a with token 7, since 2023-11-14T22:13:20.000Z.",
 				"It was taken from native.",
 				"It lives as long as session s1 (ttl 5s). Extended 0 times since this leader leads.",
-				"It is an offer: a holds it once its first extension is acknowledged.",
+				"It was handed over: a holds it from its first extension on, of which it is said here a second later.",
 				"It is being revoked: extensions are refused, and it is free when its deadline passes.",
 				"It cannot expire while pinned by p, q.",
 				"Before, z held it.",

@@ -672,7 +672,7 @@ func (x *Claim) GetToken() uint64 {
 	return 0
 }
 
-// Accept turns an offer into a holding: the first extension under its token.
+// Accept records that an offer was accepted, by an extension under its token.
 type Accept struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         uint64                 `protobuf:"fixed64,1,opt,name=token,proto3" json:"token,omitempty"`
@@ -1159,7 +1159,6 @@ type LeaveQueue struct {
 	Name          *Name                  `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Session       []byte                 `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
 	Holder        string                 `protobuf:"bytes,3,opt,name=holder,proto3" json:"holder,omitempty"`
-	Absent        []byte                 `protobuf:"bytes,4,opt,name=absent,proto3" json:"absent,omitempty"` // as in Release
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1213,13 +1212,6 @@ func (x *LeaveQueue) GetHolder() string {
 		return x.Holder
 	}
 	return ""
-}
-
-func (x *LeaveQueue) GetAbsent() []byte {
-	if x != nil {
-		return x.Absent
-	}
-	return nil
 }
 
 type OpenSession struct {
@@ -2872,13 +2864,12 @@ const file_corepb_core_proto_rawDesc = "" +
 	"\x06entity\x18\x02 \x01(\tR\x06entity\"L\n" +
 	"\x05Unpin\x12+\n" +
 	"\x04name\x18\x01 \x01(\v2\x17.incumbent.core.v1.NameR\x04name\x12\x16\n" +
-	"\x06entity\x18\x02 \x01(\tR\x06entity\"\x83\x01\n" +
+	"\x06entity\x18\x02 \x01(\tR\x06entity\"k\n" +
 	"\n" +
 	"LeaveQueue\x12+\n" +
 	"\x04name\x18\x01 \x01(\v2\x17.incumbent.core.v1.NameR\x04name\x12\x18\n" +
 	"\asession\x18\x02 \x01(\fR\asession\x12\x16\n" +
-	"\x06holder\x18\x03 \x01(\tR\x06holder\x12\x16\n" +
-	"\x06absent\x18\x04 \x01(\fR\x06absent\"4\n" +
+	"\x06holder\x18\x03 \x01(\tR\x06holder\"4\n" +
 	"\vOpenSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\"N\n" +

@@ -238,7 +238,7 @@ func offered(t *testing.T, one, two *wire) bool {
 		t.Fatalf("accepting: %v", e)
 	}
 	g := two.ok(&pb.ClientFrame{Id: 5, Request: &pb.ClientFrame_Get{Get: &pb.GetRequest{Name: nameOf("db")}}}).GetGet()
-	if g.Lease.Offered || g.Lease.Token != offer.Lease.Token {
+	if g.Lease.Holder != "b" || g.Lease.Token != offer.Lease.Token {
 		t.Fatalf("after accepting: %v", g.Lease)
 	}
 	return true

@@ -185,10 +185,4 @@ var ofLeases = []mutant{
 		search:  "if len(s.members) > 0 && c.schema > active {",
 		replace: "if false && c.schema > active {",
 	},
-	{
-		name: "an offer counts as held before it is accepted", guarantee: "G02",
-		file: "lease/judge.go", pkg: "./lease", test: "^TestTranscripts$/^offers$",
-		search:  "\tcase l.flags&offered != 0:\n\t\te.accept(l.token, waiter{b, i})\n",
-		replace: "",
-	},
 }

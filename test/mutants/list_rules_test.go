@@ -60,20 +60,20 @@ var ofRules = []mutant{
 	{
 		name: "unpinning does not restart the clock", guarantee: "G13",
 		file: "lease/applied.go", pkg: "./lease", test: "^TestG13_PinnedDoesNotExpire$",
-		search:  "\t\tif len(c.Lease.Pins) == 0 && !c.Lease.Revoking && !c.Lease.Offered {\n\t\t\tb.restart(i)\n\t\t}\n",
+		search:  "\t\tif len(c.Lease.Pins) == 0 && !c.Lease.Revoking && b.leases[i].flags&offered == 0 {\n\t\t\tb.restart(i)\n\t\t}\n",
 		replace: "",
 	},
 	{
 		name: "unpinning prolongs what is being revoked", guarantee: "G08",
 		file: "lease/applied.go", pkg: "./lease", test: "^TestG08_ARevocationIsNotProlonged$",
-		search:  "\t\tif len(c.Lease.Pins) == 0 && !c.Lease.Revoking && !c.Lease.Offered {\n",
-		replace: "\t\tif len(c.Lease.Pins) == 0 && !c.Lease.Offered {\n",
+		search:  "\t\tif len(c.Lease.Pins) == 0 && !c.Lease.Revoking && b.leases[i].flags&offered == 0 {\n",
+		replace: "\t\tif len(c.Lease.Pins) == 0 && b.leases[i].flags&offered == 0 {\n",
 	},
 	{
 		name: "a pin keeps what is being revoked", guarantee: "G08",
 		file: "core/pin.go", pkg: "./lease", test: "^TestG08_ARevocationIsNotProlonged$",
-		search:  "!l.Free() && !l.Offered && !l.Revoking\n",
-		replace: "!l.Free() && !l.Offered\n",
+		search:  "!l.Free() && !l.Revoking\n",
+		replace: "!l.Free()\n",
 	},
 	{
 		name: "what is refused is looked at before", guarantee: "G40",

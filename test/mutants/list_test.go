@@ -27,7 +27,7 @@ type mutant struct {
 
 // mutants is the whole list, of which a run chooses by seed.
 var mutants = slices.Concat(
-	ofOneMember, ofReplicas, ofSnapshots, ofPeers, ofLeases, ofUnknowns, ofRules, ofDisks, ofClients, ofServers, ofJuju, ofVouching, ofStreams, ofKeys, ofTransactions, ofParts, ofDeadlines, ofBackups, ofWholeClusters,
+	ofOneMember, ofReplicas, ofSnapshots, ofPeers, ofLeases, ofUnknowns, ofRules, ofOffers, ofDisks, ofClients, ofServers, ofJuju, ofVouching, ofStreams, ofKeys, ofTransactions, ofParts, ofDeadlines, ofBackups, ofWholeClusters,
 )
 
 // ofOneMember are bugs of the state, the log, leases and watches of one member.
@@ -41,13 +41,13 @@ var ofOneMember = []mutant{
 	{
 		name: "an expiry does not look at the renewal", guarantee: "G07",
 		file: "core/free.go", pkg: "./core", test: "^TestTranscripts$/^expire$",
-		search:  "if l == nil || l.Renewal != c.renewal || l.keptByPin() {",
-		replace: "if l == nil || l.keptByPin() {",
+		search:  "if l == nil || l.Renewal != c.renewal || l.keptByPin() && !l.Offered {",
+		replace: "if l == nil || l.keptByPin() && !l.Offered {",
 	},
 	{
 		name: "an expiry does not look at pins", guarantee: "G13",
 		file: "core/free.go", pkg: "./core", test: "^TestG13_PinnedDoesNotExpire$",
-		search:  "if l == nil || l.Renewal != c.renewal || l.keptByPin() {",
+		search:  "if l == nil || l.Renewal != c.renewal || l.keptByPin() && !l.Offered {",
 		replace: "if l == nil || l.Renewal != c.renewal {",
 	},
 	{

@@ -101,7 +101,7 @@ func (c *call) operation(tab *table, op *pb.Operation, r *pb.OperationResult, wa
 	case *pb.Operation_Unpin:
 		c.pinned(what, o.Unpin.Name, o.Unpin.Entity, r.GetUnpin().GetIndex(), false)
 	case *pb.Operation_LeaveQueue:
-		c.leftQueue(what, o.LeaveQueue, r.GetLeaveQueue())
+		c.at(r.GetLeaveQueue().GetIndex())
 	case *pb.Operation_OpenSession:
 		c.opened(what, o.OpenSession, r.GetOpenSession())
 	case *pb.Operation_CloseSession:
@@ -184,7 +184,7 @@ func (c *call) released(what string, in *pb.ReleaseRequest, out *pb.ReleaseRespo
 	c.at(out.GetIndex())
 	p := placeOf(in.Name)
 	if out.Released {
-		c.happened(what, p, out.Index, in.Token, "released", "declined")
+		c.happened(what, p, out.Index, in.Token, "released")
 		return
 	}
 	c.truly(what+" had nothing to release", p, func(l *pb.Lease) bool {
@@ -219,13 +219,6 @@ func (c *call) pinned(what string, n *pb.LeaseName, entity string, index uint64,
 			return fmt.Sprintf("%s: at index %d its pins are %q", what, index, l.Pins)
 		}
 		return ""
-	})
-}
-
-func (c *call) leftQueue(what string, in *pb.LeaveQueueRequest, out *pb.LeaveQueueResponse) {
-	c.at(out.GetIndex())
-	c.truly(what, placeOf(in.Name), func(l *pb.Lease) bool {
-		return !l.Offered || l.Session != in.Session || in.Holder != "" && l.Holder != in.Holder
 	})
 }
 

@@ -218,7 +218,7 @@ func breaks(before *pb.Lease, e *pb.LeaseEvent) string {
 			return "nobody held it"
 		case l.Token != 0 || l.Session != "" || l.Offered || l.Revoking:
 			return "it is not free"
-		case e.What == "expired" && len(before.Pins) > 0 && !before.Offered && !before.Revoking:
+		case e.What == "expired" && len(before.Pins) > 0 && !before.Revoking:
 			return "it was pinned"
 		}
 	default:

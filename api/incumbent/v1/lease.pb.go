@@ -84,29 +84,31 @@ func (x *LeaseName) GetName() string {
 
 // Lease is a lease as one member sees it.
 type Lease struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	Name            *LeaseName             `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Holder          string                 `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`                                 // empty when free
-	Token           uint64                 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`                                  // of this holding; 0 when free
-	TtlMs           uint32                 `protobuf:"varint,4,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`                     // the holding's, or its session's
-	ExpiresInMs     uint32                 `protobuf:"varint,5,opt,name=expires_in_ms,json=expiresInMs,proto3" json:"expires_in_ms,omitempty"` // at the leader, grace included; 0 when unknown or not running
-	Session         string                 `protobuf:"bytes,6,opt,name=session,proto3" json:"session,omitempty"`                               // UUID, empty without one
-	Pins            []string               `protobuf:"bytes,7,rep,name=pins,proto3" json:"pins,omitempty"`                                     // entities that stop expiry
-	SinceUnixMs     int64                  `protobuf:"varint,8,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"` // of the grant, by the proposer's wall clock
-	Extends         uint64                 `protobuf:"varint,9,opt,name=extends,proto3" json:"extends,omitempty"`                              // extensions of this holding, since this leader leads
-	PreviousHolder  string                 `protobuf:"bytes,10,opt,name=previous_holder,json=previousHolder,proto3" json:"previous_holder,omitempty"`
-	Reason          string                 `protobuf:"bytes,11,opt,name=reason,proto3" json:"reason,omitempty"`                         // why it last changed hands
-	Offered         bool                   `protobuf:"varint,12,opt,name=offered,proto3" json:"offered,omitempty"`                      // handed over, not yet accepted
-	Critical        bool                   `protobuf:"varint,13,opt,name=critical,proto3" json:"critical,omitempty"`                    // its extensions are refused last
-	Revoking        bool                   `protobuf:"varint,14,opt,name=revoking,proto3" json:"revoking,omitempty"`                    // free at its deadline
-	LastToken       uint64                 `protobuf:"varint,15,opt,name=last_token,json=lastToken,proto3" json:"last_token,omitempty"` // greatest ever granted
-	ModifiedIndex   uint64                 `protobuf:"varint,16,opt,name=modified_index,json=modifiedIndex,proto3" json:"modified_index,omitempty"`
-	Door            string                 `protobuf:"bytes,17,opt,name=door,proto3" json:"door,omitempty"`           // the grant came through it
-	Address         string                 `protobuf:"bytes,18,opt,name=address,proto3" json:"address,omitempty"`     // and from there
-	Principal       string                 `protobuf:"bytes,19,opt,name=principal,proto3" json:"principal,omitempty"` // and from whom
-	Queue           []*Waiter              `protobuf:"bytes,20,rep,name=queue,proto3" json:"queue,omitempty"`
-	History         []*LeaseChange         `protobuf:"bytes,21,rep,name=history,proto3" json:"history,omitempty"`                                             // oldest first; Get only
-	LastExtendMsAgo int64                  `protobuf:"varint,22,opt,name=last_extend_ms_ago,json=lastExtendMsAgo,proto3" json:"last_extend_ms_ago,omitempty"` // -1 when never since this leader leads
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Name           *LeaseName             `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Holder         string                 `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`                                 // empty when free
+	Token          uint64                 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`                                  // of this holding; 0 when free
+	TtlMs          uint32                 `protobuf:"varint,4,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`                     // the holding's, or its session's
+	ExpiresInMs    uint32                 `protobuf:"varint,5,opt,name=expires_in_ms,json=expiresInMs,proto3" json:"expires_in_ms,omitempty"` // at the leader, grace included; 0 when unknown or not running
+	Session        string                 `protobuf:"bytes,6,opt,name=session,proto3" json:"session,omitempty"`                               // UUID, empty without one
+	Pins           []string               `protobuf:"bytes,7,rep,name=pins,proto3" json:"pins,omitempty"`                                     // entities that stop expiry
+	SinceUnixMs    int64                  `protobuf:"varint,8,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"` // of the grant, by the proposer's wall clock
+	Extends        uint64                 `protobuf:"varint,9,opt,name=extends,proto3" json:"extends,omitempty"`                              // extensions of this holding, since this leader leads
+	PreviousHolder string                 `protobuf:"bytes,10,opt,name=previous_holder,json=previousHolder,proto3" json:"previous_holder,omitempty"`
+	Reason         string                 `protobuf:"bytes,11,opt,name=reason,proto3" json:"reason,omitempty"` // why it last changed hands
+	// It was handed over, and is held from the first extension under its token that
+	// was acknowledged. This is false a second after that.
+	Offered         bool           `protobuf:"varint,12,opt,name=offered,proto3" json:"offered,omitempty"`
+	Critical        bool           `protobuf:"varint,13,opt,name=critical,proto3" json:"critical,omitempty"`                    // its extensions are refused last
+	Revoking        bool           `protobuf:"varint,14,opt,name=revoking,proto3" json:"revoking,omitempty"`                    // free at its deadline
+	LastToken       uint64         `protobuf:"varint,15,opt,name=last_token,json=lastToken,proto3" json:"last_token,omitempty"` // greatest ever granted
+	ModifiedIndex   uint64         `protobuf:"varint,16,opt,name=modified_index,json=modifiedIndex,proto3" json:"modified_index,omitempty"`
+	Door            string         `protobuf:"bytes,17,opt,name=door,proto3" json:"door,omitempty"`           // the grant came through it
+	Address         string         `protobuf:"bytes,18,opt,name=address,proto3" json:"address,omitempty"`     // and from there
+	Principal       string         `protobuf:"bytes,19,opt,name=principal,proto3" json:"principal,omitempty"` // and from whom
+	Queue           []*Waiter      `protobuf:"bytes,20,rep,name=queue,proto3" json:"queue,omitempty"`
+	History         []*LeaseChange `protobuf:"bytes,21,rep,name=history,proto3" json:"history,omitempty"`                                             // oldest first; Get only
+	LastExtendMsAgo int64          `protobuf:"varint,22,opt,name=last_extend_ms_ago,json=lastExtendMsAgo,proto3" json:"last_extend_ms_ago,omitempty"` // -1 when never since this leader leads
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -361,7 +363,7 @@ type LeaseChange struct {
 	Index uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
 	// granted, extended, offered, accepted, released, expired, revoked,
 	// session_gone, transferred, pinned, unpinned, queued, dequeued, revoking,
-	// declined
+	// declined: an offer that was not accepted in time
 	What          string `protobuf:"bytes,2,opt,name=what,proto3" json:"what,omitempty"`
 	Holder        string `protobuf:"bytes,3,opt,name=holder,proto3" json:"holder,omitempty"`
 	Token         uint64 `protobuf:"varint,4,opt,name=token,proto3" json:"token,omitempty"`

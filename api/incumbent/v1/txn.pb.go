@@ -483,8 +483,8 @@ func (*RangeCondition_Empty) isRangeCondition_Is() {}
 
 func (*RangeCondition_UnchangedSince) isRangeCondition_Is() {}
 
-// HeldCondition asks whether a lease is held under a token; that of an offer is, once
-// it is accepted. This is fencing: what such a transaction does is done by the holder
+// HeldCondition asks whether a lease is held under a token, or offered under it to a
+// client that may have accepted it. This is fencing: what such a transaction does is done by the holder
 // that was granted that token, or not at all.
 type HeldCondition struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`

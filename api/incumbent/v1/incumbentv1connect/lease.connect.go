@@ -94,7 +94,8 @@ type LeaseServiceClient interface {
 	Pin(context.Context, *connect.Request[v1.PinRequest]) (*connect.Response[v1.PinResponse], error)
 	// Unpin takes an entity's pin away; the lease's clock starts again.
 	Unpin(context.Context, *connect.Request[v1.UnpinRequest]) (*connect.Response[v1.UnpinResponse], error)
-	// LeaveQueue gives up a place in a lease's queue.
+	// LeaveQueue gives up a place in a lease's queue, and nothing else: who no longer
+	// wants what was offered meanwhile releases it too.
 	LeaveQueue(context.Context, *connect.Request[v1.LeaveQueueRequest]) (*connect.Response[v1.LeaveQueueResponse], error)
 	// Batch does up to 1,000 operations in one round trip. One that fails does not
 	// touch the others; they take effect in the order given.
@@ -304,7 +305,8 @@ type LeaseServiceHandler interface {
 	Pin(context.Context, *connect.Request[v1.PinRequest]) (*connect.Response[v1.PinResponse], error)
 	// Unpin takes an entity's pin away; the lease's clock starts again.
 	Unpin(context.Context, *connect.Request[v1.UnpinRequest]) (*connect.Response[v1.UnpinResponse], error)
-	// LeaveQueue gives up a place in a lease's queue.
+	// LeaveQueue gives up a place in a lease's queue, and nothing else: who no longer
+	// wants what was offered meanwhile releases it too.
 	LeaveQueue(context.Context, *connect.Request[v1.LeaveQueueRequest]) (*connect.Response[v1.LeaveQueueResponse], error)
 	// Batch does up to 1,000 operations in one round trip. One that fails does not
 	// touch the others; they take effect in the order given.
