@@ -46,13 +46,18 @@ func (d *administrator) act() {
 	d.a.at = w.anyone()
 	switch w.rng.IntN(6) {
 	case 0, 1, 2:
-		d.do(core.PinCommand{Name: name, Entity: w.entity()})
-		w.after(w.upTo(pinnedFor), func() { d.do(core.UnpinCommand{Name: name, Entity: w.entity()}) })
+		d.pins(name)
 	case 3, 4:
 		d.do(core.RevokeCommand{Name: name, By: "people", AtDeadline: true})
 	default:
 		d.do(core.RevokeCommand{Name: name, By: "people"})
 	}
+}
+
+// pins pins a lease for a while.
+func (d *administrator) pins(name incumbent.Name) {
+	d.do(core.PinCommand{Name: name, Entity: d.w.entity()})
+	d.w.after(d.w.upTo(pinnedFor), func() { d.do(core.UnpinCommand{Name: name, Entity: d.w.entity()}) })
 }
 
 // entity is what pins: one of two, so that a lease may have two pins.

@@ -26,7 +26,7 @@ const (
 	napsOneIn   = 15                      // extensions in whose place the agent naps
 	asksOneIn   = 8                       // extensions that ask for another ttl
 	givesOneIn  = 3                       // ends of a holding that are no release
-	leavesOneIn = 4                       // waits that are given up
+	leavesOneIn = 4                       // waits that are given up, and holdings whose place is given up late
 )
 
 // agent is a client with a clock of its own rate. It wants one lease after
@@ -77,6 +77,10 @@ func (a *agent) holder() string       { return fmt.Sprintf("agent-%d", a.id) }
 // byName reports whether the agent extends the lease by its name, as clients do
 // that know no tokens: what it holds is then whatever is granted to its holder.
 func (a *agent) byName() bool { return a.session.IsZero() && a.id%3 == 0 }
+
+// onlyBeats reports whether the agent extends its session and never names its lease,
+// though nothing attaches it.
+func (a *agent) onlyBeats() bool { return !a.session.IsZero() && a.id%3 == 1 }
 
 // holds reports what the agent believes now, and may.
 func (a *agent) holds() bool { return a.token != 0 && !a.revoked && a.clock() < a.until }

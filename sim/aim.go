@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/node"
 )
 
@@ -12,6 +13,7 @@ import (
 const (
 	strikeOneIn = 3                      // expiries at whose proposal something goes wrong
 	leadOneIn   = 8                      // beginnings of a leader at which something does
+	acceptOneIn = 8                      // offers that were accepted, after which one of several things happens
 	wakesWithin = 100 * time.Millisecond // a holder that is late comes back so long after the proposal, at most
 	aimedFault  = "aimed"                // its name, for Config.Only
 )
@@ -61,6 +63,24 @@ func (w *world) wakeLate() {
 func (w *world) aimLead(p *process) {
 	if w.aims() && w.chance(leadOneIn) {
 		w.strike(p)
+	}
+}
+
+// aimAccepted does so when an agent has been told that it holds what it was offered:
+// the leader alone knows of that for a while. Or the lease is revoked, or pinned.
+func (w *world) aimAccepted(a *agent) {
+	if !w.aims() {
+		return
+	}
+	switch w.rng.IntN(acceptOneIn) {
+	case 0:
+		if p := w.leading(); p != nil {
+			w.strike(p)
+		}
+	case 1:
+		w.admin.do(core.RevokeCommand{Name: a.want, By: "people", AtDeadline: true})
+	case 2:
+		w.admin.pins(a.want)
 	}
 }
 

@@ -26,6 +26,8 @@ type checker struct {
 	revoking map[incumbent.Token]bool
 	fading   map[incumbent.Name]incumbent.Token
 	unpinned map[incumbent.Token]time.Duration // when the last pin of a holding went
+	offered  map[incumbent.Token]time.Duration // when an offer began
+	accepted map[incumbent.Token]bool          // offers that an agent was told it holds
 
 	// The log.
 	canon   []entry                 // every batch, as the first member applied it
@@ -57,8 +59,8 @@ func newChecker(w *world) *checker {
 		w: w, tokens: map[incumbent.Name]incumbent.Token{}, log: map[incumbent.Name]incumbent.Token{},
 		told: map[incumbent.Token]tellings{}, ended: map[incumbent.Token]bool{},
 		forced: map[incumbent.Token]bool{}, revoking: map[incumbent.Token]bool{}, fading: map[incumbent.Name]incumbent.Token{},
-		unpinned: map[incumbent.Token]time.Duration{},
-		places:   map[incumbent.Index]int{}, leaders: map[uint64]uint64{},
+		unpinned: map[incumbent.Token]time.Duration{}, offered: map[incumbent.Token]time.Duration{}, accepted: map[incumbent.Token]bool{},
+		places: map[incumbent.Index]int{}, leaders: map[uint64]uint64{},
 		refused: map[uint64]incumbent.Kind{}, calls: map[uint64]incumbent.Index{}, effects: map[uint64]incumbent.Index{},
 		raises: map[string]bool{}, keys: newKeyChecker(w), lists: newListChecker(w),
 	}

@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"fmt"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
@@ -155,6 +156,25 @@ func (c *checker) probed() {
 		c.w.violate("the operation on member %d is not done %v after the healing (G33, G35)", op.m.at, settles+probing)
 	}
 	c.calm()
+	c.logged()
+}
+
+// loggedWithin is how long after its beginning an offer is accepted or over, and the
+// log is told so.
+const loggedWithin = 10 * time.Second
+
+// logged checks that the log has been told of what was accepted.
+func (c *checker) logged() {
+	p := c.w.leading()
+	if p == nil {
+		return
+	}
+	p.group.View().AllLeases(func(l *core.Lease) bool {
+		if since := c.w.now - c.offered[l.Token]; l.Offered && !l.Revoking && since > loggedWithin {
+			c.w.violate("%s, token %d, has been an offer for %v", l.Name.Lease, l.Token, since)
+		}
+		return true
+	})
 }
 
 // calm checks that the term is the one that it was.

@@ -74,6 +74,8 @@ func (c *checker) changed(x *core.Change) {
 	case core.Revoking:
 		c.revoking[x.Lease.Token] = true
 		c.fading[x.Lease.Name] = x.Lease.Token
+	case core.Offered:
+		c.offered[x.Lease.Token] = c.w.now
 	case core.Unpinned:
 		if len(x.Lease.Pins) == 0 {
 			c.unpinned[x.Lease.Token] = c.w.now
@@ -99,6 +101,10 @@ func (c *checker) over(x *core.Change, b *core.Lease) {
 	case core.Expired:
 		c.w.res.Expiries++
 		c.unkept(b)
+	case core.Declined:
+		if c.accepted[b.Token] {
+			c.w.violate("%s, token %d, was declined after an agent was told that it holds it (G4, G8)", b.Name.Lease, b.Token)
+		}
 	case core.Revoked:
 		c.w.res.Revocations++
 		c.forced[b.Token] = true
@@ -116,10 +122,10 @@ func (c *checker) over(x *core.Change, b *core.Lease) {
 	c.ended[b.Token] = true
 }
 
-// unkept checks that what expires is not pinned, unless it was an offer that ended
-// with its session or is being revoked, and that it had its ttl since its last pin went (G13).
+// unkept checks that what expires is not pinned, unless it is being revoked, and
+// that it had its ttl since its last pin went (G13).
 func (c *checker) unkept(b *core.Lease) {
-	if len(b.Pins) > 0 && !b.Offered && !b.Revoking {
+	if len(b.Pins) > 0 && !b.Revoking {
 		c.w.violate("%s, token %d, expired although %v pin it (G13)", b.Name.Lease, b.Token, b.Pins)
 	}
 	at, was := c.unpinned[b.Token]

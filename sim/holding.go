@@ -66,7 +66,9 @@ func (a *agent) accept(token incumbent.Token) {
 		case a.token != 0:
 		case x.Kind == incumbent.OK:
 			a.w.res.HandOvers++
+			a.w.check.accepted[token] = true
 			a.granted(token, sent)
+			a.w.aimAccepted(a)
 		case x.Kind.Transient():
 			retry()
 		default:
@@ -83,6 +85,9 @@ func (a *agent) granted(token incumbent.Token, sent time.Duration) {
 	a.w.note("agent %d holds %s, token %d", a.id, a.want.Lease, token)
 	a.w.check.granted(a)
 	a.later(a.ttl/3, a.keep)
+	if a.w.chance(leavesOneIn) {
+		a.later(a.w.upTo(a.ttl), a.leavesLate)
+	}
 	if a.w.chance(4) {
 		a.later(a.w.upTo(holdsLong), a.forget)
 		return
@@ -161,7 +166,7 @@ func (a *agent) extension() (x lease.Extension, beats bool) {
 	if a.byName() {
 		x = lease.Extension{Named: &lease.Named{Name: a.want, Holder: a.holder()}}
 	}
-	if beats = a.attaches() && a.holds(); beats {
+	if beats = (a.attaches() || a.onlyBeats()) && a.holds(); beats {
 		x.Token = 0
 	}
 	if a.w.chance(asksOneIn) {
@@ -211,7 +216,7 @@ func (a *agent) release() {
 	a.w.check.released(a)
 	a.token = 0
 	a.w.res.Releases++
-	a.give(cmds)
+	a.give(cmds, a.begin)
 }
 
 // endings are the commands that end what the agent holds: it releases it, gives
@@ -235,14 +240,27 @@ func (a *agent) endings() []core.Command {
 	return cmds
 }
 
-// leave gives up a place in a queue, and what was offered meanwhile.
+// leave gives up a place in a queue, and then what was offered meanwhile.
 func (a *agent) leave() {
-	a.give([]core.Command{core.LeaveQueueCommand{Name: a.want, Session: a.session, Holder: a.holder()}})
+	a.give([]core.Command{a.leaveQueue()}, func() {
+		a.give([]core.Command{core.ReleaseCommand{Name: a.want, Holder: a.holder(), Session: a.session}}, a.begin)
+	})
+}
+
+func (a *agent) leaveQueue() core.Command {
+	return core.LeaveQueueCommand{Name: a.want, Session: a.session, Holder: a.holder()}
+}
+
+// leavesLate gives up a place that is a holding by now: the call was long under way.
+func (a *agent) leavesLate() {
+	if a.token != 0 && !a.session.IsZero() {
+		a.submit(a.leaveQueue(), func(core.Result) {}, func() {})
+	}
 }
 
 // give sends commands until one of them has done what it is there for, and then
-// lets the agent begin anew.
-func (a *agent) give(cmds []core.Command) {
+// goes on.
+func (a *agent) give(cmds []core.Command, then func()) {
 	a.turn++ // a claim that still waits to be repeated would take back what is given up
 	a.leaving = true
 	var again func()
@@ -250,7 +268,7 @@ func (a *agent) give(cmds []core.Command) {
 		a.submit(cmds[0], func(r core.Result) {
 			switch {
 			case r.Err == nil || slices.Contains(gone, r.Err.Kind):
-				a.later(a.w.upTo(thinks), a.begin)
+				a.later(a.w.upTo(thinks), then)
 			case len(cmds) > 1:
 				cmds = cmds[1:]
 				again()
