@@ -16,7 +16,7 @@
 RUN_ARGS ?= server --dev --play
 BENCH_SMOKE ?= juju-leases leader-stall expiry-avalanche idle-fleet kv-put kv-get kv-get-stale kv-create txn-1 txn-16 txn-guarded-1 txn-guarded-16 txn-large
 JUJU_SMOKE ?= local:1 local:3
-CLUSTER_SMOKE ?= leader-kill leader-kill:cut follower-wipe cluster-closed
+CLUSTER_SMOKE ?= leader-kill leader-kill:cut follower-wipe cluster-closed hand-over
 SIM_SEEDS    ?= 20
 FUZZ_TIME    ?= 3000x
 SOAK_SEEDS   ?= 2000

@@ -162,7 +162,11 @@ func (f *fleet) extended(p pending, ans *answer) error {
 	}
 	until := p.sent + holdFor(time.Duration(ans.heldMs)*time.Millisecond)
 	if p.what == stepAccept {
-		f.opHandOver.done(now, now-p.intended, 1)
+		began := p.intended
+		if at := f.freed[a.lease]; at > 0 {
+			began, f.freed[a.lease] = at, 0
+		}
+		f.opHandOver.done(now, now-began, 1)
 		f.handed.Add(1)
 		f.granted(a, p.token, p.sent, now)
 		f.say("claimed  app/%d in %v", a.lease, now-p.sent)

@@ -36,10 +36,11 @@ type fleet struct {
 
 	mu sync.Mutex // guards the agenda too
 	agenda
-	agents   []*agent     // those of a stream that is not open yet have no link
-	links    []*fleetLink // nil until it is open
-	open     int          // links that are open
-	heldBy   []*agent     // lease → its holder as told
+	agents   []*agent        // those of a stream that is not open yet have no link
+	links    []*fleetLink    // nil until it is open
+	open     int             // links that are open
+	heldBy   []*agent        // lease → its holder as told
+	freed    []time.Duration // lease → when its holder was to give it up to the next; 0: that is over
 	holding  int
 	waiting  int
 	ended    bool
@@ -120,7 +121,7 @@ func (f *fleet) grow(ctx context.Context, n int, rate float64) error {
 	f.mu.Lock()
 	from := len(f.agents)
 	for len(f.heldBy) < n {
-		f.heldBy = append(f.heldBy, nil)
+		f.heldBy, f.freed = append(f.heldBy, nil), append(f.freed, 0)
 	}
 	f.mu.Unlock()
 	want := n * f.candidates()
@@ -172,7 +173,12 @@ func (f *fleet) hold(ctx context.Context, d time.Duration) error {
 	if f.sc.HandOvers > 0 && f.candidates() > 1 {
 		done.Go(func() { f.handOver(stop, f.sc.HandOvers) })
 	}
+	began, before, handed := f.now(), f.meter.cpu(), f.handed.Load()
 	err := sleep(ctx, d)
+	if n := float64(f.handed.Load() - handed); n > 0 {
+		f.fact("hand_overs_per_second", n/(f.now()-began).Seconds())
+		f.fact("cpu_us_per_hand_over", float64((f.meter.cpu()-before).Microseconds())/n)
+	}
 	close(stop)
 	done.Wait()
 	f.mu.Lock()
@@ -183,7 +189,8 @@ func (f *fleet) hold(ctx context.Context, d time.Duration) error {
 	return err
 }
 
-// handOver has holders release, at a rate, to whoever waits.
+// handOver has holders release, at a rate, to whoever waits: from then until the next
+// one knows that it holds is what a hand-over takes.
 func (f *fleet) handOver(stop <-chan struct{}, rate float64) {
 	began := f.now()
 	for k := 0; ; k++ {
@@ -195,6 +202,7 @@ func (f *fleet) handOver(stop <-chan struct{}, rate float64) {
 		}
 		f.mu.Lock()
 		if a := f.heldBy[rand.IntN(len(f.heldBy))]; a != nil && a.token != 0 {
+			f.freed[a.lease] = due
 			f.do(due, stepRelease, a)
 		}
 		f.mu.Unlock()
