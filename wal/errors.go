@@ -25,6 +25,15 @@ func corrupt(file string, offset int64, format string, args ...any) error {
 		WithHint("keep the directory for inspection (incumbent debug wal); where other members have a majority, start with --join TOKEN on an empty directory; else 'incumbent backup restore FILE --data-dir DIR' makes a new cluster of a backup")
 }
 
+// errOtherFormat refuses a folder that is whole, and of another version.
+func errOtherFormat(dir string, format uint32) error {
+	e := incumbent.Errorf(incumbent.Invalid, "%s: the log has format %d, this version reads format %d", dir, format, FormatVersion)
+	if format > FormatVersion {
+		return e.WithHint("start it with the version of incumbent that wrote it, or a newer one")
+	}
+	return e.WithHint("start it with the version of incumbent that wrote it; to go on with this one, make a backup with that version and restore it here (incumbent backup restore FILE --data-dir DIR), or join with --join TOKEN on an empty directory")
+}
+
 // broken says that the caller broke a rule of the log, or of raft.
 func broken(group uint64, err error) error {
 	return incumbent.Errorf(incumbent.Internal, "log of group %d: %w", group, err)

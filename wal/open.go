@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"cmp"
 	"io/fs"
 
 	"github.com/incumbent-dev/incumbent"
@@ -122,7 +123,7 @@ func (l *Log) identify(found Meta, created bool) error {
 		return incumbent.Errorf(incumbent.NotFound, "%s holds no log, and whose it would be is not given: %w", l.dir, fs.ErrNotExist)
 	case created:
 		l.meta = want
-		l.meta.Format = FormatVersion
+		l.meta.Format = cmp.Or(l.opts.format, FormatVersion)
 		return nil
 	case !none && (found.Cluster != want.Cluster || found.Member != want.Member):
 		return incumbent.Errorf(incumbent.Conflict, "log in %s belongs to member %d of cluster %x, not to member %d of cluster %x",

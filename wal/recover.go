@@ -20,6 +20,7 @@ type scanner struct {
 	segs    []*segment
 	data    []byte // of the segment being read
 	meta    Meta
+	other   uint32 // the format of a log that this version does not read; 0: none
 	groups  map[uint64]*history
 	chain   uint32
 	rec     uint64
@@ -237,6 +238,9 @@ func (sc *scanner) replay(seg *segment, i int, f frame, head bool, end uint64) e
 		} else if reason == "" {
 			reason = sc.apply(seg, r, i == 0)
 		}
+		if sc.other != 0 {
+			return errOtherFormat(sc.dir, sc.other)
+		}
 		if reason != "" {
 			return sc.damage(seg, sc.next+uint64(at/payloadBytes), reason)
 		}
@@ -325,7 +329,8 @@ func (sc *scanner) takeMeta(r record) string {
 	case !ok:
 		return "a record has the wrong shape for its type"
 	case m.Format != FormatVersion:
-		return "the log has a format that this version does not read"
+		sc.other = max(m.Format, 1)
+		return ""
 	case sc.meta.Format != 0 && (m.Cluster != sc.meta.Cluster || m.Member != sc.meta.Member || m.Incarnation < sc.meta.Incarnation):
 		return "the segment belongs to another log"
 	}

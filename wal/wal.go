@@ -39,8 +39,13 @@ import (
 	"github.com/incumbent-dev/incumbent/vfs"
 )
 
-// FormatVersion is what this package writes. It reads no other.
-const FormatVersion = 1
+// FormatVersion is what this package writes. It reads no other. It stands for all
+// that a member's folder holds: whoever changes the form of log, entries or
+// snapshots, or what an old command does, raises it.
+//
+//	1  leases
+//	2  keys and values, transactions, commands in parts
+const FormatVersion = 2
 
 // Entry is a raft entry. Data belongs to whoever gave it and is not kept.
 type Entry struct {
@@ -87,6 +92,8 @@ type Options struct {
 	Member  uint64
 	// Logger hears about openings, segments and cuts; nil is silence.
 	Logger *slog.Logger
+
+	format uint32 // of a new log, for tests; 0: FormatVersion
 }
 
 func (o Options) withDefaults() (Options, error) {

@@ -74,4 +74,10 @@ var ofParts = []mutant{
 		search:  "\ttook := l.bytes+n <= maxLargeBytes\n",
 		replace: "\ttook := true\n",
 	},
+	{
+		name: "a log of another format is read", guarantee: "G30",
+		file: "wal/recover.go", pkg: "./wal", test: "^TestALogOfAnotherFormatIsRefused$",
+		search:  "\t\tsc.other = max(m.Format, 1)\n",
+		replace: "",
+	},
 }
