@@ -114,7 +114,7 @@ func TestG24_AFailedTransactionHasDoneNothing(t *testing.T) {
 		t.Errorf("%v: %v", err, failure)
 	}
 	view := m.group.View()
-	if l := view.LeaseByToken(incumbent.Token(token)); l == nil || l.Holder != "one" {
+	if l := view.Lease(leaseNamed("db")); l == nil || l.Holder != "one" || view.LeaseByToken(incumbent.Token(token)) != l {
 		t.Errorf("the lease is %+v", l)
 	}
 	if res, err := m.txn(&pb.TxnRequest{Then: []*pb.TxnOperation{opGet("x")}}); err != nil || res.Results[0].GetGet().GetEntry() != nil {

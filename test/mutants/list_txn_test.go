@@ -22,7 +22,7 @@ var ofTransactions = []mutant{
 	},
 	{
 		name: "what a failed transaction did to leases is undone in its order", guarantee: "G24",
-		file: "core/txn_apply.go", pkg: "./core/kv", test: "^TestG24_ATransactionIsItsOperationsOrNothing$",
+		file: "core/txn_apply.go", pkg: "./door/native", test: "^TestG24_AFailedTransactionHasDoneNothing$",
 		search:  "for i := len(run.undo) - 1; i >= 0; i-- {\n\t\trun.undo[i]()",
 		replace: "for i := range run.undo {\n\t\trun.undo[i]()",
 	},
