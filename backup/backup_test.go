@@ -287,6 +287,9 @@ func TestOnlyWholeFilesHaveAName(t *testing.T) {
 	broken := errors.New("the sender is gone")
 	err := Save(fsys, "/x.backup", func(w io.Writer) error {
 		_, _ = io.WriteString(w, "a part")
+		if _, err := fsys.Size("/x.backup"); err == nil {
+			t.Error("a part of a file has its name")
+		}
 		return broken
 	})
 	if names, _ := fsys.List("/"); !errors.Is(err, broken) || len(names) > 0 {

@@ -18,8 +18,8 @@ var ofBackups = []mutant{
 	{
 		name: "a backup is taken for whole before its end was read", guarantee: "G30",
 		file: "backup/backup.go", pkg: "./backup", test: "^TestG30_ABackupThatDiffersIsRefused$",
-		search:  "\tif err == nil {\n\t\terr = b.Finish()\n\t}\n",
-		replace: "",
+		search:  "return b.Info, b.Finish()",
+		replace: "return b.Info, nil",
 	},
 	{
 		name: "a backup has its name before it is whole", guarantee: "G05",
@@ -42,8 +42,8 @@ var ofBackups = []mutant{
 	{
 		name: "the members of the source may come back", guarantee: "G34",
 		file: "cluster/restore.go", pkg: "./cluster", test: "^TestG03_G14_ARestoredClusterGoesOnAboveItsSource$",
-		search:  "\t\tcmds = append(cmds, core.RemoveMemberCommand{ID: m.ID}.Encode(meta))\n",
-		replace: "",
+		search:  "core.RemoveMemberCommand{ID: m.ID}.Encode(meta)",
+		replace: "core.PutMemberCommand{Member: m}.Encode(meta)",
 	},
 	{
 		name: "a restore that is not finished looks like a member", guarantee: "G05",
