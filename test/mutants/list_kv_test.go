@@ -62,4 +62,86 @@ var ofKeys = []mutant{
 		search:  "\t\t\tif d.sections > 0 {\n",
 		replace: "\t\t\tif false {\n",
 	},
+	{
+		name: "a call on a key that may be a repetition is refused without the log", guarantee: "G25",
+		file: "door/native/keys.go", pkg: "./door/native", test: "^TestG25_WhatMayHaveBeenSentBeforeIsRefusedByTheLog$",
+		search:  "\tfirst := o.key == nil || h.Get(headerFirst) != \"\"\n",
+		replace: "\tfirst := true\n",
+	},
+	{
+		name: "a repeated call on a key says that it is the first", guarantee: "G25",
+		file: "client/members.go", pkg: "./client", test: "^TestG25_OnlyTheFirstAttemptSaysSo$",
+		search:  "\t\tout.Header.Del(headerFirst)\n",
+		replace: "",
+	},
+	{
+		name: "a quota is not judged by the log", guarantee: "G28",
+		file: "core/kv/apply.go", pkg: "./core/kv", test: "^TestTranscripts$/^quota$",
+		search:  "grows <= 0 || uint64(t.bytes+grows) <= c.Most",
+		replace: "grows <= int64(c.Most)",
+	},
+	{
+		name: "the end of a delay that is not there stops every member", guarantee: "G28",
+		file: "core/kv/apply.go", pkg: "./engine", test: "^TestG15_G28_RandomCommandsThroughTheComposition$",
+		search:  "\tif d == nil || d.Since != c.Index {\n",
+		replace: "\tif d.Since != c.Index {\n",
+	},
+}
+
+// ofKeysSimulated are bugs about keys that the simulator has to find by itself.
+var ofKeysSimulated = []mutant{
+	{
+		name: "simulated: a condition is compared with the index of the creation", guarantee: "G22",
+		file: "core/kv/apply.go", pkg: "./sim", test: fewSeeds,
+		search:  "o != nil && o.Modified == c.Index\n",
+		replace: "o != nil && o.Created == c.Index\n",
+	},
+	{
+		name: "simulated: a lock outlives its session", guarantee: "G08",
+		file: "core/kv/apply.go", pkg: "./sim", test: fewSeeds,
+		search:  "n.Session, n.OnEnd, n.Delay, n.Modified = incumbent.SessionID{}, Keep, 0, x.Index()\n",
+		replace: "n.Modified = x.Index()\n",
+	},
+	{
+		name: "simulated: a lock is taken from another session", guarantee: "G02",
+		file: "core/kv/apply.go", pkg: "./sim", test: fewSeeds,
+		search:  "\tcase o != nil && !o.Session.IsZero():\n\t\treturn refused(incumbent.Held",
+		replace: "\tcase false:\n\t\treturn refused(incumbent.Held",
+	},
+	{
+		name: "simulated: the lock index does not rise", guarantee: "G03",
+		file: "core/kv/apply.go", pkg: "./sim", test: fewSeeds,
+		search:  "\t\tn.LockIndex++\n",
+		replace: "",
+	},
+	{
+		name: "simulated: a lock ends without its delay", guarantee: "G02",
+		file: "core/kv/apply.go", pkg: "./sim", test: fewSeeds,
+		search:  "\t\tif o.Delay > 0 {\n",
+		replace: "\t\tif o.Delay > MaxDelay {\n",
+	},
+	{
+		name: "simulated: a new leader ends the delays of locks at once", guarantee: "G06",
+		file: "lease/book.go", pkg: "./sim", test: fewSeeds,
+		search:  "\t\tb.raiseTo(deadlineRef(i), b.now+b.giveBack)\n",
+		replace: "\t\tb.deadlines[i].deadline = b.now\n\t\tb.deadlines[i].bucket = 0\n\t\tb.arm(deadlineRef(i))\n",
+	},
+	{
+		name: "simulated: a deletion leaves no tombstone", guarantee: "G15",
+		file: "core/kv/kv.go", pkg: "./sim", test: fewSeeds,
+		search:  "\t\tt.bury(tombstone{k, at})\n",
+		replace: "\t\tt.bury(tombstone{k, 1})\n",
+	},
+	{
+		name: "simulated: watchers are not told of deletions", guarantee: "G15",
+		file: "engine/events.go", pkg: "./sim", test: fewSeeds,
+		search:  "c.Family != nil && c.Family.Told()\n",
+		replace: "c.Family != nil && c.Family.After != nil\n",
+	},
+	{
+		name: "simulated: a quota is not judged by the log", guarantee: "G28",
+		file: "core/kv/apply.go", pkg: "./sim", test: fewSeeds,
+		search:  "grows <= 0 || uint64(t.bytes+grows) <= c.Most",
+		replace: "grows <= int64(c.Most)",
+	},
 }

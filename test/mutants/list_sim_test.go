@@ -5,7 +5,7 @@ package mutants
 const (
 	fewSeeds   = "^TestSmoke$/^[0-4]$"
 	nextSeeds  = "^TestSmoke$/^[5-9]$"
-	otherSeeds = "^TestSmoke$/^2[5-9]$"
+	otherSeeds = "^TestSmoke$/^1[0-4]$"
 )
 
 // ofWholeClusters are bugs that the simulator has to find by itself within a few

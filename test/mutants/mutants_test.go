@@ -18,7 +18,7 @@ const (
 	moduleRoot  = "../.."
 	smokeCount  = 2    // mutants of a run that does not ask for all
 	defaultSeed = 1    // of which two, so that every run is the same
-	rules       = 34   // of the table in sim/README.md
+	rules       = 38   // of the table in sim/README.md
 	testTimeout = "3m" // of one test with one mutant; to hang is to be noticed, too
 )
 
