@@ -2,8 +2,11 @@ package player
 
 import (
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
@@ -35,6 +38,8 @@ type member struct {
 	Log     string   `json:"log"`
 	Command []string `json:"command"`
 
+	c *processes
+
 	mu    sync.Mutex // guards the rest, and PID; held while the process is replaced
 	lives int        // how often it was killed
 	cmd   *exec.Cmd  // once this test has started it itself
@@ -48,16 +53,23 @@ type processes struct {
 	dir     string
 	cmd     *exec.Cmd
 	Members []*member `json:"members"`
+	CA      string    `json:"ca"` // these three with TLS
+	Cert    string    `json:"cert"`
+	Key     string    `json:"key"`
+
+	tls *tls.Config  // nil: without
+	web *http.Client // of calls that no library makes
 }
 
 // startProcesses starts a cluster that compares its members' states every second.
-func startProcesses(t *testing.T, members int) *processes {
+func startProcesses(t *testing.T, members int, args ...string) *processes {
 	t.Helper()
 	c := &processes{t: t, dir: t.TempDir()}
-	c.cmd = exec.Command(outside.Binary(t), "cluster", "local", "--members", strconv.Itoa(members), "--port", "0",
-		"--juju-listen", "127.0.0.1:0", "--data-dir", c.dir, "-o", "json",
-		"--", "--dev", "--juju-password", password, "--return-time", "1s", "--checkpoint-interval", "1s",
-		"--log-segment-bytes", "4194304", "--snapshot-bytes", "4194304", "--disk-reserve-bytes", "16777216")
+	argv := append([]string{
+		"cluster", "local", "--members", strconv.Itoa(members), "--port", "0", "--juju-listen", "127.0.0.1:0", "--data-dir", c.dir, "-o", "json",
+	}, args...)
+	c.cmd = exec.Command(outside.Binary(t), append(argv, "--", "--dev", "--juju-password", password, "--return-time", "1s", "--checkpoint-interval", "1s",
+		"--log-segment-bytes", "4194304", "--snapshot-bytes", "4194304", "--disk-reserve-bytes", "16777216")...)
 	var stderr bytes.Buffer
 	c.cmd.Stderr = &stderr
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
@@ -82,7 +94,36 @@ func startProcesses(t *testing.T, members int) *processes {
 	case <-time.After(2 * patience):
 		t.Fatalf("the cluster did not start in time\n%s", &stderr)
 	}
+	c.identify()
 	return c
+}
+
+// identify makes what an operator shows, with TLS, and trusts.
+func (c *processes) identify() {
+	for _, m := range c.Members {
+		m.c = c
+	}
+	if c.CA != "" {
+		authority, err := os.ReadFile(c.CA)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		own, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.tls = &tls.Config{RootCAs: x509.NewCertPool(), Certificates: []tls.Certificate{own}, MinVersion: tls.VersionTLS12}
+		c.tls.RootCAs.AppendCertsFromPEM(authority)
+	}
+	over := &http.Transport{TLSClientConfig: c.tls.Clone()}
+	c.web = &http.Client{Transport: over}
+	c.t.Cleanup(over.CloseIdleConnections)
+}
+
+// address is where the member listens.
+func (m *member) address() string {
+	_, address, _ := strings.Cut(m.URL, "://")
+	return address
 }
 
 func (c *processes) stop() {

@@ -35,7 +35,7 @@ func (p *noisePlayer) run(ctx context.Context) {
 		case 0, 1, 2:
 			p.post(ctx, d, m, c)
 		case 3:
-			p.raw(ctx, strings.TrimPrefix(m.URL, "http://"), d.bytes(d.IntN(3000)), d)
+			p.raw(ctx, m.address(), d.bytes(d.IntN(3000)), d)
 		case 4:
 			p.frames(ctx, d, m)
 		case 5:
@@ -126,7 +126,7 @@ func (p *noisePlayer) post(ctx context.Context, d dice, m *member, c *call) {
 		req.Header.Set(pick(d, []string{"Content-Encoding", "Connect-Timeout-Ms", "Grpc-Timeout", "Idempotency-Base-Index", "Authorization"}), pick(d, []string{"gzip", "0", "-1", "99999999999999999999", "x"}))
 	}
 	life := m.life()
-	res, err := http.DefaultClient.Do(req)
+	res, err := m.c.web.Do(req)
 	if err != nil {
 		if ctx.Err() != nil && time.Since(c.sent) >= patience && m.life() == life {
 			c.fail("no answer to %s in %v", procedure, patience)
@@ -251,7 +251,7 @@ var jujuNoise = [][]byte{
 
 // dribble sends the beginning of a request byte by byte and goes.
 func (p *noisePlayer) dribble(ctx context.Context, d dice, m *member) {
-	conn, err := (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp", strings.TrimPrefix(m.URL, "http://"))
+	conn, err := (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp", m.address())
 	if err != nil {
 		return
 	}

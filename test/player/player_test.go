@@ -8,7 +8,7 @@
 // (book, window). A process that ends by itself fails the run.
 //
 // What is called is decided by INCUMBENT_PLAYER_SEED, the player and its step;
-// INCUMBENT_PLAYER_TIME is for how long each of the two tests plays.
+// INCUMBENT_PLAYER_TIME is for how long each of the tests plays.
 package player
 
 import (
@@ -56,11 +56,12 @@ type play struct {
 
 func TestRandomCallsOnOneMember(t *testing.T)    { start(t, 1).run() }
 func TestRandomCallsOnThreeMembers(t *testing.T) { start(t, 3).run() }
+func TestRandomCallsOverTLS(t *testing.T)        { start(t, 3, "--tls").run() }
 
 // start starts a cluster and what follows it.
-func start(t *testing.T, members int) *play {
+func start(t *testing.T, members int, args ...string) *play {
 	t.Helper()
-	p := &play{t: t, seed: seed(t), c: startProcesses(t, members), lines: map[scope]*timeline{}}
+	p := &play{t: t, seed: seed(t), c: startProcesses(t, members, args...), lines: map[scope]*timeline{}}
 	t.Logf("INCUMBENT_PLAYER_SEED=%d", p.seed)
 	p.table, p.book = newTable(p.seed), newBook(p.fail)
 	p.table.keys, p.book.keys.count = p.book.keys, p.book.count

@@ -78,7 +78,7 @@ func (p *play) everyoneAnswers(ctx context.Context) string {
 		c := p.book.begin("quiet, " + k.m.Name)
 		_, e, ok := do(ctx, c, k.m, k.leases.List, &pb.ListRequest{CountOnly: true})
 		if !ok || e != nil {
-			return fmt.Sprintf("%s: %v", k.m.Name, e)
+			return fmt.Sprintf("%s: %v %v", k.m.Name, e, c.err)
 		}
 	}
 	return ""
@@ -264,7 +264,7 @@ func metrics(ctx context.Context, m *member) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := m.c.web.Do(req)
 	if err != nil {
 		return "", err
 	}

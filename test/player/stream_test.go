@@ -40,7 +40,7 @@ type asked struct {
 }
 
 func (p *play) openStream(m *member) *stream {
-	d := ws.Dialer{Timeout: patience}
+	d := ws.Dialer{Timeout: patience, TLSConfig: m.c.tls.Clone()}
 	life := m.life()
 	conn, buffered, _, err := d.Dial(context.Background(), "ws"+strings.TrimPrefix(m.URL, "http")+"/v1/stream")
 	if err != nil {

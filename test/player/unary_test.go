@@ -27,11 +27,12 @@ type caller struct {
 
 // callersOf returns a caller for each member and form. They share connections.
 func callersOf(c *processes) (out [][]*caller, closeAll func()) {
-	var h2c http.Protocols
-	h2c.SetUnencryptedHTTP2(true)
+	var multiplexed http.Protocols
+	multiplexed.SetUnencryptedHTTP2(c.tls == nil)
+	multiplexed.SetHTTP2(c.tls != nil)
 	dial := (&net.Dialer{Timeout: patience}).DialContext
-	http1 := &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 16}
-	http2 := &http.Transport{DialContext: dial, Protocols: &h2c}
+	http1 := &http.Transport{DialContext: dial, TLSClientConfig: c.tls.Clone(), MaxIdleConnsPerHost: 16}
+	http2 := &http.Transport{DialContext: dial, TLSClientConfig: c.tls.Clone(), Protocols: &multiplexed}
 	forms := []struct {
 		name    string
 		over    *http.Transport
