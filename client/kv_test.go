@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -96,12 +97,16 @@ func TestKeysAreLockedBySessions(t *testing.T) {
 type keyHeaders struct {
 	incumbentv1connect.UnimplementedKeyValueServiceHandler
 	incumbentv1connect.UnimplementedSessionServiceHandler
+	mu    sync.Mutex // protects first
 	first []bool
 }
 
 func (k *keyHeaders) Put(_ context.Context, r *connect.Request[apiv1.PutRequest]) (*connect.Response[apiv1.PutResponse], error) {
+	k.mu.Lock()
 	k.first = append(k.first, r.Header().Get(headerFirst) != "")
-	if len(k.first) == 1 {
+	begun := len(k.first) == 1
+	k.mu.Unlock()
+	if begun {
 		panic(http.ErrAbortHandler) // nobody learns what became of it
 	}
 	return connect.NewResponse(&apiv1.PutResponse{Index: 1}), nil
@@ -128,6 +133,8 @@ func TestG25_OnlyTheFirstAttemptSaysSo(t *testing.T) {
 	if _, err := c.Keys().Put(testContext(t), connect.NewRequest(&apiv1.PutRequest{Key: "x", Idempotency: c.NewKey()})); err != nil {
 		t.Fatal(err)
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if want := []bool{true, false, false}; !slices.Equal(k.first, want) {
 		t.Errorf("said by the attempts: %v, want %v", k.first, want)
 	}
