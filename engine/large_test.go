@@ -59,10 +59,18 @@ func isPart(cmd []byte) bool {
 // answers; what is proposed meanwhile does not wait for it.
 func TestG44_ALargeCommandTravelsInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var tooLarge atomic.Int64 // proposed
+		var tooLarge, sent atomic.Int64  // proposed; sent: of parts
+		meanwhile := make(chan struct{}) // closed once something else is
 		a := startBetween(t, vfs.NewMem(), func(p node.Proposal, pass func(node.Proposal)) {
 			if len(p.Command) > parts.PartBytes+1<<10 {
 				tooLarge.Add(1)
+			}
+			if isPart(p.Command) && sent.Add(1) == 2 {
+				go func() {
+					<-meanwhile
+					pass(p)
+				}()
+				return
 			}
 			pass(p)
 		})
@@ -71,6 +79,7 @@ func TestG44_ALargeCommandTravelsInParts(t *testing.T) {
 		tooLarge.Store(0)
 		first, second := a.execute(Call{}, large), a.execute(Call{}, large)
 		small := a.do(kv.Command{Verb: kv.Put, Key: kv.Key{Namespace: "n", Name: "small"}})
+		close(meanwhile)
 		r := <-first
 		if r.Err != nil || !bytes.Equal(kv.Of(a.View()).Entry(largeKey).Value, is) {
 			t.Fatalf("%v", r.Err)
