@@ -88,6 +88,7 @@ func (k *KV) PutEntry(ctx context.Context, key string, value []byte, opts ...Put
 	if err != nil {
 		return nil, withEntry(err)
 	}
+	withValue(res.Msg.Entry, value)
 	return res.Msg, nil
 }
 
@@ -151,7 +152,15 @@ func (k *KV) Lock(ctx context.Context, key string, value []byte, session incumbe
 	if err != nil {
 		return nil, withEntry(err)
 	}
-	return res.Msg.Entry, nil
+	return withValue(res.Msg.Entry, value), nil
+}
+
+// withValue puts into the entry that a call has stored what its answer leaves out.
+func withValue(e *apiv1.KeyValue, value []byte) *apiv1.KeyValue {
+	if e != nil {
+		e.Value = value
+	}
+	return e
 }
 
 // Unlock stores a value and gives the session's lock up. It fails with the kind

@@ -38,7 +38,7 @@ func (d dice) spoil(op *pb.Operation) bool {
 		if d.oneIn(2) {
 			return d.spoilName(&o.Release.Name)
 		}
-		o.Release.Token, o.Release.Holder = 0, pick(d, wrongTexts)
+		o.Release.Token, o.Release.Holder = 0, pick(d, wrongTexts[1:]) // not none: that is the principal, where there is one
 	case *pb.Operation_Revoke:
 		if d.oneIn(2) {
 			return d.spoilName(&o.Revoke.Name)
@@ -94,7 +94,7 @@ func (d dice) spoilClaim(c *pb.ClaimRequest) bool {
 	case 0:
 		return d.spoilName(&c.Name)
 	case 1:
-		c.Holder = pick(d, wrongTexts)
+		c.Holder = pick(d, wrongTexts[1:])
 	case 2:
 		c.Session = pick(d, wrongSessions)
 	case 3:
@@ -112,7 +112,7 @@ func (d dice) spoilTransfer(t *pb.TransferRequest) bool {
 	case 0:
 		return d.spoilName(&t.Name)
 	case 1:
-		t.Holder = pick(d, wrongTexts)
+		t.Holder = pick(d, wrongTexts[1:])
 	case 2:
 		t.ToHolder = pick(d, wrongTexts[1:])
 	default:

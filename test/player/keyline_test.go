@@ -109,6 +109,12 @@ func (t *keyline) change(e *pb.KeyEvent) {
 	if len(list) > 0 {
 		before = list[len(list)-1].entry
 	}
+	if e.What == "lockable" { // the end of a delay changes nothing
+		if before == nil != (e.Entry == nil) || before != nil && !(proto.Equal(before, e.Entry) && proto.Equal(before, e.Previous)) {
+			t.fail("key %q at index %d can be locked, and changes\nbefore: %v\nsaid: %v\nafter: %v", key, e.Index, before, e.Previous, e.Entry)
+		}
+		return
+	}
 	if bad := breaksKey(before, e); bad != "" {
 		t.fail("key %q at index %d, %s: %s\nbefore: %v\nsaid: %v\nafter: %v", key, e.Index, e.What, bad, before, e.Previous, e.Entry)
 	}

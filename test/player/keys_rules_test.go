@@ -76,13 +76,13 @@ func TestTheJudgeOfKeysTellsRightFromWrong(t *testing.T) {
 		want         bool
 	}{
 		"stored where nothing was": {5, 12, func(c *call) {
-			c.answeredPut(absent, &pb.PutResponse{Index: 10, Entry: entryAt(10, "v", "")}, nil, true)
+			c.answeredPut(absent, &pb.PutResponse{Index: 10, Entry: entryAt(10, "", "")}, nil, true)
 		}, true},
 		"stored, and nobody was told": {12, 17, func(c *call) {
-			c.answeredPut(absent, &pb.PutResponse{Index: 15, Entry: entryAt(15, "v", "")}, nil, true)
+			c.answeredPut(absent, &pb.PutResponse{Index: 15, Entry: entryAt(15, "", "")}, nil, true)
 		}, false},
 		"stored where something was": {12, 22, func(c *call) {
-			c.answeredLock(&pb.LockRequest{Key: "a", Value: []byte("w"), Session: "s"}, &pb.LockResponse{Index: 20, Entry: entryAt(20, "w", "s")}, nil, true)
+			c.answeredLock(&pb.LockRequest{Key: "a", Value: []byte("w"), Session: "s"}, &pb.LockResponse{Index: 20, Entry: entryAt(20, "", "s")}, nil, true)
 			c.keyBefore("locked", "a", 20, func(was *pb.KeyValue) bool { return was == nil })
 		}, false},
 		"refused where nothing was": {32, 35, func(c *call) { c.answeredPut(absent, nil, conflict, true) }, false},
