@@ -100,7 +100,7 @@ func (b *Book) restart(i int32) {
 func (b *Book) putSession(n *core.Session) int32 {
 	i, ok := b.byID[n.ID]
 	if !ok {
-		i = b.newSession()
+		i = takeSlot(&b.freeSessions, &b.sessions)
 		b.byID[n.ID] = i
 		b.sessions[i] = sessionSlot{id: n.ID, heard: never, timer: timer{flags: used}}
 	}
@@ -121,16 +121,6 @@ func (b *Book) putSession(n *core.Session) int32 {
 func (b *Book) settle(r ref) {
 	b.timer(r).flags &^= expiring
 	b.arm(r)
-}
-
-func (b *Book) newSession() int32 {
-	if n := len(b.freeSessions); n > 0 {
-		i := b.freeSessions[n-1]
-		b.freeSessions = b.freeSessions[:n-1]
-		return i
-	}
-	b.sessions = append(b.sessions, sessionSlot{})
-	return int32(len(b.sessions) - 1)
 }
 
 func (b *Book) dropSession(id incumbent.SessionID, what core.What) {
@@ -159,7 +149,7 @@ func (b *Book) freeSession(i int32) {
 func (b *Book) putLease(n *core.Lease) int32 {
 	i, ok := b.byToken.get(n.Token)
 	if !ok {
-		i = b.newLease()
+		i = takeSlot(&b.freeLeases, &b.leases)
 		b.byToken.put(n.Token, i)
 		b.leases[i] = leaseSlot{token: n.Token, owner: b.ownerOf(n), timer: timer{flags: used}}
 		if o := b.leases[i].owner; o != noSlot {
@@ -252,16 +242,6 @@ func bit(f, which flags) int32 {
 		return 1
 	}
 	return 0
-}
-
-func (b *Book) newLease() int32 {
-	if n := len(b.freeLeases); n > 0 {
-		i := b.freeLeases[n-1]
-		b.freeLeases = b.freeLeases[:n-1]
-		return i
-	}
-	b.leases = append(b.leases, leaseSlot{})
-	return int32(len(b.leases) - 1)
 }
 
 func (b *Book) dropLease(token incumbent.Token, what core.What) {

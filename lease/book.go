@@ -311,3 +311,16 @@ func (b *Book) claimed(session incumbent.SessionID) {
 		s.deadline = max(s.deadline, b.now+b.hold(nanos(s.ttl)))
 	}
 }
+
+// takeSlot returns the number of a slot that nothing uses: one given back, or a new
+// one behind all others.
+func takeSlot[S any](free *[]int32, slots *[]S) int32 {
+	if n := len(*free); n > 0 {
+		i := (*free)[n-1]
+		*free = (*free)[:n-1]
+		return i
+	}
+	var zero S
+	*slots = append(*slots, zero)
+	return int32(len(*slots) - 1)
+}

@@ -26,20 +26,10 @@ func (b *Book) deadlineChanged(d *core.Deadline) {
 
 // putDeadline takes a new deadline in.
 func (b *Book) putDeadline(d *core.Deadline) {
-	i := b.newDeadline()
+	i := takeSlot(&b.freeDeadlines, &b.deadlines)
 	b.byDeadline[keyOf(d)] = i
 	b.deadlines[i] = deadlineSlot{timer{deadline: b.now + b.hold(int64(d.After)), flags: used}, d}
 	b.arm(deadlineRef(i))
-}
-
-func (b *Book) newDeadline() int32 {
-	if n := len(b.freeDeadlines); n > 0 {
-		i := b.freeDeadlines[n-1]
-		b.freeDeadlines = b.freeDeadlines[:n-1]
-		return i
-	}
-	b.deadlines = append(b.deadlines, deadlineSlot{})
-	return int32(len(b.deadlines) - 1)
 }
 
 func (b *Book) dropDeadline(k deadlineKey) {
