@@ -191,12 +191,3 @@ func listed(in *pb.ListKeysRequest, r *core.Result) *pb.ListKeysResponse {
 	}
 	return out
 }
-
-// roomFor refuses what would make keys and values take more than they may.
-func (d *Door) roomFor(grows int64) error {
-	v := kv.Of(d.view())
-	if d.quota == 0 || grows <= 0 || v.Bytes()+grows <= d.quota {
-		return nil
-	}
-	return kv.ErrFull(v.Bytes(), uint64(d.quota))
-}
