@@ -46,7 +46,7 @@ var rules = []rule{
 	{folder: "vfs", may: []string{"."}, why: "files know nothing of what is in them"},
 	{folder: "wal", may: []string{".", "vfs"}, why: "the log stores bytes"},
 	{folder: "node", may: []string{".", "vfs", "wal"}, why: "replication knows nothing of leases"},
-	{folder: "node/peers", may: []string{".", "node", "rawio", "vfs"}, why: "the transport carries what the node says, and keeps its own small book"},
+	{folder: "node/peers", may: []string{".", "gate", "node", "rawio", "vfs"}, why: "the transport carries what the node says, and keeps its own small book"},
 	{folder: "lease", may: []string{".", "core", "node"}, why: "the leader's clock stands on state and replication"},
 	{folder: "watch", may: []string{"."}, why: "the hub serves every family, and knows none"},
 	{folder: "engine", may: []string{".", "core", "lease", "node", "watch"}, why: "the composition of a group stands on its parts, and knows no door"},
@@ -54,6 +54,7 @@ var rules = []rule{
 	{folder: "engine/enginetest", may: []string{".", "core", "engine", "lease", "node", "vfs"}, why: "tests of what stands on the engine run the engine"},
 
 	{folder: "rawio", why: "system calls know nothing of what they carry"},
+	{folder: "gate", may: []string{".", "rawio"}, why: "who is let in does not depend on what is spoken"},
 	{folder: "park", may: []string{".", "rawio"}, why: "a parked connection has no protocol"},
 	{folder: "websocket", may: []string{"."}, why: "frames are bytes; whose they are the doors know"},
 	{folder: "workqueue", std: true, why: "work is a function; what it does the doors know"},
@@ -63,11 +64,11 @@ var rules = []rule{
 	{folder: "auth/ca", may: []string{"."}, std: true, why: "what holds the cluster's keys pulls in nothing"},
 
 	{
-		folder: "door/*", may: []string{".", "api", "core", "engine", "lease", "watch", "park", "websocket", "workqueue", "admit", "auth"},
+		folder: "door/*", may: []string{".", "api", "core", "engine", "lease", "watch", "gate", "park", "websocket", "workqueue", "admit", "auth"},
 		why: "a door knows its protocol and the engine's calls: no other door, no raft, no disk",
 	},
 	{
-		folder: "cluster", may: []string{".", "api", "auth/ca", "backup", "core", "engine", "lease", "node", "vfs"},
+		folder: "cluster", may: []string{".", "api", "auth/ca", "backup", "core", "engine", "gate", "lease", "node", "vfs"},
 		why: "who belongs to the cluster stands on the engine, and knows no door and not the server",
 	},
 	{folder: "console", may: []string{".", "api"}, why: "pages speak to the public interface"},

@@ -1,0 +1,205 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+)
+
+// The stages of a connection; see the package comment.
+type stage uint8
+
+const (
+	silent stage = iota
+	waiting
+	served
+	proven
+	gone
+)
+
+// Conn is a connection that came through a gate.
+type Conn struct {
+	net.Conn
+	gate   *Gate
+	remote net.Addr // as a proxy has said; nil: the connection's own
+
+	// Of whoever waits for the first bytes, then of the reader.
+	proxied bool            // a proxy's
+	told    bool            // its header was read
+	header  []byte          // as far as it has come
+	behind  netip.AddrPort  // who is behind the proxy
+	spare   []byte          // read and not used; only where there is no epoll
+	raw     syscall.RawConn // and where there is
+	fd      int32
+	watched bool
+
+	sure atomic.Bool // proven
+
+	// Under gate.mu.
+	stage  stage
+	over   bool   // in a reserved place
+	since  uint32 // tick in which the stage began
+	source *source
+	links  [numLists]link
+}
+
+// Read implements net.Conn.
+func (c *Conn) Read(p []byte) (int, error) {
+	if len(c.spare) > 0 {
+		n := copy(p, c.spare)
+		c.spare = c.spare[n:]
+		return n, nil
+	}
+	return c.Conn.Read(p)
+}
+
+// Close implements net.Conn.
+func (c *Conn) Close() error {
+	c.leave()
+	return c.Conn.Close()
+}
+
+// CloseWrite ends the sending side, where the connection can.
+func (c *Conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// RemoteAddr is where the connection comes from: of a proxy's, as the proxy says.
+func (c *Conn) RemoteAddr() net.Addr {
+	if c.remote != nil {
+		return c.remote
+	}
+	return c.Conn.RemoteAddr()
+}
+
+// NetConn is the connection below.
+func (c *Conn) NetConn() net.Conn { return c.Conn }
+
+// SyscallConn is the descriptor.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) {
+	if sc, ok := c.Conn.(syscall.Conn); ok {
+		return sc.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
+
+// prove is [Prove] of the connection itself.
+func (c *Conn) prove(operator bool) bool {
+	if c.sure.Load() {
+		return true
+	}
+	g := c.gate
+	parked := g.cfg.Parked()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c.stage == proven || c.stage == gone {
+		return true // who is gone finds out
+	}
+	if c.over && !operator {
+		if g.lenUnproven()+g.proven-g.over+parked >= g.Max() {
+			g.count(Full, c.source.address)
+			return false
+		}
+		c.over = false
+		g.over--
+	}
+	over := c.over
+	c.over = false // leave would give the place back
+	g.leave(c)
+	c.over, c.stage = over, proven
+	g.proven++
+	c.sure.Store(true)
+	return true
+}
+
+func (c *Conn) leave() {
+	c.gate.mu.Lock()
+	defer c.gate.mu.Unlock()
+	c.gate.leave(c)
+}
+
+// hangUp closes without a farewell, so that nothing of a stranger stays behind: not
+// even the kernel's memory of it.
+func (c *Conn) hangUp() {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // fails when closed
+	}
+	c.Conn.Close()
+}
+
+// named counts a connection by the address that a proxy has named, if it has. mu is
+// held.
+func (g *Gate) named(c *Conn) {
+	if !c.told || c.remote != nil || !c.behind.IsValid() {
+		return // the proxy itself may look whether we are there
+	}
+	c.remote = net.TCPAddrFromAddrPort(c.behind)
+	g.disown(c)
+	g.own(c, counted(c.behind.Addr()))
+}
+
+// Of finds the connection that came through a gate below TLS and whatever else has
+// NetConn; nil if there is none.
+func Of(c net.Conn) *Conn {
+	for {
+		if found, ok := c.(*Conn); ok {
+			return found
+		}
+		outer, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			return nil
+		}
+		c = outer.NetConn()
+	}
+}
+
+// Prove says that whoever has a connection has shown who it is. It is false if there
+// is no place for another, which for operators there is: then the connection must be
+// closed. Of a connection that came through no gate it is true.
+func Prove(c net.Conn, operator bool) bool {
+	found := Of(c)
+	return found == nil || found.prove(operator)
+}
+
+// Leave says that the connection, which is proven, is counted by somebody else from
+// now on: [Config.Parked].
+func Leave(c net.Conn) {
+	if found := Of(c); found != nil {
+		found.leave()
+	}
+}
+
+type contextKey struct{}
+
+// NewContext returns a context that knows the connection of a request.
+func NewContext(ctx context.Context, c net.Conn) context.Context {
+	if found := Of(c); found != nil {
+		return context.WithValue(ctx, contextKey{}, found)
+	}
+	return ctx
+}
+
+// FromContext returns the connection of a request; nil if it came through no gate.
+func FromContext(ctx context.Context) *Conn {
+	c, _ := ctx.Value(contextKey{}).(*Conn)
+	return c
+}
+
+// ProveRequest is [Prove] of the connection of a request.
+func ProveRequest(ctx context.Context, operator bool) bool {
+	c := FromContext(ctx)
+	return c == nil || c.prove(operator)
+}
+
+// Proxied reports whether the connection of a request was passed on by a proxy that
+// is believed: who is behind it is not on this machine, whatever the addresses say.
+func Proxied(ctx context.Context) bool {
+	c := FromContext(ctx)
+	return c != nil && c.proxied
+}

@@ -1,0 +1,476 @@
+// Package gate guards a listener against those who have not shown who they are.
+//
+// Whoever connects is a stranger until the door behind the listener says
+// otherwise ([Prove]), or takes the connection over ([Leave]). On the way there a
+// connection passes these stages:
+//
+//	accepted ─▶ silent ──first byte──▶ waiting ──Accept──▶ unproven ──Prove──▶ proven
+//	               │                      │                    │
+//	               └──────────────────────┴────────────────────┴──▶ closed, with a Reason
+//
+// A silent connection costs a descriptor and a few hundred bytes: no goroutine and
+// no buffer on Linux, where one epoll set watches all of a listener. It has
+// [Config.FirstByte] to say something. A waiting one costs as little. Only unproven
+// ones have goroutines, buffers and handshakes, and of these there are at most
+// [Config.Unproven]; the others wait for a place, the addresses they come from
+// taking turns.
+//
+// An address is an IPv4 address, or the /64 of an IPv6 address. No address is
+// refused for what it sends: fifteen thousand agents may come from one. But no
+// address has more than three quarters of the unproven places, and who makes room
+// when there is none is the oldest of the address that has the most.
+//
+// A proven connection never makes room for another. When all of [Config.Max] are
+// proven, who comes is closed, but for [Config.Reserved] places beyond it, for
+// operators.
+//
+// Behind a proxy that passes connections on, all come from one address. Such a
+// proxy says in front of each connection where it comes from (PROXY protocol,
+// versions 1 and 2, https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt).
+// It is believed of the addresses that are named ([Config.Proxies]), and must be
+// there then; of all others it is bytes like any.
+//
+// # Invariants
+//
+//   - A connection is in one stage. It is counted by its address while it is not
+//     proven, and by nobody once it has left.
+//   - Who is proven is never closed to make room.
+//   - Time is counted in ticks that were really handled: a process that stood still
+//     closes nobody for that.
+//
+// # Concurrency
+//
+// All methods may be called from any goroutine. Gate.mu guards the books; it is
+// held for a few dozen steps and for system calls that do not block, never across
+// reads or writes.
+package gate
+
+import (
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Defaults of [Config], and what is of no interest to an operator.
+const (
+	DefaultMax       = 16_000           // connections at once
+	DefaultUnproven  = 512              // of them, served and not proven
+	DefaultFirstByte = 10 * time.Second // from accept to the first byte
+
+	tickEvery     = 250 * time.Millisecond
+	oneSecond     = uint32(time.Second / tickEvery) // in ticks
+	youngest      = oneSecond                       // who has less does not make room for another address
+	patience      = 3 * oneSecond                   // nor has this long been served while its own address waits
+	sharePercent  = 75                              // of the unproven places, for one address
+	reservedATick = 8                               // strangers that may try for a reserved place
+	mostLooks     = 64                              // addresses asked for somebody who makes room
+	acceptPause   = 50 * time.Millisecond           // when there is no descriptor left
+	stormFrom     = 50                              // strangers closed in stormWindow that are worth a line in the log
+	stormWindow   = 10 * oneSecond
+)
+
+// Config configures a [Gate]. Zero fields mean the defaults.
+type Config struct {
+	Name      string         // of the listener, for the log
+	Max       int            // connections at once, whoever has them; DefaultMax
+	Unproven  int            // of them, served and not proven; DefaultUnproven
+	Reserved  int            // places beyond Max, for operators
+	FirstByte time.Duration  // from accept to the first byte; DefaultFirstByte
+	Proxies   []netip.Prefix // whose PROXY header is believed, and wanted
+	// Parked is how many proven connections have left and are still open; nil: none.
+	Parked func() int
+	Logger *slog.Logger // nil: none
+
+	after    func(time.Duration, func()) // time.AfterFunc, or a test's
+	rest     func(time.Duration)         // time.Sleep, or a test's
+	portable bool                        // of tests: watch as where there is no epoll
+}
+
+// Reason is why a stranger was closed.
+type Reason uint8
+
+// The reasons.
+const (
+	Silent        Reason = iota // nothing was said in time
+	MadeRoom                    // another came, and this one was the oldest of the address that had the most
+	Full                        // everybody else is proven
+	BadProxy                    // a proxy did not say where the connection comes from
+	NoDescriptors               // the process or the machine has none left
+	NumReasons
+)
+
+// String returns the reason's name, as in metrics.
+func (r Reason) String() string {
+	return [NumReasons]string{"silent", "made_room", "full", "bad_proxy", "no_descriptors"}[r]
+}
+
+// Gate is a listener whose connections have said something.
+type Gate struct {
+	inner net.Listener
+	cfg   Config
+	max   atomic.Int64
+	begin sync.Once
+
+	mu       sync.Mutex // guards what follows
+	turn     sync.Cond  // somebody may be let in, or the gate is closed
+	watcher  watcher
+	now      uint32 // ticks handled
+	ticking  bool
+	silent   list // oldest first
+	unproven list // being served, oldest first
+	ready    int  // waiting
+	proven   int
+	over     int // in reserved places
+	tried    int // for a reserved place, in this tick
+	sources  map[netip.Addr]*source
+	ranks    []rank    // sources by how many connections they have
+	turns    []*source // that have somebody waiting
+	closed   [NumReasons]uint64
+	storm    storm
+	doomed   []*Conn // to be closed when mu is given back
+	err      error   // why nobody comes any more
+}
+
+// New returns a gate before a listener. Connections are accepted from the first
+// call of Accept on.
+func New(inner net.Listener, cfg Config) *Gate {
+	if cfg.Parked == nil {
+		cfg.Parked = func() int { return 0 }
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.after == nil {
+		cfg.after = func(d time.Duration, f func()) { time.AfterFunc(d, f) }
+	}
+	if cfg.rest == nil {
+		cfg.rest = time.Sleep
+	}
+	cfg.Unproven = or(cfg.Unproven, DefaultUnproven)
+	cfg.FirstByte = or(cfg.FirstByte, DefaultFirstByte)
+	g := &Gate{inner: inner, cfg: cfg, sources: make(map[netip.Addr]*source)}
+	g.silent.which, g.unproven.which = ofStage, ofStage
+	g.turn.L = &g.mu
+	g.SetMax(cfg.Max)
+	return g
+}
+
+func or[T int | time.Duration](v, def T) T {
+	if v == 0 {
+		return def
+	}
+	return v
+}
+
+// SetMax changes how many connections there may be; 0 means the default. Those that
+// are there stay.
+func (g *Gate) SetMax(most int) { g.max.Store(int64(or(most, DefaultMax))) }
+
+// Max is how many connections there may be.
+func (g *Gate) Max() int { return int(g.max.Load()) }
+
+// Addr implements net.Listener.
+func (g *Gate) Addr() net.Addr { return g.inner.Addr() }
+
+// Close implements net.Listener. Who has not been let in is closed.
+func (g *Gate) Close() error {
+	err := g.inner.Close()
+	g.shut(net.ErrClosed)
+	return err
+}
+
+// Accept implements net.Listener: it returns the next connection that has said
+// something, a *Conn. It waits while there is no place for it.
+func (g *Gate) Accept() (net.Conn, error) {
+	g.begin.Do(g.start)
+	g.mu.Lock()
+	defer g.unlock()
+	for g.err == nil {
+		if c := g.next(); c != nil {
+			return c, nil
+		}
+		g.turn.Wait()
+	}
+	return nil, g.err
+}
+
+func (g *Gate) start() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err != nil {
+		return
+	}
+	g.watcher = each{g}
+	if !g.cfg.portable {
+		w, err := newWatcher(g)
+		if err != nil {
+			g.err = err
+			return
+		}
+		g.watcher = w
+	}
+	go g.accept()
+}
+
+// accept takes connections until the listener is closed.
+func (g *Gate) accept() {
+	for {
+		nc, err := g.inner.Accept()
+		switch {
+		case err == nil:
+			g.meet(nc)
+		case !outOfDescriptors(err):
+			g.shut(err)
+			return
+		default:
+			g.exhausted()
+			g.cfg.rest(acceptPause)
+		}
+	}
+}
+
+// meet gives a connection a place, or closes it.
+func (g *Gate) meet(nc net.Conn) {
+	c := &Conn{Conn: nc, gate: g}
+	from := addressOf(nc.RemoteAddr())
+	c.proxied = within(g.cfg.Proxies, from)
+	parked := g.cfg.Parked()
+	g.mu.Lock()
+	defer g.unlock()
+	if g.err != nil || !g.room(c, from, parked) {
+		g.doomed = append(g.doomed, c)
+		return
+	}
+	g.enter(c, from)
+	g.watcher.watch(c)
+	g.tickOn()
+}
+
+// unlock gives mu back and closes whom meanwhile was decided to be: a close may wait
+// for whoever is about to read.
+func (g *Gate) unlock() {
+	doomed := g.doomed
+	g.doomed = nil
+	g.mu.Unlock()
+	for _, c := range doomed {
+		c.hangUp()
+	}
+}
+
+// room finds a place for whoever comes from an address, at somebody else's cost if
+// need be.
+func (g *Gate) room(c *Conn, from netip.Addr, parked int) bool {
+	if g.lenUnproven()+g.proven-g.over+parked < g.Max() {
+		return true
+	}
+	if v := g.victim(from); v != nil {
+		g.drop(v, MadeRoom)
+		return true
+	}
+	// A machine's own operators need no patience.
+	paced := from.IsLoopback() || g.tried < reservedATick
+	if g.over < g.cfg.Reserved && paced {
+		g.tried++
+		g.over++
+		c.over = true
+		return true
+	}
+	g.count(Full, from)
+	return false
+}
+
+// victim is who makes room: the oldest of the address that has the most. Nobody is
+// who has only just come, unless that address has more than the one that wants in.
+func (g *Gate) victim(from netip.Addr) *Conn {
+	looks := 0
+	for n := len(g.ranks) - 1; n > 0; n-- {
+		for s := g.ranks[n].first; s != nil && looks < mostLooks; s = s.next {
+			looks++
+			if c := s.all.first; g.now-c.since >= youngest || g.lenOf(from)+1 < n {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+func (g *Gate) lenUnproven() int { return g.silent.n + g.ready + g.unproven.n }
+
+func (g *Gate) lenOf(from netip.Addr) int {
+	if s := g.sources[from]; s != nil {
+		return s.all.n
+	}
+	return 0
+}
+
+// exhausted makes room where descriptors are short.
+func (g *Gate) exhausted() {
+	g.mu.Lock()
+	defer g.unlock()
+	g.count(NoDescriptors, netip.Addr{})
+	if v := g.victim(netip.Addr{}); v != nil {
+		g.drop(v, MadeRoom)
+	}
+}
+
+// next is who is let in next; nil if nobody waits, or none may.
+func (g *Gate) next() *Conn {
+	for range len(g.turns) {
+		s := g.turns[0]
+		g.turns = append(g.turns[:0], g.turns[1:]...)
+		if s.waiting.n == 0 {
+			s.inTurns = false
+			continue
+		}
+		g.turns = append(g.turns, s)
+		if g.place(s) {
+			return g.letIn(s)
+		}
+	}
+	return nil
+}
+
+// place finds a place among the unproven for somebody of a source.
+func (g *Gate) place(s *source) bool {
+	switch {
+	case s.served*100 >= g.cfg.Unproven*sharePercent && s.served > 0:
+		return g.yield(s, patience)
+	case g.unproven.n < g.cfg.Unproven:
+		return true
+	}
+	most := s
+	for c := g.unproven.first; c != nil; c = c.links[ofStage].next {
+		if c.source.served > most.served {
+			most = c.source
+		}
+	}
+	if s.served+1 < most.served {
+		return g.yield(most, youngest)
+	}
+	return g.yield(most, patience)
+}
+
+// yield closes the oldest that is served of a source, if it is that old.
+func (g *Gate) yield(s *source, age uint32) bool {
+	c := s.all.first
+	for c != nil && c.stage != served {
+		c = c.links[ofSource].next
+	}
+	if c == nil || g.now-c.since < age {
+		return false
+	}
+	g.drop(c, MadeRoom)
+	return true
+}
+
+func (g *Gate) letIn(s *source) *Conn {
+	c := s.waiting.first
+	s.waiting.remove(c)
+	g.ready--
+	c.stage, c.since = served, g.now
+	s.served++
+	g.unproven.add(c)
+	return c
+}
+
+// spoke is told that a connection has said something.
+func (g *Gate) spoke(c *Conn) {
+	g.silent.remove(c)
+	g.watcher.forget(c)
+	c.stage = waiting
+	c.source.waiting.add(c)
+	g.ready++
+	if !c.source.inTurns {
+		c.source.inTurns = true
+		g.turns = append(g.turns, c.source)
+	}
+	g.turn.Signal()
+}
+
+// drop closes a stranger.
+func (g *Gate) drop(c *Conn, why Reason) {
+	g.count(why, c.source.address)
+	g.leave(c)
+	g.doomed = append(g.doomed, c)
+}
+
+// leave forgets a connection.
+func (g *Gate) leave(c *Conn) {
+	switch c.stage {
+	case silent:
+		g.silent.remove(c)
+		g.watcher.forget(c)
+	case waiting:
+		c.source.waiting.remove(c)
+		g.ready--
+	case served:
+		g.unproven.remove(c)
+		c.source.served--
+	case proven:
+		g.proven--
+	case gone:
+		return
+	}
+	if c.stage != proven {
+		g.disown(c)
+	}
+	if c.over {
+		g.over--
+	}
+	c.stage = gone
+	g.turn.Signal()
+}
+
+// shut ends the gate: who has not been let in is closed.
+func (g *Gate) shut(why error) {
+	g.mu.Lock()
+	defer g.unlock()
+	if g.err == nil {
+		g.err = why
+	}
+	for c := g.silent.first; c != nil; c = g.silent.first {
+		g.leave(c)
+		g.doomed = append(g.doomed, c)
+	}
+	for _, s := range g.turns {
+		for c := s.waiting.first; c != nil; c = s.waiting.first {
+			g.leave(c)
+			g.doomed = append(g.doomed, c)
+		}
+	}
+	if g.watcher != nil {
+		g.watcher.close()
+	}
+	g.turn.Broadcast()
+}
+
+// Stats are numbers of the moment, but for Closed, which counts since the start.
+type Stats struct {
+	Silent, Waiting, Unproven, Proven int
+	Closed                            [NumReasons]uint64
+}
+
+// Stats returns the numbers of the moment. Proven are those that have not left.
+func (g *Gate) Stats() Stats {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return Stats{Silent: g.silent.n, Waiting: g.ready, Unproven: g.unproven.n, Proven: g.proven, Closed: g.closed}
+}
+
+// Open is how many connections there are that have not left.
+func (g *Gate) Open() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.lenUnproven() + g.proven
+}
+
+// Refused is how many were closed because all others are proven, or no descriptor
+// was left.
+func (g *Gate) Refused() uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed[Full] + g.closed[NoDescriptors]
+}

@@ -1,0 +1,382 @@
+package gate
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestG47_WhoIsSilentForTooLongIsClosed(t *testing.T) {
+	play(t, func(t *testing.T) {
+		r := newRig(t, Config{FirstByte: time.Second})
+		c, spoke := r.dial("192.0.2.1"), r.speak("192.0.2.1")
+		wait(oneSecond - 1)
+		if !open(c) {
+			t.Fatal("closed early")
+		}
+		wait(3)
+		if open(c) {
+			t.Error("it is still there")
+		}
+		if !open(spoke) || r.next() == nil {
+			t.Error("who has said something is closed")
+		}
+		if got := r.gate.Stats(); got.Closed[Silent] != 1 || got.Silent != 0 || got.Unproven != 1 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// What was read to know that somebody speaks is read again by whoever serves.
+func TestTheFirstByteIsNotLost(t *testing.T) {
+	play(t, func(t *testing.T) {
+		r := newRig(t, Config{})
+		client := r.dial("192.0.2.1")
+		go func() { _, _ = client.Write([]byte("hello")) }()
+		c := r.mustLetIn()
+		got := make([]byte, 5)
+		n, err := c.Read(got)
+		for err == nil && n < len(got) {
+			var more int
+			more, err = c.Read(got[n:])
+			n += more
+		}
+		if string(got) != "hello" || err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+	})
+}
+
+// The silent make room for who comes; the proven never do.
+func TestG47_TheOldestStrangerMakesRoom(t *testing.T) {
+	play(t, func(t *testing.T) {
+		r := newRig(t, Config{Max: 10, FirstByte: time.Hour})
+		known := r.speak("192.0.2.1")
+		if !Prove(r.mustLetIn(), false) {
+			t.Fatal("no place for the first")
+		}
+		var idle []net.Conn
+		for range 9 {
+			idle = append(idle, r.dial("192.0.2.2"))
+		}
+		wait(youngest)
+		for i := range 20 {
+			guest := r.speak("192.0.2.3")
+			if !Prove(r.mustLetIn(), false) {
+				t.Fatalf("no place for guest %d", i)
+			}
+			if !open(known) || !open(guest) {
+				t.Fatal("who is proven made room")
+			}
+			if i == 8 {
+				break
+			}
+		}
+		for i, c := range idle {
+			if open(c) {
+				t.Errorf("silent connection %d is still there", i)
+			}
+		}
+		// Now everybody is proven.
+		late := r.speak("192.0.2.4")
+		if open(late) {
+			t.Error("one too many is not closed")
+		}
+		if got := r.gate.Stats(); got.Closed[MadeRoom] != 9 || got.Closed[Full] != 1 || got.Proven != 10 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// Who makes room is of the address that has the most, whoever is older.
+func TestG47_TheAddressWithTheMostMakesRoom(t *testing.T) {
+	play(t, func(t *testing.T) {
+		r := newRig(t, Config{Max: 10, FirstByte: time.Hour})
+		shy := r.dial("192.0.2.1")
+		wait(youngest)
+		// Nine of one customer's IPv6 network, each from another address of it.
+		for i := range 9 {
+			r.dial(fmt.Sprintf("2001:db8:0:1::%x", i+1))
+		}
+		for i := range 5 {
+			r.dial(fmt.Sprintf("198.51.100.%d", i+1))
+		}
+		if !open(shy) {
+			t.Error("the only one of its address made room")
+		}
+		if got := r.gate.Stats(); got.Closed[MadeRoom] != 5 || got.Silent != 10 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// While more come than there are places, who has only just come stays: else nobody
+// would ever be served.
+func TestAStormDoesNotStarveItself(t *testing.T) {
+	play(t, func(t *testing.T) {
+		r := newRig(t, Config{Max: 10})
+		for range 10 {
+			r.speak("192.0.2.1")
+		}
+		for range 10 {
+			if late := r.speak("192.0.2.1"); open(late) {
+				t.Fatal("one too many is not closed")
+			}
+		}
+		for i := range 10 {
+			if c := r.mustLetIn(); !Prove(c, false) {
+				t.Errorf("no place for %d", i)
+			}
+		}
+		if got := r.gate.Stats(); got.Closed[MadeRoom] != 0 || got.Closed[Full] != 10 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// Fifteen thousand agents behind one address, all at once: each is served, in turn.
+func TestAgentsBehindOneAddressAreAllServed(t *testing.T) {
+	const agents = 15_000
+	play(t, func(t *testing.T) {
+		r := newRig(t, Config{Max: 16_000})
+		for range agents {
+			near, far := net.Pipe()
+			t.Cleanup(func() { near.Close() })
+			r.wire.conns <- from{far, netip.MustParseAddrPort("192.0.2.1:1")}
+			go func() { _, _ = near.Write([]byte("x")) }()
+		}
+		synctest.Wait()
+		share := r.gate.Stats().Unproven
+		if share > DefaultUnproven*sharePercent/100 || share == 0 {
+			t.Errorf("%d unproven at a time", share)
+		}
+		for i := range agents {
+			if c := r.mustLetIn(); !Prove(c, false) {
+				t.Fatalf("no place for agent %d", i)
+			}
+		}
+		if got := r.gate.Stats(); got.Closed != [NumReasons]uint64{} || got.Proven != agents {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// Who dribbles takes at most its share of the places, and less as soon as others of
+// its own address wait.
+func TestG47_WhoDribblesDoesNotKeepOthersOut(t *testing.T) {
+	play(t, func(t *testing.T) {
+		r := newRig(t, Config{Unproven: 8})
+		for range 100 {
+			r.speak("192.0.2.1")
+		}
+		for range 6 {
+			r.mustLetIn()
+		}
+		if r.next() != nil {
+			t.Error("one address has more than its share")
+		}
+		r.speak("192.0.2.2")
+		if c := r.mustLetIn(); !strings.HasPrefix(c.RemoteAddr().String(), "192.0.2.2:") {
+			t.Errorf("let in %v", c.RemoteAddr())
+		}
+		// Another that dribbles fills the rest; the third still finds a place.
+		for range 100 {
+			r.speak("192.0.2.3")
+		}
+		r.mustLetIn()
+		wait(youngest)
+		r.speak("192.0.2.4")
+		var served []string
+		for c := r.next(); c != nil; c = r.next() {
+			served = append(served, c.RemoteAddr().String())
+		}
+		if !strings.Contains(strings.Join(served, " "), "192.0.2.4:") {
+			t.Errorf("served: %v", served)
+		}
+		// Their own others come in as well, after a while.
+		before := r.gate.Stats().Closed[MadeRoom]
+		wait(2 * patience)
+		if r.gate.Stats().Closed[MadeRoom] <= before || r.next() == nil {
+			t.Errorf("who dribbles keeps its places: %+v", r.gate.Stats())
+		}
+	})
+}
+
+// Beyond the limit there are places for operators alone.
+func TestReservedPlacesAreForOperators(t *testing.T) {
+	play(t, func(t *testing.T) {
+		r := newRig(t, Config{Max: 2, Reserved: 2})
+		for range 2 {
+			r.speak("192.0.2.1")
+			Prove(r.mustLetIn(), false)
+		}
+		agent := r.speak("192.0.2.2")
+		c := r.mustLetIn()
+		if Prove(c, false) {
+			t.Error("an agent has a reserved place")
+		}
+		c.Close()
+		if open(agent) {
+			t.Error("it is not closed")
+		}
+		operator := r.speak("192.0.2.3")
+		if !Prove(r.mustLetIn(), true) {
+			t.Fatal("no place for an operator")
+		}
+		if r.speak("192.0.2.3"); !Prove(r.mustLetIn(), true) {
+			t.Fatal("no place for the second")
+		}
+		if third := r.speak("192.0.2.3"); open(third) {
+			t.Error("more than are reserved")
+		}
+		operator.Close()
+		if got := r.gate.Stats(); got.Proven != 4 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// Strangers try for a reserved place so often that a handshake each costs little.
+func TestReservedPlacesAreTriedInTurn(t *testing.T) {
+	play(t, func(t *testing.T) {
+		r := newRig(t, Config{Max: 1, Reserved: 100})
+		r.speak("192.0.2.1")
+		Prove(r.mustLetIn(), false)
+		in := 0
+		for i := range 50 {
+			r.speak(fmt.Sprintf("198.51.100.%d", i))
+			if c := r.next(); c != nil {
+				in++
+				c.Close()
+			}
+		}
+		if in > reservedATick {
+			t.Errorf("%d of 50 at once", in)
+		}
+		if r.speak("127.0.0.1"); r.next() == nil {
+			t.Error("the machine's own operator has to wait")
+		}
+		wait(2)
+		if r.speak("198.51.100.1"); r.next() == nil {
+			t.Error("nobody may try any more")
+		}
+	})
+}
+
+// What has left is counted by somebody else.
+func TestWhoHasLeftIsCountedElsewhere(t *testing.T) {
+	play(t, func(t *testing.T) {
+		parked := 0
+		r := newRig(t, Config{Max: 2, Parked: func() int { return parked }})
+		for range 2 {
+			r.speak("192.0.2.1")
+			c := r.mustLetIn()
+			parked++
+			Leave(c)
+			Leave(c)
+		}
+		if open(r.speak("192.0.2.1")) {
+			t.Error("more than there is room for")
+		}
+		parked--
+		if !open(r.speak("192.0.2.1")) {
+			t.Error("there is room")
+		}
+		if got := r.gate.Open(); got != 1 {
+			t.Errorf("%d open, want 1", got)
+		}
+	})
+}
+
+// The books hold nothing of those who have gone.
+func TestNothingStaysOfWhoHasGone(t *testing.T) {
+	play(t, func(t *testing.T) {
+		r := newRig(t, Config{Max: 50})
+		for i := range 200 {
+			c := r.dial(fmt.Sprintf("192.0.2.%d", i%20))
+			switch i % 4 {
+			case 0:
+				r.say(c, "x")
+			case 1:
+				c.Close()
+			}
+		}
+		for c := r.next(); c != nil; c = r.next() {
+			c.Close()
+		}
+		wait(uint32(DefaultFirstByte/tickEvery) + 2)
+		r.gate.mu.Lock()
+		defer r.gate.mu.Unlock()
+		if n := len(r.gate.sources) + r.gate.silent.n + r.gate.ready + r.gate.unproven.n; n != 0 || len(r.gate.ranks) > 1 {
+			t.Errorf("%d left, %d ranks", n, len(r.gate.ranks))
+		}
+	})
+}
+
+// A storm is one line when it begins and one when it is over.
+func TestAStormIsTwoLines(t *testing.T) {
+	play(t, func(t *testing.T) {
+		var log strings.Builder
+		r := newRig(t, Config{Name: "native", FirstByte: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		for range 4 {
+			for range 100 {
+				r.dial("192.0.2.1")
+			}
+			wait(2 * oneSecond)
+		}
+		wait(3 * stormWindow)
+		text := log.String()
+		if strings.Count(text, "\n") != 2 || !strings.Contains(text, `"strangers are closed" listener=native reason=silent address=192.0.2.1`) ||
+			!strings.Contains(text, `"strangers are no longer closed" listener=native closed=400`) {
+			t.Errorf("log:\n%s", text)
+		}
+		if r.gate.ticking {
+			t.Error("ticks go on")
+		}
+	})
+}
+
+// A proxy that is believed says where a connection comes from; others cannot.
+func TestAProxySaysWhereAConnectionComesFrom(t *testing.T) {
+	play(t, func(t *testing.T) {
+		r := newRig(t, Config{Proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, FirstByte: time.Second})
+		c := r.dial("10.1.2.3")
+		r.say(c, "PROXY TCP4 192.0.2.7 198.51.100.1 4711 443\r\nhello")
+		got := r.mustLetIn()
+		if got.RemoteAddr().String() != "192.0.2.7:4711" || !got.proxied {
+			t.Errorf("from %v", got.RemoteAddr())
+		}
+		if got.source.address != netip.MustParseAddr("192.0.2.7") || len(r.gate.sources) != 1 {
+			t.Errorf("counted as %v", got.source.address)
+		}
+		liar := r.dial("192.0.2.9")
+		r.say(liar, "PROXY TCP4 127.0.0.1 127.0.0.1 1 2\r\nhello")
+		if got := r.mustLetIn(); got.RemoteAddr().String() != "192.0.2.9:1" || got.proxied {
+			t.Errorf("from %v", got.RemoteAddr())
+		}
+		bare := r.dial("10.1.2.3")
+		r.say(bare, "GET / HTTP/1.1\r\n")
+		if open(bare) || r.next() != nil {
+			t.Error("a connection of a proxy without a header")
+		}
+		slow := r.dial("10.1.2.3")
+		r.say(slow, "PROXY TCP4 ")
+		wait(2 * oneSecond)
+		if open(slow) {
+			t.Error("half a header is waited for without end")
+		}
+		check := r.dial("10.1.2.3")
+		r.say(check, proxyMagic+"\x20\x00\x00\x00x")
+		if got := r.mustLetIn(); got.RemoteAddr().String() != "10.1.2.3:1" {
+			t.Errorf("the proxy's own is from %v", got.RemoteAddr())
+		}
+		if got := r.gate.Stats(); got.Closed[BadProxy] != 1 || got.Closed[Silent] != 1 {
+			t.Errorf("%+v", got)
+		}
+	})
+}

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package gate
+
+func newWatcher(g *Gate) (watcher, error) { return each{g}, nil }
