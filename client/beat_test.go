@@ -18,7 +18,8 @@ import (
 type beatRefuser struct {
 	kind    incumbent.Kind
 	refuses int
-	kept    chan struct{} // closed with the first beat that is not refused
+	kept    chan struct{}                               // closed with the first beat that is not refused
+	more    func(*apiv1.ClientFrame) *apiv1.ServerFrame // answers what else there is; may be nil
 }
 
 func (b *beatRefuser) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -44,6 +45,11 @@ func (b *beatRefuser) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (b *beatRefuser) answer(f *apiv1.ClientFrame) *apiv1.ServerFrame {
+	if b.more != nil {
+		if out := b.more(f); out != nil {
+			return out
+		}
+	}
 	out := &apiv1.ServerFrame{Id: f.Id}
 	switch f.Request.(type) {
 	case *apiv1.ClientFrame_Operation:

@@ -17,11 +17,12 @@ import (
 // safe for concurrent use.
 type KV struct {
 	c         *Client
+	s         *Session // whose stream it uses; nil: it calls
 	namespace string
 }
 
 // KV returns the keys of a namespace; "" means the default one.
-func (c *Client) KV(namespace string) *KV { return &KV{c, namespace} }
+func (c *Client) KV(namespace string) *KV { return &KV{c: c, namespace: namespace} }
 
 // Keys returns the plain calls on keys and values.
 func (c *Client) Keys() incumbentv1connect.KeyValueServiceClient { return c.keys }
@@ -47,11 +48,8 @@ func IfValue(value []byte) PutOption {
 
 // Get returns the entry of a key, or an error of kind NotFound.
 func (k *KV) Get(ctx context.Context, key string) (*apiv1.KeyValue, error) {
-	res, err := k.c.keys.Get(ctx, connect.NewRequest(&apiv1.GetKeyRequest{Namespace: k.namespace, Key: key}))
-	if err != nil {
-		return nil, AsError(err)
-	}
-	return res.Msg.Entry, nil
+	res, err := k.get(ctx, &apiv1.GetKeyRequest{Namespace: k.namespace, Key: key})
+	return res.GetEntry(), err
 }
 
 // List calls page with the entries below a prefix, in the order of their keys, as
@@ -84,12 +82,12 @@ func (k *KV) PutEntry(ctx context.Context, key string, value []byte, opts ...Put
 	for _, o := range opts {
 		o(r)
 	}
-	res, err := k.c.keys.Put(ctx, firstOf(r))
+	res, err := k.put(ctx, r)
 	if err != nil {
-		return nil, withEntry(err)
+		return nil, err
 	}
-	withValue(res.Msg.Entry, value)
-	return res.Msg, nil
+	withValue(res.Entry, value)
+	return res, nil
 }
 
 // headerFirst says that nothing with the request's key was sent before, so that a
@@ -125,11 +123,8 @@ func (k *KV) DeleteTree(ctx context.Context, prefix string) (int, error) {
 // delete returns how many entries went; of a call whose first answer was lost 0.
 func (k *KV) delete(ctx context.Context, r *apiv1.DeleteRequest) (int, error) {
 	r.Namespace, r.Idempotency = k.namespace, k.c.NewKey()
-	res, err := k.c.keys.Delete(ctx, firstOf(r))
-	if err != nil {
-		return 0, withEntry(err)
-	}
-	return int(res.Msg.Deleted), nil
+	res, err := k.remove(ctx, r)
+	return int(res.GetDeleted()), err
 }
 
 // LockOptions say what the end of its session means to an entry.
@@ -148,11 +143,11 @@ func (k *KV) Lock(ctx context.Context, key string, value []byte, session incumbe
 	if o.DeleteOnEnd {
 		r.OnEnd = apiv1.OnEnd_ON_END_DELETE
 	}
-	res, err := k.c.keys.Lock(ctx, firstOf(r))
+	res, err := k.lock(ctx, r)
 	if err != nil {
-		return nil, withEntry(err)
+		return nil, err
 	}
-	return withValue(res.Msg.Entry, value), nil
+	return withValue(res.Entry, value), nil
 }
 
 // withValue puts into the entry that a call has stored what its answer leaves out.
@@ -166,10 +161,10 @@ func withValue(e *apiv1.KeyValue, value []byte) *apiv1.KeyValue {
 // Unlock stores a value and gives the session's lock up. It fails with the kind
 // NotHolder if the session has not locked the entry.
 func (k *KV) Unlock(ctx context.Context, key string, value []byte, session incumbent.SessionID) error {
-	_, err := k.c.keys.Unlock(ctx, firstOf(&apiv1.UnlockRequest{
+	_, err := k.unlock(ctx, &apiv1.UnlockRequest{
 		Namespace: k.namespace, Key: key, Value: value, Session: session.String(), Idempotency: k.c.NewKey(),
-	}))
-	return withEntry(err)
+	})
+	return err
 }
 
 // entryError carries the entry that a refusal was about.

@@ -20,7 +20,18 @@ import (
 
 func TestKeysAndValues(t *testing.T) {
 	c := clientOf(t, startServer(t, serverConfig(t)).URL())
-	ctx, keys := testContext(t), c.KV("")
+	testKeys(t, c.KV, c.KV(""))
+}
+
+// What a session does over its stream answers as the calls do.
+func TestKeysAndValuesOverAStream(t *testing.T) {
+	c := clientOf(t, startServer(t, serverConfig(t)).URL())
+	s := openSession(t, c, SessionConfig{TTL: time.Minute})
+	testKeys(t, s.KV, s.KV(""))
+}
+
+func testKeys(t *testing.T, of func(string) *KV, keys *KV) {
+	ctx := testContext(t)
 	if _, err := keys.Get(ctx, "x"); incumbent.KindOf(err) != incumbent.NotFound {
 		t.Errorf("nothing is there: %v", err)
 	}
@@ -38,7 +49,7 @@ func TestKeysAndValues(t *testing.T) {
 	if err := keys.DeleteIf(ctx, "x", first); incumbent.KindOf(err) != incumbent.Conflict {
 		t.Error(err)
 	}
-	if _, err := c.KV("other").Get(ctx, "x"); incumbent.KindOf(err) != incumbent.NotFound {
+	if _, err := of("other").Get(ctx, "x"); incumbent.KindOf(err) != incumbent.NotFound {
 		t.Errorf("another namespace: %v", err)
 	}
 	for i := range 5 {
@@ -70,9 +81,18 @@ func TestKeysAndValues(t *testing.T) {
 }
 
 func TestKeysAreLockedBySessions(t *testing.T) {
+	for _, way := range []string{"calls", "stream"} {
+		t.Run(way, func(t *testing.T) { testLocks(t, way == "stream") })
+	}
+}
+
+func testLocks(t *testing.T, stream bool) {
 	c := clientOf(t, startServer(t, serverConfig(t)).URL())
 	ctx, keys := testContext(t), c.KV("")
 	mine := openSession(t, c, SessionConfig{TTL: time.Minute})
+	if stream {
+		keys = mine.KV("")
+	}
 	other := openSession(t, c, SessionConfig{TTL: time.Minute})
 	e, err := keys.Lock(ctx, "l", []byte("a"), mine.ID(), LockOptions{DeleteOnEnd: true})
 	if err != nil || e.Session != mine.ID().String() || e.LockIndex != 1 {

@@ -20,6 +20,7 @@ import (
 // namespace that it was made for. It is to be committed once.
 type Txn struct {
 	c         *Client
+	s         *Session // whose stream it uses; nil: it calls
 	namespace string
 	request   *apiv1.TxnRequest
 	ops       *[]*apiv1.TxnOperation // those that are being added to
@@ -142,16 +143,14 @@ func (t *Txn) Release(name incumbent.Name, token incumbent.Token) *Txn {
 // Unknown; [FailedOperation] says which operation it is of. Repeated by this client
 // when an answer is lost, it still takes effect once.
 func (t *Txn) Commit(ctx context.Context) (*apiv1.TxnResponse, error) {
-	r := connect.NewRequest(t.request)
 	if !readsOnly(t.request) {
 		t.request.Idempotency = t.c.NewKey()
-		r = firstOf(t.request)
 	}
-	res, err := t.c.txns.Txn(ctx, r)
+	res, err := t.commit(ctx)
 	if err != nil {
-		return nil, withFailure(err)
+		return nil, err
 	}
-	return res.Msg, nil
+	return res, nil
 }
 
 // failureError says which operation of a transaction failed.

@@ -83,10 +83,16 @@ func (d *Door) deadline(ctx context.Context) (context.Context, context.CancelFun
 func (d *Door) callOf(ctx context.Context, who *caller, o *operation) lease.Call {
 	deadline, _ := ctx.Deadline()
 	c := lease.Call{Deadline: deadline, Origin: d.origin(who)}
-	if o.key != nil {
-		c.KeyID, c.KeyBase = o.keyOf(who), incumbent.Index(o.key.BaseIndex)
-	}
+	c.KeyID, c.KeyBase = o.logged(who)
 	return c
+}
+
+// logged is the operation's key as the log knows it, with its base.
+func (o *operation) logged(who *caller) ([]byte, incumbent.Index) {
+	if o.key == nil {
+		return nil, 0
+	}
+	return o.keyOf(who), incumbent.Index(o.key.BaseIndex)
 }
 
 // keyOf is the operation's key as the log knows it: two callers that choose the
@@ -109,6 +115,24 @@ func (o *operation) keyOf(who *caller) []byte {
 func (d *Door) origin(who *caller) core.Origin {
 	return core.Origin{At: d.now().UTC(), Door: doorName, Address: who.address, Principal: who.name()}
 }
+
+// setKey checks the idempotency key of a request, in its message or its header.
+func (d *Door) setKey(o *operation, key *pb.Idempotency, h http.Header) error {
+	if _, err := o.setKey(key); err != nil {
+		return err
+	}
+	if err := d.keyFromHeader(o, h); err != nil {
+		return err
+	}
+	if o.key != nil && h.Get(headerFirst) != "" {
+		o.key.First = true
+	}
+	return nil
+}
+
+// first reports whether no earlier attempt at the operation is under way: what one
+// may yet do only the log decides, and where it comes second, it does nothing.
+func (o *operation) first() bool { return o.key == nil || o.key.First }
 
 // keyFromHeader takes the idempotency key from the header if the message has
 // none.

@@ -14,6 +14,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/lease"
 )
 
 // keyService serves KeyValueService; its methods are documented in kv.proto.
@@ -22,7 +23,7 @@ type keyService struct{ d *Door }
 
 // Put stores.
 func (s keyService) Put(ctx context.Context, r *connect.Request[pb.PutRequest]) (*connect.Response[pb.PutResponse], error) {
-	res, entry, err := s.d.write(ctx, r.Header(), admit.Small, putCommand(r.Msg), r.Msg.Idempotency)
+	res, entry, err := s.d.write(ctx, r.Header(), putCommand(r.Msg), r.Msg.Idempotency)
 	return unary(&pb.PutResponse{Index: uint64(res.Index), Entry: entry}, err)
 }
 
@@ -39,9 +40,13 @@ func putCommand(in *pb.PutRequest) *kv.Command {
 
 // Delete deletes.
 func (s keyService) Delete(ctx context.Context, r *connect.Request[pb.DeleteRequest]) (*connect.Response[pb.DeleteResponse], error) {
-	res, _, err := s.d.write(ctx, r.Header(), admit.Releases, deleteCommand(r.Msg), r.Msg.Idempotency)
-	n, _ := res.Record.(int)
-	return unary(&pb.DeleteResponse{Index: uint64(res.Index), Deleted: uint32(n)}, err)
+	res, _, err := s.d.write(ctx, r.Header(), deleteCommand(r.Msg), r.Msg.Idempotency)
+	return unary(deleted(res), err)
+}
+
+func deleted(r core.Result) *pb.DeleteResponse {
+	n, _ := r.Record.(int)
+	return &pb.DeleteResponse{Index: uint64(r.Index), Deleted: uint32(n)}
 }
 
 func deleteCommand(in *pb.DeleteRequest) *kv.Command {
@@ -64,7 +69,7 @@ func (s keyService) Lock(ctx context.Context, r *connect.Request[pb.LockRequest]
 	if err != nil {
 		return nil, s.d.callError(err)
 	}
-	res, entry, err := s.d.write(ctx, r.Header(), admit.Small, c, r.Msg.Idempotency)
+	res, entry, err := s.d.write(ctx, r.Header(), c, r.Msg.Idempotency)
 	return unary(&pb.LockResponse{Index: uint64(res.Index), Entry: entry}, err)
 }
 
@@ -93,7 +98,7 @@ func (s keyService) Unlock(ctx context.Context, r *connect.Request[pb.UnlockRequ
 	if err != nil {
 		return nil, s.d.callError(err)
 	}
-	res, entry, err := s.d.write(ctx, r.Header(), admit.Releases, c, r.Msg.Idempotency)
+	res, entry, err := s.d.write(ctx, r.Header(), c, r.Msg.Idempotency)
 	return unary(&pb.UnlockResponse{Index: uint64(res.Index), Entry: entry}, err)
 }
 
@@ -112,29 +117,61 @@ func keyIn(namespace, key string) kv.Key {
 // write executes a command about keys for a caller who waits, and returns what it
 // did with the entry as it left it. The error is the call's, with the entry as it
 // was found.
-func (d *Door) write(ctx context.Context, h http.Header, lane admit.Lane, c *kv.Command, key *pb.Idempotency) (core.Result, *pb.KeyValue, error) {
+func (d *Door) write(ctx context.Context, h http.Header, c *kv.Command, key *pb.Idempotency) (core.Result, *pb.KeyValue, error) {
 	ctx, cancel := d.deadline(ctx)
 	defer cancel()
-	done, err := d.admit(ctx, lane, 1)
+	done, err := d.admit(ctx, laneOfKey(c), 1)
 	if err != nil {
 		return core.Result{}, nil, d.callError(err)
 	}
 	defer done()
-	r, err := d.writeAdmitted(ctx, h, c, key)
-	if err != nil {
-		return r, nil, d.callError(err)
+	o := keyOperationOf(c)
+	if err := d.setKey(o, key, h); err != nil {
+		return core.Result{}, nil, d.callError(err)
 	}
+	got := make(chan core.Result, 1)
+	who := callerOf(ctx)
+	d.writeKey(who, d.callOf(ctx, who, o), o, c, func(r core.Result) { got <- r })
+	select {
+	case r := <-got:
+		e := d.former().stored(c, r)
+		if r.Err != nil {
+			return r, nil, d.keyError(r.Err, e)
+		}
+		return r, e, nil
+	case <-ctx.Done():
+		return core.Result{}, nil, d.callError(outcomeUnknown(ctx, "key"))
+	}
+}
+
+// laneOfKey is the lane of a change of keys: what lets go is refused as late as
+// releases are.
+func laneOfKey(c *kv.Command) admit.Lane {
+	switch c.Verb {
+	case kv.Remove, kv.RemoveTree, kv.Release:
+		return admit.Releases
+	}
+	return admit.Small
+}
+
+func keyOperationOf(c *kv.Command) *operation {
+	return &operation{action: auth.KeyWrite, name: incumbent.Name{Namespace: c.Key.Namespace, Lease: c.Key.Name}, session: c.Session, command: *c}
+}
+
+// stored is the entry as a change left it, or found it where it was refused, without
+// its value, which the caller has sent or which errors have no room for. nil: there
+// is none, or it has changed since.
+func (f *former) stored(c *kv.Command, r core.Result) *pb.KeyValue {
 	e, _ := r.Record.(*kv.Entry)
-	if r.Err != nil {
-		return r, nil, d.keyError(r.Err, e)
-	}
-	if e == nil { // of a known key only the outcome was kept
-		e = kv.Of(d.view()).Entry(c.Key)
-		if e != nil && e.Modified != r.Index {
+	switch {
+	case r.Err != nil:
+		return entryPB(e, e != nil && len(e.Value) > maxDetailValue)
+	case e == nil: // of a known key only the outcome was kept
+		if e = kv.Of(f.view).Entry(c.Key); e != nil && e.Modified != r.Index {
 			e = nil
 		}
 	}
-	return r, entryPB(e, true), nil
+	return entryPB(e, true)
 }
 
 // frees reports whether a command makes room or lets go without taking more, so
@@ -150,66 +187,82 @@ func frees(c *kv.Command, o *kv.Entry) bool {
 	return false
 }
 
-// writeAdmitted is write in a place of its lane.
-func (d *Door) writeAdmitted(ctx context.Context, h http.Header, c *kv.Command, key *pb.Idempotency) (core.Result, error) {
+// writeKey checks a change of keys and executes it. done is called once, at once or
+// from a goroutine that must not wait, and must not block. What it is told of a change
+// that was refused before it was proposed is an error without an index.
+func (d *Door) writeKey(who *caller, call lease.Call, o *operation, c *kv.Command, done func(core.Result)) {
+	refuse := func(err error) { done(core.Result{Err: asError(err)}) }
 	if err := c.Validate(); err != nil {
-		return core.Result{}, err
+		refuse(err)
+		return
 	}
-	who := callerOf(ctx)
-	o := &operation{action: auth.KeyWrite, name: incumbent.Name{Namespace: c.Key.Namespace, Lease: c.Key.Name}, session: c.Session, command: *c}
-	if _, err := o.setKey(key); err != nil {
-		return core.Result{}, err
+	if err := allowKey(who, auth.KeyWrite, c.Key); err != nil {
+		refuse(err)
+		return
 	}
-	if err := d.keyFromHeader(o, h); err != nil {
-		return core.Result{}, err
+	if c.Session.IsZero() {
+		d.writeAllowed(call, o, c, done)
+		return
 	}
-	// What an earlier attempt may yet do only the log decides: where it comes second,
-	// it does nothing.
-	first := o.key == nil || h.Get(headerFirst) != ""
-	look, call := d.lookAt(c), d.callOf(ctx, who, o)
-	if !c.Session.IsZero() {
-		if err := d.allowSession(who, auth.SessionUse, c.Session); err != nil && (incumbent.KindOf(err) != incumbent.Expired || !d.answeredBefore(ctx, call.KeyID)) {
-			return core.Result{}, err
-		}
-	}
-	free := frees(c, look.entry)
-	if !free && first {
-		if err := d.roomFor(c.Growth(look.entry)); err != nil {
-			return core.Result{}, err
-		}
-	}
-	c.Most = uint64(d.quota)
-	if first {
-		r, done, err := d.doneAsItIs(ctx, c, look)
-		if err != nil || done {
-			return r, err
-		}
-	}
-	got := make(chan core.Result, 1)
-	d.engine.Execute(engine.Call{
-		Meta:     core.Meta{Origin: call.Origin, KeyID: call.KeyID, KeyBase: call.KeyBase},
-		Deadline: call.Deadline, Reserve: free,
-	}, c, func(r core.Result) { got <- r })
-	select {
-	case r := <-got:
-		return r, nil
-	case <-ctx.Done():
-		return core.Result{}, outcomeUnknown(ctx, "key")
+	err := d.allowSession(who, auth.SessionUse, c.Session)
+	switch {
+	case err == nil:
+		d.writeAllowed(call, o, c, done)
+	case incumbent.KindOf(err) != incumbent.Expired || len(call.KeyID) == 0:
+		refuse(err)
+	default: // the log answers what it did, if it was executed while the session was open
+		d.afterConfirm(done, func() {
+			if !d.view().Keeps(call.KeyID) {
+				refuse(err)
+				return
+			}
+			d.writeAllowed(call, o, c, done)
+		})
 	}
 }
 
-// doneAsItIs answers a command that would do nothing to the state as it is,
-// without an entry of the log: by a view that is confirmed, once the one at hand
-// says so.
-func (d *Door) doneAsItIs(ctx context.Context, c *kv.Command, first look) (core.Result, bool, error) {
-	if !first.idle {
-		return core.Result{}, false, nil
+// writeAllowed answers a change by a confirmed view if it would do nothing, and else
+// proposes it.
+func (d *Door) writeAllowed(call lease.Call, o *operation, c *kv.Command, done func(core.Result)) {
+	look, free, first := d.lookAt(c), false, o.first()
+	if free = frees(c, look.entry); !free && first {
+		if err := d.roomFor(c.Growth(look.entry)); err != nil {
+			done(core.Result{Err: asError(err)})
+			return
+		}
 	}
-	if err := d.confirmed(ctx); err != nil {
-		return core.Result{}, false, err
+	c.Most = uint64(d.quota)
+	propose := func() {
+		d.engine.Execute(engine.Call{
+			Meta:     core.Meta{Origin: call.Origin, KeyID: call.KeyID, KeyBase: call.KeyBase},
+			Deadline: call.Deadline, Reserve: free,
+		}, c, done)
 	}
-	again := d.lookAt(c)
-	return again.result, again.idle, nil
+	if !first || !look.idle {
+		propose()
+		return
+	}
+	d.afterConfirm(done, func() {
+		if again := d.lookAt(c); again.idle {
+			done(again.result)
+			return
+		}
+		propose()
+	})
+}
+
+// afterConfirm runs then, on a goroutine of the door, when this member has applied
+// all that was committed when it was called; or tells done why it has not.
+func (d *Door) afterConfirm(done func(core.Result), then func()) {
+	d.confirm(func(err error) {
+		d.work.Put(func() {
+			if err != nil {
+				done(core.Result{Err: asError(err)})
+				return
+			}
+			then()
+		})
+	})
 }
 
 // look is what a view says of a command: one look at its key serves all that a door
@@ -227,21 +280,13 @@ func (d *Door) lookAt(c *kv.Command) (l look) {
 	return l
 }
 
-// answeredBefore reports whether a call with a key that would be refused, because its
-// session is over or the quota full, has been executed before: then the log answers
-// what it did.
-func (d *Door) answeredBefore(ctx context.Context, key []byte) bool {
-	return len(key) > 0 && d.confirmed(ctx) == nil && d.view().Keeps(key)
-}
-
-// keyError is the error of a call about a key, with the entry as it was found: it
-// travels in headers or trailers, so a large value is left out.
-func (d *Door) keyError(err error, found *kv.Entry) *connect.Error {
+// keyError is the error of a call about a key, with the entry as it was found.
+func (d *Door) keyError(err error, found *pb.KeyValue) *connect.Error {
 	ce := d.callError(err)
 	if found == nil {
 		return ce
 	}
-	if detail, err := connect.NewErrorDetail(entryPB(found, len(found.Value) > maxDetailValue)); err == nil {
+	if detail, err := connect.NewErrorDetail(found); err == nil {
 		ce.AddDetail(detail)
 	}
 	return ce

@@ -9,6 +9,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core/kv"
 )
 
@@ -18,27 +19,33 @@ const behindAll = "\xff"
 
 // Get reads one entry.
 func (s keyService) Get(ctx context.Context, r *connect.Request[pb.GetKeyRequest]) (*connect.Response[pb.GetKeyResponse], error) {
-	return reading(ctx, s.d, admit.Small, r.Msg.Stale, func(f *former) (*pb.GetKeyResponse, error) {
-		k := keyIn(r.Msg.Namespace, r.Msg.Key)
-		if err := k.Validate(); err != nil {
-			return nil, err
-		}
-		e := kv.Of(f.view).Entry(k)
-		if e == nil {
-			return nil, incumbent.Errorf(incumbent.NotFound, "key %q is not there, in namespace %q", k.Name, k.Namespace)
-		}
-		out := &pb.GetKeyResponse{Entry: entryPB(e, false), Index: uint64(f.view.Index())}
-		if r.Msg.Stale {
-			out.AgeMs = ms(s.d.age())
-		}
-		return out, nil
-	})
+	return reading(ctx, s.d, admit.Small, r.Msg.Stale, func(f *former) (*pb.GetKeyResponse, error) { return f.key(callerOf(ctx), r.Msg) })
+}
+
+// key reads one entry.
+func (f *former) key(who *caller, in *pb.GetKeyRequest) (*pb.GetKeyResponse, error) {
+	k := keyIn(in.Namespace, in.Key)
+	if err := k.Validate(); err != nil {
+		return nil, err
+	}
+	if err := allowKey(who, auth.KeyRead, k); err != nil {
+		return nil, err
+	}
+	e := kv.Of(f.view).Entry(k)
+	if e == nil {
+		return nil, incumbent.Errorf(incumbent.NotFound, "key %q is not there, in namespace %q", k.Name, k.Namespace)
+	}
+	out := &pb.GetKeyResponse{Entry: entryPB(e, false), Index: uint64(f.view.Index())}
+	if in.Stale {
+		out.AgeMs = ms(f.d.age())
+	}
+	return out, nil
 }
 
 // List reads a page of entries.
 func (s keyService) List(ctx context.Context, r *connect.Request[pb.ListKeysRequest]) (*connect.Response[pb.ListKeysResponse], error) {
 	return reading(ctx, s.d, admit.Reads, r.Msg.Stale, func(f *former) (*pb.ListKeysResponse, error) {
-		l, err := s.d.keyListOf(ctx, f, r.Msg)
+		l, err := s.d.keyListOf(ctx, callerOf(ctx), f, r.Msg)
 		if err != nil {
 			return nil, err
 		}
@@ -59,7 +66,7 @@ type keyList struct {
 	out     *pb.ListKeysResponse
 }
 
-func (d *Door) keyListOf(ctx context.Context, f *former, in *pb.ListKeysRequest) (*keyList, error) {
+func (d *Door) keyListOf(ctx context.Context, who *caller, f *former, in *pb.ListKeysRequest) (*keyList, error) {
 	l := &keyList{
 		ctx: ctx, in: in, view: kv.Of(f.view), prefix: keyIn(in.Namespace, in.Prefix),
 		limit: or(int(in.Limit), DefaultPage), out: &pb.ListKeysResponse{Index: uint64(f.view.Index())},
@@ -69,6 +76,9 @@ func (d *Door) keyListOf(ctx context.Context, f *former, in *pb.ListKeysRequest)
 	}
 	if err := l.prefix.ValidatePrefix(); err != nil {
 		return nil, inField("prefix", err)
+	}
+	if err := allowKey(who, auth.KeyRead, l.prefix); err != nil {
+		return nil, err
 	}
 	if in.After != "" && !strings.HasPrefix(in.After, in.Prefix) {
 		return nil, invalid("after", "%q does not begin with the prefix; give what next said", in.After)

@@ -41,6 +41,7 @@ const (
 	tickEvery       = 250 * time.Millisecond // between two looks at watches that are silent
 	pumps           = 2                      // goroutines that write events to streams
 	workers         = 2                      // goroutines that answer operations, and as many for what is rare
+	inlineSteps     = 32                     // of a transaction that a worker itself looks at
 	maxOutcomes     = 512                    // operations answered at a time
 	maxLetterBytes  = 32 << 10               // of answers to one stream that are sent at once
 	maxLetters      = 32                     // buffers for answers that a goroutine keeps, up to keepBufferBytes each

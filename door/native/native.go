@@ -8,7 +8,8 @@
 //	http.go      what surrounds every call: who, how much, how slowly
 //	call.go      one operation, for a caller who waits; bulk.go many
 //	ops.go       requests → checked operations; former.go records → answers
-//	keys.go      writes of keys and values; keys_read.go reads, keys_watch.go what their watches tell
+//	keys.go      writes of keys and values; keys_read.go reads, keys_watch.go what their watches tell;
+//	             stream_keys.go the same over streams
 //	wait.go      block until released; watch.go watches over Connect, stream_watch.go over streams, piece.go their messages
 //	upgrade.go   a request becomes a parked connection
 //	decode.go    the hot frames, read by hand; encode.go written; WebSocket framing is package websocket

@@ -18,13 +18,15 @@ import (
 //	lease loop: settled        ──▶ queue of outcomes
 //	goroutine of the door      ──▶ all that wait: outbox, one message for each stream
 
-// streamOp is an operation of a stream on its way.
+// streamOp is a request of a stream on its way.
 type streamOp struct {
 	s      *stream
 	id     uint64
-	op     *operation
 	place  place
 	result core.Result
+	op     *operation // on a lease or session; else nil
+	// form writes the answer, of what is not about a lease or session.
+	form func(f *former, r core.Result) *pb.ServerFrame
 }
 
 // settled takes the outcome. The lease loop calls it.
@@ -48,11 +50,24 @@ func (d *Door) tell() {
 			o.s.underWay.Add(-1)
 			if o.id != 0 {
 				f.forget()
-				out.add(o.s, answerFrame(o.id, f.result(o.op, o.result)))
+				out.add(o.s, o.frame(f))
 			}
 		}
 		out.send()
 	}
+}
+
+// frame is the answer.
+func (o *streamOp) frame(f *former) *pb.ServerFrame {
+	if o.op != nil {
+		return answerFrame(o.id, f.result(o.op, o.result))
+	}
+	out := o.form(f, o.result)
+	out.Id = o.id
+	if o.result.Err != nil {
+		out.Error = errorPB(o.result.Err, f.d.standing(), nil)
+	}
+	return out
 }
 
 // answerFrame answers an operation. Its error is that of the frame.

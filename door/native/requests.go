@@ -83,7 +83,7 @@ func (s *stream) beginCounted(w *bench, f *pb.ClientFrame, deadline time.Time) e
 			return &pb.ServerFrame{Id: f.Id, Answer: &pb.ServerFrame_GetSession{GetSession: out}}, err
 		})
 	}
-	return invalid("request", "is empty or unknown to this member")
+	return s.keys(f, deadline)
 }
 
 // operation hands an operation on. Extensions of this stream that were read
@@ -105,12 +105,8 @@ func (s *stream) operation(w *bench, id uint64, in *pb.Operation, deadline time.
 		return err
 	}
 	s.settle(w)
-	call := lease.Call{Deadline: deadline, Origin: s.door.origin(s.who)}
-	if o.key != nil {
-		call.KeyID, call.KeyBase = o.keyOf(s.who), incumbent.Index(o.key.BaseIndex)
-	}
 	way := &streamOp{s: s, id: id, op: o, place: place}
-	s.door.leases.Submit(call, o.command, way.settled)
+	s.door.leases.Submit(s.callOf(o, deadline), o.command, way.settled)
 	return nil
 }
 
@@ -154,7 +150,11 @@ func (s *stream) answer(id uint64, r *pb.OperationResult) {
 
 // read runs a query on a confirmed view, or on this member's as it is.
 func (s *stream) read(id uint64, stale bool, query func(*former) (*pb.ServerFrame, error)) error {
-	place, err := s.door.enter(laneOfRead(stale), 1)
+	return s.readBy(laneOfRead(stale), id, stale, query)
+}
+
+func (s *stream) readBy(lane admit.Lane, id uint64, stale bool, query func(*former) (*pb.ServerFrame, error)) error {
+	place, err := s.door.enter(lane, 1)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/lease"
 )
 
 // txnService serves TransactionService; its method is documented in txn.proto. What
@@ -42,7 +43,7 @@ func (d *Door) transact(ctx context.Context, h http.Header, in *pb.TxnRequest) (
 	if r.Err != nil {
 		return nil, d.txnError(r)
 	}
-	return d.txnAnswer(in, r), nil
+	return d.former().txnAnswer(in, r), nil
 }
 
 // laneOfTxn is the lane of a transaction: what claims is refused as claims are, what
@@ -67,50 +68,50 @@ func laneOfTxn(in *pb.TxnRequest) admit.Lane {
 	return lane
 }
 
-// execute runs a checked transaction for a caller who waits: on a confirmed view if
-// it changes nothing, else by the log.
+// execute runs a checked transaction for a caller who waits.
 func (d *Door) execute(ctx context.Context, h http.Header, p *plan, key *pb.Idempotency) (core.Result, error) {
 	who := callerOf(ctx)
 	o := &operation{action: auth.KeyWrite, command: p.txn}
-	if _, err := o.setKey(key); err != nil {
+	if err := d.setKey(o, key, h); err != nil {
 		return core.Result{}, err
 	}
-	if err := d.keyFromHeader(o, h); err != nil {
-		return core.Result{}, err
-	}
-	// What an earlier attempt may yet do only the log decides: where it comes second,
-	// it does nothing.
-	if first := o.key == nil || h.Get(headerFirst) != ""; first || p.reads() {
-		r, done, err := d.answeredByView(ctx, p)
-		if err != nil || done {
-			return r, err
-		}
-	}
-	call := d.callOf(ctx, who, o)
 	got := make(chan core.Result, 1)
-	d.engine.Execute(engine.Call{
-		Meta:     core.Meta{Origin: call.Origin, KeyID: call.KeyID, KeyBase: call.KeyBase},
-		Deadline: call.Deadline, Reserve: p.frees(),
-	}, p.txn, func(r core.Result) { got <- r })
+	d.commit(d.callOf(ctx, who, o), o, p, func(r core.Result) { got <- r })
 	select {
 	case r := <-got:
 		return r, nil
 	case <-ctx.Done():
+		if p.reads() {
+			return core.Result{}, context.Cause(ctx)
+		}
 		return core.Result{}, outcomeUnknown(ctx, "keys and leases")
 	}
 }
 
-// answeredByView answers a transaction that changes nothing: by a view that is
-// confirmed, once the one at hand says so.
-func (d *Door) answeredByView(ctx context.Context, p *plan) (core.Result, bool, error) {
-	if _, idle := d.view().Try(p.txn); !idle {
-		return core.Result{}, false, nil
+// commit runs a checked transaction: on a confirmed view if it changes nothing, once
+// the one at hand says so, else by the log. done is as of [Door.writeKey].
+func (d *Door) commit(call lease.Call, o *operation, p *plan, done func(core.Result)) {
+	propose := func() {
+		d.engine.Execute(engine.Call{
+			Meta:     core.Meta{Origin: call.Origin, KeyID: call.KeyID, KeyBase: call.KeyBase},
+			Deadline: call.Deadline, Reserve: p.frees(),
+		}, p.txn, done)
 	}
-	if err := d.confirmed(ctx); err != nil {
-		return core.Result{}, false, err
+	idle := false
+	if o.first() || p.reads() {
+		_, idle = d.view().Try(p.txn)
 	}
-	r, idle := d.view().Try(p.txn)
-	return r, idle, nil
+	if !idle {
+		propose()
+		return
+	}
+	d.afterConfirm(done, func() {
+		if r, idle := d.view().Try(p.txn); idle {
+			done(r)
+			return
+		}
+		propose()
+	})
 }
 
 // txnError is the error of a transaction of which nothing has happened.
@@ -126,7 +127,7 @@ func (d *Door) txnError(r core.Result) *connect.Error {
 }
 
 // txnAnswer puts in a message what a transaction did.
-func (d *Door) txnAnswer(in *pb.TxnRequest, r core.Result) *pb.TxnResponse {
+func (f *former) txnAnswer(in *pb.TxnRequest, r core.Result) *pb.TxnResponse {
 	out := &pb.TxnResponse{Index: uint64(r.Index), Repeated: r.Replayed}
 	if r.Txn == nil {
 		return out
@@ -136,7 +137,6 @@ func (d *Door) txnAnswer(in *pb.TxnRequest, r core.Result) *pb.TxnResponse {
 	if !out.Succeeded {
 		ops = in.Else
 	}
-	f := d.former()
 	out.Results = make([]*pb.TxnResult, len(r.Txn.Results))
 	for i := range r.Txn.Results {
 		of := &r.Txn.Results[i]

@@ -65,8 +65,20 @@ var ofKeys = []mutant{
 	{
 		name: "a call on a key that may be a repetition is refused without the log", guarantee: "G25",
 		file: "door/native/keys.go", pkg: "./door/native", test: "^TestG25_WhatMayHaveBeenSentBeforeIsRefusedByTheLog$",
-		search:  "\tfirst := o.key == nil || h.Get(headerFirst) != \"\"\n",
-		replace: "\tfirst := true\n",
+		search:  "look, free, first := d.lookAt(c), false, o.first()\n",
+		replace: "look, free, first := d.lookAt(c), false, true\n",
+	},
+	{
+		name: "a repeated request over a stream says that it is the first", guarantee: "G25",
+		file: "client/session_kv.go", pkg: "./client", test: "^TestG25_OnlyTheFirstAttemptOverAStreamSaysSo$",
+		search:  "key.First = attempts == 1\n",
+		replace: "key.First = true\n",
+	},
+	{
+		name: "whoever has a stream may change keys", guarantee: "G12",
+		file: "door/native/keys.go", pkg: "./door/native", test: "^TestG12_KeysOverAStreamAreForAgentsAndOperators$",
+		search:  "\tif err := allowKey(who, auth.KeyWrite, c.Key); err != nil {\n\t\trefuse(err)\n\t\treturn\n\t}\n",
+		replace: "",
 	},
 	{
 		name: "a repeated call on a key says that it is the first", guarantee: "G25",

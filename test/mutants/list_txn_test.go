@@ -59,14 +59,14 @@ var ofTransactions = []mutant{
 	{
 		name: "a repeated transaction is answered from a view", guarantee: "G25",
 		file: "door/native/txn.go", pkg: "./door/native", test: "^TestG22_ATransactionThatChangesNothingCostsNoEntry$",
-		search:  "; first || p.reads() {\n",
-		replace: "; true || first {\n",
+		search:  "\tif o.first() || p.reads() {\n",
+		replace: "\tif true {\n",
 	},
 	{
 		name: "a transaction reads what this member has, and asks nobody", guarantee: "G22",
 		file: "door/native/txn.go", pkg: "./door/native", test: "^TestG22_ATransactionReadsAConfirmedView$",
-		search:  "\tif err := d.confirmed(ctx); err != nil {\n\t\treturn core.Result{}, false, err\n\t}\n\tr, idle := d.view()",
-		replace: "\tr, idle := d.view()",
+		search:  "\td.afterConfirm(done, func() {\n\t\tif r, idle := d.view()",
+		replace: "\td.work.Put(func() {\n\t\tif r, idle := d.view()",
 	},
 	{
 		name: "a transaction reads without a bound", guarantee: "G39",

@@ -835,6 +835,7 @@ type DeleteResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
 	Deleted       uint32                 `protobuf:"varint,2,opt,name=deleted,proto3" json:"deleted,omitempty"` // entries that were there; 0 in a repeated answer
+	Entry         *KeyValue              `protobuf:"bytes,3,opt,name=entry,proto3" json:"entry,omitempty"`      // on a stream, beside an error: the entry as it was found
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -881,6 +882,13 @@ func (x *DeleteResponse) GetDeleted() uint32 {
 		return x.Deleted
 	}
 	return 0
+}
+
+func (x *DeleteResponse) GetEntry() *KeyValue {
+	if x != nil {
+		return x.Entry
+	}
+	return nil
 }
 
 type LockRequest struct {
@@ -1459,10 +1467,11 @@ const file_incumbent_v1_kv_proto_rawDesc = "" +
 	"\bif_value\x18\x04 \x01(\fH\x00R\aifValue\x12\x12\n" +
 	"\x04tree\x18\x05 \x01(\bR\x04tree\x12;\n" +
 	"\vidempotency\x18\x06 \x01(\v2\x19.incumbent.v1.IdempotencyR\vidempotencyB\v\n" +
-	"\tcondition\"@\n" +
+	"\tcondition\"n\n" +
 	"\x0eDeleteResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x18\n" +
-	"\adeleted\x18\x02 \x01(\rR\adeleted\"\x90\x02\n" +
+	"\adeleted\x18\x02 \x01(\rR\adeleted\x12,\n" +
+	"\x05entry\x18\x03 \x01(\v2\x16.incumbent.v1.KeyValueR\x05entry\"\x90\x02\n" +
 	"\vLockRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x14\n" +
@@ -1563,34 +1572,35 @@ var file_incumbent_v1_kv_proto_depIdxs = []int32{
 	18, // 3: incumbent.v1.PutRequest.idempotency:type_name -> incumbent.v1.Idempotency
 	2,  // 4: incumbent.v1.PutResponse.entry:type_name -> incumbent.v1.KeyValue
 	18, // 5: incumbent.v1.DeleteRequest.idempotency:type_name -> incumbent.v1.Idempotency
-	0,  // 6: incumbent.v1.LockRequest.on_end:type_name -> incumbent.v1.OnEnd
-	18, // 7: incumbent.v1.LockRequest.idempotency:type_name -> incumbent.v1.Idempotency
-	2,  // 8: incumbent.v1.LockResponse.entry:type_name -> incumbent.v1.KeyValue
-	18, // 9: incumbent.v1.UnlockRequest.idempotency:type_name -> incumbent.v1.Idempotency
-	2,  // 10: incumbent.v1.UnlockResponse.entry:type_name -> incumbent.v1.KeyValue
-	1,  // 11: incumbent.v1.WatchKeysRequest.values:type_name -> incumbent.v1.WatchedValues
-	17, // 12: incumbent.v1.WatchKeysResponse.events:type_name -> incumbent.v1.KeyEvent
-	2,  // 13: incumbent.v1.KeyEvent.entry:type_name -> incumbent.v1.KeyValue
-	2,  // 14: incumbent.v1.KeyEvent.previous:type_name -> incumbent.v1.KeyValue
-	3,  // 15: incumbent.v1.KeyValueService.Get:input_type -> incumbent.v1.GetKeyRequest
-	5,  // 16: incumbent.v1.KeyValueService.List:input_type -> incumbent.v1.ListKeysRequest
-	7,  // 17: incumbent.v1.KeyValueService.Put:input_type -> incumbent.v1.PutRequest
-	9,  // 18: incumbent.v1.KeyValueService.Delete:input_type -> incumbent.v1.DeleteRequest
-	11, // 19: incumbent.v1.KeyValueService.Lock:input_type -> incumbent.v1.LockRequest
-	13, // 20: incumbent.v1.KeyValueService.Unlock:input_type -> incumbent.v1.UnlockRequest
-	15, // 21: incumbent.v1.KeyValueService.Watch:input_type -> incumbent.v1.WatchKeysRequest
-	4,  // 22: incumbent.v1.KeyValueService.Get:output_type -> incumbent.v1.GetKeyResponse
-	6,  // 23: incumbent.v1.KeyValueService.List:output_type -> incumbent.v1.ListKeysResponse
-	8,  // 24: incumbent.v1.KeyValueService.Put:output_type -> incumbent.v1.PutResponse
-	10, // 25: incumbent.v1.KeyValueService.Delete:output_type -> incumbent.v1.DeleteResponse
-	12, // 26: incumbent.v1.KeyValueService.Lock:output_type -> incumbent.v1.LockResponse
-	14, // 27: incumbent.v1.KeyValueService.Unlock:output_type -> incumbent.v1.UnlockResponse
-	16, // 28: incumbent.v1.KeyValueService.Watch:output_type -> incumbent.v1.WatchKeysResponse
-	22, // [22:29] is the sub-list for method output_type
-	15, // [15:22] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	2,  // 6: incumbent.v1.DeleteResponse.entry:type_name -> incumbent.v1.KeyValue
+	0,  // 7: incumbent.v1.LockRequest.on_end:type_name -> incumbent.v1.OnEnd
+	18, // 8: incumbent.v1.LockRequest.idempotency:type_name -> incumbent.v1.Idempotency
+	2,  // 9: incumbent.v1.LockResponse.entry:type_name -> incumbent.v1.KeyValue
+	18, // 10: incumbent.v1.UnlockRequest.idempotency:type_name -> incumbent.v1.Idempotency
+	2,  // 11: incumbent.v1.UnlockResponse.entry:type_name -> incumbent.v1.KeyValue
+	1,  // 12: incumbent.v1.WatchKeysRequest.values:type_name -> incumbent.v1.WatchedValues
+	17, // 13: incumbent.v1.WatchKeysResponse.events:type_name -> incumbent.v1.KeyEvent
+	2,  // 14: incumbent.v1.KeyEvent.entry:type_name -> incumbent.v1.KeyValue
+	2,  // 15: incumbent.v1.KeyEvent.previous:type_name -> incumbent.v1.KeyValue
+	3,  // 16: incumbent.v1.KeyValueService.Get:input_type -> incumbent.v1.GetKeyRequest
+	5,  // 17: incumbent.v1.KeyValueService.List:input_type -> incumbent.v1.ListKeysRequest
+	7,  // 18: incumbent.v1.KeyValueService.Put:input_type -> incumbent.v1.PutRequest
+	9,  // 19: incumbent.v1.KeyValueService.Delete:input_type -> incumbent.v1.DeleteRequest
+	11, // 20: incumbent.v1.KeyValueService.Lock:input_type -> incumbent.v1.LockRequest
+	13, // 21: incumbent.v1.KeyValueService.Unlock:input_type -> incumbent.v1.UnlockRequest
+	15, // 22: incumbent.v1.KeyValueService.Watch:input_type -> incumbent.v1.WatchKeysRequest
+	4,  // 23: incumbent.v1.KeyValueService.Get:output_type -> incumbent.v1.GetKeyResponse
+	6,  // 24: incumbent.v1.KeyValueService.List:output_type -> incumbent.v1.ListKeysResponse
+	8,  // 25: incumbent.v1.KeyValueService.Put:output_type -> incumbent.v1.PutResponse
+	10, // 26: incumbent.v1.KeyValueService.Delete:output_type -> incumbent.v1.DeleteResponse
+	12, // 27: incumbent.v1.KeyValueService.Lock:output_type -> incumbent.v1.LockResponse
+	14, // 28: incumbent.v1.KeyValueService.Unlock:output_type -> incumbent.v1.UnlockResponse
+	16, // 29: incumbent.v1.KeyValueService.Watch:output_type -> incumbent.v1.WatchKeysResponse
+	23, // [23:30] is the sub-list for method output_type
+	16, // [16:23] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_incumbent_v1_kv_proto_init() }

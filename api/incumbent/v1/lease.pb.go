@@ -479,9 +479,12 @@ func (x *LeaseChange) GetBy() string {
 
 // Idempotency makes a mutation safe to repeat: the same key applies once.
 type Idempotency struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`                               // 1 to 64 bytes, chosen by the client
-	BaseIndex     uint64                 `protobuf:"varint,2,opt,name=base_index,json=baseIndex,proto3" json:"base_index,omitempty"` // the last index the client had seen when it chose the key
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Key       []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`                               // 1 to 64 bytes, chosen by the client
+	BaseIndex uint64                 `protobuf:"varint,2,opt,name=base_index,json=baseIndex,proto3" json:"base_index,omitempty"` // the last index the client had seen when it chose the key
+	// The key was never sent before, so that a refusal needs no entry of the log; the
+	// header Idempotency-First says the same.
+	First         bool `protobuf:"varint,3,opt,name=first,proto3" json:"first,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -528,6 +531,13 @@ func (x *Idempotency) GetBaseIndex() uint64 {
 		return x.BaseIndex
 	}
 	return 0
+}
+
+func (x *Idempotency) GetFirst() bool {
+	if x != nil {
+		return x.First
+	}
+	return false
 }
 
 type ClaimRequest struct {
@@ -3559,11 +3569,12 @@ const file_incumbent_v1_lease_proto_rawDesc = "" +
 	"\tprincipal\x18\b \x01(\tR\tprincipal\x12\x17\n" +
 	"\alate_ms\x18\t \x01(\rR\x06lateMs\x12\x0e\n" +
 	"\x02by\x18\n" +
-	" \x01(\tR\x02by\">\n" +
+	" \x01(\tR\x02by\"T\n" +
 	"\vIdempotency\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1d\n" +
 	"\n" +
-	"base_index\x18\x02 \x01(\x04R\tbaseIndex\"\xf1\x01\n" +
+	"base_index\x18\x02 \x01(\x04R\tbaseIndex\x12\x14\n" +
+	"\x05first\x18\x03 \x01(\bR\x05first\"\xf1\x01\n" +
 	"\fClaimRequest\x12+\n" +
 	"\x04name\x18\x01 \x01(\v2\x17.incumbent.v1.LeaseNameR\x04name\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x18\n" +

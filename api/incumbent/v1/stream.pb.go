@@ -136,6 +136,13 @@ type ClientFrame struct {
 	//	*ClientFrame_GetSession
 	//	*ClientFrame_Cancel
 	//	*ClientFrame_WatchKeys
+	//	*ClientFrame_Put
+	//	*ClientFrame_Delete
+	//	*ClientFrame_Lock
+	//	*ClientFrame_Unlock
+	//	*ClientFrame_GetKey
+	//	*ClientFrame_ListKeys
+	//	*ClientFrame_Txn
 	Request       isClientFrame_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -300,6 +307,69 @@ func (x *ClientFrame) GetWatchKeys() *WatchKeysRequest {
 	return nil
 }
 
+func (x *ClientFrame) GetPut() *PutRequest {
+	if x != nil {
+		if x, ok := x.Request.(*ClientFrame_Put); ok {
+			return x.Put
+		}
+	}
+	return nil
+}
+
+func (x *ClientFrame) GetDelete() *DeleteRequest {
+	if x != nil {
+		if x, ok := x.Request.(*ClientFrame_Delete); ok {
+			return x.Delete
+		}
+	}
+	return nil
+}
+
+func (x *ClientFrame) GetLock() *LockRequest {
+	if x != nil {
+		if x, ok := x.Request.(*ClientFrame_Lock); ok {
+			return x.Lock
+		}
+	}
+	return nil
+}
+
+func (x *ClientFrame) GetUnlock() *UnlockRequest {
+	if x != nil {
+		if x, ok := x.Request.(*ClientFrame_Unlock); ok {
+			return x.Unlock
+		}
+	}
+	return nil
+}
+
+func (x *ClientFrame) GetGetKey() *GetKeyRequest {
+	if x != nil {
+		if x, ok := x.Request.(*ClientFrame_GetKey); ok {
+			return x.GetKey
+		}
+	}
+	return nil
+}
+
+func (x *ClientFrame) GetListKeys() *ListKeysRequest {
+	if x != nil {
+		if x, ok := x.Request.(*ClientFrame_ListKeys); ok {
+			return x.ListKeys
+		}
+	}
+	return nil
+}
+
+func (x *ClientFrame) GetTxn() *TxnRequest {
+	if x != nil {
+		if x, ok := x.Request.(*ClientFrame_Txn); ok {
+			return x.Txn
+		}
+	}
+	return nil
+}
+
 type isClientFrame_Request interface {
 	isClientFrame_Request()
 }
@@ -353,6 +423,36 @@ type ClientFrame_WatchKeys struct {
 	WatchKeys *WatchKeysRequest `protobuf:"bytes,14,opt,name=watch_keys,json=watchKeys,proto3,oneof"` // unwatch ends it, too
 }
 
+type ClientFrame_Put struct {
+	// Keys and values, as the calls of the same names. Those under way at the same
+	// time take effect in any order. What is larger than a message has to be called.
+	Put *PutRequest `protobuf:"bytes,15,opt,name=put,proto3,oneof"`
+}
+
+type ClientFrame_Delete struct {
+	Delete *DeleteRequest `protobuf:"bytes,16,opt,name=delete,proto3,oneof"`
+}
+
+type ClientFrame_Lock struct {
+	Lock *LockRequest `protobuf:"bytes,17,opt,name=lock,proto3,oneof"`
+}
+
+type ClientFrame_Unlock struct {
+	Unlock *UnlockRequest `protobuf:"bytes,18,opt,name=unlock,proto3,oneof"`
+}
+
+type ClientFrame_GetKey struct {
+	GetKey *GetKeyRequest `protobuf:"bytes,19,opt,name=get_key,json=getKey,proto3,oneof"`
+}
+
+type ClientFrame_ListKeys struct {
+	ListKeys *ListKeysRequest `protobuf:"bytes,20,opt,name=list_keys,json=listKeys,proto3,oneof"`
+}
+
+type ClientFrame_Txn struct {
+	Txn *TxnRequest `protobuf:"bytes,21,opt,name=txn,proto3,oneof"`
+}
+
 func (*ClientFrame_ExtendTokens) isClientFrame_Request() {}
 
 func (*ClientFrame_Beat) isClientFrame_Request() {}
@@ -377,10 +477,26 @@ func (*ClientFrame_Cancel) isClientFrame_Request() {}
 
 func (*ClientFrame_WatchKeys) isClientFrame_Request() {}
 
+func (*ClientFrame_Put) isClientFrame_Request() {}
+
+func (*ClientFrame_Delete) isClientFrame_Request() {}
+
+func (*ClientFrame_Lock) isClientFrame_Request() {}
+
+func (*ClientFrame_Unlock) isClientFrame_Request() {}
+
+func (*ClientFrame_GetKey) isClientFrame_Request() {}
+
+func (*ClientFrame_ListKeys) isClientFrame_Request() {}
+
+func (*ClientFrame_Txn) isClientFrame_Request() {}
+
 type ServerFrame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // of the request it answers; 0: an event
-	Error *Error                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	// Beside an error there may be an answer: of a change of a key the entry that was
+	// found, without a value of more than 4 KiB; of a transaction which operation failed.
+	Error *Error `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
 	// Types that are valid to be assigned to Answer:
 	//
 	//	*ServerFrame_TokensExtended
@@ -393,6 +509,13 @@ type ServerFrame struct {
 	//	*ServerFrame_GetSession
 	//	*ServerFrame_Done
 	//	*ServerFrame_WatchKeys
+	//	*ServerFrame_Put
+	//	*ServerFrame_Delete
+	//	*ServerFrame_Lock
+	//	*ServerFrame_Unlock
+	//	*ServerFrame_GetKey
+	//	*ServerFrame_ListKeys
+	//	*ServerFrame_Txn
 	//	*ServerFrame_Offer
 	//	*ServerFrame_SessionLost
 	//	*ServerFrame_GoAway
@@ -542,6 +665,69 @@ func (x *ServerFrame) GetWatchKeys() *WatchKeysResponse {
 	return nil
 }
 
+func (x *ServerFrame) GetPut() *PutResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*ServerFrame_Put); ok {
+			return x.Put
+		}
+	}
+	return nil
+}
+
+func (x *ServerFrame) GetDelete() *DeleteResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*ServerFrame_Delete); ok {
+			return x.Delete
+		}
+	}
+	return nil
+}
+
+func (x *ServerFrame) GetLock() *LockResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*ServerFrame_Lock); ok {
+			return x.Lock
+		}
+	}
+	return nil
+}
+
+func (x *ServerFrame) GetUnlock() *UnlockResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*ServerFrame_Unlock); ok {
+			return x.Unlock
+		}
+	}
+	return nil
+}
+
+func (x *ServerFrame) GetGetKey() *GetKeyResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*ServerFrame_GetKey); ok {
+			return x.GetKey
+		}
+	}
+	return nil
+}
+
+func (x *ServerFrame) GetListKeys() *ListKeysResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*ServerFrame_ListKeys); ok {
+			return x.ListKeys
+		}
+	}
+	return nil
+}
+
+func (x *ServerFrame) GetTxn() *TxnResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*ServerFrame_Txn); ok {
+			return x.Txn
+		}
+	}
+	return nil
+}
+
 func (x *ServerFrame) GetOffer() *Offer {
 	if x != nil {
 		if x, ok := x.Answer.(*ServerFrame_Offer); ok {
@@ -613,6 +799,34 @@ type ServerFrame_WatchKeys struct {
 	WatchKeys *WatchKeysResponse `protobuf:"bytes,12,opt,name=watch_keys,json=watchKeys,proto3,oneof"` // id is the watch's
 }
 
+type ServerFrame_Put struct {
+	Put *PutResponse `protobuf:"bytes,13,opt,name=put,proto3,oneof"`
+}
+
+type ServerFrame_Delete struct {
+	Delete *DeleteResponse `protobuf:"bytes,14,opt,name=delete,proto3,oneof"`
+}
+
+type ServerFrame_Lock struct {
+	Lock *LockResponse `protobuf:"bytes,15,opt,name=lock,proto3,oneof"`
+}
+
+type ServerFrame_Unlock struct {
+	Unlock *UnlockResponse `protobuf:"bytes,16,opt,name=unlock,proto3,oneof"`
+}
+
+type ServerFrame_GetKey struct {
+	GetKey *GetKeyResponse `protobuf:"bytes,17,opt,name=get_key,json=getKey,proto3,oneof"`
+}
+
+type ServerFrame_ListKeys struct {
+	ListKeys *ListKeysResponse `protobuf:"bytes,18,opt,name=list_keys,json=listKeys,proto3,oneof"`
+}
+
+type ServerFrame_Txn struct {
+	Txn *TxnResponse `protobuf:"bytes,19,opt,name=txn,proto3,oneof"`
+}
+
 type ServerFrame_Offer struct {
 	// Events, id 0.
 	Offer *Offer `protobuf:"bytes,20,opt,name=offer,proto3,oneof"`
@@ -645,6 +859,20 @@ func (*ServerFrame_GetSession) isServerFrame_Answer() {}
 func (*ServerFrame_Done) isServerFrame_Answer() {}
 
 func (*ServerFrame_WatchKeys) isServerFrame_Answer() {}
+
+func (*ServerFrame_Put) isServerFrame_Answer() {}
+
+func (*ServerFrame_Delete) isServerFrame_Answer() {}
+
+func (*ServerFrame_Lock) isServerFrame_Answer() {}
+
+func (*ServerFrame_Unlock) isServerFrame_Answer() {}
+
+func (*ServerFrame_GetKey) isServerFrame_Answer() {}
+
+func (*ServerFrame_ListKeys) isServerFrame_Answer() {}
+
+func (*ServerFrame_Txn) isServerFrame_Answer() {}
 
 func (*ServerFrame_Offer) isServerFrame_Answer() {}
 
@@ -1388,11 +1616,11 @@ var File_incumbent_v1_stream_proto protoreflect.FileDescriptor
 
 const file_incumbent_v1_stream_proto_rawDesc = "" +
 	"\n" +
-	"\x19incumbent/v1/stream.proto\x12\fincumbent.v1\x1a\x15incumbent/v1/kv.proto\x1a\x18incumbent/v1/lease.proto\"B\n" +
+	"\x19incumbent/v1/stream.proto\x12\fincumbent.v1\x1a\x15incumbent/v1/kv.proto\x1a\x18incumbent/v1/lease.proto\x1a\x16incumbent/v1/txn.proto\"B\n" +
 	"\rClientMessage\x121\n" +
 	"\x06frames\x18\x01 \x03(\v2\x19.incumbent.v1.ClientFrameR\x06frames\"B\n" +
 	"\rServerMessage\x121\n" +
-	"\x06frames\x18\x01 \x03(\v2\x19.incumbent.v1.ServerFrameR\x06frames\"\xe0\x05\n" +
+	"\x06frames\x18\x01 \x03(\v2\x19.incumbent.v1.ServerFrameR\x06frames\"\xd1\b\n" +
 	"\vClientFrame\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -1411,8 +1639,15 @@ const file_incumbent_v1_stream_proto_rawDesc = "" +
 	"getSession\x12.\n" +
 	"\x06cancel\x18\r \x01(\v2\x14.incumbent.v1.CancelH\x00R\x06cancel\x12?\n" +
 	"\n" +
-	"watch_keys\x18\x0e \x01(\v2\x1e.incumbent.v1.WatchKeysRequestH\x00R\twatchKeysB\t\n" +
-	"\arequest\"\xbf\x06\n" +
+	"watch_keys\x18\x0e \x01(\v2\x1e.incumbent.v1.WatchKeysRequestH\x00R\twatchKeys\x12,\n" +
+	"\x03put\x18\x0f \x01(\v2\x18.incumbent.v1.PutRequestH\x00R\x03put\x125\n" +
+	"\x06delete\x18\x10 \x01(\v2\x1b.incumbent.v1.DeleteRequestH\x00R\x06delete\x12/\n" +
+	"\x04lock\x18\x11 \x01(\v2\x19.incumbent.v1.LockRequestH\x00R\x04lock\x125\n" +
+	"\x06unlock\x18\x12 \x01(\v2\x1b.incumbent.v1.UnlockRequestH\x00R\x06unlock\x126\n" +
+	"\aget_key\x18\x13 \x01(\v2\x1b.incumbent.v1.GetKeyRequestH\x00R\x06getKey\x12<\n" +
+	"\tlist_keys\x18\x14 \x01(\v2\x1d.incumbent.v1.ListKeysRequestH\x00R\blistKeys\x12,\n" +
+	"\x03txn\x18\x15 \x01(\v2\x18.incumbent.v1.TxnRequestH\x00R\x03txnB\t\n" +
+	"\arequest\"\xb7\t\n" +
 	"\vServerFrame\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12)\n" +
 	"\x05error\x18\x02 \x01(\v2\x13.incumbent.v1.ErrorR\x05error\x12G\n" +
@@ -1428,7 +1663,14 @@ const file_incumbent_v1_stream_proto_rawDesc = "" +
 	"getSession\x12)\n" +
 	"\x04done\x18\v \x01(\v2\x13.incumbent.v1.EmptyH\x00R\x04done\x12@\n" +
 	"\n" +
-	"watch_keys\x18\f \x01(\v2\x1f.incumbent.v1.WatchKeysResponseH\x00R\twatchKeys\x12+\n" +
+	"watch_keys\x18\f \x01(\v2\x1f.incumbent.v1.WatchKeysResponseH\x00R\twatchKeys\x12-\n" +
+	"\x03put\x18\r \x01(\v2\x19.incumbent.v1.PutResponseH\x00R\x03put\x126\n" +
+	"\x06delete\x18\x0e \x01(\v2\x1c.incumbent.v1.DeleteResponseH\x00R\x06delete\x120\n" +
+	"\x04lock\x18\x0f \x01(\v2\x1a.incumbent.v1.LockResponseH\x00R\x04lock\x126\n" +
+	"\x06unlock\x18\x10 \x01(\v2\x1c.incumbent.v1.UnlockResponseH\x00R\x06unlock\x127\n" +
+	"\aget_key\x18\x11 \x01(\v2\x1c.incumbent.v1.GetKeyResponseH\x00R\x06getKey\x12=\n" +
+	"\tlist_keys\x18\x12 \x01(\v2\x1e.incumbent.v1.ListKeysResponseH\x00R\blistKeys\x12-\n" +
+	"\x03txn\x18\x13 \x01(\v2\x19.incumbent.v1.TxnResponseH\x00R\x03txn\x12+\n" +
 	"\x05offer\x18\x14 \x01(\v2\x13.incumbent.v1.OfferH\x00R\x05offer\x12>\n" +
 	"\fsession_lost\x18\x15 \x01(\v2\x19.incumbent.v1.SessionLostH\x00R\vsessionLost\x12/\n" +
 	"\ago_away\x18\x16 \x01(\v2\x14.incumbent.v1.GoAwayH\x00R\x06goAwayB\b\n" +
@@ -1513,17 +1755,31 @@ var file_incumbent_v1_stream_proto_goTypes = []any{
 	(*GetRequest)(nil),           // 20: incumbent.v1.GetRequest
 	(*GetSessionRequest)(nil),    // 21: incumbent.v1.GetSessionRequest
 	(*WatchKeysRequest)(nil),     // 22: incumbent.v1.WatchKeysRequest
-	(*Error)(nil),                // 23: incumbent.v1.Error
-	(*OperationResult)(nil),      // 24: incumbent.v1.OperationResult
-	(*WatchResponse)(nil),        // 25: incumbent.v1.WatchResponse
-	(*WaitReleasedResponse)(nil), // 26: incumbent.v1.WaitReleasedResponse
-	(*GetResponse)(nil),          // 27: incumbent.v1.GetResponse
-	(*GetSessionResponse)(nil),   // 28: incumbent.v1.GetSessionResponse
-	(*WatchKeysResponse)(nil),    // 29: incumbent.v1.WatchKeysResponse
-	(*Session)(nil),              // 30: incumbent.v1.Session
-	(*Lease)(nil),                // 31: incumbent.v1.Lease
-	(*LeaseName)(nil),            // 32: incumbent.v1.LeaseName
-	(*WatchRequest)(nil),         // 33: incumbent.v1.WatchRequest
+	(*PutRequest)(nil),           // 23: incumbent.v1.PutRequest
+	(*DeleteRequest)(nil),        // 24: incumbent.v1.DeleteRequest
+	(*LockRequest)(nil),          // 25: incumbent.v1.LockRequest
+	(*UnlockRequest)(nil),        // 26: incumbent.v1.UnlockRequest
+	(*GetKeyRequest)(nil),        // 27: incumbent.v1.GetKeyRequest
+	(*ListKeysRequest)(nil),      // 28: incumbent.v1.ListKeysRequest
+	(*TxnRequest)(nil),           // 29: incumbent.v1.TxnRequest
+	(*Error)(nil),                // 30: incumbent.v1.Error
+	(*OperationResult)(nil),      // 31: incumbent.v1.OperationResult
+	(*WatchResponse)(nil),        // 32: incumbent.v1.WatchResponse
+	(*WaitReleasedResponse)(nil), // 33: incumbent.v1.WaitReleasedResponse
+	(*GetResponse)(nil),          // 34: incumbent.v1.GetResponse
+	(*GetSessionResponse)(nil),   // 35: incumbent.v1.GetSessionResponse
+	(*WatchKeysResponse)(nil),    // 36: incumbent.v1.WatchKeysResponse
+	(*PutResponse)(nil),          // 37: incumbent.v1.PutResponse
+	(*DeleteResponse)(nil),       // 38: incumbent.v1.DeleteResponse
+	(*LockResponse)(nil),         // 39: incumbent.v1.LockResponse
+	(*UnlockResponse)(nil),       // 40: incumbent.v1.UnlockResponse
+	(*GetKeyResponse)(nil),       // 41: incumbent.v1.GetKeyResponse
+	(*ListKeysResponse)(nil),     // 42: incumbent.v1.ListKeysResponse
+	(*TxnResponse)(nil),          // 43: incumbent.v1.TxnResponse
+	(*Session)(nil),              // 44: incumbent.v1.Session
+	(*Lease)(nil),                // 45: incumbent.v1.Lease
+	(*LeaseName)(nil),            // 46: incumbent.v1.LeaseName
+	(*WatchRequest)(nil),         // 47: incumbent.v1.WatchRequest
 }
 var file_incumbent_v1_stream_proto_depIdxs = []int32{
 	2,  // 0: incumbent.v1.ClientMessage.frames:type_name -> incumbent.v1.ClientFrame
@@ -1540,31 +1796,45 @@ var file_incumbent_v1_stream_proto_depIdxs = []int32{
 	21, // 11: incumbent.v1.ClientFrame.get_session:type_name -> incumbent.v1.GetSessionRequest
 	14, // 12: incumbent.v1.ClientFrame.cancel:type_name -> incumbent.v1.Cancel
 	22, // 13: incumbent.v1.ClientFrame.watch_keys:type_name -> incumbent.v1.WatchKeysRequest
-	23, // 14: incumbent.v1.ServerFrame.error:type_name -> incumbent.v1.Error
-	6,  // 15: incumbent.v1.ServerFrame.tokens_extended:type_name -> incumbent.v1.TokensExtended
-	11, // 16: incumbent.v1.ServerFrame.beaten:type_name -> incumbent.v1.Beaten
-	24, // 17: incumbent.v1.ServerFrame.operation:type_name -> incumbent.v1.OperationResult
-	8,  // 18: incumbent.v1.ServerFrame.attached:type_name -> incumbent.v1.Attached
-	25, // 19: incumbent.v1.ServerFrame.watch:type_name -> incumbent.v1.WatchResponse
-	26, // 20: incumbent.v1.ServerFrame.wait_released:type_name -> incumbent.v1.WaitReleasedResponse
-	27, // 21: incumbent.v1.ServerFrame.get:type_name -> incumbent.v1.GetResponse
-	28, // 22: incumbent.v1.ServerFrame.get_session:type_name -> incumbent.v1.GetSessionResponse
-	4,  // 23: incumbent.v1.ServerFrame.done:type_name -> incumbent.v1.Empty
-	29, // 24: incumbent.v1.ServerFrame.watch_keys:type_name -> incumbent.v1.WatchKeysResponse
-	15, // 25: incumbent.v1.ServerFrame.offer:type_name -> incumbent.v1.Offer
-	16, // 26: incumbent.v1.ServerFrame.session_lost:type_name -> incumbent.v1.SessionLost
-	17, // 27: incumbent.v1.ServerFrame.go_away:type_name -> incumbent.v1.GoAway
-	30, // 28: incumbent.v1.Attached.session:type_name -> incumbent.v1.Session
-	31, // 29: incumbent.v1.Attached.leases:type_name -> incumbent.v1.Lease
-	32, // 30: incumbent.v1.Attached.waits:type_name -> incumbent.v1.LeaseName
-	32, // 31: incumbent.v1.Attached.next:type_name -> incumbent.v1.LeaseName
-	33, // 32: incumbent.v1.StreamWatch.watch:type_name -> incumbent.v1.WatchRequest
-	31, // 33: incumbent.v1.Offer.lease:type_name -> incumbent.v1.Lease
-	34, // [34:34] is the sub-list for method output_type
-	34, // [34:34] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	23, // 14: incumbent.v1.ClientFrame.put:type_name -> incumbent.v1.PutRequest
+	24, // 15: incumbent.v1.ClientFrame.delete:type_name -> incumbent.v1.DeleteRequest
+	25, // 16: incumbent.v1.ClientFrame.lock:type_name -> incumbent.v1.LockRequest
+	26, // 17: incumbent.v1.ClientFrame.unlock:type_name -> incumbent.v1.UnlockRequest
+	27, // 18: incumbent.v1.ClientFrame.get_key:type_name -> incumbent.v1.GetKeyRequest
+	28, // 19: incumbent.v1.ClientFrame.list_keys:type_name -> incumbent.v1.ListKeysRequest
+	29, // 20: incumbent.v1.ClientFrame.txn:type_name -> incumbent.v1.TxnRequest
+	30, // 21: incumbent.v1.ServerFrame.error:type_name -> incumbent.v1.Error
+	6,  // 22: incumbent.v1.ServerFrame.tokens_extended:type_name -> incumbent.v1.TokensExtended
+	11, // 23: incumbent.v1.ServerFrame.beaten:type_name -> incumbent.v1.Beaten
+	31, // 24: incumbent.v1.ServerFrame.operation:type_name -> incumbent.v1.OperationResult
+	8,  // 25: incumbent.v1.ServerFrame.attached:type_name -> incumbent.v1.Attached
+	32, // 26: incumbent.v1.ServerFrame.watch:type_name -> incumbent.v1.WatchResponse
+	33, // 27: incumbent.v1.ServerFrame.wait_released:type_name -> incumbent.v1.WaitReleasedResponse
+	34, // 28: incumbent.v1.ServerFrame.get:type_name -> incumbent.v1.GetResponse
+	35, // 29: incumbent.v1.ServerFrame.get_session:type_name -> incumbent.v1.GetSessionResponse
+	4,  // 30: incumbent.v1.ServerFrame.done:type_name -> incumbent.v1.Empty
+	36, // 31: incumbent.v1.ServerFrame.watch_keys:type_name -> incumbent.v1.WatchKeysResponse
+	37, // 32: incumbent.v1.ServerFrame.put:type_name -> incumbent.v1.PutResponse
+	38, // 33: incumbent.v1.ServerFrame.delete:type_name -> incumbent.v1.DeleteResponse
+	39, // 34: incumbent.v1.ServerFrame.lock:type_name -> incumbent.v1.LockResponse
+	40, // 35: incumbent.v1.ServerFrame.unlock:type_name -> incumbent.v1.UnlockResponse
+	41, // 36: incumbent.v1.ServerFrame.get_key:type_name -> incumbent.v1.GetKeyResponse
+	42, // 37: incumbent.v1.ServerFrame.list_keys:type_name -> incumbent.v1.ListKeysResponse
+	43, // 38: incumbent.v1.ServerFrame.txn:type_name -> incumbent.v1.TxnResponse
+	15, // 39: incumbent.v1.ServerFrame.offer:type_name -> incumbent.v1.Offer
+	16, // 40: incumbent.v1.ServerFrame.session_lost:type_name -> incumbent.v1.SessionLost
+	17, // 41: incumbent.v1.ServerFrame.go_away:type_name -> incumbent.v1.GoAway
+	44, // 42: incumbent.v1.Attached.session:type_name -> incumbent.v1.Session
+	45, // 43: incumbent.v1.Attached.leases:type_name -> incumbent.v1.Lease
+	46, // 44: incumbent.v1.Attached.waits:type_name -> incumbent.v1.LeaseName
+	46, // 45: incumbent.v1.Attached.next:type_name -> incumbent.v1.LeaseName
+	47, // 46: incumbent.v1.StreamWatch.watch:type_name -> incumbent.v1.WatchRequest
+	45, // 47: incumbent.v1.Offer.lease:type_name -> incumbent.v1.Lease
+	48, // [48:48] is the sub-list for method output_type
+	48, // [48:48] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_incumbent_v1_stream_proto_init() }
@@ -1574,6 +1844,7 @@ func file_incumbent_v1_stream_proto_init() {
 	}
 	file_incumbent_v1_kv_proto_init()
 	file_incumbent_v1_lease_proto_init()
+	file_incumbent_v1_txn_proto_init()
 	file_incumbent_v1_stream_proto_msgTypes[2].OneofWrappers = []any{
 		(*ClientFrame_ExtendTokens)(nil),
 		(*ClientFrame_Beat)(nil),
@@ -1587,6 +1858,13 @@ func file_incumbent_v1_stream_proto_init() {
 		(*ClientFrame_GetSession)(nil),
 		(*ClientFrame_Cancel)(nil),
 		(*ClientFrame_WatchKeys)(nil),
+		(*ClientFrame_Put)(nil),
+		(*ClientFrame_Delete)(nil),
+		(*ClientFrame_Lock)(nil),
+		(*ClientFrame_Unlock)(nil),
+		(*ClientFrame_GetKey)(nil),
+		(*ClientFrame_ListKeys)(nil),
+		(*ClientFrame_Txn)(nil),
 	}
 	file_incumbent_v1_stream_proto_msgTypes[3].OneofWrappers = []any{
 		(*ServerFrame_TokensExtended)(nil),
@@ -1599,6 +1877,13 @@ func file_incumbent_v1_stream_proto_init() {
 		(*ServerFrame_GetSession)(nil),
 		(*ServerFrame_Done)(nil),
 		(*ServerFrame_WatchKeys)(nil),
+		(*ServerFrame_Put)(nil),
+		(*ServerFrame_Delete)(nil),
+		(*ServerFrame_Lock)(nil),
+		(*ServerFrame_Unlock)(nil),
+		(*ServerFrame_GetKey)(nil),
+		(*ServerFrame_ListKeys)(nil),
+		(*ServerFrame_Txn)(nil),
 		(*ServerFrame_Offer)(nil),
 		(*ServerFrame_SessionLost)(nil),
 		(*ServerFrame_GoAway)(nil),

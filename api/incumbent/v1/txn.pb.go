@@ -727,6 +727,7 @@ type TxnResponse struct {
 	Results       []*TxnResult `protobuf:"bytes,3,rep,name=results,proto3" json:"results,omitempty"`
 	Index         uint64       `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"` // at which all was done, or read
 	Repeated      bool         `protobuf:"varint,5,opt,name=repeated,proto3" json:"repeated,omitempty"`
+	Failed        uint32       `protobuf:"varint,6,opt,name=failed,proto3" json:"failed,omitempty"` // on a stream, beside its error: which operation failed, from 1; nothing has happened
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -794,6 +795,13 @@ func (x *TxnResponse) GetRepeated() bool {
 		return x.Repeated
 	}
 	return false
+}
+
+func (x *TxnResponse) GetFailed() uint32 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
 }
 
 // TxnResult is what an operation answers.
@@ -1075,13 +1083,14 @@ const file_incumbent_v1_txn_proto_rawDesc = "" +
 	"\x06unlock\x18\x06 \x01(\v2\x1b.incumbent.v1.UnlockRequestH\x00R\x06unlock\x128\n" +
 	"\arelease\x18\a \x01(\v2\x1c.incumbent.v1.ReleaseRequestH\x00R\arelease\x122\n" +
 	"\x05claim\x18\b \x01(\v2\x1a.incumbent.v1.ClaimRequestH\x00R\x05claimB\x04\n" +
-	"\x02op\"\xa6\x01\n" +
+	"\x02op\"\xbe\x01\n" +
 	"\vTxnResponse\x12\x1c\n" +
 	"\tsucceeded\x18\x01 \x01(\bR\tsucceeded\x12\x14\n" +
 	"\x05unmet\x18\x02 \x01(\rR\x05unmet\x121\n" +
 	"\aresults\x18\x03 \x03(\v2\x17.incumbent.v1.TxnResultR\aresults\x12\x14\n" +
 	"\x05index\x18\x04 \x01(\x04R\x05index\x12\x1a\n" +
-	"\brepeated\x18\x05 \x01(\bR\brepeated\"\xbe\x03\n" +
+	"\brepeated\x18\x05 \x01(\bR\brepeated\x12\x16\n" +
+	"\x06failed\x18\x06 \x01(\rR\x06failed\"\xbe\x03\n" +
 	"\tTxnResult\x120\n" +
 	"\x03get\x18\x01 \x01(\v2\x1c.incumbent.v1.GetKeyResponseH\x00R\x03get\x124\n" +
 	"\x04list\x18\x02 \x01(\v2\x1e.incumbent.v1.ListKeysResponseH\x00R\x04list\x12-\n" +

@@ -1,0 +1,54 @@
+package client
+
+import (
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+)
+
+// putRefuser is a member with streams that asks for the first puts once more.
+type putRefuser struct {
+	beatRefuser
+	refuses int
+	first   []bool // what each attempt said of its key
+	keys    []string
+}
+
+func (p *putRefuser) put(f *apiv1.ClientFrame, put *apiv1.PutRequest) *apiv1.ServerFrame {
+	p.first = append(p.first, put.Idempotency.GetFirst())
+	p.keys = append(p.keys, string(put.Idempotency.GetKey()))
+	if len(p.first) <= p.refuses {
+		return &apiv1.ServerFrame{Id: f.Id, Error: &apiv1.Error{Kind: incumbent.Unavailable.String(), RetryAfterMs: 1}}
+	}
+	return &apiv1.ServerFrame{Id: f.Id, Answer: &apiv1.ServerFrame_Put{Put: &apiv1.PutResponse{Index: 7}}}
+}
+
+func TestG25_OnlyTheFirstAttemptOverAStreamSaysSo(t *testing.T) {
+	p := &putRefuser{refuses: 2}
+	p.kept = make(chan struct{})
+	p.more = func(f *apiv1.ClientFrame) *apiv1.ServerFrame {
+		if put := f.GetPut(); put != nil {
+			return p.put(f, put)
+		}
+		return nil
+	}
+	web := httptest.NewServer(&p.beatRefuser)
+	t.Cleanup(web.Close)
+	c := clientOf(t, web.URL)
+	c.learned(c.clock(), 1)
+	s := openSession(t, c, SessionConfig{TTL: time.Hour})
+	index, err := s.KV("").Put(testContext(t), "x", []byte("a"))
+	if err != nil || index != 7 {
+		t.Fatalf("%v, %v", index, err)
+	}
+	if want := []bool{true, false, false}; !slices.Equal(p.first, want) {
+		t.Errorf("said by the attempts: %v, want %v", p.first, want)
+	}
+	if p.keys[0] == "" || p.keys[0] != p.keys[1] || p.keys[0] != p.keys[2] {
+		t.Errorf("keys of the attempts: %q", p.keys)
+	}
+}
