@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"io"
 	"net"
 	"net/http"
@@ -15,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/client"
 )
 
@@ -88,12 +91,34 @@ func (c *callConn) send(req proto.Message) (*http.Response, error) {
 	if err := c.read(res); err != nil {
 		return nil, err
 	}
-	text := c.body.Bytes()
-	return nil, refusedCall{incumbent.Errorf(incumbent.Unknown, "%s: %s", res.Status, text[:min(len(text), maxRefusalText)])}
+	return nil, refusedCall{answeredError(res.Status, c.body.Bytes())}
 }
 
 // refusedCall is a call that a server has answered with an error: the connection goes on.
 type refusedCall struct{ error }
+
+func (c refusedCall) Unwrap() error { return c.error }
+
+// answeredError reads the error that a call was answered with: the detail that our
+// servers add, in the JSON of the Connect protocol, or whatever else there is.
+func answeredError(status string, body []byte) error {
+	var answer struct {
+		Details []struct {
+			Type  string `json:"type"`
+			Value string `json:"value"`
+		} `json:"details"`
+	}
+	if json.Unmarshal(body, &answer) == nil {
+		for _, d := range answer.Details {
+			var detail apiv1.Error
+			value, err := base64.RawStdEncoding.DecodeString(d.Value)
+			if err == nil && d.Type == string(detail.ProtoReflect().Descriptor().FullName()) && proto.Unmarshal(value, &detail) == nil {
+				return client.DetailError(&detail)
+			}
+		}
+	}
+	return incumbent.Errorf(incumbent.Unknown, "%s: %s", status, body[:min(len(body), maxRefusalText)])
+}
 
 func broken(err error) error {
 	return incumbent.Errorf(incumbent.Unavailable, "a connection for calls ended: %w", err)

@@ -6,10 +6,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
-	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 )
 
 // Keys and values: closed loops whose workers have a connection each.
@@ -20,10 +20,10 @@ const (
 	maxValueBytes = 512 << 10 // the servers' limit
 )
 
-// keyWorker has one call under way, on a connection of its own.
+// keyWorker has one request under way.
 type keyWorker struct {
 	*run
-	conn  *callConn
+	conn  keyConn
 	key   string
 	value []byte
 	n     int    // calls so far
@@ -35,31 +35,45 @@ func playKeys(ctx context.Context, r *run, op *closedOp) error {
 	r.setPhase("connecting")
 	workers := make([]*keyWorker, r.sc.Closed.Workers)
 	tag := newTag()
+	conns, err := r.dialKeyConns(ctx)
 	defer func() {
-		for _, w := range workers {
-			w.close()
+		for _, c := range conns {
+			if c != nil {
+				c.close()
+			}
 		}
 	}()
-	err := inParallel(ctx, len(workers), func(i int) (err error) {
-		workers[i], err = r.dialKeys(ctx, i, fmt.Sprintf("%s/%d", tag, i))
-		if err == nil && op.prepared {
-			err = workers[i].put()
-		}
+	if err != nil {
 		return err
+	}
+	err = inParallel(ctx, len(workers), func(i int) error {
+		workers[i] = r.newKeyWorker(conns[i%len(conns)], fmt.Sprintf("%s/%d", tag, i))
+		if op.prepared {
+			return workers[i].put()
+		}
+		return nil
 	})
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
-	r.agents = func() (int, int, int) { return 0, 0, len(workers) }
+	r.agents = func() (int, int, int) { return 0, 0, len(conns) }
 	r.mu.Unlock()
-	record := r.rec.op(op.ops[0])
+	record, away := r.rec.op(op.ops[0]), r.rec.op(turnedAway)
 	var loops []func(context.Context) error
 	for _, w := range workers {
 		loops = append(loops, func(ctx context.Context) error {
 			defer context.AfterFunc(ctx, w.conn.close)()
 			for ctx.Err() == nil {
-				err := r.timed(ctx, record, func() error { return op.call(w) })
+				began := r.now()
+				err := op.call(w)
+				wait, overloaded := overloadOf(err)
+				if overloaded {
+					r.outcome(ctx, away, began, nil)
+					_ = sleep(ctx, wait)
+					continue
+				}
+				r.outcome(ctx, record, began, err)
 				if _, refused := errors.AsType[refusedCall](err); err != nil && !refused {
 					return err
 				}
@@ -70,15 +84,57 @@ func playKeys(ctx context.Context, r *run, op *closedOp) error {
 	return r.closed(ctx, loops)
 }
 
+// turnedAway is the record of calls that a server at its limit turned away before it
+// did anything: they are repeated when it says, and divide no other figure.
+const turnedAway = "turned away"
+
+// overloadOf returns how long a server that is overloaded wants the caller to wait.
+func overloadOf(err error) (wait time.Duration, overloaded bool) {
+	var typed *incumbent.Error
+	if !errors.As(err, &typed) || typed.Kind != incumbent.Overloaded {
+		return 0, false
+	}
+	return typed.RetryAfter, true
+}
+
 // newTag makes names of one run its own.
 func newTag() string { return incumbent.NewSessionID().String()[:8] }
 
+// dialKeyConns opens what the workers share. Calls have a connection each.
+func (r *run) dialKeyConns(ctx context.Context) ([]keyConn, error) {
+	cfg := r.sc.Closed
+	n := cfg.Workers
+	if cfg.Streams > 0 && !cfg.Calls {
+		n = cfg.Streams
+	}
+	conns := make([]keyConn, n)
+	return conns, inParallel(ctx, n, func(i int) error {
+		if cfg.Calls {
+			c, err := r.dialCalls(ctx, i)
+			if err == nil {
+				conns[i] = c
+			}
+			return err
+		}
+		s, err := r.dialKeyStream(ctx, i)
+		if err == nil {
+			conns[i] = s
+		}
+		return err
+	})
+}
+
+// dialKeys makes a worker that calls over a connection of its own.
 func (r *run) dialKeys(ctx context.Context, i int, key string) (*keyWorker, error) {
 	conn, err := r.dialCalls(ctx, i)
 	if err != nil {
 		return nil, err
 	}
-	return &keyWorker{run: r, conn: conn, key: key, value: bytes.Repeat([]byte("v"), r.sc.Closed.ValueBytes)}, nil
+	return r.newKeyWorker(conn, key), nil
+}
+
+func (r *run) newKeyWorker(conn keyConn, key string) *keyWorker {
+	return &keyWorker{run: r, conn: conn, key: key, value: bytes.Repeat([]byte("v"), r.sc.Closed.ValueBytes)}
 }
 
 // close ends the worker's connection, if it has one.
@@ -107,25 +163,26 @@ func (w *keyWorker) create() error {
 }
 
 func (w *keyWorker) write(req *apiv1.PutRequest) error {
-	var res apiv1.PutResponse
-	if err := w.conn.call(incumbentv1connect.KeyValueServicePutProcedure, req, &res); err != nil {
+	a, err := w.conn.ask(&apiv1.ClientFrame{Request: &apiv1.ClientFrame_Put{Put: req}})
+	if err != nil {
 		return err
 	}
-	if res.Index <= w.last {
-		w.check.Violate("%s: a change of index %d after one of index %d", req.Key, res.Index, w.last)
+	res := a.GetPut()
+	if res.GetIndex() <= w.last {
+		w.check.Violate("%s: a change of index %d after one of index %d", req.Key, res.GetIndex(), w.last)
 	}
-	w.last = res.Index
+	w.last = res.GetIndex()
 	return nil
 }
 
 // get reads the worker's key.
 func (w *keyWorker) get(stale bool) error {
-	var res apiv1.GetKeyResponse
-	if err := w.conn.call(incumbentv1connect.KeyValueServiceGetProcedure, &apiv1.GetKeyRequest{Key: w.key, Stale: stale}, &res); err != nil {
+	a, err := w.conn.ask(&apiv1.ClientFrame{Request: &apiv1.ClientFrame_GetKey{GetKey: &apiv1.GetKeyRequest{Key: w.key, Stale: stale}}})
+	if err != nil {
 		return err
 	}
-	if !bytes.Equal(res.GetEntry().GetValue(), w.value) {
-		w.check.Violate("%s: read %d bytes that nobody put", w.key, len(res.GetEntry().GetValue()))
+	if value := a.GetGetKey().GetEntry().GetValue(); !bytes.Equal(value, w.value) {
+		w.check.Violate("%s: read %d bytes that nobody put", w.key, len(value))
 	}
 	return nil
 }

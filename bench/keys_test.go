@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"encoding/pem"
+	"errors"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,8 @@ import (
 	"testing"
 
 	"connectrpc.com/connect"
+	"github.com/gobwas/ws"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
@@ -24,12 +27,14 @@ import (
 type fakeKeys struct {
 	incumbentv1connect.UnimplementedKeyValueServiceHandler
 	incumbentv1connect.UnimplementedTransactionServiceHandler
-	sameIndex bool   // every change has the same index
-	forgets   bool   // reads find nothing
-	refuses   bool   // every call fails
-	secret    string // that callers must know; empty: none
+	sameIndex  bool   // every change has the same index
+	forgets    bool   // reads find nothing
+	refuses    bool   // every call fails
+	overloaded bool   // every third put is to be tried again later
+	secret     string // that callers must know; empty: none
 
 	mu      sync.Mutex // held for one call
+	calls   int
 	index   uint64
 	entries map[string]*apiv1.KeyValue
 }
@@ -48,7 +53,72 @@ func (f *fakeKeys) handler() http.Handler {
 	}
 	handle(incumbentv1connect.NewKeyValueServiceHandler(f))
 	handle(incumbentv1connect.NewTransactionServiceHandler(f))
+	handle("/v1/stream", http.HandlerFunc(f.stream))
 	return mux
+}
+
+// stream answers requests about keys as the calls do.
+func (f *fakeKeys) stream(w http.ResponseWriter, r *http.Request) {
+	conn, rw, _, err := ws.UpgradeHTTP(r, w)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	for {
+		m, err := readMessage(rw)
+		if err != nil {
+			return
+		}
+		out := &apiv1.ServerMessage{}
+		for _, in := range m.Frames {
+			a := &apiv1.ServerFrame{}
+			if err := f.serve(r.Context(), in, a); err != nil {
+				a = &apiv1.ServerFrame{Error: &apiv1.Error{Kind: incumbent.Conflict.String(), Message: err.Error()}}
+				var call *connect.Error
+				if errors.As(err, &call) && call.Code() == connect.CodeResourceExhausted {
+					a.Error = &apiv1.Error{Kind: incumbent.Overloaded.String(), RetryAfterMs: 1}
+				}
+			}
+			a.Id = in.Id
+			out.Frames = append(out.Frames, a)
+		}
+		b, err := proto.Marshal(out)
+		if err != nil || ws.WriteFrame(conn, ws.NewBinaryFrame(b)) != nil {
+			return
+		}
+	}
+}
+
+func (f *fakeKeys) serve(ctx context.Context, in *apiv1.ClientFrame, a *apiv1.ServerFrame) error {
+	switch q := in.Request.(type) {
+	case *apiv1.ClientFrame_Put:
+		res, err := f.Put(ctx, connect.NewRequest(q.Put))
+		if err == nil {
+			a.Answer = &apiv1.ServerFrame_Put{Put: res.Msg}
+		}
+		return err
+	case *apiv1.ClientFrame_GetKey:
+		res, err := f.Get(ctx, connect.NewRequest(q.GetKey))
+		if err == nil {
+			a.Answer = &apiv1.ServerFrame_GetKey{GetKey: res.Msg}
+		}
+		return err
+	case *apiv1.ClientFrame_Txn:
+		res, err := f.Txn(ctx, connect.NewRequest(q.Txn))
+		if err == nil {
+			a.Answer = &apiv1.ServerFrame_Txn{Txn: res.Msg}
+		}
+		return err
+	}
+	return errors.New("unknown")
+}
+
+// overloadedAnswer is a refusal as our servers write it.
+func overloadedAnswer() error {
+	err := connect.NewError(connect.CodeResourceExhausted, errors.New("later"))
+	detail, _ := connect.NewErrorDetail(&apiv1.Error{Kind: incumbent.Overloaded.String(), Message: "later", RetryAfterMs: 1})
+	err.AddDetail(detail)
+	return err
 }
 
 func (f *fakeKeys) start(t *testing.T) string {
@@ -61,6 +131,9 @@ func (f *fakeKeys) Put(_ context.Context, req *connect.Request[apiv1.PutRequest]
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_, conditional := req.Msg.Condition.(*apiv1.PutRequest_IfIndex)
+	if f.calls++; f.overloaded && f.calls%3 == 0 {
+		return nil, overloadedAnswer()
+	}
 	if f.refuses || conditional && f.entries[req.Msg.Key] != nil {
 		return nil, connect.NewError(connect.CodeAborted, incumbent.Errorf(incumbent.Conflict, "it is there"))
 	}
@@ -119,24 +192,37 @@ func TestKeyRuns(t *testing.T) {
 		{"guarded transactions", "txn-guarded-16", &fakeKeys{}, ""},
 		{"transactions that forget", "txn-guarded-1", &fakeKeys{forgets: true}, "condition 1 does not hold"},
 		{"transactions of one index", "txn-1", &fakeKeys{sameIndex: true}, "a transaction of index 1 after one of index 1"},
+		{"overload", "kv-put", &fakeKeys{overloaded: true}, ""},
 		{"only refusals", "kv-put", &fakeKeys{refuses: true}, "are errors"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			s, err := Run(t.Context(), Options{Scenario: c.scenario, Set: closedSettings(), Targets: []string{c.server.start(t)}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			text := strings.Join(s.Texts, "\n")
-			if s.Passed() != (c.text == "") || !strings.Contains(text, c.text) {
-				t.Errorf("passed %v, want a violation %q: %s", s.Passed(), c.text, text)
-			}
-			for name, o := range s.Ops {
-				if c.text == "" && (o.Count == 0 || o.Errors != 0 || o.P50 <= 0 || o.P50 > o.Max) {
-					t.Errorf("%s: %+v", name, o)
+		for way, set := range map[string]func(map[string]string){
+			"streams": func(map[string]string) {},
+			"shared":  func(set map[string]string) { set["closed.streams"] = "2" },
+			"calls":   func(set map[string]string) { set["closed.calls"] = "true" },
+		} {
+			t.Run(c.name+" by "+way, func(t *testing.T) {
+				t.Parallel()
+				settings := closedSettings()
+				set(settings)
+				server := &fakeKeys{sameIndex: c.server.sameIndex, forgets: c.server.forgets, refuses: c.server.refuses, overloaded: c.server.overloaded}
+				s, err := Run(t.Context(), Options{Scenario: c.scenario, Set: settings, Targets: []string{server.start(t)}})
+				if err != nil {
+					t.Fatal(err)
 				}
-			}
-		})
+				text := strings.Join(s.Texts, "\n")
+				if s.Passed() != (c.text == "") || !strings.Contains(text, c.text) {
+					t.Errorf("passed %v, want a violation %q: %s", s.Passed(), c.text, text)
+				}
+				if away := s.Ops[turnedAway].Count; (away > 0) != c.server.overloaded {
+					t.Errorf("%d calls were turned away", away)
+				}
+				for name, o := range s.Ops {
+					if c.text == "" && (o.Count == 0 || o.Errors != 0 || o.P50 <= 0 || o.P50 > o.Max) {
+						t.Errorf("%s: %+v", name, o)
+					}
+				}
+			})
+		}
 	}
 }
 

@@ -112,7 +112,8 @@ type Stage struct {
 type Closed struct {
 	Op       string   `yaml:"op,omitempty"` // extend, claim, create, session, refuse, turn, echo; of keys: kv-put, kv-get, kv-get-stale, kv-create, txn, txn-guarded
 	Workers  int      `yaml:"workers"`
-	Streams  int      `yaml:"streams,omitempty"` // workers share so many; 0: a stream each. Of keys, a peer's connections: ours carry one call at a time
+	Streams  int      `yaml:"streams,omitempty"` // workers share so many; 0: a stream each
+	Calls    bool     `yaml:"calls,omitempty"`   // of keys: by unary calls, a connection each, instead of streams
 	Batch    int      `yaml:"batch,omitempty"`   // tokens in one extension, operations in one message or transaction
 	Warmup   Duration `yaml:"warmup,omitempty"`
 	Duration Duration `yaml:"duration"`

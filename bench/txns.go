@@ -7,7 +7,6 @@ import (
 	"time"
 
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
-	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 )
 
 // Beside is a client that commits a large transaction every now and then while the
@@ -69,16 +68,17 @@ func (w *keyWorker) txn(operations int, guarded bool) error {
 			}}})
 		}
 	}
-	var res apiv1.TxnResponse
-	if err := w.conn.call(incumbentv1connect.TransactionServiceTxnProcedure, req, &res); err != nil {
+	a, err := w.conn.ask(&apiv1.ClientFrame{Request: &apiv1.ClientFrame_Txn{Txn: req}})
+	if err != nil {
 		return err
 	}
+	res := a.GetTxn()
 	switch {
-	case !res.Succeeded || len(res.Results) != operations:
-		w.check.Violate("%s: condition %d does not hold, though nobody else puts these keys; %d results", w.key, res.Unmet, len(res.Results))
-	case res.Index <= w.last:
-		w.check.Violate("%s: a transaction of index %d after one of index %d", w.key, res.Index, w.last)
+	case !res.GetSucceeded() || len(res.GetResults()) != operations:
+		w.check.Violate("%s: condition %d does not hold, though nobody else puts these keys; %d results", w.key, res.GetUnmet(), len(res.GetResults()))
+	case res.GetIndex() <= w.last:
+		w.check.Violate("%s: a transaction of index %d after one of index %d", w.key, res.GetIndex(), w.last)
 	}
-	w.last = res.Index
+	w.last = res.GetIndex()
 	return nil
 }
