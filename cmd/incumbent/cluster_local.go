@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -183,15 +184,25 @@ func (l *local) newMember(i, port int, perAddress bool) (*localMember, error) {
 	return m, nil
 }
 
+// Ports that are chosen: below those that systems give to connections that name none,
+// of which one may take a port between the look at it and its server's start.
+const (
+	firstChosenPort = 10_000
+	chosenPorts     = 20_000
+	maxPortTries    = 100
+)
+
 // freePorts returns two ports that nobody listens on at this moment.
 func freePorts(host string) (ports [2]int, err error) {
 	for i := range ports {
-		ln, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-		if err != nil {
-			return ports, err
+		var ln net.Listener
+		for tries := 0; ln == nil; tries++ {
+			ports[i] = firstChosenPort + rand.N(chosenPorts)
+			if ln, err = net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(ports[i]))); err != nil && tries == maxPortTries {
+				return ports, err
+			}
 		}
 		defer ln.Close()
-		ports[i] = ln.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // of a TCP listener
 	}
 	return ports, nil
 }
