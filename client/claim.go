@@ -271,20 +271,28 @@ func operation(op *apiv1.Operation) *apiv1.ClientFrame {
 // request sends a frame that is safe to repeat until it is answered. The frame
 // is made anew for each attempt, since a holder's time counts from the send.
 func (s *Session) request(ctx context.Context, frame func() *apiv1.ClientFrame) (*apiv1.ServerFrame, error) {
+	a, _, err := s.attempt(ctx, frame)
+	return a, err
+}
+
+// attempt is request. With an error, unsure says that an attempt was sent which nobody
+// has answered.
+func (s *Session) attempt(ctx context.Context, frame func() *apiv1.ClientFrame) (a *apiv1.ServerFrame, unsure bool, err error) {
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		l, err := s.waitLink(ctx)
 		if err != nil {
-			return nil, err
+			return nil, unsure, err
 		}
 		a, err := l.call(ctx, frame())
+		unsure = unsure || a == nil || incumbent.KindOf(err) == incumbent.Unknown
 		if err == nil {
 			err = DetailError(a.GetOperation().GetError())
 		}
 		if err == nil || !retryable(err) || ctx.Err() != nil {
-			return a, err
+			return a, unsure, err
 		}
 		if err := sleep(ctx, jitter(pause, err)); err != nil {
-			return nil, err
+			return nil, unsure, err
 		}
 	}
 }

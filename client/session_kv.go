@@ -2,10 +2,12 @@ package client
 
 import (
 	"context"
+	"errors"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 )
 
@@ -36,20 +38,28 @@ type keyed interface {
 func (s *Session) overStream(m proto.Message) bool { return s != nil && proto.Size(m) <= maxFrameBytes }
 
 // change sends a request that changes something over the stream, until it is answered.
-// An error may come with an answer, which says what the request was refused for.
+// An error may come with an answer, which says what the request was refused for. It is
+// of kind Unknown if an attempt may have taken effect.
 func (s *Session) change(ctx context.Context, m keyed, frame *apiv1.ClientFrame) (*apiv1.ServerFrame, error) {
 	key := m.GetIdempotency()
 	if err := s.c.complete(ctx, key); err != nil {
 		return nil, err
 	}
 	attempts := 0
-	return s.request(ctx, func() *apiv1.ClientFrame {
+	a, unsure, err := s.attempt(ctx, func() *apiv1.ClientFrame {
 		attempts++
 		if key != nil {
 			key.First = attempts == 1
 		}
 		return frame
 	})
+	var typed *incumbent.Error
+	// A later attempt that was refused says nothing of the first; what the log has
+	// answered, as that a condition does not hold, is what became of all.
+	if err != nil && unsure && (!errors.As(err, &typed) || retryable(err)) {
+		return nil, incumbent.Errorf(incumbent.Unknown, "no answer in time: it may or may not take effect: %w", err)
+	}
+	return a, err
 }
 
 // put, delete, lock, unlock, get and commit do one request, over the session's stream if

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"net/http/httptest"
 	"slices"
 	"testing"
@@ -50,5 +51,44 @@ func TestG25_OnlyTheFirstAttemptOverAStreamSaysSo(t *testing.T) {
 	}
 	if p.keys[0] == "" || p.keys[0] != p.keys[1] || p.keys[0] != p.keys[2] {
 		t.Errorf("keys of the attempts: %q", p.keys)
+	}
+}
+
+// What a deadline ends after it was sent may take effect; what was refused has not.
+func TestG25_APutOverAStreamWithoutAnswerIsUnknown(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer *apiv1.ServerFrame // of each put; nil: none
+		want   incumbent.Kind     // Internal: of no kind, for nothing was done
+	}{
+		"silence":  {nil, incumbent.Unknown},
+		"refusals": {&apiv1.ServerFrame{Error: &apiv1.Error{Kind: incumbent.Unavailable.String(), RetryAfterMs: 1}}, incumbent.Internal},
+		"conflict": {&apiv1.ServerFrame{Error: &apiv1.Error{Kind: incumbent.Conflict.String()}}, incumbent.Conflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(testContext(t))
+			defer cancel()
+			puts := 0
+			m := &beatRefuser{kept: make(chan struct{})}
+			m.more = func(f *apiv1.ClientFrame) *apiv1.ServerFrame {
+				if f.GetPut() == nil {
+					return nil
+				}
+				if puts++; puts == 3 || c.answer == nil {
+					cancel()
+				}
+				if c.answer == nil {
+					return &apiv1.ServerFrame{} // an event that says nothing
+				}
+				return &apiv1.ServerFrame{Id: f.Id, Error: c.answer.Error}
+			}
+			web := httptest.NewServer(m)
+			t.Cleanup(web.Close)
+			cl := clientOf(t, web.URL)
+			cl.learned(cl.clock(), 1)
+			_, err := openSession(t, cl, SessionConfig{TTL: time.Hour}).KV("").Put(ctx, "x", nil)
+			if err == nil || incumbent.KindOf(err) != c.want && !(c.want == incumbent.Internal && incumbent.KindOf(err) == incumbent.Unavailable) {
+				t.Errorf("%v, want %v", err, c.want)
+			}
+		})
 	}
 }

@@ -37,11 +37,18 @@ type listLoad struct {
 	done    int // transactions that appended something, for certain
 }
 
-func (c *trio) startLists() *listLoad {
+func (c *trio) startLists(t *testing.T) *listLoad {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &listLoad{began: time.Now(), cancel: cancel}
 	for i := range appenders {
 		a := &appender{load: l, id: i, client: c.clientOf(c.Members[i%len(c.Members)]), rng: rand.New(rand.NewPCG(uint64(i), 3))}
+		if i%2 == 0 {
+			s, err := a.client.Open(ctx, client.SessionConfig{TTL: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.over = s
+		}
 		l.all.Go(func() { a.run(ctx) })
 	}
 	return l
@@ -103,7 +110,15 @@ type appender struct {
 	load   *listLoad
 	id     int
 	client *client.Client
+	over   *client.Session // whose stream its transactions go over; nil: they are called
 	rng    *rand.Rand
+}
+
+func (a *appender) txn() *client.Txn {
+	if a.over != nil {
+		return a.over.Txn("")
+	}
+	return a.client.Txn("")
 }
 
 func (a *appender) run(ctx context.Context) {
@@ -123,7 +138,7 @@ func (a *appender) run(ctx context.Context) {
 
 // read reads lists in one transaction; nil: it had no answer.
 func (a *appender) read(ctx context.Context, keys []string) []*apiv1.KeyValue {
-	txn := a.client.Txn("")
+	txn := a.txn()
 	for _, key := range keys {
 		txn.Get(key)
 	}
@@ -160,7 +175,7 @@ func elementsOf(e *apiv1.KeyValue) (list []int) {
 // append appends to some of the lists if all of them are as they were read.
 func (a *appender) append(ctx context.Context, keys []string, seen []*apiv1.KeyValue) {
 	t := &lists.Txn{Client: a.id, Reads: map[string][]int{}, Appends: map[string]int{}}
-	txn := a.client.Txn("")
+	txn := a.txn()
 	for i, key := range keys {
 		txn.IfIndex(key, incumbent.Index(seen[i].GetModifiedIndex()))
 		t.Reads[key] = elementsOf(seen[i])
@@ -201,7 +216,7 @@ func (a *appender) append(ctx context.Context, keys []string, seen []*apiv1.KeyV
 // all that was read, and nothing that was acknowledged is lost.
 func TestG24_TransactionsUnderFaults(t *testing.T) {
 	c := start(t, "--members", "3")
-	load := c.startLists()
+	load := c.startLists(t)
 	for round := range 3 {
 		before := load.count()
 		eventually(t, patience, "transactions append", func() bool { return load.count() > before+20 })
