@@ -58,7 +58,8 @@ type call struct {
 	who   string
 	sent  time.Time
 	floor uint64
-	err   error // of the transport or of a server, once it has answered
+	err   error        // of the transport or of a server, once it has answered
+	entry *pb.KeyValue // that came beside an error over a stream
 }
 
 // begin is called before a call is sent.

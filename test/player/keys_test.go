@@ -40,18 +40,15 @@ func (p *unaryPlayer) keys(ctx context.Context, d dice, k *caller, c *call) {
 		out, e, ok := do(ctx, c, k.m, k.keys.Lock, in)
 		c.answeredLock(in, out, e, ok)
 	case 6:
-		in := &pb.UnlockRequest{Key: pick(d, keyNames), Value: pick(d, playedValues), Session: d.session()}
+		in := d.unlock()
 		out, e, ok := do(ctx, c, k.m, k.keys.Unlock, in)
 		c.answeredUnlock(in, out, e, ok)
 	case 7:
-		in := &pb.GetKeyRequest{Key: pick(d, keyNames), Stale: d.oneIn(4)}
+		in := d.getKey()
 		out, e, ok := do(ctx, c, k.m, k.keys.Get, in)
 		c.answeredGet(in, out, e, ok)
 	case 8:
-		in := &pb.ListKeysRequest{Prefix: pick(d, keyPrefixes), KeysOnly: d.oneIn(2), Stale: d.oneIn(4)}
-		if d.oneIn(2) {
-			in.Limit = uint32(1 + d.IntN(4))
-		}
+		in := d.listKeys()
 		out, e, ok := do(ctx, c, k.m, k.keys.List, in)
 		c.answeredList(in, out, e, ok)
 	default:
@@ -103,8 +100,71 @@ func (d dice) lock() *pb.LockRequest {
 	return in
 }
 
+func (d dice) unlock() *pb.UnlockRequest {
+	return &pb.UnlockRequest{Key: pick(d, keyNames), Value: pick(d, playedValues), Session: d.session()}
+}
+
+func (d dice) getKey() *pb.GetKeyRequest {
+	return &pb.GetKeyRequest{Key: pick(d, keyNames), Stale: d.oneIn(4)}
+}
+
+func (d dice) listKeys() *pb.ListKeysRequest {
+	in := &pb.ListKeysRequest{Prefix: pick(d, keyPrefixes), KeysOnly: d.oneIn(2), Stale: d.oneIn(4)}
+	if d.oneIn(2) {
+		in.Limit = uint32(1 + d.IntN(4))
+	}
+	return in
+}
+
+// keyFrame makes a frame about keys.
+func (d dice) keyFrame(f *pb.ClientFrame) {
+	switch d.IntN(9) {
+	case 0, 1, 2:
+		f.Request = &pb.ClientFrame_Put{Put: d.put()}
+	case 3:
+		f.Request = &pb.ClientFrame_Delete{Delete: d.delete()}
+	case 4, 5:
+		f.Request = &pb.ClientFrame_Lock{Lock: d.lock()}
+	case 6:
+		f.Request = &pb.ClientFrame_Unlock{Unlock: d.unlock()}
+	case 7:
+		f.Request = &pb.ClientFrame_GetKey{GetKey: d.getKey()}
+	default:
+		f.Request = &pb.ClientFrame_ListKeys{ListKeys: d.listKeys()}
+	}
+}
+
+// keyAnswer judges the answer to a frame about keys; false: it is none.
+func (c *call) keyAnswer(in *pb.ClientFrame, f *pb.ServerFrame) bool {
+	for _, e := range []*pb.KeyValue{f.GetPut().GetEntry(), f.GetDelete().GetEntry(), f.GetLock().GetEntry(), f.GetUnlock().GetEntry()} {
+		if f.Error != nil && e != nil {
+			c.entry = e
+		}
+	}
+	switch r := in.Request.(type) {
+	case *pb.ClientFrame_Put:
+		c.answeredPut(r.Put, f.GetPut(), f.Error, true)
+	case *pb.ClientFrame_Delete:
+		c.answeredDelete(r.Delete, f.GetDelete(), f.Error, true)
+	case *pb.ClientFrame_Lock:
+		c.answeredLock(r.Lock, f.GetLock(), f.Error, true)
+	case *pb.ClientFrame_Unlock:
+		c.answeredUnlock(r.Unlock, f.GetUnlock(), f.Error, true)
+	case *pb.ClientFrame_GetKey:
+		c.answeredGet(r.GetKey, f.GetGetKey(), f.Error, true)
+	case *pb.ClientFrame_ListKeys:
+		c.answeredList(r.ListKeys, f.GetListKeys(), f.Error, true)
+	default:
+		return false
+	}
+	return true
+}
+
 // found is the entry that a refusal carries; nil: none, for it was not there.
 func (c *call) found() *pb.KeyValue {
+	if c.entry != nil {
+		return c.entry
+	}
 	var call *connect.Error
 	if !errors.As(c.err, &call) {
 		return nil

@@ -63,7 +63,9 @@ func (d dice) frame(s *stream) (*pb.ClientFrame, expectation) {
 		f.TimeoutMs = uint32(1 + d.IntN(20))
 	}
 	want := valid
-	switch n := d.IntN(100); {
+	switch n := d.IntN(125); {
+	case n >= 100:
+		d.keyFrame(f)
 	case n < 40:
 		f.Request = &pb.ClientFrame_Operation{Operation: d.operation()}
 	case n < 46:

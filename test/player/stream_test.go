@@ -197,8 +197,8 @@ func (s *stream) judge(a *asked, f *pb.ServerFrame) {
 		if f.GetDone() == nil { // it was cancelled otherwise
 			s.waited(c, r.WaitReleased, f.GetWaitReleased(), f.Error)
 		}
-	default: // detach, unwatch, cancel, and what is none
-		if f.Error != nil {
+	default: // keys; detach, unwatch, cancel, and what is none
+		if !c.keyAnswer(a.frame, f) && f.Error != nil {
 			c.refused(what, f.Error, oddEnough, incumbent.NotFound)
 		}
 	}
