@@ -3,7 +3,11 @@
 // Who: an [Authenticator] looks at what a connection and a request bring (a
 // client certificate, a bearer credential, or nothing but a loopback address)
 // and names a [Principal]. May you: [Authorize] looks up principal kind and
-// action in one table. What the table does not allow is denied.
+// action in one table, and where there are policies asks the [Rights] that they
+// give the principal. What neither allows is denied.
+//
+//	authorize.go  actions, the table, the one decision
+//	policy.go     what a policy says; rules.go all of them, compiled
 //
 // A certificate says its kind in the subject's organizational unit and its
 // name in the common name. A credential is a random token of 256 bits of which
@@ -16,6 +20,10 @@
 // one is refused, never passed off as anonymous or local. Loopback is trusted
 // only without TLS, only on a loopback listener, and never for a request that
 // says it was forwarded.
+//
+// Operators may do everything, whatever policies say. Whoever is nobody may do
+// nothing. Policies add to one another, and to nothing: once there is one, an agent
+// or observer may do what a rule says, to what is its own, and no more.
 //
 // # Concurrency
 //
@@ -121,114 +129,4 @@ func (p Principal) Is(holder string) bool {
 		return false
 	}
 	return len(holder) == len(p.Name) || holder[len(p.Name)] == '/'
-}
-
-// Action is something a request does.
-type Action uint8
-
-// The actions.
-const (
-	Claim    Action = iota // become holder, or wait for it
-	Extend                 // go on holding
-	Release                // stop holding, or waiting
-	Transfer               // give a holding to somebody else
-	Revoke                 // take a holding away
-	Pin                    // keep from expiring, and undo that
-	Read                   // look at leases and sessions, their history and explanation
-	Watch                  // follow changes, or wait for one
-	SessionOpen
-	SessionUse   // extend, attach, or claim with
-	SessionClose // end, with all that it holds
-	Status       // of the member and the cluster
-	Admin        // settings, membership, backup
-	Debug        // profiles and internals
-	KeyRead      // look at keys and values, and follow changes of them
-	KeyWrite     // store, lock and delete them
-	NumActions
-)
-
-var actionNames = [NumActions]string{
-	"claim", "extend", "release", "transfer", "revoke", "pin", "read", "watch",
-	"session_open", "session_use", "session_close", "status", "admin", "debug", "key_read", "key_write",
-}
-
-// String returns the action's name, as in errors and metrics.
-func (a Action) String() string {
-	if a < NumActions {
-		return actionNames[a]
-	}
-	return "unknown"
-}
-
-// Resource is what an action is done to.
-type Resource struct {
-	Name   incumbent.Name // lease; for errors
-	Holder string         // for whom one claims, extends, releases, transfers: who holds, or will
-	Owner  string         // [Principal.String] of who opened the session
-}
-
-// rule says under which condition a kind may do an action.
-type rule uint8
-
-const (
-	never rule = iota
-	always
-	asHolder // if the holder is the principal, or below it
-	asOwner  // if the principal opened the session
-)
-
-// rules is the whole policy. What is not in it is never.
-var rules = [NumActions][numKinds]rule{
-	Claim:        {Agent: asHolder, Operator: always},
-	Extend:       {Agent: asHolder, Operator: always},
-	Release:      {Agent: asHolder, Operator: always},
-	Transfer:     {Agent: asHolder, Operator: always},
-	Revoke:       {Operator: always},
-	Pin:          {Operator: always},
-	Read:         {Observer: always, Agent: always, Operator: always},
-	Watch:        {Observer: always, Agent: always, Operator: always},
-	SessionOpen:  {Agent: always, Operator: always},
-	SessionUse:   {Agent: asOwner, Operator: always},
-	SessionClose: {Agent: asOwner, Operator: always},
-	Status:       {Observer: always, Agent: always, Operator: always},
-	Admin:        {Operator: always},
-	Debug:        {Operator: always},
-	KeyRead:      {Agent: always, Operator: always},
-	KeyWrite:     {Agent: always, Operator: always},
-}
-
-// Authorize returns nil if the principal may do the action to the resource,
-// else a Denied error that says what would be needed.
-func Authorize(p Principal, a Action, r Resource) error {
-	rule := never
-	if a < NumActions && p.Kind < numKinds {
-		rule = rules[a][p.Kind]
-	}
-	switch {
-	case rule == always, rule == asHolder && p.Is(r.Holder), rule == asOwner && p.Name != "" && r.Owner == p.String():
-		return nil
-	case rule == asHolder:
-		return incumbent.Errorf(incumbent.Denied, "%s may not %s %s for holder %q", p, a, r.Name, r.Holder).
-			WithHint("an agent acts only for the holder of its own name, or below it: " + p.Name + " or " + p.Name + "/…")
-	case rule == asOwner:
-		return incumbent.Errorf(incumbent.Denied, "%s may not do %s: the session is not its own", p, a).
-			WithHint("use a session that this agent has opened, or ask an operator")
-	case p.Kind == Anonymous:
-		return incumbent.Errorf(incumbent.Denied, "%s may not do %s", p, a).
-			WithHint("bring a client certificate or --credential-file")
-	default:
-		return incumbent.Errorf(incumbent.Denied, "%s may not do %s", p, a).
-			WithHint("ask for a certificate or credential of a kind that may: " + strings.Join(allowed(a), ", "))
-	}
-}
-
-// allowed returns the kinds that may do the action, on some condition.
-func allowed(a Action) []string {
-	var names []string
-	for k := range numKinds {
-		if a < NumActions && rules[a][k] != never {
-			names = append(names, k.String())
-		}
-	}
-	return names
 }

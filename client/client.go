@@ -79,6 +79,7 @@ type Client struct {
 	leases   incumbentv1connect.LeaseServiceClient
 	sessions incumbentv1connect.SessionServiceClient
 	keys     incumbentv1connect.KeyValueServiceClient
+	policies incumbentv1connect.PolicyServiceClient
 	txns     incumbentv1connect.TransactionServiceClient
 	cluster  incumbentv1connect.ClusterServiceClient
 	clock    func() time.Duration // boottime, or a test's
@@ -115,6 +116,7 @@ func New(cfg Config) (*Client, error) {
 	c.sessions = incumbentv1connect.NewSessionServiceClient(c.http, base, opts...)
 	c.keys = incumbentv1connect.NewKeyValueServiceClient(c.http, base, opts...)
 	c.txns = incumbentv1connect.NewTransactionServiceClient(c.http, base, opts...)
+	c.policies = incumbentv1connect.NewPolicyServiceClient(c.http, base, opts...)
 	c.cluster = incumbentv1connect.NewClusterServiceClient(c.http, base, opts...)
 	return c, nil
 }

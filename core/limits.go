@@ -8,7 +8,8 @@ import "github.com/incumbent-dev/incumbent"
 //	2  members, epochs, absent waiters, a claim that names its token
 //	3  families: keys and values; transactions
 //	4  commands in parts
-const SchemaVersion = 4
+//	5  policies, settings, credentials
+const SchemaVersion = 5
 
 const (
 	memberSchema = 2 // the version that brought members

@@ -30,6 +30,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/core/parts"
+	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/watch"
@@ -41,6 +42,7 @@ func families() []core.Family {
 	return []core.Family{
 		kv.Family{},
 		parts.Family{},
+		policy.Family{},
 	}
 }
 

@@ -1,11 +1,13 @@
 package server
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/policy"
 )
 
 // observer counts what the group applies, and notes it for people, on the apply
@@ -33,6 +35,8 @@ func (o *observer) count(rs []core.Result, changes []core.Change) {
 			o.metrics.lateness.Observe(c.Late.Seconds())
 		case core.MemberPut, core.MemberGone:
 			o.events.member(c)
+		case core.FamilyChanged:
+			o.events.family(c)
 		}
 		if what := lossOf(c); what != "" && c.LeaseBefore != nil {
 			o.events.lost(what, c.Lease.Name.String(), c.LeaseBefore.Holder, uint64(c.Index), c.Late)
@@ -62,6 +66,30 @@ func (t *timeline) member(c *core.Change) {
 	case c.What == core.MemberGone && c.MemberBefore != nil:
 		t.add(Event{What: "member removed", Subject: c.MemberBefore.Name, Detail: cluster.FormatID(c.MemberBefore.ID), Index: uint64(c.Index)})
 	}
+}
+
+// family notes a change of what rules the cluster: policies.
+func (t *timeline) family(c *core.Change) {
+	if c.Family.Family != policy.Number {
+		return
+	}
+	before, _ := c.Family.Before.(*policy.Policy)
+	after, _ := c.Family.After.(*policy.Policy)
+	what, name := "policy set", c.Family.Topic.Name
+	if after == nil {
+		what = "policy deleted"
+	}
+	detail := "by " + c.Origin.Principal
+	if c.Origin.Address != "" {
+		detail += " at " + c.Origin.Address
+	}
+	if after != nil {
+		detail += fmt.Sprintf(": %s for %s", plural(int64(len(after.Rules)), "rule", "rules"), plural(int64(len(after.For)), "pattern of principals", "patterns of principals"))
+		if before != nil {
+			detail += ", had " + plural(int64(len(before.Rules)), "rule", "rules")
+		}
+	}
+	t.add(Event{What: what, Subject: name, Detail: detail, Index: uint64(c.Index)})
 }
 
 // lost notes one loss; of very many in one second only their number, so that an

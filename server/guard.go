@@ -8,6 +8,8 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
+	"github.com/incumbent-dev/incumbent/core/policy"
 )
 
 // guard says who calls, for the doors and for what the member serves itself:
@@ -65,12 +67,15 @@ func (g *guard) reload() error {
 	return nil
 }
 
-// protect hides a handler from those who may not do the action.
-func (g *guard) protect(a auth.Action, h http.Handler) http.Handler {
+// protect hides a handler from those who may not make the call.
+func (s *Server) protect(c calls.Call, h http.Handler) http.Handler {
+	if c.Row().Judged == calls.Everyone {
+		return h
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p, err := g.of(r)
+		p, err := s.guard.of(r)
 		if err == nil {
-			err = auth.Authorize(p, a, auth.Resource{})
+			err = c.Allowed(policy.Of(s.engine.View()).Rules().Of(p))
 		}
 		if err != nil {
 			code := http.StatusForbidden

@@ -4,10 +4,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
 )
 
 // newHTTP serves the door, health, metrics and, to operators on this machine,
@@ -17,16 +18,13 @@ func (s *Server) newHTTP() *http.Server {
 	for _, path := range s.door.Paths() {
 		mux.Handle(path, s.door)
 	}
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "alive") })
-	mux.HandleFunc("GET /readyz", s.readyz)
-	mux.Handle("GET /metrics", s.guard.protect(auth.Status, s.metrics.handler()))
-	for path, h := range map[string]http.HandlerFunc{
-		"/debug/pprof/": pprof.Index, "/debug/pprof/cmdline": pprof.Cmdline, "/debug/pprof/profile": pprof.Profile,
-		"/debug/pprof/symbol": pprof.Symbol, "/debug/pprof/trace": pprof.Trace,
-	} {
-		mux.Handle(path, loopbackOnly(s.guard.protect(auth.Debug, h)))
+	for path, h := range s.routes() {
+		h = s.protect(calls.Must(path), h)
+		if strings.HasPrefix(path, "/debug/") {
+			h = loopbackOnly(h)
+		}
+		mux.Handle(path, h)
 	}
-	mux.HandleFunc("GET /{$}", s.front)
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
@@ -44,6 +42,24 @@ func (s *Server) newHTTP() *http.Server {
 		h.TLSConfig = s.certs.config()
 	}
 	return h
+}
+
+// routes are the paths that the member serves itself. Each has a row in the table of
+// calls, or the member does not start.
+func (s *Server) routes() map[string]http.Handler {
+	all := map[string]http.Handler{
+		"GET /livez":   http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "alive") }),
+		"GET /readyz":  http.HandlerFunc(s.readyz),
+		"GET /metrics": s.metrics.handler(),
+		"GET /{$}":     http.HandlerFunc(s.front),
+	}
+	for path, h := range map[string]http.HandlerFunc{
+		"/debug/pprof/": pprof.Index, "/debug/pprof/cmdline": pprof.Cmdline, "/debug/pprof/profile": pprof.Profile,
+		"/debug/pprof/symbol": pprof.Symbol, "/debug/pprof/trace": pprof.Trace,
+	} {
+		all[path] = h
+	}
+	return all
 }
 
 func writeText(w http.ResponseWriter, code int, text string) {

@@ -117,6 +117,7 @@ func commands(env *environment) []*cobra.Command {
 		leaseCommand(env),
 		kvCommand(env),
 		txnCommand(env),
+		policyCommand(env),
 		runCommand(env),
 		benchCommand(env),
 		backupCommand(env),

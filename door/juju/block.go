@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/engine/release"
 )
 
@@ -92,7 +91,7 @@ func (b *block) source() (*release.Source, bool) {
 	if !d.view().Lease(b.name).Free() {
 		return &d.endings, true
 	}
-	p, refused := d.enter(admit.Watches, 1)
+	p, refused := d.enter(b.row.Lane(), 1)
 	if refused != nil {
 		return nil, false
 	}

@@ -1,7 +1,6 @@
 package juju
 
 import (
-	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/core"
 )
 
@@ -17,7 +16,7 @@ func (k *call) claimLeadership(r *request) {
 		k.refuse(errManyParams)
 		return
 	}
-	b := k.newBulk(len(p.Params), admit.Claims, errClaimDenied, replyResults)
+	b := k.newBulk(len(p.Params), k.row.Lane(), errClaimDenied, replyResults)
 	for i := range p.Params {
 		x := &p.Params[i]
 		application, ok := applicationOf(x.Application)
@@ -28,7 +27,7 @@ func (k *call) claimLeadership(r *request) {
 			b.results[i] = errPermission
 		case !inBounds:
 			b.results[i] = errDuration
-		case of != application || !k.c.who.mayClaim(unit):
+		case of != application || !k.c.mayClaim(application, unit):
 			b.results[i] = errPermission
 		default:
 			b.ask(i, core.ClaimCommand{Name: nameOf(k.c.who.model, application), Holder: unit, TTL: duration})
@@ -45,7 +44,7 @@ func (k *call) blockUntilReleased(r *request) {
 		k.refuse(f)
 		return
 	}
-	if !isApplication(p.Name) || !k.c.who.mayFollow(p.Name) {
+	if !isApplication(p.Name) || !k.c.mayFollow(k.row, p.Name) {
 		k.count(errPermission)
 		k.reply(replyResult(k.id, errPermission))
 		return

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gobwas/ws"
 
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/park"
 	"github.com/incumbent-dev/incumbent/websocket"
 )
@@ -17,7 +18,8 @@ type conn struct {
 	door   *Door
 	who    *agent
 	parked atomic.Pointer[park.Conn]
-	open   atomic.Int32 // requests without an answer; of a wait for several leases, each
+	rights atomic.Pointer[auth.Rights] // by the policies of the last look
+	open   atomic.Int32                // requests without an answer; of a wait for several leases, each
 
 	park.Link[*conn] // in door.conns
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/park"
@@ -633,3 +634,23 @@ var (
 	_ Leases    = (*lease.Service)(nil)
 	_ Passwords = (*auth.Verifier)(nil)
 )
+
+// Every method has its row in the table of calls, by its own name, and the table has
+// no other.
+func TestG12_EveryMethodHasARow(t *testing.T) {
+	ways := map[string]bool{"juju." + adminFacade + "." + loginMethod: true}
+	for _, m := range methods {
+		way := "juju." + m.facade.name + "." + m.name
+		ways[way] = true
+		if c, ok := calls.Of(way); !ok || c != m.row {
+			t.Errorf("%s has the row of %v", way, m.row.Row().Ways)
+		}
+	}
+	for c := range calls.NumCalls {
+		for _, w := range c.Row().Ways {
+			if strings.HasPrefix(w, "juju.") && !ways[w] {
+				t.Errorf("the table has %s, which nobody serves", w)
+			}
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
 )
 
 // method is one thing a client may call. The order is that of metrics.
@@ -69,20 +70,22 @@ func facadesFor(who *agent) []*facade {
 	return out
 }
 
-// methods says what each method is called, and who serves it.
+// methods says what each method is called, who serves it, and its row in the table of
+// calls: what that needs, and its lane.
 var methods = [numMethods]struct {
 	facade *facade
 	name   string
 	serve  func(*call, *request)
+	row    calls.Call // in the table of all doors' calls
 }{
-	ping:               {pingerFacade, "Ping", (*call).ping},
-	claimLeadership:    {leadershipFacade, "ClaimLeadership", (*call).claimLeadership},
-	blockUntilReleased: {leadershipFacade, "BlockUntilLeadershipReleased", (*call).blockUntilReleased},
-	pinLeaders:         {pinnerFacade, "PinApplicationLeaders", (*call).pin},
-	unpinLeaders:       {pinnerFacade, "UnpinApplicationLeaders", (*call).pin},
-	pinnedLeadership:   {pinnerFacade, "PinnedLeadership", (*call).pinned},
-	singularClaim:      {singularFacade, "Claim", (*call).singularClaim},
-	singularWait:       {singularFacade, "Wait", (*call).singularWait},
+	ping:               {pingerFacade, "Ping", (*call).ping, calls.JujuPing},
+	claimLeadership:    {leadershipFacade, "ClaimLeadership", (*call).claimLeadership, calls.JujuClaim},
+	blockUntilReleased: {leadershipFacade, "BlockUntilLeadershipReleased", (*call).blockUntilReleased, calls.JujuBlock},
+	pinLeaders:         {pinnerFacade, "PinApplicationLeaders", (*call).pin, calls.JujuPin},
+	unpinLeaders:       {pinnerFacade, "UnpinApplicationLeaders", (*call).pin, calls.JujuPin},
+	pinnedLeadership:   {pinnerFacade, "PinnedLeadership", (*call).pinned, calls.JujuPinned},
+	singularClaim:      {singularFacade, "Claim", (*call).singularClaim, calls.JujuSingular},
+	singularWait:       {singularFacade, "Wait", (*call).singularWait, calls.JujuSingularWait},
 }
 
 // find returns what a request calls, or why there is no such thing.
@@ -119,9 +122,10 @@ type call struct {
 	c      *conn
 	id     uint64
 	method method
-	facade *facade // the method's
-	seats  int32   // places it takes among the connection's unanswered requests
-	began  int64   // monotonic nanoseconds
+	facade *facade    // the method's
+	row    calls.Call // the method's
+	seats  int32      // places it takes among the connection's unanswered requests
+	began  int64      // monotonic nanoseconds
 }
 
 // serve serves a request.
@@ -132,7 +136,7 @@ func (c *conn) serve(r *request) {
 			f = errPermission
 		}
 	}
-	k := &call{c: c, id: r.ID, method: m, facade: methods[m].facade, seats: 1, began: c.door.monotonic()}
+	k := &call{c: c, id: r.ID, method: m, facade: methods[m].facade, row: methods[m].row, seats: 1, began: c.door.monotonic()}
 	if f == nil && !k.sit(1) {
 		f = errTooMany
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
+	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/websocket"
 )
 
@@ -42,16 +44,36 @@ func newAgent(tag, model, address string, grants auth.Grant) *agent {
 	return a
 }
 
-// mayClaim reports whether the agent may claim for a unit: itself, one of its
-// application if it is the application's agent, or any if that was granted.
-func (a *agent) mayClaim(unit string) bool {
-	return a.grants.Has(auth.ClaimAny) || a.application != "" && auth.Authorize(a.principal, auth.Claim, auth.Resource{Holder: unit}) == nil
+// mayClaim reports whether the agent may claim an application's leadership for a
+// unit: itself, one of its application if it is the application's agent, or any if
+// that was granted.
+func (c *conn) mayClaim(application, unit string) bool {
+	switch a := c.who; {
+	case a.grants.Has(auth.ClaimAny):
+		return c.allowed(calls.JujuClaim, nameOf(a.model, application), a.principal.Name)
+	case a.application == "":
+		return false
+	}
+	return c.allowed(calls.JujuClaim, nameOf(c.who.model, application), unit)
 }
 
-// mayFollow reports whether the agent may wait for an application's leadership,
-// and pin it.
-func (a *agent) mayFollow(application string) bool {
-	return a.grants.Has(auth.ClaimAny) || a.application == application
+// mayFollow reports whether the agent may make a call about an application that is
+// its own, or any if that was granted: wait for its leadership, pin it, see its pins.
+func (c *conn) mayFollow(to calls.Call, application string) bool {
+	a := c.who
+	return (a.grants.Has(auth.ClaimAny) || a.application == application) && c.allowed(to, nameOf(a.model, application), a.principal.Name)
+}
+
+// allowed asks the one decision of all doors: within this door's namespaces it is
+// what the door says, unless the policy of its name stands in the place of that.
+func (c *conn) allowed(to calls.Call, name incumbent.Name, holder string) bool {
+	rules := policy.Of(c.door.view()).Rules()
+	g := c.rights.Load()
+	if g == nil || !g.Under(rules) {
+		g = rules.Of(c.who.principal)
+		c.rights.Store(g)
+	}
+	return auth.Authorize(g, to.Action(), auth.Resource{Name: name, Holder: holder, Door: doorName}) == nil
 }
 
 // login lets the client log in. who is nil if it did not.

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 )
 
@@ -19,7 +19,7 @@ func (k *call) applications(r *request) ([]string, *failure) {
 		return nil, errManyParams
 	}
 	if len(p.Entities) == 0 {
-		if k.c.who.application == "" {
+		if own := k.c.who.application; own == "" || !k.c.mayFollow(k.row, own) {
 			return nil, errPermission
 		}
 		return []string{k.c.who.application}, nil
@@ -27,7 +27,7 @@ func (k *call) applications(r *request) ([]string, *failure) {
 	var names []string
 	for i := range p.Entities {
 		name, ok := applicationOf(p.Entities[i].Tag)
-		if !ok || !k.c.who.mayFollow(name) {
+		if !ok || !k.c.mayFollow(k.row, name) {
 			return nil, errPermission
 		}
 		names = append(names, name)
@@ -44,7 +44,7 @@ func (k *call) pin(r *request) {
 		return
 	}
 	form := func(id uint64, results []*failure) []byte { return replyPins(id, names, results) }
-	b := k.newBulk(len(names), admit.Small, errPermission, form)
+	b := k.newBulk(len(names), k.row.Lane(), errPermission, form)
 	for i, application := range names {
 		if k.method == pinLeaders {
 			b.ask(i, core.PinCommand{Name: nameOf(k.c.who.model, application), Entity: k.c.who.tag})
@@ -77,7 +77,7 @@ func replyPins(id uint64, names []string, results []*failure) []byte {
 // for it, else its own application.
 func (k *call) pinned(*request) {
 	d := k.c.door
-	p, err := d.enter(admit.Reads, 1)
+	p, err := d.enter(k.row.Lane(), 1)
 	if err != nil {
 		k.refuse(errTryAgain)
 		return
@@ -99,7 +99,7 @@ func (k *call) listPins(view *core.View) []byte {
 	b := append(replyStart(k.id, 512), `,"response":{"result":{`...)
 	first := true
 	show := func(l *core.Lease) bool {
-		if len(l.Pins) == 0 || !k.c.who.mayFollow(l.Name.Lease) {
+		if len(l.Pins) == 0 || !k.c.mayFollow(k.row, l.Name.Lease) {
 			return true
 		}
 		if !first {
@@ -117,7 +117,7 @@ func (k *call) listPins(view *core.View) []byte {
 		return true
 	}
 	if own := k.c.who.application; own != "" {
-		if l := view.Lease(nameOf(k.c.who.model, own)); l != nil && !k.c.who.mayFollow("") {
+		if l := view.Lease(nameOf(k.c.who.model, own)); l != nil && !k.c.who.grants.Has(auth.ClaimAny) {
 			show(l)
 			return replyEnd(append(b, "}}"...))
 		}

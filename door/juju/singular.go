@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/core"
 )
 
@@ -33,12 +32,12 @@ func (k *call) singularClaim(r *request) {
 		k.refuse(errManyParams)
 		return
 	}
-	b := k.newBulk(len(p.Claims), admit.Critical, errLeaseDenied, replyResults)
+	b := k.newBulk(len(p.Claims), k.row.Lane(), errLeaseDenied, replyResults)
 	for i := range p.Claims {
 		x := &p.Claims[i]
 		name, ok := k.singularName(x.Entity)
 		switch {
-		case !ok || x.Claimant != k.c.who.tag, x.Duration < MinSingular || x.Duration > MaxSingular: // the original tells them apart no more
+		case !ok || x.Claimant != k.c.who.tag, x.Duration < MinSingular || x.Duration > MaxSingular, !k.c.allowed(k.row, name, x.Claimant): // the original tells them apart no more
 			b.results[i] = errPermission
 		default:
 			b.ask(i, core.ClaimCommand{Name: name, Holder: x.Claimant, TTL: x.Duration, Critical: true})
@@ -70,7 +69,7 @@ func (k *call) singularWait(r *request) {
 	var names []incumbent.Name
 	for i := range p.Entities {
 		name, ok := k.singularName(p.Entities[i].Tag)
-		if !ok {
+		if !ok || !k.c.allowed(k.row, name, k.c.who.principal.Name) {
 			results[i] = errPermission
 			k.count(errPermission)
 			continue

@@ -2,9 +2,9 @@ package native
 
 import (
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/lease"
 )
@@ -25,7 +25,7 @@ func (s *stream) attach(id uint64, r *pb.Attach) error {
 	if err != nil {
 		return err
 	}
-	place, err := s.door.enter(admit.Small, 1)
+	place, err := s.door.enter(calls.Attach.Lane(), 1)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (a *attaching) reply() {
 		a.refuse(incumbent.Errorf(incumbent.Expired, "session %v is not open", session))
 		return
 	}
-	o := f.owned(session, incumbent.Name{}, room{left: DefaultPage, bytes: pageBytes})
+	o := f.owned(session, incumbent.Name{}, room{left: DefaultPage, bytes: pageBytes}, func(incumbent.Name) bool { return true })
 	out := &pb.Attached{
 		HeldMs: ms(found.TTL), Session: f.counted(found, o.held), Index: uint64(f.view.Index()),
 		Leases: o.leases, Waits: o.waits, Next: o.next,

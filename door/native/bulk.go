@@ -67,7 +67,7 @@ func (d *Door) batch(ctx context.Context, ops []*pb.Operation) (*pb.BatchRespons
 func (d *Door) admitSteps(ctx context.Context, who *caller, ops []*pb.Operation) (done func(), err error) {
 	lowest := admit.Extensions
 	for _, in := range ops {
-		lowest = min(lowest, laneOf(in))
+		lowest = min(lowest, callOf(in).Lane())
 	}
 	if lowest != admit.Extensions {
 		return d.admit(ctx, lowest, len(ops))

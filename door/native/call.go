@@ -33,7 +33,7 @@ const (
 func (d *Door) perform(ctx context.Context, h http.Header, in *pb.Operation) (*pb.OperationResult, error) {
 	ctx, cancel := d.deadline(ctx)
 	defer cancel()
-	done, err := d.admit(ctx, laneOf(in), 1)
+	done, err := d.admit(ctx, callOf(in).Lane(), 1)
 	if err != nil {
 		return nil, d.callError(err)
 	}

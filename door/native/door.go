@@ -114,6 +114,7 @@ type Door struct {
 	pumps    *workqueue.Queue[*streamWatch]
 	watches  watchSet
 	streams  park.List[*stream]
+	rules    atomic.Pointer[chan struct{}] // closed at the next change of a policy
 	owners   owners
 
 	life       context.Context // ends when the door drains; its cause says so
@@ -163,6 +164,7 @@ func New(cfg Config) (*Door, error) {
 	}
 	d.releases = release.Source{Engine: cfg.Engine, Confirm: cfg.Engine.Confirm, Run: d.work.Put}
 	d.life, d.drain = context.WithCancelCause(context.Background())
+	d.newRules()
 	d.SetLimits(cfg.Limits)
 	d.gathers.New = func() any { return d.newGather() }
 	for range cfg.Park.Stats().Workers {
@@ -185,6 +187,7 @@ func (d *Door) start(responders int) {
 		d.goroutines.Go(d.pump)
 	}
 	d.goroutines.Go(d.watchOffers)
+	d.goroutines.Go(d.watchRules)
 	d.goroutines.Go(d.tickAlong)
 }
 

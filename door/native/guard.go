@@ -11,9 +11,11 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
-	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/kv"
+	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/lease"
 )
 
@@ -22,27 +24,32 @@ type Guard interface {
 	Identify(p auth.Peer) (auth.Principal, error)
 }
 
-// laneOf is the lane that a step goes by. It follows from what the step is: no
+// callOf is the call that an operation is. It follows from what the operation is: no
 // more is looked at before its lane has taken it.
-func laneOf(in *pb.Operation) admit.Lane {
+func callOf(in *pb.Operation) calls.Call {
 	switch in.GetOp().(type) {
+	case *pb.Operation_Claim:
+		return calls.Claim
+	case *pb.Operation_Release:
+		return calls.Release
+	case *pb.Operation_LeaveQueue:
+		return calls.LeaveQueue
+	case *pb.Operation_Revoke:
+		return calls.Revoke
+	case *pb.Operation_Transfer:
+		return calls.Transfer
+	case *pb.Operation_Pin:
+		return calls.Pin
+	case *pb.Operation_Unpin:
+		return calls.Unpin
+	case *pb.Operation_OpenSession:
+		return calls.OpenSession
+	case *pb.Operation_CloseSession:
+		return calls.CloseSession
 	case *pb.Operation_Extend:
-		return admit.Extensions
-	case *pb.Operation_Release, *pb.Operation_LeaveQueue, *pb.Operation_Revoke, *pb.Operation_CloseSession:
-		return admit.Releases
-	case *pb.Operation_Claim, *pb.Operation_OpenSession:
-		return admit.Claims
+		return calls.Extend
 	}
-	return admit.Small
-}
-
-// laneOfRead is the lane of a read of one thing: one that has the leader look up
-// deadlines goes by that of the expensive ones.
-func laneOfRead(stale bool) admit.Lane {
-	if stale {
-		return admit.Small
-	}
-	return admit.Reads
+	return calls.GetLease // is none, and refused as what it is
 }
 
 // place is admitted work's place in its lane.
@@ -115,53 +122,44 @@ func (d *Door) identify(r *http.Request) (*caller, error) {
 	return &caller{principal: p, address: r.RemoteAddr, now: d.now}, nil
 }
 
-// gate refuses what a caller may not call at all, before its message is read.
+// gate refuses what a caller may not call at all, before its message is read. What
+// has no row in the table is not served.
 func (d *Door) gate(ctx context.Context, spec connect.Spec, _ connect.Peer, _ http.Header) (context.Context, error) {
-	action, ok := gated(spec.Procedure)
+	c, ok := calls.Of(spec.Procedure)
 	if !ok {
-		return ctx, nil
+		return nil, d.callError(incumbent.Errorf(incumbent.Internal, "%s has no row in the table of calls", spec.Procedure))
 	}
-	if err := auth.Authorize(callerOf(ctx).principal, action, auth.Resource{}); err != nil {
+	if err := c.Allowed(d.rights(callerOf(ctx))); err != nil {
 		return nil, d.callError(err)
 	}
 	return ctx, nil
 }
 
-// gated are the calls whose permission does not depend on their message.
-// Health, reflection and Join, which brings a token, are for everybody.
-func gated(procedure string) (auth.Action, bool) {
-	switch procedure {
-	case incumbentv1connect.ClusterServiceStatusProcedure, incumbentv1connect.ClusterServiceEventsProcedure,
-		incumbentv1connect.ClusterServiceMembersProcedure:
-		return auth.Status, true
-	case incumbentv1connect.ClusterServiceSnapshotProcedure, incumbentv1connect.ClusterServiceStateHashProcedure,
-		incumbentv1connect.ClusterServiceBackupProcedure,
-		incumbentv1connect.ClusterServiceSettingsProcedure, incumbentv1connect.ClusterServiceCreateTokenProcedure,
-		incumbentv1connect.ClusterServiceRemoveMemberProcedure, incumbentv1connect.ClusterServicePromoteMemberProcedure,
-		incumbentv1connect.ClusterServiceTransferLeaderProcedure, incumbentv1connect.ClusterServiceLeaveProcedure:
-		return auth.Admin, true
-	case incumbentv1connect.LeaseServiceListProcedure, incumbentv1connect.SessionServiceListSessionsProcedure,
-		incumbentv1connect.SessionServiceGetSessionProcedure, incumbentv1connect.TransactionServiceTxnProcedure:
-		return auth.Read, true
-	case incumbentv1connect.KeyValueServiceGetProcedure, incumbentv1connect.KeyValueServiceListProcedure,
-		incumbentv1connect.KeyValueServiceWatchProcedure:
-		return auth.KeyRead, true
-	case incumbentv1connect.KeyValueServicePutProcedure, incumbentv1connect.KeyValueServiceDeleteProcedure,
-		incumbentv1connect.KeyValueServiceLockProcedure, incumbentv1connect.KeyValueServiceUnlockProcedure:
-		return auth.KeyWrite, true
+// rights are what a caller may do by the policies of now. Those of a stream are made
+// once for each change of a policy.
+func (d *Door) rights(who *caller) *auth.Rights {
+	rules := policy.Of(d.engine.View()).Rules()
+	if g := who.rights.Load(); g != nil && g.Under(rules) {
+		return g
 	}
-	return 0, false
+	g := rules.Of(who.principal)
+	who.rights.Store(g)
+	return g
+}
+
+// authorize returns nil if a caller may do an action to a resource, else Denied.
+func (d *Door) authorize(who *caller, a auth.Action, r auth.Resource) error {
+	return auth.Authorize(d.rights(who), a, r)
 }
 
 // allow checks an operation of a caller. An operator may do everything, so
 // nothing needs to be looked up.
 func (d *Door) allow(who *caller, o *operation) error {
-	p := who.principal
 	switch {
-	case p.Kind == auth.Operator:
+	case who.principal.Kind == auth.Operator:
 		return nil
 	case o.action == auth.SessionOpen:
-		return auth.Authorize(p, o.action, auth.Resource{})
+		return d.authorize(who, o.action, auth.Resource{Owner: who.name()})
 	case o.action == auth.SessionClose:
 		return d.allowSession(who, o.action, o.session)
 	}
@@ -174,7 +172,7 @@ func (d *Door) allow(who *caller, o *operation) error {
 		holder = l.Holder
 	}
 	if holder != "" || o.session.IsZero() {
-		if err := auth.Authorize(p, o.action, auth.Resource{Name: o.name, Holder: holder}); err != nil {
+		if err := d.authorize(who, o.action, auth.Resource{Name: o.name, Holder: holder}); err != nil {
 			return err
 		}
 	}
@@ -194,7 +192,7 @@ func (d *Door) heldUnder(t incumbent.Token) (*core.Lease, error) {
 	return view.LeaseByToken(t), nil
 }
 
-// allowSession checks that the caller opened the session.
+// allowSession checks that the caller opened the session, or may end others'.
 func (d *Door) allowSession(who *caller, a auth.Action, id incumbent.SessionID) error {
 	if who.principal.Kind == auth.Operator {
 		return nil
@@ -203,13 +201,21 @@ func (d *Door) allowSession(who *caller, a auth.Action, id incumbent.SessionID) 
 	if s == nil {
 		return incumbent.Errorf(incumbent.Expired, "session %v is not open", id)
 	}
-	return auth.Authorize(who.principal, a, auth.Resource{Owner: s.Origin.Principal})
+	return d.authorize(who, a, auth.Resource{Owner: s.Origin.Principal})
 }
 
 // allowRead checks that the caller may see a lease, or (watch) follow it.
 func (d *Door) allowRead(who *caller, a auth.Action, name incumbent.Name) error {
-	return auth.Authorize(who.principal, a, auth.Resource{Name: name})
+	return d.authorize(who, a, auth.Resource{Name: name})
 }
+
+// allowKey checks what a caller does to a key; whole: to all that begin with it.
+func (d *Door) allowKey(who *caller, a auth.Action, k kv.Key, whole bool) error {
+	return d.authorize(who, a, auth.Resource{Name: nameOfKey(k), Whole: whole})
+}
+
+// nameOfKey is the name of a key for policies.
+func nameOfKey(k kv.Key) incumbent.Name { return incumbent.Name{Namespace: k.Namespace, Lease: k.Name} }
 
 // allowExtension checks one extension. What it names need not exist.
 func (d *Door) allowExtension(who *caller, e *lease.Extension) error {
@@ -217,12 +223,12 @@ func (d *Door) allowExtension(who *caller, e *lease.Extension) error {
 		return nil
 	}
 	if e.Named != nil {
-		if err := auth.Authorize(who.principal, auth.Extend, auth.Resource{Name: e.Named.Name, Holder: e.Named.Holder}); err != nil {
+		if err := d.authorize(who, auth.Extend, auth.Resource{Name: e.Named.Name, Holder: e.Named.Holder}); err != nil {
 			return err
 		}
 	}
 	if e.Token != 0 {
-		if err := d.allowToken(who, e.Token); err != nil {
+		if err := d.allowToken(d.rights(who), e.Token); err != nil {
 			return err
 		}
 	}
@@ -232,12 +238,12 @@ func (d *Door) allowExtension(who *caller, e *lease.Extension) error {
 	return d.allowSession(who, auth.SessionUse, e.Session)
 }
 
-func (d *Door) allowToken(who *caller, t incumbent.Token) error {
+func (d *Door) allowToken(g *auth.Rights, t incumbent.Token) error {
 	l, err := d.heldUnder(t)
 	if err != nil || l == nil {
 		return err
 	}
-	return auth.Authorize(who.principal, auth.Extend, auth.Resource{Name: l.Name, Holder: l.Holder})
+	return auth.Authorize(g, auth.Extend, auth.Resource{Name: l.Name, Holder: l.Holder})
 }
 
 // allowTokens checks the hot path's tokens; for an operator it costs nothing.
@@ -245,10 +251,20 @@ func (d *Door) allowTokens(who *caller, tokens []uint64) error {
 	if who.principal.Kind == auth.Operator {
 		return nil
 	}
+	g := d.rights(who)
 	for _, t := range tokens {
-		if err := d.allowToken(who, incumbent.Token(t)); err != nil {
+		if err := d.allowToken(g, incumbent.Token(t)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// allowBeat checks that the caller may still use sessions of its own: those of a
+// stream are.
+func (d *Door) allowBeat(who *caller) error {
+	if who.principal.Kind == auth.Operator {
+		return nil
+	}
+	return d.authorize(who, auth.SessionUse, auth.Resource{Owner: who.name()})
 }

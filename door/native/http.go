@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -22,7 +23,8 @@ const StreamPath = "/v1/stream"
 type caller struct {
 	principal auth.Principal
 	address   string
-	control   *http.ResponseController // of a call; nil for a stream
+	control   *http.ResponseController    // of a call; nil for a stream
+	rights    atomic.Pointer[auth.Rights] // by the policies of the last look; see Door.rights
 	now       func() time.Time
 }
 
@@ -54,7 +56,7 @@ func (d *Door) Paths() []string {
 	return []string{
 		"/" + incumbentv1connect.LeaseServiceName + "/", "/" + incumbentv1connect.SessionServiceName + "/",
 		"/" + incumbentv1connect.KeyValueServiceName + "/", "/" + incumbentv1connect.TransactionServiceName + "/",
-		"/" + incumbentv1connect.ClusterServiceName + "/", "/" + healthv1connect.HealthName + "/",
+		"/" + incumbentv1connect.ClusterServiceName + "/", "/" + incumbentv1connect.PolicyServiceName + "/", "/" + healthv1connect.HealthName + "/",
 		"/" + grpcreflect.ReflectV1ServiceName + "/", "/" + grpcreflect.ReflectV1AlphaServiceName + "/",
 		StreamPath,
 	}
@@ -81,11 +83,12 @@ func (d *Door) newHandler(l *Limits) http.Handler {
 	widest.MaxBodyBytes = max(l.MaxBodyBytes, txnBodyBytes)
 	mux.Handle(path, d.bounded(txns, &widest))
 	handle(incumbentv1connect.NewClusterServiceHandler(clusterService{d}, options))
+	handle(incumbentv1connect.NewPolicyServiceHandler(policyService{d}, options))
 	handle(healthv1connect.NewHealthHandler(healthService{d}, options))
 	reflector := grpcreflect.NewStaticReflector(
 		incumbentv1connect.LeaseServiceName, incumbentv1connect.SessionServiceName,
 		incumbentv1connect.ClusterServiceName, incumbentv1connect.KeyValueServiceName,
-		incumbentv1connect.TransactionServiceName, healthv1connect.HealthName,
+		incumbentv1connect.TransactionServiceName, incumbentv1connect.PolicyServiceName, healthv1connect.HealthName,
 	)
 	handle(grpcreflect.NewHandlerV1(reflector, options))
 	handle(grpcreflect.NewHandlerV1Alpha(reflector, options))

@@ -8,9 +8,9 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/engine"
@@ -120,7 +120,7 @@ func keyIn(namespace, key string) kv.Key {
 func (d *Door) write(ctx context.Context, h http.Header, c *kv.Command, key *pb.Idempotency) (core.Result, *pb.KeyValue, error) {
 	ctx, cancel := d.deadline(ctx)
 	defer cancel()
-	done, err := d.admit(ctx, laneOfKey(c), 1)
+	done, err := d.admit(ctx, callOfKey(c).Lane(), 1)
 	if err != nil {
 		return core.Result{}, nil, d.callError(err)
 	}
@@ -134,7 +134,7 @@ func (d *Door) write(ctx context.Context, h http.Header, c *kv.Command, key *pb.
 	d.writeKey(who, d.callOf(ctx, who, o), o, c, func(r core.Result) { got <- r })
 	select {
 	case r := <-got:
-		e := d.former().stored(c, r)
+		e := d.former().stored(who, c, r)
 		if r.Err != nil {
 			return r, nil, d.keyError(r.Err, e)
 		}
@@ -144,26 +144,31 @@ func (d *Door) write(ctx context.Context, h http.Header, c *kv.Command, key *pb.
 	}
 }
 
-// laneOfKey is the lane of a change of keys: what lets go is refused as late as
-// releases are.
-func laneOfKey(c *kv.Command) admit.Lane {
+// callOfKey is the call that a change of keys is.
+func callOfKey(c *kv.Command) calls.Call {
 	switch c.Verb {
-	case kv.Remove, kv.RemoveTree, kv.Release:
-		return admit.Releases
+	case kv.Remove, kv.RemoveTree:
+		return calls.DeleteKey
+	case kv.Release:
+		return calls.UnlockKey
+	case kv.Acquire:
+		return calls.LockKey
 	}
-	return admit.Small
+	return calls.PutKey
 }
 
 func keyOperationOf(c *kv.Command) *operation {
-	return &operation{action: auth.KeyWrite, name: incumbent.Name{Namespace: c.Key.Namespace, Lease: c.Key.Name}, session: c.Session, command: *c}
+	return &operation{action: callOfKey(c).Action(), name: incumbent.Name{Namespace: c.Key.Namespace, Lease: c.Key.Name}, session: c.Session, command: *c}
 }
 
 // stored is the entry as a change left it, or found it where it was refused, without
 // its value, which the caller has sent or which errors have no room for. nil: there
-// is none, or it has changed since.
-func (f *former) stored(c *kv.Command, r core.Result) *pb.KeyValue {
+// is none, it has changed since, or its caller may not see what refused it.
+func (f *former) stored(who *caller, c *kv.Command, r core.Result) *pb.KeyValue {
 	e, _ := r.Record.(*kv.Entry)
 	switch {
+	case r.Err != nil && e != nil && f.d.allowKey(who, auth.KeyRead, c.Key, false) != nil:
+		return nil
 	case r.Err != nil:
 		return entryPB(e, e != nil && len(e.Value) > maxDetailValue)
 	case e == nil: // of a known key only the outcome was kept
@@ -196,7 +201,7 @@ func (d *Door) writeKey(who *caller, call lease.Call, o *operation, c *kv.Comman
 		refuse(err)
 		return
 	}
-	if err := allowKey(who, auth.KeyWrite, c.Key); err != nil {
+	if err := d.allowKey(who, o.action, c.Key, c.Verb == kv.RemoveTree); err != nil {
 		refuse(err)
 		return
 	}

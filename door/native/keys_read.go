@@ -7,9 +7,9 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core/kv"
 )
 
@@ -19,7 +19,7 @@ const behindAll = "\xff"
 
 // Get reads one entry.
 func (s keyService) Get(ctx context.Context, r *connect.Request[pb.GetKeyRequest]) (*connect.Response[pb.GetKeyResponse], error) {
-	return reading(ctx, s.d, admit.Small, r.Msg.Stale, func(f *former) (*pb.GetKeyResponse, error) { return f.key(callerOf(ctx), r.Msg) })
+	return reading(ctx, s.d, calls.GetKey.LaneOfRead(r.Msg.Stale), r.Msg.Stale, func(f *former) (*pb.GetKeyResponse, error) { return f.key(callerOf(ctx), r.Msg) })
 }
 
 // key reads one entry.
@@ -28,7 +28,7 @@ func (f *former) key(who *caller, in *pb.GetKeyRequest) (*pb.GetKeyResponse, err
 	if err := k.Validate(); err != nil {
 		return nil, err
 	}
-	if err := allowKey(who, auth.KeyRead, k); err != nil {
+	if err := f.d.allowKey(who, auth.KeyRead, k, false); err != nil {
 		return nil, err
 	}
 	e := kv.Of(f.view).Entry(k)
@@ -44,7 +44,7 @@ func (f *former) key(who *caller, in *pb.GetKeyRequest) (*pb.GetKeyResponse, err
 
 // List reads a page of entries.
 func (s keyService) List(ctx context.Context, r *connect.Request[pb.ListKeysRequest]) (*connect.Response[pb.ListKeysResponse], error) {
-	return reading(ctx, s.d, admit.Reads, r.Msg.Stale, func(f *former) (*pb.ListKeysResponse, error) {
+	return reading(ctx, s.d, calls.ListKeys.LaneOfRead(r.Msg.Stale), r.Msg.Stale, func(f *former) (*pb.ListKeysResponse, error) {
 		l, err := s.d.keyListOf(ctx, callerOf(ctx), f, r.Msg)
 		if err != nil {
 			return nil, err
@@ -59,6 +59,7 @@ type keyList struct {
 	in      *pb.ListKeysRequest
 	view    *kv.View
 	prefix  kv.Key
+	sight   auth.Sight
 	limit   int
 	bytes   int // of what the page has
 	looked  int
@@ -69,6 +70,7 @@ type keyList struct {
 func (d *Door) keyListOf(ctx context.Context, who *caller, f *former, in *pb.ListKeysRequest) (*keyList, error) {
 	l := &keyList{
 		ctx: ctx, in: in, view: kv.Of(f.view), prefix: keyIn(in.Namespace, in.Prefix),
+		sight: d.rights(who).Sight(auth.KeyRead),
 		limit: or(int(in.Limit), DefaultPage), out: &pb.ListKeysResponse{Index: uint64(f.view.Index())},
 	}
 	if l.limit > MaxPage {
@@ -77,7 +79,7 @@ func (d *Door) keyListOf(ctx context.Context, who *caller, f *former, in *pb.Lis
 	if err := l.prefix.ValidatePrefix(); err != nil {
 		return nil, inField("prefix", err)
 	}
-	if err := allowKey(who, auth.KeyRead, l.prefix); err != nil {
+	if err := l.sight.SeesAny(nameOfKey(l.prefix)); err != nil {
 		return nil, err
 	}
 	if in.After != "" && !strings.HasPrefix(in.After, in.Prefix) {
@@ -104,6 +106,9 @@ func (l *keyList) read() (*pb.ListKeysResponse, error) {
 		l.view.Ascend(l.prefix, after, func(e *kv.Entry) bool {
 			if !l.goOn() {
 				return false
+			}
+			if !l.sight.Sees(nameOfKey(e.Key)) {
+				return true
 			}
 			g := l.group(e.Name)
 			if !l.take(e, g) {
@@ -165,7 +170,9 @@ func (l *keyList) group(key string) string {
 func (l *keyList) modified() incumbent.Index {
 	at := l.view.Deleted(l.prefix, l.goOn)
 	l.view.Ascend(l.prefix, kv.Key{}, func(e *kv.Entry) bool {
-		at = max(at, e.Modified)
+		if l.sight.Sees(nameOfKey(e.Key)) {
+			at = max(at, e.Modified)
+		}
 		return l.goOn()
 	})
 	return at

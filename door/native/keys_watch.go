@@ -9,6 +9,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/engine"
@@ -45,27 +46,29 @@ func (d *Door) selectKeys(who *caller, r *pb.WatchKeysRequest) (*selection, erro
 	default:
 		return nil, invalid("values", "%d is unknown to this member", values)
 	}
-	// A frame of a stream has passed no gate.
-	if err := auth.Authorize(who.principal, auth.KeyRead, auth.Resource{}); err != nil {
-		return nil, err
-	}
-	return &selection{
-		after: incumbent.Index(r.GetAfterIndex()), selector: selectorOf(engine.FamilyTopic(kv.Number, kv.TopicOf(k)), r.GetPrefix()),
+	sel := &selection{
+		after: incumbent.Index(r.GetAfterIndex()), who: who, action: calls.WatchKeys.Action(), about: nameOfKey(k), prefix: r.GetPrefix(), selector: selectorOf(engine.FamilyTopic(kv.Number, kv.TopicOf(k)), r.GetPrefix()),
 		form: form{answer: fieldWatchKeys, values: values}, records: &keyRecords{key: k, prefix: r.GetPrefix(), values: values},
-	}, nil
+	}
+	_, err := sel.sight(d)
+	return sel, err
 }
 
 // next shows the entries that are there.
-func (s *keyRecords) next(f *former, room *room) (out []proto.Message, more bool) {
+func (s *keyRecords) next(f *former, room *room, sight auth.Sight) (out []proto.Message, more bool) {
 	keyOnly := s.values == pb.WatchedValues_WATCHED_VALUES_NONE
 	take := func(e *kv.Entry) bool {
 		if room.full() {
 			more = true
 			return false
 		}
+		s.at = e.Key
+		if !sight.Sees(nameOfKey(e.Key)) {
+			return true
+		}
 		shown := &pb.KeyEvent{Index: uint64(e.Modified), What: present, Entry: entryPB(e, keyOnly)}
 		room.use(shown)
-		out, s.at = append(out, shown), e.Key
+		out = append(out, shown)
 		return true
 	}
 	v := kv.Of(f.view)

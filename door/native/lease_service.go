@@ -6,9 +6,9 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/lease"
 )
@@ -101,14 +101,14 @@ func (s leaseService) Extend(ctx context.Context, r *connect.Request[pb.ExtendRe
 
 // Get reads one lease.
 func (s leaseService) Get(ctx context.Context, r *connect.Request[pb.GetRequest]) (*connect.Response[pb.GetResponse], error) {
-	return reading(ctx, s.d, laneOfRead(r.Msg.Stale), r.Msg.Stale, func(f *former) (*pb.GetResponse, error) {
+	return reading(ctx, s.d, calls.GetLease.LaneOfRead(r.Msg.Stale), r.Msg.Stale, func(f *former) (*pb.GetResponse, error) {
 		return f.get(callerOf(ctx), r.Msg)
 	})
 }
 
 // List reads a page of leases.
 func (s leaseService) List(ctx context.Context, r *connect.Request[pb.ListRequest]) (*connect.Response[pb.ListResponse], error) {
-	return reading(ctx, s.d, admit.Reads, r.Msg.Stale, func(f *former) (*pb.ListResponse, error) {
+	return reading(ctx, s.d, calls.ListLeases.LaneOfRead(r.Msg.Stale), r.Msg.Stale, func(f *former) (*pb.ListResponse, error) {
 		return f.list(ctx, callerOf(ctx), r.Msg)
 	})
 }
@@ -142,7 +142,7 @@ func (f *former) list(ctx context.Context, who *caller, r *pb.ListRequest) (*pb.
 	}
 	after := verbatim(r.After)
 	out := &pb.ListResponse{Index: uint64(f.view.Index())}
-	seen := 0
+	seen, sight := 0, f.d.rights(who).Sight(auth.Read)
 	var stopped error
 	f.view.Leases(r.Namespace, r.Model, r.Prefix, after, func(l *core.Lease) bool {
 		if seen++; seen%ScanSlice == 0 && ctx.Err() != nil {
@@ -150,7 +150,7 @@ func (f *former) list(ctx context.Context, who *caller, r *pb.ListRequest) (*pb.
 			return false
 		}
 		switch {
-		case l.Free() && !r.Free, f.d.allowRead(who, auth.Read, l.Name) != nil:
+		case l.Free() && !r.Free, !sight.Sees(l.Name):
 			return true
 		case r.CountOnly:
 			out.Count++

@@ -13,6 +13,7 @@ import (
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
 )
 
 // elsewhere is a member that does not lead.
@@ -62,15 +63,15 @@ func TestNotLeaderSaysWhereTheLeaderIs(t *testing.T) {
 // Membership is for operators; joining is for whoever has a token.
 func TestWhoMayChangeMembers(t *testing.T) {
 	for procedure, want := range map[string]auth.Action{
-		incumbentv1connect.ClusterServiceMembersProcedure:        auth.Status,
+		incumbentv1connect.ClusterServiceMembersProcedure:        auth.Discover,
 		incumbentv1connect.ClusterServiceCreateTokenProcedure:    auth.Admin,
 		incumbentv1connect.ClusterServiceRemoveMemberProcedure:   auth.Admin,
 		incumbentv1connect.ClusterServicePromoteMemberProcedure:  auth.Admin,
 		incumbentv1connect.ClusterServiceTransferLeaderProcedure: auth.Admin,
 		incumbentv1connect.ClusterServiceLeaveProcedure:          auth.Admin,
 	} {
-		if got, ok := gated(procedure); !ok || got != want {
-			t.Errorf("%s: %v, %v", procedure, got, ok)
+		if c, ok := calls.Of(procedure); !ok || c.Action() != want || c.Row().Judged != calls.First {
+			t.Errorf("%s: %v, %v", procedure, c, ok)
 		}
 	}
 	m := newMember(t)

@@ -25,7 +25,15 @@ type operation struct {
 
 // operationOf checks a step of p's and names the field that is wrong. It returns nil
 // for an extension.
-func operationOf(p auth.Principal, o *pb.Operation) (*operation, error) {
+func operationOf(p auth.Principal, in *pb.Operation) (*operation, error) {
+	o, err := stepOf(p, in)
+	if o != nil {
+		o.action = callOf(in).Action()
+	}
+	return o, err
+}
+
+func stepOf(p auth.Principal, o *pb.Operation) (*operation, error) {
 	switch op := o.GetOp().(type) {
 	case *pb.Operation_Claim:
 		return claimOp(p, op.Claim)
@@ -81,7 +89,7 @@ func claimOp(p auth.Principal, r *pb.ClaimRequest) (*operation, error) {
 		return nil, err
 	}
 	o := &operation{
-		action: auth.Claim, name: name, holder: holder, session: session,
+		name: name, holder: holder, session: session,
 		command: core.ClaimCommand{Name: name, Holder: holder, Session: session, TTL: ttl, Wait: r.Wait, Critical: r.Critical},
 		answer: func(f *former, r core.Result) *pb.OperationResult {
 			return &pb.OperationResult{Result: &pb.OperationResult_Claim{Claim: f.claimed(r, ttl)}}
@@ -117,7 +125,7 @@ func releaseOp(r *pb.ReleaseRequest) (*operation, error) {
 		return nil, err
 	}
 	o := &operation{
-		action: auth.Release, name: name, holder: r.Holder, token: incumbent.Token(r.Token), session: session,
+		name: name, holder: r.Holder, token: incumbent.Token(r.Token), session: session,
 		command: core.ReleaseCommand{Name: name, Holder: r.Holder, Session: session, Token: incumbent.Token(r.Token)},
 		answer: func(_ *former, r core.Result) *pb.OperationResult {
 			done := &pb.ReleaseResponse{Index: uint64(r.Index), Released: r.Lease != nil && r.Lease.Modified == r.Index}
@@ -136,7 +144,7 @@ func revokeOp(r *pb.RevokeRequest) (*operation, error) {
 		return nil, invalid("by", "has %d bytes, limit is %d", len(r.By), core.MaxReasonBytes)
 	}
 	o := &operation{
-		action: auth.Revoke, name: name,
+		name:    name,
 		command: core.RevokeCommand{Name: name, Token: incumbent.Token(r.Token), By: r.By, AtDeadline: !r.Force},
 		answer: func(f *former, r core.Result) *pb.OperationResult {
 			done := &pb.RevokeResponse{Index: uint64(r.Index), Lease: f.lease(r.Lease)}
@@ -168,7 +176,7 @@ func transferOp(r *pb.TransferRequest) (*operation, error) {
 		}
 	}
 	o := &operation{
-		action: auth.Transfer, name: name, holder: r.Holder, session: session,
+		name: name, holder: r.Holder, session: session,
 		command: core.TransferCommand{
 			Name: name, Holder: r.Holder, Session: session, Token: incumbent.Token(r.Token), ToSession: to, ToHolder: r.ToHolder,
 		},
@@ -186,7 +194,7 @@ func pinOp(r *pb.PinRequest) (*operation, error) {
 		return nil, err
 	}
 	o := &operation{
-		action: auth.Pin, name: name,
+		name:    name,
 		command: core.PinCommand{Name: name, Entity: r.Entity},
 		answer: func(f *former, r core.Result) *pb.OperationResult {
 			done := &pb.PinResponse{Index: uint64(r.Index), Lease: f.lease(r.Lease)}
@@ -202,7 +210,7 @@ func unpinOp(r *pb.UnpinRequest) (*operation, error) {
 		return nil, err
 	}
 	o := &operation{
-		action: auth.Pin, name: name,
+		name:    name,
 		command: core.UnpinCommand{Name: name, Entity: r.Entity},
 		answer: func(f *former, r core.Result) *pb.OperationResult {
 			done := &pb.UnpinResponse{Index: uint64(r.Index), Lease: f.lease(r.Lease)}
@@ -238,7 +246,7 @@ func leaveQueueOp(r *pb.LeaveQueueRequest) (*operation, error) {
 		}
 	}
 	o := &operation{
-		action: auth.Release, name: name, holder: r.Holder, session: session,
+		name: name, holder: r.Holder, session: session,
 		command: core.LeaveQueueCommand{Name: name, Session: session, Holder: r.Holder},
 		answer: func(_ *former, r core.Result) *pb.OperationResult {
 			done := &pb.LeaveQueueResponse{Index: uint64(r.Index)}
@@ -268,7 +276,7 @@ func openSessionOp(r *pb.OpenSessionRequest) (*operation, error) {
 		}
 	}
 	o := &operation{
-		action: auth.SessionOpen, session: id,
+		session: id,
 		command: core.OpenSessionCommand{ID: id, TTL: ttl},
 		answer: func(f *former, r core.Result) *pb.OperationResult {
 			return &pb.OperationResult{Result: &pb.OperationResult_OpenSession{OpenSession: f.opened(r)}}
@@ -286,7 +294,7 @@ func closeSessionOp(r *pb.CloseSessionRequest) (*operation, error) {
 		return nil, invalid("reason", "has %d bytes, limit is %d", len(r.Reason), core.MaxReasonBytes)
 	}
 	o := &operation{
-		action: auth.SessionClose, session: id,
+		session: id,
 		command: core.CloseSessionCommand{ID: id, Reason: r.Reason},
 		answer: func(_ *former, r core.Result) *pb.OperationResult {
 			done := &pb.CloseSessionResponse{Index: uint64(r.Index)}

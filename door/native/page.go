@@ -40,12 +40,12 @@ type owned struct {
 	next   *pb.LeaseName // the last of this page, if there are more
 }
 
-// owned returns the page behind a name.
-func (f *former) owned(id incumbent.SessionID, after incumbent.Name, page room) owned {
+// owned returns the page behind a name, of what the caller sees.
+func (f *former) owned(id incumbent.SessionID, after incumbent.Name, page room, sees func(incumbent.Name) bool) owned {
 	var o owned
 	var leases, waits []*core.Lease // behind after, one more of each than a page has
 	behind := func(list *[]*core.Lease, l *core.Lease) bool {
-		if len(*list) <= page.left && after.Compare(l.Name) < 0 {
+		if len(*list) <= page.left && after.Compare(l.Name) < 0 && sees(l.Name) {
 			*list = append(*list, l)
 		}
 		return len(*list) <= page.left

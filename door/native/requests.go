@@ -6,6 +6,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/lease"
 )
 
@@ -73,12 +74,12 @@ func (s *stream) beginCounted(w *bench, f *pb.ClientFrame, deadline time.Time) e
 	case *pb.ClientFrame_Attach:
 		return s.attach(f.Id, r.Attach)
 	case *pb.ClientFrame_Get:
-		return s.read(f.Id, r.Get.GetStale(), func(fm *former) (*pb.ServerFrame, error) {
+		return s.read(f.Id, calls.GetLease.LaneOfRead(r.Get.GetStale()), r.Get.GetStale(), func(fm *former) (*pb.ServerFrame, error) {
 			out, err := fm.get(s.who, r.Get)
 			return &pb.ServerFrame{Id: f.Id, Answer: &pb.ServerFrame_Get{Get: out}}, err
 		})
 	case *pb.ClientFrame_GetSession:
-		return s.read(f.Id, r.GetSession.GetStale(), func(fm *former) (*pb.ServerFrame, error) {
+		return s.read(f.Id, calls.GetSession.LaneOfRead(r.GetSession.GetStale()), r.GetSession.GetStale(), func(fm *former) (*pb.ServerFrame, error) {
 			out, err := fm.getSession(s.who, r.GetSession)
 			return &pb.ServerFrame{Id: f.Id, Answer: &pb.ServerFrame_GetSession{GetSession: out}}, err
 		})
@@ -92,7 +93,7 @@ func (s *stream) operation(w *bench, id uint64, in *pb.Operation, deadline time.
 	if _, ok := in.GetOp().(*pb.Operation_Extend); ok {
 		return s.extendOne(w, id, in.GetExtend())
 	}
-	place, err := s.door.enter(laneOf(in), 1)
+	place, err := s.door.enter(callOf(in).Lane(), 1)
 	if err != nil {
 		return err
 	}
@@ -149,11 +150,7 @@ func (s *stream) answer(id uint64, r *pb.OperationResult) {
 }
 
 // read runs a query on a confirmed view, or on this member's as it is.
-func (s *stream) read(id uint64, stale bool, query func(*former) (*pb.ServerFrame, error)) error {
-	return s.readBy(laneOfRead(stale), id, stale, query)
-}
-
-func (s *stream) readBy(lane admit.Lane, id uint64, stale bool, query func(*former) (*pb.ServerFrame, error)) error {
+func (s *stream) read(id uint64, lane admit.Lane, stale bool, query func(*former) (*pb.ServerFrame, error)) error {
 	place, err := s.door.enter(lane, 1)
 	if err != nil {
 		return err
@@ -200,7 +197,7 @@ func (s *stream) waitReleased(id uint64, r *pb.WaitReleasedRequest) error {
 	if err := s.room(id, func(o *opened) bool { return len(o.waits) < MaxWaitsPerStream }, "waits", MaxWaitsPerStream); err != nil {
 		return err
 	}
-	place, err := s.door.enter(admit.Watches, 1)
+	place, err := s.door.enter(calls.WaitReleased.Lane(), 1)
 	if err != nil {
 		return err
 	}
@@ -220,6 +217,9 @@ func (s *stream) waitReleased(id uint64, r *pb.WaitReleasedRequest) error {
 	if over {
 		w.cancel()
 	}
+	if s.door.allowRead(s.who, calls.WaitReleased.Action(), w.name) != nil {
+		s.recheckWaits() // the policies changed before it was there to be looked at
+	}
 	return nil
 }
 
@@ -229,6 +229,11 @@ func (s *stream) waited(id uint64, r *pb.WaitReleasedRequest, released bool, err
 		delete(s.open.waits, id)
 	}
 	s.mu.Unlock()
+	if err == nil {
+		name := inScope(r.Name)
+		name.Lease = r.Name.GetName()
+		err = s.door.allowRead(s.who, calls.WaitReleased.Action(), name)
+	}
 	if err != nil {
 		s.refuse(id, err)
 		return

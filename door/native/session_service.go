@@ -9,6 +9,7 @@ import (
 	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 )
 
@@ -29,15 +30,15 @@ func (s sessionService) CloseSession(ctx context.Context, r *connect.Request[pb.
 
 // GetSession reads a session with a page of what it holds and waits for.
 func (s sessionService) GetSession(ctx context.Context, r *connect.Request[pb.GetSessionRequest]) (*connect.Response[pb.GetSessionResponse], error) {
-	return reading(ctx, s.d, laneOfRead(r.Msg.Stale), r.Msg.Stale, func(f *former) (*pb.GetSessionResponse, error) {
+	return reading(ctx, s.d, calls.GetSession.LaneOfRead(r.Msg.Stale), r.Msg.Stale, func(f *former) (*pb.GetSessionResponse, error) {
 		return f.getSession(callerOf(ctx), r.Msg)
 	})
 }
 
 // ListSessions reads a page of sessions, by id.
 func (s sessionService) ListSessions(ctx context.Context, r *connect.Request[pb.ListSessionsRequest]) (*connect.Response[pb.ListSessionsResponse], error) {
-	return reading(ctx, s.d, admit.Reads, r.Msg.Stale, func(f *former) (*pb.ListSessionsResponse, error) {
-		return f.listSessions(r.Msg)
+	return reading(ctx, s.d, calls.ListSessions.LaneOfRead(r.Msg.Stale), r.Msg.Stale, func(f *former) (*pb.ListSessionsResponse, error) {
+		return f.listSessions(ctx, callerOf(ctx), r.Msg)
 	})
 }
 
@@ -46,24 +47,24 @@ func (f *former) getSession(who *caller, r *pb.GetSessionRequest) (*pb.GetSessio
 	if err != nil {
 		return nil, err
 	}
-	if err := f.d.allowRead(who, auth.Read, incumbent.Name{}); err != nil {
-		return nil, err
-	}
 	s := f.view.Session(id)
-	if s == nil {
+	sight := f.d.rights(who).Sight(auth.SessionRead)
+	if s == nil || !sight.SeesOf(s.Origin.Principal) { // whose it is, or that it is, is not said to others
 		return nil, incumbent.Errorf(incumbent.NotFound, "session %v is not open", id)
 	}
 	page, err := newPage(r.Limit)
 	if err != nil {
 		return nil, err
 	}
-	o := f.owned(id, verbatim(r.After), page)
+	names := f.d.rights(who).Sight(auth.Read)
+	sees := func(n incumbent.Name) bool { return s.Origin.Principal == who.name() || names.Sees(n) }
+	o := f.owned(id, verbatim(r.After), page, sees)
 	return &pb.GetSessionResponse{
 		Session: f.counted(s, o.held), Leases: o.leases, Waits: o.waits, Index: uint64(f.view.Index()), Next: o.next,
 	}, nil
 }
 
-func (f *former) listSessions(r *pb.ListSessionsRequest) (*pb.ListSessionsResponse, error) {
+func (f *former) listSessions(ctx context.Context, who *caller, r *pb.ListSessionsRequest) (*pb.ListSessionsResponse, error) {
 	page, err := newPage(r.Limit)
 	if err != nil {
 		return nil, err
@@ -73,8 +74,17 @@ func (f *former) listSessions(r *pb.ListSessionsRequest) (*pb.ListSessionsRespon
 		return nil, err
 	}
 	out := &pb.ListSessionsResponse{Index: uint64(f.view.Index())}
+	seen, sight := 0, f.d.rights(who).Sight(auth.SessionRead)
+	var stopped error
 	f.view.Sessions(after, func(s *core.Session) bool {
-		if page.full() {
+		if seen++; seen%ScanSlice == 0 && ctx.Err() != nil {
+			stopped = context.Cause(ctx)
+			return false
+		}
+		switch {
+		case !sight.SeesOf(s.Origin.Principal):
+			return true
+		case page.full():
 			out.More = true
 			return false
 		}
@@ -83,7 +93,7 @@ func (f *former) listSessions(r *pb.ListSessionsRequest) (*pb.ListSessionsRespon
 		out.Sessions = append(out.Sessions, p)
 		return true
 	})
-	return out, nil
+	return out, stopped
 }
 
 // reading runs a query on a view: by default one that was current after the

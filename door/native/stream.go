@@ -115,6 +115,10 @@ func (s *stream) frame(w *bench, f *clientFrame, now time.Time) {
 		return
 	}
 	if f.kind == beatFrame {
+		if err := s.door.allowBeat(s.who); err != nil {
+			s.refuseNow(w, f.id, err)
+			return
+		}
 		s.addBeat(w, f)
 		return
 	}

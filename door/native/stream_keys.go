@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/lease"
@@ -20,13 +20,13 @@ func (s *stream) keys(f *pb.ClientFrame, deadline time.Time) error {
 	switch r := f.Request.(type) {
 	case *pb.ClientFrame_Put:
 		return s.changeKey(f.Id, deadline, putCommand(r.Put), r.Put.Idempotency, func(c *kv.Command, f *former, r core.Result) *pb.ServerFrame {
-			return &pb.ServerFrame{Answer: &pb.ServerFrame_Put{Put: &pb.PutResponse{Index: uint64(r.Index), Entry: f.stored(c, r)}}}
+			return &pb.ServerFrame{Answer: &pb.ServerFrame_Put{Put: &pb.PutResponse{Index: uint64(r.Index), Entry: f.stored(s.who, c, r)}}}
 		})
 	case *pb.ClientFrame_Delete:
 		return s.changeKey(f.Id, deadline, deleteCommand(r.Delete), r.Delete.Idempotency, func(c *kv.Command, f *former, r core.Result) *pb.ServerFrame {
 			out := deleted(r)
 			if r.Err != nil {
-				out.Entry = f.stored(c, r)
+				out.Entry = f.stored(s.who, c, r)
 			}
 			return &pb.ServerFrame{Answer: &pb.ServerFrame_Delete{Delete: out}}
 		})
@@ -36,7 +36,7 @@ func (s *stream) keys(f *pb.ClientFrame, deadline time.Time) error {
 			return err
 		}
 		return s.changeKey(f.Id, deadline, c, r.Lock.Idempotency, func(c *kv.Command, f *former, r core.Result) *pb.ServerFrame {
-			return &pb.ServerFrame{Answer: &pb.ServerFrame_Lock{Lock: &pb.LockResponse{Index: uint64(r.Index), Entry: f.stored(c, r)}}}
+			return &pb.ServerFrame{Answer: &pb.ServerFrame_Lock{Lock: &pb.LockResponse{Index: uint64(r.Index), Entry: f.stored(s.who, c, r)}}}
 		})
 	case *pb.ClientFrame_Unlock:
 		c, err := unlockCommand(r.Unlock)
@@ -44,12 +44,12 @@ func (s *stream) keys(f *pb.ClientFrame, deadline time.Time) error {
 			return err
 		}
 		return s.changeKey(f.Id, deadline, c, r.Unlock.Idempotency, func(c *kv.Command, f *former, r core.Result) *pb.ServerFrame {
-			return &pb.ServerFrame{Answer: &pb.ServerFrame_Unlock{Unlock: &pb.UnlockResponse{Index: uint64(r.Index), Entry: f.stored(c, r)}}}
+			return &pb.ServerFrame{Answer: &pb.ServerFrame_Unlock{Unlock: &pb.UnlockResponse{Index: uint64(r.Index), Entry: f.stored(s.who, c, r)}}}
 		})
 	case *pb.ClientFrame_GetKey:
 		return s.getKey(f.Id, r.GetKey)
 	case *pb.ClientFrame_ListKeys:
-		return s.readBy(admit.Reads, f.Id, r.ListKeys.GetStale(), func(fm *former) (*pb.ServerFrame, error) {
+		return s.read(f.Id, calls.ListKeys.LaneOfRead(r.ListKeys.GetStale()), r.ListKeys.GetStale(), func(fm *former) (*pb.ServerFrame, error) {
 			out, err := s.listKeys(fm, r.ListKeys)
 			return &pb.ServerFrame{Id: f.Id, Answer: &pb.ServerFrame_ListKeys{ListKeys: out}}, err
 		})
@@ -65,7 +65,7 @@ func (s *stream) changeKey(id uint64, deadline time.Time, c *kv.Command, key *pb
 	if _, err := o.setKey(key); err != nil {
 		return err
 	}
-	place, err := s.door.enter(laneOfKey(c), 1)
+	place, err := s.door.enter(callOfKey(c).Lane(), 1)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (s *stream) callOf(o *operation, deadline time.Time) lease.Call {
 // getKey reads one entry. The goroutine that answers looks at a view that is at least
 // as new as the confirmation: those of many streams share one look at it.
 func (s *stream) getKey(id uint64, in *pb.GetKeyRequest) error {
-	place, err := s.door.enter(admit.Small, 1)
+	place, err := s.door.enter(calls.GetKey.LaneOfRead(in.GetStale()), 1)
 	if err != nil {
 		return err
 	}

@@ -1,11 +1,13 @@
 package native
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
@@ -58,7 +60,7 @@ func (s *stream) watch(id uint64, sel *selection, refusal error) error {
 	if err := s.room(id, func(o *opened) bool { return len(o.watches) < MaxWatchesPerStream }, "watches", MaxWatchesPerStream); err != nil {
 		return err
 	}
-	place, err := s.door.enter(admit.Watches, 1)
+	place, err := s.door.enter(calls.WatchLeases.Lane(), 1)
 	if err != nil {
 		return err
 	}
@@ -188,8 +190,13 @@ func (w *streamWatch) run(p *pumping) (again bool) {
 		w.fail(err)
 		return false
 	}
+	sight, err := w.sel.sight(w.s.door)
+	if err != nil {
+		w.fail(err)
+		return false
+	}
 	if w.shown != nil {
-		w.snapshot(p)
+		w.snapshot(p, sight)
 		return true
 	}
 	if w.reader == nil {
@@ -207,6 +214,7 @@ func (w *streamWatch) run(p *pumping) (again bool) {
 		return false
 	}
 	p.events = batch.Events
+	batch.Events = seen(sight, batch.Events)
 	if !batch.More {
 		batch.Progress = w.reader.Progress()
 	}
@@ -263,8 +271,8 @@ func (w *streamWatch) subscribe() error {
 }
 
 // snapshot sends a slice of what is there; the changes after it follow.
-func (w *streamWatch) snapshot(p *pumping) {
-	shown := w.sel.snapshot(w.shown)
+func (w *streamWatch) snapshot(p *pumping, sight auth.Sight) {
+	shown := w.sel.snapshot(w.shown, sight)
 	var b []byte
 	for _, m := range shown.shown {
 		b = appendEvent(b, m)
@@ -352,6 +360,16 @@ func (l *watchSet) abandon() {
 			w.reader.Close()
 			w.reader = nil
 		}
+	}
+}
+
+// kickAll has pumps look at all: what they may show has changed.
+func (l *watchSet) kickAll() {
+	l.mu.Lock()
+	all := slices.Clone(l.list)
+	l.mu.Unlock()
+	for _, w := range all {
+		w.kick()
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/engine"
@@ -52,20 +53,43 @@ func laneOfTxn(in *pb.TxnRequest) admit.Lane {
 	lane := admit.Extensions
 	for _, ops := range [][]*pb.TxnOperation{in.Then, in.Else} {
 		for _, op := range ops {
-			switch op.GetOp().(type) {
-			case *pb.TxnOperation_Claim:
-				return admit.Claims
-			case *pb.TxnOperation_Delete, *pb.TxnOperation_Release:
-				lane = min(lane, admit.Releases)
+			switch c := callOfStep(op); c {
+			case calls.Claim:
+				return c.Lane()
+			case calls.DeleteKey, calls.Release:
+				lane = min(lane, c.Lane())
 			default:
-				lane = admit.Transactions
+				lane = calls.Txn.Lane()
 			}
 		}
 	}
 	if lane == admit.Extensions {
-		return admit.Transactions // it only looks
+		return calls.Txn.Lane() // it only looks
 	}
 	return lane
+}
+
+// callOfStep is the call that an operation of a transaction is.
+func callOfStep(op *pb.TxnOperation) calls.Call {
+	switch op.GetOp().(type) {
+	case *pb.TxnOperation_Claim:
+		return calls.Claim
+	case *pb.TxnOperation_Release:
+		return calls.Release
+	case *pb.TxnOperation_Get:
+		return calls.GetKey
+	case *pb.TxnOperation_List:
+		return calls.ListKeys
+	case *pb.TxnOperation_Put:
+		return calls.PutKey
+	case *pb.TxnOperation_Lock:
+		return calls.LockKey
+	case *pb.TxnOperation_Unlock:
+		return calls.UnlockKey
+	case *pb.TxnOperation_Delete:
+		return calls.DeleteKey
+	}
+	return calls.Txn // is none, and refused as what it is
 }
 
 // execute runs a checked transaction for a caller who waits.

@@ -6,6 +6,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
 )
@@ -99,13 +100,13 @@ func (d *Door) conditionOf(who *caller, in *pb.Condition) (core.Condition, error
 		case is.Held.Token == 0:
 			return nil, invalid("held.token", "is missing")
 		}
-		return core.IfHeld{Name: name, Token: incumbent.Token(is.Held.Token)}, d.allowRead(who, auth.Read, name)
+		return core.IfHeld{Name: name, Token: incumbent.Token(is.Held.Token)}, d.allowRead(who, calls.IfHeld.Action(), name)
 	case *pb.Condition_SessionOpen:
 		id, err := neededSession("session_open", is.SessionOpen)
 		if err != nil {
 			return nil, err
 		}
-		return core.IfOpen{ID: id}, auth.Authorize(who.principal, auth.Read, auth.Resource{})
+		return core.IfOpen{ID: id}, d.allowIfOpen(who, id)
 	}
 	return nil, invalid("condition", "is empty or unknown to this member")
 }
@@ -117,7 +118,17 @@ func (d *Door) allowedCondition(who *caller, c *kv.Condition, err error) (core.C
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	return *c, allowKey(who, auth.KeyRead, c.Key)
+	return *c, d.allowKey(who, calls.IfKeys.Action(), c.Key, c.Test == kv.None || c.Test == kv.Unchanged)
+}
+
+// allowIfOpen checks that a caller may ask whether a session is open. That there is
+// none everybody may know who has its id.
+func (d *Door) allowIfOpen(who *caller, id incumbent.SessionID) error {
+	s := d.view().Session(id)
+	if s == nil {
+		return nil
+	}
+	return d.authorize(who, calls.IfSession.Action(), auth.Resource{Owner: s.Origin.Principal})
 }
 
 func keyCondition(in *pb.KeyCondition) (*kv.Condition, error) {
@@ -150,22 +161,18 @@ func keyCondition(in *pb.KeyCondition) (*kv.Condition, error) {
 	return c, nil
 }
 
-func allowKey(who *caller, a auth.Action, k kv.Key) error {
-	return auth.Authorize(who.principal, a, auth.Resource{Name: incumbent.Name{Namespace: k.Namespace, Lease: k.Name}})
-}
-
 // planStep checks one operation and puts it into its branch.
 func (d *Door) planStep(who *caller, in *pb.TxnOperation, to *branch) error {
 	switch op := in.GetOp().(type) {
 	case *pb.TxnOperation_Release:
 		o, err := releaseOp(op.Release)
-		return d.planLease(who, o, err, true, to)
+		return d.planLease(who, in, o, err, true, to)
 	case *pb.TxnOperation_Claim:
 		if op.Claim.Wait {
 			return invalid("wait", "is set: a transaction waits for nobody")
 		}
 		o, err := claimOp(who.principal, op.Claim)
-		return d.planLease(who, o, err, false, to)
+		return d.planLease(who, in, o, err, false, to)
 	}
 	c, err := keyOperation(in)
 	if err != nil {
@@ -175,11 +182,7 @@ func (d *Door) planStep(who *caller, in *pb.TxnOperation, to *branch) error {
 		return err
 	}
 	reads := c.Verb == kv.Get || c.Verb == kv.List
-	action := auth.KeyWrite
-	if reads {
-		action = auth.KeyRead
-	}
-	if err := allowKey(who, action, c.Key); err != nil {
+	if err := d.allowKey(who, callOfStep(in).Action(), c.Key, c.Verb == kv.RemoveTree || c.Verb == kv.List); err != nil {
 		return err
 	}
 	if !c.Session.IsZero() {
@@ -200,10 +203,11 @@ func (d *Door) planStep(who *caller, in *pb.TxnOperation, to *branch) error {
 	return nil
 }
 
-func (d *Door) planLease(who *caller, o *operation, err error, frees bool, to *branch) error {
+func (d *Door) planLease(who *caller, in *pb.TxnOperation, o *operation, err error, frees bool, to *branch) error {
 	if err != nil {
 		return err
 	}
+	o.action = callOfStep(in).Action()
 	if o.key != nil {
 		return errInnerKey()
 	}

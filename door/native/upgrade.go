@@ -8,9 +8,9 @@ import (
 	"github.com/gobwas/ws"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/websocket"
 )
 
@@ -42,7 +42,7 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
 		d.refuseUpgrade(w, err)
 		return
 	}
-	place, err := d.enter(admit.Logins, 1)
+	place, err := d.enter(calls.OpenStream.Lane(), 1)
 	if err != nil {
 		d.refuseUpgrade(w, err)
 		return

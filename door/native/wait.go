@@ -8,9 +8,9 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/engine/release"
 	"github.com/incumbent-dev/incumbent/watch"
@@ -29,6 +29,7 @@ func changeOf(e *watch.Event) *core.Change {
 // It ends exactly once.
 type waiting struct {
 	done func(released bool, err error)
+	name incumbent.Name
 
 	mu    sync.Mutex // guards the rest; never held while done or the hub is called
 	over  bool
@@ -50,7 +51,7 @@ func (d *Door) waitReleased(who *caller, r *pb.WaitReleasedRequest, done func(re
 	if wait > MaxWait {
 		return nil, invalid("wait_ms", "%d is over %d", r.WaitMs, MaxWait.Milliseconds())
 	}
-	w := &waiting{done: done}
+	w := &waiting{done: done, name: name}
 	w.mu.Lock() // a short wait may end before its timer is known
 	w.timer = time.AfterFunc(wait, func() { w.end(false, nil) })
 	w.mu.Unlock()
@@ -114,7 +115,7 @@ func (f *former) released(name *pb.LeaseName, released bool) *pb.WaitReleasedRes
 func (s leaseService) WaitReleased(ctx context.Context, r *connect.Request[pb.WaitReleasedRequest]) (*connect.Response[pb.WaitReleasedResponse], error) {
 	ctx, stop := s.d.untilDrained(ctx)
 	defer stop()
-	admitted, err := s.d.admit(ctx, admit.Watches, 1)
+	admitted, err := s.d.admit(ctx, calls.WaitReleased.Lane(), 1)
 	if err != nil {
 		return nil, s.d.callError(err)
 	}
@@ -128,14 +129,22 @@ func (s leaseService) WaitReleased(ctx context.Context, r *connect.Request[pb.Wa
 	if err != nil {
 		return nil, s.d.callError(err)
 	}
-	select {
-	case e := <-got:
-		if e.err != nil {
-			return nil, s.d.callError(e.err)
+	for {
+		changed := s.d.rulesChanged()
+		if err := s.d.allowRead(callerOf(ctx), auth.Watch, w.name); err != nil {
+			w.cancel()
+			return nil, s.d.callError(err)
 		}
-		return connect.NewResponse(s.d.former().released(r.Msg.Name, e.released)), nil
-	case <-ctx.Done():
-		w.cancel()
-		return nil, s.d.callError(context.Cause(ctx))
+		select {
+		case <-changed:
+		case e := <-got:
+			if e.err != nil {
+				return nil, s.d.callError(e.err)
+			}
+			return connect.NewResponse(s.d.former().released(r.Msg.Name, e.released)), nil
+		case <-ctx.Done():
+			w.cancel()
+			return nil, s.d.callError(context.Cause(ctx))
+		}
 	}
 }

@@ -2,15 +2,16 @@ package native
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/watch"
@@ -27,18 +28,56 @@ type selection struct {
 	form     form
 	records  records
 	begun    bool // the snapshot has
+
+	who    *caller
+	action auth.Action
+	about  incumbent.Name // a name, or (prefix) how names begin
+	prefix bool
+}
+
+// sight is what its caller may be shown by the policies of now. The error is Denied:
+// nothing that is selected, any more.
+func (s *selection) sight(d *Door) (auth.Sight, error) {
+	g := d.rights(s.who)
+	sight := g.Sight(s.action)
+	if s.prefix {
+		return sight, sight.SeesAny(s.about)
+	}
+	return sight, auth.Authorize(g, s.action, auth.Resource{Name: s.about})
+}
+
+// seen leaves of events those that may be shown.
+func seen(sight auth.Sight, events []*watch.Event) []*watch.Event {
+	if sight.All() {
+		return events
+	}
+	return slices.DeleteFunc(events, func(e *watch.Event) bool { return !sight.Sees(nameOfEvent(e)) })
+}
+
+// nameOfEvent is the name of what has changed, for policies.
+func nameOfEvent(e *watch.Event) incumbent.Name {
+	c := changeOf(e)
+	switch {
+	case c.Family != nil:
+		return incumbent.Name{Namespace: c.Family.Topic.Scope[0], Lease: c.Family.Topic.Name}
+	case c.Lease != nil:
+		return c.Lease.Name
+	case c.LeaseBefore != nil:
+		return c.LeaseBefore.Name
+	}
+	return incumbent.Name{}
 }
 
 // records are what a snapshot shows, a piece at a time.
 type records interface {
 	// next takes what comes behind the last piece into the room, as events, and
-	// reports whether there may be more.
-	next(f *former, r *room) (events []proto.Message, more bool)
+	// reports whether there may be more. What may not be seen is left out.
+	next(f *former, r *room, sight auth.Sight) (events []proto.Message, more bool)
 }
 
 // snapshot takes the next piece of what matches in a view.
-func (s *selection) snapshot(f *former) *piece {
-	events, more := s.records.next(f, &room{left: pullEvents, bytes: pullBytes})
+func (s *selection) snapshot(f *former, sight auth.Sight) *piece {
+	events, more := s.records.next(f, &room{left: pullEvents, bytes: pullBytes}, sight)
 	p := &piece{door: f.d, form: s.form, shown: events, mark: mark{snapshot: true, more: more, first: !s.begun}}
 	if s.begun = true; !more {
 		p.mark.progress = f.view.Index()
@@ -67,13 +106,12 @@ func (d *Door) selectLeases(who *caller, r *pb.WatchRequest) (*selection, error)
 	if err := check.Validate(); err != nil {
 		return nil, inField("name", err)
 	}
-	if err := d.allowRead(who, auth.Watch, name); err != nil {
-		return nil, err
-	}
-	return &selection{
-		after: incumbent.Index(r.AfterIndex), selector: selectorOf(engine.LeaseTopic(name), r.Prefix),
+	sel := &selection{
+		after: incumbent.Index(r.AfterIndex), who: who, action: calls.WatchLeases.Action(), about: name, prefix: r.Prefix, selector: selectorOf(engine.LeaseTopic(name), r.Prefix),
 		form: form{answer: fieldWatch}, records: &leaseRecords{name: name, prefix: r.Prefix},
-	}, nil
+	}
+	_, err := sel.sight(d)
+	return sel, err
 }
 
 // selectorOf selects one topic, or those whose names begin with its name.
@@ -85,14 +123,14 @@ func selectorOf(t watch.Topic, prefix bool) watch.Selector {
 }
 
 // next shows the leases that are held.
-func (s *leaseRecords) next(f *former, room *room) (out []proto.Message, more bool) {
+func (s *leaseRecords) next(f *former, room *room, sight auth.Sight) (out []proto.Message, more bool) {
 	take := func(l *core.Lease) {
 		e := &pb.LeaseEvent{Index: uint64(l.Modified), What: present, Lease: f.lease(l), PreviousHolder: l.PreviousHolder}
 		room.use(e)
 		out = append(out, e)
 	}
 	if !s.prefix {
-		if l := f.view.Lease(s.name); !l.Free() {
+		if l := f.view.Lease(s.name); !l.Free() && sight.Sees(s.name) {
 			take(l)
 		}
 		return out, false
@@ -105,7 +143,7 @@ func (s *leaseRecords) next(f *former, room *room) (out []proto.Message, more bo
 		}
 		looked++
 		s.at = l.Name
-		if !l.Free() {
+		if !l.Free() && sight.Sees(l.Name) {
 			take(l)
 		}
 		return true
@@ -151,7 +189,7 @@ func (d *Door) watch(ctx context.Context, sel *selection, refusal error, out con
 func (d *Door) watchSelected(ctx context.Context, sel *selection, send func(any) error) error {
 	ctx, stop := d.untilDrained(ctx)
 	defer stop()
-	admitted, err := d.admit(ctx, admit.Watches, 1)
+	admitted, err := d.admit(ctx, calls.WatchLeases.Lane(), 1)
 	if err != nil {
 		return err
 	}
@@ -175,7 +213,11 @@ func (d *Door) sendSnapshot(ctx context.Context, sel *selection, send func(any) 
 	}
 	f := d.former()
 	for more := true; more; {
-		p := sel.snapshot(f)
+		sight, err := sel.sight(d)
+		if err != nil {
+			return 0, err
+		}
+		p := sel.snapshot(f, sight)
 		if err := send(p); err != nil {
 			return 0, err
 		}
@@ -226,11 +268,17 @@ func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index,
 	defer tick.Stop()
 	var buf []*watch.Event
 	for said := from; ; {
+		changed := d.rulesChanged()
 		batch, err := reader.Pull(buf[:0], pullEvents, pullBytes)
 		if err != nil {
 			return err
 		}
+		sight, err := sel.sight(d)
+		if err != nil {
+			return err
+		}
 		buf = batch.Events
+		batch.Events = seen(sight, batch.Events)
 		if len(batch.Events) > 0 {
 			said = batch.Progress
 			if err := send(d.piece(sel.form, batch)); err != nil {
@@ -243,6 +291,7 @@ func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index,
 		}
 		select {
 		case <-woken:
+		case <-changed:
 		case <-tick.C:
 			if p := reader.Progress(); p > said {
 				said = p

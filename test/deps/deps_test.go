@@ -61,10 +61,11 @@ var rules = []rule{
 	{folder: "engine/release", may: []string{".", "core", "engine", "watch"}, why: "waiting for the end of a holding is state and hub, for every door"},
 	{folder: "admit", may: []string{"."}, why: "lanes know no protocol"},
 	{folder: "auth", may: []string{"."}, why: "who you are does not depend on what you ask"},
+	{folder: "calls", may: []string{".", "admit", "auth"}, why: "what calls need of who makes them, for every door"},
 	{folder: "auth/ca", may: []string{"."}, std: true, why: "what holds the cluster's keys pulls in nothing"},
 
 	{
-		folder: "door/*", may: []string{".", "api", "core", "engine", "lease", "watch", "gate", "park", "websocket", "workqueue", "admit", "auth"},
+		folder: "door/*", may: []string{".", "api", "core", "engine", "lease", "watch", "gate", "park", "websocket", "workqueue", "admit", "auth", "calls"},
 		why: "a door knows its protocol and the engine's calls: no other door, no raft, no disk",
 	},
 	{
@@ -90,6 +91,7 @@ var rules = []rule{
 
 // exceptions are single imports that a rule forbids, each with its reason.
 var exceptions = []struct{ from, to, why string }{
+	{"core/policy", "auth", "what a policy says, and that it can be, is auth's; the family keeps it"},
 	{"bench", "test/proxy", "the load tool cuts members off from one another with the same proxy as the tests"},
 	{"bench", "park", "the load tool parks the connections of Juju's agents, to have tens of thousands; the bare echo runs on parked ones"},
 }

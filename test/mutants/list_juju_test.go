@@ -5,14 +5,14 @@ var ofJuju = []mutant{
 	{
 		name: "a unit claims for another of its application", guarantee: "G12",
 		file: "door/juju/login.go", pkg: "./door/juju", test: "^TestG12_UnitsActOnlyForThemselves$",
-		search:  "a.application != \"\" && auth.Authorize(a.principal, auth.Claim, auth.Resource{Holder: unit}) == nil",
-		replace: "a.application != \"\"",
+		search:  "return c.allowed(calls.JujuClaim, nameOf(c.who.model, application), unit)",
+		replace: "return c.allowed(calls.JujuClaim, nameOf(c.who.model, application), c.who.principal.Name)",
 	},
 	{
 		name: "an agent follows an application that is not its own", guarantee: "G12",
 		file: "door/juju/login.go", pkg: "./door/juju", test: "^TestG12_UnitsActOnlyForThemselves$",
-		search:  "return a.grants.Has(auth.ClaimAny) || a.application == application",
-		replace: "return a.grants.Has(auth.ClaimAny) || a.application != \"\"",
+		search:  "return (a.grants.Has(auth.ClaimAny) || a.application == application) && ",
+		replace: "return (a.grants.Has(auth.ClaimAny) || a.application != \"\") && ",
 	},
 	{
 		name: "a password that is replaced while it is verified still counts", guarantee: "G12",
@@ -40,9 +40,9 @@ var ofJuju = []mutant{
 	},
 	{
 		name: "a controller's lease may be refused", guarantee: "G40",
-		file: "door/juju/singular.go", pkg: "./door/juju", test: "^TestG40_ExtensionsAndControllersGoByTheirOwnLanes$",
-		search:  "k.newBulk(len(p.Claims), admit.Critical,",
-		replace: "k.newBulk(len(p.Claims), admit.Claims,",
+		file: "calls/table.go", pkg: "./door/juju", test: "^TestG40_ExtensionsAndControllersGoByTheirOwnLanes$",
+		search:  "Lane: admit.Critical, Note: \"controllers only\"",
+		replace: "Lane: admit.Claims, Note: \"controllers only\"",
 	},
 	{
 		name: "a wait that is tried again forgets which holding it saw", guarantee: "G10",

@@ -78,8 +78,8 @@ var ofRules = []mutant{
 	{
 		name: "what is refused is looked at before", guarantee: "G40",
 		file: "door/native/call.go", pkg: "./door/native", test: "^TestG40_WhatIsRefusedIsNotLookedAt$",
-		search:  "\tctx, cancel := d.deadline(ctx)\n\tdefer cancel()\n\tdone, err := d.admit(ctx, laneOf(in), 1)\n",
-		replace: "\tif o, err := operationOf(callerOf(ctx).principal, in); err == nil {\n\t\t_ = d.allow(callerOf(ctx), o)\n\t}\n\tctx, cancel := d.deadline(ctx)\n\tdefer cancel()\n\tdone, err := d.admit(ctx, laneOf(in), 1)\n",
+		search:  "\tctx, cancel := d.deadline(ctx)\n\tdefer cancel()\n\tdone, err := d.admit(ctx, callOf(in).Lane(), 1)\n",
+		replace: "\tif o, err := operationOf(callerOf(ctx).principal, in); err == nil {\n\t\t_ = d.allow(callerOf(ctx), o)\n\t}\n\tctx, cancel := d.deadline(ctx)\n\tdefer cancel()\n\tdone, err := d.admit(ctx, callOf(in).Lane(), 1)\n",
 	},
 	{
 		name: "a pin does not make void what was proposed before", guarantee: "G13",

@@ -1,0 +1,335 @@
+package auth
+
+import (
+	"strings"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// Action is something a request does.
+type Action uint8
+
+// The actions.
+const (
+	Claim    Action = iota // become holder, or wait for it
+	Extend                 // go on holding
+	Release                // stop holding, or waiting
+	Transfer               // give a holding to somebody else
+	Revoke                 // take a holding away
+	Pin                    // keep from expiring, and undo that
+	Read                   // look at leases, their history and explanation
+	Watch                  // follow changes of leases, or wait for one
+	SessionRead
+	SessionOpen
+	SessionUse   // extend, attach, or claim with
+	SessionClose // end, with all that it holds
+	Status       // of the member and the cluster, its events and metrics
+	Discover     // who the members are, to connect to another
+	Admin        // settings, membership, backup, policies
+	Debug        // profiles and internals
+	KeyRead      // look at keys and values
+	KeyWatch     // follow changes of them
+	KeyWrite     // store, lock and delete them
+	NumActions
+)
+
+// Resource is what an action is done to.
+type Resource struct {
+	Name   incumbent.Name // of a lease, or of a key, which has no model
+	Whole  bool           // it is done to all whose names begin so
+	Holder string         // for whom one claims, extends, releases, transfers: who holds, or will
+	Owner  string         // [Principal.String] of who opened the session
+	Door   string         // by which the request came, where that matters: see [Reserved]
+}
+
+// rule says under which condition a kind may do an action.
+type rule uint8
+
+const (
+	never rule = iota
+	always
+	asHolder // if the holder is the principal, or below it
+	asOwner  // if the principal opened the session
+)
+
+// decree is what the table says of an action. Operators may do everything, so only
+// observers and agents are in it.
+type decree struct {
+	name  string
+	state State
+	verb  Verbs
+	free  [numKinds]rule // may do it while there is no policy
+	most  [numKinds]rule // may do it if a policy lets it
+	own   rule           // of an agent: needs no policy
+}
+
+func lookers(r rule) [numKinds]rule { return [numKinds]rule{Observer: r, Agent: r} }
+func agents(r rule) [numKinds]rule  { return [numKinds]rule{Agent: r} }
+
+// decrees is the whole table. What is not in it is never, but for operators.
+var decrees = [NumActions]decree{
+	Claim:        {name: "claim", state: Leases, verb: Write, free: agents(asHolder), most: agents(asHolder)},
+	Extend:       {name: "extend", state: Leases, verb: Write, free: agents(asHolder), most: agents(asHolder)},
+	Release:      {name: "release", state: Leases, verb: Write, free: agents(asHolder), most: agents(asHolder), own: asHolder},
+	Transfer:     {name: "transfer", state: Leases, verb: Write, free: agents(asHolder), most: agents(asHolder)},
+	Revoke:       {name: "revoke", state: Leases, verb: ReleaseOthers, most: agents(always)},
+	Pin:          {name: "pin", state: Leases, verb: Administer, most: agents(always)},
+	Read:         {name: "read", state: Leases, verb: See, free: lookers(always), most: lookers(always)},
+	Watch:        {name: "watch", state: Leases, verb: Follow, free: lookers(always), most: lookers(always)},
+	SessionRead:  {name: "session_read", state: Sessions, verb: See, free: lookers(always), most: lookers(always), own: asOwner},
+	SessionOpen:  {name: "session_open", state: Sessions, verb: Write, free: agents(always), most: agents(always)},
+	SessionUse:   {name: "session_use", state: Sessions, verb: Write, free: agents(asOwner), most: agents(asOwner)},
+	SessionClose: {name: "session_close", state: Sessions, verb: ReleaseOthers, free: agents(asOwner), most: agents(always), own: asOwner},
+	Status:       {name: "status", state: Cluster, verb: See, free: lookers(always), most: lookers(always)},
+	Discover:     {name: "discover", state: Cluster, verb: See, free: lookers(always), most: lookers(always), own: always},
+	Admin:        {name: "admin", state: Cluster, verb: Administer},
+	Debug:        {name: "debug", state: Cluster, verb: Administer},
+	KeyRead:      {name: "key_read", state: Keys, verb: See, free: agents(always), most: lookers(always)},
+	KeyWatch:     {name: "key_watch", state: Keys, verb: Follow, free: agents(always), most: lookers(always)},
+	KeyWrite:     {name: "key_write", state: Keys, verb: Write, free: agents(always), most: agents(always)},
+}
+
+// String returns the action's name, as in errors and metrics.
+func (a Action) String() string {
+	if a < NumActions {
+		return decrees[a].name
+	}
+	return "unknown"
+}
+
+// Needs returns the kind of state and the verb that a rule must have to let an agent
+// do the action; no verb: no rule can.
+func (a Action) Needs() (State, Verbs) {
+	if a >= NumActions || decrees[a].most == [numKinds]rule{} {
+		return 0, 0
+	}
+	return decrees[a].state, decrees[a].verb
+}
+
+// reserved are the namespaces that belong to a door: what its own protocol says is
+// done there, and others look, unless a policy lets them do more.
+var reserved = map[string]string{
+	"application-leadership": "juju",
+	"singular-controller":    "juju",
+}
+
+// Reserved returns the door that a namespace belongs to; "": it belongs to nobody.
+func Reserved(namespace string) string { return reserved[namespace] }
+
+// looks are the verbs that change nothing.
+const looks = See | Follow
+
+// Authorize returns nil if a principal with these rights may do the action to the
+// resource, else a Denied error that says what would be needed. It is the one
+// decision for all doors.
+func Authorize(g *Rights, a Action, r Resource) error {
+	if g.permits(a, &r) {
+		return nil
+	}
+	return g.denied(a, &r)
+}
+
+func (g *Rights) permits(a Action, r *Resource) bool {
+	p := &g.principal
+	switch {
+	case a >= NumActions, p.Kind == Anonymous, p.Kind >= numKinds:
+		return false
+	case p.Kind == Operator:
+		return true
+	}
+	d := &decrees[a]
+	if door := d.reservedFor(r); door != "" {
+		return g.permitsIn(door, d, r)
+	}
+	if g.rules == nil {
+		return d.free[p.Kind].holds(p, r)
+	}
+	return d.own == always || p.Kind == Agent && d.own.holds(p, r) || g.lets(d, r)
+}
+
+// lets reports whether a rule lets the principal do what its kind may be let do.
+func (g *Rights) lets(d *decree, r *Resource) bool {
+	how := one
+	if r.Whole {
+		how = whole
+	}
+	return g.rules != nil && d.most[g.principal.Kind].holds(&g.principal, r) && g.granted(d.state, d.verb, named(d, r), how)
+}
+
+// reservedFor is the door that a resource belongs to; "": there is none, or another
+// one only looks.
+func (d *decree) reservedFor(r *Resource) string {
+	if d.state != Leases && d.state != Keys {
+		return ""
+	}
+	door := reserved[r.Name.Namespace]
+	if d.verb&looks != 0 && r.Door != door {
+		return ""
+	}
+	return door
+}
+
+// permitsIn decides about what changes something in a namespace that belongs to a
+// door. An agent holds there by its own door's rules, or as itself alone: a name
+// below its own is another agent's there.
+func (g *Rights) permitsIn(door string, d *decree, r *Resource) bool {
+	p := &g.principal
+	if r.Door != door {
+		return !g.isAnother(d, r) && g.lets(d, r)
+	}
+	if g.rules == nil || !g.rules.replaced {
+		return d.free[p.Kind].holds(p, r)
+	}
+	return g.lets(d, r)
+}
+
+// isAnother reports whether a holder is not the principal itself.
+func (g *Rights) isAnother(d *decree, r *Resource) bool {
+	return d.most[g.principal.Kind] == asHolder && r.Holder != g.principal.Name
+}
+
+// named is what rules compare: a session has the name of who opened it.
+func named(d *decree, r *Resource) incumbent.Name {
+	if d.state == Sessions {
+		return incumbent.Name{Lease: r.Owner}
+	}
+	return r.Name
+}
+
+// holds reports whether a principal meets the rule's condition.
+func (l rule) holds(p *Principal, r *Resource) bool {
+	switch l {
+	case always:
+		return true
+	case asHolder:
+		return p.Is(r.Holder)
+	case asOwner:
+		return p.Name != "" && r.Owner == p.String()
+	default:
+		return false
+	}
+}
+
+// denied says why, and what would help.
+func (g *Rights) denied(a Action, r *Resource) error {
+	p := g.principal
+	if p.Kind == Anonymous || p.Kind >= numKinds || a >= NumActions {
+		return deny("%s may not do %s", p, a).WithHint("bring a client certificate or --credential-file")
+	}
+	d := &decrees[a]
+	most, door := d.most[p.Kind], d.reservedFor(r)
+	if door == r.Door {
+		door = ""
+	}
+	switch {
+	case most == asHolder && !p.Is(r.Holder):
+		return deny("%s may not %s %s for holder %q", p, a, r.Name, r.Holder).
+			WithHint("an agent acts only for the holder of its own name, or below it: " + p.Name + " or " + p.Name + "/…")
+	case door != "" && g.isAnother(d, r):
+		return deny("%s may not %s %s for holder %q", p, a, r.Name, r.Holder).
+			WithHint("in the namespaces of the door " + door + " an agent acts only for the holder of its very name")
+	case most == asOwner && !most.holds(&p, r), a == SessionClose && g.rules == nil && most != never:
+		return deny("%s may not do %s: the session is not its own", p, a).
+			WithHint("use a session that this agent has opened, or ask an operator")
+	case door != "" && g.rules == nil:
+		return deny("%s may not do %s in namespace %s: it belongs to the door %s", p, a, r.Name.Namespace, door).
+			WithHint("an operator can allow it by a policy: incumbent policy set")
+	case most == never || g.rules == nil:
+		return deny("%s may not do %s", p, a).
+			WithHint("ask for a certificate or credential of a kind that may: " + strings.Join(allowed(a), ", "))
+	}
+	return deny("%s may not do %s: no policy lets it %s %s%s", p, a, d.verb, d.state, whereOf(d, r)).
+		WithHint("an operator can allow it with incumbent policy set; incumbent policy test says what holds")
+}
+
+func deny(format string, args ...any) *incumbent.Error {
+	return incumbent.Errorf(incumbent.Denied, format, args...)
+}
+
+func whereOf(d *decree, r *Resource) string {
+	switch n := named(d, r); {
+	case n == incumbent.Name{}:
+		return ""
+	case d.state == Leases:
+		return " " + n.String()
+	case d.state == Keys:
+		return " " + n.Namespace + ":" + n.Lease
+	default:
+		return " of " + n.Lease
+	}
+}
+
+// allowed returns the kinds that may do the action, on some condition.
+func allowed(a Action) []string {
+	var names []string
+	for k := range numKinds {
+		if a < NumActions && (k == Operator || decrees[a].free[k] != never) {
+			names = append(names, k.String())
+		}
+	}
+	return names
+}
+
+// Sight is what a principal may see, or follow, of one kind of state. The zero value
+// sees nothing.
+type Sight struct {
+	g      *Rights
+	action Action
+	all    bool
+}
+
+// Sight returns what may be seen with these rights by an action that looks.
+func (g *Rights) Sight(a Action) Sight {
+	s := Sight{g: g, action: a}
+	p := &g.principal
+	s.all = p.Kind == Operator || p.Kind < numKinds && g.rules == nil && decrees[a].free[p.Kind] == always
+	return s
+}
+
+// All reports whether everything may be seen.
+func (s Sight) All() bool { return s.all }
+
+// Sees reports whether something of a name may be seen.
+func (s Sight) Sees(n incumbent.Name) bool {
+	return s.all || s.g != nil && s.g.permits(s.action, &Resource{Name: n})
+}
+
+// SeesOf reports whether what a principal has opened may be seen: a session.
+func (s Sight) SeesOf(owner string) bool {
+	return s.all || s.g != nil && s.g.permits(s.action, &Resource{Owner: owner})
+}
+
+// SeesAny returns nil if something whose name begins so may be seen, else Denied.
+func (s Sight) SeesAny(n incumbent.Name) error {
+	d := &decrees[s.action]
+	if s.all || s.g.principal.Kind < numKinds && d.most[s.g.principal.Kind] == always && s.g.granted(d.state, d.verb, n, some) {
+		return nil
+	}
+	return s.g.denied(s.action, &Resource{Name: n, Whole: true})
+}
+
+// Possible returns nil unless a principal with these rights may not do the action to
+// anything.
+func Possible(g *Rights, a Action) error {
+	p := &g.principal
+	if a >= NumActions || p.Kind == Anonymous || p.Kind >= numKinds {
+		return g.denied(a, &Resource{})
+	}
+	d := &decrees[a]
+	switch {
+	case p.Kind == Operator, d.own == always, d.own != never && p.Kind == Agent:
+		return nil
+	case g.rules == nil && d.free[p.Kind] != never, d.most[p.Kind] != never && g.verbs[d.state]&d.verb != 0:
+		return nil
+	}
+	return deny("%s may not do %s", p, a).
+		WithHint("ask for a certificate or credential of a kind that may: " + strings.Join(allowed(a), ", ") + "; with policies, one must allow it: incumbent policy test")
+}
+
+// Somebody returns Denied for who is nobody.
+func Somebody(g *Rights) error {
+	if p := g.principal; p.Kind == Anonymous || p.Kind >= numKinds {
+		return deny("%s may do nothing", p).WithHint("bring a client certificate or --credential-file")
+	}
+	return nil
+}

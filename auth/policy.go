@@ -1,0 +1,257 @@
+package auth
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// Limits of policies. Those of all policies together are core/policy's.
+const (
+	MaxPolicyNameBytes = 128   // of a policy's name
+	MaxPatternBytes    = 1024  // of one pattern: as much as a key may have
+	MaxPrincipals      = 1_000 // patterns of principals in one policy
+	MaxRules           = 1_000 // in one policy
+)
+
+// State is a kind of state that rules speak of.
+type State uint8
+
+// The kinds. The numbers are part of the log: append only.
+const (
+	Leases   State = iota // by namespace, model and name
+	Sessions              // by who opened them, "agent:unit-1" as their name
+	Keys                  // by namespace and key
+	Cluster               // status, events and metrics of members; it has no names
+	numStates
+)
+
+var stateNames = [numStates]string{"leases", "sessions", "keys", "cluster"}
+
+// String returns the kind's name, as in files of policies.
+func (s State) String() string {
+	if s < numStates {
+		return stateNames[s]
+	}
+	return "unknown"
+}
+
+// ParseState is the inverse of [State.String].
+func ParseState(s string) (State, error) {
+	if i := slices.Index(stateNames[:], s); i >= 0 {
+		return State(i), nil
+	}
+	return 0, incumbent.Errorf(incumbent.Invalid, "kind of state %q is none of %s", s, strings.Join(stateNames[:], ", "))
+}
+
+// Verbs are what a rule lets its principals do, a set of bits.
+type Verbs uint8
+
+// The verbs. The bits are part of the log: append only.
+const (
+	See           Verbs = 1 << iota // read and list it
+	Follow                          // watch it, and wait for its change
+	Write                           // claim, extend, put, lock, delete; open sessions
+	ReleaseOthers                   // end what others have
+	Administer                      // pin leases
+	AllVerbs      = See | Follow | Write | ReleaseOthers | Administer
+)
+
+var verbNames = []string{"see", "watch", "write", "release-others", "administer"}
+
+// Names returns the words for the verbs, in their order.
+func (v Verbs) Names() []string {
+	var names []string
+	for i, name := range verbNames {
+		if v&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// String returns the words for the verbs.
+func (v Verbs) String() string { return strings.Join(v.Names(), ", ") }
+
+// ParseVerb returns the verb of a word.
+func ParseVerb(s string) (Verbs, error) {
+	if i := slices.Index(verbNames, s); i >= 0 {
+		return 1 << i, nil
+	}
+	return 0, incumbent.Errorf(incumbent.Invalid, "verb %q is none of %s", s, strings.Join(verbNames, ", "))
+}
+
+// Policy says what the principals that it is for may do. Policies only add to one
+// another: what one allows no other takes away.
+type Policy struct {
+	Name  string
+	For   []string // patterns of principals, "agent:mysql/0", "agent:mysql/*", "*"
+	Rules []Rule
+}
+
+// Rule lets the principals of its policy do something with state of one kind. Its
+// texts are patterns: a name, or with * at the end what names begin with. In them
+// {name} stands for the principal's own name, and {parent} for that name up to its
+// last slash (the whole name, if it has none).
+type Rule struct {
+	State     State
+	Namespace string // of leases and keys
+	Model     string // of leases; "": any
+	Prefix    string // of names, of leases, keys and who opened sessions; "": any
+	Verbs     Verbs
+}
+
+// Placeholders in patterns of rules.
+const (
+	ownName   = "{name}"
+	ownParent = "{parent}"
+)
+
+// Validate returns an Invalid or TooLarge error for a policy that cannot be.
+func (p *Policy) Validate() error {
+	if err := ValidatePolicyName(p.Name); err != nil {
+		return err
+	}
+	switch {
+	case len(p.For) == 0:
+		return incumbent.Errorf(incumbent.Invalid, "for: is empty; name principals, as agent:mysql/0 or agent:mysql/*")
+	case len(p.For) > MaxPrincipals:
+		return incumbent.Errorf(incumbent.TooLarge, "for: has %d patterns, limit MaxPrincipals is %d", len(p.For), MaxPrincipals)
+	case len(p.Rules) > MaxRules:
+		return incumbent.Errorf(incumbent.TooLarge, "rules: are %d, limit MaxRules is %d", len(p.Rules), MaxRules)
+	}
+	for i, who := range p.For {
+		if err := validPrincipal(who); err != nil {
+			return incumbent.Errorf(incumbent.Invalid, "for[%d]: %s", i, err.Message)
+		}
+	}
+	for i := range p.Rules {
+		if err := p.Rules[i].validate(); err != nil {
+			return incumbent.Errorf(incumbent.Invalid, "rules[%d]: %s", i, err.Message)
+		}
+	}
+	return nil
+}
+
+// ValidatePolicyName returns an Invalid error unless a policy may be called so.
+func ValidatePolicyName(name string) error {
+	if err := checkPattern("name", name, false); err != nil {
+		return err
+	}
+	if len(name) > MaxPolicyNameBytes || strings.ContainsAny(name, "*{}/") {
+		return incumbent.Errorf(incumbent.Invalid, "name: %q has more than %d bytes, or one of * { } /", name, MaxPolicyNameBytes)
+	}
+	return nil
+}
+
+// CheckPrincipals returns an Invalid error for principals of a kind that this
+// version does not know. The log does not ask: a later one may know more.
+func (p *Policy) CheckPrincipals() error {
+	for i, who := range p.For {
+		kind, _, named := strings.Cut(who, ":")
+		if !named {
+			continue // * and ag* begin the names of kinds
+		}
+		if _, err := ParseKind(kind); err != nil {
+			return incumbent.Errorf(incumbent.Invalid, "for[%d]: %q: %w", i, who, err)
+		}
+	}
+	return nil
+}
+
+func validPrincipal(who string) *incumbent.Error {
+	if err := checkPattern("a principal", who, false); err != nil {
+		return err
+	}
+	if !strings.Contains(who, ":") && !strings.HasSuffix(who, "*") || strings.ContainsAny(who, "{}") {
+		return incumbent.Errorf(incumbent.Invalid, "%q is neither a principal, as agent:mysql/0, nor the beginning of some, as agent:mysql/*", who)
+	}
+	return nil
+}
+
+func (r *Rule) validate() *incumbent.Error {
+	if r.State >= numStates || r.Verbs == 0 || r.Verbs&^AllVerbs != 0 {
+		return incumbent.Errorf(incumbent.Invalid, "has no kind of state or no verb that is known")
+	}
+	hasNamespace := r.State == Leases || r.State == Keys
+	switch {
+	case hasNamespace && r.Namespace == "":
+		return incumbent.Errorf(incumbent.Invalid, "namespace: is missing; * is all of them")
+	case !hasNamespace && r.Namespace != "":
+		return incumbent.Errorf(incumbent.Invalid, "namespace: %s have none", r.State)
+	case r.Model != "" && r.State != Leases:
+		return incumbent.Errorf(incumbent.Invalid, "model: %s have none", r.State)
+	case r.Prefix != "" && r.State == Cluster:
+		return incumbent.Errorf(incumbent.Invalid, "name: the cluster has none")
+	}
+	if err := checkPattern("namespace", r.Namespace, true); err != nil {
+		return err
+	}
+	if err := checkPattern("model", r.Model, true); err != nil {
+		return err
+	}
+	return checkPattern("name", r.Prefix, true)
+}
+
+// checkPattern refuses what no name is made of, a * that is not at the end, and
+// braces that are no placeholder: they would mean something else than they seem to.
+func checkPattern(what, s string, may bool) *incumbent.Error {
+	switch {
+	case s == "" && may:
+		return nil
+	case s == "":
+		return incumbent.Errorf(incumbent.Invalid, "%s: is empty", what)
+	case len(s) > MaxPatternBytes:
+		return incumbent.Errorf(incumbent.Invalid, "%s: has %d bytes, limit MaxPatternBytes is %d", what, len(s), MaxPatternBytes)
+	}
+	if at, r := incumbent.PlainText(s); at >= 0 {
+		return incumbent.Errorf(incumbent.Invalid, "%s: has %U at byte %d; white space, control, invisible and directional characters are not allowed", what, r, at)
+	}
+	if i := strings.IndexByte(s, '*'); i >= 0 && i < len(s)-1 {
+		return incumbent.Errorf(incumbent.Invalid, "%s: %q has * elsewhere than at its end", what, s)
+	}
+	if strings.ContainsAny(strings.NewReplacer(ownName, "", ownParent, "").Replace(s), "{}") {
+		return incumbent.Errorf(incumbent.Invalid, "%s: %q has braces that are neither %s nor %s", what, s, ownName, ownParent)
+	}
+	return nil
+}
+
+// pattern is what names are compared to: all of it, or (open) how they begin.
+type pattern struct {
+	text string
+	open bool
+}
+
+// patternOf reads a pattern for a principal; false: the principal has no name to
+// put in. What is put in is never a * of the pattern's.
+func patternOf(s string, p Principal) (pattern, bool) {
+	if s == "" {
+		return pattern{open: true}, true
+	}
+	text, open := strings.CutSuffix(s, "*")
+	if strings.Contains(text, "{") {
+		if p.Name == "" {
+			return pattern{}, false
+		}
+		text = strings.NewReplacer(ownName, p.Name, ownParent, p.parent()).Replace(text)
+	}
+	return pattern{text, open}, true
+}
+
+// parent is the principal's name up to its last slash.
+func (p Principal) parent() string {
+	if i := strings.LastIndexByte(p.Name, '/'); i > 0 {
+		return p.Name[:i]
+	}
+	return p.Name
+}
+
+// matches reports whether a name is what the pattern says, or (whole) every name
+// that begins with it is.
+func (p pattern) matches(name string, whole bool) bool {
+	if p.open {
+		return strings.HasPrefix(name, p.text)
+	}
+	return !whole && p.text == name
+}

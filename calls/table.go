@@ -1,0 +1,156 @@
+package calls
+
+import (
+	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/auth"
+)
+
+// Call is one call, in whichever way it is made.
+type Call uint8
+
+// The calls. Each has a row below.
+const (
+	Claim Call = iota
+	Extend
+	Release
+	LeaveQueue
+	Revoke
+	Transfer
+	Pin
+	Unpin
+	Batch
+	GetLease
+	ListLeases
+	WatchLeases
+	WaitReleased
+	IfHeld
+
+	OpenSession
+	CloseSession
+	GetSession
+	ListSessions
+	Attach
+	Beat
+	IfSession
+
+	GetKey
+	ListKeys
+	WatchKeys
+	PutKey
+	LockKey
+	UnlockKey
+	DeleteKey
+	IfKeys
+
+	Txn
+
+	Status
+	Events
+	Members
+	Operate
+	TakeBackup
+	Join
+	Policies
+
+	OpenStream
+	OfStream
+	Health
+	Reflection
+	Liveness
+	Metrics
+	Profiles
+
+	JujuClaim
+	JujuBlock
+	JujuPin
+	JujuPinned
+	JujuSingular
+	JujuSingularWait
+	JujuPing
+	JujuLogin
+
+	NumCalls
+)
+
+const (
+	leases       = "/incumbent.v1.LeaseService/"
+	sessions     = "/incumbent.v1.SessionService/"
+	keys         = "/incumbent.v1.KeyValueService/"
+	transactions = "/incumbent.v1.TransactionService/"
+	cluster      = "/incumbent.v1.ClusterService/"
+	policies     = "/incumbent.v1.PolicyService/"
+	health       = "/grpc.health.v1.Health/"
+	reflection   = "/grpc.reflection."
+)
+
+// table is the whole table. The tests of this package and of the doors look for what
+// is missing.
+var table = [NumCalls]Row{
+	Claim:        {Action: auth.Claim, Judged: Named, Lane: admit.Claims, Ways: []string{leases + "Claim", "operation.claim", "step.claim"}},
+	Extend:       {Action: auth.Extend, Judged: Named, Lane: admit.Extensions, Note: "a critical lease's: critical", Ways: []string{leases + "Extend", "operation.extend", "frame.extend_tokens"}},
+	Release:      {Action: auth.Release, Judged: Named, Lane: admit.Releases, Ways: []string{leases + "Release", "operation.release", "step.release"}},
+	LeaveQueue:   {Action: auth.Release, Judged: Named, Lane: admit.Releases, Ways: []string{leases + "LeaveQueue", "operation.leave_queue"}},
+	Revoke:       {Action: auth.Revoke, Judged: Named, Lane: admit.Releases, Ways: []string{leases + "Revoke", "operation.revoke"}},
+	Transfer:     {Action: auth.Transfer, Judged: Named, Lane: admit.Small, Ways: []string{leases + "Transfer", "operation.transfer"}},
+	Pin:          {Action: auth.Pin, Judged: Named, Lane: admit.Small, Ways: []string{leases + "Pin", "operation.pin"}},
+	Unpin:        {Action: auth.Pin, Judged: Named, Lane: admit.Small, Ways: []string{leases + "Unpin", "operation.unpin"}},
+	Batch:        {Judged: Steps, Lane: admit.Extensions, Note: "that of its operation which is refused first", Ways: []string{leases + "Batch", "frame.operation"}},
+	GetLease:     {Action: auth.Read, Judged: Named, Lane: admit.Reads, Stale: admit.Small, Ways: []string{leases + "Get", "frame.get"}},
+	ListLeases:   {Action: auth.Read, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Note: "shows what its caller may see", Ways: []string{leases + "List"}},
+	WatchLeases:  {Action: auth.Watch, Judged: Named, Lane: admit.Watches, Note: "shows what its caller may watch", Ways: []string{leases + "Watch", "frame.watch"}},
+	WaitReleased: {Action: auth.Watch, Judged: Named, Lane: admit.Watches, Ways: []string{leases + "WaitReleased", "frame.wait_released"}},
+	IfHeld:       {Action: auth.Read, Judged: Named, Lane: NoLane, Note: "its transaction's lane", Ways: []string{"condition.held"}},
+
+	OpenSession:  {Action: auth.SessionOpen, Judged: Named, Lane: admit.Claims, Ways: []string{sessions + "OpenSession", "operation.open_session"}},
+	CloseSession: {Action: auth.SessionClose, Judged: Named, Lane: admit.Releases, Ways: []string{sessions + "CloseSession", "operation.close_session"}},
+	GetSession:   {Action: auth.SessionRead, Judged: Named, Lane: admit.Reads, Stale: admit.Small, Ways: []string{sessions + "GetSession", "frame.get_session"}},
+	ListSessions: {Action: auth.SessionRead, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Note: "shows what its caller may see", Ways: []string{sessions + "ListSessions"}},
+	Attach:       {Action: auth.SessionUse, Judged: Named, Lane: admit.Small, Ways: []string{"frame.attach"}},
+	Beat:         {Action: auth.SessionUse, Judged: Named, Lane: admit.Extensions, Ways: []string{"frame.beat"}},
+	IfSession:    {Action: auth.SessionRead, Judged: Named, Lane: NoLane, Note: "its transaction's lane", Ways: []string{"condition.session_open"}},
+
+	GetKey:    {Action: auth.KeyRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Ways: []string{keys + "Get", "step.get", "frame.get_key"}},
+	ListKeys:  {Action: auth.KeyRead, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Note: "shows what its caller may see; in a transaction all must be", Ways: []string{keys + "List", "step.list", "frame.list_keys"}},
+	WatchKeys: {Action: auth.KeyWatch, Judged: Named, Lane: admit.Watches, Note: "shows what its caller may watch", Ways: []string{keys + "Watch", "frame.watch_keys"}},
+	PutKey:    {Action: auth.KeyWrite, Judged: Named, Lane: admit.Small, Ways: []string{keys + "Put", "step.put", "frame.put"}},
+	LockKey:   {Action: auth.KeyWrite, Judged: Named, Lane: admit.Small, Ways: []string{keys + "Lock", "step.lock", "frame.lock"}},
+	UnlockKey: {Action: auth.KeyWrite, Judged: Named, Lane: admit.Releases, Ways: []string{keys + "Unlock", "step.unlock", "frame.unlock"}},
+	DeleteKey: {Action: auth.KeyWrite, Judged: Named, Lane: admit.Releases, Note: "of a tree, all below the prefix", Ways: []string{keys + "Delete", "step.delete", "frame.delete"}},
+	IfKeys:    {Action: auth.KeyRead, Judged: Named, Lane: NoLane, Note: "its transaction's lane; of a range, all below the prefix", Ways: []string{"condition.key", "condition.range"}},
+
+	Txn: {Judged: Steps, Lane: admit.Transactions, Note: "claims if it claims, releases if it only deletes and releases", Ways: []string{transactions + "Txn", "frame.txn"}},
+
+	Status:  {Action: auth.Status, Judged: First, Lane: NoLane, Ways: []string{cluster + "Status"}},
+	Events:  {Action: auth.Status, Judged: First, Lane: NoLane, Ways: []string{cluster + "Events"}},
+	Members: {Action: auth.Discover, Judged: First, Lane: NoLane, Note: "needs no policy: clients find other members by it", Ways: []string{cluster + "Members"}},
+	Operate: {Action: auth.Admin, Judged: First, Lane: NoLane, Ways: []string{
+		cluster + "Snapshot", cluster + "StateHash", cluster + "Settings", cluster + "CreateToken", cluster + "RemoveMember",
+		cluster + "PromoteMember", cluster + "TransferLeader", cluster + "Leave",
+	}},
+	TakeBackup: {Action: auth.Admin, Judged: First, Lane: NoLane, Ways: []string{cluster + "Backup"}},
+	Join:       {Judged: Token, Lane: NoLane, Ways: []string{cluster + "Join"}},
+	Policies: {Action: auth.Admin, Judged: First, Lane: admit.Small, Stale: admit.Small, Ways: []string{
+		policies + "SetPolicy", policies + "DeletePolicy", policies + "GetPolicy", policies + "ListPolicies", policies + "TestPolicy",
+	}},
+
+	OpenStream: {Judged: Steps, Lane: admit.Logins, Ways: []string{"/v1/stream"}},
+	OfStream:   {Judged: Own, Lane: NoLane, Ways: []string{"frame.detach", "frame.unwatch", "frame.cancel"}},
+	Health:     {Judged: Everyone, Lane: NoLane, Ways: []string{health + "Check", health + "Watch"}},
+	Reflection: {Judged: Everyone, Lane: NoLane, Ways: []string{
+		reflection + "v1.ServerReflection/ServerReflectionInfo", reflection + "v1alpha.ServerReflection/ServerReflectionInfo",
+	}},
+	Liveness: {Judged: Everyone, Lane: NoLane, Ways: []string{"GET /livez", "GET /readyz", "GET /{$}"}},
+	Metrics:  {Action: auth.Status, Judged: First, Lane: NoLane, Ways: []string{"GET /metrics"}},
+	Profiles: {Action: auth.Debug, Judged: First, Lane: NoLane, Note: "on this machine", Ways: []string{
+		"/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/profile", "/debug/pprof/symbol", "/debug/pprof/trace",
+	}},
+
+	JujuClaim:        {Action: auth.Claim, Judged: Named, Lane: admit.Claims, Note: "of a present holder: extensions", Ways: []string{"juju.LeadershipService.ClaimLeadership"}},
+	JujuBlock:        {Action: auth.Watch, Judged: Named, Lane: admit.Watches, Ways: []string{"juju.LeadershipService.BlockUntilLeadershipReleased"}},
+	JujuPin:          {Action: auth.Claim, Judged: Named, Lane: admit.Small, Note: "of its own application", Ways: []string{"juju.LeadershipPinner.PinApplicationLeaders", "juju.LeadershipPinner.UnpinApplicationLeaders"}},
+	JujuPinned:       {Action: auth.Read, Judged: Named, Lane: admit.Reads, Note: "of its own application, or of its model", Ways: []string{"juju.LeadershipPinner.PinnedLeadership"}},
+	JujuSingular:     {Action: auth.Claim, Judged: Named, Lane: admit.Critical, Note: "controllers only", Ways: []string{"juju.Singular.Claim"}},
+	JujuSingularWait: {Action: auth.Watch, Judged: Named, Lane: admit.Watches, Note: "controllers only", Ways: []string{"juju.Singular.Wait"}},
+	JujuPing:         {Judged: Own, Lane: NoLane, Ways: []string{"juju.Pinger.Ping"}},
+	JujuLogin:        {Judged: Token, Lane: admit.Logins, Note: "by tag and password", Ways: []string{"juju.Admin.Login"}},
+}
