@@ -297,7 +297,7 @@ func TestG12_ATransactionIsJudgedByEachStep(t *testing.T) {
 	m := newMember(t)
 	m.mustPut(&pb.PutRequest{Key: "a/0", Value: []byte("v")})
 	m.mustPut(&pb.PutRequest{Key: "b/0", Value: []byte("v")})
-	m.let("agent:a", keyRule("a/*", auth.See|auth.Write), keyRule("b/*", auth.Write), leases("a/*", auth.Write))
+	m.let("agent:a", keyRule("a/*", auth.See|auth.Write), keyRule("b/*", auth.Write), keyRule("c", auth.Write), leases("a/*", auth.Write))
 	list := func(prefix string) *pb.TxnOperation {
 		return &pb.TxnOperation{Op: &pb.TxnOperation_List{List: &pb.ListKeysRequest{Prefix: prefix}}}
 	}
@@ -313,10 +313,12 @@ func TestG12_ATransactionIsJudgedByEachStep(t *testing.T) {
 		"a read of b":              {&pb.TxnRequest{Then: []*pb.TxnOperation{opPut("b/1", "x"), opGet("b/0")}}, incumbent.Denied},
 		"a list of all":            {&pb.TxnRequest{Then: []*pb.TxnOperation{list("")}}, incumbent.Denied},
 		"a condition on b":         {&pb.TxnRequest{Conditions: []*pb.Condition{ifKey("b/0", 1)}, Then: []*pb.TxnOperation{opPut("a/1", "x")}}, incumbent.Denied},
-		"a put that is not done":   {&pb.TxnRequest{Conditions: []*pb.Condition{ifKey("a/0", 1)}, Then: []*pb.TxnOperation{opGet("a/0")}, Else: []*pb.TxnOperation{opPut("c", "x")}}, incumbent.Denied},
+		"a put that is not done":   {&pb.TxnRequest{Conditions: []*pb.Condition{ifKey("a/0", 1)}, Then: []*pb.TxnOperation{opGet("a/0")}, Else: []*pb.TxnOperation{opPut("d", "x")}}, incumbent.Denied},
 		"a claim elsewhere":        {&pb.TxnRequest{Then: []*pb.TxnOperation{claim("b/1")}}, incumbent.Denied},
 		"a condition on a lease":   {&pb.TxnRequest{Conditions: []*pb.Condition{ifHeld("a/1", 1)}}, incumbent.Denied},
 		"a deletion of a tree":     {&pb.TxnRequest{Then: []*pb.TxnOperation{{Op: &pb.TxnOperation_Delete{Delete: &pb.DeleteRequest{Key: "b", Tree: true}}}}}, incumbent.Denied},
+		"a deletion of c":          {&pb.TxnRequest{Then: []*pb.TxnOperation{{Op: &pb.TxnOperation_Delete{Delete: &pb.DeleteRequest{Key: "c"}}}}}, incumbent.OK},
+		"all that begins with c":   {&pb.TxnRequest{Then: []*pb.TxnOperation{{Op: &pb.TxnOperation_Delete{Delete: &pb.DeleteRequest{Key: "c", Tree: true}}}}}, incumbent.Denied},
 		"a deletion below a slash": {&pb.TxnRequest{Then: []*pb.TxnOperation{{Op: &pb.TxnOperation_Delete{Delete: &pb.DeleteRequest{Key: "b/", Tree: true}}}}}, incumbent.OK},
 	} {
 		_, err := m.txn(tt.r)
