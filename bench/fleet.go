@@ -168,19 +168,12 @@ func (f *fleet) settle(ctx context.Context, want int, most time.Duration) error 
 
 // hold keeps the fleet going for a while.
 func (f *fleet) hold(ctx context.Context, d time.Duration) error {
-	stop := make(chan struct{})
-	var done sync.WaitGroup
+	var err error
 	if f.sc.HandOvers > 0 && f.candidates() > 1 {
-		done.Go(func() { f.handOver(stop, f.sc.HandOvers) })
+		err = f.handOvers(ctx, d, func() float64 { return float64(f.handed.Load()) }, f.handOver)
+	} else {
+		err = sleep(ctx, d)
 	}
-	began, before, handed := f.now(), f.meter.cpu(), f.handed.Load()
-	err := sleep(ctx, d)
-	if n := float64(f.handed.Load() - handed); n > 0 {
-		f.fact("hand_overs_per_second", n/(f.now()-began).Seconds())
-		f.fact("cpu_us_per_hand_over", float64((f.meter.cpu()-before).Microseconds())/n)
-	}
-	close(stop)
-	done.Wait()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err == nil {
@@ -189,23 +182,40 @@ func (f *fleet) hold(ctx context.Context, d time.Duration) error {
 	return err
 }
 
-// handOver has holders release, at a rate, to whoever waits: from then until the next
-// one knows that it holds is what a hand-over takes.
-func (f *fleet) handOver(stop <-chan struct{}, rate float64) {
-	began := f.now()
-	for k := 0; ; k++ {
-		due := began + time.Duration(float64(k)/rate*float64(time.Second))
-		select {
-		case <-time.After(due - f.now()):
-		case <-stop:
-			return
+// handOvers has holders release, at the scenario's rate, to whoever waits: from then
+// until the next one knows that it holds is what a hand-over takes. handed is how many
+// there were; release has some holder release what it holds, due at a moment of the run.
+func (r *run) handOvers(ctx context.Context, d time.Duration, handed func() float64, release func(due time.Duration)) error {
+	releasing, stop := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	defer done.Wait()
+	defer stop()
+	done.Go(func() {
+		began := r.now()
+		for k := 0; ; k++ {
+			due := began + time.Duration(float64(k)/r.sc.HandOvers*float64(time.Second))
+			if sleep(releasing, due-r.now()) != nil {
+				return
+			}
+			release(due)
 		}
-		f.mu.Lock()
-		if a := f.heldBy[rand.IntN(len(f.heldBy))]; a != nil && a.token != 0 {
-			f.freed[a.lease] = due
-			f.do(due, stepRelease, a)
-		}
-		f.mu.Unlock()
+	})
+	began, used, before := r.now(), r.meter.cpu(), handed()
+	err := sleep(ctx, d)
+	if n := handed() - before; n > 0 {
+		r.fact("hand_overs_per_second", n/(r.now()-began).Seconds())
+		r.fact("cpu_us_per_hand_over", float64((r.meter.cpu()-used).Microseconds())/n)
+	}
+	return err
+}
+
+// handOver has one of the holders release.
+func (f *fleet) handOver(due time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if a := f.heldBy[rand.IntN(len(f.heldBy))]; a != nil && a.token != 0 {
+		f.freed[a.lease] = due
+		f.do(due, stepRelease, a)
 	}
 }
 

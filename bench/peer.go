@@ -86,6 +86,12 @@ func (p *PeerRun) Step(leases int, phase string) { p.run.step(leases, phase) }
 // one before it.
 func (p *PeerRun) Effect() { p.run.noteEffect() }
 
+// HandOvers has holders release for d at the scenario's rate: release has one of them
+// do so, due at a moment; handed is how many leases have gone from one to another.
+func (p *PeerRun) HandOvers(ctx context.Context, d time.Duration, handed func() float64, release func(due time.Time)) error {
+	return p.run.handOvers(ctx, d, handed, func(due time.Duration) { release(p.run.begun.Add(due)) })
+}
+
 // Fault is what is to be done to the servers, by time.
 func (p *PeerRun) Fault() []Action { return p.run.sc.script() }
 

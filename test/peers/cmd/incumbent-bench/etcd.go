@@ -83,6 +83,9 @@ func playEtcd(ctx context.Context, r *bench.PeerRun, members etcdload.Members, s
 	case "watch":
 		return playWatch(ctx, r, members)
 	case "ladder":
+		if r.Scenario().HandOvers > 0 {
+			return playElections(ctx, r, members)
+		}
 		return playFleet(ctx, r, members, signal)
 	}
 	cfg := r.Scenario().Closed

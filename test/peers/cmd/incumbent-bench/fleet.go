@@ -43,10 +43,12 @@ type etcdFleet struct {
 func playableFleet(sc *bench.Scenario) error {
 	script := sc.Faults[sc.Fault]
 	switch {
-	case sc.Candidates > 1 || sc.HandOvers > 0:
-		return fmt.Errorf("scenario %s: etcd plays fleets of one candidate for each lease", sc.Name)
 	case time.Duration(sc.TTL)%time.Second != 0:
 		return errors.New("ttl: etcd counts in seconds")
+	case sc.HandOvers > 0 && sc.Candidates > 1 && sc.Connections == "own" && len(script) == 0:
+		return nil
+	case sc.Candidates > 1 || sc.HandOvers > 0:
+		return fmt.Errorf("scenario %s: etcd plays fleets of one candidate for each lease, and hand-overs between candidates with a connection each", sc.Name)
 	case len(script) != 1 || script[0].Member != "leader" || script[0].Do != "kill" && script[0].Do != "stop":
 		return fmt.Errorf("scenario %s: etcd plays one fault, to kill or to stop the leader", sc.Name)
 	}

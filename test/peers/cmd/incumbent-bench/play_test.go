@@ -44,6 +44,7 @@ func TestEveryScenario(t *testing.T) {
 		{"kv-watch", "--set scale=smoke", []string{"delivery", "put"}},
 		{"txn-16", closed + " --set closed.streams=2", []string{"txn"}},
 		{"txn-guarded-16", closed, []string{"txn"}},
+		{"hand-over", "--members local:3 --set scale=smoke", []string{"hand-over", "open", "release"}},
 		{"idle-fleet", "--set scale=smoke --set settle=500ms", nil},
 		{"leader-kill", fleet + "kill", []string{"claim", "extend", "open", "recovery"}},
 		{"leader-kill", fleet + "stop --set faults.stop.0.for=2s", []string{"claim", "extend", "open", "recovery"}},
@@ -69,7 +70,7 @@ func TestEveryScenario(t *testing.T) {
 			}
 			for _, name := range c.ops {
 				o := s.Ops[name]
-				if o.Count == 0 || o.Errors != 0 && c.scenario != "leader-kill" || o.P50 <= 0 || o.P50 > o.Max || (o.CPUMicros <= 0 && s.Facts["elections"] == 0) {
+				if o.Count == 0 || o.Errors != 0 && c.scenario != "leader-kill" || o.P50 <= 0 || o.P50 > o.Max || (o.CPUMicros <= 0 && s.Facts["elections"] == 0 && s.Facts["cpu_us_per_hand_over"] == 0) {
 					t.Errorf("%s: %+v\n%s", name, o, &progress)
 				}
 			}
