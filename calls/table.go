@@ -51,6 +51,7 @@ const (
 	TakeBackup
 	Join
 	Policies
+	Settings
 
 	OpenStream
 	OfStream
@@ -79,6 +80,7 @@ const (
 	transactions = "/incumbent.v1.TransactionService/"
 	cluster      = "/incumbent.v1.ClusterService/"
 	policies     = "/incumbent.v1.PolicyService/"
+	settings     = "/incumbent.v1.SettingsService/"
 	health       = "/grpc.health.v1.Health/"
 	reflection   = "/grpc.reflection."
 )
@@ -131,6 +133,9 @@ var table = [NumCalls]Row{
 	Join:       {Judged: Token, Lane: NoLane, Ways: []string{cluster + "Join"}},
 	Policies: {Action: auth.Admin, Judged: First, Lane: admit.Small, Stale: admit.Small, Ways: []string{
 		policies + "SetPolicy", policies + "DeletePolicy", policies + "GetPolicy", policies + "ListPolicies", policies + "TestPolicy",
+	}},
+	Settings: {Action: auth.Admin, Judged: First, Lane: admit.Small, Stale: admit.Small, Ways: []string{
+		settings + "GetSettings", settings + "SetSetting", settings + "SettingsHistory",
 	}},
 
 	OpenStream: {Judged: Steps, Lane: admit.Logins, Ways: []string{"/v1/stream"}},

@@ -82,6 +82,7 @@ type Client struct {
 	policies incumbentv1connect.PolicyServiceClient
 	txns     incumbentv1connect.TransactionServiceClient
 	cluster  incumbentv1connect.ClusterServiceClient
+	settings incumbentv1connect.SettingsServiceClient
 	clock    func() time.Duration // boottime, or a test's
 	index    atomic.Uint64        // newest index any answer has shown
 	seen     atomic.Int64         // on clock: when the index was the newest for certain
@@ -118,6 +119,7 @@ func New(cfg Config) (*Client, error) {
 	c.txns = incumbentv1connect.NewTransactionServiceClient(c.http, base, opts...)
 	c.policies = incumbentv1connect.NewPolicyServiceClient(c.http, base, opts...)
 	c.cluster = incumbentv1connect.NewClusterServiceClient(c.http, base, opts...)
+	c.settings = incumbentv1connect.NewSettingsServiceClient(c.http, base, opts...)
 	return c, nil
 }
 

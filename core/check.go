@@ -25,7 +25,7 @@ func (s *State) check() error {
 	}
 	s.sessions.Scan(func(o *Session) bool {
 		want := sum.counts[o.ID]
-		want.session = o
+		want.session, want.owner = o, s.usage.principals.byName[o.owner()]
 		if got := s.counts[o.ID]; got != want {
 			err = fmt.Errorf("session %v: counts %+v, want %+v", o.ID, got, want)
 		}
@@ -35,6 +35,9 @@ func (s *State) check() error {
 		return err
 	}
 	if err := s.checkTally(sum); err != nil {
+		return err
+	}
+	if err := s.checkUsage(); err != nil {
 		return err
 	}
 	return s.checkRecords()

@@ -89,6 +89,11 @@ func (s *State) claimFree(c *command, name incumbent.Name, l *Lease) Result {
 			return Result{Err: err}
 		}
 	}
+	if err := s.overQuota(&request{
+		owner: s.claimer(c), namespace: name.Namespace, owners: Growth{Leases: 1}, namespaces: Growth{Leases: 1},
+	}); err != nil {
+		return Result{Lease: l, Err: err}
+	}
 	n := l.next()
 	n.Name = name
 	n.TTL, _ = ttlOf(c.ttl)
@@ -99,6 +104,23 @@ func (s *State) claimFree(c *command, name incumbent.Name, l *Lease) Result {
 	s.grant(n, s.nextToken(), w, Granted)
 	s.putAlive(Granted, l, n, c.session)
 	return Result{Lease: n, Granted: true}
+}
+
+// claimer is the principal that a holding will count for: the owner of the session,
+// without one who claims.
+func (s *State) claimer(c *command) string {
+	if c.session.IsZero() {
+		return s.origin().Principal
+	}
+	return s.counts[c.session].session.owner()
+}
+
+// ownerOf is the principal that a holding counts for.
+func (s *State) ownerOf(l *Lease) string {
+	if l.Session.IsZero() {
+		return l.Origin.Principal
+	}
+	return s.counts[l.Session].session.owner()
 }
 
 // next returns a record to be changed into the successor of l. It shares the

@@ -69,6 +69,15 @@ func (x *Exec) Origin() *Origin { return x.s.origin() }
 // holds before the command.
 func (x *Exec) Principal() string { return x.s.origin().Principal }
 
+// Terms are what the settings of the cluster say; never nil.
+func (x *Exec) Terms() *Terms { return x.s.holding(x.s.terms) }
+
+// OverQuota says why what the command would make a principal and a namespace have is
+// over a quota, nil: it is not, or nobody is to be stopped by it.
+func (x *Exec) OverQuota(owner, namespace string, owners, namespaces Growth) *incumbent.Error {
+	return x.s.overQuota(&request{owner: owner, namespace: namespace, owners: owners, namespaces: namespaces})
+}
+
 // Session returns an open session, nil if it is not open.
 func (x *Exec) Session(id incumbent.SessionID) *Session { return x.s.counts[id].session }
 
@@ -170,7 +179,9 @@ func (s *State) applyFamily(c *command) Result {
 		return Result{Err: fail(incumbent.Invalid, "command of a kind that is not kept here")}
 	}
 	s.views = nil
-	return t.Apply(&Exec{s}, c.body)
+	r := t.Apply(&Exec{s}, c.body)
+	s.govern()
+	return r
 }
 
 // Family returns the view of the family of a number; nil: it is not kept here.

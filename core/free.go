@@ -151,7 +151,14 @@ func (s *State) checkTarget(l *Lease, to Waiter) *incumbent.Error {
 		}
 		return nil // one lease less, one more
 	}
-	return s.checkRoom(to.Session)
+	if err := s.checkRoom(to.Session); err != nil {
+		return err
+	}
+	owner := s.counts[to.Session].session.owner()
+	if owner == s.ownerOf(l) {
+		return nil // so it is for the owner
+	}
+	return s.overQuota(&request{owner: owner, owners: Growth{Leases: 1}})
 }
 
 // expire frees a lease whose deadline passed, unless anything has touched the

@@ -8,12 +8,13 @@ import "github.com/incumbent-dev/incumbent"
 //	2  members, epochs, absent waiters, a claim that names its token
 //	3  families: keys and values; transactions
 //	4  commands in parts
-//	5  policies, settings, credentials
+//	5  policies, settings, credentials; quotas
 const SchemaVersion = 5
 
 const (
 	memberSchema = 2 // the version that brought members
 	familySchema = 3 // the version that brought families
+	quotaSchema  = 5 // the version that brought quotas: members of earlier ones would not refuse what is over one
 )
 
 // Limits of the replicated state. They decide what a command does, so that

@@ -50,7 +50,7 @@ func (v *View) Namespace(namespace string) *View {
 		}
 		return true
 	})
-	part := &View{shared: t.shared}
+	part := &View{shared: t.shared, terms: v.terms, usage: t.usage}
 	for _, f := range v.families {
 		if of, ok := f.FamilyView.(Namespaced); ok {
 			part.families = append(part.families, namedView{of.Namespace(namespace, session), f.number, f.schema, f.name})

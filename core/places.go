@@ -145,6 +145,7 @@ func (t *tables) addPlace(e *entry, w Waiter) {
 	t.waits.Set(byWaiter{w.Session, e, w.Since})
 	t.waiting[placeKey{e.row, w.Session, w.Holder}] = w.Since
 	t.count(w.Session, 0, 0, 1)
+	t.usage.namespaces.get(e.name.Namespace).add(Places, 1)
 }
 
 func (t *tables) dropPlace(e *entry, w Waiter) {
@@ -156,4 +157,5 @@ func (t *tables) dropPlace(e *entry, w Waiter) {
 	t.waits.Delete(byWaiter{w.Session, e, w.Since})
 	delete(t.waiting, placeKey{e.row, w.Session, w.Holder})
 	t.count(w.Session, 0, 0, -1)
+	t.usage.namespaces.get(e.name.Namespace).add(Places, -1)
 }

@@ -21,6 +21,12 @@ func (s *State) enqueue(c *command, l *Lease) Result {
 	if err := s.checkRoom(c.session); err != nil {
 		return Result{Lease: l, Err: err}
 	}
+	if err := s.overQuota(&request{
+		owner: s.counts[c.session].session.owner(), namespace: l.Name.Namespace,
+		owners: Growth{Leases: 1, Places: 1}, namespaces: Growth{Places: 1},
+	}); err != nil {
+		return Result{Lease: l, Err: err}
+	}
 	s.addPlace(e, Waiter{Session: c.session, Holder: holder, Since: s.first, Critical: c.critical})
 	n := l.next()
 	n.Waiting++

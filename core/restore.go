@@ -69,6 +69,7 @@ func (d *restorer) run() error {
 		return err
 	}
 	s := d.s
+	s.govern()
 	if d.left > 0 {
 		return d.corrupt("%d records of family %s are missing", d.left, d.section)
 	}

@@ -40,6 +40,9 @@ func (s *State) openSession(c *command) Result {
 	if s.sessions.Len() >= s.limits.sessions {
 		return Result{Err: tooLarge("sessions", "MaxSessions", s.limits.sessions)}
 	}
+	if err := s.overQuota(&request{owner: s.origin().Principal, owners: Growth{Sessions: 1}}); err != nil {
+		return Result{Err: err}
+	}
 	n := &Session{ID: c.session, TTL: ttl, Renewal: uint64(s.first), Opened: s.first, Origin: s.origin()}
 	s.putSession(n)
 	s.emit(Change{What: SessionOpen, Session: n})
@@ -88,6 +91,7 @@ func (s *State) endSession(o *Session, what What, end ending) {
 		s.families[i].tables.EndSession(&Exec{s}, o)
 	}
 	s.sessions.Delete(o)
+	s.counts[o.ID].owner.add(Sessions, -1)
 	delete(s.counts, o.ID)
 }
 

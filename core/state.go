@@ -28,6 +28,8 @@
 //     id before, and no greater than the index.
 //   - A lease has a ttl of its own exactly if it is held and no session owns it.
 //   - The holder of a lease does not stand in its queue.
+//   - What principals and namespaces have is counted as the records say. Quotas
+//     ([Terms]) stop what would make it more, never what lets go or extends.
 //   - Results are kept with kinds and numbers, never with the texts of errors: the
 //     hash covers no wording.
 //   - What a command costs is bounded by its own size and the limits, and grows
@@ -62,6 +64,8 @@ type State struct {
 	views    []namedView // of them; nil: one has changed since
 	records  int         // of families, as far as changes tell: what checking costs
 	limits   limits
+	governs  Governing // the family that has the settings; nil: there is none
+	terms    *Terms    // as it says them
 
 	// Of the command under way.
 	cmd     command
@@ -80,11 +84,28 @@ type State struct {
 // New returns the empty state at index 0, with families in the order of their
 // numbers.
 func New(families ...Family) *State {
-	return &State{tables: newTables(), families: newFamilies(families), limits: defaultLimits(), words: make(map[string]string), lastOrigin: noOrigin}
+	s := &State{tables: newTables(), families: newFamilies(families), limits: defaultLimits(), words: make(map[string]string), lastOrigin: noOrigin}
+	for i := range s.families {
+		if c, ok := s.families[i].tables.(Counting); ok {
+			c.CountIn(s.usage)
+		}
+		if g, ok := s.families[i].tables.(Governing); ok {
+			s.governs = g
+		}
+	}
+	s.govern()
+	return s
+}
+
+// govern has the settings as they are now hold.
+func (s *State) govern() {
+	if s.governs != nil {
+		s.terms = s.governs.Terms()
+	}
 }
 
 // View returns the state as the last batch left it, in constant time.
-func (s *State) View() *View { return &View{s.copyTrees(), s.familyViews()} }
+func (s *State) View() *View { return &View{s.copyTrees(), s.familyViews(), s.terms, s.usage} }
 
 // Index is that of the newest command.
 func (s *State) Index() incumbent.Index { return s.index }

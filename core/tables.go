@@ -45,6 +45,7 @@ type tables struct {
 	keptByID map[string]*kept
 	waiting  map[placeKey]incumbent.Index   // the same as places
 	counts   map[incumbent.SessionID]counts // for every open session
+	usage    *Usage                         // of principals and namespaces
 	journal  *[]func()                      // takes back what is done; nil: nothing will be
 	steps    uint64                         // rows written, or read one after the other: what a command's cost is bounded by
 }
@@ -52,6 +53,7 @@ type tables struct {
 // counts is what one session has, and where it is: searching the tree costs more.
 type counts struct {
 	session *Session
+	owner   *Count // of the session
 	leases  int
 	pinned  int // of leases: kept from expiring
 	waits   int
@@ -113,6 +115,7 @@ func newTables() tables {
 		keptByID: make(map[string]*kept),
 		waiting:  make(map[placeKey]incumbent.Index),
 		counts:   make(map[incumbent.SessionID]counts),
+		usage:    newUsage(),
 	}
 }
 
@@ -239,12 +242,12 @@ func (t *tables) replace(o, n *Lease) {
 	if n.forgettable() {
 		t.free.Set(byAge{n.Modified, e})
 	}
-	t.replaceHolding(o, n)
+	t.replaceHolding(e, o, n)
 	t.replaceOwner(e, o, n)
 	t.pinned += one(n != nil && len(n.Pins) > 0) - one(o != nil && len(o.Pins) > 0)
 }
 
-func (t *tables) replaceHolding(o, n *Lease) {
+func (t *tables) replaceHolding(e *entry, o, n *Lease) {
 	was, is := incumbent.Token(0), incumbent.Token(0)
 	if o != nil {
 		was = o.Token
@@ -262,16 +265,36 @@ func (t *tables) replaceHolding(o, n *Lease) {
 	default:
 		t.tokens.Load(byToken{is, n}) // mostly the greatest
 	}
-	t.held += one(is != 0) - one(was != 0)
+	if was == is {
+		return
+	}
+	if by := one(is != 0) - one(was != 0); by != 0 {
+		t.held += by
+		t.usage.namespaces.get(e.name.Namespace).add(Leases, int64(by))
+	}
+	t.chargeClaimer(o, -1)
+	t.chargeClaimer(n, 1)
+}
+
+// chargeClaimer counts a holding that no session owns for who claimed it.
+func (t *tables) chargeClaimer(l *Lease, by int64) {
+	if !l.Free() && l.Session.IsZero() {
+		t.usage.principals.get(l.Origin.Principal).add(Leases, by)
+	}
 }
 
 func (t *tables) replaceOwner(e *entry, o, n *Lease) {
 	was, is := ownerOf(e, o), ownerOf(e, n)
-	if !was.session.IsZero() {
-		t.count(was.session, -1, -one(o.keptByPin()), 0)
-	}
-	if !is.session.IsZero() {
-		t.count(is.session, 1, one(n.keptByPin()), 0)
+	switch {
+	case was.session != is.session:
+		t.countLease(was.session, o, -1)
+		t.countLease(is.session, n, 1)
+	case is.session.IsZero():
+		return
+	default:
+		if by := one(n.keptByPin()) - one(o.keptByPin()); by != 0 {
+			t.count(is.session, 0, by, 0)
+		}
 	}
 	if was == is {
 		return
@@ -293,8 +316,19 @@ func ownerOf(e *entry, l *Lease) byOwner {
 	return byOwner{l.Session, !l.Critical, e.row}
 }
 
+// countLease counts a lease that a session, if there is one, owns or no longer owns.
+func (t *tables) countLease(id incumbent.SessionID, l *Lease, by int) {
+	if !id.IsZero() {
+		t.count(id, by, by*one(l.keptByPin()), 0)
+	}
+}
+
 func (t *tables) count(id incumbent.SessionID, leases, pinned, waits int) {
 	c := t.counts[id]
+	if c.owner != nil { // else its session is still to come
+		c.owner.add(Leases, int64(leases+waits))
+		c.owner.add(Places, int64(waits))
+	}
 	c.leases += leases
 	c.pinned += pinned
 	c.waits += waits
@@ -306,6 +340,10 @@ func (t *tables) putSession(n *Session) {
 	c := t.counts[n.ID]
 	if o := c.session; o != nil && t.journal != nil {
 		*t.journal = append(*t.journal, func() { t.putSession(o) })
+	}
+	if c.session == nil {
+		c.owner = t.usage.principals.get(n.owner())
+		c.owner.add(Sessions, 1)
 	}
 	c.session = n
 	t.counts[n.ID] = c

@@ -12,7 +12,16 @@ import (
 type View struct {
 	shared
 	families []namedView // by number
+	terms    *Terms
+	usage    *Usage
 }
+
+// Terms are what the settings of the cluster say in this state; never nil.
+func (v *View) Terms() *Terms { return v.holding(v.terms) }
+
+// Usage is what principals and namespaces have: by the newest command, not by the
+// one of the view.
+func (v *View) Usage() *Usage { return v.usage }
 
 // Index is that of the newest command.
 func (v *View) Index() incumbent.Index { return v.index }

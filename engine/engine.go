@@ -31,6 +31,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/core/parts"
 	"github.com/incumbent-dev/incumbent/core/policy"
+	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/watch"
@@ -43,6 +44,7 @@ func families() []core.Family {
 		kv.Family{},
 		parts.Family{},
 		policy.Family{},
+		settings.Family{},
 	}
 }
 

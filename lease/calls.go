@@ -178,7 +178,7 @@ func remove[T comparable](list []T, x T) []T {
 // log makes a command of a call. l is the lease it names. Claims that the same
 // client has sent before go first: their answer would come from a state after it.
 func (e *Engine) log(c *call, l *core.Lease) {
-	if e.tooManyUndecided(c) {
+	if e.tooManyUndecided(c) || e.overQuota(c) {
 		return
 	}
 	if c.named {
@@ -188,6 +188,20 @@ func (e *Engine) log(c *call, l *core.Lease) {
 		}
 	}
 	e.send(c, l)
+}
+
+// overQuota refuses a call that the quotas of this view stop, at no cost for the log.
+// One with a key may have been executed before, and one of a sequence comes after others
+// that may let go of something: what becomes of those only the log says.
+func (e *Engine) overQuota(c *call) bool {
+	if len(c.KeyID) > 0 || c.Sequence != nil {
+		return false
+	}
+	err := e.view.OverQuota(c.Origin.Principal, c.cmd)
+	if err != nil {
+		e.finish(c, core.Result{Index: e.view.Index(), Err: err})
+	}
+	return err != nil
 }
 
 // identify finds out whose release it is that names only a token.

@@ -8,6 +8,7 @@ import (
 	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/policy"
+	"github.com/incumbent-dev/incumbent/core/settings"
 )
 
 // observer counts what the group applies, and notes it for people, on the apply
@@ -70,9 +71,15 @@ func (t *timeline) member(c *core.Change) {
 
 // family notes a change of what rules the cluster: policies.
 func (t *timeline) family(c *core.Change) {
-	if c.Family.Family != policy.Number {
-		return
+	switch c.Family.Family {
+	case policy.Number:
+		t.policy(c)
+	case settings.Number:
+		t.setting(c)
 	}
+}
+
+func (t *timeline) policy(c *core.Change) {
 	before, _ := c.Family.Before.(*policy.Policy)
 	after, _ := c.Family.After.(*policy.Policy)
 	what, name := "policy set", c.Family.Topic.Name

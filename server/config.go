@@ -26,7 +26,6 @@ const (
 	DefaultReturnTime     = 10 * time.Second
 	DefaultMaxConnections = 16_000
 	DefaultHistoryBytes   = 16 << 20
-	DefaultKVQuotaBytes   = 2 << 30
 	DefaultMemoryBytes    = 4 << 30
 	DefaultDiskReserve    = 256 << 20
 	DefaultStopTimeout    = 10 * time.Second
@@ -99,7 +98,6 @@ type Config struct {
 	BackupKeep  int           // newest ones that stay in the folder; 1 to 10,000; DefaultBackupKeep
 
 	HistoryBytes   int64  // of changes kept for resuming watches; DefaultHistoryBytes
-	KVQuotaBytes   int64  // of keys and values, beyond which they do not grow; DefaultKVQuotaBytes
 	MemoryBytes    int64  // resident ceiling that admission defends; DefaultMemoryBytes
 	MaxConnections int    // accepted at once; DefaultMaxConnections
 	LogLevel       string // debug, info, warn, error; info
@@ -140,7 +138,6 @@ func (c Config) withDefaults() Config {
 	set(&c.BackupKeep, DefaultBackupKeep)
 	set(&c.backupTick, backupTick)
 	set(&c.HistoryBytes, DefaultHistoryBytes)
-	set(&c.KVQuotaBytes, DefaultKVQuotaBytes)
 	set(&c.MemoryBytes, DefaultMemoryBytes)
 	set(&c.MaxConnections, DefaultMaxConnections)
 	set(&c.LogLevel, "info")
@@ -204,7 +201,6 @@ func (c Config) sizeProblems(found *problems) {
 		{"snapshot-bytes", c.SnapshotBytes, 1 << 20, 1 << 40},
 		{"disk-reserve-bytes", c.DiskReserve, 1 << 20, 1 << 40},
 		{"history-bytes", c.HistoryBytes, 1 << 20, 1 << 40},
-		{"kv-quota-bytes", c.KVQuotaBytes, 1 << 20, 1 << 40},
 		{"memory-bytes", c.MemoryBytes, 64 << 20, 1 << 46},
 		{"max-connections", int64(c.MaxConnections), 1, 10_000_000},
 		{"backup-keep", int64(c.BackupKeep), 1, maxBackupKeep},

@@ -45,6 +45,7 @@ func (o operator) Settings(context.Context) (*apiv1.SettingsResponse, error) {
 		s = o.limits.Load().current(s)
 		out.Settings = append(out.Settings, &apiv1.Setting{Name: s.Name, Value: s.Value, Source: s.Source})
 	}
+	o.clusterSettings(out)
 	return out, nil
 }
 
@@ -147,7 +148,7 @@ func (s *Server) showLimits(st node.Status, view *core.View, streams int) []*api
 		one("connections", "connections", uint64(bounds.MaxConnections), uint64(s.gate.open()), "--max-connections"),
 		one("streams", "streams", uint64(bounds.MaxConnections), uint64(streams), "--max-connections"),
 		one("watch history", "bytes", uint64(s.cfg.HistoryBytes), uint64(hub.HistoryBytes), "--history-bytes"),
-		one("keys and values", "bytes", uint64(s.cfg.KVQuotaBytes), uint64(s.keyBytes()), "--kv-quota-bytes"),
+		one("keys and values", "bytes", uint64(view.Terms().KeyBytes), uint64(s.keyBytes()), "kv.quota-bytes"),
 		one("memory", "bytes", uint64(bounds.MemoryBytes), residentBytes(), "--memory-bytes"),
 		one("proposals waiting", "commands", uint64(st.InboxLimit), uint64(st.Inbox), ""),
 		one("idempotency keys", "results", core.MaxKeptResults, uint64(view.KeptCount()), ""),

@@ -14,7 +14,12 @@ const quotaWarnPercent = 80
 func (s *Server) keyBytes() int64 { return kv.Of(s.engine.View()).Bytes() }
 
 // quotaNear reports whether keys and values come near their quota.
-func (s *Server) quotaNear(used int64) bool { return used >= s.cfg.KVQuotaBytes/100*quotaWarnPercent }
+func (s *Server) quotaNear(used int64) bool {
+	return used > 0 && used >= s.quotaBytes()/100*quotaWarnPercent
+}
+
+// quotaBytes is what they may have.
+func (s *Server) quotaBytes() int64 { return s.engine.View().Terms().KeyBytes }
 
 // quotaWarnings are what an operator should know of that.
 func (s *Server) quotaWarnings() []string {
@@ -22,8 +27,8 @@ func (s *Server) quotaWarnings() []string {
 	if !s.quotaNear(used) {
 		return nil
 	}
-	return []string{fmt.Sprintf("keys and values have %d MiB of their %d MiB, beyond which puts and locks are refused: delete some (that always works), or raise --kv-quota-bytes on every member",
-		used>>20, s.cfg.KVQuotaBytes>>20)}
+	return []string{fmt.Sprintf("keys and values have %d MiB of their %d MiB, beyond which puts and locks are refused: delete some (that always works), or raise kv.quota-bytes with 'incumbent config set'",
+		used>>20, s.quotaBytes()>>20)}
 }
 
 // watchQuota puts into the timeline that keys and values come near their quota,
@@ -34,9 +39,9 @@ func (s *Server) watchQuota(was bool) bool {
 	if near == was {
 		return was
 	}
-	e := Event{What: "keys near quota", Detail: fmt.Sprintf("%d of %d bytes, delete some or raise --kv-quota-bytes", used, s.cfg.KVQuotaBytes)}
+	e := Event{What: "keys near quota", Detail: fmt.Sprintf("%d of %d bytes, delete some or raise kv.quota-bytes", used, s.quotaBytes())}
 	if !near {
-		e = Event{What: "keys below quota", Detail: fmt.Sprintf("%d of %d bytes", used, s.cfg.KVQuotaBytes)}
+		e = Event{What: "keys below quota", Detail: fmt.Sprintf("%d of %d bytes", used, s.quotaBytes())}
 	}
 	s.events.add(e)
 	return near

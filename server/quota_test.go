@@ -16,7 +16,7 @@ import (
 // A quota that fills is warned of before, stops what grows, and leaves deleting as
 // the way out.
 func TestAQuotaIsWarnedOf(t *testing.T) {
-	s, err := Open(Config{DataDir: t.TempDir(), Name: "n1", Listen: "127.0.0.1:0", SegmentBytes: 4 << 20, KVQuotaBytes: 1 << 20, DiskReserve: 1 << 20})
+	s, err := Open(Config{DataDir: t.TempDir(), Name: "n1", Listen: "127.0.0.1:0", SegmentBytes: 4 << 20, DiskReserve: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,6 +29,9 @@ func TestAQuotaIsWarnedOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
+	if _, err := c.Settings().Set(t.Context(), "kv.quota-bytes", "1MiB"); err != nil {
+		t.Fatal(err)
+	}
 	keys := c.KV("")
 	happened := func(what string) {
 		t.Helper()
@@ -50,7 +53,7 @@ func TestAQuotaIsWarnedOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return slices.ContainsFunc(st.Msg.Warnings, func(w string) bool { return strings.Contains(w, "--kv-quota-bytes") })
+		return slices.ContainsFunc(st.Msg.Warnings, func(w string) bool { return strings.Contains(w, "kv.quota-bytes") })
 	}
 	for _, k := range []string{"a", "b"} {
 		if _, err := keys.Put(t.Context(), k, make([]byte, 450<<10)); err != nil {

@@ -290,7 +290,7 @@ func (s *Server) openDoor() (*native.Door, error) {
 	return native.New(native.Config{
 		Engine: s.engine, Park: s.park, Operator: s.operator(), Guard: s.guard, Logger: s.log,
 		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) },
-		Age: s.cluster.Age, Away: s.cutOff.err, QuotaBytes: s.cfg.KVQuotaBytes,
+		Age: s.cluster.Age, Away: s.cutOff.err,
 	})
 }
 

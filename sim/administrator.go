@@ -7,6 +7,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/node"
 )
 
@@ -38,6 +39,24 @@ func (d *administrator) begin() {
 		d.act()
 		d.begin()
 	})
+}
+
+// configure sets what the run is to have from its beginning, until it is set.
+func (d *administrator) configure() {
+	if d.w.cfg.Quota > 0 {
+		d.set(settings.Command{Name: "kv.quota-bytes", Value: d.w.cfg.Quota})
+	}
+}
+
+// set changes a setting of the cluster, until that has been answered.
+func (d *administrator) set(c settings.Command) {
+	again := func() { d.set(c) }
+	d.a.at = d.w.anyone()
+	d.a.submit(c, func(r core.Result) {
+		if r.Err != nil {
+			d.a.later(d.w.upTo(returns), again)
+		}
+	}, again)
 }
 
 func (d *administrator) act() {

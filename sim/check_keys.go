@@ -20,6 +20,8 @@ type keyChecker struct {
 	ended   map[incumbent.SessionID]bool // sessions that are over, and were not opened again
 	delays  map[kv.Key]delay
 	removed map[held]bool // locks that ended because somebody deleted the entry
+	bytes   int64         // of all keys and values after the last batch
+	terms   *core.Terms   // that held then
 
 	moment  int64               // of what the clients did and heard, in order
 	calls   []*keyCall          // by when they were made
@@ -115,9 +117,12 @@ func (c *keyChecker) applied(p *process, v *core.View, full bool) {
 			c.w.violate("key %s is locked at index %d by a session that is over (G8)", k.Name, v.Index())
 		}
 	}
-	if n := kv.Of(v).Bytes(); c.w.cfg.Quota > 0 && n > c.w.cfg.Quota {
-		c.w.violate("keys and values have %d bytes at index %d, they may have %d", n, v.Index(), c.w.cfg.Quota)
+	// What there was before the limit was lowered may stay.
+	n, terms := kv.Of(v).Bytes(), v.Terms()
+	if n > terms.KeyBytes && n > c.bytes && terms == c.terms {
+		c.w.violate("keys and values have %d bytes at index %d, they may have %d", n, v.Index(), terms.KeyBytes)
 	}
+	c.bytes, c.terms = n, terms
 	if full {
 		c.shown(p, v)
 	}

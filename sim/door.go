@@ -6,6 +6,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
 )
@@ -25,6 +26,9 @@ func (p *process) submit(call lease.Call, cmd core.Command, first bool, done fun
 		p.submitKeys(call, c, first, done)
 	case core.Txn:
 		p.submitTxn(call, c, first, done)
+	case settings.Command:
+		meta := core.Meta{Origin: call.Origin, KeyID: call.KeyID, KeyBase: call.KeyBase}
+		p.group.Execute(engine.Call{Meta: meta, Reserve: true}, c, done)
 	default:
 		p.leases.Submit(call, cmd, done)
 	}
@@ -33,14 +37,16 @@ func (p *process) submit(call lease.Call, cmd core.Command, first bool, done fun
 // submitKeys refuses what there is no room for, answers what would do nothing from a
 // confirmed view, and proposes all else; what was sent before only the log decides.
 func (p *process) submitKeys(call lease.Call, c kv.Command, first bool, done func(core.Result)) {
-	w, quota := p.w, p.w.cfg.Quota
-	grows := c.Growth(kv.Of(p.group.View()).Entry(c.Key))
-	frees := c.Verb == kv.Remove || c.Verb == kv.RemoveTree || c.Verb == kv.Release && grows <= 0
-	if v := kv.Of(p.group.View()); first && quota > 0 && !frees && grows > 0 && v.Bytes()+grows > quota {
-		done(core.Result{Err: kv.ErrFull(v.Bytes(), uint64(quota))})
-		return
+	w, all := p.w, p.group.View()
+	v := kv.Of(all)
+	o := v.Entry(c.Key)
+	frees := c.Verb == kv.Remove || c.Verb == kv.RemoveTree || c.Verb == kv.Release && c.Growth(o) <= 0
+	if first && !frees {
+		if err := v.Full(all, call.Origin.Principal, &c, o); err != nil {
+			done(core.Result{Err: err})
+			return
+		}
 	}
-	c.Most = uint64(quota)
 	execute := func() {
 		meta := core.Meta{Origin: call.Origin, KeyID: call.KeyID, KeyBase: call.KeyBase}
 		p.group.Execute(engine.Call{Meta: meta, Reserve: frees}, c, done)

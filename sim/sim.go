@@ -138,6 +138,7 @@ func Run(cfg Config) Result {
 	w.populate()
 	w.admin = newAdministrator(w)
 	w.admin.begin()
+	w.admin.configure()
 	w.admin.register()
 	w.nemesis()
 	w.play()

@@ -53,7 +53,7 @@ func (w *world) someSelection() selection {
 			return t.Kind == keys && t.Scope == key.Scope && strings.HasPrefix(t.Name, prefix)
 		}}
 	}
-	all := func(t watch.Topic) bool { return t.Kind != 0 }
+	all := func(t watch.Topic) bool { return t.Kind == engine.Leases || t.Kind == keys }
 	return selection{[]watch.Selector{watch.All(engine.Leases), watch.All(keys)}, all}
 }
 

@@ -14,10 +14,10 @@ import (
 func configCommand(env *environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "config",
-		Short:   "show and check settings",
-		Example: "  incumbent config show --effective\n  incumbent config check incumbent.yaml",
+		Short:   "show and check settings of a member, read and change those of the cluster",
+		Example: "  incumbent config show --effective\n  incumbent config check incumbent.yaml\n  incumbent config set kv.quota-bytes 4GiB",
 	}
-	c.AddCommand(configShow(env), configCheck(env))
+	c.AddCommand(configShow(env), configCheck(env), configGet(env), configSet(env), configUnset(env), configHistory(env))
 	return c
 }
 
@@ -27,7 +27,9 @@ func configShow(env *environment) *cobra.Command {
 		Short: "print settings",
 		Long: `Show prints the settings that 'incumbent server' would take here: from the
 environment, from the file --config names, and the defaults. With --effective it
-asks a running server for those it has, and where each came from.`,
+asks a running server for those it has, and where each came from: 'cluster' and
+'cluster default' are those of the cluster, which 'incumbent config set' changes on
+all members; all others are the member's own.`,
 		Example: "  incumbent config show\n  incumbent config show --effective --server http://127.0.0.1:7600",
 		Args:    exactArgs(),
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -15,7 +15,8 @@ import (
 // *Listing. Get and List are parts of transactions only, EndDelay is none.
 //
 // It answers Invalid and TooLarge for what cannot be, and TooLarge for what would give
-// keys and values more bytes than it says they may have; Conflict where the condition
+// keys and values more bytes than the settings allow, or whoever stores it or the
+// namespace more than their quotas; Conflict where the condition
 // does not hold; of Acquire Held where another session has locked the key, or its
 // delay lasts, and Expired where the session is not open; of Release NotHolder
 // where the session has not locked it.
@@ -36,7 +37,7 @@ func (t *tables) Apply(x *core.Exec, b []byte) core.Result {
 		return r
 	}
 	o := t.entry(c.Key)
-	if err := t.full(&c, o); err != nil {
+	if err := t.full(x, &c, o); err != nil {
 		return core.Result{Record: o, Err: err}
 	}
 	switch c.Verb {
@@ -78,23 +79,49 @@ func (t *shared) refusal(c *Command, o *Entry, open bool) *incumbent.Error {
 }
 
 // full is why a command does nothing that would give keys and values more bytes than
-// it says they may have.
-func (t *shared) full(c *Command, o *Entry) *incumbent.Error {
-	if c.Most == 0 || c.Verb == Remove || c.Verb == RemoveTree {
+// they may have: all together, those of who stores it, or those of the namespace.
+func (t *shared) full(x *core.Exec, c *Command, o *Entry) *incumbent.Error {
+	if c.Verb == Remove || c.Verb == RemoveTree {
 		return nil
 	}
-	grows := c.Growth(o)
-	if grows <= 0 || uint64(t.bytes+grows) <= c.Most {
-		return nil
+	if err := t.noRoom(x.Terms(), c, o); err != nil {
+		return err
 	}
-	return ErrFull(t.bytes, c.Most)
+	owner := c.owner(o, x.Principal())
+	owners, namespaces := c.growths(o, owner)
+	return x.OverQuota(owner, c.Key.Namespace, owners, namespaces)
 }
 
-// ErrFull is the error of a command that would give keys and values more bytes than
-// they may have.
-func ErrFull(bytes int64, most uint64) *incumbent.Error {
-	return incumbent.Errorf(incumbent.TooLarge, "keys and values have %d bytes, and may have %d", bytes, most).
-		WithHint("delete what is not needed, which always works, or raise --kv-quota-bytes on every member")
+// noRoom is why a command does nothing that would give all keys and values more bytes
+// than they may have.
+func (t *shared) noRoom(terms *core.Terms, c *Command, o *Entry) *incumbent.Error {
+	grows, most := c.Growth(o), terms.KeyBytes
+	if most == 0 || grows <= 0 || t.bytes+grows <= most {
+		return nil
+	}
+	return incumbent.Errorf(incumbent.TooLarge, "keys and values have %d bytes, and may have %d", t.bytes, most).
+		WithHint("delete what is not needed, which always works, or an operator raises it: incumbent config set kv.quota-bytes BYTES")
+}
+
+// owner is whose an entry will be that a command stores: who asks, but for one who
+// gives a lock up and makes nothing larger, which no quota is to stop.
+func (c *Command) owner(o *Entry, asks string) string {
+	if c.Verb == Release && o != nil && c.Growth(o) <= 0 {
+		return o.Owner
+	}
+	return asks
+}
+
+// growths are by how much a command that stores raises what the owner has, and what
+// the namespace has.
+func (c *Command) growths(o *Entry, owner string) (owners, namespaces core.Growth) {
+	owners[core.KeyBytes], namespaces[core.KeyBytes] = c.Growth(o), c.Growth(o)
+	if o == nil {
+		owners[core.Keys], namespaces[core.Keys] = 1, 1
+	} else if o.Owner != owner {
+		owners[core.Keys], owners[core.KeyBytes] = 1, costOf(c.Key, c.Value)
+	}
+	return owners, namespaces
 }
 
 func refused(k incumbent.Kind, message string) *incumbent.Error {
@@ -134,6 +161,7 @@ func (c *Command) next(x *core.Exec, o *Entry) *Entry {
 	if o != nil {
 		*n = *o
 	}
+	n.Owner = c.owner(o, x.Principal())
 	n.Value, n.Flags, n.Modified = bytes.Clone(c.Value), c.Flags, x.Index()
 	return n
 }

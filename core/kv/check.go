@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
 )
 
 // Check implements [core.Tables].
@@ -47,7 +48,7 @@ func (t *tables) checkEntries(open func(incumbent.SessionID) bool, index incumbe
 // check verifies what an entry says.
 func (e *Entry) check(index incumbent.Index) error {
 	switch locked := !e.Session.IsZero(); {
-	case check(e.Key, false) != nil, len(e.Value) > MaxValueBytes:
+	case check(e.Key, false) != nil, len(e.Value) > MaxValueBytes, len(e.Owner) > core.MaxOriginBytes:
 		return fmt.Errorf("key %.80q: it cannot be", e.Name)
 	case e.Created == 0 || e.Created > e.Modified || e.Modified > index:
 		return fmt.Errorf("key %.80q: created at %d and modified at %d, the state's index is %d", e.Name, e.Created, e.Modified, index)

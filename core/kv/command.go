@@ -45,10 +45,6 @@ type Command struct {
 
 	Limit    uint64 // of List: entries; 0: all
 	KeysOnly bool   // of Get and List: the values are not wanted, and do not count
-
-	// Most is how many bytes keys and values may have together for the command to
-	// make them more; 0: there is no such limit.
-	Most uint64
 }
 
 // If is a condition.
@@ -78,7 +74,6 @@ func (c Command) Encode(meta core.Meta) []byte {
 	w.Millis(11, c.Delay)
 	w.Uint(12, c.Limit)
 	w.Flag(13, c.KeysOnly)
-	w.Uint(14, c.Most)
 	return core.EncodeFamily(meta, Family{}, w.B)
 }
 
@@ -135,8 +130,6 @@ func (c *Command) set(f *wire.Field) bool {
 		return f.Uint(&c.Limit)
 	case 13:
 		return f.Flag(&c.KeysOnly)
-	case 14:
-		return f.Uint(&c.Most)
 	}
 	return false
 }

@@ -24,7 +24,7 @@ func commands() []Command {
 		{Verb: Remove, Key: key("a"), If: IfIndex},
 		{Verb: RemoveTree, Key: key("")},
 		{Verb: EndDelay, Key: key("a"), Index: 7},
-		{Verb: Put, Key: key("a"), Value: []byte("v"), Most: 1 << 40},
+		{Verb: Put, Key: key("a"), Value: []byte("v")},
 	}
 }
 
@@ -46,7 +46,7 @@ func body(t testing.TB, c Command) []byte {
 func (c Command) same(o Command) bool {
 	values := bytes.Equal(c.Value, o.Value) && bytes.Equal(c.Was, o.Was)
 	return values && c.Verb == o.Verb && c.Key == o.Key && c.Flags == o.Flags && c.If == o.If && c.Index == o.Index &&
-		c.Session == o.Session && c.OnEnd == o.OnEnd && c.Delay == o.Delay && c.Most == o.Most
+		c.Session == o.Session && c.OnEnd == o.OnEnd && c.Delay == o.Delay
 }
 
 func TestDecodeReadsWhatEncodeWrites(t *testing.T) {

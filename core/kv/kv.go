@@ -77,6 +77,7 @@ type Entry struct {
 	Key
 	Value     []byte // not to be changed
 	Flags     uint64
+	Owner     string // the principal that stored it last, whose quota it counts against
 	Created   incumbent.Index
 	Modified  incumbent.Index
 	LockIndex uint64              // how often it was locked
@@ -146,6 +147,7 @@ type tables struct {
 	marked *marked                     // nil: there is no transaction under way that may have to be taken back
 	part   uint8                       // of the section that is being restored
 	again  recordWriter                // of its records
+	usage  *core.Usage                 // where the entries are counted; nil: nowhere
 }
 
 // limits are those that a test needs smaller.
@@ -179,6 +181,7 @@ func (t *shared) entry(k Key) *Entry {
 // put stores n in the place of o; either may be nil.
 func (t *tables) put(at incumbent.Index, o, n *Entry) {
 	k := keyOf(o, n)
+	t.charge(o, n)
 	if o != nil {
 		t.bytes -= o.size()
 		t.unlock(o)

@@ -14,14 +14,23 @@ import (
 type smallFamily struct {
 	Family
 	limits limits
+	terms  core.Terms
 	tables *tables // the newest
 }
+
+// governed are tables that have settings of their own.
+type governed struct {
+	*tables
+	terms *core.Terms
+}
+
+func (g governed) Terms() *core.Terms { return g.terms }
 
 // New implements core.Family.
 func (f *smallFamily) New() core.Tables {
 	f.tables = newTables()
 	f.tables.limits = f.limits
-	return f.tables
+	return governed{f.tables, &f.terms}
 }
 
 func ample() *smallFamily { return &smallFamily{limits: newTables().limits} }

@@ -65,6 +65,7 @@ func (w *recordWriter) write(kind uint8, e *Entry) []byte {
 	w.Session(9, e.Session)
 	w.Uint(10, uint64(e.OnEnd))
 	w.Millis(11, e.Delay)
+	w.Text(12, e.Owner)
 	return w.B
 }
 
@@ -123,6 +124,8 @@ func (e *Entry) set(f *wire.Field) bool {
 		return small(f, &e.OnEnd)
 	case 11:
 		return f.Millis(&e.Delay, MaxDelay)
+	case 12:
+		return text(f, &e.Owner)
 	}
 	return false
 }

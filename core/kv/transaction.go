@@ -118,14 +118,15 @@ func errAlone() *incumbent.Error {
 // marked is how the tables were before the transaction under way.
 type marked struct {
 	shared
-	byAge  *btree.BTreeG[tombstone]
-	owned  *btree.BTreeG[lock]
-	counts map[incumbent.SessionID]int // those that have changed since
+	byAge   *btree.BTreeG[tombstone]
+	owned   *btree.BTreeG[lock]
+	counts  map[incumbent.SessionID]int // those that have changed since
+	charges []charge                    // since
 }
 
 // Mark implements [core.Undoable]. The trees are copied in constant time.
 func (t *tables) Mark() {
-	t.marked = &marked{t.copied(), t.byAge.Copy(), t.owned.Copy(), map[incumbent.SessionID]int{}}
+	t.marked = &marked{shared: t.copied(), byAge: t.byAge.Copy(), owned: t.owned.Copy(), counts: map[incumbent.SessionID]int{}}
 }
 
 // Settle implements [core.Undoable].
@@ -136,6 +137,9 @@ func (t *tables) Settle(back bool) {
 		return
 	}
 	t.shared, t.byAge, t.owned = m.shared, m.byAge, m.owned
+	for _, c := range m.charges { // t.marked is nil
+		t.add(charge{c.entry, -c.keys, -c.bytes})
+	}
 	for id, n := range m.counts { // in any order: each by itself
 		if t.counts[id] = n; n == 0 {
 			delete(t.counts, id)

@@ -19,7 +19,7 @@ import (
 //	apply            one batch: a command a line, see parse
 //	list PREFIX      the entries, and the index of the list; after=
 //	state            counts, locks and delays
-//	limits …         makes limits smaller: per-session= locks= deleted= tombstones=
+//	limits …         makes limits smaller: per-session= locks= deleted= tombstones= bytes=
 //	restart          goes on from a snapshot, which must give the same state
 //
 // A key is of namespace n. A session's id is its text, filled up with zeros.
@@ -56,6 +56,10 @@ func (f *smallFamily) set(t *testing.T, args []datadriven.CmdArg) {
 		n, err := strconv.Atoi(a.Vals[0])
 		if err != nil {
 			t.Fatal(err)
+		}
+		if a.Key == "bytes" {
+			f.terms.KeyBytes = int64(n)
+			continue
 		}
 		*map[string]*int{
 			"per-session": &f.limits.perSession, "locks": &f.limits.locks, "deleted": &f.limits.deleted, "tombstones": &f.limits.tombstones,
@@ -151,7 +155,7 @@ func entryText(e *Entry) string {
 
 // parse reads a line: VERB KEY [VALUE] key=value…
 //
-//	put KEY VALUE flags= index= was= most=
+//	put KEY VALUE flags= index= was=
 //	remove KEY index= was=
 //	remove-tree [PREFIX]
 //	acquire KEY VALUE session= delay= goes
@@ -194,7 +198,7 @@ func parse(t *testing.T, line string) core.Command {
 	case "close":
 		return core.CloseSessionCommand{ID: session(at(0))}
 	}
-	c := Command{Key: key(at(0)), Value: []byte(at(1)), Flags: number("flags"), Session: session(args["session"]), Most: number("most")}
+	c := Command{Key: key(at(0)), Value: []byte(at(1)), Flags: number("flags"), Session: session(args["session"])}
 	c.Verb = map[string]Verb{"put": Put, "acquire": Acquire, "release": Release, "remove": Remove, "remove-tree": RemoveTree, "end-delay": EndDelay}[verb]
 	if _, given := args["index"]; given {
 		c.If, c.Index = IfIndex, incumbent.Index(number("index"))

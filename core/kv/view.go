@@ -49,6 +49,18 @@ func (v *View) Idling(c *Command, open bool) (*Entry, core.Result, bool) {
 	return o, r, idle
 }
 
+// Full is why a command that stores, and is not proposed yet, is refused for what it
+// makes larger, as far as this view can tell; nil: it is not. all is the view of the
+// state, asks the principal that sends it, o the entry as it is.
+func (v *View) Full(all *core.View, asks string, c *Command, o *Entry) *incumbent.Error {
+	if err := v.noRoom(all.Terms(), c, o); err != nil {
+		return err
+	}
+	owner := c.owner(o, asks)
+	owners, namespaces := c.growths(o, owner)
+	return all.OverQuotaIn(asks, owner, c.Key.Namespace, owners, namespaces)
+}
+
 // Ascend calls fn with the entries whose key begins with that of prefix and comes
 // behind after, in their order, until it returns false.
 func (v *View) Ascend(prefix, after Key, fn func(*Entry) bool) { v.ascend(prefix, after, fn) }

@@ -54,7 +54,6 @@ type Config struct {
 	Away func() error
 
 	OfferWindow   time.Duration // in which an offer is to be accepted; lease.DefaultOfferWindow
-	QuotaBytes    int64         // of keys and values together, beyond which they do not grow; 0: none
 	ProgressEvery time.Duration // between progress marks of a silent watch; DefaultProgressEvery
 	Responders    int           // goroutines that answer the hot path; DefaultResponders
 	Now           func() time.Time
@@ -71,7 +70,7 @@ func (c *Config) Validate() error {
 			return incumbent.Errorf(incumbent.Invalid, "native door: %s is missing", name)
 		}
 	}
-	if c.OfferWindow < 0 || c.QuotaBytes < 0 || c.ProgressEvery < 0 || c.Responders < 0 {
+	if c.OfferWindow < 0 || c.ProgressEvery < 0 || c.Responders < 0 {
 		return incumbent.Errorf(incumbent.Invalid, "native door: a setting is negative")
 	}
 	return c.Limits.Validate()
@@ -93,7 +92,6 @@ type Door struct {
 	age           func() time.Duration
 	away          func() error
 	offerWindow   time.Duration
-	quota         int64
 	progressEvery time.Duration
 	now           func() time.Time
 	log           *slog.Logger
@@ -137,7 +135,7 @@ func New(cfg Config) (*Door, error) {
 		cfg.View = cfg.Engine.View
 	}
 	d := &Door{
-		engine: cfg.Engine, quota: cfg.QuotaBytes, leases: cfg.Leases, view: cfg.View, confirm: cfg.Engine.Confirm, hub: cfg.Engine.Hub(),
+		engine: cfg.Engine, leases: cfg.Leases, view: cfg.View, confirm: cfg.Engine.Confirm, hub: cfg.Engine.Hub(),
 		park: cfg.Park, operator: cfg.Operator, guard: cfg.Guard, admission: cfg.Admission, monotonic: cfg.Monotonic, age: cfg.Age, away: cfg.Away,
 		offerWindow:   or(cfg.OfferWindow, lease.DefaultOfferWindow),
 		progressEvery: or(cfg.ProgressEvery, DefaultProgressEvery),

@@ -231,12 +231,12 @@ func (d *Door) writeKey(who *caller, call lease.Call, o *operation, c *kv.Comman
 func (d *Door) writeAllowed(call lease.Call, o *operation, c *kv.Command, done func(core.Result)) {
 	look, free, first := d.lookAt(c), false, o.first()
 	if free = frees(c, look.entry); !free && first {
-		if err := d.roomFor(c.Growth(look.entry)); err != nil {
-			done(core.Result{Err: asError(err)})
+		all := d.view()
+		if err := kv.Of(all).Full(all, call.Origin.Principal, c, look.entry); err != nil {
+			done(core.Result{Err: err})
 			return
 		}
 	}
-	c.Most = uint64(d.quota)
 	propose := func() {
 		d.engine.Execute(engine.Call{
 			Meta:     core.Meta{Origin: call.Origin, KeyID: call.KeyID, KeyBase: call.KeyBase},
@@ -316,13 +316,4 @@ func entryPB(e *kv.Entry, keyOnly bool) *pb.KeyValue {
 		}
 	}
 	return p
-}
-
-// roomFor refuses what would make keys and values take more than they may.
-func (d *Door) roomFor(grows int64) error {
-	v := kv.Of(d.view())
-	if d.quota == 0 || grows <= 0 || v.Bytes()+grows <= d.quota {
-		return nil
-	}
-	return kv.ErrFull(v.Bytes(), uint64(d.quota))
 }

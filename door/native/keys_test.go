@@ -121,7 +121,8 @@ func TestG25_ARepeatedConditionalPutIsTheSamePut(t *testing.T) {
 // An earlier attempt with the key may be on its way still, and must not take effect
 // once a later one was refused: so the refusal stands in the log.
 func TestG25_WhatMayHaveBeenSentBeforeIsRefusedByTheLog(t *testing.T) {
-	m := newMember(t, func(c *Config) { c.QuotaBytes = 1000 + kv.EntryBytes })
+	m := newMember(t)
+	m.limitKeys(1000 + kv.EntryBytes)
 	m.mustPut(&pb.PutRequest{Key: "x", Value: make([]byte, 900)})
 	base := uint64(m.group.View().Index())
 	absent := &pb.PutRequest{Key: "x", Condition: ifIndex(0), Idempotency: &pb.Idempotency{Key: []byte("absent"), BaseIndex: base}}
@@ -200,7 +201,8 @@ func TestG45_ValuesAndPagesAreBounded(t *testing.T) {
 }
 
 func TestAQuotaStopsWhatGrows(t *testing.T) {
-	m := newMember(t, func(c *Config) { c.QuotaBytes = 1000 + kv.EntryBytes })
+	m := newMember(t)
+	m.limitKeys(1000 + kv.EntryBytes)
 	put := func(key string, n int) error {
 		_, err := m.put(&pb.PutRequest{Key: key, Value: make([]byte, n)})
 		return err
@@ -209,7 +211,7 @@ func TestAQuotaStopsWhatGrows(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := m.group.Proposed()
-	if err := put("y", 100); kindOf(err) != incumbent.TooLarge || !hints(err, "--kv-quota-bytes") {
+	if err := put("y", 100); kindOf(err) != incumbent.TooLarge || !hints(err, "kv.quota-bytes") {
 		t.Errorf("beyond the quota: %v", err)
 	}
 	if n := m.group.Proposed() - before; n != 0 {
@@ -299,7 +301,8 @@ func TestG40_AnIdleDeletionCostsNoEntry(t *testing.T) {
 // Giving a lock up stores a value, too: what that makes larger is within the quota
 // like any other, and has no reserve.
 func TestG39_AnUnlockThatGrowsIsWithinTheQuota(t *testing.T) {
-	m := newMember(t, func(c *Config) { c.QuotaBytes = 1000 + kv.EntryBytes })
+	m := newMember(t)
+	m.limitKeys(1000 + kv.EntryBytes)
 	session := incumbent.NewSessionID().String()
 	if resp, body := m.post("SessionService/OpenSession", fmt.Sprintf(`{"id": %q, "ttl_ms": 60000}`, session)); resp.StatusCode != http.StatusOK {
 		t.Fatal(body)
@@ -356,7 +359,8 @@ func TestAPutDoesNotEchoItsValue(t *testing.T) {
 
 // The quota counts what an entry costs besides its key and value.
 func TestG39_TheQuotaCountsEntries(t *testing.T) {
-	m := newMember(t, func(c *Config) { c.QuotaBytes = 10 * kv.EntryBytes })
+	m := newMember(t)
+	m.limitKeys(10 * kv.EntryBytes)
 	for i := range 10 {
 		if _, err := m.put(&pb.PutRequest{Key: fmt.Sprint(i)}); err != nil {
 			if i < 5 || kindOf(err) != incumbent.TooLarge {
@@ -371,7 +375,8 @@ func TestG39_TheQuotaCountsEntries(t *testing.T) {
 // A retry is answered with what its first attempt did, whatever has become of quota
 // and session since.
 func TestG25_ARetryIsNotRefusedForWhatCameAfter(t *testing.T) {
-	m := newMember(t, func(c *Config) { c.QuotaBytes = 1000 })
+	m := newMember(t)
+	m.limitKeys(1000)
 	m.guard.principal = auth.Principal{Name: "a", Kind: auth.Agent, Via: auth.Certificate}
 	key := func(name string) *pb.Idempotency {
 		return &pb.Idempotency{Key: []byte(name), BaseIndex: uint64(m.group.View().Index())}

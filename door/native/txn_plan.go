@@ -198,7 +198,6 @@ func (d *Door) planStep(who *caller, in *pb.TxnOperation, to *branch) error {
 	if frees(c, kv.Of(d.view()).Entry(c.Key)) {
 		to.frees++
 	}
-	c.Most = uint64(d.quota)
 	to.ops = append(to.ops, *c)
 	return nil
 }

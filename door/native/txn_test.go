@@ -226,7 +226,8 @@ func TestG12_ATransactionMayWhatItsPartsMay(t *testing.T) {
 }
 
 func TestG45_WhatIsNoTransactionIsRefused(t *testing.T) {
-	m := newMember(t, func(c *Config) { c.QuotaBytes = 1000 })
+	m := newMember(t)
+	m.limitKeys(1000)
 	many := make([]*pb.TxnOperation, 10_001)
 	for i := range many {
 		many[i] = opGet("x")

@@ -89,8 +89,8 @@ var ofKeys = []mutant{
 	{
 		name: "a quota is not judged by the log", guarantee: "G28",
 		file: "core/kv/apply.go", pkg: "./core/kv", test: "^TestTranscripts$/^quota$",
-		search:  "grows <= 0 || uint64(t.bytes+grows) <= c.Most",
-		replace: "grows <= int64(c.Most)",
+		search:  "grows <= 0 || t.bytes+grows <= most",
+		replace: "grows <= most",
 	},
 	{
 		name: "the end of a delay that is not there stops every member", guarantee: "G28",
@@ -153,7 +153,7 @@ var ofKeysSimulated = []mutant{
 	{
 		name: "simulated: a quota is not judged by the log", guarantee: "G28",
 		file: "core/kv/apply.go", pkg: "./sim", test: fewSeeds,
-		search:  "grows <= 0 || uint64(t.bytes+grows) <= c.Most",
-		replace: "grows <= int64(c.Most)",
+		search:  "grows <= 0 || t.bytes+grows <= most",
+		replace: "grows <= most",
 	},
 }

@@ -1,0 +1,258 @@
+package settings
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// Key is a setting, for whoever reads its value.
+type Key uint8
+
+// The settings. Their names stand in the log, these numbers do not.
+const (
+	KVQuotaBytes Key = iota
+	QuotaMode
+	QuotaSessions
+	QuotaLeases
+	QuotaPlaces
+	QuotaKeys
+	QuotaKeyBytes
+	QuotaNamespaceLeases
+	QuotaNamespacePlaces
+	QuotaNamespaceKeys
+	QuotaNamespaceKeyBytes
+	numKeys
+)
+
+// Unit says what a value counts, and so how it is written.
+type Unit uint8
+
+// The units.
+const (
+	Count  Unit = iota // a number
+	Bytes              // a number, KiB, MiB, GiB and TiB may stand behind it
+	Millis             // a duration, as 1m30s
+	Modes              // off, observe, enforce
+)
+
+var unitNames = [...]string{"count", "bytes", "duration", "mode"}
+
+// String returns the unit's name.
+func (u Unit) String() string { return unitNames[u] }
+
+// Subject is what a setting may be given for each of, behind an @.
+type Subject uint8
+
+// The subjects.
+const (
+	Nobody Subject = iota
+	Principals
+	Namespaces
+)
+
+var subjectNames = [...]string{"", "principal", "namespace"}
+
+// String returns the subject's name.
+func (s Subject) String() string { return subjectNames[s] }
+
+// Declaration says what a setting is. All of them act at once, on every member,
+// unless Does says otherwise.
+type Declaration struct {
+	Name     string
+	Unit     Unit
+	Min, Max int64
+	Default  int64
+	Zero     string  // what 0 means; "": nothing of its own
+	For      Subject // whom it may be given for
+	Schema   uint32  // the [core.SchemaVersion] that brought it, which its commands name
+	Does     string
+
+	quota func(*Values) *core.Quota // that it is; nil: it is none
+}
+
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+	tib = 1 << 40
+)
+
+// table has the settings by key.
+var table = [numKeys]Declaration{
+	KVQuotaBytes: {
+		Name: "kv.quota-bytes", Unit: Bytes, Min: 1, Max: tib, Default: 2 * gib, Schema: 5,
+		Does: "what all keys and values cost together, 160 bytes for each entry among it, beyond which puts and locks that make them grow are refused; a warning and an event from 80 %; deleting always works",
+	},
+	QuotaMode: {
+		Name: "quota.mode", Unit: Modes, Min: int64(core.Off), Max: int64(core.Enforce), Default: int64(core.Enforce), Schema: 5,
+		Does: "what becomes of what is over a quota: nothing, it is counted and executed, or it is counted and refused; operators are exempt",
+	},
+	QuotaSessions:          quota(core.Sessions, Principals, 10_000, "sessions that one principal has opened"),
+	QuotaLeases:            quota(core.Leases, Principals, 100_000, "leases that one principal holds, through all its sessions, and its places in queues"),
+	QuotaPlaces:            quota(core.Places, Principals, 100_000, "places in queues that one principal has"),
+	QuotaKeys:              quota(core.Keys, Principals, 500_000, "keys that one principal was the last to store"),
+	QuotaKeyBytes:          quota(core.KeyBytes, Principals, 512*mib, "what those cost"),
+	QuotaNamespaceLeases:   quota(core.Leases, Namespaces, 0, "leases of one namespace that are held"),
+	QuotaNamespacePlaces:   quota(core.Places, Namespaces, 0, "places in queues of one namespace"),
+	QuotaNamespaceKeys:     quota(core.Keys, Namespaces, 0, "keys of one namespace"),
+	QuotaNamespaceKeyBytes: quota(core.KeyBytes, Namespaces, 0, "what those cost"),
+}
+
+// quota declares one that is given for each of a subject.
+func quota(of core.Counted, subject Subject, each int64, does string) Declaration {
+	d := Declaration{
+		Name: core.ScopePrincipal.Setting(of), Max: tib, Default: each, Zero: "no limit", For: subject, Schema: 5, Does: does,
+		quota: func(v *Values) *core.Quota { return &v.terms.Principals[of] },
+	}
+	if subject == Namespaces {
+		d.Name, d.quota = core.ScopeNamespace.Setting(of), func(v *Values) *core.Quota { return &v.terms.Namespaces[of] }
+	}
+	if of == core.KeyBytes {
+		d.Unit = Bytes
+	}
+	return d
+}
+
+// All returns the declarations, in the order in which people read them.
+func All() []Declaration { return slices.Clone(table[:]) }
+
+// Declared returns what a name, perhaps with an @ and for whom, is declared to be.
+func Declared(name string) (Declaration, bool) {
+	k, ok := keyOf(name)
+	if !ok {
+		return Declaration{}, false
+	}
+	return table[k], true
+}
+
+func keyOf(name string) (Key, bool) {
+	declared, _ := Split(name)
+	i := slices.IndexFunc(table[:], func(d Declaration) bool { return d.Name == declared })
+	return Key(max(i, 0)), i >= 0
+}
+
+// check returns an Invalid or NotFound error unless a setting can have the name.
+func check(name string) (*Declaration, *incumbent.Error) {
+	k, ok := keyOf(name)
+	if !ok {
+		return nil, incumbent.Errorf(incumbent.NotFound, "there is no setting %.100q", name).WithHint("'incumbent config get' lists them")
+	}
+	d := &table[k]
+	_, pattern, given := strings.Cut(name, "@")
+	if !given {
+		return d, nil
+	}
+	if d.For == Nobody {
+		return nil, incumbent.Errorf(incumbent.Invalid, "setting %s is one for the whole cluster: nothing stands behind an @", d.Name)
+	}
+	text := strings.TrimSuffix(pattern, "*")
+	at, _ := incumbent.PlainText(text)
+	if pattern == "" || len(pattern) > MaxPatternBytes || at >= 0 || !utf8.ValidString(text) || strings.Contains(text, "*") {
+		return nil, incumbent.Errorf(incumbent.Invalid,
+			"setting %s: behind the @ stands a %v, or what several begin with and *: at most %d bytes without white space, control or invisible characters", d.Name, d.For, MaxPatternBytes)
+	}
+	return d, nil
+}
+
+// checkValue returns an Invalid error unless the setting can have the value.
+func (d *Declaration) checkValue(v int64) *incumbent.Error {
+	if v >= d.Min && v <= d.Max {
+		return nil
+	}
+	return incumbent.Errorf(incumbent.Invalid, "setting %s: %s is outside %s to %s", d.Name, d.Format(v), d.Format(d.Min), d.Format(d.Max))
+}
+
+// Format writes a value as people and [Declaration.Parse] read it.
+func (d *Declaration) Format(v int64) string {
+	switch d.Unit {
+	case Bytes:
+		return formatBytes(v)
+	case Millis:
+		return (time.Duration(v) * time.Millisecond).String()
+	case Modes:
+		if v >= 0 && v < int64(len(modeNames)) {
+			return modeNames[v]
+		}
+	}
+	return strconv.FormatInt(v, 10)
+}
+
+var modeNames = [...]string{core.Off: "off", core.Observe: "observe", core.Enforce: "enforce"}
+
+var byteUnits = []struct {
+	name string
+	size int64
+}{{"TiB", tib}, {"GiB", gib}, {"MiB", mib}, {"KiB", 1 << 10}}
+
+func formatBytes(v int64) string {
+	for _, u := range byteUnits {
+		if v >= u.size && v%u.size == 0 {
+			return strconv.FormatInt(v/u.size, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(v, 10)
+}
+
+// Parse reads a value, within the bounds. The error is Invalid.
+func (d *Declaration) Parse(text string) (int64, error) {
+	v, ok := d.parse(text)
+	if !ok {
+		return 0, incumbent.Errorf(incumbent.Invalid, "setting %s: %.100q is no %s", d.Name, text, d.form())
+	}
+	if err := d.checkValue(v); err != nil {
+		return 0, err
+	}
+	return v, nil
+}
+
+func (d *Declaration) parse(text string) (int64, bool) {
+	switch d.Unit {
+	case Millis:
+		t, err := time.ParseDuration(text)
+		return t.Milliseconds(), err == nil && t%time.Millisecond == 0
+	case Modes:
+		i := slices.Index(modeNames[:], text)
+		return int64(i), i >= 0
+	case Bytes:
+		for _, u := range byteUnits {
+			if n, is := strings.CutSuffix(text, u.name); is {
+				v, err := strconv.ParseInt(n, 10, 64)
+				return v * u.size, err == nil && v >= 0 && v <= math.MaxInt64/u.size
+			}
+		}
+	}
+	v, err := strconv.ParseInt(text, 10, 64)
+	return v, err == nil
+}
+
+// form says how a value is written.
+func (d *Declaration) form() string {
+	switch d.Unit {
+	case Bytes:
+		return "number of bytes, as 1048576 or 1MiB"
+	case Millis:
+		return "duration in whole milliseconds, as 1m30s"
+	case Modes:
+		return "mode: " + strings.Join(modeNames[:], ", ")
+	}
+	return "number"
+}
+
+// Bounds says what values the setting may have.
+func (d *Declaration) Bounds() string {
+	if d.Unit == Modes {
+		return strings.Join(modeNames[:], ", ")
+	}
+	text := fmt.Sprintf("%s to %s", d.Format(d.Min), d.Format(d.Max))
+	if d.Zero != "" {
+		text += "; 0: " + d.Zero
+	}
+	return text
+}
