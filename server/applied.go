@@ -69,7 +69,7 @@ func (t *timeline) member(c *core.Change) {
 	}
 }
 
-// family notes a change of what rules the cluster: policies.
+// family notes a change of what rules the cluster: policies and settings.
 func (t *timeline) family(c *core.Change) {
 	switch c.Family.Family {
 	case policy.Number:
