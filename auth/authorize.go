@@ -204,10 +204,18 @@ func (l rule) holds(p *Principal, r *Resource) bool {
 	case asHolder:
 		return p.Is(r.Holder)
 	case asOwner:
-		return p.Name != "" && r.Owner == p.String()
+		return p.opened(r.Owner)
 	default:
 		return false
 	}
+}
+
+// opened reports whether who opened a session is the principal, as [Principal.String]
+// says it, without writing that: lists ask it of each.
+func (p *Principal) opened(owner string) bool {
+	kind := p.Kind.String()
+	return p.Name != "" && len(owner) == len(kind)+1+len(p.Name) && strings.HasPrefix(owner, kind) &&
+		owner[len(kind)] == ':' && strings.HasSuffix(owner, p.Name)
 }
 
 // denied says why, and what would help.

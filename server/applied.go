@@ -40,7 +40,7 @@ func (o *observer) count(rs []core.Result, changes []core.Change) {
 			o.events.family(c)
 		}
 		if what := lossOf(c); what != "" && c.LeaseBefore != nil {
-			o.events.lost(what, c.Lease.Name.String(), c.LeaseBefore.Holder, uint64(c.Index), c.Late)
+			o.events.lost(what, c.Lease.Name, c.LeaseBefore.Holder, uint64(c.Index), c.Late)
 		}
 	}
 }
@@ -101,7 +101,7 @@ func (t *timeline) policy(c *core.Change) {
 
 // lost notes one loss; of very many in one second only their number, so that an
 // avalanche does not wash everything else out of the timeline.
-func (t *timeline) lost(what, name, holder string, index uint64, late time.Duration) {
+func (t *timeline) lost(what string, name incumbent.Name, holder string, index uint64, late time.Duration) {
 	second := t.now().Unix()
 	if t.loss.second.Swap(second) != second {
 		if skipped := t.loss.skipped.Swap(0); skipped > 0 {
@@ -117,5 +117,5 @@ func (t *timeline) lost(what, name, holder string, index uint64, late time.Durat
 	if late > 0 {
 		detail += ", freed " + late.Round(time.Millisecond).String() + " after its deadline"
 	}
-	t.add(Event{What: what, Subject: name, Detail: detail, Index: index})
+	t.add(Event{What: what, Subject: name.String(), Detail: detail, Index: index, Lease: name})
 }

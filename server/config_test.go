@@ -99,10 +99,10 @@ func TestTimeline(t *testing.T) {
 	// An avalanche is told of as a number.
 	tl = newTimeline(func() time.Time { return now })
 	for range lossesNoted + 50 {
-		tl.lost("lease expired", "a", "h", 1, 0)
+		tl.lost("lease expired", incumbent.Name{Lease: "a"}, "h", 1, 0)
 	}
 	now = now.Add(time.Second)
-	tl.lost("lease expired", "b", "h", 2, time.Millisecond)
+	tl.lost("lease expired", incumbent.Name{Lease: "b"}, "h", 2, time.Millisecond)
 	got, _, _ = tl.after(0, timelineKept)
 	if len(got) != lossesNoted+2 || got[lossesNoted].Detail != "50 more losses in one second" || !strings.Contains(got[lossesNoted+1].Detail, "1ms after its deadline") {
 		t.Errorf("%d events, the last are %v", len(got), got[len(got)-2:])

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/incumbent-dev/incumbent"
 )
 
 // timelineKept is how many events a member keeps for `incumbent events`.
@@ -20,6 +22,7 @@ type Event struct {
 	Subject string
 	Detail  string
 	Index   uint64
+	Lease   incumbent.Name // that it is about, for those who may not see it; zero: none
 }
 
 // timeline is a ring of events with readers that follow it. Writers never wait:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
@@ -29,11 +30,14 @@ func (o operator) Ready() error { return o.ready() }
 func (o operator) EventsLast(n int) uint64 { return o.events.last(n) }
 
 // EventsAfter implements native.Operator.
-func (o operator) EventsAfter(from uint64, limit int) ([]*apiv1.Event, uint64, <-chan struct{}) {
+func (o operator) EventsAfter(from uint64, limit int, sees func(incumbent.Name) bool) ([]*apiv1.Event, uint64, <-chan struct{}) {
 	kept, next, more := o.events.after(from, limit)
-	out := make([]*apiv1.Event, len(kept))
-	for i, e := range kept {
-		out[i] = &apiv1.Event{AtUnixMs: e.At.UnixMilli(), What: e.What, Subject: e.Subject, Detail: e.Detail, Index: e.Index, Member: o.cfg.Name}
+	out := make([]*apiv1.Event, 0, len(kept))
+	for _, e := range kept {
+		if e.Lease != (incumbent.Name{}) && !sees(e.Lease) {
+			continue
+		}
+		out = append(out, &apiv1.Event{AtUnixMs: e.At.UnixMilli(), What: e.What, Subject: e.Subject, Detail: e.Detail, Index: e.Index, Member: o.cfg.Name})
 	}
 	return out, next, more
 }

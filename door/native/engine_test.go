@@ -68,17 +68,26 @@ func (o *operator) EventsLast(n int) uint64 {
 	return uint64(max(len(o.events)-n, 0))
 }
 
-func (o *operator) EventsAfter(from uint64, limit int) ([]*pb.Event, uint64, <-chan struct{}) {
+func (o *operator) EventsAfter(from uint64, limit int, sees func(incumbent.Name) bool) ([]*pb.Event, uint64, <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	end := min(int(from)+limit, len(o.events))
-	return o.events[from:end], uint64(end), o.more
+	var shown []*pb.Event
+	for _, e := range o.events[from:end] {
+		if e.Subject == "" || sees(incumbent.Name{Namespace: "default", Model: "default", Lease: e.Subject}) {
+			shown = append(shown, e)
+		}
+	}
+	return shown, uint64(end), o.more
 }
 
-func (o *operator) happen(what string) {
+func (o *operator) happen(what string) { o.happenTo(what, "") }
+
+// happenTo happens to a lease.
+func (o *operator) happenTo(what, lease string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.events = append(o.events, &pb.Event{What: what})
+	o.events = append(o.events, &pb.Event{What: what, Subject: lease})
 	close(o.more)
 	o.more = make(chan struct{})
 }

@@ -8,6 +8,8 @@
 //	http.go      what surrounds every call: who, how much, how slowly
 //	call.go      one operation, for a caller who waits; bulk.go many
 //	ops.go       requests → checked operations; former.go records → answers
+//	guard.go     who may do what: each call's row in package calls, and the policies; rules.go what is open follows them
+//	policies.go  the policies themselves
 //	keys.go      writes of keys and values; keys_read.go reads, keys_watch.go what their watches tell;
 //	             stream_keys.go the same over streams
 //	wait.go      block until released; watch.go watches over Connect, stream_watch.go over streams, piece.go their messages

@@ -6,7 +6,10 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
 )
 
 // Operator is what the composed member tells an operator: it alone knows all
@@ -28,8 +31,8 @@ type Operator interface {
 	EventsLast(n int) (from uint64)
 	// EventsAfter returns at most limit events from a position on, the position
 	// to go on from, and a channel that is closed when more happen. What is no
-	// longer kept is skipped.
-	EventsAfter(from uint64, limit int) (events []*pb.Event, next uint64, more <-chan struct{})
+	// longer kept is skipped, and so is what is about a lease that sees says no of.
+	EventsAfter(from uint64, limit int, sees func(incumbent.Name) bool) (events []*pb.Event, next uint64, more <-chan struct{})
 
 	// Standing names this member and the leader, if known, for errors, with the
 	// URL of the leader's native API if that is known.
@@ -152,7 +155,12 @@ func (s clusterService) Events(ctx context.Context, req *connect.Request[pb.Even
 	defer stop()
 	at := s.d.operator.EventsLast(limit)
 	for {
-		events, next, more := s.d.operator.EventsAfter(at, pullEvents)
+		changed, g := s.d.rulesChanged(), s.d.rights(callerOf(ctx))
+		if err := calls.Events.Allowed(g); err != nil {
+			return s.d.callError(err)
+		}
+		events, next, more := s.d.operator.EventsAfter(at, pullEvents, g.Sight(auth.Read).Sees)
+		going := next > at
 		at = next
 		if len(events) > 0 {
 			if err := out.Send(&pb.EventsResponse{Events: events}); err != nil {
@@ -160,11 +168,15 @@ func (s clusterService) Events(ctx context.Context, req *connect.Request[pb.Even
 			}
 			continue
 		}
+		if going {
+			continue // what is there is not for this caller
+		}
 		if !req.Msg.Follow {
 			return nil
 		}
 		select {
 		case <-more:
+		case <-changed:
 		case <-ctx.Done():
 			return s.d.callError(context.Cause(ctx))
 		}

@@ -286,8 +286,15 @@ func TestG12_WhatIsOpenFollowsThePolicies(t *testing.T) {
 			t.Errorf("%s: %v", name, k)
 		}
 	}
-	if k := w.kind(closeSessionFrame(7, sessionA)); k != incumbent.OK {
-		t.Errorf("an end of what is its own: %v", k)
+	w.send(closeSessionFrame(7, sessionA))
+	for f := w.next(); ; f = w.next() {
+		if f.Id != 7 {
+			continue // that it is lost is told, too
+		}
+		if f.Error != nil {
+			t.Errorf("an end of what is its own: %v", f.Error)
+		}
+		break
 	}
 }
 
@@ -405,6 +412,37 @@ func TestPolicyService(t *testing.T) {
 	}
 	if _, err := c.GetPolicy(t.Context(), connect.NewRequest(&pb.GetPolicyRequest{Name: "units"})); kindOf(err) != incumbent.NotFound {
 		t.Errorf("got what was deleted: %v", err)
+	}
+}
+
+// Events about leases are for those who may see them, and a stream of events ends when
+// its caller may see none.
+func TestG12_EventsFollowThePolicies(t *testing.T) {
+	m := newMember(t)
+	m.operator.happen("started")
+	m.operator.happenTo("lease expired", "secret")
+	m.operator.happenTo("lease expired", "app/1")
+	cluster := auth.Rule{State: auth.Cluster, Verbs: auth.See}
+	m.let("agent:a", cluster, leases("app/*", auth.See))
+	stream, err := clusterClient(m.as(agentA())).Events(t.Context(), connect.NewRequest(&pb.EventsRequest{Follow: true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	var subjects []string
+	for len(subjects) < 2 && stream.Receive() {
+		for _, e := range stream.Msg().Events {
+			subjects = append(subjects, e.What+" "+e.Subject)
+		}
+	}
+	if want := []string{"started ", "lease expired app/1"}; !slices.Equal(subjects, want) {
+		t.Errorf("shown %q, want %q: %v", subjects, want, stream.Err())
+	}
+	m.let("agent:a", leases("*", auth.See))
+	for stream.Receive() {
+	}
+	if kindOf(stream.Err()) != incumbent.Denied {
+		t.Errorf("events end with %v", stream.Err())
 	}
 }
 
