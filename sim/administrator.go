@@ -19,15 +19,17 @@ const (
 )
 
 // administrator is what people do about leases that others hold: they pin them,
-// take the pins away, and revoke, now or at the deadline. It also records who
-// belongs to the cluster, as each member's server does.
+// take the pins away, and revoke, now or at the deadline. It changes policies, and
+// records who belongs to the cluster, as each member's server does.
 type administrator struct {
 	w *world
 	a *agent // makes its calls, by way of any member
+
+	heard map[string]incumbent.Index // when policies were last modified, as far as it knows
 }
 
 func newAdministrator(w *world) *administrator {
-	return &administrator{w: w, a: &agent{w: w, id: 2*len(w.agents) + len(w.members), at: w.anyone(), rate: 1}}
+	return &administrator{w: w, heard: map[string]incumbent.Index{}, a: &agent{w: w, id: 2*len(w.agents) + len(w.members), at: w.anyone(), rate: 1}}
 }
 
 // begin lets it act at random intervals until the healing.
@@ -63,9 +65,11 @@ func (d *administrator) act() {
 	w := d.w
 	name := leaseName(w.rng.IntN(w.cfg.Leases))
 	d.a.at = w.anyone()
-	switch w.rng.IntN(6) {
+	switch w.rng.IntN(8) {
 	case 0, 1, 2:
 		d.pins(name)
+	case 6, 7:
+		d.policy()
 	case 3, 4:
 		d.do(core.RevokeCommand{Name: name, By: "people", AtDeadline: true})
 	default:

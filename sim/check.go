@@ -5,6 +5,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/policy"
 )
 
 // checker watches over all agents and members in the one true time. Its parts:
@@ -43,8 +44,10 @@ type checker struct {
 	effects map[uint64]incumbent.Index // where it changed something
 	raises  map[string]bool            // commands of leaders, with the origin of the grant that they raise
 
-	keys  *keyChecker
-	lists *listChecker
+	keys *keyChecker
+	// policies are those that the log has.
+	policies *policyChecker
+	lists    *listChecker
 
 	// After the healing.
 	settledTerm uint64
@@ -63,6 +66,7 @@ func newChecker(w *world) *checker {
 		places: map[incumbent.Index]int{}, leaders: map[uint64]uint64{},
 		refused: map[uint64]incumbent.Kind{}, calls: map[uint64]incumbent.Index{}, effects: map[uint64]incumbent.Index{},
 		raises: map[string]bool{}, keys: newKeyChecker(w), lists: newListChecker(w),
+		policies: &policyChecker{w: w, are: map[string]*policy.Policy{}},
 	}
 }
 

@@ -81,6 +81,7 @@ func (c *checker) first(p *process, a *engine.Applied) {
 		c.keys.changed(&changes[i])
 	}
 	c.keys.applied(p, v, e.hashed)
+	c.policies.applied(changes, v)
 }
 
 // summed tells changes apart.

@@ -6,6 +6,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
@@ -26,9 +27,9 @@ func (p *process) submit(call lease.Call, cmd core.Command, first bool, done fun
 		p.submitKeys(call, c, first, done)
 	case core.Txn:
 		p.submitTxn(call, c, first, done)
-	case settings.Command:
+	case policy.Command, settings.Command:
 		meta := core.Meta{Origin: call.Origin, KeyID: call.KeyID, KeyBase: call.KeyBase}
-		p.group.Execute(engine.Call{Meta: meta, Reserve: true}, c, done)
+		p.group.Execute(engine.Call{Meta: meta, Reserve: true}, cmd, done)
 	default:
 		p.leases.Submit(call, cmd, done)
 	}

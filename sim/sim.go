@@ -87,6 +87,7 @@ type Result struct {
 	Gets        int // linearizable reads of a key
 	Locks       int
 	Delays      int // of locks, that began
+	Policies    int // changes of policies
 	// Transactions that were answered.
 	Transactions int
 	Violations   []string

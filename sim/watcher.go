@@ -7,6 +7,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/watch"
 )
@@ -53,8 +54,9 @@ func (w *world) someSelection() selection {
 			return t.Kind == keys && t.Scope == key.Scope && strings.HasPrefix(t.Name, prefix)
 		}}
 	}
-	all := func(t watch.Topic) bool { return t.Kind == engine.Leases || t.Kind == keys }
-	return selection{[]watch.Selector{watch.All(engine.Leases), watch.All(keys)}, all}
+	policies := watch.Kind(policy.Number)
+	all := func(t watch.Topic) bool { return t.Kind == engine.Leases || t.Kind == keys || t.Kind == policies }
+	return selection{[]watch.Selector{watch.All(engine.Leases), watch.All(keys), watch.All(policies)}, all}
 }
 
 // subscription is what a member keeps for a watcher.
