@@ -17,7 +17,7 @@ func (s *State) check() error {
 			err = s.checkTables(l)
 		}
 		sum.add(l)
-		sum.addQueue(s.queue(s.entries[l.Name]))
+		sum.addQueue(s.queue(l.entry))
 		return err == nil
 	})
 	if err != nil {
@@ -83,7 +83,7 @@ func (t *tally) add(l *Lease) {
 	t.held += one(l.Token != 0)
 	t.free += one(l.forgettable())
 	t.pinned += one(len(l.Pins) > 0)
-	t.waits += l.Waiting
+	t.waits += int(l.Waiting)
 	if !l.Session.IsZero() {
 		t.owned++
 		c := t.counts[l.Session]
@@ -108,8 +108,9 @@ func (s *State) checkTally(t tally) error {
 		got, want int
 	}{
 		{"count of held leases", s.held, t.held},
-		{"table of rows", s.rows.Len(), s.names.Len()},
-		{"table of entries", len(s.entries), s.names.Len()},
+		{"table of rows", s.rows.len(), s.names.Len()},
+		{"directory", s.directory.n, s.names.Len()},
+		{"rows in use", int(s.lastRow) - len(s.freeRows), s.names.Len()},
 		{"table of tokens", s.tokens.Len(), t.held},
 		{"table of owners", s.owned.Len(), t.owned},
 		{"table of places", s.places.Len(), t.waits},
@@ -226,7 +227,7 @@ func (s *State) checkWaiter(l *Lease, w *Waiter, last incumbent.Index) error {
 
 // checkQueue verifies the places of one lease, and that every table has them.
 func (s *State) checkQueue(l *Lease) error {
-	e, n, last := s.entries[l.Name], 0, incumbent.Index(0)
+	e, n, last := l.entry, 0, incumbent.Index(0)
 	for w := range s.queue(e) {
 		if err := s.checkWaiter(l, &w, last); err != nil {
 			return fmt.Errorf("lease %v: %w", l.Name, err)
@@ -237,33 +238,42 @@ func (s *State) checkQueue(l *Lease) error {
 		}
 		n, last = n+1, w.Since
 	}
-	if n != l.Waiting || n > MaxQueue {
+	if n != int(l.Waiting) || n > MaxQueue {
 		return fmt.Errorf("lease %v: %d places, its record says %d", l.Name, n, l.Waiting)
 	}
 	return nil
 }
 
 func (l *Lease) checkHistory() error {
-	size, last := 0, incumbent.Index(0)
-	for i := range l.History {
-		c := &l.History[i]
-		size += c.size()
-		if c.Index < last || c.Index > l.Modified || c.What == 0 || c.What >= numWhats {
-			return fmt.Errorf("history: change %d has index %d after %d", c.What, c.Index, last)
+	last, n, size := incumbent.Index(0), countPacked(l.past), len(l.past)
+	for b := l.past; len(b) > 0; {
+		var c packed
+		c, b = nextPacked(b)
+		if c.index < last || c.index > l.Modified || c.what == 0 || c.what >= numWhats {
+			return fmt.Errorf("history: change %d has index %d after %d", c.what, c.index, last)
 		}
-		last = c.Index
+		last = c.index
 	}
-	if size != l.HistoryBytes || size > MaxHistoryBytes || len(l.History) > MaxHistory {
-		return fmt.Errorf("history of %d changes has %d bytes, counted %d", len(l.History), size, l.HistoryBytes)
+	if l.granted != 0 {
+		if l.Free() || l.granted < last || l.granted > l.Modified {
+			return fmt.Errorf("history: the grant has index %d after %d", l.granted, last)
+		}
+		n, size = n+1, size+l.grantBytes()
+	}
+	if n > MaxHistory || size > MaxHistoryBytes {
+		return fmt.Errorf("history of %d changes has %d bytes", n, size)
 	}
 	return nil
 }
 
 // checkTables verifies that every table has this very record.
 func (s *State) checkTables(l *Lease) error {
-	e := s.entries[l.Name]
-	if named, _ := s.names.Get(&entry{name: l.Name}); e == nil || named != e || s.lease(e) != l {
-		return fmt.Errorf("lease %v: not in the table of entries", l.Name)
+	e := l.entry
+	if named, _ := s.names.Get(&entry{Name: l.Name}); named != e || s.lease(e) != l {
+		return fmt.Errorf("lease %v: not in the table of names", l.Name)
+	}
+	if s.find([]byte(l.Name.Namespace), []byte(l.Name.Model), []byte(l.Name.Lease)) != l {
+		return fmt.Errorf("lease %v: not in the directory", l.Name)
 	}
 	if l.Token != 0 && s.leaseByToken(l.Token) != l {
 		return fmt.Errorf("lease %v: not in the table of tokens", l.Name)

@@ -95,7 +95,9 @@ func (s *State) claimFree(c *command, name incumbent.Name, l *Lease) Result {
 		return Result{Lease: l, Err: err}
 	}
 	n := l.next()
-	n.Name = name
+	if l == nil {
+		n.entry = &entry{Name: name}
+	}
 	n.TTL, _ = ttlOf(c.ttl)
 	w := Waiter{Session: c.session, Holder: string(c.holder), Critical: c.critical}
 	if l != nil && l.PreviousHolder == w.Holder {
@@ -124,10 +126,10 @@ func (s *State) ownerOf(l *Lease) string {
 }
 
 // next returns a record to be changed into the successor of l. It shares the
-// arrays of l: see remember.
+// bytes of l: see remember.
 func (l *Lease) next() *Lease {
 	if l == nil {
-		return &Lease{Origin: noOrigin}
+		return &Lease{seldom: nothingSeldom, Origin: noOrigin}
 	}
 	n := *l
 	return &n
@@ -143,7 +145,7 @@ func (s *State) grant(n *Lease, token incumbent.Token, w Waiter, what What) {
 	n.Renewal++
 	n.Offered = what == Offered
 	n.Origin = s.origin()
-	s.remember(n, LeaseChange{What: what, Holder: n.Holder, Token: token})
+	n.begin(s.at)
 }
 
 // nextToken is the index of the command for its first grant and a further one
@@ -207,7 +209,7 @@ func (s *State) byToken(c *command) *Lease {
 
 // accepted makes an offer a holding that is known to be accepted.
 func (s *State) accepted(n *Lease) What {
-	n.Offered = false
 	s.remember(n, LeaseChange{What: Accepted, Holder: n.Holder, Token: n.Token})
+	n.Offered = false
 	return Accepted
 }

@@ -38,7 +38,7 @@ type Tables interface {
 	// View returns the records as they are, in constant time. It never changes.
 	View() FamilyView
 	// ReadRecord takes a record of a snapshot, in the order in which they were
-	// written, and reports whether it can be one.
+	// written, and reports whether it can be one. What stays of its bytes is copied.
 	ReadRecord(record []byte) bool
 	// Check verifies the invariants, once all records are read and in tests.
 	Check(open func(incumbent.SessionID) bool, index incumbent.Index) error
@@ -179,9 +179,17 @@ func (s *State) applyFamily(c *command) Result {
 		return Result{Err: fail(incumbent.Invalid, "command of a kind that is not kept here")}
 	}
 	s.views = nil
-	r := t.Apply(&Exec{s}, c.body)
+	r := t.Apply(s.exec(), c.body)
 	s.govern()
 	return r
+}
+
+// exec is the command under way, as families see it: one for all, made once.
+func (s *State) exec() *Exec {
+	if s.seen == nil {
+		s.seen = &Exec{s}
+	}
+	return s.seen
 }
 
 // Family returns the view of the family of a number; nil: it is not kept here.

@@ -29,13 +29,13 @@ func (s *State) freeLease(l *Lease, e ending) *Lease {
 // freed returns the free successor of l.
 func (s *State) freed(l *Lease, e ending) *Lease {
 	n := l.next()
+	s.remember(n, LeaseChange{What: e.what, Holder: l.Holder, Token: l.Token, Late: e.late, By: e.by})
 	if e.what != Declined {
 		n.PreviousHolder = l.Holder
 	}
 	n.Holder, n.Session, n.Token, n.TTL = "", incumbent.SessionID{}, 0, 0
 	n.Offered, n.Critical, n.Revoking = false, false, false
 	n.Origin = noOrigin
-	s.remember(n, LeaseChange{What: e.what, Holder: l.Holder, Token: l.Token, Late: e.late, By: e.by})
 	return n
 }
 
@@ -134,7 +134,7 @@ func (s *State) targetIn(l *Lease, to Waiter) (Waiter, bool) {
 	if to.Holder == "" {
 		return s.firstOf(l, to.Session)
 	}
-	return s.placeOf(s.entries[l.Name], to.Session, to.Holder)
+	return s.placeOf(l.entry, to.Session, to.Holder)
 }
 
 // checkTarget checks a target that does not stand in the queue.

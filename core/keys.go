@@ -44,7 +44,12 @@ func (r Result) slim() Result {
 		return r
 	}
 	l := r.Lease.next()
-	l.History, l.HistoryBytes, l.Waiting, l.Pins = nil, 0, 0, nil
+	l.granted, l.Waiting = 0, 0
+	if l.PreviousHolder == "" {
+		l.seldom = nothingSeldom
+	} else {
+		l.seldom = &seldom{PreviousHolder: l.PreviousHolder}
+	}
 	r.Lease = l
 	return r
 }

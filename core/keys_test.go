@@ -47,7 +47,7 @@ func TestG27_KeptErrorsHaveNoTexts(t *testing.T) {
 		}
 		restored := make([]Result, 1)
 		restart(t, s).Apply([][]byte{cmd}, restored)
-		if d := cmp.Diff(results[1], restored[0]); d != "" {
+		if d := cmp.Diff(results[1], restored[0], sameLease); d != "" {
 			t.Errorf("%#v: %s", c.cmd, d)
 		}
 	}

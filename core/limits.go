@@ -31,7 +31,7 @@ const (
 	MaxLeasesPerSession = 10_000    // leases that one session owns, and places it has in queues, together
 	MaxWaitsPerSession  = 10_000    // places that one session has in queues
 	MaxHistory          = 16        // changes kept with a lease
-	MaxHistoryBytes     = 4096      // bytes of those changes: their texts and historyOverhead each
+	MaxHistoryBytes     = 4096      // bytes of those changes, as they lie in the record
 	MaxFreeLeases       = 100_000   // free leases without pins, kept for their history
 	MaxKeptResults      = 100_000   // results kept for idempotency keys
 	MaxKeyBytes         = 64        // idempotency key
@@ -46,14 +46,14 @@ const (
 )
 
 const (
-	historyOverhead = 32              // bytes a change without any text counts
-	treeDegree      = 16              // half the width of a tree's nodes: wide ones cost more to copy, narrow ones to search
-	maxHistorySlack = 16              // changes by which a full history's array is longer
-	maxAtMillis     = 253402300799999 // last millisecond of the year 9999: JSON has no later one
-	maxLateMillis   = 1 << 40         // 34 years
-	maxWords        = 4096            // interned texts; only saves memory, never replicated
-	maxCounter      = 1<<63 - 1       // index or renewal in a snapshot: the same number of commands is left
-	maxRecordBytes  = 4 << 20         // one record of a snapshot: a lease with a full queue is 1.2 MB
+	treeDegree     = 16              // half the width of a tree's nodes: wide ones cost more to copy, narrow ones to search
+	pastSlack      = 4               // a history that grows out of its bytes gets so many times fewer to spare
+	maxSmallChange = 192             // bytes of most changes of a history
+	maxAtMillis    = 253402300799999 // last millisecond of the year 9999: JSON has no later one
+	maxLateMillis  = 1 << 40         // 34 years
+	maxWords       = 4096            // interned texts; only saves memory, never replicated
+	maxCounter     = 1<<63 - 1       // index or renewal in a snapshot: the same number of commands is left
+	maxRecordBytes = 4 << 20         // one record of a snapshot: a lease with a full queue is 1.2 MB
 )
 
 // limits are the ones a test needs smaller.

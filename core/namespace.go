@@ -42,10 +42,12 @@ func (v *View) Namespace(namespace string) *View {
 		}
 	}
 	v.Leases(namespace, "", "", incumbent.Name{}, func(l *Lease) bool {
-		t.replace(nil, l)
+		own := *l
+		own.entry = &entry{Name: l.Name}
+		t.replace(nil, &own)
 		session(l.Session)
 		for w := range v.Queue(l.Name) {
-			t.addPlace(t.entries[l.Name], w)
+			t.addPlace(own.entry, w)
 			session(w.Session)
 		}
 		return true

@@ -27,7 +27,9 @@ func (s *State) pin(c *command) Result {
 		if err := s.checkNewLease(); err != nil {
 			return Result{Err: err}
 		}
-		return Result{Lease: s.repin(nil, &Lease{Name: name, Origin: noOrigin, Pins: []string{entity}}, Pinned, entity)}
+		n := l.next()
+		n.entry = &entry{Name: name}
+		return Result{Lease: s.repin(nil, n, []string{entity}, Pinned, entity)}
 	}
 	i, known := slices.BinarySearch(l.Pins, entity)
 	switch {
@@ -36,9 +38,7 @@ func (s *State) pin(c *command) Result {
 	case len(l.Pins) >= incumbent.MaxPins:
 		return Result{Lease: l, Err: tooLarge("pins of the lease", "MaxPins", incumbent.MaxPins)}
 	}
-	n := l.next()
-	n.Pins = slices.Insert(slices.Clone(l.Pins), i, entity)
-	return Result{Lease: s.repin(l, n, Pinned, entity)}
+	return Result{Lease: s.repin(l, l.next(), slices.Insert(slices.Clone(l.Pins), i, entity), Pinned, entity)}
 }
 
 // unpin takes a pin away. The leader then starts the lease's clock anew.
@@ -58,23 +58,23 @@ func (s *State) unpin(c *command) Result {
 	if !known {
 		return Result{Lease: l}
 	}
-	n := l.next()
-	n.Pins = nil
+	var pins []string
 	if len(l.Pins) > 1 {
-		n.Pins = slices.Delete(slices.Clone(l.Pins), i, i+1)
+		pins = slices.Delete(slices.Clone(l.Pins), i, i+1)
 	}
-	return Result{Lease: s.repin(l, n, Unpinned, entity)}
+	return Result{Lease: s.repin(l, l.next(), pins, Unpinned, entity)}
 }
 
 // repin stores a lease with other pins. Expiries proposed before it, of the
 // lease and of the session that owns it, become void.
-func (s *State) repin(l, n *Lease, what What, entity string) *Lease {
+func (s *State) repin(l, n *Lease, pins []string, what What, entity string) *Lease {
 	ch := Change{What: what, By: entity, LeaseBefore: l, Lease: n}
 	if !n.Free() {
 		n.Renewal++
 	}
 	s.renew(&ch, n.Session)
 	s.remember(n, LeaseChange{What: what, Holder: n.Holder, Token: n.Token, By: entity})
+	n.Pins = pins
 	s.put(ch)
 	return n
 }

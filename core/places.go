@@ -68,7 +68,7 @@ func lessWaiter(a, b byWaiter) bool {
 // the lease's record.
 func (v *View) Queue(name incumbent.Name) iter.Seq[Waiter] {
 	return func(yield func(Waiter) bool) {
-		if e, ok := v.names.Get(&entry{name: name}); ok {
+		if e, ok := v.names.Get(&entry{Name: name}); ok {
 			v.queue(e)(yield)
 		}
 	}
@@ -103,7 +103,7 @@ func (t *shared) waitedFor(id incumbent.SessionID) []*entry {
 		}
 		return true
 	})
-	slices.SortFunc(list, func(a, b *entry) int { return a.name.Compare(b.name) })
+	slices.SortFunc(list, func(a, b *entry) int { return a.Name.Compare(b.Name) })
 	return list
 }
 
@@ -145,7 +145,7 @@ func (t *tables) addPlace(e *entry, w Waiter) {
 	t.waits.Set(byWaiter{w.Session, e, w.Since})
 	t.waiting[placeKey{e.row, w.Session, w.Holder}] = w.Since
 	t.count(w.Session, 0, 0, 1)
-	t.usage.namespaces.get(e.name.Namespace).add(Places, 1)
+	t.usage.namespaces.get(e.Name.Namespace).add(Places, 1)
 }
 
 func (t *tables) dropPlace(e *entry, w Waiter) {
@@ -157,5 +157,5 @@ func (t *tables) dropPlace(e *entry, w Waiter) {
 	t.waits.Delete(byWaiter{w.Session, e, w.Since})
 	delete(t.waiting, placeKey{e.row, w.Session, w.Holder})
 	t.count(w.Session, 0, 0, -1)
-	t.usage.namespaces.get(e.name.Namespace).add(Places, -1)
+	t.usage.namespaces.get(e.Name.Namespace).add(Places, -1)
 }

@@ -8,11 +8,11 @@ import (
 
 // enqueue takes or keeps a place in the queue of a lease that another holds.
 func (s *State) enqueue(c *command, l *Lease) Result {
-	e, holder := s.entries[l.Name], string(c.holder)
+	e, holder := l.entry, string(c.holder)
 	if w, ok := s.placeOf(e, c.session, holder); ok {
 		return Result{Lease: l, Queued: true, Position: s.position(e, w.Since)}
 	}
-	if l.Waiting >= s.limits.queue {
+	if int(l.Waiting) >= s.limits.queue {
 		return Result{Lease: l, Err: tooLarge("queue of the lease", "MaxQueue", s.limits.queue)}
 	}
 	if s.counts[c.session].waits >= s.limits.waits {
@@ -31,18 +31,18 @@ func (s *State) enqueue(c *command, l *Lease) Result {
 	n := l.next()
 	n.Waiting++
 	s.putAlive(Queued, l, n, c.session)
-	return Result{Lease: n, Queued: true, Position: n.Waiting}
+	return Result{Lease: n, Queued: true, Position: int(n.Waiting)}
 }
 
 // dequeue takes a waiter out of the queue of a record that no table has yet.
 func (s *State) dequeue(n *Lease, w Waiter) {
-	s.dropPlace(s.entries[n.Name], w)
+	s.dropPlace(n.entry, w)
 	n.Waiting--
 }
 
 // firstOf is the first place of a session in the queue of a lease.
 func (s *State) firstOf(l *Lease, session incumbent.SessionID) (Waiter, bool) {
-	list := s.placesIn(s.entries[l.Name], session, 1)
+	list := s.placesIn(l.entry, session, 1)
 	if len(list) == 0 {
 		return Waiter{}, false
 	}
@@ -58,7 +58,7 @@ func (s *State) nextWaiter(l *Lease, preferred incumbent.SessionID) Waiter {
 	}
 	var first Waiter
 	passed := 0
-	for w := range s.queue(s.entries[l.Name]) {
+	for w := range s.queue(l.entry) {
 		s.steps++
 		if !s.absent(w.Session) {
 			return w
@@ -107,10 +107,10 @@ func (s *State) leaveQueue(c *command) Result {
 // leave takes a session's places out of the queue of a lease: all of them, or
 // the one of a holder.
 func (s *State) leave(l *Lease, session incumbent.SessionID, holder []byte) *Lease {
-	e := s.entries[l.Name]
+	e := l.entry
 	var list []Waiter
 	if len(holder) == 0 {
-		list = s.placesIn(e, session, l.Waiting)
+		list = s.placesIn(e, session, int(l.Waiting))
 	} else if w, ok := s.placeOf(e, session, string(holder)); ok {
 		list = []Waiter{w}
 	}

@@ -105,8 +105,14 @@ func (e *encoder) leaseRecord(num wire.Number, l *Lease, queue iter.Seq[Waiter])
 	}
 	e.Uint(13, uint64(l.Modified))
 	e.origin(14, l.Origin)
-	for i := range l.History {
-		e.leaseChange(15, &l.History[i])
+	for b := l.past; len(b) > 0; {
+		var c packed
+		c, b = nextPacked(b)
+		e.packedChange(15, &c)
+	}
+	if l.granted != 0 {
+		c := l.grantChange()
+		e.leaseChange(15, &c)
 	}
 	e.Text(16, l.PreviousHolder)
 	e.End(m)
@@ -130,6 +136,26 @@ func (e *encoder) leaseChange(num wire.Number, c *LeaseChange) {
 	e.origin(5, c.Origin)
 	e.Millis(6, c.Late)
 	e.Text(7, c.By)
+	e.End(m)
+}
+
+// packedChange writes what leaseChange does, without unpacking.
+func (e *encoder) packedChange(num wire.Number, c *packed) {
+	m := e.Begin(num)
+	e.Uint(1, uint64(c.index))
+	e.Uint(2, uint64(c.what))
+	e.Bytes(3, c.holder)
+	e.Fixed(4, uint64(c.token))
+	if c.at != 0 || len(c.door)+len(c.address)+len(c.principal) > 0 {
+		o := e.Begin(5)
+		e.Uint(1, uint64(c.at))
+		e.Bytes(2, c.door)
+		e.Bytes(3, c.address)
+		e.Bytes(4, c.principal)
+		e.End(o)
+	}
+	e.Uint(6, uint64(c.late))
+	e.Bytes(7, c.by)
 	e.End(m)
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
@@ -28,8 +29,9 @@ func Restore(r io.Reader, families ...Family) (*State, error) {
 // written, so that none can come twice.
 type restorer struct {
 	in  *bufio.Reader
-	buf bytes.Buffer // the record
-	e   encoder      // the record, written again
+	rec []byte  // the record
+	own []byte  // where it lies if it is large
+	e   encoder // the record, written again
 	s   *State
 	n   int // records read
 
@@ -46,7 +48,10 @@ type restorer struct {
 }
 
 func (d *restorer) run() error {
-	rec, err := d.next()
+	if _, err := d.next(); err != nil {
+		return err
+	}
+	rec, err := d.parse()
 	if err != nil {
 		return err
 	}
@@ -85,20 +90,14 @@ func (d *restorer) run() error {
 
 func (d *restorer) records() error {
 	for {
-		rec, err := d.next()
-		if rec == nil || err != nil {
+		more, err := d.next()
+		if !more || err != nil {
 			return err
 		}
-		switch r := rec.Record.(type) {
-		case *corepb.Record_Section:
-			err = d.begin(r.Section)
-		case *corepb.Record_Family:
-			err = d.family(r.Family)
-		default:
-			if d.sections > 0 {
-				return d.corrupt("it comes behind the families")
-			}
-			err = d.shared(rec)
+		if body, ok := only(d.rec, recordLease); ok {
+			err = d.lease(body)
+		} else {
+			err = d.other()
 		}
 		if err != nil {
 			return err
@@ -106,13 +105,40 @@ func (d *restorer) records() error {
 	}
 }
 
+// only returns the contents of a message that has one field, and that of a number.
+// What leases and families say is read by hand: there are millions of them.
+func only(b []byte, num protowire.Number) ([]byte, bool) {
+	got, typ, n := protowire.ConsumeTag(b)
+	if n < 0 || got != num || typ != protowire.BytesType {
+		return nil, false
+	}
+	body, m := protowire.ConsumeBytes(b[n:])
+	return body, m == len(b)-n
+}
+
+// other takes a record that is no lease.
+func (d *restorer) other() error {
+	if record, ok := only(d.rec, recordFamily); ok {
+		return d.family(record)
+	}
+	rec, err := d.parse()
+	if err != nil {
+		return err
+	}
+	if r, ok := rec.Record.(*corepb.Record_Section); ok {
+		return d.begin(r.Section)
+	}
+	return d.shared(rec)
+}
+
 // shared takes a record of what all families share.
 func (d *restorer) shared(rec *corepb.Record) error {
+	if d.sections > 0 {
+		return d.corrupt("it comes behind the families")
+	}
 	switch r := rec.Record.(type) {
 	case *corepb.Record_Session:
 		return d.session(r.Session)
-	case *corepb.Record_Lease:
-		return d.lease(r.Lease)
 	case *corepb.Record_Kept:
 		return d.kept(r.Kept)
 	case *corepb.Record_Member:
@@ -158,26 +184,52 @@ func (d *restorer) corrupt(format string, args ...any) error {
 	return incumbent.Errorf(incumbent.Corrupt, "snapshot record %d: %s", d.n, e.Message)
 }
 
-// next reads a record; nil at the end. A length is believed only as far as bytes
+// next reads a record, false at the end. A length is believed only as far as bytes
 // follow.
-func (d *restorer) next() (*corepb.Record, error) {
+func (d *restorer) next() (more bool, err error) {
 	n, err := d.length()
 	if d.n > 0 && errors.Is(err, io.EOF) {
-		return nil, nil
+		return false, nil
 	}
 	d.n++
 	if err != nil {
-		return nil, d.unreadable(err)
+		return false, d.unreadable(err)
 	}
 	if n > maxRecordBytes {
-		return nil, d.corrupt("its length is over %d", maxRecordBytes)
+		return false, d.corrupt("its length is over %d", maxRecordBytes)
 	}
-	d.buf.Reset()
-	if _, err := io.CopyN(&d.buf, d.in, int64(n)); err != nil {
-		return nil, d.unreadable(err)
+	if err := d.take(int(n)); err != nil {
+		return false, d.unreadable(err)
 	}
+	return true, nil
+}
+
+// take reads so many bytes: a large record into a buffer that grows as they come, a
+// small one where it lies.
+func (d *restorer) take(n int) (err error) {
+	if n <= d.in.Size() {
+		if d.rec, err = d.in.Peek(n); err == nil {
+			_, err = d.in.Discard(n) // which leaves the bytes where they are
+		}
+		return err
+	}
+	d.own = d.own[:0]
+	for len(d.own) < n {
+		part := min(n-len(d.own), d.in.Size())
+		d.own = slices.Grow(d.own, part)
+		got, err := io.ReadFull(d.in, d.own[len(d.own):len(d.own)+part])
+		if d.own = d.own[:len(d.own)+got]; err != nil {
+			return err
+		}
+	}
+	d.rec = d.own
+	return nil
+}
+
+// parse reads the record by its schema.
+func (d *restorer) parse() (*corepb.Record, error) {
 	rec := new(corepb.Record)
-	if err := proto.Unmarshal(d.buf.Bytes(), rec); err != nil {
+	if err := proto.Unmarshal(d.rec, rec); err != nil {
 		return nil, d.corrupt("%v", err)
 	}
 	return rec, nil
@@ -219,7 +271,7 @@ func (d *restorer) unreadable(err error) error {
 func (d *restorer) same(write func(*encoder)) error {
 	d.e.B = d.e.B[:0]
 	write(&d.e)
-	if !bytes.Equal(d.e.B, d.buf.Bytes()) {
+	if !bytes.Equal(d.e.B, d.rec) {
 		return d.corrupt("it is not in the one form that is written")
 	}
 	return nil
@@ -241,8 +293,11 @@ func (d *restorer) session(p *corepb.Session) error {
 	return nil
 }
 
-func (d *restorer) lease(p *corepb.Lease) error {
-	l, err := d.toLease(p)
+func (d *restorer) lease(b []byte) error {
+	if d.sections > 0 {
+		return d.corrupt("it comes behind the families")
+	}
+	l, queue, err := d.toLease(b)
 	if err != nil {
 		return err
 	}
@@ -252,15 +307,11 @@ func (d *restorer) lease(p *corepb.Lease) error {
 	if l.Token != 0 && d.s.leaseByToken(l.Token) != nil {
 		return d.corrupt("token %d of lease %v is another lease's", l.Token, l.Name)
 	}
-	queue, err := d.toQueue(p.Queue)
-	if err != nil {
-		return err
-	}
 	if err := d.same(func(e *encoder) { e.leaseRecord(recordLease, l, slices.Values(queue)) }); err != nil {
 		return err
 	}
 	d.lastLease = l
-	l.Waiting = len(queue)
+	l.Waiting = int32(len(queue))
 	if err := d.s.checkLease(l); err != nil {
 		return d.corrupt("%v", err)
 	}
@@ -273,7 +324,7 @@ func (d *restorer) enqueue(l *Lease, queue []Waiter) error {
 	if len(queue) > MaxQueue {
 		return d.corrupt("%d wait for lease %v", len(queue), l.Name)
 	}
-	e, last := d.s.entries[l.Name], incumbent.Index(0)
+	e, last := l.entry, incumbent.Index(0)
 	for _, w := range queue {
 		if err := d.s.checkWaiter(l, &w, last); err != nil {
 			return d.corrupt("lease %v: %v", l.Name, err)
@@ -285,18 +336,6 @@ func (d *restorer) enqueue(l *Lease, queue []Waiter) error {
 		last = w.Since
 	}
 	return nil
-}
-
-func (d *restorer) toQueue(list []*corepb.Waiter) ([]Waiter, error) {
-	queue := make([]Waiter, 0, len(list))
-	for _, w := range list {
-		id, err := d.toID(w.Session)
-		if err != nil {
-			return nil, err
-		}
-		queue = append(queue, Waiter{Session: id, Holder: w.Holder, Since: incumbent.Index(w.Since), Critical: w.Critical})
-	}
-	return queue, nil
 }
 
 func (d *restorer) kept(p *corepb.KeptResult) error {
@@ -315,7 +354,11 @@ func (d *restorer) kept(p *corepb.KeptResult) error {
 	}
 	var err error
 	if p.Lease != nil {
-		if r.Lease, err = d.toLease(p.Lease); err != nil {
+		b, err := proto.Marshal(p.Lease)
+		if err != nil {
+			return d.corrupt("%v", err)
+		}
+		if r.Lease, _, err = d.toLease(b); err != nil {
 			return err
 		}
 	}
@@ -364,54 +407,6 @@ func (d *restorer) gone(p *corepb.GoneMembers) error {
 	return d.same(func(e *encoder) { e.goneRecord(&d.s.shared) })
 }
 
-func (d *restorer) toLease(p *corepb.Lease) (*Lease, error) {
-	l := &Lease{
-		Name:           incumbent.Name{Namespace: d.word(p.GetName().GetNamespace()), Model: d.word(p.GetName().GetModel()), Lease: p.GetName().GetLease()},
-		Holder:         p.Holder,
-		Token:          incumbent.Token(p.Token),
-		LastToken:      incumbent.Token(p.LastToken),
-		Renewal:        p.Renewal,
-		Offered:        p.Offered,
-		Critical:       p.Critical,
-		Revoking:       p.Revoking,
-		Pins:           p.Pins,
-		Modified:       incumbent.Index(p.Modified),
-		PreviousHolder: p.PreviousHolder,
-	}
-	var err error
-	if l.Session, err = d.toID(p.Session); err != nil {
-		return nil, err
-	}
-	if l.TTL, err = d.toDuration(p.TtlMs, incumbent.MaxTTL.Milliseconds()); err != nil {
-		return nil, err
-	}
-	if l.Origin, err = d.toOrigin(p.Origin); err != nil {
-		return nil, err
-	}
-	for _, c := range p.History {
-		h, err := d.toLeaseChange(c)
-		if err != nil {
-			return nil, err
-		}
-		l.History = append(l.History, h)
-		l.HistoryBytes += h.size()
-	}
-	return l, nil
-}
-
-func (d *restorer) toLeaseChange(p *corepb.LeaseChange) (LeaseChange, error) {
-	c := LeaseChange{Index: incumbent.Index(p.Index), What: What(p.What), Holder: p.Holder, Token: incumbent.Token(p.Token), By: p.By}
-	if p.What == 0 || p.What >= uint32(numWhats) {
-		return c, d.corrupt("change %d", p.What)
-	}
-	var err error
-	if c.Late, err = d.toDuration(p.LateMs, maxLateMillis); err != nil {
-		return c, err
-	}
-	c.Origin, err = d.toOrigin(p.Origin)
-	return c, err
-}
-
 func (d *restorer) toSession(p *corepb.Session) (*Session, error) {
 	s := &Session{Renewal: p.Renewal, Opened: incumbent.Index(p.Opened)}
 	var err error
@@ -434,11 +429,7 @@ func (d *restorer) toOrigin(p *corepb.Origin) (*Origin, error) {
 	if p.AtUnixMs < 0 || p.AtUnixMs > maxAtMillis {
 		return noOrigin, d.corrupt("time %d", p.AtUnixMs)
 	}
-	o := Origin{At: atTime(p.AtUnixMs), Door: d.word(p.Door), Address: d.word(p.Address), Principal: d.word(p.Principal)}
-	if o != *d.origin {
-		d.origin = &o
-	}
-	return d.origin, nil
+	return d.sameOrigin(p.AtUnixMs, []byte(p.Door), []byte(p.Address), []byte(p.Principal)), nil
 }
 
 func (d *restorer) toID(b []byte) (incumbent.SessionID, error) {
@@ -450,11 +441,16 @@ func (d *restorer) toID(b []byte) (incumbent.SessionID, error) {
 	return id, nil
 }
 
+func (d *restorer) sameOrigin(at int64, door, address, principal []byte) *Origin {
+	if o := d.origin; atMillis(o.At) != at || o.Door != string(door) || o.Address != string(address) || o.Principal != string(principal) {
+		d.origin = &Origin{At: atTime(at), Door: d.s.word(door), Address: d.s.word(address), Principal: d.s.word(principal)}
+	}
+	return d.origin
+}
+
 func (d *restorer) toDuration(ms, limit int64) (time.Duration, error) {
 	if ms < 0 || ms > limit {
 		return 0, d.corrupt("duration of %d ms", ms)
 	}
 	return time.Duration(ms) * time.Millisecond, nil
 }
-
-func (d *restorer) word(s string) string { return d.s.word([]byte(s)) }

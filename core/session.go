@@ -88,7 +88,7 @@ func (s *State) endSession(o *Session, what What, end ending) {
 		s.freeLease(l, end)
 	}
 	for i := range s.families {
-		s.families[i].tables.EndSession(&Exec{s}, o)
+		s.families[i].tables.EndSession(s.exec(), o)
 	}
 	s.sessions.Delete(o)
 	s.counts[o.ID].owner.add(Sessions, -1)

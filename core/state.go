@@ -75,6 +75,7 @@ type State struct {
 	changes []Change        // of the batch
 	told    incumbent.Index // that of the newest change, of whichever batch
 	running *running        // the transaction that it is, while it is played
+	seen    *Exec           // see exec
 
 	words      map[string]string // interned texts
 	lastOrigin *Origin           // of the newest command that needed one
@@ -311,10 +312,8 @@ func (s *State) name(c *command) incumbent.Name {
 
 // lookup returns the record that a command names. A name that has one is valid.
 func (s *State) lookup(c *command) (incumbent.Name, *Lease, *incumbent.Error) {
-	// Written so, the compiler makes no strings of the bytes.
-	e := s.entries[incumbent.Name{Namespace: string(c.namespace), Model: string(c.model), Lease: string(c.lease)}]
-	if e != nil {
-		return e.name, s.lease(e), nil
+	if l := s.find(c.namespace, c.model, c.lease); l != nil {
+		return l.Name, l, nil
 	}
 	name := s.name(c)
 	if plain(c.namespace, incumbent.MaxNamespaceBytes) && plain(c.model, incumbent.MaxNamespaceBytes) && plain(c.lease, incumbent.MaxNameBytes) {

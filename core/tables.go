@@ -3,6 +3,7 @@ package core
 import (
 	"cmp"
 	"encoding/binary"
+	"fmt"
 	"slices"
 
 	"github.com/tidwall/btree"
@@ -13,10 +14,10 @@ import (
 // shared are the tables that a View sees: copy-on-write trees of immutable
 // records, and counts. Copying the struct with copyTrees is O(1).
 //
-// Every lease record has a row number for as long as there is one. The order of
-// names is kept apart from the records: comparing names is what costs, and only
-// a record that comes or goes changes it. What changes all the time is found by
-// numbers that lie in the tree itself.
+// Every lease record has a row for as long as there is one, and what is found by
+// something else is found by way of its row. The order of names is kept apart from
+// the records: comparing names is what costs, and only a record that comes or goes
+// changes it.
 type shared struct {
 	index     incumbent.Index // of the newest command
 	keysFloor incumbent.Index // every key chosen at or after it has its result kept
@@ -24,7 +25,7 @@ type shared struct {
 	pinned    int // lease records with pins
 
 	names    *btree.BTreeG[*entry]   // every lease record's row, by name
-	rows     *btree.BTreeG[row]      // every lease record
+	rows     rows                    // every lease record
 	tokens   *btree.BTreeG[byToken]  // leases held
 	owned    *btree.BTreeG[byOwner]  // leases held through a session
 	places   *btree.BTreeG[place]    // places in queues, in their order
@@ -39,15 +40,16 @@ type shared struct {
 // tables adds what only apply needs; all of it follows from shared.
 type tables struct {
 	shared
-	entries  map[incumbent.Name]*entry // the same as names
-	lastRow  uint64                    // rows are not replicated: a restored state has others
-	free     *btree.BTreeG[byAge]      // leases that may be forgotten, longest unchanged first
-	keptByID map[string]*kept
-	waiting  map[placeKey]incumbent.Index   // the same as places
-	counts   map[incumbent.SessionID]counts // for every open session
-	usage    *Usage                         // of principals and namespaces
-	journal  *[]func()                      // takes back what is done; nil: nothing will be
-	steps    uint64                         // rows written, or read one after the other: what a command's cost is bounded by
+	directory directory
+	lastRow   uint64               // rows are not replicated: a restored state has others
+	freeRows  []uint64             // given back, newest last
+	free      *btree.BTreeG[byAge] // leases that may be forgotten, longest unchanged first
+	keptByID  map[string]*kept
+	waiting   map[placeKey]incumbent.Index   // the same as places
+	counts    map[incumbent.SessionID]counts // for every open session
+	usage     *Usage                         // of principals and namespaces
+	journal   *[]func()                      // takes back what is done; nil: nothing will be
+	steps     uint64                         // rows written, or read one after the other: what a command's cost is bounded by
 }
 
 // counts is what one session has, and where it is: searching the tree costs more.
@@ -59,20 +61,9 @@ type counts struct {
 	waits   int
 }
 
-// entry says where the record of a name is. It lives as long as the record.
-type entry struct {
-	name incumbent.Name
-	row  uint64
-}
-
-type row struct {
-	row   uint64
-	lease *Lease
-}
-
 type byToken struct {
 	token incumbent.Token
-	lease *Lease
+	row   uint64
 }
 
 // byOwner orders the critical leases of a session before its others, so that one
@@ -99,8 +90,7 @@ func newTables() tables {
 	o := btree.Options{NoLocks: true, Degree: treeDegree}
 	return tables{
 		shared: shared{
-			names:    btree.NewBTreeGOptions(func(a, b *entry) bool { return nameLess(&a.name, &b.name) }, o),
-			rows:     btree.NewBTreeGOptions(func(a, b row) bool { return a.row < b.row }, o),
+			names:    btree.NewBTreeGOptions(func(a, b *entry) bool { return nameLess(&a.Name, &b.Name) }, o),
 			tokens:   btree.NewBTreeGOptions(func(a, b byToken) bool { return a.token < b.token }, o),
 			owned:    btree.NewBTreeGOptions(lessOwner, o),
 			places:   newPlaces(o),
@@ -110,19 +100,19 @@ func newTables() tables {
 
 			goneMembers: btree.NewBTreeGOptions(func(a, b uint64) bool { return a < b }, o),
 		},
-		entries:  make(map[incumbent.Name]*entry),
-		free:     btree.NewBTreeGOptions(lessAge, o),
-		keptByID: make(map[string]*kept),
-		waiting:  make(map[placeKey]incumbent.Index),
-		counts:   make(map[incumbent.SessionID]counts),
-		usage:    newUsage(),
+		directory: newDirectory(),
+		free:      btree.NewBTreeGOptions(lessAge, o),
+		keptByID:  make(map[string]*kept),
+		waiting:   make(map[placeKey]incumbent.Index),
+		counts:    make(map[incumbent.SessionID]counts),
+		usage:     newUsage(),
 	}
 }
 
 func (t *shared) copyTrees() shared {
 	c := *t
 	c.names = t.names.Copy()
-	c.rows = t.rows.Copy()
+	c.rows = t.rows.copy()
 	c.tokens = t.tokens.Copy()
 	c.owned = t.owned.Copy()
 	c.places = t.places.Copy()
@@ -149,7 +139,7 @@ func lessAge(a, b byAge) bool {
 	if a.modified != b.modified {
 		return a.modified < b.modified
 	}
-	return nameLess(&a.entry.name, &b.entry.name)
+	return nameLess(&a.entry.Name, &b.entry.Name)
 }
 
 func lessOwner(a, b byOwner) bool {
@@ -171,10 +161,7 @@ func compareID(a, b *incumbent.SessionID) int {
 
 func compareIDs(a, b incumbent.SessionID) int { return compareID(&a, &b) }
 
-func (t *shared) lease(e *entry) *Lease {
-	item, _ := t.rows.Get(row{row: e.row})
-	return item.lease
-}
+func (t *shared) lease(e *entry) *Lease { return t.rows.get(e.row) }
 
 // leasesOf lists the leases that a session owns, by name.
 func (t *shared) leasesOf(id incumbent.SessionID) []*Lease {
@@ -183,8 +170,7 @@ func (t *shared) leasesOf(id incumbent.SessionID) []*Lease {
 		if o.session != id {
 			return false
 		}
-		item, _ := t.rows.Get(row{row: o.row})
-		list = append(list, item.lease)
+		list = append(list, t.rows.get(o.row))
 		return true
 	})
 	slices.SortFunc(list, func(a, b *Lease) int { return a.Name.Compare(b.Name) })
@@ -193,12 +179,15 @@ func (t *shared) leasesOf(id incumbent.SessionID) []*Lease {
 
 // scan calls fn with the records that come at or behind a name, by name.
 func (t *shared) scan(from incumbent.Name, fn func(*Lease) bool) {
-	t.names.Ascend(&entry{name: from}, func(e *entry) bool { return fn(t.lease(e)) })
+	t.names.Ascend(&entry{Name: from}, func(e *entry) bool { return fn(t.lease(e)) })
 }
 
 func (t *shared) leaseByToken(token incumbent.Token) *Lease {
-	item, _ := t.tokens.Get(byToken{token: token})
-	return item.lease
+	item, held := t.tokens.Get(byToken{token: token})
+	if !held {
+		return nil
+	}
+	return t.rows.get(item.row)
 }
 
 func (t *shared) session(id incumbent.SessionID) *Session {
@@ -218,24 +207,19 @@ func (t *tables) replace(o, n *Lease) {
 	var e *entry
 	switch {
 	case o == nil:
-		t.lastRow++
-		e = &entry{name: n.Name, row: t.lastRow}
-		t.entries[e.name] = e
-		t.names.Set(e)
+		e = n.entry
+		t.takeRow(e)
+		t.enter(e)
+		t.names.Load(e) // mostly behind all others while a snapshot is read: no search
 	case n == nil:
-		e = t.entries[o.Name]
-		delete(t.entries, o.Name)
+		e = o.entry
+		t.strike(e)
 		t.names.Delete(e)
-		t.rows.Delete(row{row: e.row})
+		t.freeRows = append(t.freeRows, e.row)
 	default:
-		e = t.entries[o.Name]
+		e = o.entry
 	}
-	switch {
-	case o == nil:
-		t.rows.Load(row{e.row, n}) // behind all others: no search
-	case n != nil:
-		t.rows.Set(row{e.row, n})
-	}
+	t.rows.set(e.row, n)
 	if o.forgettable() {
 		t.free.Delete(byAge{o.Modified, e})
 	}
@@ -245,6 +229,22 @@ func (t *tables) replace(o, n *Lease) {
 	t.replaceHolding(e, o, n)
 	t.replaceOwner(e, o, n)
 	t.pinned += one(n != nil && len(n.Pins) > 0) - one(o != nil && len(o.Pins) > 0)
+}
+
+// takeRow gives an entry a row. What is undone is undone backwards: so an entry that
+// comes back gets the row that it had.
+func (t *tables) takeRow(e *entry) {
+	row := t.lastRow + 1
+	if n := len(t.freeRows); n > 0 {
+		row = t.freeRows[n-1]
+		t.freeRows = t.freeRows[:n-1]
+	} else {
+		t.lastRow = row
+	}
+	if e.row != 0 && e.row != row {
+		panic(fmt.Sprintf("core: lease %v comes back to row %d, it had %d", e.Name, row, e.row))
+	}
+	e.row = row
 }
 
 func (t *tables) replaceHolding(e *entry, o, n *Lease) {
@@ -258,19 +258,15 @@ func (t *tables) replaceHolding(e *entry, o, n *Lease) {
 	if was != 0 && was != is {
 		t.tokens.Delete(byToken{token: was})
 	}
-	switch {
-	case is == 0:
-	case was == is:
-		t.tokens.Set(byToken{is, n})
-	default:
-		t.tokens.Load(byToken{is, n}) // mostly the greatest
+	if is != 0 && was != is {
+		t.tokens.Load(byToken{is, e.row}) // mostly the greatest
 	}
 	if was == is {
 		return
 	}
 	if by := one(is != 0) - one(was != 0); by != 0 {
 		t.held += by
-		t.usage.namespaces.get(e.name.Namespace).add(Leases, int64(by))
+		t.usage.namespaces.get(e.Name.Namespace).add(Leases, int64(by))
 	}
 	t.chargeClaimer(o, -1)
 	t.chargeClaimer(n, 1)

@@ -24,7 +24,7 @@ func wrongIndex(changes []Change, before, after incumbent.Index) error {
 			return fmt.Errorf("change %d (%v) has index %d, newest is %d", i, c.What, c.Index, after)
 		case c.Lease != nil && c.Lease.Modified != c.Index:
 			return fmt.Errorf("change %d (%v) has index %d, its lease was modified at %d", i, c.What, c.Index, c.Lease.Modified)
-		case c.Lease != nil && len(c.Lease.History) > 0 && c.Lease.History[len(c.Lease.History)-1].Index > c.Index:
+		case c.Lease != nil && newestOf(c.Lease.History()) > c.Index:
 			return fmt.Errorf("change %d (%v) has index %d, its history is ahead", i, c.What, c.Index)
 		case (c.What == Granted || c.What == Offered) && c.Lease.Token != incumbent.Token(c.Index):
 			return fmt.Errorf("change %d (%v) has index %d, its token is %d", i, c.What, c.Index, c.Lease.Token)
@@ -101,4 +101,12 @@ func TestG15_IndexesOfALogNeverFall(t *testing.T) {
 			}
 		}
 	})
+}
+
+// newestOf is the index of the newest change of a history, 0 if there is none.
+func newestOf(h []LeaseChange) incumbent.Index {
+	if len(h) == 0 {
+		return 0
+	}
+	return h[len(h)-1].Index
 }

@@ -52,7 +52,7 @@ func runDirective(t *testing.T, s *State, d *datadriven.TestData, out *strings.B
 	case "show":
 		writeLease(out, s.View(), parseName(d.CmdArgs[0].Key))
 	case "history":
-		for _, c := range s.View().Lease(parseName(d.CmdArgs[0].Key)).History {
+		for _, c := range s.View().Lease(parseName(d.CmdArgs[0].Key)).History() {
 			out.WriteString(formatChange(c) + "\n")
 		}
 	case "session":

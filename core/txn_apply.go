@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core/wire"
@@ -73,6 +74,7 @@ func (g stateStage) transacted(n wire.Number) Transacted {
 // whoever follows.
 func (g stateStage) begin(ops *steps) {
 	s, run := g.s, g.s.running
+	s.changes = slices.Grow(s.changes, ops.count)
 	if run.reserve = ops.grants; run.reserve > 1 {
 		s.index = s.first + incumbent.Index(run.reserve) - 1
 		s.at = s.index

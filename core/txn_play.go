@@ -143,7 +143,7 @@ func (t *shared) judgeHeld(says []byte) Verdict {
 	if !ok || r.Bad() || token == 0 {
 		return Verdict{Err: fail(incumbent.Invalid, "malformed")}
 	}
-	named, there := t.names.Get(&entry{name: incumbent.Name{Namespace: string(name[0]), Model: string(name[1]), Lease: string(name[2])}})
+	named, there := t.names.Get(&entry{Name: incumbent.Name{Namespace: string(name[0]), Model: string(name[1]), Lease: string(name[2])}})
 	if !there {
 		return Verdict{}
 	}

@@ -67,25 +67,45 @@ func (w What) String() string {
 }
 
 // Lease is one lease. A *Lease reached through a View never changes.
+//
+// There are millions of them, most of them granted once: what all share, what few
+// have, and what follows from the rest is not in the record. It fills 112 bytes,
+// which is a size that the allocator has.
 type Lease struct {
-	Name           incumbent.Name
-	Holder         string              // "" when free
-	Session        incumbent.SessionID // zero: held without one
-	Token          incumbent.Token     // of this holding; 0 when free
-	LastToken      incumbent.Token     // greatest ever granted
-	TTL            time.Duration       // logged ttl; 0 when a session owns it
-	Renewal        uint64              // raised by every command that touches the holding
-	Offered        bool                // handed over; whether it was accepted the leader knows, and says so with Accepted
-	Critical       bool                // its extensions are refused last
-	Revoking       bool                // extensions are refused; free at the deadline
-	Pins           []string            // sorted; while any is there it does not expire
-	Waiting        int                 // places in its queue: see View.Queue
-	Modified       incumbent.Index     // under which its last change was told
-	Origin         *Origin             // of the grant; empty when free
-	PreviousHolder string              // whoever held it last before; an offer that was Declined does not count
-	History        []LeaseChange       // oldest first; without extensions and the queue's comings and goings
-	HistoryBytes   int                 // what History counts against MaxHistoryBytes
+	*entry                        // its Name
+	*seldom                       // its Pins and PreviousHolder; see also Lease.History
+	Holder    string              // "" when free
+	Session   incumbent.SessionID // zero: held without one
+	Token     incumbent.Token     // of this holding; 0 when free
+	LastToken incumbent.Token     // greatest ever granted
+	TTL       time.Duration       // logged ttl; 0 when a session owns it
+	Renewal   uint64              // raised by every command that touches the holding
+	Modified  incumbent.Index     // under which its last change was told
+	Origin    *Origin             // of the grant; empty when free
+	granted   incumbent.Index     // of the grant, while that is the newest of its history: 0 if it is not
+	Waiting   int32               // places in its queue: see View.Queue
+	Offered   bool                // handed over; whether it was accepted the leader knows, and says so with Accepted
+	Critical  bool                // its extensions are refused last
+	Revoking  bool                // extensions are refused; free at the deadline
 }
+
+// entry is what the records of one lease have in common. It lives as long as there
+// is one.
+type entry struct {
+	Name  incumbent.Name
+	row   uint64 // where the record is; 0: nowhere yet
+	after uint64 // row of the next name that has the same number: see directory. The apply goroutine's
+}
+
+// seldom is what few leases have. It never changes: records share it.
+type seldom struct {
+	Pins           []string // sorted; while any is there it does not expire
+	PreviousHolder string   // whoever held it last before; an offer that was Declined does not count
+	past           []byte   // see history.go
+}
+
+// nothingSeldom is that of what has none of it.
+var nothingSeldom = new(seldom)
 
 // Since is when the present holding was granted, as its proposer's wall clock had it.
 func (l *Lease) Since() time.Time { return l.Origin.At }

@@ -206,7 +206,7 @@ func (s *State) recount() *Usage {
 			owner(l.Session).add(Leases, 1)
 			n.add(Leases, 1)
 		}
-		for w := range s.queue(s.entries[l.Name]) {
+		for w := range s.queue(l.entry) {
 			owner(w.Session).add(Leases, 1)
 			owner(w.Session).add(Places, 1)
 			n.add(Places, 1)

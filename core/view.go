@@ -61,7 +61,7 @@ func (v *View) Keeps(key []byte) (found bool) {
 // Lease returns the record of a name, nil if there is none. A record may be
 // of a free lease.
 func (v *View) Lease(name incumbent.Name) *Lease {
-	e, ok := v.names.Get(&entry{name: name})
+	e, ok := v.names.Get(&entry{Name: name})
 	if !ok {
 		return nil
 	}
@@ -119,8 +119,8 @@ func (v *View) Leases(namespace, model, prefix string, after incumbent.Name, fn 
 	if nameLess(&from, &after) {
 		from = after
 	}
-	v.names.Ascend(&entry{name: from}, func(e *entry) bool {
-		n := &e.name
+	v.names.Ascend(&entry{Name: from}, func(e *entry) bool {
+		n := &e.Name
 		switch {
 		case *n == after:
 			return true

@@ -18,15 +18,21 @@ func leaseName(s string) incumbent.Name {
 	return incumbent.Name{Namespace: "n", Model: "m", Lease: s}
 }
 
+// heldLease is a lease, its token 0 if nobody holds it.
+type heldLease struct {
+	Name  incumbent.Name
+	Token incumbent.Token
+}
+
 // world draws commands, and transactions of them, that mean something to a state.
 type world struct{ s *core.State }
 
-func (w *world) lease(t *rapid.T) *core.Lease {
+func (w *world) lease(t *rapid.T) heldLease {
 	name := leaseName(rapid.SampledFrom([]string{"p", "q"}).Draw(t, "lease"))
 	if l := w.s.View().Lease(name); l != nil {
-		return l
+		return heldLease{name, l.Token}
 	}
-	return &core.Lease{Name: name}
+	return heldLease{Name: name}
 }
 
 func drawSession(t *rapid.T) incumbent.SessionID {
@@ -63,7 +69,7 @@ func (w *world) step(t *rapid.T) core.Command {
 		return core.ClaimCommand{Name: l.Name, Holder: "h", Session: drawSession(t)}
 	default:
 		l := w.lease(t)
-		if l.Free() {
+		if l.Token == 0 {
 			return core.ReleaseCommand{Name: l.Name, Holder: "h", Session: drawSession(t)}
 		}
 		return core.ReleaseCommand{Name: l.Name, Token: l.Token}
@@ -153,7 +159,7 @@ func plainText(v *core.View) string {
 		return true
 	})
 	v.AllLeases(func(l *core.Lease) bool {
-		fmt.Fprintf(&b, "%s by %s of %s offered=%v history=%d", l.Name.Lease, l.Holder, sessionText(l.Session), l.Offered, len(l.History))
+		fmt.Fprintf(&b, "%s by %s of %s offered=%v history=%d", l.Name.Lease, l.Holder, sessionText(l.Session), l.Offered, len(l.History()))
 		for p := range v.Queue(l.Name) {
 			fmt.Fprintf(&b, " then %s", sessionText(p.Session))
 		}

@@ -113,21 +113,25 @@ func leasePB(l *core.Lease, ttl time.Duration, full bool) *pb.Lease {
 		p.Door, p.Address, p.Principal = l.Origin.Door, l.Origin.Address, l.Origin.Principal
 	}
 	if full {
-		p.History = historyPB(l.History)
+		p.History = historyPB(l.History())
 	}
 	return p
 }
 
 // reasonOf says why the lease last changed hands.
 func reasonOf(l *core.Lease) string {
-	for i := len(l.History) - 1; i >= 0; i-- {
-		switch h := l.History[i]; h.What {
+	what := l.Newest(func(w core.What) bool {
+		switch w {
 		case core.Granted, core.Offered, core.Released, core.Expired, core.Revoked, core.SessionGone,
 			core.Transferred, core.Declined:
-			return h.What.String()
+			return true
 		}
+		return false
+	})
+	if what == 0 {
+		return ""
 	}
-	return ""
+	return what.String()
 }
 
 func queuePB(q iter.Seq[core.Waiter]) (out []*pb.Waiter) {

@@ -59,8 +59,8 @@ var ofKeys = []mutant{
 	{
 		name: "a session is taken behind the families", guarantee: "G29",
 		file: "core/restore.go", pkg: "./core", test: "^TestG29_ASectionHasOneForm$",
-		search:  "\t\t\tif d.sections > 0 {\n",
-		replace: "\t\t\tif false {\n",
+		search:  "\tif d.sections > 0 {\n\t\treturn d.corrupt(\"it comes behind the families\")\n\t}\n\tswitch r",
+		replace: "\tswitch r",
 	},
 	{
 		name: "a call on a key that may be a repetition is refused without the log", guarantee: "G25",

@@ -185,4 +185,34 @@ var ofLeases = []mutant{
 		search:  "if len(s.members) > 0 && c.schema > active {",
 		replace: "if false && c.schema > active {",
 	},
+	{
+		name: "a grant is not in the history behind which more comes", guarantee: "G29",
+		file: "core/history.go", pkg: "./core", test: "^TestTranscripts$/^history$",
+		search:  "\t\tb, l.granted = grant.pack(b), 0\n",
+		replace: "\t\t_, l.granted = grant.pack(b), 0\n",
+	},
+	{
+		name: "a restored record has the grant in its history twice", guarantee: "G29",
+		file: "core/restore_lease.go", pkg: "./core", test: "^TestG29_SnapshotAndTailEqualTheLog$",
+		search:  "\tl.granted = 0\n\tr.seldom.past",
+		replace: "\tr.seldom.past",
+	},
+	{
+		name: "a row of a view is written to", guarantee: "G28",
+		file: "core/rows.go", pkg: "./core", test: "^TestRowsModel$",
+		search:  "\tcase n != nil && n.edit == t.edit:\n",
+		replace: "\tcase n != nil:\n",
+	},
+	{
+		name: "of names with the same number one leaves and the next is lost", guarantee: "G28",
+		file: "core/directory.go", pkg: "./core", test: "^TestNamesThatMeet$",
+		search:  "\tbefore.after = e.after\n",
+		replace: "\tbefore.after = 0\n",
+	},
+	{
+		name: "entries that a snapshot covers are kept without a bound on their bytes", guarantee: "G39",
+		file: "node/memlog.go", pkg: "./node", test: "^TestG39_TailIsBoundedInBytes$",
+		search:  " > tail || bytes > maxTailBytes {",
+		replace: " > tail {",
+	},
 }
