@@ -162,7 +162,7 @@ func (v *View) claiming(asks string, c *ClaimCommand) *request {
 		}
 		r.owner = o.owner()
 	}
-	e, ok := v.names.Get(&entry{name: c.Name})
+	e, ok := v.names.Get(&entry{Name: c.Name})
 	if !ok || v.lease(e).Free() {
 		return r
 	}

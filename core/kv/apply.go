@@ -32,17 +32,22 @@ func (t *tables) Apply(x *core.Exec, b []byte) core.Result {
 		return core.Result{Err: errAlone()}
 	case c.Verb == EndDelay:
 		return t.endDelay(x, &c)
+	case c.Verb == List:
+		return t.list(x.Reading(), &c)
+	case c.Verb == RemoveTree:
+		if r, idle := t.idleTree(x.Reading(), &c); idle {
+			return r
+		}
+		return t.removeTree(x, &c)
 	}
-	if r, idle := t.idle(x.Reading(), &c, x.Session(c.Session) != nil); idle {
+	o := t.find(c.Key)
+	if r, idle := t.idleAt(x.Reading(), &c, o, !c.Session.IsZero() && x.Session(c.Session) != nil); idle {
 		return r
 	}
-	o := t.entry(c.Key)
 	if err := t.full(x, &c, o); err != nil {
 		return core.Result{Record: o, Err: err}
 	}
 	switch c.Verb {
-	case RemoveTree:
-		return t.removeTree(x, &c)
 	case Remove:
 		t.change(x, o, nil)
 		return core.Result{Record: 1}

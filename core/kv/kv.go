@@ -145,6 +145,8 @@ type tables struct {
 	owned  *btree.BTreeG[lock]         // the keys that sessions have locked
 	counts map[incumbent.SessionID]int // how many those are
 	marked *marked                     // nil: there is no transaction under way that may have to be taken back
+	probe  Entry                       // what is looked for: see find
+	hint   btree.PathHint              // where the last one was
 	part   uint8                       // of the section that is being restored
 	again  recordWriter                // of its records
 	usage  *core.Usage                 // where the entries are counted; nil: nowhere
@@ -178,6 +180,14 @@ func (t *shared) entry(k Key) *Entry {
 	return e
 }
 
+// find is entry for who owns the tables: it makes nothing, and begins where the last
+// one was found, for keys that come together mostly lie together.
+func (t *tables) find(k Key) *Entry {
+	t.probe.Key = k
+	e, _ := t.entries.GetHint(&t.probe, &t.hint)
+	return e
+}
+
 // put stores n in the place of o; either may be nil.
 func (t *tables) put(at incumbent.Index, o, n *Entry) {
 	k := keyOf(o, n)
@@ -191,12 +201,15 @@ func (t *tables) put(at incumbent.Index, o, n *Entry) {
 		t.bury(tombstone{k, at})
 		return
 	}
-	t.entries.Set(n)
+	t.entries.SetHint(n, &t.hint)
 	t.bytes += n.size()
 	if !n.Session.IsZero() {
 		t.locks++
 		t.count(n.Session, 1)
 		t.owned.Set(lock{n.Session, k})
+	}
+	if o != nil || t.tombstones.Len() == 0 {
+		return // what is there has none
 	}
 	if old, ok := t.tombstones.Delete(tombstone{key: k}); ok {
 		t.byAge.Delete(old) // the entry's index is greater
