@@ -95,10 +95,7 @@ func (l *memoryLog) snapshotTaken(meta SnapshotMeta, tail uint64) {
 	for _, e := range l.entries[meta.Index+1-l.first:] {
 		l.since += entryCost(e)
 	}
-	if meta.Index < l.first+tail {
-		return
-	}
-	cut := meta.Index + 1 - tail - l.first
+	cut := l.tailBegins(int(meta.Index+1-l.first), tail)
 	if cut == 0 {
 		return
 	}
@@ -107,8 +104,21 @@ func (l *memoryLog) snapshotTaken(meta SnapshotMeta, tail uint64) {
 		l.bytes -= entryCost(e)
 	}
 	// A copy, so that the array does not keep what was given up.
-	l.entries = append(make([]*pb.Entry, 0, len(l.entries)-int(cut)+64), l.entries[cut:]...)
-	l.first += cut
+	l.entries = append(make([]*pb.Entry, 0, len(l.entries)-cut+64), l.entries[cut:]...)
+	l.first += uint64(cut)
+}
+
+// tailBegins says which of so many entries is the first to be kept: so many are, of
+// no more than maxTailBytes.
+func (l *memoryLog) tailBegins(covered int, tail uint64) int {
+	bytes := int64(0)
+	for i := covered - 1; i >= 0; i-- {
+		bytes += entryCost(l.entries[i])
+		if uint64(covered-i) > tail || bytes > maxTailBytes {
+			return i + 1
+		}
+	}
+	return 0
 }
 
 // restore forgets everything for a snapshot that a leader sent.

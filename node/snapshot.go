@@ -71,7 +71,7 @@ func (n *Node) maybeSnapshot(now time.Time) {
 	if n.files.inline || n.snap.running || n.replica.restoring > st.Applied {
 		return // a Manual's driver takes them
 	}
-	due := st.SinceSnapshot >= n.cfg.SnapshotBytes || st.Applied-st.Snapshot >= n.cfg.SnapshotEntries ||
+	due := st.SinceSnapshot >= n.snapshotAfter() || st.Applied-st.Snapshot >= n.cfg.SnapshotEntries ||
 		st.SnapshotWanted || n.snap.wanted && st.Applied > st.Snapshot
 	if len(n.snap.asked) == 0 && (!due || now.Before(n.snap.notBefore)) {
 		return
@@ -83,6 +83,14 @@ func (n *Node) maybeSnapshot(now time.Time) {
 	}
 	n.snap.running = true
 	n.applier.queue.push(applyTask{snapshot: true})
+}
+
+// snapshotAfter is how much log makes a snapshot due: half of what the last one took,
+// so that reading the log again at a start takes no longer than reading the snapshot,
+// and writing snapshots no more of the disk than twice the log; between
+// Config.SnapshotBytes and a part of it.
+func (n *Node) snapshotAfter() int64 {
+	return min(max(n.snap.mark.Bytes/2, n.cfg.SnapshotBytes/minSnapshotShare), n.cfg.SnapshotBytes)
 }
 
 func (n *Node) answerSnapshot(err error) {
