@@ -158,7 +158,10 @@ const (
 func (s *Server) keepRates(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	garbage := newCollector()
+	defer garbage.end()
 	for near := false; ; {
+		garbage.settle()
 		near = s.watchQuota(near)
 		s.rates.sample(time.Now(), s.counts())
 		s.admission.SetMemory(int64(residentBytes()), s.limits.Load().MemoryBytes)
