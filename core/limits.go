@@ -8,7 +8,7 @@ import "github.com/incumbent-dev/incumbent"
 //	2  members, epochs, absent waiters, a claim that names its token
 //	3  families: keys and values; transactions
 //	4  commands in parts
-//	5  policies, settings, credentials; quotas
+//	5  policies, settings, credentials; quotas, what the members of a cluster trust
 const SchemaVersion = 5
 
 const (

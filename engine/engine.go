@@ -32,6 +32,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core/parts"
 	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/core/settings"
+	"github.com/incumbent-dev/incumbent/core/trust"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/watch"
@@ -45,6 +46,7 @@ func families() []core.Family {
 		parts.Family{},
 		policy.Family{},
 		settings.Family{},
+		trust.Family{},
 	}
 }
 
