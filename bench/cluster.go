@@ -199,9 +199,9 @@ func slowed(argv []string, delay time.Duration) []string {
 	}, argv...)
 }
 
-// token asks the others for a token to join.
+// token asks the others for a token with which this member joins.
 func (l *Local) token(ctx context.Context, but int) (string, error) {
-	out, err := l.command(ctx, but, "cluster", "token")
+	out, err := l.command(ctx, but, "cluster", "token", l.Servers()[but].Name, "--signer")
 	return strings.TrimSpace(out), err
 }
 

@@ -52,6 +52,7 @@ const (
 	Join
 	Policies
 	Settings
+	Trust
 
 	OpenStream
 	OfStream
@@ -81,6 +82,7 @@ const (
 	cluster      = "/incumbent.v1.ClusterService/"
 	policies     = "/incumbent.v1.PolicyService/"
 	settings     = "/incumbent.v1.SettingsService/"
+	trust        = "/incumbent.v1.TrustService/"
 	health       = "/grpc.health.v1.Health/"
 	reflection   = "/grpc.reflection."
 )
@@ -137,6 +139,7 @@ var table = [NumCalls]Row{
 	Settings: {Action: auth.Admin, Judged: First, Lane: admit.Small, Stale: admit.Small, Ways: []string{
 		settings + "GetSettings", settings + "SetSetting", settings + "SettingsHistory",
 	}},
+	Trust: {Action: auth.Admin, Judged: First, Lane: NoLane, Ways: []string{trust + "GetTrust", trust + "Rotate", trust + "RevokeToken"}},
 
 	OpenStream: {Judged: Steps, Lane: admit.Logins, Ways: []string{"/v1/stream"}},
 	OfStream:   {Judged: Own, Lane: NoLane, Ways: []string{"frame.detach", "frame.unwatch", "frame.cancel"}},

@@ -83,6 +83,7 @@ type Client struct {
 	txns     incumbentv1connect.TransactionServiceClient
 	cluster  incumbentv1connect.ClusterServiceClient
 	settings incumbentv1connect.SettingsServiceClient
+	trust    incumbentv1connect.TrustServiceClient
 	clock    func() time.Duration // boottime, or a test's
 	index    atomic.Uint64        // newest index any answer has shown
 	seen     atomic.Int64         // on clock: when the index was the newest for certain
@@ -120,6 +121,7 @@ func New(cfg Config) (*Client, error) {
 	c.policies = incumbentv1connect.NewPolicyServiceClient(c.http, base, opts...)
 	c.cluster = incumbentv1connect.NewClusterServiceClient(c.http, base, opts...)
 	c.settings = incumbentv1connect.NewSettingsServiceClient(c.http, base, opts...)
+	c.trust = incumbentv1connect.NewTrustServiceClient(c.http, base, opts...)
 	return c, nil
 }
 
@@ -132,6 +134,9 @@ func (c *Client) Sessions() incumbentv1connect.SessionServiceClient { return c.s
 
 // Cluster returns the operator's calls.
 func (c *Client) Cluster() incumbentv1connect.ClusterServiceClient { return c.cluster }
+
+// Trust returns the calls about what the members trust one another by.
+func (c *Client) Trust() incumbentv1connect.TrustServiceClient { return c.trust }
 
 // Index returns the newest index that any answer has shown this client.
 func (c *Client) Index() incumbent.Index { return incumbent.Index(c.index.Load()) }

@@ -100,7 +100,7 @@ func (c *Cluster) AgreedAt() incumbent.Index {
 func (c *Cluster) stateDiffers(err error) {
 	c.growth.splitBy(c.node, err)
 	c.cfg.Fail(incumbent.Errorf(incumbent.Corrupt, "%w", err).
-		WithHint("look at this machine's memory and disk; keep a copy of the data directory; then empty it and start with --join TOKEN: the member comes back under a new id"))
+		WithHint("look at this machine's memory and disk; keep a copy of the data directory; then empty it and start with --join-file FILE: the member comes back under a new id"))
 }
 
 // statesDiffer alarms: nobody knows who is right, so nobody grants any more.

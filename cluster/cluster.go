@@ -18,6 +18,8 @@
 //   - A member's id is durable before anybody hears it, and never votes again once its
 //     log is gone (G34).
 //   - A member that was removed stays connected, and votes, until raft has let it go.
+//   - A join token is spent before anything is answered, and gives nobody a secret or
+//     a key: those travel between members that know each other (see trust.go).
 //   - A member whose state differs from a majority's stops; where there is no
 //     majority, nobody grants (G27).
 //
@@ -37,6 +39,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/trust"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/node/peers"
@@ -54,8 +57,9 @@ type Config struct {
 
 	// PeerAddress and URL are where other members and clients reach this one.
 	PeerAddress, URL string
-	// CAHash is what who joins knows the native listener by; "" without TLS.
-	CAHash func() (string, error)
+	// CAHash is what who joins knows the native listener by; "" without TLS. own: it is
+	// of the cluster's authority.
+	CAHash func() (hash string, own bool, err error)
 
 	CheckpointInterval time.Duration // between two comparisons of the members' states
 
@@ -73,12 +77,14 @@ type Cluster struct {
 	engine  *engine.Engine
 	node    *node.Node // the engine's
 	id      uint64
-	secret  []byte     // makes and checks join tokens
-	record  *Record    // of member.json; after Open keepRecord's
+	trust   truster
 	peers   *peers.Set // nil: this member does not listen for others
 	steward *steward
 	growth  growth
 	disks   disks
+
+	recordMu sync.Mutex // held while member.json is written
+	record   *Record    // what it says; what it points to never changes
 
 	roster        *rosterKeeper
 	rosterChanged chan struct{} // has room for one
@@ -96,6 +102,7 @@ type Cluster struct {
 func New(cfg Config) *Cluster {
 	c := &Cluster{cfg: cfg, begun: time.Now(), record: cfg.Record, rosterChanged: make(chan struct{}, 1)}
 	c.steward = newSteward(c)
+	c.trust = newTruster()
 	c.roster = newRoster(core.New().View(), c.rosterMoved)
 	return c
 }
@@ -113,7 +120,6 @@ func (c *Cluster) Open(e *engine.Engine) (err error) {
 	if c.record, err = c.record.adopt(c.cfg.DataDir, c.cfg.Name, st, c.cfg.Listener != nil); err != nil {
 		return err
 	}
-	c.secret = c.record.Secret
 	c.roster.begin(c.id, peersOf(c.record.Members), e.View())
 	if c.cfg.Listener == nil {
 		return nil
@@ -132,7 +138,7 @@ func (c *Cluster) Run(ctx context.Context) {
 		return
 	}
 	var running sync.WaitGroup
-	for _, f := range []func(context.Context){c.keepRecord, c.steward.run, c.keepComparing, c.keepDisks, c.forgetLastRun} {
+	for _, f := range []func(context.Context){c.keepRecord, c.steward.run, c.keepComparing, c.keepDisks, c.forgetLastRun, c.keepTrust} {
 		running.Go(func() { f(ctx) })
 	}
 	running.Wait()
@@ -161,11 +167,17 @@ func (c *Cluster) Close(ctx context.Context) error {
 
 // Applied takes note of a batch, on the apply goroutine.
 func (c *Cluster) Applied(a *engine.Applied) {
+	members, trusted := false, false
 	for i := range a.Changes {
-		if a.Changes[i].Member != nil || a.Changes[i].MemberBefore != nil {
-			c.roster.recorded(a.View)
-			break
-		}
+		ch := &a.Changes[i]
+		members = members || ch.Member != nil || ch.MemberBefore != nil
+		trusted = trusted || ch.Family != nil && ch.Family.Family == trust.Number
+	}
+	if members {
+		c.roster.recorded(a.View)
+	}
+	if members || trusted {
+		c.trust.wake()
 	}
 	for i := range a.Results {
 		if v := a.Results[i].View; v != nil {

@@ -48,7 +48,7 @@ type enrollment struct {
 	token  ca.Token
 	record *Record
 	key    *ecdsa.PrivateKey
-	http   *http.Client
+	tls    *tls.Config // without the check of who answers: see client
 }
 
 // enroll makes an empty data directory, or one that was left while joining, a
@@ -60,6 +60,10 @@ func enroll(ctx context.Context, cfg JoinConfig, r *Record) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
+	if token.Name != cfg.Name {
+		return nil, invalid("name", "this member is %q, the join token is for %q", cfg.Name, token.Name).
+			WithHint("'incumbent cluster token " + cfg.Name + "' on a member prints one; without --name the token says it")
+	}
 	e := &enrollment{cfg: cfg, token: token, record: r}
 	if err := e.prepare(); err != nil {
 		return nil, err
@@ -67,7 +71,6 @@ func enroll(ctx context.Context, cfg JoinConfig, r *Record) (*Record, error) {
 	if err := e.dialer(); err != nil {
 		return nil, err
 	}
-	defer e.http.CloseIdleConnections()
 	answer, err := e.ask(ctx)
 	if err != nil {
 		return nil, err
@@ -91,8 +94,9 @@ func (e *enrollment) prepare() error {
 	return err
 }
 
-// dialer makes the client that asks. With a hash in the token it trusts
-// whatever chain holds the certificate of that hash, and nothing else.
+// dialer prepares the clients that ask. With a hash in the token it trusts a chain that
+// holds the certificate of that hash, and nothing else, for the host that it asks:
+// who has another certificate of the same authority does not get the token.
 func (e *enrollment) dialer() error {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
 	if e.cfg.TLSCert != "" {
@@ -102,33 +106,43 @@ func (e *enrollment) dialer() error {
 		}
 		conf.Certificates = []tls.Certificate{pair}
 	}
-	if e.token.CAHash != "" {
-		conf.InsecureSkipVerify = true //nolint:gosec // VerifyConnection checks the chain against the token's hash
-		conf.VerifyConnection = e.verify
-	}
-	e.http = &http.Client{
-		Transport:     &http.Transport{TLSClientConfig: conf, Proxy: nil},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	conf.InsecureSkipVerify = e.token.CAHash != "" //nolint:gosec // client has the chain checked against the token's hash, and the host
+	e.tls = conf
 	return nil
 }
 
-func (e *enrollment) verify(cs tls.ConnectionState) error {
+// client asks one host.
+func (e *enrollment) client(host string) *http.Client {
+	conf := e.tls.Clone()
+	if e.token.CAHash != "" {
+		conf.VerifyConnection = func(cs tls.ConnectionState) error { return e.verify(cs, host) }
+	}
+	return &http.Client{
+		Transport:     &http.Transport{TLSClientConfig: conf, Proxy: nil},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+func (e *enrollment) verify(cs tls.ConnectionState, host string) error {
 	chain := cs.PeerCertificates
 	i := slices.IndexFunc(chain, func(c *x509.Certificate) bool { return ca.Hash(c) == e.token.CAHash })
 	if i < 0 {
 		return incumbent.Errorf(incumbent.Denied, "the server does not show the certificate that the join token names")
 	}
-	if i == 0 {
-		return nil // the token names the server's own
+	if e.token.Own && !ca.IsMember(chain[0], e.token.Cluster) {
+		return incumbent.Errorf(incumbent.Denied, "the server shows a certificate that is not of a member of cluster %x", e.token.Cluster)
 	}
 	roots, between := x509.NewCertPool(), x509.NewCertPool()
 	roots.AddCert(chain[i])
-	for _, c := range chain[1:i] {
+	for _, c := range chain[1:] {
 		between.AddCert(c)
 	}
-	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between})
-	return err
+	// Of the host, and for a server: not for a client of the same authority.
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, DNSName: host, CurrentTime: time.Now()})
+	if err != nil {
+		return incumbent.Errorf(incumbent.Denied, "the server's certificate: %w", err)
+	}
+	return nil
 }
 
 // ask goes from member to member until one answers for good.
@@ -195,7 +209,9 @@ func (e *enrollment) askOne(ctx context.Context, at string, req *apiv1.JoinReque
 	}
 	ctx, cancel := context.WithTimeout(ctx, enrollCall)
 	defer cancel()
-	c := incumbentv1connect.NewClusterServiceClient(e.http, at)
+	asking := e.client(u.Hostname())
+	defer asking.CloseIdleConnections()
+	c := incumbentv1connect.NewClusterServiceClient(asking, at)
 	res, err := c.Join(ctx, connect.NewRequest(req))
 	if err != nil {
 		return nil, joinError(at, err)
@@ -205,6 +221,10 @@ func (e *enrollment) askOne(ctx context.Context, at string, req *apiv1.JoinReque
 
 // joinError turns what the call returned into the module's error.
 func joinError(at string, err error) error {
+	var own *incumbent.Error
+	if errors.As(err, &own) { // verify's
+		return incumbent.Errorf(own.Kind, "%s: %w", at, own)
+	}
 	var ce *connect.Error
 	if errors.As(err, &ce) {
 		for _, d := range ce.Details() {
@@ -237,10 +257,11 @@ func (e *enrollment) request() (*apiv1.JoinRequest, error) {
 	}, nil
 }
 
-// keep makes the answer durable; the record last, which makes it count.
+// keep makes the answer durable; the record last, which makes it count. The token is
+// kept until the others have given this member the cluster's secret.
 func (e *enrollment) keep(answer *apiv1.JoinResponse) error {
 	cluster, ok := ParseClusterID(answer.ClusterId)
-	if !ok || cluster != e.token.Cluster || answer.MemberId != e.record.ID || len(answer.Secret) != ca.SecretBytes {
+	if !ok || cluster != e.token.Cluster || answer.MemberId != e.record.ID || (len(answer.Certificate) > 0) != (len(answer.Ca) > 0) {
 		return incumbent.Errorf(incumbent.Internal, "the answer to joining is for member %q of cluster %q", answer.MemberId, answer.ClusterId)
 	}
 	if len(answer.Certificate) > 0 {
@@ -248,7 +269,7 @@ func (e *enrollment) keep(answer *apiv1.JoinResponse) error {
 			return err
 		}
 	}
-	e.record.Stage, e.record.Cluster, e.record.Secret = joined, answer.ClusterId, answer.Secret
+	e.record.Stage, e.record.Cluster, e.record.Token = joined, answer.ClusterId, e.cfg.Token
 	e.record.Members = nil
 	for _, m := range answer.Members {
 		e.record.Members = append(e.record.Members, KnownMember{ID: m.Id, Name: m.Name, Peer: m.PeerAddress, URL: m.Address})
@@ -257,13 +278,13 @@ func (e *enrollment) keep(answer *apiv1.JoinResponse) error {
 }
 
 func (e *enrollment) keepTLS(answer *apiv1.JoinResponse) error {
-	if _, err := ca.Load(answer.Ca, answer.CaKey); err != nil {
+	if _, err := ca.ParseTrust(answer.Ca); err != nil {
 		return err
 	}
 	for _, f := range []struct {
 		name string
 		text []byte
-	}{{memberCert, answer.Certificate}, {caKeyFile, answer.CaKey}, {caCertFile, answer.Ca}} {
+	}{{memberCert, answer.Certificate}, {caCertFile, answer.Ca}} {
 		if err := WriteFile(filepath.Join(e.cfg.DataDir, tlsFolder, f.name), f.text); err != nil {
 			return err
 		}

@@ -96,9 +96,9 @@ func makeAuthority(dir string, cluster [16]byte, out *Initialized) error {
 	folder := filepath.Join(dir, tlsFolder)
 	out.CAFile, out.OperatorCert, out.OperatorKey = filepath.Join(folder, caCertFile), filepath.Join(folder, operatorCert), filepath.Join(folder, operatorKey)
 	if HasAuthority(dir) {
-		a, err := readAuthority(folder)
+		trusted, err := readTrust(folder)
 		if err == nil {
-			out.CAHash = a.Hash()
+			out.CAHash = ca.Hash(trusted[0])
 		}
 		return err
 	}

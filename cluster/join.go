@@ -51,18 +51,18 @@ func Identify(ctx context.Context, cfg JoinConfig) (*Record, error) {
 	}
 	if r == nil && hasLog(dir) {
 		return nil, incumbent.Errorf(incumbent.Conflict, "%s holds a cluster of its own", dir).
-			WithHint("give an empty --data-dir to join another, or leave --join out")
+			WithHint("give an empty --data-dir to join another, or leave --join-file out")
 	}
 	if r != nil && r.Stage != joining {
 		if t, err := ca.ParseToken(cfg.Token); err == nil && hex.EncodeToString(t.Cluster[:]) != r.Cluster {
 			return nil, incumbent.Errorf(incumbent.Conflict, "%s holds member %s of cluster %s, the join token is of %x", dir, r.Name, r.Cluster, t.Cluster).
-				WithHint("give an empty --data-dir to join another cluster, or leave --join out")
+				WithHint("give an empty --data-dir to join another cluster, or leave --join-file out")
 		}
 		return r, r.checkLog(dir)
 	}
 	if cfg.Token == "" {
 		return nil, incumbent.Errorf(incumbent.Conflict, "%s was left while joining a cluster", dir).
-			WithHint("give --join TOKEN again, or empty the data directory")
+			WithHint("give --join-file FILE again, or empty the data directory")
 	}
 	return enroll(ctx, cfg, r)
 }

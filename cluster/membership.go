@@ -2,15 +2,12 @@ package cluster
 
 import (
 	"context"
-	"encoding/hex"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
-	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/node"
 )
@@ -100,156 +97,6 @@ func (c *Cluster) find(word string) (core.Member, error) {
 	slices.Sort(names)
 	return core.Member{}, incumbent.Errorf(incumbent.NotFound, "no member is called %q", word).
 		WithHint("the members are " + strings.Join(names, ", "))
-}
-
-// CreateToken implements native.Membership.
-func (c *Cluster) CreateToken(_ context.Context, r *apiv1.CreateTokenRequest) (*apiv1.CreateTokenResponse, error) {
-	life := ca.DefaultTokenLife
-	if r.TtlMs > 0 {
-		if r.TtlMs > uint64(ca.MaxTokenLife/time.Millisecond) || r.TtlMs < uint64(ca.MinTokenLife/time.Millisecond) {
-			return nil, incumbent.Errorf(incumbent.Invalid, "ttl_ms %d is outside %v to %v", r.TtlMs, ca.MinTokenLife, ca.MaxTokenLife)
-		}
-		life = time.Duration(r.TtlMs) * time.Millisecond
-	}
-	if c.peers == nil {
-		return nil, incumbent.Errorf(incumbent.Invalid, "this member does not listen for others").
-			WithHint("start it with --peer-listen HOST:PORT")
-	}
-	t := ca.Token{Addresses: []string{c.cfg.URL}, Cluster: c.node.Status().Cluster, Expires: time.Now().Add(life)}
-	for _, m := range c.engine.View().Members() {
-		if m.ClientURL != "" && m.ClientURL != c.cfg.URL && len(t.Addresses) < ca.MaxTokenAddresses {
-			t.Addresses = append(t.Addresses, m.ClientURL)
-		}
-	}
-	var err error
-	if t.CAHash, err = c.cfg.CAHash(); err != nil {
-		return nil, err
-	}
-	text, err := ca.NewToken(c.secret, t)
-	if err != nil {
-		return nil, err
-	}
-	c.cfg.Event("join token made", c.cfg.Name, "for "+life.String())
-	return &apiv1.CreateTokenResponse{Token: text, ExpiresUnixMs: t.Expires.Truncate(time.Second).UnixMilli()}, nil
-}
-
-// Join implements native.Membership: the leader's side of joining.
-func (c *Cluster) Join(ctx context.Context, r *apiv1.JoinRequest) (*apiv1.JoinResponse, error) {
-	token, err := ca.ParseToken(r.Token)
-	if err != nil {
-		return nil, err
-	}
-	if err := token.Verify(c.secret, c.node.Status().Cluster, time.Now()); err != nil {
-		return nil, err
-	}
-	m, err := joiner(r)
-	if err != nil {
-		return nil, err
-	}
-	st, err := c.leading()
-	if err != nil {
-		return nil, err
-	}
-	if c.peers == nil {
-		return nil, incumbent.Errorf(incumbent.Unavailable, "this member does not listen for others").WithHint("start it with --peer-listen HOST:PORT")
-	}
-	if err := c.admitMember(ctx, st, m); err != nil {
-		return nil, err
-	}
-	c.steward.wake()
-	return c.welcomeMember(m, r.Csr)
-}
-
-// joiner checks what a member says of itself.
-func joiner(r *apiv1.JoinRequest) (core.Member, error) {
-	m := core.Member{
-		ID: ParseID(r.MemberId), Name: r.Name, PeerAddress: r.PeerAddress, ClientURL: r.ClientUrl,
-		Schema: r.Schema, Learner: r.Learner, Version: r.Version,
-	}
-	if m.ID == 0 {
-		return m, incumbent.Errorf(incumbent.Invalid, "member_id %q is not 16 hexadecimal digits", r.MemberId)
-	}
-	if m.Name == "" {
-		return m, invalid("name", "is not set")
-	}
-	if err := ValidName(m.Name); err != nil {
-		return m, err
-	}
-	if err := ValidReachable("peer-listen", m.PeerAddress); err != nil {
-		return m, err
-	}
-	if u, err := url.Parse(m.ClientURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return m, invalid("advertise", "%q is no URL of a native API", m.ClientURL)
-	}
-	return m, nil
-}
-
-// admitMember records a joiner, and makes room for it where a dead member has
-// its name. Asked twice it does the same once.
-func (c *Cluster) admitMember(ctx context.Context, st node.Status, m core.Member) error {
-	view := c.engine.View()
-	if view.MemberGone(m.ID) {
-		return incumbent.Errorf(incumbent.Conflict, "member %s was removed from this cluster and its id is gone", FormatID(m.ID)).
-			WithHint("empty the data directory and join again")
-	}
-	if active := view.ActiveSchema(); m.Schema < active {
-		return invalid("join", "this binary knows schema %d, the cluster has reached %d", m.Schema, active).WithHint("start a newer binary")
-	}
-	if have, ok := view.Member(m.ID); ok {
-		if have.Name != m.Name {
-			return incumbent.Errorf(incumbent.Conflict, "id %s belongs to member %s", FormatID(m.ID), have.Name)
-		}
-		m.Learner = have.Learner // promoted meanwhile, maybe
-	}
-	voting := 0
-	for _, other := range view.Members() {
-		if other.ID == m.ID || other.Name == m.Name {
-			continue
-		}
-		if !other.Learner {
-			voting++
-		}
-	}
-	if !m.Learner && voting >= MaxVoters {
-		return incumbent.Errorf(incumbent.TooLarge, "%d members vote, limit is %d", voting, MaxVoters).WithHint("join with --learner")
-	}
-	if err := c.displace(ctx, st, view, m); err != nil {
-		return err
-	}
-	_, err := c.propose(ctx, core.PutMemberCommand{Member: m})
-	return err
-}
-
-// displace removes a dead member that has the joiner's name.
-func (c *Cluster) displace(ctx context.Context, st node.Status, view *core.View, m core.Member) error {
-	for _, other := range view.Members() {
-		if other.Name != m.Name || other.ID == m.ID {
-			continue
-		}
-		if other.ID == st.Member || c.Connected(other.ID) {
-			return incumbent.Errorf(incumbent.Exists, "member %s (%s) is alive at %s", other.Name, FormatID(other.ID), other.PeerAddress).
-				WithHint("choose another --name, or stop that member first")
-		}
-		c.cfg.Event("member replaced", other.Name, FormatID(other.ID)+" by "+FormatID(m.ID))
-		if _, err := c.propose(ctx, core.RemoveMemberCommand{ID: other.ID}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// welcomeMember is what a joiner gets to know.
-func (c *Cluster) welcomeMember(m core.Member, csr []byte) (*apiv1.JoinResponse, error) {
-	st := c.node.Status()
-	out := &apiv1.JoinResponse{
-		ClusterId: hex.EncodeToString(st.Cluster[:]), MemberId: FormatID(m.ID), Members: c.Show(c.Heard()), Secret: c.secret,
-	}
-	if c.cfg.TLS == nil {
-		return out, nil
-	}
-	var err error
-	out.Certificate, out.Ca, out.CaKey, err = c.cfg.TLS.Sign(csr, m.ID, m.Name)
-	return out, err
 }
 
 // RemoveMember implements native.Membership.

@@ -101,11 +101,23 @@ func (m *TLS) operatorEnds(early time.Duration) time.Time {
 }
 
 // renewOperator renews the operator's certificate when it is time, as that of the
-// member, and reports when it did. One that somebody else's authority made, or that
-// was put in its place for another name or purpose, is left alone.
+// member, or when another authority has signed that, and reports when it did. One
+// that somebody else's authority made, or that was put in its place for another name
+// or purpose, is left alone, as is any where the authority's key is not.
 func (m *TLS) renewOperator() (ends time.Time, renewed bool, err error) {
 	old, err := m.operatorLeaf()
-	if err != nil || old == nil || m.now().Before(ca.RenewAt(old)) || !m.authority.MadeOperator(old, operatorName) {
+	s := m.state.Load()
+	if err != nil || old == nil || s.signer == nil || !ca.IsOperator(old, operatorName) {
+		return time.Time{}, false, err
+	}
+	by := s.trust.SignedBy(old)
+	if by == nil || by == s.signer && m.now().Before(ca.RenewAt(old)) {
+		return time.Time{}, false, nil
+	}
+	if _, err := m.authority(s.signer); err != nil {
+		if incumbent.KindOf(err) == incumbent.NotFound {
+			err = nil // Warnings tell in time
+		}
 		return time.Time{}, false, err
 	}
 	made, err := renewOperatorOf(filepath.Dir(m.dir), m.now())

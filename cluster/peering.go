@@ -39,7 +39,7 @@ func (c *Cluster) openPeers() error {
 	cfg := peers.Config{
 		Cluster: st.Cluster, Self: c.id, SelfName: c.cfg.Name, Schema: core.SchemaVersion, Listener: c.cfg.Listener,
 		Standing: c.standing, Acknowledged: c.acknowledged, Membership: c.roster.membership, Deliver: c.deliver, App: c.receive,
-		Lost: c.node.PeerLost, Unreachable: c.node.Unreachable, Refused: c.refused,
+		Keys: c.keys, Lost: c.node.PeerLost, Unreachable: c.node.Unreachable, Refused: c.refused,
 		FS: vfs.OS{}, Dir: filepath.Join(c.cfg.DataDir, "peers"), Logger: c.cfg.Logger, Events: c.cfg.PeerEvents,
 	}
 	if c.cfg.TLS != nil {
@@ -63,6 +63,8 @@ func (c *Cluster) receive(from uint64, frame []byte) {
 		c.consistency.receive(from, frame)
 	case isDiskReport(frame):
 		c.disks.receive(from, frame, time.Since(c.begun))
+	case isTrustFrame(frame):
+		c.trust.receive(from, frame)
 	default:
 		c.engine.Leases().Receive(from, frame)
 	}
@@ -121,13 +123,13 @@ func (c *Cluster) refused(by uint64, err error) {
 		c.cfg.Fail(errRemoved("member " + name + " says so"))
 	default:
 		c.cfg.Fail(incumbent.Errorf(incumbent.Corrupt, "member %s remembers more of this member than it does itself: its data directory was put back to an earlier state, %w", name, err).
-			WithHint("empty the data directory and start with --join TOKEN: the member comes back under a new id; 'incumbent cluster token' on another member prints a token"))
+			WithHint("empty the data directory and start with --join-file FILE: the member comes back under a new id; 'incumbent cluster token NAME' on another member prints a token"))
 	}
 }
 
 func errRemoved(how string) error {
 	return incumbent.Errorf(incumbent.Conflict, "this member was removed from its cluster: %s", how).
-		WithHint("to come back, empty the data directory and start with --join TOKEN: it becomes a new member; 'incumbent cluster token' on another member prints a token")
+		WithHint("to come back, empty the data directory and start with --join-file FILE: it becomes a new member; 'incumbent cluster token NAME' on another member prints a token")
 }
 
 // Links are the connections with the other members; none for a member that is alone.
@@ -210,16 +212,13 @@ func (c *Cluster) rememberOthers() error {
 		recorded, _ := r.View.Member(m.ID)
 		known = append(known, KnownMember{ID: FormatID(m.ID), Name: m.Name, Peer: m.Address, URL: recorded.ClientURL})
 	}
-	if slices.Equal(known, c.record.Members) && c.record.Name == c.cfg.Name {
-		return nil
-	}
-	next := *c.record
-	next.Members, next.Name = known, c.cfg.Name
-	if err := next.Write(c.cfg.DataDir); err != nil {
-		return err
-	}
-	c.record = &next
-	return nil
+	return c.rewrite(func(r *Record) bool {
+		if slices.Equal(known, r.Members) && r.Name == c.cfg.Name {
+			return false
+		}
+		r.Members, r.Name = known, c.cfg.Name
+		return true
+	})
 }
 
 // goWhenLetGo ends a member that was removed, once raft does not count it any

@@ -46,9 +46,12 @@ type Record struct {
 	Cluster   string   `json:"cluster,omitempty"` // 32 hexadecimal digits
 	ID        string   `json:"id"`                // 16 hexadecimal digits
 	Name      string   `json:"name"`
-	Clustered bool     `json:"clustered"`       // made by init or join: it listens for peers without being told
-	Secret    []byte   `json:"secret"`          // makes and checks join tokens
-	Hosts     []string `json:"hosts,omitempty"` // names and addresses in its certificate, besides those it listens on
+	Clustered bool     `json:"clustered"`             // made by init or join: it listens for peers without being told
+	Secret    []byte   `json:"secret,omitempty"`      // by which members know each other; of one that has joined and not come up yet: none
+	Next      []byte   `json:"next_secret,omitempty"` // that takes its place
+	Token     string   `json:"token,omitempty"`       // by which it joined, while it has no secret
+	Epoch     uint64   `json:"epoch,omitempty"`       // of its key: see [trust.Root]
+	Hosts     []string `json:"hosts,omitempty"`       // names and addresses in its certificate, besides those it listens on
 	// Members are those last known, so that a restart can dial before it has
 	// caught up.
 	Members []KnownMember `json:"members,omitempty"`
@@ -121,7 +124,7 @@ func ReadRecord(dir string) (*Record, error) {
 	case r.Version > recordVersion:
 		return nil, incumbent.Errorf(incumbent.Invalid, "%s: written in version %d, this binary knows %d", name, r.Version, recordVersion).
 			WithHint("start a newer binary")
-	case ParseID(r.ID) == 0 || r.Name == "" || r.Stage != joining && (!known || len(r.Secret) != ca.SecretBytes):
+	case ParseID(r.ID) == 0 || r.Name == "" || r.Stage != joining && (!known || len(r.Secret) != ca.SecretBytes && (r.Token == "" || len(r.Secret) > 0)):
 		return nil, incumbent.Errorf(incumbent.Corrupt, "%s: a part of it is missing", name)
 	case r.Stage != joining && r.Stage != joined && r.Stage != member:
 		return nil, incumbent.Errorf(incumbent.Corrupt, "%s: stage %q is none", name, r.Stage)
@@ -143,6 +146,9 @@ func (r *Record) Write(dir string) error {
 	return nil
 }
 
+// Joins reports whether the cluster may not know the member yet: it needs its token.
+func (r *Record) Joins() bool { return r.Stage == joining }
+
 // hasLog reports whether the directory holds the log of a member.
 func hasLog(dir string) bool {
 	names, err := vfs.OS{}.List(filepath.Join(dir, "log"))
@@ -156,7 +162,7 @@ func (r *Record) checkLog(dir string) error {
 		return nil
 	}
 	return incumbent.Errorf(incumbent.Corrupt, "%s: the log of member %s is gone", dir, r.Name).
-		WithHint("empty the data directory and start with --join TOKEN: the member comes back under a new id; 'incumbent cluster token' on another member prints a token")
+		WithHint("empty the data directory and start with --join-file FILE: the member comes back under a new id; 'incumbent cluster token NAME' on another member prints a token")
 }
 
 // joins returns who a member is that the cluster has taken in and that has no log
@@ -187,4 +193,26 @@ func (r *Record) adopt(dir, name string, st node.Status, clustered bool) (*Recor
 	}
 	r.Stage = member
 	return r, r.Write(dir)
+}
+
+// kept is what member.json says. It never changes.
+func (c *Cluster) kept() *Record {
+	c.recordMu.Lock()
+	defer c.recordMu.Unlock()
+	return c.record
+}
+
+// rewrite changes member.json, unless change reports that there is nothing to.
+func (c *Cluster) rewrite(change func(*Record) bool) error {
+	c.recordMu.Lock()
+	defer c.recordMu.Unlock()
+	next := *c.record
+	if !change(&next) {
+		return nil
+	}
+	if err := next.Write(c.cfg.DataDir); err != nil {
+		return err
+	}
+	c.record = &next
+	return nil
 }

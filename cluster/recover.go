@@ -1,13 +1,16 @@
 package cluster
 
 import (
+	"crypto/sha256"
 	"encoding/hex"
 	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/trust"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
@@ -58,7 +61,15 @@ func Recover(cfg RecoverConfig) (out Recovered, err error) {
 		return out, err
 	}
 	defer group.CloseWatches()
-	then := func(s node.Survivor) [][]byte { return forgetOthers(group.View(), s.Member, time.Now()) }
+	// One that came up a moment before may not have the secret: others will never give
+	// it that now.
+	var secret []byte
+	if len(r.Secret) == 0 {
+		secret = ca.NewSecret()
+	}
+	then := func(s node.Survivor) [][]byte {
+		return append(forgetOthers(group.View(), s.Member, time.Now()), exchangeSecret(group.View(), secret)...)
+	}
 	if cfg.DryRun {
 		then = nil
 	}
@@ -87,6 +98,9 @@ func Recover(cfg RecoverConfig) (out Recovered, err error) {
 		return out, nil
 	}
 	r.Members = nil
+	if len(secret) > 0 {
+		r.Secret, r.Token = secret, ""
+	}
 	return out, r.Write(cfg.DataDir)
 }
 
@@ -112,4 +126,25 @@ func forgetOthers(view *core.View, self uint64, now time.Time) [][]byte {
 		}
 	}
 	return cmds
+}
+
+// exchangeSecret are the commands with which the cluster's secret becomes another one
+// at once; nil: it stays.
+func exchangeSecret(view *core.View, secret []byte) [][]byte {
+	t := trust.Of(view)
+	if len(secret) == 0 || len(t.Secret.Current) == 0 {
+		return nil
+	}
+	hash := sha256.Sum256(secret)
+	cmds := []trust.Command{
+		{Verb: trust.Begin, What: trust.Secret, Was: t.Secret.Current, Value: hash[:]}, {Verb: trust.Finish, What: trust.Secret, Value: hash[:]},
+	}
+	if len(t.Secret.Next) > 0 {
+		cmds = append([]trust.Command{{Verb: trust.Abandon, What: trust.Secret, Value: t.Secret.Next}}, cmds...)
+	}
+	out := make([][]byte, len(cmds))
+	for i := range cmds {
+		out[i] = cmds[i].Encode(core.Meta{})
+	}
+	return out
 }

@@ -91,7 +91,7 @@ func (c *Cluster) shown(m core.Member, st node.Status, r *Roster, p node.PeerSta
 // Warnings say what an operator should look at among the members, and what helps.
 // cutOff: this member sends its clients to the others.
 func (c *Cluster) Warnings(members []*apiv1.Member, h Hearing, cutOff bool) []string {
-	out := c.growthWarnings()
+	out := append(c.growthWarnings(), c.trustWarnings()...)
 	for _, m := range members {
 		switch {
 		case m.Role == RoleLeaving:

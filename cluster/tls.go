@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/tls"
@@ -13,6 +14,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,13 +25,15 @@ import (
 
 // Files of a member's tls folder.
 const (
-	tlsFolder    = "tls"
-	caCertFile   = "ca.crt"
-	caKeyFile    = "ca.key"
-	memberCert   = "member.crt"
-	memberKey    = "member.key"
-	operatorCert = "operator.crt"
-	operatorKey  = "operator.key"
+	tlsFolder     = "tls"
+	caCertFile    = "ca.crt"
+	caKeyFile     = "ca.key"
+	memberCert    = "member.crt"
+	memberKey     = "member.key"
+	memberNextKey = "member.next.key" // waits for a certificate
+	caNextKeyFile = "ca.next.key"     // of the authority that takes the current one's place
+	operatorCert  = "operator.crt"
+	operatorKey   = "operator.key"
 )
 
 // renewEvery is how often a member looks whether its certificate is to be
@@ -54,27 +58,35 @@ func HasAuthority(dir string) bool {
 	return err == nil
 }
 
-// TLS is a member's certificate, and the cluster's authority that signed
-// it. The certificate is renewed by itself; connections that are open keep the
-// one they began with.
+// TLS is a member's certificate, and what it trusts. The certificate is renewed by
+// itself; connections that are open keep the one they began with.
 type TLS struct {
-	fs        vfs.FS
-	dir       string // tls folder
-	authority *ca.Authority
-	member    ca.Member
-	hosts     []string
-	key       *ecdsa.PrivateKey
-	now       func() time.Time
-	log       *slog.Logger
-	current   atomic.Pointer[tls.Certificate] // with its Leaf
-	// Renewed is told of a new one. It is set before Run.
+	fs     vfs.FS
+	dir    string // tls folder
+	member ca.Member
+	hosts  []string
+	now    func() time.Time
+	log    *slog.Logger
+	// Renewed is told when what is shown or trusted has changed. It is set before Run.
 	Renewed func()
+
+	changing sync.Mutex // makes changes of files and state one after the other
+	state    atomic.Pointer[shown]
 
 	operatorEnd atomic.Pointer[time.Time] // of operatorCert as last read; nil while none was
 }
 
+// shown is what a member shows and trusts at one moment. It never changes.
+type shown struct {
+	trust  ca.Trust
+	cross  []byte            // see [trust.Root]; nil: none
+	cert   tls.Certificate   // with its Leaf
+	signer *x509.Certificate // that made it, of trust
+}
+
 // OpenTLS reads the tls folder of a data directory; nil if it has none. A
-// certificate that is missing, due or lacks a host is made anew.
+// certificate that is due or lacks a host is made anew, if the authority's key is
+// there; without it one that is missing or has ended is an error.
 func OpenTLS(dir string, r *Record, name string, hosts []string, log *slog.Logger) (*TLS, error) {
 	cluster, _ := ParseClusterID(r.Cluster)
 	m := ca.Member{Cluster: cluster, ID: ParseID(r.ID), Name: name}
@@ -84,94 +96,131 @@ func OpenTLS(dir string, r *Record, name string, hosts []string, log *slog.Logge
 	out := &TLS{
 		fs: vfs.OS{}, dir: filepath.Join(dir, tlsFolder), member: m, hosts: hosts, now: time.Now, log: log, Renewed: func() {},
 	}
-	var err error
-	if out.authority, err = readAuthority(out.dir); err != nil {
+	trusted, err := readTrust(out.dir)
+	if err != nil {
 		return nil, err
 	}
-	if out.key, err = ReadOrMakeKey(filepath.Join(out.dir, memberKey)); err != nil {
-		return nil, err
-	}
-	text, err := vfs.ReadFile(vfs.OS{}, filepath.Join(out.dir, memberCert))
-	if err == nil {
-		err = out.use(text)
-	}
+	out.state.Store(&shown{trust: trusted})
+	err = out.read()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		log.Warn("certificate replaced", "cause", err)
 	}
 	if _, err := out.operatorLeaf(); err != nil {
 		log.Warn("operator's certificate not read", "cause", err)
 	}
-	if err != nil || out.due() {
-		return out, out.Renew()
+	if err == nil && !out.due() {
+		return out, nil
 	}
-	return out, nil
+	renewed := out.Renew()
+	if err == nil && incumbent.KindOf(renewed) == incumbent.NotFound {
+		return out, nil // another member signs it
+	}
+	return out, renewed
 }
 
-func readAuthority(dir string) (*ca.Authority, error) {
-	cert, err := vfs.ReadFile(vfs.OS{}, filepath.Join(dir, caCertFile))
+// read uses the certificate that is there, with whichever key it is for.
+func (m *TLS) read() error {
+	text, err := vfs.ReadFile(m.fs, filepath.Join(m.dir, memberCert))
 	if err != nil {
-		return nil, incumbent.Errorf(incumbent.Unavailable, "the cluster's authority: %w", err)
+		return err
 	}
-	key, err := vfs.ReadFile(vfs.OS{}, filepath.Join(dir, caKeyFile))
-	if err != nil {
-		return nil, incumbent.Errorf(incumbent.Unavailable, "the key of the cluster's authority: %w", err)
+	for _, name := range []string{memberKey, memberNextKey} {
+		key, kerr := readKey(filepath.Join(m.dir, name))
+		if kerr != nil {
+			err = kerr
+			continue
+		}
+		if err = m.use(text, key); err == nil {
+			return nil
+		}
 	}
-	return ca.Load(cert, key)
-}
-
-// ReadOrMakeKey returns the key of a file, which is made if it is not there.
-func ReadOrMakeKey(name string) (*ecdsa.PrivateKey, error) {
-	text, err := vfs.ReadFile(vfs.OS{}, name)
-	if err == nil {
-		return ca.ParseKey(text)
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, incumbent.Errorf(incumbent.Unavailable, "%s: %w", name, err)
-	}
-	key, err := ca.NewKey()
-	if err != nil {
-		return nil, err
-	}
-	if text, err = ca.KeyPEM(key); err != nil {
-		return nil, err
-	}
-	return key, WriteFile(name, text)
-}
-
-// WriteFile makes a file durable, and its folder if that is not there.
-func WriteFile(name string, text []byte) error {
-	err := vfs.MkdirAll(vfs.OS{}, filepath.Dir(name))
-	if err == nil {
-		err = vfs.WriteFile(vfs.OS{}, name, text)
-	}
-	if err != nil {
-		return incumbent.Errorf(incumbent.Unavailable, "%s: %w", name, err)
-	}
-	return nil
+	return err
 }
 
 // use makes a certificate the one that is shown from now on.
-func (m *TLS) use(text []byte) error {
+func (m *TLS) use(text []byte, key *ecdsa.PrivateKey) error {
 	leaf, err := ca.ParseCertificate(text)
 	if err != nil {
 		return err
 	}
-	if !m.key.PublicKey.Equal(leaf.PublicKey) {
-		return incumbent.Errorf(incumbent.Corrupt, "%s and %s do not belong together", memberCert, memberKey)
+	if !key.PublicKey.Equal(leaf.PublicKey) {
+		return incumbent.Errorf(incumbent.Corrupt, "%s and its key do not belong together", memberCert)
 	}
-	if err := m.authority.VerifyMember([]*x509.Certificate{leaf}, m.member.Cluster, m.member.ID, m.now()); err != nil {
+	next := *m.state.Load()
+	if err := next.trust.VerifyMember([]*x509.Certificate{leaf}, m.member.Cluster, m.member.ID, m.now()); err != nil {
 		return err
 	}
-	// The authority goes along: whoever joins knows it by its hash only.
-	m.current.Store(&tls.Certificate{
-		Certificate: [][]byte{leaf.Raw, m.authority.Certificate().Raw}, PrivateKey: m.key, Leaf: leaf,
-	})
+	next.cert = tls.Certificate{PrivateKey: key, Leaf: leaf}
+	m.show(&next)
 	return nil
 }
 
-// due reports whether the certificate is to be replaced.
+// show makes a state the one that holds. Behind the certificate it shows the
+// authority: whoever joins knows it by its hash only. While another one takes its
+// place, whoever trusts either of them finds a way.
+func (m *TLS) show(next *shown) {
+	leaf := next.cert.Leaf
+	next.signer = next.trust.SignedBy(leaf)
+	chain := [][]byte{leaf.Raw}
+	if next.signer != nil && next.signer != next.trust[0] && next.cross != nil {
+		chain = append(chain, next.cross)
+	}
+	if next.signer != nil {
+		chain = append(chain, next.signer.Raw)
+	}
+	if next.signer != next.trust[0] {
+		chain = append(chain, next.trust[0].Raw)
+	}
+	next.cert.Certificate = chain
+	m.state.Store(next)
+}
+
+// setTrust is what the cluster has come to trust: the current authority, and perhaps
+// the next one with its cross certificate.
+func (m *TLS) setTrust(trusted ca.Trust, cross []byte) error {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	next := *m.state.Load()
+	if slices.EqualFunc(next.trust, trusted, (*x509.Certificate).Equal) && bytes.Equal(next.cross, cross) {
+		return nil
+	}
+	if err := m.promoteKey(trusted[0]); err != nil {
+		return err
+	}
+	if err := WriteFile(filepath.Join(m.dir, caCertFile), trusted.PEM()); err != nil {
+		return err
+	}
+	next.trust, next.cross = trusted, cross
+	m.show(&next)
+	m.Renewed()
+	return nil
+}
+
+// promoteKey gives the key of an authority that has become the current one its
+// place; the old one's is gone.
+func (m *TLS) promoteKey(current *x509.Certificate) error {
+	name := filepath.Join(m.dir, caNextKeyFile)
+	key, err := readKey(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil || !key.PublicKey.Equal(current.PublicKey) {
+		return err
+	}
+	text, err := ca.KeyPEM(key)
+	if err != nil {
+		return err
+	}
+	if err := WriteFile(filepath.Join(m.dir, caKeyFile), text); err != nil {
+		return err
+	}
+	return m.fs.Remove(name)
+}
+
+// due reports whether the certificate is to be replaced because of its age or its
+// hosts.
 func (m *TLS) due() bool {
-	leaf := m.current.Load().Leaf
+	leaf := m.state.Load().cert.Leaf
 	if !m.now().Before(ca.RenewAt(leaf)) {
 		return true
 	}
@@ -179,24 +228,91 @@ func (m *TLS) due() bool {
 	return slices.ContainsFunc(m.hosts, func(h string) bool { return !slices.Contains(have, h) })
 }
 
-// Renew makes a certificate for the key the member has, and uses it.
+// Renew makes a certificate for the key the member has, and uses it. The error is
+// NotFound if the authority's key is not here.
 func (m *TLS) Renew() error {
-	text, err := m.authority.Issue(m.key, m.member, m.hosts, m.now())
+	s := m.state.Load()
+	by := s.signer
+	if by == nil {
+		by = s.trust[0]
+	}
+	return m.renewBy(by, false)
+}
+
+// renewBy does so by one authority, and perhaps for a new key.
+func (m *TLS) renewBy(by *x509.Certificate, newKey bool) error {
+	a, err := m.authority(by)
 	if err != nil {
 		return err
 	}
-	if err := WriteFile(filepath.Join(m.dir, memberCert), text); err != nil {
+	csr, err := m.request(newKey)
+	if err != nil {
 		return err
 	}
-	if err := m.use(text); err != nil {
+	text, err := a.Sign(csr, m.member, m.now())
+	if err != nil {
 		return err
+	}
+	_, err = m.take(text)
+	return err
+}
+
+// request asks for a certificate, for the key the member has or for a new one, which
+// waits beside it.
+func (m *TLS) request(newKey bool) ([]byte, error) {
+	name := memberKey
+	if newKey {
+		name = memberNextKey
+	}
+	key, err := ReadOrMakeKey(filepath.Join(m.dir, name))
+	if err != nil {
+		return nil, err
+	}
+	return ca.Request(key, m.member.Name, m.hosts)
+}
+
+// take uses a certificate that was made for a request, and keeps it. newKey: it is for
+// the key that waited, which takes its place.
+func (m *TLS) take(text []byte) (newKey bool, err error) {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	leaf, err := ca.ParseCertificate(text)
+	if err != nil {
+		return false, err
+	}
+	key, err := readKey(filepath.Join(m.dir, memberNextKey))
+	if newKey = err == nil && key.PublicKey.Equal(leaf.PublicKey); !newKey {
+		if key, err = ReadOrMakeKey(filepath.Join(m.dir, memberKey)); err != nil {
+			return false, err
+		}
+	}
+	if err := m.use(text, key); err != nil {
+		return false, err
+	}
+	// The certificate first: with it, the key that waits is found.
+	if err := WriteFile(filepath.Join(m.dir, memberCert), text); err != nil {
+		return false, err
+	}
+	if newKey {
+		err = m.promoteMemberKey(key)
 	}
 	m.Renewed()
-	return nil
+	return newKey, err
+}
+
+func (m *TLS) promoteMemberKey(key *ecdsa.PrivateKey) error {
+	text, err := ca.KeyPEM(key)
+	if err != nil {
+		return err
+	}
+	if err := WriteFile(filepath.Join(m.dir, memberKey), text); err != nil {
+		return err
+	}
+	return m.fs.Remove(filepath.Join(m.dir, memberNextKey))
 }
 
 // Run renews the certificate when it is time, and that of an operator beside it,
-// until ctx ends.
+// until ctx ends. What this member cannot sign another does: see keepAuthority.
 func (m *TLS) Run(ctx context.Context) {
 	pause := time.NewTimer(renewEvery)
 	defer pause.Stop()
@@ -208,24 +324,31 @@ func (m *TLS) Run(ctx context.Context) {
 		}
 		next := renewEvery
 		if m.due() {
-			if err := m.Renew(); err != nil {
+			err := m.Renew()
+			switch {
+			case err == nil:
+				m.log.Info("certificate renewed", "ends", m.Ends())
+			case incumbent.KindOf(err) != incumbent.NotFound:
 				m.log.Warn("certificate not renewed", "cause", err, "ends", m.Ends())
 				next = renewRetry
-			} else {
-				m.log.Info("certificate renewed", "ends", m.Ends())
 			}
 		}
-		if ends, renewed, err := m.renewOperator(); err != nil {
-			m.log.Warn("operator's certificate not renewed", "cause", err)
-		} else if renewed {
-			m.log.Info("operator's certificate renewed", "ends", ends)
-		}
+		m.keepOperator()
 		pause.Reset(next)
 	}
 }
 
+// keepOperator renews the operator's certificate if it is time.
+func (m *TLS) keepOperator() {
+	if ends, renewed, err := m.renewOperator(); err != nil {
+		m.log.Warn("operator's certificate not renewed", "cause", err)
+	} else if renewed {
+		m.log.Info("operator's certificate renewed", "ends", ends)
+	}
+}
+
 // Ends is when the member's certificate ends.
-func (m *TLS) Ends() time.Time { return m.current.Load().Leaf.NotAfter }
+func (m *TLS) Ends() time.Time { return m.state.Load().cert.Leaf.NotAfter }
 
 // Warnings name what ends soon.
 func (m *TLS) Warnings() (out []string) {
@@ -234,11 +357,11 @@ func (m *TLS) Warnings() (out []string) {
 		dir = abs
 	}
 	for _, w := range []string{
-		EndWarning(m.now(), "this member's certificate", m.Ends(), CertificateWarning, "it could not be renewed, see the log"),
+		EndWarning(m.now(), "this member's certificate", m.Ends(), CertificateWarning, "it could not be renewed: start a member that has tls/ca.key, or see the log"),
 		EndWarning(m.now(), "the operator's certificate", m.operatorEnds(OperatorWarning), OperatorWarning,
 			"it could not be renewed, see the log, or run 'incumbent credential renew --data-dir "+dir+"'"),
-		EndWarning(m.now(), "the cluster's authority", m.authority.Certificate().NotAfter, authorityWarning,
-			"it cannot be replaced, move to a new cluster before"),
+		EndWarning(m.now(), "the cluster's authority", m.state.Load().trust[0].NotAfter, authorityWarning,
+			"run 'incumbent cluster rotate-ca'"),
 	} {
 		if w != "" {
 			out = append(out, w)
@@ -258,50 +381,50 @@ func EndWarning(now time.Time, what string, at time.Time, early time.Duration, h
 
 // Accept is the TLS of a peer that dials this member.
 func (m *TLS) Accept() *tls.Config {
+	s := m.state.Load()
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*m.current.Load()},
-		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: m.authority.Pool(), SessionTicketsDisabled: true,
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{s.cert},
+		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: s.trust.Pool(), SessionTicketsDisabled: true,
 	}
 }
 
 // Dial is the TLS of a peer that this member dials. Which member answers is
 // checked by its certificate's URI (see verify), not by where it was found.
 func (m *TLS) Dial() *tls.Config {
+	s := m.state.Load()
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*m.current.Load()},
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{s.cert},
 		InsecureSkipVerify: true, //nolint:gosec // the chain is verified by VerifyConnection, the member by verify
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			if len(cs.PeerCertificates) == 0 {
 				return incumbent.Errorf(incumbent.Denied, "the peer showed no certificate")
 			}
 			_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{
-				Roots: m.authority.Pool(), CurrentTime: m.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+				Roots: s.trust.Pool(), CurrentTime: m.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 			})
 			return err
 		},
 	}
 }
 
-// Sign makes the certificate of a member that joins, for its request, and returns it
-// with what the member needs to make its next ones.
-func (m *TLS) Sign(request []byte, id uint64, name string) (cert, authority, key []byte, err error) {
-	cert, err = m.authority.Sign(request, ca.Member{Cluster: m.member.Cluster, ID: id, Name: name}, m.now())
-	if err != nil {
-		return nil, nil, nil, err
+// Certificate is what the member shows now, the authority behind it.
+func (m *TLS) Certificate() tls.Certificate { return m.state.Load().cert }
+
+// CAHash is by what whoever joins knows the authority that signed it.
+func (m *TLS) CAHash() string {
+	s := m.state.Load()
+	if s.signer == nil {
+		return ca.Hash(s.trust[0])
 	}
-	key, err = m.authority.KeyPEM()
-	return cert, m.authority.CertPEM(), key, err
+	return ca.Hash(s.signer)
 }
 
-// Certificate is what the member shows now, the authority behind it.
-func (m *TLS) Certificate() tls.Certificate { return *m.current.Load() }
-
-// Pool holds the authority.
-func (m *TLS) Pool() *x509.CertPool { return m.authority.Pool() }
+// Pool holds the authorities that are trusted.
+func (m *TLS) Pool() *x509.CertPool { return m.state.Load().trust.Pool() }
 
 // Verify checks that a connection's certificate belongs to a member.
 func (m *TLS) Verify(cs tls.ConnectionState, id uint64) error {
-	return m.authority.VerifyMember(cs.PeerCertificates, m.member.Cluster, id, m.now())
+	return m.state.Load().trust.VerifyMember(cs.PeerCertificates, m.member.Cluster, id, m.now())
 }
 
 // HostsOf collects the hosts of addresses (HOST:PORT) and URLs for a

@@ -23,6 +23,7 @@ func peerSet(t *testing.T, id uint64, app func(from uint64, frame []byte)) (*pee
 		Cluster: [16]byte{1}, Self: id, SelfName: "n", Listener: ln, FS: vfs.NewMem(), Dir: "/peers",
 		Standing:   func() peers.Standing { return peers.Standing{Incarnation: 1} },
 		Membership: func(uint64) peers.Membership { return peers.Current },
+		Keys:       func() []peers.Key { return []peers.Key{{Secret: []byte("the secret of a test")}} },
 		Deliver:    func([]node.Message) {}, App: app, Lost: func(uint64) {}, Unreachable: func(uint64) {}, Refused: func(uint64, error) {},
 	})
 	if err != nil {

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"bytes"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -51,10 +53,10 @@ func memberConfig(t testing.TB, name string) Config {
 	return cfg
 }
 
-// tokenOf makes a join token on a member.
-func tokenOf(t testing.TB, s *Server) string {
+// tokenOf makes a join token on a member, for one of that name.
+func tokenOf(t testing.TB, s *Server, name string) string {
 	t.Helper()
-	res, err := s.operator().CreateToken(testContext(t), &apiv1.CreateTokenRequest{})
+	res, err := s.operator().CreateToken(testContext(t), &apiv1.CreateTokenRequest{Name: name}, "operator:test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +77,7 @@ func voting(s *Server) []string {
 // join starts a member and waits until it votes.
 func join(t testing.TB, first *Server, cfg Config) *Server {
 	t.Helper()
-	cfg.JoinToken = tokenOf(t, first)
+	cfg.JoinToken = tokenOf(t, first, cfg.Name)
 	s := open(t, cfg)
 	until(t, cfg.Name+" votes", func() bool { return slices.Contains(voting(first), cfg.Name) && slices.Contains(voting(s), cfg.Name) })
 	return s
@@ -215,7 +217,7 @@ func TestG34_AWipedMemberComesBackAsAnother(t *testing.T) {
 	old, name := wiped.cluster.ID(), wiped.cfg.Name
 	crash(t, wiped)
 	cfg := memberConfig(t, name)
-	cfg.JoinToken = tokenOf(t, leader)
+	cfg.JoinToken = tokenOf(t, leader, name)
 	until(t, "the others notice", func() bool { return !leader.cluster.Connected(old) })
 	back := open(t, cfg)
 	if back.cluster.ID() == old {
@@ -305,10 +307,10 @@ func TestG49_WhatAnOldMemberDoesNotKnowIsNotProposed(t *testing.T) {
 		}
 	}
 	old := &apiv1.JoinRequest{
-		Token: tokenOf(t, leader), Name: "n9", MemberId: cluster.FormatID(record.ID + 1), PeerAddress: record.PeerAddress, ClientUrl: record.ClientURL,
+		Token: tokenOf(t, leader, "n9"), Name: "n9", MemberId: cluster.FormatID(record.ID + 1), PeerAddress: record.PeerAddress, ClientUrl: record.ClientURL,
 		Schema: core.SchemaVersion - 1,
 	}
-	if _, err := leader.cluster.Join(testContext(t), old); incumbent.KindOf(err) != incumbent.Invalid {
+	if _, err := leader.cluster.Join(testContext(t), old, "here"); incumbent.KindOf(err) != incumbent.Invalid {
 		t.Errorf("a member that is too old joins: %v", err)
 	}
 }
@@ -349,7 +351,7 @@ func TestAMemberLeavesAndItsProcessEnds(t *testing.T) {
 func TestMembersAreRemovedPromotedAndLead(t *testing.T) {
 	members := trio(t)
 	cfg := memberConfig(t, "n4")
-	cfg.JoinToken, cfg.Learner = tokenOf(t, members[1]), true // of any member
+	cfg.JoinToken, cfg.Learner = tokenOf(t, members[1], cfg.Name), true // of any member
 	fourth := open(t, cfg)
 	leader := leaderOf(t, append(members, fourth)...)
 	admin := leader.operator()
@@ -464,35 +466,34 @@ func TestJoinRefuses(t *testing.T) {
 		change func(*Config)
 		want   incumbent.Kind
 	}{
-		"another cluster's token": {func(c *Config) {
-			token, err := ca.ParseToken(tokenOf(t, other))
-			if err != nil {
-				t.Fatal(err)
-			}
-			token.Addresses = []string{first.URL()}
-			record, err := cluster.ReadRecord(other.cfg.DataDir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if c.JoinToken, err = ca.NewToken(record.Secret, token); err != nil {
-				t.Fatal(err)
-			}
-		}, incumbent.Denied},
+		"another cluster's token": {func(c *Config) { c.JoinToken = moved(t, other, first) }, incumbent.Denied},
 		"a token made up": {func(c *Config) {
 			var err error
-			c.JoinToken, err = ca.NewToken(ca.NewSecret(), ca.Token{Addresses: []string{first.URL()}, Cluster: first.node.Status().Cluster, Expires: time.Now().Add(time.Hour)})
+			c.JoinToken, err = ca.NewToken(ca.NewSecret(), &ca.Token{Addresses: []string{first.URL()}, Cluster: first.node.Status().Cluster, Name: "n3", Expires: time.Now().Add(time.Hour)})
 			if err != nil {
 				t.Fatal(err)
 			}
 		}, incumbent.Denied},
-		"the name of a live member":    {func(c *Config) { c.Name = "n1" }, incumbent.Exists},
-		"the name of another live one": {func(c *Config) { c.Name = "n2" }, incumbent.Exists},
+		"a token that was not recorded": {func(c *Config) {
+			var err error
+			record, rerr := cluster.ReadRecord(first.cfg.DataDir)
+			if rerr != nil {
+				t.Fatal(rerr)
+			}
+			c.JoinToken, err = ca.NewToken(record.Secret, &ca.Token{Addresses: []string{first.URL()}, Cluster: first.node.Status().Cluster, Name: "n3", Expires: time.Now().Add(time.Hour)})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}, incumbent.Denied},
+		"a token for another name":     {func(c *Config) { c.Name = "n4" }, incumbent.Invalid},
+		"the name of a live member":    {func(c *Config) { c.Name, c.JoinToken = "n1", tokenOf(t, leader, "n1") }, incumbent.Exists},
+		"the name of another live one": {func(c *Config) { c.Name, c.JoinToken = "n2", tokenOf(t, leader, "n2") }, incumbent.Exists},
 		"a directory of another cluster": {func(c *Config) {
 			c.DataDir = other.cfg.DataDir
 		}, incumbent.Conflict},
 	} {
 		cfg := memberConfig(t, "n3")
-		cfg.JoinToken = tokenOf(t, leader)
+		cfg.JoinToken = tokenOf(t, leader, "n3")
 		tt.change(&cfg)
 		s, err := Open(cfg)
 		if incumbent.KindOf(err) != tt.want {
@@ -502,6 +503,25 @@ func TestJoinRefuses(t *testing.T) {
 			s.Close(context.Background())
 		}
 	}
+}
+
+// moved is a token of one cluster that names a member of another as where to ask.
+func moved(t testing.TB, of, to *Server) string {
+	t.Helper()
+	token, err := ca.ParseToken(tokenOf(t, of, "n3"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	token.Addresses = []string{to.URL()}
+	record, err := cluster.ReadRecord(of.cfg.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := ca.NewToken(record.Secret, &token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }
 
 // Over the cluster's own authority, members, clients and operators need no file
@@ -534,13 +554,21 @@ func TestAClusterWithItsOwnAuthority(t *testing.T) {
 			t.Errorf("a stranger on %s: %v", s.cfg.Name, err)
 		}
 	}
-	// A new certificate is shown to clients and peers, and nobody is lost over it.
-	before := second.ownTLS.Certificate().Leaf.SerialNumber
-	if err := second.ownTLS.Renew(); err != nil {
+	// New certificates are shown to clients and peers, and nobody is lost over it: the
+	// first member signs those of the others.
+	members := []*Server{first, second, third}
+	var before []*x509.Certificate
+	for _, s := range members {
+		before = append(before, s.ownTLS.Certificate().Leaf)
+	}
+	if _, err := third.operator().RotateTrust(testContext(t), &apiv1.RotateRequest{What: apiv1.Rotation_ROTATION_CERTIFICATES}, "operator:test"); err != nil {
 		t.Fatal(err)
 	}
-	if second.ownTLS.Certificate().Leaf.SerialNumber.Cmp(before) == 0 {
-		t.Error("the certificate is the old one")
+	for i, s := range members {
+		until(t, s.cfg.Name+" has a new key", func() bool {
+			leaf := s.ownTLS.Certificate().Leaf
+			return leaf.SerialNumber.Cmp(before[i].SerialNumber) != 0 && !bytes.Equal(leaf.RawSubjectPublicKeyInfo, before[i].RawSubjectPublicKeyInfo)
+		})
 	}
 	until(t, "all are connected", func() bool {
 		return first.cluster.Connected(second.cluster.ID()) && third.cluster.Connected(second.cluster.ID())

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -72,9 +74,11 @@ type Config struct {
 	PeerListen    string
 	PeerAdvertise string // HOST:PORT that other members see; the listener's
 	// JoinToken lets a member with an empty data directory join the cluster that
-	// made it, and is of no account later. A member of the same name that is not
-	// connected is replaced: so one comes back that lost its disk.
+	// made it, once, and is of no account later. A member of the same name that is not
+	// connected is replaced: so one comes back that lost its disk. JoinFile holds one,
+	// and need not be there where the directory is a member's.
 	JoinToken string
+	JoinFile  string
 	Learner   bool // joining, stay a learner
 
 	SegmentBytes  int64         // of one log segment; DefaultSegmentBytes, with Dev DefaultDevSegment
@@ -249,8 +253,8 @@ func (c Config) peerProblems(found *problems) {
 		_, err := ca.ParseToken(c.JoinToken)
 		found.add("join", err)
 	}
-	if c.Learner && c.JoinToken == "" {
-		found.add("learner", invalid("learner", "only a member that joins can be one").WithHint("give --join TOKEN too"))
+	if c.Learner && c.JoinToken == "" && c.JoinFile == "" {
+		found.add("learner", invalid("learner", "only a member that joins can be one").WithHint("give --join-file FILE too"))
 	}
 }
 
@@ -312,14 +316,42 @@ func (c Config) joining(peerAddress, url string) cluster.JoinConfig {
 	}
 }
 
+// named is the configuration with the join token of its file, and a name: the one
+// that init or an earlier start gave goes before that of the token, and both before
+// the host's.
+func (c Config) named() (Config, error) {
+	r, err := cluster.ReadRecord(c.DataDir)
+	joins := err != nil || r == nil || r.Joins()
+	if c.JoinToken == "" && c.JoinFile != "" {
+		text, err := os.ReadFile(c.JoinFile)
+		if err != nil && joins {
+			return c, invalid("join-file", "%w", err).WithHint("'incumbent cluster token NAME' on a member prints what it is to hold")
+		}
+		c.JoinToken = strings.TrimSpace(string(text))
+	}
+	if c.Name != "" {
+		return c, nil
+	}
+	if err == nil && r != nil {
+		c.Name = r.Name
+	} else if t, err := ca.ParseToken(c.JoinToken); err == nil {
+		c.Name = t.Name
+	}
+	return c, nil
+}
+
 // Join makes an empty data directory a member of the cluster that made
 // cfg.JoinToken; see [cluster.Join]. The addresses of cfg must be those the server
 // will have: ports are not 0.
 func Join(ctx context.Context, cfg Config) (cluster.Joined, error) {
+	cfg, err := cfg.named()
+	if err != nil {
+		return cluster.Joined{}, err
+	}
 	cfg = cfg.withDefaults()
 	set(&cfg.PeerListen, DefaultPeerListen)
 	if cfg.JoinToken == "" {
-		return cluster.Joined{}, invalid("join", "no token is given").WithHint("'incumbent cluster token' on a member prints one")
+		return cluster.Joined{}, invalid("join-file", "no token is given").WithHint("'incumbent cluster token NAME' on a member prints one")
 	}
 	if err := cfg.Validate(); err != nil {
 		return cluster.Joined{}, err

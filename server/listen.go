@@ -77,7 +77,7 @@ func outOfDescriptors(err error) bool {
 
 // wantsPeers reports whether this member is to listen for others.
 func (c Config) wantsPeers(r *cluster.Record) bool {
-	return c.PeerListen != "" || c.JoinToken != "" || r != nil && r.Clustered
+	return c.PeerListen != "" || c.JoinToken != "" || c.JoinFile != "" || r != nil && r.Clustered
 }
 
 // listenForPeers opens the listener for other members, if there is to be one.

@@ -27,6 +27,7 @@ type metrics struct {
 	peerDrops []prometheus.Counter // by class of connection
 	peerEnds  []prometheus.Counter // connections that ended, by class
 	peerNo    []prometheus.Counter // refused, by reason
+	peerCrowd prometheus.Counter   // that had proven nothing, closed to make room
 }
 
 func newMetrics() *metrics {

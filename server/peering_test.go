@@ -12,7 +12,7 @@ import (
 func TestAPromotionOutlivesAnOldDescription(t *testing.T) {
 	first := open(t, memberConfig(t, "n1"))
 	cfg := memberConfig(t, "n2")
-	cfg.JoinToken, cfg.Learner = tokenOf(t, first), true
+	cfg.JoinToken, cfg.Learner = tokenOf(t, first, cfg.Name), true
 	second := open(t, cfg)
 	var old core.Member // as the learner sees itself before it is promoted
 	until(t, "n2 is recorded as a learner, at both", func() bool {

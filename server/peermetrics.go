@@ -28,7 +28,10 @@ func (m *metrics) peers() {
 	for _, r := range peers.Reasons() {
 		m.peerNo = append(m.peerNo, refusals.WithLabelValues(r.String()))
 	}
-	m.registry.MustRegister(m.elections, refusals)
+	m.peerCrowd = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "incumbent_peer_strangers_closed_total", Help: "Connections to the listener for members that had proven nothing and were closed to make room for others.",
+	})
+	m.registry.MustRegister(m.elections, refusals, m.peerCrowd)
 }
 
 // peerEvents counts what happens between members.
@@ -56,6 +59,7 @@ func (s *Server) peerEvents() peers.Events {
 			}
 		},
 		Refused: func(r peers.Reason) { s.metrics.peerNo[r-1].Inc() },
+		Crowded: s.metrics.peerCrowd.Inc,
 	}
 }
 

@@ -80,7 +80,7 @@ func TestALeaderWritesWhereNobodyElseDoes(t *testing.T) {
 	first := open(t, cfg)
 	until(t, "it writes while it is alone", func() bool { return len(backupsIn(t, cfg.BackupDir)) == 1 })
 	learner := memberConfig(t, "n2") // so that the first leads, however long it stands still
-	learner.JoinToken, learner.Learner = tokenOf(t, first), true
+	learner.JoinToken, learner.Learner = tokenOf(t, first, learner.Name), true
 	open(t, learner)
 	until(t, "there are two members and the lease is free", func() bool {
 		v := first.engine.View()

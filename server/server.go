@@ -96,11 +96,8 @@ func Open(cfg Config) (*Server, error) { return OpenContext(context.Background()
 // OpenContext is Open for a member that may have to join first: it gives up when
 // ctx ends.
 func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
-	if cfg.Name == "" {
-		// The name that init or an earlier start gave goes before the host's.
-		if r, err := cluster.ReadRecord(cfg.DataDir); err == nil && r != nil {
-			cfg.Name = r.Name
-		}
+	if cfg, err = cfg.named(); err != nil {
+		return nil, err
 	}
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -231,7 +228,7 @@ func (s *Server) clusterConfig(record *cluster.Record) cluster.Config {
 	cfg := cluster.Config{
 		DataDir: s.cfg.DataDir, Name: s.cfg.Name, Version: s.cfg.Version,
 		Record: record, TLS: s.ownTLS, Listener: s.peerListener, Transport: &s.transport,
-		PeerAddress: s.peerAddress, URL: s.URL(), CAHash: func() (string, error) { return "", nil },
+		PeerAddress: s.peerAddress, URL: s.URL(), CAHash: func() (string, bool, error) { return "", false, nil },
 		CheckpointInterval: s.cfg.CheckpointInterval, Logger: s.log, PeerEvents: s.peerEvents(), Fail: s.fail, Ended: s.ended,
 		Event: func(what, subject, detail string) { s.events.add(Event{What: what, Subject: subject, Detail: detail}) },
 	}

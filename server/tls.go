@@ -100,15 +100,19 @@ func (c *certificates) ends() time.Time {
 	return time.Time{}
 }
 
-// top is the hash of the last certificate that the listener shows: what whoever
-// joins knows it by.
-func (c *certificates) top() (string, error) {
+// top is the hash of the certificate that whoever joins knows the listener by: the
+// authority's that signed it, else the last one that it shows. own: it is the cluster's
+// own authority.
+func (c *certificates) top() (hash string, own bool, err error) {
+	if c.own != nil {
+		return c.own.CAHash(), true, nil
+	}
 	chain := c.current.Load().Certificates[0].Certificate
 	cert, err := x509.ParseCertificate(chain[len(chain)-1])
 	if err != nil {
-		return "", incumbent.Errorf(incumbent.Internal, "setting tls-cert: %w", err)
+		return "", false, incumbent.Errorf(incumbent.Internal, "setting tls-cert: %w", err)
 	}
-	return ca.Hash(cert), nil
+	return ca.Hash(cert), false, nil
 }
 
 // config is what the listener uses: each handshake takes the current files.

@@ -22,7 +22,7 @@ func (d *Damage) Error() string {
 
 func corrupt(file string, offset int64, format string, args ...any) error {
 	return incumbent.Errorf(incumbent.Corrupt, "%w", &Damage{file, offset, fmt.Sprintf(format, args...)}).
-		WithHint("keep the directory for inspection (incumbent debug wal); where other members have a majority, start with --join TOKEN on an empty directory; else 'incumbent backup restore FILE --data-dir DIR' makes a new cluster of a backup")
+		WithHint("keep the directory for inspection (incumbent debug wal); where other members have a majority, start with --join-file FILE on an empty directory; else 'incumbent backup restore FILE --data-dir DIR' makes a new cluster of a backup")
 }
 
 // errOtherFormat refuses a folder that is whole, and of another version.
@@ -31,7 +31,7 @@ func errOtherFormat(dir string, format uint32) error {
 	if format > FormatVersion {
 		return e.WithHint("start it with the version of incumbent that wrote it, or a newer one")
 	}
-	return e.WithHint("start it with the version of incumbent that wrote it; to go on with this one, make a backup with that version and restore it here (incumbent backup restore FILE --data-dir DIR), or join with --join TOKEN on an empty directory")
+	return e.WithHint("start it with the version of incumbent that wrote it; to go on with this one, make a backup with that version and restore it here (incumbent backup restore FILE --data-dir DIR), or join with --join-file FILE on an empty directory")
 }
 
 // broken says that the caller broke a rule of the log, or of raft.

@@ -1,24 +1,24 @@
 // Package ca is a cluster's own certificate authority, and the tokens with
 // which members join.
 //
-// An [Authority] is made once, when a cluster is made. Every member holds it,
-// key and all: any member can then admit another and renews its own certificate
-// without asking anybody. Whoever takes one member's data directory has
-// therefore taken the cluster, which is so already for what that member stores.
+// An [Authority] is made when a cluster is made, and may be exchanged while it runs.
+// Only the members that are to sign have its key; it may be kept apart from all of
+// them between two certificates. What a cluster trusts is a [Trust]: its authority,
+// and for a while the one that takes its place. Whoever has the key can be anybody.
 //
 // A member's certificate says in a URI which member of which cluster it belongs
 // to (see [MemberURI]); names and addresses are there for clients who look at
 // them. An operator's certificate says in its organizational unit that it is
 // one, as package auth reads it, and names no member: it opens no peer's door.
 //
-// A [Token] is not stored anywhere: it carries a code that only members can
-// make and each of them can check.
+// A [Token] carries a code that only members can make and each of them can check;
+// the replicated state knows whether it was used.
 //
 // # Invariants
 //
 //   - Nothing is signed that outlives the authority.
 //   - Keys are ECDSA on P-256 and never leave the member that made them, except
-//     the authority's.
+//     the authority's, which travels between members that sign.
 //
 // # Concurrency
 //
@@ -75,7 +75,8 @@ func New(cluster [16]byte, now time.Time) (*Authority, error) {
 	template := &x509.Certificate{
 		SerialNumber: serial(), Subject: pkix.Name{CommonName: "incumbent cluster " + hex.EncodeToString(cluster[:])},
 		NotBefore: now.Add(-backdated), NotAfter: now.Add(AuthorityLifetime),
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, BasicConstraintsValid: true, IsCA: true,
+		MaxPathLen: 1, // for the authority that is to take its place: see Cross
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -99,10 +100,32 @@ func Load(certPEM, keyPEM []byte) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
+	return With(cert, key)
+}
+
+// With returns the authority of a certificate and its key. The error is Corrupt.
+func With(cert *x509.Certificate, key *ecdsa.PrivateKey) (*Authority, error) {
 	if !cert.IsCA || !key.PublicKey.Equal(cert.PublicKey) {
 		return nil, incumbent.Errorf(incumbent.Corrupt, "the certificate of the authority and its key do not belong together")
 	}
 	return &Authority{cert, key}, nil
+}
+
+// Cross certifies the key of the authority that is to take this one's place (DER):
+// who trusts this one follows it to the certificates that the next one signs.
+func (a *Authority) Cross(next *x509.Certificate, now time.Time) ([]byte, error) {
+	template := &x509.Certificate{
+		SerialNumber: serial(), Subject: next.Subject, NotBefore: now.Add(-backdated), NotAfter: next.NotAfter, SubjectKeyId: next.SubjectKeyId,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
+	}
+	if template.NotAfter.After(a.cert.NotAfter) {
+		template.NotAfter = a.cert.NotAfter
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, next.PublicKey, a.key)
+	if err != nil {
+		return nil, broken(err)
+	}
+	return der, nil
 }
 
 // Certificate returns the authority's own.
@@ -162,11 +185,10 @@ func (a *Authority) OperatorFor(name string, public crypto.PublicKey, now time.T
 	return a.sign(template, public, now, OperatorLifetime)
 }
 
-// MadeOperator reports whether a certificate is one that this authority made by
-// Operator for a name, whether or not it has ended.
-func (a *Authority) MadeOperator(c *x509.Certificate, name string) bool {
-	return c.CheckSignatureFrom(a.cert) == nil && c.Subject.CommonName == name &&
-		slices.Equal(c.Subject.OrganizationalUnit, []string{operatorUnit})
+// IsOperator reports whether a certificate is one as [Authority.Operator] makes for a
+// name, whoever signed it and whether or not it has ended.
+func IsOperator(c *x509.Certificate, name string) bool {
+	return c.Subject.CommonName == name && slices.Equal(c.Subject.OrganizationalUnit, []string{operatorUnit})
 }
 
 // operatorUnit is the organizational unit by which a server knows an operator.

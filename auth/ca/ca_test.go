@@ -1,6 +1,7 @@
 package ca
 
 import (
+	"bytes"
 	"crypto/x509"
 	"slices"
 	"strings"
@@ -26,6 +27,9 @@ func authority(t testing.TB) *Authority {
 	}
 	return a
 }
+
+// trustOf trusts one authority.
+func trustOf(a *Authority) Trust { return Trust{a.Certificate()} }
 
 // issued is a member's certificate as it reads it back.
 func issued(t testing.TB, a *Authority, id uint64, at time.Time) *x509.Certificate {
@@ -92,7 +96,7 @@ func TestMemberCertificate(t *testing.T) {
 func TestVerifyMemberRefuses(t *testing.T) {
 	a := authority(t)
 	own := issued(t, a, 7, now)
-	if err := a.VerifyMember([]*x509.Certificate{own}, cluster, 7, now); err != nil {
+	if err := trustOf(a).VerifyMember([]*x509.Certificate{own}, cluster, 7, now); err != nil {
 		t.Fatal(err)
 	}
 	operator, _, err := a.Operator("root", now)
@@ -117,7 +121,7 @@ func TestVerifyMemberRefuses(t *testing.T) {
 		"the authority itself":     {[]*x509.Certificate{a.Certificate()}, cluster, now},
 		"its own behind another's": {[]*x509.Certificate{issued(t, a, 8, now), own}, cluster, now},
 	} {
-		if err := a.VerifyMember(c.chain, c.cluster, 7, c.at); incumbent.KindOf(err) != incumbent.Denied {
+		if err := trustOf(a).VerifyMember(c.chain, c.cluster, 7, c.at); incumbent.KindOf(err) != incumbent.Denied {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -133,7 +137,7 @@ func TestOperatorCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Verify(x509.VerifyOptions{Roots: a.Pool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+	if _, err := c.Verify(x509.VerifyOptions{Roots: trustOf(a).Pool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		t.Error(err)
 	}
 	if p, err := auth.FromCertificate(c); err != nil || p != (auth.Principal{Name: "root", Kind: auth.Operator, Via: auth.Certificate}) {
@@ -162,7 +166,7 @@ func TestSign(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.VerifyMember([]*x509.Certificate{c}, cluster, 2, now); err != nil || !key.PublicKey.Equal(c.PublicKey) {
+	if err := trustOf(a).VerifyMember([]*x509.Certificate{c}, cluster, 2, now); err != nil || !key.PublicKey.Equal(c.PublicKey) {
 		t.Errorf("%v", err)
 	}
 	broken := slices.Clone(csr)
@@ -196,50 +200,108 @@ func TestNothingOutlivesTheAuthority(t *testing.T) {
 func TestToken(t *testing.T) {
 	secret := NewSecret()
 	want := Token{
-		Addresses: []string{"http://127.0.0.1:7600", "http://127.0.0.1:7610"}, CAHash: strings.Repeat("ab", 32),
-		Cluster: cluster, Expires: time.Unix(now.Add(time.Hour).Unix(), 0),
+		Addresses: []string{"http://127.0.0.1:7600", "http://127.0.0.1:7610"}, CAHash: strings.Repeat("ab", 32), Own: true,
+		Cluster: cluster, Name: "n2", Expires: time.Unix(now.Add(time.Hour).Unix(), 0),
 	}
-	text, err := NewToken(secret, want)
-	if err != nil || !strings.HasPrefix(text, "INC1.") {
+	made := want
+	text, err := NewToken(secret, &made)
+	if err != nil || !strings.HasPrefix(text, "INC2.") {
 		t.Fatalf("%q, %v", text, err)
 	}
 	got, err := ParseToken(" " + text + "\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := got.Verify(secret, cluster, now); err != nil {
+	if err := got.Verify([][]byte{NewSecret(), secret}, cluster); err != nil {
 		t.Error(err)
 	}
-	longer := got
-	longer.Expires = got.Expires.Add(time.Hour)
+	longer, other := got, got
+	longer.Expires, other.Name = got.Expires.Add(time.Hour), "n3"
 	for name, refused := range map[string]error{
-		"another secret":  got.Verify(NewSecret(), cluster, now),
-		"another cluster": got.Verify(secret, [16]byte{2}, now),
-		"ended":           got.Verify(secret, cluster, got.Expires),
-		"made longer":     longer.Verify(secret, cluster, now),
+		"another secret":  got.Verify([][]byte{NewSecret()}, cluster),
+		"no secret":       got.Verify(nil, cluster),
+		"another cluster": got.Verify([][]byte{secret}, [16]byte{2}),
+		"made longer":     longer.Verify([][]byte{secret}, cluster),
+		"another name":    other.Verify([][]byte{secret}, cluster),
 	} {
 		e, ok := refused.(*incumbent.Error)
 		if !ok || e.Kind != incumbent.Denied || e.Hint == "" {
 			t.Errorf("%s: %v", name, refused)
 		}
 	}
-	got.nonce, got.code = nil, nil
+	// Members know all of it but the code, which their secret gives.
+	known := Token{Cluster: got.Cluster, Name: got.Name, Expires: got.Expires, ID: got.ID}
+	if key := got.LinkKey(7); !bytes.Equal(key, known.Under(secret).LinkKey(7)) || bytes.Equal(key, got.LinkKey(8)) || bytes.Equal(key, known.Under(NewSecret()).LinkKey(7)) {
+		t.Error("the key of a member that joins is not the one that the others find")
+	}
+	if got.ID != made.ID || got.ID == (Token{}).ID {
+		t.Errorf("id %x, made as %x", got.ID, made.ID)
+	}
+	got.ID, got.code = [TokenIDBytes]byte{}, nil
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Token{})); diff != "" {
 		t.Error(diff)
 	}
-	if again, err := NewToken(secret, want); err != nil || again == text {
+	if again, err := NewToken(secret, &want); err != nil || again == text {
 		t.Errorf("the same token twice: %v", err)
 	}
 }
 
+// While one authority takes the place of another, who trusts either follows it to
+// the certificates of the next one; who trusts the old one alone does so only by
+// the cross certificate.
+func TestCross(t *testing.T) {
+	old, next := authority(t), authority(t)
+	der, err := old.Cross(next.Certificate(), now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cross, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf := issued(t, next, 7, now)
+	for name, c := range map[string]struct {
+		trust   Trust
+		between []*x509.Certificate
+		good    bool
+	}{
+		"both":                   {Trust{old.Certificate(), next.Certificate()}, nil, true},
+		"the next one":           {Trust{next.Certificate()}, []*x509.Certificate{cross, next.Certificate(), old.Certificate()}, true},
+		"the old one":            {Trust{old.Certificate()}, []*x509.Certificate{cross, next.Certificate(), old.Certificate()}, true},
+		"the old one, not cross": {Trust{old.Certificate()}, []*x509.Certificate{next.Certificate(), old.Certificate()}, false},
+	} {
+		pool := x509.NewCertPool()
+		for _, b := range c.between {
+			pool.AddCert(b)
+		}
+		_, err := leaf.Verify(x509.VerifyOptions{Roots: c.trust.Pool(), Intermediates: pool, CurrentTime: now, DNSName: "n1.example"})
+		if (err == nil) != c.good {
+			t.Errorf("trusting %s: %v", name, err)
+		}
+	}
+	both := Trust{old.Certificate(), next.Certificate()}
+	if by := both.SignedBy(leaf); by != both[1] || both.Newest() != both[1] || !IsMember(leaf, cluster) || IsMember(leaf, [16]byte{9}) {
+		t.Errorf("signed by %v", by)
+	}
+	back, err := ParseTrust(both.PEM())
+	if err != nil || len(back) != 2 || !back[0].Equal(both[0]) || !back[1].Equal(both[1]) {
+		t.Errorf("read back as %d, %v", len(back), err)
+	}
+	for name, text := range map[string][]byte{"nothing": nil, "a member": certPEM(leaf.Raw), "half": both.PEM()[:1200]} {
+		if _, err := ParseTrust(text); incumbent.KindOf(err) != incumbent.Corrupt {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestTokensThatAreNone(t *testing.T) {
-	if _, err := NewToken(NewSecret(), Token{Cluster: cluster}); incumbent.KindOf(err) != incumbent.Invalid {
+	if _, err := NewToken(NewSecret(), &Token{Cluster: cluster}); incumbent.KindOf(err) != incumbent.Invalid {
 		t.Errorf("without addresses: %v", err)
 	}
 	if _, err := ParseToken(strings.Repeat("x", MaxTokenBytes+1)); incumbent.KindOf(err) != incumbent.TooLarge {
 		t.Errorf("long: %v", err)
 	}
-	for _, s := range []string{"", "INC1.", "INC2.e30", "INC1.e30", "INC1.!!", "INC1.bnVsbA"} {
+	for _, s := range []string{"", "INC2.", "INC1.e30", "INC2.e30", "INC2.!!", "INC2.bnVsbA"} {
 		if _, err := ParseToken(s); incumbent.KindOf(err) != incumbent.Invalid {
 			t.Errorf("%q: %v", s, err)
 		}
@@ -248,12 +310,12 @@ func TestTokensThatAreNone(t *testing.T) {
 
 func FuzzParseToken(f *testing.F) {
 	secret := make([]byte, SecretBytes)
-	text, err := NewToken(secret, Token{Addresses: []string{"http://a"}, Cluster: cluster, Expires: now})
+	text, err := NewToken(secret, &Token{Addresses: []string{"http://a"}, Cluster: cluster, Name: "n", Expires: now})
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(text)
-	f.Add("INC1.e30")
+	f.Add("INC2.e30")
 	f.Fuzz(func(t *testing.T, s string) {
 		token, err := ParseToken(s)
 		if err != nil {
@@ -262,7 +324,7 @@ func FuzzParseToken(f *testing.F) {
 			}
 			return
 		}
-		if len(token.Addresses) == 0 || token.Verify([]byte("another secret"), token.Cluster, time.Time{}) == nil {
+		if len(token.Addresses) == 0 || token.Verify([][]byte{[]byte("another secret")}, token.Cluster) == nil {
 			t.Fatalf("accepted %+v", token)
 		}
 	})

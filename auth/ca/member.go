@@ -1,16 +1,20 @@
 package ca
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/hex"
+	"encoding/pem"
 	"fmt"
 	"net"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -111,22 +115,69 @@ func Hosts(c *x509.Certificate) []string {
 	return hosts
 }
 
-// Pool returns the authority as the only one to trust.
-func (a *Authority) Pool() *x509.CertPool {
+// Trust is the authorities whose members are believed: the current one, and perhaps
+// the one that takes its place. It is not to be changed.
+type Trust []*x509.Certificate
+
+// ParseTrust reads what [Trust.PEM] wrote. The error is Corrupt.
+func ParseTrust(text []byte) (Trust, error) {
+	var out Trust
+	for rest := bytes.TrimSpace(text); len(rest) > 0; {
+		b, after := pem.Decode(rest)
+		if b == nil || b.Type != certificateType {
+			return nil, incumbent.Errorf(incumbent.Corrupt, "no PEM block %q", certificateType)
+		}
+		cert, err := x509.ParseCertificate(b.Bytes)
+		if err != nil || !cert.IsCA {
+			return nil, incumbent.Errorf(incumbent.Corrupt, "not the certificate of an authority: %v", err)
+		}
+		out, rest = append(out, cert), bytes.TrimSpace(after)
+	}
+	if len(out) == 0 {
+		return nil, incumbent.Errorf(incumbent.Corrupt, "no certificate of an authority")
+	}
+	return out, nil
+}
+
+// PEM is for whoever is to trust the same.
+func (t Trust) PEM() (text []byte) {
+	for _, c := range t {
+		text = append(text, certPEM(c.Raw)...)
+	}
+	return text
+}
+
+// Pool returns the authorities as the only ones to trust.
+func (t Trust) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
+	for _, c := range t {
+		pool.AddCert(c)
+	}
 	return pool
 }
 
-// VerifyMember returns nil if a peer has shown a certificate of the authority
+// SignedBy returns the authority that signed a certificate; nil: none of these did.
+func (t Trust) SignedBy(c *x509.Certificate) *x509.Certificate {
+	for _, a := range t {
+		if c.CheckSignatureFrom(a) == nil {
+			return a
+		}
+	}
+	return nil
+}
+
+// Newest is the one that was added last.
+func (t Trust) Newest() *x509.Certificate { return t[len(t)-1] }
+
+// VerifyMember returns nil if a peer has shown a certificate of an authority
 // that says it is this member; else a Denied error. chain is what the peer sent
 // in its handshake, its own certificate first.
-func (a *Authority) VerifyMember(chain []*x509.Certificate, cluster [16]byte, id uint64, now time.Time) error {
+func (t Trust) VerifyMember(chain []*x509.Certificate, cluster [16]byte, id uint64, now time.Time) error {
 	if len(chain) == 0 {
 		return incumbent.Errorf(incumbent.Denied, "the peer showed no certificate")
 	}
 	_, err := chain[0].Verify(x509.VerifyOptions{
-		Roots: a.Pool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+		Roots: t.Pool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	})
 	if err != nil {
 		return incumbent.Errorf(incumbent.Denied, "the peer's certificate: %w", err)
@@ -136,4 +187,20 @@ func (a *Authority) VerifyMember(chain []*x509.Certificate, cluster [16]byte, id
 		return incumbent.Errorf(incumbent.Denied, "the peer's certificate belongs to %v, not to %s", chain[0].URIs, want)
 	}
 	return nil
+}
+
+// IsMember reports whether a certificate says that it is of a member of a cluster,
+// whichever.
+func IsMember(c *x509.Certificate, cluster [16]byte) bool {
+	return len(c.URIs) == 1 && strings.HasPrefix(c.URIs[0].String(), strings.TrimSuffix(MemberURI(cluster, 0).String(), "0000000000000000"))
+}
+
+// KeyHash is the SHA-256 of the public key that a request (PKCS #10, DER) asks to
+// sign. The error is Invalid.
+func KeyHash(csr []byte) ([sha256.Size]byte, error) {
+	r, err := x509.ParseCertificateRequest(csr)
+	if err != nil {
+		return [sha256.Size]byte{}, incumbent.Errorf(incumbent.Invalid, "certificate request: %w", err)
+	}
+	return sha256.Sum256(r.RawSubjectPublicKeyInfo), nil
 }

@@ -24,9 +24,10 @@ func clusterCommand(env *environment) *cobra.Command {
 		Use:   "cluster",
 		Short: "make a cluster out of servers, and change who belongs to it",
 		Long: `Cluster prepares data directories (init, join), changes the members of a running
-cluster (token, promote, rm, leave, transfer-leader), shows them (ls), starts a
-whole cluster on this machine for trying (local), and makes a member that is left
-alone a cluster again (recover).`,
+cluster (token, promote, rm, leave, transfer-leader), shows them (ls), exchanges what
+they trust one another by (trust, rotate-ca, rotate-secret, rotate-certs,
+revoke-token), starts a whole cluster on this machine for trying (local), and makes a
+member that is left alone a cluster again (recover).`,
 		Example: `  incumbent cluster local --members 3
   incumbent cluster init --data-dir /var/lib/incumbent --name n1 --host n1.example
   incumbent cluster ls`,
@@ -34,6 +35,7 @@ alone a cluster again (recover).`,
 	c.AddCommand(
 		clusterInit(env), clusterToken(env), clusterJoin(env), clusterLs(env), clusterPromote(env), clusterRm(env),
 		clusterLeave(env), clusterTransfer(env), clusterRecover(env), clusterLocal(env),
+		clusterTrust(env), clusterRotateCA(env), clusterRotateSecret(env), clusterRotateCerts(env), clusterRevokeToken(env),
 	)
 	return c
 }
@@ -101,17 +103,24 @@ func printMembers(out io.Writer, m *apiv1.MembersResponse) error {
 
 func clusterToken(env *environment) *cobra.Command {
 	c := &cobra.Command{
-		Use:   "token",
-		Short: "make a token with which servers join",
-		Long: `Token prints a token for 'cluster join' or 'server --join'. It holds the addresses
-of the members, the hash of the cluster's authority and a secret: whoever has it
-can add members until it ends. It can be used more than once.`,
-		Example: "  incumbent cluster token --ttl 1h > token\n  incumbent server --data-dir /var/lib/incumbent --name n2 --listen 10.0.0.2:7600 --peer-listen 10.0.0.2:7601 --join \"$(cat token)\"",
-		Args:    exactArgs(),
-		RunE: func(c *cobra.Command, _ []string) error {
+		Use:   "token NAME",
+		Short: "make a token with which one server joins",
+		Long: `Token prints a token for 'cluster join' or 'server --join-file'. It lets one server
+join once, as the member NAME; a member of that name that is not connected is
+replaced. It holds the addresses of the members, the hash of the cluster's authority
+and a secret: bring it there in a file that nobody else reads. 'incumbent events'
+says who used it; 'incumbent cluster revoke-token' makes it worthless.
+
+With --signer that member gets the key of the cluster's authority, and can sign
+certificates of members. At least one has to be there when another joins.`,
+		Example: "  incumbent cluster token n2 --ttl 1h > token\n  incumbent server --data-dir /var/lib/incumbent --listen 10.0.0.2:7600 --peer-listen 10.0.0.2:7601 --join-file token",
+		Args:    exactArgs("NAME"),
+		RunE: func(c *cobra.Command, args []string) error {
 			ttl, _ := c.Flags().GetDuration("ttl")
+			req := &apiv1.CreateTokenRequest{TtlMs: uint64(max(ttl, 0).Milliseconds()), Name: args[0]}
+			req.Signer, _ = c.Flags().GetBool("signer")
 			return withClient(c, func(cl *client.Client) error {
-				res, err := cl.Cluster().CreateToken(c.Context(), connect.NewRequest(&apiv1.CreateTokenRequest{TtlMs: uint64(max(ttl, 0).Milliseconds())}))
+				res, err := cl.Cluster().CreateToken(c.Context(), connect.NewRequest(req))
 				if err != nil {
 					return err
 				}
@@ -120,6 +129,7 @@ can add members until it ends. It can be used more than once.`,
 		},
 	}
 	c.Flags().Duration("ttl", 24*time.Hour, "how long it can be used, 1m to 720h")
+	c.Flags().Bool("signer", false, "the member gets the key of the cluster's authority")
 	addServerFlags(c)
 	addOutput(c)
 	return c

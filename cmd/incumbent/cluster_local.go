@@ -285,11 +285,11 @@ func (l *local) startAll(ctx context.Context) error {
 	if err := l.awaitServing(ctx); err != nil || len(fresh) == 0 {
 		return err
 	}
-	token, err := l.token(ctx)
-	if err != nil {
-		return err
-	}
 	for _, m := range fresh {
+		token, err := l.token(ctx, m.Name)
+		if err != nil {
+			return err
+		}
 		if err := l.start(m, token); err != nil {
 			return err
 		}
@@ -323,7 +323,7 @@ func (l *local) start(m *localMember, token string) error {
 	m.cmd = exec.Command(m.Command[0], m.Command[1:]...)
 	m.cmd.Stderr = log
 	if token != "" {
-		m.cmd.Env = append(os.Environ(), envName("join")+"="+token)
+		m.cmd.Env = append(os.Environ(), envPrefix+joinVariable+"="+token)
 	}
 	m.cmd.SysProcAttr = childOfLocal()
 	out, err := m.cmd.StdoutPipe()
@@ -392,13 +392,13 @@ func (l *local) operatorFiles() (ca, cert, key string) {
 	return filepath.Join(dir, "ca.crt"), filepath.Join(dir, "operator.crt"), filepath.Join(dir, "operator.key")
 }
 
-func (l *local) token(ctx context.Context) (string, error) {
+func (l *local) token(ctx context.Context, name string) (string, error) {
 	cl, err := l.client()
 	if err != nil {
 		return "", err
 	}
 	defer cl.Close()
-	res, err := cl.Cluster().CreateToken(ctx, connect.NewRequest(&apiv1.CreateTokenRequest{}))
+	res, err := cl.Cluster().CreateToken(ctx, connect.NewRequest(&apiv1.CreateTokenRequest{Name: name, Signer: true}))
 	if err != nil {
 		return "", client.AsError(err)
 	}

@@ -28,7 +28,7 @@ an operator. On a directory that a server has used alone it keeps the data; done
 twice it changes nothing. No server may run on the directory.
 
 Then start the member with 'incumbent server --data-dir DIR --peer-listen …', make
-a token with 'incumbent cluster token' and let the others join with it.`,
+a token for each other with 'incumbent cluster token NAME' and let them join.`,
 		Example: `  incumbent cluster init --data-dir /var/lib/incumbent --name n1 --host n1.example
   incumbent cluster init --data-dir ./n1 --name n1 --plaintext`,
 		Args: exactArgs(),
@@ -93,27 +93,27 @@ func printInitialized(out io.Writer, made cluster.Initialized) error {
 
 func clusterJoin(env *environment) *cobra.Command {
 	c := &cobra.Command{
-		Use:   "join TOKEN",
+		Use:   "join",
 		Short: "make an empty data directory a member of a running cluster",
-		Long: `Join asks the cluster that made TOKEN for a place, and prepares --data-dir. Then
-start the member with 'incumbent server' and the same addresses: it begins as a
-learner and votes once it has caught up, unless --learner keeps it one. A member
-of the same name that is not connected is replaced. 'incumbent server --join TOKEN'
-does both at once.
+		Long: `Join asks the cluster that made the token in --join-file for a place, and prepares
+--data-dir. Then start the member with 'incumbent server' and the same addresses: it
+begins as a learner and votes once it has caught up, unless --learner keeps it one. A
+member of the same name that is not connected is replaced. 'incumbent server
+--join-file FILE' does both at once.
 
 Exit code 2: something disagrees, which it names. Exit code 5: no member answers.
 Exit code 6: the name belongs to a member that lives. Exit code 7: the token is
-another cluster's or has ended.`,
-		Example: "  incumbent cluster join \"$(cat token)\" --data-dir /var/lib/incumbent --name n2 --listen 10.0.0.2:7600 --peer-listen 10.0.0.2:7601",
-		Args:    exactArgs("TOKEN"),
-		RunE: func(c *cobra.Command, args []string) error {
+another cluster's, has ended, or was used.`,
+		Example: "  incumbent cluster join --join-file token --data-dir /var/lib/incumbent --listen 10.0.0.2:7600 --peer-listen 10.0.0.2:7601",
+		Args:    exactArgs(),
+		RunE: func(c *cobra.Command, _ []string) error {
 			form, err := outputForm(c)
 			if err != nil {
 				return err
 			}
 			cfg := server.Config{
 				DataDir: text(c, "data-dir"), Name: text(c, "name"), Listen: text(c, "listen"), PeerListen: text(c, "peer-listen"),
-				Advertise: text(c, "advertise"), PeerAdvertise: text(c, "peer-advertise"), JoinToken: args[0], Version: version,
+				Advertise: text(c, "advertise"), PeerAdvertise: text(c, "peer-advertise"), JoinToken: joinToken(env), JoinFile: text(c, "join-file"), Version: version,
 			}
 			cfg.Learner, _ = c.Flags().GetBool("learner")
 			ctx, cancel := context.WithTimeout(c.Context(), joinTimeout)
@@ -132,7 +132,8 @@ another cluster's or has ended.`,
 	}
 	f := c.Flags()
 	f.String("data-dir", "", "empty folder to prepare")
-	f.String("name", "", "name of this member (default: the host's)")
+	f.String("name", "", "name of this member (default: the token's)")
+	f.String("join-file", "", "file with the token")
 	f.String("listen", server.DefaultListen, "address of the native API")
 	f.String("peer-listen", "", "address for the other members")
 	f.String("advertise", "", "address of --listen that others see, when it is another")

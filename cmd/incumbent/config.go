@@ -114,6 +114,7 @@ func checkFile(c *cobra.Command, env *environment, path string) (wrong []string)
 	if err != nil {
 		wrong = append(wrong, path+": "+err.Error())
 	}
+	cfg.JoinToken = joinToken(env)
 	for _, p := range cfg.Problems() {
 		where := path
 		if at, ok := file[p.Setting]; ok {

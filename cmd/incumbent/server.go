@@ -22,10 +22,11 @@ func serverCommand(env *environment) *cobra.Command {
 		Long: `Server runs one member. --dev needs nothing else: one node on loopback, its data
 in ./incumbent.data. Otherwise give --data-dir and a --name.
 
-With --peer-listen other members can join: 'incumbent cluster token' on this one
-prints a token for 'incumbent server --join TOKEN' on the other. A member with
-data goes on as who it is, so --join may stay where it is; one that lost its data
-comes back by it, as a new member with the old one's name.
+With --peer-listen other members can join: 'incumbent cluster token NAME' on this one
+prints a token for 'incumbent server --join-file FILE' on the other. A member with
+data goes on as who it is, so --join-file may stay where it is; one that lost its
+data comes back by another token, as a new member with the old one's name.
+INCUMBENT_JOIN in the environment may hold the token instead.
 
 A listener on any other address than loopback needs --tls-cert and --tls-key,
 and --client-ca or --credential-file; or the cluster's own authority, which
@@ -42,7 +43,8 @@ another's. Exit code 7: the token is not for that cluster. Exit code 1: the serv
 stopped because of a fault, which it names.`,
 		Example: `  incumbent server --dev
   incumbent server --data-dir /var/lib/incumbent --name n1 --peer-listen 127.0.0.1:7601
-  incumbent server --data-dir ./n2 --name n2 --listen 127.0.0.1:7610 --peer-listen 127.0.0.1:7611 --join "$(incumbent cluster token)"`,
+  incumbent cluster token n2 > token
+  incumbent server --data-dir ./n2 --listen 127.0.0.1:7610 --peer-listen 127.0.0.1:7611 --join-file token`,
 		Args: exactArgs(),
 		RunE: func(c *cobra.Command, _ []string) error { return runServer(c, env) },
 	}
@@ -53,10 +55,10 @@ stopped because of a fault, which it names.`,
 	f.String("name", "", "name of this member (default: the host's)")
 	f.String("listen", server.DefaultListen, "address of the native API, metrics and health")
 	f.String("advertise", "", "address others see, when it is another")
-	f.String("peer-listen", "", "address for other members (default none; after 'cluster init' and with --join "+server.DefaultPeerListen+")")
+	f.String("peer-listen", "", "address for other members (default none; after 'cluster init' and with --join-file "+server.DefaultPeerListen+")")
 	f.String("peer-advertise", "", "address other members see, when it is another")
-	f.String("join", "", "token of the cluster to join, when the data directory is empty")
-	f.Bool("learner", false, "with --join: never vote")
+	f.String("join-file", "", "file with a token of the cluster to join, when the data directory is empty")
+	f.Bool("learner", false, "with --join-file: never vote")
 	f.String("tls-cert", "", "PEM file with the certificate of --listen")
 	f.String("tls-key", "", "PEM file with its key")
 	f.String("client-ca", "", "PEM file with the authorities that sign clients' certificates")
@@ -92,7 +94,7 @@ func serverConfig(c *cobra.Command, logger *slog.Logger) (server.Config, error) 
 	cfg := server.Config{
 		DataDir: text(c, "data-dir"), Name: text(c, "name"), Listen: text(c, "listen"), Advertise: text(c, "advertise"),
 		TLSCert: text(c, "tls-cert"), TLSKey: text(c, "tls-key"), ClientCA: text(c, "client-ca"), CredentialFile: text(c, "credential-file"),
-		PeerListen: text(c, "peer-listen"), PeerAdvertise: text(c, "peer-advertise"), JoinToken: text(c, "join"),
+		PeerListen: text(c, "peer-listen"), PeerAdvertise: text(c, "peer-advertise"), JoinFile: text(c, "join-file"),
 		LogLevel: text(c, "log-level"), Version: version, Logger: logger,
 	}
 	cfg.Juju = server.Juju{Listen: text(c, "juju-listen"), CredentialFile: text(c, "juju-credential-file"), Password: text(c, "juju-password")}
@@ -185,6 +187,7 @@ func runLogged(c *cobra.Command, env *environment, log *server.Log, level *slog.
 	if err != nil {
 		return err
 	}
+	cfg.JoinToken = joinToken(env)
 	cfg.DroppedLines = log.Dropped
 	settings, err := resolveSettings(c, env)
 	if err != nil {

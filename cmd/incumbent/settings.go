@@ -189,6 +189,16 @@ func parseSettings(path string, data []byte, known map[string]bool) (map[string]
 	return out, wrong
 }
 
+// joinVariable holds a join token. It is a setting that is no flag: everybody on the
+// machine may read a command line.
+const joinVariable = "JOIN"
+
+// joinToken is that of the environment; "": there is none.
+func joinToken(env *environment) string {
+	token, _ := env.getenv(envPrefix + joinVariable)
+	return token
+}
+
 // childVariables are what 'incumbent run' tells its command, besides the flags.
 var childVariables = []string{"LEASE", "TOKEN", "TTL_MS", "DEADLINE_MS"}
 
@@ -202,7 +212,7 @@ func warnUnknown(root *cobra.Command, env *environment) {
 	for name, ok := range knownFlags(root) {
 		known[envName(name)] = ok
 	}
-	for _, name := range childVariables {
+	for _, name := range append([]string{joinVariable}, childVariables...) {
 		known[envPrefix+name] = true
 	}
 	for _, pair := range env.environ() {

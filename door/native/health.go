@@ -20,7 +20,8 @@ type healthService struct{ d *Door }
 func (s healthService) status(service string) healthv1.HealthCheckResponse_ServingStatus {
 	switch service {
 	case "", incumbentv1connect.LeaseServiceName, incumbentv1connect.SessionServiceName, incumbentv1connect.ClusterServiceName,
-		incumbentv1connect.KeyValueServiceName, incumbentv1connect.TransactionServiceName, incumbentv1connect.PolicyServiceName:
+		incumbentv1connect.KeyValueServiceName, incumbentv1connect.TransactionServiceName, incumbentv1connect.PolicyServiceName,
+		incumbentv1connect.TrustServiceName:
 	default:
 		return healthv1.HealthCheckResponse_SERVICE_UNKNOWN
 	}

@@ -57,7 +57,7 @@ func (d *Door) Paths() []string {
 		"/" + incumbentv1connect.LeaseServiceName + "/", "/" + incumbentv1connect.SessionServiceName + "/",
 		"/" + incumbentv1connect.KeyValueServiceName + "/", "/" + incumbentv1connect.TransactionServiceName + "/",
 		"/" + incumbentv1connect.ClusterServiceName + "/", "/" + incumbentv1connect.PolicyServiceName + "/",
-		"/" + incumbentv1connect.SettingsServiceName + "/", "/" + healthv1connect.HealthName + "/",
+		"/" + incumbentv1connect.TrustServiceName + "/", "/" + incumbentv1connect.SettingsServiceName + "/", "/" + healthv1connect.HealthName + "/",
 		"/" + grpcreflect.ReflectV1ServiceName + "/", "/" + grpcreflect.ReflectV1AlphaServiceName + "/",
 		StreamPath,
 	}
@@ -86,11 +86,12 @@ func (d *Door) newHandler(l *Limits) http.Handler {
 	handle(incumbentv1connect.NewClusterServiceHandler(clusterService{d}, options))
 	handle(incumbentv1connect.NewPolicyServiceHandler(policyService{d}, options))
 	handle(incumbentv1connect.NewSettingsServiceHandler(settingsService{d}, options))
+	handle(incumbentv1connect.NewTrustServiceHandler(trustService{d}, options))
 	handle(healthv1connect.NewHealthHandler(healthService{d}, options))
 	reflector := grpcreflect.NewStaticReflector(
 		incumbentv1connect.LeaseServiceName, incumbentv1connect.SessionServiceName,
 		incumbentv1connect.ClusterServiceName, incumbentv1connect.KeyValueServiceName,
-		incumbentv1connect.TransactionServiceName, incumbentv1connect.PolicyServiceName, incumbentv1connect.SettingsServiceName, healthv1connect.HealthName,
+		incumbentv1connect.TransactionServiceName, incumbentv1connect.PolicyServiceName, incumbentv1connect.SettingsServiceName, incumbentv1connect.TrustServiceName, healthv1connect.HealthName,
 	)
 	handle(grpcreflect.NewHandlerV1(reflector, options))
 	handle(grpcreflect.NewHandlerV1Alpha(reflector, options))

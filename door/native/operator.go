@@ -46,9 +46,15 @@ type Operator interface {
 // that joins asks for. See ClusterService in api/incumbent/v1 for the errors.
 type Membership interface {
 	Members(ctx context.Context) (*pb.MembersResponse, error)
-	CreateToken(ctx context.Context, r *pb.CreateTokenRequest) (*pb.CreateTokenResponse, error)
-	// Join judges the token itself: it is the caller's authority.
-	Join(ctx context.Context, r *pb.JoinRequest) (*pb.JoinResponse, error)
+	// by is the principal that asks.
+	CreateToken(ctx context.Context, r *pb.CreateTokenRequest, by string) (*pb.CreateTokenResponse, error)
+	// Join judges the token itself: it is the caller's authority. from is the caller's
+	// address.
+	Join(ctx context.Context, r *pb.JoinRequest, from string) (*pb.JoinResponse, error)
+	// Of TrustService; by is the principal that asks.
+	Trust(ctx context.Context, r *pb.GetTrustRequest) (*pb.GetTrustResponse, error)
+	RotateTrust(ctx context.Context, r *pb.RotateRequest, by string) (*pb.RotateResponse, error)
+	RevokeToken(ctx context.Context, r *pb.RevokeTokenRequest, by string) (*pb.RevokeTokenResponse, error)
 	RemoveMember(ctx context.Context, r *pb.RemoveMemberRequest) (*pb.RemoveMemberResponse, error)
 	PromoteMember(ctx context.Context, r *pb.PromoteMemberRequest) (*pb.PromoteMemberResponse, error)
 	TransferLeader(ctx context.Context, r *pb.TransferLeaderRequest) (*pb.TransferLeaderResponse, error)
@@ -117,12 +123,14 @@ func (s clusterService) Members(ctx context.Context, _ *connect.Request[pb.Membe
 
 // CreateToken makes a token to join with.
 func (s clusterService) CreateToken(ctx context.Context, r *connect.Request[pb.CreateTokenRequest]) (*connect.Response[pb.CreateTokenResponse], error) {
-	return answerTo(ctx, s.d, r, s.d.operator.CreateToken)
+	return answerBy(ctx, s.d, r, s.d.operator.CreateToken)
 }
 
 // Join makes the caller a member.
 func (s clusterService) Join(ctx context.Context, r *connect.Request[pb.JoinRequest]) (*connect.Response[pb.JoinResponse], error) {
-	return answerTo(ctx, s.d, r, s.d.operator.Join)
+	return answer(ctx, s.d, func(ctx context.Context) (*pb.JoinResponse, error) {
+		return s.d.operator.Join(ctx, r.Msg, callerOf(ctx).address)
+	})
 }
 
 // RemoveMember takes a member out.
@@ -186,6 +194,12 @@ func (s clusterService) Events(ctx context.Context, req *connect.Request[pb.Even
 // answerTo runs a call with its request.
 func answerTo[Q, T any](ctx context.Context, d *Door, r *connect.Request[Q], f func(context.Context, *Q) (*T, error)) (*connect.Response[T], error) {
 	return answer(ctx, d, func(ctx context.Context) (*T, error) { return f(ctx, r.Msg) })
+}
+
+// answerBy is answerTo for what is noted with who asked for it.
+func answerBy[Q, T any](ctx context.Context, d *Door, r *connect.Request[Q], f func(context.Context, *Q, string) (*T, error)) (*connect.Response[T], error) {
+	by := callerOf(ctx).principal.String()
+	return answer(ctx, d, func(ctx context.Context) (*T, error) { return f(ctx, r.Msg, by) })
 }
 
 // answer runs a call without a request.

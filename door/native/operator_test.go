@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -23,8 +24,8 @@ func (elsewhere) RemoveMember(context.Context, *pb.RemoveMemberRequest) (*pb.Rem
 	return nil, incumbent.Errorf(incumbent.NotLeader, "another member leads")
 }
 
-func (elsewhere) Join(_ context.Context, r *pb.JoinRequest) (*pb.JoinResponse, error) {
-	return &pb.JoinResponse{MemberId: r.MemberId}, nil
+func (elsewhere) Join(_ context.Context, r *pb.JoinRequest, from string) (*pb.JoinResponse, error) {
+	return &pb.JoinResponse{MemberId: r.MemberId, ClusterId: from}, nil
 }
 
 func clusterClient(m *member) incumbentv1connect.ClusterServiceClient {
@@ -69,6 +70,9 @@ func TestWhoMayChangeMembers(t *testing.T) {
 		incumbentv1connect.ClusterServicePromoteMemberProcedure:  auth.Admin,
 		incumbentv1connect.ClusterServiceTransferLeaderProcedure: auth.Admin,
 		incumbentv1connect.ClusterServiceLeaveProcedure:          auth.Admin,
+		incumbentv1connect.TrustServiceGetTrustProcedure:         auth.Admin,
+		incumbentv1connect.TrustServiceRotateProcedure:           auth.Admin,
+		incumbentv1connect.TrustServiceRevokeTokenProcedure:      auth.Admin,
 	} {
 		if c, ok := calls.Of(procedure); !ok || c.Action() != want || c.Row().Judged != calls.First {
 			t.Errorf("%s: %v, %v", procedure, c, ok)
@@ -78,7 +82,7 @@ func TestWhoMayChangeMembers(t *testing.T) {
 	m.operator.Membership = elsewhere{}
 	m.guard.principal = auth.Principal{}
 	c := clusterClient(m)
-	if res, err := c.Join(t.Context(), connect.NewRequest(&pb.JoinRequest{MemberId: "1"})); err != nil || res.Msg.MemberId != "1" {
+	if res, err := c.Join(t.Context(), connect.NewRequest(&pb.JoinRequest{MemberId: "1"})); err != nil || res.Msg.MemberId != "1" || !strings.HasPrefix(res.Msg.ClusterId, "127.0.0.1:") {
 		t.Errorf("a stranger with a token: %v", err)
 	}
 	if _, err := c.RemoveMember(t.Context(), connect.NewRequest(&pb.RemoveMemberRequest{})); connect.CodeOf(err) != connect.CodePermissionDenied {

@@ -3,7 +3,9 @@ package peers
 import (
 	"bytes"
 	"errors"
+	"io"
 	"math"
+	"reflect"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -237,25 +239,70 @@ func TestForeignMessagesAreRefused(t *testing.T) {
 	}
 }
 
+// ends are the two sides of a handshake that have agreed on a key.
+func ends() (a, b *proof) {
+	return &proof{key: secret, self: dialer, said: []byte("x")}, &proof{key: secret, self: dialed, said: []byte("x")}
+}
+
 func TestHelloComesBack(t *testing.T) {
 	want := hello{
-		version: version, cluster: [16]byte{1, 2}, group: 3, member: 4, to: 5, shows: Standing{6, 7, 8, 9},
+		cluster: [16]byte{1, 2}, group: 3, member: 4, to: 5, shows: Standing{6, 7, 8, 9},
 		boot: newBootNonce(), schema: 10, class: node.Bulk, name: "m1",
 	}
-	b := appendHello(nil, want)
-	got, err := decodeHello(b[headerBytes:])
+	a, b := ends()
+	got, err := helloOf(frame{kind: frameHello, payload: appendHello(nil, want, a)[headerBytes:]}, b)
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
-	b[headerBytes+4] = 99 // another version may have another form behind
-	if got, err = decodeHello(b[headerBytes : headerBytes+6]); err != nil || got.version != 99 {
+	g := greeting{version: version, nonce: [nonceBytes]byte{1}, keys: []keyID{{1}, {2}}}
+	p := appendGreeting(nil, &g, 3)[headerBytes:]
+	if got, err := decodeGreeting(p); err != nil || !reflect.DeepEqual(got, g) {
+		t.Errorf("got %+v, %v, want %+v", got, err, g)
+	}
+	p[4] = 99 // another version may have another form behind
+	if got, err := decodeGreeting(p[:6]); err != nil || got.version != 99 {
 		t.Errorf("got version %d, %v", got.version, err)
 	}
 	no := &refusal{RolledBack, "why"}
-	back, err := decodeRefusal(encodeRefusal(no, 3)[headerBytes:])
+	back, err := decodeRefusal(encodeRefusal(no, 3, nil)[headerBytes:])
 	if err != nil || *back != *no {
 		t.Errorf("got %v, %v, want %v", back, err, no)
 	}
+}
+
+// FuzzHandshake feeds what comes before the first message to everything that reads
+// it: nothing of it is believed without the code of who has the key.
+func FuzzHandshake(f *testing.F) {
+	a, _ := ends()
+	good := hello{cluster: [16]byte{7}, group: 3, member: 1, to: 2, name: "m"}
+	f.Add(byte(frameGreeting), appendGreeting(nil, &greeting{version: version, keys: []keyID{secret.id()}}, 3)[headerBytes:])
+	f.Add(byte(frameChallenge), appendChallenge(nil, &challenge{key: secret.id()}, 3)[headerBytes:])
+	f.Add(byte(frameHello), appendHello(nil, good, &proof{key: Key{Secret: []byte("another")}, self: dialer})[headerBytes:])
+	f.Add(byte(frameHello), appendHello(nil, good, a)[headerBytes:])
+	f.Add(byte(frameRefusal), encodeRefusal(&refusal{Removed, "x"}, 3, nil)[headerBytes:])
+	f.Fuzz(func(t *testing.T, kind byte, payload []byte) {
+		b := endFrame(append(beginFrame(nil, frameType(kind), 3), payload...), 0)
+		// Who was dialed answers with a challenge, or the frame was no greeting.
+		p, err := welcome(io.Discard, newFrameReader(bytes.NewReader(b), 3), []Key{secret})
+		if err == nil && (p.key.id() != secret.id() || frameType(kind) != frameGreeting) {
+			t.Fatalf("a frame of type %d was taken", kind)
+		}
+		// Nobody can answer a greeting whose nonce it does not know.
+		if p, err := meet(io.Discard, newFrameReader(bytes.NewReader(b), 3), []Key{secret}); err == nil {
+			t.Fatalf("proven: %+v", p)
+		}
+		_, other := ends()
+		other.said = []byte("another connection")
+		if h, err := helloOf(frame{kind: frameHello, payload: payload}, other); err == nil {
+			t.Fatalf("a hello was taken: %+v", h)
+		}
+		if h, err := decodeHello(payload); err == nil {
+			a, b := ends()
+			if back, err := helloOf(frame{kind: frameHello, payload: appendHello(nil, h, a)[headerBytes:]}, b); err != nil || back != h {
+				t.Fatalf("%+v came back as %+v, %v", h, back, err)
+			}
+		}
+	})
 }
 
 // FuzzFrame feeds a stream to everything that decodes. What is accepted must
@@ -271,8 +318,7 @@ func FuzzFrame(f *testing.F) {
 		b := appendMessage(nil, &m, 3)
 		f.Add(b[4], b[headerBytes:])
 	}
-	f.Add(byte(frameHello), appendHello(nil, hello{version: version, name: "m"})[headerBytes:])
-	f.Add(byte(frameRefusal), encodeRefusal(&refusal{Removed, "x"}, 3)[headerBytes:])
+	f.Add(byte(frameRefusal), encodeRefusal(&refusal{Removed, "x"}, 3, nil)[headerBytes:])
 	f.Add(byte(framePing), appendPing(nil, ping{}, 3)[headerBytes:])
 	f.Fuzz(func(t *testing.T, kind byte, payload []byte) {
 		b := endFrame(append(append(beginFrame(nil, frameType(kind), 3), payload...), "behind"...), 0)

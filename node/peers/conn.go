@@ -61,10 +61,10 @@ type pongWaits struct {
 }
 
 func newConn(p *peer, h hello, nc net.Conn, sock *socket, in *frameReader) *conn {
-	in.known = true
-	in.limit = MaxControlFrame
 	if h.class == node.Bulk {
-		in.limit = MaxBulkFrame
+		in.admit(MaxBulkFrame)
+	} else {
+		in.admit(MaxControlFrame)
 	}
 	c := &conn{
 		set: p.set, peer: p, class: h.class, hello: h, net: nc, socket: sock, in: in,

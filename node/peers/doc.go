@@ -13,9 +13,13 @@
 //
 // # Invariants
 //
+//   - Nothing is told to anybody, nor believed of anybody, who has not proven that it
+//     has a key of the cluster's (see proof.go), with TLS as without it. A refusal
+//     that is not proven stops nobody.
 //   - Nothing is delivered from a member before the hellos are done: same
 //     cluster, group and version, a certificate of that member, not removed, and
 //     not rolled back (see the book).
+//   - Who has proven nothing keeps no place that a member needs (see strangers.go).
 //   - What a hello shows is durable in the book before its first message is
 //     delivered.
 //   - Lost is told only if both connections had been up and the other side

@@ -9,6 +9,7 @@ type Events struct {
 	Disconnected func(member uint64, class node.Class, err error)
 	Dropped      func(member uint64, class node.Class, full bool) // a message that could not be queued; not full: there was no connection
 	Refused      func(reason Reason)                              // a connection, by this member
+	Crowded      func()                                           // a connection that had proven nothing was closed to make room for another
 }
 
 // withDefaults replaces nil functions, so that nobody asks.
@@ -24,6 +25,9 @@ func (e Events) withDefaults() Events {
 	}
 	if e.Refused == nil {
 		e.Refused = func(Reason) {}
+	}
+	if e.Crowded == nil {
+		e.Crowded = func() {}
 	}
 	return e
 }

@@ -6,41 +6,36 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/node"
 )
 
-// track makes a socket known to barriers and to Close. It returns nil, with the
-// connection closed, if this member is closing or muted, or if an accepted one
-// is one too many.
+// track makes a socket known to barriers and to Close; one that was accepted is a
+// stranger's until it has proven otherwise. It returns nil, with the connection
+// closed, if this member is closing or muted.
 func (s *Set) track(nc net.Conn, accepted bool) *socket {
 	sock := newSocket(nc)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ctx.Err() != nil || s.muted.Load() || accepted && s.handshakes >= maxHandshakes {
+	if s.ctx.Err() != nil || s.muted.Load() {
 		hangUp(nc)
 		return nil
 	}
 	if accepted {
-		s.handshakes++
+		s.strangers.enter(sock)
 	}
 	s.sockets[sock] = nil
 	return sock
-}
-
-// shaken says that an accepted connection's handshake is over, either way.
-func (s *Set) shaken() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.handshakes--
 }
 
 // untrack lets go of a socket that will not deliver any more.
 func (s *Set) untrack(sock *socket) {
 	s.mu.Lock()
 	delete(s.sockets, sock)
+	s.strangers.leave(sock)
 	s.mu.Unlock()
 	sock.finish()
 }
@@ -84,7 +79,6 @@ func (s *Set) accept() {
 // greet answers the handshake of an accepted connection and serves it.
 func (s *Set) greet(sock *socket) {
 	c, err := s.answer(sock)
-	s.shaken()
 	if err == nil && c.peer.install(c) {
 		c.serve()
 		return
@@ -96,8 +90,9 @@ func (s *Set) greet(sock *socket) {
 // answer is the handshake of the side that was dialed.
 func (s *Set) answer(sock *socket) (*conn, error) {
 	tune(sock.Conn)
-	deadline := time.Now().Add(s.cfg.waits.handshake)
-	if err := sock.SetDeadline(deadline); err != nil {
+	began := time.Now()
+	deadline := began.Add(s.cfg.waits.handshake)
+	if err := sock.awaitFirst(began.Add(s.cfg.waits.first), deadline); err != nil {
 		return nil, err
 	}
 	nc := net.Conn(sock)
@@ -109,35 +104,70 @@ func (s *Set) answer(sock *socket) (*conn, error) {
 		nc = secure
 	}
 	in := newFrameReader(nc, s.cfg.Group)
-	f, err := in.wait()
-	if err != nil {
-		return nil, err
-	}
-	if f.kind != frameHello {
-		return nil, errProtocol("frame of type %d instead of a hello", f.kind)
-	}
-	h, err := decodeHello(f.payload)
+	proven, h, err := s.hear(sock, nc, in)
 	if err != nil {
 		return nil, err
 	}
 	p, no := s.judge(h, nc, 0)
 	if no != nil {
-		return nil, s.refuse(nc, h, no)
+		return nil, s.refuse(nc, h, no, proven)
 	}
-	if _, err := nc.Write(appendHello(nil, s.hello(h.member, h.class))); err != nil {
+	if _, err := nc.Write(appendHello(nil, s.hello(h.member, h.class), proven)); err != nil {
 		return nil, err
 	}
-	if f, err = in.wait(); err != nil {
+	f, err := in.wait()
+	if err != nil {
 		return nil, err
 	}
 	switch f.kind {
 	case frameReady:
 	case frameRefusal:
-		return nil, s.refused(p, f.payload)
+		return nil, s.refused(p, f, proven)
 	default:
 		return nil, errProtocol("frame of type %d instead of ready", f.kind)
 	}
 	return newConn(p, h, nc, sock, in), sock.SetDeadline(time.Time{})
+}
+
+// hear returns the hello of whoever has dialed and proven that it belongs here. It
+// is no stranger from then on.
+func (s *Set) hear(sock *socket, nc net.Conn, in *frameReader) (*proof, hello, error) {
+	proven, err := welcome(nc, in, s.cfg.Keys())
+	var no *refusal
+	switch {
+	case errors.As(err, &no):
+		return nil, hello{}, s.refuse(nc, hello{}, no, nil)
+	case err != nil:
+		return nil, hello{}, err
+	}
+	f, err := in.wait()
+	if err != nil {
+		return nil, hello{}, err
+	}
+	h, err := helloOf(f, proven)
+	if err != nil {
+		return nil, h, err
+	}
+	s.mu.Lock()
+	s.strangers.leave(sock)
+	s.mu.Unlock()
+	return proven, h, nil
+}
+
+// helloOf returns the hello that a frame is, if the other side's code is right.
+func helloOf(f frame, proven *proof) (hello, error) {
+	if f.kind != frameHello {
+		return hello{}, errProtocol("frame of type %d instead of a hello", f.kind)
+	}
+	says, err := proven.open(f)
+	if err != nil {
+		return hello{}, err
+	}
+	h, err := decodeHello(says)
+	if err == nil && !proven.key.good(h.member, h.to) {
+		err = errProtocol("a key of member %d between %d and %d", proven.key.Member, h.member, h.to)
+	}
+	return h, err
 }
 
 func (s *Set) secure(c *tls.Conn, deadline time.Time) error {
@@ -199,29 +229,39 @@ func (p *peer) introduce(sock *socket, class node.Class, address string) (*conn,
 		}
 		nc = secure
 	}
-	if _, err := nc.Write(appendHello(nil, s.hello(p.id, class))); err != nil {
+	in := newFrameReader(nc, s.cfg.Group)
+	proven, err := meet(nc, in, s.keysFor(p.id))
+	var no *refusal
+	if errors.As(err, &no) && s.settled() {
+		s.warn(p.id, no.reason, "refused by a member", no)
+	}
+	if err != nil {
 		return nil, err
 	}
-	in := newFrameReader(nc, s.cfg.Group)
+	if _, err := nc.Write(appendHello(nil, s.hello(p.id, class), proven)); err != nil {
+		return nil, err
+	}
 	f, err := in.wait()
 	if err != nil {
 		return nil, err
 	}
 	if f.kind == frameRefusal {
-		return nil, s.refused(p, f.payload)
+		return nil, s.refused(p, f, proven)
 	}
-	if f.kind != frameHello {
-		return nil, errProtocol("frame of type %d instead of a hello", f.kind)
-	}
-	h, err := decodeHello(f.payload)
+	h, err := helloOf(f, proven)
 	if err != nil {
 		return nil, err
 	}
 	if _, no := s.judge(h, nc, p.id); no != nil {
-		return nil, s.refuse(nc, h, no)
+		return nil, s.refuse(nc, h, no, proven)
 	}
 	h.class = class
 	return newConn(p, h, nc, sock, in), nil
+}
+
+// keysFor are the keys that this member and that one may share.
+func (s *Set) keysFor(id uint64) []Key {
+	return slices.DeleteFunc(slices.Clone(s.cfg.Keys()), func(k Key) bool { return !k.good(s.cfg.Self, id) })
 }
 
 func clientTLS(cfg *tls.Config, address string) *tls.Config {
@@ -240,7 +280,7 @@ func clientTLS(cfg *tls.Config, address string) *tls.Config {
 // hello is ours to a member.
 func (s *Set) hello(to uint64, class node.Class) hello {
 	return hello{
-		version: version, cluster: s.cfg.Cluster, group: s.cfg.Group, member: s.cfg.Self, to: to,
+		cluster: s.cfg.Cluster, group: s.cfg.Group, member: s.cfg.Self, to: to,
 		shows: s.cfg.Standing(), boot: s.boot, schema: s.cfg.Schema, class: class, name: s.cfg.SelfName,
 	}
 }
@@ -284,8 +324,6 @@ func (s *Set) judge(h hello, nc net.Conn, dialed uint64) (*peer, *refusal) {
 // stranger refuses a hello that does not belong here at all.
 func (s *Set) stranger(h hello, dialed uint64) *refusal {
 	switch {
-	case h.version != version:
-		return &refusal{WrongVersion, fmt.Sprintf("version %d of the protocol between members, this one speaks %d", h.version, version)}
 	case h.cluster != s.cfg.Cluster:
 		return &refusal{WrongCluster, fmt.Sprintf("cluster %x, this is a member of %x", h.cluster, s.cfg.Cluster)}
 	case h.group != s.cfg.Group:
@@ -300,22 +338,33 @@ func (s *Set) stranger(h hello, dialed uint64) *refusal {
 	return nil
 }
 
+// settled reports whether this member has a key that all others have, too. Until then
+// some do not know it.
+func (s *Set) settled() bool {
+	return slices.ContainsFunc(s.cfg.Keys(), func(k Key) bool { return k.Member == 0 })
+}
+
 // refuse tells the other side and logs it, once.
-func (s *Set) refuse(nc net.Conn, h hello, no *refusal) error {
-	_, _ = nc.Write(encodeRefusal(no, s.cfg.Group)) // the other finds out otherwise: the connection closes
+func (s *Set) refuse(nc net.Conn, h hello, no *refusal, proven *proof) error {
+	_, _ = nc.Write(encodeRefusal(no, s.cfg.Group, proven)) // the other finds out otherwise: the connection closes
 	if no.reason == Dialing {
 		return no // what was asked for
 	}
 	s.cfg.Events.Refused(no.reason)
-	if no.slow() {
+	if no.slow() || no.reason == WrongSecret && s.settled() {
 		s.warn(h.member, no.reason, "connection of a member refused", no)
 	}
 	return no
 }
 
-// refused takes the other's refusal of us.
-func (s *Set) refused(p *peer, payload []byte) error {
-	no, err := decodeRefusal(payload)
+// refused takes the other's refusal of us. Only one with the right code can stop
+// this member.
+func (s *Set) refused(p *peer, f frame, proven *proof) error {
+	says, err := proven.open(f)
+	if err != nil {
+		return err
+	}
+	no, err := decodeRefusal(says)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,9 @@ import (
 // patience is how long a test waits for what must happen.
 const patience = time.Minute
 
+// secret is that of the tests' cluster.
+var secret = Key{Secret: []byte("the secret of the tests' cluster")}
+
 // member is a Set with what it was told.
 type member struct {
 	t    *testing.T
@@ -67,6 +70,7 @@ func newMember(t *testing.T, id uint64, opts ...option) *member {
 			}
 			return Current
 		},
+		Keys:        func() []Key { return []Key{secret} },
 		Deliver:     func(ms []node.Message) { m.change(func() { m.got = append(m.got, ms...) }) },
 		App:         m.app,
 		Lost:        func(id uint64) { m.change(func() { m.lose(id) }) },

@@ -7,9 +7,10 @@ import (
 	"github.com/incumbent-dev/incumbent/node"
 )
 
-// The handshake. The dialer says hello; the other judges it, writes into its
-// book what was shown, and says hello or refuses; the dialer does the same and
-// says ready or refuses. Only then messages travel, in both directions.
+// The handshake, once both sides have proven that they belong to the cluster (see
+// proof.go). The dialer says hello; the other judges it, writes into its book what
+// was shown, and says hello or refuses; the dialer does the same and says ready or
+// refuses. Only then messages travel, in both directions.
 //
 // The member with the smaller id dials. One with the larger id that has no
 // connection knocks: it dials and says hello like the other, and is refused with
@@ -19,8 +20,8 @@ import (
 //	         ◀───── hello | refusal ──
 //	         ── ready | refusal ────▶
 //
-//	hello    magic "INCP" 4, version u16, cluster 16, group u64, member u64, to u64, standing 4 × u64, boot 16, schema u32, class u8, name (uvarint, bytes)
-//	refusal  reason u8, text (uvarint, bytes)
+//	hello    cluster 16, group u64, member u64, to u64, standing 4 × u64, boot 16, schema u32, class u8, name (uvarint, bytes), code 32
+//	refusal  reason u8, text (uvarint, bytes), code 32 or, before there is a key, none
 
 const helloMagic = "INCP"
 
@@ -35,7 +36,6 @@ func newBootNonce() (n bootNonce) {
 
 // hello is who speaks, and what of the log it holds.
 type hello struct {
-	version uint16
 	cluster [16]byte
 	group   uint64
 	member  uint64
@@ -47,11 +47,10 @@ type hello struct {
 	name    string
 }
 
-func appendHello(b []byte, h hello) []byte {
+// appendHello ends it with the code of p.
+func appendHello(b []byte, h hello, p *proof) []byte {
 	at := len(b)
 	b = beginFrame(b, frameHello, h.group)
-	b = append(b, helloMagic...)
-	b = binary.LittleEndian.AppendUint16(b, h.version)
 	b = append(b, h.cluster[:]...)
 	b = binary.LittleEndian.AppendUint64(b, h.group)
 	b = binary.LittleEndian.AppendUint64(b, h.member)
@@ -60,22 +59,13 @@ func appendHello(b []byte, h hello) []byte {
 	b = append(b, h.boot[:]...)
 	b = binary.LittleEndian.AppendUint32(b, h.schema)
 	b = append(b, byte(h.class))
-	return endFrame(appendText(b, h.name, MaxNameBytes), at)
+	return p.seal(appendText(b, h.name, MaxNameBytes), at)
 }
 
-// decodeHello reads a hello of any version up to its version, and all of it if
-// the version is ours.
+// decodeHello reads a hello without its code.
 func decodeHello(p []byte) (hello, error) {
 	c := &cursor{b: p}
 	var h hello
-	if magic := c.take(uint64(len(helloMagic))); string(magic) != helloMagic {
-		c.fail("this is not a member of a cluster")
-		return h, c.err
-	}
-	h.version = c.u16()
-	if h.version != version {
-		return h, c.err
-	}
 	copy(h.cluster[:], c.take(16))
 	h.group, h.member, h.to = c.u64(), c.u64(), c.u64()
 	h.shows = decodeStanding(c)
@@ -104,10 +94,11 @@ const (
 	WrongCertificate                   // it is not that member's
 	NotNow                             // the book cannot be written
 	Dialing                            // the member with the smaller id dials, and does so now
+	WrongSecret                        // it does not have the cluster's
 	numReasons
 )
 
-var reasonNames = [numReasons]string{"", "not_known", "removed", "rolled_back", "wrong_cluster", "wrong_version", "wrong_certificate", "not_now", "dialing"}
+var reasonNames = [numReasons]string{"", "not_known", "removed", "rolled_back", "wrong_cluster", "wrong_version", "wrong_certificate", "not_now", "dialing", "wrong_secret"}
 
 // String returns the reason in snake case, as used in metrics.
 func (r Reason) String() string {
@@ -137,15 +128,20 @@ func (r *refusal) Error() string { return r.reason.String() + ": " + r.text }
 
 // slow reports whether trying again soon is of no use.
 func (r *refusal) slow() bool {
-	return r.reason != NotKnown && r.reason != NotNow && r.reason != Dialing
+	return r.reason != NotKnown && r.reason != NotNow && r.reason != Dialing && r.reason != WrongSecret
 }
 
-func encodeRefusal(r *refusal, group uint64) []byte {
-	b := append(beginFrame(nil, frameRefusal, group), byte(r.reason))
-	return endFrame(appendText(b, r.text, MaxTextBytes), 0)
+// encodeRefusal ends it with the code of p; nil: there is no key yet.
+func encodeRefusal(r *refusal, group uint64, p *proof) []byte {
+	b := appendText(append(beginFrame(nil, frameRefusal, group), byte(r.reason)), r.text, MaxTextBytes)
+	if p == nil {
+		return endFrame(b, 0)
+	}
+	return p.seal(b, 0)
 }
 
-// decodeRefusal takes reasons of later versions as they are.
+// decodeRefusal reads a refusal without its code. It takes reasons of later
+// versions as they are.
 func decodeRefusal(p []byte) (*refusal, error) {
 	c := &cursor{b: p}
 	r := &refusal{reason: Reason(c.u8()), text: c.text(MaxTextBytes)}

@@ -2,8 +2,12 @@ package peers
 
 import (
 	"net"
+	"net/netip"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/node"
@@ -166,33 +170,37 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 }
 
-// TestGarbageIsCutOff sends what is no hello, and a frame after the hellos that
+// TestGarbageIsCutOff sends what is no handshake, and a frame after the hellos that
 // breaks the rules.
 func TestGarbageIsCutOff(t *testing.T) {
 	b := newMember(t, 2)
 	b.set.SetMembers([]Member{{ID: 1, Address: "127.0.0.1:1"}})
-	shows := Standing{Incarnation: 1}
-	good := hello{version: version, cluster: b.cfg.Cluster, group: 3, member: 1, to: 2, shows: shows, class: node.Control}
-	other, future := good, good
+	good := hello{cluster: b.cfg.Cluster, group: 3, member: 1, to: 2, shows: Standing{Incarnation: 1}, class: node.Control}
+	other := good
 	other.to = 3
-	future.version = 2
 	m := heartbeat(7, 2, 1)
+	raw := func(bytes []byte) func(*proof) []byte { return func(*proof) []byte { return bytes } }
+	says := func(h hello) func(*proof) []byte { return func(p *proof) []byte { return appendHello(nil, h, p) } }
 	ready := endFrame(beginFrame(nil, frameReady, 3), 0)
 	for name, c := range map[string]struct {
-		first, then []byte
-		answer      frameType // to the first, 0: none
+		first  []byte                // of one that does not greet
+		hello  func(p *proof) []byte // of one that has proven that it belongs here
+		then   func(p *proof) []byte
+		answer frameType // to what came first, 0: none
 	}{
-		"noise":                       {[]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), nil, 0},
-		"a message without hello":     {appendMessage(nil, &m, 3), nil, 0},
-		"hello for another":           {appendHello(nil, other), nil, frameRefusal},
-		"hello of the next version":   {appendHello(nil, future), nil, frameRefusal},
-		"no ready":                    {appendHello(nil, good), appendMessage(nil, &m, 3), frameHello},
-		"message of another":          {appendHello(nil, good), appendMessage(ready, &m, 3), frameHello},
-		"second hello":                {appendHello(nil, good), appendHello(slices.Clone(ready), good), frameHello},
-		"too large a control frame":   {appendHello(nil, good), append(slices.Clone(ready), 0, 0, 0, 1, byte(frameApp), 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), frameHello},
-		"frame of another group":      {appendHello(nil, good), endFrame(beginFrame(slices.Clone(ready), frameApp, 4), len(ready)), frameHello},
-		"huge hello":                  {endFrame(append(beginFrame(nil, frameHello, 3), make([]byte, maxHelloFrame+1)...), 0), nil, 0},
-		"refusal after one's welcome": {appendHello(nil, good), encodeRefusal(&refusal{NotNow, "x"}, 3), frameHello},
+		"noise":                       {first: []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")},
+		"a message without greeting":  {first: appendMessage(nil, &m, 3)},
+		"greeting of another version": {first: appendGreeting(nil, &greeting{version: version + 1}, 3), answer: frameRefusal},
+		"greeting without our key":    {first: appendGreeting(nil, &greeting{version: version, keys: []keyID{{1}}}, 3), answer: frameRefusal},
+		"huge greeting":               {first: endFrame(append(beginFrame(nil, frameGreeting, 3), make([]byte, maxHelloFrame+1)...), 0)},
+		"a message without hello":     {hello: raw(appendMessage(nil, &m, 3))},
+		"hello for another":           {hello: says(other), answer: frameRefusal},
+		"no ready":                    {hello: says(good), then: raw(appendMessage(nil, &m, 3)), answer: frameHello},
+		"message of another":          {hello: says(good), then: raw(appendMessage(slices.Clone(ready), &m, 3)), answer: frameHello},
+		"second hello":                {hello: says(good), then: func(p *proof) []byte { return appendHello(slices.Clone(ready), good, p) }, answer: frameHello},
+		"too large a control frame":   {hello: says(good), then: raw(append(slices.Clone(ready), 0, 0, 0, 1, byte(frameApp), 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)), answer: frameHello},
+		"frame of another group":      {hello: says(good), then: raw(endFrame(beginFrame(slices.Clone(ready), frameApp, 4), len(ready))), answer: frameHello},
+		"refusal after one's welcome": {hello: says(good), then: func(p *proof) []byte { return encodeRefusal(&refusal{NotNow, "x"}, 3, p) }, answer: frameHello},
 	} {
 		t.Run(name, func(t *testing.T) {
 			nc, err := net.Dial("tcp", b.addr)
@@ -200,15 +208,30 @@ func TestGarbageIsCutOff(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer nc.Close()
-			nc.Write(c.first)
 			in := newFrameReader(nc, 3)
 			in.limit = MaxControlFrame
+			var p *proof
+			if c.hello != nil {
+				if p, err = meet(nc, in, []Key{secret}); err != nil {
+					t.Fatal(err)
+				}
+				c.first = c.hello(p)
+			}
+			nc.Write(c.first)
 			if c.answer != 0 {
-				if f, err := in.wait(); err != nil || f.kind != c.answer {
+				f, err := in.wait()
+				if err != nil || f.kind != c.answer {
 					t.Fatalf("frame of type %d, %v, want %d", f.kind, err, c.answer)
 				}
+				if f.kind == frameHello {
+					if _, err := helloOf(f, p); err != nil {
+						t.Fatal(err)
+					}
+				}
 			}
-			nc.Write(c.then)
+			if c.then != nil {
+				nc.Write(c.then(p))
+			}
 			for err = nil; err == nil; {
 				_, err = in.wait() // a ping may come first
 			}
@@ -219,26 +242,225 @@ func TestGarbageIsCutOff(t *testing.T) {
 	}
 }
 
-// TestStrangersAreBounded opens more connections that say nothing than may wait.
+// TestForgedHellos: who does not have the cluster's secret learns no id, leaves
+// nothing in the book, and stops nobody, whichever side it takes.
+func TestForgedHellos(t *testing.T) {
+	another := Key{Secret: []byte("a secret that somebody made up")}
+	t.Run("it dials", func(t *testing.T) {
+		b := newMember(t, 2)
+		b.set.SetMembers([]Member{{ID: 1, Address: "127.0.0.1:1"}})
+		forged := hello{cluster: b.cfg.Cluster, group: 3, member: 1, to: 2, shows: Standing{Incarnation: 1 << 60, Term: 1 << 60, Durable: 1 << 60, Commit: 1 << 60}}
+		for name, attack := range map[string]func(nc net.Conn, in *frameReader){
+			"with a key of its own": func(nc net.Conn, in *frameReader) {
+				if _, err := meet(nc, in, []Key{another}); err == nil {
+					t.Error("it was welcomed")
+				}
+			},
+			"with the name of the key": func(nc net.Conn, in *frameReader) {
+				nc.Write(appendGreeting(nil, &greeting{version: version, keys: []keyID{secret.id()}}, 3))
+				f, err := in.wait()
+				if err != nil || f.kind != frameChallenge || len(f.payload) != nonceBytes+8+codeBytes {
+					t.Errorf("answered by a frame of type %d with %d bytes, %v", f.kind, len(f.payload), err)
+				}
+				nc.Write(appendHello(nil, forged, &proof{key: another, self: dialer}))
+			},
+			"with what it was told": func(nc net.Conn, in *frameReader) {
+				nc.Write(appendGreeting(nil, &greeting{version: version, keys: []keyID{secret.id()}}, 3))
+				f, _ := in.wait()
+				ch, err := decodeChallenge(f.payload)
+				if err != nil {
+					t.Fatal(err)
+				}
+				hi := appendHello(nil, forged, &proof{key: another, self: dialer})
+				hi = endFrame(append(hi[:len(hi)-codeBytes], ch.code[:]...), 0)
+				nc.Write(hi)
+			},
+		} {
+			nc, err := net.Dial("tcp", b.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := newFrameReader(nc, 3)
+			attack(nc, in)
+			if f, err := in.wait(); err == nil {
+				t.Errorf("%s: answered by a frame of type %d", name, f.kind)
+			}
+			nc.Close()
+		}
+		b.set.book.mu.Lock()
+		if n := len(b.set.book.rows); n != 0 {
+			t.Errorf("%d rows are in the book", n)
+		}
+		b.set.book.mu.Unlock()
+	})
+	t.Run("it is dialed", func(t *testing.T) {
+		a := newMember(t, 1)
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		a.set.SetMembers([]Member{{ID: 2, Address: ln.Addr().String()}})
+		for _, no := range []*refusal{{Removed, "gone"}, {RolledBack, "back"}} {
+			nc, err := ln.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := newFrameReader(nc, 3)
+			if f, err := in.wait(); err != nil || f.kind != frameGreeting {
+				t.Fatalf("frame of type %d, %v", f.kind, err)
+			}
+			nc.Write(encodeRefusal(no, 3, nil))
+			if f, err := in.wait(); err == nil {
+				t.Errorf("it goes on with a frame of type %d", f.kind)
+			}
+			nc.Close()
+			a.set.Rotate() // do not wait for the backoff
+		}
+		if got := a.now().refused; len(got) != 0 {
+			t.Errorf("a stranger stopped it: %v", got)
+		}
+	})
+}
+
+// TestKeyOfOneMember is that of a member that joins: no other can use it.
+func TestKeyOfOneMember(t *testing.T) {
+	joins := Key{Secret: []byte("of one that joins"), Member: 1}
+	b := newMember(t, 2, func(c *Config) { c.Keys = func() []Key { return []Key{secret, joins} } })
+	b.set.SetMembers([]Member{{ID: 1, Address: "127.0.0.1:1"}, {ID: 3, Address: "127.0.0.1:1"}})
+	for id, want := range map[uint64]bool{1: true, 3: false} {
+		nc, err := net.Dial("tcp", b.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := newFrameReader(nc, 3)
+		p, err := meet(nc, in, []Key{joins})
+		if err != nil {
+			t.Fatal(err)
+		}
+		nc.Write(appendHello(nil, hello{cluster: b.cfg.Cluster, group: 3, member: id, to: 2, shows: Standing{Incarnation: 1}}, p))
+		f, err := in.wait()
+		if got := err == nil && f.kind == frameHello; got != want {
+			t.Errorf("member %d: taken %v, want %v", id, got, want)
+		}
+		nc.Close()
+	}
+}
+
+// TestMembersChangeTheirSecret one after the other: each has both for a while, and
+// they stay connected; one that has the old one only comes no more.
+func TestMembersChangeTheirSecret(t *testing.T) {
+	next := Key{Secret: []byte("the next secret")}
+	var keys [2]atomic.Pointer[[]Key]
+	a := newMember(t, 1, func(c *Config) { c.Keys = func() []Key { return *keys[0].Load() } })
+	b := newMember(t, 2, func(c *Config) { c.Keys = func() []Key { return *keys[1].Load() } })
+	keys[0].Store(&[]Key{secret})
+	keys[1].Store(&[]Key{secret})
+	know(a, b)
+	connected(t, a, b)
+	for _, step := range [][2][]Key{{{secret, next}, {secret}}, {{secret, next}, {next, secret}}, {{secret, next}, {next}}, {{next}, {next}}} {
+		keys[0].Store(&step[0])
+		keys[1].Store(&step[1])
+		before := a.set.Links()[0].Since
+		a.set.Rotate()
+		eventually(t, "new connections", func() bool { l := a.set.Links()[0]; return l.Connected && l.Since.After(before) })
+	}
+	keys[1].Store(&[]Key{secret})
+	a.set.Rotate()
+	eventually(t, "the refusal", func() bool { return slices.Contains(b.now().refusals, WrongSecret) })
+}
+
+// TestStrangersAreBounded opens more connections that say nothing than may wait, in
+// real time: the oldest goes, and a member comes through.
 func TestStrangersAreBounded(t *testing.T) {
-	b := newMember(t, 2)
-	conns := make([]net.Conn, maxHandshakes+1)
-	for i := range conns {
+	var closed atomic.Int64
+	b := newMember(t, 2, func(c *Config) { c.Events.Crowded = func() { closed.Add(1) } })
+	var conns []net.Conn
+	for range 3 * maxStrangers {
 		nc, err := net.Dial("tcp", b.addr)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer nc.Close()
-		conns[i] = nc
+		conns = append(conns, nc)
 	}
-	// They are accepted in order, so the last one is the one too many.
-	if _, err := conns[maxHandshakes].Read(make([]byte, 1)); err == nil {
-		t.Error("a byte came")
+	eventually(t, "those too many are closed", func() bool { return closed.Load() == 3*maxStrangers-maxStrangersHost })
+	if _, err := conns[0].Read(make([]byte, 1)); err == nil {
+		t.Error("a byte came on the oldest")
 	}
 	b.set.mu.Lock()
-	n := b.set.handshakes
+	n := len(b.set.strangers.list)
 	b.set.mu.Unlock()
-	if n != maxHandshakes {
-		t.Errorf("%d handshakes wait, limit is %d", n, maxHandshakes)
+	if n != maxStrangersHost {
+		t.Errorf("%d strangers wait, limit is %d", n, maxStrangersHost)
 	}
+	a := newMember(t, 1)
+	know(a, b)
+	connected(t, a, b)
+}
+
+// TestWhichStrangerGoes: of the address that has most, the one that has been silent
+// for longest, and never the one that has just come.
+func TestWhichStrangerGoes(t *testing.T) {
+	crowd, few := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	var l strangers
+	l.crowded = func() {}
+	in := func(host netip.Addr, read uint64) *socket {
+		near, far := net.Pipe()
+		t.Cleanup(func() { near.Close(); far.Close() })
+		s := &socket{Conn: near, host: host, read: read}
+		l.enter(s)
+		return s
+	}
+	gone := func(s *socket) bool { return !slices.Contains(l.list, s) }
+	member := in(few, 0)
+	speaks, silent := in(crowd, 9), in(crowd, 0)
+	for range maxStrangersHost - 2 {
+		in(crowd, 9)
+	}
+	newest := in(crowd, 0)
+	if gone(newest) || gone(speaks) || !gone(silent) {
+		t.Error("it is not the silent one that went")
+	}
+	if next := in(crowd, 0); !gone(newest) || gone(next) || gone(speaks) {
+		t.Error("the one that came before is silent still, and did not go")
+	}
+	if gone(member) {
+		t.Error("the only one of its address went")
+	}
+	for i := range 2 * maxStrangers {
+		in(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 0)
+	}
+	if len(l.list) != maxStrangers {
+		t.Errorf("%d strangers wait, limit is %d", len(l.list), maxStrangers)
+	}
+}
+
+// TestSilenceEndsEarly: who says nothing is cut off long before a handshake may be
+// over, in virtual time.
+func TestSilenceEndsEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &street{at: map[string]*piped{}}
+		b := s.newMember(t, 2)
+		for _, says := range []string{"", "x"} {
+			nc, err := s.at[b.addr].dial(t.Context(), b.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			if says != "" {
+				nc.Write([]byte(says))
+			}
+			nc.Read(make([]byte, 1))
+			want := firstByteTimeout
+			if says != "" {
+				want = handshakeTimeout
+			}
+			if took := time.Since(began); took != want {
+				t.Errorf("%q: cut off after %v, want %v", says, took, want)
+			}
+			nc.Close()
+		}
+		b.close()
+	})
 }

@@ -18,8 +18,10 @@ const (
 	MaxMemberIDs     = 64       // in one list of a snapshot's members
 	MaxNameBytes     = 256      // a member's name
 	MaxTextBytes     = 1024     // the text of a refusal, and why a snapshot failed
-	maxHandshakes    = 64       // accepted connections that have not shown who they are; more are closed at once
+	maxStrangers     = 64       // accepted connections that have proven nothing; where there are more, one of them goes
+	maxStrangersHost = 32       // of one address
 	maxHelloFrame    = 4096     // bytes of payload before the other side is known
+	helloBytes       = 8 << 10  // buffer of a reader until then
 	maxWrite         = 256 << 10
 	maxAppWrite      = 64 << 10 // of the user's frames in one write, so that raft's wait for no more than that
 	maxDirectWrite   = 64 << 10 // a sender writes no more than that by itself: copying it into the kernel is a loop's time
@@ -38,7 +40,9 @@ const (
 	drainAfterReset  = 10 * time.Second       // what the socket still holds is read for so long after a write found the other side gone; it ends by itself, also where a machine stands still for seconds
 	newBootWait      = 100 * time.Millisecond // a restarted member's old connections may drain for so long
 	dialTimeout      = time.Second
-	handshakeTimeout = 3 * time.Second // TLS, hellos, and the book's sync on both sides
+	firstByteTimeout = 2 * time.Second  // a member greets as soon as it is connected
+	handshakeTimeout = 3 * time.Second  // TLS, hellos, and the book's sync on both sides
+	crowdOver        = 10 * time.Second // without a stranger too many: it is over
 	backoffFirst     = 20 * time.Millisecond
 	backoffRefused   = 80 * time.Millisecond // at most, while the other's machine answers that nobody listens: it costs one packet, and a member that starts is back at once
 	backoffMax       = time.Second
@@ -53,12 +57,12 @@ const (
 // waits are the times above that a machine standing still uses up although nothing
 // is wrong. A test that does not measure them stretches them. 0: the limit above.
 type waits struct {
-	dial, handshake, write, retire time.Duration
+	dial, first, handshake, write, retire time.Duration
 }
 
 func (w waits) withDefaults() waits {
 	return waits{
-		dial: cmp.Or(w.dial, dialTimeout), handshake: cmp.Or(w.handshake, handshakeTimeout),
+		dial: cmp.Or(w.dial, dialTimeout), first: cmp.Or(w.first, firstByteTimeout), handshake: cmp.Or(w.handshake, handshakeTimeout),
 		write: cmp.Or(w.write, writeTimeout), retire: cmp.Or(w.retire, retireTimeout),
 	}
 }

@@ -162,15 +162,19 @@ func (f *fake) meet() {
 func (f *fake) greet(nc net.Conn) {
 	f.t.Helper()
 	in := newFrameReader(nc, 3)
+	p, err := welcome(nc, in, []Key{secret})
+	if err != nil {
+		f.t.Fatal(err)
+	}
 	first, err := in.wait()
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	h, err := decodeHello(first.payload)
+	h, err := helloOf(first, p)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	nc.Write(appendHello(nil, hello{version: version, cluster: h.cluster, group: 3, member: f.id, to: h.member, shows: f.shows, boot: f.boot, class: h.class}))
+	nc.Write(appendHello(nil, hello{cluster: h.cluster, group: 3, member: f.id, to: h.member, shows: f.shows, boot: f.boot, class: h.class}, p))
 	if ready, err := in.wait(); err != nil || ready.kind != frameReady {
 		f.t.Fatalf("frame of type %d, %v, want ready", ready.kind, err)
 	}

@@ -108,6 +108,7 @@ func (s *Set) keepHouse() {
 			p.ping(shows)
 			s.book.acknowledged(id, s.cfg.Acknowledged(id))
 		}
+		s.watchStrangers()
 	}
 }
 

@@ -62,6 +62,9 @@ type Config struct {
 	// certificates can change; both nil: plaintext. The server's must ask for a
 	// certificate. A client's without a ServerName gets the host it dials.
 	ServerTLS, ClientTLS func() *tls.Config
+	// Keys are the secrets by which members know each other, the best first: two that
+	// have none in common are never connected. They may change at any time.
+	Keys func() []Key
 	// Verify says whether the certificate belongs to that member; with TLS only.
 	Verify func(cs tls.ConnectionState, member uint64) error
 
@@ -108,7 +111,7 @@ func (c *Config) Validate() error {
 		return incumbent.Errorf(incumbent.Invalid, "peers: a name of %d bytes, limit is %d", len(c.SelfName), MaxNameBytes)
 	case c.FS == nil || c.Dir == "":
 		return incumbent.Errorf(incumbent.Invalid, "peers: a filesystem and a folder are needed for the book")
-	case c.Standing == nil || c.Membership == nil || c.Deliver == nil || c.App == nil || c.Lost == nil || c.Unreachable == nil || c.Refused == nil:
+	case c.Standing == nil || c.Membership == nil || c.Deliver == nil || c.App == nil || c.Lost == nil || c.Unreachable == nil || c.Refused == nil || c.Keys == nil:
 		return incumbent.Errorf(incumbent.Invalid, "peers: a function is missing")
 	case (c.ServerTLS == nil) != (c.ClientTLS == nil):
 		return incumbent.Errorf(incumbent.Invalid, "peers: TLS on one side only")
@@ -136,11 +139,11 @@ type Set struct {
 	forwardMu sync.Mutex
 	forwarded map[uint64]node.Forward
 
-	mu         sync.Mutex         // guards what follows; held for moments, never while calling out
-	sockets    map[*socket]*conn  // all that may still deliver; without a conn while it shakes hands
-	handshakes int                // accepted connections among them that still shake hands
-	unmuted    chan struct{}      // closed while not muted
-	warned     map[complaint]bool // logged already
+	mu        sync.Mutex         // guards what follows; held for moments, never while calling out
+	sockets   map[*socket]*conn  // all that may still deliver; without a conn while it shakes hands
+	strangers strangers          // those among them that were accepted and have proven nothing
+	unmuted   chan struct{}      // closed while not muted
+	warned    map[complaint]bool // logged already
 }
 
 // complaint is what is logged once.
@@ -181,6 +184,7 @@ func Open(cfg Config) (*Set, error) {
 		sockets: map[*socket]*conn{}, forwarded: map[uint64]node.Forward{}, unmuted: make(chan struct{}), warned: map[complaint]bool{},
 	}
 	close(s.unmuted)
+	s.strangers.crowded = cfg.Events.Crowded
 	s.peers.Store(&map[uint64]*peer{})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.group.Go(s.keepHouse)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -19,6 +20,8 @@ type socket struct {
 	net.Conn
 	kernel *kernelReader // nil: the reads of Conn are used, and nobody can ask what has arrived
 	ended  atomic.Bool   // a read met the end of the stream or a reset
+	host   netip.Addr    // of the other side; zero if it has none
+	then   time.Time     // deadline from the first byte on, of the goroutine that reads; zero: it does not change
 
 	mu      sync.Mutex // guards what follows; held across a read that does not block
 	read    uint64     // bytes taken out of the kernel
@@ -35,8 +38,29 @@ type waiter struct {
 
 func newSocket(c net.Conn) *socket {
 	s := &socket{Conn: c}
+	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		s.host = a.AddrPort().Addr().Unmap()
+	}
 	s.kernel = newKernelReader(s, c)
 	return s
+}
+
+// awaitFirst ends the connection at first if nothing has come by then, else at
+// then.
+func (s *socket) awaitFirst(first, then time.Time) error {
+	s.then = then
+	return s.SetDeadline(first)
+}
+
+// silent reports whether nothing has come from the other side yet.
+func (s *socket) silent() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.read > 0 || s.kernel == nil {
+		return s.read == 0
+	}
+	n, err := s.kernel.arrived()
+	return err != nil || n == 0
 }
 
 // Read is called when everything that earlier reads brought has been dealt
@@ -54,6 +78,10 @@ func (s *socket) Read(p []byte) (n int, err error) {
 	}
 	if endedByOther(err) {
 		s.ended.Store(true)
+	}
+	if n > 0 && !s.then.IsZero() {
+		_ = s.SetDeadline(s.then) // fails when closed, which the next read tells
+		s.then = time.Time{}
 	}
 	return n, err
 }

@@ -22,7 +22,7 @@ import (
 
 // version is of frames and hellos. Members of different versions refuse each
 // other.
-const version = 1
+const version = 2
 
 const headerBytes = 20
 
@@ -42,7 +42,9 @@ const (
 	framePing
 	framePong
 	frameRedial // open new connections, then close these: the sender's certificate changed
-	frameEnd    // one behind the last
+	frameGreeting
+	frameChallenge
+	frameEnd // one behind the last
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -92,7 +94,14 @@ type frameReader struct {
 }
 
 func newFrameReader(r io.Reader, group uint64) *frameReader {
-	return &frameReader{r: r, group: group, limit: maxHelloFrame, buf: make([]byte, readBytes)}
+	return &frameReader{r: r, group: group, limit: maxHelloFrame, buf: make([]byte, helloBytes)}
+}
+
+// admit lets the larger frames of a class through, whose sender is known.
+func (r *frameReader) admit(limit int) {
+	buf := make([]byte, readBytes)
+	r.to = copy(buf, r.buf[r.from:r.to])
+	r.buf, r.from, r.known, r.limit = buf, 0, true, limit
 }
 
 // errMore says that the next frame is not complete in the buffer.

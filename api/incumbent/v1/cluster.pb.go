@@ -1560,6 +1560,8 @@ func (x *MembersResponse) GetMembers() []*Member {
 type CreateTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TtlMs         uint64                 `protobuf:"varint,1,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // a minute to 30 days; 0: a day
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`                 // of the member that it is for
+	Signer        bool                   `protobuf:"varint,3,opt,name=signer,proto3" json:"signer,omitempty"`            // that member gets the key of the cluster's authority
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1601,10 +1603,25 @@ func (x *CreateTokenRequest) GetTtlMs() uint64 {
 	return 0
 }
 
+func (x *CreateTokenRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CreateTokenRequest) GetSigner() bool {
+	if x != nil {
+		return x.Signer
+	}
+	return false
+}
+
 type CreateTokenResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	ExpiresUnixMs int64                  `protobuf:"varint,2,opt,name=expires_unix_ms,json=expiresUnixMs,proto3" json:"expires_unix_ms,omitempty"`
+	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"` // of the token, by which events and logs name it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1651,6 +1668,13 @@ func (x *CreateTokenResponse) GetExpiresUnixMs() int64 {
 		return x.ExpiresUnixMs
 	}
 	return 0
+}
+
+func (x *CreateTokenResponse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
 }
 
 type JoinRequest struct {
@@ -1766,10 +1790,8 @@ type JoinResponse struct {
 	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // 32 hexadecimal digits
 	MemberId      string                 `protobuf:"bytes,2,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
 	Members       []*Member              `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
-	Certificate   []byte                 `protobuf:"bytes,4,opt,name=certificate,proto3" json:"certificate,omitempty"`  // PEM; empty without TLS, as are the next two
-	Ca            []byte                 `protobuf:"bytes,5,opt,name=ca,proto3" json:"ca,omitempty"`                    // PEM
-	CaKey         []byte                 `protobuf:"bytes,6,opt,name=ca_key,json=caKey,proto3" json:"ca_key,omitempty"` // PEM: each member renews its own certificate
-	Secret        []byte                 `protobuf:"bytes,7,opt,name=secret,proto3" json:"secret,omitempty"`            // with which members make and check tokens
+	Certificate   []byte                 `protobuf:"bytes,4,opt,name=certificate,proto3" json:"certificate,omitempty"` // PEM; empty without TLS, as is the next
+	Ca            []byte                 `protobuf:"bytes,5,opt,name=ca,proto3" json:"ca,omitempty"`                   // PEM: the authorities that are trusted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1835,20 +1857,6 @@ func (x *JoinResponse) GetCertificate() []byte {
 func (x *JoinResponse) GetCa() []byte {
 	if x != nil {
 		return x.Ca
-	}
-	return nil
-}
-
-func (x *JoinResponse) GetCaKey() []byte {
-	if x != nil {
-		return x.CaKey
-	}
-	return nil
-}
-
-func (x *JoinResponse) GetSecret() []byte {
-	if x != nil {
-		return x.Secret
 	}
 	return nil
 }
@@ -2342,12 +2350,15 @@ const file_incumbent_v1_cluster_proto_rawDesc = "" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x1d\n" +
 	"\n" +
 	"leader_url\x18\x03 \x01(\tR\tleaderUrl\x12.\n" +
-	"\amembers\x18\x04 \x03(\v2\x14.incumbent.v1.MemberR\amembers\"+\n" +
+	"\amembers\x18\x04 \x03(\v2\x14.incumbent.v1.MemberR\amembers\"W\n" +
 	"\x12CreateTokenRequest\x12\x15\n" +
-	"\x06ttl_ms\x18\x01 \x01(\x04R\x05ttlMs\"S\n" +
+	"\x06ttl_ms\x18\x01 \x01(\x04R\x05ttlMs\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
+	"\x06signer\x18\x03 \x01(\bR\x06signer\"c\n" +
 	"\x13CreateTokenResponse\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12&\n" +
-	"\x0fexpires_unix_ms\x18\x02 \x01(\x03R\rexpiresUnixMs\"\xf4\x01\n" +
+	"\x0fexpires_unix_ms\x18\x02 \x01(\x03R\rexpiresUnixMs\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\"\xf4\x01\n" +
 	"\vJoinRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1b\n" +
@@ -2358,16 +2369,14 @@ const file_incumbent_v1_cluster_proto_rawDesc = "" +
 	"\alearner\x18\x06 \x01(\bR\alearner\x12\x16\n" +
 	"\x06schema\x18\a \x01(\rR\x06schema\x12\x18\n" +
 	"\aversion\x18\b \x01(\tR\aversion\x12\x10\n" +
-	"\x03csr\x18\t \x01(\fR\x03csr\"\xdb\x01\n" +
+	"\x03csr\x18\t \x01(\fR\x03csr\"\xb8\x01\n" +
 	"\fJoinResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
 	"\tmember_id\x18\x02 \x01(\tR\bmemberId\x12.\n" +
 	"\amembers\x18\x03 \x03(\v2\x14.incumbent.v1.MemberR\amembers\x12 \n" +
 	"\vcertificate\x18\x04 \x01(\fR\vcertificate\x12\x0e\n" +
-	"\x02ca\x18\x05 \x01(\fR\x02ca\x12\x15\n" +
-	"\x06ca_key\x18\x06 \x01(\fR\x05caKey\x12\x16\n" +
-	"\x06secret\x18\a \x01(\fR\x06secret\"C\n" +
+	"\x02ca\x18\x05 \x01(\fR\x02caJ\x04\b\x06\x10\aJ\x04\b\a\x10\b\"C\n" +
 	"\x13RemoveMemberRequest\x12\x16\n" +
 	"\x06member\x18\x01 \x01(\tR\x06member\x12\x14\n" +
 	"\x05force\x18\x02 \x01(\bR\x05force\"D\n" +

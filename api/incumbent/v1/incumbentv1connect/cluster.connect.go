@@ -87,16 +87,19 @@ type ClusterServiceClient interface {
 	Settings(context.Context, *connect.Request[v1.SettingsRequest]) (*connect.Response[v1.SettingsResponse], error)
 	// Members lists the members as any member knows them.
 	Members(context.Context, *connect.Request[v1.MembersRequest]) (*connect.Response[v1.MembersResponse], error)
-	// CreateToken makes a token with which new members join. Any member makes and
-	// any member accepts one; nothing is stored.
+	// CreateToken makes a token with which one new member joins, once. Any member
+	// makes one.
 	CreateToken(context.Context, *connect.Request[v1.CreateTokenRequest]) (*connect.Response[v1.CreateTokenResponse], error)
 	// Join makes the caller a member: a learner first, and unless it is to stay
-	// one, a voter once it has caught up. The token is the authority. It may be
-	// repeated with the same name and member_id, and then answers the same.
+	// one, a voter once it has caught up. The token is the authority, and is spent by
+	// it. Until the member has come up, the call may be repeated with the same token,
+	// member_id and key, and then answers the same. What else a member needs it gets
+	// from the others, once they are connected.
 	//
 	// A member of the same name that is not connected is replaced. Errors: denied
-	// (the token), exists (the name belongs to a live member), invalid (schema),
-	// too_large (voters), conflict (the id was removed before), not_leader.
+	// (the token, or the id is another member's), exists (the name belongs to a live
+	// member), invalid (schema), too_large (voters), conflict (the id was removed
+	// before), unavailable (no member that is connected can sign), not_leader.
 	Join(context.Context, *connect.Request[v1.JoinRequest]) (*connect.Response[v1.JoinResponse], error)
 	// RemoveMember takes a member out for ever: it cannot return under its id.
 	// Errors: not_found, conflict (the rest would have no live majority; it is the
@@ -311,16 +314,19 @@ type ClusterServiceHandler interface {
 	Settings(context.Context, *connect.Request[v1.SettingsRequest]) (*connect.Response[v1.SettingsResponse], error)
 	// Members lists the members as any member knows them.
 	Members(context.Context, *connect.Request[v1.MembersRequest]) (*connect.Response[v1.MembersResponse], error)
-	// CreateToken makes a token with which new members join. Any member makes and
-	// any member accepts one; nothing is stored.
+	// CreateToken makes a token with which one new member joins, once. Any member
+	// makes one.
 	CreateToken(context.Context, *connect.Request[v1.CreateTokenRequest]) (*connect.Response[v1.CreateTokenResponse], error)
 	// Join makes the caller a member: a learner first, and unless it is to stay
-	// one, a voter once it has caught up. The token is the authority. It may be
-	// repeated with the same name and member_id, and then answers the same.
+	// one, a voter once it has caught up. The token is the authority, and is spent by
+	// it. Until the member has come up, the call may be repeated with the same token,
+	// member_id and key, and then answers the same. What else a member needs it gets
+	// from the others, once they are connected.
 	//
 	// A member of the same name that is not connected is replaced. Errors: denied
-	// (the token), exists (the name belongs to a live member), invalid (schema),
-	// too_large (voters), conflict (the id was removed before), not_leader.
+	// (the token, or the id is another member's), exists (the name belongs to a live
+	// member), invalid (schema), too_large (voters), conflict (the id was removed
+	// before), unavailable (no member that is connected can sign), not_leader.
 	Join(context.Context, *connect.Request[v1.JoinRequest]) (*connect.Response[v1.JoinResponse], error)
 	// RemoveMember takes a member out for ever: it cannot return under its id.
 	// Errors: not_found, conflict (the rest would have no live majority; it is the
