@@ -32,9 +32,8 @@ func serversOf(t *testing.T, more ...string) []*server {
 func growFrom(t *testing.T, all []*server) {
 	t.Helper()
 	all[0].start()
-	token := strings.TrimSpace(all[0].verb(0, "cluster", "token"))
 	for _, s := range all[1:] {
-		s.start("--join", token)
+		s.start("--join-file", all[0].tokenFor(s.name))
 		all[0].until(s.name, "follower", "leader")
 	}
 }
@@ -162,9 +161,8 @@ func TestG03_G05_RestoredFromABackup(t *testing.T) {
 	}
 	next[0].start()
 	oldMembersStayOut(t, next[0], old)
-	token := strings.TrimSpace(next[0].verb(0, "cluster", "token"))
 	for _, s := range next[1:] {
-		s.start("--join", token)
+		s.start("--join-file", next[0].tokenFor(s.name))
 		next[0].until(s.name, "follower", "leader")
 	}
 	for _, s := range next {
@@ -194,8 +192,7 @@ func TestG03_G05_RestoredFromABackup(t *testing.T) {
 // hears the other, nor does the old one join.
 func oldMembersStayOut(t *testing.T, first *server, old []*server) {
 	t.Helper()
-	token := strings.TrimSpace(first.verb(0, "cluster", "token"))
-	joining := exec.Command(binary(t), append([]string{"server", "--join", token}, old[1].args...)...)
+	joining := exec.Command(binary(t), append([]string{"server", "--join-file", first.tokenFor(old[1].name)}, old[1].args...)...)
 	if out, err := joining.CombinedOutput(); joining.ProcessState.ExitCode() != 6 {
 		t.Errorf("an old member with the new token: %v\n%s", err, out)
 	}

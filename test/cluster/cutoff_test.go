@@ -73,7 +73,7 @@ func TestG35_AMemberThatIsNotHeardSendsItsClientsAway(t *testing.T) {
 		if len(all) == 0 {
 			s.start()
 		} else {
-			s.start("--join", strings.TrimSpace(all[0].verb(0, "cluster", "token")))
+			s.start("--join-file", all[0].tokenFor(name))
 		}
 		all = append(all, s)
 		all[0].until(name, "leader", "follower")

@@ -129,7 +129,7 @@ func TestG33_G34_WipedAndRolledBack(t *testing.T) {
 	if err := os.RemoveAll(wiped.DataDir); err != nil {
 		t.Fatal(err)
 	}
-	wiped.again(t, nil, "--join", c.token(leader))
+	wiped.again(t, nil, "--join-file", c.tokenFor(leader, wiped.Name))
 	eventually(t, patience, wiped.Name+" votes again under a new id", func() bool {
 		got, err := c.membersAt(leader)
 		if err != nil || len(got.Members) != 3 {

@@ -105,7 +105,7 @@ func (s *spread) boot(t *testing.T, n int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.stop)
-	token := ""
+	var first *member
 	for i := range n {
 		m := &member{Name: fmt.Sprintf("n%d", i+1), URL: "https://" + host(i) + ":7600"}
 		m.DataDir, m.Log = filepath.Join(s.dir, m.Name), filepath.Join(s.dir, m.Name+".log")
@@ -117,13 +117,13 @@ func (s *spread) boot(t *testing.T, n int) {
 			"--listen", host(i) + ":7600", "--peer-listen", host(i) + ":7601", "--return-time", "1s", "--log-segment-bytes", "4194304",
 		}
 		s.Members = append(s.Members, m)
-		if token == "" {
+		if first == nil {
 			m.again(t, nil)
 			s.leader(m)
-			token = s.token(m)
+			first = m
 			continue
 		}
-		m.again(t, nil, "--join", token)
+		m.again(t, nil, "--join-file", s.tokenFor(first, m.Name))
 	}
 	eventually(t, patience, "all vote", func() bool {
 		got, err := s.membersAt(s.Members[0])
@@ -138,13 +138,24 @@ func (s *spread) boot(t *testing.T, n int) {
 	})
 }
 
-func (c *trio) token(m *member) string {
+// tokenFor has a member make a token, and returns the file that holds it.
+func (c *trio) tokenFor(m *member, name string) string {
 	c.t.Helper()
-	res, err := c.clientOf(m).Cluster().CreateToken(c.t.Context(), connect.NewRequest(&apiv1.CreateTokenRequest{}))
+	res, err := c.clientOf(m).Cluster().CreateToken(c.t.Context(), connect.NewRequest(&apiv1.CreateTokenRequest{Name: name, Signer: true}))
 	if err != nil {
 		c.t.Fatal(client.AsError(err))
 	}
-	return res.Msg.Token
+	return tokenFile(c.t, res.Msg.Token)
+}
+
+// tokenFile is a file that holds a join token.
+func tokenFile(t *testing.T, token string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 func (s *spread) index(m *member) int {

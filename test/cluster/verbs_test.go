@@ -51,6 +51,12 @@ func newServer(t *testing.T, name string, more ...string) *server {
 	return s
 }
 
+// tokenFor makes a token and returns the file that holds it.
+func (s *server) tokenFor(name string) string {
+	s.t.Helper()
+	return tokenFile(s.t, s.verb(0, "cluster", "token", name, "--signer"))
+}
+
 // start runs it and waits until it serves.
 func (s *server) start(more ...string) {
 	s.t.Helper()
@@ -166,25 +172,27 @@ func TestClusterVerbs(t *testing.T) {
 		t.Errorf("init while a server runs: exit code %d\n%s%s", code, out, errs)
 	}
 
-	n1.verb(2, "cluster", "token", "--ttl", "1ms")
-	token := strings.TrimSpace(n1.verb(0, "cluster", "token", "--ttl", "1h"))
-	join := func(s *server, token string, want int) {
+	n1.verb(2, "cluster", "token", "n2", "--ttl", "1ms")
+	n1.verb(2, "cluster", "token")
+	join := func(s *server, file string, want int) {
 		t.Helper()
-		if out, errs, code := cli(t, append([]string{"cluster", "join", token}, s.args...)...); code != want {
+		if out, errs, code := cli(t, append([]string{"cluster", "join", "--join-file", file}, s.args...)...); code != want {
 			t.Errorf("join as %s: exit code %d, want %d\n%s%s", s.name, code, want, out, errs)
 		}
 	}
-	join(n2, "INC1.nonsense", 2)
+	token := n1.tokenFor("n2")
+	join(n2, tokenFile(t, "INC2.nonsense"), 2)
+	join(n2, "nowhere", 2)
 	join(n2, token, 0)
 	join(n2, token, 6) // the directory holds a member
 	n2.start()
 	n1.until("n2", "follower", "leader")
-	n3.start("--join", token)
+	join(newServer(t, "n2"), token, 7) // it was used
+	n3.start("--join-file", n1.tokenFor("n3"))
 	n1.until("n3", "follower", "leader")
-	n4.start("--join", token)
+	n4.start("--join-file", n1.tokenFor("n4"))
 	n1.until("n4", "learner")
-	twin := newServer(t, "n3")
-	join(twin, token, 6) // the name belongs to one that lives
+	join(newServer(t, "n3"), n1.tokenFor("n3"), 6) // the name belongs to one that lives
 
 	// Where a machine stands still, another may lead a moment after.
 	eventually(t, patience, "n3 leads", func() bool {
