@@ -59,17 +59,18 @@ var rules = []rule{
 	{folder: "websocket", may: []string{"."}, why: "frames are bytes; whose they are the doors know"},
 	{folder: "workqueue", std: true, why: "work is a function; what it does the doors know"},
 	{folder: "engine/release", may: []string{".", "core", "engine", "watch"}, why: "waiting for the end of a holding is state and hub, for every door"},
+	{folder: "audit", std: true, why: "a record is texts: what they say the doors know"},
 	{folder: "admit", may: []string{"."}, why: "lanes know no protocol"},
 	{folder: "auth", may: []string{"."}, why: "who you are does not depend on what you ask"},
 	{folder: "calls", may: []string{".", "admit", "auth"}, why: "what calls need of who makes them, for every door"},
 	{folder: "auth/ca", may: []string{"."}, std: true, why: "what holds the cluster's keys pulls in nothing"},
 
 	{
-		folder: "door/*", may: []string{".", "api", "core", "engine", "lease", "watch", "gate", "park", "websocket", "workqueue", "admit", "auth", "calls"},
+		folder: "door/*", may: []string{".", "api", "core", "engine", "lease", "watch", "gate", "park", "websocket", "workqueue", "admit", "audit", "auth", "calls"},
 		why: "a door knows its protocol and the engine's calls: no other door, no raft, no disk",
 	},
 	{
-		folder: "cluster", may: []string{".", "api", "auth/ca", "backup", "core", "engine", "gate", "lease", "node", "vfs"},
+		folder: "cluster", may: []string{".", "api", "audit", "auth/ca", "backup", "core", "engine", "gate", "lease", "node", "vfs"},
 		why: "who belongs to the cluster stands on the engine, and knows no door and not the server",
 	},
 	{folder: "console", may: []string{".", "api"}, why: "pages speak to the public interface"},
