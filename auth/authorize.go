@@ -76,7 +76,7 @@ var decrees = [NumActions]decree{
 	Pin:          {name: "pin", state: Leases, verb: Administer, most: agents(always)},
 	Read:         {name: "read", state: Leases, verb: See, free: lookers(always), most: lookers(always)},
 	Watch:        {name: "watch", state: Leases, verb: Follow, free: lookers(always), most: lookers(always)},
-	SessionRead:  {name: "session_read", state: Sessions, verb: See, free: lookers(always), most: lookers(always), own: asOwner},
+	SessionRead:  {name: "session_read", state: Sessions, verb: See, free: [numKinds]rule{Observer: always, Agent: asOwner}, most: lookers(always), own: asOwner},
 	SessionOpen:  {name: "session_open", state: Sessions, verb: Write, free: agents(always), most: agents(always)},
 	SessionUse:   {name: "session_use", state: Sessions, verb: Write, free: agents(asOwner), most: agents(asOwner)},
 	SessionClose: {name: "session_close", state: Sessions, verb: ReleaseOthers, free: agents(asOwner), most: agents(always), own: asOwner},

@@ -25,7 +25,7 @@ func (s *State) check() error {
 	}
 	s.sessions.Scan(func(o *Session) bool {
 		want := sum.counts[o.ID]
-		want.session, want.owner = o, s.usage.principals.byName[o.owner()]
+		want.session, want.owner = o, s.usage.principals.byName[o.Owner()]
 		if got := s.counts[o.ID]; got != want {
 			err = fmt.Errorf("session %v: counts %+v, want %+v", o.ID, got, want)
 		}
@@ -116,6 +116,7 @@ func (s *State) checkTally(t tally) error {
 		{"table of places", s.places.Len(), t.waits},
 		{"table of waiters", s.waits.Len(), t.waits},
 		{"table of who waits", len(s.waiting), t.waits},
+		{"table of turns", s.turns.Len(), t.waits},
 		{"table of free leases", s.free.Len(), t.free},
 		{"count of pinned leases", s.pinned, t.pinned},
 		{"counts of sessions", len(s.counts), s.sessions.Len()},
@@ -208,8 +209,8 @@ func (l *Lease) checkPins() error {
 	return nil
 }
 
-// checkWaiter verifies one place by itself; the one before has stood since last.
-func (s *State) checkWaiter(l *Lease, w *Waiter, last incumbent.Index) error {
+// checkWaiter verifies one place by itself, and against the one before.
+func (s *State) checkWaiter(l *Lease, w, last *Waiter) error {
 	if err := incumbent.ValidateHolder(w.Holder); err != nil {
 		return err
 	}
@@ -219,24 +220,25 @@ func (s *State) checkWaiter(l *Lease, w *Waiter, last incumbent.Index) error {
 	if w.Session == l.Session && w.Holder == l.Holder {
 		return fmt.Errorf("its holder stands in its queue")
 	}
-	if w.Since <= last || w.Since > l.Modified {
-		return fmt.Errorf("waiter %q since %d, the one before since %d", w.Holder, w.Since, last)
+	if !last.before(w) || w.Since > l.Modified || w.Turn >= uint64(w.Since) {
+		return fmt.Errorf("waiter %q in turn %d since %d, the one before in turn %d since %d", w.Holder, w.Turn, w.Since, last.Turn, last.Since)
 	}
 	return nil
 }
 
 // checkQueue verifies the places of one lease, and that every table has them.
 func (s *State) checkQueue(l *Lease) error {
-	e, n, last := l.entry, 0, incumbent.Index(0)
+	e, n, last := l.entry, 0, Waiter{}
 	for w := range s.queue(e) {
-		if err := s.checkWaiter(l, &w, last); err != nil {
+		if err := s.checkWaiter(l, &w, &last); err != nil {
 			return fmt.Errorf("lease %v: %w", l.Name, err)
 		}
-		_, listed := s.waits.Get(byWaiter{w.Session, e, w.Since})
-		if got, ok := s.placeOf(e, w.Session, w.Holder); !listed || !ok || got != w {
+		_, listed := s.waits.Get(byWaiter{w.Session, e, w.spot()})
+		_, turned := s.turns.Get(byTurn{e.row, s.counts[w.Session].session.Owner(), w.Turn, w.Since})
+		if got, ok := s.placeOf(e, w.Session, w.Holder); !listed || !turned || !ok || got != w {
 			return fmt.Errorf("lease %v: waiter %q is not in the table of waiters", l.Name, w.Holder)
 		}
-		n, last = n+1, w.Since
+		n, last = n+1, w
 	}
 	if n != int(l.Waiting) || n > MaxQueue {
 		return fmt.Errorf("lease %v: %d places, its record says %d", l.Name, n, l.Waiting)

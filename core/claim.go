@@ -46,14 +46,8 @@ func (s *State) checkClaim(c *command, l *Lease) *incumbent.Error {
 	if c.ttl != 0 {
 		return fail(incumbent.Invalid, "a lease owned by a session lives by the session's ttl; leave ttl out")
 	}
-	return s.checkSession(c.session)
-}
-
-func (s *State) checkSession(id incumbent.SessionID) *incumbent.Error {
-	if _, ok := s.counts[id]; !ok {
-		return incumbent.Errorf(incumbent.Expired, "session %v is not open", id)
-	}
-	return nil
+	_, err := s.use(c, c.session)
+	return err
 }
 
 // checkRoom counts places in queues as leases, since each may become one
@@ -114,7 +108,7 @@ func (s *State) claimer(c *command) string {
 	if c.session.IsZero() {
 		return s.origin().Principal
 	}
-	return s.counts[c.session].session.owner()
+	return s.counts[c.session].session.Owner()
 }
 
 // ownerOf is the principal that a holding counts for.
@@ -122,7 +116,7 @@ func (s *State) ownerOf(l *Lease) string {
 	if l.Session.IsZero() {
 		return l.Origin.Principal
 	}
-	return s.counts[l.Session].session.owner()
+	return s.counts[l.Session].session.Owner()
 }
 
 // next returns a record to be changed into the successor of l. It shares the

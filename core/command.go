@@ -101,7 +101,8 @@ type RevokeCommand struct {
 
 // TransferCommand offers a lease to a session. Holder, Session and, unless 0,
 // Token are the present holder's. ToHolder may be left out for a session in
-// the queue.
+// the queue; one that does not wait must be the caller's own, unless that is an
+// operator, and with Waiting none may be.
 type TransferCommand struct {
 	Name      incumbent.Name
 	Holder    string
@@ -109,6 +110,7 @@ type TransferCommand struct {
 	Token     incumbent.Token
 	ToSession incumbent.SessionID
 	ToHolder  string
+	Waiting   bool // only who stands in the queue may have it
 }
 
 // ExpireCommand frees a lease whose deadline passed, or an offer not accepted.
@@ -149,10 +151,12 @@ type OpenSessionCommand struct {
 }
 
 // CloseSessionCommand closes a session, frees its leases and leaves its queues.
+// Others says that the caller may close another's, as a policy lets him.
 type CloseSessionCommand struct {
 	ID     incumbent.SessionID
 	Reason string
 	Absent []incumbent.SessionID
+	Others bool
 }
 
 // ExpireSessionCommand ends a session whose deadline passed. It is void if the
@@ -241,6 +245,7 @@ func (c TransferCommand) Encode(meta Meta) []byte {
 		e.Uint(4, uint64(c.Token))
 		e.Session(5, c.ToSession)
 		e.Text(6, c.ToHolder)
+		e.Flag(7, c.Waiting)
 	})
 }
 
@@ -294,6 +299,7 @@ func (c CloseSessionCommand) Encode(meta Meta) []byte {
 		e.Session(1, c.ID)
 		e.Text(2, c.Reason)
 		e.ids(3, c.Absent)
+		e.Flag(4, c.Others)
 	})
 }
 

@@ -35,6 +35,7 @@ type command struct {
 	index                   uint64              // of members: the schema
 	wait, critical, atEnd   bool
 	epoch, learner          bool
+	others                  bool // another's session may be closed
 
 	origin    *Origin               // see State.origin
 	absentIDs []incumbent.SessionID // see State.absent
@@ -60,6 +61,7 @@ const (
 	slotWait
 	slotCritical
 	slotAtEnd
+	slotOthers
 
 	slotsOfSchema2 // what follows, a member of schema 1 does not know
 	slotExpected
@@ -78,13 +80,13 @@ var layouts = [numOpcodes][]slot{
 	opAccept:        {slotFixedToken},
 	opRelease:       {slotName, slotHolder, slotSession, slotToken, slotOther, slotAbsent},
 	opRevoke:        {slotName, slotToken, slotText, slotOther, slotAtEnd, slotAbsent},
-	opTransfer:      {slotName, slotHolder, slotSession, slotToken, slotOther, slotToHolder},
+	opTransfer:      {slotName, slotHolder, slotSession, slotToken, slotOther, slotToHolder, slotWait},
 	opExpire:        {slotFixedToken, slotRenewal, slotLate, slotOther, slotAbsent},
 	opPin:           {slotName, slotText},
 	opUnpin:         {slotName, slotText},
 	opLeaveQueue:    {slotName, slotSession, slotHolder},
 	opOpenSession:   {slotSession, slotTTL},
-	opCloseSession:  {slotSession, slotText, slotAbsent},
+	opCloseSession:  {slotSession, slotText, slotAbsent, slotOthers},
 	opExpireSession: {slotSession, slotRenewal, slotLate, slotAbsent},
 	opExtendSession: {slotSession, slotTTL},
 	opTrimKeys:      {slotIndex},
@@ -283,6 +285,8 @@ func (c *command) set(s slot, f wire.Field) bool {
 		c.wait = f.N != 0
 	case slotCritical:
 		c.critical = f.N != 0
+	case slotOthers:
+		c.others = f.N != 0
 	case slotAtEnd:
 		c.atEnd = f.N != 0
 	case slotEpoch:

@@ -94,8 +94,10 @@ func (c *command) setGeneric(field protoreflect.Name, v protoreflect.Value) {
 		c.renewal = v.Uint()
 	case "through", "to":
 		c.index = v.Uint()
-	case "wait":
+	case "wait", "waiting":
 		c.wait = v.Bool()
+	case "others":
+		c.others = v.Bool()
 	case "critical":
 		c.critical = v.Bool()
 	case "at_deadline":
@@ -206,13 +208,13 @@ func commandsOfAllKinds() []Command {
 		AcceptCommand{1 << 40},
 		ReleaseCommand{n, "ann", x, 300, y, absent},
 		RevokeCommand{n, 300, "op", y, true, absent},
-		TransferCommand{n, "ann", x, 300, y, "bob"},
+		TransferCommand{n, "ann", x, 300, y, "bob", true},
 		ExpireCommand{1 << 40, 300, time.Second, y, absent},
 		PinCommand{n, "e"},
 		UnpinCommand{n, "e"},
 		LeaveQueueCommand{n, x, "ann"},
 		OpenSessionCommand{x, time.Minute},
-		CloseSessionCommand{x, string(bytes.Repeat([]byte("r"), 200)), absent},
+		CloseSessionCommand{x, string(bytes.Repeat([]byte("r"), 200)), absent, true},
 		ExpireSessionCommand{x, 300, time.Second, absent},
 		ExtendSessionCommand{x, time.Minute},
 		TrimKeysCommand{300},

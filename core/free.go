@@ -64,6 +64,8 @@ func (s *State) release(c *command) Result {
 	switch {
 	case c.token == 0 && len(c.holder) == 0:
 		return Result{Err: fail(incumbent.Invalid, "name the holder or the token")}
+	case s.checkOwner(c, c.session) != nil:
+		return Result{Err: notOwner()}
 	case l.Free(), c.token != 0 && c.token < uint64(l.Token):
 		return Result{Lease: l}
 	case c.token != 0 && c.token != uint64(l.Token), len(c.holder) > 0 && !l.heldBy(c):
@@ -99,7 +101,9 @@ func (s *State) revoke(c *command) Result {
 	return Result{Lease: n}
 }
 
-// transfer gives a lease away, past the queue.
+// transfer gives a lease away, past the queue: to somebody who stands in it, or to
+// a session that the caller may use. Nobody else has asked for a lease, and one
+// session may not have more than so many.
 func (s *State) transfer(c *command) Result {
 	_, l, err := s.lookup(c)
 	if err != nil {
@@ -108,11 +112,13 @@ func (s *State) transfer(c *command) Result {
 	switch {
 	case c.other.IsZero():
 		return Result{Err: fail(incumbent.Invalid, "name the session to transfer to")}
+	case s.checkOwner(c, c.session) != nil:
+		return Result{Err: notOwner()}
 	case l.Free(), !l.heldBy(c), c.token != 0 && c.token != uint64(l.Token):
 		return Result{Lease: l, Err: fail(incumbent.NotHolder, "only the holder transfers a lease")}
 	case l.Revoking:
 		return Result{Lease: l, Err: fail(incumbent.Conflict, "the lease is being revoked")}
-	case s.checkSession(c.other) != nil:
+	case s.counts[c.other].session == nil:
 		return Result{Lease: l, Err: incumbent.Errorf(incumbent.NotFound, "session %v to transfer to is not open", c.other)}
 	}
 	to := Waiter{Session: c.other, Holder: string(c.toHolder)}
@@ -122,7 +128,7 @@ func (s *State) transfer(c *command) Result {
 		s.dequeue(n, w)
 		return Result{Lease: s.handOver(l, n, w, ending{what: Transferred})}
 	}
-	if err := s.checkTarget(l, to); err != nil {
+	if err := s.checkTarget(c, l, to); err != nil {
 		return Result{Lease: l, Err: err}
 	}
 	return Result{Lease: s.handOver(l, l, to, ending{what: Transferred})}
@@ -138,7 +144,11 @@ func (s *State) targetIn(l *Lease, to Waiter) (Waiter, bool) {
 }
 
 // checkTarget checks a target that does not stand in the queue.
-func (s *State) checkTarget(l *Lease, to Waiter) *incumbent.Error {
+func (s *State) checkTarget(c *command, l *Lease, to Waiter) *incumbent.Error {
+	if c.wait || !c.mayUse(s.counts[to.Session].session) {
+		return fail(incumbent.Denied, "the session to transfer to does not wait for the lease under that holder").
+			WithHint("have it wait for the lease first, or ask an operator")
+	}
 	if to.Holder == "" {
 		return fail(incumbent.Invalid, "name the holder to transfer to: its session is not in the queue")
 	}
@@ -154,7 +164,7 @@ func (s *State) checkTarget(l *Lease, to Waiter) *incumbent.Error {
 	if err := s.checkRoom(to.Session); err != nil {
 		return err
 	}
-	owner := s.counts[to.Session].session.owner()
+	owner := s.counts[to.Session].session.Owner()
 	if owner == s.ownerOf(l) {
 		return nil // so it is for the owner
 	}
@@ -172,7 +182,10 @@ func (s *State) expire(c *command) Result {
 	}
 	e := ending{what: Expired, late: c.lateness(), to: c.other}
 	if l.Offered && !l.Revoking {
+		// Who lets an offer lapse costs those behind it one wait, and not one for each of
+		// its places.
 		e.what = Declined
+		l = s.leave(l, l.Session, nil)
 	}
 	return Result{Lease: s.freeLease(l, e)}
 }

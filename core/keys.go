@@ -74,6 +74,8 @@ func keptError(k incumbent.Kind) *incumbent.Error {
 		text = "the session had ended"
 	case incumbent.Conflict:
 		text = "what it names had changed meanwhile"
+	case incumbent.Denied:
+		text = "the caller had no right to it"
 	case incumbent.TooLarge:
 		text = "it would have exceeded a limit"
 	}

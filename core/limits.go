@@ -43,6 +43,9 @@ const (
 	MaxGoneMembers      = 100_000   // ids of removed members: never forgotten
 	MaxMemberName       = 63        // bytes of a member's name
 	MaxMemberTextBytes  = 256       // address, url, version of a member: each
+
+	MaxPlacesPerSession   = 64   // places of one session in one queue. This and the next bind nobody privileged
+	MaxPlacesPerPrincipal = 1024 // places of one principal in one queue: a quarter
 )
 
 const (
@@ -59,6 +62,8 @@ const (
 // limits are the ones a test needs smaller.
 type limits struct {
 	leases, sessions, queue, perSession, waits, free, kept, members, gone int
+
+	ofSession, ofPrincipal int // places in a queue: of a session, of a principal
 }
 
 func defaultLimits() limits {
@@ -66,6 +71,7 @@ func defaultLimits() limits {
 		leases: MaxLeases, sessions: MaxSessions, queue: MaxQueue, perSession: MaxLeasesPerSession,
 		waits: MaxWaitsPerSession, free: MaxFreeLeases, kept: MaxKeptResults,
 		members: MaxMembers, gone: MaxGoneMembers,
+		ofSession: MaxPlacesPerSession, ofPrincipal: MaxPlacesPerPrincipal,
 	}
 }
 

@@ -124,6 +124,9 @@ func (m *model) apply(c Command) incumbent.Kind {
 		if l == nil || l.renewal != c.Renewal || len(l.pins) > 0 && !l.offered && !l.revoking {
 			return incumbent.Conflict
 		}
+		if l.offered && !l.revoking {
+			l.queue = slices.DeleteFunc(slices.Clone(l.queue), func(p mParty) bool { return p.session == l.by.session })
+		}
 		m.end(l, c.Next, c.Absent)
 	case PinCommand:
 		l := m.lease(c.Name)

@@ -47,8 +47,8 @@ func (v *View) Namespace(namespace string) *View {
 		t.replace(nil, &own)
 		session(l.Session)
 		for w := range v.Queue(l.Name) {
-			t.addPlace(own.entry, w)
 			session(w.Session)
+			t.addPlace(own.entry, w)
 		}
 		return true
 	})

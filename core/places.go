@@ -20,7 +20,16 @@ type Waiter struct {
 	Session  incumbent.SessionID
 	Holder   string
 	Since    incumbent.Index // no two of one queue have the same
+	Turn     uint64          // comes before Since: see State.turnOf
 	Critical bool
+}
+
+// before reports whether one place of a queue comes before another.
+func (w *Waiter) before(o *Waiter) bool {
+	if w.Turn != o.Turn {
+		return w.Turn < o.Turn
+	}
+	return w.Since < o.Since
 }
 
 // place is a waiter in the queue of the lease that has a row.
@@ -33,7 +42,29 @@ type place struct {
 type byWaiter struct {
 	session incumbent.SessionID
 	entry   *entry
-	since   incumbent.Index
+	spot
+}
+
+// spot is where in its queue a place stands.
+type spot struct {
+	turn  uint64
+	since incumbent.Index
+}
+
+func (w *Waiter) spot() spot { return spot{w.Turn, w.Since} }
+
+// byTurn finds the last place of a principal in a queue.
+type byTurn struct {
+	row       uint64
+	principal string
+	turn      uint64
+	since     incumbent.Index
+}
+
+// share is a principal in the queue of the lease that has a row.
+type share struct {
+	row       uint64
+	principal string
 }
 
 // placeKey finds a place by what no two places have in common.
@@ -51,7 +82,20 @@ func lessPlace(a, b place) bool {
 	if a.row != b.row {
 		return a.row < b.row
 	}
-	return a.Since < b.Since
+	return a.before(&b.Waiter)
+}
+
+func lessTurn(a, b byTurn) bool {
+	if a.row != b.row {
+		return a.row < b.row
+	}
+	if a.principal != b.principal {
+		return a.principal < b.principal
+	}
+	if a.turn != b.turn {
+		return a.turn < b.turn
+	}
+	return a.since < b.since
 }
 
 func lessWaiter(a, b byWaiter) bool {
@@ -60,6 +104,9 @@ func lessWaiter(a, b byWaiter) bool {
 	}
 	if a.entry.row != b.entry.row {
 		return a.entry.row < b.entry.row
+	}
+	if a.turn != b.turn {
+		return a.turn < b.turn
 	}
 	return a.since < b.since
 }
@@ -81,14 +128,14 @@ func (t *shared) queue(e *entry) iter.Seq[Waiter] {
 }
 
 // position is where in its queue a place stands, from 1: two searches by rank.
-func (t *shared) position(e *entry, since incumbent.Index) int {
+func (t *shared) position(e *entry, w Waiter) int {
 	rank := func(p place) int {
 		return sort.Search(t.places.Len(), func(i int) bool {
 			at, _ := t.places.GetAt(i)
 			return !lessPlace(at, p)
 		})
 	}
-	return 1 + rank(place{row: e.row, Waiter: Waiter{Since: since}}) - rank(place{row: e.row})
+	return 1 + rank(place{row: e.row, Waiter: w}) - rank(place{row: e.row})
 }
 
 // waitedFor lists the leases in whose queues a session stands, by name.
@@ -116,24 +163,24 @@ func (t *tables) placesIn(e *entry, session incumbent.SessionID, limit int) []Wa
 			return false
 		}
 		t.steps++
-		list = append(list, t.placeAt(e, w.since))
+		list = append(list, t.placeAt(e, w.spot))
 		return true
 	})
 	return list
 }
 
-func (t *shared) placeAt(e *entry, since incumbent.Index) Waiter {
-	p, _ := t.places.Get(place{row: e.row, Waiter: Waiter{Since: since}})
+func (t *shared) placeAt(e *entry, at spot) Waiter {
+	p, _ := t.places.Get(place{row: e.row, Waiter: Waiter{Since: at.since, Turn: at.turn}})
 	return p.Waiter
 }
 
 // placeOf finds a place by who stands there.
 func (t *tables) placeOf(e *entry, session incumbent.SessionID, holder string) (Waiter, bool) {
-	since, ok := t.waiting[placeKey{e.row, session, holder}]
+	at, ok := t.waiting[placeKey{e.row, session, holder}]
 	if !ok {
 		return Waiter{}, false
 	}
-	return t.placeAt(e, since), true
+	return t.placeAt(e, at), true
 }
 
 func (t *tables) addPlace(e *entry, w Waiter) {
@@ -142,10 +189,13 @@ func (t *tables) addPlace(e *entry, w Waiter) {
 		*t.journal = append(*t.journal, func() { t.dropPlace(e, w) })
 	}
 	t.places.Set(place{e.row, w})
-	t.waits.Set(byWaiter{w.Session, e, w.Since})
-	t.waiting[placeKey{e.row, w.Session, w.Holder}] = w.Since
+	t.waits.Set(byWaiter{w.Session, e, w.spot()})
+	t.waiting[placeKey{e.row, w.Session, w.Holder}] = w.spot()
 	t.count(w.Session, 0, 0, 1)
 	t.usage.namespaces.get(e.Name.Namespace).add(Places, 1)
+	owner := t.counts[w.Session].session.Owner()
+	t.turns.Set(byTurn{e.row, owner, w.Turn, w.Since})
+	t.countShare(share{e.row, owner}, 1)
 }
 
 func (t *tables) dropPlace(e *entry, w Waiter) {
@@ -154,8 +204,19 @@ func (t *tables) dropPlace(e *entry, w Waiter) {
 		*t.journal = append(*t.journal, func() { t.addPlace(e, w) })
 	}
 	t.places.Delete(place{e.row, w})
-	t.waits.Delete(byWaiter{w.Session, e, w.Since})
+	t.waits.Delete(byWaiter{w.Session, e, w.spot()})
 	delete(t.waiting, placeKey{e.row, w.Session, w.Holder})
 	t.count(w.Session, 0, 0, -1)
 	t.usage.namespaces.get(e.Name.Namespace).add(Places, -1)
+	owner := t.counts[w.Session].session.Owner()
+	t.turns.Delete(byTurn{e.row, owner, w.Turn, w.Since})
+	t.countShare(share{e.row, owner}, -1)
+}
+
+func (t *tables) countShare(of share, n int) {
+	if n += t.shares[of]; n == 0 {
+		delete(t.shares, of)
+		return
+	}
+	t.shares[of] = n
 }

@@ -10,7 +10,7 @@ import (
 func (s *State) enqueue(c *command, l *Lease) Result {
 	e, holder := l.entry, string(c.holder)
 	if w, ok := s.placeOf(e, c.session, holder); ok {
-		return Result{Lease: l, Queued: true, Position: s.position(e, w.Since)}
+		return Result{Lease: l, Queued: true, Position: s.position(e, w)}
 	}
 	if int(l.Waiting) >= s.limits.queue {
 		return Result{Lease: l, Err: tooLarge("queue of the lease", "MaxQueue", s.limits.queue)}
@@ -21,17 +21,59 @@ func (s *State) enqueue(c *command, l *Lease) Result {
 	if err := s.checkRoom(c.session); err != nil {
 		return Result{Lease: l, Err: err}
 	}
+	owner := s.counts[c.session].session.Owner()
 	if err := s.overQuota(&request{
-		owner: s.counts[c.session].session.owner(), namespace: l.Name.Namespace,
+		owner: owner, namespace: l.Name.Namespace,
 		owners: Growth{Leases: 1, Places: 1}, namespaces: Growth{Places: 1},
 	}); err != nil {
 		return Result{Lease: l, Err: err}
 	}
-	s.addPlace(e, Waiter{Session: c.session, Holder: holder, Since: s.first, Critical: c.critical})
+	if err := s.checkShare(e, c.session, owner); err != nil {
+		return Result{Lease: l, Err: err}
+	}
+	w := Waiter{Session: c.session, Holder: holder, Since: s.first, Turn: s.turnOf(e, owner), Critical: c.critical}
+	s.addPlace(e, w)
 	n := l.next()
 	n.Waiting++
 	s.putAlive(Queued, l, n, c.session)
-	return Result{Lease: n, Queued: true, Position: int(n.Waiting)}
+	return Result{Lease: n, Queued: true, Position: s.position(e, w)}
+}
+
+// checkShare refuses a place to who has its fair share of a queue; of all queues
+// quotas decide. Operators and members have no share.
+func (s *State) checkShare(e *entry, id incumbent.SessionID, owner string) *incumbent.Error {
+	if privileged(owner) {
+		return nil
+	}
+	switch {
+	case len(s.placesIn(e, id, s.limits.ofSession)) >= s.limits.ofSession:
+		return tooLarge("places of the session in the queue of the lease", "MaxPlacesPerSession", s.limits.ofSession)
+	case s.shares[share{e.row, owner}] >= s.limits.ofPrincipal:
+		return tooLarge("places of the principal in the queue of the lease", "MaxPlacesPerPrincipal", s.limits.ofPrincipal)
+	}
+	return nil
+}
+
+// turnOf is the turn of a principal's next place in a queue: that of the queue's
+// first place, or the one behind the principal's last. So in each turn every
+// principal that waits is granted once, and whoever comes late waits for no more
+// than one place of each that came before. The places of one principal stay in
+// their order.
+func (s *State) turnOf(e *entry, owner string) uint64 {
+	turn := uint64(0)
+	s.places.Ascend(place{row: e.row}, func(p place) bool {
+		if p.row == e.row {
+			turn = p.Turn
+		}
+		return false
+	})
+	s.turns.Descend(byTurn{e.row, owner, ^uint64(0), ^incumbent.Index(0)}, func(b byTurn) bool {
+		if b.row == e.row && b.principal == owner {
+			turn = max(turn, b.turn+1)
+		}
+		return false
+	})
+	return turn
 }
 
 // dequeue takes a waiter out of the queue of a record that no table has yet.
@@ -97,6 +139,9 @@ func (s *State) leaveQueue(c *command) Result {
 	}
 	if c.session.IsZero() {
 		return Result{Err: fail(incumbent.Invalid, "leaving a queue needs a session")}
+	}
+	if err := s.checkOwner(c, c.session); err != nil {
+		return Result{Err: err}
 	}
 	if l == nil {
 		return Result{}

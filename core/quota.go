@@ -160,7 +160,7 @@ func (v *View) claiming(asks string, c *ClaimCommand) *request {
 		if o == nil {
 			return nil
 		}
-		r.owner = o.owner()
+		r.owner = o.Owner()
 	}
 	e, ok := v.names.Get(&entry{Name: c.Name})
 	if !ok || v.lease(e).Free() {

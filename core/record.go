@@ -124,6 +124,7 @@ func (e *encoder) waiter(num wire.Number, w *Waiter) {
 	e.Text(2, w.Holder)
 	e.Uint(3, uint64(w.Since))
 	e.Flag(4, w.Critical)
+	e.Uint(5, w.Turn)
 	e.End(m)
 }
 

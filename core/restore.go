@@ -324,16 +324,16 @@ func (d *restorer) enqueue(l *Lease, queue []Waiter) error {
 	if len(queue) > MaxQueue {
 		return d.corrupt("%d wait for lease %v", len(queue), l.Name)
 	}
-	e, last := l.entry, incumbent.Index(0)
+	e, last := l.entry, Waiter{}
 	for _, w := range queue {
-		if err := d.s.checkWaiter(l, &w, last); err != nil {
+		if err := d.s.checkWaiter(l, &w, &last); err != nil {
 			return d.corrupt("lease %v: %v", l.Name, err)
 		}
 		if _, twice := d.s.placeOf(e, w.Session, w.Holder); twice {
 			return d.corrupt("waiter %q of lease %v stands in its queue twice", w.Holder, l.Name)
 		}
 		d.s.addPlace(e, w)
-		last = w.Since
+		last = w
 	}
 	return nil
 }

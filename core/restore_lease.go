@@ -156,6 +156,8 @@ func (r *leaseReader) waiter(b []byte) bool {
 			at.Since = incumbent.Index(n)
 		case 4:
 			at.Critical = n != 0
+		case 5:
+			at.Turn = n
 		}
 		return true
 	})

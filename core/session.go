@@ -29,6 +29,9 @@ func (s *State) openSession(c *command) Result {
 		}
 	}
 	if o := s.counts[c.session].session; o != nil {
+		if !c.mayUse(o) {
+			return Result{Err: notOwner()}
+		}
 		if o.TTL == ttl {
 			ch := Change{What: SessionTTL}
 			s.renew(&ch, o.ID)
@@ -60,6 +63,9 @@ func (s *State) closeSession(c *command) Result {
 	o := s.counts[c.session].session
 	if o == nil {
 		return Result{}
+	}
+	if !c.others && !c.mayUse(o) {
+		return Result{Err: notOwner()}
 	}
 	s.endSession(o, SessionClose, ending{what: SessionGone, by: string(c.text)})
 	return Result{}
@@ -102,9 +108,9 @@ func (s *State) extendSession(c *command) Result {
 	if err != nil {
 		return Result{Err: err}
 	}
-	o := s.counts[c.session].session
-	if o == nil {
-		return Result{Err: incumbent.Errorf(incumbent.Expired, "session %v is not open", c.session)}
+	o, err := s.use(c, c.session)
+	if err != nil {
+		return Result{Err: err}
 	}
 	n := o.renewed()
 	if o.TTL != 0 {

@@ -45,7 +45,9 @@ type tables struct {
 	freeRows  []uint64             // given back, newest last
 	free      *btree.BTreeG[byAge] // leases that may be forgotten, longest unchanged first
 	keptByID  map[string]*kept
-	waiting   map[placeKey]incumbent.Index   // the same as places
+	waiting   map[placeKey]spot              // the same as places
+	turns     *btree.BTreeG[byTurn]          // the same, by principal
+	shares    map[share]int                  // how many of them each principal has
 	counts    map[incumbent.SessionID]counts // for every open session
 	usage     *Usage                         // of principals and namespaces
 	journal   *[]func()                      // takes back what is done; nil: nothing will be
@@ -103,7 +105,9 @@ func newTables() tables {
 		directory: newDirectory(),
 		free:      btree.NewBTreeGOptions(lessAge, o),
 		keptByID:  make(map[string]*kept),
-		waiting:   make(map[placeKey]incumbent.Index),
+		waiting:   make(map[placeKey]spot),
+		turns:     btree.NewBTreeGOptions(lessTurn, o),
+		shares:    make(map[share]int),
 		counts:    make(map[incumbent.SessionID]counts),
 		usage:     newUsage(),
 	}
@@ -338,7 +342,7 @@ func (t *tables) putSession(n *Session) {
 		*t.journal = append(*t.journal, func() { t.putSession(o) })
 	}
 	if c.session == nil {
-		c.owner = t.usage.principals.get(n.owner())
+		c.owner = t.usage.principals.get(n.Owner())
 		c.owner.add(Sessions, 1)
 	}
 	c.session = n

@@ -189,11 +189,11 @@ type Counting interface {
 func (s *State) recount() *Usage {
 	u := newUsage()
 	s.sessions.Scan(func(o *Session) bool {
-		u.principals.get(o.owner()).add(Sessions, 1)
+		u.principals.get(o.Owner()).add(Sessions, 1)
 		return true
 	})
 	owner := func(id incumbent.SessionID) *Count {
-		return u.principals.get(s.session(id).owner())
+		return u.principals.get(s.session(id).Owner())
 	}
 	s.scan(incumbent.Name{}, func(l *Lease) bool {
 		n := u.namespaces.get(l.Name.Namespace)
@@ -249,6 +249,3 @@ func (ns *names) same(want *names) error {
 	}
 	return nil
 }
-
-// owner is the principal that has opened the session.
-func (s *Session) owner() string { return s.Origin.Principal }

@@ -897,6 +897,7 @@ type Transfer struct {
 	Token         uint64                 `protobuf:"varint,4,opt,name=token,proto3" json:"token,omitempty"`
 	ToSession     []byte                 `protobuf:"bytes,5,opt,name=to_session,json=toSession,proto3" json:"to_session,omitempty"`
 	ToHolder      string                 `protobuf:"bytes,6,opt,name=to_holder,json=toHolder,proto3" json:"to_holder,omitempty"` // empty: as named in the queue
+	Waiting       bool                   `protobuf:"varint,7,opt,name=waiting,proto3" json:"waiting,omitempty"`                  // only who stands in the queue may have it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -971,6 +972,13 @@ func (x *Transfer) GetToHolder() string {
 		return x.ToHolder
 	}
 	return ""
+}
+
+func (x *Transfer) GetWaiting() bool {
+	if x != nil {
+		return x.Waiting
+	}
+	return false
 }
 
 // Expire frees a lease whose deadline passed, if token and renewal still match.
@@ -1270,7 +1278,8 @@ type CloseSession struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	Absent        []byte                 `protobuf:"bytes,3,opt,name=absent,proto3" json:"absent,omitempty"` // as in Release
+	Absent        []byte                 `protobuf:"bytes,3,opt,name=absent,proto3" json:"absent,omitempty"`  // as in Release
+	Others        bool                   `protobuf:"varint,4,opt,name=others,proto3" json:"others,omitempty"` // another's may be closed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1324,6 +1333,13 @@ func (x *CloseSession) GetAbsent() []byte {
 		return x.Absent
 	}
 	return nil
+}
+
+func (x *CloseSession) GetOthers() bool {
+	if x != nil {
+		return x.Others
+	}
+	return false
 }
 
 type ExpireSession struct {
@@ -2233,6 +2249,7 @@ type Waiter struct {
 	Holder        string                 `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
 	Since         uint64                 `protobuf:"varint,3,opt,name=since,proto3" json:"since,omitempty"`
 	Critical      bool                   `protobuf:"varint,4,opt,name=critical,proto3" json:"critical,omitempty"`
+	Turn          uint64                 `protobuf:"varint,5,opt,name=turn,proto3" json:"turn,omitempty"` // places of a queue come by turn, and within one by since
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2293,6 +2310,13 @@ func (x *Waiter) GetCritical() bool {
 		return x.Critical
 	}
 	return false
+}
+
+func (x *Waiter) GetTurn() uint64 {
+	if x != nil {
+		return x.Turn
+	}
+	return 0
 }
 
 type LeaseChange struct {
@@ -2844,7 +2868,7 @@ const file_corepb_core_proto_rawDesc = "" +
 	"\x04next\x18\x04 \x01(\fR\x04next\x12\x1f\n" +
 	"\vat_deadline\x18\x05 \x01(\bR\n" +
 	"atDeadline\x12\x16\n" +
-	"\x06absent\x18\x06 \x01(\fR\x06absent\"\xbb\x01\n" +
+	"\x06absent\x18\x06 \x01(\fR\x06absent\"\xd5\x01\n" +
 	"\bTransfer\x12+\n" +
 	"\x04name\x18\x01 \x01(\v2\x17.incumbent.core.v1.NameR\x04name\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x18\n" +
@@ -2852,7 +2876,8 @@ const file_corepb_core_proto_rawDesc = "" +
 	"\x05token\x18\x04 \x01(\x04R\x05token\x12\x1d\n" +
 	"\n" +
 	"to_session\x18\x05 \x01(\fR\ttoSession\x12\x1b\n" +
-	"\tto_holder\x18\x06 \x01(\tR\btoHolder\"}\n" +
+	"\tto_holder\x18\x06 \x01(\tR\btoHolder\x12\x18\n" +
+	"\awaiting\x18\a \x01(\bR\awaiting\"}\n" +
 	"\x06Expire\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\x06R\x05token\x12\x18\n" +
 	"\arenewal\x18\x02 \x01(\x04R\arenewal\x12\x17\n" +
@@ -2872,11 +2897,12 @@ const file_corepb_core_proto_rawDesc = "" +
 	"\x06holder\x18\x03 \x01(\tR\x06holder\"4\n" +
 	"\vOpenSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x15\n" +
-	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\"N\n" +
+	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\"f\n" +
 	"\fCloseSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06absent\x18\x03 \x01(\fR\x06absent\"j\n" +
+	"\x06absent\x18\x03 \x01(\fR\x06absent\x12\x16\n" +
+	"\x06others\x18\x04 \x01(\bR\x06others\"j\n" +
 	"\rExpireSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x18\n" +
 	"\arenewal\x18\x02 \x01(\x04R\arenewal\x12\x17\n" +
@@ -2946,12 +2972,13 @@ const file_corepb_core_proto_rawDesc = "" +
 	"\bmodified\x18\r \x01(\x04R\bmodified\x121\n" +
 	"\x06origin\x18\x0e \x01(\v2\x19.incumbent.core.v1.OriginR\x06origin\x128\n" +
 	"\ahistory\x18\x0f \x03(\v2\x1e.incumbent.core.v1.LeaseChangeR\ahistory\x12'\n" +
-	"\x0fprevious_holder\x18\x10 \x01(\tR\x0epreviousHolder\"l\n" +
+	"\x0fprevious_holder\x18\x10 \x01(\tR\x0epreviousHolder\"\x80\x01\n" +
 	"\x06Waiter\x12\x18\n" +
 	"\asession\x18\x01 \x01(\fR\asession\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x14\n" +
 	"\x05since\x18\x03 \x01(\x04R\x05since\x12\x1a\n" +
-	"\bcritical\x18\x04 \x01(\bR\bcritical\"\xc1\x01\n" +
+	"\bcritical\x18\x04 \x01(\bR\bcritical\x12\x12\n" +
+	"\x04turn\x18\x05 \x01(\x04R\x04turn\"\xc1\x01\n" +
 	"\vLeaseChange\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +
 	"\x04what\x18\x02 \x01(\rR\x04what\x12\x16\n" +

@@ -40,6 +40,9 @@ func (t *tables) Apply(x *core.Exec, b []byte) core.Result {
 		}
 		return t.removeTree(x, &c)
 	}
+	if err := x.CheckOwner(c.Session); err != nil {
+		return core.Result{Err: err}
+	}
 	o := t.find(c.Key)
 	if r, idle := t.idleAt(x.Reading(), &c, o, !c.Session.IsZero() && x.Session(c.Session) != nil); idle {
 		return r

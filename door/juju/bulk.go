@@ -184,8 +184,11 @@ func (k *bulk) answered() {
 			rest.add(int(k.at[i]), k.ops[i].Command)
 		case err != nil:
 			k.results[k.at[i]] = failureOf(err, k.held)
-		case more:
-			k.grant(i)
+		default:
+			k.c.done(k.method, &k.ops[i])
+			if more {
+				k.grant(i)
+			}
 		}
 	}
 	k.asking = rest

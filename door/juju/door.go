@@ -12,6 +12,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/engine"
@@ -56,6 +57,10 @@ type Config struct {
 	// Admission gives requests places in lanes; nil admits everything.
 	Admission *admit.Controller
 
+	// Audit takes note of what agents change, and of what they are not let do. It
+	// does not wait. nil: nobody does.
+	Audit func(audit.Record)
+
 	Now       func() time.Time
 	Monotonic func() int64 // nanoseconds since some moment, for Admission; of the machine's clock if nil
 	Logger    *slog.Logger
@@ -86,6 +91,7 @@ type Door struct {
 	controller string // UUID
 	ready      func() error
 	admission  *admit.Controller
+	audit      func(audit.Record)
 	now        func() time.Time
 	monotonic  func() int64
 	jitter     func() float64 // [0, 1): spreads what is tried again
@@ -120,7 +126,7 @@ func New(cfg Config) (*Door, error) {
 	}
 	d := &Door{
 		leases: cfg.Leases, view: cfg.Engine.View, confirm: cfg.Engine.Confirm, park: cfg.Park, passwords: cfg.Passwords, tls: cfg.TLS,
-		controller: uuidOf(cfg.Cluster), ready: cfg.Ready, admission: cfg.Admission, now: cfg.Now, monotonic: cfg.Monotonic,
+		controller: uuidOf(cfg.Cluster), ready: cfg.Ready, admission: cfg.Admission, audit: cfg.Audit, now: cfg.Now, monotonic: cfg.Monotonic,
 		jitter: rand.Float64, log: cfg.Logger, slots: make(chan struct{}, handshakesAtOnce()),
 		answers: workqueue.New[*bulk](), wakes: workqueue.New[*block](), work: workqueue.New[func()](), closing: make(chan struct{}),
 		arrivals: make(chan net.Conn), draining: make(chan struct{}),
@@ -134,6 +140,9 @@ func New(cfg Config) (*Door, error) {
 	d.entry.init()
 	if d.ready == nil {
 		d.ready = func() error { return nil }
+	}
+	if d.audit == nil {
+		d.audit = func(audit.Record) {}
 	}
 	if d.now == nil {
 		d.now = time.Now

@@ -142,6 +142,7 @@ func (c *conn) serve(r *request) {
 	}
 	if f != nil {
 		c.door.counts.tell(facadeNamed(r.Facade), f)
+		c.denied(m, f)
 		c.send(replyError(r.ID, f))
 		return
 	}
@@ -172,7 +173,10 @@ func (k *call) refuse(f *failure) {
 }
 
 // count counts an error that the client is told.
-func (k *call) count(f *failure) { k.c.door.counts.tell(k.facade, f) }
+func (k *call) count(f *failure) {
+	k.c.door.counts.tell(k.facade, f)
+	k.c.denied(k.method, f)
+}
 
 // drop ends a call without an answer: its connection has ended.
 func (k *call) drop() { k.c.open.Add(-k.seats) }

@@ -136,12 +136,14 @@ func (g *greeting) attempt(payload []byte) (*agent, login) {
 		return nil, g.refuseLogin(r.ID, f, loginMalformedRequest)
 	}
 	if !isAgent(p.Tag) || strings.ContainsRune(p.Credentials, 0) {
+		g.denied(p.Tag)
 		return nil, g.refuseLogin(r.ID, errLogin, loginDenied)
 	}
 	grants, err := g.door.passwords.Verify(g.model, p.Tag, p.Credentials)
 	switch incumbent.KindOf(err) {
 	case incumbent.OK:
 	case incumbent.Denied:
+		g.denied(p.Tag)
 		return nil, g.refuseLogin(r.ID, errLogin, loginDenied)
 	default:
 		return nil, g.refuseLogin(r.ID, errTryAgain, loginShed)

@@ -39,7 +39,7 @@ func (s *stream) attach(id uint64, r *pb.Attach) error {
 // attachIn is attach in a place of its lane.
 func (s *stream) attachIn(place place, id uint64, session incumbent.SessionID, counter uint64) error {
 	if err := s.door.allowSession(s.who, auth.SessionUse, session); err != nil {
-		return err
+		return s.door.deniedUse(s.who, auth.SessionUse, session, err)
 	}
 	s.mu.Lock()
 	full := s.sessions.len() >= MaxSessionsPerStream
@@ -103,7 +103,7 @@ func (a *attaching) reply() {
 		a.answered()
 		return
 	}
-	f := s.door.former()
+	f := s.door.former(s.who)
 	found := f.view.Session(session)
 	if found == nil {
 		a.refuse(incumbent.Errorf(incumbent.Expired, "session %v is not open", session))

@@ -87,9 +87,10 @@ func (d *Door) checkSteps(who *caller, ops []*pb.Operation) []step {
 		}
 		if s.op == nil {
 			s.extension, s.err = d.extensionOf(who, in.GetExtend())
+			_ = d.deniedExtension(who, &s.extension, s.err)
 			continue
 		}
-		s.err = d.allow(who, s.op)
+		s.err = d.deniedOp(who, s.op, d.allow(who, s.op))
 	}
 	return steps
 }
@@ -114,7 +115,10 @@ func (b *bulk) start(i int, s *step) {
 		call := b.d.callOf(b.ctx, b.who, s.op)
 		call.Sequence = b.order
 		b.d.leases.Submit(call, s.op.command, func(r core.Result) {
-			b.got <- func() { b.results[i] = b.d.former().result(s.op, r) }
+			b.got <- func() {
+				b.d.settledOp(b.who, s.op, &r)
+				b.results[i] = b.d.former(b.who).result(s.op, r)
+			}
 		})
 	}
 }

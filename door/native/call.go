@@ -54,7 +54,7 @@ func (d *Door) perform(ctx context.Context, h http.Header, in *pb.Operation) (*p
 	Heard(ctx)
 	select {
 	case r := <-got:
-		f := d.former()
+		f := d.former(who)
 		if r.Err != nil {
 			return nil, callError(r.Err, d.standing(), f.lease(r.Lease))
 		}

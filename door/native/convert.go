@@ -88,7 +88,7 @@ func namePB(n incumbent.Name) *pb.LeaseName {
 	return &pb.LeaseName{Namespace: n.Namespace, Model: n.Model, Name: n.Lease}
 }
 
-// leasePB writes a lease. ttl is the one it lives by: its own or its
+// leasePB writes a lease, but for the id of its session. ttl is the one it lives by: its own or its
 // session's. Only who asks for one lease in full gets its history (and queue:
 // see former.kept), which may be a thousand times as large as all else.
 func leasePB(l *core.Lease, ttl time.Duration, full bool) *pb.Lease {
@@ -97,7 +97,6 @@ func leasePB(l *core.Lease, ttl time.Duration, full bool) *pb.Lease {
 		Holder:          l.Holder,
 		Token:           uint64(l.Token),
 		TtlMs:           ms(ttl),
-		Session:         l.Session.String(),
 		Pins:            l.Pins,
 		PreviousHolder:  l.PreviousHolder,
 		Reason:          reasonOf(l),
@@ -134,9 +133,9 @@ func reasonOf(l *core.Lease) string {
 	return what.String()
 }
 
-func queuePB(q iter.Seq[core.Waiter]) (out []*pb.Waiter) {
+func (f *former) queue(q iter.Seq[core.Waiter]) (out []*pb.Waiter) {
 	for w := range q {
-		out = append(out, &pb.Waiter{Session: w.Session.String(), Holder: w.Holder, SinceIndex: uint64(w.Since)})
+		out = append(out, &pb.Waiter{Session: f.sessionID(w.Session), Holder: w.Holder, SinceIndex: uint64(w.Since)})
 	}
 	return out
 }

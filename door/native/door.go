@@ -10,6 +10,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/engine"
@@ -49,6 +50,9 @@ type Config struct {
 	// Age says how old a stale read may be: how long ago this member last heard
 	// of the leader, 0 where it leads. nil: always 0.
 	Age func() time.Duration
+	// Audit takes note of what callers change, and of what they are not let do. It
+	// does not wait. nil: nobody does.
+	Audit func(audit.Record)
 	// Away says why clients are to go to another member: streams are then refused
 	// with that error. nil, or a nil error: they are welcome.
 	Away func() error
@@ -91,6 +95,7 @@ type Door struct {
 	monotonic     func() int64
 	age           func() time.Duration
 	away          func() error
+	audit         func(audit.Record)
 	offerWindow   time.Duration
 	progressEvery time.Duration
 	now           func() time.Time
@@ -136,7 +141,7 @@ func New(cfg Config) (*Door, error) {
 	}
 	d := &Door{
 		engine: cfg.Engine, leases: cfg.Leases, view: cfg.View, confirm: cfg.Engine.Confirm, hub: cfg.Engine.Hub(),
-		park: cfg.Park, operator: cfg.Operator, guard: cfg.Guard, admission: cfg.Admission, monotonic: cfg.Monotonic, age: cfg.Age, away: cfg.Away,
+		park: cfg.Park, operator: cfg.Operator, guard: cfg.Guard, admission: cfg.Admission, monotonic: cfg.Monotonic, age: cfg.Age, away: cfg.Away, audit: cfg.Audit,
 		offerWindow:   or(cfg.OfferWindow, lease.DefaultOfferWindow),
 		progressEvery: or(cfg.ProgressEvery, DefaultProgressEvery),
 		now:           cfg.Now, log: cfg.Logger,
@@ -153,6 +158,9 @@ func New(cfg Config) (*Door, error) {
 	}
 	if d.age == nil {
 		d.age = func() time.Duration { return 0 }
+	}
+	if d.audit == nil {
+		d.audit = func(audit.Record) {}
 	}
 	if d.away == nil {
 		d.away = func() error { return nil }

@@ -15,12 +15,16 @@ import (
 type former struct {
 	d        *Door
 	view     *core.View
+	sight    sight
 	asked    []lease.Inspected
 	leases   []*pb.Lease   // beside asked, where it is of a lease
 	sessions []*pb.Session // beside asked, where it is of a session
 }
 
-func (d *Door) former() *former { return &former{d: d, view: d.view()} }
+// former is one that writes for a caller; nil is somebody who is shown no session.
+func (d *Door) former(who *caller) *former { return d.formerFor(d.sightOf(who)) }
+
+func (d *Door) formerFor(s sight) *former { return &former{d: d, view: d.view(), sight: s} }
 
 // forget makes ready for the next answer that asks nothing.
 func (f *former) forget() {
@@ -34,14 +38,17 @@ func (f *former) lease(l *core.Lease) *pb.Lease {
 	if l == nil {
 		return nil
 	}
-	return leasePB(l, f.ttl(l), false)
+	p := leasePB(l, f.ttl(l), false)
+	p.Session = f.sessionID(l.Session)
+	return p
 }
 
 // kept writes a lease that fill will complete.
 func (f *former) kept(l *core.Lease, full bool) *pb.Lease {
 	p := leasePB(l, f.ttl(l), full)
+	p.Session = f.sessionID(l.Session)
 	if full {
-		p.Queue = queuePB(f.view.Queue(l.Name))
+		p.Queue = f.queue(f.view.Queue(l.Name))
 	}
 	if !l.Free() {
 		f.ask(lease.Inspected{Token: l.Token}, p, nil)

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"path"
 
 	"connectrpc.com/connect"
 
@@ -129,8 +130,9 @@ func (d *Door) gate(ctx context.Context, spec connect.Spec, _ connect.Peer, _ ht
 	if !ok {
 		return nil, d.callError(incumbent.Errorf(incumbent.Internal, "%s has no row in the table of calls", spec.Procedure))
 	}
-	if err := c.Allowed(d.rights(callerOf(ctx))); err != nil {
-		return nil, d.callError(err)
+	who := callerOf(ctx)
+	if err := c.Allowed(d.rights(who)); err != nil {
+		return nil, d.callError(d.denied(who, c.Action(), path.Base(spec.Procedure), err))
 	}
 	return ctx, nil
 }
@@ -161,7 +163,7 @@ func (d *Door) allow(who *caller, o *operation) error {
 	case o.action == auth.SessionOpen:
 		return d.authorize(who, o.action, auth.Resource{Owner: who.name()})
 	case o.action == auth.SessionClose:
-		return d.allowSession(who, o.action, o.session)
+		return d.allowClose(who, o)
 	}
 	holder := o.holder
 	if holder == "" && o.token != 0 {
@@ -202,6 +204,20 @@ func (d *Door) allowSession(who *caller, a auth.Action, id incumbent.SessionID) 
 		return incumbent.Errorf(incumbent.Expired, "session %v is not open", id)
 	}
 	return d.authorize(who, a, auth.Resource{Owner: s.Origin.Principal})
+}
+
+// allowClose checks that the caller may close a session. Apply lets nobody close
+// another's unless it is told that a policy lets him.
+func (d *Door) allowClose(who *caller, o *operation) error {
+	if err := d.allowSession(who, o.action, o.session); err != nil {
+		return err
+	}
+	if s := d.view().Session(o.session); s != nil && !s.UsableBy(who.name()) {
+		c, _ := o.command.(core.CloseSessionCommand)
+		c.Others = true
+		o.command = c
+	}
+	return nil
 }
 
 // allowRead checks that the caller may see a lease, or (watch) follow it.

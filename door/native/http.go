@@ -114,7 +114,7 @@ func (d *Door) bounded(h http.Handler, l *Limits) http.Handler {
 		defer d.calls.end()
 		who, err := d.identify(r)
 		if err != nil {
-			refuse(err)
+			refuse(d.deniedLogin(r.RemoteAddr, err))
 			return
 		}
 		if r.ContentLength > int64(l.MaxBodyBytes)+bodySlack {
@@ -187,6 +187,11 @@ func (t timing) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		_ = who.control.SetReadDeadline(time.Time{})
 		who.writeAnyTime()
 		out, err := next(ctx, r)
+		var said any
+		if err == nil {
+			said = out.Any()
+		}
+		t.d.settledCall(who, r.Spec().Procedure, r.Any(), said, err)
 		who.writeWithin(t.d.limits.Load().WriteTimeout)
 		return out, err
 	}
@@ -202,10 +207,12 @@ func (timing) WrapStreamingClient(next connect.StreamingClientFunc) connect.Stre
 func (t timing) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		who := callerOf(ctx)
+		timed := &timedConn{StreamingHandlerConn: conn, who: who, door: t.d}
 		if conn.Spec().StreamType == connect.StreamTypeServer {
-			conn = &timedConn{StreamingHandlerConn: conn, who: who, door: t.d}
+			conn = timed
 		}
 		err := next(ctx, conn)
+		t.d.settledCall(who, conn.Spec().Procedure, timed.in, nil, err)
 		who.writeWithin(t.d.limits.Load().WriteTimeout)
 		return err
 	}
@@ -218,6 +225,7 @@ type timedConn struct {
 	connect.StreamingHandlerConn
 	who  *caller
 	door *Door
+	in   any // the message, once it was read
 }
 
 // Send implements connect.StreamingHandlerConn.
@@ -232,6 +240,7 @@ func (c *timedConn) Send(m any) error {
 func (c *timedConn) Receive(m any) error {
 	err := c.StreamingHandlerConn.Receive(m)
 	if err == nil {
+		c.in = m
 		_ = c.who.control.SetReadDeadline(time.Time{})
 		c.who.writeAnyTime()
 	}

@@ -134,7 +134,7 @@ func (d *Door) write(ctx context.Context, h http.Header, c *kv.Command, key *pb.
 	d.writeKey(who, d.callOf(ctx, who, o), o, c, func(r core.Result) { got <- r })
 	select {
 	case r := <-got:
-		e := d.former().stored(who, c, r)
+		e := d.former(who).stored(who, c, r)
 		if r.Err != nil {
 			return r, nil, d.keyError(r.Err, e)
 		}
@@ -170,13 +170,13 @@ func (f *former) stored(who *caller, c *kv.Command, r core.Result) *pb.KeyValue 
 	case r.Err != nil && e != nil && f.d.allowKey(who, auth.KeyRead, c.Key, false) != nil:
 		return nil
 	case r.Err != nil:
-		return entryPB(e, e != nil && len(e.Value) > maxDetailValue)
+		return f.entry(e, e != nil && len(e.Value) > maxDetailValue)
 	case e == nil: // of a known key only the outcome was kept
 		if e = kv.Of(f.view).Entry(c.Key); e != nil && e.Modified != r.Index {
 			e = nil
 		}
 	}
-	return entryPB(e, true)
+	return f.entry(e, true)
 }
 
 // frees reports whether a command makes room or lets go without taking more, so
@@ -297,15 +297,15 @@ func (d *Door) keyError(err error, found *pb.KeyValue) *connect.Error {
 	return ce
 }
 
-// entryPB writes an entry; nil gives nil.
-func entryPB(e *kv.Entry, keyOnly bool) *pb.KeyValue {
+// entry writes an entry; nil gives nil.
+func (f *former) entry(e *kv.Entry, keyOnly bool) *pb.KeyValue {
 	if e == nil {
 		return nil
 	}
 	p := &pb.KeyValue{
 		Namespace: e.Namespace, Key: e.Name, Flags: e.Flags, Value: e.Value,
 		CreatedIndex: uint64(e.Created), ModifiedIndex: uint64(e.Modified),
-		LockIndex: e.LockIndex, Session: e.Session.String(), LockDelayMs: ms(e.Delay),
+		LockIndex: e.LockIndex, Session: f.sessionID(e.Session), LockDelayMs: ms(e.Delay),
 	}
 	if keyOnly {
 		p.Value = nil

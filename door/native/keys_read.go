@@ -35,7 +35,7 @@ func (f *former) key(who *caller, in *pb.GetKeyRequest) (*pb.GetKeyResponse, err
 	if e == nil {
 		return nil, incumbent.Errorf(incumbent.NotFound, "key %q is not there, in namespace %q", k.Name, k.Namespace)
 	}
-	out := &pb.GetKeyResponse{Entry: entryPB(e, false), Index: uint64(f.view.Index())}
+	out := &pb.GetKeyResponse{Entry: f.entry(e, false), Index: uint64(f.view.Index())}
 	if in.Stale {
 		out.AgeMs = ms(f.d.age())
 	}
@@ -57,6 +57,7 @@ func (s keyService) List(ctx context.Context, r *connect.Request[pb.ListKeysRequ
 type keyList struct {
 	ctx     context.Context
 	in      *pb.ListKeysRequest
+	former  *former
 	view    *kv.View
 	prefix  kv.Key
 	sight   auth.Sight
@@ -69,7 +70,7 @@ type keyList struct {
 
 func (d *Door) keyListOf(ctx context.Context, who *caller, f *former, in *pb.ListKeysRequest) (*keyList, error) {
 	l := &keyList{
-		ctx: ctx, in: in, view: kv.Of(f.view), prefix: keyIn(in.Namespace, in.Prefix),
+		ctx: ctx, in: in, former: f, view: kv.Of(f.view), prefix: keyIn(in.Namespace, in.Prefix),
 		sight: d.rights(who).Sight(auth.KeyRead),
 		limit: or(int(in.Limit), DefaultPage), out: &pb.ListKeysResponse{Index: uint64(f.view.Index())},
 	}
@@ -137,7 +138,7 @@ func (l *keyList) take(e *kv.Entry, group string) bool {
 		l.out.Prefixes = append(l.out.Prefixes, group)
 		return true
 	}
-	l.out.Entries = append(l.out.Entries, entryPB(e, l.in.KeysOnly))
+	l.out.Entries = append(l.out.Entries, l.former.entry(e, l.in.KeysOnly))
 	return true
 }
 

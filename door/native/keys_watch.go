@@ -66,7 +66,7 @@ func (s *keyRecords) next(f *former, room *room, sight auth.Sight) (out []proto.
 		if !sight.Sees(nameOfKey(e.Key)) {
 			return true
 		}
-		shown := &pb.KeyEvent{Index: uint64(e.Modified), What: present, Entry: entryPB(e, keyOnly)}
+		shown := &pb.KeyEvent{Index: uint64(e.Modified), What: present, Entry: f.entry(e, keyOnly)}
 		room.use(shown)
 		out = append(out, shown)
 		return true
@@ -84,7 +84,7 @@ func (s *keyRecords) next(f *former, room *room, sight auth.Sight) (out []proto.
 const lockable = "lockable"
 
 // keyEvent writes a change of a key.
-func keyEvent(c *core.Change, values pb.WatchedValues) *pb.KeyEvent {
+func (f *former) keyEvent(c *core.Change, values pb.WatchedValues) *pb.KeyEvent {
 	before, _ := c.Family.Before.(*kv.Entry)
 	after, _ := c.Family.After.(*kv.Entry)
 	if before == nil && after == nil { // the end of a delay: somebody has to be named
@@ -92,8 +92,8 @@ func keyEvent(c *core.Change, values pb.WatchedValues) *pb.KeyEvent {
 	}
 	return &pb.KeyEvent{
 		Index: uint64(c.Index), What: whatOf(c),
-		Entry:    entryPB(after, values == pb.WatchedValues_WATCHED_VALUES_NONE),
-		Previous: entryPB(before, values != pb.WatchedValues_WATCHED_VALUES_UNSPECIFIED),
+		Entry:    f.entry(after, values == pb.WatchedValues_WATCHED_VALUES_NONE),
+		Previous: f.entry(before, values != pb.WatchedValues_WATCHED_VALUES_UNSPECIFIED),
 	}
 }
 

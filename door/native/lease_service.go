@@ -81,6 +81,7 @@ func (s leaseService) Extend(ctx context.Context, r *connect.Request[pb.ExtendRe
 	for i, in := range r.Msg.Extensions {
 		e, err := s.d.extensionOf(who, in)
 		if err != nil {
+			_ = s.d.deniedExtension(who, &e, err)
 			out.Results[i] = &pb.ExtensionResult{Error: errorPB(err, s.d.standing(), nil)}
 			continue
 		}

@@ -112,6 +112,6 @@ func (d *Door) offer(l *core.Lease) {
 		return
 	}
 	s.reply(&pb.ServerFrame{Answer: &pb.ServerFrame_Offer{
-		Offer: &pb.Offer{Lease: d.former().lease(l), AcceptWithinMs: ms(d.offerWindow)},
+		Offer: &pb.Offer{Lease: d.former(s.who).lease(l), AcceptWithinMs: ms(d.offerWindow)},
 	}})
 }

@@ -42,7 +42,7 @@ func stepOf(p auth.Principal, o *pb.Operation) (*operation, error) {
 	case *pb.Operation_Revoke:
 		return revokeOp(op.Revoke)
 	case *pb.Operation_Transfer:
-		return transferOp(op.Transfer)
+		return transferOp(p, op.Transfer)
 	case *pb.Operation_Pin:
 		return pinOp(op.Pin)
 	case *pb.Operation_Unpin:
@@ -154,7 +154,9 @@ func revokeOp(r *pb.RevokeRequest) (*operation, error) {
 	return o.setKey(r.Idempotency)
 }
 
-func transferOp(r *pb.TransferRequest) (*operation, error) {
+// transferOp lets who has no authority for a holder transfer to that one only where
+// it waits, which somebody with authority has seen to.
+func transferOp(p auth.Principal, r *pb.TransferRequest) (*operation, error) {
 	name, err := leaseName(r.Name)
 	if err != nil {
 		return nil, err
@@ -179,6 +181,7 @@ func transferOp(r *pb.TransferRequest) (*operation, error) {
 		name: name, holder: r.Holder, session: session,
 		command: core.TransferCommand{
 			Name: name, Holder: r.Holder, Session: session, Token: incumbent.Token(r.Token), ToSession: to, ToHolder: r.ToHolder,
+			Waiting: p.Kind != auth.Operator && !p.Is(r.ToHolder),
 		},
 		answer: func(f *former, r core.Result) *pb.OperationResult {
 			done := &pb.TransferResponse{Index: uint64(r.Index), Lease: f.lease(r.Lease)}

@@ -25,6 +25,7 @@ type streamOp struct {
 	place  place
 	result core.Result
 	op     *operation // on a lease or session; else nil
+	about  *operation // what is handed on of it as changed or denied: op, or of keys; nil: it reads
 	// form writes the answer, of what is not about a lease or session.
 	form func(f *former, r core.Result) *pb.ServerFrame
 }
@@ -44,12 +45,16 @@ func (d *Door) tell() {
 		if len(ops) == 0 {
 			return
 		}
-		f := d.former() // after taking: its view is at least as new as all outcomes
+		f := d.former(nil) // after taking: its view is at least as new as all outcomes
 		for _, o := range ops {
 			d.leave(o.place)
 			o.s.underWay.Add(-1)
+			if o.about != nil {
+				d.settledOp(o.s.who, o.about, &o.result)
+			}
 			if o.id != 0 {
 				f.forget()
+				f.sight = d.sightOf(o.s.who)
 				out.add(o.s, o.frame(f))
 			}
 		}

@@ -23,11 +23,24 @@ import (
 type form struct {
 	answer protowire.Number // of a stream's frame
 	values pb.WatchedValues // of keys: which the entries have
+	hides  bool             // no session's id is shown
+}
+
+// encoding is that of a form, counted from the one with all values and ids.
+func (f form) encoding(first watch.Encoding) watch.Encoding {
+	e := first + watch.Encoding(f.values)
+	if f.hides {
+		e += hiddenEncodings
+	}
+	return e
 }
 
 // This door's numbers among the encodings of an event, with all that it says. Those
-// of keys with fewer values follow, by [pb.WatchedValues].
+// of keys with fewer values follow, by [pb.WatchedValues], and behind them those
+// without the ids of sessions.
 const (
+	hiddenEncodings watch.Encoding = 4
+
 	protoEncoding watch.Encoding = 'n' // as an element of WatchResponse.events, tag and length included
 	jsonEncoding  watch.Encoding = 'N' // as jsonCodec writes it
 )
@@ -136,8 +149,8 @@ func (d *Door) encodedJSON(f form, e *watch.Event) []byte {
 }
 
 func (d *Door) encoded(f form, e *watch.Event, first watch.Encoding, write func(proto.Message) []byte) []byte {
-	return e.Encode(first+watch.Encoding(f.values), func(e *watch.Event) []byte {
-		if m := d.former().eventOf(e, f.values); m != nil {
+	return e.Encode(f.encoding(first), func(e *watch.Event) []byte {
+		if m := d.formerFor(sight{all: !f.hides}).eventOf(e, f.values); m != nil {
 			return write(m)
 		}
 		return nil

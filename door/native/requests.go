@@ -99,14 +99,14 @@ func (s *stream) operation(w *bench, id uint64, in *pb.Operation, deadline time.
 	}
 	o, err := operationOf(s.who.principal, in)
 	if err == nil {
-		err = s.door.allow(s.who, o)
+		err = s.door.deniedOp(s.who, o, s.door.allow(s.who, o))
 	}
 	if err != nil {
 		s.door.leave(place)
 		return err
 	}
 	s.settle(w)
-	way := &streamOp{s: s, id: id, op: o, place: place}
+	way := &streamOp{s: s, id: id, op: o, about: o, place: place}
 	s.door.leases.Submit(s.callOf(o, deadline), o.command, way.settled)
 	return nil
 }
@@ -120,7 +120,7 @@ func (s *stream) extendOne(w *bench, id uint64, in *pb.Extension) error {
 	e, err := s.door.extensionOf(s.who, in)
 	if err != nil {
 		s.door.leave(place)
-		return err
+		return s.door.deniedExtension(s.who, &e, err)
 	}
 	b := &lease.Batch{Items: []lease.Extension{e}}
 	s.settle(w)
@@ -165,7 +165,7 @@ func (s *stream) read(id uint64, lane admit.Lane, stale bool, query func(*former
 		s.reply(out)
 	}
 	run := func() {
-		f := s.door.former()
+		f := s.door.former(s.who)
 		out, err := query(f)
 		if err != nil || stale { // what only the leader knows would have to be asked for
 			answer(out, err)
@@ -238,7 +238,7 @@ func (s *stream) waited(id uint64, r *pb.WaitReleasedRequest, released bool, err
 		s.refuse(id, err)
 		return
 	}
-	s.reply(&pb.ServerFrame{Id: id, Answer: &pb.ServerFrame_WaitReleased{WaitReleased: s.door.former().released(r.Name, released)}})
+	s.reply(&pb.ServerFrame{Id: id, Answer: &pb.ServerFrame_WaitReleased{WaitReleased: s.door.former(s.who).released(r.Name, released)}})
 }
 
 // room checks that id is free and that there may be one more, and makes the

@@ -38,7 +38,7 @@ func (s sessionService) GetSession(ctx context.Context, r *connect.Request[pb.Ge
 // ListSessions reads a page of sessions, by id.
 func (s sessionService) ListSessions(ctx context.Context, r *connect.Request[pb.ListSessionsRequest]) (*connect.Response[pb.ListSessionsResponse], error) {
 	return reading(ctx, s.d, calls.ListSessions.LaneOfRead(r.Msg.Stale), r.Msg.Stale, func(f *former) (*pb.ListSessionsResponse, error) {
-		return f.listSessions(ctx, callerOf(ctx), r.Msg)
+		return f.listSessions(ctx, r.Msg)
 	})
 }
 
@@ -48,8 +48,7 @@ func (f *former) getSession(who *caller, r *pb.GetSessionRequest) (*pb.GetSessio
 		return nil, err
 	}
 	s := f.view.Session(id)
-	sight := f.d.rights(who).Sight(auth.SessionRead)
-	if s == nil || !sight.SeesOf(s.Origin.Principal) { // whose it is, or that it is, is not said to others
+	if s == nil || !f.sight.sees(s) { // whose it is, or that it is, is not said to others
 		return nil, incumbent.Errorf(incumbent.NotFound, "session %v is not open", id)
 	}
 	page, err := newPage(r.Limit)
@@ -64,7 +63,7 @@ func (f *former) getSession(who *caller, r *pb.GetSessionRequest) (*pb.GetSessio
 	}, nil
 }
 
-func (f *former) listSessions(ctx context.Context, who *caller, r *pb.ListSessionsRequest) (*pb.ListSessionsResponse, error) {
+func (f *former) listSessions(ctx context.Context, r *pb.ListSessionsRequest) (*pb.ListSessionsResponse, error) {
 	page, err := newPage(r.Limit)
 	if err != nil {
 		return nil, err
@@ -74,7 +73,7 @@ func (f *former) listSessions(ctx context.Context, who *caller, r *pb.ListSessio
 		return nil, err
 	}
 	out := &pb.ListSessionsResponse{Index: uint64(f.view.Index())}
-	seen, sight := 0, f.d.rights(who).Sight(auth.SessionRead)
+	seen := 0
 	var stopped error
 	f.view.Sessions(after, func(s *core.Session) bool {
 		if seen++; seen%ScanSlice == 0 && ctx.Err() != nil {
@@ -82,7 +81,7 @@ func (f *former) listSessions(ctx context.Context, who *caller, r *pb.ListSessio
 			return false
 		}
 		switch {
-		case !sight.SeesOf(s.Origin.Principal):
+		case !f.sight.sees(s):
 			return true
 		case page.full():
 			out.More = true
@@ -111,7 +110,7 @@ func reading[T any](ctx context.Context, d *Door, l admit.Lane, stale bool, quer
 			return nil, d.callError(err)
 		}
 	}
-	f := d.former()
+	f := d.former(callerOf(ctx))
 	out, err := query(f)
 	if err == nil && !stale { // what only the leader knows would have to be asked for
 		err = f.filled(ctx)

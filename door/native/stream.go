@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/park"
 	"github.com/incumbent-dev/incumbent/websocket"
 )
@@ -127,7 +128,7 @@ func (s *stream) frame(w *bench, f *clientFrame, now time.Time) {
 		return
 	}
 	if err := s.door.allowTokens(s.who, w.decoder.tokens[f.first:f.first+f.count]); err != nil {
-		s.refuseNow(w, f.id, err)
+		s.refuseNow(w, f.id, s.door.denied(s.who, auth.Extend, "", err))
 		return
 	}
 	s.addTokens(w, f)

@@ -69,7 +69,7 @@ func (s *stream) changeKey(id uint64, deadline time.Time, c *kv.Command, key *pb
 	if err != nil {
 		return err
 	}
-	way := &streamOp{s: s, id: id, place: place, form: func(f *former, r core.Result) *pb.ServerFrame { return form(c, f, r) }}
+	way := &streamOp{s: s, id: id, about: o, place: place, form: func(f *former, r core.Result) *pb.ServerFrame { return form(c, f, r) }}
 	s.door.writeKey(s.who, s.callOf(o, deadline), o, c, way.settled)
 	return nil
 }
@@ -95,6 +95,7 @@ func (s *stream) getKey(id uint64, in *pb.GetKeyRequest) error {
 		}
 		out, err := f.key(s.who, in)
 		if err != nil {
+			err = f.d.denied(s.who, auth.KeyRead, in.Namespace+":"+in.Key, err)
 			return &pb.ServerFrame{Error: errorPB(err, f.d.standing(), nil)}
 		}
 		return &pb.ServerFrame{Answer: &pb.ServerFrame_GetKey{GetKey: out}}
@@ -119,7 +120,7 @@ func (s *stream) listKeys(f *former, in *pb.ListKeysRequest) (*pb.ListKeysRespon
 	defer cancel()
 	l, err := s.door.keyListOf(ctx, s.who, f, in)
 	if err != nil {
-		return nil, err
+		return nil, s.door.denied(s.who, auth.KeyRead, in.Namespace+":"+in.Prefix, err)
 	}
 	return l.read()
 }
@@ -136,7 +137,7 @@ func (s *stream) txn(id uint64, in *pb.TxnRequest, deadline time.Time) error {
 	if err != nil {
 		return err
 	}
-	way := &streamOp{s: s, id: id, place: place, form: func(f *former, r core.Result) *pb.ServerFrame {
+	way := &streamOp{s: s, id: id, about: o, place: place, form: func(f *former, r core.Result) *pb.ServerFrame {
 		if r.Err != nil {
 			return failedTxn(r)
 		}

@@ -85,7 +85,7 @@ func (s *stream) watch(id uint64, sel *selection, refusal error) error {
 				w.fail(err)
 				return
 			}
-			w.start.Store(s.door.former())
+			w.start.Store(s.door.former(nil))
 			w.kick()
 		})
 	})

@@ -44,7 +44,7 @@ func (d *Door) transact(ctx context.Context, h http.Header, in *pb.TxnRequest) (
 	if r.Err != nil {
 		return nil, d.txnError(r)
 	}
-	return d.former().txnAnswer(in, r), nil
+	return d.former(callerOf(ctx)).txnAnswer(in, r), nil
 }
 
 // laneOfTxn is the lane of a transaction: what claims is refused as claims are, what
@@ -177,17 +177,17 @@ func (f *former) txnResult(op *pb.TxnOperation, r *core.Result) *pb.TxnResult {
 	n, _ := r.Record.(int)
 	switch in := op.GetOp().(type) {
 	case *pb.TxnOperation_Get:
-		return &pb.TxnResult{Result: &pb.TxnResult_Get{Get: &pb.GetKeyResponse{Entry: entryPB(e, false)}}}
+		return &pb.TxnResult{Result: &pb.TxnResult_Get{Get: &pb.GetKeyResponse{Entry: f.entry(e, false)}}}
 	case *pb.TxnOperation_List:
-		return &pb.TxnResult{Result: &pb.TxnResult_List{List: listed(in.List, r)}}
+		return &pb.TxnResult{Result: &pb.TxnResult_List{List: f.listed(in.List, r)}}
 	case *pb.TxnOperation_Put:
 		return &pb.TxnResult{Result: &pb.TxnResult_Put{Put: &pb.PutResponse{}}}
 	case *pb.TxnOperation_Delete:
 		return &pb.TxnResult{Result: &pb.TxnResult_Delete{Delete: &pb.DeleteResponse{Deleted: uint32(n)}}}
 	case *pb.TxnOperation_Lock:
-		return &pb.TxnResult{Result: &pb.TxnResult_Lock{Lock: &pb.LockResponse{Entry: entryPB(e, true)}}}
+		return &pb.TxnResult{Result: &pb.TxnResult_Lock{Lock: &pb.LockResponse{Entry: f.entry(e, true)}}}
 	case *pb.TxnOperation_Unlock:
-		return &pb.TxnResult{Result: &pb.TxnResult_Unlock{Unlock: &pb.UnlockResponse{Entry: entryPB(e, true)}}}
+		return &pb.TxnResult{Result: &pb.TxnResult_Unlock{Unlock: &pb.UnlockResponse{Entry: f.entry(e, true)}}}
 	case *pb.TxnOperation_Release:
 		done := r.Lease != nil && r.Lease.Modified == r.Index
 		return &pb.TxnResult{Result: &pb.TxnResult_Release{Release: &pb.ReleaseResponse{Released: done}}}
@@ -201,14 +201,14 @@ func (f *former) txnResult(op *pb.TxnOperation, r *core.Result) *pb.TxnResult {
 	return &pb.TxnResult{}
 }
 
-func listed(in *pb.ListKeysRequest, r *core.Result) *pb.ListKeysResponse {
+func (f *former) listed(in *pb.ListKeysRequest, r *core.Result) *pb.ListKeysResponse {
 	l, _ := r.Record.(*kv.Listing)
 	if l == nil {
 		return &pb.ListKeysResponse{}
 	}
 	out := &pb.ListKeysResponse{Entries: make([]*pb.KeyValue, len(l.Entries))}
 	for i, e := range l.Entries {
-		out.Entries[i] = entryPB(e, in.KeysOnly)
+		out.Entries[i] = f.entry(e, in.KeysOnly)
 	}
 	if l.More {
 		out.Next = l.Entries[len(l.Entries)-1].Name

@@ -154,7 +154,7 @@ func keyCondition(in *pb.KeyCondition) (*kv.Condition, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.Test, c.Session = kv.LockedBy, id
+		c.Test, c.Session = kv.LockedBy, id // whose it is, allowedCondition looks at
 	default:
 		return nil, invalid("key", "nothing is said of it")
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/websocket"
@@ -30,10 +31,11 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
 	}
 	who, err := d.identify(r)
 	if err != nil {
-		d.refuseUpgrade(w, err)
+		d.refuseUpgrade(w, d.deniedLogin(r.RemoteAddr, err))
 		return
 	}
 	if who.principal.Kind == auth.Anonymous {
+		d.note(who, audit.Record{Action: audit.Login, Outcome: audit.Denied, Reason: audit.Permission})
 		d.refuseUpgrade(w, incumbent.Errorf(incumbent.Denied, "a stream is for those who say who they are").
 			WithHint("bring a client certificate or a credential"))
 		return

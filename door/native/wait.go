@@ -141,7 +141,7 @@ func (s leaseService) WaitReleased(ctx context.Context, r *connect.Request[pb.Wa
 			if e.err != nil {
 				return nil, s.d.callError(e.err)
 			}
-			return connect.NewResponse(s.d.former().released(r.Msg.Name, e.released)), nil
+			return connect.NewResponse(s.d.former(callerOf(ctx)).released(r.Msg.Name, e.released)), nil
 		case <-ctx.Done():
 			w.cancel()
 			return nil, s.d.callError(context.Cause(ctx))

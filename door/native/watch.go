@@ -35,11 +35,14 @@ type selection struct {
 	prefix bool
 }
 
-// sight is what its caller may be shown by the policies of now. The error is Denied:
-// nothing that is selected, any more.
+// sight is what its caller may be shown by the policies of now, and makes the form
+// show no session to who may not see all: not even his own, for events are encoded
+// once for all who are shown the same. The error is Denied: nothing that is selected,
+// any more.
 func (s *selection) sight(d *Door) (auth.Sight, error) {
 	g := d.rights(s.who)
 	sight := g.Sight(s.action)
+	s.form.hides = !g.Sight(auth.SessionRead).All()
 	if s.prefix {
 		return sight, sight.SeesAny(s.about)
 	}
@@ -76,8 +79,9 @@ type records interface {
 }
 
 // snapshot takes the next piece of what matches in a view.
-func (s *selection) snapshot(f *former, sight auth.Sight) *piece {
-	events, more := s.records.next(f, &room{left: pullEvents, bytes: pullBytes}, sight)
+func (s *selection) snapshot(f *former, may auth.Sight) *piece {
+	f.sight = sight{all: !s.form.hides}
+	events, more := s.records.next(f, &room{left: pullEvents, bytes: pullBytes}, may)
 	p := &piece{door: f.d, form: s.form, shown: events, mark: mark{snapshot: true, more: more, first: !s.begun}}
 	if s.begun = true; !more {
 		p.mark.progress = f.view.Index()
@@ -157,7 +161,7 @@ func (f *former) eventOf(e *watch.Event, values pb.WatchedValues) proto.Message 
 	c := changeOf(e)
 	switch {
 	case c.Family != nil:
-		return keyEvent(c, values)
+		return f.keyEvent(c, values)
 	case c.Lease == nil:
 		return nil
 	}
@@ -211,7 +215,7 @@ func (d *Door) sendSnapshot(ctx context.Context, sel *selection, send func(any) 
 	if err := d.confirmed(ctx); err != nil {
 		return 0, err
 	}
-	f := d.former()
+	f := d.former(nil)
 	for more := true; more; {
 		sight, err := sel.sight(d)
 		if err != nil {
