@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/incumbent-dev/incumbent/audit"
 )
 
 // Problem is one thing that is wrong with a Config.
@@ -31,7 +33,7 @@ func (c Config) Problems() []Problem {
 	if c.DataDir != "" {
 		found.add("data-dir", usableDir(c.DataDir))
 	}
-	_, err := newGuard(c)
+	_, err := newGuard(c, func(audit.Record) {})
 	found.add("credential-file", err)
 	if c.TLSCert != "" && c.TLSKey != "" {
 		_, err := (&certificates{cfg: c}).pair()

@@ -33,6 +33,8 @@ const (
 	DefaultStopTimeout    = 10 * time.Second
 	DefaultBackupEvery    = 24 * time.Hour
 	DefaultBackupKeep     = 7
+	DefaultAuditLogBytes  = 64 << 20
+	DefaultAuditLogKeep   = 10
 
 	// DefaultCheckpointInterval is how often members compare their states.
 	DefaultCheckpointInterval = time.Minute
@@ -41,6 +43,7 @@ const (
 
 	minBackupEvery, maxBackupEvery = time.Minute, 30 * 24 * time.Hour
 	maxBackupKeep                  = 10_000
+	maxAuditLogKeep                = 10_000
 
 	minCheckpointInterval = time.Second // hashing a large state takes longer
 	maxCheckpointInterval = 24 * time.Hour
@@ -101,6 +104,12 @@ type Config struct {
 	BackupEvery time.Duration // 1 min to 30 days; DefaultBackupEvery
 	BackupKeep  int           // newest ones that stay in the folder; 1 to 10,000; DefaultBackupKeep
 
+	// AuditLog is the file into which this member writes who changed what, or was not
+	// let do it; AuditStderr, or AuditNone.
+	AuditLog      string
+	AuditLogBytes int64 // of one file, after which another is begun; DefaultAuditLogBytes
+	AuditLogKeep  int   // older files that stay; 1 to 10,000; DefaultAuditLogKeep
+
 	HistoryBytes   int64  // of changes kept for resuming watches; DefaultHistoryBytes
 	MemoryBytes    int64  // resident ceiling that admission defends; DefaultMemoryBytes
 	MaxConnections int    // accepted at once; DefaultMaxConnections
@@ -141,6 +150,8 @@ func (c Config) withDefaults() Config {
 	set(&c.BackupEvery, DefaultBackupEvery)
 	set(&c.BackupKeep, DefaultBackupKeep)
 	set(&c.backupTick, backupTick)
+	set(&c.AuditLogBytes, DefaultAuditLogBytes)
+	set(&c.AuditLogKeep, DefaultAuditLogKeep)
 	set(&c.HistoryBytes, DefaultHistoryBytes)
 	set(&c.MemoryBytes, DefaultMemoryBytes)
 	set(&c.MaxConnections, DefaultMaxConnections)
@@ -208,6 +219,8 @@ func (c Config) sizeProblems(found *problems) {
 		{"memory-bytes", c.MemoryBytes, 64 << 20, 1 << 46},
 		{"max-connections", int64(c.MaxConnections), 1, 10_000_000},
 		{"backup-keep", int64(c.BackupKeep), 1, maxBackupKeep},
+		{"audit-log-bytes", c.AuditLogBytes, 1 << 20, 1 << 40},
+		{"audit-log-keep", int64(c.AuditLogKeep), 1, maxAuditLogKeep},
 	} {
 		if s.value < s.min || s.value > s.max {
 			found.add(s.name, invalid(s.name, "%d is outside %d to %d", s.value, s.min, s.max))

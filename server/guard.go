@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core/policy"
@@ -18,6 +19,7 @@ import (
 type guard struct {
 	*auth.Authenticator
 	file string // of bearer credentials; empty: none
+	note func(audit.Record)
 }
 
 // policy is how the configured listener is guarded. The cluster's own authority,
@@ -43,9 +45,9 @@ func (c Config) peerPolicy(ownTLS bool) error {
 // newGuard reads the credentials. Whoever shares the machine is trusted only
 // where nothing else was asked for: with credentials or client certificates
 // configured, everybody brings one.
-func newGuard(cfg Config) (*guard, error) {
+func newGuard(cfg Config, note func(audit.Record)) (*guard, error) {
 	trust := cfg.policy(false).TrustLoopback() && cfg.CredentialFile == "" && cfg.ClientCA == ""
-	g := &guard{Authenticator: auth.NewAuthenticator(trust, nil), file: cfg.CredentialFile}
+	g := &guard{Authenticator: auth.NewAuthenticator(trust, nil), file: cfg.CredentialFile, note: note}
 	return g, g.reload()
 }
 
@@ -74,10 +76,13 @@ func (s *Server) protect(c calls.Call, h http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, err := s.guard.of(r)
+		denied := audit.Record{Door: doorHTTP, Address: r.RemoteAddr, Action: audit.Login, Subject: r.URL.Path, Outcome: audit.Denied, Reason: audit.Identity}
 		if err == nil {
+			denied.Principal, denied.Action, denied.Reason = p.String(), c.Action().String(), audit.Permission
 			err = c.Allowed(policy.Of(s.engine.View()).Rules().Of(p))
 		}
 		if err != nil {
+			s.guard.note(denied)
 			code := http.StatusForbidden
 			if p.Kind == auth.Anonymous {
 				w.Header().Set("WWW-Authenticate", "Bearer")

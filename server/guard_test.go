@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/client"
 )
@@ -38,15 +39,15 @@ func credentialFile(t testing.TB, kinds map[string]auth.Kind) (path string, toke
 
 func TestGuard(t *testing.T) {
 	path, tokens := credentialFile(t, map[string]auth.Kind{"ops": auth.Operator, "unit-1": auth.Agent, "eyes": auth.Observer})
-	guarded, err := newGuard(Config{Listen: "127.0.0.1:7600", CredentialFile: path})
+	guarded, err := newGuard(Config{Listen: "127.0.0.1:7600", CredentialFile: path}, func(audit.Record) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, err := newGuard(Config{Listen: "127.0.0.1:7600"})
+	plain, err := newGuard(Config{Listen: "127.0.0.1:7600"}, func(audit.Record) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	open, err := newGuard(Config{Listen: "0.0.0.0:7600"}) // Validate refuses it; the guard does not rely on that
+	open, err := newGuard(Config{Listen: "0.0.0.0:7600"}, func(audit.Record) {}) // Validate refuses it; the guard does not rely on that
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -133,7 +133,7 @@ func (s *Server) openJuju(undo *undoing) (err error) {
 		Limits: juju.Limits{MaxConnections: s.cfg.MaxConnections},
 		Engine: s.engine, Park: s.park, Passwords: j.verifier, Cluster: s.cluster.ClusterID(),
 		TLS: func() *tls.Config { return j.tls(s.certs) }, Ready: s.ready,
-		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) }, Logger: s.log,
+		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) }, Logger: s.log, Audit: s.trail.note,
 	})
 	if err != nil {
 		return err

@@ -164,6 +164,7 @@ func (s *Server) keepRates(ctx context.Context) {
 		garbage.settle()
 		near = s.watchQuota(near)
 		s.rates.sample(time.Now(), s.counts())
+		s.trail.denials.flush(time.Now())
 		s.admission.SetMemory(int64(residentBytes()), s.limits.Load().MemoryBytes)
 		select {
 		case <-tick.C:

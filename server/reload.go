@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Reload reads certificates, credentials and passwords of Juju's agents again. What
+// Reload reads certificates, credentials and passwords of Juju's agents again, and
+// opens the audit log anew, which whoever rotates files may have moved away. What
 // fails is logged and named among the events, and what was there before stays in
 // force. stale names what else stays as it was, for the same event: what the caller
 // could not reload, and has logged. Streams of those whose credential is gone are
@@ -13,6 +14,7 @@ import (
 // grants what they came in with.
 func (s *Server) Reload(stale ...string) {
 	stale = slices.Clone(stale) // the caller's own is not written to
+	s.trail.reopen()
 	if s.certs != nil {
 		if err := s.certs.reload(); err != nil {
 			s.log.Warn("certificates not reloaded", "cause", err)

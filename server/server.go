@@ -55,6 +55,7 @@ type Server struct {
 	door      *native.Door
 	juju      *jujuDoor // nil: closed
 	guard     *guard
+	trail     *trail
 	admission *admission
 	certs     *certificates
 	https     bool // the native API is served by TLS
@@ -113,6 +114,10 @@ func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
 			undo.all()
 		}
 	}()
+	if s.trail, err = newTrail(cfg, s.metrics, s.events, time.Now); err != nil {
+		return nil, err
+	}
+	undo.later(s.trail.close)
 	if s.admission, err = newAdmission(s.begun); err != nil {
 		return nil, err
 	}
@@ -166,7 +171,7 @@ func (u *undoing) all() {
 // credentials: what of them is wrong is said before the log is touched.
 func (s *Server) openIdentity(ctx context.Context, undo *undoing) (err error) {
 	own := s.cfg.expectsOwnTLS()
-	if s.guard, err = newGuard(s.cfg); err != nil {
+	if s.guard, err = newGuard(s.cfg, s.trail.note); err != nil {
 		return err
 	}
 	if s.certs, err = loadCertificates(s.cfg, nil); err != nil {
@@ -287,7 +292,7 @@ func (s *Server) openDoor() (*native.Door, error) {
 	return native.New(native.Config{
 		Engine: s.engine, Park: s.park, Operator: s.operator(), Guard: s.guard, Logger: s.log,
 		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) },
-		Age: s.cluster.Age, Away: s.cutOff.err,
+		Age: s.cluster.Age, Away: s.cutOff.err, Audit: s.trail.note,
 	})
 }
 
@@ -439,6 +444,7 @@ func (s *Server) Close(ctx context.Context) error {
 	errs = append(errs, s.engine.Close(ctx))
 	s.stop()
 	errs = append(errs, s.wait(ctx), s.cluster.Close(ctx))
+	s.trail.close()
 	s.fail(nil)
 	if s.cause != nil {
 		return s.cause

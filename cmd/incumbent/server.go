@@ -35,7 +35,7 @@ and --client-ca or --credential-file; or the cluster's own authority, which
 SIGTERM and SIGINT: stop accepting, hand leadership over, answer blocked calls,
 leave within 10 s; a second one leaves now. SIGHUP: reload certificates,
 credentials, passwords of Juju's agents, --max-connections, --memory-bytes and
-log level.
+log level, and go on in a new file of --audit-log.
 
 Exit code 2: a setting is wrong. Exit code 5: the data directory or the address
 is in use. Exit code 6: this member was removed from its cluster, or its name is
@@ -69,6 +69,9 @@ stopped because of a fault, which it names.`,
 	f.Int64("log-segment-bytes", 0, "size of a log segment (default 64 MiB, with --dev 8 MiB)")
 	f.Int64("snapshot-bytes", 0, "log between two snapshots (default four segments)")
 	f.Int64("disk-reserve-bytes", server.DefaultDiskReserve, "free space below which growth is refused")
+	f.String("audit-log", server.AuditNone, "file for who changed what or was denied it, a JSON object a line; or "+server.AuditStderr+" (default none)")
+	f.Int64("audit-log-bytes", server.DefaultAuditLogBytes, "size at which another file is begun")
+	f.Int("audit-log-keep", server.DefaultAuditLogKeep, "how many older ones stay")
 	f.Int64("history-bytes", server.DefaultHistoryBytes, "changes kept for resuming watches")
 	f.Int64("memory-bytes", server.DefaultMemoryBytes, "resident memory that admission defends")
 	f.Int("max-connections", server.DefaultMaxConnections, "connections accepted at once, by each listener")
@@ -106,6 +109,9 @@ func serverConfig(c *cobra.Command, logger *slog.Logger) (server.Config, error) 
 	cfg.HistoryBytes, _ = f.GetInt64("history-bytes")
 	cfg.MemoryBytes, _ = f.GetInt64("memory-bytes")
 	cfg.MaxConnections, _ = f.GetInt("max-connections")
+	cfg.AuditLog = text(c, "audit-log")
+	cfg.AuditLogBytes, _ = f.GetInt64("audit-log-bytes")
+	cfg.AuditLogKeep, _ = f.GetInt("audit-log-keep")
 	cfg.BackupDir = text(c, "backup-dir")
 	cfg.BackupEvery, _ = f.GetDuration("backup-every")
 	cfg.BackupKeep, _ = f.GetInt("backup-keep")

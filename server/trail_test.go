@@ -1,0 +1,101 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/incumbent-dev/incumbent/audit"
+)
+
+// heardOf is a trail whose records and events a test looks at.
+func heardOf(t *testing.T) (tr *trail, records *[]audit.Record, events func() []Event) {
+	t.Helper()
+	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	line := newTimeline(func() time.Time { return now })
+	tr, err := newTrail(Config{}, newMetrics(), line, func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	records = new([]audit.Record)
+	tr.denials = newDenials(line, func(r audit.Record) { *records = append(*records, r) })
+	return tr, records, func() []Event {
+		list, _, _ := line.after(0, timelineKept)
+		return list
+	}
+}
+
+func denialAt(at time.Time, principal, address string) audit.Record {
+	return audit.Record{At: at, Door: doorNative, Address: address, Principal: principal, Action: "claim", Outcome: audit.Denied, Reason: audit.Permission}
+}
+
+// What is denied shows once for a principal at an address, and a minute later how
+// often it was since. Ports do not tell attempts apart.
+func TestDenialsAreGatheredByMinute(t *testing.T) {
+	tr, records, events := heardOf(t)
+	at := time.Date(2026, 11, 22, 10, 0, 5, 0, time.UTC)
+	for i := range denialRecords + 50 {
+		r := denialAt(at, "agent:x", fmt.Sprint("10.0.0.1:", 1000+i))
+		if tr.denials.add(&r) != (i < denialRecords) {
+			t.Fatalf("denial %d", i)
+		}
+	}
+	if got := events(); len(got) != 1 || got[0].Subject != "agent:x" || !strings.Contains(got[0].Detail, "10.0.0.1") {
+		t.Fatalf("at once: %v", got)
+	}
+	tr.denials.flush(at.Add(time.Minute))
+	got := events()
+	if len(got) != 2 || !strings.Contains(got[1].Detail, fmt.Sprint(denialRecords+49, " times")) {
+		t.Errorf("a minute later: %v", got)
+	}
+	if n := len(*records); n != 1 || !strings.HasPrefix((*records)[0].Detail, "50 more") {
+		t.Errorf("records of the rest: %v", *records)
+	}
+	tr.denials.flush(at.Add(time.Hour))
+	if n := len(events()); n != 2 {
+		t.Errorf("%d events after an hour of quiet", n)
+	}
+}
+
+// An attacker with many names and addresses does not push out what else is among the
+// events: a day of his takes a sixth of them at the most.
+func TestDenialsLeaveRoomForOtherEvents(t *testing.T) {
+	tr, _, events := heardOf(t)
+	at := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
+	const minutes, each = 24 * 60, 200
+	for m := range minutes {
+		for i := range each {
+			r := denialAt(at.Add(time.Duration(m)*time.Minute), fmt.Sprint("agent:", m, "-", i), fmt.Sprintf("10.%d.%d.1:5", m%250, i))
+			tr.denials.add(&r)
+		}
+	}
+	if n := len(events()); n > timelineKept/6 || n < minutes {
+		t.Errorf("%d events, %d are kept", n, timelineKept)
+	}
+	if len(tr.denials.seen) > denialsKept {
+		t.Errorf("%d principals are told apart", len(tr.denials.seen))
+	}
+}
+
+// What is denied is counted under words of closed sets, whatever it is.
+func TestDenialsAreCounted(t *testing.T) {
+	tr, _, _ := heardOf(t)
+	for _, r := range []audit.Record{
+		{Door: doorNative, Action: "claim", Reason: audit.Owner},
+		{Door: doorJuju, Action: audit.Login, Reason: audit.Identity},
+		{Door: doorPeers, Action: "Join", Reason: audit.Permission},
+		{Door: "nowhere", Action: "claim", Reason: audit.Owner},
+	} {
+		r.Outcome = audit.Denied
+		tr.note(r)
+	}
+	for d, want := range map[denial]float64{
+		{doorNative, "claim", audit.Owner}: 1, {doorJuju, audit.Login, audit.Identity}: 1, {doorPeers, otherAction, audit.Permission}: 1,
+		{doorNative, otherAction, audit.Permission}: 0,
+	} {
+		if got := valueOf(tr.counts[d]); got != want {
+			t.Errorf("%v: %v, want %v", d, got, want)
+		}
+	}
+}
