@@ -5,8 +5,11 @@ import (
 	"slices"
 	"strconv"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/parts"
 	"github.com/incumbent-dev/incumbent/node"
 )
 
@@ -51,7 +54,8 @@ func (c *checker) answered(p *process, s *submission, r core.Result, bound incum
 func (c *checker) executed(e *entry, results []core.Result, changes []core.Change) {
 	for i, cmd := range e.cmds {
 		n, ok := markIn(cmd)
-		if !ok || c.raises[string(cmd)] {
+		// What travels in parts is one of the listers': their history tells of it.
+		if !ok || c.raises[string(cmd)] || isPart(cmd) {
 			continue
 		}
 		if kind, refused := c.refused[n]; refused && c.calls[n] == 0 && !c.keyed(cmd, n) {
@@ -117,4 +121,19 @@ func (c *checker) read(p *process, v *core.View, bound incumbent.Index) {
 		c.w.violate("member %d read index %d, %d had been acknowledged before (G22)", p.m.at, v.Index(), bound)
 	}
 	c.acked = max(c.acked, v.Index())
+}
+
+// isPart reports whether a command is a part of a larger one.
+func isPart(cmd []byte) bool {
+	for len(cmd) > 0 {
+		num, _, n := protowire.ConsumeField(cmd)
+		if n < 0 {
+			return false
+		}
+		if num == parts.Number {
+			return true
+		}
+		cmd = cmd[n:]
+	}
+	return false
 }

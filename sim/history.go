@@ -41,7 +41,7 @@ func (c *keyChecker) numbered(n uint64, call *keyCall) { c.numbers[n] = call }
 // executed takes note of what became of a call in the log.
 func (c *keyChecker) executed(n uint64, r *core.Result) {
 	if call := c.numbers[n]; call != nil && call.executed == 0 {
-		call.executed, call.outcome = c.now(), *r
+		call.executed, call.outcome = c.now(), transacted(*r)
 	}
 }
 

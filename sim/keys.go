@@ -187,12 +187,49 @@ func (k *writer) look(keys []kv.Key, read func(*core.View) []*kv.Entry) {
 	}, k.next)
 }
 
-// submitKeys makes a call about keys, of which the checker takes note.
+// submitKeys makes a call about keys, of which the checker takes note. Some are made as
+// transactions, which are answered alike.
 func (w *world) submitKeys(a *agent, c kv.Command, then func(core.Result), nothing func()) {
 	call := w.check.keys.called(a, c)
-	n := a.submit(c, func(r core.Result) {
+	cmd, answer := core.Command(c), func(r core.Result) core.Result { return r }
+	if (c.Verb == kv.Put || c.Verb == kv.Remove) && w.chance(4) {
+		cmd, answer = w.inTransaction(c), transacted
+	}
+	n := a.submit(cmd, func(r core.Result) {
+		r = answer(r)
 		w.check.keys.returned(call, r)
 		then(r)
 	}, nothing)
 	w.check.keys.numbered(n, call)
+}
+
+// inTransaction is a change of one key as a transaction: its condition, and what is there
+// if that does not hold.
+func (w *world) inTransaction(c kv.Command) core.Command {
+	txn := core.TxnCommand{Else: gets([]kv.Key{c.Key})}
+	switch c.If {
+	case kv.IfIndex:
+		txn.If = append(txn.If, kv.Condition{Test: kv.Modified, Key: c.Key, Index: c.Index})
+	case kv.IfValue:
+		txn.If = append(txn.If, kv.Condition{Test: kv.HasValue, Key: c.Key, Value: c.Was})
+	}
+	c.If, c.Index, c.Was = 0, 0, nil
+	txn.Then = []core.Command{c}
+	return txn.Pack()
+}
+
+// transacted is the answer to such a transaction as the change itself would have it.
+func transacted(r core.Result) core.Result {
+	txn := r.Txn
+	r.Txn = nil
+	if txn == nil {
+		return r
+	}
+	if len(txn.Results) == 1 {
+		r.Record = txn.Results[0].Record
+	}
+	if txn.Unmet > 0 {
+		r.Err = incumbent.Errorf(incumbent.Conflict, "condition %d does not hold", txn.Unmet)
+	}
+	return r
 }

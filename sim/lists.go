@@ -21,7 +21,13 @@ const (
 	listNum   = 4
 	fenceNum  = 2 // of the lists: only the holder of its lease appends to one
 	listRests = 500 * time.Millisecond
+
+	largeOneIn = 50 // transactions that append
+	paddings   = 3  // values of the largest size, which make a transaction travel in parts
 )
+
+// padding is a value of the largest size. Nobody changes it.
+var padding = make([]byte, kv.MaxValueBytes)
 
 // lister is a client that reads lists and appends to them by transactions, some of
 // them under the token of a lease that it claims and releases by transactions, too.
@@ -136,7 +142,18 @@ func (l *lister) append(keys []kv.Key, seen []*kv.Entry) {
 		t.Appends[k.Name] = element
 		c.Then = append(c.Then, kv.Command{Verb: kv.Put, Key: k, Value: fmt.Appendf(nil, "%s %d", before, element)})
 	}
+	large := w.chance(largeOneIn)
+	if large { // and leaves nothing behind
+		pads := kv.Key{Namespace: listsOf, Name: fmt.Sprintf("pads/%d/", l.a.id)}
+		for i := range paddings {
+			c.Then = append(c.Then, kv.Command{Verb: kv.Put, Key: kv.Key{Namespace: listsOf, Name: fmt.Sprint(pads.Name, i)}, Value: padding})
+		}
+		c.Then = append(c.Then, kv.Command{Verb: kv.RemoveTree, Key: pads})
+	}
 	l.do(c, t, func(r core.Result) {
+		if large && r.Err == nil && r.Txn.Unmet == 0 {
+			w.res.Large++
+		}
 		switch {
 		case r.Err != nil:
 			t.Failed = true // another holds a lease

@@ -90,7 +90,9 @@ type Result struct {
 	Policies    int // changes of policies
 	// Transactions that were answered.
 	Transactions int
-	Violations   []string
+	// Transactions that travelled in parts and were done.
+	Large      int
+	Violations []string
 }
 
 // world is one run.

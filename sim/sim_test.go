@@ -92,6 +92,7 @@ func (s *totals) add(r Result) {
 	s.Gets += r.Gets
 	s.Locks += r.Locks
 	s.Transactions += r.Transactions
+	s.Large += r.Large
 	s.Delays += r.Delays
 	for name, n := range r.Faults {
 		s.Faults[name] += n
@@ -99,9 +100,9 @@ func (s *totals) add(r Result) {
 }
 
 func (s *totals) String() string {
-	return fmt.Sprintf("%v of virtual time: terms %d, crashes %d, snapshots %d, grants %d, extensions %d, hand-overs %d, expiries %d, reads %d, frames vouched for %d, changes watched %d, watchers cut off %d, unknown outcomes %d, attachments %d, revocations %d, members put back and refused %d, writes of keys %d, conflicts %d, answers without the log %d, refusals of the quota %d, reads of keys %d, locks %d, lock delays %d, transactions %d, faults %v",
+	return fmt.Sprintf("%v of virtual time: terms %d, crashes %d, snapshots %d, grants %d, extensions %d, hand-overs %d, expiries %d, reads %d, frames vouched for %d, changes watched %d, watchers cut off %d, unknown outcomes %d, attachments %d, revocations %d, members put back and refused %d, writes of keys %d, conflicts %d, answers without the log %d, refusals of the quota %d, reads of keys %d, locks %d, lock delays %d, transactions %d, of them in parts %d, faults %v",
 		s.Virtual, s.Terms, s.Crashes, s.Snapshots, s.Grants, s.Extensions, s.HandOvers, s.Expiries, s.Reads, s.Vouched, s.Watched, s.CutOff, s.Unknown, s.Attached, s.Revocations, s.RolledBack,
-		s.Writes, s.Conflicts, s.Idle, s.Full, s.Gets, s.Locks, s.Delays, s.Transactions, s.Faults)
+		s.Writes, s.Conflicts, s.Idle, s.Full, s.Gets, s.Locks, s.Delays, s.Transactions, s.Large, s.Faults)
 }
 
 // Clusters of one, three and five with everything that can go wrong: whatever
@@ -119,7 +120,7 @@ func TestSmoke(t *testing.T) {
 	t.Log(&sum)
 	if sum.Crashes == 0 || sum.Grants == 0 || sum.Extensions == 0 || sum.HandOvers == 0 || sum.Expiries == 0 || sum.Reads == 0 || sum.Watched == 0 ||
 		sum.Attached == 0 || sum.Revocations == 0 || sum.Vouched == 0 ||
-		sum.Writes == 0 || sum.Conflicts == 0 || sum.Idle == 0 || sum.Full == 0 || sum.Gets == 0 || sum.Locks == 0 || sum.Delays == 0 || sum.Transactions == 0 {
+		sum.Writes == 0 || sum.Conflicts == 0 || sum.Idle == 0 || sum.Full == 0 || sum.Gets == 0 || sum.Locks == 0 || sum.Delays == 0 || sum.Transactions == 0 || sum.Large == 0 {
 		t.Error("the runs did not do what they are there for")
 	}
 }
