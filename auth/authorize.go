@@ -106,15 +106,16 @@ func (a Action) Needs() (State, Verbs) {
 	return decrees[a].state, decrees[a].verb
 }
 
-// reserved are the namespaces that belong to a door: what its own protocol says is
-// done there, and others look, unless a policy lets them do more.
-var reserved = map[string]string{
-	"application-leadership": "juju",
-	"singular-controller":    "juju",
+// Reserved returns the door that a namespace belongs to, "": it belongs to nobody.
+// What the door's own protocol says is done there, and others look, unless a policy
+// lets them do more.
+func Reserved(namespace string) string {
+	switch namespace {
+	case "application-leadership", "singular-controller":
+		return "juju"
+	}
+	return ""
 }
-
-// Reserved returns the door that a namespace belongs to; "": it belongs to nobody.
-func Reserved(namespace string) string { return reserved[namespace] }
 
 // looks are the verbs that change nothing.
 const looks = See | Follow
@@ -126,7 +127,8 @@ func Authorize(g *Rights, a Action, r Resource) error {
 	if g.permits(a, &r) {
 		return nil
 	}
-	return g.denied(a, &r)
+	refused := r // so that what is permitted allocates nothing
+	return g.denied(a, &refused)
 }
 
 func (g *Rights) permits(a Action, r *Resource) bool {
@@ -162,7 +164,7 @@ func (d *decree) reservedFor(r *Resource) string {
 	if d.state != Leases && d.state != Keys {
 		return ""
 	}
-	door := reserved[r.Name.Namespace]
+	door := Reserved(r.Name.Namespace)
 	if d.verb&looks != 0 && r.Door != door {
 		return ""
 	}

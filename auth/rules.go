@@ -209,13 +209,15 @@ type levelEntry struct {
 
 // upTo is the last entry that is not behind a name, -1: there is none.
 func (l *level) upTo(name string) int {
-	i, _ := slices.BinarySearchFunc(l.entries, name, func(e levelEntry, name string) int {
-		if e.text <= name {
-			return -1
+	low, high := 0, len(l.entries)
+	for low < high {
+		if middle := (low + high) / 2; l.entries[middle].text <= name {
+			low = middle + 1
+		} else {
+			high = middle
 		}
-		return 1
-	})
-	return i - 1
+	}
+	return low - 1
 }
 
 // verbs are those that the patterns give that match a name of these parts.

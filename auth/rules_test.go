@@ -278,6 +278,7 @@ func BenchmarkAuthorize(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			g := rules.Of(agentOf("unit-500"))
 			r := Resource{Name: leaseOf("default", "default", "app-500/7/leader"), Holder: "unit-500"}
+			b.ReportAllocs()
 			for b.Loop() {
 				if err := Authorize(g, Claim, r); err != nil {
 					b.Fatal(err)
