@@ -161,6 +161,7 @@ type Controller struct {
 	messages [NumLanes][NumReasons]string
 	shut     [numRanks]atomic.Int64 // the rank was at its limit: those before it are shut until then
 	memory   atomic.Int32           // ranks below this one are shut for want of memory
+	mode     atomic.Uint32
 }
 
 // New returns a controller. jitter gives numbers in [0, 1) that spread when
@@ -214,25 +215,56 @@ type Ticket struct {
 // come back.
 func (c *Controller) Enter(l Lane, cost int, now int64) (Ticket, error) {
 	cost = max(cost, 1)
-	rank := rankOf[l]
-	if int32(rank) < c.memory.Load() {
-		return Ticket{}, c.refuse(l, Memory)
+	why, mode := c.enter(l, int64(cost), now, false), Mode(c.mode.Load())
+	switch {
+	case why == NumReasons:
+	case mode == Enforce:
+		return Ticket{}, c.refuse(l, why)
+	default:
+		if mode == Observe {
+			c.lanes[l].refused[why].Add(1)
+		}
+		c.enter(l, int64(cost), now, true)
 	}
-	for r := rank + 1; r < numRanks; r++ {
-		if c.shut[r].Load() > now {
-			return Ticket{}, c.refuse(l, Order)
+	return Ticket{c, now, int32(cost), l}, nil
+}
+
+// enter gives work a place, in any case if it must, or says why it has none;
+// NumReasons: it has one.
+func (c *Controller) enter(l Lane, cost, now int64, must bool) Reason {
+	rank, limits := rankOf[l], c.limits.Load()
+	if !must {
+		if int32(rank) < c.memory.Load() {
+			return Memory
+		}
+		for r := rank + 1; r < numRanks; r++ {
+			if c.shut[r].Load() > now {
+				return Order
+			}
 		}
 	}
-	limits := c.limits.Load()
-	admitted, full := c.lanes[l].enter(int64(cost), now, limits, rank, c.must(rank, now))
+	admitted, full := c.lanes[l].enter(cost, now, limits, rank, must || c.must(rank, now))
 	if full {
 		c.shutBefore(rank, now, limits)
 	}
 	if !admitted {
-		return Ticket{}, c.refuse(l, Delay)
+		return Delay
 	}
-	return Ticket{c, now, int32(cost), l}, nil
+	return NumReasons
 }
+
+// Mode says what becomes of work for which a lane has no room.
+type Mode uint8
+
+// The modes.
+const (
+	Enforce Mode = iota // it is refused
+	Observe             // it is counted as refused, and let in
+	Off                 // it is let in
+)
+
+// SetMode changes the mode.
+func (c *Controller) SetMode(m Mode) { c.mode.Store(uint32(m)) }
 
 // must reports whether a lane of the rank has to admit work whatever its
 // limit: the last one always, others while those before them are open.

@@ -432,3 +432,27 @@ func BenchmarkRefuse(b *testing.B) {
 		}
 	}
 }
+
+// What only observes lets in what it counts as refused, and what is off does not even
+// count.
+func TestModesOfAdmission(t *testing.T) {
+	for mode, want := range map[Mode]struct{ admitted, refused uint64 }{Enforce: {0, 1}, Observe: {1, 1}, Off: {1, 0}} {
+		c, err := New(Limits{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.SetMode(mode)
+		c.SetMemory(100, 100)
+		ticket, err := c.Enter(Claims, 1, 1)
+		if (err == nil) != (want.admitted == 1) {
+			t.Errorf("mode %d: %v", mode, err)
+		}
+		if err == nil {
+			ticket.Done(2)
+		}
+		s := c.Stats()[Claims]
+		if s.Admitted != want.admitted || s.Refused[Memory] != want.refused || s.Inflight != 0 {
+			t.Errorf("mode %d: %+v", mode, s)
+		}
+	}
+}

@@ -199,7 +199,7 @@ func (e *Engine) overQuota(c *call) bool {
 	}
 	err := e.view.OverQuota(c.Origin.Principal, c.cmd)
 	if err != nil {
-		e.finish(c, core.Result{Index: e.view.Index(), Err: err})
+		e.finish(c, core.Result{Err: err}) // as of no index: the view may be behind
 	}
 	return err != nil
 }

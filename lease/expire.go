@@ -3,6 +3,7 @@ package lease
 import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/settings"
 )
 
 // pipeline are the due ones on their way to an expiry. Each stands in one of
@@ -144,9 +145,10 @@ type sample struct {
 }
 
 // trimKeys forgets the results of idempotent commands that have lived for
-// keysLiveFor, as far as this leader has seen.
+// as long as the settings say, as far as this leader has seen.
 func (e *Engine) trimKeys() {
 	t := &e.trim
+	keysLiveFor := settings.Of(e.view).Values().Duration(settings.KeyRetention)
 	if n := len(t.samples); n == 0 || e.now-t.samples[n-1].at >= int64(trimEvery) {
 		t.samples = append(t.samples, sample{e.now, e.view.Index()})
 	}

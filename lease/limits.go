@@ -68,8 +68,7 @@ const (
 	resendUnsent          = Bucket / 2       // it was not taken
 	retryRoundAfter       = Bucket / 2       // a failed round is tried again for expiries alone
 	presentWithout        = 20 * time.Second // a session without ttl counts as present so long after it was heard
-	keysLiveFor           = 10 * time.Minute // results of idempotent commands
-	trimEvery             = 30 * time.Second // how exactly
+	trimEvery             = 30 * time.Second // how exactly results of idempotent commands are forgotten
 	overloadRetry         = time.Second      // base of the retry hint
 	unavailableRetry      = 100 * time.Millisecond
 )

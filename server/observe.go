@@ -133,6 +133,7 @@ func (s *Server) registerMetrics() {
 			prometheus.Labels{"reason": r.String()}, func() float64 { return float64(s.park.Stats().Ended[r]) })
 	}
 	s.admission.register(s.metrics)
+	s.registerQuotas()
 	s.registerPeerMetrics(gauge)
 	s.registerJujuMetrics()
 }

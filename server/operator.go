@@ -163,7 +163,7 @@ func (s *Server) showLimits(st node.Status, view *core.View, streams int) []*api
 		limits = append(limits, one("connections of juju's agents", "connections", uint64(bounds.MaxConnections),
 			uint64(s.jujuConnections()), "--max-connections"))
 	}
-	return limits
+	return append(limits, s.quotaLimits(view)...)
 }
 
 // logBytes is what the files of the log take on disk: they are preallocated.

@@ -3,6 +3,10 @@ package server
 import (
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
 )
 
@@ -29,6 +33,36 @@ func (s *Server) quotaWarnings() []string {
 	}
 	return []string{fmt.Sprintf("keys and values have %d MiB of their %d MiB, beyond which puts and locks are refused: delete some (that always works), or raise kv.quota-bytes with 'incumbent config set'",
 		used>>20, s.quotaBytes()>>20)}
+}
+
+// quotaLimits are how near the fullest comes to each quota of a principal or namespace.
+func (s *Server) quotaLimits(view *core.View) (list []*apiv1.Limit) {
+	for scope := range core.NumScopes {
+		for k := range core.NumCounted {
+			name, has, most, found := view.Usage().Fullest(view.Terms(), scope, k)
+			if !found {
+				continue
+			}
+			unit := k.String()
+			if k == core.KeyBytes {
+				unit = "bytes"
+			}
+			list = append(list, &apiv1.Limit{
+				Name: fmt.Sprintf("%v of %v %s", k, scope, name), Unit: unit, Value: uint64(most), Used: uint64(has), Setting: scope.Setting(k),
+			})
+		}
+	}
+	return list
+}
+
+// registerQuotas exports how much quotas have refused.
+func (s *Server) registerQuotas() {
+	for scope := range core.NumScopes {
+		for k := range core.NumCounted {
+			s.metrics.counter("incumbent_quota_exceeded_total", "What was over a quota of a principal or namespace, and refused or (observed) executed.",
+				prometheus.Labels{"of": scope.String(), "quota": k.String()}, func() float64 { return float64(s.engine.View().Usage().Over(scope, k)) })
+		}
+	}
 }
 
 // watchQuota puts into the timeline that keys and values come near their quota,

@@ -26,6 +26,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/door/native"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
@@ -78,6 +79,7 @@ type Server struct {
 	sending      atomic.Int64 // backups that are being sent
 	draining     atomic.Bool
 	lastSnapshot atomic.Pointer[node.SnapshotDone]
+	obeys        *settings.Values   // what this member acts by; the apply goroutine's
 	stop         context.CancelFunc // ends node and loops
 
 	// tamper, where a test has set it, changes what this member applies, as broken
@@ -253,7 +255,7 @@ func (s *Server) openEngine() (err error) {
 	s.observer = &observer{metrics: s.metrics, events: s.events}
 	s.engine, err = engine.New(engine.Config{
 		Lease: options, Watch: watch.Config{Limits: watch.Limits{HistoryBytes: s.cfg.HistoryBytes}},
-		Applied: s.applied, Restored: s.cluster.Restored, Tamper: s.distort,
+		Applied: s.applied, Restored: s.restored, Tamper: s.distort,
 	})
 	if err != nil {
 		return err
@@ -280,6 +282,14 @@ func (s *Server) openEngine() (err error) {
 func (s *Server) applied(a *engine.Applied) {
 	s.cluster.Applied(a)
 	s.observer.count(a.Results, a.Changes)
+	s.obey(a.View)
+}
+
+// restored takes note of a state that came in the place of the old one, on the apply
+// goroutine.
+func (s *Server) restored(v *core.View) {
+	s.cluster.Restored(v)
+	s.obey(v)
 }
 
 func (s *Server) distort(cmds [][]byte) {

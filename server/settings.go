@@ -3,13 +3,22 @@ package server
 import (
 	"strconv"
 
+	"github.com/incumbent-dev/incumbent/admit"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/settings"
 )
 
-// settings are what those say now.
-func (s *Server) settings() *settings.Values { return settings.Of(s.engine.View()).Values() }
+// obey acts by the settings of a state, where they are not looked up in the view. It is
+// called on the apply goroutine.
+func (s *Server) obey(v *core.View) {
+	is := settings.Of(v).Values()
+	if is == s.obeys {
+		return
+	}
+	s.obeys = is
+	s.admission.SetMode([...]admit.Mode{core.Off: admit.Off, core.Observe: admit.Observe, core.Enforce: admit.Enforce}[is.Mode(settings.AdmissionMode)])
+}
 
 // clusterSettings puts those of the cluster behind the member's own.
 func (o operator) clusterSettings(out *apiv1.SettingsResponse) {

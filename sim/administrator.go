@@ -29,7 +29,7 @@ type administrator struct {
 }
 
 func newAdministrator(w *world) *administrator {
-	return &administrator{w: w, heard: map[string]incumbent.Index{}, a: &agent{w: w, id: 2*len(w.agents) + len(w.members), at: w.anyone(), rate: 1}}
+	return &administrator{w: w, heard: map[string]incumbent.Index{}, a: &agent{w: w, id: 2*len(w.agents) + len(w.members), at: w.anyone(), rate: 1, people: true}}
 }
 
 // begin lets it act at random intervals until the healing.
@@ -61,11 +61,29 @@ func (d *administrator) set(c settings.Command) {
 	}, again)
 }
 
+// quotas sets one of the quotas, or what becomes of what is over one.
+func (d *administrator) quotas() {
+	rng := d.w.rng
+	name := []string{
+		"quota.mode", "quota.sessions", "quota.leases@agent:1", "quota.places@agent:*", "quota.keys", "quota.key-bytes@agent:2", "quota.namespace.leases",
+	}[rng.IntN(7)]
+	c := settings.Command{Name: name, Value: int64(rng.IntN(4))}
+	if name == "quota.mode" {
+		c.Value = 1 + int64(rng.IntN(2))
+	}
+	if c.Unset = rng.IntN(3) == 0; c.Unset {
+		c.Value = 0
+	}
+	d.do(c)
+}
+
 func (d *administrator) act() {
 	w := d.w
 	name := leaseName(w.rng.IntN(w.cfg.Leases))
 	d.a.at = w.anyone()
-	switch w.rng.IntN(8) {
+	switch w.rng.IntN(10) {
+	case 8, 9:
+		d.quotas()
 	case 0, 1, 2:
 		d.pins(name)
 	case 6, 7:

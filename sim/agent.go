@@ -39,6 +39,7 @@ type agent struct {
 	rate    float64
 	session incumbent.SessionID // zero: an agent without
 	ttl     time.Duration
+	people  bool          // the administrator's
 	quiet   time.Duration // says and hears nothing until then
 	retired bool
 	leaving bool // has sent a release and waits for its answer
@@ -73,6 +74,15 @@ func (w *world) someTTL() time.Duration {
 
 func (a *agent) clock() time.Duration { return time.Duration(float64(a.w.now) * a.rate) }
 func (a *agent) holder() string       { return fmt.Sprintf("agent-%d", a.id) }
+
+// principal is one of a few, so that quotas stop somebody; the administrator is none
+// of them.
+func (a *agent) principal() string {
+	if a.people {
+		return "operator:people"
+	}
+	return fmt.Sprintf("agent:%d", a.id%3)
+}
 
 // byName reports whether the agent extends the lease by its name, as clients do
 // that know no tokens: what it holds is then whatever is granted to its holder.
@@ -201,7 +211,7 @@ func (a *agent) attempt(c *submission) {
 		again = func() { a.attempt(c) }
 	}
 	a.call(func(p *process, reply func(func())) {
-		call := lease.Call{Origin: core.Origin{Address: c.mark()}}
+		call := lease.Call{Origin: core.Origin{Address: c.mark(), Principal: a.principal()}}
 		if c.keyed {
 			call.KeyID, call.KeyBase = binary.BigEndian.AppendUint64(nil, c.number), c.base
 		}

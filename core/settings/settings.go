@@ -73,7 +73,7 @@ func (Family) Schema() uint32 { return 5 }
 func (Family) Name() string { return "settings" }
 
 // New implements [core.Family].
-func (Family) New() core.Tables { return &tables{state: state{values: valuesOf(nil)}} }
+func (Family) New() core.Tables { return &tables{state: state{values: defaults}} }
 
 var _ core.Governing = (*tables)(nil)
 
@@ -110,8 +110,13 @@ func (t *tables) Terms() *core.Terms { return &t.values.terms }
 // EndSession implements [core.Tables]: settings belong to no session.
 func (*tables) EndSession(*core.Exec, *core.Session) {}
 
-// Values are what all settings say.
-func (v *View) Values() *Values { return v.values }
+// Values are what all settings say; of a state without the family, their defaults.
+func (v *View) Values() *Values {
+	if v == nil {
+		return defaults
+	}
+	return v.values
+}
 
 // Entries are the settings that somebody has set, by name. Not to be changed.
 func (v *View) Entries() []*Entry { return v.entries }

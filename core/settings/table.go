@@ -29,6 +29,9 @@ const (
 	QuotaNamespacePlaces
 	QuotaNamespaceKeys
 	QuotaNamespaceKeyBytes
+	QuotaStreams
+	AdmissionMode
+	KeyRetention
 	numKeys
 )
 
@@ -103,6 +106,19 @@ var table = [numKeys]Declaration{
 	QuotaNamespacePlaces:   quota(core.Places, Namespaces, 0, "places in queues of one namespace"),
 	QuotaNamespaceKeys:     quota(core.Keys, Namespaces, 0, "keys of one namespace"),
 	QuotaNamespaceKeyBytes: quota(core.KeyBytes, Namespaces, 0, "what those cost"),
+	QuotaStreams: {
+		Name: "quota.streams", Max: tib, Default: 10_000, Zero: "no limit", For: Principals, Schema: 5,
+		Does:  "streams of the native API that one principal has to one member, each with up to 100 watches",
+		quota: func(v *Values) *core.Quota { return &v.streams },
+	},
+	AdmissionMode: {
+		Name: "admission.mode", Unit: Modes, Min: int64(core.Off), Max: int64(core.Enforce), Default: int64(core.Enforce), Schema: 5,
+		Does: "what becomes of work that a lane has no room for: it is let in, it is let in and counted as refused, or it is refused",
+	},
+	KeyRetention: {
+		Name: "idempotency.retention", Unit: Millis, Min: time.Minute.Milliseconds(), Max: (24 * time.Hour).Milliseconds(), Default: (10 * time.Minute).Milliseconds(), Schema: 5,
+		Does: "how long the results of calls with an idempotency key are kept, 100,000 at most",
+	},
 }
 
 // quota declares one that is given for each of a subject.

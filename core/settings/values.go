@@ -8,15 +8,22 @@ import (
 
 // Values are what all settings say. They never change.
 type Values struct {
-	n     [numKeys]int64
-	terms core.Terms
+	n       [numKeys]int64
+	terms   core.Terms
+	streams core.Quota
 }
+
+// defaults are what settings say that nobody has set.
+var defaults = valuesOf(nil)
 
 // Int is the value of a setting that is a number, or a number of bytes.
 func (v *Values) Int(k Key) int64 { return v.n[k] }
 
 // Duration is the value of a setting that is one.
 func (v *Values) Duration(k Key) time.Duration { return time.Duration(v.n[k]) * time.Millisecond }
+
+// Streams says how many streams a principal may have to one member.
+func (v *Values) Streams() *core.Quota { return &v.streams }
 
 // Mode is the value of a setting that is one.
 func (v *Values) Mode(k Key) core.Mode { return core.Mode(v.n[k]) }

@@ -117,6 +117,7 @@ type Door struct {
 	pumps    *workqueue.Queue[*streamWatch]
 	watches  watchSet
 	streams  park.List[*stream]
+	tally    streamTally                   // of them
 	rules    atomic.Pointer[chan struct{}] // closed at the next change of a policy
 	owners   owners
 
@@ -148,6 +149,7 @@ func New(cfg Config) (*Door, error) {
 		answers: workqueue.New[*gather](), outcomes: workqueue.New[*streamOp](), work: workqueue.New[func()](), pumps: workqueue.New[*streamWatch](),
 		owners:  owners{byID: map[incumbent.SessionID]*stream{}},
 		closing: make(chan struct{}),
+		tally:   streamTally{open: map[string]int64{}},
 	}
 	if d.now == nil {
 		d.now = time.Now

@@ -13,6 +13,7 @@ import (
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core/settings"
 )
 
 func (m *member) settings() incumbentv1connect.SettingsServiceClient {
@@ -154,5 +155,34 @@ func TestQuotasStopWhatGrowsAtTheDoor(t *testing.T) {
 		if code, body := open(incumbent.NewSessionID().String()); code != http.StatusOK {
 			t.Errorf("an operator: %s", body)
 		}
+	}
+}
+
+// A principal has as many streams here as the settings say, and one more when one has
+// ended; operators have any number.
+func TestQuotasStopStreamsAtTheDoor(t *testing.T) {
+	m := newMember(t)
+	m.set("quota.streams@agent:a", "2")
+	agent := auth.Principal{Name: "a", Kind: auth.Agent, Via: auth.Certificate}
+	v := settings.Of(m.group.View()).Values()
+	tally := streamTally{open: map[string]int64{}}
+	for i, want := range []incumbent.Kind{incumbent.OK, incumbent.OK, incumbent.TooLarge} {
+		if err := tally.take(agent, v); incumbent.KindOf(err) != want {
+			t.Errorf("stream %d: %v", i+1, err)
+		}
+	}
+	tally.give(agent)
+	if err := tally.take(agent, v); err != nil {
+		t.Errorf("after an end: %v", err)
+	}
+	for range 3 {
+		if err := tally.take(auth.Principal{Name: "a", Kind: auth.Operator}, v); err != nil {
+			t.Errorf("an operator: %v", err)
+		}
+	}
+	tally.give(agent)
+	tally.give(agent)
+	if len(tally.open) != 1 {
+		t.Errorf("who has none is counted: %v", tally.open)
 	}
 }

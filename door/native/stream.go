@@ -183,6 +183,7 @@ func (s *stream) Closed(_ *park.Conn, _ park.Reason, _ error) {
 		}
 	}
 	s.door.streams.Remove(s)
+	s.door.tally.give(s.who.principal)
 }
 
 // appendError appends a frame of a ServerMessage that refuses a request.

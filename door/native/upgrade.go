@@ -12,6 +12,7 @@ import (
 	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
+	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/websocket"
 )
 
@@ -54,8 +55,13 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
 		d.refuseUpgrade(w, incumbent.Errorf(incumbent.Internal, "bound the upgrade: %w", err))
 		return
 	}
+	if err := d.tally.take(who.principal, settings.Of(d.engine.View()).Values()); err != nil {
+		d.refuseUpgrade(w, err)
+		return
+	}
 	conn, rw, _, err := ws.HTTPUpgrader{}.Upgrade(r, w)
 	if err != nil {
+		d.tally.give(who.principal)
 		if conn != nil {
 			conn.Close() // it was told why
 		}
@@ -63,6 +69,7 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
 	}
 	buffered, err := rw.Reader.Peek(rw.Reader.Buffered())
 	if err != nil {
+		d.tally.give(who.principal)
 		conn.Close()
 		return
 	}
@@ -71,6 +78,7 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
 	parked, err := d.park.Park(conn, buffered, s)
 	if err != nil {
 		d.streams.Remove(s)
+		d.tally.give(who.principal)
 		d.log.Warn("stream not parked", "address", who.address, "error", err)
 		return
 	}

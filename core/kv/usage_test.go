@@ -1,0 +1,122 @@
+package kv
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// as executes one command of a principal, and checks the state: the counts anew, too.
+func as(t fatal, s *core.State, who string, c core.Command) core.Result {
+	results := make([]core.Result, 1)
+	s.Apply([][]byte{c.Encode(core.Meta{Origin: core.Origin{Principal: who}})}, results)
+	if err := s.Check(); err != nil {
+		t.Fatalf("broken invariant: %v", err)
+	}
+	return results[0]
+}
+
+func enforced(keys, bytes int64) core.Terms {
+	terms := core.Terms{Quotas: core.Enforce}
+	terms.Principals[core.Keys].Each, terms.Principals[core.KeyBytes].Each = keys, bytes
+	return terms
+}
+
+func put(name, value string) Command {
+	return Command{Verb: Put, Key: key(name), Value: []byte(value)}
+}
+
+// Whatever is done to keys, in transactions and not, the counts are those of the
+// records, and nobody who asks gets over a quota.
+func TestG39_CountsFollowFromEntries(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := ample()
+		f.terms = enforced(rapid.Int64Range(0, 4).Draw(t, "keys"), rapid.Int64Range(0, 4*(EntryBytes+3)).Draw(t, "bytes"))
+		f.terms.Namespaces[core.Keys].Each = rapid.Int64Range(0, 5).Draw(t, "keys of a namespace")
+		s := core.New(f)
+		for _, id := range []string{"s", "x"} {
+			as(t, s, "", core.OpenSessionCommand{ID: session(id), TTL: time.Minute})
+		}
+		for range rapid.IntRange(1, 40).Draw(t, "commands") {
+			who := rapid.SampledFrom([]string{"agent:a", "agent:b", "operator:o", ""}).Draw(t, "who")
+			var c core.Command = drawStore(t)
+			if rapid.IntRange(0, 2).Draw(t, "several") == 0 {
+				c = core.TxnCommand{Then: []core.Command{drawStore(t), drawStore(t), drawStore(t)}}
+			}
+			before := s.View().Usage().Principal(who).Of(core.Keys)
+			as(t, s, who, c)
+			n, most := s.View().Usage().Principal(who).Of(core.Keys), f.terms.Principals[core.Keys].Each
+			if who[:min(5, len(who))] == "agent" && most > 0 && n > most && n > before {
+				t.Fatalf("%s has %d keys of %d", who, n, most)
+			}
+			if rapid.IntRange(0, 9).Draw(t, "restart") == 0 {
+				s = reload(t, s, f)
+			}
+		}
+	})
+}
+
+func drawStore(t *rapid.T) Command {
+	name := rapid.SampledFrom([]string{"a", "b", "b/1", "b/2", "c"}).Draw(t, "key")
+	value := rapid.SampledFrom([]string{"", "1", "22"}).Draw(t, "value")
+	id := session(rapid.SampledFrom([]string{"s", "x"}).Draw(t, "session"))
+	switch rapid.IntRange(0, 5).Draw(t, "verb") {
+	case 0:
+		return Command{Verb: Remove, Key: key(name)}
+	case 1:
+		return Command{Verb: RemoveTree, Key: key("b")}
+	case 2:
+		return Command{Verb: Acquire, Key: key(name), Value: []byte(value), Session: id}
+	case 3:
+		return Command{Verb: Release, Key: key(name), Value: []byte(value), Session: id}
+	}
+	return put(name, value)
+}
+
+func TestG45_CountsGoBackWithTheTransaction(t *testing.T) {
+	f := ample()
+	s := core.New(f)
+	as(t, s, "agent:a", put("a", "1"))
+	r := as(t, s, "agent:b", core.TxnCommand{Then: []core.Command{
+		put("a", "22"), put("b", "1"), Command{Verb: Remove, Key: key("a")}, Command{Verb: Put, Key: key("b"), If: IfIndex, Index: 1},
+	}})
+	if r.Err == nil || r.Err.Kind != incumbent.Conflict {
+		t.Fatalf("%+v", r)
+	}
+	u := s.View().Usage()
+	if a, b := u.Principal("agent:a").Of(core.Keys), u.Principal("agent:b").Of(core.Keys); a != 1 || b != 0 {
+		t.Errorf("a has %d keys, b %d", a, b)
+	}
+}
+
+// What is full refuses what grows; it never stops deleting, what shrinks, or giving a
+// lock up, be it on a key that another has stored.
+func TestG39_AnUnlockIsNeverStopped(t *testing.T) {
+	f := ample()
+	f.terms = enforced(2, 0)
+	s := core.New(f)
+	as(t, s, "agent:a", core.OpenSessionCommand{ID: session("s"), TTL: time.Minute})
+	fine := func(what string, r core.Result) {
+		t.Helper()
+		if r.Err != nil {
+			t.Errorf("%s: %v", what, r.Err)
+		}
+	}
+	fine("a lock", as(t, s, "agent:a", Command{Verb: Acquire, Key: key("l"), Value: []byte("xx"), Session: session("s")}))
+	fine("another's value", as(t, s, "agent:b", put("l", "yy")))
+	for i := range 2 {
+		fine("a key", as(t, s, "agent:a", put(fmt.Sprint(i), "v")))
+	}
+	if r := as(t, s, "agent:a", put("z", "v")); r.Err == nil || r.Err.Kind != incumbent.TooLarge {
+		t.Errorf("a third key: %v", r.Err)
+	}
+	fine("the unlock", as(t, s, "agent:a", Command{Verb: Release, Key: key("l"), Value: []byte("y"), Session: session("s")}))
+	fine("what shrinks", as(t, s, "agent:a", put("0", "")))
+	fine("a deletion", as(t, s, "agent:a", Command{Verb: Remove, Key: key("0")}))
+	fine("a key in its place", as(t, s, "agent:a", put("z", "v")))
+}

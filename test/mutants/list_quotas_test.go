@@ -1,0 +1,71 @@
+package mutants
+
+// ofQuotas are bugs in settings of the cluster, and in what is counted for quotas.
+var ofQuotas = []mutant{
+	{
+		name: "a session that has ended still counts", guarantee: "G39",
+		file: "core/session.go", pkg: "./core", test: "^TestG39_AQuotaRefusesOnlyWhatMakesMore$",
+		search:  "\ts.counts[o.ID].owner.add(Sessions, -1)\n",
+		replace: "",
+	},
+	{
+		name: "a lease that is freed still counts for who claimed it", guarantee: "G39",
+		file: "core/tables.go", pkg: "./core", test: "^TestG39_CountsFollowFromRecords$",
+		search:  "\tt.chargeClaimer(o, -1)\n",
+		replace: "",
+	},
+	{
+		name: "a place that is given up still counts in its namespace", guarantee: "G39",
+		file: "core/places.go", pkg: "./core", test: "^TestG39_CountsFollowFromRecords$",
+		search:  "\tt.usage.namespaces.get(e.name.Namespace).add(Places, -1)\n",
+		replace: "",
+	},
+	{
+		name: "a transaction that is taken back leaves keys counted", guarantee: "G45",
+		file: "core/kv/transaction.go", pkg: "./core/kv", test: "^TestG45_CountsGoBackWithTheTransaction$",
+		search:  "\t\tt.add(charge{c.entry, -c.keys, -c.bytes})\n",
+		replace: "\t\t_ = c\n",
+	},
+	{
+		name: "quotas hold before all members know them", guarantee: "G28",
+		file: "core/terms.go", pkg: "./core", test: "^TestG28_QuotasWaitForTheLastMember$",
+		search:  "\tif terms == nil || t.activeSchema() < quotaSchema {\n",
+		replace: "\tif terms == nil {\n",
+	},
+	{
+		name: "a quota stops operators", guarantee: "G39",
+		file: "core/quota.go", pkg: "./core", test: "^TestG39_AQuotaRefusesOnlyWhatMakesMore$",
+		search:  "principal == operators || strings.HasPrefix(principal, operators+\":\")",
+		replace: "principal == operators",
+	},
+	{
+		name: "what observes refuses", guarantee: "G39",
+		file: "core/quota.go", pkg: "./core", test: "^TestObservingCounts$",
+		search:  "\tif t.Quotas == Observe {\n\t\treturn nil\n\t}\n",
+		replace: "",
+	},
+	{
+		name: "an unlock takes a key over", guarantee: "G39",
+		file: "core/kv/apply.go", pkg: "./core/kv", test: "^TestG39_AnUnlockIsNeverStopped$",
+		search:  "\tif c.Verb == Release && o != nil && c.Growth(o) <= 0 {\n",
+		replace: "\tif false {\n",
+	},
+	{
+		name: "apply takes a setting out of its bounds", guarantee: "G28",
+		file: "core/settings/command.go", pkg: "./core/settings", test: "^TestApplyRefusesWhatCannotBe$",
+		search:  "\t\treturn d.checkValue(c.Value)\n",
+		replace: "\t\treturn nil\n",
+	},
+	{
+		name: "a setting is changed whatever it was", guarantee: "G22",
+		file: "core/settings/apply.go", pkg: "./core/settings", test: "^TestApplyRefusesWhatCannotBe$",
+		search:  "\tcase c.IfIndex != nil && *c.IfIndex != modified:\n",
+		replace: "\tcase false:\n",
+	},
+	{
+		name: "a state from a snapshot has the settings of none", guarantee: "G29",
+		file: "core/restore.go", pkg: "./core/settings", test: "^TestG29_SettingsComeBackFromASnapshot$",
+		search:  "\ts.govern()\n",
+		replace: "",
+	},
+}
