@@ -21,7 +21,7 @@ func TestG39_OneCredentialDoesNotFillTheCluster(t *testing.T) {
 	dir := t.TempDir()
 	token := func(kind string) string {
 		file := filepath.Join(dir, kind+".token")
-		line, stderr, code := runCLI(t, "credential", "create", "--name", "one", "--kind", kind, "--token-file", file)
+		line, stderr, code := runCLI(t, "credential", "create", "--name", "one-"+kind, "--kind", kind, "--token-file", file)
 		if code != 0 {
 			t.Fatalf("credential create: %d, %s", code, stderr)
 		}
@@ -59,7 +59,7 @@ func TestG39_OneCredentialDoesNotFillTheCluster(t *testing.T) {
 		var batch apiv1.BatchRequest
 		for range at {
 			batch.Operations = append(batch.Operations, &apiv1.Operation{Op: &apiv1.Operation_OpenSession{
-				OpenSession: &apiv1.OpenSessionRequest{Id: incumbent.NewSessionID().String()},
+				OpenSession: &apiv1.OpenSessionRequest{Id: incumbent.NewSessionID().String(), NoTtl: true},
 			}})
 		}
 		res, err := attacker.Leases().Batch(t.Context(), connect.NewRequest(&batch))
@@ -90,7 +90,7 @@ func TestG39_OneCredentialDoesNotFillTheCluster(t *testing.T) {
 	}
 	shown := false
 	for _, l := range st.Msg.Limits {
-		shown = shown || l.Setting == "quota.sessions" && l.Used == allowed && strings.Contains(l.Name, "agent:one")
+		shown = shown || l.Setting == "quota.sessions" && l.Used == allowed && strings.Contains(l.Name, "agent:one-agent")
 	}
 	if !shown {
 		t.Errorf("status shows no quota that is full: %v", st.Msg.Limits)
@@ -99,7 +99,7 @@ func TestG39_OneCredentialDoesNotFillTheCluster(t *testing.T) {
 		t.Errorf("closing one: %v", err)
 	}
 	out, stderr, code := runCLI(t, "config", "history", "quota.sessions", "--server", m.url, "--credential-file", filepath.Join(dir, "operator.token"))
-	if code != 0 || !strings.Contains(out, "operator:one") || !strings.Contains(out, fmt.Sprint(allowed)) {
+	if code != 0 || !strings.Contains(out, "operator:one-operator") || !strings.Contains(out, fmt.Sprint(allowed)) {
 		t.Errorf("config history: %d, %s%s", code, out, stderr)
 	}
 }
