@@ -25,6 +25,19 @@ type Family interface {
 	New() Tables
 }
 
+// Fielded is a family of whose records watchers may select the changes by field.
+// Records are those of its changes, before and after; nil: there is none.
+type Fielded interface {
+	Family
+	// Fields are the names, in the order of their numbers: at most 64.
+	Fields() []string
+	// Changed has a bit for each field in which two records differ; all if one of them
+	// is none.
+	Changed(before, after any) uint64
+	// Text is what a field of a record says, if there is a record.
+	Text(record any, field int) (text string, there bool)
+}
+
 // Tables are the records of one family. They belong to the goroutine of their
 // State, and follow its rules: no clock, goroutine, randomness, map order; no
 // panic whatever a command says; work bounded by the command and stated limits.

@@ -94,6 +94,7 @@ type Engine struct {
 	view   atomic.Pointer[core.View]
 	leases *lease.Service
 	hub    *watch.Hub
+	shared *watch.Queries[*core.View]
 	node   *node.Node
 	raft   lease.Raft // the node, or what stands before it
 	self   uint64     // this member
@@ -120,7 +121,9 @@ func compose(cfg Config, leases *lease.Service) (*Engine, error) {
 	e := &Engine{cfg: cfg, state: NewState(), leases: leases}
 	view := e.state.View()
 	e.view.Store(view)
-	e.hub = watch.New(cfg.Watch, view, view.Index())
+	cfg.Watch.Differences = newDifferences()
+	e.hub = watch.New(cfg.Watch, view.Index())
+	e.shared = watch.NewQueries(e.hub, e.View)
 	return e, nil
 }
 
@@ -187,6 +190,10 @@ func (e *Engine) Leases() *lease.Service { return e.leases }
 // Hub is where changes are published: see [LeaseTopic] and [Leases].
 func (e *Engine) Hub() *watch.Hub { return e.hub }
 
+// Queries are the queries on views of this group that many callers share. See
+// [Reading] for what they evaluate.
+func (e *Engine) Queries() *watch.Queries[*core.View] { return e.shared }
+
 // Node is the group's replica; nil before [Engine.Open].
 func (e *Engine) Node() *node.Node { return e.node }
 
@@ -211,7 +218,7 @@ func (e *Engine) Apply(cmds [][]byte, results []any) {
 	a.View = e.state.View()
 	e.view.Store(a.View)
 	e.leases.Applied(a.View, a.Changes)
-	e.hub.Publish(a.View, a.View.Index(), eventsOf(a.Changes))
+	e.hub.Publish(a.View.Index(), eventsOf(a.Changes))
 	for i := range a.Results {
 		results[i] = &a.Results[i]
 	}
@@ -233,7 +240,7 @@ func (e *Engine) Restore(r io.Reader) error {
 	v := state.View()
 	e.view.Store(v)
 	e.leases.Restored(v)
-	e.hub.Reset(v, v.Index())
+	e.hub.Reset(v.Index())
 	if e.cfg.Restored != nil {
 		e.cfg.Restored(v)
 	}

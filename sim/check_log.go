@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"hash/fnv"
 	"slices"
+	"strings"
 
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
@@ -30,9 +32,11 @@ type entry struct {
 // changed is one change: what it was, as a hash, and under which topic watchers are
 // told of it, the zero one if they are not.
 type changed struct {
-	index incumbent.Index
-	sum   uint64
-	topic watch.Topic
+	index   incumbent.Index
+	sum     uint64
+	topic   watch.Topic
+	fields  string // that differ, each with a space behind it
+	was, is string // the lease's holder
 }
 
 // applied checks that every member applies the same at the same index, with the
@@ -98,6 +102,7 @@ func sum(x *core.Change) changed {
 	b := appendUint([]byte{byte(x.What)}, uint64(x.Index))
 	if l := x.Lease; l != nil {
 		out.topic = engine.LeaseTopic(l.Name)
+		out.fields, out.was, out.is = leaseDiffers(x.LeaseBefore, l)
 		b = appendUint(b, uint64(l.Token))
 		b = appendUint(b, l.Renewal)
 		b = append(append(b, l.Name.Lease...), l.Holder...)
@@ -111,6 +116,7 @@ func sum(x *core.Change) changed {
 		before, after := entriesOf(f)
 		if f.Told() {
 			out.topic = engine.FamilyTopic(f.Family, f.Topic)
+			out.fields = keyDiffers(before, after)
 		}
 		b = appendDeadline(appendEntry(appendEntry(b, before), after), f.Deadline)
 	}
@@ -118,6 +124,49 @@ func sum(x *core.Change) changed {
 	_, _ = h.Write(b) // a hash takes everything
 	out.sum = h.Sum64()
 	return out
+}
+
+// leaseDiffers says which fields of a lease differ, of those that watchers select by.
+func leaseDiffers(o, n *core.Lease) (fields, was, is string) {
+	if o == nil {
+		o = new(core.Lease)
+	}
+	if o.Holder != n.Holder || o.Token != n.Token || o.Session != n.Session {
+		fields += "holder "
+	}
+	if !slices.Equal(o.Pins, n.Pins) {
+		fields += "pins "
+	}
+	if o.Offered != n.Offered {
+		fields += "offered "
+	}
+	if o.Waiting != n.Waiting {
+		fields += "queue "
+	}
+	return fields, o.Holder, n.Holder
+}
+
+// keyFields are the fields of keys.
+var keyFields = []string{"value", "flags", "lock"}
+
+// keyDiffers says which fields of a key differ.
+func keyDiffers(o, n *kv.Entry) (fields string) {
+	switch {
+	case o == n:
+		return "lock "
+	case o == nil || n == nil:
+		return strings.Join(keyFields, " ") + " "
+	}
+	if !bytes.Equal(o.Value, n.Value) {
+		fields += "value "
+	}
+	if o.Flags != n.Flags {
+		fields += "flags "
+	}
+	if o.Session != n.Session || o.LockIndex != n.LockIndex || o.OnEnd != n.OnEnd || o.Delay != n.Delay {
+		fields += "lock "
+	}
+	return fields
 }
 
 func appendUint(b []byte, v uint64) []byte {
@@ -147,7 +196,7 @@ func (c *checker) watched(a *agent, of *selection, from, to incumbent.Index, got
 	})
 	for ; i < len(c.canon) && c.canon[i].before < to; i++ {
 		for _, x := range c.canon[i].changes {
-			if x.index > from && x.index <= to && x.topic.Kind != 0 && of.picks(x.topic) {
+			if x.index > from && x.index <= to && x.topic.Kind != 0 && of.picks(&x) {
 				want = append(want, x)
 			}
 		}

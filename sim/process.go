@@ -128,9 +128,8 @@ func (p *process) fileCall(c vfs.Call) vfs.Fault {
 // watchConfig keeps a history so short that slow watchers are cut off.
 func (p *process) watchConfig() watch.Config {
 	return watch.Config{
-		Limits:    watch.Limits{HistoryBytes: historyBytes},
-		Now:       nodeClock{p.m}.Now,
-		AfterFunc: func(d time.Duration, f func()) { p.w.after(d, func() { p.while(f) }) },
+		Limits: watch.Limits{HistoryBytes: historyBytes},
+		Now:    nodeClock{p.m}.Now,
 	}
 }
 

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -33,30 +34,73 @@ type watcher struct {
 // selection is what a watcher watches.
 type selection struct {
 	selectors []watch.Selector
-	picks     func(watch.Topic) bool // says the same in another way
+	picks     func(*changed) bool // says the same in another way
 }
 
-// someSelection draws one: everything, one kind, one record, or keys below a prefix.
+// someSelection draws one: everything, one kind, one record, keys below a prefix, or of
+// these only changes of some field, or of what a holder has.
 func (w *world) someSelection() selection {
 	lease, key := engine.LeaseTopic(leaseName(w.rng.IntN(w.cfg.Leases))), keyTopic(w.someKey())
 	keys, prefix := watch.Kind(kv.Number), prefixOf(key.Name)
-	switch w.rng.IntN(7) {
+	one := func(s watch.Selector, picks func(watch.Topic) bool) selection {
+		return selection{[]watch.Selector{s}, func(x *changed) bool { return picks(x.topic) }}
+	}
+	leases := one(watch.All(engine.Leases), func(t watch.Topic) bool { return t.Kind == engine.Leases })
+	below := one(watch.Prefix(keys, key.Scope, prefix), func(t watch.Topic) bool {
+		return t.Kind == keys && t.Scope == key.Scope && strings.HasPrefix(t.Name, prefix)
+	})
+	switch w.rng.IntN(11) {
 	case 0, 1:
-		return selection{[]watch.Selector{watch.All(engine.Leases)}, func(t watch.Topic) bool { return t.Kind == engine.Leases }}
+		return leases
 	case 2:
-		return selection{[]watch.Selector{watch.Exact(lease)}, func(t watch.Topic) bool { return t == lease }}
+		return one(watch.Exact(lease), func(t watch.Topic) bool { return t == lease })
 	case 3:
-		return selection{[]watch.Selector{watch.All(keys)}, func(t watch.Topic) bool { return t.Kind == keys }}
+		return one(watch.All(keys), func(t watch.Topic) bool { return t.Kind == keys })
 	case 4:
-		return selection{[]watch.Selector{watch.Exact(key)}, func(t watch.Topic) bool { return t == key }}
+		return one(watch.Exact(key), func(t watch.Topic) bool { return t == key })
 	case 5:
-		return selection{[]watch.Selector{watch.Prefix(keys, key.Scope, prefix)}, func(t watch.Topic) bool {
-			return t.Kind == keys && t.Scope == key.Scope && strings.HasPrefix(t.Name, prefix)
-		}}
+		return below
+	case 6:
+		return leases.changing(w, "holder", "pins", "queue")
+	case 7:
+		return one(watch.Exact(lease), func(t watch.Topic) bool { return t == lease }).changing(w, "holder", "offered")
+	case 8:
+		return below.changing(w, "value", "flags", "lock")
+	case 9:
+		if len(w.agents) > 0 {
+			return leases.heldBy(w.agents[w.rng.IntN(len(w.agents))].holder())
+		}
 	}
 	policies := watch.Kind(policy.Number)
-	all := func(t watch.Topic) bool { return t.Kind == engine.Leases || t.Kind == keys || t.Kind == policies }
+	all := func(x *changed) bool {
+		return x.topic.Kind == engine.Leases || x.topic.Kind == keys || x.topic.Kind == policies
+	}
 	return selection{[]watch.Selector{watch.All(engine.Leases), watch.All(keys), watch.All(policies)}, all}
+}
+
+// changing picks those changes of one selector in which one field changed.
+func (s selection) changing(w *world, fields ...string) selection {
+	field := fields[w.rng.IntN(len(fields))]
+	kind := engine.Leases
+	if slices.Contains(keyFields, field) {
+		kind = watch.Kind(kv.Number)
+	}
+	named, err := engine.ParseFields(kind, []string{field})
+	if err != nil {
+		panic(err)
+	}
+	return selection{
+		[]watch.Selector{s.selectors[0].Changing(named)},
+		func(x *changed) bool { return s.picks(x) && strings.Contains(x.fields, field+" ") },
+	}
+}
+
+// heldBy picks those changes of leases before or after which a holder has them.
+func (s selection) heldBy(holder string) selection {
+	return selection{
+		[]watch.Selector{s.selectors[0].Where(engine.LeaseHolder, holder)},
+		func(x *changed) bool { return s.picks(x) && (x.was == holder || x.is == holder) },
+	}
 }
 
 // subscription is what a member keeps for a watcher.

@@ -14,7 +14,7 @@ import (
 func BenchmarkPublish(b *testing.B) {
 	for _, readers := range []int{0, 1, 2000} {
 		b.Run(fmt.Sprintf("readers=%d", readers), func(b *testing.B) {
-			h := New(Config{}, nil, 0)
+			h := New(Config{}, 0)
 			defer h.Close()
 			var delivered atomic.Int64
 			for range readers {
@@ -30,7 +30,7 @@ func BenchmarkPublish(b *testing.B) {
 			b.ReportAllocs()
 			b.ResetTimer()
 			for i := range b.N {
-				h.Publish(nil, incumbent.Index(i+1), []*Event{event(incumbent.Index(i+1), "db")})
+				h.Publish(incumbent.Index(i+1), []*Event{event(incumbent.Index(i+1), "db")})
 			}
 			b.StopTimer()
 			b.ReportMetric(float64(delivered.Load())/float64(b.N), "delivered/op")
@@ -43,7 +43,7 @@ func BenchmarkPublish(b *testing.B) {
 func BenchmarkDistinct(b *testing.B) {
 	const readers = 100_000
 	before := heapBytes()
-	h := New(Config{Limits: Limits{WakesPerSecond: 1 << 30}}, nil, 0)
+	h := New(Config{Limits: Limits{}}, 0)
 	defer h.Close()
 	var woken atomic.Int64
 	names := make([]string, readers)
@@ -57,7 +57,7 @@ func BenchmarkDistinct(b *testing.B) {
 	each := float64(heapBytes()-before) / readers
 	b.ResetTimer()
 	for i := range b.N {
-		h.Publish(nil, incumbent.Index(i+1), []*Event{event(incumbent.Index(i+1), names[i%readers])})
+		h.Publish(incumbent.Index(i+1), []*Event{event(incumbent.Index(i+1), names[i%readers])})
 	}
 	b.ReportMetric(each, "B/reader")
 	runtime.KeepAlive(all)
@@ -66,11 +66,11 @@ func BenchmarkDistinct(b *testing.B) {
 // BenchmarkResume is what everybody who reconnects does: subscribe not far
 // behind on one hot topic of a full history.
 func BenchmarkResume(b *testing.B) {
-	h := New(Config{}, nil, 0)
+	h := New(Config{}, 0)
 	defer h.Close()
 	const last = 60_000
 	for i := incumbent.Index(1); i <= last; i++ {
-		h.Publish(nil, i, []*Event{event(i, "db")})
+		h.Publish(i, []*Event{event(i, "db")})
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -102,11 +102,11 @@ func TestHistoryBytesAreHonest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := heapBytes()
-			h := New(Config{Limits: Limits{HistoryBytes: 8 << 20}}, nil, 0)
+			h := New(Config{Limits: Limits{HistoryBytes: 8 << 20}}, 0)
 			defer h.Close()
 			for i := range 50_000 {
 				index := incumbent.Index(i + 1)
-				h.Publish(nil, index, []*Event{{Index: index, Topics: []Topic{topic(topics(i))}, Payload: make([]byte, 100), Size: 100}})
+				h.Publish(index, []*Event{{Index: index, Topics: []Topic{topic(topics(i))}, Payload: make([]byte, 100), Size: 100}})
 			}
 			said, grown := h.Stats().HistoryBytes, heapBytes()-before
 			t.Logf("%d events cost %d by our count, %d by the heap", h.Stats().Kept, said, grown)
@@ -122,7 +122,7 @@ func TestHistoryBytesAreHonest(t *testing.T) {
 func BenchmarkTopics(b *testing.B) {
 	for _, n := range []int{10, 100, 1_000, 10_000} {
 		b.Run(fmt.Sprintf("topics=%d", n), func(b *testing.B) {
-			h := New(Config{}, nil, 0)
+			h := New(Config{}, 0)
 			defer h.Close()
 			topics := make([]Topic, n)
 			for i := range topics {
@@ -131,9 +131,36 @@ func BenchmarkTopics(b *testing.B) {
 			b.ResetTimer()
 			for i := range b.N {
 				index := incumbent.Index(i + 1)
-				h.Publish(nil, index, []*Event{{Index: index, Topics: topics}})
+				h.Publish(index, []*Event{{Index: index, Topics: topics}})
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/topic")
 		})
+	}
+}
+
+// BenchmarkTopicBytes publishes 200,000 topics once each, with a history that has room
+// for all, and says what one costs besides its event.
+func BenchmarkTopicBytes(b *testing.B) {
+	const topics = 200_000
+	for range b.N {
+		cost := func(name func(int) string) int64 {
+			names := make([]string, topics)
+			for i := range names {
+				names[i] = name(i)
+			}
+			before := heapBytes()
+			h := New(Config{Limits: Limits{HistoryBytes: 1 << 40}}, 0)
+			defer h.Close()
+			for i := range incumbent.Index(topics) {
+				h.Publish(i+1, []*Event{event(i+1, names[i])})
+			}
+			grown := heapBytes() - before
+			runtime.KeepAlive(names)
+			return grown
+		}
+		one := cost(func(int) string { return "db" })
+		each := cost(func(i int) string { return fmt.Sprint("unit-", i) })
+		b.ReportMetric(float64(each-one)/topics, "B/topic")
+		b.ReportMetric(float64(one)/topics, "B/event")
 	}
 }

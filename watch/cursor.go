@@ -7,34 +7,39 @@ import (
 	"github.com/incumbent-dev/incumbent"
 )
 
-// listener is told, by a worker and without locks, that a node it listens to
-// has something for it. It reports whether that woke anybody.
+// listener is told, by a worker and without locks, that there is something for it.
+// It reports whether that woke anybody.
 type listener interface{ matched() bool }
+
+// follower is a listener with legs.
+type follower interface {
+	listener
+	// pending reports, with mu held, whether one of its nodes may have something for it.
+	pending() bool
+}
 
 // leg is one selector of a listener: its place in a node, and where in the
 // node's chain it is.
 type leg struct {
 	node  *node
 	slot  int // in node.legs
-	owner *cursor
+	owner follower
 	at    uint64 // chain position last taken; 0: none yet
 	next  uint64 // chain position to take next; 0: not known to be any
 	walk  uint64 // where the search for the first position after seen goes on
 }
 
-// cursor is a place in the history: what a reader, a waiter and a query have
-// in common. Its owner moves it; nodes and workers only look at it.
+// cursor is a place in the history: what a reader and a waiter have in
+// common. Its owner moves it; nodes and workers only look at it.
 type cursor struct {
 	hub   *Hub
-	to    listener
+	to    follower
 	legs  []leg
 	one   [1]leg        // backs legs if there is one
 	seen  atomic.Uint64 // all matches up to this position were taken
 	armed atomic.Bool   // all were taken: set while nothing can be published
 	done  incumbent.Index
 	from  incumbent.Index // nothing up to here is wanted
-
-	current bool // from is whatever the index is when it attaches
 }
 
 // CompactedError is the cause of a Compacted error and says where to go on.
@@ -56,9 +61,14 @@ func (h *Hub) errCompacted(delivered incumbent.Index) error {
 }
 
 // attach registers the cursor for all events after index from.
-func (h *Hub) attach(c *cursor, to listener, selectors []Selector, from incumbent.Index) error {
+func (h *Hub) attach(c *cursor, to follower, selectors []Selector, from incumbent.Index) error {
 	if len(selectors) == 0 {
 		return incumbent.Errorf(incumbent.Invalid, "nothing to watch: no selector")
+	}
+	for i := range selectors {
+		if err := selectors[i].validate(); err != nil {
+			return err
+		}
 	}
 	if err := h.admit(); err != nil {
 		return err
@@ -95,16 +105,13 @@ func (h *Hub) attachSlice(c *cursor, selectors []Selector) (complete bool, err e
 	if h.closed {
 		return false, errClosed()
 	}
-	if c.current {
-		c.from, c.done = h.index, h.index
-	}
 	if c.from < h.floor {
 		return false, h.errCompacted(c.from)
 	}
 	if c.legs[0].node == nil {
 		c.seen.Store(h.hist.before(uint64(c.from)))
 		for i, s := range selectors {
-			c.legs[i].join(c, h.reg.node(s))
+			c.legs[i].join(c.to, h.reg.node(s))
 		}
 	}
 	for i := range c.legs {
@@ -115,52 +122,61 @@ func (h *Hub) attachSlice(c *cursor, selectors []Selector) (complete bool, err e
 	return true, nil
 }
 
-func (l *leg) join(c *cursor, n *node) {
-	l.owner, l.node, l.slot = c, n, len(n.legs)
-	n.legs = append(n.legs, l)
+func (l *leg) join(f follower, n *node) {
+	l.owner, l.node, l.slot = f, n, len(n.more.legs)
+	n.more.legs = append(n.more.legs, l)
 }
 
 // detach gives the cursor's places up. It may be called once.
 func (h *Hub) detach(c *cursor) {
 	h.count.listeners.Add(-1)
-	var unused []*node
 	h.mu.Lock()
-	for i := range c.legs {
-		if n := c.legs[i].node; n != nil && c.legs[i].leave() {
-			unused = append(unused, n)
-			h.reg.forget(n)
-		}
-	}
+	unused := h.leave(c.legs)
 	h.mu.Unlock()
-	for _, n := range unused {
-		h.retire(n)
-	}
+	h.retire(unused)
 }
 
-// leave takes the leg out of its node and reports whether it was the last of a
-// prefix.
+// leave takes legs out of their nodes, and returns the filters that nobody listens to
+// any more, to be retired. Called with mu held.
+func (h *Hub) leave(legs []leg) (unused []*node) {
+	for i := range legs {
+		n := legs[i].node
+		if n == nil || !legs[i].leave() {
+			continue
+		}
+		h.reg.forget(n)
+		if n.filter() {
+			unused = append(unused, n)
+		}
+	}
+	return unused
+}
+
+// leave takes the leg out of its node and reports whether it was the last.
 func (l *leg) leave() bool {
-	n := l.node
-	last := n.legs[len(n.legs)-1]
-	n.legs[l.slot] = last
+	m := l.node.more
+	last := m.legs[len(m.legs)-1]
+	m.legs[l.slot] = last
 	last.slot = l.slot
-	n.legs[len(n.legs)-1] = nil
-	n.legs = n.legs[:len(n.legs)-1]
+	m.legs[len(m.legs)-1] = nil
+	m.legs = m.legs[:len(m.legs)-1]
 	l.node = nil
-	if len(n.legs) > 0 {
+	if len(m.legs) > 0 {
 		return false
 	}
-	n.legs = nil
+	m.legs = nil
 	return true
 }
 
-// retire takes what a prefix without listeners has chained out of the history,
-// in slices. The node is out of the registry, so nothing is added meanwhile.
-func (h *Hub) retire(n *node) {
-	for gone := n.key.match != matchPrefix; !gone; {
-		h.mu.Lock()
-		gone = h.unchain(n)
-		h.mu.Unlock()
+// retire takes what filters without listeners have chained out of the history,
+// in slices. They are out of the registry, so nothing is added meanwhile.
+func (h *Hub) retire(unused []*node) {
+	for _, n := range unused {
+		for gone := false; !gone; {
+			h.mu.Lock()
+			gone = h.unchain(n)
+			h.mu.Unlock()
+		}
 	}
 }
 
@@ -192,7 +208,7 @@ func (c *cursor) resolve() (ready bool, err error) {
 	seen := c.seen.Load()
 	for i := range c.legs {
 		l := &c.legs[i]
-		if l.node.lost > c.done {
+		if l.node.more.lost > c.done {
 			return false, h.errCompacted(c.done)
 		}
 		if l.next < h.hist.tail {

@@ -1,24 +1,11 @@
 package watch
 
 import (
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/incumbent-dev/incumbent"
 )
-
-// Kind tells families of topics apart: leases, sessions, services, tables …
-// Who publishes gives the numbers.
-type Kind uint8
-
-// Topic is something one can watch: a name within a scope of a kind, such as
-// lease "db/0" in namespace and model.
-type Topic struct {
-	Kind  Kind
-	Scope [2]string
-	Name  string
-}
 
 // Event is one change. It is shared by all its readers and never changes.
 type Event struct {
@@ -95,68 +82,4 @@ func (c *encodings) find(k Encoding) *encoded {
 			return x
 		}
 	}
-}
-
-// Selector picks events by their topics. Selectors are comparable.
-//
-// A condition on a value (column == "x") finds its place here as one more
-// match, with a node per value in use below the group's node, as prefixes have.
-type Selector struct {
-	match match
-	topic Topic
-}
-
-type match uint8
-
-const (
-	matchExact match = iota
-	matchPrefix
-	matchScope
-	matchKind
-)
-
-// Exact selects the events of one topic.
-func Exact(t Topic) Selector { return Selector{matchExact, t} }
-
-// Prefix selects the topics of a scope whose name begins with prefix.
-func Prefix(k Kind, scope [2]string, prefix string) Selector {
-	if prefix == "" {
-		return Scope(k, scope)
-	}
-	return Selector{matchPrefix, Topic{k, scope, prefix}}
-}
-
-// Scope selects all topics of a scope.
-func Scope(k Kind, scope [2]string) Selector {
-	return Selector{matchScope, Topic{Kind: k, Scope: scope}}
-}
-
-// All selects all topics of a kind.
-func All(k Kind) Selector { return Selector{matchKind, Topic{Kind: k}} }
-
-// Matches reports whether the selector picks the topic.
-func (s Selector) Matches(t Topic) bool {
-	if t.Kind != s.topic.Kind {
-		return false
-	}
-	switch s.match {
-	case matchKind:
-		return true
-	case matchScope:
-		return t.Scope == s.topic.Scope
-	case matchPrefix:
-		return t.Scope == s.topic.Scope && strings.HasPrefix(t.Name, s.topic.Name)
-	default:
-		return t == s.topic
-	}
-}
-
-// Picks reports whether the selector picks one of the event's topics.
-func (s Selector) Picks(e *Event) bool {
-	for _, t := range e.Topics {
-		if s.Matches(t) {
-			return true
-		}
-	}
-	return false
 }

@@ -78,13 +78,16 @@ func (h *Hub) append(e *Event) {
 	pos := h.hist.push(e)
 	e.bytes = &h.bytes
 	e.links = make([]link, 0, 2*len(e.Topics)+1)
+	x := difference{of: h.differences, event: e}
+	take := func(n *node) { h.chain(e, pos, n) }
 	for _, t := range e.Topics {
-		exact := h.reg.node(Exact(t))
-		group := exact.up
-		h.chain(e, pos, exact)
-		h.chain(e, pos, group)
-		h.chain(e, pos, group.up)
-		group.prefixes.each(t.Name, func(n *node) { h.chain(e, pos, n) })
+		topic := h.reg.topic(t)
+		scope := topic.up
+		take(topic)
+		take(scope)
+		take(scope.up)
+		scope.more.filters.each(t.Name, &x, take)
+		scope.up.more.filters.each(t.Name, &x, take)
 	}
 	slices.SortFunc(e.links, func(a, b link) int { return a.compare(b.node.id) })
 	e.charge(int64(eventBytes + e.Size + topicBytes*len(e.Topics) + linkBytes*len(e.links)))
@@ -107,8 +110,13 @@ func (h *Hub) chain(e *Event, pos uint64, n *node) {
 	e.links = append(e.links, l)
 	n.last = pos
 	n.kept++
-	if len(n.legs) > 0 && n.batch != h.batch {
-		n.batch = h.batch
+	m := n.more
+	if m == nil {
+		return
+	}
+	m.changed = e.Index
+	if len(m.legs) > 0 && m.batch != h.batch {
+		m.batch = h.batch
 		h.touched = append(h.touched, n)
 	}
 }
@@ -134,8 +142,11 @@ func (h *Hub) drop() {
 	for i := range e.links {
 		l := &e.links[i]
 		n := l.node
-		n.first, n.lost = l.next, e.Index
+		n.first = l.next
 		n.kept--
+		if n.more != nil {
+			n.more.lost = e.Index
+		}
 		h.reg.forget(n)
 	}
 	e.refund()

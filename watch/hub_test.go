@@ -19,7 +19,7 @@ import (
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		synctest.Test(t, func(t *testing.T) {
-			p := &player{readers: map[string]*Reader{}, waits: map[string]interface{ Cancel() bool }{}}
+			p := &player{readers: map[string]*Reader{}, waits: map[string]func() bool{}}
 			defer func() { p.hub.Close() }()
 			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 				out, err := p.play(d)
@@ -37,7 +37,7 @@ func TestTranscripts(t *testing.T) {
 type player struct {
 	hub     *Hub
 	readers map[string]*Reader
-	waits   map[string]interface{ Cancel() bool }
+	waits   map[string]func() bool
 
 	mu   sync.Mutex // callbacks run on several goroutines
 	said []string
@@ -75,11 +75,11 @@ func (p *player) play(d *datadriven.TestData) (string, error) {
 	}
 	switch d.Cmd {
 	case "open":
-		p.hub = New(Config{Limits: Limits{HistoryBytes: int64(index("bytes")), MaxListeners: int(index("listeners"))}}, nil, index("index"))
+		p.hub = New(Config{Limits: Limits{HistoryBytes: int64(index("bytes")), MaxListeners: int(index("listeners"))}}, index("index"))
 	case "publish":
-		p.hub.Publish(nil, index("index"), parseEvents(d.Input))
+		p.hub.Publish(index("index"), parseEvents(d.Input))
 	case "reset":
-		p.hub.Reset(nil, index("index"))
+		p.hub.Reset(index("index"))
 	case "subscribe":
 		var sels []Selector
 		for _, f := range strings.Fields(d.Input) {
@@ -109,21 +109,21 @@ func (p *player) play(d *datadriven.TestData) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		p.waits[name] = w
+		p.waits[name] = w.Cancel
 	case "reached":
-		w, err := p.hub.Reached(index("index"), p.fired(name))
+		w, err := p.hub.await(index("index"), p.fired(name))
 		if err != nil {
 			return "", err
 		}
-		p.waits[name] = w
+		p.waits[name] = w.cancel
 	case "cancel":
-		return fmt.Sprintf("%v\n", p.waits[name].Cancel()), nil
+		return fmt.Sprintf("%v\n", p.waits[name]()), nil
 	case "close":
 		p.hub.Close()
 	case "stats":
 		s := p.hub.Stats()
 		return fmt.Sprintf("index %d floor %d kept %d readers %d waiters %d listeners %d dropped %d cut off %d nodes %d\n",
-			s.Index, s.Floor, s.Kept, s.Readers, s.Waiters, s.Listeners, s.Dropped, s.CutOff, len(p.hub.reg.nodes)), nil
+			s.Index, s.Floor, s.Kept, s.Readers, s.Waiters, s.Listeners, s.Dropped, s.CutOff, p.hub.reg.count), nil
 	default:
 		return "", fmt.Errorf("unknown directive %s", d.Cmd)
 	}

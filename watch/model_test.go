@@ -2,6 +2,8 @@ package watch
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -22,7 +24,7 @@ type model struct {
 
 type modelReader struct {
 	*Reader
-	sels  []Selector
+	sels  []drawn
 	done  incumbent.Index // everything up to here delivered, or never wanted
 	dead  bool
 	begun int // events of the index after done that were delivered
@@ -37,7 +39,7 @@ func TestG15_G16_G17_G18_ReadersMatchANaiveList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		start := incumbent.Index(rapid.IntRange(0, 3).Draw(t, "start"))
 		m := &model{index: start, resets: start}
-		m.hub = New(Config{Limits: Limits{HistoryBytes: 12_000}}, nil, start)
+		m.hub = New(Config{Limits: Limits{HistoryBytes: 12_000}, Differences: diffs{}}, start)
 		defer m.hub.Close()
 		t.Repeat(map[string]func(*rapid.T){
 			"publish":   m.publish,
@@ -61,18 +63,86 @@ func drawTopic(t *rapid.T) Topic {
 	return Topic{modelKinds.Draw(t, "kind"), modelScopes.Draw(t, "scope"), modelNames.Draw(t, "name")}
 }
 
-func drawSelector(t *rapid.T) Selector {
-	topic := drawTopic(t)
-	switch rapid.IntRange(0, 4).Draw(t, "match") {
-	case 0:
-		return All(topic.Kind)
-	case 1:
-		return Scope(topic.Kind, topic.Scope)
-	case 2:
-		return Prefix(topic.Kind, topic.Scope, topic.Name)
-	default:
-		return Exact(topic)
+// modelChange is the payload of an event: a record of two fields, as it was and is.
+type modelChange struct {
+	serial  int
+	was, is *[2]string
+}
+
+func drawRecord(t *rapid.T) *[2]string {
+	if rapid.IntRange(0, 5).Draw(t, "none") == 0 {
+		return nil
 	}
+	return &[2]string{modelValues.Draw(t, "value"), modelValues.Draw(t, "value")}
+}
+
+var modelValues = rapid.SampledFrom([]string{"", "u", "v"})
+
+// diffs are the differences of modelChange.
+type diffs struct{}
+
+func (diffs) Changed(e *Event) (s Fields) {
+	c := e.Payload.(*modelChange)
+	for f := range Field(2) {
+		if c.was == nil || c.is == nil || c.was[f] != c.is[f] {
+			s = s.With(f)
+		}
+	}
+	return s
+}
+
+func (diffs) Values(e *Event, f Field) (values [2]string, n int) {
+	c := e.Payload.(*modelChange)
+	for _, r := range []*[2]string{c.was, c.is} {
+		if r != nil {
+			values[n] = r[f]
+			n++
+		}
+	}
+	return values, n
+}
+
+// drawn is a selector, and what it picks said naively.
+type drawn struct {
+	Selector
+	topic func(Topic) bool
+	event []func(*modelChange) bool
+}
+
+func (s drawn) picks(e *Event) bool {
+	return slices.ContainsFunc(e.Topics, s.topic) &&
+		!slices.ContainsFunc(s.event, func(holds func(*modelChange) bool) bool { return !holds(e.Payload.(*modelChange)) })
+}
+
+func drawSelector(t *rapid.T) (s drawn) {
+	topic := drawTopic(t)
+	scope := func(o Topic) bool { return o.Kind == topic.Kind && o.Scope == topic.Scope }
+	switch rapid.IntRange(0, 6).Draw(t, "match") {
+	case 0:
+		s.Selector, s.topic = All(topic.Kind), func(o Topic) bool { return o.Kind == topic.Kind }
+	case 1:
+		s.Selector, s.topic = Scope(topic.Kind, topic.Scope), scope
+	case 2:
+		s.Selector = Prefix(topic.Kind, topic.Scope, topic.Name)
+		s.topic = func(o Topic) bool { return scope(o) && strings.HasPrefix(o.Name, topic.Name) }
+	case 3:
+		to := topic.Name + modelNames.Draw(t, "end")
+		s.Selector = Range(topic.Kind, topic.Scope, topic.Name, to)
+		s.topic = func(o Topic) bool { return scope(o) && topic.Name <= o.Name && o.Name < to }
+	default:
+		s.Selector, s.topic = Exact(topic), func(o Topic) bool { return o == topic }
+	}
+	if rapid.IntRange(0, 2).Draw(t, "changing") == 0 {
+		f := rapid.IntRange(0, 1).Draw(t, "field")
+		s.Selector = s.Changing(Fields(0).With(Field(f)))
+		s.event = append(s.event, func(c *modelChange) bool { return c.was == nil || c.is == nil || c.was[f] != c.is[f] })
+	}
+	if rapid.IntRange(0, 2).Draw(t, "where") == 0 {
+		f, v := rapid.IntRange(0, 1).Draw(t, "field"), modelValues.Draw(t, "value")
+		s.Selector = s.Where(Field(f), v)
+		s.event = append(s.event, func(c *modelChange) bool { return c.was != nil && c.was[f] == v || c.is != nil && c.is[f] == v })
+	}
+	return s
 }
 
 func (m *model) publish(t *rapid.T) {
@@ -82,7 +152,7 @@ func (m *model) publish(t *rapid.T) {
 		index += incumbent.Index(rapid.IntRange(1, 3).Draw(t, "skip"))
 		for range rapid.IntRange(1, 3).Draw(t, "events") {
 			m.serial++
-			e := &Event{Index: index, Payload: m.serial, Size: rapid.IntRange(0, 1500).Draw(t, "size")}
+			e := &Event{Index: index, Payload: &modelChange{m.serial, drawRecord(t), drawRecord(t)}, Size: rapid.IntRange(0, 1500).Draw(t, "size")}
 			for range rapid.IntRange(1, 3).Draw(t, "topics") {
 				e.Topics = append(e.Topics, drawTopic(t))
 			}
@@ -90,7 +160,7 @@ func (m *model) publish(t *rapid.T) {
 		}
 	}
 	index += incumbent.Index(rapid.IntRange(0, 1).Draw(t, "empty"))
-	m.hub.Publish(nil, index, batch)
+	m.hub.Publish(index, batch)
 	m.index = index
 	m.events = append(m.events, batch...)
 }
@@ -101,7 +171,7 @@ func (m *model) reset(t *rapid.T) {
 	}
 	m.index += incumbent.Index(rapid.IntRange(1, 10).Draw(t, "by"))
 	m.resets = m.index
-	m.hub.Reset(nil, m.index)
+	m.hub.Reset(m.index)
 }
 
 func (m *model) floor() incumbent.Index { return m.hub.Stats().Floor }
@@ -112,7 +182,11 @@ func (m *model) subscribe(t *rapid.T) {
 		r.sels = append(r.sels, drawSelector(t))
 	}
 	r.done = incumbent.Index(rapid.IntRange(max(0, int(m.index)-12), int(m.index)+4).Draw(t, "from"))
-	got, err := m.hub.Subscribe(r.done, func() {}, r.sels...)
+	selectors := make([]Selector, len(r.sels))
+	for i := range r.sels {
+		selectors[i] = r.sels[i].Selector
+	}
+	got, err := m.hub.Subscribe(r.done, func() {}, selectors...)
 	if r.done < m.floor() {
 		if incumbent.KindOf(err) != incumbent.Compacted {
 			t.Fatalf("subscribed from %d below floor %d: %v", r.done, m.floor(), err)
@@ -127,12 +201,7 @@ func (m *model) subscribe(t *rapid.T) {
 }
 
 func (r *modelReader) picks(e *Event) bool {
-	for _, s := range r.sels {
-		if s.Picks(e) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.sels, func(s drawn) bool { return s.picks(e) })
 }
 
 // wanted returns what the reader should get next, and whether it has lost any.
@@ -255,14 +324,19 @@ func (m *model) check(t *rapid.T) {
 			t.Fatalf("history costs %d", s.HistoryBytes)
 		}
 	}
-	for key, n := range m.hub.reg.nodes {
-		if n.kept != links[n] {
-			t.Fatalf("node %v keeps %d of %d links", key, n.kept, links[n])
+	nodes := 0
+	m.hub.reg.each(func(n *node) {
+		nodes++
+		if int(n.kept) != links[n] {
+			t.Fatalf("node %d keeps %d of %d links", n.id, n.kept, links[n])
 		}
-		if n.kept == 0 && len(n.legs) == 0 && n.below == 0 {
-			t.Fatalf("node %v is of no use", key)
+		if n.kept == 0 && !n.listened() && n.below == 0 {
+			t.Fatalf("node %d is of no use", n.id)
 		}
 		delete(links, n)
+	})
+	if nodes != m.hub.reg.count {
+		t.Fatalf("%d nodes, counted %d", nodes, m.hub.reg.count)
 	}
 	if len(links) > 0 {
 		t.Fatalf("%d nodes are linked but not registered", len(links))
@@ -272,7 +346,7 @@ func (m *model) check(t *rapid.T) {
 func payloads(es []*Event) []any {
 	var out []any
 	for _, e := range es {
-		out = append(out, e.Payload)
+		out = append(out, e.Payload.(*modelChange).serial)
 	}
 	return out
 }

@@ -3,7 +3,6 @@ package watch
 import (
 	"runtime"
 	"sync"
-	"time"
 )
 
 // job is a node whose listeners are to be looked at, or one listener to be told.
@@ -29,11 +28,11 @@ func (h *Hub) schedule(nodes []*node) {
 	}
 	h.jobs.mu.Lock()
 	for _, n := range nodes {
-		if n.drain.queued {
-			n.drain.again = true
+		if d := &n.more.drain; d.queued {
+			d.again = true
 			continue
 		}
-		n.drain = drain{queued: true, left: -1}
+		n.more.drain = drain{queued: true, left: -1}
 		h.jobs.push(job{node: n})
 	}
 	h.jobs.mu.Unlock()
@@ -64,7 +63,9 @@ func (h *Hub) ready(ls ...listener) {
 }
 
 // notify is the loop of one worker: a slice of one job, then the others get
-// their turn, and whoever applies gets the processor.
+// their turn, and whoever applies gets the processor. There is no other pace: a
+// reader that was woken is not woken again before it has pulled, and what writes to
+// clients yields in its turn.
 func (h *Hub) notify() {
 	var slice [wakeSlice]listener
 	for {
@@ -72,26 +73,27 @@ func (h *Hub) notify() {
 		if !ok {
 			return
 		}
-		h.yield(h.perform(j, slice[:0]))
+		h.perform(j, slice[:0])
+		runtime.Gosched()
 	}
 }
 
-// perform does a slice of one job and returns how many it woke.
-func (h *Hub) perform(j job, ready []listener) (woken int) {
+// perform does a slice of one job.
+func (h *Hub) perform(j job, ready []listener) {
+	woken := 0
 	if j.node != nil {
 		woken = h.drainSlice(j.node, ready)
 	} else if j.to.matched() {
 		woken = 1
 	}
 	h.count.wakes.Add(uint64(woken))
-	return woken
 }
 
 // Busy reports whether something waits for [Hub.Turn].
-func (h *Hub) Busy() bool { return h.jobs.some() || h.queries.due.some() }
+func (h *Hub) Busy() bool { return h.jobs.some() || h.evals.some() }
 
 // Turn does all that waits, in the place of the goroutines that a hub with
-// [Config.Manual] does not have. Nothing is paced.
+// [Config.Manual] does not have.
 func (h *Hub) Turn() {
 	var slice [wakeSlice]listener
 	for {
@@ -99,7 +101,7 @@ func (h *Hub) Turn() {
 			h.perform(j, slice[:0])
 			continue
 		}
-		q, ok, _ := h.queries.due.next()
+		q, ok, _ := h.evals.next()
 		if !ok {
 			return
 		}
@@ -111,14 +113,14 @@ func (h *Hub) Turn() {
 // pending, and queues the node again if there are more.
 func (h *Hub) drainSlice(n *node, ready []listener) (woken int) {
 	h.mu.RLock()
-	left := n.drain.left
-	if left < 0 || left > len(n.legs) {
-		left = len(n.legs)
+	legs, left := n.more.legs, n.more.drain.left
+	if left < 0 || left > len(legs) {
+		left = len(legs)
 	}
 	for looked := 0; left > 0 && looked < wakeSlice; looked++ {
 		left--
-		if c := n.legs[left].owner; c.pending() {
-			ready = append(ready, c.to)
+		if f := legs[left].owner; f.pending() {
+			ready = append(ready, f)
 		}
 	}
 	h.mu.RUnlock()
@@ -137,7 +139,7 @@ func (h *Hub) drainSlice(n *node, ready []listener) (woken int) {
 func (h *Hub) drained(n *node, left int) {
 	h.jobs.mu.Lock()
 	defer h.jobs.mu.Unlock()
-	d := &n.drain
+	d := &n.more.drain
 	switch {
 	case left > 0:
 		d.left = left
@@ -149,37 +151,6 @@ func (h *Hub) drained(n *node, left int) {
 	}
 	h.jobs.push(job{node: n})
 	h.jobs.signal()
-}
-
-// yield lets others run, for as long as the pace of wake-ups demands.
-func (h *Hub) yield(woken int) {
-	if woken == 0 {
-		return
-	}
-	runtime.Gosched()
-	if d := h.pace.take(woken, h.now(), h.limits.Load().WakesPerSecond); d > 0 {
-		h.jobs.sleep(d)
-	}
-}
-
-// pacer spreads wake-ups out: a few in a row are free, beyond that each takes
-// its share of a second.
-type pacer struct {
-	mu   sync.Mutex // protects free, for an addition
-	free time.Time  // when all wake-ups so far have had their share
-}
-
-const paceBurst = 10 * time.Millisecond // of wake-ups that may come at once
-
-// take counts n wake-ups at now and returns how long to wait before the next.
-func (p *pacer) take(n int, now time.Time, perSecond int) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if earliest := now.Add(-paceBurst); p.free.Before(earliest) {
-		p.free = earliest
-	}
-	p.free = p.free.Add(time.Duration(n) * time.Second / time.Duration(perSecond))
-	return p.free.Sub(now)
 }
 
 // queue hands items to workers in order. It has no bound of its own: what is
@@ -256,16 +227,6 @@ func (q *queue[T]) some() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.head < len(q.items)
-}
-
-// sleep waits for d or the end.
-func (q *queue[T]) sleep(d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-q.ended:
-	}
 }
 
 // close lets workers end once the queue is empty.

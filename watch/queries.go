@@ -2,7 +2,6 @@ package watch
 
 import (
 	"container/list"
-	"reflect"
 	"sync"
 
 	"github.com/incumbent-dev/incumbent"
@@ -10,50 +9,69 @@ import (
 
 const queryBytes = 1024 // what a query costs besides its key and result
 
-// queries finds the queries in use, and keeps those nobody holds, for whoever
+// View is one state. It never changes.
+type View interface {
+	comparable
+	// Index is that of the last change it shows.
+	Index() incumbent.Index
+}
+
+// Queries are the shared queries on the views of one state. They find the queries in
+// use, and keep those nobody holds, for whoever
 // asks the same next, while they cost no more than they may.
-type queries struct {
-	due *queue[*Query] // to be evaluated
+type Queries[V View] struct {
+	hub  *Hub
+	view func() V
 
 	mu        sync.Mutex // protects what follows and each query's refs; taken before a query's mu and the hub's
-	byKey     map[QueryKey]*Query
+	byKey     map[QueryKey]*Query[V]
 	idle      *list.List // longest idle first
 	idleBytes int64
 }
 
-func (s *queries) init() {
-	s.due = newQueue[*Query]()
-	s.byKey = map[QueryKey]*Query{}
-	s.idle = list.New()
+// NewQueries returns the shared queries on what view returns: the newest state, never
+// older than what was published to the hub.
+func NewQueries[V View](h *Hub, view func() V) *Queries[V] {
+	s := &Queries[V]{hub: h, view: view, byKey: map[QueryKey]*Query[V]{}, idle: list.New()}
+	h.mu.Lock()
+	h.ended = append(h.ended, s.kick)
+	h.mu.Unlock()
+	return s
 }
 
-func (s *queries) count() int {
+// kick has all queries look at their waits.
+func (s *Queries[V]) kick() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.byKey)
+	all := make([]*Query[V], 0, len(s.byKey))
+	for _, q := range s.byKey {
+		all = append(all, q)
+	}
+	s.mu.Unlock()
+	for _, q := range all {
+		q.kick()
+	}
 }
 
 // Query returns the query of spec's key, shared with everybody who uses that
 // key: specs of one key must mean the same. The error is Invalid, Overloaded
-// or Unavailable.
-func (h *Hub) Query(spec QuerySpec) (*Query, error) {
-	if len(spec.Topics) == 0 || spec.Eval == nil {
-		return nil, incumbent.Errorf(incumbent.Invalid, "a query needs topics and an evaluation")
+// or Unavailable. Release it.
+func (s *Queries[V]) Query(spec QuerySpec[V]) (*Query[V], error) {
+	if spec.Eval == nil {
+		return nil, incumbent.Errorf(incumbent.Invalid, "a query needs an evaluation")
 	}
-	if spec.Equal == nil {
-		spec.Equal = reflect.DeepEqual
-	}
-	s := &h.queries
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := s.byKey[spec.Key]
 	if q == nil {
-		q = &Query{hub: h, spec: spec}
-		q.cur.current = true
-		if err := h.attach(&q.cur, q, spec.Topics, 0); err != nil {
+		if s.hub.isClosed() {
+			return nil, errClosed()
+		}
+		if err := s.hub.admit(); err != nil {
 			return nil, err
 		}
+		q = &Query[V]{of: s, spec: spec}
 		s.byKey[spec.Key] = q
+		s.hub.count.queries.Add(1)
 	}
 	if q.idle != nil {
 		s.unidle(q)
@@ -63,36 +81,37 @@ func (h *Hub) Query(spec QuerySpec) (*Query, error) {
 }
 
 // Release says that the caller no longer uses the query; its own waits are
-// over or cancelled. It may be called once for each call of [Hub.Query].
-func (q *Query) Release() {
-	h := q.hub
-	s := &h.queries
+// over or cancelled. It may be called once for each call of [Queries.Query].
+func (q *Query[V]) Release() {
+	s := q.of
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if q.refs--; q.refs > 0 {
 		return
 	}
-	q.idle = s.idle.PushBack(idleQuery{q, q.bytes()})
-	s.idleBytes += q.idle.Value.(idleQuery).bytes
-	for limit := h.limits.Load().IdleQueryBytes; s.idleBytes > limit; {
-		oldest := s.idle.Front().Value.(idleQuery).query
+	q.idle = s.idle.PushBack(idleQuery[V]{q, q.bytes()})
+	s.idleBytes += q.idle.Value.(idleQuery[V]).bytes
+	for limit := s.hub.limits.Load().IdleQueryBytes; s.idleBytes > limit; {
+		oldest := s.idle.Front().Value.(idleQuery[V]).query
 		s.unidle(oldest)
 		delete(s.byKey, oldest.spec.Key)
-		h.detach(&oldest.cur)
+		s.hub.count.queries.Add(-1)
+		s.hub.count.listeners.Add(-1)
+		oldest.forget()
 	}
 }
 
-type idleQuery struct {
-	query *Query
+type idleQuery[V View] struct {
+	query *Query[V]
 	bytes int64
 }
 
-func (s *queries) unidle(q *Query) {
-	s.idleBytes -= s.idle.Remove(q.idle).(idleQuery).bytes
+func (s *Queries[V]) unidle(q *Query[V]) {
+	s.idleBytes -= s.idle.Remove(q.idle).(idleQuery[V]).bytes
 	q.idle = nil
 }
 
-func (q *Query) bytes() int64 {
+func (q *Query[V]) bytes() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := queryBytes + len(q.spec.Key.Params) + len(q.spec.Key.Rights)

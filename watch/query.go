@@ -2,15 +2,21 @@ package watch
 
 import (
 	"container/list"
-	"context"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
 )
 
-// QueryKey tells queries apart: who asks the same with the same rights shares
-// the answer. Params must be a canonical form.
+// spreads is the share of a wait, one in so many, by which it may last longer: waits
+// that began together do not end together.
+const spreads = 16
+
+// QueryKey tells queries apart: who asks the same and may see the same shares
+// the answer. Params must be a canonical form; Rights say what the caller's rules let
+// the result show, not who the caller is.
 type QueryKey struct {
 	Kind   Kind
 	Params string
@@ -18,58 +24,84 @@ type QueryKey struct {
 }
 
 // QuerySpec is a query.
-type QuerySpec struct {
-	Key    QueryKey
-	Topics []Selector // all that the result depends on
-	// Eval computes the result from a view. It runs on one of the hub's
-	// goroutines, for one change once.
-	Eval func(view any) Result
-	// Equal compares two values; reflect.DeepEqual if nil.
-	Equal func(a, b any) bool
+type QuerySpec[V View] struct {
+	Key QueryKey
+	// Eval computes the result from a view, and notes all that it reads of it. It runs
+	// on one of the hub's goroutines, for one change once.
+	Eval func(view V, reads *Reads) Result
 }
 
 // Result is what an evaluation gives.
 type Result struct {
 	Value    any
+	Hash     Hash            // of what the value says, save for indexes that move while nothing else does
 	Modified incumbent.Index // of the newest change the value shows; 0: not known
 	Size     int             // bytes that keeping the value costs
 }
 
 // Answer is a result that many share. It never changes.
 type Answer struct {
-	Value   any
-	Changed incumbent.Index // the value is this since then, or since before the hub first looked
-	size    int
+	Value    any
+	Hash     Hash
+	Changed  incumbent.Index // the value is this since then, or since before the hub first looked
+	modified incumbent.Index // as the result said
+	size     int
+	made     *atomic.Uint64 // the hub's count of encodings
 	encodings
 }
 
 // Encode returns the answer in encoding k, made once for all.
 func (a *Answer) Encode(k Encoding, f func(value any) []byte) []byte {
-	b, _ := a.get(k, func() []byte { return f(a.Value) })
+	b, fresh := a.get(k, func() []byte { return f(a.Value) })
+	if fresh {
+		a.made.Add(1)
+	}
 	return b
 }
 
 // Query is a query in use. Release it.
-type Query struct {
-	hub  *Hub
-	spec QuerySpec
-	cur  cursor // seen: the answer shows everything up to this position
+type Query[V View] struct {
+	of   *Queries[V]
+	spec QuerySpec[V]
 
-	refs int           // under hub.queries.mu
-	idle *list.Element // under hub.queries.mu: its place among those nobody holds
+	refs int           // under of.mu
+	idle *list.Element // under of.mu: its place among those nobody holds
+
+	// What the last evaluation has read, and the index of its view: under the hub's mu,
+	// and changed by one evaluation at a time.
+	reads []Selector
+	legs  []leg
+	gone  bool // nobody will use it again
+	at    atomic.Uint64
 
 	mu        sync.Mutex // protects what follows; never held while evaluating
 	answer    *Answer
 	read      incumbent.Index // the answer is right at this index
 	evaluated time.Time
-	pending   bool // queued, deferred or running
-	waits     []*QueryWait
+	busy      bool // an evaluation is queued, deferred or running
+	waits     []*QueryWait[V]
 }
 
 // Want says what a wait on a query waits for.
 type Want struct {
-	AtLeast incumbent.Index // the answer is right at this index or later
-	After   incumbent.Index // the answer changed after this index; 0: any answer
+	AtLeast incumbent.Index // the answer is right at this index or later, however long that takes
+	// The answer changed after this index, or has another hash; both zero: any answer.
+	After incumbent.Index
+	Not   Hash
+	// For is how long to wait for that, and up to a sixteenth longer: then any answer
+	// does. 0: for ever.
+	For time.Duration
+}
+
+// accepts reports whether an answer that is right at an index ends the wait.
+func (w *Want) accepts(a *Answer, read incumbent.Index) bool {
+	if a == nil || read < w.AtLeast {
+		return false
+	}
+	if w.After == 0 && w.Not == (Hash{}) {
+		return true
+	}
+	return w.After != 0 && a.Changed > w.After || w.Not != (Hash{}) && a.Hash != w.Not
 }
 
 // Told is how a wait on a query ends.
@@ -80,29 +112,33 @@ type Told struct {
 }
 
 // QueryWait is one who waits for a query.
-type QueryWait struct {
-	query *Query
-	want  Want
+type QueryWait[V View] struct {
+	query *Query[V]
+	want  Want // For is 0 once that is over
 	fire  func(Told)
 	told  Told
-	slot  int        // in query.waits; -1 once out of it
-	ahead *IndexWait // kicks the query when AtLeast is reached; nil if it was there
+	slot  int         // in query.waits; -1 once out of it
+	ahead *indexWait  // kicks the query when AtLeast is reached; nil if it was there
+	stop  func() bool // of the clock that runs for want.For; nil: there is none
 }
 
 // Wait calls fire once, on one of the hub's goroutines: as soon as the query
-// has an answer that satisfies want, or the hub closes. A result that has been
+// has an answer that satisfies want and is not older than what was published before,
+// or the hub closes. A result that has been
 // there for others is told at once if nothing it depends on has changed. The
 // error is Overloaded or Unavailable, and fire is then never called.
-func (q *Query) Wait(want Want, fire func(Told)) (*QueryWait, error) {
-	h := q.hub
+func (q *Query[V]) Wait(want Want, fire func(Told)) (*QueryWait[V], error) {
+	h := q.of.hub
 	if err := h.admit(); err != nil {
 		return nil, err
 	}
-	w := &QueryWait{query: q, want: want, fire: fire}
-	if want.AtLeast > h.Index() {
+	w := &QueryWait[V]{query: q, want: want, fire: fire}
+	if at := h.Index(); want.AtLeast <= at {
+		w.want.AtLeast = at // nobody is told less than was published when it asked
+	} else {
 		// Nothing the query depends on need change for this index to come.
 		var err error
-		if w.ahead, err = h.Reached(want.AtLeast, func(Fired) { q.kick() }); err != nil {
+		if w.ahead, err = h.await(want.AtLeast, func(Fired) { q.kick() }); err != nil {
 			h.count.listeners.Add(-1)
 			return nil, err
 		}
@@ -110,15 +146,33 @@ func (q *Query) Wait(want Want, fire func(Told)) (*QueryWait, error) {
 	q.mu.Lock()
 	w.slot = len(q.waits)
 	q.waits = append(q.waits, w)
+	h.count.queryWaits.Add(1)
 	told := q.judge(q.waits[w.slot:])
+	if w.slot >= 0 && want.For > 0 {
+		w.stop = h.after(want.For+time.Duration(h.random(int64(want.For/spreads)+1)), w.enough)
+	}
 	q.mu.Unlock()
 	h.ready(told...)
 	return w, nil
 }
 
+// enough ends the wait with the answer there is, once that is right at the index that
+// was asked for.
+func (w *QueryWait[V]) enough() {
+	q := w.query
+	q.mu.Lock()
+	w.want = Want{AtLeast: w.want.AtLeast}
+	var told []listener
+	if w.slot >= 0 {
+		told = q.judge(q.waits[w.slot : w.slot+1])
+	}
+	q.mu.Unlock()
+	q.of.hub.ready(told...)
+}
+
 // Cancel ends the wait and reports whether it did: if so, fire will never be
 // called, and what is known so far is returned.
-func (w *QueryWait) Cancel() (Told, bool) {
+func (w *QueryWait[V]) Cancel() (Told, bool) {
 	q := w.query
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -126,62 +180,54 @@ func (w *QueryWait) Cancel() (Told, bool) {
 		return Told{}, false
 	}
 	if w.ahead != nil {
-		w.ahead.Cancel()
+		w.ahead.cancel()
 	}
 	q.refresh()
 	q.remove(w)
-	q.hub.count.listeners.Add(-1)
+	q.of.hub.count.listeners.Add(-1)
 	return Told{Answer: q.answer, Read: q.read}, true
 }
 
-// WaitContext is Wait for a caller with a goroutine to block. When the context
-// ends it returns what is known so far and the context's cause.
-func (q *Query) WaitContext(ctx context.Context, want Want) (Told, error) {
-	c := make(chan Told, 1)
-	w, err := q.Wait(want, func(t Told) { c <- t })
-	if err != nil {
-		return Told{}, err
-	}
-	select {
-	case t := <-c:
-		return t, t.Err
-	case <-ctx.Done():
-	}
-	if t, ok := w.Cancel(); ok {
-		return t, context.Cause(ctx)
-	}
-	t := <-c
-	return t, t.Err
-}
-
 // matched tells the waiter, whose wait is over.
-func (w *QueryWait) matched() bool {
-	w.query.hub.count.listeners.Add(-1)
+func (w *QueryWait[V]) matched() bool {
+	w.query.of.hub.count.listeners.Add(-1)
 	w.fire(w.told)
 	return true
 }
 
 // matched says that something the query depends on changed.
-func (q *Query) matched() bool {
+func (q *Query[V]) matched() bool {
 	q.kick()
 	return false // the waits are woken, and counted, one by one
 }
 
+// pending reports whether something the query depends on has changed since it was
+// evaluated. Called with the hub's mu held.
+func (q *Query[V]) pending() bool {
+	at := incumbent.Index(q.at.Load())
+	for i := range q.legs {
+		if q.legs[i].node.more.changed > at {
+			return true
+		}
+	}
+	return false
+}
+
 // kick looks at all waits again.
-func (q *Query) kick() {
+func (q *Query[V]) kick() {
 	q.mu.Lock()
 	told := q.judge(q.waits)
 	q.mu.Unlock()
-	q.hub.ready(told...)
+	q.of.hub.ready(told...)
 }
 
 // refresh moves read on if nothing the answer depends on has changed since,
 // and reports whether that is so. Called with q.mu held.
-func (q *Query) refresh() (current, closed bool) {
-	h := q.hub
+func (q *Query[V]) refresh() (current, closed bool) {
+	h := q.of.hub
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	if q.answer == nil || h.closed || q.cur.pending() {
+	if q.answer == nil || h.closed || q.pending() {
 		return false, h.closed
 	}
 	q.read = max(q.read, h.index)
@@ -190,14 +236,14 @@ func (q *Query) refresh() (current, closed bool) {
 
 // judge takes out of the query's waits those among ws that are over, and sees
 // to an evaluation if any wait needs one. Called with q.mu held.
-func (q *Query) judge(ws []*QueryWait) (over []listener) {
+func (q *Query[V]) judge(ws []*QueryWait[V]) (over []listener) {
 	current, closed := q.refresh()
 	for i := len(ws) - 1; i >= 0; i-- { // remove moves the last one
 		w := ws[i]
 		switch {
 		case closed:
 			w.told = Told{Err: errClosed()}
-		case q.answer != nil && q.read >= w.want.AtLeast && (w.want.After == 0 || q.answer.Changed > w.want.After):
+		case w.want.accepts(q.answer, q.read):
 			w.told = Told{Answer: q.answer, Read: q.read}
 		default:
 			continue
@@ -211,33 +257,40 @@ func (q *Query) judge(ws []*QueryWait) (over []listener) {
 	return over
 }
 
-func (q *Query) remove(w *QueryWait) {
+func (q *Query[V]) remove(w *QueryWait[V]) {
 	last := q.waits[len(q.waits)-1]
 	q.waits[w.slot], last.slot = last, w.slot
 	q.waits[len(q.waits)-1] = nil
 	q.waits = q.waits[:len(q.waits)-1]
 	w.slot = -1
+	q.of.hub.count.queryWaits.Add(-1)
+	if w.stop != nil {
+		w.stop()
+	}
 }
 
 // schedule queues an evaluation, at once if the last one is long enough ago.
-func (q *Query) schedule() {
-	if q.pending {
+func (q *Query[V]) schedule() {
+	if q.busy {
 		return
 	}
-	q.pending = true
-	h := q.hub
+	q.busy = true
+	h := q.of.hub
 	wait := h.limits.Load().QueryInterval - h.now().Sub(q.evaluated)
 	if q.answer == nil || wait <= 0 {
-		h.queries.due.put(q)
+		h.evals.put(q)
 		return
 	}
-	h.after(wait, func() { h.queries.due.put(q) })
+	h.after(wait, func() { h.evals.put(q) })
 }
+
+// evaluation is a query that is due.
+type evaluation interface{ run() }
 
 // evaluate is the loop of one goroutine that evaluates queries.
 func (h *Hub) evaluate() {
 	for {
-		q, ok := h.queries.due.take()
+		q, ok := h.evals.take()
 		if !ok {
 			return
 		}
@@ -246,43 +299,78 @@ func (h *Hub) evaluate() {
 }
 
 // run evaluates the query if somebody still waits for it.
-func (q *Query) run() {
-	h := q.hub
-	h.mu.RLock()
-	view, index, head, closed := h.view, h.index, h.hist.head, h.closed
-	h.mu.RUnlock()
+func (q *Query[V]) run() {
+	h := q.of.hub
 	q.mu.Lock()
-	idle := len(q.waits) == 0 || closed
-	q.pending = !idle
+	q.busy = len(q.waits) > 0 && !h.isClosed()
+	wanted := q.busy
 	q.mu.Unlock()
-	if idle {
+	if !wanted {
 		return
 	}
-	res := q.spec.Eval(view)
+	var reads Reads
+	view := q.of.view()
+	res := q.spec.Eval(view, &reads)
 	h.count.evals.Add(1)
+	q.depend(reads.list, uint64(view.Index()))
 
 	q.mu.Lock()
-	q.accept(res, index)
-	q.cur.seen.Store(head)
-	q.read, q.evaluated, q.pending = max(q.read, index), h.now(), false
+	q.accept(res, view.Index())
+	q.read, q.evaluated, q.busy = max(q.read, view.Index()), h.now(), false
 	told := q.judge(q.waits)
 	q.mu.Unlock()
 	h.ready(told...)
 }
 
+// depend takes the places from which the query is told of changes of what it has read
+// of the view at an index. What has been published since then shows in them.
+func (q *Query[V]) depend(reads []Selector, at uint64) {
+	h := q.of.hub
+	h.mu.Lock()
+	q.at.Store(at)
+	var unused []*node
+	if !q.gone && !slices.Equal(reads, q.reads) {
+		legs := make([]leg, len(reads))
+		for i, s := range reads {
+			n := h.reg.node(s)
+			if incumbent.Index(at) < h.floor { // what its chain had is gone
+				n.more.changed = max(n.more.changed, h.floor)
+			}
+			legs[i].join(q, n)
+		}
+		unused = h.leave(q.legs)
+		q.reads, q.legs = reads, legs
+	}
+	h.mu.Unlock()
+	h.retire(unused)
+}
+
+// forget gives the places up.
+func (q *Query[V]) forget() {
+	h := q.of.hub
+	h.mu.Lock()
+	unused := h.leave(q.legs)
+	q.gone, q.reads, q.legs = true, nil, nil
+	h.mu.Unlock()
+	h.retire(unused)
+}
+
 // accept makes the result the answer, unless it is the one already there.
-func (q *Query) accept(res Result, index incumbent.Index) {
+func (q *Query[V]) accept(res Result, index incumbent.Index) {
 	changed := res.Modified
 	if changed == 0 || changed > index {
 		changed = index
 	}
 	if old := q.answer; old != nil {
-		if q.spec.Equal(old.Value, res.Value) {
+		if old.Hash == res.Hash && old.modified == res.Modified {
 			return
 		}
 		if changed <= old.Changed {
 			changed = index // something went away: what is left was changed earlier
 		}
 	}
-	q.answer = &Answer{Value: res.Value, Changed: changed, size: res.Size}
+	q.answer = &Answer{
+		Value: res.Value, Hash: res.Hash, Changed: changed, modified: res.Modified, size: res.Size,
+		made: &q.of.hub.count.encoded,
+	}
 }

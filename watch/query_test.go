@@ -1,7 +1,11 @@
 package watch
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,40 +17,52 @@ import (
 )
 
 // table is rows of names and numbers that a query reads.
-type table map[string]int
+type table struct {
+	rows map[string]int
+	at   incumbent.Index
+}
+
+func (v *table) Index() incumbent.Index { return v.at }
 
 type queried struct {
 	*Hub
-	rows  table
+	*Queries[*table]
+	view  atomic.Pointer[table]
 	evals int
 }
 
 func newQueried(l Limits) *queried {
-	return &queried{Hub: New(Config{Limits: l}, table{}, 1), rows: table{}}
+	q := &queried{Hub: New(Config{Limits: l, Random: func(int64) int64 { return 0 }}, 1)}
+	q.view.Store(&table{at: 1})
+	q.Queries = NewQueries(q.Hub, q.view.Load)
+	return q
 }
 
 // set publishes a changed row.
 func (q *queried) set(name string, n int) {
-	rows := table{}
-	for k, v := range q.rows {
-		rows[k] = v
+	was := q.view.Load()
+	rows := maps.Clone(was.rows)
+	if rows == nil {
+		rows = map[string]int{}
 	}
 	rows[name] = n
-	q.rows = rows
-	i := q.Index() + 1
-	q.Publish(rows, i, []*Event{event(i, name)})
+	i := was.at + 1
+	q.view.Store(&table{rows, i})
+	q.Publish(i, []*Event{event(i, name)})
 	synctest.Wait()
 }
 
-// row is a query that depends on all rows and shows one.
-func (q *queried) row(t *testing.T, name string) *Query {
+// row is a query that shows one row, of all of which it reads.
+func (q *queried) row(t *testing.T, name string) *Query[*table] {
 	t.Helper()
-	query, err := q.Query(QuerySpec{
-		Key:    QueryKey{Kind: 1, Params: name},
-		Topics: []Selector{Scope(1, [2]string{"ns", "m"})},
-		Eval: func(view any) Result {
+	query, err := q.Query(QuerySpec[*table]{
+		Key: QueryKey{Kind: 1, Params: name},
+		Eval: func(view *table, reads *Reads) Result {
 			q.evals++ // synctest and one query at a time: no race
-			return Result{Value: view.(table)[name]}
+			reads.Note(Scope(1, [2]string{"ns", "m"}))
+			d := NewDigest()
+			d.Uint(uint64(view.rows[name]))
+			return Result{Value: view.rows[name], Hash: d.Sum()}
 		},
 	})
 	if err != nil {
@@ -55,9 +71,29 @@ func (q *queried) row(t *testing.T, name string) *Query {
 	return query
 }
 
+// WaitContext is Wait for a caller with a goroutine to block. When the context
+// ends it returns what is known so far and the context's cause.
+func (q *Query[V]) WaitContext(ctx context.Context, want Want) (Told, error) {
+	c := make(chan Told, 1)
+	w, err := q.Wait(want, func(t Told) { c <- t })
+	if err != nil {
+		return Told{}, err
+	}
+	select {
+	case t := <-c:
+		return t, t.Err
+	case <-ctx.Done():
+	}
+	if t, ok := w.Cancel(); ok {
+		return t, context.Cause(ctx)
+	}
+	t := <-c
+	return t, t.Err
+}
+
 func TestG21_OneEvaluationAndEncodingPerChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newQueried(Limits{WakesPerSecond: 1 << 30})
+		h := newQueried(Limits{})
 		defer h.Close()
 		const watchers = 2000
 		var told, encoded atomic.Int64
@@ -160,6 +196,80 @@ func TestG19_WakesOnlyWhenItsOwnResultChanged(t *testing.T) {
 	})
 }
 
+// A wait by hash is woken by another result, not by an evaluation that gives an equal
+// one; and each wait ends when its time is over, with what there is then.
+func TestG19_WaitsByHashEndWithTheirTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newQueried(Limits{})
+		defer h.Close()
+		q := h.row(t, "db")
+		defer q.Release()
+		h.set("db", 7)
+		first, _ := q.WaitContext(t.Context(), Want{})
+		began := time.Now()
+		var told []Told
+		wait := func() {
+			if _, err := q.Wait(Want{Not: first.Answer.Hash, For: time.Minute}, func(x Told) { told = append(told, x) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wait()
+		for range 5 {
+			h.set("db", 7) // evaluated, and equal
+			time.Sleep(time.Second)
+		}
+		if h.evals != 6 || len(told) > 0 {
+			t.Fatalf("%d evaluations, told %+v", h.evals, told)
+		}
+		time.Sleep(time.Minute)
+		if len(told) != 1 || told[0].Answer != first.Answer || told[0].Read != h.Index() || told[0].Err != nil {
+			t.Fatalf("told %+v after %v", told, time.Since(began))
+		}
+		told = nil
+		wait()
+		h.set("db", 8)
+		time.Sleep(time.Second)
+		if len(told) != 1 || told[0].Answer.Value != 8 {
+			t.Errorf("told %+v", told)
+		}
+		time.Sleep(time.Hour) // the clock of the wait that is over does nothing
+		if len(told) != 1 || h.Stats().Listeners != 1 {
+			t.Errorf("told %+v, %d listeners", told, h.Stats().Listeners)
+		}
+	})
+}
+
+// Waits that began together do not end together.
+func TestG19_WaitsAreSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newQueried(Limits{})
+		defer h.Close()
+		h.random = func(n int64) int64 { return n - 1 }
+		q := h.row(t, "db")
+		defer q.Release()
+		first, _ := q.WaitContext(t.Context(), Want{})
+		began := time.Now()
+		if _, err := q.WaitContext(t.Context(), Want{Not: first.Answer.Hash, For: 16 * time.Minute}); err != nil || time.Since(began) != 17*time.Minute {
+			t.Errorf("ended after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+// Beyond its limit what a query has read is remembered by kind.
+func TestReadsAreBounded(t *testing.T) {
+	var r Reads
+	for i := range 3 * MaxReads {
+		r.Note(Exact(topic(fmt.Sprint(i))))
+		r.Note(Exact(topic(fmt.Sprint(i))))
+		if len(r.list) > MaxReads+1 {
+			t.Fatalf("%d are remembered", len(r.list))
+		}
+	}
+	if !slices.ContainsFunc(r.list, func(s Selector) bool { return s == All(1) }) {
+		t.Error("what was read first is forgotten")
+	}
+}
+
 func TestQueryIsNotEvaluatedWhileNobodyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newQueried(Limits{})
@@ -202,7 +312,8 @@ func TestG14_QueryWaitsForAnIndexFromTheFuture(t *testing.T) {
 		if len(told) > 0 {
 			t.Fatalf("told %+v at index 1", told)
 		}
-		h.Publish(h.rows, 3, nil) // nothing the query depends on
+		h.view.Store(&table{h.view.Load().rows, 3})
+		h.Publish(3, nil) // nothing the query depends on
 		synctest.Wait()
 		if len(told) != 1 || told[0].Read < 3 || told[0].Answer.Value != 1 {
 			t.Errorf("told %+v", told)
@@ -215,15 +326,17 @@ func TestG14_QueryWaitsForAnIndexFromTheFuture(t *testing.T) {
 }
 
 func TestQueryAnswersSayWhenTheyChanged(t *testing.T) {
-	q := &Query{spec: QuerySpec{Equal: func(a, b any) bool { return a == b }}}
+	h := newQueried(Limits{})
+	defer h.Close()
+	q := &Query[*table]{of: h.Queries}
 	var got []incumbent.Index
 	for i, r := range []Result{
-		{Value: "a", Modified: 3}, // index 10: the rows say since when
-		{Value: "a", Modified: 3}, // 11: the same
-		{Value: "b", Modified: 12},
-		{Value: "c", Modified: 3},  // 13: the newest row went away
-		{Value: "d"},               // 14: not known
-		{Value: "e", Modified: 99}, // 15: nonsense
+		{Value: "a", Hash: Hash{'a'}, Modified: 3}, // index 10: the rows say since when
+		{Value: "a", Hash: Hash{'a'}, Modified: 3}, // 11: the same
+		{Value: "b", Hash: Hash{'b'}, Modified: 12},
+		{Value: "c", Hash: Hash{'c'}, Modified: 3},  // 13: the newest row went away
+		{Value: "d", Hash: Hash{'d'}},               // 14: not known
+		{Value: "e", Hash: Hash{'e'}, Modified: 99}, // 15: nonsense
 	} {
 		q.accept(r, incumbent.Index(10+i))
 		got = append(got, q.answer.Changed)
@@ -266,7 +379,7 @@ func TestCloseTellsQueryWaits(t *testing.T) {
 		if _, err := q.Wait(Want{}, func(x Told) { told = x }); err == nil && incumbent.KindOf(told.Err) != incumbent.Unavailable {
 			t.Errorf("told %+v after close", told)
 		}
-		if _, err := h.Query(QuerySpec{Topics: []Selector{All(1)}, Eval: func(any) Result { return Result{} }}); !errors.Is(err, &incumbent.Error{Kind: incumbent.Unavailable}) {
+		if _, err := h.Query(QuerySpec[*table]{Eval: func(*table, *Reads) Result { return Result{} }}); !errors.Is(err, &incumbent.Error{Kind: incumbent.Unavailable}) {
 			t.Errorf("a query after close: %v", err)
 		}
 	})

@@ -8,149 +8,279 @@ import (
 
 // node is a selector that is in use: by a leg that listens, or by an event of
 // the history, whose matching events it chains. All under the hub's mu.
+//
+// There is one for each topic in the history, so it is small: what only some have
+// is in more.
 type node struct {
-	key         Selector
-	id          uint64          // no other node of the hub has or had it
-	first, last uint64          // chain of matching events; last stays when they are dropped
-	lost        incumbent.Index // of the last matching event that was dropped
-	kept        int             // events in the chain
-	legs        []*leg          // who listens
-	batch       uint64          // the publish that last listed it
-
-	up       *node    // the group of a topic or prefix, the kind of a group
-	below    int      // nodes whose up this is
-	prefixes prefixes // of a group: the prefixes in use within it
-	edge     uint64   // of a prefix: events of the group up to here are not yet in the chain
-
-	drain drain // under the job queue's mutex or owned by the worker that drains
+	id          uint64 // no other node of the hub has or had it
+	first, last uint64 // chain of matching events; last stays when they are dropped
+	kept        int32  // events in the chain
+	below       int32  // nodes whose up this is
+	name        string // of a topic
+	up          *node  // the scope of a topic, the kind of a scope, either of a filter
+	more        *more  // nil: a topic that nobody has listened to
 }
 
-// registry finds the nodes. A node of a topic, group or kind exists as long as
+// more is what a node has that somebody has listened to, or that has others below it.
+type more struct {
+	sel     Selector
+	legs    []*leg          // who listens
+	batch   uint64          // the publish that last listed it
+	changed incumbent.Index // of the last matching event, or a later one
+	lost    incumbent.Index // of the last matching event that was dropped
+	edge    uint64          // of a filter: events of up to here are not yet in the chain
+	drain   drain           // under the job queue's mutex or owned by the worker that drains
+
+	scopes  map[[2]string]*node // of a kind
+	topics  map[string]*node    // of a scope
+	filters *filters            // of a kind or scope; nil: it has had none
+}
+
+// filter reports whether the node picks some of what its kind or scope has: by name,
+// field or value.
+func (n *node) filter() bool {
+	return n.more != nil && (n.more.sel.match == matchRange || n.more.sel.conditional())
+}
+
+// listened reports whether anybody listens.
+func (n *node) listened() bool { return n.more != nil && len(n.more.legs) > 0 }
+
+// registry finds the nodes. A node of a topic, scope or kind exists as long as
 // anyone listens, an event of the history matches, or a node below it exists,
-// so that its chain is always complete. One of a prefix exists as long as
-// anyone listens.
+// so that its chain is always complete. A filter exists as long as anyone listens.
 type registry struct {
-	nodes map[Selector]*node
-	made  uint64 // nodes so far, each has its number
+	kinds   map[Kind]*node
+	filters map[Selector]*node
+	made    uint64 // nodes so far, each has its number
+	count   int    // nodes there are
 }
 
-func (r *registry) init() { r.nodes = map[Selector]*node{} }
+func (r *registry) init() { r.kinds, r.filters = map[Kind]*node{}, map[Selector]*node{} }
 
-// node returns the node of a selector, which it makes if need be. A new prefix
-// node begins with an empty chain and its edge at the group's end.
-func (r *registry) node(s Selector) *node {
-	if n := r.nodes[s]; n != nil {
-		return n
-	}
+func (r *registry) add(up *node) *node {
 	r.made++
-	n := &node{key: s, id: r.made}
-	r.nodes[s] = n
-	switch s.match {
-	case matchKind:
-		return n
-	case matchScope:
-		n.up = r.node(All(s.topic.Kind))
-	case matchPrefix:
-		n.up = r.node(Scope(s.topic.Kind, s.topic.Scope))
-		n.up.prefixes.add(n)
-		if n.up.kept > 0 {
-			n.edge = n.up.last
-		}
-	default:
-		n.up = r.node(Scope(s.topic.Kind, s.topic.Scope))
+	r.count++
+	if up != nil {
+		up.below++
 	}
-	n.up.below++
+	return &node{id: r.made, up: up}
+}
+
+func (r *registry) kind(k Kind) *node {
+	n := r.kinds[k]
+	if n == nil {
+		n = r.add(nil)
+		n.more = &more{sel: All(k), scopes: map[[2]string]*node{}}
+		r.kinds[k] = n
+	}
+	return n
+}
+
+func (r *registry) scope(k Kind, scope [2]string) *node {
+	up := r.kind(k)
+	n := up.more.scopes[scope]
+	if n == nil {
+		n = r.add(up)
+		n.more = &more{sel: Scope(k, scope), topics: map[string]*node{}}
+		up.more.scopes[scope] = n
+	}
+	return n
+}
+
+func (r *registry) topic(t Topic) *node {
+	up := r.scope(t.Kind, t.Scope)
+	n := up.more.topics[t.Name]
+	if n == nil {
+		n = r.add(up)
+		n.name = t.Name
+		up.more.topics[t.Name] = n
+	}
+	return n
+}
+
+// node returns the node of a selector, which it makes if need be, for somebody to
+// listen to.
+func (r *registry) node(s Selector) *node {
+	switch {
+	case s.conditional() || s.match == matchRange:
+		return r.filter(s)
+	case s.match == matchKind:
+		return r.kind(s.topic.Kind)
+	case s.match == matchScope:
+		return r.scope(s.topic.Kind, s.topic.Scope)
+	}
+	n := r.topic(s.topic)
+	if n.more == nil {
+		n.more = &more{sel: s}
+		if n.kept > 0 {
+			n.more.changed = n.up.more.changed
+		}
+	}
+	return n
+}
+
+// filter returns the node of a filter. A new one begins with an empty chain and its
+// edge at the end of the node above.
+func (r *registry) filter(s Selector) *node {
+	if n := r.filters[s]; n != nil {
+		return n
+	}
+	up := r.kind(s.topic.Kind)
+	if s.match != matchKind {
+		up = r.scope(s.topic.Kind, s.topic.Scope)
+	}
+	n := r.add(up)
+	n.more = &more{sel: s, changed: up.more.changed}
+	if up.kept > 0 {
+		n.more.edge = up.last
+	}
+	r.filters[s] = n
+	if up.more.filters == nil {
+		up.more.filters = &filters{values: map[fieldValue][]*node{}}
+	}
+	up.more.filters.add(n)
 	return n
 }
 
 // forget removes the node if nothing needs it any more.
 func (r *registry) forget(n *node) {
-	if len(n.legs) > 0 || n.below > 0 {
+	if n.listened() || n.below > 0 {
 		return
 	}
-	if n.key.match == matchPrefix {
-		if r.nodes[n.key] != n {
+	switch {
+	case n.filter():
+		if r.filters[n.more.sel] != n {
 			return // forgotten before, and being unchained
 		}
-		n.up.prefixes.remove(n)
-	} else if n.kept > 0 {
+		delete(r.filters, n.more.sel)
+		n.up.more.filters.remove(n)
+	case n.kept > 0:
 		return
+	case n.up == nil:
+		delete(r.kinds, n.more.sel.topic.Kind)
+	case n.up.up == nil:
+		delete(n.up.more.scopes, n.more.sel.topic.Scope)
+	default:
+		delete(n.up.more.topics, n.name)
 	}
-	delete(r.nodes, n.key)
+	r.count--
 	if n.up != nil {
 		n.up.below--
 		r.forget(n.up)
 	}
 }
 
+// each calls f with all nodes.
+func (r *registry) each(f func(*node)) {
+	for _, k := range r.kinds {
+		f(k)
+		for _, s := range k.more.scopes {
+			f(s)
+			for _, t := range s.more.topics {
+				f(t)
+			}
+		}
+	}
+	for _, n := range r.filters {
+		f(n)
+	}
+}
+
 // listening returns the nodes that somebody listens to.
 func (r *registry) listening() []*node {
 	var nodes []*node
-	for _, n := range r.nodes {
-		if len(n.legs) > 0 {
+	r.each(func(n *node) {
+		if n.listened() {
 			nodes = append(nodes, n)
 		}
-	}
+	})
 	return nodes
 }
 
-// prefixes are the prefix nodes of a group, found by the lengths in use: a
-// name of n bytes costs one look-up for each length up to n.
-type prefixes struct {
-	byName  map[string]*node
-	lengths []int       // sorted
-	count   map[int]int // prefixes of each length
+// filters are those of one kind or scope. Who selects by value is found by the value,
+// the others by the name.
+type filters struct {
+	names  intervals
+	values map[fieldValue][]*node
+	fields [MaxField + 1]int32 // filters by value of each field
+	valued int                 // filters by value of all fields
 }
 
-func (p *prefixes) add(n *node) {
-	if p.byName == nil {
-		p.byName, p.count = map[string]*node{}, map[int]int{}
-	}
-	name := n.key.topic.Name
-	p.byName[name] = n
-	if p.count[len(name)]++; p.count[len(name)] == 1 {
-		i, _ := slices.BinarySearch(p.lengths, len(name))
-		p.lengths = slices.Insert(p.lengths, i, len(name))
-	}
+type fieldValue struct {
+	field Field
+	value string
 }
 
-func (p *prefixes) remove(n *node) {
-	name := n.key.topic.Name
-	delete(p.byName, name)
-	if p.count[len(name)]--; p.count[len(name)] == 0 {
-		delete(p.count, len(name))
-		i, _ := slices.BinarySearch(p.lengths, len(name))
-		p.lengths = slices.Delete(p.lengths, i, i+1)
+func (s *filters) add(n *node) {
+	if !n.more.sel.where {
+		s.names.add(n)
+		return
 	}
+	v := fieldValue{n.more.sel.field, n.more.sel.value}
+	s.values[v] = append(s.values[v], n)
+	s.fields[v.field]++
+	s.valued++
 }
 
-func (p *prefixes) each(name string, f func(*node)) {
-	for _, l := range p.lengths {
-		if l > len(name) {
-			return
-		}
-		if n := p.byName[name[:l]]; n != nil {
+func (s *filters) remove(n *node) {
+	if !n.more.sel.where {
+		s.names.remove(n)
+		return
+	}
+	v := fieldValue{n.more.sel.field, n.more.sel.value}
+	i := slices.Index(s.values[v], n)
+	if s.values[v] = slices.Delete(s.values[v], i, i+1); len(s.values[v]) == 0 {
+		delete(s.values, v)
+	}
+	s.fields[v.field]--
+	s.valued--
+}
+
+// each calls f with the filters that pick an event about a name, some of them perhaps
+// twice.
+func (s *filters) each(name string, x *difference, f func(*node)) {
+	if s == nil {
+		return
+	}
+	s.names.each(name, func(n *node) {
+		if x.changing(n.more.sel.fields) {
 			f(n)
 		}
+	})
+	if s.valued == 0 {
+		return
+	}
+	for field, used := range s.fields {
+		if used == 0 {
+			continue
+		}
+		values, n := x.values(Field(field))
+		for _, v := range values[:n] {
+			for _, n := range s.values[fieldValue{Field(field), v}] {
+				if n.more.sel.has(name) && x.changing(n.more.sel.fields) {
+					f(n)
+				}
+			}
+		}
 	}
 }
 
-// adopt brings events of the group after position seen into the chain of a
-// prefix node, newest first, at most walkSlice of them. It reports whether the
+// adopt brings events of the node above after position seen into the chain of a
+// filter, newest first, at most walkSlice of them. It reports whether the
 // chain is complete down to seen. Only a reader that resumes before the first
-// reader of its prefix came needs it.
+// reader of its filter came needs it.
 func (h *Hub) adopt(n *node, seen uint64) bool {
-	if n.key.match != matchPrefix {
+	if !n.filter() {
 		return true
 	}
 	for range walkSlice {
-		if n.edge <= seen || n.edge < h.hist.tail {
+		if n.more.edge <= seen || n.more.edge < h.hist.tail {
 			return true
 		}
-		pos := n.edge
+		pos := n.more.edge
 		e := h.hist.at(pos)
-		n.edge = e.link(n.up).prev
-		if n.key.Picks(e) {
+		n.more.edge = e.link(n.up).prev
+		if n.more.sel.Picks(h.differences, e) {
 			h.prepend(e, pos, n)
 		}
 	}
@@ -173,9 +303,9 @@ func (h *Hub) prepend(e *Event, pos uint64, n *node) {
 	n.kept++
 }
 
-// unchain takes up to walkSlice events out of the chain of a prefix node that
+// unchain takes up to walkSlice events out of the chain of a filter that
 // nobody listens to any more, and reports whether none is left. Without it,
-// prefixes that come and go would leave their links behind.
+// filters that come and go would leave their links behind.
 func (h *Hub) unchain(n *node) bool {
 	for range walkSlice {
 		if n.kept == 0 {

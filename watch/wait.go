@@ -2,7 +2,6 @@ package watch
 
 import (
 	"container/heap"
-	"context"
 	"math"
 	"sync"
 
@@ -33,7 +32,7 @@ const waitSlice = 16 // events a waiter judges at a time; most fire at the first
 // already or not. So there is no gap between having looked at the state of
 // index after and waiting (G10). If the history no longer reaches back to
 // after, it fires with Compacted: the caller looks again. fire and cond run on
-// the hub's goroutines, at the hub's pace, and must not block. The error is
+// the hub's goroutines and must not block. The error is
 // Overloaded or Unavailable, and fire is then never called.
 func (h *Hub) Wait(s Selector, after incumbent.Index, cond func(*Event) bool, fire func(Fired)) (*Waiter, error) {
 	w := &Waiter{cond: cond, fire: fire}
@@ -119,42 +118,22 @@ func (w *Waiter) judge() (f Fired, ok bool) {
 	return Fired{}, false
 }
 
-// WaitContext is [Hub.Wait] for a caller with a goroutine to block. The error
-// is the context's cause, or that of [Fired].
-func (h *Hub) WaitContext(ctx context.Context, s Selector, after incumbent.Index, cond func(*Event) bool) (Fired, error) {
-	c := make(chan Fired, 1)
-	w, err := h.Wait(s, after, cond, func(f Fired) { c <- f })
-	if err != nil {
-		return Fired{}, err
-	}
-	select {
-	case f := <-c:
-		return f, f.Err
-	case <-ctx.Done():
-	}
-	if w.Cancel() {
-		return Fired{}, context.Cause(ctx)
-	}
-	f := <-c
-	return f, f.Err
-}
-
-// IndexWait waits for an index.
-type IndexWait struct {
+// indexWait waits for an index.
+type indexWait struct {
 	hub   *Hub
 	index incumbent.Index
 	fire  func(Fired)
 	slot  int // in hub.reached; -1 once out of it
 }
 
-// Reached calls fire once the hub has published index i, or has been closed.
+// await calls fire once the hub has published index i, or has been closed.
 // Who has seen an index elsewhere that this member has not applied yet waits
 // here before it reads, so that it never goes backwards (G14).
-func (h *Hub) Reached(i incumbent.Index, fire func(Fired)) (*IndexWait, error) {
+func (h *Hub) await(i incumbent.Index, fire func(Fired)) (*indexWait, error) {
 	if err := h.admit(); err != nil {
 		return nil, err
 	}
-	w := &IndexWait{hub: h, index: i, fire: fire, slot: -1}
+	w := &indexWait{hub: h, index: i, fire: fire, slot: -1}
 	h.mu.Lock()
 	there, closed := h.index >= i, h.closed
 	if !there && !closed {
@@ -171,9 +150,9 @@ func (h *Hub) Reached(i incumbent.Index, fire func(Fired)) (*IndexWait, error) {
 	return w, nil
 }
 
-// Cancel ends the wait and reports whether it did: if so, fire will never be
+// cancel ends the wait and reports whether it did: if so, fire will never be
 // called.
-func (w *IndexWait) Cancel() bool {
+func (w *indexWait) cancel() bool {
 	w.hub.mu.Lock()
 	was := w.slot
 	if was >= 0 {
@@ -187,7 +166,7 @@ func (w *IndexWait) Cancel() bool {
 	return true
 }
 
-func (w *IndexWait) matched() bool {
+func (w *indexWait) matched() bool {
 	w.hub.count.listeners.Add(-1)
 	f := Fired{Index: w.index}
 	if w.hub.Index() < w.index {
@@ -198,13 +177,13 @@ func (w *IndexWait) matched() bool {
 }
 
 // indexWaits is a heap by index.
-type indexWaits []*IndexWait
+type indexWaits []*indexWait
 
 // upTo takes out the waits for indexes up to i.
 func (q *indexWaits) upTo(i incumbent.Index) []listener {
 	var due []listener
 	for len(*q) > 0 && (*q)[0].index <= i {
-		due = append(due, heap.Pop(q).(*IndexWait))
+		due = append(due, heap.Pop(q).(*indexWait))
 	}
 	return due
 }
@@ -218,7 +197,7 @@ func (q indexWaits) Swap(i, j int) {
 }
 
 func (q *indexWaits) Push(x any) {
-	w := x.(*IndexWait)
+	w := x.(*indexWait)
 	w.slot = len(*q)
 	*q = append(*q, w)
 }

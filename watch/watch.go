@@ -8,7 +8,12 @@
 //
 //   - a [Reader] follows a set of selectors from an index on, event by event;
 //   - a [Waiter] fires once, at the first event that satisfies a condition;
-//   - a [Query] is evaluated once per change, however many wait for it.
+//   - a [Query] is evaluated once per change of what it has read, however many wait
+//     for it.
+//
+// Selectors name topics, ranges of them, fields of which one has to change, and a
+// value that a field had or has. Who selects what is found by an index in each case:
+// a change costs those whom it concerns, not those who are there.
 //
 // A reader is a cursor into the history, never a queue of its own. Every
 // selector in use has a *node*; the events of the history that match a node
@@ -40,6 +45,7 @@
 package watch
 
 import (
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,7 +56,6 @@ import (
 // Defaults of [Limits], and slices of work under the hub's lock.
 const (
 	DefaultHistoryBytes   = 16 << 20
-	DefaultWakesPerSecond = 100_000
 	DefaultMaxListeners   = 1 << 20
 	DefaultQueryInterval  = 20 * time.Millisecond
 	DefaultIdleQueryBytes = 8 << 20
@@ -65,14 +70,13 @@ const (
 // only need to be honest: TestHistoryBytesAreHonest compares them to the heap.
 const (
 	eventBytes = 176 // Event, its pointer in the ring, slice headers
-	topicBytes = 448 // Topic, its node and its place in a map
+	topicBytes = 168 // Topic, its node and its place in a map
 	linkBytes  = 24
 )
 
 // Limits of the hub. Zero means the default. All can be changed while running.
 type Limits struct {
 	HistoryBytes   int64         // what the events kept for resuming may cost together
-	WakesPerSecond int           // wake-ups of readers, waiters and query waits together
 	MaxListeners   int           // readers, waiters and waits for queries and indexes together
 	QueryInterval  time.Duration // a query that is waited for is evaluated at most once in this
 	IdleQueryBytes int64         // results kept of queries nobody holds
@@ -80,7 +84,6 @@ type Limits struct {
 
 func (l Limits) withDefaults() Limits {
 	setDefault(&l.HistoryBytes, DefaultHistoryBytes)
-	setDefault(&l.WakesPerSecond, DefaultWakesPerSecond)
 	setDefault(&l.MaxListeners, DefaultMaxListeners)
 	setDefault(&l.QueryInterval, DefaultQueryInterval)
 	setDefault(&l.IdleQueryBytes, DefaultIdleQueryBytes)
@@ -95,7 +98,7 @@ func setDefault[T int | int64 | time.Duration](v *T, d T) {
 
 // Validate returns an Invalid error if a limit is negative.
 func (l Limits) Validate() error {
-	if l.HistoryBytes < 0 || l.WakesPerSecond < 0 || l.MaxListeners < 0 || l.QueryInterval < 0 || l.IdleQueryBytes < 0 {
+	if l.HistoryBytes < 0 || l.MaxListeners < 0 || l.QueryInterval < 0 || l.IdleQueryBytes < 0 {
 		return incumbent.Errorf(incumbent.Invalid, "a limit of the watch hub is negative: %+v", l)
 	}
 	return nil
@@ -104,16 +107,23 @@ func (l Limits) Validate() error {
 // Config of a hub. The zero value is usable.
 type Config struct {
 	Limits
-	Now       func() time.Time            // monotonic; time.Now if nil
-	AfterFunc func(time.Duration, func()) // calls a function later; time.AfterFunc if nil
-	Manual    bool                        // the hub has no goroutines: its driver calls Turn. For simulation
+	Now       func() time.Time                               // monotonic; time.Now if nil
+	AfterFunc func(time.Duration, func()) (stop func() bool) // calls a function later; time.AfterFunc if nil
+	Random    func(n int64) int64                            // from 0 to n-1; of math/rand/v2 if nil
+	Manual    bool                                           // the hub has no goroutines: its driver calls Turn. For simulation
+
+	// Differences is asked about events where somebody selects by field or value; nil:
+	// no event satisfies that.
+	Differences Differences
 }
 
 // Hub holds the history and everybody who waits for it.
 type Hub struct {
-	now    func() time.Time
-	after  func(time.Duration, func())
-	manual bool
+	now         func() time.Time
+	after       func(time.Duration, func()) (stop func() bool)
+	random      func(int64) int64
+	differences Differences
+
 	limits atomic.Pointer[Limits]
 	count  counters
 	bytes  atomic.Int64 // what the history costs
@@ -122,7 +132,6 @@ type Hub struct {
 	// for a bounded slice. Pulls hold it shared, so that a publish waits for at
 	// most the slices that are under way.
 	mu      sync.RWMutex
-	view    any
 	index   incumbent.Index // applied and published
 	floor   incumbent.Index // events up to here are gone
 	hist    history
@@ -133,14 +142,14 @@ type Hub struct {
 	touched []*node // of the current publish; reused
 
 	jobs    *queue[job]
-	pace    pacer
-	queries queries
+	evals   *queue[evaluation]
+	ended   []func() // told when the hub has closed; under mu
 	workers sync.WaitGroup
 }
 
-// New returns a hub whose history begins after index, where the state is view.
+// New returns a hub whose history begins after index.
 // Close it to end its goroutines. It panics if cfg does not validate.
-func New(cfg Config, view any, index incumbent.Index) *Hub {
+func New(cfg Config, index incumbent.Index) *Hub {
 	if err := cfg.Validate(); err != nil {
 		panic(err)
 	}
@@ -148,13 +157,18 @@ func New(cfg Config, view any, index incumbent.Index) *Hub {
 		cfg.Now = time.Now
 	}
 	if cfg.AfterFunc == nil {
-		cfg.AfterFunc = func(d time.Duration, f func()) { time.AfterFunc(d, f) }
+		cfg.AfterFunc = func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
 	}
-	h := &Hub{now: cfg.Now, after: cfg.AfterFunc, manual: cfg.Manual, view: view, index: index, floor: index, jobs: newQueue[job]()}
+	if cfg.Random == nil {
+		cfg.Random = rand.Int64N
+	}
+	h := &Hub{
+		now: cfg.Now, after: cfg.AfterFunc, random: cfg.Random, differences: cfg.Differences,
+		index: index, floor: index, jobs: newQueue[job](), evals: newQueue[evaluation](),
+	}
 	h.SetLimits(cfg.Limits)
 	h.hist.init()
 	h.reg.init()
-	h.queries.init()
 	if cfg.Manual {
 		return h
 	}
@@ -174,16 +188,16 @@ func (h *Hub) SetLimits(l Limits) {
 	h.limits.Store(&l)
 }
 
-// Publish appends what one applied batch did. The view is the state after it,
-// index the index it reached; events are in order, each with an index above
+// Publish appends what one applied batch did. index is the index it reached, which
+// the views of its queries have reached by then; events are in order, each with an index above
 // what was published before and up to index. The hub keeps the events: the
 // caller must not touch them again. Publish never waits for a reader; its
 // work is bounded by the batch. It panics if the order is broken, since
 // readers would then be told something false.
-func (h *Hub) Publish(view any, index incumbent.Index, events []*Event) {
+func (h *Hub) Publish(index incumbent.Index, events []*Event) {
 	h.mustFollow(index, events)
 	h.mu.Lock()
-	h.view, h.index = view, index
+	h.index = index
 	h.batch++
 	for _, e := range events {
 		h.append(e)
@@ -214,13 +228,13 @@ func (h *Hub) mustFollow(index incumbent.Index, events []*Event) {
 	}
 }
 
-// Reset says that the state jumped to view at index without the events in
+// Reset says that the state jumped to index without the events in
 // between, as when a snapshot is installed. Readers that wanted those get
 // Compacted; waiters fire and look again; queries are evaluated anew.
-func (h *Hub) Reset(view any, index incumbent.Index) {
+func (h *Hub) Reset(index incumbent.Index) {
 	h.mustFollow(index, nil)
 	h.mu.Lock()
-	h.view, h.index = view, index
+	h.index = index
 	for h.hist.tail <= h.hist.head {
 		h.drop()
 	}
@@ -230,7 +244,7 @@ func (h *Hub) Reset(view any, index incumbent.Index) {
 	h.hist.tail = h.hist.head + 1
 	nodes := h.reg.listening()
 	for _, n := range nodes {
-		n.last, n.lost, n.edge = h.hist.head, index, 0
+		n.last, n.more.lost, n.more.changed, n.more.edge = h.hist.head, index, index, 0
 	}
 	due := h.reached.upTo(index)
 	h.mu.Unlock()
@@ -245,13 +259,6 @@ func (h *Hub) Index() incumbent.Index {
 	return h.index
 }
 
-// View returns the state of the last publish and its index.
-func (h *Hub) View() (any, incumbent.Index) {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	return h.view, h.index
-}
-
 // Close tells every reader and waiter Unavailable and returns when the last
 // callback has run and the hub's goroutines have ended. Nothing may be
 // published after it.
@@ -264,12 +271,22 @@ func (h *Hub) Close() {
 	h.closed = true
 	nodes := h.reg.listening()
 	due := h.reached.upTo(^incumbent.Index(0))
+	ended := h.ended
 	h.mu.Unlock()
 	h.schedule(nodes)
 	h.ready(due...)
-	h.queries.due.close()
+	for _, tell := range ended {
+		tell()
+	}
+	h.evals.close()
 	h.jobs.close()
 	h.workers.Wait()
+}
+
+func (h *Hub) isClosed() bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.closed
 }
 
 func errClosed() error {

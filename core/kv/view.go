@@ -82,6 +82,15 @@ func (v *View) Deleted(prefix Key, goOn func() bool) incumbent.Index {
 	return at
 }
 
+// Gone is the index of the deletion of a key that is not there, or of one that may
+// have been: 0 if it has never been there, as far as anybody remembers.
+func (v *View) Gone(k Key) incumbent.Index {
+	if b, ok := v.tombstones.Get(tombstone{key: k}); ok {
+		return b.at
+	}
+	return v.floor
+}
+
 // Namespace implements [core.Namespaced]. What deletions any list may have missed is
 // said of this one too.
 func (v *View) Namespace(namespace string, session func(incumbent.SessionID)) core.FamilyView {

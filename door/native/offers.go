@@ -10,9 +10,9 @@ import (
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
-// Offers are found among the changes of all leases: one reader of the hub for
-// the whole door, and for each offer one look-up of the stream that its session
-// is attached to. An idle stream costs nothing for it.
+// Offers are selected among the changes of all leases by one reader of the hub for
+// the whole door; for each there is one look-up of the stream that its session
+// is attached to. An idle stream costs nothing for it, nor does another change.
 
 // offerReader is that reader. One goroutine runs it.
 type offerReader struct {
@@ -22,7 +22,7 @@ type offerReader struct {
 	events []*watch.Event
 }
 
-// watchOffers follows all leases until the door closes.
+// watchOffers follows the leases that are offered until the door closes.
 func (d *Door) watchOffers() {
 	o := &offerReader{d: d, woken: make(chan struct{}, 1)}
 	for o.follow() {
@@ -88,7 +88,7 @@ func (o *offerReader) subscribe() error {
 		case o.woken <- struct{}{}:
 		default:
 		}
-	}, watch.All(engine.Leases))
+	}, watch.All(engine.Leases).Where(engine.LeaseOffered, "true"))
 	if err != nil {
 		return err
 	}

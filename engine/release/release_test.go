@@ -125,7 +125,7 @@ func TestSaysWhyItCannotWait(t *testing.T) {
 	w.wants(incumbent.Overloaded)
 	// The state jumps: what happened is looked up.
 	v := w.group.View()
-	w.group.Hub().Reset(v, v.Index()+1)
+	w.group.Hub().Reset(v.Index() + 1)
 	w.waits(1)
 	w.group.Hub().Close()
 	w.wants(incumbent.Unavailable)

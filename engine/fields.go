@@ -1,0 +1,150 @@
+package engine
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/wire"
+	"github.com/incumbent-dev/incumbent/watch"
+)
+
+// Fields of leases, by which watchers select changes. A lease that was never claimed,
+// or is forgotten, is one that is free.
+const (
+	LeaseHolder   watch.Field = iota // holder, token and session
+	LeaseTTL                         // in milliseconds
+	LeasePins                        // joined by commas
+	LeaseOffered                     // "true", "false"
+	LeaseCritical                    // "true", "false"
+	LeaseRevoking                    // "true", "false"
+	LeaseQueue                       // how many wait
+)
+
+var leaseFields = [...]string{"holder", "ttl", "pins", "offered", "critical", "revoking", "queue"}
+
+// ParseFields returns the fields of a kind that names name; Invalid if there is none
+// of a name.
+func ParseFields(kind watch.Kind, names []string) (fields watch.Fields, err error) {
+	known := fieldsOf(kind)
+	for _, name := range names {
+		i := slices.Index(known, name)
+		if i < 0 {
+			return 0, incumbent.Errorf(incumbent.Invalid, "%.100q is no field; there are %s", name, strings.Join(known, ", "))
+		}
+		fields = fields.With(watch.Field(i))
+	}
+	return fields, nil
+}
+
+func fieldsOf(kind watch.Kind) []string {
+	if kind == Leases {
+		return leaseFields[:]
+	}
+	if f := newDifferences()[wire.Number(kind)]; f != nil {
+		return f.Fields()
+	}
+	return nil
+}
+
+// differences tell the hub what changed in the changes that its events carry: the
+// families that have fields, by number, beside leases.
+type differences map[wire.Number]core.Fielded
+
+var _ watch.Differences = differences{}
+
+func newDifferences() differences {
+	d := differences{}
+	for _, f := range families() {
+		if f, ok := f.(core.Fielded); ok {
+			d[f.Number()] = f
+		}
+	}
+	return d
+}
+
+// Changed implements [watch.Differences].
+func (d differences) Changed(e *watch.Event) watch.Fields {
+	c, ok := e.Payload.(*core.Change)
+	switch {
+	case !ok:
+		return 0
+	case c.Family == nil:
+		return leaseChanged(c.LeaseBefore, c.Lease)
+	}
+	if f := d[c.Family.Family]; f != nil {
+		return watch.Fields(f.Changed(c.Family.Before, c.Family.After))
+	}
+	return 0
+}
+
+// Values implements [watch.Differences].
+func (d differences) Values(e *watch.Event, field watch.Field) (values [2]string, n int) {
+	c, ok := e.Payload.(*core.Change)
+	switch {
+	case !ok:
+		return values, 0
+	case c.Family == nil:
+		return [2]string{leaseText(c.LeaseBefore, field), leaseText(c.Lease, field)}, 2
+	}
+	f := d[c.Family.Family]
+	if f == nil {
+		return values, 0
+	}
+	for _, record := range [...]any{c.Family.Before, c.Family.After} {
+		if text, there := f.Text(record, int(field)); there {
+			values[n] = text
+			n++
+		}
+	}
+	return values, n
+}
+
+// noLease stands for a lease of which there is no record.
+var noLease core.Lease
+
+func orNoLease(l *core.Lease) *core.Lease {
+	if l == nil {
+		return &noLease
+	}
+	return l
+}
+
+func leaseChanged(before, after *core.Lease) (s watch.Fields) {
+	o, n := orNoLease(before), orNoLease(after)
+	for f, differs := range [...]bool{
+		LeaseHolder:   o.Holder != n.Holder || o.Token != n.Token || o.Session != n.Session,
+		LeaseTTL:      o.TTL != n.TTL,
+		LeasePins:     !slices.Equal(o.Pins, n.Pins),
+		LeaseOffered:  o.Offered != n.Offered,
+		LeaseCritical: o.Critical != n.Critical,
+		LeaseRevoking: o.Revoking != n.Revoking,
+		LeaseQueue:    o.Waiting != n.Waiting,
+	} {
+		if differs {
+			s = s.With(watch.Field(f))
+		}
+	}
+	return s
+}
+
+func leaseText(l *core.Lease, field watch.Field) string {
+	l = orNoLease(l)
+	switch field {
+	case LeaseHolder:
+		return l.Holder
+	case LeaseTTL:
+		return strconv.FormatInt(l.TTL.Milliseconds(), 10)
+	case LeasePins:
+		return strings.Join(l.Pins, ",")
+	case LeaseOffered:
+		return strconv.FormatBool(l.Offered)
+	case LeaseCritical:
+		return strconv.FormatBool(l.Critical)
+	case LeaseRevoking:
+		return strconv.FormatBool(l.Revoking)
+	}
+	return strconv.Itoa(l.Waiting)
+}
