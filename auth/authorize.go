@@ -304,6 +304,26 @@ func (s Sight) Sees(n incumbent.Name) bool {
 	return s.all || s.g != nil && s.g.permits(s.action, &Resource{Name: n})
 }
 
+// Within is what may be seen of what begins with a name: all of it, where that may be
+// seen.
+func (s Sight) Within(n incumbent.Name) Sight {
+	s.all = s.all || s.g != nil && s.g.permits(s.action, &Resource{Name: n, Whole: true})
+	return s
+}
+
+// Key tells sights apart by what they show of what has names: who has an equal one sees
+// the same, whoever it is.
+func (s Sight) Key() string {
+	switch {
+	case s.all:
+		return ""
+	case s.g == nil:
+		return "nothing"
+	}
+	d := &decrees[s.action]
+	return s.g.principal.Kind.String() + " " + string(s.g.states[d.state].appendKey(nil, d.verb))
+}
+
 // SeesOf reports whether what a principal has opened may be seen: a session.
 func (s Sight) SeesOf(owner string) bool {
 	return s.all || s.g != nil && s.g.permits(s.action, &Resource{Owner: owner})

@@ -3,6 +3,7 @@ package auth
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -240,6 +241,22 @@ func (l *level) verbs(parts []string, how reach) (v Verbs) {
 		}
 	}
 	return v
+}
+
+// appendKey appends the patterns behind which some of the verbs stand.
+func (l *level) appendKey(b []byte, v Verbs) []byte {
+	if l == nil {
+		return b
+	}
+	for i := range l.entries {
+		e := &l.entries[i]
+		if e.next == nil && e.verbs&v == 0 {
+			continue
+		}
+		b = strconv.AppendBool(strconv.AppendQuote(b, e.text), e.open)
+		b = append(e.next.appendKey(append(b, '('), v), ')')
+	}
+	return b
 }
 
 // builder makes a level.

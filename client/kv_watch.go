@@ -17,7 +17,10 @@ type WatchKeysOptions struct {
 	After  incumbent.Index // resume after this index; 0: begin with what is there
 	// Values says which values the entries have; the zero value: both, as they are and
 	// as they were.
-	Values    apiv1.WatchedValues
+	Values apiv1.WatchedValues
+	// Fields are those (value, flags, lock) of which one has to change; none: all
+	// changes are told.
+	Fields    []string
 	StartOver bool // see [WatchOptions]
 }
 
@@ -27,7 +30,7 @@ func (k *KV) Watch(ctx context.Context, opts WatchKeysOptions) iter.Seq2[*apiv1.
 		c: k.c, after: uint64(opts.After), startOver: opts.StartOver,
 		open: func(ctx context.Context, after uint64) (*connect.ServerStreamForClient[apiv1.WatchKeysResponse], error) {
 			return k.c.keys.Watch(ctx, connect.NewRequest(&apiv1.WatchKeysRequest{
-				Namespace: k.namespace, Key: opts.Key, Prefix: opts.Prefix, Values: opts.Values, AfterIndex: after,
+				Namespace: k.namespace, Key: opts.Key, Prefix: opts.Prefix, Values: opts.Values, Fields: opts.Fields, AfterIndex: after,
 			}))
 		},
 		whole: func() func(*apiv1.WatchKeysResponse) *apiv1.WatchKeysResponse { return new(WholeKeys).Add },

@@ -22,6 +22,9 @@ type WatchOptions struct {
 	Name   incumbent.Name  // empty namespace and model: the defaults
 	Prefix bool            // Name.Lease is a prefix; empty: all of the model
 	After  incumbent.Index // resume after this index; 0: begin with what is there
+	// Fields are those (holder, ttl, pins, offered, critical, revoking, queue) of which
+	// one has to change; none: all changes are told.
+	Fields []string
 	// StartOver has the watch begin anew with what is there, when the history back to
 	// the last index it saw is gone, instead of ending: the first message of that has
 	// First set, and changes between were not told.
@@ -40,7 +43,7 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions) iter.Seq2[*apiv1.
 		c: c, after: uint64(opts.After), startOver: opts.StartOver,
 		open: func(ctx context.Context, after uint64) (*connect.ServerStreamForClient[apiv1.WatchResponse], error) {
 			return c.leases.Watch(ctx, connect.NewRequest(&apiv1.WatchRequest{
-				Name: apiName(opts.Name), Prefix: opts.Prefix, AfterIndex: after,
+				Name: apiName(opts.Name), Prefix: opts.Prefix, Fields: opts.Fields, AfterIndex: after,
 			}))
 		},
 		whole: func() func(*apiv1.WatchResponse) *apiv1.WatchResponse { return new(Whole).Add },

@@ -23,13 +23,15 @@ func kvWatch(env *environment) *cobra.Command {
 		Long: `Watch prints what is there and then every change of KEY, or of the keys that begin
 with PREFIX (empty: all of the namespace), in order, until interrupted, and goes on
 with another member when one fails. --after resumes after an index; exit code 6 says
-that the history back to it is gone, or that the cluster has no such index. With
+that the history back to it is gone, or that the cluster has no such index. --fields
+tells only the changes of these: value, flags, lock. With
 -o json, too, each change is one line: what it was (put, deleted, locked, unlocked;
 present for what was there), the entry and the previous one, null where there is
 none, values in base64, which --keys-only leaves out.`,
 		Example: `  incumbent kv watch config/url
   incumbent kv watch --prefix config/ -o json | jq -r .what
-  incumbent kv watch --prefix '' --keys-only --after 1234`,
+  incumbent kv watch --prefix '' --keys-only --after 1234
+  incumbent kv watch leader --fields lock`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			form, err := outputForm(c)
@@ -63,6 +65,7 @@ none, values in base64, which --keys-only leaves out.`,
 	c.Flags().String("prefix", "", "all keys that begin with this, instead of one")
 	c.Flags().Bool("keys-only", false, "without values")
 	c.Flags().Uint64("after", 0, "resume after this index")
+	c.Flags().StringSlice("fields", nil, "only changes of these fields: value, flags, lock")
 	addOutput(c)
 	return c
 }
@@ -78,6 +81,7 @@ func keysToWatch(c *cobra.Command, form string, args []string) (o client.WatchKe
 	}
 	after, _ := c.Flags().GetUint64("after")
 	o.After = incumbent.Index(after)
+	o.Fields, _ = c.Flags().GetStringSlice("fields")
 	switch only, _ := c.Flags().GetBool("keys-only"); {
 	case only:
 		o.Values = apiv1.WatchedValues_WATCHED_VALUES_NONE

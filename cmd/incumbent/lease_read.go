@@ -324,8 +324,10 @@ func leaseWatch(env *environment) *cobra.Command {
 		Long: `Watch prints what is there and then every change in order, until interrupted.
 --exact watches the one lease of that name. --after resumes after an index; exit
 code 6 says that the history back to it is gone, or that the cluster has no such
-index. With -o json, too, each change is one line.`,
-		Example: "  incumbent lease watch db/\n  incumbent lease watch db/primary --exact -o jsonl",
+index. --fields tells only the changes of these: holder (with token and session),
+ttl, pins, offered, critical, revoking, queue. With -o json, too, each change is one
+line.`,
+		Example: "  incumbent lease watch db/\n  incumbent lease watch db/primary --exact --fields holder -o jsonl",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			form, err := outputForm(c)
@@ -338,11 +340,14 @@ index. With -o json, too, each change is one line.`,
 			}
 			exact, _ := c.Flags().GetBool("exact")
 			after, _ := c.Flags().GetUint64("after")
+			fields, _ := c.Flags().GetStringSlice("fields")
 			if exact && name.Name == "" {
 				return usageError{"--exact needs the name of a lease"}
 			}
 			return untilInterrupted(c, withClient(c, func(cl *client.Client) error {
-				stream, err := cl.Leases().Watch(c.Context(), connect.NewRequest(&apiv1.WatchRequest{Name: name, Prefix: !exact, AfterIndex: after}))
+				stream, err := cl.Leases().Watch(c.Context(), connect.NewRequest(&apiv1.WatchRequest{
+					Name: name, Prefix: !exact, AfterIndex: after, Fields: fields,
+				}))
 				if err != nil {
 					return err
 				}
@@ -359,6 +364,7 @@ index. With -o json, too, each change is one line.`,
 	}
 	c.Flags().Bool("exact", false, "the argument is a whole name, not a prefix")
 	c.Flags().Uint64("after", 0, "resume after this index")
+	c.Flags().StringSlice("fields", nil, "only changes of these fields, such as holder")
 	addOutput(c)
 	return c
 }

@@ -17,6 +17,12 @@ type jsonCodec struct{ name string }
 
 var _ connect.Codec = jsonCodec{}
 
+// encoded stands for a message of which many share the bytes.
+type encoded interface {
+	appendProto(b []byte) []byte
+	appendJSON(b []byte) []byte
+}
+
 // codecs replaces all of Connect's own.
 func codecs() connect.HandlerOption {
 	return connect.WithHandlerOptions(
@@ -31,7 +37,7 @@ func (c jsonCodec) Name() string { return c.name }
 
 // Marshal writes a message; fields at their zero value are left out.
 func (c jsonCodec) Marshal(message any) ([]byte, error) {
-	if p, ok := message.(*piece); ok {
+	if p, ok := message.(encoded); ok {
 		return p.appendJSON(nil), nil
 	}
 	m, ok := message.(proto.Message)
@@ -57,7 +63,7 @@ func (c jsonCodec) Unmarshal(b []byte, message any) error {
 	return nil
 }
 
-// protoCodec is Connect's own for protobuf, and writes pieces of watches too.
+// protoCodec is Connect's own for protobuf, and writes what is encoded already.
 type protoCodec struct{}
 
 var _ connect.Codec = protoCodec{}
@@ -71,7 +77,7 @@ func (c protoCodec) Marshal(message any) ([]byte, error) { return c.MarshalAppen
 // MarshalAppend appends a message to b, which Connect uses again.
 func (protoCodec) MarshalAppend(b []byte, message any) ([]byte, error) {
 	switch m := message.(type) {
-	case *piece:
+	case encoded:
 		return m.appendProto(b), nil
 	case proto.Message:
 		return proto.MarshalOptions{}.MarshalAppend(b, m)

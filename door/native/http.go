@@ -26,6 +26,7 @@ type caller struct {
 	control   *http.ResponseController    // of a call; nil for a stream
 	rights    atomic.Pointer[auth.Rights] // by the policies of the last look; see Door.rights
 	now       func() time.Time
+	shared    *sharedAnswer // goes out in the place of what the call returns; nil: that does
 }
 
 // name is what commands record of who sent them.
@@ -192,6 +193,9 @@ func (t timing) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			said = out.Any()
 		}
 		t.d.settledCall(who, r.Spec().Procedure, r.Any(), said, err)
+		if who.shared != nil && err == nil {
+			out = connect.NewResponse(who.shared)
+		}
 		who.writeWithin(t.d.limits.Load().WriteTimeout)
 		return out, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	"github.com/incumbent-dev/incumbent/engine"
 )
 
 // behindAll follows every key with the prefix it is appended to: no key has that
@@ -19,11 +20,17 @@ const behindAll = "\xff"
 
 // Get reads one entry.
 func (s keyService) Get(ctx context.Context, r *connect.Request[pb.GetKeyRequest]) (*connect.Response[pb.GetKeyResponse], error) {
+	if waits(r.Msg) {
+		return shared[pb.GetKeyResponse](s.d.getShared(ctx, r.Msg))
+	}
 	return reading(ctx, s.d, calls.GetKey.LaneOfRead(r.Msg.Stale), r.Msg.Stale, func(f *former) (*pb.GetKeyResponse, error) { return f.key(callerOf(ctx), r.Msg) })
 }
 
 // key reads one entry.
 func (f *former) key(who *caller, in *pb.GetKeyRequest) (*pb.GetKeyResponse, error) {
+	if waits(in) {
+		return nil, errWaits()
+	}
 	k := keyIn(in.Namespace, in.Key)
 	if err := k.Validate(); err != nil {
 		return nil, err
@@ -44,13 +51,30 @@ func (f *former) key(who *caller, in *pb.GetKeyRequest) (*pb.GetKeyResponse, err
 
 // List reads a page of entries.
 func (s keyService) List(ctx context.Context, r *connect.Request[pb.ListKeysRequest]) (*connect.Response[pb.ListKeysResponse], error) {
-	return reading(ctx, s.d, calls.ListKeys.LaneOfRead(r.Msg.Stale), r.Msg.Stale, func(f *former) (*pb.ListKeysResponse, error) {
-		l, err := s.d.keyListOf(ctx, callerOf(ctx), f, r.Msg)
-		if err != nil {
-			return nil, err
-		}
-		return l.read()
-	})
+	if waits(r.Msg) {
+		return shared[pb.ListKeysResponse](s.d.listShared(ctx, r.Msg))
+	}
+	return reading(ctx, s.d, calls.ListKeys.LaneOfRead(r.Msg.Stale), r.Msg.Stale, func(f *former) (*pb.ListKeysResponse, error) { return f.keys(ctx, callerOf(ctx), r.Msg) })
+}
+
+// keys reads a page of entries.
+func (f *former) keys(ctx context.Context, who *caller, in *pb.ListKeysRequest) (*pb.ListKeysResponse, error) {
+	if waits(in) {
+		return nil, errWaits()
+	}
+	l, err := newKeyList(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	l.former = f
+	if l.sight, err = f.d.sightOfKeys(who, l.prefix); err != nil {
+		return nil, err
+	}
+	out, err := l.read(engine.Read(f.view, nil))
+	if out.Index = uint64(f.view.Index()); in.Stale {
+		out.AgeMs = ms(f.d.age())
+	}
+	return out, err
 }
 
 // keyList is a list of keys while a page of it is read.
@@ -58,7 +82,6 @@ type keyList struct {
 	ctx     context.Context
 	in      *pb.ListKeysRequest
 	former  *former
-	view    *kv.View
 	prefix  kv.Key
 	sight   auth.Sight
 	limit   int
@@ -68,47 +91,44 @@ type keyList struct {
 	out     *pb.ListKeysResponse
 }
 
-func (d *Door) keyListOf(ctx context.Context, who *caller, f *former, in *pb.ListKeysRequest) (*keyList, error) {
-	l := &keyList{
-		ctx: ctx, in: in, former: f, view: kv.Of(f.view), prefix: keyIn(in.Namespace, in.Prefix),
-		sight: d.rights(who).Sight(auth.KeyRead),
-		limit: or(int(in.Limit), DefaultPage), out: &pb.ListKeysResponse{Index: uint64(f.view.Index())},
-	}
+// sightOfKeys is what a caller may see below a prefix. The error is Denied: nothing.
+func (d *Door) sightOfKeys(who *caller, prefix kv.Key) (auth.Sight, error) {
+	sight := d.rights(who).Sight(calls.ListKeys.Action())
+	return sight, sight.SeesAny(nameOfKey(prefix))
+}
+
+// newKeyList checks what a list is to be of.
+func newKeyList(ctx context.Context, in *pb.ListKeysRequest) (*keyList, error) {
+	l := &keyList{ctx: ctx, in: in, prefix: keyIn(in.Namespace, in.Prefix), limit: or(int(in.Limit), DefaultPage), out: &pb.ListKeysResponse{}}
 	if l.limit > MaxPage {
 		return nil, invalid("limit", "%d is over %d", l.limit, MaxPage)
 	}
 	if err := l.prefix.ValidatePrefix(); err != nil {
 		return nil, inField("prefix", err)
 	}
-	if err := l.sight.SeesAny(nameOfKey(l.prefix)); err != nil {
-		return nil, err
-	}
 	if in.After != "" && !strings.HasPrefix(in.After, in.Prefix) {
 		return nil, invalid("after", "%q does not begin with the prefix; give what next said", in.After)
-	}
-	if in.Stale {
-		l.out.AgeMs = ms(d.age())
 	}
 	return l, nil
 }
 
 // read reads the page, one run of entries after another: a run ends where a common
 // prefix lets all below it be passed over.
-func (l *keyList) read() (*pb.ListKeysResponse, error) {
+func (l *keyList) read(view engine.Reading) (*pb.ListKeysResponse, error) {
 	after := kv.Key{Namespace: l.prefix.Namespace, Name: l.in.After}
 	if g := l.group(l.in.After); l.in.After != "" && g == l.in.After {
 		after.Name += behindAll
 	}
 	if l.in.After == "" {
-		l.out.ModifiedIndex = uint64(l.modified())
+		l.out.ModifiedIndex = uint64(view.Modified(l.prefix, l.sees, l.goOn))
 	}
 	for more := true; more && l.stopped == nil; {
 		more = false
-		l.view.Ascend(l.prefix, after, func(e *kv.Entry) bool {
+		view.Keys(l.prefix, after, func(e *kv.Entry) bool {
 			if !l.goOn() {
 				return false
 			}
-			if !l.sight.Sees(nameOfKey(e.Key)) {
+			if !l.sees(e) {
 				return true
 			}
 			g := l.group(e.Name)
@@ -167,17 +187,8 @@ func (l *keyList) group(key string) string {
 	return key[:len(key)-len(rest)+i+len(l.in.Separator)]
 }
 
-// modified is when the list last changed.
-func (l *keyList) modified() incumbent.Index {
-	at := l.view.Deleted(l.prefix, l.goOn)
-	l.view.Ascend(l.prefix, kv.Key{}, func(e *kv.Entry) bool {
-		if l.sight.Sees(nameOfKey(e.Key)) {
-			at = max(at, e.Modified)
-		}
-		return l.goOn()
-	})
-	return at
-}
+// sees reports whether an entry may be shown.
+func (l *keyList) sees(e *kv.Entry) bool { return l.sight.Sees(nameOfKey(e.Key)) }
 
 // goOn looks at the deadline every now and then.
 func (l *keyList) goOn() bool {

@@ -118,11 +118,8 @@ func (s *stream) getKey(id uint64, in *pb.GetKeyRequest) error {
 func (s *stream) listKeys(f *former, in *pb.ListKeysRequest) (*pb.ListKeysResponse, error) {
 	ctx, cancel := s.door.deadline(context.Background())
 	defer cancel()
-	l, err := s.door.keyListOf(ctx, s.who, f, in)
-	if err != nil {
-		return nil, s.door.denied(s.who, auth.KeyRead, in.Namespace+":"+in.Prefix, err)
-	}
-	return l.read()
+	out, err := f.keys(ctx, s.who, in)
+	return out, s.door.denied(s.who, auth.KeyRead, in.Namespace+":"+in.Prefix, err)
 }
 
 // txn hands a transaction on. One with many steps is looked at by a goroutine of the

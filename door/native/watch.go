@@ -110,20 +110,33 @@ func (d *Door) selectLeases(who *caller, r *pb.WatchRequest) (*selection, error)
 	if err := check.Validate(); err != nil {
 		return nil, inField("name", err)
 	}
+	selector, err := selectorOf(engine.LeaseTopic(name), r.Prefix, r.Fields)
+	if err != nil {
+		return nil, err
+	}
 	sel := &selection{
-		after: incumbent.Index(r.AfterIndex), who: who, action: calls.WatchLeases.Action(), about: name, prefix: r.Prefix, selector: selectorOf(engine.LeaseTopic(name), r.Prefix),
+		after: incumbent.Index(r.AfterIndex), who: who, action: calls.WatchLeases.Action(), about: name, prefix: r.Prefix, selector: selector,
 		form: form{answer: fieldWatch}, records: &leaseRecords{name: name, prefix: r.Prefix},
 	}
-	_, err := sel.sight(d)
+	_, err = sel.sight(d)
 	return sel, err
 }
 
-// selectorOf selects one topic, or those whose names begin with its name.
-func selectorOf(t watch.Topic, prefix bool) watch.Selector {
-	if prefix {
-		return watch.Prefix(t.Kind, t.Scope, t.Name)
+// selectorOf selects one topic, or those whose names begin with its name, and of their
+// changes those of the fields, if any are named.
+func selectorOf(t watch.Topic, prefix bool, fields []string) (watch.Selector, error) {
+	if len(fields) > maxFields {
+		return watch.Selector{}, invalid("fields", "are %d, limit is %d", len(fields), maxFields)
 	}
-	return watch.Exact(t)
+	named, err := engine.ParseFields(t.Kind, fields)
+	if err != nil {
+		return watch.Selector{}, inField("fields", err)
+	}
+	s := watch.Exact(t)
+	if prefix {
+		s = watch.Prefix(t.Kind, t.Scope, t.Name)
+	}
+	return s.Changing(named), nil
 }
 
 // next shows the leases that are held.

@@ -244,10 +244,17 @@ func (x *KeyValue) GetLockDelayMs() uint32 {
 }
 
 type GetKeyRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
-	Stale         bool                   `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"` // answer from this member's state, without confirmation
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Key       string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Stale     bool                   `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"` // answer from this member's state, without confirmation
+	// With any of these the read waits until its result is another: one that was
+	// modified after an index, or has another hash; with wait_ms alone it does not
+	// wait, but says both. When its time is over it answers what there is. A key that
+	// is not there is answered without an entry.
+	AfterIndex    uint64 `protobuf:"varint,4,opt,name=after_index,json=afterIndex,proto3" json:"after_index,omitempty"` // modified_index of the answer before
+	NotHash       []byte `protobuf:"bytes,5,opt,name=not_hash,json=notHash,proto3" json:"not_hash,omitempty"`           // hash of the answer before
+	WaitMs        uint32 `protobuf:"varint,6,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`             // how long, and up to a sixteenth longer; 0: a minute; at most 600,000
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -303,11 +310,35 @@ func (x *GetKeyRequest) GetStale() bool {
 	return false
 }
 
+func (x *GetKeyRequest) GetAfterIndex() uint64 {
+	if x != nil {
+		return x.AfterIndex
+	}
+	return 0
+}
+
+func (x *GetKeyRequest) GetNotHash() []byte {
+	if x != nil {
+		return x.NotHash
+	}
+	return nil
+}
+
+func (x *GetKeyRequest) GetWaitMs() uint32 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
 type GetKeyResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Entry         *KeyValue              `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
-	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`              // of the state that was read
-	AgeMs         uint32                 `protobuf:"varint,3,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"` // stale reads: how old at most, where known
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Entry *KeyValue              `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
+	Index uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`              // of the state that was read
+	AgeMs uint32                 `protobuf:"varint,3,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"` // stale reads: how old at most, where known
+	// Of a read that waits.
+	ModifiedIndex uint64 `protobuf:"varint,4,opt,name=modified_index,json=modifiedIndex,proto3" json:"modified_index,omitempty"` // of the entry, or of its deletion; at least 1
+	Hash          []byte `protobuf:"bytes,5,opt,name=hash,proto3" json:"hash,omitempty"`                                         // of all that the entry says, save for its indexes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -363,6 +394,20 @@ func (x *GetKeyResponse) GetAgeMs() uint32 {
 	return 0
 }
 
+func (x *GetKeyResponse) GetModifiedIndex() uint64 {
+	if x != nil {
+		return x.ModifiedIndex
+	}
+	return 0
+}
+
+func (x *GetKeyResponse) GetHash() []byte {
+	if x != nil {
+		return x.Hash
+	}
+	return nil
+}
+
 type ListKeysRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
@@ -370,10 +415,14 @@ type ListKeysRequest struct {
 	KeysOnly  bool                   `protobuf:"varint,3,opt,name=keys_only,json=keysOnly,proto3" json:"keys_only,omitempty"` // entries without their values
 	// Keys that have it behind the prefix are not listed, but what they have in
 	// common up to its end, once, in prefixes.
-	Separator     string `protobuf:"bytes,4,opt,name=separator,proto3" json:"separator,omitempty"`
-	After         string `protobuf:"bytes,5,opt,name=after,proto3" json:"after,omitempty"`  // next of the page before
-	Limit         uint32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"` // entries and prefixes; 0: 1,000; at most 10,000
-	Stale         bool   `protobuf:"varint,7,opt,name=stale,proto3" json:"stale,omitempty"`
+	Separator string `protobuf:"bytes,4,opt,name=separator,proto3" json:"separator,omitempty"`
+	After     string `protobuf:"bytes,5,opt,name=after,proto3" json:"after,omitempty"`  // next of the page before
+	Limit     uint32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"` // entries and prefixes; 0: 1,000; at most 10,000
+	Stale     bool   `protobuf:"varint,7,opt,name=stale,proto3" json:"stale,omitempty"`
+	// As in GetKeyRequest. Pages behind the first wait by hash only.
+	AfterIndex    uint64 `protobuf:"varint,8,opt,name=after_index,json=afterIndex,proto3" json:"after_index,omitempty"`
+	NotHash       []byte `protobuf:"bytes,9,opt,name=not_hash,json=notHash,proto3" json:"not_hash,omitempty"`
+	WaitMs        uint32 `protobuf:"varint,10,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -457,6 +506,27 @@ func (x *ListKeysRequest) GetStale() bool {
 	return false
 }
 
+func (x *ListKeysRequest) GetAfterIndex() uint64 {
+	if x != nil {
+		return x.AfterIndex
+	}
+	return 0
+}
+
+func (x *ListKeysRequest) GetNotHash() []byte {
+	if x != nil {
+		return x.NotHash
+	}
+	return nil
+}
+
+func (x *ListKeysRequest) GetWaitMs() uint32 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
 type ListKeysResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Entries  []*KeyValue            `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
@@ -467,6 +537,7 @@ type ListKeysResponse struct {
 	ModifiedIndex uint64 `protobuf:"varint,4,opt,name=modified_index,json=modifiedIndex,proto3" json:"modified_index,omitempty"`
 	Next          string `protobuf:"bytes,5,opt,name=next,proto3" json:"next,omitempty"` // goes on behind it; empty: that is all
 	AgeMs         uint32 `protobuf:"varint,6,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
+	Hash          []byte `protobuf:"bytes,7,opt,name=hash,proto3" json:"hash,omitempty"` // of a read that waits: of the page, save for indexes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -541,6 +612,13 @@ func (x *ListKeysResponse) GetAgeMs() uint32 {
 		return x.AgeMs
 	}
 	return 0
+}
+
+func (x *ListKeysResponse) GetHash() []byte {
+	if x != nil {
+		return x.Hash
+	}
+	return nil
 }
 
 type PutRequest struct {
@@ -1187,8 +1265,11 @@ type WatchKeysRequest struct {
 	// Resume: everything after this index, or the kind "compacted", if the history
 	// back to it is gone or the cluster has not come to it. 0: start with a snapshot
 	// of what matches.
-	AfterIndex    uint64        `protobuf:"varint,4,opt,name=after_index,json=afterIndex,proto3" json:"after_index,omitempty"`
-	Values        WatchedValues `protobuf:"varint,5,opt,name=values,proto3,enum=incumbent.v1.WatchedValues" json:"values,omitempty"`
+	AfterIndex uint64        `protobuf:"varint,4,opt,name=after_index,json=afterIndex,proto3" json:"after_index,omitempty"`
+	Values     WatchedValues `protobuf:"varint,5,opt,name=values,proto3,enum=incumbent.v1.WatchedValues" json:"values,omitempty"`
+	// Only changes in which one of these fields changed: value, flags, lock. An entry
+	// that comes or goes changes in all. Empty: all changes.
+	Fields        []string `protobuf:"bytes,6,rep,name=fields,proto3" json:"fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1256,6 +1337,13 @@ func (x *WatchKeysRequest) GetValues() WatchedValues {
 		return x.Values
 	}
 	return WatchedValues_WATCHED_VALUES_UNSPECIFIED
+}
+
+func (x *WatchKeysRequest) GetFields() []string {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
 }
 
 // WatchKeysResponse is what WatchResponse is, field by field, with other events.
@@ -1423,15 +1511,21 @@ const file_incumbent_v1_kv_proto_rawDesc = "" +
 	"\asession\x18\b \x01(\tR\asession\x12*\n" +
 	"\x06on_end\x18\t \x01(\x0e2\x13.incumbent.v1.OnEndR\x05onEnd\x12\"\n" +
 	"\rlock_delay_ms\x18\n" +
-	" \x01(\rR\vlockDelayMs\"U\n" +
+	" \x01(\rR\vlockDelayMs\"\xaa\x01\n" +
 	"\rGetKeyRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x14\n" +
-	"\x05stale\x18\x03 \x01(\bR\x05stale\"k\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale\x12\x1f\n" +
+	"\vafter_index\x18\x04 \x01(\x04R\n" +
+	"afterIndex\x12\x19\n" +
+	"\bnot_hash\x18\x05 \x01(\fR\anotHash\x12\x17\n" +
+	"\await_ms\x18\x06 \x01(\rR\x06waitMs\"\xa6\x01\n" +
 	"\x0eGetKeyResponse\x12,\n" +
 	"\x05entry\x18\x01 \x01(\v2\x16.incumbent.v1.KeyValueR\x05entry\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x15\n" +
-	"\x06age_ms\x18\x03 \x01(\rR\x05ageMs\"\xc4\x01\n" +
+	"\x06age_ms\x18\x03 \x01(\rR\x05ageMs\x12%\n" +
+	"\x0emodified_index\x18\x04 \x01(\x04R\rmodifiedIndex\x12\x12\n" +
+	"\x04hash\x18\x05 \x01(\fR\x04hash\"\x99\x02\n" +
 	"\x0fListKeysRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x16\n" +
 	"\x06prefix\x18\x02 \x01(\tR\x06prefix\x12\x1b\n" +
@@ -1439,14 +1533,20 @@ const file_incumbent_v1_kv_proto_rawDesc = "" +
 	"\tseparator\x18\x04 \x01(\tR\tseparator\x12\x14\n" +
 	"\x05after\x18\x05 \x01(\tR\x05after\x12\x14\n" +
 	"\x05limit\x18\x06 \x01(\rR\x05limit\x12\x14\n" +
-	"\x05stale\x18\a \x01(\bR\x05stale\"\xc8\x01\n" +
+	"\x05stale\x18\a \x01(\bR\x05stale\x12\x1f\n" +
+	"\vafter_index\x18\b \x01(\x04R\n" +
+	"afterIndex\x12\x19\n" +
+	"\bnot_hash\x18\t \x01(\fR\anotHash\x12\x17\n" +
+	"\await_ms\x18\n" +
+	" \x01(\rR\x06waitMs\"\xdc\x01\n" +
 	"\x10ListKeysResponse\x120\n" +
 	"\aentries\x18\x01 \x03(\v2\x16.incumbent.v1.KeyValueR\aentries\x12\x1a\n" +
 	"\bprefixes\x18\x02 \x03(\tR\bprefixes\x12\x14\n" +
 	"\x05index\x18\x03 \x01(\x04R\x05index\x12%\n" +
 	"\x0emodified_index\x18\x04 \x01(\x04R\rmodifiedIndex\x12\x12\n" +
 	"\x04next\x18\x05 \x01(\tR\x04next\x12\x15\n" +
-	"\x06age_ms\x18\x06 \x01(\rR\x05ageMs\"\xec\x01\n" +
+	"\x06age_ms\x18\x06 \x01(\rR\x05ageMs\x12\x12\n" +
+	"\x04hash\x18\a \x01(\fR\x04hash\"\xec\x01\n" +
 	"\n" +
 	"PutRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
@@ -1493,14 +1593,15 @@ const file_incumbent_v1_kv_proto_rawDesc = "" +
 	"\vidempotency\x18\x06 \x01(\v2\x19.incumbent.v1.IdempotencyR\vidempotency\"T\n" +
 	"\x0eUnlockResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12,\n" +
-	"\x05entry\x18\x02 \x01(\v2\x16.incumbent.v1.KeyValueR\x05entry\"\xb0\x01\n" +
+	"\x05entry\x18\x02 \x01(\v2\x16.incumbent.v1.KeyValueR\x05entry\"\xc8\x01\n" +
 	"\x10WatchKeysRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x16\n" +
 	"\x06prefix\x18\x03 \x01(\bR\x06prefix\x12\x1f\n" +
 	"\vafter_index\x18\x04 \x01(\x04R\n" +
 	"afterIndex\x123\n" +
-	"\x06values\x18\x05 \x01(\x0e2\x1b.incumbent.v1.WatchedValuesR\x06values\"\xb0\x01\n" +
+	"\x06values\x18\x05 \x01(\x0e2\x1b.incumbent.v1.WatchedValuesR\x06values\x12\x16\n" +
+	"\x06fields\x18\x06 \x03(\tR\x06fields\"\xb0\x01\n" +
 	"\x11WatchKeysResponse\x12.\n" +
 	"\x06events\x18\x01 \x03(\v2\x16.incumbent.v1.KeyEventR\x06events\x12%\n" +
 	"\x0eprogress_index\x18\x02 \x01(\x04R\rprogressIndex\x12\x1a\n" +

@@ -2598,7 +2598,10 @@ type WatchRequest struct {
 	// Resume: everything after this index, or the kind "compacted", if the history
 	// back to it is gone or the cluster has not come to it. 0: start with a snapshot
 	// of what matches.
-	AfterIndex    uint64 `protobuf:"varint,3,opt,name=after_index,json=afterIndex,proto3" json:"after_index,omitempty"`
+	AfterIndex uint64 `protobuf:"varint,3,opt,name=after_index,json=afterIndex,proto3" json:"after_index,omitempty"`
+	// Only changes in which one of these fields changed: holder (with token and
+	// session), ttl, pins, offered, critical, revoking, queue. Empty: all changes.
+	Fields        []string `protobuf:"bytes,4,rep,name=fields,proto3" json:"fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2652,6 +2655,13 @@ func (x *WatchRequest) GetAfterIndex() uint64 {
 		return x.AfterIndex
 	}
 	return 0
+}
+
+func (x *WatchRequest) GetFields() []string {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
 }
 
 type WatchResponse struct {
@@ -3723,12 +3733,13 @@ const file_incumbent_v1_lease_proto_rawDesc = "" +
 	"\x14WaitReleasedResponse\x12\x1a\n" +
 	"\breleased\x18\x01 \x01(\bR\breleased\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12)\n" +
-	"\x05lease\x18\x03 \x01(\v2\x13.incumbent.v1.LeaseR\x05lease\"t\n" +
+	"\x05lease\x18\x03 \x01(\v2\x13.incumbent.v1.LeaseR\x05lease\"\x8c\x01\n" +
 	"\fWatchRequest\x12+\n" +
 	"\x04name\x18\x01 \x01(\v2\x17.incumbent.v1.LeaseNameR\x04name\x12\x16\n" +
 	"\x06prefix\x18\x02 \x01(\bR\x06prefix\x12\x1f\n" +
 	"\vafter_index\x18\x03 \x01(\x04R\n" +
-	"afterIndex\"\xae\x01\n" +
+	"afterIndex\x12\x16\n" +
+	"\x06fields\x18\x04 \x03(\tR\x06fields\"\xae\x01\n" +
 	"\rWatchResponse\x120\n" +
 	"\x06events\x18\x01 \x03(\v2\x18.incumbent.v1.LeaseEventR\x06events\x12%\n" +
 	"\x0eprogress_index\x18\x02 \x01(\x04R\rprogressIndex\x12\x1a\n" +
