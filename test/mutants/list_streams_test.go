@@ -45,9 +45,57 @@ var ofStreams = []mutant{
 		replace: "return e.Encode(first, ",
 	},
 	{
+		name: "a change of another field wakes who names fields", guarantee: "G19",
+		file: "watch/selector.go", pkg: "./door/native", test: "^TestG19_WatchersAreWokenForTheirFields$",
+		search:  "return x.changed&fields != 0",
+		replace: "return true",
+	},
+	{
+		name: "who selects by a value is not told that it was given up", guarantee: "G15",
+		file: "watch/registry.go", pkg: "./watch", test: "^TestG15_G16_G17_G18_ReadersMatchANaiveList$",
+		search:  "for _, v := range values[:n] {",
+		replace: "for _, v := range values[n/2 : n] {",
+	},
+	{
+		name: "a range of topics is looked for up to the first that ends", guarantee: "G15",
+		file: "watch/intervals.go", pkg: "./watch", test: "^TestG15_G16_G17_G18_ReadersMatchANaiveList$",
+		search:  "part.farthest > t.farthest",
+		replace: "part.farthest < t.farthest",
+	},
+	{
+		name: "a query forgets what it has looked for in vain", guarantee: "G19",
+		file: "engine/reading.go", pkg: "./door/native", test: "^TestG19_ABlockedReadOfAnAbsentKey$",
+		search:  "\tr.notes.Note(watch.Exact(FamilyTopic(kv.Number, kv.TopicOf(k))))\n\tif e = r.view.Entry(k); e == nil {\n",
+		replace: "\tif e = r.view.Entry(k); e != nil {\n\t\tr.notes.Note(watch.Exact(FamilyTopic(kv.Number, kv.TopicOf(k))))\n\t}\n\tif e == nil {\n",
+	},
+	{
+		name: "a query depends on what its first evaluation has read", guarantee: "G19",
+		file: "watch/query.go", pkg: "./watch", test: "^TestG19_G21_QueriesMatchNaiveEvaluation$",
+		search:  "if !q.gone && !slices.Equal(reads, q.reads) {",
+		replace: "if !q.gone && q.reads == nil {",
+	},
+	{
+		name: "a query tells of a result that was right once", guarantee: "G14",
+		file: "watch/query.go", pkg: "./watch", test: "^TestG19_G21_QueriesMatchNaiveEvaluation$",
+		search:  "w.want.AtLeast = at //",
+		replace: "_ = at //",
+	},
+	{
+		name: "an equal result wakes who waits by hash", guarantee: "G19",
+		file: "watch/query.go", pkg: "./watch", test: "^TestG19_WaitsByHashEndWithTheirTime$",
+		search:  "a.Hash != w.Not",
+		replace: "a.Hash != (Hash{})",
+	},
+	{
+		name: "every caller has an answer encoded for itself", guarantee: "G21",
+		file: "watch/query.go", pkg: "./door/native", test: "^TestG19_G21_BlockedReadsShareOneEvaluation$",
+		search:  "b, fresh := a.get(k, func() []byte { return f(a.Value) })",
+		replace: "b, fresh := f(a.Value), true",
+	},
+	{
 		name: "a stream's watch of keys needs no right", guarantee: "G12",
 		file: "door/native/keys_watch.go", pkg: "./door/native", test: "^TestStreamsEndWatchesOfKeys$",
-		search:  "\t_, err := sel.sight(d)\n\treturn sel, err\n",
+		search:  "\t_, err = sel.sight(d)\n\treturn sel, err\n",
 		replace: "\treturn sel, nil\n",
 	},
 	{
