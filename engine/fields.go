@@ -112,12 +112,19 @@ func orNoLease(l *core.Lease) *core.Lease {
 	return l
 }
 
+func pinsOf(l *core.Lease) []string {
+	if l == nil {
+		return nil
+	}
+	return l.Pins
+}
+
 func leaseChanged(before, after *core.Lease) (s watch.Fields) {
 	o, n := orNoLease(before), orNoLease(after)
 	for f, differs := range [...]bool{
 		LeaseHolder:   o.Holder != n.Holder || o.Token != n.Token || o.Session != n.Session,
 		LeaseTTL:      o.TTL != n.TTL,
-		LeasePins:     !slices.Equal(o.Pins, n.Pins),
+		LeasePins:     !slices.Equal(pinsOf(before), pinsOf(after)),
 		LeaseOffered:  o.Offered != n.Offered,
 		LeaseCritical: o.Critical != n.Critical,
 		LeaseRevoking: o.Revoking != n.Revoking,
@@ -130,15 +137,15 @@ func leaseChanged(before, after *core.Lease) (s watch.Fields) {
 	return s
 }
 
-func leaseText(l *core.Lease, field watch.Field) string {
-	l = orNoLease(l)
+func leaseText(record *core.Lease, field watch.Field) string {
+	l := orNoLease(record)
 	switch field {
 	case LeaseHolder:
 		return l.Holder
 	case LeaseTTL:
 		return strconv.FormatInt(l.TTL.Milliseconds(), 10)
 	case LeasePins:
-		return strings.Join(l.Pins, ",")
+		return strings.Join(pinsOf(record), ",")
 	case LeaseOffered:
 		return strconv.FormatBool(l.Offered)
 	case LeaseCritical:
@@ -146,5 +153,5 @@ func leaseText(l *core.Lease, field watch.Field) string {
 	case LeaseRevoking:
 		return strconv.FormatBool(l.Revoking)
 	}
-	return strconv.Itoa(l.Waiting)
+	return strconv.Itoa(int(l.Waiting))
 }

@@ -128,13 +128,16 @@ func sum(x *core.Change) changed {
 
 // leaseDiffers says which fields of a lease differ, of those that watchers select by.
 func leaseDiffers(o, n *core.Lease) (fields, was, is string) {
+	var pins []string
 	if o == nil {
 		o = new(core.Lease)
+	} else {
+		pins = o.Pins
 	}
 	if o.Holder != n.Holder || o.Token != n.Token || o.Session != n.Session {
 		fields += "holder "
 	}
-	if !slices.Equal(o.Pins, n.Pins) {
+	if !slices.Equal(pins, n.Pins) {
 		fields += "pins "
 	}
 	if o.Offered != n.Offered {
