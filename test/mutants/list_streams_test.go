@@ -41,7 +41,7 @@ var ofStreams = []mutant{
 	{
 		name: "who wants fewer values has what another has made", guarantee: "G21",
 		file: "door/native/piece.go", pkg: "./door/native", test: "^TestG18_G21_LargeValuesAreTheReadersChoice$",
-		search:  "return e.Encode(first+watch.Encoding(f.values), ",
+		search:  "return e.Encode(f.encoding(first), ",
 		replace: "return e.Encode(first, ",
 	},
 	{
@@ -101,8 +101,8 @@ var ofStreams = []mutant{
 	{
 		name: "a watch of keys tells what is as what was", guarantee: "G15",
 		file: "door/native/keys_watch.go", pkg: "./door/native", test: "^TestG15_G16_WatchOfKeysComposes$",
-		search:  "Previous: entryPB(before, ",
-		replace: "Previous: entryPB(after, ",
+		search:  "Previous: f.entry(before, ",
+		replace: "Previous: f.entry(after, ",
 	},
 	{
 		name: "a page of what a session has does not say that there is more", guarantee: "G18",
