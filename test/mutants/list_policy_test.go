@@ -71,7 +71,7 @@ var ofPolicies = []mutant{
 	{
 		name: "a session that may not be seen is there", guarantee: "G12",
 		file: "door/native/session_service.go", pkg: "./door/native", test: "^TestG12_ListingsShowWhatMayBeSeen$",
-		search:  "if s == nil || !sight.SeesOf(s.Origin.Principal) {",
+		search:  "if s == nil || !f.sight.sees(s) {",
 		replace: "if s == nil {",
 	},
 	{
