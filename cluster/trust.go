@@ -41,7 +41,10 @@ const (
 type truster struct {
 	kick   chan struct{} // look now
 	frames chan heardFrame
-	asked  map[string]time.Time // of what was asked for, when; keepTrust's
+
+	// Of keepTrust.
+	asked      map[string]time.Time // of what was asked for, when
+	operatorBy *x509.Certificate    // the authority for which the operator's certificate was looked at
 
 	// rotating is held while this member proposes what it has made for it: secret and
 	// key are on its disk, and in no state yet.
@@ -342,9 +345,15 @@ func (c *Cluster) keepAuthority(view *core.View, t *trust.View) error {
 			c.askOthers(trustFrame{Want: wantKey, Hash: hash[:]})
 		}
 	}
-	err = c.keepCertificate(t, target)
-	c.cfg.TLS.keepOperator()
-	return err
+	if err := c.keepCertificate(t, target); err != nil {
+		return err
+	}
+	// The operator's certificate follows; else it is looked at now and then.
+	if by := c.cfg.TLS.state.Load().signer; by != nil && !by.Equal(c.trust.operatorBy) {
+		c.trust.operatorBy = by
+		c.cfg.TLS.keepOperator()
+	}
+	return nil
 }
 
 func trustOf(t *trust.View) (ca.Trust, error) {

@@ -326,7 +326,7 @@ func TestForgedHellos(t *testing.T) {
 // TestKeyOfOneMember is that of a member that joins: no other can use it.
 func TestKeyOfOneMember(t *testing.T) {
 	joins := Key{Secret: []byte("of one that joins"), Member: 1}
-	b := newMember(t, 2, func(c *Config) { c.Keys = func() []Key { return []Key{secret, joins} } })
+	b := newMember(t, 5, func(c *Config) { c.Keys = func() []Key { return []Key{secret, joins} } })
 	b.set.SetMembers([]Member{{ID: 1, Address: "127.0.0.1:1"}, {ID: 3, Address: "127.0.0.1:1"}})
 	for id, want := range map[uint64]bool{1: true, 3: false} {
 		nc, err := net.Dial("tcp", b.addr)
@@ -338,7 +338,7 @@ func TestKeyOfOneMember(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		nc.Write(appendHello(nil, hello{cluster: b.cfg.Cluster, group: 3, member: id, to: 2, shows: Standing{Incarnation: 1}}, p))
+		nc.Write(appendHello(nil, hello{cluster: b.cfg.Cluster, group: 3, member: id, to: 5, shows: Standing{Incarnation: 1}}, p))
 		f, err := in.wait()
 		if got := err == nil && f.kind == frameHello; got != want {
 			t.Errorf("member %d: taken %v, want %v", id, got, want)
@@ -422,8 +422,13 @@ func TestWhichStrangerGoes(t *testing.T) {
 	if gone(newest) || gone(speaks) || !gone(silent) {
 		t.Error("it is not the silent one that went")
 	}
-	if next := in(crowd, 0); !gone(newest) || gone(next) || gone(speaks) {
+	next := in(crowd, 0)
+	if !gone(newest) || gone(next) || gone(speaks) {
 		t.Error("the one that came before is silent still, and did not go")
+	}
+	next.read = 9
+	if last := in(crowd, 0); gone(last) || !gone(speaks) {
+		t.Error("all others speak: it is not the oldest that went")
 	}
 	if gone(member) {
 		t.Error("the only one of its address went")

@@ -83,7 +83,7 @@ var ofServers = []mutant{
 	},
 	{
 		name: "a live member is replaced by one of its name", guarantee: "G33",
-		file: "cluster/membership.go", pkg: "./server", test: "^TestJoinRefuses$",
+		file: "cluster/admission.go", pkg: "./server", test: "^TestJoinRefuses$",
 		search:  "if other.ID == st.Member || c.Connected(other.ID) {",
 		replace: "if other.ID == st.Member {",
 	},
