@@ -37,8 +37,9 @@ type Authenticator struct {
 }
 
 // NewAuthenticator returns an authenticator for one listener. trustLoopback
-// makes whoever connects from this machine without TLS an operator; see
-// [ListenerPolicy.TrustLoopback]. creds may be nil.
+// makes whoever connects from this machine without TLS an operator: it is for
+// listeners that nobody else can connect to ([ListenerPolicy.OnlyLoopback]). creds
+// may be nil.
 func NewAuthenticator(trustLoopback bool, creds *Credentials) *Authenticator {
 	a := &Authenticator{trustLoopback: trustLoopback}
 	a.SetCredentials(creds)
@@ -136,7 +137,8 @@ func Forwarded(h http.Header) bool {
 
 // OfPage reports whether a request may come from a web page that somebody on
 // this machine looks at: its Host is a name that was made to lead here (DNS
-// rebinding), or its Origin is another server's.
+// rebinding), its Origin is another server's, or the browser says so (Fetch
+// Metadata, https://www.w3.org/TR/fetch-metadata/).
 func OfPage(r *http.Request) bool {
 	host := r.Host
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -148,8 +150,15 @@ func OfPage(r *http.Request) bool {
 	return crossOrigin(r)
 }
 
-// crossOrigin reports whether a page of another server had the request sent.
+// crossOrigin reports whether a page of another server had the request sent, or led
+// whoever looks at it here. Browsers send no Origin with what a page merely loads,
+// an image or a frame, but then they say what it is to the page.
 func crossOrigin(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "same-origin", "none": // no browser, our own page, or typed by a person
+	default:
+		return true
+	}
 	origin := r.Header.Get("Origin")
 	if origin == "" {
 		return false

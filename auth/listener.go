@@ -16,10 +16,9 @@ type ListenerPolicy struct {
 	Credentials bool   // --credential-file is given
 }
 
-// TrustLoopback reports whether, if nothing else is said, whoever connects to
-// the listener from this machine without TLS is an operator: only if nobody
-// else can connect.
-func (p ListenerPolicy) TrustLoopback() bool {
+// OnlyLoopback reports whether nobody can connect to the listener but from this
+// machine.
+func (p ListenerPolicy) OnlyLoopback() bool {
 	local, err := p.local()
 	return err == nil && local
 }

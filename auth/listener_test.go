@@ -46,7 +46,7 @@ func TestListenerPolicy(t *testing.T) {
 		case tt.err != "" && (incumbent.KindOf(err) != incumbent.Invalid || !strings.Contains(err.Error(), tt.err)):
 			t.Errorf("%s: got %v, want %q", name, err, tt.err)
 		}
-		if got := tt.policy.TrustLoopback(); got != tt.trust {
+		if got := tt.policy.OnlyLoopback(); got != tt.trust {
 			t.Errorf("%s: trusts loopback: %v", name, got)
 		}
 	}

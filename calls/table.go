@@ -57,6 +57,7 @@ const (
 	OpenStream
 	OfStream
 	Health
+	Following // of health
 	Reflection
 	Liveness
 	Metrics
@@ -143,8 +144,9 @@ var table = [NumCalls]Row{
 
 	OpenStream: {Judged: Steps, Lane: admit.Logins, Ways: []string{"/v1/stream"}},
 	OfStream:   {Judged: Own, Lane: NoLane, Ways: []string{"frame.detach", "frame.unwatch", "frame.cancel"}},
-	Health:     {Judged: Everyone, Lane: NoLane, Ways: []string{health + "Check", health + "Watch"}},
-	Reflection: {Judged: Everyone, Lane: NoLane, Ways: []string{
+	Health:     {Judged: Everyone, Lane: NoLane, Ways: []string{health + "Check"}},
+	Following:  {Action: auth.Status, Judged: First, Lane: NoLane, Ways: []string{health + "Watch"}},
+	Reflection: {Action: auth.Status, Judged: First, Lane: NoLane, Ways: []string{
 		reflection + "v1.ServerReflection/ServerReflectionInfo", reflection + "v1alpha.ServerReflection/ServerReflectionInfo",
 	}},
 	Liveness: {Judged: Everyone, Lane: NoLane, Ways: []string{"GET /livez", "GET /readyz", "GET /{$}"}},

@@ -238,15 +238,21 @@ func (g *Gate) meet(nc net.Conn) {
 	from := addressOf(nc.RemoteAddr())
 	c.proxied = within(g.cfg.Proxies, from)
 	parked := g.cfg.Parked()
+	if !g.admit(c, from, parked) {
+		nc.Close() // with a farewell: whoever has just dialed may not have noticed that it is through
+	}
+}
+
+func (g *Gate) admit(c *Conn, from netip.Addr, parked int) bool {
 	g.mu.Lock()
 	defer g.unlock()
 	if g.err != nil || !g.room(c, from, parked) {
-		g.doomed = append(g.doomed, c)
-		return
+		return false
 	}
 	g.enter(c, from)
 	g.watcher.watch(c)
 	g.tickOn()
+	return true
 }
 
 // unlock gives mu back and closes whom meanwhile was decided to be: a close may wait
@@ -283,7 +289,8 @@ func (g *Gate) room(c *Conn, from netip.Addr, parked int) bool {
 }
 
 // victim is who makes room: the oldest of the address that has the most. Nobody is
-// who has only just come, unless that address has more than the one that wants in.
+// who has only just come, unless that address has more than the one that wants in;
+// then it is who has been silent for longest.
 func (g *Gate) victim(from netip.Addr) *Conn {
 	looks := 0
 	for n := len(g.ranks) - 1; n > 0; n-- {
@@ -294,7 +301,7 @@ func (g *Gate) victim(from netip.Addr) *Conn {
 			}
 		}
 	}
-	return nil
+	return g.silent.first
 }
 
 func (g *Gate) lenUnproven() int { return g.silent.n + g.ready + g.unproven.n }

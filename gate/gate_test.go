@@ -293,6 +293,23 @@ func TestWhoHasLeftIsCountedElsewhere(t *testing.T) {
 	})
 }
 
+// Silent neighbours, who come back at once, do not keep out who speaks, however short
+// they stay.
+func TestG47_SilentNeighboursMakeRoom(t *testing.T) {
+	play(t, func(t *testing.T) {
+		r := newRig(t, Config{Max: 10})
+		for range 25 {
+			r.dial("192.0.2.1")
+		}
+		for i := range 10 {
+			r.speak("192.0.2.1")
+			if c := r.next(); c == nil || !Prove(c, false) {
+				t.Fatalf("no place for guest %d", i)
+			}
+		}
+	})
+}
+
 // The books hold nothing of those who have gone.
 func TestNothingStaysOfWhoHasGone(t *testing.T) {
 	play(t, func(t *testing.T) {

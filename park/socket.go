@@ -28,15 +28,23 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		KeepAlive(tcp, l.keepAlive)
-	}
+	KeepAlive(conn, l.keepAlive)
 	return NewSocket(conn), nil
 }
 
 // KeepAlive does for a connection that did not come from [Listen] what that does
-// for its own; 0 means DefaultKeepAlive.
-func KeepAlive(tcp *net.TCPConn, d time.Duration) {
+// for its own; 0 means DefaultKeepAlive. The connection may wrap that of TCP, if it
+// has NetConn; of others nothing is kept alive.
+func KeepAlive(conn net.Conn, d time.Duration) {
+	tcp, ok := conn.(*net.TCPConn)
+	for !ok {
+		outer, wraps := conn.(interface{ NetConn() net.Conn })
+		if !wraps {
+			return
+		}
+		conn = outer.NetConn()
+		tcp, ok = conn.(*net.TCPConn)
+	}
 	d = or(d, DefaultKeepAlive)
 	// An error here means that the peer has gone, which the first read tells.
 	_ = rawio.SetUserTimeout(tcp, d+probes*probeEvery)

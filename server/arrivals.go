@@ -9,7 +9,6 @@ import (
 
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/door/native"
-	"github.com/incumbent-dev/incumbent/park"
 )
 
 // Before an expiry is proposed, all that had arrived is heard: see [lease.Options].
@@ -95,9 +94,6 @@ func (l *arrivalListener) Accept() (net.Conn, error) {
 func (s *arrivals) add(c net.Conn) *arrival {
 	a := &arrival{Conn: c}
 	a.kernel = newKernelReader(a, c)
-	if tcp, ok := c.(*net.TCPConn); ok {
-		park.KeepAlive(tcp, 0) // which park sees only of connections that are not wrapped
-	}
 	s.mu.Lock()
 	s.conns[a] = struct{}{}
 	s.mu.Unlock()

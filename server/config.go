@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -67,6 +68,13 @@ type Config struct {
 	ClientCA        string // PEM file; clients then show a certificate it signed
 	CredentialFile  string // bearer credentials
 	Advertise       string // address others see; the listener's
+
+	// Proxies are addresses whose connections begin with a PROXY header, at every
+	// listener for clients: see package gate.
+	Proxies []netip.Prefix
+	// TrustLoopback says whether who connects from this machine, without TLS, is an
+	// operator: see guard.go.
+	TrustLoopback Trust
 
 	Juju Juju // the door for Juju's agents
 
@@ -200,6 +208,9 @@ func (c Config) problems() (found problems) {
 		found.add("listen", c.policy(c.expectsOwnTLS()).Check())
 	}
 	found.add("juju-listen", c.Juju.validate(c.Dev))
+	if listen == nil && c.TrustLoopback == TrustOn && !c.policy(false).OnlyLoopback() {
+		found.add("trust-loopback", invalid("trust-loopback", "goes with a native listener on loopback only: over TLS nobody is trusted for where they are"))
+	}
 	_, err := parseLevel(c.LogLevel)
 	found.add("log-level", err)
 	c.sizeProblems(&found)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -107,7 +108,7 @@ func TestG35_AMemberThatConfirmsNothingSendsItsClientsAway(t *testing.T) {
 		t.Error("it does not know the leader")
 	}
 	w := newRecorder()
-	if cut.readyz(w, nil); w.code != http.StatusServiceUnavailable {
+	if cut.readyz(w, httptest.NewRequest(http.MethodGet, "/readyz", nil)); w.code != http.StatusServiceUnavailable {
 		t.Errorf("ready: %d %s", w.code, w.body.String())
 	}
 	var refused ws.StatusError

@@ -11,6 +11,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core/policy"
+	"github.com/incumbent-dev/incumbent/gate"
 )
 
 // guard says who calls, for the doors and for what the member serves itself:
@@ -42,11 +43,78 @@ func (c Config) peerPolicy(ownTLS bool) error {
 	return nil
 }
 
-// newGuard reads the credentials. Whoever shares the machine is trusted only
-// where nothing else was asked for: with credentials or client certificates
-// configured, everybody brings one.
+// Trust says whether whoever connects from this machine, without TLS, is an operator.
+type Trust uint8
+
+// TrustAuto is on where nothing else was asked for: no listener can be reached from
+// elsewhere, nor is an address advertised that can, and there are neither credentials
+// nor client certificates.
+const (
+	TrustAuto Trust = iota
+	TrustOff
+	TrustOn
+)
+
+var trustNames = [...]string{"auto", "off", "on"}
+
+// ParseTrust is the inverse of [Trust.String].
+func ParseTrust(s string) (Trust, error) {
+	for t, name := range trustNames {
+		if name == s {
+			return Trust(t), nil
+		}
+	}
+	return TrustAuto, invalid("trust-loopback", "%q is none of auto, on, off", s)
+}
+
+// String returns the name, as in the setting.
+func (t Trust) String() string { return trustNames[t] }
+
+// trustsLoopback decides about [TrustAuto], and says why.
+func (c Config) trustsLoopback() (trusts bool, why string) {
+	switch c.TrustLoopback {
+	case TrustOn:
+		return true, "--trust-loopback"
+	case TrustOff:
+		return false, "--trust-loopback"
+	}
+	if c.CredentialFile != "" {
+		return false, "--credential-file"
+	}
+	if c.ClientCA != "" {
+		return false, "--client-ca"
+	}
+	for _, l := range []struct{ setting, address string }{
+		{"--listen", c.Listen},
+		{"--advertise", c.Advertise},
+		{"--juju-listen", c.Juju.Listen},
+		{"--peer-listen", c.PeerListen},
+		{"--peer-advertise", c.PeerAdvertise},
+	} {
+		if l.address != "" && !(auth.ListenerPolicy{Address: l.address}).OnlyLoopback() {
+			return false, l.setting + " " + l.address
+		}
+	}
+	return true, "every listener is on loopback"
+}
+
+// sayTrust tells at the start who needs no proof.
+func (s *Server) sayTrust() {
+	trusts, why := s.cfg.trustsLoopback()
+	switch {
+	case s.certs != nil:
+		s.log.Info("everybody shows who they are", "because", "the native listener has TLS")
+	case trusts:
+		s.log.Info("whoever connects from this machine is an operator, and so is whom a proxy on it lets through",
+			"because", why, "otherwise", "--trust-loopback off")
+	default:
+		s.log.Info("everybody shows who they are", "because", why)
+	}
+}
+
+// newGuard reads the credentials.
 func newGuard(cfg Config, note func(audit.Record)) (*guard, error) {
-	trust := cfg.policy(false).TrustLoopback() && cfg.CredentialFile == "" && cfg.ClientCA == ""
+	trust, _ := cfg.trustsLoopback()
 	g := &guard{Authenticator: auth.NewAuthenticator(trust, nil), file: cfg.CredentialFile, note: note}
 	return g, g.reload()
 }
@@ -101,7 +169,7 @@ func (g *guard) of(r *http.Request) (auth.Principal, error) {
 	if !ok {
 		return auth.Principal{}, incumbent.Errorf(incumbent.Denied, "the Authorization header is not a bearer credential")
 	}
-	peer := auth.Peer{TLS: r.TLS, Bearer: bearer, Forwarded: auth.Forwarded(r.Header)}
+	peer := auth.Peer{TLS: r.TLS, Bearer: bearer, Forwarded: auth.Forwarded(r.Header) || gate.Proxied(r.Context())}
 	peer.Remote, _ = netip.ParseAddrPort(r.RemoteAddr)
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
 		peer.Local, _ = netip.ParseAddrPort(local.String())
@@ -109,6 +177,9 @@ func (g *guard) of(r *http.Request) (auth.Principal, error) {
 	p, err := g.Identify(peer)
 	if err == nil {
 		err = p.RefusePage(r)
+	}
+	if err == nil && p.Kind != auth.Anonymous && !gate.ProveRequest(r.Context(), p.Kind == auth.Operator) {
+		err = incumbent.Errorf(incumbent.Overloaded, "this member has no place for another connection")
 	}
 	if err != nil {
 		return auth.Principal{}, err

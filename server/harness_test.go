@@ -3,7 +3,9 @@ package server
 import (
 	"bytes"
 	"context"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/incumbent-dev/incumbent/park"
@@ -31,3 +33,10 @@ func newRecorder() *recorder { return &recorder{header: http.Header{}, code: htt
 func (r *recorder) Header() http.Header         { return r.header }
 func (r *recorder) WriteHeader(code int)        { r.code = code }
 func (r *recorder) Write(b []byte) (int, error) { return r.body.Write(b) }
+
+// fromHere is a request from this machine.
+func fromHere() *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:7600/", nil)
+	r.RemoteAddr = "127.0.0.1:4711"
+	return r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7600})))
+}

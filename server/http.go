@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
+	"github.com/incumbent-dev/incumbent/gate"
 )
 
 // newHTTP serves the door, health, metrics and, to operators on this machine,
@@ -30,11 +32,7 @@ func (s *Server) newHTTP() *http.Server {
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	h := &http.Server{
-		Handler: s.arrivals.hear(mux), Protocols: &protocols, ConnContext: s.arrivals.connContext,
-		ConnState: func(c net.Conn, state http.ConnState) {
-			s.gate.connState(c, state)
-			s.arrivals.connState(c, state)
-		},
+		Handler: s.arrivals.hear(mux), Protocols: &protocols, ConnContext: s.connContext, ConnState: s.connState,
 		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: quietLog(s.log),
 	}
@@ -65,15 +63,19 @@ func (s *Server) routes() map[string]http.Handler {
 func writeText(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(code)
-	_, _ = w.Write([]byte(text + "\n")) // the client has gone: nothing to do
+	_, _ = w.Write([]byte(incumbent.EscapeLines(text) + "\n")) // the client has gone: nothing to do
 }
 
 // readyz is 200 when the member is caught up, knows a leader, is not cut off and
-// is not leaving.
-func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+// is not leaving. Why it is not, strangers are not told.
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	if err := s.ready(); err != nil {
 		w.Header().Set("Retry-After", "1")
-		writeText(w, http.StatusServiceUnavailable, err.Error())
+		text := "not ready"
+		if s.knows(r) {
+			text = err.Error()
+		}
+		writeText(w, http.StatusServiceUnavailable, text)
 		return
 	}
 	writeText(w, http.StatusOK, "ready")
@@ -92,8 +94,19 @@ func (s *Server) ready() error {
 	return s.cutOff.err()
 }
 
-// front tells a person who opens the address what there is.
-func (s *Server) front(w http.ResponseWriter, _ *http.Request) {
+// knows reports whether who sends a request has shown who it is.
+func (s *Server) knows(r *http.Request) bool {
+	p, err := s.guard.of(r)
+	return err == nil && p.Kind != auth.Anonymous
+}
+
+// front tells a person who opens the address what there is; to strangers, only that
+// it is.
+func (s *Server) front(w http.ResponseWriter, r *http.Request) {
+	if !s.knows(r) {
+		writeText(w, http.StatusOK, "incumbent")
+		return
+	}
 	writeText(w, http.StatusOK, "incumbent "+s.cfg.Version+", member "+s.cfg.Name+`
 
 /livez /readyz /metrics    health and metrics
@@ -101,11 +114,12 @@ func (s *Server) front(w http.ResponseWriter, _ *http.Request) {
 /incumbent.v1.LeaseService/Claim and others: see 'incumbent --help'`)
 }
 
-// loopbackOnly hides a handler from other machines.
+// loopbackOnly hides a handler from other machines, also where a proxy on this one
+// speaks for them.
 func loopbackOnly(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.RemoteAddr)
-		if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
+		if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() || auth.Forwarded(r.Header) || gate.Proxied(r.Context()) {
 			http.NotFound(w, r)
 			return
 		}

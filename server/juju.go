@@ -24,6 +24,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/door/juju"
+	"github.com/incumbent-dev/incumbent/gate"
 	"github.com/incumbent-dev/incumbent/vfs"
 )
 
@@ -61,7 +62,7 @@ func (c Juju) validate(dev bool) error {
 		}
 		return nil
 	}
-	if !dev || !(auth.ListenerPolicy{Address: c.Listen}).TrustLoopback() {
+	if !dev || !(auth.ListenerPolicy{Address: c.Listen}).OnlyLoopback() {
 		return invalid("juju-password", "goes with --dev and an address on loopback only").WithHint("use --juju-credential-file")
 	}
 	return nil
@@ -69,7 +70,7 @@ func (c Juju) validate(dev bool) error {
 
 // jujuDoor is the open door and what belongs to it.
 type jujuDoor struct {
-	listener net.Listener
+	gate     *gate.Gate
 	verifier *auth.Verifier
 	door     *juju.Door
 	own      *tls.Config // from the certificate made for itself; nil where one is configured
@@ -98,7 +99,7 @@ func (s *Server) listenForJuju(undo *undoing) error {
 			WithHint("is another server running? choose another address with --juju-listen")
 	}
 	undo.later(func() { ln.Close() })
-	s.juju = &jujuDoor{listener: ln, verifier: auth.NewVerifier(auth.VerifierConfig{Everybody: s.cfg.Juju.Password}, found)}
+	s.juju = &jujuDoor{gate: s.gateOf(ln, jujuListener, 0, s.jujuAgents), verifier: auth.NewVerifier(auth.VerifierConfig{Everybody: s.cfg.Juju.Password}, found)}
 	return nil
 }
 
@@ -125,7 +126,7 @@ func (s *Server) openJuju(undo *undoing) (err error) {
 		return nil
 	}
 	if s.certs == nil {
-		if j.own, err = jujuCertificate(s.cfg.DataDir, j.listener.Addr(), time.Now()); err != nil {
+		if j.own, err = jujuCertificate(s.cfg.DataDir, j.gate.Addr(), time.Now()); err != nil {
 			return err
 		}
 	}
@@ -148,11 +149,11 @@ func (s *Server) startJuju() {
 		return
 	}
 	s.running.Go(func() {
-		if err := s.juju.door.Serve(s.juju.listener); err != nil {
+		if err := s.juju.door.Serve(s.juju.gate); err != nil {
 			s.fail(incumbent.Errorf(incumbent.Unavailable, "juju listener: %w", err))
 		}
 	})
-	s.log.Info("listening for agents of juju", "address", s.juju.listener.Addr().String())
+	s.log.Info("listening for agents of juju", "address", s.juju.gate.Addr().String())
 }
 
 // JujuAddr is where the door for Juju's agents listens; "" if it is closed.
@@ -160,13 +161,13 @@ func (s *Server) JujuAddr() string {
 	if s.juju == nil {
 		return ""
 	}
-	return s.juju.listener.Addr().String()
+	return s.juju.gate.Addr().String()
 }
 
 func (s *Server) drainJuju() {
 	if s.juju != nil {
 		s.juju.door.Drain()
-		s.juju.listener.Close()
+		s.juju.gate.Close()
 	}
 }
 
@@ -196,7 +197,7 @@ func (s *Server) jujuStats() juju.Stats {
 // jujuConnections counts the connections of the door; 0 while it is closed.
 func (s *Server) jujuConnections() int {
 	if d := s.openedJuju(); d != nil {
-		return d.Connections()
+		return s.juju.connections()
 	}
 	return 0
 }
@@ -205,15 +206,25 @@ func (s *Server) jujuConnections() int {
 // Juju's that has logged in is parked, too. It is asked for each connection that is
 // accepted.
 func (s *Server) nativeParked() int {
-	parked := int(s.park.Stats().Parked)
-	if d := s.openedJuju(); d != nil {
-		parked -= d.Agents()
-	}
-	return max(0, parked)
+	return max(0, int(s.park.Stats().Parked)-s.jujuAgents())
 }
 
 // openConnections counts those of all listeners for clients.
-func (s *Server) openConnections() int { return s.gate.open() + s.jujuConnections() }
+func (s *Server) openConnections() int { return s.nativeConnections() + s.jujuConnections() }
+
+// nativeConnections counts those of the native listener, whoever has them now.
+func (s *Server) nativeConnections() int { return s.gate.Open() + s.nativeParked() }
+
+// connections counts those of the open door, whoever has them now.
+func (j *jujuDoor) connections() int { return j.gate.Open() + j.door.Agents() }
+
+// jujuAgents counts the parked connections of the door; 0 while it is closed.
+func (s *Server) jujuAgents() int {
+	if d := s.openedJuju(); d != nil {
+		return d.Agents()
+	}
+	return 0
+}
 
 // doors says which doors are open, for status.
 func (s *Server) doors() []*apiv1.Door {
@@ -223,7 +234,7 @@ func (s *Server) doors() []*apiv1.Door {
 	if s.juju != nil {
 		st := s.jujuStats()
 		out = append(out, &apiv1.Door{
-			Name: "juju", Address: s.JujuAddr(), Tls: true, Connections: uint64(st.Connections),
+			Name: "juju", Address: s.JujuAddr(), Tls: true, Connections: uint64(s.jujuConnections()),
 			Agents: uint64(st.Agents), OutstandingClaims: uint64(st.Claims), BlockedCalls: uint64(st.Blocked),
 		})
 	}
@@ -364,7 +375,7 @@ func (c *jujuCollector) Collect(out chan<- prometheus.Metric) {
 	for _, v := range auth.Verdicts() {
 		count(c.checks, c.j.verifier.Counts(v), v.String())
 	}
-	for i, n := range [...]int{st.Connections, st.Agents, st.Pending, st.Claims, st.Blocked} {
+	for i, n := range [...]int{c.j.connections(), st.Agents, st.Pending, st.Claims, st.Blocked} {
 		out <- prometheus.MustNewConstMetric(c.gauges[i], prometheus.GaugeValue, float64(n))
 	}
 	for i, n := range [...]uint64{st.Retries, st.Silent} {

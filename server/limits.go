@@ -32,7 +32,9 @@ func (s *Server) SetLimits(l Limits) error {
 	if old := s.limits.Swap(next); *old == *next {
 		return nil
 	}
-	s.gate.max.Store(int64(next.MaxConnections))
+	for _, g := range s.gates() {
+		g.SetMax(next.MaxConnections)
+	}
 	if s.juju != nil {
 		s.juju.door.SetLimits(juju.Limits{MaxConnections: next.MaxConnections})
 	}

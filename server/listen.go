@@ -1,78 +1,89 @@
 package server
 
 import (
-	"errors"
+	"context"
 	"net"
 	"net/http"
-	"sync/atomic"
-	"syscall"
-	"time"
+	"net/netip"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/cluster"
+	"github.com/incumbent-dev/incumbent/gate"
 )
 
-// acceptPause is how long accepting rests when the process or the machine has
-// no descriptor left: connections wait in the kernel's queue meanwhile.
-const acceptPause = 50 * time.Millisecond
+// reservedConnections are places beyond --max-connections of the native listener, for
+// operators: who finds out why there is no room for agents is one.
+const reservedConnections = 16
 
-// gate is the listener's door-keeper: at most max connections at once. One too
-// many is closed at once, before any TLS or HTTP work is spent on it.
-type gate struct {
-	net.Listener
-	parked  func() int // connections that net/http has handed over
-	max     atomic.Int64
-	serving atomic.Int64 // connections that net/http has
-	refused atomic.Uint64
-	rest    func(time.Duration) // time.Sleep, or a test's
+// gateOf guards a listener for clients; parked counts the connections that are parked.
+func (s *Server) gateOf(ln net.Listener, name string, reserved int, parked func() int) *gate.Gate {
+	return gate.New(ln, gate.Config{
+		Name: name, Max: s.cfg.MaxConnections, Reserved: reserved, Proxies: s.cfg.Proxies, Parked: parked, Logger: s.log,
+	})
 }
 
-func newGate(ln net.Listener, most int, parked func() int) *gate {
-	g := &gate{Listener: ln, parked: parked, rest: time.Sleep}
-	g.max.Store(int64(most))
-	return g
-}
-
-// Accept implements net.Listener.
-func (g *gate) Accept() (net.Conn, error) {
-	for {
-		c, err := g.Listener.Accept()
+// ParseProxies reads addresses and networks whose connections begin with a PROXY
+// header.
+func ParseProxies(list []string) (out []netip.Prefix, err error) {
+	for _, text := range list {
+		p, err := netip.ParsePrefix(text)
 		if err != nil {
-			if !outOfDescriptors(err) {
-				return nil, err
+			a, single := netip.ParseAddr(text)
+			if single != nil {
+				return nil, invalid("proxy-from", "%q is neither an address nor a network like 192.0.2.0/24", text)
 			}
-			g.refused.Add(1)
-			g.rest(acceptPause)
-			continue
+			p = netip.PrefixFrom(a.Unmap().WithZone(""), a.Unmap().BitLen())
 		}
-		if int64(g.open()) < g.max.Load() {
-			return c, nil
+		out = append(out, p.Masked())
+	}
+	return out, nil
+}
+
+// gates are those of the listeners for clients, by name.
+func (s *Server) gates() map[string]*gate.Gate {
+	all := map[string]*gate.Gate{nativeListener: s.gate}
+	if s.juju != nil {
+		all[jujuListener] = s.juju.gate
+	}
+	return all
+}
+
+// The listeners, as metrics and log name them.
+const (
+	nativeListener = "native"
+	jujuListener   = "juju"
+)
+
+// registerGates exports who is at the listeners, and who was closed there.
+func (s *Server) registerGates() {
+	for name, g := range s.gates() {
+		for state, of := range map[string]func(gate.Stats) int{
+			"silent": func(st gate.Stats) int { return st.Silent }, "waiting": func(st gate.Stats) int { return st.Waiting },
+			"unproven": func(st gate.Stats) int { return st.Unproven },
+		} {
+			s.metrics.gauge("incumbent_strangers", "Connections that have not shown who they are, by listener and state.",
+				prometheus.Labels{"listener": name, "state": state}, func() float64 { return float64(of(g.Stats())) })
 		}
-		g.refused.Add(1)
-		c.Close()
+		for r := range gate.NumReasons {
+			s.metrics.counter("incumbent_strangers_closed_total", "Connections that were closed before they had shown who they are, by listener and reason.",
+				prometheus.Labels{"listener": name, "reason": r.String()}, func() float64 { return float64(g.Stats().Closed[r]) })
+		}
 	}
 }
 
-// open counts all connections, whoever has them now.
-func (g *gate) open() int { return int(g.serving.Load()) + g.parked() }
-
-// connState keeps count of what net/http has; for http.Server.ConnState.
-func (g *gate) connState(_ net.Conn, s http.ConnState) {
-	switch s {
-	case http.StateNew:
-		g.serving.Add(1)
-	case http.StateClosed, http.StateHijacked:
-		g.serving.Add(-1)
+// connState is for http.Server.ConnState.
+func (s *Server) connState(c net.Conn, state http.ConnState) {
+	s.arrivals.connState(c, state)
+	if state == http.StateHijacked {
+		gate.Leave(c) // who parks it counts it
 	}
 }
 
-func outOfDescriptors(err error) bool {
-	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+// connContext is for http.Server.ConnContext.
+func (s *Server) connContext(ctx context.Context, c net.Conn) context.Context {
+	return gate.NewContext(s.arrivals.connContext(ctx, c), c)
 }
 
 // wantsPeers reports whether this member is to listen for others.

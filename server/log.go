@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/incumbent-dev/incumbent"
 )
 
 // maxLogBytes bounds the log lines that wait for whoever reads the log: some
@@ -53,9 +55,20 @@ func (l *Log) Logger() *slog.Logger { return slog.New(l.handler((*lineQueue)(l))
 func (l *Log) handler(to io.Writer) slog.Handler {
 	opts := &slog.HandlerOptions{Level: l.level}
 	if l.form == LogJSON {
-		return slog.NewJSONHandler(to, opts)
+		return slog.NewJSONHandler(plainJSON{to}, opts)
 	}
 	return slog.NewTextHandler(to, opts)
+}
+
+// plainJSON writes out what a terminal would obey: the text handler quotes such
+// values, that of JSON does not.
+type plainJSON struct{ to io.Writer }
+
+func (p plainJSON) Write(line []byte) (int, error) {
+	if _, err := p.to.Write(incumbent.EscapeJSON(line)); err != nil {
+		return 0, err
+	}
+	return len(line), nil
 }
 
 // Dropped is how many lines have been dropped so far. nil has dropped none.

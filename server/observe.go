@@ -126,12 +126,13 @@ func (s *Server) registerMetrics() {
 	count("calls", "Calls that reached the lease loop.", func() float64 { return float64(s.engine.Leases().Stats().Calls) })
 	count("watch_events", "Changes published to watchers.", func() float64 { return float64(s.engine.Hub().Stats().Events) })
 	count("watch_cut_off", "Watchers cut off because history had moved past them.", func() float64 { return float64(s.engine.Hub().Stats().CutOff) })
-	count("connections_refused", "Connections refused for lack of room.", func() float64 { return float64(s.gate.refused.Load()) })
+	count("connections_refused", "Connections refused for lack of room.", func() float64 { return float64(s.gate.Refused()) })
 	count("log_lines_dropped", "Lines of this member's log that were dropped, since they could not be written.", func() float64 { return float64(s.cfg.DroppedLines()) })
 	for r := range park.NumReasons {
 		s.metrics.counter("incumbent_connections_ended_total", "Parked connections that ended, by reason.",
 			prometheus.Labels{"reason": r.String()}, func() float64 { return float64(s.park.Stats().Ended[r]) })
 	}
+	s.registerGates()
 	s.admission.register(s.metrics)
 	s.registerQuotas()
 	s.registerPeerMetrics(gauge)

@@ -128,11 +128,11 @@ func (s *Server) warnings(st node.Status, loop lease.Stats) []string {
 	if loop.Due > 10_000 {
 		out = append(out, fmt.Sprintf("%d leases are due and wait to be freed", loop.Due))
 	}
-	if refused := s.gate.refused.Load(); refused > 0 && s.gate.open() >= s.limits.Load().MaxConnections {
+	if refused := s.gate.Refused(); refused > 0 && s.nativeConnections() >= s.limits.Load().MaxConnections {
 		out = append(out, fmt.Sprintf("%d connections were refused: raise --max-connections or add members", refused))
 	}
 	if s.jujuConnections() >= s.limits.Load().MaxConnections {
-		if refused := s.jujuStats().Full; refused > 0 {
+		if refused := s.jujuStats().Full + s.juju.gate.Refused(); refused > 0 {
 			out = append(out, fmt.Sprintf("%d connections of Juju's agents were refused: raise --max-connections or add members", refused))
 		}
 	}
@@ -149,7 +149,7 @@ func (s *Server) showLimits(st node.Status, view *core.View, streams int) []*api
 		return &apiv1.Limit{Name: name, Unit: unit, Value: value, Used: used, Setting: setting}
 	}
 	limits := []*apiv1.Limit{
-		one("connections", "connections", uint64(bounds.MaxConnections), uint64(s.gate.open()), "--max-connections"),
+		one("connections", "connections", uint64(bounds.MaxConnections), uint64(s.nativeConnections()), "--max-connections"),
 		one("streams", "streams", uint64(bounds.MaxConnections), uint64(streams), "--max-connections"),
 		one("watch history", "bytes", uint64(s.cfg.HistoryBytes), uint64(hub.HistoryBytes), "--history-bytes"),
 		one("keys and values", "bytes", uint64(view.Terms().KeyBytes), uint64(s.keyBytes()), "kv.quota-bytes"),

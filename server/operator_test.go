@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/park"
 )
@@ -202,6 +202,8 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 func TestGateRefusesOneTooMany(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.MaxConnections = 2
+	path, tokens := credentialFile(t, map[string]auth.Kind{"eyes": auth.Observer, "ops": auth.Operator})
+	cfg.CredentialFile = path
 	s := open(t, cfg)
 	dial := func() net.Conn {
 		t.Helper()
@@ -215,35 +217,43 @@ func TestGateRefusesOneTooMany(t *testing.T) {
 		}
 		return c
 	}
-	// serves reports whether the connection gets an answer.
-	serves := func(c net.Conn) bool {
-		if _, err := c.Write([]byte("GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")); err != nil {
+	// serves reports whether the connection gets what it asks for.
+	serves := func(c net.Conn, who string) bool {
+		if _, err := c.Write([]byte("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + tokens[who] + "\r\n\r\n")); err != nil {
 			return false
 		}
-		n, err := c.Read(make([]byte, 512))
+		got := make([]byte, 512)
+		n, err := c.Read(got)
 		if err != nil && (errors.Is(err, context.DeadlineExceeded) || isTimeout(err)) {
 			t.Fatal("neither served nor refused")
 		}
-		return n > 0
+		return strings.Contains(string(got[:n]), "member") || strings.Contains(string(got[:n]), "/livez")
 	}
 	first, second := dial(), dial()
-	if !serves(first) || !serves(second) {
+	if !serves(first, "eyes") || !serves(second, "eyes") {
 		t.Fatal("one of two is refused")
 	}
-	if third := dial(); serves(third) {
+	third := dial()
+	if serves(third, "eyes") {
 		t.Error("a third of two is served")
 	}
-	if got := s.gate.refused.Load(); got != 1 {
+	third.Close()
+	if got := s.gate.Refused(); got != 1 {
 		t.Errorf("%d refused, want 1", got)
+	}
+	operator := dial()
+	if !serves(operator, "ops") {
+		t.Error("an operator has no place")
 	}
 	if out := s.warnings(s.node.Status(), s.engine.Leases().Stats()); len(out) != 1 || !strings.Contains(out[0], "--max-connections") {
 		t.Errorf("warnings: %q", out)
 	}
 	first.Close()
-	for deadline := time.Now().Add(testTimeout); s.gate.open() > 1 && time.Now().Before(deadline); {
-		serves(second) // gives the server time to see the end
+	operator.Close()
+	for deadline := time.Now().Add(testTimeout); s.gate.Open() > 1 && time.Now().Before(deadline); {
+		serves(second, "eyes") // gives the server time to see the end
 	}
-	if !serves(dial()) {
+	if !serves(dial(), "eyes") {
 		t.Error("no room after one has gone")
 	}
 }
@@ -251,29 +261,4 @@ func TestGateRefusesOneTooMany(t *testing.T) {
 func isTimeout(err error) bool {
 	var t interface{ Timeout() bool }
 	return errors.As(err, &t) && t.Timeout()
-}
-
-// Without descriptors the gate rests and goes on accepting.
-func TestGateRestsWithoutDescriptors(t *testing.T) {
-	ln := &failing{errs: []error{syscall.EMFILE, syscall.ENFILE, net.ErrClosed}}
-	g := newGate(ln, 1, func() int { return 0 })
-	rests := 0
-	g.rest = func(time.Duration) { rests++ }
-	if _, err := g.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Accept: %v", err)
-	}
-	if rests != 2 || g.refused.Load() != 2 {
-		t.Errorf("%d rests, %d refused, want 2", rests, g.refused.Load())
-	}
-}
-
-type failing struct {
-	net.Listener
-	errs []error
-}
-
-func (f *failing) Accept() (net.Conn, error) {
-	err := f.errs[0]
-	f.errs = f.errs[1:]
-	return nil, err
 }

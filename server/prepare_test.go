@@ -86,13 +86,13 @@ func TestLimitsChangeWhileRunning(t *testing.T) {
 	if err := s.SetLimits(Limits{MaxConnections: -1}); incumbent.KindOf(err) != incumbent.Invalid {
 		t.Errorf("a limit that is none: %v", err)
 	}
-	if got := s.gate.max.Load(); got != DefaultMaxConnections {
+	if got := s.gate.Max(); got != DefaultMaxConnections {
 		t.Errorf("a refused change made it %d", got)
 	}
 	if err := s.SetLimits(Limits{MaxConnections: 5}); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.gate.max.Load(); got != 5 {
+	if got := s.gate.Max(); got != 5 {
 		t.Errorf("%d connections", got)
 	}
 	shown, err := s.operator().Settings(testContext(t))

@@ -29,6 +29,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/door/native"
 	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/gate"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/park"
@@ -59,8 +60,8 @@ type Server struct {
 	trail     *trail
 	admission *admission
 	certs     *certificates
-	https     bool // the native API is served by TLS
-	gate      *gate
+	https     bool       // the native API is served by TLS
+	gate      *gate.Gate // of the native listener
 	arrivals  *arrivals
 	http      *http.Server
 	rates     rateKeeper
@@ -184,7 +185,7 @@ func (s *Server) openIdentity(ctx context.Context, undo *undoing) (err error) {
 		return incumbent.Errorf(incumbent.Unavailable, "setting listen: %w", err).WithHint("is another server running? choose another address with --listen")
 	}
 	undo.later(func() { ln.Close() })
-	s.gate = newGate(ln, s.cfg.MaxConnections, s.nativeParked)
+	s.gate = s.gateOf(ln, nativeListener, reservedConnections, s.nativeParked)
 	if err := s.listenForJuju(undo); err != nil {
 		return err
 	}
@@ -326,6 +327,7 @@ func (s *Server) start() {
 		s.running.Go(func() { s.ownTLS.Run(ctx) })
 	}
 	s.log.Info("listening", "url", s.URL(), "data_dir", s.cfg.DataDir)
+	s.sayTrust()
 }
 
 // announce notes when the member is caught up.

@@ -252,7 +252,7 @@ func TestNotReadyBeforeCaughtUp(t *testing.T) {
 	}
 	t.Cleanup(func() { s.node.Close(context.Background()); s.engine.Hub().Close() })
 	rec := newRecorder()
-	s.readyz(rec, nil)
+	s.readyz(rec, fromHere())
 	if rec.code != http.StatusServiceUnavailable || !strings.Contains(rec.body.String(), "not caught up") || rec.header.Get("Retry-After") == "" {
 		t.Errorf("before: %d %q", rec.code, rec.body.String())
 	}

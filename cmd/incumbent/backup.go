@@ -75,7 +75,7 @@ it. Exit code 6: FILE is there already.`,
 			if form != formTable {
 				return printJSON(env.stdout, form, made)
 			}
-			_, err = fmt.Fprintf(env.stdout, "%s\n", made.sentence(began))
+			err = say(env.stdout, "%s", made.sentence(began))
 			return err
 		},
 	}
@@ -120,7 +120,7 @@ func createBackup(c *cobra.Command, env *environment, to string) (backupJSON, er
 			return made, err
 		}
 		if i < len(members)-1 {
-			fmt.Fprintf(env.stderr, "incumbent: member %s at %s sends no backup: %v\n", m.Name, m.Address, err)
+			_ = say(env.stderr, "incumbent: member %s at %s sends no backup: %v", m.Name, m.Address, err) // nobody is left to tell
 		}
 	}
 	return backupJSON{}, err

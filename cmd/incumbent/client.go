@@ -86,6 +86,5 @@ func printMessage(c *cobra.Command, env *environment, m proto.Message, line stri
 	if form != formTable {
 		return printProto(env.stdout, form, m)
 	}
-	_, err = env.stdout.WriteString(line + "\n")
-	return err
+	return say(env.stdout, "%s", line)
 }

@@ -81,7 +81,9 @@ func (p eventPrinter) print(events []*apiv1.Event) error {
 		if p.member {
 			member = fmt.Sprintf("%-12s ", orDash(e.Member))
 		}
-		fmt.Fprintf(p.env.stdout, "%s  %s%-18s %s  %s\n", wallTime(e.AtUnixMs), member, e.What, orDash(e.Subject), e.Detail)
+		if err := say(p.env.stdout, "%s  %s%-18s %s  %s", wallTime(e.AtUnixMs), member, e.What, orDash(e.Subject), e.Detail); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -210,5 +212,5 @@ func (m *merger) inOrder() {
 func (m *merger) silent(c *cobra.Command, who *apiv1.Member, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	fmt.Fprintf(c.ErrOrStderr(), "incumbent: member %s at %s did not answer: %v\n", orDash(who.Name), orDash(who.Address), client.AsError(err))
+	_ = say(c.ErrOrStderr(), "incumbent: member %s at %s did not answer: %v", orDash(who.Name), orDash(who.Address), client.AsError(err)) // nobody is left to tell
 }

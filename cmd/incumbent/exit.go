@@ -86,11 +86,12 @@ func errorText(err error) string {
 		return "interrupted"
 	}
 	if !errors.As(err, &typed) {
-		return err.Error()
+		return incumbent.EscapeLines(err.Error())
 	}
 	var b strings.Builder
-	// A cause without a message of its own is named by whoever wrapped it.
-	b.WriteString(err.Error())
+	// A cause without a message of its own is named by whoever wrapped it. What the
+	// server says may be what another client made it say: no line of it is ours.
+	b.WriteString(incumbent.Escape(err.Error()))
 	switch {
 	case typed.RetryAfter > 0:
 		fmt.Fprintf(&b, "\n  retry: after %v", typed.RetryAfter)
@@ -100,16 +101,16 @@ func errorText(err error) string {
 		b.WriteString("\n  retry: look first, it may have happened")
 	}
 	if typed.Member != "" {
-		fmt.Fprintf(&b, "\n  answered by: %s", typed.Member)
+		fmt.Fprintf(&b, "\n  answered by: %s", incumbent.Escape(typed.Member))
 		if typed.Leader == typed.Member {
 			b.WriteString(" (leader)")
 		}
 	}
 	if typed.Leader != "" && typed.Leader != typed.Member {
-		fmt.Fprintf(&b, "\n  leader: %s", typed.Leader)
+		fmt.Fprintf(&b, "\n  leader: %s", incumbent.Escape(typed.Leader))
 	}
 	if typed.Hint != "" {
-		fmt.Fprintf(&b, "\n  hint: %s", typed.Hint)
+		fmt.Fprintf(&b, "\n  hint: %s", incumbent.Escape(typed.Hint))
 	}
 	return b.String()
 }

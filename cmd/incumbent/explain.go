@@ -34,7 +34,9 @@ hands.`,
 			return printProto(env.stdout, form, l)
 		}
 		for _, line := range explain(l) {
-			fmt.Fprintln(env.stdout, line)
+			if err := say(env.stdout, "%s", line); err != nil {
+				return err
+			}
 		}
 		return nil
 	})

@@ -380,7 +380,9 @@ func printEvents(out io.Writer, form string, m *apiv1.WatchResponse) error {
 			}
 			continue
 		}
-		fmt.Fprintf(out, "%8d  %-12s %s  holder %s  token %s\n", e.Index, e.What, e.GetLease().GetName().GetName(), orDash(e.Lease.Holder), tokenText(e.Lease.Token))
+		if err := say(out, "%8d  %-12s %s  holder %s  token %s", e.Index, e.What, e.GetLease().GetName().GetName(), orDash(e.Lease.Holder), tokenText(e.Lease.Token)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/incumbent-dev/incumbent"
 )
 
 // Output forms of every verb that prints data.
@@ -37,13 +40,19 @@ func outputForm(c *cobra.Command) (string, error) {
 	return "", usageError{fmt.Sprintf("output form %q is none of table, json, jsonl", form)}
 }
 
-// printJSON writes v as one document (json) or one line (jsonl).
+// printJSON writes v as one document (json) or one line (jsonl), in which nothing
+// is that a terminal would obey.
 func printJSON(w io.Writer, form string, v any) error {
-	enc := json.NewEncoder(w)
+	var doc bytes.Buffer
+	enc := json.NewEncoder(&doc)
 	if form == formJSON {
 		enc.SetIndent("", "  ")
 	}
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(incumbent.EscapeJSON(doc.Bytes()))
+	return err
 }
 
 // printList writes a list as one document (json) or an item a line (jsonl).
@@ -94,7 +103,15 @@ func protoValue(m proto.Message) (any, error) {
 	return v, json.Unmarshal(raw, &v)
 }
 
-// table collects rows and prints them aligned, a header first.
+// say writes one line for people. What is in it cannot write another, nor anything
+// that a terminal would obey.
+func say(w io.Writer, format string, args ...any) error {
+	_, err := fmt.Fprintln(w, incumbent.Escape(fmt.Sprintf(format, args...)))
+	return err
+}
+
+// table collects rows and prints them aligned, a header first. What is in a cell
+// cannot write another.
 type table struct {
 	header []string
 	rows   [][]string
@@ -108,7 +125,11 @@ func (t *table) print(w io.Writer) error {
 		fmt.Fprintf(tw, "%s\n", strings.ToUpper(strings.Join(t.header, "\t")))
 	}
 	for _, r := range t.rows {
-		fmt.Fprintf(tw, "%s\n", strings.Join(r, "\t"))
+		plain := make([]string, len(r))
+		for i, cell := range r {
+			plain[i] = incumbent.Escape(cell)
+		}
+		fmt.Fprintf(tw, "%s\n", strings.Join(plain, "\t"))
 	}
 	return tw.Flush()
 }

@@ -63,6 +63,8 @@ stopped because of a fault, which it names.`,
 	f.String("tls-key", "", "PEM file with its key")
 	f.String("client-ca", "", "PEM file with the authorities that sign clients' certificates")
 	f.String("credential-file", "", "file with bearer credentials")
+	f.String("trust-loopback", "auto", "whoever connects from this machine without TLS is an operator: on, off or auto, which is on where nobody else can connect")
+	f.StringSlice("proxy-from", nil, "addresses or networks of proxies, whose connections begin with a PROXY header (default none)")
 	f.String("juju-listen", "", "address for Juju's agents, "+jujuAddress+" by convention (default none)")
 	f.String("juju-credential-file", "", "file with the passwords of Juju's agents: see 'incumbent credential create'")
 	f.String("juju-password", "", "with --dev, on loopback: lets any of Juju's agents in, and claim for any unit")
@@ -101,6 +103,14 @@ func serverConfig(c *cobra.Command, logger *slog.Logger) (server.Config, error) 
 		LogLevel: text(c, "log-level"), Version: version, Logger: logger,
 	}
 	cfg.Juju = server.Juju{Listen: text(c, "juju-listen"), CredentialFile: text(c, "juju-credential-file"), Password: text(c, "juju-password")}
+	var err error
+	if cfg.TrustLoopback, err = server.ParseTrust(text(c, "trust-loopback")); err != nil {
+		return cfg, err
+	}
+	proxies, _ := f.GetStringSlice("proxy-from")
+	if cfg.Proxies, err = server.ParseProxies(proxies); err != nil {
+		return cfg, err
+	}
 	cfg.Learner, _ = f.GetBool("learner")
 	cfg.Dev, _ = f.GetBool("dev")
 	cfg.SegmentBytes, _ = f.GetInt64("log-segment-bytes")

@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
+	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/client"
 )
@@ -48,9 +49,9 @@ second. Exit code 5: no member answers.`,
 }
 
 func printStatus(out io.Writer, s *apiv1.StatusResponse) error {
-	fmt.Fprintf(out, "%s\n\n", s.Verdict)
+	fmt.Fprintf(out, "%s\n\n", incumbent.Escape(s.Verdict))
 	for _, w := range s.Warnings {
-		fmt.Fprintf(out, "warning: %s\n", w)
+		fmt.Fprintf(out, "warning: %s\n", incumbent.Escape(w))
 	}
 	if len(s.Warnings) > 0 {
 		fmt.Fprintln(out)
@@ -64,8 +65,9 @@ func printStatus(out io.Writer, s *apiv1.StatusResponse) error {
 	}
 	r := s.GetRates()
 	st := s.GetStorage()
+	fmt.Fprintln(out)
 	facts := &table{}
-	facts.row("\nindex", strconv.FormatUint(s.Index, 10), "term", strconv.FormatUint(s.Term, 10))
+	facts.row("index", strconv.FormatUint(s.Index, 10), "term", strconv.FormatUint(s.Term, 10))
 	facts.row("leases held", strconv.FormatUint(s.Leases, 10), "waiting", strconv.FormatUint(s.Waiters, 10))
 	facts.row("sessions", strconv.FormatUint(s.Sessions, 10), "watches", strconv.FormatUint(s.Watches, 10))
 	facts.row("claims/s", rate(r.GetClaims()), "extensions/s", rate(r.GetExtensions()))
@@ -84,7 +86,7 @@ func printStatus(out io.Writer, s *apiv1.StatusResponse) error {
 		return err
 	}
 	if len(s.Refusing) > 0 {
-		fmt.Fprintf(out, "\nrefusing now: %s\n", strings.Join(s.Refusing, ", "))
+		fmt.Fprintf(out, "\nrefusing now: %s\n", incumbent.Escape(strings.Join(s.Refusing, ", ")))
 	}
 	return printLimits(out, s.Limits)
 }

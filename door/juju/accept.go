@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent/calls"
+	"github.com/incumbent-dev/incumbent/gate"
 	"github.com/incumbent-dev/incumbent/park"
 )
 
@@ -175,25 +176,21 @@ func (d *Door) greet(c net.Conn) {
 	g := &greeting{door: d, conn: secure}
 	outcome, parked := g.run()
 	d.counts.logins[outcome].Add(1)
-	if !parked {
-		d.counts.connections.Add(-1)
-		secure.Close()
+	if parked {
+		gate.Leave(c)
+		return
 	}
+	d.counts.connections.Add(-1)
+	secure.Close()
 }
 
 // handshake performs TLS.
 func (d *Door) handshake(c net.Conn) (*tls.Conn, error) {
-	var pace *paced
-	if tcp, ok := c.(*net.TCPConn); ok {
-		park.KeepAlive(tcp, 0)
-		pace = &paced{TCPConn: tcp, slots: d.slots}
-		c = pace
-	}
-	secure := tls.Server(park.NewSocket(c), d.tls())
+	park.KeepAlive(c, 0)
+	pace := &paced{Conn: c, slots: d.slots}
+	secure := tls.Server(park.NewSocket(pace), d.tls())
 	err := secure.Handshake()
-	if pace != nil {
-		pace.finish()
-	}
+	pace.finish()
 	return secure, err
 }
 
@@ -201,7 +198,7 @@ func (d *Door) handshake(c net.Conn) (*tls.Conn, error) {
 // slots, and gives it back while it waits for the peer. One goroutine uses it
 // until finish.
 type paced struct {
-	*net.TCPConn
+	net.Conn
 	slots chan struct{}
 	has   bool
 	over  bool
@@ -210,13 +207,29 @@ type paced struct {
 // Read waits for the peer without a slot.
 func (p *paced) Read(b []byte) (int, error) {
 	if p.over {
-		return p.TCPConn.Read(b)
+		return p.Conn.Read(b)
 	}
 	p.leave()
-	n, err := p.TCPConn.Read(b)
+	n, err := p.Conn.Read(b)
 	p.slots <- struct{}{}
 	p.has = true
 	return n, err
+}
+
+// SyscallConn is the descriptor, for park.
+func (p *paced) SyscallConn() (syscall.RawConn, error) {
+	if sc, ok := p.Conn.(syscall.Conn); ok {
+		return sc.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
+
+// CloseWrite ends the sending side, where the connection can.
+func (p *paced) CloseWrite() error {
+	if half, ok := p.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
 }
 
 func (p *paced) leave() {

@@ -13,7 +13,7 @@ func greetingDoor() *Door {
 	limits := Limits{}.withDefaults()
 	d := &Door{
 		now: time.Now, monotonic: func() int64 { return 0 }, tls: func() *tls.Config { return &tls.Config{} }, ready: func() error { return nil },
-		arrivals: make(chan net.Conn), draining: make(chan struct{}),
+		arrivals: make(chan net.Conn), draining: make(chan struct{}), slots: make(chan struct{}, 1),
 	}
 	d.limits.Store(&limits)
 	d.entry.init()

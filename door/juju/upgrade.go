@@ -69,7 +69,7 @@ func (g *greeting) upgrade() (login, bool) {
 		g.model = g.door.controller
 	}
 	if err := g.door.ready(); err != nil {
-		return loginUnavailable, g.refuse(http.StatusServiceUnavailable, err.Error())
+		return loginUnavailable, g.refuse(http.StatusServiceUnavailable, "this member cannot serve for now")
 	}
 	if g.door.passwords.Busy() {
 		return loginShed, g.refuse(http.StatusServiceUnavailable, "too many log in")

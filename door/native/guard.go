@@ -17,6 +17,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/core/policy"
+	"github.com/incumbent-dev/incumbent/gate"
 	"github.com/incumbent-dev/incumbent/lease"
 )
 
@@ -104,7 +105,7 @@ func (d *Door) identify(r *http.Request) (*caller, error) {
 	}
 	peer := auth.Peer{
 		TLS: r.TLS, Bearer: bearer,
-		Forwarded: auth.Forwarded(r.Header),
+		Forwarded: auth.Forwarded(r.Header) || gate.Proxied(r.Context()),
 	}
 	peer.Remote, _ = netip.ParseAddrPort(r.RemoteAddr) // of a unix socket: none
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
@@ -120,6 +121,10 @@ func (d *Door) identify(r *http.Request) (*caller, error) {
 			return nil, err
 		}
 	}
+	if p.Kind != auth.Anonymous && !gate.ProveRequest(r.Context(), p.Kind == auth.Operator) {
+		return nil, incumbent.Errorf(incumbent.Overloaded, "this member has no place for another connection").
+			WithHint("connect to another member, or raise --max-connections")
+	}
 	return &caller{principal: p, address: r.RemoteAddr, now: d.now}, nil
 }
 
@@ -131,10 +136,15 @@ func (d *Door) gate(ctx context.Context, spec connect.Spec, _ connect.Peer, _ ht
 		return nil, d.callError(incumbent.Errorf(incumbent.Internal, "%s has no row in the table of calls", spec.Procedure))
 	}
 	who := callerOf(ctx)
-	if err := c.Allowed(d.rights(who)); err != nil {
-		return nil, d.callError(d.denied(who, c.Action(), path.Base(spec.Procedure), err))
+	err := c.Allowed(d.rights(who))
+	if err == nil {
+		return ctx, nil
 	}
-	return ctx, nil
+	err = d.denied(who, c.Action(), path.Base(spec.Procedure), err)
+	if who.principal.Kind == auth.Anonymous {
+		return nil, callError(err, standing{}, nil) // strangers are not told who is who here
+	}
+	return nil, d.callError(err)
 }
 
 // rights are what a caller may do by the policies of now. Those of a stream are made

@@ -66,9 +66,11 @@ func (d *Door) Paths() []string {
 
 // newHandler makes the handler for these limits.
 func (d *Door) newHandler(l *Limits) http.Handler {
+	most := maxInflated * l.MaxBodyBytes
 	options := connect.WithHandlerOptions(
 		codecs(),
-		connect.WithReadMaxBytes(maxInflated*l.MaxBodyBytes), // boundedBody bounds what is sent
+		connect.WithReadMaxBytes(most), // boundedBody bounds what is sent
+		d.bounding(most),
 		connect.WithRequestGate(d.gate),
 		connect.WithInterceptors(timing{d}),
 	)
@@ -115,7 +117,8 @@ func (d *Door) bounded(h http.Handler, l *Limits) http.Handler {
 		defer d.calls.end()
 		who, err := d.identify(r)
 		if err != nil {
-			refuse(d.deniedLogin(r.RemoteAddr, err))
+			w.Header().Set("Connection", "close")
+			_ = errors.Write(w, r, callError(d.deniedLogin(r.RemoteAddr, err), standing{}, nil)) // strangers are not told who is who here
 			return
 		}
 		if r.ContentLength > int64(l.MaxBodyBytes)+bodySlack {

@@ -140,8 +140,8 @@ func revokeOp(r *pb.RevokeRequest) (*operation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(r.By) > core.MaxReasonBytes {
-		return nil, invalid("by", "has %d bytes, limit is %d", len(r.By), core.MaxReasonBytes)
+	if err := incumbent.ValidateReason("by", r.By, core.MaxReasonBytes); err != nil {
+		return nil, err
 	}
 	o := &operation{
 		name:    name,
@@ -293,8 +293,8 @@ func closeSessionOp(r *pb.CloseSessionRequest) (*operation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(r.Reason) > core.MaxReasonBytes {
-		return nil, invalid("reason", "has %d bytes, limit is %d", len(r.Reason), core.MaxReasonBytes)
+	if err := incumbent.ValidateReason("reason", r.Reason, core.MaxReasonBytes); err != nil {
+		return nil, err
 	}
 	o := &operation{
 		session: id,

@@ -24,21 +24,22 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer d.calls.end()
+	who, err := d.identify(r)
+	if err != nil {
+		err = d.deniedLogin(r.RemoteAddr, err)
+	} else if who.principal.Kind == auth.Anonymous {
+		d.note(who, audit.Record{Action: audit.Login, Outcome: audit.Denied, Reason: audit.Permission})
+		err = incumbent.Errorf(incumbent.Denied, "a stream is for those who say who they are").
+			WithHint("bring a client certificate or a credential")
+	}
+	if err != nil {
+		d.writeErrorOf(w, statusOf(asError(err).Kind), err, standing{})
+		return
+	}
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") || r.ProtoMajor != 1 {
 		w.Header().Set("Upgrade", "websocket")
 		d.writeError(w, http.StatusUpgradeRequired, incumbent.Errorf(incumbent.Invalid, "%s is a WebSocket over HTTP/1.1", StreamPath).
 			WithHint("offer http/1.1 by ALPN and send Upgrade: websocket"))
-		return
-	}
-	who, err := d.identify(r)
-	if err != nil {
-		d.refuseUpgrade(w, d.deniedLogin(r.RemoteAddr, err))
-		return
-	}
-	if who.principal.Kind == auth.Anonymous {
-		d.note(who, audit.Record{Action: audit.Login, Outcome: audit.Denied, Reason: audit.Permission})
-		d.refuseUpgrade(w, incumbent.Errorf(incumbent.Denied, "a stream is for those who say who they are").
-			WithHint("bring a client certificate or a credential"))
 		return
 	}
 	if err := d.away(); err != nil {
@@ -131,7 +132,12 @@ func (d *Door) refuseUpgrade(w http.ResponseWriter, err error) {
 
 // writeError writes an error outside a call, as JSON with the names of Error.
 func (d *Door) writeError(w http.ResponseWriter, status int, err error) {
-	e := errorPB(err, d.standing(), nil)
+	d.writeErrorOf(w, status, err, d.standing())
+}
+
+// writeErrorOf does so with what its reader may know of this member.
+func (*Door) writeErrorOf(w http.ResponseWriter, status int, err error, of standing) {
+	e := errorPB(err, of, nil)
 	h := w.Header()
 	if e.RetryAfterMs > 0 {
 		h.Set("Retry-After", retryAfterSeconds(e.RetryAfterMs))

@@ -1,0 +1,418 @@
+package blackbox
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/tls"
+	bigendian "encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gobwas/ws"
+
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// memory is the most that the server's process ever had resident, in MiB.
+func (m *member) memory(t *testing.T) int {
+	t.Helper()
+	status := readFile(t, fmt.Sprintf("/proc/%d/status", m.cmd.Process.Pid))
+	for line := range strings.Lines(status) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kib, err := strconv.Atoi(strings.Fields(rest)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kib >> 10
+		}
+	}
+	t.Fatalf("no VmHWM in %s", status)
+	return 0
+}
+
+// bomb is a megabyte that becomes nearly a gigabyte: a message with one field that its
+// reader does not know, or white space in front of an object. It is one part many
+// times over, for the inflated parts of a file of gzip are read as one.
+func bomb(t *testing.T, json bool) []byte {
+	t.Helper()
+	const parts, partBytes = 900, 1 << 20 // packed just below what a request may be
+	pack := func(p []byte) []byte {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		if _, err := z.Write(p); err != nil {
+			t.Fatal(err)
+		}
+		if err := z.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	if json {
+		return append(bytes.Repeat(pack(bytes.Repeat([]byte{' '}, partBytes)), parts), pack([]byte("{}"))...)
+	}
+	return append(pack(bigendian.AppendUvarint([]byte{15<<3 | 2}, parts*partBytes)), bytes.Repeat(pack(make([]byte, partBytes)), parts)...)
+}
+
+// mostGrowth is what a server may grow by under what strangers send, in MiB: its
+// garbage collector lets it have as much again as it uses.
+const mostGrowth = 150
+
+// A megabyte that becomes a gigabyte is refused by who sends it before it is read,
+// and stopped at the limit for whoever may send it: by each protocol.
+func TestG47_ABombIsNotInflated(t *testing.T) {
+	g := startGuarded(t)
+	packed, text := bomb(t, false), bomb(t, true)
+	envelope := func(b []byte) []byte {
+		return append(bigendian.BigEndian.AppendUint32([]byte{1}, uint32(len(b))), b...)
+	}
+	before := g.memory(t)
+	for _, token := range []string{"", g.operator} {
+		for name, tt := range map[string]struct {
+			path, kind, encoding string
+			body                 []byte
+			version              int
+		}{
+			"connect":              {"LeaseService/Claim", "application/proto", "Content-Encoding", packed, 1},
+			"connect, json":        {"LeaseService/Claim", "application/json", "Content-Encoding", text, 1},
+			"connect over HTTP/2":  {"KeyValueService/Put", "application/proto", "Content-Encoding", packed, 2},
+			"a transaction":        {"TransactionService/Txn", "application/proto", "Content-Encoding", packed, 2},
+			"a stream of connect":  {"LeaseService/Watch", "application/connect+proto", "Connect-Content-Encoding", envelope(packed), 2},
+			"gRPC":                 {"LeaseService/Claim", "application/grpc+proto", "Grpc-Encoding", envelope(packed), 2},
+			"gRPC-Web":             {"LeaseService/Claim", "application/grpc-web+proto", "Grpc-Encoding", envelope(packed), 1},
+			"Join, for everybody":  {"ClusterService/Join", "application/proto", "Content-Encoding", packed, 1},
+			"a watch over gRPC":    {"KeyValueService/Watch", "application/grpc+proto", "Grpc-Encoding", envelope(packed), 2},
+			"events of the member": {"ClusterService/Events", "application/grpc+proto", "Grpc-Encoding", envelope(packed), 2},
+		} {
+			var protocols http.Protocols
+			protocols.SetHTTP1(tt.version == 1)
+			protocols.SetHTTP2(tt.version == 2)
+			transport := &http.Transport{TLSClientConfig: anyTLS(), Protocols: &protocols, DisableCompression: true}
+			for range 5 {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url+"/incumbent.v1."+tt.path, bytes.NewReader(tt.body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header.Set("Content-Type", tt.kind)
+				req.Header.Set(tt.encoding, "gzip")
+				req.Header.Set("Connect-Protocol-Version", "1")
+				if token != "" {
+					req.Header.Set("Authorization", "Bearer "+token)
+				}
+				res, err := (&http.Client{Transport: transport, Timeout: patience}).Do(req)
+				if err != nil {
+					if token == "" && !errors.Is(err, context.DeadlineExceeded) {
+						continue // it was closed while the body was still sent
+					}
+					t.Errorf("%s: %v", name, err)
+					continue
+				}
+				answer, _ := io.ReadAll(res.Body)
+				res.Body.Close()
+				if strings.HasPrefix(name, "a stream") && len(answer) > 5 && answer[0]&1 != 0 {
+					z, err := gzip.NewReader(bytes.NewReader(answer[5:]))
+					if err != nil {
+						t.Fatal(err)
+					}
+					answer, _ = io.ReadAll(z)
+				}
+				said := fmt.Sprint(res.StatusCode, res.Header, res.Trailer, string(answer))
+				switch {
+				case token != "" || strings.HasPrefix(name, "Join"):
+					if !strings.Contains(said, "is over") {
+						t.Errorf("%s: %.300q, want that it is too large", name, said)
+					}
+				case !strings.Contains(said, "anonymous"):
+					t.Errorf("%s: a stranger is told %.300q", name, said)
+				}
+			}
+			transport.CloseIdleConnections()
+		}
+	}
+	if after := g.memory(t); after > before+mostGrowth {
+		t.Errorf("%d MiB at most, were %d", after, before)
+	}
+}
+
+// Frames whose payload is compressed are refused by every door with WebSockets, which
+// agree on no extension: there is nothing to inflate.
+func TestG47_WebSocketsInflateNothing(t *testing.T) {
+	g := startGuarded(t)
+	for _, url := range []string{"wss://" + g.address + "/v1/stream", "wss://" + g.juju + "/model/" + jujuModel + "/api"} {
+		d := ws.Dialer{
+			TLSConfig: anyTLS(), Timeout: patience,
+			Header: ws.HandshakeHeaderHTTP{"Authorization": {"Bearer " + g.operator}, "Sec-WebSocket-Extensions": {"permessage-deflate; client_max_window_bits"}},
+		}
+		conn, _, hs, err := d.Dial(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if len(hs.Extensions) > 0 {
+			t.Errorf("%s: %v were agreed on", url, hs.Extensions)
+		}
+		f := ws.MaskFrame(ws.NewFrame(ws.OpText, true, bytes.Repeat([]byte{1}, 100)))
+		f.Header.Rsv = ws.Rsv(true, false, false)
+		if err := ws.WriteFrame(conn, f); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		got, err := frameOf(conn)
+		if err != nil || got.OpCode != ws.OpClose {
+			t.Errorf("%s: %v, %v, want the end", url, got, err)
+		}
+	}
+}
+
+// frameOf reads a frame and throws its payload away.
+func frameOf(from io.Reader) (ws.Header, error) {
+	h, err := ws.ReadHeader(from)
+	if err == nil {
+		_, err = io.CopyN(io.Discard, from, h.Length)
+	}
+	return h, err
+}
+
+// h2 is a connection of HTTP/2 whose frames are written by hand.
+type h2 struct {
+	t    *testing.T
+	conn net.Conn
+}
+
+const (
+	h2Data         = 0x0
+	h2Headers      = 0x1
+	h2Reset        = 0x3
+	h2Settings     = 0x4
+	h2Ping         = 0x6
+	h2GoAway       = 0x7
+	h2Continuation = 0x9
+
+	h2EndStream  = 0x1
+	h2EndHeaders = 0x4
+)
+
+func dialH2(t *testing.T, address string) *h2 {
+	t.Helper()
+	cfg := anyTLS()
+	cfg.NextProtos = []string{"h2"}
+	d := tls.Dialer{Config: cfg}
+	conn, err := d.DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	h := &h2{t, conn}
+	if _, err := io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.write(h2Settings, 0, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func (h *h2) write(kind, flags byte, stream uint32, payload []byte) error {
+	_, err := h.conn.Write(h2Frame(kind, flags, stream, payload))
+	return err
+}
+
+func h2Frame(kind, flags byte, stream uint32, payload []byte) []byte {
+	b := []byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), kind, flags}
+	return append(bigendian.BigEndian.AppendUint32(b, stream), payload...)
+}
+
+// request is the header block of a GET, by HPACK without a table.
+func h2Request(path string) []byte {
+	b := []byte{0x82, 0x87, 0x04, byte(len(path))} // GET, https, the path literally
+	b = append(b, path...)
+	return append(b, 0x01, 4, 't', 'e', 's', 't') // the authority
+}
+
+// Floods of HTTP/2 end with the end of their connection, or are answered at the
+// pace at which the answers are read; the server's memory stays where it is, and
+// others are served meanwhile. The bounds are those of Go's library.
+func TestG47_FloodsOfHTTP2AreBounded(t *testing.T) {
+	g := startGuarded(t)
+	code, _ := g.asOperator(t, "/")
+	if code != http.StatusOK {
+		t.Fatal(code)
+	}
+	before := g.memory(t)
+	const frames = 200_000
+	junk := bytes.Repeat([]byte{0x40, 1, 'a', 1, 'b'}, 800) // literal fields
+	for name, flood := range map[string]func(i uint32) []byte{
+		"resets": func(i uint32) []byte {
+			return append(h2Frame(h2Headers, h2EndHeaders|h2EndStream, 2*i+1, h2Request("/livez")), h2Frame(h2Reset, 0, 2*i+1, []byte{0, 0, 0, 8})...)
+		},
+		"settings": func(uint32) []byte { return h2Frame(h2Settings, 0, 0, nil) },
+		"pings":    func(uint32) []byte { return h2Frame(h2Ping, 0, 0, make([]byte, 8)) },
+		"continuations": func(i uint32) []byte {
+			if i == 0 {
+				return h2Frame(h2Headers, 0, 1, h2Request("/livez"))
+			}
+			return h2Frame(h2Continuation, 0, 1, junk)
+		},
+		"streams": func(i uint32) []byte { return h2Frame(h2Headers, h2EndHeaders, 2*i+1, h2Request("/readyz")) },
+		"empty frames": func(i uint32) []byte {
+			if i == 0 {
+				return h2Frame(h2Headers, h2EndHeaders, 1, h2Request("/readyz"))
+			}
+			return h2Frame(h2Data, 0, 1, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := dialH2(t, g.address)
+			// Nothing is read: what the server would answer has nowhere to go.
+			_ = h.conn.SetWriteDeadline(time.Now().Add(10 * time.Second))
+			sent := uint32(0)
+			var err error
+			for batch := []byte{}; sent < frames && err == nil; sent++ {
+				batch = append(batch, flood(sent)...)
+				if len(batch) > 64<<10 {
+					_, err = h.conn.Write(batch)
+					batch = batch[:0]
+				}
+			}
+			t.Logf("%d frames, then %v", sent, err)
+			if code, _ := g.asOperator(t, "/"); code != http.StatusOK {
+				t.Errorf("meanwhile: %d", code)
+			}
+		})
+	}
+	if after := g.memory(t); after > before+mostGrowth {
+		t.Errorf("%d MiB at most, were %d", after, before)
+	}
+}
+
+// Handshakes that never end, in either protocol, and a client that wants the
+// handshake anew.
+func TestG47_DribbledHandshakesEnd(t *testing.T) {
+	g := startGuarded(t)
+	for _, address := range []string{g.address, g.juju} {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		// A byte now and then does not prolong it.
+		ended := make(chan struct{})
+		go func() { _, _ = io.Copy(io.Discard, c); close(ended) }()
+		tick := time.NewTicker(500 * time.Millisecond)
+		end := time.After(patience)
+		for i, over := 0, false; !over; i++ {
+			select {
+			case <-tick.C:
+				_, _ = c.Write([]byte{halfHello[i%len(halfHello)]}) // the end is told by the read
+			case <-ended:
+				over = true
+			case <-end:
+				t.Fatalf("%s: it goes on", address)
+			}
+		}
+		tick.Stop()
+	}
+}
+
+// A WebSocket's message in more fragments than anybody needs, and one without end.
+func TestG47_FragmentsAreBounded(t *testing.T) {
+	g := startGuarded(t)
+	before := g.memory(t)
+	for _, size := range []int{0, 1 << 10} {
+		d := ws.Dialer{TLSConfig: anyTLS(), Timeout: patience, Header: ws.HandshakeHeaderHTTP{"Authorization": {"Bearer " + g.operator}}}
+		conn, _, _, err := d.Dial(t.Context(), "wss://"+g.address+"/v1/stream")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		u := newUnit(t, g.juju, "unit-app-0", g.password)
+		for _, c := range []struct {
+			conn io.ReadWriter
+			op   ws.OpCode
+		}{{conn, ws.OpBinary}, {u.conn, ws.OpText}} {
+			for i := 0; i < 100_000; i++ {
+				op := ws.OpContinuation
+				if i == 0 {
+					op = c.op
+				}
+				if err := ws.WriteFrame(c.conn, ws.MaskFrame(ws.NewFrame(op, false, make([]byte, size)))); err != nil {
+					break
+				}
+			}
+			_ = conn.SetReadDeadline(time.Now().Add(patience))
+			_ = u.conn.SetReadDeadline(time.Now().Add(patience))
+			for {
+				f, err := frameOf(c.conn)
+				if errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("fragments of %d bytes are taken without end", size)
+				}
+				if err != nil || f.OpCode == ws.OpClose {
+					break
+				}
+			}
+		}
+	}
+	if after := g.memory(t); after > before+mostGrowth {
+		t.Errorf("%d MiB at most, were %d", after, before)
+	}
+}
+
+// Texts that a terminal would obey are refused where they come in.
+func TestG47_TextsThatATerminalObeysAreRefused(t *testing.T) {
+	m := start(t, t.TempDir(), nil)
+	c := m.client()
+	l := mustClaim(t, c, "db", "me", time.Hour)
+	post := func(path string, msg proto.Message) (int, string) {
+		t.Helper()
+		body, err := proto.Marshal(msg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, m.url+"/incumbent.v1."+path, bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/proto")
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		text, _ := io.ReadAll(res.Body)
+		return res.StatusCode, string(text)
+	}
+	code, text := post("SessionService/OpenSession", &apiv1.OpenSessionRequest{TtlMs: 60_000})
+	var opened apiv1.OpenSessionResponse
+	if code != http.StatusOK || proto.Unmarshal([]byte(text), &opened) != nil {
+		t.Fatalf("open a session: %d %s", code, text)
+	}
+	for _, bad := range []string{"a\nb", "a\x1b[2J", "a\u202eb", "a\u009b31m", "a\x7f", "a\tb", "a\u200bb", "a\rb"} {
+		for path, msg := range map[string]proto.Message{
+			"LeaseService/Claim":          &apiv1.ClaimRequest{Name: &apiv1.LeaseName{Name: "x"}, Holder: bad, TtlMs: 60_000},
+			"LeaseService/Get":            &apiv1.GetRequest{Name: &apiv1.LeaseName{Name: bad}},
+			"LeaseService/Revoke":         &apiv1.RevokeRequest{Name: l.Name, By: bad, Force: true},
+			"LeaseService/Pin":            &apiv1.PinRequest{Name: l.Name, Entity: bad},
+			"SessionService/CloseSession": &apiv1.CloseSessionRequest{Id: opened.GetSession().GetId(), Reason: bad},
+		} {
+			code, text := post(path, msg)
+			if code != http.StatusBadRequest {
+				t.Errorf("%s with %q: %d %s", path, bad, code, text)
+			}
+			if strings.ContainsAny(text, "\x1b\x7f\n\r") || strings.Contains(text, "\u202e") {
+				t.Errorf("%s with %q: the error shows it: %q", path, bad, text)
+			}
+		}
+	}
+	if code, text := post("LeaseService/Revoke", &apiv1.RevokeRequest{Name: l.Name, By: "the disk of host-3 is full (Größe)", Force: true}); code != http.StatusOK {
+		t.Errorf("a reason with spaces: %d %s", code, text)
+	}
+}
