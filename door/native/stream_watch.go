@@ -1,6 +1,7 @@
 package native
 
 import (
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -168,6 +169,7 @@ func (d *Door) pump() {
 			w.state.Store(watchQueued)
 			d.pumps.Put(w)
 		}
+		runtime.Gosched() // thousands may be woken at once: whoever applies comes first
 	}
 }
 
