@@ -36,7 +36,7 @@ type Config struct {
 	SegmentBytes      int64         // of a log file; 0: wal.DefaultSegmentBytes; at least MinSegmentBytes
 	MaxInboxProposals int           // 0: MaxInboxProposals
 	MaxInboxBytes     int           // 0: MaxInboxBytes
-	SnapshotBytes     int64         // of log that cause a snapshot; 0: DefaultSnapshotBytes
+	SnapshotBytes     int64         // of log that cause a snapshot, or less where states are small: see snapshotAfter; 0: DefaultSnapshotBytes
 	SnapshotEntries   uint64        // that cause a snapshot; 0: DefaultSnapshotEntries
 	SnapshotRate      int64         // bytes written per second; 0: DefaultSnapshotRate
 	TailEntries       uint64        // kept in memory behind a snapshot; 0: DefaultTailEntries

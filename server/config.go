@@ -93,7 +93,7 @@ type Config struct {
 	Learner   bool // joining, stay a learner
 
 	SegmentBytes  int64         // of one log segment; DefaultSegmentBytes, with Dev DefaultDevSegment
-	SnapshotBytes int64         // of log between two snapshots; four segments
+	SnapshotBytes int64         // of log between two snapshots, at most; four segments
 	DiskReserve   int64         // free bytes below which growth is refused; DefaultDiskReserve
 	Grace         time.Duration // the leader waits so much longer than a ttl; DefaultGrace; Zero: none
 	Drift         float64       // clocks run at rates within ±Drift; DefaultDrift; ZeroDrift: the same rate

@@ -69,7 +69,7 @@ stopped because of a fault, which it names.`,
 	f.String("juju-credential-file", "", "file with the passwords of Juju's agents: see 'incumbent credential create'")
 	f.String("juju-password", "", "with --dev, on loopback: lets any of Juju's agents in, and claim for any unit")
 	f.Int64("log-segment-bytes", 0, "size of a log segment (default 64 MiB, with --dev 8 MiB)")
-	f.Int64("snapshot-bytes", 0, "log between two snapshots (default four segments)")
+	f.Int64("snapshot-bytes", 0, "log between two snapshots, at most (default four segments)")
 	f.Int64("disk-reserve-bytes", server.DefaultDiskReserve, "free space below which growth is refused")
 	f.String("audit-log", server.AuditNone, "file for who changed what or was denied it, a JSON object a line; or "+server.AuditStderr+" (default none)")
 	f.Int64("audit-log-bytes", server.DefaultAuditLogBytes, "size at which another file is begun")
