@@ -99,6 +99,7 @@ func (d *restorer) records() error {
 		} else {
 			err = d.other()
 		}
+		spoil(d.rec) // the next one comes where it lies
 		if err != nil {
 			return err
 		}
