@@ -17,7 +17,7 @@ var ofQuotas = []mutant{
 	{
 		name: "a place that is given up still counts in its namespace", guarantee: "G39",
 		file: "core/places.go", pkg: "./core", test: "^TestG39_CountsFollowFromRecords$",
-		search:  "\tt.usage.namespaces.get(e.name.Namespace).add(Places, -1)\n",
+		search:  "\tt.usage.namespaces.get(e.Name.Namespace).add(Places, -1)\n",
 		replace: "",
 	},
 	{
