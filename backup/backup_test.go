@@ -76,7 +76,10 @@ func TestRoundTrip(t *testing.T) {
 		}
 		want := Info{
 			Version: Version, Schema: core.SchemaVersion, Cluster: strings.Repeat("c", 32), Member: "n1", Program: "test", Index: v.Index(), At: day,
-			Contents: []core.Content{{Name: "sessions", Records: 1}, {Name: "leases", Records: n}, {Name: "results"}, {Name: "members"}, {Name: "kv", Records: n}, {Name: "parts"}},
+			Contents: v.Contents(),
+		}
+		if !slices.Contains(want.Contents, core.Content{Name: "kv", Records: n}) || !slices.Contains(want.Contents, core.Content{Name: "leases", Records: n}) {
+			t.Fatalf("the state holds %v", want.Contents)
 		}
 		if diff := cmp.Diff(want, info); diff != "" {
 			t.Errorf("it says of itself (- wanted):\n%s", diff)

@@ -28,6 +28,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/credential"
 	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/core/parts"
 	"github.com/incumbent-dev/incumbent/core/policy"
@@ -46,6 +47,7 @@ func families() []core.Family {
 		parts.Family{},
 		policy.Family{},
 		settings.Family{},
+		credential.Family{},
 		trust.Family{},
 	}
 }
