@@ -2,17 +2,23 @@
 //
 // Who: an [Authenticator] looks at what a connection and a request bring (a
 // client certificate, a bearer credential, or nothing but a loopback address)
-// and names a [Principal]. May you: [Authorize] looks up principal kind and
-// action in one table, and where there are policies asks the [Rights] that they
-// give the principal. What neither allows is denied.
+// and names a [Principal]; a [Verifier] does so by tag and password. May you:
+// [Authorize] looks up principal kind and action in one table, and where there are
+// policies asks the [Rights] that they give the principal. What neither allows is
+// denied.
 //
 //	authorize.go  actions, the table, the one decision
 //	policy.go     what a policy says; rules.go all of them, compiled
 //
 // A certificate says its kind in the subject's organizational unit and its
 // name in the common name. A credential is a random token of 256 bits of which
-// the server's file holds the SHA-256: since nobody can guess such a token, a
-// slow password hash would add nothing.
+// the server's file, or the cluster's own [Book], holds the SHA-256: since nobody can
+// guess such a token, a slow password hash would add nothing.
+//
+// Who has been let in stays only while what it brought is good: its [Proof] goes
+// along, and whoever keeps connections asks again ([Authenticator.Knows],
+// [Verifier.Knows]) when a file or the book has changed, and when the [Horizon] says
+// that something has ended.
 //
 // # Invariants
 //
@@ -33,6 +39,7 @@ package auth
 
 import (
 	"strings"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 )
@@ -100,10 +107,21 @@ func (v Via) String() string {
 
 // Principal is who makes a request. The zero value is anonymous.
 type Principal struct {
-	Name string
-	Kind Kind
-	Via  Via
+	Name  string
+	Kind  Kind
+	Via   Via
+	Proof Proof // what it was known by; zero if nothing was brought
 }
+
+// Proof is what somebody was known by: who was let in by it stays only for as long
+// as it is good. It is a secret of nobody's, but means nothing to people.
+type Proof struct {
+	ID   string // of a token its SHA-256, of a certificate its serial number, of a password a part of what is kept of it
+	Ends int64  // Unix milliseconds from which on it is good no more; 0: it has no end
+}
+
+// over reports whether a proof has ended.
+func (p Proof) over(now time.Time) bool { return p.Ends != 0 && now.UnixMilli() >= p.Ends }
 
 // String returns kind and name, as recorded with what the principal does.
 func (p Principal) String() string {

@@ -119,7 +119,7 @@ func parseCredential(line string) (credential, error) {
 	if !ok || err != nil || len(sum) != sha256.Size {
 		return credential{}, incumbent.Errorf(incumbent.Invalid, "the third word is not %s and %d hexadecimal digits", hashPrefix, 2*sha256.Size)
 	}
-	return credential{Principal{f[0], kind, Credential}, [sha256.Size]byte(sum)}, nil
+	return credential{Principal{Name: f[0], Kind: kind, Via: Credential, Proof: Proof{ID: string(sum)}}, [sha256.Size]byte(sum)}, nil
 }
 
 func (c *Credentials) add(x credential, kinds map[string]Kind) error {
@@ -139,15 +139,23 @@ func (c *Credentials) add(x credential, kinds map[string]Kind) error {
 	return nil
 }
 
-// lookup returns whose token it is, or Denied.
-func (c *Credentials) lookup(token string) (Principal, error) {
-	if c != nil && len(token) == tokenLength {
-		sum := sha256.Sum256([]byte(token))
-		x, found := c.bySum[binary.BigEndian.Uint64(sum[:])]
-		if found && subtle.ConstantTimeCompare(x.sum[:], sum[:]) == 1 {
-			return x.principal, nil
-		}
+// SumOf returns the SHA-256 of a token, by which it is known. The error is Invalid if
+// it is none.
+func SumOf(token string) ([sha256.Size]byte, error) {
+	if err := validToken(token); err != nil {
+		return [sha256.Size]byte{}, err
 	}
-	return Principal{}, incumbent.Errorf(incumbent.Denied, "this credential is not known here").
-		WithHint("the server's --credential-file must have it; see incumbent credential create")
+	return sha256.Sum256([]byte(token)), nil
+}
+
+// lookup returns whose token has this SHA-256.
+func (c *Credentials) lookup(sum *[sha256.Size]byte) (Principal, bool) {
+	if c == nil {
+		return Principal{}, false
+	}
+	x, found := c.bySum[binary.BigEndian.Uint64(sum[:])]
+	if found && subtle.ConstantTimeCompare(x.sum[:], sum[:]) == 1 {
+		return x.principal, true
+	}
+	return Principal{}, false
 }

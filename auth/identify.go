@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 )
@@ -34,14 +36,35 @@ type Peer struct {
 type Authenticator struct {
 	trustLoopback bool
 	credentials   atomic.Pointer[Credentials]
+	book          Book
+	horizon       *Horizon
+	now           func() time.Time
+	denials       [numDenials]atomic.Uint64
+}
+
+// Option says more about an authenticator.
+type Option func(*Authenticator)
+
+// WithBook gives it what the cluster itself knows of credentials, and the horizon of
+// what ends.
+func WithBook(b Book, h *Horizon) Option {
+	return func(a *Authenticator) { a.book, a.horizon = b, h }
+}
+
+// WithClock gives it a wall clock.
+func WithClock(now func() time.Time) Option {
+	return func(a *Authenticator) { a.now = now }
 }
 
 // NewAuthenticator returns an authenticator for one listener. trustLoopback
 // makes whoever connects from this machine without TLS an operator: it is for
 // listeners that nobody else can connect to ([ListenerPolicy.OnlyLoopback]). creds
 // may be nil.
-func NewAuthenticator(trustLoopback bool, creds *Credentials) *Authenticator {
-	a := &Authenticator{trustLoopback: trustLoopback}
+func NewAuthenticator(trustLoopback bool, creds *Credentials, more ...Option) *Authenticator {
+	a := &Authenticator{trustLoopback: trustLoopback, book: noBook{}, horizon: NewHorizon(), now: time.Now}
+	for _, o := range more {
+		o(a)
+	}
 	a.SetCredentials(creds)
 	return a
 }
@@ -51,37 +74,111 @@ func (a *Authenticator) SetCredentials(c *Credentials) { a.credentials.Store(c) 
 
 // Knows returns a function that says whether a principal would still be let in
 // with the credentials of now: it is for connections that were let in earlier. Of
-// those who did not come by a credential it says yes.
+// those who brought nothing it says yes. What has an end counts for the horizon again.
 func (a *Authenticator) Knows() func(Principal) bool {
-	in := map[Principal]bool{}
-	if c := a.credentials.Load(); c != nil {
-		for _, x := range c.bySum {
-			in[x.principal] = true
+	file := a.credentials.Load()
+	return func(p Principal) bool {
+		if p.Proof.over(a.now()) {
+			return false
 		}
+		switch p.Via {
+		case Credential:
+			if !a.has(file, p) {
+				return false
+			}
+		case Certificate:
+			if a.book.Revoked([]byte(p.Proof.ID)) {
+				return false
+			}
+		}
+		a.horizon.note(p.Proof.Ends)
+		return true
 	}
-	return func(p Principal) bool { return p.Via != Credential || in[p] }
+}
+
+// has reports whether a token lets in whom it has let in.
+func (a *Authenticator) has(file *Credentials, p Principal) bool {
+	if len(p.Proof.ID) != sha256.Size {
+		return false
+	}
+	sum := [sha256.Size]byte([]byte(p.Proof.ID))
+	q, found := file.lookup(&sum)
+	if !found {
+		q, found = a.book.Token(sum)
+	}
+	return found && q == p
 }
 
 // Identify returns who the peer is. A credential goes before a certificate,
 // as it belongs to the request and the certificate to the connection, which a
-// proxy may share out. The error is Denied: what the peer brought is wrong.
-// Who brings nothing is anonymous, or the local operator.
+// proxy may share out. The error is Denied: what the peer brought is wrong; or that
+// of a book which does not know it yet. Who brings nothing is anonymous, or the local
+// operator.
 func (a *Authenticator) Identify(p Peer) (Principal, error) {
 	if p.Bearer != "" {
-		return a.credentials.Load().lookup(p.Bearer)
+		return a.bearer(p.Bearer)
 	}
 	if p.TLS != nil && len(p.TLS.PeerCertificates) > 0 {
-		// Certificates that were asked for but not verified prove nothing.
-		if len(p.TLS.VerifiedChains) == 0 {
-			return Principal{}, incumbent.Errorf(incumbent.Denied, "the client certificate was not verified").
-				WithHint("set --client-ca to the authority that issued it")
-		}
-		return FromCertificate(p.TLS.VerifiedChains[0][0])
+		return a.certificate(p.TLS)
 	}
 	if a.trustLoopback && p.TLS == nil && !p.Forwarded && p.local() {
 		return Principal{Name: localName, Kind: Operator, Via: Loopback}, nil
 	}
 	return Principal{}, nil
+}
+
+// bearer returns whose token it is.
+func (a *Authenticator) bearer(token string) (Principal, error) {
+	if len(token) != tokenLength {
+		return a.deny(NotKnown, errUnknownToken())
+	}
+	sum := sha256.Sum256([]byte(token))
+	who, found := a.credentials.Load().lookup(&sum)
+	if !found {
+		who, found = a.book.Token(sum)
+	}
+	switch {
+	case !found:
+		// Nobody is sent away for good by a member that does not know better.
+		if err := a.book.Behind(); err != nil {
+			return Principal{}, err
+		}
+		return a.deny(NotKnown, errUnknownToken())
+	case who.Proof.over(a.now()):
+		return a.deny(Ended, incumbent.Errorf(incumbent.Denied, "the credential of %s ended at %s", who, atMillis(who.Proof.Ends)).
+			WithHint("ask an operator for a new one: incumbent credential create"))
+	}
+	a.horizon.note(who.Proof.Ends)
+	return who, nil
+}
+
+// certificate returns whom a client certificate names.
+func (a *Authenticator) certificate(cs *tls.ConnectionState) (Principal, error) {
+	// Certificates that were asked for but not verified prove nothing.
+	if len(cs.VerifiedChains) == 0 {
+		return a.deny(NotVerified, incumbent.Errorf(incumbent.Denied, "the client certificate was not verified").
+			WithHint("set --client-ca to the authority that issued it"))
+	}
+	who, err := FromCertificate(cs.VerifiedChains[0][0])
+	switch {
+	case err != nil:
+		return a.deny(NotVerified, err)
+	case who.Proof.over(a.now()): // since the handshake
+		return a.deny(Ended, incumbent.Errorf(incumbent.Denied, "the client certificate of %s ended at %s", who, atMillis(who.Proof.Ends)).
+			WithHint("ask an operator for a new one: incumbent tls issue"))
+	case a.book.Revoked([]byte(who.Proof.ID)):
+		return a.deny(Revoked, incumbent.Errorf(incumbent.Denied, "the client certificate of %s, serial number %x, was revoked", who, who.Proof.ID).
+			WithHint("ask an operator for a new one: incumbent tls issue"))
+	}
+	a.horizon.note(who.Proof.Ends)
+	return who, nil
+}
+
+func atMillis(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
+
+func errUnknownToken() error {
+	return incumbent.Errorf(incumbent.Denied, "this credential is not known here").
+		WithHint("'incumbent credential ls' says which are; else the server's --credential-file must have it; see incumbent credential create")
 }
 
 func (p Peer) local() bool {
@@ -96,6 +193,12 @@ func FromCertificate(c *x509.Certificate) (Principal, error) {
 		return Principal{}, incumbent.Errorf(incumbent.Denied, "the common name of the client certificate names nobody: %w", err)
 	}
 	p := Principal{Name: name, Via: Certificate}
+	if c.SerialNumber != nil {
+		p.Proof.ID = string(c.SerialNumber.Bytes())
+	}
+	if !c.NotAfter.IsZero() {
+		p.Proof.Ends = c.NotAfter.UnixMilli()
+	}
 	for _, unit := range c.Subject.OrganizationalUnit {
 		word, ours := strings.CutPrefix(unit, unitPrefix)
 		if !ours {

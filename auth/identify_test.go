@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,12 +61,12 @@ func TestFromCertificate(t *testing.T) {
 		want  Principal
 		kind  incumbent.Kind
 	}{
-		"operator":     {"root", []string{"incumbent-operator"}, Principal{"root", Operator, Certificate}, incumbent.OK},
-		"agent":        {"unit-1", []string{"ops", "incumbent-agent"}, Principal{"unit-1", Agent, Certificate}, incumbent.OK},
-		"observer":     {"graphs", []string{"incumbent-observer"}, Principal{"graphs", Observer, Certificate}, incumbent.OK},
-		"no unit":      {"unit-1", nil, Principal{"unit-1", Anonymous, Certificate}, incumbent.OK},
-		"other unit":   {"unit-1", []string{"operator"}, Principal{"unit-1", Anonymous, Certificate}, incumbent.OK},
-		"twice":        {"a", []string{"incumbent-agent", "incumbent-agent"}, Principal{"a", Agent, Certificate}, incumbent.OK},
+		"operator":     {"root", []string{"incumbent-operator"}, Principal{Name: "root", Kind: Operator, Via: Certificate}, incumbent.OK},
+		"agent":        {"unit-1", []string{"ops", "incumbent-agent"}, Principal{Name: "unit-1", Kind: Agent, Via: Certificate}, incumbent.OK},
+		"observer":     {"graphs", []string{"incumbent-observer"}, Principal{Name: "graphs", Kind: Observer, Via: Certificate}, incumbent.OK},
+		"no unit":      {"unit-1", nil, Principal{Name: "unit-1", Kind: Anonymous, Via: Certificate}, incumbent.OK},
+		"other unit":   {"unit-1", []string{"operator"}, Principal{Name: "unit-1", Kind: Anonymous, Via: Certificate}, incumbent.OK},
+		"twice":        {"a", []string{"incumbent-agent", "incumbent-agent"}, Principal{Name: "a", Kind: Agent, Via: Certificate}, incumbent.OK},
 		"two kinds":    {"a", []string{"incumbent-agent", "incumbent-operator"}, Principal{}, incumbent.Denied},
 		"unknown kind": {"a", []string{"incumbent-root"}, Principal{}, incumbent.Denied},
 		"anonymous":    {"a", []string{"incumbent-anonymous"}, Principal{}, incumbent.Denied},
@@ -72,6 +74,7 @@ func TestFromCertificate(t *testing.T) {
 		"white space":  {"a b", []string{"incumbent-agent"}, Principal{}, incumbent.Denied},
 	} {
 		got, err := FromCertificate(&x509.Certificate{Subject: pkix.Name{CommonName: tt.cn, OrganizationalUnit: tt.units}})
+		tt.want.Proof = got.Proof
 		if got != tt.want || incumbent.KindOf(err) != tt.kind {
 			t.Errorf("%s: got %+v, %v", name, got, err)
 		}
@@ -85,7 +88,7 @@ func TestIdentifyOverRealTLS(t *testing.T) {
 	ca, other := newCA(t), newCA(t)
 	client := ca.issue(t, "unit-1", "incumbent-agent")
 	got, err := NewAuthenticator(true, nil).Identify(Peer{Remote: loop4, Local: loop4, TLS: handshake(t, ca, client, tls.RequireAndVerifyClientCert)})
-	if want := (Principal{"unit-1", Agent, Certificate}); err != nil || got != want {
+	if err != nil || got.String() != "agent:unit-1" || got.Via != Certificate || got.Proof.ID != "\x02" || got.Proof.Ends < time.Now().UnixMilli() {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	forged := other.issue(t, "root", "incumbent-operator")
@@ -182,7 +185,7 @@ func TestIdentifyCredential(t *testing.T) {
 	local := Peer{Remote: loop4, Local: loop4}
 	with := func(token string) Peer { p := local; p.Bearer = token; return p }
 
-	if p, err := a.Identify(with(token)); err != nil || p != (Principal{"unit-1", Agent, Credential}) {
+	if p, err := a.Identify(with(token)); err != nil || p.String() != "agent:unit-1" || p.Via != Credential {
 		t.Errorf("got %+v, %v", p, err)
 	}
 	// A wrong credential is not passed off as the local operator.
@@ -250,30 +253,164 @@ func TestG12_PagesHaveNoPartInWhatABrowserBringsAlong(t *testing.T) {
 	}
 }
 
-// A connection that was let in stays only while its credential is there.
-func TestKnows(t *testing.T) {
-	line, err := CredentialLine("unit-1", Agent, NewToken())
+// ledger is a book of tests.
+type ledger struct {
+	tokens    map[[sha256.Size]byte]Principal
+	revoked   map[string]bool
+	passwords map[string][]KeptPassword // by scope and tag
+	behind    error
+}
+
+func (l *ledger) Token(sum [sha256.Size]byte) (Principal, bool) { p, ok := l.tokens[sum]; return p, ok }
+func (l *ledger) Revoked(serial []byte) bool                    { return l.revoked[string(serial)] }
+func (l *ledger) Behind() error                                 { return l.behind }
+func (l *ledger) Passwords(scope, tag string) []KeptPassword    { return l.passwords[scope+" "+tag] }
+
+// newToken puts a token into the book.
+func (l *ledger) newToken(t *testing.T, name string, ends int64) (token string) {
+	t.Helper()
+	token = NewToken()
+	sum, err := SumOf(token)
 	if err != nil {
 		t.Fatal(err)
 	}
-	creds, err := ParseCredentials(strings.NewReader(line))
-	if err != nil {
-		t.Fatal(err)
+	if l.tokens == nil {
+		l.tokens = map[[sha256.Size]byte]Principal{}
 	}
-	a := NewAuthenticator(false, creds)
-	for p, want := range map[Principal]bool{
-		{"unit-1", Agent, Credential}:    true,
-		{"unit-2", Agent, Credential}:    false,
-		{"unit-1", Operator, Credential}: false,
-		{"unit-2", Agent, Certificate}:   true,
-		{localName, Operator, Loopback}:  true,
-	} {
-		if got := a.Knows()(p); got != want {
-			t.Errorf("%+v: %v", p, got)
+	l.tokens[sum] = Principal{Name: name, Kind: Agent, Via: Credential, Proof: Proof{ID: string(sum[:]), Ends: ends}}
+	return token
+}
+
+// A connection that was let in stays only while what it brought is good, whichever
+// way it was known: by a file, by the book, or by a certificate.
+func TestG12_WhoWasLetInStaysWhileTheProofIsGood(t *testing.T) {
+	now := time.UnixMilli(1000)
+	filed, other := NewToken(), NewToken()
+	file := func(tokens ...string) *Credentials {
+		lines := ""
+		for _, token := range tokens {
+			line, err := CredentialLine("unit-1", Agent, token)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines += line + "\n"
+		}
+		c, err := ParseCredentials(strings.NewReader(lines))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	books, horizon := &ledger{revoked: map[string]bool{}}, NewHorizon()
+	kept, ending := books.newToken(t, "unit-2", 0), books.newToken(t, "unit-3", 2000)
+	a := NewAuthenticator(true, file(filed, other), WithBook(books, horizon), WithClock(func() time.Time { return now }))
+	who := func(p Peer) Principal {
+		t.Helper()
+		w, err := a.Identify(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	cert := func(serial, ends int64) Peer {
+		c := &x509.Certificate{
+			SerialNumber: big.NewInt(serial), NotAfter: time.UnixMilli(ends),
+			Subject: pkix.Name{CommonName: "c", OrganizationalUnit: []string{"incumbent-agent"}},
+		}
+		return Peer{TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{c}, VerifiedChains: [][]*x509.Certificate{{c}}}}
+	}
+	in := map[string]Principal{
+		"of the file": who(Peer{Bearer: filed}), "of the book": who(Peer{Bearer: kept}), "with an end": who(Peer{Bearer: ending}),
+		"by certificate": who(cert(7, 9000)), "by one that ends": who(cert(8, 3000)), "here": who(Peer{Unix: true}),
+	}
+	check := func(gone ...string) {
+		t.Helper()
+		known := a.Knows()
+		for name, p := range in {
+			if got := known(p); got == slices.Contains(gone, name) {
+				t.Errorf("%s: known is %v", name, got)
+			}
 		}
 	}
-	a.SetCredentials(nil)
-	if a.Knows()(Principal{"unit-1", Agent, Credential}) {
-		t.Error("a credential that was taken back is known")
+	check()
+	if next := horizon.Next(); next.UnixMilli() != 2000 {
+		t.Errorf("the horizon is %v", next)
 	}
+	<-horizon.Sooner()
+	a.SetCredentials(file(other)) // the other one of the same name is no proof
+	check("of the file")
+	books.tokens = map[[sha256.Size]byte]Principal{in["with an end"].sum(): in["with an end"]}
+	check("of the file", "of the book")
+	books.revoked["\x07"] = true
+	check("of the file", "of the book", "by certificate")
+	if _, err := a.Identify(cert(7, 9000)); incumbent.KindOf(err) != incumbent.Denied || a.Denied(Revoked) != 1 {
+		t.Errorf("a revoked certificate: %v", err)
+	}
+	now = time.UnixMilli(2000)
+	horizon.Clear()
+	check("of the file", "of the book", "by certificate", "with an end")
+	if next := horizon.Next(); next.UnixMilli() != 3000 {
+		t.Errorf("the horizon is %v: who stays counts again", next)
+	}
+	if _, err := a.Identify(Peer{Bearer: ending}); incumbent.KindOf(err) != incumbent.Denied || !strings.Contains(err.Error(), "ended at 1970") || a.Denied(Ended) != 1 {
+		t.Errorf("a token that has ended: %v", err)
+	}
+	now = time.UnixMilli(3000)
+	check("of the file", "of the book", "by certificate", "with an end", "by one that ends")
+	if _, err := a.Identify(cert(8, 3000)); incumbent.KindOf(err) != incumbent.Denied || a.Denied(Ended) != 2 {
+		t.Errorf("a certificate that has ended since the handshake: %v", err)
+	}
+}
+
+// sum is the hash that a token was known by.
+func (p Principal) sum() [sha256.Size]byte { return [sha256.Size]byte([]byte(p.Proof.ID)) }
+
+// A member that has not caught up sends nobody away for good.
+func TestG12_WhoIsNotKnownYetIsNotDenied(t *testing.T) {
+	books := &ledger{behind: incumbent.Errorf(incumbent.Unavailable, "not caught up")}
+	a := NewAuthenticator(false, nil, WithBook(books, NewHorizon()))
+	if _, err := a.Identify(Peer{Bearer: NewToken()}); incumbent.KindOf(err) != incumbent.Unavailable || a.Denied(NotKnown) != 0 {
+		t.Errorf("while it is behind: %v", err)
+	}
+	books.behind = nil
+	if _, err := a.Identify(Peer{Bearer: NewToken()}); incumbent.KindOf(err) != incumbent.Denied || a.Denied(NotKnown) != 1 {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+func TestParseSerial(t *testing.T) {
+	for in, want := range map[string]string{"0a:ff": "\x0a\xff", "aff": "\x0a\xff", "000AFF": "\x0a\xff", "1": "\x01"} {
+		if got, err := ParseSerial(in); err != nil || string(got) != want {
+			t.Errorf("%s: %x, %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"", "0", "00:00", "xyz", strings.Repeat("ff", MaxSerialBytes+1)} {
+		if got, err := ParseSerial(in); incumbent.KindOf(err) != incumbent.Invalid {
+			t.Errorf("%s: %x, %v", in, got, err)
+		}
+	}
+}
+
+func TestParsePrincipal(t *testing.T) {
+	for in, want := range map[string]Principal{
+		"agent:db/1": {Name: "db/1", Kind: Agent}, "operator:a:b": {Name: "a:b", Kind: Operator}, "observer:o": {Name: "o", Kind: Observer},
+	} {
+		if got, err := ParsePrincipal(in); err != nil || got != want || got.String() != in {
+			t.Errorf("%s: %+v, %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"", "agent", "agent:", ":a", "root:a", "anonymous:a", "agent:a b"} {
+		if got, err := ParsePrincipal(in); incumbent.KindOf(err) != incumbent.Invalid {
+			t.Errorf("%s: %+v, %v", in, got, err)
+		}
+	}
+}
+
+func FuzzParseSerial(f *testing.F) {
+	f.Add("0a:ff")
+	f.Fuzz(func(t *testing.T, in string) {
+		if got, err := ParseSerial(in); err == nil && (len(got) == 0 || len(got) > MaxSerialBytes || got[0] == 0) {
+			t.Fatalf("%q is %x", in, got)
+		}
+	})
 }

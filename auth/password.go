@@ -23,17 +23,19 @@ const (
 )
 
 // Iterations of PBKDF2-HMAC-SHA-256. A password that a person chose can be
-// guessed: checking it costs about 5 ms. One that [NewPassword] made cannot, so
-// that a slow hash would add nothing and a fleet may log in at once.
+// guessed: checking it takes as long as OWASP recommends (2023), some 0.1 s. One that
+// [NewPassword] made cannot, so that a slow hash would add nothing, and a fleet may
+// log in at once: none means its SHA-256, as of a token.
 const (
-	ChosenIterations = 25_000
-	RandomIterations = 1_000
+	ChosenIterations = 600_000
+	RandomIterations = 0
 )
 
 const (
 	passwordScheme = "pbkdf2-sha256"
 	saltBytes      = 16
 	hashBytes      = sha256.Size
+	proofBytes     = 16
 	anyScope       = "*"
 )
 
@@ -61,6 +63,16 @@ func ParseGrant(s string) (Grant, error) {
 	return 0, incumbent.Errorf(incumbent.Invalid, "grant %q is none of %s", s, strings.Join(GrantNames(), ", "))
 }
 
+// Words are the words for what g grants.
+func (g Grant) Words() (words []string) {
+	for _, one := range []Grant{ClaimAny, Controller} {
+		if g.Has(one) {
+			words = append(words, grantNames[one])
+		}
+	}
+	return words
+}
+
 // Has reports whether g contains o.
 func (g Grant) Has(o Grant) bool { return g&o != 0 }
 
@@ -71,27 +83,47 @@ func NewPassword() string {
 	return hex.EncodeToString(b[:])
 }
 
-// PasswordLine returns the line of a password file that lets an agent in:
+// SecretOf returns what is kept of a password, by which it can be checked and not
+// be read:
 //
-//	SCOPE TAG pbkdf2-sha256:ITERATIONS:SALT:HASH [GRANT…]
+//	pbkdf2-sha256:ITERATIONS:SALT:HASH
+//	sha256:HASH                          without iterations
 //
-// The scope is the UUID of a Juju model, or * for all; salt and hash are
-// hexadecimal.
-func PasswordLine(scope, tag, password string, iterations int, grants Grant) (string, error) {
+// salt and hash are hexadecimal. The error is Invalid.
+func SecretOf(password string, iterations int) (string, error) {
 	if password == "" || len(password) > MaxPasswordBytes {
 		return "", incumbent.Errorf(incumbent.Invalid, "a password has 1 to %d bytes, this one %d", MaxPasswordBytes, len(password))
 	}
-	var salt [saltBytes]byte
-	rand.Read(salt[:])
-	p := secret{iterations: iterations, salt: salt}
-	p.hash = p.derive(password)
-	words := []string{scope, tag, strings.Join([]string{passwordScheme, strconv.Itoa(iterations), hex.EncodeToString(salt[:]), hex.EncodeToString(p.hash[:])}, ":")}
-	for _, g := range []Grant{ClaimAny, Controller} {
-		if grants.Has(g) {
-			words = append(words, grantNames[g])
-		}
+	p := secret{iterations: iterations}
+	if iterations > 0 {
+		rand.Read(p.salt[:])
 	}
-	line := strings.Join(words, " ")
+	p.hash = p.derive(password)
+	word := p.word()
+	if _, err := parseSecret(word); err != nil {
+		return "", err
+	}
+	return word, nil
+}
+
+// ValidateSecret returns an Invalid error unless a text is what SecretOf makes.
+func ValidateSecret(kept string) error {
+	_, err := parseSecret(kept)
+	return err
+}
+
+// PasswordLine returns the line of a password file that lets an agent in:
+//
+//	SCOPE TAG SECRET [GRANT…]
+//
+// The scope is the UUID of a Juju model, or * for all; the secret is what
+// [SecretOf] makes.
+func PasswordLine(scope, tag, password string, iterations int, grants Grant) (string, error) {
+	kept, err := SecretOf(password, iterations)
+	if err != nil {
+		return "", err
+	}
+	line := strings.Join(append([]string{scope, tag, kept}, grants.Words()...), " ")
 	if _, err := parsePassword(line); err != nil {
 		return "", err
 	}
@@ -100,13 +132,31 @@ func PasswordLine(scope, tag, password string, iterations int, grants Grant) (st
 
 // secret is what is kept of a password.
 type secret struct {
-	iterations int
+	iterations int // 0: its SHA-256
 	salt       [saltBytes]byte
 	hash       [hashBytes]byte
 	grants     Grant
+	ends       int64 // Unix milliseconds; 0: it has no end
+}
+
+// word is the secret as files have it.
+func (p *secret) word() string {
+	hash := hex.EncodeToString(p.hash[:])
+	if p.iterations == 0 {
+		return hashPrefix + hash
+	}
+	return strings.Join([]string{passwordScheme, strconv.Itoa(p.iterations), hex.EncodeToString(p.salt[:]), hash}, ":")
+}
+
+// pass is what whoever knows the password has proved.
+func (p *secret) pass() Pass {
+	return Pass{p.grants, Proof{ID: string(p.hash[:proofBytes]), Ends: p.ends}}
 }
 
 func (p *secret) derive(password string) [hashBytes]byte {
+	if p.iterations == 0 {
+		return sha256.Sum256([]byte(password))
+	}
 	key, err := pbkdf2.Key(sha256.New, password, p.salt[:], p.iterations, hashBytes)
 	if err != nil {
 		panic(incumbent.Errorf(incumbent.Internal, "pbkdf2: %w", err)) // only of lengths and FIPS mode
@@ -127,7 +177,7 @@ type account struct{ scope, tag string }
 type Passwords struct {
 	of       map[account][]secret
 	len      int
-	cheapest int // iterations of the hash that has the fewest; 0: there is none
+	cheapest int // iterations of the hash that has the fewest
 }
 
 // Len returns how many passwords there are.
@@ -171,7 +221,7 @@ type passwordEntry struct {
 func parsePassword(line string) (x passwordEntry, err error) {
 	f := strings.Fields(line)
 	if len(f) < 3 || len(f) > 3+len(grantNames) {
-		return x, incumbent.Errorf(incumbent.Invalid, "%d words, want: scope tag %s:… [grant…]", len(f), passwordScheme)
+		return x, incumbent.Errorf(incumbent.Invalid, "%d words, want: scope tag %s… or %s:… [grant…]", len(f), hashPrefix, passwordScheme)
 	}
 	x.account = account{f[0], f[1]}
 	if strings.HasPrefix(f[0], "#") || len(f[0]) > incumbent.MaxNamespaceBytes {
@@ -181,7 +231,7 @@ func parsePassword(line string) (x passwordEntry, err error) {
 		return x, err
 	}
 	if x.secret, err = parseSecret(f[2]); err != nil {
-		return x, err
+		return x, incumbent.Errorf(incumbent.Invalid, "the third word: %w", err)
 	}
 	for _, word := range f[3:] {
 		g, err := ParseGrant(word)
@@ -194,8 +244,16 @@ func parsePassword(line string) (x passwordEntry, err error) {
 }
 
 func parseSecret(word string) (p secret, err error) {
+	bad := incumbent.Errorf(incumbent.Invalid, "it is neither %sHASH nor %s:ITERATIONS:SALT:HASH", hashPrefix, passwordScheme)
+	if plain, ok := strings.CutPrefix(word, hashPrefix); ok {
+		hash, err := hex.DecodeString(plain)
+		if err != nil || len(hash) != hashBytes {
+			return p, bad
+		}
+		p.hash = [hashBytes]byte(hash)
+		return p, nil
+	}
 	parts := strings.Split(word, ":")
-	bad := incumbent.Errorf(incumbent.Invalid, "the third word is not %s:ITERATIONS:SALT:HASH", passwordScheme)
 	if len(parts) != 4 || parts[0] != passwordScheme {
 		return p, bad
 	}
@@ -219,21 +277,21 @@ func (p *Passwords) add(x passwordEntry) error {
 	case len(list) == MaxHashesPerTag:
 		return incumbent.Errorf(incumbent.TooLarge, "%s has more than %d passwords", x.tag, MaxHashesPerTag)
 	}
-	p.of[x.account] = append(list, x.secret)
-	p.len++
-	if p.cheapest == 0 || x.iterations < p.cheapest {
+	if p.len == 0 || x.iterations < p.cheapest {
 		p.cheapest = x.iterations
 	}
+	p.of[x.account] = append(list, x.secret)
+	p.len++
 	return nil
 }
 
 // nobody is whose password is checked where a tag has none, so that time does not
-// tell which tags there are where all hashes cost the same. Where they do not, it
-// costs what the cheapest does: guesses of tags are not to take more time than
+// tell which tags there are where all hashes of the file cost the same. Where they do
+// not, it costs what the cheapest does: guesses of tags are not to take more time than
 // logins.
 func (p *Passwords) nobody() *secret {
-	if p == nil || p.cheapest == 0 {
-		return &secret{iterations: ChosenIterations}
+	if p == nil {
+		return &secret{}
 	}
 	return &secret{iterations: p.cheapest}
 }

@@ -1,10 +1,11 @@
 package auth
 
 import (
-	"runtime"
+	"errors"
+	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,19 +58,32 @@ func TestVerify(t *testing.T) {
 		{"*", "unit-app-0", "all", ClaimAny | Controller, incumbent.OK},
 	} {
 		for range 2 { // the second time it is remembered
-			g, err := v.Verify(tt.scope, tt.tag, tt.password)
-			if g != tt.grants || incumbent.KindOf(err) != tt.kind {
-				t.Errorf("%s %s %.10s: %v, %v", tt.scope, tt.tag, tt.password, g, err)
+			p, err := v.Verify(tt.scope, tt.tag, tt.password, here)
+			if p.Grants != tt.grants || incumbent.KindOf(err) != tt.kind {
+				t.Errorf("%s %s %.10s: %v, %v", tt.scope, tt.tag, tt.password, p, err)
 			}
 		}
 	}
-	if !v.Knows("m9", "machine-0", 0) || v.Knows("m9", "machine-1", 0) || !v.Knows("m1", "unit-app-0", 0) {
-		t.Error("who is known is not")
+	pass := func(scope, tag, password string) Pass {
+		t.Helper()
+		p, err := v.Verify(scope, tag, password, here)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
 	}
-	if !v.Knows("m9", "machine-0", Controller) || v.Knows("m9", "machine-0", ClaimAny|Controller) || !v.Knows("m2", "unit-app-0", ClaimAny) {
-		t.Error("who is granted it is not known with that grant")
+	one, all := pass("m1", "unit-app-0", "one"), pass("m9", "machine-0", "all")
+	if !v.Knows("m1", "unit-app-0", one) || v.Knows("m2", "unit-app-0", one) || v.Knows("m1", "machine-0", one) || !v.Knows("m9", "machine-0", all) {
+		t.Error("who is known is not, or the other way round")
+	}
+	all.Grants |= ClaimAny
+	if v.Knows("m9", "machine-0", all) || v.Knows("m9", "machine-0", Pass{}) {
+		t.Error("who was granted less, or proved nothing, is known")
 	}
 }
+
+// here is where most tests guess from.
+var here = netip.MustParseAddr("192.0.2.1")
 
 func TestVerifierRemembers(t *testing.T) {
 	now := time.Unix(1, 0)
@@ -77,7 +91,7 @@ func TestVerifierRemembers(t *testing.T) {
 	v := NewVerifier(VerifierConfig{RememberFor: time.Minute, Now: func() time.Time { return now }}, passwordFile(t, line))
 	verify := func(password string, want incumbent.Kind) {
 		t.Helper()
-		if _, err := v.Verify("m", "a", password); incumbent.KindOf(err) != want {
+		if _, err := v.Verify("m", "a", password, here); incumbent.KindOf(err) != want {
 			t.Errorf("%s: %v", password, err)
 		}
 	}
@@ -109,26 +123,23 @@ func TestVerifierRemembers(t *testing.T) {
 func TestReplacedWhileVerified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := NewVerifier(VerifierConfig{AtOnce: 1}, passwordFile(t, passwordLine(t, "*", "a", "old", 0)))
-		id, f, mine := v.enter("m", "a", "old")
-		if f.how = v.check(f, "m", "a", "old"); !mine || f.how != Verified {
+		e, f, mine := v.enter("m", "a", "old")
+		if f.how = v.check(f, "m", "a", "old", here); !mine || f.how != Verified {
 			t.Fatalf("mine: %v, %v, %v: it is right by the old file", mine, f.how, f.err)
 		}
-		ended := verifyAtOnce(v, "old", 8)
+		ended := verifyAtOnce(v, "old", 4)
 		synctest.Wait()
 		if len(ended) != 0 {
 			t.Fatal("not all wait for the verification that is under way")
 		}
 		v.SetPasswords(passwordFile(t, passwordLine(t, "*", "a", "new", 0)))
-		v.leave(id.name, f)
-		if !f.stale {
-			t.Error("what was verified by the old file counts")
-		}
+		v.leave(e.name, f)
 		for range cap(ended) {
 			if err := <-ended; incumbent.KindOf(err) != incumbent.Denied {
 				t.Errorf("the old password: %v", err)
 			}
 		}
-		if _, err := v.Verify("m", "a", "new"); err != nil {
+		if _, err := v.Verify("m", "a", "new", here); err != nil {
 			t.Error(err)
 		}
 		if n := v.Counts(Wrong); n != uint64(cap(ended)) {
@@ -137,23 +148,22 @@ func TestReplacedWhileVerified(t *testing.T) {
 	})
 }
 
-// Who verifies when the passwords are replaced asks again as well, and what comes of
-// that is for all: a password that both files have is verified once.
+// Who was wrong by the old file asks again, and what comes of that is for all: it is
+// verified once.
 func TestReplacedBeforeItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		line := passwordLine(t, "*", "a", "p", 0)
-		v := NewVerifier(VerifierConfig{AtOnce: 1}, passwordFile(t, line))
-		v.slots <- struct{}{} // nobody has a turn
-		ended := verifyAtOnce(v, "p", 8)
+		v := NewVerifier(VerifierConfig{AtOnce: 1}, passwordFile(t, passwordLine(t, "*", "a", "old", 0)))
+		v.turns.take(here, 1) // nobody has a turn
+		ended := verifyAtOnce(v, "new", 8)
 		synctest.Wait()
-		v.SetPasswords(passwordFile(t, line))
-		<-v.slots
+		v.SetPasswords(passwordFile(t, passwordLine(t, "*", "a", "new", 0)))
+		v.turns.give()
 		for range cap(ended) {
 			if err := <-ended; err != nil {
 				t.Error(err)
 			}
 		}
-		if v.Counts(Verified) != 1 || v.Counts(Remembered) != 7 {
+		if v.Counts(Verified)+v.Counts(Remembered) != 8 || v.Counts(Verified) != 1 {
 			t.Errorf("%d verified, %d remembered", v.Counts(Verified), v.Counts(Remembered))
 		}
 	})
@@ -164,7 +174,7 @@ func verifyAtOnce(v *Verifier, password string, n int) <-chan error {
 	ended := make(chan error, n)
 	for range n {
 		go func() {
-			_, err := v.Verify("m", "a", password)
+			_, err := v.Verify("m", "a", password, here)
 			ended <- err
 		}()
 	}
@@ -173,58 +183,249 @@ func verifyAtOnce(v *Verifier, password string, n int) <-chan error {
 
 // However many bring one password at once, it is verified once; who comes beyond
 // those that may wait is sent away.
-func TestVerifierBoundsWork(t *testing.T) {
-	line, err := PasswordLine("*", "a", "p", ChosenIterations, 0)
+func TestG39_VerifierBoundsWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := NewVerifier(VerifierConfig{AtOnce: 1, MaxChecking: 4}, passwordFile(t, passwordLine(t, "*", "a", "p", 0)))
+		v.turns.take(here, 1) // nobody has a turn
+		ended := verifyAtOnce(v, "p", 50)
+		synctest.Wait()
+		if n := v.checking.Load(); n != 1 {
+			t.Errorf("%d verifications of one password", n)
+		}
+		v.turns.give()
+		for range cap(ended) {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		if v.Counts(Verified) != 1 || v.Counts(Remembered) != 49 {
+			t.Errorf("%d verified, %d remembered", v.Counts(Verified), v.Counts(Remembered))
+		}
+		v.turns.take(here, 1)
+		wrong := make(chan error, 4)
+		for i := range 4 {
+			go func() {
+				_, err := v.Verify("m", "a", strings.Repeat("x", i+1), netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}))
+				wrong <- err
+			}()
+		}
+		synctest.Wait()
+		if !v.Busy() {
+			t.Error("it is not busy")
+		}
+		if _, err := v.Verify("m", "a", "other", here); incumbent.KindOf(err) != incumbent.Overloaded || v.Counts(Shed) != 1 {
+			t.Errorf("beyond the bound: %v", err)
+		}
+		v.turns.give()
+		for range 4 {
+			if err := <-wrong; incumbent.KindOf(err) != incumbent.Denied {
+				t.Error(err)
+			}
+		}
+		if v.Busy() {
+			t.Error("the places were not given back")
+		}
+	})
+}
+
+// From one address no more than half of those wait that may in all.
+func TestG39_OneAddressDoesNotTakeAllPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := NewVerifier(VerifierConfig{AtOnce: 1, MaxChecking: 8}, passwordFile(t, passwordLine(t, "*", "a", "p", 0)))
+		v.turns.take(here, 1)
+		ended := make(chan error, 9)
+		for i := range 7 {
+			go func() {
+				_, err := v.Verify("m", "a", strings.Repeat("x", i+1), here)
+				ended <- err
+			}()
+		}
+		synctest.Wait()
+		if n := v.Counts(Shed); n != 3 {
+			t.Errorf("%d were sent away, want 3 of 7", n)
+		}
+		go func() {
+			_, err := v.Verify("m", "a", "p", elsewhere)
+			ended <- err
+		}()
+		synctest.Wait()
+		v.turns.give()
+		v.turns.take(netip.Addr{}, 10) // behind one of each address
+		v.turns.give()
+		synctest.Wait()
+		if v.Counts(Verified) != 1 {
+			t.Error("who comes from another address was not let in")
+		}
+	})
+}
+
+var elsewhere = netip.MustParseAddr("198.51.100.7")
+
+// Who guesses waits; the owner of the tag, who is elsewhere, does not, nor does who
+// has been let in from there a moment ago, nor who has a password that cannot be
+// guessed.
+func TestG12_GuessingDoesNotLockTheOwnerOut(t *testing.T) {
+	now := time.Unix(1000, 0)
+	random, err := PasswordLine("*", "fleet", "a random one", RandomIterations, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := NewVerifier(VerifierConfig{AtOnce: 1, MaxChecking: 4}, passwordFile(t, line))
-	var all sync.WaitGroup
-	for range 50 {
-		all.Go(func() {
-			if _, err := v.Verify("m", "a", "p"); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	if v.Counts(Verified) != 1 || v.Counts(Remembered) != 49 {
-		t.Errorf("%d verified, %d remembered", v.Counts(Verified), v.Counts(Remembered))
-	}
-	v.slots <- struct{}{} // nobody has a turn
-	ended := make(chan error, 4)
-	for i := range 4 {
-		go func() {
-			_, err := v.Verify("m", "a", strings.Repeat("x", i+1))
-			ended <- err
-		}()
-	}
-	for v.checking.Load() < 4 || !v.Busy() {
-		runtime.Gosched()
-	}
-	if _, err := v.Verify("m", "a", "other"); incumbent.KindOf(err) != incumbent.Overloaded || v.Counts(Shed) != 1 {
-		t.Errorf("beyond the bound: %v", err)
-	}
-	<-v.slots
-	for range 4 {
-		if err := <-ended; incumbent.KindOf(err) != incumbent.Denied {
-			t.Error(err)
+	v := NewVerifier(VerifierConfig{Now: func() time.Time { return now }}, passwordFile(t,
+		passwordLine(t, "*", "a", "right", 0), passwordLine(t, "*", "b", "right", 0), random))
+	verify := func(tag, password string, from netip.Addr, want Verdict) {
+		t.Helper()
+		before := v.Counts(want)
+		_, err := v.Verify("m", tag, password, from)
+		if v.Counts(want) != before+1 || (err == nil) != (want == Verified || want == Remembered) {
+			t.Errorf("%s %s from %v: %v, want %v", tag, password, from, err, want)
 		}
 	}
-	if v.Busy() {
-		t.Error("the places were not given back")
+	guess := 0
+	wrong := func(tag string, from netip.Addr, want Verdict) {
+		t.Helper()
+		guess++
+		verify(tag, strconv.Itoa(guess), from, want)
+	}
+	verify("b", "right", here, Verified)
+	for range guessesAtOnce {
+		wrong("a", here, Wrong)
+	}
+	wrong("a", here, Limited)
+	verify("a", "right", here, Limited)       // or guessing would be free
+	verify("a", "right", elsewhere, Verified) // the owner
+	wrong("b", here, Wrong)                   // another tag
+	verify("b", "right", here, Remembered)
+	now = now.Add(guessEvery - time.Second)
+	wrong("a", here, Limited)
+	now = now.Add(time.Second)
+	wrong("a", here, Wrong)
+	wrong("a", here, Limited)
+
+	// Tags that are guessed, one after the other.
+	spray := netip.MustParseAddr("203.0.113.9")
+	for i := range guessesFromOne {
+		v.guesses.failed(spray, "m", "tag-"+strconv.Itoa(i))
+	}
+	wrong("b", spray, Limited)
+	verify("fleet", "a random one", spray, Verified)
+	wrong("fleet", spray, Wrong) // costs nothing, and is no guess
+	verify("b", "right", elsewhere, Remembered)
+	var e *incumbent.Error
+	if _, err := v.Verify("m", "b", "x", spray); !errors.As(err, &e) || e.Kind != incumbent.Overloaded || e.RetryAfter != guessFromEvery {
+		t.Errorf("how long to wait is not said: %v", err)
+	}
+	v.SetPasswords(v.passwords.Load())
+	wrong("b", spray, Wrong) // other passwords, other guesses
+}
+
+// A network of IPv6 is one guesser, and so is an address in both its forms.
+func TestGuessers(t *testing.T) {
+	for _, same := range [][2]string{{"2001:db8::1", "2001:db8::2"}, {"::ffff:192.0.2.1", "192.0.2.1"}, {"fe80::1%eth0", "fe80::1"}} {
+		if a, b := guesserOf(netip.MustParseAddr(same[0])), guesserOf(netip.MustParseAddr(same[1])); a != b {
+			t.Errorf("%v and %v are two", a, b)
+		}
+	}
+	if guesserOf(netip.MustParseAddr("2001:db8:1::1")) == guesserOf(netip.MustParseAddr("2001:db8:2::1")) || guesserOf(here) == guesserOf(elsewhere) {
+		t.Error("two are one")
+	}
+}
+
+// However many guess, what is kept of them is bounded, and the newest are known.
+func TestG39_GuessersAreBounded(t *testing.T) {
+	now := time.Unix(1000, 0)
+	g := newGuesses(func() time.Time { return now })
+	address := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}) }
+	for i := range 2 * maxGuessers {
+		for range guessesAtOnce {
+			g.failed(address(i), "m", "a")
+		}
+	}
+	if n := len(g.young) + len(g.old); n > 2*maxGuessers {
+		t.Errorf("%d guessers are kept", n)
+	}
+	if g.wait(address(2*maxGuessers-1), "m", "a") == 0 || g.wait(address(0), "m", "a") != 0 {
+		t.Error("the newest are not known, or the oldest are")
+	}
+}
+
+// Addresses take turns, each its own in order.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns(1)
+		turns.take(here, 10)
+		got := make(chan string, 10)
+		for i, from := range []netip.Addr{here, here, here, elsewhere, elsewhere} {
+			go func() {
+				turns.take(from, 10)
+				got <- fmt.Sprint(from, i)
+			}()
+			synctest.Wait()
+		}
+		if turns.take(here, 3) {
+			t.Error("more wait than may")
+		}
+		var order []string
+		for range 5 {
+			turns.give()
+			order = append(order, <-got)
+		}
+		if want := "[192.0.2.1 0 198.51.100.7 3 192.0.2.1 1 198.51.100.7 4 192.0.2.1 2]"; fmt.Sprint(order) != want {
+			t.Errorf("the order is %v", order)
+		}
+		turns.give()
+		if len(turns.lines) != 0 || turns.free != 1 {
+			t.Errorf("%d lines are left, %d are free", len(turns.lines), turns.free)
+		}
+	})
+}
+
+// What the book keeps lets in like a line of the file, until it is taken back or ends.
+func TestG12_PasswordsOfTheBook(t *testing.T) {
+	now := time.UnixMilli(1000)
+	kept := func(password string, iterations int, ends int64) KeptPassword {
+		t.Helper()
+		s, err := SecretOf(password, iterations)
+		if err != nil || ValidateSecret(s) != nil {
+			t.Fatal(s, err)
+		}
+		return KeptPassword{s, ClaimAny, ends}
+	}
+	books, horizon := &ledger{passwords: map[string][]KeptPassword{
+		"* a": {kept("random", 0, 2000), kept("chosen", 2, 0)}, "m a": {kept("own", 0, 0)},
+	}}, NewHorizon()
+	v := NewVerifier(VerifierConfig{Book: books, Horizon: horizon, Now: func() time.Time { return now }}, passwordFile(t, passwordLine(t, "*", "a", "filed", 0)))
+	passes := map[string]Pass{}
+	for _, password := range []string{"random", "chosen", "own", "filed"} {
+		p, err := v.Verify("m", "a", password, here)
+		if err != nil || !v.Knows("m", "a", p) {
+			t.Fatal(password, err)
+		}
+		passes[password] = p
+	}
+	if horizon.Next().UnixMilli() != 2000 || passes["chosen"].Grants != ClaimAny || passes["filed"].Grants != 0 {
+		t.Errorf("the horizon is %v, grants %v", horizon.Next(), passes)
+	}
+	if _, err := v.Verify("m2", "a", "own", here); incumbent.KindOf(err) != incumbent.Denied {
+		t.Errorf("in another model: %v", err)
+	}
+	now = time.UnixMilli(2000)
+	books.passwords["* a"] = books.passwords["* a"][:1]
+	for password, want := range map[string]bool{"random": false, "chosen": false, "own": true, "filed": true} {
+		if _, err := v.Verify("m", "a", password, here); (err == nil) != want || v.Knows("m", "a", passes[password]) != want {
+			t.Errorf("%s: %v, want %v", password, err, want)
+		}
 	}
 }
 
 func TestEverybodysPassword(t *testing.T) {
 	v := NewVerifier(VerifierConfig{Everybody: "pw"}, nil)
-	if g, err := v.Verify("m", "unit-x-0", "pw"); err != nil || !g.Has(ClaimAny) || !g.Has(Controller) {
-		t.Errorf("%v, %v", g, err)
+	if p, err := v.Verify("m", "unit-x-0", "pw", here); err != nil || !p.Grants.Has(ClaimAny) || !p.Grants.Has(Controller) || !v.Knows("m", "unit-x-0", p) {
+		t.Errorf("%v, %v", p, err)
 	}
-	if _, err := v.Verify("m", "unit-x-0", "pwx"); incumbent.KindOf(err) != incumbent.Denied {
+	if _, err := v.Verify("m", "unit-x-0", "pwx", here); incumbent.KindOf(err) != incumbent.Denied {
 		t.Error(err)
 	}
-	if _, err := NewVerifier(VerifierConfig{}, nil).Verify("m", "unit-x-0", ""); incumbent.KindOf(err) != incumbent.Denied {
+	if _, err := NewVerifier(VerifierConfig{}, nil).Verify("m", "unit-x-0", "", here); incumbent.KindOf(err) != incumbent.Denied {
 		t.Error(err)
 	}
 }
@@ -234,7 +435,7 @@ func TestParsePasswordsSaysWhatIsWrong(t *testing.T) {
 	secret := strings.Fields(good)[2]
 	for name, file := range map[string]string{
 		"two words": "* a", "unknown grant": "* a " + secret + " root", "too many words": good + " controller x",
-		"scheme": "* a sha256:1:2:3", "iterations": "* a " + strings.Replace(secret, ":1:", ":0:", 1), "short hash": "* a " + secret[:len(secret)-2],
+		"scheme": "* a sha512:1:2:3", "short sha256": "* a sha256:1234", "iterations": "* a " + strings.Replace(secret, ":1:", ":0:", 1), "short hash": "* a " + secret[:len(secret)-2],
 		"not hexadecimal": "* a " + secret[:len(secret)-1] + "x", "tag": "* \x01 " + secret, "parts": "* a " + secret + ":1",
 		"scope": strings.Repeat("m", 200) + " a " + secret,
 	} {
@@ -270,20 +471,21 @@ func TestUnknownTagsCostWhatOthersDo(t *testing.T) {
 		return strings.Replace(passwordLine(t, "*", tag, "secret", 0), ":1:", ":"+strconv.Itoa(iterations)+":", 1)
 	}
 	for want, p := range map[int]*Passwords{
-		ChosenIterations: nil,
-		7:                passwordFile(t, line("a", 7), line("b", 7)),
-		3:                passwordFile(t, line("a", 9), line("b", 3), line("c", 5)),
+		0: nil,
+		7: passwordFile(t, line("a", 7), line("b", 7)),
+		3: passwordFile(t, line("a", 9), line("b", 3), line("c", 5)),
 	} {
 		if got := p.nobody().iterations; got != want {
 			t.Errorf("%d iterations, want %d", got, want)
 		}
 	}
-	if got := passwordFile(t).nobody().iterations; got != ChosenIterations {
-		t.Errorf("of an empty file: %d iterations", got)
+	if got := passwordFile(t, line("a", 7), strings.Replace(passwordLine(t, "*", "b", "x", 0), ":1:", ":1:", 1)).nobody().iterations; got != 1 {
+		t.Errorf("of a mixed file: %d iterations", got)
 	}
 }
 
 func FuzzParsePasswords(f *testing.F) {
+	f.Add("* unit-app-0 sha256:" + strings.Repeat("ab", 32))
 	f.Add("* unit-app-0 pbkdf2-sha256:1:00112233445566778899aabbccddeeff:" + strings.Repeat("ab", 32) + " claim-any")
 	f.Fuzz(func(t *testing.T, in string) {
 		p, err := ParsePasswords(strings.NewReader(in), nil)

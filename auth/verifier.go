@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
+	"net/netip"
 	"runtime"
 	"slices"
 	"sync"
@@ -34,17 +35,23 @@ type VerifierConfig struct {
 	// Everybody is a password that lets any tag in and grants everything; "":
 	// none. It is for trying, on loopback only.
 	Everybody string
-	Now       func() time.Time
+	// Book is what the cluster itself knows, beside the file; nil: nothing.
+	Book Book
+	// Horizon is told of what ends; nil: nobody is.
+	Horizon *Horizon
+	Now     func() time.Time // a wall clock
 }
 
-// Verifier checks passwords. A check is expensive on purpose; so few run at
-// once, few wait, one password that very many bring at once is checked once, and
-// one that was right is remembered for a while. What is remembered is a keyed
-// hash, whose key dies with the process.
+// Verifier checks passwords. One that was made at random is checked at once. A check
+// of a chosen one is expensive on purpose; so few run at once, few wait, addresses
+// take turns, who guesses waits, one password that very many bring at once is checked
+// once, and one that was right is remembered for a while. What is remembered is a
+// keyed hash, whose key dies with the process.
 type Verifier struct {
 	cfg       VerifierConfig
 	passwords atomic.Pointer[Passwords]
-	slots     chan struct{}
+	turns     *turns
+	guesses   *guesses
 	checking  atomic.Int64
 	counts    [numVerdicts]atomic.Uint64
 
@@ -59,17 +66,23 @@ type Verifier struct {
 type verified [sha256.Size]byte
 
 type remembrance struct {
-	until  time.Time
-	grants Grant
+	until time.Time
+	pass  Pass
+}
+
+// Pass is what a password has proved.
+type Pass struct {
+	Grants Grant
+	Proof  Proof
 }
 
 // flight is a verification under way that others wait for.
 type flight struct {
-	done   chan struct{}
-	grants Grant
-	how    Verdict
-	err    error
-	stale  bool // the passwords were replaced meanwhile: nothing follows from it
+	done chan struct{}
+	of   *Passwords // that were looked at, beside the book
+	pass Pass
+	how  Verdict
+	err  error
 }
 
 // Verdict is how a verification ended, in a closed set; [Verifier.Counts].
@@ -80,11 +93,12 @@ const (
 	Verified   Verdict = iota // the hash was computed and is right
 	Remembered                // it was right a moment ago, or for another one at this moment
 	Wrong                     // unknown tag, or another password
+	Limited                   // not looked at: too many were wrong, of this tag or from this address
 	Shed                      // too many are being verified
 	numVerdicts
 )
 
-var verdictNames = [numVerdicts]string{"verified", "remembered", "wrong", "shed"}
+var verdictNames = [numVerdicts]string{"verified", "remembered", "wrong", "limited", "shed"}
 
 // String returns the verdict's name, as used in metrics.
 func (v Verdict) String() string {
@@ -95,7 +109,7 @@ func (v Verdict) String() string {
 }
 
 // Verdicts returns all verdicts.
-func Verdicts() []Verdict { return []Verdict{Verified, Remembered, Wrong, Shed} }
+func Verdicts() []Verdict { return []Verdict{Verified, Remembered, Wrong, Limited, Shed} }
 
 // NewVerifier returns a verifier of these passwords, which may be nil.
 func NewVerifier(cfg VerifierConfig, p *Passwords) *Verifier {
@@ -111,28 +125,53 @@ func NewVerifier(cfg VerifierConfig, p *Passwords) *Verifier {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	v := &Verifier{cfg: cfg, slots: make(chan struct{}, cfg.AtOnce)}
-	v.SetPasswords(p)
+	if cfg.Book == nil {
+		cfg.Book = noBook{}
+	}
+	if cfg.Horizon == nil {
+		cfg.Horizon = NewHorizon()
+	}
+	v := &Verifier{cfg: cfg, turns: newTurns(cfg.AtOnce), guesses: newGuesses(cfg.Now), remembered: map[verified]remembrance{}, flights: map[verified]*flight{}}
+	rand.Read(v.key[:])
+	v.passwords.Store(p)
 	return v
 }
 
-// SetPasswords replaces the passwords, for verifications from now on; what was
-// remembered is forgotten.
+// SetPasswords replaces the passwords of the file, for verifications from now on.
+// Wrong guesses are forgotten: they were of others.
 func (v *Verifier) SetPasswords(p *Passwords) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	rand.Read(v.key[:])
 	v.passwords.Store(p)
-	v.remembered = map[verified]remembrance{}
-	v.flights = map[verified]*flight{}
+	v.guesses.forget()
 }
 
-// Knows reports whether a tag has a password by now, and one that gives it these
-// grants: it is for connections that were let in earlier.
-func (v *Verifier) Knows(scope, tag string, grants Grant) bool {
-	return v.cfg.Everybody != "" || slices.ContainsFunc(v.passwords.Load().candidates(scope, tag), func(s secret) bool {
-		return s.grants&grants == grants
+// Knows reports whether what a password has proved still holds: it is for
+// connections that were let in earlier. What has an end counts for the horizon again.
+func (v *Verifier) Knows(scope, tag string, pass Pass) bool {
+	if v.cfg.Everybody != "" {
+		return true
+	}
+	known := !pass.Proof.over(v.cfg.Now()) && slices.ContainsFunc(v.candidates(scope, tag), func(s secret) bool {
+		return s.pass() == pass
 	})
+	if known {
+		v.cfg.Horizon.note(pass.Proof.Ends)
+	}
+	return known
+}
+
+// candidates are the secrets that a password for the tag may match, of the file and
+// of the book, without those whose end has passed.
+func (v *Verifier) candidates(scope, tag string) []secret {
+	list := slices.Clip(v.passwords.Load().candidates(scope, tag))
+	for _, s := range slices.Compact([]string{scope, anyScope}) {
+		for _, k := range v.cfg.Book.Passwords(s, tag) {
+			x, err := parseSecret(k.Secret)
+			if x.grants, x.ends = k.Grants, k.Ends; err == nil && !x.pass().Proof.over(v.cfg.Now()) {
+				list = append(list, x)
+			}
+		}
+	}
+	return list
 }
 
 // Counts returns how many verifications ended so.
@@ -143,36 +182,55 @@ func (v *Verifier) Counts(how Verdict) uint64 { return v.counts[how].Load() }
 func (v *Verifier) Busy() bool { return v.checking.Load() >= int64(v.cfg.MaxChecking+1)/2 }
 
 // Verify returns what the tag is granted in a scope (the UUID of a model) if the
-// password is one of its own. The error is Denied, the same for a tag that is
-// not known, or Overloaded. It takes as long as the hash, and as others that came
-// before. A tag that is not known takes as long as the cheapest hash of all: time
-// does not tell it from others where all hashes have as many iterations.
-func (v *Verifier) Verify(scope, tag, password string) (Grant, error) {
+// password, which came from an address, is one of its own. The error is Denied, the
+// same for a tag that is not known; or Overloaded, where too many are being verified,
+// or too many were wrong that came from there: then this one was not looked at.
+//
+// It takes as long as the hash, and as others that came before. A tag that is not
+// known takes as long as the cheapest hash of the file: time does not tell it from
+// others where all hashes have as many iterations.
+func (v *Verifier) Verify(scope, tag, password string, from netip.Addr) (Pass, error) {
 	if len(password) > MaxPasswordBytes {
-		return 0, v.end(Wrong, errPassword())
+		return Pass{}, v.end(Wrong, errPassword())
 	}
 	if v.cfg.Everybody != "" && equal(password, v.cfg.Everybody) {
-		return ClaimAny | Controller, v.end(Verified, nil)
+		return Pass{Grants: ClaimAny | Controller}, v.end(Verified, nil)
 	}
+	list := v.candidates(scope, tag)
+	for i := range list {
+		if list[i].iterations == 0 && list[i].matches(password) {
+			v.cfg.Horizon.note(list[i].ends)
+			return list[i].pass(), v.end(Verified, nil)
+		}
+	}
+	pass, how, err := v.checked(scope, tag, password, from)
+	return pass, v.end(how, err)
+}
+
+// checked verifies a password that is not cheap to check, or finds it remembered.
+func (v *Verifier) checked(scope, tag, password string, from netip.Addr) (Pass, Verdict, error) {
 	for {
-		id, f, mine := v.enter(scope, tag, password)
+		e, f, mine := v.enter(scope, tag, password)
 		if f == nil {
-			return id.grants, v.end(Remembered, nil)
+			if v.Knows(scope, tag, e.pass) {
+				return e.pass, Remembered, nil
+			}
+			v.drop(e.name)
+			continue
 		}
 		if mine {
-			f.how = v.check(f, scope, tag, password)
-			v.leave(id.name, f)
+			f.how = v.check(f, scope, tag, password, from)
+			v.leave(e.name, f)
 		} else {
 			<-f.done
 		}
-		if f.stale {
-			continue // as often as the file is read again meanwhile
+		switch {
+		case f.how == Wrong && f.of != v.passwords.Load(), f.err == nil && !v.Knows(scope, tag, f.pass):
+			continue // by others than those of now; as often as the file is read again meanwhile
+		case f.how == Verified && !mine:
+			return f.pass, Remembered, nil
 		}
-		how := f.how
-		if how == Verified && !mine {
-			how = Remembered
-		}
-		return f.grants, v.end(how, f.err)
+		return f.pass, f.how, f.err
 	}
 }
 
@@ -183,8 +241,8 @@ func (v *Verifier) end(how Verdict, err error) error {
 
 // entrance is what was found of who wants in.
 type entrance struct {
-	name   verified
-	grants Grant
+	name verified
+	pass Pass
 }
 
 // enter looks the password up: remembered (no flight), being verified, or mine
@@ -202,7 +260,7 @@ func (v *Verifier) enter(scope, tag, password string) (e entrance, f *flight, mi
 	now := v.cfg.Now()
 	v.forget(now)
 	if r, ok := v.remembered[e.name]; ok && now.Before(r.until) {
-		e.grants = r.grants
+		e.pass = r.pass
 		return e, nil, false
 	}
 	if f := v.flights[e.name]; f != nil {
@@ -211,6 +269,13 @@ func (v *Verifier) enter(scope, tag, password string) (e entrance, f *flight, mi
 	f = &flight{done: make(chan struct{})}
 	v.flights[e.name] = f
 	return e, f, true
+}
+
+// drop forgets what was remembered and holds no more.
+func (v *Verifier) drop(name verified) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.remembered, name)
 }
 
 // forget drops what is old, and everything if there is too much.
@@ -230,40 +295,64 @@ func (v *Verifier) forget(now time.Time) {
 }
 
 // check verifies, when its turn comes.
-func (v *Verifier) check(f *flight, scope, tag, password string) Verdict {
+func (v *Verifier) check(f *flight, scope, tag, password string, from netip.Addr) Verdict {
+	f.of = v.passwords.Load()
+	list := slices.Clone(v.candidates(scope, tag))
+	if len(list) == 0 {
+		list = append(list, *f.of.nobody())
+	}
+	list = slices.DeleteFunc(list, func(s secret) bool { return s.iterations == 0 }) // Verify has looked at those
+	if len(list) == 0 {
+		f.err = errPassword()
+		return Wrong
+	}
+	if v.limited(f, scope, tag, from) {
+		return Limited
+	}
 	if v.checking.Add(1) > int64(v.cfg.MaxChecking) {
 		v.checking.Add(-1)
-		f.err = &incumbent.Error{Kind: incumbent.Overloaded, Message: "too many passwords are being verified", RetryAfter: time.Second}
-		return Shed
+		return f.shed()
 	}
 	defer v.checking.Add(-1)
-	v.slots <- struct{}{}
-	defer func() { <-v.slots }()
-	passwords := v.passwords.Load()
-	list := passwords.candidates(scope, tag)
+	if !v.turns.take(guesserOf(from), (v.cfg.MaxChecking+1)/2) {
+		return f.shed()
+	}
+	defer v.turns.give()
+	if v.limited(f, scope, tag, from) { // by those that were before it
+		return Limited
+	}
 	for i := range list {
 		if list[i].matches(password) {
-			f.grants = list[i].grants
+			f.pass = list[i].pass()
 			return Verified
 		}
 	}
-	if len(list) == 0 {
-		passwords.nobody().matches(password)
-	}
+	v.guesses.failed(from, scope, tag)
 	f.err = errPassword()
 	return Wrong
 }
 
-// leave tells those who wait, and remembers what was right. If the passwords were
-// replaced meanwhile, all of them have to ask again: it may be one of the old.
+func (f *flight) shed() Verdict {
+	f.err = &incumbent.Error{Kind: incumbent.Overloaded, Message: "too many passwords are being verified", RetryAfter: time.Second}
+	return Shed
+}
+
+// limited refuses who has guessed too often.
+func (v *Verifier) limited(f *flight, scope, tag string, from netip.Addr) bool {
+	wait := v.guesses.wait(from, scope, tag)
+	if wait == 0 {
+		return false
+	}
+	f.err = &incumbent.Error{Kind: incumbent.Overloaded, Message: "too many wrong passwords came from this address", RetryAfter: wait}
+	return true
+}
+
+// leave tells those who wait, and remembers what was right.
 func (v *Verifier) leave(name verified, f *flight) {
 	v.mu.Lock()
-	f.stale = v.flights[name] != f
-	if !f.stale {
-		delete(v.flights, name)
-		if f.err == nil {
-			v.remembered[name] = remembrance{v.cfg.Now().Add(v.cfg.RememberFor), f.grants}
-		}
+	delete(v.flights, name)
+	if f.err == nil {
+		v.remembered[name] = remembrance{v.cfg.Now().Add(v.cfg.RememberFor), f.pass}
 	}
 	v.mu.Unlock()
 	close(f.done)
@@ -277,5 +366,5 @@ func equal(a, b string) bool {
 
 func errPassword() error {
 	return incumbent.Errorf(incumbent.Denied, "unknown tag or wrong password").
-		WithHint("the server's --juju-credential-file must have it; see incumbent credential create")
+		WithHint("'incumbent credential ls', or the server's --juju-credential-file, must have it; see incumbent credential create")
 }

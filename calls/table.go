@@ -53,6 +53,9 @@ const (
 	Policies
 	Settings
 	Trust
+	CreateCredential
+	RevokeCredential
+	ListCredentials
 
 	OpenStream
 	OfStream
@@ -84,6 +87,7 @@ const (
 	policies     = "/incumbent.v1.PolicyService/"
 	settings     = "/incumbent.v1.SettingsService/"
 	trust        = "/incumbent.v1.TrustService/"
+	credentials  = "/incumbent.v1.CredentialService/"
 	health       = "/grpc.health.v1.Health/"
 	reflection   = "/grpc.reflection."
 )
@@ -141,6 +145,10 @@ var table = [NumCalls]Row{
 		settings + "GetSettings", settings + "SetSetting", settings + "SettingsHistory",
 	}},
 	Trust: {Action: auth.Admin, Judged: First, Lane: NoLane, Ways: []string{trust + "GetTrust", trust + "Rotate", trust + "RevokeToken"}},
+
+	CreateCredential: {Action: auth.Admin, Judged: First, Lane: admit.Small, Ways: []string{credentials + "Create", credentials + "Sign"}},
+	RevokeCredential: {Action: auth.Admin, Judged: First, Lane: admit.Releases, Ways: []string{credentials + "Revoke"}},
+	ListCredentials:  {Action: auth.Admin, Judged: First, Lane: admit.Reads, Ways: []string{credentials + "List"}},
 
 	OpenStream: {Judged: Steps, Lane: admit.Logins, Ways: []string{"/v1/stream"}},
 	OfStream:   {Judged: Own, Lane: NoLane, Ways: []string{"frame.detach", "frame.unwatch", "frame.cancel"}},

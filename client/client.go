@@ -84,6 +84,7 @@ type Client struct {
 	cluster  incumbentv1connect.ClusterServiceClient
 	settings incumbentv1connect.SettingsServiceClient
 	trust    incumbentv1connect.TrustServiceClient
+	creds    incumbentv1connect.CredentialServiceClient
 	clock    func() time.Duration // boottime, or a test's
 	index    atomic.Uint64        // newest index any answer has shown
 	seen     atomic.Int64         // on clock: when the index was the newest for certain
@@ -122,6 +123,7 @@ func New(cfg Config) (*Client, error) {
 	c.cluster = incumbentv1connect.NewClusterServiceClient(c.http, base, opts...)
 	c.settings = incumbentv1connect.NewSettingsServiceClient(c.http, base, opts...)
 	c.trust = incumbentv1connect.NewTrustServiceClient(c.http, base, opts...)
+	c.creds = incumbentv1connect.NewCredentialServiceClient(c.http, base, opts...)
 	return c, nil
 }
 

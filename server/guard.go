@@ -113,9 +113,9 @@ func (s *Server) sayTrust() {
 }
 
 // newGuard reads the credentials.
-func newGuard(cfg Config, note func(audit.Record)) (*guard, error) {
+func newGuard(cfg Config, note func(audit.Record), more ...auth.Option) (*guard, error) {
 	trust, _ := cfg.trustsLoopback()
-	g := &guard{Authenticator: auth.NewAuthenticator(trust, nil), file: cfg.CredentialFile, note: note}
+	g := &guard{Authenticator: auth.NewAuthenticator(trust, nil, more...), file: cfg.CredentialFile, note: note}
 	return g, g.reload()
 }
 

@@ -56,11 +56,7 @@ func (c Juju) validate(dev bool) error {
 		return err
 	}
 	if c.Password == "" {
-		if c.CredentialFile == "" {
-			return invalid("juju-listen", "nobody could log in").
-				WithHint("give --juju-credential-file, or to try on loopback --dev --juju-password")
-		}
-		return nil
+		return nil // agents log in by the file, or by what the cluster keeps
 	}
 	if !dev || !(auth.ListenerPolicy{Address: c.Listen}).OnlyLoopback() {
 		return invalid("juju-password", "goes with --dev and an address on loopback only").WithHint("use --juju-credential-file")
@@ -99,7 +95,7 @@ func (s *Server) listenForJuju(undo *undoing) error {
 			WithHint("is another server running? choose another address with --juju-listen")
 	}
 	undo.later(func() { ln.Close() })
-	s.juju = &jujuDoor{gate: s.gateOf(ln, jujuListener, 0, s.jujuAgents), verifier: auth.NewVerifier(auth.VerifierConfig{Everybody: s.cfg.Juju.Password}, found)}
+	s.juju = &jujuDoor{gate: s.gateOf(ln, jujuListener, 0, s.jujuAgents), verifier: auth.NewVerifier(auth.VerifierConfig{Everybody: s.cfg.Juju.Password, Book: book{s}, Horizon: s.horizon}, found)}
 	return nil
 }
 

@@ -137,6 +137,7 @@ func (s *Server) registerMetrics() {
 	s.registerQuotas()
 	s.registerPeerMetrics(gauge)
 	s.registerJujuMetrics()
+	s.registerDenials()
 }
 
 // rateKeeper gives the rates of `status`: one sample a second.

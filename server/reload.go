@@ -9,9 +9,8 @@ import (
 // opens the audit log anew, which whoever rotates files may have moved away. What
 // fails is logged and named among the events, and what was there before stays in
 // force. stale names what else stays as it was, for the same event: what the caller
-// could not reload, and has logged. Streams of those whose credential is gone are
-// closed, and so are the connections of agents who have no password any more that
-// grants what they came in with.
+// could not reload, and has logged. Whoever would not be let in any more by what it
+// came in with is cut off: see recheck.
 func (s *Server) Reload(stale ...string) {
 	stale = slices.Clone(stale) // the caller's own is not written to
 	s.trail.reopen()
@@ -24,13 +23,12 @@ func (s *Server) Reload(stale ...string) {
 	if err := s.guard.reload(); err != nil {
 		s.log.Warn("credentials not reloaded", "cause", err)
 		stale = append(stale, "credentials")
-	} else {
-		s.door.Recheck(s.guard.Knows())
 	}
 	if err := s.reloadJuju(); err != nil {
 		s.log.Warn("passwords of juju's agents not reloaded", "cause", err)
 		stale = append(stale, "passwords of juju's agents")
 	}
+	s.recheck()
 	if len(stale) > 0 {
 		s.events.add(Event{What: "reload failed", Subject: s.cfg.Name, Detail: "still the old: " + strings.Join(stale, ", ") + "; the log says why"})
 		return
@@ -48,6 +46,5 @@ func (s *Server) reloadJuju() error {
 		return err
 	}
 	s.juju.verifier.SetPasswords(found)
-	s.juju.door.Recheck()
 	return nil
 }

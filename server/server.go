@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/settings"
@@ -66,6 +67,8 @@ type Server struct {
 	http      *http.Server
 	rates     rateKeeper
 	limits    atomic.Pointer[Limits]
+	horizon   *auth.Horizon // of credentials and certificates, of all doors
+	tending   chan struct{} // to keepCredentials: look
 
 	// Of the cluster.
 	cluster      *cluster.Cluster
@@ -153,7 +156,7 @@ func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
 func newServer(cfg Config) *Server {
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, begun: time.Now(), events: newTimeline(time.Now), metrics: newMetrics(),
-		ended: make(chan struct{}), arrivals: newArrivals(),
+		ended: make(chan struct{}), arrivals: newArrivals(), horizon: auth.NewHorizon(), tending: make(chan struct{}, 1),
 	}
 	s.limits.Store(limitsOf(cfg))
 	return s
@@ -174,10 +177,10 @@ func (u *undoing) all() {
 // credentials: what of them is wrong is said before the log is touched.
 func (s *Server) openIdentity(ctx context.Context, undo *undoing) (err error) {
 	own := s.cfg.expectsOwnTLS()
-	if s.guard, err = newGuard(s.cfg, s.trail.note); err != nil {
+	if s.guard, err = newGuard(s.cfg, s.trail.note, auth.WithBook(book{s}, s.horizon)); err != nil {
 		return err
 	}
-	if s.certs, err = loadCertificates(s.cfg, nil); err != nil {
+	if s.certs, err = loadCertificates(s.cfg, nil, s.anyTokens); err != nil {
 		return err
 	}
 	ln, err := net.Listen("tcp", s.cfg.Listen)
@@ -217,7 +220,7 @@ func (s *Server) openOwnTLS(record *cluster.Record) (err error) {
 	if s.ownTLS, err = cluster.OpenTLS(s.cfg.DataDir, record, s.cfg.Name, hosts, s.log); err != nil {
 		return err
 	}
-	if s.certs, err = loadCertificates(s.cfg, s.ownTLS); err != nil {
+	if s.certs, err = loadCertificates(s.cfg, s.ownTLS, s.anyTokens); err != nil {
 		return err
 	}
 	// Joining may have shown that the cluster has no authority after all.
@@ -257,6 +260,7 @@ func (s *Server) openEngine() (err error) {
 	s.engine, err = engine.New(engine.Config{
 		Lease: options, Watch: watch.Config{Limits: watch.Limits{HistoryBytes: s.cfg.HistoryBytes}},
 		Applied: s.applied, Restored: s.restored, Tamper: s.distort,
+		Leading: func(uint64) { s.tend() },
 	})
 	if err != nil {
 		return err
@@ -284,6 +288,7 @@ func (s *Server) applied(a *engine.Applied) {
 	s.cluster.Applied(a)
 	s.observer.count(a.Results, a.Changes)
 	s.obey(a.View)
+	s.credentialsChanged(a.Changes)
 }
 
 // restored takes note of a state that came in the place of the old one, on the apply
@@ -291,6 +296,7 @@ func (s *Server) applied(a *engine.Applied) {
 func (s *Server) restored(v *core.View) {
 	s.cluster.Restored(v)
 	s.obey(v)
+	s.tend()
 }
 
 func (s *Server) distort(cmds [][]byte) {
@@ -301,7 +307,7 @@ func (s *Server) distort(cmds [][]byte) {
 
 func (s *Server) openDoor() (*native.Door, error) {
 	return native.New(native.Config{
-		Engine: s.engine, Park: s.park, Operator: s.operator(), Guard: s.guard, Logger: s.log,
+		Engine: s.engine, Park: s.park, Operator: s.operator(), Guard: s.guard, Credentials: s.nativeCredentials(), Logger: s.log,
 		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) },
 		Age: s.cluster.Age, Away: s.cutOff.err, Audit: s.trail.note,
 	})
@@ -313,6 +319,7 @@ func (s *Server) start() {
 	s.stop = stop
 	s.running.Go(func() { s.fail(s.engine.Run(ctx)) })
 	s.running.Go(func() { s.keepRates(ctx) })
+	s.running.Go(func() { s.keepCredentials(ctx) })
 	s.http = s.newHTTP()
 	s.running.Go(func() { s.serve() })
 	s.startJuju()

@@ -18,18 +18,20 @@ import (
 type certificates struct {
 	cfg     Config
 	own     *cluster.TLS // nil: from files
+	tokens  func() bool  // somebody may bring a bearer credential instead of a certificate
 	current atomic.Pointer[tls.Config]
+	lenient atomic.Pointer[tls.Config] // current, and a certificate may be missing
 }
 
 // loadCertificates reads the files; nil without TLS. own is nil in a cluster
 // without an authority.
-func loadCertificates(cfg Config, own *cluster.TLS) (*certificates, error) {
+func loadCertificates(cfg Config, own *cluster.TLS, tokens func() bool) (*certificates, error) {
 	if cfg.TLSCert != "" {
 		own = nil
 	} else if own == nil {
 		return nil, nil
 	}
-	c := &certificates{cfg: cfg, own: own}
+	c := &certificates{cfg: cfg, own: own, tokens: tokens}
 	return c, c.reload()
 }
 
@@ -74,6 +76,12 @@ func (c *certificates) reload() error {
 		}
 	}
 	c.current.Store(out)
+	lenient := out
+	if out.ClientAuth == tls.RequireAndVerifyClientCert {
+		lenient = out.Clone()
+		lenient.ClientAuth = tls.VerifyClientCertIfGiven
+	}
+	c.lenient.Store(lenient)
 	return nil
 }
 
@@ -121,6 +129,9 @@ func (c *certificates) config() *tls.Config {
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"h2", "http/1.1"},
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			if c.tokens() {
+				return c.lenient.Load(), nil
+			}
 			return c.current.Load(), nil
 		},
 	}

@@ -140,7 +140,7 @@ func TestOperatorCertificate(t *testing.T) {
 	if _, err := c.Verify(x509.VerifyOptions{Roots: trustOf(a).Pool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		t.Error(err)
 	}
-	if p, err := auth.FromCertificate(c); err != nil || p != (auth.Principal{Name: "root", Kind: auth.Operator, Via: auth.Certificate}) {
+	if p, err := auth.FromCertificate(c); err != nil || p.String() != "operator:root" || p.Via != auth.Certificate {
 		t.Errorf("%v, %v", p, err)
 	}
 	if k, err := ParseKey(key); err != nil || !k.PublicKey.Equal(c.PublicKey) {
@@ -328,4 +328,55 @@ func FuzzParseToken(f *testing.F) {
 			t.Fatalf("accepted %+v", token)
 		}
 	})
+}
+
+// A client's certificate says who it is, and nothing of its request counts but the
+// key.
+func TestG12_ClientCertificate(t *testing.T) {
+	a := authority(t)
+	key, err := NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := Request(key, "somebody else", []string{"elsewhere.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := a.SignClient(request, Client{Kind: "agent", Name: "db/1", Hosts: []string{"db.example", "10.0.0.9"}, Lifetime: time.Hour}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := ParseCertificate(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Verify(x509.VerifyOptions{Roots: trustOf(a).Pool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Verify(x509.VerifyOptions{Roots: trustOf(a).Pool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err == nil {
+		t.Error("it is good for a server")
+	}
+	if err := trustOf(a).VerifyMember([]*x509.Certificate{c}, cluster, 7, now); incumbent.KindOf(err) != incumbent.Denied {
+		t.Errorf("it is good for a member: %v", err)
+	}
+	if p, err := auth.FromCertificate(c); err != nil || p.String() != "agent:db/1" || p.Proof.Ends != now.Add(time.Hour).UnixMilli() {
+		t.Errorf("%v, %v", p, err)
+	}
+	if got := Hosts(c); !slices.Equal(got, []string{"db.example", "10.0.0.9"}) {
+		t.Errorf("hosts %v", got)
+	}
+	if !key.PublicKey.Equal(c.PublicKey) {
+		t.Error("it is for another key")
+	}
+	for name, c := range map[string]Client{
+		"no kind": {Name: "a"}, "a kind that is none": {Kind: "root", Name: "a"}, "no name": {Kind: "agent"}, "a name with space": {Kind: "agent", Name: "a b"},
+		"too short": {Kind: "agent", Name: "a", Lifetime: time.Second}, "a lifetime backwards": {Kind: "agent", Name: "a", Lifetime: -time.Hour},
+	} {
+		if _, err := a.SignClient(request, c, now); incumbent.KindOf(err) != incumbent.Invalid {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := a.SignClient(request[1:], Client{Kind: "agent", Name: "a"}, now); incumbent.KindOf(err) != incumbent.Invalid {
+		t.Errorf("a malformed request: %v", err)
+	}
 }

@@ -18,35 +18,53 @@ import (
 
 func credentialCommand(env *environment) *cobra.Command {
 	c := &cobra.Command{
-		Use:     "credential",
-		Short:   "make credentials of operators and agents",
-		Example: "  incumbent credential create --name alice --kind operator --token-file alice.token >> credentials",
+		Use:   "credential",
+		Short: "make, list and revoke credentials of operators and agents",
+		Long: `Credentials are tokens and passwords by which operators and agents prove who they
+are. The cluster keeps its own: create WHO, ls and revoke speak to a server, and what
+they do holds on every member at once. A member's files, --credential-file and
+--juju-credential-file, are for the first operator, who has no server to ask yet:
+create --name and create --juju-agent print lines for them and need no server.`,
+		Example: `  incumbent credential create agent:db-1 --token-file db-1.token --ttl 720h
+  incumbent credential ls
+  incumbent credential revoke 1234`,
 	}
-	c.AddCommand(credentialCreate(env), credentialRenew(env))
+	addServerFlags(c)
+	c.AddCommand(credentialCreate(env), credentialList(env), credentialRevoke(env), credentialRenew(env))
 	return c
 }
 
 func credentialCreate(env *environment) *cobra.Command {
 	c := &cobra.Command{
-		Use:   "create",
-		Short: "make a credential and print the server's line of it",
-		Long: `Create prints the line that a server's file needs to let somebody in; the secret
-itself is never printed.
+		Use:   "create [WHO]",
+		Short: "make a credential, in the cluster or as a line for a server's file",
+		Long: `Create makes a credential and writes its secret to a new file; the secret itself is
+never printed, and never leaves this machine: the cluster, or the file, gets what it
+can be checked by.
 
-With --name and --kind: a bearer credential, for --credential-file. The token is
-written to --token-file, which must not exist.
+In the cluster, of a server that runs:
+WHO is KIND:NAME, as agent:db-1 or operator:alice: a bearer credential, whose token is
+written to --token-file. With --end-sessions the sessions that WHO has opened end with
+the credential at once, else after their ttl.
+WHO is the tag of one of Juju's agents, as unit-app-0: its password. If
+--password-file exists it holds the password; else a random one is made and written
+there. --grant claim-any lets the agent claim for any unit of its model, --grant
+controller claim the leases of controllers.
+--ttl is how long the credential lets in, 0 for as long as nobody revokes it.
 
-With --juju-agent: the password of one of Juju's agents, for
---juju-credential-file. If --password-file exists it holds the password; else a
-random one is made and written there. --grant claim-any lets the agent claim for
-any unit of its model, --grant controller claim the leases of controllers.
-
-The server reads its files again on SIGHUP.`,
-		Example: `  incumbent credential create --name alice --kind operator --token-file alice.token >> credentials
-  incumbent credential create --juju-agent unit-app-0 --password-file app-0.password >> juju-agents
+As a line on standard output, without a server:
+--name and --kind: a bearer credential, for --credential-file of the server.
+--juju-agent: a password, for --juju-credential-file. The server reads its files again
+on SIGHUP. Lines have no end but being taken away.`,
+		Example: `  incumbent credential create agent:db-1 --token-file db-1.token --ttl 720h
+  incumbent credential create unit-app-0 --password-file app-0.password
+  incumbent credential create --name alice --kind operator --token-file alice.token >> credentials
   incumbent credential create --juju-agent unit-load-0 --password-file load.password --grant claim-any >> juju-agents`,
-		Args: exactArgs(),
-		RunE: func(c *cobra.Command, _ []string) error {
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return createInCluster(c, env, args[0])
+			}
 			line, err := newCredential(c)
 			if err != nil {
 				return err
@@ -56,13 +74,16 @@ The server reads its files again on SIGHUP.`,
 		},
 	}
 	f := c.Flags()
-	f.String("name", "", "name of a bearer credential")
-	f.String("kind", "agent", "its kind: observer, agent or operator")
-	f.String("token-file", "", "new file for its token")
-	f.String("juju-agent", "", "tag of one of Juju's agents, as unit-app-0")
-	f.String("model", "*", "UUID of the model that the agent belongs to, * for any")
+	f.String("name", "", "a line: name of a bearer credential")
+	f.String("kind", "agent", "a line: its kind: observer, agent or operator")
+	f.String("token-file", "", "new file for the token")
+	f.String("juju-agent", "", "a line: tag of one of Juju's agents, as unit-app-0")
+	f.String("model", "*", "UUID of the model that the agent of Juju's belongs to, * for any")
 	f.String("password-file", "", "file with the agent's password, or a new one")
 	f.StringSlice("grant", nil, "what the agent may do beyond acting as itself: "+strings.Join(auth.GrantNames(), ", "))
+	f.Duration("ttl", 0, "in the cluster: how long it lets in, 0 without an end")
+	f.Bool("end-sessions", false, "in the cluster: sessions end with it at once")
+	addOutput(c)
 	return c
 }
 
@@ -104,7 +125,9 @@ func newCredential(c *cobra.Command) (string, error) {
 	name, tag := text(c, "name"), text(c, "juju-agent")
 	switch {
 	case (name == "") == (tag == ""):
-		return "", usageError{"give either --name or --juju-agent"}
+		return "", usageError{"give WHO, for a credential of the cluster, or either --name or --juju-agent"}
+	case c.Flags().Changed("ttl") || c.Flags().Changed("end-sessions"):
+		return "", usageError{"--ttl and --end-sessions are for credentials of the cluster: give WHO instead of --name and --juju-agent"}
 	case name != "" && text(c, "token-file") == "":
 		return "", usageError{"--name needs --token-file, a new file for the token"}
 	case tag != "" && text(c, "password-file") == "":
@@ -112,16 +135,23 @@ func newCredential(c *cobra.Command) (string, error) {
 	case name != "":
 		return newBearer(name, text(c, "kind"), text(c, "token-file"))
 	}
-	var grants auth.Grant
+	grants, err := grantsOf(c)
+	if err != nil {
+		return "", err
+	}
+	return newJujuAgent(text(c, "model"), tag, text(c, "password-file"), grants)
+}
+
+func grantsOf(c *cobra.Command) (grants auth.Grant, err error) {
 	words, _ := c.Flags().GetStringSlice("grant")
 	for _, word := range words {
 		g, err := auth.ParseGrant(word)
 		if err != nil {
-			return "", err
+			return 0, err
 		}
 		grants |= g
 	}
-	return newJujuAgent(text(c, "model"), tag, text(c, "password-file"), grants)
+	return grants, nil
 }
 
 func newBearer(name, kind, file string) (string, error) {
@@ -141,19 +171,28 @@ func newJujuAgent(model, tag, file string, grants auth.Grant) (string, error) {
 	if err := juju.ValidateAccount(model, tag); err != nil {
 		return "", err // before a password is written that would let nobody in
 	}
-	data, err := os.ReadFile(file)
-	if err == nil {
-		return auth.PasswordLine(model, tag, strings.TrimRight(string(data), "\r\n"), auth.ChosenIterations, grants)
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return "", usageError{err.Error()}
-	}
-	password := auth.NewPassword()
-	line, err := auth.PasswordLine(model, tag, password, auth.RandomIterations, grants)
+	password, iterations, made, err := passwordIn(file)
 	if err != nil {
 		return "", err
 	}
+	line, err := auth.PasswordLine(model, tag, password, iterations, grants)
+	if err != nil || !made {
+		return line, err
+	}
 	return line, writeSecret(file, password)
+}
+
+// passwordIn reads the password of a file, or makes one if the file is not there: that
+// one is still to be written.
+func passwordIn(file string) (password string, iterations int, made bool, err error) {
+	data, err := os.ReadFile(file)
+	switch {
+	case err == nil:
+		return strings.TrimRight(string(data), "\r\n"), auth.ChosenIterations, false, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return auth.NewPassword(), auth.RandomIterations, true, nil
+	}
+	return "", 0, false, usageError{err.Error()}
 }
 
 // writeSecret writes a new file that only its owner may read.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,11 +43,11 @@ func TestCredentialCreate(t *testing.T) {
 		}
 		return strings.TrimSpace(string(data))
 	}
-	if g, err := v.Verify("any", "unit-app-0", read(made)); err != nil || g != 0 {
-		t.Errorf("made: %v, %v", g, err)
+	if p, err := v.Verify("any", "unit-app-0", read(made), netip.Addr{}); err != nil || p.Grants != 0 || !strings.Contains(lines[0], " sha256:") {
+		t.Errorf("made: %v, %v", p, err)
 	}
-	if g, err := v.Verify(model, "unit-app-1", "my secret"); err != nil || g != auth.ClaimAny|auth.Controller {
-		t.Errorf("chosen: %v, %v", g, err)
+	if p, err := v.Verify(model, "unit-app-1", "my secret", netip.Addr{}); err != nil || p.Grants != auth.ClaimAny|auth.Controller || !strings.Contains(lines[1], " pbkdf2-sha256:600000:") {
+		t.Errorf("chosen: %v, %v", p, err)
 	}
 	credentials, err := auth.ParseCredentials(strings.NewReader(lines[2]))
 	if err != nil {

@@ -122,6 +122,7 @@ func commands(env *environment) []*cobra.Command {
 		benchCommand(env),
 		backupCommand(env),
 		credentialCommand(env),
+		tlsCommand(env),
 		doctorCommand(env),
 		configCommand(env),
 		debugCommand(env),

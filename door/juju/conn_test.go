@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -162,13 +163,13 @@ type guarded struct {
 	err  error
 }
 
-func (g *guarded) Verify(scope, tag, password string) (auth.Grant, error) {
+func (g *guarded) Verify(scope, tag, password string, from netip.Addr) (auth.Pass, error) {
 	if g.err != nil {
-		return 0, g.err
+		return auth.Pass{}, g.err
 	}
-	grants, err := g.Passwords.Verify(scope, tag, password)
+	pass, err := g.Passwords.Verify(scope, tag, password, from)
 	g.then()
-	return grants, err
+	return pass, err
 }
 
 // What happens between the password and being parked is not missed: who is taken

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,8 +33,8 @@ type Leases interface {
 
 // Passwords says what a tag is granted; see [auth.Verifier].
 type Passwords interface {
-	Verify(scope, tag, password string) (auth.Grant, error)
-	Knows(scope, tag string, grants auth.Grant) bool
+	Verify(scope, tag, password string, from netip.Addr) (auth.Pass, error)
+	Knows(scope, tag string, pass auth.Pass) bool
 	Busy() bool
 }
 
@@ -216,8 +217,8 @@ func (p *place) leave() {
 	}
 }
 
-// Recheck closes the connections of those who have no password any more, or none
-// that grants what they were granted when they logged in.
+// Recheck closes the connections of those whose password is good no more, or does not
+// grant what it did when they logged in.
 func (d *Door) Recheck() {
 	for _, c := range d.conns.All() {
 		if !d.knows(c.who) {
@@ -227,7 +228,9 @@ func (d *Door) Recheck() {
 }
 
 // knows reports whether an agent would still be let in as who it is.
-func (d *Door) knows(who *agent) bool { return d.passwords.Knows(who.model, who.tag, who.grants) }
+func (d *Door) knows(who *agent) bool {
+	return d.passwords.Knows(who.model, who.tag, auth.Pass{Grants: who.grants, Proof: who.principal.Proof})
+}
 
 // Drain accepts nobody any more and closes all connections; calls that wait are
 // not answered. It does not wait.

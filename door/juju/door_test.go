@@ -300,11 +300,20 @@ func TestG47_SilenceAndClosing(t *testing.T) {
 	}
 }
 
-// A storm of one password costs one verification, and no more than MaxPending are
+// A storm of one chosen password costs one verification, and no more than MaxPending are
 // on their way at once.
 func TestLoginStorm(t *testing.T) {
 	const storm, pending = 64, 8
 	m := newMember(t, nil, func(c *Config) { c.MaxPending, c.LoginTimeout = pending, patience })
+	line, err := auth.PasswordLine("*", "unit-app-0", "unit-app-0", 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chosen, err := auth.ParsePasswords(strings.NewReader(line), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.checks.SetPasswords(chosen)
 	over := make(chan int, 1)
 	ended := make(chan struct{})
 	go func() {
@@ -539,10 +548,18 @@ func TestRecheck(t *testing.T) {
 	if got := c.ask(`{"request-id":3,"type":"Pinger","version":1,"request":"Ping"}`); got != empty(3) {
 		t.Error(got)
 	}
-	m.checks.SetPasswords(nil)
+	again, err := auth.PasswordLine("*", "unit-app-0", "a new one", auth.RandomIterations, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := auth.ParsePasswords(strings.NewReader(again), ValidateAccount)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.checks.SetPasswords(other)
 	m.door.Recheck()
 	if got := c.read(); got != "closed 1001" {
-		t.Error(got)
+		t.Errorf("whose tag has another password: %s", got)
 	}
 }
 

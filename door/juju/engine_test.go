@@ -74,7 +74,7 @@ func passwordsOf(tb testing.TB, all ...account) *auth.Passwords {
 	tb.Helper()
 	var file strings.Builder
 	for _, x := range all {
-		line, err := auth.PasswordLine(x.scope, x.tag, x.tag, 1, x.grants)
+		line, err := auth.PasswordLine(x.scope, x.tag, x.tag, auth.RandomIterations, x.grants)
 		if err != nil {
 			tb.Fatal(err)
 		}

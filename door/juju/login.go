@@ -1,6 +1,7 @@
 package juju
 
 import (
+	"net/netip"
 	"strings"
 	"time"
 
@@ -33,9 +34,9 @@ type agent struct {
 }
 
 // newAgent returns who a tag is.
-func newAgent(tag, model, address string, grants auth.Grant) *agent {
-	a := &agent{tag: tag, model: model, address: address, grants: grants}
-	a.principal = auth.Principal{Name: tag, Kind: auth.Agent, Via: auth.Password}
+func newAgent(tag, model, address string, pass auth.Pass) *agent {
+	a := &agent{tag: tag, model: model, address: address, grants: pass.Grants}
+	a.principal = auth.Principal{Name: tag, Kind: auth.Agent, Via: auth.Password, Proof: pass.Proof}
 	if unit, application, ok := unitOf(tag); ok {
 		a.application, a.principal.Name = application, unit
 	} else if application, ok := applicationOf(tag); ok {
@@ -139,7 +140,9 @@ func (g *greeting) attempt(payload []byte) (*agent, login) {
 		g.denied(p.Tag)
 		return nil, g.refuseLogin(r.ID, errLogin, loginDenied)
 	}
-	grants, err := g.door.passwords.Verify(g.model, p.Tag, p.Credentials)
+	address := addressOf(g.conn)
+	from, _ := netip.ParseAddrPort(address) // of what has no port: nobody in particular
+	pass, err := g.door.passwords.Verify(g.model, p.Tag, p.Credentials, from.Addr())
 	switch incumbent.KindOf(err) {
 	case incumbent.OK:
 	case incumbent.Denied:
@@ -148,7 +151,7 @@ func (g *greeting) attempt(payload []byte) (*agent, login) {
 	default:
 		return nil, g.refuseLogin(r.ID, errTryAgain, loginShed)
 	}
-	who := newAgent(p.Tag, g.model, addressOf(g.conn), grants)
+	who := newAgent(p.Tag, g.model, address, pass)
 	g.say(g.welcome(r.ID, who))
 	return who, loginOK
 }

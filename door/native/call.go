@@ -14,6 +14,7 @@ import (
 	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/credential"
 	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/lease"
 )
@@ -103,8 +104,11 @@ func (o *operation) keyOf(who *caller) []byte {
 		return o.key.Key
 	}
 	purpose := fmt.Sprintf("%T", o.command)
-	if c, ok := o.command.(kv.Command); ok {
+	switch c := o.command.(type) {
+	case kv.Command:
 		purpose = fmt.Sprintf("%T %d", c, c.Verb)
+	case credential.Command:
+		purpose = fmt.Sprintf("%T %d %d %x", c, c.Verb, c.ID, c.Secret)
 	}
 	h := sha256.New()
 	_, _ = fmt.Fprintf(h, "%q %s %q %q", who.name(), purpose, o.name, o.key.Key)

@@ -45,6 +45,9 @@ type Config struct {
 	Park     *park.Set
 	Operator Operator
 	Guard    Guard
+	// Credentials is what it needs to keep credentials of the cluster; it may be left
+	// out.
+	Credentials Credentials
 	// Admission gives requests places in lanes; nil admits everything.
 	Admission *admit.Controller
 	// Age says how old a stale read may be: how long ago this member last heard
@@ -91,6 +94,7 @@ type Door struct {
 	park          *park.Set
 	operator      Operator
 	guard         Guard
+	credentials   Credentials
 	admission     *admit.Controller
 	monotonic     func() int64
 	age           func() time.Duration
@@ -119,6 +123,7 @@ type Door struct {
 	streams  park.List[*stream]
 	tally    streamTally                   // of them
 	rules    atomic.Pointer[chan struct{}] // closed at the next change of a policy
+	blocked  park.List[*lastingCall]       // calls whose callers brought something that can be taken back
 	owners   owners
 
 	life       context.Context // ends when the door drains; its cause says so
@@ -142,7 +147,7 @@ func New(cfg Config) (*Door, error) {
 	}
 	d := &Door{
 		engine: cfg.Engine, leases: cfg.Leases, view: cfg.View, confirm: cfg.Engine.Confirm, hub: cfg.Engine.Hub(),
-		park: cfg.Park, operator: cfg.Operator, guard: cfg.Guard, admission: cfg.Admission, monotonic: cfg.Monotonic, age: cfg.Age, away: cfg.Away, audit: cfg.Audit,
+		park: cfg.Park, operator: cfg.Operator, guard: cfg.Guard, credentials: cfg.Credentials, admission: cfg.Admission, monotonic: cfg.Monotonic, age: cfg.Age, away: cfg.Away, audit: cfg.Audit,
 		offerWindow:   or(cfg.OfferWindow, lease.DefaultOfferWindow),
 		progressEvery: or(cfg.ProgressEvery, DefaultProgressEvery),
 		now:           cfg.Now, log: cfg.Logger,

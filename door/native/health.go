@@ -21,7 +21,7 @@ func (s healthService) status(service string) healthv1.HealthCheckResponse_Servi
 	switch service {
 	case "", incumbentv1connect.LeaseServiceName, incumbentv1connect.SessionServiceName, incumbentv1connect.ClusterServiceName,
 		incumbentv1connect.KeyValueServiceName, incumbentv1connect.TransactionServiceName, incumbentv1connect.PolicyServiceName,
-		incumbentv1connect.TrustServiceName:
+		incumbentv1connect.TrustServiceName, incumbentv1connect.CredentialServiceName:
 	default:
 		return healthv1.HealthCheckResponse_SERVICE_UNKNOWN
 	}

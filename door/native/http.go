@@ -14,6 +14,7 @@ import (
 	"github.com/incumbent-dev/incumbent/api/grpc/health/v1/healthv1connect"
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/park"
 )
 
 // StreamPath is where a stream is opened.
@@ -58,7 +59,8 @@ func (d *Door) Paths() []string {
 		"/" + incumbentv1connect.LeaseServiceName + "/", "/" + incumbentv1connect.SessionServiceName + "/",
 		"/" + incumbentv1connect.KeyValueServiceName + "/", "/" + incumbentv1connect.TransactionServiceName + "/",
 		"/" + incumbentv1connect.ClusterServiceName + "/", "/" + incumbentv1connect.PolicyServiceName + "/",
-		"/" + incumbentv1connect.TrustServiceName + "/", "/" + incumbentv1connect.SettingsServiceName + "/", "/" + healthv1connect.HealthName + "/",
+		"/" + incumbentv1connect.TrustServiceName + "/", "/" + incumbentv1connect.SettingsServiceName + "/", "/" + incumbentv1connect.CredentialServiceName + "/",
+		"/" + healthv1connect.HealthName + "/",
 		"/" + grpcreflect.ReflectV1ServiceName + "/", "/" + grpcreflect.ReflectV1AlphaServiceName + "/",
 		StreamPath,
 	}
@@ -90,11 +92,12 @@ func (d *Door) newHandler(l *Limits) http.Handler {
 	handle(incumbentv1connect.NewPolicyServiceHandler(policyService{d}, options))
 	handle(incumbentv1connect.NewSettingsServiceHandler(settingsService{d}, options))
 	handle(incumbentv1connect.NewTrustServiceHandler(trustService{d}, options))
+	handle(incumbentv1connect.NewCredentialServiceHandler(credentialService{d}, options))
 	handle(healthv1connect.NewHealthHandler(healthService{d}, options))
 	reflector := grpcreflect.NewStaticReflector(
 		incumbentv1connect.LeaseServiceName, incumbentv1connect.SessionServiceName,
 		incumbentv1connect.ClusterServiceName, incumbentv1connect.KeyValueServiceName,
-		incumbentv1connect.TransactionServiceName, incumbentv1connect.PolicyServiceName, incumbentv1connect.SettingsServiceName, incumbentv1connect.TrustServiceName, healthv1connect.HealthName,
+		incumbentv1connect.TransactionServiceName, incumbentv1connect.PolicyServiceName, incumbentv1connect.SettingsServiceName, incumbentv1connect.TrustServiceName, incumbentv1connect.CredentialServiceName, healthv1connect.HealthName,
 	)
 	handle(grpcreflect.NewHandlerV1(reflector, options))
 	handle(grpcreflect.NewHandlerV1Alpha(reflector, options))
@@ -254,11 +257,29 @@ func (c *timedConn) Receive(m any) error {
 	return err
 }
 
-// untilDrained returns a context that also ends when the door drains.
+// untilDrained returns a context that also ends when the door drains, and when what
+// the caller was known by is good no more.
 func (d *Door) untilDrained(ctx context.Context) (context.Context, func()) {
+	who, ofCall := ctx.Value(callerKey{}).(*caller) // a frame's stream ends as a whole
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(d.life, func() { cancel(context.Cause(d.life)) })
-	return ctx, func() { stop(); cancel(nil) }
+	if !ofCall || who.principal.Proof == (auth.Proof{}) {
+		return ctx, func() { stop(); cancel(nil) }
+	}
+	b := &lastingCall{who: who.principal, cancel: cancel}
+	d.blocked.Add(b)
+	if known := d.known.Load(); known != nil && !(*known)(b.who) {
+		cancel(errNotKnown()) // Recheck may have missed it
+	}
+	return ctx, func() { d.blocked.Remove(b); stop(); cancel(nil) }
+}
+
+// lastingCall is a call under way that may last.
+type lastingCall struct {
+	who    auth.Principal
+	cancel context.CancelCauseFunc
+
+	park.Link[*lastingCall] // in door.blocked
 }
 
 // callError is an error of a call, with what this member adds.

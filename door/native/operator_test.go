@@ -73,6 +73,10 @@ func TestWhoMayChangeMembers(t *testing.T) {
 		incumbentv1connect.TrustServiceGetTrustProcedure:         auth.Admin,
 		incumbentv1connect.TrustServiceRotateProcedure:           auth.Admin,
 		incumbentv1connect.TrustServiceRevokeTokenProcedure:      auth.Admin,
+		incumbentv1connect.CredentialServiceCreateProcedure:      auth.Admin,
+		incumbentv1connect.CredentialServiceListProcedure:        auth.Admin,
+		incumbentv1connect.CredentialServiceRevokeProcedure:      auth.Admin,
+		incumbentv1connect.CredentialServiceSignProcedure:        auth.Admin,
 	} {
 		if c, ok := calls.Of(procedure); !ok || c.Action() != want || c.Row().Judged != calls.First {
 			t.Errorf("%s: %v, %v", procedure, c, ok)

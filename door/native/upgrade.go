@@ -92,9 +92,8 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Recheck ends the streams of those whom known does not know any more. It is for
-// credentials that were taken back: calls bring theirs each time, a stream showed
-// it once.
+// Recheck ends the streams of those whom known does not know any more, and the calls
+// under way. It is for credentials that were taken back or have ended.
 func (d *Door) Recheck(known func(auth.Principal) bool) {
 	d.known.Store(&known)
 	for _, s := range d.streams.All() {
@@ -102,7 +101,20 @@ func (d *Door) Recheck(known func(auth.Principal) bool) {
 			s.banish()
 		}
 	}
+	for _, b := range d.blocked.All() {
+		if !known(b.who) {
+			b.cancel(errNotKnown())
+		}
+	}
 }
+
+// errNotKnown ends what somebody has begun whose credential or certificate is good no
+// more.
+func errNotKnown() *incumbent.Error {
+	return incumbent.Errorf(incumbent.Denied, "%s", notKnown).WithHint("ask an operator for a new one")
+}
+
+const notKnown = "this credential is not known any more"
 
 // banish closes a stream whose client may not come back with what it brought.
 func (s *stream) banish() {
@@ -110,7 +122,7 @@ func (s *stream) banish() {
 	if c == nil {
 		return // upgrade will see
 	}
-	s.end(c, websocket.Close(ws.StatusPolicyViolation, "this credential is not known any more"), nil)
+	s.end(c, websocket.Close(ws.StatusPolicyViolation, notKnown), nil)
 }
 
 // goAway asks the client to go elsewhere and closes once that was sent.

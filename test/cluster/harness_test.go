@@ -54,6 +54,7 @@ type member struct {
 	ID      string   `json:"id"`
 	URL     string   `json:"url"`
 	Peer    string   `json:"peer"`
+	Juju    string   `json:"juju"` // where Juju's agents connect
 	PID     int      `json:"pid"`
 	DataDir string   `json:"data_dir"`
 	Log     string   `json:"log"`

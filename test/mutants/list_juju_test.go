@@ -17,8 +17,8 @@ var ofJuju = []mutant{
 	{
 		name: "a password that is replaced while it is verified still counts", guarantee: "G12",
 		file: "auth/verifier.go", pkg: "./auth", test: "^TestReplacedWhileVerified$",
-		search:  "f.stale = v.flights[name] != f",
-		replace: "f.stale = false",
+		search:  ", f.err == nil && !v.Knows(scope, tag, f.pass):",
+		replace: ":",
 	},
 	{
 		name: "extensions of Juju's go by the lane of claims", guarantee: "G40",
