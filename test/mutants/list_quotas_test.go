@@ -36,7 +36,7 @@ var ofQuotas = []mutant{
 		name: "a quota stops operators", guarantee: "G39",
 		file: "core/quota.go", pkg: "./core", test: "^TestG39_AQuotaRefusesOnlyWhatMakesMore$",
 		search:  "principal == operators || strings.HasPrefix(principal, operators+\":\")",
-		replace: "principal == operators",
+		replace: "principal == operators || strings.HasPrefix(principal, operators+\"::\")",
 	},
 	{
 		name: "what observes refuses", guarantee: "G39",
