@@ -262,7 +262,8 @@ func TestG15_WhoWasWokenInAFanOutIsWokenAgainByIt(t *testing.T) {
 		defer h.Close()
 		const readers = 5 * wakeSlice
 		var got [readers]atomic.Int64
-		again := sync.OnceFunc(func() { h.Publish(2, []*Event{event(2, "db")}) })
+		halfway, published := make(chan struct{}), make(chan struct{})
+		again := sync.OnceFunc(func() { close(halfway); <-published })
 		for i := range readers {
 			var r *Reader
 			var err error
@@ -280,6 +281,9 @@ func TestG15_WhoWasWokenInAFanOutIsWokenAgainByIt(t *testing.T) {
 			r.Pull(nil, 1, anySize)
 		}
 		h.Publish(1, []*Event{event(1, "db")})
+		<-halfway
+		h.Publish(2, []*Event{event(2, "db")})
+		close(published)
 		synctest.Wait()
 		for i := range got {
 			if n := got[i].Load(); n != 2 {
