@@ -21,8 +21,10 @@ func TestG12_TheWholeTable(t *testing.T) {
 			"none":    nil,
 			"nothing": Compile([]*Policy{{Name: "p", For: []string{"agent:x"}}}, 1),
 			"everything": Compile([]*Policy{{Name: "p", For: []string{"*"}, Rules: []Rule{
-				{State: Leases, Namespace: "*", Verbs: AllVerbs}, {State: Keys, Namespace: "*", Verbs: AllVerbs},
-				{State: Sessions, Verbs: AllVerbs}, {State: Cluster, Verbs: AllVerbs},
+				{State: Leases, Namespace: "*", Verbs: AllVerbs},
+				{State: Keys, Namespace: "*", Verbs: AllVerbs},
+				{State: Sessions, Verbs: AllVerbs},
+				{State: Cluster, Verbs: AllVerbs},
 			}}}, 1),
 		}[d.CmdArgs[0].Vals[0]]
 		for a := range NumActions {

@@ -92,7 +92,12 @@ func (l *link) call(ctx context.Context, f *apiv1.ClientFrame) (*apiv1.ServerFra
 		l.mu.Lock()
 		delete(l.pending, f.Id) // the link may live on for long
 		l.mu.Unlock()
-		return nil, ctx.Err()
+		select {
+		case a := <-answers[0]: // it was there already
+			return a, DetailError(a.Error)
+		default:
+			return nil, ctx.Err()
+		}
 	}
 }
 

@@ -67,26 +67,42 @@ func TestG25_APutOverAStreamWithoutAnswerIsUnknown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(testContext(t))
 			defer cancel()
-			puts := 0
+			puts, third := 0, make(chan struct{})
 			m := &beatRefuser{kept: make(chan struct{})}
 			m.more = func(f *apiv1.ClientFrame) *apiv1.ServerFrame {
+				if f.GetGetKey() != nil {
+					return &apiv1.ServerFrame{Id: f.Id, Answer: &apiv1.ServerFrame_GetKey{GetKey: &apiv1.GetKeyResponse{}}}
+				}
 				if f.GetPut() == nil {
 					return nil
 				}
-				if puts++; puts == 3 || c.answer == nil {
-					cancel()
-				}
 				if c.answer == nil {
+					cancel()
 					return &apiv1.ServerFrame{} // an event that says nothing
 				}
-				return &apiv1.ServerFrame{Id: f.Id, Error: c.answer.Error}
+				out := &apiv1.ServerFrame{Id: f.Id, Error: c.answer.Error}
+				if puts++; puts == 3 { // and then nothing for an hour
+					out.Error = &apiv1.Error{Kind: c.answer.Error.Kind, RetryAfterMs: 3_600_000}
+					close(third)
+				}
+				return out
 			}
 			web := httptest.NewServer(m)
 			t.Cleanup(web.Close)
 			cl := clientOf(t, web.URL)
 			cl.learned(cl.clock(), 1)
-			_, err := openSession(t, cl, SessionConfig{TTL: time.Hour}).KV("").Put(ctx, "x", nil)
-			if err == nil || incumbent.KindOf(err) != c.want && !(c.want == incumbent.Internal && incumbent.KindOf(err) == incumbent.Unavailable) {
+			s := openSession(t, cl, SessionConfig{TTL: time.Hour})
+			go func() {
+				select {
+				case <-third:
+				case <-ctx.Done():
+					return
+				}
+				_, _ = s.KV("").Get(ctx, "x") // answered behind the third refusal, which so is there
+				cancel()
+			}()
+			_, err := s.KV("").Put(ctx, "x", nil)
+			if err == nil || incumbent.KindOf(err) != c.want {
 				t.Errorf("%v, want %v", err, c.want)
 			}
 		})

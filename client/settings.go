@@ -64,8 +64,8 @@ func (s Settings) set(ctx context.Context, r *apiv1.SetSettingRequest, opts []Se
 
 // History returns what has changed, newest first, as far as it is kept; name "": of
 // all settings, limit 0: all.
-func (s Settings) History(ctx context.Context, name string, limit int) ([]*apiv1.SettingChange, error) {
-	res, err := s.c.settings.SettingsHistory(ctx, connect.NewRequest(&apiv1.SettingsHistoryRequest{Name: name, Limit: uint32(max(limit, 0))}))
+func (s Settings) History(ctx context.Context, name string, limit uint32) ([]*apiv1.SettingChange, error) {
+	res, err := s.c.settings.SettingsHistory(ctx, connect.NewRequest(&apiv1.SettingsHistoryRequest{Name: name, Limit: limit}))
 	if err != nil {
 		return nil, AsError(err)
 	}

@@ -79,7 +79,7 @@ func (c *Cluster) RotateTrust(ctx context.Context, r *apiv1.RotateRequest, by st
 		return nil, err
 	}
 	c.cfg.Event(what, c.cfg.Name, "by "+by)
-	c.cfg.Logger.Info(what, "by", by)
+	c.cfg.Logger.Info("exchange asked for", "what", what, "by", by)
 	c.trust.wake()
 	out, err := c.Trust(ctx, nil)
 	return &apiv1.RotateResponse{Trust: out}, err

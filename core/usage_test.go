@@ -19,7 +19,7 @@ type ruled struct{ terms *Terms }
 func (ruled) Number() wire.Number { return 62 }
 func (ruled) Schema() uint32      { return quotaSchema }
 func (ruled) Name() string        { return "ruled" }
-func (r ruled) New() Tables       { return ruledTables{r.terms} }
+func (r ruled) New() Tables       { return ruledTables(r) }
 
 type ruledTables struct{ terms *Terms }
 

@@ -242,6 +242,10 @@ func TestReadyz(t *testing.T) {
 func TestNotReadyBeforeCaughtUp(t *testing.T) {
 	s := newServer(testConfig(t).withDefaults())
 	s.park = parkSet(t)
+	var err error
+	if s.admission, err = newAdmission(s.begun); err != nil {
+		t.Fatal(err)
+	}
 	var undo undoing
 	t.Cleanup(func() { undo.all() })
 	if err := s.openIdentity(testContext(t), &undo); err != nil {

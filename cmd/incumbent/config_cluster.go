@@ -145,7 +145,7 @@ change.`,
 			if err != nil {
 				return err
 			}
-			limit, _ := c.Flags().GetInt("limit")
+			limit, _ := c.Flags().GetUint32("limit")
 			return withClient(c, func(cl *client.Client) error {
 				all, err := cl.Settings().History(c.Context(), first(args), limit)
 				if err != nil {
@@ -155,7 +155,7 @@ change.`,
 			})
 		},
 	}
-	c.Flags().Int("limit", 0, "changes at most; 0: all that are kept")
+	c.Flags().Uint32("limit", 0, "changes at most; 0: all that are kept")
 	addServerFlags(c)
 	addOutput(c)
 	return c

@@ -276,10 +276,10 @@ func policyTest(env *environment) *cobra.Command {
 		Short: "say whether something would be allowed, and by which rule",
 		Long: `Test says whether the principal --as would be allowed --verb on state of --kind that
 is called NAME, and by which rule of which policy. Of sessions NAME is the principal
-that opened them. With --prefix it asks about all whose names begin with NAME. Exit
+that opened them. With --tree it asks about all whose names begin with NAME. Exit
 code 7: it would be denied.`,
 		Example: `  incumbent policy test --as agent:mysql/0 --verb write --kind leases mysql/0
-  incumbent policy test --as agent:backup --verb see --kind keys --namespace app config/ --prefix
+  incumbent policy test --as agent:backup --verb see --kind keys --namespace app config/ --tree
   incumbent policy test --as observer:dash --verb see --kind cluster`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -299,7 +299,7 @@ code 7: it would be denied.`,
 			if len(args) == 1 {
 				q.Name = args[0]
 			}
-			q.Prefix, _ = c.Flags().GetBool("prefix")
+			q.Prefix, _ = c.Flags().GetBool("tree")
 			return withClient(c, func(cl *client.Client) error {
 				a, err := cl.TestPolicy(c.Context(), q)
 				if err != nil {
@@ -323,7 +323,7 @@ code 7: it would be denied.`,
 	f.String("namespace", incumbent.DefaultNamespace, "namespace, of leases and keys")
 	f.String("model", incumbent.DefaultModel, "model, of leases")
 	f.String("holder", "", "as whom it would hold a lease; by default as itself")
-	f.Bool("prefix", false, "all whose names begin with NAME")
+	f.Bool("tree", false, "all whose names begin with NAME")
 	addOutput(c)
 	for flag, words := range map[string][]string{
 		"verb": {"see", "watch", "write", "release-others", "administer"},

@@ -19,7 +19,8 @@ func (t *tables) Apply(x *core.Exec, b []byte) core.Result {
 		return core.Result{Err: err}
 	}
 	if c.Verb == Found {
-		return t.told(x, t.found(&c))
+		t.found(&c)
+		return t.told(x, core.Result{})
 	}
 	if t.Cluster == ([16]byte{}) {
 		return refused(incumbent.Unavailable, "the cluster's trust has not been founded")
@@ -34,7 +35,8 @@ func (t *tables) Apply(x *core.Exec, b []byte) core.Result {
 	case Say:
 		return t.told(x, t.say(&c))
 	case Forget:
-		return t.told(x, t.forget(&c))
+		t.forget(&c)
+		return t.told(x, core.Result{})
 	case Begin:
 		return t.told(x, t.begin(&c))
 	case Finish:
@@ -59,15 +61,14 @@ func (t *tables) told(x *core.Exec, r core.Result) core.Result {
 	return r
 }
 
-func (t *tables) found(c *Command) core.Result {
+func (t *tables) found(c *Command) {
 	if t.Cluster == c.Cluster {
-		return core.Result{}
+		return
 	}
 	*t = tables{shared{Root: Root{
 		Cluster: c.Cluster, Secret: Turn{Current: bytes.Clone(c.Secret[:])}, Authority: Turn{Current: c.Authority},
 	}}}
 	t.putMember(&Member{ID: c.Member, Signer: true})
-	return core.Result{}
 }
 
 // ended lets go of tokens that are over.
@@ -144,11 +145,10 @@ func (t *tables) say(c *Command) core.Result {
 	return core.Result{}
 }
 
-func (t *tables) forget(c *Command) core.Result {
+func (t *tables) forget(c *Command) {
 	if i, ok := memberPlace(t.members, c.Member); ok {
 		t.members = slices.Delete(slices.Clone(t.members), i, i+1)
 	}
-	return core.Result{}
 }
 
 func (t *tables) turn(w What) *Turn {

@@ -178,7 +178,7 @@ func TestG12_RefusalsHideWhatMayNotBeSeen(t *testing.T) {
 }
 
 func asConnect(err error, to **connect.Error) bool {
-	e, ok := err.(*connect.Error) //nolint:errorlint // the client returns nothing else
+	e, ok := err.(*connect.Error)
 	*to = e
 	return ok
 }

@@ -255,7 +255,7 @@ func TestHelloComesBack(t *testing.T) {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 	g := greeting{version: version, nonce: [nonceBytes]byte{1}, keys: []keyID{{1}, {2}}}
-	p := appendGreeting(nil, &g, 3)[headerBytes:]
+	p := greetingFrame(&g, 3)[headerBytes:]
 	if got, err := decodeGreeting(p); err != nil || !reflect.DeepEqual(got, g) {
 		t.Errorf("got %+v, %v, want %+v", got, err, g)
 	}
@@ -275,7 +275,7 @@ func TestHelloComesBack(t *testing.T) {
 func FuzzHandshake(f *testing.F) {
 	a, _ := ends()
 	good := hello{cluster: [16]byte{7}, group: 3, member: 1, to: 2, name: "m"}
-	f.Add(byte(frameGreeting), appendGreeting(nil, &greeting{version: version, keys: []keyID{secret.id()}}, 3)[headerBytes:])
+	f.Add(byte(frameGreeting), greetingFrame(&greeting{version: version, keys: []keyID{secret.id()}}, 3)[headerBytes:])
 	f.Add(byte(frameChallenge), appendChallenge(nil, &challenge{key: secret.id()}, 3)[headerBytes:])
 	f.Add(byte(frameHello), appendHello(nil, good, &proof{key: Key{Secret: []byte("another")}, self: dialer})[headerBytes:])
 	f.Add(byte(frameHello), appendHello(nil, good, a)[headerBytes:])

@@ -190,8 +190,8 @@ func TestGarbageIsCutOff(t *testing.T) {
 	}{
 		"noise":                       {first: []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")},
 		"a message without greeting":  {first: appendMessage(nil, &m, 3)},
-		"greeting of another version": {first: appendGreeting(nil, &greeting{version: version + 1}, 3), answer: frameRefusal},
-		"greeting without our key":    {first: appendGreeting(nil, &greeting{version: version, keys: []keyID{{1}}}, 3), answer: frameRefusal},
+		"greeting of another version": {first: greetingFrame(&greeting{version: version + 1}, 3), answer: frameRefusal},
+		"greeting without our key":    {first: greetingFrame(&greeting{version: version, keys: []keyID{{1}}}, 3), answer: frameRefusal},
 		"huge greeting":               {first: endFrame(append(beginFrame(nil, frameGreeting, 3), make([]byte, maxHelloFrame+1)...), 0)},
 		"a message without hello":     {hello: raw(appendMessage(nil, &m, 3))},
 		"hello for another":           {hello: says(other), answer: frameRefusal},
@@ -257,7 +257,7 @@ func TestForgedHellos(t *testing.T) {
 				}
 			},
 			"with the name of the key": func(nc net.Conn, in *frameReader) {
-				nc.Write(appendGreeting(nil, &greeting{version: version, keys: []keyID{secret.id()}}, 3))
+				nc.Write(greetingFrame(&greeting{version: version, keys: []keyID{secret.id()}}, 3))
 				f, err := in.wait()
 				if err != nil || f.kind != frameChallenge || len(f.payload) != nonceBytes+8+codeBytes {
 					t.Errorf("answered by a frame of type %d with %d bytes, %v", f.kind, len(f.payload), err)
@@ -265,7 +265,7 @@ func TestForgedHellos(t *testing.T) {
 				nc.Write(appendHello(nil, forged, &proof{key: another, self: dialer}))
 			},
 			"with what it was told": func(nc net.Conn, in *frameReader) {
-				nc.Write(appendGreeting(nil, &greeting{version: version, keys: []keyID{secret.id()}}, 3))
+				nc.Write(greetingFrame(&greeting{version: version, keys: []keyID{secret.id()}}, 3))
 				f, _ := in.wait()
 				ch, err := decodeChallenge(f.payload)
 				if err != nil {

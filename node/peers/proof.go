@@ -59,15 +59,14 @@ type greeting struct {
 	keys    []keyID
 }
 
-func appendGreeting(b []byte, g *greeting, group uint64) []byte {
-	at := len(b)
-	b = append(beginFrame(b, frameGreeting, group), helloMagic...)
+func greetingFrame(g *greeting, group uint64) []byte {
+	b := append(beginFrame(nil, frameGreeting, group), helloMagic...)
 	b = binary.LittleEndian.AppendUint16(b, g.version)
 	b = append(append(b, g.nonce[:]...), byte(len(g.keys)))
 	for _, id := range g.keys {
 		b = append(b, id[:]...)
 	}
-	return endFrame(b, at)
+	return endFrame(b, 0)
 }
 
 // decodeGreeting reads a greeting of any version up to its version, and all of it
@@ -177,7 +176,7 @@ func meet(w io.Writer, in *frameReader, keys []Key) (*proof, error) {
 	for i := range keys {
 		g.keys = append(g.keys, keys[i].id())
 	}
-	says := appendGreeting(nil, g, in.group)
+	says := greetingFrame(g, in.group)
 	if _, err := w.Write(says); err != nil {
 		return nil, err
 	}

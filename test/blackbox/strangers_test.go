@@ -202,7 +202,7 @@ func TestG47_StrangersKeepNobodyOut(t *testing.T) {
 			if got := old.claim("app", 0, 30); got != jujuGranted {
 				t.Errorf("who was there before: %s", got)
 			}
-			if g.metric(t, "incumbent_strangers", "") == 0 {
+			if g.metric(t, "incumbent_strangers", "")+g.metric(t, "incumbent_strangers_closed_total", "") == 0 {
 				t.Error("no stranger is counted")
 			}
 		})
