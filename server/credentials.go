@@ -191,7 +191,7 @@ func (s *Server) tendCredentials(ctx context.Context, now time.Time) {
 		return
 	}
 	for _, c := range dueCredentials(s.book(), credential.MomentOf(now)) {
-		if _, err := s.executeCredential(ctx, c); err != nil {
+		if err := s.executeCredential(ctx, c); err != nil {
 			s.log.Info("credentials not tended", "cause", err)
 			return
 		}
@@ -233,7 +233,7 @@ func dueCredentials(v *credential.View, now credential.Moment) (cmds []credentia
 	return cmds
 }
 
-func (s *Server) executeCredential(ctx context.Context, c credential.Command) (core.Result, error) {
+func (s *Server) executeCredential(ctx context.Context, c credential.Command) error {
 	ctx, cancel := context.WithTimeout(ctx, tendTimeout)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
@@ -244,11 +244,11 @@ func (s *Server) executeCredential(ctx context.Context, c credential.Command) (c
 	select {
 	case r := <-got:
 		if r.Err != nil && r.Err.Kind != incumbent.NotFound && r.Err.Kind != incumbent.Conflict { // those: somebody was faster
-			return r, r.Err
+			return r.Err
 		}
-		return r, nil
+		return nil
 	case <-ctx.Done():
-		return core.Result{}, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 }
 
@@ -259,7 +259,7 @@ func (s *Server) closeSessionsOf(ctx context.Context, c *credential.Credential) 
 	for {
 		ids := sessionsOf(s.engine.View(), c, after)
 		if len(ids) == 0 {
-			_, err := s.executeCredential(ctx, credential.Command{Verb: credential.Settled, ID: c.ID})
+			err := s.executeCredential(ctx, credential.Command{Verb: credential.Settled, ID: c.ID})
 			return err
 		}
 		if err := s.closeSessions(ctx, ids); err != nil {

@@ -48,7 +48,7 @@ func TestOperatorCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := set.Msg.Settings; len(got) != 2 || got[1].Name != "grace" || got[1].Value != "500ms" || got[1].Source != "default" {
+	if got := set.Msg.Settings; len(got) < 3 || got[2].Source != "cluster default" || got[1].Name != "grace" || got[1].Value != "500ms" || got[1].Source != "default" {
 		t.Errorf("settings: %v", got)
 	}
 	hash, err := c.Cluster().StateHash(ctx, connect.NewRequest(&apiv1.StateHashRequest{}))

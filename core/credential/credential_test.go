@@ -367,8 +367,11 @@ func fullState(t testing.TB) *core.State {
 	ending := token("b", "agent:b")
 	ending.Ends, ending.EndSessions = MomentOf(at), true
 	for _, c := range []Command{
-		token("a", "agent:a"), ending, password("x", "*", "unit-a-0"), {Verb: Revoke, Secret: []byte{7}, Principal: "agent:c", EndSessions: true, Ends: MomentOf(at)},
-		token("d", "observer:d"), {Verb: End, ID: 2, Expired: true}, {Verb: End, ID: 5},
+		token("a", "agent:a"), ending, password("x", "*", "unit-a-0"),
+		{Verb: Revoke, Secret: []byte{7}, Principal: "agent:c", EndSessions: true, Ends: MomentOf(at)},
+		token("d", "observer:d"),
+		{Verb: End, ID: 2, Expired: true},
+		{Verb: End, ID: 5},
 	} {
 		if _, kind := apply(t, s, c); kind != incumbent.OK {
 			t.Fatal(kind)
