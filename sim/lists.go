@@ -22,7 +22,7 @@ const (
 	fenceNum  = 2 // of the lists: only the holder of its lease appends to one
 	listRests = 500 * time.Millisecond
 
-	largeOneIn = 50 // transactions that append
+	largeOneIn = 200 // transactions that append
 	paddings   = 3  // values of the largest size, which make a transaction travel in parts
 )
 
