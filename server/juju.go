@@ -127,7 +127,7 @@ func (s *Server) openJuju(undo *undoing) (err error) {
 		}
 	}
 	j.door, err = juju.New(juju.Config{
-		Limits: juju.Limits{MaxConnections: s.cfg.MaxConnections},
+		Limits: juju.Limits{MaxConnections: jujuConnections(s.cfg.MaxConnections)},
 		Engine: s.engine, Park: s.park, Passwords: j.verifier, Cluster: s.cluster.ClusterID(),
 		TLS: func() *tls.Config { return j.tls(s.certs) }, Ready: s.ready,
 		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) }, Logger: s.log, Audit: s.trail.note,
@@ -378,3 +378,8 @@ func (c *jujuCollector) Collect(out chan<- prometheus.Metric) {
 		count(c.totals[i], n)
 	}
 }
+
+// jujuConnections is how many connections the door counts at most where the listener may
+// have so many. The gate keeps that limit; whom it has just closed for somebody else's
+// sake the door still counts for a moment, and must not refuse that other for it.
+func jujuConnections(listener int) int { return listener + gate.DefaultUnproven }

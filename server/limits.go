@@ -36,7 +36,7 @@ func (s *Server) SetLimits(l Limits) error {
 		g.SetMax(next.MaxConnections)
 	}
 	if s.juju != nil {
-		s.juju.door.SetLimits(juju.Limits{MaxConnections: next.MaxConnections})
+		s.juju.door.SetLimits(juju.Limits{MaxConnections: jujuConnections(next.MaxConnections)})
 	}
 	settleMemory(next.MemoryBytes)
 	s.log.Info("limits changed", "max_connections", next.MaxConnections, "memory_bytes", next.MemoryBytes)
