@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/trust"
 	"github.com/incumbent-dev/incumbent/node"
 )
 
@@ -31,6 +32,9 @@ type census struct {
 	members  []core.Member // as recorded: who is wanted
 	gone     bool          // this member itself was removed
 	progress map[uint64]node.PeerStatus
+	// secretless have not said yet that they have the cluster's secret: only who gave
+	// them their place knows them, and if that one is lost they reach nobody.
+	secretless map[uint64]bool
 	// unwanted is since when a voter has not been wanted any more.
 	unwanted map[uint64]time.Duration
 }
@@ -45,8 +49,8 @@ type stewardStep struct {
 // record is what is wanted; raft's configuration follows it:
 //
 //   - whoever is recorded and not counted becomes a learner;
-//   - a learner that wants to vote and is caught up becomes a voter, in place of
-//     a voter that is no longer recorded if there is one;
+//   - a learner that wants to vote, is caught up and has the cluster's secret becomes a
+//     voter, in place of a voter that is no longer recorded if there is one;
 //   - whoever is counted and not recorded goes, a voter only when nobody is
 //     about to take its place.
 //
@@ -130,7 +134,7 @@ func (c *census) candidates() (ready []uint64, behind bool) {
 			continue
 		}
 		p := c.progress[m.ID]
-		if p.Active && !p.Snapshot && p.Match+caughtUpWithin >= c.commit {
+		if p.Active && !p.Snapshot && p.Match+caughtUpWithin >= c.commit && !c.secretless[m.ID] {
 			ready = append(ready, m.ID)
 		} else {
 			behind = true
@@ -185,7 +189,13 @@ func (w *steward) look(now time.Time) *census {
 	c := &census{
 		self: st.Member, voters: st.Voters, learners: st.Learners, commit: st.Commit,
 		members: view.Members(), gone: view.MemberGone(st.Member),
-		progress: map[uint64]node.PeerStatus{}, unwanted: map[uint64]time.Duration{},
+		progress: map[uint64]node.PeerStatus{}, unwanted: map[uint64]time.Duration{}, secretless: map[uint64]bool{},
+	}
+	if t := trust.Of(view); t.Cluster == st.Cluster {
+		for _, m := range c.members {
+			has := t.Member(m.ID)
+			c.secretless[m.ID] = has == nil || has.Secret == (trust.Hash{})
+		}
 	}
 	for _, p := range st.Peers {
 		c.progress[p.ID] = p

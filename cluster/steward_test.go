@@ -19,6 +19,7 @@ func TestStewardDecides(t *testing.T) {
 		voters, learners []uint64
 		recorded         string
 		caughtUp         []uint64
+		secretless       []uint64
 		unwantedFor      time.Duration // since when voters have been unwanted
 		gone             bool
 		want             string
@@ -29,6 +30,7 @@ func TestStewardDecides(t *testing.T) {
 		"two newcomers":                 {voters: []uint64{1}, recorded: "1 2 3*", want: "2 learner, 3 learner"},
 		"a learner that is behind":      {voters: []uint64{1}, learners: []uint64{2}, recorded: "1 2", want: ""},
 		"a learner that is caught up":   {voters: []uint64{1}, learners: []uint64{2}, recorded: "1 2", caughtUp: []uint64{2}, want: "2 voter"},
+		"a learner without the secret":  {voters: []uint64{1}, learners: []uint64{2}, recorded: "1 2", caughtUp: []uint64{2}, secretless: []uint64{2}, want: ""},
 		"one that stays a learner":      {voters: []uint64{1}, learners: []uint64{2}, recorded: "1 2*", caughtUp: []uint64{2}, want: ""},
 		"one after the other":           {voters: []uint64{1}, learners: []uint64{2, 3}, recorded: "1 2 3", caughtUp: []uint64{2, 3}, want: "2 voter"},
 		"no eighth voter":               {voters: many, learners: []uint64{8}, recorded: "1 2 3 4 5 6 7 8", caughtUp: []uint64{8}, want: ""},
@@ -46,7 +48,10 @@ func TestStewardDecides(t *testing.T) {
 	} {
 		c := census{
 			self: 1, voters: tt.voters, learners: tt.learners, commit: 5000, gone: tt.gone,
-			progress: map[uint64]node.PeerStatus{}, unwanted: map[uint64]time.Duration{},
+			progress: map[uint64]node.PeerStatus{}, unwanted: map[uint64]time.Duration{}, secretless: map[uint64]bool{},
+		}
+		for _, id := range tt.secretless {
+			c.secretless[id] = true
 		}
 		for word := range strings.FieldsSeq(tt.recorded) {
 			var id uint64

@@ -31,10 +31,11 @@ import (
 // waited for: it comes back with what it had, which still holds.
 
 const (
-	trustEvery   = time.Second      // looks without being woken
-	trustTimeout = 5 * time.Second  // for one change of the state
-	refusalEvery = 10 * time.Second // between two events of joins that were refused
-	askedFrames  = 64               // from other members that wait to be answered; more are dropped, and asked for again
+	trustEvery   = time.Second           // looks without being woken
+	trustSoon    = 50 * time.Millisecond // the same of a member that has no secret yet
+	trustTimeout = 5 * time.Second       // for one change of the state
+	refusalEvery = 10 * time.Second      // between two events of joins that were refused
+	askedFrames  = 64                    // from other members that wait to be answered; more are dropped, and asked for again
 )
 
 // truster is what keepTrust works with.
@@ -109,7 +110,7 @@ func (r *refusals) note(now time.Duration, tell func(more int)) {
 
 // keepTrust keeps this member's part of the cluster's trust until ctx ends.
 func (c *Cluster) keepTrust(ctx context.Context) {
-	tick := time.NewTicker(trustEvery)
+	tick := time.NewTimer(trustSoon)
 	defer tick.Stop()
 	trouble := ""
 	for {
@@ -120,6 +121,11 @@ func (c *Cluster) keepTrust(ctx context.Context) {
 		case ctx.Err() == nil && err.Error() != trouble:
 			trouble = err.Error()
 			c.cfg.Logger.Info("trust not up to date", "cause", err)
+		}
+		if len(c.secrets()) == 0 {
+			tick.Reset(trustSoon)
+		} else {
+			tick.Reset(trustEvery)
 		}
 		select {
 		case <-tick.C:

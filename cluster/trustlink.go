@@ -102,6 +102,7 @@ func (c *Cluster) hearTrust(h heardFrame) {
 		err = c.giveCertificate(h.from, f)
 	case f.Have == wantSecret:
 		err = c.takeSecret(f.Data)
+		c.trust.wake() // it has this to say
 	case f.Have == wantKey && c.cfg.TLS != nil:
 		err = c.takeKey(f)
 	case f.Have == wantCertificate && c.cfg.TLS != nil:

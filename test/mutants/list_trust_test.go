@@ -62,4 +62,10 @@ var ofTrust = []mutant{
 		search:  "	return s.SetDeadline(first)\n",
 		replace: "	return s.SetDeadline(then)\n",
 	},
+	{
+		name: "a member votes that only its sponsor knows", guarantee: "G35",
+		file: "cluster/steward.go", pkg: "./cluster", test: "^TestStewardDecides$",
+		search:  " && !c.secretless[m.ID]",
+		replace: "",
+	},
 }
