@@ -54,8 +54,8 @@ var ofServers = []mutant{
 	{
 		name: "a learner is promoted before it has caught up", guarantee: "G33",
 		file: "cluster/steward.go", pkg: "./cluster", test: "^TestStewardWaitsForWhoIsBehind$",
-		search:  "if p.Active && !p.Snapshot && p.Match+caughtUpWithin >= c.commit {",
-		replace: "if p.Active && !p.Snapshot {",
+		search:  "if p.Active && !p.Snapshot && p.Match+caughtUpWithin >= c.commit && !c.secretless[m.ID] {",
+		replace: "if p.Active && !p.Snapshot && !c.secretless[m.ID] {",
 	},
 	{
 		name: "a member that wants no vote is given one", guarantee: "G33",
