@@ -23,7 +23,7 @@ const (
 	listRests = 500 * time.Millisecond
 
 	largeOneIn = 200 // transactions that append
-	paddings   = 3  // values of the largest size, which make a transaction travel in parts
+	paddings   = 3   // values of the largest size, which make a transaction travel in parts
 )
 
 // padding is a value of the largest size. Nobody changes it.
