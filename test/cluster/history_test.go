@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -184,6 +185,7 @@ type history struct {
 	mu    sync.Mutex // guards the rest
 	ops   []porcupine.Operation
 	until map[holdingOf]time.Duration // own deadline of each holding that was granted
+	seen  map[holdingOf]time.Duration // when a get that showed it first was called
 }
 
 // holdingOf names one holding.
@@ -193,7 +195,7 @@ type holdingOf struct {
 }
 
 func newHistory() *history {
-	return &history{began: time.Now(), until: make(map[holdingOf]time.Duration)}
+	return &history{began: time.Now(), until: make(map[holdingOf]time.Duration), seen: make(map[holdingOf]time.Duration)}
 }
 
 func (h *history) now() time.Duration { return time.Since(h.began) }
@@ -209,6 +211,12 @@ func (h *history) add(client int, in input, called time.Duration, out output, he
 		end = math.MaxInt64
 	}
 	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: in, Output: out, Call: int64(called), Return: end})
+	if in.verb == getOp && out.ok && out.token != 0 {
+		at := holdingOf{in.lease, out.token}
+		if first, known := h.seen[at]; !known || called < first {
+			h.seen[at] = called
+		}
+	}
 	if held <= 0 || out.unknown || !out.ok {
 		return
 	}
@@ -239,7 +247,13 @@ func (h *history) check(t *testing.T) {
 	h.mu.Lock()
 	ops := slices.Clone(h.ops)
 	client := 1 << 20 // of the server: each expiry is a client of its own
-	for at, until := range h.until {
+	untils := maps.Clone(h.until)
+	for at, first := range h.seen {
+		if _, promised := untils[at]; !promised { // its claim was not answered: its end is promised to nobody
+			untils[at] = first
+		}
+	}
+	for at, until := range untils {
 		ops = append(ops, porcupine.Operation{
 			ClientId: client, Call: int64(until), Return: math.MaxInt64,
 			Input: input{verb: expireOp, lease: at.lease, token: at.token}, Output: output{ok: true},
