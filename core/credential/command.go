@@ -73,15 +73,15 @@ func (c *Command) decode(b []byte) bool {
 func (c *Command) set(f *wire.Field) bool {
 	switch f.Num {
 	case 1:
-		return small(f, &c.Verb)
+		return wire.Small(f, &c.Verb)
 	case 2:
 		return f.Uint((*uint64)(&c.ID))
 	case 3:
-		return small(f, &c.Method)
+		return wire.Small(f, &c.Method)
 	case 4:
-		return text(f, &c.Principal)
+		return f.CopyText(&c.Principal)
 	case 5:
-		return text(f, &c.Scope)
+		return f.CopyText(&c.Scope)
 	case 6:
 		return f.Bytes(&c.Secret)
 	case 7:
@@ -94,20 +94,6 @@ func (c *Command) set(f *wire.Field) bool {
 		return f.Flag(&c.Expired)
 	}
 	return false
-}
-
-func small[T ~uint8](f *wire.Field, to *T) bool {
-	var n uint64
-	ok := f.Uint(&n) && n < 256
-	*to = T(n)
-	return ok
-}
-
-func text(f *wire.Field, to *string) bool {
-	var b []byte
-	ok := f.Text(&b)
-	*to = string(b)
-	return ok
 }
 
 func moment(f *wire.Field, to *Moment) bool {

@@ -67,11 +67,11 @@ func (c *Credential) set(f *wire.Field) bool {
 	case 1:
 		return f.Uint((*uint64)(&c.ID))
 	case 2:
-		return small(f, &c.Method)
+		return wire.Small(f, &c.Method)
 	case 3:
-		return text(f, &c.Principal)
+		return f.CopyText(&c.Principal)
 	case 4:
-		return text(f, &c.Scope)
+		return f.CopyText(&c.Scope)
 	case 5:
 		return f.Bytes(&c.Secret)
 	case 6:
@@ -83,13 +83,13 @@ func (c *Credential) set(f *wire.Field) bool {
 	case 9:
 		return moment(f, &c.Created)
 	case 10:
-		return text(f, &c.CreatedBy)
+		return f.CopyText(&c.CreatedBy)
 	case 11:
 		return f.Uint((*uint64)(&c.Ended))
 	case 12:
 		return moment(f, &c.EndedAt)
 	case 13:
-		return text(f, &c.EndedBy)
+		return f.CopyText(&c.EndedBy)
 	case 14:
 		return f.Flag(&c.Expired)
 	case 15:

@@ -105,17 +105,17 @@ func (c *Command) decode(b []byte) bool {
 func (c *Command) set(f *wire.Field) bool {
 	switch f.Num {
 	case 1:
-		return small(f, &c.Verb)
+		return wire.Small(f, &c.Verb)
 	case 2:
-		return text(f, &c.Key.Namespace)
+		return f.CopyString(&c.Key.Namespace)
 	case 3:
-		return text(f, &c.Key.Name)
+		return f.CopyString(&c.Key.Name)
 	case 4:
 		return f.Bytes(&c.Value)
 	case 5:
 		return f.Uint(&c.Flags)
 	case 6:
-		return small(f, &c.If)
+		return wire.Small(f, &c.If)
 	case 7:
 		return f.Uint((*uint64)(&c.Index))
 	case 8:
@@ -123,7 +123,7 @@ func (c *Command) set(f *wire.Field) bool {
 	case 9:
 		return f.Session(&c.Session)
 	case 10:
-		return small(f, &c.OnEnd)
+		return wire.Small(f, &c.OnEnd)
 	case 11:
 		return f.Millis(&c.Delay, MaxDelay)
 	case 12:
@@ -132,20 +132,6 @@ func (c *Command) set(f *wire.Field) bool {
 		return f.Flag(&c.KeysOnly)
 	}
 	return false
-}
-
-func small[T ~uint8](f *wire.Field, to *T) bool {
-	var n uint64
-	ok := f.Uint(&n) && n < 256
-	*to = T(n)
-	return ok
-}
-
-func text(f *wire.Field, to *string) bool {
-	var b []byte
-	ok := f.Bytes(&b)
-	*to = string(b)
-	return ok
 }
 
 // Validate returns an Invalid or TooLarge error for what no state could make right.

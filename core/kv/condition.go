@@ -67,13 +67,13 @@ func (c *Condition) decode(b []byte) bool {
 		ok := false
 		switch f.Num {
 		case 1:
-			ok = small(&f, &c.Test)
+			ok = wire.Small(&f, &c.Test)
 		case 2:
-			ok = text(&f, &c.Key.Namespace)
+			ok = f.CopyString(&c.Key.Namespace)
 		case 3:
-			ok = text(&f, &c.Key.Name)
+			ok = f.CopyString(&c.Key.Name)
 		case 4:
-			ok = small(&f, &c.Compare)
+			ok = wire.Small(&f, &c.Compare)
 		case 5:
 			ok = f.Uint((*uint64)(&c.Index))
 		case 6:

@@ -92,7 +92,7 @@ func readRecord(b []byte) (kind uint8, e *Entry, ok bool) {
 			return kind, e, !r.Bad() && e.Modified > 0
 		}
 		if f.Num == 1 {
-			ok = small(&f, &kind)
+			ok = wire.Small(&f, &kind)
 		} else {
 			ok = e.set(&f)
 		}
@@ -105,9 +105,9 @@ func readRecord(b []byte) (kind uint8, e *Entry, ok bool) {
 func (e *Entry) set(f *wire.Field) bool {
 	switch f.Num {
 	case 2:
-		return text(f, &e.Namespace)
+		return f.CopyString(&e.Namespace)
 	case 3:
-		return text(f, &e.Name)
+		return f.CopyString(&e.Name)
 	case 4:
 		return f.Uint((*uint64)(&e.Modified))
 	case 5:
@@ -121,11 +121,11 @@ func (e *Entry) set(f *wire.Field) bool {
 	case 9:
 		return f.Session(&e.Session)
 	case 10:
-		return small(f, &e.OnEnd)
+		return wire.Small(f, &e.OnEnd)
 	case 11:
 		return f.Millis(&e.Delay, MaxDelay)
 	case 12:
-		return text(f, &e.Owner)
+		return f.CopyString(&e.Owner)
 	}
 	return false
 }

@@ -3,8 +3,6 @@ package policy
 import (
 	"errors"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
@@ -50,16 +48,8 @@ func (c Command) Encode(meta core.Meta) []byte {
 
 func appendPolicy(w *wire.Writer, p *auth.Policy) {
 	w.Text(2, p.Name)
-	var list []byte
-	for _, who := range p.For {
-		list = protowire.AppendString(list, who)
-	}
-	w.Bytes(3, list)
-	list = list[:0]
-	for i := range p.Rules {
-		list = protowire.AppendBytes(list, encodeRule(&p.Rules[i]))
-	}
-	w.Bytes(4, list)
+	w.List(3, len(p.For), func(i int) []byte { return []byte(p.For[i]) })
+	w.List(4, len(p.Rules), func(i int) []byte { return encodeRule(&p.Rules[i]) })
 }
 
 func encodeRule(r *auth.Rule) []byte {
@@ -93,7 +83,7 @@ func (c *Command) decode(b []byte) bool {
 		ok := false
 		switch f.Num {
 		case 1:
-			ok = small(&f, &c.Verb)
+			ok = wire.Small(&f, &c.Verb)
 		case 2, 3, 4:
 			ok = setPolicy(&f, &c.Policy)
 		case 5:
@@ -110,36 +100,20 @@ func (c *Command) decode(b []byte) bool {
 func setPolicy(f *wire.Field, p *auth.Policy) bool {
 	switch f.Num {
 	case 2:
-		return text(f, &p.Name)
+		return f.CopyString(&p.Name)
 	case 3:
-		return each(f, auth.MaxPrincipals, func(b []byte) bool {
+		return f.Each(auth.MaxPrincipals, func(b []byte) bool {
 			p.For = append(p.For, string(b))
 			return true
 		})
 	case 4:
-		return each(f, auth.MaxRules, func(b []byte) bool {
+		return f.Each(auth.MaxRules, func(b []byte) bool {
 			r, ok := decodeRule(b)
 			p.Rules = append(p.Rules, r)
 			return ok
 		})
 	}
 	return false
-}
-
-// each calls take with each of up to most elements of a list.
-func each(f *wire.Field, most int, take func([]byte) bool) bool {
-	var list []byte
-	if !f.Bytes(&list) {
-		return false
-	}
-	for n := 0; len(list) > 0; n++ {
-		b, size := protowire.ConsumeBytes(list)
-		if size < 0 || n == most || !take(b) {
-			return false
-		}
-		list = list[size:]
-	}
-	return true
 }
 
 func decodeRule(b []byte) (rule auth.Rule, ok bool) {
@@ -151,15 +125,15 @@ func decodeRule(b []byte) (rule auth.Rule, ok bool) {
 		}
 		switch f.Num {
 		case 1:
-			ok = small(&f, &rule.State)
+			ok = wire.Small(&f, &rule.State)
 		case 2:
-			ok = text(&f, &rule.Namespace)
+			ok = f.CopyString(&rule.Namespace)
 		case 3:
-			ok = text(&f, &rule.Model)
+			ok = f.CopyString(&rule.Model)
 		case 4:
-			ok = text(&f, &rule.Prefix)
+			ok = f.CopyString(&rule.Prefix)
 		case 5:
-			ok = small(&f, &rule.Verbs)
+			ok = wire.Small(&f, &rule.Verbs)
 		default:
 			ok = false
 		}
@@ -167,20 +141,6 @@ func decodeRule(b []byte) (rule auth.Rule, ok bool) {
 			return rule, false
 		}
 	}
-}
-
-func small[T ~uint8](f *wire.Field, to *T) bool {
-	var n uint64
-	ok := f.Uint(&n) && n < 256
-	*to = T(n)
-	return ok
-}
-
-func text(f *wire.Field, to *string) bool {
-	var b []byte
-	ok := f.Bytes(&b)
-	*to = string(b)
-	return ok
 }
 
 // Validate returns an Invalid or TooLarge error for what no state could make right.

@@ -95,7 +95,7 @@ func readRecord(b []byte) (kind uint8, p *Policy, ok bool) {
 		var at uint64
 		switch f.Num {
 		case 1:
-			ok = small(&f, &kind)
+			ok = wire.Small(&f, &kind)
 		case 2, 3, 4:
 			ok = setPolicy(&f, &p.Policy)
 		case 5:
@@ -103,7 +103,7 @@ func readRecord(b []byte) (kind uint8, p *Policy, ok bool) {
 		case 6:
 			ok = f.Uint((*uint64)(&p.Modified))
 		case 7:
-			ok = text(&f, &p.By)
+			ok = f.CopyString(&p.By)
 		case 8:
 			ok = f.Uint(&at) && at <= maxAtMillis
 			p.At = time.UnixMilli(int64(at)).UTC()

@@ -53,7 +53,7 @@ func (c *Command) decode(b []byte) bool {
 		ok := false
 		switch f.Num {
 		case 1:
-			ok = text(&f, &c.Name)
+			ok = f.CopyString(&c.Name)
 		case 2:
 			var n uint64
 			ok = f.Uint(&n) && n <= 1<<62
@@ -73,13 +73,6 @@ func (c *Command) decode(b []byte) bool {
 		c.IfIndex = &index
 	}
 	return !r.Bad() && (conditional || index == 0)
-}
-
-func text(f *wire.Field, to *string) bool {
-	var b []byte
-	ok := f.Bytes(&b)
-	*to = string(b)
-	return ok
 }
 
 // Validate returns a NotFound error for a name that is not declared, and an Invalid

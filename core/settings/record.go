@@ -96,7 +96,7 @@ func (r *fields) set(f *wire.Field) bool {
 	case 1:
 		return f.Uint(&r.kind)
 	case 2:
-		return text(f, &r.name)
+		return f.CopyString(&r.name)
 	case 3:
 		return f.Uint(&r.index)
 	case 4:
@@ -112,11 +112,11 @@ func (r *fields) set(f *wire.Field) bool {
 	case 9:
 		return f.Uint(&r.at)
 	case 10:
-		return text(f, &r.door)
+		return f.CopyString(&r.door)
 	case 11:
-		return text(f, &r.address)
+		return f.CopyString(&r.address)
 	case 12:
-		return text(f, &r.principal)
+		return f.CopyString(&r.principal)
 	}
 	return false
 }

@@ -142,7 +142,7 @@ func (c *Command) decode(b []byte) bool {
 func (c *Command) set(f *wire.Field) bool {
 	switch f.Num {
 	case 1:
-		return small(f, &c.Verb)
+		return wire.Small(f, &c.Verb)
 	case 2:
 		return fixed(f, c.Cluster[:])
 	case 3:
@@ -158,7 +158,7 @@ func (c *Command) set(f *wire.Field) bool {
 	case 8:
 		return f.Type == bytesType && c.Report.read(f.B)
 	case 9:
-		return small(f, &c.What)
+		return wire.Small(f, &c.What)
 	case 10:
 		return copied(f, &c.Was)
 	case 11:
@@ -187,13 +187,13 @@ func (k *Token) set(f *wire.Field) bool {
 	case 1:
 		return fixed(f, k.ID[:])
 	case 2:
-		return text(f, &k.Name)
+		return f.CopyText(&k.Name)
 	case 3:
 		return at(f, &k.Expires)
 	case 4:
 		return f.Flag(&k.Signer)
 	case 5:
-		return text(f, &k.Maker)
+		return f.CopyText(&k.Maker)
 	case 6:
 		return f.Fixed(&k.Spender)
 	case 7:

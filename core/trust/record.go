@@ -105,7 +105,7 @@ func (t *tables) ReadRecord(b []byte) bool {
 func kindOf(b []byte) (kind uint8) {
 	r := wire.Read(b)
 	for f, more := r.Next(); more; f, more = r.Next() {
-		if f.Num == 15 && !small(&f, &kind) {
+		if f.Num == 15 && !wire.Small(&f, &kind) {
 			return 0
 		}
 	}
@@ -155,13 +155,6 @@ func (m *Member) set(f *wire.Field) bool {
 	return m.Report.set(f)
 }
 
-func small[T ~uint8](f *wire.Field, to *T) bool {
-	var n uint64
-	ok := f.Uint(&n) && n < 256
-	*to = T(n)
-	return ok
-}
-
 // fixed takes bytes of one length, which are not all zero.
 func fixed(f *wire.Field, to []byte) bool {
 	ok := f.Type == bytesType && len(f.B) == len(to) && slices.Max(f.B) > 0
@@ -172,13 +165,6 @@ func fixed(f *wire.Field, to []byte) bool {
 func copied(f *wire.Field, to *[]byte) bool {
 	*to = bytes.Clone(f.B)
 	return f.Type == bytesType && len(f.B) > 0
-}
-
-func text(f *wire.Field, to *string) bool {
-	var b []byte
-	ok := f.Text(&b)
-	*to = string(b)
-	return ok
 }
 
 // at takes a time in seconds since 1970.

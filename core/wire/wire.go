@@ -59,6 +59,19 @@ func (w *Writer) Bytes(num Number, b []byte) {
 	}
 }
 
+// List writes n elements, one behind the other, each with its length: a field comes
+// once. [Field.Each] reads them.
+func (w *Writer) List(num Number, n int, element func(i int) []byte) {
+	if n == 0 {
+		return
+	}
+	start := w.Begin(num)
+	for i := range n {
+		w.B = protowire.AppendBytes(w.B, element(i))
+	}
+	w.End(start)
+}
+
 // Session writes the id of a session.
 func (w *Writer) Session(num Number, id incumbent.SessionID) {
 	if !id.IsZero() {
@@ -182,6 +195,41 @@ func (f *Field) Bytes(to *[]byte) bool {
 func (f *Field) Text(to *[]byte) bool {
 	*to = f.B
 	return f.Type == protowire.BytesType && utf8.Valid(f.B)
+}
+
+// CopyText takes a copy of a text, as [Field.Text] does.
+func (f *Field) CopyText(to *string) bool {
+	*to = string(f.B)
+	return f.Type == protowire.BytesType && utf8.Valid(f.B)
+}
+
+// CopyString takes a copy of bytes, which need not be UTF-8, as a string.
+func (f *Field) CopyString(to *string) bool {
+	*to = string(f.B)
+	return f.Type == protowire.BytesType
+}
+
+// Small takes a number below 256.
+func Small[T ~uint8](f *Field, to *T) bool {
+	*to = T(f.N)
+	return f.Type == protowire.VarintType && f.N < 256
+}
+
+// Each calls take with each element of a list, as [Writer.List] writes it, which
+// aliases the message. It is false if there are more than most, or take says so.
+func (f *Field) Each(most int, take func([]byte) bool) bool {
+	if f.Type != protowire.BytesType {
+		return false
+	}
+	list := f.B
+	for n := 0; len(list) > 0; n++ {
+		b, size := protowire.ConsumeBytes(list)
+		if size < 0 || n == most || !take(b) {
+			return false
+		}
+		list = list[size:]
+	}
+	return true
 }
 
 // Session takes the id of a session.
