@@ -33,6 +33,9 @@ type TxnCommand struct {
 	If   []Condition
 	Then []Command
 	Else []Command
+	// All has the operations behind one that fails tried, too, though nothing of the
+	// transaction happens, so that [TxnResult.Failures] has all that fail.
+	All bool
 }
 
 // Condition is something that holds for a state, or does not.
@@ -75,6 +78,14 @@ type TxnResult struct {
 	Unmet   int      // the first condition that did not hold, from 1; 0: all held
 	Failed  int      // the operation that failed, from 1; 0: none did
 	Results []Result // of each operation, in their order; none if one failed
+
+	Failures []Failure // of a transaction with All, in their order; not kept with a key
+}
+
+// Failure is an operation that failed: where it stands, from 1, and its answer.
+type Failure struct {
+	Operation int
+	Result    Result
 }
 
 // Txn is a transaction as the log has it, without meta:
@@ -82,6 +93,7 @@ type TxnResult struct {
 //	1  conditions: fields one behind the other, each with the number of whose it is
 //	2  then: operations, each the field that it is in a Command
 //	3  else: the same
+//	4  flag: all that fails is told
 type Txn []byte
 
 // Pack returns the transaction as the log has it.
@@ -110,6 +122,7 @@ func (c TxnCommand) Pack() Txn {
 	}
 	pack(2, c.Then)
 	pack(3, c.Else)
+	w.Flag(4, c.All)
 	return w.B
 }
 
@@ -159,7 +172,10 @@ func countSteps(b []byte) (q steps, ok bool) {
 }
 
 // txn is a decoded transaction.
-type txn struct{ conditions, then, otherwise steps }
+type txn struct {
+	conditions, then, otherwise steps
+	all                         bool
+}
 
 func decodeTxn(b []byte) (t txn, err *incumbent.Error) {
 	r := wire.Read(b)
@@ -170,6 +186,12 @@ func decodeTxn(b []byte) (t txn, err *incumbent.Error) {
 				return t, fail(incumbent.Invalid, "malformed transaction")
 			}
 			return t, nil
+		}
+		if f.Num == 4 {
+			if !f.Flag(&t.all) {
+				return t, fail(incumbent.Invalid, "malformed transaction")
+			}
+			continue
 		}
 		q, ok := countSteps(f.B)
 		switch f.Num {

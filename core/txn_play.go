@@ -85,17 +85,27 @@ func (t *txn) play(on stage, r *Reading) (res Result, done bool) {
 	out.Results = make([]Result, 0, ops.count)
 	for n := 1; n <= ops.count; n++ {
 		num, op, _ := ops.next()
-		r, ok := on.operate(r, num, op, n == ops.count)
-		if !ok {
+		r, ok := on.operate(r, num, op, n == ops.count && !t.all)
+		switch {
+		case !ok:
 			return Result{}, false
+		case r.Err == nil:
+			out.Results = append(out.Results, r)
+		default:
+			out.Failures = append(out.Failures, Failure{n, r})
 		}
-		if r.Err != nil {
-			out.Failed, out.Results = n, nil
-			return Result{Err: at("operation", n, r.Err), Txn: out}, true
+		if r.Err != nil && !t.all {
+			break
 		}
-		out.Results = append(out.Results, r)
 	}
-	return Result{Txn: out}, true
+	if len(out.Failures) == 0 {
+		return Result{Txn: out}, true
+	}
+	first := out.Failures[0]
+	if out.Failed, out.Results = first.Operation, nil; !t.all {
+		out.Failures = nil
+	}
+	return Result{Err: at("operation", first.Operation, first.Result.Err), Txn: out}, true
 }
 
 // at says which step an error is of.

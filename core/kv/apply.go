@@ -40,8 +40,10 @@ func (t *tables) Apply(x *core.Exec, b []byte) core.Result {
 		}
 		return t.removeTree(x, &c)
 	}
-	if err := x.CheckOwner(c.Session); err != nil {
-		return core.Result{Err: err}
+	if c.Verb != Get { // which uses no session
+		if err := x.CheckOwner(c.Session); err != nil {
+			return core.Result{Err: err}
+		}
 	}
 	o := t.find(c.Key)
 	if r, idle := t.idleAt(x.Reading(), &c, o, !c.Session.IsZero() && x.Session(c.Session) != nil); idle {
@@ -159,8 +161,20 @@ func (c *Command) holds(o *Entry) bool {
 		return o == nil && c.Index == 0 || o != nil && o.Modified == c.Index
 	case IfValue:
 		return o != nil && bytes.Equal(o.Value, c.Was)
+	case IfThere:
+		return o != nil
+	case IfLocked:
+		return o != nil && o.Session == c.Session
 	}
 	return true
+}
+
+// said reports whether a command leaves an entry as it is, for it says the same.
+func (c *Command) said(o *Entry) bool {
+	if !c.Lazy || o == nil || o.Flags != c.Flags || !bytes.Equal(o.Value, c.Value) {
+		return false
+	}
+	return c.Verb == Put || o.Session == c.Session && o.OnEnd == c.OnEnd && o.Delay == c.Delay
 }
 
 // next is what becomes of an entry, nil: none, that gets the command's value.

@@ -34,12 +34,16 @@ type Command struct {
 	Flags uint64
 
 	// If is what the entry must be like, for the command to do anything: else it
-	// answers Conflict. Of Put and Remove.
+	// answers Conflict. Of Put, Remove and Get.
 	If    If
 	Index incumbent.Index // with IfIndex, 0: it is not there; of EndDelay: since when
 	Was   []byte          // with IfValue
 
-	Session incumbent.SessionID // of Acquire and Release
+	// Lazy leaves an entry as it is, with its Modified, that says what the command
+	// says. Of Put and Acquire.
+	Lazy bool
+
+	Session incumbent.SessionID // of Acquire and Release; with IfLocked, zero: nobody has
 	OnEnd   OnEnd               // of Acquire
 	Delay   time.Duration       // of Acquire: 0 to MaxDelay
 
@@ -52,9 +56,11 @@ type If uint8
 
 // The conditions. The numbers are part of the log: append only.
 const (
-	Always  If = iota
-	IfIndex    // it was modified at Index, or is not there
-	IfValue    // its value is Was
+	Always   If = iota
+	IfIndex     // it was modified at Index, or is not there
+	IfValue     // its value is Was
+	IfThere     // it is there
+	IfLocked    // it is there and Session has locked it; of Get
 	numIfs
 )
 
@@ -74,6 +80,7 @@ func (c Command) Encode(meta core.Meta) []byte {
 	w.Millis(11, c.Delay)
 	w.Uint(12, c.Limit)
 	w.Flag(13, c.KeysOnly)
+	w.Flag(14, c.Lazy)
 	return core.EncodeFamily(meta, Family{}, w.B)
 }
 
@@ -130,6 +137,8 @@ func (c *Command) set(f *wire.Field) bool {
 		return f.Uint(&c.Limit)
 	case 13:
 		return f.Flag(&c.KeysOnly)
+	case 14:
+		return f.Flag(&c.Lazy)
 	}
 	return false
 }
@@ -139,14 +148,16 @@ func (c *Command) Validate() error {
 	if err := check(c.Key, c.Verb == RemoveTree || c.Verb == List); err != nil {
 		return err
 	}
-	session := c.Verb == Acquire || c.Verb == Release
+	session := c.Verb == Acquire || c.Verb == Release || c.If == IfLocked && !c.Session.IsZero()
 	switch {
 	case len(c.Value) > MaxValueBytes || len(c.Was) > MaxValueBytes:
 		return incumbent.Errorf(incumbent.TooLarge, "value: limit MaxValueBytes is %d", MaxValueBytes)
 	case session == c.Session.IsZero():
 		return incumbent.Errorf(incumbent.Invalid, "a session belongs to locking and to unlocking")
-	case c.If != Always && c.Verb != Put && c.Verb != Remove:
-		return incumbent.Errorf(incumbent.Invalid, "only put and remove have conditions")
+	case c.If != Always && c.Verb != Get && (c.If == IfLocked || c.Verb != Put && c.Verb != Remove):
+		return incumbent.Errorf(incumbent.Invalid, "only put, remove and get have conditions, and only get that of a lock")
+	case c.Lazy && c.Verb != Put && c.Verb != Acquire:
+		return incumbent.Errorf(incumbent.Invalid, "only put and acquire leave an entry as it is")
 	case c.Verb != Acquire && (c.OnEnd != Keep || c.Delay != 0):
 		return incumbent.Errorf(incumbent.Invalid, "only locking says what the end of the session means")
 	case c.Limit > 0 && c.Verb != List, c.KeysOnly && c.Verb != List && c.Verb != Get:

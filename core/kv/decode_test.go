@@ -25,6 +25,9 @@ func commands() []Command {
 		{Verb: RemoveTree, Key: key("")},
 		{Verb: EndDelay, Key: key("a"), Index: 7},
 		{Verb: Put, Key: key("a"), Value: []byte("v")},
+		{Verb: Put, Key: key("a"), Lazy: true, If: IfThere},
+		{Verb: Get, Key: key("a"), Session: s, If: IfLocked},
+		{Verb: Get, Key: key("a"), If: IfLocked, KeysOnly: true},
 	}
 }
 
@@ -46,7 +49,7 @@ func body(t testing.TB, c Command) []byte {
 func (c Command) same(o Command) bool {
 	values := bytes.Equal(c.Value, o.Value) && bytes.Equal(c.Was, o.Was)
 	return values && c.Verb == o.Verb && c.Key == o.Key && c.Flags == o.Flags && c.If == o.If && c.Index == o.Index &&
-		c.Session == o.Session && c.OnEnd == o.OnEnd && c.Delay == o.Delay
+		c.Session == o.Session && c.OnEnd == o.OnEnd && c.Delay == o.Delay && c.Lazy == o.Lazy && c.KeysOnly == o.KeysOnly
 }
 
 func TestDecodeReadsWhatEncodeWrites(t *testing.T) {

@@ -136,9 +136,10 @@ func (n *naive) command(c *Command) outcome {
 	fail := func(kind incumbent.Kind) outcome { return outcome{kind, n.text(k)} }
 	switch {
 	case c.If == IfIndex && (there && o.Modified != c.Index || !there && c.Index != 0),
-		c.If == IfValue && (!there || !bytes.Equal(o.Value, c.Was)):
+		c.If == IfValue && (!there || !bytes.Equal(o.Value, c.Was)), c.If == IfThere && !there:
 		return fail(incumbent.Conflict)
 	}
+	same := c.Lazy && there && bytes.Equal(o.Value, c.Value) && o.Flags == c.Flags
 	e := o
 	if !there {
 		e = Entry{Key: c.Key, Created: n.index}
@@ -146,7 +147,9 @@ func (n *naive) command(c *Command) outcome {
 	e.Value, e.Flags, e.Modified = c.Value, c.Flags, n.index
 	switch c.Verb {
 	case Put:
-		n.change(k, &e)
+		if !same {
+			n.change(k, &e)
+		}
 	case Remove:
 		if !there {
 			return outcome{record: "0"}
@@ -165,6 +168,9 @@ func (n *naive) command(c *Command) outcome {
 			return outcome{incumbent.TooLarge, "nothing"}
 		case !mine:
 			e.LockIndex++
+		}
+		if same && mine && o.OnEnd == c.OnEnd && o.Delay == c.Delay {
+			break
 		}
 		e.Session, e.OnEnd, e.Delay = c.Session, c.OnEnd, c.Delay
 		n.change(k, &e)
@@ -224,11 +230,20 @@ func (n *naive) draw(t *rapid.T) core.Command {
 		c.Verb, c.Index = EndDelay, n.delays[name].Since+rapid.SampledFrom([]incumbent.Index{0, 0, 1}).Draw(t, "off")
 	}
 	if c.Verb == Put || c.Verb == Remove {
-		c.If = If(rapid.Uint8Range(0, uint8(numIfs)-1).Draw(t, "if"))
+		c.If = If(rapid.Uint8Range(0, uint8(IfThere)).Draw(t, "if"))
 		c.Index = o.Modified + rapid.SampledFrom([]incumbent.Index{0, 0, 0, 1}).Draw(t, "off")
 		c.Was = slices.Clone(o.Value)
 		if rapid.IntRange(0, 3).Draw(t, "was") == 0 {
 			c.Was = value
+		}
+	}
+	if c.Verb == Put || c.Verb == Acquire {
+		c.Lazy = rapid.Bool().Draw(t, "lazy")
+		if same := rapid.Bool().Draw(t, "same"); same && there {
+			c.Value, c.Flags, c.OnEnd, c.Delay = slices.Clone(o.Value), o.Flags, o.OnEnd, o.Delay
+		}
+		if c.Verb == Put {
+			c.OnEnd, c.Delay = Keep, 0
 		}
 	}
 	return c

@@ -33,11 +33,14 @@ func (t *shared) idle(r *core.Reading, c *Command, open bool) (core.Result, bool
 
 // idleAt does so for a command about one key, whose entry is o.
 func (t *shared) idleAt(r *core.Reading, c *Command, o *Entry, open bool) (core.Result, bool) {
-	if c.Verb == Get {
-		return t.get(r, c, o), true
-	}
 	if err := t.refusal(c, o, open); err != nil {
 		return core.Result{Record: o, Err: err}, true
+	}
+	switch {
+	case c.Verb == Get:
+		return t.get(r, c, o), true
+	case c.said(o):
+		return core.Result{Record: o}, true
 	}
 	return core.Result{Record: 0}, c.Verb == Remove && o == nil
 }

@@ -3,6 +3,7 @@ package kv
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -48,7 +49,7 @@ func (w *world) step(t *rapid.T) core.Command {
 	c := Command{Key: drawKey(t), Value: []byte(rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "value"))}
 	switch rapid.IntRange(0, 10).Draw(t, "step") {
 	case 0, 1, 2:
-		c.Verb = Put
+		c.Verb, c.Lazy = Put, rapid.Bool().Draw(t, "lazy")
 	case 3:
 		c.Verb = Put
 		if c.If, c.Index = IfIndex, 0; rapid.Bool().Draw(t, "there") {
@@ -147,6 +148,7 @@ func (w *world) txn(t *rapid.T) (c core.TxnCommand, unmet int) {
 	for range rapid.IntRange(0, 3).Draw(t, "else") {
 		c.Else = append(c.Else, w.step(t))
 	}
+	c.All = rapid.Bool().Draw(t, "all")
 	return c, unmet
 }
 
@@ -207,12 +209,27 @@ func TestG24_ATransactionIsItsOperationsOrNothing(t *testing.T) {
 				ops = c.Else
 			}
 			fails, kind := 0, incumbent.OK
+			failures := map[int]incumbent.Kind{}
 			for i, op := range ops {
 				got, _ := apply(t, alone, op)
-				if kind = kindOf(got[0]); kind != incumbent.OK {
-					fails = i + 1
+				k := kindOf(got[0])
+				if k == incumbent.OK {
+					continue
+				}
+				if fails == 0 {
+					fails, kind = i+1, k
+				}
+				if !c.All {
 					break
 				}
+				failures[i+1] = k
+			}
+			told := map[int]incumbent.Kind{}
+			for _, f := range r.Txn.Failures {
+				told[f.Operation] = kindOf(f.Result)
+			}
+			if !maps.Equal(told, failures) {
+				t.Fatalf("%+v: operations %v fail, want %v", c, told, failures)
 			}
 			if r.Txn.Failed != fails || kindOf(r) != kind {
 				t.Fatalf("%+v: operation %d fails with %v, want %d with %v", c, r.Txn.Failed, kindOf(r), fails, kind)
