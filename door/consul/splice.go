@@ -83,8 +83,8 @@ func (r *run) appendTo(b []byte) []byte {
 	return b
 }
 
-// compressors are in use for one run each: one keeps some hundred kB of memory.
-var compressors = sync.Pool{New: func() any {
+// deflaters are in use for one run each: one keeps some hundred kB of memory.
+var deflaters = sync.Pool{New: func() any {
 	w, err := flate.NewWriter(nil, flate.DefaultCompression)
 	if err != nil {
 		panic(incumbent.Errorf(incumbent.Internal, "a compressor: %w", err))
@@ -97,8 +97,8 @@ func (r *run) compress() {
 	r.once.Do(func() {
 		plain := r.appendTo(make([]byte, 0, r.size))
 		var out bytes.Buffer
-		w := compressors.Get().(*flate.Writer) //nolint:forcetypeassert // as it was made
-		defer compressors.Put(w)
+		w := deflaters.Get().(*flate.Writer) //nolint:forcetypeassert // as it was made
+		defer deflaters.Put(w)
 		w.Reset(&out)
 		w.Write(plain) //nolint:errcheck // a buffer takes everything
 		w.Flush()      //nolint:errcheck // as above
@@ -202,7 +202,7 @@ func (s *spliced) JSON() []byte {
 
 // Pretty is the list, indented.
 func (s *spliced) Pretty() []byte {
-	s.indented.Do(func() { s.pretty = indented(s.JSON()) })
+	s.indented.Do(func() { s.pretty = indentJSON(s.JSON()) })
 	return s.pretty
 }
 
@@ -245,8 +245,8 @@ func (s *spliced) join() []byte {
 	return binary.LittleEndian.AppendUint32(b, uint32(s.size())) //nolint:gosec // RFC 1952: modulo 2^32
 }
 
-// indented is JSON as ?pretty shows it.
-func indented(b []byte) []byte {
+// indentJSON is JSON as ?pretty shows it.
+func indentJSON(b []byte) []byte {
 	var out bytes.Buffer
 	if err := json.Indent(&out, b, "", "    "); err != nil {
 		panic(incumbent.Errorf(incumbent.Internal, "indent an answer: %w", err))
