@@ -30,6 +30,8 @@ var actions = [numStates]map[Verbs]Action{
 	Sessions: {See: SessionRead, Write: SessionOpen, ReleaseOthers: SessionClose},
 	Keys:     {See: KeyRead, Follow: KeyWatch, Write: KeyWrite},
 	Cluster:  {See: Status},
+	Nodes:    {See: NodeRead, Write: NodeWrite},
+	Services: {See: ServiceRead, Write: ServiceWrite},
 }
 
 // Ask answers a question as [Authorize] decides, and says by which rule. Without

@@ -23,6 +23,8 @@ func TestG12_TheWholeTable(t *testing.T) {
 			"everything": Compile([]*Policy{{Name: "p", For: []string{"*"}, Rules: []Rule{
 				{State: Leases, Namespace: "*", Verbs: AllVerbs},
 				{State: Keys, Namespace: "*", Verbs: AllVerbs},
+				{State: Nodes, Namespace: "*", Verbs: AllVerbs},
+				{State: Services, Namespace: "*", Verbs: AllVerbs},
 				{State: Sessions, Verbs: AllVerbs},
 				{State: Cluster, Verbs: AllVerbs},
 			}}}, 1),
@@ -79,12 +81,13 @@ func TestG12_AnAgentActsOnlyAsItself(t *testing.T) {
 }
 
 func TestG12_DeniedByDefaultAndSaysWhatHelps(t *testing.T) {
-	look := []Action{Read, Watch, SessionRead, Status, Discover}
+	look := []Action{Read, Watch, SessionRead, Status, Discover, NodeRead, ServiceRead}
+	store := []Action{SessionOpen, KeyRead, KeyWatch, KeyWrite, NodeWrite, ServiceWrite}
 	for _, p := range []Principal{{}, {Name: "x"}, {Name: "x", Kind: numKinds}, {Name: "x", Kind: 255}, {Name: "x", Kind: Observer}, {Name: "x", Kind: Agent}} {
 		for a := range NumActions + 3 {
 			err := Authorize(unruled(p), a, Resource{Holder: "other", Owner: "other"})
 			allowed := p.Kind == Observer && slices.Contains(look, a) ||
-				p.Kind == Agent && (slices.Contains(look, a) && a != SessionRead || a == SessionOpen || a == KeyRead || a == KeyWatch || a == KeyWrite)
+				p.Kind == Agent && (slices.Contains(look, a) && a != SessionRead || slices.Contains(store, a))
 			if allowed != (err == nil) {
 				t.Errorf("%s %s: %v", p, a, err)
 			}

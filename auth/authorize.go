@@ -30,12 +30,16 @@ const (
 	KeyRead      // look at keys and values
 	KeyWatch     // follow changes of them
 	KeyWrite     // store, lock and delete them
+	NodeRead     // look at nodes of the catalog and their checks, wait for their change
+	NodeWrite    // register and deregister them
+	ServiceRead  // look at services, their instances and checks, wait for their change
+	ServiceWrite // register and deregister them
 	NumActions
 )
 
 // Resource is what an action is done to.
 type Resource struct {
-	Name   incumbent.Name // of a lease, or of a key, which has no model
+	Name   incumbent.Name // of a lease, or of a key, node or service, which have no model
 	Whole  bool           // it is done to all whose names begin so
 	Holder string         // for whom one claims, extends, releases, transfers: who holds, or will
 	Owner  string         // [Principal.String] of who opened the session
@@ -87,6 +91,10 @@ var decrees = [NumActions]decree{
 	KeyRead:      {name: "key_read", state: Keys, verb: See, free: agents(always), most: lookers(always)},
 	KeyWatch:     {name: "key_watch", state: Keys, verb: Follow, free: agents(always), most: lookers(always)},
 	KeyWrite:     {name: "key_write", state: Keys, verb: Write, free: agents(always), most: agents(always)},
+	NodeRead:     {name: "node_read", state: Nodes, verb: See, free: lookers(always), most: lookers(always)},
+	NodeWrite:    {name: "node_write", state: Nodes, verb: Write, free: agents(always), most: agents(always)},
+	ServiceRead:  {name: "service_read", state: Services, verb: See, free: lookers(always), most: lookers(always)},
+	ServiceWrite: {name: "service_write", state: Services, verb: Write, free: agents(always), most: agents(always)},
 }
 
 // String returns the action's name, as in errors and metrics.
@@ -262,7 +270,7 @@ func whereOf(d *decree, r *Resource) string {
 		return ""
 	case d.state == Leases:
 		return " " + n.String()
-	case d.state == Keys:
+	case d.state != Sessions && d.state != Cluster:
 		return " " + n.Namespace + ":" + n.Lease
 	default:
 		return " of " + n.Lease

@@ -24,10 +24,15 @@ const (
 	Sessions              // by who opened them, "agent:unit-1" as their name
 	Keys                  // by namespace and key
 	Cluster               // status, events and metrics of members; it has no names
+	Nodes                 // of the catalog, by namespace and name
+	Services              // of the catalog, by namespace and name
 	numStates
 )
 
-var stateNames = [numStates]string{"leases", "sessions", "keys", "cluster"}
+var stateNames = [numStates]string{"leases", "sessions", "keys", "cluster", "nodes", "services"}
+
+// namespaced reports whether state of this kind belongs to namespaces.
+func (s State) namespaced() bool { return s != Sessions && s != Cluster }
 
 // String returns the kind's name, as in files of policies.
 func (s State) String() string {
@@ -96,9 +101,9 @@ type Policy struct {
 // last slash (the whole name, if it has none).
 type Rule struct {
 	State     State
-	Namespace string // of leases and keys
+	Namespace string // of leases, keys, nodes and services
 	Model     string // of leases; "": any
-	Prefix    string // of names, of leases, keys and who opened sessions; "": any
+	Prefix    string // of names, of leases, keys, nodes, services and who opened sessions; "": any
 	Verbs     Verbs
 }
 
@@ -174,7 +179,7 @@ func (r *Rule) validate() *incumbent.Error {
 	if r.State >= numStates || r.Verbs == 0 || r.Verbs&^AllVerbs != 0 {
 		return incumbent.Errorf(incumbent.Invalid, "has no kind of state or no verb that is known")
 	}
-	hasNamespace := r.State == Leases || r.State == Keys
+	hasNamespace := r.State.namespaced()
 	switch {
 	case hasNamespace && r.Namespace == "":
 		return incumbent.Errorf(incumbent.Invalid, "namespace: is missing; * is all of them")

@@ -75,6 +75,9 @@ const (
 	JujuPing
 	JujuLogin
 
+	ConsulStanding
+	ConsulAgent
+
 	NumCalls
 )
 
@@ -171,4 +174,9 @@ var table = [NumCalls]Row{
 	JujuSingularWait: {Action: auth.Watch, Judged: Named, Lane: admit.Watches, Note: "controllers only", Ways: []string{"juju.Singular.Wait"}},
 	JujuPing:         {Judged: Own, Lane: NoLane, Ways: []string{"juju.Pinger.Ping"}},
 	JujuLogin:        {Judged: Token, Lane: admit.Logins, Note: "by tag and password", Ways: []string{"juju.Admin.Login"}},
+
+	ConsulStanding: {Judged: Everyone, Lane: NoLane, Ways: []string{"consul.GET /v1/status/leader", "consul.GET /v1/status/peers"}},
+	ConsulAgent: {Action: auth.Status, Judged: First, Lane: NoLane, Ways: []string{
+		"consul.GET /v1/agent/self", "consul.GET /v1/agent/members", "consul.GET /v1/agent/version", "consul.GET /v1/agent/host",
+	}},
 }

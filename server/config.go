@@ -76,7 +76,8 @@ type Config struct {
 	// operator: see guard.go.
 	TrustLoopback Trust
 
-	Juju Juju // the door for Juju's agents
+	Juju   Juju   // the door for Juju's agents
+	Consul Consul // the door for Consul's clients
 
 	// PeerListen is where other members connect; DefaultPeerListen if the data
 	// directory was made by init or join or a JoinToken is given, else no
@@ -208,6 +209,7 @@ func (c Config) problems() (found problems) {
 		found.add("listen", c.policy(c.expectsOwnTLS()).Check())
 	}
 	found.add("juju-listen", c.Juju.validate(c.Dev))
+	found.add("consul-listen", c.Consul.validate(c.policy(c.expectsOwnTLS())))
 	if listen == nil && c.TrustLoopback == TrustOn && !c.policy(false).OnlyLoopback() {
 		found.add("trust-loopback", invalid("trust-loopback", "goes with a native listener on loopback only: over TLS nobody is trusted for where they are"))
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/sha256"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,6 +13,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/credential"
+	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/door/juju"
 	"github.com/incumbent-dev/incumbent/door/native"
 	"github.com/incumbent-dev/incumbent/engine"
@@ -182,6 +184,19 @@ func (s *Server) recheck() {
 	s.door.Recheck(s.guard.Knows())
 	if s.juju != nil {
 		s.juju.door.Recheck()
+	}
+	if s.consul != nil {
+		s.consul.door.Recheck()
+	}
+}
+
+// policiesChanged has doors that do not follow policies themselves look again at what
+// waits, on the apply goroutine.
+func (s *Server) policiesChanged(changes []core.Change) {
+	if d := s.openedConsul(); d != nil && slices.ContainsFunc(changes, func(c core.Change) bool {
+		return c.Family != nil && c.Family.Family == policy.Number
+	}) {
+		d.Recheck()
 	}
 }
 

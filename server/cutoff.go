@@ -119,6 +119,9 @@ func (s *Server) cutOffIs(ctx context.Context, cut bool) {
 	if s.juju != nil {
 		s.sendingAway(ctx, s.juju.door.SendAway)
 	}
+	if s.consul != nil {
+		s.sendingAway(ctx, s.consul.door.SendAway)
+	}
 }
 
 // sendingAway has a door send its clients away until ctx ends: those who were

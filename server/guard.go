@@ -88,6 +88,7 @@ func (c Config) trustsLoopback() (trusts bool, why string) {
 		{"--listen", c.Listen},
 		{"--advertise", c.Advertise},
 		{"--juju-listen", c.Juju.Listen},
+		{"--consul-listen", c.Consul.Listen},
 		{"--peer-listen", c.PeerListen},
 		{"--peer-advertise", c.PeerAdvertise},
 	} {

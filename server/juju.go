@@ -127,7 +127,7 @@ func (s *Server) openJuju(undo *undoing) (err error) {
 		}
 	}
 	j.door, err = juju.New(juju.Config{
-		Limits: juju.Limits{MaxConnections: jujuConnections(s.cfg.MaxConnections)},
+		Limits: juju.Limits{MaxConnections: doorConnections(s.cfg.MaxConnections)},
 		Engine: s.engine, Park: s.park, Passwords: j.verifier, Cluster: s.cluster.ClusterID(),
 		TLS: func() *tls.Config { return j.tls(s.certs) }, Ready: s.ready,
 		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) }, Logger: s.log, Audit: s.trail.note,
@@ -198,15 +198,16 @@ func (s *Server) jujuConnections() int {
 	return 0
 }
 
-// nativeParked counts the parked connections of the native listener: an agent of
-// Juju's that has logged in is parked, too. It is asked for each connection that is
-// accepted.
+// nativeParked counts the parked connections of the native listener: those of other
+// doors are parked, too. It is asked for each connection that is accepted.
 func (s *Server) nativeParked() int {
-	return max(0, int(s.park.Stats().Parked)-s.jujuAgents())
+	return max(0, int(s.park.Stats().Parked)-s.jujuAgents()-s.consulParked())
 }
 
 // openConnections counts those of all listeners for clients.
-func (s *Server) openConnections() int { return s.nativeConnections() + s.jujuConnections() }
+func (s *Server) openConnections() int {
+	return s.nativeConnections() + s.jujuConnections() + s.consulConnections()
+}
 
 // nativeConnections counts those of the native listener, whoever has them now.
 func (s *Server) nativeConnections() int { return s.gate.Open() + s.nativeParked() }
@@ -233,6 +234,9 @@ func (s *Server) doors() []*apiv1.Door {
 			Name: "juju", Address: s.JujuAddr(), Tls: true, Connections: uint64(s.jujuConnections()),
 			Agents: uint64(st.Agents), OutstandingClaims: uint64(st.Claims), BlockedCalls: uint64(st.Blocked),
 		})
+	}
+	if d := s.showConsul(); d != nil {
+		out = append(out, d)
 	}
 	return out
 }
@@ -379,7 +383,7 @@ func (c *jujuCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// jujuConnections is how many connections the door counts at most where the listener may
+// doorConnections is how many connections a door counts at most where the listener may
 // have so many. The gate keeps that limit; whom it has just closed for somebody else's
 // sake the door still counts for a moment, and must not refuse that other for it.
-func jujuConnections(listener int) int { return listener + gate.DefaultUnproven }
+func doorConnections(listener int) int { return listener + gate.DefaultUnproven }

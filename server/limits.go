@@ -3,6 +3,7 @@ package server
 import (
 	"strconv"
 
+	"github.com/incumbent-dev/incumbent/door/consul"
 	"github.com/incumbent-dev/incumbent/door/juju"
 )
 
@@ -36,7 +37,10 @@ func (s *Server) SetLimits(l Limits) error {
 		g.SetMax(next.MaxConnections)
 	}
 	if s.juju != nil {
-		s.juju.door.SetLimits(juju.Limits{MaxConnections: jujuConnections(next.MaxConnections)})
+		s.juju.door.SetLimits(juju.Limits{MaxConnections: doorConnections(next.MaxConnections)})
+	}
+	if s.consul != nil {
+		s.consul.door.SetLimits(consul.Limits{MaxConnections: doorConnections(next.MaxConnections)})
 	}
 	settleMemory(next.MemoryBytes)
 	s.log.Info("limits changed", "max_connections", next.MaxConnections, "memory_bytes", next.MemoryBytes)

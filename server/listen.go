@@ -47,6 +47,9 @@ func (s *Server) gates() map[string]*gate.Gate {
 	if s.juju != nil {
 		all[jujuListener] = s.juju.gate
 	}
+	if s.consul != nil {
+		all[consulListener] = s.consul.gate
+	}
 	return all
 }
 
@@ -54,6 +57,7 @@ func (s *Server) gates() map[string]*gate.Gate {
 const (
 	nativeListener = "native"
 	jujuListener   = "juju"
+	consulListener = "consul"
 )
 
 // registerGates exports who is at the listeners, and who was closed there.

@@ -137,6 +137,7 @@ func (s *Server) registerMetrics() {
 	s.registerQuotas()
 	s.registerPeerMetrics(gauge)
 	s.registerJujuMetrics()
+	s.registerConsulMetrics()
 	s.registerDenials()
 }
 

@@ -56,7 +56,8 @@ type Server struct {
 	node      *node.Node // the engine's
 	park      *park.Set
 	door      *native.Door
-	juju      *jujuDoor // nil: closed
+	juju      *jujuDoor   // nil: closed
+	consul    *consulDoor // nil: closed
 	guard     *guard
 	trail     *trail
 	admission *admission
@@ -146,6 +147,9 @@ func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := s.openJuju(&undo); err != nil {
 		return nil, err
 	}
+	if err := s.openConsul(&undo); err != nil {
+		return nil, err
+	}
 	s.registerMetrics()
 	s.backups = s.newSchedule()
 	s.start()
@@ -190,6 +194,9 @@ func (s *Server) openIdentity(ctx context.Context, undo *undoing) (err error) {
 	undo.later(func() { ln.Close() })
 	s.gate = s.gateOf(ln, nativeListener, reservedConnections, s.nativeParked)
 	if err := s.listenForJuju(undo); err != nil {
+		return err
+	}
+	if err := s.listenForConsul(undo); err != nil {
 		return err
 	}
 	s.https = s.cfg.TLSCert != "" || own
@@ -289,6 +296,7 @@ func (s *Server) applied(a *engine.Applied) {
 	s.observer.count(a.Results, a.Changes)
 	s.obey(a.View)
 	s.credentialsChanged(a.Changes)
+	s.policiesChanged(a.Changes)
 }
 
 // restored takes note of a state that came in the place of the old one, on the apply
@@ -323,6 +331,7 @@ func (s *Server) start() {
 	s.http = s.newHTTP()
 	s.running.Go(func() { s.serve() })
 	s.startJuju()
+	s.startConsul()
 	s.running.Go(func() { s.announce(ctx) })
 	s.running.Go(func() { s.cluster.Run(ctx) })
 	s.running.Go(func() { s.backups.run(ctx) })
@@ -456,7 +465,8 @@ func (s *Server) Close(ctx context.Context) error {
 	s.draining.Store(true)
 	s.door.Drain()
 	s.drainJuju()
-	errs := []error{s.http.Shutdown(ctx), s.park.Close(ctx), s.door.Close(ctx), s.closeJuju(ctx)}
+	s.drainConsul()
+	errs := []error{s.http.Shutdown(ctx), s.park.Close(ctx), s.door.Close(ctx), s.closeJuju(ctx), s.closeConsul(ctx)}
 	s.http.Close()
 	s.backups.stop(ctx)
 	// The node hands leadership over, which takes peers and the lease loop.

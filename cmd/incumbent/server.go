@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/incumbent-dev/incumbent/door/consul"
 	"github.com/incumbent-dev/incumbent/server"
 )
 
@@ -68,6 +69,12 @@ stopped because of a fault, which it names.`,
 	f.String("juju-listen", "", "address for Juju's agents, "+jujuAddress+" by convention (default none)")
 	f.String("juju-credential-file", "", "file with the passwords of Juju's agents: see 'incumbent credential create'")
 	f.String("juju-password", "", "with --dev, on loopback: lets any of Juju's agents in, and claim for any unit")
+	f.String("consul-listen", "", "address for Consul's clients, "+consulAddress+" by convention (default none)")
+	f.String("consul-namespace", "", "namespace of everything they see (default the default one)")
+	f.String("consul-node", server.DefaultConsulNode, "name of the node that the agent they talk to is")
+	f.String("consul-datacenter", consul.DefaultDatacenter, "name of the datacenter they see")
+	f.String("consul-anonymous", "", "KIND:NAME of whom requests come from that bring nothing (default nobody)")
+	f.Bool("consul-plaintext", false, "no TLS there, also where the native listener has it; on loopback only")
 	f.Int64("log-segment-bytes", 0, "size of a log segment (default 64 MiB, with --dev 8 MiB)")
 	f.Int64("snapshot-bytes", 0, "log between two snapshots, at most (default four segments)")
 	f.Int64("disk-reserve-bytes", server.DefaultDiskReserve, "free space below which growth is refused")
@@ -90,6 +97,9 @@ stopped because of a fault, which it names.`,
 	return c
 }
 
+// consulAddress is where Consul's clients look, by convention.
+const consulAddress = "127.0.0.1:8500"
+
 // jujuAddress is where Juju's agents are expected, by convention.
 const jujuAddress = "127.0.0.1:17070"
 
@@ -103,6 +113,13 @@ func serverConfig(c *cobra.Command, logger *slog.Logger) (server.Config, error) 
 		LogLevel: text(c, "log-level"), Version: version, Logger: logger,
 	}
 	cfg.Juju = server.Juju{Listen: text(c, "juju-listen"), CredentialFile: text(c, "juju-credential-file"), Password: text(c, "juju-password")}
+	if text(c, "consul-listen") != "" {
+		cfg.Consul = server.Consul{
+			Listen: text(c, "consul-listen"), Namespace: text(c, "consul-namespace"), Node: text(c, "consul-node"),
+			Datacenter: text(c, "consul-datacenter"), Anonymous: text(c, "consul-anonymous"),
+		}
+		cfg.Consul.Plaintext, _ = f.GetBool("consul-plaintext")
+	}
 	var err error
 	if cfg.TrustLoopback, err = server.ParseTrust(text(c, "trust-loopback")); err != nil {
 		return cfg, err

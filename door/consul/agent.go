@@ -1,0 +1,157 @@
+package consul
+
+import (
+	"bytes"
+	"encoding/json"
+	"net"
+	"net/http"
+	"runtime"
+	"strconv"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+func indented(b []byte) []byte {
+	var out bytes.Buffer
+	if json.Indent(&out, b, "", prettyIndent) != nil {
+		return b // what we have not encoded
+	}
+	out.WriteByte('\n')
+	return out.Bytes()
+}
+
+// statusLeader says where the leader is; "" where there is none.
+func statusLeader(d *Door, r *request) {
+	address := ""
+	for _, m := range d.cfg.Cluster.Members() {
+		if m.Leader {
+			address = m.Address
+		}
+	}
+	r.json(http.StatusOK, address)
+}
+
+// statusPeers says where those are who vote.
+func statusPeers(d *Door, r *request) {
+	peers := []string{}
+	for _, m := range d.cfg.Cluster.Members() {
+		if m.Voter {
+			peers = append(peers, m.Address)
+		}
+	}
+	r.json(http.StatusOK, peers)
+}
+
+// The numbers by which clients know how members stand.
+const (
+	memberAlive  = 1
+	memberFailed = 4
+)
+
+// agentMember is a member as /v1/agent/members shows it.
+type agentMember struct {
+	Name        string
+	Addr        string
+	Port        uint16
+	Tags        map[string]string
+	Status      int
+	ProtocolMin uint8
+	ProtocolMax uint8
+	ProtocolCur uint8
+	DelegateMin uint8
+	DelegateMax uint8
+	DelegateCur uint8
+}
+
+func (d *Door) agentMember(m *Member) agentMember {
+	host, port := hostAndPort(m.Address)
+	out := agentMember{
+		Name: m.Name, Addr: host, Port: port, Status: memberFailed,
+		Tags: map[string]string{
+			"role": "consul", "dc": d.cfg.Datacenter, "build": Version + ":", "id": memberID(m.ID), "port": strconv.Itoa(int(port)), "vsn": "2",
+		},
+		ProtocolMin: 1, ProtocolMax: 5, ProtocolCur: 2, DelegateMin: 2, DelegateMax: 5, DelegateCur: 4,
+	}
+	if m.Alive {
+		out.Status = memberAlive
+	}
+	if !m.Voter {
+		out.Tags["nonvoter"] = "1"
+	}
+	return out
+}
+
+func hostAndPort(address string) (string, uint16) {
+	host, text, _ := net.SplitHostPort(address)
+	port, _ := strconv.ParseUint(text, 10, 16) // of what has none: 0
+	return host, uint16(port)
+}
+
+// memberID is a member's id in the form of Consul's node ids.
+func memberID(id uint64) string {
+	var b [16]byte
+	for i := range 8 {
+		b[8+i] = byte(id >> (56 - 8*i))
+	}
+	return incumbent.SessionID(b).String()
+}
+
+// agentMembers lists the members.
+func agentMembers(d *Door, r *request) {
+	out := []agentMember{}
+	for _, m := range d.cfg.Cluster.Members() {
+		out = append(out, d.agentMember(&m))
+	}
+	r.json(http.StatusOK, out)
+}
+
+// agentSelf speaks of the node that the agent is, and of the member that was asked.
+func agentSelf(d *Door, r *request) {
+	members := d.cfg.Cluster.Members()
+	var self agentMember
+	leader := false
+	for i := range members {
+		if members[i].Self {
+			self, leader = d.agentMember(&members[i]), members[i].Leader
+		}
+	}
+	r.json(http.StatusOK, map[string]any{
+		"Config": map[string]any{
+			"Datacenter": d.cfg.Datacenter, "PrimaryDatacenter": d.cfg.Datacenter, "NodeName": d.cfg.Node, "NodeID": d.nodeID(),
+			"Server": true, "Revision": "", "Version": Version, "BuildDate": buildDate,
+		},
+		"DebugConfig": map[string]any{},
+		"Coord":       nil,
+		"Member":      self,
+		"Meta":        map[string]string{"consul-version": Version},
+		"Stats": map[string]any{
+			"consul": map[string]string{"server": "true", "leader": strconv.FormatBool(leader), "known_servers": strconv.Itoa(len(members))},
+			"raft":   map[string]string{"applied_index": formatIndex(d.view().Index()), "num_peers": strconv.Itoa(max(0, len(members)-1))},
+		},
+	})
+}
+
+// buildDate is what clients parse as a time where they ask for one.
+const buildDate = "1970-01-01T00:00:01Z"
+
+// nodeID is the id of the node that the agent is.
+func (d *Door) nodeID() string { return incumbent.SessionID(d.cfg.NodeID).String() }
+
+// agentVersion says which version's behaviour is answered.
+func agentVersion(_ *Door, r *request) {
+	r.json(http.StatusOK, map[string]any{
+		"SHA": "", "BuildDate": buildDate, "HumanVersion": Version, "FIPS": "",
+	})
+}
+
+// agentHost says what the machine is.
+func agentHost(_ *Door, r *request) {
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	r.json(http.StatusOK, map[string]any{
+		"Memory": map[string]any{"total": memory.Sys, "used": memory.HeapInuse},
+		"CPU":    []any{map[string]any{"cores": runtime.NumCPU()}},
+		"Host":   map[string]any{"os": runtime.GOOS, "kernelArch": runtime.GOARCH},
+		"Disk":   nil, "CollectionTime": 0, "Errors": nil,
+	})
+}

@@ -1,0 +1,108 @@
+package consul
+
+import (
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core/policy"
+)
+
+// caller is who makes a request.
+type caller struct {
+	door      *Door
+	principal auth.Principal
+	address   string
+	rights    *auth.Rights // by the policies when it was last judged
+}
+
+// judge takes the policies of now.
+func (w *caller) judge() { w.rights = policy.Of(w.door.view()).Rules().Of(w.principal) }
+
+// may reports whether the caller may do an action to something of the door's namespace
+// that has a name.
+func (w *caller) may(a auth.Action, name string) bool {
+	return auth.Authorize(w.rights, a, auth.Resource{Name: w.door.named(name)}) == nil
+}
+
+// sight is what the caller may see by an action that looks.
+func (w *caller) sight(a auth.Action) auth.Sight { return w.rights.Sight(a) }
+
+// named is a name in the door's namespace, for policies.
+func (d *Door) named(name string) incumbent.Name {
+	return incumbent.Name{Namespace: d.namespace, Lease: name}
+}
+
+// identify finds out who asks. If that cannot be known it has been answered.
+func (r *request) identify() bool {
+	d, peer := r.door, r.conn.peer
+	peer.Bearer = r.token()
+	peer.Forwarded = peer.Forwarded || auth.Forwarded(r.header)
+	p, err := d.cfg.Guard.Identify(peer)
+	if err == nil && !peer.Unix {
+		err = p.RefusePage(r.head)
+	}
+	r.head = nil
+	r.who = &caller{door: d, principal: p, address: peer.Remote.String()}
+	if err != nil {
+		d.noteUnknown(r.who, err)
+		if incumbent.KindOf(err) == incumbent.Denied && peer.Bearer != "" {
+			r.fail(403, textUnknownUser)
+		} else {
+			r.failFor(err)
+		}
+		return false
+	}
+	if p.Kind == auth.Anonymous {
+		r.who.principal = d.cfg.Anonymous
+	}
+	if r.who.principal.Kind != auth.Anonymous {
+		d.strangers.remove(r.conn)
+	}
+	return true
+}
+
+// token is the one that the request brings. Whoever brings an Authorization header of
+// another scheme brings none: proxies have theirs.
+func (r *request) token() string {
+	if t := r.header.Get("X-Consul-Token"); t != "" {
+		return t
+	}
+	if t, ok := auth.Bearer(r.header.Get("Authorization")); ok && t != "" {
+		return t
+	}
+	return r.query.Get("token")
+}
+
+// defaultPolicy is what happens to whom no policy speaks of.
+func (d *Door) defaultPolicy() string {
+	if policy.Of(d.view()).Rules() == nil {
+		return "allow"
+	}
+	return "deny"
+}
+
+// place is admitted work's place in its lane.
+type place struct {
+	door   *Door
+	ticket admit.Ticket
+}
+
+// enter gives work of this cost a place in its lane, or refuses it.
+func (d *Door) enter(l admit.Lane, cost int) (place, error) {
+	if d.cfg.Admission == nil {
+		return place{}, nil
+	}
+	t, err := d.cfg.Admission.Enter(l, cost, d.monotonic())
+	if err != nil {
+		return place{}, err
+	}
+	return place{d, t}, nil
+}
+
+// leave gives the place back.
+func (p *place) leave() {
+	if p.door != nil {
+		p.ticket.Done(p.door.monotonic())
+		p.door = nil
+	}
+}

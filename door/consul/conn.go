@@ -1,0 +1,230 @@
+package consul
+
+import (
+	"container/list"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/park"
+)
+
+// conn is a parked connection. While it is idle, or its request waits, this struct, the
+// request and the parked connection are all there is.
+type conn struct {
+	door     *Door
+	parked   atomic.Pointer[park.Conn]
+	peer     auth.Peer     // of the connection, without what a request brings
+	known    atomic.Bool   // somebody has shown who he is
+	stranger *list.Element // under door.strangers.mu
+
+	park.Link[*conn] // in door.conns
+
+	// Of the worker alone.
+	looked int         // bytes that are known not to hold the end of a head
+	in     *incoming   // whose body has not come whole; nil: there is none
+	slow   *time.Timer // ends the wait for that
+
+	mu      sync.Mutex // guards the rest; held to change it
+	gone    bool       // Closed was called
+	last    bool       // nothing is read any more
+	held    bool       // the worker waits to be woken for what it has
+	current *request   // that is not answered
+}
+
+var _ park.Handler = (*conn)(nil)
+
+// Readable reads whatever has come. A request that comes before the one before it is
+// answered waits: answers go out in the order of requests.
+func (c *conn) Readable(p *park.Conn, data []byte) (int, error) {
+	c.parked.CompareAndSwap(nil, p)
+	n := 0
+	for {
+		switch c.standing() {
+		case busy:
+			return n, park.Hold
+		case finished:
+			return len(data), nil
+		}
+		if c.in == nil {
+			n += blankLines(data[n:])
+			if n == len(data) {
+				return n, nil
+			}
+			used, bad := c.head(p, data[n:])
+			if n += used; bad != nil {
+				c.refuse(p, bad)
+				return len(data), nil
+			}
+			if c.in == nil {
+				return n, nil
+			}
+		}
+		used, bad := c.in.feed(data[n:])
+		if n += used; bad == nil && c.in.whole() {
+			c.begin()
+			continue
+		}
+		if bad == nil {
+			bad = c.await(p, used)
+		}
+		if bad != nil {
+			c.refuse(p, bad)
+			return len(data), nil
+		}
+		return n, nil
+	}
+}
+
+// standings of a connection, as the worker sees them.
+type standing uint8
+
+const (
+	open standing = iota
+	busy
+	finished
+)
+
+func (c *conn) standing() standing {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.last:
+		return finished
+	case c.current != nil:
+		c.held = true
+		return busy
+	}
+	return open
+}
+
+// blankLines are those that some clients send behind a body.
+func blankLines(data []byte) int {
+	n := 0
+	for n < len(data) && (data[n] == '\r' || data[n] == '\n') {
+		n++
+	}
+	return n
+}
+
+// head reads a head, if it is there whole.
+func (c *conn) head(p *park.Conn, data []byte) (int, *refusal) {
+	limits := c.door.limits.Load()
+	end := endOfHead(data, c.looked)
+	if end > limits.MaxHeadBytes || end == 0 && len(data) > limits.MaxHeadBytes {
+		return 0, headTooLarge
+	}
+	if end == 0 {
+		c.looked = len(data)
+		return 0, nil
+	}
+	c.looked = 0
+	in, bad := newIncoming(data[:end], limits)
+	if bad == nil && in.waiting && end == len(data) {
+		_ = p.Send(continueReply) // if it has ended, Closed follows
+	}
+	c.in = in
+	return end, bad
+}
+
+// await takes note of a part of a body that has not come whole.
+func (c *conn) await(p *park.Conn, came int) *refusal {
+	limits := c.door.limits.Load()
+	if c.slow == nil {
+		c.slow = time.AfterFunc(limits.BodyTimeout, func() { p.Close(errSlowBody) })
+		came = len(c.in.body)
+	}
+	if c.door.bodies.Add(int64(came)) > limits.MaxBodies {
+		c.door.bodies.Add(-int64(came))
+		c.in.body = c.in.body[:len(c.in.body)-min(came, len(c.in.body))]
+		return bodiesFull
+	}
+	c.in.counted += int64(came)
+	return nil
+}
+
+var errSlowBody = incumbent.Errorf(incumbent.DeadlineExceeded, "the body of a request took too long").WithHint("send it faster")
+
+// arrived forgets that a body was waited for.
+func (c *conn) arrived() {
+	if c.slow != nil {
+		c.slow.Stop()
+		c.slow = nil
+	}
+	if c.in != nil {
+		c.door.bodies.Add(-c.in.counted)
+		c.in = nil
+	}
+}
+
+// begin hands a request on that is there whole.
+func (c *conn) begin() {
+	in := c.in
+	c.arrived()
+	r := c.door.newRequest(c, in.head, in.body)
+	c.mu.Lock()
+	c.current = r
+	c.mu.Unlock()
+	c.door.work.Put(r.serve)
+}
+
+// refuse answers what is no request, and ends the connection.
+func (c *conn) refuse(p *park.Conn, bad *refusal) {
+	c.arrived()
+	c.mu.Lock()
+	c.last = true
+	c.mu.Unlock()
+	c.door.counts.malformed.Add(1)
+	if p.Send(refusalReply(bad)) == nil {
+		p.Finish(nil)
+	}
+}
+
+// answered says that the answer to the current request has been sent: the next one may
+// be read.
+func (c *conn) answered(p *park.Conn, keepAlive bool) {
+	c.mu.Lock()
+	held := c.held
+	c.current, c.held, c.last = nil, false, c.last || !keepAlive
+	last := c.last
+	c.mu.Unlock()
+	switch {
+	case last:
+		p.Finish(nil)
+	case held:
+		p.Wake()
+	}
+}
+
+// goAway ends the connection from our side: at once if it is idle, else with the answer
+// to what it waits for.
+func (c *conn) goAway() {
+	c.mu.Lock()
+	r := c.current
+	c.mu.Unlock()
+	p := c.parked.Load()
+	switch {
+	case p == nil: // park has not been told, and accept will see
+	case r == nil:
+		p.Finish(nil)
+	default:
+		r.leave()
+	}
+}
+
+// Closed ends what the connection waits for.
+func (c *conn) Closed(*park.Conn, park.Reason, error) {
+	c.arrived()
+	c.mu.Lock()
+	c.gone = true
+	r := c.current
+	c.mu.Unlock()
+	if r != nil {
+		r.abandon()
+	}
+	c.door.strangers.remove(c)
+	c.door.conns.Remove(c)
+	c.door.counts.connections.Add(-1)
+}

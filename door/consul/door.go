@@ -1,0 +1,220 @@
+package consul
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/audit"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/park"
+	"github.com/incumbent-dev/incumbent/workqueue"
+)
+
+// doorName is this door's in the origin of commands.
+const doorName = "consul"
+
+// Version is that of Consul whose behaviour is answered.
+const Version = "1.22.3"
+
+// DefaultDatacenter is the one datacenter's name, unless another is configured.
+const DefaultDatacenter = "dc1"
+
+// Guard says who calls; see [auth.Authenticator].
+type Guard interface {
+	Identify(p auth.Peer) (auth.Principal, error)
+	Knows() func(auth.Principal) bool
+}
+
+// Member is one member as clients are told of it.
+type Member struct {
+	ID      uint64
+	Name    string
+	Address string // HOST:PORT at which other members reach it, or clients where it is alone
+	Voter   bool
+	Leader  bool
+	Alive   bool // it was heard of lately
+	Self    bool
+}
+
+// Cluster is what the door asks of its member's cluster.
+type Cluster interface {
+	// Members are those of the moment, in the order of their names.
+	Members() []Member
+	// Age is how old what this member shows may be: how long ago the leader was heard of.
+	Age() time.Duration
+}
+
+// Config is what the door is made of. Engine, Park, Guard and Cluster are required.
+type Config struct {
+	Limits
+
+	Engine  *engine.Engine
+	Park    *park.Set // carries the connections
+	Guard   Guard
+	Cluster Cluster
+	// TLS returns what a handshake uses from now on; nil: there is no TLS.
+	TLS func() *tls.Config
+	// Namespace is that of everything the door shows; "": the default one.
+	Namespace string
+	// Datacenter is the one datacenter's name; "": DefaultDatacenter.
+	Datacenter string
+	// Node is the name of the node that the agent is: one of the whole cluster.
+	Node string
+	// NodeID is its id: of the cluster.
+	NodeID [16]byte
+	// Anonymous is whom requests come from that bring nothing. The zero value: nobody.
+	Anonymous auth.Principal
+	// Admission gives requests places in lanes; nil admits everything.
+	Admission *admit.Controller
+	// Audit takes note of what is changed and what is denied. It does not wait. nil:
+	// nobody does.
+	Audit func(audit.Record)
+
+	Now       func() time.Time
+	Monotonic func() int64 // nanoseconds since some moment, for Admission; of the machine's clock if nil
+	Logger    *slog.Logger
+}
+
+// Validate returns an Invalid error if a part is missing or a limit is wrong.
+func (c *Config) Validate() error {
+	for name, missing := range map[string]bool{
+		"Engine": c.Engine == nil, "Park": c.Park == nil, "Guard": c.Guard == nil, "Cluster": c.Cluster == nil, "Node": c.Node == "",
+	} {
+		if missing {
+			return incumbent.Errorf(incumbent.Invalid, "consul door: %s is missing", name)
+		}
+	}
+	return c.Limits.Validate()
+}
+
+// Door serves Consul's clients.
+type Door struct {
+	cfg       Config
+	engine    *engine.Engine
+	view      func() *core.View
+	routes    *router
+	namespace string
+	now       func() time.Time
+	monotonic func() int64
+	jitter    func() float64 // [0, 1): spreads what is tried again
+	log       *slog.Logger
+
+	limits    atomic.Pointer[Limits]
+	counts    counts
+	bodies    atomic.Int64 // bytes of bodies that have not come whole
+	entry     entry
+	conns     park.List[*conn]
+	strangers strangers
+
+	work *workqueue.Queue[func()]   // requests, and what goes on after a wait
+	told *workqueue.Queue[*blocked] // reads that many wait for
+
+	closing    chan struct{}
+	drainOnce  sync.Once
+	closeOnce  sync.Once
+	goroutines sync.WaitGroup // of the door
+}
+
+// New returns a door with its goroutines running; Close ends them.
+func New(cfg Config) (*Door, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg.Namespace = or(cfg.Namespace, incumbent.DefaultNamespace)
+	cfg.Datacenter = or(cfg.Datacenter, DefaultDatacenter)
+	d := &Door{
+		cfg: cfg, engine: cfg.Engine, view: cfg.Engine.View, routes: newRouter(), namespace: cfg.Namespace, now: cfg.Now, monotonic: cfg.Monotonic,
+		jitter: rand.Float64, log: cfg.Logger, work: workqueue.New[func()](), told: workqueue.New[*blocked](), closing: make(chan struct{}),
+	}
+	d.entry.init()
+	if d.now == nil {
+		d.now = time.Now
+	}
+	if d.monotonic == nil {
+		began := d.now()
+		d.monotonic = func() int64 { return int64(d.now().Sub(began)) }
+	}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	d.SetLimits(cfg.Limits)
+	for range workers {
+		d.goroutines.Go(func() { workqueue.Run(d.work) })
+	}
+	d.goroutines.Go(d.tell)
+	return d, nil
+}
+
+// SetLimits changes the limits while running.
+func (d *Door) SetLimits(l Limits) {
+	l = l.withDefaults()
+	d.limits.Store(&l)
+}
+
+// after runs a job later, spread out: half to one and a half times the delay.
+func (d *Door) after(delay time.Duration, job func()) {
+	time.AfterFunc(time.Duration(float64(delay)*(0.5+d.jitter())), func() { d.work.Put(job) })
+}
+
+// Recheck looks again at all reads that wait, because policies or credentials have
+// changed: who is not known any more, or may not see it, is told so.
+func (d *Door) Recheck() {
+	d.work.Put(func() {
+		knows := d.cfg.Guard.Knows()
+		for _, c := range d.conns.All() {
+			c.mu.Lock()
+			r := c.current
+			c.mu.Unlock()
+			if r != nil {
+				r.recheck(knows)
+			}
+		}
+	})
+}
+
+// Drain accepts nobody any more and ends all connections; reads that wait are answered
+// with what there is. It does not wait.
+func (d *Door) Drain() {
+	d.drainOnce.Do(func() {
+		d.entry.close()
+		for _, c := range d.conns.All() {
+			c.goAway()
+		}
+	})
+}
+
+// SendAway ends all connections that are open now, in any order: their clients connect
+// to another member. It calls next before each, which may wait, and ends early when
+// that says false.
+func (d *Door) SendAway(next func() bool) { d.conns.SendAway(next, (*conn).goAway) }
+
+// Connections returns how many are accepted and not closed.
+func (d *Door) Connections() int { return int(d.counts.connections.Load()) }
+
+// Parked returns how many of them are parked.
+func (d *Door) Parked() int { return d.conns.Len() }
+
+// Close drains, and ends the door's goroutines. It comes after the listener and the
+// connections:
+//
+//	door.Drain → listener.Close → park.Set.Close → door.Close
+func (d *Door) Close(ctx context.Context) error {
+	d.Drain()
+	err := d.entry.wait(ctx)
+	d.closeOnce.Do(func() {
+		close(d.closing)
+		d.work.Close()
+		d.told.Close()
+	})
+	d.goroutines.Wait()
+	return err
+}

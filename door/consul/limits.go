@@ -1,0 +1,76 @@
+package consul
+
+import (
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// Defaults of [Limits].
+const (
+	DefaultMaxConnections = 16_000           // accepted at once
+	DefaultMaxStrangers   = 512              // of them, from whom nothing came that says who they are
+	DefaultMaxHeadBytes   = 64 << 10         // request line and headers
+	DefaultMaxBodyBytes   = 8 << 20          // of a request
+	DefaultMaxBodies      = 64 << 20         // bytes of bodies that have not come whole, of all connections
+	DefaultBodyTimeout    = 30 * time.Second // from a head to the end of its body
+	DefaultSilence        = 15 * time.Minute // longer than any wait: see maxWait
+	DefaultPatience       = 7 * time.Second  // a request waits so long for a leader
+)
+
+// What is fixed: part of the protocol, or of no interest to an operator.
+const (
+	defaultWait = 5 * time.Minute  // of a blocking read that names none
+	maxWait     = 10 * time.Minute // and of any other
+
+	workers          = 4                // goroutines that run endpoints
+	handshakeTimeout = 10 * time.Second // of TLS
+	acceptPause      = 50 * time.Millisecond
+	firstRetry       = 50 * time.Millisecond // of what found no leader
+	maxRetry         = 500 * time.Millisecond
+	gzipFrom         = 512       // bytes of a body that is worth it
+	sendBytes        = 256 << 10 // of one answer handed to the connection at once
+)
+
+// Limits bound what one client, and all of them, may ask of the door. Zero fields
+// mean the defaults. They can be changed while running with [Door.SetLimits].
+type Limits struct {
+	MaxConnections int           // accepted at once; what comes beyond is closed
+	MaxStrangers   int           // of them, from whom nothing came that says who they are; the oldest makes room
+	MaxHeadBytes   int           // request line and headers; beyond: 431
+	MaxBodyBytes   int64         // of a request; beyond: 413
+	MaxBodies      int64         // bytes of bodies that have not come whole, of all connections; beyond: 503
+	BodyTimeout    time.Duration // from a head to the end of its body
+	Silence        time.Duration // a connection from which nothing came for so long is closed
+	Patience       time.Duration // a request waits so long for a leader
+}
+
+// Validate returns an Invalid error if a field is negative.
+func (l Limits) Validate() error {
+	if l.MaxConnections < 0 || l.MaxStrangers < 0 || l.MaxHeadBytes < 0 || l.MaxBodyBytes < 0 || l.MaxBodies < 0 ||
+		l.BodyTimeout < 0 || l.Silence < 0 || l.Patience < 0 {
+		return incumbent.Errorf(incumbent.Invalid, "limits of the consul door must not be negative")
+	}
+	return nil
+}
+
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		MaxConnections: or(l.MaxConnections, DefaultMaxConnections),
+		MaxStrangers:   or(l.MaxStrangers, DefaultMaxStrangers),
+		MaxHeadBytes:   or(l.MaxHeadBytes, DefaultMaxHeadBytes),
+		MaxBodyBytes:   or(l.MaxBodyBytes, DefaultMaxBodyBytes),
+		MaxBodies:      or(l.MaxBodies, DefaultMaxBodies),
+		BodyTimeout:    or(l.BodyTimeout, DefaultBodyTimeout),
+		Silence:        or(l.Silence, DefaultSilence),
+		Patience:       or(l.Patience, DefaultPatience),
+	}
+}
+
+func or[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}

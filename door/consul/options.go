@@ -1,0 +1,106 @@
+package consul
+
+import (
+	"encoding/hex"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/watch"
+)
+
+// options are the parameters that all endpoints have in common.
+type options struct {
+	index      incumbent.Index // wait until the result's is greater; 0: do not
+	hash       string          // wait until the result has another; "": do not
+	wait       time.Duration   // so long at most
+	stale      bool
+	consistent bool
+	maxStale   time.Duration // with stale; 0: any age
+	pretty     bool
+	cached     bool
+	filter     string
+}
+
+// blocking reports whether the request waits for another result.
+func (o *options) blocking() bool { return o.index != 0 || o.hash != "" }
+
+// own reports whether the member's own view will do, which is of an age.
+func (o *options) own(age time.Duration) bool {
+	return o.cached && !o.consistent || o.stale && (o.maxStale == 0 || age <= o.maxStale)
+}
+
+// want is what the request waits for.
+func (o *options) want() watch.Want {
+	w := watch.Want{After: o.index}
+	if len(o.hash) == 2*len(w.Not) {
+		if b, err := hex.DecodeString(o.hash); err == nil {
+			copy(w.Not[:], b)
+		}
+	}
+	if w.After != 0 || w.Not != (watch.Hash{}) {
+		w.For = o.wait
+	}
+	return w
+}
+
+// parse reads the options. If one is wrong it has been answered.
+func (r *request) parse() bool {
+	o, q := &r.opts, r.query
+	o.pretty, o.filter, o.hash = q.Has("pretty"), q.Get("filter"), q.Get("hash")
+	o.stale, o.consistent, o.cached = q.Has("stale"), q.Has("consistent"), q.Has("cached")
+	if dc := q.Get("dc"); dc != "" && dc != r.door.cfg.Datacenter {
+		r.fail(http.StatusInternalServerError, "No path to datacenter")
+		return false
+	}
+	for _, name := range []string{"ns", "partition"} {
+		if v := q.Get(name); v != "" && v != "default" {
+			r.fail(http.StatusBadRequest, "Invalid query parameter: %q can only be default", name)
+			return false
+		}
+	}
+	if o.stale && o.consistent {
+		r.fail(http.StatusBadRequest, "Cannot specify ?stale with ?consistent, conflicting semantics.")
+		return false
+	}
+	return r.parseWait() && r.parseStale()
+}
+
+func (r *request) parseWait() bool {
+	o := &r.opts
+	if text := r.query.Get("wait"); text != "" {
+		var err error
+		if o.wait, err = time.ParseDuration(text); err != nil {
+			r.fail(http.StatusBadRequest, "Invalid wait time")
+			return false
+		}
+	}
+	if o.wait <= 0 {
+		o.wait = defaultWait
+	}
+	o.wait = min(o.wait, maxWait)
+	if text := r.query.Get("index"); text != "" {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			r.fail(http.StatusBadRequest, "Invalid index")
+			return false
+		}
+		o.index = incumbent.Index(n)
+	}
+	return true
+}
+
+func (r *request) parseStale() bool {
+	text := r.query.Get("max_stale")
+	if text == "" {
+		return true
+	}
+	var err error
+	if r.opts.maxStale, err = time.ParseDuration(text); err != nil {
+		r.fail(http.StatusBadRequest, "Invalid max_stale value %q", text)
+		return false
+	}
+	r.opts.stale = !r.opts.consistent // who names an age takes what has it
+	return true
+}

@@ -1,0 +1,318 @@
+package consul
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/engine"
+)
+
+// request is one request while it is served. Its fields belong to whoever serves it:
+// first the goroutine that runs the endpoint, then the callback that goes on.
+type request struct {
+	door   *Door
+	conn   *conn
+	method string
+	path   string     // decoded
+	rest   string     // of the path, behind an endpoint's that ends in a slash
+	query  url.Values // parsed once
+	header http.Header
+	body   []byte
+	who    *caller
+	opts   options
+	call   calls.Call
+
+	act       action
+	head      *http.Request // until it is known who asks
+	began     time.Time
+	keepAlive bool
+	http10    bool
+	extra     []string // names and values of more headers of the answer
+	place     place
+	done      atomic.Bool // it is answered, or nobody waits for that
+
+	mu      sync.Mutex // guards blocked; held to change it
+	blocked *blocked   // a read that waits; nil: none does
+	over    bool       // nobody waits for the answer any more
+}
+
+// newRequest returns a request that is there whole.
+func (d *Door) newRequest(c *conn, head *http.Request, body []byte) *request {
+	return &request{
+		door: d, conn: c, method: head.Method, path: head.URL.Path, header: head.Header, body: body, head: head, began: d.now(),
+		keepAlive: !head.Close, http10: !head.ProtoAtLeast(1, 1),
+	}
+}
+
+// serve finds who is asked, and by whom, and has the endpoint answer.
+func (r *request) serve() {
+	d := r.door
+	act, rest, found := d.routes.find(r.path)
+	switch {
+	case !found:
+		r.fail(http.StatusNotFound, "Invalid URL path: not a recognized HTTP API endpoint")
+		return
+	case r.method == http.MethodOptions:
+		r.setHeader("Allow", strings.Join(append([]string{http.MethodOptions}, act.allowed...), ","))
+		r.bytes(http.StatusOK, "", nil)
+		return
+	}
+	if r.act, found = act.methods[r.method]; !found {
+		r.setHeader("Allow", strings.Join(act.allowed, ","))
+		r.fail(http.StatusMethodNotAllowed, "method %s not allowed", r.method)
+		return
+	}
+	r.rest, r.call = rest, r.act.call
+	if r.query = r.head.URL.Query(); !r.identify() || !r.parse() || !r.admit() {
+		return
+	}
+	r.run()
+}
+
+// run judges by the policies of now, and runs the endpoint: again, where they have
+// changed while a read waited.
+func (r *request) run() {
+	r.who.judge()
+	if err := r.call.Allowed(r.who.rights); err != nil {
+		r.denied(r.call.Action(), r.path, err)
+		return
+	}
+	r.act.serve(r.door, r)
+}
+
+// admit takes a place in the lane of the call.
+func (r *request) admit() bool {
+	lane := r.call.LaneOfRead(r.opts.stale || r.opts.cached)
+	if r.opts.blocking() {
+		lane = admit.Watches
+	}
+	if lane == calls.NoLane {
+		return true
+	}
+	var err error
+	if r.place, err = r.door.enter(lane, 1); err != nil {
+		r.failFor(err)
+	}
+	return err == nil
+}
+
+// setHeader adds a header to the answer.
+func (r *request) setHeader(name, value string) { r.extra = append(r.extra, name, value) }
+
+// fail answers with an error's text.
+func (r *request) fail(status int, format string, args ...any) {
+	text := format
+	if len(args) > 0 {
+		text = fmt.Sprintf(format, args...)
+	}
+	r.bytes(status, "text/plain; charset=utf-8", []byte(text))
+}
+
+// failFor answers with an error of ours as Consul's clients know it.
+func (r *request) failFor(err error) {
+	status, text := errorReply(err)
+	r.bytes(status, "text/plain; charset=utf-8", []byte(text))
+}
+
+// denied answers that the caller may not do something, which is counted.
+func (r *request) denied(a auth.Action, subject string, err error) {
+	r.door.noteDenied(r.who, a, subject)
+	r.failFor(err)
+}
+
+// allow reports whether the caller may do an action to something of the door's
+// namespace that has a name; whole: to all whose names begin so. If not it has been
+// answered.
+func (r *request) allow(a auth.Action, name string, whole bool) bool {
+	err := auth.Authorize(r.who.rights, a, auth.Resource{Name: r.door.named(name), Whole: whole})
+	if err != nil {
+		r.denied(a, name, err)
+	}
+	return err == nil
+}
+
+// json answers with a value of this answer alone.
+func (r *request) json(status int, v any) {
+	b, err := r.encode(v)
+	if err != nil {
+		r.failFor(incumbent.Errorf(incumbent.Internal, "encode an answer: %w", err))
+		return
+	}
+	r.bytes(status, "application/json", b)
+}
+
+func (r *request) encode(v any) ([]byte, error) {
+	if !r.opts.pretty {
+		return json.Marshal(v)
+	}
+	b, err := json.MarshalIndent(v, "", prettyIndent)
+	return append(b, '\n'), err
+}
+
+// prettyIndent is what ?pretty indents by.
+const prettyIndent = "    "
+
+// bytes answers with bytes, which are not changed any more.
+func (r *request) bytes(status int, contentType string, b []byte) {
+	if contentType != "" {
+		r.setHeader("Content-Type", contentType)
+	}
+	if r.wantsGzip() && len(b) >= gzipFrom {
+		b = gzipped(b)
+		r.setHeader("Content-Encoding", "gzip")
+	}
+	r.send(status, b)
+}
+
+// wantsGzip reports whether the client takes gzip.
+func (r *request) wantsGzip() bool { return takesGzip(r.header.Get("Accept-Encoding")) }
+
+// decode reads the body's JSON. If that is none it has been answered.
+func (r *request) decode(v any) bool {
+	err := decodeJSON(r.body, v)
+	if err != nil {
+		r.fail(http.StatusBadRequest, "Request decode failed: %v", err)
+	}
+	return err == nil
+}
+
+func decodeJSON(body []byte, v any) error {
+	if len(body) == 0 {
+		return errors.New("EOF")
+	}
+	return json.Unmarshal(body, v)
+}
+
+// origin is that of what the request has done.
+func (r *request) origin() core.Origin {
+	return core.Origin{At: r.door.now().UTC().Truncate(time.Millisecond), Door: doorName, Address: r.who.address, Principal: r.who.principal.String()}
+}
+
+// propose executes a command of a family and goes on with its result, on a goroutine of
+// the door's. What finds no leader is tried again until Patience is over; that, and what
+// never came about, has then been answered, and then is not called. reserve: it makes
+// room or lets go.
+func (r *request) propose(cmd core.Command, reserve bool, then func(core.Result)) {
+	d := r.door
+	r.attempt(func(done func(error, func())) {
+		call := engine.Call{Meta: core.Meta{Origin: r.origin()}, Deadline: r.deadline(), Reserve: reserve}
+		d.engine.Execute(call, cmd, func(res core.Result) {
+			var err error
+			if res.Err != nil && !isAnswer(res.Err) {
+				err = res.Err
+			}
+			done(err, func() { then(res) })
+		})
+	})
+}
+
+// isAnswer reports whether an error is what a command was answered with: it is then for
+// the endpoint to say.
+func isAnswer(err *incumbent.Error) bool {
+	switch err.Kind {
+	case incumbent.NotLeader, incumbent.Unavailable, incumbent.Overloaded, incumbent.Unknown, incumbent.DeadlineExceeded:
+		return false
+	}
+	return true
+}
+
+// confirmed goes on once this member has applied everything that was committed when it
+// was called. Where there is no leader it has been answered.
+func (r *request) confirmed(then func()) {
+	r.attempt(func(done func(error, func())) {
+		r.door.engine.Confirm(func(err error) { done(err, then) })
+	})
+}
+
+// read goes on with a state of the consistency that was asked for, whose headers the
+// answer will have.
+func (r *request) read(then func(v *core.View)) {
+	r.fresh(func() {
+		v := r.door.view()
+		r.consistencyHeaders()
+		r.setHeader("X-Consul-Index", formatIndex(v.Index()))
+		then(v)
+	})
+}
+
+// fresh goes on once what this member shows is as new as was asked for.
+func (r *request) fresh(then func()) {
+	if r.opts.own(r.door.cfg.Cluster.Age()) {
+		then()
+		return
+	}
+	r.confirmed(then)
+}
+
+// deadline is when the request has waited long enough for a leader.
+func (r *request) deadline() time.Time { return r.began.Add(r.door.limits.Load().Patience) }
+
+// attempt tries something until it succeeds, or Patience is over. try calls done once,
+// on any goroutine; what done is given goes on, on a goroutine of the door's.
+func (r *request) attempt(try func(done func(err error, then func()))) {
+	a := &attempt{r: r, try: try, delay: firstRetry}
+	a.late = time.AfterFunc(r.deadline().Sub(r.door.now()), func() { a.end(errNoLeader) })
+	a.run()
+}
+
+var errNoLeader = incumbent.Errorf(incumbent.Unavailable, "no leader is known")
+
+// attempt is what a request waits for of the node.
+type attempt struct {
+	r     *request
+	try   func(done func(err error, then func()))
+	delay time.Duration
+	late  *time.Timer
+	over  atomic.Bool
+}
+
+func (a *attempt) run() {
+	a.try(func(err error, then func()) {
+		switch {
+		case err == nil:
+			if a.settle() {
+				a.r.door.work.Put(then)
+			}
+		case !retried(err):
+			a.end(err)
+		case a.over.Load():
+		default:
+			a.delay = min(2*a.delay, maxRetry)
+			a.r.door.after(a.delay, a.again)
+		}
+	})
+}
+
+func (a *attempt) again() {
+	if !a.over.Load() {
+		a.run()
+	}
+}
+
+// settle reports whether this is the attempt's only end.
+func (a *attempt) settle() bool {
+	if a.over.Swap(true) {
+		return false
+	}
+	a.late.Stop()
+	return true
+}
+
+// end answers with an error.
+func (a *attempt) end(err error) {
+	if a.settle() {
+		a.r.door.work.Put(func() { a.r.failFor(err) })
+	}
+}

@@ -1,0 +1,265 @@
+package consul
+
+import (
+	"encoding/hex"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/watch"
+)
+
+// sharedQuery is a read whose result all share who ask the same and may see the same.
+type sharedQuery struct {
+	kind   string // the endpoint's; with params it says what is asked
+	params string // in a canonical form
+	rights string // what of it the caller may see; "": all
+	// eval computes the result from a view, and notes all that it reads of it. A closure
+	// may keep what it uses again: evaluations of one query never overlap.
+	eval func(v *core.View, reads *watch.Reads) result
+}
+
+// result is what an evaluation gives. It never changes.
+type result struct {
+	status   int             // 0: 200
+	index    incumbent.Index // by which it is blocked; 0: it is blocked by hash
+	hash     watch.Hash      // of what it says; may be zero where each change moves the index
+	body     body
+	filtered bool // something was left out that the caller may not see
+	size     int  // bytes that keeping it costs
+}
+
+// body is a result's in the encodings that go out, each made once for all.
+type body interface {
+	JSON() []byte
+	Gzip() []byte // of JSON
+	Pretty() []byte
+}
+
+// encoded is a body that is made of its JSON.
+type encoded struct {
+	json         func() []byte
+	gzip, pretty func() []byte
+}
+
+// newBody returns a body whose JSON is made when it is first asked for.
+func newBody(make func() []byte) body {
+	e := &encoded{json: sync.OnceValue(make)}
+	e.gzip = sync.OnceValue(func() []byte { return gzipped(e.json()) })
+	e.pretty = sync.OnceValue(func() []byte { return indented(e.json()) })
+	return e
+}
+
+// JSON implements body.
+func (e *encoded) JSON() []byte { return e.json() }
+
+// Gzip implements body.
+func (e *encoded) Gzip() []byte { return e.gzip() }
+
+// Pretty implements body.
+func (e *encoded) Pretty() []byte { return e.pretty() }
+
+// shared answers with the result of a query, when it is another than the caller has.
+func (r *request) shared(q sharedQuery) {
+	spec := watch.QuerySpec[*core.View]{
+		Key: watch.QueryKey{Params: doorName + " " + q.kind + "\x00" + q.params, Rights: q.rights},
+		Eval: func(v *core.View, reads *watch.Reads) watch.Result {
+			res := q.eval(v, reads)
+			return watch.Result{Value: &res, Hash: res.hash, Modified: res.index, Size: res.size}
+		},
+	}
+	want := r.opts.want()
+	if want.For > 0 { // it may have waited before
+		want.For = max(time.Millisecond, want.For-r.door.now().Sub(r.began))
+	}
+	if r.opts.own(r.door.cfg.Cluster.Age()) {
+		r.await(spec, want)
+		return
+	}
+	r.confirmed(func() {
+		want.AtLeast = r.door.view().Index()
+		r.await(spec, want)
+	})
+}
+
+// blocked is a request that waits for a query.
+type blocked struct {
+	r     *request
+	query *watch.Query[*core.View]
+	wait  *watch.QueryWait[*core.View]
+	told  watch.Told
+}
+
+// await waits for the query. It holds no place in a lane.
+func (r *request) await(spec watch.QuerySpec[*core.View], want watch.Want) {
+	r.place.leave()
+	q, err := r.door.engine.Queries().Query(spec)
+	if err != nil {
+		r.failFor(err)
+		return
+	}
+	b := &blocked{r: r, query: q}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		q.Release()
+		return
+	}
+	// The callback may come before this returns: it only puts into a queue.
+	b.wait, err = q.Wait(want, func(t watch.Told) {
+		b.told = t
+		r.door.told.Put(b)
+	})
+	if err != nil {
+		q.Release()
+		r.door.work.Put(func() { r.failFor(err) })
+		return
+	}
+	r.door.counts.blocked.Add(1)
+	r.blocked = b
+}
+
+// toldAtOnce is how many waits are answered before others have their turn.
+const toldAtOnce = 64
+
+// tell answers reads whose wait is over.
+func (d *Door) tell() {
+	var got []*blocked
+	for {
+		got = d.told.Take(got, toldAtOnce)
+		if len(got) == 0 {
+			return
+		}
+		for _, b := range got {
+			b.ended()
+		}
+	}
+}
+
+// ended answers: the wait is over.
+func (b *blocked) ended() {
+	r := b.r
+	r.mu.Lock()
+	mine := r.blocked == b
+	if mine {
+		r.blocked = nil
+	}
+	r.mu.Unlock()
+	b.query.Release()
+	r.door.counts.blocked.Add(-1)
+	if mine {
+		r.told(b.told)
+	}
+}
+
+// stop ends the wait of a request that waits for a query, and returns it; nil if it does
+// not wait, or has just been told. over: nobody waits for the answer any more.
+func (r *request) stop(over bool) *blocked {
+	r.mu.Lock()
+	b := r.blocked
+	r.over = r.over || over
+	stopped := false
+	if b != nil {
+		var t watch.Told
+		if t, stopped = b.wait.Cancel(); stopped {
+			b.told, r.blocked = t, nil
+		}
+	}
+	r.mu.Unlock()
+	if !stopped {
+		return nil
+	}
+	b.query.Release()
+	r.door.counts.blocked.Add(-1)
+	return b
+}
+
+// abandon ends what the request waits for: its connection is gone.
+func (r *request) abandon() {
+	r.stop(true)
+	if !r.done.Swap(true) {
+		r.place.leave()
+	}
+}
+
+// leave answers what waits with what there is, and ends the connection with the answer.
+func (r *request) leave() {
+	r.keepAlive = false
+	if b := r.stop(false); b != nil {
+		r.told(b.told)
+	}
+}
+
+// recheck judges a read that waits again.
+func (r *request) recheck(knows func(auth.Principal) bool) {
+	b := r.stop(false)
+	if b == nil {
+		return // it is not waiting, and is judged by what there is
+	}
+	if !knows(r.who.principal) {
+		r.fail(http.StatusForbidden, textUnknownUser)
+		return
+	}
+	r.extra = r.extra[:0]
+	r.run()
+}
+
+// told answers with what the query has told.
+func (r *request) told(t watch.Told) {
+	if t.Err != nil || t.Answer == nil {
+		r.failFor(errNoLeader) // the hub closes: this member leaves
+		return
+	}
+	res := t.Answer.Value.(*result) //nolint:forcetypeassert // what shared gives
+	if res.index == 0 {
+		r.setHeader("X-Consul-Contenthash", hex.EncodeToString(t.Answer.Hash[:]))
+	} else {
+		r.setHeader("X-Consul-Index", formatIndex(t.Answer.Changed))
+	}
+	r.consistencyHeaders()
+	if res.filtered {
+		r.setHeader("X-Consul-Results-Filtered-By-Acls", "true")
+	}
+	status := or(res.status, http.StatusOK)
+	if res.body == nil {
+		r.send(status, nil)
+		return
+	}
+	r.setHeader("Content-Type", "application/json")
+	b := res.body.JSON()
+	switch {
+	case r.opts.pretty:
+		b = res.body.Pretty()
+	case r.wantsGzip() && len(b) >= gzipFrom:
+		b = res.body.Gzip()
+		r.setHeader("Content-Encoding", "gzip")
+	}
+	r.send(status, b)
+}
+
+// consistencyHeaders say how the state that was read stands to the leader's.
+func (r *request) consistencyHeaders() {
+	level, age := "leader", time.Duration(0)
+	switch {
+	case r.opts.consistent:
+		level = "consistent"
+	case r.opts.stale:
+		level, age = "stale", r.door.cfg.Cluster.Age()
+	}
+	known := "true"
+	if leader, _ := r.door.engine.Node().Leader(); leader == 0 {
+		known = "false"
+	}
+	if r.opts.cached {
+		r.setHeader("X-Cache", "HIT")
+		r.setHeader("Age", strconv.Itoa(int(r.door.cfg.Cluster.Age().Seconds())))
+	}
+	r.setHeader("X-Consul-Effective-Consistency", level)
+	r.setHeader("X-Consul-Knownleader", known)
+	r.setHeader("X-Consul-Lastcontact", strconv.FormatInt(age.Milliseconds(), 10))
+	r.setHeader("X-Consul-Query-Backend", "blocking-query")
+}
