@@ -1,0 +1,214 @@
+// Package health runs the checks of the catalog: it connects to services, by HTTP,
+// TCP, UDP or the health protocol of gRPC, as the checks say with which they were
+// registered, and reports what has changed. Nothing is ever executed for a check.
+//
+// Each check is run by one member, its runner: the one at which it was registered.
+// When that one is gone the leader gives its checks to the others ([Assigner]), and
+// gives them back little by little once it is there again.
+//
+//	state ─ Changed ─▶ Runner: when is which check due ─▶ runs, a few at a time ─▶ streak ─ Report ─▶ state
+//
+// A run that changes nothing reaches nobody but the runner's memory: neither the log
+// nor those who watch. An output that changes while the status does not is reported
+// now and then.
+//
+// # Invariants
+//
+//   - At most [Config.AtOnce] runs are under way, and one of each check.
+//   - No connection is made to an address of the link, of a machine's metadata or of
+//     a listener of the cluster, whatever a name resolves to and wherever an answer
+//     redirects. The first two can be allowed, the last not: a member may trust who
+//     connects from its own machine.
+//   - What a run may read, and what an output may hold, is bounded.
+//
+// # Concurrency
+//
+// One goroutine, that of [Runner.Run], owns when checks are due and how their runs
+// went. Runs have goroutines of their own, and hand back what they found. Changed and
+// Replace may be called from any goroutine and do not block.
+package health
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// Defaults of [Config].
+const (
+	DefaultAtOnce      = 256             // runs under way
+	DefaultOutputEvery = 5 * time.Minute // between two reports of an output alone
+
+	runAgain = 5 * time.Second // at most until the next run after a report that came to nothing
+)
+
+// Check is a check as the state has it.
+type Check struct {
+	Key
+	Definition
+	Status Status
+	Output string
+}
+
+// Config is what a runner works with. Report is required.
+type Config struct {
+	// Report writes what runs of a check found into the state. It does not block;
+	// done is called once, from any goroutine.
+	Report func(k Key, o Outcome, done func(error))
+
+	AtOnce      int           // runs under way; 0: DefaultAtOnce
+	OutputEvery time.Duration // between two reports of an output alone; 0: DefaultOutputEvery; negative: never
+	// AllowAll lets checks connect to addresses of the link and of metadata.
+	AllowAll bool
+	// Never says why no check may connect to an address, whatever is allowed; "": it
+	// may. nil: nothing is known of any.
+	Never func(netip.AddrPort) string
+
+	// What tests set: how connections are made (nil: for real), and how far into its
+	// interval a check begins, in [0, 1) (nil: anywhere).
+	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	Jitter func() float64
+}
+
+// Runner runs checks.
+type Runner struct {
+	cfg    Config
+	prober *prober
+	counts counts
+	kick   chan struct{}
+
+	mu   sync.Mutex // protects news; held for moments
+	news news
+}
+
+// news is what the loop has not looked at yet.
+type news struct {
+	changed  map[Key]*Check // nil: it is run here no longer
+	all      bool           // changed is all there is
+	reported []reported
+}
+
+// reported is what came of a report.
+type reported struct {
+	job *job
+	err error
+}
+
+// New returns a runner without a check. The error is Invalid.
+func New(cfg Config) (*Runner, error) {
+	if cfg.Report == nil {
+		return nil, incumbent.Errorf(incumbent.Invalid, "health: Report is missing")
+	}
+	if cfg.AtOnce == 0 {
+		cfg.AtOnce = DefaultAtOnce
+	}
+	if cfg.OutputEvery == 0 {
+		cfg.OutputEvery = DefaultOutputEvery
+	}
+	if cfg.Jitter == nil {
+		cfg.Jitter = rand.Float64
+	}
+	p := newProber(addresses{cfg.AllowAll, cfg.Never})
+	if cfg.Dial != nil {
+		p.dial = cfg.Dial
+	}
+	return &Runner{cfg: cfg, prober: p, kick: make(chan struct{}, 1), news: news{changed: map[Key]*Check{}}}, nil
+}
+
+// Changed takes note of a check that this member is to run from now on, as it is now;
+// nil: no longer.
+func (r *Runner) Changed(k Key, c *Check) {
+	r.tell(func(n *news) { n.changed[k] = c })
+}
+
+// Replace takes note of all checks that this member is to run, in the place of those
+// it ran until now.
+func (r *Runner) Replace(checks []*Check) {
+	all := make(map[Key]*Check, len(checks))
+	for _, c := range checks {
+		all[c.Key] = c
+	}
+	r.tell(func(n *news) { n.changed, n.all = all, true })
+}
+
+func (r *Runner) tell(note func(*news)) {
+	r.mu.Lock()
+	note(&r.news)
+	r.mu.Unlock()
+	select {
+	case r.kick <- struct{}{}:
+	default: // the loop will look anyway
+	}
+}
+
+func (r *Runner) heard() news {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.news
+	r.news = news{changed: map[Key]*Check{}}
+	return n
+}
+
+// Run runs checks until ctx ends, and returns when no run is under way any more.
+func (r *Runner) Run(ctx context.Context) {
+	var runs sync.WaitGroup
+	defer runs.Wait()
+	s := newSchedule(r.cfg)
+	results := make(chan result)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		now := time.Now()
+		s.hear(now, r.heard())
+		for j := s.next(now); j != nil; j = s.next(now) {
+			d := j.def
+			runs.Go(func() { r.probe(ctx, j, d, results) })
+		}
+		r.counts.is(now, s)
+		timer.Reset(s.wait(now))
+		select {
+		case <-r.kick:
+		case <-timer.C:
+		case got := <-results:
+			r.report(s, got)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// result is what a run found.
+type result struct {
+	job     *job
+	def     *Definition // that was run
+	outcome Outcome
+}
+
+func (r *Runner) probe(ctx context.Context, j *job, d *Definition, results chan<- result) {
+	began := time.Now()
+	o := r.prober.run(ctx, d)
+	r.counts.ran(d.Kind(), o.Status, time.Since(began))
+	select {
+	case results <- result{j, d, o}:
+	case <-ctx.Done():
+	}
+}
+
+// report takes in what a run found, and reports it where that says something new.
+func (r *Runner) report(s *schedule, got result) {
+	now := time.Now()
+	s.hear(now, r.heard()) // what it is compared with is as new as can be
+	o, ok := s.ran(now, got)
+	if !ok {
+		return
+	}
+	r.cfg.Report(got.job.key, o, func(err error) {
+		r.counts.reported(err)
+		r.tell(func(n *news) { n.reported = append(n.reported, reported{got.job, err}) })
+	})
+}

@@ -1,0 +1,190 @@
+package health
+
+import (
+	"container/heap"
+	"maps"
+	"reflect"
+	"time"
+)
+
+// schedule is when which check is due, and how its runs went. It has no clock.
+type schedule struct {
+	cfg     Config
+	jobs    map[Key]*job
+	due     dueHeap
+	running int
+}
+
+// job is a check that this member runs.
+type job struct {
+	key       Key
+	def       *Definition
+	status    Status // as in the state
+	output    string
+	streak    streak
+	due       time.Time
+	place     int // in the heap; -1: not there
+	began     time.Time
+	running   bool
+	reporting bool
+	gone      bool
+	// outputAt is from when on an output is reported while the status does not change.
+	outputAt time.Time
+}
+
+func newSchedule(cfg Config) *schedule {
+	return &schedule{cfg: cfg, jobs: map[Key]*job{}}
+}
+
+// hear takes in what has changed.
+func (s *schedule) hear(now time.Time, n news) {
+	if n.all {
+		for k := range maps.Keys(s.jobs) {
+			if n.changed[k] == nil {
+				s.drop(k)
+			}
+		}
+	}
+	for k, c := range n.changed {
+		if c == nil {
+			s.drop(k)
+		} else {
+			s.put(now, c)
+		}
+	}
+	for _, d := range n.reported {
+		d.job.reporting = false
+		if soon := now.Add(runAgain); d.err != nil && d.job.place >= 0 && d.job.due.After(soon) {
+			s.set(d.job, soon)
+		}
+	}
+}
+
+// put takes in a check as the state has it. One that is new, or does something else
+// than before, begins somewhere in its interval, so that those that were registered
+// together do not run together.
+func (s *schedule) put(now time.Time, c *Check) {
+	j := s.jobs[c.Key]
+	if j == nil {
+		j = &job{key: c.Key, place: -1, outputAt: now.Add(s.share(s.cfg.OutputEvery))}
+		s.jobs[c.Key] = j
+	}
+	j.status, j.output = c.Status, c.Output
+	if j.def != nil && reflect.DeepEqual(*j.def, c.Definition) {
+		return
+	}
+	def := c.Definition
+	j.def, j.streak = &def, streak{}
+	if !j.running {
+		s.set(j, now.Add(s.share(def.interval())))
+	}
+}
+
+func (s *schedule) share(d time.Duration) time.Duration {
+	return time.Duration(s.cfg.Jitter() * float64(d))
+}
+
+func (s *schedule) drop(k Key) {
+	j := s.jobs[k]
+	if j == nil {
+		return
+	}
+	delete(s.jobs, k)
+	j.gone = true
+	if j.place >= 0 {
+		heap.Remove(&s.due, j.place)
+	}
+}
+
+// set says when a check is due.
+func (s *schedule) set(j *job, at time.Time) {
+	j.due = at
+	if j.place >= 0 {
+		heap.Fix(&s.due, j.place)
+		return
+	}
+	heap.Push(&s.due, j)
+}
+
+// next returns a check that is due and may begin, which it does; nil: there is none.
+// Those that are late begin in the order in which they were due.
+func (s *schedule) next(now time.Time) *job {
+	if s.running >= s.cfg.AtOnce || len(s.due) == 0 || s.due[0].due.After(now) {
+		return nil
+	}
+	j := heap.Pop(&s.due).(*job)
+	j.running, j.began = true, now
+	s.running++
+	return j
+}
+
+// wait is how long there is nothing to begin, as far as nothing else happens.
+func (s *schedule) wait(now time.Time) time.Duration {
+	if s.running >= s.cfg.AtOnce || len(s.due) == 0 {
+		return time.Hour // whatever ends or comes wakes the loop
+	}
+	return max(0, s.due[0].due.Sub(now))
+}
+
+// late is how long the check that was due first waits for others to end.
+func (s *schedule) late(now time.Time) time.Duration {
+	if len(s.due) == 0 {
+		return 0
+	}
+	return max(0, now.Sub(s.due[0].due))
+}
+
+// ran takes in what a run found, and returns what is to be reported; false: nothing.
+func (s *schedule) ran(now time.Time, r result) (Outcome, bool) {
+	s.running--
+	j := r.job
+	j.running = false
+	if j.gone {
+		return Outcome{}, false
+	}
+	if j.def != r.def { // it was changed meanwhile
+		s.set(j, now.Add(s.share(j.def.interval())))
+		return Outcome{}, false
+	}
+	s.set(j, j.began.Add(j.def.interval()))
+	status, enough := j.streak.after(r.outcome.Status, j.def.Thresholds)
+	if !enough || j.reporting {
+		return Outcome{}, false
+	}
+	o := Outcome{status, r.outcome.Output}
+	if o.Status == j.status {
+		if o.Output == j.output || s.cfg.OutputEvery < 0 || now.Before(j.outputAt) {
+			return Outcome{}, false
+		}
+	}
+	j.outputAt = now.Add(max(0, s.cfg.OutputEvery))
+	j.reporting = true
+	return o, true
+}
+
+// dueHeap has the check that is due first in front.
+type dueHeap []*job
+
+func (h dueHeap) Len() int           { return len(h) }
+func (h dueHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (h dueHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+
+// Push implements heap.Interface.
+func (h *dueHeap) Push(x any) {
+	j := x.(*job)
+	j.place = len(*h)
+	*h = append(*h, j)
+}
+
+// Pop implements heap.Interface.
+func (h *dueHeap) Pop() any {
+	last := len(*h) - 1
+	j := (*h)[last]
+	j.place = -1
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return j
+}
