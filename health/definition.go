@@ -1,10 +1,19 @@
 package health
 
-import "time"
+import (
+	"encoding/json"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+)
 
 // Limits and defaults of definitions.
 const (
 	MinInterval    = time.Second
+	MaxInterval    = 24 * time.Hour   // and of a timeout
 	DefaultTimeout = 10 * time.Second // or the interval if that is shorter
 	MaxOutputBytes = 4 << 10          // of an output, and of the body that is read
 )
@@ -16,7 +25,7 @@ type Key struct{ Namespace, Node, ID string }
 type Definition struct {
 	HTTP             string // URL
 	Method           string // "": GET
-	Header           []Header
+	Header           map[string][]string
 	Body             string
 	DisableRedirects bool
 
@@ -34,12 +43,6 @@ type Definition struct {
 	Timeout        time.Duration // of a run; 0: DefaultTimeout
 	MaxOutputBytes int           // 0, or more than MaxOutputBytes: MaxOutputBytes
 	Thresholds
-}
-
-// Header is one of the headers of a request.
-type Header struct {
-	Name   string
-	Values []string
 }
 
 // interval is that of the definition, or the least there is.
@@ -92,4 +95,110 @@ func (d *Definition) Kind() Kind {
 		return KindGRPC
 	}
 	return KindNone
+}
+
+// stored is a definition as a check's record has it: JSON with the names that clients
+// know.
+type stored struct {
+	Interval               string              `json:",omitempty"`
+	Timeout                string              `json:",omitempty"`
+	HTTP                   string              `json:",omitempty"`
+	Method                 string              `json:",omitempty"`
+	Header                 map[string][]string `json:",omitempty"`
+	Body                   string              `json:",omitempty"`
+	DisableRedirects       bool                `json:",omitempty"`
+	TLSServerName          string              `json:",omitempty"`
+	TLSSkipVerify          bool                `json:",omitempty"`
+	TCP                    string              `json:",omitempty"`
+	TCPUseTLS              bool                `json:",omitempty"`
+	UDP                    string              `json:",omitempty"`
+	GRPC                   string              `json:",omitempty"`
+	GRPCUseTLS             bool                `json:",omitempty"`
+	OutputMaxSize          int                 `json:",omitempty"`
+	SuccessBeforePassing   int                 `json:",omitempty"`
+	FailuresBeforeWarning  int                 `json:",omitempty"`
+	FailuresBeforeCritical int                 `json:",omitempty"`
+}
+
+// Encode returns the definition as a check's record has it.
+func (d *Definition) Encode() []byte {
+	s := stored{
+		HTTP: d.HTTP, Method: d.Method, Header: d.Header, Body: d.Body, DisableRedirects: d.DisableRedirects,
+		TLSServerName: d.TLSServerName, TLSSkipVerify: d.TLSSkipVerify, TCP: d.TCP, TCPUseTLS: d.TCPUseTLS, UDP: d.UDP, GRPC: d.GRPC, GRPCUseTLS: d.GRPCUseTLS,
+		OutputMaxSize: d.MaxOutputBytes, SuccessBeforePassing: d.SuccessBeforePassing,
+		FailuresBeforeWarning: d.FailuresBeforeWarning, FailuresBeforeCritical: d.FailuresBeforeCritical,
+	}
+	if d.Interval != 0 {
+		s.Interval = d.Interval.String()
+	}
+	if d.Timeout != 0 {
+		s.Timeout = d.Timeout.String()
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // texts and numbers
+	}
+	return b
+}
+
+// Parse reads what Encode returned. What else the JSON says is left out. The error is
+// Invalid.
+func Parse(b []byte) (Definition, error) {
+	var s stored
+	if err := json.Unmarshal(b, &s); err != nil {
+		return Definition{}, incumbent.Errorf(incumbent.Invalid, "definition of a check: %w", err)
+	}
+	d := Definition{
+		HTTP: s.HTTP, Method: s.Method, Header: s.Header, Body: s.Body, DisableRedirects: s.DisableRedirects,
+		TLSServerName: s.TLSServerName, TLSSkipVerify: s.TLSSkipVerify, TCP: s.TCP, TCPUseTLS: s.TCPUseTLS, UDP: s.UDP, GRPC: s.GRPC, GRPCUseTLS: s.GRPCUseTLS,
+		MaxOutputBytes: s.OutputMaxSize,
+		Thresholds:     Thresholds{s.SuccessBeforePassing, s.FailuresBeforeWarning, s.FailuresBeforeCritical},
+	}
+	var err error
+	if d.Interval, err = duration(s.Interval); err == nil {
+		d.Timeout, err = duration(s.Timeout)
+	}
+	return d, err
+}
+
+// duration reads one that may be left out.
+func duration(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, incumbent.Errorf(incumbent.Invalid, "definition of a check: %w", err)
+	}
+	return d, nil
+}
+
+// Validate returns an Invalid error if the check can never be run as it says.
+func (d *Definition) Validate() error {
+	var err error
+	switch d.Kind() {
+	case KindNone, numKinds:
+		return incumbent.Errorf(incumbent.Invalid, "the check says nothing that could be run")
+	case KindHTTP:
+		var u *url.URL
+		if u, err = url.Parse(d.HTTP); err == nil && (u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+			return incumbent.Errorf(incumbent.Invalid, "%q is no URL of HTTP", d.HTTP)
+		}
+	case KindTCP:
+		_, _, err = net.SplitHostPort(d.TCP)
+	case KindUDP:
+		_, _, err = net.SplitHostPort(d.UDP)
+	case KindGRPC:
+		target, _, _ := strings.Cut(d.GRPC, "/")
+		_, _, err = net.SplitHostPort(target)
+	}
+	switch {
+	case err != nil:
+		return incumbent.Errorf(incumbent.Invalid, "where the check connects to: %w", err)
+	case d.Interval <= 0 || d.Interval > MaxInterval:
+		return incumbent.Errorf(incumbent.Invalid, "an interval of %v is outside %v to %v", d.Interval, MinInterval, MaxInterval)
+	case d.Timeout < 0 || d.Timeout > MaxInterval:
+		return incumbent.Errorf(incumbent.Invalid, "a timeout of %v is outside 0s to %v", d.Timeout, MaxInterval)
+	}
+	return nil
 }

@@ -83,9 +83,9 @@ func (p *prober) http(ctx context.Context, d *Definition) Outcome {
 	if err != nil {
 		return failed(err)
 	}
-	for _, h := range d.Header {
-		for _, v := range h.Values {
-			req.Header.Add(h.Name, v)
+	for name, values := range d.Header {
+		for _, v := range values {
+			req.Header.Add(name, v)
 		}
 	}
 	if host := req.Header.Get("Host"); host != "" {

@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
 
+	"github.com/incumbent-dev/incumbent"
 	healthv1 "github.com/incumbent-dev/incumbent/api/grpc/health/v1"
 	"github.com/incumbent-dev/incumbent/api/grpc/health/v1/healthv1connect"
 )
@@ -43,7 +45,7 @@ func TestHTTP(t *testing.T) {
 	web := httptest.NewServer(mux)
 	defer web.Close()
 
-	d := Definition{HTTP: web.URL + "/echo", Method: "PUT", Body: "ping", Header: []Header{{"X-A", []string{"1", "2"}}, {"Host", []string{"other"}}}}
+	d := Definition{HTTP: web.URL + "/echo", Method: "PUT", Body: "ping", Header: map[string][]string{"X-A": {"1", "2"}, "Host": {"other"}}}
 	want := Outcome{Passing, "HTTP PUT " + web.URL + "/echo: 200 OK Output: PUT other [1 2] " + userAgent + " " + accepts + " ping"}
 	if got := found(t, d); got != want {
 		t.Errorf("%+v, want %+v", got, want)
@@ -209,5 +211,47 @@ func TestRedirectsAreNotFollowedAnywhere(t *testing.T) {
 	}
 	if got := found(t, Definition{GRPC: "169.254.169.254:80"}); !strings.Contains(got.Output, "checks do not connect") {
 		t.Errorf("gRPC: %+v", got)
+	}
+}
+
+// TestDefinitions: a definition comes back as it was stored, and one that can never be
+// run is refused.
+func TestDefinitions(t *testing.T) {
+	d := Definition{
+		HTTP: "https://x/y", Method: "PUT", Header: map[string][]string{"A": {"b", "c"}}, Body: "d", DisableRedirects: true, TLSServerName: "e", TLSSkipVerify: true,
+		TCP: "f:1", TCPUseTLS: true, UDP: "g:2", GRPC: "h:3/i", GRPCUseTLS: true, Interval: 90 * time.Second, Timeout: 1500 * time.Millisecond, MaxOutputBytes: 7,
+		Thresholds: Thresholds{1, 2, 3},
+	}
+	for _, want := range []Definition{d, {}} {
+		got, err := Parse(want.Encode())
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%v %s", err, diff)
+		}
+	}
+	for _, text := range []string{"", "{", `{"Interval":"x"}`, `{"Timeout":"1"}`} {
+		if _, err := Parse([]byte(text)); incumbent.KindOf(err) != incumbent.Invalid {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	for _, c := range []struct {
+		Definition
+		fine bool
+	}{
+		{Definition{}, false},
+		{Definition{HTTP: "http://a"}, false},
+		{Definition{HTTP: "http://a", Interval: time.Second}, true},
+		{Definition{HTTP: "file:///etc/passwd", Interval: time.Second}, false},
+		{Definition{HTTP: "http:///x", Interval: time.Second}, false},
+		{Definition{HTTP: "://", Interval: time.Second}, false},
+		{Definition{TCP: "a", Interval: time.Second}, false},
+		{Definition{TCP: "a:1", Interval: 25 * time.Hour}, false},
+		{Definition{TCP: "a:1", Interval: time.Second, Timeout: -1}, false},
+		{Definition{UDP: "a:1", Interval: time.Second}, true},
+		{Definition{GRPC: "a:1/b", Interval: time.Second}, true},
+		{Definition{GRPC: "a/b", Interval: time.Second}, false},
+	} {
+		if err := c.Validate(); (err == nil) != c.fine {
+			t.Errorf("%+v: %v", c.Definition, err)
+		}
 	}
 }

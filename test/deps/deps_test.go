@@ -51,7 +51,7 @@ var rules = []rule{
 	{folder: "watch", may: []string{"."}, why: "the hub serves every family, and knows none"},
 	{folder: "engine", may: []string{".", "core", "lease", "node", "watch"}, why: "the composition of a group stands on its parts, and knows no door"},
 	{folder: "backup", may: []string{".", "core", "engine", "vfs"}, why: "a backup is a group's state in a file: who takes it and puts it back is not its business"},
-	{folder: "health", may: []string{".", "api", "core", "engine"}, why: "running checks stands on catalog and engine, whichever door registered them"},
+	{folder: "health", may: []string{".", "api", "core", "engine", "lease"}, why: "running checks stands on catalog and engine, whichever door registered them"},
 	{folder: "engine/enginetest", may: []string{".", "core", "engine", "lease", "node", "vfs"}, why: "tests of what stands on the engine run the engine"},
 
 	{folder: "rawio", why: "system calls know nothing of what they carry"},
@@ -67,7 +67,7 @@ var rules = []rule{
 	{folder: "auth/ca", may: []string{"."}, std: true, why: "what holds the cluster's keys pulls in nothing"},
 
 	{
-		folder: "door/*", may: []string{".", "api", "core", "engine", "lease", "watch", "gate", "park", "websocket", "workqueue", "admit", "audit", "auth", "calls"},
+		folder: "door/*", may: []string{".", "api", "core", "engine", "lease", "watch", "gate", "park", "websocket", "workqueue", "admit", "audit", "auth", "calls", "health"},
 		why: "a door knows its protocol and the engine's calls: no other door, no raft, no disk",
 	},
 	{
