@@ -91,6 +91,7 @@ type Door struct {
 	confirm       func(done func(err error))
 	hub           *watch.Hub
 	releases      release.Source
+	writes        engine.Writes
 	park          *park.Set
 	operator      Operator
 	guard         Guard
@@ -175,6 +176,7 @@ func New(cfg Config) (*Door, error) {
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
+	d.writes = engine.Writes{Engine: cfg.Engine, View: cfg.View, Confirm: cfg.Engine.Confirm, Run: d.work.Put}
 	d.releases = release.Source{Engine: cfg.Engine, Confirm: cfg.Engine.Confirm, Run: d.work.Put}
 	d.life, d.drain = context.WithCancelCause(context.Background())
 	d.newRules()

@@ -179,19 +179,6 @@ func (f *former) stored(who *caller, c *kv.Command, r core.Result) *pb.KeyValue 
 	return f.entry(e, true)
 }
 
-// frees reports whether a command makes room or lets go without taking more, so
-// that it may use what is kept back for that, and no quota stops it. o is the entry
-// as it is.
-func frees(c *kv.Command, o *kv.Entry) bool {
-	switch c.Verb {
-	case kv.Remove, kv.RemoveTree:
-		return true
-	case kv.Release:
-		return c.Growth(o) <= 0
-	}
-	return false
-}
-
 // writeKey checks a change of keys and executes it. done is called once, at once or
 // from a goroutine that must not wait, and must not block. What it is told of a change
 // that was refused before it was proposed is an error without an index.
@@ -226,34 +213,14 @@ func (d *Door) writeKey(who *caller, call lease.Call, o *operation, c *kv.Comman
 	}
 }
 
-// writeAllowed answers a change by a confirmed view if it would do nothing, and else
-// proposes it.
+// writeAllowed executes a change, unless a confirmed view says that it would do nothing.
 func (d *Door) writeAllowed(call lease.Call, o *operation, c *kv.Command, done func(core.Result)) {
-	look, free, first := d.lookAt(c), false, o.first()
-	if free = frees(c, look.entry); !free && first {
-		all := d.view()
-		if err := kv.Of(all).Full(all, call.Origin.Principal, c, look.entry); err != nil {
-			done(core.Result{Err: err})
-			return
-		}
-	}
-	propose := func() {
-		d.engine.Execute(engine.Call{
-			Meta:     core.Meta{Origin: call.Origin, KeyID: call.KeyID, KeyBase: call.KeyBase},
-			Deadline: call.Deadline, Reserve: free,
-		}, c, done)
-	}
-	if !first || !look.idle {
-		propose()
-		return
-	}
-	d.afterConfirm(done, func() {
-		if again := d.lookAt(c); again.idle {
-			done(again.result)
-			return
-		}
-		propose()
-	})
+	d.writes.Key(groupCall(call), c, o.first(), done)
+}
+
+// groupCall is what goes with a command of a family.
+func groupCall(call lease.Call) engine.Call {
+	return engine.Call{Meta: core.Meta{Origin: call.Origin, KeyID: call.KeyID, KeyBase: call.KeyBase}, Deadline: call.Deadline}
 }
 
 // afterConfirm runs then, on a goroutine of the door, when this member has applied
@@ -268,21 +235,6 @@ func (d *Door) afterConfirm(done func(core.Result), then func()) {
 			then()
 		})
 	})
-}
-
-// look is what a view says of a command: one look at its key serves all that a door
-// wants to know before it proposes.
-type look struct {
-	entry  *kv.Entry   // as it is, nil: there is none; of a command about one key
-	result core.Result // if the command would change nothing
-	idle   bool        // it would not
-}
-
-func (d *Door) lookAt(c *kv.Command) (l look) {
-	all := d.view()
-	l.entry, l.result, l.idle = kv.Of(all).Idling(c, all.Session(c.Session) != nil)
-	l.result.Index = all.Index()
-	return l
 }
 
 // keyError is the error of a call about a key, with the entry as it was found.

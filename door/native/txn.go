@@ -12,7 +12,6 @@ import (
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
-	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
 )
 
@@ -115,27 +114,9 @@ func (d *Door) execute(ctx context.Context, h http.Header, p *plan, key *pb.Idem
 // commit runs a checked transaction: on a confirmed view if it changes nothing, once
 // the one at hand says so, else by the log. done is as of [Door.writeKey].
 func (d *Door) commit(call lease.Call, o *operation, p *plan, done func(core.Result)) {
-	propose := func() {
-		d.engine.Execute(engine.Call{
-			Meta:     core.Meta{Origin: call.Origin, KeyID: call.KeyID, KeyBase: call.KeyBase},
-			Deadline: call.Deadline, Reserve: p.frees(),
-		}, p.txn, done)
-	}
-	idle := false
-	if o.first() || p.reads() {
-		_, idle = d.view().Try(p.txn)
-	}
-	if !idle {
-		propose()
-		return
-	}
-	d.afterConfirm(done, func() {
-		if r, idle := d.view().Try(p.txn); idle {
-			done(r)
-			return
-		}
-		propose()
-	})
+	of := groupCall(call)
+	of.Reserve = p.frees()
+	d.writes.Txn(of, p.txn, o.first(), p.reads(), done)
 }
 
 // txnError is the error of a transaction of which nothing has happened.

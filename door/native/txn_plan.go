@@ -9,6 +9,7 @@ import (
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	"github.com/incumbent-dev/incumbent/engine"
 )
 
 // plan is a checked transaction of a caller who may do all that it says.
@@ -195,7 +196,7 @@ func (d *Door) planStep(who *caller, in *pb.TxnOperation, to *branch) error {
 		return nil
 	}
 	to.writes++
-	if frees(c, kv.Of(d.view()).Entry(c.Key)) {
+	if engine.Frees(c, kv.Of(d.view()).Entry(c.Key)) {
 		to.frees++
 	}
 	to.ops = append(to.ops, *c)

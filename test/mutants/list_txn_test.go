@@ -59,14 +59,14 @@ var ofTransactions = []mutant{
 	{
 		name: "a repeated transaction is answered from a view", guarantee: "G25",
 		file: "door/native/txn.go", pkg: "./door/native", test: "^TestG22_ATransactionThatChangesNothingCostsNoEntry$",
-		search:  "\tif o.first() || p.reads() {\n",
-		replace: "\tif true {\n",
+		search:  "o.first(), p.reads(), done)\n",
+		replace: "true, p.reads(), done)\n",
 	},
 	{
 		name: "a transaction reads what this member has, and asks nobody", guarantee: "G22",
-		file: "door/native/txn.go", pkg: "./door/native", test: "^TestG22_ATransactionReadsAConfirmedView$",
-		search:  "\td.afterConfirm(done, func() {\n\t\tif r, idle := d.view()",
-		replace: "\td.work.Put(func() {\n\t\tif r, idle := d.view()",
+		file: "engine/write.go", pkg: "./door/native", test: "^TestG22_ATransactionReadsAConfirmedView$",
+		search:  "\tw.Confirm(func(err error) {\n\t\tw.Run(func() {\n",
+		replace: "\tw.Run(func() {\n\t\tvar err error\n\t\tw.Run(func() {\n",
 	},
 	{
 		name: "a transaction reads without a bound", guarantee: "G39",
