@@ -77,6 +77,10 @@ const (
 
 	ConsulStanding
 	ConsulAgent
+	ConsulReadKeys
+	ConsulWriteKey
+	ConsulDeleteKey
+	ConsulTxn
 
 	NumCalls
 )
@@ -179,4 +183,8 @@ var table = [NumCalls]Row{
 	ConsulAgent: {Action: auth.Status, Judged: First, Lane: NoLane, Ways: []string{
 		"consul.GET /v1/agent/self", "consul.GET /v1/agent/members", "consul.GET /v1/agent/version", "consul.GET /v1/agent/host",
 	}},
+	ConsulReadKeys:  {Action: auth.KeyRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Note: "a list shows what its caller may see; that waits: watches", Ways: []string{"consul.GET /v1/kv/"}},
+	ConsulWriteKey:  {Action: auth.KeyWrite, Judged: Named, Lane: admit.Small, Note: "locks and unlocks, too, with a session of its caller", Ways: []string{"consul.PUT /v1/kv/"}},
+	ConsulDeleteKey: {Action: auth.KeyWrite, Judged: Named, Lane: admit.Releases, Note: "of a tree, all below the prefix", Ways: []string{"consul.DELETE /v1/kv/"}},
+	ConsulTxn:       {Judged: Steps, Lane: admit.Transactions, Ways: []string{"consul.PUT /v1/txn"}},
 }

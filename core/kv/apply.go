@@ -165,6 +165,8 @@ func (c *Command) holds(o *Entry) bool {
 		return o != nil
 	case IfLocked:
 		return o != nil && o.Session == c.Session
+	case IfStill:
+		return o == nil || o.Modified == c.Index
 	}
 	return true
 }

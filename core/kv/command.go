@@ -36,7 +36,7 @@ type Command struct {
 	// If is what the entry must be like, for the command to do anything: else it
 	// answers Conflict. Of Put, Remove and Get.
 	If    If
-	Index incumbent.Index // with IfIndex, 0: it is not there; of EndDelay: since when
+	Index incumbent.Index // with IfIndex and IfStill; with the first, 0: it is not there; of EndDelay: since when
 	Was   []byte          // with IfValue
 
 	// Lazy leaves an entry as it is, with its Modified, that says what the command
@@ -61,6 +61,7 @@ const (
 	IfValue     // its value is Was
 	IfThere     // it is there
 	IfLocked    // it is there and Session has locked it; of Get
+	IfStill     // it was modified at Index, or is not there whatever that is
 	numIfs
 )
 

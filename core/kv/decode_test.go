@@ -27,6 +27,7 @@ func commands() []Command {
 		{Verb: Put, Key: key("a"), Value: []byte("v")},
 		{Verb: Put, Key: key("a"), Lazy: true, If: IfThere},
 		{Verb: Get, Key: key("a"), Session: s, If: IfLocked},
+		{Verb: Remove, Key: key("a"), If: IfStill, Index: 3},
 		{Verb: Get, Key: key("a"), If: IfLocked, KeysOnly: true},
 	}
 }

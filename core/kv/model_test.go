@@ -136,7 +136,8 @@ func (n *naive) command(c *Command) outcome {
 	fail := func(kind incumbent.Kind) outcome { return outcome{kind, n.text(k)} }
 	switch {
 	case c.If == IfIndex && (there && o.Modified != c.Index || !there && c.Index != 0),
-		c.If == IfValue && (!there || !bytes.Equal(o.Value, c.Was)), c.If == IfThere && !there:
+		c.If == IfValue && (!there || !bytes.Equal(o.Value, c.Was)), c.If == IfThere && !there,
+		c.If == IfStill && there && o.Modified != c.Index:
 		return fail(incumbent.Conflict)
 	}
 	same := c.Lazy && there && bytes.Equal(o.Value, c.Value) && o.Flags == c.Flags
@@ -230,7 +231,7 @@ func (n *naive) draw(t *rapid.T) core.Command {
 		c.Verb, c.Index = EndDelay, n.delays[name].Since+rapid.SampledFrom([]incumbent.Index{0, 0, 1}).Draw(t, "off")
 	}
 	if c.Verb == Put || c.Verb == Remove {
-		c.If = If(rapid.Uint8Range(0, uint8(IfThere)).Draw(t, "if"))
+		c.If = rapid.SampledFrom([]If{Always, IfIndex, IfValue, IfThere, IfStill}).Draw(t, "if")
 		c.Index = o.Modified + rapid.SampledFrom([]incumbent.Index{0, 0, 0, 1}).Draw(t, "off")
 		c.Was = slices.Clone(o.Value)
 		if rapid.IntRange(0, 3).Draw(t, "was") == 0 {

@@ -101,6 +101,7 @@ type Door struct {
 	cfg       Config
 	engine    *engine.Engine
 	view      func() *core.View
+	writes    engine.Writes
 	routes    *router
 	namespace string
 	now       func() time.Time
@@ -146,6 +147,7 @@ func New(cfg Config) (*Door, error) {
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
+	d.writes = engine.Writes{Engine: d.engine, View: d.view, Confirm: d.engine.Confirm, Run: d.work.Put}
 	d.SetLimits(cfg.Limits)
 	for range workers {
 		d.goroutines.Go(func() { workqueue.Run(d.work) })

@@ -18,6 +18,9 @@ type sharedQuery struct {
 	kind   string // the endpoint's; with params it says what is asked
 	params string // in a canonical form
 	rights string // what of it the caller may see; "": all
+	// direct says that a result costs no more than to look whether it is there: who does
+	// not wait has its own.
+	direct bool
 	// eval computes the result from a view, and notes all that it reads of it. A closure
 	// may keep what it uses again: evaluations of one query never overlap.
 	eval func(v *core.View, reads *watch.Reads) result
@@ -29,6 +32,7 @@ type result struct {
 	index    incumbent.Index // by which it is blocked; 0: it is blocked by hash
 	hash     watch.Hash      // of what it says; may be zero where each change moves the index
 	body     body
+	raw      bool // the body is no JSON
 	filtered bool // something was left out that the caller may not see
 	size     int  // bytes that keeping it costs
 }
@@ -73,6 +77,13 @@ func (r *request) shared(q sharedQuery) {
 		},
 	}
 	want := r.opts.want()
+	if q.direct && want.For == 0 {
+		r.fresh(func() {
+			res := q.eval(r.door.view(), nil)
+			r.result(&res, res.index, res.hash)
+		})
+		return
+	}
 	if want.For > 0 { // it may have waited before
 		want.For = max(time.Millisecond, want.For-r.door.now().Sub(r.began))
 	}
@@ -215,10 +226,15 @@ func (r *request) told(t watch.Told) {
 		return
 	}
 	res := t.Answer.Value.(*result) //nolint:forcetypeassert // what shared gives
+	r.result(res, t.Answer.Changed, t.Answer.Hash)
+}
+
+// result answers with a result that is this since an index, or has a hash.
+func (r *request) result(res *result, changed incumbent.Index, hash watch.Hash) {
 	if res.index == 0 {
-		r.setHeader("X-Consul-Contenthash", hex.EncodeToString(t.Answer.Hash[:]))
+		r.setHeader("X-Consul-Contenthash", hex.EncodeToString(hash[:]))
 	} else {
-		r.setHeader("X-Consul-Index", formatIndex(t.Answer.Changed))
+		r.setHeader("X-Consul-Index", formatIndex(changed))
 	}
 	r.consistencyHeaders()
 	if res.filtered {
@@ -229,10 +245,14 @@ func (r *request) told(t watch.Told) {
 		r.send(status, nil)
 		return
 	}
-	r.setHeader("Content-Type", "application/json")
+	if res.raw {
+		r.rawHeaders()
+	} else {
+		r.setHeader("Content-Type", "application/json")
+	}
 	b := res.body.JSON()
 	switch {
-	case r.opts.pretty:
+	case r.opts.pretty && !res.raw:
 		b = res.body.Pretty()
 	case r.wantsGzip() && len(b) >= gzipFrom:
 		b = res.body.Gzip()

@@ -1,0 +1,173 @@
+package consul
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/engine"
+)
+
+// Limits of a transaction, as Consul's clients know them.
+const (
+	maxTxnOps   = 128       // operations
+	maxTxnBytes = 512 << 10 // of its body
+)
+
+// txnOp is one operation as it was sent: one of the fields is there.
+type txnOp struct {
+	KV *txnKV
+}
+
+// txnStep is one operation, checked.
+type txnStep struct {
+	command core.Command
+	writes  bool
+	frees   bool
+	// result is what the operation answers; nil: nothing.
+	result func(core.Result) []txnResult
+	// why says of an operation that failed what its client is told.
+	why func(core.Result) string
+}
+
+// txnResult is what one operation answers: one of the fields is there.
+type txnResult struct {
+	KV      json.RawMessage `json:",omitempty"`
+	Node    any             `json:",omitempty"`
+	Service any             `json:",omitempty"`
+	Check   any             `json:",omitempty"`
+}
+
+// txnError says of one operation why it failed.
+type txnError struct {
+	OpIndex int
+	What    string
+}
+
+// txnAnswer is the answer: one of the fields is there.
+type txnAnswer struct {
+	Results []txnResult
+	Errors  []txnError
+}
+
+// txnPut does several things or none.
+func txnPut(_ *Door, r *request) {
+	if n := len(r.body); n > maxTxnBytes {
+		r.fail(http.StatusRequestEntityTooLarge, "Request body(%d bytes) too large, max size: %d bytes", n, maxTxnBytes)
+		return
+	}
+	var ops []txnOp
+	if err := decodeJSON(r.body, &ops); err != nil {
+		r.fail(http.StatusBadRequest, "Failed to parse body: %v", err)
+		return
+	}
+	if len(ops) > maxTxnOps {
+		r.fail(http.StatusRequestEntityTooLarge, "Transaction contains too many operations (%d > %d)", len(ops), maxTxnOps)
+		return
+	}
+	steps, ok := r.txnSteps(ops)
+	if ok {
+		r.transact(steps)
+	}
+}
+
+// txnSteps checks the operations. If they are not to be executed it has been answered.
+func (r *request) txnSteps(ops []txnOp) (steps []txnStep, ok bool) {
+	var wrong []txnError
+	for i := range ops {
+		step, err := r.txnStep(&ops[i])
+		switch {
+		case err == nil:
+			steps = append(steps, step)
+		case incumbent.KindOf(err) == incumbent.Denied:
+			r.failFor(err)
+			return nil, false
+		default:
+			wrong = append(wrong, txnError{i, messageOf(err)})
+		}
+	}
+	if len(wrong) > 0 {
+		r.json(http.StatusConflict, txnAnswer{Errors: wrong})
+	}
+	return steps, len(wrong) == 0
+}
+
+func messageOf(err error) string {
+	if e, ok := err.(*incumbent.Error); ok { //nolint:errorlint // an error that wraps one is not it
+		return e.Message
+	}
+	return err.Error()
+}
+
+func (r *request) txnStep(op *txnOp) (txnStep, error) {
+	switch {
+	case op.KV != nil:
+		return r.keyStep(op.KV)
+	}
+	return txnStep{}, incumbent.Errorf(incumbent.Invalid, "unknown operation type")
+}
+
+// transact executes a transaction, or answers it from a state of the consistency that was
+// asked for if it only reads.
+func (r *request) transact(steps []txnStep) {
+	c := core.TxnCommand{All: true}
+	writes, frees := 0, 0
+	for i := range steps {
+		c.Then = append(c.Then, steps[i].command)
+		if steps[i].writes {
+			writes++
+		}
+		if steps[i].frees {
+			frees++
+		}
+	}
+	t := c.Pack()
+	if writes == 0 {
+		r.fresh(func() {
+			res, _ := r.door.view().Try(t)
+			r.consistencyHeaders()
+			r.txnAnswer(steps, res)
+		})
+		return
+	}
+	r.execute(func(call engine.Call, done func(core.Result)) {
+		call.Reserve = frees == writes
+		r.door.writes.Txn(call, t, true, false, done)
+	}, func(res core.Result) { r.txnAnswer(steps, res) })
+}
+
+// txnAnswer answers what a transaction did.
+func (r *request) txnAnswer(steps []txnStep, res core.Result) {
+	switch {
+	case res.Err == nil:
+		out := txnAnswer{Results: []txnResult{}}
+		for i := range steps {
+			if steps[i].result != nil {
+				out.Results = append(out.Results, steps[i].result(res.Txn.Results[i])...)
+			}
+		}
+		r.json(http.StatusOK, out)
+	case res.Txn == nil || len(res.Txn.Failures) == 0 || res.Err.Kind == incumbent.TooLarge:
+		r.failFor(res.Err)
+	default:
+		r.json(http.StatusConflict, txnAnswer{Errors: failuresOf(steps, res.Txn.Failures)})
+	}
+}
+
+// failuresOf says why operations failed. What is under a lock delay is found out before
+// anything is tried, and is told alone.
+func failuresOf(steps []txnStep, list []core.Failure) (all []txnError) {
+	var delayed []txnError
+	for _, f := range list {
+		e := txnError{f.Operation - 1, steps[f.Operation-1].why(f.Result)}
+		all = append(all, e)
+		if underDelay(f.Result) {
+			delayed = append(delayed, e)
+		}
+	}
+	if len(delayed) > 0 {
+		return delayed
+	}
+	return all
+}
