@@ -43,6 +43,8 @@ type closedOp struct {
 	prepared bool
 	// batches: a call has as many operations as closed.batch says.
 	batches bool
+	// consul: what it does over Consul's protocol. It has nothing else then.
+	consul *consulOp
 }
 
 var closedOps = map[string]*closedOp{
@@ -60,6 +62,17 @@ var closedOps = map[string]*closedOp{
 	"kv-create":    {ops: []string{"create"}, call: (*keyWorker).create},
 	"txn":          {ops: []string{"txn"}, call: func(w *keyWorker) error { return w.txn(max(1, w.sc.Closed.Batch), false) }, batches: true},
 	"txn-guarded":  {ops: []string{"txn"}, call: func(w *keyWorker) error { return w.txn(max(1, w.sc.Closed.Batch), true) }, batches: true},
+
+	"consul-put":            {ops: []string{"put"}, consul: &consulOp{calls: []consulCall{(*consulCaller).put}}},
+	"consul-get":            {ops: []string{"get"}, consul: &consulOp{calls: []consulCall{getAs("")}, setup: (*consulCaller).put}},
+	"consul-get-stale":      {ops: []string{"get"}, consul: &consulOp{calls: []consulCall{getAs("?stale")}, setup: (*consulCaller).put}},
+	"consul-get-consistent": {ops: []string{"get"}, consul: &consulOp{calls: []consulCall{getAs("?consistent")}, setup: (*consulCaller).put}},
+	"consul-session":        {ops: []string{"session"}, consul: &consulOp{calls: []consulCall{(*consulCaller).open}}},
+	"consul-renew":          {ops: []string{"renew"}, consul: &consulOp{calls: []consulCall{(*consulCaller).renew}, setup: (*consulCaller).open}},
+	"consul-lock":           {ops: []string{"acquire", "release"}, consul: &consulOp{calls: []consulCall{(*consulCaller).acquire, (*consulCaller).release}, setup: (*consulCaller).open}},
+	"consul-contended":      {ops: []string{"refused"}, consul: &consulOp{calls: []consulCall{(*consulCaller).contend}, setup: (*consulCaller).holdFirst}},
+	"consul-register":       {ops: []string{"register"}, consul: &consulOp{calls: []consulCall{(*consulCaller).register}}},
+	"consul-ttl-pass":       {ops: []string{"pass"}, consul: &consulOp{calls: []consulCall{(*consulCaller).pass}, setup: (*consulCaller).registerTTL}},
 }
 
 // worker has one request under way.
@@ -125,6 +138,9 @@ type closedLoop struct {
 func playClosed(ctx context.Context, r *run) error {
 	cfg := r.sc.Closed
 	op := closedOps[cfg.Op]
+	if op.consul != nil {
+		return playConsulClosed(ctx, r, op)
+	}
 	if op.call != nil {
 		return playKeys(ctx, r, op)
 	}

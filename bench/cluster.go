@@ -89,6 +89,9 @@ func (l *Local) startParent(ctx context.Context) error {
 	if l.cfg.Juju != "" {
 		argv = append(argv, "--juju-listen", "127.0.0.1:0")
 	}
+	if l.cfg.Consul {
+		argv = append(argv, "--consul-listen", "127.0.0.1:0")
+	}
 	argv = append(append(argv, "--", "--log-level", "warn"), l.cfg.Args...)
 	if l.cfg.Juju != "" {
 		argv = append(argv, "--dev", "--juju-password", l.cfg.Juju)
@@ -142,8 +145,10 @@ func (l *Local) Signal(i int, sig syscall.Signal) error {
 }
 
 // Kill implements Members.
-func (l *Local) Kill(i int, sig syscall.Signal) error {
-	pid := l.Servers()[i].PID
+func (l *Local) Kill(i int, sig syscall.Signal) error { return kill(l.Servers()[i].PID, sig) }
+
+// kill sends the signal and returns once the process has ended.
+func kill(pid int, sig syscall.Signal) error {
 	if alive(pid) {
 		if err := syscall.Kill(pid, sig); err != nil {
 			return err

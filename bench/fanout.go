@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -44,7 +45,24 @@ type FanOut struct {
 	// ends the run. It calls began once it is told of all that happens from then on,
 	// and seen for each change, in order.
 	Watch func(ctx context.Context, i int, began func(), seen func(index uint64, value []byte)) error
+	// Poll, where it is set, takes the place of Watch for watchers that are told what is
+	// there now, not of each change: knows says that from a moment of the run on the
+	// watcher had every change up to a number. It may be called from any goroutine.
+	Poll func(ctx context.Context, i int, began func(), knows Knows) error
+	// Concerns, with Poll, reports whether change n is one that watcher i asks for; nil:
+	// each is. Audience is for how many watchers each change is, then.
+	Concerns func(i, n int) bool
+	Audience int
+	// Changers is how many changes may be under way; 0: 256.
+	Changers int
+	// Measure, where it is set, is called when the first change that is measured is due,
+	// and what it returns once the last was handed out.
+	Measure func() (end func())
 }
+
+// Knows says that a watcher had all changes up to a number (-1: none) at a moment, and
+// returns how long after the last of them was due, if that is one which is measured.
+type Knows func(upTo int, at time.Duration) (late time.Duration, measured bool)
 
 // validateFanOut is for the play watch.
 func (c *Closed) validateFanOut() error {
@@ -107,7 +125,7 @@ func (r *run) fanOut(ctx context.Context, system FanOut) error {
 	r.mu.Unlock()
 	numbers := make(chan int)
 	var making sync.WaitGroup
-	for i := range changers {
+	for i := range cmp.Or(system.Changers, changers) {
 		making.Go(func() { f.change(loading, i, numbers) })
 	}
 	err := f.pace(loading, numbers, errs)
@@ -128,7 +146,9 @@ func (r *run) fanOut(ctx context.Context, system FanOut) error {
 }
 
 // wanted is how many deliveries there are if every change that is due is made.
-func (f *fanOut) wanted() uint64 { return uint64(f.all-f.first) * uint64(f.sc.Closed.Workers) }
+func (f *fanOut) wanted() uint64 {
+	return uint64(f.all-f.first) * uint64(cmp.Or(f.system.Audience, f.sc.Closed.Workers))
+}
 
 // missing is how many of them there were not.
 func (f *fanOut) missing() uint64 { return f.wanted() - min(f.wanted(), f.delivered.Load()) }
@@ -154,7 +174,7 @@ func (f *fanOut) watchAll(ctx context.Context, running *sync.WaitGroup, errs cha
 			w := &fanOutWatcher{fanOut: f, i: i}
 			began := sync.OnceFunc(func() { <-slots; begun <- struct{}{} })
 			running.Go(func() {
-				if err := f.system.Watch(ctx, i, began, w.seen); ctx.Err() == nil {
+				if err := w.watch(ctx, began); ctx.Err() == nil {
 					errs <- incumbent.Errorf(incumbent.Unavailable, "watch %d ended: %w", i, err)
 				}
 			})
@@ -180,7 +200,7 @@ func (f *fanOut) end() time.Duration { return f.due(f.all) + time.Duration(f.sc.
 func (f *fanOut) pace(ctx context.Context, numbers chan<- int, errs <-chan error) error {
 	f.setPhase("warm-up")
 	f.began.Store(int64(f.now()))
-	var before, own, measured time.Duration
+	account := func() {}
 	over := time.NewTimer(f.end() - f.now())
 	defer over.Stop()
 	for n, late := 0, false; n < f.all && !late; n++ {
@@ -188,8 +208,8 @@ func (f *fanOut) pace(ctx context.Context, numbers chan<- int, errs <-chan error
 			return err
 		}
 		if n == f.first {
-			before, own, measured = f.meter.cpu(), selfCPU(), f.now()
 			f.setPhase("measuring")
+			account = f.measured()
 		}
 		select {
 		case numbers <- n:
@@ -202,8 +222,17 @@ func (f *fanOut) pace(ctx context.Context, numbers chan<- int, errs <-chan error
 			return ctx.Err()
 		}
 	}
-	f.account(before, own, f.now()-measured)
+	account()
 	return nil
+}
+
+// measured begins the account of what is measured, and returns what ends it.
+func (f *fanOut) measured() (end func()) {
+	if f.system.Measure != nil {
+		return f.system.Measure()
+	}
+	before, own, began := f.meter.cpu(), selfCPU(), f.now()
+	return func() { f.account(before, own, f.now()-began) }
 }
 
 // settle waits for what is on its way at the end.
@@ -239,6 +268,30 @@ type fanOutWatcher struct {
 	*fanOut
 	i    int
 	last uint64 // index of the newest change
+
+	mu   sync.Mutex // protects next, of a watcher that polls
+	next int        // number of the first change that it does not have
+}
+
+func (w *fanOutWatcher) watch(ctx context.Context, began func()) error {
+	if w.system.Poll != nil {
+		return w.system.Poll(ctx, w.i, began, w.knows)
+	}
+	return w.system.Watch(ctx, w.i, began, w.seen)
+}
+
+// knows is the watcher's [Knows].
+func (w *fanOutWatcher) knows(upTo int, at time.Duration) (late time.Duration, measured bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for n := max(w.next, w.first); n <= upTo; n++ {
+		if w.system.Concerns == nil || w.system.Concerns(w.i, n) {
+			w.delivered.Add(1)
+			w.told.done(at, at-w.due(n), 1)
+		}
+	}
+	w.next = max(w.next, upTo+1)
+	return at - w.due(upTo), upTo >= w.first
 }
 
 func (w *fanOutWatcher) seen(index uint64, value []byte) {
@@ -290,7 +343,7 @@ func (f *fanOut) sighted(n, member int, now time.Duration) {
 // findLeader waits until a member says who leads, if there are several, each with a
 // watcher.
 func (f *fanOut) findLeader(ctx context.Context) error {
-	if len(f.clients) < 2 || f.sc.Closed.Workers < len(f.clients) {
+	if len(f.clients) < 2 || f.sc.Closed.Workers < len(f.clients) || f.system.Poll != nil {
 		return nil
 	}
 	f.setPhase("looking for the leader")
@@ -310,10 +363,10 @@ func (f *fanOut) findLeader(ctx context.Context) error {
 }
 
 // leaderIn is who leads as a member sees it, or -1.
-func (f *fanOut) leaderIn(st *apiv1.StatusResponse) int {
+func (r *run) leaderIn(st *apiv1.StatusResponse) int {
 	for _, m := range st.Members {
 		if m.Role == "leader" {
-			return slices.IndexFunc(f.urls, func(u string) bool {
+			return slices.IndexFunc(r.urls, func(u string) bool {
 				return strings.TrimSuffix(u, "/") == strings.TrimSuffix(m.Address, "/")
 			})
 		}

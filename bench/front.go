@@ -38,7 +38,7 @@ func (l *Local) startFronted(ctx context.Context) error {
 }
 
 func (l *Local) addFronted(ctx context.Context, i int) error {
-	addresses, err := freeAddresses(3)
+	addresses, err := freeAddresses(4)
 	if err != nil {
 		return err
 	}
@@ -58,6 +58,9 @@ func (l *Local) addFronted(ctx context.Context, i int) error {
 	}, l.cfg.Args...)
 	if l.cfg.Juju != "" {
 		m.Command = append(m.Command, "--juju-listen", addresses[2], "--dev", "--juju-password", l.cfg.Juju)
+	}
+	if l.cfg.Consul {
+		m.Command = append(m.Command, "--consul-listen", addresses[3])
 	}
 	if i >= l.cfg.Members {
 		m.Command = append(m.Command, "--learner")

@@ -9,6 +9,9 @@ import (
 // playIdle opens many streams with one attached session each and lets them be:
 // what does one cost?
 func playIdle(ctx context.Context, r *run) error {
+	if r.sc.Door == doorConsul {
+		return playConsulIdle(ctx, r)
+	}
 	base := r.rss()
 	f := newFleet(ctx, r)
 	f.idle = true

@@ -143,6 +143,7 @@ func (r *run) jujuFacts(t tally) {
 	} {
 		r.fact(name, float64(n))
 	}
+	r.notePeak()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, op := range []string{"claim", "extend"} {
@@ -153,13 +154,6 @@ func (r *run) jujuFacts(t tally) {
 			}
 		}
 		r.facts[op+"_p99_worst_step_ms"] = worst
-	}
-	for _, s := range r.series {
-		sum := uint64(0)
-		for _, rss := range s.RSS {
-			sum += rss
-		}
-		r.facts["servers_rss_peak_bytes"] = max(r.facts["servers_rss_peak_bytes"], float64(sum))
 	}
 }
 
@@ -189,7 +183,7 @@ func (s *struckCrew) judge() error {
 func (r *run) jujuHosts(ctx context.Context) ([]string, error) {
 	var hosts []string
 	for i, c := range r.clients {
-		address, err := jujuAddress(ctx, c, r.urls[i])
+		address, err := doorAddress(ctx, c, r.urls[i], doorJuju)
 		if err != nil {
 			return nil, err
 		}
@@ -198,17 +192,18 @@ func (r *run) jujuHosts(ctx context.Context) ([]string, error) {
 	return hosts, nil
 }
 
-func jujuAddress(ctx context.Context, c *client.Client, server string) (string, error) {
+// doorAddress asks a server where one of its doors is.
+func doorAddress(ctx context.Context, c *client.Client, server, door string) (string, error) {
 	st, err := statusOf(ctx, c)
 	if err != nil {
 		return "", err
 	}
 	for _, d := range st.Doors {
-		if d.Name == doorJuju {
+		if d.Name == door {
 			return reachable(d.Address, server)
 		}
 	}
-	return "", incumbent.Errorf(incumbent.Invalid, "%s has no door for juju's agents", server).WithHint("start it with --juju-listen")
+	return "", incumbent.Errorf(incumbent.Invalid, "%s has no door for %s", server, door).WithHint("start it with --" + door + "-listen")
 }
 
 // reachable is where to dial an address that a server listens on: where that names
@@ -217,7 +212,7 @@ func reachable(address, server string) (string, error) {
 	host, port, err := net.SplitHostPort(address)
 	u, uerr := url.Parse(server)
 	if err != nil || uerr != nil {
-		return "", incumbent.Errorf(incumbent.Invalid, "%s names its door for juju's agents as %q", server, address)
+		return "", incumbent.Errorf(incumbent.Invalid, "%s names a door as %q", server, address)
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = u.Hostname()

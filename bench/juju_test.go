@@ -444,7 +444,7 @@ func TestJujuAddresses(t *testing.T) {
 		t.Errorf("an address without a port is %s", got)
 	}
 	_, err := Run(t.Context(), Options{Scenario: "juju-run", Set: map[string]string{"scale": "smoke"}, Targets: newFakeCluster(t, 1).urls})
-	if err == nil || !strings.Contains(err.Error(), "no door for juju's agents") {
+	if err == nil || !strings.Contains(err.Error(), "no door for juju") {
 		t.Errorf("a server without the door: %v", err)
 	}
 }

@@ -20,6 +20,9 @@ const (
 
 // playWatch changes a key by calls and watches it over streams.
 func playWatch(ctx context.Context, r *run) error {
+	if r.sc.Door == doorConsul {
+		return playConsulWatch(ctx, r)
+	}
 	r.setPhase("connecting")
 	key, workers := newTag()+"/changed", make([]*keyWorker, changers)
 	defer func() {

@@ -35,6 +35,14 @@ type Options struct {
 	// echo and handshake-baseline compare with; EchoURL names one that runs.
 	LaunchEcho func(ctx context.Context, tls bool) (Cluster, error)
 	EchoURL    string
+	// LaunchBare starts a server that answers each request over HTTP with the same
+	// bytes, for what Consul's protocol is compared with.
+	LaunchBare func(ctx context.Context, answer []byte) (Cluster, error)
+	// Peer is the system that is driven instead: consul, which speaks the protocol of
+	// our door of that name. LaunchPeer starts its servers; without, Targets are its. The
+	// scenario's thresholds are goals of Incumbent's and judge no peer.
+	Peer       string
+	LaunchPeer func(ctx context.Context, what Launch) (Cluster, error)
 	Out        io.Writer // progress
 	Terminal   bool      // Out is a terminal: one updating view instead of lines
 	LogFormat  string    // "juju": Juju's own lines
@@ -55,6 +63,8 @@ type Launch struct {
 	Args              []string // further flags of each server
 	// Juju is the password at a door for Juju's agents; "": none is opened.
 	Juju string
+	// Consul: a door that speaks Consul's protocol is opened.
+	Consul bool
 	// Cuts: members must be able to be cut off from one another.
 	Cuts bool
 }
@@ -176,6 +186,12 @@ func Run(ctx context.Context, opts Options) (*Summary, error) {
 	}
 	r := newRun(sc, opts)
 	r.versions = map[string]string{"incumbent": opts.Version}
+	if opts.Peer != "" {
+		if opts.Peer != doorConsul || !sc.consul() {
+			return nil, incumbent.Errorf(incumbent.Invalid, "%s does not play scenario %s", opts.Peer, sc.Name)
+		}
+		sc.Thresholds = nil
+	}
 	if err := r.connect(ctx); err != nil {
 		return nil, err
 	}
@@ -237,6 +253,10 @@ func (r *run) connect(ctx context.Context) error {
 		r.meter = &meter{pids: func() []int { return pidsOf(cl) }}
 	}
 	r.urls, r.credential = urls, cfg.Credential
+	if r.opts.Peer != "" {
+		r.versions = map[string]string{r.opts.Peer: consulVersion(ctx, urls[0])}
+		return nil
+	}
 	for _, u := range urls {
 		one := cfg
 		one.Servers = []string{u}
@@ -254,10 +274,13 @@ func (r *run) launch(ctx context.Context) (Cluster, error) {
 	if r.sc.echoes() && r.opts.LaunchEcho != nil {
 		return r.opts.LaunchEcho(ctx, r.opts.TLS || r.sc.Play == "handshakes")
 	}
-	if r.opts.Launch == nil {
+	if r.opts.Peer != "" && r.opts.LaunchPeer != nil {
+		return r.opts.LaunchPeer(ctx, Launch{Members: max(1, r.opts.Members)})
+	}
+	if r.opts.Launch == nil || r.opts.Peer != "" {
 		return nil, incumbent.Errorf(incumbent.Invalid, "no target").WithHint("give --target URL or --members local:1")
 	}
-	what := Launch{Members: max(1, r.opts.Members), Learners: r.opts.Learners, TLS: r.opts.TLS, Args: r.sc.Server, Cuts: r.sc.cuts()}
+	what := Launch{Members: max(1, r.opts.Members), Learners: r.opts.Learners, TLS: r.opts.TLS, Args: r.sc.Server, Consul: r.sc.consul(), Cuts: r.sc.cuts()}
 	if r.sc.Door == doorJuju {
 		if r.opts.JujuPassword == "" {
 			r.opts.JujuPassword = rand.Text()
@@ -297,6 +320,26 @@ func (r *run) fact(name string, v float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.facts[name] = v
+}
+
+// noted is a fact, 0 if it was not noted.
+func (r *run) noted(name string) float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.facts[name]
+}
+
+// notePeak notes the most memory that the servers had together.
+func (r *run) notePeak() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.series {
+		sum := uint64(0)
+		for _, rss := range s.RSS {
+			sum += rss
+		}
+		r.facts["servers_rss_peak_bytes"] = max(r.facts["servers_rss_peak_bytes"], float64(sum))
+	}
 }
 
 func (r *run) rss() uint64 {

@@ -59,8 +59,9 @@ type Scenario struct {
 	Description string `yaml:"description"`
 	// Play is the kind of run: ladder, avalanche, idle, closed, handshakes, watch.
 	Play string `yaml:"play"`
-	// Door is whose protocol a ladder speaks: native, or juju, where each agent has
-	// a connection of its own. It brings the preset of its name.
+	// Door is whose protocol is spoken: native; of a ladder also juju, where each agent
+	// has a connection of its own; of idle and watch also consul, and of closed loops the
+	// operation says. It brings the preset of its name.
 	Door string `yaml:"door,omitempty"`
 	// Workers is how many processes Juju's agents are spread over at least; 0: as
 	// few as may open their connections.
@@ -87,9 +88,13 @@ type Scenario struct {
 	Fault  string              `yaml:"fault,omitempty"`
 	Faults map[string][]Action `yaml:"faults,omitempty"`
 	Closed *Closed             `yaml:"closed,omitempty"`
-	// Bare is a loop of TLS handshakes with a server that only accepts. It is played
-	// before and after a ladder of Juju's agents, to compare their connections with.
+	// Bare is what is compared with. With Juju's agents: a loop of TLS handshakes with a
+	// server that only accepts, played before and after the ladder. Over Consul's
+	// protocol: a loop of as many connections as before, of which each asks a server that
+	// always has the same answer at hand for one of the same length, played after.
 	Bare *Closed `yaml:"bare,omitempty"`
+	// Catalog is what is registered and watched over Consul's protocol.
+	Catalog *Catalog `yaml:"catalog,omitempty"`
 	// Settle is how long to wait before the last measurement (idle, avalanche), or for
 	// what is on its way then at most (watch).
 	Settle Duration `yaml:"settle,omitempty"`
@@ -110,7 +115,7 @@ type Stage struct {
 // Closed is a closed loop: each worker waits for its answer before it asks again. Of
 // the play watch the workers are watchers, and the rate is that of changes.
 type Closed struct {
-	Op       string   `yaml:"op,omitempty"` // extend, claim, create, session, refuse, turn, echo; of keys: kv-put, kv-get, kv-get-stale, kv-create, txn, txn-guarded
+	Op       string   `yaml:"op,omitempty"` // extend, claim, create, session, refuse, turn, echo; of keys: kv-put, kv-get, kv-get-stale, kv-create, txn, txn-guarded; over the protocol of Consul: consul-put and so on
 	Workers  int      `yaml:"workers"`
 	Streams  int      `yaml:"streams,omitempty"` // workers share so many; 0: a stream each
 	Calls    bool     `yaml:"calls,omitempty"`   // of keys: by unary calls, a connection each, instead of streams
@@ -310,8 +315,8 @@ func (sc *Scenario) validate() error {
 	switch {
 	case plays[sc.Play] == nil:
 		return fmt.Errorf("play %q is none of %s", sc.Play, strings.Join(sortedKeys(plays), ", "))
-	case sc.Door != "" && sc.Door != "native" && (sc.Door != doorJuju || sc.Play != "ladder"):
-		return fmt.Errorf("door %q: a ladder speaks native or juju, all else native", sc.Door)
+	case sc.Door != "" && sc.Door != "native" && (sc.Door != doorJuju || sc.Play != "ladder") && (sc.Door != doorConsul || sc.Play != "idle" && sc.Play != "watch"):
+		return fmt.Errorf("door %q: a ladder speaks native or juju, and idle and watch native or consul", sc.Door)
 	case sc.Workers < 0 || sc.Workers > maxWorkers:
 		return fmt.Errorf("workers is %d; it must be 0 to %d", sc.Workers, maxWorkers)
 	case sc.Connections != "" && sc.Connections != "shared" && sc.Connections != "own":
@@ -331,6 +336,9 @@ func (sc *Scenario) validate() error {
 	if err := sc.validateFaults(); err != nil {
 		return err
 	}
+	if err := sc.validateConsul(); err != nil {
+		return err
+	}
 	if sc.Play == "closed" {
 		return sc.Closed.validate()
 	}
@@ -340,13 +348,16 @@ func (sc *Scenario) validate() error {
 	if sc.Play == "watch" {
 		return sc.Closed.validateFanOut()
 	}
-	if sc.Bare != nil {
+	if sc.Bare != nil && sc.Door != doorConsul {
 		if sc.Door != doorJuju {
-			return fmt.Errorf("bare handshakes are for the door juju")
+			return fmt.Errorf("there is nothing to compare with what this scenario plays: leave bare out")
 		}
 		if err := sc.Bare.validateHandshakes(); err != nil {
 			return fmt.Errorf("bare: %w", err)
 		}
+	}
+	if len(sc.Stages) > 0 && sc.Door == doorConsul { // polls have no lease
+		return sc.validateStages()
 	}
 	if err := incumbent.ValidateTTL(time.Duration(sc.TTL)); err != nil {
 		return err
@@ -404,9 +415,11 @@ func (c *Closed) validate() error {
 		return fmt.Errorf("closed.rate is %v; it must be 0, or %v to %d", c.Rate, minPerSecond, maxPerSecond)
 	case closedOps[c.Op].turns && (c.Batch > 1 || c.Rate > 0):
 		return fmt.Errorf("closed.op turn: a candidate has one request under way, in closed loop")
+	case closedOps[c.Op].consul != nil && (c.Batch > 1 || c.Streams > 0 || c.Calls || c.Rate > 0 || c.Beside != nil):
+		return fmt.Errorf("closed.op %s: a worker has a connection, with one request under way, in closed loop", c.Op)
 	case closedOps[c.Op].call != nil && (c.Batch > 1 && !closedOps[c.Op].batches || c.Rate > 0 || c.Beside != nil):
 		return fmt.Errorf("closed.op %s: a worker has one call under way, in closed loop", c.Op)
-	case closedOps[c.Op].call != nil && (c.ValueBytes < numberBytes || c.ValueBytes > maxValueBytes):
+	case (closedOps[c.Op].call != nil || closedOps[c.Op].consul != nil) && (c.ValueBytes < numberBytes || c.ValueBytes > maxValueBytes):
 		return fmt.Errorf("closed.value_bytes must be %d to %d", numberBytes, maxValueBytes)
 	case c.Candidates < 0 || c.TTL != 0 && incumbent.ValidateTTL(time.Duration(c.TTL)) != nil:
 		return fmt.Errorf("closed.candidates or closed.ttl is out of range")

@@ -28,7 +28,7 @@ what --target names.`,
   incumbent bench run juju-leases --set scale=play
   incumbent bench compare results/a results/b`,
 	}
-	c.AddCommand(benchList(env), benchDescribe(env), benchRun(env), benchReport(env), benchCompare(env), benchEcho(env), benchWorker(env))
+	c.AddCommand(benchList(env), benchDescribe(env), benchRun(env), benchReport(env), benchCompare(env), benchEcho(env), benchBare(env), benchWorker(env))
 	return c
 }
 
@@ -109,13 +109,17 @@ needs the grant claim-any. More connections than one process may open are spread
 over several, which the run starts.
 
 --peer etcd hands over to '` + peerTool + `' ('make peers' builds it), which drives
-other systems through their own clients.`,
+other systems through their own clients. --peer consul has the scenarios over
+Consul's protocol drive Consul instead, from a program that is on the path or that
+--peer-binary names.`,
 		Example: `  incumbent bench run juju-leases
   incumbent bench run extend-single --set closed.workers=64 -o json
   incumbent bench run idle-fleet --tls --set scale=tls
   incumbent bench run leader-stall --members local:1 --dir results/stall
   incumbent bench run leader-kill --members local:3 --set fault=stop
   incumbent bench run juju-leases --set door=juju --members local:3
+  incumbent bench run consul-watchers --set scale=gzip --members local:3
+  incumbent bench run consul-watchers --peer consul
   incumbent bench run juju-run --log-format juju --set scale=smoke`,
 		Args: exactArgs("SCENARIO"),
 		RunE: func(c *cobra.Command, args []string) error { return runBench(c, env, args[0]) },
@@ -131,14 +135,15 @@ other systems through their own clients.`,
 	f.String("log-format", "", "juju: print Juju's own lines instead of progress")
 	f.String("juju-agent", "", "tag that Juju's agents log in as (default: each as itself)")
 	f.String("juju-password", "", "password they log in with, at servers that --target names")
-	f.String("peer", "", "drive another system: etcd")
+	f.String("peer", "", "drive another system: etcd or consul")
+	f.String("peer-binary", "", "its program, of consul (default: the one on the path)")
 	f.String("echo", "", "URL of a bare echo ('incumbent bench echo'), for the scenario echo (default: one is started)")
 	addOutput(c)
 	return c
 }
 
 func runBench(c *cobra.Command, env *environment, scenario string) error {
-	if peer := text(c, "peer"); peer != "" {
+	if peer := text(c, "peer"); peer != "" && peer != consulPeer {
 		return runPeer(c, env, scenario, peer)
 	}
 	form, err := outputForm(c)
@@ -175,7 +180,10 @@ func runBench(c *cobra.Command, env *environment, scenario string) error {
 	opts.Launch = func(ctx context.Context, what bench.Launch) (bench.Cluster, error) {
 		return launchServers(ctx, dataDir, what)
 	}
-	opts.LaunchEcho = launchEcho
+	opts.LaunchEcho, opts.LaunchBare, opts.Peer = launchEcho, launchBare, text(c, "peer")
+	opts.LaunchPeer = func(ctx context.Context, what bench.Launch) (bench.Cluster, error) {
+		return launchConsul(ctx, dataDir, text(c, "peer-binary"), what)
+	}
 	summary, err := bench.Run(c.Context(), opts)
 	if err != nil {
 		return err

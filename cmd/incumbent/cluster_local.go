@@ -49,7 +49,8 @@ with --per-address all use the same two ports on 127.0.0.1, 127.0.0.2 and so on.
 
 --juju-listen opens the door for Juju's agents on every member: on the address
 given for the first, its port counted up by 10 for each other; with --per-address
-on that one port. How agents log in is given after --.`,
+on that one port. How agents log in is given after --. --consul-listen opens the door
+for Consul's clients in the same way.`,
 		Example: `  incumbent cluster local --members 3 --data-dir ./cluster
   incumbent cluster local --members 3 --learners 2 --port 0 --data-dir "$(mktemp -d)" -o json -- --log-level warn
   incumbent cluster local --per-address --juju-listen 127.0.0.1:17070 --data-dir ./cluster -- --dev --juju-password secret`,
@@ -72,6 +73,7 @@ on that one port. How agents log in is given after --.`,
 	f.Int("port", 7600, "first port, 0 for free ones")
 	f.Bool("per-address", false, "the same ports on 127.0.0.1, 127.0.0.2, …")
 	f.String("juju-listen", "", "address for Juju's agents of the first member, "+jujuAddress+" by convention (default none)")
+	f.String("consul-listen", "", "address for Consul's clients of the first member, "+consulAddress+" by convention (default none)")
 	f.Bool("tls", false, "TLS between members and for clients, with an authority of the cluster's own")
 	addOutput(c)
 	return c
@@ -92,7 +94,8 @@ type localMember struct {
 	ID      string   `json:"id"`
 	URL     string   `json:"url"`
 	Peer    string   `json:"peer"`
-	Juju    string   `json:"juju,omitempty"` // where Juju's agents connect
+	Juju    string   `json:"juju,omitempty"`   // where Juju's agents connect
+	Consul  string   `json:"consul,omitempty"` // where Consul's clients do
 	PID     int      `json:"pid"`
 	DataDir string   `json:"data_dir"`
 	Log     string   `json:"log"`
@@ -149,7 +152,10 @@ func newLocal(c *cobra.Command, args []string) (*local, error) {
 		if err != nil {
 			return nil, err
 		}
-		if m.Juju, err = jujuListen(text(c, "juju-listen"), i, perAddress); err != nil {
+		if m.Juju, err = doorListen("juju-listen", text(c, "juju-listen"), i, perAddress); err != nil {
+			return nil, err
+		}
+		if m.Consul, err = doorListen("consul-listen", text(c, "consul-listen"), i, perAddress); err != nil {
 			return nil, err
 		}
 		m.learner = i >= voters
@@ -207,15 +213,15 @@ func freePorts(host string) (ports [2]int, err error) {
 	return ports, nil
 }
 
-// jujuListen is where member i listens for Juju's agents; "" for no such door.
-func jujuListen(first string, i int, perAddress bool) (string, error) {
+// doorListen is where member i opens the door of a flag; "" for no such door.
+func doorListen(flag, first string, i int, perAddress bool) (string, error) {
 	if first == "" {
 		return "", nil
 	}
 	host, word, err := net.SplitHostPort(first)
 	port, portErr := strconv.Atoi(word)
 	if err != nil || portErr != nil || port < 0 || port+maxLocalMembers*localPortStep > 65_535 {
-		return "", usageError{fmt.Sprintf("--juju-listen %q is not HOST:PORT with room for all members", first)}
+		return "", usageError{fmt.Sprintf("--%s %q is not HOST:PORT with room for all members", flag, first)}
 	}
 	if perAddress {
 		host = "127.0.0." + strconv.Itoa(i+1)
@@ -314,6 +320,9 @@ func (l *local) start(m *localMember, token string) error {
 	}
 	if m.Juju != "" {
 		m.Command = append(m.Command, "--juju-listen", m.Juju)
+	}
+	if m.Consul != "" {
+		m.Command = append(m.Command, "--consul-listen", m.Consul)
 	}
 	log, err := os.OpenFile(m.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -467,13 +476,19 @@ func (l *local) describe(got *apiv1.MembersResponse) *localJSON {
 
 func (l *local) print(w io.Writer, out *localJSON) error {
 	t := &table{header: []string{"member", "id", "process", "address", "peer address"}}
-	if out.Members[0].Juju != "" {
+	first := out.Members[0]
+	if first.Juju != "" {
 		t.header = append(t.header, "juju's agents")
+	}
+	if first.Consul != "" {
+		t.header = append(t.header, "consul's clients")
 	}
 	for _, m := range out.Members {
 		row := []string{m.Name, m.ID, strconv.Itoa(m.PID), m.URL, m.Peer}
-		if m.Juju != "" {
-			row = append(row, m.Juju)
+		for _, door := range []string{m.Juju, m.Consul} {
+			if door != "" {
+				row = append(row, door)
+			}
 		}
 		t.row(row...)
 	}

@@ -5,10 +5,12 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/incumbent-dev/incumbent/bench"
 	"github.com/incumbent-dev/incumbent/park"
 	"github.com/incumbent-dev/incumbent/park/echo"
 )
@@ -60,4 +62,31 @@ func serveEcho(c *cobra.Command, env *environment) error {
 		err = cerr
 	}
 	return err
+}
+
+// benchBare serves what answers of Consul's protocol are compared with.
+func benchBare(env *environment) *cobra.Command {
+	c := &cobra.Command{
+		Use:     "bare",
+		Short:   "answer every request over HTTP with the same bytes, to compare with",
+		Long:    "Bare answers each request with the contents of a file: what writing the bytes costs with nothing behind it.",
+		Example: "  incumbent bench bare --listen 127.0.0.1:7701 --answer body.json",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			body, err := os.ReadFile(text(c, "answer"))
+			if err != nil {
+				return usageError{err.Error()}
+			}
+			ln, err := net.Listen("tcp", text(c, "listen"))
+			if err != nil {
+				return usageError{err.Error()}
+			}
+			fmt.Fprintf(env.stdout, "bare at http://%s\n", ln.Addr())
+			defer context.AfterFunc(c.Context(), func() { ln.Close() })()
+			return bench.ServeBare(ln, body)
+		},
+	}
+	c.Flags().String("listen", "127.0.0.1:7701", "address")
+	c.Flags().String("answer", "", "file with the answer's body")
+	return c
 }

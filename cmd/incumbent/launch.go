@@ -42,6 +42,9 @@ func launchServers(ctx context.Context, dataDir string, what bench.Launch) (benc
 		if what.Juju != "" {
 			args = append([]string{"--juju-listen", "127.0.0.1:0", "--dev", "--juju-password", what.Juju}, args...)
 		}
+		if what.Consul {
+			args = append([]string{"--consul-listen", "127.0.0.1:0"}, args...)
+		}
 		return launchServer(ctx, dir, what.TLS, args)
 	}
 	self, err := os.Executable()
@@ -81,6 +84,32 @@ func launchEcho(ctx context.Context, tls bool) (bench.Cluster, error) {
 		return nil, err
 	}
 	return launch(ctx, dir, tls, "", []string{"bench", "echo", "--listen", "127.0.0.1:0"})
+}
+
+// launchBare starts a server that answers all requests with the same bytes.
+func launchBare(ctx context.Context, answer []byte) (bench.Cluster, error) {
+	dir, err := os.MkdirTemp("", "incumbent-bench-")
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(dir, "answer")
+	if err := os.WriteFile(file, answer, 0o600); err != nil {
+		return nil, err
+	}
+	return launch(ctx, dir, false, "", []string{"bench", "bare", "--listen", "127.0.0.1:0", "--answer", file})
+}
+
+// consulPeer is the other system that this program drives itself: it speaks the
+// protocol of one of our doors.
+const consulPeer = "consul"
+
+// launchConsul starts servers of Consul.
+func launchConsul(ctx context.Context, dataDir, binary string, what bench.Launch) (bench.Cluster, error) {
+	dir, err := os.MkdirTemp(dataDir, "incumbent-bench-")
+	if err != nil {
+		return nil, err
+	}
+	return bench.StartConsul(ctx, bench.ConsulConfig{Binary: binary, Dir: dir, Members: what.Members})
 }
 
 func launch(ctx context.Context, dir string, tls bool, token string, argv []string) (_ bench.Cluster, err error) {
