@@ -65,6 +65,9 @@ func (c *conn) Readable(p *park.Conn, data []byte) (int, error) {
 		used, bad := c.in.feed(data[n:])
 		if n += used; bad == nil && c.in.whole() {
 			c.begin()
+			if n == len(data) {
+				return n, nil // to hold nothing would cost a wake
+			}
 			continue
 		}
 		if bad == nil {
@@ -138,7 +141,6 @@ func (c *conn) await(p *park.Conn, came int) *refusal {
 	}
 	if c.door.bodies.Add(int64(came)) > limits.MaxBodies {
 		c.door.bodies.Add(-int64(came))
-		c.in.body = c.in.body[:len(c.in.body)-min(came, len(c.in.body))]
 		return bodiesFull
 	}
 	c.in.counted += int64(came)

@@ -6,13 +6,15 @@ import "bytes"
 const (
 	maxChunkLine    = 4 << 10  // size and extensions
 	maxTrailerBytes = 16 << 10 // all lines behind the last chunk
+	maxChunkExcess  = 16 << 10
 )
 
 // dechunk takes a body out of its chunks as they come.
 type dechunk struct {
-	state chunkState
-	left  int64 // of the chunk
-	seen  int   // bytes of trailers
+	state  chunkState
+	left   int64 // of the chunk
+	excess int64 // bytes around chunks, beyond what chunks of a useful size need
+	seen   int   // bytes of trailers
 }
 
 type chunkState uint8
@@ -41,8 +43,9 @@ func (d *dechunk) next(data []byte) (used int, part []byte, ok bool) {
 	if end < 0 {
 		return 0, nil, len(data) <= maxChunkLine
 	}
-	line := bytes.TrimSuffix(data[:end], []byte("\r"))
-	if len(line) > maxChunkLine {
+	// A bare LF, or a CR within, two servers read differently.
+	line, ok := bytes.CutSuffix(data[:end], []byte("\r"))
+	if !ok || len(line) > maxChunkLine || bytes.IndexByte(line, '\r') >= 0 {
 		return 0, nil, false
 	}
 	return end + 1, nil, d.line(line)
@@ -55,10 +58,12 @@ func (d *dechunk) line(line []byte) bool {
 		if !ok {
 			return false
 		}
+		d.excess = max(0, d.excess+int64(len(line))+2-16-2*size)
 		d.left, d.state = size, chunkData
 		if size == 0 {
 			d.state = chunkTrailer
 		}
+		return d.excess <= maxChunkExcess
 	case chunkEnd:
 		d.state = chunkSize
 		return len(line) == 0

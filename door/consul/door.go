@@ -152,7 +152,9 @@ func New(cfg Config) (*Door, error) {
 	for range workers {
 		d.goroutines.Go(func() { workqueue.Run(d.work) })
 	}
-	d.goroutines.Go(d.tell)
+	for range tellers {
+		d.goroutines.Go(d.tell)
+	}
 	return d, nil
 }
 

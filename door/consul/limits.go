@@ -24,6 +24,7 @@ const (
 	maxWait     = 10 * time.Minute // and of any other
 
 	workers          = 4                // goroutines that run endpoints
+	tellers          = 2                // and that answer reads that have waited
 	handshakeTimeout = 10 * time.Second // of TLS
 	acceptPause      = 50 * time.Millisecond
 	firstRetry       = 50 * time.Millisecond // of what found no leader

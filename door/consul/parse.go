@@ -78,7 +78,10 @@ func readHead(head []byte) (*http.Request, *refusal) {
 	if !isText(r.Host) {
 		return nil, badHost
 	}
-	for _, values := range r.Header { // their names net/http has looked at
+	for name, values := range r.Header {
+		if !isToken(name) {
+			return nil, badRequest
+		}
 		for _, v := range values {
 			if !isText(v) {
 				return nil, badRequest
@@ -86,6 +89,19 @@ func readHead(head []byte) (*http.Request, *refusal) {
 		}
 	}
 	return r, nil
+}
+
+// isToken reports whether a text is one (RFC 9110, section 5.6.2), as names of headers
+// must be: what stands before a colon behind a space, two servers read differently.
+func isToken(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
+		if !letter && (c < '0' || c > '9') && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return name != ""
 }
 
 // isText reports whether a value has no control characters but tabs.

@@ -67,7 +67,7 @@ func (r *request) appendHead(b []byte, status int, n int) []byte {
 	b = append(b, "\r\nContent-Length: "...)
 	b = append(strconv.AppendInt(b, int64(n), 10), "\r\n"...)
 	switch {
-	case !r.keepAlive:
+	case r.ends():
 		b = append(b, "Connection: close\r\n"...)
 	case r.http10:
 		b = append(b, "Connection: keep-alive\r\n"...)
@@ -98,7 +98,7 @@ func (r *request) send(status int, body []byte) {
 	if r.done.Swap(true) {
 		return // the connection is gone, or this is a second answer
 	}
-	r.place.leave()
+	r.giveBack()
 	r.door.counts.answered(status, r.door.now().Sub(r.began))
 	p := r.conn.parked.Load()
 	head := r.appendHead(make([]byte, 0, 512), status, len(body))
@@ -132,5 +132,8 @@ func (r *request) sendRest(body []byte) {
 		}
 		body = body[len(piece):]
 	}
-	r.conn.answered(p, r.keepAlive)
+	r.conn.answered(p, !r.ends())
 }
+
+// ends reports whether the connection ends with the answer.
+func (r *request) ends() bool { return !r.keepAlive || r.leaving.Load() }

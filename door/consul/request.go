@@ -39,13 +39,14 @@ type request struct {
 	began     time.Time
 	keepAlive bool
 	http10    bool
-	extra     []string // names and values of more headers of the answer
-	place     place
+	extra     []string    // names and values of more headers of the answer
 	done      atomic.Bool // it is answered, or nobody waits for that
+	leaving   atomic.Bool // the connection ends with the answer
 
-	mu      sync.Mutex // guards blocked; held to change it
-	blocked *blocked   // a read that waits; nil: none does
-	over    bool       // nobody waits for the answer any more
+	mu      sync.Mutex // guards the rest; held to change it
+	place   place
+	blocked *blocked // a read that waits; nil: none does
+	over    bool     // nobody waits for the answer any more
 }
 
 // newRequest returns a request that is there whole.
@@ -101,11 +102,30 @@ func (r *request) admit() bool {
 	if lane == calls.NoLane {
 		return true
 	}
-	var err error
-	if r.place, err = r.door.enter(lane, 1); err != nil {
+	p, err := r.door.enter(lane, 1)
+	if err != nil {
 		r.failFor(err)
+		return false
 	}
-	return err == nil
+	r.mu.Lock()
+	over := r.over
+	if !over {
+		r.place = p
+	}
+	r.mu.Unlock()
+	if over {
+		p.leave()
+	}
+	return !over
+}
+
+// giveBack gives the place in the lane back.
+func (r *request) giveBack() {
+	r.mu.Lock()
+	p := r.place
+	r.place = place{}
+	r.mu.Unlock()
+	p.leave()
 }
 
 // setHeader adds a header to the answer.
@@ -229,10 +249,16 @@ func isAnswer(err *incumbent.Error) bool {
 }
 
 // confirmed goes on once this member has applied everything that was committed when it
-// was called. Where there is no leader it has been answered.
+// was called. Where there is no leader it has been answered. An empty state counts as no
+// leader: what is not there is told under index 1, and nothing may begin under that.
 func (r *request) confirmed(then func()) {
 	r.attempt(func(done func(error, func())) {
-		r.door.engine.Confirm(func(err error) { done(err, then) })
+		r.door.engine.Confirm(func(err error) {
+			if err == nil && r.door.view().Index() == 0 {
+				err = errNoLeader
+			}
+			done(err, then)
+		})
 	})
 }
 
@@ -249,11 +275,16 @@ func (r *request) read(then func(v *core.View)) {
 
 // fresh goes on once what this member shows is as new as was asked for.
 func (r *request) fresh(then func()) {
-	if r.opts.own(r.door.cfg.Cluster.Age()) {
+	if r.ownWillDo() {
 		then()
 		return
 	}
 	r.confirmed(then)
+}
+
+// ownWillDo reports whether the member's own view will do, without asking anybody.
+func (r *request) ownWillDo() bool {
+	return r.opts.own(r.door.cfg.Cluster.Age()) && r.door.view().Index() > 0
 }
 
 // deadline is when the request has waited long enough for a leader.

@@ -3,6 +3,7 @@ package consul
 import (
 	"encoding/hex"
 	"net/http"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -87,7 +88,7 @@ func (r *request) shared(q sharedQuery) {
 	if want.For > 0 { // it may have waited before
 		want.For = max(time.Millisecond, want.For-r.door.now().Sub(r.began))
 	}
-	if r.opts.own(r.door.cfg.Cluster.Age()) {
+	if r.ownWillDo() {
 		r.await(spec, want)
 		return
 	}
@@ -107,7 +108,7 @@ type blocked struct {
 
 // await waits for the query. It holds no place in a lane.
 func (r *request) await(spec watch.QuerySpec[*core.View], want watch.Want) {
-	r.place.leave()
+	r.giveBack()
 	q, err := r.door.engine.Queries().Query(spec)
 	if err != nil {
 		r.failFor(err)
@@ -134,8 +135,8 @@ func (r *request) await(spec watch.QuerySpec[*core.View], want watch.Want) {
 	r.blocked = b
 }
 
-// toldAtOnce is how many waits are answered before others have their turn.
-const toldAtOnce = 64
+// toldAtOnce is how many waits are answered before whoever applies has the processor.
+const toldAtOnce = 8
 
 // tell answers reads whose wait is over.
 func (d *Door) tell() {
@@ -148,6 +149,7 @@ func (d *Door) tell() {
 		for _, b := range got {
 			b.ended()
 		}
+		runtime.Gosched()
 	}
 }
 
@@ -193,13 +195,13 @@ func (r *request) stop(over bool) *blocked {
 func (r *request) abandon() {
 	r.stop(true)
 	if !r.done.Swap(true) {
-		r.place.leave()
+		r.giveBack()
 	}
 }
 
 // leave answers what waits with what there is, and ends the connection with the answer.
 func (r *request) leave() {
-	r.keepAlive = false
+	r.leaving.Store(true)
 	if b := r.stop(false); b != nil {
 		r.told(b.told)
 	}

@@ -1,0 +1,202 @@
+package consul
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// serveAt has a door serve an endpoint at a path of a test's own.
+func (m *member) serveAt(path string, f endpoint) {
+	m.door.routes.exact[path] = &served{path: path, methods: map[string]action{
+		"GET": {f, 0}, "HEAD": {f, 0}, "PUT": {f, 0},
+	}, allowed: []string{"GET", "HEAD", "PUT"}}
+}
+
+func echo(_ *Door, r *request) {
+	r.bytes(http.StatusOK, "text/plain", append([]byte(r.method+" "), r.body...))
+}
+
+func TestRequestsOfOneConnection(t *testing.T) {
+	m := startMember(t, nil)
+	m.serveAt("/echo", echo)
+	c := m.dial()
+	put := func(body string) string {
+		return fmt.Sprintf("PUT /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	}
+	c.write(put("one") + put("two") + "GET /echo HTTP/1.1\r\nHost: localhost\r\n\r\n" + put("three")[:60])
+	for _, want := range []string{"PUT one", "PUT two", "GET "} {
+		if a := c.read("PUT"); a.StatusCode != 200 || a.body != want || a.Close {
+			t.Errorf("%d %q, want %q", a.StatusCode, a.body, want)
+		}
+	}
+	c.write(put("three")[60:])
+	if a := c.read("PUT"); a.body != "PUT three" {
+		t.Errorf("%q", a.body)
+	}
+	c.write("\r\nPUT /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nchu\r\n3\r\nnks\r\n0\r\nA: b\r\n\r\n")
+	if a := c.read("PUT"); a.body != "PUT chunks" {
+		t.Errorf("%q", a.body)
+	}
+	c.write("HEAD /echo HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	if a := c.read("HEAD"); a.body != "" || a.ContentLength != 5 {
+		t.Errorf("HEAD: %q, %d bytes", a.body, a.ContentLength)
+	}
+	c.write("GET /echo HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\nGET /echo HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	if a := c.read("GET"); !a.Close {
+		t.Error("the answer does not say that the connection ends")
+	}
+	c.ended()
+}
+
+func TestHTTP10(t *testing.T) {
+	m := startMember(t, nil)
+	m.serveAt("/echo", echo)
+	c := m.dial()
+	c.write("GET /echo HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n")
+	if a := c.read("GET"); a.Proto != "HTTP/1.0" || a.Header.Get("Connection") != "keep-alive" {
+		t.Errorf("%s, %v", a.Proto, a.Header)
+	}
+	c.write("GET /echo HTTP/1.0\r\nHost: localhost\r\n\r\n")
+	if a := c.read("GET"); a.StatusCode != 200 {
+		t.Error(a.Status)
+	}
+	c.ended()
+}
+
+func TestContinue(t *testing.T) {
+	m := startMember(t, nil)
+	m.serveAt("/echo", echo)
+	c := m.dial()
+	c.write("PUT /echo HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
+	if a := c.read("PUT"); a.StatusCode != 100 {
+		t.Fatal(a.Status)
+	}
+	c.write("body")
+	if a := c.read("PUT"); a.StatusCode != 200 || a.body != "PUT body" {
+		t.Errorf("%s %q", a.Status, a.body)
+	}
+}
+
+func TestBadRequestsEndTheirConnection(t *testing.T) {
+	m := startMember(t, func(c *Config) { c.MaxHeadBytes, c.MaxBodyBytes, c.MaxBodies = 1000, 50, 60 })
+	m.serveAt("/echo", echo)
+	for _, tt := range []struct {
+		status int
+		text   string
+	}{
+		{400, "what is this\r\n\r\n"},
+		{400, "GET /echo HTTP/1.1\r\n\r\n"},
+		{400, "GET /echo HTTP/1.1\r\nHost: localhost\r\nHost : b\r\n\r\n"},
+		{400, "GET /echo HTTP/1.1\r\nHost: localhost\r\nX: \x01\r\n\r\n"},
+		{400, "PUT /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n"},
+		{400, "PUT /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n"},
+		{400, "PUT /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"},
+		{400, "PUT /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n"},
+		{501, "PUT /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n"},
+		{505, "GET /echo HTTP/2.0\r\nHost: localhost\r\n\r\n"},
+		{417, "PUT /echo HTTP/1.1\r\nHost: localhost\r\nExpect: tea\r\nContent-Length: 1\r\n\r\n"},
+		{431, "GET /echo HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("x", 1000)},
+		{431, "GET /echo HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("x", 1000) + "\r\n\r\n"},
+		{413, "PUT /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 51\r\n\r\n"},
+		{413, "PUT /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n60\r\n" + strings.Repeat("x", 0x60)},
+	} {
+		c := m.dial()
+		c.write(tt.text)
+		if a := c.read("GET"); a.StatusCode != tt.status || !a.Close {
+			t.Errorf("%.80q: %s %q", tt.text, a.Status, a.body)
+		}
+		c.ended()
+	}
+	if n := m.door.Stats().Malformed; n != 15 {
+		t.Errorf("%d malformed", n)
+	}
+}
+
+// Bodies that come slowly are counted together, and what is counted is given back.
+func TestG47_UnfinishedBodiesAreBounded(t *testing.T) {
+	m := startMember(t, func(c *Config) { c.MaxBodyBytes, c.MaxBodies = 50, 60 })
+	m.serveAt("/echo", echo)
+	part := "PUT /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n" + strings.Repeat("x", 40)
+	first, second := m.dial(), m.dial()
+	first.write(part)
+	eventually(t, func() bool { return m.door.bodies.Load() == 40 })
+	second.write(part)
+	if a := second.read("PUT"); a.StatusCode != 503 {
+		t.Error(a.Status)
+	}
+	first.write(strings.Repeat("x", 10))
+	if a := first.read("PUT"); a.StatusCode != 200 || len(a.body) != 54 {
+		t.Errorf("%s %q", a.Status, a.body)
+	}
+	eventually(t, func() bool { return m.door.bodies.Load() == 0 })
+}
+
+func TestG47_ADribbledBodyIsCutOff(t *testing.T) {
+	m := startMember(t, func(c *Config) { c.BodyTimeout = time.Millisecond })
+	m.serveAt("/echo", echo)
+	c := m.dial()
+	c.write("PUT /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\nx")
+	c.ended()
+	eventually(t, func() bool { return m.door.Connections() == 0 && m.door.bodies.Load() == 0 })
+}
+
+// Who has not shown who he is makes room for who comes later; who has does not.
+func TestG47_StrangersAreBounded(t *testing.T) {
+	m := startMember(t, func(c *Config) { c.MaxStrangers = 2 })
+	known := m.dial()
+	known.write("GET /v1/status/leader HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+	known.read("GET")
+	first := m.dial()
+	first.write("GET /v1/")
+	eventually(t, func() bool { return m.door.Connections() == 2 })
+	for range 2 {
+		m.dial().write("G")
+	}
+	first.ended()
+	known.write("GET /v1/status/leader HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+	if a := known.read("GET"); a.StatusCode != 200 {
+		t.Error(a.Status)
+	}
+}
+
+// An answer larger than what a connection may have unsent goes out in pieces.
+func TestLargeAnswers(t *testing.T) {
+	m := startMember(t, nil)
+	text := []byte(strings.Repeat("0123456789abcdef", 1<<20))
+	m.serveAt("/large", func(_ *Door, r *request) { r.bytes(http.StatusOK, "text/plain", text) })
+	c := m.dial()
+	c.write("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v1/status/leader HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+	if a := c.read("GET"); a.body != string(text) {
+		t.Errorf("%d bytes", len(a.body))
+	}
+	if a := c.read("GET"); a.StatusCode != 200 {
+		t.Error(a.Status)
+	}
+}
+
+func TestGzip(t *testing.T) {
+	m := startMember(t, nil)
+	m.serveAt("/long", func(_ *Door, r *request) { r.bytes(http.StatusOK, "text/plain", []byte(strings.Repeat("long ", 1000))) })
+	m.serveAt("/short", echo)
+	for _, tt := range []struct{ path, accept, want string }{
+		{"/long", "gzip", "gzip"}, {"/long", "br, gzip;q=0.5", "gzip"}, {"/long", "*", "gzip"}, {"/long", "gzip;q=0", ""}, {"/long", "br", ""}, {"/short", "gzip", ""},
+	} {
+		a := m.do("GET", tt.path, "", "Accept-Encoding", tt.accept)
+		if got := a.Header.Get("Content-Encoding"); got != tt.want || a.Header.Get("Vary") != "Accept-Encoding" {
+			t.Errorf("%s, %s: %q, %v", tt.path, tt.accept, got, a.Header)
+		}
+	}
+}
+
+// eventually waits until something is so.
+func eventually(t testing.TB, so func() bool) {
+	t.Helper()
+	for ends := time.Now().Add(patience); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(ends) {
+			t.Fatal("it never came about")
+		}
+	}
+}
