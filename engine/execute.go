@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -38,6 +39,26 @@ func (e *Engine) Execute(c Call, cmd core.Command, done func(core.Result)) {
 		Command: b, Deadline: c.Deadline, Reserve: c.Reserve,
 		Done: func(result any, err error) { done(resultOf(result, err)) },
 	})
+}
+
+// Await executes a command of a family and waits for its outcome, or for ctx. If ctx
+// ends first the error is Unknown: the command may or may not take effect. What the
+// state refused is an error, too.
+func (e *Engine) Await(ctx context.Context, c Call, cmd core.Command) (core.Result, error) {
+	if d, ok := ctx.Deadline(); ok && (c.Deadline.IsZero() || d.Before(c.Deadline)) {
+		c.Deadline = d
+	}
+	got := make(chan core.Result, 1)
+	e.Execute(c, cmd, func(r core.Result) { got <- r })
+	select {
+	case r := <-got:
+		if r.Err != nil {
+			return r, r.Err
+		}
+		return r, nil
+	case <-ctx.Done():
+		return core.Result{}, incumbent.Errorf(incumbent.Unknown, "the command was given up before its outcome was known: %w", context.Cause(ctx))
+	}
 }
 
 func resultOf(result any, err error) core.Result {

@@ -2,6 +2,8 @@ package engine_test
 
 import (
 	"context"
+	"errors"
+	"runtime"
 	"testing"
 	"time"
 
@@ -16,15 +18,11 @@ func TestACommandOfAFamilyIsExecuted(t *testing.T) {
 	g := enginetest.Start(t, engine.Config{})
 	execute := func(c engine.Call, cmd core.Command) core.Result {
 		t.Helper()
-		got := make(chan core.Result, 1)
-		g.Execute(c, cmd, func(r core.Result) { got <- r })
-		select {
-		case r := <-got:
-			return r
-		case <-time.After(time.Minute):
-			t.Fatal("no answer")
-			return core.Result{}
+		r, err := g.Await(t.Context(), c, cmd)
+		if (err == nil) != (r.Err == nil) || r.Err != nil && !errors.Is(err, r.Err) {
+			t.Fatalf("%+v comes with %v", r, err)
 		}
+		return r
 	}
 	key := kv.Key{Namespace: "n", Name: "x"}
 	r := execute(engine.Call{}, kv.Command{Verb: kv.Put, Key: key, Value: []byte("v")})
@@ -49,5 +47,31 @@ func TestACommandOfAFamilyIsExecuted(t *testing.T) {
 	}
 	if r = execute(engine.Call{}, kv.Command{Verb: kv.Remove, Key: key}); r.Err == nil || r.Err.Kind != incumbent.Unavailable {
 		t.Errorf("after the end: %+v", r)
+	}
+}
+
+// Who gives up is told that the command may take effect, and it may.
+func TestACommandThatIsGivenUpMayTakeEffect(t *testing.T) {
+	g := enginetest.Start(t, engine.Config{})
+	key := kv.Key{Namespace: "n", Name: "x"}
+	g.Hold()
+	ctx, give := context.WithCancelCause(t.Context())
+	ended := make(chan error, 1)
+	before := g.Proposed()
+	go func() {
+		_, err := g.Await(ctx, engine.Call{}, kv.Command{Verb: kv.Put, Key: key})
+		ended <- err
+	}()
+	for g.Proposed() == before {
+		runtime.Gosched()
+	}
+	cause := errors.New("tired of it")
+	give(cause)
+	if err := <-ended; incumbent.KindOf(err) != incumbent.Unknown || !errors.Is(err, cause) {
+		t.Errorf("given up: %v", err)
+	}
+	g.Release()
+	if _, err := g.Await(t.Context(), engine.Call{}, kv.Command{Verb: kv.Put, Key: key, If: kv.IfIndex}); incumbent.KindOf(err) != incumbent.Conflict {
+		t.Errorf("what was given up has not taken effect: %v", err)
 	}
 }

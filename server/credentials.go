@@ -251,19 +251,12 @@ func dueCredentials(v *credential.View, now credential.Moment) (cmds []credentia
 func (s *Server) executeCredential(ctx context.Context, c credential.Command) error {
 	ctx, cancel := context.WithTimeout(ctx, tendTimeout)
 	defer cancel()
-	deadline, _ := ctx.Deadline()
-	got := make(chan core.Result, 1)
-	s.engine.Execute(engine.Call{
-		Meta: core.Meta{Origin: core.Origin{At: time.Now().UTC()}}, Deadline: deadline, Reserve: true,
-	}, c, func(r core.Result) { got <- r })
-	select {
-	case r := <-got:
-		if r.Err != nil && r.Err.Kind != incumbent.NotFound && r.Err.Kind != incumbent.Conflict { // those: somebody was faster
-			return r.Err
-		}
+	_, err := s.engine.Await(ctx, engine.Call{Meta: core.Meta{Origin: core.Origin{At: time.Now().UTC()}}, Reserve: true}, c)
+	switch incumbent.KindOf(err) {
+	case incumbent.NotFound, incumbent.Conflict: // somebody was faster
 		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	default:
+		return err
 	}
 }
 

@@ -50,19 +50,19 @@ func (d *Door) perform(ctx context.Context, h http.Header, in *pb.Operation) (*p
 	if err := d.allow(who, o); err != nil {
 		return nil, d.callError(err)
 	}
-	got := make(chan core.Result, 1)
-	d.leases.Submit(d.callOf(ctx, who, o), o.command, func(r core.Result) { got <- r })
-	Heard(ctx)
-	select {
-	case r := <-got:
-		f := d.former(who)
-		if r.Err != nil {
-			return nil, callError(r.Err, d.standing(), f.lease(r.Lease))
-		}
-		return o.answer(f, r), nil
-	case <-ctx.Done():
-		return nil, d.callError(outcomeUnknown(ctx, "lease"))
+	call := d.callOf(ctx, who, o)
+	r, err := outcomeOf(ctx, "lease", func(done func(core.Result)) {
+		d.leases.Submit(call, o.command, done)
+		Heard(ctx)
+	})
+	if err != nil {
+		return nil, d.callError(err)
 	}
+	f := d.former(who)
+	if r.Err != nil {
+		return nil, callError(r.Err, d.standing(), f.lease(r.Lease))
+	}
+	return o.answer(f, r), nil
 }
 
 // outcomeUnknown is what a mutation answers whose caller waits no longer: it

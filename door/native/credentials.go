@@ -8,13 +8,11 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/credential"
-	"github.com/incumbent-dev/incumbent/engine"
 )
 
 // Limits of the calls.
@@ -43,7 +41,7 @@ func (s credentialService) Create(ctx context.Context, r *connect.Request[pb.Cre
 	if err != nil {
 		return nil, s.d.callError(err)
 	}
-	made, err := s.d.changeCredential(ctx, calls.CreateCredential.Lane(), c, r.Msg.Idempotency)
+	made, err := s.d.changeCredential(ctx, calls.CreateCredential, c, r.Msg.Idempotency)
 	return unary(&pb.CreateCredentialResponse{Credential: made}, err)
 }
 
@@ -99,7 +97,7 @@ func (s credentialService) Revoke(ctx context.Context, r *connect.Request[pb.Rev
 	if err != nil {
 		return nil, s.d.callError(err)
 	}
-	gone, err := s.d.changeCredential(ctx, calls.RevokeCredential.Lane(), c, r.Msg.Idempotency)
+	gone, err := s.d.changeCredential(ctx, calls.RevokeCredential, c, r.Msg.Idempotency)
 	return unary(&pb.RevokeCredentialResponse{Credential: gone}, err)
 }
 
@@ -136,38 +134,17 @@ func momentIn(field string, ms int64) (credential.Moment, error) {
 
 // changeCredential executes a command for a caller who waits, and returns the record
 // as it left it.
-func (d *Door) changeCredential(ctx context.Context, lane admit.Lane, c *credential.Command, key *pb.Idempotency) (*pb.Credential, error) {
-	ctx, cancel := d.deadline(ctx)
-	defer cancel()
-	done, err := d.admit(ctx, lane, 1)
+func (d *Door) changeCredential(ctx context.Context, call calls.Call, c *credential.Command, key *pb.Idempotency) (*pb.Credential, error) {
+	r, err := d.change(ctx, change{call: call, command: *c, key: key, reserve: c.Verb != credential.Create, about: "credentials"})
 	if err != nil {
 		return nil, d.callError(err)
 	}
-	defer done()
-	o := &operation{action: auth.Admin, command: *c}
-	if _, err := o.setKey(key); err != nil {
-		return nil, d.callError(err)
-	}
-	call := d.callOf(ctx, callerOf(ctx), o)
-	got := make(chan core.Result, 1)
-	d.engine.Execute(engine.Call{
-		Meta:     core.Meta{Origin: call.Origin, KeyID: call.KeyID, KeyBase: call.KeyBase},
-		Deadline: call.Deadline, Reserve: c.Verb != credential.Create,
-	}, c, func(r core.Result) { got <- r })
-	select {
-	case r := <-got:
-		return d.credentialAfter(c, r)
-	case <-ctx.Done():
-		return nil, d.callError(outcomeUnknown(ctx, "credentials"))
-	}
+	return d.credentialPB(d.credentialAfter(c, r)), nil
 }
 
 // credentialAfter is the record that a command has left. Of a known key only the
 // outcome was kept: then it is as it is now.
-func (d *Door) credentialAfter(c *credential.Command, r core.Result) (*pb.Credential, error) {
-	if r.Err != nil {
-		return nil, d.callError(r.Err)
-	}
+func (d *Door) credentialAfter(c *credential.Command, r core.Result) *credential.Credential {
 	found, _ := r.Record.(*credential.Credential)
 	if found == nil {
 		switch v := credential.Of(d.view()); c.Verb {
@@ -179,7 +156,7 @@ func (d *Door) credentialAfter(c *credential.Command, r core.Result) (*pb.Creden
 			found = v.Get(c.ID)
 		}
 	}
-	return d.credentialPB(found), nil
+	return found
 }
 
 // List reads a page.

@@ -13,7 +13,6 @@ import (
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
-	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
 )
 
@@ -129,19 +128,17 @@ func (d *Door) write(ctx context.Context, h http.Header, c *kv.Command, key *pb.
 	if err := d.setKey(o, key, h); err != nil {
 		return core.Result{}, nil, d.callError(err)
 	}
-	got := make(chan core.Result, 1)
 	who := callerOf(ctx)
-	d.writeKey(who, d.callOf(ctx, who, o), o, c, func(r core.Result) { got <- r })
-	select {
-	case r := <-got:
-		e := d.former(who).stored(who, c, r)
-		if r.Err != nil {
-			return r, nil, d.keyError(r.Err, e)
-		}
-		return r, e, nil
-	case <-ctx.Done():
-		return core.Result{}, nil, d.callError(outcomeUnknown(ctx, "key"))
+	call := d.callOf(ctx, who, o)
+	r, err := outcomeOf(ctx, "key", func(done func(core.Result)) { d.writeKey(who, call, o, c, done) })
+	if err != nil {
+		return r, nil, d.callError(err)
 	}
+	e := d.former(who).stored(who, c, r)
+	if r.Err != nil {
+		return r, nil, d.keyError(r.Err, e)
+	}
+	return r, e, nil
 }
 
 // callOfKey is the call that a change of keys is.
@@ -215,12 +212,7 @@ func (d *Door) writeKey(who *caller, call lease.Call, o *operation, c *kv.Comman
 
 // writeAllowed executes a change, unless a confirmed view says that it would do nothing.
 func (d *Door) writeAllowed(call lease.Call, o *operation, c *kv.Command, done func(core.Result)) {
-	d.writes.Key(groupCall(call), c, o.first(), done)
-}
-
-// groupCall is what goes with a command of a family.
-func groupCall(call lease.Call) engine.Call {
-	return engine.Call{Meta: core.Meta{Origin: call.Origin, KeyID: call.KeyID, KeyBase: call.KeyBase}, Deadline: call.Deadline}
+	d.writes.Key(familyCall(call, false), c, o.first(), done)
 }
 
 // afterConfirm runs then, on a goroutine of the door, when this member has applied

@@ -11,7 +11,6 @@ import (
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/policy"
-	"github.com/incumbent-dev/incumbent/engine"
 )
 
 // policyService serves PolicyService; its methods are documented in policy.proto.
@@ -45,34 +44,18 @@ func (s policyService) DeletePolicy(ctx context.Context, r *connect.Request[pb.D
 // it left it, or found it. A change may use what is kept back when there is no room:
 // it is how an operator ends what has used it up.
 func (d *Door) changePolicy(ctx context.Context, c policy.Command) (core.Result, *policy.Policy, error) {
-	ctx, cancel := d.deadline(ctx)
-	defer cancel()
-	done, err := d.admit(ctx, calls.Policies.Lane(), 1)
-	if err != nil {
-		return core.Result{}, nil, d.callError(err)
-	}
-	defer done()
 	if err := c.Validate(); err != nil {
 		return core.Result{}, nil, d.callError(err)
 	}
-	deadline, _ := ctx.Deadline()
-	got := make(chan core.Result, 1)
-	d.engine.Execute(engine.Call{Meta: core.Meta{Origin: d.origin(callerOf(ctx))}, Deadline: deadline, Reserve: true}, c,
-		func(r core.Result) { got <- r })
-	select {
-	case r := <-got:
-		p, _ := r.Record.(*policy.Policy)
-		if r.Err == nil {
-			return r, p, nil
-		}
-		err := r.Err
-		if err.Kind == incumbent.Conflict {
-			err = err.WithHint(foundPolicy(p))
+	r, err := d.change(ctx, change{call: calls.Policies, name: c.Policy.Name, command: c, reserve: true, about: "policy"})
+	p, _ := r.Record.(*policy.Policy)
+	if err != nil {
+		if r.Err != nil && r.Err.Kind == incumbent.Conflict {
+			err = r.Err.WithHint(foundPolicy(p))
 		}
 		return r, nil, d.callError(err)
-	case <-ctx.Done():
-		return core.Result{}, nil, d.callError(outcomeUnknown(ctx, "policy"))
 	}
+	return r, p, nil
 }
 
 func foundPolicy(p *policy.Policy) string {

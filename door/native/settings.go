@@ -8,11 +8,9 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
-	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/settings"
-	"github.com/incumbent-dev/incumbent/engine"
 )
 
 // settingsService serves SettingsService; its methods are documented in
@@ -68,51 +66,19 @@ func settingPB(d *settings.Declaration, name string, e *settings.Entry) *pb.Clus
 	return p
 }
 
-// SetSetting sets.
+// SetSetting sets. Whoever runs out of room must be able to raise a limit.
 func (s settingsService) SetSetting(ctx context.Context, r *connect.Request[pb.SetSettingRequest]) (*connect.Response[pb.SetSettingResponse], error) {
-	d := s.d
-	ctx, cancel := d.deadline(ctx)
-	defer cancel()
-	done, err := d.admit(ctx, calls.Settings.Lane(), 1)
-	if err != nil {
-		return nil, d.callError(err)
-	}
-	defer done()
-	out, err := d.setSetting(ctx, r)
-	if err != nil {
-		return nil, d.callError(err)
-	}
-	return connect.NewResponse(out), nil
-}
-
-func (d *Door) setSetting(ctx context.Context, r *connect.Request[pb.SetSettingRequest]) (*pb.SetSettingResponse, error) {
 	c, err := settingCommand(r.Msg)
 	if err != nil {
-		return nil, err
+		return nil, s.d.callError(err)
 	}
-	o := &operation{action: auth.Admin, name: incumbent.Name{Lease: c.Name}, command: c}
-	if _, err := o.setKey(r.Msg.Idempotency); err != nil {
-		return nil, err
+	res, err := s.d.change(ctx, change{
+		call: calls.Settings, name: c.Name, command: c, key: r.Msg.Idempotency, header: r.Header(), reserve: true, about: "setting",
+	})
+	if err != nil {
+		return nil, s.d.callError(err)
 	}
-	if err := d.keyFromHeader(o, r.Header()); err != nil {
-		return nil, err
-	}
-	call := d.callOf(ctx, callerOf(ctx), o)
-	got := make(chan core.Result, 1)
-	// Whoever runs out of room must be able to raise a limit.
-	d.engine.Execute(engine.Call{
-		Meta:     core.Meta{Origin: call.Origin, KeyID: call.KeyID, KeyBase: call.KeyBase},
-		Deadline: call.Deadline, Reserve: true,
-	}, c, func(r core.Result) { got <- r })
-	select {
-	case res := <-got:
-		if res.Err != nil {
-			return nil, res.Err
-		}
-		return d.settingSet(c.Name, res), nil
-	case <-ctx.Done():
-		return nil, outcomeUnknown(ctx, "setting")
-	}
+	return connect.NewResponse(s.d.settingSet(c.Name, res)), nil
 }
 
 // settingSet answers with the setting as the command left it; of a known key, of which

@@ -98,25 +98,18 @@ func (d *Door) execute(ctx context.Context, h http.Header, p *plan, key *pb.Idem
 	if err := d.setKey(o, key, h); err != nil {
 		return core.Result{}, err
 	}
-	got := make(chan core.Result, 1)
-	d.commit(d.callOf(ctx, who, o), o, p, func(r core.Result) { got <- r })
-	select {
-	case r := <-got:
-		return r, nil
-	case <-ctx.Done():
-		if p.reads() {
-			return core.Result{}, context.Cause(ctx)
-		}
-		return core.Result{}, outcomeUnknown(ctx, "keys and leases")
+	call := d.callOf(ctx, who, o)
+	r, err := outcomeOf(ctx, "keys and leases", func(done func(core.Result)) { d.commit(call, o, p, done) })
+	if err != nil && p.reads() {
+		err = context.Cause(ctx)
 	}
+	return r, err
 }
 
 // commit runs a checked transaction: on a confirmed view if it changes nothing, once
 // the one at hand says so, else by the log. done is as of [Door.writeKey].
 func (d *Door) commit(call lease.Call, o *operation, p *plan, done func(core.Result)) {
-	of := groupCall(call)
-	of.Reserve = p.frees()
-	d.writes.Txn(of, p.txn, o.first(), p.reads(), done)
+	d.writes.Txn(familyCall(call, p.frees()), p.txn, o.first(), p.reads(), done)
 }
 
 // txnError is the error of a transaction of which nothing has happened.
