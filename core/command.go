@@ -37,10 +37,17 @@ const (
 // Meta goes with any command. Texts of the origin longer than [MaxOriginBytes]
 // are cut. KeyID (1 to [MaxKeyBytes] bytes, or none) makes the command apply at
 // most once; KeyBase is an index known when the key was chosen.
+//
+// Judged is the index behind the state by whose policies a door let the caller do it:
+// if a policy changes there or later, before the command's place in the log, the
+// command does nothing and answers Unavailable, so that whoever repeats it is judged
+// anew. 0: it holds whatever the policies say, as for operators and for what the
+// cluster does itself. Members of a schema before [JudgedSchema] do not know it.
 type Meta struct {
 	Origin  Origin
 	KeyID   []byte
 	KeyBase incumbent.Index
+	Judged  incumbent.Index
 }
 
 // Command is what can be encoded into the log. The encoded command is not
@@ -355,6 +362,9 @@ func need(second bool) uint64 {
 func encode(schema uint64, meta Meta, op opcode, body func(*encoder)) []byte {
 	var buf [256]byte // most commands are smaller; the exact copy is what lives on
 	e := encoder{wire.Writer{B: buf[:0]}}
+	if meta.Judged != 0 {
+		schema = max(schema, JudgedSchema)
+	}
 	e.Uint(1, schema)
 	o := meta.Origin
 	e.origin(2, &Origin{At: o.At, Door: cut(o.Door), Address: cut(o.Address), Principal: cut(o.Principal)})
@@ -364,6 +374,7 @@ func encode(schema uint64, meta Meta, op opcode, body func(*encoder)) []byte {
 		e.Uint(2, uint64(meta.KeyBase))
 		e.End(m)
 	}
+	e.Uint(4, uint64(meta.Judged))
 	m := e.Begin(op)
 	body(&e)
 	e.End(m)

@@ -21,6 +21,7 @@ type command struct {
 	body    []byte // of a command of a family
 	keyID   []byte // nil: no key
 	keyBase uint64
+	judged  uint64 // first index at which no policy may have changed; 0: any may
 
 	namespace, model, lease []byte
 	holder                  []byte // of Transfer: the present holder
@@ -137,6 +138,9 @@ func (c *command) decodeFields(b []byte) bool {
 		switch {
 		case f.Num == 1:
 			ok = f.Type == protowire.VarintType // it is c.schema
+		case f.Num == 4:
+			ok = f.Uint(&c.judged)
+			c.needs = JudgedSchema
 		case f.Type != protowire.BytesType:
 			return false
 		case f.Num == 2:
@@ -211,7 +215,7 @@ func (c *command) decodeKey(b []byte) bool {
 
 func (c *command) decodeOp(op opcode, b []byte) bool {
 	if c.op == 0 && op >= firstFamily {
-		c.op, c.body, c.needs = op, b, familySchema
+		c.op, c.body, c.needs = op, b, max(c.needs, familySchema)
 		return true
 	}
 	if c.op != 0 || op >= numOpcodes || layouts[op] == nil {
@@ -219,7 +223,7 @@ func (c *command) decodeOp(op opcode, b []byte) bool {
 	}
 	c.op = op
 	if op >= opPutMember {
-		c.needs = memberSchema
+		c.needs = max(c.needs, memberSchema)
 	}
 	layout := layouts[op]
 	r := wire.Read(b)
@@ -232,7 +236,7 @@ func (c *command) decodeOp(op opcode, b []byte) bool {
 			return false
 		}
 		if layout[f.Num-1] > slotsOfSchema2 {
-			c.needs = 2
+			c.needs = max(c.needs, 2)
 		}
 	}
 }

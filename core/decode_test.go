@@ -25,7 +25,7 @@ func generic(b []byte) (c command, ok bool) {
 	c.schema = uint64(p.Schema)
 	c.at = p.GetOrigin().GetAtUnixMs()
 	c.door, c.address, c.principal = text(p.GetOrigin().GetDoor()), text(p.GetOrigin().GetAddress()), text(p.GetOrigin().GetPrincipal())
-	c.keyID, c.keyBase = p.GetKey().GetId(), p.GetKey().GetBase()
+	c.keyID, c.keyBase, c.judged = p.GetKey().GetId(), p.GetKey().GetBase(), p.Judged
 	m := p.ProtoReflect()
 	op := m.WhichOneof(m.Descriptor().Oneofs().ByName("op"))
 	if unknown := m.GetUnknown(); op == nil && len(unknown) > 0 {
@@ -109,6 +109,9 @@ func (c *command) setGeneric(field protoreflect.Name, v protoreflect.Value) {
 
 // needsOf says what of a command version 2 brought.
 func needsOf(c command) uint64 {
+	if c.judged != 0 {
+		return JudgedSchema
+	}
 	if c.op >= firstFamily {
 		return familySchema
 	}
@@ -152,6 +155,7 @@ func TestDecodeKnowsEveryField(t *testing.T) {
 			Schema: SchemaVersion,
 			Origin: &corepb.Origin{AtUnixMs: 5, Door: "d", Address: "a", Principal: "p"},
 			Key:    &corepb.Key{Id: []byte("k"), Base: 7},
+			Judged: 6,
 		}
 		op := p.ProtoReflect().NewField(f)
 		fill(op.Message())
@@ -228,7 +232,7 @@ func commandsOfAllKinds() []Command {
 
 // The writers by hand give the bytes that the generated ones give.
 func TestEncodeIsCanonicalProtobuf(t *testing.T) {
-	meta := Meta{Origin: Origin{time.UnixMilli(1700000000000), "native", "127.0.0.1:1", "p"}, KeyID: []byte("key"), KeyBase: 300}
+	meta := Meta{Origin: Origin{time.UnixMilli(1700000000000), "native", "127.0.0.1:1", "p"}, KeyID: []byte("key"), KeyBase: 300, Judged: 301}
 	seen := make(map[opcode]bool)
 	for _, c := range commandsOfAllKinds() {
 		b := c.Encode(meta)

@@ -16,6 +16,9 @@ func (s *State) once(c *command) Result {
 		r.Replayed = true
 		return r
 	}
+	if err := s.outlived(c); err != nil {
+		return Result{Err: err} // of which nothing is kept: the next attempt is another
+	}
 	base := incumbent.Index(c.keyBase)
 	if base >= s.first {
 		return Result{Err: incumbent.Errorf(incumbent.Invalid, "base %d of the key is ahead of index %d", base, s.first)}

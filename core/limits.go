@@ -15,6 +15,9 @@ const (
 	memberSchema = 2 // the version that brought members
 	familySchema = 3 // the version that brought families
 	quotaSchema  = 5 // the version that brought quotas: members of earlier ones would not refuse what is over one
+
+	// JudgedSchema is the version that brought [Meta].Judged.
+	JudgedSchema = 5
 )
 
 // Limits of the replicated state. They decide what a command does, so that

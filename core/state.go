@@ -65,6 +65,7 @@ type State struct {
 	records  int         // of families, as far as changes tell: what checking costs
 	limits   limits
 	governs  Governing // the family that has the settings; nil: there is none
+	judges   Judging   // the family that has the policies; nil: there is none
 	terms    *Terms    // as it says them
 
 	// Of the command under way.
@@ -92,6 +93,9 @@ func New(families ...Family) *State {
 		}
 		if g, ok := s.families[i].tables.(Governing); ok {
 			s.governs = g
+		}
+		if j, ok := s.families[i].tables.(Judging); ok {
+			s.judges = j
 		}
 	}
 	s.govern()
@@ -156,10 +160,13 @@ func (s *State) admit(c *command) Result {
 	if err := s.checkSchema(c); err != nil {
 		return Result{Err: err}
 	}
-	if c.keyID == nil {
-		return s.execute(c)
+	if c.keyID != nil {
+		return s.once(c)
 	}
-	return s.once(c)
+	if err := s.outlived(c); err != nil {
+		return Result{Err: err}
+	}
+	return s.execute(c)
 }
 
 func (s *State) execute(c *command) Result {

@@ -14,6 +14,7 @@ type Call struct {
 	Origin   core.Origin
 	KeyID    []byte          // applies at most once; none: nil
 	KeyBase  incumbent.Index // an index known when the key was chosen
+	Judged   incumbent.Index // says by which policies the caller may ask for it: see [core.Meta]
 	// Sequence, unless nil, is shared by calls that take effect in the order in which
 	// they are handed in, whoever's they are. Without it that holds for the calls of
 	// one client on one lease.
@@ -23,8 +24,9 @@ type Call struct {
 // Sequence tells calls that belong together from all others.
 type Sequence struct{ _ byte } // has a size, so that no two have one address
 
-func (c *Call) meta() core.Meta {
-	return core.Meta{Origin: c.Origin, KeyID: c.KeyID, KeyBase: c.KeyBase}
+// Meta is what goes with the command.
+func (c *Call) Meta() core.Meta {
+	return core.Meta{Origin: c.Origin, KeyID: c.KeyID, KeyBase: c.KeyBase, Judged: c.Judged}
 }
 
 // Op is one operation of a bulk call: a command, or an extension.

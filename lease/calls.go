@@ -221,7 +221,7 @@ func (e *Engine) send(c *call, l *core.Lease) {
 	e.touch(c, l)
 	e.stats.Commands++
 	e.out.Proposals = append(e.out.Proposals, Proposal{
-		Command: e.command(c, l).Encode(c.meta()), Deadline: c.Deadline, Reserve: reserve(c.cmd), Ticket: Ticket{call: c},
+		Command: e.command(c, l).Encode(c.Meta()), Deadline: c.Deadline, Reserve: reserve(c.cmd), Ticket: Ticket{call: c},
 	})
 }
 

@@ -22,14 +22,14 @@ func (p *process) applied(a *engine.Applied) {
 
 // submit hands a call on as a door does. first: none with its key was sent before.
 func (p *process) submit(call lease.Call, cmd core.Command, first bool, done func(core.Result)) {
+	call.Judged = policy.JudgedBy(p.group.View())
 	switch c := cmd.(type) {
 	case kv.Command:
 		p.submitKeys(call, c, first, done)
 	case core.Txn:
 		p.submitTxn(call, c, first, done)
 	case policy.Command, settings.Command:
-		meta := core.Meta{Origin: call.Origin, KeyID: call.KeyID, KeyBase: call.KeyBase}
-		p.group.Execute(engine.Call{Meta: meta, Reserve: true}, cmd, done)
+		p.group.Execute(engine.Call{Meta: call.Meta(), Reserve: true}, cmd, done)
 	default:
 		p.leases.Submit(call, cmd, done)
 	}
@@ -49,8 +49,7 @@ func (p *process) submitKeys(call lease.Call, c kv.Command, first bool, done fun
 		}
 	}
 	execute := func() {
-		meta := core.Meta{Origin: call.Origin, KeyID: call.KeyID, KeyBase: call.KeyBase}
-		p.group.Execute(engine.Call{Meta: meta, Reserve: frees}, c, done)
+		p.group.Execute(engine.Call{Meta: call.Meta(), Reserve: frees}, c, done)
 	}
 	if _, idle := p.asItIs(&c); !first || !idle {
 		execute()

@@ -35,6 +35,9 @@ type Command struct {
 	Origin *Origin `protobuf:"bytes,2,opt,name=origin,proto3" json:"origin,omitempty"`
 	// Set when the caller wants the command applied at most once.
 	Key *Key `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	// Index behind the state whose policies let the caller do it: void if one has
+	// changed since. 0: nobody was asked. Schema 5.
+	Judged uint64 `protobuf:"varint,4,opt,name=judged,proto3" json:"judged,omitempty"`
 	// Types that are valid to be assigned to Op:
 	//
 	//	*Command_Claim
@@ -109,6 +112,13 @@ func (x *Command) GetKey() *Key {
 		return x.Key
 	}
 	return nil
+}
+
+func (x *Command) GetJudged() uint64 {
+	if x != nil {
+		return x.Judged
+	}
+	return 0
 }
 
 func (x *Command) GetOp() isCommand_Op {
@@ -2801,11 +2811,12 @@ var File_corepb_core_proto protoreflect.FileDescriptor
 
 const file_corepb_core_proto_rawDesc = "" +
 	"\n" +
-	"\x11corepb/core.proto\x12\x11incumbent.core.v1\"\xd1\t\n" +
+	"\x11corepb/core.proto\x12\x11incumbent.core.v1\"\xe9\t\n" +
 	"\aCommand\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x121\n" +
 	"\x06origin\x18\x02 \x01(\v2\x19.incumbent.core.v1.OriginR\x06origin\x12(\n" +
-	"\x03key\x18\x03 \x01(\v2\x16.incumbent.core.v1.KeyR\x03key\x120\n" +
+	"\x03key\x18\x03 \x01(\v2\x16.incumbent.core.v1.KeyR\x03key\x12\x16\n" +
+	"\x06judged\x18\x04 \x01(\x04R\x06judged\x120\n" +
 	"\x05claim\x18\n" +
 	" \x01(\v2\x18.incumbent.core.v1.ClaimH\x00R\x05claim\x123\n" +
 	"\x06accept\x18\v \x01(\v2\x19.incumbent.core.v1.AcceptH\x00R\x06accept\x126\n" +

@@ -106,6 +106,9 @@ func (p *Policy) size() int {
 	return len(w.policy(p))
 }
 
+// Changed implements [core.Judging].
+func (t *tables) Changed() incumbent.Index { return t.changed }
+
 // EndSession implements [core.Tables].
 func (*tables) EndSession(*core.Exec, *core.Session) {}
 
@@ -148,6 +151,15 @@ type View struct {
 func Of(v *core.View) *View {
 	f, _ := v.Family(Number).(*View)
 	return f
+}
+
+// JudgedBy is what goes with a command whose caller is judged by the policies of a
+// view, or of a later one: see [core.Meta]. It is asked for before they are looked at.
+func JudgedBy(v *core.View) incumbent.Index {
+	if v.ActiveSchema() < core.JudgedSchema {
+		return 0
+	}
+	return v.Index() + 1
 }
 
 // View implements [core.Tables].

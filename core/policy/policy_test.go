@@ -279,3 +279,50 @@ func FuzzReadRecord(f *testing.F) {
 		v.Rules().Ask(auth.Question{Principal: auth.Principal{Name: "a/0", Kind: auth.Agent}, Verb: auth.Write, Name: incumbent.Name{Namespace: "n", Model: "m", Lease: "x"}})
 	})
 }
+
+// A command does nothing if a policy has changed since a door let it pass, and leaves
+// nothing behind for its key; what nobody was asked for is executed.
+func TestG12_ACommandIsVoidOnceThePoliciesItWasJudgedByHaveChanged(t *testing.T) {
+	s := core.New(Family{})
+	open := core.OpenSessionCommand{ID: incumbent.SessionID{1}}
+	at := JudgedBy(s.View())
+	if r, _ := apply(t, s, Command{Verb: Set, Policy: sample("a", 1)}, meta); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	changed := s.Index()
+	judged := func(at incumbent.Index) core.Meta {
+		m := meta
+		m.Judged, m.KeyID, m.KeyBase = at, []byte("k"), 1
+		return m
+	}
+	if JudgedBy(s.View()) != changed+1 {
+		t.Fatalf("judged at %d by the state of %d", JudgedBy(s.View()), changed)
+	}
+	if r, _ := apply(t, s, open, judged(at)); r.Err == nil || r.Err.Kind != incumbent.Unavailable {
+		t.Errorf("the first policy of all: %+v", r)
+	}
+	again, _ := apply(t, s, Command{Verb: Set, Policy: sample("b", 1)}, meta)
+	r, changes := apply(t, s, open, judged(changed+1))
+	if r.Err == nil || r.Err.Kind != incumbent.Unavailable || !r.Err.Kind.Transient() || len(changes) > 0 || s.View().Session(open.ID) != nil {
+		t.Errorf("judged at %d, a policy changed at %d: %+v", changed, again.Index, r)
+	}
+	if r, _ = apply(t, s, open, judged(again.Index+1)); r.Err != nil || r.Replayed {
+		t.Errorf("judged again: %+v", r)
+	}
+	s = reload(t, s, Family{})
+	removed, _ := apply(t, s, Command{Verb: Remove, Policy: auth.Policy{Name: "a"}}, meta)
+	if r, _ = apply(t, s, open, judged(again.Index+1)); r.Err != nil || !r.Replayed {
+		t.Errorf("what was executed is not found by its key: %+v", r)
+	}
+	m := judged(again.Index + 1)
+	m.KeyID, m.KeyBase = nil, 0
+	if r, _ = apply(t, s, core.CloseSessionCommand{ID: open.ID}, m); r.Err == nil || r.Err.Kind != incumbent.Unavailable {
+		t.Errorf("a policy was deleted at %d: %+v", removed.Index, r)
+	}
+	if r, _ = apply(t, s, core.CloseSessionCommand{ID: open.ID}, meta); r.Err != nil {
+		t.Errorf("nobody was asked: %+v", r)
+	}
+	if r, _ = apply(t, s, Command{Verb: Remove, Policy: auth.Policy{Name: "b"}}, meta); r.Err != nil {
+		t.Errorf("nobody was asked: %+v", r)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/lease"
 )
 
@@ -142,10 +143,15 @@ func (k *bulk) hand(p place) {
 		k.drop()
 		return
 	}
+	if !k.judgeAgain() {
+		p.leave()
+		k.advance()
+		return
+	}
 	d := k.c.door
 	k.place, k.handed = p, d.monotonic()
 	origin := core.Origin{At: d.now(), Door: doorName, Address: k.c.who.address, Principal: k.c.who.principal.String()}
-	d.leases.Do(lease.Call{Origin: origin}, k.ops, func() { d.answers.Put(k) })
+	d.leases.Do(lease.Call{Origin: origin, Judged: k.judged}, k.ops, func() { d.answers.Put(k) })
 }
 
 // laneNow is the lane by which the call goes now: claims of present holders are
@@ -191,16 +197,58 @@ func (k *bulk) answered() {
 			}
 		}
 	}
-	k.asking = rest
-	switch {
-	case len(k.ops) > 0:
+	if k.asking = rest; len(k.ops) > 0 {
 		k.later(wait)
-	case k.next() || k.again():
-		k.submit()
-	default:
-		k.c.door.counts.bulks.Add(-1)
-		k.finish()
+		return
 	}
+	k.advance()
+}
+
+// advance goes on when all that was asked is answered.
+func (k *bulk) advance() {
+	if k.next() || k.again() {
+		k.submit()
+		return
+	}
+	k.c.door.counts.bulks.Add(-1)
+	k.finish()
+}
+
+// judgeAgain looks again at what the caller may if a policy has changed since it was
+// looked at: a bulk may be tried for as long as there is no leader. It reports whether
+// anything is left to ask.
+func (k *bulk) judgeAgain() bool {
+	v := k.c.door.view()
+	if policy.Of(v).Changed() < k.judged {
+		return true
+	}
+	k.judged = policy.JudgedBy(v)
+	var rest asking
+	for i := range k.ops {
+		if k.may(k.ops[i].Command) {
+			rest.add(int(k.at[i]), k.ops[i].Command)
+		} else {
+			k.results[k.at[i]] = errPermission
+		}
+	}
+	k.asking = rest
+	return len(k.ops) > 0
+}
+
+// may reports whether the caller may ask for what it asks for.
+func (k *call) may(cmd core.Command) bool {
+	switch m := cmd.(type) {
+	case core.ClaimCommand:
+		if m.Name.Namespace == singularNamespace {
+			return k.c.allowed(k.row, m.Name, m.Holder)
+		}
+		return k.c.mayClaim(m.Name.Lease, m.Holder)
+	case core.PinCommand:
+		return k.c.mayFollow(k.row, m.Name.Lease)
+	case core.UnpinCommand:
+		return k.c.mayFollow(k.row, m.Name.Lease)
+	}
+	return false
 }
 
 // uncertain reports whether something is to be asked again.

@@ -3,8 +3,10 @@ package juju
 import (
 	"strconv"
 
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
+	"github.com/incumbent-dev/incumbent/core/policy"
 )
 
 // method is one thing a client may call. The order is that of metrics.
@@ -122,10 +124,11 @@ type call struct {
 	c      *conn
 	id     uint64
 	method method
-	facade *facade    // the method's
-	row    calls.Call // the method's
-	seats  int32      // places it takes among the connection's unanswered requests
-	began  int64      // monotonic nanoseconds
+	facade *facade         // the method's
+	row    calls.Call      // the method's
+	seats  int32           // places it takes among the connection's unanswered requests
+	began  int64           // monotonic nanoseconds
+	judged incumbent.Index // says by which policies it is allowed: see [core.Meta]
 }
 
 // serve serves a request.
@@ -136,7 +139,7 @@ func (c *conn) serve(r *request) {
 			f = errPermission
 		}
 	}
-	k := &call{c: c, id: r.ID, method: m, facade: methods[m].facade, row: methods[m].row, seats: 1, began: c.door.monotonic()}
+	k := &call{c: c, id: r.ID, method: m, facade: methods[m].facade, row: methods[m].row, seats: 1, began: c.door.monotonic(), judged: policy.JudgedBy(c.door.view())}
 	if f == nil && !k.sit(1) {
 		f = errTooMany
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/engine"
+	"runtime"
 )
 
 func (m *member) change(c policy.Command) {
@@ -72,4 +73,32 @@ func TestG12_APolicyStandsInThePlaceOfTheDoor(t *testing.T) {
 func singularText(id int, entity, claimant string) string {
 	return fmt.Sprintf(`{"request-id":%d,"type":"Singular","version":2,"request":"Claim","params":{"claims":[{"entity-tag":%q,"claimant-tag":%q,"duration":%d}]}}`,
 		id, entity, claimant, 30*time.Second)
+}
+
+// A claim that is under way, or tried again for as long as there is no leader, is
+// judged anew when a policy changes.
+func TestG12_AClaimUnderWayIsBoundByANewPolicy(t *testing.T) {
+	for name, hold := range map[string]func(*member) (end func()){
+		"in the log":     func(m *member) func() { m.group.Hold(); return m.group.Release },
+		"without leader": func(m *member) func() { m.group.Refuse(true); return func() { m.group.Refuse(false) } },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMember(t, nil)
+			c := m.login("unit-app-0")
+			before := m.group.Proposed()
+			end := hold(m)
+			c.send(claimText(2, "app", "app-0", "60"))
+			for m.group.Proposed() == before {
+				runtime.Gosched()
+			}
+			m.group.Do(policy.Command{Verb: policy.Set, Policy: auth.Policy{Name: auth.DoorPolicy, For: []string{"agent:nobody"}}})
+			end()
+			if got := c.read(); !strings.Contains(got, "permission denied") {
+				t.Errorf("it is answered %s", got)
+			}
+			if l := m.group.View().Lease(nameOf(testModel, "app")); !l.Free() {
+				t.Errorf("%s leads", l.Holder)
+			}
+		})
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -83,7 +84,11 @@ func (d *Door) deadline(ctx context.Context) (context.Context, context.CancelFun
 // callOf is what goes with the operation to the lease service.
 func (d *Door) callOf(ctx context.Context, who *caller, o *operation) lease.Call {
 	deadline, _ := ctx.Deadline()
-	c := lease.Call{Deadline: deadline, Origin: d.origin(who)}
+	return d.callBy(deadline, who, o)
+}
+
+func (d *Door) callBy(deadline time.Time, who *caller, o *operation) lease.Call {
+	c := lease.Call{Deadline: deadline, Origin: d.origin(who), Judged: o.judged}
 	c.KeyID, c.KeyBase = o.logged(who)
 	return c
 }

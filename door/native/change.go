@@ -48,10 +48,7 @@ func (d *Door) change(ctx context.Context, c change) (core.Result, error) {
 
 // familyCall is what goes with a command of a family.
 func familyCall(c lease.Call, reserve bool) engine.Call {
-	return engine.Call{
-		Meta:     core.Meta{Origin: c.Origin, KeyID: c.KeyID, KeyBase: c.KeyBase},
-		Deadline: c.Deadline, Reserve: reserve,
-	}
+	return engine.Call{Meta: c.Meta(), Deadline: c.Deadline, Reserve: reserve}
 }
 
 // outcomeOf is what becomes of what begin hands on, for a caller who waits for as long

@@ -159,6 +159,15 @@ func (d *Door) rights(who *caller) *auth.Rights {
 	return g
 }
 
+// judged is what goes with a command whose caller is about to be judged, so that it
+// does nothing if a policy changes before it is executed. 0: no policy binds him.
+func (d *Door) judged(who *caller) incumbent.Index {
+	if who.principal.Kind == auth.Operator {
+		return 0
+	}
+	return policy.JudgedBy(d.engine.View())
+}
+
 // authorize returns nil if a caller may do an action to a resource, else Denied.
 func (d *Door) authorize(who *caller, a auth.Action, r auth.Resource) error {
 	return auth.Authorize(d.rights(who), a, r)
@@ -167,6 +176,7 @@ func (d *Door) authorize(who *caller, a auth.Action, r auth.Resource) error {
 // allow checks an operation of a caller. An operator may do everything, so
 // nothing needs to be looked up.
 func (d *Door) allow(who *caller, o *operation) error {
+	o.judged = d.judged(who)
 	switch {
 	case who.principal.Kind == auth.Operator:
 		return nil

@@ -185,6 +185,7 @@ func (d *Door) writeKey(who *caller, call lease.Call, o *operation, c *kv.Comman
 		refuse(err)
 		return
 	}
+	call.Judged = d.judged(who)
 	if err := d.allowKey(who, o.action, c.Key, c.Verb == kv.RemoveTree); err != nil {
 		refuse(err)
 		return

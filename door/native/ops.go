@@ -19,6 +19,7 @@ type operation struct {
 	token   incumbent.Token     // says whose it is where no holder is named
 	session incumbent.SessionID // in whose name it is done
 	key     *pb.Idempotency
+	judged  incumbent.Index // says by which policies it was allowed: see [core.Meta]
 	command core.Command
 	answer  func(f *former, r core.Result) *pb.OperationResult // of a success
 }

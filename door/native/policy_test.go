@@ -14,8 +14,10 @@ import (
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/engine"
+	"runtime"
 )
 
 // change executes a change of a policy.
@@ -490,5 +492,55 @@ func BenchmarkPolicies(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// What a policy allowed when it was asked for, and forbids before it comes to its place
+// in the log, is not executed; whoever asks again is judged by the new policy.
+func TestG12_WhatIsUnderWayIsBoundByANewPolicy(t *testing.T) {
+	m := newMember(t)
+	m.let("agent:a", leases("a*", auth.AllVerbs), keyRule("a*", auth.AllVerbs), sessionRule(auth.AllVerbs))
+	m.as(agentA())
+	w := m.dial()
+	w.ok(openFrame(1, sessionB, 60000))
+	frames := map[string]*pb.ClientFrame{
+		"a claim":       claimFrame(2, "a/1", "a", sessionB, false),
+		"a put":         {Id: 3, Request: &pb.ClientFrame_Put{Put: &pb.PutRequest{Key: "a/2"}}},
+		"a lock":        {Id: 4, Request: &pb.ClientFrame_Lock{Lock: &pb.LockRequest{Key: "a/3", Session: sessionB}}},
+		"a transaction": {Id: 5, Request: &pb.ClientFrame_Txn{Txn: &pb.TxnRequest{Then: []*pb.TxnOperation{{Op: &pb.TxnOperation_Put{Put: &pb.PutRequest{Key: "a/4"}}}}}}},
+		"a keyed put":   {Id: 6, Request: &pb.ClientFrame_Put{Put: &pb.PutRequest{Key: "a/5", Idempotency: &pb.Idempotency{Key: []byte("k"), First: true}}}},
+	}
+	names := map[uint64]string{}
+	before := m.group.Proposed()
+	m.group.Hold()
+	for name, f := range frames {
+		names[f.Id] = name
+		w.send(f)
+	}
+	for m.group.Proposed() < before+int64(len(frames)) {
+		runtime.Gosched()
+	}
+	r := m.group.Do(policy.Command{Verb: policy.Set, Policy: auth.Policy{Name: "p", For: []string{"agent:a"}, Rules: []auth.Rule{sessionRule(auth.AllVerbs)}}})
+	m.group.Release()
+	for range frames {
+		f := w.next()
+		if k, _ := incumbent.ParseKind(f.Error.GetKind()); k != incumbent.Unavailable {
+			t.Errorf("%s: %v, want %v", names[f.Id], f, incumbent.Unavailable)
+		}
+	}
+	v := m.group.View()
+	if n := kv.Of(v).Len(); n != 0 || !v.Lease(incumbent.Name{Namespace: "default", Model: "default", Lease: "a/1"}).Free() || r.Err != nil {
+		t.Errorf("%d keys were stored, %v", n, r.Err)
+	}
+	for name, f := range frames {
+		if k := w.kind(f); k != incumbent.Denied {
+			t.Errorf("%s again: %v, want %v", name, k, incumbent.Denied)
+		}
+	}
+	m.let("agent:a", leases("a*", auth.AllVerbs), keyRule("a*", auth.AllVerbs), sessionRule(auth.AllVerbs))
+	for name, f := range frames {
+		if k := w.kind(f); k != incumbent.OK {
+			t.Errorf("%s once it is allowed: %v", name, k)
+		}
 	}
 }

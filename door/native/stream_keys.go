@@ -9,7 +9,6 @@ import (
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
-	"github.com/incumbent-dev/incumbent/lease"
 )
 
 // Keys, values and transactions over a stream: the calls of the same names, without a
@@ -70,15 +69,8 @@ func (s *stream) changeKey(id uint64, deadline time.Time, c *kv.Command, key *pb
 		return err
 	}
 	way := &streamOp{s: s, id: id, about: o, place: place, form: func(f *former, r core.Result) *pb.ServerFrame { return form(c, f, r) }}
-	s.door.writeKey(s.who, s.callOf(o, deadline), o, c, way.settled)
+	s.door.writeKey(s.who, s.door.callBy(deadline, s.who, o), o, c, way.settled)
 	return nil
-}
-
-// callOf is what goes with an operation of the stream.
-func (s *stream) callOf(o *operation, deadline time.Time) lease.Call {
-	c := lease.Call{Deadline: deadline, Origin: s.door.origin(s.who)}
-	c.KeyID, c.KeyBase = o.logged(s.who)
-	return c
 }
 
 // getKey reads one entry. The goroutine that answers looks at a view that is at least
@@ -147,7 +139,7 @@ func (s *stream) txn(id uint64, in *pb.TxnRequest, deadline time.Time) error {
 			return
 		}
 		o.command = p.txn
-		s.door.commit(s.callOf(o, deadline), o, p, way.settled)
+		s.door.commit(s.door.callBy(deadline, s.who, o), o, p, way.settled)
 	}
 	if steps > inlineSteps {
 		s.door.work.Put(run)

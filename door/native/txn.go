@@ -109,6 +109,7 @@ func (d *Door) execute(ctx context.Context, h http.Header, p *plan, key *pb.Idem
 // commit runs a checked transaction: on a confirmed view if it changes nothing, once
 // the one at hand says so, else by the log. done is as of [Door.writeKey].
 func (d *Door) commit(call lease.Call, o *operation, p *plan, done func(core.Result)) {
+	call.Judged = p.judged
 	d.writes.Txn(familyCall(call, p.frees()), p.txn, o.first(), p.reads(), done)
 }
 

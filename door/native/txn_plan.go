@@ -16,6 +16,7 @@ import (
 type plan struct {
 	txn             core.Txn
 	then, otherwise branch
+	judged          incumbent.Index // says by which policies: see [core.Meta]
 }
 
 // branch are the operations of then, or of else.
@@ -37,6 +38,7 @@ func (p *plan) frees() bool {
 // planOf checks a transaction: what its messages say, and that the caller may ask for
 // every condition and do every operation.
 func (d *Door) planOf(who *caller, in *pb.TxnRequest) (*plan, error) {
+	p := &plan{judged: d.judged(who)}
 	c := core.TxnCommand{If: make([]core.Condition, 0, len(in.Conditions))}
 	for name, n := range map[string]int{"conditions": len(in.Conditions), "then": len(in.Then), "else": len(in.Else)} {
 		if n > core.MaxTxnSteps {
@@ -50,7 +52,6 @@ func (d *Door) planOf(who *caller, in *pb.TxnRequest) (*plan, error) {
 		}
 		c.If = append(c.If, condition)
 	}
-	p := &plan{}
 	for _, b := range []struct {
 		name string
 		ops  []*pb.TxnOperation
