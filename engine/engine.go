@@ -58,6 +58,12 @@ func NewState() *core.State { return core.New(families()...) }
 // RestoreState reads a snapshot of a group's state. See [core.Restore] for errors.
 func RestoreState(r io.Reader) (*core.State, error) { return core.Restore(r, families()...) }
 
+// commutes reports whether extensions can be judged without a command: see
+// [core.Commutes].
+func commutes(cmd []byte) bool { return core.Commutes(kinds, cmd) }
+
+var kinds = families()
+
 // Config is what a group is made of besides its node. The zero value is usable.
 type Config struct {
 	Lease lease.Options
@@ -132,7 +138,7 @@ func compose(cfg Config, leases *lease.Service) (*Engine, error) {
 // Open recovers the state from the node's files. cfg.Machine is the engine's to
 // set. The errors are those of [node.Open]; the group is let go then.
 func (e *Engine) Open(cfg node.Config) error {
-	cfg.Machine = e
+	cfg.Machine, cfg.Commutes = e, commutes
 	n, err := node.Open(cfg)
 	if err != nil {
 		e.hub.Close()

@@ -50,7 +50,7 @@ func (l *largeCommands) propose(c Call, cmd []byte, done func(core.Result)) {
 		done(core.Result{Err: incumbent.Errorf(incumbent.TooLarge, "command has %d bytes, limit is %d", n, parts.MaxBytes)})
 		return
 	}
-	p := &largeCommand{call: c, next: parts.Part{Member: l.e.self, Whole: cmd}, done: done}
+	p := &largeCommand{call: c, next: parts.Part{Member: l.e.self, Whole: cmd, Commutes: commutes(cmd)}, done: done}
 	l.mu.Lock()
 	took := l.bytes+n <= maxLargeBytes
 	if took {

@@ -27,7 +27,7 @@ func OpenManual(cfg Config, replica node.Config) (*Manual, error) {
 	if m.Engine, err = compose(cfg, clock.Service); err != nil {
 		return nil, err
 	}
-	replica.Machine = m.Engine
+	replica.Machine, replica.Commutes = m.Engine, commutes
 	if m.Replica, err = node.OpenManual(replica); err != nil {
 		return nil, err
 	}
@@ -44,6 +44,9 @@ func (b behind) Propose(ps ...node.Proposal) { b.m.raft.Propose(ps...) }
 
 // Confirm implements [lease.Raft].
 func (b behind) Confirm(done func(uint64, error)) { b.m.raft.Confirm(done) }
+
+// ConfirmCommuting implements [lease.Raft].
+func (b behind) ConfirmCommuting(done func(uint64, error)) { b.m.raft.ConfirmCommuting(done) }
 
 // ConfirmFor implements [lease.Raft].
 func (b behind) ConfirmFor(member, term uint64, done func(uint64, error)) {

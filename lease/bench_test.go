@@ -37,6 +37,8 @@ func (r *atOnce) Propose(ps ...node.Proposal) {
 
 func (r *atOnce) Confirm(done func(uint64, error)) { done(r.term, nil) }
 
+func (r *atOnce) ConfirmCommuting(done func(uint64, error)) { r.Confirm(done) }
+
 // Alone it has no other member's questions to answer.
 func (r *atOnce) ConfirmFor(_, _ uint64, done func(uint64, error)) { r.Confirm(done) }
 

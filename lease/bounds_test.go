@@ -38,6 +38,7 @@ func newMute(t *testing.T) *mute {
 func (m *mute) Propose(ps ...node.Proposal) { m.proposed = append(m.proposed, ps...) }
 
 func (m *mute) Confirm(done func(uint64, error))                     { m.confirms = append(m.confirms, done) }
+func (m *mute) ConfirmCommuting(done func(uint64, error))            { m.Confirm(done) }
 func (m *mute) ConfirmFor(_, _ uint64, done func(uint64, error))     { m.Confirm(done) }
 func (*mute) Leader() (leader, term uint64)                          { return 0, 0 }
 func (*mute) SendApps(_ uint64, frames [][]byte) (taken int)         { return len(frames) }

@@ -20,6 +20,9 @@ const tickEvery = Bucket / 2
 type Raft interface {
 	Propose(ps ...node.Proposal)
 	Confirm(done func(term uint64, err error))
+	// ConfirmCommuting and ConfirmFor are for extensions and expiries: they need not
+	// wait for commands that commute with those: see [core.Commutes].
+	ConfirmCommuting(done func(term uint64, err error))
 	ConfirmFor(member, term uint64, done func(term uint64, err error))
 	// Leader is asked when a frame for the leader leaves, after what it holds arrived.
 	Leader() (leader, term uint64)
@@ -198,7 +201,11 @@ func (s *Service) perform(eff *Effects) {
 	s.in.answered(eff.answered())
 	s.propose(eff.Proposals)
 	if id := eff.Confirm; id != 0 {
-		s.raft.Confirm(func(term uint64, err error) { s.in.post(message{other: confirmed{id, term, err}}) })
+		confirm := s.raft.ConfirmCommuting
+		if eff.Reads {
+			confirm = s.raft.Confirm
+		}
+		confirm(func(term uint64, err error) { s.in.post(message{other: confirmed{id, term, err}}) })
 	}
 	for _, v := range eff.Vouched {
 		s.raft.ConfirmFor(v.Member, s.engine.term, func(term uint64, err error) { s.in.post(message{other: confirmed{v.ID, term, err}}) })
@@ -281,7 +288,7 @@ func (s *Service) stop() {
 	}
 	s.engine.Stop()
 	eff := s.engine.End()
-	eff.Proposals, eff.Confirm, eff.Vouched, eff.Barrier, eff.Wake = nil, 0, nil, 0, 0
+	eff.Proposals, eff.Confirm, eff.Reads, eff.Vouched, eff.Barrier, eff.Wake = nil, 0, false, nil, 0, 0
 	s.perform(eff)
 	s.publish()
 }

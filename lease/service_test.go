@@ -112,6 +112,8 @@ func (r *delayed) Confirm(done func(uint64, error)) {
 	r.add(func() { done(r.term, r.failing()) })
 }
 
+func (r *delayed) ConfirmCommuting(done func(uint64, error)) { r.Confirm(done) }
+
 // Alone it has no other member's questions to answer.
 func (r *delayed) ConfirmFor(_, _ uint64, done func(uint64, error)) { r.Confirm(done) }
 

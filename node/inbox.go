@@ -37,18 +37,22 @@ type inboxBatch struct {
 // confirmation is asked for by this member, or for another one that vouches for
 // its leadership in a term.
 type confirmation struct {
-	done   func(term uint64, err error)
-	member uint64 // 0: this one
-	term   uint64
+	done      func(term uint64, err error)
+	member    uint64 // 0: this one
+	term      uint64
+	commuting bool // of this one: see Replica.ConfirmCommuting
 }
 
 // ask hands a confirmation to the replica.
 func (c *confirmation) ask(r *Replica) {
-	if c.member == 0 {
+	switch {
+	case c.member != 0:
+		r.ConfirmFor(c.member, c.term, c.done)
+	case c.commuting:
+		r.ConfirmCommuting(c.done)
+	default:
 		r.Confirm(c.done)
-		return
 	}
-	r.ConfirmFor(c.member, c.term, c.done)
 }
 
 // add takes as many of ps as fit and returns how many, and why not the next.

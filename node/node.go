@@ -28,9 +28,13 @@ type Config struct {
 	// appends or forwards, and by a leader again for those forwarded to it, so it
 	// must be quick. An error that is not nil answers the proposal. nil: all may.
 	Admissible func(cmd []byte) error
-	Clock      Clock // nil: the system's
-	Logger     *slog.Logger
-	Events     Events
+	// Commutes reports that a command, whatever the state it meets, leaves alone all
+	// that those ask about who use ConfirmCommuting and ConfirmFor. It is asked on the
+	// loop, so it must be quick. nil: none does.
+	Commutes func(cmd []byte) bool
+	Clock    Clock // nil: the system's
+	Logger   *slog.Logger
+	Events   Events
 
 	Tick              time.Duration // 0: DefaultTick
 	SegmentBytes      int64         // of a log file; 0: wal.DefaultSegmentBytes; at least MinSegmentBytes
@@ -283,7 +287,14 @@ func (n *Node) Propose(ps ...Proposal) {
 // applied; or NotLeader, Unavailable or Overloaded.
 func (n *Node) Confirm(done func(term uint64, err error)) { n.confirm(confirmation{done: done}) }
 
-// ConfirmFor is Confirm for what another member asks of this one as the leader of a
+// ConfirmCommuting is Confirm for what commutes with those commands of which
+// Config.Commutes says so: done does not wait for them to be applied. Everything else
+// up to the read index has been applied.
+func (n *Node) ConfirmCommuting(done func(term uint64, err error)) {
+	n.confirm(confirmation{done: done, commuting: true})
+}
+
+// ConfirmFor is ConfirmCommuting for what another member asks of this one as the leader of a
 // term, without asking anybody. It must have asked while its own Leader said that
 // this one leads in that term: then it counts as having confirmed. Done gets
 // Unavailable where that member is no quorum with this one: only Confirm helps then.

@@ -2,16 +2,19 @@ package node
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/incumbent-dev/incumbent"
 )
 
 // waitingRead is a confirmation for which no round has begun.
 type waitingRead struct {
-	done func(term uint64, err error)
-	tick uint64
+	done      func(term uint64, err error)
+	tick      uint64
+	commuting bool
 }
 
 // round is the one read confirmation under way. Whoever asked before it began
@@ -22,8 +25,26 @@ type round struct {
 	id      uint64 // of the last; fresh for each, so that none answers for another round
 	began   uint64 // tick of the first attempt
 	started uint64 // tick of the last
-	done    []func(uint64, error)
+	asked   asked
 }
+
+// asked are those who ask for confirmations together.
+type asked struct {
+	strict    []func(uint64, error) // answered once everything up to the index is applied
+	commuting []func(uint64, error) // answered even where something is not that commutes with what they ask
+}
+
+func (a *asked) add(w *waitingRead) {
+	to := &a.strict
+	if w.commuting {
+		to = &a.commuting
+	}
+	*to = append(*to, w.done)
+}
+
+func (a *asked) all() []func(uint64, error) { return append(a.strict, a.commuting...) }
+
+func (a *asked) count() int { return len(a.strict) + len(a.commuting) }
 
 // confirmedRead waits for the machine to reach its index.
 type confirmedRead struct {
@@ -34,10 +55,12 @@ type confirmedRead struct {
 
 // reads is the replica's book of confirmations.
 type reads struct {
-	waiting  []waitingRead
-	round    round
-	nextID   uint64
-	applying []confirmedRead // by index, which only grows
+	waiting   []waitingRead
+	round     round
+	nextID    uint64
+	applying  []confirmedRead // by index, which only grows
+	commuting []confirmedRead // the same of those that wait for what does not commute
+	reached   uint64          // up to here everything is applied, or commutes
 }
 
 // Confirm asks for a read confirmation. Done runs once a quorum has confirmed,
@@ -45,6 +68,12 @@ type reads struct {
 // index was committed by then, and the machine has reached that index.
 func (r *Replica) Confirm(done func(term uint64, err error)) {
 	r.reads.waiting = append(r.reads.waiting, waitingRead{done: done, tick: r.tick})
+}
+
+// ConfirmCommuting is Confirm for what commutes with the commands of which
+// [ReplicaConfig] says so: done does not wait for those to be applied.
+func (r *Replica) ConfirmCommuting(done func(term uint64, err error)) {
+	r.reads.waiting = append(r.reads.waiting, waitingRead{done: done, tick: r.tick, commuting: true})
 }
 
 // startRound begins a round for all that wait, if it can and none is under way.
@@ -59,13 +88,12 @@ func (r *Replica) startRound() {
 	if r.role.State == Leader && (r.leadIndex == 0 || r.commit < r.leadIndex) {
 		return
 	}
-	done := make([]func(uint64, error), len(rd.waiting))
+	rd.round = round{active: true, began: r.tick}
 	for i := range rd.waiting {
-		done[i] = rd.waiting[i].done
+		rd.round.asked.add(&rd.waiting[i])
 	}
 	clear(rd.waiting)
 	rd.waiting = rd.waiting[:0]
-	rd.round = round{active: true, done: done, began: r.tick}
 	r.attemptRound()
 }
 
@@ -96,29 +124,65 @@ func (r *Replica) roundAnswered(rs raft.ReadState) {
 	if id := binary.LittleEndian.Uint64(rs.RequestCtx[8:]); id < rd.round.first || id > rd.round.id {
 		return
 	}
-	r.confirmed(rs.Index, rd.round.done)
+	r.confirmed(&rd.applying, rs.Index, rd.round.asked.strict)
+	r.confirmed(&rd.commuting, rs.Index, rd.round.asked.commuting)
 	rd.round = round{}
-	r.releaseReads()
 }
 
-// confirmed lets a confirmation wait for its index to be applied: in the order in
-// which they were confirmed, for a later one may have begun with an older index.
-func (r *Replica) confirmed(index uint64, done []func(uint64, error)) {
-	rd := &r.reads
-	if n := len(rd.applying); n > 0 {
-		index = max(index, rd.applying[n-1].index)
+// confirmed lets confirmations wait for their index: in the order in which they were
+// confirmed, for a later one may have begun with an older index.
+func (r *Replica) confirmed(list *[]confirmedRead, index uint64, done []func(uint64, error)) {
+	if len(done) == 0 {
+		return
 	}
-	rd.applying = append(rd.applying, confirmedRead{index: index, term: r.role.Term, done: done})
+	if n := len(*list); n > 0 {
+		index = max(index, (*list)[n-1].index)
+	}
+	*list = append(*list, confirmedRead{index: index, term: r.role.Term, done: done})
 }
 
-// releaseReads answers those whose index the machine has reached.
+// releaseReads answers those whose index the machine has reached, or would without
+// what commutes with what they ask.
 func (r *Replica) releaseReads() {
 	rd := &r.reads
 	for len(rd.applying) > 0 && rd.applying[0].index <= r.applied {
-		c := rd.applying[0]
-		rd.applying = rd.applying[1:]
-		r.eff.Confirmed = append(r.eff.Confirmed, Confirmed{Term: c.term, Done: c.done})
+		r.release(&rd.applying)
 	}
+	for len(rd.commuting) > 0 && r.reaches(rd.commuting[0].index) {
+		r.release(&rd.commuting)
+	}
+}
+
+func (r *Replica) release(list *[]confirmedRead) {
+	c := (*list)[0]
+	*list = (*list)[1:]
+	r.eff.Confirmed = append(r.eff.Confirmed, Confirmed{Term: c.term, Done: c.done})
+}
+
+// reaches reports whether everything up to an index is applied, or commutes. What is
+// committed never changes: what was looked at once need not be again.
+func (r *Replica) reaches(index uint64) bool {
+	rd := &r.reads
+	rd.reached = max(rd.reached, r.applied)
+	for rd.reached < index && r.commutes(rd.reached+1) {
+		rd.reached++
+	}
+	return rd.reached >= index
+}
+
+// commutes reports whether it is known of an entry that all its commands commute
+// with what is asked by [Replica.ConfirmCommuting]: it is committed, here, and no
+// snapshot is about to take the state's place.
+func (r *Replica) commutes(index uint64) bool {
+	if r.cfg.Commutes == nil || index > min(r.commit, r.log.last()) || index < r.log.first || r.restoring > r.applied {
+		return false
+	}
+	e := r.log.entries[index-r.log.first]
+	if e.GetType() != pb.EntryNormal || len(e.GetData()) == 0 {
+		return false // a change of members, or the beginning of a term
+	}
+	cmds, err := decodeEntry(e.GetData(), nil)
+	return err == nil && !slices.ContainsFunc(cmds, func(cmd []byte) bool { return !r.cfg.Commutes(cmd) })
 }
 
 // failRound answers those in the round: who leads has changed, and raft forgets
@@ -135,7 +199,7 @@ func (r *Replica) failRound() {
 }
 
 func (r *Replica) endRound(err error) {
-	r.eff.Confirmed = append(r.eff.Confirmed, Confirmed{Err: err, Done: r.reads.round.done})
+	r.eff.Confirmed = append(r.eff.Confirmed, Confirmed{Err: err, Done: r.reads.round.asked.all()})
 	r.reads.round = round{}
 }
 
@@ -184,7 +248,7 @@ func (r *Replica) stopReads(err error) {
 	if rd.round.active {
 		r.endRound(err)
 	}
-	for _, c := range rd.applying {
+	for _, c := range append(rd.applying, rd.commuting...) {
 		r.eff.Confirmed = append(r.eff.Confirmed, Confirmed{Err: err, Done: c.done})
 	}
 	for _, w := range rd.waiting {
@@ -194,9 +258,12 @@ func (r *Replica) stopReads(err error) {
 }
 
 func (r *Replica) confirming() int {
-	n := len(r.reads.waiting) + len(r.reads.round.done)
-	for _, c := range r.reads.applying {
-		n += len(c.done)
+	rd := &r.reads
+	n := len(rd.waiting) + rd.round.asked.count()
+	for _, list := range [][]confirmedRead{rd.applying, rd.commuting} {
+		for i := range list {
+			n += len(list[i].done)
+		}
 	}
 	return n
 }

@@ -21,6 +21,7 @@ type ReplicaConfig struct {
 	TailEntries uint64                 // entries kept in memory behind a snapshot
 	Forward     bool                   // a transport carries entries to the leader; without one only a leader proposes
 	Admissible  func(cmd []byte) error // see Config; nil: all may
+	Commutes    func(cmd []byte) bool  // see Config; nil: none does
 	Seed        uint64                 // of the delays before a campaign
 	Logger      raft.Logger
 }
@@ -199,7 +200,6 @@ func (r *Replica) Applied(a *Apply) {
 		r.applied = a.Entries[n-1].Index
 	}
 	r.deliver(a.responses)
-	r.releaseReads()
 }
 
 // deliver hands the messages that waited for storage to whom they are for.
@@ -271,6 +271,7 @@ func (r *Replica) Ready(now time.Time) (Effects, bool) {
 	if r.raw.HasReady() {
 		r.collect(r.raw.Ready())
 	}
+	r.releaseReads()
 	eff := r.eff
 	r.eff = Effects{}
 	return eff, !eff.empty()

@@ -104,6 +104,10 @@ func (Family) Number() wire.Number { return Number }
 // Schema implements [core.Family].
 func (Family) Schema() uint32 { return 3 }
 
+// Commutes implements [core.Commuting]: keys and values are nothing that extensions
+// depend on, nor are their delays, which nothing extends.
+func (Family) Commutes([]byte) bool { return true }
+
 // Name implements [core.Family].
 func (Family) Name() string { return "kv" }
 

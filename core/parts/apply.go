@@ -61,10 +61,13 @@ func (t *tables) begin(x *core.Exec, p *part) core.Result {
 
 // take adds a part to those before it, and executes the whole if it was the last.
 func (t *tables) take(x *core.Exec, o *Waiting, p *part) core.Result {
-	if p.offset+len(p.data) == p.total {
+	if p.last() {
 		whole := slices.Concat(append(slices.Clone(o.parts), p.data)...)
 		if p.offset > 0 {
 			t.end(x, o)
+		}
+		if p.commutes && !x.Commutes(whole) {
+			return refused(incumbent.Invalid, "the command does not commute with extensions, as its last part says")
 		}
 		return x.Execute(whole, MaxBytes)
 	}

@@ -12,6 +12,9 @@ type Part struct {
 	Began  incumbent.Index // of the first part; 0: this is the first
 	Whole  []byte          // the encoded command
 	Offset int             // of the part in it
+	// Commutes says that the whole commutes with extensions ([core.Commutes]), which the
+	// last part does then.
+	Commutes bool
 }
 
 // Drop discards what waits of a member, if Newest is its newest part.
@@ -26,7 +29,7 @@ func (c Part) End() int { return min(c.Offset+PartBytes, len(c.Whole)) }
 // Encode implements [core.Command]. The meta must have no key: that belongs to the
 // whole.
 func (c Part) Encode(meta core.Meta) []byte {
-	p := part{member: c.Member, began: c.Began, total: len(c.Whole), offset: c.Offset, data: c.Whole[c.Offset:c.End()]}
+	p := part{member: c.Member, began: c.Began, total: len(c.Whole), offset: c.Offset, data: c.Whole[c.Offset:c.End()], commutes: c.Commutes}
 	return p.encode(meta, core.RequiredSchema(c.Whole))
 }
 
@@ -47,7 +50,12 @@ type part struct {
 	offset int
 	data   []byte // aliases the log
 	newest incumbent.Index
+
+	commutes bool // the whole does
 }
+
+// last reports whether the part is the last one of its command.
+func (p *part) last() bool { return p.offset+len(p.data) == p.total }
 
 func (p *part) encode(meta core.Meta, needs uint32) []byte {
 	w := wire.Writer{B: make([]byte, 0, 64+len(p.data))}
@@ -56,6 +64,7 @@ func (p *part) encode(meta core.Meta, needs uint32) []byte {
 	w.Uint(3, uint64(p.total))
 	w.Uint(4, uint64(p.offset))
 	w.Bytes(5, p.data)
+	w.Flag(7, p.commutes)
 	return core.EncodeFamily(meta, Family{carries: needs}, w.B)
 }
 
@@ -75,7 +84,7 @@ func (p *part) decode(b []byte) bool {
 		return false
 	}
 	if len(p.data) == 0 {
-		return p.newest != 0 && p.began == 0 && p.total == 0 && p.offset == 0
+		return p.newest != 0 && p.began == 0 && p.total == 0 && p.offset == 0 && !p.commutes
 	}
 	return p.newest == 0 && (p.offset == 0) == (p.began == 0)
 }
@@ -94,6 +103,8 @@ func (p *part) set(f *wire.Field) bool {
 		return f.Bytes(&p.data)
 	case 6:
 		return f.Uint((*uint64)(&p.newest))
+	case 7:
+		return f.Flag(&p.commutes)
 	}
 	return false
 }

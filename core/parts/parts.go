@@ -71,6 +71,12 @@ func (Family) Number() wire.Number { return Number }
 // is one.
 func (f Family) Schema() uint32 { return max(schema, f.carries) }
 
+// Commutes implements [core.Commuting]. Until the last part nothing happens but here.
+func (Family) Commutes(command []byte) bool {
+	var p part
+	return p.decode(command) && (p.newest != 0 || p.commutes || !p.last())
+}
+
 // Name implements [core.Family].
 func (Family) Name() string { return "parts" }
 

@@ -165,6 +165,11 @@ func (g *gate) Confirm(done func(uint64, error)) {
 	g.pass(func() { g.raft.Confirm(done) }, func(err error) { done(0, err) })
 }
 
+// ConfirmCommuting implements [lease.Raft].
+func (g *gate) ConfirmCommuting(done func(uint64, error)) {
+	g.pass(func() { g.raft.ConfirmCommuting(done) }, func(err error) { done(0, err) })
+}
+
 // ConfirmFor implements [lease.Raft].
 func (g *gate) ConfirmFor(member, term uint64, done func(uint64, error)) {
 	g.pass(func() { g.raft.ConfirmFor(member, term, done) }, func(err error) { done(0, err) })

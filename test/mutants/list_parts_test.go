@@ -17,7 +17,7 @@ var ofParts = []mutant{
 	{
 		name: "a command is executed before its last part", guarantee: "G25",
 		file: "core/parts/apply.go", pkg: "./core/parts", test: "^TestACommandInPartsIsAppliedAsOne$",
-		search:  "\tif p.offset+len(p.data) == p.total {\n",
+		search:  "\tif p.last() {\n",
 		replace: "\tif p.offset+2*len(p.data) >= p.total {\n",
 	},
 	{

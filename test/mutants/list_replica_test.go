@@ -31,14 +31,14 @@ var ofReplicas = []mutant{
 	{
 		name: "a follower reads at its own commit index", guarantee: "G22",
 		file: "node/reads.go", pkg: "./node", test: "^TestG22_AFollowerReadsWhatTheLeaderCommitted$",
-		search:  "r.confirmed(rs.Index, ",
-		replace: "r.confirmed(min(rs.Index, r.commit), ",
+		search:  "r.confirmed(&rd.applying, rs.Index, ",
+		replace: "r.confirmed(&rd.applying, min(rs.Index, r.commit), ",
 	},
 	{
 		name: "a leader confirms before it committed in its term", guarantee: "G22",
 		file: "node/reads.go", pkg: "./node", test: "^TestReplica$/^restart$",
-		search:  "if r.role.State == Leader && (r.leadIndex == 0 || r.commit < r.leadIndex) {\n\t\treturn\n\t}\n\tdone :=",
-		replace: "done :=",
+		search:  "if r.role.State == Leader && (r.leadIndex == 0 || r.commit < r.leadIndex) {\n\t\treturn\n\t}\n\trd.round =",
+		replace: "rd.round =",
 	},
 	{
 		name: "a leader confirms for others before it committed in its term", guarantee: "G22",

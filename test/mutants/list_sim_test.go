@@ -82,8 +82,8 @@ var ofWholeClusters = []mutant{
 	{
 		name: "simulated: a follower reads at its own commit index", guarantee: "G22",
 		file: "node/reads.go", pkg: "./sim", test: fewSeeds,
-		search:  "r.confirmed(rs.Index, ",
-		replace: "r.confirmed(min(rs.Index, r.commit), ",
+		search:  "r.confirmed(&rd.applying, rs.Index, ",
+		replace: "r.confirmed(&rd.applying, min(rs.Index, r.commit), ",
 	},
 	{
 		name: "simulated: an unknown outcome is answered as unavailable", guarantee: "G25",

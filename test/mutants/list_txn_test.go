@@ -3,6 +3,36 @@ package mutants
 // ofTransactions are bugs of several things or none.
 var ofTransactions = []mutant{
 	{
+		name: "extensions do not wait for the beginning of a term", guarantee: "G04",
+		file: "node/reads.go", pkg: "./node", test: "^TestG04_TheBeginningOfATermDoesNotCommute$",
+		search:  "\t\treturn false // a change of members, or the beginning of a term\n",
+		replace: "\t\treturn true\n",
+	},
+	{
+		name: "extensions wait for nothing before a command that commutes", guarantee: "G04",
+		file: "node/reads.go", pkg: "./node", test: "^TestG04_WhatCommutesIsNotWaitedFor$",
+		search:  "r.commutes(rd.reached+1)",
+		replace: "r.commutes(index)",
+	},
+	{
+		name: "reads do not wait for what commutes with extensions", guarantee: "G22",
+		file: "node/reads.go", pkg: "./node", test: "^TestG04_WhatCommutesIsNotWaitedFor$",
+		search:  "rd.applying[0].index <= r.applied",
+		replace: "r.reaches(rd.applying[0].index)",
+	},
+	{
+		name: "what a transaction does otherwise is taken to commute with extensions", guarantee: "G04",
+		file: "core/commute.go", pkg: "./core/kv", test: "^TestG04_KeysCommuteWithExtensions$",
+		search:  "[]steps{t.then, t.otherwise}",
+		replace: "[]steps{t.then}",
+	},
+	{
+		name: "a last part is believed that it commutes with extensions", guarantee: "G04",
+		file: "core/parts/apply.go", pkg: "./core/kv", test: "^TestG04_KeysCommuteWithExtensions$",
+		search:  "if p.commutes && !x.Commutes(whole) {",
+		replace: "if false {",
+	},
+	{
 		name: "a holder is known by any token it ever had", guarantee: "G24",
 		file: "core/txn_play.go", pkg: "./door/native", test: "^TestG24_OnlyTheHolderWrites$",
 		search:  "uint64(l.Token) == token",
