@@ -61,7 +61,7 @@ func startMember(tb testing.TB, change func(*Config)) *member {
 	m := &member{tb: tb, lone: &loneCluster{members: []Member{{ID: 7, Name: "n1", Address: "127.0.0.1:8300", Voter: true, Leader: true, Alive: true, Self: true}}}}
 	m.guard = auth.NewAuthenticator(true, nil)
 	m.group = enginetest.Start(tb, engine.Config{})
-	m.group.Do(&kv.Command{Verb: kv.Put, Key: kv.Key{Namespace: "default", Name: "first"}}) // see confirmed
+	m.group.Do(&kv.Command{Verb: kv.Put, Key: kv.Key{Namespace: "other", Name: "first"}}) // see confirmed
 	var err error
 	if m.park, err = park.New(park.Config{Workers: 2}); err != nil {
 		tb.Fatal(err)

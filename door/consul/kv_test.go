@@ -49,33 +49,33 @@ func TestKeys(t *testing.T) {
 		{"no names below", "GET", "/v1/kv/a?keys", "", 404, ""},
 		{"no names at all", "GET", "/v1/kv/?keys", "", 200, "[]"},
 		{"store", "PUT", "/v1/kv/a?flags=42", "one", 200, "true"},
-		{"read", "GET", "/v1/kv/a", "", 200, `[{"LockIndex":0,"Key":"a","Flags":42,"Value":"b25l","CreateIndex":1,"ModifyIndex":1}]`},
+		{"read", "GET", "/v1/kv/a", "", 200, `[{"LockIndex":0,"Key":"a","Flags":42,"Value":"b25l","CreateIndex":2,"ModifyIndex":2}]`},
 		{"raw", "GET", "/v1/kv/a?raw", "", 200, "one"},
 		{"store the same", "PUT", "/v1/kv/a?flags=42", "one", 200, "true"},
-		{"which is no change", "GET", "/v1/kv/a", "", 200, `[{"LockIndex":0,"Key":"a","Flags":42,"Value":"b25l","CreateIndex":1,"ModifyIndex":1}]`},
+		{"which is no change", "GET", "/v1/kv/a", "", 200, `[{"LockIndex":0,"Key":"a","Flags":42,"Value":"b25l","CreateIndex":2,"ModifyIndex":2}]`},
 		{"store nothing", "PUT", "/v1/kv/a/b", "", 200, "true"},
-		{"which is null", "GET", "/v1/kv/a%2Fb", "", 200, `[{"LockIndex":0,"Key":"a/b","Flags":0,"Value":null,"CreateIndex":2,"ModifyIndex":2}]`},
+		{"which is null", "GET", "/v1/kv/a%2Fb", "", 200, `[{"LockIndex":0,"Key":"a/b","Flags":0,"Value":null,"CreateIndex":3,"ModifyIndex":3}]`},
 		{"two conditions", "PUT", "/v1/kv/a?cas=1&acquire=x", "", 400, "Conflicting flags: acquire=x&cas=1"},
 		{"two ways to delete", "DELETE", "/v1/kv/a?cas=1&recurse", "", 400, "Conflicting flags: cas=1&recurse="},
 		{"too long", "PUT", "/v1/kv/a", long, 413, "Request body(524289 bytes) too large, max size: 524288 bytes"},
 		{"create what is there", "PUT", "/v1/kv/a?cas=0", "two", 200, "false"},
 		{"change what was changed", "PUT", "/v1/kv/a?cas=7", "two", 200, "false"},
-		{"change what is so", "PUT", "/v1/kv/a?cas=1", "two", 200, "true"},
+		{"change what is so", "PUT", "/v1/kv/a?cas=2", "two", 200, "true"},
 		{"create", "PUT", "/v1/kv/c/d/e?cas=0", "x", 200, "true"},
 		{"more", "PUT", "/v1/kv/c/d/f", "x", 200, "true"},
 		{"names", "GET", "/v1/kv/?keys", "", 200, `["a","a/b","c/d/e","c/d/f"]`},
 		{"folders", "GET", "/v1/kv/?keys&separator=/", "", 200, `["a","a/","c/"]`},
 		{"folders below", "GET", "/v1/kv/c/?keys&separator=/", "", 200, `["c/d/"]`},
-		{"all below", "GET", "/v1/kv/a?recurse", "", 200, `[{"LockIndex":0,"Key":"a","Flags":0,"Value":"dHdv","CreateIndex":1,"ModifyIndex":3},` +
-			`{"LockIndex":0,"Key":"a/b","Flags":0,"Value":null,"CreateIndex":2,"ModifyIndex":2}]`},
+		{"all below", "GET", "/v1/kv/a?recurse", "", 200, `[{"LockIndex":0,"Key":"a","Flags":0,"Value":"dHdv","CreateIndex":2,"ModifyIndex":4},` +
+			`{"LockIndex":0,"Key":"a/b","Flags":0,"Value":null,"CreateIndex":3,"ModifyIndex":3}]`},
 		{"delete what was changed", "DELETE", "/v1/kv/a?cas=1", "", 200, "false"},
-		{"delete what is so", "DELETE", "/v1/kv/a?cas=3", "", 200, "true"},
-		{"delete what is not there", "DELETE", "/v1/kv/a?cas=3", "", 200, "true"},
+		{"delete what is so", "DELETE", "/v1/kv/a?cas=4", "", 200, "true"},
+		{"delete what is not there", "DELETE", "/v1/kv/a?cas=4", "", 200, "true"},
 		{"delete what is not there without a word", "DELETE", "/v1/kv/a", "", 200, "true"},
 		{"delete below", "DELETE", "/v1/kv/c/?recurse", "", 200, "true"},
 		{"what is left", "GET", "/v1/kv/?keys", "", 200, `["a/b"]`},
 	})
-	if a := m.do("GET", "/v1/kv/c/?recurse", ""); a.Header.Get("X-Consul-Index") != "7" {
+	if a := m.do("GET", "/v1/kv/c/?recurse", ""); a.Header.Get("X-Consul-Index") != "8" {
 		t.Errorf("a list of what was deleted is of index %s, want that of the deletion", a.Header.Get("X-Consul-Index"))
 	}
 }
@@ -90,7 +90,7 @@ func TestLocks(t *testing.T) {
 		{"lock", "PUT", "/v1/kv/l?acquire=" + s.String(), "me", 200, "true"},
 		{"lock again", "PUT", "/v1/kv/l?acquire=" + s.String(), "me", 200, "true"},
 		{"lock what another has", "PUT", "/v1/kv/l?acquire=" + other.String(), "", 200, "false"},
-		{"read", "GET", "/v1/kv/l", "", 200, `[{"LockIndex":1,"Key":"l","Flags":0,"Value":"bWU=","Session":"` + s.String() + `","CreateIndex":3,"ModifyIndex":3}]`},
+		{"read", "GET", "/v1/kv/l", "", 200, `[{"LockIndex":1,"Key":"l","Flags":0,"Value":"bWU=","Session":"` + s.String() + `","CreateIndex":4,"ModifyIndex":4}]`},
 		{"store", "PUT", "/v1/kv/l", "by anybody", 200, "true"},
 		{"unlock what another has", "PUT", "/v1/kv/l?release=" + other.String(), "", 200, "false"},
 		{"unlock with what is no session", "PUT", "/v1/kv/l?release=x", "", 200, "false"},
@@ -145,12 +145,12 @@ func TestTransactions(t *testing.T) {
 	txn("no verb and no key", "["+op("no", "a", "")+","+op("set", "", "")+"]", 409,
 		`{"Results":null,"Errors":[{"OpIndex":0,"What":"unknown KV verb \"no\""},{"OpIndex":1,"What":"Must provide key"}]}`)
 	txn("store and read", "["+op("set", "a", `,"Value":"b25l","Flags":7`)+","+op("get", "a", "")+","+op("get-or-empty", "b", "")+"]", 200,
-		`{"Results":[{"KV":{"LockIndex":0,"Key":"a","Flags":7,"Value":null,"CreateIndex":2,"ModifyIndex":2}},`+
-			`{"KV":{"LockIndex":0,"Key":"a","Flags":7,"Value":"b25l","CreateIndex":2,"ModifyIndex":2}},`+
+		`{"Results":[{"KV":{"LockIndex":0,"Key":"a","Flags":7,"Value":null,"CreateIndex":3,"ModifyIndex":3}},`+
+			`{"KV":{"LockIndex":0,"Key":"a","Flags":7,"Value":"b25l","CreateIndex":3,"ModifyIndex":3}},`+
 			`{"KV":{"LockIndex":0,"Key":"b","Flags":0,"Value":null,"CreateIndex":0,"ModifyIndex":0}}],"Errors":null}`)
 	txn("lock", "["+op("lock", "a", `,"Session":"`+s.String()+`"`)+","+op("check-session", "a", `,"Session":"`+s.String()+`"`)+"]", 200,
-		`{"Results":[{"KV":{"LockIndex":1,"Key":"a","Flags":0,"Value":null,"Session":"`+s.String()+`","CreateIndex":2,"ModifyIndex":3}},`+
-			`{"KV":{"LockIndex":1,"Key":"a","Flags":0,"Value":null,"Session":"`+s.String()+`","CreateIndex":2,"ModifyIndex":3}}],"Errors":null}`)
+		`{"Results":[{"KV":{"LockIndex":1,"Key":"a","Flags":0,"Value":null,"Session":"`+s.String()+`","CreateIndex":3,"ModifyIndex":4}},`+
+			`{"KV":{"LockIndex":1,"Key":"a","Flags":0,"Value":null,"Session":"`+s.String()+`","CreateIndex":3,"ModifyIndex":4}}],"Errors":null}`)
 	other := m.open()
 	txn("all that fails", "["+strings.Join([]string{
 		op("set", "new", ""), op("cas", "a", `,"Index":1`), op("lock", "a", `,"Session":"`+other.String()+`"`),
@@ -164,7 +164,7 @@ func TestTransactions(t *testing.T) {
 		`{"OpIndex":3,"What":"failed to unlock key \"a\", lock isn't held, or is held by another session"}`,
 		`{"OpIndex":4,"What":"key \"none\" doesn't exist"}`,
 		`{"OpIndex":5,"What":"failed to delete key \"a\", index is stale"}`,
-		`{"OpIndex":6,"What":"failed index check for key \"a\", current modify index 3 != 1"}`,
+		`{"OpIndex":6,"What":"failed index check for key \"a\", current modify index 4 != 1"}`,
 		`{"OpIndex":7,"What":"failed to check index, key \"none\" doesn't exist"}`,
 		`{"OpIndex":8,"What":"failed session check for key \"new\", current session \"\" != \"` + s.String() + `\""}`,
 		`{"OpIndex":9,"What":"key \"new\" exists"}`,
@@ -172,7 +172,7 @@ func TestTransactions(t *testing.T) {
 	}, ",")+`]}`)
 	m.exchange([]exchange{{"nothing of it has happened", "GET", "/v1/kv/?keys", "", 200, `["a"]`}})
 	txn("delete", "["+op("get-tree", "", "")+","+op("delete-tree", "", "")+","+op("check-not-exists", "a", "")+"]", 200,
-		`{"Results":[{"KV":{"LockIndex":1,"Key":"a","Flags":0,"Value":null,"Session":"`+s.String()+`","CreateIndex":2,"ModifyIndex":3}}],"Errors":null}`)
+		`{"Results":[{"KV":{"LockIndex":1,"Key":"a","Flags":0,"Value":null,"Session":"`+s.String()+`","CreateIndex":3,"ModifyIndex":4}}],"Errors":null}`)
 }
 
 // A transaction that only reads is a confirmed read, and costs no entry of the log.
@@ -180,7 +180,7 @@ func TestG22_ATransactionThatReadsIsARead(t *testing.T) {
 	m := startMember(t, nil)
 	m.do("PUT", "/v1/kv/a", "x")
 	at := m.group.View().Index()
-	a := m.do("PUT", "/v1/txn?consistent", `[{"KV":{"Verb":"get","Key":"a"}},{"KV":{"Verb":"check-index","Key":"a","Index":1}}]`)
+	a := m.do("PUT", "/v1/txn?consistent", `[{"KV":{"Verb":"get","Key":"a"}},{"KV":{"Verb":"check-index","Key":"a","Index":2}}]`)
 	if a.StatusCode != 200 || a.Header.Get("X-Consul-Effective-Consistency") != "consistent" || a.Header.Get("X-Consul-Lastcontact") != "0" {
 		t.Errorf("%d %v %s", a.StatusCode, a.Header, a.body)
 	}
