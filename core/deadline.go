@@ -17,6 +17,7 @@ type Deadline struct {
 	ID         string          // what it is of: one at a time. The family's to choose
 	Generation incumbent.Index // of the command that began it. The one that ends it names it, and is void for any other
 	After      time.Duration   // at least; > 0
+	Extended   bool            // it may be extended without the log: it begins anew, under the same generation
 }
 
 // Timed is a FamilyView that has deadlines. Those it has are those that its

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core/wire"
@@ -94,6 +95,24 @@ func (x *Exec) OverQuota(owner, namespace string, owners, namespaces Growth) *in
 // Session returns an open session, nil if it is not open.
 func (x *Exec) Session(id incumbent.SessionID) *Session { return x.s.counts[id].session }
 
+// OpenSession opens a session of an id, with a ttl (0: none), as an
+// [OpenSessionCommand] does that whoever asked for the command under way sends: the
+// Session of the result is the one that is open then. It is no part of a transaction.
+func (x *Exec) OpenSession(id incumbent.SessionID, ttl time.Duration) Result {
+	if x.s.running != nil {
+		return Result{Err: fail(incumbent.Invalid, "no session is opened in a transaction")}
+	}
+	c := &x.s.cmd
+	c.session, c.ttl = id, ttl.Milliseconds()
+	return x.s.openSession(c)
+}
+
+// CloseSession closes a session for a reason, behind the command under way: once it has
+// succeeded as a whole, and with all that follows for leases and families.
+func (x *Exec) CloseSession(id incumbent.SessionID, reason string) {
+	x.s.closing = append(x.s.closing, closing{id, reason})
+}
+
 // Execute executes another command in the place of the one under way, of which it
 // may be the result: under its index, with the origin and the key of its own, of
 // which the one under way must have none. limit is how many bytes it may have. It
@@ -128,6 +147,7 @@ func (x *Exec) Tell(f Family, c FamilyChange) {
 type FamilyChange struct {
 	Family   wire.Number
 	Topic    Topic
+	Also     []Topic   // under which it is told, too: of what is another because of it
 	Before   any       // what was, of a type that the family's package says; nil: nothing
 	After    any       // what is
 	Size     int       // bytes that keeping the change costs

@@ -9,7 +9,8 @@ import "github.com/incumbent-dev/incumbent"
 //	3  families: keys and values; transactions
 //	4  commands in parts
 //	5  policies, settings, credentials; quotas, what the members of a cluster trust
-const SchemaVersion = 5
+//	6  nodes, services and checks
+const SchemaVersion = 6
 
 const (
 	memberSchema = 2 // the version that brought members

@@ -101,6 +101,24 @@ func (s *State) endSession(o *Session, what What, end ending) {
 	delete(s.counts, o.ID)
 }
 
+// closing is a session that ends behind the command under way, because of it.
+type closing struct {
+	id     incumbent.SessionID
+	reason string
+}
+
+// closeBehind ends the sessions that the command under way ends once it has succeeded.
+// What ends with one of them may end more.
+func (s *State) closeBehind() {
+	for len(s.closing) > 0 {
+		c := s.closing[0]
+		s.closing = s.closing[1:]
+		if o := s.counts[c.id].session; o != nil {
+			s.endSession(o, SessionClose, ending{what: SessionGone, by: c.reason})
+		}
+	}
+}
+
 // extendSession makes void a session expiry that was proposed before it; the
 // logged ttl never falls. A session without ttl keeps having none.
 func (s *State) extendSession(c *command) Result {

@@ -77,6 +77,7 @@ type State struct {
 	told    incumbent.Index // that of the newest change, of whichever batch
 	running *running        // the transaction that it is, while it is played
 	seen    *Exec           // see exec
+	closing []closing       // sessions that end behind it
 
 	words      map[string]string // interned texts
 	lastOrigin *Origin           // of the newest command that needed one
@@ -133,6 +134,7 @@ func (s *State) Apply(cmds [][]byte, results []Result) []Change {
 func (s *State) apply(b []byte) Result {
 	s.index++
 	s.first, s.at, s.granted = s.index, s.index, false
+	s.closing = s.closing[:0]
 	var r Result
 	if err := s.cmd.decode(b, MaxFamilyBytes); err != nil {
 		r.Err = err
@@ -142,6 +144,7 @@ func (s *State) apply(b []byte) Result {
 	if !r.Replayed {
 		r.Index = s.indexOf(&r)
 	}
+	s.closeBehind()
 	s.forget()
 	return r
 }

@@ -46,8 +46,10 @@ func (s *State) settle(back bool) {
 		f.Settle(back)
 	}
 	if !back {
+		s.granted = run.grants > 0 // what ends behind it may grant more
 		return
 	}
+	s.closing = s.closing[:0]
 	for i := len(run.undo) - 1; i >= 0; i-- {
 		run.undo[i]()
 	}

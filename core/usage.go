@@ -14,21 +14,22 @@ type Counted uint8
 
 // The kinds.
 const (
-	Sessions   Counted = iota // open; no namespace has any
-	Leases                    // held, and of principals also places in queues: each may become one without being asked again
-	Places                    // in queues of leases
-	Keys                      // that have a value: its principal is who stored it last
-	KeyBytes                  // that those cost
-	NumCounted                // how many there are
+	Sessions      Counted = iota // open; no namespace has any
+	Leases                       // held, and of principals also places in queues: each may become one without being asked again
+	Places                       // in queues of leases
+	Keys                         // that have a value: its principal is who stored it last
+	KeyBytes                     // that those cost
+	Registrations                // nodes, services and checks: their principal is who registered them last
+	NumCounted                   // how many there are
 )
 
-var countedNames = [NumCounted]string{"sessions", "leases", "places", "keys", "key-bytes"}
+var countedNames = [NumCounted]string{"sessions", "leases", "places", "keys", "key-bytes", "registrations"}
 
 // String returns the kind's name, as used in settings and metrics.
 func (c Counted) String() string { return countedNames[c] }
 
 func (c Counted) words() string {
-	return [NumCounted]string{"open sessions", "leases and places in queues", "places in queues", "keys", "bytes of keys and values"}[c]
+	return [NumCounted]string{"open sessions", "leases and places in queues", "places in queues", "keys", "bytes of keys and values", "nodes, services and checks"}[c]
 }
 
 // Usage is what principals and namespaces have: numbers that follow from the records,

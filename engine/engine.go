@@ -28,6 +28,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/core/credential"
 	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/core/parts"
@@ -49,6 +50,7 @@ func families() []core.Family {
 		settings.Family{},
 		credential.Family{},
 		trust.Family{},
+		catalog.Family{},
 	}
 }
 

@@ -15,6 +15,9 @@ const Leases watch.Kind = 1
 // the lease's record, which history shares with the state in most cases.
 const changeBytes = 256
 
+// alsoBytes is what each further topic of a change costs.
+const alsoBytes = 128
+
 // LeaseTopic is the topic that changes of a lease are published under.
 func LeaseTopic(n incumbent.Name) watch.Topic {
 	return watch.Topic{Kind: Leases, Scope: [2]string{n.Namespace, n.Model}, Name: n.Lease}
@@ -32,34 +35,48 @@ func told(c *core.Change) bool {
 	return c.Lease != nil || c.Family != nil && c.Family.Told()
 }
 
-// topicOf is the topic and the size of a change that watchers are told of.
-func topicOf(c *core.Change) (t watch.Topic, size int) {
+// appendTopics appends the topics of a change that watchers are told of.
+func appendTopics(list []watch.Topic, c *core.Change) []watch.Topic {
 	if c.Lease != nil {
-		return LeaseTopic(c.Lease.Name), sizeOf(c.Lease)
+		return append(list, LeaseTopic(c.Lease.Name))
 	}
-	return FamilyTopic(c.Family.Family, c.Family.Topic), changeBytes + c.Family.Size
+	list = append(list, FamilyTopic(c.Family.Family, c.Family.Topic))
+	for _, t := range c.Family.Also {
+		list = append(list, FamilyTopic(c.Family.Family, t))
+	}
+	return list
+}
+
+// changeSize is what keeping such a change costs.
+func changeSize(c *core.Change) int {
+	if c.Lease != nil {
+		return sizeOf(c.Lease)
+	}
+	return changeBytes + c.Family.Size + alsoBytes*len(c.Family.Also)
 }
 
 // eventsOf turns changes into events of the hub.
 func eventsOf(changes []core.Change) []*watch.Event {
-	n := 0
+	n, more := 0, 0
 	for i := range changes {
-		if told(&changes[i]) {
+		if c := &changes[i]; told(c) {
 			n++
+			if c.Family != nil {
+				more += len(c.Family.Also)
+			}
 		}
 	}
 	// One array for all: history drops them together, as it does the changes.
-	made, topics := make([]watch.Event, n), make([]watch.Topic, n)
+	made, topics := make([]watch.Event, n), make([]watch.Topic, 0, n+more)
 	events := make([]*watch.Event, 0, n)
 	for i := range changes {
 		c := &changes[i]
 		if !told(c) {
 			continue
 		}
-		topic, size := topicOf(c)
-		k := len(events)
-		topics[k] = topic
-		made[k] = watch.Event{Index: c.Index, Topics: topics[k : k+1 : k+1], Payload: c, Size: size}
+		k, from := len(events), len(topics)
+		topics = appendTopics(topics, c)
+		made[k] = watch.Event{Index: c.Index, Topics: topics[from:len(topics):len(topics)], Payload: c, Size: changeSize(c)}
 		events = append(events, &made[k])
 	}
 	return events

@@ -25,10 +25,12 @@ const (
 	QuotaPlaces
 	QuotaKeys
 	QuotaKeyBytes
+	QuotaRegistrations
 	QuotaNamespaceLeases
 	QuotaNamespacePlaces
 	QuotaNamespaceKeys
 	QuotaNamespaceKeyBytes
+	QuotaNamespaceRegistrations
 	QuotaStreams
 	AdmissionMode
 	KeyRetention
@@ -97,15 +99,17 @@ var table = [numKeys]Declaration{
 		Name: "quota.mode", Unit: Modes, Min: int64(core.Off), Max: int64(core.Enforce), Default: int64(core.Enforce), Schema: 5,
 		Does: "what becomes of what is over a quota: nothing, it is counted and executed, or it is counted and refused; operators are exempt",
 	},
-	QuotaSessions:          quota(core.Sessions, Principals, 10_000, "sessions that one principal has opened"),
-	QuotaLeases:            quota(core.Leases, Principals, 100_000, "leases that one principal holds, through all its sessions, and its places in queues"),
-	QuotaPlaces:            quota(core.Places, Principals, 100_000, "places in queues that one principal has"),
-	QuotaKeys:              quota(core.Keys, Principals, 500_000, "keys that one principal was the last to store"),
-	QuotaKeyBytes:          quota(core.KeyBytes, Principals, 512*mib, "what those cost"),
-	QuotaNamespaceLeases:   quota(core.Leases, Namespaces, 0, "leases of one namespace that are held"),
-	QuotaNamespacePlaces:   quota(core.Places, Namespaces, 0, "places in queues of one namespace"),
-	QuotaNamespaceKeys:     quota(core.Keys, Namespaces, 0, "keys of one namespace"),
-	QuotaNamespaceKeyBytes: quota(core.KeyBytes, Namespaces, 0, "what those cost"),
+	QuotaSessions:               quota(core.Sessions, Principals, 10_000, "sessions that one principal has opened"),
+	QuotaLeases:                 quota(core.Leases, Principals, 100_000, "leases that one principal holds, through all its sessions, and its places in queues"),
+	QuotaPlaces:                 quota(core.Places, Principals, 100_000, "places in queues that one principal has"),
+	QuotaKeys:                   quota(core.Keys, Principals, 500_000, "keys that one principal was the last to store"),
+	QuotaKeyBytes:               quota(core.KeyBytes, Principals, 512*mib, "what those cost"),
+	QuotaRegistrations:          catalogQuota(Principals, 200_000, "nodes, services and checks that one principal was the last to register"),
+	QuotaNamespaceLeases:        quota(core.Leases, Namespaces, 0, "leases of one namespace that are held"),
+	QuotaNamespacePlaces:        quota(core.Places, Namespaces, 0, "places in queues of one namespace"),
+	QuotaNamespaceKeys:          quota(core.Keys, Namespaces, 0, "keys of one namespace"),
+	QuotaNamespaceKeyBytes:      quota(core.KeyBytes, Namespaces, 0, "what those cost"),
+	QuotaNamespaceRegistrations: catalogQuota(Namespaces, 0, "nodes, services and checks of one namespace"),
 	QuotaStreams: {
 		Name: "quota.streams", Max: tib, Default: 10_000, Zero: "no limit", For: Principals, Schema: 5,
 		Does:  "streams of the native API that one principal has to one member, each with up to 100 watches",
@@ -133,6 +137,13 @@ func quota(of core.Counted, subject Subject, each int64, does string) Declaratio
 	if of == core.KeyBytes {
 		d.Unit = Bytes
 	}
+	return d
+}
+
+// catalogQuota declares one of what came with the catalog.
+func catalogQuota(subject Subject, each int64, does string) Declaration {
+	d := quota(core.Registrations, subject, each, does)
+	d.Schema = 6
 	return d
 }
 

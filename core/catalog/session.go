@@ -1,0 +1,121 @@
+package catalog
+
+import (
+	"slices"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// openSession opens a session of core's that depends on a node and checks. Of one that
+// is open already it says what it says.
+func (t *tables) openSession(x *core.Exec, s *Session) core.Result {
+	if o := t.session(s.ID); o != nil {
+		if !o.same(s) {
+			return core.Result{Record: o, Err: refused(incumbent.Exists, "the session is open, and depends on something else")}
+		}
+		r := x.OpenSession(s.ID, s.TTL)
+		r.Record = o
+		return r
+	}
+	if r := t.dependable(s); r.Err != nil {
+		return r
+	}
+	if x.Session(s.ID) != nil {
+		return core.Result{Err: refused(incumbent.Exists, "the session is open, and depends on nothing")}
+	}
+	r := x.OpenSession(s.ID, s.TTL)
+	if r.Err != nil {
+		return r
+	}
+	n := *s
+	n.Created, n.Modified = x.Index(), x.Index()
+	t.addSession(&n)
+	t.tellSession(x, &n, nil, &n)
+	r.Record = &n
+	return r
+}
+
+// dependable refuses a session that depends on what is not there or is critical.
+func (t *shared) dependable(s *Session) core.Result {
+	h := t.host(s.Namespace, s.Node)
+	if h == nil {
+		return noNode(s.Node)
+	}
+	for _, id := range s.checks() {
+		switch c := t.check(s.Namespace, s.Node, id); {
+		case c == nil:
+			return noCheck(id)
+		case c.Status == Critical:
+			return refuse(incumbent.Conflict, &Refusal{Why: CheckCritical, Name: id}, "a check that the session is to depend on is critical")
+		}
+	}
+	switch {
+	case h.sessions >= t.limits.sessions:
+		return crowd("sessions that depend on the node", "MaxSessionsPerNode", t.limits.sessions)
+	case t.records() >= t.limits.records:
+		return crowd("nodes, services, checks and sessions", "MaxRecords", t.limits.records)
+	}
+	return core.Result{}
+}
+
+// checks are the ids of all checks that a session depends on, each once.
+func (s *Session) checks() []string {
+	list := slices.Concat(s.NodeChecks, s.ServiceChecks)
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+func (s *Session) same(o *Session) bool {
+	return s.Namespace == o.Namespace && s.Node == o.Node && s.Name == o.Name && s.LockDelay == o.LockDelay && s.Behavior == o.Behavior &&
+		s.TTL == o.TTL && slices.Equal(s.NodeChecks, o.NodeChecks) && slices.Equal(s.ServiceChecks, o.ServiceChecks)
+}
+
+// addSession stores a session whose node is there.
+func (t *tables) addSession(n *Session) {
+	t.sessions.Set(n)
+	t.bonds.Set(bond{n.Namespace, n.Node, "", n.ID})
+	for _, id := range n.checks() {
+		t.bonds.Set(bond{n.Namespace, n.Node, id, n.ID})
+	}
+	t.countSession(n, 1)
+}
+
+// countSession counts a session with its node, if that is still there.
+func (t *tables) countSession(s *Session, by int) {
+	if h := t.host(s.Namespace, s.Node); h != nil {
+		next := *h
+		next.sessions += by
+		t.setHost(h, &next)
+	}
+}
+
+func (t *tables) tellSession(x *core.Exec, s *Session, before, after any) {
+	gone := t.host(s.Namespace, s.Node) == nil
+	t.tell(x, SessionTopic(s.Namespace, s.ID), before, after, recordBytes+len(s.Name)+len(s.Node), told{s.Namespace, Sessions, s.Node, nil, gone})
+}
+
+// EndSession implements [core.Tables]: what the session said goes, and so do the
+// services that end with it, in the order of their nodes and ids.
+func (t *tables) EndSession(x *core.Exec, ended *core.Session) {
+	if s := t.session(ended.ID); s != nil {
+		t.sessions.Delete(s)
+		t.bonds.Delete(bond{s.Namespace, s.Node, "", s.ID})
+		for _, id := range s.checks() {
+			t.bonds.Delete(bond{s.Namespace, s.Node, id, s.ID})
+		}
+		t.countSession(s, -1)
+		t.tellSession(x, s, s, nil)
+	}
+	var services []*Service
+	t.tenants.Ascend(tenancy{session: ended.ID}, func(l tenancy) bool {
+		if l.session != ended.ID {
+			return false
+		}
+		services = append(services, t.service(l.namespace, l.node, l.id))
+		return true
+	})
+	for _, s := range services {
+		t.removeService(x, s)
+	}
+}
