@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,14 +30,14 @@ import (
 // it lie.
 type fakeConsul struct {
 	incumbentv1connect.UnimplementedClusterServiceHandler
-	goesBack bool // every fifth answer has an index from before
-	again    bool // every fifth answer comes although nothing has changed
-	torn     bool // every fifth answer lacks an instance
-	older    bool // every fifth change is not in the answers
-	loses    bool // no query hears of the last changes
-	refuses  bool // every write but registrations is answered with an error
-	grants   bool // every acquire is granted
-	address  string
+	goesBack bool   // every fifth answer has an index from before
+	again    bool   // every fifth answer comes although nothing has changed
+	torn     bool   // every fifth answer lacks an instance
+	older    bool   // every fifth change is not in the answers
+	loses    bool   // no query hears of the last changes
+	refuses  bool   // every write but registrations is answered with an error
+	grants   bool   // every acquire is granted
+	leader   string // URL of who says it leads; "": the only one
 
 	mu        sync.Mutex // one request at a time
 	index     uint64
@@ -45,15 +46,27 @@ type fakeConsul struct {
 	instances []fakeInstance
 	kv        map[string]string // key → value, of locks the session
 	sessions  int
+	asked     map[string]int // member → queries
 }
 
 // fakeInstance is one instance: its node, its shard and its check's output.
 type fakeInstance struct{ node, shard, output string }
 
 func (f *fakeConsul) start(t *testing.T) string {
-	f.changed, f.kv, f.index = make(chan struct{}), map[string]string{}, 7
+	return f.open(t).URL
+}
+
+// open opens one member's address.
+func (f *fakeConsul) open(t *testing.T) *httptest.Server {
+	f.mu.Lock()
+	if f.changed == nil {
+		f.changed, f.kv, f.index = make(chan struct{}), map[string]string{}, 7
+	}
+	f.mu.Unlock()
 	mux := http.NewServeMux()
-	mux.Handle(incumbentv1connect.NewClusterServiceHandler(f))
+	srv := httptest.NewServer(mux)
+	t.Cleanup(srv.Close)
+	mux.Handle(incumbentv1connect.NewClusterServiceHandler(fakeMember{fakeConsul: f, address: strings.TrimPrefix(srv.URL, "http://")}))
 	mux.HandleFunc("GET /v1/health/service/{name}", f.health)
 	mux.HandleFunc("PUT /v1/catalog/register", f.register)
 	mux.HandleFunc("PUT /v1/catalog/deregister", f.deregister)
@@ -69,14 +82,42 @@ func (f *fakeConsul) start(t *testing.T) string {
 	mux.HandleFunc("PUT /v1/session/renew/{id}", f.write(func(*http.Request) string { return "[{}]" }))
 	mux.HandleFunc("/v1/kv/", f.keys)
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "# of this program\ngo_goroutines 42\n") })
-	srv := httptest.NewServer(mux)
-	t.Cleanup(srv.Close)
-	f.address = strings.TrimPrefix(srv.URL, "http://")
-	return srv.URL
+	return srv
 }
 
-func (f *fakeConsul) Status(context.Context, *connect.Request[apiv1.StatusRequest]) (*connect.Response[apiv1.StatusResponse], error) {
-	return connect.NewResponse(&apiv1.StatusResponse{Doors: []*apiv1.Door{{Name: doorConsul, Address: f.address}}}), nil
+// fakeMember says where one member's door is.
+type fakeMember struct {
+	*fakeConsul
+	address string
+}
+
+func (m fakeMember) Status(context.Context, *connect.Request[apiv1.StatusRequest]) (*connect.Response[apiv1.StatusResponse], error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return connect.NewResponse(&apiv1.StatusResponse{
+		Doors: []*apiv1.Door{{Name: doorConsul, Address: m.address}}, Members: []*apiv1.Member{{Role: "leader", Address: m.leader}},
+	}), nil
+}
+
+// fakeConsuls are members of one cluster, of which one can be killed.
+type fakeConsuls struct {
+	Cluster
+	members []*httptest.Server
+}
+
+func (c *fakeConsuls) Servers() (all []Server) {
+	for _, m := range c.members {
+		all = append(all, Server{URL: m.URL})
+	}
+	return all
+}
+func (c *fakeConsuls) Client() client.Config { return client.Config{} }
+func (c *fakeConsuls) Stop()                 {}
+
+func (c *fakeConsuls) Kill(i int, _ syscall.Signal) error {
+	c.members[i].Listener.Close()
+	c.members[i].CloseClientConnections()
+	return nil
 }
 
 // write answers under the lock, or refuses.
@@ -170,6 +211,10 @@ func (f *fakeConsul) deregister(w http.ResponseWriter, r *http.Request) {
 func (f *fakeConsul) health(w http.ResponseWriter, r *http.Request) {
 	asked, _ := strconv.ParseUint(r.FormValue("index"), 10, 64)
 	f.mu.Lock()
+	if f.asked == nil {
+		f.asked = map[string]int{}
+	}
+	f.asked[r.Host]++
 	f.answers++
 	turn := f.answers%5 == 0 && asked > 0
 	for f.index <= asked && (!turn || !f.again) {
@@ -349,6 +394,59 @@ func TestConsulIdleRun(t *testing.T) {
 	}
 	if s.Violations > 0 || s.Ops["poll"].Count != 100 || s.Ops[wakeOp].Count != 100 {
 		t.Errorf("operations %+v: %v", s.Ops, s.Texts)
+	}
+}
+
+// Watchers and changes whose member is killed go on at another.
+func TestConsulFailover(t *testing.T) {
+	for name, c := range map[string]struct {
+		server *fakeConsul
+		text   string
+	}{"all well": {&fakeConsul{}, ""}, "an index that goes back": {&fakeConsul{goesBack: true}, "was told index"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := c.server
+			members := []*httptest.Server{f.open(t), f.open(t)}
+			f.leader = members[0].URL
+			s, err := Run(t.Context(), Options{
+				Scenario: "consul-failover", Set: map[string]string{"scale": "smoke", "catalog.instances": "[40]", "closed.rate": "20"}, Members: 2,
+				Launch: func(_ context.Context, what Launch) (Cluster, error) {
+					if !what.Consul || what.Members != 2 {
+						t.Errorf("servers %+v", what)
+					}
+					return &fakeConsuls{members: members}, nil
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := strings.Join(s.Texts, "\n")
+			if (s.Violations == 0) != (c.text == "") || !strings.Contains(text, c.text) {
+				t.Errorf("want a violation %q: %s", c.text, text)
+			}
+			if s.Facts["undelivered"] != 0 || s.Ops[blockedOp].Count < 45 || s.Ops[changeOp].Errors > 0 {
+				t.Errorf("operations %+v, facts %v", s.Ops, s.Facts)
+			}
+		})
+	}
+}
+
+// Watchers that are to be away from the leader are.
+func TestConsulWatchersAway(t *testing.T) {
+	f := &fakeConsul{}
+	members := []*httptest.Server{f.open(t), f.open(t), f.open(t)}
+	f.leader = members[1].URL
+	s, err := Run(t.Context(), Options{
+		Scenario: "consul-watchers", Set: map[string]string{"scale": "smoke", "bare": "null", "catalog.away": "true"},
+		Targets: []string{members[0].URL, members[1].URL, members[2].URL},
+	})
+	if err != nil || !s.Passed() {
+		t.Fatalf("%v, %+v", err, s)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.asked) != 2 || f.asked[strings.TrimPrefix(members[1].URL, "http://")] > 0 {
+		t.Errorf("queries came to %v, the leader is %s", f.asked, f.leader)
 	}
 }
 

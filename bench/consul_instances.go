@@ -108,7 +108,8 @@ func (g *registry) stateOf(change int) string {
 	return "passing"
 }
 
-// register registers an instance: a node, its service, the node's check and its own.
+// register registers an instance: a node, its service, the node's check and its own. The
+// node's is not called serfHealth: Consul would look for the node among its own members.
 func (g *registry) register(c *consulConn, i, number int) error {
 	if g.how.Change == changeTTL {
 		return done(c, "/v1/agent/service/register", fmt.Appendf(nil,
@@ -119,7 +120,7 @@ func (g *registry) register(c *consulConn, i, number int) error {
 	return done(c, "/v1/catalog/register", fmt.Appendf(nil,
 		`{"Node":%q,"Address":"10.%d.%d.%d","NodeMeta":{"rack":"rack-%02d"},`+
 			`"Service":{"ID":%q,"Service":%q,"Tags":["v1","rack-%02[5]d"],"Address":"10.%[2]d.%[3]d.%[4]d","Port":8080,"Meta":{"version":"1.17.3","shard":"s%[8]d"}},`+
-			`"Checks":[{"Node":%[1]q,"CheckID":"serfHealth","Name":"Serf Health Status","Status":"passing","Output":"Agent alive and reachable"},`+
+			`"Checks":[{"Node":%[1]q,"CheckID":"host","Name":"Health of the host","Status":"passing","Output":"Agent alive and reachable"},`+
 			`{"Node":%[1]q,"CheckID":"service:%[6]s","Name":"Service '%[7]s' check","Status":"passing","Output":%[9]s,"ServiceID":%[6]q,"ServiceName":%[7]q}]}`,
 		g.node(i), i>>16&255, i>>8&255, i&255, i%40, g.id(i), g.service, g.shard(i), mark(number)))
 }
