@@ -81,6 +81,11 @@ const (
 	ConsulWriteKey
 	ConsulDeleteKey
 	ConsulTxn
+	ConsulNodes
+	ConsulServices
+	ConsulRegister
+	ConsulDeregister
+	ConsulCheck
 
 	NumCalls
 )
@@ -187,4 +192,23 @@ var table = [NumCalls]Row{
 	ConsulWriteKey:  {Action: auth.KeyWrite, Judged: Named, Lane: admit.Small, Note: "locks and unlocks, too, with a session of its caller", Ways: []string{"consul.PUT /v1/kv/"}},
 	ConsulDeleteKey: {Action: auth.KeyWrite, Judged: Named, Lane: admit.Releases, Note: "of a tree, all below the prefix", Ways: []string{"consul.DELETE /v1/kv/"}},
 	ConsulTxn:       {Judged: Steps, Lane: admit.Transactions, Ways: []string{"consul.PUT /v1/txn"}},
+	ConsulNodes: {Action: auth.NodeRead, Judged: Named, Lane: admit.Reads, Stale: admit.Small, Note: "shows what its caller may see", Ways: []string{
+		"consul.GET /v1/catalog/nodes", "consul.GET /v1/catalog/node/", "consul.GET /v1/catalog/node-services/", "consul.GET /v1/health/node/",
+		"consul.GET /v1/catalog/datacenters", "consul.GET /v1/agent/checks",
+	}},
+	ConsulServices: {Action: auth.ServiceRead, Judged: Named, Lane: admit.Reads, Stale: admit.Small, Note: "shows what its caller may see", Ways: []string{
+		"consul.GET /v1/catalog/services", "consul.GET /v1/catalog/service/", "consul.GET /v1/catalog/connect/",
+		"consul.GET /v1/health/service/", "consul.GET /v1/health/connect/", "consul.GET /v1/health/ingress/", "consul.GET /v1/health/checks/", "consul.GET /v1/health/state/",
+		"consul.GET /v1/agent/services", "consul.GET /v1/agent/service/", "consul.GET /v1/agent/health/service/id/", "consul.GET /v1/agent/health/service/name/",
+	}},
+	ConsulRegister: {Judged: Steps, Lane: admit.Claims, Note: "write on nodes, where it changes one or a check of one; write on services for each of them", Ways: []string{
+		"consul.PUT /v1/catalog/register", "consul.PUT /v1/agent/service/register", "consul.PUT /v1/agent/check/register",
+		"consul.PUT /v1/agent/service/maintenance/", "consul.PUT /v1/agent/maintenance",
+	}},
+	ConsulDeregister: {Judged: Steps, Lane: admit.Releases, Note: "as for what it deregisters", Ways: []string{
+		"consul.PUT /v1/catalog/deregister", "consul.PUT /v1/agent/service/deregister/", "consul.PUT /v1/agent/check/deregister/",
+	}},
+	ConsulCheck: {Judged: Steps, Lane: admit.Extensions, Note: "write on the service that the check is of, else on the node", Ways: []string{
+		"consul.PUT /v1/agent/check/pass/", "consul.PUT /v1/agent/check/warn/", "consul.PUT /v1/agent/check/fail/", "consul.PUT /v1/agent/check/update/",
+	}},
 }

@@ -116,6 +116,9 @@ type Door struct {
 	conns     park.List[*conn]
 	strangers strangers
 
+	boards      boards
+	expressions expressions
+
 	work *workqueue.Queue[func()]   // requests, and what goes on after a wait
 	told *workqueue.Queue[*blocked] // reads that many wait for
 

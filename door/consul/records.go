@@ -1,5 +1,11 @@
 package consul
 
+import (
+	"encoding/json"
+
+	"github.com/incumbent-dev/incumbent/core/catalog"
+)
+
 // What answers say of records. The names and the order of the fields are those that
 // Consul's clients read; they are also what ?filter= selects by, but for those that say
 // bexpr:"-".
@@ -48,7 +54,7 @@ type serviceJSON struct {
 	Address           string
 	TaggedAddresses   map[string]addressJSON `json:",omitempty"`
 	Meta              map[string]string
-	Port              int
+	Port              int `json:",omitempty"`
 	Weights           weightsJSON
 	EnableTagOverride bool
 	Proxy             proxyJSON
@@ -72,25 +78,9 @@ type checkJSON struct {
 	Interval    string
 	Timeout     string
 	ExposedPort int
-	Definition  definitionJSON `bexpr:"-"`
-	CreateIndex uint64         `bexpr:"-"`
-	ModifyIndex uint64         `bexpr:"-"`
-}
-
-// definitionJSON is how a check is run, as far as it says so.
-type definitionJSON struct {
-	Interval                       string              `json:",omitempty"`
-	Timeout                        string              `json:",omitempty"`
-	DeregisterCriticalServiceAfter string              `json:",omitempty"`
-	HTTP                           string              `json:",omitempty"`
-	Header                         map[string][]string `json:",omitempty"`
-	Method                         string              `json:",omitempty"`
-	Body                           string              `json:",omitempty"`
-	TLSServerName                  string              `json:",omitempty"`
-	TLSSkipVerify                  bool                `json:",omitempty"`
-	TCP                            string              `json:",omitempty"`
-	GRPC                           string              `json:",omitempty"`
-	GRPCUseTLS                     bool                `json:",omitempty"`
+	Definition  json.RawMessage `bexpr:"-"`
+	CreateIndex uint64          `bexpr:"-"`
+	ModifyIndex uint64          `bexpr:"-"`
 }
 
 // entryJSON is one instance of a service with its node and all checks of both.
@@ -117,9 +107,98 @@ type instanceJSON struct {
 	ServiceWeights           weightsJSON
 	ServiceMeta              map[string]string
 	ServicePort              int
+	ServicePorts             *struct{} `bexpr:"-"` // as of one port: null
+	ServiceSocketPath        string
 	ServiceEnableTagOverride bool
 	ServiceProxy             proxyJSON
 	ServiceConnect           connectJSON
-	CreateIndex              uint64 `bexpr:"-"`
-	ModifyIndex              uint64 `bexpr:"-"`
+	ServiceLocality          *struct{} `bexpr:"-"` // null
+	CreateIndex              uint64    `bexpr:"-"`
+	ModifyIndex              uint64    `bexpr:"-"`
+}
+
+// nodeOf is what is said of a node.
+func (d *Door) nodeOf(n *catalog.Node) *nodeJSON {
+	return &nodeJSON{
+		ID: n.ID, Node: n.Name, Address: n.Address, Datacenter: d.cfg.Datacenter, TaggedAddresses: mapOf(n.TaggedAddresses), Meta: mapOf(n.Meta),
+		CreateIndex: uint64(n.Created), ModifyIndex: uint64(n.Modified),
+	}
+}
+
+// serviceOf is what is said of an instance of a service.
+func serviceOf(s *catalog.Service) *serviceJSON {
+	return &serviceJSON{
+		Kind: s.Kind, ID: s.ID, Service: s.Name, Tags: listOf(s.Tags), Address: s.Address, TaggedAddresses: addressesOf(s.TaggedAddresses), Meta: mapOf(s.Meta),
+		Port: int(s.Port), Weights: weightsOf(s.Weights), EnableTagOverride: s.EnableTagOverride,
+		CreateIndex: uint64(s.Created), ModifyIndex: uint64(s.Modified),
+	}
+}
+
+// checkOf is what is said of a check.
+func checkOf(c *catalog.Check) *checkJSON {
+	out := &checkJSON{
+		Node: c.Node, CheckID: c.ID, Name: c.Name, Status: c.Status.String(), Notes: c.Notes, Output: c.Output,
+		ServiceID: c.ServiceID, ServiceName: c.ServiceName, ServiceTags: listOf(c.ServiceTags), Type: c.Type, Interval: c.Interval, Timeout: c.Timeout,
+		Definition: shownDefinition(c), CreateIndex: uint64(c.Created), ModifyIndex: uint64(c.Modified),
+	}
+	return out
+}
+
+// entryOf is what is said of an instance with all its checks.
+func (d *Door) entryOf(i *catalog.Instance) *entryJSON {
+	e := &entryJSON{Node: d.nodeOf(i.Node), Service: serviceOf(i.Service), Checks: make([]*checkJSON, 0, len(i.NodeChecks)+len(i.Checks))}
+	for _, list := range [...][]*catalog.Check{i.NodeChecks, i.Checks} {
+		for _, c := range list {
+			e.Checks = append(e.Checks, checkOf(c))
+		}
+	}
+	return e
+}
+
+// instanceOf is what is said of an instance without its checks.
+func (d *Door) instanceOf(i *catalog.Instance) *instanceJSON {
+	n, s := i.Node, i.Service
+	out := &instanceJSON{
+		ID: n.ID, Node: n.Name, Address: n.Address, Datacenter: d.cfg.Datacenter, TaggedAddresses: mapOf(n.TaggedAddresses), NodeMeta: mapOf(n.Meta),
+		ServiceKind: s.Kind, ServiceID: s.ID, ServiceName: s.Name, ServiceTags: listOf(s.Tags), ServiceAddress: s.Address,
+		ServiceTaggedAddresses: addressesOf(s.TaggedAddresses), ServiceWeights: weightsOf(s.Weights), ServiceMeta: mapOf(s.Meta), ServicePort: int(s.Port),
+		ServiceEnableTagOverride: s.EnableTagOverride, CreateIndex: uint64(s.Created), ModifyIndex: uint64(s.Modified),
+	}
+	if out.ServiceMeta == nil {
+		out.ServiceMeta = map[string]string{}
+	}
+	return out
+}
+
+func weightsOf(w catalog.Weights) weightsJSON { return weightsJSON{int(w.Passing), int(w.Warning)} }
+
+// mapOf returns nil for no pairs: null.
+func mapOf(pairs []catalog.Pair) map[string]string {
+	if len(pairs) == 0 {
+		return nil
+	}
+	m := make(map[string]string, len(pairs))
+	for _, p := range pairs {
+		m[p.Key] = p.Value
+	}
+	return m
+}
+
+func addressesOf(as []catalog.Address) map[string]addressJSON {
+	if len(as) == 0 {
+		return nil
+	}
+	m := make(map[string]addressJSON, len(as))
+	for _, a := range as {
+		m[a.Name] = addressJSON{a.Address, int(a.Port)}
+	}
+	return m
+}
+
+// listOf is the list as clients want it: never null.
+func listOf(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
 }

@@ -1,0 +1,192 @@
+package consul
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core/catalog"
+)
+
+// agentCheckRegister registers a check of the agent, or of a service of it.
+func agentCheckRegister(d *Door, r *request) {
+	var in agentCheckBody
+	if !r.decodeStrict(&in) {
+		return
+	}
+	if in.Name == "" {
+		r.fail(http.StatusBadRequest, "Missing check name")
+		return
+	}
+	if _, ok := catalog.ParseStatus(in.Status); in.Status != "" && !ok {
+		r.fail(http.StatusBadRequest, "Bad check status")
+		return
+	}
+	check, u := in.record(d)
+	if r.refuseUnfit(u) {
+		return
+	}
+	check.ID = or(check.ID, check.Name)
+	check.Interval, check.Timeout = time.Duration(in.Interval).String(), time.Duration(in.Timeout).String()
+	r.agentView(func(v *catalog.View) {
+		if check.ServiceID != "" && v.Service(d.namespace, d.cfg.Node, check.ServiceID) == nil {
+			r.fail(http.StatusNotFound, "ServiceID %q does not exist", check.ServiceID)
+			return
+		}
+		r.registerCheck(check)
+	})
+}
+
+// registerCheck registers a check on the agent's node, if the caller may.
+func (r *request) registerCheck(c *catalog.Check) {
+	d := r.door
+	cmd := &catalog.Command{Verb: catalog.Register, Target: catalog.Target{Namespace: d.namespace, Node: d.cfg.Node}, Checks: []*catalog.Check{c}}
+	if !r.mayRegister(cmd) {
+		return
+	}
+	r.withAgent(cmd)
+	r.register(cmd, func() { r.bytes(http.StatusOK, "", nil) })
+}
+
+// agentCheckDeregister deregisters a check of the agent.
+func agentCheckDeregister(d *Door, r *request) {
+	r.agentView(func(v *catalog.View) {
+		if v.Check(d.namespace, d.cfg.Node, r.rest) == nil {
+			r.unknownCheck()
+			return
+		}
+		r.deregister(r.agentCheck(r.rest), func() { r.bytes(http.StatusOK, "", nil) })
+	})
+}
+
+func (r *request) agentCheck(id string) catalog.Target {
+	return catalog.Target{Kind: catalog.CheckKind, Namespace: r.door.namespace, Node: r.door.cfg.Node, ID: id}
+}
+
+// agentCheckIs says of a check with a ttl that it is so.
+func agentCheckIs(status catalog.Status) endpoint {
+	return func(_ *Door, r *request) { r.updateCheck(status, r.query.Get("note")) }
+}
+
+// agentCheckUpdate says of a check with a ttl how it is.
+func agentCheckUpdate(_ *Door, r *request) {
+	var in struct{ Status, Output string }
+	if !r.decode(&in) {
+		return
+	}
+	status, ok := catalog.ParseStatus(in.Status)
+	if !ok {
+		r.fail(http.StatusBadRequest, "Invalid check status: '%s'", in.Status)
+		return
+	}
+	r.updateCheck(status, in.Output)
+}
+
+// outputMark stands where an output was cut off.
+const outputMark = "\n... (output was cut off)"
+
+// cutOutput is an output as the catalog takes it.
+func cutOutput(text string) string {
+	if len(text) <= catalog.MaxOutputBytes {
+		return text
+	}
+	return text[:catalog.MaxOutputBytes-len(outputMark)] + outputMark
+}
+
+// updateCheck says of a check with a ttl how it is.
+func (r *request) updateCheck(status catalog.Status, output string) {
+	d := r.door
+	c := catalog.Of(d.view()).Check(d.namespace, d.cfg.Node, r.rest)
+	if c == nil { // it may have come just now
+		r.agentView(func(v *catalog.View) {
+			if c := v.Check(d.namespace, d.cfg.Node, r.rest); c != nil {
+				r.updateKnown(c, status, output)
+				return
+			}
+			r.unknownCheck()
+		})
+		return
+	}
+	r.updateKnown(c, status, output)
+}
+
+func (r *request) updateKnown(c *catalog.Check, status catalog.Status, output string) {
+	if c.TTL == 0 {
+		r.fail(http.StatusInternalServerError, "CheckID %q does not have associated TTL", c.ID)
+		return
+	}
+	action, name := auth.NodeWrite, c.Node
+	if c.ServiceName != "" {
+		action, name = auth.ServiceWrite, c.ServiceName
+	}
+	if !r.allow(action, name, false) {
+		return
+	}
+	cmd := &catalog.Command{Verb: catalog.UpdateCheck, Target: r.agentCheck(c.ID), Status: status, Output: cutOutput(output)}
+	r.change(cmd, false, action, name, func() { r.bytes(http.StatusOK, "", nil) })
+}
+
+// What a maintenance says where nobody gave a reason.
+const (
+	nodeReason    = "Maintenance mode is enabled for this node, but no reason was provided. This is a default message."
+	serviceReason = "Maintenance mode is enabled for this service, but no reason was provided. This is a default message."
+)
+
+// enables reads whether a maintenance begins or ends. If it does not say so it has been
+// answered.
+func (r *request) enables() (on, ok bool) {
+	if !r.query.Has("enable") {
+		r.fail(http.StatusBadRequest, "Missing value for enable")
+		return false, false
+	}
+	text := r.query.Get("enable")
+	on, err := strconv.ParseBool(text)
+	if err != nil {
+		r.fail(http.StatusBadRequest, "Invalid value for enable: %q", text)
+	}
+	return on, err == nil
+}
+
+// agentServiceMaintenance begins or ends the maintenance of a service.
+func agentServiceMaintenance(d *Door, r *request) {
+	if r.rest == "" {
+		r.fail(http.StatusBadRequest, "Missing service ID")
+		return
+	}
+	on, ok := r.enables()
+	if !ok {
+		return
+	}
+	r.agentView(func(v *catalog.View) {
+		if v.Service(d.namespace, d.cfg.Node, r.rest) == nil {
+			r.unknownService()
+			return
+		}
+		r.maintain(on, &catalog.Check{
+			ID: serviceMaintenance + r.rest, Name: "Service Maintenance Mode", Notes: or(r.query.Get("reason"), serviceReason), ServiceID: r.rest,
+		})
+	})
+}
+
+// agentMaintenance begins or ends the maintenance of the agent's node.
+func agentMaintenance(_ *Door, r *request) {
+	on, ok := r.enables()
+	if !ok {
+		return
+	}
+	r.agentView(func(*catalog.View) {
+		r.maintain(on, &catalog.Check{ID: nodeMaintenance, Name: "Node Maintenance Mode", Notes: or(r.query.Get("reason"), nodeReason)})
+	})
+}
+
+// maintain registers or deregisters the check that says that somebody works on
+// something.
+func (r *request) maintain(on bool, c *catalog.Check) {
+	if !on {
+		r.deregister(r.agentCheck(c.ID), func() { r.bytes(http.StatusOK, "", nil) })
+		return
+	}
+	c.Namespace, c.Node, c.Status, c.Type = r.door.namespace, r.door.cfg.Node, catalog.Critical, maintained
+	r.registerCheck(c)
+}
