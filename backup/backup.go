@@ -82,6 +82,10 @@ type Reader struct {
 // and for one that is newer than this program, and Corrupt for a damaged one. name
 // is for errors.
 func Open(r io.Reader, name string) (*Reader, error) {
+	r, err := unpacked(r, name)
+	if err != nil {
+		return nil, err
+	}
 	in, err := sealed.NewReader(r, name, magic, maxHeader)
 	if errors.Is(err, sealed.ErrOther) {
 		return nil, incumbent.Errorf(incumbent.Invalid, "%s is not a backup", name).

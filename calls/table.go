@@ -86,6 +86,13 @@ const (
 	ConsulRegister
 	ConsulDeregister
 	ConsulCheck
+	ConsulOpenSession
+	ConsulCloseSession
+	ConsulRenewSession
+	ConsulReadSessions
+	ConsulFireEvent
+	ConsulReadEvents
+	ConsulSnapshot
 
 	NumCalls
 )
@@ -211,4 +218,13 @@ var table = [NumCalls]Row{
 	ConsulCheck: {Judged: Steps, Lane: admit.Extensions, Note: "write on the service that the check is of, else on the node", Ways: []string{
 		"consul.PUT /v1/agent/check/pass/", "consul.PUT /v1/agent/check/warn/", "consul.PUT /v1/agent/check/fail/", "consul.PUT /v1/agent/check/update/",
 	}},
+	ConsulOpenSession:  {Action: auth.SessionOpen, Judged: Named, Lane: admit.Claims, Ways: []string{"consul.PUT /v1/session/create"}},
+	ConsulCloseSession: {Action: auth.SessionClose, Judged: Named, Lane: admit.Releases, Ways: []string{"consul.PUT /v1/session/destroy/"}},
+	ConsulRenewSession: {Action: auth.SessionUse, Judged: Named, Lane: admit.Extensions, Ways: []string{"consul.PUT /v1/session/renew/"}},
+	ConsulReadSessions: {Action: auth.SessionRead, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Note: "shows what its caller may see; that waits: watches", Ways: []string{
+		"consul.GET /v1/session/info/", "consul.GET /v1/session/node/", "consul.GET /v1/session/list",
+	}},
+	ConsulFireEvent:  {Action: auth.KeyWrite, Judged: Named, Lane: admit.Small, Note: "in the namespace of events", Ways: []string{"consul.PUT /v1/event/fire/"}},
+	ConsulReadEvents: {Action: auth.KeyRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Note: "shows what its caller may see; that waits: watches", Ways: []string{"consul.GET /v1/event/list"}},
+	ConsulSnapshot:   {Action: auth.Admin, Judged: First, Lane: NoLane, Note: "of the whole cluster", Ways: []string{"consul.GET /v1/snapshot", "consul.PUT /v1/snapshot"}},
 }

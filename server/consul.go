@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -14,7 +15,9 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/backup"
 	"github.com/incumbent-dev/incumbent/cluster"
+	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/door/consul"
 	"github.com/incumbent-dev/incumbent/gate"
 )
@@ -105,6 +108,9 @@ func (s *Server) openConsul(undo *undoing) (err error) {
 		Engine: s.engine, Park: s.park, Guard: s.guard, Cluster: consulCluster{s}, Namespace: s.cfg.Consul.Namespace,
 		Datacenter: s.cfg.Consul.Datacenter, Node: s.cfg.Consul.Node, NodeID: s.cluster.ClusterID(), Anonymous: who,
 		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) }, Logger: s.log, Audit: s.trail.note,
+		Snapshot: func(ctx context.Context, w io.Writer, v *core.View) error {
+			return backup.WriteArchive(ctx, w, v, s.backupInfo())
+		},
 	}
 	set(&cfg.Node, DefaultConsulNode)
 	if c.tls = s.certs != nil && !s.cfg.Consul.Plaintext; c.tls {

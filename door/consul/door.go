@@ -3,6 +3,7 @@ package consul
 import (
 	"context"
 	"crypto/tls"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -75,6 +76,9 @@ type Config struct {
 	Anonymous auth.Principal
 	// Admission gives requests places in lanes; nil admits everything.
 	Admission *admit.Controller
+	// Snapshot writes a snapshot of a state, archived. It may take as long as w does. nil:
+	// this member makes none.
+	Snapshot func(ctx context.Context, w io.Writer, v *core.View) error
 	// Audit takes note of what is changed and what is denied. It does not wait. nil:
 	// nobody does.
 	Audit func(audit.Record)
@@ -122,7 +126,10 @@ type Door struct {
 	work *workqueue.Queue[func()]   // requests, and what goes on after a wait
 	told *workqueue.Queue[*blocked] // reads that many wait for
 
-	closing    chan struct{}
+	snapshot atomic.Bool     // one is being sent
+	life     context.Context // ends with the door
+	ends     context.CancelFunc
+
 	drainOnce  sync.Once
 	closeOnce  sync.Once
 	goroutines sync.WaitGroup // of the door
@@ -137,8 +144,9 @@ func New(cfg Config) (*Door, error) {
 	cfg.Datacenter = or(cfg.Datacenter, DefaultDatacenter)
 	d := &Door{
 		cfg: cfg, engine: cfg.Engine, view: cfg.Engine.View, routes: newRouter(), namespace: cfg.Namespace, now: cfg.Now, monotonic: cfg.Monotonic,
-		jitter: rand.Float64, log: cfg.Logger, work: workqueue.New[func()](), told: workqueue.New[*blocked](), closing: make(chan struct{}),
+		jitter: rand.Float64, log: cfg.Logger, work: workqueue.New[func()](), told: workqueue.New[*blocked](),
 	}
+	d.life, d.ends = context.WithCancel(context.Background())
 	d.entry.init()
 	if d.now == nil {
 		d.now = time.Now
@@ -218,7 +226,7 @@ func (d *Door) Close(ctx context.Context) error {
 	d.Drain()
 	err := d.entry.wait(ctx)
 	d.closeOnce.Do(func() {
-		close(d.closing)
+		d.ends()
 		d.work.Close()
 		d.told.Close()
 	})

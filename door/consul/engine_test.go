@@ -56,11 +56,18 @@ func (c *loneCluster) Age() time.Duration {
 
 // startMember returns a door that trusts whoever connects; change may change how it is
 // made.
-func startMember(tb testing.TB, change func(*Config)) *member {
+func startMember(tb testing.TB, change func(*Config)) *member { return startMemberOn(tb, nil, change) }
+
+// startMemberOn is startMember on a group that may be made differently.
+func startMemberOn(tb testing.TB, group func(*engine.Config), change func(*Config)) *member {
 	tb.Helper()
 	m := &member{tb: tb, lone: &loneCluster{members: []Member{{ID: 7, Name: "n1", Address: "127.0.0.1:8300", Voter: true, Leader: true, Alive: true, Self: true}}}}
 	m.guard = auth.NewAuthenticator(true, nil)
-	m.group = enginetest.Start(tb, engine.Config{})
+	var of engine.Config
+	if group != nil {
+		group(&of)
+	}
+	m.group = enginetest.Start(tb, of)
 	m.group.Do(&kv.Command{Verb: kv.Put, Key: kv.Key{Namespace: "other", Name: "first"}}) // see confirmed
 	var err error
 	if m.park, err = park.New(park.Config{Workers: 2}); err != nil {

@@ -100,11 +100,11 @@ func (r *request) locking(c *kv.Command) bool {
 	id, err := incumbent.ParseSessionID(text)
 	switch {
 	case text == "":
-		r.fail(http.StatusInternalServerError, "missing session")
+		r.fail(http.StatusInternalServerError, "raft apply failed: "+textMissingSession)
 	case err != nil && c.Verb == kv.Release: // no key is locked by what is no session
 		r.json(http.StatusOK, false)
 	case err != nil:
-		r.fail(http.StatusInternalServerError, textNoSession, text)
+		r.fail(http.StatusInternalServerError, "raft apply failed: "+textNoSession, text)
 	default:
 		c.Session = id
 		if c.Verb == kv.Acquire {
@@ -115,8 +115,11 @@ func (r *request) locking(c *kv.Command) bool {
 	return false
 }
 
-// textNoSession refuses a lock for a session that is not open.
-const textNoSession = "invalid session %q"
+// Texts that refuse a lock.
+const (
+	textMissingSession = "missing session"
+	textNoSession      = "invalid session %q"
+)
 
 // answerKey answers what a command about one key did: conditions that do not hold are no
 // errors.
@@ -127,7 +130,7 @@ func (r *request) answerKey(c *kv.Command, res core.Result) {
 	case incumbent.Conflict, incumbent.Held, incumbent.NotHolder:
 		r.json(http.StatusOK, false)
 	case incumbent.Expired:
-		r.fail(http.StatusInternalServerError, textNoSession, c.Session)
+		r.fail(http.StatusInternalServerError, "raft apply failed: "+textNoSession, c.Session)
 	default:
 		r.failFor(res.Err)
 	}
@@ -154,13 +157,10 @@ func kvDelete(d *Door, r *request) {
 	}
 	c := &kv.Command{Verb: kv.Remove, Key: d.key(r.rest)}
 	cas, ok := r.number("cas", (*uint64)(&c.Index))
-	switch {
-	case !ok:
+	if !ok {
 		return
-	case cas && c.Index == 0: // deletes what is not there
-		r.fail(http.StatusBadRequest, "Cannot delete with cas=0")
-		return
-	case cas:
+	}
+	if cas {
 		c.If = kv.IfStill
 	}
 	r.writeKey(c, func(res core.Result) { r.answerKey(c, res) })

@@ -186,7 +186,7 @@ func (q *kvQuery) names(from engine.Reading) result {
 
 // rawHeaders say that a value is bytes, which no browser is to take for a page.
 func (r *request) rawHeaders() {
-	r.setHeader("Content-Type", "text/plain")
+	r.setHeader("Content-Type", "text/plain; charset=utf-8")
 	r.setHeader("X-Content-Type-Options", "nosniff")
 	r.setHeader("Content-Security-Policy", "sandbox")
 }

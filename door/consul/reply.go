@@ -50,7 +50,8 @@ func gzipped(b []byte) []byte {
 
 func formatIndex(i incumbent.Index) string { return strconv.FormatUint(uint64(max(i, 1)), 10) }
 
-// appendHead appends the head of the answer to a body of n bytes.
+// appendHead appends the head of the answer to a body of n bytes; negative: they are not
+// known.
 func (r *request) appendHead(b []byte, status int, n int) []byte {
 	b = append(b, "HTTP/1.1 "...)
 	if r.http10 {
@@ -64,10 +65,15 @@ func (r *request) appendHead(b []byte, status int, n int) []byte {
 	b = append(b, "Vary: Accept-Encoding\r\nX-Consul-Default-Acl-Policy: "...)
 	b = append(append(b, r.door.defaultPolicy()...), "\r\nDate: "...)
 	b = r.door.now().UTC().AppendFormat(b, http.TimeFormat)
-	b = append(b, "\r\nContent-Length: "...)
-	b = append(strconv.AppendInt(b, int64(n), 10), "\r\n"...)
+	b = append(b, "\r\n"...)
 	switch {
-	case r.ends():
+	case n >= 0:
+		b = append(strconv.AppendInt(append(b, "Content-Length: "...), int64(n), 10), "\r\n"...)
+	case !r.http10:
+		b = append(b, "Transfer-Encoding: chunked\r\n"...)
+	}
+	switch {
+	case r.ends() || n < 0 && r.http10:
 		b = append(b, "Connection: close\r\n"...)
 	case r.http10:
 		b = append(b, "Connection: keep-alive\r\n"...)

@@ -47,6 +47,7 @@ type request struct {
 	place   place
 	blocked *blocked // a read that waits; nil: none does
 	over    bool     // nobody waits for the answer any more
+	gone    func()   // is told of that; nil: nobody is
 }
 
 // newRequest returns a request that is there whole.

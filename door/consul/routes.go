@@ -24,7 +24,7 @@ type route struct {
 // routes are all paths. What a method of a path needs says its row in the table of
 // calls: the way "consul.GET /v1/agent/self".
 func routes() []route {
-	return slices.Concat(agentRoutes(), kvRoutes(), catalogRoutes(), healthRoutes(), registrationRoutes())
+	return slices.Concat(agentRoutes(), kvRoutes(), sessionRoutes(), eventRoutes(), snapshotRoutes(), catalogRoutes(), healthRoutes(), registrationRoutes())
 }
 
 // agentRoutes speak of members and of this door.

@@ -175,6 +175,9 @@ func (r *request) stop(over bool) *blocked {
 	r.mu.Lock()
 	b := r.blocked
 	r.over = r.over || over
+	if over && r.gone != nil {
+		r.gone()
+	}
 	stopped := false
 	if b != nil {
 		var t watch.Told
@@ -189,6 +192,15 @@ func (r *request) stop(over bool) *blocked {
 	b.query.Release()
 	r.door.counts.blocked.Add(-1)
 	return b
+}
+
+// whenGone has f called when nobody waits for the answer any more. It must not block.
+func (r *request) whenGone(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.gone = f; r.over {
+		f()
+	}
 }
 
 // abandon ends what the request waits for: its connection is gone.

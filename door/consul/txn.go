@@ -51,6 +51,18 @@ type txnAnswer struct {
 	Errors  []txnError
 }
 
+// txnRead is the answer to a transaction that only reads.
+type txnRead struct {
+	txnAnswer
+	Index                 uint64
+	LastContact           int64 // nanoseconds
+	KnownLeader           bool
+	ConsistencyLevel      string
+	NotModified           bool
+	Backend               int
+	ResultsFilteredByACLs bool
+}
+
 // txnPut does several things or none.
 func txnPut(_ *Door, r *request) {
 	if n := len(r.body); n > maxTxnBytes {
@@ -126,19 +138,21 @@ func (r *request) transact(steps []txnStep) {
 	if writes == 0 {
 		r.fresh(func() {
 			res, _ := r.door.view().Try(t)
-			r.consistencyHeaders()
-			r.txnAnswer(steps, res)
+			if res.Err == nil {
+				r.consistencyHeaders()
+			}
+			r.txnAnswer(steps, res, true)
 		})
 		return
 	}
 	r.execute(func(call engine.Call, done func(core.Result)) {
 		call.Reserve = frees == writes
 		r.door.writes.Txn(call, t, true, false, done)
-	}, func(res core.Result) { r.txnAnswer(steps, res) })
+	}, func(res core.Result) { r.txnAnswer(steps, res, false) })
 }
 
 // txnAnswer answers what a transaction did.
-func (r *request) txnAnswer(steps []txnStep, res core.Result) {
+func (r *request) txnAnswer(steps []txnStep, res core.Result, reads bool) {
 	switch {
 	case res.Err == nil:
 		out := txnAnswer{Results: []txnResult{}}
@@ -146,6 +160,10 @@ func (r *request) txnAnswer(steps []txnStep, res core.Result) {
 			if steps[i].result != nil {
 				out.Results = append(out.Results, steps[i].result(res.Txn.Results[i])...)
 			}
+		}
+		if reads {
+			r.json(http.StatusOK, txnRead{txnAnswer: out, Index: 1, KnownLeader: true})
+			return
 		}
 		r.json(http.StatusOK, out)
 	case res.Txn == nil || len(res.Txn.Failures) == 0 || res.Err.Kind == incumbent.TooLarge:

@@ -56,7 +56,7 @@ func (r *request) keyStep(op *txnKV) (s txnStep, err error) {
 	m, known := keyVerbs[op.Verb]
 	switch {
 	case !known:
-		return s, incumbent.Errorf(incumbent.Invalid, "unknown KV verb %q", op.Verb)
+		return s, incumbent.Errorf(incumbent.Invalid, "unknown KV operation: %s", op.Verb)
 	case len(op.Value) > kv.MaxValueBytes:
 		return s, incumbent.Errorf(incumbent.Invalid, "Value for key %q is too large (%d > %d bytes)", op.Key, len(op.Value), kv.MaxValueBytes)
 	case op.Key == "" && !m.whole:
@@ -92,18 +92,20 @@ func (r *request) keyStep(op *txnKV) (s txnStep, err error) {
 	return s, nil
 }
 
+// noSession stands for what is the id of no session: it has locked nothing and can lock
+// nothing, and the transaction says so of the operation that names it.
+var noSession = incumbent.SessionID{0: 0xff, 15: 0xff}
+
 // lockStep finds the session of an operation.
 func (r *request) lockStep(c *kv.Command, text string) (err error) {
 	if text == "" && c.Verb == kv.Get {
 		return nil // it asks whether nobody has locked the key
 	}
-	if text == "" {
-		return incumbent.Errorf(incumbent.Invalid, "missing session")
+	c.Session, err = incumbent.ParseSessionID(text)
+	if c.Session.IsZero() && (text != "" || c.Verb != kv.Get) {
+		c.Session = noSession
 	}
-	if c.Session, err = incumbent.ParseSessionID(text); err != nil {
-		return incumbent.Errorf(incumbent.Invalid, textNoSession, text)
-	}
-	if c.Verb == kv.Get {
+	if c.Verb == kv.Get || err != nil || text == "" {
 		return nil
 	}
 	v := r.door.view()
@@ -144,6 +146,9 @@ func underDelay(res core.Result) bool {
 // whyKey says why an operation on keys failed.
 func whyKey(op *txnKV, res core.Result) string {
 	e, _ := res.Record.(*kv.Entry)
+	if op.Session == "" && (op.Verb == "lock" || op.Verb == "unlock") {
+		return textMissingSession
+	}
 	switch res.Err.Kind {
 	case incumbent.Conflict:
 		return whyNot(op, e)

@@ -1,0 +1,274 @@
+package consul
+
+import (
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core/catalog"
+	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/lease"
+)
+
+// handClock is a leader's clock that a test turns.
+type handClock struct {
+	tick chan time.Time
+
+	mu     sync.Mutex // guards the rest
+	now    time.Duration
+	timers map[time.Duration][]func()
+}
+
+func newHandClock() *handClock {
+	return &handClock{tick: make(chan time.Time), timers: map[time.Duration][]func(){}}
+}
+
+func (c *handClock) Now() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return int64(c.now)
+}
+
+func (c *handClock) Until(t time.Time) time.Duration { return time.Until(t) }
+
+func (c *handClock) Ticker(time.Duration) (<-chan time.Time, func()) { return c.tick, func() {} }
+
+func (c *handClock) AfterFunc(d time.Duration, fn func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.timers[c.now+d] = append(c.timers[c.now+d], fn)
+}
+
+// advance turns the clock in steps that the leader does not take for a standstill.
+func (c *handClock) advance(by time.Duration) {
+	const step = lease.Bucket / 4
+	for range by / step {
+		c.mu.Lock()
+		c.now += step
+		var due []func()
+		for at, list := range c.timers {
+			if at <= c.now {
+				due = append(due, list...)
+				delete(c.timers, at)
+			}
+		}
+		c.mu.Unlock()
+		for _, fn := range due {
+			fn()
+		}
+		c.tick <- time.Time{}
+	}
+}
+
+// withClock has the group's leader go by a clock.
+func withClock(c *handClock) func(*engine.Config) {
+	return func(cfg *engine.Config) { cfg.Lease.Clock = c }
+}
+
+// until asks until an answer is as it is to be.
+func (m *member) until(path, want string) {
+	m.tb.Helper()
+	for end := time.Now().Add(patience); ; {
+		a := m.do("GET", path, "")
+		if a.body == want {
+			return
+		}
+		if time.Now().After(end) {
+			m.tb.Fatalf("GET %s: %s, want %s", path, a.body, want)
+		}
+	}
+}
+
+// create opens a session through the door.
+func (m *member) create(body string) string {
+	m.tb.Helper()
+	var out struct{ ID string }
+	a := m.do("PUT", "/v1/session/create", body)
+	if err := json.Unmarshal([]byte(a.body), &out); err != nil {
+		m.tb.Fatalf("%d %s: %v", a.StatusCode, a.body, err)
+	}
+	return out.ID
+}
+
+func (m *member) sessions(path string) (list []sessionJSON) {
+	m.tb.Helper()
+	a := m.do("GET", path, "")
+	if err := json.Unmarshal([]byte(a.body), &list); err != nil {
+		m.tb.Fatalf("%d %s: %v", a.StatusCode, a.body, err)
+	}
+	return list
+}
+
+func TestSessions(t *testing.T) {
+	m := startMember(t, nil)
+	if got := m.sessions("/v1/session/list"); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+	plain := m.create("")
+	full := m.create(`{"Name":"full","LockDelay":"20s","Behavior":"delete","TTL":"30s","NodeChecks":[],"Unknown":1}`)
+	for _, tt := range []struct {
+		id   string
+		want sessionJSON
+	}{
+		{plain, sessionJSON{Node: "agent", LockDelay: 15 * time.Second, Behavior: "release", NodeChecks: []string{"serfHealth"}}},
+		{full, sessionJSON{Name: "full", Node: "agent", LockDelay: 20 * time.Second, Behavior: "delete", TTL: "30s", NodeChecks: []string{}}},
+		{m.create(`{"LockDelay":5}`), sessionJSON{Node: "agent", LockDelay: 5 * time.Second, Behavior: "release", NodeChecks: []string{"serfHealth"}}},
+		{m.create(`{"LockDelay":5000000000,"Checks":[]}`), sessionJSON{Node: "agent", LockDelay: 5 * time.Second, Behavior: "release", NodeChecks: []string{}}},
+		{m.create(`{"LockDelay":0,"TTL":"86400s"}`), sessionJSON{Node: "agent", Behavior: "release", TTL: "86400s", NodeChecks: []string{"serfHealth"}}},
+	} {
+		got := m.sessions("/v1/session/info/" + tt.id)
+		if len(got) != 1 {
+			t.Fatalf("%s: %v", tt.id, got)
+		}
+		tt.want.ID, tt.want.CreateIndex, tt.want.ModifyIndex = tt.id, got[0].CreateIndex, got[0].CreateIndex
+		want, _ := json.Marshal(tt.want)
+		if is, _ := json.Marshal(got[0]); string(is) != string(want) || got[0].CreateIndex == 0 {
+			t.Errorf("%s, want %s", is, want)
+		}
+	}
+	if n := len(m.sessions("/v1/session/node/agent")); n != 5 {
+		t.Errorf("%d sessions of the node", n)
+	}
+	none := incumbent.NewSessionID().String()
+	m.exchange([]exchange{
+		{"of another node", "GET", "/v1/session/node/other", "", 200, "[]"},
+		{"of no node", "GET", "/v1/session/node/", "", 400, "Missing node name"},
+		{"none", "GET", "/v1/session/info/" + none, "", 200, "[]"},
+		{"no id", "GET", "/v1/session/info/nonsense", "", 200, "[]"},
+		{"nothing", "GET", "/v1/session/info/", "", 400, "Missing session"},
+		{"renew none", "PUT", "/v1/session/renew/" + none, "", 404, "Session id '" + none + "' not found"},
+		{"renew no id", "PUT", "/v1/session/renew/x", "", 404, "Session id 'x' not found"},
+		{"renew nothing", "PUT", "/v1/session/renew/", "", 400, "Missing session"},
+		{"a short ttl", "PUT", "/v1/session/create", `{"TTL":"9s"}`, 500, "Invalid Session TTL '9000000000', must be between [10s=24h0m0s]"},
+		{"a long ttl", "PUT", "/v1/session/create", `{"TTL":"25h"}`, 500, "Invalid Session TTL '90000000000000', must be between [10s=24h0m0s]"},
+		{"no ttl", "PUT", "/v1/session/create", `{"TTL":"x"}`, 500, `Session TTL 'x' invalid: time: invalid duration "x"`},
+		{"no delay", "PUT", "/v1/session/create", `{"LockDelay":"x"}`, 400, `Request decode failed: time: invalid duration "x"`},
+		{"a delay without a unit", "PUT", "/v1/session/create", `{"LockDelay":"999"}`, 400, `Request decode failed: time: missing unit in duration "999"`},
+		{"no behavior", "PUT", "/v1/session/create", `{"Behavior":"other"}`, 500, "Invalid Behavior setting 'other'"},
+		{"no node", "PUT", "/v1/session/create", `{"Node":"none"}`, 500, "apply failed: Missing node registration"},
+		{"no check", "PUT", "/v1/session/create", `{"NodeChecks":["none"]}`, 500, "apply failed: Missing check 'none' registration"},
+		{"no check of a service", "PUT", "/v1/session/create", `{"ServiceChecks":[{"ID":"none"}]}`, 500, "apply failed: Missing check 'none' registration"},
+		{"destroy", "PUT", "/v1/session/destroy/" + plain, "", 200, "true"},
+		{"destroy again", "PUT", "/v1/session/destroy/" + plain, "", 200, "true"},
+		{"destroy what is no id", "PUT", "/v1/session/destroy/nonsense", "", 200, "true"},
+		{"destroy nothing", "PUT", "/v1/session/destroy/", "", 400, "Missing session"},
+		{"it is gone", "GET", "/v1/session/info/" + plain, "", 200, "[]"},
+	})
+	if n := len(m.sessions("/v1/session/list")); n != 4 {
+		t.Errorf("%d sessions", n)
+	}
+}
+
+// A session of another door is found, kept and ended here, and locks as one of this door.
+func TestSessionsOfOtherDoors(t *testing.T) {
+	m := startMember(t, nil)
+	id := m.open().String()
+	if got := m.sessions("/v1/session/info/" + id); len(got) != 1 || got[0].Node != "agent" || got[0].LockDelay != defaultLockDelay {
+		t.Errorf("%v", got)
+	}
+	if a := m.do("PUT", "/v1/session/renew/"+id, ""); a.StatusCode != 200 || !strings.Contains(a.body, id) {
+		t.Errorf("renew: %d %s", a.StatusCode, a.body)
+	}
+	m.exchange([]exchange{
+		{"lock", "PUT", "/v1/kv/l?acquire=" + id, "", 200, "true"},
+		{"destroy", "PUT", "/v1/session/destroy/" + id, "", 200, "true"},
+	})
+	if a := m.do("GET", "/v1/kv/l", ""); strings.Contains(a.body, id) {
+		t.Errorf("it still has the key: %s", a.body)
+	}
+}
+
+// Renewing does not cost the log anything, and keeps the session; who does not renew
+// loses it, and what it had locked nobody can lock until the delay is over.
+func TestG03_ASessionLastsItsTTLAndTheDelayAfterIt(t *testing.T) {
+	clock := newHandClock()
+	m := startMemberOn(t, withClock(clock), nil)
+	kept := m.create(`{"TTL":"10s"}`)
+	lost := m.create(`{"TTL":"10s","LockDelay":"5s","Behavior":"delete"}`)
+	m.exchange([]exchange{
+		{"lock", "PUT", "/v1/kv/a?acquire=" + lost, "x", 200, "true"},
+		{"lock", "PUT", "/v1/kv/given-up?acquire=" + lost, "x", 200, "true"},
+		{"unlock", "PUT", "/v1/kv/given-up?release=" + lost, "x", 200, "true"},
+	})
+	at := m.group.View().Index()
+	for range 3 {
+		clock.advance(4 * time.Second)
+		if got := m.sessions("/v1/session/info/" + lost); len(got) == 0 && clock.Now() < int64(10*time.Second) {
+			t.Error("it went before its time")
+		}
+		if a := m.do("PUT", "/v1/session/renew/"+kept, ""); a.StatusCode != 200 {
+			t.Fatalf("renew: %d %s", a.StatusCode, a.body)
+		}
+	}
+	m.until("/v1/session/info/"+lost, "[]")
+	if n := m.group.View().Index() - at; n != 1 {
+		t.Errorf("%d entries, want the one that ends a session", n)
+	}
+	m.exchange([]exchange{
+		{"its key went with it", "GET", "/v1/kv/a", "", 404, ""},
+		{"under a delay", "PUT", "/v1/kv/a?acquire=" + kept, "x", 200, "false"},
+		{"also in a transaction", "PUT", "/v1/txn", `[{"KV":{"Verb":"lock","Key":"a","Session":"` + kept + `"}},{"KV":{"Verb":"get","Key":"none"}}]`, 409,
+			`{"Results":null,"Errors":[{"OpIndex":0,"What":"failed to lock key \"a\" due to lock delay"}]}`},
+		{"given up before", "PUT", "/v1/kv/given-up?acquire=" + kept, "x", 200, "true"},
+	})
+	clock.advance(4 * time.Second)
+	m.exchange([]exchange{{"still", "PUT", "/v1/kv/a?acquire=" + kept, "x", 200, "false"}})
+	clock.advance(2 * time.Second)
+	for end := time.Now().Add(patience); m.do("PUT", "/v1/kv/a?acquire="+kept, "x").body != "true"; {
+		if time.Now().After(end) {
+			t.Fatal("the delay does not end")
+		}
+	}
+}
+
+// A session ends with what it depends on, and whoever waits for its keys is told.
+func TestASessionEndsWithItsChecks(t *testing.T) {
+	m := startMember(t, nil)
+	register := catalog.Command{
+		Verb: catalog.Register, Target: catalog.Target{Namespace: "default", Node: "n"},
+		Node:   &catalog.Node{Namespace: "default", Name: "n", Address: "127.0.0.9"},
+		Checks: []*catalog.Check{{Namespace: "default", Node: "n", ID: "alive", Name: "alive", Status: catalog.Passing}},
+	}
+	if r := m.group.Do(register); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	id := m.create(`{"Node":"n","NodeChecks":["alive"]}`)
+	m.do("PUT", "/v1/kv/a?acquire="+id, "x")
+	index := m.do("GET", "/v1/kv/a", "").Header.Get("X-Consul-Index")
+	c := m.dial()
+	c.write("GET /v1/kv/a?index=" + index + " HTTP/1.1\r\nHost: " + m.addr + "\r\n\r\n")
+	update := catalog.Command{Verb: catalog.UpdateCheck, Target: catalog.Target{Kind: catalog.CheckKind, Namespace: "default", Node: "n", ID: "alive"}, Status: catalog.Critical}
+	if r := m.group.Do(update); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	if a := c.read("GET"); a.StatusCode != 200 || strings.Contains(a.body, id) {
+		t.Errorf("whoever waits is told: %d %s", a.StatusCode, a.body)
+	}
+	m.exchange([]exchange{
+		{"it is gone", "GET", "/v1/session/info/" + id, "", 200, "[]"},
+		{"none like it", "PUT", "/v1/session/create", `{"Node":"n","NodeChecks":["alive"]}`, 500, "apply failed: Check 'alive' is in critical state"},
+	})
+}
+
+// Whoever waits for a list of sessions is told of one that comes and one that goes, and
+// who waits for one session of no other.
+func TestSessionsAreWaitedFor(t *testing.T) {
+	m := startMember(t, nil)
+	id := m.create("")
+	index := m.do("GET", "/v1/session/list", "").Header.Get("X-Consul-Index")
+	list, one := m.dial(), m.dial()
+	list.write("GET /v1/session/list?index=" + index + " HTTP/1.1\r\nHost: " + m.addr + "\r\n\r\n")
+	one.write("GET /v1/session/info/" + id + "?index=" + index + " HTTP/1.1\r\nHost: " + m.addr + "\r\n\r\n")
+	m.create("")
+	a := list.read("GET")
+	if n := strings.Count(a.body, `"ID"`); n != 2 {
+		t.Errorf("%d sessions: %s", n, a.body)
+	}
+	m.do("PUT", "/v1/session/destroy/"+id, "")
+	if a := one.read("GET"); a.body != "[]" {
+		t.Errorf("it is gone: %s", a.body)
+	}
+}

@@ -1,0 +1,120 @@
+package consul
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/park"
+)
+
+// snapshotRoutes are about the whole state.
+func snapshotRoutes() []route {
+	return []route{
+		{"/v1/snapshot", methods{"GET": snapshotSave, "PUT": snapshotRestore}},
+	}
+}
+
+// snapshotRestore refuses: what a cluster has granted and promised cannot be taken back
+// while its members and clients go on.
+func snapshotRestore(_ *Door, r *request) {
+	r.fail(http.StatusNotImplemented, "a running cluster is not restored: make a new one with 'incumbent backup restore'")
+}
+
+// snapshotSave sends a snapshot: a backup, archived as tools for Consul's know it.
+func snapshotSave(d *Door, r *request) {
+	if d.cfg.Snapshot == nil {
+		r.failFor(incumbent.Errorf(incumbent.Unavailable, "this member makes no snapshots"))
+		return
+	}
+	r.fresh(func() {
+		if !d.snapshot.CompareAndSwap(false, true) {
+			r.failFor(incumbent.Errorf(incumbent.Overloaded, "this member sends a snapshot already"))
+			return
+		}
+		v := d.view()
+		d.goroutines.Go(func() {
+			defer d.snapshot.Store(false)
+			r.sendSnapshot(v)
+		})
+	})
+}
+
+// sendSnapshot writes the snapshot of a state as it is made: it may be large.
+func (r *request) sendSnapshot(v *core.View) {
+	ctx, cancel := context.WithCancel(r.door.life)
+	defer cancel()
+	r.whenGone(cancel)
+	r.setHeader("X-Consul-Index", formatIndex(v.Index()))
+	r.consistencyHeaders()
+	r.setHeader("Content-Type", "application/x-gzip")
+	s := &stream{ctx: ctx, r: r}
+	out := bufio.NewWriterSize(s, sendBytes)
+	if err := r.door.cfg.Snapshot(ctx, out, v); err != nil || out.Flush() != nil {
+		s.abort(err)
+		return
+	}
+	s.end()
+}
+
+// stream is an answer whose length is not known when it begins.
+type stream struct {
+	ctx    context.Context
+	r      *request
+	parked *park.Conn // nil: it has not begun
+}
+
+// Write implements [io.Writer]. It waits until the client has taken what it was given
+// before.
+func (s *stream) Write(p []byte) (int, error) {
+	if s.ctx.Err() != nil {
+		return 0, s.ctx.Err()
+	}
+	if s.parked == nil {
+		if s.r.done.Swap(true) {
+			return 0, context.Canceled
+		}
+		s.parked = s.r.conn.parked.Load()
+		s.r.door.counts.answered(http.StatusOK, s.r.door.now().Sub(s.r.began))
+		if err := s.parked.Send(s.r.appendHead(make([]byte, 0, 512), http.StatusOK, -1)); err != nil {
+			return 0, err
+		}
+	}
+	piece := append([]byte(nil), p...)
+	if !s.r.http10 {
+		piece = append(append(strconv.AppendInt(nil, int64(len(p)), 16), "\r\n"...), p...)
+		piece = append(piece, "\r\n"...)
+	}
+	if err := s.parked.Send(piece); err != nil {
+		return 0, err
+	}
+	drained := make(chan struct{})
+	if s.parked.WhenDrained(func() { close(drained) }) {
+		select {
+		case <-drained:
+		case <-s.ctx.Done():
+			return 0, s.ctx.Err()
+		}
+	}
+	return len(p), nil
+}
+
+// end ends the answer.
+func (s *stream) end() {
+	if !s.r.http10 && s.parked.Send([]byte("0\r\n\r\n")) != nil {
+		return
+	}
+	s.r.conn.answered(s.parked, s.r.keepAlive && !s.r.http10)
+}
+
+// abort ends the connection, so that nobody takes for whole what is not.
+func (s *stream) abort(err error) {
+	if s.parked == nil {
+		s.r.failFor(err)
+		return
+	}
+	s.parked.Close(err)
+}
