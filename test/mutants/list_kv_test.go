@@ -65,8 +65,8 @@ var ofKeys = []mutant{
 	{
 		name: "a call on a key that may be a repetition is refused without the log", guarantee: "G25",
 		file: "door/native/keys.go", pkg: "./door/native", test: "^TestG25_WhatMayHaveBeenSentBeforeIsRefusedByTheLog$",
-		search:  "d.writes.Key(groupCall(call), c, o.first(), done)\n",
-		replace: "d.writes.Key(groupCall(call), c, true, done)\n",
+		search:  "d.writes.Key(familyCall(call, false), c, o.first(), done)\n",
+		replace: "d.writes.Key(familyCall(call, false), c, true, done)\n",
 	},
 	{
 		name: "a repeated request over a stream says that it is the first", guarantee: "G25",
