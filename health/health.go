@@ -2,11 +2,14 @@
 // TCP, UDP or the health protocol of gRPC, as the checks say with which they were
 // registered, and reports what has changed. Nothing is ever executed for a check.
 //
-// Each check is run by one member, its runner: the one at which it was registered.
-// When that one is gone the leader gives its checks to the others ([Assigner]), and
-// gives them back little by little once it is there again.
+// Each check is run by one member: the one at which it was registered. Which members
+// run checks all of them know by leases that each holds for itself ([Presence]). When
+// one of them ends, every other takes those of its checks that fall to it by a hash of
+// member and check, without a word between them: the end of the lease is one entry of
+// the log, however many checks there are. A member that comes back waits for a while
+// before it claims its lease, and begins its checks spread over their intervals.
 //
-//	state ─ Changed ─▶ Runner: when is which check due ─▶ runs, a few at a time ─▶ streak ─ Report ─▶ state
+//	state ─ Applied ─▶ Runner: which are mine, and when due ─▶ runs, a few at a time ─▶ streak ─ Report ─▶ state
 //
 // A run that changes nothing reaches nobody but the runner's memory: neither the log
 // nor those who watch. An output that changes while the status does not is reported
@@ -14,6 +17,7 @@
 //
 // # Invariants
 //
+//   - A member whose own lease is not there runs nothing.
 //   - At most [Config.AtOnce] runs are under way, and one of each check.
 //   - No connection is made to an address of the link, of a machine's metadata or of
 //     a listener of the cluster, whatever a name resolves to and wherever an answer
@@ -24,8 +28,8 @@
 // # Concurrency
 //
 // One goroutine, that of [Runner.Run], owns when checks are due and how their runs
-// went. Runs have goroutines of their own, and hand back what they found. Changed and
-// Replace may be called from any goroutine and do not block.
+// went. Runs have goroutines of their own, and hand back what they found. Changed,
+// Replace and Members may be called from any goroutine and do not block.
 package health
 
 import (
@@ -50,13 +54,15 @@ const (
 // Check is a check as the state has it.
 type Check struct {
 	Key
-	Definition
-	Status Status
-	Output string
+	Member     uint64 // with which it was registered
+	Definition []byte // see [Parse]
+	Status     Status
+	Output     string
 }
 
-// Config is what a runner works with. Report is required.
+// Config is what a runner works with. Self and Report are required.
 type Config struct {
+	Self uint64 // this member
 	// Report writes what runs of a check found into the state. It does not block;
 	// done is called once, from any goroutine.
 	Report func(k Key, o Outcome, done func(error))
@@ -88,8 +94,9 @@ type Runner struct {
 
 // news is what the loop has not looked at yet.
 type news struct {
-	changed  map[Key]*Check // nil: it is run here no longer
+	changed  map[Key]*Check // nil: it is there no longer
 	all      bool           // changed is all there is
+	members  []uint64       // that run checks; nil: no others than before
 	reported []reported
 }
 
@@ -101,8 +108,8 @@ type reported struct {
 
 // New returns a runner without a check. The error is Invalid.
 func New(cfg Config) (*Runner, error) {
-	if cfg.Report == nil {
-		return nil, incumbent.Errorf(incumbent.Invalid, "health: Report is missing")
+	if cfg.Report == nil || cfg.Self == 0 {
+		return nil, incumbent.Errorf(incumbent.Invalid, "health: Report or Self is missing")
 	}
 	if cfg.AtOnce == 0 {
 		cfg.AtOnce = DefaultAtOnce
@@ -120,20 +127,25 @@ func New(cfg Config) (*Runner, error) {
 	return &Runner{cfg: cfg, prober: p, kick: make(chan struct{}, 1), news: news{changed: map[Key]*Check{}}}, nil
 }
 
-// Changed takes note of a check that this member is to run from now on, as it is now;
-// nil: no longer.
+// Changed takes note of a check that is to be run by some member, as it is now; nil:
+// it is not any more.
 func (r *Runner) Changed(k Key, c *Check) {
 	r.tell(func(n *news) { n.changed[k] = c })
 }
 
-// Replace takes note of all checks that this member is to run, in the place of those
-// it ran until now.
+// Replace takes note of all checks that members are to run, in the place of those that
+// were until now.
 func (r *Runner) Replace(checks []*Check) {
 	all := make(map[Key]*Check, len(checks))
 	for _, c := range checks {
 		all[c.Key] = c
 	}
 	r.tell(func(n *news) { n.changed, n.all = all, true })
+}
+
+// Members takes note of who runs checks now.
+func (r *Runner) Members(ids []uint64) {
+	r.tell(func(n *news) { n.members = append([]uint64{}, ids...) })
 }
 
 func (r *Runner) tell(note func(*news)) {

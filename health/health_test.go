@@ -102,7 +102,11 @@ func (s *state) told() []string {
 	return slices.Clone(s.reports)
 }
 
-func (s *state) put(c Check) {
+func (s *state) put(def definition) {
+	c := Check{Key: def.Key, Member: 1, Definition: def.Encode(), Status: def.Status}
+	if c.Status != Critical {
+		c.Output = "found before"
+	}
 	s.mu.Lock()
 	s.checks[c.Key] = &c
 	s.mu.Unlock()
@@ -114,7 +118,7 @@ func running(t *testing.T, cfg Config, f func(t *testing.T, s *state, web *fleet
 	synctest.Test(t, func(t *testing.T) {
 		web := newFleet()
 		s := &state{checks: map[Key]*Check{}}
-		cfg.Report, cfg.Dial = s.report, web.dial
+		cfg.Self, cfg.Report, cfg.Dial = 1, s.report, web.dial
 		if cfg.Jitter == nil {
 			cfg.Jitter = func() float64 { return .5 }
 		}
@@ -123,6 +127,7 @@ func running(t *testing.T, cfg Config, f func(t *testing.T, s *state, web *fleet
 			t.Fatal(err)
 		}
 		s.runner = r
+		r.Members([]uint64{1})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { r.Run(ctx); close(ended) }()
@@ -132,8 +137,15 @@ func running(t *testing.T, cfg Config, f func(t *testing.T, s *state, web *fleet
 	})
 }
 
-func check(id string, every time.Duration) Check {
-	return Check{
+// definition is a check before it is stored.
+type definition struct {
+	Key
+	Status Status
+	Definition
+}
+
+func check(id string, every time.Duration) definition {
+	return definition{
 		Key: Key{"default", "n1", id}, Status: Critical,
 		Definition: Definition{HTTP: "http://" + id + ":80/health", Interval: every},
 	}
@@ -213,6 +225,17 @@ func TestOutputsAloneAreHeldBack(t *testing.T) {
 	})
 }
 
+// TestTheFirstOutputIsReported: a check that is found as it was registered says why.
+func TestTheFirstOutputIsReported(t *testing.T) {
+	running(t, Config{OutputEvery: -1}, func(t *testing.T, s *state, web *fleet) {
+		web.is("a:80", "500 Broken")
+		s.put(check("a", 10*time.Second))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		wantEqual(t, "reports", s.told(), []string{"a critical"})
+	})
+}
+
 // TestRunsAreBounded: hosts that hang keep no more runs under way than there may be,
 // and each ends with its timeout.
 func TestRunsAreBounded(t *testing.T) {
@@ -287,7 +310,7 @@ func TestReplace(t *testing.T) {
 		s.put(a)
 		s.put(b)
 		time.Sleep(10 * time.Second)
-		s.runner.Replace([]*Check{&b})
+		s.runner.Replace([]*Check{{Key: b.Key, Member: 1, Definition: b.Encode(), Status: Critical}})
 		synctest.Wait()
 		before := len(web.times("a:80"))
 		time.Sleep(10 * time.Second)

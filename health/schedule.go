@@ -1,16 +1,17 @@
 package health
 
 import (
+	"bytes"
 	"container/heap"
-	"maps"
-	"reflect"
 	"time"
 )
 
 // schedule is when which check is due, and how its runs went. It has no clock.
 type schedule struct {
 	cfg     Config
-	jobs    map[Key]*job
+	members []uint64       // that run checks
+	known   map[Key]*Check // that any of them runs
+	jobs    map[Key]*job   // of them, this member's
 	due     dueHeap
 	running int
 }
@@ -18,6 +19,7 @@ type schedule struct {
 // job is a check that this member runs.
 type job struct {
 	key       Key
+	stored    []byte // the definition
 	def       *Definition
 	status    Status // as in the state
 	output    string
@@ -33,23 +35,35 @@ type job struct {
 }
 
 func newSchedule(cfg Config) *schedule {
-	return &schedule{cfg: cfg, jobs: map[Key]*job{}}
+	return &schedule{cfg: cfg, known: map[Key]*Check{}, jobs: map[Key]*job{}}
 }
 
 // hear takes in what has changed.
 func (s *schedule) hear(now time.Time, n news) {
 	if n.all {
-		for k := range maps.Keys(s.jobs) {
+		for k := range s.known {
 			if n.changed[k] == nil {
-				s.drop(k)
+				n.changed[k] = nil
 			}
 		}
 	}
 	for k, c := range n.changed {
 		if c == nil {
-			s.drop(k)
+			delete(s.known, k)
 		} else {
-			s.put(now, c)
+			s.known[k] = c
+		}
+		if n.members == nil {
+			s.look(now, k)
+		}
+	}
+	if n.members != nil {
+		s.members = n.members
+		for k := range s.known {
+			s.look(now, k)
+		}
+		for k := range s.jobs {
+			s.look(now, k)
 		}
 	}
 	for _, d := range n.reported {
@@ -60,21 +74,36 @@ func (s *schedule) hear(now time.Time, n news) {
 	}
 }
 
+// look runs a check, or no longer, as it is this member's.
+func (s *schedule) look(now time.Time, k Key) {
+	c := s.known[k]
+	if c == nil || memberOf(c, s.members) != s.cfg.Self {
+		s.drop(k)
+		return
+	}
+	s.put(now, c)
+}
+
 // put takes in a check as the state has it. One that is new, or does something else
 // than before, begins somewhere in its interval, so that those that were registered
 // together do not run together.
 func (s *schedule) put(now time.Time, c *Check) {
 	j := s.jobs[c.Key]
+	if j != nil && bytes.Equal(j.stored, c.Definition) {
+		j.status, j.output = c.Status, c.Output
+		return
+	}
+	def, err := Parse(c.Definition)
+	if err != nil || def.Kind() == KindNone { // whoever registered it meant something else
+		s.drop(c.Key)
+		return
+	}
 	if j == nil {
 		j = &job{key: c.Key, place: -1, outputAt: now.Add(s.share(s.cfg.OutputEvery))}
 		s.jobs[c.Key] = j
 	}
 	j.status, j.output = c.Status, c.Output
-	if j.def != nil && reflect.DeepEqual(*j.def, c.Definition) {
-		return
-	}
-	def := c.Definition
-	j.def, j.streak = &def, streak{}
+	j.def, j.stored, j.streak = &def, c.Definition, streak{}
 	if !j.running {
 		s.set(j, now.Add(s.share(def.interval())))
 	}
@@ -153,7 +182,8 @@ func (s *schedule) ran(now time.Time, r result) (Outcome, bool) {
 	}
 	o := Outcome{status, r.outcome.Output}
 	if o.Status == j.status {
-		if o.Output == j.output || s.cfg.OutputEvery < 0 || now.Before(j.outputAt) {
+		first := j.output == "" // nobody knows yet what it found
+		if o.Output == j.output || !first && (s.cfg.OutputEvery < 0 || now.Before(j.outputAt)) {
 			return Outcome{}, false
 		}
 	}

@@ -1,0 +1,74 @@
+package health
+
+import (
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/catalog"
+	"github.com/incumbent-dev/incumbent/engine"
+)
+
+// Feed hands checks of the catalog, and who is there to run them, to a runner.
+type Feed struct {
+	Runner    *Runner
+	Namespace string // whose checks are run
+}
+
+// Begin takes the whole state in. Nothing is applied meanwhile.
+func (f Feed) Begin(v *core.View) {
+	var all []*Check
+	catalog.Of(v).Checks(f.Namespace, func(c *catalog.Check) bool {
+		if x := checkOf(c); x != nil {
+			all = append(all, x)
+		}
+		return true
+	})
+	f.Runner.Replace(all)
+	f.Runner.Members(Present(v))
+}
+
+// Applied takes a batch in, on the apply goroutine.
+func (f Feed) Applied(a *engine.Applied) {
+	members := false
+	for i := range a.Changes {
+		ch := &a.Changes[i]
+		switch {
+		case ch.Lease != nil:
+			members = members || isPresence(ch.Lease.Name)
+		case ch.Family != nil && ch.Family.Family == catalog.Number:
+			f.changed(ch.Family)
+		}
+	}
+	if members {
+		f.Runner.Members(Present(a.View))
+	}
+}
+
+func (f Feed) changed(ch *core.FamilyChange) {
+	before, _ := ch.Before.(*catalog.Check)
+	after, _ := ch.After.(*catalog.Check)
+	was, is := checkOf(before), checkOf(after)
+	switch {
+	case is != nil && is.Namespace == f.Namespace:
+		f.Runner.Changed(is.Key, is)
+	case was != nil && was.Namespace == f.Namespace:
+		f.Runner.Changed(was.Key, nil)
+	}
+}
+
+// checkOf is a check that a member runs; nil: none does.
+func checkOf(c *catalog.Check) *Check {
+	if c == nil || c.Runner == 0 || len(c.Definition) == 0 {
+		return nil
+	}
+	return &Check{
+		Key: Key{c.Namespace, c.Node, c.ID}, Member: c.Runner, Definition: c.Definition,
+		Status: [...]Status{catalog.Critical: Critical, catalog.Warning: Warning, catalog.Passing: Passing}[c.Status], Output: c.Output,
+	}
+}
+
+// Update is the command that writes what was found of a check.
+func Update(k Key, o Outcome) catalog.Command {
+	return catalog.Command{
+		Verb: catalog.UpdateCheck, Target: catalog.Target{Kind: catalog.CheckKind, Namespace: k.Namespace, Node: k.Node, ID: k.ID},
+		Status: [...]catalog.Status{Critical: catalog.Critical, Warning: catalog.Warning, Passing: catalog.Passing}[o.Status], Output: o.Output,
+	}
+}

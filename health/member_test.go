@@ -1,0 +1,160 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// TestWhoRunsWhat: a check is its own member's while that is there. Else it is another's,
+// each has its share, and when one more goes only that one's checks move.
+func TestWhoRunsWhat(t *testing.T) {
+	shares := map[uint64]int{}
+	for i := range 9_000 {
+		c := &Check{Key: Key{"default", "n", fmt.Sprint(i)}, Member: 1}
+		if got := memberOf(c, []uint64{1, 2, 3, 4}); got != 1 {
+			t.Fatalf("check %d is run by %d, and its member is there", i, got)
+		}
+		was := memberOf(c, []uint64{2, 3, 4})
+		if again := memberOf(c, []uint64{4, 3, 2}); again != was {
+			t.Fatalf("check %d is run by %d or %d, as the others are listed", i, was, again)
+		}
+		shares[was]++
+		if is := memberOf(c, []uint64{2, 3}); was != 4 && is != was {
+			t.Fatalf("check %d moved from %d to %d when 4 went", i, was, is)
+		}
+		if memberOf(c, nil) != 0 {
+			t.Fatal("nobody is there")
+		}
+	}
+	for m := uint64(2); m <= 4; m++ {
+		if shares[m] < 2_700 || shares[m] > 3_300 {
+			t.Errorf("member %d has %d of 9,000 checks", m, shares[m])
+		}
+	}
+}
+
+// TestTakeover: a member runs the checks that fall to it while theirs is gone, and
+// none while its own lease is not there.
+func TestTakeover(t *testing.T) {
+	running(t, Config{}, func(t *testing.T, s *state, web *fleet) {
+		own, other := check("a", time.Second), check("b", time.Second)
+		web.is("a:80", "200 OK")
+		web.is("b:80", "200 OK")
+		s.runner.Members([]uint64{1, 2})
+		s.put(own)
+		c := Check{Key: other.Key, Member: 2, Definition: other.Encode()}
+		s.mu.Lock()
+		s.checks[c.Key] = &c
+		s.mu.Unlock()
+		s.runner.Changed(c.Key, &c)
+		runs := func(who string) int { return len(web.times(who + ":80")) }
+		for _, step := range []struct {
+			members []uint64
+			a, b    int
+		}{{[]uint64{1, 2}, 10, 0}, {[]uint64{1}, 10, 10}, {[]uint64{2}, 0, 0}, {[]uint64{1, 2}, 10, 0}, {[]uint64{}, 0, 0}} {
+			s.runner.Members(step.members)
+			synctest.Wait()
+			a, b := runs("a"), runs("b")
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if a, b = runs("a")-a, runs("b")-b; a < step.a-1 || a > step.a || b < step.b-1 || b > step.b {
+				t.Errorf("with %v: %d and %d runs in 10 s, want about %d and %d", step.members, a, b, step.a, step.b)
+			}
+		}
+	})
+}
+
+// book keeps the leases of members.
+type book struct {
+	mu      sync.Mutex
+	until   map[uint64]time.Time
+	cut     bool // nothing reaches it
+	claims  []time.Duration
+	release int
+	begun   time.Time
+}
+
+func (b *book) present() (out []uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, until := range b.until {
+		if time.Now().Before(until) {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (b *book) call(_ context.Context, c core.Command) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cut {
+		return errors.New("no leader")
+	}
+	switch c := c.(type) {
+	case core.ClaimCommand:
+		b.claims = append(b.claims, time.Since(b.begun))
+		b.until[1] = time.Now().Add(c.TTL)
+	case core.ReleaseCommand:
+		b.release++
+		delete(b.until, 1)
+	}
+	return nil
+}
+
+// TestPresence: a member claims at once where nobody else runs checks, and after a
+// while where others do; when it was away, again after a while.
+func TestPresence(t *testing.T) {
+	const returnAfter = returns * DefaultPresence
+	for _, alone := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &book{until: map[uint64]time.Time{}, begun: time.Now()}
+			if !alone {
+				b.until[2] = time.Now().Add(24 * time.Hour)
+			}
+			p := Presence{Self: 1, Present: b.present, Call: b.call}
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() { p.Run(ctx); close(ended) }()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if first := b.claims[0]; alone != (first == 0) || !alone && (first < returnAfter || first > 2*returnAfter) {
+				t.Errorf("alone %v: claimed after %v", alone, first)
+			}
+			if len(b.present()) == 0 || !slices.Contains(b.present(), 1) {
+				t.Error("the lease ran out")
+			}
+			b.mu.Lock()
+			b.cut = true
+			b.mu.Unlock()
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			b.mu.Lock()
+			n := len(b.claims)
+			b.cut = false
+			b.mu.Unlock()
+			time.Sleep(2 * returnAfter)
+			synctest.Wait()
+			wait := b.claims[n] - 80*time.Second
+			if alone && wait > DefaultPresence/claims || !alone && wait < returnAfter/2 {
+				t.Errorf("alone %v: back after %v", alone, wait)
+			}
+			stop()
+			<-ended
+			p.Leave(t.Context())
+			p.Leave(t.Context())
+			if b.release != 1 {
+				t.Errorf("given up %d times", b.release)
+			}
+		})
+	}
+}
