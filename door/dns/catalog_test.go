@@ -1,0 +1,119 @@
+package dns
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/catalog"
+	"github.com/incumbent-dev/incumbent/core/policy"
+)
+
+// catalogOf is a state after some commands.
+func catalogOf(t *testing.T, cmds ...core.Command) *core.State {
+	t.Helper()
+	s := core.New(policy.Family{}, catalog.Family{})
+	apply(t, s, cmds...)
+	return s
+}
+
+func apply(t *testing.T, s *core.State, cmds ...core.Command) {
+	t.Helper()
+	for _, c := range cmds {
+		results := make([]core.Result, 1)
+		s.Apply([][]byte{c.Encode(core.Meta{})}, results)
+		if results[0].Err != nil {
+			t.Fatalf("%+v: %v", c, results[0].Err)
+		}
+	}
+}
+
+func registered(node, address, service, id, serviceAddress string, status catalog.Status) catalog.Command {
+	c := catalog.Command{
+		Verb: catalog.Register, Target: catalog.Target{Namespace: "default", Node: node},
+		Node: &catalog.Node{Namespace: "default", Name: node, Address: address, Meta: []catalog.Pair{{Key: "rack", Value: "a"}}},
+	}
+	if service != "" {
+		c.Service = &catalog.Service{
+			Namespace: "default", Node: node, ID: id, Name: service, Address: serviceAddress, Port: 80, Tags: []string{"v1"}, Weights: catalog.Weights{Passing: 7, Warning: 3},
+		}
+		c.Checks = []*catalog.Check{{Namespace: "default", Node: node, ID: "c-" + id, Name: "c", ServiceID: id, Status: status}}
+	}
+	return c
+}
+
+// TestCatalog: what the catalog has is answered, whatever the case of its names, and
+// members are there without being registered.
+func TestCatalog(t *testing.T) {
+	s := catalogOf(
+		t, registered("n1", "10.0.0.1", "web", "w1", "", catalog.Passing), registered("N2", "10.0.0.2", "web", "w2", "10.0.0.22", catalog.Warning),
+		registered("n3", "10.0.0.3", "web", "w3", "", catalog.Critical), registered("n4", "10.0.0.4", "Mixed", "m", "10.0.0.44", catalog.Passing),
+	)
+	now := time.Unix(1000, 0)
+	c := &Catalog{
+		View: s.View, Age: func() time.Duration { return 0 }, Namespace: "default", Now: func() time.Time { return now },
+		Members: func() []Node { return []Node{{Name: "m1", Address: "10.0.1.1"}} },
+	}
+	d := newDoor(t, func(cfg *Config) { cfg.Names = c.Names })
+	check := func(name string, qtype uint16, want ...string) {
+		t.Helper()
+		got := lines(ask(t, d, false, name, qtype).Answer)
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	check("web.service.consul.", dns.TypeA, "web.service.consul. 0 A 10.0.0.1", "web.service.consul. 0 A 10.0.0.22")
+	check("v1.web.service.consul.", dns.TypeSRV, "v1.web.service.consul. 0 SRV 1 3 80 0a000016.addr.dc1.consul.", "v1.web.service.consul. 0 SRV 1 7 80 n1.node.dc1.consul.")
+	check("mixed.service.consul.", dns.TypeA, "mixed.service.consul. 0 A 10.0.0.44")
+	check("n2.node.consul.", dns.TypeA, "n2.node.consul. 0 A 10.0.0.2")
+	check("n1.node.consul.", dns.TypeTXT, `n1.node.consul. 0 TXT "rack=a"`)
+	check("m1.node.consul.", dns.TypeA, "m1.node.consul. 0 A 10.0.1.1")
+	check("consul.service.consul.", dns.TypeA, "consul.service.consul. 0 A 10.0.1.1")
+	check("consul.", dns.TypeNS, "consul. 0 NS m1.node.dc1.consul.")
+	check("2.0.0.10.in-addr.arpa.", dns.TypePTR, "2.0.0.10.in-addr.arpa. 0 PTR N2.node.dc1.consul.")
+	check("44.0.0.10.in-addr.arpa.", dns.TypePTR, "44.0.0.10.in-addr.arpa. 0 PTR Mixed.service.dc1.consul.")
+
+	apply(t, s, registered("N5", "10.0.0.5", "", "", "", 0))
+	check("n5.node.consul.", dns.TypeA) // the index is of a moment ago
+	now = now.Add(remadeEvery)
+	check("n5.node.consul.", dns.TypeA, "n5.node.consul. 0 A 10.0.0.5")
+}
+
+// TestWhoseRights: with a principal, only what that may look at is there.
+func TestWhoseRights(t *testing.T) {
+	s := catalogOf(t, registered("n1", "10.0.0.1", "web", "w1", "10.0.0.11", catalog.Passing), registered("n2", "10.0.0.2", "secret", "s", "10.0.0.22", catalog.Passing))
+	who, err := auth.ParsePrincipal("observer:dns")
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, s, policy.Command{Verb: policy.Set, Policy: auth.Policy{Name: "dns", For: []string{"observer:dns"}, Rules: []auth.Rule{
+		{State: auth.Services, Namespace: "default", Prefix: "web", Verbs: auth.See},
+		{State: auth.Nodes, Namespace: "default", Prefix: "n1", Verbs: auth.See},
+	}}})
+	c := &Catalog{View: s.View, Age: func() time.Duration { return 0 }, Namespace: "default", Now: time.Now, Members: func() []Node { return nil }, As: who}
+	n, _ := c.Names()
+	for service, want := range map[string]int{"web": 1, "secret": 0} {
+		got := 0
+		n.Instances(service, func(Instance) bool { got++; return true })
+		if got != want {
+			t.Errorf("%d instances of %s, want %d", got, service, want)
+		}
+	}
+	for node, want := range map[string]bool{"n1": true, "n2": false} {
+		if _, ok := n.Node(node); ok != want {
+			t.Errorf("node %s: %v", node, ok)
+		}
+	}
+	if got := n.ServicesAt(netip.MustParseAddr("10.0.0.22")); len(got) != 0 {
+		t.Errorf("services %v", got)
+	}
+	if got := n.NodesAt(netip.MustParseAddr("10.0.0.2")); len(got) != 0 {
+		t.Errorf("nodes %v", got)
+	}
+}
