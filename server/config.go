@@ -136,6 +136,8 @@ type Config struct {
 	// And how often the lease of backups is claimed (0: backupTick).
 	tailEntries uint64
 	backupTick  time.Duration
+	// And the ttl of the lease of who runs checks (0: health.DefaultPresence).
+	presence time.Duration
 }
 
 // Setting is one setting's value and where it came from.
@@ -210,6 +212,7 @@ func (c Config) problems() (found problems) {
 	}
 	found.add("juju-listen", c.Juju.validate(c.Dev))
 	found.add("consul-listen", c.Consul.validate(c.policy(c.expectsOwnTLS())))
+	found.add("consul-dns-listen", c.Consul.validateDNS(c.policy(c.expectsOwnTLS())))
 	if listen == nil && c.TrustLoopback == TrustOn && !c.policy(false).OnlyLoopback() {
 		found.add("trust-loopback", invalid("trust-loopback", "goes with a native listener on loopback only: over TLS nobody is trusted for where they are"))
 	}

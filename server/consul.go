@@ -30,6 +30,9 @@ type Consul struct {
 	Datacenter string // consul.DefaultDatacenter
 	Anonymous  string // KIND:NAME of whom requests come from that bring nothing; "": nobody
 	Plaintext  bool   // no TLS, also where the native listener has it; on loopback only
+
+	ChecksAnywhere bool // checks may connect to addresses of the link and of metadata, too
+	DNS            ConsulDNS
 }
 
 // DefaultConsulNode is the name of the node that the door's agent is: one of the whole
@@ -38,7 +41,7 @@ const DefaultConsulNode = "incumbent"
 
 func (c Consul) validate(policy auth.ListenerPolicy) error {
 	if c.Listen == "" {
-		if c != (Consul{}) {
+		if c.DNS.Listen == "" && c != (Consul{}) {
 			return invalid("consul-listen", "is not set, but another --consul setting is").WithHint("give --consul-listen 127.0.0.1:8500")
 		}
 		return nil

@@ -50,6 +50,9 @@ func (s *Server) gates() map[string]*gate.Gate {
 	if s.consul != nil {
 		all[consulListener] = s.consul.gate
 	}
+	if s.dns != nil {
+		all[dnsListener] = s.dns.gate
+	}
 	return all
 }
 
@@ -58,6 +61,7 @@ const (
 	nativeListener = "native"
 	jujuListener   = "juju"
 	consulListener = "consul"
+	dnsListener    = "dns"
 )
 
 // registerGates exports who is at the listeners, and who was closed there.

@@ -138,6 +138,8 @@ func (s *Server) registerMetrics() {
 	s.registerPeerMetrics(gauge)
 	s.registerJujuMetrics()
 	s.registerConsulMetrics()
+	s.registerDNSMetrics()
+	s.registerCheckMetrics()
 	s.registerDenials()
 }
 

@@ -58,6 +58,8 @@ type Server struct {
 	door      *native.Door
 	juju      *jujuDoor   // nil: closed
 	consul    *consulDoor // nil: closed
+	dns       *dnsDoor    // nil: closed
+	checks    *checks     // of services; nil: this member runs none
 	guard     *guard
 	trail     *trail
 	admission *admission
@@ -150,6 +152,12 @@ func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := s.openConsul(&undo); err != nil {
 		return nil, err
 	}
+	if err := s.openDNS(&undo); err != nil {
+		return nil, err
+	}
+	if err := s.openChecks(); err != nil {
+		return nil, err
+	}
 	s.registerMetrics()
 	s.backups = s.newSchedule()
 	s.start()
@@ -197,6 +205,9 @@ func (s *Server) openIdentity(ctx context.Context, undo *undoing) (err error) {
 		return err
 	}
 	if err := s.listenForConsul(undo); err != nil {
+		return err
+	}
+	if err := s.listenForDNS(undo); err != nil {
 		return err
 	}
 	s.https = s.cfg.TLSCert != "" || own
@@ -296,6 +307,7 @@ func (s *Server) applied(a *engine.Applied) {
 	s.observer.count(a.Results, a.Changes)
 	s.obey(a.View)
 	s.credentialsChanged(a.Changes)
+	s.checksApplied(a)
 	s.policiesChanged(a.Changes)
 }
 
@@ -303,6 +315,7 @@ func (s *Server) applied(a *engine.Applied) {
 // goroutine.
 func (s *Server) restored(v *core.View) {
 	s.cluster.Restored(v)
+	s.checksRestored(v)
 	s.obey(v)
 	s.tend()
 }
@@ -332,6 +345,8 @@ func (s *Server) start() {
 	s.running.Go(func() { s.serve() })
 	s.startJuju()
 	s.startConsul()
+	s.startDNS(ctx)
+	s.startChecks(ctx)
 	s.running.Go(func() { s.announce(ctx) })
 	s.running.Go(func() { s.cluster.Run(ctx) })
 	s.running.Go(func() { s.backups.run(ctx) })
@@ -466,7 +481,8 @@ func (s *Server) Close(ctx context.Context) error {
 	s.door.Drain()
 	s.drainJuju()
 	s.drainConsul()
-	errs := []error{s.http.Shutdown(ctx), s.park.Close(ctx), s.door.Close(ctx), s.closeJuju(ctx), s.closeConsul(ctx)}
+	s.leaveChecks(ctx)
+	errs := []error{s.http.Shutdown(ctx), s.park.Close(ctx), s.door.Close(ctx), s.closeJuju(ctx), s.closeConsul(ctx), s.closeDNS(ctx)}
 	s.http.Close()
 	s.backups.stop(ctx)
 	// The node hands leadership over, which takes peers and the lease loop.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/incumbent-dev/incumbent/door/consul"
+	"github.com/incumbent-dev/incumbent/door/dns"
 	"github.com/incumbent-dev/incumbent/server"
 )
 
@@ -74,6 +75,13 @@ stopped because of a fault, which it names.`,
 	f.String("consul-node", server.DefaultConsulNode, "name of the node that the agent they talk to is")
 	f.String("consul-datacenter", consul.DefaultDatacenter, "name of the datacenter they see")
 	f.String("consul-anonymous", "", "KIND:NAME of whom requests come from that bring nothing (default nobody)")
+	f.Bool("consul-checks-anywhere", false, "checks of services may connect to link-local addresses and those of machines' metadata, too")
+	f.String("consul-dns-listen", "", "address for questions by DNS, UDP and TCP, 127.0.0.1:8600 by convention (default none)")
+	f.String("consul-dns-domain", dns.DefaultDomain, "domain that is answered for")
+	f.Duration("consul-dns-node-ttl", 0, "how long answers about nodes may be kept")
+	f.String("consul-dns-service-ttl", "", "how long those about services may be: NAME=DURATION, joined by commas; a name may end in * (default 0s)")
+	f.Bool("consul-dns-only-passing", false, "leave instances out that warn, too")
+	f.Duration("consul-dns-max-age", dns.DefaultMaxAge, "what is answered from may be so old while no leader is heard of")
 	f.Bool("consul-plaintext", false, "no TLS there, also where the native listener has it; on loopback only")
 	f.Int64("log-segment-bytes", 0, "size of a log segment (default 64 MiB, with --dev 8 MiB)")
 	f.Int64("snapshot-bytes", 0, "log between two snapshots, at most (default four segments)")
@@ -119,6 +127,13 @@ func serverConfig(c *cobra.Command, logger *slog.Logger) (server.Config, error) 
 			Datacenter: text(c, "consul-datacenter"), Anonymous: text(c, "consul-anonymous"),
 		}
 		cfg.Consul.Plaintext, _ = f.GetBool("consul-plaintext")
+		cfg.Consul.ChecksAnywhere, _ = f.GetBool("consul-checks-anywhere")
+	}
+	if text(c, "consul-dns-listen") != "" {
+		cfg.Consul.DNS = server.ConsulDNS{Listen: text(c, "consul-dns-listen"), Domain: text(c, "consul-dns-domain"), ServiceTTL: text(c, "consul-dns-service-ttl")}
+		cfg.Consul.DNS.NodeTTL, _ = f.GetDuration("consul-dns-node-ttl")
+		cfg.Consul.DNS.MaxAge, _ = f.GetDuration("consul-dns-max-age")
+		cfg.Consul.DNS.OnlyPassing, _ = f.GetBool("consul-dns-only-passing")
 	}
 	var err error
 	if cfg.TrustLoopback, err = server.ParseTrust(text(c, "trust-loopback")); err != nil {

@@ -1,0 +1,216 @@
+package server
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/catalog"
+	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/health"
+	"github.com/incumbent-dev/incumbent/lease"
+)
+
+// reportWait is how long the outcome of a check may be on its way into the log: it is
+// found again, or something else is.
+const reportWait = 5 * time.Second
+
+// checks are those of services that this member runs; nil: it runs none.
+type checks struct {
+	feed     health.Feed
+	presence health.Presence
+}
+
+// openChecks has this member run checks, if it has the door at which they are
+// registered. Nothing is applied meanwhile.
+func (s *Server) openChecks() error {
+	if s.consul == nil {
+		return nil
+	}
+	self := s.cluster.ID()
+	r, err := health.New(health.Config{Self: self, Report: s.reportCheck, AllowAll: s.cfg.Consul.ChecksAnywhere, Never: s.neverChecked})
+	if err != nil {
+		return err
+	}
+	c := &checks{
+		feed: health.Feed{Runner: r, Namespace: s.consulNamespace()},
+		presence: health.Presence{
+			Self: self, TTL: s.cfg.presence, Present: func() []uint64 { return health.Present(s.engine.View()) },
+			Call: func(ctx context.Context, cmd core.Command) error {
+				_, err := s.engine.Leases().Await(ctx, lease.Call{Origin: s.ownOrigin()}, cmd)
+				return err
+			},
+		},
+	}
+	c.feed.Begin(s.engine.View())
+	s.checks = c
+	return nil
+}
+
+func (s *Server) ownOrigin() core.Origin {
+	return core.Origin{At: time.Now().UTC(), Door: "server", Principal: s.cfg.Name}
+}
+
+// startChecks begins to run them, once this member has caught up.
+func (s *Server) startChecks(ctx context.Context) {
+	if s.checks == nil {
+		return
+	}
+	s.running.Go(func() { s.checks.feed.Runner.Run(ctx) })
+	s.running.Go(func() {
+		select {
+		case <-s.node.Ready():
+			s.checks.presence.Run(ctx)
+		case <-ctx.Done():
+		}
+	})
+}
+
+// leaveChecks has the others take this member's checks.
+func (s *Server) leaveChecks(ctx context.Context) {
+	if s.checks != nil && !s.cluster.Alone() {
+		s.checks.presence.Leave(ctx)
+	}
+}
+
+func (s *Server) checksApplied(a *engine.Applied) {
+	if s.checks != nil {
+		s.checks.feed.Applied(a)
+	}
+}
+
+func (s *Server) checksRestored(v *core.View) {
+	if s.checks != nil {
+		s.checks.feed.Begin(v)
+	}
+}
+
+// reportCheck writes what was found of a check into the log.
+func (s *Server) reportCheck(k health.Key, o health.Outcome, done func(error)) {
+	call := engine.Call{Meta: core.Meta{Origin: s.ownOrigin()}, Deadline: time.Now().Add(reportWait)}
+	s.engine.Execute(call, health.Update(k, o), func(r core.Result) {
+		if r.Err != nil {
+			done(r.Err)
+			return
+		}
+		done(nil)
+	})
+}
+
+// neverChecked says why no check may connect to an address: it is that of a listener
+// of this cluster. This member may take whoever connects from its own machine for an
+// operator (see guard.go), and a check sends what whoever registered it wants.
+func (s *Server) neverChecked(to netip.AddrPort) string {
+	own := []net.Addr{s.gate.Addr()}
+	for _, g := range s.gates() {
+		own = append(own, g.Addr())
+	}
+	if s.peerListener != nil {
+		own = append(own, s.peerListener.Addr())
+	}
+	for _, a := range own {
+		if t, ok := a.(*net.TCPAddr); ok && t.AddrPort().Port() == to.Port() && ofThisMachine(to.Addr()) {
+			return "it is a listener of this member"
+		}
+	}
+	for _, m := range s.engine.View().Members() {
+		for _, text := range []string{m.PeerAddress, strings.TrimPrefix(strings.TrimPrefix(m.ClientURL, "https://"), "http://")} {
+			if a, err := netip.ParseAddrPort(text); err == nil && a.Port() == to.Port() && (a.Addr().Unmap() == to.Addr() || to.Addr().IsLoopback() || to.Addr().IsUnspecified()) {
+				return "it is a listener of a member"
+			}
+		}
+	}
+	return ""
+}
+
+// ofThisMachine reports whether an address is one of this machine's.
+func ofThisMachine(ip netip.Addr) bool {
+	if ip.IsLoopback() || ip.IsUnspecified() {
+		return true
+	}
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return true // it cannot be ruled out
+	}
+	for _, a := range all {
+		if n, ok := a.(*net.IPNet); ok {
+			if own, ok := netip.AddrFromSlice(n.IP); ok && own.Unmap() == ip {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// registerCheckMetrics exports how checks are, and how they are run here.
+func (s *Server) registerCheckMetrics() {
+	if s.checks == nil {
+		return
+	}
+	s.metrics.registry.MustRegister(&checkCollector{
+		view: s.engine.View, namespace: s.consulNamespace(),
+		desc: prometheus.NewDesc("incumbent_catalog_checks", "Checks of the catalog, by status.", []string{"status"}, nil),
+	})
+	r := s.checks.feed.Runner
+	s.metrics.gauge("incumbent_checks_run", "Checks that this member runs.", nil, func() float64 { return float64(r.Stats().Checks) })
+	s.metrics.gauge("incumbent_checks_running", "Of them, those under way.", nil, func() float64 { return float64(r.Stats().Running) })
+	s.metrics.gauge("incumbent_checks_late_seconds", "How long the check that was due first has waited for others to end.", nil, func() float64 { return r.Stats().Late.Seconds() })
+	s.metrics.counter("incumbent_checks_reports_total", "Outcomes of checks that were written into the log, or tried to be.", nil, func() float64 { return float64(r.Stats().Reports) })
+	s.metrics.counter("incumbent_checks_reports_lost_total", "Of them, those that came to nothing, and are found again.", nil, func() float64 { return float64(r.Stats().Lost) })
+	for i, x := range r.Stats().Found {
+		s.metrics.counter("incumbent_checks_found_total", "Runs of checks by this member, by kind and what they found.",
+			prometheus.Labels{"kind": x.Kind, "status": x.Status}, func() float64 { return float64(r.Stats().Found[i].N) })
+	}
+	s.metrics.registry.MustRegister(runCollector{r, prometheus.NewDesc("incumbent_checks_run_seconds", "Time of one run of a check, by kind.", []string{"kind"}, nil)})
+}
+
+// runCollector shows how long runs took.
+type runCollector struct {
+	runner *health.Runner
+	desc   *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (c runCollector) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
+
+// Collect implements prometheus.Collector.
+func (c runCollector) Collect(out chan<- prometheus.Metric) {
+	for _, x := range c.runner.Stats().Runs {
+		out <- prometheus.MustNewConstHistogram(c.desc, x.Count, x.Sum, x.Buckets, x.Kind)
+	}
+}
+
+// checkCollector shows how checks are. It counts them anew where any has changed.
+type checkCollector struct {
+	view      func() *core.View
+	namespace string
+	desc      *prometheus.Desc
+
+	mu     sync.Mutex // guards the rest; held to count
+	at     incumbent.Index
+	counts map[catalog.Status]int
+}
+
+// Describe implements prometheus.Collector.
+func (c *checkCollector) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
+
+// Collect implements prometheus.Collector.
+func (c *checkCollector) Collect(out chan<- prometheus.Metric) {
+	v := catalog.Of(c.view())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if at := v.TableIndex(c.namespace, catalog.Checks); c.counts == nil || at != c.at {
+		c.at, c.counts = at, map[catalog.Status]int{}
+		v.Checks(c.namespace, func(k *catalog.Check) bool { c.counts[k.Status]++; return true })
+	}
+	for _, s := range []catalog.Status{catalog.Passing, catalog.Warning, catalog.Critical} {
+		out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(c.counts[s]), s.String())
+	}
+}
