@@ -212,7 +212,10 @@ func (b *Book) Lead(v *core.View) {
 		return true
 	})
 	v.Deadlines(func(d *core.Deadline) bool {
-		b.putDeadline(d) // in full, and no longer: nobody has to come back for it
+		i := b.putDeadline(d)
+		if d.Extended { // else nobody has to come back for it
+			b.raiseTo(deadlineRef(i), b.now+b.giveBack)
+		}
 		return true
 	})
 }
@@ -266,8 +269,12 @@ func (b *Book) arm(r ref) {
 // that: the log must know first. What is being revoked is not extended, what is
 // offered is accepted; of a lease that a session owns, the session is extended.
 func (b *Book) extend(r ref, ttl time.Duration) {
-	if r.session() {
+	switch r.kind() {
+	case ofSession:
 		b.extendSession(r.slot(), ttl)
+		return
+	case ofDeadline:
+		b.extendDeadline(r.slot())
 		return
 	}
 	l := &b.leases[r.slot()]

@@ -1,8 +1,13 @@
 package lease
 
-import "github.com/incumbent-dev/incumbent/core"
+import (
+	"cmp"
+	"strings"
 
-// deadlineSlot is a deadline of a family. Nothing extends one but the log.
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// deadlineSlot is a deadline of a family. Only some are extended but by the log.
 type deadlineSlot struct {
 	timer
 	of *core.Deadline // nil: the slot is free
@@ -12,6 +17,10 @@ type deadlineSlot struct {
 type deadlineKey struct {
 	family int32
 	id     string
+}
+
+func (k deadlineKey) compare(o deadlineKey) int {
+	return cmp.Or(cmp.Compare(k.family, o.family), strings.Compare(k.id, o.id))
 }
 
 func keyOf(d *core.Deadline) deadlineKey { return deadlineKey{int32(d.Family), d.ID} }
@@ -25,11 +34,31 @@ func (b *Book) deadlineChanged(d *core.Deadline) {
 }
 
 // putDeadline takes a new deadline in.
-func (b *Book) putDeadline(d *core.Deadline) {
+func (b *Book) putDeadline(d *core.Deadline) int32 {
 	i := takeSlot(&b.freeDeadlines, &b.deadlines)
 	b.byDeadline[keyOf(d)] = i
 	b.deadlines[i] = deadlineSlot{timer{deadline: b.now + b.hold(int64(d.After)), flags: used}, d}
 	b.arm(deadlineRef(i))
+	return i
+}
+
+// lasting returns the deadline that an extension names, if it has that generation and
+// may be extended.
+func (b *Book) lasting(l *Lasting) ref {
+	i, ok := b.byDeadline[l.key()]
+	if !ok {
+		return none
+	}
+	if d := b.deadlines[i].of; d.Generation != l.Generation || !d.Extended {
+		return none
+	}
+	return deadlineRef(i)
+}
+
+// extendDeadline has a deadline begin anew.
+func (b *Book) extendDeadline(i int32) {
+	d := &b.deadlines[i]
+	d.deadline = max(d.deadline, b.now+b.hold(int64(d.of.After)))
 }
 
 func (b *Book) dropDeadline(k deadlineKey) {

@@ -22,6 +22,7 @@ type timerTables struct{ all map[string]*core.Deadline }
 type setTimer struct {
 	id    string
 	after time.Duration // 0: drops it
+	kept  bool          // it may be extended without the log
 }
 
 // endTimer ends the one with that generation.
@@ -36,7 +37,11 @@ func (timers) Name() string            { return "timers" }
 func (timers) New() core.Tables        { return &timerTables{} }
 
 func (c setTimer) Encode(meta core.Meta) []byte {
-	return timerCommand(meta, "set", c.id, int64(c.after))
+	verb := "set"
+	if c.kept {
+		verb = "keep"
+	}
+	return timerCommand(meta, verb, c.id, int64(c.after))
 }
 
 func (c endTimer) Encode(meta core.Meta) []byte {
@@ -53,7 +58,7 @@ func (t *timerTables) Apply(x *core.Exec, command []byte) core.Result {
 	if err != nil {
 		return core.Result{Err: &incumbent.Error{Kind: incumbent.Invalid}}
 	}
-	d := &core.Deadline{Family: timers{}.Number(), ID: f[1], Generation: x.Index(), After: time.Duration(n)}
+	d := &core.Deadline{Family: timers{}.Number(), ID: f[1], Generation: x.Index(), After: time.Duration(n), Extended: f[0] == "keep"}
 	if f[0] == "end" {
 		if old := t.all[d.ID]; old == nil || old.Generation != incumbent.Index(n) {
 			return core.Result{Err: &incumbent.Error{Kind: incumbent.Conflict}}
@@ -138,10 +143,10 @@ func TestG07_AFamilysDeadlineLastsItsTime(t *testing.T) {
 	w.lead()
 	w.advance(time.Second)
 	began := w.now
-	w.do(setTimer{"a", 10 * time.Second})
-	w.do(setTimer{"b", time.Second})
-	w.do(setTimer{"dropped", time.Second})
-	w.do(setTimer{"dropped", 0})
+	w.do(setTimer{id: "a", after: 10 * time.Second})
+	w.do(setTimer{id: "b", after: time.Second})
+	w.do(setTimer{id: "dropped", after: time.Second})
+	w.do(setTimer{id: "dropped"})
 	if got := w.over["dropped"]; got != w.now {
 		t.Fatalf("dropped at %v", got)
 	}
@@ -164,7 +169,7 @@ func TestG07_ADeadlineThatBeginsAgainIsAnother(t *testing.T) {
 	for _, stage := range []string{"due", "confirmed", "proposed", "refused"} {
 		w.over = map[string]int64{}
 		w.auto = true
-		w.do(setTimer{"a", 10 * time.Second})
+		w.do(setTimer{id: "a", after: 10 * time.Second})
 		w.advance(hold(10*time.Second) - time.Second)
 		w.auto = false
 		w.advance(time.Second + slack)
@@ -182,7 +187,9 @@ func TestG07_ADeadlineThatBeginsAgainIsAnother(t *testing.T) {
 			held, w.log = w.log, nil
 		}
 		again := w.now
-		w.step(func() { w.applyNow([]Proposal{{Command: setTimer{"a", 10 * time.Second}.Encode(core.Meta{})}}) })
+		w.step(func() {
+			w.applyNow([]Proposal{{Command: setTimer{id: "a", after: 10 * time.Second}.Encode(core.Meta{})}})
+		})
 		for _, p := range held {
 			w.step(func() { w.e.Proposed(p.Ticket, core.Result{}, incumbent.Errorf(incumbent.Overloaded, "full")) })
 		}
@@ -202,7 +209,7 @@ func TestG06_ANewLeaderStartsDeadlinesAnew(t *testing.T) {
 		w := newTimed(t, Config{Return: returns})
 		w.lead()
 		w.advance(2 * time.Minute)
-		w.do(setTimer{"a", 10 * time.Second})
+		w.do(setTimer{id: "a", after: 10 * time.Second})
 		w.advance(9 * time.Second)
 		w.follow(0)
 		w.advance(time.Hour)
@@ -220,7 +227,7 @@ func TestG06_ANewLeaderStartsDeadlinesAnew(t *testing.T) {
 func TestG07_ADeposedLeaderEndsNoDeadline(t *testing.T) {
 	w := newTimed(t, Config{})
 	w.lead()
-	w.do(setTimer{"a", 10 * time.Second})
+	w.do(setTimer{id: "a", after: 10 * time.Second})
 	w.auto = false
 	w.advance(hold(10*time.Second) + slack)
 	if len(w.log) != 0 || len(w.confirms) != 1 || len(w.barriers) != 0 {
@@ -253,7 +260,7 @@ func TestG07_ADeposedLeaderEndsNoDeadline(t *testing.T) {
 func TestG07_AStandstillMovesDeadlines(t *testing.T) {
 	w := newTimed(t, Config{})
 	w.lead()
-	w.do(setTimer{"a", 10 * time.Second})
+	w.do(setTimer{id: "a", after: 10 * time.Second})
 	began := w.now
 	w.advance(5 * time.Second)
 	w.now += int64(time.Hour)
@@ -292,4 +299,152 @@ func TestManyDeadlinesAtOnce(t *testing.T) {
 	if len(w.log) != MaxExpiriesInFlight || w.e.Stats().Due != n-MaxExpiriesInFlight {
 		t.Fatalf("%d proposed, %d wait", len(w.log), w.e.Stats().Due)
 	}
+}
+
+// keep begins a deadline that may be extended, and returns how it is named.
+func (w *timed) keep(id string, after time.Duration) Lasting {
+	w.t.Helper()
+	w.do(setTimer{id: id, after: after, kept: true})
+	return Lasting{timers{}.Number(), id, w.state.View().Index()}
+}
+
+// extendTimer extends a deadline, and returns the answer, which must be there.
+func (w *timed) extendTimer(l Lasting) Extension {
+	w.t.Helper()
+	b, done := w.extend(Extension{Lasting: &l})
+	if !*done {
+		w.t.Fatalf("the extension of %+v is not answered", l)
+	}
+	return b.Items[0]
+}
+
+// A deadline that is extended in time never ends, and no command tells of that; one
+// that is extended no more ends its whole time after the last extension.
+func TestG04_AnExtendedDeadlineLasts(t *testing.T) {
+	w := newTimed(t, Config{})
+	w.lead()
+	l := w.keep("a", 10*time.Second)
+	for range 20 {
+		w.advance(9 * time.Second)
+		if x := w.extendTimer(l); x.Kind != incumbent.OK || x.Held != 10*time.Second {
+			t.Fatalf("extended: %v, %v", x.Kind, x.Held)
+		}
+	}
+	w.none("extended in time")
+	if got := w.state.View().Index(); got != l.Generation {
+		t.Errorf("%d commands for extensions", got-l.Generation)
+	}
+	last := w.now
+	w.advance(time.Minute)
+	w.between("a", last, hold(10*time.Second))
+}
+
+// Only what may be extended is, under the generation that it has.
+func TestG04_AnExtensionNamesItsDeadline(t *testing.T) {
+	w := newTimed(t, Config{})
+	w.lead()
+	w.do(setTimer{id: "first", after: time.Hour})
+	l := w.keep("a", 10*time.Second)
+	w.do(setTimer{id: "fixed", after: 10 * time.Second})
+	fixed := Lasting{timers{}.Number(), "fixed", w.state.View().Index()}
+	old, other, ahead := l, l, l
+	old.Generation--
+	other.ID = "b"
+	ahead.Generation += 100
+	for want, list := range map[incumbent.Kind][]Lasting{
+		incumbent.NotFound:    {fixed, old, other},
+		incumbent.Unavailable: {ahead},
+		incumbent.Invalid:     {{}, {Family: 63, ID: strings.Repeat("x", MaxDeadlineIDBytes+1), Generation: 1}},
+	} {
+		for _, l := range list {
+			if x := w.extendTimer(l); x.Kind != want {
+				t.Errorf("%.40v: %v, want %v", l, x.Kind, want)
+			}
+		}
+	}
+	w.advance(9 * time.Second)
+	again := w.keep("a", 10*time.Second)
+	if x := w.extendTimer(l); x.Kind != incumbent.NotFound {
+		t.Errorf("one that began again is extended under its old generation: %v", x.Kind)
+	}
+	if x := w.extendTimer(again); x.Kind != incumbent.OK {
+		t.Errorf("extended: %v", x.Kind)
+	}
+}
+
+// What is acknowledged is confirmed by a round that began after it was stored, and
+// nothing is acknowledged from proposing the end until that was decided.
+func TestG07_AnExtendedDeadlineIsConfirmed(t *testing.T) {
+	for _, applied := range []bool{false, true} {
+		w := newTimed(t, Config{})
+		w.lead()
+		l := w.keep("a", 10*time.Second)
+		w.auto = false
+		b, done := w.extend(Extension{Lasting: &l})
+		if *done || len(w.confirms) != 1 {
+			t.Fatalf("answered %v with %d confirmations begun", *done, len(w.confirms))
+		}
+		w.confirm(nil)
+		if !*done || b.Items[0].Kind != incumbent.OK {
+			t.Fatalf("confirmed, and %v: %v", *done, b.Items[0].Kind)
+		}
+		w.advance(hold(10*time.Second) + slack)
+		w.confirm(nil)
+		w.pass()
+		if len(w.log) != 1 {
+			t.Fatalf("%d are proposed", len(w.log))
+		}
+		b, done = w.extend(Extension{Lasting: &l})
+		w.confirm(nil)
+		if *done {
+			t.Fatalf("answered while its end is under way: %v", b.Items[0].Kind)
+		}
+		want := incumbent.OK
+		if applied {
+			want = incumbent.NotFound
+			w.apply()
+		} else {
+			p := w.log[0]
+			w.log = nil
+			w.step(func() { w.e.Proposed(p.Ticket, core.Result{}, incumbent.Errorf(incumbent.Overloaded, "full")) })
+		}
+		if !*done || b.Items[0].Kind != want {
+			t.Fatalf("applied %v: answered %v, %v, want %v", applied, *done, b.Items[0].Kind, want)
+		}
+		w.auto = true
+		last := w.now
+		w.advance(9 * time.Second)
+		if !applied {
+			w.none("extended, and its end was not appended")
+			w.advance(time.Minute)
+			w.between("a", last, hold(10*time.Second))
+		}
+	}
+}
+
+// A new leader gives a deadline that is extended the time in which clients return; who
+// waits to be answered while leadership ends is answered.
+func TestG06_ANewLeaderGivesClientsTimeToReturn(t *testing.T) {
+	w := newTimed(t, Config{Return: time.Minute})
+	w.lead()
+	w.advance(2 * time.Minute)
+	l := w.keep("a", 10*time.Second)
+	w.auto = false
+	w.advance(hold(10*time.Second) + slack)
+	w.confirm(nil)
+	w.pass()
+	b, done := w.extend(Extension{Lasting: &l})
+	w.confirm(nil)
+	w.follow(2)
+	if !*done || b.Items[0].Kind == incumbent.OK {
+		t.Fatalf("answered %v: %v", *done, b.Items[0].Kind)
+	}
+	w.log, w.confirms, w.barriers = nil, nil, nil
+	w.auto = true
+	w.lead()
+	since := w.now
+	w.advance(59 * time.Second)
+	w.none("clients return")
+	w.advance(time.Minute)
+	w.between("a", since, time.Minute)
 }

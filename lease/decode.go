@@ -5,10 +5,14 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	corewire "github.com/incumbent-dev/incumbent/core/wire"
 )
 
 // maxTTLMillis is the longest ttl that a frame may ask for.
 const maxTTLMillis = uint64(incumbent.MaxTTL / time.Millisecond)
+
+// maxFamily is the greatest number of a family that a frame may name.
+const maxFamily = 1<<31 - 1
 
 // reader takes a frame apart. After the first thing that is wrong it is at the
 // end and bad.
@@ -162,6 +166,10 @@ func (f *frame) asking(r *reader) {
 
 func (f *frame) item(r *reader, head byte) {
 	var x Extension
+	if head&withLasting != 0 {
+		f.lasting(r, head)
+		return
+	}
 	if head&(withToken|withSession|withNamed) == 0 {
 		r.fail()
 		return
@@ -191,6 +199,17 @@ func (f *frame) item(r *reader, head byte) {
 		f.bindings = append(f.bindings, binding{int32(len(f.items)), r.uint()})
 	}
 	f.items = append(f.items, x)
+}
+
+// lasting reads an extension of a family's deadline, which has nothing else.
+func (f *frame) lasting(r *reader, head byte) {
+	if head&^withLasting != itemRecord {
+		r.fail()
+		return
+	}
+	family := r.upTo(maxFamily)
+	id := r.text(MaxDeadlineIDBytes)
+	f.items = append(f.items, Extension{Lasting: &Lasting{corewire.Number(family), id, incumbent.Index(r.uint())}})
 }
 
 // answering reads a record of an answer.

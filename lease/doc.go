@@ -42,11 +42,12 @@
 // A family says with its changes that something of it lasts for a time, or no
 // longer (see [core.Deadline]: the delay of a lock on a key). The book has it as it
 // has a lease's: with drift and grace, moved by silences, in full when
-// another leads, but not for the time in which clients return: no client keeps it. It
+// another leads, and where nobody keeps it without the time in which clients return. It
 // ends in the same way, with a command that the family makes and that names the
-// generation, in the place of token and renewal. What a family lets be extended without the log would be
-// stored in its slot, found by id and generation, and judged as extensions are:
-// the barrier is passed and the mark set for that already.
+// generation, in the place of token and renewal. What a family lets be extended without
+// the log (a check that is told to be well) is found by id and generation, on any
+// member, stored in its slot and judged as extensions are; one that comes while the
+// command that ends it is under way waits for that, and names nothing if it was applied.
 //
 // # Several members
 //

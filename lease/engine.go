@@ -26,32 +26,33 @@ type Engine struct {
 	leader  uint64 // known other leader, or 0
 
 	// Extensions and reads that wait for a confirmation, and those in the round.
-	waiting     []*Batch
-	vouchers    []*voucher
-	again       []waiter // asked before, in another round or another role
-	kept        []*Batch // their round has failed; they go into one that begins from retryFrom on
-	reading     []*call
-	round       round
-	lastRound   int64 // when the last one ended
-	silent      bool  // no round has succeeded since the one that began at silentSince
-	silentSince int64
-	silentShift time.Duration
-	nextRound   uint64
-	retryFrom   int64 // no round for expiries and kept batches alone before this
-	held        map[key][]waiter
-	heldNames   map[incumbent.Name][]waiter
-	names       map[incumbent.Name]*guard
-	freeGuards  []*guard
-	submitted   uint64
-	unnamed     []*call     // commands on sessions on their way through the log
-	undecided   undecided   // commands that may be: they stand in names and unnamed too
-	revoking    revocations // of sessions that were extended
-	marks       map[key]int // of a member that does not lead: its unapplied commands that may end these
-	attachments map[incumbent.SessionID]*attach
-	expiry      pipeline
-	trim        trimmer
-	stats       Stats
-	heldWaiting int
+	waiting       []*Batch
+	vouchers      []*voucher
+	again         []waiter // asked before, in another round or another role
+	kept          []*Batch // their round has failed; they go into one that begins from retryFrom on
+	reading       []*call
+	round         round
+	lastRound     int64 // when the last one ended
+	silent        bool  // no round has succeeded since the one that began at silentSince
+	silentSince   int64
+	silentShift   time.Duration
+	nextRound     uint64
+	retryFrom     int64 // no round for expiries and kept batches alone before this
+	held          map[key][]waiter
+	heldNames     map[incumbent.Name][]waiter
+	heldDeadlines map[deadlineKey][]waiter // of a leader alone
+	names         map[incumbent.Name]*guard
+	freeGuards    []*guard
+	submitted     uint64
+	unnamed       []*call     // commands on sessions on their way through the log
+	undecided     undecided   // commands that may be: they stand in names and unnamed too
+	revoking      revocations // of sessions that were extended
+	marks         map[key]int // of a member that does not lead: its unapplied commands that may end these
+	attachments   map[incumbent.SessionID]*attach
+	expiry        pipeline
+	trim          trimmer
+	stats         Stats
+	heldWaiting   int
 
 	// Between members: as one that asks, and as the one that is asked.
 	courier   courier
@@ -169,13 +170,14 @@ func NewEngine(cfg Config, view *core.View) *Engine {
 	cfg = cfg.withDefaults()
 	return &Engine{
 		cfg: cfg, book: NewBook(cfg), view: view,
-		held:        make(map[key][]waiter),
-		names:       make(map[incumbent.Name]*guard),
-		attachments: make(map[incumbent.SessionID]*attach),
-		heldNames:   make(map[incumbent.Name][]waiter),
-		revoking:    revocations{tokens: make(map[incumbent.SessionID][]incumbent.Token)},
-		marks:       make(map[key]int),
-		serving:     make(map[servedKey]*served),
+		held:          make(map[key][]waiter),
+		names:         make(map[incumbent.Name]*guard),
+		attachments:   make(map[incumbent.SessionID]*attach),
+		heldNames:     make(map[incumbent.Name][]waiter),
+		heldDeadlines: make(map[deadlineKey][]waiter),
+		revoking:      revocations{tokens: make(map[incumbent.SessionID][]incumbent.Token)},
+		marks:         make(map[key]int),
+		serving:       make(map[servedKey]*served),
 	}
 }
 
@@ -259,6 +261,9 @@ func (e *Engine) changed(c *core.Change) {
 			e.sessionOver(c.SessionBefore.ID, c.What)
 		}
 		e.release(key{session: c.SessionBefore.ID})
+	}
+	if c.Family != nil && c.Family.Deadline != nil {
+		e.releaseDeadline(keyOf(c.Family.Deadline))
 	}
 	if l, before := c.Lease, c.LeaseBefore; l != nil && l.Token != 0 && (before == nil || before.Token != l.Token) {
 		e.remark(l.Name)

@@ -129,7 +129,9 @@ func (e *Engine) expiryDone(x *proposedExpiry, err error) {
 		e.stats.ExpiriesRefused++
 	}
 	e.book.Unmark(x.due, x.renewal)
-	if x.due.Deadline == nil { // no answer waits for a family's
+	if x.due.Deadline != nil {
+		e.releaseDeadline(keyOf(x.due.Deadline))
+	} else {
 		e.release(key{token: x.due.Token, session: x.due.Session})
 	}
 }

@@ -4,15 +4,17 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	corewire "github.com/incumbent-dev/incumbent/core/wire"
 )
 
 // Extension asks to keep one thing alive: the lease held under Token, or the
-// lease that Named names, or (alone) Session. Extending a lease that a session
-// owns extends the session.
+// lease that Named names, or (alone) Session, or (alone) Lasting. Extending a lease
+// that a session owns extends the session.
 type Extension struct {
 	Token   incumbent.Token
 	Named   *Named              // with Token: must be its lease and holder
 	Session incumbent.SessionID // with Token or Named: must own the lease
+	Lasting *Lasting            // a deadline of a family: begins anew. Without a TTL
 	TTL     time.Duration       // 0: as logged; else 1 s to 24 h. Shorter shortens nothing; longer is logged first
 
 	Kind     incumbent.Kind // the answer: OK, or why not
@@ -30,6 +32,9 @@ type Extension struct {
 
 // valid reports whether an extension names something, and a ttl in bounds.
 func (x *Extension) valid() bool {
+	if x.Lasting != nil {
+		return x.Token == 0 && x.Named == nil && x.Session.IsZero() && x.TTL == 0 && x.Lasting.fits()
+	}
 	return (x.Token != 0 || x.Named != nil || !x.Session.IsZero()) &&
 		(x.TTL == 0 || x.TTL >= incumbent.MinTTL && x.TTL <= incumbent.MaxTTL) && x.Named.fits()
 }
@@ -45,6 +50,19 @@ type Named struct {
 func (n *Named) fits() bool {
 	return n == nil || len(n.Name.Namespace) <= incumbent.MaxNamespaceBytes && len(n.Name.Model) <= incumbent.MaxNamespaceBytes &&
 		len(n.Name.Lease) <= incumbent.MaxNameBytes && len(n.Holder) <= incumbent.MaxHolderBytes
+}
+
+// Lasting names a deadline of a family that may be extended: see [core.Deadline].
+type Lasting struct {
+	Family     corewire.Number
+	ID         string
+	Generation incumbent.Index
+}
+
+func (l *Lasting) key() deadlineKey { return deadlineKey{int32(l.Family), l.ID} }
+
+func (l *Lasting) fits() bool {
+	return l.Family > 0 && l.Generation > 0 && len(l.ID) > 0 && len(l.ID) <= MaxDeadlineIDBytes
 }
 
 // Batch is a list of extensions that are answered together. It belongs to the
@@ -90,6 +108,8 @@ func explain(k incumbent.Kind) string {
 		return "the extension names nothing, or its name or ttl is out of bounds"
 	case incumbent.Expired:
 		return "the session is not open"
+	case incumbent.NotFound:
+		return "nothing lasts under that name since then, or it may not be extended"
 	case incumbent.NotLeader:
 		return "only the leader extends"
 	case incumbent.Unavailable:

@@ -13,7 +13,7 @@ import (
 //
 //	version(1) kind(1) boot(8) term(v) seq(v) …
 //
-//	ask     … replaces(v)  records: head(1) [token(z)] [session(16)] [4 texts] [ttl ms(v)] [counter(v)]
+//	ask     … replaces(v)  records: head(1) [token(z)] [session(16)] [4 texts] [ttl ms(v)] [counter(v)] [family(v) text generation(v)]
 //	answer  … index(v)     records: head(1) [gap(v)] [held ns(v)] [n(1) tokens(v)…]   or   look: head(1) number(v) flags(1) 3 × v
 //	refuse  … leader(v)    no records
 //	lost    … 0            records: session(16) counter(v)
@@ -46,6 +46,7 @@ const (
 	withNamed   = 1 << 4
 	withTTL     = 1 << 5
 	withCounter = 1 << 6
+	withLasting = 1 << 7
 )
 
 // The head of an answering record: the kind, and what follows.
@@ -179,6 +180,12 @@ func (w *writer) item(x *Extension, attaches bool, counter uint64) {
 	if attaches {
 		head |= withCounter
 		w.uint(counter)
+	}
+	if l := x.Lasting; l != nil {
+		head |= withLasting
+		w.uint(uint64(l.Family))
+		w.text(l.ID)
+		w.uint(uint64(l.Generation))
 	}
 	w.b[at] = head
 }

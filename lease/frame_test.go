@@ -25,6 +25,7 @@ func samples() map[string][]byte {
 	w.item(&Extension{Session: sessionID(3)}, true, math.MaxUint64)
 	w.item(&Extension{Named: &Named{leaseName("ü"), "h"}, Session: sessionID(4)}, false, 0)
 	w.item(&Extension{Named: &Named{}, TTL: incumbent.MaxTTL}, false, 0)
+	w.item(&Extension{Lasting: &Lasting{63, "ü\x00b", math.MaxUint64}}, false, 0)
 	w.counted(detachRecord, counted{sessionID(5), 1})
 	w.look(&Inspected{Token: 5})
 	w.look(&Inspected{Session: sessionID(6)})
@@ -58,6 +59,7 @@ func TestFrames(t *testing.T) {
 				{Session: sessionID(3)},
 				{Named: &Named{leaseName("ü"), "h"}, Session: sessionID(4)},
 				{Named: &Named{}, TTL: incumbent.MaxTTL},
+				{Lasting: &Lasting{63, "ü\x00b", math.MaxUint64}},
 			},
 			bindings:  []binding{{3, 0}, {4, math.MaxUint64}},
 			announced: []counted{{sessionID(1), 9}},

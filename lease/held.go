@@ -21,6 +21,24 @@ func (e *Engine) holdNamed(name incumbent.Name, w waiter) {
 	e.heldWaiting++
 }
 
+// holdDeadline lets the extension of a family's deadline wait for the command that
+// ends it.
+func (e *Engine) holdDeadline(k deadlineKey, w waiter) {
+	e.heldDeadlines[k] = append(e.heldDeadlines[k], w)
+	e.heldWaiting++
+}
+
+// releaseDeadline looks again at what waited for the end of a family's deadline.
+func (e *Engine) releaseDeadline(k deadlineKey) {
+	if len(e.heldDeadlines) == 0 {
+		return
+	}
+	if ws, ok := e.heldDeadlines[k]; ok {
+		delete(e.heldDeadlines, k)
+		e.judgeAgain(ws)
+	}
+}
+
 // release looks again at what waited for a lease or a session.
 func (e *Engine) release(k key) {
 	if len(e.held) == 0 {
@@ -63,6 +81,10 @@ func (e *Engine) takeHeld() []waiter {
 	for _, n := range slices.SortedFunc(maps.Keys(e.heldNames), incumbent.Name.Compare) {
 		ws = append(ws, e.heldNames[n]...)
 	}
+	for _, k := range slices.SortedFunc(maps.Keys(e.heldDeadlines), deadlineKey.compare) {
+		ws = append(ws, e.heldDeadlines[k]...)
+	}
+	clear(e.heldDeadlines)
 	clear(e.held)
 	clear(e.heldNames)
 	e.heldWaiting = 0

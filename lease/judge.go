@@ -103,7 +103,7 @@ func (e *Engine) find(it *Extension) bool {
 	if it.ref == none {
 		return false
 	}
-	if !it.ref.session() {
+	if it.ref.kind() == ofLease {
 		it.found = e.book.leases[it.ref.slot()].token
 		it.alien = e.foreign(it)
 	}
@@ -113,6 +113,8 @@ func (e *Engine) find(it *Extension) bool {
 func (e *Engine) lookup(it *Extension) ref {
 	token := it.Token
 	switch {
+	case it.Lasting != nil:
+		return e.book.lasting(it.Lasting)
 	case token != 0:
 	case it.Named != nil:
 		l := e.view.Lease(it.Named.Name)
@@ -135,7 +137,10 @@ func (e *Engine) lookup(it *Extension) ref {
 // still reports whether the slot that an extension was found in is still the
 // one it meant.
 func (b *Book) still(it *Extension) bool {
-	if it.ref.session() {
+	switch it.ref.kind() {
+	case ofDeadline:
+		return b.lasting(it.Lasting) == it.ref
+	case ofSession:
 		s := &b.sessions[it.ref.slot()]
 		return s.flags&(used|dead) == used && s.id == it.Session
 	}
@@ -180,6 +185,10 @@ func (e *Engine) judgeItem(b *Batch, i int) {
 		return
 	}
 	e.store(it)
+	if it.ref.kind() == ofDeadline {
+		e.judgeDeadline(b, i)
+		return
+	}
 	if k, blocked := e.book.blocked(it.ref); blocked {
 		e.hold(k, waiter{b, i})
 		return
@@ -204,6 +213,17 @@ func (e *Engine) judgeAbsent(b *Batch, i int) {
 		kind = e.absent(it)
 	}
 	e.answer(b, i, kind, 0)
+}
+
+// judgeDeadline answers the extension of a family's deadline, or lets it wait for the
+// command that ends it.
+func (e *Engine) judgeDeadline(b *Batch, i int) {
+	d := &e.book.deadlines[b.Items[i].ref.slot()]
+	if d.flags&expiring != 0 {
+		e.holdDeadline(keyOf(d.of), waiter{b, i})
+		return
+	}
+	e.answer(b, i, incumbent.OK, min(d.of.After, incumbent.MaxTTL))
 }
 
 func (e *Engine) judgeLease(b *Batch, i int) {
@@ -279,6 +299,10 @@ func acknowledged(asked time.Duration, ttl uint32) time.Duration {
 // token that the applied state has reached.
 func (e *Engine) absent(it *Extension) incumbent.Kind {
 	switch {
+	case it.Lasting != nil && it.Lasting.Generation > e.view.Index():
+		return incumbent.Unavailable
+	case it.Lasting != nil:
+		return incumbent.NotFound
 	case it.Token != 0 && incumbent.Index(it.Token) > e.view.Index():
 		return incumbent.Unavailable
 	case it.Token == 0 && it.Named == nil:

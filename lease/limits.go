@@ -52,11 +52,12 @@ const (
 
 // Limits between members.
 const (
-	MaxFrameBytes   = 64 << 10 // a frame
-	MaxFrameLooks   = 1000     // inspected ones in a frame
-	MaxFlights      = 4        // frames under way to the leader; what comes meanwhile gathers for the next
-	MaxQueuedFrames = 1024     // received frames that wait to be answered; they are dropped beyond, and sent again
-	MaxEarlyFrames  = 256      // received frames waiting for this member to lead
+	MaxFrameBytes      = 64 << 10 // a frame
+	MaxFrameLooks      = 1000     // inspected ones in a frame
+	MaxFlights         = 4        // frames under way to the leader; what comes meanwhile gathers for the next
+	MaxDeadlineIDBytes = 4096     // name of a family's deadline that is extended
+	MaxQueuedFrames    = 1024     // received frames that wait to be answered; they are dropped beyond, and sent again
+	MaxEarlyFrames     = 256      // received frames waiting for this member to lead
 )
 
 // Times of the engine.
