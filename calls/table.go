@@ -77,6 +77,9 @@ const (
 
 	ConsulStanding
 	ConsulAgent
+	ConsulOperate
+	ConsulTokens
+	ConsulDistance
 	ConsulReadKeys
 	ConsulWriteKey
 	ConsulDeleteKey
@@ -191,9 +194,14 @@ var table = [NumCalls]Row{
 	JujuPing:         {Judged: Own, Lane: NoLane, Ways: []string{"juju.Pinger.Ping"}},
 	JujuLogin:        {Judged: Token, Lane: admit.Logins, Note: "by tag and password", Ways: []string{"juju.Admin.Login"}},
 
-	ConsulStanding: {Judged: Everyone, Lane: NoLane, Ways: []string{"consul.GET /v1/status/leader", "consul.GET /v1/status/peers"}},
+	ConsulStanding: {Judged: Everyone, Lane: NoLane, Ways: []string{
+		"consul.GET /v1/status/leader", "consul.GET /v1/status/peers", "consul.GET /v1/agent/connect/ca/roots", "consul.GET /v1/connect/ca/roots",
+		"consul.GET /v1/coordinate/datacenters", "consul.GET /v1/coordinate/nodes", "consul.GET /v1/coordinate/node/",
+	}},
 	ConsulAgent: {Action: auth.Status, Judged: First, Lane: NoLane, Ways: []string{
-		"consul.GET /v1/agent/self", "consul.GET /v1/agent/members", "consul.GET /v1/agent/version", "consul.GET /v1/agent/host",
+		"consul.GET /v1/agent/self", "consul.GET /v1/agent/members", "consul.GET /v1/agent/version", "consul.GET /v1/agent/host", "consul.GET /v1/agent/metrics",
+		"consul.GET /v1/operator/raft/configuration", "consul.GET /v1/operator/autopilot/configuration",
+		"consul.GET /v1/operator/autopilot/health", "consul.GET /v1/operator/autopilot/state",
 	}},
 	ConsulReadKeys:  {Action: auth.KeyRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Note: "a list shows what its caller may see; that waits: watches", Ways: []string{"consul.GET /v1/kv/"}},
 	ConsulWriteKey:  {Action: auth.KeyWrite, Judged: Named, Lane: admit.Small, Note: "locks and unlocks, too, with a session of its caller", Ways: []string{"consul.PUT /v1/kv/"}},
@@ -227,4 +235,20 @@ var table = [NumCalls]Row{
 	ConsulFireEvent:  {Action: auth.KeyWrite, Judged: Named, Lane: admit.Small, Note: "in the namespace of events", Ways: []string{"consul.PUT /v1/event/fire/"}},
 	ConsulReadEvents: {Action: auth.KeyRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Note: "shows what its caller may see; that waits: watches", Ways: []string{"consul.GET /v1/event/list"}},
 	ConsulSnapshot:   {Action: auth.Admin, Judged: First, Lane: NoLane, Note: "of the whole cluster", Ways: []string{"consul.GET /v1/snapshot", "consul.PUT /v1/snapshot"}},
+	ConsulOperate: {Action: auth.Admin, Judged: First, Lane: NoLane, Ways: []string{
+		"consul.PUT /v1/agent/join/", "consul.PUT /v1/agent/leave", "consul.PUT /v1/agent/force-leave/", "consul.PUT /v1/agent/reload",
+		"consul.DELETE /v1/operator/raft/peer", "consul.POST /v1/operator/raft/transfer-leader",
+	}},
+	ConsulTokens: {Judged: Token, Lane: NoLane, Note: "tells whose it is, and else only that tokens are not kept here", Ways: []string{
+		"consul.GET /v1/acl/token/self",
+		"consul.PUT /v1/acl/token", "consul.GET /v1/acl/token/", "consul.PUT /v1/acl/token/", "consul.DELETE /v1/acl/token/",
+		"consul.GET /v1/acl/tokens", "consul.PUT /v1/acl/policy", "consul.GET /v1/acl/policy/", "consul.PUT /v1/acl/policy/",
+		"consul.DELETE /v1/acl/policy/", "consul.GET /v1/acl/policies", "consul.PUT /v1/acl/role", "consul.GET /v1/acl/role/",
+		"consul.PUT /v1/acl/role/", "consul.DELETE /v1/acl/role/", "consul.GET /v1/acl/roles", "consul.PUT /v1/acl/auth-method",
+		"consul.GET /v1/acl/auth-method/", "consul.PUT /v1/acl/auth-method/", "consul.DELETE /v1/acl/auth-method/", "consul.GET /v1/acl/auth-methods",
+		"consul.PUT /v1/acl/binding-rule", "consul.GET /v1/acl/binding-rule/", "consul.PUT /v1/acl/binding-rule/", "consul.DELETE /v1/acl/binding-rule/",
+		"consul.GET /v1/acl/binding-rules", "consul.GET /v1/acl/templated-policies", "consul.PUT /v1/acl/bootstrap", "consul.GET /v1/acl/replication",
+		"consul.POST /v1/acl/login", "consul.POST /v1/acl/logout", "consul.PUT /v1/agent/token/", "consul.POST /v1/internal/acl/authorize",
+	}},
+	ConsulDistance: {Judged: Steps, Lane: admit.Small, Note: "is taken, and not kept", Ways: []string{"consul.PUT /v1/coordinate/update"}},
 }

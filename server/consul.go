@@ -24,12 +24,14 @@ import (
 
 // Consul configures the door for Consul's clients.
 type Consul struct {
-	Listen     string // its own address; "": the door is closed
-	Namespace  string // of everything it shows; the default one
-	Node       string // name of the node that the agent is; DefaultConsulNode
-	Datacenter string // consul.DefaultDatacenter
-	Anonymous  string // KIND:NAME of whom requests come from that bring nothing; "": nobody
-	Plaintext  bool   // no TLS, also where the native listener has it; on loopback only
+	Listen      string // its own address; "": the door is closed
+	Namespace   string // of everything it shows; the default one
+	Node        string // name of the node that the agent is; DefaultConsulNode
+	Datacenter  string // consul.DefaultDatacenter
+	NodeID      string // of that node, as a UUID; the cluster's
+	NodeAddress string // of that node: services registered without one have it; where the door listens
+	Anonymous   string // KIND:NAME of whom requests come from that bring nothing; "": nobody
+	Plaintext   bool   // no TLS, also where the native listener has it; on loopback only
 
 	ChecksAnywhere bool // checks may connect to addresses of the link and of metadata, too
 	DNS            ConsulDNS
@@ -57,6 +59,9 @@ func (c Consul) validate(policy auth.ListenerPolicy) error {
 	if _, err := c.anonymous(); err != nil {
 		return invalid("consul-anonymous", "%w", err)
 	}
+	if _, err := c.nodeID([16]byte{}); err != nil {
+		return invalid("consul-node-id", "%w", err)
+	}
 	policy.Address = c.Listen
 	if c.Plaintext && !policy.OnlyLoopback() {
 		return invalid("consul-plaintext", "goes with an address on loopback only")
@@ -70,6 +75,14 @@ func (c Consul) anonymous() (auth.Principal, error) {
 		return auth.Principal{}, nil
 	}
 	return auth.ParsePrincipal(c.Anonymous)
+}
+
+// nodeID is that of the agent's node.
+func (c Consul) nodeID(cluster [16]byte) ([16]byte, error) {
+	if c.NodeID == "" {
+		return cluster, nil
+	}
+	return incumbent.ParseSessionID(c.NodeID)
 }
 
 // consulDoor is the open door and what belongs to it.
@@ -109,11 +122,14 @@ func (s *Server) openConsul(undo *undoing) (err error) {
 	cfg := consul.Config{
 		Limits: consul.Limits{MaxConnections: doorConnections(s.cfg.MaxConnections)},
 		Engine: s.engine, Park: s.park, Guard: s.guard, Cluster: consulCluster{s}, Namespace: s.cfg.Consul.Namespace,
-		Datacenter: s.cfg.Consul.Datacenter, Node: s.cfg.Consul.Node, NodeID: s.cluster.ClusterID(), Anonymous: who,
+		Datacenter: s.cfg.Consul.Datacenter, Node: s.cfg.Consul.Node, Anonymous: who, Operator: s.consulOperator(),
 		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) }, Logger: s.log, Audit: s.trail.note,
 		Snapshot: func(ctx context.Context, w io.Writer, v *core.View) error {
 			return backup.WriteArchive(ctx, w, v, s.backupInfo())
 		},
+	}
+	if cfg.NodeID, err = s.cfg.Consul.nodeID(s.cluster.ClusterID()); err != nil {
+		return err
 	}
 	set(&cfg.Node, DefaultConsulNode)
 	if c.tls = s.certs != nil && !s.cfg.Consul.Plaintext; c.tls {

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"bytes"
+	"context"
 	"net/http"
 	"time"
 
@@ -93,6 +95,32 @@ func (m *metrics) counter(name, help string, labels prometheus.Labels, read func
 func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
 }
+
+// text is what handler serves.
+func (m *metrics) text() ([]byte, string, error) {
+	r, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "/metrics", nil)
+	if err != nil {
+		return nil, "", err
+	}
+	w := &page{header: http.Header{}}
+	m.handler().ServeHTTP(w, r)
+	return w.body.Bytes(), w.header.Get("Content-Type"), nil
+}
+
+// page keeps what a handler writes.
+type page struct {
+	header http.Header
+	body   bytes.Buffer
+}
+
+// Header implements [http.ResponseWriter].
+func (p *page) Header() http.Header { return p.header }
+
+// Write implements [http.ResponseWriter].
+func (p *page) Write(b []byte) (int, error) { return p.body.Write(b) }
+
+// WriteHeader implements [http.ResponseWriter].
+func (p *page) WriteHeader(int) {}
 
 // rateWindow is the time over which `status` gives rates.
 const rateWindow = 10

@@ -347,6 +347,7 @@ func (s *Server) start() {
 	s.startConsul()
 	s.startDNS(ctx)
 	s.startChecks(ctx)
+	s.running.Go(func() { s.keepConsulNodes(ctx) })
 	s.running.Go(func() { s.announce(ctx) })
 	s.running.Go(func() { s.cluster.Run(ctx) })
 	s.running.Go(func() { s.backups.run(ctx) })

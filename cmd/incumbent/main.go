@@ -23,7 +23,11 @@ import (
 var version = "dev"
 
 func main() {
-	os.Exit(run(os.Args[1:], &environment{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.LookupEnv, environ: os.Environ}))
+	env := &environment{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.LookupEnv, environ: os.Environ}
+	if isConsul(os.Args[0]) {
+		os.Exit(runConsul(os.Args[1:], env))
+	}
+	os.Exit(run(os.Args[1:], env))
 }
 
 // run executes one command line and returns its exit code.

@@ -73,6 +73,8 @@ stopped because of a fault, which it names.`,
 	f.String("consul-listen", "", "address for Consul's clients, "+consulAddress+" by convention (default none)")
 	f.String("consul-namespace", "", "namespace of everything they see (default the default one)")
 	f.String("consul-node", server.DefaultConsulNode, "name of the node that the agent they talk to is")
+	f.String("consul-node-id", "", "its id, a UUID (default the cluster's id)")
+	f.String("consul-node-address", "", "its address, which services have that are registered without one (default where the door listens)")
 	f.String("consul-datacenter", consul.DefaultDatacenter, "name of the datacenter they see")
 	f.String("consul-anonymous", "", "KIND:NAME of whom requests come from that bring nothing (default nobody)")
 	f.Bool("consul-checks-anywhere", false, "checks of services may connect to link-local addresses and those of machines' metadata, too")
@@ -124,7 +126,7 @@ func serverConfig(c *cobra.Command, logger *slog.Logger) (server.Config, error) 
 	if text(c, "consul-listen") != "" {
 		cfg.Consul = server.Consul{
 			Listen: text(c, "consul-listen"), Namespace: text(c, "consul-namespace"), Node: text(c, "consul-node"),
-			Datacenter: text(c, "consul-datacenter"), Anonymous: text(c, "consul-anonymous"),
+			Datacenter: text(c, "consul-datacenter"), NodeID: text(c, "consul-node-id"), NodeAddress: text(c, "consul-node-address"), Anonymous: text(c, "consul-anonymous"),
 		}
 		cfg.Consul.Plaintext, _ = f.GetBool("consul-plaintext")
 		cfg.Consul.ChecksAnywhere, _ = f.GetBool("consul-checks-anywhere")

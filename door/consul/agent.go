@@ -68,7 +68,7 @@ func (d *Door) agentMember(m *Member) agentMember {
 	out := agentMember{
 		Name: m.Name, Addr: host, Port: port, Status: memberFailed,
 		Tags: map[string]string{
-			"role": "consul", "dc": d.cfg.Datacenter, "build": Version + ":", "id": memberID(m.ID), "port": strconv.Itoa(int(port)), "vsn": "2",
+			"role": "consul", "dc": d.cfg.Datacenter, "build": Version + ":", "id": d.ServerID(m), "port": strconv.Itoa(int(port)), "vsn": "2",
 		},
 		ProtocolMin: 1, ProtocolMax: 5, ProtocolCur: 2, DelegateMin: 2, DelegateMax: 5, DelegateCur: 4,
 	}
@@ -79,6 +79,15 @@ func (d *Door) agentMember(m *Member) agentMember {
 		out.Tags["nonvoter"] = "1"
 	}
 	return out
+}
+
+// ServerID is a member's id as clients know it: where the agent's node is the member,
+// that node's.
+func (d *Door) ServerID(m *Member) string {
+	if m.Name == d.cfg.Node {
+		return d.NodeID()
+	}
+	return memberID(m.ID)
 }
 
 func hostAndPort(address string) (string, uint16) {
@@ -98,6 +107,10 @@ func memberID(id uint64) string {
 
 // agentMembers lists the members.
 func agentMembers(d *Door, r *request) {
+	if r.query.Get("segment") != "" {
+		r.fail(http.StatusInternalServerError, "there are no network segments")
+		return
+	}
 	out := []agentMember{}
 	for _, m := range d.cfg.Cluster.Members() {
 		out = append(out, d.agentMember(&m))
@@ -117,13 +130,13 @@ func agentSelf(d *Door, r *request) {
 	}
 	r.json(http.StatusOK, map[string]any{
 		"Config": map[string]any{
-			"Datacenter": d.cfg.Datacenter, "PrimaryDatacenter": d.cfg.Datacenter, "NodeName": d.cfg.Node, "NodeID": d.nodeID(),
-			"Server": true, "Revision": "", "Version": Version, "BuildDate": buildDate,
+			"Datacenter": d.cfg.Datacenter, "PrimaryDatacenter": d.cfg.Datacenter, "NodeName": d.cfg.Node, "NodeID": d.NodeID(),
+			"Server": true, "Revision": "", "Version": Version, "BuildDate": buildDate, "BindAddr": self.Addr,
 		},
 		"DebugConfig": map[string]any{},
 		"Coord":       nil,
 		"Member":      self,
-		"Meta":        map[string]string{"consul-version": Version},
+		"Meta":        map[string]string{"consul-network-segment": "", "consul-version": Version},
 		"Stats": map[string]any{
 			"consul": map[string]string{"server": "true", "leader": strconv.FormatBool(leader), "known_servers": strconv.Itoa(len(members))},
 			"raft":   map[string]string{"applied_index": formatIndex(d.view().Index()), "num_peers": strconv.Itoa(max(0, len(members)-1))},
@@ -134,8 +147,14 @@ func agentSelf(d *Door, r *request) {
 // buildDate is what clients parse as a time where they ask for one.
 const buildDate = "1970-01-01T00:00:01Z"
 
-// nodeID is the id of the node that the agent is.
-func (d *Door) nodeID() string { return incumbent.SessionID(d.cfg.NodeID).String() }
+// NodeID is the id of the node that the agent is.
+func (d *Door) NodeID() string { return incumbent.SessionID(d.cfg.NodeID).String() }
+
+// Node is the name of the node that the agent is.
+func (d *Door) Node() string { return d.cfg.Node }
+
+// Namespace is that of everything the door shows.
+func (d *Door) Namespace() string { return d.namespace }
 
 // agentVersion says which version's behaviour is answered.
 func agentVersion(_ *Door, r *request) {

@@ -70,8 +70,9 @@ type Config struct {
 	Datacenter string
 	// Node is the name of the node that the agent is: one of the whole cluster.
 	Node string
-	// NodeID is its id: of the cluster.
-	NodeID [16]byte
+	// NodeID is its id: of the cluster, unless another is configured.
+	NodeID   [16]byte
+	Operator Operator
 	// Anonymous is whom requests come from that bring nothing. The zero value: nobody.
 	Anonymous auth.Principal
 	// Admission gives requests places in lanes; nil admits everything.
@@ -130,6 +131,9 @@ type Door struct {
 	life     context.Context // ends with the door
 	ends     context.CancelFunc
 
+	root       func() (rootJSON, error)
+	operations sync.WaitGroup // what operators have asked for, each on its goroutine
+
 	drainOnce  sync.Once
 	closeOnce  sync.Once
 	goroutines sync.WaitGroup // of the door
@@ -147,6 +151,7 @@ func New(cfg Config) (*Door, error) {
 		jitter: rand.Float64, log: cfg.Logger, work: workqueue.New[func()](), told: workqueue.New[*blocked](),
 	}
 	d.life, d.ends = context.WithCancel(context.Background())
+	d.root = sync.OnceValues(func() (rootJSON, error) { return makeRoot(cfg.NodeID) })
 	d.entry.init()
 	if d.now == nil {
 		d.now = time.Now
@@ -231,5 +236,6 @@ func (d *Door) Close(ctx context.Context) error {
 		d.told.Close()
 	})
 	d.goroutines.Wait()
+	d.operations.Wait()
 	return err
 }

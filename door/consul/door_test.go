@@ -42,8 +42,8 @@ func TestRoutes(t *testing.T) {
 		status        int
 		body, allowed string
 	}{
-		{"GET", "/v1/nothing", 404, "Invalid URL path: not a recognized HTTP API endpoint", ""},
-		{"PUT", "/v1/status/leader", 405, "method PUT not allowed", "GET"},
+		{"GET", "/v1/nothing", 404, "Invalid URL path: not a recognized HTTP API endpoint\n", ""},
+		{"PUT", "/v1/status/leader", 405, "method PUT not allowed", "OPTIONS,GET"},
 		{"OPTIONS", "/v1/status/leader", 200, "", "OPTIONS,GET"},
 		{"GET", "/v1/agent/members?dc=elsewhere", 500, "No path to datacenter", ""},
 		{"GET", "/v1/agent/members?wait=long", 400, "Invalid wait time", ""},

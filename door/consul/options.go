@@ -60,6 +60,10 @@ func (r *request) parse() bool {
 			return false
 		}
 	}
+	if v := r.header.Get("X-Consul-Namespace"); v != "" && v != "default" {
+		r.fail(http.StatusBadRequest, "Invalid header: X-Consul-Namespace can only be default")
+		return false
+	}
 	if o.stale && o.consistent {
 		r.fail(http.StatusBadRequest, "Cannot specify ?stale with ?consistent, conflicting semantics.")
 		return false

@@ -62,8 +62,11 @@ func (r *request) appendHead(b []byte, status int, n int) []byte {
 	for i := 0; i < len(r.extra); i += 2 {
 		b = appendHeader(b, r.extra[i], r.extra[i+1])
 	}
-	b = append(b, "Vary: Accept-Encoding\r\nX-Consul-Default-Acl-Policy: "...)
-	b = append(append(b, r.door.defaultPolicy()...), "\r\nDate: "...)
+	if !r.bare {
+		b = append(b, "Vary: Accept-Encoding\r\nX-Consul-Default-Acl-Policy: "...)
+		b = append(append(b, r.door.defaultPolicy()...), "\r\n"...)
+	}
+	b = append(b, "Date: "...)
 	b = r.door.now().UTC().AppendFormat(b, http.TimeFormat)
 	b = append(b, "\r\n"...)
 	switch {

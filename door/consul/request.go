@@ -39,6 +39,7 @@ type request struct {
 	began     time.Time
 	keepAlive bool
 	http10    bool
+	bare      bool        // the answer has no headers that only endpoints have
 	extra     []string    // names and values of more headers of the answer
 	done      atomic.Bool // it is answered, or nobody waits for that
 	leaving   atomic.Bool // the connection ends with the answer
@@ -64,10 +65,10 @@ func (r *request) serve() {
 	act, rest, found := d.routes.find(r.path)
 	switch {
 	case !found:
-		r.fail(http.StatusNotFound, "Invalid URL path: not a recognized HTTP API endpoint")
+		r.lost()
 		return
 	case r.method == http.MethodOptions:
-		r.setHeader("Allow", strings.Join(append([]string{http.MethodOptions}, act.allowed...), ","))
+		r.setHeader("Allow", strings.Join(act.allowed, ","))
 		r.bytes(http.StatusOK, "", nil)
 		return
 	}
@@ -81,6 +82,19 @@ func (r *request) serve() {
 		return
 	}
 	r.run()
+}
+
+// lost answers a path that nobody serves, with nothing of what endpoints say.
+func (r *request) lost() {
+	r.bare = true
+	switch {
+	case r.path == "/":
+		r.fail(http.StatusOK, "incumbent: Consul's API is below /v1/")
+	case !strings.HasPrefix(r.path, "/v1/"):
+		r.fail(http.StatusNotFound, "Invalid URL path: if attempting to use the HTTP API, ensure the path starts with '/v1/'\n")
+	default:
+		r.fail(http.StatusNotFound, "Invalid URL path: not a recognized HTTP API endpoint\n")
+	}
 }
 
 // run judges by the policies of now, and runs the endpoint: again, where they have

@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 
@@ -24,7 +25,10 @@ type route struct {
 // routes are all paths. What a method of a path needs says its row in the table of
 // calls: the way "consul.GET /v1/agent/self".
 func routes() []route {
-	return slices.Concat(agentRoutes(), kvRoutes(), sessionRoutes(), eventRoutes(), snapshotRoutes(), catalogRoutes(), healthRoutes(), registrationRoutes())
+	return slices.Concat(
+		agentRoutes(), agentCallRoutes(), operatorRoutes(), rootsRoutes(), coordinateRoutes(), aclRoutes(),
+		kvRoutes(), sessionRoutes(), eventRoutes(), snapshotRoutes(), catalogRoutes(), healthRoutes(), registrationRoutes(),
+	)
 }
 
 // agentRoutes speak of members and of this door.
@@ -68,6 +72,7 @@ func newRouter() *router {
 			s.allowed = append(s.allowed, m)
 		}
 		slices.Sort(s.allowed)
+		s.allowed = append([]string{http.MethodOptions}, s.allowed...)
 		if strings.HasSuffix(r.path, "/") {
 			t.prefixes = append(t.prefixes, s)
 		} else {

@@ -2,9 +2,11 @@ package consul
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"net/http"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -67,6 +69,18 @@ func (e *encoded) Gzip() []byte { return e.gzip() }
 
 // Pretty implements body.
 func (e *encoded) Pretty() []byte { return e.pretty() }
+
+// fixedResult is a result that never changes.
+func fixedResult(v any) func(*core.View, *watch.Reads) result {
+	res := result{index: 1, body: newBody(func() []byte {
+		b, err := json.Marshal(v)
+		if err != nil {
+			panic(incumbent.Errorf(incumbent.Internal, "encode an answer: %w", err))
+		}
+		return b
+	})}
+	return func(*core.View, *watch.Reads) result { return res }
+}
 
 // shared answers with the result of a query, when it is another than the caller has.
 func (r *request) shared(q sharedQuery) {
@@ -292,7 +306,9 @@ func (r *request) consistencyHeaders() {
 		r.setHeader("X-Cache", "HIT")
 		r.setHeader("Age", strconv.Itoa(int(r.door.cfg.Cluster.Age().Seconds())))
 	}
-	r.setHeader("X-Consul-Effective-Consistency", level)
+	if strings.HasPrefix(r.path, "/v1/catalog/") || strings.HasPrefix(r.path, "/v1/health/") {
+		r.setHeader("X-Consul-Effective-Consistency", level) // the others do not say it
+	}
 	r.setHeader("X-Consul-Knownleader", known)
 	r.setHeader("X-Consul-Lastcontact", strconv.FormatInt(age.Milliseconds(), 10))
 	r.setHeader("X-Consul-Query-Backend", "blocking-query")

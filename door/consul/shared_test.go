@@ -80,7 +80,7 @@ func TestBlockingReads(t *testing.T) {
 	c.get("/k")
 	missing := c.read("GET")
 	if missing.StatusCode != 404 || missing.Header.Get("X-Consul-Index") != "1" || missing.Header.Get("X-Consul-Lastcontact") != "0" ||
-		missing.Header.Get("X-Consul-Knownleader") != "true" || missing.Header.Get("X-Consul-Effective-Consistency") != "leader" {
+		missing.Header.Get("X-Consul-Knownleader") != "true" {
 		t.Fatalf("%s %v", missing.Status, missing.Header)
 	}
 	c.get("/k?index=1")
@@ -103,8 +103,9 @@ func TestBlockingReads(t *testing.T) {
 	if a := c.read("GET"); a.body != "{\n    \"Value\": \"one\"\n}\n" {
 		t.Errorf("%q", a.body)
 	}
-	for query, want := range map[string]string{"stale": "stale", "consistent": "consistent", "max_stale=10s": "stale", "cached": "leader"} {
-		c.get("/k?" + query)
+	m.serveAt("/v1/health/k", w.serve)
+	for query, want := range map[string]string{"": "leader", "stale": "stale", "consistent": "consistent", "max_stale=10s": "stale", "cached": "leader"} {
+		c.get("/v1/health/k?" + query)
 		if a := c.read("GET"); a.Header.Get("X-Consul-Effective-Consistency") != want || a.StatusCode != 200 {
 			t.Errorf("%s: %s %v", query, a.Status, a.Header)
 		}

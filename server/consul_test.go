@@ -1,0 +1,175 @@
+package server
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/catalog"
+	"github.com/incumbent-dev/incumbent/engine"
+)
+
+// withConsul opens the door.
+func withConsul(cfg Config) Config {
+	cfg.Consul = Consul{Listen: "127.0.0.1:0"}
+	return cfg
+}
+
+func consulGet(t *testing.T, s *Server, path string, into any) *http.Response {
+	t.Helper()
+	r, err := http.Get("http://" + s.ConsulAddr() + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if into != nil {
+		if err := json.Unmarshal(b, into); err != nil {
+			t.Fatalf("%s: %q: %v", path, b, err)
+		}
+	}
+	return r
+}
+
+// Every member is a node of the catalog, and so is the agent that stands for all; once
+// they are registered nothing more is written.
+func TestMembersAreNodesOfTheCatalog(t *testing.T) {
+	for _, same := range []bool{false, true} {
+		cfg := withConsul(testConfig(t))
+		if same {
+			cfg.Consul.Node = cfg.Name
+		}
+		s := open(t, cfg)
+		names := func() (list []string) {
+			catalog.Of(s.engine.View()).Nodes("default", "", func(n *catalog.Node) bool {
+				list = append(list, n.Name)
+				return true
+			})
+			return list
+		}
+		want := 2
+		if same {
+			want = 1
+		}
+		until(t, "the nodes are registered", func() bool { return len(names()) == want })
+		until(t, "nothing is left to be said", func() bool {
+			for _, c := range s.consulCommands() {
+				if _, idle := catalog.Of(s.engine.View()).Idling(&c, nil); !idle {
+					return false
+				}
+			}
+			return true
+		})
+		i := catalog.Of(s.engine.View()).Instance("default", cfg.Name, memberService)
+		if i == nil || len(i.NodeChecks) != 1 || i.NodeChecks[0].ID != "serfHealth" || i.NodeChecks[0].Status != catalog.Passing {
+			t.Errorf("%v: %+v", names(), i)
+		}
+	}
+}
+
+// The node of a member that is none any more goes.
+func TestNodesOfFormerMembersGo(t *testing.T) {
+	s := open(t, withConsul(testConfig(t)))
+	until(t, "the nodes are registered", func() bool { return catalog.Of(s.engine.View()).Instance("default", s.cfg.Name, memberService) != nil })
+	former := catalog.Command{
+		Verb: catalog.Register, Target: catalog.Target{Namespace: "default", Node: "former"}, Node: &catalog.Node{Name: "former", Address: "127.0.0.9"},
+		Service: &catalog.Service{ID: memberService, Name: memberService, Meta: pairs(memberMeta, "1")},
+	}
+	other := former
+	other.Target.Node, other.Node = "other", &catalog.Node{Name: "other", Address: "127.0.0.9"}
+	other.Service = &catalog.Service{ID: memberService, Name: memberService}
+	for _, c := range []core.Command{former, other} {
+		if _, err := s.engine.Await(t.Context(), engine.Call{}, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "it is gone", func() bool { return catalog.Of(s.engine.View()).Node("default", "former") == nil })
+	if catalog.Of(s.engine.View()).Node("default", "other") == nil {
+		t.Error("a node is gone that was nobody's business")
+	}
+}
+
+func TestConsulDoor(t *testing.T) {
+	s := open(t, withConsul(testConfig(t)))
+	var leader string
+	if consulGet(t, s, "/v1/status/leader", &leader); leader != s.ConsulAddr() {
+		t.Errorf("leader %q, door at %q", leader, s.ConsulAddr())
+	}
+	var self struct {
+		Config struct{ NodeName, NodeID string }
+	}
+	if consulGet(t, s, "/v1/agent/self", &self); self.Config.NodeName != DefaultConsulNode || self.Config.NodeID == "" {
+		t.Errorf("%+v", self)
+	}
+	doors := s.doors()
+	if last := doors[len(doors)-1]; last.Name != "consul" || last.Tls || last.Address != s.ConsulAddr() {
+		t.Errorf("status shows %+v", last)
+	}
+	r := consulGet(t, s, "/v1/agent/metrics?format=prometheus", nil)
+	if got := r.Header.Get("Content-Type"); r.StatusCode != 200 || !strings.HasPrefix(got, "text/plain") {
+		t.Errorf("%s %s", r.Status, got)
+	}
+}
+
+// Where the native listener has TLS the door has it too, for HTTP/1.1.
+func TestConsulDoorOverTLS(t *testing.T) {
+	cfg := withConsul(testConfig(t))
+	cfg.TLSCert, cfg.TLSKey = newAuthority(t).issue(t, "localhost", "")
+	s := open(t, cfg)
+	dial := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}} //nolint:gosec // of this test
+	c, err := tls.Dial("tcp", s.ConsulAddr(), dial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if got := c.ConnectionState().NegotiatedProtocol; got != "http/1.1" {
+		t.Errorf("protocol %q", got)
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // as above
+	defer client.CloseIdleConnections()
+	r, err := client.Get("https://" + s.ConsulAddr() + "/v1/status/leader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	if r.StatusCode != 200 {
+		t.Error(r.Status)
+	}
+	if r, err = client.Get("https://" + s.ConsulAddr() + "/v1/agent/self"); err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	if r.StatusCode != 403 { // nobody is trusted for where they are
+		t.Error(r.Status)
+	}
+}
+
+func TestConsulSettings(t *testing.T) {
+	for _, tt := range []struct {
+		c   Consul
+		bad string
+	}{
+		{Consul{}, ""},
+		{Consul{Listen: "127.0.0.1:8500", Namespace: "n", Node: "x", Anonymous: "agent:a", NodeID: "6b2f3a52-6d2a-4f0e-9a59-3a4d0c1b2e01", Plaintext: true}, ""},
+		{Consul{Node: "x"}, "consul-listen"},
+		{Consul{Listen: "8500"}, "consul-listen"},
+		{Consul{Listen: "0.0.0.0:8500"}, "0.0.0.0:8500"},
+		{Consul{Listen: "10.0.0.1:8500", Plaintext: true}, "consul-plaintext"},
+		{Consul{Listen: "127.0.0.1:8500", Namespace: "a b"}, "consul-namespace"},
+		{Consul{Listen: "127.0.0.1:8500", Anonymous: "a"}, "consul-anonymous"},
+		{Consul{Listen: "127.0.0.1:8500", NodeID: "a"}, "consul-node-id"},
+	} {
+		err := tt.c.validate(auth.ListenerPolicy{})
+		if (err == nil) != (tt.bad == "") || err != nil && !strings.Contains(err.Error(), tt.bad) {
+			t.Errorf("%+v: %v", tt.c, err)
+		}
+	}
+}
