@@ -2,6 +2,7 @@ package native
 
 import (
 	"path"
+	"strconv"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -141,8 +142,11 @@ func (d *Door) reasonFor(who *caller, id incumbent.SessionID) audit.Reason {
 // settledCall hands on what became of a call.
 func (d *Door) settledCall(who *caller, procedure string, in, out any, err error) {
 	r := audit.Record{Action: actionOfCall(procedure), Subject: subjectOf(in)}
-	if h, ok := in.(interface{ GetHolder() string }); ok {
-		r.Detail = holderDetail(h.GetHolder())
+	switch m := in.(type) {
+	case interface{ GetHolder() string }:
+		r.Detail = holderDetail(m.GetHolder())
+	case *pb.JoinRequest:
+		r.Detail = "id " + m.GetMemberId()
 	}
 	switch connect.CodeOf(err) {
 	case connect.CodePermissionDenied:
@@ -157,16 +161,16 @@ func (d *Door) settledCall(who *caller, procedure string, in, out any, err error
 	case onlyReads(procedure), itemised(procedure), err == nil && idle(out):
 		return
 	case err != nil && r.Outcome != audit.Unknown:
-		if r.Action != auth.Admin.String() {
+		if _, joins := in.(*pb.JoinRequest); !joins && r.Action != auth.Admin.String() {
 			return
 		}
-		r.Outcome, r.Detail = audit.Failed, connect.CodeOf(err).String()
+		r.Outcome, r.Detail = audit.Failed, strings.TrimPrefix(r.Detail+", "+connect.CodeOf(err).String(), ", ")
 	}
 	if i, ok := out.(interface{ GetIndex() uint64 }); ok && err == nil {
 		r.Index = i.GetIndex()
 	}
-	if r.Action == auth.Admin.String() && r.Subject == "" {
-		r.Subject = path.Base(procedure)
+	if r.Action == auth.Admin.String() {
+		r.Subject = strings.TrimSpace(path.Base(procedure) + " " + r.Subject)
 	}
 	d.note(who, r)
 }
@@ -241,11 +245,33 @@ func subjectOf(in any) string {
 		return k.Namespace + ":" + k.Name
 	case interface{ GetName() string }:
 		return m.GetName()
+	case interface{ GetMember() string }:
+		return m.GetMember()
+	case *pb.CreateCredentialRequest:
+		if p := m.GetPassword(); p != nil {
+			return auth.Principal{Kind: auth.Agent, Name: p.GetTag()}.String() + " " + p.GetModel()
+		}
+		return m.GetPrincipal()
+	case interface{ GetPrincipal() string }: // for whom a certificate is
+		return m.GetPrincipal()
+	case *pb.RevokeCredentialRequest:
+		return revokedSubject(m)
+	case *pb.SetPolicyRequest:
+		return m.GetPolicy().GetName()
 	}
 	if id := sessionIn(in); !id.IsZero() {
 		return sessionSubject(id)
 	}
 	return ""
+}
+
+// revokedSubject is what is taken back.
+func revokedSubject(m *pb.RevokeCredentialRequest) string {
+	c := m.GetCertificate()
+	if c == nil {
+		return "credential " + strconv.FormatUint(m.GetId(), 10)
+	}
+	return strings.TrimSpace("certificate " + c.GetSerial() + " " + c.GetPrincipal())
 }
 
 // sessionIn is the session that a message names, zero if none.
