@@ -21,22 +21,26 @@ type Action struct {
 	// Do is what: kill (SIGKILL), stop (SIGSTOP), cut (the network between
 	// members), restart, wipe (SIGKILL, then back with an empty disk), saturate
 	// (busy loops on every core), slow-disk (started again with syncs that take
-	// longer; a leader leads again after).
+	// longer; a leader leads again after), strangers (clients that prove nothing, to
+	// members of plain or secured listeners).
 	Do string `yaml:"do"`
 	// Member is whom: leader, follower, all, or last (of the action before).
 	// Meaningless for saturate.
 	Member string `yaml:"member,omitempty"`
 	Count  int    `yaml:"count,omitempty"` // followers; 0: one
-	// For is how long until it is undone: stop, cut, saturate. 0: never.
+	// For is how long until it is undone: stop, cut, saturate, strangers. 0: at the end.
 	For Duration `yaml:"for,omitempty"`
 	// Way is which messages of the member a cut loses: out, in or both.
 	Way   string   `yaml:"way,omitempty"`
 	Delay Duration `yaml:"delay,omitempty"` // of each sync of a slow disk
+	// Of strangers: connections that say nothing, and clients that flood.
+	Silent int `yaml:"silent,omitempty"`
+	Flood  int `yaml:"flood,omitempty"`
 }
 
 // actions are the names of what can be done, and whether it can be undone.
 var actions = map[string]struct{ lasts bool }{
-	"kill": {}, "stop": {lasts: true}, "cut": {lasts: true}, "restart": {}, "wipe": {}, "saturate": {lasts: true}, "slow-disk": {},
+	"kill": {}, "stop": {lasts: true}, "cut": {lasts: true}, "restart": {}, "wipe": {}, "saturate": {lasts: true}, "slow-disk": {}, "strangers": {lasts: true},
 }
 
 // whom are the names of members an action can be done to.
@@ -82,6 +86,10 @@ func (a Action) validate() error {
 		return fmt.Errorf("%s is not undone: leave for out", a.Do)
 	case a.Do == "saturate" && a.For == 0:
 		return fmt.Errorf("saturate needs for")
+	case (a.Silent != 0 || a.Flood != 0) != (a.Do == "strangers"):
+		return fmt.Errorf("silent is %d and flood %d; strangers, and nothing else, need one of them", a.Silent, a.Flood)
+	case a.Silent < 0 || a.Silent > maxSilent || a.Flood < 0 || a.Flood > maxFlooders:
+		return fmt.Errorf("silent is %d and flood %d; limits are %d and %d", a.Silent, a.Flood, maxSilent, maxFlooders)
 	case a.Do == "cut" && !slices.Contains([]string{"out", "in", "both"}, a.Way):
 		return fmt.Errorf("way %q is none of out, in, both", a.Way)
 	case a.Do == "slow-disk" && (a.Delay <= 0 || time.Duration(a.Delay) > maxDelay):
@@ -93,4 +101,9 @@ func (a Action) validate() error {
 // cuts reports whether members must speak through proxies.
 func (sc *Scenario) cuts() bool {
 	return slices.ContainsFunc(sc.script(), func(a Action) bool { return a.Do == "cut" })
+}
+
+// besieged reports whether strangers come: to all doors there are.
+func (sc *Scenario) besieged() bool {
+	return slices.ContainsFunc(sc.script(), func(a Action) bool { return a.Do == "strangers" })
 }

@@ -52,6 +52,8 @@ type localMember struct {
 	Name    string   `json:"name"`
 	URL     string   `json:"url"`
 	Peer    string   `json:"peer"`
+	Juju    string   `json:"juju"`
+	Consul  string   `json:"consul"`
 	PID     int      `json:"pid"`
 	DataDir string   `json:"data_dir"`
 	Log     string   `json:"log"`
@@ -125,13 +127,23 @@ func (l *Local) startParent(ctx context.Context) error {
 	return nil
 }
 
+// others are the addresses of the member's other listeners.
+func (m *localMember) others() (list []string) {
+	for _, address := range []string{m.Peer, m.Juju, m.Consul} {
+		if address != "" {
+			list = append(list, address)
+		}
+	}
+	return list
+}
+
 // Servers implements Cluster.
 func (l *Local) Servers() []Server {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var all []Server
 	for _, m := range l.members {
-		all = append(all, Server{Name: m.Name, URL: m.URL, PID: m.PID})
+		all = append(all, Server{Name: m.Name, URL: m.URL, PID: m.PID, Others: m.others()})
 	}
 	return all
 }

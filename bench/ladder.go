@@ -55,8 +55,11 @@ func (r *run) noteEffect() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n := len(r.steps); n >= 2 {
-		r.facts["extend_p99_before_ms"] = r.steps[n-2].Ops["extend"].P99
-		r.facts["extend_p99_fault_ms"] = r.steps[n-1].Ops["extend"].P99
+		before, fault := r.steps[n-2].Ops["extend"].P99, r.steps[n-1].Ops["extend"].P99
+		r.facts["extend_p99_before_ms"], r.facts["extend_p99_fault_ms"] = before, fault
+		if before > 0 {
+			r.facts["extend_p99_times"] = fault / before
+		}
 	}
 }
 

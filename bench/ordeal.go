@@ -73,7 +73,7 @@ func (o *ordeal) play(ctx context.Context, script []Action) error {
 	var undo []func()
 	defer func() {
 		for _, u := range undo {
-			u() // whatever was not undone in time: the run was interrupted
+			u() // whatever lasts to the end, or was not undone in time: the run was interrupted
 		}
 	}()
 	for _, a := range script {
@@ -143,8 +143,11 @@ func (o *ordeal) act(ctx context.Context, a Action) (undo func(), err error) {
 	}
 	o.last = who
 	o.begin()
-	if a.Do == "stop" {
+	switch a.Do {
+	case "stop":
 		return o.stop(who)
+	case "strangers":
+		return o.strangers(ctx, a, who)
 	}
 	if o.servers == nil {
 		return nil, incumbent.Errorf(incumbent.Invalid, "%s needs a cluster that this run starts", a.Do)

@@ -81,9 +81,10 @@ type Cluster interface {
 
 // Server is one process of a cluster.
 type Server struct {
-	Name string
-	URL  string
-	PID  int
+	Name   string
+	URL    string
+	PID    int
+	Others []string // addresses of its other listeners, where they are known
 }
 
 // Members is a Cluster whose members can be ended and started again, each for
@@ -286,6 +287,9 @@ func (r *run) launch(ctx context.Context) (Cluster, error) {
 			r.opts.JujuPassword = rand.Text()
 		}
 		what.Juju = r.opts.JujuPassword
+	}
+	if r.sc.besieged() && what.Members > 1 { // one alone does not say where its other doors are
+		what.Juju, what.Consul = rand.Text(), true
 	}
 	return r.opts.Launch(ctx, what)
 }
