@@ -1,8 +1,8 @@
 package consul
 
 import (
+	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -224,10 +224,7 @@ func (r *request) decode(v any) bool {
 }
 
 func decodeJSON(body []byte, v any) error {
-	if len(body) == 0 {
-		return errors.New("EOF")
-	}
-	return json.Unmarshal(body, v)
+	return json.NewDecoder(bytes.NewReader(body)).Decode(v)
 }
 
 // origin is that of what the request has done.

@@ -37,7 +37,7 @@ type result struct {
 	body     body
 	raw      bool // the body is no JSON
 	filtered bool // something was left out that the caller may not see
-	size     int  // bytes that keeping it costs
+	size     int  // bytes that keeping it costs, at least those of the body
 }
 
 // body is a result's in the encodings that go out, each made once for all.
@@ -254,7 +254,11 @@ func (r *request) told(t watch.Told) {
 		return
 	}
 	res := t.Answer.Value.(*result) //nolint:forcetypeassert // what shared gives
-	r.result(res, t.Answer.Changed, t.Answer.Hash)
+	changed := t.Answer.Changed
+	if r.opts.index <= t.Read { // another member looked first when it was later: to whom it said so the index does not go back
+		changed = max(changed, r.opts.index)
+	}
+	r.result(res, changed, t.Answer.Hash)
 }
 
 // result answers with a result that is this since an index, or has a hash.
@@ -263,8 +267,8 @@ func (r *request) result(res *result, changed incumbent.Index, hash watch.Hash) 
 		r.setHeader("X-Consul-Contenthash", hex.EncodeToString(hash[:]))
 	} else {
 		r.setHeader("X-Consul-Index", formatIndex(changed))
+		r.consistencyHeaders()
 	}
-	r.consistencyHeaders()
 	if res.filtered {
 		r.setHeader("X-Consul-Results-Filtered-By-Acls", "true")
 	}
@@ -278,13 +282,15 @@ func (r *request) result(res *result, changed incumbent.Index, hash watch.Hash) 
 	} else {
 		r.setHeader("Content-Type", "application/json")
 	}
-	b := res.body.JSON()
+	var b []byte
 	switch {
 	case r.opts.pretty && !res.raw:
 		b = res.body.Pretty()
-	case r.wantsGzip() && len(b) >= gzipFrom:
+	case r.wantsGzip() && res.size >= gzipFrom: // the plain one is not made for that
 		b = res.body.Gzip()
 		r.setHeader("Content-Encoding", "gzip")
+	default:
+		b = res.body.JSON()
 	}
 	r.send(status, b)
 }

@@ -35,7 +35,7 @@ func (w *watched) serve(d *Door, r *request) {
 		if e == nil {
 			return result{status: http.StatusNotFound, index: max(gone, 1)}
 		}
-		res := result{index: e.Modified, body: newBody(func() []byte {
+		res := result{index: e.Modified, size: len(e.Value) + entryBytes, body: newBody(func() []byte {
 			w.encodes.Add(1)
 			b, _ := json.Marshal(map[string]string{"Value": string(e.Value)})
 			return b
