@@ -145,7 +145,7 @@ func (b *agentServiceBody) command(d *Door) (*catalog.Command, *unfit) {
 	if u != nil {
 		return nil, u
 	}
-	cmd := &catalog.Command{Verb: catalog.Register, Target: catalog.Target{Namespace: d.namespace, Node: d.cfg.Node}, Service: s}
+	cmd := &catalog.Command{Verb: catalog.Register, Target: catalog.Target{Namespace: d.namespace, Node: d.cfg.Node}, Service: s, KeepOutput: true}
 	for i, c := range checks {
 		check, u := c.record(d)
 		if u != nil {

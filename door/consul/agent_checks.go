@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
+	"github.com/incumbent-dev/incumbent/engine"
 )
 
 // agentCheckRegister registers a check of the agent, or of a service of it.
@@ -41,12 +43,12 @@ func agentCheckRegister(d *Door, r *request) {
 // registerCheck registers a check on the agent's node, if the caller may.
 func (r *request) registerCheck(c *catalog.Check) {
 	d := r.door
-	cmd := &catalog.Command{Verb: catalog.Register, Target: catalog.Target{Namespace: d.namespace, Node: d.cfg.Node}, Checks: []*catalog.Check{c}}
+	cmd := &catalog.Command{Verb: catalog.Register, Target: catalog.Target{Namespace: d.namespace, Node: d.cfg.Node}, Checks: []*catalog.Check{c}, KeepOutput: true}
 	if !r.mayRegister(cmd) {
 		return
 	}
 	r.withAgent(cmd)
-	r.register(cmd, func() { r.bytes(http.StatusOK, "", nil) })
+	r.register(cmd, func() { r.nothing() })
 }
 
 // agentCheckDeregister deregisters a check of the agent.
@@ -56,7 +58,7 @@ func agentCheckDeregister(d *Door, r *request) {
 			r.unknownCheck()
 			return
 		}
-		r.deregister(r.agentCheck(r.rest), func() { r.bytes(http.StatusOK, "", nil) })
+		r.deregister(r.agentCheck(r.rest), func() { r.nothing() })
 	})
 }
 
@@ -123,8 +125,15 @@ func (r *request) updateKnown(c *catalog.Check, status catalog.Status, output st
 	if !r.allow(action, name, false) {
 		return
 	}
-	cmd := &catalog.Command{Verb: catalog.UpdateCheck, Target: r.agentCheck(c.ID), Status: status, Output: cutOutput(output)}
-	r.change(cmd, false, action, name, func() { r.bytes(http.StatusOK, "", nil) })
+	// Where it changes nothing it is no command: it extends the ttl.
+	cmd := catalog.Command{Verb: catalog.UpdateCheck, Target: r.agentCheck(c.ID), Status: status, Output: cutOutput(output)}
+	r.execute(func(call engine.Call, done func(core.Result)) { r.door.engine.Pass(call, cmd, done) }, func(res core.Result) {
+		if res.Err != nil {
+			r.refusedByCatalog(&cmd, &res)
+			return
+		}
+		r.nothing()
+	})
 }
 
 // What a maintenance says where nobody gave a reason.
@@ -184,7 +193,7 @@ func agentMaintenance(_ *Door, r *request) {
 // something.
 func (r *request) maintain(on bool, c *catalog.Check) {
 	if !on {
-		r.deregister(r.agentCheck(c.ID), func() { r.bytes(http.StatusOK, "", nil) })
+		r.deregister(r.agentCheck(c.ID), func() { r.nothing() })
 		return
 	}
 	c.Namespace, c.Node, c.Status, c.Type = r.door.namespace, r.door.cfg.Node, catalog.Critical, maintained

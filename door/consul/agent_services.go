@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -322,7 +323,7 @@ func agentServiceRegister(d *Door, r *request) {
 	r.withAgent(cmd)
 	r.register(cmd, func() {
 		if !replace {
-			r.bytes(http.StatusOK, "", nil)
+			r.nothing()
 			return
 		}
 		r.dropChecks(cmd)
@@ -348,7 +349,7 @@ func (r *request) dropChecks(registered *catalog.Command) {
 			return
 		}
 	}
-	r.bytes(http.StatusOK, "", nil)
+	r.nothing()
 }
 
 // nodeHealth is the check that says whether a node is there at all.
@@ -367,8 +368,9 @@ func (r *request) withAgent(c *catalog.Command) {
 		}
 	}
 	c.Node = &catalog.Node{
-		Namespace: d.namespace, Name: d.cfg.Node, ID: incumbent.SessionID(d.cfg.NodeID).String(), Address: or(address, "127.0.0.1"),
-		Meta: []catalog.Pair{{Key: "consul-version", Value: Version}},
+		Namespace: d.namespace, Name: d.cfg.Node, ID: incumbent.SessionID(d.cfg.NodeID).String(), Address: or(address, loopback),
+		TaggedAddresses: ownAddresses(or(address, loopback)),
+		Meta:            []catalog.Pair{{Key: "consul-network-segment"}, {Key: "consul-version", Value: Version}},
 	}
 	c.Checks = append([]*catalog.Check{{
 		Namespace: d.namespace, Node: d.cfg.Node, ID: nodeHealth, Name: "Serf Health Status", Status: catalog.Passing, Output: "Agent alive and reachable",
@@ -383,9 +385,24 @@ func agentServiceDeregister(d *Door, r *request) {
 			return
 		}
 		t := catalog.Target{Kind: catalog.ServiceKind, Namespace: d.namespace, Node: d.cfg.Node, ID: r.rest}
-		r.deregister(t, func() { r.bytes(http.StatusOK, "", nil) })
+		r.deregister(t, func() { r.nothing() })
 	})
 }
+
+// loopback is the address of an agent of which none is known.
+const loopback = "127.0.0.1"
+
+// ownAddresses are the addresses of a node that has one.
+func ownAddresses(address string) []catalog.Pair {
+	family := "_ipv4"
+	if a, err := netip.ParseAddr(address); err == nil && !a.Is4() {
+		family = "_ipv6"
+	}
+	return []catalog.Pair{{Key: "lan", Value: address}, {Key: "lan" + family, Value: address}, {Key: "wan", Value: address}, {Key: "wan" + family, Value: address}}
+}
+
+// nothing answers that it is done.
+func (r *request) nothing() { r.bytes(http.StatusOK, "application/json; charset=utf-8", nil) }
 
 func (r *request) unknownService() {
 	r.fail(http.StatusNotFound, "Unknown service ID %q. Ensure that the service ID is passed, not the service name.", r.rest)

@@ -22,6 +22,7 @@ func catalogRoutes() []route {
 		{"/v1/catalog/services", methods{"GET": catalogServices}},
 		{"/v1/catalog/service/", methods{"GET": catalogService}},
 		{"/v1/catalog/connect/", methods{"GET": healthConnect}},
+		{"/v1/catalog/gateway-services/", methods{"GET": healthConnect}},
 		{"/v1/catalog/node/", methods{"GET": catalogNode}},
 		{"/v1/catalog/node-services/", methods{"GET": catalogNodeServices}},
 	}

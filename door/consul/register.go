@@ -172,6 +172,10 @@ func catalogRegister(d *Door, r *request) {
 		r.refusedBody("%s", text)
 		return
 	}
+	if cmd.Node == nil && cmd.Service == nil && len(cmd.Checks) == 0 {
+		r.json(http.StatusOK, true)
+		return
+	}
 	if r.mayRegister(cmd) {
 		r.register(cmd, func() { r.json(http.StatusOK, true) })
 	}
@@ -395,17 +399,40 @@ func (r *request) register(c *catalog.Command, then func()) {
 	r.change(c, false, auth.NodeWrite, c.Target.Node, then)
 }
 
-// change proposes a command of the catalog, and goes on when it has been executed, or
-// does nothing.
+// change proposes a command of the catalog, and goes on when it has been executed. What
+// would change nothing is answered by a confirmed view.
 func (r *request) change(c *catalog.Command, reserve bool, a auth.Action, subject string, then func()) {
-	r.propose(*c, reserve, func(res core.Result) {
+	end := func(res core.Result, changed bool) {
 		if res.Err != nil {
 			r.refusedByCatalog(c, &res)
 			return
 		}
-		r.changed(a, subject, "", r.door.view().Index())
+		if changed {
+			r.changed(a, subject, "", res.Index)
+		}
 		then()
+	}
+	propose := func() { r.propose(*c, reserve, func(res core.Result) { end(res, true) }) }
+	if _, idle := r.idling(c); !idle {
+		propose()
+		return
+	}
+	r.confirmed(func() {
+		if res, idle := r.idling(c); idle {
+			end(res, false)
+			return
+		}
+		propose()
 	})
+}
+
+// idling answers a command that would change nothing of what this member shows.
+func (r *request) idling(c *catalog.Command) (core.Result, bool) {
+	if c.Validate() != nil {
+		return core.Result{}, false // the state says why
+	}
+	v := r.door.view()
+	return catalog.Of(v).Idling(c, func(id incumbent.SessionID) bool { return v.Session(id) != nil })
 }
 
 // refusedByCatalog answers what was refused for what is there.

@@ -1,0 +1,221 @@
+package consul
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/incumbent-dev/incumbent/core/catalog"
+)
+
+// does makes a request, and fails unless it is answered so: "STATUS BODY".
+func (m *member) does(method, path, body, want string) {
+	m.tb.Helper()
+	if a := m.do(method, path, body); fmt.Sprint(a.StatusCode, " ", a.body) != want {
+		m.tb.Errorf("%s %s %s: %d %s, want %s", method, path, body, a.StatusCode, a.body, want)
+	}
+}
+
+func TestServicesOfTheAgent(t *testing.T) {
+	m := startMember(t, nil)
+	m.does("GET", "/v1/agent/services", "", `200 {}`)
+	m.send("/v1/agent/service/register", `{"ID":"redis1","Name":"redis","Tags":["primary"],"Address":"127.0.0.1","Port":8000,"Meta":{"v":"4"},"enable_tag_override":true,
+		"TaggedAddresses":{"wan":{"Address":"198.18.0.1","Port":80}},"Check":{"deregister_critical_service_after":"90m","TTL":"30s"},"Weights":{"Passing":10,"Warning":1}}`)
+	m.send("/v1/agent/service/register", `{"name":"plain"}`)
+	m.send("/v1/agent/service/register", `{"name":"many","checks":[{"ttl":"20s","status":"passing","notes":"n"},{"name":"tcp","tcp":"127.0.0.1:1","interval":"10s","timeout":2000000000},
+		{"checkid":"h","http":"http://127.0.0.1:1/","interval":"1h","header":{"X":["a"]}}]}`)
+	const redis = `{"ID":"redis1","Service":"redis","Tags":["primary"],"Meta":{"v":"4"},"Port":8000,"Address":"127.0.0.1","TaggedAddresses":{"lan_ipv4":{"Address":"127.0.0.1","Port":8000},"wan":{"Address":"198.18.0.1","Port":80},"wan_ipv4":{"Address":"127.0.0.1","Port":8000}},"Weights":{"Passing":10,"Warning":1},"EnableTagOverride":true`
+	m.does("GET", "/v1/agent/services?filter=Service==redis", "", `200 {"redis1":`+redis+`,"Datacenter":"dc1"}}`)
+	m.does("GET", "/v1/agent/service/none", "", `404 unknown service ID: none`)
+	m.does("GET", "/v1/agent/checks?filter=ServiceID==redis1", "", `200 {"service:redis1":{"Node":"agent","CheckID":"service:redis1","Name":"Service 'redis' check","Status":"critical","Notes":"","Output":"","ServiceID":"redis1","ServiceName":"redis","ServiceTags":["primary"],"Type":"ttl","Interval":"","Timeout":"","ExposedPort":0,"Definition":{},"CreateIndex":0,"ModifyIndex":0}}`)
+	var checks map[string]checkJSON
+	if err := json.Unmarshal([]byte(m.get("/v1/agent/checks?filter=ServiceID==many").body), &checks); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]string{"service:many:1": "ttl  ", "service:many:2": "tcp 10s 2s", "h": "http 1h0m0s "} {
+		if c := checks[id]; c.Type+" "+c.Interval+" "+c.Timeout != want || len(checks) != 3 {
+			t.Errorf("%s: %+v, want %s", id, c, want)
+		}
+	}
+	// What is run is run by the member that was asked, as it was said.
+	c := catalog.Of(m.group.View()).Check("default", "agent", "h")
+	if c.Runner != m.group.Node().Status().Member || string(c.Definition) != `{"Interval":"1h0m0s","HTTP":"http://127.0.0.1:1/","Header":{"X":["a"]}}` {
+		t.Errorf("check: runner %d, definition %s", c.Runner, c.Definition)
+	}
+	if c := catalog.Of(m.group.View()).Check("default", "agent", "service:redis1"); c.TTL.String() != "30s" || c.DeregisterAfter.String() != "1h30m0s" {
+		t.Errorf("check: %+v", c)
+	}
+	// It is in the catalog, too, on the one node of the cluster.
+	if a := m.get("/v1/health/service/redis"); !strings.Contains(a.body, `"Node":"agent"`) || !strings.Contains(a.body, `"CheckID":"serfHealth"`) {
+		t.Errorf("%s", a.body)
+	}
+	m.send("/v1/agent/service/register?replace-existing-checks", `{"name":"many","check":{"ttl":"20s"}}`)
+	if body := m.get("/v1/health/checks/many").body; strings.Count(body, "CheckID") != 1 || !strings.Contains(body, `"service:many"`) {
+		t.Errorf("checks that were to be replaced: %s", body)
+	}
+	m.does("PUT", "/v1/agent/service/deregister/many", "", "200 ")
+	m.does("PUT", "/v1/agent/service/deregister/many", "", `404 Unknown service ID "many". Ensure that the service ID is passed, not the service name.`)
+	m.does("GET", "/v1/health/checks/many", "", "200 []")
+}
+
+func TestServicesOfTheAgentThatAreRefused(t *testing.T) {
+	m := startMember(t, nil)
+	m.send("/v1/agent/check/register", `{"Name":"known","TTL":"1h"}`)
+	for body, want := range map[string]string{
+		``:                                     `400 Request decode failed: EOF`,
+		`{`:                                    `400 Request decode failed: unexpected EOF`,
+		`{}`:                                   `400 Missing service name`,
+		`{"Name":"a"} {}`:                      `400 Request decode failed: there is more behind the first value`,
+		`{"Name":"a","Foo":1}`:                 `400 Request decode failed: json: unknown field "Foo"`,
+		`{"Name":"a","Checks":[{"Name":"c"}]}`: `400 Invalid check: TTL must be > 0 for TTL checks`,
+		`{"Name":"a","Checks":[{"Interval":"1s"}]}`:                     `400 Invalid check: Interval is set, but nothing to run`,
+		`{"Name":"a","Check":{"TTL":"x"}}`:                              `400 Request decode failed: time: invalid duration "x"`,
+		`{"Name":"a","Check":{"HTTP":"http://x"}}`:                      `400 Invalid check: Interval must be > 0 for Script, HTTP, H2PING, TCP, UDP or OSService checks`,
+		`{"Name":"a","Check":{"TTL":"1s","Interval":"1s","TCP":"x:1"}}`: `400 Invalid check: Interval and TTL cannot both be specified`,
+		`{"Name":"a","Check":{"Args":["x"],"Interval":"1s"}}`:           `500 Scripts are disabled on this agent from remote calls; to enable, configure 'enable_script_checks' to true`,
+		`{"Name":"a","Check":{"TTL":"1s","Status":"bad"}}`:              `400 Status for checks must 'passing', 'warning', 'critical'`,
+		`{"Name":"a","Check":{"TTL":"9999h"}}`:                          `400 Invalid check: a duration is over 744h0m0s`,
+		`{"Name":"a","Meta":{"a b":"c"}}`:                               `400 Invalid Service Meta: Couldn't load metadata pair ('a b', 'c'): Key contains invalid characters`,
+		`{"Name":"a","Weights":{"Passing":-1,"Warning":1}}`:             `400 Invalid Weights: Passing must be greater than 0`,
+		`{"Name":"a","Address":"0.0.0.0"}`:                              `400 Invalid service address`,
+		`{"Name":"a","Port":70000}`:                                     `400 Invalid port 70000`,
+	} {
+		m.does("PUT", "/v1/agent/service/register", body, want)
+	}
+	for body, want := range map[string]string{
+		`{}`:                                   `400 Missing check name`,
+		`{"Name":"c","TTL":"1h","Status":"x"}`: `400 Bad check status`,
+		`{"Name":"c"}`:                         `400 Invalid check: TTL must be > 0 for TTL checks`,
+		`{"Name":"c","TTL":"1h","ServiceID":"none"}`: `404 ServiceID "none" does not exist`,
+		`{"Name":"c","AliasService":"a"}`:            `400 Invalid check: only TTL, HTTP, TCP, UDP and gRPC checks are run here`,
+	} {
+		m.does("PUT", "/v1/agent/check/register", body, want)
+	}
+	const unknown = `404 Unknown check ID "none". Ensure that the check ID is passed, not the check name.`
+	for path, want := range map[string]string{
+		"/v1/agent/check/pass/none":                       unknown,
+		"/v1/agent/check/deregister/none":                 unknown,
+		"/v1/agent/check/pass/serfHealth":                 `500 CheckID "serfHealth" does not have associated TTL`,
+		"/v1/agent/service/maintenance/":                  `400 Missing service ID`,
+		"/v1/agent/service/maintenance/none":              `400 Missing value for enable`,
+		"/v1/agent/service/maintenance/none?enable=maybe": `400 Invalid value for enable: "maybe"`,
+		"/v1/agent/service/maintenance/none?enable=true":  `404 Unknown service ID "none". Ensure that the service ID is passed, not the service name.`,
+		"/v1/agent/maintenance":                           `400 Missing value for enable`,
+	} {
+		m.does("PUT", path, "", want)
+	}
+	m.does("PUT", "/v1/agent/check/update/known", `{"Status":"odd"}`, `400 Invalid check status: 'odd'`)
+}
+
+// A pass that changes nothing costs no entry of the log.
+func TestChecksOfTheAgent(t *testing.T) {
+	m := startMember(t, nil)
+	m.send("/v1/agent/service/register", `{"name":"web","check":{"ttl":"1h"}}`)
+	for _, step := range []struct{ path, body, status, output string }{
+		{"/v1/agent/check/pass/service:web?note=fine", "", "passing", "fine"},
+		{"/v1/agent/check/warn/service:web", "", "warning", ""},
+		{"/v1/agent/check/fail/service:web?note=down", "", "critical", "down"},
+		{"/v1/agent/check/update/service:web", `{"Status":"passing","Output":"` + strings.Repeat("x", 5000) + `"}`, "passing", ""},
+	} {
+		m.does("PUT", step.path, step.body, "200 ")
+		c := catalog.Of(m.group.View()).Check("default", "agent", "service:web")
+		if c.Status.String() != step.status || step.output != "" && c.Output != step.output || len(c.Output) > catalog.MaxOutputBytes {
+			t.Errorf("%s: %s %q", step.path, c.Status, c.Output)
+		}
+	}
+	m.does("PUT", "/v1/agent/check/pass/service:web?note=again", "", "200 ")
+	at := m.group.View().Index()
+	for range 3 {
+		m.does("PUT", "/v1/agent/check/pass/service:web?note=again", "", "200 ")
+		m.send("/v1/agent/service/register", `{"name":"web","check":{"ttl":"1h"}}`) // the check keeps its status
+	}
+	if now := m.group.View().Index(); now != at {
+		t.Errorf("index %d, want %d as before", now, at)
+	}
+	m.does("GET", "/v1/agent/health/service/id/web?format=text", "", "200 passing")
+}
+
+func TestHealthOfTheAgentsServices(t *testing.T) {
+	m := startMember(t, nil)
+	m.send("/v1/agent/service/register", `{"id":"w1","name":"web","check":{"ttl":"1h","status":"passing"}}`)
+	m.send("/v1/agent/service/register", `{"id":"w2","name":"web","check":{"ttl":"1h","status":"warning"}}`)
+	const (
+		byID   = "/v1/agent/health/service/id/"
+		byName = "/v1/agent/health/service/name/"
+	)
+	for path, want := range map[string]string{
+		byID + "w1?format=text":     "200 passing",
+		byID + "w2?format=text":     "429 warning",
+		byName + "web?format=text":  "429 warning",
+		byID + "none?format=text":   "404 ServiceId none not found",
+		byID + "none":               `404 {"AggregatedStatus":"critical","Service":null,"Checks":null}`,
+		byName + "none?format=text": "404 ServiceName none Not Found",
+		byName + "none":             "404 []",
+		byID:                        "500 Missing serviceID",
+		byName:                      "500 Missing service Name",
+	} {
+		m.does("GET", path, "", want)
+	}
+	m.does("PUT", "/v1/agent/check/fail/service:w2", "", "200 ")
+	m.does("GET", byName+"web?format=text", "", "503 critical")
+	m.does("PUT", "/v1/agent/service/maintenance/w1?enable=true&reason=why", "", "200 ")
+	a := m.do("GET", byID+"w1", "")
+	if a.StatusCode != http.StatusServiceUnavailable || a.Header.Get("X-Consul-Reason") != "maintenance" || !strings.Contains(a.body, `"Notes":"why"`) || strings.Contains(a.body, "serfHealth") {
+		t.Errorf("%d %s", a.StatusCode, a.body)
+	}
+	m.does("PUT", "/v1/agent/service/maintenance/w1?enable=false", "", "200 ")
+	m.does("PUT", "/v1/agent/maintenance?enable=true", "", "200 ")
+	m.does("GET", byID+"w1?format=text", "", "503 maintenance")
+	m.does("GET", "/v1/health/service/web?passing", "", "200 []")
+	m.does("PUT", "/v1/agent/maintenance?enable=false", "", "200 ")
+	m.does("GET", byID+"w1?format=text", "", "200 passing")
+}
+
+// Who waits for another hash of a service is told when what it says changes, and not
+// when its check does.
+func TestAServiceIsWaitedForByItsHash(t *testing.T) {
+	m := startMember(t, nil)
+	m.send("/v1/agent/service/register", `{"name":"web","port":80,"check":{"ttl":"1h"}}`)
+	first := m.get("/v1/agent/service/web")
+	hash := first.Header.Get("X-Consul-Contenthash")
+	if hash == "" || !strings.Contains(first.body, `"ContentHash":"`+hash+`"`) {
+		t.Fatalf("hash %q of %s", hash, first.body)
+	}
+	c := m.begin("/v1/agent/service/web?wait=10m&hash=" + hash)
+	m.blocked(1)
+	m.does("PUT", "/v1/agent/check/pass/service:web", "", "200 ")
+	m.does("GET", "/v1/agent/service/web?hash=other", "", "200 "+first.body)
+	m.blocked(1)
+	m.send("/v1/agent/service/register", `{"name":"web","port":81,"check":{"ttl":"1h"}}`)
+	if a := c.read("GET"); !strings.Contains(a.body, `"Port":81`) || a.Header.Get("X-Consul-Contenthash") == hash {
+		t.Errorf("%s", a.body)
+	}
+}
+
+func TestRegistrationsThatAreRefused(t *testing.T) {
+	m := startMember(t, nil)
+	for body, want := range map[string]string{
+		`{"Node":"x"}`:    `500 Must provide address if SkipNodeUpdate is not set`,
+		`{"Address":"x"}`: `500 Must provide node`,
+		`{"Node":"x","Address":"1.1.1.1","Service":{"Port":1}}`:                         `500 service name (Service.Service) is required; both Service ID (Service.ID) and Service Name cannot be empty`,
+		`{"Node":"x","Address":"1.1.1.1","Service":{"ID":"a"}}`:                         `500 Must provide service name (Service.Service) when service ID is provided`,
+		`{"Node":"x","Address":"1.1.1.1","Check":{"CheckID":"a","ServiceID":"none"}}`:   `500 Unknown service ID 'none' for check ID 'a'`,
+		`{"Node":"x","Address":"1.1.1.1","Datacenter":"dc9"}`:                           `500 No path to datacenter`,
+		`{"Node":"x","Address":"1.1.1.1","ID":"bad"}`:                                   `500 Bad node ID: uuid string is wrong length`,
+		`{"Node":"x","Address":"1.1.1.1","Service":{"Service":"w","Meta":{"a b":"c"}}}`: `500 failed inserting service: Invalid Service Meta for node x and serviceID w: Couldn't load metadata pair ('a b', 'c'): Key contains invalid characters`,
+		`{"Node":5}`: `400 Request decode failed: json: cannot unmarshal number into Go struct field registration.Node of type string`,
+	} {
+		m.does("PUT", "/v1/catalog/register", body, want)
+	}
+	m.does("PUT", "/v1/catalog/register", `{"Node":"x","SkipNodeUpdate":true}`, `200 true`)
+	m.does("PUT", "/v1/catalog/deregister", `{}`, `500 Must provide node`)
+	m.does("PUT", "/v1/catalog/deregister", `{"Node":"none"}`, `200 true`)
+	m.does("PUT", "/v1/catalog/deregister", `{"Node":"none","ServiceID":"x"}`, `200 true`)
+	m.instance("n1", "web", "passing")
+	m.does("PUT", "/v1/catalog/deregister", `{"Node":"n1","CheckID":"c-web"}`, `200 true`)
+	m.does("GET", "/v1/health/checks/web", "", `200 []`)
+	m.does("PUT", "/v1/catalog/deregister", `{"Node":"n1"}`, `200 true`)
+	m.does("GET", "/v1/health/service/web", "", `200 []`)
+}
