@@ -94,11 +94,13 @@ type Failure struct {
 //	2  then: operations, each the field that it is in a Command
 //	3  else: the same
 //	4  flag: all that fails is told
+//	5  the schema that its operations need, if that is a later one than its own
 type Txn []byte
 
 // Pack returns the transaction as the log has it.
 func (c TxnCommand) Pack() Txn {
 	var w wire.Writer
+	schema := uint64(familySchema)
 	if len(c.If) > 0 {
 		m := w.Begin(1)
 		for _, is := range c.If {
@@ -116,6 +118,10 @@ func (c TxnCommand) Pack() Txn {
 		for _, op := range ops {
 			b := op.Encode(Meta{}) // its schema, then the operation
 			_, _, n := protowire.ConsumeField(b)
+			if r := wire.Read(b); n > 0 {
+				f, _ := r.Next()
+				schema = max(schema, f.N)
+			}
 			w.B = append(w.B, b[max(n, 0):]...)
 		}
 		w.End(m)
@@ -123,6 +129,9 @@ func (c TxnCommand) Pack() Txn {
 	pack(2, c.Then)
 	pack(3, c.Else)
 	w.Flag(4, c.All)
+	if schema > familySchema {
+		w.Uint(5, schema)
+	}
 	return w.B
 }
 
@@ -131,7 +140,21 @@ func (c TxnCommand) Encode(meta Meta) []byte { return c.Pack().Encode(meta) }
 
 // Encode implements [Command].
 func (t Txn) Encode(meta Meta) []byte {
-	return encode(familySchema, meta, txnNumber, func(e *encoder) { e.B = append(e.B, t...) })
+	return encode(t.schema(), meta, txnNumber, func(e *encoder) { e.B = append(e.B, t...) })
+}
+
+// schema is what all members must know to execute the transaction.
+func (t Txn) schema() uint64 {
+	r := wire.Read(t)
+	for {
+		f, more := r.Next()
+		if !more {
+			return familySchema
+		}
+		if f.Num == 5 {
+			return max(f.N, familySchema)
+		}
+	}
 }
 
 // steps are conditions or operations as they are encoded, with how many they are.
@@ -187,11 +210,12 @@ func decodeTxn(b []byte) (t txn, err *incumbent.Error) {
 			}
 			return t, nil
 		}
-		if f.Num == 4 {
-			if !f.Flag(&t.all) {
-				return t, fail(incumbent.Invalid, "malformed transaction")
+		if f.Num > 3 {
+			var schema uint64
+			if f.Num == 4 && f.Flag(&t.all) || f.Num == 5 && f.Uint(&schema) {
+				continue
 			}
-			continue
+			return t, fail(incumbent.Invalid, "malformed transaction")
 		}
 		q, ok := countSteps(f.B)
 		switch f.Num {

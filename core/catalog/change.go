@@ -179,12 +179,12 @@ func (t *tables) tellCheck(x *core.Exec, c *Check, before, after any, names []st
 // the command has succeeded.
 func (t *tables) endBound(x *core.Exec, namespace, node, check string) {
 	t.bound(namespace, node, check, func(id incumbent.SessionID) bool {
-		x.CloseSession(id, boundReason(node, check))
+		x.CloseSession(id, boundReason(check))
 		return true
 	})
 }
 
-func boundReason(node, check string) string {
+func boundReason(check string) string {
 	if check == "" {
 		return "its node is gone"
 	}

@@ -83,7 +83,7 @@ func (t *tables) verifySessions(again *tables, open func(incumbent.SessionID) bo
 		case !open(s.ID):
 			err = fmt.Errorf("session %v: it is not open", s.ID)
 		case again.dependable(s).Err != nil:
-			err = fmt.Errorf("session %v: %v", s.ID, again.dependable(s).Err)
+			err = fmt.Errorf("session %v: %w", s.ID, again.dependable(s).Err)
 		default:
 			again.addSession(s)
 			err = dated("session", s.ID.String(), s.Created, s.Modified, index)

@@ -1,0 +1,279 @@
+package catalog
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+func run(t testing.TB, s *core.State, cmds ...core.Command) (results []core.Result, changes []core.Change) {
+	t.Helper()
+	for _, c := range cmds {
+		one := make([]core.Result, 1)
+		changes = append(changes, s.Apply([][]byte{c.Encode(core.Meta{})}, one)...)
+		results = append(results, one[0])
+		if err := s.Check(); err != nil {
+			t.Fatalf("%+v: %v", c, err)
+		}
+	}
+	return results, changes
+}
+
+// must executes commands that succeed.
+func must(t testing.TB, s *core.State, cmds ...core.Command) []core.Result {
+	t.Helper()
+	results, _ := run(t, s, cmds...)
+	for i, r := range results {
+		if r.Err != nil {
+			t.Fatalf("%+v: %v", cmds[i], r.Err)
+		}
+	}
+	return results
+}
+
+func on(node string) Target { return Target{Namespace: space, Node: node} }
+
+func ofCheck(node, id string) Target { return Target{CheckKind, space, node, id} }
+
+func becomes(id string, s Status) Command {
+	return Command{Verb: UpdateCheck, Target: ofCheck("n", id), Status: s}
+}
+
+// registered is a node with a service and checks that pass.
+func registered(checks ...string) Command {
+	c := Command{Verb: Register, Target: on("n"), Node: &Node{Address: "a"}, Service: &Service{ID: "s", Name: "web"}}
+	for _, id := range checks {
+		c.Checks = append(c.Checks, &Check{ID: id, Status: Passing, ServiceID: "s"})
+	}
+	return c
+}
+
+func opened(id incumbent.SessionID, checks ...string) Command {
+	return Command{Verb: OpenSession, Target: on("n"), Session: &Session{ID: id, TTL: time.Minute, ServiceChecks: checks}}
+}
+
+func leaseName(name string) incumbent.Name {
+	return incumbent.Name{Namespace: space, Model: space, Lease: name}
+}
+
+// A session that ends because of a transaction gives its leases to those who wait, behind
+// the transaction: under tokens of their own, which are greater than all before.
+func TestG03_SessionsThatATransactionEndsHandTheirLeasesOver(t *testing.T) {
+	s := ample.state()
+	bound, waits := sessionID(1), sessionID(2)
+	must(t, s, registered("c"), opened(bound, "c"), core.OpenSessionCommand{ID: waits},
+		core.ClaimCommand{Name: leaseName("a"), Holder: "h", Session: bound}, core.ClaimCommand{Name: leaseName("b"), Holder: "h", Session: bound},
+		core.ClaimCommand{Name: leaseName("a"), Holder: "w", Session: waits, Wait: true}, core.ClaimCommand{Name: leaseName("b"), Holder: "w", Session: waits, Wait: true})
+	results, changes := run(t, s, core.TxnCommand{Then: []core.Command{
+		core.ClaimCommand{Name: leaseName("x"), Holder: "h", Session: waits},
+		core.ClaimCommand{Name: leaseName("y"), Holder: "h", Session: waits},
+		becomes("c", Critical),
+		Command{Verb: Get, Target: ofCheck("n", "c")},
+	}})
+	if results[0].Err != nil {
+		t.Fatal(results[0].Err)
+	}
+	seen := map[incumbent.Token]bool{}
+	for _, name := range []string{"x", "y", "a", "b"} {
+		l := s.View().Lease(leaseName(name))
+		if l.Session != waits || seen[l.Token] {
+			t.Errorf("lease %s: token %d of session %v", name, l.Token, l.Session)
+		}
+		seen[l.Token] = true
+	}
+	var last incumbent.Index
+	for _, c := range changes {
+		if c.Index < last {
+			t.Errorf("a change of index %d is told behind one of %d", c.Index, last)
+		}
+		last = c.Index
+	}
+	if s.View().Session(bound) != nil || Of(s.View()).Session(bound) != nil {
+		t.Error("the session is open, and its check is critical")
+	}
+}
+
+// A transaction that fails ends no session, whatever it did before.
+func TestG24_ATransactionThatFailsEndsNoSession(t *testing.T) {
+	s := ample.state()
+	bound := sessionID(1)
+	must(t, s, registered("c"), opened(bound, "c"))
+	results, changes := run(t, s, core.TxnCommand{Then: []core.Command{
+		Command{Verb: Deregister, Target: Target{NodeKind, space, "n", ""}}, Command{Verb: UpdateCheck, Target: ofCheck("n", "c")},
+	}})
+	if incumbent.KindOf(results[0].Err) != incumbent.NotFound || len(changes) != 0 || s.View().Session(bound) == nil {
+		t.Fatalf("%v, %d changes, session %v", results[0].Err, len(changes), s.View().Session(bound))
+	}
+	must(t, s, becomes("c", Critical))
+	if s.View().Session(bound) != nil {
+		t.Error("the session is open, and its check is critical")
+	}
+}
+
+// What ends with a session may end others: all of them end with the one command.
+func TestSessionsEndInChains(t *testing.T) {
+	s := ample.state()
+	must(t, s, Command{Verb: Register, Target: on("n"), Node: &Node{}, Checks: []*Check{{ID: "first", Status: Passing}}})
+	const length = 10
+	before := "first"
+	for i := range length {
+		id := sessionID(i + 1)
+		name := strings.Repeat("s", i+1)
+		must(t, s, opened(id, before), Command{
+			Verb: Register, Target: on("n"), Service: &Service{ID: name, Name: name, Session: id},
+			Checks: []*Check{{ID: name, ServiceID: name, Status: Passing}},
+		})
+		before = name
+	}
+	must(t, s, becomes("first", Critical))
+	v := Of(s.View())
+	if n := s.View().SessionCount(); n != 0 || v.services.Len() != 0 || v.checks.Len() != 1 || v.sessions.Len() != 0 {
+		t.Errorf("%d sessions, %d services and %d checks are left", n, v.services.Len(), v.checks.Len())
+	}
+}
+
+// A flap of an instance costs the same however many instances there are: it tells of
+// three topics, moves three indexes, and shares all other instances with the view before.
+func TestAFlapTouchesItsInstanceAlone(t *testing.T) {
+	s := small{limits: newTables().limits}.state()
+	for i := range 100 {
+		node := strings.Repeat("n", i+1)
+		must(t, s, Command{
+			Verb: Register, Target: on(node), Node: &Node{}, Service: &Service{ID: "s", Name: "web"},
+			Checks: []*Check{{ID: "c", ServiceID: "s", Status: Passing}},
+		})
+	}
+	instances := func() (list []*Instance) {
+		Of(s.View()).Instances(space, "web", func(i *Instance) bool {
+			list = append(list, i)
+			return true
+		})
+		return list
+	}
+	before := instances()
+	_, changes := run(t, s, becomes("c", Critical))
+	after := instances()
+	differ := 0
+	for i := range before {
+		if before[i] != after[i] {
+			differ++
+		}
+	}
+	if len(before) != 100 || len(after) != 100 || differ != 1 || after[0].Status() != Critical {
+		t.Errorf("of %d and %d instances %d differ, the first is %v", len(before), len(after), differ, after[0].Status())
+	}
+	if len(changes) != 1 || len(changes[0].Family.Also) != 2 {
+		t.Errorf("told: %+v", changes)
+	}
+}
+
+// Indexes of names that are of nothing are bounded: what is forgotten raises the floor,
+// so that no index goes back.
+func TestG14_IndexesOfNothingAreForgottenUpwards(t *testing.T) {
+	s := ample.state()
+	var last incumbent.Index
+	for i := range 4 * ample.limits.tombstones {
+		name := strings.Repeat("x", i+1)
+		must(t, s, Command{Verb: Register, Target: on(name), Node: &Node{}}, Command{Verb: Deregister, Target: Target{NodeKind, space, name, ""}})
+		v := Of(s.View())
+		at := v.NodeIndex(space, "x")
+		if at < last || v.NodeIndex(space, name) != s.Index() {
+			t.Fatalf("index of the first is %d, after %d; that of the newest %d of %d", at, last, v.NodeIndex(space, name), s.Index())
+		}
+		last = at
+	}
+	v := Of(s.View())
+	if n := v.marks.Len(); n != ample.limits.tombstones+1 || v.floor == 0 { // with that of the table
+		t.Errorf("%d indexes, the floor is %d", n, v.floor)
+	}
+}
+
+// Limits refuse what is one too many, and nothing of it has happened.
+func TestG39_ACatalogIsBounded(t *testing.T) {
+	base := registered("c")
+	node := func(name string) Command { return Command{Verb: Register, Target: on(name), Node: &Node{}} }
+	for name, c := range map[string]struct {
+		limits limits
+		one    core.Command
+	}{
+		"records":  {limits{3, 9, 9, 9, 9}, node("m")},
+		"services": {limits{9, 1, 9, 9, 9}, Command{Verb: Register, Target: on("n"), Service: &Service{ID: "t", Name: "t"}}},
+		"checks":   {limits{9, 9, 1, 9, 9}, Command{Verb: Register, Target: on("n"), Checks: []*Check{{ID: "d", ServiceID: "s"}}}},
+		"sessions": {limits{9, 9, 9, 0, 9}, opened(sessionID(1))},
+	} {
+		s := small{limits: c.limits}.state()
+		must(t, s, base)
+		before := section(Of(s.View()))
+		results, _ := run(t, s, c.one)
+		if incumbent.KindOf(results[0].Err) != incumbent.TooLarge || section(Of(s.View())) != before {
+			t.Errorf("%s: %v", name, results[0].Err)
+		}
+		must(t, s, becomes("c", Warning), base)
+	}
+}
+
+// A restore of one namespace has what is of it, and the sessions that it names.
+func TestANamespaceHasItsOwn(t *testing.T) {
+	s := ample.state()
+	other := Command{Verb: Register, Target: Target{Namespace: "other", Node: "n"}, Node: &Node{ID: "id"}}
+	must(t, s, registered("c"), opened(sessionID(1), "c"), other)
+	part := s.View().Namespace(space)
+	if v := Of(part); v.Node("other", "n") != nil || v.Instance(space, "n", "s") == nil || v.Session(sessionID(1)) == nil || part.Session(sessionID(1)) == nil {
+		t.Error("the part is another")
+	}
+	var b bytes.Buffer
+	if err := part.WriteSnapshot(&b); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := core.Restore(&b, ample); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzCommand(f *testing.F) {
+	for _, c := range []Command{registered("c", "d"), opened(sessionID(1), "c"), becomes("c", Warning), {Verb: Lapse, Target: ofCheck("n", "c"), Index: 1}} {
+		b := c.Encode(core.Meta{})
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s := ample.state()
+		must(t, s, registered("c"), opened(sessionID(9), "c"))
+		r := make([]core.Result, 1)
+		defer func() {
+			if p := recover(); p != nil && !strings.Contains(p.(string), "newer version") {
+				panic(p)
+			}
+		}()
+		s.Apply([][]byte{b}, r)
+		if err := s.Check(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func FuzzRecord(f *testing.F) {
+	s := ample.state()
+	must(f, s, registered("c"), opened(sessionID(9), "c"))
+	Of(s.View()).Write(func(b []byte) bool {
+		f.Add(bytes.Clone(b))
+		return true
+	})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		own := newTables()
+		if !own.ReadRecord(b) {
+			return
+		}
+		again := newTables()
+		v := &View{own.copied()}
+		v.Write(func(r []byte) bool {
+			if !again.ReadRecord(r) {
+				t.Fatalf("%x is read, and not what it is written as", b)
+			}
+			return true
+		})
+	})
+}

@@ -1,0 +1,659 @@
+package catalog
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+const space = "default"
+
+// small is the family with smaller limits.
+type small struct {
+	Family
+	limits limits
+}
+
+func (f small) New() core.Tables {
+	t := newTables()
+	t.limits = f.limits
+	return t
+}
+
+func (f small) state() *core.State { return core.New(f) }
+
+var ample = small{limits: limits{1000, 100, 20, 20, 5}}
+
+func sessionID(n int) incumbent.SessionID { return incumbent.SessionID{0: 1, 15: byte(n)} }
+
+// naive is the catalog once more, in maps, and without a thought for cost. Its indexes
+// are never forgotten.
+type naive struct {
+	index    incumbent.Index
+	nodes    map[string]Node
+	services map[[2]string]Service
+	checks   map[[2]string]Check
+	sessions map[incumbent.SessionID]Session
+	open     map[incumbent.SessionID]bool
+	last     map[string]incumbent.Index // "service x", "node n", "nodes", …
+	ending   []incumbent.SessionID
+}
+
+func newNaive() *naive {
+	return &naive{
+		nodes: map[string]Node{}, services: map[[2]string]Service{}, checks: map[[2]string]Check{},
+		sessions: map[incumbent.SessionID]Session{}, open: map[incumbent.SessionID]bool{}, last: map[string]incumbent.Index{},
+	}
+}
+
+func (n *naive) copied() *naive {
+	c := newNaive()
+	c.index = n.index
+	for k, v := range n.nodes {
+		c.nodes[k] = v
+	}
+	for k, v := range n.services {
+		c.services[k] = v
+	}
+	for k, v := range n.checks {
+		c.checks[k] = v
+	}
+	for k, v := range n.sessions {
+		c.sessions[k] = v
+	}
+	for k, v := range n.open {
+		c.open[k] = v
+	}
+	for k, v := range n.last {
+		c.last[k] = v
+	}
+	return c
+}
+
+func (n *naive) moved(table, node string, services ...string) {
+	n.last[table], n.last["node "+node] = n.index, n.index
+	for _, s := range services {
+		n.last["service "+s] = n.index
+	}
+}
+
+// shown are the services whose instances show a check.
+func (n *naive) shown(c Check) []string {
+	if c.ServiceID != "" {
+		return []string{n.services[[2]string{c.Node, c.ServiceID}].Name}
+	}
+	return n.namesOn(c.Node)
+}
+
+func (n *naive) namesOn(node string) (names []string) {
+	for k, s := range n.services {
+		if k[0] == node {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+func (n *naive) dropCheck(c Check) {
+	n.moved("checks", c.Node, n.shown(c)...)
+	delete(n.checks, [2]string{c.Node, c.ID})
+	n.endBound(c.Node, c.ID)
+}
+
+func (n *naive) endBound(node, check string) {
+	for id, s := range n.sessions {
+		if s.Node == node && (check == "" || slices.Contains(s.NodeChecks, check) || slices.Contains(s.ServiceChecks, check)) {
+			n.ending = append(n.ending, id)
+		}
+	}
+}
+
+func (n *naive) dropService(s Service) {
+	for _, c := range n.checks {
+		if c.Node == s.Node && c.ServiceID == s.ID {
+			n.dropCheck(c)
+		}
+	}
+	n.moved("services", s.Node, s.Name)
+	delete(n.services, [2]string{s.Node, s.ID})
+}
+
+func (n *naive) dropNode(name string) {
+	for _, s := range n.services {
+		if s.Node == name {
+			n.dropService(s)
+		}
+	}
+	for _, c := range n.checks {
+		if c.Node == name {
+			n.dropCheck(c)
+		}
+	}
+	n.moved("nodes", name)
+	delete(n.nodes, name)
+	n.endBound(name, "")
+}
+
+// settle ends the sessions that are to end.
+func (n *naive) settle() {
+	for len(n.ending) > 0 {
+		id := n.ending[0]
+		n.ending = n.ending[1:]
+		if !n.open[id] {
+			continue
+		}
+		delete(n.open, id)
+		if s, ok := n.sessions[id]; ok {
+			delete(n.sessions, id)
+			n.moved("sessions", s.Node)
+		}
+		for _, s := range n.services {
+			if s.Session == id {
+				n.dropService(s)
+			}
+		}
+	}
+}
+
+func (n *naive) putCheck(c Check) {
+	k := [2]string{c.Node, c.ID}
+	o, there := n.checks[k]
+	c.ServiceName, c.ServiceTags = "", nil
+	if c.ServiceID != "" {
+		s := n.services[[2]string{c.Node, c.ServiceID}]
+		c.ServiceName, c.ServiceTags = s.Name, s.Tags
+	}
+	if there && c.same(&o) {
+		return
+	}
+	c.Created, c.Modified, c.Since = n.index, n.index, n.index
+	if there {
+		c.Created = o.Created
+		if c.Status == o.Status && c.TTL == o.TTL && c.DeregisterAfter == o.DeregisterAfter {
+			c.Since = o.Since
+		}
+		n.moved("checks", c.Node, n.shown(o)...)
+	}
+	n.checks[k] = c
+	n.moved("checks", c.Node, n.shown(c)...)
+	if c.Status == Critical {
+		n.endBound(c.Node, c.ID)
+	}
+}
+
+func (n *naive) putService(s Service) {
+	k := [2]string{s.Node, s.ID}
+	o, there := n.services[k]
+	if there && s.same(&o) {
+		return
+	}
+	s.Created, s.Modified = n.index, n.index
+	if there {
+		s.Created = o.Created
+		n.moved("services", s.Node, o.Name)
+	}
+	n.services[k] = s
+	n.moved("services", s.Node, s.Name)
+	for _, c := range n.checks {
+		if c.Node == s.Node && c.ServiceID == s.ID {
+			n.putCheck(c)
+		}
+	}
+}
+
+func (n *naive) byID(id string) (Node, bool) {
+	for _, o := range n.nodes {
+		if id != "" && o.ID == id {
+			return o, true
+		}
+	}
+	return Node{}, false
+}
+
+// register returns the kind of its error; nothing has changed then.
+func (n *naive) register(c *Command) incumbent.Kind {
+	node := c.Target.Node
+	o, there := n.nodes[node]
+	if c.If {
+		var at incumbent.Index
+		switch {
+		case c.Node != nil:
+			at = o.Modified
+		case c.Service != nil:
+			at = n.services[[2]string{node, c.Service.ID}].Modified
+		default:
+			at = n.checks[[2]string{node, c.Checks[0].ID}].Modified
+		}
+		if at != c.Index {
+			return incumbent.Conflict
+		}
+	}
+	if c.Node == nil && !there {
+		return incumbent.NotFound
+	}
+	if c.Node != nil && there && c.Node.ID != "" && o.ID != "" && o.ID != c.Node.ID {
+		if serf, ok := n.checks[[2]string{node, serfHealth}]; !ok || serf.Status != Critical {
+			return incumbent.Conflict
+		}
+	}
+	if c.Service != nil && !c.Service.Session.IsZero() && !n.open[c.Service.Session] {
+		return incumbent.Expired
+	}
+	for _, k := range c.Checks {
+		_, ok := n.services[[2]string{node, k.ServiceID}]
+		if k.ServiceID != "" && !ok && (c.Service == nil || c.Service.ID != k.ServiceID) {
+			return incumbent.NotFound
+		}
+	}
+	if c.Node != nil {
+		next := *c.Node
+		next.Namespace, next.Name = space, node
+		if next.ID == "" {
+			next.ID = o.ID
+		}
+		if same, ok := n.byID(next.ID); ok && same.Name != node {
+			n.dropNode(same.Name)
+		}
+		if !there || !next.same(&o) {
+			next.Created, next.Modified = n.index, n.index
+			if there {
+				next.Created = o.Created
+			}
+			n.nodes[node] = next
+			n.moved("nodes", node, n.namesOn(node)...)
+		}
+	}
+	if c.Service != nil {
+		s := *c.Service
+		s.Namespace, s.Node = space, node
+		n.putService(s)
+	}
+	for _, k := range c.Checks {
+		next := *k
+		next.Namespace, next.Node = space, node
+		if had, ok := n.checks[[2]string{node, k.ID}]; ok && c.KeepOutput {
+			next.Status, next.Output = had.Status, had.Output
+		}
+		n.putCheck(next)
+	}
+	return incumbent.OK
+}
+
+func (n *naive) command(c *Command) incumbent.Kind {
+	k := [2]string{c.Target.Node, c.Target.ID}
+	switch c.Verb {
+	case Register:
+		return n.register(c)
+	case Deregister:
+		node, isNode := n.nodes[c.Target.Node]
+		s, isService := n.services[k]
+		check, isCheck := n.checks[k]
+		at := map[Kind]incumbent.Index{NodeKind: node.Modified, ServiceKind: s.Modified, CheckKind: check.Modified}[c.Target.Kind]
+		switch {
+		case c.If && at != c.Index:
+			return incumbent.Conflict
+		case c.Target.Kind == NodeKind && isNode:
+			n.dropNode(c.Target.Node)
+		case c.Target.Kind == ServiceKind && isService:
+			n.dropService(s)
+		case c.Target.Kind == CheckKind && isCheck:
+			n.dropCheck(check)
+		}
+	case UpdateCheck:
+		o, ok := n.checks[k]
+		if !ok {
+			return incumbent.NotFound
+		}
+		if c.Status != o.Status || !c.StatusOnly {
+			o.Status, o.Output = c.Status, c.Output
+			n.putCheck(o)
+		}
+	case Lapse:
+		o, ok := n.checks[k]
+		switch {
+		case !ok || o.Since != c.Index || o.Deadline() == nil:
+			return incumbent.Conflict
+		case o.Status == Critical:
+			n.dropService(n.services[[2]string{o.Node, o.ServiceID}])
+		default:
+			o.Status, o.Output = Critical, Expired
+			n.putCheck(o)
+		}
+	case OpenSession:
+		return n.openSession(c)
+	}
+	return incumbent.OK
+}
+
+func (n *naive) openSession(c *Command) incumbent.Kind {
+	s := *c.Session
+	s.Namespace, s.Node = space, c.Target.Node
+	if o, ok := n.sessions[s.ID]; ok {
+		if !o.same(&s) {
+			return incumbent.Exists
+		}
+		return incumbent.OK
+	}
+	if _, ok := n.nodes[s.Node]; !ok {
+		return incumbent.NotFound
+	}
+	for _, id := range s.checks() {
+		k, ok := n.checks[[2]string{s.Node, id}]
+		if !ok {
+			return incumbent.NotFound
+		}
+		if k.Status == Critical {
+			return incumbent.Conflict
+		}
+	}
+	if n.open[s.ID] {
+		return incumbent.Exists
+	}
+	s.Created, s.Modified = n.index, n.index
+	n.open[s.ID], n.sessions[s.ID] = true, s
+	n.moved("sessions", s.Node)
+	return incumbent.OK
+}
+
+// apply executes a command as the state does.
+func (n *naive) apply(c core.Command) incumbent.Kind {
+	n.index++
+	kind := incumbent.OK
+	switch c := c.(type) {
+	case core.OpenSessionCommand:
+		n.open[c.ID] = true
+	case core.CloseSessionCommand:
+		n.ending = append(n.ending, c.ID)
+	case Command:
+		kind = n.command(&c)
+	case core.TxnCommand:
+		kind = n.transaction(c)
+	}
+	n.settle()
+	return kind
+}
+
+func (n *naive) transaction(c core.TxnCommand) incumbent.Kind {
+	was := n.copied()
+	for _, op := range c.Then {
+		if cmd, ok := op.(Command); ok && cmd.Verb != Get {
+			if kind := n.command(&cmd); kind != incumbent.OK {
+				*n = *was
+				return kind
+			}
+		}
+	}
+	return incumbent.OK
+}
+
+// draws.
+
+func drawCheck(t *rapid.T) *Check {
+	c := &Check{
+		ID: rapid.SampledFrom([]string{"c1", "c2", serfHealth}).Draw(t, "check"), Status: Status(rapid.IntRange(0, 2).Draw(t, "status")),
+		ServiceID: rapid.SampledFrom([]string{"", "s1", "s2"}).Draw(t, "of"), Output: rapid.SampledFrom([]string{"", "x"}).Draw(t, "output"),
+		TTL: time.Duration(rapid.IntRange(0, 1).Draw(t, "ttl")) * time.Minute,
+	}
+	c.DeregisterAfter = time.Duration(rapid.IntRange(0, 1).Draw(t, "after")) * time.Hour
+	return c
+}
+
+func drawNode(t *rapid.T) string {
+	return rapid.SampledFrom([]string{"n1", "n2", "n3"}).Draw(t, "node")
+}
+
+func drawSession(t *rapid.T) incumbent.SessionID {
+	return sessionID(rapid.IntRange(1, 3).Draw(t, "session"))
+}
+
+func drawRegister(t *rapid.T) Command {
+	c := Command{Verb: Register, Target: Target{Namespace: space, Node: drawNode(t)}}
+	parts := rapid.IntRange(1, 7).Draw(t, "parts")
+	if parts&1 != 0 {
+		c.Node = &Node{ID: rapid.SampledFrom([]string{"", "id1", "id2"}).Draw(t, "id"), Address: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "address")}
+	}
+	if parts&2 != 0 {
+		c.Service = &Service{ID: rapid.SampledFrom([]string{"s1", "s2"}).Draw(t, "service"), Name: rapid.SampledFrom([]string{"web", "db", "mail"}).Draw(t, "name")}
+		c.Service.Tags = rapid.SampledFrom([][]string{nil, {"t"}}).Draw(t, "tags")
+		if rapid.IntRange(0, 3).Draw(t, "bound") == 0 {
+			c.Service.Session = drawSession(t)
+		}
+	}
+	if parts&4 != 0 {
+		c.Checks = rapid.SliceOfNDistinct(rapid.Custom(drawCheck), 1, 2, func(c *Check) string { return c.ID }).Draw(t, "checks")
+		c.KeepOutput = rapid.Bool().Draw(t, "keep")
+	}
+	return c
+}
+
+func (m *model) drawCommand(t *rapid.T) Command {
+	c := Command{Target: Target{Namespace: space, Node: drawNode(t), Kind: CheckKind, ID: rapid.SampledFrom([]string{"c1", "c2", serfHealth}).Draw(t, "id")}}
+	switch rapid.IntRange(0, 4).Draw(t, "verb") {
+	case 0:
+		c.Verb = Deregister
+		switch c.Target.Kind = Kind(rapid.IntRange(1, 3).Draw(t, "kind")); c.Target.Kind {
+		case NodeKind:
+			c.Target.ID = ""
+		case ServiceKind:
+			c.Target.ID = rapid.SampledFrom([]string{"s1", "s2"}).Draw(t, "id")
+		}
+	case 1:
+		c.Verb, c.Status = UpdateCheck, Status(rapid.IntRange(0, 2).Draw(t, "status"))
+		c.StatusOnly, c.Output = rapid.Bool().Draw(t, "only"), rapid.SampledFrom([]string{"", "x"}).Draw(t, "output")
+	default:
+		c = drawRegister(t)
+	}
+	one := c.Verb == Deregister || c.Verb == Register && (c.Node != nil) != (c.Service != nil) && len(c.Checks) == 0
+	if one && rapid.IntRange(0, 3).Draw(t, "conditional") == 0 {
+		c.If = true
+		if c.Index = incumbent.Index(rapid.IntRange(0, 2).Draw(t, "index")); c.Index == 2 {
+			target := c.Target
+			if c.Verb == Register {
+				target = c.one()
+			}
+			_, c.Index = Of(m.s.View()).record(target)
+		}
+	}
+	return c
+}
+
+type model struct {
+	s *core.State
+	n *naive
+}
+
+func (m *model) do(t *rapid.T, c core.Command) {
+	before := m.s.View()
+	idle, answered := idling(before, c)
+	results := make([]core.Result, 1)
+	changes := m.s.Apply([][]byte{c.Encode(core.Meta{})}, results)
+	kind := m.n.apply(c)
+	if d := cmp.Diff(m.n.movedNow(), movedBy(changes)); d != "" {
+		t.Fatalf("%+v: watchers are told (-want +got):\n%s", c, d)
+	}
+	if got := incumbent.KindOf(errOf(results[0])); got != kind {
+		t.Fatalf("%+v: %v, want %v", c, results[0].Err, kind)
+	}
+	if answered && (incumbent.KindOf(errOf(idle)) != kind || !same(before, m.s.View())) {
+		t.Fatalf("%+v was answered from the view with %v, and then: %v", c, idle.Err, results[0].Err)
+	}
+	if err := m.s.Check(); err != nil {
+		t.Fatalf("%+v: %v", c, err)
+	}
+	m.compare(t)
+}
+
+// movedNow is what the last command has changed.
+func (n *naive) movedNow() map[string]bool {
+	list := map[string]bool{}
+	for name, at := range n.last {
+		if at == n.index {
+			list[name] = true
+		}
+	}
+	return list
+}
+
+// movedBy is what watchers are told of: tables, nodes and services.
+func movedBy(changes []core.Change) map[string]bool {
+	list := map[string]bool{}
+	for _, c := range changes {
+		if c.Family == nil || !c.Family.Told() {
+			continue
+		}
+		list[c.Family.Topic.Scope[1]] = true
+		for _, topic := range c.Family.Also {
+			list[topic.Scope[1]+" "+topic.Name] = true
+		}
+	}
+	return list
+}
+
+func errOf(r core.Result) error {
+	if r.Err == nil {
+		return nil
+	}
+	return r.Err
+}
+
+// idling answers a command from a view.
+func idling(v *core.View, c core.Command) (core.Result, bool) {
+	if cmd, ok := c.(Command); ok {
+		return Of(v).Idling(&cmd, func(id incumbent.SessionID) bool { return v.Session(id) != nil })
+	}
+	return core.Result{}, false
+}
+
+// section is what a view writes into a snapshot.
+func section(v *View) string {
+	var b strings.Builder
+	v.Write(func(r []byte) bool {
+		fmt.Fprintf(&b, "%x\n", r)
+		return true
+	})
+	return b.String()
+}
+
+func same(a, b *core.View) bool { return section(Of(a)) == section(Of(b)) }
+
+// compare compares the view with the naive one.
+func (m *model) compare(t *rapid.T) {
+	v := Of(m.s.View())
+	got := newNaive()
+	v.Nodes(space, "", func(n *Node) bool {
+		got.nodes[n.Name] = *n
+		if by := v.NodeByID(space, n.ID); n.ID != "" && by != n {
+			t.Fatalf("node %s by its id %s: %v", n.Name, n.ID, by)
+		}
+		v.NodeServices(space, n.Name, func(s *Service) bool {
+			got.services[[2]string{s.Node, s.ID}] = *s
+			return true
+		})
+		v.NodeSessions(space, n.Name, func(s *Session) bool {
+			got.sessions[s.ID] = *s
+			return true
+		})
+		return true
+	})
+	v.Checks(space, func(c *Check) bool {
+		got.checks[[2]string{c.Node, c.ID}] = *c
+		return true
+	})
+	for what, d := range map[string]string{
+		"nodes": cmp.Diff(m.n.nodes, got.nodes), "services": cmp.Diff(m.n.services, got.services),
+		"checks": cmp.Diff(m.n.checks, got.checks), "sessions": cmp.Diff(m.n.sessions, got.sessions),
+	} {
+		if d != "" {
+			t.Fatalf("%s (-want +got):\n%s", what, d)
+		}
+	}
+	m.compareIndexes(t, v)
+}
+
+// compareIndexes: an index is that of the last change, or the floor where that is not
+// remembered; never less.
+func (m *model) compareIndexes(t *rapid.T, v *View) {
+	for name, want := range m.n.last {
+		of, rest, named := strings.Cut(name, " ")
+		var got incumbent.Index
+		switch {
+		case !named:
+			got = v.TableIndex(space, Table(of))
+		case of == "node":
+			got = v.NodeIndex(space, rest)
+		default:
+			got = v.ServiceIndex(space, rest)
+		}
+		if got != max(want, v.floor) {
+			t.Fatalf("index of %s is %d, want %d, the floor is %d", name, got, want, v.floor)
+		}
+	}
+}
+
+// The catalog does what a naive one does, whatever the commands, in transactions and
+// alone; a snapshot of it gives the same catalog again.
+func TestG28_CatalogModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &model{ample.state(), newNaive()}
+		t.Repeat(map[string]func(*rapid.T){
+			"command": func(t *rapid.T) { m.do(t, m.drawCommand(t)) },
+			"again":   func(t *rapid.T) { m.do(t, m.drawCommand(t)) },
+			"session": func(t *rapid.T) {
+				s := &Session{ID: drawSession(t)}
+				s.NodeChecks = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"c1", "c2", serfHealth}), 0, 2, rapid.ID).Draw(t, "checks")
+				if len(s.NodeChecks) == 0 {
+					s.NodeChecks = nil
+				}
+				m.do(t, Command{Verb: OpenSession, Target: Target{Namespace: space, Node: drawNode(t)}, Session: s})
+			},
+			"open":  func(t *rapid.T) { m.do(t, core.OpenSessionCommand{ID: drawSession(t)}) },
+			"close": func(t *rapid.T) { m.do(t, core.CloseSessionCommand{ID: drawSession(t)}) },
+			"lapse": func(t *rapid.T) {
+				var list []*core.Deadline
+				Of(m.s.View()).Deadlines(func(d *core.Deadline) bool {
+					list = append(list, d)
+					return true
+				})
+				if len(list) == 0 {
+					t.Skip()
+				}
+				d := *rapid.SampledFrom(list).Draw(t, "deadline")
+				d.Generation -= incumbent.Index(rapid.IntRange(0, 1).Draw(t, "old"))
+				if d.Generation == 0 {
+					t.Skip()
+				}
+				m.do(t, Of(m.s.View()).EndDeadline(&d))
+			},
+			"transaction": func(t *rapid.T) {
+				var c core.TxnCommand
+				for range rapid.IntRange(1, 4).Draw(t, "operations") {
+					c.Then = append(c.Then, m.drawCommand(t))
+				}
+				m.do(t, c)
+			},
+			"restart": func(t *rapid.T) {
+				var b bytes.Buffer
+				if err := m.s.View().WriteSnapshot(&b); err != nil {
+					t.Fatal(err)
+				}
+				s, err := core.Restore(&b, ample)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !same(s.View(), m.s.View()) {
+					t.Fatal("a snapshot gives another catalog")
+				}
+				m.s = s
+			},
+		})
+	})
+}
