@@ -13,6 +13,7 @@ func (m *member) serveAt(path string, f endpoint) {
 	m.door.routes.exact[path] = &served{path: path, methods: map[string]action{
 		"GET": {f, 0}, "HEAD": {f, 0}, "PUT": {f, 0},
 	}, allowed: []string{"GET", "HEAD", "PUT"}}
+	m.door.work.Put(func() {}) // whoever takes a request from now on has seen it
 }
 
 func echo(_ *Door, r *request) {

@@ -116,7 +116,8 @@ type Door struct {
 
 	limits    atomic.Pointer[Limits]
 	counts    counts
-	bodies    atomic.Int64 // bytes of bodies that have not come whole
+	rechecks  atomic.Uint64 // calls of Recheck
+	bodies    atomic.Int64  // bytes of bodies that have not come whole
 	entry     entry
 	conns     park.List[*conn]
 	strangers strangers
@@ -188,14 +189,14 @@ func (d *Door) after(delay time.Duration, job func()) {
 // Recheck looks again at all reads that wait, because policies or credentials have
 // changed: who is not known any more, or may not see it, is told so.
 func (d *Door) Recheck() {
+	d.rechecks.Add(1)
 	d.work.Put(func() {
-		knows := d.cfg.Guard.Knows()
 		for _, c := range d.conns.All() {
 			c.mu.Lock()
 			r := c.current
 			c.mu.Unlock()
 			if r != nil {
-				r.recheck(knows)
+				r.recheck()
 			}
 		}
 	})

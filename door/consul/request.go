@@ -41,6 +41,7 @@ type request struct {
 	http10    bool
 	bare      bool        // the answer has no headers that only endpoints have
 	extra     []string    // names and values of more headers of the answer
+	judged    uint64      // rechecks of the door when it was judged
 	done      atomic.Bool // it is answered, or nobody waits for that
 	leaving   atomic.Bool // the connection ends with the answer
 
@@ -78,6 +79,7 @@ func (r *request) serve() {
 		return
 	}
 	r.rest, r.call = rest, r.act.call
+	r.judged = d.rechecks.Load()
 	if r.query = r.head.URL.Query(); !r.identify() || !r.parse() || !r.admit() {
 		return
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/watch"
 )
@@ -147,6 +146,9 @@ func (r *request) await(spec watch.QuerySpec[*core.View], want watch.Want) {
 	}
 	r.door.counts.blocked.Add(1)
 	r.blocked = b
+	if r.judged != r.door.rechecks.Load() { // nobody has found it waiting
+		r.door.work.Put(r.recheck)
+	}
 }
 
 // toldAtOnce is how many waits are answered before whoever applies has the processor.
@@ -234,12 +236,13 @@ func (r *request) leave() {
 }
 
 // recheck judges a read that waits again.
-func (r *request) recheck(knows func(auth.Principal) bool) {
+func (r *request) recheck() {
 	b := r.stop(false)
 	if b == nil {
-		return // it is not waiting, and is judged by what there is
+		return // it does not wait, or not yet: see await
 	}
-	if !knows(r.who.principal) {
+	r.judged = r.door.rechecks.Load()
+	if !r.door.cfg.Guard.Knows()(r.who.principal) {
 		r.fail(http.StatusForbidden, textUnknownUser)
 		return
 	}

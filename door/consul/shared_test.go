@@ -282,6 +282,30 @@ func TestG12_ABlockedReadFollowsThePolicies(t *testing.T) {
 	}
 }
 
+// Nor does a read wait under policies that changed while it asked for the leader.
+func TestG12_PoliciesChangeBeforeAReadWaits(t *testing.T) {
+	m, w := startMember(t, func(c *Config) {
+		c.Guard, c.Anonymous = auth.NewAuthenticator(false, nil), auth.Principal{Kind: auth.Agent, Name: "a"}
+	}), &watched{}
+	judged := make(chan struct{}, 2)
+	m.serveAt("/k", func(d *Door, r *request) {
+		judged <- struct{}{}
+		w.serve(d, r)
+	})
+	m.group.Hold()
+	c := m.dial()
+	c.get("/k?index=1")
+	<-judged
+	if r := m.group.Do(allowing("other")); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	m.door.Recheck()
+	m.group.Release()
+	if a := c.read("GET"); a.StatusCode != 403 {
+		t.Errorf("%s %q", a.Status, a.body)
+	}
+}
+
 func TestTokens(t *testing.T) {
 	token := auth.NewToken()
 	line, err := auth.CredentialLine("app", auth.Agent, token)
