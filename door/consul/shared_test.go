@@ -76,6 +76,7 @@ func (m *member) blocked(n int) {
 func TestBlockingReads(t *testing.T) {
 	m, w := startMember(t, nil), &watched{}
 	m.serveAt("/k", w.serve)
+	m.serveAt("/v1/health/k", w.serve)
 	c := m.dial()
 	c.get("/k")
 	missing := c.read("GET")
@@ -103,7 +104,6 @@ func TestBlockingReads(t *testing.T) {
 	if a := c.read("GET"); a.body != "{\n    \"Value\": \"one\"\n}\n" {
 		t.Errorf("%q", a.body)
 	}
-	m.serveAt("/v1/health/k", w.serve)
 	for query, want := range map[string]string{"": "leader", "stale": "stale", "consistent": "consistent", "max_stale=10s": "stale", "cached": "leader"} {
 		c.get("/v1/health/k?" + query)
 		if a := c.read("GET"); a.Header.Get("X-Consul-Effective-Consistency") != want || a.StatusCode != 200 {
