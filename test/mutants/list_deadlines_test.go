@@ -30,8 +30,8 @@ var ofDeadlines = []mutant{
 	{
 		name: "a new leader ends deadlines at once", guarantee: "G06",
 		file: "lease/book.go", pkg: "./engine", test: "^TestG06_ANewLeaderStartsADelayAnew$",
-		search:  "\t\tb.putDeadline(d) // in full, and no longer: nobody has to come back for it\n",
-		replace: "\t\tb.putDeadline(d)\n\t\ti := b.byDeadline[keyOf(d)]\n\t\tb.deadlines[i].deadline = b.now\n\t\tb.deadlines[i].bucket = 0\n\t\tb.arm(deadlineRef(i))\n",
+		search:  "\t\ti := b.putDeadline(d)\n",
+		replace: "\t\ti := b.putDeadline(d)\n\t\tb.deadlines[i].deadline = b.now\n\t\tb.deadlines[i].bucket = 0\n\t\tb.arm(deadlineRef(i))\n",
 	},
 	{
 		name: "a new leader knows of no deadline", guarantee: "G06",

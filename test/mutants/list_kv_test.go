@@ -135,8 +135,8 @@ var ofKeysSimulated = []mutant{
 	{
 		name: "simulated: a new leader ends the delays of locks at once", guarantee: "G06",
 		file: "lease/book.go", pkg: "./sim", test: fewSeeds,
-		search:  "\t\tb.putDeadline(d) // in full, and no longer: nobody has to come back for it\n",
-		replace: "\t\tb.putDeadline(d)\n\t\ti := b.byDeadline[keyOf(d)]\n\t\tb.deadlines[i].deadline = b.now\n\t\tb.deadlines[i].bucket = 0\n\t\tb.arm(deadlineRef(i))\n",
+		search:  "\t\ti := b.putDeadline(d)\n",
+		replace: "\t\ti := b.putDeadline(d)\n\t\tb.deadlines[i].deadline = b.now\n\t\tb.deadlines[i].bucket = 0\n\t\tb.arm(deadlineRef(i))\n",
 	},
 	{
 		name: "simulated: a deletion leaves no tombstone", guarantee: "G15",
