@@ -97,6 +97,14 @@ const (
 	ConsulReadEvents
 	ConsulSnapshot
 
+	Register
+	Deregister
+	UpdateCheck
+	ListNodes
+	ListServices
+	HealthOfService
+	WatchService
+
 	NumCalls
 )
 
@@ -107,6 +115,7 @@ const (
 	transactions = "/incumbent.v1.TransactionService/"
 	cluster      = "/incumbent.v1.ClusterService/"
 	policies     = "/incumbent.v1.PolicyService/"
+	catalogue    = "/incumbent.v1.CatalogService/"
 	settings     = "/incumbent.v1.SettingsService/"
 	trust        = "/incumbent.v1.TrustService/"
 	credentials  = "/incumbent.v1.CredentialService/"
@@ -171,6 +180,14 @@ var table = [NumCalls]Row{
 	CreateCredential: {Action: auth.Admin, Judged: First, Lane: admit.Small, Ways: []string{credentials + "Create", credentials + "Sign"}},
 	RevokeCredential: {Action: auth.Admin, Judged: First, Lane: admit.Releases, Ways: []string{credentials + "Revoke"}},
 	ListCredentials:  {Action: auth.Admin, Judged: First, Lane: admit.Reads, Ways: []string{credentials + "List"}},
+
+	Register:        {Judged: Steps, Lane: admit.Claims, Note: "write on services for each of them; write on nodes for one, or a check of one", Ways: []string{catalogue + "Register"}},
+	Deregister:      {Judged: Steps, Lane: admit.Releases, Note: "write on services for each of them; write on nodes for one, or a check of one", Ways: []string{catalogue + "Deregister"}},
+	UpdateCheck:     {Judged: Steps, Lane: admit.Extensions, Note: "write on services for each of them; write on nodes for one, or a check of one", Ways: []string{catalogue + "UpdateCheck"}},
+	ListNodes:       {Action: auth.NodeRead, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Note: "shows what its caller may see", Ways: []string{catalogue + "ListNodes"}},
+	ListServices:    {Action: auth.ServiceRead, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Note: "shows what its caller may see", Ways: []string{catalogue + "ListServices"}},
+	HealthOfService: {Action: auth.ServiceRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Ways: []string{catalogue + "Health"}},
+	WatchService:    {Action: auth.ServiceRead, Judged: Named, Lane: admit.Watches, Ways: []string{catalogue + "WatchService"}},
 
 	OpenStream: {Judged: Steps, Lane: admit.Logins, Ways: []string{"/v1/stream"}},
 	OfStream:   {Judged: Own, Lane: NoLane, Ways: []string{"frame.detach", "frame.unwatch", "frame.cancel"}},

@@ -80,6 +80,7 @@ type Client struct {
 	sessions incumbentv1connect.SessionServiceClient
 	keys     incumbentv1connect.KeyValueServiceClient
 	policies incumbentv1connect.PolicyServiceClient
+	catalog  incumbentv1connect.CatalogServiceClient
 	txns     incumbentv1connect.TransactionServiceClient
 	cluster  incumbentv1connect.ClusterServiceClient
 	settings incumbentv1connect.SettingsServiceClient
@@ -120,6 +121,7 @@ func New(cfg Config) (*Client, error) {
 	c.keys = incumbentv1connect.NewKeyValueServiceClient(c.http, base, opts...)
 	c.txns = incumbentv1connect.NewTransactionServiceClient(c.http, base, opts...)
 	c.policies = incumbentv1connect.NewPolicyServiceClient(c.http, base, opts...)
+	c.catalog = incumbentv1connect.NewCatalogServiceClient(c.http, base, opts...)
 	c.cluster = incumbentv1connect.NewClusterServiceClient(c.http, base, opts...)
 	c.settings = incumbentv1connect.NewSettingsServiceClient(c.http, base, opts...)
 	c.trust = incumbentv1connect.NewTrustServiceClient(c.http, base, opts...)

@@ -120,6 +120,7 @@ func commands(env *environment) []*cobra.Command {
 		clusterCommand(env),
 		leaseCommand(env),
 		kvCommand(env),
+		catalogCommand(env),
 		txnCommand(env),
 		policyCommand(env),
 		runCommand(env),

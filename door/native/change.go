@@ -12,16 +12,18 @@ import (
 	"github.com/incumbent-dev/incumbent/lease"
 )
 
-// change is a command of a family by which an operator changes how the cluster is
-// run. The gate has let nobody else in.
+// change is a command of a family whose caller may execute it: one by which an
+// operator changes how the cluster is run, for which the gate has let nobody else in,
+// or one that was allowed for what it names.
 type change struct {
 	call    calls.Call
 	name    string // of what is changed
 	command core.Command
 	key     *pb.Idempotency
-	header  http.Header // may have the key; nil: it may not
-	reserve bool        // it may use what is kept back where there is no room
-	about   string      // to be read where the outcome is unknown
+	header  http.Header     // may have the key; nil: it may not
+	judged  incumbent.Index // says by which policies it was allowed: see [core.Meta]
+	reserve bool            // it may use what is kept back where there is no room
+	about   string          // to be read where the outcome is unknown
 }
 
 // change executes a change for a caller who waits. The error is the module's; what
@@ -34,7 +36,7 @@ func (d *Door) change(ctx context.Context, c change) (core.Result, error) {
 		return core.Result{}, err
 	}
 	defer done()
-	o := &operation{action: c.call.Action(), name: incumbent.Name{Lease: c.name}, command: c.command}
+	o := &operation{action: c.call.Action(), name: incumbent.Name{Lease: c.name}, command: c.command, judged: c.judged}
 	if err := d.setKey(o, c.key, c.header); err != nil {
 		return core.Result{}, err
 	}

@@ -216,7 +216,7 @@ func (w *streamWatch) run(p *pumping) (again bool) {
 		return false
 	}
 	p.events = batch.Events
-	batch.Events = seen(sight, batch.Events)
+	batch.Events = w.sel.seen(sight, batch.Events)
 	if !batch.More {
 		batch.Progress = w.reader.Progress()
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/watch"
 )
@@ -49,9 +50,10 @@ func (s *selection) sight(d *Door) (auth.Sight, error) {
 	return sight, auth.Authorize(g, s.action, auth.Resource{Name: s.about})
 }
 
-// seen leaves of events those that may be shown.
-func seen(sight auth.Sight, events []*watch.Event) []*watch.Event {
-	if sight.All() {
+// seen leaves of events those that may be shown. Those of one name may be, all or
+// none of them: see sight.
+func (s *selection) seen(sight auth.Sight, events []*watch.Event) []*watch.Event {
+	if !s.prefix || sight.All() {
 		return events
 	}
 	return slices.DeleteFunc(events, func(e *watch.Event) bool { return !sight.Sees(nameOfEvent(e)) })
@@ -173,6 +175,8 @@ func (s *leaseRecords) next(f *former, room *room, sight auth.Sight) (out []prot
 func (f *former) eventOf(e *watch.Event, values pb.WatchedValues) proto.Message {
 	c := changeOf(e)
 	switch {
+	case c.Family != nil && c.Family.Family == catalog.Number:
+		return f.catalogEvent(c)
 	case c.Family != nil:
 		return f.keyEvent(c, values)
 	case c.Lease == nil:
@@ -295,7 +299,7 @@ func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index,
 			return err
 		}
 		buf = batch.Events
-		batch.Events = seen(sight, batch.Events)
+		batch.Events = sel.seen(sight, batch.Events)
 		if len(batch.Events) > 0 {
 			said = batch.Progress
 			if err := send(d.piece(sel.form, batch)); err != nil {

@@ -1,0 +1,112 @@
+package native
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/incumbent-dev/incumbent"
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/catalog"
+	"github.com/incumbent-dev/incumbent/engine"
+)
+
+// WatchService sends a snapshot or resumes, then sends changes until the caller goes.
+func (s catalogService) WatchService(ctx context.Context, r *connect.Request[pb.WatchServiceRequest], out *connect.ServerStream[pb.WatchServiceResponse]) error {
+	sel, err := s.d.selectService(callerOf(ctx), r.Msg)
+	return s.d.watch(ctx, sel, err, out.Conn())
+}
+
+// selectService checks what a caller wants to watch. Whatever is told of the service
+// stands under its topic, also changes of nodes.
+func (d *Door) selectService(who *caller, r *pb.WatchServiceRequest) (*selection, error) {
+	h := healthOf(&pb.HealthRequest{Namespace: r.Namespace, Service: r.Service})
+	if err := h.validate(); err != nil {
+		return nil, err
+	}
+	selector, err := selectorOf(engine.FamilyTopic(catalog.Number, catalog.ServiceTopic(h.namespace, h.service)), false, r.Fields)
+	if err != nil {
+		return nil, err
+	}
+	sel := &selection{
+		after: incumbent.Index(r.AfterIndex), who: who, action: calls.WatchService.Action(), selector: selector,
+		about:   incumbent.Name{Namespace: h.namespace, Lease: h.service},
+		records: &serviceRecords{health: h},
+	}
+	_, err = sel.sight(d)
+	return sel, err
+}
+
+// serviceRecords are the instances of a service.
+type serviceRecords struct {
+	health *health
+	node   string // of the last instance that was shown
+	id     string
+}
+
+// next shows the instances that are there, each node before its services.
+func (s *serviceRecords) next(f *former, room *room, _ auth.Sight) (out []proto.Message, more bool) {
+	last := ""
+	catalog.Of(f.view).Instances(s.health.namespace, s.health.service, func(i *catalog.Instance) bool {
+		n := i.Service
+		if n.Node < s.node || n.Node == s.node && n.ID <= s.id {
+			return true
+		}
+		if room.full() {
+			more = true
+			return false
+		}
+		show := func(index incumbent.Index, record any) {
+			e := f.catalogRecord(record)
+			e.Index, e.What = uint64(index), present
+			room.use(e)
+			out = append(out, e)
+		}
+		if n.Node != last && n.Node != s.node {
+			show(i.Node.Modified, i.Node)
+			for _, c := range i.NodeChecks {
+				show(c.Modified, c)
+			}
+		}
+		show(n.Modified, n)
+		for _, c := range i.Checks {
+			show(c.Modified, c)
+		}
+		s.node, s.id, last = n.Node, n.ID, n.Node
+		return true
+	})
+	return out, more
+}
+
+// catalogEvent writes a change of a record of the catalog.
+func (f *former) catalogEvent(c *core.Change) proto.Message {
+	record, what := c.Family.After, "stored"
+	if record == nil {
+		record, what = c.Family.Before, "deleted"
+	}
+	e := f.catalogRecord(record)
+	if e.Record == nil {
+		return nil // of a session
+	}
+	e.Index, e.What = uint64(c.Index), what
+	if before, ok := c.Family.Before.(*catalog.Check); ok {
+		e.Was = statusPB(before.Status)
+	}
+	return e
+}
+
+func (f *former) catalogRecord(record any) *pb.CatalogEvent {
+	switch r := record.(type) {
+	case *catalog.Node:
+		return &pb.CatalogEvent{Record: &pb.CatalogEvent_Node{Node: nodePB(r)}}
+	case *catalog.Service:
+		return &pb.CatalogEvent{Record: &pb.CatalogEvent_Service{Service: f.service(r)}}
+	case *catalog.Check:
+		return &pb.CatalogEvent{Record: &pb.CatalogEvent_Check{Check: checkPB(r)}}
+	}
+	return &pb.CatalogEvent{}
+}
