@@ -1,0 +1,29 @@
+package mutants
+
+// ofConsulLists are bugs of what Consul's clients are told of the catalog.
+var ofConsulLists = []mutant{
+	{
+		name: "an older view takes the place of a newer list", guarantee: "G14",
+		file: "door/consul/lists.go", pkg: "./door/consul", test: "^TestAListOfAnOlderView$",
+		search:  "\tcase b.now != nil && index < b.seen: // an older view: the newer list stays\n\t\treturn l\n",
+		replace: "",
+	},
+	{
+		name: "what a list does not show moves its index", guarantee: "G19",
+		file: "door/consul/lists.go", pkg: "./door/consul", test: "^TestAFlapWakesTheWatchersOfItsServiceAlone$",
+		search:  "case b.now != nil && l.hash == b.now.hash:",
+		replace: "case b.now != nil && l == b.now:",
+	},
+	{
+		name: "a joined checksum takes a run for one byte", guarantee: "G15",
+		file: "door/consul/splice.go", pkg: "./door/consul", test: "^TestAListOfRunsIsTheWholeList$",
+		search:  "crc = crcJoin(crc, r.crc, r.shift)",
+		replace: "crc = crcJoin(crc, r.crc, shift)",
+	},
+	{
+		name: "each pass of a check is written to the log", guarantee: "G19",
+		file: "door/consul/agent_checks.go", pkg: "./door/consul", test: "^TestChecksOfTheAgent$",
+		search:  "r.door.engine.Pass(call, cmd, done)",
+		replace: "r.door.engine.Execute(call, cmd, done)",
+	},
+}
