@@ -99,6 +99,16 @@ func TestCatalog(t *testing.T) {
 	if got := strings.Join(health(&pb.HealthRequest{Passing: true}), " "); got != "a/w2 b/w1" {
 		t.Errorf("passing after the update: %q", got)
 	}
+	ttl := &pb.RegisterRequest{NodeName: "a", Checks: []*pb.Check{{Id: "beat", TtlMs: 600_000}}}
+	register(t, m, ttl)
+	pass := connect.NewRequest(&pb.UpdateCheckRequest{Node: "a", CheckId: "beat", Status: passing})
+	first, err := m.catalog().UpdateCheck(ctx, pass)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := m.catalog().UpdateCheck(ctx, pass); err != nil || again.Msg.Index != first.Msg.Index {
+		t.Errorf("told again that it is well: %v, %v, before that at %d", again, err, first.Msg.Index)
+	}
 	for _, r := range []*pb.DeregisterRequest{{Node: "a", CheckId: "w2-up"}, {Node: "a", ServiceId: "w2"}, {Node: "b"}, {Node: "b"}} {
 		if _, err := m.catalog().Deregister(ctx, connect.NewRequest(r)); err != nil {
 			t.Errorf("%v: %v", r, err)

@@ -8,6 +8,7 @@ import (
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
 )
@@ -41,7 +42,13 @@ func (d *Door) change(ctx context.Context, c change) (core.Result, error) {
 		return core.Result{}, err
 	}
 	call := familyCall(d.callOf(ctx, callerOf(ctx), o), c.reserve)
-	r, err := outcomeOf(ctx, c.about, func(done func(core.Result)) { d.engine.Execute(call, c.command, done) })
+	r, err := outcomeOf(ctx, c.about, func(done func(core.Result)) {
+		if is, ok := c.command.(catalog.Command); ok && is.Verb == catalog.UpdateCheck {
+			d.engine.Pass(call, is, done) // where nothing else changes, no command
+			return
+		}
+		d.engine.Execute(call, c.command, done)
+	})
 	if err == nil && r.Err != nil {
 		err = r.Err
 	}
