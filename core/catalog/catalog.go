@@ -57,7 +57,7 @@ const (
 	MaxPairValueBytes   = 512                 // of a value of either
 	MaxWeight           = 65535               // of a service
 	MaxDuration         = 31 * 24 * time.Hour // ttl of a check, and how long one may be critical
-	MaxLockDelay        = time.Minute         // of a session
+	MaxLockDelay        = 24 * time.Hour      // of a session; keys are locked for no more than kv.MaxDelay after it
 	MaxChecksInCommand  = 256                 // that one command registers
 	MaxChecksOfOne      = 256                 // of a service, and of a node itself: each
 	MaxChecksPerSession = 64                  // that a session depends on

@@ -59,7 +59,7 @@ type Command struct {
 
 	// If has the command do nothing and answer Conflict unless the record that it names
 	// was modified at Index, 0: is not there. Of Deregister, and of a Register that has
-	// one record.
+	// one record. Of Get: refuses what is not there.
 	If    bool
 	Index incumbent.Index // of Lapse: since when
 

@@ -66,6 +66,15 @@ func (v *View) Idling(c *Command, open func(incumbent.SessionID) bool) (core.Res
 
 func (t *shared) get(r *core.Reading, c *Command) core.Result {
 	record, _ := t.record(c.Target)
+	if record == nil && c.If {
+		switch c.Target.Kind {
+		case ServiceKind:
+			return noService(c.Target.ID)
+		case CheckKind:
+			return noCheck(c.Target.ID)
+		}
+		return noNode(c.Target.Node)
+	}
 	size := 0
 	switch o := record.(type) {
 	case *Node:

@@ -44,9 +44,9 @@ func (c *Command) belongs() error {
 		return incumbent.Errorf(incumbent.Invalid, "only registering has records")
 	case (c.Session != nil) != (c.Verb == OpenSession):
 		return incumbent.Errorf(incumbent.Invalid, "a session belongs to its opening")
-	case c.If && !register && c.Verb != Deregister:
-		return incumbent.Errorf(incumbent.Invalid, "only registering and deregistering have a condition")
-	case c.Index != 0 && !c.If && c.Verb != Lapse:
+	case c.If && !register && c.Verb != Deregister && c.Verb != Get:
+		return incumbent.Errorf(incumbent.Invalid, "only registering, deregistering and reading have a condition")
+	case c.Index != 0 && (!c.If || c.Verb == Get) && c.Verb != Lapse:
 		return incumbent.Errorf(incumbent.Invalid, "an index belongs to a condition")
 	case c.Verb != UpdateCheck && (c.Status != 0 || c.Output != "" || c.StatusOnly):
 		return incumbent.Errorf(incumbent.Invalid, "a status belongs to the update of a check")

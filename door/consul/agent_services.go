@@ -358,8 +358,8 @@ const nodeHealth = "serfHealth"
 // withAgent has a registration register the agent's node, if that is not there.
 func (r *request) withAgent(c *catalog.Command) {
 	d := r.door
-	if catalog.Of(d.view()).Node(d.namespace, d.cfg.Node) != nil {
-		return
+	if catalog.Of(d.view()).Check(d.namespace, d.cfg.Node, nodeHealth) != nil {
+		return // and so its node
 	}
 	address := ""
 	for _, m := range d.cfg.Cluster.Members() {

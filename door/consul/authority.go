@@ -12,11 +12,18 @@ type caller struct {
 	door      *Door
 	principal auth.Principal
 	address   string
-	rights    *auth.Rights // by the policies when it was last judged
+	rights    *auth.Rights    // by the policies when it was last judged
+	judged    incumbent.Index // says by which: see [core.Meta]
 }
 
 // judge takes the policies of now.
-func (w *caller) judge() { w.rights = policy.Of(w.door.view()).Rules().Of(w.principal) }
+func (w *caller) judge() {
+	v := w.door.view()
+	w.rights = policy.Of(v).Rules().Of(w.principal)
+	if w.judged = 0; w.principal.Kind != auth.Operator {
+		w.judged = policy.JudgedBy(v)
+	}
+}
 
 // may reports whether the caller may do an action to something of the door's namespace
 // that has a name.

@@ -158,7 +158,7 @@ func (d *Door) reaches(e *eventJSON) (bool, error) {
 func eventList(d *Door, r *request) {
 	name, sight := r.query.Get("name"), r.who.sight(auth.KeyRead)
 	r.shared(sharedQuery{kind: "events", params: name, rights: sight.Key(), eval: func(v *core.View, reads *watch.Reads) result {
-		list, res := []eventJSON{}, result{}
+		list, res := []eventJSON{}, result{local: true}
 		for _, k := range eventsOf(engine.Read(v, reads), d.eventNamespace()) {
 			var e eventJSON
 			if json.Unmarshal(k.Value, &e) != nil || name != "" && e.Name != name {

@@ -40,7 +40,7 @@ func (r *request) conflicting(names ...string) bool {
 		}
 	}
 	if n > 1 {
-		r.fail(http.StatusBadRequest, "Conflicting flags: %s", r.query.Encode())
+		r.fail(http.StatusBadRequest, "Conflicting flags: %s\n", r.query.Encode())
 	}
 	return n > 1
 }
@@ -211,7 +211,7 @@ func (r *request) writeKey(c *kv.Command, then func(core.Result)) {
 // does.
 func (r *request) execute(do func(engine.Call, func(core.Result)), then func(core.Result)) {
 	r.attempt(func(done func(error, func())) {
-		do(engine.Call{Meta: core.Meta{Origin: r.origin()}, Deadline: r.deadline()}, func(res core.Result) {
+		do(engine.Call{Meta: core.Meta{Origin: r.origin(), Judged: r.who.judged}, Deadline: r.deadline()}, func(res core.Result) {
 			var err error
 			if res.Err != nil && !isAnswer(res.Err) {
 				err = res.Err

@@ -17,7 +17,7 @@ const behindAll = "\xff"
 
 // kvGet reads a key, what is below one, or the names of what is.
 func kvGet(d *Door, r *request) {
-	q := kvQuery{prefix: d.key(r.rest), separator: r.query.Get("separator"), raw: r.query.Has("raw")}
+	q := kvQuery{prefix: d.key(r.rest), separator: r.query.Get("separator"), raw: r.query.Has("raw") && !r.query.Has("recurse") && !r.query.Has("keys")}
 	switch {
 	case r.query.Has("keys"):
 		q.what = keyNames
@@ -75,7 +75,7 @@ func (q *kvQuery) shared(rights string) sharedQuery {
 	if q.separator != "" {
 		params += "\x00" + q.separator
 	}
-	if q.raw && q.what != keyNames {
+	if q.raw {
 		kind = "raw " + kind
 	}
 	return sharedQuery{kind: kind, params: params, rights: rights, direct: q.what == oneKey, eval: q.eval}

@@ -55,8 +55,8 @@ func TestKeys(t *testing.T) {
 		{"which is no change", "GET", "/v1/kv/a", "", 200, `[{"LockIndex":0,"Key":"a","Flags":42,"Value":"b25l","CreateIndex":2,"ModifyIndex":2}]`},
 		{"store nothing", "PUT", "/v1/kv/a/b", "", 200, "true"},
 		{"which is null", "GET", "/v1/kv/a%2Fb", "", 200, `[{"LockIndex":0,"Key":"a/b","Flags":0,"Value":null,"CreateIndex":3,"ModifyIndex":3}]`},
-		{"two conditions", "PUT", "/v1/kv/a?cas=1&acquire=x", "", 400, "Conflicting flags: acquire=x&cas=1"},
-		{"two ways to delete", "DELETE", "/v1/kv/a?cas=1&recurse", "", 400, "Conflicting flags: cas=1&recurse="},
+		{"two conditions", "PUT", "/v1/kv/a?cas=1&acquire=x", "", 400, "Conflicting flags: acquire=x&cas=1\n"},
+		{"two ways to delete", "DELETE", "/v1/kv/a?cas=1&recurse", "", 400, "Conflicting flags: cas=1&recurse=\n"},
 		{"too long", "PUT", "/v1/kv/a", long, 413, "Request body(524289 bytes) too large, max size: 524288 bytes"},
 		{"create what is there", "PUT", "/v1/kv/a?cas=0", "two", 200, "false"},
 		{"change what was changed", "PUT", "/v1/kv/a?cas=7", "two", 200, "false"},
@@ -184,7 +184,7 @@ func TestG22_ATransactionThatReadsIsARead(t *testing.T) {
 	m.do("PUT", "/v1/kv/a", "x")
 	at := m.group.View().Index()
 	a := m.do("PUT", "/v1/txn?consistent", `[{"KV":{"Verb":"get","Key":"a"}},{"KV":{"Verb":"check-index","Key":"a","Index":2}}]`)
-	if a.StatusCode != 200 || a.Header.Get("X-Consul-Lastcontact") != "0" {
+	if a.StatusCode != 200 || a.Header.Get("X-Consul-Knownleader") != "true" || a.Header.Get("X-Consul-Lastcontact") != "0" {
 		t.Errorf("%d %v %s", a.StatusCode, a.Header, a.body)
 	}
 	a = m.do("PUT", "/v1/txn", `[{"KV":{"Verb":"get","Key":"none"}}]`)

@@ -225,8 +225,13 @@ func (r *request) decode(v any) bool {
 	return err == nil
 }
 
-func decodeJSON(body []byte, v any) error {
-	return json.NewDecoder(bytes.NewReader(body)).Decode(v)
+func decodeJSON(body []byte, v any) error { return json.NewDecoder(bytes.NewReader(body)).Decode(v) }
+
+// decodeStrict is decodeJSON of what may have no field that is not known.
+func decodeStrict(body []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	return d.Decode(v)
 }
 
 // origin is that of what the request has done.
@@ -241,7 +246,7 @@ func (r *request) origin() core.Origin {
 func (r *request) propose(cmd core.Command, reserve bool, then func(core.Result)) {
 	d := r.door
 	r.attempt(func(done func(error, func())) {
-		call := engine.Call{Meta: core.Meta{Origin: r.origin()}, Deadline: r.deadline(), Reserve: reserve}
+		call := engine.Call{Meta: core.Meta{Origin: r.origin(), Judged: r.who.judged}, Deadline: r.deadline(), Reserve: reserve}
 		d.engine.Execute(call, cmd, func(res core.Result) {
 			var err error
 			if res.Err != nil && !isAnswer(res.Err) {

@@ -138,7 +138,7 @@ func sessionCreate(d *Door, r *request) {
 // wants a session on another one registers that.
 func (r *request) onNode(name string, then func()) {
 	d := r.door
-	if name != d.cfg.Node || catalog.Of(d.view()).Node(d.namespace, name) != nil {
+	if name != d.cfg.Node || catalog.Of(d.view()).Check(d.namespace, name, nodeHealth) != nil {
 		then()
 		return
 	}
@@ -263,7 +263,7 @@ func sessionDestroy(d *Door, r *request) {
 // does.
 func (r *request) leases(do func(lease.Call, func(core.Result)), then func(core.Result)) {
 	r.attempt(func(done func(error, func())) {
-		do(lease.Call{Origin: r.origin(), Deadline: r.deadline()}, func(res core.Result) {
+		do(lease.Call{Origin: r.origin(), Judged: r.who.judged, Deadline: r.deadline()}, func(res core.Result) {
 			var err error
 			if res.Err != nil && !isAnswer(res.Err) {
 				err = res.Err

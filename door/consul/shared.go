@@ -35,6 +35,7 @@ type result struct {
 	hash     watch.Hash      // of what it says; may be zero where each change moves the index
 	body     body
 	raw      bool // the body is no JSON
+	local    bool // nothing is said of how it stands to what other members have
 	filtered bool // something was left out that the caller may not see
 	size     int  // bytes that keeping it costs, at least those of the body
 }
@@ -270,7 +271,9 @@ func (r *request) result(res *result, changed incumbent.Index, hash watch.Hash) 
 		r.setHeader("X-Consul-Contenthash", hex.EncodeToString(hash[:]))
 	} else {
 		r.setHeader("X-Consul-Index", formatIndex(changed))
-		r.consistencyHeaders()
+		if !res.local {
+			r.consistencyHeaders()
+		}
 	}
 	if res.filtered {
 		r.setHeader("X-Consul-Results-Filtered-By-Acls", "true")
@@ -311,14 +314,22 @@ func (r *request) consistencyHeaders() {
 	if leader, _ := r.door.engine.Node().Leader(); leader == 0 {
 		known = "false"
 	}
-	if r.opts.cached {
+	if r.opts.cached && !strings.HasPrefix(r.path, "/v1/kv/") {
 		r.setHeader("X-Cache", "HIT")
 		r.setHeader("Age", strconv.Itoa(int(r.door.cfg.Cluster.Age().Seconds())))
 	}
-	if strings.HasPrefix(r.path, "/v1/catalog/") || strings.HasPrefix(r.path, "/v1/health/") {
-		r.setHeader("X-Consul-Effective-Consistency", level) // the others do not say it
+	if r.levels() {
+		r.setHeader("X-Consul-Effective-Consistency", level)
 	}
 	r.setHeader("X-Consul-Knownleader", known)
 	r.setHeader("X-Consul-Lastcontact", strconv.FormatInt(age.Milliseconds(), 10))
-	r.setHeader("X-Consul-Query-Backend", "blocking-query")
+	if r.path != "/v1/txn" {
+		r.setHeader("X-Consul-Query-Backend", "blocking-query")
+	}
+}
+
+// levels reports whether answers say how consistent they are: those about the catalog and
+// health do.
+func (r *request) levels() bool {
+	return strings.HasPrefix(r.path, "/v1/catalog/") || strings.HasPrefix(r.path, "/v1/health/")
 }

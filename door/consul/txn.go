@@ -3,6 +3,7 @@ package consul
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
@@ -17,8 +18,18 @@ const (
 
 // txnOp is one operation as it was sent: one of the fields is there.
 type txnOp struct {
-	KV *txnKV
+	KV      *lenient[txnKV]
+	Node    *lenient[txnNode]
+	Service *lenient[txnService]
+	Check   *lenient[txnCheck]
 }
+
+// lenient is what may have more fields than are known here: clients send records as they
+// have got them.
+type lenient[T any] struct{ T T }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (l *lenient[T]) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &l.T) }
 
 // txnStep is one operation, checked.
 type txnStep struct {
@@ -70,7 +81,7 @@ func txnPut(_ *Door, r *request) {
 		return
 	}
 	var ops []txnOp
-	if err := decodeJSON(r.body, &ops); err != nil {
+	if err := decodeStrict(r.body, &ops); err != nil {
 		r.fail(http.StatusBadRequest, "Failed to parse body: %v", err)
 		return
 	}
@@ -78,6 +89,7 @@ func txnPut(_ *Door, r *request) {
 		r.fail(http.StatusRequestEntityTooLarge, "Transaction contains too many operations (%d > %d)", len(ops), maxTxnOps)
 		return
 	}
+	ops = slices.DeleteFunc(ops, func(op txnOp) bool { return op == txnOp{} }) // which say nothing
 	steps, ok := r.txnSteps(ops)
 	if ok {
 		r.transact(steps)
@@ -100,7 +112,7 @@ func (r *request) txnSteps(ops []txnOp) (steps []txnStep, ok bool) {
 		}
 	}
 	if len(wrong) > 0 {
-		r.json(http.StatusConflict, txnAnswer{Errors: wrong})
+		r.txnFailed(txnAnswer{Errors: wrong})
 	}
 	return steps, len(wrong) == 0
 }
@@ -115,7 +127,13 @@ func messageOf(err error) string {
 func (r *request) txnStep(op *txnOp) (txnStep, error) {
 	switch {
 	case op.KV != nil:
-		return r.keyStep(op.KV)
+		return r.keyStep(&op.KV.T)
+	case op.Node != nil:
+		return r.nodeStep(&op.Node.T)
+	case op.Service != nil:
+		return r.serviceStep(&op.Service.T)
+	case op.Check != nil:
+		return r.checkStep(&op.Check.T)
 	}
 	return txnStep{}, incumbent.Errorf(incumbent.Invalid, "unknown operation type")
 }
@@ -138,9 +156,7 @@ func (r *request) transact(steps []txnStep) {
 	if writes == 0 {
 		r.fresh(func() {
 			res, _ := r.door.view().Try(t)
-			if res.Err == nil {
-				r.consistencyHeaders()
-			}
+			r.consistencyHeaders()
 			r.txnAnswer(steps, res, true)
 		})
 		return
@@ -162,16 +178,35 @@ func (r *request) txnAnswer(steps []txnStep, res core.Result, reads bool) {
 			}
 		}
 		if reads {
-			r.json(http.StatusOK, txnRead{txnAnswer: out, Index: 1, KnownLeader: true})
+			r.json(http.StatusOK, readTxn(out))
 			return
 		}
 		r.json(http.StatusOK, out)
 	case res.Txn == nil || len(res.Txn.Failures) == 0 || res.Err.Kind == incumbent.TooLarge:
 		r.failFor(res.Err)
 	default:
-		r.json(http.StatusConflict, txnAnswer{Errors: failuresOf(steps, res.Txn.Failures)})
+		out := txnAnswer{Errors: failuresOf(steps, res.Txn.Failures)}
+		if reads {
+			r.txnFailed(readTxn(out))
+			return
+		}
+		r.txnFailed(out)
 	}
 }
+
+// txnFailed answers that nothing of a transaction has happened, and why.
+func (r *request) txnFailed(v any) {
+	b, err := r.encode(v)
+	if err != nil {
+		r.failFor(incumbent.Errorf(incumbent.Internal, "encode an answer: %w", err))
+		return
+	}
+	r.bytes(http.StatusConflict, "application/json; charset=utf-8", b)
+}
+
+// readTxn is the answer to a transaction that only reads: it says of what state it is, as
+// its headers do.
+func readTxn(a txnAnswer) txnRead { return txnRead{txnAnswer: a, Index: 1, KnownLeader: true} }
 
 // failuresOf says why operations failed. What is under a lock delay is found out before
 // anything is tried, and is told alone.
