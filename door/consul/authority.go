@@ -25,12 +25,6 @@ func (w *caller) judge() {
 	}
 }
 
-// may reports whether the caller may do an action to something of the door's namespace
-// that has a name.
-func (w *caller) may(a auth.Action, name string) bool {
-	return auth.Authorize(w.rights, a, auth.Resource{Name: w.door.named(name)}) == nil
-}
-
 // sight is what the caller may see by an action that looks.
 func (w *caller) sight(a auth.Action) auth.Sight { return w.rights.Sight(a) }
 

@@ -3,7 +3,6 @@ package consul
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -63,9 +62,8 @@ func readHead(head []byte) (*http.Request, *refusal) {
 	r, err := http.ReadRequest(in)
 	in.Reset(nil)
 	readers.Put(in)
-	var protocol *http.ProtocolError
 	switch {
-	case errors.As(err, &protocol) && protocol == http.ErrNotSupported, err != nil && strings.Contains(err.Error(), "unsupported transfer encoding"):
+	case err != nil && strings.Contains(err.Error(), "unsupported transfer encoding"):
 		return nil, badEncoding
 	case err != nil:
 		return nil, badRequest

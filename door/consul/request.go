@@ -281,17 +281,6 @@ func (r *request) confirmed(then func()) {
 	})
 }
 
-// read goes on with a state of the consistency that was asked for, whose headers the
-// answer will have.
-func (r *request) read(then func(v *core.View)) {
-	r.fresh(func() {
-		v := r.door.view()
-		r.consistencyHeaders()
-		r.setHeader("X-Consul-Index", formatIndex(v.Index()))
-		then(v)
-	})
-}
-
 // fresh goes on once what this member shows is as new as was asked for.
 func (r *request) fresh(then func()) {
 	if r.ownWillDo() {
