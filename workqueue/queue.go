@@ -2,7 +2,10 @@
 // the apply goroutine, the hub) to a few that do it. Doors share it.
 package workqueue
 
-import "sync"
+import (
+	"runtime"
+	"sync"
+)
 
 // Queue is a list of work. Putting in never blocks; what is in it is bounded by
 // what its producers may have under way at once. All methods may be called from
@@ -73,5 +76,6 @@ func Run(q *Queue[func()]) {
 		for _, call := range calls {
 			call()
 		}
+		runtime.Gosched() // thousands may be waiting: whoever applies comes first
 	}
 }

@@ -169,7 +169,7 @@ func (c *conn) begin() {
 	c.mu.Lock()
 	c.current = r
 	c.mu.Unlock()
-	c.door.work.Put(r.serve)
+	r.later(r.serve)
 }
 
 // refuse answers what is no request, and ends the connection.

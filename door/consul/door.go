@@ -125,8 +125,9 @@ type Door struct {
 	boards      boards
 	expressions expressions
 
-	work *workqueue.Queue[func()]   // requests, and what goes on after a wait
-	told *workqueue.Queue[*blocked] // reads that many wait for
+	work    *workqueue.Queue[func()]   // reads, and what goes on after a wait
+	changes *workqueue.Queue[func()]   // the same of all other requests
+	told    *workqueue.Queue[*blocked] // reads that many wait for
 
 	snapshot atomic.Bool     // one is being sent
 	life     context.Context // ends with the door
@@ -149,7 +150,7 @@ func New(cfg Config) (*Door, error) {
 	cfg.Datacenter = or(cfg.Datacenter, DefaultDatacenter)
 	d := &Door{
 		cfg: cfg, engine: cfg.Engine, view: cfg.Engine.View, routes: newRouter(), namespace: cfg.Namespace, now: cfg.Now, monotonic: cfg.Monotonic,
-		jitter: rand.Float64, log: cfg.Logger, work: workqueue.New[func()](), told: workqueue.New[*blocked](),
+		jitter: rand.Float64, log: cfg.Logger, work: workqueue.New[func()](), changes: workqueue.New[func()](), told: workqueue.New[*blocked](),
 	}
 	d.life, d.ends = context.WithCancel(context.Background())
 	d.root = sync.OnceValues(func() (rootJSON, error) { return makeRoot(cfg.NodeID) })
@@ -164,10 +165,13 @@ func New(cfg Config) (*Door, error) {
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
-	d.writes = engine.Writes{Engine: d.engine, View: d.view, Confirm: d.engine.Confirm, Run: d.work.Put}
+	d.writes = engine.Writes{Engine: d.engine, View: d.view, Confirm: d.engine.Confirm, Run: d.changes.Put}
 	d.SetLimits(cfg.Limits)
 	for range workers {
 		d.goroutines.Go(func() { workqueue.Run(d.work) })
+	}
+	for range changers {
+		d.goroutines.Go(func() { workqueue.Run(d.changes) })
 	}
 	for range tellers {
 		d.goroutines.Go(d.tell)
@@ -234,6 +238,7 @@ func (d *Door) Close(ctx context.Context) error {
 	d.closeOnce.Do(func() {
 		d.ends()
 		d.work.Close()
+		d.changes.Close()
 		d.told.Close()
 	})
 	d.goroutines.Wait()

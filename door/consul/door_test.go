@@ -77,3 +77,20 @@ func TestG12_EveryEndpointHasARow(t *testing.T) {
 		}
 	}
 }
+
+// However many reads are waiting for a goroutine, a change is made.
+func TestChangesDoNotQueueBehindReads(t *testing.T) {
+	m := startMember(t, nil)
+	busy, over := make(chan struct{}), make(chan struct{})
+	for range workers {
+		m.door.work.Put(func() {
+			busy <- struct{}{}
+			<-over
+		})
+		<-busy // one takes many at once
+	}
+	defer close(over)
+	if a := m.do("PUT", "/v1/kv/key", "value"); a.StatusCode != 200 || a.body != "true" {
+		t.Errorf("put: %d %s", a.StatusCode, a.body)
+	}
+}

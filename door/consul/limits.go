@@ -24,6 +24,7 @@ const (
 	maxWait     = 10 * time.Minute // and of any other
 
 	workers          = 4                // goroutines that run endpoints
+	changers         = 2                // and those of changes
 	tellers          = 2                // and that answer reads that have waited
 	handshakeTimeout = 10 * time.Second // of TLS
 	acceptPause      = 50 * time.Millisecond

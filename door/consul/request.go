@@ -60,6 +60,16 @@ func (d *Door) newRequest(c *conn, head *http.Request, body []byte) *request {
 	}
 }
 
+// later goes on with the request on a goroutine of the door's: a change on one that does
+// not have thousands of reads before it, which come back with what the last change told.
+func (r *request) later(job func()) {
+	if r.method == http.MethodGet || r.method == http.MethodHead {
+		r.door.work.Put(job)
+	} else {
+		r.door.changes.Put(job)
+	}
+}
+
 // serve finds who is asked, and by whom, and has the endpoint answer.
 func (r *request) serve() {
 	d := r.door
@@ -123,6 +133,12 @@ func (r *request) admit() bool {
 	if err != nil {
 		r.failFor(err)
 		return false
+	}
+	if r.opts.blocking() {
+		// One of those whom the last change has told is back: to have it wait costs nothing,
+		// and how long it takes until it does says nothing of the lane.
+		p.leave()
+		return true
 	}
 	r.mu.Lock()
 	over := r.over
@@ -322,7 +338,7 @@ func (a *attempt) run() {
 		switch {
 		case err == nil:
 			if a.settle() {
-				a.r.door.work.Put(then)
+				a.r.later(then)
 			}
 		case !retried(err):
 			a.end(err)
@@ -352,6 +368,6 @@ func (a *attempt) settle() bool {
 // end answers with an error.
 func (a *attempt) end(err error) {
 	if a.settle() {
-		a.r.door.work.Put(func() { a.r.failFor(err) })
+		a.r.later(func() { a.r.failFor(err) })
 	}
 }

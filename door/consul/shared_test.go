@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
@@ -339,5 +341,27 @@ func TestTokens(t *testing.T) {
 	defer m.mu.Unlock()
 	if len(m.records) != 4 {
 		t.Errorf("denied: %+v", m.records)
+	}
+}
+
+// A poll that comes back has no place in a lane while it waits, not even for the state
+// that it is to wait from: the lane would take that for its own delay.
+func TestABlockedReadKeepsNoPlace(t *testing.T) {
+	lanes, err := admit.New(admit.Limits{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, w := startMember(t, func(c *Config) { c.Admission, c.Patience = lanes, patience }), &watched{}
+	m.serveAt("/k", w.serve)
+	m.group.Hold()
+	defer m.group.Release()
+	m.dial().get("/k?index=1")
+	for end := time.Now().Add(patience); ; runtime.Gosched() {
+		if s := lanes.Stats()[admit.Watches]; s.Admitted == 1 && s.Inflight == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%+v", lanes.Stats()[admit.Watches])
+		}
 	}
 }

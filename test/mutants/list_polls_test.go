@@ -1,0 +1,30 @@
+package mutants
+
+// ofPolls are bugs in how the door for Consul's clients puts changes before those who
+// watch, and in what the load tool holds against it.
+var ofPolls = []mutant{
+	{
+		name: "changes queue behind the reads of all who watch", guarantee: "G40",
+		file: "door/consul/request.go", pkg: "./door/consul", test: "^TestChangesDoNotQueueBehindReads$",
+		search:  "\t\tr.door.changes.Put(job)\n",
+		replace: "\t\tr.door.work.Put(job)\n",
+	},
+	{
+		name: "a read that waits keeps its place in a lane", guarantee: "G40",
+		file: "door/consul/request.go", pkg: "./door/consul", test: "^TestABlockedReadKeepsNoPlace$",
+		search:  "\t\tp.leave()\n\t\treturn true\n",
+		replace: "",
+	},
+	{
+		name: "the load tool takes an index that goes back", guarantee: "G14",
+		file: "bench/consul_watch.go", pkg: "./bench", test: "^TestConsulWatchRuns$",
+		search:  "\tif a.index < p.index {\n",
+		replace: "\tif false {\n",
+	},
+	{
+		name: "the load tool takes a version that has less than the one before", guarantee: "G14",
+		file: "bench/consul_versions.go", pkg: "./bench", test: "^TestVersionsTellWhoWasEarly$",
+		search:  "\t\tordered = index < v.last || newest >= last.newest\n",
+		replace: "",
+	},
+}
