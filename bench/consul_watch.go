@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net/http"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -35,7 +36,8 @@ const consulChangers = 32
 type consulWatch struct {
 	*registry
 	wakes *opRecord
-	spots []int // members where watchers are
+	away  *opRecord // queries that were turned away
+	spots []int     // members where watchers are
 
 	queries []*versions // one for each filter
 	woken   atomic.Uint64
@@ -56,7 +58,7 @@ func playConsulWatch(ctx context.Context, r *run) error {
 	}
 	w := &consulWatch{
 		registry: &registry{run: r, how: r.sc.Catalog, service: "web-" + newTag(), servers: servers, home: -1},
-		wakes:    r.rec.op(wakeOp),
+		wakes:    r.rec.op(wakeOp), away: r.rec.op(turnedAway),
 	}
 	if err := w.place(ctx); err != nil {
 		return err
@@ -165,7 +167,7 @@ func (w *consulWatch) measureStep(ctx context.Context) func() {
 		killing.Wait()
 		took, used := (w.now() - began).Seconds(), w.meter.cpu()-before
 		wakes, sent := float64(w.woken.Load()-woken), float64(w.bytes.Load()-bytes)
-		offered := took*w.sc.Closed.Rate*float64(w.sc.Closed.Workers) - float64(w.missed.Load()-missed)
+		offered := took*w.sc.Closed.Rate*float64(w.sc.Closed.Workers/len(w.queries)) - float64(w.missed.Load()-missed)
 		changes := took * w.sc.Closed.Rate
 		goroutines := w.goroutines(ctx)
 		for name, v := range map[string]float64{
@@ -241,6 +243,11 @@ func (w *consulWatch) poll(ctx context.Context, i int, began func(), knows Knows
 		err := p.once(ctx, path+"index="+strconv.FormatUint(p.index, 10)+wait)
 		switch {
 		case err == nil:
+		case isTurnedAway(err):
+			w.away.failed(w.now(), 1)
+			if err := sleep(ctx, pollAgain+time.Duration(rand.Int64N(int64(pollAgain)))); err != nil {
+				return err
+			}
 		case ctx.Err() != nil || w.killed.Load() == 0:
 			return err
 		default:
@@ -262,6 +269,12 @@ func (w *consulWatch) wait() time.Duration {
 		return time.Duration(w.how.Wait)
 	}
 	return pollWait
+}
+
+// isTurnedAway reports whether a server at its limit wants a watcher to come later.
+func isTurnedAway(err error) bool {
+	_, overloaded := overloadOf(err)
+	return overloaded
 }
 
 // once asks once, over a new connection if there is none.
@@ -288,7 +301,11 @@ func (p *poller) once(ctx context.Context, path string) error {
 		if err != nil {
 			return err
 		}
-		return refusedCall{incumbent.Errorf(incumbent.Unknown, "status %d: %.200s", a.status, said)}
+		kind := incumbent.Unknown
+		if a.status == http.StatusTooManyRequests {
+			kind = incumbent.Overloaded
+		}
+		return refusedCall{incumbent.Errorf(kind, "status %d: %.200s", a.status, said)}
 	}
 	return p.take(ctx, a)
 }
