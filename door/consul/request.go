@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"strings"
@@ -318,7 +319,8 @@ func (r *request) deadline() time.Time { return r.began.Add(r.door.limits.Load()
 // on any goroutine; what done is given goes on, on a goroutine of the door's.
 func (r *request) attempt(try func(done func(err error, then func()))) {
 	a := &attempt{r: r, try: try, delay: firstRetry}
-	a.late = time.AfterFunc(r.deadline().Sub(r.door.now()), func() { a.end(errNoLeader) })
+	a.late = time.AfterFunc(math.MaxInt64, func() { a.end(errNoLeader) }) // it may end at once, and then looks at late
+	a.late.Reset(r.deadline().Sub(r.door.now()))
 	a.run()
 }
 
