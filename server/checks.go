@@ -154,9 +154,10 @@ func (s *Server) registerCheckMetrics() {
 	if s.checks == nil {
 		return
 	}
-	s.metrics.registry.MustRegister(&checkCollector{
+	s.metrics.registry.MustRegister(&catalogCollector{
 		view: s.engine.View, namespace: s.consulNamespace(),
-		desc: prometheus.NewDesc("incumbent_catalog_checks", "Checks of the catalog, by status.", []string{"status"}, nil),
+		checks:  prometheus.NewDesc("incumbent_catalog_checks", "Checks of the catalog, by status.", []string{"status"}, nil),
+		records: prometheus.NewDesc("incumbent_catalog_records", "Nodes, instances of services, and sessions of the catalog.", []string{"table"}, nil),
 	})
 	r := s.checks.feed.Runner
 	s.metrics.gauge("incumbent_checks_run", "Checks that this member runs.", nil, func() float64 { return float64(r.Stats().Checks) })
@@ -187,30 +188,61 @@ func (c runCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// checkCollector shows how checks are. It counts them anew where any has changed.
-type checkCollector struct {
+// catalogCollector shows what the catalog has, and how its checks are. It counts a table
+// anew where that has changed.
+type catalogCollector struct {
 	view      func() *core.View
 	namespace string
-	desc      *prometheus.Desc
+	checks    *prometheus.Desc
+	records   *prometheus.Desc
 
 	mu     sync.Mutex // guards the rest; held to count
-	at     incumbent.Index
-	counts map[catalog.Status]int
+	at     map[catalog.Table]incumbent.Index
+	status map[catalog.Status]int
+	counts map[catalog.Table]int
 }
 
 // Describe implements prometheus.Collector.
-func (c *checkCollector) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
+func (c *catalogCollector) Describe(out chan<- *prometheus.Desc) {
+	out <- c.checks
+	out <- c.records
+}
 
 // Collect implements prometheus.Collector.
-func (c *checkCollector) Collect(out chan<- prometheus.Metric) {
+func (c *catalogCollector) Collect(out chan<- prometheus.Metric) {
 	v := catalog.Of(c.view())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if at := v.TableIndex(c.namespace, catalog.Checks); c.counts == nil || at != c.at {
-		c.at, c.counts = at, map[catalog.Status]int{}
-		v.Checks(c.namespace, func(k *catalog.Check) bool { c.counts[k.Status]++; return true })
+	if c.at == nil {
+		c.at, c.status, c.counts = map[catalog.Table]incumbent.Index{}, map[catalog.Status]int{}, map[catalog.Table]int{}
 	}
+	c.count(v, catalog.Checks, func() {
+		clear(c.status)
+		v.Checks(c.namespace, func(k *catalog.Check) bool { c.status[k.Status]++; return true })
+	})
+	c.count(v, catalog.Nodes, func() {
+		v.Nodes(c.namespace, "", func(*catalog.Node) bool { c.counts[catalog.Nodes]++; return true })
+	})
+	c.count(v, catalog.Services, func() {
+		v.AllInstances(c.namespace, func(*catalog.Instance) bool { c.counts[catalog.Services]++; return true })
+	})
+	c.count(v, catalog.Sessions, func() {
+		v.Sessions(c.namespace, func(*catalog.Session) bool { c.counts[catalog.Sessions]++; return true })
+	})
 	for _, s := range []catalog.Status{catalog.Passing, catalog.Warning, catalog.Critical} {
-		out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(c.counts[s]), s.String())
+		out <- prometheus.MustNewConstMetric(c.checks, prometheus.GaugeValue, float64(c.status[s]), s.String())
 	}
+	for _, t := range []catalog.Table{catalog.Nodes, catalog.Services, catalog.Sessions} {
+		out <- prometheus.MustNewConstMetric(c.records, prometheus.GaugeValue, float64(c.counts[t]), string(t))
+	}
+}
+
+// count counts a table whose index has moved.
+func (c *catalogCollector) count(v *catalog.View, t catalog.Table, count func()) {
+	at := v.TableIndex(c.namespace, t)
+	if was, counted := c.at[t]; counted && was == at {
+		return
+	}
+	c.at[t], c.counts[t] = at, 0
+	count()
 }

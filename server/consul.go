@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
@@ -250,20 +248,4 @@ func (c consulCluster) Members() []consul.Member {
 	}
 	slices.SortFunc(out, func(a, b consul.Member) int { return strings.Compare(a.Name, b.Name) })
 	return out
-}
-
-// registerConsulMetrics exports the door's numbers.
-func (s *Server) registerConsulMetrics() {
-	if s.consul == nil {
-		return
-	}
-	d := s.consul.door
-	s.metrics.gauge("incumbent_consul_connections", "Open connections of Consul's clients.", nil, func() float64 { return float64(s.consulConnections()) })
-	s.metrics.gauge("incumbent_consul_blocked", "Reads of Consul's clients that wait for another result.", nil, func() float64 { return float64(d.Stats().Blocked) })
-	s.metrics.counter("incumbent_consul_malformed_total", "Connections of Consul's clients that ended because of what came on them.", nil,
-		func() float64 { return float64(d.Stats().Malformed) })
-	for i, class := range []string{"1xx", "2xx", "3xx", "4xx", "5xx"} {
-		s.metrics.counter("incumbent_consul_requests_total", "Requests of Consul's clients, by their status.", prometheus.Labels{"status": class},
-			func() float64 { return float64(d.Stats().Answered[i]) })
-	}
 }

@@ -125,6 +125,8 @@ func (s *Server) registerMetrics() {
 	count("commands_unknown", "Commands whose callers were told that the outcome is unknown.", func() float64 { return float64(s.engine.Leases().Stats().Unknown) })
 	count("calls", "Calls that reached the lease loop.", func() float64 { return float64(s.engine.Leases().Stats().Calls) })
 	count("watch_events", "Changes published to watchers.", func() float64 { return float64(s.engine.Hub().Stats().Events) })
+	count("watch_evaluations", "Evaluations of queries that many share.", func() float64 { return float64(s.engine.Hub().Stats().Evaluations) })
+	count("watch_wakes", "Watchers and waits that were woken by a change.", func() float64 { return float64(s.engine.Hub().Stats().Wakes) })
 	count("watch_cut_off", "Watchers cut off because history had moved past them.", func() float64 { return float64(s.engine.Hub().Stats().CutOff) })
 	count("connections_refused", "Connections refused for lack of room.", func() float64 { return float64(s.gate.Refused()) })
 	count("log_lines_dropped", "Lines of this member's log that were dropped, since they could not be written.", func() float64 { return float64(s.cfg.DroppedLines()) })

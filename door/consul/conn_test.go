@@ -11,7 +11,7 @@ import (
 // serveAt has a door serve an endpoint at a path of a test's own.
 func (m *member) serveAt(path string, f endpoint) {
 	m.door.routes.exact[path] = &served{path: path, methods: map[string]action{
-		"GET": {f, 0}, "HEAD": {f, 0}, "PUT": {f, 0},
+		"GET": {serve: f}, "HEAD": {serve: f}, "PUT": {serve: f},
 	}, allowed: []string{"GET", "HEAD", "PUT"}}
 	m.door.work.Put(func() {}) // whoever takes a request from now on has seen it
 }

@@ -154,6 +154,7 @@ func New(cfg Config) (*Door, error) {
 	}
 	d.life, d.ends = context.WithCancel(context.Background())
 	d.root = sync.OnceValues(func() (rootJSON, error) { return makeRoot(cfg.NodeID) })
+	d.counts.routes = d.routes.number()
 	d.entry.init()
 	if d.now == nil {
 		d.now = time.Now

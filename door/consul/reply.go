@@ -108,7 +108,7 @@ func (r *request) send(status int, body []byte) {
 		return // the connection is gone, or this is a second answer
 	}
 	r.giveBack()
-	r.door.counts.answered(status, r.door.now().Sub(r.began))
+	r.door.counts.answered(r, status, len(body), r.door.now().Sub(r.began))
 	p := r.conn.parked.Load()
 	head := r.appendHead(make([]byte, 0, 512), status, len(body))
 	if r.method == http.MethodHead {

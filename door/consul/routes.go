@@ -45,8 +45,9 @@ func agentRoutes() []route {
 
 // action is an endpoint with the row of its call.
 type action struct {
-	serve endpoint
-	call  calls.Call
+	serve  endpoint
+	call   calls.Call
+	number int // in the counts
 }
 
 // served is a route with its rows.
@@ -68,7 +69,7 @@ func newRouter() *router {
 	for _, r := range routes() {
 		s := &served{path: r.path, methods: map[string]action{}}
 		for m, f := range r.methods {
-			s.methods[m] = action{f, calls.Must(wayOf(m, r.path))}
+			s.methods[m] = action{serve: f, call: calls.Must(wayOf(m, r.path))}
 			s.allowed = append(s.allowed, m)
 		}
 		slices.Sort(s.allowed)

@@ -84,10 +84,12 @@ func fixedResult(v any) func(*core.View, *watch.Reads) result {
 
 // shared answers with the result of a query, when it is another than the caller has.
 func (r *request) shared(q sharedQuery) {
+	var was *counted // of the evaluation before
 	spec := watch.QuerySpec[*core.View]{
 		Key: watch.QueryKey{Params: doorName + " " + q.kind + "\x00" + q.params, Rights: q.rights},
 		Eval: func(v *core.View, reads *watch.Reads) watch.Result {
 			res := q.eval(v, reads)
+			was = r.door.counts.evaluated(&res, was)
 			return watch.Result{Value: &res, Hash: res.hash, Modified: res.index, Size: res.size}
 		},
 	}
@@ -95,6 +97,7 @@ func (r *request) shared(q sharedQuery) {
 	if q.direct && want.For == 0 {
 		r.fresh(func() {
 			res := q.eval(r.door.view(), nil)
+			r.door.counts.evaluated(&res, nil)
 			r.result(&res, res.index, res.hash)
 		})
 		return
@@ -258,6 +261,7 @@ func (r *request) told(t watch.Told) {
 		return
 	}
 	res := t.Answer.Value.(*result) //nolint:forcetypeassert // what shared gives
+	r.door.counts.waited(r, t.Answer.Changed > r.opts.index && r.opts.index != 0 || r.opts.hash != "" && hex.EncodeToString(t.Answer.Hash[:]) != r.opts.hash)
 	changed := t.Answer.Changed
 	if r.opts.index <= t.Read { // another member looked first when it was later: to whom it said so the index does not go back
 		changed = max(changed, r.opts.index)

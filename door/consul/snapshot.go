@@ -78,11 +78,12 @@ func (s *stream) Write(p []byte) (int, error) {
 			return 0, context.Canceled
 		}
 		s.parked = s.r.conn.parked.Load()
-		s.r.door.counts.answered(http.StatusOK, s.r.door.now().Sub(s.r.began))
+		s.r.door.counts.answered(s.r, http.StatusOK, 0, s.r.door.now().Sub(s.r.began))
 		if err := s.parked.Send(s.r.appendHead(make([]byte, 0, 512), http.StatusOK, -1)); err != nil {
 			return 0, err
 		}
 	}
+	s.r.door.counts.bytes.Add(uint64(len(p)))
 	piece := append([]byte(nil), p...)
 	if !s.r.http10 {
 		piece = append(append(strconv.AppendInt(nil, int64(len(p)), 16), "\r\n"...), p...)
