@@ -97,6 +97,8 @@ type Stats struct {
 	Evaluations uint64 // of what is read by many
 	Encodings   []Encoding
 	Bytes       uint64 // of bodies that were sent
+
+	Answered [statusClasses]uint64 // requests, by the hundreds of their status, from 1xx
 }
 
 // Stats returns the numbers of the moment, without those of routes.
@@ -108,6 +110,11 @@ func (d *Door) Stats() Stats {
 	}
 	for i := range n.encodings {
 		s.Encodings = append(s.Encodings, Encoding{encodingNames[i], n.encodings[i].Load()})
+	}
+	for i := range n.routes {
+		for k := range s.Answered {
+			s.Answered[k] += n.routes[i].statuses[k].Load()
+		}
 	}
 	return s
 }

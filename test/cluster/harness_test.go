@@ -54,7 +54,8 @@ type member struct {
 	ID      string   `json:"id"`
 	URL     string   `json:"url"`
 	Peer    string   `json:"peer"`
-	Juju    string   `json:"juju"` // where Juju's agents connect
+	Juju    string   `json:"juju"`   // where Juju's agents connect
+	Consul  string   `json:"consul"` // where Consul's clients do
 	PID     int      `json:"pid"`
 	DataDir string   `json:"data_dir"`
 	Log     string   `json:"log"`
