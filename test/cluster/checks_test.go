@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 )
@@ -14,10 +16,9 @@ import (
 // run by another one when that is killed.
 func TestChecksOfAKilledMemberAreTakenOver(t *testing.T) {
 	c := start(t, "--consul-listen", "127.0.0.1:0")
-	var status, asked atomic.Int64
+	var status atomic.Int64
 	status.Store(http.StatusOK)
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		asked.Add(1)
 		w.WriteHeader(int(status.Load()))
 	}))
 	defer site.Close()
@@ -49,6 +50,16 @@ func TestChecksOfAKilledMemberAreTakenOver(t *testing.T) {
 		return list[0].Status
 	}
 	eventually(t, patience, "it passes", func() bool { return statusAt(witness) == "passing" })
+	// Until a member that has just come holds its lease, another runs what is its own.
+	eventually(t, patience, "it is run where it was registered", func() bool {
+		res, err := http.Get(runner.URL + "/metrics")
+		if err != nil {
+			return false
+		}
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		return err == nil && strings.Contains(string(text), "\nincumbent_checks_run 1\n")
+	})
 	runner.kill(t)
 	status.Store(http.StatusInternalServerError)
 	eventually(t, patience, "it is critical, as another member has found", func() bool { return statusAt(witness) == "critical" })
