@@ -34,6 +34,7 @@ package consul
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,7 +57,8 @@ const (
 
 var (
 	peer  = flag.String("peer", "", "a real Consul to play the corpus to as well, and with -rewrite to record")
-	other = flag.String("other", "", "a file to play instead of the whole corpus")
+	own   = flag.String("server", "", "a program named consul to test instead of ours")
+	other = flag.String("other", "", "files to play instead of the whole corpus, those of notyet.txt included")
 )
 
 // TestPeer plays the corpus to a real Consul: what is recorded is what it answers.
@@ -89,6 +91,7 @@ func TestTranscripts(t *testing.T) {
 		name := filepath.Base(file)
 		t.Run(name, func(t *testing.T) {
 			p := newPlayer(t, target, file)
+			var unlisted []string // told at the end: a failed step would end the file
 			datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
 				got := p.step(t, d)
 				if got == d.Expected {
@@ -99,10 +102,13 @@ func TestTranscripts(t *testing.T) {
 					return d.Expected
 				}
 				if left := known.explain(name, request, d.Expected, got); left != "" {
-					t.Errorf("%s: %s\nConsul's answer is -, ours +:\n%s", d.Pos, request, left)
+					unlisted = append(unlisted, fmt.Sprintf("%s: %s\nConsul's answer is -, ours +:\n%s", d.Pos, request, left))
 				}
 				return d.Expected
 			})
+			for _, text := range unlisted {
+				t.Error(text)
+			}
 		})
 	}
 	if *other == "" && !t.Failed() {
@@ -119,10 +125,11 @@ func rewriting() bool {
 // files are the corpus, or what of it was asked for.
 func files(t *testing.T) []string {
 	t.Helper()
+	pattern := "*.txt"
 	if *other != "" {
-		return []string{filepath.Join(transcripts, *other)}
+		pattern = *other
 	}
-	list, err := filepath.Glob(filepath.Join(transcripts, "*.txt"))
+	list, err := filepath.Glob(filepath.Join(transcripts, pattern))
 	if err != nil || len(list) == 0 {
 		t.Fatalf("no corpus: %v", err)
 	}

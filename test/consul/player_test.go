@@ -101,7 +101,8 @@ func (p *player) until(ctx context.Context, t *testing.T, d *datadriven.TestData
 	req := p.request(t, d.Input)
 	for {
 		a := p.send(ctx, req)
-		if a.err != nil || strings.Contains(string(a.body), text) {
+		// A path that is not served will not be.
+		if a.err != nil || strings.Contains(string(a.body), text) || strings.HasPrefix(string(a.body), "Invalid URL path") {
 			return p.show(t, d, a)
 		}
 		select {

@@ -35,6 +35,9 @@ const (
 // ours is our binary under the name that such harnesses start.
 func ours(t *testing.T) string {
 	t.Helper()
+	if *own != "" {
+		return *own
+	}
 	path := filepath.Join(t.TempDir(), "consul")
 	if err := os.Symlink(outside.Binary(t), path); err != nil {
 		t.Fatal(err)
@@ -105,9 +108,11 @@ func startTarget(t *testing.T, binary string) *target {
 			t.Fatalf("the server ended: %v\n%s", err, said.String())
 		default:
 		}
-		var nodes []struct{ Node string }
-		target.read("/v1/health/state/passing", &nodes)
-		return len(nodes) > 0
+		var leader string
+		var nodes []nodeEntry
+		target.read("/v1/status/leader", &leader)
+		served := target.read("/v1/health/state/passing", &nodes)
+		return leader != "" && (len(nodes) > 0 || served == http.StatusNotFound || *own != "")
 	})
 	for _, n := range target.nodes() {
 		target.own = append(target.own, n.Node)
@@ -115,16 +120,17 @@ func startTarget(t *testing.T, binary string) *target {
 	return target
 }
 
-// read decodes what a path answers, if it does.
-func (t *target) read(path string, into any) {
+// read decodes what a path answers, if it does, and returns the status.
+func (t *target) read(path string, into any) int {
 	res, err := t.client.Get(t.url + path)
 	if err != nil {
-		return
+		return 0
 	}
 	defer res.Body.Close()
 	if res.StatusCode == http.StatusOK {
 		_ = json.NewDecoder(res.Body).Decode(into) // what is not there is not cleared away
 	}
+	return res.StatusCode
 }
 
 func (t *target) put(method, path, body string) {

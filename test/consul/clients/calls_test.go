@@ -156,10 +156,10 @@ func TestWhatHarnessesAsk(t *testing.T) {
 	if err != nil || len(raft.Servers) != 1 || !raft.Servers[0].Leader || !raft.Servers[0].Voter {
 		t.Errorf("raft %+v, %v", raft, err)
 	}
-	health, err := client.Operator().AutopilotServerHealth(nil)
-	if err != nil || !health.Healthy || len(health.Servers) != 1 {
-		t.Errorf("autopilot %+v, %v", health, err)
-	}
+	eventually(t, "the one server is healthy", func() bool {
+		health, err := client.Operator().AutopilotServerHealth(nil)
+		return err == nil && health.Healthy && len(health.Servers) == 1
+	})
 	if _, err := client.Operator().AutopilotGetConfiguration(nil); err != nil {
 		t.Error(err)
 	}

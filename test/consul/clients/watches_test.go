@@ -13,7 +13,7 @@ func follow(t *testing.T, params map[string]any) <-chan any {
 	plan, err := watch.Parse(params)
 	check(t, err)
 	results := make(chan any, 100)
-	plan.Handler = func(_ uint64, raw any) { results <- raw }
+	plan.HybridHandler = func(_ watch.BlockingParamVal, raw any) { results <- raw }
 	ended := make(chan error, 1)
 	go func() { ended <- plan.Run(server.address) }()
 	t.Cleanup(func() {
