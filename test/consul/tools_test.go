@@ -1,0 +1,235 @@
+package consul
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/incumbent-dev/incumbent/test/outside"
+)
+
+// Programs that speak to a Consul, unmodified. Each is run where it is at hand: `make
+// conformance` says which, and docs/conformance.md what came of it.
+var (
+	template   = flag.String("consul-template", "", "the consul-template to run against us")
+	prometheus = flag.String("prometheus", "", "the Prometheus whose discovery is run against us")
+	python     = flag.String("python", "", "a Python that has py-consul, to run against us")
+)
+
+// program is one that was started.
+type program struct {
+	cmd  *exec.Cmd
+	said *bytes.Buffer
+}
+
+// launch starts a program that ends with the test.
+func launch(t *testing.T, cmd *exec.Cmd) *program {
+	t.Helper()
+	p := &program{cmd: cmd, said: new(bytes.Buffer)}
+	cmd.Stdout, cmd.Stderr = p.said, p.said
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pdeathsig = true, syscall.SIGKILL
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // it is killed below
+		close(ended)
+	}()
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		<-ended
+		if t.Failed() {
+			t.Logf("%s said:\n%s", filepath.Base(cmd.Path), tail(p.said.String()))
+		}
+	})
+	return p
+}
+
+// tail is the end of a log.
+func tail(text string) string { return text[max(0, len(text)-4000):] }
+
+// TestConsulCommand runs Consul's own command line.
+func TestConsulCommand(t *testing.T) {
+	if *peer == "" {
+		t.Skip("needs -peer")
+	}
+	target := startTarget(t, ours(t))
+	dir := t.TempDir()
+	run := func(in string, args ...string) (string, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, *peer, args...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "CONSUL_HTTP_ADDR="+target.url)
+		cmd.Stdin = strings.NewReader(in)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	for _, step := range []struct {
+		args string // by spaces
+		in   string
+		want string // in what it prints
+		ends bool   // with an error
+	}{
+		{"kv put app/a one", "", "Success! Data written to: app/a", false},
+		{"kv put -flags=42 app/b two", "", "Success!", false},
+		{"kv get app/a", "", "one\n", false},
+		{"kv get -detailed app/b", "", "42", false},
+		{"kv get -keys -separator= app/", "", "app/a\napp/b\n", false},
+		{"kv get -recurse app/", "", "app/a:one\napp/b:two\n", false},
+		{"kv get app/none", "", "No key exists at: app/none", true},
+		{"kv put -cas -modify-index=1 app/a three", "", "Did not write to app/a", true},
+		{"kv export app/", "", `"key": "app/a"`, false},
+		{"kv import -", `[{"key":"app/c","flags":7,"value":"dGhyZWU="}]`, "Imported: app/c", false},
+		{"kv get app/c", "", "three\n", false},
+		{"kv delete -recurse app/", "", "Deleted keys with prefix: app/", false},
+		{"catalog datacenters", "", "dc1", false},
+		{"catalog nodes", "", nodeName, false},
+		{"catalog services", "", "consul", false},
+		{"members", "", "alive", false},
+		{"info", "", "agent:", false},
+		{"operator raft list-peers", "", "leader", false},
+		{"operator autopilot get-config", "", "CleanupDeadServers", false},
+		{"services register -name=web -port=80", "", "Registered service: web", false},
+		{"services deregister -id=web", "", "Deregistered service: web", false},
+		{"event -name=deploy payload", "", "Event ID:", false},
+		{"lock app/lock echo held", "", "held\n", false},
+		{"lock -n=2 app/semaphore echo counted", "", "counted\n", false},
+		{"watch -type=nodes", "", `"Node": "` + nodeName + `"`, false},
+		{"watch -type=checks -state=passing", "", "serfHealth", false},
+		{"snapshot save saved.snap", "", "Saved", false},
+		{"maint -enable -reason=tea", "", "Node maintenance is now enabled", false},
+		{"maint -disable", "", "Node maintenance is now disabled", false},
+	} {
+		out, err := run(step.in, strings.Fields(step.args)...)
+		if !strings.Contains(out, step.want) || (err != nil) != step.ends {
+			t.Errorf("consul %s: %v, %q", step.args, err, out)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(dir, "saved.snap")); err != nil || info.Size() == 0 {
+		t.Errorf("the snapshot: %v, %v", info, err)
+	}
+}
+
+// TestConsulTemplate has a file follow a key and a service.
+func TestConsulTemplate(t *testing.T) {
+	if *template == "" {
+		t.Skip("needs -consul-template")
+	}
+	target := startTarget(t, ours(t))
+	target.put("PUT", "/v1/kv/template/a", "one")
+	dir := t.TempDir()
+	source, result := filepath.Join(dir, "source"), filepath.Join(dir, "result")
+	text := `{{key "template/a"}};{{range ls "template"}}{{.Key}},{{end}};{{range service "templated"}}{{.Address}}:{{.Port}},{{end}};{{range nodes}}{{.Node}},{{end}}`
+	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	launch(t, exec.Command(*template, "-consul-addr="+strings.TrimPrefix(target.url, "http://"), "-template", source+":"+result, "-log-level", "info"))
+	becomes := func(want string) {
+		t.Helper()
+		outside.Eventually(t, patience, "the file is "+want, func() bool {
+			got, err := os.ReadFile(result)
+			return err == nil && strings.HasPrefix(string(got), want)
+		})
+	}
+	becomes("one;a,;;")
+	target.put("PUT", "/v1/kv/template/a", "two")
+	becomes("two;a,;;")
+	register := `{"Node":"templated","Address":"127.0.0.2","Service":{"Service":"templated","Port":80},"Check":{"CheckID":"c","Status":"%s","ServiceID":"templated"}}`
+	target.put("PUT", "/v1/catalog/register", fmt.Sprintf(register, "passing"))
+	becomes("two;a,;127.0.0.2:80,;")
+	target.put("PUT", "/v1/catalog/register", fmt.Sprintf(register, "critical"))
+	becomes("two;a,;;")
+	target.put("PUT", "/v1/kv/template/b", "")
+	becomes("two;a,b,;;")
+}
+
+// TestPrometheus has Prometheus find whom to ask.
+func TestPrometheus(t *testing.T) {
+	if *prometheus == "" {
+		t.Skip("needs -prometheus")
+	}
+	target := startTarget(t, ours(t))
+	dir := t.TempDir()
+	config := filepath.Join(dir, "prometheus.yml")
+	text := `scrape_configs:
+  - job_name: found
+    consul_sd_configs:
+      - server: '` + strings.TrimPrefix(target.url, "http://") + `'
+        services: [scraped]
+        refresh_interval: 1s
+    relabel_configs:
+      - source_labels: [__meta_consul_service, __meta_consul_tags, __meta_consul_service_metadata_team, __meta_consul_health]
+        target_label: seen
+`
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", freePorts(t, 1)[0])
+	launch(t, exec.Command(*prometheus, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address))
+	becomes := func(want string) {
+		t.Helper()
+		outside.Eventually(t, patience, "Prometheus knows "+want, func() bool { return scraped(t, address) == want })
+	}
+	register := `{"Node":"scraped","Address":"127.0.0.2","Service":{"Service":"scraped","Port":80,"Tags":["a","b"],"Meta":{"team":"red"}},"Check":{"CheckID":"c","Status":"%s","ServiceID":"scraped"}}`
+	target.put("PUT", "/v1/catalog/register", fmt.Sprintf(register, "passing"))
+	becomes("127.0.0.2:80 scraped;,a,b,;red;passing\n")
+	target.put("PUT", "/v1/catalog/register", fmt.Sprintf(register, "critical"))
+	becomes("127.0.0.2:80 scraped;,a,b,;red;critical\n")
+	target.put("PUT", "/v1/catalog/deregister", `{"Node":"scraped"}`)
+	becomes("")
+}
+
+// scraped is whom Prometheus asks, a line for each.
+func scraped(t *testing.T, address string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/api/v1/targets?state=active", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "no answer"
+	}
+	defer res.Body.Close()
+	var answer struct {
+		Data struct {
+			ActiveTargets []struct{ Labels map[string]string }
+		}
+	}
+	if err := json.NewDecoder(res.Body).Decode(&answer); err != nil {
+		return "no answer"
+	}
+	var b strings.Builder
+	for _, a := range answer.Data.ActiveTargets {
+		fmt.Fprintf(&b, "%s %s\n", a.Labels["instance"], a.Labels["seen"])
+	}
+	return b.String()
+}
+
+// TestPython runs a program that uses py-consul.
+func TestPython(t *testing.T) {
+	if *python == "" {
+		t.Skip("needs -python")
+	}
+	target := startTarget(t, ours(t))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, port, _ := strings.Cut(strings.TrimPrefix(target.url, "http://"), ":")
+	out, err := exec.CommandContext(ctx, *python, filepath.Join(transcripts, "client.py"), port).CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
