@@ -258,7 +258,8 @@ func (s *serviceBody) record(namespace, node string) (*catalog.Service, string) 
 		Meta: pairsOf(s.Meta), Port: uint16(s.Port), Weights: catalog.Weights{Passing: 1, Warning: 1},
 		EnableTagOverride: s.EnableTagOverride || s.EnableTagOverrideSnake,
 	}
-	if w := s.Weights; w != nil {
+	// Consul's client says weights of 0 where its caller says none.
+	if w := s.Weights; w != nil && *w != (weightsJSON{}) {
 		if text := badWeights(w); text != "" {
 			return nil, text
 		}
