@@ -137,6 +137,13 @@ mutants-smoke: ## two of the mutants, chosen by INCUMBENT_MUTANT_SEED
 
 ##@ Look harder
 
+# Programs that are not at hand are left out: docs/conformance.md.
+.PHONY: conformance
+conformance: build ## real clients against Consul's door: CONSUL=, PATRONI=, TEMPLATE=, PYTHON=, PROMETHEUS= say where they are
+	go test -count=1 -v -timeout $(TEST_TIMEOUT) ./test/consul $(if $(CONSUL),-peer $(CONSUL)) $(if $(PATRONI),-patroni $(PATRONI)) \
+		$(if $(TEMPLATE),-consul-template $(TEMPLATE)) $(if $(PYTHON),-python $(PYTHON)) $(if $(PROMETHEUS),-prometheus $(PROMETHEUS))
+	cd test/consul/clients && go test -count=1 ./...
+
 .PHONY: mutants
 mutants: ## break the code in known ways; a named test must notice each
 	INCUMBENT_MUTANTS=1 go test -count=1 -timeout 60m -v ./test/mutants/...
