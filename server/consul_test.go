@@ -114,7 +114,7 @@ func TestConsulDoor(t *testing.T) {
 		t.Errorf("status shows %+v", last)
 	}
 	r := consulGet(t, s, "/v1/agent/metrics?format=prometheus", nil)
-	if got := r.Header.Get("Content-Type"); r.StatusCode != 200 || !strings.HasPrefix(got, "text/plain") {
+	if got := r.Header.Get("Content-Type"); r.StatusCode != http.StatusOK || !strings.HasPrefix(got, "text/plain") {
 		t.Errorf("%s %s", r.Status, got)
 	}
 }
@@ -140,14 +140,14 @@ func TestConsulDoorOverTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Body.Close()
-	if r.StatusCode != 200 {
+	if r.StatusCode != http.StatusOK {
 		t.Error(r.Status)
 	}
 	if r, err = client.Get("https://" + s.ConsulAddr() + "/v1/agent/self"); err != nil {
 		t.Fatal(err)
 	}
 	r.Body.Close()
-	if r.StatusCode != 403 { // nobody is trusted for where they are
+	if r.StatusCode != http.StatusForbidden { // nobody is trusted for where they are
 		t.Error(r.Status)
 	}
 }

@@ -29,7 +29,7 @@ func TestRequestsOfOneConnection(t *testing.T) {
 	}
 	c.write(put("one") + put("two") + "GET /echo HTTP/1.1\r\nHost: localhost\r\n\r\n" + put("three")[:60])
 	for _, want := range []string{"PUT one", "PUT two", "GET "} {
-		if a := c.read("PUT"); a.StatusCode != 200 || a.body != want || a.Close {
+		if a := c.read("PUT"); a.StatusCode != http.StatusOK || a.body != want || a.Close {
 			t.Errorf("%d %q, want %q", a.StatusCode, a.body, want)
 		}
 	}
@@ -61,7 +61,7 @@ func TestHTTP10(t *testing.T) {
 		t.Errorf("%s, %v", a.Proto, a.Header)
 	}
 	c.write("GET /echo HTTP/1.0\r\nHost: localhost\r\n\r\n")
-	if a := c.read("GET"); a.StatusCode != 200 {
+	if a := c.read("GET"); a.StatusCode != http.StatusOK {
 		t.Error(a.Status)
 	}
 	c.ended()
@@ -72,11 +72,11 @@ func TestContinue(t *testing.T) {
 	m.serveAt("/echo", echo)
 	c := m.dial()
 	c.write("PUT /echo HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
-	if a := c.read("PUT"); a.StatusCode != 100 {
+	if a := c.read("PUT"); a.StatusCode != http.StatusContinue {
 		t.Fatal(a.Status)
 	}
 	c.write("body")
-	if a := c.read("PUT"); a.StatusCode != 200 || a.body != "PUT body" {
+	if a := c.read("PUT"); a.StatusCode != http.StatusOK || a.body != "PUT body" {
 		t.Errorf("%s %q", a.Status, a.body)
 	}
 }
@@ -125,11 +125,11 @@ func TestG47_UnfinishedBodiesAreBounded(t *testing.T) {
 	first.write(part)
 	eventually(t, func() bool { return m.door.bodies.Load() == 40 })
 	second.write(part)
-	if a := second.read("PUT"); a.StatusCode != 503 {
+	if a := second.read("PUT"); a.StatusCode != http.StatusServiceUnavailable {
 		t.Error(a.Status)
 	}
 	first.write(strings.Repeat("x", 10))
-	if a := first.read("PUT"); a.StatusCode != 200 || len(a.body) != 54 {
+	if a := first.read("PUT"); a.StatusCode != http.StatusOK || len(a.body) != 54 {
 		t.Errorf("%s %q", a.Status, a.body)
 	}
 	eventually(t, func() bool { return m.door.bodies.Load() == 0 })
@@ -158,7 +158,7 @@ func TestG47_StrangersAreBounded(t *testing.T) {
 	}
 	first.ended()
 	known.write("GET /v1/status/leader HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-	if a := known.read("GET"); a.StatusCode != 200 {
+	if a := known.read("GET"); a.StatusCode != http.StatusOK {
 		t.Error(a.Status)
 	}
 }
@@ -173,7 +173,7 @@ func TestLargeAnswers(t *testing.T) {
 	if a := c.read("GET"); a.body != string(text) {
 		t.Errorf("%d bytes", len(a.body))
 	}
-	if a := c.read("GET"); a.StatusCode != 200 {
+	if a := c.read("GET"); a.StatusCode != http.StatusOK {
 		t.Error(a.Status)
 	}
 }

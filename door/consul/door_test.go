@@ -2,6 +2,7 @@ package consul
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -13,7 +14,7 @@ func indexOf(n int) incumbent.Index { return incumbent.Index(n) }
 
 func TestStatusAndSelf(t *testing.T) {
 	m := startMember(t, nil)
-	if a := m.do("GET", "/v1/status/leader", ""); a.StatusCode != 200 || a.body != `"127.0.0.1:8300"` {
+	if a := m.do("GET", "/v1/status/leader", ""); a.StatusCode != http.StatusOK || a.body != `"127.0.0.1:8300"` {
 		t.Errorf("leader: %d %s", a.StatusCode, a.body)
 	}
 	if a := m.do("GET", "/v1/status/peers", ""); a.body != `["127.0.0.1:8300"]` {
@@ -90,7 +91,7 @@ func TestChangesDoNotQueueBehindReads(t *testing.T) {
 		<-busy // one takes many at once
 	}
 	defer close(over)
-	if a := m.do("PUT", "/v1/kv/key", "value"); a.StatusCode != 200 || a.body != "true" {
+	if a := m.do("PUT", "/v1/kv/key", "value"); a.StatusCode != http.StatusOK || a.body != "true" {
 		t.Errorf("put: %d %s", a.StatusCode, a.body)
 	}
 }

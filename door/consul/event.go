@@ -134,13 +134,13 @@ func eventsOf(from engine.Reading, namespace string) (list []*kv.Entry) {
 // The error says which filter is wrong.
 func (d *Door) reaches(e *eventJSON) (bool, error) {
 	if e.TagFilter != "" && e.ServiceFilter == "" {
-		return false, errors.New("Cannot provide tag filter without service filter") //nolint:revive,staticcheck // what clients know
+		return false, errors.New("Cannot provide tag filter without service filter") //nolint:staticcheck // what clients know
 	}
 	var filters [3]*regexp.Regexp
 	for i, f := range [...]struct{ what, text string }{{"node", e.NodeFilter}, {"service", e.ServiceFilter}, {"tag", e.TagFilter}} {
 		var err error
 		if filters[i], err = regexp.Compile(f.text); err != nil {
-			return false, fmt.Errorf("Invalid %s filter: %w", f.what, err) //nolint:revive,staticcheck // what clients know
+			return false, fmt.Errorf("Invalid %s filter: %w", f.what, err) //nolint:staticcheck // what clients know
 		}
 	}
 	if !filters[0].MatchString(d.cfg.Node) {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -101,7 +102,7 @@ func TestG30_SnapshotsAreBackups(t *testing.T) {
 	}
 	for range 2 { // one after the other
 		a := m.do("GET", "/v1/snapshot", "")
-		if a.StatusCode != 200 || a.Header.Get("Content-Type") != "application/x-gzip" || a.Header.Get("X-Consul-Index") != formatIndex(m.group.View().Index()) {
+		if a.StatusCode != http.StatusOK || a.Header.Get("Content-Type") != "application/x-gzip" || a.Header.Get("X-Consul-Index") != formatIndex(m.group.View().Index()) {
 			t.Fatalf("%d %v", a.StatusCode, a.Header)
 		}
 		if _, err := gzip.NewReader(strings.NewReader(a.body)); err != nil {
@@ -115,7 +116,7 @@ func TestG30_SnapshotsAreBackups(t *testing.T) {
 			t.Errorf("it has %d keys", n)
 		}
 	}
-	if a := m.do("PUT", "/v1/snapshot", "x"); a.StatusCode != 501 {
+	if a := m.do("PUT", "/v1/snapshot", "x"); a.StatusCode != http.StatusNotImplemented {
 		t.Errorf("restore: %d %s", a.StatusCode, a.body)
 	}
 	broken = true

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -88,7 +89,7 @@ func TestKeysAndSessionsAsInTheModel(t *testing.T) {
 		name := func() string { return rapid.SampledFrom([]string{"a", "a/b", "a/c", "b"}).Draw(rt, "key") }
 		letter := func() string { return rapid.SampledFrom([]string{"r", "d"}).Draw(rt, "session") }
 		ask := func(method, path, body, want string) {
-			if a := m.do(method, path, body); a.StatusCode != 200 || a.body != want {
+			if a := m.do(method, path, body); a.StatusCode != http.StatusOK || a.body != want {
 				rt.Fatalf("%s %s %q: %d %s, want %s", method, path, body, a.StatusCode, a.body, want)
 			}
 		}
@@ -153,7 +154,7 @@ func (w *model) compare(rt *rapid.T, m *member, last map[string]uint64) {
 		LockIndex                int
 		CreateIndex, ModifyIndex uint64
 	}
-	if a.StatusCode == 200 {
+	if a.StatusCode == http.StatusOK {
 		if err := json.Unmarshal([]byte(a.body), &list); err != nil {
 			rt.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package consul
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -184,11 +185,11 @@ func TestG22_ATransactionThatReadsIsARead(t *testing.T) {
 	m.do("PUT", "/v1/kv/a", "x")
 	at := m.group.View().Index()
 	a := m.do("PUT", "/v1/txn?consistent", `[{"KV":{"Verb":"get","Key":"a"}},{"KV":{"Verb":"check-index","Key":"a","Index":2}}]`)
-	if a.StatusCode != 200 || a.Header.Get("X-Consul-Knownleader") != "true" || a.Header.Get("X-Consul-Lastcontact") != "0" {
+	if a.StatusCode != http.StatusOK || a.Header.Get("X-Consul-Knownleader") != "true" || a.Header.Get("X-Consul-Lastcontact") != "0" {
 		t.Errorf("%d %v %s", a.StatusCode, a.Header, a.body)
 	}
 	a = m.do("PUT", "/v1/txn", `[{"KV":{"Verb":"get","Key":"none"}}]`)
-	if a.StatusCode != 409 || m.group.View().Index() != at {
+	if a.StatusCode != http.StatusConflict || m.group.View().Index() != at {
 		t.Errorf("%d %s, and %d entries", a.StatusCode, a.body, m.group.View().Index()-at)
 	}
 }
@@ -203,7 +204,7 @@ func FuzzTxn(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string) {
 		before := kv.Of(m.group.View())
 		a := (&member{tb: t, addr: m.addr}).do("PUT", "/v1/txn", body)
-		if a.StatusCode != 200 && kv.Of(m.group.View()).Bytes() != before.Bytes() {
+		if a.StatusCode != http.StatusOK && kv.Of(m.group.View()).Bytes() != before.Bytes() {
 			t.Errorf("%q: %d %s, and something has changed", body, a.StatusCode, a.body)
 		}
 		if a.StatusCode >= 500 {

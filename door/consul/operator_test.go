@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -50,7 +51,7 @@ func TestOperators(t *testing.T) {
 	if m.decoded("/v1/operator/autopilot/state", &state); state.Healthy || state.FailureTolerance != 0 || state.Leader != raft.Servers[0].ID || len(state.Voters) != 3 {
 		t.Errorf("state: %+v", state)
 	}
-	if a := m.do("GET", "/v1/operator/autopilot/health", ""); a.StatusCode != 429 {
+	if a := m.do("GET", "/v1/operator/autopilot/health", ""); a.StatusCode != http.StatusTooManyRequests {
 		t.Errorf("health with a member that is gone: %s", a.Status)
 	}
 	for _, tt := range []struct {
@@ -110,7 +111,7 @@ func TestTokensAreToldOnlyWithPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := startMember(t, func(c *Config) { c.Guard = auth.NewAuthenticator(false, creds) })
-	if a := m.do("GET", "/v1/acl/token/self", "", "X-Consul-Token", token); a.StatusCode != 401 || a.body != textNoACL {
+	if a := m.do("GET", "/v1/acl/token/self", "", "X-Consul-Token", token); a.StatusCode != http.StatusUnauthorized || a.body != textNoACL {
 		t.Errorf("%s %q", a.Status, a.body)
 	}
 	if r := m.group.Do(allowing("k")); r.Err != nil {
@@ -124,7 +125,7 @@ func TestTokensAreToldOnlyWithPolicies(t *testing.T) {
 	if _, err := incumbent.ParseSessionID(self.AccessorID); err != nil {
 		t.Error(err)
 	}
-	if a := m.do("GET", "/v1/acl/token/self", ""); a.StatusCode != 403 {
+	if a := m.do("GET", "/v1/acl/token/self", ""); a.StatusCode != http.StatusForbidden {
 		t.Errorf("nobody: %s %q", a.Status, a.body)
 	}
 }

@@ -2,6 +2,7 @@ package consul
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -169,7 +170,7 @@ func TestSessionsOfOtherDoors(t *testing.T) {
 	if got := m.sessions("/v1/session/info/" + id); len(got) != 1 || got[0].Node != "agent" || got[0].LockDelay != defaultLockDelay {
 		t.Errorf("%v", got)
 	}
-	if a := m.do("PUT", "/v1/session/renew/"+id, ""); a.StatusCode != 200 || !strings.Contains(a.body, id) {
+	if a := m.do("PUT", "/v1/session/renew/"+id, ""); a.StatusCode != http.StatusOK || !strings.Contains(a.body, id) {
 		t.Errorf("renew: %d %s", a.StatusCode, a.body)
 	}
 	m.exchange([]exchange{
@@ -199,7 +200,7 @@ func TestG03_ASessionLastsItsTTLAndTheDelayAfterIt(t *testing.T) {
 		if got := m.sessions("/v1/session/info/" + lost); len(got) == 0 && clock.Now() < int64(10*time.Second) {
 			t.Error("it went before its time")
 		}
-		if a := m.do("PUT", "/v1/session/renew/"+kept, ""); a.StatusCode != 200 {
+		if a := m.do("PUT", "/v1/session/renew/"+kept, ""); a.StatusCode != http.StatusOK {
 			t.Fatalf("renew: %d %s", a.StatusCode, a.body)
 		}
 	}
@@ -210,8 +211,10 @@ func TestG03_ASessionLastsItsTTLAndTheDelayAfterIt(t *testing.T) {
 	m.exchange([]exchange{
 		{"its key went with it", "GET", "/v1/kv/a", "", 404, ""},
 		{"under a delay", "PUT", "/v1/kv/a?acquire=" + kept, "x", 200, "false"},
-		{"also in a transaction", "PUT", "/v1/txn", `[{"KV":{"Verb":"lock","Key":"a","Session":"` + kept + `"}},{"KV":{"Verb":"get","Key":"none"}}]`, 409,
-			`{"Results":null,"Errors":[{"OpIndex":0,"What":"failed to lock key \"a\" due to lock delay"}]}`},
+		{
+			"also in a transaction", "PUT", "/v1/txn", `[{"KV":{"Verb":"lock","Key":"a","Session":"` + kept + `"}},{"KV":{"Verb":"get","Key":"none"}}]`, 409,
+			`{"Results":null,"Errors":[{"OpIndex":0,"What":"failed to lock key \"a\" due to lock delay"}]}`,
+		},
 		{"given up before", "PUT", "/v1/kv/given-up?acquire=" + kept, "x", 200, "true"},
 	})
 	clock.advance(4 * time.Second)
@@ -244,7 +247,7 @@ func TestASessionEndsWithItsChecks(t *testing.T) {
 	if r := m.group.Do(update); r.Err != nil {
 		t.Fatal(r.Err)
 	}
-	if a := c.read("GET"); a.StatusCode != 200 || strings.Contains(a.body, id) {
+	if a := c.read("GET"); a.StatusCode != http.StatusOK || strings.Contains(a.body, id) {
 		t.Errorf("whoever waits is told: %d %s", a.StatusCode, a.body)
 	}
 	m.exchange([]exchange{

@@ -82,7 +82,7 @@ func TestBlockingReads(t *testing.T) {
 	c := m.dial()
 	c.get("/k")
 	missing := c.read("GET")
-	if missing.StatusCode != 404 || missing.Header.Get("X-Consul-Index") != "1" || missing.Header.Get("X-Consul-Lastcontact") != "0" ||
+	if missing.StatusCode != http.StatusNotFound || missing.Header.Get("X-Consul-Index") != "1" || missing.Header.Get("X-Consul-Lastcontact") != "0" ||
 		missing.Header.Get("X-Consul-Knownleader") != "true" {
 		t.Fatalf("%s %v", missing.Status, missing.Header)
 	}
@@ -90,7 +90,7 @@ func TestBlockingReads(t *testing.T) {
 	m.blocked(1)
 	at := m.put("one")
 	there := c.read("GET")
-	if there.StatusCode != 200 || there.body != `{"Value":"one"}` || there.Header.Get("X-Consul-Index") != formatIndex(at.Index) {
+	if there.StatusCode != http.StatusOK || there.body != `{"Value":"one"}` || there.Header.Get("X-Consul-Index") != formatIndex(at.Index) {
 		t.Fatalf("%s %q %v", there.Status, there.body, there.Header)
 	}
 	// Who comes late, or with an index that was never, is told at once what there is.
@@ -99,7 +99,7 @@ func TestBlockingReads(t *testing.T) {
 		t.Errorf("%q", a.body)
 	}
 	c.get("/k?index=999999&wait=1ms")
-	if a := c.read("GET"); a.StatusCode != 200 || a.Header.Get("X-Consul-Index") != formatIndex(at.Index) {
+	if a := c.read("GET"); a.StatusCode != http.StatusOK || a.Header.Get("X-Consul-Index") != formatIndex(at.Index) {
 		t.Errorf("%s %v", a.Status, a.Header)
 	}
 	c.get("/k?pretty")
@@ -108,7 +108,7 @@ func TestBlockingReads(t *testing.T) {
 	}
 	for query, want := range map[string]string{"": "leader", "stale": "stale", "consistent": "consistent", "max_stale=10s": "stale", "cached": "leader"} {
 		c.get("/v1/health/k?" + query)
-		if a := c.read("GET"); a.Header.Get("X-Consul-Effective-Consistency") != want || a.StatusCode != 200 {
+		if a := c.read("GET"); a.Header.Get("X-Consul-Effective-Consistency") != want || a.StatusCode != http.StatusOK {
 			t.Errorf("%s: %s %v", query, a.Status, a.Header)
 		}
 	}
@@ -223,17 +223,17 @@ func TestNoLeader(t *testing.T) {
 	m.group.Refuse(true)
 	c := m.dial()
 	c.get("/k")
-	if a := c.read("GET"); a.StatusCode != 500 || a.body != "No cluster leader" {
+	if a := c.read("GET"); a.StatusCode != http.StatusInternalServerError || a.body != "No cluster leader" {
 		t.Errorf("%s %q", a.Status, a.body)
 	}
 	c.get("/k?stale")
-	if a := c.read("GET"); a.StatusCode != 404 {
+	if a := c.read("GET"); a.StatusCode != http.StatusNotFound {
 		t.Errorf("stale: %s", a.Status)
 	}
 	m.door.SetLimits(Limits{Patience: patience})
 	c.get("/k")
 	m.group.Refuse(false)
-	if a := c.read("GET"); a.StatusCode != 404 {
+	if a := c.read("GET"); a.StatusCode != http.StatusNotFound {
 		t.Errorf("with a leader again: %s %q", a.Status, a.body)
 	}
 }
@@ -246,7 +246,7 @@ func TestNoAnswerFromTheNode(t *testing.T) {
 	defer m.group.Release()
 	c := m.dial()
 	c.get("/k")
-	if a := c.read("GET"); a.StatusCode != 500 || a.body != "No cluster leader" {
+	if a := c.read("GET"); a.StatusCode != http.StatusInternalServerError || a.body != "No cluster leader" {
 		t.Errorf("%s %q", a.Status, a.body)
 	}
 }
@@ -303,7 +303,7 @@ func TestG12_PoliciesChangeBeforeAReadWaits(t *testing.T) {
 	}
 	m.door.Recheck()
 	m.group.Release()
-	if a := c.read("GET"); a.StatusCode != 403 {
+	if a := c.read("GET"); a.StatusCode != http.StatusForbidden {
 		t.Errorf("%s %q", a.Status, a.body)
 	}
 }

@@ -2,6 +2,7 @@ package consul
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -38,7 +39,7 @@ func TestTransactionsOfTheCatalog(t *testing.T) {
 			KV      *struct{ Key string }
 		}
 	}
-	if err := json.Unmarshal([]byte(a.body), &got); err != nil || a.StatusCode != 200 || len(got.Results) != 4 {
+	if err := json.Unmarshal([]byte(a.body), &got); err != nil || a.StatusCode != http.StatusOK || len(got.Results) != 4 {
 		t.Fatalf("%d %s", a.StatusCode, a.body)
 	}
 	if n, s, c := got.Results[0].Node, got.Results[1].Service, got.Results[2].Check; n.Node != "n" || n.Meta["k"] != "v" ||
@@ -47,7 +48,7 @@ func TestTransactionsOfTheCatalog(t *testing.T) {
 	}
 	read := `[{"Node":{"Verb":"get","Node":{"Node":"n"}}},{"Service":{"Verb":"get","Node":"n","Service":{"ID":"web1"}}},{"Check":{"Verb":"get","Check":{"Node":"n","CheckID":"c1"}}}]`
 	at := m.group.View().Index()
-	if a = m.do("PUT", "/v1/txn", read); a.StatusCode != 200 || strings.Count(a.body, `"ModifyIndex"`) != 3 || m.group.View().Index() != at {
+	if a = m.do("PUT", "/v1/txn", read); a.StatusCode != http.StatusOK || strings.Count(a.body, `"ModifyIndex"`) != 3 || m.group.View().Index() != at {
 		t.Errorf("%d %s", a.StatusCode, a.body)
 	}
 	txn("what is not there", strings.ReplaceAll(strings.ReplaceAll(strings.ReplaceAll(read, `"Node":"n"}}`, `"Node":"none"}}`), "web1", "none"), "c1", "none"), 409,
