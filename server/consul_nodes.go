@@ -24,7 +24,6 @@ const (
 	nodesEvery    = time.Second
 	nodesTimeout  = 5 * time.Second // of one command
 	memberService = "consul"        // that every member's node has
-	memberMeta    = "incumbent-member"
 )
 
 // keepConsulNodes registers what is missing until ctx ends.
@@ -104,7 +103,7 @@ func (s *Server) registerMember(m *consul.Member) catalog.Command {
 		Node: &catalog.Node{Name: m.Name, ID: d.ServerID(m), Address: host, Meta: nodeMeta()},
 		Service: &catalog.Service{
 			ID: memberService, Name: memberService, Port: uint16(port), Weights: catalog.Weights{Passing: 1, Warning: 1},
-			Meta: pairs("non_voter", strconv.FormatBool(!m.Voter), "version", consul.Version, memberMeta, strconv.FormatUint(m.ID, 10)),
+			Meta: pairs("non_voter", strconv.FormatBool(!m.Voter), "version", consul.Version, consul.MemberMeta, strconv.FormatUint(m.ID, 10)),
 		},
 		Checks: []*catalog.Check{aliveCheck(m.Alive)},
 	}
@@ -126,7 +125,7 @@ func tagAddresses(n *catalog.Node) {
 func (s *Server) deregisterGone(there map[string]bool) (commands []catalog.Command) {
 	namespace := s.consul.door.Namespace()
 	catalog.Of(s.engine.View()).Instances(namespace, memberService, func(i *catalog.Instance) bool {
-		ours := slices.ContainsFunc(i.Service.Meta, func(p catalog.Pair) bool { return p.Key == memberMeta })
+		ours := slices.ContainsFunc(i.Service.Meta, func(p catalog.Pair) bool { return p.Key == consul.MemberMeta })
 		if ours && !there[i.Node.Name] {
 			commands = append(commands, catalog.Command{
 				Verb: catalog.Deregister, Target: catalog.Target{Kind: catalog.NodeKind, Namespace: namespace, Node: i.Node.Name},

@@ -11,6 +11,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
+	"github.com/incumbent-dev/incumbent/door/consul"
 	"github.com/incumbent-dev/incumbent/engine"
 )
 
@@ -81,7 +82,7 @@ func TestNodesOfFormerMembersGo(t *testing.T) {
 	until(t, "the nodes are registered", func() bool { return catalog.Of(s.engine.View()).Instance("default", s.cfg.Name, memberService) != nil })
 	former := catalog.Command{
 		Verb: catalog.Register, Target: catalog.Target{Namespace: "default", Node: "former"}, Node: &catalog.Node{Name: "former", Address: "127.0.0.9"},
-		Service: &catalog.Service{ID: memberService, Name: memberService, Meta: pairs(memberMeta, "1")},
+		Service: &catalog.Service{ID: memberService, Name: memberService, Meta: pairs(consul.MemberMeta, "1")},
 	}
 	other := former
 	other.Target.Node, other.Node = "other", &catalog.Node{Name: "other", Address: "127.0.0.9"}

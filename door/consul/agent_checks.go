@@ -32,7 +32,7 @@ func agentCheckRegister(d *Door, r *request) {
 	check.ID = or(check.ID, check.Name)
 	check.Interval, check.Timeout = time.Duration(in.Interval).String(), time.Duration(in.Timeout).String()
 	r.agentView(func(v *catalog.View) {
-		if check.ServiceID != "" && v.Service(d.namespace, d.cfg.Node, check.ServiceID) == nil {
+		if check.ServiceID != "" && d.agentServiceWith(v, check.ServiceID) == nil {
 			r.fail(http.StatusNotFound, "ServiceID %q does not exist", check.ServiceID)
 			return
 		}
@@ -54,7 +54,7 @@ func (r *request) registerCheck(c *catalog.Check) {
 // agentCheckDeregister deregisters a check of the agent.
 func agentCheckDeregister(d *Door, r *request) {
 	r.agentView(func(v *catalog.View) {
-		if v.Check(d.namespace, d.cfg.Node, r.rest) == nil {
+		if d.agentCheckOf(v, r.rest) == nil {
 			r.unknownCheck()
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -72,6 +73,32 @@ func (r *request) agentView(then func(v *catalog.View)) {
 	r.fresh(func() { then(catalog.Of(r.door.view())) })
 }
 
+// MemberMeta is the key that tells the services of the cluster's own members: they are
+// the catalog's alone. No agent knows them, so that who clears up an agent leaves them.
+const MemberMeta = "incumbent-member"
+
+// agentHas reports whether a service on the agent's node was registered with the agent.
+func agentHas(s *catalog.Service) bool {
+	return s != nil && !slices.ContainsFunc(s.Meta, func(p catalog.Pair) bool { return p.Key == MemberMeta })
+}
+
+// agentCheckOf returns a check that the agent knows: not that of whether its node is
+// alive, on which sessions depend.
+func (d *Door) agentCheckOf(v *catalog.View, id string) *catalog.Check {
+	if id == nodeHealth {
+		return nil
+	}
+	return v.Check(d.namespace, d.cfg.Node, id)
+}
+
+// agentServiceWith returns a service that the agent knows.
+func (d *Door) agentServiceWith(v *catalog.View, id string) *catalog.Service {
+	if s := v.Service(d.namespace, d.cfg.Node, id); agentHas(s) {
+		return s
+	}
+	return nil
+}
+
 // agentServices shows all services, by id.
 func agentServices(d *Door, r *request) {
 	e, err := expressionOf[serviceJSON](&d.expressions, r.opts.filter)
@@ -83,7 +110,7 @@ func agentServices(d *Door, r *request) {
 	r.agentView(func(v *catalog.View) {
 		out := map[string]*agentServiceJSON{}
 		v.NodeServices(d.namespace, d.cfg.Node, func(s *catalog.Service) bool {
-			if seen.service(s.Name) && (e == nil || e.selects(serviceOf(s))) {
+			if agentHas(s) && seen.service(s.Name) && (e == nil || e.selects(serviceOf(s))) {
 				out[s.ID] = d.agentServiceOf(s)
 			}
 			return true
@@ -103,7 +130,7 @@ func agentChecks(d *Door, r *request) {
 	r.agentView(func(v *catalog.View) {
 		out := map[string]*checkJSON{}
 		v.NodeChecks(d.namespace, d.cfg.Node, func(c *catalog.Check) bool {
-			if shown := checkOf(c); seen.of(c.Node, c.ServiceName) && e.selects(shown) {
+			if shown := checkOf(c); c.ID != nodeHealth && seen.of(c.Node, c.ServiceName) && e.selects(shown) {
 				shown.CreateIndex, shown.ModifyIndex = 0, 0
 				out[c.ID] = shown
 			}
@@ -380,7 +407,7 @@ func (r *request) withAgent(c *catalog.Command) {
 // agentServiceDeregister deregisters a service of the agent with its checks.
 func agentServiceDeregister(d *Door, r *request) {
 	r.agentView(func(v *catalog.View) {
-		if v.Service(d.namespace, d.cfg.Node, r.rest) == nil {
+		if d.agentServiceWith(v, r.rest) == nil {
 			r.unknownService()
 			return
 		}

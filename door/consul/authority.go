@@ -39,6 +39,10 @@ func (r *request) identify() bool {
 	peer.Bearer = r.token()
 	peer.Forwarded = peer.Forwarded || auth.Forwarded(r.header)
 	p, err := d.cfg.Guard.Identify(peer)
+	if peer.Bearer != "" && incumbent.KindOf(err) == incumbent.Denied && d.defaultPolicy() == "allow" {
+		peer.Bearer = "" // as in Consul, tokens mean nothing until there is a policy: it is as if it had brought none
+		p, err = d.cfg.Guard.Identify(peer)
+	}
 	if err == nil && !peer.Unix {
 		err = p.RefusePage(r.head)
 	}

@@ -122,7 +122,7 @@ func textOf(err error) string {
 }
 
 // ok answers that something was done, with nothing to say.
-func (r *request) ok() { r.bytes(http.StatusOK, "", nil) }
+func (r *request) ok() { r.nothing() }
 
 // autopilotConfiguration says how members are looked after: as Consul's defaults do,
 // though nobody removes a member that is gone.

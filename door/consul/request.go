@@ -81,7 +81,7 @@ func (r *request) serve() {
 		return
 	case r.method == http.MethodOptions:
 		r.setHeader("Allow", strings.Join(act.allowed, ","))
-		r.bytes(http.StatusOK, "", nil)
+		r.nothing()
 		return
 	}
 	if r.act, found = act.methods[r.method]; !found {

@@ -63,6 +63,9 @@ type router struct {
 	prefixes []*served // that take the rest, longest first
 }
 
+// methodsInOrder is the order in which Allow names them.
+var methodsInOrder = []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete}
+
 // newRouter looks up the rows: there is none without.
 func newRouter() *router {
 	t := &router{exact: map[string]*served{}}
@@ -72,7 +75,7 @@ func newRouter() *router {
 			s.methods[m] = action{serve: f, call: calls.Must(wayOf(m, r.path))}
 			s.allowed = append(s.allowed, m)
 		}
-		slices.Sort(s.allowed)
+		slices.SortFunc(s.allowed, func(a, b string) int { return slices.Index(methodsInOrder, a) - slices.Index(methodsInOrder, b) })
 		s.allowed = append([]string{http.MethodOptions}, s.allowed...)
 		if strings.HasSuffix(r.path, "/") {
 			t.prefixes = append(t.prefixes, s)

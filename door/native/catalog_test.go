@@ -231,10 +231,6 @@ func TestG19_AWaitForAServiceEndsWithItsChange(t *testing.T) {
 			t.Fatalf("told %v", res)
 		}
 		register(t, m, web("a", "w1", passing))
-		if first, err = m.catalog().Health(ctx, connect.NewRequest(&pb.HealthRequest{Service: "web", WaitMs: 1})); err != nil {
-			t.Fatal(err)
-		}
-		wait.AfterIndex = 0
 	}
 }
 
