@@ -27,7 +27,8 @@ func playConsulIdle(ctx context.Context, r *run) error {
 		if err := sleep(ctx, began+time.Duration(float64(i)/stage.Ramp*float64(time.Second))-r.now()); err != nil {
 			return err
 		}
-		conns[i], err = g.block(ctx, i)
+		c, err := g.block(ctx, i)
+		conns[i] = c
 		return err
 	})
 	if err != nil {

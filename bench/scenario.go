@@ -350,7 +350,7 @@ func (sc *Scenario) validate() error {
 	}
 	if sc.Bare != nil && sc.Door != doorConsul {
 		if sc.Door != doorJuju {
-			return fmt.Errorf("there is nothing to compare with what this scenario plays: leave bare out")
+			return fmt.Errorf("bare is for the door juju, and for that of Consul's clients: there is nothing else to compare with")
 		}
 		if err := sc.Bare.validateHandshakes(); err != nil {
 			return fmt.Errorf("bare: %w", err)

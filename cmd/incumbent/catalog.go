@@ -65,7 +65,7 @@ nothing.`,
 	f.String("address", "", "address of the node")
 	f.String("service-address", "", "address of the instance, where it is not the node's")
 	f.String("id", "", "id of the instance on its node; default SERVICE")
-	f.Uint16("port", 0, "port of the instance")
+	f.Int("port", 0, "port of the instance")
 	f.StringSlice("tag", nil, "a tag of the instance; may be repeated")
 	f.StringToString("meta", nil, "key=value of the instance, or of the node if there is no SERVICE; may be repeated")
 	f.Duration("ttl", 0, "time within which the instance must be told that it is well")
@@ -93,7 +93,10 @@ func registrationOf(c *cobra.Command, args []string) (*apiv1.RegisterRequest, er
 		r.Node.Meta = meta
 		return r, nil
 	}
-	port, _ := f.GetUint16("port")
+	port, _ := f.GetInt("port")
+	if port < 0 || port > 65_535 {
+		return nil, usageError{fmt.Sprintf("--port %d is none: 0 to 65535", port)}
+	}
 	tags, _ := f.GetStringSlice("tag")
 	s := &apiv1.Service{
 		Id: text(c, "id"), Name: args[0], Address: text(c, "service-address"), Port: uint32(port), Tags: tags, Meta: meta, Session: text(c, "session"),

@@ -14,6 +14,7 @@ func (m *member) serveAt(path string, f endpoint) {
 		"GET": {serve: f}, "HEAD": {serve: f}, "PUT": {serve: f},
 	}, allowed: []string{"GET", "HEAD", "PUT"}}
 	m.door.work.Put(func() {}) // whoever takes a request from now on has seen it
+	m.door.changes.Put(func() {})
 }
 
 func echo(_ *Door, r *request) {
