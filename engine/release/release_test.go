@@ -1,6 +1,7 @@
 package release
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -126,6 +127,9 @@ func TestSaysWhyItCannotWait(t *testing.T) {
 	// The state jumps: what happened is looked up.
 	v := w.group.View()
 	w.group.Hub().Reset(v.Index() + 1)
+	for late := time.Now().Add(time.Minute); w.group.Hub().Stats().Waiters == 0 && time.Now().Before(late); {
+		runtime.Gosched() // it is looked up on a goroutine of the hub's
+	}
 	w.waits(1)
 	w.group.Hub().Close()
 	w.wants(incumbent.Unavailable)
