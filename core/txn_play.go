@@ -179,6 +179,9 @@ func (v *View) Try(b Txn) (res Result, done bool) {
 	if err != nil {
 		return Result{Index: v.Index(), Err: err}, true
 	}
+	if len(v.members) > 0 && b.schema() > uint64(v.activeSchema()) {
+		return Result{}, false // the state refuses it: a member does not know its schema
+	}
 	res, done = t.play(viewStage{v}, new(Reading))
 	res.Index = v.Index()
 	return res, done

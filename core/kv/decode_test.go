@@ -141,6 +141,8 @@ func (r raw) Encode(meta core.Meta) []byte { return core.EncodeFamily(meta, Fami
 func fullState(t testing.TB) *core.State {
 	f := &smallFamily{limits: limits{10, 10, 10, 2}}
 	s := core.New(f)
+	// A member, by which a command of a later schema is refused.
+	do(t, s, core.PutMemberCommand{Member: core.Member{ID: 1, Name: "m", Schema: core.SchemaVersion}})
 	for _, id := range []string{"s", "x"} {
 		do(t, s, core.OpenSessionCommand{ID: session(id), TTL: time.Minute})
 	}

@@ -1,7 +1,7 @@
 package release
 
 import (
-	"runtime"
+	"bytes"
 	"testing"
 	"time"
 
@@ -124,12 +124,20 @@ func TestSaysWhyItCannotWait(t *testing.T) {
 	w.waits(1)
 	w.begin(0)
 	w.wants(incumbent.Overloaded)
-	// The state jumps: what happened is looked up.
-	v := w.group.View()
-	w.group.Hub().Reset(v.Index() + 1)
-	for late := time.Now().Add(time.Minute); w.group.Hub().Stats().Waiters == 0 && time.Now().Before(late); {
-		runtime.Gosched() // it is looked up on a goroutine of the hub's
+	// The state jumps: what happened is looked up, on a goroutine of the hub's.
+	ahead := newWorld(t, watch.Limits{})
+	ahead.apply(core.ClaimCommand{Name: name, Holder: "a", TTL: time.Minute})
+	ahead.apply(core.CheckpointCommand{})
+	var snapshot bytes.Buffer
+	if err := ahead.group.View().WriteSnapshot(&snapshot); err != nil {
+		t.Fatal(err)
 	}
+	looked := make(chan struct{}, 1)
+	w.src.Run = func(look func()) { look(); looked <- struct{}{} }
+	if err := w.group.Restore(&snapshot); err != nil {
+		t.Fatal(err)
+	}
+	<-looked
 	w.waits(1)
 	w.group.Hub().Close()
 	w.wants(incumbent.Unavailable)
