@@ -62,7 +62,7 @@ const (
 	MaxChecksOfOne      = 256                 // of a service, and of a node itself: each
 	MaxChecksPerSession = 64                  // that a session depends on
 	MaxServicesPerNode  = 20_000
-	MaxSessionsPerNode  = 20_000 // that depend on it, or on one of its checks
+	MaxSessionsPerNode  = 200_000 // that depend on it, or on one of its checks
 	MaxRecords          = 2_000_000
 	MaxTombstones       = 100_000 // indexes of names that are of nothing
 	treeDegree          = 16
