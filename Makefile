@@ -98,14 +98,18 @@ sim-smoke: ## the simulator over SIM_SEEDS seeds
 # executions: with a time, the go command now and then reports its own deadline
 # as a failure ("context deadline exceeded") although no input failed, and by
 # default it may spend a minute making one interesting input smaller.
+# A package is built once for all its targets.
 .PHONY: fuzz-smoke
 fuzz-smoke: ## each fuzz target for FUZZ_TIME executions
-	@grep -rl --include='*_test.go' '^func Fuzz' . | xargs -r -n 1 dirname | sort -u | grep -v '^\./test/peers' | \
+	@work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT; \
+	grep -rl --include='*_test.go' '^func Fuzz' . | xargs -r -n 1 dirname | sort -u | grep -v '^\./test/peers' | \
 	while read -r folder; do \
-		list=$$(go test -list '^Fuzz' "$$folder") || { echo "$$list"; exit 1; }; \
-		for target in $$(echo "$$list" | grep '^Fuzz'); do \
+		go test -c -fuzz . -o "$$work/fuzz.test" "$$folder" || exit 1; \
+		cache=$$(go env GOCACHE)/fuzz/$$folder; \
+		for target in $$("$$work/fuzz.test" -test.list '^Fuzz'); do \
 			echo "fuzz $$folder $$target"; \
-			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ_TIME) -fuzzminimizetime 100x "$$folder" || exit 1; \
+			(cd "$$folder" && "$$work/fuzz.test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZ_TIME) -test.fuzzminimizetime 100x \
+				-test.fuzzcachedir "$$cache/$$target") || exit 1; \
 		done; \
 	done
 
