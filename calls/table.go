@@ -95,6 +95,8 @@ const (
 	ConsulReadSessions
 	ConsulFireEvent
 	ConsulReadEvents
+	ConsulQueries
+	ConsulChangeQuery
 	ConsulSnapshot
 
 	Register
@@ -251,7 +253,13 @@ var table = [NumCalls]Row{
 	}},
 	ConsulFireEvent:  {Action: auth.KeyWrite, Judged: Named, Lane: admit.Small, Note: "in the namespace of events", Ways: []string{"consul.PUT /v1/event/fire/"}},
 	ConsulReadEvents: {Action: auth.KeyRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Note: "shows what its caller may see; that waits: watches", Ways: []string{"consul.GET /v1/event/list"}},
-	ConsulSnapshot:   {Action: auth.Admin, Judged: First, Lane: NoLane, Note: "of the whole cluster", Ways: []string{"consul.GET /v1/snapshot", "consul.PUT /v1/snapshot"}},
+	ConsulQueries: {Judged: Steps, Lane: admit.Reads, Stale: admit.Small, Note: "executing shows what its caller may see of the services; else read of keys, in the namespace of queries", Ways: []string{
+		"consul.GET /v1/query", "consul.GET /v1/query/",
+	}},
+	ConsulChangeQuery: {Action: auth.KeyWrite, Judged: Named, Lane: admit.Small, Note: "in the namespace of queries", Ways: []string{
+		"consul.POST /v1/query", "consul.PUT /v1/query/", "consul.DELETE /v1/query/",
+	}},
+	ConsulSnapshot: {Action: auth.Admin, Judged: First, Lane: NoLane, Note: "of the whole cluster", Ways: []string{"consul.GET /v1/snapshot", "consul.PUT /v1/snapshot"}},
 	ConsulOperate: {Action: auth.Admin, Judged: First, Lane: NoLane, Ways: []string{
 		"consul.PUT /v1/agent/join/", "consul.PUT /v1/agent/leave", "consul.PUT /v1/agent/force-leave/", "consul.PUT /v1/agent/reload",
 		"consul.DELETE /v1/operator/raft/peer", "consul.POST /v1/operator/raft/transfer-leader",

@@ -126,6 +126,7 @@ func (s *Server) openDNS(undo *undoing) error {
 	}
 	names := &dns.Catalog{
 		View: s.engine.View, Age: s.cluster.Age, Namespace: s.consulNamespace(), As: who, Members: s.dnsMembers, Now: time.Now,
+		Knows: s.guard.Knows, Agent: s.cfg.Consul.Node,
 	}
 	cfg := s.cfg.Consul.DNS.config(s.cfg.Consul, ttls)
 	cfg.Names, cfg.Logger = names.Names, s.log

@@ -305,19 +305,25 @@ func (r *request) result(res *result, changed incumbent.Index, hash watch.Hash) 
 	r.send(status, b)
 }
 
-// consistencyHeaders say how the state that was read stands to the leader's.
-func (r *request) consistencyHeaders() {
-	level, age := "leader", time.Duration(0)
+// consistency is which one the state has that is read, and how old it may be.
+func (r *request) consistency() (level string, age time.Duration) {
 	switch {
 	case r.opts.consistent:
-		level = "consistent"
+		return "consistent", 0
 	case r.opts.stale:
-		level, age = "stale", r.door.cfg.Cluster.Age()
+		return "stale", r.door.cfg.Cluster.Age()
 	}
-	known := "true"
-	if leader, _ := r.door.engine.Node().Leader(); leader == 0 {
-		known = "false"
-	}
+	return "leader", 0
+}
+
+func (r *request) knowsLeader() bool {
+	leader, _ := r.door.engine.Node().Leader()
+	return leader != 0
+}
+
+// consistencyHeaders say how the state that was read stands to the leader's.
+func (r *request) consistencyHeaders() {
+	level, age := r.consistency()
 	if r.opts.cached && !strings.HasPrefix(r.path, "/v1/kv/") {
 		r.setHeader("X-Cache", "HIT")
 		r.setHeader("Age", strconv.Itoa(int(r.door.cfg.Cluster.Age().Seconds())))
@@ -325,15 +331,15 @@ func (r *request) consistencyHeaders() {
 	if r.levels() {
 		r.setHeader("X-Consul-Effective-Consistency", level)
 	}
-	r.setHeader("X-Consul-Knownleader", known)
+	r.setHeader("X-Consul-Knownleader", strconv.FormatBool(r.knowsLeader()))
 	r.setHeader("X-Consul-Lastcontact", strconv.FormatInt(age.Milliseconds(), 10))
 	if r.path != "/v1/txn" {
 		r.setHeader("X-Consul-Query-Backend", "blocking-query")
 	}
 }
 
-// levels reports whether answers say how consistent they are: those about the catalog and
-// health do.
+// levels reports whether answers say how consistent they are: those about the catalog,
+// health and prepared queries do.
 func (r *request) levels() bool {
-	return strings.HasPrefix(r.path, "/v1/catalog/") || strings.HasPrefix(r.path, "/v1/health/")
+	return strings.HasPrefix(r.path, "/v1/catalog/") || strings.HasPrefix(r.path, "/v1/health/") || strings.HasPrefix(r.path, "/v1/query")
 }

@@ -3,6 +3,7 @@ package dns
 import (
 	"encoding/hex"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -141,6 +142,8 @@ func (a *answering) look(l lookup) bool {
 		return true
 	case service:
 		return a.service(l)
+	case query:
+		return a.prepared(l.name)
 	case node:
 		n, ok := a.names.Node(l.name)
 		if ok {
@@ -196,8 +199,40 @@ func (a *answering) service(l lookup) bool {
 		}
 		return true
 	})
+	a.shuffle(all)
+	return a.instances(all, a.door.ttlOf(l.name))
+}
+
+func (a *answering) shuffle(all []Instance) {
 	a.door.cfg.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	ttl := a.door.ttlOf(l.name)
+}
+
+// prepared answers for a prepared query.
+func (a *answering) prepared(name string) bool {
+	p, ok := a.names.Prepared(name)
+	if !ok {
+		return false
+	}
+	a.shuffle(p.Instances)
+	slices.SortStableFunc(p.Instances, func(x, y Instance) int {
+		switch near := strings.EqualFold(x.Node.Name, p.Near); {
+		case near == strings.EqualFold(y.Node.Name, p.Near):
+			return 0
+		case near:
+			return -1
+		}
+		return 1
+	})
+	ttl := a.door.ttlOf(p.Service)
+	if p.TTL != nil {
+		ttl = min(*p.TTL, maxTTL)
+	}
+	return a.instances(p.Instances, ttl)
+}
+
+// instances puts instances into the answer in their order, and reports whether there is
+// one.
+func (a *answering) instances(all []Instance, ttl time.Duration) bool {
 	seen := map[string]bool{}
 	for i := range all {
 		if len(a.msg.Answer) >= maxAnswers {
@@ -261,8 +296,12 @@ func (a *answering) located(i *Instance, ttl time.Duration, seen map[string]bool
 		}
 	}
 	weight := i.Passing
-	if i.Status == Warning {
+	switch i.Status {
+	case Passing:
+	case Warning:
 		weight = i.Warning
+	case Critical: // a prepared query ignores what is wrong with it
+		weight = 0
 	}
 	key := target + ":" + strconv.Itoa(i.Port)
 	if seen[key] {
@@ -318,7 +357,7 @@ func (a *answering) alias(at string, ttl time.Duration) {
 	if a.qtype == dns.TypeCNAME {
 		return
 	}
-	if l := a.door.lookupOf(target); l.kind == node || l.kind == service || l.kind == address {
+	if l := a.door.lookupOf(target); l.kind == node || l.kind == service || l.kind == query || l.kind == address {
 		b := *a
 		b.owner, b.followed = target, true
 		b.look(l)

@@ -12,6 +12,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/core/policy"
+	"github.com/incumbent-dev/incumbent/prepared"
 )
 
 // remadeEvery is how often the index of a catalog that changes is made anew, at most.
@@ -25,6 +26,11 @@ type Catalog struct {
 	// As is whose rights decide what is seen: DNS carries no credentials. The zero
 	// value: everything is.
 	As auth.Principal
+	// Knows reports whether a principal is still known; nil: all are. It is asked of those
+	// as whom prepared queries are executed.
+	Knows func() func(auth.Principal) bool
+	// Agent is the node that "_agent" stands for.
+	Agent string
 	// Members are the cluster's own nodes, whose service is [MembersService].
 	Members func() []Node
 	Now     func() time.Time
@@ -50,7 +56,7 @@ type index struct {
 // Names is for [Config].
 func (c *Catalog) Names() (Names, time.Duration) {
 	v := c.View()
-	n := &names{catalog: c, v: catalog.Of(v)}
+	n := &names{catalog: c, all: v, v: catalog.Of(v)}
 	if c.As != (auth.Principal{}) {
 		n.rights = policy.Of(v).Rules().Of(c.As)
 	}
@@ -60,6 +66,7 @@ func (c *Catalog) Names() (Names, time.Duration) {
 // names is a view of the catalog.
 type names struct {
 	catalog *Catalog
+	all     *core.View
 	v       *catalog.View
 	rights  *auth.Rights // nil: everything is seen
 }
@@ -120,6 +127,53 @@ func (n *names) instances(service string, fn func(Instance) bool) (found bool) {
 		return n.sees(auth.ServiceRead, service) && fn(instanceOf(i))
 	})
 	return found
+}
+
+// Prepared implements Names.
+func (n *names) Prepared(name string) (out Prepared, ok bool) {
+	q, err := prepared.Resolve(n.all, n.catalog.Namespace, name)
+	if err != nil || q == nil {
+		return out, false
+	}
+	as := n
+	if q.As != "" {
+		p, err := auth.ParsePrincipal(q.As)
+		if err != nil || n.catalog.Knows != nil && !n.catalog.Knows()(p) {
+			return out, false
+		}
+		as = &names{catalog: n.catalog, all: n.all, v: n.v, rights: policy.Of(n.all).Rules().Of(p)}
+	}
+	out.Service, out.Near = q.Service.Service, q.Service.Near
+	if out.Near == "_agent" {
+		out.Near = n.catalog.Agent
+	}
+	if ttl, says := q.TTL(); says {
+		out.TTL = &ttl
+	}
+	for _, i := range q.Select(as.found) {
+		out.Instances = append(out.Instances, instanceOf(i))
+	}
+	return out, true
+}
+
+// found calls fn with the instances of a service that are seen, whatever the case of its
+// name.
+func (n *names) found(service string, fn func(*catalog.Instance) bool) {
+	there := false
+	each := func(i *catalog.Instance) bool {
+		there = true
+		return n.sees(auth.ServiceRead, i.Service.Name) && fn(i)
+	}
+	if n.v.Instances(n.catalog.Namespace, service, each); there {
+		return
+	}
+	lower := strings.ToLower(service)
+	if n.v.Instances(n.catalog.Namespace, lower, each); there {
+		return
+	}
+	if full, ok := n.catalog.indexOf(n.v).serviceNames[lower]; ok {
+		n.v.Instances(n.catalog.Namespace, full, each)
+	}
 }
 
 func instanceOf(i *catalog.Instance) Instance {

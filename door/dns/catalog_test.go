@@ -8,10 +8,13 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
+	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/core/policy"
+	"github.com/incumbent-dev/incumbent/prepared"
 )
 
 // catalogOf is a state after some commands.
@@ -83,6 +86,48 @@ func TestCatalog(t *testing.T) {
 	check("n5.node.consul.", dns.TypeA) // the index is of a moment ago
 	now = now.Add(remadeEvery)
 	check("n5.node.consul.", dns.TypeA, "n5.node.consul. 0 A 10.0.0.5")
+}
+
+// TestPreparedQueries: they are found by DNS, whatever the case of what they are for, and
+// with the rights of whom they say, as long as that is somebody.
+func TestPreparedQueries(t *testing.T) {
+	s := core.New(kv.Family{}, policy.Family{}, catalog.Family{})
+	apply(t, s, registered("n1", "10.0.0.1", "web", "w1", "", catalog.Passing), registered("n4", "10.0.0.4", "Mixed", "m", "10.0.0.44", catalog.Warning))
+	create := func(n byte, as string, q prepared.Query) {
+		t.Helper()
+		q.ID = incumbent.SessionID{n}.String()
+		c, err := (&prepared.Change{Of: "default", Will: &q, As: as}).Command(s.View())
+		if err != nil {
+			t.Fatal(err)
+		}
+		apply(t, s, c)
+	}
+	create(1, "", prepared.Query{Name: "Plain", Service: prepared.Service{Service: "web", Near: "_agent"}, DNS: prepared.DNS{TTL: "7s"}})
+	create(2, "", prepared.Query{Name: "t-", Template: prepared.Template{Type: prepared.PrefixMatch}, Service: prepared.Service{Service: "${name.suffix}"}})
+	create(3, "agent:app", prepared.Query{Name: "as", Service: prepared.Service{Service: "mixed"}})
+	known := true
+	c := &Catalog{
+		View: s.View, Age: func() time.Duration { return 0 }, Namespace: "default", Now: time.Now, Members: func() []Node { return nil }, Agent: "n1",
+		As: auth.Principal{Kind: auth.Observer, Name: "dns"}, Knows: func() func(auth.Principal) bool { return func(auth.Principal) bool { return known } },
+	}
+	d := newDoor(t, func(cfg *Config) { cfg.Names = c.Names })
+	check := func(name string, want ...string) {
+		t.Helper()
+		if got := lines(ask(t, d, false, name, dns.TypeA).Answer); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	check("plain.query.consul.", "plain.query.consul. 7 A 10.0.0.1")
+	check("t-mixed.query.consul.", "t-mixed.query.consul. 0 A 10.0.0.44")
+	check("as.query.consul.", "as.query.consul. 0 A 10.0.0.44")
+	check("nothing.query.consul.")
+	apply(t, s, policy.Command{Verb: policy.Set, Policy: auth.Policy{Name: "app", For: []string{"agent:app"}, Rules: []auth.Rule{
+		{State: auth.Services, Namespace: "default", Prefix: "Mixed", Verbs: auth.See},
+	}}})
+	check("plain.query.consul.")
+	check("as.query.consul.", "as.query.consul. 0 A 10.0.0.44")
+	known = false
+	check("as.query.consul.")
 }
 
 // TestWhoseRights: with a principal, only what that may look at is there.

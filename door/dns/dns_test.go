@@ -30,6 +30,15 @@ func (b book) Instances(service string, fn func(Instance) bool) {
 	}
 }
 
+// Prepared knows one query, for all that has a port, n1 first.
+func (b book) Prepared(name string) (Prepared, bool) {
+	if name != "any" && name != "any.of.it" {
+		return Prepared{}, false
+	}
+	ttl := 7 * time.Second
+	return Prepared{Service: "web", Instances: append(slices.Clone(b.instances["web"][1:]), b.instances["moved"]...), Near: "N1", TTL: &ttl}, true
+}
+
 func (b book) Servers() []Node { return []Node{b.nodes["n1"]} }
 
 func (b book) NodesAt(ip netip.Addr) (out []string) {
@@ -170,6 +179,22 @@ func TestAnswers(t *testing.T) {
 		{name: "nothing.service.consul.", qtype: dns.TypeA, rcode: dns.RcodeNameError},
 		{name: "moved.service.consul.", qtype: dns.TypeAAAA},
 		{name: "moved.service.consul.", qtype: dns.TypeMX},
+
+		{name: "any.query.consul.", qtype: dns.TypeA, answer: []string{"any.query.consul. 7 A 10.0.0.1", "any.query.consul. 7 A 10.9.9.9"}},
+		{name: "any.of.it.query.dc1.consul.", qtype: dns.TypeAAAA, answer: []string{"any.of.it.query.dc1.consul. 7 AAAA 2001:db8::2"}},
+		{
+			name: "_any._tcp.query.consul.", qtype: dns.TypeSRV,
+			answer: []string{
+				"_any._tcp.query.consul. 7 SRV 1 0 8082 n1.node.dc1.consul.", "_any._tcp.query.consul. 7 SRV 1 1 1 0a090909.addr.dc1.consul.",
+				"_any._tcp.query.consul. 7 SRV 1 2 8081 N2.node.dc1.consul.",
+			},
+			extra: []string{
+				"n1.node.dc1.consul. 7 A 10.0.0.1", `n1.node.dc1.consul. 7 TXT "rack=a1"`, `n1.node.dc1.consul. 7 TXT "plain"`,
+				"0a090909.addr.dc1.consul. 7 A 10.9.9.9", "N2.node.dc1.consul. 7 AAAA 2001:db8::2",
+			},
+		},
+		{name: "none.query.consul.", qtype: dns.TypeA, rcode: dns.RcodeNameError},
+		{name: "any.query.dc2.consul.", qtype: dns.TypeA, rcode: dns.RcodeNameError},
 
 		{name: "n1.node.consul.", qtype: dns.TypeA, answer: []string{"n1.node.consul. 7 A 10.0.0.1"}},
 		{name: "N2.node.dc1.consul.", qtype: dns.TypeAAAA, answer: []string{"N2.node.dc1.consul. 7 AAAA 2001:db8::2"}},

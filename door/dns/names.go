@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/miekg/dns"
 )
@@ -14,6 +15,8 @@ type Names interface {
 	Node(name string) (Node, bool)
 	// Instances calls fn with the instances of a service until it returns false.
 	Instances(service string, fn func(Instance) bool)
+	// Prepared returns what the prepared query of a name finds.
+	Prepared(name string) (Prepared, bool)
 	// Servers are the nodes that answer for the domain: the members.
 	Servers() []Node
 	// NodesAt and ServicesAt are the names of those that have an address.
@@ -42,6 +45,14 @@ type Instance struct {
 	Warning int
 }
 
+// Prepared is what a prepared query found.
+type Prepared struct {
+	Service   string // that it is for
+	Instances []Instance
+	Near      string         // the node whose instances come first; "": they come in any order
+	TTL       *time.Duration // nil: that of the service
+}
+
 // Status is the worst of an instance's checks and its node's.
 type Status uint8
 
@@ -60,6 +71,7 @@ const (
 	between             // a name that others stand below
 	service
 	node
+	query
 	address
 	reverse
 	unknown // of the domain, and nothing
@@ -69,7 +81,7 @@ const (
 // lookup is what a name means.
 type lookup struct {
 	kind kind
-	name string // of the service or node
+	name string // of the service, node or prepared query
 	tag  string
 	ip   netip.Addr // of address and reverse
 }
@@ -78,6 +90,7 @@ type lookup struct {
 //
 //	[tag.]NAME.service[.DC[.dc]].DOMAIN      _NAME._TAG[.service][.DC[.dc]].DOMAIN
 //	NAME.node[.DC[.dc]].DOMAIN               HEX.addr[.DC[.dc]].DOMAIN
+//	NAME.query[.DC[.dc]].DOMAIN              _NAME._tcp.query[.DC[.dc]].DOMAIN
 func (d *Door) lookupOf(name string) lookup {
 	name = strings.ToLower(name)
 	if ip, ok := reversed(name); ok {
@@ -135,12 +148,20 @@ func (d *Door) place(labels []string) (rest []string, what string, ok bool) {
 	return nil, "", false
 }
 
-func isKind(label string) bool { return label == "service" || label == "node" || label == "addr" }
+func isKind(label string) bool {
+	return label == "service" || label == "node" || label == "addr" || label == "query"
+}
 
 // lookupIn reads what stands before the kind: at least one label.
 func lookupIn(labels []string, what string) lookup {
 	n := len(labels)
+	underscored := n == 2 && strings.HasPrefix(labels[0], "_") && strings.HasPrefix(labels[1], "_")
 	switch what {
+	case "query":
+		if underscored {
+			labels = []string{labels[0][1:]}
+		}
+		return lookup{kind: query, name: strings.Join(labels, ".")}
 	case "node":
 		return lookup{kind: node, name: strings.Join(labels, ".")}
 	case "addr":
@@ -149,7 +170,7 @@ func lookupIn(labels []string, what string) lookup {
 		}
 		return lookup{kind: unknown}
 	}
-	if n == 2 && strings.HasPrefix(labels[0], "_") && strings.HasPrefix(labels[1], "_") {
+	if underscored {
 		tag := labels[1][1:]
 		if tag == "tcp" { // RFC 2782 wants a protocol there; of services it says nothing
 			tag = ""

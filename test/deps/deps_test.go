@@ -54,6 +54,8 @@ var rules = []rule{
 	{folder: "health", may: []string{".", "api", "core", "engine", "lease"}, why: "running checks stands on catalog and engine, whichever door registered them"},
 	{folder: "engine/enginetest", may: []string{".", "core", "engine", "lease", "node", "vfs"}, why: "tests of what stands on the engine run the engine"},
 
+	{folder: "prepared", may: []string{".", "core"}, why: "a prepared query is keys and catalog, whichever door executes it"},
+
 	{folder: "rawio", why: "system calls know nothing of what they carry"},
 	{folder: "gate", may: []string{".", "rawio"}, why: "who is let in does not depend on what is spoken"},
 	{folder: "park", may: []string{".", "rawio"}, why: "a parked connection has no protocol"},
@@ -67,7 +69,7 @@ var rules = []rule{
 	{folder: "auth/ca", may: []string{"."}, std: true, why: "what holds the cluster's keys pulls in nothing"},
 
 	{
-		folder: "door/*", may: []string{".", "api", "core", "engine", "lease", "watch", "gate", "park", "websocket", "workqueue", "admit", "audit", "auth", "calls", "health"},
+		folder: "door/*", may: []string{".", "api", "core", "engine", "lease", "watch", "gate", "park", "websocket", "workqueue", "admit", "audit", "auth", "calls", "health", "prepared"},
 		why: "a door knows its protocol and the engine's calls: no other door, no raft, no disk",
 	},
 	{

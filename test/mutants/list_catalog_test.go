@@ -26,4 +26,22 @@ var ofConsulLists = []mutant{
 		search:  "r.door.engine.Pass(call, cmd, done)",
 		replace: "r.door.engine.Execute(call, cmd, done)",
 	},
+	{
+		name: "two prepared queries may have one name", guarantee: "G29",
+		file: "prepared/keys.go", pkg: "./prepared", test: "^TestAChangeOfWhatChangedDoesNothing$",
+		search:  "\t\tsame(name)\n",
+		replace: "",
+	},
+	{
+		name: "a prepared query outlives its session", guarantee: "G10",
+		file: "prepared/keys.go", pkg: "./prepared", test: "^TestSessions$",
+		search:  "put.Verb, put.Session, put.OnEnd = kv.Acquire, id, kv.Delete",
+		replace: "put.Verb, put.Session, put.OnEnd = kv.Acquire, id, kv.Keep",
+	},
+	{
+		name: "a prepared query shows all of a service to everybody", guarantee: "G12",
+		file: "door/consul/query.go", pkg: "./door/consul", test: "^TestG12_QueriesAndRights$",
+		search:  "if !seen.of(i.Service.Node, i.Service.Name) {",
+		replace: "if false {",
+	},
 }

@@ -1,0 +1,201 @@
+package prepared
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/kv"
+)
+
+// Namespace is that of the keys of the queries of a namespace.
+func Namespace(of string) string { return "consul-queries-" + of }
+
+// What keys begin with.
+const (
+	byID   = "id/"
+	byName = "name/"
+)
+
+// definition is the value of a query's key.
+type definition struct {
+	Query
+	As string `json:",omitempty"` // the principal whose rights it is executed with; "": that of who asks
+}
+
+// Found is a query with what is not said of it.
+type Found struct {
+	Query
+	// As is the principal, written KIND:NAME, whose rights it is executed with; "": who asks.
+	As string
+}
+
+// Hidden stands for a token that is not shown.
+const Hidden = "<hidden>"
+
+// Definition is the query as it is told; nil of nil.
+func (f *Found) Definition() *Query {
+	if f == nil {
+		return nil
+	}
+	return &f.Query
+}
+
+// Prefix is that of the keys of all queries of a namespace: see [Read].
+func Prefix(of string) kv.Key { return kv.Key{Namespace: Namespace(of), Name: byID} }
+
+// Key is that of the query with an id.
+func Key(of, id string) kv.Key {
+	return kv.Key{Namespace: Namespace(of), Name: byID + strings.ToLower(id)}
+}
+
+func nameKey(of, name string) kv.Key {
+	return kv.Key{Namespace: Namespace(of), Name: byName + strings.ToLower(name)}
+}
+
+// Read is the query of a key; nil: somebody else has put there what is none.
+func Read(e *kv.Entry) *Found {
+	var d definition
+	if e == nil || json.Unmarshal(e.Value, &d) != nil {
+		return nil
+	}
+	f := &Found{Query: d.Query, As: d.As}
+	f.CreateIndex, f.ModifyIndex = uint64(e.Created), uint64(e.Modified)
+	if f.Token = ""; f.As != "" {
+		f.Token = Hidden
+	}
+	return f
+}
+
+// IsID reports whether a text is an id.
+func IsID(text string) bool {
+	_, err := incumbent.ParseSessionID(text)
+	return err == nil && len(text) == 36
+}
+
+// ByID returns the query with an id; nil: there is none.
+func ByID(v *core.View, of, id string) *Found { return Read(kv.Of(v).Entry(Key(of, id))) }
+
+// ErrTemplate says that a template cannot be executed without a name.
+var ErrTemplate = incumbent.Errorf(incumbent.Invalid, "prepared query templates can only be resolved up by name, not by ID")
+
+// Resolve returns what an id or a name stands for: the query of that name, else the
+// template with the longest prefix of it, filled in. nil: nothing does.
+func Resolve(v *core.View, of, idOrName string) (*Found, error) {
+	if IsID(idOrName) {
+		if f := ByID(v, of, idOrName); f != nil {
+			if f.isTemplate() {
+				return nil, ErrTemplate
+			}
+			return f, nil
+		}
+	}
+	keys := kv.Of(v)
+	for n := len(idOrName); n >= 0; n-- {
+		e := keys.Entry(nameKey(of, idOrName[:n]))
+		if e == nil {
+			continue
+		}
+		f := ByID(v, of, string(e.Value))
+		switch {
+		case f == nil:
+		case f.isTemplate():
+			q, err := f.render(idOrName)
+			if err != nil {
+				return nil, err
+			}
+			f.Query = *q
+			return f, nil
+		case n == len(idOrName):
+			return f, nil
+		}
+	}
+	return nil, nil //nolint:nilnil // there is none
+}
+
+// Change is what is to be done to the queries of a namespace.
+type Change struct {
+	Of   string // the namespace
+	Was  *Found // as it is; nil: it is not there
+	Will *Query // as it is to be; nil: it is deleted
+	As   string // see Found
+}
+
+// Command is the transaction that does it, or why it cannot be done in this state. It
+// changes nothing if another state is found.
+func (c *Change) Command(v *core.View) (core.TxnCommand, error) {
+	var t core.TxnCommand
+	id := c.id()
+	there := func(k kv.Key) incumbent.Index {
+		if e := kv.Of(v).Entry(k); e != nil {
+			return e.Modified
+		}
+		return 0
+	}
+	same := func(k kv.Key) {
+		t.If = append(t.If, kv.Condition{Test: kv.Modified, Key: k, Index: there(k)})
+	}
+	same(Key(c.Of, id))
+	if c.Was != nil && c.Was.named() && (c.Will == nil || nameKey(c.Of, c.Will.Name) != nameKey(c.Of, c.Was.Name) || !c.Will.named()) {
+		t.Then = append(t.Then, kv.Command{Verb: kv.Remove, Key: nameKey(c.Of, c.Was.Name)})
+	}
+	if c.Will == nil {
+		t.Then = append(t.Then, kv.Command{Verb: kv.Remove, Key: Key(c.Of, id)})
+		return t, nil
+	}
+	value, err := json.Marshal(definition{*c.Will, c.As})
+	if err != nil {
+		return t, incumbent.Errorf(incumbent.Internal, "encode a query: %w", err)
+	}
+	if c.Will.named() {
+		name := nameKey(c.Of, c.Will.Name)
+		same(name)
+		if err := c.free(v, name); err != nil {
+			return t, err
+		}
+		t.Then = append(t.Then, c.store(v, name, []byte(id))...)
+	}
+	t.Then = append(t.Then, c.store(v, Key(c.Of, id), value)...)
+	return t, nil
+}
+
+func (c *Change) id() string {
+	if c.Will != nil {
+		return c.Will.ID
+	}
+	return c.Was.ID
+}
+
+// named reports whether a query is found by its name: a template for all names has the
+// empty one.
+func (q *Query) named() bool { return q.Name != "" || q.isTemplate() }
+
+// free returns an error if somebody else has the name.
+func (c *Change) free(v *core.View, name kv.Key) error {
+	e := kv.Of(v).Entry(name)
+	switch {
+	case e == nil || string(e.Value) == c.Will.ID:
+	case c.Will.Name == "":
+		return incumbent.Errorf(incumbent.Exists, "a query template with an empty name already exists")
+	default:
+		return aliases(c.Will.Name, "name")
+	}
+	if IsID(c.Will.Name) && ByID(v, c.Of, c.Will.Name) != nil {
+		return aliases(c.Will.Name, "ID")
+	}
+	return nil
+}
+
+// store stores a key, which ends with the query's session.
+func (c *Change) store(v *core.View, k kv.Key, value []byte) (list []core.Command) {
+	id, _ := incumbent.ParseSessionID(c.Will.Session) // zero: it is bound to none
+	put := kv.Command{Verb: kv.Put, Key: k, Value: value}
+	if e := kv.Of(v).Entry(k); e != nil && !e.Session.IsZero() && e.Session != id {
+		list = append(list, kv.Command{Verb: kv.Release, Key: k, Value: value, Session: e.Session})
+	}
+	if !id.IsZero() {
+		put.Verb, put.Session, put.OnEnd = kv.Acquire, id, kv.Delete
+	}
+	return append(list, put)
+}
