@@ -121,7 +121,7 @@ func (s *Server) openConsul(undo *undoing) (err error) {
 		Limits: consul.Limits{MaxConnections: doorConnections(s.cfg.MaxConnections)},
 		Engine: s.engine, Park: s.park, Guard: s.guard, Cluster: consulCluster{s}, Namespace: s.cfg.Consul.Namespace,
 		Datacenter: s.cfg.Consul.Datacenter, Node: s.cfg.Consul.Node, Anonymous: who, Operator: s.consulOperator(),
-		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) }, Logger: s.log, Audit: s.trail.note,
+		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) }, Logger: s.log, Audit: s.trail.note, Tally: s.tally,
 		Snapshot: func(ctx context.Context, w io.Writer, v *core.View) error {
 			return backup.WriteArchive(ctx, w, v, s.backupInfo())
 		},

@@ -8,6 +8,7 @@ import (
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	"github.com/incumbent-dev/incumbent/core/settings"
 )
 
 // quotaWarnPercent is how full the quota of keys and values is when a member
@@ -52,15 +53,28 @@ func (s *Server) quotaLimits(view *core.View) (list []*apiv1.Limit) {
 			})
 		}
 	}
+	for k := range settings.NumOpen {
+		if who, has, most, found := s.tally.Fullest(k); found {
+			list = append(list, &apiv1.Limit{
+				Name: fmt.Sprintf("%s of %s %s, here", k.Words(), k.Scope(), who), Unit: k.String(), Value: uint64(most), Used: uint64(has), Setting: k.Setting(),
+			})
+		}
+	}
 	return list
 }
 
 // registerQuotas exports how much quotas have refused.
 func (s *Server) registerQuotas() {
+	exceeded := func(of, quota string, n func() uint64) {
+		s.metrics.counter("incumbent_quota_exceeded_total", "What was over a quota of a principal, namespace or source address, and refused or (observed) executed.",
+			prometheus.Labels{"of": of, "quota": quota}, func() float64 { return float64(n()) })
+	}
+	for k := range settings.NumOpen {
+		exceeded(k.Scope(), k.String(), func() uint64 { return s.tally.Over(k) })
+	}
 	for scope := range core.NumScopes {
 		for k := range core.NumCounted {
-			s.metrics.counter("incumbent_quota_exceeded_total", "What was over a quota of a principal or namespace, and refused or (observed) executed.",
-				prometheus.Labels{"of": scope.String(), "quota": k.String()}, func() float64 { return float64(s.engine.View().Usage().Over(scope, k)) })
+			exceeded(scope.String(), k.String(), func() uint64 { return s.engine.View().Usage().Over(scope, k) })
 		}
 	}
 }

@@ -34,6 +34,7 @@ import (
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/park"
+	"github.com/incumbent-dev/incumbent/tally"
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
@@ -62,6 +63,7 @@ type Server struct {
 	checks    *checks     // of services; nil: this member runs none
 	guard     *guard
 	trail     *trail
+	tally     *tally.Tally // what is open here, for its quotas
 	admission *admission
 	certs     *certificates
 	https     bool       // the native API is served by TLS
@@ -171,6 +173,7 @@ func newServer(cfg Config) *Server {
 		ended: make(chan struct{}), arrivals: newArrivals(), horizon: auth.NewHorizon(), tending: make(chan struct{}, 1),
 	}
 	s.limits.Store(limitsOf(cfg))
+	s.tally = tally.New(func() *settings.Values { return settings.Of(s.engine.View()).Values() })
 	return s
 }
 
@@ -330,7 +333,7 @@ func (s *Server) openDoor() (*native.Door, error) {
 	return native.New(native.Config{
 		Engine: s.engine, Park: s.park, Operator: s.operator(), Guard: s.guard, Credentials: s.nativeCredentials(), Logger: s.log,
 		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) },
-		Age: s.cluster.Age, Away: s.cutOff.err, Audit: s.trail.note,
+		Age: s.cluster.Age, Away: s.cutOff.err, Audit: s.trail.note, Tally: s.tally,
 	})
 }
 

@@ -32,6 +32,9 @@ const (
 	QuotaNamespaceKeyBytes
 	QuotaNamespaceRegistrations
 	QuotaStreams
+	QuotaWatches
+	QuotaJujuConnections
+	QuotaSourceJujuConnections
 	AdmissionMode
 	KeyRetention
 	numKeys
@@ -61,9 +64,10 @@ const (
 	Nobody Subject = iota
 	Principals
 	Namespaces
+	Sources // addresses that clients connect from; of IPv6 the first of a /64
 )
 
-var subjectNames = [...]string{"", "principal", "namespace"}
+var subjectNames = [...]string{"", "principal", "namespace", "source address"}
 
 // String returns the subject's name.
 func (s Subject) String() string { return subjectNames[s] }
@@ -110,11 +114,13 @@ var table = [numKeys]Declaration{
 	QuotaNamespaceKeys:          quota(core.Keys, Namespaces, 0, "keys of one namespace"),
 	QuotaNamespaceKeyBytes:      quota(core.KeyBytes, Namespaces, 0, "what those cost"),
 	QuotaNamespaceRegistrations: catalogQuota(Namespaces, 0, "nodes, services and checks of one namespace"),
-	QuotaStreams: {
-		Name: "quota.streams", Max: tib, Default: 10_000, Zero: "no limit", For: Principals, Schema: 5,
-		Does:  "streams of the native API that one principal has to one member, each with up to 100 watches",
-		quota: func(v *Values) *core.Quota { return &v.streams },
-	},
+	QuotaStreams:                openQuota(OpenStreams, Principals, 10_000, 5, "streams of the native API that one principal has to one member, each with up to 100 watches"),
+	QuotaWatches: openQuota(OpenWatches, Principals, 100_000, 6,
+		"watches, waits for a release and reads that wait which one principal has at one member, by the native API and by Consul's"),
+	QuotaJujuConnections: openQuota(OpenAgents, Principals, 100, 6,
+		"connections to one member by which one of Juju's agents has logged in to one model"),
+	QuotaSourceJujuConnections: openQuota(OpenAgentsOfOne, Sources, 0, 6,
+		"connections of Juju's agents that come to one member from one address, of IPv6 from one /64, and have logged in"),
 	AdmissionMode: {
 		Name: "admission.mode", Unit: Modes, Min: int64(core.Off), Max: int64(core.Enforce), Default: int64(core.Enforce), Schema: 5,
 		Does: "what becomes of work that a lane has no room for: it is let in, it is let in and counted as refused, or it is refused",

@@ -8,9 +8,9 @@ import (
 
 // Values are what all settings say. They never change.
 type Values struct {
-	n       [numKeys]int64
-	terms   core.Terms
-	streams core.Quota
+	n     [numKeys]int64
+	terms core.Terms
+	open  [NumOpen]core.Quota
 }
 
 // defaults are what settings say that nobody has set.
@@ -21,9 +21,6 @@ func (v *Values) Int(k Key) int64 { return v.n[k] }
 
 // Duration is the value of a setting that is one.
 func (v *Values) Duration(k Key) time.Duration { return time.Duration(v.n[k]) * time.Millisecond }
-
-// Streams says how many streams a principal may have to one member.
-func (v *Values) Streams() *core.Quota { return &v.streams }
 
 // Mode is the value of a setting that is one.
 func (v *Values) Mode(k Key) core.Mode { return core.Mode(v.n[k]) }

@@ -17,6 +17,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/park"
+	"github.com/incumbent-dev/incumbent/tally"
 	"github.com/incumbent-dev/incumbent/workqueue"
 )
 
@@ -80,6 +81,8 @@ type Config struct {
 	// Snapshot writes a snapshot of a state, archived. It may take as long as w does. nil:
 	// this member makes none.
 	Snapshot func(ctx context.Context, w io.Writer, v *core.View) error
+	// Tally counts reads that wait, for their quotas; nil counts none.
+	Tally *tally.Tally
 	// Audit takes note of what is changed and what is denied. It does not wait. nil:
 	// nobody does.
 	Audit func(audit.Record)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/settings"
+	"github.com/incumbent-dev/incumbent/tally"
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
@@ -120,6 +122,7 @@ type blocked struct {
 	r     *request
 	query *watch.Query[*core.View]
 	wait  *watch.QueryWait[*core.View]
+	place tally.Place // among what its caller has open
 	told  watch.Told
 }
 
@@ -132,10 +135,17 @@ func (r *request) await(spec watch.QuerySpec[*core.View], want watch.Want) {
 		return
 	}
 	b := &blocked{r: r, query: q}
+	if want.For > 0 {
+		if b.place, err = r.door.cfg.Tally.Take(settings.OpenWatches, r.who.principal, ""); err != nil {
+			q.Release()
+			r.failFor(err)
+			return
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over {
-		q.Release()
+		b.release()
 		return
 	}
 	// The callback may come before this returns: it only puts into a queue.
@@ -144,7 +154,7 @@ func (r *request) await(spec watch.QuerySpec[*core.View], want watch.Want) {
 		r.door.told.Put(b)
 	})
 	if err != nil {
-		q.Release()
+		b.release()
 		r.door.work.Put(func() { r.failFor(err) })
 		return
 	}
@@ -173,6 +183,12 @@ func (d *Door) tell() {
 	}
 }
 
+// release gives back what the wait had.
+func (b *blocked) release() {
+	b.query.Release()
+	b.place.Give()
+}
+
 // ended answers: the wait is over.
 func (b *blocked) ended() {
 	r := b.r
@@ -182,7 +198,7 @@ func (b *blocked) ended() {
 		r.blocked = nil
 	}
 	r.mu.Unlock()
-	b.query.Release()
+	b.release()
 	r.door.counts.blocked.Add(-1)
 	if mine {
 		r.told(b.told)
@@ -209,7 +225,7 @@ func (r *request) stop(over bool) *blocked {
 	if !stopped {
 		return nil
 	}
-	b.query.Release()
+	b.release()
 	r.door.counts.blocked.Add(-1)
 	return b
 }

@@ -17,7 +17,9 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/core/policy"
+	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/tally"
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
@@ -363,5 +365,51 @@ func TestABlockedReadKeepsNoPlace(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("%+v", lanes.Stats()[admit.Watches])
 		}
+	}
+}
+
+// A caller has as many reads that wait as its quota of watches says; what is answered,
+// or given up, makes room. Who only asks is not counted.
+func TestQuotasStopReadsThatWait(t *testing.T) {
+	m := startMember(t, func(c *Config) {
+		c.Guard, c.Anonymous = auth.NewAuthenticator(false, nil), auth.Principal{Kind: auth.Agent, Name: "a"}
+		group := c.Engine
+		c.Tally = tally.New(func() *settings.Values { return settings.Of(group.View()).Values() })
+	})
+	if r := m.group.Do(settings.Command{Name: "quota.watches@agent:a", Value: 1}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	index := m.put("one").Index
+	path := fmt.Sprintf("/v1/kv/k?index=%d&wait=5m", index)
+	poll := func() *client {
+		c := m.dial()
+		c.write("GET " + path + " HTTP/1.1\r\nHost: h\r\n\r\n")
+		return c
+	}
+	waiting := poll()
+	for m.door.counts.blocked.Load() != 1 {
+		runtime.Gosched()
+	}
+	if a := m.do("GET", path, ""); a.StatusCode == http.StatusOK || !strings.Contains(a.body, "quota.watches") {
+		t.Errorf("a second one: %d %s", a.StatusCode, a.body)
+	}
+	if a := m.do("GET", "/v1/kv/k", ""); a.StatusCode != http.StatusOK {
+		t.Errorf("one that does not wait: %d %s", a.StatusCode, a.body)
+	}
+	m.put("two")
+	if a := waiting.read("GET"); a.StatusCode != http.StatusOK {
+		t.Errorf("the first: %d %s", a.StatusCode, a.body)
+	}
+	path = fmt.Sprintf("/v1/kv/k?index=%d&wait=5m", m.put("three").Index)
+	again := poll()
+	for m.door.counts.blocked.Load() != 1 {
+		runtime.Gosched()
+	}
+	again.conn.Close()
+	for {
+		if _, _, _, found := m.door.cfg.Tally.Fullest(settings.OpenWatches); !found {
+			return
+		}
+		runtime.Gosched()
 	}
 }

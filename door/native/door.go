@@ -17,6 +17,7 @@ import (
 	"github.com/incumbent-dev/incumbent/engine/release"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/park"
+	"github.com/incumbent-dev/incumbent/tally"
 	"github.com/incumbent-dev/incumbent/watch"
 	"github.com/incumbent-dev/incumbent/workqueue"
 )
@@ -56,6 +57,8 @@ type Config struct {
 	// Audit takes note of what callers change, and of what they are not let do. It
 	// does not wait. nil: nobody does.
 	Audit func(audit.Record)
+	// Tally counts streams, watches and waits, for their quotas; nil counts none.
+	Tally *tally.Tally
 	// Away says why clients are to go to another member: streams are then refused
 	// with that error. nil, or a nil error: they are welcome.
 	Away func() error
@@ -101,6 +104,7 @@ type Door struct {
 	age           func() time.Duration
 	away          func() error
 	audit         func(audit.Record)
+	tally         *tally.Tally
 	offerWindow   time.Duration
 	progressEvery time.Duration
 	now           func() time.Time
@@ -122,7 +126,6 @@ type Door struct {
 	pumps    *workqueue.Queue[*streamWatch]
 	watches  watchSet
 	streams  park.List[*stream]
-	tally    streamTally                   // of them
 	rules    atomic.Pointer[chan struct{}] // closed at the next change of a policy
 	blocked  park.List[*lastingCall]       // calls whose callers brought something that can be taken back
 	owners   owners
@@ -148,14 +151,13 @@ func New(cfg Config) (*Door, error) {
 	}
 	d := &Door{
 		engine: cfg.Engine, leases: cfg.Leases, view: cfg.View, confirm: cfg.Engine.Confirm, hub: cfg.Engine.Hub(),
-		park: cfg.Park, operator: cfg.Operator, guard: cfg.Guard, credentials: cfg.Credentials, admission: cfg.Admission, monotonic: cfg.Monotonic, age: cfg.Age, away: cfg.Away, audit: cfg.Audit,
+		park: cfg.Park, operator: cfg.Operator, guard: cfg.Guard, credentials: cfg.Credentials, admission: cfg.Admission, monotonic: cfg.Monotonic, age: cfg.Age, away: cfg.Away, audit: cfg.Audit, tally: cfg.Tally,
 		offerWindow:   or(cfg.OfferWindow, lease.DefaultOfferWindow),
 		progressEvery: or(cfg.ProgressEvery, DefaultProgressEvery),
 		now:           cfg.Now, log: cfg.Logger,
 		answers: workqueue.New[*gather](), outcomes: workqueue.New[*streamOp](), work: workqueue.New[func()](), pumps: workqueue.New[*streamWatch](),
 		owners:  owners{byID: map[incumbent.SessionID]*stream{}},
 		closing: make(chan struct{}),
-		tally:   streamTally{open: map[string]int64{}},
 	}
 	if d.now == nil {
 		d.now = time.Now

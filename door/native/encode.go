@@ -45,8 +45,8 @@ func ms(d time.Duration) uint32 {
 	return uint32(min(max(d.Milliseconds(), 0), 1<<32-1))
 }
 
-// tally is the first pass over the outcomes of one extend_tokens.
-type tally struct {
+// extendCount is the first pass over the outcomes of one extend_tokens.
+type extendCount struct {
 	held, notHeld, unavailable int
 	each                       bool   // held times differ
 	heldMS                     uint32 // of all that are held, if they do not differ
@@ -54,8 +54,8 @@ type tally struct {
 	eachBytes                  int
 }
 
-func count(n int, at func(int) outcome) tally {
-	var t tally
+func count(n int, at func(int) outcome) extendCount {
+	var t extendCount
 	for i := range n {
 		o := at(i)
 		switch {
@@ -77,7 +77,7 @@ func count(n int, at func(int) outcome) tally {
 	return t
 }
 
-func (t *tally) size() int {
+func (t *extendCount) size() int {
 	n := 0
 	if t.held > 0 && !t.each {
 		n += sizeVarintField(uint64(t.heldMS))

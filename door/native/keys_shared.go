@@ -17,6 +17,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/watch"
 )
@@ -229,6 +230,11 @@ func digestEntry(d *watch.Digest, e *pb.KeyValue) {
 func (d *Door) answerShared(ctx context.Context, r waitingRead, fields sharedFields, modified bool, query sharedQuery) error {
 	ctx, stop := d.untilDrained(ctx)
 	defer stop()
+	open, err := d.tally.Take(settings.OpenWatches, callerOf(ctx).principal, "")
+	if err != nil {
+		return d.callError(err)
+	}
+	defer open.Give()
 	want, err := wantOf(r)
 	if err != nil {
 		return d.callError(err)

@@ -1,12 +1,15 @@
 package native
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
+	"github.com/gobwas/ws"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
@@ -14,6 +17,7 @@ import (
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core/settings"
+	"github.com/incumbent-dev/incumbent/tally"
 )
 
 func (m *member) settings() incumbentv1connect.SettingsServiceClient {
@@ -158,31 +162,108 @@ func TestQuotasStopWhatGrowsAtTheDoor(t *testing.T) {
 	}
 }
 
+// counting has a member's door count what is open, as servers do.
+func counting(c *Config) {
+	group := c.Engine
+	c.Tally = tally.New(func() *settings.Values { return settings.Of(group.View()).Values() })
+}
+
 // A principal has as many streams here as the settings say, and one more when one has
 // ended; operators have any number.
 func TestQuotasStopStreamsAtTheDoor(t *testing.T) {
-	m := newMember(t)
+	m := newMember(t, counting)
 	m.set("quota.streams@agent:a", "2")
-	agent := auth.Principal{Name: "a", Kind: auth.Agent, Via: auth.Certificate}
-	v := settings.Of(m.group.View()).Values()
-	tally := streamTally{open: map[string]int64{}}
-	for i, want := range []incumbent.Kind{incumbent.OK, incumbent.OK, incumbent.TooLarge} {
-		if err := tally.take(agent, v); incumbent.KindOf(err) != want {
-			t.Errorf("stream %d: %v", i+1, err)
+	refused := func() bool {
+		t.Helper()
+		conn, _, _, err := ws.Dialer{Timeout: patience}.Dial(t.Context(), strings.Replace(m.url, "http", "ws", 1)+StreamPath)
+		if err == nil {
+			conn.Close()
+			return false
 		}
+		var status ws.StatusError
+		if !errors.As(err, &status) || int(status) != http.StatusTooManyRequests {
+			t.Fatal(err)
+		}
+		return true
 	}
-	tally.give(agent)
-	if err := tally.take(agent, v); err != nil {
-		t.Errorf("after an end: %v", err)
+	m.as(agentA())
+	first := m.dial()
+	m.dial()
+	if !refused() {
+		t.Error("a third stream is let in")
 	}
+	m.as(admin)
 	for range 3 {
-		if err := tally.take(auth.Principal{Name: "a", Kind: auth.Operator}, v); err != nil {
-			t.Errorf("an operator: %v", err)
+		m.dial()
+	}
+	m.as(agentA())
+	first.conn.Close()
+	for tick := time.NewTicker(time.Millisecond); refused(); <-tick.C { // until the end is noticed
+	}
+}
+
+// Watches, waits and reads that wait are counted together, over streams and in calls;
+// each makes room when it ends, however that happens.
+func TestQuotasStopWatchesAtTheDoor(t *testing.T) {
+	m := newMember(t, counting)
+	m.dial().ok(claimFrame(1, "held", "h", "", false))
+	m.set("quota.watches@agent:a", "2")
+	m.as(agentA())
+	w := m.dial()
+	open := func(id uint64, want incumbent.Kind) {
+		t.Helper()
+		if k := w.kind(watchFrameOf(id, "", 0)); k != want {
+			t.Errorf("watch %d: %v, want %v", id, k, want)
 		}
 	}
-	tally.give(agent)
-	tally.give(agent)
-	if len(tally.open) != 1 {
-		t.Errorf("who has none is counted: %v", tally.open)
+	full := func() {
+		t.Helper()
+		for what, do := range map[string]func() error{
+			"a watch": func() error {
+				s, err := m.leaseClient().Watch(t.Context(), connect.NewRequest(&pb.WatchRequest{Name: nameOf("held")}))
+				if err != nil {
+					return err
+				}
+				defer s.Close()
+				s.Receive()
+				return s.Err()
+			},
+			"a wait": func() error {
+				_, err := m.leaseClient().WaitReleased(t.Context(), connect.NewRequest(&pb.WaitReleasedRequest{Name: nameOf("held")}))
+				return err
+			},
+			"a read that waits": func() error {
+				_, err := m.keys().Get(t.Context(), connect.NewRequest(&pb.GetKeyRequest{Key: "k", WaitMs: 1}))
+				return err
+			},
+		} {
+			if err := do(); kindOf(err) != incumbent.TooLarge {
+				t.Errorf("%s beyond the quota: %v", what, err)
+			}
+		}
+		if k := w.kind(waitFrame(99, "held", 0)); k != incumbent.TooLarge {
+			t.Errorf("a wait over the stream: %v", k)
+		}
+		open(98, incumbent.TooLarge)
 	}
+	open(1, incumbent.OK)
+	open(2, incumbent.OK)
+	full()
+	w.ok(&pb.ClientFrame{Id: 3, Request: &pb.ClientFrame_Unwatch{Unwatch: &pb.Unwatch{Id: 1}}})
+	eventually(t, "the end of a watch makes room", func() bool {
+		_, err := m.leaseClient().WaitReleased(t.Context(), connect.NewRequest(&pb.WaitReleasedRequest{Name: nameOf("held"), WaitMs: 1}))
+		return err == nil
+	})
+	w.send(waitFrame(4, "held", 0))
+	w.settle()
+	full()
+	w.ok(&pb.ClientFrame{Id: 5, Request: &pb.ClientFrame_Cancel{Cancel: &pb.Cancel{Id: 4}}})
+	if _, err := m.keys().Get(t.Context(), connect.NewRequest(&pb.GetKeyRequest{Key: "k", WaitMs: 1})); err != nil {
+		t.Errorf("once a wait is cancelled: %v", err)
+	}
+	w.conn.Close()
+	eventually(t, "nothing of the stream is counted", func() bool {
+		_, _, _, found := m.door.tally.Fullest(settings.OpenWatches)
+		return !found
+	})
 }

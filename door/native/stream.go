@@ -11,15 +11,17 @@ import (
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/park"
+	"github.com/incumbent-dev/incumbent/tally"
 	"github.com/incumbent-dev/incumbent/websocket"
 )
 
 // stream is one WebSocket. While it is idle, this struct and the parked
 // connection are all there is: no goroutine, buffer, timer or map.
 type stream struct {
-	door *Door
-	who  *caller
-	conn atomic.Pointer[park.Conn]
+	door    *Door
+	who     *caller
+	counted tally.Place // among its principal's streams
+	conn    atomic.Pointer[park.Conn]
 
 	park.Link[*stream] // in door.streams
 
@@ -183,7 +185,7 @@ func (s *stream) Closed(_ *park.Conn, _ park.Reason, _ error) {
 		}
 	}
 	s.door.streams.Remove(s)
-	s.door.tally.give(s.who.principal)
+	s.counted.Give()
 }
 
 // appendError appends a frame of a ServerMessage that refuses a request.

@@ -9,6 +9,8 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
+	"github.com/incumbent-dev/incumbent/core/settings"
+	"github.com/incumbent-dev/incumbent/tally"
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
@@ -33,6 +35,7 @@ type streamWatch struct {
 	silent atomic.Bool            // nothing was sent since the last round
 	paused atomic.Bool            // until the connection has sent what is queued
 	slot   int                    // in door.watches, under its mutex; -1 once out of it
+	place  tally.Place            // among what its principal has open; under that mutex, too
 
 	// Of the pump that runs it; the state keeps others out.
 	reader *watch.Reader
@@ -61,19 +64,28 @@ func (s *stream) watch(id uint64, sel *selection, refusal error) error {
 	if err := s.room(id, func(o *opened) bool { return len(o.watches) < MaxWatchesPerStream }, "watches", MaxWatchesPerStream); err != nil {
 		return err
 	}
+	open, err := s.door.tally.Take(settings.OpenWatches, s.who.principal, "")
+	if err != nil {
+		return err
+	}
 	place, err := s.door.enter(calls.WatchLeases.Lane(), 1)
 	if err != nil {
+		open.Give()
 		return err
 	}
 	resumes := sel.after != 0
 	known := resumes && sel.after <= s.door.hub.Index()
-	w := &streamWatch{s: s, id: id, sel: sel, said: sel.after, begun: known, fresh: resumes}
+	w := &streamWatch{s: s, id: id, sel: sel, said: sel.after, begun: known, fresh: resumes, place: open}
 	s.mu.Lock()
-	if !s.gone {
+	gone := s.gone
+	if !gone {
 		s.open.watches[id] = w
 	}
 	s.mu.Unlock()
 	s.door.watches.add(w)
+	if gone {
+		w.close()
+	}
 	if known {
 		s.door.leave(place)
 		w.kick()
@@ -344,6 +356,7 @@ func (l *watchSet) remove(w *streamWatch) {
 	l.list[last] = nil
 	l.list = l.list[:last]
 	w.slot = -1
+	w.place.Give()
 }
 
 func (l *watchSet) len() int {

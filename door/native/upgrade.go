@@ -56,13 +56,14 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
 		d.refuseUpgrade(w, incumbent.Errorf(incumbent.Internal, "bound the upgrade: %w", err))
 		return
 	}
-	if err := d.tally.take(who.principal, settings.Of(d.engine.View()).Values()); err != nil {
+	open, err := d.tally.Take(settings.OpenStreams, who.principal, "")
+	if err != nil {
 		d.refuseUpgrade(w, err)
 		return
 	}
 	conn, rw, _, err := ws.HTTPUpgrader{}.Upgrade(r, w)
 	if err != nil {
-		d.tally.give(who.principal)
+		open.Give()
 		if conn != nil {
 			conn.Close() // it was told why
 		}
@@ -70,16 +71,16 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
 	}
 	buffered, err := rw.Reader.Peek(rw.Reader.Buffered())
 	if err != nil {
-		d.tally.give(who.principal)
+		open.Give()
 		conn.Close()
 		return
 	}
-	s := &stream{door: d, who: who}
+	s := &stream{door: d, who: who, counted: open}
 	d.streams.Add(s)
 	parked, err := d.park.Park(conn, buffered, s)
 	if err != nil {
 		d.streams.Remove(s)
-		d.tally.give(who.principal)
+		open.Give()
 		d.log.Warn("stream not parked", "address", who.address, "error", err)
 		return
 	}

@@ -12,7 +12,9 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/engine/release"
+	"github.com/incumbent-dev/incumbent/tally"
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
@@ -30,6 +32,7 @@ func changeOf(e *watch.Event) *core.Change {
 type waiting struct {
 	done func(released bool, err error)
 	name incumbent.Name
+	open tally.Place // given back by whoever ends it
 
 	mu    sync.Mutex // guards the rest; never held while done or the hub is called
 	over  bool
@@ -51,7 +54,11 @@ func (d *Door) waitReleased(who *caller, r *pb.WaitReleasedRequest, done func(re
 	if wait > MaxWait {
 		return nil, invalid("wait_ms", "%d is over %d", r.WaitMs, MaxWait.Milliseconds())
 	}
-	w := &waiting{done: done, name: name}
+	open, err := d.tally.Take(settings.OpenWatches, who.principal, "")
+	if err != nil {
+		return nil, err
+	}
+	w := &waiting{done: done, name: name, open: open}
 	w.mu.Lock() // a short wait may end before its timer is known
 	w.timer = time.AfterFunc(wait, func() { w.end(false, nil) })
 	w.mu.Unlock()
@@ -91,6 +98,7 @@ func (w *waiting) cancel() bool {
 		return false
 	}
 	timer.Stop()
+	w.open.Give()
 	if wait != nil {
 		wait.Cancel()
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
+	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/watch"
 )
@@ -210,6 +211,11 @@ func (d *Door) watch(ctx context.Context, sel *selection, refusal error, out con
 func (d *Door) watchSelected(ctx context.Context, sel *selection, send func(any) error) error {
 	ctx, stop := d.untilDrained(ctx)
 	defer stop()
+	open, err := d.tally.Take(settings.OpenWatches, sel.who.principal, "")
+	if err != nil {
+		return err
+	}
+	defer open.Give()
 	admitted, err := d.admit(ctx, calls.WatchLeases.Lane(), 1)
 	if err != nil {
 		return err

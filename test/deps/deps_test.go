@@ -65,11 +65,12 @@ var rules = []rule{
 	{folder: "audit", std: true, why: "a record is texts: what they say the doors know"},
 	{folder: "admit", may: []string{"."}, why: "lanes know no protocol"},
 	{folder: "auth", may: []string{"."}, why: "who you are does not depend on what you ask"},
+	{folder: "tally", may: []string{".", "auth", "core"}, why: "what is open on a member is counted alike by every door"},
 	{folder: "calls", may: []string{".", "admit", "auth"}, why: "what calls need of who makes them, for every door"},
 	{folder: "auth/ca", may: []string{"."}, std: true, why: "what holds the cluster's keys pulls in nothing"},
 
 	{
-		folder: "door/*", may: []string{".", "api", "core", "engine", "lease", "watch", "gate", "park", "websocket", "workqueue", "admit", "audit", "auth", "calls", "health", "prepared"},
+		folder: "door/*", may: []string{".", "api", "core", "engine", "lease", "watch", "gate", "park", "websocket", "workqueue", "admit", "audit", "auth", "calls", "health", "prepared", "tally"},
 		why: "a door knows its protocol and the engine's calls: no other door, no raft, no disk",
 	},
 	{

@@ -68,4 +68,22 @@ var ofQuotas = []mutant{
 		search:  "\ts.govern()\n",
 		replace: "",
 	},
+	{
+		name: "the last of a quota's places of what is open is given twice", guarantee: "G39",
+		file: "tally/tally.go", pkg: "./tally", test: "^TestEachHasWhatTheSettingsSay$",
+		search:  "has >= most && mode != core.Off",
+		replace: "has > most && mode != core.Off",
+	},
+	{
+		name: "a wait that is cancelled keeps its place", guarantee: "G39",
+		file: "door/native/wait.go", pkg: "./door/native", test: "^TestQuotasStopWatchesAtTheDoor$",
+		search:  "\tw.open.Give()\n",
+		replace: "",
+	},
+	{
+		name: "a connection of Juju's that ends keeps its place", guarantee: "G39",
+		file: "door/juju/conn.go", pkg: "./door/juju", test: "^TestQuotasOfConnections$",
+		search:  "\tc.who.giveBack()\n",
+		replace: "",
+	},
 }
