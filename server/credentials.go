@@ -193,10 +193,14 @@ func (s *Server) recheck() {
 // policiesChanged has doors that do not follow policies themselves look again at what
 // waits, on the apply goroutine.
 func (s *Server) policiesChanged(changes []core.Change) {
-	if d := s.openedConsul(); d != nil && slices.ContainsFunc(changes, func(c core.Change) bool {
-		return c.Family != nil && c.Family.Family == policy.Number
-	}) {
+	if !slices.ContainsFunc(changes, func(c core.Change) bool { return c.Family != nil && c.Family.Family == policy.Number }) {
+		return
+	}
+	if d := s.openedConsul(); d != nil {
 		d.Recheck()
+	}
+	if d := s.openedJuju(); d != nil {
+		d.Rejudge()
 	}
 }
 

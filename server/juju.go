@@ -130,7 +130,7 @@ func (s *Server) openJuju(undo *undoing) (err error) {
 		Limits: juju.Limits{MaxConnections: doorConnections(s.cfg.MaxConnections)},
 		Engine: s.engine, Park: s.park, Passwords: j.verifier, Cluster: s.cluster.ClusterID(),
 		TLS: func() *tls.Config { return j.tls(s.certs) }, Ready: s.ready,
-		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) }, Logger: s.log, Audit: s.trail.note,
+		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) }, Logger: s.log, Audit: s.trail.note, Tally: s.tally,
 	})
 	if err != nil {
 		return err

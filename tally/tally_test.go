@@ -14,14 +14,16 @@ import (
 
 // world has settings that a test changes.
 type world struct {
-	t     *testing.T
-	state *core.State
+	t      *testing.T
+	state  *core.State
+	values *settings.Values
 	*Tally
 }
 
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, state: core.New(settings.Family{})}
-	w.Tally = New(func() *settings.Values { return settings.Of(w.state.View()).Values() })
+	w.values = settings.Of(w.state.View()).Values()
+	w.Tally = New(func() *settings.Values { return w.values })
 	return w
 }
 
@@ -32,6 +34,7 @@ func (w *world) set(name string, value int64) {
 	if results[0].Err != nil {
 		w.t.Fatal(results[0].Err)
 	}
+	w.values = settings.Of(w.state.View()).Values()
 }
 
 func agent(name string) auth.Principal { return auth.Principal{Kind: auth.Agent, Name: name} }

@@ -11,13 +11,28 @@ import (
 // waiting is a call that waits for one holding to end, or for several.
 type waiting struct {
 	*call
-	form func() []byte
-	left atomic.Int32 // blocks that have not ended
+	form   func(denied []*failure) []byte
+	denied []*failure   // what was asked for and may not be waited for, in its place; each is its block's until that has ended
+	left   atomic.Int32 // blocks that have not ended
 }
 
-// begin waits for the end of the holding of a lease.
-func (w *waiting) begin(name incumbent.Name) {
-	b := &block{waiting: w, name: name}
+// newWaiting returns a call that waits for n holdings, answered in the given form.
+func (k *call) newWaiting(n int, form func(denied []*failure) []byte) *waiting {
+	w := &waiting{call: k, form: form, denied: make([]*failure, n)}
+	w.left.Store(int32(n))
+	return w
+}
+
+// deny notes that one of them may not be waited for.
+func (w *waiting) deny(at int) {
+	w.denied[at] = errPermission
+	w.count(errPermission)
+}
+
+// begin waits for the end of the holding of a lease, which is one of those that were
+// asked for.
+func (w *waiting) begin(at int, name incumbent.Name) {
+	b := &block{waiting: w, at: at, name: name}
 	w.c.door.counts.blocked.Add(1)
 	if !w.c.addBlock(b) {
 		b.drop()
@@ -32,7 +47,7 @@ func (w *waiting) over(answer bool) {
 	switch {
 	case w.left.Add(-1) > 0:
 	case answer:
-		w.reply(w.form())
+		w.reply(w.form(w.denied))
 	default:
 		w.drop()
 	}
@@ -43,6 +58,7 @@ func (w *waiting) over(answer bool) {
 // connection.
 type block struct {
 	*waiting
+	at    int // of the call's list
 	name  incumbent.Name
 	token incumbent.Token // that was seen
 	tries int
@@ -53,8 +69,13 @@ type block struct {
 	abandoned bool
 }
 
-// try waits, or begins to wait anew.
+// try waits, or begins to wait anew, if the policies of now let it.
 func (b *block) try() {
+	judged := b.c.door.judgements.Load()
+	if !b.may() {
+		b.refused()
+		return
+	}
 	b.mu.Lock()
 	b.attempt++
 	attempt, abandoned := b.attempt, b.abandoned
@@ -77,6 +98,42 @@ func (b *block) try() {
 	b.mu.Unlock()
 	if abandoned && wait.Cancel() {
 		b.drop()
+	}
+	if b.c.door.judgements.Load() != judged {
+		b.rejudge() // it was not there yet to be looked at
+	}
+}
+
+// may reports whether its agent may wait for the holding by the policies of now.
+func (b *block) may() bool {
+	if b.name.Namespace == singularNamespace {
+		return b.c.allowed(b.row, b.name, b.c.who.principal.Name)
+	}
+	return b.c.mayFollow(b.row, b.name.Lease)
+}
+
+// refused ends a block that is at no other step: its agent may not wait any more.
+func (b *block) refused() {
+	if b.isAbandoned() {
+		b.drop()
+		return
+	}
+	b.deny(b.at)
+	b.c.dropBlock(b)
+	b.over(true)
+}
+
+// rejudge ends a block that waits and may not any more. If it is at another step, that
+// will see it.
+func (b *block) rejudge() {
+	if b.may() {
+		return
+	}
+	b.mu.Lock()
+	wait := b.wait
+	b.mu.Unlock()
+	if wait != nil && wait.Cancel() {
+		b.refused()
 	}
 }
 
@@ -125,6 +182,10 @@ func (b *block) later() {
 
 // answer is called at the pace of wake-ups.
 func (b *block) answer() {
+	if !b.may() {
+		b.refused()
+		return
+	}
 	b.c.dropBlock(b)
 	b.over(!b.isAbandoned())
 }

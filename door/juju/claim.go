@@ -49,7 +49,11 @@ func (k *call) blockUntilReleased(r *request) {
 		k.reply(replyResult(k.id, errPermission))
 		return
 	}
-	w := &waiting{call: k, form: func() []byte { return replyEmpty(k.id) }}
-	w.left.Store(1)
-	w.begin(nameOf(k.c.who.model, p.Name))
+	w := k.newWaiting(1, func(denied []*failure) []byte {
+		if denied[0] != nil {
+			return replyResult(k.id, denied[0])
+		}
+		return replyEmpty(k.id)
+	})
+	w.begin(0, nameOf(k.c.who.model, p.Name))
 }

@@ -123,6 +123,7 @@ func (c *conn) Closed(_ *park.Conn, reason park.Reason, _ error) {
 		b.abandon()
 	}
 	c.door.conns.Remove(c)
+	c.who.giveBack()
 	c.door.counts.connections.Add(-1)
 }
 
@@ -134,6 +135,13 @@ func (c *conn) addBlock(b *block) bool {
 		c.blocks = append(c.blocks, b)
 	}
 	return !c.gone
+}
+
+// waiting are the blocks that have not ended.
+func (c *conn) waiting() []*block {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.blocks)
 }
 
 func (c *conn) dropBlock(b *block) {

@@ -20,6 +20,7 @@ import (
 	"github.com/incumbent-dev/incumbent/engine/release"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/park"
+	"github.com/incumbent-dev/incumbent/tally"
 	"github.com/incumbent-dev/incumbent/workqueue"
 )
 
@@ -58,6 +59,8 @@ type Config struct {
 	// Admission gives requests places in lanes; nil admits everything.
 	Admission *admit.Controller
 
+	// Tally counts connections, for their quotas; nil counts none.
+	Tally *tally.Tally
 	// Audit takes note of what agents change, and of what they are not let do. It
 	// does not wait. nil: nobody does.
 	Audit func(audit.Record)
@@ -101,9 +104,12 @@ type Door struct {
 	limits atomic.Pointer[Limits]
 	counts counts
 	slots  chan struct{} // handshakes being computed
+	tally  *tally.Tally
 	lines  [admit.NumLanes]line
 	entry  entry
 	conns  park.List[*conn] // that have logged in
+
+	judgements atomic.Uint64 // calls of Rejudge
 
 	answers *workqueue.Queue[*bulk]  // that the lease service has answered
 	wakes   *workqueue.Queue[*block] // whose holding has ended
@@ -128,7 +134,7 @@ func New(cfg Config) (*Door, error) {
 	d := &Door{
 		leases: cfg.Leases, view: cfg.Engine.View, confirm: cfg.Engine.Confirm, park: cfg.Park, passwords: cfg.Passwords, tls: cfg.TLS,
 		controller: uuidOf(cfg.Cluster), ready: cfg.Ready, admission: cfg.Admission, audit: cfg.Audit, now: cfg.Now, monotonic: cfg.Monotonic,
-		jitter: rand.Float64, log: cfg.Logger, slots: make(chan struct{}, handshakesAtOnce()),
+		jitter: rand.Float64, log: cfg.Logger, tally: cfg.Tally, slots: make(chan struct{}, handshakesAtOnce()),
 		answers: workqueue.New[*bulk](), wakes: workqueue.New[*block](), work: workqueue.New[func()](), closing: make(chan struct{}),
 		arrivals: make(chan net.Conn), draining: make(chan struct{}),
 	}
@@ -218,13 +224,28 @@ func (p *place) leave() {
 }
 
 // Recheck closes the connections of those whose password is good no more, or does not
-// grant what it did when they logged in.
+// grant what it did when they logged in, and does what [Door.Rejudge] does.
 func (d *Door) Recheck() {
+	d.Rejudge()
 	for _, c := range d.conns.All() {
 		if !d.knows(c.who) {
 			c.goAway()
 		}
 	}
+}
+
+// Rejudge ends the calls that wait for what a policy lets their agents wait for no more:
+// they are answered that it is not permitted. It is called behind each change of a
+// policy, and does not wait.
+func (d *Door) Rejudge() {
+	d.judgements.Add(1)
+	d.work.Put(func() {
+		for _, c := range d.conns.All() {
+			for _, b := range c.waiting() {
+				b.rejudge()
+			}
+		}
+	})
 }
 
 // knows reports whether an agent would still be let in as who it is.

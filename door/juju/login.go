@@ -11,6 +11,8 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core/policy"
+	"github.com/incumbent-dev/incumbent/core/settings"
+	"github.com/incumbent-dev/incumbent/tally"
 	"github.com/incumbent-dev/incumbent/websocket"
 )
 
@@ -31,6 +33,26 @@ type agent struct {
 	address     string
 	grants      auth.Grant
 	principal   auth.Principal
+	places      [2]tally.Place // the connection's, of the agent and of its address
+}
+
+// count takes the agent's places among the connections of itself and of its address. The
+// error is TooLarge.
+func (a *agent) count(t *tally.Tally, from netip.Addr) (err error) {
+	if a.places[0], err = t.Take(settings.OpenAgents, a.principal, "model "+a.model); err != nil {
+		return err
+	}
+	if a.places[1], err = t.TakeFrom(settings.OpenAgentsOfOne, from); err != nil {
+		a.giveBack()
+	}
+	return err
+}
+
+// giveBack gives them back: the connection has ended.
+func (a *agent) giveBack() {
+	for i := range a.places {
+		a.places[i].Give()
+	}
 }
 
 // newAgent returns who a tag is.
@@ -152,6 +174,9 @@ func (g *greeting) attempt(payload []byte) (*agent, login) {
 		return nil, g.refuseLogin(r.ID, errTryAgain, loginShed)
 	}
 	who := newAgent(p.Tag, g.model, address, pass)
+	if err := who.count(g.door.tally, from.Addr()); err != nil {
+		return nil, g.refuseLogin(r.ID, &failure{tryAgain, asError(err).Message}, loginQuota)
+	}
 	g.say(g.welcome(r.ID, who))
 	return who, loginOK
 }
@@ -193,6 +218,7 @@ func (g *greeting) park(who *agent) (login, bool) {
 	parked, err := d.park.Park(g.conn, g.in.rest(), c)
 	if err != nil { // the connection has been closed
 		d.conns.Remove(c)
+		who.giveBack()
 		return loginGone, false
 	}
 	c.parked.CompareAndSwap(nil, parked)

@@ -39,11 +39,12 @@ const (
 	loginMalformed              // not HTTP, not a WebSocket, not a request
 	loginMalformedRequest       // a request, but no login
 	loginNoTLS                  // the handshake did not succeed
+	loginQuota                  // the agent, or its address, has as many connections as it may
 	loginGone                   // the client left, or was too slow
 	numLogins
 )
 
-var loginNames = [numLogins]string{"ok", "denied", "shed", "unavailable", "malformed", "no_login", "no_tls", "gone"}
+var loginNames = [numLogins]string{"ok", "denied", "shed", "unavailable", "malformed", "no_login", "no_tls", "quota", "gone"}
 
 // refusal is why a connection was closed before TLS.
 type refusal uint8

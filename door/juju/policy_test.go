@@ -10,7 +10,9 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/policy"
+	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/tally"
 )
 
 func (m *member) change(c policy.Command) {
@@ -101,4 +103,101 @@ func TestG12_AClaimUnderWayIsBoundByANewPolicy(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who waits for what a policy lets it wait for no more is told so at once; the others
+// wait on, and are answered by the end of the holding.
+func TestG12_WaitsEndWithTheirPermission(t *testing.T) {
+	m := newMember(t, nil)
+	if got := m.login("unit-other-0").ask(claimText(2, "other", "other-0", "300")); got != granted(2) {
+		t.Fatal(got)
+	}
+	if got := m.login("unit-app-0").ask(claimText(2, "app", "app-0", "300")); got != granted(2) {
+		t.Fatal(got)
+	}
+	controller := m.login("machine-0")
+	if got := controller.ask(singularText(2, "model-"+testModel, "machine-0")); got != granted(2) {
+		t.Fatal(got)
+	}
+	app, other, singular := m.login("unit-app-1"), m.login("unit-other-0"), m.login("machine-1")
+	app.send(blockText(2, "app"))
+	other.send(blockText(2, "other"))
+	singular.send(`{"request-id":2,"type":"Singular","version":2,"request":"Wait","params":{"entities":[{"tag":"model-` + testModel + `"}]}}`)
+	eventually(t, "three calls wait", func() bool { return m.group.Hub().Stats().Waiters == 3 })
+	m.change(policy.Command{Verb: policy.Set, Policy: auth.Policy{Name: auth.DoorPolicy, For: []string{"agent:other/*"}, Rules: []auth.Rule{
+		{State: auth.Leases, Namespace: leadershipNamespace, Verbs: auth.Follow},
+	}}})
+	m.door.Rejudge()
+	for name, c := range map[string]*client{"a unit": app, "a controller": singular} {
+		if got := c.read(); !strings.Contains(got, `"code":"unauthorized access"`) {
+			t.Errorf("%s is answered %s", name, got)
+		}
+	}
+	if st := m.door.Stats(); st.Blocked != 1 {
+		t.Errorf("%d wait, one may", st.Blocked)
+	}
+	m.free(nameOf(testModel, "other"))
+	if got := other.read(); got != empty(2) {
+		t.Errorf("who may wait is answered %s", got)
+	}
+}
+
+// A wait that is between two attempts, as without a leader, finds out with the next
+// one; the agent is not told that the holding has ended.
+func TestG12_AWaitThatIsTriedAgainIsJudgedAnew(t *testing.T) {
+	m := newMember(t, nil)
+	c := m.login("unit-app-1")
+	m.group.Refuse(true)
+	c.send(blockText(2, "app"))
+	eventually(t, "it is tried again", func() bool { return m.door.Stats().Retries > 0 })
+	m.group.Do(policy.Command{Verb: policy.Set, Policy: auth.Policy{Name: auth.DoorPolicy, For: []string{"agent:nobody"}}})
+	m.door.Rejudge()
+	m.group.Refuse(false)
+	if got := c.read(); !strings.Contains(got, `"code":"unauthorized access"`) {
+		t.Errorf("it is answered %s", got)
+	}
+}
+
+// An agent has so many connections to a model, and an address so many of all agents;
+// what is over is told to come back, and when a connection ends there is room.
+func TestQuotasOfConnections(t *testing.T) {
+	m := newMember(t, nil, func(c *Config) {
+		group := c.Engine
+		c.Tally = tally.New(func() *settings.Values { return settings.Of(group.View()).Values() })
+	})
+	set := func(name string, value int64) {
+		t.Helper()
+		if r := m.group.Do(settings.Command{Name: name, Value: value}); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	login := func(model, tag string) (*client, string) {
+		t.Helper()
+		c, err := m.connect("/model/" + model + "/api")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, c.ask(fmt.Sprintf(`{"request-id":1,"type":"Admin","version":3,"request":"Login","params":{"auth-tag":%q,"credentials":%[1]q}}`, tag))
+	}
+	set("quota.juju-connections@agent:app/0", 1)
+	first := m.login("unit-app-0")
+	second, got := login(testModel, "unit-app-0")
+	if !strings.Contains(got, `"error-code":"try again"`) || !strings.Contains(got, "quota.juju-connections") {
+		t.Errorf("a second connection: %s", got)
+	}
+	if _, got = login(otherModel, "unit-app-0"); strings.Contains(got, "error") {
+		t.Errorf("another model: %s", got)
+	}
+	m.login("unit-app-1")
+	set("quota.source.juju-connections@127.0.0.1", 3)
+	if _, got = login(testModel, "unit-app-1"); !strings.Contains(got, "quota.source.juju-connections") {
+		t.Errorf("a fourth of the address: %s", got)
+	}
+	first.conn.Close()
+	eventually(t, "an end makes room", func() bool {
+		_, got := login(testModel, "unit-app-0")
+		return !strings.Contains(got, "error")
+	})
+	second.conn.Close()
+	eventually(t, "it is counted", func() bool { return m.door.counts.logins[loginQuota].Load() > 0 })
 }

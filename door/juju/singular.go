@@ -65,25 +65,22 @@ func (k *call) singularWait(r *request) {
 		}
 		k.seats = int32(n)
 	}
-	results := make([]*failure, n)
-	var names []incumbent.Name
+	w := k.newWaiting(n, func(results []*failure) []byte { return replyResults(k.id, results) })
+	names := make(map[int]incumbent.Name, n)
 	for i := range p.Entities {
 		name, ok := k.singularName(p.Entities[i].Tag)
 		if !ok || !k.c.allowed(k.row, name, k.c.who.principal.Name) {
-			results[i] = errPermission
-			k.count(errPermission)
+			w.deny(i)
 			continue
 		}
-		names = append(names, name)
+		names[i] = name
 	}
-	form := func() []byte { return replyResults(k.id, results) }
 	if len(names) == 0 {
-		k.reply(form())
+		k.reply(w.form(w.denied))
 		return
 	}
-	w := &waiting{call: k, form: form}
 	w.left.Store(int32(len(names)))
-	for _, name := range names {
-		w.begin(name)
+	for i, name := range names {
+		w.begin(i, name)
 	}
 }

@@ -68,4 +68,16 @@ var ofJuju = []mutant{
 		search:  "\te.greeters.Add(1)\n",
 		replace: "\te.greeters.Add(0)\n",
 	},
+	{
+		name: "a wait outlives the right to wait", guarantee: "G12",
+		file: "door/juju/block.go", pkg: "./door/juju", test: "^TestG12_WaitsEndWithTheirPermission$",
+		search:  "\tif wait != nil && wait.Cancel() {\n\t\tb.refused()",
+		replace: "\tif false && wait != nil {\n\t\tb.refused()",
+	},
+	{
+		name: "a wait that is tried again is not judged", guarantee: "G12",
+		file: "door/juju/block.go", pkg: "./door/juju", test: "^TestG12_AWaitThatIsTriedAgainIsJudgedAnew$",
+		search:  "func (b *block) may() bool {",
+		replace: "func (b *block) may() bool {\n\tif b.tries > 0 {\n\t\treturn true\n\t}",
+	},
 }
