@@ -5,14 +5,11 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
-	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/health"
 	"github.com/incumbent-dev/incumbent/lease"
@@ -155,7 +152,7 @@ func (s *Server) registerCheckMetrics() {
 		return
 	}
 	s.metrics.registry.MustRegister(&catalogCollector{
-		view: s.engine.View, namespace: s.consulNamespace(),
+		counts:  s.consul.counts,
 		checks:  prometheus.NewDesc("incumbent_catalog_checks", "Checks of the catalog, by status.", []string{"status"}, nil),
 		records: prometheus.NewDesc("incumbent_catalog_records", "Nodes, instances of services, and sessions of the catalog.", []string{"table"}, nil),
 	})
@@ -186,63 +183,4 @@ func (c runCollector) Collect(out chan<- prometheus.Metric) {
 	for _, x := range c.runner.Stats().Runs {
 		out <- prometheus.MustNewConstHistogram(c.desc, x.Count, x.Sum, x.Buckets, x.Kind)
 	}
-}
-
-// catalogCollector shows what the catalog has, and how its checks are. It counts a table
-// anew where that has changed.
-type catalogCollector struct {
-	view      func() *core.View
-	namespace string
-	checks    *prometheus.Desc
-	records   *prometheus.Desc
-
-	mu     sync.Mutex // guards the rest; held to count
-	at     map[catalog.Table]incumbent.Index
-	status map[catalog.Status]int
-	counts map[catalog.Table]int
-}
-
-// Describe implements prometheus.Collector.
-func (c *catalogCollector) Describe(out chan<- *prometheus.Desc) {
-	out <- c.checks
-	out <- c.records
-}
-
-// Collect implements prometheus.Collector.
-func (c *catalogCollector) Collect(out chan<- prometheus.Metric) {
-	v := catalog.Of(c.view())
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.at == nil {
-		c.at, c.status, c.counts = map[catalog.Table]incumbent.Index{}, map[catalog.Status]int{}, map[catalog.Table]int{}
-	}
-	c.count(v, catalog.Checks, func() {
-		clear(c.status)
-		v.Checks(c.namespace, func(k *catalog.Check) bool { c.status[k.Status]++; return true })
-	})
-	c.count(v, catalog.Nodes, func() {
-		v.Nodes(c.namespace, "", func(*catalog.Node) bool { c.counts[catalog.Nodes]++; return true })
-	})
-	c.count(v, catalog.Services, func() {
-		v.AllInstances(c.namespace, func(*catalog.Instance) bool { c.counts[catalog.Services]++; return true })
-	})
-	c.count(v, catalog.Sessions, func() {
-		v.Sessions(c.namespace, func(*catalog.Session) bool { c.counts[catalog.Sessions]++; return true })
-	})
-	for _, s := range []catalog.Status{catalog.Passing, catalog.Warning, catalog.Critical} {
-		out <- prometheus.MustNewConstMetric(c.checks, prometheus.GaugeValue, float64(c.status[s]), s.String())
-	}
-	for _, t := range []catalog.Table{catalog.Nodes, catalog.Services, catalog.Sessions} {
-		out <- prometheus.MustNewConstMetric(c.records, prometheus.GaugeValue, float64(c.counts[t]), string(t))
-	}
-}
-
-// count counts a table whose index has moved.
-func (c *catalogCollector) count(v *catalog.View, t catalog.Table, count func()) {
-	at := v.TableIndex(c.namespace, t)
-	if was, counted := c.at[t]; counted && was == at {
-		return
-	}
-	c.at[t], c.counts[t] = at, 0
-	count()
 }

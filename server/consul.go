@@ -87,6 +87,7 @@ func (c Consul) nodeID(cluster [16]byte) ([16]byte, error) {
 type consulDoor struct {
 	gate    *gate.Gate
 	door    *consul.Door
+	counts  *catalogCounts
 	tls     bool
 	derived atomic.Pointer[derivedTLS]
 }
@@ -103,7 +104,10 @@ func (s *Server) listenForConsul(undo *undoing) error {
 			WithHint("is another server running? choose another address with --consul-listen")
 	}
 	undo.later(func() { ln.Close() })
-	s.consul = &consulDoor{gate: s.gateOf(ln, consulListener, 0, s.consulParked)}
+	s.consul = &consulDoor{
+		gate:   s.gateOf(ln, consulListener, 0, s.consulParked),
+		counts: newCatalogCounts(func() *core.View { return s.engine.View() }, s.consulNamespace()),
+	}
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -13,6 +14,8 @@ import (
 	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/door/consul"
 	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/health"
+	"github.com/incumbent-dev/incumbent/watch"
 )
 
 // withConsul opens the door.
@@ -172,5 +175,36 @@ func TestConsulSettings(t *testing.T) {
 		if (err == nil) != (tt.bad == "") || err != nil && !strings.Contains(err.Error(), tt.bad) {
 			t.Errorf("%+v: %v", tt.c, err)
 		}
+	}
+}
+
+// The status shows what services are waited for, and neither keys nor sessions.
+func TestStatusShowsWhoWaitsForServices(t *testing.T) {
+	s := open(t, withConsul(testConfig(t)))
+	registerWeb(t, s, "1", 0, health.Definition{})
+	for _, path := range []string{"/v1/health/service/web", "/v1/health/service/web", "/v1/kv/secret", "/v1/session/list"} {
+		go func() {
+			r, err := http.Get("http://" + s.ConsulAddr() + path + "?index=1000000000&wait=10m")
+			if err == nil {
+				r.Body.Close()
+			}
+		}()
+	}
+	all := func(watch.Kind, string) bool { return true }
+	for waiting := 0; waiting < 4; runtime.Gosched() {
+		waiting = 0
+		for _, q := range s.engine.Queries().Busiest(10, all) {
+			waiting += q.Users
+		}
+	}
+	got, err := s.operator().Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.SharedReads) != 1 || got.SharedReads[0].Waiting != 2 || !strings.Contains(got.SharedReads[0].What, `"web"`) {
+		t.Errorf("%v", got.SharedReads)
+	}
+	if c := got.Catalog; c.GetInstances() < 1 || c.GetCritical() != 1 {
+		t.Errorf("catalog %v", c)
 	}
 }

@@ -4,14 +4,17 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
+	"github.com/incumbent-dev/incumbent/watch"
 )
 
 // operator answers what an operator asks of the member: native.Operator. What
@@ -74,6 +77,15 @@ func (o operator) StateHash(ctx context.Context) (*apiv1.StateHashResponse, erro
 	return &apiv1.StateHashResponse{Index: uint64(view.Index()), Hash: hex.EncodeToString(hash[:])}, nil
 }
 
+// maxSharedReads is how many of the reads that callers share are shown.
+const maxSharedReads = 20
+
+// ofCatalog reports whether a shared read is of nodes, services and checks: whoever may
+// see the status may see their names, which holds of no key and no session.
+func ofCatalog(kind watch.Kind, params string) bool {
+	return kind == watch.Kind(catalog.Number) || strings.HasPrefix(params, "consul catalog/") || strings.HasPrefix(params, "consul health/")
+}
+
 // Status implements native.Operator.
 func (o operator) Status(ctx context.Context) (*apiv1.StatusResponse, error) {
 	heard := o.Hear(ctx)
@@ -94,6 +106,12 @@ func (o operator) Status(ctx context.Context) (*apiv1.StatusResponse, error) {
 		},
 		Limits:  o.showLimits(st, view, door.Streams),
 		Backups: o.backups.show(view),
+	}
+	if o.consul != nil {
+		out.Catalog = o.consul.counts.now()
+	}
+	for _, q := range o.engine.Queries().Busiest(maxSharedReads, ofCatalog) {
+		out.SharedReads = append(out.SharedReads, &apiv1.SharedRead{What: strings.ReplaceAll(q.Params, "\x00", " "), Waiting: uint64(q.Users)})
 	}
 	if last := o.lastSnapshot.Load(); last != nil {
 		out.Storage.SnapshotBytes = uint64(last.Bytes)

@@ -368,6 +368,34 @@ func TestIdleQueriesAreBounded(t *testing.T) {
 	})
 }
 
+func TestBusiestCountsUsers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueried(Limits{})
+		defer q.Close()
+		a, b := q.row(t, "a"), q.row(t, "b")
+		q.row(t, "b")
+		other, err := q.Query(QuerySpec[*table]{Key: QueryKey{Kind: 1, Params: "b", Rights: "fewer"}, Eval: b.spec.Eval})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := func(Kind, string) bool { return true }
+		if got, want := q.Busiest(5, all), []QueryUse{{1, "b", 3}, {1, "a", 1}}; !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+		if got, want := q.Busiest(1, all), []QueryUse{{1, "b", 3}}; !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+		if got, want := q.Busiest(5, func(_ Kind, params string) bool { return params == "a" }), []QueryUse{{1, "a", 1}}; !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+		a.Release()
+		other.Release()
+		if got, want := q.Busiest(5, all), []QueryUse{{1, "b", 2}}; !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	})
+}
+
 func TestCloseTellsQueryWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newQueried(Limits{})

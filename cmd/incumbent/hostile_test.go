@@ -138,7 +138,7 @@ func TestNoCommandPrintsWhatATerminalObeys(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		url := hostileServer(t, fails)
 		for _, line := range []string{
-			"status", "events", "events --all-members", "cluster ls", "cluster token", "cluster rm a", "cluster promote a", "cluster transfer-leader a",
+			"status", "top -n 1", "events", "events --all-members", "cluster ls", "cluster token", "cluster rm a", "cluster promote a", "cluster transfer-leader a",
 			"config show --effective", "doctor", "debug hash", "debug snapshot",
 			"lease get a", "lease explain a", "lease history a", "lease ls", "lease ls --wide", "lease ls --sessions", "lease claim a --holder b", "lease extend a --token 7",
 			"lease release a --token 7", "lease revoke a", "lease pin a --entity b", "lease unpin a --entity b", "lease transfer a --to-session 6ba7b810-9dad-11d1-80b4-00c04fd430c8 --token 7",

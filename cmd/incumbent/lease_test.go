@@ -56,6 +56,9 @@ func TestLeaseVerbs(t *testing.T) {
 		{"debug hash", 0, "sha256", ""},
 		{"debug snapshot", 0, "snapshot of", ""},
 		{"status", 0, "MEMBER", ""},
+		{"top -n 2 --every 200ms", 0, "extensions/s", ""},
+		{"top --every 100ms", 2, "", "shorter than 200ms"},
+		{"top -n -1", 2, "", "negative"},
 	} {
 		got := execute(t, vars, strings.Fields(step.args)...)
 		if got.code != step.code || !strings.Contains(got.stdout, step.stdout) || !strings.Contains(got.stderr, step.stderr) {
@@ -132,6 +135,7 @@ func TestOutputForms(t *testing.T) {
 		{"lease history a", true, "index what holder token at_unix_ms"},
 		{"lease explain a", false, "holder token history queue"},
 		{"status", false, "verdict index term leader members leases sessions watches connections refusing"},
+		{"top -n 1", false, "verdict index shared_reads"},
 		{"config show", true, "name value source"},
 		{"config show --effective", true, "name value source"},
 		{"doctor", true, "check result detail"},
@@ -185,7 +189,7 @@ func TestTokensAreStrings(t *testing.T) {
 
 func TestNobodyAnswers(t *testing.T) {
 	// Port 1 of loopback: nobody listens there.
-	for _, args := range []string{"status", "lease get a", "events", "debug hash", "config show --effective"} {
+	for _, args := range []string{"status", "top", "lease get a", "events", "debug hash", "config show --effective"} {
 		got := execute(t, map[string]string{"INCUMBENT_SERVER": "http://127.0.0.1:1"}, strings.Fields(args)...)
 		if got.code != exitUnavailable || !strings.Contains(got.stderr, "hint: ") || !strings.Contains(got.stderr, "retry: yes") {
 			t.Errorf("%s: exit code %d, %q", args, got.code, got.stderr)

@@ -116,6 +116,7 @@ func commands(env *environment) []*cobra.Command {
 	return []*cobra.Command{
 		serverCommand(env),
 		statusCommand(env),
+		topCommand(env),
 		eventsCommand(env),
 		clusterCommand(env),
 		leaseCommand(env),

@@ -83,8 +83,12 @@ type StatusResponse struct {
 	// majority: how old all of this is at most. 0: it has no other members.
 	ConfirmedMsAgo uint32   `protobuf:"varint,21,opt,name=confirmed_ms_ago,json=confirmedMsAgo,proto3" json:"confirmed_ms_ago,omitempty"`
 	Backups        *Backups `protobuf:"bytes,22,opt,name=backups,proto3" json:"backups,omitempty"` // by schedule; absent: this member has no folder for them
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	Catalog        *Catalog `protobuf:"bytes,23,opt,name=catalog,proto3" json:"catalog,omitempty"` // of the namespace of the door for Consul's clients; absent: it is not open
+	// What most callers of this member wait for at the moment, most first, at most
+	// twenty.
+	SharedReads   []*SharedRead `protobuf:"bytes,24,rep,name=shared_reads,json=sharedReads,proto3" json:"shared_reads,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
@@ -271,6 +275,158 @@ func (x *StatusResponse) GetBackups() *Backups {
 	return nil
 }
 
+func (x *StatusResponse) GetCatalog() *Catalog {
+	if x != nil {
+		return x.Catalog
+	}
+	return nil
+}
+
+func (x *StatusResponse) GetSharedReads() []*SharedRead {
+	if x != nil {
+		return x.SharedReads
+	}
+	return nil
+}
+
+// Catalog counts what the catalog has.
+type Catalog struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nodes         uint64                 `protobuf:"varint,1,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	Instances     uint64                 `protobuf:"varint,2,opt,name=instances,proto3" json:"instances,omitempty"` // of services
+	Passing       uint64                 `protobuf:"varint,3,opt,name=passing,proto3" json:"passing,omitempty"`     // checks, by status
+	Warning       uint64                 `protobuf:"varint,4,opt,name=warning,proto3" json:"warning,omitempty"`
+	Critical      uint64                 `protobuf:"varint,5,opt,name=critical,proto3" json:"critical,omitempty"`
+	Sessions      uint64                 `protobuf:"varint,6,opt,name=sessions,proto3" json:"sessions,omitempty"` // that depend on a node or on checks
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Catalog) Reset() {
+	*x = Catalog{}
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Catalog) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Catalog) ProtoMessage() {}
+
+func (x *Catalog) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Catalog.ProtoReflect.Descriptor instead.
+func (*Catalog) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Catalog) GetNodes() uint64 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+func (x *Catalog) GetInstances() uint64 {
+	if x != nil {
+		return x.Instances
+	}
+	return 0
+}
+
+func (x *Catalog) GetPassing() uint64 {
+	if x != nil {
+		return x.Passing
+	}
+	return 0
+}
+
+func (x *Catalog) GetWarning() uint64 {
+	if x != nil {
+		return x.Warning
+	}
+	return 0
+}
+
+func (x *Catalog) GetCritical() uint64 {
+	if x != nil {
+		return x.Critical
+	}
+	return 0
+}
+
+func (x *Catalog) GetSessions() uint64 {
+	if x != nil {
+		return x.Sessions
+	}
+	return 0
+}
+
+// SharedRead is what several callers wait for: it is read once for all of them.
+type SharedRead struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	What          string                 `protobuf:"bytes,1,opt,name=what,proto3" json:"what,omitempty"`
+	Waiting       uint64                 `protobuf:"varint,2,opt,name=waiting,proto3" json:"waiting,omitempty"` // callers
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SharedRead) Reset() {
+	*x = SharedRead{}
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SharedRead) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SharedRead) ProtoMessage() {}
+
+func (x *SharedRead) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SharedRead.ProtoReflect.Descriptor instead.
+func (*SharedRead) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *SharedRead) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *SharedRead) GetWaiting() uint64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
 type Backups struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Dir           string                 `protobuf:"bytes,1,opt,name=dir,proto3" json:"dir,omitempty"`
@@ -286,7 +442,7 @@ type Backups struct {
 
 func (x *Backups) Reset() {
 	*x = Backups{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[2]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -298,7 +454,7 @@ func (x *Backups) String() string {
 func (*Backups) ProtoMessage() {}
 
 func (x *Backups) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[2]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -311,7 +467,7 @@ func (x *Backups) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backups.ProtoReflect.Descriptor instead.
 func (*Backups) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{2}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Backups) GetDir() string {
@@ -390,7 +546,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[3]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -402,7 +558,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[3]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -415,7 +571,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Member) GetName() string {
@@ -539,7 +695,7 @@ type Door struct {
 
 func (x *Door) Reset() {
 	*x = Door{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[4]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -551,7 +707,7 @@ func (x *Door) String() string {
 func (*Door) ProtoMessage() {}
 
 func (x *Door) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[4]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -564,7 +720,7 @@ func (x *Door) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Door.ProtoReflect.Descriptor instead.
 func (*Door) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Door) GetName() string {
@@ -630,7 +786,7 @@ type Rates struct {
 
 func (x *Rates) Reset() {
 	*x = Rates{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[5]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -642,7 +798,7 @@ func (x *Rates) String() string {
 func (*Rates) ProtoMessage() {}
 
 func (x *Rates) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[5]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -655,7 +811,7 @@ func (x *Rates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rates.ProtoReflect.Descriptor instead.
 func (*Rates) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Rates) GetClaims() float64 {
@@ -715,7 +871,7 @@ type Storage struct {
 
 func (x *Storage) Reset() {
 	*x = Storage{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[6]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -727,7 +883,7 @@ func (x *Storage) String() string {
 func (*Storage) ProtoMessage() {}
 
 func (x *Storage) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[6]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -740,7 +896,7 @@ func (x *Storage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Storage.ProtoReflect.Descriptor instead.
 func (*Storage) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Storage) GetDataDir() string {
@@ -806,7 +962,7 @@ type Limit struct {
 
 func (x *Limit) Reset() {
 	*x = Limit{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[7]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -818,7 +974,7 @@ func (x *Limit) String() string {
 func (*Limit) ProtoMessage() {}
 
 func (x *Limit) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[7]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -831,7 +987,7 @@ func (x *Limit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limit.ProtoReflect.Descriptor instead.
 func (*Limit) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Limit) GetName() string {
@@ -879,7 +1035,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[8]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -891,7 +1047,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[8]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -904,7 +1060,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *EventsRequest) GetFollow() bool {
@@ -930,7 +1086,7 @@ type EventsResponse struct {
 
 func (x *EventsResponse) Reset() {
 	*x = EventsResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[9]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -942,7 +1098,7 @@ func (x *EventsResponse) String() string {
 func (*EventsResponse) ProtoMessage() {}
 
 func (x *EventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[9]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -955,7 +1111,7 @@ func (x *EventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
 func (*EventsResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *EventsResponse) GetEvents() []*Event {
@@ -979,7 +1135,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[10]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -991,7 +1147,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[10]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1004,7 +1160,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Event) GetAtUnixMs() int64 {
@@ -1057,7 +1213,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[11]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1069,7 +1225,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[11]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1082,7 +1238,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 type SnapshotResponse struct {
@@ -1096,7 +1252,7 @@ type SnapshotResponse struct {
 
 func (x *SnapshotResponse) Reset() {
 	*x = SnapshotResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[12]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1108,7 +1264,7 @@ func (x *SnapshotResponse) String() string {
 func (*SnapshotResponse) ProtoMessage() {}
 
 func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[12]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1121,7 +1277,7 @@ func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SnapshotResponse) GetIndex() uint64 {
@@ -1153,7 +1309,7 @@ type StateHashRequest struct {
 
 func (x *StateHashRequest) Reset() {
 	*x = StateHashRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[13]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1165,7 +1321,7 @@ func (x *StateHashRequest) String() string {
 func (*StateHashRequest) ProtoMessage() {}
 
 func (x *StateHashRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[13]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1178,7 +1334,7 @@ func (x *StateHashRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHashRequest.ProtoReflect.Descriptor instead.
 func (*StateHashRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 type StateHashResponse struct {
@@ -1191,7 +1347,7 @@ type StateHashResponse struct {
 
 func (x *StateHashResponse) Reset() {
 	*x = StateHashResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[14]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1203,7 +1359,7 @@ func (x *StateHashResponse) String() string {
 func (*StateHashResponse) ProtoMessage() {}
 
 func (x *StateHashResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[14]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1216,7 +1372,7 @@ func (x *StateHashResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHashResponse.ProtoReflect.Descriptor instead.
 func (*StateHashResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StateHashResponse) GetIndex() uint64 {
@@ -1241,7 +1397,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[15]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1253,7 +1409,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[15]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1266,7 +1422,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 type BackupResponse struct {
@@ -1278,7 +1434,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[16]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1290,7 +1446,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[16]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1303,7 +1459,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *BackupResponse) GetData() []byte {
@@ -1321,7 +1477,7 @@ type SettingsRequest struct {
 
 func (x *SettingsRequest) Reset() {
 	*x = SettingsRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[17]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1333,7 +1489,7 @@ func (x *SettingsRequest) String() string {
 func (*SettingsRequest) ProtoMessage() {}
 
 func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[17]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1346,7 +1502,7 @@ func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsRequest.ProtoReflect.Descriptor instead.
 func (*SettingsRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 type SettingsResponse struct {
@@ -1358,7 +1514,7 @@ type SettingsResponse struct {
 
 func (x *SettingsResponse) Reset() {
 	*x = SettingsResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[18]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1370,7 +1526,7 @@ func (x *SettingsResponse) String() string {
 func (*SettingsResponse) ProtoMessage() {}
 
 func (x *SettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[18]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1383,7 +1539,7 @@ func (x *SettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsResponse.ProtoReflect.Descriptor instead.
 func (*SettingsResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SettingsResponse) GetSettings() []*Setting {
@@ -1404,7 +1560,7 @@ type Setting struct {
 
 func (x *Setting) Reset() {
 	*x = Setting{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[19]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1416,7 +1572,7 @@ func (x *Setting) String() string {
 func (*Setting) ProtoMessage() {}
 
 func (x *Setting) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[19]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1429,7 +1585,7 @@ func (x *Setting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Setting.ProtoReflect.Descriptor instead.
 func (*Setting) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Setting) GetName() string {
@@ -1461,7 +1617,7 @@ type MembersRequest struct {
 
 func (x *MembersRequest) Reset() {
 	*x = MembersRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[20]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1629,7 @@ func (x *MembersRequest) String() string {
 func (*MembersRequest) ProtoMessage() {}
 
 func (x *MembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[20]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1642,7 @@ func (x *MembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersRequest.ProtoReflect.Descriptor instead.
 func (*MembersRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 type MembersResponse struct {
@@ -1501,7 +1657,7 @@ type MembersResponse struct {
 
 func (x *MembersResponse) Reset() {
 	*x = MembersResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[21]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1513,7 +1669,7 @@ func (x *MembersResponse) String() string {
 func (*MembersResponse) ProtoMessage() {}
 
 func (x *MembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[21]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1526,7 +1682,7 @@ func (x *MembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersResponse.ProtoReflect.Descriptor instead.
 func (*MembersResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MembersResponse) GetClusterId() string {
@@ -1568,7 +1724,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[22]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1580,7 +1736,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[22]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1593,7 +1749,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CreateTokenRequest) GetTtlMs() uint64 {
@@ -1628,7 +1784,7 @@ type CreateTokenResponse struct {
 
 func (x *CreateTokenResponse) Reset() {
 	*x = CreateTokenResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[23]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1640,7 +1796,7 @@ func (x *CreateTokenResponse) String() string {
 func (*CreateTokenResponse) ProtoMessage() {}
 
 func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[23]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1653,7 +1809,7 @@ func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CreateTokenResponse) GetToken() string {
@@ -1694,7 +1850,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[24]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1862,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[24]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +1875,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -1798,7 +1954,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[25]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1810,7 +1966,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[25]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1823,7 +1979,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *JoinResponse) GetClusterId() string {
@@ -1871,7 +2027,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[26]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1883,7 +2039,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[26]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1896,7 +2052,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RemoveMemberRequest) GetMember() string {
@@ -1922,7 +2078,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[27]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1934,7 +2090,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[27]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1947,7 +2103,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RemoveMemberResponse) GetMember() *Member {
@@ -1966,7 +2122,7 @@ type PromoteMemberRequest struct {
 
 func (x *PromoteMemberRequest) Reset() {
 	*x = PromoteMemberRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[28]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1978,7 +2134,7 @@ func (x *PromoteMemberRequest) String() string {
 func (*PromoteMemberRequest) ProtoMessage() {}
 
 func (x *PromoteMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[28]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1991,7 +2147,7 @@ func (x *PromoteMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromoteMemberRequest.ProtoReflect.Descriptor instead.
 func (*PromoteMemberRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PromoteMemberRequest) GetMember() string {
@@ -2010,7 +2166,7 @@ type PromoteMemberResponse struct {
 
 func (x *PromoteMemberResponse) Reset() {
 	*x = PromoteMemberResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[29]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2178,7 @@ func (x *PromoteMemberResponse) String() string {
 func (*PromoteMemberResponse) ProtoMessage() {}
 
 func (x *PromoteMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[29]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2191,7 @@ func (x *PromoteMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromoteMemberResponse.ProtoReflect.Descriptor instead.
 func (*PromoteMemberResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PromoteMemberResponse) GetPending() bool {
@@ -2054,7 +2210,7 @@ type TransferLeaderRequest struct {
 
 func (x *TransferLeaderRequest) Reset() {
 	*x = TransferLeaderRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[30]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2066,7 +2222,7 @@ func (x *TransferLeaderRequest) String() string {
 func (*TransferLeaderRequest) ProtoMessage() {}
 
 func (x *TransferLeaderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[30]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2079,7 +2235,7 @@ func (x *TransferLeaderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeaderRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeaderRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TransferLeaderRequest) GetMember() string {
@@ -2099,7 +2255,7 @@ type TransferLeaderResponse struct {
 
 func (x *TransferLeaderResponse) Reset() {
 	*x = TransferLeaderResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[31]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2111,7 +2267,7 @@ func (x *TransferLeaderResponse) String() string {
 func (*TransferLeaderResponse) ProtoMessage() {}
 
 func (x *TransferLeaderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[31]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2124,7 +2280,7 @@ func (x *TransferLeaderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeaderResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeaderResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TransferLeaderResponse) GetLeader() string {
@@ -2150,7 +2306,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[32]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2162,7 +2318,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[32]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2175,7 +2331,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *LeaveRequest) GetForce() bool {
@@ -2193,7 +2349,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[33]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2205,7 +2361,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_cluster_proto_msgTypes[33]
+	mi := &file_incumbent_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2218,7 +2374,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_incumbent_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 var File_incumbent_v1_cluster_proto protoreflect.FileDescriptor
@@ -2226,7 +2382,7 @@ var File_incumbent_v1_cluster_proto protoreflect.FileDescriptor
 const file_incumbent_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"\x1aincumbent/v1/cluster.proto\x12\fincumbent.v1\"\x0f\n" +
-	"\rStatusRequest\"\xdf\x05\n" +
+	"\rStatusRequest\"\xcd\x06\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\averdict\x18\x01 \x01(\tR\averdict\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x12\n" +
@@ -2251,7 +2407,20 @@ const file_incumbent_v1_cluster_proto_rawDesc = "" +
 	"cluster_id\x18\x13 \x01(\tR\tclusterId\x12+\n" +
 	"\x06limits\x18\x14 \x03(\v2\x13.incumbent.v1.LimitR\x06limits\x12(\n" +
 	"\x10confirmed_ms_ago\x18\x15 \x01(\rR\x0econfirmedMsAgo\x12/\n" +
-	"\abackups\x18\x16 \x01(\v2\x15.incumbent.v1.BackupsR\abackups\"\xc3\x01\n" +
+	"\abackups\x18\x16 \x01(\v2\x15.incumbent.v1.BackupsR\abackups\x12/\n" +
+	"\acatalog\x18\x17 \x01(\v2\x15.incumbent.v1.CatalogR\acatalog\x12;\n" +
+	"\fshared_reads\x18\x18 \x03(\v2\x18.incumbent.v1.SharedReadR\vsharedReads\"\xa9\x01\n" +
+	"\aCatalog\x12\x14\n" +
+	"\x05nodes\x18\x01 \x01(\x04R\x05nodes\x12\x1c\n" +
+	"\tinstances\x18\x02 \x01(\x04R\tinstances\x12\x18\n" +
+	"\apassing\x18\x03 \x01(\x04R\apassing\x12\x18\n" +
+	"\awarning\x18\x04 \x01(\x04R\awarning\x12\x1a\n" +
+	"\bcritical\x18\x05 \x01(\x04R\bcritical\x12\x1a\n" +
+	"\bsessions\x18\x06 \x01(\x04R\bsessions\":\n" +
+	"\n" +
+	"SharedRead\x12\x12\n" +
+	"\x04what\x18\x01 \x01(\tR\x04what\x12\x18\n" +
+	"\awaiting\x18\x02 \x01(\x04R\awaiting\"\xc3\x01\n" +
 	"\aBackups\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x19\n" +
 	"\bevery_ms\x18\x02 \x01(\x04R\aeveryMs\x12\x12\n" +
@@ -2422,86 +2591,90 @@ func file_incumbent_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_incumbent_v1_cluster_proto_rawDescData
 }
 
-var file_incumbent_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_incumbent_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_incumbent_v1_cluster_proto_goTypes = []any{
 	(*StatusRequest)(nil),          // 0: incumbent.v1.StatusRequest
 	(*StatusResponse)(nil),         // 1: incumbent.v1.StatusResponse
-	(*Backups)(nil),                // 2: incumbent.v1.Backups
-	(*Member)(nil),                 // 3: incumbent.v1.Member
-	(*Door)(nil),                   // 4: incumbent.v1.Door
-	(*Rates)(nil),                  // 5: incumbent.v1.Rates
-	(*Storage)(nil),                // 6: incumbent.v1.Storage
-	(*Limit)(nil),                  // 7: incumbent.v1.Limit
-	(*EventsRequest)(nil),          // 8: incumbent.v1.EventsRequest
-	(*EventsResponse)(nil),         // 9: incumbent.v1.EventsResponse
-	(*Event)(nil),                  // 10: incumbent.v1.Event
-	(*SnapshotRequest)(nil),        // 11: incumbent.v1.SnapshotRequest
-	(*SnapshotResponse)(nil),       // 12: incumbent.v1.SnapshotResponse
-	(*StateHashRequest)(nil),       // 13: incumbent.v1.StateHashRequest
-	(*StateHashResponse)(nil),      // 14: incumbent.v1.StateHashResponse
-	(*BackupRequest)(nil),          // 15: incumbent.v1.BackupRequest
-	(*BackupResponse)(nil),         // 16: incumbent.v1.BackupResponse
-	(*SettingsRequest)(nil),        // 17: incumbent.v1.SettingsRequest
-	(*SettingsResponse)(nil),       // 18: incumbent.v1.SettingsResponse
-	(*Setting)(nil),                // 19: incumbent.v1.Setting
-	(*MembersRequest)(nil),         // 20: incumbent.v1.MembersRequest
-	(*MembersResponse)(nil),        // 21: incumbent.v1.MembersResponse
-	(*CreateTokenRequest)(nil),     // 22: incumbent.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),    // 23: incumbent.v1.CreateTokenResponse
-	(*JoinRequest)(nil),            // 24: incumbent.v1.JoinRequest
-	(*JoinResponse)(nil),           // 25: incumbent.v1.JoinResponse
-	(*RemoveMemberRequest)(nil),    // 26: incumbent.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),   // 27: incumbent.v1.RemoveMemberResponse
-	(*PromoteMemberRequest)(nil),   // 28: incumbent.v1.PromoteMemberRequest
-	(*PromoteMemberResponse)(nil),  // 29: incumbent.v1.PromoteMemberResponse
-	(*TransferLeaderRequest)(nil),  // 30: incumbent.v1.TransferLeaderRequest
-	(*TransferLeaderResponse)(nil), // 31: incumbent.v1.TransferLeaderResponse
-	(*LeaveRequest)(nil),           // 32: incumbent.v1.LeaveRequest
-	(*LeaveResponse)(nil),          // 33: incumbent.v1.LeaveResponse
+	(*Catalog)(nil),                // 2: incumbent.v1.Catalog
+	(*SharedRead)(nil),             // 3: incumbent.v1.SharedRead
+	(*Backups)(nil),                // 4: incumbent.v1.Backups
+	(*Member)(nil),                 // 5: incumbent.v1.Member
+	(*Door)(nil),                   // 6: incumbent.v1.Door
+	(*Rates)(nil),                  // 7: incumbent.v1.Rates
+	(*Storage)(nil),                // 8: incumbent.v1.Storage
+	(*Limit)(nil),                  // 9: incumbent.v1.Limit
+	(*EventsRequest)(nil),          // 10: incumbent.v1.EventsRequest
+	(*EventsResponse)(nil),         // 11: incumbent.v1.EventsResponse
+	(*Event)(nil),                  // 12: incumbent.v1.Event
+	(*SnapshotRequest)(nil),        // 13: incumbent.v1.SnapshotRequest
+	(*SnapshotResponse)(nil),       // 14: incumbent.v1.SnapshotResponse
+	(*StateHashRequest)(nil),       // 15: incumbent.v1.StateHashRequest
+	(*StateHashResponse)(nil),      // 16: incumbent.v1.StateHashResponse
+	(*BackupRequest)(nil),          // 17: incumbent.v1.BackupRequest
+	(*BackupResponse)(nil),         // 18: incumbent.v1.BackupResponse
+	(*SettingsRequest)(nil),        // 19: incumbent.v1.SettingsRequest
+	(*SettingsResponse)(nil),       // 20: incumbent.v1.SettingsResponse
+	(*Setting)(nil),                // 21: incumbent.v1.Setting
+	(*MembersRequest)(nil),         // 22: incumbent.v1.MembersRequest
+	(*MembersResponse)(nil),        // 23: incumbent.v1.MembersResponse
+	(*CreateTokenRequest)(nil),     // 24: incumbent.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),    // 25: incumbent.v1.CreateTokenResponse
+	(*JoinRequest)(nil),            // 26: incumbent.v1.JoinRequest
+	(*JoinResponse)(nil),           // 27: incumbent.v1.JoinResponse
+	(*RemoveMemberRequest)(nil),    // 28: incumbent.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),   // 29: incumbent.v1.RemoveMemberResponse
+	(*PromoteMemberRequest)(nil),   // 30: incumbent.v1.PromoteMemberRequest
+	(*PromoteMemberResponse)(nil),  // 31: incumbent.v1.PromoteMemberResponse
+	(*TransferLeaderRequest)(nil),  // 32: incumbent.v1.TransferLeaderRequest
+	(*TransferLeaderResponse)(nil), // 33: incumbent.v1.TransferLeaderResponse
+	(*LeaveRequest)(nil),           // 34: incumbent.v1.LeaveRequest
+	(*LeaveResponse)(nil),          // 35: incumbent.v1.LeaveResponse
 }
 var file_incumbent_v1_cluster_proto_depIdxs = []int32{
-	3,  // 0: incumbent.v1.StatusResponse.members:type_name -> incumbent.v1.Member
-	4,  // 1: incumbent.v1.StatusResponse.doors:type_name -> incumbent.v1.Door
-	5,  // 2: incumbent.v1.StatusResponse.rates:type_name -> incumbent.v1.Rates
-	6,  // 3: incumbent.v1.StatusResponse.storage:type_name -> incumbent.v1.Storage
-	7,  // 4: incumbent.v1.StatusResponse.limits:type_name -> incumbent.v1.Limit
-	2,  // 5: incumbent.v1.StatusResponse.backups:type_name -> incumbent.v1.Backups
-	10, // 6: incumbent.v1.EventsResponse.events:type_name -> incumbent.v1.Event
-	19, // 7: incumbent.v1.SettingsResponse.settings:type_name -> incumbent.v1.Setting
-	3,  // 8: incumbent.v1.MembersResponse.members:type_name -> incumbent.v1.Member
-	3,  // 9: incumbent.v1.JoinResponse.members:type_name -> incumbent.v1.Member
-	3,  // 10: incumbent.v1.RemoveMemberResponse.member:type_name -> incumbent.v1.Member
-	0,  // 11: incumbent.v1.ClusterService.Status:input_type -> incumbent.v1.StatusRequest
-	8,  // 12: incumbent.v1.ClusterService.Events:input_type -> incumbent.v1.EventsRequest
-	11, // 13: incumbent.v1.ClusterService.Snapshot:input_type -> incumbent.v1.SnapshotRequest
-	13, // 14: incumbent.v1.ClusterService.StateHash:input_type -> incumbent.v1.StateHashRequest
-	15, // 15: incumbent.v1.ClusterService.Backup:input_type -> incumbent.v1.BackupRequest
-	17, // 16: incumbent.v1.ClusterService.Settings:input_type -> incumbent.v1.SettingsRequest
-	20, // 17: incumbent.v1.ClusterService.Members:input_type -> incumbent.v1.MembersRequest
-	22, // 18: incumbent.v1.ClusterService.CreateToken:input_type -> incumbent.v1.CreateTokenRequest
-	24, // 19: incumbent.v1.ClusterService.Join:input_type -> incumbent.v1.JoinRequest
-	26, // 20: incumbent.v1.ClusterService.RemoveMember:input_type -> incumbent.v1.RemoveMemberRequest
-	28, // 21: incumbent.v1.ClusterService.PromoteMember:input_type -> incumbent.v1.PromoteMemberRequest
-	30, // 22: incumbent.v1.ClusterService.TransferLeader:input_type -> incumbent.v1.TransferLeaderRequest
-	32, // 23: incumbent.v1.ClusterService.Leave:input_type -> incumbent.v1.LeaveRequest
-	1,  // 24: incumbent.v1.ClusterService.Status:output_type -> incumbent.v1.StatusResponse
-	9,  // 25: incumbent.v1.ClusterService.Events:output_type -> incumbent.v1.EventsResponse
-	12, // 26: incumbent.v1.ClusterService.Snapshot:output_type -> incumbent.v1.SnapshotResponse
-	14, // 27: incumbent.v1.ClusterService.StateHash:output_type -> incumbent.v1.StateHashResponse
-	16, // 28: incumbent.v1.ClusterService.Backup:output_type -> incumbent.v1.BackupResponse
-	18, // 29: incumbent.v1.ClusterService.Settings:output_type -> incumbent.v1.SettingsResponse
-	21, // 30: incumbent.v1.ClusterService.Members:output_type -> incumbent.v1.MembersResponse
-	23, // 31: incumbent.v1.ClusterService.CreateToken:output_type -> incumbent.v1.CreateTokenResponse
-	25, // 32: incumbent.v1.ClusterService.Join:output_type -> incumbent.v1.JoinResponse
-	27, // 33: incumbent.v1.ClusterService.RemoveMember:output_type -> incumbent.v1.RemoveMemberResponse
-	29, // 34: incumbent.v1.ClusterService.PromoteMember:output_type -> incumbent.v1.PromoteMemberResponse
-	31, // 35: incumbent.v1.ClusterService.TransferLeader:output_type -> incumbent.v1.TransferLeaderResponse
-	33, // 36: incumbent.v1.ClusterService.Leave:output_type -> incumbent.v1.LeaveResponse
-	24, // [24:37] is the sub-list for method output_type
-	11, // [11:24] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	5,  // 0: incumbent.v1.StatusResponse.members:type_name -> incumbent.v1.Member
+	6,  // 1: incumbent.v1.StatusResponse.doors:type_name -> incumbent.v1.Door
+	7,  // 2: incumbent.v1.StatusResponse.rates:type_name -> incumbent.v1.Rates
+	8,  // 3: incumbent.v1.StatusResponse.storage:type_name -> incumbent.v1.Storage
+	9,  // 4: incumbent.v1.StatusResponse.limits:type_name -> incumbent.v1.Limit
+	4,  // 5: incumbent.v1.StatusResponse.backups:type_name -> incumbent.v1.Backups
+	2,  // 6: incumbent.v1.StatusResponse.catalog:type_name -> incumbent.v1.Catalog
+	3,  // 7: incumbent.v1.StatusResponse.shared_reads:type_name -> incumbent.v1.SharedRead
+	12, // 8: incumbent.v1.EventsResponse.events:type_name -> incumbent.v1.Event
+	21, // 9: incumbent.v1.SettingsResponse.settings:type_name -> incumbent.v1.Setting
+	5,  // 10: incumbent.v1.MembersResponse.members:type_name -> incumbent.v1.Member
+	5,  // 11: incumbent.v1.JoinResponse.members:type_name -> incumbent.v1.Member
+	5,  // 12: incumbent.v1.RemoveMemberResponse.member:type_name -> incumbent.v1.Member
+	0,  // 13: incumbent.v1.ClusterService.Status:input_type -> incumbent.v1.StatusRequest
+	10, // 14: incumbent.v1.ClusterService.Events:input_type -> incumbent.v1.EventsRequest
+	13, // 15: incumbent.v1.ClusterService.Snapshot:input_type -> incumbent.v1.SnapshotRequest
+	15, // 16: incumbent.v1.ClusterService.StateHash:input_type -> incumbent.v1.StateHashRequest
+	17, // 17: incumbent.v1.ClusterService.Backup:input_type -> incumbent.v1.BackupRequest
+	19, // 18: incumbent.v1.ClusterService.Settings:input_type -> incumbent.v1.SettingsRequest
+	22, // 19: incumbent.v1.ClusterService.Members:input_type -> incumbent.v1.MembersRequest
+	24, // 20: incumbent.v1.ClusterService.CreateToken:input_type -> incumbent.v1.CreateTokenRequest
+	26, // 21: incumbent.v1.ClusterService.Join:input_type -> incumbent.v1.JoinRequest
+	28, // 22: incumbent.v1.ClusterService.RemoveMember:input_type -> incumbent.v1.RemoveMemberRequest
+	30, // 23: incumbent.v1.ClusterService.PromoteMember:input_type -> incumbent.v1.PromoteMemberRequest
+	32, // 24: incumbent.v1.ClusterService.TransferLeader:input_type -> incumbent.v1.TransferLeaderRequest
+	34, // 25: incumbent.v1.ClusterService.Leave:input_type -> incumbent.v1.LeaveRequest
+	1,  // 26: incumbent.v1.ClusterService.Status:output_type -> incumbent.v1.StatusResponse
+	11, // 27: incumbent.v1.ClusterService.Events:output_type -> incumbent.v1.EventsResponse
+	14, // 28: incumbent.v1.ClusterService.Snapshot:output_type -> incumbent.v1.SnapshotResponse
+	16, // 29: incumbent.v1.ClusterService.StateHash:output_type -> incumbent.v1.StateHashResponse
+	18, // 30: incumbent.v1.ClusterService.Backup:output_type -> incumbent.v1.BackupResponse
+	20, // 31: incumbent.v1.ClusterService.Settings:output_type -> incumbent.v1.SettingsResponse
+	23, // 32: incumbent.v1.ClusterService.Members:output_type -> incumbent.v1.MembersResponse
+	25, // 33: incumbent.v1.ClusterService.CreateToken:output_type -> incumbent.v1.CreateTokenResponse
+	27, // 34: incumbent.v1.ClusterService.Join:output_type -> incumbent.v1.JoinResponse
+	29, // 35: incumbent.v1.ClusterService.RemoveMember:output_type -> incumbent.v1.RemoveMemberResponse
+	31, // 36: incumbent.v1.ClusterService.PromoteMember:output_type -> incumbent.v1.PromoteMemberResponse
+	33, // 37: incumbent.v1.ClusterService.TransferLeader:output_type -> incumbent.v1.TransferLeaderResponse
+	35, // 38: incumbent.v1.ClusterService.Leave:output_type -> incumbent.v1.LeaveResponse
+	26, // [26:39] is the sub-list for method output_type
+	13, // [13:26] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_incumbent_v1_cluster_proto_init() }
@@ -2515,7 +2688,7 @@ func file_incumbent_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_incumbent_v1_cluster_proto_rawDesc), len(file_incumbent_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   34,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
