@@ -134,6 +134,7 @@ bench-smoke: ## a few seconds of the load tool; any violation fails
 blackbox: build ## tests of the binary, from outside
 	@packages=$$(go list ./test/... | grep -v -e '/test/deps$$' -e '/test/mutants'); \
 	test/again/again.sh '-count=1 -p 1 -timeout $(TEST_TIMEOUT)' $$packages
+	cd test/consul/clients && go test -count=1 -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: mutants-smoke
 mutants-smoke: ## two of the mutants, chosen by INCUMBENT_MUTANT_SEED

@@ -2,6 +2,8 @@ package clients
 
 import (
 	"bytes"
+	"errors"
+	"net/http"
 	"testing"
 	"time"
 
@@ -179,7 +181,7 @@ func TestWhatHarnessesAsk(t *testing.T) {
 	}
 }
 
-// TestSnapshot saves, changes, and restores.
+// TestSnapshot saves. Nobody restores a running cluster: that is a published difference.
 func TestSnapshot(t *testing.T) {
 	client := connect(t)
 	kv := client.KV()
@@ -191,13 +193,14 @@ func TestSnapshot(t *testing.T) {
 	_, err = saved.ReadFrom(stream)
 	check(t, err)
 	check(t, stream.Close())
-	_, err = kv.Put(&api.KVPair{Key: "calls/snapshot", Value: []byte("now")}, nil)
-	check(t, err)
-	check(t, client.Snapshot().Restore(nil, &saved))
-	eventually(t, "what was saved is back", func() bool {
-		pair, _, err := kv.Get("calls/snapshot", nil)
-		return err == nil && pair != nil && string(pair.Value) == "then"
-	})
+	if saved.Len() == 0 {
+		t.Error("nothing was saved")
+	}
+	err = client.Snapshot().Restore(nil, &saved)
+	var status api.StatusError
+	if !errors.As(err, &status) || status.Code != http.StatusNotImplemented {
+		t.Errorf("restored: %v", err)
+	}
 }
 
 func TestPreparedQuery(t *testing.T) {
