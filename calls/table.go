@@ -233,7 +233,7 @@ var table = [NumCalls]Row{
 	ConsulServices: {Action: auth.ServiceRead, Judged: Named, Lane: admit.Reads, Stale: admit.Small, Note: "shows what its caller may see", Ways: []string{
 		"consul.GET /v1/catalog/services", "consul.GET /v1/catalog/service/", "consul.GET /v1/catalog/connect/", "consul.GET /v1/catalog/gateway-services/",
 		"consul.GET /v1/health/service/", "consul.GET /v1/health/connect/", "consul.GET /v1/health/ingress/", "consul.GET /v1/health/checks/", "consul.GET /v1/health/state/",
-		"consul.GET /v1/agent/services", "consul.GET /v1/agent/service/", "consul.GET /v1/agent/health/service/id/", "consul.GET /v1/agent/health/service/name/",
+		"consul.GET /v1/agent/services", "consul.GET /v1/internal/ui/services", "consul.GET /v1/agent/service/", "consul.GET /v1/agent/health/service/id/", "consul.GET /v1/agent/health/service/name/",
 	}},
 	ConsulRegister: {Judged: Steps, Lane: admit.Claims, Note: "write on nodes, where it changes one or a check of one; write on services for each of them", Ways: []string{
 		"consul.PUT /v1/catalog/register", "consul.PUT /v1/agent/service/register", "consul.PUT /v1/agent/check/register",

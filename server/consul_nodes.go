@@ -150,7 +150,7 @@ func (s *Server) consulNodeAddress() string {
 
 // aliveCheck is the one that says whether a node is there at all.
 func aliveCheck(alive bool) *catalog.Check {
-	c := &catalog.Check{ID: "serfHealth", Name: "Serf Health Status", Status: catalog.Passing, Output: "the member is there"}
+	c := &catalog.Check{ID: "serfHealth", Name: "Serf Health Status", Status: catalog.Passing, Output: "Agent alive and reachable"}
 	if !alive {
 		c.Status, c.Output = catalog.Critical, "the member is not connected"
 	}

@@ -66,7 +66,7 @@ func catalogServices(d *Door, r *request) {
 	}
 	e, err := expressionOf[instanceJSON](&d.expressions, p.filter)
 	if err != nil {
-		r.fail(http.StatusInternalServerError, "%v", err)
+		r.failRead(http.StatusInternalServerError, "%v", err)
 		return
 	}
 	p.tags, p.passing = nil, false
@@ -133,7 +133,7 @@ func (r *request) serveNode(kind string, shape func(*catalog.Node, []*serviceJSO
 	}
 	e, err := expressionOf[serviceJSON](&d.expressions, r.opts.filter)
 	if err != nil {
-		r.fail(http.StatusInternalServerError, "%v", err)
+		r.failRead(http.StatusInternalServerError, "%v", err)
 		return
 	}
 	name, seen := r.rest, r.who.sights()

@@ -8,10 +8,11 @@ import (
 
 // Texts that clients look for.
 const (
-	textNoLeader    = "No cluster leader"
-	textOverloaded  = "rate limit exceeded, try again later or against a different server"
-	textDenied      = "Permission denied: "
-	textUnknownUser = "ACL not found"
+	textNoLeader     = "No cluster leader"
+	textOverloaded   = "rate limit exceeded, try again later or against a different server"
+	textDenied       = "Permission denied: "
+	textNoDatacenter = "No path to datacenter"
+	textUnknownUser  = "ACL not found"
 )
 
 // errorReply is how a client is told of an error. No leader is a 500: clients try again

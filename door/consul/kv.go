@@ -130,6 +130,10 @@ func (r *request) answerKey(c *kv.Command, res core.Result) {
 	case incumbent.Conflict, incumbent.Held, incumbent.NotHolder:
 		r.json(http.StatusOK, false)
 	case incumbent.Expired:
+		if kv.Of(r.door.view()).Delayed(c.Key) { // which a session that has ended has left, mostly this one
+			r.json(http.StatusOK, false)
+			return
+		}
 		r.fail(http.StatusInternalServerError, "raft apply failed: "+textNoSession, c.Session)
 	default:
 		r.failFor(res.Err)

@@ -30,7 +30,7 @@ const (
 	acceptPause      = 50 * time.Millisecond
 	firstRetry       = 50 * time.Millisecond // of what found no leader
 	maxRetry         = 500 * time.Millisecond
-	gzipFrom         = 512       // bytes of a body that is worth it
+	gzipFrom         = 1400      // bytes of a body that is worth it: less goes out in one packet anyhow
 	sendBytes        = 256 << 10 // of one answer handed to the connection at once
 )
 

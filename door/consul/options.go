@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -51,17 +52,21 @@ func (r *request) parse() bool {
 	o.pretty, o.filter, o.hash = q.Has("pretty"), q.Get("filter"), q.Get("hash")
 	o.stale, o.consistent, o.cached = q.Has("stale"), q.Has("consistent"), q.Has("cached")
 	if dc := q.Get("dc"); dc != "" && dc != r.door.cfg.Datacenter {
-		r.fail(http.StatusInternalServerError, "No path to datacenter")
+		r.failLooking(http.StatusInternalServerError, textNoDatacenter)
 		return false
 	}
-	for _, name := range []string{"ns", "partition"} {
-		if v := q.Get(name); v != "" && v != "default" {
-			r.fail(http.StatusBadRequest, "Invalid query parameter: %q can only be default", name)
+	for _, of := range [...]struct{ name, what string }{{"ns", "Namespaces"}, {"partition", "Partitions"}} {
+		if v := q.Get(of.name); v != "" && v != "default" {
+			r.fail(http.StatusBadRequest, "Invalid query parameter: %q - %s are a Consul Enterprise feature", of.name, of.what)
 			return false
 		}
 	}
 	if v := r.header.Get("X-Consul-Namespace"); v != "" && v != "default" {
-		r.fail(http.StatusBadRequest, "Invalid header: X-Consul-Namespace can only be default")
+		r.fail(http.StatusBadRequest, `Invalid header: "X-Consul-Namespace" - Namespaces are a Consul Enterprise feature`)
+		return false
+	}
+	if !ageful(r.header.Get("Cache-Control")) {
+		r.fail(http.StatusBadRequest, "Invalid Cache-Control header.")
 		return false
 	}
 	if o.stale && o.consistent {
@@ -69,6 +74,20 @@ func (r *request) parse() bool {
 		return false
 	}
 	return r.parseWait() && r.parseStale()
+}
+
+// ageful reports whether the ages in a Cache-Control header are some. What they say is
+// not looked at: what is cached is as old as this member's state.
+func ageful(header string) bool {
+	for part := range strings.SplitSeq(header, ",") {
+		switch name, value, _ := strings.Cut(strings.TrimSpace(part), "="); strings.ToLower(name) {
+		case "max-age", "stale-if-error":
+			if _, err := strconv.ParseUint(value, 10, 32); err != nil {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func (r *request) parseWait() bool {

@@ -78,7 +78,7 @@ func serveList[R comparable, J any](r *request, k *kind[R, J], of string, p pick
 	if p.filter != "" {
 		e, err := expressionOf[J](&d.expressions, p.filter)
 		if err != nil {
-			r.fail(http.StatusInternalServerError, "%v", err)
+			r.failLooking(http.StatusInternalServerError, "%v", err)
 			return
 		}
 		picked = func(row R) bool { return (plain == nil || plain(row)) && e.selects(k.shape(d, row)) }

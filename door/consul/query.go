@@ -51,6 +51,15 @@ func (r *request) failRead(status int, format string, args ...any) {
 	r.fail(status, format, args...)
 }
 
+// failLooking is failRead where the catalog or a query is looked at, and else fail.
+func (r *request) failLooking(status int, format string, args ...any) {
+	if r.method == http.MethodGet && (strings.HasPrefix(r.path, "/v1/catalog/") || strings.HasPrefix(r.path, "/v1/query/")) {
+		r.failRead(status, format, args...)
+		return
+	}
+	r.fail(status, format, args...)
+}
+
 // queryList lists the queries, by id.
 func queryList(d *Door, r *request) {
 	r.queries(prepared.Prefix(d.namespace))

@@ -74,6 +74,9 @@ func (r *request) later(job func()) {
 // serve finds who is asked, and by whom, and has the endpoint answer.
 func (r *request) serve() {
 	d := r.door
+	if r.cleaned() {
+		return
+	}
 	act, rest, found := d.routes.find(r.path)
 	switch {
 	case !found:

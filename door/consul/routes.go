@@ -27,7 +27,7 @@ type route struct {
 func routes() []route {
 	return slices.Concat(
 		agentRoutes(), agentCallRoutes(), operatorRoutes(), rootsRoutes(), coordinateRoutes(), aclRoutes(),
-		kvRoutes(), sessionRoutes(), eventRoutes(), snapshotRoutes(), catalogRoutes(), healthRoutes(), registrationRoutes(), queryRoutes(),
+		kvRoutes(), sessionRoutes(), eventRoutes(), snapshotRoutes(), catalogRoutes(), healthRoutes(), registrationRoutes(), queryRoutes(), pageRoutes(),
 	)
 }
 

@@ -99,29 +99,31 @@ func txnPut(_ *Door, r *request) {
 // txnSteps checks the operations. If they are not to be executed it has been answered.
 func (r *request) txnSteps(ops []txnOp) (steps []txnStep, ok bool) {
 	var wrong []txnError
+	reads := true
 	for i := range ops {
 		step, err := r.txnStep(&ops[i])
 		switch {
 		case err == nil:
 			steps = append(steps, step)
+			reads = reads && !step.writes
 		case incumbent.KindOf(err) == incumbent.Denied:
 			r.failFor(err)
 			return nil, false
 		default:
-			wrong = append(wrong, txnError{i, messageOf(err)})
+			wrong = append(wrong, txnError{i, textOf(err)})
+			reads = reads && ops[i].KV != nil && !changesKeys(ops[i].KV.T.Verb)
 		}
 	}
-	if len(wrong) > 0 {
+	switch {
+	case len(wrong) == 0:
+	case reads: // it has not been read then
+		r.setHeader("X-Consul-Knownleader", "false")
+		r.setHeader("X-Consul-Lastcontact", "0")
+		r.txnFailed(txnRead{txnAnswer: txnAnswer{Errors: wrong}})
+	default:
 		r.txnFailed(txnAnswer{Errors: wrong})
 	}
 	return steps, len(wrong) == 0
-}
-
-func messageOf(err error) string {
-	if e, ok := err.(*incumbent.Error); ok { //nolint:errorlint // an error that wraps one is not it
-		return e.Message
-	}
-	return err.Error()
 }
 
 func (r *request) txnStep(op *txnOp) (txnStep, error) {

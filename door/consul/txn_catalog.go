@@ -108,7 +108,11 @@ func (r *request) serviceStep(op *txnService) (txnStep, error) {
 		if o == nil {
 			return txnResult{}
 		}
-		return txnResult{Service: serviceOf(o)}
+		s := serviceOf(o)
+		if len(o.Tags) == 0 {
+			s.Tags = nil // as it was written
+		}
+		return txnResult{Service: s}
 	}
 	return s.step()
 }

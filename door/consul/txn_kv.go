@@ -51,6 +51,12 @@ var keyVerbs = map[string]keyVerb{
 // reads reports whether the verb changes nothing.
 func (m *keyVerb) reads() bool { return m.verb == kv.Get || m.verb == kv.List }
 
+// changesKeys reports whether an operation of this verb would change something.
+func changesKeys(verb string) bool {
+	m, known := keyVerbs[verb]
+	return known && !m.reads()
+}
+
 // keyStep checks an operation on keys.
 func (r *request) keyStep(op *txnKV) (s txnStep, err error) {
 	m, known := keyVerbs[op.Verb]

@@ -280,6 +280,10 @@ func (n *normal) member(object map[string]any, key string, depth int) string {
 		return n.index(number.String())
 	case isNumber && strings.HasSuffix(key, "Port") && number != "0" && ofServer(object):
 		return `"<port>"`
+	case isNumber && key == "LTime" && number != "0": // how many events there were, or indexes
+		return `"<time>"`
+	case key == "incumbent-member":
+		return `"<member>"`
 	case key == "ContentHash":
 		return `"<hash>"`
 	}

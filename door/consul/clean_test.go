@@ -1,0 +1,54 @@
+package consul
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestPathsAreCleaned: who asks for a path with empty elements or dots is sent to the one
+// without, and what only shows once it is decoded is taken for that.
+func TestPathsAreCleaned(t *testing.T) {
+	m := startMember(t, nil)
+	for _, c := range []struct{ method, path, to string }{
+		{"GET", "/v1/kv//a", "/v1/kv/a"},
+		{"PUT", "/v1/kv/a//b/../c/?flags=1&cas=0", "/v1/kv/a/c/?flags=1&cas=0"},
+		{"GET", "/v1//kv/%2Fa", "/v1/kv/%2Fa"},
+		{"GET", "/../v1/kv/./a", "/v1/kv/a"},
+	} {
+		a := m.do(c.method, c.path, "")
+		if a.StatusCode != 307 || a.Header.Get("Location") != c.to || (a.body == "") != (c.method == "PUT") {
+			t.Errorf("%s %s: %d to %q, %q", c.method, c.path, a.StatusCode, a.Header.Get("Location"), a.body)
+		}
+	}
+	m.exchange([]exchange{
+		{"an element that is empty once decoded", "PUT", "/v1/kv/a/%2Fb", "x", 200, "true"},
+		{"one that begins with a dot", "PUT", "/v1/kv/a/.hidden", "x", 200, "true"},
+		{"a slash at the end", "PUT", "/v1/kv/a/c/", "x", 200, "true"},
+		{"they are as they are stored", "GET", "/v1/kv/a?keys", "", 200, `["a/.hidden","a/b","a/c/"]`},
+	})
+}
+
+// TestServicesInOneLine: the numbers are those of the instances that are seen.
+func TestServicesInOneLine(t *testing.T) {
+	m := startMember(t, nil)
+	for _, body := range []string{
+		`{"Node":"a","Address":"10.0.0.1","Service":{"ID":"1","Service":"web","Tags":["x","y"],"Meta":{"external-source":"nomad"}},"Check":{"CheckID":"c","Status":"critical","ServiceID":"1"}}`,
+		`{"Node":"a","Address":"10.0.0.1","Service":{"ID":"2","Service":"web","Tags":["x"]},"Check":{"CheckID":"n","Status":"passing"}}`,
+		`{"Node":"b","Address":"10.0.0.2","Service":{"ID":"3","Service":"web"},"Check":{"CheckID":"c","Status":"warning","ServiceID":"3"}}`,
+	} {
+		if a := m.do("PUT", "/v1/catalog/register", body); a.StatusCode != 200 {
+			t.Fatal(a.body)
+		}
+	}
+	a := m.do("GET", "/v1/internal/ui/services", "")
+	for _, want := range []string{
+		`"Tags":["x","y"],"Nodes":["a","b"],"ExternalSources":["nomad"],"InstanceCount":3,"ChecksPassing":2,"ChecksWarning":1,"ChecksCritical":1,`,
+	} {
+		if !strings.Contains(a.body, want) || a.Header.Get("X-Consul-Index") == "1" {
+			t.Errorf("%s, index %s", a.body, a.Header.Get("X-Consul-Index"))
+		}
+	}
+	if a := m.do("GET", "/v1/internal/ui/services?filter=Node.Node==b", ""); !strings.Contains(a.body, `"InstanceCount":1,`) {
+		t.Error(a.body)
+	}
+}
