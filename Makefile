@@ -18,10 +18,13 @@ BENCH_SMOKE ?= juju-leases leader-stall expiry-avalanche idle-fleet kv-put kv-ge
 JUJU_SMOKE ?= local:1 local:3
 CLUSTER_SMOKE ?= leader-kill leader-kill:cut follower-wipe cluster-closed hand-over consul-failover
 SIM_SEEDS    ?= 20
+RACE_CHECKS  ?= 25
+MODEL_CHECKS ?= 100
 FUZZ_TIME    ?= 3000x
 SOAK_SEEDS   ?= 2000
 SOAK_FUZZ    ?= 300000x
 SOAK_PLAY    ?= 2h
+SOAK_CHECKS  ?= 1000
 PLAY_TIME    ?= 10m
 TEST_TIMEOUT ?= 30m
 
@@ -85,13 +88,13 @@ check-imports: ## imports between packages go one way
 MEMORY_DIR := $(shell room=$$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1); [ "$${room:-0}" -gt 4000000 ] && [ -w /dev/shm ] && echo /dev/shm)
 
 .PHONY: race
-race: ## unit, transcript, model and virtual-time tests with the race detector
-	$(if $(MEMORY_DIR),GOTMPDIR=$${GOTMPDIR:-$${TMPDIR:-/tmp}} TMPDIR=$(MEMORY_DIR)) CGO_ENABLED=1 test/again/again.sh '-race -timeout $(TEST_TIMEOUT)' $$(go list ./... | grep -v '/incumbent/test/')
+race: ## unit, transcript, model and virtual-time tests with the race detector, the models with RACE_CHECKS rounds
+	$(if $(MEMORY_DIR),GOTMPDIR=$${GOTMPDIR:-$${TMPDIR:-/tmp}} TMPDIR=$(MEMORY_DIR)) RAPID_CHECKS=$(RACE_CHECKS) CGO_ENABLED=1 test/again/again.sh '-race -timeout $(TEST_TIMEOUT)' $$(go list ./... | grep -v '/incumbent/test/')
 
 .PHONY: sim-smoke
-sim-smoke: ## the simulator over SIM_SEEDS seeds
+sim-smoke: ## the simulator over SIM_SEEDS seeds, with all invariants asserted
 	@if [ -d sim ]; then \
-		INCUMBENT_SIM_SEEDS=$(SIM_SEEDS) go test -count=1 -timeout $(TEST_TIMEOUT) -run TestSmoke ./sim/...; \
+		INCUMBENT_SIM_SEEDS=$(SIM_SEEDS) go test -count=1 -tags invariants -timeout $(TEST_TIMEOUT) -run TestSmoke ./sim/...; \
 	else echo "no sim folder"; fi
 
 # go test fuzzes one target of one package at a time. Budgets are numbers of
@@ -154,10 +157,16 @@ mutants: ## break the code in known ways; a named test must notice each
 	INCUMBENT_MUTANTS=1 go test -count=1 -timeout 60m -v ./test/mutants/...
 
 .PHONY: soak
-soak: ## the simulator over SOAK_SEEDS seeds, each fuzz target for SOAK_FUZZ executions, random calls for twice SOAK_PLAY
+soak: ## the simulator over SOAK_SEEDS seeds, models for SOAK_CHECKS rounds, each fuzz target for SOAK_FUZZ executions, random calls for twice SOAK_PLAY
 	$(MAKE) --no-print-directory sim-smoke SIM_SEEDS=$(SOAK_SEEDS) TEST_TIMEOUT=0
+	$(MAKE) --no-print-directory models MODEL_CHECKS=$(SOAK_CHECKS)
 	$(MAKE) --no-print-directory fuzz-smoke FUZZ_TIME=$(SOAK_FUZZ)
 	$(MAKE) --no-print-directory play PLAY_TIME=$(SOAK_PLAY)
+
+.PHONY: models
+models: ## model tests for MODEL_CHECKS rounds each, with all invariants asserted
+	@grep -rl --include='*_test.go' 'rapid\.Check' . | xargs -r -n 1 dirname | sort -u | \
+		RAPID_CHECKS=$(MODEL_CHECKS) xargs go test -count=1 -tags invariants -timeout 0
 
 .PHONY: play
 play: build ## random calls of every door against the binary, on one member and on three, for PLAY_TIME each (INCUMBENT_PLAYER_SEED replays)

@@ -2,16 +2,24 @@
 
 package core
 
-// checkAlways and checkEvery bound what checking costs: a small state is checked
-// after every batch, a large one after every 256th.
+// These bound what checking costs, in lease records, places in queues, results that are
+// kept, and records of families that it was told of: a state of fewer than checkRecords is
+// checked after every batch, a larger one so much less often that a batch costs as much,
+// and one of more than checkMost after every 256th. What is broken stays so.
 const (
-	checkAlways = 2000 // lease records, places in queues, and records of families that it was told of
-	checkEvery  = 256  // batches
+	checkRecords = 64
+	checkMost    = 2000
+	checkEvery   = 256 // batches
 )
 
 // assertInvariants stops the process on a broken invariant.
 func (s *State) assertInvariants() {
-	if s.names.Len()+s.places.Len()+s.records > checkAlways && s.batches%checkEvery != 0 {
+	n := s.names.Len() + s.places.Len() + s.kept.Len() + s.records
+	every := uint64(1 + n/checkRecords)
+	if n > checkMost {
+		every = checkEvery
+	}
+	if s.batches%every != 0 {
 		return
 	}
 	if err := s.check(); err != nil {
