@@ -58,12 +58,18 @@ type agent struct {
 }
 
 func newAgent(w *world, id int) *agent {
-	a := &agent{w: w, id: id, at: w.anyone(), rate: 1 + (w.rng.Float64()*2-1)*drift}
-	a.ttl = w.someTTL()
-	a.reader.a = a
+	a := newClient(w, id)
 	a.reader.watcher.a = a
 	a.reader.watcher.of = w.someSelection()
 	a.reader.begin()
+	return a
+}
+
+// newClient returns an agent that reads and watches only what it is told to.
+func newClient(w *world, id int) *agent {
+	a := &agent{w: w, id: id, at: w.anyone(), rate: 1 + (w.rng.Float64()*2-1)*drift}
+	a.ttl = w.someTTL()
+	a.reader.a = a
 	return a
 }
 
@@ -155,6 +161,11 @@ func (a *agent) follows(leader uint64) {
 // call sends a request and hands on what comes back: once, the answer or after a
 // while nothing (the outcome is not known).
 func (a *agent) call(send func(p *process, reply func(do func())), nothing func()) {
+	a.callWithin(patience, send, nothing)
+}
+
+// callWithin is call, with another patience.
+func (a *agent) callWithin(patience time.Duration, send func(p *process, reply func(do func())), nothing func()) {
 	m := a.at
 	turn, answered := a.turn, false
 	fail := func() {

@@ -12,7 +12,8 @@ import (
 // check_lease.go, who holds what; check_log.go, what was applied and who leads;
 // check_call.go, what was answered; check_keys.go, what is under which key;
 // check_locks.go, who has locked it; history.go, whether all answers about keys can
-// be explained; lists.go, whether those of transactions can; check_end.go, what must hold once all is well again.
+// be explained; lists.go, whether those of transactions can; check_catalog.go, what is in
+// the catalog; check_polls.go, what those are told who wait for a change of it; check_end.go, what must hold once all is well again.
 type checker struct {
 	w *world
 
@@ -48,6 +49,8 @@ type checker struct {
 	// policies are those that the log has.
 	policies *policyChecker
 	lists    *listChecker
+	catalog  *catalogChecker
+	polls    *pollChecker
 
 	// After the healing.
 	settledTerm uint64
@@ -65,7 +68,7 @@ func newChecker(w *world) *checker {
 		unpinned: map[incumbent.Token]time.Duration{}, offered: map[incumbent.Token]time.Duration{}, accepted: map[incumbent.Token]bool{},
 		places: map[incumbent.Index]int{}, leaders: map[uint64]uint64{},
 		refused: map[uint64]incumbent.Kind{}, calls: map[uint64]incumbent.Index{}, effects: map[uint64]incumbent.Index{},
-		raises: map[string]bool{}, keys: newKeyChecker(w), lists: newListChecker(w),
+		raises: map[string]bool{}, keys: newKeyChecker(w), lists: newListChecker(w), catalog: newCatalogChecker(w), polls: &pollChecker{w: w},
 		policies: &policyChecker{w: w, are: map[string]*policy.Policy{}},
 	}
 }
@@ -79,7 +82,13 @@ func (c *checker) recovered(p *process) {
 	if err := p.group.Check(); err != nil {
 		c.w.violate("member %d after a start: %v", p.m.at, err)
 	}
-	c.keys.shown(p, p.group.View())
+	c.shown(p, p.group.View())
+}
+
+// shown checks what a member shows.
+func (c *checker) shown(p *process, v *core.View) {
+	c.keys.shown(p, v)
+	c.catalog.shown(p, v)
 }
 
 // ready is called when the doors open after a start: whatever was acknowledged

@@ -218,7 +218,9 @@ func (c *checker) atEnd() {
 		}
 		c.kept(m.proc, v, c.index)
 		c.keys.atEnd(m.proc)
+		c.catalog.atEnd(m.proc)
 	}
+	c.polls.atEnd()
 	c.keys.explain()
 	c.lists.explain(want.View())
 }

@@ -60,8 +60,8 @@ func (c *keyChecker) changed(x *core.Change) {
 		return
 	}
 	k := keyOf(before, after)
-	if k.Namespace == listsOf {
-		return // its history is checked as a whole
+	if k.Namespace == listsOf || k.Namespace == pairsOf {
+		return // their history is checked as a whole
 	}
 	switch {
 	case !sameEntry(before, c.entries[k]):

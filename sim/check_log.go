@@ -10,6 +10,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
@@ -83,8 +84,10 @@ func (c *checker) first(p *process, a *engine.Applied) {
 	for i := range changes {
 		c.changed(&changes[i])
 		c.keys.changed(&changes[i])
+		c.catalog.changed(&changes[i])
 	}
 	c.keys.applied(p, v, e.hashed)
+	c.catalog.applied(p, v, e.hashed)
 	c.policies.applied(changes, v)
 }
 
@@ -119,6 +122,9 @@ func sum(x *core.Change) changed {
 			out.fields = keyDiffers(before, after)
 		}
 		b = appendDeadline(appendEntry(appendEntry(b, before), after), f.Deadline)
+		if f.Family == catalog.Number {
+			b = appendRecord(appendRecord(b, f.Before), f.After)
+		}
 	}
 	h := fnv.New64a()
 	_, _ = h.Write(b) // a hash takes everything

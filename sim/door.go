@@ -5,6 +5,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/core/settings"
@@ -28,6 +29,8 @@ func (p *process) submit(call lease.Call, cmd core.Command, first bool, done fun
 		p.submitKeys(call, c, first, done)
 	case core.Txn:
 		p.submitTxn(call, c, first, done)
+	case catalog.Command:
+		p.submitCatalog(call, c, first, done)
 	case policy.Command, settings.Command:
 		p.group.Execute(engine.Call{Meta: call.Meta(), Reserve: true}, cmd, done)
 	default:

@@ -173,7 +173,7 @@ func (k *writer) look(keys []kv.Key, read func(*core.View) []*kv.Entry) {
 			}
 			view := p.group.View()
 			w.check.read(p, view, bound)
-			w.check.keys.shown(p, view)
+			w.check.shown(p, view)
 			found := read(view)
 			reply(func() {
 				k.a.reader.hears(view.Index())

@@ -130,6 +130,17 @@ func (p *process) watchConfig() watch.Config {
 	return watch.Config{
 		Limits: watch.Limits{HistoryBytes: historyBytes},
 		Now:    nodeClock{p.m}.Now,
+		Random: p.w.rng.Int64N,
+		AfterFunc: func(d time.Duration, f func()) func() bool {
+			stopped := false
+			leaseClock{p}.AfterFunc(d, func() {
+				if !stopped {
+					stopped = true
+					f()
+				}
+			})
+			return func() bool { was := stopped; stopped = true; return !was }
+		},
 	}
 }
 

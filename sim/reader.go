@@ -69,7 +69,7 @@ func (r *reader) readStale() {
 			r.a.w.violate("member %d showed agent %d index %d after %d on one connection (G23)", p.m.at, r.a.id, at, r.shown)
 		}
 		r.showing, r.shown = p, at
-		r.a.w.check.keys.shown(p, p.group.View())
+		r.a.w.check.shown(p, p.group.View())
 		p.reply(func() { r.hears(at) })
 	}, func() {})
 }

@@ -25,6 +25,7 @@ import (
 	"hash/fnv"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/incumbent-dev/incumbent/core/kv"
@@ -49,6 +50,8 @@ type Config struct {
 	Writers  int           // of keys and values
 	Lockers  int           // of keys
 	Listers  int           // of lists, by transactions
+	Hosts    int           // of services in the catalog
+	Pollers  int           // of the catalog
 	Quota    int64         // of keys and values, in bytes; 0: none
 	Hostile  bool          // the network reorders, repeats and drops single messages, as TCP never does
 	Faults   time.Duration // mean time between two; 0: none
@@ -91,8 +94,14 @@ type Result struct {
 	// Transactions that were answered.
 	Transactions int
 	// Transactions that travelled in parts and were done.
-	Large      int
-	Violations []string
+	Large int
+	// Passes of checks that were answered, and those that the log has.
+	Passes, PassesLogged int
+	Lapses               int // of checks that nobody had passed
+	Bound                int // sessions that depend on a check
+	Polls                int // that were answered
+	Woken                int // of them before their time was over
+	Violations           []string
 }
 
 // world is one run.
@@ -109,6 +118,8 @@ type world struct {
 	agents  []*agent
 	writers []*writer
 	lockers []*locker
+	hosts   []*host
+	pollers []*poller
 	clients []*agent // of all of them
 	keys    []kv.Key // that writers and lockers use
 	values  uint64   // that were drawn
@@ -176,6 +187,21 @@ func (w *world) populate() {
 		l := newLister(w, w.nextID())
 		begins(l.a, l.next)
 	}
+	for i := range w.cfg.Hosts {
+		h := newHost(w, i, w.nextID())
+		w.hosts = append(w.hosts, h)
+		begins(h.a, h.begin)
+	}
+	for range w.cfg.Pollers {
+		k := newPoller(w, w.nextID())
+		w.pollers = append(w.pollers, k)
+		begins(k.a, k.next)
+	}
+}
+
+// polls reports whether a client is a poller: those go on to the end.
+func (w *world) polls(a *agent) bool {
+	return slices.ContainsFunc(w.pollers, func(k *poller) bool { return k.a == a })
 }
 
 // nextID is the id of a client that is not an agent: behind those of probes and of
@@ -199,8 +225,12 @@ func (w *world) play() {
 	}
 	w.check.probed()
 	w.ends = w.now
+	w.check.catalog.ended()
+	w.check.polls.ending()
 	for _, a := range w.clients {
-		a.retire()
+		if !w.polls(a) {
+			a.retire()
+		}
 	}
 	for _, l := range w.lockers {
 		l.locked = false

@@ -7,6 +7,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/engine"
@@ -49,7 +50,8 @@ func (w *world) someSelection() selection {
 	below := one(watch.Prefix(keys, key.Scope, prefix), func(t watch.Topic) bool {
 		return t.Kind == keys && t.Scope == key.Scope && strings.HasPrefix(t.Name, prefix)
 	})
-	switch w.rng.IntN(11) {
+	catalogs := watch.Kind(catalog.Number)
+	switch w.rng.IntN(12) {
 	case 0, 1:
 		return leases
 	case 2:
@@ -67,6 +69,8 @@ func (w *world) someSelection() selection {
 	case 8:
 		return below.changing(w, "value", "flags", "lock")
 	case 9:
+		return one(watch.All(catalogs), func(t watch.Topic) bool { return t.Kind == catalogs })
+	case 10:
 		if len(w.agents) > 0 {
 			return leases.heldBy(w.agents[w.rng.IntN(len(w.agents))].holder())
 		}
