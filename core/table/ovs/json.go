@@ -1,6 +1,7 @@
 package ovs
 
 import (
+	"bytes"
 	"math"
 	"slices"
 	"strconv"
@@ -132,12 +133,31 @@ func (v Value) append(b []byte, sorted bool) []byte {
 	return append(b, '}')
 }
 
-// appendReal appends a real, in as few digits as name it.
+// realDigits is how many significant digits of a real are written: those that any
+// real has, as ovsdb-server writes them.
+const realDigits = 15
+
+// appendReal appends a real as C's %.15g does.
 func appendReal(b []byte, f float64) []byte {
 	if f == math.Trunc(f) && math.Abs(f) < 1e15 {
 		return strconv.AppendInt(b, int64(f), 10)
 	}
-	return strconv.AppendFloat(b, f, 'g', -1, 64)
+	var buf [32]byte
+	text := strconv.AppendFloat(buf[:0], f, 'e', realDigits-1, 64)
+	at := bytes.IndexByte(text, 'e')
+	if at < 0 {
+		return append(b, text...)
+	}
+	exponent, _ := strconv.Atoi(string(text[at+1:]))
+	if exponent >= -4 && exponent < realDigits {
+		text = strconv.AppendFloat(buf[:0], f, 'f', realDigits-1-exponent, 64)
+		if bytes.IndexByte(text, '.') >= 0 {
+			text = bytes.TrimRight(bytes.TrimRight(text, "0"), ".")
+		}
+		return append(b, text...)
+	}
+	b = append(b, bytes.TrimRight(bytes.TrimRight(text[:at], "0"), ".")...)
+	return append(b, text[at:]...)
 }
 
 const hexDigits = "0123456789abcdef"

@@ -18,6 +18,7 @@ const (
 	OpAbort
 	OpComment
 	OpAssert
+	numOps
 )
 
 // ColumnValue is the datum of one column.
@@ -49,25 +50,4 @@ type Operation struct {
 	Durable bool   // commit
 
 	Err *Error // OpFail
-}
-
-// ParseTransaction parses the operations of a transaction (the params behind the
-// name of the database) and checks them against the schema. New uuids are taken
-// from uuid. Parsing ends with the first operation that has an error of its own,
-// as [OpFail]: those before it are still to be executed, for their results, and
-// those behind it are not reached. It fails as a whole only where a limit is passed.
-func ParseTransaction(s *Schema, ops []Value, uuid func() UUID) ([]Operation, *Error) {
-	if len(ops) > MaxOperations {
-		return nil, Errorf(ResourcesExhausted, "a transaction has at most %d operations, not %d", MaxOperations, len(ops))
-	}
-	p := transactionParser{schema: s, uuid: uuid}
-	list := make([]Operation, 0, len(ops))
-	for i, v := range ops {
-		var o Operation
-		if err := p.operation(v, i+1, len(ops), &o); err != nil {
-			return append(list, Operation{Op: OpFail, Err: err}), nil
-		}
-		list = append(list, o)
-	}
-	return list, nil
 }

@@ -25,7 +25,6 @@ type Table struct {
 	IsRoot  bool      // rows stay without being referred to; true for all tables if no table of the schema says so
 	Indexes [][]int   // columns whose values together are unique, in the order of the document
 
-	schema *Schema
 	index  int
 	isRoot bool // as the document has it
 	byName map[string]int
@@ -39,11 +38,15 @@ type Column struct {
 	Mutable   bool
 	Default   Datum // shared
 
-	index int
+	index        int
+	defaultError *Error // what is wrong with the default, if its constraints do not allow it
 }
 
-var columnUUID = &Column{Name: "_uuid", Type: Type{Key: BaseType{Kind: UUIDKind, Table: -1}, Min: 1, Max: 1}, index: ColumnUUID}
-var columnVersion = &Column{Name: "_version", Type: Type{Key: BaseType{Kind: UUIDKind, Table: -1}, Min: 1, Max: 1}, index: ColumnVersion, Ephemeral: true}
+// The columns that every table has.
+var (
+	columnUUID    = &Column{Name: "_uuid", Type: Type{Key: unconstrained(UUIDKind), Min: 1, Max: 1}, index: ColumnUUID}
+	columnVersion = &Column{Name: "_version", Type: Type{Key: unconstrained(UUIDKind), Min: 1, Max: 1}, index: ColumnVersion, Ephemeral: true}
+)
 
 // Table returns the table of a name and its index, nil if there is none.
 func (s *Schema) Table(name string) (*Table, int) {
