@@ -95,6 +95,9 @@ func (x *Exec) OverQuota(owner, namespace string, owners, namespaces Growth) *in
 // Session returns an open session, nil if it is not open.
 func (x *Exec) Session(id incumbent.SessionID) *Session { return x.s.counts[id].session }
 
+// Held reports whether a lease is held under a token, or offered, as [IfHeld] says.
+func (x *Exec) Held(name incumbent.Name, token incumbent.Token) bool { return x.s.Held(name, token) }
+
 // OpenSession opens a session of an id, with a ttl (0: none), as an
 // [OpenSessionCommand] does that whoever asked for the command under way sends: the
 // Session of the result is the one that is open then. It is no part of a transaction.

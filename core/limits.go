@@ -10,7 +10,8 @@ import "github.com/incumbent-dev/incumbent"
 //	4  commands in parts
 //	5  policies, settings, credentials; quotas, what the members of a cluster trust
 //	6  nodes, services and checks
-const SchemaVersion = 6
+//	7  tables
+const SchemaVersion = 7
 
 const (
 	memberSchema = 2 // the version that brought members

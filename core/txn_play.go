@@ -153,12 +153,14 @@ func (t *shared) judgeHeld(says []byte) Verdict {
 	if !ok || r.Bad() || token == 0 {
 		return Verdict{Err: fail(incumbent.Invalid, "malformed")}
 	}
-	named, there := t.names.Get(&entry{Name: incumbent.Name{Namespace: string(name[0]), Model: string(name[1]), Lease: string(name[2])}})
-	if !there {
-		return Verdict{}
-	}
-	l := t.lease(named)
-	return Verdict{Holds: uint64(l.Token) == token}
+	n := incumbent.Name{Namespace: string(name[0]), Model: string(name[1]), Lease: string(name[2])}
+	return Verdict{Holds: t.Held(n, incumbent.Token(token))}
+}
+
+// Held reports whether a lease is held under a token, or offered, as [IfHeld] says.
+func (t *shared) Held(name incumbent.Name, token incumbent.Token) bool {
+	e, there := t.names.Get(&entry{Name: name})
+	return there && token > 0 && t.lease(e).Token == token
 }
 
 func (t *shared) judgeSession(says []byte) Verdict {

@@ -20,16 +20,17 @@ const (
 	Keys                         // that have a value: its principal is who stored it last
 	KeyBytes                     // that those cost
 	Registrations                // nodes, services and checks: their principal is who registered them last
+	TableBytes                   // of rows of tables: their principal is who defined the database
 	NumCounted                   // how many there are
 )
 
-var countedNames = [NumCounted]string{"sessions", "leases", "places", "keys", "key-bytes", "registrations"}
+var countedNames = [NumCounted]string{"sessions", "leases", "places", "keys", "key-bytes", "registrations", "table-bytes"}
 
 // String returns the kind's name, as used in settings and metrics.
 func (c Counted) String() string { return countedNames[c] }
 
 func (c Counted) words() string {
-	return [NumCounted]string{"open sessions", "leases and places in queues", "places in queues", "keys", "bytes of keys and values", "nodes, services and checks"}[c]
+	return [NumCounted]string{"open sessions", "leases and places in queues", "places in queues", "keys", "bytes of keys and values", "nodes, services and checks", "bytes of rows"}[c]
 }
 
 // Usage is what principals and namespaces have: numbers that follow from the records,

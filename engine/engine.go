@@ -34,6 +34,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core/parts"
 	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/core/settings"
+	"github.com/incumbent-dev/incumbent/core/table"
 	"github.com/incumbent-dev/incumbent/core/trust"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
@@ -51,6 +52,7 @@ func families() []core.Family {
 		credential.Family{},
 		trust.Family{},
 		catalog.Family{},
+		table.Family{},
 	}
 }
 

@@ -26,11 +26,13 @@ const (
 	QuotaKeys
 	QuotaKeyBytes
 	QuotaRegistrations
+	QuotaTableBytes
 	QuotaNamespaceLeases
 	QuotaNamespacePlaces
 	QuotaNamespaceKeys
 	QuotaNamespaceKeyBytes
 	QuotaNamespaceRegistrations
+	QuotaNamespaceTableBytes
 	QuotaStreams
 	QuotaWatches
 	QuotaJujuConnections
@@ -109,11 +111,13 @@ var table = [numKeys]Declaration{
 	QuotaKeys:                   quota(core.Keys, Principals, 500_000, "keys that one principal was the last to store"),
 	QuotaKeyBytes:               quota(core.KeyBytes, Principals, 512*mib, "what those cost"),
 	QuotaRegistrations:          catalogQuota(Principals, 200_000, "nodes, services and checks that one principal was the last to register"),
+	QuotaTableBytes:             tableQuota(Principals, 8*gib, "what the rows of the databases cost together that one principal has defined"),
 	QuotaNamespaceLeases:        quota(core.Leases, Namespaces, 0, "leases of one namespace that are held"),
 	QuotaNamespacePlaces:        quota(core.Places, Namespaces, 0, "places in queues of one namespace"),
 	QuotaNamespaceKeys:          quota(core.Keys, Namespaces, 0, "keys of one namespace"),
 	QuotaNamespaceKeyBytes:      quota(core.KeyBytes, Namespaces, 0, "what those cost"),
 	QuotaNamespaceRegistrations: catalogQuota(Namespaces, 0, "nodes, services and checks of one namespace"),
+	QuotaNamespaceTableBytes:    tableQuota(Namespaces, 0, "what the rows of the databases of one namespace cost together"),
 	QuotaStreams:                openQuota(OpenStreams, Principals, 10_000, 5, "streams of the native API that one principal has to one member, each with up to 100 watches"),
 	QuotaWatches: openQuota(OpenWatches, Principals, 100_000, 6,
 		"watches, waits for a release and reads that wait which one principal has at one member, by the native API and by Consul's"),
@@ -140,7 +144,7 @@ func quota(of core.Counted, subject Subject, each int64, does string) Declaratio
 	if subject == Namespaces {
 		d.Name, d.quota = core.ScopeNamespace.Setting(of), func(v *Values) *core.Quota { return &v.terms.Namespaces[of] }
 	}
-	if of == core.KeyBytes {
+	if of == core.KeyBytes || of == core.TableBytes {
 		d.Unit = Bytes
 	}
 	return d
@@ -150,6 +154,13 @@ func quota(of core.Counted, subject Subject, each int64, does string) Declaratio
 func catalogQuota(subject Subject, each int64, does string) Declaration {
 	d := quota(core.Registrations, subject, each, does)
 	d.Schema = 6
+	return d
+}
+
+// tableQuota declares one of what came with tables.
+func tableQuota(subject Subject, each int64, does string) Declaration {
+	d := quota(core.TableBytes, subject, each, does)
+	d.Schema = 7
 	return d
 }
 

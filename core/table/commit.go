@@ -1,0 +1,225 @@
+package table
+
+import (
+	"slices"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
+)
+
+// commit judges what a transaction has done and completes it. It is in this order that
+// other servers do so, and clients see which check comes first. Nothing has changed
+// unless w.order has rows afterwards.
+func (w *work) commit(at incumbent.Index) *ovs.Error {
+	if w.settle(); len(w.order) == 0 {
+		return nil
+	}
+	for _, check := range [...]func() *ovs.Error{w.checkReferences, w.collect, w.checkRows, w.prune, w.checkIndexes} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	w.settle()
+	slices.SortFunc(w.order, func(a, b *touch) int { return a.place.compare(b.place) })
+	n := 0
+	for _, t := range w.order {
+		if t.new != nil {
+			n++
+			t.new.Version = idOf(at, n) // nobody else has seen the row
+		}
+	}
+	return nil
+}
+
+// references calls fn with the references of one kind that a row has and another, which
+// may be nil, does not have.
+func (w *work) references(table, kind int, has, not *Row, fn func(column int, to place)) {
+	for c, column := range w.schema.Tables[table].Columns {
+		k, v := &column.Type.Key, &column.Type.Value
+		d, other := datumOf(has, c), datumOf(not, c)
+		if shared(d, other) {
+			continue
+		}
+		if k.Ref != ovs.NoRef && kindOf(k.Ref) == kind {
+			missing(d.Keys, other.Keys, func(a ovs.Atom) { fn(c, place{k.Table, a.UUID()}) })
+		}
+		if v.Ref != ovs.NoRef && kindOf(v.Ref) == kind {
+			missing(d.Values, other.Values, func(a ovs.Atom) { fn(c, place{v.Table, a.UUID()}) })
+		}
+	}
+}
+
+// missing calls fn with the atoms of one list that do not stand in another. Where both
+// ascend it costs a walk; where they do not some may be told that stand in both.
+func missing(has, other []ovs.Atom, fn func(ovs.Atom)) {
+	for _, a := range has {
+		for len(other) > 0 && ovs.Compare(other[0], a) < 0 {
+			other = other[1:]
+		}
+		if len(other) == 0 || other[0] != a {
+			fn(a)
+		}
+	}
+}
+
+// checkReferences refuses strong references that lead nowhere.
+func (w *work) checkReferences() (err *ovs.Error) {
+	for _, t := range w.order {
+		if t.new == nil {
+			continue
+		}
+		w.references(t.table, strong, t.new, t.old, func(column int, to place) {
+			if err == nil && w.row(to) == nil {
+				err = ovs.Errorf(ovs.ReferentialError, "column %s of row %s of table %s refers to row %s of table %s, which is not there",
+					w.schema.Tables[t.table].Columns[column].Name, t.id, w.name(t.table), to.id, w.name(to.table))
+			}
+		})
+	}
+	if err != nil {
+		return err
+	}
+	for _, t := range w.order {
+		if t.new == nil && w.relations[t.table].kept(t.table, t.id) {
+			return ovs.Errorf(ovs.ReferentialError, "row %s of table %s cannot be deleted: others refer to it", t.id, w.name(t.table))
+		}
+	}
+	return nil
+}
+
+func (w *work) name(table int) string { return w.schema.Tables[table].Name }
+
+// collect deletes the rows that are no roots and that nothing refers to any more, and
+// then those that only they referred to.
+func (w *work) collect() *ovs.Error {
+	var work []place
+	consider := func(p place) {
+		if !w.schema.Tables[p.table].IsRoot {
+			work = append(work, p)
+		}
+	}
+	lost := func(_ int, to place) { consider(to) }
+	for _, t := range w.order {
+		switch {
+		case t.new == nil:
+			w.references(t.table, strong, t.old, nil, lost)
+		case t.old == nil:
+			consider(t.place)
+		default:
+			w.references(t.table, strong, t.old, t.new, lost)
+		}
+	}
+	for len(work) > 0 {
+		p := work[len(work)-1]
+		work = work[:len(work)-1]
+		r := w.row(p)
+		if r == nil || w.relations[p.table].kept(p.table, p.id) {
+			continue
+		}
+		w.references(p.table, strong, r, nil, lost)
+		w.put(p.table, r, nil)
+	}
+	return nil
+}
+
+// checkRows refuses more rows, or larger ones, than there may be.
+func (w *work) checkRows() *ovs.Error {
+	for _, t := range w.order {
+		of := w.schema.Tables[t.table]
+		if n := w.relations[t.table].rows.Len(); n > of.MaxRows {
+			return ovs.Errorf(ovs.ConstraintError, "table %s would have %d rows, and its schema allows %d", of.Name, n, of.MaxRows)
+		}
+		if size := sizeOf(t.new); size > MaxRowBytes {
+			return ovs.Errorf(ovs.ResourcesExhausted, "row %s of table %s would have %d bytes, and at most %d are allowed", t.id, of.Name, size, MaxRowBytes)
+		}
+	}
+	return nil
+}
+
+// prune removes the weak references that lead nowhere, of rows that the transaction has
+// not touched, too.
+func (w *work) prune() *ovs.Error {
+	var list []place
+	for _, t := range w.order {
+		if t.new == nil {
+			w.relations[t.table].from(weak, t.id, func(table int, from ovs.UUID) { list = append(list, place{table, from}) })
+			continue
+		}
+		w.references(t.table, weak, t.new, t.old, func(_ int, to place) {
+			if w.row(to) == nil {
+				list = append(list, t.place)
+			}
+		})
+	}
+	slices.SortFunc(list, place.compare)
+	for _, p := range slices.Compact(list) {
+		if err := w.pruneRow(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *work) pruneRow(p place) *ovs.Error {
+	r := w.row(p)
+	n := next(r)
+	for c, column := range w.schema.Tables[p.table].Columns {
+		t := &column.Type
+		if t.Key.Ref != ovs.Weak && t.Value.Ref != ovs.Weak {
+			continue
+		}
+		d := w.pruned(t, r.Columns[c])
+		if len(d.Keys) < t.Min {
+			return ovs.Errorf(ovs.ConstraintError, "column %s of row %s of table %s would have %d elements without its references to rows that are not there, and needs %d",
+				column.Name, p.id, w.name(p.table), len(d.Keys), t.Min)
+		}
+		n.Columns[c] = d
+	}
+	w.put(p.table, r, n)
+	return nil
+}
+
+// pruned is a datum without the elements whose weak references lead nowhere.
+func (w *work) pruned(t *ovs.Type, d ovs.Datum) (n ovs.Datum) {
+	stays := func(b *ovs.BaseType, a ovs.Atom) bool {
+		return b.Ref != ovs.Weak || w.row(place{b.Table, a.UUID()}) != nil
+	}
+	for i, k := range d.Keys {
+		if !stays(&t.Key, k) || d.Values != nil && !stays(&t.Value, d.Values[i]) {
+			continue
+		}
+		n.Keys = append(n.Keys, k)
+		if d.Values != nil {
+			n.Values = append(n.Values, d.Values[i])
+		}
+	}
+	if len(n.Keys) == len(d.Keys) {
+		return d
+	}
+	return n
+}
+
+// checkIndexes refuses rows whose columns of an index are those of another.
+func (w *work) checkIndexes() *ovs.Error {
+	for _, t := range w.order {
+		if t.new == nil {
+			continue
+		}
+		for i, columns := range w.schema.Tables[t.table].Indexes {
+			if t.old != nil && sameKeys(t.old, t.new, columns) {
+				continue
+			}
+			if w.twice(t, i, keysOf(t.new, columns)) {
+				return ovs.Errorf(ovs.ConstraintError, "row %s of table %s would have the same values as another in the columns of index %d", t.id, w.name(t.table), i+1)
+			}
+		}
+	}
+	return nil
+}
+
+func (w *work) twice(t *touch, index int, keys []ovs.Datum) (twice bool) {
+	w.relations[t.table].unique[index].Ascend(keyed{keys: keys}, func(k keyed) bool {
+		twice = compareKeys(k.keys, keys) == 0 && k.id != t.id
+		return compareKeys(k.keys, keys) == 0 && !twice
+	})
+	return twice
+}

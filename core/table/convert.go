@@ -1,0 +1,75 @@
+package table
+
+import (
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
+)
+
+// convert puts a database with the rows of another, as far as its schema has them, in
+// the place of that.
+func (t *tables) convert(x *core.Exec, d *Database, c *command) core.Result {
+	s, err := parseSchema(c.schema)
+	if err != nil {
+		return core.Result{Err: err}
+	}
+	if s.Name != d.Name {
+		return core.Result{Err: errOtherSchema(d.Name)}
+	}
+	if string(s.JSON) == string(d.Schema.JSON) {
+		return core.Result{Record: &Outcome{}}
+	}
+	empty := newDatabase(d.Namespace, d.Owner, s, x.Index())
+	p := play{work: begin(empty)}
+	failed := p.fill(d)
+	if failed == nil {
+		failed = p.work.commit(x.Index())
+	}
+	if failed == nil {
+		p.work.from.bytes = d.bytes // it is what the rows cost until now that may not grow
+		failed = p.overQuota(x)
+	}
+	if failed != nil {
+		return core.Result{Record: &Outcome{Failed: true, Results: []Result{{Err: failed}}}}
+	}
+	n, change := p.done(x.Index())
+	n.history = empty.history
+	t.put(d, n)
+	t.tell(x, n, &Change{Index: x.Index(), TxnID: change.TxnID, Schema: s, size: changeBytes})
+	return core.Result{Record: &Outcome{TxnID: change.TxnID}}
+}
+
+// fill takes the rows of another database, by the tables and columns that both have.
+func (p *play) fill(d *Database) *ovs.Error {
+	for from, t := range d.Schema.Tables {
+		of, to := p.schema.Table(t.Name)
+		if of == nil {
+			continue
+		}
+		var err *ovs.Error
+		d.Rows(from, func(r *Row) bool {
+			var n *Row
+			if n, err = converted(t, of, r); err == nil {
+				p.put(to, nil, n)
+			}
+			return err == nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func converted(from, to *ovs.Table, r *Row) (*Row, *ovs.Error) {
+	n := &Row{UUID: r.UUID, Columns: make([]ovs.Datum, len(to.Columns))}
+	for i, c := range to.Columns {
+		n.Columns[i] = c.Default
+		if old := from.Column(c.Name); old != nil && old.Index() >= 0 {
+			n.Columns[i] = r.Columns[old.Index()]
+		}
+		if err := n.Columns[i].Check(&c.Type); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}

@@ -1,0 +1,95 @@
+package table
+
+import "github.com/incumbent-dev/incumbent/core/table/ovs"
+
+// find calls fn with the rows of a table for which all conditions hold, until it
+// returns false. It looks at no more rows than an index of the conditions leads to.
+func find(s *ovs.Schema, relations []*relation, table int, where []ovs.Condition, fn func(*Row) bool) {
+	r := relations[table]
+	try := func(o *Row) bool { return !holds(where, o) || fn(o) }
+	tryID := func(id ovs.UUID) bool {
+		o := r.row(id)
+		return o == nil || try(o)
+	}
+	for i := range where {
+		switch c := &where[i]; {
+		case c.Function == ovs.Never:
+			return
+		case c.Column == ovs.ColumnUUID && (c.Function == ovs.Equal || c.Function == ovs.Includes) && len(c.Arg.Keys) == 1:
+			tryID(c.Arg.Keys[0].UUID())
+			return
+		}
+	}
+	if u, keys := bestIndex(s.Tables[table], r, where); u != nil {
+		u.Ascend(keyed{keys: keys}, func(k keyed) bool {
+			return compareKeys(k.keys[:len(keys)], keys) == 0 && tryID(k.id)
+		})
+		return
+	}
+	if to, kind, id, ok := referred(s.Tables[table], where); ok {
+		relations[to].refs[kind].Ascend(ref{to: id, table: table}, func(f ref) bool {
+			return f.to == id && f.table == table && tryID(f.from)
+		})
+		return
+	}
+	r.rows.Scan(try)
+}
+
+func holds(where []ovs.Condition, r *Row) bool {
+	for i := range where {
+		if !where[i].Holds(r) {
+			return false
+		}
+	}
+	return true
+}
+
+// bestIndex returns the index of which conditions name most columns from the first
+// on, and what they are equal to; nil: there is none.
+func bestIndex(t *ovs.Table, r *relation, where []ovs.Condition) (best *uniqueIndex, keys []ovs.Datum) {
+	for i, columns := range t.Indexes {
+		var has []ovs.Datum
+		for _, c := range columns {
+			d, ok := equalTo(where, c)
+			if !ok {
+				break
+			}
+			has = append(has, d)
+		}
+		if len(has) > len(keys) {
+			best, keys = r.unique[i], has
+		}
+	}
+	return best, keys
+}
+
+// equalTo is what a condition says a column is equal to.
+func equalTo(where []ovs.Condition, column int) (ovs.Datum, bool) {
+	for i := range where {
+		if c := &where[i]; c.Column == column && c.Function == ovs.Equal {
+			return c.Arg, true
+		}
+	}
+	return ovs.Datum{}, false
+}
+
+// referred returns a row to which a row refers for which the conditions hold, and how.
+func referred(t *ovs.Table, where []ovs.Condition) (to, kind int, id ovs.UUID, ok bool) {
+	for i := range where {
+		c := &where[i]
+		if c.Column < 0 || c.Function != ovs.Equal && c.Function != ovs.Includes || len(c.Arg.Keys) == 0 {
+			continue
+		}
+		if k := &t.Columns[c.Column].Type.Key; k.Ref != ovs.NoRef {
+			return k.Table, kindOf(k.Ref), c.Arg.Keys[0].UUID(), true
+		}
+	}
+	return 0, 0, id, false
+}
+
+func kindOf(r ovs.RefKind) int {
+	if r == ovs.Strong {
+		return strong
+	}
+	return weak
+}

@@ -1,0 +1,63 @@
+package table
+
+import (
+	"cmp"
+
+	"github.com/tidwall/btree"
+
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
+)
+
+// history is the newest changes of a database, as a value.
+type history struct {
+	changes *btree.BTreeG[*Change] // by index
+	bytes   int64
+	floor   ovs.UUID // of the newest change that is not there
+	last    ovs.UUID
+}
+
+func newHistory(last ovs.UUID) history {
+	return history{changes: newTree(func(a, b *Change) int { return cmp.Compare(a.Index, b.Index) }), floor: last, last: last}
+}
+
+// with returns the history with one more change; the oldest go beyond limit bytes.
+func (h history) with(c *Change, limit int64) history {
+	h.changes = fork(h.changes)
+	h.changes.Set(c)
+	h.bytes += c.size
+	h.last = c.TxnID
+	for h.bytes > limit {
+		oldest, _ := h.changes.PopMin()
+		h.bytes -= oldest.size
+		h.floor = oldest.TxnID
+	}
+	return h
+}
+
+func (h *history) since(id ovs.UUID) ([]*Change, bool) {
+	if id == h.last {
+		return nil, true
+	}
+	at := indexOf(id)
+	if id != h.floor {
+		c, ok := h.changes.Get(&Change{Index: at})
+		if !ok || c.TxnID != id {
+			return nil, false
+		}
+	}
+	var list []*Change
+	h.changes.Ascend(&Change{Index: at + 1}, func(c *Change) bool {
+		list = append(list, c)
+		return true
+	})
+	return list, true
+}
+
+// sizeOfChange is what keeping changes of rows costs.
+func sizeOfChange(rows []RowChange) int64 {
+	n := int64(changeBytes)
+	for i := range rows {
+		n += sizeOf(rows[i].Old) + sizeOf(rows[i].New)
+	}
+	return n
+}

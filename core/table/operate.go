@@ -1,0 +1,290 @@
+package table
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
+)
+
+// Result is what one operation answers.
+type Result struct {
+	Op      ovs.Op
+	Err     *ovs.Error    // it failed
+	None    bool          // it was not reached
+	UUID    ovs.UUID      // insert: the new row's
+	Count   int           // update, mutate, delete: rows for which the conditions held
+	Table   int           // select
+	Columns []int         // select
+	Rows    [][]ovs.Datum // select: the columns of each row, in their order
+}
+
+// Outcome is what a transaction answers: the Record of a [Transact].
+type Outcome struct {
+	Results []Result // of each operation, and behind them of the commit if that failed
+	Failed  bool     // nothing was changed, for an operation or the commit failed
+	Waits   bool     // it failed, for a wait does not hold, and may be tried again later
+	Tables  []int    // that the wait looked at
+	TxnID   ovs.UUID // of the change; zero: nothing was changed
+}
+
+// AppendJSON appends the results as clients get them, for a database with a schema.
+func (o *Outcome) AppendJSON(b []byte, s *ovs.Schema) []byte {
+	b = append(b, '[')
+	for i := range o.Results {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = o.Results[i].appendJSON(b, s)
+	}
+	return append(b, ']')
+}
+
+func (r *Result) appendJSON(b []byte, s *ovs.Schema) []byte {
+	switch {
+	case r.None:
+		return append(b, "null"...)
+	case r.Err != nil:
+		return r.Err.AppendJSON(b)
+	}
+	switch r.Op {
+	case ovs.OpInsert:
+		b = append(b, `{"uuid":["uuid","`...)
+		return append(r.UUID.AppendText(b), `"]}`...)
+	case ovs.OpUpdate, ovs.OpMutate, ovs.OpDelete:
+		b = append(b, `{"count":`...)
+		return append(strconv.AppendInt(b, int64(r.Count), 10), '}')
+	case ovs.OpSelect:
+		return r.appendRows(b, s.Tables[r.Table])
+	}
+	return append(b, "{}"...)
+}
+
+func (r *Result) appendRows(b []byte, t *ovs.Table) []byte {
+	b = append(b, `{"rows":[`...)
+	for i, row := range r.Rows {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '{')
+		for j, c := range r.Columns {
+			if j > 0 {
+				b = append(b, ',')
+			}
+			column := t.At(c)
+			b = ovs.AppendString(b, column.Name)
+			b = append(b, ':')
+			b = row[j].AppendJSON(b, &column.Type)
+		}
+		b = append(b, '}')
+	}
+	return append(b, "]}"...)
+}
+
+// play is a transaction under way.
+type play struct {
+	*work
+	ops  []ovs.Operation
+	held func(lock string) bool
+	out  Outcome
+}
+
+// run executes the operations in order up to the first that fails. idle: it is only to
+// be found out whether something changes, and false is returned as soon as it is sure
+// that something does.
+func (p *play) run(idle bool) bool {
+	p.out.Results = make([]Result, len(p.ops), len(p.ops)+1)
+	for i := range p.ops {
+		o, r := &p.ops[i], &p.out.Results[i]
+		r.Op = o.Op
+		if r.Err = p.operate(o, r); r.Err != nil {
+			p.fail(i + 1)
+			return true
+		}
+		if idle && len(p.order) > 0 && !slices.ContainsFunc(p.ops[i+1:], mayUndo) && p.changed() {
+			return false
+		}
+	}
+	return true
+}
+
+// mayUndo reports whether an operation may fail, or take back what was done before.
+func mayUndo(o ovs.Operation) bool {
+	return o.Op != ovs.OpInsert && o.Op != ovs.OpSelect && o.Op != ovs.OpComment && o.Op != ovs.OpCommit
+}
+
+// changed reports whether a row is not as it was.
+func (w *work) changed() bool {
+	return slices.ContainsFunc(w.order, func(t *touch) bool {
+		return t.old != t.new && (t.old == nil || t.new == nil || !equalRows(t.old, t.new))
+	})
+}
+
+// fail says that what comes from an operation on was not reached.
+func (p *play) fail(from int) {
+	p.out.Failed = true
+	for i := from; i < len(p.ops); i++ {
+		p.out.Results[i] = Result{None: true}
+	}
+}
+
+func (p *play) operate(o *ovs.Operation, r *Result) *ovs.Error {
+	switch o.Op {
+	case ovs.OpFail:
+		return o.Err
+	case ovs.OpInsert:
+		r.UUID = o.UUID
+		return p.insert(o)
+	case ovs.OpSelect:
+		p.selects(o, r)
+	case ovs.OpUpdate:
+		r.Count = p.update(o)
+	case ovs.OpMutate:
+		return p.mutate(o, r)
+	case ovs.OpDelete:
+		r.Count = p.remove(o)
+	case ovs.OpWait:
+		return p.wait(o)
+	case ovs.OpAbort:
+		return ovs.AbortedError()
+	case ovs.OpAssert:
+		if !p.held(o.Text) {
+			return ovs.NotOwnerError(o.Text)
+		}
+	}
+	return nil
+}
+
+func (p *play) insert(o *ovs.Operation) *ovs.Error {
+	at := place{o.Table, o.UUID}
+	if p.row(at) != nil || p.touched[at] != nil {
+		return ovs.DuplicateUUIDError(o.UUID)
+	}
+	columns := p.schema.Tables[o.Table].Columns
+	n := &Row{UUID: o.UUID, Columns: make([]ovs.Datum, len(columns))}
+	given := o.Row
+	for i, c := range columns {
+		if len(given) > 0 && given[0].Column == i {
+			n.Columns[i], given = given[0].Value, given[1:]
+			continue
+		}
+		n.Columns[i] = c.Default // parsing has found it to fit
+	}
+	p.put(o.Table, nil, n)
+	return nil
+}
+
+// next is a row that may be changed in the place of another.
+func next(r *Row) *Row {
+	return &Row{UUID: r.UUID, Version: r.Version, Columns: slices.Clone(r.Columns)}
+}
+
+func (p *play) update(o *ovs.Operation) int {
+	rows := p.matching(o.Table, o.Where)
+	for _, r := range rows {
+		n := next(r)
+		for _, v := range o.Row {
+			if !equal(n.Columns[v.Column], v.Value) {
+				n.Columns[v.Column] = v.Value
+			}
+		}
+		p.replace(o.Table, r, n)
+	}
+	return len(rows)
+}
+
+// replace puts n in the place of o unless it says the same.
+func (p *play) replace(table int, o, n *Row) {
+	if !equalRows(o, n) {
+		p.put(table, o, n)
+	}
+}
+
+func (p *play) mutate(o *ovs.Operation, res *Result) *ovs.Error {
+	rows := p.matching(o.Table, o.Where)
+	columns := p.schema.Tables[o.Table].Columns
+	for _, r := range rows {
+		n := next(r)
+		for i := range o.Mutations {
+			m := &o.Mutations[i]
+			d, err := m.Apply(&columns[m.Column].Type, n.Columns[m.Column])
+			if err != nil {
+				return err
+			}
+			n.Columns[m.Column] = d
+		}
+		p.replace(o.Table, r, n)
+	}
+	res.Count = len(rows)
+	return nil
+}
+
+func (p *play) remove(o *ovs.Operation) int {
+	rows := p.matching(o.Table, o.Where)
+	for _, r := range rows {
+		p.put(o.Table, r, nil)
+	}
+	return len(rows)
+}
+
+func (p *play) selects(o *ovs.Operation, r *Result) {
+	rows := p.matching(o.Table, o.Where)
+	slices.SortStableFunc(rows, func(a, b *Row) int { return compareKeys(project(a, o.Sort), project(b, o.Sort)) })
+	r.Table, r.Columns = o.Table, o.Columns
+	seen := newTree(compareKeys)
+	for _, row := range rows {
+		is := project(row, o.Columns)
+		if _, there := seen.Set(is); !there {
+			r.Rows = append(r.Rows, is)
+		}
+	}
+}
+
+func project(r *Row, columns []int) []ovs.Datum {
+	list := make([]ovs.Datum, len(columns))
+	for i, c := range columns {
+		list[i] = r.Datum(c)
+	}
+	return list
+}
+
+func (p *play) wait(o *ovs.Operation) *ovs.Error {
+	is, expected := newTree(compareKeys), newTree(compareKeys)
+	for _, r := range p.matching(o.Table, o.Where) {
+		is.Set(project(r, o.Columns))
+	}
+	same := true
+	for _, given := range o.Rows {
+		row := p.expected(o, given)
+		expected.Set(row)
+		if _, there := is.Get(row); !there {
+			same = false
+		}
+	}
+	if same = same && is.Len() == expected.Len(); same == o.Equal {
+		return nil
+	}
+	p.out.Waits, p.out.Tables = !o.HasTimeout || o.Timeout > 0, []int{o.Table}
+	return ovs.TimedOutError(0)
+}
+
+// expected is a row of a wait; columns that it leaves out are at their default.
+func (p *play) expected(o *ovs.Operation, given []ovs.ColumnValue) []ovs.Datum {
+	list := make([]ovs.Datum, len(o.Columns))
+	for i, c := range o.Columns {
+		list[i] = defaultOf(p.schema.Tables[o.Table], c)
+		for _, v := range given {
+			if v.Column == c {
+				list[i] = v.Value
+			}
+		}
+	}
+	return list
+}
+
+func defaultOf(t *ovs.Table, column int) ovs.Datum {
+	if column < 0 {
+		return (&Row{}).Datum(column)
+	}
+	return t.Columns[column].Default
+}

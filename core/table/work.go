@@ -1,0 +1,183 @@
+package table
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
+)
+
+// work is a database while a transaction changes it. It leaves alone the one that it
+// began from.
+type work struct {
+	from      *Database
+	schema    *ovs.Schema
+	relations []*relation
+	owned     []bool // the relations that are this one's
+	touched   map[place]*touch
+	order     []*touch // as they were touched first
+	records   int
+	bytes     int64
+}
+
+// place is where a row is.
+type place struct {
+	table int
+	id    ovs.UUID
+}
+
+func (p place) compare(o place) int {
+	return cmp.Or(cmp.Compare(p.table, o.table), compareIDs(p.id, o.id))
+}
+
+// touch is a row that the transaction has touched: what it was, and what it is by now.
+type touch struct {
+	place
+	old, new *Row
+}
+
+func begin(d *Database) *work {
+	return &work{from: d, schema: d.Schema, relations: d.relations, records: d.records, bytes: d.bytes}
+}
+
+// own returns a table's relation, to be changed.
+func (w *work) own(table int) *relation {
+	if w.owned == nil {
+		w.owned = make([]bool, len(w.relations))
+		w.relations = slices.Clone(w.relations)
+	}
+	if !w.owned[table] {
+		w.owned[table] = true
+		w.relations[table] = w.relations[table].fork()
+	}
+	return w.relations[table]
+}
+
+// put stores n in the place of o in a table; either may be nil. n is a row that nobody
+// else has, and whose version is still to be chosen.
+func (w *work) put(table int, o, n *Row) {
+	r := w.own(table)
+	w.note(table, o, n)
+	if n == nil {
+		r.rows.Delete(o)
+	} else {
+		r.rows.Set(n)
+	}
+	w.records += one(o == nil) - one(n == nil)
+	w.bytes += sizeOf(n) - sizeOf(o)
+	for i, columns := range w.schema.Tables[table].Indexes {
+		if o != nil && n != nil && sameKeys(o, n, columns) {
+			continue
+		}
+		if o != nil {
+			r.unique[i].Delete(keyed{keysOf(o, columns), o.UUID})
+		}
+		if n != nil {
+			r.unique[i].Set(keyed{keysOf(n, columns), n.UUID})
+		}
+	}
+	w.refer(table, o, n)
+}
+
+func one(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// note remembers what a row was before the transaction.
+func (w *work) note(table int, o, n *Row) {
+	p := place{table, (&RowChange{Old: o, New: n}).ID()}
+	if t := w.touched[p]; t != nil {
+		t.new = n
+		return
+	}
+	if w.touched == nil {
+		w.touched = map[place]*touch{}
+	}
+	t := &touch{p, o, n}
+	w.touched[p] = t
+	w.order = append(w.order, t)
+}
+
+// refer lists the references of n in the place of those of o.
+func (w *work) refer(table int, o, n *Row) {
+	for c, column := range w.schema.Tables[table].Columns {
+		k, v := &column.Type.Key, &column.Type.Value
+		if k.Ref == ovs.NoRef && v.Ref == ovs.NoRef {
+			continue
+		}
+		was, is := datumOf(o, c), datumOf(n, c)
+		if shared(was, is) {
+			continue
+		}
+		if k.Ref != ovs.NoRef {
+			w.recount(table, k, o, n, was.Keys, is.Keys)
+		}
+		if v.Ref != ovs.NoRef {
+			w.recount(table, v, o, n, was.Values, is.Values)
+		}
+	}
+}
+
+func datumOf(r *Row, column int) ovs.Datum {
+	if r == nil {
+		return ovs.Datum{}
+	}
+	return r.Columns[column]
+}
+
+// recount counts the references of atoms anew. Those that stay where they are, as most
+// of a large set do, cost a comparison.
+func (w *work) recount(table int, b *ovs.BaseType, o, n *Row, was, is []ovs.Atom) {
+	id, kind := (&RowChange{Old: o, New: n}).ID(), kindOf(b.Ref)
+	count := func(to ovs.Atom, by int) {
+		w.own(b.Table).count(kind, ref{to.UUID(), table, id, 0}, by)
+	}
+	for len(was) > 0 || len(is) > 0 {
+		switch {
+		case len(is) == 0:
+			count(was[0], -1)
+			was = was[1:]
+		case len(was) == 0:
+			count(is[0], 1)
+			is = is[1:]
+		case was[0] == is[0]:
+			was, is = was[1:], is[1:]
+		case ovs.Compare(was[0], is[0]) < 0: // keys ascend; values need not, and are counted one by one
+			count(was[0], -1)
+			was = was[1:]
+		default:
+			count(is[0], 1)
+			is = is[1:]
+		}
+	}
+}
+
+// row returns a row as it is by now.
+func (w *work) row(p place) *Row { return w.relations[p.table].row(p.id) }
+
+// matching are the rows of a table for which all conditions hold, as they are by now.
+func (w *work) matching(table int, where []ovs.Condition) (rows []*Row) {
+	find(w.schema, w.relations, table, where, func(r *Row) bool {
+		rows = append(rows, r)
+		return true
+	})
+	return rows
+}
+
+// settle forgets the rows that are as they were.
+func (w *work) settle() {
+	w.order = slices.DeleteFunc(w.order, func(t *touch) bool {
+		same := t.old == t.new
+		if !same && t.old != nil && t.new != nil && equalRows(t.old, t.new) {
+			w.put(t.table, t.new, t.old)
+			same = true
+		}
+		if same {
+			delete(w.touched, t.place)
+		}
+		return same
+	})
+}
