@@ -61,7 +61,7 @@ func checkOf(c *catalog.Check) *Check {
 	}
 	return &Check{
 		Key: Key{c.Namespace, c.Node, c.ID}, Member: c.Runner, Definition: c.Definition,
-		Status: [...]Status{catalog.Critical: Critical, catalog.Warning: Warning, catalog.Passing: Passing}[c.Status], Output: c.Output,
+		Status: statusOf(c.Status), Output: c.Output,
 	}
 }
 

@@ -21,7 +21,8 @@ const (
 // Key names a check.
 type Key struct{ Namespace, Node, ID string }
 
-// Definition says what is run, and how often. One of HTTP, TCP, UDP, GRPC is set.
+// Definition says what is run, and how often. One of HTTP, TCP, UDP, GRPC, H2Ping is set,
+// or what it is an alias of.
 type Definition struct {
 	HTTP             string // URL
 	Method           string // "": GET
@@ -35,6 +36,13 @@ type Definition struct {
 
 	GRPC       string // host:port, or host:port/service
 	GRPCUseTLS bool
+
+	H2Ping       string // host:port
+	H2PingUseTLS bool
+
+	// An alias is as bad as the worst check of the service with an id, or of the node alone.
+	AliasNode    string // "": the check's own
+	AliasService string
 
 	TLSServerName string
 	TLSSkipVerify bool
@@ -74,12 +82,14 @@ const (
 	KindTCP
 	KindUDP
 	KindGRPC
+	KindH2Ping
+	KindAlias
 	numKinds
 )
 
 // String returns the kind's name, as in metrics.
 func (k Kind) String() string {
-	return [numKinds]string{"none", "http", "tcp", "udp", "grpc"}[k]
+	return [numKinds]string{"none", "http", "tcp", "udp", "grpc", "h2ping", "alias"}[k]
 }
 
 // Kind is how the check is run.
@@ -93,6 +103,10 @@ func (d *Definition) Kind() Kind {
 		return KindUDP
 	case d.GRPC != "":
 		return KindGRPC
+	case d.H2Ping != "":
+		return KindH2Ping
+	case d.AliasNode != "" || d.AliasService != "":
+		return KindAlias
 	}
 	return KindNone
 }
@@ -114,6 +128,10 @@ type stored struct {
 	UDP                    string              `json:",omitempty"`
 	GRPC                   string              `json:",omitempty"`
 	GRPCUseTLS             bool                `json:",omitempty"`
+	H2PING                 string              `json:",omitempty"`
+	H2PingUseTLS           bool                `json:",omitempty"`
+	AliasNode              string              `json:",omitempty"`
+	AliasService           string              `json:",omitempty"`
 	OutputMaxSize          int                 `json:",omitempty"`
 	SuccessBeforePassing   int                 `json:",omitempty"`
 	FailuresBeforeWarning  int                 `json:",omitempty"`
@@ -125,6 +143,7 @@ func (d *Definition) Encode() []byte {
 	s := stored{
 		HTTP: d.HTTP, Method: d.Method, Header: d.Header, Body: d.Body, DisableRedirects: d.DisableRedirects,
 		TLSServerName: d.TLSServerName, TLSSkipVerify: d.TLSSkipVerify, TCP: d.TCP, TCPUseTLS: d.TCPUseTLS, UDP: d.UDP, GRPC: d.GRPC, GRPCUseTLS: d.GRPCUseTLS,
+		H2PING: d.H2Ping, H2PingUseTLS: d.H2PingUseTLS, AliasNode: d.AliasNode, AliasService: d.AliasService,
 		OutputMaxSize: d.MaxOutputBytes, SuccessBeforePassing: d.SuccessBeforePassing,
 		FailuresBeforeWarning: d.FailuresBeforeWarning, FailuresBeforeCritical: d.FailuresBeforeCritical,
 	}
@@ -151,6 +170,7 @@ func Parse(b []byte) (Definition, error) {
 	d := Definition{
 		HTTP: s.HTTP, Method: s.Method, Header: s.Header, Body: s.Body, DisableRedirects: s.DisableRedirects,
 		TLSServerName: s.TLSServerName, TLSSkipVerify: s.TLSSkipVerify, TCP: s.TCP, TCPUseTLS: s.TCPUseTLS, UDP: s.UDP, GRPC: s.GRPC, GRPCUseTLS: s.GRPCUseTLS,
+		H2Ping: s.H2PING, H2PingUseTLS: s.H2PingUseTLS, AliasNode: s.AliasNode, AliasService: s.AliasService,
 		MaxOutputBytes: s.OutputMaxSize,
 		Thresholds:     Thresholds{s.SuccessBeforePassing, s.FailuresBeforeWarning, s.FailuresBeforeCritical},
 	}
@@ -191,11 +211,14 @@ func (d *Definition) Validate() error {
 	case KindGRPC:
 		target, _, _ := strings.Cut(d.GRPC, "/")
 		_, _, err = net.SplitHostPort(target)
+	case KindH2Ping:
+		_, _, err = net.SplitHostPort(d.H2Ping)
+	case KindAlias:
 	}
 	switch {
 	case err != nil:
 		return incumbent.Errorf(incumbent.Invalid, "where the check connects to: %w", err)
-	case d.Interval <= 0 || d.Interval > MaxInterval:
+	case d.Interval <= 0 && d.Kind() != KindAlias || d.Interval < 0 || d.Interval > MaxInterval:
 		return incumbent.Errorf(incumbent.Invalid, "an interval of %v is outside %v to %v", d.Interval, MinInterval, MaxInterval)
 	case d.Timeout < 0 || d.Timeout > MaxInterval:
 		return incumbent.Errorf(incumbent.Invalid, "a timeout of %v is outside 0s to %v", d.Timeout, MaxInterval)

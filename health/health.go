@@ -1,6 +1,7 @@
 // Package health runs the checks of the catalog: it connects to services, by HTTP,
-// TCP, UDP or the health protocol of gRPC, as the checks say with which they were
-// registered, and reports what has changed. Nothing is ever executed for a check.
+// TCP, UDP, the health protocol of gRPC or a ping of HTTP/2, as the checks say with which
+// they were registered, and reports what has changed. Nothing is ever executed for a check.
+// An alias looks at other checks in the state, as often as its interval says.
 //
 // Each check is run by one member: the one at which it was registered. Which members
 // run checks all of them know by leases that each holds for itself ([Presence]). When
@@ -66,6 +67,9 @@ type Config struct {
 	// Report writes what runs of a check found into the state. It does not block;
 	// done is called once, from any goroutine.
 	Report func(k Key, o Outcome, done func(error))
+
+	// Alias is what an alias finds in the state; nil: nothing. It does not wait.
+	Alias func(k Key, d *Definition) Outcome
 
 	AtOnce      int           // runs under way; 0: DefaultAtOnce
 	OutputEvery time.Duration // between two reports of an output alone; 0: DefaultOutputEvery; negative: never
@@ -203,7 +207,12 @@ type result struct {
 
 func (r *Runner) probe(ctx context.Context, j *job, d *Definition, results chan<- result) {
 	began := time.Now()
-	o := r.prober.run(ctx, d)
+	var o Outcome
+	if d.Kind() == KindAlias && r.cfg.Alias != nil {
+		o = r.cfg.Alias(j.key, d)
+	} else {
+		o = r.prober.run(ctx, d)
+	}
 	r.counts.ran(d.Kind(), o.Status, time.Since(began))
 	select {
 	case results <- result{j, d, o}:

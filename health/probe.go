@@ -54,7 +54,9 @@ func (p *prober) run(ctx context.Context, d *Definition) Outcome {
 		o = p.udp(ctx, d)
 	case KindGRPC:
 		o = p.grpc(ctx, d)
-	case KindNone, numKinds:
+	case KindH2Ping:
+		o = p.h2ping(ctx, d)
+	case KindNone, KindAlias, numKinds: // an alias connects nowhere
 	}
 	o.Output = bounded(o.Output, d.outputBytes())
 	return o

@@ -32,7 +32,10 @@ func (s *Server) openChecks() error {
 		return nil
 	}
 	self := s.cluster.ID()
-	r, err := health.New(health.Config{Self: self, Report: s.reportCheck, AllowAll: s.cfg.Consul.ChecksAnywhere, Never: s.neverChecked})
+	r, err := health.New(health.Config{
+		Self: self, Report: s.reportCheck, AllowAll: s.cfg.Consul.ChecksAnywhere, Never: s.neverChecked,
+		Alias: func(k health.Key, d *health.Definition) health.Outcome { return health.Alias(s.engine.View(), k, d) },
+	})
 	if err != nil {
 		return err
 	}

@@ -222,6 +222,7 @@ func (b *agentCheckBody) definition() definition {
 		Interval: b.Interval, Timeout: b.Timeout, HTTP: b.HTTP, Header: b.Header, Method: b.Method, Body: b.Body, DisableRedirects: b.DisableRedirects,
 		TLSServerName: or(b.TLSServerName, b.TLSServerNameSnake), TLSSkipVerify: b.TLSSkipVerify || b.TLSSkipVerifySnake,
 		TCP: b.TCP, TCPUseTLS: b.TCPUseTLS, UDP: b.UDP, GRPC: b.GRPC, GRPCUseTLS: b.GRPCUseTLS || b.GRPCUseTLSSnake,
+		H2PING: b.H2PING, H2PingUseTLS: b.H2PingUseTLS, AliasNode: or(b.AliasNode, b.AliasNodeSnake), AliasService: or(b.AliasService, b.AliasServiceSnake),
 		OutputMaxSize: b.OutputMaxSize, SuccessBeforePassing: b.SuccessBeforePassing,
 		FailuresBeforeWarning: b.FailuresBeforeWarning, FailuresBeforeCritical: b.FailuresBeforeCritical,
 	}
@@ -241,15 +242,15 @@ func (b *agentCheckBody) record(d *Door) (*catalog.Check, *unfit) {
 	switch {
 	case len(b.Args)+len(b.ScriptArgs)+len(b.ScriptArgsSnake) > 0 || or(b.DockerContainerID, b.DockerContainerIDSnake) != "":
 		return nil, &unfit{http.StatusInternalServerError, textNoScripts}
-	case b.H2PING != "" || b.OSService != "" || or(b.AliasService, b.AliasServiceSnake) != "" || or(b.AliasNode, b.AliasNodeSnake) != "":
-		return nil, bad("Invalid check: only TTL, HTTP, TCP, UDP and gRPC checks are run here")
+	case b.OSService != "":
+		return nil, bad("Invalid check: only TTL, HTTP, TCP, UDP, gRPC, H2PING and alias checks are run here")
 	case c.Type == "" && b.TTL == 0 && b.Interval > 0:
 		return nil, bad("Invalid check: Interval is set, but nothing to run")
 	case c.Type == "" && b.TTL <= 0:
 		return nil, bad("Invalid check: TTL must be > 0 for TTL checks")
 	case b.Interval > 0 && b.TTL > 0:
 		return nil, bad("Invalid check: Interval and TTL cannot both be specified")
-	case c.Type != "" && b.Interval <= 0:
+	case c.Type != "" && c.Type != typeAlias && b.Interval <= 0:
 		return nil, bad("Invalid check: Interval must be > 0 for Script, HTTP, H2PING, TCP, UDP or OSService checks")
 	case b.Interval < 0 || b.Timeout < 0 || c.DeregisterAfter < 0:
 		return nil, bad("Invalid check: a duration must not be negative")

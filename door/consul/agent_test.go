@@ -89,7 +89,8 @@ func TestServicesOfTheAgentThatAreRefused(t *testing.T) {
 		`{"Name":"c","TTL":"1h","Status":"x"}`: `400 Bad check status`,
 		`{"Name":"c"}`:                         `400 Invalid check: TTL must be > 0 for TTL checks`,
 		`{"Name":"c","TTL":"1h","ServiceID":"none"}`: `404 ServiceID "none" does not exist`,
-		`{"Name":"c","AliasService":"a"}`:            `400 Invalid check: only TTL, HTTP, TCP, UDP and gRPC checks are run here`,
+		`{"Name":"c","OSService":"a"}`:               `400 Invalid check: only TTL, HTTP, TCP, UDP, gRPC, H2PING and alias checks are run here`,
+		`{"Name":"c","H2PING":"a:1"}`:                `400 Invalid check: Interval must be > 0 for Script, HTTP, H2PING, TCP, UDP or OSService checks`,
 	} {
 		m.does("PUT", "/v1/agent/check/register", body, want)
 	}

@@ -79,11 +79,18 @@ type definition struct {
 	UDP                            string              `json:",omitempty"`
 	GRPC                           string              `json:",omitempty"`
 	GRPCUseTLS                     bool                `json:",omitempty"`
+	H2PING                         string              `json:",omitempty"`
+	H2PingUseTLS                   bool                `json:",omitempty"`
+	AliasNode                      string              `json:",omitempty"`
+	AliasService                   string              `json:",omitempty"`
 	OutputMaxSize                  int                 `json:",omitempty"`
 	SuccessBeforePassing           int                 `json:",omitempty"`
 	FailuresBeforeWarning          int                 `json:",omitempty"`
 	FailuresBeforeCritical         int                 `json:",omitempty"`
 }
+
+// typeAlias is the type of a check that is as bad as others are.
+const typeAlias = "alias"
 
 // kind is the type of a check that is run so; "": nobody runs it.
 func (d *definition) kind() string {
@@ -96,6 +103,10 @@ func (d *definition) kind() string {
 		return "udp"
 	case d.GRPC != "":
 		return "grpc"
+	case d.H2PING != "":
+		return "h2ping"
+	case d.AliasNode != "" || d.AliasService != "":
+		return typeAlias
 	}
 	return ""
 }

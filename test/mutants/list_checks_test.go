@@ -32,4 +32,10 @@ var ofChecks = []mutant{
 		search:  "min(max(int(o.UDPSize()), dns.MinMsgSize), MaxDatagram)",
 		replace: "max(int(o.UDPSize()), dns.MinMsgSize)",
 	},
+	{
+		name: "an alias looks at itself", guarantee: "G20",
+		file: "health/alias.go", pkg: "./health", test: "^TestAlias$",
+		search:  " || of.Node == k.Node && of.ID == k.ID:",
+		replace: ":",
+	},
 }
