@@ -1,0 +1,41 @@
+package mutants
+
+// ofOVSDB are bugs of what is computed from OVSDB's values.
+var ofOVSDB = []mutant{
+	{
+		name: "a set may have an element twice", guarantee: "G01",
+		file: "core/table/ovs/datum.go", pkg: "./core/table/ovs", test: "^TestOperationsFailAsClientsAreUsedTo$",
+		search:  "\t\tif d.Keys[i] != d.Keys[i-1] {",
+		replace: "\t\tif d.Keys[i] != d.Keys[i-1] || d.Values == nil {",
+	},
+	{
+		name: "a pair that changed is missing in the difference", guarantee: "G20",
+		file: "core/table/ovs/datum.go", pkg: "./core/table/ovs", test: "^TestDifferencesAndForms$",
+		search:  "\t\t\tif old.value(i) != new.value(j) {\n\t\t\t\tr.add(new, j)\n\t\t\t}\n",
+		replace: "",
+	},
+	{
+		name: "inserting a pair overwrites the value", guarantee: "G01",
+		file: "core/table/ovs/datum.go", pkg: "./core/table/ovs", test: "^TestMutations$",
+		search:  "\t\tif i == len(d.Keys) || d.Keys[i] != k {\n\t\t\tr.add(o, j)\n\t\t}\n",
+		replace: "\t\tr.add(o, j)\n\t\tif i < len(d.Keys) && d.Keys[i] == k {\n\t\t\ti++\n\t\t}\n",
+	},
+	{
+		name: "a number that is not there is less than any", guarantee: "G01",
+		file: "core/table/ovs/condition.go", pkg: "./core/table/ovs", test: "^TestConditions$",
+		search:  "\tif len(d.Keys) == 0 {\n\t\treturn false\n",
+		replace: "\tif len(d.Keys) == 0 {\n\t\treturn c.Function == Less\n",
+	},
+	{
+		name: "sums of 65 bits wrap around", guarantee: "G01",
+		file: "core/table/ovs/mutation.go", pkg: "./core/table/ovs", test: "^TestMutations$",
+		search:  "return n, (n > a) == (b > 0)",
+		replace: "return n, true",
+	},
+	{
+		name: "the first of members of one name counts", guarantee: "G01",
+		file: "core/table/ovs/json_parse.go", pkg: "./core/table/ovs", test: "^TestTheLastOfManyMembersWins$",
+		search:  "\t\t\t\tmembers[j+1] = members[i+1]\n\t\t\t\tcontinue next\n",
+		replace: "\t\t\t\tcontinue next\n",
+	},
+}
