@@ -81,8 +81,8 @@ func TestG12_AnAgentActsOnlyAsItself(t *testing.T) {
 }
 
 func TestG12_DeniedByDefaultAndSaysWhatHelps(t *testing.T) {
-	look := []Action{Read, Watch, SessionRead, Status, Discover, NodeRead, ServiceRead}
-	store := []Action{SessionOpen, KeyRead, KeyWatch, KeyWrite, NodeWrite, ServiceWrite}
+	look := []Action{Read, Watch, SessionRead, Status, Discover, NodeRead, ServiceRead, TableRead, TableWatch}
+	store := []Action{SessionOpen, KeyRead, KeyWatch, KeyWrite, NodeWrite, ServiceWrite, TableWrite}
 	for _, p := range []Principal{{}, {Name: "x"}, {Name: "x", Kind: numKinds}, {Name: "x", Kind: 255}, {Name: "x", Kind: Observer}, {Name: "x", Kind: Agent}} {
 		for a := range NumActions + 3 {
 			err := Authorize(unruled(p), a, Resource{Holder: "other", Owner: "other"})

@@ -34,12 +34,16 @@ const (
 	NodeWrite    // register and deregister them
 	ServiceRead  // look at services, their instances and checks, wait for their change
 	ServiceWrite // register and deregister them
+	TableRead    // look at databases of tables and their rows
+	TableWatch   // follow changes of them
+	TableWrite   // change rows
+	TableDefine  // define and convert databases
 	NumActions
 )
 
 // Resource is what an action is done to.
 type Resource struct {
-	Name   incumbent.Name // of a lease, or of a key, node or service, which have no model
+	Name   incumbent.Name // of a lease, or of a key, node, service or database, which have no model
 	Whole  bool           // it is done to all whose names begin so
 	Holder string         // for whom one claims, extends, releases, transfers: who holds, or will
 	Owner  string         // [Principal.String] of who opened the session
@@ -95,6 +99,10 @@ var decrees = [NumActions]decree{
 	NodeWrite:    {name: "node_write", state: Nodes, verb: Write, free: agents(always), most: agents(always)},
 	ServiceRead:  {name: "service_read", state: Services, verb: See, free: lookers(always), most: lookers(always)},
 	ServiceWrite: {name: "service_write", state: Services, verb: Write, free: agents(always), most: agents(always)},
+	TableRead:    {name: "table_read", state: Tables, verb: See, free: lookers(always), most: lookers(always)},
+	TableWatch:   {name: "table_watch", state: Tables, verb: Follow, free: lookers(always), most: lookers(always)},
+	TableWrite:   {name: "table_write", state: Tables, verb: Write, free: agents(always), most: agents(always)},
+	TableDefine:  {name: "table_define", state: Tables, verb: Administer, most: agents(always)},
 }
 
 // String returns the action's name, as in errors and metrics.

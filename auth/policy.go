@@ -26,10 +26,11 @@ const (
 	Cluster               // status, events and metrics of members; it has no names
 	Nodes                 // of the catalog, by namespace and name
 	Services              // of the catalog, by namespace and name
+	Tables                // databases of tables, by namespace and name
 	numStates
 )
 
-var stateNames = [numStates]string{"leases", "sessions", "keys", "cluster", "nodes", "services"}
+var stateNames = [numStates]string{"leases", "sessions", "keys", "cluster", "nodes", "services", "tables"}
 
 // namespaced reports whether state of this kind belongs to namespaces.
 func (s State) namespaced() bool { return s != Sessions && s != Cluster }
@@ -101,9 +102,9 @@ type Policy struct {
 // last slash (the whole name, if it has none).
 type Rule struct {
 	State     State
-	Namespace string // of leases, keys, nodes and services
+	Namespace string // of leases, keys, nodes, services and tables
 	Model     string // of leases; "": any
-	Prefix    string // of names, of leases, keys, nodes, services and who opened sessions; "": any
+	Prefix    string // of names, of leases, keys, nodes, services, databases and who opened sessions; "": any
 	Verbs     Verbs
 }
 

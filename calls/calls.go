@@ -72,7 +72,7 @@ func (c Call) Action() auth.Action { return table[c].Action }
 // Of returns the call that is made in a way: a procedure of the native API
 // ("/incumbent.v1.LeaseService/Claim"), "operation.", "frame.", "step." or
 // "condition." with the name of the field, "juju." with facade and method, "consul."
-// with method and path, a route of HTTP ("GET /metrics").
+// with method and path, "ovsdb." with the method, a route of HTTP ("GET /metrics").
 func Of(way string) (Call, bool) {
 	c, ok := byWay[way]
 	return c, ok

@@ -99,6 +99,15 @@ const (
 	ConsulChangeQuery
 	ConsulSnapshot
 
+	OvsdbStanding
+	OvsdbRead
+	OvsdbOwn
+	OvsdbTransact
+	OvsdbMonitor
+	OvsdbLock
+	OvsdbSteal
+	OvsdbConvert
+
 	Register
 	Deregister
 	UpdateCheck
@@ -276,4 +285,15 @@ var table = [NumCalls]Row{
 		"consul.POST /v1/acl/login", "consul.POST /v1/acl/logout", "consul.PUT /v1/agent/token/", "consul.POST /v1/internal/acl/authorize",
 	}},
 	ConsulDistance: {Judged: Steps, Lane: admit.Small, Note: "is taken, and not kept", Ways: []string{"consul.PUT /v1/coordinate/update"}},
+
+	OvsdbStanding: {Judged: Everyone, Lane: NoLane, Note: "who connects is known by then", Ways: []string{
+		"ovsdb.echo", "ovsdb.get_server_id", "ovsdb.set_db_change_aware",
+	}},
+	OvsdbRead:     {Action: auth.TableRead, Judged: Named, Lane: NoLane, Note: "a list shows what its caller may see", Ways: []string{"ovsdb.list_dbs", "ovsdb.get_schema"}},
+	OvsdbOwn:      {Judged: Own, Lane: NoLane, Ways: []string{"ovsdb.cancel", "ovsdb.monitor_cancel", "ovsdb.unlock"}},
+	OvsdbTransact: {Judged: Steps, Lane: admit.Transactions, Note: "write on tables if it may change something, see if it only looks", Ways: []string{"ovsdb.transact"}},
+	OvsdbMonitor:  {Action: auth.TableWatch, Judged: Named, Lane: NoLane, Ways: []string{"ovsdb.monitor", "ovsdb.monitor_cond", "ovsdb.monitor_cond_since", "ovsdb.monitor_cond_change"}},
+	OvsdbLock:     {Action: auth.Claim, Judged: Named, Lane: NoLane, Note: "of a model of its own", Ways: []string{"ovsdb.lock"}},
+	OvsdbSteal:    {Action: auth.Revoke, Judged: Named, Lane: NoLane, Note: "of a model of its own", Ways: []string{"ovsdb.steal"}},
+	OvsdbConvert:  {Action: auth.TableDefine, Judged: Named, Lane: admit.Transactions, Ways: []string{"ovsdb.convert"}},
 }

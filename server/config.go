@@ -78,6 +78,7 @@ type Config struct {
 
 	Juju   Juju   // the door for Juju's agents
 	Consul Consul // the door for Consul's clients
+	OVSDB  OVSDB  // the door for clients of Open vSwitch's databases
 
 	// PeerListen is where other members connect; DefaultPeerListen if the data
 	// directory was made by init or join or a JoinToken is given, else no
@@ -212,6 +213,7 @@ func (c Config) problems() (found problems) {
 	}
 	found.add("juju-listen", c.Juju.validate(c.Dev))
 	found.add("consul-listen", c.Consul.validate(c.policy(c.expectsOwnTLS())))
+	found.add("ovsdb-listen", c.OVSDB.validate(c.policy(c.expectsOwnTLS())))
 	found.add("consul-dns-listen", c.Consul.validateDNS(c.policy(c.expectsOwnTLS())))
 	if listen == nil && c.TrustLoopback == TrustOn && !c.policy(false).OnlyLoopback() {
 		found.add("trust-loopback", invalid("trust-loopback", "goes with a native listener on loopback only: over TLS nobody is trusted for where they are"))

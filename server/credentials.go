@@ -188,6 +188,9 @@ func (s *Server) recheck() {
 	if s.consul != nil {
 		s.consul.door.Recheck()
 	}
+	if s.ovsdb != nil {
+		s.ovsdb.door.Recheck()
+	}
 }
 
 // policiesChanged has doors that do not follow policies themselves look again at what

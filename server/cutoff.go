@@ -122,6 +122,9 @@ func (s *Server) cutOffIs(ctx context.Context, cut bool) {
 	if s.consul != nil {
 		s.sendingAway(ctx, s.consul.door.SendAway)
 	}
+	if s.ovsdb != nil {
+		s.sendingAway(ctx, s.ovsdb.door.SendAway)
+	}
 }
 
 // sendingAway has a door send its clients away until ctx ends: those who were

@@ -84,14 +84,18 @@ func (c Config) trustsLoopback() (trusts bool, why string) {
 	if c.ClientCA != "" {
 		return false, "--client-ca"
 	}
-	for _, l := range []struct{ setting, address string }{
+	listeners := []struct{ setting, address string }{
 		{"--listen", c.Listen},
 		{"--advertise", c.Advertise},
 		{"--juju-listen", c.Juju.Listen},
 		{"--consul-listen", c.Consul.Listen},
 		{"--peer-listen", c.PeerListen},
 		{"--peer-advertise", c.PeerAdvertise},
-	} {
+	}
+	for _, at := range c.OVSDB.addresses() {
+		listeners = append(listeners, struct{ setting, address string }{"--ovsdb-listen", at})
+	}
+	for _, l := range listeners {
 		if l.address != "" && !(auth.ListenerPolicy{Address: l.address}).OnlyLoopback() {
 			return false, l.setting + " " + l.address
 		}

@@ -201,12 +201,12 @@ func (s *Server) jujuConnections() int {
 // nativeParked counts the parked connections of the native listener: those of other
 // doors are parked, too. It is asked for each connection that is accepted.
 func (s *Server) nativeParked() int {
-	return max(0, int(s.park.Stats().Parked)-s.jujuAgents()-s.consulParked())
+	return max(0, int(s.park.Stats().Parked)-s.jujuAgents()-s.consulParked()-s.ovsdbParked())
 }
 
 // openConnections counts those of all listeners for clients.
 func (s *Server) openConnections() int {
-	return s.nativeConnections() + s.jujuConnections() + s.consulConnections()
+	return s.nativeConnections() + s.jujuConnections() + s.consulConnections() + s.ovsdbConnections()
 }
 
 // nativeConnections counts those of the native listener, whoever has them now.
@@ -236,6 +236,9 @@ func (s *Server) doors() []*apiv1.Door {
 		})
 	}
 	if d := s.showConsul(); d != nil {
+		out = append(out, d)
+	}
+	if d := s.showOVSDB(); d != nil {
 		out = append(out, d)
 	}
 	return out

@@ -50,6 +50,11 @@ func (s *Server) gates() map[string]*gate.Gate {
 	if s.consul != nil {
 		all[consulListener] = s.consul.gate
 	}
+	if s.ovsdb != nil {
+		for i, g := range s.ovsdb.gates {
+			all[ovsdbListenerName(i)] = g
+		}
+	}
 	if s.dns != nil {
 		all[dnsListener] = s.dns.gate
 	}
@@ -62,6 +67,7 @@ const (
 	jujuListener   = "juju"
 	consulListener = "consul"
 	dnsListener    = "dns"
+	ovsdbListener  = "ovsdb"
 )
 
 // registerGates exports who is at the listeners, and who was closed there.

@@ -140,6 +140,7 @@ func (s *Server) registerMetrics() {
 	s.registerPeerMetrics(gauge)
 	s.registerJujuMetrics()
 	s.registerConsulMetrics()
+	s.registerOVSDBMetrics()
 	s.registerDNSMetrics()
 	s.registerCheckMetrics()
 	s.registerDenials()

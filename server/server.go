@@ -59,6 +59,7 @@ type Server struct {
 	door      *native.Door
 	juju      *jujuDoor   // nil: closed
 	consul    *consulDoor // nil: closed
+	ovsdb     *ovsdbDoor  // nil: closed
 	dns       *dnsDoor    // nil: closed
 	checks    *checks     // of services; nil: this member runs none
 	guard     *guard
@@ -154,6 +155,9 @@ func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := s.openConsul(&undo); err != nil {
 		return nil, err
 	}
+	if err := s.openOVSDB(&undo); err != nil {
+		return nil, err
+	}
 	if err := s.openDNS(&undo); err != nil {
 		return nil, err
 	}
@@ -208,6 +212,9 @@ func (s *Server) openIdentity(ctx context.Context, undo *undoing) (err error) {
 		return err
 	}
 	if err := s.listenForConsul(undo); err != nil {
+		return err
+	}
+	if err := s.listenForOVSDB(undo); err != nil {
 		return err
 	}
 	if err := s.listenForDNS(undo); err != nil {
@@ -348,6 +355,7 @@ func (s *Server) start() {
 	s.running.Go(func() { s.serve() })
 	s.startJuju()
 	s.startConsul()
+	s.startOVSDB()
 	s.startDNS(ctx)
 	s.startChecks(ctx)
 	s.running.Go(func() { s.keepConsulNodes(ctx) })
@@ -485,8 +493,9 @@ func (s *Server) Close(ctx context.Context) error {
 	s.door.Drain()
 	s.drainJuju()
 	s.drainConsul()
+	s.drainOVSDB()
 	s.leaveChecks(ctx)
-	errs := []error{s.http.Shutdown(ctx), s.park.Close(ctx), s.door.Close(ctx), s.closeJuju(ctx), s.closeConsul(ctx), s.closeDNS(ctx)}
+	errs := []error{s.http.Shutdown(ctx), s.park.Close(ctx), s.door.Close(ctx), s.closeJuju(ctx), s.closeConsul(ctx), s.closeOVSDB(ctx), s.closeDNS(ctx)}
 	s.http.Close()
 	s.backups.stop(ctx)
 	// The node hands leadership over, which takes peers and the lease loop.

@@ -24,6 +24,7 @@ const (
 	doorNative = "native" // as both doors name themselves
 	doorJuju   = "juju"
 	doorConsul = "consul"
+	doorOVSDB  = "ovsdb"
 	doorHTTP   = "http"  // metrics and profiles
 	doorPeers  = "peers" // other members, and those who want to be
 )
@@ -79,7 +80,7 @@ func countDenials(m *metrics) map[denial]prometheus.Counter {
 			counts[denial{door, action, r}] = vec.WithLabelValues(door, action, r.String())
 		}
 	}
-	for _, door := range []string{doorNative, doorJuju, doorConsul, doorHTTP, doorPeers} {
+	for _, door := range []string{doorNative, doorJuju, doorConsul, doorOVSDB, doorHTTP, doorPeers} {
 		add(door, audit.Login, audit.Identity, audit.Guesses, audit.Permission)
 		add(door, otherAction, audit.Permission)
 		for a := range auth.NumActions {

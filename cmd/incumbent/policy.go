@@ -327,7 +327,7 @@ code 7: it would be denied.`,
 	addOutput(c)
 	for flag, words := range map[string][]string{
 		"verb": {"see", "watch", "write", "release-others", "administer"},
-		"kind": {"leases", "sessions", "keys", "cluster", "nodes", "services"},
+		"kind": {"leases", "sessions", "keys", "cluster", "nodes", "services", "tables"},
 	} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // the flags are there
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent/door/consul"
 	"github.com/incumbent-dev/incumbent/door/dns"
+	"github.com/incumbent-dev/incumbent/door/ovsdb"
 	"github.com/incumbent-dev/incumbent/server"
 )
 
@@ -85,6 +86,12 @@ stopped because of a fault, which it names.`,
 	f.Bool("consul-dns-only-passing", false, "leave instances out that warn, too")
 	f.Duration("consul-dns-max-age", dns.DefaultMaxAge, "what is answered from may be so old while no leader is heard of")
 	f.Bool("consul-plaintext", false, "no TLS there, also where the native listener has it; on loopback only")
+	f.StringSlice("ovsdb-listen", nil, "addresses for clients of Open vSwitch's databases, "+ovsdbAddress+" by convention, or unix:PATH (default none)")
+	f.StringSlice("ovsdb-schema", nil, "files with schemas of databases: one that is not there is defined, one of an earlier version converted")
+	f.String("ovsdb-namespace", "", "namespace of the databases (default the default one)")
+	f.String("ovsdb-anonymous", "", "KIND:NAME of who connects there and brings nothing (default nobody)")
+	f.Bool("ovsdb-plaintext", false, "no TLS there, also where the native listener has it; on loopback only")
+	f.Duration("ovsdb-probe", ovsdb.DefaultProbe, "a client that was silent for so long is asked for an echo, and closed after as long again")
 	f.Int64("log-segment-bytes", 0, "size of a log segment (default 64 MiB, with --dev 8 MiB)")
 	f.Int64("snapshot-bytes", 0, "log between two snapshots, at most (default four segments)")
 	f.Int64("disk-reserve-bytes", server.DefaultDiskReserve, "free space below which growth is refused")
@@ -110,6 +117,9 @@ stopped because of a fault, which it names.`,
 // consulAddress is where Consul's clients look, by convention.
 const consulAddress = "127.0.0.1:8500"
 
+// ovsdbAddress is where clients of OVN's northbound database look, by convention.
+const ovsdbAddress = "127.0.0.1:6641"
+
 // jujuAddress is where Juju's agents are expected, by convention.
 const jujuAddress = "127.0.0.1:17070"
 
@@ -130,6 +140,13 @@ func serverConfig(c *cobra.Command, logger *slog.Logger) (server.Config, error) 
 		}
 		cfg.Consul.Plaintext, _ = f.GetBool("consul-plaintext")
 		cfg.Consul.ChecksAnywhere, _ = f.GetBool("consul-checks-anywhere")
+	}
+	cfg.OVSDB = server.OVSDB{Namespace: text(c, "ovsdb-namespace"), Anonymous: text(c, "ovsdb-anonymous")}
+	cfg.OVSDB.Listen, _ = f.GetStringSlice("ovsdb-listen")
+	cfg.OVSDB.Schemas, _ = f.GetStringSlice("ovsdb-schema")
+	cfg.OVSDB.Plaintext, _ = f.GetBool("ovsdb-plaintext")
+	if f.Changed("ovsdb-probe") || len(cfg.OVSDB.Listen) > 0 {
+		cfg.OVSDB.Probe, _ = f.GetDuration("ovsdb-probe")
 	}
 	if text(c, "consul-dns-listen") != "" {
 		cfg.Consul.DNS = server.ConsulDNS{Listen: text(c, "consul-dns-listen"), Domain: text(c, "consul-dns-domain"), ServiceTTL: text(c, "consul-dns-service-ttl")}

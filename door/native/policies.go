@@ -130,7 +130,7 @@ func questionOf(in *pb.TestPolicyRequest) (q auth.Question, err error) {
 	switch q.State {
 	case auth.Leases:
 		q.Name.Namespace, q.Name.Model = or(in.Namespace, incumbent.DefaultNamespace), or(in.Model, incumbent.DefaultModel)
-	case auth.Keys, auth.Nodes, auth.Services:
+	case auth.Keys, auth.Nodes, auth.Services, auth.Tables:
 		q.Name.Namespace = or(in.Namespace, incumbent.DefaultNamespace)
 	}
 	return q, nil

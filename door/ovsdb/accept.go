@@ -1,0 +1,175 @@
+package ovsdb
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/incumbent-dev/incumbent/audit"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/gate"
+	"github.com/incumbent-dev/incumbent/park"
+)
+
+// Serve accepts connections of a listener until it is closed or the door drains; then
+// the error is nil. secure: they have TLS, if the door has. The listener is the
+// caller's to close. Several may be served at once.
+func (d *Door) Serve(ln net.Listener, secure bool) error {
+	for {
+		c, err := ln.Accept()
+		switch {
+		case err == nil:
+		case d.entry.isClosed() || errors.Is(err, net.ErrClosed):
+			return nil
+		default:
+			return err
+		}
+		if d.counts.connections.Add(1) > int64(d.limits.Load().MaxConnections) || !d.entry.hold(c) {
+			d.counts.connections.Add(-1)
+			d.counts.refused.Add(1)
+			c.Close()
+			continue
+		}
+		if secure && d.cfg.TLS != nil {
+			go d.greet(c, true)
+		} else {
+			d.greet(c, false) // nothing is waited for
+		}
+	}
+}
+
+// greet leads a connection from accept to being parked.
+func (d *Door) greet(c net.Conn, secure bool) {
+	defer d.entry.leave(c)
+	peer := peerOf(c)
+	park.KeepAlive(c, 0)
+	var ready net.Conn = park.NewSocket(c)
+	if secure {
+		_ = c.SetDeadline(d.now().Add(handshakeTimeout)) // if it fails so does the handshake
+		over := tls.Server(ready, d.cfg.TLS())
+		if err := over.Handshake(); err != nil {
+			d.counts.noTLS.Add(1)
+			d.turnAway(c)
+			return
+		}
+		_ = c.SetDeadline(time.Time{})
+		st := over.ConnectionState()
+		peer.TLS = &tls.ConnectionState{PeerCertificates: st.PeerCertificates, VerifiedChains: st.VerifiedChains}
+		ready = over
+	}
+	who, err := d.identify(peer)
+	if err != nil || !gate.Prove(c, who.principal.Kind == auth.Operator) {
+		d.counts.unknown.Add(1)
+		d.turnAway(c)
+		return
+	}
+	d.park(ready, c, who)
+}
+
+func (d *Door) turnAway(c net.Conn) {
+	d.counts.connections.Add(-1)
+	c.Close()
+}
+
+// peerOf is what a connection brings.
+func peerOf(c net.Conn) auth.Peer {
+	peer := auth.Peer{Unix: c.LocalAddr().Network() == "unix", Forwarded: gate.Proxied(gate.NewContext(context.Background(), c))}
+	peer.Remote, _ = netip.ParseAddrPort(c.RemoteAddr().String())
+	peer.Local, _ = netip.ParseAddrPort(c.LocalAddr().String())
+	return peer
+}
+
+// identify finds out who has connected: the protocol has nothing of its own for that.
+func (d *Door) identify(peer auth.Peer) (*caller, error) {
+	p, err := d.cfg.Guard.Identify(peer)
+	who := &caller{door: d, principal: p, address: peer.Remote.String()}
+	if peer.Unix {
+		who.address = "unix"
+	}
+	if err == nil && p.Kind == auth.Anonymous {
+		who.principal = d.cfg.Anonymous
+	}
+	if err != nil {
+		d.note(who, audit.Record{Action: audit.Login, Outcome: audit.Denied, Reason: audit.Identity})
+	}
+	return who, err
+}
+
+// park hands the connection over to those who keep it while it is idle.
+func (d *Door) park(ready, accepted net.Conn, who *caller) {
+	c := newConn(d, who)
+	d.conns.Add(c)
+	parked, err := d.cfg.Park.Park(ready, nil, c)
+	if err != nil { // the connection has been closed
+		d.conns.Remove(c)
+		d.counts.connections.Add(-1)
+		return
+	}
+	gate.Leave(accepted)
+	c.parked.CompareAndSwap(nil, parked)
+	if d.entry.isClosed() {
+		c.goAway() // Drain may have missed it
+	}
+}
+
+// entry knows those who are between accept and being parked, to send them away.
+type entry struct {
+	greeters sync.WaitGroup
+
+	mu     sync.Mutex // guards the rest; held to change it
+	conns  map[net.Conn]struct{}
+	closed bool
+}
+
+func (e *entry) init() { e.conns = map[net.Conn]struct{}{} }
+
+// hold remembers who has entered; false once the entry is closed.
+func (e *entry) hold(c net.Conn) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return false
+	}
+	e.conns[c] = struct{}{}
+	e.greeters.Add(1)
+	return true
+}
+
+func (e *entry) leave(c net.Conn) {
+	e.mu.Lock()
+	delete(e.conns, c)
+	e.mu.Unlock()
+	e.greeters.Done()
+}
+
+func (e *entry) isClosed() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.closed
+}
+
+// close sends away who is not parked yet, and everybody who comes.
+func (e *entry) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
+	for c := range e.conns {
+		_ = c.SetDeadline(time.Unix(1, 0)) // its goroutine closes it
+	}
+}
+
+// wait waits for those who were let in.
+func (e *entry) wait(ctx context.Context) error {
+	gone := make(chan struct{})
+	go func() { e.greeters.Wait(); close(gone) }()
+	select {
+	case <-gone:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,85 @@
+package ovsdb
+
+import (
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/audit"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/policy"
+)
+
+// caller is who has connected.
+type caller struct {
+	door      *Door
+	principal auth.Principal
+	address   string
+}
+
+// rights are those that policies give it now, and by which policies that is: see
+// [core.Meta].
+func (w *caller) rights() (*auth.Rights, incumbent.Index) {
+	v := w.door.view()
+	rights := policy.Of(v).Rules().Of(w.principal)
+	if w.principal.Kind == auth.Operator {
+		return rights, 0
+	}
+	return rights, policy.JudgedBy(v)
+}
+
+// may returns nil if the caller may do something to a database, or a lock, and else
+// takes note of it.
+func (w *caller) may(a auth.Action, r auth.Resource) (judged incumbent.Index, err error) {
+	rights, judged := w.rights()
+	r.Door = doorName
+	if err = auth.Authorize(rights, a, r); err != nil {
+		w.door.note(w, audit.Record{Action: a.String(), Subject: r.Name.Lease, Outcome: audit.Denied, Reason: audit.Permission})
+	}
+	return judged, err
+}
+
+// named is a name in the door's namespace, for policies.
+func (d *Door) named(name string) auth.Resource {
+	return auth.Resource{Name: incumbent.Name{Namespace: d.namespace, Lease: name}}
+}
+
+// origin is that of what a caller asks for.
+func (w *caller) origin() core.Origin {
+	return core.Origin{At: w.door.now(), Door: doorName, Address: w.address, Principal: w.principal.String()}
+}
+
+// note hands on what callers change, and what they are not let do, to whoever counts and
+// records it.
+func (d *Door) note(who *caller, r audit.Record) {
+	if d.cfg.Audit == nil {
+		return
+	}
+	r.Door, r.Address, r.Principal = doorName, who.address, who.principal.String()
+	d.cfg.Audit(r)
+}
+
+// place is admitted work's place in its lane.
+type place struct {
+	door   *Door
+	ticket admit.Ticket
+}
+
+// enter gives work of this cost a place in its lane, or refuses it.
+func (d *Door) enter(l admit.Lane, cost int) (place, error) {
+	if d.cfg.Admission == nil {
+		return place{}, nil
+	}
+	t, err := d.cfg.Admission.Enter(l, cost, d.monotonic())
+	if err != nil {
+		return place{}, err
+	}
+	return place{d, t}, nil
+}
+
+// leave gives the place back.
+func (p *place) leave() {
+	if p.door != nil {
+		p.ticket.Done(p.door.monotonic())
+		p.door = nil
+	}
+}

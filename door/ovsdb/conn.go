@@ -1,0 +1,197 @@
+package ovsdb
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/park"
+)
+
+// conn is a parked connection. While it is idle this struct, what it monitors and the
+// parked connection are all there is.
+type conn struct {
+	door   *Door
+	parked atomic.Pointer[park.Conn]
+	who    *caller
+	heard  atomic.Uint64 // tick of the door's clock in which something came
+	probed atomic.Bool   // an echo was asked for since
+
+	park.Link[*conn] // in door.conns
+
+	// Of the worker alone.
+	scan    scanner
+	partial []byte      // of a message that has not come whole
+	slow    *time.Timer // ends the wait for that; nil: nothing is waited for
+
+	mu      sync.Mutex // guards what follows; held to change it
+	tasks   []func()
+	running bool // somebody runs the tasks, or is about to
+	closed  bool // nothing is run any more but what was put in until then
+	busy    int  // requests that are not answered
+	held    bool // the worker waits to be woken for what it has
+
+	out     outbox
+	session session // of the tasks
+}
+
+var _ park.Handler = (*conn)(nil)
+
+func newConn(d *Door, who *caller) *conn {
+	c := &conn{door: d, who: who}
+	c.heard.Store(d.ticks.Load())
+	return c
+}
+
+// do has a function run soon, on a goroutine that may take a while, behind all that was
+// handed in before: what belongs to the session is touched by those alone.
+func (c *conn) do(task func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	c.put(task)
+}
+
+func (c *conn) put(task func()) {
+	if c.tasks = append(c.tasks, task); !c.running {
+		c.running = true
+		c.door.work.Put(c.run)
+	}
+}
+
+// run runs tasks that wait, a bounded number at a time.
+func (c *conn) run() {
+	for range tasksAtATime {
+		c.mu.Lock()
+		if len(c.tasks) == 0 {
+			c.running, c.tasks = false, nil
+			c.mu.Unlock()
+			return
+		}
+		task := c.tasks[0]
+		c.tasks[0] = nil
+		c.tasks = c.tasks[1:]
+		c.mu.Unlock()
+		task()
+	}
+	c.door.work.Put(c.run)
+}
+
+// Readable takes whatever has come.
+func (c *conn) Readable(p *park.Conn, data []byte) (int, error) {
+	c.parked.CompareAndSwap(nil, p)
+	c.heard.Store(c.door.ticks.Load())
+	for at := 0; at < len(data); {
+		if c.full() {
+			return at, park.Hold
+		}
+		n, whole, err := c.scan.next(data[at:])
+		if err == nil {
+			err = c.take(data[at:at+n], whole)
+		}
+		if err != nil {
+			c.door.counts.malformed.Add(1)
+			return len(data), err
+		}
+		at += n
+	}
+	return len(data), nil
+}
+
+// full reports whether so many requests are under way that the next ones wait.
+func (c *conn) full() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held = c.busy >= c.door.limits.Load().MaxUnderWay
+	return c.held
+}
+
+// begun counts a message that is there whole.
+func (c *conn) begun() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.busy++
+}
+
+// finished says that what a message asked for is done, or that it asked for nothing.
+func (c *conn) finished() {
+	c.mu.Lock()
+	c.busy--
+	wake := c.held && c.busy <= c.door.limits.Load().MaxUnderWay/2
+	if wake {
+		c.held = false
+	}
+	c.mu.Unlock()
+	if wake {
+		c.parked.Load().Wake()
+	}
+}
+
+// take takes part of a message, perhaps its end.
+func (c *conn) take(part []byte, whole bool) error {
+	limits := c.door.limits.Load()
+	if len(c.partial)+len(part) > limits.MaxMessageBytes {
+		return incumbent.Errorf(incumbent.TooLarge, "a message has more than %d bytes", limits.MaxMessageBytes)
+	}
+	if !whole && !c.scan.begun() {
+		return nil // space between messages
+	}
+	message := append(c.partial, part...) //nolint:gocritic // the bytes are valid during the call alone
+	if whole {
+		c.arrived()
+		c.begun()
+		c.do(func() { c.serve(message) })
+		return nil
+	}
+	if c.door.partial.Add(int64(len(part))) > limits.MaxPartialBytes {
+		c.door.partial.Add(-int64(len(part)))
+		return incumbent.Errorf(incumbent.Overloaded, "messages that have not come whole have more than %d bytes", limits.MaxPartialBytes)
+	}
+	c.partial = message
+	if c.slow == nil {
+		p := c.parked.Load()
+		c.slow = time.AfterFunc(limits.MessageTimeout, func() { p.Close(errSlowMessage) })
+	}
+	return nil
+}
+
+var errSlowMessage = incumbent.Errorf(incumbent.DeadlineExceeded, "a message took too long").WithHint("send it faster")
+
+// arrived forgets that the rest of a message was waited for.
+func (c *conn) arrived() {
+	c.door.partial.Add(-int64(len(c.partial)))
+	c.partial = nil
+	if c.slow != nil {
+		c.slow.Stop()
+		c.slow = nil
+	}
+}
+
+// goAway ends the connection from our side, with what it was told so far.
+func (c *conn) goAway() {
+	if p := c.parked.Load(); p != nil { // else accept will see
+		p.Finish(nil)
+	}
+}
+
+// cut ends the connection at once.
+func (c *conn) cut(err error) {
+	if p := c.parked.Load(); p != nil {
+		p.Close(err)
+	}
+}
+
+// Closed ends what the connection has.
+func (c *conn) Closed(*park.Conn, park.Reason, error) {
+	c.arrived()
+	c.out.close()
+	c.mu.Lock()
+	c.put(c.end)
+	c.closed = true
+	c.mu.Unlock()
+	c.door.conns.Remove(c)
+	c.door.counts.connections.Add(-1)
+}

@@ -1,0 +1,257 @@
+package ovsdb
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/audit"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/park"
+	"github.com/incumbent-dev/incumbent/workqueue"
+)
+
+// doorName is this door's in the origin of commands.
+const doorName = "ovsdb"
+
+// Guard says who calls; see [auth.Authenticator].
+type Guard interface {
+	Identify(p auth.Peer) (auth.Principal, error)
+	Knows() func(auth.Principal) bool
+}
+
+// Standing is what a member knows of itself and its cluster.
+type Standing struct {
+	Cluster   [16]byte
+	Member    [16]byte // the same for as long as the member lives
+	Connected bool     // it is in touch with a leader, or is one
+}
+
+// Config is what the door is made of. Engine, Park, Guard and Standing are required.
+type Config struct {
+	Limits
+
+	Engine *engine.Engine
+	Park   *park.Set // carries the connections
+	Guard  Guard
+	// Standing is that of the moment. It does not wait.
+	Standing func() Standing
+	// TLS returns what a handshake uses from now on; nil: there is no TLS.
+	TLS func() *tls.Config
+	// Namespace is that of the databases the door shows; "": the default one.
+	Namespace string
+	// Anonymous is who connects and brings nothing. The zero value: nobody.
+	Anonymous auth.Principal
+	// Schemas are the texts of those that the databases are to have: one that is not
+	// there is defined, one that is there of an earlier version is converted.
+	Schemas [][]byte
+	// Admission gives transactions places in lanes; nil admits everything.
+	Admission *admit.Controller
+	// Audit takes note of what is changed and what is denied. It does not wait. nil:
+	// nobody does.
+	Audit func(audit.Record)
+
+	Now       func() time.Time
+	Monotonic func() int64 // nanoseconds since some moment, for Admission; of the machine's clock if nil
+	Logger    *slog.Logger
+	// Ticks replaces the door's own ticker: one value a second. For tests.
+	Ticks <-chan time.Time
+}
+
+// Validate returns an Invalid error if a part is missing or a limit is wrong.
+func (c *Config) Validate() error {
+	for name, missing := range map[string]bool{
+		"Engine": c.Engine == nil, "Park": c.Park == nil, "Guard": c.Guard == nil, "Standing": c.Standing == nil,
+	} {
+		if missing {
+			return incumbent.Errorf(incumbent.Invalid, "ovsdb door: %s is missing", name)
+		}
+	}
+	return c.Limits.Validate()
+}
+
+// Door serves clients of Open vSwitch's databases.
+type Door struct {
+	cfg       Config
+	engine    *engine.Engine
+	view      func() *core.View
+	namespace string
+	now       func() time.Time
+	monotonic func() int64
+	jitter    func() float64 // [0, 1): spreads what is tried again
+	log       *slog.Logger
+
+	limits  atomic.Pointer[Limits]
+	counts  counts
+	ticks   atomic.Uint64
+	partial atomic.Int64 // bytes of messages that have not come whole
+	entry   entry
+	conns   park.List[*conn]
+	feeds   feeds
+	keeper  keeper
+	work    *workqueue.Queue[func()]
+
+	closing    chan struct{}
+	drainOnce  sync.Once
+	closeOnce  sync.Once
+	goroutines sync.WaitGroup // of the door
+}
+
+// New returns a door with its goroutines running; Close ends them.
+func New(cfg Config) (*Door, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	schemas, err := readSchemas(cfg.Schemas)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Namespace = or(cfg.Namespace, incumbent.DefaultNamespace)
+	d := &Door{
+		cfg: cfg, engine: cfg.Engine, view: cfg.Engine.View, namespace: cfg.Namespace, now: cfg.Now, monotonic: cfg.Monotonic,
+		jitter: rand.Float64, log: cfg.Logger, work: workqueue.New[func()](), closing: make(chan struct{}),
+	}
+	d.counts.init()
+	d.entry.init()
+	if d.now == nil {
+		d.now = time.Now
+	}
+	if d.monotonic == nil {
+		began := d.now()
+		d.monotonic = func() int64 { return int64(d.now().Sub(began)) }
+	}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	d.SetLimits(cfg.Limits)
+	d.keeper.init(d)
+	d.feeds.init(d)
+	for range workers {
+		d.goroutines.Go(func() { workqueue.Run(d.work) })
+	}
+	d.goroutines.Go(d.keepTime)
+	for _, w := range schemas {
+		d.define(w)
+	}
+	return d, nil
+}
+
+// SetLimits changes the limits while running.
+func (d *Door) SetLimits(l Limits) {
+	l = l.withDefaults()
+	d.limits.Store(&l)
+}
+
+// after runs a job later, spread out: half to one and a half times the delay.
+func (d *Door) after(delay time.Duration, job func()) {
+	time.AfterFunc(time.Duration(float64(delay)*(0.5+d.jitter())), func() { d.work.Put(job) })
+}
+
+// keepTime is the door's clock: what is looked at again and again for all connections.
+func (d *Door) keepTime() {
+	in := d.cfg.Ticks
+	if in == nil {
+		t := time.NewTicker(tickEvery)
+		defer t.Stop()
+		in = t.C
+	}
+	for {
+		select {
+		case <-in:
+			at := d.ticks.Add(1)
+			d.probe(at)
+			if at%uint64(beatEvery/tickEvery) == 0 {
+				d.keeper.beat()
+			}
+			d.feeds.tick(at)
+		case <-d.closing:
+			return
+		}
+	}
+}
+
+// echoRequest asks a client whether it is there.
+var echoRequest = []byte(`{"id":"echo","method":"echo","params":[]}`)
+
+// probe asks those for an echo who have been silent, and closes those who have not
+// answered. Time is counted in ticks that were handled, and what waits in a socket has
+// been heard by then: a process that stood still cuts nobody off.
+func (d *Door) probe(at uint64) {
+	every := d.limits.Load().Probe
+	if every < 0 {
+		return
+	}
+	silence := uint64((every + tickEvery - 1) / tickEvery)
+	for _, c := range d.conns.All() {
+		silent := at - min(at, c.heard.Load())
+		switch {
+		case silent <= silence:
+			c.probed.Store(false)
+		case !c.probed.Swap(true):
+			d.counts.probes.Add(1)
+			c.answer(echoRequest)
+		case silent > 2*silence:
+			d.counts.silent.Add(1)
+			c.cut(errSilent)
+		}
+	}
+}
+
+var errSilent = incumbent.Errorf(incumbent.DeadlineExceeded, "no answer to a request for an echo").
+	WithHint("raise --ovsdb-probe if clients stand still for longer")
+
+// Recheck ends the connections of those who are not known any more, because credentials
+// have changed.
+func (d *Door) Recheck() {
+	knows := d.cfg.Guard.Knows()
+	for _, c := range d.conns.All() {
+		if p := c.who.principal; p != d.cfg.Anonymous && !knows(p) {
+			c.goAway()
+		}
+	}
+}
+
+// Drain accepts nobody any more and ends all connections. It does not wait.
+func (d *Door) Drain() {
+	d.drainOnce.Do(func() {
+		d.entry.close()
+		for _, c := range d.conns.All() {
+			c.goAway()
+		}
+	})
+}
+
+// SendAway ends all connections that are open now, in any order: their clients connect
+// to another member. It calls next before each, which may wait, and ends early when
+// that says false.
+func (d *Door) SendAway(next func() bool) { d.conns.SendAway(next, (*conn).goAway) }
+
+// Connections returns how many are accepted and not closed.
+func (d *Door) Connections() int { return int(d.counts.connections.Load()) }
+
+// Parked returns how many of them are parked.
+func (d *Door) Parked() int { return d.conns.Len() }
+
+// Close drains, and ends the door's goroutines. It comes after the listeners and the
+// connections:
+//
+//	door.Drain → listeners.Close → park.Set.Close → door.Close
+func (d *Door) Close(ctx context.Context) error {
+	d.Drain()
+	err := d.entry.wait(ctx)
+	d.closeOnce.Do(func() {
+		close(d.closing)
+		d.feeds.close()
+		d.work.Close()
+	})
+	d.goroutines.Wait()
+	return err
+}

@@ -1,0 +1,94 @@
+package ovsdb
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/incumbent-dev/incumbent/calls"
+)
+
+func TestEchoAndWhatIsUnknown(t *testing.T) {
+	m := startMember(t, nil)
+	for network, at := range map[string]string{"tcp": m.addr, "unix": m.path} {
+		c := m.dialAt(network, at)
+		want(t, "echo", c.call("echo", `[1,{"a":"b"},null]`), `[1,{"a":"b"},null]`)
+		want(t, "an echo of nothing", c.call("echo", `[]`), `[]`)
+		want(t, "a method that there is not", c.call("frobnicate", `[]`), `error "unknown method"`)
+		c.write(`{"id":null,"method":"nothing","params":[]}{"id":"x","result":[],"error":null}`)
+		c.write(`{"method":"echo","params":["a"],"id":"one"}{"method":"echo","params":["b"],"id":{"two":2}}`)
+		want(t, "the first of two", c.read(), `{"error":null,"id":"one","result":["a"]}`)
+		want(t, "the second of two", c.read(), `{"error":null,"id":{"two":2},"result":["b"]}`)
+	}
+}
+
+// A message may come in any pieces, and many in one.
+func TestMessagesInPieces(t *testing.T) {
+	m := startMember(t, nil)
+	c := m.dial()
+	text := `{"method":"echo","params":["` + strings.Repeat("x", 3000) + `\"}{"],"id":7}`
+	for _, n := range []int{1, 7, 1000, len(text)} {
+		for rest := text; rest != ""; {
+			k := min(n, len(rest))
+			c.write(rest[:k])
+			rest = rest[k:]
+		}
+		if got := c.answer(); len(got) != 3008 {
+			t.Fatalf("pieces of %d: %d bytes", n, len(got))
+		}
+	}
+	if n := m.door.partial.Load(); n != 0 {
+		t.Errorf("%d bytes are still counted as part of messages", n)
+	}
+}
+
+func TestWhatIsNoMessageEndsTheConnection(t *testing.T) {
+	m := startMember(t, func(c *Config) { c.MaxMessageBytes = 1000 })
+	for what, text := range map[string]string{
+		"an array": `[]`, "no JSON": `{"a":}`, "too long": `{"a":"` + strings.Repeat("x", 1000) + `"}`, "too deep": `{"a":` + strings.Repeat("[", maxDepth+1),
+	} {
+		c := m.dial()
+		c.write(text)
+		t.Log(what)
+		c.ended()
+	}
+	if n := m.door.Stats().Malformed; n != 4 {
+		t.Errorf("%d are counted", n)
+	}
+}
+
+// Who is silent is asked for an echo, and closed if none comes.
+func TestProbes(t *testing.T) {
+	m := startMember(t, func(c *Config) { c.Probe = 5 * time.Second })
+	silent, awake := m.dial(), m.dial()
+	for _, c := range []*client{silent, awake} {
+		c.call("echo", `[]`)
+	}
+	m.tick(6)
+	for _, c := range []*client{silent, awake} {
+		want(t, "the probe", c.read(), `{"id":"echo","method":"echo","params":[]}`)
+	}
+	awake.write(`{"id":"echo","result":[],"error":null}`)
+	awake.call("echo", `[]`)
+	m.tick(5)
+	silent.ended()
+	want(t, "an echo", awake.call("echo", `[2]`), `[2]`)
+	if st := m.door.Stats(); st.Probes != 2 || st.Silent != 1 {
+		t.Errorf("counted: %+v", st)
+	}
+}
+
+// Every method has a row in the table of calls, and every row of this door's is served.
+func TestG12_EveryMethodHasARow(t *testing.T) {
+	ways := map[string]bool{}
+	for name := range methods {
+		ways[doorName+"."+name] = true
+	}
+	for c := range calls.NumCalls {
+		for _, w := range c.Row().Ways {
+			if strings.HasPrefix(w, doorName+".") && !ways[w] {
+				t.Errorf("nobody serves %s", w)
+			}
+		}
+	}
+}

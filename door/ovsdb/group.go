@@ -1,0 +1,235 @@
+package ovsdb
+
+import (
+	"encoding/binary"
+	"strings"
+
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
+)
+
+// version is that of the method by which a client monitors.
+type version uint8
+
+const (
+	plain version = iota // monitor
+	cond                 // monitor_cond
+	since                // monitor_cond_since
+)
+
+var updateNames = [...]string{"update", "update2", "update3"}
+
+// group is monitors that want the same: each change is told to all in the same bytes.
+// It belongs to its feed.
+type group struct {
+	feed    *feed
+	key     string
+	version version
+	specs   []*spec // by table
+	members map[*monitor]struct{}
+
+	// Of the change under way.
+	hits []*spec
+}
+
+// wish is what a monitor wants of a table.
+type wish struct {
+	table   int
+	columns []shown
+	where   []ovs.Condition
+	all     bool
+}
+
+// spec returns the spec of a wish, which it makes if need be.
+func (f *feed) spec(w *wish, v version) *spec {
+	enc, key := f.keys(w, v)
+	if s := f.matcher.specs[key]; s != nil {
+		return s
+	}
+	e := f.matcher.encs[enc]
+	if e == nil {
+		e = &encoder{key: enc, shape: f.shape, table: w.table, columns: w.columns, old: v == plain}
+		f.matcher.encs[enc] = e
+	}
+	e.specs++
+	f.matcher.made++
+	s := &spec{id: f.matcher.made, key: key, table: w.table, encoder: e, where: w.where, all: w.all, groups: map[*group]struct{}{}}
+	f.matcher.add(s)
+	return s
+}
+
+// keys tell encoders and specs apart: wishes that mean the same have the same.
+func (f *feed) keys(w *wish, v version) (enc, key string) {
+	b := binary.AppendUvarint(nil, uint64(w.table)) //nolint:gosec // it is not negative
+	if v == plain {
+		b = append(b, 1)
+	} else {
+		b = append(b, 2)
+	}
+	b = binary.AppendUvarint(b, uint64(len(w.columns)))
+	for _, c := range w.columns {
+		b = append(binary.AppendVarint(b, int64(c.column)), byte(c.selects))
+	}
+	enc = string(b)
+	if w.all {
+		return enc, enc + "*"
+	}
+	var out strings.Builder
+	out.WriteString(enc)
+	for i := range w.where {
+		c := &w.where[i]
+		b = binary.AppendVarint(b[:0], int64(c.Column))
+		b = append(b, byte(c.Function))
+		b = c.Arg.AppendBinary(b)
+		out.Write(binary.AppendUvarint(nil, uint64(len(b))))
+		out.Write(b)
+	}
+	return enc, out.String()
+}
+
+// join makes a monitor a member of the group of its wishes.
+func (f *feed) join(m *monitor) {
+	specs := make([]*spec, len(m.wishes))
+	b := []byte{byte(m.version)}
+	for i := range m.wishes {
+		specs[i] = f.spec(&m.wishes[i], m.version)
+		b = binary.AppendUvarint(b, specs[i].id)
+	}
+	g := f.groups[string(b)]
+	if g == nil {
+		g = &group{feed: f, key: string(b), version: m.version, specs: specs, members: map[*monitor]struct{}{}}
+		f.groups[g.key] = g
+		for _, s := range specs {
+			s.groups[g] = struct{}{}
+		}
+	}
+	g.members[m] = struct{}{}
+	m.group = g
+}
+
+// leave takes a monitor out of its group.
+func (m *monitor) leave() {
+	g := m.group
+	if g == nil {
+		return
+	}
+	m.group = nil
+	delete(g.members, m)
+	if len(g.members) > 0 {
+		return
+	}
+	delete(g.feed.groups, g.key)
+	for _, s := range g.specs {
+		delete(s.groups, g)
+		if len(s.groups) == 0 {
+			g.feed.matcher.remove(s)
+		}
+	}
+}
+
+// deliver tells the monitors of specs what was found for them.
+func deliver(hits []*spec, c *change) {
+	var groups []*group
+	for _, s := range hits {
+		for g := range s.groups {
+			if len(g.hits) == 0 {
+				groups = append(groups, g)
+			}
+			g.hits = append(g.hits, s)
+		}
+	}
+	bodies := map[string][]byte{} // by what they are made of: groups that differ elsewhere share them
+	var key []byte
+	for _, g := range groups {
+		key = append(key[:0], byte(g.version))
+		for _, s := range g.hits {
+			key = binary.AppendUvarint(key, s.id)
+		}
+		body := bodies[string(key)]
+		if body == nil {
+			body = g.body(c.txn)
+			bodies[string(key)] = body
+			g.feed.door.counts.encoded.Add(1)
+		}
+		g.hits = g.hits[:0]
+		for m := range g.members {
+			m.conn.tell(m.head, body)
+		}
+		g.feed.door.counts.updates.Add(uint64(len(g.members)))
+	}
+}
+
+// body is what the members of a group are told of a change, behind the id of their
+// monitor.
+func (g *group) body(txn ovs.UUID) []byte {
+	var b []byte
+	if g.version == since {
+		b = append(append(append(b, '"'), txn.String()...), `",`...)
+	}
+	b = append(b, '{')
+	for i, s := range g.hits {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(b, s.encoder.shape.tables[s.table]...), '{')
+		b = append(append(b, s.found...), '}')
+	}
+	return append(b, `}]}`...)
+}
+
+// snapshot is the rows that members of the group see: pieces of which most are shared
+// with other groups.
+func (g *group) snapshot(state contents) [][]byte {
+	bufs := [][]byte{opening}
+	n := 0
+	for _, s := range g.specs {
+		rows := s.snapshot(state)
+		if len(rows) == 0 {
+			continue
+		}
+		if n++; n > 1 {
+			bufs = append(bufs, comma)
+		}
+		bufs = append(bufs, s.encoder.shape.tables[s.table], opening, rows, ending)
+	}
+	return append(bufs, ending)
+}
+
+var opening, comma, ending = []byte{'{'}, []byte{','}, []byte{'}'}
+
+// snapshot is the rows of a spec, made once until they change.
+func (s *spec) snapshot(state contents) []byte {
+	if s.kept == nil {
+		b := make([]byte, 0, 64)
+		s.each(state, func(r *ovs.Row) {
+			start := len(b)
+			if start > 0 {
+				b = append(b, ',')
+			}
+			at := len(b)
+			if b = s.encoder.append(b, nil, r, initial); len(b) == at {
+				b = b[:start]
+			}
+		})
+		s.kept = b
+	}
+	return s.kept
+}
+
+// each calls f with the rows of a state that the spec has.
+func (s *spec) each(state contents, f func(*ovs.Row)) {
+	if s.all {
+		state.Find(s.table, nil, func(r *ovs.Row) bool {
+			f(r)
+			return true
+		})
+		return
+	}
+	for i := range s.where {
+		state.Find(s.table, s.where[i:i+1], func(r *ovs.Row) bool {
+			if !holdsAny(s.where[:i], r) { // else it was found before
+				f(r)
+			}
+			return true
+		})
+	}
+}

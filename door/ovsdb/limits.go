@@ -1,0 +1,86 @@
+package ovsdb
+
+import (
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// Defaults of [Limits].
+const (
+	DefaultMaxConnections  = 16_000
+	DefaultMaxMessageBytes = 64 << 20        // as much as a command of the log may have
+	DefaultMaxPartialBytes = 256 << 20       // of messages that have not come whole, of all connections
+	DefaultMaxBacklogBytes = 32 << 20        // updates that wait for one reader
+	DefaultMessageTimeout  = 2 * time.Minute // from the first byte of a message to its last
+	DefaultMaxUnderWay     = 4_096           // requests of one connection that are not answered
+	DefaultMaxMonitors     = 1_000           // of one connection
+	DefaultMaxLocks        = 1_000           // of one connection
+	DefaultProbe           = 5 * time.Second
+	DefaultPatience        = 7 * time.Second // what finds no leader waits so long for one
+)
+
+// What is fixed: part of the protocol, or of no interest to an operator.
+const (
+	workers          = 4                // goroutines that serve connections
+	tasksAtATime     = 64               // of one connection, before others have their turn
+	handshakeTimeout = 10 * time.Second // of TLS
+	firstRetry       = 50 * time.Millisecond
+	maxRetry         = 500 * time.Millisecond
+	sendBytes        = 256 << 10       // handed to the connection at once
+	lockTTL          = 6 * time.Second // of the session that a connection's locks belong to, if its member dies
+	beatEvery        = 2 * time.Second // that such sessions are extended
+	tickEvery        = time.Second     // of the door's clock
+	maxLockName      = 256             // bytes
+	pullAgain        = time.Millisecond
+	pullEvents       = 256             // events of a database that are handed on in one turn
+	pullBytes        = 4 << 20         // and what they cost
+	serverEvery      = 5 * time.Second // that the index in the _Server database is moved on
+)
+
+// Limits bound what one client, and all of them, may ask of the door. Zero fields
+// mean the defaults. They can be changed while running with [Door.SetLimits].
+type Limits struct {
+	MaxConnections  int           // accepted at once; what comes beyond is closed
+	MaxMessageBytes int           // of a request; who sends more is cut off
+	MaxPartialBytes int64         // of requests that have not come whole, of all connections; who makes it more is cut off
+	MaxBacklogBytes int           // updates that wait for one reader, who is cut off then; answers to requests do not count
+	MaxUnderWay     int           // requests of one connection that are not answered; what comes beyond is not read
+	MaxMonitors     int           // of one connection; beyond: "resources exhausted"
+	MaxLocks        int           // of one connection; beyond: "resources exhausted"
+	MessageTimeout  time.Duration // from the first byte of a request to its last
+	Probe           time.Duration // a client that was silent for so long is asked for an echo, and closed after as long again; negative: never
+	Patience        time.Duration // what finds no leader waits so long for one
+}
+
+// Validate returns an Invalid error if a field is negative that may not be.
+func (l Limits) Validate() error {
+	if l.MaxConnections < 0 || l.MaxMessageBytes < 0 || l.MaxPartialBytes < 0 || l.MaxBacklogBytes < 0 || l.MaxUnderWay < 0 ||
+		l.MaxMonitors < 0 || l.MaxLocks < 0 || l.MessageTimeout < 0 || l.Patience < 0 {
+		return incumbent.Errorf(incumbent.Invalid, "limits of the ovsdb door must not be negative")
+	}
+	return nil
+}
+
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		MaxConnections:  or(l.MaxConnections, DefaultMaxConnections),
+		MaxMessageBytes: or(l.MaxMessageBytes, DefaultMaxMessageBytes),
+		MaxPartialBytes: or(l.MaxPartialBytes, DefaultMaxPartialBytes),
+		MaxBacklogBytes: or(l.MaxBacklogBytes, DefaultMaxBacklogBytes),
+		MaxUnderWay:     or(l.MaxUnderWay, DefaultMaxUnderWay),
+		MaxMonitors:     or(l.MaxMonitors, DefaultMaxMonitors),
+		MaxLocks:        or(l.MaxLocks, DefaultMaxLocks),
+		MessageTimeout:  or(l.MessageTimeout, DefaultMessageTimeout),
+		Probe:           or(l.Probe, DefaultProbe),
+		Patience:        or(l.Patience, DefaultPatience),
+	}
+}
+
+func or[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}

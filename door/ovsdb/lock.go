@@ -1,0 +1,408 @@
+package ovsdb
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/calls"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
+	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/lease"
+	"github.com/incumbent-dev/incumbent/watch"
+)
+
+// A lock is a lease of the session of the connection that asked for it, so that it holds
+// across the cluster. Who waits for one stands in the lease's queue.
+
+// lockModel is the model of the leases that are locks, in the door's namespace.
+const lockModel = "ovsdb"
+
+// locks are those of a connection.
+type locks struct {
+	session incumbent.SessionID // zero: it has asked for none
+	open    bool                // the session is open, as far as is known
+	waiting []func()            // what goes on once it is
+	byName  map[string]*lock
+}
+
+// lock is one that a client has asked for and not given up.
+type lock struct {
+	conn    *conn
+	name    string
+	token   incumbent.Token // that it is held under; 0: it is not
+	queued  bool            // it is to be held as soon as it can be
+	stealer bool            // from whoever has it
+	request *request        // that is not answered; nil: it was
+	wait    *watch.Waiter
+	over    bool // it was given up
+}
+
+func (d *Door) lockName(name string) incumbent.Name {
+	return incumbent.Name{Namespace: d.namespace, Model: lockModel, Lease: name}
+}
+
+func lockRequest(c *conn, r *request)  { c.lock(r, false) }
+func stealRequest(c *conn, r *request) { c.lock(r, true) }
+
+func (c *conn) lock(r *request, steal bool) {
+	name, ok := c.lockOf(r)
+	if !ok {
+		return
+	}
+	s := &c.session.locks
+	switch {
+	case s.byName[name] != nil:
+		r.syntax("the lock is asked for already: it must be unlocked before")
+		return
+	case len(s.byName) >= c.door.limits.Load().MaxLocks:
+		r.refuse(ovs.Errorf(ovs.ResourcesExhausted, "too many locks on one connection"))
+		return
+	}
+	if s.byName == nil {
+		s.byName = map[string]*lock{}
+	}
+	l := &lock{conn: c, name: name, queued: true, stealer: steal, request: r}
+	s.byName[name] = l
+	c.withSession(l.claim)
+}
+
+// lockOf is the name of the lock that a request is about, if its caller may have it.
+func (c *conn) lockOf(r *request) (string, bool) {
+	name, ok := r.text(0)
+	if !ok || len(r.params) != 1 || !ovs.IsID(name) || len(name) > maxLockName {
+		r.syntax("the name of a lock is to be an <id>")
+		return "", false
+	}
+	if r.method.call.Row().Judged == calls.Own {
+		return name, true
+	}
+	what := c.door.named(name)
+	what.Name.Model, what.Holder = lockModel, c.who.principal.Name
+	if _, err := c.who.may(r.method.call.Action(), what); err != nil {
+		r.refuse(faultOf(err))
+		return "", false
+	}
+	return name, true
+}
+
+func unlockRequest(c *conn, r *request) {
+	name, ok := c.lockOf(r)
+	if !ok {
+		return
+	}
+	l := c.session.locks.byName[name]
+	if l == nil {
+		r.syntax("the lock was not asked for")
+		return
+	}
+	delete(c.session.locks.byName, name)
+	l.giveUp()
+	r.result(nothing)
+}
+
+// withSession goes on once the connection has a session.
+func (c *conn) withSession(then func()) {
+	s := &c.session.locks
+	if s.open {
+		then()
+		return
+	}
+	s.waiting = append(s.waiting, then)
+	if len(s.waiting) == 1 && s.session.IsZero() {
+		_, _ = rand.Read(s.session[:]) // never fails
+		c.openSession()
+	}
+}
+
+func (c *conn) openSession() {
+	s, d := &c.session.locks, c.door
+	cmd := core.OpenSessionCommand{ID: s.session, TTL: lockTTL}
+	d.engine.Leases().OpenSession(lease.Call{Origin: c.who.origin()}, cmd, func(r core.Result) {
+		c.do(func() { c.opened(r) })
+	})
+}
+
+func (c *conn) opened(r core.Result) {
+	s := &c.session.locks
+	if r.Err != nil && incumbent.KindOf(r.Err) != incumbent.Exists {
+		c.door.after(firstRetry, func() { c.do(c.openSession) })
+		return
+	}
+	s.open = true
+	c.door.keeper.add(s.session, c)
+	waiting := s.waiting
+	s.waiting = nil
+	for _, then := range waiting {
+		then()
+	}
+}
+
+// holder is for whom the connection's locks are claimed: its principal, and which of
+// the principal's connections.
+func (c *conn) holder() string {
+	return or(c.who.principal.Name, doorName) + "/" + hex.EncodeToString(c.session.locks.session[:6])
+}
+
+// claim claims the lease, or takes a place in its queue.
+func (l *lock) claim() {
+	if l.over {
+		return
+	}
+	c := l.conn
+	cmd := core.ClaimCommand{Name: c.door.lockName(l.name), Holder: c.holder(), Session: c.session.locks.session, Wait: true}
+	c.door.engine.Leases().Claim(lease.Call{Origin: c.who.origin()}, cmd, func(r core.Result) {
+		c.do(func() { l.claimed(r) })
+	})
+}
+
+func (l *lock) claimed(r core.Result) {
+	c := l.conn
+	switch {
+	case l.over:
+		if r.Err == nil { // it was given up meanwhile, perhaps before this was in the log
+			l.release(0)
+		}
+		return
+	case r.Err != nil:
+		l.refused(r.Err)
+		return
+	case r.Lease.Session == c.session.locks.session:
+		l.got(r.Lease.Token)
+	case l.stealer:
+		l.stealer = false
+		l.steal(r.Lease)
+	default:
+		l.answer(false)
+	}
+	l.follow(r.Index)
+}
+
+// refused answers what can not be had, and tries again what there is no leader for.
+func (l *lock) refused(err *incumbent.Error) {
+	c := l.conn
+	switch kind := err.Kind; {
+	case kind == incumbent.Expired:
+		c.cut(errLocksLost) // the session is over, and with it all other locks
+	case kind.Transient() || kind == incumbent.Unknown || kind == incumbent.NotLeader:
+		c.door.after(firstRetry, func() { c.do(l.claim) })
+	case l.request != nil:
+		delete(c.session.locks.byName, l.name)
+		l.over = true
+		l.request.refuse(faultOf(err))
+		l.request = nil
+	}
+}
+
+// steal has the lease handed over by who holds it, past the queue. The door has judged
+// whether its caller may, so the command is on the member's own account.
+func (l *lock) steal(held *core.Lease) {
+	c := l.conn
+	origin := c.who.origin()
+	origin.Principal = ""
+	cmd := core.TransferCommand{
+		Name: held.Name, Holder: held.Holder, Session: held.Session, Token: held.Token, ToSession: c.session.locks.session, ToHolder: c.holder(),
+	}
+	c.door.engine.Leases().Transfer(lease.Call{Origin: origin}, cmd, func(r core.Result) {
+		if r.Err != nil { // somebody else has it by now, or nothing is known
+			c.door.after(firstRetry, func() { c.do(l.stealAgain) })
+		}
+	})
+}
+
+func (l *lock) stealAgain() {
+	if l.token == 0 && !l.over {
+		l.stealer = true
+		l.claim()
+	}
+}
+
+// answer answers the request for the lock, if that has not been done.
+func (l *lock) answer(held bool) bool {
+	r := l.request
+	if r == nil {
+		return false
+	}
+	l.request = nil
+	if held {
+		r.result([]byte(`{"locked":true}`))
+	} else {
+		r.result([]byte(`{"locked":false}`))
+	}
+	return true
+}
+
+// got takes note that the lease is the session's, under a token.
+func (l *lock) got(token incumbent.Token) {
+	l.token, l.queued = token, false
+	if !l.answer(true) {
+		l.conn.notify("locked", l.name)
+	}
+}
+
+// lost takes note that the lease is another's, or nobody's.
+func (l *lock) lost() {
+	l.token = 0
+	l.conn.notify("stolen", l.name)
+}
+
+// notify tells the client what it has not asked for now.
+func (c *conn) notify(method, param string) {
+	b := append([]byte(`{"id":null,"method":"`), method...)
+	b = append(append(append(b, `","params":[`...), quoted(param)...), `]}`...)
+	c.answer(b)
+}
+
+// follow waits for the next change of the lease after an index that concerns its
+// session.
+func (l *lock) follow(after incumbent.Index) {
+	c, session, token := l.conn, l.conn.session.locks.session, l.token
+	d := c.door
+	w, err := d.engine.Hub().Wait(watch.Exact(engine.LeaseTopic(d.lockName(l.name))), after, func(e *watch.Event) bool {
+		change, _ := e.Payload.(*core.Change)
+		if change == nil || change.Lease == nil {
+			return true
+		}
+		mine := change.Lease.Session == session && change.Lease.Token != 0
+		return mine != (token != 0) || mine && change.Lease.Token != token
+	}, func(watch.Fired) { c.do(l.look) })
+	if err != nil { // no place for another wait, or the hub is closed
+		d.after(maxRetry, func() { c.do(l.look) })
+		return
+	}
+	l.wait = w
+}
+
+// look finds out what has become of the lease, and goes on following it.
+func (l *lock) look() {
+	c := l.conn
+	if l.over {
+		return
+	}
+	v := c.door.view()
+	held := v.Lease(c.door.lockName(l.name))
+	mine := held != nil && held.Token != 0 && held.Session == c.session.locks.session
+	if l.token != 0 && (!mine || held.Token != l.token) {
+		l.lost()
+	}
+	switch {
+	case mine && l.token == 0 && held.Offered:
+		l.accept(held.Token)
+		return
+	case mine && l.token == 0:
+		l.got(held.Token)
+	case !mine && l.queued && !c.queuedFor(v, held):
+		l.claim() // an offer has lapsed, and the place with it
+		return
+	}
+	l.follow(v.Index())
+}
+
+// queuedFor reports whether the session stands in the queue of a lease.
+func (c *conn) queuedFor(v *core.View, held *core.Lease) bool {
+	if held == nil || held.Waiting == 0 {
+		return false
+	}
+	for w := range v.Queue(held.Name) {
+		if w.Session == c.session.locks.session {
+			return true
+		}
+	}
+	return false
+}
+
+// accept makes an offer a holding: the first extension of its token does.
+func (l *lock) accept(token incumbent.Token) {
+	c := l.conn
+	b := &lease.Batch{Items: []lease.Extension{{Token: token, Session: c.session.locks.session}}}
+	b.Done = func(b *lease.Batch) {
+		kind := b.Items[0].Kind
+		c.do(func() { l.accepted(token, kind) })
+	}
+	c.door.engine.Leases().Extend(b)
+}
+
+func (l *lock) accepted(token incumbent.Token, kind incumbent.Kind) {
+	switch {
+	case l.over:
+	case kind == incumbent.OK:
+		l.got(token)
+		l.follow(l.conn.door.view().Index())
+	default: // it is another's by now, or there is no leader
+		l.conn.door.after(firstRetry, func() { l.conn.do(l.look) })
+	}
+}
+
+// giveUp gives the lease back, or the place in its queue.
+func (l *lock) giveUp() {
+	l.over = true
+	if l.wait != nil {
+		l.wait.Cancel()
+	}
+	l.release(0)
+}
+
+// release has the lease released, or the queue left, until that is in the log.
+func (l *lock) release(tries int) {
+	c := l.conn
+	if c.session.over || !c.session.locks.open || c.session.locks.byName[l.name] != nil {
+		return // the session ends, and everything with it; or it is wanted again
+	}
+	name, session := c.door.lockName(l.name), c.session.locks.session
+	again := func(r core.Result) {
+		if kind := incumbent.KindOf(errorIn(r)); (kind.Transient() || kind == incumbent.Unknown) && tries < maxReleases {
+			c.door.after(firstRetry, func() { c.do(func() { l.release(tries + 1) }) })
+		}
+	}
+	call := lease.Call{Origin: c.who.origin(), Sequence: new(lease.Sequence)}
+	ops := []lease.Op{
+		{Command: core.LeaveQueueCommand{Name: name, Session: session, Holder: c.holder()}},
+		{Command: core.ReleaseCommand{Name: name, Session: session, Holder: c.holder()}},
+	}
+	c.door.engine.Leases().Do(call, ops, func() {
+		again(ops[0].Result)
+		again(ops[1].Result)
+	})
+}
+
+// maxReleases is how often a release is tried that meets no leader: longer than its
+// session can live without one.
+const maxReleases = 200
+
+func errorIn(r core.Result) error {
+	if r.Err == nil {
+		return nil
+	}
+	return r.Err
+}
+
+// endLocks closes the session with all its locks.
+func (c *conn) endLocks() {
+	s := &c.session.locks
+	for _, l := range s.byName {
+		l.over = true
+		if l.wait != nil {
+			l.wait.Cancel()
+		}
+	}
+	s.byName = nil
+	if s.session.IsZero() {
+		return
+	}
+	c.door.keeper.remove(s.session)
+	c.door.closeSession(s.session, c.who, 0)
+}
+
+// closeSession closes a session: if there is no leader it is tried again, and if there is
+// none for long the session's ttl ends it.
+func (d *Door) closeSession(id incumbent.SessionID, who *caller, tries int) {
+	cmd := core.CloseSessionCommand{ID: id, Reason: "the connection was closed"}
+	d.engine.Leases().CloseSession(lease.Call{Origin: who.origin()}, cmd, func(r core.Result) {
+		if kind := incumbent.KindOf(errorIn(r)); (kind.Transient() || kind == incumbent.Unknown) && tries < maxReleases {
+			d.after(firstRetry, func() { d.closeSession(id, who, tries+1) })
+		}
+	})
+}
+
+var errLocksLost = incumbent.Errorf(incumbent.Expired, "the session that the connection's locks belong to has ended")

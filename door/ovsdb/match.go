@@ -1,0 +1,271 @@
+package ovsdb
+
+import (
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
+)
+
+// matcher finds the monitors that a change concerns. Monitors of the same columns of a
+// table under the same conditions are one spec; a spec whose conditions ask for values is
+// found by the values, the others are looked at.
+type matcher struct {
+	tables []tableSpecs
+	specs  map[string]*spec
+	encs   map[string]*encoder
+	turn   uint64 // the row under way
+	made   uint64 // specs so far, each has its number
+}
+
+// tableSpecs are the specs of a table.
+type tableSpecs struct {
+	looked  []*spec               // at each change
+	byValue map[sought][]*spec    // by what their conditions ask for
+	columns map[int]*soughtColumn // that conditions ask for
+}
+
+// soughtColumn counts the conditions on a column by their way.
+type soughtColumn struct{ exact, within int }
+
+// sought is what a condition asks of a column.
+type sought struct {
+	column     int
+	way        way
+	key, value ovs.Atom
+}
+
+// way is how a condition asks for a value.
+type way uint8
+
+const (
+	exactly way = iota // the column is this one value
+	empty              // the column has no value
+	among              // this value is among those of the column
+	mapped             // so is this key with this value
+)
+
+// spec is what one or more monitors want of a table. The zero key has none.
+type spec struct {
+	id      uint64 // no other spec of the feed has or had it
+	key     string
+	table   int
+	encoder *encoder
+	where   []ovs.Condition // one of which is to hold
+	all     bool            // whatever holds
+	groups  map[*group]struct{}
+	seen    uint64 // the turn in which it was last looked at
+	found   []byte // what the change under way is to its monitors
+	hit     bool   // something was found
+	kept    []byte // the rows as they are, if they were asked for since they changed
+}
+
+// holds reports whether the monitors of the spec have a row.
+func (s *spec) holds(r *ovs.Row) bool {
+	if r == nil {
+		return false
+	}
+	return s.all || holdsAny(s.where, r)
+}
+
+func holdsAny(where []ovs.Condition, r *ovs.Row) bool {
+	for i := range where {
+		if where[i].Holds(r) {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *matcher) init(x *shape) {
+	*m = matcher{made: m.made, turn: m.turn, tables: make([]tableSpecs, len(x.schema.Tables)), specs: map[string]*spec{}, encs: map[string]*encoder{}}
+	for i := range m.tables {
+		m.tables[i] = tableSpecs{byValue: map[sought][]*spec{}, columns: map[int]*soughtColumn{}}
+	}
+}
+
+// asks is what a condition asks for; false: something that no value leads to.
+func asks(c *ovs.Condition) (sought, bool) {
+	s := sought{column: c.Column}
+	if c.Column < 0 {
+		return s, false
+	}
+	keys, values := c.Arg.Keys, c.Arg.Values
+	switch {
+	case c.Function == ovs.Includes && len(keys) == 1 && len(values) == 1:
+		s.way, s.key, s.value = mapped, keys[0], values[0]
+	case c.Function == ovs.Includes && len(keys) == 1:
+		s.way, s.key = among, keys[0]
+	case c.Function == ovs.Equal && len(keys) == 1 && len(values) == 0:
+		s.way, s.key = exactly, keys[0]
+	case c.Function == ovs.Equal && len(keys) == 0:
+		s.way = empty
+	default:
+		return s, false
+	}
+	return s, true
+}
+
+// add has a spec be found.
+func (m *matcher) add(s *spec) {
+	m.specs[s.key] = s
+	t := &m.tables[s.table]
+	if !s.all {
+		all := make([]sought, 0, len(s.where))
+		for i := range s.where {
+			a, ok := asks(&s.where[i])
+			if !ok {
+				all = nil
+				break
+			}
+			all = append(all, a)
+		}
+		if len(all) == len(s.where) {
+			for _, a := range all {
+				t.byValue[a] = append(t.byValue[a], s)
+				t.sought(a, 1)
+			}
+			return
+		}
+	}
+	t.looked = append(t.looked, s)
+}
+
+// remove forgets a spec that nobody has any more.
+func (m *matcher) remove(s *spec) {
+	delete(m.specs, s.key)
+	if s.encoder.specs--; s.encoder.specs == 0 {
+		delete(m.encs, s.encoder.key)
+	}
+	t := &m.tables[s.table]
+	for i := range s.where {
+		a, ok := asks(&s.where[i])
+		if !ok {
+			continue
+		}
+		if list, found := without(t.byValue[a], s); found {
+			t.sought(a, -1)
+			if t.byValue[a] = list; len(list) == 0 {
+				delete(t.byValue, a)
+			}
+		}
+	}
+	t.looked, _ = without(t.looked, s)
+}
+
+func without(list []*spec, s *spec) ([]*spec, bool) {
+	for i := range list {
+		if list[i] == s {
+			list[i] = list[len(list)-1]
+			list[len(list)-1] = nil
+			return list[:len(list)-1], true
+		}
+	}
+	return list, false
+}
+
+func (t *tableSpecs) sought(a sought, n int) {
+	c := t.columns[a.column]
+	if c == nil {
+		c = &soughtColumn{}
+		t.columns[a.column] = c
+	}
+	if a.way == exactly || a.way == empty {
+		c.exact += n
+	} else {
+		c.within += n
+	}
+	if c.exact == 0 && c.within == 0 {
+		delete(t.columns, a.column)
+	}
+}
+
+// each calls f with the specs that may have a row.
+func (t *tableSpecs) each(r *ovs.Row, f func(*spec)) {
+	if r == nil {
+		return
+	}
+	find := func(a sought) {
+		for _, s := range t.byValue[a] {
+			f(s)
+		}
+	}
+	for column, c := range t.columns {
+		d := &r.Columns[column]
+		if c.exact > 0 {
+			switch len(d.Keys) {
+			case 0:
+				find(sought{column: column, way: empty})
+			case 1:
+				find(sought{column: column, way: exactly, key: d.Keys[0]})
+			}
+		}
+		if c.within == 0 {
+			continue
+		}
+		for i, k := range d.Keys {
+			find(sought{column: column, way: among, key: k})
+			if len(d.Values) > 0 {
+				find(sought{column: column, way: mapped, key: k, value: d.Values[i]})
+			}
+		}
+	}
+}
+
+// match tells all monitors of a change that it concerns.
+func (m *matcher) match(c *change) {
+	if len(m.specs) == 0 {
+		return
+	}
+	var hits []*spec
+	for i := range c.rows {
+		row := &c.rows[i]
+		t := &m.tables[row.table]
+		m.turn++
+		look := func(s *spec) {
+			if s.seen != m.turn {
+				s.seen = m.turn
+				if s.note(row) && !s.hit {
+					s.hit, s.kept = true, nil
+					hits = append(hits, s)
+				}
+			}
+		}
+		for _, s := range t.looked {
+			look(s)
+		}
+		t.each(row.old, look)
+		t.each(row.new, look)
+	}
+	deliver(hits, c)
+	for _, s := range hits {
+		s.hit, s.found = false, nil
+	}
+}
+
+// note adds what a row's change is to the monitors of the spec, and reports whether it
+// is anything.
+func (s *spec) note(row *rowChange) bool {
+	kind, ok := kindOf(s.holds(row.old), s.holds(row.new))
+	if !ok {
+		return false
+	}
+	b := s.encoder.change(row, kind)
+	if len(b) == 0 {
+		return false
+	}
+	if len(s.found) > 0 {
+		s.found = append(s.found, ',')
+	}
+	s.found = append(s.found, b...)
+	return true
+}
+
+func kindOf(was, is bool) (kind, bool) {
+	switch {
+	case was && is:
+		return modify, true
+	case is:
+		return insert, true
+	case was:
+		return remove, true
+	}
+	return 0, false
+}

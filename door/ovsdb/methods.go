@@ -1,0 +1,175 @@
+package ovsdb
+
+import (
+	"slices"
+
+	"github.com/incumbent-dev/incumbent/calls"
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
+)
+
+// method is one of those that a client can ask for.
+type method struct {
+	name   string
+	number int // in the counts
+	call   calls.Call
+	serve  func(*conn, *request)
+}
+
+// methods are all that are served. Serving one never waits.
+var methods = func() map[string]*method {
+	m := map[string]*method{}
+	for name, serve := range map[string]func(*conn, *request){
+		"echo":                echoMethod,
+		"list_dbs":            listRequest,
+		"get_schema":          schemaRequest,
+		"get_server_id":       serverIDRequest,
+		"set_db_change_aware": awareRequest,
+		"transact":            transactRequest,
+		"monitor":             monitorRequest,
+		"monitor_cond":        monitorCondRequest,
+		"monitor_cond_since":  monitorSinceRequest,
+		"monitor_cond_change": monitorCondChangeRequest,
+		"monitor_cancel":      monitorCancelRequest,
+		"lock":                lockRequest,
+		"steal":               stealRequest,
+		"unlock":              unlockRequest,
+		"convert":             convertRequest,
+		"cancel":              func(c *conn, r *request) { r.failed("unknown method") }, // it is a notification
+	} {
+		m[name] = &method{name: name, call: calls.Must(doorName + "." + name), serve: serve}
+	}
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for i, name := range names {
+		m[name].number = i + 1
+	}
+	return m
+}()
+
+func echoMethod(_ *conn, r *request) {
+	b := []byte{'['}
+	for i, p := range r.params {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = p.Append(b)
+	}
+	r.result(append(b, ']'))
+}
+
+// listRequest lists the databases that the caller may see.
+func listRequest(c *conn, r *request) {
+	names := []string{serverName}
+	c.door.databases(c.door.view(), func(name string, _ *ovs.Schema) {
+		if c.sees(name) {
+			names = append(names, name)
+		}
+	})
+	slices.Sort(names)
+	b := []byte{'['}
+	for i, name := range names {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = ovs.AppendString(b, name)
+	}
+	r.result(append(b, ']'))
+}
+
+// schemaRequest tells the schema of a database.
+func schemaRequest(c *conn, r *request) {
+	name, ok := r.text(0)
+	if !ok || len(r.params) != 1 {
+		r.syntax("the schema is that of a database")
+		return
+	}
+	if !c.visible(r, name) {
+		return
+	}
+	if name == serverName {
+		r.result(c.door.feeds.server.schema.JSON)
+		return
+	}
+	r.result(c.door.contentsOf(c.door.view(), name).Schema().JSON)
+}
+
+// sees reports whether the caller may look at a database.
+func (c *conn) sees(name string) bool {
+	rights, _ := c.who.rights()
+	return name == serverName || rights.Sight(calls.OvsdbRead.Action()).Sees(c.door.named(name).Name)
+}
+
+// visible reports whether a request is about a database that is there and that its
+// caller may see; else it has been answered.
+func (c *conn) visible(r *request, name string) bool {
+	if name == serverName {
+		return true
+	}
+	if a := r.method.call; a.Row().Judged == calls.Named {
+		if _, err := c.who.may(a.Action(), c.door.named(name)); err != nil {
+			r.refuse(faultOf(err))
+			return false
+		}
+	}
+	if c.door.contentsOf(c.door.view(), name) == nil {
+		r.unknownDatabase(name)
+		return false
+	}
+	return true
+}
+
+func (r *request) unknownDatabase(name string) {
+	r.refuse(ovs.Errorf(ovs.UnknownDatabase, "no database named %s", name))
+}
+
+func serverIDRequest(c *conn, r *request) {
+	r.result(quoted(uuidOf(c.door.cfg.Standing().Member).String()))
+}
+
+func awareRequest(c *conn, r *request) {
+	if len(r.params) != 1 || r.params[0].Kind() != ovs.True && r.params[0].Kind() != ovs.False {
+		r.syntax("a client is aware of changes, or not")
+		return
+	}
+	c.session.aware = r.params[0].Kind() == ovs.True
+	r.result(nothing)
+}
+
+// confirmed goes on once this member has applied all that was committed until now. Of
+// what no leader confirms, the client is told after a while.
+func (c *conn) confirmed(r *request, db string, then func()) {
+	if db == serverName {
+		then()
+		return
+	}
+	c.confirm(func(err error) {
+		if err != nil {
+			r.refuse(faultOf(err))
+			return
+		}
+		then()
+	})
+}
+
+// confirm calls then, on the connection's tasks, once this member has applied all that
+// was committed until now, or with the reason why that cannot be known.
+func (c *conn) confirm(then func(error)) {
+	d := c.door
+	end := d.now().Add(d.limits.Load().Patience)
+	delay := firstRetry
+	var try func()
+	try = func() {
+		d.engine.Confirm(func(err error) {
+			if err == nil || !d.now().Before(end) {
+				c.do(func() { then(err) })
+				return
+			}
+			d.after(delay, try)
+			delay = min(2*delay, maxRetry)
+		})
+	}
+	try()
+}

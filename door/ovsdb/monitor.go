@@ -1,0 +1,305 @@
+package ovsdb
+
+import (
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
+)
+
+// monitor is one of a client's. What is not of its feed never changes.
+type monitor struct {
+	conn    *conn
+	feed    *feed
+	version version
+	name    string // its id as compact JSON, in its session
+
+	// Of the feed.
+	head   []byte // what goes before the body of an update
+	wishes []wish // by table
+	group  *group // nil: it is not told of anything
+	over   bool
+}
+
+func monitorRequest(c *conn, r *request)      { c.monitor(r, plain, 3) }
+func monitorCondRequest(c *conn, r *request)  { c.monitor(r, cond, 3) }
+func monitorSinceRequest(c *conn, r *request) { c.monitor(r, since, 4) }
+
+func (c *conn) monitor(r *request, v version, params int) {
+	db, ok := r.text(0)
+	if !ok || len(r.params) < 3 || len(r.params) > params {
+		r.syntax("a monitor is of a database, with an id, of tables")
+		return
+	}
+	if !c.visible(r, db) {
+		return
+	}
+	name := compact(r.params[1])
+	s := &c.session
+	switch {
+	case s.monitors[name] != nil:
+		r.refuse(&ovs.Error{Name: "duplicate monitor ID"})
+		return
+	case len(s.monitors) >= c.door.limits.Load().MaxMonitors:
+		r.refuse(ovs.Errorf(ovs.ResourcesExhausted, "too many monitors on one connection"))
+		return
+	}
+	var last ovs.UUID
+	if len(r.params) == 4 {
+		text, ok := r.text(3)
+		if last, ok = parseTxn(text, ok); !ok {
+			r.syntax("the id of the last transaction is to be a UUID")
+			return
+		}
+	}
+	m := &monitor{conn: c, feed: c.door.feeds.of(db), version: v, name: name, head: headOf(v, r.params[1])}
+	if s.monitors == nil {
+		s.monitors = map[string]*monitor{}
+	}
+	s.monitors[name] = m
+	c.confirmed(r, db, func() {
+		m.feed.do(func() { m.feed.now(func(state contents) { m.begin(r, state, last) }) })
+	})
+}
+
+func parseTxn(text string, ok bool) (ovs.UUID, bool) {
+	if !ok {
+		return ovs.UUID{}, false
+	}
+	return ovs.ParseUUID(text)
+}
+
+// headOf is what goes before the body of each update of a monitor.
+func headOf(v version, id ovs.Value) []byte {
+	b := append([]byte(`{"id":null,"method":"`), updateNames[v]...)
+	return append(id.Append(append(b, `","params":[`...)), ',')
+}
+
+// begin answers with what there is, and has the monitor told of all that changes from
+// then on. On the feed.
+func (m *monitor) begin(r *request, state contents, last ovs.UUID) {
+	f := m.feed
+	if m.over {
+		r.failed("canceled")
+		return
+	}
+	var x *shape
+	if state != nil {
+		x = f.shapeOf(state)
+	}
+	if x == nil {
+		m.refused(r, &ovs.Error{Name: ovs.UnknownDatabase})
+		return
+	}
+	wishes, bad := x.wishes(r.params[2], m.version)
+	if bad != nil {
+		m.refused(r, bad)
+		return
+	}
+	m.wishes = wishes
+	f.join(m)
+	if m.version != since {
+		r.result(m.group.snapshot(state)...)
+		return
+	}
+	now := append([]byte{'"'}, state.LastTxn().String()...)
+	now = append(now, `",`...)
+	if changes, found := m.resumes(state, last); found {
+		r.result([]byte(`[true,`), now, f.composed(m.group.specs, changes), []byte{']'})
+		f.door.counts.resumed.Add(1)
+		return
+	}
+	bufs := append([][]byte{[]byte(`[false,`), now}, m.group.snapshot(state)...)
+	r.result(append(bufs, []byte{']'})...)
+}
+
+func (m *monitor) resumes(state contents, last ovs.UUID) ([]*change, bool) {
+	if last == (ovs.UUID{}) {
+		return nil, false
+	}
+	return state.Since(last)
+}
+
+// refused answers that there will be no monitor.
+func (m *monitor) refused(r *request, f *ovs.Error) {
+	m.over = true
+	r.refuse(f)
+	m.conn.do(m.forget)
+}
+
+func (m *monitor) forget() {
+	if c := m.conn; c.session.monitors[m.name] == m {
+		delete(c.session.monitors, m.name)
+	}
+}
+
+// end lets go of the monitor, from the session.
+func (m *monitor) end() {
+	m.feed.do(func() {
+		m.over = true
+		m.leave()
+	})
+}
+
+// canceled says that there is no such database any more, or another one: who does not
+// know what that is connects anew.
+func (m *monitor) canceled() {
+	c := m.conn
+	if c.session.monitors[m.name] != m {
+		return
+	}
+	if !c.session.aware {
+		c.goAway()
+		return
+	}
+	delete(c.session.monitors, m.name)
+	c.answer([]byte(`{"id":null,"method":"monitor_canceled","params":[`), []byte(m.name), []byte(`]}`))
+}
+
+func monitorCancelRequest(c *conn, r *request) {
+	var m *monitor
+	if len(r.params) == 1 {
+		m = c.session.monitors[compact(r.params[0])]
+	}
+	if m == nil {
+		r.failed("unknown monitor")
+		return
+	}
+	m.forget()
+	m.feed.do(func() {
+		m.over = true
+		m.leave()
+		r.result(nothing)
+	})
+}
+
+// monitorCondChangeRequest changes the conditions of a monitor: the client is told of
+// the difference first.
+func monitorCondChangeRequest(c *conn, r *request) {
+	if len(r.params) != 3 {
+		r.syntax("the change of a monitor has its id, the next one and tables")
+		return
+	}
+	m := c.session.monitors[compact(r.params[0])]
+	if m == nil || m.version == plain {
+		r.failed("unknown monitor")
+		return
+	}
+	next := compact(r.params[1])
+	if other := c.session.monitors[next]; other != nil && other != m {
+		r.refuse(&ovs.Error{Name: "duplicate monitor ID"})
+		return
+	}
+	delete(c.session.monitors, m.name)
+	m.name = next
+	c.session.monitors[next] = m
+	m.feed.do(func() { m.feed.now(func(state contents) { m.change(r, state) }) })
+}
+
+func (m *monitor) change(r *request, state contents) {
+	f := m.feed
+	if m.group == nil || state == nil {
+		r.failed("unknown monitor")
+		return
+	}
+	wishes, bad := f.shape.changed(m.wishes, r.params[2])
+	if bad != nil {
+		r.refuse(bad)
+		return
+	}
+	was := m.group
+	m.head, m.wishes, m.group = headOf(m.version, r.params[1]), wishes, nil
+	f.join(m)
+	is := m.group
+	if is != was {
+		if body := f.transition(was, is, state); body != nil {
+			m.conn.tell(m.head, body)
+		}
+		m.group = was // leave forgets what only the former group had
+		m.leave()
+		m.group = is
+	}
+	r.result(nothing)
+}
+
+// transition is the difference between what two groups of one feed see in a state, as an
+// update; nil: there is none.
+func (f *feed) transition(was, is *group, state contents) []byte {
+	var hits []*spec
+	for i, s := range is.specs {
+		old := was.specs[i]
+		if s == old {
+			continue
+		}
+		s.found = nil
+		add := func(r *ovs.Row, k kind) {
+			start := len(s.found)
+			if start > 0 {
+				s.found = append(s.found, ',')
+			}
+			at := len(s.found)
+			if s.found = s.encoder.append(s.found, r, r, k); len(s.found) == at {
+				s.found = s.found[:start]
+			}
+		}
+		old.each(state, func(r *ovs.Row) {
+			if !s.holds(r) {
+				add(r, remove)
+			}
+		})
+		s.each(state, func(r *ovs.Row) {
+			if !old.holds(r) {
+				add(r, insert)
+			}
+		})
+		if len(s.found) > 0 {
+			hits = append(hits, s)
+		}
+	}
+	if len(hits) == 0 {
+		return nil
+	}
+	g := &group{version: is.version, hits: hits}
+	body := g.body(state.LastTxn())
+	for _, s := range hits {
+		s.found = nil
+	}
+	return body
+}
+
+// composed is what changes together are to monitors of specs: tables, and their rows.
+func (f *feed) composed(specs []*spec, changes []*change) []byte {
+	type place struct {
+		table int
+		id    ovs.UUID
+	}
+	var order []place
+	rows := map[place]*rowChange{}
+	for _, c := range changes {
+		for i := range c.rows {
+			r := &c.rows[i]
+			p := place{r.table, idOf(r)}
+			if was := rows[p]; was != nil {
+				was.new = r.new
+				continue
+			}
+			rows[p] = &rowChange{table: r.table, old: r.old, new: r.new}
+			order = append(order, p)
+		}
+	}
+	b := []byte{'{'}
+	for _, s := range specs {
+		s.found = nil
+		for _, p := range order {
+			if p.table == s.table {
+				s.note(rows[p])
+			}
+		}
+		if len(s.found) == 0 {
+			continue
+		}
+		if len(b) > 1 {
+			b = append(b, ',')
+		}
+		b = append(append(append(append(b, s.encoder.shape.tables[s.table]...), '{'), s.found...), '}')
+		s.found = nil
+	}
+	return append(b, '}')
+}

@@ -1,0 +1,112 @@
+package ovsdb
+
+import (
+	"regexp"
+	"testing"
+)
+
+const testSchema = `{"name":"T","version":"1.0.0","tables":{
+"P":{"columns":{"name":{"type":"string"},"chassis":{"type":{"key":"string","min":0,"max":1}},"tags":{"type":{"key":"string","min":0,"max":"unlimited"}}},"isRoot":true,"indexes":[["name"]]},
+"Q":{"columns":{"n":{"type":"integer"}},"isRoot":true}}}`
+
+var ids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+
+func startWithSchema(tb testing.TB) *member {
+	tb.Helper()
+	m := startMember(tb, func(c *Config) { c.Schemas = [][]byte{[]byte(testSchema)} })
+	c := m.dial()
+	c.until("the database is there", func() bool { return c.call("list_dbs", `[]`) == `["T","_Server"]` })
+	return m
+}
+
+func wantIDs(tb testing.TB, what, got, text string) {
+	tb.Helper()
+	want(tb, what, ids.ReplaceAllString(got, "ID"), text)
+}
+
+const insertA = `["T",{"op":"insert","table":"P","row":{"name":"a","chassis":"c1","tags":["set",["x","y"]]}}]`
+
+// A client is told what its own transaction has changed before the transaction is
+// answered, in the form of the method by which it monitors.
+func TestMonitors(t *testing.T) {
+	m := startWithSchema(t)
+	c := m.dial()
+	want(t, "the first version", c.call("monitor", `["T","m1",{"P":{"columns":["name","tags"]}}]`), `{}`)
+	want(t, "the second", c.call("monitor_cond", `["T","m2",{"P":{"columns":["name","tags"]}}]`), `{}`)
+	c.write(`{"method":"transact","params":` + insertA + `,"id":7}`)
+	got := map[string]bool{}
+	for range 2 {
+		got[ids.ReplaceAllString(c.read(), "ID")] = true
+	}
+	for _, w := range []string{
+		`{"id":null,"method":"update","params":["m1",{"P":{"ID":{"new":{"name":"a","tags":["set",["x","y"]]}}}}]}`,
+		`{"id":null,"method":"update2","params":["m2",{"P":{"ID":{"insert":{"name":"a","tags":["set",["x","y"]]}}}}]}`,
+	} {
+		if !got[w] {
+			t.Errorf("not told %s, but %v", w, got)
+		}
+	}
+	wantIDs(t, "the answer", c.answer(), `[{"uuid":["uuid","ID"]}]`)
+	want(t, "cancel", c.call("monitor_cancel", `["m1"]`), `{}`)
+	want(t, "once more", c.call("monitor_cancel", `["m1"]`), `error "unknown monitor"`)
+
+	c.write(`{"method":"transact","params":["T",{"op":"mutate","table":"P","where":[],"mutations":[["tags","delete","x"]]}],"id":7}`)
+	wantIDs(t, "a difference", c.read(), `{"id":null,"method":"update2","params":["m2",{"P":{"ID":{"modify":{"tags":"x"}}}}]}`)
+	want(t, "its answer", c.answer(), `[{"count":1}]`)
+	c.write(`{"method":"transact","params":["T",{"op":"delete","table":"P","where":[]}],"id":7}`)
+	wantIDs(t, "an end", c.read(), `{"id":null,"method":"update2","params":["m2",{"P":{"ID":{"delete":null}}}]}`)
+	want(t, "its answer", c.answer(), `[{"count":1}]`)
+}
+
+// Rows come and go with the conditions of who monitors, and nobody else is told.
+func TestConditions(t *testing.T) {
+	m := startWithSchema(t)
+	c, writer := m.dial(), m.dial()
+	want(t, "a condition", c.call("monitor_cond", `["T","m",{"P":{"columns":["name"],"where":[["chassis","==","c2"]]}}]`), `{}`)
+	writer.call("transact", insertA)
+	writer.call("transact", `["T",{"op":"update","table":"P","where":[["name","==","a"]],"row":{"chassis":"c2"}}]`)
+	wantIDs(t, "it begins to match", c.read(), `{"id":null,"method":"update2","params":["m",{"P":{"ID":{"insert":{"name":"a"}}}}]}`)
+	writer.call("transact", `["T",{"op":"update","table":"P","where":[["name","==","a"]],"row":{"chassis":["set",[]]}}]`)
+	wantIDs(t, "it ceases to", c.read(), `{"id":null,"method":"update2","params":["m",{"P":{"ID":{"delete":null}}}]}`)
+
+	c.write(`{"method":"monitor_cond_change","params":["m","n",{"P":[{"where":[["name","==","a"]]}]}],"id":7}`)
+	wantIDs(t, "the difference of conditions", c.read(), `{"id":null,"method":"update2","params":["n",{"P":{"ID":{"insert":{"name":"a"}}}}]}`)
+	want(t, "the change", c.answer(), `{}`)
+	writer.call("transact", `["T",{"op":"insert","table":"P","row":{"name":"b"}},{"op":"insert","table":"Q","row":{"n":1}}]`)
+	want(t, "nothing is told of another", c.call("echo", `[]`), `[]`)
+}
+
+// Who comes back with the id of the last transaction that it saw is told what it missed.
+func TestResuming(t *testing.T) {
+	m := startWithSchema(t)
+	c := m.dial()
+	c.call("transact", insertA)
+	first := c.call("monitor_cond_since", `["T","m",{"P":{"columns":["name","chassis"]}},"00000000-0000-0000-0000-000000000000"]`)
+	wantIDs(t, "everything", first, `[false,"ID",{"P":{"ID":{"initial":{"chassis":"c1","name":"a"}}}}]`)
+	last := ids.FindString(first)
+	w := m.dial()
+	w.call("transact", `["T",{"op":"update","table":"P","where":[],"row":{"chassis":"c3"}},{"op":"insert","table":"P","row":{"name":"b"}}]`)
+	if got := c.read(); !regexp.MustCompile(`^{"id":null,"method":"update3","params":\["m","[^"]*",{"P":{`).MatchString(got) {
+		t.Errorf("the update: %s", got)
+	}
+	again := m.dial()
+	got := ids.ReplaceAllString(again.call("monitor_cond_since", `["T","m",{"P":{"columns":["name","chassis"]}},"`+last+`"]`), "ID")
+	if one, other := `[true,"ID",{"P":{"ID":{"insert":{"name":"b"}},"ID":{"modify":{"chassis":"c3"}}}}]`, `[true,"ID",{"P":{"ID":{"modify":{"chassis":"c3"}},"ID":{"insert":{"name":"b"}}}}]`; got != one && got != other {
+		t.Errorf("what was missed: %s", got)
+	}
+	wantIDs(t, "an id that nobody knows", m.dial().call("monitor_cond_since", `["T","m",{"Q":{}},"12345678-0000-0000-0000-000000000000"]`), `[false,"ID",{}]`)
+}
+
+// A wait with time left goes on when its table changes; assert asks for a lock.
+func TestWaitAndAssert(t *testing.T) {
+	m := startWithSchema(t)
+	c, w := m.dial(), m.dial()
+	c.write(`{"method":"transact","params":["T",{"op":"wait","table":"Q","timeout":60000,"where":[],"columns":["n"],"until":"==","rows":[{"n":5}]},{"op":"comment","comment":"x"}],"id":7}`)
+	w.call("transact", `["T",{"op":"insert","table":"Q","row":{"n":5}}]`)
+	want(t, "the wait", c.answer(), `[{},{}]`)
+	want(t, "a wait of no time", c.call("transact", `["T",{"op":"wait","table":"Q","timeout":0,"where":[],"columns":["n"],"until":"==","rows":[]}]`),
+		`[{"details":"\"where\" clause test failed","error":"timed out"}]`)
+	want(t, "a lock that is not held", c.call("transact", `["T",{"op":"assert","lock":"l"}]`), `[{"details":"Asserted lock l not held.","error":"not owner"}]`)
+	c.call("lock", `["l"]`)
+	wantIDs(t, "a lock that is", c.call("transact", `["T",{"op":"assert","lock":"l"},{"op":"insert","table":"Q","row":{"n":6}},{"op":"abort"}]`), `[{},{"uuid":["uuid","ID"]},{"details":"aborted by request","error":"aborted"}]`)
+}

@@ -1,0 +1,103 @@
+package ovsdb
+
+import (
+	"sync"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// outbox is what a connection is to be sent and its reader has not taken. Bytes that
+// many are sent are kept by reference.
+type outbox struct {
+	mu      sync.Mutex // guards the rest; held across calls of the parked connection, which never wait
+	queue   []piece
+	backlog int  // bytes of updates in it
+	waiting bool // the connection will say when it has sent what it has
+	closed  bool
+}
+
+// piece is a part of what is to be sent.
+type piece struct {
+	bytes []byte
+	asked bool // part of an answer, which its reader has asked for
+}
+
+func (o *outbox) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed, o.queue, o.backlog = true, nil, 0
+}
+
+// answer sends what the client has asked for, however much that is.
+func (c *conn) answer(bufs ...[]byte) { c.send(true, bufs) }
+
+// tell sends what the client has not asked for. If too much of that waits, it is cut
+// off: it can resume.
+func (c *conn) tell(bufs ...[]byte) { c.send(false, bufs) }
+
+func (c *conn) send(asked bool, bufs [][]byte) {
+	o := &c.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return
+	}
+	for _, b := range bufs {
+		for len(b) > 0 {
+			n := min(len(b), sendBytes)
+			o.queue = append(o.queue, piece{b[:n:n], asked})
+			if b = b[n:]; !asked {
+				o.backlog += n
+			}
+		}
+	}
+	if !o.waiting {
+		c.pump()
+	}
+	if limit := c.door.limits.Load().MaxBacklogBytes; o.backlog > limit {
+		c.door.counts.slow.Add(1)
+		o.closed, o.queue, o.backlog = true, nil, 0
+		c.cut(incumbent.Errorf(incumbent.TooLarge, "more than %d bytes of updates wait for a slow reader", limit).
+			WithHint("read faster, or raise --ovsdb-max-backlog"))
+	}
+}
+
+// drained goes on with what waits.
+func (c *conn) drained() {
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	c.out.waiting = false
+	c.pump()
+}
+
+// pump hands pieces on while the kernel takes them. Called with out.mu held.
+func (c *conn) pump() {
+	o, p := &c.out, c.parked.Load()
+	for len(o.queue) > 0 {
+		if p.WhenDrained(func() { c.door.work.Put(c.drained) }) {
+			o.waiting = true
+			return
+		}
+		var bufs [gathered][]byte
+		n, size := 0, 0
+		for n < len(o.queue) && n < gathered && (n == 0 || size+len(o.queue[n].bytes) <= sendBytes) {
+			bufs[n] = o.queue[n].bytes
+			size += len(bufs[n])
+			if !o.queue[n].asked {
+				o.backlog -= len(bufs[n])
+			}
+			o.queue[n] = piece{}
+			n++
+		}
+		if o.queue = o.queue[n:]; len(o.queue) == 0 {
+			o.queue = nil
+		}
+		if p.Send(bufs[:n]...) != nil {
+			o.closed, o.queue, o.backlog = true, nil, 0
+			return // Closed follows
+		}
+	}
+}
+
+// gathered is how many pieces are handed on at once.
+const gathered = 16

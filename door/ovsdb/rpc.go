@@ -1,0 +1,124 @@
+package ovsdb
+
+import (
+	"unsafe"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
+)
+
+// request is one that is to be answered.
+type request struct {
+	conn   *conn
+	method *method
+	id     []byte // JSON
+	params []ovs.Value
+	done   bool // it was answered
+}
+
+// serve serves a message.
+func (c *conn) serve(message []byte) {
+	v, err := ovs.ParseJSON(unsafe.String(&message[0], len(message))) // nobody changes it any more
+	if err != nil {
+		c.door.counts.malformed.Add(1)
+		c.finished()
+		c.cut(incumbent.Errorf(incumbent.Invalid, "a message that is none: %w", err))
+		return
+	}
+	name, asks := v.Member("method")
+	id, _ := v.Member("id")
+	params, _ := v.Member("params")
+	switch {
+	case !asks || name.Kind() == ovs.Null: // the answer to an echo: that something came is what it is for
+		c.finished()
+	case id.Kind() == ovs.Null:
+		c.notified(name.Text(), params.Elements())
+		c.finished()
+	default:
+		r := &request{conn: c, id: id.AppendSorted(nil), params: params.Elements(), method: methods[name.Text()]}
+		c.door.counts.asked(r.method)
+		if r.method == nil {
+			r.failed("unknown method")
+			return
+		}
+		r.method.serve(c, r)
+	}
+}
+
+// notified takes a notification. Whatever is not known is ignored.
+func (c *conn) notified(name string, params []ovs.Value) {
+	if name == "cancel" && len(params) == 1 {
+		c.cancel(params[0])
+	}
+}
+
+// result answers a request. The bytes may be shared, and are never changed.
+func (r *request) result(result ...[]byte) {
+	bufs := make([][]byte, 0, len(result)+2)
+	head := make([]byte, 0, 40+len(r.id))
+	head = append(append(append(head, `{"id":`...), r.id...), `,"result":`...)
+	bufs = append(append(bufs, head), result...)
+	r.send(append(bufs, replyEnd))
+}
+
+var (
+	replyEnd = []byte(`,"error":null}`)
+	nothing  = []byte(`{}`)
+	null     = []byte(`null`)
+)
+
+// failed answers a request with an error that is a text.
+func (r *request) failed(text string) { r.error(quoted(text)) }
+
+// refuse answers a request with an error that is an object.
+func (r *request) refuse(err *ovs.Error) { r.error(err.AppendJSON(nil)) }
+
+// syntax answers a request that says what it may not.
+func (r *request) syntax(details string) { r.refuse(ovs.Errorf(ovs.SyntaxError, "%s", details)) }
+
+func (r *request) error(value []byte) {
+	r.send([][]byte{append(append(append(append([]byte(`{"id":`), r.id...), `,"result":null,"error":`...), value...), '}')})
+}
+
+func (r *request) send(bufs [][]byte) {
+	if r.done {
+		panic("ovsdb: a request is answered twice")
+	}
+	r.done = true
+	r.conn.send(true, bufs)
+	r.conn.finished()
+}
+
+// quoted is a text as JSON.
+func quoted(text string) []byte { return ovs.AppendString(nil, text) }
+
+// compact is a value as what it is known by.
+func compact(v ovs.Value) string { return string(v.AppendSorted(nil)) }
+
+// text is a parameter that is a text; false: it is none.
+func (r *request) text(i int) (string, bool) {
+	if i >= len(r.params) || r.params[i].Kind() != ovs.Text {
+		return "", false
+	}
+	return r.params[i].Text(), true
+}
+
+// faultOf is how a client is told of an error of ours.
+func faultOf(err error) *ovs.Error {
+	name := "I/O error" // no leader, or an outcome that is not known: nothing that the request could say better
+	switch incumbent.KindOf(err) {
+	case incumbent.Denied:
+		name = ovs.PermissionError
+	case incumbent.TooLarge, incumbent.Overloaded:
+		name = ovs.ResourcesExhausted
+	case incumbent.Invalid:
+		name = ovs.SyntaxError
+	case incumbent.NotFound:
+		name = ovs.UnknownDatabase
+	case incumbent.Held, incumbent.NotHolder:
+		name = ovs.NotOwner
+	case incumbent.DeadlineExceeded:
+		name = ovs.TimedOut
+	}
+	return ovs.Errorf(name, "%s", err.Error())
+}

@@ -1,0 +1,350 @@
+package ovsdb
+
+import (
+	"slices"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/audit"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/table"
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
+	"github.com/incumbent-dev/incumbent/engine"
+)
+
+// txn is a transaction that is not answered. It belongs to its connection's tasks.
+type txn struct {
+	conn    *conn
+	request *request
+	name    string // its id as compact JSON
+	db      string
+	feed    *feed
+	place   place
+
+	command *table.Transact
+	schema  *ovs.Schema // that it was parsed by
+	looks   bool        // it changes nothing, whatever the state is
+	judged  incumbent.Index
+	began   time.Time   // when it came, or what it waits for changed
+	ends    time.Time   // until then it waits; zero: it does not
+	timer   *time.Timer // ends the wait; of the feed
+	tries   int
+	flying  bool // it is on its way through the log
+	held    bool // it waits for those that came before it
+	over    bool // it was answered, or nobody wants to know
+}
+
+func transactRequest(c *conn, r *request) {
+	db, ok := r.text(0)
+	if !ok {
+		r.syntax("a transaction is of a database")
+		return
+	}
+	if db == serverName {
+		c.door.feeds.server.transact(r)
+		return
+	}
+	t := &txn{conn: c, request: r, name: string(r.id), db: db, feed: c.door.feeds.of(db), began: c.door.now()}
+	if !t.parse() {
+		return
+	}
+	s := &c.session
+	if s.txns == nil {
+		s.txns = map[string]*txn{}
+	}
+	s.txns[t.name] = t
+	s.order = append(s.order, t)
+	t.admit()
+}
+
+// parse reads the operations by the schema of now, and judges them; false: it has been
+// answered.
+func (t *txn) parse() bool {
+	c, r := t.conn, t.request
+	database := table.Of(c.door.view()).Database(c.door.namespace, t.db)
+	if database == nil {
+		r.unknownDatabase(t.db)
+		return false
+	}
+	ops, err := ovs.ParseTransaction(database.Schema, r.params[1:], newUUID)
+	if err != nil {
+		r.refuse(err)
+		return false
+	}
+	t.looks = !slices.ContainsFunc(ops, changes)
+	action := auth.TableWrite
+	if t.looks {
+		action = auth.TableRead
+	}
+	judged, denied := c.who.may(action, c.door.named(t.db))
+	if denied != nil {
+		r.refuse(faultOf(denied))
+		return false
+	}
+	t.judged, t.schema = judged, database.Schema
+	t.command = &table.Transact{Namespace: c.door.namespace, Database: t.db, Schema: database.SchemaIndex, Operations: ops}
+	t.ends = t.began.Add(patienceOf(ops))
+	return true
+}
+
+// changes reports whether an operation may change something.
+func changes(o ovs.Operation) bool {
+	return o.Op == ovs.OpInsert || o.Op == ovs.OpUpdate || o.Op == ovs.OpMutate || o.Op == ovs.OpDelete
+}
+
+// patienceOf is how long a transaction waits for what it waits for.
+func patienceOf(ops []ovs.Operation) (longest time.Duration) {
+	for i := range ops {
+		switch o := &ops[i]; {
+		case o.Op != ovs.OpWait:
+		case !o.HasTimeout:
+			return forever
+		default:
+			longest = max(longest, o.Timeout)
+		}
+	}
+	return min(longest, forever)
+}
+
+// forever is as long as a connection may live.
+const forever = 10 * 365 * 24 * time.Hour
+
+// admit gives the transaction a place in its lane: if there is none it waits for one.
+func (t *txn) admit() {
+	if t.over {
+		return
+	}
+	d := t.conn.door
+	p, err := d.enter(t.request.method.call.Lane(), len(t.command.Operations))
+	if err == nil {
+		t.place = p
+		t.start()
+		return
+	}
+	if !d.now().Before(t.began.Add(d.limits.Load().Patience)) {
+		t.fail(failed, faultOf(err))
+		return
+	}
+	t.again((*txn).admit)
+}
+
+// again has the transaction go on after a while.
+func (t *txn) again(step func(*txn)) {
+	t.tries++
+	delay := min(firstRetry<<min(t.tries, 4), maxRetry)
+	t.conn.door.after(delay, func() { t.conn.do(func() { step(t) }) })
+}
+
+// start executes the transaction. What would change nothing is answered by a confirmed
+// state, at no cost for the log, unless transactions of the same client are on their way
+// that it comes behind.
+func (t *txn) start() {
+	if t.over {
+		return
+	}
+	t.command.Locks = t.conn.heldLocks(t.command.Operations)
+	behind := t.behind()
+	if t.held = behind && t.looks; t.held {
+		return // see next
+	}
+	if behind {
+		t.propose()
+		return
+	}
+	if _, idle := t.try(); !idle {
+		t.propose()
+		return
+	}
+	t.conn.confirm(t.confirmed)
+}
+
+// behind reports whether a transaction of the same client that came before is on its way.
+func (t *txn) behind() bool {
+	for _, o := range t.conn.session.order {
+		if o == t {
+			return false
+		}
+		if o.flying {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *txn) try() (core.Result, bool) {
+	v := t.conn.door.view()
+	r, idle := table.Of(v).Idling(v, t.command)
+	r.Index = v.Index()
+	return r, idle
+}
+
+// confirmed answers by the state that has been confirmed, if nothing would change.
+func (t *txn) confirmed(err error) {
+	if t.over {
+		return
+	}
+	if err != nil {
+		t.fail(unsettled, faultOf(err))
+		return
+	}
+	r, idle := t.try()
+	if !idle {
+		t.propose()
+		return
+	}
+	t.ended(r, idle)
+}
+
+// propose has the transaction executed in the order of the log.
+func (t *txn) propose() {
+	d := t.conn.door
+	t.flying = true
+	call := engine.Call{Meta: core.Meta{Origin: t.conn.who.origin(), Judged: t.judged}}
+	d.engine.Execute(call, t.command, func(r core.Result) {
+		t.conn.do(func() {
+			t.flying = false
+			t.ended(r, false)
+		})
+	})
+}
+
+// ended takes what the execution has come to.
+func (t *txn) ended(r core.Result, unchanged bool) {
+	if t.over {
+		t.conn.next()
+		return
+	}
+	if r.Err != nil {
+		t.refused(r.Err)
+		return
+	}
+	out, ok := r.Record.(*table.Outcome)
+	if !ok {
+		t.fail(unsettled, ovs.Errorf("I/O error", "the outcome is not known"))
+		return
+	}
+	if out.Waits && t.conn.door.now().Before(t.ends) {
+		t.await(r.Index, out.Tables)
+		t.conn.next()
+		return
+	}
+	how := committed
+	switch {
+	case out.Failed:
+		how = failed
+	case unchanged:
+		how = idle
+	}
+	t.tell(how, r.Index, out)
+}
+
+// tell answers, once the client has been told of what it monitors up to an index.
+func (t *txn) tell(how outcome, at incumbent.Index, out *table.Outcome) {
+	c := t.conn
+	result := out.AppendJSON(nil, t.schema)
+	answer := func() {
+		if t.over {
+			c.next()
+			return
+		}
+		t.close(how)
+		if how == committed {
+			c.door.note(c.who, audit.Record{Action: auth.TableWrite.String(), Subject: t.db, Outcome: audit.Done, Index: uint64(at)})
+		}
+		t.request.result(result)
+		c.next()
+	}
+	if len(c.session.monitors) == 0 {
+		answer()
+		return
+	}
+	t.feed.do(func() { t.feed.when(at, func() { c.do(answer) }) })
+}
+
+// refused answers what was not executed, or tries it again: what certainly has had no
+// effect because nobody led, because policies have changed meanwhile, or because the
+// schema has.
+func (t *txn) refused(err *incumbent.Error) {
+	d := t.conn.door
+	switch err.Kind {
+	case incumbent.NotLeader, incumbent.Unavailable, incumbent.Overloaded:
+		if d.now().Before(t.began.Add(d.limits.Load().Patience)) {
+			t.again((*txn).reparse)
+			t.conn.next()
+			return
+		}
+	case incumbent.Conflict: // it was parsed by another schema
+		t.reparse()
+		return
+	}
+	t.fail(unsettled, faultOf(err))
+}
+
+// reparse begins anew with the schema and the policies of now.
+func (t *txn) reparse() {
+	if t.over {
+		return
+	}
+	ends := t.ends
+	if !t.parse() {
+		t.close(failed)
+		t.conn.next()
+		return
+	}
+	t.ends = ends
+	t.start()
+}
+
+// fail answers that the transaction was not executed, as far as is known.
+func (t *txn) fail(how outcome, f *ovs.Error) {
+	t.close(how)
+	t.request.refuse(f)
+	t.conn.next()
+}
+
+// close says that the transaction is answered.
+func (t *txn) close(how outcome) {
+	s := &t.conn.session
+	t.over = true
+	t.place.leave()
+	t.conn.door.counts.transactions[how].Add(1)
+	if s.txns[t.name] == t {
+		delete(s.txns, t.name)
+	}
+	if i := slices.Index(s.order, t); i >= 0 {
+		s.order = slices.Delete(s.order, i, i+1)
+	}
+}
+
+// next has those go on that have waited for one that came before.
+func (c *conn) next() {
+	for _, t := range slices.Clone(c.session.order) {
+		if t.flying {
+			return
+		}
+		if t.held && !t.over {
+			t.start()
+		}
+	}
+}
+
+// cancel ends a transaction that has not been answered. One that is on its way through
+// the log may still take effect.
+func (c *conn) cancel(id ovs.Value) {
+	t := c.session.txns[compact(id)]
+	if t == nil {
+		return
+	}
+	t.close(given)
+	t.request.failed("canceled")
+	c.next()
+}
+
+// abandon is told that the connection is gone.
+func (t *txn) abandon() {
+	t.over = true
+	t.place.leave()
+	t.conn.door.counts.transactions[given].Add(1)
+	t.feed.do(func() { t.feed.forget(t) })
+}

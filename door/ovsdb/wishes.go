@@ -1,0 +1,185 @@
+package ovsdb
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
+)
+
+// selectNames are the kinds of changes as clients select them.
+var selectNames = [numKinds]string{initial: "initial", insert: "insert", remove: "delete", modify: "modify"}
+
+// selectsIn reads which kinds of changes a client selects.
+func selectsIn(v ovs.Value) (selects, *ovs.Error) {
+	if v.Kind() != ovs.Object {
+		return 0, syntaxError("select is an object")
+	}
+	out := everything
+	for i := range v.Members() {
+		name, value := v.MemberAt(i)
+		k := slices.Index(selectNames[:], name)
+		switch {
+		case k < 0:
+			return 0, syntaxError("a monitor does not select %q", name)
+		case value.Kind() == ovs.False:
+			out &^= 1 << k
+		case value.Kind() != ovs.True:
+			return 0, syntaxError("%s is selected or not", name)
+		}
+	}
+	return out, nil
+}
+
+func syntaxError(format string, args ...any) *ovs.Error {
+	return ovs.Errorf(ovs.SyntaxError, format, args...)
+}
+
+// wishes reads what a client wants of tables.
+func (x *shape) wishes(v ovs.Value, method version) ([]wish, *ovs.Error) {
+	if v.Kind() != ovs.Object {
+		return nil, syntaxError("what is monitored is an object of tables")
+	}
+	out := make([]wish, 0, v.Members())
+	for i := range v.Members() {
+		name, want := v.MemberAt(i)
+		t, at := x.schema.Table(name)
+		if t == nil {
+			return nil, syntaxError("no table named %s", name)
+		}
+		w := wish{table: at}
+		if err := w.read(t, want, method); err != nil {
+			return nil, err
+		}
+		out = append(out, w)
+	}
+	slices.SortFunc(out, func(a, b wish) int { return cmp.Compare(a.table, b.table) })
+	return out, nil
+}
+
+// requestsIn is one request of a table, or several.
+func requestsIn(v ovs.Value) []ovs.Value {
+	if v.Kind() == ovs.Array {
+		return v.Elements()
+	}
+	return []ovs.Value{v}
+}
+
+// read reads what a client wants of a table.
+func (w *wish) read(t *ovs.Table, v ovs.Value, method version) *ovs.Error {
+	chosen := map[int]selects{}
+	for _, want := range requestsIn(v) {
+		if want.Kind() != ovs.Object {
+			return syntaxError("what is monitored of table %s is an object", t.Name)
+		}
+		if err := w.readOne(t, want, method, chosen); err != nil {
+			return err
+		}
+	}
+	for c, s := range chosen {
+		w.columns = append(w.columns, shown{c, s})
+	}
+	slices.SortFunc(w.columns, func(a, b shown) int { return cmp.Compare(a.column, b.column) })
+	return nil
+}
+
+func (w *wish) readOne(t *ovs.Table, v ovs.Value, method version, chosen map[int]selects) *ovs.Error {
+	columns, err := columnsIn(t, v)
+	if err != nil {
+		return err
+	}
+	which := everything
+	if s, there := v.Member("select"); there {
+		if which, err = selectsIn(s); err != nil {
+			return err
+		}
+	}
+	for _, c := range columns {
+		if _, twice := chosen[c]; twice {
+			return syntaxError("column %s is mentioned more than once", t.At(c).Name)
+		}
+		chosen[c] = which
+	}
+	where, narrows := v.Member("where")
+	if narrows && method == plain {
+		return syntaxError("this kind of monitor has no conditions")
+	}
+	return w.narrow(t, where, narrows)
+}
+
+// columnsIn are the columns that a client names; if it names none, all but that of the
+// row's id.
+func columnsIn(t *ovs.Table, v ovs.Value) ([]int, *ovs.Error) {
+	names, there := v.Member("columns")
+	var out []int
+	if !there {
+		out = append(out, ovs.ColumnVersion)
+		for i := range t.Columns {
+			out = append(out, i)
+		}
+		return out, nil
+	}
+	if names.Kind() != ovs.Array {
+		return nil, syntaxError("columns are an array of names")
+	}
+	for _, name := range names.Elements() {
+		c := t.Column(name.Text())
+		if c == nil {
+			return nil, syntaxError("no column %s in table %s", name.Append(nil), t.Name)
+		}
+		out = append(out, c.Index())
+	}
+	return out, nil
+}
+
+// narrow adds conditions, of which one is to hold; none of them: all rows are wanted.
+func (w *wish) narrow(t *ovs.Table, where ovs.Value, there bool) *ovs.Error {
+	if there && where.Kind() != ovs.Array {
+		return syntaxError("conditions are an array")
+	}
+	clauses := where.Elements()
+	w.all = w.all || len(clauses) == 0
+	for _, clause := range clauses {
+		switch clause.Kind() {
+		case ovs.True:
+			w.all = true
+			continue
+		case ovs.False:
+			continue
+		}
+		c, err := ovs.ParseCondition(t, clause, nil)
+		if err != nil {
+			return err
+		}
+		w.where = append(w.where, c)
+	}
+	if w.all {
+		w.where = nil
+	}
+	return nil
+}
+
+// changed is wishes with other conditions for some tables.
+func (x *shape) changed(was []wish, v ovs.Value) ([]wish, *ovs.Error) {
+	if v.Kind() != ovs.Object {
+		return nil, syntaxError("conditions are an object of tables")
+	}
+	out := slices.Clone(was)
+	for i := range v.Members() {
+		name, want := v.MemberAt(i)
+		t, at := x.schema.Table(name)
+		k := slices.IndexFunc(out, func(w wish) bool { return w.table == at })
+		if t == nil || k < 0 {
+			return nil, syntaxError("the monitor has no table %s", name)
+		}
+		w := wish{table: at, columns: out[k].columns}
+		for _, one := range requestsIn(want) {
+			where, there := one.Member("where")
+			if err := w.narrow(t, where, there); err != nil {
+				return nil, err
+			}
+		}
+		out[k] = w
+	}
+	return out, nil
+}

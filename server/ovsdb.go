@@ -1,0 +1,287 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/cluster"
+	"github.com/incumbent-dev/incumbent/door/ovsdb"
+	"github.com/incumbent-dev/incumbent/gate"
+)
+
+// OVSDB configures the door for clients of Open vSwitch's databases.
+type OVSDB struct {
+	// Listen are its own addresses, HOST:PORT or unix:PATH; none: the door is closed.
+	Listen    []string
+	Schemas   []string      // files of the databases that there are to be
+	Namespace string        // of the databases; the default one
+	Anonymous string        // KIND:NAME of who connects and brings nothing; "": nobody
+	Plaintext bool          // no TLS, also where the native listener has it; on loopback only
+	Probe     time.Duration // a client that was silent for so long is asked for an echo; ovsdb.DefaultProbe
+}
+
+// unixPrefix tells the paths of sockets from addresses.
+const unixPrefix = "unix:"
+
+func (o OVSDB) validate(policy auth.ListenerPolicy) error {
+	if len(o.Listen) == 0 {
+		if len(o.Schemas) > 0 || o.Namespace != "" || o.Anonymous != "" || o.Plaintext || o.Probe != 0 {
+			return invalid("ovsdb-listen", "is not set, but another --ovsdb setting is").WithHint("give --ovsdb-listen 127.0.0.1:6641")
+		}
+		return nil
+	}
+	if o.Namespace != "" {
+		if err := (incumbent.Name{Namespace: o.Namespace, Model: incumbent.DefaultModel, Lease: "x"}).Validate(); err != nil {
+			return invalid("ovsdb-namespace", "%w", err)
+		}
+	}
+	if _, err := o.anonymous(); err != nil {
+		return invalid("ovsdb-anonymous", "%w", err)
+	}
+	for _, at := range o.Listen {
+		if path, unix := strings.CutPrefix(at, unixPrefix); unix {
+			if path == "" {
+				return invalid("ovsdb-listen", "%q names no socket", at)
+			}
+			continue
+		}
+		if err := cluster.ValidAddress("ovsdb-listen", at); err != nil {
+			return err
+		}
+		policy.Address = at
+		if o.Plaintext && !policy.OnlyLoopback() {
+			return invalid("ovsdb-plaintext", "goes with addresses on loopback only")
+		}
+		if err := policy.Check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// anonymous is who connects and brings nothing.
+func (o OVSDB) anonymous() (auth.Principal, error) {
+	if o.Anonymous == "" {
+		return auth.Principal{}, nil
+	}
+	return auth.ParsePrincipal(o.Anonymous)
+}
+
+// addresses are those that are not sockets of this machine.
+func (o OVSDB) addresses() (out []string) {
+	for _, at := range o.Listen {
+		if !strings.HasPrefix(at, unixPrefix) {
+			out = append(out, at)
+		}
+	}
+	return out
+}
+
+// ovsdbDoor is the open door and what belongs to it.
+type ovsdbDoor struct {
+	gates   []*gate.Gate
+	unix    []bool // of the gates: sockets have no TLS
+	door    *ovsdb.Door
+	tls     bool
+	derived atomic.Pointer[derivedTLS]
+}
+
+// listenForOVSDB opens the door's listeners.
+func (s *Server) listenForOVSDB(undo *undoing) error {
+	if len(s.cfg.OVSDB.Listen) == 0 {
+		return nil
+	}
+	o := &ovsdbDoor{}
+	for i, at := range s.cfg.OVSDB.Listen {
+		ln, unix, err := listenOVSDB(at)
+		if err != nil {
+			return incumbent.Errorf(incumbent.Unavailable, "setting ovsdb-listen: %w", err).
+				WithHint("is another server running? choose another address with --ovsdb-listen")
+		}
+		undo.later(func() { ln.Close() })
+		o.gates = append(o.gates, s.gateOf(ln, ovsdbListenerName(i), 0, s.ovsdbParked))
+		o.unix = append(o.unix, unix)
+	}
+	s.ovsdb = o
+	return nil
+}
+
+// ovsdbListenerName is the name of a listener of the door.
+func ovsdbListenerName(i int) string {
+	if i == 0 {
+		return ovsdbListener
+	}
+	return ovsdbListener + "-" + strconv.Itoa(i+1)
+}
+
+// listenOVSDB listens at an address. A socket that an earlier life has left behind is
+// replaced.
+func listenOVSDB(at string) (ln net.Listener, unix bool, err error) {
+	quiet := net.ListenConfig{KeepAlive: -1} // the door sets it as it wants it
+	path, unix := strings.CutPrefix(at, unixPrefix)
+	if !unix {
+		ln, err = quiet.Listen(context.Background(), "tcp", at)
+		return ln, false, err
+	}
+	if c, dialErr := net.DialTimeout("unix", path, time.Second); dialErr == nil {
+		c.Close()
+		return nil, true, incumbent.Errorf(incumbent.Unavailable, "somebody listens at %s", path)
+	} else if st, statErr := os.Lstat(path); statErr == nil && st.Mode()&os.ModeSocket != 0 {
+		_ = os.Remove(path) // else listening says why it cannot
+	}
+	ln, err = quiet.Listen(context.Background(), "unix", path)
+	return ln, true, err
+}
+
+// openOVSDB makes the door; it serves from startOVSDB on.
+func (s *Server) openOVSDB(undo *undoing) (err error) {
+	o := s.ovsdb
+	if o == nil {
+		return nil
+	}
+	who, err := s.cfg.OVSDB.anonymous()
+	if err != nil {
+		return err
+	}
+	cfg := ovsdb.Config{
+		Limits: ovsdb.Limits{MaxConnections: doorConnections(s.cfg.MaxConnections), Probe: s.cfg.OVSDB.Probe},
+		Engine: s.engine, Park: s.park, Guard: s.guard, Standing: s.ovsdbStanding, Namespace: s.cfg.OVSDB.Namespace, Anonymous: who,
+		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) }, Logger: s.log, Audit: s.trail.note,
+	}
+	for _, path := range s.cfg.OVSDB.Schemas {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return invalid("ovsdb-schema", "%w", err)
+		}
+		cfg.Schemas = append(cfg.Schemas, text)
+	}
+	if o.tls = s.certs != nil && !s.cfg.OVSDB.Plaintext; o.tls {
+		cfg.TLS = func() *tls.Config { return o.tlsOf(s.certs) }
+	}
+	if o.door, err = ovsdb.New(cfg); err != nil {
+		return err
+	}
+	undo.later(func() { o.door.Close(context.Background()) })
+	return nil
+}
+
+// tlsOf is what a handshake of the door uses: that of the native listener, without a
+// protocol above it.
+func (o *ovsdbDoor) tlsOf(certs *certificates) *tls.Config {
+	from := certs.lenient.Load()
+	if d := o.derived.Load(); d != nil && d.from == from {
+		return d.config
+	}
+	config := from.Clone()
+	config.NextProtos, config.DynamicRecordSizingDisabled = nil, true
+	o.derived.Store(&derivedTLS{from, config})
+	return config
+}
+
+// ovsdbStanding is what the door shows of this member.
+func (s *Server) ovsdbStanding() ovsdb.Standing {
+	st := ovsdb.Standing{Cluster: s.cluster.ClusterID(), Connected: s.cluster.Leader() != 0}
+	member := s.node.Status().Member
+	st.Member = st.Cluster
+	for i := range 8 {
+		st.Member[8+i] ^= byte(member >> (8 * i)) //nolint:gosec // each byte by itself
+	}
+	return st
+}
+
+// startOVSDB lets clients in.
+func (s *Server) startOVSDB() {
+	if s.ovsdb == nil {
+		return
+	}
+	for i, g := range s.ovsdb.gates {
+		s.running.Go(func() {
+			if err := s.ovsdb.door.Serve(g, !s.ovsdb.unix[i]); err != nil {
+				s.fail(incumbent.Errorf(incumbent.Unavailable, "ovsdb listener: %w", err))
+			}
+		})
+	}
+	s.log.Info("listening for clients of ovsdb", "address", strings.Join(s.OVSDBAddrs(), " "))
+}
+
+// OVSDBAddrs is where the door for clients of Open vSwitch's databases listens; none if
+// it is closed.
+func (s *Server) OVSDBAddrs() (out []string) {
+	if s.ovsdb == nil {
+		return nil
+	}
+	for i, g := range s.ovsdb.gates {
+		at := g.Addr().String()
+		if s.ovsdb.unix[i] {
+			at = unixPrefix + at
+		}
+		out = append(out, at)
+	}
+	return out
+}
+
+func (s *Server) drainOVSDB() {
+	if s.ovsdb == nil {
+		return
+	}
+	s.ovsdb.door.Drain()
+	for _, g := range s.ovsdb.gates {
+		g.Close()
+	}
+}
+
+func (s *Server) closeOVSDB(ctx context.Context) error {
+	if s.ovsdb == nil {
+		return nil
+	}
+	return s.ovsdb.door.Close(ctx)
+}
+
+// openedOVSDB returns the door; nil if there is none, or none yet.
+func (s *Server) openedOVSDB() *ovsdb.Door {
+	if s.ovsdb == nil {
+		return nil
+	}
+	return s.ovsdb.door
+}
+
+// ovsdbParked counts the parked connections of the door; 0 while it is closed.
+func (s *Server) ovsdbParked() int {
+	if d := s.openedOVSDB(); d != nil {
+		return d.Parked()
+	}
+	return 0
+}
+
+// ovsdbConnections counts the connections of the door; 0 while it is closed.
+func (s *Server) ovsdbConnections() int {
+	d := s.openedOVSDB()
+	if d == nil {
+		return 0
+	}
+	n := d.Parked()
+	for _, g := range s.ovsdb.gates {
+		n += g.Open()
+	}
+	return n
+}
+
+// showOVSDB is the door for status; nil while it is closed.
+func (s *Server) showOVSDB() *apiv1.Door {
+	d := s.openedOVSDB()
+	if d == nil {
+		return nil
+	}
+	return &apiv1.Door{
+		Name: ovsdbListener, Address: strings.Join(s.OVSDBAddrs(), " "), Tls: s.ovsdb.tls, Connections: uint64(s.ovsdbConnections()), //nolint:gosec // it is not negative
+	}
+}

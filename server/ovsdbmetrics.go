@@ -1,0 +1,38 @@
+package server
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/incumbent-dev/incumbent/door/ovsdb"
+)
+
+// registerOVSDBMetrics exports the door's numbers.
+func (s *Server) registerOVSDBMetrics() {
+	if s.ovsdb == nil {
+		return
+	}
+	d, m := s.ovsdb.door, s.metrics
+	count := func(name, help string, labels prometheus.Labels, read func(ovsdb.Stats) uint64) {
+		m.counter("incumbent_ovsdb_"+name+"_total", help, labels, func() float64 { return float64(read(d.Stats())) })
+	}
+	m.gauge("incumbent_ovsdb_connections", "Open connections of clients of Open vSwitch's databases.", nil, func() float64 { return float64(s.ovsdbConnections()) })
+	count("probes", "Echoes that silent clients of Open vSwitch's databases were asked for.", nil, func(st ovsdb.Stats) uint64 { return st.Probes })
+	count("updates", "Updates that monitors of Open vSwitch's databases were told.", nil, func(st ovsdb.Stats) uint64 { return st.Updates })
+	count("encodings", "Different updates among those: one for all who monitor the same.", nil, func(st ovsdb.Stats) uint64 { return st.Encoded })
+	count("resumed", "Monitors of Open vSwitch's databases that were told what they had missed, in the place of everything.", nil, func(st ovsdb.Stats) uint64 { return st.Resumed })
+	for reason, read := range map[string]func(ovsdb.Stats) uint64{
+		"full": func(st ovsdb.Stats) uint64 { return st.Refused }, "no_tls": func(st ovsdb.Stats) uint64 { return st.NoTLS },
+		"unknown": func(st ovsdb.Stats) uint64 { return st.Unknown }, "malformed": func(st ovsdb.Stats) uint64 { return st.Malformed },
+		"silent": func(st ovsdb.Stats) uint64 { return st.Silent }, "slow": func(st ovsdb.Stats) uint64 { return st.Slow },
+	} {
+		count("closed", "Connections of clients of Open vSwitch's databases that were closed by this side, by reason.", prometheus.Labels{"reason": reason}, read)
+	}
+	for i, c := range d.Stats().Transactions {
+		count("transactions", "Transactions on Open vSwitch's databases, by how they ended.", prometheus.Labels{"outcome": c.Name},
+			func(st ovsdb.Stats) uint64 { return st.Transactions[i].N })
+	}
+	for i, c := range d.Stats().Requests {
+		count("requests", "Requests of clients of Open vSwitch's databases, by method.", prometheus.Labels{"method": c.Name},
+			func(st ovsdb.Stats) uint64 { return st.Requests[i].N })
+	}
+}
