@@ -72,7 +72,7 @@ var ofOffers = []mutant{
 	{
 		name: "a condition does not hold under the token of what was accepted", guarantee: "G24",
 		file: "core/txn_play.go", pkg: "./core/kv", test: "^TestG24_TheTokenOfAnOfferIsThatOfAHolding$",
-		search:  "Holds: uint64(l.Token) == token}",
-		replace: "Holds: uint64(l.Token) == token && !l.Offered}",
+		search:  "t.lease(e).Token == token",
+		replace: "t.lease(e).Token == token && !t.lease(e).Offered",
 	},
 }

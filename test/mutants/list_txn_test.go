@@ -35,8 +35,8 @@ var ofTransactions = []mutant{
 	{
 		name: "a holder is known by any token it ever had", guarantee: "G24",
 		file: "core/txn_play.go", pkg: "./door/native", test: "^TestG24_OnlyTheHolderWrites$",
-		search:  "uint64(l.Token) == token",
-		replace: "uint64(l.Token) >= token",
+		search:  "t.lease(e).Token == token",
+		replace: "t.lease(e).Token >= token",
 	},
 	{
 		name: "the indexes of a failed transaction are not given back", guarantee: "G24",
