@@ -116,8 +116,10 @@ type Principal struct {
 // Proof is what somebody was known by: who was let in by it stays only for as long
 // as it is good. It is a secret of nobody's, but means nothing to people.
 type Proof struct {
-	ID   string // of a token its SHA-256, of a certificate its serial number, of a password a part of what is kept of it
-	Ends int64  // Unix milliseconds from which on it is good no more; 0: it has no end
+	ID string // of a token its SHA-256, of a certificate its serial number, of a password a part of what is kept of it
+	// Roots are the authorities at which chains of a certificate end: see [Roots].
+	Roots string
+	Ends  int64 // Unix milliseconds from which on it is good no more; 0: it has no end
 }
 
 // over reports whether a proof has ended.

@@ -20,13 +20,24 @@ const (
 	guessPrefixBits = 64               // of an IPv6 address: a network is one guesser
 )
 
+// GuessLimits are how much may be guessed from one address: so many passwords at once,
+// and then one more each time that Every has passed.
+type GuessLimits struct {
+	Tag, Address           int           // wrong passwords of one tag, and of all tags
+	TagEvery, AddressEvery time.Duration // until one of them is forgiven
+}
+
+// DefaultGuessLimits are those that hold where nothing else is said.
+var DefaultGuessLimits = GuessLimits{Tag: guessesAtOnce, Address: guessesFromOne, TagEvery: guessEvery, AddressEvery: guessFromEvery}
+
 // guesses counts wrong passwords by tag and address, and by address. For each it
 // keeps the moment at which all would be forgotten: one guess moves it by the time
 // in which one is forgiven. What was not touched for a generation of maxGuessers
 // others is forgotten.
 type guesses struct {
-	seed maphash.Seed
-	now  func() time.Time
+	seed   maphash.Seed
+	now    func() time.Time
+	limits func() GuessLimits
 
 	mu         sync.Mutex // guards the rest; held to look up
 	young, old map[guesser]time.Time
@@ -38,8 +49,8 @@ type guesser struct {
 	account uint64 // hash of scope and tag; 0: any
 }
 
-func newGuesses(now func() time.Time) *guesses {
-	return &guesses{seed: maphash.MakeSeed(), now: now, young: map[guesser]time.Time{}, old: map[guesser]time.Time{}}
+func newGuesses(now func() time.Time, limits func() GuessLimits) *guesses {
+	return &guesses{seed: maphash.MakeSeed(), now: now, limits: limits, young: map[guesser]time.Time{}, old: map[guesser]time.Time{}}
 }
 
 // guesserOf is who counts as one: all addresses of an IPv6 network do.
@@ -63,10 +74,10 @@ func (g *guesses) wait(from netip.Addr, scope, tag string) time.Duration {
 	account, address := g.pair(from, scope, tag)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now := g.now()
+	now, l := g.now(), g.limits()
 	return max(0,
-		g.get(account).Add(-(guessesAtOnce-1)*guessEvery).Sub(now),
-		g.get(address).Add(-(guessesFromOne-1)*guessFromEvery).Sub(now))
+		g.get(account).Add(-time.Duration(l.Tag-1)*l.TagEvery).Sub(now),
+		g.get(address).Add(-time.Duration(l.Address-1)*l.AddressEvery).Sub(now))
 }
 
 // failed counts a wrong guess.
@@ -74,9 +85,9 @@ func (g *guesses) failed(from netip.Addr, scope, tag string) {
 	account, address := g.pair(from, scope, tag)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now := g.now()
-	g.add(account, now, guessEvery)
-	g.add(address, now, guessFromEvery)
+	now, l := g.now(), g.limits()
+	g.add(account, now, l.TagEvery)
+	g.add(address, now, l.AddressEvery)
 }
 
 func (g *guesses) get(k guesser) time.Time {

@@ -36,6 +36,7 @@ type Peer struct {
 type Authenticator struct {
 	trustLoopback bool
 	credentials   atomic.Pointer[Credentials]
+	roots         atomic.Pointer[Roots] // nil: whatever the handshake took
 	book          Book
 	horizon       *Horizon
 	now           func() time.Time
@@ -87,7 +88,7 @@ func (a *Authenticator) Knows() func(Principal) bool {
 				return false
 			}
 		case Certificate:
-			if a.book.Revoked([]byte(p.Proof.ID)) {
+			if !a.trusts(p.Proof) || a.book.Revoked([]byte(p.Proof.ID)) {
 				return false
 			}
 		}
@@ -160,9 +161,13 @@ func (a *Authenticator) certificate(cs *tls.ConnectionState) (Principal, error) 
 			WithHint("set --client-ca to the authority that issued it"))
 	}
 	who, err := FromCertificate(cs.VerifiedChains[0][0])
+	who.Proof.Roots = rootsOf(cs.VerifiedChains)
 	switch {
 	case err != nil:
 		return a.deny(NotVerified, err)
+	case !a.trusts(who.Proof): // since the handshake
+		return a.deny(NotVerified, incumbent.Errorf(incumbent.Denied, "the client certificate of %s is of an authority that is not trusted any more", who).
+			WithHint("ask an operator for a new one: incumbent tls issue"))
 	case who.Proof.over(a.now()): // since the handshake
 		return a.deny(Ended, incumbent.Errorf(incumbent.Denied, "the client certificate of %s ended at %s", who, atMillis(who.Proof.Ends)).
 			WithHint("ask an operator for a new one: incumbent tls issue"))

@@ -414,3 +414,49 @@ func FuzzParseSerial(f *testing.F) {
 		}
 	})
 }
+
+// Who came in by an authority goes with it, at the next request and while nothing is
+// asked; a certificate that another authority vouches for, too, stays good.
+func TestG12_WhoCameInByAnAuthorityGoesWithIt(t *testing.T) {
+	old, next := &x509.Certificate{Raw: []byte("old")}, &x509.Certificate{Raw: []byte("next")}
+	rootsOfBoth, rootsOfNext := Roots{}, Roots{}
+	rootsOfBoth.Add(old)
+	rootsOfBoth.Add(next)
+	rootsOfNext.Add(next)
+	a := NewAuthenticator(false, nil)
+	peer := func(ends ...*x509.Certificate) Peer {
+		c := &x509.Certificate{
+			SerialNumber: big.NewInt(7), NotAfter: time.Now().Add(time.Hour),
+			Subject: pkix.Name{CommonName: "c", OrganizationalUnit: []string{"incumbent-operator"}},
+		}
+		cs := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{c}}
+		for _, end := range ends {
+			cs.VerifiedChains = append(cs.VerifiedChains, []*x509.Certificate{c, end})
+		}
+		return Peer{TLS: cs}
+	}
+	for name, c := range map[string]struct {
+		of    Peer
+		stays bool
+	}{
+		"of the old": {peer(old), false}, "of the next": {peer(next), true}, "of both": {peer(old, next), true},
+	} {
+		for when, step := range map[string]struct {
+			trusted Roots
+			in      bool
+		}{"before": {rootsOfBoth, true}, "after": {rootsOfNext, c.stays}} {
+			a.SetRoots(rootsOfBoth)
+			who, err := a.Identify(c.of)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			a.SetRoots(step.trusted)
+			if known := a.Knows()(who); known != step.in {
+				t.Errorf("%s, %s the end: known is %v", name, when, known)
+			}
+			if _, err := a.Identify(c.of); (err == nil) != step.in {
+				t.Errorf("%s, %s the end: a request is answered %v", name, when, err)
+			}
+		}
+	}
+}

@@ -318,6 +318,26 @@ func TestG12_GuessingDoesNotLockTheOwnerOut(t *testing.T) {
 	wrong("b", spray, Wrong) // other passwords, other guesses
 }
 
+// How much may be guessed is what is said at the moment.
+func TestG12_GuessesAreLimitedAsSaid(t *testing.T) {
+	now, limits := time.Unix(1000, 0), GuessLimits{Tag: 1, TagEvery: time.Second, Address: 3, AddressEvery: time.Minute}
+	g := newGuesses(func() time.Time { return now }, func() GuessLimits { return limits })
+	for i, want := range []time.Duration{0, time.Second} {
+		if got := g.wait(here, "m", "a"); got != want {
+			t.Errorf("after %d guesses: wait %v, want %v", i, got, want)
+		}
+		g.failed(here, "m", "a")
+	}
+	g.failed(here, "m", "b")
+	if got := g.wait(here, "m", "c"); got != time.Minute {
+		t.Errorf("of an address: wait %v", got)
+	}
+	limits.Address = 10
+	if got := g.wait(here, "m", "c"); got != 0 {
+		t.Errorf("once more may be guessed: wait %v", got)
+	}
+}
+
 // A network of IPv6 is one guesser, and so is an address in both its forms.
 func TestGuessers(t *testing.T) {
 	for _, same := range [][2]string{{"2001:db8::1", "2001:db8::2"}, {"::ffff:192.0.2.1", "192.0.2.1"}, {"fe80::1%eth0", "fe80::1"}} {
@@ -333,7 +353,7 @@ func TestGuessers(t *testing.T) {
 // However many guess, what is kept of them is bounded, and the newest are known.
 func TestG39_GuessersAreBounded(t *testing.T) {
 	now := time.Unix(1000, 0)
-	g := newGuesses(func() time.Time { return now })
+	g := newGuesses(func() time.Time { return now }, func() GuessLimits { return DefaultGuessLimits })
 	address := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}) }
 	for i := range 2 * maxGuessers {
 		for range guessesAtOnce {

@@ -39,6 +39,8 @@ type VerifierConfig struct {
 	Book Book
 	// Horizon is told of what ends; nil: nobody is.
 	Horizon *Horizon
+	// Guesses says how much may be guessed at the moment; nil: DefaultGuessLimits.
+	Guesses func() GuessLimits
 	Now     func() time.Time // a wall clock
 }
 
@@ -131,7 +133,10 @@ func NewVerifier(cfg VerifierConfig, p *Passwords) *Verifier {
 	if cfg.Horizon == nil {
 		cfg.Horizon = NewHorizon()
 	}
-	v := &Verifier{cfg: cfg, turns: newTurns(cfg.AtOnce), guesses: newGuesses(cfg.Now), remembered: map[verified]remembrance{}, flights: map[verified]*flight{}}
+	if cfg.Guesses == nil {
+		cfg.Guesses = func() GuessLimits { return DefaultGuessLimits }
+	}
+	v := &Verifier{cfg: cfg, turns: newTurns(cfg.AtOnce), guesses: newGuesses(cfg.Now, cfg.Guesses), remembered: map[verified]remembrance{}, flights: map[verified]*flight{}}
 	rand.Read(v.key[:])
 	v.passwords.Store(p)
 	return v

@@ -58,7 +58,8 @@ func TestTheOperatorsCertificateRenewsItself(t *testing.T) {
 	if !key.PublicKey.Equal(next.PublicKey) || next.Subject.String() != first.Subject.String() {
 		t.Errorf("renewed for another key, or for %v", next.Subject)
 	}
-	if _, err := next.Verify(x509.VerifyOptions{Roots: m.Pool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+	pool, _ := m.Pool()
+	if _, err := next.Verify(x509.VerifyOptions{Roots: pool, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		t.Error(err)
 	}
 	now = next.NotAfter.Add(time.Hour) // the member did not run in time

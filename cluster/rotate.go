@@ -197,6 +197,18 @@ func (c *Cluster) abandon(ctx context.Context, what trust.What, next []byte) err
 	return err
 }
 
+// Signers are the names of the members that have the key of the cluster's authority, and
+// where clients reach them.
+func (c *Cluster) Signers() (list []string) {
+	view := c.engine.View()
+	for _, m := range trust.Of(view).Members() {
+		if info, there := view.Member(m.ID); m.Signs && there {
+			list = append(list, info.Name+" ("+info.ClientURL+")")
+		}
+	}
+	return list
+}
+
 // RevokeToken implements native.Membership.
 func (c *Cluster) RevokeToken(ctx context.Context, r *apiv1.RevokeTokenRequest, by string) (*apiv1.RevokeTokenResponse, error) {
 	id, err := hex.DecodeString(r.Id)

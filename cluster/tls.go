@@ -420,7 +420,10 @@ func (m *TLS) CAHash() string {
 }
 
 // Pool holds the authorities that are trusted.
-func (m *TLS) Pool() *x509.CertPool { return m.state.Load().trust.Pool() }
+func (m *TLS) Pool() (*x509.CertPool, ca.Trust) {
+	trusted := m.state.Load().trust
+	return trusted.Pool(), trusted
+}
 
 // Verify checks that a connection's certificate belongs to a member.
 func (m *TLS) Verify(cs tls.ConnectionState, id uint64) error {

@@ -169,6 +169,15 @@ func or[T int | time.Duration](v, def T) T {
 // are there stay.
 func (g *Gate) SetMax(most int) { g.max.Store(int64(or(most, DefaultMax))) }
 
+// SetStrangers changes how many are served before they have proven anything, and how
+// long they may be silent before that. Those that are served stay.
+func (g *Gate) SetStrangers(unproven int, firstByte time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.cfg.Unproven, g.cfg.FirstByte = or(unproven, DefaultUnproven), or(firstByte, DefaultFirstByte)
+	g.turn.Broadcast()
+}
+
 // Max is how many connections there may be.
 func (g *Gate) Max() int { return int(g.max.Load()) }
 

@@ -335,6 +335,37 @@ func TestNothingStaysOfWhoHasGone(t *testing.T) {
 	})
 }
 
+// How many strangers are served, and how long they may be silent, changes while the
+// gate is open.
+func TestLimitsOfStrangersChange(t *testing.T) {
+	play(t, func(t *testing.T) {
+		r := newRig(t, Config{Max: 50, Unproven: 4, FirstByte: time.Hour})
+		for i := range 8 {
+			r.speak(fmt.Sprintf("192.0.2.%d", i))
+		}
+		for range 4 {
+			if r.next() == nil {
+				t.Fatal("fewer are served than may be")
+			}
+		}
+		if st := r.gate.Stats(); st.Waiting != 4 {
+			t.Errorf("%d wait, want 4", st.Waiting)
+		}
+		r.gate.SetStrangers(8, time.Second)
+		for range 4 {
+			if r.next() == nil {
+				t.Fatal("who waits is not served once more may be")
+			}
+		}
+		silent := r.dial("192.0.2.99")
+		wait(3 * oneSecond)
+		if st := r.gate.Stats(); st.Closed[Silent] != 1 {
+			t.Errorf("%d were closed for their silence", st.Closed[Silent])
+		}
+		silent.Close()
+	})
+}
+
 // A storm is one line when it begins and one when it is over.
 func TestAStormIsTwoLines(t *testing.T) {
 	play(t, func(t *testing.T) {

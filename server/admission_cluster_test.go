@@ -10,9 +10,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
@@ -90,6 +92,15 @@ func TestATokenGivesOnePlaceAndNoMore(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(second.cfg.DataDir, "tls", "ca.key")); err == nil {
 		t.Error("a member that is not to sign has the authority's key")
+	}
+	until(t, "the state says who has the authority's key", func() bool { return len(second.cluster.Signers()) == 1 })
+	agent := auth.Principal{Kind: auth.Agent, Name: "a"}
+	_, _, err = second.nativeCredentials().Sign(r.Csr, agent, nil, time.Hour)
+	if incumbent.KindOf(err) != incumbent.NotFound || !strings.Contains(hintOf(err), "n1 ("+first.URL()+")") {
+		t.Errorf("a member without the key is asked to sign: %v,%s", err, hintOf(err))
+	}
+	if _, _, err := first.nativeCredentials().Sign(r.Csr, agent, nil, time.Hour); err != nil {
+		t.Errorf("the one that has it: %v", err)
 	}
 	for _, e := range append(eventsOf(leader, "member joins"), eventsOf(leader, "join refused")...) {
 		if !strings.Contains(e.Detail, "token ") || !strings.Contains(e.Detail, ":") || strings.Contains(e.Detail, "INC2") {

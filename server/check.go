@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/incumbent-dev/incumbent/audit"
+	"github.com/incumbent-dev/incumbent/auth"
 )
 
 // Problem is one thing that is wrong with a Config.
@@ -40,7 +41,7 @@ func (c Config) Problems() []Problem {
 		found.add("tls-cert", err)
 	}
 	if c.ClientCA != "" {
-		_, err := readClientCA(nil, c.ClientCA)
+		_, err := readClientCA(nil, auth.Roots{}, c.ClientCA)
 		found.add("client-ca", err)
 	}
 	_, err = readPasswords(c.Juju.CredentialFile)

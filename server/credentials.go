@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -70,10 +71,23 @@ func (s *Server) nativeCredentials() native.Credentials {
 	out := native.Credentials{Account: juju.ValidateAccount}
 	if own := s.ownTLS; own != nil {
 		out.Sign = func(request []byte, p auth.Principal, hosts []string, lifetime time.Duration) (cert, authority []byte, err error) {
-			return own.SignClient(request, ca.Client{Kind: p.Kind.String(), Name: p.Name, Hosts: hosts, Lifetime: lifetime})
+			cert, authority, err = own.SignClient(request, ca.Client{Kind: p.Kind.String(), Name: p.Name, Hosts: hosts, Lifetime: lifetime})
+			if incumbent.KindOf(err) == incumbent.NotFound {
+				err = noKeyHere(s.cfg.Name, s.cluster.Signers())
+			}
+			return cert, authority, err
 		}
 	}
 	return out
+}
+
+// noKeyHere refuses to sign, and says who can.
+func noKeyHere(name string, signers []string) error {
+	err := incumbent.Errorf(incumbent.NotFound, "%s does not have the key of the cluster's authority", name)
+	if len(signers) == 0 {
+		return err.WithHint("no member that runs has it: put it into tls/ca.key of this one while it is needed, or sign where it is kept: incumbent tls issue --data-dir")
+	}
+	return err.WithHint("ask one that has it with --server: " + strings.Join(signers, ", "))
 }
 
 // credentialsChanged takes note of a batch, on the apply goroutine: where something

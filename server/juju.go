@@ -95,7 +95,7 @@ func (s *Server) listenForJuju(undo *undoing) error {
 			WithHint("is another server running? choose another address with --juju-listen")
 	}
 	undo.later(func() { ln.Close() })
-	s.juju = &jujuDoor{gate: s.gateOf(ln, jujuListener, 0, s.jujuAgents), verifier: auth.NewVerifier(auth.VerifierConfig{Everybody: s.cfg.Juju.Password, Book: book{s}, Horizon: s.horizon}, found)}
+	s.juju = &jujuDoor{gate: s.gateOf(ln, jujuListener, 0, s.jujuAgents), verifier: auth.NewVerifier(auth.VerifierConfig{Everybody: s.cfg.Juju.Password, Book: book{s}, Horizon: s.horizon, Guesses: s.guessLimits}, found)}
 	return nil
 }
 

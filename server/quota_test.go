@@ -10,6 +10,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/client"
 )
 
@@ -73,5 +74,25 @@ func TestAQuotaIsWarnedOf(t *testing.T) {
 	happened("keys below quota")
 	if warned() {
 		t.Error("status still warns")
+	}
+}
+
+// How much may be guessed follows the settings of the cluster at once.
+func TestGuessesFollowTheSettings(t *testing.T) {
+	s := open(t, testConfig(t))
+	if got := s.guessLimits(); got != auth.DefaultGuessLimits {
+		t.Errorf("nobody has set anything, and the limits are %+v", got)
+	}
+	c := dialer(t, client.Config{Servers: []string{s.URL()}})
+	for name, value := range map[string]string{
+		"logins.guesses": "2", "logins.guess-every": "1m", "logins.address-guesses": "3", "logins.address-guess-every": "5s",
+	} {
+		if _, err := c.Settings().Set(t.Context(), name, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := auth.GuessLimits{Tag: 2, TagEvery: time.Minute, Address: 3, AddressEvery: 5 * time.Second}
+	if got := s.guessLimits(); got != want {
+		t.Errorf("the limits are %+v, want %+v", got, want)
 	}
 }

@@ -199,7 +199,7 @@ func (s *Server) openIdentity(ctx context.Context, undo *undoing) (err error) {
 	if s.guard, err = newGuard(s.cfg, s.trail.note, auth.WithBook(book{s}, s.horizon)); err != nil {
 		return err
 	}
-	if s.certs, err = loadCertificates(s.cfg, nil, s.anyTokens); err != nil {
+	if s.certs, err = loadCertificates(s.cfg, nil, s.anyTokens, s.guard.SetRoots); err != nil {
 		return err
 	}
 	ln, err := net.Listen("tcp", s.cfg.Listen)
@@ -248,7 +248,7 @@ func (s *Server) openOwnTLS(record *cluster.Record) (err error) {
 	if s.ownTLS, err = cluster.OpenTLS(s.cfg.DataDir, record, s.cfg.Name, hosts, s.log); err != nil {
 		return err
 	}
-	if s.certs, err = loadCertificates(s.cfg, s.ownTLS, s.anyTokens); err != nil {
+	if s.certs, err = loadCertificates(s.cfg, s.ownTLS, s.anyTokens, s.guard.SetRoots); err != nil {
 		return err
 	}
 	// Joining may have shown that the cluster has no authority after all.
@@ -463,6 +463,7 @@ func (s *Server) certificateRenewed() {
 	if err := s.certs.reload(); err != nil {
 		s.log.Warn("certificates not reloaded", "cause", err)
 	}
+	s.tend() // who came in by an authority that is gone is cut off
 	s.cluster.Rotate()
 	s.events.add(Event{What: "certificate renewed", Subject: s.cfg.Name, Detail: "until " + s.ownTLS.Ends().UTC().Format(time.RFC3339)})
 }

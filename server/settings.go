@@ -5,6 +5,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent/admit"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/settings"
 )
@@ -17,7 +18,19 @@ func (s *Server) obey(v *core.View) {
 		return
 	}
 	s.obeys = is
+	for _, g := range s.gates() {
+		g.SetStrangers(int(is.Int(settings.StrangersUnproven)), is.Duration(settings.StrangersFirstByte))
+	}
 	s.admission.SetMode([...]admit.Mode{core.Off: admit.Off, core.Observe: admit.Observe, core.Enforce: admit.Enforce}[is.Mode(settings.AdmissionMode)])
+}
+
+// guessLimits are how much may be guessed, by the settings of now.
+func (s *Server) guessLimits() auth.GuessLimits {
+	is := settings.Of(s.engine.View()).Values()
+	return auth.GuessLimits{
+		Tag: int(is.Int(settings.LoginGuesses)), TagEvery: is.Duration(settings.LoginGuessEvery),
+		Address: int(is.Int(settings.LoginAddressGuesses)), AddressEvery: is.Duration(settings.LoginAddressGuessEvery),
+	}
 }
 
 // clusterSettings puts those of the cluster behind the member's own.

@@ -3,11 +3,13 @@ package server
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"os"
 	"sync/atomic"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/cluster"
 )
@@ -17,21 +19,22 @@ import (
 // are configured, else from the cluster's own authority.
 type certificates struct {
 	cfg     Config
-	own     *cluster.TLS // nil: from files
-	tokens  func() bool  // somebody may bring a bearer credential instead of a certificate
+	own     *cluster.TLS     // nil: from files
+	tokens  func() bool      // somebody may bring a bearer credential instead of a certificate
+	trusts  func(auth.Roots) // is told whose certificates of clients are taken
 	current atomic.Pointer[tls.Config]
 	lenient atomic.Pointer[tls.Config] // current, and a certificate may be missing
 }
 
 // loadCertificates reads the files; nil without TLS. own is nil in a cluster
 // without an authority.
-func loadCertificates(cfg Config, own *cluster.TLS, tokens func() bool) (*certificates, error) {
+func loadCertificates(cfg Config, own *cluster.TLS, tokens func() bool, trusts func(auth.Roots)) (*certificates, error) {
 	if cfg.TLSCert != "" {
 		own = nil
 	} else if own == nil {
 		return nil, nil
 	}
-	c := &certificates{cfg: cfg, own: own, tokens: tokens}
+	c := &certificates{cfg: cfg, own: own, tokens: tokens, trusts: trusts}
 	return c, c.reload()
 }
 
@@ -58,8 +61,13 @@ func (c *certificates) reload() error {
 		Certificates: []tls.Certificate{pair},
 		NextProtos:   []string{"h2", "http/1.1"},
 	}
+	roots := auth.Roots{}
 	if c.own != nil {
-		out.ClientCAs = c.own.Pool()
+		var trusted ca.Trust
+		out.ClientCAs, trusted = c.own.Pool()
+		for _, cert := range trusted {
+			roots.Add(cert)
+		}
 		// Whoever joins has no certificate yet, only a token.
 		out.ClientAuth = tls.VerifyClientCertIfGiven
 	}
@@ -67,7 +75,7 @@ func (c *certificates) reload() error {
 		if out.ClientCAs == nil {
 			out.ClientAuth = tls.RequireAndVerifyClientCert
 		}
-		if out.ClientCAs, err = readClientCA(out.ClientCAs, c.cfg.ClientCA); err != nil {
+		if out.ClientCAs, err = readClientCA(out.ClientCAs, roots, c.cfg.ClientCA); err != nil {
 			return err
 		}
 		// Bearer credentials may stand in for a certificate where both are set.
@@ -75,6 +83,7 @@ func (c *certificates) reload() error {
 			out.ClientAuth = tls.VerifyClientCertIfGiven
 		}
 	}
+	c.trusts(roots)
 	c.current.Store(out)
 	lenient := out
 	if out.ClientAuth == tls.RequireAndVerifyClientCert {
@@ -86,16 +95,21 @@ func (c *certificates) reload() error {
 }
 
 // readClientCA adds the certificates of a file to a pool, or to a new one.
-func readClientCA(pool *x509.CertPool, file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
+func readClientCA(pool *x509.CertPool, roots auth.Roots, file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, invalid("client-ca", "%w", err)
 	}
 	if pool == nil {
 		pool = x509.NewCertPool()
 	}
-	if !pool.AppendCertsFromPEM(pem) {
+	if !pool.AppendCertsFromPEM(text) {
 		return nil, invalid("client-ca", "%s holds no certificate in PEM form", file)
+	}
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil { // what the pool has taken, too
+			roots.Add(cert)
+		}
 	}
 	return pool, nil
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -219,6 +220,7 @@ func TestReloadOfCertificates(t *testing.T) {
 	cfg.TLSCert, cfg.TLSKey = ca.issue(t, "server", "")
 	cfg.ClientCA = ca.file
 	s := open(t, cfg)
+	old := ca.client(t, s, "unit-1", "incumbent-agent")
 	// Another authority takes over: the server's files are replaced in place.
 	next := newAuthority(t)
 	cert, key := next.issue(t, "server", "")
@@ -231,7 +233,22 @@ func TestReloadOfCertificates(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if _, err := claim(t, old, "of-the-old", "unit-1"); err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan error, 1)
+	go func() {
+		_, err := old.Leases().WaitReleased(context.Background(), connect.NewRequest(&apiv1.WaitReleasedRequest{Name: &apiv1.LeaseName{Name: "of-the-old"}}))
+		waited <- client.AsError(err)
+	}()
+	until(t, "a call of the old authority's waits", func() bool { return s.engine.Hub().Stats().Waiters == 1 })
 	s.Reload()
+	if err := <-waited; incumbent.KindOf(err) != incumbent.Denied {
+		t.Errorf("a call that waits, of an authority that is gone: %v", err)
+	}
+	if _, err := claim(t, old, "another", "unit-1"); err == nil {
+		t.Error("an authority that is gone lets in, on a connection that is open")
+	}
 	if _, err := claim(t, next.client(t, s, "unit-1", "incumbent-agent"), "db", "unit-1"); err != nil {
 		t.Errorf("after the reload: %v", err)
 	}

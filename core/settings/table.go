@@ -38,6 +38,12 @@ const (
 	QuotaJujuConnections
 	QuotaSourceJujuConnections
 	AdmissionMode
+	LoginGuesses
+	LoginGuessEvery
+	LoginAddressGuesses
+	LoginAddressGuessEvery
+	StrangersUnproven
+	StrangersFirstByte
 	KeyRetention
 	numKeys
 )
@@ -129,6 +135,21 @@ var table = [numKeys]Declaration{
 		Name: "admission.mode", Unit: Modes, Min: int64(core.Off), Max: int64(core.Enforce), Default: int64(core.Enforce), Schema: 5,
 		Does: "what becomes of work that a lane has no room for: it is let in, it is let in and counted as refused, or it is refused",
 	},
+	LoginGuesses: {
+		Name: "logins.guesses", Min: 1, Max: 1000, Default: 5, Schema: 6,
+		Does: "wrong passwords of one of Juju's agents that may come from one address at once, before whoever is there waits; its owner elsewhere does not",
+	},
+	LoginGuessEvery: millis("logins.guess-every", 100*time.Millisecond, time.Hour, 30*time.Second, "how long it takes until one of them is forgiven"),
+	LoginAddressGuesses: {
+		Name: "logins.address-guesses", Min: 1, Max: 100_000, Default: 50, Schema: 6,
+		Does: "wrong passwords of all of them that may come from one address at once",
+	},
+	LoginAddressGuessEvery: millis("logins.address-guess-every", 10*time.Millisecond, time.Hour, 2*time.Second, "how long it takes until one of them is forgiven"),
+	StrangersUnproven: {
+		Name: "strangers.unproven", Min: 16, Max: 100_000, Default: 512, Schema: 6,
+		Does: "connections at each listener for clients that are served before they have shown who they are, three quarters of them for one address; others wait",
+	},
+	StrangersFirstByte: millis("strangers.first-byte", time.Second, 10*time.Minute, 10*time.Second, "how long a connection may be silent before its first byte"),
 	KeyRetention: {
 		Name: "idempotency.retention", Unit: Millis, Min: time.Minute.Milliseconds(), Max: (24 * time.Hour).Milliseconds(), Default: (10 * time.Minute).Milliseconds(), Schema: 5,
 		Does: "how long the results of calls with an idempotency key are kept, 100,000 at most",
@@ -148,6 +169,13 @@ func quota(of core.Counted, subject Subject, each int64, does string) Declaratio
 		d.Unit = Bytes
 	}
 	return d
+}
+
+// millis declares a duration.
+func millis(name string, least, most, normal time.Duration, does string) Declaration {
+	return Declaration{
+		Name: name, Unit: Millis, Min: least.Milliseconds(), Max: most.Milliseconds(), Default: normal.Milliseconds(), Schema: 6, Does: does,
+	}
 }
 
 // catalogQuota declares one of what came with the catalog.

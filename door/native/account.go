@@ -1,6 +1,7 @@
 package native
 
 import (
+	"fmt"
 	"path"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
@@ -147,6 +149,9 @@ func (d *Door) settledCall(who *caller, procedure string, in, out any, err error
 		r.Detail = holderDetail(m.GetHolder())
 	case *pb.JoinRequest:
 		r.Detail = "id " + m.GetMemberId()
+		if token, err := ca.ParseToken(m.GetToken()); err == nil {
+			r.Detail += fmt.Sprintf(", token %x", token.ID)
+		}
 	}
 	switch connect.CodeOf(err) {
 	case connect.CodePermissionDenied:

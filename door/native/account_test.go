@@ -1,7 +1,9 @@
 package native
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -9,6 +11,7 @@ import (
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/engine"
 )
 
@@ -20,6 +23,11 @@ func TestRecordsSayWhoIsLetInAndTakenBack(t *testing.T) {
 	refused := connect.NewError(connect.CodePermissionDenied, nil)
 	taken := connect.NewError(connect.CodeAlreadyExists, nil)
 	stranger := auth.Principal{Kind: auth.Anonymous}
+	made := ca.Token{Addresses: []string{"https://n1:7600"}, Name: "n4", Expires: time.Unix(1e10, 0)}
+	token, err := ca.NewToken(ca.NewSecret(), &made)
+	if err != nil {
+		t.Fatal(err)
+	}
 	const operators = "admin"
 	for _, tt := range []struct {
 		who       auth.Principal
@@ -75,6 +83,10 @@ func TestRecordsSayWhoIsLetInAndTakenBack(t *testing.T) {
 		{
 			stranger, incumbentv1connect.ClusterServiceJoinProcedure, &pb.JoinRequest{Name: "n4", MemberId: "0a", Token: "secret"}, taken,
 			audit.Record{Action: "Join", Subject: "n4", Detail: "id 0a, already_exists", Outcome: audit.Failed},
+		},
+		{
+			stranger, incumbentv1connect.ClusterServiceJoinProcedure, &pb.JoinRequest{Name: "n4", MemberId: "0a", Token: token}, refused,
+			audit.Record{Action: "Join", Subject: "n4", Detail: fmt.Sprintf("id 0a, token %x", made.ID), Outcome: audit.Denied, Reason: audit.Permission},
 		},
 	} {
 		got = nil

@@ -35,8 +35,8 @@ var ofCredentials = []mutant{
 	{
 		name: "a revoked certificate stays connected", guarantee: "G12",
 		file: "auth/identify.go", pkg: "./auth", test: "^TestG12_WhoWasLetInStaysWhileTheProofIsGood$",
-		search:  "\t\t\tif a.book.Revoked([]byte(p.Proof.ID)) {\n",
-		replace: "\t\t\tif false {\n",
+		search:  "!a.trusts(p.Proof) || a.book.Revoked([]byte(p.Proof.ID))",
+		replace: "!a.trusts(p.Proof)",
 	},
 	{
 		name: "a member that is behind denies for good", guarantee: "G12",
@@ -79,5 +79,11 @@ var ofCredentials = []mutant{
 		file: "auth/ca/client.go", pkg: "./auth/ca", test: "^TestG12_ClientCertificate$",
 		search:  "ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},",
 		replace: "ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},",
+	},
+	{
+		name: "connections outlive the authority that let them in", guarantee: "G12",
+		file: "auth/identify.go", pkg: "./auth", test: "^TestG12_WhoCameInByAnAuthorityGoesWithIt$",
+		search:  "if !a.trusts(p.Proof) || a.book.Revoked",
+		replace: "if a.book.Revoked",
 	},
 }
