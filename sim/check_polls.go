@@ -3,7 +3,6 @@ package sim
 import (
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core/catalog"
@@ -130,7 +129,7 @@ func (c *pollChecker) ending() {
 func (c *pollChecker) atEnd() {
 	for _, k := range c.w.pollers {
 		if k.known && k.read < c.until && k.said != c.says(k.question, c.until) {
-			c.w.violate("poller %d knows %v as of index %d, it changed before index %d, %v ago (G16)", k.a.id, k.question, k.read, c.until, time.Duration(pollsWithin))
+			c.w.violate("poller %d knows %v as of index %d, it changed before index %d, %v ago (G16)", k.a.id, k.question, k.read, c.until, pollsWithin)
 		}
 	}
 }

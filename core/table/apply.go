@@ -54,7 +54,7 @@ func parseSchema(text []byte) (*ovs.Schema, *incumbent.Error) {
 	case err != nil:
 		return nil, incumbent.Errorf(incumbent.Invalid, "schema: %w", err)
 	case len(s.Name) > MaxNameBytes:
-		return nil, refused(incumbent.Invalid, "no name of a database")
+		return nil, malformed("no name of a database")
 	case len(s.JSON) > MaxSchemaBytes:
 		return nil, incumbent.Errorf(incumbent.TooLarge, "schema has %d bytes: limit MaxSchemaBytes is %d", len(s.JSON), MaxSchemaBytes)
 	}
@@ -89,7 +89,7 @@ func (t *tables) transact(x *core.Exec, d *Database, c *command) core.Result {
 	for i, b := range c.ops {
 		var ok bool
 		if p.ops[i], ok = ovs.DecodeOperation(b, d.Schema); !ok {
-			return core.Result{Err: refused(incumbent.Invalid, "malformed operation")}
+			return core.Result{Err: malformed("malformed operation")}
 		}
 	}
 	p.held = holdsOf(c.locks, x.Held)

@@ -152,13 +152,13 @@ func fields(b []byte, set func(*wire.Field) bool) bool {
 
 func (c *command) read(b []byte) *incumbent.Error {
 	if !fields(b, c.set) || c.verb == 0 || c.verb >= numVerbs {
-		return refused(incumbent.Invalid, "malformed command")
+		return malformed("malformed command")
 	}
 	if err := incumbent.ValidateNamespace(c.namespace); err != nil {
-		return refused(incumbent.Invalid, err.Error())
+		return malformed(err.Error())
 	}
 	if c.verb != verbDefine && (len(c.name) > MaxNameBytes || !ovs.IsID(c.name)) {
-		return refused(incumbent.Invalid, "no name of a database")
+		return malformed("no name of a database")
 	}
 	if len(c.schema) > MaxSchemaBytes {
 		return incumbent.Errorf(incumbent.TooLarge, "schema has %d bytes: limit MaxSchemaBytes is %d", len(c.schema), MaxSchemaBytes)
@@ -193,6 +193,6 @@ func (c *command) set(f *wire.Field) bool {
 	return false
 }
 
-func refused(k incumbent.Kind, message string) *incumbent.Error {
-	return &incumbent.Error{Kind: k, Message: message}
+func malformed(message string) *incumbent.Error {
+	return &incumbent.Error{Kind: incumbent.Invalid, Message: message}
 }

@@ -142,7 +142,9 @@ func TestCommit(t *testing.T) {
 		{"a leaf goes with what refers to it", named, `{"op":"delete","table":"Root","where":[]}`, []string{`"count":1`}, "0 0 0 0"},
 		{
 			"and what only that refers to", `{"op":"insert","table":"Root","row":{"name":"a","leaves":["named-uuid","l"]}},{"op":"insert","table":"Leaf","uuid-name":"l","row":{"next":["named-uuid","m"]}},{"op":"insert","table":"Leaf","uuid-name":"m","row":{}}`,
-			`{"op":"update","table":"Root","where":[["name","==","a"]],"row":{"leaves":["set",[]]}}`, []string{`"count":1`}, "1 0 0 0",
+			`{"op":"update","table":"Root","where":[["name","==","a"]],"row":{"leaves":["set",[]]}}`,
+			[]string{`"count":1`},
+			"1 0 0 0",
 		},
 		{"a leaf that is referred to stays", named, `{"op":"delete","table":"Leaf","where":[]}`, []string{`"count":1`, `referential integrity violation`}, "1 1 0 0"},
 		{"a reference to nothing", "", `{"op":"insert","table":"Root","row":{"name":"a","leaves":["uuid","00000000-0000-0000-0000-000000000001"]}}`, []string{`"uuid"`, `referential integrity violation`}, "0 0 0 0"},

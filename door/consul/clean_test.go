@@ -16,7 +16,7 @@ func TestPathsAreCleaned(t *testing.T) {
 		{"GET", "/../v1/kv/./a", "/v1/kv/a"},
 	} {
 		a := m.do(c.method, c.path, "")
-		if a.StatusCode != 307 || a.Header.Get("Location") != c.to || (a.body == "") != (c.method == "PUT") {
+		if a.StatusCode != http.StatusTemporaryRedirect || a.Header.Get("Location") != c.to || (a.body == "") != (c.method == "PUT") {
 			t.Errorf("%s %s: %d to %q, %q", c.method, c.path, a.StatusCode, a.Header.Get("Location"), a.body)
 		}
 	}
@@ -36,7 +36,7 @@ func TestServicesInOneLine(t *testing.T) {
 		`{"Node":"a","Address":"10.0.0.1","Service":{"ID":"2","Service":"web","Tags":["x"]},"Check":{"CheckID":"n","Status":"passing"}}`,
 		`{"Node":"b","Address":"10.0.0.2","Service":{"ID":"3","Service":"web"},"Check":{"CheckID":"c","Status":"warning","ServiceID":"3"}}`,
 	} {
-		if a := m.do("PUT", "/v1/catalog/register", body); a.StatusCode != 200 {
+		if a := m.do("PUT", "/v1/catalog/register", body); a.StatusCode != http.StatusOK {
 			t.Fatal(a.body)
 		}
 	}

@@ -139,7 +139,7 @@ func (c *conn) take(part []byte, whole bool) error {
 	if !whole && !c.scan.begun() {
 		return nil // space between messages
 	}
-	message := append(c.partial, part...) //nolint:gocritic // the bytes are valid during the call alone
+	message := append(c.partial, part...)
 	if whole {
 		c.arrived()
 		c.begun()

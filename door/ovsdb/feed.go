@@ -47,7 +47,6 @@ type feeds struct {
 
 	mu     sync.Mutex // guards the rest; held to look one up
 	byName map[string]*feed
-	closed bool
 	server *serverDatabase
 }
 

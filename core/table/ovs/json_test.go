@@ -20,9 +20,11 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%s is %s, want %s", text, got, want)
 		}
 	}
-	for _, text := range []string{"", "[", "[1", "[1,", "{", `{"a"`, `{"a":`, `{"a":1`, `{"a":1,`, `{1:2}`, `"`, `"\`, `"\u12`, `"\ud800"`, `"\u0000"`, "\"\x01\"", "\"\xff\"",
+	for _, text := range []string{
+		"", "[", "[1", "[1,", "{", `{"a"`, `{"a":`, `{"a":1`, `{"a":1,`, `{1:2}`, `"`, `"\`, `"\u12`, `"\ud800"`, `"\u0000"`, "\"\x01\"", "\"\xff\"",
 		`"\x"`, "01", "-", "1.", "1e", "1e999", "tru", "1 2", "[1]]", "'a'", "+1", ".5",
-		strings.Repeat("[", MaxDepth+1) + strings.Repeat("]", MaxDepth+1)} {
+		strings.Repeat("[", MaxDepth+1) + strings.Repeat("]", MaxDepth+1),
+	} {
 		if v, err := ParseJSON(text); err == nil {
 			t.Errorf("%.40q is JSON: %s", text, v.Append(nil))
 		}

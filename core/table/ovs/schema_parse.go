@@ -300,37 +300,37 @@ func parseKind(v Value) (BaseType, *Error) {
 	return unconstrained(Kind(i)), nil
 }
 
-func (b *BaseType) parseIntegers(v Value, m *members) *Error {
+func (t *BaseType) parseIntegers(v Value, m *members) *Error {
 	if least, ok := m.member("minInteger", anInteger|optional); ok {
-		b.MinInteger = least.Int()
+		t.MinInteger = least.Int()
 	}
 	if most, ok := m.member("maxInteger", anInteger|optional); ok {
-		b.MaxInteger = most.Int()
+		t.MaxInteger = most.Int()
 	}
-	if b.MinInteger > b.MaxInteger {
+	if t.MinInteger > t.MaxInteger {
 		return syntaxError(v, "minInteger exceeds maxInteger")
 	}
 	return nil
 }
 
-func (b *BaseType) parseReals(v Value, m *members) *Error {
+func (t *BaseType) parseReals(v Value, m *members) *Error {
 	if least, ok := m.member("minReal", anInteger|aReal|optional); ok {
-		b.MinReal = least.Float()
+		t.MinReal = least.Float()
 	}
 	if most, ok := m.member("maxReal", anInteger|aReal|optional); ok {
-		b.MaxReal = most.Float()
+		t.MaxReal = most.Float()
 	}
-	if b.MinReal > b.MaxReal {
+	if t.MinReal > t.MaxReal {
 		return syntaxError(v, "minReal exceeds maxReal")
 	}
 	return nil
 }
 
-func (b *BaseType) parseLengths(v Value, m *members) *Error {
+func (t *BaseType) parseLengths(v Value, m *members) *Error {
 	for _, limit := range []struct {
 		name string
 		to   *int
-	}{{"minLength", &b.MinLength}, {"maxLength", &b.MaxLength}} {
+	}{{"minLength", &t.MinLength}, {"maxLength", &t.MaxLength}} {
 		n, ok := m.member(limit.name, anInteger|optional)
 		if !ok {
 			continue
@@ -340,23 +340,23 @@ func (b *BaseType) parseLengths(v Value, m *members) *Error {
 		}
 		*limit.to = int(n.Int())
 	}
-	if b.MinLength > b.MaxLength {
+	if t.MinLength > t.MaxLength {
 		return syntaxError(v, "minLength exceeds maxLength")
 	}
 	return nil
 }
 
-func (b *BaseType) parseReference(v Value, m *members) *Error {
+func (t *BaseType) parseReference(v Value, m *members) *Error {
 	table, ok := m.member("refTable", anID|optional)
 	if !ok {
 		return nil
 	}
-	b.RefTable, b.Ref = strings.Clone(table.text), Strong
+	t.RefTable, t.Ref = strings.Clone(table.text), Strong
 	kind, ok := m.member("refType", aText|optional)
 	switch {
 	case !ok || kind.text == "strong":
 	case kind.text == "weak":
-		b.Ref = Weak
+		t.Ref = Weak
 	default:
 		return syntaxError(v, "refType must be \"strong\" or \"weak\" (not %q)", kind.text)
 	}

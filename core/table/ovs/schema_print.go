@@ -129,50 +129,50 @@ func (t *Type) appendJSON(b []byte) []byte {
 }
 
 // isBare reports whether there is nothing to say but the kind.
-func (b *BaseType) isBare() bool {
-	return len(b.Enum) == 0 && b.Ref == NoRef && b.MinInteger == math.MinInt64 && b.MaxInteger == math.MaxInt64 &&
-		math.IsInf(b.MinReal, -1) && math.IsInf(b.MaxReal, 1) && b.MinLength == 0 && b.MaxLength == math.MaxUint32
+func (t *BaseType) isBare() bool {
+	return len(t.Enum) == 0 && t.Ref == NoRef && t.MinInteger == math.MinInt64 && t.MaxInteger == math.MaxInt64 &&
+		math.IsInf(t.MinReal, -1) && math.IsInf(t.MaxReal, 1) && t.MinLength == 0 && t.MaxLength == math.MaxUint32
 }
 
-func (b *BaseType) appendJSON(to []byte) []byte {
-	if b.isBare() {
-		return AppendString(to, b.Kind.String())
+func (t *BaseType) appendJSON(to []byte) []byte {
+	if t.isBare() {
+		return AppendString(to, t.Kind.String())
 	}
 	l := list{b: append(to, '{')}
-	if len(b.Enum) > 0 {
+	if len(t.Enum) > 0 {
 		l.member("enum")
-		l.b = Datum{Keys: b.Enum}.AppendJSON(l.b, &Type{Key: *b, Max: Unlimited})
+		l.b = Datum{Keys: t.Enum}.AppendJSON(l.b, &Type{Key: *t, Max: Unlimited})
 	}
-	if b.MaxInteger != math.MaxInt64 {
+	if t.MaxInteger != math.MaxInt64 {
 		l.member("maxInteger")
-		l.b = strconv.AppendInt(l.b, b.MaxInteger, 10)
+		l.b = strconv.AppendInt(l.b, t.MaxInteger, 10)
 	}
-	if b.MaxLength != math.MaxUint32 {
+	if t.MaxLength != math.MaxUint32 {
 		l.member("maxLength")
-		l.b = strconv.AppendInt(l.b, int64(b.MaxLength), 10)
+		l.b = strconv.AppendInt(l.b, int64(t.MaxLength), 10)
 	}
-	if !math.IsInf(b.MaxReal, 1) {
+	if !math.IsInf(t.MaxReal, 1) {
 		l.member("maxReal")
-		l.b = strconv.AppendFloat(l.b, b.MaxReal, 'g', -1, 64)
+		l.b = strconv.AppendFloat(l.b, t.MaxReal, 'g', -1, 64)
 	}
-	if b.MinInteger != math.MinInt64 {
+	if t.MinInteger != math.MinInt64 {
 		l.member("minInteger")
-		l.b = strconv.AppendInt(l.b, b.MinInteger, 10)
+		l.b = strconv.AppendInt(l.b, t.MinInteger, 10)
 	}
-	if b.MinLength != 0 {
+	if t.MinLength != 0 {
 		l.member("minLength")
-		l.b = strconv.AppendInt(l.b, int64(b.MinLength), 10)
+		l.b = strconv.AppendInt(l.b, int64(t.MinLength), 10)
 	}
-	if !math.IsInf(b.MinReal, -1) {
+	if !math.IsInf(t.MinReal, -1) {
 		l.member("minReal")
-		l.b = strconv.AppendFloat(l.b, b.MinReal, 'g', -1, 64)
+		l.b = strconv.AppendFloat(l.b, t.MinReal, 'g', -1, 64)
 	}
-	if b.Ref != NoRef {
-		l.text("refTable", b.RefTable)
-		if b.Ref == Weak {
+	if t.Ref != NoRef {
+		l.text("refTable", t.RefTable)
+		if t.Ref == Weak {
 			l.text("refType", "weak")
 		}
 	}
-	l.text("type", b.Kind.String())
+	l.text("type", t.Kind.String())
 	return append(l.b, '}')
 }

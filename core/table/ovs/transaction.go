@@ -321,8 +321,10 @@ func (p *transactionParser) row(t *Table, v Value) ([]ColumnValue, *Error) {
 
 // DuplicateUUIDError is the error of an insert whose uuid is not new.
 func DuplicateUUIDError(u UUID) *Error {
-	return &Error{Name: DuplicateUUID, Syntax: string(AppendString(nil, u.String())),
-		Details: "This UUID would duplicate a UUID already present within the table or deleted within the same transaction."}
+	return &Error{
+		Name: DuplicateUUID, Syntax: string(AppendString(nil, u.String())),
+		Details: "This UUID would duplicate a UUID already present within the table or deleted within the same transaction.",
+	}
 }
 
 // TimedOutError is the error of a wait that does not hold and has no time left,

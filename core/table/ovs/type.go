@@ -37,8 +37,10 @@ type BaseType struct {
 
 // unconstrained is a base type that allows everything of its kind.
 func unconstrained(k Kind) BaseType {
-	return BaseType{Kind: k, MinInteger: math.MinInt64, MaxInteger: math.MaxInt64,
-		MinReal: math.Inf(-1), MaxReal: math.Inf(1), MaxLength: math.MaxUint32, Table: -1}
+	return BaseType{
+		Kind: k, MinInteger: math.MinInt64, MaxInteger: math.MaxInt64,
+		MinReal: math.Inf(-1), MaxReal: math.Inf(1), MaxLength: math.MaxUint32, Table: -1,
+	}
 }
 
 // Type is that of a column.
