@@ -16,7 +16,7 @@ import (
 	"github.com/incumbent-dev/incumbent/park"
 )
 
-const patience = time.Minute
+const patience = 10 * time.Second
 
 // member is a door on a real engine.
 type member struct {

@@ -2,6 +2,7 @@ package ovsdb
 
 import (
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -109,4 +110,32 @@ func TestWaitAndAssert(t *testing.T) {
 	want(t, "a lock that is not held", c.call("transact", `["T",{"op":"assert","lock":"l"}]`), `[{"details":"Asserted lock l not held.","error":"not owner"}]`)
 	c.call("lock", `["l"]`)
 	wantIDs(t, "a lock that is", c.call("transact", `["T",{"op":"assert","lock":"l"},{"op":"insert","table":"Q","row":{"n":6}},{"op":"abort"}]`), `[{},{"uuid":["uuid","ID"]},{"details":"aborted by request","error":"aborted"}]`)
+}
+
+// Of two that make a row that is to be the only one, one does, and both are answered,
+// whatever they monitor.
+func TestBothAreAnswered(t *testing.T) {
+	m := startWithSchema(t)
+	a, b := m.dial(), m.dial()
+	for _, c := range []*client{a, b} {
+		c.call("monitor_cond_since", `["T","m",{"Q":{"columns":["n"]}}]`)
+	}
+	const make = `{"method":"transact","params":["T",{"op":"wait","table":"Q","timeout":0,"where":[],"columns":["n"],"until":"==","rows":[]},{"op":"insert","table":"Q","row":{"n":1}}],"id":7}`
+	answer := func(c *client) string {
+		for {
+			if text := c.read(); !strings.Contains(text, `"id":null`) {
+				return ids.ReplaceAllString(text, "ID")
+			}
+		}
+	}
+	for range 300 {
+		a.write(make)
+		b.write(make)
+		one, other := answer(a), answer(b)
+		if strings.Contains(one, "timed out") == strings.Contains(other, "timed out") {
+			t.Fatalf("answers: %s and %s", one, other)
+		}
+		a.write(`{"method":"transact","params":["T",{"op":"delete","table":"Q","where":[]}],"id":7}`)
+		answer(a)
+	}
 }
