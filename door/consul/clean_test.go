@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 )
