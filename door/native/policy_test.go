@@ -383,7 +383,7 @@ func TestPolicyService(t *testing.T) {
 		{"operator:o", "see", "leases", "db", "mysql", "true  0"},
 		{"mysql/0", "write", "leases", "db", "mysql", "invalid"},
 		{"agent:mysql/0", "steal", "leases", "db", "mysql", "invalid"},
-		{"agent:mysql/0", "see", "tables", "db", "mysql", "invalid"},
+		{"agent:mysql/0", "see", "files", "db", "mysql", "invalid"},
 	} {
 		if got := ask(tt[0], tt[1], tt[2], tt[3], tt[4]); got != tt[5] {
 			t.Errorf("%v: %s", tt, got)
