@@ -48,9 +48,20 @@ func (t *tables) tell(x *core.Exec, d *Database, c *Change) {
 	x.Tell(Family{}, core.FamilyChange{Topic: Topic(d.Namespace, d.Name), Before: c, After: c, Size: int(c.size)})
 }
 
+// parseSchema returns the schema that the canonical text of a schema says: it is what
+// members have that restore a snapshot, and no other may be in use. (A real may be
+// written with fewer digits than it had, so that it takes a second reading.)
 func parseSchema(text []byte) (*ovs.Schema, *incumbent.Error) {
 	s, err := ovs.ParseSchema(text)
+	for range 2 {
+		if err == nil && string(s.JSON) != string(text) {
+			text = s.JSON
+			s, err = ovs.ParseSchema(text)
+		}
+	}
 	switch {
+	case err == nil && string(s.JSON) != string(text):
+		return nil, malformed("schema: its text cannot be kept as it is meant")
 	case err != nil:
 		return nil, incumbent.Errorf(incumbent.Invalid, "schema: %w", err)
 	case len(s.Name) > MaxNameBytes:

@@ -92,6 +92,10 @@ func (c *Transact) Encode(m core.Meta) []byte {
 }
 
 func (c *command) encode(m core.Meta, ops []ovs.Operation) []byte {
+	return core.EncodeFamily(m, Family{}, c.encodeBody(ops))
+}
+
+func (c *command) encodeBody(ops []ovs.Operation) []byte {
 	var w wire.Writer
 	w.Uint(1, uint64(c.verb))
 	w.Text(2, c.namespace)
@@ -109,7 +113,7 @@ func (c *command) encode(m core.Meta, ops []ovs.Operation) []byte {
 		c.locks[i].write(&l)
 		return l.B
 	})
-	return core.EncodeFamily(m, Family{}, w.B)
+	return w.B
 }
 
 func (l *Lock) write(w *wire.Writer) {

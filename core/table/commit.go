@@ -14,7 +14,7 @@ func (w *work) commit(at incumbent.Index) *ovs.Error {
 	if w.settle(); len(w.order) == 0 {
 		return nil
 	}
-	for _, check := range [...]func() *ovs.Error{w.checkReferences, w.collect, w.checkRows, w.prune, w.checkIndexes} {
+	for _, check := range [...]func() *ovs.Error{w.checkReferences, w.collect, w.checkRows, w.pruneAll, w.checkIndexes} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -135,9 +135,23 @@ func (w *work) checkRows() *ovs.Error {
 	return nil
 }
 
+// pruneAll prunes, and collects what lost its last strong reference by it (that stood
+// in one pair with a weak one) until there is nothing left to prune.
+func (w *work) pruneAll() *ovs.Error {
+	for {
+		lost, err := w.prune()
+		if err != nil || !lost {
+			return err
+		}
+		if err := w.collect(); err != nil {
+			return err
+		}
+	}
+}
+
 // prune removes the weak references that lead nowhere, of rows that the transaction has
-// not touched, too.
-func (w *work) prune() *ovs.Error {
+// not touched, too. lost: strong ones may have gone with them.
+func (w *work) prune() (lost bool, _ *ovs.Error) {
 	var list []place
 	for _, t := range w.order {
 		if t.new == nil {
@@ -152,14 +166,16 @@ func (w *work) prune() *ovs.Error {
 	}
 	slices.SortFunc(list, place.compare)
 	for _, p := range slices.Compact(list) {
-		if err := w.pruneRow(p); err != nil {
-			return err
+		also, err := w.pruneRow(p)
+		if err != nil {
+			return false, err
 		}
+		lost = lost || also
 	}
-	return nil
+	return lost, nil
 }
 
-func (w *work) pruneRow(p place) *ovs.Error {
+func (w *work) pruneRow(p place) (lost bool, _ *ovs.Error) {
 	r := w.row(p)
 	n := next(r)
 	for c, column := range w.schema.Tables[p.table].Columns {
@@ -169,13 +185,14 @@ func (w *work) pruneRow(p place) *ovs.Error {
 		}
 		d := w.pruned(t, r.Columns[c])
 		if len(d.Keys) < t.Min {
-			return ovs.Errorf(ovs.ConstraintError, "column %s of row %s of table %s would have %d elements without its references to rows that are not there, and needs %d",
+			return false, ovs.Errorf(ovs.ConstraintError, "column %s of row %s of table %s would have %d elements without its references to rows that are not there, and needs %d",
 				column.Name, p.id, w.name(p.table), len(d.Keys), t.Min)
 		}
 		n.Columns[c] = d
 	}
 	w.put(p.table, r, n)
-	return nil
+	w.references(p.table, strong, r, n, func(int, place) { lost = true })
+	return lost, nil
 }
 
 // pruned is a datum without the elements whose weak references lead nowhere.

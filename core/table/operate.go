@@ -94,6 +94,10 @@ type play struct {
 // that something does.
 func (p *play) run(idle bool) bool {
 	p.out.Results = make([]Result, len(p.ops), len(p.ops)+1)
+	last := len(p.ops) - 1 // that may undo: behind it only inserts change something
+	for idle && last >= 0 && !mayUndo(&p.ops[last]) {
+		last--
+	}
 	for i := range p.ops {
 		o, r := &p.ops[i], &p.out.Results[i]
 		r.Op = o.Op
@@ -101,7 +105,7 @@ func (p *play) run(idle bool) bool {
 			p.fail(i + 1)
 			return true
 		}
-		if idle && len(p.order) > 0 && !slices.ContainsFunc(p.ops[i+1:], mayUndo) && p.changed() {
+		if idle && (i == last || i > last && o.Op == ovs.OpInsert) && p.changed() {
 			return false
 		}
 	}
@@ -109,7 +113,7 @@ func (p *play) run(idle bool) bool {
 }
 
 // mayUndo reports whether an operation may fail, or take back what was done before.
-func mayUndo(o ovs.Operation) bool {
+func mayUndo(o *ovs.Operation) bool {
 	return o.Op != ovs.OpInsert && o.Op != ovs.OpSelect && o.Op != ovs.OpComment && o.Op != ovs.OpCommit
 }
 
@@ -272,12 +276,14 @@ func (p *play) wait(o *ovs.Operation) *ovs.Error {
 func (p *play) expected(o *ovs.Operation, given []ovs.ColumnValue) []ovs.Datum {
 	list := make([]ovs.Datum, len(o.Columns))
 	for i, c := range o.Columns {
-		list[i] = defaultOf(p.schema.Tables[o.Table], c)
-		for _, v := range given {
-			if v.Column == c {
-				list[i] = v.Value
-			}
+		for len(given) > 0 && given[0].Column < c { // both ascend
+			given = given[1:]
 		}
+		if len(given) > 0 && given[0].Column == c {
+			list[i] = given[0].Value
+			continue
+		}
+		list[i] = defaultOf(p.schema.Tables[o.Table], c)
 	}
 	return list
 }

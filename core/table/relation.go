@@ -138,15 +138,15 @@ func (r *relation) count(kind int, f ref, by int) {
 func keysOf(r *Row, columns []int) []ovs.Datum {
 	keys := make([]ovs.Datum, len(columns))
 	for i, c := range columns {
-		keys[i] = r.Columns[c]
+		keys[i] = r.Datum(c) // a schema may name _uuid in an index
 	}
 	return keys
 }
 
-// sameKeys reports whether two rows, which are there, have equal keys in an index.
+// sameKeys reports whether two states of a row have equal keys in an index.
 func sameKeys(a, b *Row, columns []int) bool {
 	for _, c := range columns {
-		if !equal(a.Columns[c], b.Columns[c]) {
+		if c >= 0 && !equal(a.Columns[c], b.Columns[c]) { // of the same uuid they are
 			return false
 		}
 	}

@@ -150,6 +150,7 @@ func (o *Operation) decodeField(f *wire.Field, t *Table) bool {
 		o.Where = d.where(t)
 	case fieldRow:
 		o.Row = d.values(t)
+		d.bad = d.bad || !o.stores(t)
 	case fieldMutations:
 		o.Mutations = d.mutations(t)
 	case fieldColumns:
@@ -166,6 +167,17 @@ func (o *Operation) decodeField(f *wire.Field, t *Table) bool {
 		return false
 	}
 	return f.Type == protowire.BytesType && !d.bad && len(d.b) == 0
+}
+
+// stores reports whether the values of an insert or update are of columns that may be
+// stored in.
+func (o *Operation) stores(t *Table) bool {
+	for _, v := range o.Row {
+		if v.Column < 0 || o.Op == OpUpdate && !t.Columns[v.Column].Mutable {
+			return false
+		}
+	}
+	return true
 }
 
 func (d *decoder) where(t *Table) (list []Condition) {
