@@ -30,6 +30,7 @@ type conn struct {
 	running bool // somebody runs the tasks, or is about to
 	closed  bool // nothing is run any more but what was put in until then
 	busy    int  // requests that are not answered
+	weight  int  // bytes of them
 	held    bool // the worker waits to be woken for what it has
 
 	out     outbox
@@ -101,26 +102,38 @@ func (c *conn) Readable(p *park.Conn, data []byte) (int, error) {
 	return len(data), nil
 }
 
-// full reports whether so many requests are under way that the next ones wait.
+// full reports whether so many requests are under way, or so much of their answers has
+// not been read, that the next ones wait.
 func (c *conn) full() bool {
+	l := c.door.limits.Load()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.held = c.busy >= c.door.limits.Load().MaxUnderWay
+	c.held = c.busy >= l.MaxUnderWay || c.weight >= l.MaxMessageBytes || c.out.unread.Load() > int64(l.MaxBacklogBytes)
 	return c.held
 }
 
 // begun counts a message that is there whole.
-func (c *conn) begun() {
+func (c *conn) begun(bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.busy++
+	c.weight += bytes
 }
 
 // finished says that what a message asked for is done, or that it asked for nothing.
-func (c *conn) finished() {
+func (c *conn) finished(bytes int) {
 	c.mu.Lock()
 	c.busy--
-	wake := c.held && c.busy <= c.door.limits.Load().MaxUnderWay/2
+	c.weight -= bytes
+	c.mu.Unlock()
+	c.eased()
+}
+
+// eased has the next requests read once there is room for some.
+func (c *conn) eased() {
+	l := c.door.limits.Load()
+	c.mu.Lock()
+	wake := c.held && c.busy <= l.MaxUnderWay/2 && c.weight <= l.MaxMessageBytes/2 && c.out.unread.Load() <= int64(l.MaxBacklogBytes/2)
 	if wake {
 		c.held = false
 	}
@@ -142,7 +155,7 @@ func (c *conn) take(part []byte, whole bool) error {
 	message := append(c.partial, part...)
 	if whole {
 		c.arrived()
-		c.begun()
+		c.begun(len(message))
 		c.do(func() { c.serve(message) })
 		return nil
 	}

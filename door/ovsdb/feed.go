@@ -33,6 +33,8 @@ type feed struct {
 	groups  map[string]*group
 	waits   map[*txn][]int          // transactions that wait for a change, and of which tables
 	touched map[int]incumbent.Index // when tables were last changed since it is followed
+	remade  incumbent.Index         // when all of them were: the database got another schema
+	looking bool                    // a pull is to come by the clock
 }
 
 // job is what is to be done once all has been handed on up to an index.
@@ -154,10 +156,16 @@ func (f *feed) pull() {
 	switch {
 	case batch.More:
 		f.do(f.pull)
-	case len(f.jobs) > 0:
+	case len(f.jobs) > 0 && !f.looking:
 		// A view is shown a moment before it is published, and nobody is woken for an index
 		// that changed nothing here.
-		time.AfterFunc(pullAgain, func() { f.do(f.pull) })
+		f.looking = true
+		time.AfterFunc(pullAgain, func() {
+			f.do(func() {
+				f.looking = false
+				f.pull()
+			})
+		})
 	}
 }
 
@@ -232,6 +240,8 @@ func (f *feed) stop() {
 // changed hands a change on.
 func (f *feed) changed(at incumbent.Index, c *change) {
 	if c.converted {
+		f.remade = at
+		clear(f.touched) // the tables have other numbers
 		f.converted()
 		return
 	}

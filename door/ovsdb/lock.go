@@ -23,7 +23,7 @@ const lockModel = "ovsdb"
 type locks struct {
 	session incumbent.SessionID // zero: it has asked for none
 	open    bool                // the session is open, as far as is known
-	waiting []func()            // what goes on once it is
+	waiting []*lock             // that are claimed once it is
 	byName  map[string]*lock
 }
 
@@ -65,7 +65,7 @@ func (c *conn) lock(r *request, steal bool) {
 	}
 	l := &lock{conn: c, name: name, queued: true, stealer: steal, request: r}
 	s.byName[name] = l
-	c.withSession(l.claim)
+	c.claimLater(l)
 }
 
 // lockOf is the name of the lock that a request is about, if its caller may have it.
@@ -98,18 +98,19 @@ func unlockRequest(c *conn, r *request) {
 		return
 	}
 	delete(c.session.locks.byName, name)
+	l.answer(false) // who gives it up before knowing whether it was to be had
 	l.giveUp()
 	r.result(nothing)
 }
 
-// withSession goes on once the connection has a session.
-func (c *conn) withSession(then func()) {
+// claimLater claims a lock once the connection has a session.
+func (c *conn) claimLater(l *lock) {
 	s := &c.session.locks
 	if s.open {
-		then()
+		l.claim()
 		return
 	}
-	s.waiting = append(s.waiting, then)
+	s.waiting = append(s.waiting, l)
 	if len(s.waiting) == 1 && s.session.IsZero() {
 		_, _ = rand.Read(s.session[:]) // never fails
 		c.openSession()
@@ -126,16 +127,23 @@ func (c *conn) openSession() {
 
 func (c *conn) opened(r core.Result) {
 	s := &c.session.locks
-	if r.Err != nil && incumbent.KindOf(r.Err) != incumbent.Exists {
+	waiting := s.waiting
+	switch kind := incumbent.KindOf(errorIn(r)); {
+	case kind == incumbent.OK || kind == incumbent.Exists:
+	case kind.Transient() || kind == incumbent.Unknown || kind == incumbent.NotLeader:
 		c.door.after(firstRetry, func() { c.do(c.openSession) })
 		return
+	default: // there is to be none, for a quota or the like: who asks again tries again
+		s.session, s.waiting = incumbent.SessionID{}, nil
+		for _, l := range waiting {
+			l.refused(r.Err)
+		}
+		return
 	}
-	s.open = true
+	s.open, s.waiting = true, nil
 	c.door.keeper.add(s.session, c)
-	waiting := s.waiting
-	s.waiting = nil
-	for _, then := range waiting {
-		then()
+	for _, l := range waiting {
+		l.claim()
 	}
 }
 
@@ -259,6 +267,10 @@ func (c *conn) notify(method, param string) {
 func (l *lock) follow(after incumbent.Index) {
 	c, session, token := l.conn, l.conn.session.locks.session, l.token
 	d := c.door
+	if l.wait != nil {
+		l.wait.Cancel() // a claim that was made again has come here before
+		l.wait = nil
+	}
 	w, err := d.engine.Hub().Wait(watch.Exact(engine.LeaseTopic(d.lockName(l.name))), after, func(e *watch.Event) bool {
 		change, _ := e.Payload.(*core.Change)
 		if change == nil || change.Lease == nil {

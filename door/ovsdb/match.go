@@ -222,8 +222,11 @@ func (m *matcher) match(c *change) {
 		look := func(s *spec) {
 			if s.seen != m.turn {
 				s.seen = m.turn
+				if s.kept != nil && (s.holds(row.old) || s.holds(row.new)) {
+					s.kept = nil // also for kinds of changes that nobody is told of
+				}
 				if s.note(row) && !s.hit {
-					s.hit, s.kept = true, nil
+					s.hit = true
 					hits = append(hits, s)
 				}
 			}

@@ -93,7 +93,12 @@ func schemaRequest(c *conn, r *request) {
 		r.result(c.door.feeds.server.schema.JSON)
 		return
 	}
-	r.result(c.door.contentsOf(c.door.view(), name).Schema().JSON)
+	state := c.door.contentsOf(c.door.view(), name)
+	if state == nil { // it has been dropped this moment
+		r.unknownDatabase(name)
+		return
+	}
+	r.result(state.Schema().JSON)
 }
 
 // sees reports whether the caller may look at a database.
@@ -136,22 +141,6 @@ func awareRequest(c *conn, r *request) {
 	}
 	c.session.aware = r.params[0].Kind() == ovs.True
 	r.result(nothing)
-}
-
-// confirmed goes on once this member has applied all that was committed until now. Of
-// what no leader confirms, the client is told after a while.
-func (c *conn) confirmed(r *request, db string, then func()) {
-	if db == serverName {
-		then()
-		return
-	}
-	c.confirm(func(err error) {
-		if err != nil {
-			r.refuse(faultOf(err))
-			return
-		}
-		then()
-	})
 }
 
 // confirm calls then, on the connection's tasks, once this member has applied all that

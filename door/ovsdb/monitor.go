@@ -1,6 +1,8 @@
 package ovsdb
 
 import (
+	"maps"
+
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
 
@@ -9,12 +11,16 @@ type monitor struct {
 	conn    *conn
 	feed    *feed
 	version version
-	name    string // its id as compact JSON, in its session
+
+	name string // its id as compact JSON; of its session
 
 	// Of the feed.
-	head   []byte // what goes before the body of an update
-	wishes []wish // by table
-	group  *group // nil: it is not told of anything
+	id     string   // the same, as of what the feed has done
+	begun  bool     // it has been answered
+	later  []func() // what was asked for before
+	head   []byte   // what goes before the body of an update
+	wishes []wish   // by table
+	group  *group   // nil: it is not told of anything
 	over   bool
 }
 
@@ -49,14 +55,47 @@ func (c *conn) monitor(r *request, v version, params int) {
 			return
 		}
 	}
-	m := &monitor{conn: c, feed: c.door.feeds.of(db), version: v, name: name, head: headOf(v, r.params[1])}
+	m := &monitor{conn: c, feed: c.door.feeds.of(db), version: v, name: name, id: name, head: headOf(v, r.params[1])}
 	if s.monitors == nil {
 		s.monitors = map[string]*monitor{}
 	}
 	s.monitors[name] = m
-	c.confirmed(r, db, func() {
-		m.feed.do(func() { m.feed.now(func(state contents) { m.begin(r, state, last) }) })
-	})
+	begin := func(err error) {
+		m.feed.do(func() {
+			if err != nil {
+				m.refused(r, faultOf(err))
+				m.answered()
+				return
+			}
+			m.feed.now(func(state contents) {
+				m.begin(r, state, last)
+				m.answered()
+			})
+		})
+	}
+	if db == serverName {
+		begin(nil)
+		return
+	}
+	c.confirm(begin)
+}
+
+// after has done on the feed, once the monitor has been answered, what its client asked
+// for behind it.
+func (m *monitor) after(task func()) {
+	if !m.begun {
+		m.later = append(m.later, task)
+		return
+	}
+	task()
+}
+
+func (m *monitor) answered() {
+	m.begun = true
+	for _, task := range m.later {
+		task()
+	}
+	m.later = nil
 }
 
 func parseTxn(text string, ok bool) (ovs.UUID, bool) {
@@ -120,14 +159,12 @@ func (m *monitor) resumes(state contents, last ovs.UUID) ([]*change, bool) {
 // refused answers that there will be no monitor.
 func (m *monitor) refused(r *request, f *ovs.Error) {
 	m.over = true
+	m.conn.do(m.forget) // before the client can ask again
 	r.refuse(f)
-	m.conn.do(m.forget)
 }
 
 func (m *monitor) forget() {
-	if c := m.conn; c.session.monitors[m.name] == m {
-		delete(c.session.monitors, m.name)
-	}
+	maps.DeleteFunc(m.conn.session.monitors, func(_ string, o *monitor) bool { return o == m })
 }
 
 // end lets go of the monitor, from the session.
@@ -149,7 +186,7 @@ func (m *monitor) canceled() {
 		c.goAway()
 		return
 	}
-	delete(c.session.monitors, m.name)
+	m.forget()
 	c.answer([]byte(`{"id":null,"method":"monitor_canceled","params":[`), []byte(m.name), []byte(`]}`))
 }
 
@@ -164,9 +201,11 @@ func monitorCancelRequest(c *conn, r *request) {
 	}
 	m.forget()
 	m.feed.do(func() {
-		m.over = true
-		m.leave()
-		r.result(nothing)
+		m.after(func() {
+			m.over = true
+			m.leave()
+			r.result(nothing)
+		})
 	})
 }
 
@@ -177,32 +216,55 @@ func monitorCondChangeRequest(c *conn, r *request) {
 		r.syntax("the change of a monitor has its id, the next one and tables")
 		return
 	}
-	m := c.session.monitors[compact(r.params[0])]
+	from, next := compact(r.params[0]), compact(r.params[1])
+	m := c.session.monitors[from]
 	if m == nil || m.version == plain {
-		r.failed("unknown monitor")
+		r.refuse(unknownMonitor())
 		return
 	}
-	next := compact(r.params[1])
 	if other := c.session.monitors[next]; other != nil && other != m {
 		r.refuse(&ovs.Error{Name: "duplicate monitor ID"})
 		return
 	}
-	delete(c.session.monitors, m.name)
-	m.name = next
-	c.session.monitors[next] = m
-	m.feed.do(func() { m.feed.now(func(state contents) { m.change(r, state) }) })
+	c.session.monitors[next] = m // it has both ids until the change is done, or refused
+	m.feed.do(func() {
+		m.after(func() {
+			m.feed.now(func(state contents) {
+				bad := m.change(r, from, state)
+				m.conn.do(func() { m.changed(from, next, bad == nil) }) // before the client can ask again
+				if bad != nil {
+					r.refuse(bad)
+					return
+				}
+				m.id = next
+				r.result(nothing)
+			})
+		})
+	})
 }
 
-func (m *monitor) change(r *request, state contents) {
+func unknownMonitor() *ovs.Error { return syntaxError("unknown monitor session") }
+
+// changed takes the id away from the monitor that it does not have.
+func (m *monitor) changed(from, next string, done bool) {
+	gone := next
+	if done {
+		m.name, gone = next, from
+	}
+	if s := &m.conn.session; s.monitors[gone] == m && m.name != gone {
+		delete(s.monitors, gone)
+	}
+}
+
+// change changes the conditions of the monitor that has an id. On the feed.
+func (m *monitor) change(r *request, from string, state contents) *ovs.Error {
 	f := m.feed
-	if m.group == nil || state == nil {
-		r.failed("unknown monitor")
-		return
+	if m.group == nil || state == nil || m.id != from {
+		return unknownMonitor()
 	}
 	wishes, bad := f.shape.changed(m.wishes, r.params[2])
 	if bad != nil {
-		r.refuse(bad)
-		return
+		return bad
 	}
 	was := m.group
 	m.head, m.wishes, m.group = headOf(m.version, r.params[1]), wishes, nil
@@ -216,7 +278,7 @@ func (m *monitor) change(r *request, state contents) {
 		m.leave()
 		m.group = is
 	}
-	r.result(nothing)
+	return nil
 }
 
 // transition is the difference between what two groups of one feed see in a state, as an

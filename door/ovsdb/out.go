@@ -2,6 +2,7 @@ package ovsdb
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/incumbent-dev/incumbent"
 )
@@ -11,8 +12,9 @@ import (
 type outbox struct {
 	mu      sync.Mutex // guards the rest; held across calls of the parked connection, which never wait
 	queue   []piece
-	backlog int  // bytes of updates in it
-	waiting bool // the connection will say when it has sent what it has
+	backlog int          // bytes of updates in it
+	unread  atomic.Int64 // bytes of answers in it; changed with mu held
+	waiting bool         // the connection will say when it has sent what it has
 	closed  bool
 }
 
@@ -46,9 +48,8 @@ func (c *conn) send(asked bool, bufs [][]byte) {
 		for len(b) > 0 {
 			n := min(len(b), sendBytes)
 			o.queue = append(o.queue, piece{b[:n:n], asked})
-			if b = b[n:]; !asked {
-				o.backlog += n
-			}
+			b = b[n:]
+			o.count(asked, n)
 		}
 	}
 	if !o.waiting {
@@ -83,9 +84,7 @@ func (c *conn) pump() {
 		for n < len(o.queue) && n < gathered && (n == 0 || size+len(o.queue[n].bytes) <= sendBytes) {
 			bufs[n] = o.queue[n].bytes
 			size += len(bufs[n])
-			if !o.queue[n].asked {
-				o.backlog -= len(bufs[n])
-			}
+			o.count(o.queue[n].asked, -len(bufs[n]))
 			o.queue[n] = piece{}
 			n++
 		}
@@ -96,6 +95,16 @@ func (c *conn) pump() {
 			o.closed, o.queue, o.backlog = true, nil, 0
 			return // Closed follows
 		}
+		c.eased()
+	}
+}
+
+// count takes note of bytes that come into the queue, or leave it.
+func (o *outbox) count(asked bool, n int) {
+	if asked {
+		o.unread.Add(int64(n))
+	} else {
+		o.backlog += n
 	}
 }
 

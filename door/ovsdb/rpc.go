@@ -13,6 +13,7 @@ type request struct {
 	method *method
 	id     []byte // JSON
 	params []ovs.Value
+	size   int  // bytes of the message
 	done   bool // it was answered
 }
 
@@ -21,7 +22,7 @@ func (c *conn) serve(message []byte) {
 	v, err := ovs.ParseJSON(unsafe.String(&message[0], len(message))) // nobody changes it any more
 	if err != nil {
 		c.door.counts.malformed.Add(1)
-		c.finished()
+		c.finished(len(message))
 		c.cut(incumbent.Errorf(incumbent.Invalid, "a message that is none: %w", err))
 		return
 	}
@@ -30,12 +31,12 @@ func (c *conn) serve(message []byte) {
 	params, _ := v.Member("params")
 	switch {
 	case !asks || name.Kind() == ovs.Null: // the answer to an echo: that something came is what it is for
-		c.finished()
+		c.finished(len(message))
 	case id.Kind() == ovs.Null:
 		c.notified(name.Text(), params.Elements())
-		c.finished()
+		c.finished(len(message))
 	default:
-		r := &request{conn: c, id: id.AppendSorted(nil), params: params.Elements(), method: methods[name.Text()]}
+		r := &request{conn: c, size: len(message), id: id.AppendSorted(nil), params: params.Elements(), method: methods[name.Text()]}
 		c.door.counts.asked(r.method)
 		if r.method == nil {
 			r.failed("unknown method")
@@ -86,7 +87,7 @@ func (r *request) send(bufs [][]byte) {
 	}
 	r.done = true
 	r.conn.send(true, bufs)
-	r.conn.finished()
+	r.conn.finished(r.size)
 }
 
 // quoted is a text as JSON.

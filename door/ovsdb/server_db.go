@@ -194,6 +194,15 @@ func (s *serverDatabase) transact(r *request) {
 		r.refuse(err)
 		return
 	}
+	f := s.door.feeds.of(serverName)
+	f.do(func() {
+		s.update(f, false) // nobody may have looked at it yet
+		s.run(r, ops)
+	})
+}
+
+// run executes them, on the feed.
+func (s *serverDatabase) run(r *request, ops []ovs.Operation) {
 	out := []byte{'['}
 	broken := false
 	for i := range r.params[1:] {

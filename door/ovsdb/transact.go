@@ -26,10 +26,12 @@ type txn struct {
 	schema  *ovs.Schema // that it was parsed by
 	looks   bool        // it changes nothing, whatever the state is
 	judged  incumbent.Index
-	began   time.Time   // when it came, or what it waits for changed
-	ends    time.Time   // until then it waits; zero: it does not
+	came    time.Time   // waits count from then
+	began   time.Time   // when it came, or what it waits for changed: patience counts from then
 	timer   *time.Timer // ends the wait; of the feed
+	left    bool        // it does not wait any more, and never will; of the feed
 	tries   int
+	waited  bool // it has waited for a change
 	flying  bool // it is on its way through the log
 	held    bool // it waits for those that came before it
 	over    bool // it was answered, or nobody wants to know
@@ -45,7 +47,8 @@ func transactRequest(c *conn, r *request) {
 		c.door.feeds.server.transact(r)
 		return
 	}
-	t := &txn{conn: c, request: r, name: string(r.id), db: db, feed: c.door.feeds.of(db), began: c.door.now()}
+	t := &txn{conn: c, request: r, name: string(r.id), db: db, feed: c.door.feeds.of(db), came: c.door.now()}
+	t.began = t.came
 	if !t.parse() {
 		return
 	}
@@ -84,7 +87,6 @@ func (t *txn) parse() bool {
 	}
 	t.judged, t.schema = judged, database.Schema
 	t.command = &table.Transact{Namespace: c.door.namespace, Database: t.db, Schema: database.SchemaIndex, Operations: ops}
-	t.ends = t.began.Add(patienceOf(ops))
 	return true
 }
 
@@ -93,22 +95,11 @@ func changes(o ovs.Operation) bool {
 	return o.Op == ovs.OpInsert || o.Op == ovs.OpUpdate || o.Op == ovs.OpMutate || o.Op == ovs.OpDelete
 }
 
-// patienceOf is how long a transaction waits for what it waits for.
-func patienceOf(ops []ovs.Operation) (longest time.Duration) {
-	for i := range ops {
-		switch o := &ops[i]; {
-		case o.Op != ovs.OpWait:
-		case !o.HasTimeout:
-			return forever
-		default:
-			longest = max(longest, o.Timeout)
-		}
-	}
-	return min(longest, forever)
+// resume tries a transaction again that has waited.
+func (t *txn) resume() {
+	t.began = t.conn.door.now()
+	t.start()
 }
-
-// forever is as long as a connection may live.
-const forever = 10 * 365 * 24 * time.Hour
 
 // admit gives the transaction a place in its lane: if there is none it waits for one.
 func (t *txn) admit() {
@@ -224,10 +215,16 @@ func (t *txn) ended(r core.Result, unchanged bool) {
 		t.fail(unsettled, ovs.Errorf("I/O error", "the outcome is not known"))
 		return
 	}
-	if out.Waits && t.conn.door.now().Before(t.ends) {
-		t.await(r.Index, out.Tables)
-		t.conn.next()
-		return
+	if out.Waits {
+		i := slices.IndexFunc(out.Results, func(r table.Result) bool { return r.Err != nil })
+		if t.await(&t.command.Operations[i], r.Index, out.Tables) {
+			t.conn.next()
+			return
+		}
+		over := *out
+		over.Results = slices.Clone(out.Results)
+		over.Results[i].Err = ovs.TimedOutError(t.conn.door.now().Sub(t.came))
+		out = &over
 	}
 	how := committed
 	switch {
@@ -286,13 +283,11 @@ func (t *txn) reparse() {
 	if t.over {
 		return
 	}
-	ends := t.ends
 	if !t.parse() {
 		t.close(failed)
 		t.conn.next()
 		return
 	}
-	t.ends = ends
 	t.start()
 }
 
@@ -309,6 +304,9 @@ func (t *txn) close(how outcome) {
 	t.over = true
 	t.place.leave()
 	t.conn.door.counts.transactions[how].Add(1)
+	if t.waited {
+		t.feed.do(func() { t.feed.drop(t) })
+	}
 	if s.txns[t.name] == t {
 		delete(s.txns, t.name)
 	}
@@ -346,5 +344,5 @@ func (t *txn) abandon() {
 	t.over = true
 	t.place.leave()
 	t.conn.door.counts.transactions[given].Add(1)
-	t.feed.do(func() { t.feed.forget(t) })
+	t.feed.do(func() { t.feed.drop(t) })
 }

@@ -4,31 +4,57 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
 
 // A transaction whose wait did not hold is tried again when a table changes that its
 // waits look at, and when its time is over: then it is answered as it ends.
 
-// await has the transaction wait for a change of tables after an index.
-func (t *txn) await(after incumbent.Index, tables []int) {
+// forever is as long as a connection may live.
+const forever = 10 * 365 * 24 * time.Hour
+
+// await has the transaction wait for a change of tables after an index, as one of its
+// operations asks for; false: that has no time left.
+func (t *txn) await(o *ovs.Operation, after incumbent.Index, tables []int) bool {
+	limit := forever
+	if o.HasTimeout {
+		limit = min(limit, o.Timeout)
+	}
+	left := t.came.Add(limit).Sub(t.conn.door.now())
+	if left <= 0 {
+		return false
+	}
 	t.place.leave()
-	f := t.feed
-	f.do(func() {
-		if f.reader == nil { // what has changed until it is followed is not known
-			if err := f.follow(); err == nil {
-				t.conn.do(t.start)
-				return
-			}
+	t.waited = true
+	t.feed.do(func() { t.feed.await(t, left, after, tables) })
+	return true
+}
+
+// await has a transaction tried again when one of the tables changes after an index, or
+// after a while.
+func (f *feed) await(t *txn, left time.Duration, after incumbent.Index, tables []int) {
+	if f.reader == nil { // what has changed until it is followed is not known
+		if err := f.follow(); err == nil {
+			t.conn.do(t.resume)
+			return
 		}
-		f.now(func(contents) {
-			if f.lastOf(tables) > after { // it has changed meanwhile
-				t.conn.do(t.start)
-				return
-			}
+	}
+	f.now(func(contents) {
+		switch {
+		case t.left:
+		case f.lastOf(tables) > after: // it has changed meanwhile
+			t.conn.do(t.resume)
+		default:
 			f.waits[t] = tables
-			t.timer = time.AfterFunc(t.ends.Sub(f.door.now()), func() { f.do(func() { f.retry(t) }) })
-		})
+			t.timer = time.AfterFunc(left, func() { f.do(func() { f.retry(t) }) })
+		}
 	})
+}
+
+// drop lets go of a transaction that has been answered or that nobody wants to know of.
+func (f *feed) drop(t *txn) {
+	t.left = true
+	f.forget(t)
 }
 
 // forget lets go of a transaction that waits no more.
@@ -54,7 +80,7 @@ func (f *feed) noteChange(at incumbent.Index, c *change) {
 
 // lastOf is when one of the tables was last changed, as far as is known.
 func (f *feed) lastOf(tables []int) incumbent.Index {
-	var last incumbent.Index
+	last := f.remade
 	for _, t := range tables {
 		last = max(last, f.touched[t])
 	}
@@ -65,7 +91,7 @@ func (f *feed) lastOf(tables []int) incumbent.Index {
 func (f *feed) retry(t *txn) {
 	if _, waits := f.waits[t]; waits {
 		f.forget(t)
-		t.conn.do(t.start)
+		t.conn.do(t.resume)
 	}
 }
 

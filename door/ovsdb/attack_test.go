@@ -1,0 +1,178 @@
+package ovsdb
+
+import (
+	"strings"
+	"testing"
+)
+
+// ask is a request with an id, to be sent together with others.
+func ask(id, method, params string) string {
+	return `{"method":"` + method + `","params":` + params + `,"id":` + id + `}`
+}
+
+// Who gives up a lock before it was told of it is answered both.
+func TestUnlockBehindLock(t *testing.T) {
+	m := startMember(t, nil)
+	c := m.dial()
+	for range 20 {
+		c.write(ask("1", "lock", `["l"]`) + ask("2", "unlock", `["l"]`))
+		if got := c.read(); !strings.HasPrefix(got, `{"error":null,"id":1,"result":{"locked":`) {
+			t.Fatalf("lock: %s", got)
+		}
+		want(t, "unlock", c.read(), `{"error":null,"id":2,"result":{}}`)
+	}
+	d := m.dial()
+	want(t, "another's lock", d.call("lock", `["other"]`), `{"locked":true}`)
+}
+
+// What is asked of a monitor right behind the request for it comes after that.
+func TestMonitorsArePipelined(t *testing.T) {
+	m := startWithSchema(t)
+	c := m.dial()
+	c.call("transact", insertA)
+	c.write(ask("1", "monitor_cond", `["T","m",{"P":{"columns":["name"],"where":[false]}}]`) +
+		ask("2", "monitor_cond_change", `["m","n",{"P":[{"where":[["name","==","a"]]}]}]`) +
+		ask("3", "monitor_cancel", `["n"]`))
+	want(t, "the monitor", c.read(), `{"error":null,"id":1,"result":{}}`)
+	wantIDs(t, "its change", c.read(), `{"id":null,"method":"update2","params":["n",{"P":{"ID":{"insert":{"name":"a"}}}}]}`)
+	want(t, "its answer", c.read(), `{"error":null,"id":2,"result":{}}`)
+	want(t, "its end", c.read(), `{"error":null,"id":3,"result":{}}`)
+}
+
+// A change of conditions that is refused leaves the monitor its id, and one that was
+// refused leaves its id free.
+func TestRefusedMonitorsLeaveIDs(t *testing.T) {
+	m := startWithSchema(t)
+	c := m.dial()
+	for range 20 {
+		want(t, "a bad one", c.call("monitor_cond", `["T","m",{"R":{}}]`), `error {"details":"no table named R","error":"syntax error"}`)
+	}
+	want(t, "a good one", c.call("monitor_cond", `["T","m",{"P":{"columns":["name"]}}]`), `{}`)
+	want(t, "a bad change", c.call("monitor_cond_change", `["m","n",{"R":[{"where":[]}]}]`), `error {"details":"the monitor has no table R","error":"syntax error"}`)
+	want(t, "another by the id that was refused", c.call("monitor_cond", `["T","n",{"Q":{"columns":["n"]}}]`), `{}`)
+	want(t, "a change to the id of another", c.call("monitor_cond_change", `["m","n",{}]`), `error {"error":"duplicate monitor ID"}`)
+	want(t, "a change of nobody", c.call("monitor_cond_change", `["x","y",{}]`), `error {"details":"unknown monitor session","error":"syntax error"}`)
+	c.write(ask("7", "transact", `["T",{"op":"insert","table":"P","row":{"name":"b"}}]`))
+	wantIDs(t, "an update by the id that stayed", c.read(), `{"id":null,"method":"update2","params":["m",{"P":{"ID":{"insert":{"name":"b"}}}}]}`)
+	c.answer()
+	want(t, "its end", c.call("monitor_cancel", `["m"]`), `{}`)
+}
+
+// What a monitor begins with is what is there, also where others that want the same are
+// not told of all kinds of changes.
+func TestG20_SnapshotsFollowChangesThatNobodyIsToldOf(t *testing.T) {
+	m := startWithSchema(t)
+	w := m.dial()
+	w.call("transact", insertA)
+	const want20 = `["T","m",{"P":{"columns":["name","chassis"],"select":{"modify":false,"delete":false}}}]`
+	wantIDs(t, "the first", m.dial().call("monitor_cond", want20), `{"P":{"ID":{"initial":{"chassis":"c1","name":"a"}}}}`)
+	w.call("transact", `["T",{"op":"update","table":"P","where":[],"row":{"chassis":"c2"}}]`)
+	wantIDs(t, "behind a change", m.dial().call("monitor_cond", want20), `{"P":{"ID":{"initial":{"chassis":"c2","name":"a"}}}}`)
+	w.call("transact", `["T",{"op":"delete","table":"P","where":[]}]`)
+	want(t, "behind the end", m.dial().call("monitor_cond", want20), `{}`)
+}
+
+// Of a wait that is canceled, or whose connection ends, nothing stays.
+func TestWaitsLeaveNothing(t *testing.T) {
+	m := startWithSchema(t)
+	const forEver = `["T",{"op":"wait","table":"Q","where":[],"columns":["n"],"until":"==","rows":[{"n":5}]}]`
+	c := m.dial()
+	for range 50 {
+		c.write(ask("1", "transact", forEver) + `{"id":null,"method":"cancel","params":[1]}`)
+		want(t, "a canceled one", c.read(), `{"error":"canceled","id":1,"result":null}`)
+	}
+	gone := m.dial()
+	gone.write(ask("1", "transact", forEver))
+	want(t, "an echo", gone.call("echo", `[]`), `[]`)
+	gone.conn.Close()
+	f := m.door.feeds.of("T")
+	c.until("nobody waits", func() bool {
+		left := make(chan int)
+		f.do(func() { left <- len(f.waits) })
+		return <-left == 0 && m.door.Connections() == 2
+	})
+}
+
+// Each wait has its own time, and says how long it was.
+func TestWaitsEnd(t *testing.T) {
+	m := startWithSchema(t)
+	got := m.dial().call("transact", `["T",{"op":"wait","table":"Q","timeout":30,"where":[],"columns":["n"],"until":"==","rows":[{"n":5}]},`+
+		`{"op":"wait","table":"Q","timeout":600000,"where":[],"columns":["n"],"until":"==","rows":[{"n":6}]}]`)
+	if !strings.HasPrefix(got, `[{"details":"\"wait\" timed out after `) || !strings.HasSuffix(got, ` ms","error":"timed out"},null]`) {
+		t.Errorf("a wait that is over: %s", got)
+	}
+}
+
+// The database about the server has its rows also before anybody has monitored it.
+func TestServerDatabaseAtOnce(t *testing.T) {
+	m := startMember(t, nil)
+	want(t, "its rows", m.dial().call("transact", `["_Server",{"op":"select","table":"Database","where":[["name","==","_Server"]],"columns":["name","model"]}]`),
+		`[{"rows":[{"model":"standalone","name":"_Server"}]}]`)
+}
+
+// Who does not read answers is not read from any more, until it does.
+func TestUnreadAnswersAreBounded(t *testing.T) {
+	const limit, atATime = 1 << 20, 16
+	m := startMember(t, func(c *Config) {
+		c.Schemas = [][]byte{[]byte(testSchema)}
+		c.MaxBacklogBytes, c.MaxUnderWay = limit, atATime
+	})
+	c := m.dial()
+	c.until("the database is there", func() bool { return c.call("list_dbs", `[]`) == `["T","_Server"]` })
+	text := strings.Repeat("x", 64<<10)
+	c.call("transact", `["T",{"op":"insert","table":"P","row":{"name":"`+text+`"}}]`)
+	const n = 800
+	look := ask("7", "transact", `["T",{"op":"select","table":"P","where":[],"columns":["name"]}]`)
+	for range n { // the socket takes some of the answers, the queue the others
+		c.write(look)
+	}
+	var most int64
+	for range n {
+		for _, x := range m.door.conns.All() {
+			most = max(most, x.out.unread.Load())
+		}
+		if got := c.answer(); len(got) != len(text)+len(`[{"rows":[{"name":""}]}]`) {
+			t.Fatalf("an answer of %d bytes", len(got))
+		}
+	}
+	if most > limit+atATime*int64(len(text)+100) {
+		t.Errorf("%d bytes of answers waited, the limit is %d", most, limit)
+	}
+}
+
+// Aware clients are told that a database has another schema, the others who monitor it
+// are disconnected.
+func TestConvertEndsMonitors(t *testing.T) {
+	m := startWithSchema(t)
+	aware, unaware, other := m.dial(), m.dial(), m.dial()
+	want(t, "aware", aware.call("set_db_change_aware", `[true]`), `{}`)
+	for _, c := range []*client{aware, unaware} {
+		want(t, "the monitor", c.call("monitor_cond", `["T","m",{"Q":{}}]`), `{}`)
+	}
+	schema := strings.Replace(testSchema, `"n":{"type":"integer"}`, `"n":{"type":"integer"},"o":{"type":"string"}`, 1)
+	want(t, "convert", other.call("convert", `["T",`+schema+`]`), `{}`)
+	want(t, "who is aware", aware.read(), `{"id":null,"method":"monitor_canceled","params":["m"]}`)
+	unaware.ended()
+	want(t, "the monitor again", aware.call("monitor_cond", `["T","m",{"Q":{"columns":["o"]}}]`), `{}`)
+	aware.write(ask("7", "transact", `["T",{"op":"insert","table":"Q","row":{"o":"x"}}]`))
+	wantIDs(t, "a row with the new column", aware.read(), `{"id":null,"method":"update2","params":["m",{"Q":{"ID":{"insert":{"o":"x"}}}}]}`)
+}
+
+// Who does not read updates is cut off, alone.
+func TestSlowReadersAreCutOff(t *testing.T) {
+	m := startMember(t, func(c *Config) {
+		c.Schemas = [][]byte{[]byte(testSchema)}
+		c.MaxBacklogBytes = 64 << 10
+	})
+	slow, w := m.dial(), m.dial()
+	w.until("the database is there", func() bool { return w.call("list_dbs", `[]`) == `["T","_Server"]` })
+	slow.call("monitor_cond", `["T","m",{"P":{}}]`)
+	w.call("transact", insertA)
+	long := strings.Repeat("x", 200_000)
+	w.until("it is cut off", func() bool {
+		for _, tag := range []string{"a", "b"} {
+			w.call("transact", `["T",{"op":"update","table":"P","where":[],"row":{"tags":"`+tag+long+`"}}]`)
+		}
+		return m.door.Stats().Slow == 1
+	})
+}
