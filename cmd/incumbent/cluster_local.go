@@ -50,7 +50,8 @@ with --per-address all use the same two ports on 127.0.0.1, 127.0.0.2 and so on.
 --juju-listen opens the door for Juju's agents on every member: on the address
 given for the first, its port counted up by 10 for each other; with --per-address
 on that one port. How agents log in is given after --. --consul-listen opens the door
-for Consul's clients in the same way.`,
+for Consul's clients in the same way, and --ovsdb-listen that for clients of Open
+vSwitch's databases, which --ovsdb-schema gives.`,
 		Example: `  incumbent cluster local --members 3 --data-dir ./cluster
   incumbent cluster local --members 3 --learners 2 --port 0 --data-dir "$(mktemp -d)" -o json -- --log-level warn
   incumbent cluster local --per-address --juju-listen 127.0.0.1:17070 --data-dir ./cluster -- --dev --juju-password secret`,
@@ -74,6 +75,8 @@ for Consul's clients in the same way.`,
 	f.Bool("per-address", false, "the same ports on 127.0.0.1, 127.0.0.2, …")
 	f.String("juju-listen", "", "address for Juju's agents of the first member, "+jujuAddress+" by convention (default none)")
 	f.String("consul-listen", "", "address for Consul's clients of the first member, "+consulAddress+" by convention (default none)")
+	f.String("ovsdb-listen", "", "address for clients of Open vSwitch's databases of the first member, "+ovsdbAddress+" by convention (default none)")
+	f.StringSlice("ovsdb-schema", nil, "files with schemas of these databases")
 	f.Bool("tls", false, "TLS between members and for clients, with an authority of the cluster's own")
 	addOutput(c)
 	return c
@@ -85,6 +88,7 @@ type local struct {
 	self    string // this binary
 	tls     bool
 	extra   []string
+	schemas []string // files, of databases
 	members []*localMember
 }
 
@@ -96,6 +100,7 @@ type localMember struct {
 	Peer    string   `json:"peer"`
 	Juju    string   `json:"juju,omitempty"`   // where Juju's agents connect
 	Consul  string   `json:"consul,omitempty"` // where Consul's clients do
+	OVSDB   string   `json:"ovsdb,omitempty"`  // where clients of Open vSwitch's databases do
 	PID     int      `json:"pid"`
 	DataDir string   `json:"data_dir"`
 	Log     string   `json:"log"`
@@ -130,6 +135,13 @@ func newLocal(c *cobra.Command, args []string) (*local, error) {
 	perAddress, _ := f.GetBool("per-address")
 	l := &local{extra: args}
 	l.tls, _ = f.GetBool("tls")
+	schemas, _ := f.GetStringSlice("ovsdb-schema")
+	for _, path := range schemas {
+		if path, err = filepath.Abs(path); err != nil {
+			return nil, err
+		}
+		l.schemas = append(l.schemas, path)
+	}
 	switch {
 	case len(args) > 0 && c.ArgsLenAtDash() != 0:
 		return nil, usageError{fmt.Sprintf("what is %q? flags for the servers follow --", args[0])}
@@ -156,6 +168,9 @@ func newLocal(c *cobra.Command, args []string) (*local, error) {
 			return nil, err
 		}
 		if m.Consul, err = doorListen("consul-listen", text(c, "consul-listen"), i, perAddress); err != nil {
+			return nil, err
+		}
+		if m.OVSDB, err = doorListen("ovsdb-listen", text(c, "ovsdb-listen"), i, perAddress); err != nil {
 			return nil, err
 		}
 		m.learner = i >= voters
@@ -324,6 +339,12 @@ func (l *local) start(m *localMember, token string) error {
 	if m.Consul != "" {
 		m.Command = append(m.Command, "--consul-listen", m.Consul)
 	}
+	if m.OVSDB != "" {
+		m.Command = append(m.Command, "--ovsdb-listen", m.OVSDB)
+	}
+	for _, path := range l.schemas {
+		m.Command = append(m.Command, "--ovsdb-schema", path)
+	}
 	log, err := os.OpenFile(m.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -483,9 +504,12 @@ func (l *local) print(w io.Writer, out *localJSON) error {
 	if first.Consul != "" {
 		t.header = append(t.header, "consul's clients")
 	}
+	if first.OVSDB != "" {
+		t.header = append(t.header, "ovsdb's clients")
+	}
 	for _, m := range out.Members {
 		row := []string{m.Name, m.ID, strconv.Itoa(m.PID), m.URL, m.Peer}
-		for _, door := range []string{m.Juju, m.Consul} {
+		for _, door := range []string{m.Juju, m.Consul, m.OVSDB} {
 			if door != "" {
 				row = append(row, door)
 			}
