@@ -61,7 +61,7 @@ func (d *Database) Rows(table int, fn func(*Row) bool) { d.relations[table].rows
 // returns false, in an order that follows from the rows. Conditions that are equal to
 // a value of an index or of a reference, or to a uuid, it need not look for.
 func (d *Database) Find(table int, where []ovs.Condition, fn func(*Row) bool) {
-	find(d.Schema, d.relations, table, where, fn)
+	candidates(d.Schema, d.relations, table, where, func(r *Row) bool { return !holds(where, r) || fn(r) })
 }
 
 // LastTxn is the id of the newest change.

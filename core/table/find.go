@@ -2,11 +2,10 @@ package table
 
 import "github.com/incumbent-dev/incumbent/core/table/ovs"
 
-// find calls fn with the rows of a table for which all conditions hold, until it
-// returns false. It looks at no more rows than an index of the conditions leads to.
-func find(s *ovs.Schema, relations []*relation, table int, where []ovs.Condition, fn func(*Row) bool) {
+// candidates calls try with the rows of a table for which all conditions may hold, until
+// it returns false: with no more rows than an index of the conditions leads to.
+func candidates(s *ovs.Schema, relations []*relation, table int, where []ovs.Condition, try func(*Row) bool) {
 	r := relations[table]
-	try := func(o *Row) bool { return !holds(where, o) || fn(o) }
 	tryID := func(id ovs.UUID) bool {
 		o := r.row(id)
 		return o == nil || try(o)

@@ -262,3 +262,34 @@ func TestNamespacesAreRestoredAlone(t *testing.T) {
 	}
 	w.reload()
 }
+
+// What one transaction may cost every member is bounded: the rows that it looks at, and
+// those that it answers.
+func TestG39_TransactionsAreBounded(t *testing.T) {
+	w := newWorld(t, `{"name":"D","tables":{"T":{"columns":{"c":{"type":"integer"},"s":{"type":"string"}}}}}`)
+	const rows = 4000
+	inserts := strings.Repeat(`{"op":"insert","table":"T","row":{"c":1}},`, rows)
+	w.run(strings.TrimSuffix(inserts, ","))
+	w.run(`{"op":"insert","table":"T","row":{"c":2,"s":"` + strings.Repeat("x", 1<<19) + `"}}`)
+	before := w.database()
+	one := `{"op":"insert","table":"T","row":{"c":3}}`
+	for _, tt := range []struct {
+		op     string
+		most   int // how often it may be in one transaction
+		answer string
+	}{
+		{`{"op":"update","table":"T","where":[["c","==",9]],"row":{"c":4}}`, MaxWork / (rows + 2), `{"count":0}`},
+		{`{"op":"select","table":"T","where":[["c","==",2]],"columns":["s"]}`, MaxAnswerBytes / (1<<19 + rowBytes + datumBytes + atomBytes), `{"rows":[{"s":"xxx`},
+	} {
+		got := w.run(one + strings.Repeat(","+tt.op, tt.most+1))
+		if !strings.Contains(got, ovs.ResourcesExhausted) {
+			t.Errorf("%d of %s: %.200s", tt.most+1, tt.op, got)
+		}
+		if w.database() != before {
+			t.Fatalf("%s: a transaction that failed has changed something", tt.op)
+		}
+		if got := w.run(strings.TrimPrefix(strings.Repeat(","+tt.op, tt.most-1), ",")); strings.Contains(got, ovs.ResourcesExhausted) || !strings.Contains(got, tt.answer) {
+			t.Errorf("%d of %s: %.200s", tt.most-1, tt.op, got)
+		}
+	}
+}

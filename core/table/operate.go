@@ -140,13 +140,13 @@ func (p *play) operate(o *ovs.Operation, r *Result) *ovs.Error {
 		r.UUID = o.UUID
 		return p.insert(o)
 	case ovs.OpSelect:
-		p.selects(o, r)
+		return p.selects(o, r)
 	case ovs.OpUpdate:
-		r.Count = p.update(o)
+		return p.update(o, r)
 	case ovs.OpMutate:
 		return p.mutate(o, r)
 	case ovs.OpDelete:
-		r.Count = p.remove(o)
+		return p.remove(o, r)
 	case ovs.OpWait:
 		return p.wait(o)
 	case ovs.OpAbort:
@@ -183,8 +183,11 @@ func next(r *Row) *Row {
 	return &Row{UUID: r.UUID, Version: r.Version, Columns: slices.Clone(r.Columns)}
 }
 
-func (p *play) update(o *ovs.Operation) int {
-	rows := p.matching(o.Table, o.Where)
+func (p *play) update(o *ovs.Operation, res *Result) *ovs.Error {
+	rows, err := p.matching(o.Table, o.Where)
+	if err != nil {
+		return err
+	}
 	for _, r := range rows {
 		n := next(r)
 		for _, v := range o.Row {
@@ -194,7 +197,8 @@ func (p *play) update(o *ovs.Operation) int {
 		}
 		p.replace(o.Table, r, n)
 	}
-	return len(rows)
+	res.Count = len(rows)
+	return nil
 }
 
 // replace puts n in the place of o unless it says the same.
@@ -205,12 +209,18 @@ func (p *play) replace(table int, o, n *Row) {
 }
 
 func (p *play) mutate(o *ovs.Operation, res *Result) *ovs.Error {
-	rows := p.matching(o.Table, o.Where)
+	rows, err := p.matching(o.Table, o.Where)
+	if err != nil {
+		return err
+	}
 	columns := p.schema.Tables[o.Table].Columns
 	for _, r := range rows {
 		n := next(r)
 		for i := range o.Mutations {
 			m := &o.Mutations[i]
+			if err := p.spend((len(n.Columns[m.Column].Keys) + len(m.Arg.Keys)) / atomsAsRow); err != nil {
+				return err
+			}
 			d, err := m.Apply(&columns[m.Column].Type, n.Columns[m.Column])
 			if err != nil {
 				return err
@@ -223,25 +233,37 @@ func (p *play) mutate(o *ovs.Operation, res *Result) *ovs.Error {
 	return nil
 }
 
-func (p *play) remove(o *ovs.Operation) int {
-	rows := p.matching(o.Table, o.Where)
+func (p *play) remove(o *ovs.Operation, res *Result) *ovs.Error {
+	rows, err := p.matching(o.Table, o.Where)
+	if err != nil {
+		return err
+	}
 	for _, r := range rows {
 		p.put(o.Table, r, nil)
 	}
-	return len(rows)
+	res.Count = len(rows)
+	return nil
 }
 
-func (p *play) selects(o *ovs.Operation, r *Result) {
-	rows := p.matching(o.Table, o.Where)
+func (p *play) selects(o *ovs.Operation, r *Result) *ovs.Error {
+	rows, err := p.matching(o.Table, o.Where)
+	if err != nil {
+		return err
+	}
 	slices.SortStableFunc(rows, func(a, b *Row) int { return compareKeys(project(a, o.Sort), project(b, o.Sort)) })
 	r.Table, r.Columns = o.Table, o.Columns
 	seen := newTree(compareKeys)
 	for _, row := range rows {
 		is := project(row, o.Columns)
-		if _, there := seen.Set(is); !there {
-			r.Rows = append(r.Rows, is)
+		if _, there := seen.Set(is); there {
+			continue
 		}
+		if err := p.answer(is); err != nil {
+			return err
+		}
+		r.Rows = append(r.Rows, is)
 	}
+	return nil
 }
 
 func project(r *Row, columns []int) []ovs.Datum {
@@ -254,7 +276,11 @@ func project(r *Row, columns []int) []ovs.Datum {
 
 func (p *play) wait(o *ovs.Operation) *ovs.Error {
 	is, expected := newTree(compareKeys), newTree(compareKeys)
-	for _, r := range p.matching(o.Table, o.Where) {
+	rows, err := p.matching(o.Table, o.Where)
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
 		is.Set(project(r, o.Columns))
 	}
 	same := true

@@ -179,8 +179,11 @@ func sizeOf(r *Row) int64 {
 	if r == nil {
 		return 0
 	}
-	n := int64(rowBytes)
-	for _, d := range r.Columns {
+	return rowBytes + sizeOfColumns(r.Columns)
+}
+
+func sizeOfColumns(list []ovs.Datum) (n int64) {
+	for _, d := range list {
 		n += datumBytes
 		for _, list := range [...][]ovs.Atom{d.Keys, d.Values} {
 			for _, a := range list {

@@ -48,6 +48,9 @@ const (
 	MaxDatabases   = 1024       // of all namespaces together
 	MaxLocks       = 1024       // that one transaction says to have
 	MaxRowBytes    = 1800 << 10 // of one row, as [Database.Bytes] counts it
+	MaxWork        = 2_000_000  // rows that one transaction looks at; so many atoms of a column that it mutates count as one
+	MaxAnswerBytes = 64 << 20   // of the rows that one transaction selects, counted as rows are
+	atomsAsRow     = 256        // see MaxWork
 	HistoryBytes   = 8 << 20    // of the changes that are kept of one database
 	rowBytes       = 96         // what a row costs besides its columns, about
 	changeBytes    = 128        // what a change costs besides its rows, about

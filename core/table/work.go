@@ -18,6 +18,8 @@ type work struct {
 	order     []*touch // as they were touched first
 	records   int
 	bytes     int64
+	spent     int   // of MaxWork
+	answered  int64 // of MaxAnswerBytes
 }
 
 // place is where a row is.
@@ -159,12 +161,33 @@ func (w *work) recount(table int, b *ovs.BaseType, o, n *Row, was, is []ovs.Atom
 func (w *work) row(p place) *Row { return w.relations[p.table].row(p.id) }
 
 // matching are the rows of a table for which all conditions hold, as they are by now.
-func (w *work) matching(table int, where []ovs.Condition) (rows []*Row) {
-	find(w.schema, w.relations, table, where, func(r *Row) bool {
-		rows = append(rows, r)
+func (w *work) matching(table int, where []ovs.Condition) (rows []*Row, err *ovs.Error) {
+	candidates(w.schema, w.relations, table, where, func(r *Row) bool {
+		if err = w.spend(1); err != nil {
+			return false
+		}
+		if holds(where, r) {
+			rows = append(rows, r)
+		}
 		return true
 	})
-	return rows
+	return rows, err
+}
+
+// spend counts work towards what one transaction may cost every member.
+func (w *work) spend(n int) *ovs.Error {
+	if w.spent += n; w.spent > MaxWork {
+		return ovs.Errorf(ovs.ResourcesExhausted, "the transaction looks at too many rows: limit MaxWork is %d", MaxWork)
+	}
+	return nil
+}
+
+// answer counts a row that is answered.
+func (w *work) answer(row []ovs.Datum) *ovs.Error {
+	if w.answered += rowBytes + sizeOfColumns(row); w.answered > MaxAnswerBytes {
+		return ovs.Errorf(ovs.ResourcesExhausted, "the rows that the transaction selects are too large: limit MaxAnswerBytes is %d", int64(MaxAnswerBytes))
+	}
+	return nil
 }
 
 // settle forgets the rows that are as they were.
