@@ -75,7 +75,7 @@ vSwitch's databases, which --ovsdb-schema gives.`,
 	f.Bool("per-address", false, "the same ports on 127.0.0.1, 127.0.0.2, …")
 	f.String("juju-listen", "", "address for Juju's agents of the first member, "+jujuAddress+" by convention (default none)")
 	f.String("consul-listen", "", "address for Consul's clients of the first member, "+consulAddress+" by convention (default none)")
-	f.String("ovsdb-listen", "", "address for clients of Open vSwitch's databases of the first member, "+ovsdbAddress+" by convention (default none)")
+	f.StringSlice("ovsdb-listen", nil, "one address for clients of Open vSwitch's databases of the first member, "+ovsdbAddress+" by convention (default none)")
 	f.StringSlice("ovsdb-schema", nil, "files with schemas of these databases")
 	f.Bool("tls", false, "TLS between members and for clients, with an authority of the cluster's own")
 	addOutput(c)
@@ -135,6 +135,8 @@ func newLocal(c *cobra.Command, args []string) (*local, error) {
 	perAddress, _ := f.GetBool("per-address")
 	l := &local{extra: args}
 	l.tls, _ = f.GetBool("tls")
+	ovsdbListens, _ := f.GetStringSlice("ovsdb-listen") // a list, as it is of a server
+	ovsdbListen := strings.Join(ovsdbListens, "")
 	schemas, _ := f.GetStringSlice("ovsdb-schema")
 	for _, path := range schemas {
 		if path, err = filepath.Abs(path); err != nil {
@@ -145,6 +147,8 @@ func newLocal(c *cobra.Command, args []string) (*local, error) {
 	switch {
 	case len(args) > 0 && c.ArgsLenAtDash() != 0:
 		return nil, usageError{fmt.Sprintf("what is %q? flags for the servers follow --", args[0])}
+	case len(ovsdbListens) > 1:
+		return nil, usageError{fmt.Sprintf("%d addresses with --ovsdb-listen: give one, the members count on from there", len(ovsdbListens))}
 	case voters < 1 || learners < 0 || voters+learners > maxLocalMembers:
 		return nil, usageError{fmt.Sprintf("%d members and %d learners: at least one and no more than %d in all", voters, learners, maxLocalMembers)}
 	case port < 0 || port+localPortStep*(voters+learners) > 65_535:
@@ -170,7 +174,7 @@ func newLocal(c *cobra.Command, args []string) (*local, error) {
 		if m.Consul, err = doorListen("consul-listen", text(c, "consul-listen"), i, perAddress); err != nil {
 			return nil, err
 		}
-		if m.OVSDB, err = doorListen("ovsdb-listen", text(c, "ovsdb-listen"), i, perAddress); err != nil {
+		if m.OVSDB, err = doorListen("ovsdb-listen", ovsdbListen, i, perAddress); err != nil {
 			return nil, err
 		}
 		m.learner = i >= voters
