@@ -409,7 +409,10 @@ func (d *restorer) gone(p *corepb.GoneMembers) error {
 }
 
 func (d *restorer) toSession(p *corepb.Session) (*Session, error) {
-	s := &Session{Renewal: p.Renewal, Opened: incumbent.Index(p.Opened)}
+	if len(p.Credential) > MaxCredentialBytes {
+		return nil, d.corrupt("session of a credential of %d bytes", len(p.Credential))
+	}
+	s := &Session{Renewal: p.Renewal, Opened: incumbent.Index(p.Opened), Credential: d.s.word([]byte(p.Credential))}
 	var err error
 	if s.ID, err = d.toID(p.Id); err != nil {
 		return nil, err
