@@ -58,6 +58,7 @@ const (
 	ListCredentials
 
 	OpenStream
+	StartSession
 	OfStream
 	Health
 	Following // of health
@@ -198,12 +199,13 @@ var table = [NumCalls]Row{
 	ListNodes:       {Action: auth.NodeRead, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Note: "shows what its caller may see", Ways: []string{catalogue + "ListNodes"}},
 	ListServices:    {Action: auth.ServiceRead, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Note: "shows what its caller may see", Ways: []string{catalogue + "ListServices"}},
 	HealthOfService: {Action: auth.ServiceRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Ways: []string{catalogue + "Health"}},
-	WatchService:    {Action: auth.ServiceRead, Judged: Named, Lane: admit.Watches, Ways: []string{catalogue + "WatchService"}},
+	WatchService:    {Action: auth.ServiceRead, Judged: Named, Lane: admit.Watches, Ways: []string{catalogue + "WatchService", "frame.watch_service"}},
 
-	OpenStream: {Judged: Steps, Lane: admit.Logins, Ways: []string{"/v1/stream"}},
-	OfStream:   {Judged: Own, Lane: NoLane, Ways: []string{"frame.detach", "frame.unwatch", "frame.cancel"}},
-	Health:     {Judged: Everyone, Lane: NoLane, Ways: []string{health + "Check"}},
-	Following:  {Action: auth.Status, Judged: First, Lane: NoLane, Ways: []string{health + "Watch"}},
+	OpenStream:   {Judged: Steps, Lane: admit.Logins, Ways: []string{"/v1/stream"}},
+	StartSession: {Judged: Steps, Lane: admit.Small, Note: "use of the session; to open it where it is not open, in the lane of that", Ways: []string{"frame.start"}},
+	OfStream:     {Judged: Own, Lane: NoLane, Ways: []string{"frame.detach", "frame.unwatch", "frame.cancel"}},
+	Health:       {Judged: Everyone, Lane: NoLane, Ways: []string{health + "Check"}},
+	Following:    {Action: auth.Status, Judged: First, Lane: NoLane, Ways: []string{health + "Watch"}},
 	Reflection: {Action: auth.Status, Judged: First, Lane: NoLane, Ways: []string{
 		reflection + "v1.ServerReflection/ServerReflectionInfo", reflection + "v1alpha.ServerReflection/ServerReflectionInfo",
 	}},

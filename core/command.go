@@ -42,17 +42,12 @@ const (
 // if a policy changes there or later, before the command's place in the log, the
 // command does nothing and answers Unavailable, so that whoever repeats it is judged
 // anew. 0: it holds whatever the policies say, as for operators and for what the
-// cluster does itself. Members of a schema before [JudgedSchema] do not know it, nor Credential.
-//
-// Credential is by what the caller was known, as the family of credentials writes it, at
-// most [MaxCredentialBytes]: of a command that opens a session, which is kept with it,
-// and refused as Denied once the credential has ended.
+// cluster does itself. Members of a schema before [JudgedSchema] do not know it.
 type Meta struct {
-	Origin     Origin
-	KeyID      []byte
-	KeyBase    incumbent.Index
-	Judged     incumbent.Index
-	Credential string
+	Origin  Origin
+	KeyID   []byte
+	KeyBase incumbent.Index
+	Judged  incumbent.Index
 }
 
 // Command is what can be encoded into the log. The encoded command is not
@@ -367,7 +362,7 @@ func need(second bool) uint64 {
 func encode(schema uint64, meta Meta, op opcode, body func(*encoder)) []byte {
 	var buf [256]byte // most commands are smaller; the exact copy is what lives on
 	e := encoder{wire.Writer{B: buf[:0]}}
-	if meta.Judged != 0 || meta.Credential != "" {
+	if meta.Judged != 0 {
 		schema = max(schema, JudgedSchema)
 	}
 	e.Uint(1, schema)
@@ -380,7 +375,6 @@ func encode(schema uint64, meta Meta, op opcode, body func(*encoder)) []byte {
 		e.End(m)
 	}
 	e.Uint(4, uint64(meta.Judged))
-	e.Text(5, meta.Credential)
 	m := e.Begin(op)
 	body(&e)
 	e.End(m)

@@ -31,7 +31,7 @@ func Commutes(families []Family, cmd []byte) bool {
 		if size < 0 {
 			return false
 		}
-		if num >= opClaim { // before it: what goes with any command
+		if num > 3 { // before it: schema, origin and key
 			says, _ := protowire.ConsumeBytes(cmd[n:])
 			if found || typ != protowire.BytesType || !operationCommutes(families, num, says) {
 				return false

@@ -23,8 +23,6 @@ type command struct {
 	keyBase uint64
 	judged  uint64 // first index at which no policy may have changed; 0: any may
 
-	credential []byte // of who opens a session
-
 	namespace, model, lease []byte
 	holder                  []byte // of Transfer: the present holder
 	toHolder                []byte
@@ -142,12 +140,9 @@ func (c *command) decodeFields(b []byte) bool {
 			ok = f.Type == protowire.VarintType // it is c.schema
 		case f.Num == 4:
 			ok = f.Uint(&c.judged)
-			c.needs = max(c.needs, JudgedSchema)
+			c.needs = JudgedSchema
 		case f.Type != protowire.BytesType:
 			return false
-		case f.Num == 5:
-			ok = f.Text(&c.credential) && len(f.B) <= MaxCredentialBytes
-			c.needs = max(c.needs, JudgedSchema)
 		case f.Num == 2:
 			ok = c.decodeOrigin(f.B)
 		case f.Num == 3:

@@ -39,6 +39,24 @@ type Fielded interface {
 	Text(record any, field int) (text string, there bool)
 }
 
+// Parted is a family some of whose fields have parts, by which watchers may select
+// changes as well.
+type Parted interface {
+	Fielded
+	// ValidatePart returns an Invalid error unless a field may have a part of a name.
+	ValidatePart(field int, name string) error
+	// PartsChanged reports whether in one of the parts two records differ, either of
+	// which may be none. A part that is not there says nothing, as that of a record that
+	// is not there.
+	PartsChanged(before, after any, parts []Part) bool
+}
+
+// Part is a part of a field.
+type Part struct {
+	Field int
+	Name  string
+}
+
 // Tables are the records of one family. They belong to the goroutine of their
 // State, and follow its rules: no clock, goroutine, randomness, map order; no
 // panic whatever a command says; work bounded by the command and stated limits.

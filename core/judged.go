@@ -9,13 +9,6 @@ type Judging interface {
 	Changed() incumbent.Index
 }
 
-// Crediting are tables of what callers are known by: those of the credentials.
-type Crediting interface {
-	Tables
-	// Over reports whether a credential, as [Meta] names it, lets nobody in any more.
-	Over(credential string) bool
-}
-
 // outlived refuses a command of a caller who was let do it by policies that have
 // changed before the command came to its place in the log. Whether the new ones let
 // him is for the door to say: the refusal is transient.

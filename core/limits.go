@@ -8,7 +8,7 @@ import "github.com/incumbent-dev/incumbent"
 //	2  members, epochs, absent waiters, a claim that names its token
 //	3  families: keys and values; transactions
 //	4  commands in parts
-//	5  policies, settings, credentials, and by which a session was opened; quotas, what the members of a cluster trust
+//	5  policies, settings, credentials; quotas, what the members of a cluster trust
 //	6  nodes, services and checks
 //	7  tables
 const SchemaVersion = 7
@@ -18,7 +18,7 @@ const (
 	familySchema = 3 // the version that brought families
 	quotaSchema  = 5 // the version that brought quotas: members of earlier ones would not refuse what is over one
 
-	// JudgedSchema is the version that brought Judged and Credential of [Meta].
+	// JudgedSchema is the version that brought [Meta].Judged.
 	JudgedSchema = 5
 )
 
@@ -41,7 +41,6 @@ const (
 	MaxKeptResults      = 100_000   // results kept for idempotency keys
 	MaxKeyBytes         = 64        // idempotency key
 	MaxReasonBytes      = 256       // reason of a close, name of a revoker
-	MaxCredentialBytes  = 64        // what says which credential somebody was known by
 	MaxOriginBytes      = 320       // door, address, principal: each; a principal's kind and name are never longer
 	MaxIndex            = 1<<62 - 1 // greatest index that RaiseIndex may name
 	MaxAbsent           = 64        // sessions that one command passes over, and places in one queue

@@ -167,7 +167,6 @@ func (e *encoder) sessionRecord(num wire.Number, s *Session) {
 	e.Uint(3, s.Renewal)
 	e.Uint(4, uint64(s.Opened))
 	e.origin(5, s.Origin)
-	e.Text(6, s.Credential)
 	e.End(m)
 }
 

@@ -409,10 +409,7 @@ func (d *restorer) gone(p *corepb.GoneMembers) error {
 }
 
 func (d *restorer) toSession(p *corepb.Session) (*Session, error) {
-	if len(p.Credential) > MaxCredentialBytes {
-		return nil, d.corrupt("session of a credential of %d bytes", len(p.Credential))
-	}
-	s := &Session{Renewal: p.Renewal, Opened: incumbent.Index(p.Opened), Credential: d.s.word([]byte(p.Credential))}
+	s := &Session{Renewal: p.Renewal, Opened: incumbent.Index(p.Opened)}
 	var err error
 	if s.ID, err = d.toID(p.Id); err != nil {
 		return nil, err

@@ -33,10 +33,6 @@ func (s *State) openSession(c *command) Result {
 			return Result{Err: notOwner()}
 		}
 		if o.TTL == ttl {
-			if err := s.ended(c); err != nil {
-				return Result{Err: err}
-			}
-			s.reopen(c, o)
 			ch := Change{What: SessionTTL}
 			s.renew(&ch, o.ID)
 			s.emit(ch)
@@ -44,38 +40,16 @@ func (s *State) openSession(c *command) Result {
 		}
 		return Result{Session: o, Err: incumbent.Errorf(incumbent.Exists, "session %v is open with a ttl of %v", o.ID, o.TTL)}
 	}
-	if err := s.ended(c); err != nil {
-		return Result{Err: err}
-	}
 	if s.sessions.Len() >= s.limits.sessions {
 		return Result{Err: tooLarge("sessions", "MaxSessions", s.limits.sessions)}
 	}
 	if err := s.overQuota(&request{owner: s.origin().Principal, owners: Growth{Sessions: 1}}); err != nil {
 		return Result{Err: err}
 	}
-	n := &Session{ID: c.session, TTL: ttl, Renewal: uint64(s.first), Opened: s.first, Origin: s.origin(), Credential: s.word(c.credential)}
+	n := &Session{ID: c.session, TTL: ttl, Renewal: uint64(s.first), Opened: s.first, Origin: s.origin()}
 	s.putSession(n)
 	s.emit(Change{What: SessionOpen, Session: n})
 	return Result{Session: n}
-}
-
-// reopen has a session belong to the credential that its owner has now.
-func (s *State) reopen(c *command, o *Session) {
-	if o.Credential == string(c.credential) || o.Owner() != string(c.principal) {
-		return
-	}
-	n := *o
-	n.Credential = s.word(c.credential)
-	s.putSession(&n)
-}
-
-// ended refuses to open a session for who was known by a credential that has ended
-// since: what belongs to that is closed once, and nothing comes behind it.
-func (s *State) ended(c *command) *incumbent.Error {
-	if len(c.credential) == 0 || s.credits == nil || !s.credits.Over(string(c.credential)) {
-		return nil
-	}
-	return fail(incumbent.Denied, "the credential has ended")
 }
 
 // closeSession succeeds for a session that is gone: that is what was asked.

@@ -66,7 +66,6 @@ type State struct {
 	limits   limits
 	governs  Governing // the family that has the settings; nil: there is none
 	judges   Judging   // the family that has the policies; nil: there is none
-	credits  Crediting // the family that has the credentials; nil: there is none
 	terms    *Terms    // as it says them
 
 	// Of the command under way.
@@ -98,9 +97,6 @@ func New(families ...Family) *State {
 		}
 		if j, ok := s.families[i].tables.(Judging); ok {
 			s.judges = j
-		}
-		if c, ok := s.families[i].tables.(Crediting); ok {
-			s.credits = c
 		}
 	}
 	s.govern()

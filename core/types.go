@@ -131,9 +131,6 @@ type Session struct {
 	Renewal uint64        // from Opened on, raised by every command that shows its client alive or touches a pin
 	Opened  incumbent.Index
 	Origin  *Origin
-	// Credential is by what its owner was known when it opened it, or last opened it
-	// again: see [Meta]. "": by nothing that ends.
-	Credential string
 }
 
 // Change is what one command did to one lease, session or member: nil is "no

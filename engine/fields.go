@@ -25,19 +25,38 @@ const (
 
 var leaseFields = [...]string{"holder", "ttl", "pins", "offered", "critical", "revoking", "queue"}
 
-// ParseFields returns the fields of a kind that names name; Invalid if there is none
-// of a name.
-func ParseFields(kind watch.Kind, names []string) (fields watch.Fields, err error) {
+// Changing returns the selector of those events in which one of the fields, or parts of
+// fields, of a kind changed that names name ("value", "value/charm/url"); Invalid if
+// there is none of a name.
+func Changing(s watch.Selector, kind watch.Kind, names []string) (watch.Selector, error) {
 	known := fieldsOf(kind)
+	var fields watch.Fields
+	var parts []string
 	for _, name := range names {
-		i := slices.Index(known, name)
+		field, part, parted := strings.Cut(name, "/")
+		i := slices.Index(known, field)
 		if i < 0 {
-			return 0, incumbent.Errorf(incumbent.Invalid, "%.100q is no field; there are %s", name, strings.Join(known, ", "))
+			return s, incumbent.Errorf(incumbent.Invalid, "%.100q is no field; there are %s", name, strings.Join(known, ", "))
 		}
-		fields = fields.With(watch.Field(i))
+		if !parted {
+			fields = fields.With(watch.Field(i))
+			continue
+		}
+		f, _ := newDifferences()[wire.Number(kind)].(core.Parted)
+		if f == nil {
+			return s, incumbent.Errorf(incumbent.Invalid, "%.100q: %s has no parts", name, field)
+		}
+		if err := f.ValidatePart(i, part); err != nil {
+			return s, err
+		}
+		parts = append(parts, strconv.Itoa(i)+"/"+part)
 	}
-	return fields, nil
+	slices.Sort(parts) // whoever asks for the same is told together
+	return s.Changing(fields).ChangingParts(strings.Join(slices.Compact(parts), partsEnd)), nil
 }
+
+// partsEnd stands between parts, none of which has it.
+const partsEnd = "\x00"
 
 func fieldsOf(kind watch.Kind) []string {
 	if kind == Leases {
@@ -100,6 +119,25 @@ func (d differences) Values(e *watch.Event, field watch.Field) (values [2]string
 		}
 	}
 	return values, n
+}
+
+// PartsChanged implements [watch.Differences]: of what [Changing] has put together.
+func (d differences) PartsChanged(e *watch.Event, parts string) bool {
+	c, ok := e.Payload.(*core.Change)
+	if !ok || c.Family == nil {
+		return false
+	}
+	f, ok := d[c.Family.Family].(core.Parted)
+	if !ok {
+		return false
+	}
+	var list []core.Part
+	for p := range strings.SplitSeq(parts, partsEnd) {
+		field, name, _ := strings.Cut(p, "/")
+		i, _ := strconv.Atoi(field) // it is ours
+		list = append(list, core.Part{Field: i, Name: name})
+	}
+	return f.PartsChanged(c.Family.Before, c.Family.After, list)
 }
 
 // noLease stands for a lease of which there is no record.

@@ -89,12 +89,12 @@ func (s selection) changing(w *world, fields ...string) selection {
 	if slices.Contains(keyFields, field) {
 		kind = watch.Kind(kv.Number)
 	}
-	named, err := engine.ParseFields(kind, []string{field})
+	named, err := engine.Changing(s.selectors[0], kind, []string{field})
 	if err != nil {
 		panic(err)
 	}
 	return selection{
-		[]watch.Selector{s.selectors[0].Changing(named)},
+		[]watch.Selector{named},
 		func(x *changed) bool { return s.picks(x) && strings.Contains(x.fields, field+" ") },
 	}
 }

@@ -102,6 +102,12 @@ func (diffs) Values(e *Event, f Field) (values [2]string, n int) {
 	return values, n
 }
 
+// PartsChanged: a record has the part that its first field says.
+func (diffs) PartsChanged(e *Event, parts string) bool {
+	c := e.Payload.(*modelChange)
+	return (c.was != nil && c.was[0] == parts) != (c.is != nil && c.is[0] == parts)
+}
+
 // drawn is a selector, and what it picks said naively.
 type drawn struct {
 	Selector
@@ -134,8 +140,17 @@ func drawSelector(t *rapid.T) (s drawn) {
 	}
 	if rapid.IntRange(0, 2).Draw(t, "changing") == 0 {
 		f := rapid.IntRange(0, 1).Draw(t, "field")
-		s.Selector = s.Changing(Fields(0).With(Field(f)))
-		s.event = append(s.event, func(c *modelChange) bool { return c.was == nil || c.is == nil || c.was[f] != c.is[f] })
+		part := rapid.SampledFrom([]string{"", "u", "v"}).Draw(t, "part")
+		s.Selector = s.Changing(Fields(0).With(Field(f))).ChangingParts(part)
+		s.event = append(s.event, func(c *modelChange) bool {
+			return c.was == nil || c.is == nil || c.was[f] != c.is[f] || part != "" && (c.was[0] == part) != (c.is[0] == part)
+		})
+	} else if rapid.IntRange(0, 2).Draw(t, "parted") == 0 {
+		part := rapid.SampledFrom([]string{"u", "v"}).Draw(t, "part")
+		s.Selector = s.ChangingParts(part)
+		s.event = append(s.event, func(c *modelChange) bool {
+			return (diffs{}).PartsChanged(&Event{Payload: c}, part) && (diffs{}).Changed(&Event{Payload: c}) != 0
+		})
 	}
 	if rapid.IntRange(0, 2).Draw(t, "where") == 0 {
 		f, v := rapid.IntRange(0, 1).Draw(t, "field"), modelValues.Draw(t, "value")

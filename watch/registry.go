@@ -243,7 +243,7 @@ func (s *filters) each(name string, x *difference, f func(*node)) {
 		return
 	}
 	s.names.each(name, func(n *node) {
-		if x.changing(n.more.sel.fields) {
+		if x.changing(&n.more.sel) {
 			f(n)
 		}
 	})
@@ -257,7 +257,7 @@ func (s *filters) each(name string, x *difference, f func(*node)) {
 		values, n := x.values(Field(field))
 		for _, v := range values[:n] {
 			for _, n := range s.values[fieldValue{Field(field), v}] {
-				if n.more.sel.has(name) && x.changing(n.more.sel.fields) {
+				if n.more.sel.has(name) && x.changing(&n.more.sel) {
 					f(n)
 				}
 			}

@@ -42,6 +42,9 @@ type Differences interface {
 	// Values returns what a field was and is, as far as there was and is a record: the
 	// first n.
 	Values(e *Event, f Field) (values [2]string, n int)
+	// PartsChanged reports whether one of some parts of fields differs: what parts
+	// means says who publishes.
+	PartsChanged(e *Event, parts string) bool
 }
 
 // Selector picks events by their topics, by the fields that changed, and by what a
@@ -50,7 +53,8 @@ type Selector struct {
 	match  match
 	topic  Topic
 	to     string // of a range: names before it; "": it has no end
-	fields Fields // of which one has changed; 0: whether or not
+	fields Fields // of which one has changed, or of parts; neither: whether or not
+	parts  string // of fields; "": none
 	where  bool   // field was or is value
 	field  Field
 	value  string
@@ -110,6 +114,13 @@ func (s Selector) Changing(fields Fields) Selector {
 	return s
 }
 
+// ChangingParts returns the selector that picks, besides what one with fields does, also
+// events in which one of some parts of fields changed: see [Differences].
+func (s Selector) ChangingParts(parts string) Selector {
+	s.parts = parts
+	return s
+}
+
 // Where returns the selector of those events of which the field was or is value. A hub
 // finds who selects so by the value: how many values are asked for costs a publish
 // nothing.
@@ -119,7 +130,7 @@ func (s Selector) Where(f Field, value string) Selector {
 }
 
 // conditional reports whether it looks at more than topics.
-func (s *Selector) conditional() bool { return s.where || s.fields != 0 }
+func (s *Selector) conditional() bool { return s.where || s.fields != 0 || s.parts != "" }
 
 // bounds are the names it picks within its scope or kind.
 func (s *Selector) bounds() (from, to string) {
@@ -173,21 +184,37 @@ type difference struct {
 	event   *Event
 	changed Fields
 	known   bool
+	parts   map[string]bool // whether they changed, of those that were asked for
 }
 
 func (x *difference) satisfies(s *Selector) bool {
-	return x.changing(s.fields) && (!s.where || x.hasValue(s.field, s.value))
+	return x.changing(s) && (!s.where || x.hasValue(s.field, s.value))
 }
 
-func (x *difference) changing(fields Fields) bool {
-	if fields == 0 {
+// changing reports whether one of the fields or parts of a selector changed.
+func (x *difference) changing(s *Selector) bool {
+	if s.fields == 0 && s.parts == "" {
 		return true
 	}
 	if !x.known && x.of != nil {
 		x.changed = x.of.Changed(x.event)
 	}
 	x.known = true
-	return x.changed&fields != 0
+	return x.changed&s.fields != 0 || x.changed != 0 && s.parts != "" && x.partsChanged(s.parts)
+}
+
+// partsChanged is worked out once for all who ask for the same parts.
+func (x *difference) partsChanged(parts string) bool {
+	changed, known := x.parts[parts]
+	if known {
+		return changed
+	}
+	if x.parts == nil {
+		x.parts = map[string]bool{}
+	}
+	changed = x.of.PartsChanged(x.event, parts)
+	x.parts[parts] = changed
+	return changed
 }
 
 func (x *difference) hasValue(f Field, value string) bool {

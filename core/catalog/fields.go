@@ -1,9 +1,11 @@
 package catalog
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 )
 
@@ -18,11 +20,12 @@ const (
 	fieldTags // joined by commas
 	fieldMeta // key=value, joined by commas
 	fieldOther
+	fieldMembership
 )
 
-var fieldNames = []string{"node", "service", "status", "output", "address", "port", "tags", "meta", "other"}
+var fieldNames = []string{"node", "service", "status", "output", "address", "port", "tags", "meta", "other", "membership"}
 
-var _ core.Fielded = Family{}
+var _ core.Parted = Family{}
 
 // Fields implements [core.Fielded].
 func (Family) Fields() []string { return fieldNames }
@@ -103,6 +106,43 @@ func (c *Check) text(field int) (string, bool) {
 		return strings.Join(c.ServiceTags, ","), true
 	}
 	return "", false
+}
+
+// ValidatePart implements [core.Parted]: the parts of meta are its keys.
+func (Family) ValidatePart(field int, name string) error {
+	switch {
+	case field != fieldMeta:
+		return incumbent.Errorf(incumbent.Invalid, "only meta has parts")
+	case len(name) > MaxPairKeyBytes || strings.Contains(name, "\x00"):
+		return incumbent.Errorf(incumbent.Invalid, "%.100q cannot be a key of meta", name)
+	}
+	return nil
+}
+
+// PartsChanged implements [core.Parted].
+func (Family) PartsChanged(before, after any, parts []core.Part) bool {
+	was, is := metaOf(before), metaOf(after)
+	return slices.ContainsFunc(parts, func(p core.Part) bool { return find(was, p.Name) != find(is, p.Name) })
+}
+
+func metaOf(record any) []Pair {
+	switch r := record.(type) {
+	case *Node:
+		return r.Meta
+	case *Service:
+		return r.Meta
+	}
+	return nil
+}
+
+// find is the pair of a key; the zero Pair: there is none.
+func find(pairs []Pair, key string) Pair {
+	for _, p := range pairs {
+		if p.Key == key {
+			return p
+		}
+	}
+	return Pair{}
 }
 
 func pairText(pairs []Pair) string {

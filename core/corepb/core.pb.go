@@ -38,8 +38,6 @@ type Command struct {
 	// Index behind the state whose policies let the caller do it: void if one has
 	// changed since. 0: nobody was asked. Schema 5.
 	Judged uint64 `protobuf:"varint,4,opt,name=judged,proto3" json:"judged,omitempty"`
-	// By what who opens a session was known: token:ID or certificate:SERIAL. Schema 5.
-	Credential string `protobuf:"bytes,5,opt,name=credential,proto3" json:"credential,omitempty"`
 	// Types that are valid to be assigned to Op:
 	//
 	//	*Command_Claim
@@ -121,13 +119,6 @@ func (x *Command) GetJudged() uint64 {
 		return x.Judged
 	}
 	return 0
-}
-
-func (x *Command) GetCredential() string {
-	if x != nil {
-		return x.Credential
-	}
-	return ""
 }
 
 func (x *Command) GetOp() isCommand_Op {
@@ -2437,7 +2428,6 @@ type Session struct {
 	Renewal       uint64                 `protobuf:"varint,3,opt,name=renewal,proto3" json:"renewal,omitempty"`
 	Opened        uint64                 `protobuf:"varint,4,opt,name=opened,proto3" json:"opened,omitempty"`
 	Origin        *Origin                `protobuf:"bytes,5,opt,name=origin,proto3" json:"origin,omitempty"`
-	Credential    string                 `protobuf:"bytes,6,opt,name=credential,proto3" json:"credential,omitempty"` // as in Command, of who opened it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2505,13 +2495,6 @@ func (x *Session) GetOrigin() *Origin {
 		return x.Origin
 	}
 	return nil
-}
-
-func (x *Session) GetCredential() string {
-	if x != nil {
-		return x.Credential
-	}
-	return ""
 }
 
 // KeptResult is what a command with a key answered: kinds and numbers, and the
@@ -2828,16 +2811,12 @@ var File_corepb_core_proto protoreflect.FileDescriptor
 
 const file_corepb_core_proto_rawDesc = "" +
 	"\n" +
-	"\x11corepb/core.proto\x12\x11incumbent.core.v1\"\x89\n" +
-	"\n" +
+	"\x11corepb/core.proto\x12\x11incumbent.core.v1\"\xe9\t\n" +
 	"\aCommand\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x121\n" +
 	"\x06origin\x18\x02 \x01(\v2\x19.incumbent.core.v1.OriginR\x06origin\x12(\n" +
 	"\x03key\x18\x03 \x01(\v2\x16.incumbent.core.v1.KeyR\x03key\x12\x16\n" +
-	"\x06judged\x18\x04 \x01(\x04R\x06judged\x12\x1e\n" +
-	"\n" +
-	"credential\x18\x05 \x01(\tR\n" +
-	"credential\x120\n" +
+	"\x06judged\x18\x04 \x01(\x04R\x06judged\x120\n" +
 	"\x05claim\x18\n" +
 	" \x01(\v2\x18.incumbent.core.v1.ClaimH\x00R\x05claim\x123\n" +
 	"\x06accept\x18\v \x01(\v2\x19.incumbent.core.v1.AcceptH\x00R\x06accept\x126\n" +
@@ -3018,16 +2997,13 @@ const file_corepb_core_proto_rawDesc = "" +
 	"\x05token\x18\x04 \x01(\x06R\x05token\x121\n" +
 	"\x06origin\x18\x05 \x01(\v2\x19.incumbent.core.v1.OriginR\x06origin\x12\x17\n" +
 	"\alate_ms\x18\x06 \x01(\x03R\x06lateMs\x12\x0e\n" +
-	"\x02by\x18\a \x01(\tR\x02by\"\xb5\x01\n" +
+	"\x02by\x18\a \x01(\tR\x02by\"\x95\x01\n" +
 	"\aSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\x12\x18\n" +
 	"\arenewal\x18\x03 \x01(\x04R\arenewal\x12\x16\n" +
 	"\x06opened\x18\x04 \x01(\x04R\x06opened\x121\n" +
-	"\x06origin\x18\x05 \x01(\v2\x19.incumbent.core.v1.OriginR\x06origin\x12\x1e\n" +
-	"\n" +
-	"credential\x18\x06 \x01(\tR\n" +
-	"credential\"\xaa\x02\n" +
+	"\x06origin\x18\x05 \x01(\v2\x19.incumbent.core.v1.OriginR\x06origin\"\xaa\x02\n" +
 	"\n" +
 	"KeptResult\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x14\n" +

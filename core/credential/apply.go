@@ -18,7 +18,7 @@ const recordBytes = 512
 // It answers Invalid for what cannot be; Conflict to a Create of a token that there
 // is already, or of the same password; TooLarge where there are too many; NotFound
 // if there is no such record. To end what has ended, and to revoke what is revoked,
-// changes nothing but that all sessions are to be closed, if that is new.
+// changes nothing but that sessions are to be closed, if that is new.
 func (t *tables) Apply(x *core.Exec, b []byte) core.Result {
 	var c Command
 	if !c.decode(b) {
@@ -105,13 +105,13 @@ func (t *tables) add(x *core.Exec, n *Credential) core.Result {
 
 // end ends what lets somebody in.
 func (t *tables) end(x *core.Exec, o *Credential, c *Command) core.Result {
-	if c.EndSessions && o.Method == Password {
-		return failed(o, incumbent.Invalid, "no sessions are opened by a password")
+	if c.EndSessions && (o.Method == Password || o.Principal == "") {
+		return failed(o, incumbent.Invalid, "nobody is known whose sessions could end")
 	}
 	n := *o
 	if o.Live() {
 		n.endedBy(x)
-		n.Expired, n.Closing = c.Expired, o.Method != Password
+		n.Expired, n.Closing = c.Expired, o.EndSessions || c.EndSessions
 		n.Secret = nil
 	}
 	return t.closeAlso(x, o, &n, c.EndSessions)
@@ -121,13 +121,13 @@ func (c *Credential) endedBy(x *core.Exec) {
 	c.Ended, c.EndedAt, c.EndedBy = x.Index(), MomentOf(x.Origin().At), x.Principal()
 }
 
-// closeAlso stores n in the place of o if it is another, or if all sessions are to be
-// closed and that was not said before.
+// closeAlso stores n in the place of o if it is another, or if sessions are to be
+// closed of which that was not said before.
 func (t *tables) closeAlso(x *core.Exec, o, n *Credential, sessions bool) core.Result {
 	if sessions && !n.EndSessions {
 		n.EndSessions, n.Closing = true, true
 	}
-	if n.Ended == o.Ended && n.Closing == o.Closing && n.EndSessions == o.EndSessions {
+	if n.Ended == o.Ended && n.Closing == o.Closing {
 		return core.Result{Record: o}
 	}
 	t.change(x, o, n)
@@ -148,7 +148,7 @@ func (t *tables) revoke(x *core.Exec, c *Command) core.Result {
 		return core.Result{Err: incumbent.Errorf(incumbent.TooLarge, "revoked certificates: limit MaxRevocations is %d", t.limits.revocations)}
 	}
 	n.endedBy(x)
-	n.Closing = true
+	n.Closing = n.EndSessions
 	return t.add(x, n)
 }
 

@@ -62,8 +62,8 @@ func (c *Credential) checkRecord() error {
 		return fmt.Errorf("credential %d: of a certificate that was not taken back", c.ID)
 	case c.Live() && (c.EndedAt != 0 || c.EndedBy != "" || c.Expired || c.Closing):
 		return fmt.Errorf("credential %d: it is live and has an end", c.ID)
-	case c.Closing && c.Method == Password:
-		return fmt.Errorf("credential %d: sessions are to be closed that nobody opened", c.ID)
+	case c.Closing && !c.EndSessions:
+		return fmt.Errorf("credential %d: sessions are to be closed that do not end with it", c.ID)
 	case len(c.CreatedBy) > core.MaxOriginBytes || len(c.EndedBy) > core.MaxOriginBytes:
 		return fmt.Errorf("credential %d: by whom is longer than %d bytes", c.ID, core.MaxOriginBytes)
 	}

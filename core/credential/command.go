@@ -151,6 +151,9 @@ func (c *Credential) check() error {
 	case c.Method == 0 || c.Method >= numMethods:
 		return invalid("a credential is a token or a password, and only certificates are revoked without one")
 	case c.Principal == "" && c.Method == Certificate:
+		if c.EndSessions {
+			return invalid("whose sessions end needs a principal")
+		}
 	case !ValidPrincipal(c.Principal):
 		return invalid("%.300q is no principal; KIND:NAME is one", c.Principal)
 	case password && c.EndSessions:

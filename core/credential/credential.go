@@ -12,11 +12,10 @@
 // A credential's end is a moment of wall clocks, in its record: apply does not look
 // at it, whoever is asked to let somebody in does.
 //
-// What somebody leaves behind who was known by a credential when that ends, the
-// sessions that say so, lives on for its ttl; sessions that have none are closed at
-// once, and all if the credential says so. The record is marked until that is done.
-// The family closes nothing itself: how many sessions there are is not bounded by the
-// command. No session is opened any more by a credential that has ended ([core.Meta]).
+// What a principal leaves behind when its credential ends (its sessions) lives on
+// for its ttl, or is closed at once if the credential says so: then the record is
+// marked until all that is done. The family closes nothing itself: how many sessions
+// there are is not bounded by the command.
 //
 // # Invariants
 //
@@ -30,8 +29,6 @@ package credential
 
 import (
 	"cmp"
-	"encoding/hex"
-	"strconv"
 	"strings"
 	"time"
 
@@ -123,7 +120,7 @@ type Credential struct {
 
 	Grants      uint64 // of a password, beyond being who it is
 	Ends        Moment // from then on it lets nobody in; 0: until it is taken back
-	EndSessions bool   // with it all sessions that were opened by it end at once, and not only those without a ttl
+	EndSessions bool   // with it the sessions of the principal end at once
 
 	Created   Moment // by the proposer's clock
 	CreatedBy string // principal; "" of a member
@@ -132,39 +129,8 @@ type Credential struct {
 	EndedAt Moment
 	EndedBy string
 	Expired bool // its end had passed: nobody took it back
-	Closing bool // it has ended, and sessions that were opened by it are still to be closed
+	Closing bool // it has ended, and sessions of the principal are still to be closed
 }
-
-// Ref says which credential it is, as sessions name it that were opened by it: what
-// package auth makes of whom it lets in. "" of a password: nobody opens one by that.
-func (c *Credential) Ref() string {
-	switch c.Method {
-	case Token:
-		return refToken + c.ID.String()
-	case Certificate:
-		return refCertificate + hex.EncodeToString(c.Secret)
-	}
-	return ""
-}
-
-const refToken, refCertificate = "token:", "certificate:"
-
-// Over implements [core.Crediting]: what it has no record of any more has ended.
-func (t *tables) Over(ref string) bool {
-	if word, is := strings.CutPrefix(ref, refToken); is {
-		id, err := strconv.ParseUint(word, 10, 64)
-		c := t.of(incumbent.Index(id))
-		return err == nil && (c == nil || !c.Live())
-	}
-	if word, is := strings.CutPrefix(ref, refCertificate); is {
-		serial, err := hex.DecodeString(word)
-		return err == nil && t.certificate(serial) != nil
-	}
-	return false
-}
-
-// Closes reports whether a session that was opened by the credential ends with it.
-func (c *Credential) Closes(s *core.Session) bool { return c.EndSessions || s.TTL == 0 }
 
 // Live reports whether nothing has ended it yet but perhaps the time.
 func (c *Credential) Live() bool { return c.Ended == 0 }

@@ -100,7 +100,7 @@ func TestG12_ATokenFromItsCreationToItsEnd(t *testing.T) {
 		t.Errorf("the same token again: %v, %+v", kind, found)
 	}
 	gone, kind := apply(t, s, Command{Verb: End, ID: made.ID})
-	if kind != incumbent.OK || gone.EndedBy != "operator:ops" || gone.Expired || !gone.Closing || len(gone.Secret) > 0 || gone.LetsIn(at) {
+	if kind != incumbent.OK || gone.EndedBy != "operator:ops" || gone.Expired || gone.Closing || len(gone.Secret) > 0 || gone.LetsIn(at) {
 		t.Errorf("%v, %+v", kind, gone)
 	}
 	if now := Of(s.View()); now.Token(sum("a")) != nil || now.Tokens() || v.Token(sum("a")) == nil {
@@ -116,65 +116,6 @@ func TestG12_ATokenFromItsCreationToItsEnd(t *testing.T) {
 		t.Errorf("no such id: %v", kind)
 	}
 	reload(t, s, Family{})
-}
-
-// A session belongs to the credential by which its owner last opened it, and none is
-// opened by one that has ended.
-func TestG12_ASessionBelongsToACredential(t *testing.T) {
-	s := core.New(Family{})
-	a, _ := apply(t, s, token("a", "agent:a"))
-	b, _ := apply(t, s, token("b", "agent:a"))
-	serial := &Credential{Method: Certificate, Secret: []byte{0x0a, 0xff}}
-	open := func(id byte, who, ref string) (*core.Session, incumbent.Kind) {
-		cmd := core.OpenSessionCommand{ID: incumbent.SessionID{15: id}}
-		results := make([]core.Result, 1)
-		s.Apply([][]byte{cmd.Encode(core.Meta{Origin: core.Origin{Principal: who}, Credential: ref})}, results)
-		if results[0].Err != nil {
-			return nil, results[0].Err.Kind
-		}
-		return results[0].Session, incumbent.OK
-	}
-	for i, step := range []struct {
-		id        byte
-		who, by   string
-		want, has string
-	}{
-		{1, "agent:a", a.Ref(), "ok", a.Ref()},
-		{1, "agent:a", b.Ref(), "ok", b.Ref()},
-		{1, "operator:o", a.Ref(), "ok", b.Ref()}, // whose it is not
-		{2, "agent:a", a.Ref(), "ok", a.Ref()},
-		{3, "agent:c", serial.Ref(), "ok", serial.Ref()},
-		{4, "agent:d", "", "ok", ""},
-	} {
-		if got, kind := open(step.id, step.who, step.by); kind.String() != step.want || got.Credential != step.has {
-			t.Fatalf("step %d: %v, %+v", i, kind, got)
-		}
-	}
-	s = reload(t, s, Family{})
-	for _, c := range []Command{{Verb: End, ID: a.ID}, {Verb: Revoke, Secret: serial.Secret}} {
-		if got, kind := apply(t, s, c); kind != incumbent.OK || !got.Closing {
-			t.Fatal(kind, got)
-		}
-	}
-	for _, ref := range []string{a.Ref(), serial.Ref(), "token:77"} {
-		for _, id := range []byte{1, 2, 9} {
-			if got, kind := open(id, "agent:a", ref); kind != incumbent.Denied {
-				t.Errorf("session %d by %s, which has ended: %v, %+v", id, ref, kind, got)
-			}
-		}
-	}
-	if got, kind := open(2, "agent:a", b.Ref()); kind != incumbent.OK || got.Credential != b.Ref() {
-		t.Errorf("by one that is live: %v, %+v", kind, got)
-	}
-	// With it ends what has no ttl, and the rest if it says so.
-	for _, ttl := range []time.Duration{0, time.Minute} {
-		for _, all := range []bool{false, true} {
-			c := Credential{EndSessions: all}
-			if got := c.Closes(&core.Session{TTL: ttl}); got != (all || ttl == 0) {
-				t.Errorf("a session of ttl %v, all are to end: %v: %v", ttl, all, got)
-			}
-		}
-	}
 }
 
 // What has ended is marked until its sessions are closed, and stays until then.
@@ -272,10 +213,8 @@ func TestG39_CredentialsAreBounded(t *testing.T) {
 		t.Fatalf("beyond the limit: %v", kind)
 	}
 	for _, id := range []incumbent.Index{b.ID, a.ID} {
-		for _, verb := range []Verb{End, Settled} {
-			if _, kind := apply(t, s, Command{Verb: verb, ID: id}); kind != incumbent.OK {
-				t.Fatal(kind)
-			}
+		if _, kind := apply(t, s, Command{Verb: End, ID: id}); kind != incumbent.OK {
+			t.Fatal(kind)
 		}
 	}
 	if _, kind := apply(t, s, token("c", "agent:c")); kind != incumbent.OK || Of(s.View()).Get(b.ID) != nil || Of(s.View()).Get(a.ID) == nil {
@@ -366,6 +305,7 @@ func TestG27_WhatCannotBeIsRefused(t *testing.T) {
 		"no serial number":          {Verb: Revoke},
 		"a serial number with zero": {Verb: Revoke, Secret: []byte{0, 1}},
 		"a long serial number":      {Verb: Revoke, Secret: bytes.Repeat([]byte{1}, MaxSerialBytes+1)},
+		"nobody's sessions":         {Verb: Revoke, Secret: []byte{1}, EndSessions: true},
 		"a method of a revocation":  {Verb: Revoke, Method: Certificate, Secret: []byte{1}},
 	} {
 		results, changes := do(t, s, c)
@@ -432,7 +372,6 @@ func fullState(t testing.TB) *core.State {
 		token("d", "observer:d"),
 		{Verb: End, ID: 2, Expired: true},
 		{Verb: End, ID: 5},
-		{Verb: Settled, ID: 5},
 	} {
 		if _, kind := apply(t, s, c); kind != incumbent.OK {
 			t.Fatal(kind)
@@ -482,7 +421,7 @@ func TestG29_RecordsHaveOneForm(t *testing.T) {
 		"ended before it was made":          {ID: 3, Method: Token, Principal: "agent:a", Ended: 2},
 		"ended with its secret":             {ID: 1, Method: Token, Principal: "agent:a", Ended: 2, Secret: sum("a")},
 		"a certificate that lives":          {ID: 1, Method: Certificate, Secret: []byte{1}},
-		"sessions of a password":            {ID: 1, Method: Password, Scope: "*", Principal: "agent:a", Ended: 2, Closing: true},
+		"closing what does not end":         {ID: 1, Method: Token, Principal: "agent:a", Ended: 2, Closing: true},
 		"made by somebody with a long name": {ID: 1, Method: Token, Principal: "agent:a", Secret: sum("a"), CreatedBy: strings.Repeat("x", core.MaxOriginBytes+1)},
 		"no id":                             {Method: Token, Principal: "agent:a", Secret: sum("a")},
 	} {

@@ -47,12 +47,12 @@ func (n *naive) apply(c *Command) incumbent.Kind {
 	}
 	switch c.Verb {
 	case End:
-		if c.EndSessions && o.Method == Password {
+		if c.EndSessions && (o.Method == Password || o.Principal == "") {
 			return incumbent.Invalid
 		}
 		if o.Live() {
 			o.Ended, o.EndedAt, o.EndedBy, o.Expired, o.Secret = n.index, MomentOf(at), "operator:ops", c.Expired, nil
-			o.Closing = o.Method != Password
+			o.Closing = o.EndSessions
 		}
 		if c.EndSessions && !o.EndSessions {
 			o.EndSessions, o.Closing = true, true
@@ -109,7 +109,7 @@ func (n *naive) revoke(c Credential) incumbent.Kind {
 	if len(n.find(func(o *Credential) bool { return o.Method == Certificate })) >= n.limits.revocations {
 		return incumbent.TooLarge
 	}
-	c.Method, c.Ended, c.EndedAt, c.EndedBy, c.Closing = Certificate, n.index, MomentOf(at), "operator:ops", true
+	c.Method, c.Ended, c.EndedAt, c.EndedBy, c.Closing = Certificate, n.index, MomentOf(at), "operator:ops", c.EndSessions
 	n.all[c.ID] = c
 	return incumbent.OK
 }

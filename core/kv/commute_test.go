@@ -29,8 +29,6 @@ func TestG04_KeysCommuteWithExtensions(t *testing.T) {
 		want bool
 	}{
 		{"a put", put, meta, true},
-		{"a put of somebody whom policies let", put, core.Meta{Judged: 7}, true},
-		{"a session of a credential", open, core.Meta{Credential: "token:1"}, false},
 		{"a lock", kv.Command{Verb: kv.Acquire, Key: key, Session: session}, meta, true},
 		{"the end of a delay", kv.Command{Verb: kv.EndDelay, Key: key}, core.Meta{}, true},
 		{"a transaction of keys under a token", core.TxnCommand{If: []core.Condition{held}, Then: []core.Command{put, put}, Else: []core.Command{put}}, meta, true},

@@ -12,12 +12,15 @@ const (
 	fieldValue = iota
 	fieldFlags
 	fieldLock // session, lock index, on end, delay; and the end of a lock's delay
+	fieldMembership
 )
 
-var _ core.Fielded = Family{}
+const allFields = 1<<fieldValue | 1<<fieldFlags | 1<<fieldLock | 1<<fieldMembership
+
+var _ core.Parted = Family{}
 
 // Fields implements [core.Fielded].
-func (Family) Fields() []string { return []string{"value", "flags", "lock"} }
+func (Family) Fields() []string { return []string{"value", "flags", "lock", "membership"} }
 
 // Changed implements [core.Fielded].
 func (Family) Changed(before, after any) uint64 {
@@ -27,7 +30,7 @@ func (Family) Changed(before, after any) uint64 {
 	case o == n: // the end of a delay
 		return 1 << fieldLock
 	case o == nil || n == nil:
-		return 1<<fieldValue | 1<<fieldFlags | 1<<fieldLock
+		return allFields
 	}
 	var changed uint64
 	if !bytes.Equal(o.Value, n.Value) {
@@ -53,6 +56,8 @@ func (Family) Text(record any, field int) (text string, there bool) {
 		return string(e.Value), true
 	case fieldFlags:
 		return strconv.FormatUint(e.Flags, 10), true
+	case fieldMembership:
+		return "", true
 	}
 	return e.Session.String(), true
 }

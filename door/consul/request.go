@@ -17,7 +17,6 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
-	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/engine"
 )
 
@@ -268,9 +267,6 @@ func (r *request) propose(cmd core.Command, reserve bool, then func(core.Result)
 	d := r.door
 	r.attempt(func(done func(error, func())) {
 		call := engine.Call{Meta: core.Meta{Origin: r.origin(), Judged: r.who.judged}, Deadline: r.deadline(), Reserve: reserve}
-		if c, is := cmd.(catalog.Command); is && c.Verb == catalog.OpenSession {
-			call.Meta.Credential = r.who.principal.Credential()
-		}
 		d.engine.Execute(call, cmd, func(res core.Result) {
 			var err error
 			if res.Err != nil && !isAnswer(res.Err) {

@@ -16,7 +16,8 @@ type attaching struct {
 	id    uint64 // of the frame
 	place place  // in its lane, until the answer is filled in
 	what  attached
-	lost  string // reason; under s.mu
+	start *starting // that it is part of; nil: none
+	lost  string    // reason; under s.mu
 }
 
 // attach asks the lease service to bind a session to the stream.
@@ -29,15 +30,16 @@ func (s *stream) attach(id uint64, r *pb.Attach) error {
 	if err != nil {
 		return err
 	}
-	if err := s.attachIn(place, id, session, r.GetCounter()); err != nil {
+	err = s.attachIn(&attaching{s: s, id: id, place: place, what: attached{id: session, counter: r.GetCounter()}})
+	if err != nil {
 		s.door.leave(place)
-		return err
 	}
-	return nil
+	return err
 }
 
-// attachIn is attach in a place of its lane.
-func (s *stream) attachIn(place place, id uint64, session incumbent.SessionID, counter uint64) error {
+// attachIn attaches in a place of its lane, which is given back with the answer.
+func (s *stream) attachIn(a *attaching) error {
+	session, counter := a.what.id, a.what.counter
 	if err := s.door.allowSession(s.who, auth.SessionUse, session); err != nil {
 		return s.door.deniedUse(s.who, auth.SessionUse, session, err)
 	}
@@ -51,7 +53,6 @@ func (s *stream) attachIn(place place, id uint64, session incumbent.SessionID, c
 		return incumbent.Errorf(incumbent.TooLarge, "a stream carries up to %d sessions", MaxSessionsPerStream).
 			WithHint("open another stream")
 	}
-	a := &attaching{s: s, id: id, place: place, what: attached{id: session, counter: counter}}
 	s.door.leases.Attach(lease.Attachment{Session: session, Counter: counter, Lost: a.tellLost}, func(r core.Result) {
 		s.door.work.Put(func() { a.finish(r) })
 	})
@@ -92,8 +93,13 @@ func (a *attaching) answered() {
 }
 
 func (a *attaching) refuse(err error) {
+	if a.start != nil && a.start.reopens(err) {
+		a.s.door.leave(a.place)
+		return
+	}
 	a.answered()
 	a.s.refuse(a.id, err)
+	a.start.refused(err)
 }
 
 // reply answers. That deadlines could not be asked for does not undo what is done.
@@ -116,6 +122,10 @@ func (a *attaching) reply() {
 	}
 	f.fill(func(error) {
 		a.answered()
+		if a.start != nil {
+			a.start.attached(out)
+			return
+		}
 		s.reply(&pb.ServerFrame{Id: id, Answer: &pb.ServerFrame_Attached{Attached: out}})
 	})
 }

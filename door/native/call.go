@@ -89,9 +89,6 @@ func (d *Door) callOf(ctx context.Context, who *caller, o *operation) lease.Call
 
 func (d *Door) callBy(deadline time.Time, who *caller, o *operation) lease.Call {
 	c := lease.Call{Deadline: deadline, Origin: d.origin(who), Judged: o.judged}
-	if _, opens := o.command.(core.OpenSessionCommand); opens {
-		c.Credential = who.principal.Credential()
-	}
 	c.KeyID, c.KeyBase = o.logged(who)
 	return c
 }

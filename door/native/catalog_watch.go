@@ -24,16 +24,17 @@ func (s catalogService) WatchService(ctx context.Context, r *connect.Request[pb.
 // selectService checks what a caller wants to watch. Whatever is told of the service
 // stands under its topic, also changes of nodes.
 func (d *Door) selectService(who *caller, r *pb.WatchServiceRequest) (*selection, error) {
-	h := healthOf(&pb.HealthRequest{Namespace: r.Namespace, Service: r.Service})
+	h := healthOf(&pb.HealthRequest{Namespace: r.GetNamespace(), Service: r.GetService()})
 	if err := h.validate(); err != nil {
 		return nil, err
 	}
-	selector, err := selectorOf(engine.FamilyTopic(catalog.Number, catalog.ServiceTopic(h.namespace, h.service)), false, r.Fields)
+	selector, err := selectorOf(engine.FamilyTopic(catalog.Number, catalog.ServiceTopic(h.namespace, h.service)), false, r.GetFields())
 	if err != nil {
 		return nil, err
 	}
 	sel := &selection{
-		after: incumbent.Index(r.AfterIndex), who: who, action: calls.WatchService.Action(), selector: selector,
+		after: incumbent.Index(r.GetAfterIndex()), catchUp: r.GetCatchUp(), who: who, action: calls.WatchService.Action(), selector: selector,
+		form:    form{answer: fieldWatchService},
 		about:   incumbent.Name{Namespace: h.namespace, Lease: h.service},
 		records: &serviceRecords{health: h},
 	}
@@ -46,10 +47,21 @@ type serviceRecords struct {
 	health *health
 	node   string // of the last instance that was shown
 	id     string
+	same   bool // nothing has changed
+}
+
+// begin knows no more than that nothing of the service has changed.
+func (s *serviceRecords) begin(v *core.View, after incumbent.Index) (changes bool) {
+	s.node, s.id = "", ""
+	s.same = after > 0 && catalog.Of(v).ServiceIndex(s.health.namespace, s.health.service) <= after
+	return s.same
 }
 
 // next shows the instances that are there, each node before its services.
 func (s *serviceRecords) next(f *former, room *room, _ auth.Sight) (out []proto.Message, more bool) {
+	if s.same {
+		return nil, false
+	}
 	last := ""
 	catalog.Of(f.view).Instances(s.health.namespace, s.health.service, func(i *catalog.Instance) bool {
 		n := i.Service

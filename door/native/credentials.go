@@ -115,6 +115,9 @@ func revocationOf(in *pb.RevokeCredentialRequest) (*credential.Command, error) {
 		if c.Ends, err = momentIn("certificate.ends_unix_ms", is.Certificate.EndsUnixMs); err != nil {
 			return nil, err
 		}
+		if c.Principal == "" && c.EndSessions {
+			return nil, invalid("certificate.principal", "is needed to end sessions")
+		}
 	default:
 		return nil, invalid("which", "is missing: id or certificate")
 	}

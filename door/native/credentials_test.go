@@ -126,6 +126,7 @@ func TestCredentialsThatCannotBe(t *testing.T) {
 		"nothing": {}, "no id": {Which: &pb.RevokeCredentialRequest_Id{}},
 		"no serial number":     {Which: &pb.RevokeCredentialRequest_Certificate{Certificate: &pb.RevokedCertificate{Serial: "x"}}},
 		"no certificate":       {Which: &pb.RevokeCredentialRequest_Certificate{}},
+		"nobody's sessions":    {EndSessions: true, Which: &pb.RevokeCredentialRequest_Certificate{Certificate: &pb.RevokedCertificate{Serial: "1"}}},
 		"a principal of sorts": {Which: &pb.RevokeCredentialRequest_Certificate{Certificate: &pb.RevokedCertificate{Serial: "1", Principal: "a"}}},
 	} {
 		if _, err := c.Revoke(t.Context(), connect.NewRequest(r)); kindOf(err) != incumbent.Invalid {

@@ -79,7 +79,7 @@ func lockCommand(in *pb.LockRequest) (*kv.Command, error) {
 	}
 	c := &kv.Command{
 		Verb: kv.Acquire, Key: keyIn(in.Namespace, in.Key), Value: in.Value, Flags: in.Flags,
-		Session: session, Delay: time.Duration(in.LockDelayMs) * time.Millisecond,
+		Session: session, Delay: time.Duration(in.LockDelayMs) * time.Millisecond, Lazy: in.Lazy,
 	}
 	switch in.OnEnd {
 	case pb.OnEnd_ON_END_UNSPECIFIED, pb.OnEnd_ON_END_KEEP:

@@ -26,7 +26,29 @@ type keyRecords struct {
 	key    kv.Key
 	prefix bool
 	values pb.WatchedValues
-	at     kv.Key // the last that was shown
+	at     kv.Key          // the last that was shown
+	since  incumbent.Index // what was modified later is shown
+}
+
+// begin: what was deleted is no longer there to be shown.
+func (s *keyRecords) begin(v *core.View, after incumbent.Index) (changes bool) {
+	s.at, s.since = kv.Key{}, 0
+	if after == 0 || s.lastDeletion(kv.Of(v)) > after {
+		return false
+	}
+	s.since = after
+	return true
+}
+
+// lastDeletion is that of a key that is not there, or may be.
+func (s *keyRecords) lastDeletion(v *kv.View) incumbent.Index {
+	switch {
+	case s.prefix:
+		return v.Deleted(s.key, func() bool { return true })
+	case v.Entry(s.key) != nil:
+		return 0
+	}
+	return v.Gone(s.key)
 }
 
 // selectKeys checks what a caller wants to watch.
@@ -51,7 +73,7 @@ func (d *Door) selectKeys(who *caller, r *pb.WatchKeysRequest) (*selection, erro
 		return nil, err
 	}
 	sel := &selection{
-		after: incumbent.Index(r.GetAfterIndex()), who: who, action: calls.WatchKeys.Action(), about: nameOfKey(k), prefix: r.GetPrefix(), selector: selector,
+		after: incumbent.Index(r.GetAfterIndex()), catchUp: r.GetCatchUp(), who: who, action: calls.WatchKeys.Action(), about: nameOfKey(k), prefix: r.GetPrefix(), selector: selector,
 		form: form{answer: fieldWatchKeys, values: values}, records: &keyRecords{key: k, prefix: r.GetPrefix(), values: values},
 	}
 	_, err = sel.sight(d)
@@ -62,6 +84,9 @@ func (d *Door) selectKeys(who *caller, r *pb.WatchKeysRequest) (*selection, erro
 func (s *keyRecords) next(f *former, room *room, sight auth.Sight) (out []proto.Message, more bool) {
 	keyOnly := s.values == pb.WatchedValues_WATCHED_VALUES_NONE
 	take := func(e *kv.Entry) bool {
+		if e.Modified <= s.since {
+			return true
+		}
 		if room.full() {
 			more = true
 			return false

@@ -23,6 +23,7 @@ const (
 	DefaultPage          = 1_000   // where the request names no limit
 	MaxTokens            = 10_000  // in one extend_tokens
 	MaxFrames            = 1_024   // in one message of a stream
+	MaxThen              = 256     // that wait for the session of one start
 	MaxSessionsPerStream = 1_000   // attached to one stream
 	MaxWatchesPerStream  = 100     // open on one stream
 	MaxWaitsPerStream    = 1_000   // unanswered wait_released on one stream

@@ -15,7 +15,7 @@
 //	wait.go      block until released; watch.go watches over Connect, stream_watch.go over streams, piece.go their messages
 //	upgrade.go   a request becomes a parked connection
 //	decode.go    the hot frames, read by hand; encode.go written; WebSocket framing is package websocket
-//	stream.go    a stream; gather.go its hot path; requests.go all else
+//	stream.go    a stream; gather.go its hot path; requests.go all else; start.go how an agent begins
 //
 // The door knows its protocol and nothing else. What it needs of others is in
 // [Config].

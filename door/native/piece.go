@@ -54,6 +54,8 @@ const (
 	fieldFirst     = 5  // WatchResponse, WatchKeysResponse
 	fieldWatch     = 7  // ServerFrame
 	fieldWatchKeys = 12 // ServerFrame
+
+	fieldWatchService = 24 // ServerFrame
 )
 
 // mark is what a WatchResponse says besides its events.
@@ -180,7 +182,7 @@ func appendEvent(b []byte, m proto.Message) []byte {
 // with events of size bytes, which follow it.
 func watchFrame(id uint64, answer protowire.Number, size int, m mark) []byte {
 	body := size + m.size()
-	frame := sizeVarintField(id) + 1 + protowire.SizeBytes(body)
+	frame := sizeVarintField(id) + protowire.SizeTag(answer) + protowire.SizeBytes(body)
 	message := 1 + protowire.SizeBytes(frame)
 	b := make([]byte, 0, websocket.MaxHeader+32)
 	b = websocket.AppendHead(b, ws.OpBinary, message)

@@ -38,17 +38,25 @@ func (s *stream) begin(w *bench, f *pb.ClientFrame, deadline time.Time) error {
 	case *pb.ClientFrame_WatchKeys:
 		sel, err := s.door.selectKeys(s.who, r.WatchKeys)
 		return s.watch(f.Id, sel, err)
+	case *pb.ClientFrame_WatchService:
+		sel, err := s.door.selectService(s.who, r.WatchService)
+		return s.watch(f.Id, sel, err)
 	case *pb.ClientFrame_WaitReleased:
 		return s.waitReleased(f.Id, r.WaitReleased)
 	case *pb.ClientFrame_ExtendTokens, *pb.ClientFrame_Beat:
 		return s.beginHot(w, f)
 	}
+	return s.count(func() error { return s.beginCounted(w, f, deadline) })
+}
+
+// count begins what has one answer, if not too much is under way.
+func (s *stream) count(begin func() error) error {
 	if s.underWay.Add(1) > MaxOpsPerStream {
 		s.underWay.Add(-1)
 		return incumbent.Errorf(incumbent.Overloaded, "%d requests of this stream are under way, the limit", MaxOpsPerStream).
 			WithHint("wait for answers before sending more")
 	}
-	err := s.beginCounted(w, f, deadline)
+	err := begin()
 	if err != nil {
 		s.underWay.Add(-1)
 	}
@@ -73,6 +81,8 @@ func (s *stream) beginCounted(w *bench, f *pb.ClientFrame, deadline time.Time) e
 		return s.operation(w, f.Id, r.Operation, deadline)
 	case *pb.ClientFrame_Attach:
 		return s.attach(f.Id, r.Attach)
+	case *pb.ClientFrame_Start:
+		return s.start(f.Id, r.Start, deadline)
 	case *pb.ClientFrame_Get:
 		return s.read(f.Id, calls.GetLease.LaneOfRead(r.Get.GetStale()), r.Get.GetStale(), func(fm *former) (*pb.ServerFrame, error) {
 			out, err := fm.get(s.who, r.Get)
@@ -135,9 +145,10 @@ func (s *stream) extendOne(w *bench, id uint64, in *pb.Extension) error {
 	return nil
 }
 
-// settle hands gathered extensions on if any are of this stream.
+// settle hands gathered extensions on if any are of this stream. What waited for a
+// session (w is nil) has no place among them.
 func (s *stream) settle(w *bench) {
-	if s.turn == w.turn && len(w.gather.frames) > 0 {
+	if w != nil && s.turn == w.turn && len(w.gather.frames) > 0 {
 		s.door.flush(w)
 	}
 }

@@ -41,6 +41,7 @@ type streamWatch struct {
 	reader *watch.Reader
 	shown  *former // of the snapshot; nil once it was sent
 	begun  bool    // sel.after is the index to follow after, and exists
+	anew   bool    // the history has nothing for it any more
 	fresh  bool    // following, and nothing said yet
 	said   incumbent.Index
 }
@@ -91,17 +92,7 @@ func (s *stream) watch(id uint64, sel *selection, refusal error) error {
 		w.kick()
 		return nil
 	}
-	s.door.confirm(func(err error) {
-		s.door.work.Put(func() {
-			s.door.leave(place)
-			if err != nil {
-				w.fail(err)
-				return
-			}
-			w.start.Store(s.door.former(nil))
-			w.kick()
-		})
-	})
+	w.awaitState(func() { s.door.leave(place) })
 	return nil
 }
 
@@ -218,13 +209,13 @@ func (w *streamWatch) run(p *pumping) (again bool) {
 			return false // the state is not confirmed yet
 		}
 		if err := w.subscribe(); err != nil {
-			w.fail(err)
+			w.behind(err)
 			return false
 		}
 	}
 	batch, err := w.reader.Pull(p.events[:0], pullEvents, pullBytes)
 	if err != nil {
-		w.fail(err)
+		w.behind(err)
 		return false
 	}
 	p.events = batch.Events
@@ -270,12 +261,53 @@ func (w *streamWatch) begin() error {
 	switch {
 	case f == nil:
 		return nil
-	case w.sel.after == 0:
-		w.shown = f
+	case w.sel.after == 0 || w.anew:
+		w.restart(f)
+		return nil
+	}
+	err := exists(w.sel.after, f.view)
+	if err != nil && w.sel.catchUp {
+		w.restart(f)
 		return nil
 	}
 	w.begun = true
-	return exists(w.sel.after, f.view)
+	return err
+}
+
+// restart has a confirmed state shown, as far as it is not known to the client.
+func (w *streamWatch) restart(f *former) {
+	w.sel.restart(f.view, w.said)
+	w.shown, w.anew = f, false
+}
+
+// behind ends a watch that the history has nothing for any more, or begins it anew.
+func (w *streamWatch) behind(err error) {
+	if !w.sel.catchUp || incumbent.KindOf(err) != incumbent.Compacted {
+		w.fail(err)
+		return
+	}
+	if w.reader != nil {
+		w.reader.Close()
+		w.reader = nil
+	}
+	w.begun, w.anew = false, true
+	w.awaitState(func() {})
+}
+
+// awaitState has a pump begin with a state that is confirmed from now on.
+func (w *streamWatch) awaitState(confirmed func()) {
+	d := w.s.door
+	d.confirm(func(err error) {
+		d.work.Put(func() {
+			confirmed()
+			if err != nil {
+				w.fail(err)
+				return
+			}
+			w.start.Store(d.former(nil))
+			w.kick()
+		})
+	})
 }
 
 func (w *streamWatch) subscribe() error {
@@ -293,7 +325,7 @@ func (w *streamWatch) snapshot(p *pumping, sight auth.Sight) {
 	}
 	if !shown.mark.more {
 		at := shown.mark.progress
-		w.sel.after, w.said, w.shown, w.begun = at, at, nil, true
+		w.sel.after, w.said, w.shown, w.begun, w.fresh = at, at, nil, true, false
 	}
 	w.emit(p, append(p.bufs[:0], watchFrame(w.id, w.sel.form.answer, len(b), shown.mark), b))
 }

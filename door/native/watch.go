@@ -26,6 +26,8 @@ const present = "present"
 // alone has it.
 type selection struct {
 	after    incumbent.Index // 0: begin with a snapshot
+	catchUp  bool            // where the history back to it is gone, begin anew
+	changes  bool            // the snapshot is of what has changed, not of all there is
 	selector watch.Selector
 	form     form
 	records  records
@@ -76,16 +78,28 @@ func nameOfEvent(e *watch.Event) incumbent.Name {
 
 // records are what a snapshot shows, a piece at a time.
 type records interface {
+	// begin goes back to the beginning, of what has changed after an index if the view
+	// says what that is, or (0) of all there is. It reports which of both.
+	begin(v *core.View, after incumbent.Index) (changes bool)
 	// next takes what comes behind the last piece into the room, as events, and
 	// reports whether there may be more. What may not be seen is left out.
 	next(f *former, r *room, sight auth.Sight) (events []proto.Message, more bool)
+}
+
+// restart has the watch begin anew at a view, which is confirmed: with what has changed
+// after an index, where the view says that.
+func (s *selection) restart(v *core.View, after incumbent.Index) {
+	if after > v.Index() {
+		after = 0 // of another history
+	}
+	s.begun, s.changes = false, s.records.begin(v, after)
 }
 
 // snapshot takes the next piece of what matches in a view.
 func (s *selection) snapshot(f *former, may auth.Sight) *piece {
 	f.sight = sight{all: !s.form.hides}
 	events, more := s.records.next(f, &room{left: pullEvents, bytes: pullBytes}, may)
-	p := &piece{door: f.d, form: s.form, shown: events, mark: mark{snapshot: true, more: more, first: !s.begun}}
+	p := &piece{door: f.d, form: s.form, shown: events, mark: mark{snapshot: !s.changes, more: more, first: !s.changes && !s.begun}}
 	if s.begun = true; !more {
 		p.mark.progress = f.view.Index()
 	}
@@ -97,6 +111,15 @@ type leaseRecords struct {
 	name   incumbent.Name
 	prefix bool
 	at     incumbent.Name // the last that was looked at
+	same   bool           // nothing has changed
+}
+
+// begin knows no more than that one lease is as it was: of those that are gone nothing
+// is kept.
+func (s *leaseRecords) begin(v *core.View, after incumbent.Index) (changes bool) {
+	l := v.Lease(s.name)
+	s.at, s.same = incumbent.Name{}, !s.prefix && after > 0 && l != nil && l.Modified <= after
+	return s.same
 }
 
 // selectLeases checks what a caller wants to watch.
@@ -118,7 +141,7 @@ func (d *Door) selectLeases(who *caller, r *pb.WatchRequest) (*selection, error)
 		return nil, err
 	}
 	sel := &selection{
-		after: incumbent.Index(r.AfterIndex), who: who, action: calls.WatchLeases.Action(), about: name, prefix: r.Prefix, selector: selector,
+		after: incumbent.Index(r.AfterIndex), catchUp: r.CatchUp, who: who, action: calls.WatchLeases.Action(), about: name, prefix: r.Prefix, selector: selector,
 		form: form{answer: fieldWatch}, records: &leaseRecords{name: name, prefix: r.Prefix},
 	}
 	_, err = sel.sight(d)
@@ -131,15 +154,15 @@ func selectorOf(t watch.Topic, prefix bool, fields []string) (watch.Selector, er
 	if len(fields) > maxFields {
 		return watch.Selector{}, invalid("fields", "are %d, limit is %d", len(fields), maxFields)
 	}
-	named, err := engine.ParseFields(t.Kind, fields)
-	if err != nil {
-		return watch.Selector{}, inField("fields", err)
-	}
 	s := watch.Exact(t)
 	if prefix {
 		s = watch.Prefix(t.Kind, t.Scope, t.Name)
 	}
-	return s.Changing(named), nil
+	s, err := engine.Changing(s, t.Kind, fields)
+	if err != nil {
+		return watch.Selector{}, inField("fields", err)
+	}
+	return s, nil
 }
 
 // next shows the leases that are held.
@@ -148,6 +171,9 @@ func (s *leaseRecords) next(f *former, room *room, sight auth.Sight) (out []prot
 		e := &pb.LeaseEvent{Index: uint64(l.Modified), What: present, Lease: f.lease(l), PreviousHolder: l.PreviousHolder}
 		room.use(e)
 		out = append(out, e)
+	}
+	if s.same {
+		return nil, false
 	}
 	if !s.prefix {
 		if l := f.view.Lease(s.name); !l.Free() && sight.Sees(s.name) {
@@ -221,24 +247,29 @@ func (d *Door) watchSelected(ctx context.Context, sel *selection, send func(any)
 		return err
 	}
 	admitted()
-	from := sel.after
-	if from == 0 {
-		from, err = d.sendSnapshot(ctx, sel, send)
-	} else {
-		err = d.awaitIndex(ctx, from)
+	for from := sel.after; ; {
+		if from > 0 {
+			if err = d.awaitIndex(ctx, from); err == nil {
+				from, err = d.follow(ctx, sel, from, send)
+			}
+			if !sel.catchUp || incumbent.KindOf(err) != incumbent.Compacted {
+				return err
+			}
+		}
+		if from, err = d.sendSnapshot(ctx, sel, from, send); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
-	return d.follow(ctx, sel, from, send)
 }
 
-// sendSnapshot sends what matches in a confirmed state, and returns its index.
-func (d *Door) sendSnapshot(ctx context.Context, sel *selection, send func(any) error) (incumbent.Index, error) {
+// sendSnapshot sends what matches in a confirmed state, or of that what has changed
+// after an index, and returns the index of the state.
+func (d *Door) sendSnapshot(ctx context.Context, sel *selection, after incumbent.Index, send func(any) error) (incumbent.Index, error) {
 	if err := d.confirmed(ctx); err != nil {
 		return 0, err
 	}
 	f := d.former(nil)
+	sel.restart(f.view, after)
 	for more := true; more; {
 		sight, err := sel.sight(d)
 		if err != nil {
@@ -278,8 +309,8 @@ func exists(i incumbent.Index, confirmed *core.View) error {
 }
 
 // follow sends what happens after an index, and where nothing does, how far
-// that is certain.
-func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index, send func(any) error) error {
+// that is certain. It returns how far all was sent when it ended.
+func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index, send func(any) error) (said incumbent.Index, err error) {
 	woken := make(chan struct{}, 1)
 	reader, err := d.hub.Subscribe(from, func() {
 		select {
@@ -288,28 +319,28 @@ func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index,
 		}
 	}, sel.selector)
 	if err != nil {
-		return err
+		return from, err
 	}
 	defer reader.Close()
 	tick := time.NewTicker(d.progressEvery)
 	defer tick.Stop()
 	var buf []*watch.Event
-	for said := from; ; {
+	for said = from; ; {
 		changed := d.rulesChanged()
 		batch, err := reader.Pull(buf[:0], pullEvents, pullBytes)
 		if err != nil {
-			return err
+			return said, err
 		}
 		sight, err := sel.sight(d)
 		if err != nil {
-			return err
+			return said, err
 		}
 		buf = batch.Events
 		batch.Events = sel.seen(sight, batch.Events)
 		if len(batch.Events) > 0 {
 			said = batch.Progress
 			if err := send(d.piece(sel.form, batch)); err != nil {
-				return err
+				return said, err
 			}
 			clear(buf) // history may be done with them
 		}
@@ -323,11 +354,11 @@ func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index,
 			if p := reader.Progress(); p > said {
 				said = p
 				if err := send(d.piece(sel.form, watch.Batch{Progress: p})); err != nil {
-					return err
+					return said, err
 				}
 			}
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return said, context.Cause(ctx)
 		}
 	}
 }

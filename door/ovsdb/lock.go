@@ -120,7 +120,7 @@ func (c *conn) claimLater(l *lock) {
 func (c *conn) openSession() {
 	s, d := &c.session.locks, c.door
 	cmd := core.OpenSessionCommand{ID: s.session, TTL: lockTTL}
-	d.engine.Leases().OpenSession(lease.Call{Origin: c.who.origin(), Credential: c.who.principal.Credential()}, cmd, func(r core.Result) {
+	d.engine.Leases().OpenSession(lease.Call{Origin: c.who.origin()}, cmd, func(r core.Result) {
 		c.do(func() { c.opened(r) })
 	})
 }

@@ -86,28 +86,4 @@ var ofCredentials = []mutant{
 		search:  "if !a.trusts(p.Proof) || a.book.Revoked",
 		replace: "if a.book.Revoked",
 	},
-	{
-		name: "a session is opened behind the end of its credential", guarantee: "G12",
-		file: "core/session.go", pkg: "./core/credential", test: "^TestG12_ASessionBelongsToACredential$",
-		search:  "\tif err := s.ended(c); err != nil {\n\t\treturn Result{Err: err}\n\t}\n\tif s.sessions.Len()",
-		replace: "\tif s.sessions.Len()",
-	},
-	{
-		name: "a session stays with the credential that opened it first", guarantee: "G12",
-		file: "core/session.go", pkg: "./core/credential", test: "^TestG12_ASessionBelongsToACredential$",
-		search:  "\t\t\ts.reopen(c, o)\n",
-		replace: "",
-	},
-	{
-		name: "a session without a ttl outlives its credential", guarantee: "G12",
-		file: "core/credential/credential.go", pkg: "./core/credential", test: "^TestG12_ASessionBelongsToACredential$",
-		search:  "return c.EndSessions || s.TTL == 0",
-		replace: "return c.EndSessions",
-	},
-	{
-		name: "keys that a policy lets somebody store hold extensions up", guarantee: "G04",
-		file: "core/commute.go", pkg: "./core/kv", test: "^TestG04_KeysCommuteWithExtensions$",
-		search:  "if num >= opClaim {",
-		replace: "if num > 3 {",
-	},
 }

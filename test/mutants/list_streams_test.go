@@ -29,7 +29,7 @@ var ofStreams = []mutant{
 	{
 		name: "a member that is behind takes itself for the cluster", guarantee: "G14",
 		file: "door/native/stream_watch.go", pkg: "./door/native", test: "^TestG14_G16_ResumeAfterAnIndexToCome$",
-		search:  "\ts.door.confirm(func(err error) {\n",
+		search:  "\td.confirm(func(err error) {\n",
 		replace: "\tfunc(done func(error)) { done(nil) }(func(err error) {\n",
 	},
 	{
@@ -47,8 +47,26 @@ var ofStreams = []mutant{
 	{
 		name: "a change of another field wakes who names fields", guarantee: "G19",
 		file: "watch/selector.go", pkg: "./door/native", test: "^TestG19_WatchersAreWokenForTheirFields$",
-		search:  "return x.changed&fields != 0",
+		search:  "return x.changed&s.fields != 0 || ",
+		replace: "return x.changed != 0 || ",
+	},
+	{
+		name: "a change of another part wakes who names parts", guarantee: "G19",
+		file: "core/kv/part.go", pkg: "./door/native", test: "^TestG19_WatchersAreToldOfTheirPartsAlone$",
+		search:  "return had != has || !reflect.DeepEqual(x, y)",
 		replace: "return true",
+	},
+	{
+		name: "a watch that catches up is not told of what was deleted", guarantee: "G16",
+		file: "door/native/keys_watch.go", pkg: "./door/native", test: "^TestG16_CatchingUpWithoutHistory$",
+		search:  "if after == 0 || s.lastDeletion(kv.Of(v)) > after {",
+		replace: "if after == 0 {",
+	},
+	{
+		name: "what waits for a session is begun without it", guarantee: "G12",
+		file: "door/native/start.go", pkg: "./door/native", test: "^TestG12_AStartNeedsTheSession$",
+		search:  "\tfor _, f := range st.then {\n\t\tst.s.refuse(f.GetId(), err)\n\t}\n",
+		replace: "\tst.attached(nil)\n",
 	},
 	{
 		name: "who selects by a value is not told that it was given up", guarantee: "G15",

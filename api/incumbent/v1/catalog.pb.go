@@ -1377,8 +1377,10 @@ type WatchServiceRequest struct {
 	// instances that there are.
 	AfterIndex uint64 `protobuf:"varint,3,opt,name=after_index,json=afterIndex,proto3" json:"after_index,omitempty"`
 	// Only changes in which one of these fields changed: node, service, status, output,
-	// address, port, tags, meta, other. What comes or goes changes in all. Empty: all.
+	// address, port, tags, meta, other, membership (that it comes or goes). What comes or
+	// goes changes in all. "meta/KEY" is one pair of the meta. Empty: all.
 	Fields        []string `protobuf:"bytes,4,rep,name=fields,proto3" json:"fields,omitempty"`
+	CatchUp       bool     `protobuf:"varint,5,opt,name=catch_up,json=catchUp,proto3" json:"catch_up,omitempty"` // as in WatchKeysRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1439,6 +1441,13 @@ func (x *WatchServiceRequest) GetFields() []string {
 		return x.Fields
 	}
 	return nil
+}
+
+func (x *WatchServiceRequest) GetCatchUp() bool {
+	if x != nil {
+		return x.CatchUp
+	}
+	return false
 }
 
 // WatchServiceResponse is what WatchResponse is, field by field, with other events.
@@ -1764,13 +1773,14 @@ const file_incumbent_v1_catalog_proto_rawDesc = "" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x15\n" +
 	"\x06age_ms\x18\x03 \x01(\rR\x05ageMs\x12%\n" +
 	"\x0emodified_index\x18\x04 \x01(\x04R\rmodifiedIndex\x12\x12\n" +
-	"\x04hash\x18\x05 \x01(\fR\x04hash\"\x86\x01\n" +
+	"\x04hash\x18\x05 \x01(\fR\x04hash\"\xa1\x01\n" +
 	"\x13WatchServiceRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x18\n" +
 	"\aservice\x18\x02 \x01(\tR\aservice\x12\x1f\n" +
 	"\vafter_index\x18\x03 \x01(\x04R\n" +
 	"afterIndex\x12\x16\n" +
-	"\x06fields\x18\x04 \x03(\tR\x06fields\"\xb7\x01\n" +
+	"\x06fields\x18\x04 \x03(\tR\x06fields\x12\x19\n" +
+	"\bcatch_up\x18\x05 \x01(\bR\acatchUp\"\xb7\x01\n" +
 	"\x14WatchServiceResponse\x122\n" +
 	"\x06events\x18\x01 \x03(\v2\x1a.incumbent.v1.CatalogEventR\x06events\x12%\n" +
 	"\x0eprogress_index\x18\x02 \x01(\x04R\rprogressIndex\x12\x1a\n" +

@@ -138,7 +138,7 @@ type Credential struct {
 	CreatedUnixMs int64                  `protobuf:"varint,6,opt,name=created_unix_ms,json=createdUnixMs,proto3" json:"created_unix_ms,omitempty"`
 	CreatedBy     string                 `protobuf:"bytes,7,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`        // principal
 	EndsUnixMs    int64                  `protobuf:"varint,8,opt,name=ends_unix_ms,json=endsUnixMs,proto3" json:"ends_unix_ms,omitempty"`  // from then on it lets nobody in; 0: it has no end
-	EndSessions   bool                   `protobuf:"varint,9,opt,name=end_sessions,json=endSessions,proto3" json:"end_sessions,omitempty"` // with it all sessions that were opened by it end at once; else those that have no ttl, and others after it
+	EndSessions   bool                   `protobuf:"varint,9,opt,name=end_sessions,json=endSessions,proto3" json:"end_sessions,omitempty"` // with it the principal's sessions end at once, else after their ttl
 	State         CredentialState        `protobuf:"varint,10,opt,name=state,proto3,enum=incumbent.v1.CredentialState" json:"state,omitempty"`
 	EndedUnixMs   int64                  `protobuf:"varint,11,opt,name=ended_unix_ms,json=endedUnixMs,proto3" json:"ended_unix_ms,omitempty"` // when it was revoked, or found to be over
 	EndedBy       string                 `protobuf:"bytes,12,opt,name=ended_by,json=endedBy,proto3" json:"ended_by,omitempty"`                // principal; empty: a member
@@ -718,7 +718,7 @@ func (*RevokeCredentialRequest_Certificate) isRevokeCredentialRequest_Which() {}
 type RevokedCertificate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Serial        string                 `protobuf:"bytes,1,opt,name=serial,proto3" json:"serial,omitempty"`                              // in hexadecimal
-	Principal     string                 `protobuf:"bytes,2,opt,name=principal,proto3" json:"principal,omitempty"`                        // whose it is, for people
+	Principal     string                 `protobuf:"bytes,2,opt,name=principal,proto3" json:"principal,omitempty"`                        // whose it is; needed for end_sessions
 	EndsUnixMs    int64                  `protobuf:"varint,3,opt,name=ends_unix_ms,json=endsUnixMs,proto3" json:"ends_unix_ms,omitempty"` // the end of the certificate, behind which its record is not needed; 0: it stays
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -979,6 +979,7 @@ type LockRequest struct {
 	OnEnd         OnEnd                  `protobuf:"varint,6,opt,name=on_end,json=onEnd,proto3,enum=incumbent.v1.OnEnd" json:"on_end,omitempty"`
 	LockDelayMs   uint32                 `protobuf:"varint,7,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"` // in which nobody locks it after the session's end; at most 60,000
 	Idempotency   *Idempotency           `protobuf:"bytes,8,opt,name=idempotency,proto3" json:"idempotency,omitempty"`
+	Lazy          bool                   `protobuf:"varint,9,opt,name=lazy,proto3" json:"lazy,omitempty"` // do nothing if all of that is so: the index of the entry stays
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1067,6 +1068,13 @@ func (x *LockRequest) GetIdempotency() *Idempotency {
 		return x.Idempotency
 	}
 	return nil
+}
+
+func (x *LockRequest) GetLazy() bool {
+	if x != nil {
+		return x.Lazy
+	}
+	return false
 }
 
 type LockResponse struct {
@@ -1267,9 +1275,16 @@ type WatchKeysRequest struct {
 	// of what matches.
 	AfterIndex uint64        `protobuf:"varint,4,opt,name=after_index,json=afterIndex,proto3" json:"after_index,omitempty"`
 	Values     WatchedValues `protobuf:"varint,5,opt,name=values,proto3,enum=incumbent.v1.WatchedValues" json:"values,omitempty"`
-	// Only changes in which one of these fields changed: value, flags, lock. An entry
-	// that comes or goes changes in all. Empty: all changes.
-	Fields        []string `protobuf:"bytes,6,rep,name=fields,proto3" json:"fields,omitempty"`
+	// Only changes in which one of these fields changed: value, flags, lock, membership
+	// (that it comes or goes). An entry that comes or goes changes in all. Of values in
+	// JSON a part can be named by its pointer (RFC 6901): "value/charm/url"; of one that
+	// comes or goes the parts that it has change. Empty: all changes.
+	Fields []string `protobuf:"bytes,6,rep,name=fields,proto3" json:"fields,omitempty"`
+	// Where the history back to after_index is gone, or the cluster has not come to it:
+	// begin with what has changed since, as events that are "present", if the state says
+	// what that is, else with a snapshot. Who reads too slowly goes on so as well.
+	// Between such beginnings changes were not told one by one.
+	CatchUp       bool `protobuf:"varint,7,opt,name=catch_up,json=catchUp,proto3" json:"catch_up,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1344,6 +1359,13 @@ func (x *WatchKeysRequest) GetFields() []string {
 		return x.Fields
 	}
 	return nil
+}
+
+func (x *WatchKeysRequest) GetCatchUp() bool {
+	if x != nil {
+		return x.CatchUp
+	}
+	return false
 }
 
 // WatchKeysResponse is what WatchResponse is, field by field, with other events.
@@ -1571,7 +1593,7 @@ const file_incumbent_v1_kv_proto_rawDesc = "" +
 	"\x0eDeleteResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x18\n" +
 	"\adeleted\x18\x02 \x01(\rR\adeleted\x12,\n" +
-	"\x05entry\x18\x03 \x01(\v2\x16.incumbent.v1.KeyValueR\x05entry\"\x90\x02\n" +
+	"\x05entry\x18\x03 \x01(\v2\x16.incumbent.v1.KeyValueR\x05entry\"\xa4\x02\n" +
 	"\vLockRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x14\n" +
@@ -1580,7 +1602,8 @@ const file_incumbent_v1_kv_proto_rawDesc = "" +
 	"\asession\x18\x05 \x01(\tR\asession\x12*\n" +
 	"\x06on_end\x18\x06 \x01(\x0e2\x13.incumbent.v1.OnEndR\x05onEnd\x12\"\n" +
 	"\rlock_delay_ms\x18\a \x01(\rR\vlockDelayMs\x12;\n" +
-	"\vidempotency\x18\b \x01(\v2\x19.incumbent.v1.IdempotencyR\vidempotency\"R\n" +
+	"\vidempotency\x18\b \x01(\v2\x19.incumbent.v1.IdempotencyR\vidempotency\x12\x12\n" +
+	"\x04lazy\x18\t \x01(\bR\x04lazy\"R\n" +
 	"\fLockResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12,\n" +
 	"\x05entry\x18\x02 \x01(\v2\x16.incumbent.v1.KeyValueR\x05entry\"\xc2\x01\n" +
@@ -1593,7 +1616,7 @@ const file_incumbent_v1_kv_proto_rawDesc = "" +
 	"\vidempotency\x18\x06 \x01(\v2\x19.incumbent.v1.IdempotencyR\vidempotency\"T\n" +
 	"\x0eUnlockResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12,\n" +
-	"\x05entry\x18\x02 \x01(\v2\x16.incumbent.v1.KeyValueR\x05entry\"\xc8\x01\n" +
+	"\x05entry\x18\x02 \x01(\v2\x16.incumbent.v1.KeyValueR\x05entry\"\xe3\x01\n" +
 	"\x10WatchKeysRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x16\n" +
@@ -1601,7 +1624,8 @@ const file_incumbent_v1_kv_proto_rawDesc = "" +
 	"\vafter_index\x18\x04 \x01(\x04R\n" +
 	"afterIndex\x123\n" +
 	"\x06values\x18\x05 \x01(\x0e2\x1b.incumbent.v1.WatchedValuesR\x06values\x12\x16\n" +
-	"\x06fields\x18\x06 \x03(\tR\x06fields\"\xb0\x01\n" +
+	"\x06fields\x18\x06 \x03(\tR\x06fields\x12\x19\n" +
+	"\bcatch_up\x18\a \x01(\bR\acatchUp\"\xb0\x01\n" +
 	"\x11WatchKeysResponse\x12.\n" +
 	"\x06events\x18\x01 \x03(\v2\x16.incumbent.v1.KeyEventR\x06events\x12%\n" +
 	"\x0eprogress_index\x18\x02 \x01(\x04R\rprogressIndex\x12\x1a\n" +

@@ -2602,6 +2602,7 @@ type WatchRequest struct {
 	// Only changes in which one of these fields changed: holder (with token and
 	// session), ttl, pins, offered, critical, revoking, queue. Empty: all changes.
 	Fields        []string `protobuf:"bytes,4,rep,name=fields,proto3" json:"fields,omitempty"`
+	CatchUp       bool     `protobuf:"varint,5,opt,name=catch_up,json=catchUp,proto3" json:"catch_up,omitempty"` // as in WatchKeysRequest; of leases, with all there is unless nothing has changed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2662,6 +2663,13 @@ func (x *WatchRequest) GetFields() []string {
 		return x.Fields
 	}
 	return nil
+}
+
+func (x *WatchRequest) GetCatchUp() bool {
+	if x != nil {
+		return x.CatchUp
+	}
+	return false
 }
 
 type WatchResponse struct {
@@ -3733,13 +3741,14 @@ const file_incumbent_v1_lease_proto_rawDesc = "" +
 	"\x14WaitReleasedResponse\x12\x1a\n" +
 	"\breleased\x18\x01 \x01(\bR\breleased\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12)\n" +
-	"\x05lease\x18\x03 \x01(\v2\x13.incumbent.v1.LeaseR\x05lease\"\x8c\x01\n" +
+	"\x05lease\x18\x03 \x01(\v2\x13.incumbent.v1.LeaseR\x05lease\"\xa7\x01\n" +
 	"\fWatchRequest\x12+\n" +
 	"\x04name\x18\x01 \x01(\v2\x17.incumbent.v1.LeaseNameR\x04name\x12\x16\n" +
 	"\x06prefix\x18\x02 \x01(\bR\x06prefix\x12\x1f\n" +
 	"\vafter_index\x18\x03 \x01(\x04R\n" +
 	"afterIndex\x12\x16\n" +
-	"\x06fields\x18\x04 \x03(\tR\x06fields\"\xae\x01\n" +
+	"\x06fields\x18\x04 \x03(\tR\x06fields\x12\x19\n" +
+	"\bcatch_up\x18\x05 \x01(\bR\acatchUp\"\xae\x01\n" +
 	"\rWatchResponse\x120\n" +
 	"\x06events\x18\x01 \x03(\v2\x18.incumbent.v1.LeaseEventR\x06events\x12%\n" +
 	"\x0eprogress_index\x18\x02 \x01(\x04R\rprogressIndex\x12\x1a\n" +

@@ -143,6 +143,8 @@ type ClientFrame struct {
 	//	*ClientFrame_GetKey
 	//	*ClientFrame_ListKeys
 	//	*ClientFrame_Txn
+	//	*ClientFrame_Start
+	//	*ClientFrame_WatchService
 	Request       isClientFrame_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -370,6 +372,24 @@ func (x *ClientFrame) GetTxn() *TxnRequest {
 	return nil
 }
 
+func (x *ClientFrame) GetStart() *Start {
+	if x != nil {
+		if x, ok := x.Request.(*ClientFrame_Start); ok {
+			return x.Start
+		}
+	}
+	return nil
+}
+
+func (x *ClientFrame) GetWatchService() *WatchServiceRequest {
+	if x != nil {
+		if x, ok := x.Request.(*ClientFrame_WatchService); ok {
+			return x.WatchService
+		}
+	}
+	return nil
+}
+
 type isClientFrame_Request interface {
 	isClientFrame_Request()
 }
@@ -453,6 +473,14 @@ type ClientFrame_Txn struct {
 	Txn *TxnRequest `protobuf:"bytes,21,opt,name=txn,proto3,oneof"`
 }
 
+type ClientFrame_Start struct {
+	Start *Start `protobuf:"bytes,22,opt,name=start,proto3,oneof"`
+}
+
+type ClientFrame_WatchService struct {
+	WatchService *WatchServiceRequest `protobuf:"bytes,23,opt,name=watch_service,json=watchService,proto3,oneof"` // unwatch ends it, too
+}
+
 func (*ClientFrame_ExtendTokens) isClientFrame_Request() {}
 
 func (*ClientFrame_Beat) isClientFrame_Request() {}
@@ -491,6 +519,10 @@ func (*ClientFrame_ListKeys) isClientFrame_Request() {}
 
 func (*ClientFrame_Txn) isClientFrame_Request() {}
 
+func (*ClientFrame_Start) isClientFrame_Request() {}
+
+func (*ClientFrame_WatchService) isClientFrame_Request() {}
+
 type ServerFrame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // of the request it answers; 0: an event
@@ -519,6 +551,8 @@ type ServerFrame struct {
 	//	*ServerFrame_Offer
 	//	*ServerFrame_SessionLost
 	//	*ServerFrame_GoAway
+	//	*ServerFrame_Started
+	//	*ServerFrame_WatchService
 	Answer        isServerFrame_Answer `protobuf_oneof:"answer"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -755,6 +789,24 @@ func (x *ServerFrame) GetGoAway() *GoAway {
 	return nil
 }
 
+func (x *ServerFrame) GetStarted() *Started {
+	if x != nil {
+		if x, ok := x.Answer.(*ServerFrame_Started); ok {
+			return x.Started
+		}
+	}
+	return nil
+}
+
+func (x *ServerFrame) GetWatchService() *WatchServiceResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*ServerFrame_WatchService); ok {
+			return x.WatchService
+		}
+	}
+	return nil
+}
+
 type isServerFrame_Answer interface {
 	isServerFrame_Answer()
 }
@@ -840,6 +892,14 @@ type ServerFrame_GoAway struct {
 	GoAway *GoAway `protobuf:"bytes,22,opt,name=go_away,json=goAway,proto3,oneof"`
 }
 
+type ServerFrame_Started struct {
+	Started *Started `protobuf:"bytes,23,opt,name=started,proto3,oneof"`
+}
+
+type ServerFrame_WatchService struct {
+	WatchService *WatchServiceResponse `protobuf:"bytes,24,opt,name=watch_service,json=watchService,proto3,oneof"` // id is the watch's
+}
+
 func (*ServerFrame_TokensExtended) isServerFrame_Answer() {}
 
 func (*ServerFrame_Beaten) isServerFrame_Answer() {}
@@ -879,6 +939,10 @@ func (*ServerFrame_Offer) isServerFrame_Answer() {}
 func (*ServerFrame_SessionLost) isServerFrame_Answer() {}
 
 func (*ServerFrame_GoAway) isServerFrame_Answer() {}
+
+func (*ServerFrame_Started) isServerFrame_Answer() {}
+
+func (*ServerFrame_WatchService) isServerFrame_Answer() {}
 
 type Empty struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1177,6 +1241,136 @@ func (x *Attached) GetNext() *LeaseName {
 	return nil
 }
 
+// Start is how a client begins, and begins again when its stream broke: it opens a
+// session unless it is open, and attaches it. What else the client wants (reads,
+// watches with the index that it has) it sends as further frames of the same message,
+// and what needs the session in then. Each is answered under its own id, and one that
+// fails is repeated alone: the others stand.
+type Start struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Session string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"` // UUID, chosen by the client
+	// The session's, where it is opened: 1 s to 24 h. 0: it is not, and what is not open
+	// is "expired".
+	TtlMs   uint32 `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	Counter uint64 `protobuf:"varint,3,opt,name=counter,proto3" json:"counter,omitempty"` // as in Attach
+	// Operations but extensions, changes and reads of keys, transactions: each begun
+	// once the session is attached, in this order. If it is not, they are refused with
+	// what it was refused for. At most 256.
+	Then          []*ClientFrame `protobuf:"bytes,4,rep,name=then,proto3" json:"then,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Start) Reset() {
+	*x = Start{}
+	mi := &file_incumbent_v1_stream_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Start) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Start) ProtoMessage() {}
+
+func (x *Start) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_stream_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Start.ProtoReflect.Descriptor instead.
+func (*Start) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Start) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *Start) GetTtlMs() uint32 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *Start) GetCounter() uint64 {
+	if x != nil {
+		return x.Counter
+	}
+	return 0
+}
+
+func (x *Start) GetThen() []*ClientFrame {
+	if x != nil {
+		return x.Then
+	}
+	return nil
+}
+
+type Started struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attached      *Attached              `protobuf:"bytes,1,opt,name=attached,proto3" json:"attached,omitempty"`
+	Opened        bool                   `protobuf:"varint,2,opt,name=opened,proto3" json:"opened,omitempty"` // by this: what an earlier one of that id had is gone
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Started) Reset() {
+	*x = Started{}
+	mi := &file_incumbent_v1_stream_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Started) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Started) ProtoMessage() {}
+
+func (x *Started) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_stream_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Started.ProtoReflect.Descriptor instead.
+func (*Started) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Started) GetAttached() *Attached {
+	if x != nil {
+		return x.Attached
+	}
+	return nil
+}
+
+func (x *Started) GetOpened() bool {
+	if x != nil {
+		return x.Opened
+	}
+	return false
+}
+
 type Detach struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
@@ -1186,7 +1380,7 @@ type Detach struct {
 
 func (x *Detach) Reset() {
 	*x = Detach{}
-	mi := &file_incumbent_v1_stream_proto_msgTypes[9]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1198,7 +1392,7 @@ func (x *Detach) String() string {
 func (*Detach) ProtoMessage() {}
 
 func (x *Detach) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_stream_proto_msgTypes[9]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1211,7 +1405,7 @@ func (x *Detach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Detach.ProtoReflect.Descriptor instead.
 func (*Detach) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{9}
+	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Detach) GetSession() string {
@@ -1230,7 +1424,7 @@ type Beat struct {
 
 func (x *Beat) Reset() {
 	*x = Beat{}
-	mi := &file_incumbent_v1_stream_proto_msgTypes[10]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1242,7 +1436,7 @@ func (x *Beat) String() string {
 func (*Beat) ProtoMessage() {}
 
 func (x *Beat) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_stream_proto_msgTypes[10]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1255,7 +1449,7 @@ func (x *Beat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beat.ProtoReflect.Descriptor instead.
 func (*Beat) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{10}
+	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{12}
 }
 
 type Beaten struct {
@@ -1271,7 +1465,7 @@ type Beaten struct {
 
 func (x *Beaten) Reset() {
 	*x = Beaten{}
-	mi := &file_incumbent_v1_stream_proto_msgTypes[11]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1283,7 +1477,7 @@ func (x *Beaten) String() string {
 func (*Beaten) ProtoMessage() {}
 
 func (x *Beaten) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_stream_proto_msgTypes[11]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1296,7 +1490,7 @@ func (x *Beaten) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beaten.ProtoReflect.Descriptor instead.
 func (*Beaten) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{11}
+	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Beaten) GetHeldMs() uint32 {
@@ -1329,7 +1523,7 @@ type StreamWatch struct {
 
 func (x *StreamWatch) Reset() {
 	*x = StreamWatch{}
-	mi := &file_incumbent_v1_stream_proto_msgTypes[12]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1535,7 @@ func (x *StreamWatch) String() string {
 func (*StreamWatch) ProtoMessage() {}
 
 func (x *StreamWatch) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_stream_proto_msgTypes[12]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1548,7 @@ func (x *StreamWatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamWatch.ProtoReflect.Descriptor instead.
 func (*StreamWatch) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{12}
+	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StreamWatch) GetWatch() *WatchRequest {
@@ -1373,7 +1567,7 @@ type Unwatch struct {
 
 func (x *Unwatch) Reset() {
 	*x = Unwatch{}
-	mi := &file_incumbent_v1_stream_proto_msgTypes[13]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1579,7 @@ func (x *Unwatch) String() string {
 func (*Unwatch) ProtoMessage() {}
 
 func (x *Unwatch) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_stream_proto_msgTypes[13]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1592,7 @@ func (x *Unwatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unwatch.ProtoReflect.Descriptor instead.
 func (*Unwatch) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{13}
+	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Unwatch) GetId() uint64 {
@@ -1418,7 +1612,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_incumbent_v1_stream_proto_msgTypes[14]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1430,7 +1624,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_stream_proto_msgTypes[14]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1443,7 +1637,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{14}
+	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Cancel) GetId() uint64 {
@@ -1465,7 +1659,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_incumbent_v1_stream_proto_msgTypes[15]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +1671,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_stream_proto_msgTypes[15]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +1684,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{15}
+	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Offer) GetLease() *Lease {
@@ -1517,7 +1711,7 @@ type SessionLost struct {
 
 func (x *SessionLost) Reset() {
 	*x = SessionLost{}
-	mi := &file_incumbent_v1_stream_proto_msgTypes[16]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1529,7 +1723,7 @@ func (x *SessionLost) String() string {
 func (*SessionLost) ProtoMessage() {}
 
 func (x *SessionLost) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_stream_proto_msgTypes[16]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1542,7 +1736,7 @@ func (x *SessionLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionLost.ProtoReflect.Descriptor instead.
 func (*SessionLost) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{16}
+	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SessionLost) GetSession() string {
@@ -1570,7 +1764,7 @@ type GoAway struct {
 
 func (x *GoAway) Reset() {
 	*x = GoAway{}
-	mi := &file_incumbent_v1_stream_proto_msgTypes[17]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +1776,7 @@ func (x *GoAway) String() string {
 func (*GoAway) ProtoMessage() {}
 
 func (x *GoAway) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_stream_proto_msgTypes[17]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +1789,7 @@ func (x *GoAway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoAway.ProtoReflect.Descriptor instead.
 func (*GoAway) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{17}
+	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GoAway) GetReason() string {
@@ -1616,11 +1810,11 @@ var File_incumbent_v1_stream_proto protoreflect.FileDescriptor
 
 const file_incumbent_v1_stream_proto_rawDesc = "" +
 	"\n" +
-	"\x19incumbent/v1/stream.proto\x12\fincumbent.v1\x1a\x15incumbent/v1/kv.proto\x1a\x18incumbent/v1/lease.proto\x1a\x16incumbent/v1/txn.proto\"B\n" +
+	"\x19incumbent/v1/stream.proto\x12\fincumbent.v1\x1a\x1aincumbent/v1/catalog.proto\x1a\x15incumbent/v1/kv.proto\x1a\x18incumbent/v1/lease.proto\x1a\x16incumbent/v1/txn.proto\"B\n" +
 	"\rClientMessage\x121\n" +
 	"\x06frames\x18\x01 \x03(\v2\x19.incumbent.v1.ClientFrameR\x06frames\"B\n" +
 	"\rServerMessage\x121\n" +
-	"\x06frames\x18\x01 \x03(\v2\x19.incumbent.v1.ServerFrameR\x06frames\"\xd1\b\n" +
+	"\x06frames\x18\x01 \x03(\v2\x19.incumbent.v1.ServerFrameR\x06frames\"\xc8\t\n" +
 	"\vClientFrame\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -1646,8 +1840,11 @@ const file_incumbent_v1_stream_proto_rawDesc = "" +
 	"\x06unlock\x18\x12 \x01(\v2\x1b.incumbent.v1.UnlockRequestH\x00R\x06unlock\x126\n" +
 	"\aget_key\x18\x13 \x01(\v2\x1b.incumbent.v1.GetKeyRequestH\x00R\x06getKey\x12<\n" +
 	"\tlist_keys\x18\x14 \x01(\v2\x1d.incumbent.v1.ListKeysRequestH\x00R\blistKeys\x12,\n" +
-	"\x03txn\x18\x15 \x01(\v2\x18.incumbent.v1.TxnRequestH\x00R\x03txnB\t\n" +
-	"\arequest\"\xb7\t\n" +
+	"\x03txn\x18\x15 \x01(\v2\x18.incumbent.v1.TxnRequestH\x00R\x03txn\x12+\n" +
+	"\x05start\x18\x16 \x01(\v2\x13.incumbent.v1.StartH\x00R\x05start\x12H\n" +
+	"\rwatch_service\x18\x17 \x01(\v2!.incumbent.v1.WatchServiceRequestH\x00R\fwatchServiceB\t\n" +
+	"\arequest\"\xb5\n" +
+	"\n" +
 	"\vServerFrame\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12)\n" +
 	"\x05error\x18\x02 \x01(\v2\x13.incumbent.v1.ErrorR\x05error\x12G\n" +
@@ -1673,7 +1870,9 @@ const file_incumbent_v1_stream_proto_rawDesc = "" +
 	"\x03txn\x18\x13 \x01(\v2\x19.incumbent.v1.TxnResponseH\x00R\x03txn\x12+\n" +
 	"\x05offer\x18\x14 \x01(\v2\x13.incumbent.v1.OfferH\x00R\x05offer\x12>\n" +
 	"\fsession_lost\x18\x15 \x01(\v2\x19.incumbent.v1.SessionLostH\x00R\vsessionLost\x12/\n" +
-	"\ago_away\x18\x16 \x01(\v2\x14.incumbent.v1.GoAwayH\x00R\x06goAwayB\b\n" +
+	"\ago_away\x18\x16 \x01(\v2\x14.incumbent.v1.GoAwayH\x00R\x06goAway\x121\n" +
+	"\astarted\x18\x17 \x01(\v2\x15.incumbent.v1.StartedH\x00R\astarted\x12I\n" +
+	"\rwatch_service\x18\x18 \x01(\v2\".incumbent.v1.WatchServiceResponseH\x00R\fwatchServiceB\b\n" +
 	"\x06answer\"\a\n" +
 	"\x05Empty\"&\n" +
 	"\fExtendTokens\x12\x16\n" +
@@ -1694,7 +1893,15 @@ const file_incumbent_v1_stream_proto_rawDesc = "" +
 	"\x06leases\x18\x03 \x03(\v2\x13.incumbent.v1.LeaseR\x06leases\x12-\n" +
 	"\x05waits\x18\x04 \x03(\v2\x17.incumbent.v1.LeaseNameR\x05waits\x12\x14\n" +
 	"\x05index\x18\x05 \x01(\x04R\x05index\x12+\n" +
-	"\x04next\x18\x06 \x01(\v2\x17.incumbent.v1.LeaseNameR\x04next\"\"\n" +
+	"\x04next\x18\x06 \x01(\v2\x17.incumbent.v1.LeaseNameR\x04next\"\x81\x01\n" +
+	"\x05Start\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x12\x15\n" +
+	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\x12\x18\n" +
+	"\acounter\x18\x03 \x01(\x04R\acounter\x12-\n" +
+	"\x04then\x18\x04 \x03(\v2\x19.incumbent.v1.ClientFrameR\x04then\"U\n" +
+	"\aStarted\x122\n" +
+	"\battached\x18\x01 \x01(\v2\x16.incumbent.v1.AttachedR\battached\x12\x16\n" +
+	"\x06opened\x18\x02 \x01(\bR\x06opened\"\"\n" +
 	"\x06Detach\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\"\x06\n" +
 	"\x04Beat\"Q\n" +
@@ -1730,7 +1937,7 @@ func file_incumbent_v1_stream_proto_rawDescGZIP() []byte {
 	return file_incumbent_v1_stream_proto_rawDescData
 }
 
-var file_incumbent_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_incumbent_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_incumbent_v1_stream_proto_goTypes = []any{
 	(*ClientMessage)(nil),        // 0: incumbent.v1.ClientMessage
 	(*ServerMessage)(nil),        // 1: incumbent.v1.ServerMessage
@@ -1741,100 +1948,110 @@ var file_incumbent_v1_stream_proto_goTypes = []any{
 	(*TokensExtended)(nil),       // 6: incumbent.v1.TokensExtended
 	(*Attach)(nil),               // 7: incumbent.v1.Attach
 	(*Attached)(nil),             // 8: incumbent.v1.Attached
-	(*Detach)(nil),               // 9: incumbent.v1.Detach
-	(*Beat)(nil),                 // 10: incumbent.v1.Beat
-	(*Beaten)(nil),               // 11: incumbent.v1.Beaten
-	(*StreamWatch)(nil),          // 12: incumbent.v1.StreamWatch
-	(*Unwatch)(nil),              // 13: incumbent.v1.Unwatch
-	(*Cancel)(nil),               // 14: incumbent.v1.Cancel
-	(*Offer)(nil),                // 15: incumbent.v1.Offer
-	(*SessionLost)(nil),          // 16: incumbent.v1.SessionLost
-	(*GoAway)(nil),               // 17: incumbent.v1.GoAway
-	(*Operation)(nil),            // 18: incumbent.v1.Operation
-	(*WaitReleasedRequest)(nil),  // 19: incumbent.v1.WaitReleasedRequest
-	(*GetRequest)(nil),           // 20: incumbent.v1.GetRequest
-	(*GetSessionRequest)(nil),    // 21: incumbent.v1.GetSessionRequest
-	(*WatchKeysRequest)(nil),     // 22: incumbent.v1.WatchKeysRequest
-	(*PutRequest)(nil),           // 23: incumbent.v1.PutRequest
-	(*DeleteRequest)(nil),        // 24: incumbent.v1.DeleteRequest
-	(*LockRequest)(nil),          // 25: incumbent.v1.LockRequest
-	(*UnlockRequest)(nil),        // 26: incumbent.v1.UnlockRequest
-	(*GetKeyRequest)(nil),        // 27: incumbent.v1.GetKeyRequest
-	(*ListKeysRequest)(nil),      // 28: incumbent.v1.ListKeysRequest
-	(*TxnRequest)(nil),           // 29: incumbent.v1.TxnRequest
-	(*Error)(nil),                // 30: incumbent.v1.Error
-	(*OperationResult)(nil),      // 31: incumbent.v1.OperationResult
-	(*WatchResponse)(nil),        // 32: incumbent.v1.WatchResponse
-	(*WaitReleasedResponse)(nil), // 33: incumbent.v1.WaitReleasedResponse
-	(*GetResponse)(nil),          // 34: incumbent.v1.GetResponse
-	(*GetSessionResponse)(nil),   // 35: incumbent.v1.GetSessionResponse
-	(*WatchKeysResponse)(nil),    // 36: incumbent.v1.WatchKeysResponse
-	(*PutResponse)(nil),          // 37: incumbent.v1.PutResponse
-	(*DeleteResponse)(nil),       // 38: incumbent.v1.DeleteResponse
-	(*LockResponse)(nil),         // 39: incumbent.v1.LockResponse
-	(*UnlockResponse)(nil),       // 40: incumbent.v1.UnlockResponse
-	(*GetKeyResponse)(nil),       // 41: incumbent.v1.GetKeyResponse
-	(*ListKeysResponse)(nil),     // 42: incumbent.v1.ListKeysResponse
-	(*TxnResponse)(nil),          // 43: incumbent.v1.TxnResponse
-	(*Session)(nil),              // 44: incumbent.v1.Session
-	(*Lease)(nil),                // 45: incumbent.v1.Lease
-	(*LeaseName)(nil),            // 46: incumbent.v1.LeaseName
-	(*WatchRequest)(nil),         // 47: incumbent.v1.WatchRequest
+	(*Start)(nil),                // 9: incumbent.v1.Start
+	(*Started)(nil),              // 10: incumbent.v1.Started
+	(*Detach)(nil),               // 11: incumbent.v1.Detach
+	(*Beat)(nil),                 // 12: incumbent.v1.Beat
+	(*Beaten)(nil),               // 13: incumbent.v1.Beaten
+	(*StreamWatch)(nil),          // 14: incumbent.v1.StreamWatch
+	(*Unwatch)(nil),              // 15: incumbent.v1.Unwatch
+	(*Cancel)(nil),               // 16: incumbent.v1.Cancel
+	(*Offer)(nil),                // 17: incumbent.v1.Offer
+	(*SessionLost)(nil),          // 18: incumbent.v1.SessionLost
+	(*GoAway)(nil),               // 19: incumbent.v1.GoAway
+	(*Operation)(nil),            // 20: incumbent.v1.Operation
+	(*WaitReleasedRequest)(nil),  // 21: incumbent.v1.WaitReleasedRequest
+	(*GetRequest)(nil),           // 22: incumbent.v1.GetRequest
+	(*GetSessionRequest)(nil),    // 23: incumbent.v1.GetSessionRequest
+	(*WatchKeysRequest)(nil),     // 24: incumbent.v1.WatchKeysRequest
+	(*PutRequest)(nil),           // 25: incumbent.v1.PutRequest
+	(*DeleteRequest)(nil),        // 26: incumbent.v1.DeleteRequest
+	(*LockRequest)(nil),          // 27: incumbent.v1.LockRequest
+	(*UnlockRequest)(nil),        // 28: incumbent.v1.UnlockRequest
+	(*GetKeyRequest)(nil),        // 29: incumbent.v1.GetKeyRequest
+	(*ListKeysRequest)(nil),      // 30: incumbent.v1.ListKeysRequest
+	(*TxnRequest)(nil),           // 31: incumbent.v1.TxnRequest
+	(*WatchServiceRequest)(nil),  // 32: incumbent.v1.WatchServiceRequest
+	(*Error)(nil),                // 33: incumbent.v1.Error
+	(*OperationResult)(nil),      // 34: incumbent.v1.OperationResult
+	(*WatchResponse)(nil),        // 35: incumbent.v1.WatchResponse
+	(*WaitReleasedResponse)(nil), // 36: incumbent.v1.WaitReleasedResponse
+	(*GetResponse)(nil),          // 37: incumbent.v1.GetResponse
+	(*GetSessionResponse)(nil),   // 38: incumbent.v1.GetSessionResponse
+	(*WatchKeysResponse)(nil),    // 39: incumbent.v1.WatchKeysResponse
+	(*PutResponse)(nil),          // 40: incumbent.v1.PutResponse
+	(*DeleteResponse)(nil),       // 41: incumbent.v1.DeleteResponse
+	(*LockResponse)(nil),         // 42: incumbent.v1.LockResponse
+	(*UnlockResponse)(nil),       // 43: incumbent.v1.UnlockResponse
+	(*GetKeyResponse)(nil),       // 44: incumbent.v1.GetKeyResponse
+	(*ListKeysResponse)(nil),     // 45: incumbent.v1.ListKeysResponse
+	(*TxnResponse)(nil),          // 46: incumbent.v1.TxnResponse
+	(*WatchServiceResponse)(nil), // 47: incumbent.v1.WatchServiceResponse
+	(*Session)(nil),              // 48: incumbent.v1.Session
+	(*Lease)(nil),                // 49: incumbent.v1.Lease
+	(*LeaseName)(nil),            // 50: incumbent.v1.LeaseName
+	(*WatchRequest)(nil),         // 51: incumbent.v1.WatchRequest
 }
 var file_incumbent_v1_stream_proto_depIdxs = []int32{
 	2,  // 0: incumbent.v1.ClientMessage.frames:type_name -> incumbent.v1.ClientFrame
 	3,  // 1: incumbent.v1.ServerMessage.frames:type_name -> incumbent.v1.ServerFrame
 	5,  // 2: incumbent.v1.ClientFrame.extend_tokens:type_name -> incumbent.v1.ExtendTokens
-	10, // 3: incumbent.v1.ClientFrame.beat:type_name -> incumbent.v1.Beat
-	18, // 4: incumbent.v1.ClientFrame.operation:type_name -> incumbent.v1.Operation
+	12, // 3: incumbent.v1.ClientFrame.beat:type_name -> incumbent.v1.Beat
+	20, // 4: incumbent.v1.ClientFrame.operation:type_name -> incumbent.v1.Operation
 	7,  // 5: incumbent.v1.ClientFrame.attach:type_name -> incumbent.v1.Attach
-	9,  // 6: incumbent.v1.ClientFrame.detach:type_name -> incumbent.v1.Detach
-	12, // 7: incumbent.v1.ClientFrame.watch:type_name -> incumbent.v1.StreamWatch
-	13, // 8: incumbent.v1.ClientFrame.unwatch:type_name -> incumbent.v1.Unwatch
-	19, // 9: incumbent.v1.ClientFrame.wait_released:type_name -> incumbent.v1.WaitReleasedRequest
-	20, // 10: incumbent.v1.ClientFrame.get:type_name -> incumbent.v1.GetRequest
-	21, // 11: incumbent.v1.ClientFrame.get_session:type_name -> incumbent.v1.GetSessionRequest
-	14, // 12: incumbent.v1.ClientFrame.cancel:type_name -> incumbent.v1.Cancel
-	22, // 13: incumbent.v1.ClientFrame.watch_keys:type_name -> incumbent.v1.WatchKeysRequest
-	23, // 14: incumbent.v1.ClientFrame.put:type_name -> incumbent.v1.PutRequest
-	24, // 15: incumbent.v1.ClientFrame.delete:type_name -> incumbent.v1.DeleteRequest
-	25, // 16: incumbent.v1.ClientFrame.lock:type_name -> incumbent.v1.LockRequest
-	26, // 17: incumbent.v1.ClientFrame.unlock:type_name -> incumbent.v1.UnlockRequest
-	27, // 18: incumbent.v1.ClientFrame.get_key:type_name -> incumbent.v1.GetKeyRequest
-	28, // 19: incumbent.v1.ClientFrame.list_keys:type_name -> incumbent.v1.ListKeysRequest
-	29, // 20: incumbent.v1.ClientFrame.txn:type_name -> incumbent.v1.TxnRequest
-	30, // 21: incumbent.v1.ServerFrame.error:type_name -> incumbent.v1.Error
-	6,  // 22: incumbent.v1.ServerFrame.tokens_extended:type_name -> incumbent.v1.TokensExtended
-	11, // 23: incumbent.v1.ServerFrame.beaten:type_name -> incumbent.v1.Beaten
-	31, // 24: incumbent.v1.ServerFrame.operation:type_name -> incumbent.v1.OperationResult
-	8,  // 25: incumbent.v1.ServerFrame.attached:type_name -> incumbent.v1.Attached
-	32, // 26: incumbent.v1.ServerFrame.watch:type_name -> incumbent.v1.WatchResponse
-	33, // 27: incumbent.v1.ServerFrame.wait_released:type_name -> incumbent.v1.WaitReleasedResponse
-	34, // 28: incumbent.v1.ServerFrame.get:type_name -> incumbent.v1.GetResponse
-	35, // 29: incumbent.v1.ServerFrame.get_session:type_name -> incumbent.v1.GetSessionResponse
-	4,  // 30: incumbent.v1.ServerFrame.done:type_name -> incumbent.v1.Empty
-	36, // 31: incumbent.v1.ServerFrame.watch_keys:type_name -> incumbent.v1.WatchKeysResponse
-	37, // 32: incumbent.v1.ServerFrame.put:type_name -> incumbent.v1.PutResponse
-	38, // 33: incumbent.v1.ServerFrame.delete:type_name -> incumbent.v1.DeleteResponse
-	39, // 34: incumbent.v1.ServerFrame.lock:type_name -> incumbent.v1.LockResponse
-	40, // 35: incumbent.v1.ServerFrame.unlock:type_name -> incumbent.v1.UnlockResponse
-	41, // 36: incumbent.v1.ServerFrame.get_key:type_name -> incumbent.v1.GetKeyResponse
-	42, // 37: incumbent.v1.ServerFrame.list_keys:type_name -> incumbent.v1.ListKeysResponse
-	43, // 38: incumbent.v1.ServerFrame.txn:type_name -> incumbent.v1.TxnResponse
-	15, // 39: incumbent.v1.ServerFrame.offer:type_name -> incumbent.v1.Offer
-	16, // 40: incumbent.v1.ServerFrame.session_lost:type_name -> incumbent.v1.SessionLost
-	17, // 41: incumbent.v1.ServerFrame.go_away:type_name -> incumbent.v1.GoAway
-	44, // 42: incumbent.v1.Attached.session:type_name -> incumbent.v1.Session
-	45, // 43: incumbent.v1.Attached.leases:type_name -> incumbent.v1.Lease
-	46, // 44: incumbent.v1.Attached.waits:type_name -> incumbent.v1.LeaseName
-	46, // 45: incumbent.v1.Attached.next:type_name -> incumbent.v1.LeaseName
-	47, // 46: incumbent.v1.StreamWatch.watch:type_name -> incumbent.v1.WatchRequest
-	45, // 47: incumbent.v1.Offer.lease:type_name -> incumbent.v1.Lease
-	48, // [48:48] is the sub-list for method output_type
-	48, // [48:48] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	11, // 6: incumbent.v1.ClientFrame.detach:type_name -> incumbent.v1.Detach
+	14, // 7: incumbent.v1.ClientFrame.watch:type_name -> incumbent.v1.StreamWatch
+	15, // 8: incumbent.v1.ClientFrame.unwatch:type_name -> incumbent.v1.Unwatch
+	21, // 9: incumbent.v1.ClientFrame.wait_released:type_name -> incumbent.v1.WaitReleasedRequest
+	22, // 10: incumbent.v1.ClientFrame.get:type_name -> incumbent.v1.GetRequest
+	23, // 11: incumbent.v1.ClientFrame.get_session:type_name -> incumbent.v1.GetSessionRequest
+	16, // 12: incumbent.v1.ClientFrame.cancel:type_name -> incumbent.v1.Cancel
+	24, // 13: incumbent.v1.ClientFrame.watch_keys:type_name -> incumbent.v1.WatchKeysRequest
+	25, // 14: incumbent.v1.ClientFrame.put:type_name -> incumbent.v1.PutRequest
+	26, // 15: incumbent.v1.ClientFrame.delete:type_name -> incumbent.v1.DeleteRequest
+	27, // 16: incumbent.v1.ClientFrame.lock:type_name -> incumbent.v1.LockRequest
+	28, // 17: incumbent.v1.ClientFrame.unlock:type_name -> incumbent.v1.UnlockRequest
+	29, // 18: incumbent.v1.ClientFrame.get_key:type_name -> incumbent.v1.GetKeyRequest
+	30, // 19: incumbent.v1.ClientFrame.list_keys:type_name -> incumbent.v1.ListKeysRequest
+	31, // 20: incumbent.v1.ClientFrame.txn:type_name -> incumbent.v1.TxnRequest
+	9,  // 21: incumbent.v1.ClientFrame.start:type_name -> incumbent.v1.Start
+	32, // 22: incumbent.v1.ClientFrame.watch_service:type_name -> incumbent.v1.WatchServiceRequest
+	33, // 23: incumbent.v1.ServerFrame.error:type_name -> incumbent.v1.Error
+	6,  // 24: incumbent.v1.ServerFrame.tokens_extended:type_name -> incumbent.v1.TokensExtended
+	13, // 25: incumbent.v1.ServerFrame.beaten:type_name -> incumbent.v1.Beaten
+	34, // 26: incumbent.v1.ServerFrame.operation:type_name -> incumbent.v1.OperationResult
+	8,  // 27: incumbent.v1.ServerFrame.attached:type_name -> incumbent.v1.Attached
+	35, // 28: incumbent.v1.ServerFrame.watch:type_name -> incumbent.v1.WatchResponse
+	36, // 29: incumbent.v1.ServerFrame.wait_released:type_name -> incumbent.v1.WaitReleasedResponse
+	37, // 30: incumbent.v1.ServerFrame.get:type_name -> incumbent.v1.GetResponse
+	38, // 31: incumbent.v1.ServerFrame.get_session:type_name -> incumbent.v1.GetSessionResponse
+	4,  // 32: incumbent.v1.ServerFrame.done:type_name -> incumbent.v1.Empty
+	39, // 33: incumbent.v1.ServerFrame.watch_keys:type_name -> incumbent.v1.WatchKeysResponse
+	40, // 34: incumbent.v1.ServerFrame.put:type_name -> incumbent.v1.PutResponse
+	41, // 35: incumbent.v1.ServerFrame.delete:type_name -> incumbent.v1.DeleteResponse
+	42, // 36: incumbent.v1.ServerFrame.lock:type_name -> incumbent.v1.LockResponse
+	43, // 37: incumbent.v1.ServerFrame.unlock:type_name -> incumbent.v1.UnlockResponse
+	44, // 38: incumbent.v1.ServerFrame.get_key:type_name -> incumbent.v1.GetKeyResponse
+	45, // 39: incumbent.v1.ServerFrame.list_keys:type_name -> incumbent.v1.ListKeysResponse
+	46, // 40: incumbent.v1.ServerFrame.txn:type_name -> incumbent.v1.TxnResponse
+	17, // 41: incumbent.v1.ServerFrame.offer:type_name -> incumbent.v1.Offer
+	18, // 42: incumbent.v1.ServerFrame.session_lost:type_name -> incumbent.v1.SessionLost
+	19, // 43: incumbent.v1.ServerFrame.go_away:type_name -> incumbent.v1.GoAway
+	10, // 44: incumbent.v1.ServerFrame.started:type_name -> incumbent.v1.Started
+	47, // 45: incumbent.v1.ServerFrame.watch_service:type_name -> incumbent.v1.WatchServiceResponse
+	48, // 46: incumbent.v1.Attached.session:type_name -> incumbent.v1.Session
+	49, // 47: incumbent.v1.Attached.leases:type_name -> incumbent.v1.Lease
+	50, // 48: incumbent.v1.Attached.waits:type_name -> incumbent.v1.LeaseName
+	50, // 49: incumbent.v1.Attached.next:type_name -> incumbent.v1.LeaseName
+	2,  // 50: incumbent.v1.Start.then:type_name -> incumbent.v1.ClientFrame
+	8,  // 51: incumbent.v1.Started.attached:type_name -> incumbent.v1.Attached
+	51, // 52: incumbent.v1.StreamWatch.watch:type_name -> incumbent.v1.WatchRequest
+	49, // 53: incumbent.v1.Offer.lease:type_name -> incumbent.v1.Lease
+	54, // [54:54] is the sub-list for method output_type
+	54, // [54:54] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_incumbent_v1_stream_proto_init() }
@@ -1842,6 +2059,7 @@ func file_incumbent_v1_stream_proto_init() {
 	if File_incumbent_v1_stream_proto != nil {
 		return
 	}
+	file_incumbent_v1_catalog_proto_init()
 	file_incumbent_v1_kv_proto_init()
 	file_incumbent_v1_lease_proto_init()
 	file_incumbent_v1_txn_proto_init()
@@ -1865,6 +2083,8 @@ func file_incumbent_v1_stream_proto_init() {
 		(*ClientFrame_GetKey)(nil),
 		(*ClientFrame_ListKeys)(nil),
 		(*ClientFrame_Txn)(nil),
+		(*ClientFrame_Start)(nil),
+		(*ClientFrame_WatchService)(nil),
 	}
 	file_incumbent_v1_stream_proto_msgTypes[3].OneofWrappers = []any{
 		(*ServerFrame_TokensExtended)(nil),
@@ -1887,6 +2107,8 @@ func file_incumbent_v1_stream_proto_init() {
 		(*ServerFrame_Offer)(nil),
 		(*ServerFrame_SessionLost)(nil),
 		(*ServerFrame_GoAway)(nil),
+		(*ServerFrame_Started)(nil),
+		(*ServerFrame_WatchService)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1894,7 +2116,7 @@ func file_incumbent_v1_stream_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_incumbent_v1_stream_proto_rawDesc), len(file_incumbent_v1_stream_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
