@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -76,28 +77,35 @@ func (s *Session) leaveMember() {
 	s.c.members.leave(i)
 }
 
+// attach opens the session, if it is to be, and attaches it, says who is alive by it,
+// and follows what it follows: all in one message. What fails beside the session
+// itself is repeated alone.
 func (s *Session) attach(ctx context.Context, l *link, create bool) error {
-	if create {
-		a, err := l.call(ctx, operation(&apiv1.Operation{Op: &apiv1.Operation_OpenSession{OpenSession: &apiv1.OpenSessionRequest{
-			Id: s.id.String(), TtlMs: uint32(s.ttl.Milliseconds()),
-		}}}))
-		if err == nil {
-			err = DetailError(a.GetOperation().GetError())
-		}
-		if err != nil {
-			return err
-		}
-		s.c.saw(a.GetOperation().GetOpenSession().GetIndex())
-	}
 	s.mu.Lock()
 	s.counter++
-	counter := s.counter
+	start := &apiv1.Start{Session: s.id.String(), Counter: s.counter}
+	follows := slices.Clone(s.follows)
 	s.mu.Unlock()
-	a, err := l.call(ctx, &apiv1.ClientFrame{Request: &apiv1.ClientFrame_Attach{Attach: &apiv1.Attach{Session: s.id.String(), Counter: counter}}})
+	if create {
+		start.TtlMs = uint32(s.ttl.Milliseconds())
+	}
+	frame := &apiv1.ClientFrame{Request: &apiv1.ClientFrame_Start{Start: start}}
+	frames := []*apiv1.ClientFrame{frame}
+	if !s.present.none() {
+		start.Then = append(start.Then, s.announce(l))
+	}
+	answer := l.expect(frame)
+	for _, f := range follows {
+		frames = append(frames, f.frame(l))
+	}
+	if err := l.send(frames...); err != nil {
+		return err
+	}
+	a, err := l.await(ctx, frame, answer)
 	if err != nil {
 		return err
 	}
-	attached := a.GetAttached()
+	attached := a.GetStarted().GetAttached()
 	if err := s.complete(ctx, l, attached); err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ type link struct {
 	mu      sync.Mutex // protects the rest; held for map operations only
 	next    uint64
 	pending map[uint64]chan *apiv1.ServerFrame
+	watches map[uint64]func(*apiv1.ServerFrame) // told of all under an id, on the reading goroutine
 	err     error
 }
 
@@ -31,7 +32,7 @@ func (c *Client) dial(ctx context.Context, event func(*link, *apiv1.ServerFrame)
 }
 
 func newLink(stream *Stream, r *bufio.Reader, event func(*link, *apiv1.ServerFrame)) *link {
-	l := &link{stream: stream, done: make(chan struct{}), pending: make(map[uint64]chan *apiv1.ServerFrame)}
+	l := &link{stream: stream, done: make(chan struct{}), pending: make(map[uint64]chan *apiv1.ServerFrame), watches: make(map[uint64]func(*apiv1.ServerFrame))}
 	go func() {
 		err := stream.Serve(r, func(f *apiv1.ServerFrame) {
 			if f.Id == 0 {
@@ -50,28 +51,65 @@ func newLink(stream *Stream, r *bufio.Reader, event func(*link, *apiv1.ServerFra
 
 func (l *link) answer(f *apiv1.ServerFrame) {
 	l.mu.Lock()
-	ch := l.pending[f.Id]
+	ch, told := l.pending[f.Id], l.watches[f.Id]
 	delete(l.pending, f.Id)
-	l.mu.Unlock()
-	if ch != nil {
-		ch <- f // has room for the one answer
+	if f.Error != nil {
+		delete(l.watches, f.Id) // that was its end
 	}
+	l.mu.Unlock()
+	switch {
+	case ch != nil:
+		ch <- f // has room for the one answer
+	case told != nil:
+		told(f)
+	}
+}
+
+// expect gives a frame that is about to be sent its id, and returns where its answer
+// will arrive.
+func (l *link) expect(f *apiv1.ClientFrame) chan *apiv1.ServerFrame {
+	answer := make(chan *apiv1.ServerFrame, 1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.next++
+	f.Id = l.next
+	l.pending[f.Id] = answer
+	return answer
+}
+
+// listen is expect for a frame that is answered any number of times.
+func (l *link) listen(f *apiv1.ClientFrame, told func(*apiv1.ServerFrame)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.next++
+	f.Id = l.next
+	l.watches[f.Id] = told
+}
+
+// forget hears no more of an id that was listened for.
+func (l *link) forget(id uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.watches, id)
+}
+
+// send sends frames that have ids as one message.
+func (l *link) send(frames ...*apiv1.ClientFrame) error {
+	if err := l.stream.Send(frames...); err != nil {
+		l.stream.Close()
+		return incumbent.Errorf(incumbent.Unknown, "stream to %s: %w", l.stream.Member(), err)
+	}
+	return nil
 }
 
 // post sends frames as one message and returns where each answer will arrive.
 func (l *link) post(frames ...*apiv1.ClientFrame) ([]chan *apiv1.ServerFrame, error) {
 	answers := make([]chan *apiv1.ServerFrame, len(frames))
-	l.mu.Lock()
 	for i, f := range frames {
-		l.next++
-		f.Id = l.next
-		answers[i] = make(chan *apiv1.ServerFrame, 1)
-		l.pending[f.Id] = answers[i]
+		answers[i] = l.expect(f)
 	}
-	l.mu.Unlock()
-	if err := l.stream.Send(frames...); err != nil {
-		l.stream.Close()
-		return nil, incumbent.Errorf(incumbent.Unknown, "stream to %s: %w", l.stream.Member(), err)
+	if err := l.send(frames...); err != nil {
+		return nil, err
 	}
 	return answers, nil
 }
@@ -83,8 +121,13 @@ func (l *link) call(ctx context.Context, f *apiv1.ClientFrame) (*apiv1.ServerFra
 	if err != nil {
 		return nil, err
 	}
+	return l.await(ctx, f, answers[0])
+}
+
+// await waits for the answer to a frame that was sent.
+func (l *link) await(ctx context.Context, f *apiv1.ClientFrame, answer <-chan *apiv1.ServerFrame) (*apiv1.ServerFrame, error) {
 	select {
-	case a := <-answers[0]:
+	case a := <-answer:
 		return a, DetailError(a.Error)
 	case <-l.done:
 		return nil, incumbent.Errorf(incumbent.Unknown, "%w", l.cause())
@@ -93,7 +136,7 @@ func (l *link) call(ctx context.Context, f *apiv1.ClientFrame) (*apiv1.ServerFra
 		delete(l.pending, f.Id) // the link may live on for long
 		l.mu.Unlock()
 		select {
-		case a := <-answers[0]: // it was there already
+		case a := <-answer: // it was there already
 			return a, DetailError(a.Error)
 		default:
 			return nil, ctx.Err()

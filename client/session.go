@@ -22,6 +22,14 @@ type SessionConfig struct {
 	// follows: while opening and whenever the stream broke. It must not block.
 	// nil: nobody is told.
 	Retrying func(error)
+	// ID is that of a session of a former run, which is resumed if it is still open, and
+	// opened under the same id if not. The zero value: a new one.
+	ID incumbent.SessionID
+	// Presence is what the session is said to be alive as.
+	Presence Presence
+	// Follow are followed from the beginning, over the session's stream: see
+	// [Session.Follow].
+	Follow []Following
 }
 
 // Session owns leases and keeps them alive over one stream, which it opens
@@ -44,11 +52,13 @@ type Session struct {
 	member  int32         // where link leads, among the client's members
 	changed chan struct{} // closed when link changes
 	closing bool          // no lease begins any more
+	present Presence
 	leases  map[incumbent.Token]*Lease
 	offers  map[incumbent.Name]chan incumbent.Token // claims under way
 	leaving map[incumbent.Name]chan struct{}        // claims being undone after their callers have gone; closed then
 	back    map[incumbent.Token]incumbent.Name      // given back; the server has not said yet that it is released
 	counter uint64
+	follows []*followed
 }
 
 // Open opens a session and starts to keep it.
@@ -64,6 +74,9 @@ func (c *Client) Open(ctx context.Context, cfg SessionConfig) (*Session, error) 
 	} else if err := incumbent.ValidateHolder(cfg.Holder); err != nil {
 		return nil, err
 	}
+	if err := cfg.Presence.validate(); err != nil {
+		return nil, err
+	}
 	s := c.newSession(cfg)
 	if err := s.open(ctx); err != nil {
 		s.halt()
@@ -76,13 +89,23 @@ func (c *Client) Open(ctx context.Context, cfg SessionConfig) (*Session, error) 
 // newSession makes a session of which nobody knows yet. cfg is complete.
 func (c *Client) newSession(cfg SessionConfig) *Session {
 	s := &Session{
-		c: c, id: incumbent.NewSessionID(), ttl: cfg.TTL, holder: cfg.Holder, retry: cfg.Retrying, clock: c.clock,
+		c: c, id: cfg.ID, present: cfg.Presence, ttl: cfg.TTL, holder: cfg.Holder, retry: cfg.Retrying, clock: c.clock,
 		ended: make(chan struct{}), changed: make(chan struct{}),
 		leases: make(map[incumbent.Token]*Lease), offers: make(map[incumbent.Name]chan incumbent.Token),
 		leaving: make(map[incumbent.Name]chan struct{}), back: make(map[incumbent.Token]incumbent.Name),
 	}
 	if s.retry == nil {
 		s.retry = func(error) {}
+	}
+	if s.id.IsZero() {
+		s.id = incumbent.NewSessionID()
+	} else {
+		// The highest counter wins, and that of a run before may not be known to be over.
+		// The wall clock says which of both is later, and decides nothing else.
+		s.counter = uint64(time.Now().UnixMicro())
+	}
+	for _, f := range cfg.Follow {
+		s.follows = append(s.follows, &followed{s: s, of: f})
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.stop, s.halt = context.WithCancel(context.Background())
@@ -156,6 +179,7 @@ func (s *Session) Close(ctx context.Context) error {
 	for _, l := range s.held() {
 		l.end(incumbent.Errorf(incumbent.NotHolder, "the session was closed by its client"))
 	}
+	s.sayLeft(ctx)
 	_, err := s.operate(ctx, func() *apiv1.Operation {
 		return &apiv1.Operation{Op: &apiv1.Operation_CloseSession{CloseSession: &apiv1.CloseSessionRequest{Id: s.id.String(), Reason: "closed by its client"}}}
 	})

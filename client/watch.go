@@ -56,6 +56,7 @@ type watchMessage interface {
 	GetProgressIndex() uint64
 	GetSnapshot() bool
 	GetMore() bool
+	GetFirst() bool
 }
 
 // watching is one watch of a client, over as many streams as it takes.
@@ -173,6 +174,9 @@ type pieces[E interface{ GetIndex() uint64 }] struct {
 
 // passes reports whether a message is whole as it is.
 func (p *pieces[E]) passes(m watchMessage) bool {
+	if m.GetFirst() {
+		p.held = nil // the snapshot says what came of it
+	}
 	return m.GetSnapshot() || !m.GetMore() && len(p.held) == 0
 }
 

@@ -1,0 +1,119 @@
+package client
+
+import (
+	"cmp"
+	"slices"
+
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+)
+
+// ServiceCache is the instances of a service, with their nodes and the checks of either,
+// as a session that follows it has last heard of them.
+type ServiceCache struct {
+	cached
+	opts     WatchServiceOptions
+	records  map[recordKey]*apiv1.CatalogEvent
+	snapshot map[recordKey]*apiv1.CatalogEvent // that is being received
+	whole    wholeCatalog
+}
+
+// recordKey names a record of the catalog: a node, a service or check on it.
+type recordKey struct{ kind, node, id string }
+
+// NewServiceCache returns one that knows nothing. Of the options, where to begin is not
+// used.
+func NewServiceCache(opts WatchServiceOptions) *ServiceCache {
+	return &ServiceCache{opts: opts, records: map[recordKey]*apiv1.CatalogEvent{}}
+}
+
+// Services returns the instances by node and id. They are not to be changed.
+func (c *ServiceCache) Services() []*apiv1.Service {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var list []*apiv1.Service
+	for _, e := range c.records {
+		if s := e.GetService(); s != nil && s.Name == c.opts.Service {
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, func(a, b *apiv1.Service) int { return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Id, b.Id)) })
+	return list
+}
+
+// Checks returns the checks of a service (id "": of the node itself) by id.
+func (c *ServiceCache) Checks(node, id string) []*apiv1.Check {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var list []*apiv1.Check
+	for _, e := range c.records {
+		if s := e.GetCheck(); s != nil && s.Node == node && s.ServiceId == id {
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, func(a, b *apiv1.Check) int { return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Id, b.Id)) })
+	return list
+}
+
+// Node returns a node that has an instance, nil: there is none of that name.
+func (c *ServiceCache) Node(name string) *apiv1.Node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.records[recordKey{"node", name, ""}].GetNode()
+}
+
+func (c *ServiceCache) request() *apiv1.ClientFrame {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.snapshot, c.whole, c.err = nil, wholeCatalog{}, nil
+	return &apiv1.ClientFrame{Request: &apiv1.ClientFrame_WatchService{WatchService: &apiv1.WatchServiceRequest{
+		Namespace: c.opts.Namespace, Service: c.opts.Service, Fields: c.opts.Fields, AfterIndex: c.index, CatchUp: true,
+	}}}
+}
+
+func (c *ServiceCache) take(f *apiv1.ServerFrame) {
+	m := f.GetWatchService()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m.GetSnapshot() {
+		c.takeSnapshot(m)
+		return
+	}
+	if w := c.whole.add(m); w != nil && len(w.Events) > 0 {
+		for _, e := range w.Events {
+			c.change(e)
+		}
+		c.tell()
+	}
+	c.index = max(c.index, m.GetProgressIndex())
+}
+
+func (c *ServiceCache) takeSnapshot(m *apiv1.WatchServiceResponse) {
+	if m.GetFirst() || c.snapshot == nil {
+		c.snapshot, c.whole = map[recordKey]*apiv1.CatalogEvent{}, wholeCatalog{}
+	}
+	for _, e := range m.GetEvents() {
+		c.snapshot[keyOfRecord(e)] = e
+	}
+	if !m.GetMore() {
+		c.records, c.snapshot, c.index = c.snapshot, nil, m.GetProgressIndex()
+		c.tell()
+	}
+}
+
+func (c *ServiceCache) change(e *apiv1.CatalogEvent) {
+	if e.What == "deleted" {
+		delete(c.records, keyOfRecord(e))
+		return
+	}
+	c.records[keyOfRecord(e)] = e
+}
+
+func keyOfRecord(e *apiv1.CatalogEvent) recordKey {
+	switch {
+	case e.GetService() != nil:
+		return recordKey{"service", e.GetService().Node, e.GetService().Id}
+	case e.GetCheck() != nil:
+		return recordKey{"check", e.GetCheck().Node, e.GetCheck().Id}
+	}
+	return recordKey{"node", e.GetNode().GetName(), ""}
+}

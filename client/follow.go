@@ -1,0 +1,111 @@
+package client
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+)
+
+// Following is what a session can follow: a [KeyCache], a [ServiceCache]. One session at
+// a time follows it; what it has it keeps from one to the next, so that a session that
+// is opened in the place of another reads nothing again that has not changed.
+type Following interface {
+	request() *apiv1.ClientFrame // with the index that it has
+	take(f *apiv1.ServerFrame)
+	fail(err error) // it is followed no more
+}
+
+// Follow has the session follow something from now on, as if it had been in its
+// configuration: over its stream, and over each that comes after it, for as long as the
+// session lasts. What is wrong with it is said by it alone.
+func (s *Session) Follow(what Following) {
+	f := &followed{s: s, of: what}
+	s.mu.Lock()
+	s.follows = append(s.follows, f)
+	l := s.link
+	s.mu.Unlock()
+	if l != nil {
+		f.send(l)
+	}
+}
+
+// followed is one thing that a session follows.
+type followed struct {
+	s     *Session
+	of    Following
+	pause time.Duration // before it is repeated; of the reading goroutine, and of who connects before that one
+}
+
+// frame is what asks for it over a link.
+func (f *followed) frame(l *link) *apiv1.ClientFrame {
+	frame := f.of.request()
+	f.pause = minPause
+	l.listen(frame, func(a *apiv1.ServerFrame) { f.told(l, a) })
+	return frame
+}
+
+// send asks for it alone. Without an answer the link ends, and the next one asks.
+func (f *followed) send(l *link) {
+	frame := f.of.request()
+	l.listen(frame, func(a *apiv1.ServerFrame) { f.told(l, a) })
+	_ = l.send(frame)
+}
+
+// told takes an answer. What was refused for now is repeated, alone.
+func (f *followed) told(l *link, a *apiv1.ServerFrame) {
+	err := DetailError(a.Error)
+	switch {
+	case err == nil:
+		f.pause = minPause
+		f.of.take(a)
+	case retryable(err):
+		pause := jitter(f.pause, err)
+		f.pause = min(2*f.pause, maxPause)
+		time.AfterFunc(pause, func() {
+			if f.s.current() == l {
+				f.send(l)
+			}
+		})
+	default:
+		f.of.fail(err)
+	}
+}
+
+// repeatAlone sends one frame that was refused for now again, over the same link: the
+// next one begins with it anyway.
+func (s *Session) repeatAlone(l *link, after time.Duration, frame func(l *link) *apiv1.ClientFrame) {
+	time.AfterFunc(after, func() {
+		if s.current() == l {
+			_ = l.send(frame(l))
+		}
+	})
+}
+
+// announce is the frame that says under which name somebody lives by the session.
+func (s *Session) announce(l *link) *apiv1.ClientFrame {
+	f := &apiv1.ClientFrame{Request: &apiv1.ClientFrame_Lock{Lock: &apiv1.LockRequest{
+		Namespace: s.present.Namespace, Key: s.present.key(), Value: s.present.Info, Session: s.id.String(), Lazy: true,
+	}}}
+	l.listen(f, func(a *apiv1.ServerFrame) { s.announced(l, a) })
+	return f
+}
+
+// announced hears that others are told, or why not. A name that another session has is
+// that of a former run, which ends when its ttl has passed, or of somebody who lives.
+func (s *Session) announced(l *link, a *apiv1.ServerFrame) {
+	l.forget(a.Id)
+	err := DetailError(a.Error)
+	switch {
+	case err == nil:
+	case incumbent.KindOf(err) == incumbent.Held:
+		s.retry(err)
+		s.repeatAlone(l, s.ttl/beatsPerTTL+rand.N(time.Second), s.announce)
+	case retryable(err):
+		s.repeatAlone(l, jitter(maxPause, err), s.announce)
+	case gone(err): // the session's own end says so
+	default:
+		s.retry(err)
+	}
+}

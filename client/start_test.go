@@ -1,0 +1,171 @@
+package client
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// until waits for a cache to be as a test wants it.
+func until(t testing.TB, c interface{ Changed() <-chan struct{} }, holds func() bool) {
+	t.Helper()
+	ctx := testContext(t)
+	for {
+		changed := c.Changed()
+		if holds() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			t.Fatal("the cache never came to be as awaited")
+		}
+	}
+}
+
+func keysOf(c *KeyCache) (keys []string) {
+	for _, e := range c.Entries() {
+		keys = append(keys, e.Key+"="+string(e.Value))
+	}
+	return keys
+}
+
+func mustPut(t testing.TB, k *KV, key, value string) {
+	t.Helper()
+	if _, err := k.Put(testContext(t), key, []byte(value)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func presentNow(t testing.TB, k *KV, prefix string) map[string]PresenceState {
+	t.Helper()
+	list, next, err := k.ListPresent(testContext(t), prefix, "", 0)
+	if err != nil || next != "" {
+		t.Fatal(next, err)
+	}
+	states := map[string]PresenceState{}
+	for _, p := range list {
+		states[p.Name] = p.State
+	}
+	return states
+}
+
+// awaitPresent follows who is there until somebody is as awaited, and returns all
+// states that it was told of.
+func awaitPresent(t testing.TB, k *KV, name string, state PresenceState) (seen []PresenceState) {
+	t.Helper()
+	for c, err := range k.WatchPresent(testContext(t), name, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen = append(seen, c.State)
+		if c.State == state {
+			return seen
+		}
+	}
+	t.Fatalf("%s was never %s, but %v", name, state, seen)
+	return nil
+}
+
+// What a session follows outlives the restart of its member and its own process: of
+// what has not changed nothing comes again, and nobody takes it for dead.
+func TestASessionGoesOnAfterARestart(t *testing.T) {
+	cfg := serverConfig(t)
+	s := startServer(t, cfg)
+	cfg.Listen = s.URL()[len("http://"):]
+	c := clientOf(t, s.URL())
+	keys := c.KV("")
+	mustPut(t, keys, "app/url", "1")
+	if _, err := c.Txn("").Expect("unit/0").Expect("unit/1").Commit(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	app := NewKeyCache("", WatchKeysOptions{Key: "app/", Prefix: true})
+	db := NewServiceCache(WatchServiceOptions{Service: "db"})
+	wrong := NewKeyCache("", WatchKeysOptions{Key: "app/", Prefix: true, Fields: []string{"nothing"}})
+	a := openSession(t, c, SessionConfig{TTL: time.Minute, Presence: Presence{Name: "unit/0", Info: []byte("here")}, Follow: []Following{app, db, wrong}})
+	until(t, app, func() bool { return slices.Equal(keysOf(app), []string{"app/url=1"}) })
+	until(t, db, func() bool { return db.Index() > 0 })
+	until(t, wrong, func() bool { return incumbent.KindOf(wrong.Err()) == incumbent.Invalid }) // alone
+	awaitPresent(t, keys, "unit/0", Alive)
+	if got := presentNow(t, keys, "unit/"); got["unit/0"] != Alive || got["unit/1"] != Expected {
+		t.Errorf("present %v", got)
+	}
+	entry := app.Get("app/url")
+
+	stopServer(t, s)
+	s = startServer(t, cfg)
+	mustPut(t, keys, "app/rev", "7")
+	until(t, app, func() bool { return slices.Equal(keysOf(app), []string{"app/rev=7", "app/url=1"}) })
+	if app.Get("app/url") != entry {
+		t.Error("what had not changed was sent again")
+	}
+	if got := presentNow(t, keys, "unit/"); got["unit/0"] != Alive {
+		t.Errorf("present %v after a restart", got)
+	}
+
+	// Another run of the same agent, which has kept its session's id.
+	a.halt()
+	a.drop()
+	b := openSession(t, c, SessionConfig{TTL: time.Minute, ID: a.ID(), Presence: Presence{Name: "unit/0", Info: []byte("here")}, Follow: []Following{app}})
+	late := NewKeyCache("", WatchKeysOptions{Key: "app/rev"})
+	b.Follow(late)
+	until(t, late, func() bool { return slices.Equal(keysOf(late), []string{"app/rev=7"}) })
+	mustPut(t, keys, "app/url", "2")
+	until(t, app, func() bool { return slices.Equal(keysOf(app), []string{"app/rev=7", "app/url=2"}) })
+	res, err := keys.Get(testContext(t), "presence/unit/0")
+	if err != nil || res.Session != a.ID().String() || res.LockIndex != 1 {
+		t.Errorf("present by %v, %v: not once, by one session", res, err)
+	}
+	if err := b.Close(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if got := presentNow(t, keys, "unit/"); got["unit/0"] != Left {
+		t.Errorf("present %v after a good-bye", got)
+	}
+	if _, err := c.Txn("").Forget("unit/0").Forget("unit/1").Commit(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if got := presentNow(t, keys, ""); len(got) != 0 {
+		t.Errorf("present %v, and nobody is", got)
+	}
+}
+
+// Who says nothing any more is down once its ttl is over, and alive again as who comes in
+// its place.
+func TestPresenceEndsWithTheTTL(t *testing.T) {
+	s := startServer(t, serverConfig(t))
+	c := clientOf(t, s.URL())
+	who := Presence{Name: "unit/0"}
+	a := openSession(t, c, SessionConfig{TTL: incumbent.MinTTL, Presence: who})
+	awaitPresent(t, c.KV(""), "unit/0", Alive)
+	ctx, stop := context.WithCancel(testContext(t))
+	defer stop()
+	changes := make(chan PresenceChange, 10)
+	go func() {
+		for ch, err := range c.KV("").WatchPresent(ctx, "unit/", 0) {
+			if err == nil {
+				changes <- ch
+			}
+		}
+	}()
+	if ch := <-changes; ch.State != Alive {
+		t.Fatalf("the watch begins with %+v", ch)
+	}
+	// Another of that name waits until the first is over.
+	b := openSession(t, c, SessionConfig{TTL: incumbent.MinTTL, Presence: who})
+	a.halt() // no beat follows
+	for _, want := range []struct{ was, is PresenceState }{{Alive, Down}, {Down, Alive}} {
+		if ch := <-changes; ch.Was != want.was || ch.State != want.is || ch.Name != "unit/0" {
+			t.Fatalf("%+v, want %v to %v", ch, want.was, want.is)
+		}
+	}
+	if list, _, err := c.KV("").ListPresent(testContext(t), "", "", 0); err != nil || len(list) != 1 || list[0].Session != b.ID().String() {
+		t.Errorf("present %v, %v", list, err)
+	}
+	if _, err := c.Open(testContext(t), SessionConfig{Presence: Presence{Info: []byte("of nobody")}}); incumbent.KindOf(err) != incumbent.Invalid {
+		t.Errorf("a presence without a name: %v", err)
+	}
+}
