@@ -38,10 +38,6 @@
 package auth
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
-	"strconv"
 	"strings"
 	"time"
 
@@ -120,31 +116,14 @@ type Principal struct {
 // Proof is what somebody was known by: who was let in by it stays only for as long
 // as it is good. It is a secret of nobody's, but means nothing to people.
 type Proof struct {
-	ID string // of a token its SHA-256 (and behind it its record in the book), of a certificate its serial number, of a password a part of what is kept of it
+	ID string // of a token its SHA-256, of a certificate its serial number, of a password a part of what is kept of it
 	// Roots are the authorities at which chains of a certificate end: see [Roots].
 	Roots string
 	Ends  int64 // Unix milliseconds from which on it is good no more; 0: it has no end
 }
 
-// ProofOf is that of a token by its SHA-256, with its record in the cluster's book.
-func ProofOf(sum [sha256.Size]byte, record incumbent.Index, ends int64) Proof {
-	return Proof{ID: string(binary.BigEndian.AppendUint64(sum[:], uint64(record))), Ends: ends}
-}
-
 // over reports whether a proof has ended.
 func (p Proof) over(now time.Time) bool { return p.Ends != 0 && now.UnixMilli() >= p.Ends }
-
-// Credential says by what the principal is known whose end may end what it opens, as
-// core.Meta names it: a token of the cluster's, or a certificate. "": by nothing else.
-func (p Principal) Credential() string {
-	switch {
-	case p.Via == Credential && len(p.Proof.ID) > sha256.Size:
-		return "token:" + strconv.FormatUint(binary.BigEndian.Uint64([]byte(p.Proof.ID[sha256.Size:])), 10)
-	case p.Via == Certificate && len(p.Proof.ID) <= MaxSerialBytes:
-		return "certificate:" + hex.EncodeToString([]byte(p.Proof.ID))
-	}
-	return ""
-}
 
 // String returns kind and name, as recorded with what the principal does.
 func (p Principal) String() string {

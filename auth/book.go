@@ -14,7 +14,7 @@ import (
 // anywhere, and answers from the newest state at hand.
 type Book interface {
 	// Token returns whose token has this SHA-256, also if its end has passed, with
-	// sum, end and record as proof.
+	// sum and end as proof.
 	Token(sum [sha256.Size]byte) (Principal, bool)
 	// Behind is why it may not know yet what the cluster knows; nil: it knows all but
 	// the newest.

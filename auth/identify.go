@@ -99,10 +99,10 @@ func (a *Authenticator) Knows() func(Principal) bool {
 
 // has reports whether a token lets in whom it has let in.
 func (a *Authenticator) has(file *Credentials, p Principal) bool {
-	if len(p.Proof.ID) < sha256.Size {
+	if len(p.Proof.ID) != sha256.Size {
 		return false
 	}
-	sum := [sha256.Size]byte([]byte(p.Proof.ID[:sha256.Size]))
+	sum := [sha256.Size]byte([]byte(p.Proof.ID))
 	q, found := file.lookup(&sum)
 	if !found {
 		q, found = a.book.Token(sum)

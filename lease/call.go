@@ -15,8 +15,6 @@ type Call struct {
 	KeyID    []byte          // applies at most once; none: nil
 	KeyBase  incumbent.Index // an index known when the key was chosen
 	Judged   incumbent.Index // says by which policies the caller may ask for it: see [core.Meta]
-	// Credential is by what the caller was known, of one that opens a session: see [core.Meta].
-	Credential string
 	// Sequence, unless nil, is shared by calls that take effect in the order in which
 	// they are handed in, whoever's they are. Without it that holds for the calls of
 	// one client on one lease.
@@ -28,7 +26,7 @@ type Sequence struct{ _ byte } // has a size, so that no two have one address
 
 // Meta is what goes with the command.
 func (c *Call) Meta() core.Meta {
-	return core.Meta{Origin: c.Origin, KeyID: c.KeyID, KeyBase: c.KeyBase, Judged: c.Judged, Credential: c.Credential}
+	return core.Meta{Origin: c.Origin, KeyID: c.KeyID, KeyBase: c.KeyBase, Judged: c.Judged}
 }
 
 // Op is one operation of a bulk call: a command, or an extension.

@@ -28,8 +28,6 @@ const (
 	tendTimeout     = 10 * time.Second // of one command
 	sessionsAtOnce  = 100              // closed together
 	sessionsPerTurn = 10_000           // looked for before those are closed
-
-	credentialsAtOnce = 1000 // whose sessions are looked for in one go through all sessions
 )
 
 // book is what the state says of credentials, for the guard and for passwords.
@@ -49,7 +47,7 @@ func (b book) Token(sum [sha256.Size]byte) (auth.Principal, bool) {
 	if err != nil { // of a kind that only newer members know
 		return auth.Principal{}, false
 	}
-	p.Via, p.Proof = auth.Credential, auth.ProofOf(sum, c.ID, int64(c.Ends))
+	p.Via, p.Proof = auth.Credential, auth.Proof{ID: string(sum[:]), Ends: int64(c.Ends)}
 	return p, true
 }
 
@@ -234,8 +232,16 @@ func (s *Server) tendCredentials(ctx context.Context, now time.Time) {
 			return
 		}
 	}
-	if err := s.closeWithCredentials(ctx); err != nil {
-		s.log.Info("sessions of credentials that have ended not closed", "cause", err)
+	var closing []*credential.Credential
+	s.book().Closing(func(c *credential.Credential) bool {
+		closing = append(closing, c)
+		return true
+	})
+	for _, c := range closing {
+		if err := s.closeSessionsOf(ctx, c); err != nil {
+			s.log.Info("sessions of a revoked credential not closed", "principal", c.Principal, "cause", err)
+			return
+		}
 	}
 }
 
@@ -275,40 +281,27 @@ func (s *Server) executeCredential(ctx context.Context, c credential.Command) er
 	}
 }
 
-// closeWithCredentials closes the sessions that end with credentials that have ended, and
-// writes down that this is done.
-func (s *Server) closeWithCredentials(ctx context.Context) error {
-	closing := map[string]*credential.Credential{}
-	s.book().Closing(func(c *credential.Credential) bool {
-		closing[c.Ref()] = c
-		return len(closing) < credentialsAtOnce
-	})
-	if len(closing) == 0 {
-		return nil
-	}
+// closeSessionsOf closes the sessions that the principal of a credential opened before
+// that ended, and writes down that this is done.
+func (s *Server) closeSessionsOf(ctx context.Context, c *credential.Credential) error {
 	var after incumbent.SessionID
 	for {
-		ids := sessionsOf(s.engine.View(), closing, after)
+		ids := sessionsOf(s.engine.View(), c, after)
 		if len(ids) == 0 {
-			break
+			err := s.executeCredential(ctx, credential.Command{Verb: credential.Settled, ID: c.ID})
+			return err
 		}
 		if err := s.closeSessions(ctx, ids); err != nil {
 			return err
 		}
 		after = ids[len(ids)-1]
 	}
-	for _, c := range closing {
-		if err := s.executeCredential(ctx, credential.Command{Verb: credential.Settled, ID: c.ID}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
-// sessionsOf are the next sessions behind an id that end with credentials.
-func sessionsOf(v *core.View, closing map[string]*credential.Credential, after incumbent.SessionID) (ids []incumbent.SessionID) {
+// sessionsOf are the next sessions of the principal behind an id.
+func sessionsOf(v *core.View, c *credential.Credential, after incumbent.SessionID) (ids []incumbent.SessionID) {
 	v.Sessions(after, func(s *core.Session) bool {
-		if c := closing[s.Credential]; c != nil && c.Closes(s) {
+		if s.Origin.Principal == c.Principal && s.Opened <= c.Ended {
 			ids = append(ids, s.ID)
 		}
 		return len(ids) < sessionsPerTurn

@@ -44,8 +44,8 @@ can be checked by.
 
 In the cluster, of a server that runs:
 WHO is KIND:NAME, as agent:db-1 or operator:alice: a bearer credential, whose token is
-written to --token-file. Sessions that WHO opens with it and that have no ttl end with
-the credential at once, others after their ttl; with --end-sessions all end at once.
+written to --token-file. With --end-sessions the sessions that WHO has opened end with
+the credential at once, else after their ttl.
 WHO is the tag of one of Juju's agents, as unit-app-0: its password. If
 --password-file exists it holds the password; else a random one is made and written
 there. --grant claim-any lets the agent claim for any unit of its model, --grant
@@ -82,7 +82,7 @@ on SIGHUP. Lines have no end but being taken away.`,
 	f.String("password-file", "", "file with the agent's password, or a new one")
 	f.StringSlice("grant", nil, "what the agent may do beyond acting as itself: "+strings.Join(auth.GrantNames(), ", "))
 	f.Duration("ttl", 0, "in the cluster: how long it lets in, 0 without an end")
-	f.Bool("end-sessions", false, "in the cluster: all sessions opened with it end with it at once")
+	f.Bool("end-sessions", false, "in the cluster: sessions end with it at once")
 	addOutput(c)
 	return c
 }

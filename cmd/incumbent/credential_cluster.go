@@ -190,9 +190,8 @@ func credentialRevoke(env *environment) *cobra.Command {
 		Long: `Revoke takes the credential back that 'credential ls' shows with this id. It lets
 nobody in any more, and whoever came in by it is cut off, on every member that hears
 of the leader within a second: streams, calls that wait, watches, agents of Juju's.
-Sessions that were opened with it live on for their ttl; those that have none, and
-with --end-sessions, or if it was made so, all of them, are closed at once, and what
-they hold is free.
+Sessions live on for their ttl; with --end-sessions, or if it was made so, all that
+its principal has opened are closed at once, and what they hold is free.
 
 'tls revoke' takes a client certificate back. Lines of a member's files are taken out
 there, and SIGHUP sent.
@@ -208,7 +207,7 @@ Exit code 3: there is no such credential.`,
 			return revoke(c, env, &apiv1.RevokeCredentialRequest{Which: &apiv1.RevokeCredentialRequest_Id{Id: id}})
 		},
 	}
-	c.Flags().Bool("end-sessions", false, "close all sessions that were opened with it at once")
+	c.Flags().Bool("end-sessions", false, "close the sessions of its principal at once")
 	addOutput(c)
 	return c
 }

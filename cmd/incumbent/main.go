@@ -122,6 +122,7 @@ func commands(env *environment) []*cobra.Command {
 		leaseCommand(env),
 		kvCommand(env),
 		catalogCommand(env),
+		presenceCommand(env),
 		txnCommand(env),
 		policyCommand(env),
 		runCommand(env),

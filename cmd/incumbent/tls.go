@@ -189,8 +189,8 @@ that of --file: then its end is known, behind which its record is forgotten, and
 it is. It lets nobody in any more, and whoever came in by it is cut off, on every
 member that hears of the leader within a second. It cannot be undone: issue another.
 
-Sessions that were opened with it live on for their ttl; those that have none, and
-with --end-sessions all of them, are closed at once, and what they hold is free.`,
+With --end-sessions the sessions of its principal are closed at once, and what they
+hold is free: it needs --file, or --principal.`,
 		Example: `  incumbent tls revoke --file /etc/db/tls/client.crt --end-sessions
   incumbent tls revoke 3a5f00e1c2d9`,
 		Args: cobra.MaximumNArgs(1),
@@ -213,7 +213,7 @@ with --end-sessions all of them, are closed at once, and what they hold is free.
 	}
 	c.Flags().String("file", "", "the certificate")
 	c.Flags().String("principal", "", "whose it is, KIND:NAME, if only the serial number is known")
-	c.Flags().Bool("end-sessions", false, "close all sessions that were opened with it at once")
+	c.Flags().Bool("end-sessions", false, "close the sessions of its principal at once")
 	addOutput(c)
 	return c
 }

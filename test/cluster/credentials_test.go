@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -282,91 +281,6 @@ func TestG12_WhatIsRevokedIsCutOffOnEveryMember(t *testing.T) {
 			t.Error("the list shows a secret")
 		}
 	}
-}
-
-// What was opened with a credential ends with it: at once what has no ttl, and all of it
-// if the credential says so. What another of the same principal has opened, or has taken
-// over, goes on.
-func TestG12_SessionsEndWithTheirCredential(t *testing.T) {
-	c := start(t, "--tls", "--consul-listen", "127.0.0.1:0")
-	first, other := c.Members[0], c.Members[1]
-	plain, plainToken := c.newCredential(first, "--token-file", "agent:a")
-	_, nextToken := c.newCredential(first, "--token-file", "agent:a")
-	whole, wholeToken := c.newCredential(first, "--token-file", "agent:a", "--end-sessions")
-	folder := filepath.Join(t.TempDir(), "tls")
-	c.as(first, "tls", "issue", "agent:a", "--out", folder)
-	certified := client.Config{CertFile: filepath.Join(folder, "client.crt"), KeyFile: filepath.Join(folder, "client.key")}
-	by := func(m *member, cfg client.Config) *client.Client {
-		cl := c.bearer(m, cfg)
-		eventually(t, patience, "the credential is known at "+m.Name, func() bool { return reads(cl) == nil })
-		return cl
-	}
-	last, next := by(other, client.Config{Credential: plainToken}), by(other, client.Config{Credential: nextToken})
-	open := func(cl *client.Client, id string, ttl time.Duration) string {
-		t.Helper()
-		res, err := cl.Sessions().OpenSession(t.Context(), connect.NewRequest(&apiv1.OpenSessionRequest{
-			Id: id, TtlMs: uint32(ttl.Milliseconds()), NoTtl: ttl == 0,
-		}))
-		if err != nil {
-			t.Fatal(client.AsError(err))
-		}
-		return res.Msg.Session.Id
-	}
-	ends := map[string]string{
-		"without a ttl":           open(last, "", 0),
-		"of Consul's":             consulSession(t, first, plainToken),
-		"that all end with it":    open(by(other, client.Config{Credential: wholeToken}), "", time.Hour),
-		"of the certificate":      open(by(other, certified), "", 0),
-		"that came back to it":    open(last, open(next, open(last, "", 0), 0), 0),
-		"which the first one had": open(last, "", 0),
-	}
-	stays := map[string]string{
-		"with a ttl":       open(last, "", time.Hour),
-		"of another token": open(next, "", 0),
-		"taken over":       open(next, open(last, "", 0), 0),
-		"of an operator":   open(c.clientOf(first), "", 0),
-	}
-	c.as(first, "credential", "revoke", plain)
-	c.as(first, "credential", "revoke", whole)
-	c.as(first, "tls", "revoke", "--file", certified.CertFile)
-	is := func(id string) bool {
-		_, err := c.clientOf(first).Sessions().GetSession(t.Context(), connect.NewRequest(&apiv1.GetSessionRequest{Id: id}))
-		if kind := incumbent.KindOf(client.AsError(err)); err != nil && kind != incumbent.NotFound {
-			t.Fatal(client.AsError(err))
-		}
-		return err == nil
-	}
-	for what, id := range ends {
-		eventually(t, patience, "the session "+what+" is over", func() bool { return !is(id) })
-	}
-	// All that ends is closed in one go.
-	for what, id := range stays {
-		if !is(id) {
-			t.Errorf("the session %s has ended, too", what)
-		}
-	}
-}
-
-// consulSession opens a session without a ttl over Consul's protocol.
-func consulSession(t *testing.T, m *member, token string) string {
-	t.Helper()
-	var out struct{ ID string }
-	cl := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // as above
-	t.Cleanup(cl.CloseIdleConnections)
-	eventually(t, patience, "a session of Consul's", func() bool {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "https://"+m.Consul+"/v1/session/create", strings.NewReader("{}"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("X-Consul-Token", token)
-		res, err := cl.Do(r)
-		if err != nil {
-			return false
-		}
-		defer res.Body.Close()
-		return res.StatusCode == http.StatusOK && json.NewDecoder(res.Body).Decode(&out) == nil
-	})
-	return out.ID
 }
 
 // A restored cluster keeps the credentials, and what was revoked stays revoked; a

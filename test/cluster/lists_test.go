@@ -212,48 +212,6 @@ func (a *appender) append(ctx context.Context, keys []string, seen []*apiv1.KeyV
 	a.load.add(t)
 }
 
-// Members are cut off from one another under transactions over lists, each of which goes
-// to one member, also where that is alone: some order explains all that was read.
-func TestG24_TransactionsInPartitions(t *testing.T) {
-	s := startSpread(t, 3)
-	load := s.startLists(t)
-	for _, cut := range []func(leader *member, others []*member){
-		func(l *member, os []*member) { // the leader alone
-			for _, o := range os {
-				s.cut(l, o)
-				s.cut(o, l)
-			}
-		},
-		func(l *member, os []*member) { // it is not heard
-			for _, o := range os {
-				s.cut(l, o)
-			}
-		},
-		func(l *member, os []*member) { // it and another do not see each other
-			s.cut(l, os[0])
-			s.cut(os[0], l)
-		},
-		func(l *member, os []*member) { // a follower alone, that knows what was
-			s.cut(os[0], os[1])
-			s.cut(os[1], os[0])
-			s.cut(os[0], l)
-			s.cut(l, os[0])
-		},
-	} {
-		before := load.count()
-		eventually(t, patience, "transactions append", func() bool { return load.count() > before+20 })
-		leader := s.leader()
-		cut(leader, s.others(leader))
-		before = load.count()
-		eventually(t, patience, "transactions append in the partition", func() bool { return load.count() > before+20 })
-		time.Sleep(2 * electionTimeout) // the fault itself
-		s.heal()
-		s.leader()
-	}
-	load.finish(t, s.trio)
-	s.sameState(t)
-}
-
 // Members are killed and stopped under transactions over lists: some order explains
 // all that was read, and nothing that was acknowledged is lost.
 func TestG24_TransactionsUnderFaults(t *testing.T) {

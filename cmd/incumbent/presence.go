@@ -1,0 +1,139 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/client"
+)
+
+// presenceCommand is the noun of who is alive.
+func presenceCommand(env *environment) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "presence",
+		Short: "see who is alive",
+		Long: `Presence shows those who say that they are alive by an open session: agents of a
+control plane, mostly. They are the keys below presence/ that sessions have locked.
+alive: its session is open; down: that ended without a good-bye, for its ttl ran out
+after the last beat; left: it said good-bye; expected: it has never been there.`,
+		Example: `  incumbent presence ls
+  incumbent presence watch unit/`,
+	}
+	c.PersistentFlags().String("namespace", incumbent.DefaultNamespace, "namespace of the keys")
+	addServerFlags(c)
+	c.AddCommand(presenceList(env), presenceWatch(env))
+	return c
+}
+
+func presenceList(env *environment) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "ls [PREFIX]",
+		Short: "list who is there",
+		Long: `Ls lists those whose names begin with PREFIX, in the order of their names, with how
+they are, the index since which they are so, and by which session. --state lists only
+those that are so.`,
+		Example: "  incumbent presence ls unit/mysql/\n  incumbent presence ls --state down -o jsonl | jq -r .name",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			form, err := outputForm(c)
+			if err != nil {
+				return err
+			}
+			state := client.PresenceState(text(c, "state"))
+			switch state {
+			case "", client.Alive, client.Down, client.Left, client.Expected:
+			default:
+				return usageError{fmt.Sprintf("state %q is none of alive, down, left, expected", state)}
+			}
+			return withKeys(c, func(keys *client.KV) error {
+				all := []client.Present{}
+				for after := ""; ; {
+					list, next, err := keys.ListPresent(c.Context(), firstOf(args), after, 0)
+					if err != nil {
+						return err
+					}
+					for _, p := range list {
+						if state == "" || p.State == state {
+							all = append(all, p)
+						}
+					}
+					if after = next; next == "" {
+						return printPresent(env.stdout, form, all)
+					}
+				}
+			})
+		},
+	}
+	c.Flags().String("state", "", "only those that are alive, down, left or expected")
+	addOutput(c)
+	return c
+}
+
+func firstOf(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
+}
+
+func printPresent(out io.Writer, form string, all []client.Present) error {
+	if form != formTable {
+		return printList(out, form, all)
+	}
+	t := &table{header: []string{"name", "state", "since", "session"}}
+	for _, p := range all {
+		t.row(p.Name, string(p.State), strconv.FormatUint(p.Since, 10), orDash(p.Session))
+	}
+	return t.print(out)
+}
+
+func presenceWatch(env *environment) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "watch [PREFIX]",
+		Short: "follow who comes and goes",
+		Long: `Watch prints those whose names begin with PREFIX and how they are, and then every
+change of that, in order, until interrupted, and goes on with another member when one
+fails. Where the history is gone it begins anew with who is there. With -o json, too,
+each change is one line.`,
+		Example: "  incumbent presence watch\n  incumbent presence watch unit/ -o jsonl | jq -r 'select(.state == \"down\").name'",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			form, err := outputForm(c)
+			if err != nil {
+				return err
+			}
+			return untilInterrupted(c, withKeys(c, func(keys *client.KV) error {
+				// A watch tries again for ever: what is wrong from the beginning is said here.
+				if _, _, err := keys.ListPresent(c.Context(), firstOf(args), "", 1); err != nil {
+					return err
+				}
+				for change, err := range keys.WatchPresent(c.Context(), firstOf(args), 0) {
+					if err == nil {
+						err = printPresenceChange(env.stdout, form, change)
+					}
+					if err != nil {
+						return err
+					}
+				}
+				return c.Context().Err()
+			}))
+		},
+	}
+	addOutput(c)
+	return c
+}
+
+func printPresenceChange(out io.Writer, form string, c client.PresenceChange) error {
+	if form != formTable {
+		return printJSON(out, formJSONL, c)
+	}
+	is := string(c.State)
+	if c.Gone {
+		is = "gone"
+	}
+	return say(out, "%8d  %-8s  %-8s  %s", c.Index, orDash(string(c.Was)), is, c.Name)
+}
