@@ -129,6 +129,10 @@ func (s *Server) openConsul(undo *undoing) (err error) {
 		Snapshot: func(ctx context.Context, w io.Writer, v *core.View) error {
 			return backup.WriteArchive(ctx, w, v, s.backupInfo())
 		},
+		Restore: func(r io.Reader) (*core.View, error) {
+			_, v, err := backup.Verify(r, "the snapshot")
+			return v, err
+		},
 	}
 	if cfg.NodeID, err = s.cfg.Consul.nodeID(s.cluster.ClusterID()); err != nil {
 		return err

@@ -81,6 +81,8 @@ type Config struct {
 	// Snapshot writes a snapshot of a state, archived. It may take as long as w does. nil:
 	// this member makes none.
 	Snapshot func(ctx context.Context, w io.Writer, v *core.View) error
+	// Restore reads such a snapshot whole. nil: this member takes none.
+	Restore func(io.Reader) (*core.View, error)
 	// Tally counts reads that wait, for their quotas; nil counts none.
 	Tally *tally.Tally
 	// Audit takes note of what is changed and what is denied. It does not wait. nil:
@@ -132,7 +134,7 @@ type Door struct {
 	changes *workqueue.Queue[func()]   // the same of all other requests
 	told    *workqueue.Queue[*blocked] // reads that many wait for
 
-	snapshot atomic.Bool     // one is being sent
+	snapshot atomic.Bool     // one is being sent, or restored
 	life     context.Context // ends with the door
 	ends     context.CancelFunc
 

@@ -10,6 +10,7 @@ import (
 const (
 	textNoLeader     = "No cluster leader"
 	textOverloaded   = "rate limit exceeded, try again later or against a different server"
+	textLeaderBusy   = "rate limit exceeded for operation that can only be performed by the leader, try again later"
 	textDenied       = "Permission denied: "
 	textNoDatacenter = "No path to datacenter"
 	textUnknownUser  = "ACL not found"

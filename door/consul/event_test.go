@@ -116,9 +116,6 @@ func TestG30_SnapshotsAreBackups(t *testing.T) {
 			t.Errorf("it has %d keys", n)
 		}
 	}
-	if a := m.do("PUT", "/v1/snapshot", "x"); a.StatusCode != http.StatusNotImplemented {
-		t.Errorf("restore: %d %s", a.StatusCode, a.body)
-	}
 	broken = true
 	c := m.dial()
 	c.write("GET /v1/snapshot HTTP/1.1\r\nHost: " + m.addr + "\r\n\r\n")

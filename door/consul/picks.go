@@ -45,9 +45,27 @@ func (r *request) parsePicks() (p picks, ok bool) {
 	return p, true
 }
 
-// key is the canonical form of the parameters, with what the list is of.
+// key is the canonical form of the parameters, with what the list is of, as operators
+// are shown it.
 func (p *picks) key(of string) string {
-	return fmt.Sprintf("%q %q %v %q %q", of, p.tags, p.passing, p.meta, p.filter)
+	var b []byte
+	if of != "" {
+		b = strconv.AppendQuote(b, of)
+	}
+	add := func(name, value string) { b = strconv.AppendQuote(append(append(b, ' '), name...), value) }
+	for _, tag := range p.tags {
+		add("tag=", tag)
+	}
+	if p.passing {
+		b = append(b, " passing"...)
+	}
+	for _, m := range p.meta {
+		add("node-meta=", m.Key+":"+m.Value) // no key has a colon: it was cut at the first
+	}
+	if p.filter != "" {
+		add("filter=", p.filter)
+	}
+	return string(b)
 }
 
 // ofNode reports whether a node is selected.

@@ -180,7 +180,18 @@ func (r *request) fail(status int, format string, args ...any) {
 // failFor answers with an error of ours as Consul's clients know it.
 func (r *request) failFor(err error) {
 	status, text := errorReply(err)
+	if status == http.StatusTooManyRequests && r.leaderIsBusy() {
+		status, text = http.StatusServiceUnavailable, textLeaderBusy
+	}
 	r.bytes(status, "text/plain; charset=utf-8", []byte(text))
+}
+
+// leaderIsBusy reports whether what was refused is what any member has the leader do, and
+// this one is that: elsewhere it would come to the same.
+func (r *request) leaderIsBusy() bool {
+	n := r.door.engine.Node()
+	leader, _ := n.Leader()
+	return r.method != http.MethodGet && r.method != http.MethodHead && leader == n.Status().Member
 }
 
 // denied answers that the caller may not do something, which is counted.

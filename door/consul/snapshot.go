@@ -18,12 +18,6 @@ func snapshotRoutes() []route {
 	}
 }
 
-// snapshotRestore refuses: what a cluster has granted and promised cannot be taken back
-// while its members and clients go on.
-func snapshotRestore(_ *Door, r *request) {
-	r.fail(http.StatusNotImplemented, "a running cluster is not restored: make a new one with 'incumbent backup restore'")
-}
-
 // snapshotSave sends a snapshot: a backup, archived as tools for Consul's know it.
 func snapshotSave(d *Door, r *request) {
 	if d.cfg.Snapshot == nil {
@@ -32,19 +26,21 @@ func snapshotSave(d *Door, r *request) {
 	}
 	r.fresh(func() {
 		if !d.snapshot.CompareAndSwap(false, true) {
-			r.failFor(incumbent.Errorf(incumbent.Overloaded, "this member sends a snapshot already"))
+			r.failFor(incumbent.Errorf(incumbent.Overloaded, "this member has a snapshot under way already"))
 			return
 		}
 		v := d.view()
 		d.goroutines.Go(func() {
-			defer d.snapshot.Store(false)
-			r.sendSnapshot(v)
+			end := r.sendSnapshot(v)
+			d.snapshot.Store(false) // before who got it whole asks for the next
+			end()
 		})
 	})
 }
 
-// sendSnapshot writes the snapshot of a state as it is made: it may be large.
-func (r *request) sendSnapshot(v *core.View) {
+// sendSnapshot writes the snapshot of a state as it is made, for it may be large, and
+// returns what ends the answer.
+func (r *request) sendSnapshot(v *core.View) (end func()) {
 	ctx, cancel := context.WithCancel(r.door.life)
 	defer cancel()
 	r.whenGone(cancel)
@@ -54,10 +50,9 @@ func (r *request) sendSnapshot(v *core.View) {
 	s := &stream{ctx: ctx, r: r}
 	out := bufio.NewWriterSize(s, sendBytes)
 	if err := r.door.cfg.Snapshot(ctx, out, v); err != nil || out.Flush() != nil {
-		s.abort(err)
-		return
+		return func() { s.abort(err) }
 	}
-	s.end()
+	return s.end
 }
 
 // stream is an answer whose length is not known when it begins.

@@ -110,6 +110,9 @@ func TestConsulCommand(t *testing.T) {
 		{"watch -type=nodes", "", `"Node": "` + nodeName + `"`, false},
 		{"watch -type=checks -state=passing", "", "serfHealth", false},
 		{"snapshot save saved.snap", "", "Saved", false},
+		{"kv put behind/it x", "", "Success! Data written to: behind/it", false},
+		{"snapshot restore saved.snap", "", "Restored snapshot", false},
+		{"kv get behind/it", "", "No key exists at: behind/it", true},
 		{"maint -enable -reason=tea", "", "Node maintenance is now enabled", false},
 		{"maint -disable", "", "Node maintenance is now disabled", false},
 	} {

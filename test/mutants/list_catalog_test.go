@@ -44,4 +44,34 @@ var ofConsulLists = []mutant{
 		search:  "if !seen.of(i.Service.Node, i.Service.Name) {",
 		replace: "if false {",
 	},
+	{
+		name: "a key that is not there has no index", guarantee: "G14",
+		file: "door/consul/kv_read.go", pkg: "./door/consul", test: "^TestG14_AKeyThatIsNotThereHasAnIndex$",
+		search:  "return result{status: http.StatusNotFound, index: max(gone, 1)}",
+		replace: "return result{status: http.StatusNotFound, index: min(gone, 0)}",
+	},
+	{
+		name: "a list shows instances of services that its caller may not see", guarantee: "G12",
+		file: "door/consul/kinds.go", pkg: "./door/consul", test: "^TestG12_ListsShowWhatTheirCallerMaySee$",
+		search:  "return s.of(i.Service.Node, i.Service.Name)",
+		replace: "return s.node(i.Service.Node)",
+	},
+	{
+		name: "callers who may see different things share a list", guarantee: "G12",
+		file: "door/consul/sights.go", pkg: "./door/consul", test: "^TestG12_ListsShowWhatTheirCallerMaySee$",
+		search:  "return s.nodes.Key() + \"\\x00\" + s.services.Key()",
+		replace: "return \"\"",
+	},
+	{
+		name: "a restore leaves what its snapshot does not have", guarantee: "G14",
+		file: "door/consul/restore.go", pkg: "./door/consul", test: "^TestG14_ARunningClusterTakesASnapshot$",
+		search:  "\tp.deregister()\n",
+		replace: "",
+	},
+	{
+		name: "the agent's node goes with a restore", guarantee: "G14",
+		file: "door/consul/restore.go", pkg: "./door/consul", test: "^TestG14_ARunningClusterTakesASnapshot$",
+		search:  "return node == p.door.cfg.Node || slices",
+		replace: "return slices",
+	},
 }

@@ -1,0 +1,90 @@
+package consul
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core/policy"
+)
+
+// agentsNamed has a member know agents by tokens, and returns the headers that each brings.
+func agentsNamed(tb testing.TB, names ...string) (guard *auth.Authenticator, headers map[string][]string) {
+	tb.Helper()
+	headers, lines := map[string][]string{}, ""
+	for _, name := range names {
+		token := auth.NewToken()
+		line, err := auth.CredentialLine(name, auth.Agent, token)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		headers[name], lines = []string{"X-Consul-Token", token}, lines+line+"\n"
+	}
+	creds, err := auth.ParseCredentials(strings.NewReader(lines))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return auth.NewAuthenticator(true, creds), headers
+}
+
+// Of a service that all ask for alike, each is shown what that one may see: instances on
+// nodes that may be seen, of services that may be.
+func TestG12_ListsShowWhatTheirCallerMaySee(t *testing.T) {
+	guard, as := agentsNamed(t, "all", "nodes", "services", "one")
+	m := startMember(t, func(c *Config) { c.Guard = guard })
+	m.registered("a", "10.0.0.1", "web")
+	m.registered("b", "10.0.0.2", "web")
+	see := func(name, nodes, services string) *policy.Command {
+		p := auth.Policy{Name: name, For: []string{"agent:" + name}}
+		for kind, prefix := range map[auth.State]string{auth.Nodes: nodes, auth.Services: services} {
+			if prefix != "" {
+				p.Rules = append(p.Rules, auth.Rule{State: kind, Namespace: "default", Prefix: prefix, Verbs: auth.AllVerbs})
+			}
+		}
+		return &policy.Command{Verb: policy.Set, Policy: p}
+	}
+	for _, c := range []*policy.Command{see("all", "*", "*"), see("nodes", "*", "other"), see("services", "other", "*"), see("one", "a", "web")} {
+		if r := m.group.Do(c); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	for _, path := range []string{"/v1/health/service/web", "/v1/catalog/service/web"} {
+		for _, tt := range []struct{ who, sees string }{{"all", "ab"}, {"nodes", ""}, {"services", ""}, {"one", "a"}, {"all", "ab"}} {
+			a := m.do("GET", path, "", as[tt.who]...)
+			got := ""
+			for _, node := range []string{"a", "b"} {
+				if strings.Contains(a.body, `"Node":"`+node+`"`) {
+					got += node
+				}
+			}
+			filtered := a.Header.Get("X-Consul-Results-Filtered-By-Acls") == "true"
+			if a.StatusCode != http.StatusOK || got != tt.sees || filtered != (tt.sees != "ab") {
+				t.Errorf("%s: %s is shown %q, filtered: %v: %d %s", path, tt.who, got, filtered, a.StatusCode, a.body)
+			}
+		}
+	}
+}
+
+// A key that is not there has an index, by which to wait until it is.
+func TestG14_AKeyThatIsNotThereHasAnIndex(t *testing.T) {
+	m := startMember(t, nil)
+	never := m.do("GET", "/v1/kv/k", "")
+	if never.StatusCode != http.StatusNotFound || never.index() != "1" {
+		t.Errorf("never there: %d, index %q", never.StatusCode, never.index())
+	}
+	c := m.dial()
+	c.get("/v1/kv/k?index=" + never.index())
+	m.blocked(1)
+	m.ok("PUT /v1/kv/k x")
+	came := c.read("GET")
+	if came.StatusCode != http.StatusOK || came.index() != formatIndex(m.group.View().Index()) {
+		t.Errorf("once it is there: %d, index %s", came.StatusCode, came.index())
+	}
+	c.get("/v1/kv/k?index=" + came.index())
+	m.blocked(1)
+	m.ok("DELETE /v1/kv/k")
+	if gone := c.read("GET"); gone.StatusCode != http.StatusNotFound || gone.index() != formatIndex(m.group.View().Index()) {
+		t.Errorf("once it is gone: %d, index %s", gone.StatusCode, gone.index())
+	}
+}
