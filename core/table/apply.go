@@ -96,7 +96,7 @@ func (t *tables) transact(x *core.Exec, d *Database, c *command) core.Result {
 	if d.SchemaIndex != c.at {
 		return core.Result{Err: errOtherSchema(d.Name)}
 	}
-	p := play{work: begin(d), ops: make([]ovs.Operation, len(c.ops))}
+	p := play{work: begin(d), ops: make([]ovs.Operation, len(c.ops)), as: restrictedIn(d.Schema, c.role, c.client)}
 	for i, b := range c.ops {
 		var ok bool
 		if p.ops[i], ok = ovs.DecodeOperation(b, d.Schema); !ok {
@@ -180,7 +180,7 @@ func (v *View) Idling(all *core.View, c *Transact) (core.Result, bool) {
 	case d.SchemaIndex != c.Schema:
 		return core.Result{Err: errOtherSchema(c.Database)}, true
 	}
-	p := play{work: begin(d), ops: c.Operations, held: holdsOf(c.Locks, all.Held)}
+	p := play{work: begin(d), ops: c.Operations, held: holdsOf(c.Locks, all.Held), as: restrictedIn(d.Schema, c.Role, c.Client)}
 	if !p.run(true) || !p.out.Failed && p.changed() {
 		return core.Result{}, false
 	}

@@ -50,6 +50,10 @@ type Transact struct {
 	Schema              incumbent.Index
 	Operations          []ovs.Operation
 	Locks               []Lock // that whoever asks says to have
+	// Role is that of a client whom the database restricts, and Client its name: only
+	// what the rows of tables RBAC_Role and RBAC_Permission grant may be changed.
+	// [RootRole]: everything may.
+	Role, Client string
 }
 
 // Lock says by what lease a lock is held that an operation asserts.
@@ -68,6 +72,8 @@ type command struct {
 	at        incumbent.Index
 	ops       [][]byte
 	locks     []Lock
+	role      string
+	client    string
 }
 
 // Encode implements [core.Command].
@@ -88,7 +94,7 @@ func (c *Drop) Encode(m core.Meta) []byte {
 // Encode implements [core.Command]. Operations that can only fail have no encoding:
 // a transaction with one is answered by [View.Idling].
 func (c *Transact) Encode(m core.Meta) []byte {
-	return (&command{verb: verbTransact, namespace: c.Namespace, name: c.Database, at: c.Schema, locks: c.Locks}).encode(m, c.Operations)
+	return (&command{verb: verbTransact, namespace: c.Namespace, name: c.Database, at: c.Schema, locks: c.Locks, role: c.Role, client: c.Client}).encode(m, c.Operations)
 }
 
 func (c *command) encode(m core.Meta, ops []ovs.Operation) []byte {
@@ -113,6 +119,8 @@ func (c *command) encodeBody(ops []ovs.Operation) []byte {
 		c.locks[i].write(&l)
 		return l.B
 	})
+	w.Text(8, c.role)
+	w.Text(9, c.client)
 	return w.B
 }
 
@@ -164,6 +172,9 @@ func (c *command) read(b []byte) *incumbent.Error {
 	if c.verb != verbDefine && (len(c.name) > MaxNameBytes || !ovs.IsID(c.name)) {
 		return malformed("no name of a database")
 	}
+	if len(c.role) > MaxNameBytes || len(c.client) > MaxNameBytes {
+		return malformed("no name of a role, or of a client")
+	}
 	if len(c.schema) > MaxSchemaBytes {
 		return incumbent.Errorf(incumbent.TooLarge, "schema has %d bytes: limit MaxSchemaBytes is %d", len(c.schema), MaxSchemaBytes)
 	}
@@ -193,6 +204,10 @@ func (c *command) set(f *wire.Field) bool {
 			c.locks = append(c.locks, l)
 			return fields(b, c.locks[len(c.locks)-1].set)
 		})
+	case 8:
+		return f.CopyString(&c.role)
+	case 9:
+		return f.CopyString(&c.client)
 	}
 	return false
 }

@@ -86,6 +86,7 @@ type play struct {
 	*work
 	ops  []ovs.Operation
 	held func(lock string) bool
+	as   *restricted // nil: everything may be changed
 	out  Outcome
 }
 
@@ -164,6 +165,9 @@ func (p *play) insert(o *ovs.Operation) *ovs.Error {
 	if p.row(at) != nil || p.touched[at] != nil {
 		return ovs.DuplicateUUIDError(o.UUID)
 	}
+	if err := p.mayInsert(o.Table); err != nil {
+		return err
+	}
 	columns := p.schema.Tables[o.Table].Columns
 	n := &Row{UUID: o.UUID, Columns: make([]ovs.Datum, len(columns))}
 	given := o.Row
@@ -186,6 +190,9 @@ func next(r *Row) *Row {
 func (p *play) update(o *ovs.Operation, res *Result) *ovs.Error {
 	rows, err := p.matching(o.Table, o.Where)
 	if err != nil {
+		return err
+	}
+	if err := p.mayChange("modification of", o.Table, rows, len(o.Row), func(i int) int { return o.Row[i].Column }); err != nil {
 		return err
 	}
 	for _, r := range rows {
@@ -213,6 +220,9 @@ func (p *play) mutate(o *ovs.Operation, res *Result) *ovs.Error {
 	if err != nil {
 		return err
 	}
+	if err := p.mayChange("mutate operation on", o.Table, rows, len(o.Mutations), func(i int) int { return o.Mutations[i].Column }); err != nil {
+		return err
+	}
 	columns := p.schema.Tables[o.Table].Columns
 	for _, r := range rows {
 		n := next(r)
@@ -236,6 +246,9 @@ func (p *play) mutate(o *ovs.Operation, res *Result) *ovs.Error {
 func (p *play) remove(o *ovs.Operation, res *Result) *ovs.Error {
 	rows, err := p.matching(o.Table, o.Where)
 	if err != nil {
+		return err
+	}
+	if err := p.mayDelete(o.Table, rows); err != nil {
 		return err
 	}
 	for _, r := range rows {

@@ -43,7 +43,7 @@ const schemaVersion = 7
 // Limits of the family. They decide what a command does: changing one is a new
 // schema version.
 const (
-	MaxNameBytes   = 256        // of a database, and of a lock
+	MaxNameBytes   = 256        // of a database, a lock, a role and its client
 	MaxSchemaBytes = 1 << 20    // of a schema's text
 	MaxDatabases   = 1024       // of all namespaces together
 	MaxLocks       = 1024       // that one transaction says to have

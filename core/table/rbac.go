@@ -1,0 +1,184 @@
+package table
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
+)
+
+// Tables of a database that say what clients with a role may change, as the schema of
+// OVN's southbound database has them. A database without the first restricts nobody.
+const (
+	roleTable       = "RBAC_Role"
+	permissionTable = "RBAC_Permission"
+)
+
+// RootRole is the role that everything is allowed to.
+const RootRole = ""
+
+// restricted is a transaction of a client that has a role: what it may change the rows
+// of the database say, as the operations before have left them.
+type restricted struct {
+	role, client string
+}
+
+// restrictedIn is how a transaction of a client is restricted in a database; nil: it
+// is not.
+func restrictedIn(s *ovs.Schema, role, client string) *restricted {
+	if role == RootRole {
+		return nil
+	}
+	if t, _ := s.Table(roleTable); t == nil {
+		return nil
+	}
+	return &restricted{role, client}
+}
+
+// denied is the error of an operation that the client may not do.
+func (x *restricted) denied(what, table string) *ovs.Error {
+	client := x.client
+	if client == "" {
+		client = "(null)" // as other servers name who has shown no certificate
+	}
+	return ovs.Errorf(ovs.PermissionError, "%s", `RBAC rules for client "`+client+`" role "`+x.role+`" prohibit `+what+` table "`+table+`".`)
+}
+
+// permission is the row that says what the client may do to a table; nil: nothing.
+func (p *play) permission(table int) *Row {
+	if p.as.client == "" {
+		return nil
+	}
+	t, roles := p.schema.Table(roleTable)
+	name, permissions := typed(t, "name", isText), typed(t, "permissions", isReferences)
+	granted, to := p.schema.Table(permissionTable)
+	if name == nil || permissions == nil || granted == nil {
+		return nil
+	}
+	var role *Row
+	p.relations[roles].rows.Scan(func(r *Row) bool {
+		if texts := r.Columns[name.Index()].Keys; len(texts) == 1 && texts[0].Text() == p.as.role {
+			role = r
+		}
+		return role == nil
+	})
+	if role == nil {
+		return nil
+	}
+	d := role.Columns[permissions.Index()]
+	i, found := d.Find(ovs.StringAtom(p.schema.Tables[table].Name))
+	if !found {
+		return nil
+	}
+	return p.row(place{to, d.Values[i].UUID()})
+}
+
+// texts are those of a column of a row with permissions.
+func (p *play) texts(permission *Row, column string) []ovs.Atom {
+	t, _ := p.schema.Table(permissionTable)
+	c := typed(t, column, isTexts)
+	if c == nil {
+		return nil
+	}
+	return permission.Columns[c.Index()].Keys
+}
+
+// mayInsertDelete reports whether a permission allows to make rows, and to delete those
+// that the client is authorized for.
+func (p *play) mayInsertDelete(permission *Row) bool {
+	t, _ := p.schema.Table(permissionTable)
+	c := typed(t, "insert_delete", isBoolean)
+	if c == nil || permission == nil {
+		return false
+	}
+	is := permission.Columns[c.Index()].Keys
+	return len(is) == 1 && is[0].Bool()
+}
+
+// authorized reports whether the client is that of a row: a column of it, or a key of a
+// column with a map, has its name. An empty name of a column means all rows.
+func (p *play) authorized(permission *Row, table int, r *Row) bool {
+	return slices.ContainsFunc(p.texts(permission, "authorization"), func(a ovs.Atom) bool {
+		return a.Text() == "" || p.names(p.schema.Tables[table], r, a.Text())
+	})
+}
+
+// names reports whether a column of a row, or COLUMN:KEY of a map, is the client's name.
+func (p *play) names(t *ovs.Table, r *Row, where string) bool {
+	if !strings.Contains(where, ":") {
+		c := typed(t, where, isText)
+		return c != nil && slices.Contains(r.Columns[c.Index()].Keys, ovs.StringAtom(p.as.client))
+	}
+	parts := strings.FieldsFunc(where, func(r rune) bool { return r == ':' })
+	if len(parts) < 2 {
+		return false
+	}
+	c := typed(t, parts[0], isTextMap)
+	return c != nil && r.Columns[c.Index()].Has(ovs.StringAtom(parts[1]), ovs.StringAtom(p.as.client))
+}
+
+// mayInsert is the error of a new row that the client may not make.
+func (p *play) mayInsert(table int) *ovs.Error {
+	if p.as == nil || p.mayInsertDelete(p.permission(table)) {
+		return nil
+	}
+	return p.as.denied("row insertion into", p.schema.Tables[table].Name)
+}
+
+// mayDelete is the error of rows that the client may not delete.
+func (p *play) mayDelete(table int, rows []*Row) *ovs.Error {
+	if p.as == nil {
+		return nil
+	}
+	permission := p.permission(table)
+	if p.mayInsertDelete(permission) && p.authorizedAll(permission, table, rows) {
+		return nil
+	}
+	return p.as.denied("row deletion from", p.schema.Tables[table].Name)
+}
+
+// mayChange is the error of columns that the client may not change, or not in these
+// rows. The columns are those of the n changes of the operation.
+func (p *play) mayChange(what string, table int, rows []*Row, n int, column func(i int) int) *ovs.Error {
+	if p.as == nil {
+		return nil
+	}
+	t := p.schema.Tables[table]
+	permission := p.permission(table)
+	if permission == nil {
+		return p.as.denied(what, t.Name)
+	}
+	allowed := p.texts(permission, "update")
+	for i := range n {
+		if !slices.Contains(allowed, ovs.StringAtom(t.At(column(i)).Name)) {
+			return p.as.denied(what, t.Name)
+		}
+	}
+	if !p.authorizedAll(permission, table, rows) {
+		return p.as.denied(what, t.Name)
+	}
+	return nil
+}
+
+func (p *play) authorizedAll(permission *Row, table int, rows []*Row) bool {
+	return !slices.ContainsFunc(rows, func(r *Row) bool { return !p.authorized(permission, table, r) })
+}
+
+// typed is a column of a table if it is of a type; nil: it is not.
+func typed(t *ovs.Table, column string, is func(*ovs.Type) bool) *ovs.Column {
+	c := t.Column(column)
+	if c == nil || !is(&c.Type) {
+		return nil
+	}
+	return c
+}
+
+func isText(t *ovs.Type) bool {
+	return t.Key.Kind == ovs.String && t.Value.Kind == ovs.Void && t.Max == 1
+}
+func isTexts(t *ovs.Type) bool   { return t.Key.Kind == ovs.String && t.Value.Kind == ovs.Void }
+func isBoolean(t *ovs.Type) bool { return t.Key.Kind == ovs.Boolean && t.IsScalar() }
+func isTextMap(t *ovs.Type) bool { return t.Key.Kind == ovs.String && t.Value.Kind == ovs.String }
+func isReferences(t *ovs.Type) bool {
+	return t.Key.Kind == ovs.String && t.Value.Kind == ovs.UUIDKind
+}
