@@ -178,6 +178,13 @@ func (g *Gate) SetStrangers(unproven int, firstByte time.Duration) {
 	g.turn.Broadcast()
 }
 
+// Strangers returns what SetStrangers changes.
+func (g *Gate) Strangers() (unproven int, firstByte time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.cfg.Unproven, g.cfg.FirstByte
+}
+
 // Max is how many connections there may be.
 func (g *Gate) Max() int { return int(g.max.Load()) }
 
