@@ -49,6 +49,7 @@ import (
 // unless said otherwise.
 type Config struct {
 	DataDir, Name, Version string
+	Schema                 uint32 // newest that this member knows, as others are told
 
 	Record    *Record      // as Identify returned it; nil: the node says who this member is
 	TLS       *TLS         // nil: the cluster has no authority

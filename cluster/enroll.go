@@ -20,7 +20,6 @@ import (
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/auth/ca"
-	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/vfs"
 )
 
@@ -35,6 +34,7 @@ const (
 // JoinConfig says who joins, and by which token.
 type JoinConfig struct {
 	DataDir, Name, Version string
+	Schema                 uint32 // newest that this member knows
 	Token                  string // of the cluster to join; "": this member joins none
 	Learner                bool
 	TLSCert, TLSKey        string // PEM files that are shown to who asks for a certificate; may be empty
@@ -253,7 +253,7 @@ func (e *enrollment) request() (*apiv1.JoinRequest, error) {
 	}
 	return &apiv1.JoinRequest{
 		Token: e.cfg.Token, Name: e.record.Name, MemberId: e.record.ID, PeerAddress: e.cfg.PeerAddress, ClientUrl: e.cfg.ClientURL,
-		Learner: e.cfg.Learner, Schema: core.SchemaVersion, Version: e.cfg.Version, Csr: csr,
+		Learner: e.cfg.Learner, Schema: e.cfg.Schema, Version: e.cfg.Version, Csr: csr,
 	}, nil
 }
 

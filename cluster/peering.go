@@ -37,7 +37,7 @@ func peersOf(known []KnownMember) []peers.Member {
 func (c *Cluster) openPeers() error {
 	st := c.node.Status()
 	cfg := peers.Config{
-		Cluster: st.Cluster, Self: c.id, SelfName: c.cfg.Name, Schema: core.SchemaVersion, Listener: c.cfg.Listener,
+		Cluster: st.Cluster, Self: c.id, SelfName: c.cfg.Name, Schema: c.cfg.Schema, Listener: c.cfg.Listener,
 		Standing: c.standing, Acknowledged: c.acknowledged, Membership: c.roster.membership, Deliver: c.deliver, App: c.receive,
 		Keys: c.keys, Lost: c.node.PeerLost, Unreachable: c.node.Unreachable, Refused: c.refused,
 		FS: vfs.OS{}, Dir: filepath.Join(c.cfg.DataDir, "peers"), Logger: c.cfg.Logger, Events: c.cfg.PeerEvents,
@@ -148,7 +148,7 @@ func (c *Cluster) Connected(id uint64) bool {
 // self is what this member says of itself.
 func (c *Cluster) self() core.Member {
 	m := core.Member{
-		ID: c.id, Name: c.cfg.Name, PeerAddress: c.cfg.PeerAddress, ClientURL: c.cfg.URL, Schema: core.SchemaVersion, Version: c.cfg.Version,
+		ID: c.id, Name: c.cfg.Name, PeerAddress: c.cfg.PeerAddress, ClientURL: c.cfg.URL, Schema: c.cfg.Schema, Version: c.cfg.Version,
 	}
 	if have, ok := c.engine.View().Member(c.id); ok {
 		m.Learner, m.Since = have.Learner, have.Since

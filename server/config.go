@@ -12,6 +12,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/cluster"
+	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/vfs"
@@ -139,6 +140,16 @@ type Config struct {
 	backupTick  time.Duration
 	// And the ttl of the lease of who runs checks (0: health.DefaultPresence).
 	presence time.Duration
+	// And the newest schema that this member says it knows (0: core.SchemaVersion).
+	schema uint32
+}
+
+// knows is the newest schema of commands and snapshots that this member knows.
+func (c *Config) knows() uint32 {
+	if c.schema != 0 {
+		return c.schema
+	}
+	return core.SchemaVersion
 }
 
 // Setting is one setting's value and where it came from.
@@ -342,7 +353,7 @@ func (c Config) scheme(ownTLS bool) string {
 // this member.
 func (c Config) joining(peerAddress, url string) cluster.JoinConfig {
 	return cluster.JoinConfig{
-		DataDir: c.DataDir, Name: c.Name, Version: c.Version, Token: c.JoinToken, Learner: c.Learner,
+		DataDir: c.DataDir, Name: c.Name, Version: c.Version, Schema: c.knows(), Token: c.JoinToken, Learner: c.Learner,
 		TLSCert: c.TLSCert, TLSKey: c.TLSKey, PeerAddress: peerAddress, ClientURL: url, Logger: c.Logger,
 	}
 }

@@ -265,7 +265,7 @@ func (s *Server) openOwnTLS(record *cluster.Record) (err error) {
 // clusterConfig is what this member's part in its cluster works with.
 func (s *Server) clusterConfig(record *cluster.Record) cluster.Config {
 	cfg := cluster.Config{
-		DataDir: s.cfg.DataDir, Name: s.cfg.Name, Version: s.cfg.Version,
+		DataDir: s.cfg.DataDir, Name: s.cfg.Name, Version: s.cfg.Version, Schema: s.cfg.knows(),
 		Record: record, TLS: s.ownTLS, Listener: s.peerListener, Transport: &s.transport,
 		PeerAddress: s.peerAddress, URL: s.URL(), CAHash: func() (string, bool, error) { return "", false, nil },
 		CheckpointInterval: s.cfg.CheckpointInterval, Logger: s.log, PeerEvents: s.peerEvents(), Fail: s.fail, Ended: s.ended,
@@ -294,7 +294,7 @@ func (s *Server) openEngine() (err error) {
 		return err
 	}
 	cfg := node.Config{
-		FS: s.cfg.fs, Dir: s.cfg.DataDir, Schema: core.SchemaVersion, Logger: s.log, Events: s.nodeEvents(),
+		FS: s.cfg.fs, Dir: s.cfg.DataDir, Schema: s.cfg.knows(), Logger: s.log, Events: s.nodeEvents(),
 		Admissible: s.cluster.Admissible, Join: s.cluster.Joins(), TailEntries: s.cfg.tailEntries,
 		SegmentBytes: s.cfg.SegmentBytes, SnapshotBytes: s.cfg.SnapshotBytes, DiskReserve: s.cfg.DiskReserve,
 	}

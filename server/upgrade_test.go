@@ -1,0 +1,143 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/client"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/table"
+	"github.com/incumbent-dev/incumbent/engine"
+)
+
+// Three members of the schema before the newest are replaced by such as know that one
+// after the other, while leases are claimed and held: nothing is lost. What only the
+// newest schema has is refused everywhere until the last of them knows it, by members
+// that would know, too, and then works everywhere.
+func TestG49_ARollingUpgradeBetweenTwoSchemas(t *testing.T) {
+	const old, schema = core.SchemaVersion - 1, `{"name":"D","version":"1.0.0","tables":{"T":{"columns":{"c":{"type":"string"}}}}}`
+	older := func(name string) Config {
+		cfg := memberConfig(t, name)
+		cfg.schema = old
+		return cfg
+	}
+	first := open(t, older("n1"))
+	members := []*Server{first, join(t, first, older("n2")), join(t, first, older("n3"))}
+	var servers []string
+	for _, s := range members {
+		servers = append(servers, s.URL())
+	}
+	c := dialer(t, client.Config{Servers: servers})
+	session, err := c.Open(testContext(t), client.SessionConfig{TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := session.Claim(testContext(t), leaseNamed("held"), client.ClaimOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := claimOn(t, c)
+	active := func() uint32 { return leaderOf(t, members...).engine.View().ActiveSchema() }
+	until(t, "all are recorded with what they know", func() bool {
+		return len(leaderOf(t, members...).engine.View().Members()) == 3 && active() == old
+	})
+	define := func(s *Server, name string) incumbent.Kind {
+		cmd := &table.Define{Namespace: "default", Schema: []byte(strings.Replace(schema, `"D"`, fmt.Sprintf("%q", name), 1))}
+		if got := core.RequiredSchema(cmd.Encode(core.Meta{})); got != core.SchemaVersion {
+			t.Fatalf("the command needs schema %d: aim it at what the newest has", got)
+		}
+		_, err := s.engine.Await(testContext(t), engine.Call{}, cmd)
+		return incumbent.KindOf(err)
+	}
+	for i, s := range members {
+		for _, at := range members {
+			if kind := define(at, "D"); kind != incumbent.Unavailable {
+				t.Errorf("%d members know the newest schema: on %s, %v", i, at.cfg.Name, kind)
+			}
+		}
+		load.progresses(t)
+		cfg := s.cfg
+		cfg.Listen, cfg.PeerListen, cfg.JoinToken, cfg.schema = strings.TrimPrefix(s.URL(), "http://"), s.PeerAddr(), "", 0
+		if err := s.Close(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		members[i] = open(t, cfg)
+		leaderOf(t, members...)
+		load.progresses(t)
+	}
+	until(t, "all know it", func() bool { return active() == core.SchemaVersion })
+	for i, s := range members {
+		until(t, "it works on "+s.cfg.Name, func() bool { return define(s, fmt.Sprintf("D%d", i)) == incumbent.OK })
+	}
+	n := load.finish(t)
+	if !held.Held() {
+		t.Error("a lease that was held throughout is lost")
+	}
+	if err := session.Close(testContext(t)); err != nil {
+		t.Error(err)
+	}
+	for _, s := range members {
+		until(t, "the states are equal", func() bool {
+			a, b := s.engine.View(), members[0].engine.View()
+			return a.Index() == b.Index() && a.Hash() == b.Hash()
+		})
+		for k := range n {
+			if l := s.engine.View().Lease(leaseNamed(fmt.Sprint("load-", k))); l.Free() {
+				t.Errorf("%s: lease %d, whose claim was answered, is not held", s.cfg.Name, k)
+			}
+		}
+	}
+}
+
+// claiming claims one lease after the other until it is told to stop.
+type claiming struct {
+	done atomic.Int64
+	stop chan struct{}
+	all  sync.WaitGroup
+}
+
+func claimOn(t *testing.T, c *client.Client) *claiming {
+	l := &claiming{stop: make(chan struct{})}
+	l.all.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-l.stop:
+				return
+			default:
+			}
+			// Again until it is answered: a claim of what is one's own already extends it.
+			for _, err := claim(t, c, fmt.Sprint("load-", n), "h"); err != nil; _, err = claim(t, c, fmt.Sprint("load-", n), "h") {
+				if kind := incumbent.KindOf(err); !kind.Transient() && kind != incumbent.Unknown && kind != incumbent.NotLeader {
+					t.Errorf("claim %d: %v", n, err)
+					return
+				}
+			}
+			l.done.Store(int64(n + 1))
+		}
+	})
+	t.Cleanup(func() { l.finish(t) })
+	return l
+}
+
+func (l *claiming) progresses(t *testing.T) {
+	t.Helper()
+	want := l.done.Load() + 10
+	until(t, "leases are claimed", func() bool { return l.done.Load() >= want })
+}
+
+// finish returns how many were claimed.
+func (l *claiming) finish(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-l.stop:
+	default:
+		close(l.stop)
+	}
+	l.all.Wait()
+	return int(l.done.Load())
+}
