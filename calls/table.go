@@ -273,6 +273,7 @@ var table = [NumCalls]Row{
 	ConsulSnapshot: {Action: auth.Admin, Judged: First, Lane: NoLane, Note: "of the whole cluster", Ways: []string{"consul.GET /v1/snapshot", "consul.PUT /v1/snapshot"}},
 	ConsulOperate: {Action: auth.Admin, Judged: First, Lane: NoLane, Ways: []string{
 		"consul.PUT /v1/agent/join/", "consul.PUT /v1/agent/leave", "consul.PUT /v1/agent/force-leave/", "consul.PUT /v1/agent/reload",
+		"consul.GET /v1/agent/monitor",
 		"consul.DELETE /v1/operator/raft/peer", "consul.POST /v1/operator/raft/transfer-leader",
 	}},
 	ConsulTokens: {Judged: Token, Lane: NoLane, Note: "tells whose it is, and else only that tokens are not kept here", Ways: []string{

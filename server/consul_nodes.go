@@ -187,6 +187,7 @@ func (s *Server) consulOperator() consul.Operator {
 		},
 		Reload:     func() { s.Reload() },
 		Leave:      func() { s.fail(nil) },
+		Monitor:    s.monitors.add,
 		Prometheus: s.metrics.text,
 	}
 }

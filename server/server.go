@@ -48,7 +48,8 @@ const (
 // Server is one running member.
 type Server struct {
 	cfg       Config
-	log       *slog.Logger
+	log       *slog.Logger // which monitors are shown
+	monitors  monitors
 	begun     time.Time
 	events    *timeline
 	metrics   *metrics
@@ -173,9 +174,10 @@ func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
 // newServer returns a member that has opened nothing yet.
 func newServer(cfg Config) *Server {
 	s := &Server{
-		cfg: cfg, log: cfg.Logger, begun: time.Now(), events: newTimeline(time.Now), metrics: newMetrics(),
+		cfg: cfg, begun: time.Now(), events: newTimeline(time.Now), metrics: newMetrics(),
 		ended: make(chan struct{}), arrivals: newArrivals(), horizon: auth.NewHorizon(), tending: make(chan struct{}, 1),
 	}
+	s.log = s.monitors.logger(cfg.Logger)
 	s.limits.Store(limitsOf(cfg))
 	s.tally = tally.New(func() *settings.Values { return settings.Of(s.engine.View()).Values() })
 	return s

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/incumbent-dev/incumbent"
@@ -10,9 +11,10 @@ import (
 // What follows stores a record, or takes one out, with all that follows from it: its
 // instances, the indexes that move, what watchers are told.
 
-// putNode stores a node in the place of h's, nil: there is none.
+// putNode stores a node in the place of h's, nil: there is none. One that had another
+// name was created when it got that.
 func (t *tables) putNode(x *core.Exec, h *host, n *Node) {
-	n.Created, n.Modified = x.Index(), x.Index()
+	n.Created, n.Modified = cmp.Or(n.Created, x.Index()), x.Index()
 	next := &host{node: n}
 	var before any
 	if h == nil {

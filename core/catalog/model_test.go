@@ -260,11 +260,13 @@ func (n *naive) register(c *Command) incumbent.Kind {
 		if next.ID == "" {
 			next.ID = o.ID
 		}
+		created := n.index
 		if same, ok := n.byID(next.ID); ok && same.Name != node {
 			n.dropNode(same.Name)
+			created = same.Created
 		}
 		if !there || !next.same(&o) {
-			next.Created, next.Modified = n.index, n.index
+			next.Created, next.Modified = created, n.index
 			if there {
 				next.Created = o.Created
 			}

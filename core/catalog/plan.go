@@ -137,7 +137,7 @@ func (t *shared) planNode(p *plan, c *Command) core.Result {
 		return core.Result{}
 	}
 	n := *c.Node
-	n.Namespace, n.Name = c.Target.Namespace, c.Target.Node
+	n.Namespace, n.Name, n.Created = c.Target.Namespace, c.Target.Node, 0
 	has := t.hostByID(n.Namespace, n.ID)
 	switch {
 	case p.node == nil:
@@ -147,7 +147,7 @@ func (t *shared) planNode(p *plan, c *Command) core.Result {
 		return refuse(incumbent.Conflict, &Refusal{Why: NameTaken, Name: n.Name, Node: p.node.node}, "a node with another id has the name")
 	}
 	if has != nil && has.node.Name != n.Name {
-		p.renamed = has
+		p.renamed, n.Created = has, has.node.Created
 	}
 	if p.node == nil || !n.same(p.node.node) {
 		p.newNode = &n

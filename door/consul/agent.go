@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core/catalog"
 )
 
 func indented(b []byte) []byte {
@@ -138,10 +139,36 @@ func agentSelf(d *Door, r *request) {
 		"Member":      self,
 		"Meta":        map[string]string{"consul-network-segment": "", "consul-version": Version},
 		"Stats": map[string]any{
+			"agent":  d.agentStats(),
+			"build":  map[string]string{"prerelease": "", "revision": "", "version": Version, "version_metadata": ""},
 			"consul": map[string]string{"server": "true", "leader": strconv.FormatBool(leader), "known_servers": strconv.Itoa(len(members))},
 			"raft":   map[string]string{"applied_index": formatIndex(d.view().Index()), "num_peers": strconv.Itoa(max(0, len(members)-1))},
 		},
 	})
+}
+
+// agentStats counts what is registered with the agent.
+func (d *Door) agentStats() map[string]string {
+	services, checks, ttls := 0, 0, 0
+	v := catalog.Of(d.view())
+	v.NodeServices(d.namespace, d.cfg.Node, func(s *catalog.Service) bool {
+		if agentHas(s) {
+			services++
+		}
+		return true
+	})
+	v.NodeChecks(d.namespace, d.cfg.Node, func(c *catalog.Check) bool {
+		if c.ID != nodeHealth {
+			checks++
+		}
+		if c.TTL > 0 {
+			ttls++
+		}
+		return true
+	})
+	return map[string]string{
+		"services": strconv.Itoa(services), "checks": strconv.Itoa(checks), "check_ttls": strconv.Itoa(ttls), "check_monitors": "0",
+	}
 }
 
 // buildDate is what clients parse as a time where they ask for one.

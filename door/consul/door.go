@@ -135,6 +135,7 @@ type Door struct {
 	told    *workqueue.Queue[*blocked] // reads that many wait for
 
 	snapshot atomic.Bool     // one is being sent, or restored
+	monitors atomic.Int32    // who is shown the log
 	life     context.Context // ends with the door
 	ends     context.CancelFunc
 

@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -13,11 +14,14 @@ import (
 // Operator does what operators ask of a member by this door. A nil function: it cannot
 // be done by it.
 type Operator struct {
-	TransferLeader func(to uint64) error                               // 0: to whichever member is fit
-	RemoveMember   func(id uint64) error                               // which is not of the cluster any more
-	Reload         func()                                              // reads again what can be read again
-	Leave          func()                                              // ends this member in order; it stays a member
-	Prometheus     func() (text []byte, contentType string, err error) // its metrics
+	TransferLeader func(to uint64) error // 0: to whichever member is fit
+	RemoveMember   func(id uint64) error // which is not of the cluster any more
+	Reload         func()                // reads again what can be read again
+	Leave          func()                // ends this member in order; it stays a member
+	// Monitor has line called with what is logged from level on, until stop: as text or as
+	// JSON, on any goroutine. It must not wait.
+	Monitor    func(level slog.Level, asJSON bool, line func([]byte)) (stop func())
+	Prometheus func() (text []byte, contentType string, err error) // its metrics
 }
 
 // operatorRoutes speak of raft and of who votes.
@@ -238,6 +242,7 @@ func agentCallRoutes() []route {
 		{"/v1/agent/force-leave/", methods{"PUT": agentForceLeave}},
 		{"/v1/agent/reload", methods{"PUT": agentReload}},
 		{"/v1/agent/metrics", methods{"GET": agentMetrics}},
+		{"/v1/agent/monitor", methods{"GET": agentMonitor}},
 	}
 }
 

@@ -51,6 +51,7 @@ type request struct {
 	blocked *blocked // a read that waits; nil: none does
 	over    bool     // nobody waits for the answer any more
 	gone    func()   // is told of that; nil: nobody is
+	endless func()   // ends an answer that has no end of its own; nil: it has
 }
 
 // newRequest returns a request that is there whole.

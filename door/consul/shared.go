@@ -239,6 +239,16 @@ func (r *request) whenGone(f func()) {
 	}
 }
 
+// whenLeaving has f called when this member leaves: the answer has no end of its own. It
+// must not block.
+func (r *request) whenLeaving(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.endless = f; r.leaving.Load() {
+		f()
+	}
+}
+
 // abandon ends what the request waits for: its connection is gone.
 func (r *request) abandon() {
 	r.stop(true)
@@ -250,6 +260,11 @@ func (r *request) abandon() {
 // leave answers what waits with what there is, and ends the connection with the answer.
 func (r *request) leave() {
 	r.leaving.Store(true)
+	r.mu.Lock()
+	if r.endless != nil {
+		r.endless()
+	}
+	r.mu.Unlock()
 	if b := r.stop(false); b != nil {
 		r.told(b.told)
 	}

@@ -69,12 +69,7 @@ func (s *stream) Write(p []byte) (int, error) {
 		return 0, s.ctx.Err()
 	}
 	if s.parked == nil {
-		if s.r.done.Swap(true) {
-			return 0, context.Canceled
-		}
-		s.parked = s.r.conn.parked.Load()
-		s.r.door.counts.answered(s.r, http.StatusOK, 0, s.r.door.now().Sub(s.r.began))
-		if err := s.parked.Send(s.r.appendHead(make([]byte, 0, 512), http.StatusOK, -1)); err != nil {
+		if err := s.begin(); err != nil {
 			return 0, err
 		}
 	}
@@ -98,12 +93,22 @@ func (s *stream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// begin sends the head.
+func (s *stream) begin() error {
+	if s.r.done.Swap(true) {
+		return context.Canceled
+	}
+	s.parked = s.r.conn.parked.Load()
+	s.r.door.counts.answered(s.r, http.StatusOK, 0, s.r.door.now().Sub(s.r.began))
+	return s.parked.Send(s.r.appendHead(make([]byte, 0, 512), http.StatusOK, -1))
+}
+
 // end ends the answer.
 func (s *stream) end() {
 	if !s.r.http10 && s.parked.Send([]byte("0\r\n\r\n")) != nil {
 		return
 	}
-	s.r.conn.answered(s.parked, s.r.keepAlive && !s.r.http10)
+	s.r.conn.answered(s.parked, !s.r.ends() && !s.r.http10)
 }
 
 // abort ends the connection, so that nobody takes for whole what is not.
