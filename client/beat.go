@@ -22,7 +22,7 @@ func (s *Session) run() {
 	interval := s.ttl / beatsPerTTL
 	patience := s.patience(0)
 	for pause := minPause; s.stop.Err() == nil && s.ctx.Err() == nil; patience = s.patience(patience) {
-		if s.beat(interval) {
+		if s.beat(interval) && s.tend() {
 			pause, patience = minPause, 0
 			continue
 		}
@@ -68,7 +68,7 @@ func (s *Session) beat(interval time.Duration) bool {
 		select {
 		case a := <-ch:
 			switch {
-			case i == 0 && cutOff(a.Error) && len(s.c.members.urls) > 1:
+			case i == 0 && cutOff(a.Error) && s.c.members.several():
 				s.leaveMember()
 				return false
 			case i == 0 && a.Error != nil:
@@ -160,7 +160,7 @@ func (s *Session) unsettled() []holding {
 // silence is how long a member may leave a beat unanswered: where there is no
 // other to go to, until the next beat is due.
 func (s *Session) silence(interval time.Duration) time.Duration {
-	if len(s.c.members.urls) == 1 {
+	if !s.c.members.several() {
 		return interval
 	}
 	return min(max(s.c.cfg.SilentTimeout, time.Millisecond), interval)

@@ -18,6 +18,7 @@ type cached struct {
 	index   uint64     // all up to here is in it; 0: it has heard nothing yet
 	err     error
 	changed chan struct{}
+	notify  func()
 }
 
 // Index is up to where the cache has heard everything; 0: it has heard nothing yet.
@@ -45,11 +46,19 @@ func (c *cached) Changed() <-chan struct{} {
 	return c.changed
 }
 
+// Notify has f called whenever Changed would be closed, by the goroutine that reads the
+// session's stream: it must not block, nor look at the cache. It is set before the
+// cache is followed.
+func (c *cached) Notify(f func()) { c.notify = f }
+
 // tell closes the channel. Held: mu.
 func (c *cached) tell() {
 	if c.changed != nil {
 		close(c.changed)
 		c.changed = nil
+	}
+	if c.notify != nil {
+		c.notify()
 	}
 }
 

@@ -20,11 +20,12 @@ package client
 
 import (
 	"context"
-	"crypto/rand"
+	crand "crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"sync/atomic"
@@ -65,6 +66,10 @@ type Config struct {
 	// SilentTimeout is how long a member may be silent before another is tried.
 	// It matters only with more than one server. 0: one second.
 	SilentTimeout time.Duration
+	// Spread has the client begin with any of the servers instead of the first, and its
+	// sessions find other members by themselves, and go back, minutes later and each at a
+	// time of its own, to the one that they began at or, of more members, would have.
+	Spread bool
 	// Drift is the margin for clocks of different rates, as a share of each
 	// ttl. 0: one per cent.
 	Drift float64
@@ -90,6 +95,7 @@ type Client struct {
 	index    atomic.Uint64        // newest index any answer has shown
 	seen     atomic.Int64         // on clock: when the index was the newest for certain
 
+	pace         pace
 	watchSilence time.Duration // a member that says nothing in a watch for so long stands still
 }
 
@@ -108,7 +114,10 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, members: members, clock: boottime, watchSilence: watchSpeaksEvery + 2*cfg.SilentTimeout}
+	if cfg.Spread {
+		members.preferred.Store(rand.Int32N(int32(len(members.urls()))))
+	}
+	c := &Client{cfg: cfg, pace: pace{minAway, awaySpan, findEvery}, members: members, clock: boottime, watchSilence: watchSpeaksEvery + 2*cfg.SilentTimeout}
 	if c.tls, err = tlsConfig(cfg); err != nil {
 		return nil, err
 	}
@@ -206,7 +215,7 @@ func (c *Client) complete(ctx context.Context, k *apiv1.Idempotency) error {
 // heard of an index lately.
 func (c *Client) NewKey() *apiv1.Idempotency {
 	key := make([]byte, 16)
-	rand.Read(key) // never fails: crypto/rand stops the process instead
+	crand.Read(key) // never fails: crypto/rand stops the process instead
 	return &apiv1.Idempotency{Key: key, BaseIndex: c.base()}
 }
 

@@ -40,7 +40,7 @@ func (s *Session) open(ctx context.Context) error {
 // had. Where there is another member to try, the first are short; but members
 // that are slow, not silent, are not given up forever.
 func (s *Session) patience(last time.Duration) time.Duration {
-	if len(s.c.members.urls) == 1 {
+	if !s.c.members.several() {
 		return dialTimeout
 	}
 	return min(max(2*last, s.c.cfg.SilentTimeout), dialTimeout)
@@ -51,8 +51,8 @@ func (s *Session) patience(last time.Duration) time.Duration {
 func (s *Session) connect(ctx context.Context, create bool, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	i, _ := s.c.members.current()
-	l, err := s.c.dial(ctx, s.event)
+	i, member := s.c.members.current()
+	l, err := s.c.dial(ctx, member, s.event)
 	if err != nil {
 		s.c.members.leave(i)
 		return err
@@ -110,6 +110,7 @@ func (s *Session) attach(ctx context.Context, l *link, create bool) error {
 		return err
 	}
 	s.adopt(l, attached)
+	s.began(l.stream.Member(), a.GetStarted().GetOpened())
 	return nil
 }
 
@@ -160,7 +161,7 @@ func (s *Session) event(l *link, f *apiv1.ServerFrame) {
 	case *apiv1.ServerFrame_Offer:
 		s.offered(nameOf(e.Offer.GetLease().GetName()), incumbent.Token(e.Offer.GetLease().GetToken()))
 	case *apiv1.ServerFrame_SessionLost:
-		if e.SessionLost.Session == s.id.String() {
+		if e.SessionLost.Session == s.id.String() && !s.left(l) {
 			s.finish(incumbent.Errorf(incumbent.Expired, "the session ended at the server: %s", e.SessionLost.Reason))
 		}
 	case *apiv1.ServerFrame_GoAway:
@@ -182,6 +183,13 @@ func (s *Session) offered(name incumbent.Name, token incumbent.Token) {
 	}
 }
 
+// left reports whether a link was given up for another.
+func (s *Session) left(l *link) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.old == l
+}
+
 func (s *Session) current() *link {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,6 +201,9 @@ func (s *Session) drop() {
 	s.mu.Lock()
 	l := s.link
 	s.link = nil
+	if l != nil {
+		s.old = l
+	}
 	s.mu.Unlock()
 	if l != nil {
 		l.close()

@@ -3,6 +3,7 @@ package client
 import (
 	"bufio"
 	"context"
+	"net/url"
 	"sync"
 
 	"github.com/incumbent-dev/incumbent"
@@ -23,8 +24,8 @@ type link struct {
 
 // dial opens a link and serves it until it ends. Events, which answer no
 // request, go to event on the reading goroutine.
-func (c *Client) dial(ctx context.Context, event func(*link, *apiv1.ServerFrame)) (*link, error) {
-	stream, r, err := c.DialStream(ctx, StreamOptions{})
+func (c *Client) dial(ctx context.Context, member *url.URL, event func(*link, *apiv1.ServerFrame)) (*link, error) {
+	stream, r, err := c.DialStream(ctx, StreamOptions{Member: member})
 	if err != nil {
 		return nil, err
 	}

@@ -18,36 +18,51 @@ import (
 	"github.com/incumbent-dev/incumbent"
 )
 
-// members is the list of servers and which of them is preferred now.
+// members is the list of servers and which of them is preferred now. The list only
+// grows, so that a place in it stays that of the same server.
 type members struct {
-	urls      []*url.URL
+	list      atomic.Pointer[[]*url.URL]
 	preferred atomic.Int32
 }
+
+func (m *members) urls() []*url.URL { return *m.list.Load() }
+
+func (m *members) several() bool { return len(m.urls()) > 1 }
 
 func newMembers(servers []string) (*members, error) {
 	if len(servers) == 0 {
 		return nil, incumbent.Errorf(incumbent.Invalid, "no server named").WithHint("give --server or INCUMBENT_SERVER")
 	}
-	m := &members{}
+	var urls []*url.URL
 	for _, s := range servers {
-		u, err := url.Parse(s)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return nil, incumbent.Errorf(incumbent.Invalid, "server %q is not an http or https URL", s).
-				WithHint("as in http://127.0.0.1:7600, or https:// where it has TLS")
+		u, err := parseServer(s)
+		if err != nil {
+			return nil, err
 		}
-		m.urls = append(m.urls, u)
+		urls = append(urls, u)
 	}
+	m := &members{}
+	m.list.Store(&urls)
 	return m, nil
+}
+
+func parseServer(s string) (*url.URL, error) {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, incumbent.Errorf(incumbent.Invalid, "server %q is not an http or https URL", s).
+			WithHint("as in http://127.0.0.1:7600, or https:// where it has TLS")
+	}
+	return u, nil
 }
 
 func (m *members) current() (int32, *url.URL) {
 	i := m.preferred.Load()
-	return i, m.urls[i]
+	return i, m.urls()[i]
 }
 
 // leave prefers the member after i, unless another caller has moved on already.
 func (m *members) leave(i int32) {
-	m.preferred.CompareAndSwap(i, (i+1)%int32(len(m.urls)))
+	m.preferred.CompareAndSwap(i, (i+1)%int32(len(m.urls())))
 }
 
 // transport sends each call to the preferred member and, where that is safe,
@@ -78,7 +93,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	safe := safetyOf(req.Context())
 	var last error
-	for range t.c.members.urls {
+	for range t.c.members.urls() {
 		i, member := t.c.members.current()
 		res, err := t.attempt(req, body, member, safe)
 		if err == nil {
@@ -137,7 +152,7 @@ func (t *transport) attempt(req *http.Request, body []byte, member *url.URL, saf
 	if body != nil {
 		out.Body = io.NopCloser(bytes.NewReader(body))
 	}
-	if len(t.c.members.urls) > 1 && safe.prompt {
+	if t.c.members.several() && safe.prompt {
 		silent := time.AfterFunc(t.c.cfg.SilentTimeout, func() { cancel(errSilent) })
 		defer silent.Stop()
 	}

@@ -22,6 +22,9 @@ type SessionConfig struct {
 	// follows: while opening and whenever the stream broke. It must not block.
 	// nil: nobody is told.
 	Retrying func(error)
+	// Attached is told each time that the session has begun, or begun again, at a
+	// member, and whether it was opened by that. It must not block. nil: nobody is told.
+	Attached func(member string, opened bool)
 	// ID is that of a session of a former run, which is resumed if it is still open, and
 	// opened under the same id if not. The zero value: a new one.
 	ID incumbent.SessionID
@@ -39,8 +42,10 @@ type Session struct {
 	id     incumbent.SessionID
 	ttl    time.Duration
 	holder string
-	retry  func(error) // SessionConfig.Retrying, never nil
+	retry  func(error)                      // SessionConfig.Retrying, never nil
+	began  func(member string, opened bool) // SessionConfig.Attached, never nil
 	clock  func() time.Duration
+	spread *spread         // of the session's goroutine; nil: it stays where it is
 	ctx    context.Context // ends with the session
 	cancel context.CancelCauseFunc
 	stop   context.Context // ends when the user closes it
@@ -49,6 +54,7 @@ type Session struct {
 
 	mu      sync.Mutex    // protects the rest; never held across I/O
 	link    *link         // nil while there is none
+	old     *link         // that was given up last
 	member  int32         // where link leads, among the client's members
 	changed chan struct{} // closed when link changes
 	closing bool          // no lease begins any more
@@ -97,6 +103,9 @@ func (c *Client) newSession(cfg SessionConfig) *Session {
 	if s.retry == nil {
 		s.retry = func(error) {}
 	}
+	if s.began = cfg.Attached; s.began == nil {
+		s.began = func(string, bool) {}
+	}
 	if s.id.IsZero() {
 		s.id = incumbent.NewSessionID()
 	} else {
@@ -107,6 +116,7 @@ func (c *Client) newSession(cfg SessionConfig) *Session {
 	for _, f := range cfg.Follow {
 		s.follows = append(s.follows, &followed{s: s, of: f})
 	}
+	s.spread = c.newSpread()
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.stop, s.halt = context.WithCancel(context.Background())
 	return s
@@ -166,6 +176,14 @@ func (s *Session) finish(cause error) {
 	s.cancel(cause)
 	s.halt()
 	s.drop()
+}
+
+// Detach ends what this process does for the session, which stays open at the server
+// until its ttl has passed: another run may go on with it (SessionConfig.ID) and finds
+// it holding what it held. Here nothing is held any more.
+func (s *Session) Detach() {
+	s.finish(incumbent.Errorf(incumbent.Expired, "the session was left to another run of its client"))
+	<-s.ended
 }
 
 // Close ends the session at the server, which frees what it holds and hands it

@@ -107,8 +107,7 @@ func TestASessionGoesOnAfterARestart(t *testing.T) {
 	}
 
 	// Another run of the same agent, which has kept its session's id.
-	a.halt()
-	a.drop()
+	a.Detach()
 	b := openSession(t, c, SessionConfig{TTL: time.Minute, ID: a.ID(), Presence: Presence{Name: "unit/0", Info: []byte("here")}, Follow: []Following{app}})
 	late := NewKeyCache("", WatchKeysOptions{Key: "app/rev"})
 	b.Follow(late)
@@ -156,7 +155,7 @@ func TestPresenceEndsWithTheTTL(t *testing.T) {
 	}
 	// Another of that name waits until the first is over.
 	b := openSession(t, c, SessionConfig{TTL: incumbent.MinTTL, Presence: who})
-	a.halt() // no beat follows
+	a.Detach() // no beat follows
 	for _, want := range []struct{ was, is PresenceState }{{Alive, Down}, {Down, Alive}} {
 		if ch := <-changes; ch.Was != want.was || ch.State != want.is || ch.Name != "unit/0" {
 			t.Fatalf("%+v, want %v to %v", ch, want.was, want.is)

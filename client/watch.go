@@ -101,7 +101,7 @@ func (w *watching[T, M]) follow(ctx context.Context, yield func(M, error) bool) 
 // once follows one stream. more is false when the caller has had enough.
 func (w *watching[T, M]) once(ctx context.Context, pause *time.Duration, yield func(M, error) bool) (more bool, err error) {
 	c := w.c
-	if len(c.members.urls) > 1 {
+	if c.members.several() {
 		// A watch that resumes may be silent for good reason, so another call
 		// finds out whether the member is there, and prefers another if not.
 		if err := c.learn(ctx); err != nil {
@@ -117,7 +117,7 @@ func (w *watching[T, M]) once(ctx context.Context, pause *time.Duration, yield f
 	defer stream.Close()
 	// With nowhere else to go, a member that stands still is waited for.
 	listen := func() bool { return stream.Receive() }
-	if len(c.members.urls) > 1 {
+	if c.members.several() {
 		listen = func() bool {
 			t := time.AfterFunc(c.watchSilence, func() { silent(errSilent) })
 			defer t.Stop()

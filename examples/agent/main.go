@@ -1,0 +1,210 @@
+// Agent is what an agent of a control plane needs, and no more: it says that it is
+// alive, follows what it has to know, and begins again by one message when its process
+// or a member was restarted, without reading again what has not changed.
+//
+//	incumbent server --dev
+//	go run ./examples/agent --add 3                      # three units of mysql, in one transaction
+//	go run ./examples/agent --unit 0 --state /tmp/agent  # the agent of one
+//	incumbent kv put app/mysql '{"charm":{"url":"ch:mysql-2"}}'
+//	incumbent presence ls
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/client"
+)
+
+// ttl is how long an agent may be silent before it is called down.
+const ttl = 30 * time.Second
+
+func main() {
+	servers := flag.String("server", "http://127.0.0.1:7600", "URLs of members, joined by commas")
+	app := flag.String("app", "mysql", "application")
+	add := flag.Int("add", 0, "add so many units, and the application if it is not there")
+	unit := flag.Int("unit", 0, "unit to be the agent of")
+	state := flag.String("state", "", "file in which the agent keeps its session's id")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	c, err := client.New(client.Config{Servers: strings.Split(*servers, ","), Spread: true})
+	switch {
+	case err != nil:
+	case *add > 0:
+		err = addUnits(ctx, c, *app, *add)
+	default:
+		err = newAgent(c, *app, *unit, *state, os.Stdout).run(ctx)
+	}
+	stop()
+	if err != nil && !errors.Is(err, context.Canceled) {
+		fmt.Fprintln(os.Stderr, "agent:", err)
+		os.Exit(1)
+	}
+}
+
+// Keys: what an application is, which units it has, and what each is related to.
+
+func appKey(app string) string { return "app/" + app }
+
+func unitsOf(app string) string { return "units/" + app + "/" }
+
+func unitKey(app string, unit int) string { return fmt.Sprintf("%s%06d", unitsOf(app), unit) }
+
+func relationsOf(app string, unit int) string { return fmt.Sprintf("relations/%s/%06d/", app, unit) }
+
+// addUnits adds n units in one transaction, numbered behind those that are there. If
+// somebody else adds some meanwhile, nothing happens, and it begins anew.
+func addUnits(ctx context.Context, c *client.Client, app string, n int) error {
+	keys := c.KV("")
+	for {
+		first := 0
+		list, _, err := keys.ListPresent(ctx, app+"/", "", 10_000)
+		if err != nil {
+			return err
+		}
+		for _, p := range list {
+			var number int
+			if _, err := fmt.Sscanf(p.Name, app+"/%d", &number); err == nil {
+				first = max(first, number+1)
+			}
+		}
+		t := c.Txn("")
+		if _, err := keys.Get(ctx, appKey(app)); incumbent.KindOf(err) == incumbent.NotFound {
+			t.Put(appKey(app), fmt.Appendf(nil, `{"charm":{"url":"ch:%s-1"}}`, app), client.IfIndex(0))
+		}
+		for i := first; i < first+n; i++ {
+			t.Put(unitKey(app, i), []byte(`{"status":"waiting"}`), client.IfIndex(0)).Expect(fmt.Sprintf("%s/%06d", app, i))
+		}
+		if _, err = t.Commit(ctx); incumbent.KindOf(err) != incumbent.Conflict {
+			return err
+		}
+	}
+}
+
+// agent is the agent of one unit.
+type agent struct {
+	c     *client.Client
+	app   string
+	unit  int
+	state string // file; "": none
+	out   io.Writer
+
+	// What it follows. Caches outlive sessions: what they have is not read again.
+	charm, units, relations *client.KeyCache
+	url                     string // of the charm that it runs
+}
+
+func newAgent(c *client.Client, app string, unit int, state string, out io.Writer) *agent {
+	return &agent{
+		c: c, app: app, unit: unit, state: state, out: out,
+		// A field of a value, so that nothing else of the application wakes it.
+		charm: client.NewKeyCache("", client.WatchKeysOptions{Key: appKey(app), Fields: []string{"value/charm/url"}}),
+		// Which units there are, and not how each of them is.
+		units:     client.NewKeyCache("", client.WatchKeysOptions{Key: unitsOf(app), Prefix: true, Fields: []string{"membership"}}),
+		relations: client.NewKeyCache("", client.WatchKeysOptions{Key: relationsOf(app, unit), Prefix: true}),
+	}
+}
+
+// run is the agent's life: a session after the other, should one be lost.
+func (a *agent) run(ctx context.Context) error {
+	id, err := a.sessionID()
+	if err != nil {
+		return err
+	}
+	for {
+		// Session, presence and all that is followed are one message; so they are
+		// whenever the stream broke and another member is asked.
+		session, err := a.c.Open(ctx, client.SessionConfig{
+			ID: id, TTL: ttl,
+			Presence: client.Presence{Name: fmt.Sprintf("%s/%06d", a.app, a.unit)},
+			Follow:   []client.Following{a.charm, a.units, a.relations},
+		})
+		if err != nil {
+			return err
+		}
+		err = a.work(ctx, session)
+		if ctx.Err() != nil {
+			session.Detach() // it is resumed by the next run, within its ttl
+			return ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		// The session is over: nobody heard of this agent for a whole ttl.
+	}
+}
+
+// work does what is to be done until the session ends.
+func (a *agent) work(ctx context.Context, session *client.Session) error {
+	known, related := 0, map[string]bool{}
+	for {
+		charm, units, relations := a.charm.Changed(), a.units.Changed(), a.relations.Changed()
+		if err := errors.Join(a.charm.Err(), a.units.Err(), a.relations.Err()); err != nil {
+			return err
+		}
+		if err := a.upgrade(ctx, session); err != nil {
+			return err
+		}
+		if n := len(a.units.Entries()); n != known {
+			known = n
+			fmt.Fprintf(a.out, "%s/%d: %d units\n", a.app, a.unit, n)
+		}
+		for _, e := range a.relations.Entries() {
+			if !related[e.Key] {
+				related[e.Key] = true
+				fmt.Fprintf(a.out, "%s/%d: related to %s\n", a.app, a.unit, strings.TrimPrefix(e.Key, relationsOf(a.app, a.unit)))
+			}
+		}
+		select {
+		case <-charm:
+		case <-units:
+		case <-relations:
+		case <-session.Context().Done():
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// upgrade runs the charm that the application has, and says so.
+func (a *agent) upgrade(ctx context.Context, session *client.Session) error {
+	entry := a.charm.Get(appKey(a.app))
+	if entry == nil {
+		return nil
+	}
+	var app struct{ Charm struct{ URL string } }
+	if err := json.Unmarshal(entry.Value, &app); err != nil || app.Charm.URL == a.url {
+		return err
+	}
+	a.url = app.Charm.URL
+	fmt.Fprintf(a.out, "%s/%d: runs %s\n", a.app, a.unit, a.url)
+	// Over the session's own stream: no call, no connection besides.
+	_, err := session.KV("").Put(ctx, unitKey(a.app, a.unit), fmt.Appendf(nil, `{"status":"active","charm":%q}`, a.url))
+	return err
+}
+
+// sessionID is that of the run before, or a new one.
+func (a *agent) sessionID() (incumbent.SessionID, error) {
+	if a.state == "" {
+		return incumbent.NewSessionID(), nil
+	}
+	text, err := os.ReadFile(a.state)
+	if err == nil {
+		return incumbent.ParseSessionID(strings.TrimSpace(string(text)))
+	}
+	id := incumbent.NewSessionID()
+	if !errors.Is(err, os.ErrNotExist) {
+		return id, err
+	}
+	return id, os.WriteFile(a.state, []byte(id.String()+"\n"), 0o600)
+}
