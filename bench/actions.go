@@ -57,7 +57,7 @@ func (sc *Scenario) validateFaults() error {
 	if _, ok := sc.Faults[sc.Fault]; !ok && sc.Fault != "" {
 		return fmt.Errorf("fault %q is none of %s", sc.Fault, strings.Join(sortedKeys(sc.Faults), ", "))
 	}
-	if sc.Fault != "" && sc.Play != "ladder" {
+	if sc.Fault != "" && sc.Play != "ladder" && sc.Play != "agents" {
 		return fmt.Errorf("play %s has no faults", sc.Play)
 	}
 	for _, name := range sortedKeys(sc.Faults) {

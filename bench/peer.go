@@ -127,6 +127,14 @@ func (p *PeerRun) Closed(ctx context.Context, workers []func(context.Context) er
 	return p.run.closed(ctx, workers)
 }
 
+// Agents plays a scenario of agents on the peer.
+func (p *PeerRun) Agents(ctx context.Context, system AgentSystem) error {
+	if p.run.sc.Play != "agents" {
+		return incumbent.Errorf(incumbent.Invalid, "scenario %s is none of agents", p.run.sc.Name)
+	}
+	return p.run.agentLife(ctx, system)
+}
+
 // FanOut plays a scenario of watchers on the peer.
 func (p *PeerRun) FanOut(ctx context.Context, system FanOut) error {
 	if p.run.sc.Play != "watch" {

@@ -175,6 +175,7 @@ var plays = map[string]func(context.Context, *run) error{
 
 	"handshakes": playHandshakes,
 	"watch":      playWatch,
+	"agents":     playAgents,
 }
 
 // Run plays a scenario and returns what it measured. An error says that the run

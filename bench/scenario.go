@@ -57,7 +57,7 @@ const (
 type Scenario struct {
 	Name        string `yaml:"name"`
 	Description string `yaml:"description"`
-	// Play is the kind of run: ladder, avalanche, idle, closed, handshakes, watch.
+	// Play is the kind of run: ladder, avalanche, idle, closed, handshakes, watch, agents.
 	Play string `yaml:"play"`
 	// Door is whose protocol is spoken: native; of a ladder also juju, where each agent
 	// has a connection of its own; of idle and watch also consul, and of closed loops the
@@ -338,6 +338,9 @@ func (sc *Scenario) validate() error {
 	}
 	if err := sc.validateConsul(); err != nil {
 		return err
+	}
+	if sc.Play == "agents" {
+		return sc.validateAgents()
 	}
 	if sc.Play == "closed" {
 		return sc.Closed.validate()

@@ -57,12 +57,12 @@ func (f *firsterr) note(err error) { f.first.CompareAndSwap(nil, &err) }
 // playable says whether etcd has a form of the scenario.
 func playable(sc *bench.Scenario) error {
 	switch {
-	case sc.Play == "idle", sc.Play == "watch":
+	case sc.Play == "idle", sc.Play == "watch", sc.Play == "agents":
 		return nil
 	case sc.Play == "ladder":
 		return playableFleet(sc)
 	case sc.Play != "closed":
-		return fmt.Errorf("scenario %s: etcd plays idle, closed and watch scenarios and faults, not %s", sc.Name, sc.Play)
+		return fmt.Errorf("scenario %s: etcd plays idle, closed, watch and agents scenarios and faults, not %s", sc.Name, sc.Play)
 	case sc.Closed.Beside != nil:
 		return fmt.Errorf("scenario %s: etcd takes no transactions of so many operations", sc.Name)
 	case closedPlays()[sc.Closed.Op] == nil:
@@ -82,6 +82,8 @@ func playEtcd(ctx context.Context, r *bench.PeerRun, members etcdload.Members, s
 		return playIdle(ctx, r, members)
 	case "watch":
 		return playWatch(ctx, r, members)
+	case "agents":
+		return playAgents(ctx, r, members)
 	case "ladder":
 		if r.Scenario().HandOvers > 0 {
 			return playElections(ctx, r, members)

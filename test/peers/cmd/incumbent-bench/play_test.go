@@ -45,6 +45,7 @@ func TestEveryScenario(t *testing.T) {
 		{"txn-16", closed + " --set closed.streams=2", []string{"txn"}},
 		{"txn-guarded-16", closed, []string{"txn"}},
 		{"hand-over", "--members local:3 --set scale=smoke", []string{"hand-over", "open", "release"}},
+		{"agents-2013", "--set scale=smoke", []string{"add", "charm", "relation", "start", "unit_added"}},
 		{"idle-fleet", "--set scale=smoke --set settle=500ms", nil},
 		{"leader-kill", fleet + "kill", []string{"claim", "extend", "open", "recovery"}},
 		{"leader-kill", fleet + "stop --set faults.stop.0.for=2s", []string{"claim", "extend", "open", "recovery"}},

@@ -1,0 +1,142 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/incumbent-dev/incumbent/client"
+)
+
+// agentSystem is Incumbent, by its Go client.
+func (r *run) agentSystem() (AgentSystem, error) {
+	// Each agent begins with another member, and goes on with the next.
+	clients := make([]*client.Client, len(r.urls))
+	for i := range r.urls {
+		cfg := r.opts.Client
+		if r.cluster != nil {
+			cfg = r.cluster.Client()
+		}
+		cfg.Servers = append(slices.Clone(r.urls[i:]), r.urls[:i]...)
+		var err error
+		if clients[i], err = client.New(cfg); err != nil {
+			return AgentSystem{}, err
+		}
+	}
+	s := &agentsNative{r: r, clients: clients, tag: newTag()}
+	return AgentSystem{Add: s.add, Start: s.start, Charm: s.charm, Other: s.other, Relate: s.relate, Presence: s.presence}, nil
+}
+
+type agentsNative struct {
+	r       *run
+	clients []*client.Client
+	tag     string // what all its keys begin with
+	url     int
+}
+
+func (s *agentsNative) app() string          { return s.tag + "/app" }
+func (s *agentsNative) units() string        { return s.tag + "/units/" }
+func (s *agentsNative) name(unit int) string { return fmt.Sprintf("%s/unit/%06d", s.tag, unit) }
+func (s *agentsNative) unit(unit int) string { return fmt.Sprintf("%s%06d", s.units(), unit) }
+func (s *agentsNative) related(unit int) string {
+	return fmt.Sprintf("%s/relations/%06d/", s.tag, unit)
+}
+
+func (s *agentsNative) add(ctx context.Context, first, n int) error {
+	t := s.clients[first%len(s.clients)].Txn("")
+	for i := range n {
+		t.Put(s.unit(first+i), []byte(`{"status":"waiting"}`), client.IfIndex(0)).Expect(s.name(first + i))
+	}
+	_, err := t.Commit(ctx)
+	return err
+}
+
+func (s *agentsNative) start(ctx context.Context, unit int, members bool, told func(int), attached func()) (func(), error) {
+	follows := []struct {
+		what int
+		opts client.WatchKeysOptions
+	}{
+		{ToldCharm, client.WatchKeysOptions{Key: s.app(), Fields: []string{"value/charm/url"}}},
+		{ToldUnit, client.WatchKeysOptions{Key: s.unit(unit)}},
+		{ToldRelations, client.WatchKeysOptions{Key: s.related(unit), Prefix: true}},
+		{ToldMembers, client.WatchKeysOptions{Key: s.units(), Prefix: true, Fields: []string{"membership"}}},
+	}
+	if !members {
+		follows = follows[:len(follows)-1]
+	}
+	cfg := client.SessionConfig{
+		TTL: time.Duration(s.r.sc.TTL), Presence: client.Presence{Name: s.name(unit)},
+		Attached: func(string, bool) { attached() },
+	}
+	begun := make(chan struct{}, len(follows))
+	var caches []*client.KeyCache
+	for _, f := range follows {
+		cache, first := client.NewKeyCache("", f.opts), true
+		cache.Notify(func() {
+			if first {
+				first = false
+				begun <- struct{}{}
+				return
+			}
+			told(f.what)
+		})
+		caches = append(caches, cache)
+		cfg.Follow = append(cfg.Follow, cache)
+	}
+	session, err := s.clients[unit%len(s.clients)].Open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	for range follows {
+		select {
+		case <-begun:
+		case <-session.Context().Done():
+			return nil, context.Cause(session.Context())
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	for _, c := range caches {
+		if err := c.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return session.Detach, nil
+}
+
+func (s *agentsNative) charm(ctx context.Context, value int) error {
+	s.url = value
+	return s.store(ctx, 0)
+}
+
+func (s *agentsNative) other(ctx context.Context, value int) error { return s.store(ctx, value) }
+
+func (s *agentsNative) store(ctx context.Context, other int) error {
+	_, err := s.clients[0].KV("").Put(ctx, s.app(), fmt.Appendf(nil, `{"charm":{"url":"ch:mysql-%d"},"constraints":%d}`, s.url, other))
+	return err
+}
+
+func (s *agentsNative) relate(ctx context.Context, n int) error {
+	t := s.clients[0].Txn("")
+	for i := range n {
+		t.Put(s.related(i)+"0", []byte(`{"endpoint":"db"}`))
+	}
+	_, err := t.Commit(ctx)
+	return err
+}
+
+func (s *agentsNative) presence(ctx context.Context, down func(string)) error {
+	for c, err := range s.clients[0].KV("").WatchPresent(ctx, s.tag+"/unit/", 0) {
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if c.State == client.Down {
+			down(c.Name)
+		}
+	}
+	return nil
+}

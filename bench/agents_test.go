@@ -1,0 +1,110 @@
+package bench
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// fakeAgents is a system whose agents are told by who changes something, as it says.
+type fakeAgents struct {
+	mu     sync.Mutex
+	told   map[int]func(int)
+	others bool // wake who follows the charm's url for anything of the application
+	down   string
+	stored []int // units of each transaction
+}
+
+func (f *fakeAgents) each(what int, of func(unit int) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for unit, told := range f.told {
+		if of(unit) {
+			told(what)
+		}
+	}
+}
+
+func (f *fakeAgents) system() AgentSystem {
+	return AgentSystem{
+		Add: func(_ context.Context, _, n int) error {
+			f.mu.Lock()
+			f.stored = append(f.stored, n)
+			f.mu.Unlock()
+			f.each(ToldMembers, func(unit int) bool { return unit < agentMembers })
+			return nil
+		},
+		Start: func(_ context.Context, unit int, _ bool, told func(int), attached func()) (func(), error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.told[unit] = told
+			attached()
+			return func() {}, nil
+		},
+		Charm: func(context.Context, int) error {
+			f.each(ToldCharm, func(int) bool { return true })
+			return nil
+		},
+		Other: func(context.Context, int) error {
+			f.each(ToldCharm, func(int) bool { return f.others })
+			return nil
+		},
+		Relate: func(_ context.Context, n int) error {
+			f.each(ToldRelations, func(unit int) bool { return unit < n })
+			return nil
+		},
+		Presence: func(ctx context.Context, down func(string)) error {
+			if f.down != "" {
+				down(f.down)
+			}
+			<-ctx.Done()
+			return nil
+		},
+	}
+}
+
+// What a fleet counts is what its system did: who was woken for what, and who was
+// called down.
+func TestAgentsCountWhoIsWoken(t *testing.T) {
+	t.Parallel()
+	f := &fakeAgents{told: map[int]func(int){}, others: true, down: "unit/7"}
+	settings := map[string]string{"stages": "[{leases: 20, ramp: 10000, hold: 0s}, {leases: 820, ramp: 10000, hold: 0s}]", "settle": "1ms", "thresholds": "{}"}
+	s, err := RunPeer(t.Context(), Options{Scenario: "agents-2013", Set: settings}, Peer{
+		Play: func(ctx context.Context, r *PeerRun) error { return r.Agents(ctx, f.system()) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]float64{
+		"members_watchers": 10, "alone_wakes_per_unit": 10, "alone_other_wakes": 0, "other_field_wakes": 820,
+		"grow_820_wakes_per_unit": 20.0 / 800, "grow_820_other_wakes": 0,
+	} {
+		if got := s.Facts[name]; got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+	if s.Ops["charm"].Count != 820 || s.Ops["relation"].Count != 820 || s.Ops["unit_added"].Count != 100 || s.Ops["start"].Count != 820 {
+		t.Errorf("operations %v", s.Ops)
+	}
+	slices.Sort(f.stored)
+	if n := len(f.stored); n != 3+agentAlone || f.stored[n-1] != agentBulk || f.stored[n-3] != 20 {
+		t.Errorf("units were added by %v", f.stored)
+	}
+	if s.Violations != 1 || !strings.Contains(strings.Join(s.Texts, "\n"), "unit/7 was called down") {
+		t.Errorf("%d violations: %v", s.Violations, s.Texts)
+	}
+}
+
+func TestScenariosOfAgents(t *testing.T) {
+	for settings, want := range map[string]string{
+		"connections=shared": "connections must be own", "stages=[]": "no stages", "ttl=0s": "ttl",
+		"stages=[{leases: 30000, ramp: 1, hold: 0s}]": "a run may open",
+	} {
+		key, value, _ := strings.Cut(settings, "=")
+		if _, err := Load("agents-2013", map[string]string{key: value}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", settings, err, want)
+		}
+	}
+}
