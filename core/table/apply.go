@@ -12,14 +12,19 @@ import (
 //
 // It answers Invalid for what cannot be, NotFound where there is no such database,
 // Conflict where it has another schema than the command says, and TooLarge for what
-// is over a limit or a quota.
+// is over a limit or a quota. Commands of a load: see load.go.
 func (t *tables) Apply(x *core.Exec, b []byte) core.Result {
 	var c command
 	if err := c.read(b); err != nil {
 		return core.Result{Err: err}
 	}
-	if c.verb == verbDefine {
+	switch c.verb {
+	case verbDefine:
 		return t.define(x, &c)
+	case verbBegin:
+		return t.begin(x, &c)
+	case verbLoad, verbFinish, verbAbandon:
+		return t.loadStep(x, &c)
 	}
 	d := t.database(c.namespace, c.name)
 	if d == nil {
@@ -83,8 +88,8 @@ func (t *tables) define(x *core.Exec, c *command) core.Result {
 		}
 		return core.Result{Record: d}
 	}
-	if t.databases.Len() >= MaxDatabases {
-		return core.Result{Err: incumbent.Errorf(incumbent.TooLarge, "databases: limit MaxDatabases is %d", MaxDatabases)}
+	if err := t.full(); err != nil {
+		return core.Result{Err: err}
 	}
 	d := newDatabase(c.namespace, x.Principal(), s, x.Index())
 	t.put(nil, d)
@@ -108,7 +113,27 @@ func (t *tables) transact(x *core.Exec, d *Database, c *command) core.Result {
 	if !p.out.Failed {
 		p.commit(t, x)
 	}
-	return core.Result{Record: &p.out}
+	r := core.Result{Record: &p.out}
+	if c.flag && p.out.Failed {
+		r.Err = errFailed(&p.out)
+	}
+	return r
+}
+
+// errFailed is what is kept with a key of a transaction that failed.
+func errFailed(o *Outcome) *incumbent.Error {
+	if o.Waits {
+		return incumbent.Errorf(incumbent.Conflict, "a wait does not hold")
+	}
+	return malformed("the transaction failed")
+}
+
+// full is why there can be no more databases.
+func (t *tables) full() *incumbent.Error {
+	if t.databases.Len()+t.loads.Len() < MaxDatabases {
+		return nil
+	}
+	return incumbent.Errorf(incumbent.TooLarge, "databases: limit MaxDatabases is %d", MaxDatabases)
 }
 
 // holdsOf reports of a lock whether its lease is held, by what held says.
@@ -162,7 +187,7 @@ func (w *work) done(at incumbent.Index) (*Database, *Change) {
 	for i, t := range w.order {
 		rows[i] = RowChange{t.table, t.old, t.new}
 	}
-	c := &Change{Index: at, TxnID: idOf(at, 0), Rows: rows, size: sizeOfChange(rows)}
+	c := &Change{Index: at, TxnID: idOf(at, 0), Rows: rows, size: sizeOfChange(rows), under: w.schema}
 	n := *w.from
 	n.relations, n.records, n.bytes = w.relations, w.records, w.bytes
 	n.history = w.from.history.with(c, HistoryBytes)

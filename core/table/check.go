@@ -14,9 +14,14 @@ func (d *Database) check(index incumbent.Index) error {
 	}
 	fresh := newDatabase(d.Namespace, d.Owner, d.Schema, d.SchemaIndex)
 	w := begin(fresh)
+	l := &load{work: w}
 	for i := range d.relations {
 		d.Rows(i, func(r *Row) bool {
-			w.put(i, nil, r)
+			if d.loading != nil {
+				l.add(place{i, r.UUID}, r)
+			} else {
+				w.put(i, nil, r)
+			}
 			return true
 		})
 	}
@@ -27,6 +32,12 @@ func (d *Database) check(index incumbent.Index) error {
 		if err := r.check(w.relations[i], d.Schema.Tables[i]); err != nil {
 			return err
 		}
+	}
+	if d.loading != nil {
+		if *d.loading != l.lack {
+			return fmt.Errorf("of its load are missing %+v, counted are %+v", l.lack, *d.loading)
+		}
+		return nil
 	}
 	return w.checkWhole(index)
 }
@@ -63,7 +74,7 @@ func (w *work) checkWhole(index incumbent.Index) error {
 		if t.new == nil {
 			return fmt.Errorf("nothing refers to row %s of table %s, which is no root", t.id, w.name(t.table))
 		}
-		if at := indexOf(t.new.Version); at == 0 || at > index {
+		if at := IndexOf(t.new.Version); at == 0 || at > index {
 			return fmt.Errorf("row %s of table %s is of index %d", t.id, w.name(t.table), at)
 		}
 		var err error

@@ -15,6 +15,10 @@ const (
 	verbConvert
 	verbDrop
 	verbTransact
+	verbBegin
+	verbLoad
+	verbFinish
+	verbAbandon
 	numVerbs
 )
 
@@ -54,6 +58,10 @@ type Transact struct {
 	// what the rows of tables RBAC_Role and RBAC_Permission grant may be changed.
 	// [RootRole]: everything may.
 	Role, Client string
+	// Kept has a failure of an operation or of the commit be an error of the result, too,
+	// Conflict where a wait may hold later and else Invalid: so that it is known with the
+	// command's key that nothing was changed.
+	Kept bool
 }
 
 // Lock says by what lease a lock is held that an operation asserts.
@@ -74,6 +82,8 @@ type command struct {
 	locks     []Lock
 	role      string
 	client    string
+	rows      [][]byte // of a load
+	flag      bool     // Transact.Kept, Finish.Replace
 }
 
 // Encode implements [core.Command].
@@ -94,7 +104,7 @@ func (c *Drop) Encode(m core.Meta) []byte {
 // Encode implements [core.Command]. Operations that can only fail have no encoding:
 // a transaction with one is answered by [View.Idling].
 func (c *Transact) Encode(m core.Meta) []byte {
-	return (&command{verb: verbTransact, namespace: c.Namespace, name: c.Database, at: c.Schema, locks: c.Locks, role: c.Role, client: c.Client}).encode(m, c.Operations)
+	return (&command{verb: verbTransact, namespace: c.Namespace, name: c.Database, at: c.Schema, locks: c.Locks, role: c.Role, client: c.Client, flag: c.Kept}).encode(m, c.Operations)
 }
 
 func (c *command) encode(m core.Meta, ops []ovs.Operation) []byte {
@@ -121,6 +131,8 @@ func (c *command) encodeBody(ops []ovs.Operation) []byte {
 	})
 	w.Text(8, c.role)
 	w.Text(9, c.client)
+	w.List(10, len(c.rows), func(i int) []byte { return c.rows[i] })
+	w.Flag(11, c.flag)
 	return w.B
 }
 
@@ -169,7 +181,7 @@ func (c *command) read(b []byte) *incumbent.Error {
 	if err := incumbent.ValidateNamespace(c.namespace); err != nil {
 		return malformed(err.Error())
 	}
-	if c.verb != verbDefine && (len(c.name) > MaxNameBytes || !ovs.IsID(c.name)) {
+	if c.verb != verbDefine && c.verb != verbBegin && (len(c.name) > MaxNameBytes || !ovs.IsID(c.name)) {
 		return malformed("no name of a database")
 	}
 	if len(c.role) > MaxNameBytes || len(c.client) > MaxNameBytes {
@@ -208,6 +220,13 @@ func (c *command) set(f *wire.Field) bool {
 		return f.CopyString(&c.role)
 	case 9:
 		return f.CopyString(&c.client)
+	case 10:
+		return f.Each(MaxLoadRows, func(b []byte) bool {
+			c.rows = append(c.rows, b)
+			return true
+		})
+	case 11:
+		return f.Flag(&c.flag)
 	}
 	return false
 }

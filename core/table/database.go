@@ -22,6 +22,7 @@ type Database struct {
 	records   int         // rows
 	bytes     int64       // that they cost
 	history   history
+	loading   *lack // it is being loaded; nil: it is there
 }
 
 func compareDatabases(a, b *Database) int {
@@ -51,6 +52,11 @@ func (d *Database) Len() int { return d.records }
 // Count is the number of rows of a table.
 func (d *Database) Count(table int) int { return d.relations[table].rows.Len() }
 
+// RowsAfter is Rows of those behind a uuid.
+func (d *Database) RowsAfter(table int, after ovs.UUID, fn func(*Row) bool) {
+	d.relations[table].rows.Ascend(&Row{UUID: after}, func(r *Row) bool { return r.UUID == after || fn(r) })
+}
+
 // Row returns a row, nil if it is not there.
 func (d *Database) Row(table int, id ovs.UUID) *Row { return d.relations[table].row(id) }
 
@@ -73,7 +79,7 @@ func (d *Database) Since(id ovs.UUID) ([]*Change, bool) { return d.history.since
 
 // View is the family after one batch of commands. It never changes and any number of
 // goroutines may read it.
-type View struct{ databases *btree.BTreeG[*Database] }
+type View struct{ databases, loads *btree.BTreeG[*Database] }
 
 // Of is the family's view of a state that has it.
 func Of(v *core.View) *View {
@@ -100,25 +106,28 @@ func (v *View) All(fn func(*Database) bool) { v.databases.Scan(fn) }
 
 // Namespace implements [core.Namespaced].
 func (v *View) Namespace(namespace string, _ func(incumbent.SessionID)) core.FamilyView {
-	t := newTables()
+	t := newTables() // without loads: they go on where they were begun
 	v.Databases(namespace, func(d *Database) bool {
 		t.databases.Set(d)
 		return true
 	})
-	return &View{t.databases}
+	return &View{t.databases, t.loads}
 }
 
 // tables are the family's. The databases are values: one is replaced by the next.
 type tables struct {
 	databases *btree.BTreeG[*Database]
-	usage     *core.Usage // where bytes are counted; nil: nowhere
-	reader    reader      // of the section that is being restored
+	loads     *btree.BTreeG[*Database] // that are being loaded
+	usage     *core.Usage              // where bytes are counted; nil: nowhere
+	reader    reader                   // of the section that is being restored
 }
 
-func newTables() *tables { return &tables{databases: newTree(compareDatabases)} }
+func newTables() *tables {
+	return &tables{databases: newTree(compareDatabases), loads: newTree(compareDatabases)}
+}
 
 // View implements [core.Tables].
-func (t *tables) View() core.FamilyView { return &View{t.databases.Copy()} }
+func (t *tables) View() core.FamilyView { return &View{t.databases.Copy(), t.loads.Copy()} }
 
 func (t *tables) database(namespace, name string) *Database {
 	d, _ := t.databases.Get(&Database{Namespace: namespace, Name: name})
@@ -135,10 +144,12 @@ func (t *tables) CountIn(u *core.Usage) { t.usage = u }
 
 // Recount implements [core.Counting].
 func (t *tables) Recount(u *core.Usage) {
-	t.databases.Scan(func(d *Database) bool {
+	add := func(d *Database) bool {
 		u.Add(d.Owner, d.Namespace, &core.Growth{core.TableBytes: d.bytes})
 		return true
-	})
+	}
+	t.databases.Scan(add)
+	t.loads.Scan(add)
 }
 
 // put stores n in the place of o; either may be nil.

@@ -38,7 +38,7 @@ func (h *history) since(id ovs.UUID) ([]*Change, bool) {
 	if id == h.last {
 		return nil, true
 	}
-	at := indexOf(id)
+	at := IndexOf(id)
 	if id != h.floor {
 		c, ok := h.changes.Get(&Change{Index: at})
 		if !ok || c.TxnID != id {

@@ -10,7 +10,8 @@ import (
 )
 
 // Kinds of records. Each database stands before its rows, by table and uuid, those
-// before its history, by index, where each change stands before its rows.
+// before its history, by index, where each change stands before its rows. Behind all
+// databases stand those that are being loaded, which have no history.
 const (
 	databaseRecord uint8 = iota + 1
 	rowRecord
@@ -20,6 +21,10 @@ const (
 
 // Records implements [core.FamilyView].
 func (v *View) Records() (n int) {
+	v.loads.Scan(func(d *Database) bool {
+		n += 1 + d.records
+		return true
+	})
 	v.databases.Scan(func(d *Database) bool {
 		n += 1 + d.records
 		d.history.changes.Scan(func(c *Change) bool {
@@ -34,7 +39,14 @@ func (v *View) Records() (n int) {
 // Write implements [core.FamilyView].
 func (v *View) Write(record func([]byte) bool) {
 	w := recordWriter{record: record}
-	v.databases.Scan(w.database)
+	going := true
+	v.databases.Scan(func(d *Database) bool {
+		going = w.database(d)
+		return going
+	})
+	if going {
+		v.loads.Scan(w.database)
+	}
 }
 
 // recordWriter writes records, one after the other into the same bytes.
@@ -80,6 +92,7 @@ func (w *recordWriter) head(d *Database) []byte {
 	w.Bytes(4, d.Schema.JSON)
 	w.Uint(5, uint64(d.SchemaIndex))
 	w.Bytes(6, d.history.floor[:])
+	w.Flag(7, d.loading != nil)
 	return w.B
 }
 
@@ -116,7 +129,9 @@ func (w *recordWriter) rowChange(c *RowChange) []byte {
 // reader is where in a section the next record belongs.
 type reader struct {
 	kind   uint8
-	of     *work   // whose rows come; nil: none has come
+	of     *work // whose rows come; nil: none has come
+	load   *load // the same, if it is being loaded
+	into   *tree[*Database]
 	last   place   // of the newest row
 	change *Change // whose rows come
 	left   int     // of those
@@ -130,6 +145,7 @@ type readRecord struct {
 	schema, floor      []byte
 	number, other      uint64 // schema's index, or that of a change; the table of a row; rows of a change
 	table              uint64
+	loading            bool
 	oldBytes, newBytes []byte
 }
 
@@ -148,6 +164,8 @@ func (r *readRecord) set(f *wire.Field) bool {
 		return f.Uint(&r.number)
 	case r.kind == databaseRecord && f.Num == 6:
 		return f.Bytes(&r.floor)
+	case r.kind == databaseRecord && f.Num == 7:
+		return f.Flag(&r.loading)
 	case r.kind == changeRecord && f.Num == 2:
 		return f.Uint(&r.number)
 	case r.kind == changeRecord && f.Num == 3:
@@ -195,13 +213,23 @@ func (t *tables) readDatabase(r *readRecord) []byte {
 		return nil
 	}
 	d := newDatabase(r.namespace, r.owner, s, incumbent.Index(r.number))
-	if last, ok := t.databases.Max(); ok && compareDatabases(last, d) >= 0 {
+	in := &t.reader
+	if in.load != nil && !r.loading {
+		return nil
+	}
+	if in.into = t.databases; r.loading {
+		in.into, d.loading = t.loads, &lack{}
+	}
+	if last, ok := in.into.Max(); ok && compareDatabases(last, d) >= 0 {
 		return nil
 	}
 	d.history = newHistory(ovs.UUID(r.floor))
-	t.databases.Set(d)
-	t.reader.of, t.reader.last = begin(d), place{table: -1}
-	return t.reader.again.head(d)
+	in.into.Set(d)
+	in.of, in.load, in.last = begin(d), nil, place{table: -1}
+	if r.loading {
+		in.load = &load{work: in.of}
+	}
+	return in.again.head(d)
 }
 
 func (t *tables) readRow(r *readRecord) []byte {
@@ -214,8 +242,12 @@ func (t *tables) readRow(r *readRecord) []byte {
 		return nil
 	}
 	in.last = place{table, n.UUID}
-	in.of.put(table, nil, n)
-	in.of.touched, in.of.order = nil, in.of.order[:0]
+	if in.load != nil {
+		in.load.add(in.last, n)
+	} else {
+		in.of.put(table, nil, n)
+		in.of.touched, in.of.order = nil, in.of.order[:0]
+	}
 	t.keep()
 	return in.again.rowOf(table, n)
 }
@@ -223,10 +255,13 @@ func (t *tables) readRow(r *readRecord) []byte {
 // keep shows what has been read of the rows of a database. Its trees go on to be
 // changed until the section is at its end: nobody else has them.
 func (t *tables) keep() {
-	d, _ := t.databases.Max()
+	d, _ := t.reader.into.Max()
 	w := t.reader.of
 	t.charge(d, w.bytes-d.bytes)
 	d.relations, d.records, d.bytes = w.relations, w.records, w.bytes
+	if t.reader.load != nil {
+		*d.loading = t.reader.load.lack
+	}
 }
 
 func (in *reader) row(table uint64, b []byte) (r *Row, at int, ok bool) {
@@ -242,11 +277,11 @@ func (in *reader) row(table uint64, b []byte) (r *Row, at int, ok bool) {
 
 func (t *tables) readChange(r *readRecord) []byte {
 	in := &t.reader
-	if in.of == nil || r.number == 0 || r.other == 0 || r.other > HistoryBytes/rowBytes {
+	if in.of == nil || in.load != nil || r.number == 0 || r.other == 0 || r.other > HistoryBytes/rowBytes {
 		return nil
 	}
 	at := incumbent.Index(r.number)
-	in.change, in.left = &Change{Index: at, TxnID: idOf(at, 0)}, int(r.other)
+	in.change, in.left = &Change{Index: at, TxnID: idOf(at, 0), under: in.of.schema}, int(r.other)
 	d, _ := t.databases.Max()
 	if last, ok := d.history.changes.Max(); ok && last.Index >= at {
 		return nil
@@ -294,11 +329,14 @@ func (t *tables) Check(_ func(incumbent.SessionID) bool, index incumbent.Index) 
 		return fmt.Errorf("%d rows of the last change are missing", t.reader.left)
 	}
 	t.reader = reader{} // nothing more is read
-	t.databases.Scan(func(d *Database) bool {
+	check := func(d *Database) bool {
 		if err = d.check(index); err != nil {
 			err = fmt.Errorf("database %s in %s: %w", d.Name, d.Namespace, err)
 		}
 		return err == nil
-	})
+	}
+	if t.databases.Scan(check); err == nil {
+		t.loads.Scan(check)
+	}
 	return err
 }

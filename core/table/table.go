@@ -47,6 +47,7 @@ const (
 	MaxSchemaBytes = 1 << 20    // of a schema's text
 	MaxDatabases   = 1024       // of all namespaces together
 	MaxLocks       = 1024       // that one transaction says to have
+	MaxLoadRows    = 1 << 16    // in one Load
 	MaxRowBytes    = 1800 << 10 // of one row, as [Database.Bytes] counts it
 	MaxWork        = 2_000_000  // rows that one transaction looks at; so many atoms of a column that it mutates count as one
 	MaxAnswerBytes = 64 << 20   // of the rows that one transaction selects, counted as rows are
@@ -85,6 +86,15 @@ type Change struct {
 	Schema  *ovs.Schema
 	Dropped bool
 	size    int64
+	under   *ovs.Schema // of the rows
+}
+
+// Under is the schema that the change's rows are of, or of which Schema says it.
+func (c *Change) Under() *ovs.Schema {
+	if c.Schema != nil {
+		return c.Schema
+	}
+	return c.under
 }
 
 // Size is what keeping the change costs, in bytes.
@@ -133,8 +143,9 @@ func scatter(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// indexOf is the index from which an id would follow.
-func indexOf(u ovs.UUID) (at incumbent.Index) {
+// IndexOf is the index from which an id would follow: of a row's version, that of the
+// command that changed it last.
+func IndexOf(u ovs.UUID) (at incumbent.Index) {
 	for _, b := range u[8:] {
 		at = at<<8 | incumbent.Index(b)
 	}

@@ -106,7 +106,7 @@ func (w *world) run(ops string) string {
 }
 
 func (w *world) check() error {
-	return (&tables{databases: w.view().databases}).Check(nil, w.s.View().Index())
+	return (&tables{databases: w.view().databases, loads: w.view().loads}).Check(nil, w.s.View().Index())
 }
 
 // reload returns the state as a snapshot of it gives it, which must be the same.
@@ -123,7 +123,7 @@ func (w *world) reload() {
 		w.t.Fatalf("the restored state has another hash")
 	}
 	was, is := w.database(), Of(n.View()).Database("default", w.db)
-	if was.LastTxn() != is.LastTxn() || was.bytes != is.bytes || was.history.bytes != is.history.bytes {
+	if was != nil && (was.LastTxn() != is.LastTxn() || was.bytes != is.bytes || was.history.bytes != is.history.bytes) {
 		w.t.Fatalf("restored: last %v, %d bytes and %d of history; it was %v, %d and %d", is.LastTxn(), is.bytes, is.history.bytes, was.LastTxn(), was.bytes, was.history.bytes)
 	}
 	w.s = n
