@@ -117,6 +117,15 @@ const (
 	HealthOfService
 	WatchService
 
+	ListDatabases
+	GetSchema
+	DefineSchema
+	DropDatabase
+	SelectRows
+	TransactTables
+	WatchTables
+	LoadTables
+
 	NumCalls
 )
 
@@ -128,6 +137,7 @@ const (
 	cluster      = "/incumbent.v1.ClusterService/"
 	policies     = "/incumbent.v1.PolicyService/"
 	catalogue    = "/incumbent.v1.CatalogService/"
+	tables       = "/incumbent.v1.TableService/"
 	settings     = "/incumbent.v1.SettingsService/"
 	trust        = "/incumbent.v1.TrustService/"
 	credentials  = "/incumbent.v1.CredentialService/"
@@ -200,6 +210,15 @@ var table = [NumCalls]Row{
 	ListServices:    {Action: auth.ServiceRead, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Note: "shows what its caller may see", Ways: []string{catalogue + "ListServices"}},
 	HealthOfService: {Action: auth.ServiceRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Ways: []string{catalogue + "Health"}},
 	WatchService:    {Action: auth.ServiceRead, Judged: Named, Lane: admit.Watches, Ways: []string{catalogue + "WatchService", "frame.watch_service"}},
+
+	ListDatabases:  {Action: auth.TableRead, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Note: "shows what its caller may see", Ways: []string{tables + "ListDatabases"}},
+	GetSchema:      {Action: auth.TableRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Ways: []string{tables + "GetSchema"}},
+	DefineSchema:   {Action: auth.TableDefine, Judged: Named, Lane: admit.Transactions, Ways: []string{tables + "DefineSchema"}},
+	DropDatabase:   {Action: auth.TableDefine, Judged: Named, Lane: admit.Releases, Ways: []string{tables + "DropDatabase"}},
+	SelectRows:     {Action: auth.TableRead, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Ways: []string{tables + "Select"}},
+	TransactTables: {Judged: Steps, Lane: admit.Transactions, Note: "write on tables if it may change something, see if it only looks", Ways: []string{tables + "Transact"}},
+	WatchTables:    {Action: auth.TableWatch, Judged: Named, Lane: admit.Watches, Ways: []string{tables + "Watch"}},
+	LoadTables:     {Action: auth.TableDefine, Judged: Named, Lane: admit.Transactions, Ways: []string{tables + "Load"}},
 
 	OpenStream:   {Judged: Steps, Lane: admit.Logins, Ways: []string{"/v1/stream"}},
 	StartSession: {Judged: Steps, Lane: admit.Small, Note: "use of the session; to open it where it is not open, in the lane of that", Ways: []string{"frame.start"}},

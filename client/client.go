@@ -86,6 +86,7 @@ type Client struct {
 	keys     incumbentv1connect.KeyValueServiceClient
 	policies incumbentv1connect.PolicyServiceClient
 	catalog  incumbentv1connect.CatalogServiceClient
+	tables   incumbentv1connect.TableServiceClient
 	txns     incumbentv1connect.TransactionServiceClient
 	cluster  incumbentv1connect.ClusterServiceClient
 	settings incumbentv1connect.SettingsServiceClient
@@ -131,6 +132,7 @@ func New(cfg Config) (*Client, error) {
 	c.txns = incumbentv1connect.NewTransactionServiceClient(c.http, base, opts...)
 	c.policies = incumbentv1connect.NewPolicyServiceClient(c.http, base, opts...)
 	c.catalog = incumbentv1connect.NewCatalogServiceClient(c.http, base, opts...)
+	c.tables = incumbentv1connect.NewTableServiceClient(c.http, base, opts...)
 	c.cluster = incumbentv1connect.NewClusterServiceClient(c.http, base, opts...)
 	c.settings = incumbentv1connect.NewSettingsServiceClient(c.http, base, opts...)
 	c.trust = incumbentv1connect.NewTrustServiceClient(c.http, base, opts...)

@@ -59,7 +59,7 @@ func (d *Door) Paths() []string {
 		"/" + incumbentv1connect.LeaseServiceName + "/", "/" + incumbentv1connect.SessionServiceName + "/",
 		"/" + incumbentv1connect.KeyValueServiceName + "/", "/" + incumbentv1connect.TransactionServiceName + "/",
 		"/" + incumbentv1connect.ClusterServiceName + "/", "/" + incumbentv1connect.PolicyServiceName + "/", "/" + incumbentv1connect.CatalogServiceName + "/",
-		"/" + incumbentv1connect.TrustServiceName + "/", "/" + incumbentv1connect.SettingsServiceName + "/", "/" + incumbentv1connect.CredentialServiceName + "/",
+		"/" + incumbentv1connect.TableServiceName + "/", "/" + incumbentv1connect.TrustServiceName + "/", "/" + incumbentv1connect.SettingsServiceName + "/", "/" + incumbentv1connect.CredentialServiceName + "/",
 		"/" + healthv1connect.HealthName + "/",
 		"/" + grpcreflect.ReflectV1ServiceName + "/", "/" + grpcreflect.ReflectV1AlphaServiceName + "/",
 		StreamPath,
@@ -88,6 +88,8 @@ func (d *Door) newHandler(l *Limits) http.Handler {
 	widest := wide
 	widest.MaxBodyBytes = max(l.MaxBodyBytes, txnBodyBytes)
 	mux.Handle(path, d.bounded(txns, &widest))
+	path, tables := incumbentv1connect.NewTableServiceHandler(tableService{d}, options)
+	mux.Handle(path, d.bounded(tables, &widest))
 	handle(incumbentv1connect.NewClusterServiceHandler(clusterService{d}, options))
 	handle(incumbentv1connect.NewCatalogServiceHandler(catalogService{d}, options))
 	handle(incumbentv1connect.NewPolicyServiceHandler(policyService{d}, options))
@@ -98,7 +100,7 @@ func (d *Door) newHandler(l *Limits) http.Handler {
 	reflector := grpcreflect.NewStaticReflector(
 		incumbentv1connect.LeaseServiceName, incumbentv1connect.SessionServiceName,
 		incumbentv1connect.ClusterServiceName, incumbentv1connect.KeyValueServiceName,
-		incumbentv1connect.TransactionServiceName, incumbentv1connect.PolicyServiceName, incumbentv1connect.SettingsServiceName, incumbentv1connect.TrustServiceName, incumbentv1connect.CredentialServiceName, incumbentv1connect.CatalogServiceName, healthv1connect.HealthName,
+		incumbentv1connect.TransactionServiceName, incumbentv1connect.PolicyServiceName, incumbentv1connect.SettingsServiceName, incumbentv1connect.TrustServiceName, incumbentv1connect.CredentialServiceName, incumbentv1connect.CatalogServiceName, incumbentv1connect.TableServiceName, healthv1connect.HealthName,
 	)
 	handle(grpcreflect.NewHandlerV1(reflector, options))
 	handle(grpcreflect.NewHandlerV1Alpha(reflector, options))

@@ -109,6 +109,22 @@ func (d *Door) piece(f form, b watch.Batch) *piece {
 	return &piece{door: d, form: f, events: b.Events, mark: mark{progress: b.Progress, more: !b.Whole()}}
 }
 
+// pieceOf is piece for one watch, which may write its events itself.
+func (d *Door) pieceOf(sel *selection, b watch.Batch) *piece {
+	p := d.piece(sel.form, b)
+	if sel.own == nil {
+		return p
+	}
+	f := d.formerFor(sight{all: !sel.form.hides})
+	for _, e := range b.Events {
+		if m := sel.own(f, changeOf(e)); m != nil {
+			p.shown = append(p.shown, m)
+		}
+	}
+	p.events = nil
+	return p
+}
+
 func (p *piece) appendProto(b []byte) []byte {
 	for _, m := range p.shown {
 		b = appendEvent(b, m)

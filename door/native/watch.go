@@ -15,6 +15,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/core/settings"
+	"github.com/incumbent-dev/incumbent/core/table"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/watch"
 )
@@ -32,6 +33,9 @@ type selection struct {
 	form     form
 	records  records
 	begun    bool // the snapshot has
+	// own writes changes for this watch alone; nil: they are written once for all that
+	// have its form. It returns nil for what is not told.
+	own func(f *former, c *core.Change) proto.Message
 
 	who    *caller
 	action auth.Action
@@ -204,6 +208,8 @@ func (f *former) eventOf(e *watch.Event, values pb.WatchedValues) proto.Message 
 	switch {
 	case c.Family != nil && c.Family.Family == catalog.Number:
 		return f.catalogEvent(c)
+	case c.Family != nil && c.Family.Family == table.Number:
+		return f.tableEvent(c, nil)
 	case c.Family != nil:
 		return f.keyEvent(c, values)
 	case c.Lease == nil:
@@ -339,7 +345,7 @@ func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index,
 		batch.Events = sel.seen(sight, batch.Events)
 		if len(batch.Events) > 0 {
 			said = batch.Progress
-			if err := send(d.piece(sel.form, batch)); err != nil {
+			if err := send(d.pieceOf(sel, batch)); err != nil {
 				return said, err
 			}
 			clear(buf) // history may be done with them
