@@ -123,6 +123,7 @@ func commands(env *environment) []*cobra.Command {
 		kvCommand(env),
 		catalogCommand(env),
 		presenceCommand(env),
+		tableCommand(env),
 		txnCommand(env),
 		policyCommand(env),
 		runCommand(env),

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const petsSchema = `{"name":"Pets","version":"1.0.0","tables":{"Pet":{"isRoot":true,"indexes":[["name"]],"columns":{
+"name":{"type":"string"},"age":{"type":"integer"},"ids":{"type":{"key":"string","value":"string","min":0,"max":"unlimited"}},
+"friends":{"type":{"key":{"type":"uuid","refTable":"Pet","refType":"weak"},"min":0,"max":"unlimited"}}}}}}`
+
+func writeFile(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// step is a command line and what is to come of it.
+type tableStep struct {
+	args []string
+	code int
+	out  string // part of it
+	err  string // part of it
+}
+
+func runTableSteps(t *testing.T, url string, steps []tableStep) {
+	t.Helper()
+	for _, s := range steps {
+		got := execute(t, nil, append([]string{"table", "--server", url}, s.args...)...)
+		if got.code != s.code || !strings.Contains(got.stdout, s.out) || !strings.Contains(got.stderr, s.err) {
+			t.Errorf("table %s: exit %d, want %d, said\n%s%s\nwant %q, %q", strings.Join(s.args, " "), got.code, s.code, got.stdout, got.stderr, s.out, s.err)
+		}
+	}
+}
+
+func TestTablesFromTheCommandLine(t *testing.T) {
+	s := openServer(t)
+	schema := writeFile(t, "pets.ovsschema", petsSchema)
+	later := writeFile(t, "later.ovsschema", strings.Replace(petsSchema, `"age"`, `"tail":{"type":"boolean"},"age"`, 1))
+	runTableSteps(t, s.URL(), []tableStep{
+		{args: []string{"ls"}, out: "DATABASE  SCHEMA  TABLES  ROWS  BYTES\n"},
+		{args: []string{"schema", "get", "Pets"}, code: exitHeld, err: "there is no database"},
+		{args: []string{"schema", "add", schema}, out: "Pets has schema 1.0.0\n"},
+		{args: []string{"schema", "add", schema}, out: "has this schema already"},
+		{args: []string{"schema", "add", later}, code: exitConflict, err: "table schema convert"},
+		{args: []string{"schema", "convert", later}, out: "Pets has schema"},
+		{args: []string{"schema", "get", "Pets"}, out: `"tail"`},
+		{args: []string{"schema", "ls", "-o", "jsonl"}, out: `"name":"Pets"`},
+		{args: []string{"query", "Pets", "Fish"}, code: exitHeld, err: "it has Pet"},
+		{args: []string{"query", "Pets", "Pet", "--where", "name"}, code: exitUsage, err: "is no condition"},
+		{args: []string{"query", "Pets", "Pet", "--where", "nose==a"}, code: exitUsage, err: "no column"},
+		{args: []string{"query", "Pets", "Pet", "--columns", "name,age"}, out: "NAME  AGE\n"},
+		{args: []string{"get", "Pets", "Pet", "--where", "name==cat"}, code: exitHeld, err: "no such row"},
+		{args: []string{"get", "Pets", "Pet"}, code: exitUsage, err: "say which row"},
+		{args: []string{"schema", "rm", "Pets"}, code: exitUsage, err: "--yes"},
+		{args: []string{"schema", "rm", "Pets", "--yes"}, out: "Pets removed"},
+		{args: []string{"ls", "-o", "json"}, out: "[]\n"},
+	})
+}
