@@ -51,7 +51,7 @@ func TestRefusedMonitorsLeaveIDs(t *testing.T) {
 	want(t, "a good one", c.call("monitor_cond", `["T","m",{"P":{"columns":["name"]}}]`), `{}`)
 	want(t, "a bad change", c.call("monitor_cond_change", `["m","n",{"R":[{"where":[]}]}]`), `error {"details":"the monitor has no table R","error":"syntax error"}`)
 	want(t, "another by the id that was refused", c.call("monitor_cond", `["T","n",{"Q":{"columns":["n"]}}]`), `{}`)
-	want(t, "a change to the id of another", c.call("monitor_cond_change", `["m","n",{}]`), `error {"error":"duplicate monitor ID"}`)
+	want(t, "a change to the id of another", c.call("monitor_cond_change", `["m","n",{}]`), `error {"details":"duplicate monitor ID","error":"syntax error"}`)
 	want(t, "a change of nobody", c.call("monitor_cond_change", `["x","y",{}]`), `error {"details":"unknown monitor session","error":"syntax error"}`)
 	c.write(ask("7", "transact", `["T",{"op":"insert","table":"P","row":{"name":"b"}}]`))
 	wantIDs(t, "an update by the id that stayed", c.read(), `{"id":null,"method":"update2","params":["m",{"P":{"ID":{"insert":{"name":"b"}}}}]}`)

@@ -30,7 +30,7 @@ func monitorSinceRequest(c *conn, r *request) { c.monitor(r, since, 4) }
 
 func (c *conn) monitor(r *request, v version, params int) {
 	db, ok := r.text(0)
-	if !ok || len(r.params) < 3 || len(r.params) > params {
+	if !ok || len(r.params) != params {
 		r.syntax("a monitor is of a database, with an id, of tables")
 		return
 	}
@@ -41,7 +41,7 @@ func (c *conn) monitor(r *request, v version, params int) {
 	s := &c.session
 	switch {
 	case s.monitors[name] != nil:
-		r.refuse(&ovs.Error{Name: "duplicate monitor ID"})
+		r.refuse(syntaxError("duplicate monitor ID"))
 		return
 	case len(s.monitors) >= c.door.limits.Load().MaxMonitors:
 		r.refuse(ovs.Errorf(ovs.ResourcesExhausted, "too many monitors on one connection"))
@@ -191,10 +191,11 @@ func (m *monitor) canceled() {
 }
 
 func monitorCancelRequest(c *conn, r *request) {
-	var m *monitor
-	if len(r.params) == 1 {
-		m = c.session.monitors[compact(r.params[0])]
+	if len(r.params) != 1 {
+		r.failed("invalid parameters")
+		return
 	}
+	m := c.session.monitors[compact(r.params[0])]
 	if m == nil {
 		r.failed("unknown monitor")
 		return
@@ -223,7 +224,7 @@ func monitorCondChangeRequest(c *conn, r *request) {
 		return
 	}
 	if other := c.session.monitors[next]; other != nil && other != m {
-		r.refuse(&ovs.Error{Name: "duplicate monitor ID"})
+		r.refuse(syntaxError("duplicate monitor ID"))
 		return
 	}
 	c.session.monitors[next] = m // it has both ids until the change is done, or refused

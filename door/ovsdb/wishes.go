@@ -104,6 +104,11 @@ func (w *wish) readOne(t *ovs.Table, v ovs.Value, method version, chosen map[int
 	if narrows && method == plain {
 		return syntaxError("this kind of monitor has no conditions")
 	}
+	for i := range v.Members() {
+		if name, _ := v.MemberAt(i); name != "columns" && name != "select" && name != "where" {
+			return syntaxError("a monitor of a table has no member %q", name)
+		}
+	}
 	return w.narrow(t, where, narrows)
 }
 
@@ -172,8 +177,11 @@ func (x *shape) changed(was []wish, v ovs.Value) ([]wish, *ovs.Error) {
 		if t == nil || k < 0 {
 			return nil, syntaxError("the monitor has no table %s", name)
 		}
+		if want.Kind() != ovs.Array {
+			return nil, syntaxError("the conditions of table %s are in an array", name)
+		}
 		w := wish{table: at, columns: out[k].columns}
-		for _, one := range requestsIn(want) {
+		for _, one := range want.Elements() {
 			where, there := one.Member("where")
 			if err := w.narrow(t, where, there); err != nil {
 				return nil, err

@@ -287,7 +287,7 @@ func TestOperationsMeanWhatTheySay(t *testing.T) {
 
 func TestParsingStopsAtTheFirstError(t *testing.T) {
 	ops := parseOps(t, testSchema(t), `{"op":"comment","comment":"a"},{"op":"foo"},{"op":"abort"}`)
-	if len(ops) != 2 || ops[0].Op != OpComment || ops[1].Op != OpFail ||
+	if len(ops) != 3 || ops[0].Op != OpComment || ops[1].Op != OpFail || ops[2].Op != OpComment ||
 		ops[1].Err.Details != `Parsing ovsdb operation 2 of 3 failed: No operation "foo"` {
 		t.Errorf("%+v", ops)
 	}

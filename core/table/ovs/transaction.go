@@ -13,7 +13,7 @@ const maxTimeout = 1 << 40 // ms
 // name of the database) and checks them against the schema. New uuids are taken
 // from uuid. Parsing ends with the first operation that has an error of its own,
 // as [OpFail]: those before it are still to be executed, for their results, and
-// those behind it are not reached. It fails as a whole only where a limit is passed.
+// those behind it, which are not looked at, stand as comments and are not reached. It fails as a whole only where a limit is passed.
 // Texts in what it returns alias what was parsed.
 func ParseTransaction(s *Schema, ops []Value, uuid func() UUID) ([]Operation, *Error) {
 	if len(ops) > MaxOperations {
@@ -26,6 +26,9 @@ func ParseTransaction(s *Schema, ops []Value, uuid func() UUID) ([]Operation, *E
 		list = append(list, Operation{})
 		if err := p.operation(v, i+1, len(ops), &list[i]); err != nil {
 			list[i] = Operation{Op: OpFail, Err: err}
+			for range ops[i+1:] {
+				list = append(list, Operation{Op: OpComment})
+			}
 			break
 		}
 	}
