@@ -165,6 +165,11 @@ func playClosed(ctx context.Context, r *run) error {
 			return err
 		}
 	}
+	if l.sc.Closed.Stock != nil {
+		if err := l.fill(ctx, l.sc.Closed.Stock); err != nil {
+			return err
+		}
+	}
 	return l.drive(ctx)
 }
 
@@ -194,15 +199,13 @@ func (l *closedLoop) drive(ctx context.Context) error {
 			}
 		}
 	}
-	if b := cfg.Beside; b != nil && b.Operations > 0 {
-		beside, end := context.WithCancel(ctx)
-		defer end()
-		running.Go(func() {
-			if err := l.commitBeside(beside, b); err != nil && beside.Err() == nil {
-				errs <- err
-			}
-		})
-	}
+	beside, end := context.WithCancel(ctx)
+	defer end()
+	running.Go(func() {
+		if err := l.beside(beside, cfg.Beside); err != nil && beside.Err() == nil {
+			errs <- err
+		}
+	})
 	return l.run.measure(ctx, cfg, errs)
 }
 

@@ -43,6 +43,8 @@ type fakeServer struct {
 	extendError string
 	excuses     int  // how many did
 	cutOff      bool // every extension is told that it could not be confirmed
+	// backsUp has backups come to their end.
+	backsUp bool
 	// cutsAttach has the next attachment refused, and its stream ended.
 	cutsAttach bool
 
@@ -116,6 +118,24 @@ func (f *fakeServer) start(t *testing.T) string {
 	srv.Start()
 	t.Cleanup(srv.Close)
 	return srv.URL
+}
+
+// Members says that there is this one.
+func (f *fakeServer) Members(context.Context, *connect.Request[apiv1.MembersRequest]) (*connect.Response[apiv1.MembersResponse], error) {
+	return connect.NewResponse(&apiv1.MembersResponse{}), nil
+}
+
+// Backup sends a backup in two pieces, the second of which may never come.
+func (f *fakeServer) Backup(ctx context.Context, _ *connect.Request[apiv1.BackupRequest], out *connect.ServerStream[apiv1.BackupResponse]) error {
+	for range 2 {
+		if err := out.Send(&apiv1.BackupResponse{Data: make([]byte, 100)}); err != nil {
+			return err
+		}
+		if !f.backsUp {
+			<-ctx.Done()
+		}
+	}
+	return nil
 }
 
 // goOn returns once the member does not stand still.

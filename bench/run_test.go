@@ -31,6 +31,8 @@ func TestClosedRuns(t *testing.T) {
 		{"create", "create-closed", &fakeServer{}, []string{"closed.streams", "2"}, ""},
 		{"turns", "cluster-closed", &fakeServer{}, []string{"scale", "smoke", "closed.workers", "9"}, ""},
 		{"turns with two holders", "cluster-closed", &fakeServer{shared: true}, []string{"scale", "smoke", "closed.workers", "9", "closed.hold", "50ms"}, "held it for another"},
+		{"backups beside a stock", "backup-large", &fakeServer{backsUp: true}, []string{"scale", "smoke", "closed.stock", "{leases: 700}", "closed.streams", "2"}, ""},
+		{"a backup without an end", "backup-large", &fakeServer{}, []string{"scale", "smoke", "closed.stock", "{leases: 1}", "closed.streams", "2"}, "no backup has come to its end"},
 		{"not held", "extend-single", &fakeServer{notHeld: true}, nil, "does not hold what it holds"},
 		{"answered twice", "claim-closed", &fakeServer{twice: true}, []string{"closed.streams", "2"}, "was not asked for or came twice"},
 		{"extended twice", "extend-single", &fakeServer{twice: true}, []string{"closed.rate", "500"}, "was not asked for or came twice"},

@@ -131,6 +131,7 @@ type Closed struct {
 	Pause      Duration `yaml:"pause,omitempty"`
 	ValueBytes int      `yaml:"value_bytes,omitempty"` // of keys: each value's length
 	Beside     *Beside  `yaml:"beside,omitempty"`      // goes on meanwhile; not of keys
+	Stock      *Stock   `yaml:"stock,omitempty"`       // is stored before; not of keys
 }
 
 // Duration is a time.Duration that YAML writes as "30s".
@@ -418,9 +419,9 @@ func (c *Closed) validate() error {
 		return fmt.Errorf("closed.rate is %v; it must be 0, or %v to %d", c.Rate, minPerSecond, maxPerSecond)
 	case closedOps[c.Op].turns && (c.Batch > 1 || c.Rate > 0):
 		return fmt.Errorf("closed.op turn: a candidate has one request under way, in closed loop")
-	case closedOps[c.Op].consul != nil && (c.Batch > 1 || c.Streams > 0 || c.Calls || c.Rate > 0 || c.Beside != nil):
+	case closedOps[c.Op].consul != nil && (c.Batch > 1 || c.Streams > 0 || c.Calls || c.Rate > 0 || c.Beside != nil || c.Stock != nil):
 		return fmt.Errorf("closed.op %s: a worker has a connection, with one request under way, in closed loop", c.Op)
-	case closedOps[c.Op].call != nil && (c.Batch > 1 && !closedOps[c.Op].batches || c.Rate > 0 || c.Beside != nil):
+	case closedOps[c.Op].call != nil && (c.Batch > 1 && !closedOps[c.Op].batches || c.Rate > 0 || c.Beside != nil || c.Stock != nil):
 		return fmt.Errorf("closed.op %s: a worker has one call under way, in closed loop", c.Op)
 	case (closedOps[c.Op].call != nil || closedOps[c.Op].consul != nil) && (c.ValueBytes < numberBytes || c.ValueBytes > maxValueBytes):
 		return fmt.Errorf("closed.value_bytes must be %d to %d", numberBytes, maxValueBytes)
@@ -428,6 +429,9 @@ func (c *Closed) validate() error {
 		return fmt.Errorf("closed.candidates or closed.ttl is out of range")
 	case closedOps[c.Op].echo && (c.Streams != 0 && c.Streams != c.Workers || c.Batch > 1):
 		return fmt.Errorf("closed.op echo: an echo names nobody, so each worker has a stream of its own and a batch of one")
+	}
+	if err := c.Stock.validate(); err != nil {
+		return err
 	}
 	return c.Beside.validate()
 }

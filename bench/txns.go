@@ -9,12 +9,13 @@ import (
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 )
 
-// Beside is a client that commits a large transaction every now and then while the
-// workers go on: what those notice of it is measured.
+// Beside is a client that commits a large transaction, or takes a backup, every now and
+// then while the workers go on: what those notice of it is measured.
 type Beside struct {
+	Backups    bool     `yaml:"backups"`     // it takes backups
 	Operations int      `yaml:"operations"`  // of a transaction
 	ValueBytes int      `yaml:"value_bytes"` // that each of them stores
-	Every      Duration `yaml:"every"`       // from one transaction to the next; the last one is waited for
+	Every      Duration `yaml:"every"`       // from the beginning of one to the next; the last one is waited for
 }
 
 // maxTxnOps is the servers' limit.
@@ -24,8 +25,26 @@ func (b *Beside) validate() error {
 	if b == nil {
 		return nil
 	}
+	if b.Backups {
+		if b.Operations != 0 || b.Every <= 0 {
+			return fmt.Errorf("closed.beside: backups go without operations, and every must be positive")
+		}
+		return nil
+	}
 	if b.Operations < 0 || b.Operations > maxTxnOps || b.ValueBytes < numberBytes || b.ValueBytes > maxValueBytes || b.Every <= 0 {
 		return fmt.Errorf("closed.beside: operations must be 0 to %d, value_bytes %d to %d, and every positive", maxTxnOps, numberBytes, maxValueBytes)
+	}
+	return nil
+}
+
+// beside does what goes on beside the workers until ctx ends.
+func (r *run) beside(ctx context.Context, b *Beside) error {
+	switch {
+	case b == nil:
+	case b.Backups:
+		return r.backupBeside(ctx, b)
+	case b.Operations > 0:
+		return r.commitBeside(ctx, b)
 	}
 	return nil
 }
