@@ -17,6 +17,9 @@
 // it goes on a little beyond. Later lanes also have a longer target, so that
 // what is worth less gives way before what is worth more feels anything.
 //
+// Within a lane whoever has much under way is refused before who has little: by
+// client, and by model, namespace, service or database (see [Who]).
+//
 // Memory is the second reason to refuse. As the use that [Controller.SetMemory]
 // is told of nears the limit, lane after lane is shut, in the same order.
 //
@@ -206,6 +209,7 @@ func (c *Controller) SetMemory(used, limit int64) {
 type Ticket struct {
 	c       *Controller
 	entered int64
+	who     Who
 	cost    int32
 	lane    Lane
 }
@@ -214,8 +218,13 @@ type Ticket struct {
 // needs; a bulk call more) or returns an Overloaded error that says when to
 // come back.
 func (c *Controller) Enter(l Lane, cost int, now int64) (Ticket, error) {
+	return c.EnterFor(Who{}, l, cost, now)
+}
+
+// EnterFor is Enter for someone: who has much under way is refused before others.
+func (c *Controller) EnterFor(w Who, l Lane, cost int, now int64) (Ticket, error) {
 	cost = max(cost, 1)
-	why, mode := c.enter(l, int64(cost), now, false), Mode(c.mode.Load())
+	why, mode := c.enter(w, l, int64(cost), now, false), Mode(c.mode.Load())
 	switch {
 	case why == NumReasons:
 	case mode == Enforce:
@@ -224,14 +233,14 @@ func (c *Controller) Enter(l Lane, cost int, now int64) (Ticket, error) {
 		if mode == Observe {
 			c.lanes[l].refused[why].Add(1)
 		}
-		c.enter(l, int64(cost), now, true)
+		c.enter(w, l, int64(cost), now, true)
 	}
-	return Ticket{c, now, int32(cost), l}, nil
+	return Ticket{c, now, w, int32(cost), l}, nil
 }
 
 // enter gives work a place, in any case if it must, or says why it has none;
 // NumReasons: it has one.
-func (c *Controller) enter(l Lane, cost, now int64, must bool) Reason {
+func (c *Controller) enter(w Who, l Lane, cost, now int64, must bool) Reason {
 	rank, limits := rankOf[l], c.limits.Load()
 	if !must {
 		if int32(rank) < c.memory.Load() {
@@ -243,7 +252,7 @@ func (c *Controller) enter(l Lane, cost, now int64, must bool) Reason {
 			}
 		}
 	}
-	admitted, full := c.lanes[l].enter(cost, now, limits, rank, must || c.must(rank, now))
+	admitted, full := c.lanes[l].enter(w, cost, now, limits, rank, must || c.must(rank, now))
 	if full {
 		c.shutBefore(rank, now, limits)
 	}
@@ -262,6 +271,9 @@ const (
 	Observe             // it is counted as refused, and let in
 	Off                 // it is let in
 )
+
+// Mode returns the mode.
+func (c *Controller) Mode() Mode { return Mode(c.mode.Load()) }
 
 // SetMode changes the mode.
 func (c *Controller) SetMode(m Mode) { c.mode.Store(uint32(m)) }
@@ -296,7 +308,7 @@ func (t Ticket) Start(now, deadline int64) error {
 
 // Done gives the ticket back: the work has been answered, or dropped.
 func (t Ticket) Done(now int64) {
-	t.c.lanes[t.lane].done(int64(t.cost), now-t.entered, now, t.c.limits.Load(), rankOf[t.lane])
+	t.c.lanes[t.lane].done(t.who, int64(t.cost), now-t.entered, now, t.c.limits.Load(), rankOf[t.lane])
 }
 
 // refuse counts a refusal and makes its error.
@@ -313,9 +325,9 @@ func (c *Controller) refuse(l Lane, why Reason) error {
 }
 
 var hints = [NumReasons]string{
-	Delay:  "come back after the given time; admit.target sets how long work may wait",
-	Order:  "come back after the given time; admit.target sets how long work may wait",
-	Memory: "come back after the given time; memory.limit sets how much may be used",
+	Delay:  "come back after the given time; admission.mode observe only counts",
+	Order:  "come back after the given time; admission.mode observe only counts",
+	Memory: "come back after the given time; --memory-limit sets how much may be used",
 }
 
 // initMessages makes the messages once: a refusal must be cheap.
@@ -326,6 +338,30 @@ func (c *Controller) initMessages() {
 			Order:  l.String() + " are refused while what comes after them waits too long",
 			Memory: l.String() + " are refused while memory is short",
 		}
+	}
+}
+
+// Pressure is what this member, if it leads, tells others by [Controller.Press]: up
+// to which rank it refuses. 0: it refuses nothing.
+func (c *Controller) Pressure(now int64) uint8 {
+	if Mode(c.mode.Load()) != Enforce {
+		return 0
+	}
+	rank := int(c.memory.Load())
+	for r := range c.shut {
+		if c.shut[r].Load() > now {
+			rank = max(rank, r)
+		}
+	}
+	return uint8(rank)
+}
+
+// Press passes on the pressure of the leader, by whom most work of this member is
+// done in the end: what the leader refuses is refused here, for an interval. What is
+// refused last and never is not concerned.
+func (c *Controller) Press(rank uint8, now int64) {
+	if r := min(int(rank), numRanks-2); r > 0 {
+		c.shutBefore(r, now, c.limits.Load())
 	}
 }
 

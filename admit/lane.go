@@ -16,6 +16,7 @@ type lane struct {
 	admitted uint64
 	idle     int64 // ns that work takes when nothing waits; 0: not known
 	ratio    float64
+	account  account
 
 	// The window since start.
 	start    int64
@@ -32,23 +33,26 @@ func (l *lane) init(limit int) { l.limit = int64(limit) }
 // that the limit has been met: lanes before this one should give way. It is
 // refused only some way beyond (the least a lane may have under way once more),
 // so that they can. An empty lane takes any work, so that one request larger
-// than the limit is possible.
-func (l *lane) enter(cost, now int64, limits *Limits, rank int, must bool) (admitted, full bool) {
+// than the limit is possible. Whoever has more than their share meets the limit
+// earlier, see account.
+func (l *lane) enter(w Who, cost, now int64, limits *Limits, rank int, must bool) (admitted, full bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.roll(now, limits, rank)
 	l.came += cost
 	full = l.inflight > 0 && l.inflight+cost > l.limit
-	if full {
+	above := l.account.above(w, cost, l.limit-l.inflight)
+	if full || above {
 		l.limited = true
 	}
-	if full && !must && l.inflight+cost > l.limit+slack(rank, limits) {
+	if !must && (above || full && l.inflight+cost > l.limit+slack(rank, limits)) {
 		return false, true
 	}
 	l.inflight += cost
+	l.account.add(w, cost)
 	l.let += cost
 	l.admitted++
-	return true, full
+	return true, full || above
 }
 
 // slack is none for the first lanes, which have nobody to give way.
@@ -59,10 +63,11 @@ func slack(rank int, limits *Limits) int64 {
 	return int64(limits.Min)
 }
 
-func (l *lane) done(cost, stayed, now int64, limits *Limits, rank int) {
+func (l *lane) done(w Who, cost, stayed, now int64, limits *Limits, rank int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.inflight -= cost
+	l.account.add(w, -cost)
 	if stayed = max(stayed, 1); l.finished == 0 || stayed < l.quickest {
 		l.quickest = stayed
 	}

@@ -191,17 +191,17 @@ var table = [NumCalls]Row{
 	}},
 	TakeBackup: {Action: auth.Admin, Judged: First, Lane: NoLane, Ways: []string{cluster + "Backup"}},
 	Join:       {Judged: Token, Lane: NoLane, Ways: []string{cluster + "Join"}},
-	Policies: {Action: auth.Admin, Judged: First, Lane: admit.Small, Stale: admit.Small, Ways: []string{
+	Policies: {Action: auth.Admin, Judged: First, Lane: admit.Critical, Stale: admit.Critical, Ways: []string{
 		policies + "SetPolicy", policies + "DeletePolicy", policies + "GetPolicy", policies + "ListPolicies", policies + "TestPolicy",
 	}},
-	Settings: {Action: auth.Admin, Judged: First, Lane: admit.Small, Stale: admit.Small, Ways: []string{
+	Settings: {Action: auth.Admin, Judged: First, Lane: admit.Critical, Stale: admit.Critical, Ways: []string{
 		settings + "GetSettings", settings + "SetSetting", settings + "SettingsHistory",
 	}},
 	Trust: {Action: auth.Admin, Judged: First, Lane: NoLane, Ways: []string{trust + "GetTrust", trust + "Rotate", trust + "RevokeToken"}},
 
-	CreateCredential: {Action: auth.Admin, Judged: First, Lane: admit.Small, Ways: []string{credentials + "Create", credentials + "Sign"}},
-	RevokeCredential: {Action: auth.Admin, Judged: First, Lane: admit.Releases, Ways: []string{credentials + "Revoke"}},
-	ListCredentials:  {Action: auth.Admin, Judged: First, Lane: admit.Reads, Ways: []string{credentials + "List"}},
+	CreateCredential: {Action: auth.Admin, Judged: First, Lane: admit.Critical, Ways: []string{credentials + "Create", credentials + "Sign"}},
+	RevokeCredential: {Action: auth.Admin, Judged: First, Lane: admit.Critical, Ways: []string{credentials + "Revoke"}},
+	ListCredentials:  {Action: auth.Admin, Judged: First, Lane: admit.Critical, Ways: []string{credentials + "List"}},
 
 	Register:        {Judged: Steps, Lane: admit.Claims, Note: "write on services for each of them; write on nodes for one, or a check of one", Ways: []string{catalogue + "Register"}},
 	Deregister:      {Judged: Steps, Lane: admit.Releases, Note: "write on services for each of them; write on nodes for one, or a check of one", Ways: []string{catalogue + "Deregister"}},
@@ -311,11 +311,11 @@ var table = [NumCalls]Row{
 	OvsdbStanding: {Judged: Everyone, Lane: NoLane, Note: "who connects is known by then", Ways: []string{
 		"ovsdb.echo", "ovsdb.get_server_id", "ovsdb.set_db_change_aware",
 	}},
-	OvsdbRead:     {Action: auth.TableRead, Judged: Named, Lane: NoLane, Note: "a list shows what its caller may see", Ways: []string{"ovsdb.list_dbs", "ovsdb.get_schema"}},
+	OvsdbRead:     {Action: auth.TableRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Note: "a list shows what its caller may see", Ways: []string{"ovsdb.list_dbs", "ovsdb.get_schema"}},
 	OvsdbOwn:      {Judged: Own, Lane: NoLane, Ways: []string{"ovsdb.cancel", "ovsdb.monitor_cancel", "ovsdb.unlock"}},
 	OvsdbTransact: {Judged: Steps, Lane: admit.Transactions, Note: "write on tables if it may change something, see if it only looks", Ways: []string{"ovsdb.transact"}},
-	OvsdbMonitor:  {Action: auth.TableWatch, Judged: Named, Lane: NoLane, Ways: []string{"ovsdb.monitor", "ovsdb.monitor_cond", "ovsdb.monitor_cond_since", "ovsdb.monitor_cond_change"}},
-	OvsdbLock:     {Action: auth.Claim, Judged: Named, Lane: NoLane, Note: "of a model of its own", Ways: []string{"ovsdb.lock"}},
-	OvsdbSteal:    {Action: auth.Revoke, Judged: Named, Lane: NoLane, Note: "of a model of its own", Ways: []string{"ovsdb.steal"}},
+	OvsdbMonitor:  {Action: auth.TableWatch, Judged: Named, Lane: admit.Watches, Ways: []string{"ovsdb.monitor", "ovsdb.monitor_cond", "ovsdb.monitor_cond_since", "ovsdb.monitor_cond_change"}},
+	OvsdbLock:     {Action: auth.Claim, Judged: Named, Lane: admit.Critical, Note: "of a model of its own; clients do not ask again", Ways: []string{"ovsdb.lock"}},
+	OvsdbSteal:    {Action: auth.Revoke, Judged: Named, Lane: admit.Critical, Note: "of a model of its own", Ways: []string{"ovsdb.steal"}},
 	OvsdbConvert:  {Action: auth.TableDefine, Judged: Named, Lane: admit.Transactions, Ways: []string{"ovsdb.convert"}},
 }

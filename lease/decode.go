@@ -40,6 +40,9 @@ func (f *frame) decode(b []byte) bool {
 	if f.kind == askFrame|vouching {
 		f.kind, f.vouched = askFrame, true
 	}
+	if f.kind&maxPressure == answerFrame {
+		f.kind, f.pressure = answerFrame, f.kind>>pressureShift
+	}
 	f.boot = r.uint64()
 	f.term, f.seq, f.extra = r.uint(), r.uint(), r.uint()
 	for !r.bad && r.at < len(b) {

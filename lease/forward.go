@@ -371,6 +371,9 @@ func (e *Engine) answeredBy(from uint64, f *frame) {
 	if x == nil {
 		return
 	}
+	if f.pressure > 0 && e.cfg.Press != nil {
+		e.cfg.Press(f.pressure)
+	}
 	x.announced, x.detached = nil, nil
 	x.partly, x.unsent, x.sent = true, false, e.now
 	for i := range f.answers {

@@ -9,7 +9,8 @@ import (
 
 // What members say to each other about leases travels in frames. A frame is a
 // header and records up to its end. The kind of an ask has its highest bit set
-// where the sender vouches for the leader:
+// where the sender vouches for the leader; that of an answer says in its higher half
+// up to which rank of lanes the leader refuses work, see [Config].Pressure:
 //
 //	version(1) kind(1) boot(8) term(v) seq(v) …
 //
@@ -31,6 +32,9 @@ const (
 	lostFrame   = 4 // from the leader: attached elsewhere
 
 	vouching = 1 << 7 // with askFrame: its sender vouches for the leader, see vouch.go
+
+	pressureShift = 4 // with answerFrame
+	maxPressure   = 1<<4 - 1
 )
 
 // The head of an asking record: what it is, and what follows.
@@ -95,6 +99,8 @@ type frame struct {
 	looked  []int32 // numbers of looks
 	lost    []counted
 	vouched bool
+
+	pressure uint8 // of the leader
 }
 
 // binding says that an item attaches its session.

@@ -90,6 +90,11 @@ type Config struct {
 	// has just ended, or a frame to the leader has just left. 0: not at all, which is
 	// best while the leader is alone.
 	RoundGap time.Duration
+	// Pressure is up to which rank of lanes this member refuses work, told to others
+	// with what it answers them as their leader; Press takes what the leader told. Both
+	// are called by the lease loop and do not wait. nil: nothing is told, or taken.
+	Pressure func() uint8
+	Press    func(uint8)
 }
 
 // Validate returns an Invalid error if a setting is out of its bounds.

@@ -101,6 +101,14 @@ func (e *Engine) serve(from uint64, f *frame) {
 	}
 }
 
+// pressure is what the members that ask are told of how much this one refuses.
+func (e *Engine) pressure() uint8 {
+	if e.cfg.Pressure == nil {
+		return 0
+	}
+	return min(e.cfg.Pressure(), maxPressure)
+}
+
 // goesOn finds the frame that a member sends again, having heard nothing: if
 // nothing was answered it goes on under the new number. Else what was answered
 // got lost, and the rest comes again as a frame of its own.
@@ -232,7 +240,9 @@ func (e *Engine) sendAnswers() {
 
 func (e *Engine) sendAnswer(s *served) {
 	w := &e.courier.w
-	begin := func() { w.start(header{answerFrame, s.boot, s.term, s.seq, uint64(e.view.Index())}) }
+	begin := func() {
+		w.start(header{answerFrame | e.pressure()<<pressureShift, s.boot, s.term, s.seq, uint64(e.view.Index())})
+	}
 	send := func() {
 		e.stats.FramesSent++
 		e.out.Frames = append(e.out.Frames, Frame{To: s.from, Data: slices.Clone(w.b)})

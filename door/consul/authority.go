@@ -93,11 +93,11 @@ type place struct {
 }
 
 // enter gives work of this cost a place in its lane, or refuses it.
-func (d *Door) enter(l admit.Lane, cost int) (place, error) {
+func (d *Door) enter(w admit.Who, l admit.Lane, cost int) (place, error) {
 	if d.cfg.Admission == nil {
 		return place{}, nil
 	}
-	t, err := d.cfg.Admission.Enter(l, cost, d.monotonic())
+	t, err := d.cfg.Admission.EnterFor(w, l, cost, d.monotonic())
 	if err != nil {
 		return place{}, err
 	}

@@ -3,10 +3,12 @@ package consul
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -134,7 +136,7 @@ func (r *request) admit() bool {
 	if lane == calls.NoLane {
 		return true
 	}
-	p, err := r.door.enter(lane, 1)
+	p, err := r.door.enter(r.work(), lane, 1)
 	if err != nil {
 		r.failFor(err)
 		return false
@@ -155,6 +157,11 @@ func (r *request) admit() bool {
 		p.leave()
 	}
 	return !over
+}
+
+// work says for whom it is, and of what: of a list or a service that many ask for.
+func (r *request) work() admit.Who {
+	return admit.Who{Client: admit.ClientOf(r.who.principal.Name, r.who.address), Group: admit.KeyOf(r.path)}
 }
 
 // giveBack gives the place in the lane back.
@@ -181,6 +188,10 @@ func (r *request) fail(status int, format string, args ...any) {
 // failFor answers with an error of ours as Consul's clients know it.
 func (r *request) failFor(err error) {
 	status, text := errorReply(err)
+	var e *incumbent.Error
+	if errors.As(err, &e) && e.RetryAfter > 0 && status == http.StatusTooManyRequests {
+		r.setHeader("Retry-After", strconv.FormatInt(int64((e.RetryAfter+time.Second-1)/time.Second), 10))
+	}
 	if status == http.StatusTooManyRequests && r.leaderIsBusy() {
 		status, text = http.StatusServiceUnavailable, textLeaderBusy
 	}

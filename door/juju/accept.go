@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/gate"
 	"github.com/incumbent-dev/incumbent/park"
@@ -114,7 +115,7 @@ func (d *Door) admit(shut *shutter) (refusal, bool) {
 // as well, which in a storm may have no processor, and the lane would take it for
 // a queue of ours. MaxPending and the slots set the pace.
 func (d *Door) mayLogIn() bool {
-	p, err := d.enter(calls.JujuLogin.Lane(), 1)
+	p, err := d.enter(admit.Who{}, calls.JujuLogin.Lane(), 1)
 	if err != nil {
 		return false
 	}

@@ -148,7 +148,7 @@ func (b *block) source() (*release.Source, bool) {
 	if !d.view().Lease(b.name).Free() {
 		return &d.endings, true
 	}
-	p, refused := d.enter(b.row.Lane(), 1)
+	p, refused := d.enter(b.c.who.work(), b.row.Lane(), 1)
 	if refused != nil {
 		return nil, false
 	}

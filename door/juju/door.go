@@ -198,11 +198,11 @@ func (d *Door) after(delay time.Duration, job func()) {
 }
 
 // enter gives work of this cost a place in its lane, or refuses it.
-func (d *Door) enter(l admit.Lane, cost int) (place, *incumbent.Error) {
+func (d *Door) enter(w admit.Who, l admit.Lane, cost int) (place, *incumbent.Error) {
 	if d.admission == nil {
 		return place{}, nil
 	}
-	t, err := d.admission.Enter(l, cost, d.monotonic())
+	t, err := d.admission.EnterFor(w, l, cost, d.monotonic())
 	if err != nil {
 		return place{}, asError(err)
 	}

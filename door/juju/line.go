@@ -25,7 +25,7 @@ func (l *line) pass(k *bulk) (place, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.calls) == 0 {
-		if p, err := l.door.enter(l.lane, k.cost()); err == nil {
+		if p, err := l.door.enter(k.c.who.work(), l.lane, k.cost()); err == nil {
 			return p, true
 		}
 	}
@@ -50,7 +50,7 @@ func (l *line) letIn() {
 		if k == nil {
 			return
 		}
-		p, err := l.door.enter(l.lane, k.cost())
+		p, err := l.door.enter(k.c.who.work(), l.lane, k.cost())
 		if err != nil {
 			l.wait()
 			return

@@ -8,6 +8,7 @@ import (
 	"github.com/gobwas/ws"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core/policy"
@@ -34,6 +35,11 @@ type agent struct {
 	grants      auth.Grant
 	principal   auth.Principal
 	places      [2]tally.Place // the connection's, of the agent and of its address
+}
+
+// work says for whom work is done: the agent, of its model.
+func (a *agent) work() admit.Who {
+	return admit.Who{Client: admit.KeyOf(a.tag + a.model), Group: admit.KeyOf(a.model)}
 }
 
 // count takes the agent's places among the connections of itself and of its address. The

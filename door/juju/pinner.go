@@ -77,7 +77,7 @@ func replyPins(id uint64, names []string, results []*failure) []byte {
 // for it, else its own application.
 func (k *call) pinned(*request) {
 	d := k.c.door
-	p, err := d.enter(k.row.Lane(), 1)
+	p, err := d.enter(k.c.who.work(), k.row.Lane(), 1)
 	if err != nil {
 		k.refuse(errTryAgain)
 		return

@@ -26,7 +26,7 @@ func (s *stream) attach(id uint64, r *pb.Attach) error {
 	if err != nil {
 		return err
 	}
-	place, err := s.door.enter(calls.Attach.Lane(), 1)
+	place, err := s.door.enterFor(s.who.work(""), calls.Attach.Lane(), 1)
 	if err != nil {
 		return err
 	}

@@ -59,11 +59,14 @@ type place struct{ ticket admit.Ticket }
 
 // enter gives work of this cost a place in its lane, or refuses it. It neither
 // blocks nor waits.
-func (d *Door) enter(l admit.Lane, cost int) (place, error) {
+func (d *Door) enter(l admit.Lane, cost int) (place, error) { return d.enterFor(admit.Who{}, l, cost) }
+
+// enterFor is enter for someone: who has much under way is refused before others.
+func (d *Door) enterFor(w admit.Who, l admit.Lane, cost int) (place, error) {
 	if d.admission == nil {
 		return place{}, nil
 	}
-	t, err := d.admission.Enter(l, cost, d.monotonic())
+	t, err := d.admission.EnterFor(w, l, cost, d.monotonic())
 	return place{t}, err
 }
 
@@ -77,7 +80,8 @@ func (d *Door) leave(p place) {
 // admit is enter for a call; done is to be called. It is refused if its
 // deadline has passed.
 func (d *Door) admit(ctx context.Context, l admit.Lane, cost int) (done func(), err error) {
-	return d.admitted(ctx, func() (place, error) { return d.enter(l, cost) })
+	w := callerOf(ctx).work("")
+	return d.admitted(ctx, func() (place, error) { return d.enterFor(w, l, cost) })
 }
 
 // admitExtensions is enterExtensions for a call.

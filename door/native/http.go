@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 	"connectrpc.com/grpcreflect"
 
+	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/api/grpc/health/v1/healthv1connect"
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/auth"
@@ -32,6 +33,15 @@ type caller struct {
 
 // name is what commands record of who sent them.
 func (c *caller) name() string { return c.principal.String() }
+
+// work says for whom work is done, and in which namespace, if that is known.
+func (c *caller) work(namespace string) admit.Who {
+	w := admit.Who{Client: admit.ClientOf(c.principal.Name, c.address)}
+	if namespace != "" {
+		w.Group = admit.KeyOf(namespace)
+	}
+	return w
+}
 
 // writeWithin bounds the next write of a streaming call. Where the connection
 // has no deadlines, as in tests of handlers alone, there is none.

@@ -103,7 +103,7 @@ func (s *stream) operation(w *bench, id uint64, in *pb.Operation, deadline time.
 	if _, ok := in.GetOp().(*pb.Operation_Extend); ok {
 		return s.extendOne(w, id, in.GetExtend())
 	}
-	place, err := s.door.enter(callOf(in).Lane(), 1)
+	place, err := s.door.enterFor(s.who.work(in.GetClaim().GetName().GetNamespace()), callOf(in).Lane(), 1)
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (s *stream) answer(id uint64, r *pb.OperationResult) {
 
 // read runs a query on a confirmed view, or on this member's as it is.
 func (s *stream) read(id uint64, lane admit.Lane, stale bool, query func(*former) (*pb.ServerFrame, error)) error {
-	place, err := s.door.enter(lane, 1)
+	place, err := s.door.enterFor(s.who.work(""), lane, 1)
 	if err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func (s *stream) waitReleased(id uint64, r *pb.WaitReleasedRequest) error {
 	if err := s.room(id, func(o *opened) bool { return len(o.waits) < MaxWaitsPerStream }, "waits", MaxWaitsPerStream); err != nil {
 		return err
 	}
-	place, err := s.door.enter(calls.WaitReleased.Lane(), 1)
+	place, err := s.door.enterFor(s.who.work(""), calls.WaitReleased.Lane(), 1)
 	if err != nil {
 		return err
 	}

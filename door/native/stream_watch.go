@@ -69,7 +69,7 @@ func (s *stream) watch(id uint64, sel *selection, refusal error) error {
 	if err != nil {
 		return err
 	}
-	place, err := s.door.enter(calls.WatchLeases.Lane(), 1)
+	place, err := s.door.enterFor(s.who.work(""), calls.WatchLeases.Lane(), 1)
 	if err != nil {
 		open.Give()
 		return err

@@ -46,7 +46,7 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
 		d.refuseUpgrade(w, err)
 		return
 	}
-	place, err := d.enter(calls.OpenStream.Lane(), 1)
+	place, err := d.enterFor(who.work(""), calls.OpenStream.Lane(), 1)
 	if err != nil {
 		d.refuseUpgrade(w, err)
 		return

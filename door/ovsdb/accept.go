@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/gate"
@@ -32,6 +33,9 @@ func (d *Door) Serve(ln net.Listener, secure bool) error {
 			d.counts.connections.Add(-1)
 			d.counts.refused.Add(1)
 			c.Close()
+			continue
+		}
+		if !d.mayCome(c) {
 			continue
 		}
 		if secure && d.cfg.TLS != nil {
@@ -68,6 +72,21 @@ func (d *Door) greet(c net.Conn, secure bool) {
 		return
 	}
 	d.park(ready, c, who)
+}
+
+// mayCome asks the lane of logins whether another connection is let in, before anything
+// is spent on it. How long its handshake takes is the client's time as well, which the
+// lane would take for a queue of ours: it is not told.
+func (d *Door) mayCome(c net.Conn) bool {
+	p, err := d.enter(admit.Who{}, admit.Logins, 1)
+	if err != nil {
+		d.counts.refused.Add(1)
+		d.entry.leave(c)
+		d.turnAway(c)
+		return false
+	}
+	p.leave()
+	return true
 }
 
 func (d *Door) turnAway(c net.Conn) {

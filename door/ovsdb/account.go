@@ -16,6 +16,11 @@ type caller struct {
 	address   string
 }
 
+// work says for whom work on a database is done.
+func (w *caller) work(db string) admit.Who {
+	return admit.Who{Client: admit.ClientOf(w.principal.Name, w.address), Group: admit.KeyOf(db)}
+}
+
 // rights are those that policies give it now, and by which policies that is: see
 // [core.Meta].
 func (w *caller) rights() (*auth.Rights, incumbent.Index) {
@@ -65,11 +70,11 @@ type place struct {
 }
 
 // enter gives work of this cost a place in its lane, or refuses it.
-func (d *Door) enter(l admit.Lane, cost int) (place, error) {
+func (d *Door) enter(w admit.Who, l admit.Lane, cost int) (place, error) {
 	if d.cfg.Admission == nil {
 		return place{}, nil
 	}
-	t, err := d.cfg.Admission.Enter(l, cost, d.monotonic())
+	t, err := d.cfg.Admission.EnterFor(w, l, cost, d.monotonic())
 	if err != nil {
 		return place{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
 
@@ -13,8 +14,9 @@ type request struct {
 	method *method
 	id     []byte // JSON
 	params []ovs.Value
-	size   int  // bytes of the message
-	done   bool // it was answered
+	size   int   // bytes of the message
+	done   bool  // it was answered
+	place  place // of what does not wait for one
 }
 
 // serve serves a message.
@@ -42,8 +44,27 @@ func (c *conn) serve(message []byte) {
 			r.failed("unknown method")
 			return
 		}
-		r.method.serve(c, r)
+		if r.admitted() {
+			r.method.serve(c, r)
+		}
 	}
+}
+
+// admitted gives the request a place in its lane until it is answered, or refuses it.
+// Transactions wait for theirs, see txn.admit.
+func (r *request) admitted() bool {
+	lane := r.method.call.Lane()
+	if lane == calls.NoLane || r.method.call == calls.OvsdbTransact {
+		return true
+	}
+	db, _ := r.text(0)
+	p, err := r.conn.door.enter(r.conn.who.work(db), lane, 1)
+	if err != nil {
+		r.refuse(faultOf(err))
+		return false
+	}
+	r.place = p
+	return true
 }
 
 // notified takes a notification. Whatever is not known is ignored.
@@ -86,6 +107,7 @@ func (r *request) send(bufs [][]byte) {
 		panic("ovsdb: a request is answered twice")
 	}
 	r.done = true
+	r.place.leave()
 	r.conn.send(true, bufs)
 	r.conn.finished(r.size)
 }

@@ -107,7 +107,7 @@ func (t *txn) admit() {
 		return
 	}
 	d := t.conn.door
-	p, err := d.enter(t.request.method.call.Lane(), len(t.command.Operations))
+	p, err := d.enter(t.conn.who.work(t.db), t.request.method.call.Lane(), len(t.command.Operations))
 	if err == nil {
 		t.place = p
 		t.start()

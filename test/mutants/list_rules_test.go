@@ -147,6 +147,24 @@ var ofRules = []mutant{
 		search:  "\t\tc.shutBefore(rank, now, limits)\n",
 		replace: "",
 	},
+	{
+		name: "a lane is not shared fairly", guarantee: "G41",
+		file: "admit/fair.go", pkg: "./admit", test: "^TestG41_WhoSendsLittleIsServed$",
+		search:  "k != 0 && has > 0 && has+cost > shareOfFree*max(free, 0)",
+		replace: "k != 0 && has > 0 && has+cost < 0",
+	},
+	{
+		name: "a follower does not pass the leader's pressure on", guarantee: "G40",
+		file: "lease/serve.go", pkg: "./lease", test: "^TestG40_TheLeadersPressureComesWithItsAnswers$",
+		search:  "return min(e.cfg.Pressure(), maxPressure)",
+		replace: "return 0",
+	},
+	{
+		name: "monitors of OVSDB's clients pass no lane", guarantee: "G40",
+		file: "calls/table.go", pkg: "./door/ovsdb", test: "^TestG40_MonitorsAreRefusedBeforeTransactions$",
+		search:  "OvsdbMonitor:  {Action: auth.TableWatch, Judged: Named, Lane: admit.Watches",
+		replace: "OvsdbMonitor:  {Action: auth.TableWatch, Judged: Named, Lane: NoLane",
+	},
 }
 
 // ofClients are bugs of a holder: how it counts what it was told.

@@ -1,0 +1,70 @@
+package admit
+
+import (
+	"hash/maphash"
+	"strings"
+)
+
+// Who says for whom work is done, so that those who send much leave room for those
+// who send little. Zero means that it is not told apart.
+type Who struct {
+	Client Key // a principal, or an address
+	Group  Key // a model, a namespace, a service, a database
+}
+
+// Key stands for a name. Names may share one: they share their room then, until the
+// member is started again.
+type Key uint32
+
+var seed = maphash.MakeSeed() // nobody can choose names that share a key
+
+// KeyOf returns the key of a name, never 0.
+func KeyOf(name string) Key { return Key(maphash.String(seed, name)) | 1<<31 }
+
+// ClientOf returns the key of a client: its principal's name, or, of one that says no
+// name, its address without the port.
+func ClientOf(principal, address string) Key {
+	if principal != "" {
+		return KeyOf(principal)
+	}
+	if i := strings.LastIndexByte(address, ':'); i >= 0 {
+		address = address[:i]
+	}
+	return KeyOf(address)
+}
+
+const (
+	levels = 2    // clients, and groups of them
+	shares = 1024 // places in a lane's account of who has how much under way
+
+	// shareOfFree is how many times as much as the lane has free one client, or one
+	// group, may have under way: who sends too much leaves a fifth of the lane to
+	// others, two who do a ninth, and so on. A lane that is refused work for that is
+	// taken for one at its limit, which grows if nothing waits: no room is lost.
+	shareOfFree = 4
+)
+
+// account is how much of a lane each client and each group has under way.
+type account [levels][shares]int64
+
+func (w Who) keys() [levels]Key { return [levels]Key{w.Client, w.Group} }
+
+// above reports whether someone who has something under way would have more than
+// their share with so much more, where so much is free. (Dynamic thresholds:
+// Choudhury and Hahne, 1998.)
+func (a *account) above(w Who, cost, free int64) bool {
+	for level, k := range w.keys() {
+		if has := a[level][k%shares]; k != 0 && has > 0 && has+cost > shareOfFree*max(free, 0) {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *account) add(w Who, cost int64) {
+	for level, k := range w.keys() {
+		if k != 0 {
+			a[level][k%shares] += cost
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package admit
+
+import (
+	"testing"
+	"time"
+)
+
+// TestG41_WhoSendsLittleIsServed: one client, or one model, that sends ten times what
+// can be done does not take the place of others.
+func TestG41_WhoSendsLittleIsServed(t *testing.T) {
+	for name, who := range map[string]func(flood bool, i int) Who{
+		"clients": func(flood bool, i int) Who {
+			if flood {
+				return Who{Client: 1 << 31}
+			}
+			return Who{Client: 1<<31 | Key(1+i%20)}
+		},
+		"models": func(flood bool, i int) Who { // the flood's clients are many
+			if flood {
+				return Who{Client: 1<<31 | Key(100+i%200), Group: 1<<31 | 500}
+			}
+			return Who{Client: 1<<31 | Key(i%20), Group: 1<<31 | Key(600+i%20)}
+		},
+	} {
+		c := newController(t, Limits{})
+		const each = ms // of the server's time: 1,000 a second
+		var free int64
+		var running []finish
+		asked, refused, done := 0, 0, 0
+		enter := func(w Who, now int64) bool {
+			ticket, err := c.EnterFor(w, Claims, 1, now)
+			if err != nil {
+				return false
+			}
+			free = max(free, now) + each
+			running = append(running, finish{free, ticket})
+			return true
+		}
+		for i, now := 0, int64(0); now < int64(20*time.Second); i, now = i+1, now+ms/10 {
+			for len(running) > 0 && running[0].at <= now {
+				running[0].ticket.Done(running[0].at)
+				running = running[1:]
+				done++
+			}
+			enter(who(true, i), now) // 10,000 a second
+			if i%100 == 0 {          // 100 a second, of all others together
+				ok := enter(who(false, i/100), now)
+				if now > int64(5*time.Second) { // the limit has been found
+					if asked++; !ok {
+						refused++
+					}
+				}
+			}
+		}
+		if refused > asked/20 {
+			t.Errorf("%s: %d of %d requests of those who send little are refused", name, refused, asked)
+		}
+		if done < 18_000 {
+			t.Errorf("%s: %d of 20,000 were done: room was left unused", name, done)
+		}
+		for l := range c.lanes {
+			for _, ticket := range running {
+				ticket.ticket.Done(int64(time.Minute))
+			}
+			running = nil
+			if c.lanes[l].account != (account{}) {
+				t.Errorf("%s: something is under way after all was given back", name)
+			}
+		}
+	}
+}
+
+// TestG40_TheLeadersPressureIsPassedOn: what the leader refuses, a member that
+// forwards to it refuses, for an interval; nothing else.
+func TestG40_TheLeadersPressureIsPassedOn(t *testing.T) {
+	leader, follower := newController(t, Limits{}), newController(t, Limits{})
+	if p := leader.Pressure(0); p != 0 {
+		t.Fatalf("pressure %d while nothing is refused", p)
+	}
+	leader.SetMemory(85, 100) // logins, watches, reads and claims
+	follower.Press(leader.Pressure(0), 0)
+	for l := range NumLanes {
+		ticket, err := follower.Enter(l, 1, 1)
+		if (err != nil) != (rankOf[l] < rankOf[Transactions]) {
+			t.Errorf("%s: %v", l, err)
+		}
+		if err == nil {
+			ticket.Done(1)
+		}
+	}
+	if _, err := follower.Enter(Claims, 1, int64(DefaultInterval)+1); err != nil {
+		t.Errorf("after an interval: %v", err)
+	}
+	follower.Press(255, 0)
+	if _, err := follower.Enter(Extensions, 1, 1); err != nil {
+		t.Errorf("an extension, by what the leader said: %v", err)
+	}
+	leader.SetMode(Observe)
+	if p := leader.Pressure(0); p != 0 {
+		t.Errorf("pressure %d of a leader that refuses nothing", p)
+	}
+}
