@@ -43,6 +43,14 @@ type largeCommand struct {
 	done   func(core.Result)
 }
 
+// LargeBytes is what the commands cost that are larger than an entry and wait for
+// their turn.
+func (e *Engine) LargeBytes() int64 {
+	e.large.mu.Lock()
+	defer e.large.mu.Unlock()
+	return int64(e.large.bytes)
+}
+
 // propose takes a command; done is called once, as [Engine.Execute] says.
 func (l *largeCommands) propose(c Call, cmd []byte, done func(core.Result)) {
 	n := len(cmd)

@@ -81,6 +81,6 @@ const (
 	DefaultSnapshotRate    = 64 << 20  // bytes per second written
 	DefaultDiskReserve     = 256 << 20 // free bytes under which growth is refused
 	minSnapshotShare       = 4         // of Config.SnapshotBytes: where states are small, so much of it makes a snapshot due
-	maxTailBytes           = 16 << 20  // of these entries, with entryMemory each
+	MaxTailBytes           = 16 << 20  // of these entries, with entryMemory each
 	snapshotSyncBytes      = 4 << 20   // written between two syncs, so that no sync holds the disk for long
 )

@@ -109,12 +109,12 @@ func (l *memoryLog) snapshotTaken(meta SnapshotMeta, tail uint64) {
 }
 
 // tailBegins says which of so many entries is the first to be kept: so many are, of
-// no more than maxTailBytes.
+// no more than MaxTailBytes.
 func (l *memoryLog) tailBegins(covered int, tail uint64) int {
 	bytes := int64(0)
 	for i := covered - 1; i >= 0; i-- {
 		bytes += entryCost(l.entries[i])
-		if uint64(covered-i) > tail || bytes > maxTailBytes {
+		if uint64(covered-i) > tail || bytes > MaxTailBytes {
 			return i + 1
 		}
 	}

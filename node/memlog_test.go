@@ -17,7 +17,7 @@ func TestG39_TailIsBoundedInBytes(t *testing.T) {
 		{1 << 20, 4096, 15},
 		{1 << 20, 4, 4},
 		{10, 4096, 100},
-		{maxTailBytes, 4096, 0},
+		{MaxTailBytes, 4096, 0},
 	} {
 		l, err := newMemoryLog(nil, SnapshotMeta{}, nil)
 		if err != nil {
@@ -26,11 +26,11 @@ func TestG39_TailIsBoundedInBytes(t *testing.T) {
 		var entries []*pb.Entry
 		for i := range uint64(102) {
 			entries = append(entries, &pb.Entry{Index: new(i + 1), Term: new(uint64(1)), Data: make([]byte, c.size)})
-			if c.size == maxTailBytes {
+			if c.size == MaxTailBytes {
 				entries[i].Data = nil
 			}
 		}
-		if c.size == maxTailBytes {
+		if c.size == MaxTailBytes {
 			entries[99].Data = make([]byte, c.size)
 		}
 		l.append(entries)

@@ -21,6 +21,12 @@ func newAdmission(begun time.Time) (*admission, error) {
 	return &admission{c, begun}, err
 }
 
+// pressure is what this member tells others if it leads.
+func (a *admission) pressure() uint8 { return a.Pressure(int64(time.Since(a.begun))) }
+
+// press takes what the leader tells.
+func (a *admission) press(rank uint8) { a.Press(rank, int64(time.Since(a.begun))) }
+
 // refusing names the lanes that refuse now.
 func (a *admission) refusing() []string {
 	var out []string

@@ -30,7 +30,6 @@ const (
 	DefaultReturnTime     = 10 * time.Second
 	DefaultMaxConnections = 16_000
 	DefaultHistoryBytes   = 16 << 20
-	DefaultMemoryBytes    = 4 << 30
 	DefaultDiskReserve    = 256 << 20
 	DefaultStopTimeout    = 10 * time.Second
 	DefaultBackupEvery    = 24 * time.Hour
@@ -122,7 +121,7 @@ type Config struct {
 	AuditLogKeep  int   // older files that stay; 1 to 10,000; DefaultAuditLogKeep
 
 	HistoryBytes   int64  // of changes kept for resuming watches; DefaultHistoryBytes
-	MemoryBytes    int64  // resident ceiling that admission defends; DefaultMemoryBytes
+	MemoryLimit    int64  // resident ceiling that admission defends; 0: three quarters of what the control group may use, or the machine has
 	MaxConnections int    // accepted at once; DefaultMaxConnections
 	LogLevel       string // debug, info, warn, error; info
 
@@ -176,7 +175,9 @@ func (c Config) withDefaults() Config {
 	set(&c.AuditLogBytes, DefaultAuditLogBytes)
 	set(&c.AuditLogKeep, DefaultAuditLogKeep)
 	set(&c.HistoryBytes, DefaultHistoryBytes)
-	set(&c.MemoryBytes, DefaultMemoryBytes)
+	if c.MemoryLimit == 0 {
+		c.MemoryLimit = defaultMemoryLimit(os.DirFS("/"))
+	}
 	set(&c.MaxConnections, DefaultMaxConnections)
 	set(&c.LogLevel, "info")
 	if c.Name == "" {
@@ -245,7 +246,7 @@ func (c Config) sizeProblems(found *problems) {
 		{"snapshot-bytes", c.SnapshotBytes, 1 << 20, 1 << 40},
 		{"disk-reserve-bytes", c.DiskReserve, 1 << 20, 1 << 40},
 		{"history-bytes", c.HistoryBytes, 1 << 20, 1 << 40},
-		{"memory-bytes", c.MemoryBytes, 64 << 20, 1 << 46},
+		{"memory-limit", c.MemoryLimit, minMemoryLimit, 1 << 46},
 		{"max-connections", int64(c.MaxConnections), 1, 10_000_000},
 		{"backup-keep", int64(c.BackupKeep), 1, maxBackupKeep},
 		{"audit-log-bytes", c.AuditLogBytes, 1 << 20, 1 << 40},

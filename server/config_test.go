@@ -37,7 +37,7 @@ func TestConfigValidate(t *testing.T) {
 		"snapshot too small":    {func(c *Config) { c.SnapshotBytes = 1 }, "snapshot-bytes"},
 		"reserve too small":     {func(c *Config) { c.DiskReserve = 1 }, "disk-reserve-bytes"},
 		"history too small":     {func(c *Config) { c.HistoryBytes = 1 }, "history-bytes"},
-		"memory too small":      {func(c *Config) { c.MemoryBytes = 1 << 20 }, "memory-bytes"},
+		"memory too small":      {func(c *Config) { c.MemoryLimit = 1 << 20 }, "memory-limit"},
 		"no connections":        {func(c *Config) { c.MaxConnections = -1 }, "max-connections"},
 		"negative grace":        {func(c *Config) { c.Grace = -1 }, "grace"},
 		"longest grace":         {func(c *Config) { c.Grace = lease.MaxGrace }, ""},

@@ -11,19 +11,19 @@ import (
 // the default.
 type Limits struct {
 	MaxConnections int   // accepted at once
-	MemoryBytes    int64 // resident ceiling that admission defends
+	MemoryLimit    int64 // resident ceiling that admission defends
 }
 
 // limitsOf returns the limits of a configuration with defaults.
 func limitsOf(c Config) *Limits {
-	return &Limits{MaxConnections: c.MaxConnections, MemoryBytes: c.MemoryBytes}
+	return &Limits{MaxConnections: c.MaxConnections, MemoryLimit: c.MemoryLimit}
 }
 
 // SetLimits changes the limits. Connections over a lower one stay: it holds for
 // those that come. The error is Invalid and changes nothing.
 func (s *Server) SetLimits(l Limits) error {
 	cfg := s.cfg
-	cfg.MaxConnections, cfg.MemoryBytes = l.MaxConnections, l.MemoryBytes
+	cfg.MaxConnections, cfg.MemoryLimit = l.MaxConnections, l.MemoryLimit
 	cfg = cfg.withDefaults()
 	var found problems
 	if cfg.sizeProblems(&found); len(found) > 0 {
@@ -42,8 +42,8 @@ func (s *Server) SetLimits(l Limits) error {
 	if s.consul != nil {
 		s.consul.door.SetLimits(consul.Limits{MaxConnections: doorConnections(next.MaxConnections)})
 	}
-	settleMemory(next.MemoryBytes)
-	s.log.Info("limits changed", "max_connections", next.MaxConnections, "memory_bytes", next.MemoryBytes)
+	settleMemory(next.MemoryLimit)
+	s.log.Info("limits changed", "max_connections", next.MaxConnections, "memory_bytes", next.MemoryLimit)
 	return nil
 }
 
@@ -52,8 +52,8 @@ func (l *Limits) current(s Setting) Setting {
 	switch s.Name {
 	case "max-connections":
 		s.Value = strconv.Itoa(l.MaxConnections)
-	case "memory-bytes":
-		s.Value = strconv.FormatInt(l.MemoryBytes, 10)
+	case "memory-limit":
+		s.Value = strconv.FormatInt(l.MemoryLimit, 10)
 	case "join", "juju-password":
 		// A join token is a secret, and so is a password.
 		if s.Value != "" {

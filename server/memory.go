@@ -1,13 +1,84 @@
 package server
 
 import (
+	"io/fs"
 	"math"
 	"os"
+	"path"
 	"runtime/debug"
 	runtimemetrics "runtime/metrics"
+	"strconv"
+	"strings"
 )
 
-// memoryShare is the part of --memory-bytes that Go's heap and stacks may fill
+const (
+	minMemoryLimit = 64 << 20 // bytes, of --memory-limit
+
+	// memoryUnknown is the limit where nobody says how much memory there is.
+	memoryUnknown = 4 << 30
+
+	// unlimited is more than any machine has: control groups without a limit say so
+	// in different ways.
+	unlimited = 1 << 46
+)
+
+// defaultMemoryLimit is three quarters of the memory that there is: that of the
+// process's control group if it has a limit, or of the machine. The rest is for the
+// kernel's buffers and pages of files, which a control group is charged for.
+func defaultMemoryLimit(root fs.FS) int64 {
+	have := int64(unlimited)
+	for _, name := range memoryFiles(root) {
+		data, err := fs.ReadFile(root, name)
+		if err != nil {
+			continue
+		}
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64); err == nil && n > 0 {
+			have = min(have, n)
+		}
+	}
+	if data, err := fs.ReadFile(root, "proc/meminfo"); err == nil {
+		if _, after, ok := strings.Cut(string(data), "MemTotal:"); ok {
+			if f := strings.Fields(after); len(f) > 0 {
+				if kib, err := strconv.ParseInt(f[0], 10, 64); err == nil && kib > 0 {
+					have = min(have, kib<<10)
+				}
+			}
+		}
+	}
+	if have == unlimited {
+		return memoryUnknown
+	}
+	return max(have/4*3, minMemoryLimit)
+}
+
+// memoryFiles are where limits of control groups stand, of both versions: each group's
+// above this process's own, too. Within a container, its own is the root.
+func memoryFiles(root fs.FS) []string {
+	files := []string{"sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"}
+	data, err := fs.ReadFile(root, "proc/self/cgroup")
+	if err != nil {
+		return files
+	}
+	for line := range strings.Lines(string(data)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		in, file := "sys/fs/cgroup", "memory.max"
+		switch {
+		case parts[1] == "memory":
+			in, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+		case parts[1] != "":
+			continue
+		}
+		for dir := path.Clean("/" + parts[2]); dir != "/"; dir = path.Dir(dir) {
+			files = append(files, path.Join(in, dir, file))
+		}
+	}
+	return files
+}
+
+// memoryShare is the part of --memory-limit that Go's heap and stacks may fill
 // before the collector works harder; the rest is the program itself.
 const memoryShare = 0.9
 

@@ -137,6 +137,7 @@ func (s *Server) registerMetrics() {
 	s.registerGates()
 	s.admission.register(s.metrics)
 	s.registerQuotas()
+	s.registerConsumers()
 	s.registerPeerMetrics(gauge)
 	s.registerJujuMetrics()
 	s.registerConsulMetrics()
@@ -169,12 +170,16 @@ func (s *Server) keepRates(ctx context.Context) {
 	defer tick.Stop()
 	garbage := newCollector()
 	defer garbage.end()
+	over := &s.overload
+	over.events, over.log = s.events, s.log
 	for near := false; ; {
 		garbage.settle()
 		near = s.watchQuota(near)
 		s.rates.sample(time.Now(), s.counts())
 		s.trail.denials.flush(time.Now())
-		s.admission.SetMemory(int64(residentBytes()), s.limits.Load().MemoryBytes)
+		resident, limit := int64(residentBytes()), s.limits.Load().MemoryLimit
+		s.admission.SetMemory(resident, limit)
+		over.look(time.Now(), s.admission.Stats(), s.admission.Mode(), resident, limit)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

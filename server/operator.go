@@ -121,6 +121,7 @@ func (o operator) Status(ctx context.Context) (*apiv1.StatusResponse, error) {
 	}
 	out.Refusing = append(out.Refusing, o.Refusing()...)
 	out.Warnings = append(append(o.Warnings(out.Members, heard, o.cutOff.now.Load()), o.warnings(st, loop)...), o.quotaWarnings()...)
+	out.Warnings = append(out.Warnings, o.overload.warnings()...)
 	out.Warnings = append(out.Warnings, o.backups.warnings(view, out.Members)...)
 	look := outlook{
 		draining: o.draining.Load(), ready: st.Ready, cutOff: o.cutOff.now.Load(), leader: leader, members: out.Members, leases: out.Leases,
@@ -162,16 +163,15 @@ func (s *Server) warnings(st node.Status, loop lease.Stats) []string {
 
 // showLimits lists what is bounded and how much of it is used.
 func (s *Server) showLimits(st node.Status, view *core.View, streams int) []*apiv1.Limit {
-	hub, bounds := s.engine.Hub().Stats(), s.limits.Load()
+	bounds := s.limits.Load()
 	one := func(name, unit string, value, used uint64, setting string) *apiv1.Limit {
 		return &apiv1.Limit{Name: name, Unit: unit, Value: value, Used: used, Setting: setting}
 	}
 	limits := []*apiv1.Limit{
 		one("connections", "connections", uint64(bounds.MaxConnections), uint64(s.nativeConnections()), "--max-connections"),
 		one("streams", "streams", uint64(bounds.MaxConnections), uint64(streams), "--max-connections"),
-		one("watch history", "bytes", uint64(s.cfg.HistoryBytes), uint64(hub.HistoryBytes), "--history-bytes"),
 		one("keys and values", "bytes", uint64(view.Terms().KeyBytes), uint64(s.keyBytes()), "kv.quota-bytes"),
-		one("memory", "bytes", uint64(bounds.MemoryBytes), residentBytes(), "--memory-bytes"),
+		one("memory", "bytes", uint64(bounds.MemoryLimit), residentBytes(), "--memory-limit"),
 		one("proposals waiting", "commands", uint64(st.InboxLimit), uint64(st.Inbox), ""),
 		one("idempotency keys", "results", core.MaxKeptResults, uint64(view.KeptCount()), ""),
 		one("sessions", "sessions", core.MaxSessions, uint64(view.SessionCount()), ""),
@@ -181,6 +181,7 @@ func (s *Server) showLimits(st node.Status, view *core.View, streams int) []*api
 		limits = append(limits, one("connections of juju's agents", "connections", uint64(bounds.MaxConnections),
 			uint64(s.jujuConnections()), "--max-connections"))
 	}
+	limits = append(limits, s.consumerLimits()...)
 	return append(limits, s.quotaLimits(view)...)
 }
 

@@ -67,6 +67,7 @@ type Server struct {
 	trail     *trail
 	tally     *tally.Tally // what is open here, for its quotas
 	admission *admission
+	overload  overload
 	certs     *certificates
 	https     bool       // the native API is served by TLS
 	gate      *gate.Gate // of the native listener
@@ -144,7 +145,7 @@ func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := s.openEngine(); err != nil {
 		return nil, unusable(cfg.DataDir, err)
 	}
-	settleMemory(cfg.MemoryBytes)
+	settleMemory(cfg.MemoryLimit)
 	undo.later(func() { s.engine.Close(context.Background()) })
 	undo.later(func() { s.cluster.Close(context.Background()) })
 	if s.door, err = s.openDoor(); err != nil {
@@ -283,6 +284,7 @@ func (s *Server) clusterConfig(record *cluster.Record) cluster.Config {
 func (s *Server) openEngine() (err error) {
 	alone := s.peerListener == nil
 	options := lease.Options{Config: s.cfg.leaseConfig(alone), Logger: s.log, Barrier: s.barrier}
+	options.Config.Pressure, options.Config.Press = s.admission.pressure, s.admission.press
 	if !alone {
 		options.Peers = &s.transport
 	}

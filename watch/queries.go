@@ -39,6 +39,14 @@ func NewQueries[V View](h *Hub, view func() V) *Queries[V] {
 	return s
 }
 
+// IdleBytes is what the results cost that nobody holds and that are kept for whoever
+// asks the same next.
+func (s *Queries[V]) IdleBytes() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.idleBytes
+}
+
 // kick has all queries look at their waits.
 func (s *Queries[V]) kick() {
 	s.mu.Lock()

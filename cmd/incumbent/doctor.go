@@ -130,7 +130,7 @@ func checkMemory(fleet int) finding {
 func judgeMemory(fleet int, need, have uint64) finding {
 	detail := fmt.Sprintf("%s available, about %s needed without TLS, %s with", size(have), size(need), size(need+uint64(fleet)*bytesOfTLS))
 	if have < need {
-		return finding{"memory", "problem", detail, "add memory or members; --memory-bytes bounds what a server takes"}
+		return finding{"memory", "problem", detail, "add memory or members; --memory-limit bounds what a server takes"}
 	}
 	return finding{"memory", "ok", detail, ""}
 }

@@ -29,7 +29,7 @@ func TestJudgeMemory(t *testing.T) {
 	if got := judgeMemory(1000, 100, 100); got.Result != "ok" {
 		t.Errorf("just enough: %v", got)
 	}
-	if got := judgeMemory(1000, 101, 100); got.Result != "problem" || !strings.Contains(got.Fix, "--memory-bytes") {
+	if got := judgeMemory(1000, 101, 100); got.Result != "problem" || !strings.Contains(got.Fix, "--memory-limit") {
 		t.Errorf("too little: %v", got)
 	}
 }

@@ -37,7 +37,7 @@ and --client-ca or --credential-file; or the cluster's own authority, which
 
 SIGTERM and SIGINT: stop accepting, hand leadership over, answer blocked calls,
 leave within 10 s; a second one leaves now. SIGHUP: reload certificates,
-credentials, passwords of Juju's agents, --max-connections, --memory-bytes and
+credentials, passwords of Juju's agents, --max-connections, --memory-limit and
 log level, and go on in a new file of --audit-log.
 
 Exit code 2: a setting is wrong. Exit code 5: the data directory or the address
@@ -99,7 +99,7 @@ stopped because of a fault, which it names.`,
 	f.Int64("audit-log-bytes", server.DefaultAuditLogBytes, "size at which another file is begun")
 	f.Int("audit-log-keep", server.DefaultAuditLogKeep, "how many older ones stay")
 	f.Int64("history-bytes", server.DefaultHistoryBytes, "changes kept for resuming watches")
-	f.Int64("memory-bytes", server.DefaultMemoryBytes, "resident memory that admission defends")
+	f.Int64("memory-limit", 0, "resident memory, in bytes, that admission defends (default three quarters of what the control group or the machine has)")
 	f.Int("max-connections", server.DefaultMaxConnections, "connections accepted at once, by each listener")
 	f.Duration("grace", server.DefaultGrace, "how much longer than a ttl the leader waits")
 	f.Float64("drift", server.DefaultDrift, "clocks run at rates within ± this share of each other")
@@ -168,7 +168,7 @@ func serverConfig(c *cobra.Command, logger *slog.Logger) (server.Config, error) 
 	cfg.SnapshotBytes, _ = f.GetInt64("snapshot-bytes")
 	cfg.DiskReserve, _ = f.GetInt64("disk-reserve-bytes")
 	cfg.HistoryBytes, _ = f.GetInt64("history-bytes")
-	cfg.MemoryBytes, _ = f.GetInt64("memory-bytes")
+	cfg.MemoryLimit, _ = f.GetInt64("memory-limit")
 	cfg.MaxConnections, _ = f.GetInt("max-connections")
 	cfg.AuditLog = text(c, "audit-log")
 	cfg.AuditLogBytes, _ = f.GetInt64("audit-log-bytes")
@@ -303,10 +303,10 @@ func reloadSettings(c *cobra.Command, env *environment, logger *slog.Logger, lev
 	}
 	var limits server.Limits
 	limits.MaxConnections, _ = c.Flags().GetInt("max-connections")
-	limits.MemoryBytes, _ = c.Flags().GetInt64("memory-bytes")
+	limits.MemoryLimit, _ = c.Flags().GetInt64("memory-limit")
 	if err := setLimits(limits); err != nil {
 		logger.Warn("limits not changed", "cause", err)
-		stale = append(stale, "--max-connections and --memory-bytes")
+		stale = append(stale, "--max-connections and --memory-limit")
 	}
 	return stale
 }

@@ -87,7 +87,7 @@ func TestSettingsAreResolvedAnew(t *testing.T) {
 		limits = l
 		return nil
 	}
-	const wrongLimits = "--max-connections and --memory-bytes"
+	const wrongLimits = "--max-connections and --memory-limit"
 	for _, step := range []struct {
 		text  string
 		want  slog.Level

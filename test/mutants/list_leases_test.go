@@ -212,7 +212,7 @@ var ofLeases = []mutant{
 	{
 		name: "entries that a snapshot covers are kept without a bound on their bytes", guarantee: "G39",
 		file: "node/memlog.go", pkg: "./node", test: "^TestG39_TailIsBoundedInBytes$",
-		search:  " > tail || bytes > maxTailBytes {",
+		search:  " > tail || bytes > MaxTailBytes {",
 		replace: " > tail {",
 	},
 }

@@ -1,0 +1,48 @@
+package server
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/core/parts"
+	"github.com/incumbent-dev/incumbent/node"
+	"github.com/incumbent-dev/incumbent/park"
+	"github.com/incumbent-dev/incumbent/watch"
+)
+
+// consumer is what takes memory beside the state itself, and has a bound in bytes.
+type consumer struct {
+	name    string
+	bound   int64
+	setting string // that changes the bound; "": none does
+	used    func() int64
+}
+
+// consumers are all of them.
+func (s *Server) consumers() []consumer {
+	return []consumer{
+		{"watch history", s.cfg.HistoryBytes, "--history-bytes", func() int64 { return s.engine.Hub().Stats().HistoryBytes }},
+		{"log in memory", s.cfg.SnapshotBytes + node.MaxTailBytes, "--snapshot-bytes", func() int64 { return s.node.Status().EntryBytes }},
+		{"proposals waiting, bytes", node.MaxInboxBytes, "", func() int64 { return int64(s.node.Status().WaitingBytes) }},
+		{"large commands waiting", parts.MaxBytes, "", s.engine.LargeBytes},
+		{"unread and unsent of connections", park.DefaultMaxHeldBytes, "", func() int64 { return s.park.Stats().HeldBytes }},
+		{"results of shared reads kept", watch.DefaultIdleQueryBytes, "", s.engine.Queries().IdleBytes},
+	}
+}
+
+// registerConsumers exports what each takes.
+func (s *Server) registerConsumers() {
+	for _, c := range s.consumers() {
+		labels := prometheus.Labels{"consumer": c.name}
+		s.metrics.gauge("incumbent_memory_consumer_bytes", "Memory taken beside the state, by what takes it.", labels, func() float64 { return float64(c.used()) })
+		s.metrics.gauge("incumbent_memory_consumer_limit_bytes", "How much that may be.", labels, func() float64 { return float64(c.bound) })
+	}
+}
+
+// consumerLimits are they for status.
+func (s *Server) consumerLimits() (out []*apiv1.Limit) {
+	for _, c := range s.consumers() {
+		out = append(out, &apiv1.Limit{Name: c.name, Unit: "bytes", Value: uint64(c.bound), Used: uint64(max(0, c.used())), Setting: c.setting})
+	}
+	return out
+}

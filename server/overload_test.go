@@ -1,0 +1,87 @@
+package server
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/incumbent-dev/incumbent/admit"
+)
+
+// The beginning and the end of an overload are events, with what was refused between; in
+// it status has a sentence and the log a line a second, whatever the number of refusals.
+func TestG41_AnOverloadIsToldOnceASecond(t *testing.T) {
+	now := time.Unix(0, 0)
+	var lines strings.Builder
+	tl := newTimeline(func() time.Time { return now })
+	o := overload{events: tl, log: slog.New(slog.NewTextHandler(&lines, nil))}
+	var stats [admit.NumLanes]admit.LaneStats
+	for l := range stats {
+		stats[l].Lane = admit.Lane(l)
+	}
+	look := func(mode admit.Mode) { o.look(now, stats, mode, 1, 2); now = now.Add(time.Second) }
+	events := func() (out []string) {
+		list, _, _ := tl.after(0, 100)
+		for _, e := range list {
+			out = append(out, e.What+": "+e.Detail)
+		}
+		return out
+	}
+
+	stats[admit.Claims].Refused[admit.Late] = 7 // a client's deadline, no overload
+	look(admit.Enforce)
+	if len(events()) != 0 || lines.Len() != 0 || o.warnings() != nil {
+		t.Fatalf("without an overload: %v, %s, %v", events(), lines.String(), o.warnings())
+	}
+	for range 3 {
+		stats[admit.Logins].Refused[admit.Order] += 10
+		stats[admit.Claims].Refused[admit.Delay] += 1000
+		look(admit.Enforce)
+	}
+	if n := strings.Count(lines.String(), "\n"); n != 3 {
+		t.Errorf("%d lines in 3 seconds:\n%s", n, lines.String())
+	}
+	if w := o.warnings(); len(w) != 1 || w[0] != "logins, claims are refused: they wait too long, 3030 requests in 2s" {
+		t.Errorf("status says %q", w)
+	}
+	for range 6 {
+		look(admit.Enforce)
+	}
+	want := []string{"overload: logins, claims are refused: they wait too long", "overload over: after 3s, 3030 requests refused"}
+	if got := events(); len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
+		t.Errorf("events %q, want %q", got, want)
+	}
+	if o.warnings() != nil {
+		t.Errorf("after it: %q", o.warnings())
+	}
+	stats[admit.Claims].Refused[admit.Memory]++
+	look(admit.Observe)
+	if w := o.warnings(); len(w) != 1 || !strings.Contains(w[0], "claims would be refused: memory is short") {
+		t.Errorf("observed: %q", w)
+	}
+}
+
+func TestG39_TheDefaultLimitIsThreeQuartersOfWhatThereIs(t *testing.T) {
+	meminfo := func(kib string) *fstest.MapFile {
+		return &fstest.MapFile{Data: []byte("MemTotal:  " + kib + " kB\nMemFree: 1 kB\n")}
+	}
+	text := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
+	for name, tt := range map[string]struct {
+		root fstest.MapFS
+		want int64
+	}{
+		"nothing is known":         {fstest.MapFS{}, memoryUnknown},
+		"the machine's":            {fstest.MapFS{"proc/meminfo": meminfo("4194304")}, 3 << 30},
+		"a group without a limit":  {fstest.MapFS{"proc/meminfo": meminfo("4194304"), "sys/fs/cgroup/memory.max": text("max\n")}, 3 << 30},
+		"a container's":            {fstest.MapFS{"proc/meminfo": meminfo("4194304"), "sys/fs/cgroup/memory.max": text("1073741824\n")}, 768 << 20},
+		"of version 1, and none":   {fstest.MapFS{"proc/meminfo": meminfo("4194304"), "sys/fs/cgroup/memory/memory.limit_in_bytes": text("9223372036854771712\n")}, 3 << 30},
+		"of a group above its own": {fstest.MapFS{"proc/self/cgroup": text("0::/a.slice/b.service\n"), "sys/fs/cgroup/a.slice/memory.max": text("2147483648\n"), "sys/fs/cgroup/a.slice/b.service/memory.max": text("max\n")}, 1536 << 20},
+		"very little":              {fstest.MapFS{"proc/meminfo": meminfo("1024")}, minMemoryLimit},
+	} {
+		if got := defaultMemoryLimit(tt.root); got != tt.want {
+			t.Errorf("%s: %d, want %d", name, got, tt.want)
+		}
+	}
+}
