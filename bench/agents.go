@@ -3,12 +3,16 @@ package bench
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 )
 
 // A fleet of agents of a control plane: each is alive by its session, follows the url
@@ -300,7 +304,7 @@ func (f *agentFleet) restarts(ctx context.Context) error {
 		for i := range n {
 			f.setPhase("restart of member %d", i+1)
 			began, before := f.now(), f.attaches.Load()
-			if err := restartMember(ctx, members, i); err != nil {
+			if err := f.restartMember(ctx, members, i); err != nil {
 				return err
 			}
 			if err := sleep(ctx, agentLull); err != nil {
@@ -351,11 +355,24 @@ func (f *agentFleet) restarts(ctx context.Context) error {
 	return nil
 }
 
-func restartMember(ctx context.Context, members Members, i int) error {
+// restartMember returns once the member serves again, so that never two are away.
+func (f *agentFleet) restartMember(ctx context.Context, members Members, i int) error {
 	if err := members.Kill(i, syscall.SIGTERM); err != nil {
 		return err
 	}
-	return members.Start(ctx, i, Start{})
+	if err := members.Start(ctx, i, Start{}); err != nil {
+		return err
+	}
+	for began := f.now(); f.now()-began < agentPatience; {
+		res, err := f.clients[i].Cluster().Members(ctx, connect.NewRequest(&apiv1.MembersRequest{}))
+		if err == nil && slices.ContainsFunc(res.Msg.Members, func(m *apiv1.Member) bool { return m.Self && m.Ready }) {
+			return nil
+		}
+		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return incumbent.Errorf(incumbent.Unavailable, "member %d did not serve again within %v", i+1, agentPatience)
 }
 
 // noteDisk notes what the servers have written, where that can be seen.
