@@ -26,7 +26,7 @@ var playedValues = [][]byte{nil, []byte("v"), []byte("w"), bytes.Repeat([]byte{0
 
 // keys makes one call about keys and judges its answer.
 func (p *unaryPlayer) keys(ctx context.Context, d dice, k *caller, c *call) {
-	switch d.IntN(10) {
+	switch d.IntN(12) {
 	case 0, 1, 2:
 		in := d.put()
 		out, e, ok := do(ctx, c, k.m, k.keys.Put, in)
@@ -51,6 +51,10 @@ func (p *unaryPlayer) keys(ctx context.Context, d dice, k *caller, c *call) {
 		in := d.listKeys()
 		out, e, ok := do(ctx, c, k.m, k.keys.List, in)
 		c.answeredList(in, out, e, ok)
+	case 9, 10:
+		in := d.txn()
+		out, e, ok := do(ctx, c, k.m, k.txns.Txn, in)
+		c.answeredTxn(in, out, e, ok)
 	default:
 		p.invalidKeys(ctx, d, k, c)
 	}
@@ -118,7 +122,9 @@ func (d dice) listKeys() *pb.ListKeysRequest {
 
 // keyFrame makes a frame about keys.
 func (d dice) keyFrame(f *pb.ClientFrame) {
-	switch d.IntN(9) {
+	switch d.IntN(11) {
+	case 9, 10:
+		f.Request = &pb.ClientFrame_Txn{Txn: d.txn()}
 	case 0, 1, 2:
 		f.Request = &pb.ClientFrame_Put{Put: d.put()}
 	case 3:
@@ -154,6 +160,8 @@ func (c *call) keyAnswer(in *pb.ClientFrame, f *pb.ServerFrame) bool {
 		c.answeredGet(r.GetKey, f.GetGetKey(), f.Error, true)
 	case *pb.ClientFrame_ListKeys:
 		c.answeredList(r.ListKeys, f.GetListKeys(), f.Error, true)
+	case *pb.ClientFrame_Txn:
+		c.answeredTxn(r.Txn, f.GetTxn(), f.Error, true)
 	default:
 		return false
 	}

@@ -23,6 +23,7 @@ type caller struct {
 	sessions incumbentv1connect.SessionServiceClient
 	cluster  incumbentv1connect.ClusterServiceClient
 	keys     incumbentv1connect.KeyValueServiceClient
+	txns     incumbentv1connect.TransactionServiceClient
 }
 
 // callersOf returns a caller for each member and form. They share connections.
@@ -53,6 +54,7 @@ func callersOf(c *processes) (out [][]*caller, closeAll func()) {
 				sessions: incumbentv1connect.NewSessionServiceClient(over, m.URL, f.options...),
 				cluster:  incumbentv1connect.NewClusterServiceClient(over, m.URL, f.options...),
 				keys:     incumbentv1connect.NewKeyValueServiceClient(over, m.URL, f.options...),
+				txns:     incumbentv1connect.NewTransactionServiceClient(over, m.URL, f.options...),
 			})
 		}
 		out = append(out, all)
