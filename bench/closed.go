@@ -45,6 +45,8 @@ type closedOp struct {
 	batches bool
 	// consul: what it does over Consul's protocol. It has nothing else then.
 	consul *consulOp
+	// ovn: the same over the protocol of Open vSwitch's databases.
+	ovn *ovnOp
 }
 
 var closedOps = map[string]*closedOp{
@@ -72,7 +74,10 @@ var closedOps = map[string]*closedOp{
 	"consul-lock":           {ops: []string{"acquire", "release"}, consul: &consulOp{calls: []consulCall{(*consulCaller).acquire, (*consulCaller).release}, setup: (*consulCaller).open}},
 	"consul-contended":      {ops: []string{"refused"}, consul: &consulOp{calls: []consulCall{(*consulCaller).contend}, setup: (*consulCaller).holdFirst}},
 	"consul-register":       {ops: []string{"register"}, consul: &consulOp{calls: []consulCall{(*consulCaller).register}}},
-	"consul-ttl-pass":       {ops: []string{"pass"}, consul: &consulOp{calls: []consulCall{(*consulCaller).pass}, setup: (*consulCaller).registerTTL}},
+	"ovn-bind":              {ops: []string{"bind"}, ovn: &ovnOp{loop: bindPorts}},
+	"ovn-count":             {ops: []string{"commit"}, ovn: &ovnOp{loop: count, bound: true, judge: judgeCounts}},
+
+	"consul-ttl-pass": {ops: []string{"pass"}, consul: &consulOp{calls: []consulCall{(*consulCaller).pass}, setup: (*consulCaller).registerTTL}},
 }
 
 // worker has one request under way.
@@ -140,6 +145,9 @@ func playClosed(ctx context.Context, r *run) error {
 	op := closedOps[cfg.Op]
 	if op.consul != nil {
 		return playConsulClosed(ctx, r, op)
+	}
+	if op.ovn != nil {
+		return playOVNClosed(ctx, r, op)
 	}
 	if op.call != nil {
 		return playKeys(ctx, r, op)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -109,7 +110,7 @@ func (r *run) leads(ctx context.Context) (int, error) {
 	}
 	for {
 		var lead int
-		if peer, ok := r.cluster.(*consulPeer); ok {
+		if peer, ok := r.cluster.(interface{ leader(context.Context) int }); ok {
 			lead = peer.leader(ctx)
 		} else if len(r.clients) > 0 {
 			st, err := statusOf(ctx, r.clients[0])
@@ -126,6 +127,23 @@ func (r *run) leads(ctx context.Context) (int, error) {
 		if err := sleep(ctx, localEvery); err != nil {
 			return 0, err
 		}
+	}
+}
+
+// killLeader kills the member that leads; noted is called just before.
+func (r *run) killLeader(ctx context.Context, noted func()) {
+	servers, ok := r.cluster.(interface {
+		Kill(i int, sig syscall.Signal) error
+	})
+	lead, err := r.leads(ctx)
+	if !ok || err != nil {
+		r.check.Violate("the leader could not be killed: it needs servers that this run starts (%v)", err)
+		return
+	}
+	r.setPhase("leader killed")
+	noted()
+	if err := servers.Kill(lead, syscall.SIGKILL); err != nil {
+		r.check.Violate("the leader could not be killed: %v", err)
 	}
 }
 

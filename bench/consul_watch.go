@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -157,7 +156,7 @@ func (w *consulWatch) measureStep(ctx context.Context) func() {
 	if after := time.Duration(w.how.Kill); after > 0 {
 		killing.Go(func() {
 			if sleep(ctx, after) == nil {
-				w.killLeader(ctx)
+				w.killLeader(ctx, func() { w.killed.Store(int64(w.now())) })
 			}
 		})
 	}
@@ -190,23 +189,6 @@ func (w *consulWatch) measureStep(ctx context.Context) func() {
 		if w.home >= 0 && len(each) > 1 {
 			w.fact("cores_of_leader", (w.meter.read()[w.home].CPU-each[w.home].CPU).Seconds()/took)
 		}
-	}
-}
-
-// killLeader kills the member that leads.
-func (w *consulWatch) killLeader(ctx context.Context) {
-	servers, ok := w.cluster.(interface {
-		Kill(i int, sig syscall.Signal) error
-	})
-	lead, err := w.leads(ctx)
-	if !ok || err != nil {
-		w.check.Violate("the leader could not be killed: it needs servers that this run starts (%v)", err)
-		return
-	}
-	w.setPhase("leader killed")
-	w.killed.Store(int64(w.now()))
-	if err := servers.Kill(lead, syscall.SIGKILL); err != nil {
-		w.check.Violate("the leader could not be killed: %v", err)
 	}
 }
 

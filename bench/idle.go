@@ -12,6 +12,9 @@ func playIdle(ctx context.Context, r *run) error {
 	if r.sc.Door == doorConsul {
 		return playConsulIdle(ctx, r)
 	}
+	if r.sc.Door == doorOVSDB {
+		return playOVNIdle(ctx, r)
+	}
 	base := r.rss()
 	f := newFleet(ctx, r)
 	f.idle = true

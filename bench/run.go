@@ -38,8 +38,8 @@ type Options struct {
 	// LaunchBare starts a server that answers each request over HTTP with the same
 	// bytes, for what Consul's protocol is compared with.
 	LaunchBare func(ctx context.Context, answer []byte) (Cluster, error)
-	// Peer is the system that is driven instead: consul, which speaks the protocol of
-	// our door of that name. LaunchPeer starts its servers; without, Targets are its. The
+	// Peer is the system that is driven instead: consul or ovsdb, which speaks the
+	// protocol of our door of that name. LaunchPeer starts its servers; without, Targets are its. The
 	// scenario's thresholds are goals of Incumbent's and judge no peer.
 	Peer       string
 	LaunchPeer func(ctx context.Context, what Launch) (Cluster, error)
@@ -65,6 +65,9 @@ type Launch struct {
 	Juju string
 	// Consul: a door that speaks Consul's protocol is opened.
 	Consul bool
+	// OVSDB is the schema of a database that a door for clients of Open vSwitch's
+	// databases has; nil: none is opened.
+	OVSDB []byte
 	// Cuts: members must be able to be cut off from one another.
 	Cuts bool
 }
@@ -171,6 +174,7 @@ var plays = map[string]func(context.Context, *run) error{
 	"ladder":    playLadder,
 	"avalanche": playAvalanche,
 	"idle":      playIdle,
+	"resync":    playOVNResync,
 	"closed":    playClosed,
 
 	"handshakes": playHandshakes,
@@ -189,7 +193,7 @@ func Run(ctx context.Context, opts Options) (*Summary, error) {
 	r := newRun(sc, opts)
 	r.versions = map[string]string{"incumbent": opts.Version}
 	if opts.Peer != "" {
-		if opts.Peer != doorConsul || !sc.consul() {
+		if (opts.Peer != doorConsul || !sc.consul()) && (opts.Peer != doorOVSDB || !sc.ovsdb()) {
 			return nil, incumbent.Errorf(incumbent.Invalid, "%s does not play scenario %s", opts.Peer, sc.Name)
 		}
 		sc.Thresholds = nil
@@ -256,7 +260,13 @@ func (r *run) connect(ctx context.Context) error {
 	}
 	r.urls, r.credential = urls, cfg.Credential
 	if r.opts.Peer != "" {
-		r.versions = map[string]string{r.opts.Peer: consulVersion(ctx, urls[0])}
+		version := ""
+		if r.opts.Peer == doorOVSDB {
+			version = ovsdbVersion(ctx, r.cluster)
+		} else {
+			version = consulVersion(ctx, urls[0])
+		}
+		r.versions = map[string]string{r.opts.Peer: version}
 		return nil
 	}
 	for _, u := range urls {
@@ -283,6 +293,9 @@ func (r *run) launch(ctx context.Context) (Cluster, error) {
 		return nil, incumbent.Errorf(incumbent.Invalid, "no target").WithHint("give --target URL or --members local:1")
 	}
 	what := Launch{Members: max(1, r.opts.Members), Learners: r.opts.Learners, TLS: r.opts.TLS, Args: r.sc.Server, Consul: r.sc.consul(), Cuts: r.sc.cuts()}
+	if r.sc.ovsdb() {
+		what.OVSDB = ovnSchema
+	}
 	if r.sc.Door == doorJuju {
 		if r.opts.JujuPassword == "" {
 			r.opts.JujuPassword = rand.Text()

@@ -57,11 +57,11 @@ const (
 type Scenario struct {
 	Name        string `yaml:"name"`
 	Description string `yaml:"description"`
-	// Play is the kind of run: ladder, avalanche, idle, closed, handshakes, watch, agents.
+	// Play is the kind of run: ladder, avalanche, idle, closed, handshakes, watch, agents, resync.
 	Play string `yaml:"play"`
 	// Door is whose protocol is spoken: native; of a ladder also juju, where each agent
-	// has a connection of its own; of idle and watch also consul, and of closed loops the
-	// operation says. It brings the preset of its name.
+	// has a connection of its own; of idle and watch also consul, of idle and resync ovsdb,
+	// and of closed loops the operation says. It brings the preset of its name.
 	Door string `yaml:"door,omitempty"`
 	// Workers is how many processes Juju's agents are spread over at least; 0: as
 	// few as may open their connections.
@@ -95,6 +95,8 @@ type Scenario struct {
 	Bare *Closed `yaml:"bare,omitempty"`
 	// Catalog is what is registered and watched over Consul's protocol.
 	Catalog *Catalog `yaml:"catalog,omitempty"`
+	// Ports is what a database holds over the protocol of Open vSwitch's databases.
+	Ports *Ports `yaml:"ports,omitempty"`
 	// Settle is how long to wait before the last measurement (idle, avalanche), or for
 	// what is on its way then at most (watch).
 	Settle Duration `yaml:"settle,omitempty"`
@@ -115,7 +117,7 @@ type Stage struct {
 // Closed is a closed loop: each worker waits for its answer before it asks again. Of
 // the play watch the workers are watchers, and the rate is that of changes.
 type Closed struct {
-	Op       string   `yaml:"op,omitempty"` // extend, claim, create, session, refuse, turn, echo; of keys: kv-put, kv-get, kv-get-stale, kv-create, txn, txn-guarded; over the protocol of Consul: consul-put and so on
+	Op       string   `yaml:"op,omitempty"` // extend, claim, create, session, refuse, turn, echo; of keys: kv-put, kv-get, kv-get-stale, kv-create, txn, txn-guarded; over the protocol of Consul: consul-put and so on; over that of Open vSwitch's databases: ovn-bind, ovn-count
 	Workers  int      `yaml:"workers"`
 	Streams  int      `yaml:"streams,omitempty"` // workers share so many; 0: a stream each
 	Calls    bool     `yaml:"calls,omitempty"`   // of keys: by unary calls, a connection each, instead of streams
@@ -316,8 +318,10 @@ func (sc *Scenario) validate() error {
 	switch {
 	case plays[sc.Play] == nil:
 		return fmt.Errorf("play %q is none of %s", sc.Play, strings.Join(sortedKeys(plays), ", "))
-	case sc.Door != "" && sc.Door != "native" && (sc.Door != doorJuju || sc.Play != "ladder") && (sc.Door != doorConsul || sc.Play != "idle" && sc.Play != "watch"):
-		return fmt.Errorf("door %q: a ladder speaks native or juju, and idle and watch native or consul", sc.Door)
+	case sc.Door != "" && sc.Door != "native" && (sc.Door != doorJuju || sc.Play != "ladder") && (sc.Door != doorConsul || sc.Play != "idle" && sc.Play != "watch") && (sc.Door != doorOVSDB || sc.Play != "idle" && sc.Play != "resync"):
+		return fmt.Errorf("door %q: a ladder speaks native or juju, watch native or consul, resync ovsdb, and idle native, consul or ovsdb", sc.Door)
+	case sc.Play == "resync" && sc.Door != doorOVSDB:
+		return fmt.Errorf("play resync is for the door ovsdb")
 	case sc.Workers < 0 || sc.Workers > maxWorkers:
 		return fmt.Errorf("workers is %d; it must be 0 to %d", sc.Workers, maxWorkers)
 	case sc.Connections != "" && sc.Connections != "shared" && sc.Connections != "own":
@@ -340,6 +344,9 @@ func (sc *Scenario) validate() error {
 	if err := sc.validateConsul(); err != nil {
 		return err
 	}
+	if err := sc.validateOVN(); err != nil {
+		return err
+	}
 	if sc.Play == "agents" {
 		return sc.validateAgents()
 	}
@@ -360,7 +367,7 @@ func (sc *Scenario) validate() error {
 			return fmt.Errorf("bare: %w", err)
 		}
 	}
-	if len(sc.Stages) > 0 && sc.Door == doorConsul { // polls have no lease
+	if len(sc.Stages) > 0 && (sc.Door == doorConsul || sc.Door == doorOVSDB) { // they hold no leases
 		return sc.validateStages()
 	}
 	if err := incumbent.ValidateTTL(time.Duration(sc.TTL)); err != nil {
@@ -419,7 +426,7 @@ func (c *Closed) validate() error {
 		return fmt.Errorf("closed.rate is %v; it must be 0, or %v to %d", c.Rate, minPerSecond, maxPerSecond)
 	case closedOps[c.Op].turns && (c.Batch > 1 || c.Rate > 0):
 		return fmt.Errorf("closed.op turn: a candidate has one request under way, in closed loop")
-	case closedOps[c.Op].consul != nil && (c.Batch > 1 || c.Streams > 0 || c.Calls || c.Rate > 0 || c.Beside != nil || c.Stock != nil):
+	case (closedOps[c.Op].consul != nil || closedOps[c.Op].ovn != nil) && (c.Batch > 1 || c.Streams > 0 || c.Calls || c.Rate > 0 || c.Beside != nil || c.Stock != nil):
 		return fmt.Errorf("closed.op %s: a worker has a connection, with one request under way, in closed loop", c.Op)
 	case closedOps[c.Op].call != nil && (c.Batch > 1 && !closedOps[c.Op].batches || c.Rate > 0 || c.Beside != nil || c.Stock != nil):
 		return fmt.Errorf("closed.op %s: a worker has one call under way, in closed loop", c.Op)

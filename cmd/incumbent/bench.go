@@ -135,15 +135,15 @@ Consul's protocol drive Consul instead, from a program that is on the path or th
 	f.String("log-format", "", "juju: print Juju's own lines instead of progress")
 	f.String("juju-agent", "", "tag that Juju's agents log in as (default: each as itself)")
 	f.String("juju-password", "", "password they log in with, at servers that --target names")
-	f.String("peer", "", "drive another system: etcd or consul")
-	f.String("peer-binary", "", "its program, of consul (default: the one on the path)")
+	f.String("peer", "", "drive another system: etcd, consul or ovsdb")
+	f.String("peer-binary", "", "its program, of consul or ovsdb (default: the one on the path)")
 	f.String("echo", "", "URL of a bare echo ('incumbent bench echo'), for the scenario echo (default: one is started)")
 	addOutput(c)
 	return c
 }
 
 func runBench(c *cobra.Command, env *environment, scenario string) error {
-	if peer := text(c, "peer"); peer != "" && peer != consulPeer {
+	if peer := text(c, "peer"); peer != "" && peer != consulPeer && peer != ovsdbPeer {
 		return runPeer(c, env, scenario, peer)
 	}
 	form, err := outputForm(c)
@@ -182,7 +182,7 @@ func runBench(c *cobra.Command, env *environment, scenario string) error {
 	}
 	opts.LaunchEcho, opts.LaunchBare, opts.Peer = launchEcho, launchBare, text(c, "peer")
 	opts.LaunchPeer = func(ctx context.Context, what bench.Launch) (bench.Cluster, error) {
-		return launchConsul(ctx, dataDir, text(c, "peer-binary"), what)
+		return launchDoorPeer(ctx, dataDir, text(c, "peer"), text(c, "peer-binary"), what)
 	}
 	summary, err := bench.Run(c.Context(), opts)
 	if err != nil {

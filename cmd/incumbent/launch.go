@@ -45,6 +45,13 @@ func launchServers(ctx context.Context, dataDir string, what bench.Launch) (benc
 		if what.Consul {
 			args = append([]string{"--consul-listen", "127.0.0.1:0"}, args...)
 		}
+		if what.OVSDB != nil {
+			schema, err := bench.WriteSchema(dir, what.OVSDB)
+			if err != nil {
+				return nil, err
+			}
+			args = append([]string{"--ovsdb-listen", "127.0.0.1:0", "--ovsdb-schema", schema}, args...)
+		}
 		return launchServer(ctx, dir, what.TLS, args)
 	}
 	self, err := os.Executable()
@@ -99,15 +106,21 @@ func launchBare(ctx context.Context, answer []byte) (bench.Cluster, error) {
 	return launch(ctx, dir, false, "", []string{"bench", "bare", "--listen", "127.0.0.1:0", "--answer", file})
 }
 
-// consulPeer is the other system that this program drives itself: it speaks the
-// protocol of one of our doors.
-const consulPeer = "consul"
+// Other systems that this program drives itself: each speaks the protocol of one of our
+// doors.
+const (
+	consulPeer = "consul"
+	ovsdbPeer  = "ovsdb"
+)
 
-// launchConsul starts servers of Consul.
-func launchConsul(ctx context.Context, dataDir, binary string, what bench.Launch) (bench.Cluster, error) {
+// launchDoorPeer starts servers of such a system.
+func launchDoorPeer(ctx context.Context, dataDir, peer, binary string, what bench.Launch) (bench.Cluster, error) {
 	dir, err := os.MkdirTemp(dataDir, "incumbent-bench-")
 	if err != nil {
 		return nil, err
+	}
+	if peer == ovsdbPeer {
+		return bench.StartOVSDB(ctx, bench.OVSDBConfig{Binary: binary, Dir: dir, Members: what.Members})
 	}
 	return bench.StartConsul(ctx, bench.ConsulConfig{Binary: binary, Dir: dir, Members: what.Members})
 }

@@ -1,0 +1,110 @@
+package bench
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+func TestEndOfAnObjectInPieces(t *testing.T) {
+	for _, object := range []string{
+		`{}`, `{"a":{"b":[{}]}}`, `{"a":"}{"}`, `{"a":"\"}"}`, `{"a":"\\"}`, `{"long":"` + strings.Repeat("{", 100) + `\\\"}"}`,
+	} {
+		for cut := range len(object) + 1 {
+			var e jsonEnd
+			whole := object + `{"next":1}`
+			end := e.find([]byte(whole[:cut]))
+			if end < 0 {
+				if rest := e.find([]byte(whole[cut:])); rest >= 0 {
+					end = cut + rest
+				}
+			}
+			if end != len(object) {
+				t.Fatalf("%s, cut at %d: ends at %d, want %d", object, cut, end, len(object))
+			}
+		}
+	}
+}
+
+// ovnServer answers what a test says, request by request.
+func ovnServer(t *testing.T, answers ...string) *ovnConn {
+	t.Helper()
+	near, far := net.Pipe()
+	t.Cleanup(func() { near.Close(); far.Close() })
+	go func() {
+		requests := json.NewDecoder(far)
+		for _, a := range answers {
+			var asked map[string]json.RawMessage
+			if requests.Decode(&asked) != nil {
+				return
+			}
+			for part := range strings.SplitSeq(a, "|") { // a write of its own each
+				if _, err := fmt.Fprint(far, part); err != nil {
+					return
+				}
+			}
+		}
+	}()
+	return &ovnConn{conn: near, buf: make([]byte, 8)}
+}
+
+func TestAnswersOfADatabase(t *testing.T) {
+	c := ovnServer(t,
+		`{"id":null,"method":"update2","params":[null,{}]}{"method":"echo","id":"echo","params":[]}`,
+		// what it said to the echo, in the order of names that the original writes
+		`{"error":null,"id":1,"result":[{"count":|1}]}`,
+		`{"id":2,"error":{"error":"unknown database"},"result":null}`,
+		`{"id":3,"error":null,"result":[{"error":"timed out","details":"x"}]}`,
+		`{"id":4,"error":null,"result":[true,"0b5c6f1e-0000-0000-0000-000000000001",{"Port_Binding":{"a":{},"b":{}}}]}`,
+		`{"id":7,"error":null,"result":[]}`,
+	)
+	results, err := c.transact(`{}`)
+	if err != nil || len(results) != 1 || results[0].Count != 1 || c.updates != 1 {
+		t.Fatalf("%+v, %v, after %d updates", results, err, c.updates)
+	}
+	for _, want := range []string{"unknown database", "timed out: x"} {
+		_, refused := errors.AsType[refusedCall](second(c.transact(`{}`)))
+		if !refused {
+			t.Errorf("no refusal that says %q", want)
+		}
+	}
+	seen, err := c.monitor(`{}`, "")
+	if err != nil || !seen.found || seen.last != "0b5c6f1e-0000-0000-0000-000000000001" {
+		t.Fatalf("%+v, %v", seen, err)
+	}
+	if n, err := seen.rows(); n != 2 || err != nil {
+		t.Errorf("%d rows, %v", n, err)
+	}
+	if _, err := c.transact(`{}`); incumbent.KindOf(err) != incumbent.Corrupt {
+		t.Errorf("the answer to another request: %v", err)
+	}
+}
+
+func second[A any](_ A, err error) error { return err }
+
+func TestScenariosOfDatabasesRefuse(t *testing.T) {
+	for _, c := range []struct{ scenario, key, value, want string }{
+		{"ovn-ports", "ports.count", "0", "ports.count must be"},
+		{"ovn-ports", "ports.count", "200", "must not be below closed.workers"},
+		{"ovn-ports", "ports.at", "nowhere", "is neither leader nor follower"},
+		{"ovn-ports", "ports.kill", "1h", "before closed.duration is over"},
+		{"ovn-ports", "closed.streams", "3", "one request under way"},
+		{"ovn-idle", "ports", "null", "which needs them"},
+		{"kv-put", "ports", "{count: 1}", "are for the door ovsdb"},
+		{"ovn-resync", "door", "native", "play resync is for the door ovsdb"},
+	} {
+		if _, err := Load(c.scenario, map[string]string{c.key: c.value}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s with %s=%s: %v, want %q", c.scenario, c.key, c.value, err, c.want)
+		}
+	}
+	for _, o := range []Options{{Scenario: "ovn-ports", Peer: "consul"}, {Scenario: "kv-put", Peer: "ovsdb"}, {Scenario: "ovn-ports", Peer: "ovsdb"}} {
+		if _, err := Run(t.Context(), o); incumbent.KindOf(err) != incumbent.Invalid {
+			t.Errorf("%s on %s: %v", o.Scenario, o.Peer, err)
+		}
+	}
+}
