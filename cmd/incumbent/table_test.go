@@ -42,6 +42,7 @@ func TestTablesFromTheCommandLine(t *testing.T) {
 	s := openServer(t)
 	schema := writeFile(t, "pets.ovsschema", petsSchema)
 	later := writeFile(t, "later.ovsschema", strings.Replace(petsSchema, `"age"`, `"tail":{"type":"boolean"},"age"`, 1))
+	insert := writeFile(t, "insert", `[{"op":"insert","table":"Pet","row":{"name":"cat","age":3,"ids":["map",[["k","v"]]]}}]`)
 	runTableSteps(t, s.URL(), []tableStep{
 		{args: []string{"ls"}, out: "DATABASE  SCHEMA  TABLES  ROWS  BYTES\n"},
 		{args: []string{"schema", "get", "Pets"}, code: exitHeld, err: "there is no database"},
@@ -57,6 +58,13 @@ func TestTablesFromTheCommandLine(t *testing.T) {
 		{args: []string{"query", "Pets", "Pet", "--columns", "name,age"}, out: "NAME  AGE\n"},
 		{args: []string{"get", "Pets", "Pet", "--where", "name==cat"}, code: exitHeld, err: "no such row"},
 		{args: []string{"get", "Pets", "Pet"}, code: exitUsage, err: "say which row"},
+		{args: []string{"txn", "Pets", insert}, out: `[{"uuid":["uuid","`},
+		{args: []string{"txn", "Pets", insert}, code: exitConflict, out: `"error":"constraint violation"`, err: "nothing was changed"},
+		{args: []string{"txn", "Pets", schema}, code: exitUsage, err: "no list of operations"},
+		{args: []string{"get", "Pets", "Pet", "--where", "name==cat", "--columns", "name,age,ids"}, out: "cat   3    {k=v}\n"},
+		{args: []string{"query", "Pets", "Pet", "--where", "ids includes k=v", "--where", "age>=3", "--columns", "name", "-o", "jsonl"}, out: `{"name":"cat"}`},
+		{args: []string{"query", "Pets", "Pet", "--where", "ids includes k=w", "-o", "json"}, out: "[]\n"},
+		{args: []string{"watch", "Fish"}, code: exitHeld, err: "there is no database"},
 		{args: []string{"schema", "rm", "Pets"}, code: exitUsage, err: "--yes"},
 		{args: []string{"schema", "rm", "Pets", "--yes"}, out: "Pets removed"},
 		{args: []string{"ls", "-o", "json"}, out: "[]\n"},

@@ -132,3 +132,148 @@ func TestSchemas(t *testing.T) {
 		t.Errorf("dropping nothing: %v", err)
 	}
 }
+
+// A transaction that is sent again with its key takes effect once, and one that failed
+// does not seem to have succeeded.
+func TestG25_ARepeatedTransactionOnTables(t *testing.T) {
+	m := newPets(t)
+	key := &pb.Idempotency{Key: []byte("k"), BaseIndex: uint64(m.group.View().Index())}
+	const cat = `[{"op":"insert","table":"Pet","row":{"name":"cat"}},{"op":"update","table":"Pet","where":[],"row":{"age":7}}]`
+	first, err := m.transact(cat, key)
+	if err != nil || first.Failed || first.Repeated {
+		t.Fatal(first, err)
+	}
+	again, err := m.transact(cat, key)
+	if err != nil || !again.Repeated || again.Index != first.Index {
+		t.Fatal(again, err)
+	}
+	if inserted, _, _ := strings.Cut(first.Results, "},"); !strings.HasPrefix(again.Results, inserted) {
+		t.Errorf("it inserted %s, and when it is repeated %s", first.Results, again.Results)
+	}
+	if n := len(m.rows(&pb.SelectRequest{Table: "Pet"})); n != 1 {
+		t.Errorf("%d rows, want 1", n)
+	}
+	key.Key = []byte("fails")
+	if res, err := m.transact(cat, key); err != nil || !res.Failed || !strings.Contains(res.Results, "constraint violation") {
+		t.Fatal(res, err)
+	}
+	m.mustTransact(`[{"op":"delete","table":"Pet","where":[]}]`)
+	if res, err := m.transact(cat, key); kindOf(err) != incumbent.Conflict {
+		t.Errorf("one that failed, repeated: %v, %v", res, err)
+	}
+}
+
+// A wait is tried again when its database changes, and its transaction then takes effect
+// once.
+func TestATransactionWaits(t *testing.T) {
+	m := newPets(t)
+	const ops = `[{"op":"wait","table":"Pet","where":[["name","==","dog"]],"columns":["age"],"until":"==","rows":[{"age":5}]},{"op":"insert","table":"Pet","row":{"name":"cat"}}]`
+	type outcome struct {
+		res *pb.TransactResponse
+		err error
+	}
+	got := make(chan outcome, 1)
+	go func() {
+		res, err := m.transact(ops, &pb.Idempotency{Key: []byte("k"), BaseIndex: 1})
+		got <- outcome{res, err}
+	}()
+	m.mustTransact(`[{"op":"insert","table":"Pet","row":{"name":"dog","age":4}}]`)
+	m.mustTransact(`[{"op":"update","table":"Pet","where":[["name","==","dog"]],"row":{"age":5}}]`)
+	if o := <-got; o.err != nil || o.res.Failed {
+		t.Errorf("a wait that holds later: %v, %v", o.res, o.err)
+	}
+	now := strings.Replace(ops, `"op":"wait"`, `"op":"wait","timeout":0`, 1)
+	if res, err := m.transact(strings.Replace(now, `"age":5`, `"age":6`, 1), nil); err != nil || !res.Failed || !strings.Contains(res.Results, "timed out") {
+		t.Errorf("a wait without time: %v, %v", res, err)
+	}
+}
+
+func TestG15_WatchOfTables(t *testing.T) {
+	m := newPets(t)
+	m.mustTransact(`[{"op":"insert","table":"Pet","row":{"name":"cat","age":3}}]`)
+	follow := func(r *pb.WatchTablesRequest) func() *pb.WatchTablesResponse {
+		r.Database = "Pets"
+		s, err := m.tables().Watch(t.Context(), connect.NewRequest(r))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return func() *pb.WatchTablesResponse {
+			for s.Receive() {
+				if r := s.Msg(); len(r.Events) > 0 {
+					return r
+				}
+			}
+			t.Fatal(s.Err())
+			return nil
+		}
+	}
+	all, toys := follow(&pb.WatchTablesRequest{}), follow(&pb.WatchTablesRequest{Tables: []string{"Toy"}})
+	begun := all()
+	if len(begun.Events) != 2 || !begun.Snapshot || begun.Events[0].Schema == "" || !strings.Contains(begun.Events[1].Rows[0].Row, `"name":"cat"`) {
+		t.Fatalf("the beginning: %v", begun)
+	}
+	if b := toys(); len(b.Events) != 1 {
+		t.Fatalf("the beginning of another table: %v", b)
+	}
+	m.mustTransact(`[{"op":"update","table":"Pet","where":[],"row":{"age":4}}]`)
+	m.mustTransact(`[{"op":"mutate","table":"Pet","where":[],"mutations":[["toys","insert",["named-uuid","b"]]]},{"op":"insert","table":"Toy","uuid-name":"b","row":{"name":"ball"}}]`)
+	r := all().Events[0].Rows[0]
+	if !strings.Contains(r.Row, `"age":4`) || !strings.Contains(r.Previous, `"age":3`) || r.Table != "Pet" {
+		t.Errorf("a change: %v", r)
+	}
+	if e := toys().Events[0]; len(e.Rows) != 1 || e.Rows[0].Table != "Toy" || e.Rows[0].Previous != "" {
+		t.Errorf("a change of the other table: %v", e)
+	}
+	if e := follow(&pb.WatchTablesRequest{AfterIndex: begun.ProgressIndex})().Events[0]; !strings.Contains(e.Rows[0].Row, `"age":4`) {
+		t.Errorf("resumed: %v", e)
+	}
+}
+
+// What is loaded is seen at once and whole, with its uuids, or not at all.
+func TestLoadTables(t *testing.T) {
+	m := newMember(t)
+	load := func(r *pb.LoadRequest) (*pb.LoadResponse, error) {
+		r.Database = "Pets"
+		res, err := m.tables().Load(t.Context(), connect.NewRequest(r))
+		if err != nil {
+			return nil, err
+		}
+		return res.Msg, nil
+	}
+	begun, err := load(&pb.LoadRequest{Step: &pb.LoadRequest_Begin{Begin: &pb.LoadBegin{Schema: petsSchema}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := func(text string) (*pb.LoadResponse, error) {
+		return load(&pb.LoadRequest{Load: begun.Index, Step: &pb.LoadRequest_Rows{Rows: text}})
+	}
+	finish := func() error {
+		_, err := load(&pb.LoadRequest{Load: begun.Index, Step: &pb.LoadRequest_Finish{Finish: &pb.LoadFinish{}}})
+		return err
+	}
+	const cat = `{"Pet":{"00000000-0000-0000-0000-000000000001":{"name":"cat","toys":["uuid","00000000-0000-0000-0000-000000000002"]}}}`
+	for range 2 {
+		if res, err := rows(cat); err != nil || res.Rows != 1 {
+			t.Fatal(res, err)
+		}
+	}
+	if err := finish(); kindOf(err) != incumbent.Invalid {
+		t.Errorf("finished without a row that is referred to: %v", err)
+	}
+	if _, err := m.tables().GetSchema(t.Context(), connect.NewRequest(&pb.GetSchemaRequest{Database: "Pets"})); kindOf(err) != incumbent.NotFound {
+		t.Errorf("it is seen already: %v", err)
+	}
+	if _, err := rows(`{"Toy":{"x":{}}}`); kindOf(err) != incumbent.Invalid {
+		t.Errorf("a row without a uuid: %v", err)
+	}
+	if _, err := rows(`{"Toy":{"00000000-0000-0000-0000-000000000002":{"name":"ball"}}}`); err != nil {
+		t.Fatal(err)
+	}
+	if err := finish(); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.rows(&pb.SelectRequest{Table: "Toy", Columns: []string{"_uuid", "name"}}); !slices.Equal(got, []string{`{"_uuid":["uuid","00000000-0000-0000-0000-000000000002"],"name":"ball"}`}) {
+		t.Errorf("rows: %v", got)
+	}
+}

@@ -246,10 +246,15 @@ func (t *tableTxn) waits(ctx context.Context, out *table.Outcome, after incumben
 		return ctx.Err() == nil
 	}
 	defer reader.Close()
-	select {
-	case <-changed:
-		return true
-	case <-ctx.Done():
-		return false
+	for { // a reader is woken for what comes once it has pulled what is there
+		batch, err := reader.Pull(nil, 1, pullBytes)
+		if err != nil || len(batch.Events) > 0 {
+			return ctx.Err() == nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
 	}
 }
