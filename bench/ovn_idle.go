@@ -138,11 +138,11 @@ func playOVNResync(ctx context.Context, r *run) error {
 	defer func() { closeOVN(conns) }()
 	base := r.rss()
 	term := w.term(ctx)
-	open := func(op string, atOnce int, bring bool) (sum int64, err error) {
+	open := func(op string, atOnce int, bring bool) error {
 		record := r.rec.op(op)
 		var bytes, found atomic.Int64
 		began := r.now()
-		err = inParallelOf(ctx, atOnce, n, func(i int) error {
+		err := inParallelOf(ctx, atOnce, n, func(i int) error {
 			brought := ""
 			if bring {
 				brought = last[i]
@@ -168,10 +168,10 @@ func playOVNResync(ctx context.Context, r *run) error {
 		r.fact(op+" seconds", (r.now() - began).Seconds())
 		r.fact(op+" megabytes", float64(bytes.Load())/1e6)
 		r.fact(op+" found", float64(found.Load()))
-		return bytes.Load(), err
+		return err
 	}
 	r.setPhase("%d clients download", n)
-	if _, err := open("download", resyncAtOnce, false); err != nil {
+	if err := open("download", resyncAtOnce, false); err != nil {
 		return err
 	}
 	held := r.rss()
@@ -180,7 +180,7 @@ func playOVNResync(ctx context.Context, r *run) error {
 	r.setPhase("all return at once")
 	used := r.meter.cpu()
 	closeOVN(conns)
-	if _, err := open("return", n, r.sc.Ports.Resume); err != nil {
+	if err := open("return", n, r.sc.Ports.Resume); err != nil {
 		return err
 	}
 	r.fact("return cpu_seconds", (r.meter.cpu() - used).Seconds())

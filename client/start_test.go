@@ -96,7 +96,7 @@ func TestASessionGoesOnAfterARestart(t *testing.T) {
 	entry := app.Get("app/url")
 
 	stopServer(t, s)
-	s = startServer(t, cfg)
+	startServer(t, cfg)
 	mustPut(t, keys, "app/rev", "7")
 	until(t, app, func() bool { return slices.Equal(keysOf(app), []string{"app/rev=7", "app/url=1"}) })
 	if app.Get("app/url") != entry {

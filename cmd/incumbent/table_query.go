@@ -229,7 +229,7 @@ func appendPlain(b []byte, v ovs.Value) []byte {
 	case tag == "uuid":
 		return append(b, list[1].Text()...)
 	case tag == "set":
-		return appendElements(b, list[1].Elements(), "[]", func(b []byte, e ovs.Value) []byte { return appendPlain(b, e) })
+		return appendElements(b, list[1].Elements(), "[]", appendPlain)
 	case tag == "map":
 		return appendElements(b, list[1].Elements(), "{}", func(b []byte, e ovs.Value) []byte {
 			pair := e.Elements()

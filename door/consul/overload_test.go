@@ -19,8 +19,12 @@ func TestG41_ARefusalSaysWhenToComeBack(t *testing.T) {
 	session := m.open()
 	lanes.SetMemory(95, 100) // all but extensions
 	for _, tt := range []struct{ method, path, body string }{
-		{"PUT", "/v1/kv/a", "x"}, {"PUT", "/v1/catalog/register", `{"Node": "n", "Address": "1.1.1.1"}`},
-		{"GET", "/v1/catalog/nodes", ""}, {"GET", "/v1/kv/a?index=1", ""}, {"PUT", "/v1/session/create", ""}, {"PUT", "/v1/txn", "[]"},
+		{"PUT", "/v1/kv/a", "x"},
+		{"PUT", "/v1/catalog/register", `{"Node": "n", "Address": "1.1.1.1"}`},
+		{"GET", "/v1/catalog/nodes", ""},
+		{"GET", "/v1/kv/a?index=1", ""},
+		{"PUT", "/v1/session/create", ""},
+		{"PUT", "/v1/txn", "[]"},
 	} {
 		a := m.do(tt.method, tt.path, tt.body)
 		after, err := strconv.Atoi(a.Header.Get("Retry-After"))

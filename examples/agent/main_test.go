@@ -113,7 +113,7 @@ func TestAnAgentsLife(t *testing.T) {
 	a.says("mysql/1: related to wordpress")
 
 	shut(t, s)
-	s = open(t, cfg)
+	open(t, cfg)
 	put("app/mysql", `{"charm":{"url":"ch:mysql-2"}}`)
 	a.says("mysql/1: runs ch:mysql-2")
 	a.stop()

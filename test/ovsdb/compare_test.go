@@ -88,17 +88,6 @@ func (p *peers) connect() *pair {
 	return c
 }
 
-// again connects anew; names stay.
-func (c *pair) again() *pair {
-	c.t.Helper()
-	n := c.peers.connect()
-	n.known = c.known
-	for _, s := range c.sides {
-		s.conn.Close()
-	}
-	return n
-}
-
 // both sends a request to both peers.
 func (c *pair) both(method string, params ...any) { c.each(method, params, params) }
 

@@ -127,10 +127,18 @@ func requestsOfRoots(method string) []object {
 	// where another monitor has the same columns.
 	columns := []any{"_uuid", "name", "i", "b", "ints", "opt", "strs", "weak"}
 	for _, w := range []any{
-		[]any{}, []any{false}, []any{true}, []any{false, false}, where("b", "==", true), where("b", "==", false), where("i", "<", 100), where("name", "==", "a"),
-		[]any{[]any{"name", "==", "a"}, []any{"b", "==", true}}, where("ints", "includes", set(3)), where("opt", "==", set()), where("_uuid", "==", []any{"uuid", uuid(61)}),
-		where("name", "!=", "a"), where("strs", "excludes", set("y")), []any{[]any{"name", "==", "a"}, false},
-		where("weak", "includes", []any{"uuid", uuid(61)}), where("nothing", "==", 1), where("name", "~", 1), where("name", "==", 1), true, []any{1}, where("name", "<", "x"),
+		[]any{},
+		[]any{false},
+		[]any{true},
+		[]any{false, false},
+		where("b", "==", true), where("b", "==", false), where("i", "<", 100), where("name", "==", "a"),
+		[]any{[]any{"name", "==", "a"}, []any{"b", "==", true}},
+		where("ints", "includes", set(3)), where("opt", "==", set()), where("_uuid", "==", []any{"uuid", uuid(61)}),
+		where("name", "!=", "a"), where("strs", "excludes", set("y")),
+		[]any{[]any{"name", "==", "a"}, false},
+		where("weak", "includes", []any{"uuid", uuid(61)}), where("nothing", "==", 1), where("name", "~", 1), where("name", "==", 1), true,
+		[]any{1},
+		where("name", "<", "x"),
 	} {
 		list = append(list, object{"Root": object{"columns": columns, "where": w}}, object{"Root": object{"columns": append(columns[:8:8], "s"), "where": w, "select": object{"initial": false}}})
 	}
@@ -141,10 +149,22 @@ func requestsOfRoots(method string) []object {
 // does not outlive the next transaction.
 func refusedRequests() (list []object) {
 	for _, r := range []any{
-		object{"columns": []any{"name", "name"}}, object{"columns": []any{"nothing"}}, object{"columns": "name"}, object{"columns": []any{1}},
-		object{"other": 1}, object{"select": object{"initial": 1}}, object{"select": object{"other": true}}, object{"select": 1}, 1, []any{1},
-		object{"where": where("nothing", "==", 1)}, object{"where": where("name", "~", 1)}, object{"where": where("name", "==", 1)},
-		object{"where": true}, object{"where": []any{1}}, object{"where": where("name", "<", "x")},
+		object{"columns": []any{"name", "name"}},
+		object{"columns": []any{"nothing"}},
+		object{"columns": "name"},
+		object{"columns": []any{1}},
+		object{"other": 1},
+		object{"select": object{"initial": 1}},
+		object{"select": object{"other": true}},
+		object{"select": 1},
+		1,
+		[]any{1},
+		object{"where": where("nothing", "==", 1)},
+		object{"where": where("name", "~", 1)},
+		object{"where": where("name", "==", 1)},
+		object{"where": true},
+		object{"where": []any{1}},
+		object{"where": where("name", "<", "x")},
 	} {
 		list = append(list, object{"Root": r})
 	}
@@ -180,19 +200,65 @@ func TestRequests(t *testing.T) {
 	p := startPeers(t, standAlone, corpusSchema)
 	c := p.connect()
 	for _, r := range [][]any{
-		{"nothing"}, {"echo", 1, "a", object{"b": nil}}, {"echo"}, {"list_dbs"}, {"list_dbs", 1}, {"get_schema"}, {"get_schema", 1}, {"get_schema", "Nowhere"},
-		{"get_schema", "Corpus"}, {"transact"}, {"transact", 1}, {"transact", "Nowhere"}, {"transact", "Corpus"},
-		{"monitor", "Nowhere", 1, object{}}, {"monitor", "Corpus", "m", 1}, {"monitor", "Corpus", "m", object{}}, {"monitor", "Corpus", "m", object{}},
-		{"monitor_cond", "Corpus", "m", object{}}, {"monitor_cancel", "m"}, {"monitor_cancel", "m"}, {"monitor_cancel"}, {"monitor_cond_change", "x", "y", object{}},
-		{"monitor_cond", "Corpus", nil, object{"Root": object{}}}, {"monitor_cond", "Corpus", nil, object{"Root": object{}}},
-		{"monitor_cond_change", nil, "n", object{"Root": object{"where": []any{false}}}}, {"monitor_cond_change", nil, "n", object{"Root": []any{object{"where": []any{false}}}}}, {"monitor_cond_change", "n", "n", object{"Nowhere": object{}}},
-		{"monitor_cond_change", "n", "o", object{"Child": object{"where": []any{false}}}}, {"monitor_cond_change", "n", "o", object{"Root": []any{}}}, {"monitor_cancel", nil},
-		{"monitor_cond_change", "n", "o", object{"Root": []any{object{"where": []any{true}}}}}, {"monitor_cancel", "n"}, {"monitor_cancel", "o"},
-		{"monitor_cond_since", "Corpus", "s", object{}, "no uuid"}, {"monitor_cond_since", "Corpus", "s", object{}},
-		{"lock"}, {"lock", 1}, {"lock", "no id"}, {"lock", "l"}, {"lock", "l"}, {"steal", "l"}, {"unlock", "l"}, {"unlock", "l"}, {"unlock", "other"}, {"steal", "l"}, {"unlock", "l"},
-		{"transact", "Corpus", object{"op": "assert", "lock": "l"}}, {"lock", "l"}, {"transact", "Corpus", object{"op": "assert", "lock": "l"}},
-		{"set_db_change_aware"}, {"set_db_change_aware", true}, {"set_db_change_aware", false}, {"get_server_id", 1}, {"convert"}, {"convert", "Corpus"}, {"convert", "Nowhere", object{}},
-		{"convert", "Corpus", object{"name": "Corpus"}}, {"cancel", 1}, {"monitor", "_Server", "x", object{"Nothing": object{}}},
+		{"nothing"},
+		{"echo", 1, "a", object{"b": nil}},
+		{"echo"},
+		{"list_dbs"},
+		{"list_dbs", 1},
+		{"get_schema"},
+		{"get_schema", 1},
+		{"get_schema", "Nowhere"},
+		{"get_schema", "Corpus"},
+		{"transact"},
+		{"transact", 1},
+		{"transact", "Nowhere"},
+		{"transact", "Corpus"},
+		{"monitor", "Nowhere", 1, object{}},
+		{"monitor", "Corpus", "m", 1},
+		{"monitor", "Corpus", "m", object{}},
+		{"monitor", "Corpus", "m", object{}},
+		{"monitor_cond", "Corpus", "m", object{}},
+		{"monitor_cancel", "m"},
+		{"monitor_cancel", "m"},
+		{"monitor_cancel"},
+		{"monitor_cond_change", "x", "y", object{}},
+		{"monitor_cond", "Corpus", nil, object{"Root": object{}}},
+		{"monitor_cond", "Corpus", nil, object{"Root": object{}}},
+		{"monitor_cond_change", nil, "n", object{"Root": object{"where": []any{false}}}},
+		{"monitor_cond_change", nil, "n", object{"Root": []any{object{"where": []any{false}}}}},
+		{"monitor_cond_change", "n", "n", object{"Nowhere": object{}}},
+		{"monitor_cond_change", "n", "o", object{"Child": object{"where": []any{false}}}},
+		{"monitor_cond_change", "n", "o", object{"Root": []any{}}},
+		{"monitor_cancel", nil},
+		{"monitor_cond_change", "n", "o", object{"Root": []any{object{"where": []any{true}}}}},
+		{"monitor_cancel", "n"},
+		{"monitor_cancel", "o"},
+		{"monitor_cond_since", "Corpus", "s", object{}, "no uuid"},
+		{"monitor_cond_since", "Corpus", "s", object{}},
+		{"lock"},
+		{"lock", 1},
+		{"lock", "no id"},
+		{"lock", "l"},
+		{"lock", "l"},
+		{"steal", "l"},
+		{"unlock", "l"},
+		{"unlock", "l"},
+		{"unlock", "other"},
+		{"steal", "l"},
+		{"unlock", "l"},
+		{"transact", "Corpus", object{"op": "assert", "lock": "l"}},
+		{"lock", "l"},
+		{"transact", "Corpus", object{"op": "assert", "lock": "l"}},
+		{"set_db_change_aware"},
+		{"set_db_change_aware", true},
+		{"set_db_change_aware", false},
+		{"get_server_id", 1},
+		{"convert"},
+		{"convert", "Corpus"},
+		{"convert", "Nowhere", object{}},
+		{"convert", "Corpus", object{"name": "Corpus"}},
+		{"cancel", 1},
+		{"monitor", "_Server", "x", object{"Nothing": object{}}},
 		{"transact", "_Server", object{"op": "insert", "table": "Database", "row": object{"name": "x"}}},
 		{"transact", "_Server", object{"op": "select", "table": "Database", "where": where("name", "==", "Corpus"), "columns": []any{"name", "connected", "leader"}}},
 		{"transact", "_Server", object{"op": "delete", "table": "Database", "where": []any{}}},
@@ -214,8 +280,13 @@ func TestConditionsChange(t *testing.T) {
 			w.monitor(method, "m", object{"Root": object{"columns": columns, "where": []any{false}}, "Child": object{}})
 			id := any("m")
 			for i, cond := range []any{
-				[]any{true}, []any{false}, where("name", "==", "a"), where("name", "==", "b"), where("b", "==", false), []any{[]any{"b", "==", false}, []any{"name", "==", "b"}},
-				where("ints", "includes", set(1)), where("weak", "includes", []any{"uuid", uuid(61)}), where("i", "<", 62), where("i", ">", 60), []any{}, where("_uuid", "==", []any{"uuid", uuid(60)}), where("nothing", "==", 1), true,
+				[]any{true},
+				[]any{false},
+				where("name", "==", "a"), where("name", "==", "b"), where("b", "==", false),
+				[]any{[]any{"b", "==", false}, []any{"name", "==", "b"}},
+				where("ints", "includes", set(1)), where("weak", "includes", []any{"uuid", uuid(61)}), where("i", "<", 62), where("i", ">", 60),
+				[]any{},
+				where("_uuid", "==", []any{"uuid", uuid(60)}), where("nothing", "==", 1), true,
 			} {
 				next := []any{"next", i}
 				w.both("monitor_cond_change", id, next, object{"Root": []any{object{"where": cond}}})
@@ -238,8 +309,11 @@ func TestResume(t *testing.T) {
 	w.t = t
 	columns := []any{"_uuid", "name", "i", "b", "ints", "opt", "strs", "weak"}
 	requests := []object{
-		{"Root": object{"columns": columns}}, {"Root": object{"columns": columns, "where": where("b", "==", true)}}, {"Root": object{}, "Child": object{}},
-		{"Child": object{}}, {"Root": object{"columns": columns, "where": []any{false}}},
+		{"Root": object{"columns": columns}},
+		{"Root": object{"columns": columns, "where": where("b", "==", true)}},
+		{"Root": object{}, "Child": object{}},
+		{"Child": object{}},
+		{"Root": object{"columns": columns, "where": []any{false}}},
 	}
 	// ovsdb-server's history has no more than its databases have.
 	many := []any{}

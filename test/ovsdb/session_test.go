@@ -3,7 +3,6 @@ package ovsdb
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -119,40 +118,6 @@ func (s *session) ask(method string, params ...any) (message, error) {
 		return message{}, err
 	}
 	return s.answer(id)
-}
-
-// must is ask of what has a result.
-func (s *session) must(t testing.TB, method string, params ...any) any {
-	t.Helper()
-	m, err := s.ask(method, params...)
-	if err == nil && m.Error != nil {
-		err = fmt.Errorf("%v", m.Error)
-	}
-	if err != nil {
-		t.Fatalf("%s %v: %v", method, params, err)
-	}
-	return m.Result
-}
-
-// transact executes operations, and returns what the first that failed says.
-func (s *session) transact(db string, ops ...any) ([]any, error) {
-	m, err := s.ask("transact", append([]any{db}, ops...)...)
-	if err != nil {
-		return nil, err
-	}
-	if m.Error != nil {
-		return nil, fmt.Errorf("%v", m.Error)
-	}
-	list, ok := m.Result.([]any)
-	if !ok {
-		return nil, errors.New("no list of results")
-	}
-	for _, r := range list {
-		if o, _ := r.(map[string]any); o["error"] != nil {
-			return list, fmt.Errorf("%v: %v", o["error"], o["details"])
-		}
-	}
-	return list, nil
 }
 
 // object is one of JSON.
