@@ -23,7 +23,7 @@ func tableCommand(env *environment) *cobra.Command {
 	}
 	c.PersistentFlags().String("namespace", incumbent.DefaultNamespace, "namespace of the databases")
 	addServerFlags(c)
-	c.AddCommand(tableSchema(env), tableList(env), tableGet(env), tableQuery(env), tableTxn(env), tableWatch(env))
+	c.AddCommand(tableSchema(env), tableList(env), tableGet(env), tableQuery(env), tableTxn(env), tableWatch(env), tableExport(env), tableImport(env))
 	return c
 }
 

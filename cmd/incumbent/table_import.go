@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/client"
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
+)
+
+// Of the rows that are brought in at once: a command has at most 1 MiB.
+const (
+	importChunkBytes = 512 << 10
+	importChunkRows  = 10_000
+)
+
+func tableImport(env *environment) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "import FILE|tcp:HOST:PORT|unix:PATH [DB]",
+		Short: "bring in a database of ovsdb-server's",
+		Long: `Import brings in a database with the uuids of its rows: of FILE, a stand-alone or clustered
+database file, or of a server that runs, which is asked for DB, or for its only one. Nobody
+sees the database before all of it is there. A file with a record that is damaged is refused.
+Of a clustered file that counts which it knows to be committed. All rows are kept in memory
+meanwhile. Exit code 6: there is such a database, see --replace.`,
+		Example: "  incumbent table import /etc/ovn/ovnnb_db.db\n  incumbent table import tcp:10.0.0.1:6641 OVN_Northbound --replace",
+		Args:    cobra.RangeArgs(1, 2),
+		RunE: func(c *cobra.Command, args []string) error {
+			replace, _ := c.Flags().GetBool("replace")
+			all, err := readSource(c.Context(), args)
+			if err != nil {
+				return err
+			}
+			return withTables(c, func(t *client.Tables) error {
+				if err := loadContent(c.Context(), t, all, replace); err != nil {
+					return err
+				}
+				if all.behind > 0 {
+					fmt.Fprintf(env.stderr, "incumbent: %d entries at the end of the file are not known to be committed, and were left out\n", all.behind)
+				}
+				return say(env.stdout, "%s: %d rows brought in", all.schema.Name, all.rows())
+			})
+		},
+	}
+	c.Flags().Bool("replace", false, "take the place of a database of the name")
+	return c
+}
+
+// readSource reads what the arguments name.
+func readSource(ctx context.Context, args []string) (*content, error) {
+	database := ""
+	if len(args) > 1 {
+		database = args[1]
+	}
+	network, address, _ := strings.Cut(args[0], ":")
+	if network == "tcp" || network == "unix" {
+		return readServer(ctx, network, address, database)
+	}
+	f, err := os.Open(args[0])
+	if err != nil {
+		return nil, usageError{err.Error()}
+	}
+	defer f.Close()
+	all, err := readDatabase(bufio.NewReader(f))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", args[0], err)
+	case database != "" && database != all.schema.Name:
+		return nil, usageError{fmt.Sprintf("%s has database %s, not %s", args[0], all.schema.Name, database)}
+	}
+	return all, nil
+}
+
+// loadContent brings a database in. What failed leaves nothing behind.
+func loadContent(ctx context.Context, t *client.Tables, all *content, replace bool) error {
+	l, err := t.Begin(ctx, all.schema.Name, string(all.schema.JSON))
+	if err != nil {
+		return err
+	}
+	err = loadRows(ctx, l, all)
+	if err == nil {
+		err = l.Finish(ctx, replace)
+	}
+	if err == nil {
+		return nil
+	}
+	if incumbent.KindOf(err) == incumbent.Exists && !replace {
+		err = incumbent.Errorf(incumbent.Exists, "%w", err).WithHint("--replace")
+	}
+	return errors.Join(err, l.Abandon(context.WithoutCancel(ctx)))
+}
+
+func loadRows(ctx context.Context, l *client.Load, all *content) error {
+	var b []byte
+	n := 0
+	flush := func() error {
+		if n == 0 {
+			return nil
+		}
+		_, err := l.Rows(ctx, string(append(b, "}}"...)))
+		b, n = b[:0], 0
+		return err
+	}
+	for i, of := range all.schema.Tables {
+		for id, r := range all.tables[i] {
+			row := appendFileRow(nil, of, r.Columns)
+			if n == importChunkRows || len(b)+len(row) > importChunkBytes {
+				if err := flush(); err != nil {
+					return err
+				}
+			}
+			if n == 0 {
+				b = append(ovs.AppendString(append(b, '{'), of.Name), ":{"...)
+			} else {
+				b = append(b, ',')
+			}
+			b = append(ovs.AppendString(b, id.String()), ':')
+			b = append(b, row...)
+			n++
+		}
+		if err := flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
