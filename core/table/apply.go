@@ -83,6 +83,7 @@ func (t *tables) define(x *core.Exec, c *command) core.Result {
 		return core.Result{Err: err}
 	}
 	if d := t.database(c.namespace, s.Name); d != nil {
+		t.batch = new(batch) // who asks may look at it
 		if string(d.Schema.JSON) != string(s.JSON) {
 			return core.Result{Record: d, Err: errOtherSchema(s.Name)}
 		}
@@ -101,7 +102,7 @@ func (t *tables) transact(x *core.Exec, d *Database, c *command) core.Result {
 	if d.SchemaIndex != c.at {
 		return core.Result{Err: errOtherSchema(d.Name)}
 	}
-	p := play{work: begin(d), ops: make([]ovs.Operation, len(c.ops)), as: restrictedIn(d.Schema, c.role, c.client)}
+	p := play{work: beginIn(t.batch, d), ops: make([]ovs.Operation, len(c.ops)), as: restrictedIn(d.Schema, c.role, c.client)}
 	for i, b := range c.ops {
 		var ok bool
 		if p.ops[i], ok = ovs.DecodeOperation(b, d.Schema); !ok {
@@ -112,6 +113,9 @@ func (t *tables) transact(x *core.Exec, d *Database, c *command) core.Result {
 	p.run(false)
 	if !p.out.Failed {
 		p.commit(t, x)
+	}
+	if p.out.Failed {
+		p.undo()
 	}
 	r := core.Result{Record: &p.out}
 	if c.flag && p.out.Failed {
@@ -190,7 +194,7 @@ func (w *work) done(at incumbent.Index) (*Database, *Change) {
 	c := &Change{Index: at, TxnID: idOf(at, 0), Rows: rows, size: sizeOfChange(rows), under: w.schema}
 	n := *w.from
 	n.relations, n.records, n.bytes = w.relations, w.records, w.bytes
-	n.history = w.from.history.with(c, HistoryBytes)
+	n.history = w.from.history.with(w.batch, c, HistoryBytes)
 	return &n, c
 }
 

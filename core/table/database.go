@@ -10,8 +10,8 @@ import (
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
 
-// Database is one state of a database. It never changes, and any number of goroutines
-// may read it.
+// Database is one state of a database. It never changes once a [View] has it or a
+// command has answered it, and any number of goroutines may read it then.
 type Database struct {
 	Namespace, Name string
 	Owner           string // the principal that defined it, whose quota it counts against
@@ -119,15 +119,19 @@ type tables struct {
 	databases *btree.BTreeG[*Database]
 	loads     *btree.BTreeG[*Database] // that are being loaded
 	usage     *core.Usage              // where bytes are counted; nil: nowhere
+	batch     *batch                   // under way
 	reader    reader                   // of the section that is being restored
 }
 
 func newTables() *tables {
-	return &tables{databases: newTree(compareDatabases), loads: newTree(compareDatabases)}
+	return &tables{databases: newTree(compareDatabases), loads: newTree(compareDatabases), batch: new(batch)}
 }
 
 // View implements [core.Tables].
-func (t *tables) View() core.FamilyView { return &View{t.databases.Copy(), t.loads.Copy()} }
+func (t *tables) View() core.FamilyView {
+	t.batch = new(batch)
+	return &View{t.databases.Copy(), t.loads.Copy()}
+}
 
 func (t *tables) database(namespace, name string) *Database {
 	d, _ := t.databases.Get(&Database{Namespace: namespace, Name: name})

@@ -10,6 +10,7 @@ import (
 
 // history is the newest changes of a database, as a value.
 type history struct {
+	of      *batch                 // that may change changes; nil: none
 	changes *btree.BTreeG[*Change] // by index
 	bytes   int64
 	floor   ovs.UUID // of the newest change that is not there
@@ -20,9 +21,12 @@ func newHistory(last ovs.UUID) history {
 	return history{changes: newTree(func(a, b *Change) int { return cmp.Compare(a.Index, b.Index) }), floor: last, last: last}
 }
 
-// with returns the history with one more change; the oldest go beyond limit bytes.
-func (h history) with(c *Change, limit int64) history {
-	h.changes = fork(h.changes)
+// with returns the history with one more change; the oldest go beyond limit bytes. h is
+// none any more if it is one of the same batch.
+func (h history) with(b *batch, c *Change, limit int64) history {
+	if b == nil || h.of != b {
+		h.of, h.changes = b, fork(h.changes)
+	}
 	h.changes.Set(c)
 	h.bytes += c.size
 	h.last = c.TxnID

@@ -243,13 +243,16 @@ func (o *operation) document(s schema) object {
 	return d
 }
 
-// model plays the same on a state, on another that is never restored, and on the naive
+// model plays the same on a state, on others that are never restored, and on the naive
 // database.
 type model struct {
 	*world
 	naive
 	other *core.State
-	names []string // of rows of the transaction that is drawn
+	// batched gets the same commands, many at once: pending are those that it lacks.
+	batched *core.State
+	pending [][]byte
+	names   []string // of rows of the transaction that is drawn
 }
 
 func (m *model) drawAtom(t *rapid.T, b *base, wrong bool) string {
@@ -487,9 +490,32 @@ func (m *model) commit(t *rapid.T, text string, c *Transact) (*Outcome, *Change)
 	return out, told
 }
 
-// also gives the other state the same command.
+// also gives the other states the same command.
 func (m *model) also(c core.Command) {
-	m.other.Apply([][]byte{c.Encode(core.Meta{})}, make([]core.Result, 1))
+	b := c.Encode(core.Meta{})
+	m.other.Apply([][]byte{b}, make([]core.Result, 1))
+	m.pending = append(m.pending, b)
+}
+
+// flush has the commands executed in one batch that were executed one by one before:
+// they come to the same, and what a view shows stays as it was.
+func (m *model) flush(t *rapid.T) {
+	view := m.batched.View()
+	was := view.Hash()
+	m.batched.Apply(m.pending, make([]core.Result, len(m.pending)))
+	n := len(m.pending)
+	m.pending = nil
+	if view.Hash() != was {
+		t.Fatalf("a batch of %d commands changes the view before it", n)
+	}
+	now := m.batched.View()
+	if now.Hash() != m.s.View().Hash() {
+		t.Fatalf("%d commands in one batch come to another state", n)
+	}
+	f := Of(now)
+	if err := (&tables{databases: f.databases, loads: f.loads}).Check(nil, now.Index()); err != nil {
+		t.Fatalf("after a batch of %d commands: %v", n, err)
+	}
 }
 
 func atomText(a ovs.Atom) string {
@@ -627,7 +653,7 @@ func (m *model) redefine(t *rapid.T) {
 // snapshots in between.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := &model{world: &world{t: t, s: core.New(Family{}), db: "Test"}, other: core.New(Family{})}
+		m := &model{world: &world{t: t, s: core.New(Family{}), db: "Test"}, other: core.New(Family{}), batched: core.New(Family{})}
 		m.redefine(t)
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
 			switch k := rapid.IntRange(0, 24).Draw(t, "step"); {
@@ -640,7 +666,11 @@ func TestModel(t *testing.T) {
 			default:
 				m.reload()
 			}
+			if rapid.IntRange(0, 5).Draw(t, "flush") == 0 {
+				m.flush(t)
+			}
 		}
+		m.flush(t)
 		m.reload()
 	})
 }

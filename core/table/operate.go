@@ -102,11 +102,12 @@ func (p *play) run(idle bool) bool {
 	for i := range p.ops {
 		o, r := &p.ops[i], &p.out.Results[i]
 		r.Op = o.Op
+		p.dry = idle && i >= last && len(p.order) == 0 // if it changes something, that is all there is to know
 		if r.Err = p.operate(o, r); r.Err != nil {
 			p.fail(i + 1)
 			return true
 		}
-		if idle && (i == last || i > last && o.Op == ovs.OpInsert) && p.changed() {
+		if idle && (i == last || i > last && o.Op == ovs.OpInsert) && (p.would || p.changed()) {
 			return false
 		}
 	}

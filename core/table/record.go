@@ -304,7 +304,7 @@ func (t *tables) readRowChange(r *readRecord) []byte {
 	c.Rows = append(c.Rows, RowChange{table, o, in.shared(d, table, n)})
 	if in.left--; in.left == 0 {
 		c.size = sizeOfChange(c.Rows)
-		h := d.history.with(c, HistoryBytes)
+		h := d.history.with(nil, c, HistoryBytes)
 		if h.floor != d.history.floor {
 			return nil
 		}

@@ -8,8 +8,9 @@ import (
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
 
-// relation is what a table has. It never changes once a [Database] has it.
+// relation is what a table has. It never changes once a [View] has it.
 type relation struct {
+	of     *batch                 // that may change it; nil: none
 	rows   *btree.BTreeG[*Row]    // by uuid
 	unique []*btree.BTreeG[keyed] // of each index of the schema
 	refs   [2]*btree.BTreeG[ref]  // strong and weak references to its rows, whether those are there or not
@@ -65,8 +66,12 @@ func newRelation(t *ovs.Table) *relation {
 	return r
 }
 
-func (r *relation) fork() *relation {
-	f := &relation{rows: fork(r.rows), unique: make([]*btree.BTreeG[keyed], len(r.unique))}
+// batch is the commands between one view and the next: what it has copied no view has,
+// so that it need not be copied again for each of its transactions.
+type batch struct{ _ byte } // of a size, so that no two have the same address
+
+func (r *relation) fork(of *batch) *relation {
+	f := &relation{of: of, rows: fork(r.rows), unique: make([]*btree.BTreeG[keyed], len(r.unique))}
 	for i, u := range r.unique {
 		f.unique[i] = fork(u)
 	}

@@ -247,7 +247,7 @@ func TestSince(t *testing.T) {
 	}
 	h := w.database().history
 	c := &Change{Index: 1000, TxnID: idOf(1000, 0), size: h.bytes}
-	h = h.with(c, h.bytes)
+	h = h.with(nil, c, h.bytes)
 	if _, ok := h.since(ids[4]); ok {
 		t.Error("a client resumes from what has been forgotten")
 	}

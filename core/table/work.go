@@ -8,9 +8,10 @@ import (
 )
 
 // work is a database while a transaction changes it. It leaves alone the one that it
-// began from.
+// began from, but for relations that its batch has copied already: see undo.
 type work struct {
 	from      *Database
+	batch     *batch // that it is part of; nil: none
 	schema    *ovs.Schema
 	relations []*relation
 	owned     []bool // the relations that are this one's
@@ -20,6 +21,8 @@ type work struct {
 	bytes     int64
 	spent     int   // of MaxWork
 	answered  int64 // of MaxAnswerBytes
+	dry       bool  // a change is not made, only noted
+	would     bool  // one was noted
 }
 
 // place is where a row is.
@@ -38,19 +41,36 @@ type touch struct {
 	old, new *Row
 }
 
-func begin(d *Database) *work {
-	return &work{from: d, schema: d.Schema, relations: d.relations, records: d.records, bytes: d.bytes}
+func begin(d *Database) *work { return beginIn(nil, d) }
+
+func beginIn(b *batch, d *Database) *work {
+	return &work{from: d, batch: b, schema: d.Schema, relations: d.relations, records: d.records, bytes: d.bytes}
+}
+
+// undo takes back what was done: the batch goes on with the relations that it has copied.
+func (w *work) undo() {
+	if w.batch == nil {
+		return
+	}
+	for _, t := range w.order {
+		if t.new != t.old {
+			w.put(t.table, t.new, t.old)
+		}
+	}
 }
 
 // own returns a table's relation, to be changed.
 func (w *work) own(table int) *relation {
+	if r := w.relations[table]; w.batch != nil && r.of == w.batch {
+		return r
+	}
 	if w.owned == nil {
 		w.owned = make([]bool, len(w.relations))
 		w.relations = slices.Clone(w.relations)
 	}
 	if !w.owned[table] {
 		w.owned[table] = true
-		w.relations[table] = w.relations[table].fork()
+		w.relations[table] = w.relations[table].fork(w.batch)
 	}
 	return w.relations[table]
 }
@@ -58,6 +78,10 @@ func (w *work) own(table int) *relation {
 // put stores n in the place of o in a table; either may be nil. n is a row that nobody
 // else has, and whose version is still to be chosen.
 func (w *work) put(table int, o, n *Row) {
+	if w.dry {
+		w.would = true
+		return
+	}
 	r := w.own(table)
 	w.note(table, o, n)
 	if n == nil {

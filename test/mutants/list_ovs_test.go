@@ -1,6 +1,6 @@
 package mutants
 
-// ofOVSDB are bugs of what is computed from OVSDB's values.
+// ofOVSDB are bugs of what is computed from OVSDB's values, and of databases of them.
 var ofOVSDB = []mutant{
 	{
 		name: "a set may have an element twice", guarantee: "G01",
@@ -37,5 +37,17 @@ var ofOVSDB = []mutant{
 		file: "core/table/ovs/json_parse.go", pkg: "./core/table/ovs", test: "^TestTheLastOfManyMembersWins$",
 		search:  "\t\t\t\tmembers[j+1] = members[i+1]\n\t\t\t\tcontinue next\n",
 		replace: "\t\t\t\tcontinue next\n",
+	},
+	{
+		name: "a transaction that failed leaves what it did to the rest of its batch", guarantee: "G01",
+		file: "core/table/apply.go", pkg: "./core/table", test: "^TestModel$",
+		search:  "\tif p.out.Failed {\n\t\tp.undo()\n\t}\n",
+		replace: "",
+	},
+	{
+		name: "a batch changes what the view before it shows", guarantee: "G01",
+		file: "core/table/database.go", pkg: "./core/table", test: "^TestModel$",
+		search:  "\tt.batch = new(batch)\n\treturn &View",
+		replace: "\treturn &View",
 	},
 }
