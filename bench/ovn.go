@@ -79,6 +79,9 @@ type ovnWorld struct {
 	addresses []string // of the members, in the order of the run's URLs
 	chassis   []string // uuids, one for each client
 	ports     []string // uuids
+	// size is that of the answer to who is sent all ports, so that others need not look
+	// for its end; 0: not known.
+	size int64
 }
 
 // newOVNWorld finds the members and fills the database: a chassis for each client,
@@ -176,7 +179,11 @@ func (w *ovnWorld) dial(ctx context.Context, i int, last string) (*ovnConn, *ovn
 	}
 	stop := context.AfterFunc(ctx, c.close)
 	defer stop()
-	seen, err := c.monitor(w.monitored(i), last)
+	size := w.size
+	if i%resyncParsed == 0 {
+		size = 0
+	}
+	seen, err := c.monitor(w.monitored(i), last, size)
 	if err != nil {
 		c.close()
 		return nil, nil, err

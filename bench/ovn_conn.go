@@ -190,8 +190,9 @@ type ovnSnapshot struct {
 	reply []byte // valid until the next message
 }
 
-// monitor begins to monitor, and returns once all that is there has come.
-func (c *ovnConn) monitor(tables, last string) (*ovnSnapshot, error) {
+// monitor begins to monitor, and returns once all that is there has come. Of an answer
+// of the size that is known it does not look for the end; size 0: none is.
+func (c *ovnConn) monitor(tables, last string, size int64) (*ovnSnapshot, error) {
 	if last == "" {
 		last = "00000000-0000-0000-0000-000000000000"
 	}
@@ -199,7 +200,7 @@ func (c *ovnConn) monitor(tables, last string) (*ovnSnapshot, error) {
 	if err := c.send("monitor_cond_since", fmt.Sprintf(`[%q,null,%s,%q]`, ovnDatabase, tables, last)); err != nil {
 		return nil, err
 	}
-	m, err := c.answer()
+	m, err := c.skimmed(size)
 	if err != nil {
 		return nil, err
 	}

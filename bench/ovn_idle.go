@@ -120,6 +120,17 @@ func (w *ovnWorld) await(c *ovnConn, i int, woken *opRecord, changed *atomic.Int
 	}
 }
 
+// learn finds out how large the answer is to who is sent everything.
+func (w *ovnWorld) learn(ctx context.Context) error {
+	c, seen, err := w.dial(ctx, 0, "")
+	if err != nil {
+		return err
+	}
+	w.size = seen.bytes
+	c.close()
+	return nil
+}
+
 // Clients of a resync.
 const (
 	resyncParsed = 100 // one client of so many reads what it is told; the others count bytes
@@ -168,6 +179,9 @@ func playOVNResync(ctx context.Context, r *run) error {
 		r.fact(op+" seconds", (r.now() - began).Seconds())
 		r.fact(op+" megabytes", float64(bytes.Load())/1e6)
 		r.fact(op+" found", float64(found.Load()))
+		return err
+	}
+	if err := w.learn(ctx); err != nil {
 		return err
 	}
 	r.setPhase("%d clients download", n)

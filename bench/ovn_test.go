@@ -73,7 +73,7 @@ func TestAnswersOfADatabase(t *testing.T) {
 			t.Errorf("no refusal that says %q", want)
 		}
 	}
-	seen, err := c.monitor(`{}`, "")
+	seen, err := c.monitor(`{}`, "", 0)
 	if err != nil || !seen.found || seen.last != "0b5c6f1e-0000-0000-0000-000000000001" {
 		t.Fatalf("%+v, %v", seen, err)
 	}
@@ -106,5 +106,24 @@ func TestScenariosOfDatabasesRefuse(t *testing.T) {
 		if _, err := Run(t.Context(), o); incumbent.KindOf(err) != incumbent.Invalid {
 			t.Errorf("%s on %s: %v", o.Scenario, o.Peer, err)
 		}
+	}
+}
+
+// Of an answer of a known size only the head and the end are looked at.
+func TestAnswersAreSkimmed(t *testing.T) {
+	const id = "0b5c6f1e-0000-0000-0000-000000000001"
+	rows := strings.Repeat("}", skimAbove) // no look for the end would pass them
+	all := `{"id":1,"result":[false,"` + id + `",` + rows + `]}`
+	c := ovnServer(t, `{"id":"echo","method":"echo","params":[]}`, `{"id":null,"method":"update3","params":[]}`+all, `{"id":2,"result":[true,"`+id+`",{}]}`)
+	seen, err := c.monitor(`{}`, "", int64(len(all)))
+	if err != nil || seen.found || seen.last != id || c.updates != 1 {
+		t.Fatalf("%+v, %v, after %d updates", seen, err, c.updates)
+	}
+	if seen, err = c.monitor(`{}`, id, int64(len(all))); err != nil || !seen.found {
+		t.Errorf("who is told only what changed: %+v, %v", seen, err)
+	}
+	c = ovnServer(t, all+" ")
+	if _, err := c.monitor(`{}`, "", int64(len(all)+1)); incumbent.KindOf(err) != incumbent.Corrupt {
+		t.Errorf("an answer of another size: %v", err)
 	}
 }
