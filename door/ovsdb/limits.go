@@ -17,7 +17,7 @@ const (
 	DefaultMaxMonitors     = 1_000           // of one connection
 	DefaultMaxLocks        = 1_000           // of one connection
 	DefaultProbe           = 5 * time.Second
-	DefaultPatience        = 7 * time.Second // what finds no leader waits so long for one
+	DefaultPatience        = 7 * time.Second // what finds no leader, or no place in its lane, waits so long for one
 )
 
 // What is fixed: part of the protocol, or of no interest to an operator.
@@ -50,7 +50,7 @@ type Limits struct {
 	MaxLocks        int           // of one connection; beyond: "resources exhausted"
 	MessageTimeout  time.Duration // from the first byte of a request to its last
 	Probe           time.Duration // a client that was silent for so long is asked for an echo, and closed after as long again; negative: never
-	Patience        time.Duration // what finds no leader waits so long for one
+	Patience        time.Duration // what finds no leader, or no place in its lane, waits so long for one
 }
 
 // Validate returns an Invalid error if a field is negative that may not be.

@@ -3,18 +3,20 @@ package ovsdb
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/incumbent-dev/incumbent/admit"
 )
 
-// While memory is short new connections and monitors are refused, transactions wait,
-// locks and probes are answered; what was refused comes through afterwards.
+// While memory is short new connections are refused, monitors wait and are refused then,
+// transactions wait, locks and probes are answered; what was refused comes through
+// afterwards, and so does what still waits.
 func TestG40_MonitorsAreRefusedBeforeTransactions(t *testing.T) {
 	lanes, err := admit.New(admit.Limits{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := startMember(t, func(c *Config) { c.Admission = lanes })
+	m := startMember(t, func(c *Config) { c.Admission, c.Limits.Patience = lanes, time.Millisecond })
 	c := m.dial()
 	const monitor = `["_Server","m",{"Database":{}}]`
 	lanes.SetMemory(85, 100)
@@ -37,4 +39,21 @@ func TestG40_MonitorsAreRefusedBeforeTransactions(t *testing.T) {
 		t.Errorf("a monitor afterwards: %s", a)
 	}
 	m.dial().call("echo", "[]")
+}
+
+// A monitor for which there is no place begins when there is one.
+func TestG40_MonitorsWaitForAPlace(t *testing.T) {
+	lanes, err := admit.New(admit.Limits{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := startMember(t, func(c *Config) { c.Admission, c.Limits.Patience = lanes, time.Hour })
+	c := m.dial()
+	lanes.SetMemory(85, 100)
+	c.write(`{"id":1,"method":"monitor","params":["_Server","m",{"Database":{}}]}`)
+	c.until("a refusal", func() bool { return lanes.Stats()[admit.Watches].Refused[admit.Memory] > 0 })
+	lanes.SetMemory(0, 100)
+	if a := c.read(); !strings.Contains(a, `"id":1`) || !strings.Contains(a, `"name":"_Server"`) {
+		t.Errorf("a monitor that has waited: %s", a)
+	}
 }

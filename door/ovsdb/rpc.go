@@ -1,6 +1,7 @@
 package ovsdb
 
 import (
+	"time"
 	"unsafe"
 
 	"github.com/incumbent-dev/incumbent"
@@ -14,9 +15,11 @@ type request struct {
 	method *method
 	id     []byte // JSON
 	params []ovs.Value
-	size   int   // bytes of the message
-	done   bool  // it was answered
-	place  place // of what does not wait for one
+	size   int       // bytes of the message
+	done   bool      // it was answered
+	place  place     // of all but transactions, which have their own
+	since  time.Time // that it waits for a place; zero: it does not
+	tries  int
 }
 
 // serve serves a message.
@@ -44,28 +47,40 @@ func (c *conn) serve(message []byte) {
 			r.failed("unknown method")
 			return
 		}
-		if r.admitted() {
-			r.method.serve(c, r)
-		}
+		r.admit()
 	}
 }
 
-// admitted gives the request a place in its lane until it is answered, or refuses it.
-// Transactions wait for theirs, see txn.admit.
-func (r *request) admitted() bool {
-	lane := r.method.call.Lane()
+// admit serves the request once it has a place in its lane, which it keeps until it is
+// answered. If there is none it waits for one: clients take a refusal for that of a
+// server which cannot do what they ask for. Transactions do so themselves, see txn.admit.
+func (r *request) admit() {
+	c, d, lane := r.conn, r.conn.door, r.method.call.Lane()
 	if lane == calls.NoLane || r.method.call == calls.OvsdbTransact {
-		return true
+		r.method.serve(c, r)
+		return
 	}
 	db, _ := r.text(0)
-	p, err := r.conn.door.enter(r.conn.who.work(db), lane, 1)
-	if err != nil {
-		r.refuse(faultOf(err))
-		return false
+	p, err := d.enter(c.who.work(db), lane, 1)
+	if err == nil {
+		r.place = p
+		r.method.serve(c, r)
+		return
 	}
-	r.place = p
-	return true
+	now := d.now()
+	if r.since.IsZero() {
+		r.since = now
+	}
+	if !now.Before(r.since.Add(d.limits.Load().Patience)) {
+		r.refuse(faultOf(err))
+		return
+	}
+	r.tries++
+	d.after(retryAfter(r.tries), func() { c.do(r.admit) })
 }
+
+// retryAfter is how long what has been tried so many times waits until it is tried again.
+func retryAfter(tries int) time.Duration { return min(firstRetry<<min(tries, 4), maxRetry) }
 
 // notified takes a notification. Whatever is not known is ignored.
 func (c *conn) notified(name string, params []ovs.Value) {

@@ -123,8 +123,7 @@ func (t *txn) admit() {
 // again has the transaction go on after a while.
 func (t *txn) again(step func(*txn)) {
 	t.tries++
-	delay := min(firstRetry<<min(t.tries, 4), maxRetry)
-	t.conn.door.after(delay, func() { t.conn.do(func() { step(t) }) })
+	t.conn.door.after(retryAfter(t.tries), func() { t.conn.do(func() { step(t) }) })
 }
 
 // start executes the transaction. What would change nothing is answered by a confirmed
