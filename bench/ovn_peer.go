@@ -141,7 +141,11 @@ func (m *ovnMember) ask(ctx context.Context, command, argument string) (said str
 	c := &ovnConn{conn: conn, buf: make([]byte, ovnBuffer)}
 	defer c.close()
 	defer time.AfterFunc(ovnAsk, c.close).Stop()
-	result, err := c.ask(command, `["`+argument+`"]`)
+	arguments := `[]`
+	if argument != "" {
+		arguments = `["` + argument + `"]`
+	}
+	result, err := c.ask(command, arguments)
 	if err != nil || json.Unmarshal(result, &said) != nil {
 		return ""
 	}
