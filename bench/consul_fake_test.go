@@ -174,9 +174,9 @@ func (f *fakeConsul) set(node, output, shard string) {
 	if f.loses && number > 10 {
 		return
 	}
-	if !f.older || number%5 != 0 {
+	if !f.older || number%5 != 0 || number == 0 { // 0 is its registration
 		f.instances[i].output = output
-	} else if number > 0 {
+	} else {
 		f.instances[i].output = "change-000000000"
 		for k := range f.instances {
 			f.instances[k].output = "change-000000000"

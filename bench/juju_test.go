@@ -399,7 +399,7 @@ func TestJujuScenario(t *testing.T) {
 		"native or juju":    {"door": "ssh"},
 		"workers is 17":     {"door": "juju", "workers": "17"},
 		"a run may open":    {"door": "juju", "stages": "[{leases: 200000, ramp: 1, hold: 0s}]"},
-		"native or juju, a": {"door": "juju", "play": "idle"},
+		"native or juju, w": {"door": "juju", "play": "idle"},
 	} {
 		if _, err := Load("juju-leases", set); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", set, err, want)

@@ -54,7 +54,13 @@ func (m *member) store(key, value string) uint64 {
 func (m *member) index() uint64 { return uint64(m.group.View().Index()) }
 
 // forgetHistory is what a restart of the member does to watches.
-func (m *member) forgetHistory() { m.group.Hub().Reset(m.group.View().Index()) }
+// The hub is one goroutine's at a time: that which applies must be through with it.
+func (m *member) forgetHistory() {
+	m.tb.Helper()
+	hub, index := m.group.Hub(), m.group.View().Index()
+	eventually(m.tb, "the hub is told of all that was applied", func() bool { return hub.Index() == index })
+	hub.Reset(index)
+}
 
 // One message starts an agent, and one starts it again: without an entry of the log, and
 // without anything that has not changed. What fails is said alone.
