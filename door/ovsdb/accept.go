@@ -18,8 +18,14 @@ import (
 
 // Serve accepts connections of a listener until it is closed or the door drains; then
 // the error is nil. secure: they have TLS, if the door has. The listener is the
-// caller's to close. Several may be served at once.
+// caller's to close. Several may be served at once. Nobody is accepted before the
+// databases of Config.Schemas are there.
 func (d *Door) Serve(ln net.Listener, secure bool) error {
+	select {
+	case <-d.made: // else the first clients are told that they ask for unknown databases
+	case <-d.entry.closed:
+		return nil
+	}
 	for {
 		c, err := ln.Accept()
 		switch {
@@ -139,18 +145,19 @@ func (d *Door) park(ready, accepted net.Conn, who *caller) {
 type entry struct {
 	greeters sync.WaitGroup
 
-	mu     sync.Mutex // guards the rest; held to change it
-	conns  map[net.Conn]struct{}
-	closed bool
+	closed chan struct{} // closed under mu
+
+	mu    sync.Mutex
+	conns map[net.Conn]struct{}
 }
 
-func (e *entry) init() { e.conns = map[net.Conn]struct{}{} }
+func (e *entry) init() { e.conns, e.closed = map[net.Conn]struct{}{}, make(chan struct{}) }
 
 // hold remembers who has entered; false once the entry is closed.
 func (e *entry) hold(c net.Conn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed {
+	if e.isClosed() {
 		return false
 	}
 	e.conns[c] = struct{}{}
@@ -166,16 +173,19 @@ func (e *entry) leave(c net.Conn) {
 }
 
 func (e *entry) isClosed() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.closed
+	select {
+	case <-e.closed:
+		return true
+	default:
+		return false
+	}
 }
 
-// close sends away who is not parked yet, and everybody who comes.
+// close sends away who is not parked yet, and everybody who comes. It is called once.
 func (e *entry) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.closed = true
+	close(e.closed)
 	for c := range e.conns {
 		_ = c.SetDeadline(time.Unix(1, 0)) // its goroutine closes it
 	}

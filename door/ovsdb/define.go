@@ -32,7 +32,8 @@ func readSchemas(texts [][]byte) (out []wanted, err error) {
 
 // define defines a database that is not there, and converts one of an earlier version,
 // once this member has applied what there is. Members do so at the same time: the first
-// command does it, and the others nothing.
+// command does it, and the others nothing. It ends once the database is there, or never
+// will be as it is wanted.
 func (d *Door) define(w wanted) {
 	again := func() { d.after(maxRetry, func() { d.define(w) }) }
 	d.engine.Confirm(func(err error) {
@@ -43,23 +44,35 @@ func (d *Door) define(w wanted) {
 		d.work.Put(func() {
 			cmd := w.command(table.Of(d.view()), d.namespace)
 			if cmd == nil {
+				d.oneMade()
 				return
 			}
 			d.engine.Execute(engine.Call{Meta: core.Meta{Origin: core.Origin{At: d.now(), Door: doorName}}}, cmd, func(r core.Result) {
+				out, _ := r.Record.(*table.Outcome)
 				switch kind := incumbent.KindOf(errorIn(r)); {
 				case kind.Transient() || kind == incumbent.Unknown || kind == incumbent.NotLeader:
 					again()
 				case kind == incumbent.Conflict: // another member was first
+					d.define(w)
 				case kind != incumbent.OK:
 					d.log.Warn("a database was not made", "name", w.schema.Name, "cause", r.Err)
+					d.oneMade()
+				case out != nil && out.Failed:
+					d.log.Warn("a database was not converted", "name", w.schema.Name, "cause", out.Results[len(out.Results)-1].Err)
+					d.oneMade()
 				default:
-					if out, ok := r.Record.(*table.Outcome); ok && out.Failed {
-						d.log.Warn("a database was not converted", "name", w.schema.Name, "cause", out.Results[len(out.Results)-1].Err)
-					}
+					d.define(w) // to see it in this member's view
 				}
 			})
 		})
 	})
+}
+
+// oneMade lets clients in after the last of the databases.
+func (d *Door) oneMade() {
+	if d.unmade.Add(-1) == 0 {
+		close(d.made)
+	}
 }
 
 // command is what makes a database what is wanted; nil: it is.

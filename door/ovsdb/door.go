@@ -99,6 +99,9 @@ type Door struct {
 	keeper  keeper
 	work    *workqueue.Queue[func()]
 
+	unmade atomic.Int64  // databases of Config.Schemas that are still to be made
+	made   chan struct{} // closed once there is none
+
 	closing    chan struct{}
 	drainOnce  sync.Once
 	closeOnce  sync.Once
@@ -117,7 +120,7 @@ func New(cfg Config) (*Door, error) {
 	cfg.Namespace = or(cfg.Namespace, incumbent.DefaultNamespace)
 	d := &Door{
 		cfg: cfg, engine: cfg.Engine, view: cfg.Engine.View, namespace: cfg.Namespace, now: cfg.Now, monotonic: cfg.Monotonic,
-		jitter: rand.Float64, log: cfg.Logger, work: workqueue.New[func()](), closing: make(chan struct{}),
+		jitter: rand.Float64, log: cfg.Logger, work: workqueue.New[func()](), made: make(chan struct{}), closing: make(chan struct{}),
 	}
 	d.counts.init()
 	d.entry.init()
@@ -138,6 +141,10 @@ func New(cfg Config) (*Door, error) {
 		d.goroutines.Go(func() { workqueue.Run(d.work) })
 	}
 	d.goroutines.Go(d.keepTime)
+	d.unmade.Store(int64(len(schemas)))
+	if len(schemas) == 0 {
+		close(d.made)
+	}
 	for _, w := range schemas {
 		d.define(w)
 	}

@@ -18,6 +18,7 @@ func TestG40_MonitorsAreRefusedBeforeTransactions(t *testing.T) {
 	}
 	m := startMember(t, func(c *Config) { c.Admission, c.Limits.Patience = lanes, time.Millisecond })
 	c := m.dial()
+	c.call("echo", "[]") // it was accepted while there was memory
 	const monitor = `["_Server","m",{"Database":{}}]`
 	lanes.SetMemory(85, 100)
 	if a := c.call("monitor", monitor); !strings.Contains(a, "resources exhausted") {
@@ -49,6 +50,7 @@ func TestG40_MonitorsWaitForAPlace(t *testing.T) {
 	}
 	m := startMember(t, func(c *Config) { c.Admission, c.Limits.Patience = lanes, time.Hour })
 	c := m.dial()
+	c.call("echo", "[]") // it was accepted while there was memory
 	lanes.SetMemory(85, 100)
 	c.write(`{"id":1,"method":"monitor","params":["_Server","m",{"Database":{}}]}`)
 	c.until("a refusal", func() bool { return lanes.Stats()[admit.Watches].Refused[admit.Memory] > 0 })
