@@ -76,6 +76,10 @@ type agentFleet struct {
 
 // playAgents plays on Incumbent.
 func playAgents(ctx context.Context, r *run) error {
+	if _, ok := r.cluster.(Members); !ok && r.sc.Fault != "" {
+		return incumbent.Errorf(incumbent.Invalid, "fault %s needs servers that this run starts: --members local:N", r.sc.Fault).
+			WithHint("or leave it out with --set scale=cut")
+	}
 	sys, err := r.agentSystem()
 	if err != nil {
 		return err

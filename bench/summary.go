@@ -197,11 +197,14 @@ func (s *Summary) Print(w io.Writer) error {
 		fmt.Fprintf(w, "violation: %s\n", t)
 	}
 	for _, t := range s.Thresholds {
-		word := "ok"
+		word, value := "ok", amount(t.Name, t.Value)
 		if !t.OK {
 			word = "FAILED"
+			if t.Value <= t.Limit {
+				value = "not measured"
+			}
 		}
-		fmt.Fprintf(w, "threshold %s: %s, at most %s: %s\n", t.Name, amount(t.Name, t.Value), amount(t.Name, t.Limit), word)
+		fmt.Fprintf(w, "threshold %s: %s, at most %s: %s\n", t.Name, value, amount(t.Name, t.Limit), word)
 	}
 	if s.Interrupted {
 		fmt.Fprintln(w, "interrupted: this is what was measured up to then, and no threshold is judged")

@@ -50,6 +50,10 @@ func TestThresholdsJudge(t *testing.T) {
 	if len(s.Thresholds) != 3 || !s.Thresholds[0].OK || !s.Thresholds[1].OK || s.Thresholds[2].OK || s.Passed() {
 		t.Errorf("a threshold on what was not measured holds: %+v", s.Thresholds)
 	}
+	var printed strings.Builder
+	if err := s.Print(&printed); err != nil || !strings.Contains(printed.String(), "threshold nothing.max_ms: not measured, at most 5: FAILED") {
+		t.Errorf("printed, %v:\n%s", err, &printed)
+	}
 	delete(r.sc.Thresholds, "nothing.max_ms")
 	if !r.summary(false).Passed() {
 		t.Error("failed although every threshold holds")
