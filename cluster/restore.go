@@ -88,23 +88,11 @@ func (out *Restored) load(group *engine.Engine, cfg RestoreConfig, from io.Reade
 			return err
 		}
 	}
-	r, w := io.Pipe()
-	go func() { w.CloseWithError(view.WriteSnapshot(w)) }()
-	err = group.Restore(r)
-	_ = r.Close() // ends the writer, whatever was read; err says more
-	if err != nil {
+	if err := backup.Load(group, view, max(info.Index, cfg.Above), time.Now()); err != nil {
 		return err
 	}
 	for _, m := range view.Members() {
 		out.Forgotten = append(out.Forgotten, m.Name)
-	}
-	cmds := beginAnew(view, max(info.Index, cfg.Above), time.Now())
-	results := make([]any, len(cmds))
-	group.Apply(cmds, results)
-	for _, r := range results {
-		if res, ok := r.(*core.Result); ok && res.Err != nil {
-			return res.Err
-		}
 	}
 	out.Index, out.Contents = group.View().Index(), group.View().Contents()
 	return nil
@@ -125,17 +113,6 @@ func records(v *core.View) (n int) {
 		n += c.Records
 	}
 	return n
-}
-
-// beginAnew are the commands with which a restored state begins: the index rises
-// first of all, then the members of its source are gone for ever.
-func beginAnew(v *core.View, newest incumbent.Index, now time.Time) [][]byte {
-	meta := core.Meta{Origin: core.Origin{At: now.UTC()}}
-	cmds := [][]byte{core.RaiseIndexCommand{To: core.RestoreIndex(newest)}.Encode(meta)}
-	for _, m := range v.Members() {
-		cmds = append(cmds, core.RemoveMemberCommand{ID: m.ID}.Encode(meta))
-	}
-	return cmds
 }
 
 // found makes the data directory the first member of a new cluster, which begins
