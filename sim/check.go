@@ -36,7 +36,9 @@ type checker struct {
 	places  map[incumbent.Index]int // by the index before it
 	index   incumbent.Index         // of the newest
 	leaders map[uint64]uint64       // by term
-	term    uint64                  // newest in which anybody led
+	// Terms of a cluster that was lost.
+	ledBefore int
+	term      uint64 // newest in which anybody led
 
 	// Calls.
 	acked   incumbent.Index // greatest index that any member answered with

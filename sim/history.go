@@ -14,6 +14,7 @@ type keyCall struct {
 	cmd    kv.Command
 	called int64 // moments
 	heard  int64 // 0: no answer
+	lost   bool  // it was made to a cluster that was lost
 	result core.Result
 
 	executed int64       // when the first member applied it; 0: nobody has
@@ -50,6 +51,7 @@ func (c *keyChecker) executed(n uint64, r *core.Result) {
 func (c *keyChecker) returned(call *keyCall, r core.Result) {
 	call.heard, call.result = c.now(), r
 	switch verb := call.cmd.Verb; {
+	case call.lost:
 	case r.Err != nil && call.effect != 0:
 		c.w.violate("client %d is told %v of %+v, which changed something at index %d (G25)", call.client, r.Err, &call.cmd, call.effect)
 	case r.Err == nil && r.Index != call.effect && (call.effect != 0 || verb != kv.Remove && verb != kv.RemoveTree):

@@ -65,7 +65,7 @@ func (m *member) clock() time.Duration { return time.Duration(float64(m.w.now) *
 
 // boot starts a process on what the disk holds.
 func (m *member) boot() {
-	if m.proc != nil || m.outcast {
+	if m.proc != nil || m.outcast || m.w.down {
 		return
 	}
 	m.lives++

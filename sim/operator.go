@@ -45,6 +45,8 @@ func (w *world) operate(m *member, steps ...step) {
 func (op *operation) look() {
 	w := op.w
 	switch {
+	case w.operation != op: // its cluster was lost
+		return
 	case len(op.steps) == 0:
 		w.operation = nil
 		return
@@ -118,7 +120,7 @@ func (w *world) leading() *process {
 // operable is a machine on which an operation may begin now, or nil.
 func (w *world) operable() *member {
 	m := w.victim()
-	if w.operation != nil || w.putBack != nil || !m.learner && w.cfg.Voters < 3 {
+	if w.down || w.operation != nil || w.putBack != nil || !m.learner && w.cfg.Voters < 3 {
 		return nil
 	}
 	return m
@@ -237,9 +239,11 @@ func (w *world) refused(m *member) {
 
 // rejoin replaces a member as soon as no other operation is under way.
 func (w *world) rejoin(m *member) {
-	if w.operation == nil {
+	switch {
+	case !m.outcast: // or the whole cluster was lost meanwhile
+	case w.operation == nil:
 		w.replace(m)
-		return
+	default:
+		w.after(operates, func() { w.rejoin(m) })
 	}
-	w.after(operates, func() { w.rejoin(m) })
 }

@@ -54,6 +54,7 @@ type Config struct {
 	Pollers  int           // of the catalog
 	Quota    int64         // of keys and values, in bytes; 0: none
 	Hostile  bool          // the network reorders, repeats and drops single messages, as TCP never does
+	Restore  bool          // all members are lost once, and a backup is restored
 	Faults   time.Duration // mean time between two; 0: none
 	Only     string        // with a name of nemesis.go: no other kind of fault
 	Trace    io.Writer     // every event, for reading; nil: none
@@ -101,6 +102,7 @@ type Result struct {
 	Bound                int // sessions that depend on a check
 	Polls                int // that were answered
 	Woken                int // of them before their time was over
+	Restored             int // backups, after all members were lost
 	Violations           []string
 }
 
@@ -118,6 +120,7 @@ type world struct {
 	agents  []*agent
 	writers []*writer
 	lockers []*locker
+	listers []*lister
 	hosts   []*host
 	pollers []*poller
 	clients []*agent // of all of them
@@ -130,6 +133,7 @@ type world struct {
 	cluster [16]byte
 	// What the operator is doing; nil: nothing.
 	operation *operation
+	down      bool    // all members were lost, and nothing was restored yet
 	putBack   *member // its disk is an earlier copy, and nobody has noticed yet
 	res       Result
 	failed    error
@@ -155,10 +159,11 @@ func Run(cfg Config) Result {
 	w.admin.configure()
 	w.admin.register()
 	w.nemesis()
+	w.disasters()
 	w.play()
 	w.res.Trace = w.hash.Sum64()
 	w.res.Virtual = w.now
-	w.res.Terms = len(w.check.leaders)
+	w.res.Terms = w.check.ledBefore + len(w.check.leaders)
 	return w.res
 }
 
@@ -185,6 +190,7 @@ func (w *world) populate() {
 	}
 	for range w.cfg.Listers {
 		l := newLister(w, w.nextID())
+		w.listers = append(w.listers, l)
 		begins(l.a, l.next)
 	}
 	for i := range w.cfg.Hosts {

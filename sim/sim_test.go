@@ -38,6 +38,9 @@ var shapes = [...]Config{
 // smallQuota is less than the keys of a run have together, most of the time.
 const smallQuota = 3000
 
+// restoreOneIn is in how many runs a backup is restored.
+const restoreOneIn = 9
+
 // config is that of an ordinary run.
 func config(seed uint64) Config {
 	cfg := shapes[seed%uint64(len(shapes))]
@@ -46,6 +49,7 @@ func config(seed uint64) Config {
 	if seed%2 == 1 {
 		cfg.Quota, cfg.Listers = smallQuota, 0 // lists only grow
 	}
+	cfg.Restore = seed%restoreOneIn == restoreOneIn-1
 	if raced {
 		cfg.Duration = 30 * time.Second
 	}
@@ -103,15 +107,16 @@ func (s *totals) add(r Result) {
 	s.Bound += r.Bound
 	s.Polls += r.Polls
 	s.Woken += r.Woken
+	s.Restored += r.Restored
 	for name, n := range r.Faults {
 		s.Faults[name] += n
 	}
 }
 
 func (s *totals) String() string {
-	return fmt.Sprintf("%v of virtual time: terms %d, crashes %d, snapshots %d, grants %d, extensions %d, hand-overs %d, expiries %d, reads %d, frames vouched for %d, changes watched %d, watchers cut off %d, unknown outcomes %d, attachments %d, revocations %d, members put back and refused %d, writes of keys %d, conflicts %d, answers without the log %d, refusals of the quota %d, reads of keys %d, locks %d, lock delays %d, transactions %d, of them in parts %d, passes of checks %d, in the log %d, checks that lapsed %d, sessions that depend on a check %d, polls %d, of them woken %d, faults %v",
+	return fmt.Sprintf("%v of virtual time: terms %d, crashes %d, snapshots %d, grants %d, extensions %d, hand-overs %d, expiries %d, reads %d, frames vouched for %d, changes watched %d, watchers cut off %d, unknown outcomes %d, attachments %d, revocations %d, members put back and refused %d, writes of keys %d, conflicts %d, answers without the log %d, refusals of the quota %d, reads of keys %d, locks %d, lock delays %d, transactions %d, of them in parts %d, passes of checks %d, in the log %d, checks that lapsed %d, sessions that depend on a check %d, polls %d, of them woken %d, backups restored %d, faults %v",
 		s.Virtual, s.Terms, s.Crashes, s.Snapshots, s.Grants, s.Extensions, s.HandOvers, s.Expiries, s.Reads, s.Vouched, s.Watched, s.CutOff, s.Unknown, s.Attached, s.Revocations, s.RolledBack,
-		s.Writes, s.Conflicts, s.Idle, s.Full, s.Gets, s.Locks, s.Delays, s.Transactions, s.Large, s.Passes, s.PassesLogged, s.Lapses, s.Bound, s.Polls, s.Woken, s.Faults)
+		s.Writes, s.Conflicts, s.Idle, s.Full, s.Gets, s.Locks, s.Delays, s.Transactions, s.Large, s.Passes, s.PassesLogged, s.Lapses, s.Bound, s.Polls, s.Woken, s.Restored, s.Faults)
 }
 
 // Clusters of one, three and five with everything that can go wrong: whatever
@@ -140,6 +145,19 @@ func TestSmoke(t *testing.T) {
 		sum.Writes == 0 || sum.Conflicts == 0 || sum.Idle == 0 || sum.Full == 0 || sum.Gets == 0 || sum.Locks == 0 || sum.Delays == 0 || sum.Transactions == 0 || sum.Large == 0 ||
 		sum.Passes <= sum.PassesLogged || sum.PassesLogged == 0 || sum.Lapses == 0 || sum.Bound == 0 || sum.Woken == 0 {
 		t.Error("the runs did not do what they are there for")
+	}
+}
+
+// All members are lost, and another cluster begins with a backup: what the backup has is
+// there, its indexes and tokens are above all that the lost cluster gave, nobody counts
+// on what another holds, and none of the lost members can join.
+func TestG03_G14_G34_ALostClusterIsRestored(t *testing.T) {
+	for _, seed := range []uint64{restoreOneIn - 1, 2*restoreOneIn - 1} {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			if r := run(t, config(seed)); r.Restored != 1 {
+				t.Errorf("%d backups were restored, want one", r.Restored)
+			}
+		})
 	}
 }
 
