@@ -128,6 +128,8 @@ type Config struct {
 	Version  string
 	Settings []Setting    // as resolved, for `config show --effective`
 	Logger   *slog.Logger // discarded if nil
+	// Level is that of the log, for who changes it while running; nil: nobody can.
+	Level *slog.LevelVar
 	// DroppedLines is how many lines of the log were dropped, as of Log; nil: none.
 	DroppedLines func() uint64
 

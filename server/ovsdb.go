@@ -27,6 +27,7 @@ type OVSDB struct {
 	Anonymous string        // KIND:NAME of who connects and brings nothing; "": nobody
 	Plaintext bool          // no TLS, also where the native listener has it; on loopback only
 	Probe     time.Duration // a client that was silent for so long is asked for an echo; ovsdb.DefaultProbe
+	Control   string        // path of the socket that ovs-appctl speaks to; "": there is none
 }
 
 // unixPrefix tells the paths of sockets from addresses.
@@ -34,7 +35,7 @@ const unixPrefix = "unix:"
 
 func (o OVSDB) validate(policy auth.ListenerPolicy) error {
 	if len(o.Listen) == 0 {
-		if len(o.Schemas) > 0 || o.Namespace != "" || o.Anonymous != "" || o.Plaintext || o.Probe != 0 {
+		if len(o.Schemas) > 0 || o.Namespace != "" || o.Anonymous != "" || o.Plaintext || o.Probe != 0 || o.Control != "" {
 			return invalid("ovsdb-listen", "is not set, but another --ovsdb setting is").WithHint("give --ovsdb-listen 127.0.0.1:6641")
 		}
 		return nil
@@ -191,11 +192,18 @@ func (o *ovsdbDoor) tlsOf(certs *certificates) *tls.Config {
 func (s *Server) ovsdbStanding() ovsdb.Standing {
 	st := ovsdb.Standing{Cluster: s.cluster.ClusterID(), Connected: s.cluster.Leader() != 0}
 	member := s.node.Status().Member
-	st.Member = st.Cluster
-	for i := range 8 {
-		st.Member[8+i] ^= byte(member >> (8 * i)) //nolint:gosec // each byte by itself
-	}
+	st.Member = ovsdbServerID(st.Cluster, member)
 	return st
+}
+
+// ovsdbServerID is the UUID by which clients and scripts know a member. Its first half
+// is the member's own: scripts show the first digits only.
+func ovsdbServerID(cluster [16]byte, member uint64) [16]byte {
+	id := cluster
+	for i := range 8 {
+		id[i] ^= byte(member >> (8 * i)) //nolint:gosec // each byte by itself
+	}
+	return id
 }
 
 // startOVSDB lets clients in.

@@ -58,11 +58,12 @@ type Server struct {
 	node      *node.Node // the engine's
 	park      *park.Set
 	door      *native.Door
-	juju      *jujuDoor   // nil: closed
-	consul    *consulDoor // nil: closed
-	ovsdb     *ovsdbDoor  // nil: closed
-	dns       *dnsDoor    // nil: closed
-	checks    *checks     // of services; nil: this member runs none
+	juju      *jujuDoor     // nil: closed
+	consul    *consulDoor   // nil: closed
+	ovsdb     *ovsdbDoor    // nil: closed
+	control   *ovsdbControl // nil: closed
+	dns       *dnsDoor      // nil: closed
+	checks    *checks       // of services; nil: this member runs none
 	guard     *guard
 	trail     *trail
 	tally     *tally.Tally // what is open here, for its quotas
@@ -220,6 +221,9 @@ func (s *Server) openIdentity(ctx context.Context, undo *undoing) (err error) {
 	if err := s.listenForOVSDB(undo); err != nil {
 		return err
 	}
+	if err := s.listenForControl(undo); err != nil {
+		return err
+	}
 	if err := s.listenForDNS(undo); err != nil {
 		return err
 	}
@@ -360,6 +364,7 @@ func (s *Server) start() {
 	s.startJuju()
 	s.startConsul()
 	s.startOVSDB()
+	s.startControl()
 	s.startDNS(ctx)
 	s.startChecks(ctx)
 	s.running.Go(func() { s.keepConsulNodes(ctx) })
@@ -499,6 +504,7 @@ func (s *Server) Close(ctx context.Context) error {
 	s.drainJuju()
 	s.drainConsul()
 	s.drainOVSDB()
+	s.closeControl()
 	s.leaveChecks(ctx)
 	errs := []error{s.http.Shutdown(ctx), s.park.Close(ctx), s.door.Close(ctx), s.closeJuju(ctx), s.closeConsul(ctx), s.closeOVSDB(ctx), s.closeDNS(ctx)}
 	s.http.Close()

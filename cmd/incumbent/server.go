@@ -90,6 +90,7 @@ stopped because of a fault, which it names.`,
 	f.StringSlice("ovsdb-schema", nil, "files with schemas of databases: one that is not there is defined, one of an earlier version converted")
 	f.String("ovsdb-namespace", "", "namespace of the databases (default the default one)")
 	f.String("ovsdb-anonymous", "", "KIND:NAME of who connects there and brings nothing (default nobody)")
+	f.String("ovsdb-ctl", "", "path of a socket for the commands of ovs-appctl -t PATH, which only this user may open (default none)")
 	f.Bool("ovsdb-plaintext", false, "no TLS there, also where the native listener has it; on loopback only")
 	f.Duration("ovsdb-probe", ovsdb.DefaultProbe, "a client that was silent for so long is asked for an echo, and closed after as long again")
 	f.Int64("log-segment-bytes", 0, "size of a log segment (default 64 MiB, with --dev 8 MiB)")
@@ -142,6 +143,7 @@ func serverConfig(c *cobra.Command, logger *slog.Logger) (server.Config, error) 
 		cfg.Consul.ChecksAnywhere, _ = f.GetBool("consul-checks-anywhere")
 	}
 	cfg.OVSDB = server.OVSDB{Namespace: text(c, "ovsdb-namespace"), Anonymous: text(c, "ovsdb-anonymous")}
+	cfg.OVSDB.Control = text(c, "ovsdb-ctl")
 	cfg.OVSDB.Listen, _ = f.GetStringSlice("ovsdb-listen")
 	cfg.OVSDB.Schemas, _ = f.GetStringSlice("ovsdb-schema")
 	cfg.OVSDB.Plaintext, _ = f.GetBool("ovsdb-plaintext")
@@ -255,7 +257,7 @@ func runLogged(c *cobra.Command, env *environment, log *server.Log, level *slog.
 		return err
 	}
 	cfg.JoinToken = joinToken(env)
-	cfg.DroppedLines = log.Dropped
+	cfg.DroppedLines, cfg.Level = log.Dropped, level
 	settings, err := resolveSettings(c, env)
 	if err != nil {
 		return err

@@ -86,6 +86,9 @@ func TestG12_EveryMethodHasARow(t *testing.T) {
 	}
 	for c := range calls.NumCalls {
 		for _, w := range c.Row().Ways {
+			if strings.HasPrefix(w, "ovsdb.control ") {
+				continue // of the socket that the server has
+			}
 			if strings.HasPrefix(w, doorName+".") && !ways[w] {
 				t.Errorf("nobody serves %s", w)
 			}

@@ -50,4 +50,22 @@ var ofOVSDB = []mutant{
 		search:  "\tt.batch = new(batch)\n\treturn &View",
 		replace: "\treturn &View",
 	},
+	{
+		name: "everybody may open the control socket", guarantee: "G12",
+		file: "door/ovsdb/control/listen.go", pkg: "./door/ovsdb/control", test: "^TestG12_TheSocketIsTheUsers$",
+		search:  "\tdefer private()() //",
+		replace: "\t//",
+	},
+	{
+		name: "a command that failed ends the server all the same", guarantee: "G48",
+		file: "door/ovsdb/control/control.go", pkg: "./door/ovsdb/control", test: "^TestTheAnswerComesBeforeWhatFollowsIt$",
+		search:  "return failure{r.ID, err.Error() + \"\\n\"}, nil",
+		replace: "return failure{r.ID, err.Error() + \"\\n\"}, after",
+	},
+	{
+		name: "all members have one short id", guarantee: "G29",
+		file: "server/ovsdb.go", pkg: "./server", test: "^TestControlKicksAMember$",
+		search:  "\t\tid[i] ^= byte(",
+		replace: "\t\tid[8+i] ^= byte(",
+	},
 }

@@ -42,12 +42,14 @@ type server struct {
 	dir  string
 }
 
-func start(t *testing.T) *server {
+func start(t *testing.T, more ...string) *server {
 	t.Helper()
 	dir := t.TempDir()
 	s := &server{t: t, unix: "unix:" + filepath.Join(dir, "s"), dir: dir}
-	s.run(outside.Binary(t), "server", "--dev", "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0",
-		"--ovsdb-listen", s.unix, "--ovsdb-schema", northbound, "--ovsdb-schema", southbound)
+	s.run(outside.Binary(t), append([]string{
+		"server", "--dev", "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0",
+		"--ovsdb-listen", s.unix, "--ovsdb-schema", northbound, "--ovsdb-schema", southbound,
+	}, more...)...)
 	outside.Eventually(t, patience, "both databases are there", func() bool {
 		out, err := s.try("ovsdb-client", "list-dbs", s.unix)
 		return err == nil && strings.Contains(out, "OVN_Northbound") && strings.Contains(out, "OVN_Southbound")

@@ -1,0 +1,157 @@
+package server
+
+import (
+	"context"
+	"net"
+	"strings"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/audit"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
+	"github.com/incumbent-dev/incumbent/core/table"
+	"github.com/incumbent-dev/incumbent/door/ovsdb/control"
+)
+
+// ovsdbControl is the open control socket.
+type ovsdbControl struct {
+	listener net.Listener
+	server   *control.Server
+}
+
+// controller is who gives commands there: nobody but the server's own user can open the
+// socket, and that one may read and end the server anyway.
+var controller = auth.Principal{Kind: auth.Operator, Name: "control-socket"}
+
+// listenForControl opens the control socket.
+func (s *Server) listenForControl(undo *undoing) error {
+	path := s.cfg.OVSDB.Control
+	if path == "" {
+		return nil
+	}
+	ln, err := control.Listen(path)
+	if err != nil {
+		return incumbent.Errorf(incumbent.Unavailable, "setting ovsdb-ctl: %w", err)
+	}
+	undo.later(func() { ln.Close() })
+	s.control = &ovsdbControl{listener: ln, server: control.New(s.controlCommands())}
+	return nil
+}
+
+func (s *Server) startControl() {
+	if s.control == nil {
+		return
+	}
+	s.running.Go(func() {
+		if err := s.control.server.Serve(s.control.listener); err != nil {
+			s.fail(incumbent.Errorf(incumbent.Unavailable, "control socket: %w", err))
+		}
+	})
+}
+
+func (s *Server) closeControl() {
+	if s.control == nil {
+		return
+	}
+	s.control.listener.Close()
+	s.control.server.Close()
+}
+
+// show is a command that changes nothing.
+type show func(args []string) (string, error)
+
+// act is one that does, and of which the audit log says so.
+type act func(ctx context.Context, args []string) error
+
+// controlCommands are what scripts may ask for. Each has its row among the calls.
+func (s *Server) controlCommands() []control.Command {
+	out := []control.Command{
+		s.shows("version", "", 0, 0, s.controlVersion),
+		s.shows("cluster/status", "DB", 1, 1, s.clusterStatus),
+		s.shows("cluster/cid", "DB", 1, 1, s.controlID(func() [16]byte { return s.ovsdbStanding().Cluster })),
+		s.shows("cluster/sid", "DB", 1, 1, s.controlID(func() [16]byte { return s.ovsdbStanding().Member })),
+		s.acts("cluster/kick", "DB SERVER", 2, 2, s.controlKick),
+		s.shows("ovsdb-server/list-dbs", "", 0, 0, s.controlDatabases),
+		s.acts("ovsdb-server/compact", "[DB]", 0, 1, s.controlCompact),
+		s.shows("ovsdb-server/sync-status", "", 0, 0, func([]string) (string, error) { return "state: active\n", nil }),
+		s.shows("ovsdb-server/list-remotes", "", 0, 0, s.controlRemotes),
+		s.acts("ovsdb-server/add-remote", "REMOTE", 1, 1, s.remotesAreSettings),
+		s.acts("ovsdb-server/remove-remote", "REMOTE", 1, 1, s.remotesAreSettings),
+		s.shows("memory/show", "", 0, 0, s.controlMemory),
+		s.shows("coverage/show", "", 0, 0, s.controlCoverage),
+		s.shows("coverage/read-counter", "COUNTER", 1, 1, s.controlCounter),
+		s.shows("vlog/list", "", 0, 0, s.controlLevels),
+		s.acts("vlog/set", "SPEC...", 1, maxLogSpecs, s.controlLog),
+		s.acts("vlog/reopen", "", 0, 0, func(context.Context, []string) error { s.trail.reopen(); return nil }),
+	}
+	exit := s.acts("exit", "", 0, 0, s.mayExit)
+	exit.After = func() { s.fail(nil) }
+	return append(out, exit)
+}
+
+func (s *Server) shows(name, usage string, least, most int, do show) control.Command {
+	call := calls.Must("ovsdb.control " + name)
+	return control.Command{Name: name, Usage: usage, Min: least, Max: most, Run: func(_ context.Context, args []string) (string, error) {
+		if err := call.Allowed(s.controlRights()); err != nil {
+			return "", err
+		}
+		return do(args)
+	}}
+}
+
+func (s *Server) acts(name, usage string, least, most int, do act) control.Command {
+	call := calls.Must("ovsdb.control " + name)
+	return control.Command{Name: name, Usage: usage, Min: least, Max: most, Run: func(ctx context.Context, args []string) (string, error) {
+		err := call.Allowed(s.controlRights())
+		if err == nil {
+			err = do(ctx, args)
+		}
+		r := audit.Record{Door: ovsdbListener, Principal: controller.String(), Action: name, Subject: strings.Join(args, " ")}
+		if err != nil {
+			r.Outcome, r.Detail = audit.Failed, err.Error()
+		}
+		s.trail.note(r)
+		return "", err
+	}}
+}
+
+// controlRights are those of an operator, whatever the policies say.
+func (s *Server) controlRights() *auth.Rights {
+	var none *auth.Rules
+	return none.Of(controller)
+}
+
+// mayExit: a process that is not ready yet is ended by a signal, else who waits for it to
+// be ready took its end for that.
+func (s *Server) mayExit(context.Context, []string) error { return s.ready() }
+
+// controlDatabase returns an error unless there is a database of that name.
+func (s *Server) controlDatabase(name string) (*table.Database, error) {
+	if db := table.Of(s.engine.View()).Database(s.controlNamespace(), name); db != nil {
+		return db, nil
+	}
+	return nil, incumbent.Errorf(incumbent.NotFound, "there is no database %q", name)
+}
+
+func (s *Server) controlNamespace() string {
+	if s.cfg.OVSDB.Namespace != "" {
+		return s.cfg.OVSDB.Namespace
+	}
+	return incumbent.DefaultNamespace
+}
+
+// controlCompact writes a snapshot: all databases are in one log.
+func (s *Server) controlCompact(ctx context.Context, args []string) error {
+	if len(args) == 1 {
+		if _, err := s.controlDatabase(args[0]); err != nil {
+			return err
+		}
+	}
+	_, err := s.node.Snapshot(ctx)
+	return err
+}
+
+// remotesAreSettings refuses what the next start would forget.
+func (s *Server) remotesAreSettings(context.Context, []string) error {
+	return incumbent.Errorf(incumbent.Invalid, "what is listened at is said by --ovsdb-listen, and changes with a restart of the member")
+}
