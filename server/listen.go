@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -54,6 +55,9 @@ func (s *Server) gates() map[string]*gate.Gate {
 		for i, g := range s.ovsdb.gates {
 			all[ovsdbListenerName(i)] = g
 		}
+		for i, g := range s.ovsdb.rows.all() {
+			all[ovsdbRows+"-"+strconv.Itoa(i+1)] = g
+		}
 	}
 	if s.dns != nil {
 		all[dnsListener] = s.dns.gate
@@ -68,22 +72,30 @@ const (
 	consulListener = "consul"
 	dnsListener    = "dns"
 	ovsdbListener  = "ovsdb"
+	ovsdbRows      = "ovsdb-rows" // all that rows of databases say
 )
 
 // registerGates exports who is at the listeners, and who was closed there.
 func (s *Server) registerGates() {
 	for name, g := range s.gates() {
-		for state, of := range map[string]func(gate.Stats) int{
-			"silent": func(st gate.Stats) int { return st.Silent }, "waiting": func(st gate.Stats) int { return st.Waiting },
-			"unproven": func(st gate.Stats) int { return st.Unproven },
-		} {
-			s.metrics.gauge("incumbent_strangers", "Connections that have not shown who they are, by listener and state.",
-				prometheus.Labels{"listener": name, "state": state}, func() float64 { return float64(of(g.Stats())) })
-		}
-		for r := range gate.NumReasons {
-			s.metrics.counter("incumbent_strangers_closed_total", "Connections that were closed before they had shown who they are, by listener and reason.",
-				prometheus.Labels{"listener": name, "reason": r.String()}, func() float64 { return float64(g.Stats().Closed[r]) })
-		}
+		s.registerGate(name, g.Stats)
+	}
+	if s.ovsdb != nil {
+		s.registerGate(ovsdbRows, s.ovsdb.rows.stats)
+	}
+}
+
+func (s *Server) registerGate(listener string, stats func() gate.Stats) {
+	for state, of := range map[string]func(gate.Stats) int{
+		"silent": func(st gate.Stats) int { return st.Silent }, "waiting": func(st gate.Stats) int { return st.Waiting },
+		"unproven": func(st gate.Stats) int { return st.Unproven },
+	} {
+		s.metrics.gauge("incumbent_strangers", "Connections that have not shown who they are, by listener and state.",
+			prometheus.Labels{"listener": listener, "state": state}, func() float64 { return float64(of(stats())) })
+	}
+	for r := range gate.NumReasons {
+		s.metrics.counter("incumbent_strangers_closed_total", "Connections that were closed before they had shown who they are, by listener and reason.",
+			prometheus.Labels{"listener": listener, "reason": r.String()}, func() float64 { return float64(stats().Closed[r]) })
 	}
 }
 

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"net"
 	"os"
 	"strconv"
@@ -20,11 +21,16 @@ import (
 
 // OVSDB configures the door for clients of Open vSwitch's databases.
 type OVSDB struct {
-	// Listen are its own addresses, HOST:PORT or unix:PATH; none: the door is closed.
+	// Listen are its own addresses, HOST:PORT or unix:PATH, and columns that say what else
+	// to listen at, db:DATABASE,TABLE,COLUMN; none: the door is closed.
 	Listen    []string
-	Schemas   []string      // files of the databases that there are to be
-	Namespace string        // of the databases; the default one
-	Anonymous string        // KIND:NAME of who connects and brings nothing; "": nobody
+	Schemas   []string // files of the databases that there are to be
+	Namespace string   // of the databases; the default one
+	Anonymous string   // KIND:NAME of who connects and brings nothing; "": nobody
+	// Cert, Key and CA are files with the door's own certificates; "": those of the native
+	// listener. Who has a certificate of this authority is an agent by its common name.
+	Cert, Key, CA string
+
 	Plaintext bool          // no TLS, also where the native listener has it; on loopback only
 	Probe     time.Duration // a client that was silent for so long is asked for an echo; ovsdb.DefaultProbe
 	Control   string        // path of the socket that ovs-appctl speaks to; "": there is none
@@ -35,7 +41,7 @@ const unixPrefix = "unix:"
 
 func (o OVSDB) validate(policy auth.ListenerPolicy) error {
 	if len(o.Listen) == 0 {
-		if len(o.Schemas) > 0 || o.Namespace != "" || o.Anonymous != "" || o.Plaintext || o.Probe != 0 || o.Control != "" {
+		if len(o.Schemas) > 0 || o.Namespace != "" || o.Anonymous != "" || o.Plaintext || o.Probe != 0 || o.Cert != "" || o.Key != "" || o.CA != "" || o.Control != "" {
 			return invalid("ovsdb-listen", "is not set, but another --ovsdb setting is").WithHint("give --ovsdb-listen 127.0.0.1:6641")
 		}
 		return nil
@@ -48,11 +54,21 @@ func (o OVSDB) validate(policy auth.ListenerPolicy) error {
 	if _, err := o.anonymous(); err != nil {
 		return invalid("ovsdb-anonymous", "%w", err)
 	}
+	if err := o.validateTLS(); err != nil {
+		return err
+	}
+	if _, err := o.sources(); err != nil {
+		return err
+	}
+	policy = o.policyOf(policy)
 	for _, at := range o.Listen {
 		if path, unix := strings.CutPrefix(at, unixPrefix); unix {
 			if path == "" {
 				return invalid("ovsdb-listen", "%q names no socket", at)
 			}
+			continue
+		}
+		if strings.HasPrefix(at, sourcePrefix) {
 			continue
 		}
 		if err := cluster.ValidAddress("ovsdb-listen", at); err != nil {
@@ -80,7 +96,7 @@ func (o OVSDB) anonymous() (auth.Principal, error) {
 // addresses are those that are not sockets of this machine.
 func (o OVSDB) addresses() (out []string) {
 	for _, at := range o.Listen {
-		if !strings.HasPrefix(at, unixPrefix) {
+		if !strings.HasPrefix(at, unixPrefix) && !strings.HasPrefix(at, sourcePrefix) {
 			out = append(out, at)
 		}
 	}
@@ -90,10 +106,15 @@ func (o OVSDB) addresses() (out []string) {
 // ovsdbDoor is the open door and what belongs to it.
 type ovsdbDoor struct {
 	gates   []*gate.Gate
+	rows    rowGates
 	unix    []bool // of the gates: sockets have no TLS
 	door    *ovsdb.Door
 	tls     bool
 	derived atomic.Pointer[derivedTLS]
+
+	own      atomic.Pointer[tls.Config] // of the door's own certificates; nil: it has none
+	pool     *x509.CertPool             // of its authority
+	poolText []byte
 }
 
 // listenForOVSDB opens the door's listeners.
@@ -101,15 +122,18 @@ func (s *Server) listenForOVSDB(undo *undoing) error {
 	if len(s.cfg.OVSDB.Listen) == 0 {
 		return nil
 	}
-	o := &ovsdbDoor{}
-	for i, at := range s.cfg.OVSDB.Listen {
+	o := &ovsdbDoor{rows: rowGates{open: map[*rowListener]struct{}{}}}
+	for _, at := range s.cfg.OVSDB.Listen {
+		if strings.HasPrefix(at, sourcePrefix) {
+			continue
+		}
 		ln, unix, err := listenOVSDB(at)
 		if err != nil {
 			return incumbent.Errorf(incumbent.Unavailable, "setting ovsdb-listen: %w", err).
 				WithHint("is another server running? choose another address with --ovsdb-listen")
 		}
 		undo.later(func() { ln.Close() })
-		o.gates = append(o.gates, s.gateOf(ln, ovsdbListenerName(i), 0, s.ovsdbParked))
+		o.gates = append(o.gates, s.gateOf(ln, ovsdbListenerName(len(o.gates)), 0, s.ovsdbParked))
 		o.unix = append(o.unix, unix)
 	}
 	s.ovsdb = o
@@ -165,9 +189,19 @@ func (s *Server) openOVSDB(undo *undoing) (err error) {
 		}
 		cfg.Schemas = append(cfg.Schemas, text)
 	}
-	if o.tls = s.certs != nil && !s.cfg.OVSDB.Plaintext; o.tls {
-		cfg.TLS = func() *tls.Config { return o.tlsOf(s.certs) }
+	switch {
+	case s.cfg.OVSDB.Cert != "":
+		if err := o.load(s.cfg.OVSDB); err != nil {
+			return err
+		}
+		o.tls, cfg.TLS, cfg.OwnCA = true, o.own.Load, s.cfg.OVSDB.CA != ""
+	case s.certs != nil && !s.cfg.OVSDB.Plaintext:
+		o.tls, cfg.TLS = true, func() *tls.Config { return o.tlsOf(s.certs) }
 	}
+	if cfg.Sources, err = s.cfg.OVSDB.sources(); err != nil {
+		return err
+	}
+	cfg.Listen = s.listenByRow
 	if o.door, err = ovsdb.New(cfg); err != nil {
 		return err
 	}
@@ -190,8 +224,10 @@ func (o *ovsdbDoor) tlsOf(certs *certificates) *tls.Config {
 
 // ovsdbStanding is what the door shows of this member.
 func (s *Server) ovsdbStanding() ovsdb.Standing {
-	st := ovsdb.Standing{Cluster: s.cluster.ClusterID(), Connected: s.cluster.Leader() != 0}
+	leader := s.cluster.Leader()
+	st := ovsdb.Standing{Cluster: s.cluster.ClusterID(), Connected: leader != 0}
 	member := s.node.Status().Member
+	st.Leads = leader == member
 	st.Member = ovsdbServerID(st.Cluster, member)
 	return st
 }
@@ -213,7 +249,7 @@ func (s *Server) startOVSDB() {
 	}
 	for i, g := range s.ovsdb.gates {
 		s.running.Go(func() {
-			if err := s.ovsdb.door.Serve(g, !s.ovsdb.unix[i]); err != nil {
+			if err := s.ovsdb.door.Serve(g, &ovsdb.Remote{Secure: !s.ovsdb.unix[i]}); err != nil {
 				s.fail(incumbent.Errorf(incumbent.Unavailable, "ovsdb listener: %w", err))
 			}
 		})

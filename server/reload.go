@@ -24,6 +24,10 @@ func (s *Server) Reload(stale ...string) {
 		s.log.Warn("credentials not reloaded", "cause", err)
 		stale = append(stale, "credentials")
 	}
+	if err := s.reloadOVSDB(); err != nil {
+		s.log.Warn("certificates of ovsdb's door not reloaded", "cause", err)
+		stale = append(stale, "certificates of ovsdb's door")
+	}
 	if err := s.reloadJuju(); err != nil {
 		s.log.Warn("passwords of juju's agents not reloaded", "cause", err)
 		stale = append(stale, "passwords of juju's agents")

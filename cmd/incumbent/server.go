@@ -86,7 +86,10 @@ stopped because of a fault, which it names.`,
 	f.Bool("consul-dns-only-passing", false, "leave instances out that warn, too")
 	f.Duration("consul-dns-max-age", dns.DefaultMaxAge, "what is answered from may be so old while no leader is heard of")
 	f.Bool("consul-plaintext", false, "no TLS there, also where the native listener has it; on loopback only")
-	f.StringSlice("ovsdb-listen", nil, "addresses for clients of Open vSwitch's databases, "+ovsdbAddress+" by convention, or unix:PATH (default none)")
+	f.StringSlice("ovsdb-listen", nil, "addresses for clients of Open vSwitch's databases, "+ovsdbAddress+" by convention, unix:PATH, or db:DATABASE,TABLE,COLUMN for what rows there say (default none)")
+	f.String("ovsdb-cert", "", "file with the certificate that clients there see (default that of the native listener)")
+	f.String("ovsdb-key", "", "file with its key")
+	f.String("ovsdb-ca", "", "file with the authority of their certificates: whose common name is NAME is agent:NAME")
 	f.StringSlice("ovsdb-schema", nil, "files with schemas of databases: one that is not there is defined, one of an earlier version converted")
 	f.String("ovsdb-namespace", "", "namespace of the databases (default the default one)")
 	f.String("ovsdb-anonymous", "", "KIND:NAME of who connects there and brings nothing (default nobody)")
@@ -142,9 +145,9 @@ func serverConfig(c *cobra.Command, logger *slog.Logger) (server.Config, error) 
 		cfg.Consul.Plaintext, _ = f.GetBool("consul-plaintext")
 		cfg.Consul.ChecksAnywhere, _ = f.GetBool("consul-checks-anywhere")
 	}
-	cfg.OVSDB = server.OVSDB{Namespace: text(c, "ovsdb-namespace"), Anonymous: text(c, "ovsdb-anonymous")}
-	cfg.OVSDB.Control = text(c, "ovsdb-ctl")
-	cfg.OVSDB.Listen, _ = f.GetStringSlice("ovsdb-listen")
+	cfg.OVSDB = server.OVSDB{Namespace: text(c, "ovsdb-namespace"), Anonymous: text(c, "ovsdb-anonymous"), Cert: text(c, "ovsdb-cert"), Key: text(c, "ovsdb-key"), CA: text(c, "ovsdb-ca"), Control: text(c, "ovsdb-ctl")}
+	listens, _ := f.GetStringSlice("ovsdb-listen")
+	cfg.OVSDB.Listen = server.JoinSources(listens)
 	cfg.OVSDB.Schemas, _ = f.GetStringSlice("ovsdb-schema")
 	cfg.OVSDB.Plaintext, _ = f.GetBool("ovsdb-plaintext")
 	if f.Changed("ovsdb-probe") || len(cfg.OVSDB.Listen) > 0 {

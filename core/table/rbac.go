@@ -37,11 +37,20 @@ func restrictedIn(s *ovs.Schema, role, client string) *restricted {
 
 // denied is the error of an operation that the client may not do.
 func (x *restricted) denied(what, table string) *ovs.Error {
-	client := x.client
+	return prohibited(x.role, x.client, what+` table "`+table+`".`)
+}
+
+// ConvertDenied is the error of a client with a role that wants to give a database
+// another schema.
+func ConvertDenied(role, client, database string) *ovs.Error {
+	return prohibited(role, client, `"convert" of database `+database+` (only the root role may convert databases)`)
+}
+
+func prohibited(role, client, what string) *ovs.Error {
 	if client == "" {
 		client = "(null)" // as other servers name who has shown no certificate
 	}
-	return ovs.Errorf(ovs.PermissionError, "%s", `RBAC rules for client "`+client+`" role "`+x.role+`" prohibit `+what+` table "`+table+`".`)
+	return ovs.Errorf(ovs.PermissionError, "%s", `RBAC rules for client "`+client+`" role "`+role+`" prohibit `+what)
 }
 
 // permission is the row that says what the client may do to a table; nil: nothing.

@@ -3,12 +3,14 @@ package ovsdb
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
 	"net/netip"
 	"sync"
 	"time"
 
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
@@ -17,10 +19,9 @@ import (
 )
 
 // Serve accepts connections of a listener until it is closed or the door drains; then
-// the error is nil. secure: they have TLS, if the door has. The listener is the
-// caller's to close. Several may be served at once. Nobody is accepted before the
-// databases of Config.Schemas are there.
-func (d *Door) Serve(ln net.Listener, secure bool) error {
+// the error is nil. The listener is the caller's to close. Several may be served at
+// once. Nobody is accepted before the databases of Config.Schemas are there.
+func (d *Door) Serve(ln net.Listener, r *Remote) error {
 	select {
 	case <-d.made: // else the first clients are told that they ask for unknown databases
 	case <-d.entry.closed:
@@ -44,16 +45,16 @@ func (d *Door) Serve(ln net.Listener, secure bool) error {
 		if !d.mayCome(c) {
 			continue
 		}
-		if secure && d.cfg.TLS != nil {
-			go d.greet(c, true)
+		if r.Secure && d.cfg.TLS != nil {
+			go d.greet(c, r, true)
 		} else {
-			d.greet(c, false) // nothing is waited for
+			d.greet(c, r, false) // nothing is waited for
 		}
 	}
 }
 
 // greet leads a connection from accept to being parked.
-func (d *Door) greet(c net.Conn, secure bool) {
+func (d *Door) greet(c net.Conn, r *Remote, secure bool) {
 	defer d.entry.leave(c)
 	peer := peerOf(c)
 	park.KeepAlive(c, 0)
@@ -71,7 +72,7 @@ func (d *Door) greet(c net.Conn, secure bool) {
 		peer.TLS = &tls.ConnectionState{PeerCertificates: st.PeerCertificates, VerifiedChains: st.VerifiedChains}
 		ready = over
 	}
-	who, err := d.identify(peer)
+	who, err := d.identify(peer, r)
 	if err != nil || !gate.Prove(c, who.principal.Kind == auth.Operator) {
 		d.counts.unknown.Add(1)
 		d.turnAway(c)
@@ -109,9 +110,21 @@ func peerOf(c net.Conn) auth.Peer {
 }
 
 // identify finds out who has connected: the protocol has nothing of its own for that.
-func (d *Door) identify(peer auth.Peer) (*caller, error) {
-	p, err := d.cfg.Guard.Identify(peer)
-	who := &caller{door: d, principal: p, address: peer.Remote.String()}
+func (d *Door) identify(peer auth.Peer, r *Remote) (*caller, error) {
+	who := &caller{door: d, remote: r, address: peer.Remote.String()}
+	proven := peer.TLS != nil && len(peer.TLS.VerifiedChains) > 0
+	if proven {
+		who.name = peer.TLS.VerifiedChains[0][0].Subject.CommonName
+	}
+	var err error
+	if proven && d.cfg.OwnCA {
+		who.principal, err = d.agentOf(peer.TLS.VerifiedChains[0][0])
+		who.ends = peer.TLS.VerifiedChains[0][0].NotAfter.UnixMilli()
+		who.roots = d.cfg.TLS().ClientCAs
+	} else {
+		who.principal, err = d.cfg.Guard.Identify(peer)
+	}
+	p := who.principal
 	if peer.Unix {
 		who.address = "unix"
 	}
@@ -124,20 +137,31 @@ func (d *Door) identify(peer auth.Peer) (*caller, error) {
 	return who, err
 }
 
+// agentOf is whom a certificate of the door's own authority names: its common name is
+// an agent.
+func (d *Door) agentOf(c *x509.Certificate) (auth.Principal, error) {
+	if err := incumbent.ValidateHolder(c.Subject.CommonName); err != nil {
+		return auth.Principal{}, incumbent.Errorf(incumbent.Denied, "the common name of the client certificate names nobody: %w", err)
+	}
+	return auth.Principal{Kind: auth.Agent, Name: c.Subject.CommonName, Via: auth.Certificate}, nil
+}
+
 // park hands the connection over to those who keep it while it is idle.
 func (d *Door) park(ready, accepted net.Conn, who *caller) {
 	c := newConn(d, who)
 	d.conns.Add(c)
+	who.remote.open.Add(1)
 	parked, err := d.cfg.Park.Park(ready, nil, c)
 	if err != nil { // the connection has been closed
 		d.conns.Remove(c)
+		who.remote.open.Add(-1)
 		d.counts.connections.Add(-1)
 		return
 	}
 	gate.Leave(accepted)
 	c.parked.CompareAndSwap(nil, parked)
-	if d.entry.isClosed() {
-		c.goAway() // Drain may have missed it
+	if d.entry.isClosed() || who.remote.gone.Load() {
+		c.goAway() // who sent the others away may have missed it
 	}
 }
 

@@ -1,6 +1,8 @@
 package ovsdb
 
 import (
+	"crypto/x509"
+
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/audit"
@@ -12,8 +14,14 @@ import (
 // caller is who has connected.
 type caller struct {
 	door      *Door
+	remote    *Remote
 	principal auth.Principal
 	address   string
+	name      string // that its certificate was made out for; "": it has shown none
+	// Of a certificate of the door's own authority: the authorities that there were, and
+	// when it ends, in milliseconds since 1970.
+	roots *x509.CertPool
+	ends  int64
 }
 
 // work says for whom work on a database is done.

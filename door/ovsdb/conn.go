@@ -206,5 +206,6 @@ func (c *conn) Closed(*park.Conn, park.Reason, error) {
 	c.closed = true
 	c.mu.Unlock()
 	c.door.conns.Remove(c)
+	c.who.remote.open.Add(-1)
 	c.door.counts.connections.Add(-1)
 }

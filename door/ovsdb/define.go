@@ -114,6 +114,14 @@ func convertRequest(c *conn, r *request) {
 	if !c.visible(r, name) {
 		return
 	}
+	switch o := c.who.remote.get(); {
+	case o.ReadOnly:
+		r.refuse(ovs.Errorf(ovs.NotAllowed, "convert operation not allowed when database server is in read only mode"))
+		return
+	case o.Role != table.RootRole:
+		r.refuse(table.ConvertDenied(o.Role, c.who.name, name))
+		return
+	}
 	text := r.params[1].Append(nil)
 	s, bad := ovs.ParseSchema(text)
 	switch {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/park"
 	"github.com/incumbent-dev/incumbent/workqueue"
@@ -33,6 +35,7 @@ type Standing struct {
 	Cluster   [16]byte
 	Member    [16]byte // the same for as long as the member lives
 	Connected bool     // it is in touch with a leader, or is one
+	Leads     bool
 }
 
 // Config is what the door is made of. Engine, Park, Guard and Standing are required.
@@ -46,6 +49,13 @@ type Config struct {
 	Standing func() Standing
 	// TLS returns what a handshake uses from now on; nil: there is no TLS.
 	TLS func() *tls.Config
+	// OwnCA: certificates of clients are of an authority of the door's own, and name
+	// agents; else Guard judges them.
+	OwnCA bool
+	// Sources say where rows of databases say what else to listen at. Listen, required
+	// then, listens at such a target, as "pssl:6642:192.0.2.1"; secure: connections have TLS.
+	Sources []Source
+	Listen  func(target string) (ln net.Listener, secure bool, err error)
 	// Namespace is that of the databases the door shows; "": the default one.
 	Namespace string
 	// Anonymous is who connects and brings nothing. The zero value: nobody.
@@ -75,6 +85,9 @@ func (c *Config) Validate() error {
 			return incumbent.Errorf(incumbent.Invalid, "ovsdb door: %s is missing", name)
 		}
 	}
+	if len(c.Sources) > 0 && c.Listen == nil {
+		return incumbent.Errorf(incumbent.Invalid, "ovsdb door: Listen is missing")
+	}
 	return c.Limits.Validate()
 }
 
@@ -97,6 +110,8 @@ type Door struct {
 	conns   park.List[*conn]
 	feeds   feeds
 	keeper  keeper
+	rows    rowRemotes  // of the clock
+	writing atomic.Bool // what has become of rows is on its way to them
 	work    *workqueue.Queue[func()]
 
 	unmade atomic.Int64  // databases of Config.Schemas that are still to be made
@@ -137,6 +152,7 @@ func New(cfg Config) (*Door, error) {
 	d.SetLimits(cfg.Limits)
 	d.keeper.init(d)
 	d.feeds.init(d)
+	d.rows = rowRemotes{door: d, last: map[string]ovs.UUID{}, open: map[string]*rowRemote{}}
 	for range workers {
 		d.goroutines.Go(func() { workqueue.Run(d.work) })
 	}
@@ -179,7 +195,9 @@ func (d *Door) keepTime() {
 				d.keeper.beat()
 			}
 			d.feeds.tick(at)
+			d.rows.tick(at)
 		case <-d.closing:
+			d.rows.closeAll()
 			return
 		}
 	}
@@ -192,12 +210,13 @@ var echoRequest = []byte(`{"id":"echo","method":"echo","params":[]}`)
 // answered. Time is counted in ticks that were handled, and what waits in a socket has
 // been heard by then: a process that stood still cuts nobody off.
 func (d *Door) probe(at uint64) {
-	every := d.limits.Load().Probe
-	if every < 0 {
-		return
-	}
-	silence := uint64((every + tickEvery - 1) / tickEvery)
+	general := d.limits.Load().Probe
 	for _, c := range d.conns.All() {
+		every := or(c.who.remote.get().Probe, general)
+		if every < 0 {
+			continue
+		}
+		silence := uint64((every + tickEvery - 1) / tickEvery)
 		silent := at - min(at, c.heard.Load())
 		switch {
 		case silent <= silence:
@@ -220,10 +239,17 @@ var errSilent = incumbent.Errorf(incumbent.DeadlineExceeded, "no answer to a req
 func (d *Door) Recheck() {
 	knows := d.cfg.Guard.Knows()
 	for _, c := range d.conns.All() {
-		if p := c.who.principal; p != d.cfg.Anonymous && !knows(p) {
+		if !d.known(c.who, knows) {
 			c.goAway()
 		}
 	}
+}
+
+func (d *Door) known(who *caller, knows func(auth.Principal) bool) bool {
+	if who.roots != nil { // of the door's own authority
+		return who.roots == d.cfg.TLS().ClientCAs && d.now().UnixMilli() < who.ends
+	}
+	return who.principal == d.cfg.Anonymous || knows(who.principal)
 }
 
 // Drain accepts nobody any more and ends all connections. It does not wait.

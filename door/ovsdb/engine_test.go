@@ -62,8 +62,8 @@ func startMember(tb testing.TB, change func(*Config)) *member {
 		tb.Fatal(err)
 	}
 	served := make(chan error, 2)
-	go func() { served <- m.door.Serve(tcp, true) }()
-	go func() { served <- m.door.Serve(unix, false) }()
+	go func() { served <- m.door.Serve(tcp, &Remote{Secure: true}) }()
+	go func() { served <- m.door.Serve(unix, &Remote{}) }()
 	tb.Cleanup(func() {
 		m.door.Drain()
 		tcp.Close()

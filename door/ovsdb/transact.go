@@ -85,14 +85,32 @@ func (t *txn) parse() bool {
 		r.refuse(faultOf(denied))
 		return false
 	}
+	o := c.who.remote.get()
+	if o.ReadOnly {
+		forbid(ops)
+	}
 	t.judged, t.schema = judged, database.Schema
-	t.command = &table.Transact{Namespace: c.door.namespace, Database: t.db, Schema: database.SchemaIndex, Operations: ops}
+	t.command = &table.Transact{
+		Namespace: c.door.namespace, Database: t.db, Schema: database.SchemaIndex, Operations: ops, Role: o.Role, Client: c.who.name,
+	}
 	return true
 }
 
 // changes reports whether an operation may change something.
 func changes(o ovs.Operation) bool {
 	return o.Op == ovs.OpInsert || o.Op == ovs.OpUpdate || o.Op == ovs.OpMutate || o.Op == ovs.OpDelete
+}
+
+// changing are the operations that may change something.
+var changing = map[ovs.Op]string{ovs.OpInsert: "insert", ovs.OpUpdate: "update", ovs.OpMutate: "mutate", ovs.OpDelete: "delete"}
+
+// forbid has the operations fail that may change something.
+func forbid(ops []ovs.Operation) {
+	for i := range ops {
+		if changes(ops[i]) {
+			ops[i] = ovs.Operation{Op: ovs.OpFail, Err: ovs.Errorf(ovs.NotAllowed, "%s operation not allowed when database server is in read only mode", changing[ops[i].Op])}
+		}
+	}
 }
 
 // resume tries a transaction again that has waited.
