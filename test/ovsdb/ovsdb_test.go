@@ -42,17 +42,26 @@ type server struct {
 	dir  string
 }
 
+// start starts it; more are further arguments.
 func start(t *testing.T, more ...string) *server {
+	t.Helper()
+	return startServer(t, []string{northbound, southbound}, more...)
+}
+
+// startServer starts our binary with the databases of schema files, and returns when
+// these are there.
+func startServer(t *testing.T, schemas []string, more ...string) *server {
 	t.Helper()
 	dir := t.TempDir()
 	s := &server{t: t, unix: "unix:" + filepath.Join(dir, "s"), dir: dir}
-	s.run(outside.Binary(t), append([]string{
-		"server", "--dev", "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0",
-		"--ovsdb-listen", s.unix, "--ovsdb-schema", northbound, "--ovsdb-schema", southbound,
-	}, more...)...)
-	outside.Eventually(t, patience, "both databases are there", func() bool {
+	args := []string{"server", "--dev", "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--ovsdb-listen", s.unix}
+	for _, schema := range schemas {
+		args = append(args, "--ovsdb-schema", schema)
+	}
+	s.run(outside.Binary(t), append(args, more...)...)
+	outside.Eventually(t, patience, "all databases are there", func() bool {
 		out, err := s.try("ovsdb-client", "list-dbs", s.unix)
-		return err == nil && strings.Contains(out, "OVN_Northbound") && strings.Contains(out, "OVN_Southbound")
+		return err == nil && strings.Count(out, "\n") == len(schemas)+1 // and _Server
 	})
 	return s
 }
