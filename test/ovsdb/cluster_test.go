@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -20,6 +21,7 @@ type trio struct {
 	Members []*struct {
 		Name  string `json:"name"`
 		OVSDB string `json:"ovsdb"`
+		Log   string `json:"log"`
 		PID   int    `json:"pid"`
 	} `json:"members"`
 }
@@ -45,6 +47,11 @@ func startCluster(t *testing.T, args ...string) *trio {
 		kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 		defer kill.Stop()
 		_ = cmd.Wait()
+		for _, m := range c.Members {
+			if text, _ := os.ReadFile(m.Log); t.Failed() {
+				t.Logf("%s said:\n%s", m.Name, text)
+			}
+		}
 	})
 	decoded := make(chan error, 1)
 	go func() { decoded <- json.NewDecoder(out).Decode(c) }()
