@@ -41,10 +41,15 @@ func (c *keyChecker) numbered(n uint64, call *keyCall) { c.numbers[n] = call }
 
 // executed takes note of what became of a call in the log.
 func (c *keyChecker) executed(n uint64, r *core.Result) {
-	if call := c.numbers[n]; call != nil && call.executed == 0 {
+	if call := c.numbers[n]; call != nil && (call.executed == 0 || !says(&call.outcome)) {
 		call.executed, call.outcome = c.now(), transacted(*r)
 	}
 }
+
+// says reports whether a result says something of a key. One that does not may be
+// followed by another attempt under the same idempotency key, which is executed anew: a
+// policy had changed, or there was no room.
+func says(r *core.Result) bool { return r.Err == nil || r.Err.Kind == incumbent.Conflict }
 
 // returned takes note of the answer that a client hears, which says what has become
 // of its call in the log (G5, G25).
@@ -112,7 +117,7 @@ func (c *keyCall) operation() (op porcupine.Operation, is bool) {
 	case r.Replayed:
 		r = c.outcome // of an answer that is given again not all is kept
 	}
-	if end == 0 || r.Err != nil && r.Err.Kind != incumbent.Conflict {
+	if end == 0 || !says(&r) {
 		return op, false
 	}
 	cmd := &c.cmd
