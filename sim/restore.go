@@ -204,6 +204,8 @@ func (c *checker) rewound(v *core.View) {
 			delete(c.ended, token)
 		}
 	}
+	clear(c.tokens) // what the backup holds is held under its old token again
+	v.AllLeases(func(l *core.Lease) bool { c.tokens[l.Name] = l.Token; return true })
 	clear(c.accepted) // only the leader knew, and the holder, for a while
 	c.ledBefore += len(c.leaders)
 	clear(c.leaders)
