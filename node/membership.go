@@ -126,8 +126,12 @@ func (r *Replica) isVoter() bool {
 	return slices.Contains(r.conf.GetVoters(), r.cfg.ID) || slices.Contains(r.conf.GetVotersOutgoing(), r.cfg.ID)
 }
 
-// settleChanges answers the changes in front that are made.
+// settleChanges answers the changes in front that are made. A leader that has not
+// applied its predecessors' entries does not know yet which are.
 func (r *Replica) settleChanges() {
+	if r.role.State == Leader && (r.leadIndex == 0 || r.applied < r.leadIndex) {
+		return
+	}
 	for len(r.changes.queue) > 0 && !r.joint() && len(r.missing(r.changes.queue[0].want)) == 0 {
 		r.endChange(nil)
 	}
@@ -150,6 +154,10 @@ func (r *Replica) proposeChange() {
 			return
 		}
 		missing := r.missing(c.want)
+		if len(missing) == 0 {
+			r.endChange(nil)
+			continue
+		}
 		if err := r.checkOutcome(missing); err != nil {
 			r.endChange(err)
 			r.settleChanges()
