@@ -19,7 +19,7 @@ const minServerID = 4
 // controlID is a command that shows an id to those who name a database.
 func (s *Server) controlID(of func() [16]byte) show {
 	return func(args []string) (string, error) {
-		if _, err := s.controlDatabase(args[0]); err != nil {
+		if err := s.controlDatabase(args[0]); err != nil {
 			return "", err
 		}
 		return uuidText(of()) + "\n", nil
@@ -31,7 +31,7 @@ func uuidText(id [16]byte) string { return ovs.UUID(id).String() }
 // clusterStatus shows the cluster by the lines that scripts look for. What the member
 // does not know, as the votes of others, has no line.
 func (s *Server) clusterStatus(args []string) (string, error) {
-	if _, err := s.controlDatabase(args[0]); err != nil {
+	if err := s.controlDatabase(args[0]); err != nil {
 		return "", err
 	}
 	st, id := s.node.Status(), s.ovsdbStanding()
@@ -144,7 +144,7 @@ func (s *Server) serverText(st node.Status, m core.Member) string {
 // controlKick removes a member from the cluster, and so from all databases. Membership
 // is the leader's business.
 func (s *Server) controlKick(ctx context.Context, args []string) error {
-	if _, err := s.controlDatabase(args[0]); err != nil {
+	if err := s.controlDatabase(args[0]); err != nil {
 		return err
 	}
 	return s.kick(ctx, args[1])

@@ -126,11 +126,11 @@ func (s *Server) controlRights() *auth.Rights {
 func (s *Server) mayExit(context.Context, []string) error { return s.ready() }
 
 // controlDatabase returns an error unless there is a database of that name.
-func (s *Server) controlDatabase(name string) (*table.Database, error) {
-	if db := table.Of(s.engine.View()).Database(s.controlNamespace(), name); db != nil {
-		return db, nil
+func (s *Server) controlDatabase(name string) error {
+	if table.Of(s.engine.View()).Database(s.controlNamespace(), name) != nil {
+		return nil
 	}
-	return nil, incumbent.Errorf(incumbent.NotFound, "there is no database %q", name)
+	return incumbent.Errorf(incumbent.NotFound, "there is no database %q", name)
 }
 
 func (s *Server) controlNamespace() string {
@@ -143,7 +143,7 @@ func (s *Server) controlNamespace() string {
 // controlCompact writes a snapshot: all databases are in one log.
 func (s *Server) controlCompact(ctx context.Context, args []string) error {
 	if len(args) == 1 {
-		if _, err := s.controlDatabase(args[0]); err != nil {
+		if err := s.controlDatabase(args[0]); err != nil {
 			return err
 		}
 	}

@@ -150,8 +150,12 @@ func TestControlSetsTheLevelOfTheLog(t *testing.T) {
 		want   slog.Level
 		listed string
 	}{
-		{"dbg", slog.LevelDebug, "DBG"}, {"ANY:console:warn", slog.LevelWarn, "WARN"}, {"console:err", slog.LevelError, "ERR"}, {"incumbent", slog.LevelDebug, "DBG"},
-		{"off", silent, "OFF"}, {"ANY::info", slog.LevelInfo, "INFO"},
+		{"dbg", slog.LevelDebug, "DBG"},
+		{"ANY:console:warn", slog.LevelWarn, "WARN"},
+		{"console:err", slog.LevelError, "ERR"},
+		{"incumbent", slog.LevelDebug, "DBG"},
+		{"off", silent, "OFF"},
+		{"ANY::info", slog.LevelInfo, "INFO"},
 	} {
 		if text, failed := command(t, path, "vlog/set", c.spec); failed || level.Level() != c.want {
 			t.Errorf("vlog/set %s: %s, the level is %v", c.spec, text, level.Level())

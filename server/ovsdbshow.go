@@ -67,9 +67,16 @@ func (s *Server) controlMemory([]string) (string, error) {
 func (s *Server) counters() []ovsdb.Count {
 	st := s.ovsdb.door.Stats()
 	out := []ovsdb.Count{
-		{Name: "connections_malformed", N: st.Malformed}, {Name: "connections_refused", N: st.Refused}, {Name: "connections_silent", N: st.Silent},
-		{Name: "connections_slow", N: st.Slow}, {Name: "connections_unknown", N: st.Unknown}, {Name: "connections_without_tls", N: st.NoTLS},
-		{Name: "probes", N: st.Probes}, {Name: "updates", N: st.Updates}, {Name: "updates_encoded", N: st.Encoded}, {Name: "monitors_resumed", N: st.Resumed},
+		{Name: "connections_malformed", N: st.Malformed},
+		{Name: "connections_refused", N: st.Refused},
+		{Name: "connections_silent", N: st.Silent},
+		{Name: "connections_slow", N: st.Slow},
+		{Name: "connections_unknown", N: st.Unknown},
+		{Name: "connections_without_tls", N: st.NoTLS},
+		{Name: "probes", N: st.Probes},
+		{Name: "updates", N: st.Updates},
+		{Name: "updates_encoded", N: st.Encoded},
+		{Name: "monitors_resumed", N: st.Resumed},
 	}
 	for _, c := range st.Transactions {
 		out = append(out, ovsdb.Count{Name: "transactions_" + c.Name, N: c.N})
