@@ -46,6 +46,35 @@ func TestARefusedChangeIsTriedAgainOnceATick(t *testing.T) {
 	}
 }
 
+// TestG33_AChangeIsAnsweredByTheWholeLog has a leader asked for what its members are by
+// the entries it has applied, while one of its predecessor's may say otherwise: it
+// answers once it has applied the first entry of its own term.
+func TestG33_AChangeIsAnsweredByTheWholeLog(t *testing.T) {
+	c := three(t)
+	m := c.members[1]
+	known := m.leadIndex
+	m.leadIndex = m.applied + 1
+	var told []error
+	m.ChangeMembers([]MemberChange{{3, Voter}}, func(err error) { told = append(told, err) })
+	for range 3 {
+		c.settle()
+		c.now = c.now.Add(DefaultTick)
+		m.Tick(c.now)
+	}
+	if len(told) != 0 {
+		t.Fatalf("told %v before the first entry of the term was applied", told)
+	}
+	m.leadIndex = known
+	for range 3 {
+		c.now = c.now.Add(DefaultTick)
+		m.Tick(c.now)
+		c.settle()
+	}
+	if len(told) != 1 || told[0] != nil {
+		t.Errorf("told %v, want that it is so", told)
+	}
+}
+
 // TestLostBy names what a committed entry proves of a batch.
 func TestLostBy(t *testing.T) {
 	for _, c := range []struct {
