@@ -13,7 +13,8 @@ import (
 // check_call.go, what was answered; check_keys.go, what is under which key;
 // check_locks.go, who has locked it; history.go, whether all answers about keys can
 // be explained; lists.go, whether those of transactions can; check_catalog.go, what is in
-// the catalog; check_polls.go, what those are told who wait for a change of it; check_end.go, what must hold once all is well again.
+// the catalog; check_polls.go, what those are told who wait for a change of it; check_tables.go, what is in
+// the database, and what monitors put together; check_end.go, what must hold once all is well again.
 type checker struct {
 	w *world
 
@@ -50,6 +51,7 @@ type checker struct {
 	keys *keyChecker
 	// policies are those that the log has.
 	policies *policyChecker
+	tables   *tableChecker
 	lists    *listChecker
 	catalog  *catalogChecker
 	polls    *pollChecker
@@ -71,7 +73,7 @@ func newChecker(w *world) *checker {
 		places: map[incumbent.Index]int{}, leaders: map[uint64]uint64{},
 		refused: map[uint64]incumbent.Kind{}, calls: map[uint64]incumbent.Index{}, effects: map[uint64]incumbent.Index{},
 		raises: map[string]bool{}, keys: newKeyChecker(w), lists: newListChecker(w), catalog: newCatalogChecker(w), polls: &pollChecker{w: w},
-		policies: &policyChecker{w: w, are: map[string]*policy.Policy{}},
+		policies: &policyChecker{w: w, are: map[string]*policy.Policy{}}, tables: newTableChecker(w),
 	}
 }
 
@@ -91,6 +93,7 @@ func (c *checker) recovered(p *process) {
 func (c *checker) shown(p *process, v *core.View) {
 	c.keys.shown(p, v)
 	c.catalog.shown(p, v)
+	c.tables.shown(p, v)
 }
 
 // ready is called when the doors open after a start: whatever was acknowledged

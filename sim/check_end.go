@@ -219,10 +219,12 @@ func (c *checker) atEnd() {
 		c.kept(m.proc, v, c.index)
 		c.keys.atEnd(m.proc)
 		c.catalog.atEnd(m.proc)
+		c.tables.atEnd(m.proc)
 	}
 	c.polls.atEnd()
 	c.keys.explain()
 	c.lists.explain(want.View())
+	c.tables.explain(want.View())
 }
 
 // replayed applies the whole log to an empty state, and takes it through a

@@ -85,10 +85,12 @@ func (c *checker) first(p *process, a *engine.Applied) {
 		c.changed(&changes[i])
 		c.keys.changed(&changes[i])
 		c.catalog.changed(&changes[i])
+		c.tables.changed(&changes[i])
 	}
 	c.keys.applied(p, v, e.hashed)
 	c.catalog.applied(p, v, e.hashed)
 	c.policies.applied(changes, v)
+	c.tables.applied(p, v)
 }
 
 // summed tells changes apart.
@@ -124,6 +126,9 @@ func sum(x *core.Change) changed {
 		b = appendDeadline(appendEntry(appendEntry(b, before), after), f.Deadline)
 		if f.Family == catalog.Number {
 			b = appendRecord(appendRecord(b, f.Before), f.After)
+		}
+		if t := tableChange(x); t != nil {
+			b = appendTableChange(b, t)
 		}
 	}
 	h := fnv.New64a()

@@ -9,6 +9,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/core/settings"
+	"github.com/incumbent-dev/incumbent/core/table"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
 )
@@ -31,6 +32,10 @@ func (p *process) submit(call lease.Call, cmd core.Command, first bool, done fun
 		p.submitTxn(call, c, first, done)
 	case catalog.Command:
 		p.submitCatalog(call, c, first, done)
+	case tableCall:
+		p.submitTable(call, c, first, done)
+	case *table.Define, *table.Convert:
+		p.group.Execute(engine.Call{Meta: call.Meta()}, cmd, done)
 	case policy.Command, settings.Command:
 		p.group.Execute(engine.Call{Meta: call.Meta(), Reserve: true}, cmd, done)
 	default:

@@ -164,6 +164,14 @@ func (w *world) resume() {
 		*k = poller{w: w, a: k.a, question: k.question} // what it knew is of a history that is no more
 		k.next()
 	}
+	for _, k := range w.tablers {
+		k.begin()
+	}
+	for _, m := range w.monitors {
+		m.a.turn++
+		m.known = false
+		m.lost()
+	}
 }
 
 // began checks that the new cluster begins above all that the lost one can have shown
@@ -185,7 +193,9 @@ func (c *checker) began(v *core.View, above incumbent.Index, old []uint64) {
 func (c *checker) rewound(v *core.View) {
 	at := v.Index()
 	c.keys.explain()
-	c.lists.explain(c.replayed().View())
+	was := c.replayed().View()
+	c.lists.explain(was)
+	c.tables.explain(was)
 	for n := len(c.canon); n > 0 && c.canon[n-1].after > at; n-- {
 		delete(c.places, c.canon[n-1].before)
 		c.canon = c.canon[:n-1]
@@ -214,4 +224,5 @@ func (c *checker) rewound(v *core.View) {
 	c.lists.rewound(v)
 	c.catalog.rewound(v)
 	c.policies.rewound(v)
+	c.tables.rewound(v)
 }

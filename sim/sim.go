@@ -52,6 +52,8 @@ type Config struct {
 	Listers  int           // of lists, by transactions
 	Hosts    int           // of services in the catalog
 	Pollers  int           // of the catalog
+	Tablers  int           // of a database, by transactions
+	Monitors int           // of the database
 	Quota    int64         // of keys and values, in bytes; 0: none
 	Hostile  bool          // the network reorders, repeats and drops single messages, as TCP never does
 	Restore  bool          // all members are lost once, and a backup is restored
@@ -102,8 +104,13 @@ type Result struct {
 	Bound                int // sessions that depend on a check
 	Polls                int // that were answered
 	Woken                int // of them before their time was over
-	Restored             int // backups, after all members were lost
-	Violations           []string
+	// Transactions on the database that were answered, attempts that came behind others,
+	// and those that found done what they were to do.
+	TableTxns, TableRetries, TableFound int
+	TableTold                           int // changes of the database that reached a monitor
+	TableResumed                        int // monitors that went on from what they knew
+	Restored                            int // backups, after all members were lost
+	Violations                          []string
 }
 
 // world is one run.
@@ -123,14 +130,17 @@ type world struct {
 	listers []*lister
 	hosts   []*host
 	pollers []*poller
-	clients []*agent // of all of them
-	keys    []kv.Key // that writers and lockers use
-	values  uint64   // that were drawn
-	admin   *administrator
-	check   *checker
-	healed  bool          // no more faults
-	ends    time.Duration // when the agents died; 0: they live
-	cluster [16]byte
+	tablers []*tabler
+	// Those that put the database together.
+	monitors []*tableMonitor
+	clients  []*agent // of all of them
+	keys     []kv.Key // that writers and lockers use
+	values   uint64   // that were drawn
+	admin    *administrator
+	check    *checker
+	healed   bool          // no more faults
+	ends     time.Duration // when the agents died; 0: they live
+	cluster  [16]byte
 	// What the operator is doing; nil: nothing.
 	operation *operation
 	down      bool    // all members were lost, and nothing was restored yet
@@ -202,6 +212,16 @@ func (w *world) populate() {
 		k := newPoller(w, w.nextID())
 		w.pollers = append(w.pollers, k)
 		begins(k.a, k.next)
+	}
+	for range w.cfg.Tablers {
+		k := newTabler(w, w.nextID())
+		w.tablers = append(w.tablers, k)
+		begins(k.a, k.begin)
+	}
+	for range w.cfg.Monitors {
+		m := newTableMonitor(w, w.nextID())
+		w.monitors = append(w.monitors, m)
+		begins(m.a, m.act)
 	}
 }
 

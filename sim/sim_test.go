@@ -48,6 +48,7 @@ func config(seed uint64) Config {
 	cfg.Writers, cfg.Lockers, cfg.Listers, cfg.Hosts, cfg.Pollers = 4, 4, 4, 3, 3
 	if seed%2 == 1 {
 		cfg.Quota, cfg.Listers = smallQuota, 0 // lists only grow
+		cfg.Tablers, cfg.Monitors = 3, 2
 	}
 	cfg.Restore = seed%restoreOneIn == restoreOneIn-1
 	if raced {
@@ -108,15 +109,20 @@ func (s *totals) add(r Result) {
 	s.Polls += r.Polls
 	s.Woken += r.Woken
 	s.Restored += r.Restored
+	s.TableTxns += r.TableTxns
+	s.TableRetries += r.TableRetries
+	s.TableFound += r.TableFound
+	s.TableTold += r.TableTold
+	s.TableResumed += r.TableResumed
 	for name, n := range r.Faults {
 		s.Faults[name] += n
 	}
 }
 
 func (s *totals) String() string {
-	return fmt.Sprintf("%v of virtual time: terms %d, crashes %d, snapshots %d, grants %d, extensions %d, hand-overs %d, expiries %d, reads %d, frames vouched for %d, changes watched %d, watchers cut off %d, unknown outcomes %d, attachments %d, revocations %d, members put back and refused %d, writes of keys %d, conflicts %d, answers without the log %d, refusals of the quota %d, reads of keys %d, locks %d, lock delays %d, transactions %d, of them in parts %d, passes of checks %d, in the log %d, checks that lapsed %d, sessions that depend on a check %d, polls %d, of them woken %d, backups restored %d, faults %v",
+	return fmt.Sprintf("%v of virtual time: terms %d, crashes %d, snapshots %d, grants %d, extensions %d, hand-overs %d, expiries %d, reads %d, frames vouched for %d, changes watched %d, watchers cut off %d, unknown outcomes %d, attachments %d, revocations %d, members put back and refused %d, writes of keys %d, conflicts %d, answers without the log %d, refusals of the quota %d, reads of keys %d, locks %d, lock delays %d, transactions %d, of them in parts %d, passes of checks %d, in the log %d, checks that lapsed %d, sessions that depend on a check %d, polls %d, of them woken %d, transactions on the database %d, sent again %d, found done %d, its changes monitored %d, monitors that resumed %d, backups restored %d, faults %v",
 		s.Virtual, s.Terms, s.Crashes, s.Snapshots, s.Grants, s.Extensions, s.HandOvers, s.Expiries, s.Reads, s.Vouched, s.Watched, s.CutOff, s.Unknown, s.Attached, s.Revocations, s.RolledBack,
-		s.Writes, s.Conflicts, s.Idle, s.Full, s.Gets, s.Locks, s.Delays, s.Transactions, s.Large, s.Passes, s.PassesLogged, s.Lapses, s.Bound, s.Polls, s.Woken, s.Restored, s.Faults)
+		s.Writes, s.Conflicts, s.Idle, s.Full, s.Gets, s.Locks, s.Delays, s.Transactions, s.Large, s.Passes, s.PassesLogged, s.Lapses, s.Bound, s.Polls, s.Woken, s.TableTxns, s.TableRetries, s.TableFound, s.TableTold, s.TableResumed, s.Restored, s.Faults)
 }
 
 // Clusters of one, three and five with everything that can go wrong: whatever
@@ -143,7 +149,8 @@ func TestSmoke(t *testing.T) {
 	if sum.Crashes == 0 || sum.Grants == 0 || sum.Extensions == 0 || sum.HandOvers == 0 || sum.Expiries == 0 || sum.Reads == 0 || sum.Watched == 0 ||
 		sum.Attached == 0 || sum.Revocations == 0 || sum.Vouched == 0 ||
 		sum.Writes == 0 || sum.Conflicts == 0 || sum.Idle == 0 || sum.Full == 0 || sum.Gets == 0 || sum.Locks == 0 || sum.Delays == 0 || sum.Transactions == 0 || sum.Large == 0 ||
-		sum.Passes <= sum.PassesLogged || sum.PassesLogged == 0 || sum.Lapses == 0 || sum.Bound == 0 || sum.Woken == 0 {
+		sum.Passes <= sum.PassesLogged || sum.PassesLogged == 0 || sum.Lapses == 0 || sum.Bound == 0 || sum.Woken == 0 ||
+		sum.TableTxns == 0 || sum.TableRetries == 0 || sum.TableFound == 0 || sum.TableTold == 0 || sum.TableResumed == 0 {
 		t.Error("the runs did not do what they are there for")
 	}
 }
@@ -172,6 +179,7 @@ func TestWithoutFaults(t *testing.T) {
 		cfg := shape
 		cfg.Seed, cfg.Duration, cfg.Agents, cfg.Leases, cfg.Hostile = 1, time.Minute, 12, 4, false
 		cfg.Writers, cfg.Lockers, cfg.Listers, cfg.Hosts, cfg.Pollers = 4, 4, 4, 3, 3
+		cfg.Tablers, cfg.Monitors = 2, 2
 		t.Run(fmt.Sprintf("%d+%d", cfg.Voters, cfg.Learners), func(t *testing.T) {
 			if r := run(t, cfg); r.Terms != 1 || r.Grants < 20 {
 				t.Errorf("%d terms and %d grants, want one leader and many grants", r.Terms, r.Grants)
