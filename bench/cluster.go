@@ -95,13 +95,11 @@ func (l *Local) startParent(ctx context.Context) error {
 	if l.cfg.Consul {
 		argv = append(argv, "--consul-listen", "127.0.0.1:0")
 	}
-	if l.cfg.OVSDB != nil {
-		schema, err := WriteSchema(l.cfg.Dir, l.cfg.OVSDB)
-		if err != nil {
-			return err
-		}
-		argv = append(argv, "--ovsdb-listen", "127.0.0.1:0", "--ovsdb-schema", schema)
+	flags, err := OVSDBFlags(l.cfg.Dir, l.cfg.OVSDB)
+	if err != nil {
+		return err
 	}
+	argv = append(argv, flags...)
 	argv = append(append(argv, "--", "--log-level", "warn"), l.cfg.Args...)
 	if l.cfg.Juju != "" {
 		argv = append(argv, "--dev", "--juju-password", l.cfg.Juju)

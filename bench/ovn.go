@@ -48,6 +48,8 @@ type Ports struct {
 	Resume bool `yaml:"resume,omitempty"`
 	// Kill is when, after the measurement began, the leader is killed; 0: never.
 	Kill Duration `yaml:"kill,omitempty"`
+	// Network is OVN's part in the play network: the ports are created northbound.
+	Network *Network `yaml:"network,omitempty"`
 }
 
 func (sc *Scenario) ovsdb() bool {
@@ -65,7 +67,11 @@ func (sc *Scenario) validateOVN() error {
 		return fmt.Errorf("ports.count must be 1 to %d", maxPorts)
 	case !slices.Contains([]string{atAll, atLeader, atFollower}, p.At):
 		return fmt.Errorf("ports.at %q is neither %s nor %s", p.At, atLeader, atFollower)
-	case sc.Play == "closed" && p.Count < sc.Closed.Workers:
+	case (sc.Play == "network") != (p.Network != nil):
+		return fmt.Errorf("ports.network is for the play network, which needs it")
+	case p.Network != nil && (sc.Closed == nil || p.Network.Switches < 1 || p.Network.Batch < 1 || p.Network.Batch > portsAtOnce):
+		return fmt.Errorf("the play network needs closed.workers, ports.network.switches from 1 on and ports.network.batch of 1 to %d", portsAtOnce)
+	case (sc.Play == "closed" || p.Network != nil) && p.Count < sc.Closed.Workers:
 		return fmt.Errorf("ports.count must not be below closed.workers: each binds its own")
 	case sc.Play == "closed" && p.Kill >= sc.Closed.Duration && p.Kill > 0:
 		return fmt.Errorf("ports.kill must come before closed.duration is over")
@@ -84,9 +90,8 @@ type ovnWorld struct {
 	size int64
 }
 
-// newOVNWorld finds the members and fills the database: a chassis for each client,
-// then the ports, each bound to the chassis of the client that has it if bound is set.
-func newOVNWorld(ctx context.Context, r *run, clients, ports int, bound bool) (*ovnWorld, error) {
+// connectOVN finds the members.
+func connectOVN(ctx context.Context, r *run) (*ovnWorld, error) {
 	w := &ovnWorld{run: r}
 	r.setPhase("connecting")
 	for i, u := range r.urls {
@@ -99,6 +104,16 @@ func newOVNWorld(ctx context.Context, r *run, clients, ports int, bound bool) (*
 			return nil, err
 		}
 		w.addresses = append(w.addresses, address)
+	}
+	return w, nil
+}
+
+// newOVNWorld finds the members and fills the database: a chassis for each client,
+// then the ports, each bound to the chassis of the client that has it if bound is set.
+func newOVNWorld(ctx context.Context, r *run, clients, ports int, bound bool) (*ovnWorld, error) {
+	w, err := connectOVN(ctx, r)
+	if err != nil {
+		return nil, err
 	}
 	c, err := dialOVN(ctx, w.addresses[0], nil)
 	if err != nil {
@@ -200,10 +215,44 @@ func (w *ovnWorld) monitored(i int) string {
 	return `{"Port_Binding":[{"columns":["logical_port","tunnel_key","chassis","mac"]` + where + `}]}`
 }
 
-// WriteSchema puts a database's schema where servers can read it, and returns its path.
-func WriteSchema(dir string, schema []byte) (string, error) {
-	path := filepath.Join(dir, "bench.ovsschema")
+// OVSDBFlags puts schemas where a server can read them, and returns the flags that open a
+// door to databases with them; none for no schema.
+func OVSDBFlags(dir string, schemas [][]byte) ([]string, error) {
+	if len(schemas) == 0 {
+		return nil, nil
+	}
+	flags := []string{"--ovsdb-listen", "127.0.0.1:0"}
+	for i, schema := range schemas {
+		path, err := writeSchema(dir, i, schema)
+		if err != nil {
+			return nil, err
+		}
+		flags = append(flags, "--ovsdb-schema", path)
+	}
+	return flags, nil
+}
+
+func writeSchema(dir string, i int, schema []byte) (string, error) {
+	path := filepath.Join(dir, fmt.Sprintf("%d.ovsschema", i))
 	return path, os.WriteFile(path, schema, 0o600)
+}
+
+// ovnSchemas are those of the databases of a run, none of another kind of run.
+func (sc *Scenario) ovnSchemas() (all [][]byte, err error) {
+	if !sc.ovsdb() {
+		return nil, nil
+	}
+	if sc.Ports.Network == nil {
+		return [][]byte{ovnSchema}, nil
+	}
+	for _, path := range []string{sc.Ports.Network.Northbound, sc.Ports.Network.Southbound} {
+		schema, err := os.ReadFile(path)
+		if err != nil {
+			return nil, incumbent.Errorf(incumbent.Invalid, "read OVN's schema: %w", err).WithHint("Debian's package ovn-common has it; ports.network names where")
+		}
+		all = append(all, schema)
+	}
+	return all, nil
 }
 
 // term is the newest that a member knows: it grows by one with each election at least.

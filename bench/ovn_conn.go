@@ -26,16 +26,19 @@ const (
 //
 // Concurrency: one goroutine at a time; close may be called from any.
 type ovnConn struct {
-	conn net.Conn
-	out  []byte
-	buf  []byte // what was read and not used yet is buf[from:to]
-	from int
-	to   int
-	next int // id of the next request
+	conn     net.Conn
+	database string // that it works on
+	out      []byte
+	buf      []byte // what was read and not used yet is buf[from:to]
+	from     int
+	to       int
+	next     int // id of the next request
 	// updates is how many messages told of changes since the last answer, and heard how
 	// many bytes came in all.
 	updates int
 	heard   int64
+	// told, if it is set, is given each of these messages, which is valid until it returns.
+	told func(m []byte) error
 }
 
 func dialOVN(ctx context.Context, address string, local net.Addr) (*ovnConn, error) {
@@ -44,7 +47,7 @@ func dialOVN(ctx context.Context, address string, local net.Addr) (*ovnConn, err
 	if err != nil {
 		return nil, broken(err)
 	}
-	return &ovnConn{conn: conn, buf: make([]byte, ovnBuffer)}, nil
+	return &ovnConn{conn: conn, database: ovnDatabase, buf: make([]byte, ovnBuffer)}, nil
 }
 
 func (c *ovnConn) close() { c.conn.Close() }
@@ -103,6 +106,9 @@ func (c *ovnConn) handle(m []byte) (answer bool, err error) {
 	switch head := m[:min(len(m), 256)]; {
 	case bytes.Contains(head, []byte(`"method":"update`)) || bytes.HasPrefix(tail(m), []byte(`"method":"update`)):
 		c.updates++
+		if c.told != nil {
+			return false, c.told(m)
+		}
 		return false, nil
 	case bytes.Contains(head, []byte(`"method":"echo"`)):
 		var asked struct {
@@ -166,7 +172,7 @@ func (c *ovnConn) send(method, params string) error {
 
 // transact commits operations and returns their results; one that failed is an error.
 func (c *ovnConn) transact(operations string) ([]ovnResult, error) {
-	said, err := c.ask("transact", `["`+ovnDatabase+`",`+operations+`]`)
+	said, err := c.ask("transact", `["`+c.database+`",`+operations+`]`)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +203,7 @@ func (c *ovnConn) monitor(tables, last string, size int64) (*ovnSnapshot, error)
 		last = "00000000-0000-0000-0000-000000000000"
 	}
 	before := c.heard - int64(c.to-c.from)
-	if err := c.send("monitor_cond_since", fmt.Sprintf(`[%q,null,%s,%q]`, ovnDatabase, tables, last)); err != nil {
+	if err := c.send("monitor_cond_since", fmt.Sprintf(`[%q,null,%s,%q]`, c.database, tables, last)); err != nil {
 		return nil, err
 	}
 	m, err := c.skimmed(size)

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -125,5 +127,36 @@ func TestAnswersAreSkimmed(t *testing.T) {
 	c = ovnServer(t, all+" ")
 	if _, err := c.monitor(`{}`, "", int64(len(all)+1)); incumbent.KindOf(err) != incumbent.Corrupt {
 		t.Errorf("an answer of another size: %v", err)
+	}
+}
+
+func TestRowsOfAMonitor(t *testing.T) {
+	type port struct {
+		Name string `json:"name"`
+	}
+	const first = `{"id":1,"error":null,"result":[false,"0",{"Port":{"u1":{"initial":{"name":"a"}}}}]}`
+	for update, want := range map[string]string{
+		`{"id":null,"method":"update3","params":[null,"0",{"Port":{"u2":{"insert":{"name":"b"}},"u3":{"delete":null}},"Other":{"u4":{"insert":{}}}}]}`: "u1:a u2:b",
+		`{"id":null,"method":"update3","params":[null,"0",{"Port":{"u1":{"modify":{"name":"c"}}}}]}`:                                                   "u1:c",
+		`{"id":null,"method":"update3","params":[1,2]}`:                                                                                                "u1:a corrupt",
+		`{"id":null,"method":"update3","params":[null,"0",[1]]}`:                                                                                       "u1:a corrupt",
+		`{"id":null,"method":"update3","params":{}}`:                                                                                                   "u1:a corrupt",
+	} {
+		c := ovnServer(t, first+update)
+		rows := map[string]string{}
+		err := follow(c, "Port", `{}`, func(uuid string, row port) { rows[uuid] = row.Name })
+		if err == nil {
+			err = c.hear(func() bool { return len(rows) > 1 || rows["u1"] == "c" })
+		}
+		var got []string
+		for _, uuid := range slices.Sorted(maps.Keys(rows)) {
+			got = append(got, uuid+":"+rows[uuid])
+		}
+		if err != nil {
+			got = append(got, incumbent.KindOf(err).String())
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: rows are %v (%v), want %s", update, got, err, want)
+		}
 	}
 }

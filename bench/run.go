@@ -65,9 +65,9 @@ type Launch struct {
 	Juju string
 	// Consul: a door that speaks Consul's protocol is opened.
 	Consul bool
-	// OVSDB is the schema of a database that a door for clients of Open vSwitch's
-	// databases has; nil: none is opened.
-	OVSDB []byte
+	// OVSDB are the schemas of the databases that a door for clients of Open vSwitch's
+	// databases has; none: none is opened.
+	OVSDB [][]byte
 	// Cuts: members must be able to be cut off from one another.
 	Cuts bool
 }
@@ -175,6 +175,7 @@ var plays = map[string]func(context.Context, *run) error{
 	"avalanche": playAvalanche,
 	"idle":      playIdle,
 	"resync":    playOVNResync,
+	"network":   playOVNNetwork,
 	"closed":    playClosed,
 
 	"handshakes": playHandshakes,
@@ -286,16 +287,17 @@ func (r *run) launch(ctx context.Context) (Cluster, error) {
 	if r.sc.echoes() && r.opts.LaunchEcho != nil {
 		return r.opts.LaunchEcho(ctx, r.opts.TLS || r.sc.Play == "handshakes")
 	}
+	schemas, err := r.sc.ovnSchemas()
+	if err != nil {
+		return nil, err
+	}
 	if r.opts.Peer != "" && r.opts.LaunchPeer != nil {
-		return r.opts.LaunchPeer(ctx, Launch{Members: max(1, r.opts.Members)})
+		return r.opts.LaunchPeer(ctx, Launch{Members: max(1, r.opts.Members), OVSDB: schemas})
 	}
 	if r.opts.Launch == nil || r.opts.Peer != "" {
 		return nil, incumbent.Errorf(incumbent.Invalid, "no target").WithHint("give --target URL or --members local:1")
 	}
-	what := Launch{Members: max(1, r.opts.Members), Learners: r.opts.Learners, TLS: r.opts.TLS, Args: r.sc.Server, Consul: r.sc.consul(), Cuts: r.sc.cuts()}
-	if r.sc.ovsdb() {
-		what.OVSDB = ovnSchema
-	}
+	what := Launch{Members: max(1, r.opts.Members), Learners: r.opts.Learners, TLS: r.opts.TLS, Args: r.sc.Server, Consul: r.sc.consul(), OVSDB: schemas, Cuts: r.sc.cuts()}
 	if r.sc.Door == doorJuju {
 		if r.opts.JujuPassword == "" {
 			r.opts.JujuPassword = rand.Text()

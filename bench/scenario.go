@@ -57,7 +57,7 @@ const (
 type Scenario struct {
 	Name        string `yaml:"name"`
 	Description string `yaml:"description"`
-	// Play is the kind of run: ladder, avalanche, idle, closed, handshakes, watch, agents, resync.
+	// Play is the kind of run: ladder, avalanche, idle, closed, handshakes, watch, agents, resync, network.
 	Play string `yaml:"play"`
 	// Door is whose protocol is spoken: native; of a ladder also juju, where each agent
 	// has a connection of its own; of idle and watch also consul, of idle and resync ovsdb,
@@ -320,6 +320,8 @@ func (sc *Scenario) validate() error {
 		return fmt.Errorf("play %q is none of %s", sc.Play, strings.Join(sortedKeys(plays), ", "))
 	case sc.Door != "" && sc.Door != "native" && (sc.Door != doorJuju || sc.Play != "ladder") && (sc.Door != doorConsul || sc.Play != "idle" && sc.Play != "watch") && (sc.Door != doorOVSDB || sc.Play != "idle" && sc.Play != "resync"):
 		return fmt.Errorf("door %q: a ladder speaks native or juju, watch native or consul, resync ovsdb, and idle native, consul or ovsdb", sc.Door)
+	case sc.Play == "network" && sc.Closed == nil:
+		return fmt.Errorf("play network needs closed")
 	case sc.Play == "resync" && sc.Door != doorOVSDB:
 		return fmt.Errorf("play resync is for the door ovsdb")
 	case sc.Workers < 0 || sc.Workers > maxWorkers:
@@ -350,7 +352,7 @@ func (sc *Scenario) validate() error {
 	if sc.Play == "agents" {
 		return sc.validateAgents()
 	}
-	if sc.Play == "closed" {
+	if sc.Play == "closed" || sc.Play == "network" {
 		return sc.Closed.validate()
 	}
 	if sc.Play == "handshakes" {

@@ -45,14 +45,11 @@ func launchServers(ctx context.Context, dataDir string, what bench.Launch) (benc
 		if what.Consul {
 			args = append([]string{"--consul-listen", "127.0.0.1:0"}, args...)
 		}
-		if what.OVSDB != nil {
-			schema, err := bench.WriteSchema(dir, what.OVSDB)
-			if err != nil {
-				return nil, err
-			}
-			args = append([]string{"--ovsdb-listen", "127.0.0.1:0", "--ovsdb-schema", schema}, args...)
+		flags, err := bench.OVSDBFlags(dir, what.OVSDB)
+		if err != nil {
+			return nil, err
 		}
-		return launchServer(ctx, dir, what.TLS, args)
+		return launchServer(ctx, dir, what.TLS, append(flags, args...))
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -120,7 +117,7 @@ func launchDoorPeer(ctx context.Context, dataDir, peer, binary string, what benc
 		return nil, err
 	}
 	if peer == ovsdbPeer {
-		return bench.StartOVSDB(ctx, bench.OVSDBConfig{Binary: binary, Dir: dir, Members: what.Members})
+		return bench.StartOVSDB(ctx, bench.OVSDBConfig{Binary: binary, Dir: dir, Members: what.Members, Schemas: what.OVSDB})
 	}
 	return bench.StartConsul(ctx, bench.ConsulConfig{Binary: binary, Dir: dir, Members: what.Members})
 }
