@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -36,10 +37,9 @@ func (s *Stock) validate() error {
 	return nil
 }
 
-// fill stores it, spread over the members.
-func (r *run) fill(ctx context.Context, s *Stock) error {
+// fill stores it, spread over the members, under names that begin with the tag.
+func (r *run) fill(ctx context.Context, s *Stock, tag string) error {
 	r.setPhase("filling")
-	tag := newTag()
 	batches := (s.Leases + claimBatch - 1) / claimBatch
 	err := inParallelOf(ctx, stockers, batches, func(i int) error {
 		n := min(claimBatch, s.Leases-i*claimBatch)
@@ -101,7 +101,7 @@ func (r *run) backupBeside(ctx context.Context, b *Beside) error {
 	next := time.NewTicker(time.Duration(b.Every))
 	defer next.Stop()
 	for {
-		err := r.timed(ctx, record, func() error { return r.takeBackup(ctx, from) })
+		err := r.timed(ctx, record, func() error { return r.takeBackup(ctx, from, io.Discard) })
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
@@ -138,7 +138,7 @@ func (r *run) follower(ctx context.Context) (*client.Client, error) {
 }
 
 // takeBackup reads a backup to its end.
-func (r *run) takeBackup(ctx context.Context, from *client.Client) error {
+func (r *run) takeBackup(ctx context.Context, from *client.Client, to io.Writer) error {
 	stream, err := from.Cluster().Backup(ctx, connect.NewRequest(&apiv1.BackupRequest{}))
 	if err != nil {
 		return client.AsError(err)
@@ -146,7 +146,11 @@ func (r *run) takeBackup(ctx context.Context, from *client.Client) error {
 	defer stream.Close()
 	bytes := 0
 	for stream.Receive() {
-		bytes += len(stream.Msg().Data)
+		n, err := to.Write(stream.Msg().Data)
+		if err != nil {
+			return err
+		}
+		bytes += n
 	}
 	if err := stream.Err(); err != nil {
 		return client.AsError(err)

@@ -174,11 +174,14 @@ func playClosed(ctx context.Context, r *run) error {
 		}
 	}
 	if l.sc.Closed.Stock != nil {
-		if err := l.fill(ctx, l.sc.Closed.Stock); err != nil {
+		if err := l.fill(ctx, l.sc.Closed.Stock, l.tag); err != nil {
 			return err
 		}
 	}
-	return l.drive(ctx)
+	if err := l.drive(ctx); err != nil || cfg.Beside == nil || !cfg.Beside.Restore {
+		return err
+	}
+	return l.restoreAndCompare(ctx, l.tag)
 }
 
 // drive starts the workers and measures them.

@@ -13,6 +13,7 @@ import (
 // then while the workers go on: what those notice of it is measured.
 type Beside struct {
 	Backups    bool     `yaml:"backups"`     // it takes backups
+	Restore    bool     `yaml:"restore"`     // afterwards a new cluster is made of one, and compared
 	Operations int      `yaml:"operations"`  // of a transaction
 	ValueBytes int      `yaml:"value_bytes"` // that each of them stores
 	Every      Duration `yaml:"every"`       // from the beginning of one to the next; the last one is waited for
@@ -24,6 +25,9 @@ const maxTxnOps = 10_000
 func (b *Beside) validate() error {
 	if b == nil {
 		return nil
+	}
+	if b.Restore && !b.Backups {
+		return fmt.Errorf("closed.beside.restore needs backups")
 	}
 	if b.Backups {
 		if b.Operations != 0 || b.Every <= 0 {

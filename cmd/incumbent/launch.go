@@ -81,6 +81,24 @@ func launchServer(ctx context.Context, dir string, tls bool, args []string) (ben
 	return launch(ctx, dir, true, token, append(argv, "--credential-file", file))
 }
 
+// launchRestored makes a data directory of a backup and starts a server on it.
+func launchRestored(ctx context.Context, dataDir, file string) (bench.Cluster, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(dataDir, "incumbent-bench-")
+	if err != nil {
+		return nil, err
+	}
+	restore := exec.CommandContext(ctx, self, "backup", "restore", file, "--data-dir", filepath.Join(dir, "data"), "--name", "bench")
+	if said, err := restore.CombinedOutput(); err != nil {
+		_ = os.RemoveAll(dir) // in the system's temporary folder
+		return nil, incumbent.Errorf(incumbent.Unavailable, "backup restore: %w\n%s", err, said)
+	}
+	return launchServer(ctx, dir, false, nil)
+}
+
 // launchEcho starts the bare echo.
 func launchEcho(ctx context.Context, tls bool) (bench.Cluster, error) {
 	dir, err := os.MkdirTemp("", "incumbent-bench-")
