@@ -35,7 +35,7 @@ func (r *run) restoreAndCompare(ctx context.Context, tag string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(file.Name())
+	defer func() { _ = os.Remove(file.Name()) }() // in a folder for temporary files
 	err = r.takeBackup(ctx, from, file)
 	if cerr := file.Close(); err == nil {
 		err = cerr
@@ -108,7 +108,7 @@ func digestKeys(ctx context.Context, c *client.Client, prefix string, sum hash.H
 			return n, err
 		}
 		for _, e := range res.Msg.Entries {
-			fmt.Fprintf(sum, "%q %d %d %d %d\n", e.Key, e.Flags, e.CreatedIndex, e.ModifiedIndex, len(e.Value)) // a hash takes everything
+			_, _ = fmt.Fprintf(sum, "%q %d %d %d %d\n", e.Key, e.Flags, e.CreatedIndex, e.ModifiedIndex, len(e.Value)) // a hash takes everything
 			sum.Write(e.Value)
 			n++
 		}
@@ -125,7 +125,7 @@ func digestLeases(ctx context.Context, c *client.Client, prefix string, sum hash
 			return n, err
 		}
 		for _, l := range res.Msg.Leases {
-			fmt.Fprintf(sum, "%q %q %d %d\n", l.Name.GetName(), l.Holder, l.Token, l.TtlMs)
+			_, _ = fmt.Fprintf(sum, "%q %q %d %d\n", l.Name.GetName(), l.Holder, l.Token, l.TtlMs)
 			n++
 			page.After = l.Name
 		}
