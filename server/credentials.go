@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"crypto/sha256"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/credential"
-	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/door/juju"
 	"github.com/incumbent-dev/incumbent/door/native"
 	"github.com/incumbent-dev/incumbent/engine"
@@ -204,20 +202,6 @@ func (s *Server) recheck() {
 	}
 	if s.ovsdb != nil {
 		s.ovsdb.door.Recheck()
-	}
-}
-
-// policiesChanged has doors that do not follow policies themselves look again at what
-// waits, on the apply goroutine.
-func (s *Server) policiesChanged(changes []core.Change) {
-	if !slices.ContainsFunc(changes, func(c core.Change) bool { return c.Family != nil && c.Family.Family == policy.Number }) {
-		return
-	}
-	if d := s.openedConsul(); d != nil {
-		d.Recheck()
-	}
-	if d := s.openedJuju(); d != nil {
-		d.Rejudge()
 	}
 }
 

@@ -326,7 +326,6 @@ func (s *Server) applied(a *engine.Applied) {
 	s.obey(a.View)
 	s.credentialsChanged(a.Changes)
 	s.checksApplied(a)
-	s.policiesChanged(a.Changes)
 }
 
 // restored takes note of a state that came in the place of the old one, on the apply

@@ -183,6 +183,7 @@ func New(cfg Config) (*Door, error) {
 	for range tellers {
 		d.goroutines.Go(d.tell)
 	}
+	d.goroutines.Go(func() { d.engine.FollowPolicies(d.life.Done(), d.Recheck) })
 	return d, nil
 }
 

@@ -261,12 +261,11 @@ func allowing(prefix string) *policy.Command {
 
 // A read that waits is judged again when policies change.
 func TestG12_ABlockedReadFollowsThePolicies(t *testing.T) {
-	m, w := startMember(t, func(c *Config) {
+	m := startMember(t, func(c *Config) {
 		c.Guard, c.Anonymous = auth.NewAuthenticator(false, nil), auth.Principal{Kind: auth.Agent, Name: "a"}
-	}), &watched{}
-	m.serveAt("/k", w.serve)
+	})
 	c := m.dial()
-	c.get("/k?index=1")
+	c.get("/v1/kv/k?index=1")
 	m.blocked(1)
 	for _, tt := range []struct {
 		prefix string
@@ -275,7 +274,6 @@ func TestG12_ABlockedReadFollowsThePolicies(t *testing.T) {
 		if r := m.group.Do(allowing(tt.prefix)); r.Err != nil {
 			t.Fatal(r.Err)
 		}
-		m.door.Recheck()
 		if tt.status == 0 {
 			m.blocked(1)
 			continue

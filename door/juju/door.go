@@ -167,6 +167,7 @@ func New(cfg Config) (*Door, error) {
 		d.goroutines.Go(d.respond)
 	}
 	d.goroutines.Go(d.wake)
+	d.goroutines.Go(func() { cfg.Engine.FollowPolicies(d.closing, d.Rejudge) })
 	return d, nil
 }
 

@@ -204,7 +204,7 @@ func (d *Door) start(responders int) {
 		d.goroutines.Go(d.pump)
 	}
 	d.goroutines.Go(d.watchOffers)
-	d.goroutines.Go(d.watchRules)
+	d.goroutines.Go(func() { d.engine.FollowPolicies(d.closing, d.recheckRules) })
 	d.goroutines.Go(d.tickAlong)
 }
 

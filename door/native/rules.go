@@ -1,11 +1,6 @@
 package native
 
-import (
-	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/calls"
-	"github.com/incumbent-dev/incumbent/core/policy"
-	"github.com/incumbent-dev/incumbent/watch"
-)
+import "github.com/incumbent-dev/incumbent/calls"
 
 // What is open follows the policies: whoever waits or watches is looked at again
 // when one changes. What is asked anew is judged by the view of that moment anyway.
@@ -19,57 +14,6 @@ func (d *Door) newRules() {
 	next := make(chan struct{})
 	if last := d.rules.Swap(&next); last != nil {
 		close(*last)
-	}
-}
-
-// watchRules follows the policies until the door or the hub closes.
-func (d *Door) watchRules() {
-	woken := make(chan struct{}, 1)
-	wake := func() {
-		select {
-		case woken <- struct{}{}:
-		default:
-		}
-	}
-	again := &offerReader{d: d}
-	for {
-		r, err := d.hub.Subscribe(d.hub.Index(), wake, watch.All(watch.Kind(policy.Number)))
-		if err != nil {
-			if !again.retry(err) {
-				return
-			}
-			continue
-		}
-		d.recheckRules() // what changed before was not heard of
-		going := d.followRules(r, woken)
-		r.Close()
-		if !going {
-			return
-		}
-	}
-}
-
-// followRules returns when history was lost, as where a snapshot came in the place of
-// the state; false: the door closes.
-func (d *Door) followRules(r *watch.Reader, woken <-chan struct{}) bool {
-	for {
-		batch, err := r.Pull(nil, pullEvents, pullBytes)
-		switch {
-		case incumbent.KindOf(err) == incumbent.Unavailable:
-			return false
-		case err != nil:
-			return true
-		case len(batch.Events) > 0:
-			d.recheckRules()
-		}
-		if batch.More {
-			continue
-		}
-		select {
-		case <-woken:
-		case <-d.closing:
-			return false
-		}
 	}
 }
 
