@@ -317,7 +317,7 @@ var table = [NumCalls]Row{
 	OvsdbTransact: {Judged: Steps, Lane: admit.Transactions, Note: "write on tables if it may change something, see if it only looks", Ways: []string{"ovsdb.transact"}},
 	OvsdbMonitor:  {Action: auth.TableWatch, Judged: Named, Lane: admit.Watches, Ways: []string{"ovsdb.monitor", "ovsdb.monitor_cond", "ovsdb.monitor_cond_since", "ovsdb.monitor_cond_change"}},
 	OvsdbLock:     {Action: auth.Claim, Judged: Named, Lane: admit.Critical, Note: "of a model of its own; clients do not ask again", Ways: []string{"ovsdb.lock"}},
-	OvsdbSteal:    {Action: auth.Revoke, Judged: Named, Lane: admit.Critical, Note: "of a model of its own", Ways: []string{"ovsdb.steal"}},
+	OvsdbSteal:    {Action: auth.Revoke, Judged: Named, Lane: admit.Critical, Note: "of a model of its own; write, too", Ways: []string{"ovsdb.steal"}},
 	OvsdbConvert:  {Action: auth.TableDefine, Judged: Named, Lane: admit.Transactions, Ways: []string{"ovsdb.convert"}},
 	OvsdbControl: {Action: auth.Admin, Judged: First, Lane: NoLane, Note: "on the control socket, which the server's own user may open", Ways: []string{
 		"ovsdb.control cluster/cid", "ovsdb.control cluster/kick", "ovsdb.control cluster/sid", "ovsdb.control cluster/status",

@@ -321,8 +321,9 @@ func TestG10_AWaitThatIsTriedAgainKnowsItsHolding(t *testing.T) {
 	if got := a.ask(claimText(2, "app", "app-0", "60")); got != granted(2) {
 		t.Fatal(got)
 	}
-	m.group.Hub().SetLimits(watch.Limits{MaxListeners: 2}) // of which the door follows policies by one
-	a.send(blockText(3, "app"))                            // has the only place
+	eventually(t, "the door follows the policies", func() bool { return m.group.Hub().Stats().Readers == 1 })
+	m.group.Hub().SetLimits(watch.Limits{MaxListeners: 2})
+	a.send(blockText(3, "app")) // has the only place that is left
 	eventually(t, "the place is taken", func() bool { return m.group.Hub().Stats().Waiters == 1 })
 	b.send(blockText(2, "app"))
 	eventually(t, "there is no place", func() bool { return m.door.Stats().Retries > 2 })

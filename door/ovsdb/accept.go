@@ -129,13 +129,18 @@ func (d *Door) identify(peer auth.Peer, r *Remote) (*caller, error) {
 		who.address = "unix"
 	}
 	if err == nil && p.Kind == auth.Anonymous {
-		who.principal = d.cfg.Anonymous
+		if who.principal = d.cfg.Anonymous; who.principal.Kind == auth.Anonymous {
+			err = errNobody
+		}
 	}
 	if err != nil {
 		d.note(who, audit.Record{Action: audit.Login, Outcome: audit.Denied, Reason: audit.Identity})
 	}
 	return who, err
 }
+
+var errNobody = incumbent.Errorf(incumbent.Denied, "the connection says nothing of who it is").
+	WithHint("bring a client certificate; --ovsdb-anonymous says who comes without one")
 
 // agentOf is whom a certificate of the door's own authority names: its common name is
 // an agent.
@@ -160,7 +165,7 @@ func (d *Door) park(ready, accepted net.Conn, who *caller) {
 	}
 	gate.Leave(accepted)
 	c.parked.CompareAndSwap(nil, parked)
-	if d.entry.isClosed() || who.remote.gone.Load() {
+	if d.entry.isClosed() || who.remote.gone.Load() || !d.known(who, d.cfg.Guard.Knows()) {
 		c.goAway() // who sent the others away may have missed it
 	}
 }

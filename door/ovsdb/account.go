@@ -46,9 +46,17 @@ func (w *caller) may(a auth.Action, r auth.Resource) (judged incumbent.Index, er
 	rights, judged := w.rights()
 	r.Door = doorName
 	if err = auth.Authorize(rights, a, r); err != nil {
-		w.door.note(w, audit.Record{Action: a.String(), Subject: r.Name.Lease, Outcome: audit.Denied, Reason: audit.Permission})
+		w.door.note(w, audit.Record{Action: a.String(), Subject: subjectOf(r.Name), Outcome: audit.Denied, Reason: audit.Permission})
 	}
 	return judged, err
+}
+
+// subjectOf is what records call a database, or the lease that is a lock.
+func subjectOf(n incumbent.Name) string {
+	if n.Model == "" {
+		return n.Lease
+	}
+	return n.String()
 }
 
 // named is a name in the door's namespace, for policies.

@@ -132,10 +132,9 @@ func convertRequest(c *conn, r *request) {
 		r.syntax("the schema is one of " + s.Name)
 		return
 	}
-	_, judged := c.who.rights()
 	d := c.door
 	cmd := &table.Convert{Namespace: d.namespace, Database: name, Schema: text}
-	d.engine.Execute(engine.Call{Meta: core.Meta{Origin: c.who.origin(), Judged: judged}}, cmd, func(res core.Result) {
+	d.engine.Execute(engine.Call{Meta: core.Meta{Origin: c.who.origin(), Judged: r.judged}}, cmd, func(res core.Result) {
 		f := d.feeds.of(name)
 		f.do(func() { f.when(res.Index, func() { c.do(func() { c.converted(r, name, res) }) }) })
 	})

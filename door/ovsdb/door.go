@@ -157,6 +157,7 @@ func New(cfg Config) (*Door, error) {
 		d.goroutines.Go(func() { workqueue.Run(d.work) })
 	}
 	d.goroutines.Go(d.keepTime)
+	d.goroutines.Go(func() { d.engine.FollowPolicies(d.closing, d.rejudge) })
 	d.unmade.Store(int64(len(schemas)))
 	if len(schemas) == 0 {
 		close(d.made)

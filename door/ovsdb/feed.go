@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 	"github.com/incumbent-dev/incumbent/watch"
 )
@@ -28,6 +29,7 @@ type feed struct {
 	events  []*watch.Event
 	reached incumbent.Index // all that was changed up to it has been handed on
 	jobs    []job           // by index
+	rules   *auth.Rules     // that its monitors were judged by; nil: there were none
 	shape   *shape          // of the schema that monitors are of; nil: there is none
 	matcher matcher
 	groups  map[string]*group
@@ -143,6 +145,7 @@ func (f *feed) pull() {
 		f.lost(err)
 		return
 	}
+	f.rejudge() // the view shows all of these, and the policies before them
 	for _, e := range batch.Events {
 		f.runJobs(e.Index - 1)
 		if c, ok := changeIn(e); ok {

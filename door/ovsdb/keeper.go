@@ -1,6 +1,8 @@
 package ovsdb
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/incumbent-dev/incumbent"
@@ -28,6 +30,13 @@ func (k *keeper) remove(id incumbent.SessionID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.sessions, id)
+}
+
+// conns are those that have sessions.
+func (k *keeper) conns() []*conn {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Collect(maps.Values(k.sessions))
 }
 
 // beat extends all sessions. It does not wait.

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
@@ -47,11 +48,16 @@ func lockRequest(c *conn, r *request)  { c.lock(r, false) }
 func stealRequest(c *conn, r *request) { c.lock(r, true) }
 
 func (c *conn) lock(r *request, steal bool) {
-	name, ok := c.lockOf(r)
+	name, ok := lockOf(r)
 	if !ok {
 		return
 	}
 	s := &c.session.locks
+	l := &lock{conn: c, name: name, queued: true, stealer: steal, request: r}
+	if _, err := l.judge(); err != nil {
+		r.refuse(faultOf(err))
+		return
+	}
 	switch {
 	case s.byName[name] != nil:
 		r.syntax("the lock is asked for already: it must be unlocked before")
@@ -63,32 +69,49 @@ func (c *conn) lock(r *request, steal bool) {
 	if s.byName == nil {
 		s.byName = map[string]*lock{}
 	}
-	l := &lock{conn: c, name: name, queued: true, stealer: steal, request: r}
 	s.byName[name] = l
 	c.claimLater(l)
 }
 
-// lockOf is the name of the lock that a request is about, if its caller may have it.
-func (c *conn) lockOf(r *request) (string, bool) {
+// lockOf is the name of the lock that a request is about; false: it has been answered.
+func lockOf(r *request) (string, bool) {
 	name, ok := r.text(0)
 	if !ok || len(r.params) != 1 || !ovs.IsID(name) || len(name) > maxLockName {
 		r.syntax("the name of a lock is to be an <id>")
 		return "", false
 	}
-	if r.method.call.Row().Judged == calls.Own {
-		return name, true
-	}
-	what := c.door.named(name)
-	what.Name.Model, what.Holder = lockModel, c.who.principal.Name
-	if _, err := c.who.may(r.method.call.Action(), what); err != nil {
-		r.refuse(faultOf(err))
-		return "", false
-	}
 	return name, true
 }
 
+// judge returns by which policies of now the client may have the lock, and take it away
+// from others if it is to; or why it may not.
+func (l *lock) judge() (judged incumbent.Index, err error) {
+	who := l.conn.who
+	what := auth.Resource{Name: l.conn.door.lockName(l.name), Holder: who.principal.Name}
+	judged, err = who.may(calls.OvsdbLock.Action(), what)
+	if err == nil && l.stealer {
+		_, err = who.may(calls.OvsdbSteal.Action(), what)
+	}
+	return judged, err
+}
+
+// denied takes the lock away from a client that may not have it any more. Who was told
+// that it has it, or waits for it, is sent away, and all its locks end.
+func (l *lock) denied(err error) {
+	c := l.conn
+	if r := l.request; r != nil {
+		l.request = nil
+		delete(c.session.locks.byName, l.name)
+		l.giveUp() // an earlier claim may have come through
+		r.refuse(faultOf(err))
+		return
+	}
+	c.endLocks() // now: the client need not close its side
+	c.goAway()
+}
+
 func unlockRequest(c *conn, r *request) {
-	name, ok := c.lockOf(r)
+	name, ok := lockOf(r)
 	if !ok {
 		return
 	}
@@ -158,9 +181,14 @@ func (l *lock) claim() {
 	if l.over {
 		return
 	}
+	judged, err := l.judge()
+	if err != nil {
+		l.denied(err)
+		return
+	}
 	c := l.conn
 	cmd := core.ClaimCommand{Name: c.door.lockName(l.name), Holder: c.holder(), Session: c.session.locks.session, Wait: true}
-	c.door.engine.Leases().Claim(lease.Call{Origin: c.who.origin()}, cmd, func(r core.Result) {
+	c.door.engine.Leases().Claim(lease.Call{Origin: c.who.origin(), Judged: judged}, cmd, func(r core.Result) {
 		c.do(func() { l.claimed(r) })
 	})
 }
@@ -179,12 +207,13 @@ func (l *lock) claimed(r core.Result) {
 	case r.Lease.Session == c.session.locks.session:
 		l.got(r.Lease.Token)
 	case l.stealer:
-		l.stealer = false
 		l.steal(r.Lease)
 	default:
 		l.answer(false)
 	}
-	l.follow(r.Index)
+	if !l.over {
+		l.follow(r.Index)
+	}
 }
 
 // refused answers what can not be had, and tries again what there is no leader for.
@@ -206,13 +235,19 @@ func (l *lock) refused(err *incumbent.Error) {
 // steal has the lease handed over by who holds it, past the queue. The door has judged
 // whether its caller may, so the command is on the member's own account.
 func (l *lock) steal(held *core.Lease) {
+	judged, err := l.judge()
+	if err != nil {
+		l.denied(err)
+		return
+	}
+	l.stealer = false
 	c := l.conn
 	origin := c.who.origin()
 	origin.Principal = ""
 	cmd := core.TransferCommand{
 		Name: held.Name, Holder: held.Holder, Session: held.Session, Token: held.Token, ToSession: c.session.locks.session, ToHolder: c.holder(),
 	}
-	c.door.engine.Leases().Transfer(lease.Call{Origin: origin}, cmd, func(r core.Result) {
+	c.door.engine.Leases().Transfer(lease.Call{Origin: origin, Judged: judged}, cmd, func(r core.Result) {
 		if r.Err != nil { // somebody else has it by now, or nothing is known
 			c.door.after(firstRetry, func() { c.do(l.stealAgain) })
 		}
@@ -326,6 +361,10 @@ func (c *conn) queuedFor(v *core.View, held *core.Lease) bool {
 
 // accept makes an offer a holding: the first extension of its token does.
 func (l *lock) accept(token incumbent.Token) {
+	if _, err := l.judge(); err != nil {
+		l.denied(err)
+		return
+	}
 	c := l.conn
 	b := &lease.Batch{Items: []lease.Extension{{Token: token, Session: c.session.locks.session}}}
 	b.Done = func(b *lease.Batch) {
@@ -398,12 +437,13 @@ func (c *conn) endLocks() {
 			l.wait.Cancel()
 		}
 	}
-	s.byName = nil
-	if s.session.IsZero() {
+	id := s.session
+	*s = locks{}
+	if id.IsZero() {
 		return
 	}
-	c.door.keeper.remove(s.session)
-	c.door.closeSession(s.session, c.who, 0)
+	c.door.keeper.remove(id)
+	c.door.closeSession(id, c.who, 0)
 }
 
 // closeSession closes a session: if there is no leader it is tried again, and if there is

@@ -114,7 +114,8 @@ func (c *conn) visible(r *request, name string) bool {
 		return true
 	}
 	if a := r.method.call; a.Row().Judged == calls.Named {
-		if _, err := c.who.may(a.Action(), c.door.named(name)); err != nil {
+		var err error
+		if r.judged, err = c.who.may(a.Action(), c.door.named(name)); err != nil {
 			r.refuse(faultOf(err))
 			return false
 		}

@@ -119,6 +119,10 @@ func (m *monitor) begin(r *request, state contents, last ovs.UUID) {
 		r.failed("canceled")
 		return
 	}
+	if err := m.judge(); err != nil { // policies may have changed since it was asked for
+		m.refused(r, faultOf(err))
+		return
+	}
 	var x *shape
 	if state != nil {
 		x = f.shapeOf(state)
@@ -262,6 +266,9 @@ func (m *monitor) change(r *request, from string, state contents) *ovs.Error {
 	f := m.feed
 	if m.group == nil || state == nil || m.id != from {
 		return unknownMonitor()
+	}
+	if err := m.judge(); err != nil {
+		return faultOf(err)
 	}
 	wishes, bad := f.shape.changed(m.wishes, r.params[2])
 	if bad != nil {

@@ -9,6 +9,7 @@
 //	rpc.go       requests and their answers; methods.go which there are
 //	transact.go  transactions; wait.go those that wait for a change
 //	lock.go      locks: leases of a session that a connection has
+//	rules.go     what is open is judged again when policies change
 //	feed.go      what changes in a database, in order, for all who follow it
 //	monitor.go   what clients monitor; group.go what many monitor alike
 //	match.go     which monitors a change concerns; encode.go what they are told
@@ -26,6 +27,8 @@
 //   - A change is encoded once for all monitors of the same columns and conditions, and
 //     only monitors are looked at that it may concern.
 //   - Nothing is served that has no row in the table of calls.
+//   - A monitor is told of no change behind one of policies that takes it away from its
+//     client.
 //
 // # Concurrency
 //

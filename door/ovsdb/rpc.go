@@ -15,10 +15,11 @@ type request struct {
 	method *method
 	id     []byte // JSON
 	params []ovs.Value
-	size   int       // bytes of the message
-	done   bool      // it was answered
-	place  place     // of all but transactions, which have their own
-	since  time.Time // that it waits for a place; zero: it does not
+	size   int             // bytes of the message
+	judged incumbent.Index // says by which policies its caller may ask for it: see [core.Meta]
+	done   bool            // it was answered
+	place  place           // of all but transactions, which have their own
+	since  time.Time       // that it waits for a place; zero: it does not
 	tries  int
 }
 

@@ -26,6 +26,7 @@ type txn struct {
 	schema  *ovs.Schema // that it was parsed by
 	looks   bool        // it changes nothing, whatever the state is
 	judged  incumbent.Index
+	rules   *auth.Rules // of then, or older ones
 	came    time.Time   // waits count from then
 	began   time.Time   // when it came, or what it waits for changed: patience counts from then
 	timer   *time.Timer // ends the wait; of the feed
@@ -80,6 +81,7 @@ func (t *txn) parse() bool {
 	if t.looks {
 		action = auth.TableRead
 	}
+	t.rules = rulesIn(c.door.view())
 	judged, denied := c.who.may(action, c.door.named(t.db))
 	if denied != nil {
 		r.refuse(faultOf(denied))
@@ -116,6 +118,10 @@ func forbid(ops []ovs.Operation) {
 // resume tries a transaction again that has waited.
 func (t *txn) resume() {
 	t.began = t.conn.door.now()
+	if t.rules != rulesIn(t.conn.door.view()) {
+		t.reparse()
+		return
+	}
 	t.start()
 }
 
@@ -160,7 +166,7 @@ func (t *txn) start() {
 		t.propose()
 		return
 	}
-	if _, idle := t.try(); !idle {
+	if _, idle := t.try(t.conn.door.view()); !idle {
 		t.propose()
 		return
 	}
@@ -180,8 +186,7 @@ func (t *txn) behind() bool {
 	return false
 }
 
-func (t *txn) try() (core.Result, bool) {
-	v := t.conn.door.view()
+func (t *txn) try(v *core.View) (core.Result, bool) {
 	r, idle := table.Of(v).Idling(v, t.command)
 	r.Index = v.Index()
 	return r, idle
@@ -196,7 +201,12 @@ func (t *txn) confirmed(err error) {
 		t.fail(unsettled, faultOf(err))
 		return
 	}
-	r, idle := t.try()
+	v := t.conn.door.view()
+	if t.rules != rulesIn(v) {
+		t.reparse()
+		return
+	}
+	r, idle := t.try(v)
 	if !idle {
 		t.propose()
 		return

@@ -42,7 +42,7 @@ func (f *feed) await(t *txn, left time.Duration, after incumbent.Index, tables [
 	f.now(func(contents) {
 		switch {
 		case t.left:
-		case f.lastOf(tables) > after: // it has changed meanwhile
+		case f.lastOf(tables) > after || t.rules != rulesIn(f.door.view()): // changed meanwhile
 			t.conn.do(t.resume)
 		default:
 			f.waits[t] = tables
