@@ -1,0 +1,156 @@
+package blackbox
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// ovsdbAuthority signs certificates of clients of Open vSwitch's databases.
+type ovsdbAuthority struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	file string
+}
+
+func newOVSDBAuthority(t *testing.T, dir string) *ovsdbAuthority {
+	t.Helper()
+	a := &ovsdbAuthority{t: t, file: filepath.Join(dir, "ovsdb-ca.pem")}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "switches"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	var der []byte
+	der, a.key = a.sign(template, nil, nil)
+	var err error
+	if a.cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, a.file, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	return a
+}
+
+// sign signs with a key, that of the certificate itself if it is nil.
+func (a *ovsdbAuthority) sign(template, by *x509.Certificate, with *ecdsa.PrivateKey) ([]byte, *ecdsa.PrivateKey) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	if by == nil {
+		by, with = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, by, key.Public(), with)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return der, key
+}
+
+// client is a certificate by which its owner is agent:NAME.
+func (a *ovsdbAuthority) client(name string) tls.Certificate {
+	a.t.Helper()
+	der, key := a.sign(&x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, a.cert, a.key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// chassis is a client of Open vSwitch's databases.
+type chassis struct {
+	t    *testing.T
+	conn *tls.Conn
+	in   *json.Decoder
+}
+
+func newChassis(t *testing.T, address string, certificates ...tls.Certificate) *chassis {
+	t.Helper()
+	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, Certificates: certificates})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &chassis{t, conn, json.NewDecoder(conn)}
+}
+
+// ask makes a request and returns its result, or why there is none.
+func (c *chassis) ask(method, params string) (string, error) {
+	_ = c.conn.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(c.conn, `{"id":1,"method":"`+method+`","params":`+params+`}`); err != nil {
+		return "", err
+	}
+	for {
+		var m struct{ ID, Result json.RawMessage }
+		if err := c.in.Decode(&m); err != nil {
+			return "", err
+		}
+		if string(m.ID) == "1" { // else it is asked for an echo itself
+			return string(m.Result), nil
+		}
+		if _, err := io.WriteString(c.conn, `{"id":"echo","result":[],"error":null}`); err != nil {
+			return "", err
+		}
+	}
+}
+
+// Clients of Open vSwitch's databases come in, too, and stay, however many strangers are
+// at their listener.
+func TestG47_StrangersKeepNoSwitchOut(t *testing.T) {
+	for name, tt := range map[string]struct {
+		connections int
+		says        string
+		args        []string
+	}{
+		"silent":                {2000, "", nil},
+		"half, listener of 300": {400, halfHello, []string{"--max-connections", "300"}},
+		"no handshake":          {600, `{"id":1,"method":"echo","params":[]}`, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, address := t.TempDir(), freeAddress(t)
+			a := newOVSDBAuthority(t, dir)
+			cert, key := selfSigned(t, dir)
+			g := startGuarded(t, append([]string{
+				"--ovsdb-listen", address, "--ovsdb-cert", cert, "--ovsdb-key", key, "--ovsdb-ca", a.file, "--ovsdb-probe", "1h",
+			}, tt.args...)...)
+			old := newChassis(t, address, a.client("c0"))
+			crowd(t, elsewhere, address, tt.connections, tt.says)
+			for range 3 {
+				if got, err := newChassis(t, address, a.client("c1")).ask("list_dbs", `[]`); err != nil || got != `["_Server"]` {
+					t.Errorf("who comes: %s, %v", got, err)
+				}
+			}
+			if got, err := old.ask("echo", `[1]`); err != nil || got != `[1]` {
+				t.Errorf("who was there before: %s, %v", got, err)
+			}
+			if g.metric(t, "incumbent_strangers", `listener="ovsdb"`)+g.metric(t, "incumbent_strangers_closed_total", `listener="ovsdb"`)+g.metric(t, "incumbent_ovsdb_closed_total", `"no_tls"`) == 0 {
+				t.Error("no stranger is counted")
+			}
+		})
+	}
+}
+
+// Who shows nothing, where nobody has said whom that is, is sent away: it takes no
+// place of those who have shown who they are, and is told nothing.
+func TestG12_SwitchesThatShowNothingAreSentAway(t *testing.T) {
+	address := freeAddress(t)
+	g := startGuarded(t, "--ovsdb-listen", address)
+	c := newChassis(t, address)
+	if got, err := c.ask("list_dbs", `[]`); err == nil {
+		t.Errorf("it is told %s", got)
+	}
+	if n := g.metric(t, "incumbent_denied_total", `door="ovsdb"`); n == 0 {
+		t.Error("it is not counted")
+	}
+}
