@@ -48,6 +48,7 @@ type play struct {
 	lines   map[scope]*timeline // what everything is compared with
 	second  *timeline           // of the native scope, by another way
 	callers [][]*caller
+	stolen  *credential // the attacker's
 
 	stop   context.CancelFunc
 	mu     sync.Mutex // guards the rest; held for a change
@@ -73,6 +74,7 @@ func start(t *testing.T, members int, args ...string) *play {
 	var closeAll func()
 	p.callers, closeAll = callersOf(p.c)
 	t.Cleanup(closeAll)
+	p.stolen = letIn(t, p.c)
 	return p
 }
 
@@ -135,7 +137,7 @@ func (p *play) run() {
 		if len(p.faults) > 0 {
 			p.t.Logf("again: INCUMBENT_PLAYER_SEED=%d", p.seed)
 		}
-		for _, what := range []string{"change granted", "key put", "key locked"} {
+		for _, what := range []string{"change granted", "key put", "key locked", "attack denied", "attacker looked"} {
 			if p.book.counted[what] == 0 {
 				p.t.Errorf("there was no %s: that proves nothing", what)
 			}
@@ -201,6 +203,8 @@ func (p *play) round(ctx context.Context, round int, length time.Duration) {
 		n := &noisePlayer{p, next()}
 		all.Go(func() { n.run(ctx) })
 	}
+	a := &attacker{p, number + 99 - number%100, p.stolen} // the others keep their numbers, and with a seed their calls
+	all.Go(func() { a.run(ctx) })
 	killer := next()
 	all.Go(func() { p.kills(ctx, killer) })
 	all.Wait()
