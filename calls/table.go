@@ -217,7 +217,7 @@ var table = [NumCalls]Row{
 	DefineSchema:   {Action: auth.TableDefine, Judged: Named, Lane: admit.Transactions, Ways: []string{tables + "DefineSchema"}},
 	DropDatabase:   {Action: auth.TableDefine, Judged: Named, Lane: admit.Releases, Ways: []string{tables + "DropDatabase"}},
 	SelectRows:     {Action: auth.TableRead, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Ways: []string{tables + "Select"}},
-	TransactTables: {Judged: Steps, Lane: admit.Transactions, Note: "write on tables if it may change something, see if it only looks", Ways: []string{tables + "Transact"}},
+	TransactTables: {Judged: Steps, Lane: admit.Transactions, Note: "write on tables if it may change something, see if it only looks; see on the leases of its locks", Ways: []string{tables + "Transact"}},
 	WatchTables:    {Action: auth.TableWatch, Judged: Named, Lane: admit.Watches, Ways: []string{tables + "Watch"}},
 	LoadTables:     {Action: auth.TableDefine, Judged: Named, Lane: admit.Transactions, Ways: []string{tables + "Load"}},
 

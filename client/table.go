@@ -85,10 +85,10 @@ func (t *Tables) Select(ctx context.Context, r *apiv1.SelectRequest, page func(r
 
 // Transact executes a list of operations, all or none. Repeated by this client when an
 // answer is lost it still takes effect once. That it failed is said by the answer, not
-// by the error.
-func (t *Tables) Transact(ctx context.Context, database, operations string) (*apiv1.TransactResponse, error) {
+// by the error. Operations "assert" find held what locks say, by leases under tokens.
+func (t *Tables) Transact(ctx context.Context, database, operations string, locks ...*apiv1.TableLock) (*apiv1.TransactResponse, error) {
 	res, err := t.c.tables.Transact(ctx, firstOf(&apiv1.TransactRequest{
-		Namespace: t.namespace, Database: database, Operations: operations, Idempotency: t.c.NewKey(),
+		Namespace: t.namespace, Database: database, Operations: operations, Locks: locks, Idempotency: t.c.NewKey(),
 	}))
 	if err != nil {
 		return nil, AsError(err)

@@ -9,7 +9,7 @@ import (
 
 // check verifies the invariants. It looks at everything.
 func (d *Database) check(index incumbent.Index) error {
-	if d.SchemaIndex > index || len(d.relations) != len(d.Schema.Tables) {
+	if d.SchemaIndex > index || d.stepped > index || len(d.relations) != len(d.Schema.Tables) {
 		return fmt.Errorf("the schema is of index %d, and there are %d tables", d.SchemaIndex, len(d.relations))
 	}
 	fresh := newDatabase(d.Namespace, d.Owner, d.Schema, d.SchemaIndex)

@@ -22,7 +22,8 @@ type Database struct {
 	records   int         // rows
 	bytes     int64       // that they cost
 	history   history
-	loading   *lack // it is being loaded; nil: it is there
+	loading   *lack           // it is being loaded; nil: it is there
+	stepped   incumbent.Index // of the last command of its load
 }
 
 func compareDatabases(a, b *Database) int {

@@ -2,6 +2,7 @@ package table
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
@@ -16,6 +17,9 @@ import (
 // counters, whatever the size of the database, and shows it as it is. What a transaction
 // checks at its commit is checked: constraints and indexes with each row, references and
 // what nothing refers to with the last. Nothing is collected and nothing pruned.
+//
+// A load whose client is gone has a deadline: [LoadRest] behind its last command the
+// leader has it abandoned.
 
 // Begin begins a load of a database, whose name is the schema's, in the place of one
 // that was not finished. The Record of its result is the *Database, whose SchemaIndex
@@ -49,8 +53,12 @@ type Finish struct {
 	Replace             bool
 }
 
-// Abandon forgets what waits of a load.
-type Abandon struct{ Namespace, Database string }
+// Abandon forgets what waits of a load. With Stepped it is void, and refused as Conflict,
+// if the last command of the load is another than that.
+type Abandon struct {
+	Namespace, Database string
+	Stepped             incumbent.Index // 0: whichever
+}
 
 var (
 	_ core.Command = (*Begin)(nil)
@@ -84,7 +92,7 @@ func (c *Finish) Encode(m core.Meta) []byte {
 
 // Encode implements [core.Command].
 func (c *Abandon) Encode(m core.Meta) []byte {
-	return (&command{verb: verbAbandon, namespace: c.Namespace, name: c.Database}).encode(m, nil)
+	return (&command{verb: verbAbandon, namespace: c.Namespace, name: c.Database, at: c.Stepped}).encode(m, nil)
 }
 
 // Loading returns the database of a name that is being loaded, nil if none is.
@@ -113,18 +121,18 @@ func (t *tables) begin(x *core.Exec, c *command) core.Result {
 		return core.Result{Err: err}
 	}
 	d := newDatabase(c.namespace, x.Principal(), s, x.Index())
-	d.loading = &lack{}
+	d.loading, d.stepped = &lack{}, x.Index()
 	o, _ := t.loads.Get(d)
 	if err := t.full(); o == nil && err != nil {
 		return core.Result{Err: err}
 	}
-	t.putLoad(o, d)
+	t.putLoad(x, o, d)
 	return core.Result{Record: d}
 }
 
 // putLoad stores n in the place of o among those that are being loaded; either may be
-// nil. No watcher is told.
-func (t *tables) putLoad(o, n *Database) {
+// nil. No watcher is told, the leader's clock is.
+func (t *tables) putLoad(x *core.Exec, o, n *Database) {
 	if o != nil {
 		t.loads.Delete(o)
 		t.charge(o, -o.bytes)
@@ -132,7 +140,29 @@ func (t *tables) putLoad(o, n *Database) {
 	if n != nil {
 		t.loads.Set(n)
 		t.charge(n, n.bytes)
+		x.Tell(Family{}, core.FamilyChange{Deadline: n.loadDeadline()})
+		return
 	}
+	x.Tell(Family{}, core.FamilyChange{Deadline: &core.Deadline{Family: Number, ID: o.loadDeadline().ID}})
+}
+
+// loadDeadline is that of a database that is being loaded. A namespace has no control
+// character.
+func (d *Database) loadDeadline() *core.Deadline {
+	return &core.Deadline{Family: Number, ID: d.Namespace + "\x00" + d.Name, Generation: d.stepped, After: LoadRest}
+}
+
+var _ core.Timed = (*View)(nil)
+
+// Deadlines implements [core.Timed]: one for each load.
+func (v *View) Deadlines(fn func(*core.Deadline) bool) {
+	v.loads.Scan(func(d *Database) bool { return fn(d.loadDeadline()) })
+}
+
+// EndDeadline implements [core.Timed].
+func (v *View) EndDeadline(d *core.Deadline) core.Command {
+	namespace, name, _ := strings.Cut(d.ID, "\x00")
+	return &Abandon{Namespace: namespace, Database: name, Stepped: d.Generation}
 }
 
 func (t *tables) loadStep(x *core.Exec, c *command) core.Result {
@@ -140,8 +170,10 @@ func (t *tables) loadStep(x *core.Exec, c *command) core.Result {
 	switch {
 	case !ok:
 		return core.Result{Err: incumbent.Errorf(incumbent.NotFound, "database %s is not being loaded", c.name)}
+	case c.verb == verbAbandon && c.at != 0 && c.at != d.stepped:
+		return core.Result{Err: incumbent.Errorf(incumbent.Conflict, "the load of database %s has gone on", c.name)}
 	case c.verb == verbAbandon:
-		t.putLoad(d, nil)
+		t.putLoad(x, d, nil)
 		return core.Result{}
 	case d.SchemaIndex != c.at:
 		return core.Result{Err: incumbent.Errorf(incumbent.Conflict, "another load of database %s has begun", c.name)}
@@ -177,7 +209,8 @@ func (t *tables) load(x *core.Exec, d *Database, c *command) core.Result {
 	}
 	next := *d
 	next.relations, next.records, next.bytes, next.loading = l.relations, l.records, l.bytes, &l.lack
-	t.putLoad(d, &next)
+	next.stepped = x.Index()
+	t.putLoad(x, d, &next)
 	return core.Result{Record: &next}
 }
 
@@ -287,8 +320,8 @@ func (t *tables) finish(x *core.Exec, d *Database, replace bool) core.Result {
 		return core.Result{Err: incumbent.Errorf(incumbent.Exists, "there is a database %s", d.Name)}
 	}
 	n := *d
-	n.loading, n.SchemaIndex, n.history = nil, x.Index(), newHistory(idOf(x.Index(), 0))
-	t.putLoad(d, nil)
+	n.loading, n.stepped, n.SchemaIndex, n.history = nil, 0, x.Index(), newHistory(idOf(x.Index(), 0))
+	t.putLoad(x, d, nil)
 	t.put(o, &n)
 	t.tell(x, &n, &Change{Index: x.Index(), TxnID: n.LastTxn(), Schema: n.Schema, size: changeBytes})
 	return core.Result{Record: &n}

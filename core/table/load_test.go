@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
 
@@ -151,6 +152,7 @@ func TestLoadsAreRefused(t *testing.T) {
 	}
 	before := w.database()
 	r, changes := w.apply(&Finish{Namespace: "default", Database: w.db, Began: again, Replace: true})
+	changes = slices.DeleteFunc(changes, func(x core.Change) bool { return !x.Family.Told() }) // the load's deadline is over
 	if r.Err != nil || len(changes) != 1 || w.database() == before || w.database().SchemaIndex <= before.SchemaIndex {
 		t.Errorf("a load that replaces: %v, %d changes", r.Err, len(changes))
 	}
@@ -158,6 +160,48 @@ func TestLoadsAreRefused(t *testing.T) {
 	w.must(&Abandon{Namespace: "default", Database: w.db})
 	if w.view().Loading("default", w.db) != nil {
 		t.Error("what was abandoned is still there")
+	}
+}
+
+// A load has a deadline, which begins anew with each of its commands: with the command
+// that ends the last one nothing stays of it, and that of an earlier one is void.
+func TestG08_AbandonedLoadsEnd(t *testing.T) {
+	w := filled(t)
+	rows := rowsOf(w.database())
+	deadline := func() (d *core.Deadline) {
+		w.s.View().Deadlines(func(is *core.Deadline) bool { d = is; return true })
+		return d
+	}
+	if d := deadline(); d != nil {
+		t.Fatalf("without a load there is a deadline: %+v", d)
+	}
+	r, changes := w.apply(&Begin{Namespace: "default", Schema: []byte(testSchema)})
+	if r.Err != nil || len(changes) != 1 || changes[0].Family.Deadline == nil || *changes[0].Family.Deadline != *deadline() || deadline().After != LoadRest {
+		t.Fatalf("a load begins: %v, %+v", r.Err, changes)
+	}
+	first := deadline()
+	w.load(r.Record.(*Database).SchemaIndex, rows[:1])
+	w.reload()
+	if *deadline() == *first {
+		t.Fatal("a load that goes on has the deadline that it had")
+	}
+	if r, _ := w.apply(w.s.View().EndDeadline(first)); incumbent.KindOf(errorOf(r.Err)) != incumbent.Conflict {
+		t.Errorf("the end of a deadline that began anew: %v", r.Err)
+	}
+	last := deadline()
+	if _, changes := w.apply(w.s.View().EndDeadline(last)); len(changes) != 1 || *changes[0].Family.Deadline != (core.Deadline{Family: Number, ID: last.ID}) {
+		t.Errorf("the end of the load tells %+v", changes)
+	}
+	if w.view().Loading("default", w.db) != nil || deadline() != nil || w.check() != nil {
+		t.Error("something stays of a load whose time was over")
+	}
+	if r, _ := w.apply(w.s.View().EndDeadline(last)); incumbent.KindOf(errorOf(r.Err)) != incumbent.NotFound {
+		t.Errorf("the end of what is gone: %v", r.Err)
+	}
+	w.load(w.begin(), rows[:1])
+	w.must(&Abandon{Namespace: "default", Database: w.db})
+	if deadline() != nil {
+		t.Error("what was abandoned has a deadline")
 	}
 }
 

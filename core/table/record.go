@@ -93,6 +93,7 @@ func (w *recordWriter) head(d *Database) []byte {
 	w.Uint(5, uint64(d.SchemaIndex))
 	w.Bytes(6, d.history.floor[:])
 	w.Flag(7, d.loading != nil)
+	w.Uint(8, uint64(d.stepped))
 	return w.B
 }
 
@@ -143,7 +144,8 @@ type readRecord struct {
 	kind               uint8
 	namespace, owner   string
 	schema, floor      []byte
-	number, other      uint64 // schema's index, or that of a change; the table of a row; rows of a change
+	number             uint64 // index of the schema, or of a change
+	other              uint64 // rows of a change; index of the last command of a load
 	table              uint64
 	loading            bool
 	oldBytes, newBytes []byte
@@ -166,6 +168,8 @@ func (r *readRecord) set(f *wire.Field) bool {
 		return f.Bytes(&r.floor)
 	case r.kind == databaseRecord && f.Num == 7:
 		return f.Flag(&r.loading)
+	case r.kind == databaseRecord && f.Num == 8:
+		return f.Uint(&r.other)
 	case r.kind == changeRecord && f.Num == 2:
 		return f.Uint(&r.number)
 	case r.kind == changeRecord && f.Num == 3:
@@ -214,11 +218,11 @@ func (t *tables) readDatabase(r *readRecord) []byte {
 	}
 	d := newDatabase(r.namespace, r.owner, s, incumbent.Index(r.number))
 	in := &t.reader
-	if in.load != nil && !r.loading {
+	if in.load != nil && !r.loading || r.loading != (r.other != 0) {
 		return nil
 	}
 	if in.into = t.databases; r.loading {
-		in.into, d.loading = t.loads, &lack{}
+		in.into, d.loading, d.stepped = t.loads, &lack{}, incumbent.Index(r.other)
 	}
 	if last, ok := in.into.Max(); ok && compareDatabases(last, d) >= 0 {
 		return nil

@@ -27,6 +27,7 @@ package table
 
 import (
 	"bytes"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
@@ -43,18 +44,19 @@ const schemaVersion = 7
 // Limits of the family. They decide what a command does: changing one is a new
 // schema version.
 const (
-	MaxNameBytes   = 256        // of a database, a lock, a role and its client
-	MaxSchemaBytes = 1 << 20    // of a schema's text
-	MaxDatabases   = 1024       // of all namespaces together
-	MaxLocks       = 1024       // that one transaction says to have
-	MaxLoadRows    = 1 << 16    // in one Load
-	MaxRowBytes    = 1800 << 10 // of one row, as [Database.Bytes] counts it
-	MaxWork        = 2_000_000  // rows that one transaction looks at; so many atoms of a column that it mutates count as one
-	MaxAnswerBytes = 64 << 20   // of the rows that one transaction selects, counted as rows are
-	atomsAsRow     = 256        // see MaxWork
-	HistoryBytes   = 8 << 20    // of the changes that are kept of one database
-	rowBytes       = 96         // what a row costs besides its columns, about
-	changeBytes    = 128        // what a change costs besides its rows, about
+	MaxNameBytes   = 256              // of a database, a lock, a role and its client
+	MaxSchemaBytes = 1 << 20          // of a schema's text
+	MaxDatabases   = 1024             // of all namespaces together
+	MaxLocks       = 1024             // that one transaction says to have
+	MaxLoadRows    = 1 << 16          // in one Load
+	LoadRest       = 10 * time.Minute // behind its last command a load is discarded: who began it is gone
+	MaxRowBytes    = 1800 << 10       // of one row, as [Database.Bytes] counts it
+	MaxWork        = 2_000_000        // rows that one transaction looks at; so many atoms of a column that it mutates count as one
+	MaxAnswerBytes = 64 << 20         // of the rows that one transaction selects, counted as rows are
+	atomsAsRow     = 256              // see MaxWork
+	HistoryBytes   = 8 << 20          // of the changes that are kept of one database
+	rowBytes       = 96               // what a row costs besides its columns, about
+	changeBytes    = 128              // what a change costs besides its rows, about
 	treeDegree     = 16
 )
 

@@ -188,6 +188,56 @@ func TestATransactionWaits(t *testing.T) {
 	}
 }
 
+// An assert holds while the lease is held by which the caller says to have the lock, and
+// never again once another has been granted it.
+func TestG02_G24_AnAssertIsFenced(t *testing.T) {
+	m := newPets(t)
+	leases := incumbentv1connect.NewLeaseServiceClient(http.DefaultClient, m.url)
+	name := &pb.LeaseName{Model: "ovsdb", Name: "northd"}
+	claim := func(holder string) uint64 {
+		res, err := leases.Claim(t.Context(), connect.NewRequest(&pb.ClaimRequest{Name: name, Holder: holder, TtlMs: 60_000}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Msg.Lease.Token
+	}
+	transact := func(ops string, locks ...*pb.TableLock) string {
+		res, err := m.tables().Transact(t.Context(), connect.NewRequest(&pb.TransactRequest{Database: "Pets", Operations: ops, Locks: locks}))
+		if err != nil {
+			return kindOf(err).String()
+		}
+		if res.Msg.Failed {
+			return "failed"
+		}
+		return "done"
+	}
+	const ops = `[{"op":"assert","lock":"northd"},{"op":"insert","table":"Pet","row":{"name":"cat"}},{"op":"delete","table":"Pet","where":[["name","==","cat"]]}]`
+	first := claim("a")
+	held := &pb.TableLock{Lock: "northd", Lease: name, Token: first}
+	for what, got := range map[string]string{
+		"done":    transact(ops, held),
+		"failed":  transact(ops) + transact(ops, &pb.TableLock{Lock: "other", Lease: name, Token: first})[6:],
+		"invalid": transact(ops, &pb.TableLock{Lock: "northd", Lease: name}),
+	} {
+		if got != what {
+			t.Errorf("an assert: %s, want %s", got, what)
+		}
+	}
+	if _, err := leases.Release(t.Context(), connect.NewRequest(&pb.ReleaseRequest{Name: name, Holder: "a", Token: first})); err != nil {
+		t.Fatal(err)
+	}
+	if got := transact(ops, held); got != "failed" {
+		t.Errorf("behind a release: %s", got)
+	}
+	second := claim("b")
+	if got := transact(ops, held); got != "failed" {
+		t.Errorf("by another's lease: %s", got)
+	}
+	if got := transact(ops, &pb.TableLock{Lock: "northd", Lease: name, Token: second}); got != "done" {
+		t.Errorf("by its holder: %s", got)
+	}
+}
+
 func TestG15_WatchOfTables(t *testing.T) {
 	m := newPets(t)
 	m.mustTransact(`[{"op":"insert","table":"Pet","row":{"name":"cat","age":3}}]`)

@@ -58,6 +58,9 @@ func (d *Door) transactTables(ctx context.Context, in *pb.TransactRequest, r con
 	if err := d.setKey(t.o, in.Idempotency, r.Header()); err != nil {
 		return nil, err
 	}
+	if t.locks, err = d.tableLocks(who, in.Locks); err != nil {
+		return nil, err
+	}
 	t.key, t.base = t.o.logged(who)
 	for {
 		res, err := t.once(ctx)
@@ -85,6 +88,27 @@ func (d *Door) transactTables(ctx context.Context, in *pb.TransactRequest, r con
 	}
 }
 
+// tableLocks are the locks that a caller says to hold, each by a lease that he may read.
+func (d *Door) tableLocks(who *caller, in []*pb.TableLock) (list []table.Lock, _ error) {
+	if len(in) > table.MaxLocks {
+		return nil, invalid("locks", "are %d, limit MaxLocks is %d", len(in), table.MaxLocks)
+	}
+	for _, l := range in {
+		name, err := leaseName(l.Lease)
+		switch {
+		case err != nil:
+			return nil, err
+		case l.Token == 0 || l.Lock == "" || len(l.Lock) > table.MaxNameBytes:
+			return nil, invalid("locks", "a lock has a name of up to %d bytes and a token", table.MaxNameBytes)
+		}
+		if err := d.allowRead(who, calls.IfHeld.Action(), name); err != nil {
+			return nil, err
+		}
+		list = append(list, table.Lock{Name: l.Lock, Lease: name, Token: incumbent.Token(l.Token)})
+	}
+	return list, nil
+}
+
 // asKind is an error as an interface: nil if there is none.
 func asKind(e *incumbent.Error) error {
 	if e == nil {
@@ -102,6 +126,7 @@ type tableTxn struct {
 	who      *caller
 	name     incumbent.Name
 	ops      []ovs.Value
+	locks    []table.Lock
 	o        *operation
 	came     time.Time
 	key      []byte // nil: there is none
@@ -137,7 +162,7 @@ func (t *tableTxn) once(ctx context.Context) (core.Result, error) {
 		}
 	}
 	t.schema = is.Schema
-	t.command = &table.Transact{Namespace: t.name.Namespace, Database: t.name.Lease, Schema: is.SchemaIndex, Operations: ops, Kept: key != nil}
+	t.command = &table.Transact{Namespace: t.name.Namespace, Database: t.name.Lease, Schema: is.SchemaIndex, Operations: ops, Locks: t.locks, Kept: key != nil}
 	if fails := slices.ContainsFunc(ops, func(o ovs.Operation) bool { return o.Op == ovs.OpFail }); looks || fails || t.o.first() {
 		if r, idle := t.idling(); idle {
 			return r, t.settle(ctx, &r)

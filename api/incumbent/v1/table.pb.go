@@ -755,11 +755,14 @@ func (x *SelectResponse) GetNext() string {
 }
 
 type TransactRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Database      string                 `protobuf:"bytes,2,opt,name=database,proto3" json:"database,omitempty"`
-	Operations    string                 `protobuf:"bytes,3,opt,name=operations,proto3" json:"operations,omitempty"` // a list of operations
-	Idempotency   *Idempotency           `protobuf:"bytes,4,opt,name=idempotency,proto3" json:"idempotency,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Namespace   string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Database    string                 `protobuf:"bytes,2,opt,name=database,proto3" json:"database,omitempty"`
+	Operations  string                 `protobuf:"bytes,3,opt,name=operations,proto3" json:"operations,omitempty"` // a list of operations
+	Idempotency *Idempotency           `protobuf:"bytes,4,opt,name=idempotency,proto3" json:"idempotency,omitempty"`
+	// What operations "assert" ask for: a lock is held if it is named here, and its lease
+	// is held under the token when the transaction is executed. At most 1,024.
+	Locks         []*TableLock `protobuf:"bytes,5,rep,name=locks,proto3" json:"locks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -822,6 +825,74 @@ func (x *TransactRequest) GetIdempotency() *Idempotency {
 	return nil
 }
 
+func (x *TransactRequest) GetLocks() []*TableLock {
+	if x != nil {
+		return x.Locks
+	}
+	return nil
+}
+
+// TableLock says by what lease a lock is held. This is fencing, as HeldCondition is.
+type TableLock struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lock          string                 `protobuf:"bytes,1,opt,name=lock,proto3" json:"lock,omitempty"` // as operations name it
+	Lease         *LeaseName             `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	Token         uint64                 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TableLock) Reset() {
+	*x = TableLock{}
+	mi := &file_incumbent_v1_table_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TableLock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TableLock) ProtoMessage() {}
+
+func (x *TableLock) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_table_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TableLock.ProtoReflect.Descriptor instead.
+func (*TableLock) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_table_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *TableLock) GetLock() string {
+	if x != nil {
+		return x.Lock
+	}
+	return ""
+}
+
+func (x *TableLock) GetLease() *LeaseName {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *TableLock) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
 type TransactResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Index uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"` // at which it was executed, or of the state that it has read
@@ -837,7 +908,7 @@ type TransactResponse struct {
 
 func (x *TransactResponse) Reset() {
 	*x = TransactResponse{}
-	mi := &file_incumbent_v1_table_proto_msgTypes[12]
+	mi := &file_incumbent_v1_table_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +920,7 @@ func (x *TransactResponse) String() string {
 func (*TransactResponse) ProtoMessage() {}
 
 func (x *TransactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_table_proto_msgTypes[12]
+	mi := &file_incumbent_v1_table_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +933,7 @@ func (x *TransactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactResponse.ProtoReflect.Descriptor instead.
 func (*TransactResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_table_proto_rawDescGZIP(), []int{12}
+	return file_incumbent_v1_table_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TransactResponse) GetIndex() uint64 {
@@ -907,7 +978,7 @@ type WatchTablesRequest struct {
 
 func (x *WatchTablesRequest) Reset() {
 	*x = WatchTablesRequest{}
-	mi := &file_incumbent_v1_table_proto_msgTypes[13]
+	mi := &file_incumbent_v1_table_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -919,7 +990,7 @@ func (x *WatchTablesRequest) String() string {
 func (*WatchTablesRequest) ProtoMessage() {}
 
 func (x *WatchTablesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_table_proto_msgTypes[13]
+	mi := &file_incumbent_v1_table_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -932,7 +1003,7 @@ func (x *WatchTablesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchTablesRequest.ProtoReflect.Descriptor instead.
 func (*WatchTablesRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_table_proto_rawDescGZIP(), []int{13}
+	return file_incumbent_v1_table_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchTablesRequest) GetNamespace() string {
@@ -977,7 +1048,7 @@ type WatchTablesResponse struct {
 
 func (x *WatchTablesResponse) Reset() {
 	*x = WatchTablesResponse{}
-	mi := &file_incumbent_v1_table_proto_msgTypes[14]
+	mi := &file_incumbent_v1_table_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -989,7 +1060,7 @@ func (x *WatchTablesResponse) String() string {
 func (*WatchTablesResponse) ProtoMessage() {}
 
 func (x *WatchTablesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_table_proto_msgTypes[14]
+	mi := &file_incumbent_v1_table_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1002,7 +1073,7 @@ func (x *WatchTablesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchTablesResponse.ProtoReflect.Descriptor instead.
 func (*WatchTablesResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_table_proto_rawDescGZIP(), []int{14}
+	return file_incumbent_v1_table_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchTablesResponse) GetEvents() []*TableEvent {
@@ -1056,7 +1127,7 @@ type TableEvent struct {
 
 func (x *TableEvent) Reset() {
 	*x = TableEvent{}
-	mi := &file_incumbent_v1_table_proto_msgTypes[15]
+	mi := &file_incumbent_v1_table_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1068,7 +1139,7 @@ func (x *TableEvent) String() string {
 func (*TableEvent) ProtoMessage() {}
 
 func (x *TableEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_table_proto_msgTypes[15]
+	mi := &file_incumbent_v1_table_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1081,7 +1152,7 @@ func (x *TableEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableEvent.ProtoReflect.Descriptor instead.
 func (*TableEvent) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_table_proto_rawDescGZIP(), []int{15}
+	return file_incumbent_v1_table_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TableEvent) GetIndex() uint64 {
@@ -1131,7 +1202,7 @@ type RowChange struct {
 
 func (x *RowChange) Reset() {
 	*x = RowChange{}
-	mi := &file_incumbent_v1_table_proto_msgTypes[16]
+	mi := &file_incumbent_v1_table_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1143,7 +1214,7 @@ func (x *RowChange) String() string {
 func (*RowChange) ProtoMessage() {}
 
 func (x *RowChange) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_table_proto_msgTypes[16]
+	mi := &file_incumbent_v1_table_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1156,7 +1227,7 @@ func (x *RowChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowChange.ProtoReflect.Descriptor instead.
 func (*RowChange) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_table_proto_rawDescGZIP(), []int{16}
+	return file_incumbent_v1_table_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RowChange) GetTable() string {
@@ -1205,7 +1276,7 @@ type LoadRequest struct {
 
 func (x *LoadRequest) Reset() {
 	*x = LoadRequest{}
-	mi := &file_incumbent_v1_table_proto_msgTypes[17]
+	mi := &file_incumbent_v1_table_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1288,7 @@ func (x *LoadRequest) String() string {
 func (*LoadRequest) ProtoMessage() {}
 
 func (x *LoadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_table_proto_msgTypes[17]
+	mi := &file_incumbent_v1_table_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1301,7 @@ func (x *LoadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadRequest.ProtoReflect.Descriptor instead.
 func (*LoadRequest) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_table_proto_rawDescGZIP(), []int{17}
+	return file_incumbent_v1_table_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LoadRequest) GetNamespace() string {
@@ -1328,7 +1399,7 @@ type LoadBegin struct {
 
 func (x *LoadBegin) Reset() {
 	*x = LoadBegin{}
-	mi := &file_incumbent_v1_table_proto_msgTypes[18]
+	mi := &file_incumbent_v1_table_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1340,7 +1411,7 @@ func (x *LoadBegin) String() string {
 func (*LoadBegin) ProtoMessage() {}
 
 func (x *LoadBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_table_proto_msgTypes[18]
+	mi := &file_incumbent_v1_table_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1353,7 +1424,7 @@ func (x *LoadBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadBegin.ProtoReflect.Descriptor instead.
 func (*LoadBegin) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_table_proto_rawDescGZIP(), []int{18}
+	return file_incumbent_v1_table_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LoadBegin) GetSchema() string {
@@ -1374,7 +1445,7 @@ type LoadFinish struct {
 
 func (x *LoadFinish) Reset() {
 	*x = LoadFinish{}
-	mi := &file_incumbent_v1_table_proto_msgTypes[19]
+	mi := &file_incumbent_v1_table_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1457,7 @@ func (x *LoadFinish) String() string {
 func (*LoadFinish) ProtoMessage() {}
 
 func (x *LoadFinish) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_table_proto_msgTypes[19]
+	mi := &file_incumbent_v1_table_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1470,7 @@ func (x *LoadFinish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadFinish.ProtoReflect.Descriptor instead.
 func (*LoadFinish) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_table_proto_rawDescGZIP(), []int{19}
+	return file_incumbent_v1_table_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LoadFinish) GetReplace() bool {
@@ -1419,7 +1490,7 @@ type LoadResponse struct {
 
 func (x *LoadResponse) Reset() {
 	*x = LoadResponse{}
-	mi := &file_incumbent_v1_table_proto_msgTypes[20]
+	mi := &file_incumbent_v1_table_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1431,7 +1502,7 @@ func (x *LoadResponse) String() string {
 func (*LoadResponse) ProtoMessage() {}
 
 func (x *LoadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_table_proto_msgTypes[20]
+	mi := &file_incumbent_v1_table_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1444,7 +1515,7 @@ func (x *LoadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadResponse.ProtoReflect.Descriptor instead.
 func (*LoadResponse) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_table_proto_rawDescGZIP(), []int{20}
+	return file_incumbent_v1_table_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LoadResponse) GetIndex() uint64 {
@@ -1519,14 +1590,19 @@ const file_incumbent_v1_table_proto_rawDesc = "" +
 	"\x0eSelectResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +
 	"\x04rows\x18\x02 \x03(\tR\x04rows\x12\x12\n" +
-	"\x04next\x18\x03 \x01(\tR\x04next\"\xa8\x01\n" +
+	"\x04next\x18\x03 \x01(\tR\x04next\"\xd7\x01\n" +
 	"\x0fTransactRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1a\n" +
 	"\bdatabase\x18\x02 \x01(\tR\bdatabase\x12\x1e\n" +
 	"\n" +
 	"operations\x18\x03 \x01(\tR\n" +
 	"operations\x12;\n" +
-	"\vidempotency\x18\x04 \x01(\v2\x19.incumbent.v1.IdempotencyR\vidempotency\"v\n" +
+	"\vidempotency\x18\x04 \x01(\v2\x19.incumbent.v1.IdempotencyR\vidempotency\x12-\n" +
+	"\x05locks\x18\x05 \x03(\v2\x17.incumbent.v1.TableLockR\x05locks\"d\n" +
+	"\tTableLock\x12\x12\n" +
+	"\x04lock\x18\x01 \x01(\tR\x04lock\x12-\n" +
+	"\x05lease\x18\x02 \x01(\v2\x17.incumbent.v1.LeaseNameR\x05lease\x12\x14\n" +
+	"\x05token\x18\x03 \x01(\x04R\x05token\"v\n" +
 	"\x10TransactResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x18\n" +
 	"\aresults\x18\x02 \x01(\tR\aresults\x12\x16\n" +
@@ -1595,7 +1671,7 @@ func file_incumbent_v1_table_proto_rawDescGZIP() []byte {
 	return file_incumbent_v1_table_proto_rawDescData
 }
 
-var file_incumbent_v1_table_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_incumbent_v1_table_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_incumbent_v1_table_proto_goTypes = []any{
 	(*Database)(nil),              // 0: incumbent.v1.Database
 	(*ListDatabasesRequest)(nil),  // 1: incumbent.v1.ListDatabasesRequest
@@ -1609,49 +1685,53 @@ var file_incumbent_v1_table_proto_goTypes = []any{
 	(*SelectRequest)(nil),         // 9: incumbent.v1.SelectRequest
 	(*SelectResponse)(nil),        // 10: incumbent.v1.SelectResponse
 	(*TransactRequest)(nil),       // 11: incumbent.v1.TransactRequest
-	(*TransactResponse)(nil),      // 12: incumbent.v1.TransactResponse
-	(*WatchTablesRequest)(nil),    // 13: incumbent.v1.WatchTablesRequest
-	(*WatchTablesResponse)(nil),   // 14: incumbent.v1.WatchTablesResponse
-	(*TableEvent)(nil),            // 15: incumbent.v1.TableEvent
-	(*RowChange)(nil),             // 16: incumbent.v1.RowChange
-	(*LoadRequest)(nil),           // 17: incumbent.v1.LoadRequest
-	(*LoadBegin)(nil),             // 18: incumbent.v1.LoadBegin
-	(*LoadFinish)(nil),            // 19: incumbent.v1.LoadFinish
-	(*LoadResponse)(nil),          // 20: incumbent.v1.LoadResponse
-	(*Idempotency)(nil),           // 21: incumbent.v1.Idempotency
+	(*TableLock)(nil),             // 12: incumbent.v1.TableLock
+	(*TransactResponse)(nil),      // 13: incumbent.v1.TransactResponse
+	(*WatchTablesRequest)(nil),    // 14: incumbent.v1.WatchTablesRequest
+	(*WatchTablesResponse)(nil),   // 15: incumbent.v1.WatchTablesResponse
+	(*TableEvent)(nil),            // 16: incumbent.v1.TableEvent
+	(*RowChange)(nil),             // 17: incumbent.v1.RowChange
+	(*LoadRequest)(nil),           // 18: incumbent.v1.LoadRequest
+	(*LoadBegin)(nil),             // 19: incumbent.v1.LoadBegin
+	(*LoadFinish)(nil),            // 20: incumbent.v1.LoadFinish
+	(*LoadResponse)(nil),          // 21: incumbent.v1.LoadResponse
+	(*Idempotency)(nil),           // 22: incumbent.v1.Idempotency
+	(*LeaseName)(nil),             // 23: incumbent.v1.LeaseName
 }
 var file_incumbent_v1_table_proto_depIdxs = []int32{
 	0,  // 0: incumbent.v1.ListDatabasesResponse.databases:type_name -> incumbent.v1.Database
 	0,  // 1: incumbent.v1.GetSchemaResponse.database:type_name -> incumbent.v1.Database
-	21, // 2: incumbent.v1.DefineSchemaRequest.idempotency:type_name -> incumbent.v1.Idempotency
-	21, // 3: incumbent.v1.DropDatabaseRequest.idempotency:type_name -> incumbent.v1.Idempotency
-	21, // 4: incumbent.v1.TransactRequest.idempotency:type_name -> incumbent.v1.Idempotency
-	15, // 5: incumbent.v1.WatchTablesResponse.events:type_name -> incumbent.v1.TableEvent
-	16, // 6: incumbent.v1.TableEvent.rows:type_name -> incumbent.v1.RowChange
-	18, // 7: incumbent.v1.LoadRequest.begin:type_name -> incumbent.v1.LoadBegin
-	19, // 8: incumbent.v1.LoadRequest.finish:type_name -> incumbent.v1.LoadFinish
-	21, // 9: incumbent.v1.LoadRequest.idempotency:type_name -> incumbent.v1.Idempotency
-	1,  // 10: incumbent.v1.TableService.ListDatabases:input_type -> incumbent.v1.ListDatabasesRequest
-	3,  // 11: incumbent.v1.TableService.GetSchema:input_type -> incumbent.v1.GetSchemaRequest
-	5,  // 12: incumbent.v1.TableService.DefineSchema:input_type -> incumbent.v1.DefineSchemaRequest
-	7,  // 13: incumbent.v1.TableService.DropDatabase:input_type -> incumbent.v1.DropDatabaseRequest
-	9,  // 14: incumbent.v1.TableService.Select:input_type -> incumbent.v1.SelectRequest
-	11, // 15: incumbent.v1.TableService.Transact:input_type -> incumbent.v1.TransactRequest
-	13, // 16: incumbent.v1.TableService.Watch:input_type -> incumbent.v1.WatchTablesRequest
-	17, // 17: incumbent.v1.TableService.Load:input_type -> incumbent.v1.LoadRequest
-	2,  // 18: incumbent.v1.TableService.ListDatabases:output_type -> incumbent.v1.ListDatabasesResponse
-	4,  // 19: incumbent.v1.TableService.GetSchema:output_type -> incumbent.v1.GetSchemaResponse
-	6,  // 20: incumbent.v1.TableService.DefineSchema:output_type -> incumbent.v1.DefineSchemaResponse
-	8,  // 21: incumbent.v1.TableService.DropDatabase:output_type -> incumbent.v1.DropDatabaseResponse
-	10, // 22: incumbent.v1.TableService.Select:output_type -> incumbent.v1.SelectResponse
-	12, // 23: incumbent.v1.TableService.Transact:output_type -> incumbent.v1.TransactResponse
-	14, // 24: incumbent.v1.TableService.Watch:output_type -> incumbent.v1.WatchTablesResponse
-	20, // 25: incumbent.v1.TableService.Load:output_type -> incumbent.v1.LoadResponse
-	18, // [18:26] is the sub-list for method output_type
-	10, // [10:18] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	22, // 2: incumbent.v1.DefineSchemaRequest.idempotency:type_name -> incumbent.v1.Idempotency
+	22, // 3: incumbent.v1.DropDatabaseRequest.idempotency:type_name -> incumbent.v1.Idempotency
+	22, // 4: incumbent.v1.TransactRequest.idempotency:type_name -> incumbent.v1.Idempotency
+	12, // 5: incumbent.v1.TransactRequest.locks:type_name -> incumbent.v1.TableLock
+	23, // 6: incumbent.v1.TableLock.lease:type_name -> incumbent.v1.LeaseName
+	16, // 7: incumbent.v1.WatchTablesResponse.events:type_name -> incumbent.v1.TableEvent
+	17, // 8: incumbent.v1.TableEvent.rows:type_name -> incumbent.v1.RowChange
+	19, // 9: incumbent.v1.LoadRequest.begin:type_name -> incumbent.v1.LoadBegin
+	20, // 10: incumbent.v1.LoadRequest.finish:type_name -> incumbent.v1.LoadFinish
+	22, // 11: incumbent.v1.LoadRequest.idempotency:type_name -> incumbent.v1.Idempotency
+	1,  // 12: incumbent.v1.TableService.ListDatabases:input_type -> incumbent.v1.ListDatabasesRequest
+	3,  // 13: incumbent.v1.TableService.GetSchema:input_type -> incumbent.v1.GetSchemaRequest
+	5,  // 14: incumbent.v1.TableService.DefineSchema:input_type -> incumbent.v1.DefineSchemaRequest
+	7,  // 15: incumbent.v1.TableService.DropDatabase:input_type -> incumbent.v1.DropDatabaseRequest
+	9,  // 16: incumbent.v1.TableService.Select:input_type -> incumbent.v1.SelectRequest
+	11, // 17: incumbent.v1.TableService.Transact:input_type -> incumbent.v1.TransactRequest
+	14, // 18: incumbent.v1.TableService.Watch:input_type -> incumbent.v1.WatchTablesRequest
+	18, // 19: incumbent.v1.TableService.Load:input_type -> incumbent.v1.LoadRequest
+	2,  // 20: incumbent.v1.TableService.ListDatabases:output_type -> incumbent.v1.ListDatabasesResponse
+	4,  // 21: incumbent.v1.TableService.GetSchema:output_type -> incumbent.v1.GetSchemaResponse
+	6,  // 22: incumbent.v1.TableService.DefineSchema:output_type -> incumbent.v1.DefineSchemaResponse
+	8,  // 23: incumbent.v1.TableService.DropDatabase:output_type -> incumbent.v1.DropDatabaseResponse
+	10, // 24: incumbent.v1.TableService.Select:output_type -> incumbent.v1.SelectResponse
+	13, // 25: incumbent.v1.TableService.Transact:output_type -> incumbent.v1.TransactResponse
+	15, // 26: incumbent.v1.TableService.Watch:output_type -> incumbent.v1.WatchTablesResponse
+	21, // 27: incumbent.v1.TableService.Load:output_type -> incumbent.v1.LoadResponse
+	20, // [20:28] is the sub-list for method output_type
+	12, // [12:20] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_incumbent_v1_table_proto_init() }
@@ -1660,7 +1740,7 @@ func file_incumbent_v1_table_proto_init() {
 		return
 	}
 	file_incumbent_v1_lease_proto_init()
-	file_incumbent_v1_table_proto_msgTypes[17].OneofWrappers = []any{
+	file_incumbent_v1_table_proto_msgTypes[18].OneofWrappers = []any{
 		(*LoadRequest_Begin)(nil),
 		(*LoadRequest_Rows)(nil),
 		(*LoadRequest_Finish)(nil),
@@ -1671,7 +1751,7 @@ func file_incumbent_v1_table_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_incumbent_v1_table_proto_rawDesc), len(file_incumbent_v1_table_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,161 @@
+package mutants
+
+// ofTables are bugs of databases, and of how OVSDB's clients are told of them.
+var ofTables = []mutant{
+	{
+		name: "an index of a table is looked at for rows of one transaction", guarantee: "G01",
+		file: "core/table/commit.go", pkg: "./core/table", test: "^TestModel$",
+		search:  "twice = compareKeys(k.keys, keys) == 0 && k.id != t.id\n",
+		replace: "twice = compareKeys(k.keys, keys) == 0 && k.id != t.id && w.touched[place{t.table, k.id}] != nil\n",
+	},
+	{
+		name: "a row that changes keeps what it was in an index", guarantee: "G01",
+		file: "core/table/work.go", pkg: "./core/table", test: "^TestModel$",
+		search:  "\t\t\tr.unique[i].Delete(keyed{keysOf(o, columns), o.UUID})\n",
+		replace: "\t\t\tif n == nil {\n\t\t\t\tr.unique[i].Delete(keyed{keysOf(o, columns), o.UUID})\n\t\t\t}\n",
+	},
+	{
+		name: "what only a row that goes referred to stays", guarantee: "G01",
+		file: "core/table/commit.go", pkg: "./core/table", test: "^TestModel$",
+		search:  "\t\tw.references(p.table, strong, r, nil, lost)\n\t\tw.put(p.table, r, nil)\n",
+		replace: "\t\tw.put(p.table, r, nil)\n",
+	},
+	{
+		name: "rows keep each other from being collected by referring to themselves", guarantee: "G01",
+		file: "core/table/relation.go", pkg: "./core/table", test: "^TestModel$",
+		search:  "kept = f.to == id && (f.table != table || f.from != id)\n",
+		replace: "kept = f.to == id\n",
+	},
+	{
+		name: "a weak reference to a row that goes stays", guarantee: "G01",
+		file: "core/table/commit.go", pkg: "./core/table", test: "^TestCommit$",
+		search:  "func(table int, from ovs.UUID) { list = append(list, place{table, from}) })\n",
+		replace: "func(table int, from ovs.UUID) {})\n",
+	},
+	{
+		name: "a row may go that others refer to", guarantee: "G01",
+		file: "core/table/commit.go", pkg: "./core/table", test: "^TestCommit$",
+		search:  "if t.new == nil && w.relations[t.table].kept(t.table, t.id) {",
+		replace: "if t.new == nil && w.touched == nil {",
+	},
+	{
+		name: "a row may be inserted in the place of one that the transaction deleted", guarantee: "G01",
+		file: "core/table/operate.go", pkg: "./core/table", test: "^TestCommit$",
+		search:  "if p.row(at) != nil || p.touched[at] != nil {",
+		replace: "if p.row(at) != nil {",
+	},
+	{
+		name: "a wait for rows is content with some of them", guarantee: "G24",
+		file: "core/table/operate.go", pkg: "./core/table", test: "^TestModel$",
+		search:  "if same = same && is.Len() == expected.Len(); same == o.Equal {",
+		replace: "if same == o.Equal {",
+	},
+	{
+		name: "an assert asks whether the lock is named, not whether it is held", guarantee: "G24",
+		file: "core/table/apply.go", pkg: "./core/table", test: "^TestG24_AssertedLocksAreLeases$",
+		search:  "if l.Name == name && held(l.Lease, l.Token) {",
+		replace: "if l.Name == name {",
+	},
+	{
+		name: "history is resumed one change too late", guarantee: "G20",
+		file: "core/table/history.go", pkg: "./core/table", test: "^TestSince$",
+		search:  "h.changes.Ascend(&Change{Index: at + 1}, ",
+		replace: "h.changes.Ascend(&Change{Index: at + 2}, ",
+	},
+	{
+		name: "history that has lost changes is resumed", guarantee: "G20",
+		file: "core/table/history.go", pkg: "./core/table", test: "^TestSince$",
+		search:  "\t\th.floor = oldest.TxnID\n",
+		replace: "",
+	},
+	{
+		name: "the history of a database outlives its schema", guarantee: "G20",
+		file: "core/table/convert.go", pkg: "./core/table", test: "^TestConvert$",
+		search:  "\tn.history = empty.history\n",
+		replace: "",
+	},
+	{
+		name: "a load that goes on is discarded", guarantee: "G08",
+		file: "core/table/load.go", pkg: "./core/table", test: "^TestG08_AbandonedLoadsEnd$",
+		search:  "case c.verb == verbAbandon && c.at != 0 && c.at != d.stepped:\n",
+		replace: "case c.verb == verbAbandon && c.at > d.stepped:\n",
+	},
+	{
+		name: "the deadline of a load is not in its snapshot", guarantee: "G08",
+		file: "core/table/load.go", pkg: "./core/table", test: "^TestG08_AbandonedLoadsEnd$",
+		search:  "v.loads.Scan(func(d *Database) bool { return fn(d.loadDeadline()) })\n",
+		replace: "",
+	},
+	{
+		name: "whoever names a lease has its lock", guarantee: "G02",
+		file: "door/native/tables_transact.go", pkg: "./door/native", test: "^TestG02_G24_AnAssertIsFenced$",
+		search:  "Lease: name, Token: incumbent.Token(l.Token)})\n",
+		replace: "Lease: name, Token: d.view().Lease(name).Token})\n",
+	},
+	{
+		name: "a load is shown that is not whole", guarantee: "G01",
+		file: "core/table/load.go", pkg: "./core/table", test: "^TestLoadsAreWhole$",
+		search:  "m != (lack{}) {\n",
+		replace: "m.rows > m.rows+m.refs {\n",
+	},
+	{
+		name: "simulated: two transactions have one id", guarantee: "G20",
+		file: "core/table/apply.go", pkg: "./sim", test: fewSeeds,
+		search:  "c := &Change{Index: at, TxnID: idOf(at, 0), Rows: rows,",
+		replace: "c := &Change{Index: at, TxnID: idOf(at&^1, 0), Rows: rows,",
+	},
+	{
+		name: "simulated: history is resumed one change too late", guarantee: "G20",
+		file: "core/table/history.go", pkg: "./sim", test: fewSeeds,
+		search:  "h.changes.Ascend(&Change{Index: at + 1}, ",
+		replace: "h.changes.Ascend(&Change{Index: at + 2}, ",
+	},
+	{
+		name: "simulated: a wait always holds", guarantee: "G25",
+		file: "core/table/operate.go", pkg: "./sim", test: fewSeeds,
+		search:  "if same = same && is.Len() == expected.Len(); same == o.Equal {",
+		replace: "if same = same && is.Len() == expected.Len(); same == o.Equal || o.HasTimeout {",
+	},
+	{
+		name: "simulated: a snapshot forgets what transactions changed last", guarantee: "G29",
+		file: "core/table/record.go", pkg: "./sim", test: fewSeeds,
+		search:  "\td.history.changes.Scan(func(c *Change) bool {\n\t\tgoing = w.record(w.change(c))\n",
+		replace: "\td.history.changes.Scan(func(c *Change) bool {\n\t\tif last, _ := d.history.changes.Max(); c == last {\n\t\t\treturn true\n\t\t}\n\t\tgoing = w.record(w.change(c))\n",
+	},
+	{
+		name: "conditions miss what a row was before", guarantee: "G20",
+		file: "door/ovsdb/match.go", pkg: "./door/ovsdb", test: "^TestPlay$",
+		search:  "\t\tt.each(row.old, look)\n",
+		replace: "",
+	},
+	{
+		name: "a condition on one of several values looks at the first", guarantee: "G20",
+		file: "door/ovsdb/match.go", pkg: "./door/ovsdb", test: "^TestPlay$",
+		search:  "\t\t\tfind(sought{column: column, way: among, key: k})\n",
+		replace: "\t\t\tif i == 0 {\n\t\t\t\tfind(sought{column: column, way: among, key: k})\n\t\t\t}\n",
+	},
+	{
+		name: "a row that meets the conditions no more is told as changed", guarantee: "G20",
+		file: "door/ovsdb/match.go", pkg: "./door/ovsdb", test: "^TestConditions$",
+		search:  "\tcase was:\n\t\treturn remove, true\n",
+		replace: "\tcase was:\n\t\treturn modify, true\n",
+	},
+	{
+		name: "a client is answered before it is told of its own change", guarantee: "G20",
+		file: "door/ovsdb/transact.go", pkg: "./door/ovsdb", test: "^TestMonitors$",
+		search:  "\tt.feed.do(func() { t.feed.when(at, func() { c.do(answer) }) })\n",
+		replace: "\tanswer()\n",
+	},
+	{
+		name: "a wait is judged by what a member shows", guarantee: "G22",
+		file: "door/ovsdb/transact.go", pkg: "./door/ovsdb", test: "^TestG22_WhatChangesNothingIsConfirmed$",
+		search:  "\tt.conn.confirm(t.confirmed)\n",
+		replace: "\tt.confirmed(nil)\n",
+	},
+	{
+		name: "who waits is not told of a change that came meanwhile", guarantee: "G16",
+		file: "door/ovsdb/wait.go", pkg: "./door/ovsdb", test: "^TestWaitsSeeWhatCameMeanwhile$",
+		search:  "case f.lastOf(tables) > after: // it has changed meanwhile\n",
+		replace: "case f.lastOf(tables) > after+1<<40:\n",
+	},
+}
