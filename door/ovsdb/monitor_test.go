@@ -79,6 +79,18 @@ func TestConditions(t *testing.T) {
 	want(t, "nothing is told of another", c.call("echo", `[]`), `[]`)
 }
 
+// A condition on one of several values finds each of them, on both sides of a change.
+func TestConditionsOnSets(t *testing.T) {
+	m := startWithSchema(t)
+	c, writer := m.dial(), m.dial()
+	want(t, "conditions", c.call("monitor_cond", `["T","m",{"P":{"columns":["name"],"where":[["tags","includes","y"],["tags","includes","z"]]}}]`), `{}`)
+	writer.call("transact", insertA)
+	wantIDs(t, "the last of two", c.read(), `{"id":null,"method":"update2","params":["m",{"P":{"ID":{"insert":{"name":"a"}}}}]}`)
+	writer.call("transact", `["T",{"op":"update","table":"P","where":[],"row":{"tags":["set",["x","z"]]}}]`)
+	writer.call("transact", `["T",{"op":"update","table":"P","where":[],"row":{"tags":["set",["x"]]}}]`)
+	wantIDs(t, "none of them", c.read(), `{"id":null,"method":"update2","params":["m",{"P":{"ID":{"delete":null}}}]}`)
+}
+
 // Who comes back with the id of the last transaction that it saw is told what it missed.
 func TestResuming(t *testing.T) {
 	m := startWithSchema(t)

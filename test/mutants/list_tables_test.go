@@ -72,7 +72,7 @@ var ofTables = []mutant{
 		name: "the history of a database outlives its schema", guarantee: "G20",
 		file: "core/table/convert.go", pkg: "./core/table", test: "^TestConvert$",
 		search:  "\tn.history = empty.history\n",
-		replace: "",
+		replace: "\tn.history = d.history\n",
 	},
 	{
 		name: "a load that goes on is discarded", guarantee: "G08",
@@ -124,13 +124,13 @@ var ofTables = []mutant{
 	},
 	{
 		name: "conditions miss what a row was before", guarantee: "G20",
-		file: "door/ovsdb/match.go", pkg: "./door/ovsdb", test: "^TestPlay$",
+		file: "door/ovsdb/match.go", pkg: "./door/ovsdb", test: "^TestConditions$",
 		search:  "\t\tt.each(row.old, look)\n",
 		replace: "",
 	},
 	{
 		name: "a condition on one of several values looks at the first", guarantee: "G20",
-		file: "door/ovsdb/match.go", pkg: "./door/ovsdb", test: "^TestPlay$",
+		file: "door/ovsdb/match.go", pkg: "./door/ovsdb", test: "^TestConditionsOnSets$",
 		search:  "\t\t\tfind(sought{column: column, way: among, key: k})\n",
 		replace: "\t\t\tif i == 0 {\n\t\t\t\tfind(sought{column: column, way: among, key: k})\n\t\t\t}\n",
 	},
