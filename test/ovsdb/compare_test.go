@@ -178,6 +178,10 @@ func (c *pair) plain(side int, m message) string {
 // errors have no words of their own.
 func (c *pair) normal(side int, v any) any {
 	switch v := v.(type) {
+	case json.Number:
+		if v == "-0" { // a real, which ours do not have
+			return json.Number("0")
+		}
 	case string:
 		return c.name(side, v)
 	case object:
