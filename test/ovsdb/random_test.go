@@ -285,6 +285,11 @@ func (g *generator) mutations(of *randomTable) []any {
 		switch {
 		case mutator != "insert" && mutator != "delete":
 			argument = g.atom(c.key, "")
+			if (mutator == "/=" || mutator == "%=") && isZero(argument) {
+				// Alone: where one row fails for this and another for something else, the server
+				// says that of the row which it comes to first, and its order is that of a hash.
+				return []any{[]any{c.name, mutator, argument}}
+			}
 			for mutator == "*=" && argument == 0 { // at 0 times a negative integer ovsdb-server ends
 				argument = g.atom(c.key, "")
 			}
@@ -299,6 +304,8 @@ func (g *generator) mutations(of *randomTable) []any {
 	}
 	return list
 }
+
+func isZero(number any) bool { return number == 0 || number == 0.0 }
 
 // columns names those that an operation answers or compares, and never none.
 func (g *generator) columns(of *randomTable) []any {
