@@ -27,8 +27,9 @@ func TestWaitsSeeWhatCameMeanwhile(t *testing.T) {
 		f.do(func() { waits <- len(f.waits) })
 		return <-waits == 1
 	})
-	release := make(chan struct{})
-	f.do(func() { <-release })
+	held, release := make(chan struct{}), make(chan struct{})
+	f.do(func() { close(held); <-release })
+	<-held
 	c.write(ask("1", "transact", forFive))
 	w.until("the other is about to wait", func() bool {
 		f.mu.Lock()
