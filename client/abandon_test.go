@@ -32,12 +32,17 @@ func scriptedSession(t *testing.T) (*Session, *scripted) {
 	c.clock = func() time.Duration { return time.Since(began) }
 	c.saw(1)
 	s := c.newSession(SessionConfig{TTL: time.Hour, Holder: "a"})
+	t.Cleanup(func() { s.finish(errors.New("the test is over")); synctest.Wait() })
+	return s, s.scriptedLink(t)
+}
+
+// scriptedLink gives a session another link.
+func (s *Session) scriptedLink(t *testing.T) *scripted {
 	near, far := net.Pipe()
 	m := &scripted{t: t, conn: far, frames: make(chan *apiv1.ClientFrame, 1000)}
 	go m.read()
 	s.adopt(newLink(&Stream{conn: near, member: "member"}, bufio.NewReader(near), s.event), &apiv1.Attached{})
-	t.Cleanup(func() { s.finish(errors.New("the test is over")); synctest.Wait() })
-	return s, m
+	return m
 }
 
 func (m *scripted) read() {

@@ -73,15 +73,19 @@ func (s *Session) beat(interval time.Duration) bool {
 				return false
 			case i == 0 && a.Error != nil:
 				next = min(next, s.clock()+refusedPause(a.Error))
-			case a.Error != nil: // the next beat asks again
 			case i == 0:
 				s.beaten(a.GetBeaten())
-			case i >= releases:
-				if a.GetOperation().GetError() == nil {
+			case i >= releases: // the next beat tells again what was refused
+				if a.Error == nil && a.GetOperation().GetError() == nil {
 					s.settled(back[i-releases].token)
 				}
+			case a.Error != nil:
+				next = min(next, s.clock()+refusedPause(a.Error))
 			default:
 				s.extended(sent, leases, a.GetTokensExtended())
+				if len(a.GetTokensExtended().GetUnavailable()) > 0 {
+					next = min(next, s.clock()+refusedPause(&apiv1.Error{RetryAfterMs: a.GetTokensExtended().GetRetryAfterMs()}))
+				}
 			}
 		case <-l.done:
 			return false
@@ -109,10 +113,10 @@ func (s *Session) rest(l *link, d time.Duration) bool {
 }
 
 // refusedPause is how long after a beat that was refused the next one follows:
-// when the member asked for, which spreads that itself. To wait until a beat is
+// when the member asked for, or up to half as long again. To wait until a beat is
 // due anyway would cost a third of the ttl.
 func refusedPause(e *apiv1.Error) time.Duration {
-	return max(time.Duration(e.GetRetryAfterMs())*time.Millisecond, minPause+rand.N(minPause))
+	return max(above(time.Duration(e.GetRetryAfterMs())*time.Millisecond), minPause+rand.N(minPause))
 }
 
 // cutOff reports whether a member says that it cannot confirm anything now.

@@ -20,6 +20,10 @@ type ClaimOptions struct {
 // holds is an error of kind Held. With Wait it blocks until the lease is handed
 // over or ctx ends. A session has one claim at a time on one name; one whose ctx
 // ended counts until the server has been told, which the next waits for.
+//
+// A claim that is refused because the members have too much to do is an error of kind
+// Overloaded, with the time to come back after, whether it is to wait or not: it is
+// repeated by the caller, as [Session.Campaign] does, or not at all. If the kind is Unknown, it is undone.
 func (s *Session) Claim(ctx context.Context, name incumbent.Name, opts ClaimOptions) (*Lease, error) {
 	name = name.WithDefaults()
 	if err := name.Validate(); err != nil {
@@ -34,7 +38,7 @@ func (s *Session) Claim(ctx context.Context, name incumbent.Name, opts ClaimOpti
 	}
 	defer s.expectNoMore(name)
 	lease, err := s.claim(ctx, name, opts, offer)
-	if err != nil && ctx.Err() != nil {
+	if err != nil && (ctx.Err() != nil || incumbent.KindOf(err) == incumbent.Unknown) {
 		s.abandon(name, opts.Holder)
 	}
 	return lease, err
@@ -102,7 +106,7 @@ func (s *Session) claimOnce(ctx context.Context, name incumbent.Name, opts Claim
 		return nil, false, err
 	}
 	var sent time.Duration
-	res, err := s.operate(ctx, func() *apiv1.Operation {
+	res, err := s.operateIf(ctx, s.claimsAgain, func() *apiv1.Operation {
 		sent = s.clock()
 		return &apiv1.Operation{Op: &apiv1.Operation_Claim{Claim: &apiv1.ClaimRequest{
 			Name: apiName(name), Holder: opts.Holder, Session: s.id.String(), Wait: opts.Wait, Critical: opts.Critical, Idempotency: key,
@@ -168,29 +172,39 @@ func (s *Session) awaitOffer(ctx context.Context, name incumbent.Name, offer <-c
 
 // accept turns an offer into a holding by its first extension.
 func (s *Session) accept(ctx context.Context, name incumbent.Name, token incumbent.Token) (*Lease, error) {
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
+		lease, again, err := s.acceptOnce(ctx, name, token)
+		if err != nil || again == nil {
+			return lease, err
+		}
+		if err := sleep(ctx, jitter(pause, again)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// acceptOnce is accept; again says that nothing could be confirmed yet.
+func (s *Session) acceptOnce(ctx context.Context, name incumbent.Name, token incumbent.Token) (l *Lease, again, err error) {
 	var sent time.Duration
-	a, err := s.request(ctx, func() *apiv1.ClientFrame {
+	a, _, err := s.attempt(ctx, always, func() *apiv1.ClientFrame {
 		sent = s.clock()
 		return &apiv1.ClientFrame{Request: &apiv1.ClientFrame_ExtendTokens{ExtendTokens: &apiv1.ExtendTokens{Tokens: []uint64{uint64(token)}}}}
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	ext := a.GetTokensExtended()
 	if len(ext.GetNotHeld()) > 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if len(ext.GetUnavailable()) > 0 {
-		if err := sleep(ctx, max(minPause, time.Duration(ext.GetRetryAfterMs())*time.Millisecond)); err != nil {
-			return nil, err
-		}
-		return s.accept(ctx, name, token)
+		return nil, &incumbent.Error{Kind: incumbent.Unavailable, RetryAfter: time.Duration(ext.GetRetryAfterMs()) * time.Millisecond}, nil
 	}
 	held := ext.GetHeldMs()
 	if held == 0 && len(ext.GetHeldEachMs()) > 0 {
 		held = ext.GetHeldEachMs()[0]
 	}
-	return s.take(name, token, sent+s.margin(held)), nil
+	return s.take(name, token, sent+s.margin(held)), nil, nil
 }
 
 // key returns a key for a new operation.
@@ -255,7 +269,16 @@ func (s *Session) settled(token incumbent.Token) {
 // operate sends one operation, again over the next link when a link breaks:
 // operations carry a key, or are idempotent by themselves.
 func (s *Session) operate(ctx context.Context, op func() *apiv1.Operation) (*apiv1.OperationResult, error) {
-	a, err := s.request(ctx, func() *apiv1.ClientFrame { return operation(op()) })
+	return s.operateIf(ctx, s.again, op)
+}
+
+// operateIf is operate for what is repeated only if again says so, as for attempt.
+func (s *Session) operateIf(ctx context.Context, again func(error, bool) bool, op func() *apiv1.Operation) (*apiv1.OperationResult, error) {
+	a, unsure, err := s.attempt(ctx, again, func() *apiv1.ClientFrame { return operation(op()) })
+	if err != nil && unsure && retryable(err) && ctx.Err() == nil {
+		// A later attempt that was refused says nothing of the first.
+		return nil, incumbent.Errorf(incumbent.Unknown, "it may or may not have taken effect: %w", err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -268,16 +291,32 @@ func operation(op *apiv1.Operation) *apiv1.ClientFrame {
 	return &apiv1.ClientFrame{Request: &apiv1.ClientFrame_Operation{Operation: op}}
 }
 
-// request sends a frame that is safe to repeat until it is answered. The frame
+// request sends a frame that is safe to repeat until it is answered, or was refused as
+// often as the session's budget has room for. The frame
 // is made anew for each attempt, since a holder's time counts from the send.
 func (s *Session) request(ctx context.Context, frame func() *apiv1.ClientFrame) (*apiv1.ServerFrame, error) {
-	a, _, err := s.attempt(ctx, frame)
+	a, _, err := s.attempt(ctx, s.again, frame)
 	return a, err
 }
 
+// again reports whether what a member refused for now is repeated.
+func (s *Session) again(error, bool) bool { return s.budget.repeat(s.clock()) }
+
+// claimsAgain is again for claims. One that was refused for want of room is the caller's
+// to repeat: a library that does so makes more claims of each that was refused. If an
+// attempt before that has not been answered, it is that attempt's outcome which is asked for.
+func (s *Session) claimsAgain(err error, unsure bool) bool {
+	return (unsure || incumbent.KindOf(err) != incumbent.Overloaded) && s.again(err, unsure)
+}
+
+// always is again for extensions, which go on until the deadline of what they extend.
+func always(error, bool) bool { return true }
+
 // attempt is request. With an error, unsure says that an attempt was sent which nobody
-// has answered.
-func (s *Session) attempt(ctx context.Context, frame func() *apiv1.ClientFrame) (a *apiv1.ServerFrame, unsure bool, err error) {
+// has answered. Whether what was refused for now is repeated, again says; what no
+// member has answered is asked for over the next link.
+func (s *Session) attempt(ctx context.Context, again func(err error, unsure bool) bool, frame func() *apiv1.ClientFrame) (a *apiv1.ServerFrame, unsure bool, err error) {
+	s.budget.first(1)
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		l, err := s.waitLink(ctx)
 		if err != nil {
@@ -288,7 +327,7 @@ func (s *Session) attempt(ctx context.Context, frame func() *apiv1.ClientFrame) 
 		if err == nil {
 			err = DetailError(a.GetOperation().GetError())
 		}
-		if err == nil || !retryable(err) || ctx.Err() != nil {
+		if err == nil || !retryable(err) || ctx.Err() != nil || a != nil && !again(err, unsure) {
 			return a, unsure, err
 		}
 		if err := sleep(ctx, jitter(pause, err)); err != nil {

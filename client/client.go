@@ -16,6 +16,12 @@
 //     acknowledged, on a clock that counts suspended time, less the drift
 //     margin. Past it, [Lease.Held] is false before any code of the user runs.
 //   - An outcome that is not known is never reported as a failure.
+//   - Who is refused does not make more load: of what members refuse for now, or are
+//     silent about, a tenth is repeated, ten at once beyond that and one a second, by each
+//     session, and by the plain calls and watches of a client; then the caller gets the refusal. Each pause
+//     is spread at random, and is no shorter than the member asked for. A claim that was
+//     refused for overload is never repeated here ([Elect] is for who wants that). Beats
+//     and extensions go on until the deadline of what they keep.
 package client
 
 import (
@@ -96,6 +102,7 @@ type Client struct {
 	index    atomic.Uint64        // newest index any answer has shown
 	seen     atomic.Int64         // on clock: when the index was the newest for certain
 
+	budget       budget // of what calls and watches repeat; a session has its own
 	pace         pace
 	watchSilence time.Duration // a member that says nothing in a watch for so long stands still
 }
@@ -270,6 +277,7 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 				return nil, connect.NewError(connect.CodeUnavailable, err)
 			}
 		}
+		i.c.budget.first(1)
 		call := safetyOfCall(req)
 		res, err := next(context.WithValue(ctx, safetyKey{}, call), req)
 		if err != nil {

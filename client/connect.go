@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -86,6 +85,7 @@ func (s *Session) attach(ctx context.Context, l *link, create bool) error {
 	start := &apiv1.Start{Session: s.id.String(), Counter: s.counter}
 	follows := slices.Clone(s.follows)
 	s.mu.Unlock()
+	s.budget.first(1 + len(follows))
 	if create {
 		start.TtlMs = uint32(s.ttl.Milliseconds())
 	}
@@ -220,17 +220,6 @@ func gone(err error) bool {
 func retryable(err error) bool {
 	k := incumbent.KindOf(err)
 	return k.Transient() || k == incumbent.Unknown || k == incumbent.DeadlineExceeded || errors.Is(err, context.DeadlineExceeded)
-}
-
-// jitter spreads a pause over (0, pause], and waits at least as long as the
-// server asked for.
-func jitter(pause time.Duration, err error) time.Duration {
-	d := time.Duration(rand.Int64N(int64(pause)) + 1)
-	var typed *incumbent.Error
-	if errors.As(err, &typed) && typed.RetryAfter > d {
-		return typed.RetryAfter
-	}
-	return d
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

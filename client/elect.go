@@ -38,7 +38,7 @@ func electOnce(ctx context.Context, c *Client, name incumbent.Name, ttl time.Dur
 		// Not told, the session ends at the server when its ttl passes.
 		_ = s.Close(leave)
 	}()
-	lease, err := s.Claim(ctx, name, ClaimOptions{Wait: true})
+	lease, err := s.Campaign(ctx, name)
 	if err != nil {
 		return !retryable(err) && !gone(err), err
 	}
@@ -48,4 +48,19 @@ func electOnce(ctx context.Context, c *Client, name incumbent.Name, ttl time.Dur
 	defer unlink()
 	err = lead(leading, lease.Token())
 	return lease.Held(), err
+}
+
+// Campaign is [Session.Claim] with Wait for who has nothing to do but wait for the
+// lease: a claim that was refused for now is followed by another, no sooner than the
+// member asked for, until ctx or the session ends.
+func (s *Session) Campaign(ctx context.Context, name incumbent.Name) (*Lease, error) {
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
+		lease, err := s.Claim(ctx, name, ClaimOptions{Wait: true})
+		if err == nil || !retryable(err) || ctx.Err() != nil {
+			return lease, err
+		}
+		if err := sleep(ctx, jitter(pause, err)); err != nil {
+			return nil, err
+		}
+	}
 }

@@ -27,6 +27,7 @@ func (s *Session) Follow(what Following) {
 	l := s.link
 	s.mu.Unlock()
 	if l != nil {
+		s.budget.first(1)
 		f.send(l)
 	}
 }
@@ -63,25 +64,28 @@ func (f *followed) told(l *link, a *apiv1.ServerFrame) {
 	case retryable(err):
 		pause := jitter(f.pause, err)
 		f.pause = min(2*f.pause, maxPause)
-		time.AfterFunc(pause, func() {
-			if f.s.current() == l {
-				f.send(l)
-			}
-		})
+		f.s.repeatAlone(l, pause, f.send)
 	default:
 		f.of.fail(err)
 	}
 }
 
-// repeatAlone sends one frame that was refused for now again, over the same link: the
-// next one begins with it anyway.
-func (s *Session) repeatAlone(l *link, after time.Duration, frame func(l *link) *apiv1.ClientFrame) {
+// repeatAlone has one frame that was refused for now sent again, over the same link: the
+// next one begins with it anyway. If the session has repeated too much, it waits on.
+func (s *Session) repeatAlone(l *link, after time.Duration, send func(l *link)) {
 	time.AfterFunc(after, func() {
-		if s.current() == l {
-			_ = l.send(frame(l))
+		switch {
+		case s.current() != l:
+		case s.budget.repeat(s.clock()):
+			send(l)
+		default:
+			s.repeatAlone(l, jitter(maxPause, nil), send)
 		}
 	})
 }
+
+// announceAgain announces alone.
+func (s *Session) announceAgain(l *link) { _ = l.send(s.announce(l)) }
 
 // announce is the frame that says under which name somebody lives by the session.
 func (s *Session) announce(l *link) *apiv1.ClientFrame {
@@ -101,9 +105,9 @@ func (s *Session) announced(l *link, a *apiv1.ServerFrame) {
 	case err == nil:
 	case incumbent.KindOf(err) == incumbent.Held:
 		s.retry(err)
-		s.repeatAlone(l, s.ttl/beatsPerTTL+rand.N(time.Second), s.announce)
+		s.repeatAlone(l, s.ttl/beatsPerTTL+rand.N(time.Second), s.announceAgain)
 	case retryable(err):
-		s.repeatAlone(l, jitter(maxPause, err), s.announce)
+		s.repeatAlone(l, jitter(maxPause, err), s.announceAgain)
 	case gone(err): // the session's own end says so
 	default:
 		s.retry(err)

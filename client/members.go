@@ -107,6 +107,9 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if safe.sent.Load() && !safe.repeat {
 			break
 		}
+		if errors.Is(err, errSilent) && !t.c.budget.repeat(t.c.clock()) {
+			break // a member that has too much to do is silent, too, and others get its work
+		}
 	}
 	switch {
 	case safe.sent.Load() && !safe.read:

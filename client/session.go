@@ -65,6 +65,8 @@ type Session struct {
 	back    map[incumbent.Token]incumbent.Name      // given back; the server has not said yet that it is released
 	counter uint64
 	follows []*followed
+
+	budget budget // of what is repeated
 }
 
 // Open opens a session and starts to keep it.

@@ -160,7 +160,7 @@ func (l *Load) Rows(ctx context.Context, rows string) (uint64, error) {
 			return res.Rows, nil
 		}
 		// The same rows again change nothing; a member may have to hear of the load first.
-		if !retryable(err) {
+		if !retryable(err) || !l.t.c.budget.repeat(l.t.c.clock()) {
 			return 0, err
 		}
 		if err := sleep(ctx, jitter(pause, err)); err != nil {

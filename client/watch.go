@@ -80,6 +80,7 @@ func (w *watching[T, M]) all(ctx context.Context) iter.Seq2[M, error] {
 }
 
 func (w *watching[T, M]) follow(ctx context.Context, yield func(M, error) bool) {
+	w.c.budget.first(1)
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		more, err := w.once(ctx, &pause, yield)
 		if !more || ctx.Err() != nil {
@@ -94,6 +95,11 @@ func (w *watching[T, M]) follow(ctx context.Context, yield func(M, error) bool) 
 		}
 		if sleep(ctx, jitter(pause, err)) != nil {
 			return
+		}
+		for incumbent.KindOf(err) == incumbent.Overloaded && !w.c.budget.repeat(w.c.clock()) {
+			if sleep(ctx, jitter(maxPause, nil)) != nil {
+				return
+			}
 		}
 	}
 }

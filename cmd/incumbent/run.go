@@ -116,7 +116,13 @@ func runUnderLease(c *cobra.Command, env *environment, args []string) error {
 			return notMyTurn(waiting, err, full, times.wait)
 		}
 		defer closeSession(session)
-		lease, err := session.Claim(waiting, full, client.ClaimOptions{Wait: !noWait})
+		claim := session.Campaign
+		if noWait {
+			claim = func(ctx context.Context, name incumbent.Name) (*client.Lease, error) {
+				return session.Claim(ctx, name, client.ClaimOptions{})
+			}
+		}
+		lease, err := claim(waiting, full)
 		if err != nil {
 			return notMyTurn(waiting, err, full, times.wait)
 		}

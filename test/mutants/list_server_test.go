@@ -114,7 +114,31 @@ var ofServers = []mutant{
 	{
 		name: "a refused beat comes again sooner than the member asked for", guarantee: "G42",
 		file: "client/beat.go", pkg: "./client", test: "^TestRefusedPause$",
-		search:  "return max(time.Duration(e.GetRetryAfterMs())*time.Millisecond, minPause+rand.N(minPause))",
+		search:  "return max(above(time.Duration(e.GetRetryAfterMs())*time.Millisecond), minPause+rand.N(minPause))",
 		replace: "return minPause + rand.N(minPause)",
+	},
+	{
+		name: "a client repeats whatever is refused", guarantee: "G42",
+		file: "client/budget.go", pkg: "./client", test: "^TestG42_ATenthIsRepeated$",
+		search:  "if b.spent+1 > repeatReserve {",
+		replace: "if false {",
+	},
+	{
+		name: "a client repeats a claim that was refused", guarantee: "G42",
+		file: "client/claim.go", pkg: "./client", test: "^TestG42_ARefusedClaimIsNotRepeated$",
+		search:  "(unsure || incumbent.KindOf(err) != incumbent.Overloaded) && s.again(err, unsure)",
+		replace: "s.again(err, unsure)",
+	},
+	{
+		name: "a claim that may have been granted is reported as refused", guarantee: "G25",
+		file: "client/claim.go", pkg: "./client", test: "^TestG25_AClaimRefusedAfterOneWithoutAnswerIsUndone$",
+		search:  "if err != nil && unsure && retryable(err) && ctx.Err() == nil {",
+		replace: "if false {",
+	},
+	{
+		name: "all who were given the same time come back at once", guarantee: "G41",
+		file: "client/budget.go", pkg: "./client", test: "^TestG41_WhoWasRefusedTogetherComesBackSpread$",
+		search:  "return d + rand.N(d/2+1)",
+		replace: "return d + 0*rand.N(d/2+1)",
 	},
 }

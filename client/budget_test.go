@@ -1,0 +1,212 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+)
+
+// refused is a member's answer to what it has no room for.
+func refused(after time.Duration) *apiv1.ServerFrame {
+	return &apiv1.ServerFrame{Error: &apiv1.Error{Kind: incumbent.Overloaded.String(), RetryAfterMs: uint32(after.Milliseconds())}}
+}
+
+// answerAll answers all that is sent from now on, until the test is over. nil: not yet.
+func (m *scripted) answerAll(with func(*apiv1.ClientFrame) *apiv1.ServerFrame) {
+	over := m.t.Context().Done()
+	go func() {
+		for {
+			select {
+			case f := <-m.frames:
+				if a := with(f); a != nil {
+					m.answer(f, a)
+				}
+			case <-over:
+				return
+			}
+		}
+	}()
+}
+
+// However much is refused, a session sends a tenth more of it, with what its reserve and
+// the time have room for.
+func TestG42_ATenthIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := scriptedSession(t)
+		sent := 0
+		m.answerAll(func(*apiv1.ClientFrame) *apiv1.ServerFrame { sent++; return refused(time.Millisecond) })
+		const requests = 1000
+		began := time.Now()
+		for range requests {
+			_, err := s.request(t.Context(), func() *apiv1.ClientFrame { return s.lookup(nil, 1) })
+			var typed *incumbent.Error
+			if !errors.As(err, &typed) || typed.Kind != incumbent.Overloaded || typed.RetryAfter != time.Millisecond {
+				t.Fatalf("the caller is told %v", err)
+			}
+		}
+		repeated, most := sent-requests, requests/10+repeatReserve+1+int(time.Since(began)/repeatEvery)
+		if repeated > most || repeated < requests/20 {
+			t.Errorf("%d of %d refused requests were repeated in %v, want up to %d", repeated, requests, time.Since(began), most)
+		}
+	})
+}
+
+// Whoever sends little is not held back: one request at a time is repeated until it is
+// served.
+func TestARequestIsRepeatedUntilItIsServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := scriptedSession(t)
+		began := time.Now()
+		m.answerAll(func(*apiv1.ClientFrame) *apiv1.ServerFrame {
+			if time.Since(began) < time.Minute {
+				return refused(2 * time.Second)
+			}
+			return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_GetSession{GetSession: &apiv1.GetSessionResponse{Index: 7}}}
+		})
+		a, err := s.request(t.Context(), func() *apiv1.ClientFrame { return s.lookup(nil, 1) })
+		if err != nil || a.GetGetSession().GetIndex() != 7 || time.Since(began) > time.Minute+3*time.Second {
+			t.Errorf("after %v: %v, %v", time.Since(began), a, err)
+		}
+	})
+}
+
+func TestG42_ARefusedClaimIsNotRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := scriptedSession(t)
+		done := s.claimBeside(t.Context(), "x")
+		m.answer(m.next(), refused(1500*time.Millisecond))
+		var typed *incumbent.Error
+		if err := (<-done).err; !errors.As(err, &typed) || typed.Kind != incumbent.Overloaded || typed.RetryAfter != 1500*time.Millisecond {
+			t.Errorf("the caller is told %v", err)
+		}
+		time.Sleep(time.Minute)
+		m.nothing()
+	})
+}
+
+// An attempt that nobody answered may have been granted: that another was refused does
+// not make it a failure.
+func TestG25_AClaimRefusedAfterOneWithoutAnswerIsUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := scriptedSession(t)
+		for s.budget.repeat(s.clock()) { // nothing is left to ask with
+		}
+		done := s.claimBeside(t.Context(), "x")
+		m.next()
+		m.conn.Close()
+		m = s.scriptedLink(t)
+		m.answer(m.next(), refused(time.Millisecond))
+		for s.budget.repeat(s.clock()) {
+		}
+		undone := false
+		m.answerAll(func(f *apiv1.ClientFrame) *apiv1.ServerFrame {
+			switch {
+			case f.GetOperation().GetLeaveQueue() != nil:
+				undone = true
+				return left()
+			case f.GetGetSession() != nil:
+				return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_GetSession{GetSession: &apiv1.GetSessionResponse{}}}
+			}
+			return refused(time.Millisecond)
+		})
+		if err := (<-done).err; incumbent.KindOf(err) != incumbent.Unknown || !undone {
+			t.Errorf("undone %v, and the caller is told %v", undone, err)
+		}
+	})
+}
+
+// Whoever campaigns comes back, no sooner than the member asked for.
+func TestACampaignComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := scriptedSession(t)
+		const after = 3 * time.Second
+		var sent []time.Time
+		m.answerAll(func(f *apiv1.ClientFrame) *apiv1.ServerFrame {
+			if f.GetGetSession() != nil { // its index has become too old for a key
+				return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_GetSession{GetSession: &apiv1.GetSessionResponse{Index: 8}}}
+			}
+			if sent = append(sent, time.Now()); len(sent) < 40 {
+				return refused(after)
+			}
+			claim := &apiv1.ClaimResponse{Index: 9, HeldMs: 60_000, Lease: &apiv1.Lease{Name: f.GetOperation().GetClaim().GetName(), Token: 9}}
+			return resultFrame(&apiv1.OperationResult{Result: &apiv1.OperationResult_Claim{Claim: claim}})
+		})
+		l, err := s.Campaign(t.Context(), named("x"))
+		if err != nil || l.Token() != 9 {
+			t.Fatalf("got %v, %v", l, err)
+		}
+		for i := range sent[1:] {
+			if d := sent[i+1].Sub(sent[i]); d < after || d > after+after/2+time.Millisecond {
+				t.Errorf("claim %d follows after %v", i+1, d)
+			}
+		}
+	})
+}
+
+// An extension that is refused is sent again until the local deadline, whatever else was
+// repeated, and before the next beat would be due.
+func TestG04_ExtensionsAreRepeatedUntilTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := scriptedSession(t)
+		s.ttl = 30 * time.Second
+		for s.budget.repeat(s.clock()) {
+		}
+		extensions, last := 0, time.Time{}
+		m.answerAll(func(f *apiv1.ClientFrame) *apiv1.ServerFrame {
+			if f.GetExtendTokens() == nil {
+				return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_Beaten{Beaten: &apiv1.Beaten{}}}
+			}
+			if extensions, last = extensions+1, time.Now(); extensions%2 == 0 {
+				return refused(500 * time.Millisecond)
+			}
+			return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_TokensExtended{TokensExtended: &apiv1.TokensExtended{Unavailable: []uint64{5}, RetryAfterMs: 500}}}
+		})
+		began := time.Now()
+		l := s.take(named("x"), 5, s.clock()+s.ttl)
+		go s.run()
+		<-l.Context().Done()
+		if held := time.Since(began); held != s.ttl {
+			t.Errorf("it was held for %v", held)
+		}
+		if left := s.ttl - last.Sub(began); left > time.Second || extensions < 35 {
+			t.Errorf("%d extensions, the last %v before the deadline", extensions, left)
+		}
+	})
+}
+
+func TestG41_WhoWasRefusedTogetherComesBackSpread(t *testing.T) {
+	for _, hint := range []time.Duration{time.Millisecond, 250 * time.Millisecond, 3 * time.Second} {
+		err := &incumbent.Error{Kind: incumbent.Overloaded, RetryAfter: hint}
+		least, most := time.Hour, time.Duration(0)
+		for range 200 {
+			d := jitter(minPause, err)
+			least, most = min(least, d), max(most, d)
+		}
+		if least < hint || most > max(hint+hint/2, minPause) || most-least < hint/5 {
+			t.Errorf("asked for %v, they come back after %v to %v", hint, least, most)
+		}
+	}
+}
+
+// A member that is silent is not left for another by everybody at once.
+func TestG42_CallsThatGoOnElsewhereAreCounted(t *testing.T) {
+	first, second := silentServer(t), silentServer(t)
+	c := newClient(t, Config{Servers: []string{first, second}, SilentTimeout: time.Millisecond})
+	c.clock = func() time.Duration { return 0 } // nothing comes back into the budget
+	for c.budget.repeat(c.clock()) {
+	}
+	ctx, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	before, _ := c.members.current()
+	if err := c.learn(ctx); incumbent.KindOf(err) != incumbent.Unavailable {
+		t.Errorf("got %v", err)
+	}
+	if after, _ := c.members.current(); after == before {
+		t.Error("later calls go to the silent member")
+	}
+}
