@@ -85,11 +85,10 @@ const (
 	Delay      Reason = iota // the lane's own work waits too long
 	Order                    // a lane that is refused later is short
 	Memory                   // memory is short
-	Late                     // its deadline had passed before it was executed
 	NumReasons               // how many there are
 )
 
-var reasonNames = [NumReasons]string{"delay", "order", "memory", "late"}
+var reasonNames = [NumReasons]string{"delay", "order", "memory"}
 
 // String returns the reason's name, as used in metrics.
 func (r Reason) String() string {
@@ -290,20 +289,6 @@ func (c *Controller) shutBefore(rank int, now int64, limits *Limits) {
 	if rank > 0 && rank < numRanks-1 {
 		c.shut[rank].Store(now + int64(limits.Interval))
 	}
-}
-
-// Start is called when work is about to be executed. It returns a
-// DeadlineExceeded error if the deadline (0: none) has passed: nobody waits
-// for the answer any more, and the work must not be done. The ticket is given
-// back then.
-func (t Ticket) Start(now, deadline int64) error {
-	if deadline == 0 || now <= deadline {
-		return nil
-	}
-	t.c.lanes[t.lane].refused[Late].Add(1)
-	t.Done(now)
-	return incumbent.Errorf(incumbent.DeadlineExceeded, "the deadline had passed by %v before the %s request was executed",
-		time.Duration(now-deadline), t.lane)
 }
 
 // Done gives the ticket back: the work has been answered, or dropped.

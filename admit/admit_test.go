@@ -302,25 +302,6 @@ func TestG41_RefusalSaysWhenToComeBack(t *testing.T) {
 	}
 }
 
-func TestG41_WorkPastItsDeadlineIsDropped(t *testing.T) {
-	c := newController(t, Limits{})
-	ticket, _ := c.Enter(Small, 1, 0)
-	if err := ticket.Start(10, 10); err != nil {
-		t.Errorf("in time: %v", err)
-	}
-	ticket.Done(10)
-	ticket, _ = c.Enter(Small, 1, 0)
-	if err := ticket.Start(11, 0); err != nil {
-		t.Errorf("without a deadline: %v", err)
-	}
-	if err := ticket.Start(11, 10); incumbent.KindOf(err) != incumbent.DeadlineExceeded {
-		t.Errorf("late: %v", err)
-	}
-	if s := c.Stats()[Small]; s.Inflight != 0 || s.Refused[Late] != 1 || s.Admitted != 2 {
-		t.Errorf("stats %+v", s)
-	}
-}
-
 func TestLimitsChangeWhileRunning(t *testing.T) {
 	c := newController(t, Limits{})
 	for range 10 {

@@ -13,8 +13,7 @@ import (
 // overloadOver is how long nothing must be refused until an overload counts as over.
 const overloadOver = 5 * time.Second
 
-// overload watches what is refused for want of room, from second to second. What came
-// too late is no part of it: that is a client's deadline.
+// overload watches what is refused for want of room, from second to second.
 //
 // Concurrency: look belongs to one goroutine; says may be called from anywhere.
 type overload struct {
@@ -63,7 +62,7 @@ func (o *overload) since(stats *[admit.NumLanes]admit.LaneStats) (lanes []string
 	var by [admit.NumReasons]uint64
 	for l := range stats {
 		some := uint64(0)
-		for _, why := range []admit.Reason{admit.Delay, admit.Order, admit.Memory} {
+		for why := range admit.NumReasons {
 			more := stats[l].Refused[why] - o.last[l].Refused[why]
 			by[why] += more
 			some += more

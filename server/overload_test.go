@@ -30,7 +30,7 @@ func TestG41_AnOverloadIsToldOnceASecond(t *testing.T) {
 		return out
 	}
 
-	stats[admit.Claims].Refused[admit.Late] = 7 // a client's deadline, no overload
+	stats[admit.Claims].Admitted = 7
 	look(admit.Enforce)
 	if len(events()) != 0 || lines.Len() != 0 || o.warnings() != nil {
 		t.Fatalf("without an overload: %v, %s, %v", events(), lines.String(), o.warnings())
