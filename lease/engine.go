@@ -232,6 +232,7 @@ func (e *Engine) Performed() {
 // Applied tells of an applied batch of commands and the view after it.
 func (e *Engine) Applied(view *core.View, changes []core.Change) {
 	e.view = view
+	e.courier.worked = true
 	if e.leading {
 		e.book.Applied(changes)
 	}

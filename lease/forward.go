@@ -28,6 +28,7 @@ type courier struct {
 	vouches   bool  // the leader leads in term, as of after the arrival of all that waits
 	stale     bool  // an attachment in the queue may be over
 	lastSent  int64 // when the last frame left
+	worked    bool  // something was applied since
 	notBefore int64 // the leader has refused: it is not ready yet
 	sweep     int64 // when held ones are looked at again
 	lagging   []lagging
@@ -157,7 +158,7 @@ func (e *Engine) forward() {
 func (e *Engine) load() *flight {
 	c := &e.courier
 	e.dropDetached()
-	if len(c.queue)+len(c.looks)+len(c.announced)+len(c.detached) == 0 {
+	if len(c.queue)+len(c.looks)+len(c.announced)+len(c.detached) == 0 && !e.asksPressure() {
 		return nil
 	}
 	f := &flight{}
@@ -240,7 +241,16 @@ func (e *Engine) fly(f *flight, old uint64) {
 	}
 	e.stats.FramesSent++
 	e.out.Frames = append(e.out.Frames, Frame{e.leader, slices.Clone(c.w.b), f.seq})
-	c.lastSent = e.now
+	c.lastSent, c.worked = e.now, false
+}
+
+// asksPressure reports whether the leader is asked for nothing but its pressure, which
+// comes with any answer: it is if work is done for which nobody asks it, as claims
+// that travel through the log, by members whose clients extend seldom. Where nothing
+// happens nothing is asked, and how often does not grow with what happens.
+func (e *Engine) asksPressure() bool {
+	c := &e.courier
+	return e.cfg.Press != nil && c.worked && len(c.flights) == 0 && e.now-c.lastSent >= int64(pressureEvery)
 }
 
 // Unsent says that a frame was not taken: it is sent again soon.

@@ -65,13 +65,18 @@ const (
 	acceptanceLoggedAfter = time.Second     // an offer's acceptance is: a holding that is over by then costs the log nothing
 	forwardFor            = 2 * time.Second // an extension waits so long for the leader, whoever it is
 	resendAfter           = 300 * time.Millisecond
-	resendRestAfter       = time.Second      // the leader has it and has answered a part
-	resendUnsent          = Bucket / 2       // it was not taken
-	retryRoundAfter       = Bucket / 2       // a failed round is tried again for expiries alone
-	presentWithout        = 20 * time.Second // a session without ttl counts as present so long after it was heard
-	trimEvery             = 30 * time.Second // how exactly results of idempotent commands are forgotten
-	overloadRetry         = time.Second      // base of the retry hint
-	unavailableRetry      = 100 * time.Millisecond
+	resendRestAfter       = time.Second // the leader has it and has answered a part
+	resendUnsent          = Bucket / 2  // it was not taken
+
+	// pressureEvery is how often the leader is asked for its pressure alone: twice in
+	// the time for which members refuse by what it says.
+	pressureEvery = 50 * time.Millisecond
+
+	retryRoundAfter  = Bucket / 2       // a failed round is tried again for expiries alone
+	presentWithout   = 20 * time.Second // a session without ttl counts as present so long after it was heard
+	trimEvery        = 30 * time.Second // how exactly results of idempotent commands are forgotten
+	overloadRetry    = time.Second      // base of the retry hint
+	unavailableRetry = 100 * time.Millisecond
 )
 
 // Config is how the lease loop behaves. Its zero value means the defaults.

@@ -1,7 +1,9 @@
 package lease
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 )
@@ -21,5 +23,27 @@ func TestG40_TheLeadersPressureComesWithItsAnswers(t *testing.T) {
 	}
 	if len(told) != 2 || told[0] != 3 || told[1] != 6 {
 		t.Errorf("the follower was told %v, want 3 and 6", told)
+	}
+}
+
+// A follower through which nobody extends hears of the leader's pressure by the work that
+// is done, at a rate that does not grow with it; where nothing happens it asks nothing.
+func TestG40_TheLeadersPressureIsHeardWithoutExtensions(t *testing.T) {
+	told := 0
+	c := newCluster(t, Config{Pressure: func() uint8 { return 3 }, Press: func(uint8) { told++ }}, 3)
+	c.lead(1)
+	const claims = 40
+	for i := range claims {
+		c.at(2).claim(fmt.Sprint("a", i), "h", ttl)
+		c.advance(pressureEvery / 4)
+	}
+	if told < claims/4/2 || told > 2*claims/4+2 { // by two followers
+		t.Errorf("told %d times while %d claims were made in %v", told, claims, claims*pressureEvery/4)
+	}
+	c.advance(2 * ttl) // all of them end
+	told = 0
+	c.advance(time.Minute)
+	if told > 0 {
+		t.Errorf("told %d times where nothing happened", told)
 	}
 }
