@@ -82,6 +82,30 @@ var ofRules = []mutant{
 		replace: "\tif o, err := operationOf(callerOf(ctx).principal, in); err == nil {\n\t\t_ = d.allow(callerOf(ctx), o)\n\t}\n\tctx, cancel := d.deadline(ctx)\n\tdefer cancel()\n\tdone, err := d.admit(ctx, callOf(in).Lane(), 1)\n",
 	},
 	{
+		name: "a lane that refuses shuts those before it too shortly", guarantee: "G40",
+		file: "admit/admit.go", pkg: "./admit", test: "^TestG40_TheRecordShowsTheOrder$",
+		search:  "c.shut[rank].Store(now + int64(limits.Interval))",
+		replace: "c.shut[rank].Store(now + int64(limits.Interval)/4)",
+	},
+	{
+		name: "the leader's pressure is not asked for where nobody extends", guarantee: "G40",
+		file: "lease/forward.go", pkg: "./lease", test: "^TestG40_TheLeadersPressureIsHeardWithoutExtensions$",
+		search:  "return e.cfg.Press != nil && c.worked &&",
+		replace: "return false && c.worked &&",
+	},
+	{
+		name: "the leader is asked for its pressure where nothing happens", guarantee: "G40",
+		file: "lease/forward.go", pkg: "./lease", test: "^TestG40_TheLeadersPressureIsHeardWithoutExtensions$",
+		search:  "return e.cfg.Press != nil && c.worked &&",
+		replace: "return e.cfg.Press != nil &&",
+	},
+	{
+		name: "what waited is appended though its deadline has passed", guarantee: "G41",
+		file: "node/proposals.go", pkg: "./node", test: "^TestReplica$/^deadlines$",
+		search:  "\tcase !p.Deadline.IsZero() && !now.Before(p.Deadline):\n",
+		replace: "\tcase false:\n",
+	},
+	{
 		name: "a pin does not make void what was proposed before", guarantee: "G13",
 		file: "core/pin.go", pkg: "./core", test: "^TestTranscripts$/^pin$",
 		search:  "\t\tn.Renewal++\n",
