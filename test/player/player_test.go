@@ -31,6 +31,7 @@ const (
 	streamPlayers = 2
 	jujuPlayers   = 2
 	noisePlayers  = 1
+	tablePlayers  = 2
 
 	defaultTime = 10 * time.Second
 	roundTime   = 20 * time.Second // between two times when all is quiet and compared
@@ -49,6 +50,7 @@ type play struct {
 	second  *timeline           // of the native scope, by another way
 	callers [][]*caller
 	stolen  *credential // the attacker's
+	calls   *tableCalls
 
 	stop   context.CancelFunc
 	mu     sync.Mutex // guards the rest; held for a change
@@ -62,7 +64,7 @@ func TestRandomCallsOverTLS(t *testing.T)        { start(t, 3, "--tls").run() }
 // start starts a cluster and what follows it.
 func start(t *testing.T, members int, args ...string) *play {
 	t.Helper()
-	p := &play{t: t, seed: seed(t), c: startProcesses(t, members, args...), lines: map[scope]*timeline{}}
+	p := &play{t: t, seed: seed(t), calls: newTableCalls(), c: startProcesses(t, members, args...), lines: map[scope]*timeline{}}
 	t.Logf("INCUMBENT_PLAYER_SEED=%d", p.seed)
 	p.table, p.book = newTable(p.seed), newBook(p.fail)
 	p.table.keys, p.book.keys.count = p.book.keys, p.book.count
@@ -137,7 +139,7 @@ func (p *play) run() {
 		if len(p.faults) > 0 {
 			p.t.Logf("again: INCUMBENT_PLAYER_SEED=%d", p.seed)
 		}
-		for _, what := range []string{"change granted", "key put", "key locked", "attack denied", "attacker looked"} {
+		for _, what := range []string{"change granted", "key put", "key locked", "attack denied", "attacker looked", "transaction on tables done"} {
 			if p.book.counted[what] == 0 {
 				p.t.Errorf("there was no %s: that proves nothing", what)
 			}
@@ -150,6 +152,7 @@ func (p *play) run() {
 	}
 	following.Go(func() { p.followByStream(ctx, p.second) })
 	following.Go(func() { p.followKeys(ctx, p.book.keys) })
+	following.Go(func() { p.followTables(ctx) })
 	p.watched(ctx)
 	end := time.Now().Add(playTime(p.t))
 	for round := 0; !p.failed() && time.Now().Before(end); round++ {
@@ -206,6 +209,10 @@ func (p *play) round(ctx context.Context, round int, length time.Duration) {
 	a := &attacker{p, number + 99 - number%100, p.stolen} // the others keep their numbers, and with a seed their calls
 	all.Go(func() { a.run(ctx) })
 	killer := next()
+	for i := range tablePlayers { // behind the others, for the same reason
+		n := &tablePlayer{p, number + 98 - number%100 - i}
+		all.Go(func() { n.run(ctx) })
+	}
 	all.Go(func() { p.kills(ctx, killer) })
 	all.Wait()
 }

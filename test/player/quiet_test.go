@@ -27,6 +27,7 @@ func (p *play) quiet(ctx context.Context) {
 		until("alike on all members", func() string { return p.alike(ctx) }) &&
 		until("a last change in each scope", func() (bad string) { end, bad = p.mark(ctx); return bad }) &&
 		until("told by the watches", func() string { return p.told(end) }) &&
+		until("alike in tables", func() string { return p.tablesAgree(ctx) }) &&
 		until("states compared", func() string { return p.compared(ctx, end) }) &&
 		p.settle(end)
 }

@@ -24,6 +24,7 @@ type caller struct {
 	cluster  incumbentv1connect.ClusterServiceClient
 	keys     incumbentv1connect.KeyValueServiceClient
 	txns     incumbentv1connect.TransactionServiceClient
+	tables   incumbentv1connect.TableServiceClient
 }
 
 // callersOf returns a caller for each member and form. They share connections.
@@ -55,6 +56,7 @@ func callersOf(c *processes) (out [][]*caller, closeAll func()) {
 				cluster:  incumbentv1connect.NewClusterServiceClient(over, m.URL, f.options...),
 				keys:     incumbentv1connect.NewKeyValueServiceClient(over, m.URL, f.options...),
 				txns:     incumbentv1connect.NewTransactionServiceClient(over, m.URL, f.options...),
+				tables:   incumbentv1connect.NewTableServiceClient(over, m.URL, f.options...),
 			})
 		}
 		out = append(out, all)
