@@ -21,6 +21,7 @@ SIM_SEEDS    ?= 20
 RACE_CHECKS  ?= 25
 MODEL_CHECKS ?= 100
 FUZZ_TIME    ?= 3000x
+ROTATION_CLIENTS ?= 1000
 SOAK_SEEDS   ?= 2000
 SOAK_FUZZ    ?= 300000x
 SOAK_PLAY    ?= 2h
@@ -171,6 +172,10 @@ models: ## model tests for MODEL_CHECKS rounds each, with all invariants asserte
 .PHONY: play
 play: build ## random calls of every door against the binary, on one member and on three, for PLAY_TIME each (INCUMBENT_PLAYER_SEED replays)
 	INCUMBENT_PLAYER_TIME=$(PLAY_TIME) go test -count=1 -timeout 0 -v -run TestRandomCalls ./test/player
+
+.PHONY: rotation
+rotation: build ## secret, authority and certificates are exchanged under ROTATION_CLIENTS clients that hold leases
+	INCUMBENT_ROTATION_CLIENTS=$(ROTATION_CLIENTS) go test -count=1 -timeout $(TEST_TIMEOUT) -v -run TestG33_EverythingIsExchangedWhileItRuns ./test/cluster
 
 .PHONY: vuln
 vuln: bin/govulncheck ## known vulnerabilities in what we call; asks the Go vulnerability database
