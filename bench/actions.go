@@ -3,6 +3,7 @@ package bench
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -22,13 +23,13 @@ type Action struct {
 	// members), restart, wipe (SIGKILL, then back with an empty disk), saturate
 	// (busy loops on every core), slow-disk (started again with syncs that take
 	// longer; a leader leads again after), strangers (clients that prove nothing, to
-	// members of plain or secured listeners).
+	// members of plain or secured listeners), flood (more work than the servers carry).
 	Do string `yaml:"do"`
 	// Member is whom: leader, follower, all, or last (of the action before).
 	// Meaningless for saturate.
 	Member string `yaml:"member,omitempty"`
 	Count  int    `yaml:"count,omitempty"` // followers; 0: one
-	// For is how long until it is undone: stop, cut, saturate, strangers. 0: at the end.
+	// For is how long until it is undone: stop, cut, saturate, strangers, flood. 0: at the end.
 	For Duration `yaml:"for,omitempty"`
 	// Way is which messages of the member a cut loses: out, in or both.
 	Way   string   `yaml:"way,omitempty"`
@@ -36,11 +37,17 @@ type Action struct {
 	// Of strangers: connections that say nothing, and clients that flood.
 	Silent int `yaml:"silent,omitempty"`
 	Flood  int `yaml:"flood,omitempty"`
+	// Of a flood: what it consists of, how many times as much as the servers carry (0:
+	// the next request when the last is answered, which finds out what they carry), and
+	// whether its clients wait a second at most and ask again at once.
+	Work  string  `yaml:"work,omitempty"`
+	Times float64 `yaml:"times,omitempty"`
+	Rude  bool    `yaml:"rude,omitempty"`
 }
 
 // actions are the names of what can be done, and whether it can be undone.
 var actions = map[string]struct{ lasts bool }{
-	"kill": {}, "stop": {lasts: true}, "cut": {lasts: true}, "restart": {}, "wipe": {}, "saturate": {lasts: true}, "slow-disk": {}, "strangers": {lasts: true},
+	"kill": {}, "stop": {lasts: true}, "cut": {lasts: true}, "restart": {}, "wipe": {}, "saturate": {lasts: true}, "slow-disk": {}, "strangers": {lasts: true}, "flood": {lasts: true},
 }
 
 // whom are the names of members an action can be done to.
@@ -84,8 +91,12 @@ func (a Action) validate() error {
 		return fmt.Errorf("count is %d; it says how many followers", a.Count)
 	case a.For != 0 && !kind.lasts:
 		return fmt.Errorf("%s is not undone: leave for out", a.Do)
-	case a.Do == "saturate" && a.For == 0:
-		return fmt.Errorf("saturate needs for")
+	case (a.Do == "saturate" || a.Do == "flood") && a.For == 0:
+		return fmt.Errorf("%s needs for", a.Do)
+	case (floods[a.Work] != nil) != (a.Do == "flood") || a.Do != "flood" && (a.Work != "" || a.Times != 0 || a.Rude):
+		return fmt.Errorf("work %q is none of %s, for a flood and nothing else", a.Work, strings.Join(sortedKeys(floods), ", "))
+	case math.IsNaN(a.Times) || a.Times < 0 || a.Times > maxFloodTimes || a.Rude && a.Times == 0:
+		return fmt.Errorf("times is %v; it must be 0 to %d, and more than 0 of rude clients", a.Times, maxFloodTimes)
 	case (a.Silent != 0 || a.Flood != 0) != (a.Do == "strangers"):
 		return fmt.Errorf("silent is %d and flood %d; strangers, and nothing else, need one of them", a.Silent, a.Flood)
 	case a.Silent < 0 || a.Silent > maxSilent || a.Flood < 0 || a.Flood > maxFlooders:
@@ -101,6 +112,11 @@ func (a Action) validate() error {
 // cuts reports whether members must speak through proxies.
 func (sc *Scenario) cuts() bool {
 	return slices.ContainsFunc(sc.script(), func(a Action) bool { return a.Do == "cut" })
+}
+
+// flooded reports whether a flood comes through a door.
+func (sc *Scenario) flooded(door string) bool {
+	return slices.ContainsFunc(sc.script(), func(a Action) bool { return a.Do == "flood" && floods[a.Work].door == door })
 }
 
 // besieged reports whether strangers come: to all doors there are.

@@ -30,6 +30,7 @@ type ordeal struct {
 	settle  time.Duration // from the last action to the judgement; 0: at least two ttls
 	last    []int         // whom the last action was done to
 	struck  bool
+	peak    float64 // operations a second that the servers carry of a flood's; 0: not known yet
 }
 
 // victims is a fleet whose servers are struck.
@@ -148,6 +149,8 @@ func (o *ordeal) act(ctx context.Context, a Action) (undo func(), err error) {
 		return o.stop(who)
 	case "strangers":
 		return o.strangers(ctx, a, who)
+	case "flood":
+		return o.flood(ctx, a, who)
 	}
 	if o.servers == nil {
 		return nil, incumbent.Errorf(incumbent.Invalid, "%s needs a cluster that this run starts", a.Do)

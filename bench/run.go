@@ -300,6 +300,12 @@ func (r *run) launch(ctx context.Context) (Cluster, error) {
 		return nil, incumbent.Errorf(incumbent.Invalid, "no target").WithHint("give --target URL or --members local:1")
 	}
 	what := Launch{Members: max(1, r.opts.Members), Learners: r.opts.Learners, TLS: r.opts.TLS, Args: r.sc.Server, Consul: r.sc.consul(), OVSDB: schemas, Cuts: r.sc.cuts()}
+	if r.sc.flooded(doorConsul) {
+		what.Consul = true
+	}
+	if r.sc.flooded(doorOVSDB) {
+		what.OVSDB = [][]byte{ovnSchema}
+	}
 	if r.sc.Door == doorJuju {
 		if r.opts.JujuPassword == "" {
 			r.opts.JujuPassword = rand.Text()

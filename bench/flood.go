@@ -1,0 +1,260 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+)
+
+// Limits of floods.
+const (
+	floodClients  = 256              // of one: each has a request under way
+	floodClosed   = 32               // of them, while what the cluster carries is found out
+	floodBatch    = 50               // operations of one request
+	floodPatience = 10 * time.Second // a request may take
+	rudePatience  = time.Second      // a client that behaves badly waits for an answer, then asks again at once
+	maxFloodTimes = 100
+	operatorEvery = 500 * time.Millisecond
+)
+
+// floodWork is what floods the servers. A request has several operations, so that few
+// connections carry many of them and the load tool is not what is measured.
+type floodWork struct {
+	door string // that must be there; "": the native one
+	// open makes a client of one member, the n-th of all.
+	open func(ctx context.Context, f *flood, member, n int) (floodClient, error)
+}
+
+// floodClient is one client. It is used by one goroutine at a time.
+type floodClient interface {
+	// ask makes the i-th request and returns how many of its operations were done. The
+	// error of one that was refused for the load is Overloaded.
+	ask(ctx context.Context, i int) (done int, err error)
+	close()
+}
+
+// floods are what the action flood can consist of.
+var floods = map[string]*floodWork{
+	"claims":         {open: openClaims},
+	"writes":         {open: openWrites},
+	"registrations":  {door: doorConsul, open: openRegistrations},
+	"table-changes":  {door: doorOVSDB, open: openTableChanges},
+	"wrong-password": {open: openGuesses},
+}
+
+// flood is one action of that name. What it finds goes into facts that name how many
+// times what the cluster carries it asks for: 0 asks for the next when the last is
+// answered, and finds out what that is.
+type flood struct {
+	*run
+	action   Action
+	name     string
+	began    time.Duration
+	accepted *opRecord    // requests that were executed
+	refused  *opRecord    // and those that were refused: how long that took
+	done     atomic.Int64 // operations
+	offered  atomic.Int64
+	unsent   atomic.Int64 // for which no client was free: each had a request under way
+	lateOnes atomic.Int64 // requests that were not answered in time, or broke
+}
+
+// flood lets a flood in on some members. What it returns ends it.
+func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), err error) {
+	f := &flood{run: o.run, action: a, name: a.floodName(), began: o.now(), accepted: o.rec.op("flood"), refused: o.rec.op("flood-refused")}
+	if a.Times > 0 && o.peak == 0 {
+		return nil, incumbent.Errorf(incumbent.Invalid, "a flood of %v times what is carried needs one without times before it", a.Times)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	n := floodClients
+	if a.Times == 0 {
+		n = floodClosed
+	}
+	due := make(chan struct{}, n)
+	work := floods[a.Work]
+	for i := range n {
+		all.Go(func() { f.client(ctx, work, who[i%len(who)], i, due) })
+	}
+	if a.Times > 0 {
+		all.Go(func() { f.pace(ctx, a.Times*o.peak/floodBatch, due) })
+	} else {
+		close(due) // all are always due
+	}
+	all.Go(func() { f.operate(ctx, who) })
+	return func() {
+		took := (o.now() - f.began).Seconds()
+		stop()
+		all.Wait()
+		rate := float64(f.done.Load()) / took
+		o.judgeFlood(f, rate, took)
+	}, nil
+}
+
+// floodName is what the facts of a flood are called by.
+func (a Action) floodName() string {
+	switch {
+	case a.Times == 0:
+		return "carried"
+	case a.Rude:
+		return fmt.Sprintf("rude_%gx", a.Times)
+	}
+	return fmt.Sprintf("%gx", a.Times)
+}
+
+// judgeFlood notes what a flood came to.
+func (o *ordeal) judgeFlood(f *flood, rate, took float64) {
+	if f.action.Times == 0 && o.peak == 0 {
+		o.peak = rate
+		o.fact("carried_per_second", rate)
+		if rate == 0 {
+			o.check.Violate("none of the operations was done of which it was to be found out how many the servers carry")
+		}
+		return
+	}
+	name := f.name
+	if f.action.Times == 0 {
+		name = "afterwards"
+	}
+	o.fact(name+"_done_per_second", rate)
+	o.fact(name+"_missing_share", max(0, 1-rate/o.peak)) // of what is carried
+	if f.action.Times == 0 {
+		return
+	}
+	o.fact(name+"_offered_per_second", float64(f.offered.Load())/took)
+	o.fact(name+"_unsent_share", float64(f.unsent.Load())/float64(max(1, f.offered.Load())))
+	o.fact(name+"_unanswered", float64(f.lateOnes.Load()))
+}
+
+// pace says when requests are due, at most as long as clients are free: those that are
+// not could not be answered either, and are counted.
+func (f *flood) pace(ctx context.Context, rate float64, due chan<- struct{}) {
+	began := f.now()
+	for sent := 0; ctx.Err() == nil; {
+		for want := int((f.now() - began).Seconds() * rate); sent < want; sent++ {
+			f.offered.Add(floodBatch)
+			select {
+			case due <- struct{}{}:
+			default:
+				f.unsent.Add(floodBatch)
+			}
+		}
+		_ = sleep(ctx, time.Millisecond)
+	}
+}
+
+// client asks whenever something is due.
+func (f *flood) client(ctx context.Context, work *floodWork, member, n int, due <-chan struct{}) {
+	var c floodClient
+	defer func() {
+		if c != nil {
+			c.close()
+		}
+	}()
+	for i := 0; ; i++ {
+		select {
+		case <-ctx.Done():
+			return
+		case _, paced := <-due:
+			if ctx.Err() != nil {
+				return
+			}
+			if !paced {
+				f.offered.Add(floodBatch)
+			}
+		}
+		for again := true; again && ctx.Err() == nil; {
+			began := f.now()
+			done, err := f.once(ctx, work, member, n, i, &c)
+			wait := f.outcome(ctx, began, done, err)
+			again = f.action.Rude && err != nil
+			if !again && wait > 0 && f.action.Times == 0 {
+				_ = sleep(ctx, wait) // who finds out what is carried obeys
+			}
+		}
+	}
+}
+
+// once makes a request, over a new connection if there is none.
+func (f *flood) once(ctx context.Context, work *floodWork, member, n, i int, c *floodClient) (done int, err error) {
+	patience := floodPatience
+	if f.action.Rude {
+		patience = rudePatience
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if *c == nil {
+		if *c, err = work.open(ctx, f, member, n); err != nil {
+			*c = nil
+			return 0, err
+		}
+	}
+	done, err = (*c).ask(ctx, i)
+	if _, overloaded := overloadOf(err); err != nil && !overloaded {
+		(*c).close()
+		*c = nil
+	}
+	return done, err
+}
+
+// outcome records a request, and returns when the server wants its next one.
+func (f *flood) outcome(ctx context.Context, began time.Duration, done int, err error) (wait time.Duration) {
+	now := f.now()
+	f.done.Add(int64(done))
+	wait, overloaded := overloadOf(err)
+	switch {
+	case err == nil:
+		f.accepted.done(now, now-began, 1)
+	case overloaded:
+		f.refused.done(now, now-began, 1)
+	case ctx.Err() == nil:
+		f.lateOnes.Add(1)
+	}
+	return wait
+}
+
+// operate does what an operator does who looks what is the matter, on each member in
+// turn: it must go on in every flood.
+func (f *flood) operate(ctx context.Context, who []int) {
+	record := f.rec.op("operator")
+	calls := []func(ctx context.Context, i int) error{
+		func(ctx context.Context, i int) error {
+			_, err := statusOf(ctx, f.clients[i])
+			return err
+		},
+		func(ctx context.Context, i int) error {
+			s, err := f.clients[i].Cluster().Events(ctx, connect.NewRequest(&apiv1.EventsRequest{Limit: 10}))
+			if err != nil {
+				return err
+			}
+			s.Receive()
+			return errors.Join(s.Err(), s.Close())
+		},
+		func(ctx context.Context, i int) error {
+			_, err := f.clients[i].Settings().Set(ctx, "quota.namespace.leases", "0")
+			return err
+		},
+		func(ctx context.Context, i int) error {
+			_, err := f.clients[i].Leases().Get(ctx, connect.NewRequest(&apiv1.GetRequest{Name: &apiv1.LeaseName{Name: "of-nobody"}}))
+			if incumbent.KindOf(err) == incumbent.NotFound || connect.CodeOf(err) == connect.CodeNotFound {
+				return nil
+			}
+			return err
+		},
+	}
+	for n := 0; sleep(ctx, operatorEvery) == nil; n++ {
+		ctx, cancel := context.WithTimeout(ctx, floodPatience)
+		err := f.timed(ctx, record, func() error { return calls[n%len(calls)](ctx, who[n%len(who)]) })
+		if err != nil && ctx.Err() == nil {
+			f.check.Violate("an operator's call %d failed in a flood: %v", n%len(calls), err)
+		}
+		cancel()
+	}
+}

@@ -1,0 +1,206 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/client"
+)
+
+// claimer claims leases in bulk and releases them, by turns.
+type claimer struct {
+	c      *client.Client
+	tag    string
+	held   []*apiv1.Lease
+	serial int
+}
+
+func openClaims(_ context.Context, f *flood, member, _ int) (floodClient, error) {
+	return &claimer{c: f.clients[member], tag: newTag()}, nil
+}
+
+func (c *claimer) ask(ctx context.Context, _ int) (done int, err error) {
+	req := &apiv1.BatchRequest{}
+	for _, l := range c.held {
+		req.Operations = append(req.Operations, &apiv1.Operation{Op: &apiv1.Operation_Release{Release: &apiv1.ReleaseRequest{Name: l.Name, Token: l.Token}}})
+	}
+	claims := len(c.held) == 0
+	for i := 0; claims && i < floodBatch; i++ {
+		c.serial++
+		name := &apiv1.LeaseName{Name: fmt.Sprintf("%s-%d", c.tag, c.serial)}
+		req.Operations = append(req.Operations, &apiv1.Operation{Op: &apiv1.Operation_Claim{Claim: &apiv1.ClaimRequest{Name: name, Holder: "flood", TtlMs: uint32(time.Minute.Milliseconds())}}})
+	}
+	c.held = nil // whatever the answer: what nobody releases ends by itself
+	res, err := c.c.Leases().Batch(ctx, connect.NewRequest(req))
+	if err != nil {
+		return 0, client.AsError(err)
+	}
+	for _, one := range res.Msg.Results {
+		if one.Error != nil {
+			err = client.DetailError(one.Error)
+			continue
+		}
+		done++
+		if claims {
+			c.held = append(c.held, one.GetClaim().GetLease())
+		}
+	}
+	return done, err
+}
+
+func (*claimer) close() {}
+
+// putter stores keys in transactions.
+type putter struct {
+	txn *client.Txn
+	c   *client.Client
+	tag string
+}
+
+func openWrites(_ context.Context, f *flood, member, n int) (floodClient, error) {
+	return &putter{c: f.clients[member], tag: fmt.Sprintf("flood-%d", n)}, nil
+}
+
+func (p *putter) ask(ctx context.Context, i int) (int, error) {
+	t := p.c.Txn("")
+	value := []byte(fmt.Sprint(i))
+	for k := range floodBatch {
+		t.Put(fmt.Sprintf("%s/%d", p.tag, k), value)
+	}
+	if _, err := t.Commit(ctx); err != nil {
+		return 0, err
+	}
+	return floodBatch, nil
+}
+
+func (*putter) close() {}
+
+// registrar registers services over Consul's protocol, and begins to watch them.
+type registrar struct {
+	conn *consulConn
+	tag  string
+	stop func() bool
+}
+
+func openRegistrations(ctx context.Context, f *flood, member, n int) (floodClient, error) {
+	address, err := doorAddress(ctx, f.clients[member], f.urls[member], doorConsul)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := consulServer{address: address, token: f.credential}.dial(ctx, f.source(n), false)
+	if err != nil {
+		return nil, err
+	}
+	return &registrar{conn: conn, tag: fmt.Sprintf("flood-%d", n)}, nil
+}
+
+func (c *registrar) ask(ctx context.Context, i int) (done int, err error) {
+	defer context.AfterFunc(ctx, c.conn.close)()
+	// As many operations as Consul's own transactions may have: registrations of one
+	// service's instances in one request, then a read that waits for them, for a moment.
+	if i%10 == 9 {
+		return c.call(http.MethodGet, fmt.Sprintf("/v1/health/service/%s?index=1&wait=10ms", c.tag), "", 1)
+	}
+	var ops []string
+	for k := range floodBatch {
+		ops = append(ops, fmt.Sprintf(`{"Service":{"Verb":"set","Node":"flood","Service":{"ID":"%s-%d","Service":%q,"Port":%d}}}`, c.tag, k, c.tag, 1000+i%1000))
+	}
+	if i == 0 {
+		ops[0] = `{"Node":{"Verb":"set","Node":{"Node":"flood","Address":"127.0.0.1"}}}`
+	}
+	return c.call(http.MethodPut, "/v1/txn", "["+strings.Join(ops, ",")+"]", floodBatch)
+}
+
+func (c *registrar) call(method, path, body string, operations int) (int, error) {
+	if err := c.conn.send(method, path, []byte(body)); err != nil {
+		return 0, err
+	}
+	a, err := c.conn.answer()
+	if err != nil {
+		return 0, err
+	}
+	said, err := c.conn.body(a, nil)
+	switch {
+	case err != nil:
+		return 0, err
+	case a.status == http.StatusTooManyRequests:
+		e := incumbent.Errorf(incumbent.Overloaded, "%s: %.80s", path, said)
+		e.RetryAfter = time.Second
+		return 0, e
+	case a.status >= http.StatusBadRequest:
+		return 0, incumbent.Errorf(incumbent.Unavailable, "%s was answered with status %d: %.80s", path, a.status, said)
+	}
+	return operations, nil
+}
+
+func (c *registrar) close() { c.conn.close() }
+
+// changer changes rows over the protocol of Open vSwitch's databases.
+type changer struct {
+	conn *ovnConn
+	tag  string
+}
+
+func openTableChanges(ctx context.Context, f *flood, member, n int) (floodClient, error) {
+	address, err := doorAddress(ctx, f.clients[member], f.urls[member], doorOVSDB)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := dialOVN(ctx, address, f.source(n))
+	if err != nil {
+		return nil, err
+	}
+	c := &changer{conn: conn, tag: fmt.Sprintf("flood-%d-%s", n, newTag())}
+	defer context.AfterFunc(ctx, conn.close)()
+	if _, err := insertOVN(conn, "Port_Binding", floodBatch, func(i int) string {
+		return fmt.Sprintf(`{"logical_port":"%s-%d","tunnel_key":0}`, c.tag, i)
+	}); err != nil {
+		conn.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *changer) ask(ctx context.Context, i int) (int, error) {
+	defer context.AfterFunc(ctx, c.conn.close)()
+	if i%20 == 19 { // a new monitor
+		_, err := c.conn.ask("monitor_cond", fmt.Sprintf(`[%q,%d,{"Port_Binding":[{"columns":["tunnel_key"],"where":[["logical_port","==","%s-%d"]]}]}]`, ovnDatabase, i, c.tag, i%floodBatch))
+		return 1, err
+	}
+	var ops []string
+	for k := range floodBatch {
+		ops = append(ops, fmt.Sprintf(`{"op":"update","table":"Port_Binding","where":[["logical_port","==","%s-%d"]],"row":{"tunnel_key":%d}}`, c.tag, k, i+1))
+	}
+	if _, err := c.conn.transact(strings.Join(ops, ",")); err != nil {
+		return 0, err
+	}
+	return floodBatch, nil
+}
+
+func (c *changer) close() { c.conn.close() }
+
+// guesser tries one wrong credential after the other.
+type guesser struct{ c *client.Client }
+
+func openGuesses(_ context.Context, f *flood, member, n int) (floodClient, error) {
+	cfg := f.cluster.Client()
+	cfg.Servers, cfg.Credential = []string{f.urls[member]}, fmt.Sprintf("wrong-%d", n)
+	c, err := client.New(cfg)
+	return &guesser{c}, err
+}
+
+func (g *guesser) ask(ctx context.Context, _ int) (int, error) {
+	if _, err := statusOf(ctx, g.c); incumbent.KindOf(err) != incumbent.Denied {
+		return 0, err
+	}
+	return floodBatch, nil // each guess counts as a request
+}
+
+func (g *guesser) close() { g.c.Close() }
