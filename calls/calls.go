@@ -49,6 +49,9 @@ type Row struct {
 	Lane   admit.Lane
 	Stale  admit.Lane // of a read that asks nobody; else Lane
 	Note   string     // what the documentation says besides
+	// Look: an operator looks by it what is the matter; a call of its own of this kind
+	// is not refused for the load.
+	Look bool
 	Ways   []string   // in which it is made
 }
 

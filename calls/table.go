@@ -158,7 +158,7 @@ var table = [NumCalls]Row{
 	Pin:          {Action: auth.Pin, Judged: Named, Lane: admit.Small, Ways: []string{leases + "Pin", "operation.pin"}},
 	Unpin:        {Action: auth.Pin, Judged: Named, Lane: admit.Small, Ways: []string{leases + "Unpin", "operation.unpin"}},
 	Batch:        {Judged: Steps, Lane: admit.Extensions, Note: "that of its operation which is refused first", Ways: []string{leases + "Batch", "frame.operation"}},
-	GetLease:     {Action: auth.Read, Judged: Named, Lane: admit.Reads, Stale: admit.Small, Ways: []string{leases + "Get", "frame.get"}},
+	GetLease:     {Action: auth.Read, Judged: Named, Lane: admit.Reads, Stale: admit.Small, Look: true, Note: "an operator's, as a call of its own, is never refused", Ways: []string{leases + "Get", "frame.get"}},
 	ListLeases:   {Action: auth.Read, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Note: "shows what its caller may see", Ways: []string{leases + "List"}},
 	WatchLeases:  {Action: auth.Watch, Judged: Named, Lane: admit.Watches, Note: "shows what its caller may watch", Ways: []string{leases + "Watch", "frame.watch"}},
 	WaitReleased: {Action: auth.Watch, Judged: Named, Lane: admit.Watches, Ways: []string{leases + "WaitReleased", "frame.wait_released"}},
@@ -166,7 +166,7 @@ var table = [NumCalls]Row{
 
 	OpenSession:  {Action: auth.SessionOpen, Judged: Named, Lane: admit.Claims, Ways: []string{sessions + "OpenSession", "operation.open_session"}},
 	CloseSession: {Action: auth.SessionClose, Judged: Named, Lane: admit.Releases, Ways: []string{sessions + "CloseSession", "operation.close_session"}},
-	GetSession:   {Action: auth.SessionRead, Judged: Named, Lane: admit.Reads, Stale: admit.Small, Ways: []string{sessions + "GetSession", "frame.get_session"}},
+	GetSession:   {Action: auth.SessionRead, Judged: Named, Lane: admit.Reads, Stale: admit.Small, Look: true, Note: "an operator's, as a call of its own, is never refused", Ways: []string{sessions + "GetSession", "frame.get_session"}},
 	ListSessions: {Action: auth.SessionRead, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Note: "shows what its caller may see", Ways: []string{sessions + "ListSessions"}},
 	Attach:       {Action: auth.SessionUse, Judged: Named, Lane: admit.Small, Ways: []string{"frame.attach"}},
 	Beat:         {Action: auth.SessionUse, Judged: Named, Lane: admit.Extensions, Ways: []string{"frame.beat"}},

@@ -68,6 +68,27 @@ func TestG40_WhatIsRefusedIsNotLookedAt(t *testing.T) {
 	}
 }
 
+// An operator who looks what is the matter is answered whatever is refused.
+func TestG40_AnOperatorLooksInAnOverload(t *testing.T) {
+	lanes := shutLanes(t)
+	m := newMember(t, func(c *Config) { c.Admission = lanes })
+	for kind, refused := range map[auth.Kind]bool{auth.Operator: false, auth.Observer: true} {
+		m.guard.principal = auth.Principal{Name: "a", Kind: kind}
+		for method, body := range map[string]string{
+			"LeaseService/Get":          `{"name": {"name": "x"}}`,
+			"SessionService/GetSession": fmt.Sprintf(`{"id": %q}`, incumbent.NewSessionID()),
+		} {
+			want := http.StatusNotFound
+			if refused {
+				want = http.StatusTooManyRequests
+			}
+			if resp, text := m.post(method, body); resp.StatusCode != want {
+				t.Errorf("%s by an %v: HTTP %d %s, want %d", method, kind, resp.StatusCode, text, want)
+			}
+		}
+	}
+}
+
 // An extension that names one session a thousand times does not look through its
 // leases each time; and a critical lease keeps its session from being refused.
 func TestG40_ASessionNamedOftenIsLookedAtInOneStep(t *testing.T) {

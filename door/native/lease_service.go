@@ -102,7 +102,7 @@ func (s leaseService) Extend(ctx context.Context, r *connect.Request[pb.ExtendRe
 
 // Get reads one lease.
 func (s leaseService) Get(ctx context.Context, r *connect.Request[pb.GetRequest]) (*connect.Response[pb.GetResponse], error) {
-	return reading(ctx, s.d, calls.GetLease.LaneOfRead(r.Msg.Stale), r.Msg.Stale, func(f *former) (*pb.GetResponse, error) {
+	return reading(ctx, s.d, laneOfLook(ctx, calls.GetLease, r.Msg.Stale), r.Msg.Stale, func(f *former) (*pb.GetResponse, error) {
 		return f.get(callerOf(ctx), r.Msg)
 	})
 }
