@@ -18,7 +18,6 @@ import (
 const (
 	floodClients  = 256              // of one: each has a request under way
 	floodClosed   = 32               // of them, while what the cluster carries is found out
-	floodBatch    = 50               // operations of one request
 	floodPatience = 10 * time.Second // a request may take
 	rudePatience  = time.Second      // a client that behaves badly waits for an answer, then asks again at once
 	maxFloodTimes = 100
@@ -28,7 +27,8 @@ const (
 // floodWork is what floods the servers. A request has several operations, so that few
 // connections carry many of them and the load tool is not what is measured.
 type floodWork struct {
-	door string // that must be there; "": the native one
+	door  string // that must be there; "": the native one
+	batch int    // operations of a request
 	// open makes a client of one member, the n-th of all.
 	open func(ctx context.Context, f *flood, member, n int) (floodClient, error)
 }
@@ -43,11 +43,11 @@ type floodClient interface {
 
 // floods are what the action flood can consist of.
 var floods = map[string]*floodWork{
-	"claims":         {open: openClaims},
-	"writes":         {open: openWrites},
-	"registrations":  {door: doorConsul, open: openRegistrations},
-	"table-changes":  {door: doorOVSDB, open: openTableChanges},
-	"wrong-password": {open: openGuesses},
+	"claims":         {batch: claimBatch, open: openClaims},
+	"writes":         {batch: 500, open: openWrites},
+	"registrations":  {door: doorConsul, batch: 64, open: openRegistrations},
+	"table-changes":  {door: doorOVSDB, batch: 200, open: openTableChanges},
+	"wrong-password": {batch: 1, open: openGuesses},
 }
 
 // flood is one action of that name. What it finds goes into facts that name how many
@@ -55,6 +55,7 @@ var floods = map[string]*floodWork{
 // answered, and finds out what that is.
 type flood struct {
 	*run
+	*floodWork
 	action   Action
 	name     string
 	began    time.Duration
@@ -68,7 +69,8 @@ type flood struct {
 
 // flood lets a flood in on some members. What it returns ends it.
 func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), err error) {
-	f := &flood{run: o.run, action: a, name: a.floodName(), began: o.now(), accepted: o.rec.op("flood"), refused: o.rec.op("flood-refused")}
+	work := floods[a.Work]
+	f := &flood{run: o.run, floodWork: work, action: a, name: a.floodName(), began: o.now(), accepted: o.rec.op("flood"), refused: o.rec.op("flood-refused")}
 	if a.Times > 0 && o.peak == 0 {
 		return nil, incumbent.Errorf(incumbent.Invalid, "a flood of %v times what is carried needs one without times before it", a.Times)
 	}
@@ -79,12 +81,11 @@ func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), er
 		n = floodClosed
 	}
 	due := make(chan struct{}, n)
-	work := floods[a.Work]
 	for i := range n {
-		all.Go(func() { f.client(ctx, work, who[i%len(who)], i, due) })
+		all.Go(func() { f.client(ctx, who[i%len(who)], i, due) })
 	}
 	if a.Times > 0 {
-		all.Go(func() { f.pace(ctx, a.Times*o.peak/floodBatch, due) })
+		all.Go(func() { f.pace(ctx, a.Times*o.peak/float64(work.batch), due) })
 	} else {
 		close(due) // all are always due
 	}
@@ -139,11 +140,11 @@ func (f *flood) pace(ctx context.Context, rate float64, due chan<- struct{}) {
 	began := f.now()
 	for sent := 0; ctx.Err() == nil; {
 		for want := int((f.now() - began).Seconds() * rate); sent < want; sent++ {
-			f.offered.Add(floodBatch)
+			f.offered.Add(int64(f.batch))
 			select {
 			case due <- struct{}{}:
 			default:
-				f.unsent.Add(floodBatch)
+				f.unsent.Add(int64(f.batch))
 			}
 		}
 		_ = sleep(ctx, time.Millisecond)
@@ -151,7 +152,7 @@ func (f *flood) pace(ctx context.Context, rate float64, due chan<- struct{}) {
 }
 
 // client asks whenever something is due.
-func (f *flood) client(ctx context.Context, work *floodWork, member, n int, due <-chan struct{}) {
+func (f *flood) client(ctx context.Context, member, n int, due <-chan struct{}) {
 	var c floodClient
 	defer func() {
 		if c != nil {
@@ -167,12 +168,12 @@ func (f *flood) client(ctx context.Context, work *floodWork, member, n int, due 
 				return
 			}
 			if !paced {
-				f.offered.Add(floodBatch)
+				f.offered.Add(int64(f.batch))
 			}
 		}
 		for again := true; again && ctx.Err() == nil; {
 			began := f.now()
-			done, err := f.once(ctx, work, member, n, i, &c)
+			done, err := f.once(ctx, member, n, i, &c)
 			wait := f.outcome(ctx, began, done, err)
 			again = f.action.Rude && err != nil
 			if !again && wait > 0 && f.action.Times == 0 {
@@ -183,7 +184,7 @@ func (f *flood) client(ctx context.Context, work *floodWork, member, n int, due 
 }
 
 // once makes a request, over a new connection if there is none.
-func (f *flood) once(ctx context.Context, work *floodWork, member, n, i int, c *floodClient) (done int, err error) {
+func (f *flood) once(ctx context.Context, member, n, i int, c *floodClient) (done int, err error) {
 	patience := floodPatience
 	if f.action.Rude {
 		patience = rudePatience
@@ -191,7 +192,7 @@ func (f *flood) once(ctx context.Context, work *floodWork, member, n, i int, c *
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if *c == nil {
-		if *c, err = work.open(ctx, f, member, n); err != nil {
+		if *c, err = f.open(ctx, f, member, n); err != nil {
 			*c = nil
 			return 0, err
 		}

@@ -18,12 +18,13 @@ import (
 type claimer struct {
 	c      *client.Client
 	tag    string
+	batch  int
 	held   []*apiv1.Lease
 	serial int
 }
 
 func openClaims(_ context.Context, f *flood, member, _ int) (floodClient, error) {
-	return &claimer{c: f.clients[member], tag: newTag()}, nil
+	return &claimer{c: f.clients[member], tag: newTag(), batch: f.batch}, nil
 }
 
 func (c *claimer) ask(ctx context.Context, _ int) (done int, err error) {
@@ -32,7 +33,7 @@ func (c *claimer) ask(ctx context.Context, _ int) (done int, err error) {
 		req.Operations = append(req.Operations, &apiv1.Operation{Op: &apiv1.Operation_Release{Release: &apiv1.ReleaseRequest{Name: l.Name, Token: l.Token}}})
 	}
 	claims := len(c.held) == 0
-	for i := 0; claims && i < floodBatch; i++ {
+	for i := 0; claims && i < c.batch; i++ {
 		c.serial++
 		name := &apiv1.LeaseName{Name: fmt.Sprintf("%s-%d", c.tag, c.serial)}
 		req.Operations = append(req.Operations, &apiv1.Operation{Op: &apiv1.Operation_Claim{Claim: &apiv1.ClaimRequest{Name: name, Holder: "flood", TtlMs: uint32(time.Minute.Milliseconds())}}})
@@ -59,34 +60,34 @@ func (*claimer) close() {}
 
 // putter stores keys in transactions.
 type putter struct {
-	txn *client.Txn
-	c   *client.Client
-	tag string
+	c     *client.Client
+	tag   string
+	batch int
 }
 
 func openWrites(_ context.Context, f *flood, member, n int) (floodClient, error) {
-	return &putter{c: f.clients[member], tag: fmt.Sprintf("flood-%d", n)}, nil
+	return &putter{c: f.clients[member], tag: fmt.Sprintf("flood-%d", n), batch: f.batch}, nil
 }
 
 func (p *putter) ask(ctx context.Context, i int) (int, error) {
 	t := p.c.Txn("")
 	value := []byte(fmt.Sprint(i))
-	for k := range floodBatch {
+	for k := range p.batch {
 		t.Put(fmt.Sprintf("%s/%d", p.tag, k), value)
 	}
 	if _, err := t.Commit(ctx); err != nil {
 		return 0, err
 	}
-	return floodBatch, nil
+	return p.batch, nil
 }
 
 func (*putter) close() {}
 
 // registrar registers services over Consul's protocol, and begins to watch them.
 type registrar struct {
-	conn *consulConn
-	tag  string
-	stop func() bool
+	conn  *consulConn
+	tag   string
+	batch int
 }
 
 func openRegistrations(ctx context.Context, f *flood, member, n int) (floodClient, error) {
@@ -98,7 +99,7 @@ func openRegistrations(ctx context.Context, f *flood, member, n int) (floodClien
 	if err != nil {
 		return nil, err
 	}
-	return &registrar{conn: conn, tag: fmt.Sprintf("flood-%d", n)}, nil
+	return &registrar{conn: conn, tag: fmt.Sprintf("flood-%d", n), batch: f.batch}, nil
 }
 
 func (c *registrar) ask(ctx context.Context, i int) (done int, err error) {
@@ -109,13 +110,13 @@ func (c *registrar) ask(ctx context.Context, i int) (done int, err error) {
 		return c.call(http.MethodGet, fmt.Sprintf("/v1/health/service/%s?index=1&wait=10ms", c.tag), "", 1)
 	}
 	var ops []string
-	for k := range floodBatch {
+	for k := range c.batch {
 		ops = append(ops, fmt.Sprintf(`{"Service":{"Verb":"set","Node":"flood","Service":{"ID":"%s-%d","Service":%q,"Port":%d}}}`, c.tag, k, c.tag, 1000+i%1000))
 	}
 	if i == 0 {
 		ops[0] = `{"Node":{"Verb":"set","Node":{"Node":"flood","Address":"127.0.0.1"}}}`
 	}
-	return c.call(http.MethodPut, "/v1/txn", "["+strings.Join(ops, ",")+"]", floodBatch)
+	return c.call(http.MethodPut, "/v1/txn", "["+strings.Join(ops, ",")+"]", c.batch)
 }
 
 func (c *registrar) call(method, path, body string, operations int) (int, error) {
@@ -144,8 +145,9 @@ func (c *registrar) close() { c.conn.close() }
 
 // changer changes rows over the protocol of Open vSwitch's databases.
 type changer struct {
-	conn *ovnConn
-	tag  string
+	conn  *ovnConn
+	tag   string
+	batch int
 }
 
 func openTableChanges(ctx context.Context, f *flood, member, n int) (floodClient, error) {
@@ -157,9 +159,9 @@ func openTableChanges(ctx context.Context, f *flood, member, n int) (floodClient
 	if err != nil {
 		return nil, err
 	}
-	c := &changer{conn: conn, tag: fmt.Sprintf("flood-%d-%s", n, newTag())}
+	c := &changer{conn: conn, tag: fmt.Sprintf("flood-%d-%s", n, newTag()), batch: f.batch}
 	defer context.AfterFunc(ctx, conn.close)()
-	if _, err := insertOVN(conn, "Port_Binding", floodBatch, func(i int) string {
+	if _, err := insertOVN(conn, "Port_Binding", f.batch, func(i int) string {
 		return fmt.Sprintf(`{"logical_port":"%s-%d","tunnel_key":0}`, c.tag, i)
 	}); err != nil {
 		conn.close()
@@ -171,17 +173,17 @@ func openTableChanges(ctx context.Context, f *flood, member, n int) (floodClient
 func (c *changer) ask(ctx context.Context, i int) (int, error) {
 	defer context.AfterFunc(ctx, c.conn.close)()
 	if i%20 == 19 { // a new monitor
-		_, err := c.conn.ask("monitor_cond", fmt.Sprintf(`[%q,%d,{"Port_Binding":[{"columns":["tunnel_key"],"where":[["logical_port","==","%s-%d"]]}]}]`, ovnDatabase, i, c.tag, i%floodBatch))
+		_, err := c.conn.ask("monitor_cond", fmt.Sprintf(`[%q,%d,{"Port_Binding":[{"columns":["tunnel_key"],"where":[["logical_port","==","%s-%d"]]}]}]`, ovnDatabase, i, c.tag, i%c.batch))
 		return 1, err
 	}
 	var ops []string
-	for k := range floodBatch {
+	for k := range c.batch {
 		ops = append(ops, fmt.Sprintf(`{"op":"update","table":"Port_Binding","where":[["logical_port","==","%s-%d"]],"row":{"tunnel_key":%d}}`, c.tag, k, i+1))
 	}
 	if _, err := c.conn.transact(strings.Join(ops, ",")); err != nil {
 		return 0, err
 	}
-	return floodBatch, nil
+	return c.batch, nil
 }
 
 func (c *changer) close() { c.conn.close() }
@@ -200,7 +202,7 @@ func (g *guesser) ask(ctx context.Context, _ int) (int, error) {
 	if _, err := statusOf(ctx, g.c); incumbent.KindOf(err) != incumbent.Denied {
 		return 0, err
 	}
-	return floodBatch, nil // each guess counts as a request
+	return 1, nil
 }
 
 func (g *guesser) close() { g.c.Close() }
