@@ -14,31 +14,32 @@ import (
 	"github.com/incumbent-dev/incumbent/client"
 )
 
-// claimer claims leases in bulk and releases them, by turns.
+// claimer claims leases in bulk and releases them, by turns. It makes its request once,
+// since making them costs as much as having them refused.
 type claimer struct {
-	c      *client.Client
-	tag    string
-	batch  int
-	held   []*apiv1.Lease
-	serial int
+	c    *client.Client
+	all  *apiv1.BatchRequest // claims
+	held []*apiv1.Operation  // releases of what was granted
 }
 
 func openClaims(_ context.Context, f *flood, member, _ int) (floodClient, error) {
-	return &claimer{c: f.clients[member], tag: newTag(), batch: f.batch}, nil
+	c := &claimer{c: f.clients[member], all: &apiv1.BatchRequest{}}
+	tag := newTag()
+	for i := range f.batch {
+		c.all.Operations = append(c.all.Operations, &apiv1.Operation{Op: &apiv1.Operation_Claim{Claim: &apiv1.ClaimRequest{
+			Name: &apiv1.LeaseName{Name: fmt.Sprintf("%s-%d", tag, i)}, Holder: tag, TtlMs: uint32(time.Minute.Milliseconds()),
+		}}})
+	}
+	return c, nil
 }
 
 func (c *claimer) ask(ctx context.Context, _ int) (done int, err error) {
-	req := &apiv1.BatchRequest{}
-	for _, l := range c.held {
-		req.Operations = append(req.Operations, &apiv1.Operation{Op: &apiv1.Operation_Release{Release: &apiv1.ReleaseRequest{Name: l.Name, Token: l.Token}}})
+	req := c.all
+	if len(c.held) > 0 {
+		req = &apiv1.BatchRequest{Operations: c.held}
 	}
-	claims := len(c.held) == 0
-	for i := 0; claims && i < c.batch; i++ {
-		c.serial++
-		name := &apiv1.LeaseName{Name: fmt.Sprintf("%s-%d", c.tag, c.serial)}
-		req.Operations = append(req.Operations, &apiv1.Operation{Op: &apiv1.Operation_Claim{Claim: &apiv1.ClaimRequest{Name: name, Holder: "flood", TtlMs: uint32(time.Minute.Milliseconds())}}})
-	}
-	c.held = nil // whatever the answer: what nobody releases ends by itself
+	releases := c.held != nil
+	c.held = nil // whatever the answer: who claims what is their own has it again
 	res, err := c.c.Leases().Batch(ctx, connect.NewRequest(req))
 	if err != nil {
 		return 0, client.AsError(err)
@@ -49,8 +50,8 @@ func (c *claimer) ask(ctx context.Context, _ int) (done int, err error) {
 			continue
 		}
 		done++
-		if claims {
-			c.held = append(c.held, one.GetClaim().GetLease())
+		if l := one.GetClaim().GetLease(); !releases {
+			c.held = append(c.held, &apiv1.Operation{Op: &apiv1.Operation_Release{Release: &apiv1.ReleaseRequest{Name: l.GetName(), Token: l.GetToken()}}})
 		}
 	}
 	return done, err
