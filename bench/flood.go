@@ -183,7 +183,8 @@ func (f *flood) client(ctx context.Context, member, n int, due <-chan struct{}) 
 	}
 }
 
-// once makes a request, over a new connection if there is none.
+// once makes a request, over a new connection if there is none. Some protocols can refuse
+// work only by not letting anybody in.
 func (f *flood) once(ctx context.Context, member, n, i int, c *floodClient) (done int, err error) {
 	patience := floodPatience
 	if f.action.Rude {
@@ -194,7 +195,7 @@ func (f *flood) once(ctx context.Context, member, n, i int, c *floodClient) (don
 	if *c == nil {
 		if *c, err = f.open(ctx, f, member, n); err != nil {
 			*c = nil
-			return 0, err
+			return 0, incumbent.Errorf(incumbent.Overloaded, "was not let in: %w", err)
 		}
 	}
 	done, err = (*c).ask(ctx, i)

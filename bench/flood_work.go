@@ -132,7 +132,7 @@ func (c *registrar) call(method, path, body string, operations int) (int, error)
 	switch {
 	case err != nil:
 		return 0, err
-	case a.status == http.StatusTooManyRequests:
+	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable && strings.Contains(string(said), "rate limit"):
 		e := incumbent.Errorf(incumbent.Overloaded, "%s: %.80s", path, said)
 		e.RetryAfter = time.Second
 		return 0, e
