@@ -52,7 +52,7 @@ type Row struct {
 	// Look: an operator looks by it what is the matter; a call of its own of this kind
 	// is not refused for the load.
 	Look bool
-	Ways   []string   // in which it is made
+	Ways []string // in which it is made
 }
 
 // Row returns the call's row.
