@@ -10,7 +10,8 @@
 // the target above what it takes on an idle system, a queue stands, and the
 // lane's limit becomes what the lane completes in the time allowed (Little's
 // law). If work is refused although it would not have to wait, the limit
-// grows.
+// grows. A wait that stays when hardly anything is under way is not the lane's
+// own queue, and counts as what an idle system takes.
 //
 // Order is kept by one rule: a lane at its limit first shuts all lanes before
 // it in the order, for an interval, and refuses only if that does not help and
