@@ -170,6 +170,7 @@ func TestG04_ExtensionsAreRepeatedUntilTheDeadline(t *testing.T) {
 		l := s.take(named("x"), 5, s.clock()+s.ttl)
 		go s.run()
 		<-l.Context().Done()
+		synctest.Wait() // whoever answers has noted it
 		if held := time.Since(began); held != s.ttl {
 			t.Errorf("it was held for %v", held)
 		}
