@@ -178,7 +178,8 @@ func playClosed(ctx context.Context, r *run) error {
 			return err
 		}
 	}
-	if err := l.drive(ctx); err != nil || cfg.Beside == nil || !cfg.Beside.Restore {
+	// What servers of others store is theirs: a cluster is made of it only here.
+	if err := l.drive(ctx); err != nil || cfg.Beside == nil || !cfg.Beside.Restore || l.opts.Restore == nil {
 		return err
 	}
 	return l.restoreAndCompare(ctx, l.tag)

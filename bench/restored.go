@@ -9,7 +9,6 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/client"
 )
@@ -23,9 +22,6 @@ const (
 // restoreAndCompare backs the servers up, makes a new cluster of the backup, and
 // compares what both say they store of what fill put there.
 func (r *run) restoreAndCompare(ctx context.Context, tag string) error {
-	if r.opts.Restore == nil {
-		return incumbent.Errorf(incumbent.Invalid, "a restore needs servers that this run starts").WithHint("give --members local:1")
-	}
 	r.setPhase("backing up")
 	from, err := r.follower(ctx)
 	if err != nil {

@@ -39,6 +39,7 @@ type Options struct {
 	// bytes, for what Consul's protocol is compared with.
 	LaunchBare func(ctx context.Context, answer []byte) (Cluster, error)
 	// Restore makes a new cluster of one server of a backup, and returns once it serves.
+	// nil: servers of others are not restored.
 	Restore func(ctx context.Context, file string) (Cluster, error)
 	// Peer is the system that is driven instead: consul or ovsdb, which speaks the
 	// protocol of our door of that name. LaunchPeer starts its servers; without, Targets are its. The

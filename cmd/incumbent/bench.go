@@ -177,8 +177,10 @@ func runBench(c *cobra.Command, env *environment, scenario string) error {
 		opts.Dir = filepath.Join("results", strings.TrimSuffix(filepath.Base(scenario), ".yaml")+"-"+time.Now().Format("20060102-150405"))
 	}
 	dataDir := text(c, "data-dir")
-	opts.Restore = func(ctx context.Context, file string) (bench.Cluster, error) {
-		return launchRestored(ctx, dataDir, file)
+	if len(opts.Targets) == 0 {
+		opts.Restore = func(ctx context.Context, file string) (bench.Cluster, error) {
+			return launchRestored(ctx, dataDir, file)
+		}
 	}
 	opts.Launch = func(ctx context.Context, what bench.Launch) (bench.Cluster, error) {
 		return launchServers(ctx, dataDir, what)
