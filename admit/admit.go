@@ -10,8 +10,7 @@
 // the target above what it takes on an idle system, a queue stands, and the
 // lane's limit becomes what the lane completes in the time allowed (Little's
 // law). If work is refused although it would not have to wait, the limit
-// grows. A wait that stays when hardly anything is under way is not the lane's
-// own queue, and counts as what an idle system takes.
+// grows.
 //
 // Order is kept by one rule: a lane at its limit first shuts all lanes before
 // it in the order, for an interval, and refuses only if that does not help and

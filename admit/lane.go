@@ -16,8 +16,6 @@ type lane struct {
 	admitted uint64
 	idle     int64 // ns that work takes when nothing waits; 0: not known
 	ratio    float64
-	peak     float64 // cost completed in a second, at most: an older one counts for less
-	few      int64   // since when work waits too long though there is little of it; 0: it does not
 	account  account
 
 	// The window since start.
@@ -84,7 +82,7 @@ func (l *lane) roll(now int64, limits *Limits, rank int) {
 		return
 	}
 	if l.finished > 0 {
-		l.adapt(now, lasted, limits, rank)
+		l.adapt(lasted, limits.target(rank))
 	}
 	l.limit = min(max(l.limit, int64(limits.Min)), int64(limits.Max))
 	l.ratio = float64(max(l.came, 1)) / float64(max(l.let, 1))
@@ -94,13 +92,11 @@ func (l *lane) roll(now int64, limits *Limits, rank int) {
 // adapt moves the limit. The quickest of a window stayed at least as long as
 // the queue that stood all along; beyond what an idle system takes, that is
 // waiting.
-func (l *lane) adapt(now, lasted int64, limits *Limits, rank int) {
-	target := limits.target(rank)
+func (l *lane) adapt(lasted, target int64) {
 	if l.idle == 0 || l.quickest < l.idle {
 		l.idle = l.quickest
 	}
 	waited := l.quickest - l.idle
-	l.peak = max(l.peak*peakKept, float64(l.finished)*1e9/float64(lasted))
 	switch {
 	case waited > target:
 		// What completes in the time that is allowed. Unlike a factor, it does
@@ -108,8 +104,6 @@ func (l *lane) adapt(now, lasted int64, limits *Limits, rank int) {
 		// work that comes at random, at a rate the lane can stand.
 		n := float64(l.finished) * float64(target+l.idle) / float64(lasted)
 		l.limit = int64(n + 2*math.Sqrt(n))
-		l.blame(now, fewLeast*int64(limits.Min))
-		return
 	case l.limited:
 		grown := l.limit * (target + l.idle) / l.quickest
 		l.limit = min(grown, 2*l.limit)
@@ -118,30 +112,6 @@ func (l *lane) adapt(now, lasted int64, limits *Limits, rank int) {
 		// it used to, the system has changed. Slowly, since a queue that is
 		// just building looks the same for a moment.
 		l.idle += waited / 16
-	}
-	l.few = 0
-}
-
-// Judgement of a wait that nothing shortens.
-const (
-	peakKept = 63. / 64 // of the peak, from window to window: it halves in four seconds
-	fewLeast = 4        // times the least that a lane may have under way are few
-	fewStay  = 4        // times as long as they should stay, by the peak, is not for their number
-)
-
-// blame notices that work waits too long although hardly any is under way: it waits for
-// something else than other work of the lane (a processor that others keep busy, refusals
-// among them), and that is what an idle system takes now. Otherwise the limit would fall
-// to the least and stay there, for less never shortens such a wait.
-func (l *lane) blame(now, few int64) {
-	switch {
-	case l.inflight > few:
-		l.few = 0
-	case l.few == 0:
-		l.few = now
-	case l.start <= l.few+l.quickest: // some that completed was let in before
-	case float64(l.quickest-l.idle)*l.peak > fewStay*float64(max(l.inflight, 1))*1e9:
-		l.idle, l.few = l.quickest, 0
 	}
 }
 

@@ -172,18 +172,6 @@ var ofRules = []mutant{
 		replace: "",
 	},
 	{
-		name: "a lane takes any wait for its own queue", guarantee: "G41",
-		file: "admit/lane.go", pkg: "./admit", test: "^TestG41_ADelayFromElsewhereDoesNotShutALane$",
-		search:  "\t\tl.blame(now, fewLeast*int64(limits.Min))\n",
-		replace: "",
-	},
-	{
-		name: "a lane takes its own queue for a delay from elsewhere", guarantee: "G41",
-		file: "admit/lane.go", pkg: "./admit", test: "^TestG41_GoodputUnderFiveTimesTheLoad$",
-		search:  "float64(l.quickest-l.idle)*l.peak > fewStay*float64(max(l.inflight, 1))*1e9",
-		replace: "l.peak > 0",
-	},
-	{
 		name: "a lane is not shared fairly", guarantee: "G41",
 		file: "admit/fair.go", pkg: "./admit", test: "^TestG41_WhoSendsLittleIsServed$",
 		search:  "k != 0 && has > 0 && has+cost > shareOfFree*max(free, 0)",
