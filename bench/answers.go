@@ -209,6 +209,8 @@ func (f *fleet) unconfirmed(p pending, ans *answer, now time.Duration) error {
 			f.denied++
 		}
 		pause = max(pause, time.Duration(frame.GetError().GetRetryAfterMs())*time.Millisecond)
+	} else if a.token == p.token {
+		f.unsure++
 	}
 	if !f.roams || a.token != p.token {
 		return nil // the next one is due anyway

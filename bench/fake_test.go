@@ -39,7 +39,7 @@ type fakeServer struct {
 	forgets   bool // it knows nothing of what is held
 	expires   bool // what nobody extends is freed when it is due, or so much earlier:
 	early     time.Duration
-	// extendError is the kind of error the first extensions get.
+	// extendError is the kind of error the first extensions get, or unconfirmed.
 	extendError string
 	excuses     int  // how many did
 	cutOff      bool // every extension is told that it could not be confirmed
@@ -57,6 +57,9 @@ type fakeServer struct {
 	gate  sync.RWMutex      // locked while it stands still
 	conns map[net.Conn]bool // open streams; nil while it is down
 }
+
+// unconfirmed are extensions of which an answer says that they were not, without an error.
+const unconfirmed = "unconfirmed"
 
 // maxExcuses is how many extensions get extendError.
 const maxExcuses = 20
@@ -292,6 +295,10 @@ func (f *fakeServer) answer(conn net.Conn, req *apiv1.ClientFrame) *apiv1.Server
 		}
 		if f.extendError != "" && f.excuses < maxExcuses {
 			f.excuses++
+			if f.extendError == unconfirmed {
+				a.Answer = &apiv1.ServerFrame_TokensExtended{TokensExtended: &apiv1.TokensExtended{Unavailable: r.ExtendTokens.Tokens}}
+				return a
+			}
 			a.Error = &apiv1.Error{Kind: f.extendError}
 			return a
 		}

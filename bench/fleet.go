@@ -47,6 +47,7 @@ type fleet struct {
 	failure  error
 	moved    int            // streams that were opened again
 	denied   int            // extensions of a held lease that were refused
+	unsure   int            // that were not confirmed: an answer for many tokens does not say whether it is their lane that refused them
 	struckAt time.Duration  // when the fault that is played began; 0: none has
 	holders  map[int]uint64 // agent → the token it had then
 

@@ -302,14 +302,17 @@ func TestOrdealFindsLosses(t *testing.T) {
 // TestExtensionsThatAreRefusedAreCounted apart from those that could not be
 // confirmed, and both are tried again at once.
 func TestExtensionsThatAreRefusedAreCounted(t *testing.T) {
-	for kind, refused := range map[string]bool{"overloaded": true, "unavailable": false} {
+	for kind, want := range map[string]struct{ refused, unconfirmed bool }{
+		"overloaded": {refused: true}, "unavailable": {}, unconfirmed: {unconfirmed: true},
+	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			cluster := newFakeCluster(t, 3)
 			cluster.all[1].extendError, cluster.all[2].extendError = kind, kind
 			s := ordealOf(t, cluster, "[{after: 0s, do: stop, member: follower, for: 10ms}]")
-			if got := s.Facts["extensions_refused"] > 0; got != refused || s.Ops["extend"].Errors == 0 {
-				t.Errorf("%v refused, %d errors", s.Facts["extensions_refused"], s.Ops["extend"].Errors)
+			refused, unsure := s.Facts["extensions_refused"], s.Facts["extensions_unconfirmed"]
+			if refused > 0 != want.refused || unsure > 0 != want.unconfirmed || s.Ops["extend"].Errors == 0 {
+				t.Errorf("%v refused, %v unconfirmed, %d errors", refused, unsure, s.Ops["extend"].Errors)
 			}
 		})
 	}

@@ -42,7 +42,7 @@ func (f *fleet) judge() error {
 		f.check.Violate("%d holders have had no good extension since the fault", waiting)
 	}
 	for name, v := range map[string]int{
-		"kept_their_token": kept, "held_before_the_fault": len(f.holders), "not_recovered": waiting, "extensions_refused": f.denied, "reconnects": f.moved,
+		"kept_their_token": kept, "held_before_the_fault": len(f.holders), "not_recovered": waiting, "extensions_refused": f.denied, "extensions_unconfirmed": f.unsure, "reconnects": f.moved,
 	} {
 		f.fact(name, float64(v))
 	}
