@@ -12,7 +12,7 @@ import (
 )
 
 // maxBackups is how many backups a member sends at once. Each keeps the state of when
-// it began in memory, as far as it has changed since, and takes half of a processor.
+// it began in memory, as far as it has changed since, and takes a quarter of a processor.
 const maxBackups = 2
 
 // Backup implements native.Operator.
