@@ -95,12 +95,15 @@ func (k *poller) poll() {
 	k.a.at = w.anyone()
 	k.a.callWithin(p.want.For+p.want.For/8+pollsAgain, func(at *process, reply func(func())) {
 		p.bound = w.check.acked
-		if p.stale {
+		// As at the door for Consul's clients, a state that nobody has written yet is
+		// asked nothing: what is not there is told under index 1, and nothing may begin
+		// under that.
+		if p.stale = p.stale && at.group.View().Index() > 0; p.stale {
 			p.await(at, reply)
 			return
 		}
 		at.group.Confirm(func(err error) {
-			if err != nil {
+			if err != nil || at.group.View().Index() == 0 {
 				reply(k.next)
 				return
 			}
