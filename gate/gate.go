@@ -18,7 +18,8 @@
 // An address is an IPv4 address, or the /64 of an IPv6 address. No address is
 // refused for what it sends: fifteen thousand agents may come from one. But no
 // address has more than three quarters of the unproven places, and who makes room
-// when there is none is the oldest of the address that has the most.
+// when there is none is the oldest of the address that has the most, never one of an
+// address that has no more than whoever wants in.
 //
 // A proven connection never makes room for another. When all of [Config.Max] are
 // proven, who comes is closed, but for [Config.Reserved] places beyond it, for
@@ -306,18 +307,27 @@ func (g *Gate) room(c *Conn, from netip.Addr, parked int) bool {
 
 // victim is who makes room: the oldest of the address that has the most. Nobody is
 // who has only just come, unless that address has more than the one that wants in;
-// then it is who has been silent for longest.
+// then it is who has been silent for longest. Never is it somebody of an address that
+// has no more than the one that wants in: who dials again and again would have the
+// place of whoever takes long to show who it is.
 func (g *Gate) victim(from netip.Addr) *Conn {
+	own, has := g.sources[from], g.lenOf(from)
 	looks := 0
-	for n := len(g.ranks) - 1; n > 0; n-- {
+	for n := len(g.ranks) - 1; n > has; n-- {
 		for s := g.ranks[n].first; s != nil && looks < mostLooks; s = s.next {
 			looks++
-			if c := s.all.first; g.now-c.since >= youngest || g.lenOf(from)+1 < n {
+			if c := s.all.first; g.now-c.since >= youngest || has+1 < n {
 				return c
 			}
 		}
 	}
-	return g.silent.first
+	if own != nil && g.now-own.all.first.since >= youngest {
+		return own.all.first
+	}
+	if c := g.silent.first; c != nil && (c.source == own || c.source.all.n > has) {
+		return c
+	}
+	return nil
 }
 
 func (g *Gate) lenUnproven() int { return g.silent.n + g.ready + g.unproven.n }

@@ -310,6 +310,67 @@ func TestG47_SilentNeighboursMakeRoom(t *testing.T) {
 	})
 }
 
+// Who takes long to show who it is keeps its place, however many come again and again
+// from one address meanwhile: those make room for one another.
+func TestG47_ACrowdDoesNotTakeTheNewcomersPlace(t *testing.T) {
+	play(t, func(t *testing.T) {
+		const most, crowd, alone = 10, "192.0.2.66", "192.0.2.1"
+		r := newRig(t, Config{Max: most})
+		for range most {
+			r.speak(crowd)
+		}
+		// Nothing has been said yet, and nobody of the crowd is silent or has been there
+		// for long.
+		slow := r.dial(alone)
+		for range most {
+			r.speak(crowd)
+		}
+		if !open(slow) {
+			t.Fatal("the newcomer made room before its first byte")
+		}
+		r.say(slow, "x")
+		var shown *Conn
+		for range 5 {
+			wait(youngest)
+			for range 2 * most {
+				r.speak(crowd)
+			}
+			for c := r.next(); c != nil; c = r.next() {
+				if strings.HasPrefix(c.RemoteAddr().String(), alone+":") {
+					shown = c
+				}
+			}
+			if !open(slow) {
+				t.Fatal("the newcomer made room in its handshake")
+			}
+		}
+		if shown == nil || !Prove(shown, false) {
+			t.Error("the newcomer has no place")
+		}
+		if got := r.gate.Stats(); got.Proven != 1 || got.Unproven+got.Waiting != most-1 || got.Closed[MadeRoom] < 5*(most-1) {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// Who makes room for an address has more than it, or is its own: equals take nothing
+// from one another.
+func TestEqualAddressesKeepTheirPlaces(t *testing.T) {
+	play(t, func(t *testing.T) {
+		r := newRig(t, Config{Max: 4, FirstByte: time.Hour})
+		first := []net.Conn{r.dial("192.0.2.1"), r.dial("192.0.2.1")}
+		wait(youngest)
+		second := []net.Conn{r.dial("192.0.2.2"), r.dial("192.0.2.2")}
+		wait(youngest)
+		for range 3 {
+			r.dial("192.0.2.2")
+		}
+		if !open(first[0]) || !open(first[1]) || open(second[0]) || open(second[1]) {
+			t.Error("a third of one address took a place of another that has two")
+		}
+	})
+}
+
 // The books hold nothing of those who have gone.
 func TestNothingStaysOfWhoHasGone(t *testing.T) {
 	play(t, func(t *testing.T) {

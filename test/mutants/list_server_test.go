@@ -34,6 +34,18 @@ var ofServers = []mutant{
 		replace: "",
 	},
 	{
+		name: "who comes again and again has the place of whoever takes long to show who it is", guarantee: "G47",
+		file: "gate/gate.go", pkg: "./gate", test: "^TestG47_ACrowdDoesNotTakeTheNewcomersPlace$",
+		search:  "c != nil && (c.source == own || c.source.all.n > has)",
+		replace: "c != nil",
+	},
+	{
+		name: "an address takes places of those that have no more", guarantee: "G47",
+		file: "gate/gate.go", pkg: "./gate", test: "^TestEqualAddressesKeepTheirPlaces$",
+		search:  "n > has; n--",
+		replace: "n > 0; n--",
+	},
+	{
 		name: "the log that waits to be written has no bound", guarantee: "G31",
 		file: "server/log.go", pkg: "./server", test: "^TestALogThatCannotBeWrittenHoldsNobodyUp$",
 		search:  "l.closed || len(l.waiting)+len(line) > maxLogBytes",
