@@ -15,6 +15,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/incumbent-dev/incumbent/linequeue"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -230,12 +232,12 @@ func TestAFailedWriteIsSaid(t *testing.T) {
 		l.Write(Record{Action: "a"})
 		l.Write(Record{Action: "b"})
 		synctest.Wait()
-		time.Sleep(3 * syncEvery)
+		time.Sleep(3 * linequeue.Every)
 		if got := l.Lost(); got != 2 {
 			t.Errorf("%d lost, want 2", got)
 		}
 		sink.fail(false)
-		time.Sleep(2 * syncEvery)
+		time.Sleep(2 * linequeue.Every)
 		synctest.Wait()
 		l.Write(Record{Action: "c"})
 		l.Close(time.Minute)

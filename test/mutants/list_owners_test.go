@@ -53,9 +53,9 @@ var ofOwners = []mutant{
 	},
 	{
 		name: "nobody is told that records were lost", guarantee: "G39",
-		file: "audit/log.go", pkg: "./audit", test: "^TestWhatIsLostIsSaid$",
-		search:  "\tif t.lost > 0 {\n",
-		replace: "\tif t.lost > 0 && l.broken {\n",
+		file: "linequeue/queue.go", pkg: "./audit", test: "^TestWhatIsLostIsSaid$",
+		search:  "\tif got.lost > 0 {\n",
+		replace: "\tif got.lost > 0 && len(got.lines) == 0 {\n",
 	},
 	{
 		name: "what is denied pushes out all other events", guarantee: "G39",

@@ -47,9 +47,9 @@ var ofServers = []mutant{
 	},
 	{
 		name: "the log that waits to be written has no bound", guarantee: "G31",
-		file: "server/log.go", pkg: "./server", test: "^TestALogThatCannotBeWrittenHoldsNobodyUp$",
-		search:  "l.closed || len(l.waiting)+len(line) > maxLogBytes",
-		replace: "l.closed || len(l.waiting) > 1<<40",
+		file: "linequeue/queue.go", pkg: "./server", test: "^TestALogThatCannotBeWrittenHoldsNobodyUp$",
+		search:  "q.closed || q.size+size > q.cfg.Max",
+		replace: "q.closed || q.size > 1<<40",
 	},
 	{
 		name: "a connection counts as a member that is there", guarantee: "G35",
