@@ -6,6 +6,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/audit"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/table"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
@@ -111,6 +112,7 @@ func convertRequest(c *conn, r *request) {
 		r.refuse(ovs.Errorf(ovs.NotAllowed, "the database %s is not changed by clients", name))
 		return
 	}
+	rules := rulesIn(c.door.view())
 	if !c.visible(r, name) {
 		return
 	}
@@ -136,11 +138,17 @@ func convertRequest(c *conn, r *request) {
 	cmd := &table.Convert{Namespace: d.namespace, Database: name, Schema: text}
 	d.engine.Execute(engine.Call{Meta: core.Meta{Origin: c.who.origin(), Judged: r.judged}}, cmd, func(res core.Result) {
 		f := d.feeds.of(name)
-		f.do(func() { f.when(res.Index, func() { c.do(func() { c.converted(r, name, res) }) }) })
+		f.do(func() { f.when(res.Index, func() { c.do(func() { c.converted(r, name, rules, res) }) }) })
 	})
 }
 
-func (c *conn) converted(r *request, name string, res core.Result) {
+// converted answers what has come of a conversion that was judged by rules. What they do
+// not bind any more was not executed, and is judged by those of now.
+func (c *conn) converted(r *request, name string, rules *auth.Rules, res core.Result) {
+	if res.Err != nil && res.Err.Kind == incumbent.Unavailable && rulesIn(c.door.view()) != rules {
+		convertRequest(c, r)
+		return
+	}
 	if res.Err != nil {
 		r.refuse(faultOf(res.Err))
 		return

@@ -3,6 +3,7 @@ package ovsdb
 import (
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/incumbent-dev/incumbent/audit"
@@ -287,31 +288,112 @@ func TestDeniedLocksAreRecordedByTheirNames(t *testing.T) {
 	}
 }
 
-// A conversion is bound by the policies that it was judged by, also where they change
-// between that and its way into the log.
-func TestG12_AConversionIsBoundByThePoliciesItWasJudgedBy(t *testing.T) {
+// A stealer waits for who holds the lock, and then has it handed over. What a policy
+// forbids between these two is not done.
+func TestG12_AHandOverUnderWayIsBoundByANewPolicy(t *testing.T) {
 	g := startGuarded(t)
-	g.let(tableRule(auth.AllVerbs))
-	c := g.as(agentOf("a"))
-	// The policies change behind the first look at them.
-	looked := make(chan struct{})
-	x := g.door.conns.All()[0]
-	x.do(func() {
-		view, once := g.door.view, sync.Once{}
-		g.door.view = func() *core.View {
-			v := view()
-			once.Do(func() { g.let(tableRule(auth.See)) })
-			return v
+	victim := g.as(operatorO())
+	want(t, "another's lock", victim.call("lock", `["l"]`), `{"locked":true}`)
+	held := *g.group.View().Lease(g.door.lockName("l"))
+	for name, left := range map[string]auth.Verbs{"may not steal": auth.Write, "may not have it": auth.ReleaseOthers} {
+		g.let(lockRule(auth.Write | auth.ReleaseOthers))
+		thief := g.as(agentOf("a"))
+		var x *conn
+		for _, c := range g.door.conns.All() {
+			if c.who.principal.Name == "a" {
+				x = c
+			}
 		}
-		close(looked)
-	})
-	<-looked
-	schema := strings.Replace(testSchema, `"n":{"type":"integer"}`, `"n":{"type":"integer"},"o":{"type":"string"}`, 1)
-	if got := c.call("convert", `["T",`+schema+`]`); !strings.Contains(got, "a policy has changed") {
-		t.Errorf("convert: %s", got)
+		// propose waits for what the thief's connection asks of the log, and lets nothing
+		// pass.
+		propose := func(step func()) {
+			t.Helper()
+			before := g.group.Proposed()
+			g.group.Hold()
+			step()
+			victim.until(name+": it is asked for", func() bool { return g.group.Proposed() > before })
+		}
+		want(t, "a session", thief.call("lock", `["mine"]`), `{"locked":true}`)
+		propose(func() { thief.write(ask("7", "steal", `["l"]`)) })
+		queued := make(chan struct{})
+		x.do(func() { <-queued })
+		g.group.Release()
+		victim.until(name+": it stands in the queue", func() bool { return g.group.View().Lease(held.Name).Waiting > 0 })
+		propose(func() { close(queued) })
+		g.let(lockRule(left))
+		g.group.Release()
+		if left&auth.Write == 0 {
+			thief.refusedOrGone("steal") // its own locks may be looked at first
+		} else {
+			refused(t, name, thief.answer())
+		}
+		thief.conn.Close()
+		victim.until("the thief's session has ended", func() bool { return g.door.view().SessionCount() == 1 })
+		if l := g.group.View().Lease(held.Name); l.Token != held.Token || l.LastToken != held.Token || l.Session != held.Session {
+			t.Errorf("%s: held by %q under %v, before by %q under %v", name, l.Holder, l.LastToken, held.Holder, held.Token)
+		}
 	}
-	if got := c.call("get_schema", `["T"]`); strings.Contains(got, `"o"`) {
-		t.Error("it was converted")
+	want(t, "who has it still", victim.call("echo", `[]`), `[]`)
+}
+
+// A conversion that meets other policies than it was judged by is judged anew: who may
+// not is told so, and who may has it done.
+func TestG12_AConversionIsJudgedAnew(t *testing.T) {
+	schema := strings.Replace(testSchema, `"n":{"type":"integer"}`, `"n":{"type":"integer"},"o":{"type":"string"}`, 1)
+	for name, tt := range map[string]struct {
+		left auth.Verbs
+		may  bool
+	}{"may not any more": {auth.See, false}, "may still": {auth.See | auth.Administer, true}} {
+		t.Run(name, func(t *testing.T) {
+			g := startGuarded(t)
+			g.let(tableRule(auth.AllVerbs))
+			c := g.as(agentOf("a"))
+			before := g.group.Proposed()
+			g.group.Hold()
+			c.write(ask("7", "convert", `["T",`+schema+`]`))
+			c.until("it is under way", func() bool { return g.group.Proposed() > before })
+			g.let(tableRule(tt.left))
+			g.group.Release()
+			got := c.answer()
+			if tt.may {
+				want(t, "convert", got, `{}`)
+			} else {
+				refused(t, "convert", got)
+			}
+			if got := g.as(operatorO()).call("get_schema", `["T"]`); strings.Contains(got, `"o"`) != tt.may {
+				t.Errorf("the schema: %s", got)
+			}
+		})
+	}
+}
+
+// A conversion is bound by the policies that it was judged by, whenever they change
+// between a look at them and its way into the log.
+func TestG12_AConversionNamesThePoliciesItWasJudgedBy(t *testing.T) {
+	const looks = 3 // before it is asked for
+	schema := strings.Replace(testSchema, `"n":{"type":"integer"}`, `"n":{"type":"integer"},"o":{"type":"string"}`, 1)
+	for n := range looks {
+		g := startGuarded(t)
+		g.let(tableRule(auth.AllVerbs))
+		c := g.as(agentOf("a"))
+		set := make(chan struct{})
+		x := g.door.conns.All()[0]
+		x.do(func() {
+			view, looked := g.door.view, atomic.Int64{}
+			g.door.view = func() *core.View {
+				v := view()
+				if looked.Add(1) == int64(n)+1 {
+					g.let(tableRule(auth.See))
+				}
+				return v
+			}
+			close(set)
+		})
+		<-set
+		refused(t, "convert", c.call("convert", `["T",`+schema+`]`))
+		if got := c.call("get_schema", `["T"]`); strings.Contains(got, `"o"`) {
+			t.Errorf("it was converted, where the policies changed behind look %d", n)
+		}
 	}
 }
 

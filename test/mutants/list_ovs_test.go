@@ -117,8 +117,20 @@ var ofOVSDB = []mutant{
 		replace: "\tif l.stealer {\n",
 	},
 	{
+		name: "a hand-over does not say by which policies it was allowed", guarantee: "G12",
+		file: "door/ovsdb/lock.go", pkg: "./door/ovsdb", test: "^TestG12_AHandOverUnderWayIsBoundByANewPolicy$",
+		search:  "Transfer(lease.Call{Origin: origin, Judged: judged}, cmd",
+		replace: "Transfer(lease.Call{Origin: origin, Judged: judged &^ judged}, cmd",
+	},
+	{
+		name: "a conversion that meets other policies is not judged anew", guarantee: "G12",
+		file: "door/ovsdb/define.go", pkg: "./door/ovsdb", test: "^TestG12_AConversionIsJudgedAnew$",
+		search:  "rulesIn(c.door.view()) != rules {",
+		replace: "rulesIn(c.door.view()) != rules && c == nil {",
+	},
+	{
 		name: "a conversion names later policies than it was judged by", guarantee: "G12",
-		file: "door/ovsdb/define.go", pkg: "./door/ovsdb", test: "^TestG12_AConversionIsBoundByThePoliciesItWasJudgedBy$",
+		file: "door/ovsdb/define.go", pkg: "./door/ovsdb", test: "^TestG12_AConversionNamesThePoliciesItWasJudgedBy$",
 		search:  "\td := c.door\n\tcmd := &table.Convert",
 		replace: "\t_, r.judged = c.who.rights()\n\td := c.door\n\tcmd := &table.Convert",
 	},
