@@ -34,9 +34,29 @@ func (s *Server) listenForControl(undo *undoing) error {
 		return incumbent.Errorf(incumbent.Unavailable, "setting ovsdb-ctl: %w", err)
 	}
 	undo.later(func() { ln.Close() })
-	s.control = &ovsdbControl{listener: ln, server: control.New(s.controlCommands())}
+	s.control = &ovsdbControl{listener: ln, server: s.newControl(controlRights)}
 	return nil
 }
+
+// newControl serves the commands to somebody with these rights. Each has its row among
+// the calls.
+func (s *Server) newControl(rights func() *auth.Rights) *control.Server {
+	commands := s.controlCommands()
+	rows := map[string]calls.Call{control.List: calls.Must(controlWay + control.List)}
+	for _, c := range commands {
+		rows[c.Name] = calls.Must(controlWay + c.Name)
+	}
+	return control.New(commands, func(name string) error {
+		err := rows[name].Allowed(rights())
+		if err != nil {
+			s.trail.note(audit.Record{Door: ovsdbListener, Principal: controller.String(), Action: name, Outcome: audit.Denied, Reason: audit.Permission})
+		}
+		return err
+	})
+}
+
+// controlWay is in front of the names of commands in the table of calls.
+const controlWay = "ovsdb.control "
 
 func (s *Server) startControl() {
 	if s.control == nil {
@@ -63,7 +83,7 @@ type show func(args []string) (string, error)
 // act is one that does, and of which the audit log says so.
 type act func(ctx context.Context, args []string) error
 
-// controlCommands are what scripts may ask for. Each has its row among the calls.
+// controlCommands are what scripts may ask for.
 func (s *Server) controlCommands() []control.Command {
 	out := []control.Command{
 		s.shows("version", "", 0, 0, s.controlVersion),
@@ -90,22 +110,12 @@ func (s *Server) controlCommands() []control.Command {
 }
 
 func (s *Server) shows(name, usage string, least, most int, do show) control.Command {
-	call := calls.Must("ovsdb.control " + name)
-	return control.Command{Name: name, Usage: usage, Min: least, Max: most, Run: func(_ context.Context, args []string) (string, error) {
-		if err := call.Allowed(s.controlRights()); err != nil {
-			return "", err
-		}
-		return do(args)
-	}}
+	return control.Command{Name: name, Usage: usage, Min: least, Max: most, Run: func(_ context.Context, args []string) (string, error) { return do(args) }}
 }
 
 func (s *Server) acts(name, usage string, least, most int, do act) control.Command {
-	call := calls.Must("ovsdb.control " + name)
 	return control.Command{Name: name, Usage: usage, Min: least, Max: most, Run: func(ctx context.Context, args []string) (string, error) {
-		err := call.Allowed(s.controlRights())
-		if err == nil {
-			err = do(ctx, args)
-		}
+		err := do(ctx, args)
 		r := audit.Record{Door: ovsdbListener, Principal: controller.String(), Action: name, Subject: strings.Join(args, " ")}
 		if err != nil {
 			r.Outcome, r.Detail = audit.Failed, err.Error()
@@ -116,7 +126,7 @@ func (s *Server) acts(name, usage string, least, most int, do act) control.Comma
 }
 
 // controlRights are those of an operator, whatever the policies say.
-func (s *Server) controlRights() *auth.Rights {
+func controlRights() *auth.Rights {
 	var none *auth.Rules
 	return none.Of(controller)
 }

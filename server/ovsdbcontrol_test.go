@@ -8,10 +8,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
+	"github.com/incumbent-dev/incumbent/door/ovsdb/control"
 )
 
 const smallSchema = `{"name":"Small","version":"1.0.0","tables":{"T":{"columns":{"a":{"type":"string"}},"isRoot":true}}}`
@@ -120,6 +123,54 @@ func TestG12_EveryControlCommandHasARow(t *testing.T) {
 		if !served[w] {
 			t.Errorf("nobody serves %s", w)
 		}
+	}
+}
+
+// Every command is given with the right that its row takes, and with all that policies
+// can give but that: then it is denied, and nothing is done.
+func TestG12_EveryControlCommandIsPlayedWithAndWithoutItsRight(t *testing.T) {
+	s, path := commanded(t, &slog.LevelVar{})
+	agent := auth.Principal{Kind: auth.Agent, Name: "a"}
+	var all []auth.Rule
+	for _, kind := range []auth.State{auth.Leases, auth.Sessions, auth.Keys, auth.Cluster, auth.Nodes, auth.Services, auth.Tables} {
+		r := auth.Rule{State: kind, Verbs: auth.AllVerbs}
+		if kind != auth.Cluster && kind != auth.Sessions {
+			r.Namespace = "*"
+		}
+		all = append(all, r)
+	}
+	rules := auth.Compile([]*auth.Policy{{Name: "p", For: []string{"agent:*"}, Rules: all}}, 1)
+	without := filepath.Join(t.TempDir(), "ctl")
+	ln, err := control.Listen(without)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := s.newControl(func() *auth.Rights { return rules.Of(agent) })
+	var running sync.WaitGroup
+	running.Go(func() { _ = served.Serve(ln) }) // until it is closed
+	defer func() { ln.Close(); served.Close(); running.Wait() }()
+	args := map[string][]string{
+		"cluster/status": {"Small"}, "cluster/cid": {"Small"}, "cluster/sid": {"Small"}, "cluster/kick": {"Small", "nobody"}, "coverage/read-counter": {"none"},
+		"ovsdb-server/add-remote": {"ptcp:1"}, "ovsdb-server/remove-remote": {"ptcp:1"}, "vlog/set": {"dbg"},
+	}
+	for _, way := range calls.OvsdbControl.Row().Ways {
+		name := strings.TrimPrefix(way, controlWay)
+		level := s.cfg.Level.Level()
+		if text, failed := command(t, without, name, args[name]...); !failed || !strings.HasPrefix(text, "denied: ") {
+			t.Errorf("%s without its right: %s", name, text)
+		}
+		if s.cfg.Level.Level() != level {
+			t.Errorf("%s was done without its right", name)
+		}
+		if name == "exit" {
+			continue // see TestControlEndsTheMember; that it goes on, the next one shows
+		}
+		if text, failed := command(t, path, name, args[name]...); failed && strings.HasPrefix(text, "denied: ") {
+			t.Errorf("%s with its right: %s", name, text)
+		}
+	}
+	if text, failed := command(t, path, "version"); failed {
+		t.Errorf("the member has ended: %s", text)
 	}
 }
 

@@ -45,6 +45,7 @@ type Command struct {
 // Server serves the commands.
 type Server struct {
 	commands []Command // by name
+	allowed  func(name string) error
 	ctx      context.Context
 	stop     context.CancelFunc
 
@@ -55,11 +56,15 @@ type Server struct {
 	running sync.WaitGroup // connections
 }
 
-// New returns a server of some commands, and of list-commands.
-func New(commands []Command) *Server {
-	s := &Server{open: map[net.Conn]struct{}{}}
+// List is the command that lists all others.
+const List = "list-commands"
+
+// New returns a server of some commands, and of [List]. Each is done only if allowed,
+// which is asked by its name, returns nil; else its error is the answer.
+func New(commands []Command, allowed func(name string) error) *Server {
+	s := &Server{open: map[net.Conn]struct{}{}, allowed: allowed}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.commands = append(slices.Clone(commands), Command{Name: "list-commands", Run: s.list})
+	s.commands = append(slices.Clone(commands), Command{Name: List, Run: s.list})
 	slices.SortFunc(s.commands, func(a, b Command) int { return strings.Compare(a.Name, b.Name) })
 	return s
 }
@@ -164,6 +169,9 @@ func (s *Server) run(name string, args []string) (text string, after func(), err
 	i, found := slices.BinarySearchFunc(s.commands, name, func(c Command, name string) int { return strings.Compare(c.Name, name) })
 	if !found {
 		return "", nil, incumbent.Errorf(incumbent.NotFound, "no command is called %q: see list-commands", name)
+	}
+	if err := s.allowed(name); err != nil {
+		return "", nil, err
 	}
 	c := &s.commands[i]
 	if len(args) < c.Min || len(args) > c.Max {

@@ -21,7 +21,7 @@ func serving(t *testing.T, commands ...Command) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := New(commands)
+	s := New(commands, anybody)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ln) }()
 	t.Cleanup(func() {
@@ -43,6 +43,8 @@ func dial(t *testing.T, path string) net.Conn {
 	t.Cleanup(func() { c.Close() })
 	return c
 }
+
+func anybody(string) error { return nil }
 
 var echo = Command{Name: "echo", Usage: "TEXT [TEXT]", Min: 1, Max: 2, Run: func(_ context.Context, args []string) (string, error) {
 	if args[0] == "bad" {
@@ -118,7 +120,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 		close(began)
 		<-ctx.Done()
 		return "", ctx.Err()
-	}}})
+	}}}, anybody)
 	ours, theirs := net.Pipe()
 	if !s.add(ours) {
 		t.Fatal("it was not taken")
@@ -132,7 +134,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 }
 
 func TestConnectionsAreLimited(t *testing.T) {
-	s := New(nil)
+	s := New(nil, anybody)
 	defer s.Close()
 	for i := range maxConnections + 1 {
 		ours, theirs := net.Pipe()
