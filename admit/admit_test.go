@@ -32,6 +32,7 @@ type model struct {
 	now     int64
 	service float64 // ns each, on average
 	free    int64   // when the server has done all that waits
+	behind  int64   // ns for which others' work stands before everything that comes
 	running finishes
 
 	came, refused, useful [NumLanes]int
@@ -91,7 +92,7 @@ func (m *model) arrive(l Lane) {
 		}
 		return
 	}
-	m.free = max(m.free, m.now) + int64(m.rng.ExpFloat64()*m.service)
+	m.free = max(m.free, m.now+m.behind) + int64(m.rng.ExpFloat64()*m.service)
 	heap.Push(&m.running, finish{m.free, ticket})
 }
 
@@ -196,6 +197,31 @@ func TestG40_LanesAreRefusedInOrder(t *testing.T) {
 	}
 	if g := m.goodput() / 10; g < capacity*95/100 {
 		t.Errorf("a flood of extensions: goodput %d/s", g)
+	}
+}
+
+// A lane that gets no more than it has carried is not refused because others take the
+// processor from it: to refuse extensions would help nobody.
+func TestG40_WhoIsNotToBlameIsNotRefused(t *testing.T) {
+	m := newModel(t, 2000)
+	normal := map[Lane]float64{Claims: 200, Extensions: 300}
+	m.run(10*time.Second, normal)
+	m.behind = 500 * ms
+	m.run(20*time.Second, normal)
+	if m.refused[Extensions] != 0 {
+		t.Errorf("%d extensions are refused", m.refused[Extensions])
+	}
+	// With them five times as much: then it is.
+	m.run(3*time.Second, map[Lane]float64{Claims: 200, Extensions: 3000})
+	m.run(10*time.Second, map[Lane]float64{Claims: 200, Extensions: 3000})
+	if m.refused[Extensions] < m.came[Extensions]/4 {
+		t.Errorf("%d of %d extensions are refused in a flood of them", m.refused[Extensions], m.came[Extensions])
+	}
+	m.behind = 0
+	m.run(2*time.Second, normal)
+	m.run(5*time.Second, normal)
+	if m.refused[Extensions] != 0 || m.refused[Claims] != 0 {
+		t.Errorf("afterwards %d extensions and %d claims are refused", m.refused[Extensions], m.refused[Claims])
 	}
 }
 

@@ -14,7 +14,8 @@ type lane struct {
 	limit    int64      // of cost under way
 	inflight int64
 	admitted uint64
-	idle     int64 // ns that work takes when nothing waits; 0: not known
+	idle     int64   // ns that work takes when nothing waits; 0: not known
+	best     float64 // cost completed in a ns, in the best of the windows so far, the older the less
 	ratio    float64
 	account  account
 
@@ -26,6 +27,12 @@ type lane struct {
 	quickest int64 // shortest stay of what completed
 	limited  bool  // the limit was met
 }
+
+// How a lane remembers what it can do.
+const (
+	bestFades = 1 - 1.0/1024 // in a window: by half in some 70 s
+	waitsOut  = 4            // targets, for which a lane may wait where it is not to blame
+)
 
 func (l *lane) init(limit int) { l.limit = int64(limit) }
 
@@ -82,7 +89,7 @@ func (l *lane) roll(now int64, limits *Limits, rank int) {
 		return
 	}
 	if l.finished > 0 {
-		l.adapt(lasted, limits.target(rank))
+		l.adapt(lasted, limits.target(rank), rank == rankOf[Extensions])
 	}
 	l.limit = min(max(l.limit, int64(limits.Min)), int64(limits.Max))
 	l.ratio = float64(max(l.came, 1)) / float64(max(l.let, 1))
@@ -92,12 +99,21 @@ func (l *lane) roll(now int64, limits *Limits, rank int) {
 // adapt moves the limit. The quickest of a window stayed at least as long as
 // the queue that stood all along; beyond what an idle system takes, that is
 // waiting.
-func (l *lane) adapt(lasted, target int64) {
+func (l *lane) adapt(lasted, target int64, patient bool) {
 	if l.idle == 0 || l.quickest < l.idle {
 		l.idle = l.quickest
 	}
+	l.best = max(l.best*bestFades, float64(l.finished)/float64(lasted))
 	waited := l.quickest - l.idle
-	switch {
+	switch carried := l.best * float64(lasted); {
+	case patient && waited > target && float64(l.came) <= carried+2*math.Sqrt(carried):
+		// No more came than the lane has carried before: what makes it wait is not its
+		// own work but what takes the processor from it, and to refuse would help nobody.
+		// It may take what waits meanwhile. Not so where a lane's work is long: were it
+		// the disk that has become slow, what waits would be longer than anybody does.
+		if l.limited {
+			l.limit = max(l.limit, min(2*l.limit, int64(l.best*float64(l.idle+waitsOut*target))))
+		}
 	case waited > target:
 		// What completes in the time that is allowed. Unlike a factor, it does
 		// not depend on how long the present queue is. The root leaves room for

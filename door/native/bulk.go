@@ -4,8 +4,11 @@ import (
 	"context"
 	"slices"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/lease"
 )
@@ -34,18 +37,28 @@ type step struct {
 	err       error
 }
 
-func (d *Door) batch(ctx context.Context, ops []*pb.Operation) (*pb.BatchResponse, error) {
-	if len(ops) > MaxOperations {
-		return nil, d.callError(invalid("operations", "are %d, limit is %d", len(ops), MaxOperations))
+func (d *Door) batch(ctx context.Context, in *pb.BatchRequest) (*pb.BatchResponse, error) {
+	n, lane := outlineOfBatch(in)
+	if n > MaxOperations {
+		return nil, d.callError(invalid("operations", "are %d, limit is %d", n, MaxOperations))
 	}
 	who := callerOf(ctx)
 	ctx, cancel := d.deadline(ctx)
 	defer cancel()
-	done, err := d.admitSteps(ctx, who, ops)
+	if lane == admit.Extensions { // critical leases are looked for
+		if err := decode(in); err != nil {
+			return nil, err
+		}
+	}
+	done, err := d.admitSteps(ctx, who, lane, n, in)
 	if err != nil {
 		return nil, d.callError(err)
 	}
 	defer done()
+	if err := decode(in); err != nil {
+		return nil, err
+	}
+	ops := in.Operations
 	steps := d.checkSteps(who, ops)
 	b := &bulk{d: d, who: who, ctx: ctx, order: new(lease.Sequence), results: make([]*pb.OperationResult, len(ops)), got: make(chan func(), len(ops))}
 	for i := range steps {
@@ -62,18 +75,32 @@ func (d *Door) batch(ctx context.Context, ops []*pb.Operation) (*pb.BatchRespons
 	return &pb.BatchResponse{Results: b.results}, nil
 }
 
-// admitSteps admits the call by the lane of that operation which is refused
-// first.
-func (d *Door) admitSteps(ctx context.Context, who *caller, ops []*pb.Operation) (done func(), err error) {
-	lowest := admit.Extensions
-	for _, in := range ops {
-		lowest = min(lowest, callOf(in).Lane())
+// outlineOfBatch says how many operations there are, and the lane of that which is
+// refused first.
+func outlineOfBatch(in *pb.BatchRequest) (n int, lowest admit.Lane) {
+	lowest = admit.Extensions
+	count := func(c calls.Call) { lowest = min(lowest, c.Lane()) }
+	for _, op := range in.Operations {
+		count(callOf(op))
 	}
+	n = len(in.Operations)
+	outline(in, callsOfOperations, func(field protowire.Number, c calls.Call) {
+		if field == 1 {
+			n++
+			count(c)
+		}
+	})
+	return n, lowest
+}
+
+// admitSteps admits a call of so many operations by the lane of that which is refused
+// first. It is decoded if all are extensions.
+func (d *Door) admitSteps(ctx context.Context, who *caller, lowest admit.Lane, n int, in *pb.BatchRequest) (done func(), err error) {
 	if lowest != admit.Extensions {
-		return d.admit(ctx, lowest, len(ops))
+		return d.admit(ctx, lowest, n)
 	}
-	return d.admitExtensions(ctx, len(ops), func() bool {
-		return slices.ContainsFunc(ops, func(in *pb.Operation) bool { return d.keepsCritical(who, []*pb.Extension{in.GetExtend()}) })
+	return d.admitExtensions(ctx, n, func() bool {
+		return slices.ContainsFunc(in.Operations, func(in *pb.Operation) bool { return d.keepsCritical(who, []*pb.Extension{in.GetExtend()}) })
 	})
 }
 

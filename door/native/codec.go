@@ -85,8 +85,11 @@ func (protoCodec) MarshalAppend(b []byte, message any) ([]byte, error) {
 	return nil, fmt.Errorf("%T is not a protobuf message", message)
 }
 
-// Unmarshal reads a message.
+// Unmarshal reads a message, or leaves it to be decoded.
 func (protoCodec) Unmarshal(b []byte, message any) error {
+	if undecoded(b, message) {
+		return nil
+	}
 	m, ok := message.(proto.Message)
 	if !ok {
 		return fmt.Errorf("%T is not a protobuf message", message)

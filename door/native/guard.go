@@ -78,10 +78,16 @@ func (d *Door) leave(p place) {
 }
 
 // admit is enter for a call; done is to be called. It is refused if its
-// deadline has passed.
+// deadline has passed. A refusal for the load is held back.
 func (d *Door) admit(ctx context.Context, l admit.Lane, cost int) (done func(), err error) {
-	w := callerOf(ctx).work("")
-	return d.admitted(ctx, func() (place, error) { return d.enterFor(w, l, cost) })
+	who := callerOf(ctx)
+	done, err = d.admitted(ctx, func() (place, error) { return d.enterFor(who.work(""), l, cost) })
+	if err != nil {
+		if e := asError(err); e.Kind == incumbent.Overloaded {
+			err = d.held.wait(ctx, d.life, who.control.size, e)
+		}
+	}
+	return done, err
 }
 
 // admitExtensions is enterExtensions for a call.

@@ -25,10 +25,17 @@ const StreamPath = "/v1/stream"
 type caller struct {
 	principal auth.Principal
 	address   string
-	control   *http.ResponseController    // of a call; nil for a stream
+	control   *callControl                // of a call; nil for a stream
 	rights    atomic.Pointer[auth.Rights] // by the policies of the last look; see Door.rights
 	now       func() time.Time
 	shared    *sharedAnswer // goes out in the place of what the call returns; nil: that does
+}
+
+// callControl is what a call has and a stream has not.
+type callControl struct {
+	*http.ResponseController
+
+	size int64 // of the request, in bytes; negative: not known
 }
 
 // name is what commands record of who sent them.
@@ -141,7 +148,7 @@ func (d *Door) bounded(h http.Handler, l *Limits) http.Handler {
 			refuse(tooLargeBody(l.MaxBodyBytes))
 			return
 		}
-		who.control = http.NewResponseController(w)
+		who.control = &callControl{http.NewResponseController(w), r.ContentLength}
 		_ = who.control.SetReadDeadline(d.now().Add(l.WriteTimeout)) // lifted once the message is there
 		who.writeWithin(l.WriteTimeout)                              // so is this
 		r.Body = &boundedBody{

@@ -60,7 +60,7 @@ func (s leaseService) LeaveQueue(ctx context.Context, r *connect.Request[pb.Leav
 
 // Batch does many in one round trip.
 func (s leaseService) Batch(ctx context.Context, r *connect.Request[pb.BatchRequest]) (*connect.Response[pb.BatchResponse], error) {
-	return unary(s.d.batch(ctx, r.Msg.Operations))
+	return unary(s.d.batch(ctx, r.Msg))
 }
 
 // Extend keeps leases and sessions.

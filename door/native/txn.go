@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
@@ -27,11 +28,15 @@ func (s txnService) Txn(ctx context.Context, r *connect.Request[pb.TxnRequest]) 
 func (d *Door) transact(ctx context.Context, h http.Header, in *pb.TxnRequest) (*pb.TxnResponse, error) {
 	ctx, cancel := d.deadline(ctx)
 	defer cancel()
-	done, err := d.admit(ctx, laneOfTxn(in), len(in.Conditions)+max(len(in.Then), len(in.Else)))
+	lane, cost := outlineOfTxn(in)
+	done, err := d.admit(ctx, lane, cost)
 	if err != nil {
 		return nil, d.callError(err)
 	}
 	defer done()
+	if err := decode(in); err != nil {
+		return nil, err
+	}
 	p, err := d.planOf(callerOf(ctx), in)
 	if err != nil {
 		return nil, d.callError(err)
@@ -46,23 +51,56 @@ func (d *Door) transact(ctx context.Context, h http.Header, in *pb.TxnRequest) (
 	return d.former(callerOf(ctx)).txnAnswer(in, r), nil
 }
 
+// outlineOfTxn is the lane of a transaction, and its cost, before it is decoded or after.
+func outlineOfTxn(in *pb.TxnRequest) (admit.Lane, int) {
+	if len(in.ProtoReflect().GetUnknown()) == 0 {
+		return laneOfTxn(in), len(in.Conditions) + max(len(in.Then), len(in.Else))
+	}
+	var n [fieldElse + 1]int // of what each field has
+	lane := admit.NumLanes
+	outline(in, callsOfSteps, func(field protowire.Number, c calls.Call) {
+		if field > fieldElse {
+			return // its idempotency
+		}
+		n[field]++
+		if field != fieldConditions {
+			lane = laneWithStep(lane, c)
+		}
+	})
+	return laneOfSteps(lane), n[fieldConditions] + max(n[fieldThen], n[fieldElse])
+}
+
+// Fields of a TxnRequest.
+const (
+	fieldConditions = 1
+	fieldThen       = 2
+	fieldElse       = 3
+)
+
 // laneOfTxn is the lane of a transaction: what claims is refused as claims are, what
 // only lets go goes on as releases do.
 func laneOfTxn(in *pb.TxnRequest) admit.Lane {
-	lane := admit.Extensions
+	lane := admit.NumLanes
 	for _, ops := range [][]*pb.TxnOperation{in.Then, in.Else} {
 		for _, op := range ops {
-			switch c := callOfStep(op); c {
-			case calls.Claim:
-				return c.Lane()
-			case calls.DeleteKey, calls.Release:
-				lane = min(lane, c.Lane())
-			default:
-				lane = calls.Txn.Lane()
-			}
+			lane = laneWithStep(lane, callOfStep(op))
 		}
 	}
-	if lane == admit.Extensions {
+	return laneOfSteps(lane)
+}
+
+// laneWithStep is the lane of the operations so far and one more; NumLanes: of none.
+func laneWithStep(lane admit.Lane, c calls.Call) admit.Lane {
+	switch c {
+	case calls.Claim, calls.DeleteKey, calls.Release:
+		return min(lane, c.Lane())
+	}
+	return min(lane, calls.Txn.Lane())
+}
+
+// laneOfSteps is that of a transaction, given that of all its operations.
+func laneOfSteps(lane admit.Lane) admit.Lane {
+	if lane == admit.NumLanes {
 		return calls.Txn.Lane() // it only looks
 	}
 	return lane

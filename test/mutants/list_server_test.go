@@ -4,6 +4,36 @@ package mutants
 // parts do together.
 var ofServers = []mutant{
 	{
+		name: "extensions are refused for what others take from them", guarantee: "G40",
+		file: "admit/lane.go", pkg: "./admit", test: "^TestG40_WhoIsNotToBlameIsNotRefused$",
+		search:  "case patient && waited > target &&",
+		replace: "case !patient && waited > target &&",
+	},
+	{
+		name: "a flood of extensions is nobody's fault", guarantee: "G40",
+		file: "admit/lane.go", pkg: "./admit", test: "^TestG40_WhoIsNotToBlameIsNotRefused$",
+		search:  " && float64(l.came) <= carried+2*math.Sqrt(carried):",
+		replace: ":",
+	},
+	{
+		name: "a refusal is held back beyond its caller's deadline", guarantee: "G42",
+		file: "door/native/heldback.go", pkg: "./door/native", test: "^TestRefusalsAreHeldBack$",
+		search:  "pause = min(pause, time.Until(deadline)/2)",
+		replace: "pause = max(pause, time.Until(deadline)/2)",
+	},
+	{
+		name: "any number of refusals is held back", guarantee: "G39",
+		file: "door/native/heldback.go", pkg: "./door/native", test: "^TestRefusalsAreHeldBack$",
+		search:  "calls > heldBackCalls || bytes > heldBackBytes",
+		replace: "calls > heldBackCalls && bytes > heldBackBytes",
+	},
+	{
+		name: "what is refused is decoded first", guarantee: "G41",
+		file: "door/native/bulk.go", pkg: "./door/native", test: "^TestARefusedBatchIsNotDecoded$",
+		search:  "if lane == admit.Extensions { // critical leases are looked for",
+		replace: "if true {",
+	},
+	{
 		name: "the barrier ignores the sockets of other members", guarantee: "G07",
 		file: "server/barrier.go", pkg: "./server", test: "^TestG07_TheBarrierAsksClientsAndMembers$",
 		search:  "{s.park.Barrier, s.arrivals.Barrier, s.transport.Barrier}",

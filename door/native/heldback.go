@@ -1,0 +1,57 @@
+package native
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// Bounds of what is held back.
+const (
+	heldBackFor   = 250 * time.Millisecond // at most
+	heldBackCalls = 1024                   // at once
+	heldBackBytes = 16 << 20               // of their requests as they came
+)
+
+// heldBack are calls that were refused for the load and are not told so yet.
+//
+// A refusal costs a tenth of a millisecond of processor, most of it for reading the
+// request. Who obeys the hint that comes with it comes back once in a while; who asks
+// again at once, over however few connections, would take the processors from what was
+// let in. So the answer waits for a part of the hint, which is the shorter for it: a
+// caller who waits loses nothing, and one who does not asks four times a second on each
+// connection. More than are bounded here are answered at once.
+type heldBack struct{ calls, bytes atomic.Int64 }
+
+// wait holds the answer to a call back, of whose request so many bytes came (negative:
+// not known), until the call or the door ends. It returns the refusal with what is left
+// of its hint.
+func (h *heldBack) wait(ctx, life context.Context, size int64, refusal *incumbent.Error) *incumbent.Error {
+	pause := min(refusal.RetryAfter, heldBackFor)
+	if deadline, ok := ctx.Deadline(); ok { // past it, what was certainly not done would look as if it might have been
+		pause = min(pause, time.Until(deadline)/2)
+	}
+	if pause <= 0 {
+		return refusal
+	}
+	if size < 0 {
+		size = heldBackBytes / heldBackCalls
+	}
+	defer func() { h.calls.Add(-1); h.bytes.Add(-size) }()
+	if calls, bytes := h.calls.Add(1), h.bytes.Add(size); calls > heldBackCalls || bytes > heldBackBytes {
+		return refusal
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-life.Done():
+		return refusal
+	}
+	left := *refusal
+	left.RetryAfter = max(refusal.RetryAfter-pause, time.Millisecond) // none would be no hint
+	return &left
+}
