@@ -48,7 +48,7 @@ func (r *Rules) Ask(q Question) Answer {
 	if err := Authorize(r.Of(q.Principal), a, asked); err != nil {
 		return Answer{Cause: Cause{Rule: -1}, Reason: messageOf(err)}
 	}
-	switch c, found := r.Explain(q.Principal, q.State, q.Verb, named(&decrees[a], &asked), q.Whole); {
+	switch c, found := r.Explain(q.Principal, q.State, q.Verb, compared(&decrees[a], &asked), q.Whole); {
 	case q.Principal.Kind == Operator:
 		return Answer{Allowed: true, Cause: Cause{Rule: -1}, Reason: "operators may do everything"}
 	case found:

@@ -171,7 +171,7 @@ func (g *Rights) lets(d *decree, r *Resource) bool {
 	if r.Whole {
 		how = whole
 	}
-	return g.rules != nil && d.most[g.principal.Kind].holds(&g.principal, r) && g.granted(d.state, d.verb, named(d, r), how)
+	return g.rules != nil && d.most[g.principal.Kind].holds(&g.principal, r) && g.granted(d.state, d.verb, compared(d, r), how)
 }
 
 // reservedFor is the door that a resource belongs to; "": there is none, or another
@@ -213,6 +213,19 @@ func named(d *decree, r *Resource) incumbent.Name {
 	}
 	return r.Name
 }
+
+// compared is what is compared with the patterns of rules: those of nodes and services
+// are folded, too, so that nobody has a right to another spelling of a name.
+func compared(d *decree, r *Resource) incumbent.Name {
+	n := named(d, r)
+	if d.state.folds() {
+		n.Lease = incumbent.Fold(n.Lease)
+	}
+	return n
+}
+
+// folds reports whether names of a kind of state that differ in case alone are one.
+func (s State) folds() bool { return s == Nodes || s == Services }
 
 // holds reports whether a principal meets the rule's condition.
 func (l rule) holds(p *Principal, r *Resource) bool {
@@ -348,7 +361,7 @@ func (s Sight) SeesOf(owner string) bool {
 // SeesAny returns nil if something whose name begins so may be seen, else Denied.
 func (s Sight) SeesAny(n incumbent.Name) error {
 	d := &decrees[s.action]
-	if s.all || s.g.principal.Kind < numKinds && d.most[s.g.principal.Kind] == always && s.g.granted(d.state, d.verb, n, some) {
+	if s.all || s.g.principal.Kind < numKinds && d.most[s.g.principal.Kind] == always && s.g.granted(d.state, d.verb, compared(d, &Resource{Name: n}), some) {
 		return nil
 	}
 	return s.g.denied(s.action, &Resource{Name: n, Whole: true})

@@ -122,6 +122,9 @@ func (r *Rule) patterns(p Principal) (parts [3]pattern, ok bool) {
 			return parts, false
 		}
 	}
+	if name := &parts[2]; r.State.folds() {
+		name.text = incumbent.Fold(name.text)
+	}
 	return parts, true
 }
 

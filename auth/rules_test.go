@@ -293,3 +293,21 @@ func BenchmarkCompile(b *testing.B) {
 		manyRules()
 	}
 }
+
+// Names of nodes and services that differ in case alone are one, and so are the rights
+// to them; names of all else are what they are.
+func TestG12_RightsToOneNameAreThose(t *testing.T) {
+	for s, want := range map[State]bool{Nodes: true, Services: true, Keys: false, Leases: false, Tables: false} {
+		for _, prefix := range []string{"Web", "We*"} {
+			rules := Compile([]*Policy{{Name: "p", For: []string{"agent:x"}, Rules: []Rule{{State: s, Namespace: "n", Prefix: prefix, Verbs: AllVerbs}}}}, 1)
+			if got := rules.Ask(Question{Principal: agentOf("x"), State: s, Verb: See, Name: leaseOf("n", "", "wEB")}); got.Allowed != want {
+				t.Errorf("%v: %s lets see wEB: %v, want %v: %s", s, prefix, got.Allowed, want, got.Reason)
+			}
+		}
+	}
+	rules := Compile([]*Policy{{Name: "p", For: []string{"agent:x"}, Rules: []Rule{{State: Services, Namespace: "n", Prefix: "Web/*", Verbs: AllVerbs}}}}, 1)
+	sight := rules.Of(agentOf("x")).Sight(ServiceRead)
+	if !sight.Sees(leaseOf("n", "", "WEB/a")) || sight.SeesAny(leaseOf("n", "", "WE")) != nil || !sight.Within(leaseOf("n", "", "WEB/")).All() {
+		t.Error("a list does not show what may be seen")
+	}
+}
