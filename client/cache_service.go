@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 )
 
@@ -58,7 +59,7 @@ func (c *ServiceCache) Checks(node, id string) []*apiv1.Check {
 func (c *ServiceCache) Node(name string) *apiv1.Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.records[recordKey{"node", name, ""}].GetNode()
+	return c.records[recordKey{"node", incumbent.Fold(name), ""}].GetNode()
 }
 
 func (c *ServiceCache) request() *apiv1.ClientFrame {
@@ -108,12 +109,13 @@ func (c *ServiceCache) change(e *apiv1.CatalogEvent) {
 	c.records[keyOfRecord(e)] = e
 }
 
+// keyOfRecord is what a record is known by, however its own id is written.
 func keyOfRecord(e *apiv1.CatalogEvent) recordKey {
 	switch {
 	case e.GetService() != nil:
-		return recordKey{"service", e.GetService().Node, e.GetService().Id}
+		return recordKey{"service", e.GetService().Node, incumbent.Fold(e.GetService().Id)}
 	case e.GetCheck() != nil:
-		return recordKey{"check", e.GetCheck().Node, e.GetCheck().Id}
+		return recordKey{"check", e.GetCheck().Node, incumbent.Fold(e.GetCheck().Id)}
 	}
-	return recordKey{"node", e.GetNode().GetName(), ""}
+	return recordKey{"node", incumbent.Fold(e.GetNode().GetName()), ""}
 }

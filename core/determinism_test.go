@@ -262,7 +262,7 @@ func TestRestoreRefusesSchema(t *testing.T) {
 	if incumbent.KindOf(err) != incumbent.Invalid {
 		t.Fatal(err)
 	}
-	if want := "invalid: snapshot has schema 8, this member knows 1 to 7"; err.Error() != want {
+	if want := "invalid: snapshot has schema 9, this member knows 1 to 8"; err.Error() != want {
 		t.Errorf("got %q, want %q", err, want)
 	}
 }

@@ -11,7 +11,8 @@ import "github.com/incumbent-dev/incumbent"
 //	5  policies, settings, credentials; quotas, what the members of a cluster trust
 //	6  nodes, services and checks
 //	7  tables
-const SchemaVersion = 7
+//	8  names of nodes, services and checks that differ in case alone are one; commands of 6 are refused
+const SchemaVersion = 8
 
 const (
 	memberSchema = 2 // the version that brought members

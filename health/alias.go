@@ -3,6 +3,7 @@ package health
 import (
 	"fmt"
 
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
 )
@@ -24,7 +25,7 @@ func Alias(v *core.View, k Key, d *Definition) Outcome {
 	worst, out := catalog.Passing, "No checks found."
 	c.NodeChecks(k.Namespace, node, func(of *catalog.Check) bool {
 		switch {
-		case of.ServiceID != d.AliasService || of.Node == k.Node && of.ID == k.ID:
+		case !incumbent.Alike(of.ServiceID, d.AliasService) || incumbent.Alike(of.Node, k.Node) && incumbent.Alike(of.ID, k.ID):
 		case of.Status < worst:
 			worst, out = of.Status, fmt.Sprintf("Aliased check %q failing: %s", of.Name, of.Output)
 		case worst == catalog.Passing:

@@ -48,6 +48,9 @@ func (f Feed) changed(ch *core.FamilyChange) {
 	was, is := checkOf(before), checkOf(after)
 	switch {
 	case is != nil && is.Namespace == f.Namespace:
+		if was != nil && was.Key != is.Key { // its id is written otherwise now
+			f.Runner.Changed(was.Key, nil)
+		}
 		f.Runner.Changed(is.Key, is)
 	case was != nil && was.Namespace == f.Namespace:
 		f.Runner.Changed(was.Key, nil)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
@@ -72,8 +73,8 @@ func (s *Server) consulCommands() []catalog.Command {
 	members := consulCluster{s}.Members()
 	leads := s.cluster.Leader() == s.cluster.ID()
 	var commands []catalog.Command
-	there := map[string]bool{d.Node(): true}
-	if !slices.ContainsFunc(members, func(m consul.Member) bool { return m.Name == d.Node() }) {
+	there := map[string]bool{incumbent.Fold(d.Node()): true}
+	if !slices.ContainsFunc(members, func(m consul.Member) bool { return incumbent.Alike(m.Name, d.Node()) }) {
 		agent := &catalog.Node{Name: d.Node(), ID: d.NodeID(), Address: s.consulNodeAddress(), Meta: nodeMeta()}
 		tagAddresses(agent)
 		commands = append(commands, catalog.Command{
@@ -83,7 +84,7 @@ func (s *Server) consulCommands() []catalog.Command {
 	}
 	for i := range members {
 		m := &members[i]
-		there[m.Name] = true
+		there[incumbent.Fold(m.Name)] = true
 		if leads || m.Self {
 			commands = append(commands, s.registerMember(m))
 		}
@@ -107,7 +108,7 @@ func (s *Server) registerMember(m *consul.Member) catalog.Command {
 		},
 		Checks: []*catalog.Check{aliveCheck(m.Alive)},
 	}
-	if m.Name == d.Node() { // the agent is there while the cluster is
+	if incumbent.Alike(m.Name, d.Node()) { // the agent is there while the cluster is
 		c.Node.Address, c.Checks = s.consulNodeAddress(), []*catalog.Check{aliveCheck(true)}
 	}
 	tagAddresses(c.Node)
@@ -126,7 +127,7 @@ func (s *Server) deregisterGone(there map[string]bool) (commands []catalog.Comma
 	namespace := s.consul.door.Namespace()
 	catalog.Of(s.engine.View()).Instances(namespace, memberService, func(i *catalog.Instance) bool {
 		ours := slices.ContainsFunc(i.Service.Meta, func(p catalog.Pair) bool { return p.Key == consul.MemberMeta })
-		if ours && !there[i.Node.Name] {
+		if ours && !there[incumbent.Fold(i.Node.Name)] {
 			commands = append(commands, catalog.Command{
 				Verb: catalog.Deregister, Target: catalog.Target{Kind: catalog.NodeKind, Namespace: namespace, Node: i.Node.Name},
 			})

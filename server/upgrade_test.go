@@ -11,7 +11,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/client"
 	"github.com/incumbent-dev/incumbent/core"
-	"github.com/incumbent-dev/incumbent/core/table"
+	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/engine"
 )
 
@@ -20,7 +20,7 @@ import (
 // newest schema has is refused everywhere until the last of them knows it, by members
 // that would know, too, and then works everywhere.
 func TestG49_ARollingUpgradeBetweenTwoSchemas(t *testing.T) {
-	const old, schema = core.SchemaVersion - 1, `{"name":"D","version":"1.0.0","tables":{"T":{"columns":{"c":{"type":"string"}}}}}`
+	const old = core.SchemaVersion - 1
 	older := func(name string) Config {
 		cfg := memberConfig(t, name)
 		cfg.schema = old
@@ -46,8 +46,8 @@ func TestG49_ARollingUpgradeBetweenTwoSchemas(t *testing.T) {
 	until(t, "all are recorded with what they know", func() bool {
 		return len(leaderOf(t, members...).engine.View().Members()) == 3 && active() == old
 	})
-	define := func(s *Server, name string) incumbent.Kind {
-		cmd := &table.Define{Namespace: "default", Schema: []byte(strings.Replace(schema, `"D"`, fmt.Sprintf("%q", name), 1))}
+	register := func(s *Server, name string) incumbent.Kind {
+		cmd := catalog.Command{Verb: catalog.Register, Target: catalog.Target{Namespace: "default", Node: name}, Node: &catalog.Node{}}
 		if got := core.RequiredSchema(cmd.Encode(core.Meta{})); got != core.SchemaVersion {
 			t.Fatalf("the command needs schema %d: aim it at what the newest has", got)
 		}
@@ -56,7 +56,7 @@ func TestG49_ARollingUpgradeBetweenTwoSchemas(t *testing.T) {
 	}
 	for i, s := range members {
 		for _, at := range members {
-			if kind := define(at, "D"); kind != incumbent.Unavailable {
+			if kind := register(at, "N"); kind != incumbent.Unavailable {
 				t.Errorf("%d members know the newest schema: on %s, %v", i, at.cfg.Name, kind)
 			}
 		}
@@ -72,7 +72,7 @@ func TestG49_ARollingUpgradeBetweenTwoSchemas(t *testing.T) {
 	}
 	until(t, "all know it", func() bool { return active() == core.SchemaVersion })
 	for i, s := range members {
-		until(t, "it works on "+s.cfg.Name, func() bool { return define(s, fmt.Sprintf("D%d", i)) == incumbent.OK })
+		until(t, "it works on "+s.cfg.Name, func() bool { return register(s, fmt.Sprintf("N%d", i)) == incumbent.OK })
 	}
 	n := load.finish(t)
 	if !held.Held() {

@@ -1,6 +1,8 @@
 // Package catalog is the family of nodes, the services on them, the checks of either,
 // and what sessions of such nodes say beyond what [core.Session] says.
 //
+// Names and ids that differ in the case of letters A to Z alone are one: see [incumbent.Fold].
+//
 // A check belongs to a node, or to a service on it. A session that is opened here is
 // one of core's, with a node and checks that it depends on: it ends when its node or
 // one of those checks goes, or the check becomes critical. A service may name a
@@ -21,7 +23,8 @@
 // # Invariants
 //
 //   - A service's node is there, and so is the node of a check, and its service.
-//   - A check has the name and the tags of its service.
+//   - What is on a node writes that node's name as the node does, and a check has the
+//     id, the name and the tags of its service.
 //   - An instance says what its node, its service and their checks are.
 //   - What a session depends on is there and not critical.
 //
@@ -82,7 +85,7 @@ type Address struct {
 // changes, as all records.
 type Node struct {
 	Namespace       string
-	Name            string
+	Name            string // as it was first written
 	ID              string // "": it has none; else of one node of the namespace
 	Address         string
 	TaggedAddresses []Pair // by key
@@ -148,7 +151,7 @@ type Check struct {
 	Status          Status
 	Notes           string
 	Output          string
-	ServiceID       string          // "": it is of the node
+	ServiceID       string          // "": it is of the node; else written as the service does
 	ServiceName     string          // that service's, as it is now
 	ServiceTags     []string        // that service's, as they are now
 	Type            string          // "ttl", "http", …: as whoever registered it says
@@ -219,7 +222,7 @@ type Family struct{}
 func (Family) Number() wire.Number { return Number }
 
 // Schema implements [core.Family].
-func (Family) Schema() uint32 { return 6 }
+func (Family) Schema() uint32 { return 8 }
 
 // Name implements [core.Family].
 func (Family) Name() string { return "catalog" }

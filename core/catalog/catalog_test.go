@@ -235,7 +235,7 @@ func TestANamespaceHasItsOwn(t *testing.T) {
 }
 
 func FuzzCommand(f *testing.F) {
-	for _, c := range []Command{registered("c", "d"), opened(sessionID(1), "c"), becomes("c", Warning), {Verb: Lapse, Target: ofCheck("n", "c"), Index: 1}} {
+	for _, c := range []Command{registered("c", "d"), opened(sessionID(1), "c"), becomes("c", Warning), registered("C", "D"), becomes("C", Critical), {Verb: Lapse, Target: ofCheck("n", "c"), Index: 1}} {
 		b := c.Encode(core.Meta{})
 		f.Add(b)
 	}
@@ -276,4 +276,31 @@ func FuzzRecord(f *testing.F) {
 			return true
 		})
 	})
+}
+
+// A check that is registered under its id in another case is the same one: its deadline
+// begins anew, and the one before is over.
+func TestADeadlineIsOneWhateverTheCase(t *testing.T) {
+	s := ample.state()
+	do := func(id string, status Status) (told []*core.Deadline) {
+		t.Helper()
+		results := make([]core.Result, 1)
+		changes := s.Apply([][]byte{Command{
+			Verb: Register, Target: Target{Namespace: space, Node: "n"}, Node: &Node{},
+			Checks: []*Check{{ID: id, Status: status, TTL: time.Minute}},
+		}.Encode(core.Meta{})}, results)
+		if results[0].Err != nil {
+			t.Fatal(results[0].Err)
+		}
+		for _, c := range changes {
+			if c.Family != nil && c.Family.Deadline != nil {
+				told = append(told, c.Family.Deadline)
+			}
+		}
+		return told
+	}
+	first, second := do("ttl", Passing), do("TTL", Warning)
+	if len(first) != 1 || len(second) != 1 || first[0].ID != second[0].ID || first[0].Generation == second[0].Generation {
+		t.Errorf("deadlines %+v, then %+v", first, second)
+	}
 }

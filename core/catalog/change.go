@@ -79,6 +79,9 @@ func (t *tables) tell(x *core.Exec, topic core.Topic, before, after any, size in
 	t.touch(mark{of.namespace, ofTable, string(of.table), x.Index()}, false)
 	t.touch(mark{of.namespace, ofNode, of.node, x.Index()}, of.gone)
 	also = append(also, NodeTopic(of.namespace, of.node))
+	for i, name := range of.services {
+		of.services[i] = incumbent.Fold(name)
+	}
 	slices.Sort(of.services)
 	for _, name := range slices.Compact(of.services) {
 		m := mark{of.namespace, ofService, name, x.Index()}
@@ -104,7 +107,7 @@ func (t *tables) putService(x *core.Exec, o, n *Service) {
 		t.instances.Delete(&Instance{Service: o})
 		t.evict(o)
 		t.charge(o.Owner, o.Namespace, -1)
-		if o.Name != n.Name {
+		if !incumbent.Alike(o.Name, n.Name) {
 			names = append(names, o.Name)
 		}
 	}
@@ -115,9 +118,9 @@ func (t *tables) putService(x *core.Exec, o, n *Service) {
 		t.tenants.Set(tenancy{n.Session, n.Namespace, n.Node, n.ID})
 	}
 	t.tell(x, recordTopic(n.Namespace, Services, n.Node, n.ID), before, n, serviceBytes(n), told{n.Namespace, Services, n.Node, names, false})
-	for _, c := range i.Checks { // whose service has another name, or other tags
+	for _, c := range i.Checks { // whose service has another name, or other tags, or is written otherwise
 		next := *c
-		if next.ServiceName, next.ServiceTags = n.Name, n.Tags; !next.same(c) {
+		if next.ServiceID, next.ServiceName, next.ServiceTags = n.ID, n.Name, n.Tags; !next.same(c) {
 			t.putCheck(x, c, &next)
 		}
 	}
@@ -146,7 +149,7 @@ func (t *tables) putCheck(x *core.Exec, o, n *Check) {
 	t.charge(n.Owner, n.Namespace, 1)
 	t.checks.Set(n)
 	names := t.attach(n, false)
-	if o != nil && o.ServiceID != n.ServiceID {
+	if o != nil && !incumbent.Alike(o.ServiceID, n.ServiceID) {
 		names = append(names, t.attach(o, true)...)
 	}
 	t.tellCheck(x, n, before, n, names)

@@ -47,6 +47,8 @@ func (t *tables) verifyServices(again *tables, open func(incumbent.SessionID) bo
 			err = fmt.Errorf("service %.80q: its session %v is not open", s.ID, s.Session)
 		case !again.takeService(s):
 			err = fmt.Errorf("service %.80q: its node is not there", s.ID)
+		case s.Node != t.host(s.Namespace, s.Node).node.Name:
+			err = fmt.Errorf("service %.80q: it writes its node %.80q otherwise", s.ID, s.Node)
 		default:
 			err = dated("service", s.ID, s.Created, s.Modified, index)
 		}
@@ -63,7 +65,7 @@ func (t *tables) verifyChecks(again *tables, _ func(incumbent.SessionID) bool, i
 			err = fmt.Errorf("check %.80q: it cannot be", c.ID)
 		case !again.takeCheck(&own):
 			err = fmt.Errorf("check %.80q: its node or service is not there", c.ID)
-		case !own.same(c):
+		case !own.same(c), c.Node != t.host(c.Namespace, c.Node).node.Name:
 			err = fmt.Errorf("check %.80q: it says of its service what that does not", c.ID)
 		default:
 			again.checks.Set(c)

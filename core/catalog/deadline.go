@@ -28,8 +28,11 @@ func (c *Check) Deadline() *core.Deadline {
 	return d
 }
 
-// deadlineID names the deadline of a check: no name has a control character.
-func (c *Check) deadlineID() string { return c.Namespace + "\x00" + c.Node + "\x00" + c.ID }
+// deadlineID names the deadline of a check, however its names are written: none has a
+// control character.
+func (c *Check) deadlineID() string {
+	return c.Namespace + "\x00" + incumbent.Fold(c.Node) + "\x00" + incumbent.Fold(c.ID)
+}
 
 // tellDeadline tells the leader's clock of the deadline that a check has now, if that
 // is another. Either may be nil.

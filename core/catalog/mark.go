@@ -25,7 +25,7 @@ const (
 )
 
 func (m mark) compare(o mark) int {
-	return cmp.Or(compare(m.namespace, o.namespace), cmp.Compare(m.of, o.of), compare(m.name, o.name))
+	return cmp.Or(compare(m.namespace, o.namespace), cmp.Compare(m.of, o.of), incumbent.CompareNames(m.name, o.name))
 }
 
 // Table is one of the tables of the catalog.

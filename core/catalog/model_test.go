@@ -35,8 +35,8 @@ var ample = small{limits: limits{1000, 100, 20, 20, 5}}
 
 func sessionID(n int) incumbent.SessionID { return incumbent.SessionID{0: 1, 15: byte(n)} }
 
-// naive is the catalog once more, in maps, and without a thought for cost. Its indexes
-// are never forgotten.
+// naive is the catalog once more, in maps by folded names, and without a thought for
+// cost. Its indexes are never forgotten.
 type naive struct {
 	index    incumbent.Index
 	nodes    map[string]Node
@@ -47,6 +47,9 @@ type naive struct {
 	last     map[string]incumbent.Index // "service x", "node n", "nodes", …
 	ending   []incumbent.SessionID
 }
+
+// key is where a service or a check of a node stands, however that is written.
+func key(node, id string) [2]string { return [2]string{incumbent.Fold(node), incumbent.Fold(id)} }
 
 func newNaive() *naive {
 	return &naive{
@@ -80,23 +83,23 @@ func (n *naive) copied() *naive {
 }
 
 func (n *naive) moved(table, node string, services ...string) {
-	n.last[table], n.last["node "+node] = n.index, n.index
+	n.last[table], n.last["node "+incumbent.Fold(node)] = n.index, n.index
 	for _, s := range services {
-		n.last["service "+s] = n.index
+		n.last["service "+incumbent.Fold(s)] = n.index
 	}
 }
 
 // shown are the services whose instances show a check.
 func (n *naive) shown(c Check) []string {
 	if c.ServiceID != "" {
-		return []string{n.services[[2]string{c.Node, c.ServiceID}].Name}
+		return []string{n.services[key(c.Node, c.ServiceID)].Name}
 	}
 	return n.namesOn(c.Node)
 }
 
 func (n *naive) namesOn(node string) (names []string) {
 	for k, s := range n.services {
-		if k[0] == node {
+		if k[0] == incumbent.Fold(node) {
 			names = append(names, s.Name)
 		}
 	}
@@ -105,13 +108,13 @@ func (n *naive) namesOn(node string) (names []string) {
 
 func (n *naive) dropCheck(c Check) {
 	n.moved("checks", c.Node, n.shown(c)...)
-	delete(n.checks, [2]string{c.Node, c.ID})
+	delete(n.checks, key(c.Node, c.ID))
 	n.endBound(c.Node, c.ID)
 }
 
 func (n *naive) endBound(node, check string) {
 	for id, s := range n.sessions {
-		if s.Node == node && (check == "" || slices.Contains(s.NodeChecks, check) || slices.Contains(s.ServiceChecks, check)) {
+		if s.Node == node && (check == "" || slices.ContainsFunc(s.checks(), func(id string) bool { return incumbent.Alike(id, check) })) {
 			n.ending = append(n.ending, id)
 		}
 	}
@@ -124,7 +127,7 @@ func (n *naive) dropService(s Service) {
 		}
 	}
 	n.moved("services", s.Node, s.Name)
-	delete(n.services, [2]string{s.Node, s.ID})
+	delete(n.services, key(s.Node, s.ID))
 }
 
 func (n *naive) dropNode(name string) {
@@ -139,7 +142,7 @@ func (n *naive) dropNode(name string) {
 		}
 	}
 	n.moved("nodes", name)
-	delete(n.nodes, name)
+	delete(n.nodes, incumbent.Fold(name))
 	n.endBound(name, "")
 }
 
@@ -165,12 +168,12 @@ func (n *naive) settle() {
 }
 
 func (n *naive) putCheck(c Check) {
-	k := [2]string{c.Node, c.ID}
+	k := key(c.Node, c.ID)
 	o, there := n.checks[k]
 	c.ServiceName, c.ServiceTags = "", nil
 	if c.ServiceID != "" {
-		s := n.services[[2]string{c.Node, c.ServiceID}]
-		c.ServiceName, c.ServiceTags = s.Name, s.Tags
+		s := n.services[key(c.Node, c.ServiceID)]
+		c.ServiceID, c.ServiceName, c.ServiceTags = s.ID, s.Name, s.Tags
 	}
 	if there && c.same(&o) {
 		return
@@ -191,7 +194,7 @@ func (n *naive) putCheck(c Check) {
 }
 
 func (n *naive) putService(s Service) {
-	k := [2]string{s.Node, s.ID}
+	k := key(s.Node, s.ID)
 	o, there := n.services[k]
 	if there && s.same(&o) {
 		return
@@ -204,7 +207,7 @@ func (n *naive) putService(s Service) {
 	n.services[k] = s
 	n.moved("services", s.Node, s.Name)
 	for _, c := range n.checks {
-		if c.Node == s.Node && c.ServiceID == s.ID {
+		if c.Node == s.Node && incumbent.Alike(c.ServiceID, s.ID) { // which may be written otherwise now
 			n.putCheck(c)
 		}
 	}
@@ -219,19 +222,27 @@ func (n *naive) byID(id string) (Node, bool) {
 	return Node{}, false
 }
 
+// written is a name as the node writes it that has it.
+func (n *naive) written(node string) string {
+	if o, there := n.nodes[incumbent.Fold(node)]; there {
+		return o.Name
+	}
+	return node
+}
+
 // register returns the kind of its error; nothing has changed then.
 func (n *naive) register(c *Command) incumbent.Kind {
-	node := c.Target.Node
-	o, there := n.nodes[node]
+	node := n.written(c.Target.Node)
+	o, there := n.nodes[incumbent.Fold(node)]
 	if c.If {
 		var at incumbent.Index
 		switch {
 		case c.Node != nil:
 			at = o.Modified
 		case c.Service != nil:
-			at = n.services[[2]string{node, c.Service.ID}].Modified
+			at = n.services[key(node, c.Service.ID)].Modified
 		default:
-			at = n.checks[[2]string{node, c.Checks[0].ID}].Modified
+			at = n.checks[key(node, c.Checks[0].ID)].Modified
 		}
 		if at != c.Index {
 			return incumbent.Conflict
@@ -241,7 +252,7 @@ func (n *naive) register(c *Command) incumbent.Kind {
 		return incumbent.NotFound
 	}
 	if c.Node != nil && there && c.Node.ID != "" && o.ID != "" && o.ID != c.Node.ID {
-		if serf, ok := n.checks[[2]string{node, serfHealth}]; !ok || serf.Status != Critical {
+		if serf, ok := n.checks[key(node, serfHealth)]; !ok || serf.Status != Critical {
 			return incumbent.Conflict
 		}
 	}
@@ -249,8 +260,8 @@ func (n *naive) register(c *Command) incumbent.Kind {
 		return incumbent.Expired
 	}
 	for _, k := range c.Checks {
-		_, ok := n.services[[2]string{node, k.ServiceID}]
-		if k.ServiceID != "" && !ok && (c.Service == nil || c.Service.ID != k.ServiceID) {
+		_, ok := n.services[key(node, k.ServiceID)]
+		if k.ServiceID != "" && !ok && (c.Service == nil || !incumbent.Alike(c.Service.ID, k.ServiceID)) {
 			return incumbent.NotFound
 		}
 	}
@@ -261,7 +272,7 @@ func (n *naive) register(c *Command) incumbent.Kind {
 			next.ID = o.ID
 		}
 		created := n.index
-		if same, ok := n.byID(next.ID); ok && same.Name != node {
+		if same, ok := n.byID(next.ID); ok && !incumbent.Alike(same.Name, node) {
 			n.dropNode(same.Name)
 			created = same.Created
 		}
@@ -270,7 +281,7 @@ func (n *naive) register(c *Command) incumbent.Kind {
 			if there {
 				next.Created = o.Created
 			}
-			n.nodes[node] = next
+			n.nodes[incumbent.Fold(node)] = next
 			n.moved("nodes", node, n.namesOn(node)...)
 		}
 	}
@@ -282,7 +293,7 @@ func (n *naive) register(c *Command) incumbent.Kind {
 	for _, k := range c.Checks {
 		next := *k
 		next.Namespace, next.Node = space, node
-		if had, ok := n.checks[[2]string{node, k.ID}]; ok && c.KeepOutput {
+		if had, ok := n.checks[key(node, k.ID)]; ok && c.KeepOutput {
 			next.Status, next.Output = had.Status, had.Output
 		}
 		n.putCheck(next)
@@ -291,12 +302,12 @@ func (n *naive) register(c *Command) incumbent.Kind {
 }
 
 func (n *naive) command(c *Command) incumbent.Kind {
-	k := [2]string{c.Target.Node, c.Target.ID}
+	k := key(c.Target.Node, c.Target.ID)
 	switch c.Verb {
 	case Register:
 		return n.register(c)
 	case Deregister:
-		node, isNode := n.nodes[c.Target.Node]
+		node, isNode := n.nodes[incumbent.Fold(c.Target.Node)]
 		s, isService := n.services[k]
 		check, isCheck := n.checks[k]
 		at := map[Kind]incumbent.Index{NodeKind: node.Modified, ServiceKind: s.Modified, CheckKind: check.Modified}[c.Target.Kind]
@@ -304,7 +315,7 @@ func (n *naive) command(c *Command) incumbent.Kind {
 		case c.If && at != c.Index:
 			return incumbent.Conflict
 		case c.Target.Kind == NodeKind && isNode:
-			n.dropNode(c.Target.Node)
+			n.dropNode(node.Name)
 		case c.Target.Kind == ServiceKind && isService:
 			n.dropService(s)
 		case c.Target.Kind == CheckKind && isCheck:
@@ -325,7 +336,7 @@ func (n *naive) command(c *Command) incumbent.Kind {
 		case !ok || o.Since != c.Index || o.Deadline() == nil:
 			return incumbent.Conflict
 		case o.Status == Critical:
-			n.dropService(n.services[[2]string{o.Node, o.ServiceID}])
+			n.dropService(n.services[key(o.Node, o.ServiceID)])
 		default:
 			o.Status, o.Output = Critical, Expired
 			n.putCheck(o)
@@ -338,18 +349,18 @@ func (n *naive) command(c *Command) incumbent.Kind {
 
 func (n *naive) openSession(c *Command) incumbent.Kind {
 	s := *c.Session
-	s.Namespace, s.Node = space, c.Target.Node
+	s.Namespace, s.Node = space, n.written(c.Target.Node)
 	if o, ok := n.sessions[s.ID]; ok {
 		if !o.same(&s) {
 			return incumbent.Exists
 		}
 		return incumbent.OK
 	}
-	if _, ok := n.nodes[s.Node]; !ok {
+	if _, ok := n.nodes[incumbent.Fold(s.Node)]; !ok {
 		return incumbent.NotFound
 	}
 	for _, id := range s.checks() {
-		k, ok := n.checks[[2]string{s.Node, id}]
+		k, ok := n.checks[key(s.Node, id)]
 		if !ok {
 			return incumbent.NotFound
 		}
@@ -397,12 +408,20 @@ func (n *naive) transaction(c core.TxnCommand) incumbent.Kind {
 	return incumbent.OK
 }
 
-// draws.
+// draws. Names come in two cases.
+
+func drawName(t *rapid.T, what string, names ...string) string {
+	name := rapid.SampledFrom(names).Draw(t, what)
+	if rapid.IntRange(0, 3).Draw(t, "upper") == 0 {
+		return strings.ToUpper(name)
+	}
+	return name
+}
 
 func drawCheck(t *rapid.T) *Check {
 	c := &Check{
-		ID: rapid.SampledFrom([]string{"c1", "c2", serfHealth}).Draw(t, "check"), Status: Status(rapid.IntRange(0, 2).Draw(t, "status")),
-		ServiceID: rapid.SampledFrom([]string{"", "s1", "s2"}).Draw(t, "of"), Output: rapid.SampledFrom([]string{"", "x"}).Draw(t, "output"),
+		ID: drawName(t, "check", "c1", "c2", serfHealth), Status: Status(rapid.IntRange(0, 2).Draw(t, "status")),
+		ServiceID: drawName(t, "of", "", "s1", "s2"), Output: rapid.SampledFrom([]string{"", "x"}).Draw(t, "output"),
 		TTL: time.Duration(rapid.IntRange(0, 1).Draw(t, "ttl")) * time.Minute,
 	}
 	c.DeregisterAfter = time.Duration(rapid.IntRange(0, 1).Draw(t, "after")) * time.Hour
@@ -410,7 +429,7 @@ func drawCheck(t *rapid.T) *Check {
 }
 
 func drawNode(t *rapid.T) string {
-	return rapid.SampledFrom([]string{"n1", "n2", "n3"}).Draw(t, "node")
+	return drawName(t, "node", "n1", "n2", "n3")
 }
 
 func drawSession(t *rapid.T) incumbent.SessionID {
@@ -424,21 +443,21 @@ func drawRegister(t *rapid.T) Command {
 		c.Node = &Node{ID: rapid.SampledFrom([]string{"", "id1", "id2"}).Draw(t, "id"), Address: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "address")}
 	}
 	if parts&2 != 0 {
-		c.Service = &Service{ID: rapid.SampledFrom([]string{"s1", "s2"}).Draw(t, "service"), Name: rapid.SampledFrom([]string{"web", "db", "mail"}).Draw(t, "name")}
+		c.Service = &Service{ID: drawName(t, "service", "s1", "s2"), Name: drawName(t, "name", "web", "db", "mail")}
 		c.Service.Tags = rapid.SampledFrom([][]string{nil, {"t"}}).Draw(t, "tags")
 		if rapid.IntRange(0, 3).Draw(t, "bound") == 0 {
 			c.Service.Session = drawSession(t)
 		}
 	}
 	if parts&4 != 0 {
-		c.Checks = rapid.SliceOfNDistinct(rapid.Custom(drawCheck), 1, 2, func(c *Check) string { return c.ID }).Draw(t, "checks")
+		c.Checks = rapid.SliceOfNDistinct(rapid.Custom(drawCheck), 1, 2, func(c *Check) string { return incumbent.Fold(c.ID) }).Draw(t, "checks")
 		c.KeepOutput = rapid.Bool().Draw(t, "keep")
 	}
 	return c
 }
 
 func (m *model) drawCommand(t *rapid.T) Command {
-	c := Command{Target: Target{Namespace: space, Node: drawNode(t), Kind: CheckKind, ID: rapid.SampledFrom([]string{"c1", "c2", serfHealth}).Draw(t, "id")}}
+	c := Command{Target: Target{Namespace: space, Node: drawNode(t), Kind: CheckKind, ID: drawName(t, "id", "c1", "c2", serfHealth)}}
 	switch rapid.IntRange(0, 4).Draw(t, "verb") {
 	case 0:
 		c.Verb = Deregister
@@ -446,7 +465,7 @@ func (m *model) drawCommand(t *rapid.T) Command {
 		case NodeKind:
 			c.Target.ID = ""
 		case ServiceKind:
-			c.Target.ID = rapid.SampledFrom([]string{"s1", "s2"}).Draw(t, "id")
+			c.Target.ID = drawName(t, "id", "s1", "s2")
 		}
 	case 1:
 		c.Verb, c.Status = UpdateCheck, Status(rapid.IntRange(0, 2).Draw(t, "status"))
@@ -552,12 +571,12 @@ func (m *model) compare(t *rapid.T) {
 	v := Of(m.s.View())
 	got := newNaive()
 	v.Nodes(space, "", func(n *Node) bool {
-		got.nodes[n.Name] = *n
+		got.nodes[incumbent.Fold(n.Name)] = *n
 		if by := v.NodeByID(space, n.ID); n.ID != "" && by != n {
 			t.Fatalf("node %s by its id %s: %v", n.Name, n.ID, by)
 		}
 		v.NodeServices(space, n.Name, func(s *Service) bool {
-			got.services[[2]string{s.Node, s.ID}] = *s
+			got.services[key(s.Node, s.ID)] = *s
 			return true
 		})
 		v.NodeSessions(space, n.Name, func(s *Session) bool {
@@ -567,7 +586,7 @@ func (m *model) compare(t *rapid.T) {
 		return true
 	})
 	v.Checks(space, func(c *Check) bool {
-		got.checks[[2]string{c.Node, c.ID}] = *c
+		got.checks[key(c.Node, c.ID)] = *c
 		return true
 	})
 	for what, d := range map[string]string{
@@ -611,7 +630,7 @@ func TestG28_CatalogModel(t *testing.T) {
 			"again":   func(t *rapid.T) { m.do(t, m.drawCommand(t)) },
 			"session": func(t *rapid.T) {
 				s := &Session{ID: drawSession(t)}
-				s.NodeChecks = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"c1", "c2", serfHealth}), 0, 2, rapid.ID).Draw(t, "checks")
+				s.NodeChecks = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"c1", "C1", "c2", serfHealth}), 0, 2, rapid.ID).Draw(t, "checks")
 				if len(s.NodeChecks) == 0 {
 					s.NodeChecks = nil
 				}

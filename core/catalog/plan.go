@@ -16,9 +16,10 @@ const serfHealth = "serfHealth"
 // plan is what a command would change in the tables as they are: nothing is done to
 // them before all of it is known to be possible.
 type plan struct {
-	renamed   *host // the node under another name, which goes with all it has
-	node      *host // as it is, nil: it is not there
-	newNode   *Node // nil: it stays as it is
+	renamed   *host  // the node under another name, which goes with all it has
+	name      string // of the node, as it is or will be written
+	node      *host  // as it is, nil: it is not there
+	newNode   *Node  // nil: it stays as it is
 	service   *Service
 	newOne    *Service
 	checks    []*Check // each as it is, nil: it is not there
@@ -65,7 +66,10 @@ func noCheck(id string) core.Result {
 
 // planRegister has a record of each kind replace the one there is.
 func (t *shared) planRegister(c *Command, open func(incumbent.SessionID) bool) (*plan, core.Result) {
-	p := &plan{node: t.host(c.Target.Namespace, c.Target.Node), registers: true}
+	p := &plan{name: c.Target.Node, node: t.host(c.Target.Namespace, c.Target.Node), registers: true}
+	if p.node != nil {
+		p.name = p.node.node.Name
+	}
 	if c.If {
 		if r := t.as(c, c.one()); r.Err != nil {
 			return nil, r
@@ -137,7 +141,7 @@ func (t *shared) planNode(p *plan, c *Command) core.Result {
 		return core.Result{}
 	}
 	n := *c.Node
-	n.Namespace, n.Name, n.Created = c.Target.Namespace, c.Target.Node, 0
+	n.Namespace, n.Name, n.Created = c.Target.Namespace, p.name, 0
 	has := t.hostByID(n.Namespace, n.ID)
 	switch {
 	case p.node == nil:
@@ -146,7 +150,7 @@ func (t *shared) planNode(p *plan, c *Command) core.Result {
 	case p.node.node.ID != "" && p.node.node.ID != n.ID && !t.isGone(p.node.node):
 		return refuse(incumbent.Conflict, &Refusal{Why: NameTaken, Name: n.Name, Node: p.node.node}, "a node with another id has the name")
 	}
-	if has != nil && has.node.Name != n.Name {
+	if has != nil && !incumbent.Alike(has.node.Name, n.Name) {
 		p.renamed, n.Created = has, has.node.Created
 	}
 	if p.node == nil || !n.same(p.node.node) {
@@ -163,7 +167,7 @@ func (t *shared) isGone(n *Node) bool {
 
 func (t *shared) planService(p *plan, c *Command, open func(incumbent.SessionID) bool) core.Result {
 	n := *c.Service
-	n.Namespace, n.Node = c.Target.Namespace, c.Target.Node
+	n.Namespace, n.Node = c.Target.Namespace, p.name
 	if !n.Session.IsZero() && !open(n.Session) {
 		return core.Result{Err: &incumbent.Error{Kind: incumbent.Expired, Message: "the session of the service is not open"}}
 	}
@@ -176,17 +180,17 @@ func (t *shared) planService(p *plan, c *Command, open func(incumbent.SessionID)
 
 func (t *shared) planCheck(p *plan, c *Command, given *Check) core.Result {
 	n := *given
-	n.Namespace, n.Node = c.Target.Namespace, c.Target.Node
+	n.Namespace, n.Node = c.Target.Namespace, p.name
 	n.ServiceName, n.ServiceTags = "", nil
 	if n.ServiceID != "" {
 		s := p.newOne
-		if s == nil || s.ID != n.ServiceID {
+		if s == nil || !incumbent.Alike(s.ID, n.ServiceID) {
 			s = t.service(n.Namespace, n.Node, n.ServiceID)
 		}
 		if s == nil {
 			return noService(n.ServiceID)
 		}
-		n.ServiceName, n.ServiceTags = s.Name, s.Tags
+		n.ServiceID, n.ServiceName, n.ServiceTags = s.ID, s.Name, s.Tags
 	}
 	o := t.check(n.Namespace, n.Node, n.ID)
 	if o != nil && c.KeepOutput {
@@ -215,7 +219,7 @@ func (t *shared) crowded(p *plan) core.Result {
 	}
 	for i, n := range p.newOnes {
 		o := p.checks[i]
-		if o != nil && o.ServiceID == n.ServiceID {
+		if o != nil && incumbent.Alike(o.ServiceID, n.ServiceID) {
 			continue
 		}
 		if o == nil {
@@ -225,11 +229,12 @@ func (t *shared) crowded(p *plan) core.Result {
 			ofNode++
 			continue
 		}
-		if _, counted := ofService[n.ServiceID]; !counted {
-			ofService[n.ServiceID] = t.checksOf(n)
+		id := incumbent.Fold(n.ServiceID)
+		if _, counted := ofService[id]; !counted {
+			ofService[id] = t.checksOf(n)
 		}
-		ofService[n.ServiceID]++
-		if ofService[n.ServiceID] > t.limits.checks {
+		ofService[id]++
+		if ofService[id] > t.limits.checks {
 			return crowd("checks of the service", "MaxChecksOfOne", t.limits.checks)
 		}
 	}
@@ -295,14 +300,14 @@ func (n *Node) same(o *Node) bool {
 
 // same is that of services.
 func (s *Service) same(o *Service) bool {
-	return s.Name == o.Name && s.Kind == o.Kind && s.Address == o.Address && s.Port == o.Port && s.Weights == o.Weights &&
+	return s.ID == o.ID && s.Name == o.Name && s.Kind == o.Kind && s.Address == o.Address && s.Port == o.Port && s.Weights == o.Weights &&
 		s.EnableTagOverride == o.EnableTagOverride && s.Session == o.Session && slices.Equal(s.Tags, o.Tags) &&
 		slices.Equal(s.TaggedAddresses, o.TaggedAddresses) && slices.Equal(s.Meta, o.Meta)
 }
 
 // same is that of checks.
 func (c *Check) same(o *Check) bool {
-	return c.Name == o.Name && c.Status == o.Status && c.Notes == o.Notes && c.Output == o.Output && c.ServiceID == o.ServiceID &&
+	return c.ID == o.ID && c.Name == o.Name && c.Status == o.Status && c.Notes == o.Notes && c.Output == o.Output && c.ServiceID == o.ServiceID &&
 		c.ServiceName == o.ServiceName && slices.Equal(c.ServiceTags, o.ServiceTags) && c.Type == o.Type && c.Interval == o.Interval &&
 		c.Timeout == o.Timeout && c.TTL == o.TTL && c.DeregisterAfter == o.DeregisterAfter && c.Runner == o.Runner &&
 		bytes.Equal(c.Definition, o.Definition)

@@ -212,7 +212,7 @@ func (t *tables) takeCheck(c *Check) bool {
 		return false
 	}
 	if s != nil {
-		c.ServiceName, c.ServiceTags = s.Name, s.Tags
+		c.ServiceID, c.ServiceName, c.ServiceTags = s.ID, s.Name, s.Tags
 	}
 	t.checks.Set(c)
 	t.attach(c, false)

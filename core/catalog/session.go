@@ -29,7 +29,7 @@ func (t *tables) openSession(x *core.Exec, s *Session) core.Result {
 		return r
 	}
 	n := *s
-	n.Created, n.Modified = x.Index(), x.Index()
+	n.Node, n.Created, n.Modified = t.host(s.Namespace, s.Node).node.Name, x.Index(), x.Index()
 	t.addSession(&n)
 	t.tellSession(x, &n, nil, &n)
 	r.Record = &n
@@ -67,7 +67,7 @@ func (s *Session) checks() []string {
 }
 
 func (s *Session) same(o *Session) bool {
-	return s.Namespace == o.Namespace && s.Node == o.Node && s.Name == o.Name && s.LockDelay == o.LockDelay && s.Behavior == o.Behavior &&
+	return s.Namespace == o.Namespace && incumbent.Alike(s.Node, o.Node) && s.Name == o.Name && s.LockDelay == o.LockDelay && s.Behavior == o.Behavior &&
 		s.TTL == o.TTL && slices.Equal(s.NodeChecks, o.NodeChecks) && slices.Equal(s.ServiceChecks, o.ServiceChecks)
 }
 

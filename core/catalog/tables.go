@@ -37,6 +37,10 @@ type host struct {
 // nodeID says which node has an id.
 type nodeID struct{ namespace, id, name string }
 
+func (n nodeID) compare(o nodeID) int {
+	return cmp.Or(strings.Compare(n.namespace, o.namespace), strings.Compare(n.id, o.id))
+}
+
 // bond says that a session depends on a node, or on a check of it.
 type bond struct {
 	namespace, node, check string // "": on the node
@@ -66,7 +70,7 @@ func newTables() *tables {
 	return &tables{
 		shared: shared{
 			hosts:     newTree(func(a, b *host) int { return compare(a.node.Namespace, b.node.Namespace, a.node.Name, b.node.Name) }),
-			ids:       newTree(func(a, b nodeID) int { return compare(a.namespace, b.namespace, a.id, b.id) }),
+			ids:       newTree(nodeID.compare),
 			services:  newTree(compareServices),
 			instances: newTree(compareInstances),
 			checks:    newTree(compareChecks),
@@ -86,10 +90,13 @@ func newTree[T any](compare func(a, b T) int) *btree.BTreeG[T] {
 	return btree.NewBTreeGOptions(func(a, b T) bool { return compare(a, b) < 0 }, btree.Options{NoLocks: true, Degree: treeDegree})
 }
 
-// compare compares pairs of texts, one after the other.
-func compare(pairs ...string) int {
+// compare compares a namespace with another, then pairs of names: see [incumbent.CompareNames].
+func compare(namespace, other string, pairs ...string) int {
+	if c := strings.Compare(namespace, other); c != 0 {
+		return c
+	}
 	for i := 0; i < len(pairs); i += 2 {
-		if c := strings.Compare(pairs[i], pairs[i+1]); c != 0 {
+		if c := incumbent.CompareNames(pairs[i], pairs[i+1]); c != 0 {
 			return c
 		}
 	}
@@ -165,7 +172,7 @@ func (t *shared) instance(s *Service) *Instance {
 // servicesOf calls fn with the services of a node, by id, until it returns false.
 func (t *shared) servicesOf(namespace, node string, fn func(*Service) bool) {
 	t.services.Ascend(&Service{Namespace: namespace, Node: node}, func(s *Service) bool {
-		return s.Namespace == namespace && s.Node == node && fn(s)
+		return s.Namespace == namespace && incumbent.Alike(s.Node, node) && fn(s)
 	})
 }
 
@@ -173,7 +180,7 @@ func (t *shared) servicesOf(namespace, node string, fn func(*Service) bool) {
 // returns false.
 func (t *shared) checksOn(namespace, node string, fn func(*Check) bool) {
 	t.checks.Ascend(&Check{Namespace: namespace, Node: node}, func(c *Check) bool {
-		return c.Namespace == namespace && c.Node == node && fn(c)
+		return c.Namespace == namespace && incumbent.Alike(c.Node, node) && fn(c)
 	})
 }
 
@@ -181,7 +188,7 @@ func (t *shared) checksOn(namespace, node string, fn func(*Check) bool) {
 // returns false.
 func (t *shared) instancesOf(namespace, name string, fn func(*Instance) bool) {
 	t.instances.Ascend(&Instance{Service: &Service{Namespace: namespace, Name: name}}, func(i *Instance) bool {
-		return i.Service.Namespace == namespace && i.Service.Name == name && fn(i)
+		return i.Service.Namespace == namespace && incumbent.Alike(i.Service.Name, name) && fn(i)
 	})
 }
 
@@ -189,14 +196,14 @@ func (t *shared) instancesOf(namespace, name string, fn func(*Instance) bool) {
 // it, by id, until it returns false.
 func (t *shared) bound(namespace, node, check string, fn func(incumbent.SessionID) bool) {
 	t.bonds.Ascend(bond{namespace: namespace, node: node, check: check}, func(b bond) bool {
-		return b.namespace == namespace && b.node == node && b.check == check && fn(b.session)
+		return b.namespace == namespace && incumbent.Alike(b.node, node) && incumbent.Alike(b.check, check) && fn(b.session)
 	})
 }
 
-// serviceNames are the names of the services of a node, each once.
+// serviceNames are the names of the services of a node, folded, each once.
 func (t *shared) serviceNames(namespace, node string) (names []string) {
 	t.servicesOf(namespace, node, func(s *Service) bool {
-		names = append(names, s.Name)
+		names = append(names, incumbent.Fold(s.Name))
 		return true
 	})
 	slices.Sort(names)
@@ -206,7 +213,7 @@ func (t *shared) serviceNames(namespace, node string) (names []string) {
 // with returns a list of checks, by id, with n in the place of the one with its id;
 // without it if remove. The list it is given stays as it is.
 func with(list []*Check, n *Check, remove bool) []*Check {
-	i, there := slices.BinarySearchFunc(list, n.ID, func(c *Check, id string) int { return strings.Compare(c.ID, id) })
+	i, there := slices.BinarySearchFunc(list, n.ID, func(c *Check, id string) int { return incumbent.CompareNames(c.ID, id) })
 	next := make([]*Check, 0, len(list)+1)
 	next = append(next, list[:i]...)
 	if !remove {

@@ -19,13 +19,13 @@ func TableScope(namespace string, t Table) [2]string { return [2]string{namespac
 
 // NodeTopic is the topic of all changes of a node and of what is on it.
 func NodeTopic(namespace, name string) core.Topic {
-	return core.Topic{Scope: [2]string{namespace, nodeScope}, Name: name}
+	return core.Topic{Scope: [2]string{namespace, nodeScope}, Name: incumbent.Fold(name)}
 }
 
 // ServiceTopic is the topic of all changes of the instances of a service, of their
 // nodes and of the checks of either.
 func ServiceTopic(namespace, name string) core.Topic {
-	return core.Topic{Scope: [2]string{namespace, serviceScope}, Name: name}
+	return core.Topic{Scope: [2]string{namespace, serviceScope}, Name: incumbent.Fold(name)}
 }
 
 // SessionTopic is the topic of the changes of a session.
@@ -39,5 +39,5 @@ func recordTopic(namespace string, t Table, node, id string) core.Topic {
 	if t != Nodes {
 		name += "\x00" + id
 	}
-	return core.Topic{Scope: TableScope(namespace, t), Name: name}
+	return core.Topic{Scope: TableScope(namespace, t), Name: incumbent.Fold(name)}
 }

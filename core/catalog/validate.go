@@ -85,10 +85,10 @@ func (c *Command) validateRegister() error {
 		if err := k.validate(); err != nil {
 			return err
 		}
-		if ids[k.ID] {
+		if ids[incumbent.Fold(k.ID)] {
 			return incumbent.Errorf(incumbent.Invalid, "check %.80q comes twice", k.ID)
 		}
-		ids[k.ID] = true
+		ids[incumbent.Fold(k.ID)] = true
 	}
 	if records == 0 || c.If && records != 1 {
 		return incumbent.Errorf(incumbent.Invalid, "registering has a record, and with a condition one")

@@ -38,7 +38,7 @@ func (v *View) NodeByID(namespace, id string) *Node {
 // until it returns false.
 func (v *View) Nodes(namespace, after string, fn func(*Node) bool) {
 	v.hosts.Ascend(&host{node: &Node{Namespace: namespace, Name: after}}, func(h *host) bool {
-		return h.node.Namespace == namespace && (h.node.Name == after || fn(h.node))
+		return h.node.Namespace == namespace && (incumbent.Alike(h.node.Name, after) || fn(h.node))
 	})
 }
 

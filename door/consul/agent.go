@@ -85,7 +85,7 @@ func (d *Door) agentMember(m *Member) agentMember {
 // ServerID is a member's id as clients know it: where the agent's node is the member,
 // that node's.
 func (d *Door) ServerID(m *Member) string {
-	if m.Name == d.cfg.Node {
+	if incumbent.Alike(m.Name, d.cfg.Node) {
 		return d.NodeID()
 	}
 	return memberID(m.ID)
@@ -158,7 +158,7 @@ func (d *Door) agentStats() map[string]string {
 		return true
 	})
 	v.NodeChecks(d.namespace, d.cfg.Node, func(c *catalog.Check) bool {
-		if c.ID != nodeHealth {
+		if !incumbent.Alike(c.ID, nodeHealth) {
 			checks++
 		}
 		if c.TTL > 0 {

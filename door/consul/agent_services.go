@@ -85,7 +85,7 @@ func agentHas(s *catalog.Service) bool {
 // agentCheckOf returns a check that the agent knows: not that of whether its node is
 // alive, on which sessions depend.
 func (d *Door) agentCheckOf(v *catalog.View, id string) *catalog.Check {
-	if id == nodeHealth {
+	if incumbent.Alike(id, nodeHealth) {
 		return nil
 	}
 	return v.Check(d.namespace, d.cfg.Node, id)
@@ -130,7 +130,7 @@ func agentChecks(d *Door, r *request) {
 	r.agentView(func(v *catalog.View) {
 		out := map[string]*checkJSON{}
 		v.NodeChecks(d.namespace, d.cfg.Node, func(c *catalog.Check) bool {
-			if shown := checkOf(c); c.ID != nodeHealth && seen.of(c.Node, c.ServiceName) && e.selects(shown) {
+			if shown := checkOf(c); !incumbent.Alike(c.ID, nodeHealth) && seen.of(c.Node, c.ServiceName) && e.selects(shown) {
 				shown.CreateIndex, shown.ModifyIndex = 0, 0
 				out[c.ID] = shown
 			}
@@ -257,7 +257,7 @@ type agentDefinitionJSON struct {
 func (d *Door) agentHealthOf(i *catalog.Instance) *agentHealthJSON {
 	var checks []*catalog.Check
 	for _, c := range i.NodeChecks {
-		if c.ID != nodeHealth {
+		if !incumbent.Alike(c.ID, nodeHealth) {
 			checks = append(checks, c)
 		}
 	}

@@ -26,7 +26,7 @@ var (
 		func(c engine.CatalogReading, namespace, _ string, fn func(*catalog.Node)) {
 			c.Nodes(namespace, "", func(n *catalog.Node) bool { fn(n); return true })
 		},
-		func(n *catalog.Node) string { return n.Name },
+		func(n *catalog.Node) string { return incumbent.Fold(n.Name) },
 		(*Door).nodeOf,
 		func(s *sights, n *catalog.Node) bool { return s.node(n.Name) },
 	}
@@ -83,7 +83,7 @@ func checkKind(name string, index func(engine.CatalogReading, string) incumbent.
 	}
 }
 
-func checkKey(row checkRow) string { return row.check.Node + "\x00" + row.check.ID }
+func checkKey(row checkRow) string { return incumbent.Fold(row.check.Node + "\x00" + row.check.ID) }
 
 // anyState is the state that all checks are in.
 const anyState = "any"
@@ -105,7 +105,9 @@ func serviceRows(c engine.CatalogReading, namespace, of string, fn func(*catalog
 	c.Instances(namespace, of, func(i *catalog.Instance) bool { fn(i); return true })
 }
 
-func instanceKey(i *catalog.Instance) string { return i.Service.Node + "\x00" + i.Service.ID }
+func instanceKey(i *catalog.Instance) string {
+	return incumbent.Fold(i.Service.Node + "\x00" + i.Service.ID)
+}
 
 func seesInstance(s *sights, i *catalog.Instance) bool {
 	return s.of(i.Service.Node, i.Service.Name)

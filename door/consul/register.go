@@ -284,7 +284,7 @@ func (c *checkBody) record(namespace, node string) (*catalog.Check, string) {
 	if !ok {
 		return nil, fmt.Sprintf("Invalid check status: '%s'", c.Status)
 	}
-	if c.Node != "" && c.Node != node {
+	if c.Node != "" && !incumbent.Alike(c.Node, node) {
 		return nil, fmt.Sprintf("check node %q does not match node %q", c.Node, node)
 	}
 	return &catalog.Check{
@@ -384,7 +384,7 @@ func (r *request) mayRegister(c *catalog.Command) bool {
 		switch {
 		case check.ServiceID == "":
 			node = true
-		case c.Service == nil || c.Service.ID != check.ServiceID:
+		case c.Service == nil || !incumbent.Alike(c.Service.ID, check.ServiceID):
 			if old := v.Service(d.namespace, c.Target.Node, check.ServiceID); old != nil {
 				services[old.Name] = true
 			}

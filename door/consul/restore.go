@@ -151,7 +151,7 @@ func (p *restoring) putKeys(namespace string) {
 // kept reports whether a node is one that members see to themselves, with its service
 // and the check that says whether it is there: what they and the agent are.
 func (p *restoring) kept(node string) bool {
-	return node == p.door.cfg.Node || slices.ContainsFunc(p.door.cfg.Cluster.Members(), func(m Member) bool { return m.Name == node })
+	return incumbent.Alike(node, p.door.cfg.Node) || slices.ContainsFunc(p.door.cfg.Cluster.Members(), func(m Member) bool { return incumbent.Alike(m.Name, node) })
 }
 
 // deregister takes out what is not in the snapshot.
@@ -161,7 +161,7 @@ func (p *restoring) deregister() {
 		p.add(catalog.Command{Verb: catalog.Deregister, Target: catalog.Target{Kind: k, Namespace: ns, Node: node, ID: id}}, len(node)+len(id))
 	}
 	is.Checks(ns, func(c *catalog.Check) bool {
-		if was.Check(ns, c.Node, c.ID) == nil && (c.ID != nodeHealth || !p.kept(c.Node)) {
+		if was.Check(ns, c.Node, c.ID) == nil && (!incumbent.Alike(c.ID, nodeHealth) || !p.kept(c.Node)) {
 			remove(catalog.CheckKind, c.Node, c.ID)
 		}
 		return true
@@ -174,7 +174,7 @@ func (p *restoring) deregister() {
 	})
 	is.Nodes(ns, "", func(n *catalog.Node) bool {
 		if o := was.Node(ns, n.Name); (o == nil || o.ID != n.ID) && !p.kept(n.Name) {
-			p.gone[n.Name] = true
+			p.gone[incumbent.Fold(n.Name)] = true
 			remove(catalog.NodeKind, n.Name, "")
 		}
 		return true
@@ -203,7 +203,7 @@ func (p *restoring) register() {
 		return true
 	})
 	was.Checks(ns, func(c *catalog.Check) bool {
-		if (c.ID != nodeHealth || !p.kept(c.Node)) && !dropped[[2]string{c.Node, c.ServiceID}] {
+		if (!incumbent.Alike(c.ID, nodeHealth) || !p.kept(c.Node)) && !dropped[[2]string{c.Node, c.ServiceID}] {
 			p.registerOne(catalog.Command{Target: catalog.Target{Node: c.Node}, Checks: []*catalog.Check{c}})
 		}
 		return true
@@ -213,7 +213,7 @@ func (p *restoring) register() {
 // registerOne registers a record that is not there as it is.
 func (p *restoring) registerOne(c catalog.Command) {
 	c.Verb, c.Target.Namespace = catalog.Register, p.door.namespace
-	if !p.gone[c.Target.Node] {
+	if !p.gone[incumbent.Fold(c.Target.Node)] {
 		res, idle := catalog.Of(p.to).Idling(&c, func(id incumbent.SessionID) bool { return p.to.Session(id) != nil })
 		if idle && res.Err == nil {
 			return

@@ -138,7 +138,7 @@ func sessionCreate(d *Door, r *request) {
 // wants a session on another one registers that.
 func (r *request) onNode(name string, then func()) {
 	d := r.door
-	if name != d.cfg.Node || catalog.Of(d.view()).Check(d.namespace, name, nodeHealth) != nil {
+	if !incumbent.Alike(name, d.cfg.Node) || catalog.Of(d.view()).Check(d.namespace, name, nodeHealth) != nil {
 		then()
 		return
 	}

@@ -89,7 +89,7 @@ func sessionsOfNode(d *Door, r *request) {
 	}
 	node, sees := r.rest, r.seesSessions()
 	r.shared(sharedQuery{kind: "sessions of", params: node, rights: sees.key, eval: func(v *core.View, reads *watch.Reads) result {
-		return d.sessions(v, reads, &sees, func(s *catalog.Session) bool { return s.Node == node })
+		return d.sessions(v, reads, &sees, func(s *catalog.Session) bool { return incumbent.Alike(s.Node, node) })
 	}})
 }
 

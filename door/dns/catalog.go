@@ -3,7 +3,6 @@ package dns
 import (
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -49,8 +48,6 @@ type index struct {
 	nodes, services incumbent.Index // of the tables, when it was made
 	nodesAt         map[netip.Addr][]string
 	servicesAt      map[netip.Addr][]string
-	nodeNames       map[string]string // by name in lower case, where that is another
-	serviceNames    map[string]string
 }
 
 // Names is for [Config].
@@ -77,17 +74,11 @@ func (n *names) sees(a auth.Action, name string) bool {
 
 // Node implements Names.
 func (n *names) Node(name string) (Node, bool) {
-	r := n.v.Node(n.catalog.Namespace, name)
-	if r == nil {
-		if full, ok := n.catalog.indexOf(n.v).nodeNames[name]; ok {
-			r = n.v.Node(n.catalog.Namespace, full)
-		}
-	}
-	if r != nil {
+	if r := n.v.Node(n.catalog.Namespace, name); r != nil {
 		return nodeOf(r), n.sees(auth.NodeRead, r.Name)
 	}
 	for _, m := range n.catalog.Members() {
-		if strings.EqualFold(m.Name, name) {
+		if incumbent.Alike(m.Name, name) {
 			return m, n.sees(auth.NodeRead, m.Name)
 		}
 	}
@@ -104,13 +95,7 @@ func nodeOf(r *catalog.Node) Node {
 
 // Instances implements Names.
 func (n *names) Instances(service string, fn func(Instance) bool) {
-	if n.instances(service, fn) {
-		return
-	}
-	if full, ok := n.catalog.indexOf(n.v).serviceNames[service]; ok && n.instances(full, fn) {
-		return
-	}
-	if service != MembersService || !n.sees(auth.ServiceRead, service) {
+	if n.instances(service, fn) || service != MembersService || !n.sees(auth.ServiceRead, service) {
 		return
 	}
 	for _, m := range n.catalog.Members() {
@@ -156,23 +141,10 @@ func (n *names) Prepared(name string) (out Prepared, ok bool) {
 	return out, true
 }
 
-// found calls fn with the instances of a service that are seen, whatever the case of its
-// name.
+// found calls fn with the instances of a service that are seen.
 func (n *names) found(service string, fn func(*catalog.Instance) bool) {
-	there := false
-	each := func(i *catalog.Instance) bool {
-		there = true
-		return n.sees(auth.ServiceRead, i.Service.Name) && fn(i)
-	}
-	if n.v.Instances(n.catalog.Namespace, service, each); there {
-		return
-	}
-	lower := strings.ToLower(service)
-	if n.v.Instances(n.catalog.Namespace, lower, each); there {
-		return
-	}
-	if full, ok := n.catalog.indexOf(n.v).serviceNames[lower]; ok {
-		n.v.Instances(n.catalog.Namespace, full, each)
+	if n.sees(auth.ServiceRead, service) {
+		n.v.Instances(n.catalog.Namespace, service, fn)
 	}
 }
 
@@ -228,20 +200,15 @@ func (c *Catalog) indexOf(v *catalog.View) *index {
 	if x := c.index; x != nil && (x.nodes == nodes && x.services == services || now.Sub(c.indexed) < remadeEvery) {
 		return x
 	}
-	x := &index{
-		nodes: nodes, services: services, nodesAt: map[netip.Addr][]string{}, servicesAt: map[netip.Addr][]string{},
-		nodeNames: map[string]string{}, serviceNames: map[string]string{},
-	}
+	x := &index{nodes: nodes, services: services, nodesAt: map[netip.Addr][]string{}, servicesAt: map[netip.Addr][]string{}}
 	v.Nodes(c.Namespace, "", func(n *catalog.Node) bool {
 		add(x.nodesAt, n.Address, n.Name)
-		fold(x.nodeNames, n.Name)
 		return true
 	})
 	v.AllInstances(c.Namespace, func(i *catalog.Instance) bool {
 		if i.Service.Address != i.Node.Address {
 			add(x.servicesAt, i.Service.Address, i.Service.Name)
 		}
-		fold(x.serviceNames, i.Service.Name)
 		return true
 	})
 	c.index, c.indexed = x, now
@@ -254,15 +221,7 @@ func add(at map[netip.Addr][]string, address, name string) {
 	if err != nil {
 		return
 	}
-	if ip = ip.WithZone("").Unmap(); !slices.Contains(at[ip], name) {
+	if ip = ip.WithZone("").Unmap(); !slices.ContainsFunc(at[ip], func(o string) bool { return incumbent.Alike(o, name) }) {
 		at[ip] = append(at[ip], name)
-	}
-}
-
-// fold notes a name that is another in lower case. Of several the first is found.
-func fold(names map[string]string, name string) {
-	lower := strings.ToLower(name)
-	if _, taken := names[lower]; lower != name && !taken {
-		names[lower] = name
 	}
 }

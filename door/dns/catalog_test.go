@@ -83,9 +83,10 @@ func TestCatalog(t *testing.T) {
 	check("44.0.0.10.in-addr.arpa.", dns.TypePTR, "44.0.0.10.in-addr.arpa. 0 PTR Mixed.service.dc1.consul.")
 
 	apply(t, s, registered("N5", "10.0.0.5", "", "", "", 0))
-	check("n5.node.consul.", dns.TypeA) // the index is of a moment ago
-	now = now.Add(remadeEvery)
 	check("n5.node.consul.", dns.TypeA, "n5.node.consul. 0 A 10.0.0.5")
+	check("5.0.0.10.in-addr.arpa.", dns.TypePTR) // the index is of a moment ago
+	now = now.Add(remadeEvery)
+	check("5.0.0.10.in-addr.arpa.", dns.TypePTR, "5.0.0.10.in-addr.arpa. 0 PTR N5.node.dc1.consul.")
 }
 
 // TestPreparedQueries: they are found by DNS, whatever the case of what they are for, and

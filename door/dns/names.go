@@ -9,7 +9,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Names is the catalog at one moment. Names of services and nodes are in lower case.
+// Names is the catalog at one moment. It is asked for names in lower case.
 type Names interface {
 	// Node returns a node by its name.
 	Node(name string) (Node, bool)

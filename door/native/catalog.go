@@ -129,7 +129,7 @@ func aboutCatalog(v *core.View, c *catalog.Command) (list []catalogAbout) {
 			switch {
 			case k.ServiceID == "":
 				add(auth.NodeWrite, t.Node)
-			case c.Service == nil || k.ServiceID != c.Service.ID:
+			case c.Service == nil || !incumbent.Alike(k.ServiceID, c.Service.ID):
 				service(k.ServiceID)
 			}
 		}
@@ -153,7 +153,7 @@ func registration(in *pb.RegisterRequest) (*catalog.Command, error) {
 	node := in.NodeName
 	if in.Node != nil {
 		node = or(node, in.Node.Name)
-		if in.Node.Name != "" && in.Node.Name != node {
+		if in.Node.Name != "" && !incumbent.Alike(in.Node.Name, node) {
 			return nil, invalid("node_name", "is not that of node")
 		}
 	}

@@ -29,7 +29,7 @@ func (s catalogService) ListNodes(ctx context.Context, r *connect.Request[pb.Lis
 		}
 		out := &pb.ListNodesResponse{Index: uint64(f.view.Index())}
 		catalog.Of(f.view).Nodes(namespaceOf(in.Namespace), in.After, func(n *catalog.Node) bool {
-			if n.Name <= in.After || !sight.Sees(incumbent.Name{Namespace: n.Namespace, Lease: n.Name}) {
+			if incumbent.CompareNames(n.Name, in.After) <= 0 || !sight.Sees(incumbent.Name{Namespace: n.Namespace, Lease: n.Name}) {
 				return true
 			}
 			if out.More = page.full(); out.More {
@@ -56,10 +56,10 @@ func (s catalogService) ListServices(ctx context.Context, r *connect.Request[pb.
 		out := &pb.ListServicesResponse{Index: uint64(f.view.Index())}
 		var last *pb.ServiceSummary
 		v.AllInstances(namespace, func(i *catalog.Instance) bool {
-			if i.Service.Name <= in.After || !sight.Sees(incumbent.Name{Namespace: namespace, Lease: i.Service.Name}) {
+			if incumbent.CompareNames(i.Service.Name, in.After) <= 0 || !sight.Sees(incumbent.Name{Namespace: namespace, Lease: i.Service.Name}) {
 				return true
 			}
-			if last == nil || last.Name != i.Service.Name {
+			if last == nil || !incumbent.Alike(last.Name, i.Service.Name) {
 				if out.More = page.full(); out.More {
 					return false
 				}

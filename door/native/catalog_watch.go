@@ -65,7 +65,7 @@ func (s *serviceRecords) next(f *former, room *room, _ auth.Sight) (out []proto.
 	last := ""
 	catalog.Of(f.view).Instances(s.health.namespace, s.health.service, func(i *catalog.Instance) bool {
 		n := i.Service
-		if n.Node < s.node || n.Node == s.node && n.ID <= s.id {
+		if c := incumbent.CompareNames(n.Node, s.node); c < 0 || c == 0 && incumbent.CompareNames(n.ID, s.id) <= 0 {
 			return true
 		}
 		if room.full() {
@@ -78,7 +78,7 @@ func (s *serviceRecords) next(f *former, room *room, _ auth.Sight) (out []proto.
 			room.use(e)
 			out = append(out, e)
 		}
-		if n.Node != last && n.Node != s.node {
+		if n.Node != last && !incumbent.Alike(n.Node, s.node) {
 			show(i.Node.Modified, i.Node)
 			for _, c := range i.NodeChecks {
 				show(c.Modified, c)

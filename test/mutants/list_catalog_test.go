@@ -3,6 +3,30 @@ package mutants
 // ofConsulLists are bugs of what Consul's clients are told of the catalog.
 var ofConsulLists = []mutant{
 	{
+		name: "a right to a service is none to its name in another case", guarantee: "G12",
+		file: "auth/rules.go", pkg: "./auth", test: "^TestG12_RightsToOneNameAreThose$",
+		search:  "\t\tname.text = incumbent.Fold(name.text)\n",
+		replace: "\t\tname.text += \"\"\n",
+	},
+	{
+		name: "whoever may write one case of a name writes the others without a right", guarantee: "G12",
+		file: "auth/authorize.go", pkg: "./door/consul", test: "^TestG12_NoOtherCaseOfANameIsFree$",
+		search:  "\t\tn.Lease = incumbent.Fold(n.Lease)\n",
+		replace: "\t\tn.Lease += \"\"\n",
+	},
+	{
+		name: "who waits for a service does not hear of it in another case", guarantee: "G15",
+		file: "core/catalog/topic.go", pkg: "./door/consul", test: "^TestAWatchOfANameInAnotherCase$",
+		search:  "serviceScope}, Name: incumbent.Fold(name)}",
+		replace: "serviceScope}, Name: name}",
+	},
+	{
+		name: "a check keeps the deadline of its id in another case", guarantee: "G07",
+		file: "core/catalog/deadline.go", pkg: "./core/catalog", test: "^TestADeadlineIsOneWhateverTheCase$",
+		search:  "incumbent.Fold(c.Node) + \"\\x00\" + incumbent.Fold(c.ID)",
+		replace: "c.Node + \"\\x00\" + c.ID",
+	},
+	{
 		name: "an older view takes the place of a newer list", guarantee: "G14",
 		file: "door/consul/lists.go", pkg: "./door/consul", test: "^TestAListOfAnOlderView$",
 		search:  "\tcase b.now != nil && index < b.seen: // an older view: the newer list stays\n\t\treturn l\n",
@@ -71,7 +95,7 @@ var ofConsulLists = []mutant{
 	{
 		name: "the agent's node goes with a restore", guarantee: "G14",
 		file: "door/consul/restore.go", pkg: "./door/consul", test: "^TestG14_ARunningClusterTakesASnapshot$",
-		search:  "return node == p.door.cfg.Node || slices",
+		search:  "return incumbent.Alike(node, p.door.cfg.Node) || slices",
 		replace: "return slices",
 	},
 }

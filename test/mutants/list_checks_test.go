@@ -35,7 +35,7 @@ var ofChecks = []mutant{
 	{
 		name: "an alias looks at itself", guarantee: "G20",
 		file: "health/alias.go", pkg: "./health", test: "^TestAlias$",
-		search:  " || of.Node == k.Node && of.ID == k.ID:",
+		search:  " || incumbent.Alike(of.Node, k.Node) && incumbent.Alike(of.ID, k.ID):",
 		replace: ":",
 	},
 }

@@ -60,7 +60,7 @@ var ofParts = []mutant{
 		name: "a part carries what needs a later schema", guarantee: "G49",
 		file: "core/family.go", pkg: "./core/parts", test: "^TestWhatTravelsInPartsIsACommand$",
 		search:  "s.cmd.schema > schema || ",
-		replace: "",
+		replace: "s.cmd.schema > schema+9 || ",
 	},
 	{
 		name: "a large command whose last part was not seen is refused as not applied", guarantee: "G25",
