@@ -56,7 +56,7 @@ func TestNamesInAnotherCase(t *testing.T) {
 func TestAWatchOfANameInAnotherCase(t *testing.T) {
 	m := startMember(t, nil)
 	c := m.dial()
-	c.get("/v1/health/service/web?index=" + m.get("/v1/health/service/web").index())
+	c.get("/v1/health/service/wEB?index=" + m.get("/v1/health/service/wEB").index())
 	m.blocked(1)
 	m.instance("n1", "WEB", "passing")
 	if a := c.read("GET"); !strings.Contains(a.body, `"Service":"WEB"`) {
