@@ -12,8 +12,8 @@ var ofServers = []mutant{
 	{
 		name: "a flood of extensions is nobody's fault", guarantee: "G40",
 		file: "admit/lane.go", pkg: "./admit", test: "^TestG40_WhoIsNotToBlameIsNotRefused$",
-		search:  " && float64(l.came) <= carried+2*math.Sqrt(carried):",
-		replace: ":",
+		search:  "float64(l.came) <= carried+2*math.Sqrt(carried):",
+		replace: "carried > 0:",
 	},
 	{
 		name: "a refusal is held back beyond its caller's deadline", guarantee: "G42",
