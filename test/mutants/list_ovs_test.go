@@ -117,6 +117,12 @@ var ofOVSDB = []mutant{
 		replace: "\tif l.stealer {\n",
 	},
 	{
+		name: "who may look at a database may write to it", guarantee: "G12",
+		file: "door/ovsdb/transact.go", pkg: "./door/ovsdb", test: "^TestG12_AnAttackerChangesAndSeesNothing$",
+		search:  "\taction := auth.TableWrite\n",
+		replace: "\taction := auth.TableRead\n",
+	},
+	{
 		name: "commands of the control socket are done without their right", guarantee: "G12",
 		file: "door/ovsdb/control/control.go", pkg: "./server", test: "^TestG12_EveryControlCommandIsPlayedWithAndWithoutItsRight$",
 		search:  "\tif err := s.allowed(name); err != nil {\n",
