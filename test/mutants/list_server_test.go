@@ -10,8 +10,8 @@ var ofServers = []mutant{
 		replace: "case !patient && waited > target &&",
 	},
 	{
-		name: "a flood of extensions is nobody's fault", guarantee: "G40",
-		file: "admit/lane.go", pkg: "./admit", test: "^TestG40_WhoIsNotToBlameIsNotRefused$",
+		name: "a flood of extensions is nobody's fault", guarantee: "G41",
+		file: "admit/lane.go", pkg: "./admit", test: "^TestG41_GoodputUnderFiveTimesTheLoad$",
 		search:  "float64(l.came) <= carried+2*math.Sqrt(carried):",
 		replace: "carried > 0:",
 	},
