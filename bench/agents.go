@@ -144,7 +144,7 @@ func (f *agentFleet) grow(ctx context.Context, stage Stage) error {
 	bulks := (n + agentBulk - 1) / agentBulk
 	err := inParallelOf(ctx, agentBulks, bulks, func(i int) error {
 		first := from + i*agentBulk
-		return f.timed(ctx, adds, func() error { return f.sys.Add(ctx, first, min(agentBulk, stage.Leases-first)) })
+		return f.timed(ctx, adds, func() error { return f.addAsTold(ctx, first, min(agentBulk, stage.Leases-first)) })
 	})
 	if err != nil {
 		return err
@@ -173,6 +173,24 @@ func (f *agentFleet) grow(ctx context.Context, stage Stage) error {
 	f.noteWakes(fmt.Sprintf("grow_%d", stage.Leases), was, n)
 	f.step(stage.Leases, "")
 	return sleep(ctx, time.Duration(stage.Hold))
+}
+
+// addAsTold adds units, again for as long as it is refused for the load, when it is told
+// to: nothing of what was refused has happened.
+func (f *agentFleet) addAsTold(ctx context.Context, first, n int) error {
+	for {
+		err := f.sys.Add(ctx, first, n)
+		wait, overloaded := overloadOf(err)
+		if !overloaded {
+			return err
+		}
+		f.run.mu.Lock()
+		f.refused++
+		f.run.mu.Unlock()
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
 }
 
 // op is the record of an operation.
@@ -265,10 +283,14 @@ func (f *agentFleet) quiet(ctx context.Context) error {
 		return sum
 	}
 	was, began := cpu(), f.now()
+	_, lines, seen := f.logged()
 	if err := sleep(ctx, time.Duration(f.sc.Settle)); err != nil {
 		return err
 	}
 	if spent := f.now() - began; spent > 0 {
+		if _, now, _ := f.logged(); seen {
+			f.fact("quiet_log_lines_per_minute", float64(now-lines)/spent.Minutes())
+		}
 		f.fact("quiet_cpu_cores", (cpu()-was).Seconds()/spent.Seconds())
 		f.fact("quiet_cpu_us_per_agent_second", (cpu()-was).Seconds()/spent.Seconds()/float64(len(f.stops))*1e6)
 	}
@@ -384,6 +406,18 @@ func (r *run) noteDisk() {
 	if d, ok := r.cluster.(interface{ DiskBytes() int64 }); ok {
 		r.fact("disk_bytes", float64(d.DiskBytes()))
 	}
+	if bytes, _, ok := r.logged(); ok {
+		r.fact("log_bytes", float64(bytes))
+	}
+}
+
+// logged is how much the servers have said in their logs, where that can be seen.
+func (r *run) logged() (bytes, lines int64, ok bool) {
+	if d, ok := r.cluster.(interface{ Logged() (bytes, lines int64) }); ok {
+		bytes, lines = d.Logged()
+		return bytes, lines, true
+	}
+	return 0, 0, false
 }
 
 // validateAgents checks what a fleet is to be.

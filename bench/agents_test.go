@@ -6,6 +6,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
 )
 
 // fakeAgents is a system whose agents are told by who changes something, as it says.
@@ -15,6 +18,7 @@ type fakeAgents struct {
 	others bool // wake who follows the charm's url for anything of the application
 	down   string
 	stored []int // units of each transaction
+	refuse int   // so many transactions are refused for the load
 }
 
 func (f *fakeAgents) each(what int, of func(unit int) bool) {
@@ -31,8 +35,17 @@ func (f *fakeAgents) system() AgentSystem {
 	return AgentSystem{
 		Add: func(_ context.Context, _, n int) error {
 			f.mu.Lock()
-			f.stored = append(f.stored, n)
+			refused := f.refuse > 0
+			f.refuse--
+			if !refused {
+				f.stored = append(f.stored, n)
+			}
 			f.mu.Unlock()
+			if refused {
+				e := incumbent.Errorf(incumbent.Overloaded, "transactions wait too long")
+				e.RetryAfter = time.Millisecond
+				return e
+			}
 			f.each(ToldMembers, func(unit int) bool { return unit < agentMembers })
 			return nil
 		},
@@ -69,7 +82,7 @@ func (f *fakeAgents) system() AgentSystem {
 // called down.
 func TestAgentsCountWhoIsWoken(t *testing.T) {
 	t.Parallel()
-	f := &fakeAgents{told: map[int]func(int){}, others: true, down: "unit/7"}
+	f := &fakeAgents{told: map[int]func(int){}, others: true, down: "unit/7", refuse: 3}
 	settings := map[string]string{"stages": "[{leases: 20, ramp: 10000, hold: 0s}, {leases: 820, ramp: 10000, hold: 0s}]", "settle": "1ms", "thresholds": "{}"}
 	s, err := RunPeer(t.Context(), Options{Scenario: "agents-2013", Set: settings}, Peer{
 		Play: func(ctx context.Context, r *PeerRun) error { return r.Agents(ctx, f.system()) },
@@ -91,6 +104,9 @@ func TestAgentsCountWhoIsWoken(t *testing.T) {
 	slices.Sort(f.stored)
 	if n := len(f.stored); n != 3+agentAlone || f.stored[n-1] != agentBulk || f.stored[n-3] != 20 {
 		t.Errorf("units were added by %v", f.stored)
+	}
+	if s.Refused != 3 {
+		t.Errorf("%d refusals, want 3, each made good", s.Refused)
 	}
 	if s.Violations != 1 || !strings.Contains(strings.Join(s.Texts, "\n"), "unit/7 was called down") {
 		t.Errorf("%d violations: %v", s.Violations, s.Texts)

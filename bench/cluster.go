@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -169,6 +170,18 @@ func (l *Local) DiskBytes() (sum int64) {
 		return nil
 	})
 	return sum
+}
+
+// Logged is how many bytes and lines the members have said in their logs.
+func (l *Local) Logged() (size, lines int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, m := range l.members {
+		said, _ := os.ReadFile(m.Log) // who has said nothing may have none
+		size += int64(len(said))
+		lines += int64(bytes.Count(said, []byte("\n")))
+	}
+	return size, lines
 }
 
 // Signal implements Cluster.

@@ -55,6 +55,12 @@ func TestLocalClusterEndsAndRestartsMembers(t *testing.T) {
 	if first.Name != "n1" || !alive(first.PID) {
 		t.Fatalf("%+v", first)
 	}
+	if err := os.WriteFile(filepath.Join(cfg.Dir, "n1.log"), []byte("up\nleads\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if size, lines := l.Logged(); size != 9 || lines != 2 {
+		t.Errorf("%d bytes and %d lines were logged", size, lines)
+	}
 	if err := l.Kill(0, syscall.SIGKILL); err != nil || alive(first.PID) {
 		t.Fatalf("killed: %v, alive %v", err, alive(first.PID))
 	}
