@@ -65,6 +65,7 @@ func (f *fleet) answered(l *fleetLink, p pending, frame *apiv1.ServerFrame) {
 		f.do(now, stepClaim, p.agent) // to the end of the queue
 	case stepBeat:
 		f.opBeat.done(now, now-p.intended, 1)
+		l.beaten = now
 		for range frame.GetBeaten().GetLost() {
 			f.check.Violate("stream %d: a session that beat in time is over", l.n)
 		}
@@ -83,7 +84,7 @@ func (f *fleet) attached(l *fleetLink, a *agent, at *apiv1.Attached, now time.Du
 		return
 	}
 	// Extensions keep a holder's session; those that wait need beats.
-	if f.candidates() > 1 && !l.beating {
+	if f.candidates > 1 && !l.beating {
 		l.beating = true
 		f.plan(now+time.Duration(rand.Int64N(int64(f.every))), stepBeat, nil, l)
 	}
@@ -141,8 +142,9 @@ func (f *fleet) granted(a *agent, token uint64, sent, now time.Duration) {
 	a.owed, a.tries = 0, 0
 	a.newest = max(a.newest, token)
 	a.gen++ // ends the extensions of an earlier holding
-	a.until = sent + holdFor(f.ttl)
+	a.until, a.sent, a.heard = sent+holdFor(f.ttl), sent, now
 	f.heldBy[a.lease] = a
+	f.tookOver(a, now)
 	f.check.Granted(f.leaseName(a.lease), a.id, token, now, a.until)
 	f.plan(now+time.Duration(rand.Int64N(int64(f.every))), stepExtend, a, nil)
 }
@@ -175,6 +177,7 @@ func (f *fleet) extended(p pending, ans *answer) error {
 	f.opExtend.done(now, now-p.intended, 1)
 	if a.token == p.token {
 		a.until, a.lapsed, a.owed, a.tries = max(a.until, until), false, 0, 0
+		a.sent, a.heard = max(a.sent, p.sent), now
 		f.recovered(p, now)
 		f.check.Extended(name, p.token, until)
 		f.say("extended app/%d held for %v in %v", a.lease, f.ttl, now-p.sent)
@@ -249,8 +252,8 @@ func (f *fleet) notHeld(p pending, name string) {
 		}
 		return
 	}
-	if a.token != p.token {
-		return // released since it was sent
+	if a.token != p.token || a.link.mute {
+		return // released since it was sent, or nobody hears it
 	}
 	if f.strict {
 		f.check.Violate("%s: agent %d, token %d, was told it does not hold", name, a.id, p.token)
@@ -270,6 +273,9 @@ func (f *fleet) noLongerWaits(a *agent) {
 
 // event handles what the server says unasked.
 func (f *fleet) event(l *fleetLink, frame *apiv1.ServerFrame) {
+	if l.mute {
+		return
+	}
 	switch e := frame.Answer.(type) {
 	case *apiv1.ServerFrame_Offer:
 		a := l.bySess[e.Offer.GetLease().GetSession()]

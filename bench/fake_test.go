@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -78,12 +79,17 @@ type fakeState struct {
 	counters map[string]uint64   // session → that of its attachment
 	refused  map[string]bool     // releases that were refused once
 	zero     int                 // releases without a token
+	frees    bool                // what a session held and nobody extends for the ttl and the grace goes to the next in its queue
+	held     []*fakeLease        // those that a session has claimed
+	lasts    time.Duration       // the ttl of the newest session
 }
 
 type fakeLease struct {
 	session, holder string
 	token           uint64
 	queue           []string
+	name            *apiv1.LeaseName
+	heard           time.Time // of the newest claim, extension or beat that keeps it
 }
 
 // start returns the server's URL.
@@ -103,6 +109,8 @@ func (f *fakeServer) start(t *testing.T) string {
 	mux := http.NewServeMux()
 	mux.Handle(incumbentv1connect.NewLeaseServiceHandler(f))
 	mux.Handle(incumbentv1connect.NewClusterServiceHandler(f))
+	mux.Handle(incumbentv1connect.NewSettingsServiceHandler(fakeSettings{}))
+	mux.Handle(incumbentv1connect.NewSessionServiceHandler(fakeSessions{}))
 	mux.HandleFunc("/v1/stream", func(w http.ResponseWriter, r *http.Request) {
 		f.goOn()
 		conn, rw, _, err := ws.UpgradeHTTP(r, w)
@@ -121,6 +129,34 @@ func (f *fakeServer) start(t *testing.T) string {
 	srv.Start()
 	t.Cleanup(srv.Close)
 	return srv.URL
+}
+
+// fakeSettings takes every setting.
+type fakeSettings struct {
+	incumbentv1connect.UnimplementedSettingsServiceHandler
+}
+
+func (fakeSettings) SetSetting(context.Context, *connect.Request[apiv1.SetSettingRequest]) (*connect.Response[apiv1.SetSettingResponse], error) {
+	return connect.NewResponse(&apiv1.SetSettingResponse{}), nil
+}
+
+// fakeSessions lists none.
+type fakeSessions struct {
+	incumbentv1connect.UnimplementedSessionServiceHandler
+}
+
+func (fakeSessions) ListSessions(context.Context, *connect.Request[apiv1.ListSessionsRequest]) (*connect.Response[apiv1.ListSessionsResponse], error) {
+	return connect.NewResponse(&apiv1.ListSessionsResponse{Index: 1}), nil
+}
+
+// Events tells of none.
+func (f *fakeServer) Events(context.Context, *connect.Request[apiv1.EventsRequest], *connect.ServerStream[apiv1.EventsResponse]) error {
+	return nil
+}
+
+// Get finds nothing.
+func (f *fakeServer) Get(context.Context, *connect.Request[apiv1.GetRequest]) (*connect.Response[apiv1.GetResponse], error) {
+	return nil, connect.NewError(connect.CodeNotFound, errors.New("no such lease"))
 }
 
 // Members says that there is this one.
@@ -306,6 +342,7 @@ func (f *fakeServer) answer(conn net.Conn, req *apiv1.ClientFrame) *apiv1.Server
 			a.Error = &apiv1.Error{Kind: "unavailable"}
 			return a
 		}
+		f.kept(func(l *fakeLease) bool { return slices.Contains(r.ExtendTokens.Tokens, l.token) })
 		ext := &apiv1.TokensExtended{HeldMs: uint32(cmp.Or(f.ttl, time.Minute).Milliseconds())}
 		if f.notHeld || f.forgets {
 			ext.NotHeld = r.ExtendTokens.Tokens
@@ -314,6 +351,7 @@ func (f *fakeServer) answer(conn net.Conn, req *apiv1.ClientFrame) *apiv1.Server
 	case *apiv1.ClientFrame_Attach:
 		f.attach(conn, r.Attach, a)
 	case *apiv1.ClientFrame_Beat:
+		f.kept(func(l *fakeLease) bool { return l.session != "" && f.streams[l.session] == conn })
 		a.Answer = &apiv1.ServerFrame_Beaten{Beaten: &apiv1.Beaten{HeldMs: 60_000}}
 	case *apiv1.ClientFrame_Operation:
 		a.Answer = &apiv1.ServerFrame_Operation{Operation: f.operate(r.Operation)}
@@ -350,6 +388,7 @@ func (f *fakeServer) operate(op *apiv1.Operation) *apiv1.OperationResult {
 	switch o := op.Op.(type) {
 	case *apiv1.Operation_OpenSession:
 		f.ttl = time.Duration(o.OpenSession.TtlMs) * time.Millisecond
+		f.lasts = f.ttl
 	case *apiv1.Operation_Claim:
 		l := f.leases[o.Claim.Name.Name]
 		if l != nil && l.holder != "" && l.holder != o.Claim.Holder && o.Claim.Session == "" && !f.shared {
@@ -381,8 +420,11 @@ func (f *fakeServer) claim(c *apiv1.ClaimRequest) *apiv1.ClaimResponse {
 	}
 	l := f.leases[c.Name.Name]
 	if l == nil {
-		l = &fakeLease{}
+		l = &fakeLease{name: c.Name}
 		f.leases[c.Name.Name] = l
+		if c.Session != "" {
+			f.held = append(f.held, l)
+		}
 	}
 	if f.shared {
 		l.holder = ""
@@ -396,7 +438,7 @@ func (f *fakeServer) claim(c *apiv1.ClaimRequest) *apiv1.ClaimResponse {
 	if granted {
 		l.token = f.nextToken()
 	}
-	l.holder, l.session = c.Holder, c.Session
+	l.holder, l.session, l.heard = c.Holder, c.Session, time.Now()
 	return &apiv1.ClaimResponse{Granted: granted, Lease: &apiv1.Lease{Token: l.token}}
 }
 
@@ -417,8 +459,35 @@ func (f *fakeServer) afterRelease(req *apiv1.ClientFrame, a *apiv1.ServerFrame) 
 	if l == nil || l.holder != "" || len(l.queue) == 0 {
 		return
 	}
-	l.session, l.queue, l.token, l.holder = l.queue[0], l.queue[1:], f.nextToken(), "next"
-	offer := &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_Offer{Offer: &apiv1.Offer{Lease: &apiv1.Lease{Name: r.Name, Session: l.session, Token: l.token}}}}
+	f.handOn(l)
+}
+
+// kept notes that those leases are extended.
+func (f *fakeServer) kept(is func(*fakeLease) bool) {
+	for _, l := range f.held {
+		if is(l) {
+			l.heard = time.Now()
+		}
+	}
+}
+
+// free hands on what nobody has extended, every now and then.
+func (f *fakeServer) free(ctx context.Context) {
+	for sleep(ctx, 20*time.Millisecond) == nil {
+		f.mu.Lock()
+		for _, l := range f.held {
+			if f.frees && len(l.queue) > 0 && time.Since(l.heard) > dueAfter(f.lasts) {
+				f.handOn(l)
+			}
+		}
+		f.mu.Unlock()
+	}
+}
+
+// handOn offers a lease to the first in its queue.
+func (f *fakeServer) handOn(l *fakeLease) {
+	l.session, l.queue, l.token, l.holder, l.heard = l.queue[0], l.queue[1:], f.nextToken(), "next", time.Now()
+	offer := &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_Offer{Offer: &apiv1.Offer{Lease: &apiv1.Lease{Name: l.name, Session: l.session, Token: l.token}}}}
 	f.send(f.streams[l.session], offer)
 	if f.offerMore {
 		f.send(f.streams[l.session], offer)

@@ -19,11 +19,11 @@ import (
 // socket that is not full, and two cores are shared with the server anyway.
 type fleet struct {
 	*run
-	ttl, every time.Duration
-	perStream  int
-	strict     bool // a fault is played: no holding may change hands at all
-	idle       bool // agents want no lease
-	tag        string
+	group
+	ttl    time.Duration
+	strict bool // a fault is played: no holding may change hands at all
+	idle   bool // agents want no lease
+	tag    string
 
 	// roams: an agent whose member is silent or gone goes on at another. With one
 	// server and no fault, a stream that ends fails the run.
@@ -50,10 +50,26 @@ type fleet struct {
 	unsure   int            // that were not confirmed: an answer for many tokens does not say whether it is their lane that refused them
 	struckAt time.Duration  // when the fault that is played began; 0: none has
 	holders  map[int]uint64 // agent → the token it had then
+	silenced int            // streams whose agents have fallen silent, from the first on; of whoever has them do so
+	fell     int            // holders that fell silent
+	left     map[int]*agent // lease → who held it and fell silent, until another holds it
 
 	opened, claimed, handed atomic.Int64
 
 	opOpen, opAttach, opClaim, opExtend, opBeat, opRelease, opHandOver, opRecovery *opRecord
+	opFreed                                                                        *opRecord // of what a holder left: how late another held it
+}
+
+// group is what agents of a fleet have in common.
+type group struct {
+	prefix     string // of the names of their operations
+	every      time.Duration
+	candidates int // that want each lease
+	perStream  int // sessions
+	critical   bool
+	// apart: candidates for one lease are on different streams, and come one after the other.
+	// Such a fleet grows once, to a multiple of the sessions of a stream.
+	apart bool
 }
 
 // agent is one candidate for one lease: a session.
@@ -69,6 +85,8 @@ type agent struct {
 	// gen counts its holdings. Extensions planned for an earlier one are void.
 	gen    uint64
 	until  time.Duration // its own deadline
+	sent   time.Duration // of the newest claim or extension with a good answer
+	heard  time.Duration // that answer
 	lapsed bool
 
 	opened    bool          // its session is there
@@ -81,12 +99,27 @@ type agent struct {
 	struck bool
 }
 
+// newFleet makes the fleet that the scenario describes.
 func newFleet(ctx context.Context, r *run) *fleet {
+	g := group{every: time.Duration(r.sc.Every), candidates: max(1, r.sc.Candidates), perStream: max(1, r.sc.SessionsPerStream)}
+	if r.sc.Connections == "own" {
+		g.perStream = 1
+	}
+	f := newGroup(ctx, r, g)
+	f.strict = len(r.sc.script()) > 0
+	r.mu.Lock()
+	r.agents = f.counts
+	r.mu.Unlock()
+	return f
+}
+
+// newGroup makes a fleet of its own.
+func newGroup(ctx context.Context, r *run, g group) *fleet {
+	op := func(name string) *opRecord { return r.rec.op(g.prefix + name) }
 	f := &fleet{
-		run: r, ttl: time.Duration(r.sc.TTL), every: time.Duration(r.sc.Every), strict: len(r.sc.script()) > 0,
-		perStream: max(1, r.sc.SessionsPerStream), tag: incumbent.NewSessionID().String()[:8], agenda: newAgenda(),
-		opOpen: r.rec.op("open"), opAttach: r.rec.op("attach"), opClaim: r.rec.op("claim"), opExtend: r.rec.op("extend"),
-		opBeat: r.rec.op("beat"), opRelease: r.rec.op("release"), opHandOver: r.rec.op("hand-over"), opRecovery: r.rec.op("recovery"),
+		run: r, group: g, ttl: time.Duration(r.sc.TTL), tag: incumbent.NewSessionID().String()[:8], agenda: newAgenda(), left: map[int]*agent{},
+		opOpen: op("open"), opAttach: op("attach"), opClaim: op("claim"), opExtend: op("extend"),
+		opBeat: op("beat"), opRelease: op("release"), opHandOver: op("hand-over"), opRecovery: op("recovery"), opFreed: op("freed late"),
 		roams: len(r.clients) > 1 || len(r.sc.script()) > 0, silent: silentAfter,
 	}
 	if r.sc.Silent > 0 {
@@ -96,12 +129,6 @@ func newFleet(ctx context.Context, r *run) *fleet {
 	if len(r.clients) > 1 {
 		f.enqueue(planned{what: stepSweep})
 	}
-	if r.sc.Connections == "own" {
-		f.perStream = 1
-	}
-	r.mu.Lock()
-	r.agents = f.counts
-	r.mu.Unlock()
 	return f
 }
 
@@ -113,28 +140,39 @@ func (f *fleet) counts() (holding, waiting, connections int) {
 
 func (f *fleet) leaseName(lease int) string { return fmt.Sprintf("%s/app-%d", f.tag, lease) }
 
-// candidates is how many agents want each lease.
-func (f *fleet) candidates() int { return max(1, f.sc.Candidates) }
-
 // grow adds agents until n leases have all their candidates, at a rate, and
 // waits until they have what they want.
 func (f *fleet) grow(ctx context.Context, n int, rate float64) error {
 	f.mu.Lock()
-	from := len(f.agents)
 	for len(f.heldBy) < n {
 		f.heldBy, f.freed = append(f.heldBy, nil), append(f.freed, 0)
 	}
 	f.mu.Unlock()
-	want := n * f.candidates()
+	if f.apart { // whoever comes first holds
+		for c := range f.candidates {
+			if err := f.begin(ctx, (c+1)*n, rate, func(i int) int { return i % n }); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	// All candidates of a lease come at about the same time, as units of an application do.
+	return f.begin(ctx, n*f.candidates, rate, func(i int) int { return i / f.candidates })
+}
+
+// begin adds agents until there are so many, at a rate, and waits until they have the
+// leases that they want.
+func (f *fleet) begin(ctx context.Context, want int, rate float64, lease func(i int) int) error {
+	f.mu.Lock()
+	from := len(f.agents)
+	f.mu.Unlock()
 	began := f.now()
 	due := func(i int) time.Duration {
 		return began + time.Duration(float64(i-from)/rate*float64(time.Second))
 	}
 	f.mu.Lock()
 	for i := from; i < want; i++ {
-		// All candidates of a lease come at about the same time, as units of
-		// an application do.
-		f.agents = append(f.agents, &agent{id: i, lease: i / f.candidates(), session: incumbent.NewSessionID()})
+		f.agents = append(f.agents, &agent{id: i, lease: lease(i), session: incumbent.NewSessionID()})
 	}
 	if have := len(f.links); from < want && have > 0 {
 		f.join(f.links[have-1], due) // it may have room
@@ -170,7 +208,7 @@ func (f *fleet) settle(ctx context.Context, want int, most time.Duration) error 
 // hold keeps the fleet going for a while.
 func (f *fleet) hold(ctx context.Context, d time.Duration) error {
 	var err error
-	if f.sc.HandOvers > 0 && f.candidates() > 1 {
+	if f.sc.HandOvers > 0 && f.candidates > 1 {
 		err = f.handOvers(ctx, d, func() float64 { return float64(f.handed.Load()) }, f.handOver)
 	} else {
 		err = sleep(ctx, d)

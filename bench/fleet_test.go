@@ -34,6 +34,13 @@ func newFakeCluster(t *testing.T, members int) *fakeCluster {
 		c.all = append(c.all, srv)
 	}
 	shared.leader.Store(&c.all[0].name)
+	freeing, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.all[0].free(freeing)
+	}()
+	t.Cleanup(func() { stop(); <-ended })
 	return c
 }
 

@@ -58,7 +58,10 @@ type flood struct {
 	*floodWork
 	action   Action
 	name     string
+	doors    map[int]string // member → where it has the work's door
+	model    string         // of Juju's, where it all is
 	began    time.Duration
+	opens    opens
 	accepted *opRecord    // requests that were executed
 	refused  *opRecord    // and those that were refused: how long that took
 	done     atomic.Int64 // operations
@@ -70,10 +73,14 @@ type flood struct {
 // flood lets a flood in on some members. What it returns ends it.
 func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), err error) {
 	work := floods[a.Work]
-	f := &flood{run: o.run, floodWork: work, action: a, name: a.floodName(), began: o.now(), accepted: o.rec.op("flood"), refused: o.rec.op("flood-refused")}
+	f := &flood{run: o.run, floodWork: work, action: a, name: a.floodName(), accepted: o.rec.op("flood"), refused: o.rec.op("flood-refused"), model: incumbent.NewSessionID().String()}
 	if a.Times > 0 && o.peak == 0 {
 		return nil, incumbent.Errorf(incumbent.Invalid, "a flood of %v times what is carried needs one without times before it", a.Times)
 	}
+	if f.doors, err = o.doorsOf(ctx, work.door, who); err != nil {
+		return nil, err
+	}
+	f.began = o.now()
 	ctx, stop := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	n := floodClients
@@ -86,6 +93,9 @@ func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), er
 	}
 	if a.Times > 0 {
 		all.Go(func() { f.pace(ctx, a.Times*o.peak/float64(work.batch), due) })
+		// What they leave is due in the flood, if that is long enough.
+		all.Go(func() { o.mortal.fallSilent(ctx, silentProcesses(o.victims.size()), time.Duration(a.For)/2) })
+		all.Go(func() { f.keepOpening(ctx, who) })
 	} else {
 		close(due) // all are always due
 	}
@@ -132,6 +142,9 @@ func (o *ordeal) judgeFlood(f *flood, rate, took float64) {
 	o.fact(name+"_offered_per_second", float64(f.offered.Load())/took)
 	o.fact(name+"_unsent_share", float64(f.unsent.Load())/float64(max(1, f.offered.Load())))
 	o.fact(name+"_unanswered", float64(f.lateOnes.Load()))
+	for what, n := range map[string]*atomic.Int64{"served": &f.opens.served, "refused": &f.opens.refused, "unanswered": &f.opens.unanswered} {
+		o.fact(name+"_opens_"+what, float64(n.Load()))
+	}
 }
 
 // pace says when requests are due, at most as long as clients are free: those that are

@@ -92,11 +92,7 @@ type registrar struct {
 }
 
 func openRegistrations(ctx context.Context, f *flood, member, n int) (floodClient, error) {
-	address, err := doorAddress(ctx, f.clients[member], f.urls[member], doorConsul)
-	if err != nil {
-		return nil, err
-	}
-	conn, err := consulServer{address: address, token: f.credential}.dial(ctx, f.source(n), false)
+	conn, err := consulServer{address: f.doors[member], token: f.credential}.dial(ctx, f.source(n), false)
 	if err != nil {
 		return nil, err
 	}
@@ -152,11 +148,7 @@ type changer struct {
 }
 
 func openTableChanges(ctx context.Context, f *flood, member, n int) (floodClient, error) {
-	address, err := doorAddress(ctx, f.clients[member], f.urls[member], doorOVSDB)
-	if err != nil {
-		return nil, err
-	}
-	conn, err := dialOVN(ctx, address, f.source(n))
+	conn, err := dialOVN(ctx, f.doors[member], f.source(n))
 	if err != nil {
 		return nil, err
 	}

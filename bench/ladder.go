@@ -50,15 +50,21 @@ func (r *run) step(leases int, phase string) {
 	r.steps = append(r.steps, s)
 }
 
-// noteEffect notes what the step that was closed last did to the extensions of all.
+// noteEffect notes what the step that was closed last did to the extensions of all, and
+// to those of critical leases.
 func (r *run) noteEffect() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n := len(r.steps); n >= 2 {
-		before, fault := r.steps[n-2].Ops["extend"].P99, r.steps[n-1].Ops["extend"].P99
-		r.facts["extend_p99_before_ms"], r.facts["extend_p99_fault_ms"] = before, fault
-		if before > 0 {
-			r.facts["extend_p99_times"] = fault / before
+		for op, name := range map[string]string{"extend": "extend", criticalPrefix + "extend": "critical_extend"} {
+			before, fault := r.steps[n-2].Ops[op].P99, r.steps[n-1].Ops[op].P99
+			if fault == 0 && op != "extend" {
+				continue // there are none
+			}
+			r.facts[name+"_p99_before_ms"], r.facts[name+"_p99_fault_ms"] = before, fault
+			if before > 0 {
+				r.facts[name+"_p99_times"] = fault / before
+			}
 		}
 	}
 }

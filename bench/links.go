@@ -42,6 +42,8 @@ type fleetLink struct {
 	agents  []*agent
 	bySess  map[string]*agent
 	beating bool
+	beaten  time.Duration // the newest answer to a beat
+	mute    bool          // its agents have fallen silent, and it stays as it is
 }
 
 // openLinks dials the streams that want agents need, and has their agents begin.
@@ -137,6 +139,9 @@ func (f *fleet) leave(l *fleetLink, why error) {
 	l.stream.Close()
 	l.stream = nil
 	f.open--
+	if l.mute {
+		return // nobody comes back
+	}
 	f.moved++
 	now := f.now()
 	for _, p := range l.pending {
@@ -245,7 +250,7 @@ func (f *fleet) reattached(a *agent, at *apiv1.Attached, now time.Duration) {
 // Held: f.mu.
 func (f *fleet) sweep(now time.Duration) {
 	for _, l := range f.links {
-		if l == nil || l.stream == nil {
+		if l == nil || l.stream == nil || l.mute {
 			continue
 		}
 		if l.overdue(now, f.silent, len(f.clients) > 1) {

@@ -31,6 +31,9 @@ type ordeal struct {
 	last    []int         // whom the last action was done to
 	struck  bool
 	peak    float64 // operations a second that the servers carry of a flood's; 0: not known yet
+
+	critical *fleet // holders of critical leases, beside floods; nil: none are
+	mortal   *fleet // holders of which some fall silent in each flood, and who waits for their leases; nil: as above
 }
 
 // victims is a fleet whose servers are struck.
@@ -56,6 +59,10 @@ func (o *ordeal) playFaults(ctx context.Context, script []Action) error {
 	if err := o.terms.learn(ctx, o.clients); err != nil {
 		return err
 	}
+	defer o.closeBeside()
+	if err := o.holdBeside(ctx, script); err != nil {
+		return err
+	}
 	watching, stop := context.WithCancel(ctx)
 	var watcher sync.WaitGroup
 	watcher.Go(func() { o.terms.watch(watching, o.clients) })
@@ -63,6 +70,9 @@ func (o *ordeal) playFaults(ctx context.Context, script []Action) error {
 	stop()
 	watcher.Wait()
 	if err != nil {
+		return err
+	}
+	if err := o.judgeBeside(ctx); err != nil {
 		return err
 	}
 	return o.judge()

@@ -60,6 +60,7 @@ func (f *fleet) perform(p planned) {
 	switch {
 	case p.what == stepSweep:
 		f.sweep(f.now())
+	case p.link != nil && p.link.mute || p.agent != nil && p.agent.link.mute: // nobody is there to do it
 	case p.what == stepBeat:
 		f.beat(p.at, p.link)
 	case (p.what == stepExtend || p.what == stepRetry) && (p.agent.token == 0 || p.gen != p.agent.gen): // lost or released meanwhile
@@ -165,7 +166,7 @@ func (f *fleet) frame(id uint64, what step, a *agent, token uint64) *apiv1.Clien
 		frame.Request = &apiv1.ClientFrame_Attach{Attach: &apiv1.Attach{Session: session, Counter: a.link.opened}}
 	case stepClaim:
 		frame.Request = &apiv1.ClientFrame_Operation{Operation: &apiv1.Operation{Op: &apiv1.Operation_Claim{Claim: &apiv1.ClaimRequest{
-			Name: name, Holder: f.holder(a), Session: session, Wait: f.candidates() > 1,
+			Name: name, Holder: f.holder(a), Session: session, Wait: f.candidates > 1, Critical: f.critical,
 		}}}}
 	case stepRelease:
 		f.giveUp(a, token)
@@ -185,7 +186,7 @@ func (f *fleet) giveUp(a *agent, token uint64) {
 }
 
 func (f *fleet) holder(a *agent) string {
-	return fmt.Sprintf("app-%d/%d", a.lease, a.id%f.candidates())
+	return fmt.Sprintf("app-%d/%d", a.lease, a.id)
 }
 
 // beat keeps the waiting sessions of a stream alive. Held: f.mu.

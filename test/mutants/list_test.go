@@ -27,7 +27,7 @@ type mutant struct {
 
 // mutants is the whole list, of which a run chooses by seed.
 var mutants = slices.Concat(
-	ofOneMember, ofReplicas, ofSnapshots, ofPeers, ofTrust, ofLeases, ofUnknowns, ofRules, ofPolicies, ofOwners, ofQuotas, ofOffers, ofDisks, ofClients, ofServers, ofJuju, ofCredentials, ofVouching, ofStreams, ofKeys, ofKeysSimulated, ofTransactions, ofParts, ofDeadlines, ofBackups, ofCatalog, ofConsulLists, ofChecks, ofPolls, ofOVSDB, ofTables, ofWholeClusters,
+	ofOneMember, ofReplicas, ofSnapshots, ofPeers, ofTrust, ofLeases, ofUnknowns, ofRules, ofPolicies, ofOwners, ofQuotas, ofOffers, ofDisks, ofClients, ofServers, ofJuju, ofCredentials, ofVouching, ofStreams, ofKeys, ofKeysSimulated, ofTransactions, ofParts, ofDeadlines, ofBackups, ofCatalog, ofConsulLists, ofChecks, ofPolls, ofFloods, ofOVSDB, ofTables, ofWholeClusters,
 )
 
 // ofOneMember are bugs of the state, the log, leases and watches of one member.

@@ -1,0 +1,216 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// violationsOf is what a run has found.
+func violationsOf(r *run) string { return strings.Join(r.check.Texts(), "\n") }
+
+// Who waits for what a silent holder left has to hold it neither before that one's own
+// deadline nor later than the ttl and the grace allow.
+func TestWhatASilentHolderLeft(t *testing.T) {
+	const ttl = 10 * time.Second
+	due := dueAfter(ttl)
+	for name, c := range map[string]struct {
+		after      time.Duration // from the last answer; 0: never
+		beaten     time.Duration // a beat is answered then, after the last extension
+		unanswered bool          // an extension is under way
+		text       string
+	}{
+		"in time":                     {after: due + 100*time.Millisecond},
+		"by a beat":                   {after: due + 3*time.Second, beaten: 2500 * time.Millisecond},
+		"early":                       {after: 9 * time.Second, text: "before its holder's own deadline"},
+		"late":                        {after: due + lateAllowed + time.Millisecond, text: "after its due time"},
+		"late by a beat":              {after: due + 4*time.Second, beaten: time.Second, text: "after its due time"},
+		"never":                       {text: "nobody holds 1 of 1 leases"},
+		"extended, as far as we know": {after: due + 5*time.Second, unanswered: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRun(&Scenario{TTL: Duration(ttl)}, Options{})
+				r.begun = time.Now()
+				f := r.mortals(t.Context())
+				defer f.cancel()
+				held, waits := &fleetLink{f: f, pending: map[uint64]pending{}}, &fleetLink{f: f, pending: map[uint64]pending{}}
+				f.heldBy, f.links = make([]*agent, 1), []*fleetLink{held, waits}
+				holder, next := &agent{id: 0, link: held}, &agent{id: 1, link: waits, waits: true}
+				held.agents = []*agent{holder}
+				f.waiting = 1
+				f.every = ttl
+				time.Sleep(time.Second)
+				f.granted(holder, 1, f.now(), f.now())
+				if c.unanswered {
+					held.note(pending{what: stepExtend, agent: holder, token: 1}, f.now())
+				}
+				f.fallSilent(t.Context(), 1, 0)
+				if f.perform(planned{what: stepExtend, agent: holder, gen: holder.gen}); holder.owed != 0 || len(held.pending) > 0 != c.unanswered {
+					t.Error("a silent holder extends")
+				}
+				time.Sleep(c.beaten)
+				if c.beaten > 0 {
+					held.beaten = f.now()
+				}
+				if c.after > 0 {
+					go func() {
+						time.Sleep(c.after - c.beaten)
+						f.mu.Lock()
+						defer f.mu.Unlock()
+						f.granted(next, 2, f.now(), f.now())
+					}()
+				}
+				if err := f.judgeSilent(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if text := violationsOf(r); (text == "") != (c.text == "") || !strings.Contains(text, c.text) {
+					t.Errorf("%q, want %q", text, c.text)
+				}
+				judged := uint64(1)
+				if c.after == 0 || c.unanswered {
+					judged = 0
+				}
+				if got := r.rec.op("silent-freed late").summary().Count; got != judged || f.fell != 1 {
+					t.Errorf("%d of %d are judged", got, f.fell)
+				}
+				f.ended = true
+			})
+		})
+	}
+}
+
+// One in twenty leases falls silent in a flood, in whole processes.
+func TestHowManyFallSilent(t *testing.T) {
+	for leases, want := range map[int]int{1: 1, 200: 1, 300: 2, 10_000: 50, 12_100: 61} {
+		if got := silentProcesses(leases); got != want {
+			t.Errorf("%d of %d leases, want %d", got, leases, want)
+		}
+	}
+}
+
+// A client that begins is served, refused in time, or a violation.
+func TestWhoBeginsInAFloodIsAnswered(t *testing.T) {
+	hang := func(ctx context.Context, _ *flood, _, _ int) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	for name, c := range map[string]struct {
+		open                        opener
+		served, refused, unanswered int64
+	}{
+		"served":  {open: func(context.Context, *flood, int, int) error { return nil }, served: 5},
+		"refused": {open: func(context.Context, *flood, int, int) error { return errors.New("no room") }, refused: 5},
+		"hangs":   {open: hang, unanswered: 5},
+		"refused late": {open: func(context.Context, *flood, int, int) error {
+			time.Sleep(openPatience)
+			return errors.New("no room")
+		}, unanswered: 5},
+		"one member hangs": {open: func(ctx context.Context, f *flood, member, n int) error {
+			if member == 7 {
+				return hang(ctx, f, member, n)
+			}
+			return nil
+		}, served: 3, unanswered: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &flood{run: newRun(&Scenario{}, Options{})}
+				f.begun = time.Now()
+				ctx, stop := context.WithTimeout(t.Context(), 5*openEvery+openEvery/2)
+				defer stop()
+				f.openAt(ctx, "native", []int{4, 7}, c.open)
+				served, refused, unanswered := f.opens.served.Load(), f.opens.refused.Load(), f.opens.unanswered.Load()
+				if served != c.served || refused != c.refused || unanswered != c.unanswered {
+					t.Errorf("%d served, %d refused, %d unanswered", served, refused, unanswered)
+				}
+				if text := violationsOf(f.run); (text != "") != (c.unanswered > 0) || c.unanswered > 0 && !strings.Contains(text, "neither served nor refused") {
+					t.Errorf("violations %q", text)
+				}
+			})
+		})
+	}
+}
+
+// Critical leases are all held, and no extension of them is refused.
+func TestCriticalLeasesAreJudged(t *testing.T) {
+	for text, spoil := range map[string]func(*fleet){
+		"": func(*fleet) {},
+		"2 extensions of critical leases were refused": func(f *fleet) { f.denied, f.unsure = 1, 1 },
+		"19 of 20 critical leases are held":            func(f *fleet) { f.holding-- },
+	} {
+		r := newRun(&Scenario{TTL: Duration(10 * time.Second)}, Options{})
+		o := &ordeal{run: r, critical: newGroup(t.Context(), r, group{prefix: criticalPrefix, critical: true})}
+		o.critical.holding = criticalLeases
+		spoil(o.critical)
+		if err := o.judgeBeside(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := violationsOf(r); (got == "") != (text == "") || !strings.Contains(got, text) {
+			t.Errorf("%q, want %q", got, text)
+		}
+		o.critical.cancel()
+	}
+	f := &fleet{group: group{critical: true}}
+	if frame := f.frame(1, stepClaim, &agent{}, 0); !frame.GetOperation().GetClaim().GetCritical() {
+		t.Errorf("claimed by %v", frame)
+	}
+}
+
+// Beside floods, critical leases and those of holders that fall silent are held from before
+// the first; others hold what these leave, unless the servers keep it.
+func TestHeldBesideFloods(t *testing.T) {
+	for name, c := range map[string]struct {
+		frees bool
+		text  string
+	}{
+		"honest":               {true, ""},
+		"what is left is kept": {false, "nobody holds 10 of 10 leases"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := newFakeCluster(t, 3)
+			cluster.all[0].frees = c.frees
+			// The ttl is longer than a loaded machine stands still.
+			r := newRun(&Scenario{TTL: Duration(10 * time.Second), Every: Duration(100 * time.Millisecond), Silent: Duration(time.Minute), Late: Duration(10 * time.Second)}, Options{Targets: cluster.urls})
+			r.begun = time.Now()
+			if err := r.connect(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			defer r.disconnect()
+			o := &ordeal{run: r, victims: &fleet{heldBy: make([]*agent, 24)}}
+			defer o.closeBeside()
+			script := []Action{{Do: "flood"}, {Do: "flood", Times: 2}, {Do: "flood", Times: 5}, {Do: "flood"}}
+			if err := o.holdBeside(t.Context(), script); err != nil {
+				t.Fatal(err)
+			}
+			if holding, waiting, _ := o.mortal.counts(); holding != 20 || waiting != 20 {
+				t.Errorf("%d hold and %d wait beside two floods", holding, waiting)
+			}
+			o.mortal.fallSilent(t.Context(), silentProcesses(24), 0)
+			if err := o.judgeBeside(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if text := violationsOf(r); (text == "") != (c.text == "") || !strings.Contains(text, c.text) {
+				t.Errorf("%q, want %q", text, c.text)
+			}
+			if got := r.rec.op("silent-freed late").summary().Count; r.noted("fell_silent") != 10 || (got == 10) != c.frees {
+				t.Errorf("%v fell silent, others hold what %d left", r.noted("fell_silent"), got)
+			}
+			if n := r.rec.op("critical-extend").summary().Count; n < 20 || r.noted("critical_extensions_refused") != 0 {
+				t.Errorf("%d critical extensions, %v refused", n, r.noted("critical_extensions_refused"))
+			}
+		})
+	}
+}
+
+// A script without more than is carried needs nobody beside it.
+func TestNobodyIsBesideOtherFaults(t *testing.T) {
+	o := &ordeal{run: newRun(&Scenario{}, Options{})}
+	if err := o.holdBeside(t.Context(), []Action{{Do: "kill", Times: 2}, {Do: "flood"}}); err != nil || o.critical != nil || o.mortal != nil {
+		t.Errorf("%v, %v and %v", err, o.critical, o.mortal)
+	}
+}
