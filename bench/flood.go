@@ -47,6 +47,7 @@ var floods = map[string]*floodWork{
 	"writes":         {batch: 500, open: openWrites},
 	"registrations":  {door: doorConsul, batch: 64, open: openRegistrations},
 	"table-changes":  {door: doorOVSDB, batch: 200, open: openTableChanges},
+	"juju-claims":    {door: doorJuju, batch: jujuFloodClaims, open: openJujuClaims},
 	"wrong-password": {batch: 1, open: openGuesses},
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -29,7 +30,7 @@ type crew interface {
 
 // playJuju plays a ladder over the door for Juju's agents: each stage ramps up and
 // is held, and the fault, if there is one, is played on each, or on the last if it
-// leaves a member down.
+// leaves a member down or is a flood.
 func playJuju(ctx context.Context, r *run) error {
 	base := r.rss()
 	hosts, err := r.jujuHosts(ctx)
@@ -52,7 +53,7 @@ func playJuju(ctx context.Context, r *run) error {
 		if err := r.climb(ctx, c, stage, base); err != nil {
 			return err
 		}
-		if len(script) == 0 || i < len(r.sc.Stages)-1 && leavesDown(script) {
+		if len(script) == 0 || i < len(r.sc.Stages)-1 && onceOnly(script) {
 			r.step(stage.Leases, "")
 			continue
 		}
@@ -121,6 +122,11 @@ func (r *run) climb(ctx context.Context, c crew, stage Stage, base uint64) error
 		r.fact("rss_per_connection_bytes", float64(grown-base)/float64(now.Open))
 	}
 	return nil
+}
+
+// onceOnly reports whether a fault is played on the last stage alone.
+func onceOnly(script []Action) bool {
+	return leavesDown(script) || slices.ContainsFunc(script, func(a Action) bool { return a.Do == "flood" })
 }
 
 // leavesDown reports whether a fault ends members that do not come back.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -58,7 +59,7 @@ func (f *fakeJuju) open(t *testing.T) *fakeJujuDoor {
 	}
 	f.mu.Unlock()
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(d.upgrade))
-	srv.Config.ErrorLog = nil
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0) // clients go while they connect
 	srv.StartTLS()
 	t.Cleanup(func() {
 		d.down(true)
@@ -200,8 +201,17 @@ func (f *fakeJuju) claim(params json.RawMessage) string {
 			Duration    float64 `json:"duration"`
 		}
 	}
-	if json.Unmarshal(params, &p) != nil || len(p.Params) != 1 {
+	if json.Unmarshal(params, &p) != nil || len(p.Params) == 0 {
 		return `"error":"bad request"`
+	}
+	if len(p.Params) > 1 { // each by itself, as one of the bulk
+		var results []string
+		for _, one := range p.Params {
+			text, _ := json.Marshal(map[string]any{"params": []any{map[string]any{"application-tag": one.Application, "unit-tag": one.Unit, "duration": one.Duration}}})
+			said := f.claim(text)
+			results = append(results, strings.TrimSuffix(strings.TrimPrefix(said, `"response":{"results":[`), `]}`))
+		}
+		return `"response":{"results":[` + strings.Join(results, ",") + `]}`
 	}
 	f.claims++
 	if f.trouble != "" && f.claims%2 == 0 {

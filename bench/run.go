@@ -307,7 +307,7 @@ func (r *run) launch(ctx context.Context) (Cluster, error) {
 	if r.sc.flooded(doorOVSDB) {
 		what.OVSDB = [][]byte{ovnSchema}
 	}
-	if r.sc.Door == doorJuju {
+	if r.sc.Door == doorJuju || r.sc.flooded(doorJuju) {
 		if r.opts.JujuPassword == "" {
 			r.opts.JujuPassword = rand.Text()
 		}

@@ -1,0 +1,133 @@
+package bench
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/gobwas/ws"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// Of the claims that flood the door for Juju's agents. There is no release over it: leases
+// end by their duration, the shortest there is.
+const (
+	jujuFloodClaims = 50 // of one request
+	jujuFloodSets   = 4  // of applications that a client claims by turns
+	jujuFloodUnits  = 3  // of each, that claim it by turns: as there are of Juju's applications
+	jujuFloodFor    = 5 * time.Second
+)
+
+// jujuClaimer claims the leadership of applications for one of their units after the
+// other: it is granted what is free, and denied what the one before still has, as two of
+// three of Juju's units are. It makes its requests once.
+type jujuClaimer struct {
+	conn  *tls.Conn
+	id    uint64
+	calls [][]byte // the params of its requests
+	frame []byte
+}
+
+func openJujuClaims(ctx context.Context, f *flood, member, n int) (floodClient, error) {
+	conn, err := f.enterJuju(ctx, member, n, f.opts.JujuPassword)
+	if err != nil {
+		return nil, err
+	}
+	c := &jujuClaimer{conn: conn, id: jujuLoginID}
+	for i := range jujuFloodSets * jujuFloodUnits {
+		params := []byte(`{"params":[`)
+		for k := range f.batch {
+			app, unit := fmt.Sprintf("flood%dx%dx%d", n, i%jujuFloodSets, k), i/jujuFloodSets
+			if k > 0 {
+				params = append(params, ',')
+			}
+			params = fmt.Appendf(params, `{"application-tag":"application-%s","unit-tag":"unit-%s-%d","duration":%v}`, app, app, unit, jujuFloodFor.Seconds())
+		}
+		c.calls = append(c.calls, append(params, `]}}`...))
+	}
+	return c, nil
+}
+
+func (c *jujuClaimer) ask(ctx context.Context, i int) (done int, err error) {
+	defer context.AfterFunc(ctx, func() { c.conn.NetConn().Close() })()
+	c.id++
+	c.frame = append(c.frame[:0], make([]byte, jujuFrameHeader)...)
+	c.frame = appendCall(c.frame, c.id, "LeadershipService", 2, "ClaimLeadership")
+	c.frame = append(c.frame, c.calls[i%len(c.calls)]...)
+	if _, err := c.conn.Write(jujuFrame(c.frame, ws.OpText)); err != nil {
+		return 0, broken(err)
+	}
+	payload, err := readJuju(c.conn)
+	if err != nil {
+		return 0, err
+	}
+	return judgeJujuClaims(payload, c.id)
+}
+
+// readJuju reads the next text of a server. One that says good-bye has no room.
+func readJuju(conn io.Reader) ([]byte, error) {
+	for {
+		h, err := ws.ReadHeader(conn)
+		if err != nil {
+			return nil, broken(err)
+		}
+		if h.Length > maxJujuMessage {
+			return nil, fmt.Errorf("%w: a frame of %d bytes", errWire, h.Length)
+		}
+		payload := make([]byte, h.Length)
+		if _, err := io.ReadFull(conn, payload); err != nil {
+			return nil, broken(err)
+		}
+		switch h.OpCode {
+		case ws.OpText:
+			return payload, nil
+		case ws.OpClose:
+			return nil, errGoodBye
+		}
+	}
+}
+
+// judgeJujuClaims counts the claims that have a certain answer.
+func judgeJujuClaims(payload []byte, id uint64) (done int, err error) {
+	var r struct {
+		ID       uint64 `json:"request-id"`
+		Error    string `json:"error"`
+		Code     string `json:"error-code"`
+		Response struct {
+			Results []struct {
+				Error *struct{ Message, Code string }
+			}
+		}
+	}
+	if err := json.Unmarshal(payload, &r); err != nil || r.ID != id {
+		return 0, fmt.Errorf("%w: request %d was answered with %.80q", errWire, id, payload)
+	}
+	if r.Error != "" {
+		return 0, jujuFailure(r.Error, r.Code)
+	}
+	for _, one := range r.Response.Results {
+		if one.Error == nil || one.Error.Code == jujuDenied {
+			done++
+			continue
+		}
+		err = jujuFailure(one.Error.Message, one.Error.Code)
+	}
+	return done, err
+}
+
+// jujuFailure is an error of a call. A server that is overloaded has the client try again.
+func jujuFailure(message, code string) error {
+	if code == jujuTryAgain {
+		e := incumbent.Errorf(incumbent.Overloaded, "%s", message)
+		e.RetryAfter = jujuRetries[0]
+		return e
+	}
+	return incumbent.Errorf(incumbent.Unavailable, "%s (%s)", message, strconv.Quote(code))
+}
+
+func (c *jujuClaimer) close() { c.conn.NetConn().Close() }
