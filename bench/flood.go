@@ -43,12 +43,16 @@ type floodClient interface {
 
 // floods are what the action flood can consist of.
 var floods = map[string]*floodWork{
-	"claims":         {batch: claimBatch, open: openClaims},
-	"writes":         {batch: 500, open: openWrites},
-	"registrations":  {door: doorConsul, batch: 64, open: openRegistrations},
-	"table-changes":  {door: doorOVSDB, batch: 200, open: openTableChanges},
-	"juju-claims":    {door: doorJuju, batch: jujuFloodClaims, open: openJujuClaims},
-	"wrong-password": {batch: 1, open: openGuesses},
+	"claims":        {batch: claimBatch, open: openClaims},
+	"writes":        {batch: 500, open: openWrites},
+	"registrations": {door: doorConsul, batch: 64, open: openRegistrations},
+	"table-changes": {door: doorOVSDB, batch: 200, open: openTableChanges},
+	"juju-claims":   {door: doorJuju, batch: jujuFloodClaims, open: openJujuClaims},
+	// Who proves nothing, at each door.
+	"wrong-password":      {batch: 1, open: openGuesses},
+	"juju-wrong-password": {door: doorJuju, batch: 1, open: attempts(guessJuju)},
+	"consul-wrong-token":  {door: doorConsul, batch: 1, open: attempts(guessConsul)},
+	"ovsdb-opens":         {door: doorOVSDB, batch: 1, open: attempts(knockOVSDB)},
 }
 
 // flood is one action of that name. What it finds goes into facts that name how many

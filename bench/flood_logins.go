@@ -1,0 +1,88 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/incumbent-dev/incumbent"
+)
+
+// A storm of logins: clients connect, one after the other, and prove nobody. Each asks over
+// a connection of its own, as a fleet whose password was changed does.
+
+// stranger tries to log in once for each request.
+type stranger struct {
+	f         *flood
+	member, n int
+	try       opener
+}
+
+// attempts makes the clients of a storm: each request is one attempt.
+func attempts(try opener) func(context.Context, *flood, int, int) (floodClient, error) {
+	return func(_ context.Context, f *flood, member, n int) (floodClient, error) {
+		return &stranger{f, member, n, try}, nil
+	}
+}
+
+func (s *stranger) ask(ctx context.Context, _ int) (int, error) {
+	if err := s.try(ctx, s.f, s.member, s.n); err != nil {
+		return 0, err
+	}
+	return 1, nil
+}
+
+func (*stranger) close() {}
+
+// guessJuju logs in with a wrong password, and has to be told so.
+func guessJuju(ctx context.Context, f *flood, member, n int) error {
+	conn, err := f.enterJuju(ctx, member, n, "wrong")
+	var refused *loginError
+	switch {
+	case err == nil:
+		conn.NetConn().Close()
+		f.check.Violate("a wrong password was taken at the door for Juju's agents")
+		return nil
+	case errors.As(err, &refused) && refused.code != jujuTryAgain:
+		return nil
+	}
+	return notLetIn(ctx, err)
+}
+
+// guessConsul reads a key with a token that is nobody's. Where no policy is, servers do as
+// Consul does: the token means nothing, and whoever brings it is nobody in particular.
+func guessConsul(ctx context.Context, f *flood, member, n int) error {
+	conn, err := consulServer{address: f.doors[member], token: newTag()}.dial(ctx, f.source(n), false)
+	if err != nil {
+		return notLetIn(ctx, err)
+	}
+	defer conn.close()
+	defer context.AfterFunc(ctx, conn.close)()
+	if err := conn.send(http.MethodGet, "/v1/kv/of-nobody", nil); err != nil {
+		return notLetIn(ctx, err)
+	}
+	a, err := conn.answer()
+	switch {
+	case err != nil:
+		return notLetIn(ctx, err)
+	case a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable:
+		return notLetIn(ctx, incumbent.Errorf(incumbent.Overloaded, "status %d", a.status))
+	case a.status == http.StatusOK:
+		f.check.Violate("a key that there is not was read with a token that is nobody's")
+	}
+	return nil
+}
+
+// knockOVSDB connects and begins to monitor: the protocol has no logins.
+func knockOVSDB(ctx context.Context, f *flood, member, n int) error {
+	return notLetIn(ctx, openOVSDB(ctx, f, member, n))
+}
+
+// notLetIn is the error of an attempt that was turned away: that is how servers refuse who
+// has proven nothing. One that took all of its time has no answer.
+func notLetIn(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return incumbent.Errorf(incumbent.Overloaded, "was not let in: %w", err)
+}
