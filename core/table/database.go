@@ -53,9 +53,13 @@ func (d *Database) Len() int { return d.records }
 // Count is the number of rows of a table.
 func (d *Database) Count(table int) int { return d.relations[table].rows.Len() }
 
-// RowsAfter is Rows of those behind a uuid.
-func (d *Database) RowsAfter(table int, after ovs.UUID, fn func(*Row) bool) {
-	d.relations[table].rows.Ascend(&Row{UUID: after}, func(r *Row) bool { return r.UUID == after || fn(r) })
+// RowsAfter is Rows of those behind a uuid; nil: of all.
+func (d *Database) RowsAfter(table int, after *ovs.UUID, fn func(*Row) bool) {
+	if after == nil { // zeroes are a uuid, too
+		d.Rows(table, fn)
+		return
+	}
+	d.relations[table].rows.Ascend(&Row{UUID: *after}, func(r *Row) bool { return r.UUID == *after || fn(r) })
 }
 
 // Row returns a row, nil if it is not there.

@@ -115,7 +115,7 @@ type rowQuery struct {
 	at      int
 	where   []ovs.Condition
 	columns []int
-	after   ovs.UUID
+	after   *ovs.UUID
 	last    ovs.UUID // of the page so far
 	stopped error
 }
@@ -126,10 +126,11 @@ func newRowQuery(ctx context.Context, d *table.Database, in *pb.SelectRequest) (
 		return nil, incumbent.Errorf(incumbent.NotFound, "database %s has no table %q", d.Name, in.Table)
 	}
 	if in.After != "" {
-		var ok bool
-		if q.after, ok = ovs.ParseUUID(in.After); !ok {
+		after, ok := ovs.ParseUUID(in.After)
+		if !ok {
 			return nil, invalid("after", "%q is no uuid", in.After)
 		}
+		q.after = &after
 	}
 	var err error
 	if q.where, err = conditions(q.of, in.Where); err != nil {
@@ -190,7 +191,7 @@ func (q *rowQuery) rows(fn func(*ovs.Row) bool) {
 			q.stopped = context.Cause(q.ctx)
 			return false
 		}
-		if q.after.IsZero() || compareUUIDs(r.UUID, q.after) > 0 {
+		if q.after == nil || compareUUIDs(r.UUID, *q.after) > 0 {
 			list = append(list, r)
 		}
 		return true

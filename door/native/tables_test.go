@@ -280,6 +280,35 @@ func TestG15_WatchOfTables(t *testing.T) {
 	}
 }
 
+// Zeroes are a uuid as any other: a row that has them is read and told of.
+func TestARowOfZeroes(t *testing.T) {
+	m := newPets(t)
+	id := strings.Repeat("0", 8) + strings.Repeat("-0000", 3) + "-" + strings.Repeat("0", 12)
+	m.mustTransact(`[{"op":"insert","table":"Pet","uuid":"` + id + `","row":{"name":"cat"}},{"op":"insert","table":"Pet","row":{"name":"dog"}}]`)
+	for _, where := range []string{"", `[["name","!=","x"]]`} {
+		if got := m.rows(&pb.SelectRequest{Table: "Pet", Where: where, Limit: 1}); len(got) != 2 || !strings.Contains(got[0], id) {
+			t.Errorf("rows where %q: %q", where, got)
+		}
+	}
+	s, err := m.tables().Watch(t.Context(), connect.NewRequest(&pb.WatchTablesRequest{Database: "Pets"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	told := 0
+	for told < 2 && s.Receive() {
+		for _, e := range s.Msg().Events {
+			told += len(e.Rows)
+		}
+		if !s.Msg().More {
+			break
+		}
+	}
+	if told != 2 {
+		t.Errorf("a watch tells of %d rows, want 2: %v", told, s.Err())
+	}
+}
+
 // What is loaded is seen at once and whole, with its uuids, or not at all.
 func TestLoadTables(t *testing.T) {
 	m := newMember(t)

@@ -62,12 +62,12 @@ type tableRecords struct {
 	tables []string // empty: all
 	begun  bool
 	table  int // of the last row that was shown
-	last   ovs.UUID
+	last   *ovs.UUID
 }
 
 // begin begins anew with what there is.
 func (s *tableRecords) begin(*core.View, incumbent.Index) (changes bool) {
-	s.begun, s.table, s.last = false, 0, ovs.UUID{}
+	s.begun, s.table, s.last = false, 0, nil
 	return false
 }
 
@@ -96,7 +96,7 @@ func (s *tableRecords) next(f *former, room *room, _ auth.Sight) (out []proto.Me
 			if more = room.full(); more {
 				return false
 			}
-			s.last = r.UUID
+			s.last = &r.UUID
 			show(&pb.TableEvent{Index: uint64(table.IndexOf(r.Version)), Rows: []*pb.RowChange{{
 				Table: of.Name, Uuid: r.UUID.String(), Row: rowJSON(of, r),
 			}}})
@@ -105,7 +105,7 @@ func (s *tableRecords) next(f *former, room *room, _ auth.Sight) (out []proto.Me
 		if more {
 			return out, true
 		}
-		s.last = ovs.UUID{}
+		s.last = nil
 	}
 	return out, false
 }

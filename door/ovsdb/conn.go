@@ -15,7 +15,8 @@ type conn struct {
 	door   *Door
 	parked atomic.Pointer[park.Conn]
 	who    *caller
-	heard  atomic.Uint64 // tick of the door's clock in which something came
+	heard  atomic.Uint64 // tick of the door's clock in which something came, or went that had waited
+	owed   atomic.Int32  // monitors that are not answered
 	probed atomic.Bool   // an echo was asked for since
 
 	park.Link[*conn] // in door.conns

@@ -209,13 +209,18 @@ var echoRequest = []byte(`{"id":"echo","method":"echo","params":[]}`)
 
 // probe asks those for an echo who have been silent, and closes those who have not
 // answered. Time is counted in ticks that were handled, and what waits in a socket has
-// been heard by then: a process that stood still cuts nobody off.
+// been heard by then: a process that stood still cuts nobody off. Nor is who waits for
+// the rows of a monitor: encoding a large database takes longer than a probe, and there
+// are clients that read nothing but the answer they wait for.
 func (d *Door) probe(at uint64) {
 	general := d.limits.Load().Probe
 	for _, c := range d.conns.All() {
 		every := or(c.who.remote.get().Probe, general)
 		if every < 0 {
 			continue
+		}
+		if c.owed.Load() > 0 {
+			c.heard.Store(at)
 		}
 		silence := uint64((every + tickEvery - 1) / tickEvery)
 		silent := at - min(at, c.heard.Load())

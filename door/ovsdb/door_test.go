@@ -1,7 +1,9 @@
 package ovsdb
 
 import (
+	"io"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -93,5 +95,62 @@ func TestG12_EveryMethodHasARow(t *testing.T) {
 				t.Errorf("nobody serves %s", w)
 			}
 		}
+	}
+}
+
+// Who waits for the rows of a monitor is not silent, however long they take: it may read
+// nothing but the answer.
+func TestWhoWaitsForAMonitorIsNotSilent(t *testing.T) {
+	m := startMember(t, func(c *Config) { c.Probe = time.Second })
+	c := m.dial()
+	c.call("echo", `[]`)
+	busy, let := make(chan struct{}), make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(let) })
+	defer goOn()
+	m.door.feeds.of(serverName).do(func() {
+		close(busy)
+		<-let
+	})
+	<-busy
+	c.write(`{"method":"monitor_cond","params":["_Server","m",{"Database":{}}],"id":7}`)
+	await(t, "the request is taken", func() bool { return m.door.conns.All()[0].owed.Load() == 1 })
+	m.tick(10)
+	goOn()
+	if got := c.answer(); !strings.Contains(got, `"_Server"`) {
+		t.Errorf("the answer: %s", got)
+	}
+	await(t, "it is answered", func() bool { return m.door.conns.All()[0].owed.Load() == 0 })
+	m.tick(2)
+	want(t, "the probe behind it", c.read(), `{"id":"echo","method":"echo","params":[]}`)
+	m.tick(2)
+	c.ended()
+}
+
+// Nor is who still takes what it has asked for; who takes nothing of it is.
+func TestWhoReadsSlowlyIsNotSilent(t *testing.T) {
+	m := startMember(t, func(c *Config) { c.Probe = 2 * time.Second })
+	c := m.dialAt("unix", m.path)
+	text := strings.Repeat("x", 8<<20)
+	c.write(`{"method":"echo","params":["` + text + `"],"id":7}`)
+	first := make([]byte, 1)
+	if _, err := c.conn.Read(first); err != nil { // the answer is on its way
+		t.Fatal(err)
+	}
+	conn, take := m.door.conns.All()[0], make([]byte, 1<<20)
+	for range 5 {
+		left := conn.out.unread.Load()
+		m.tick(1)
+		if _, err := io.ReadFull(c.conn, take); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "more was taken", func() bool { return conn.out.unread.Load() < left })
+		m.tick(1)
+	}
+	if st := m.door.Stats(); st.Probes != 0 {
+		t.Errorf("counted: %+v", st)
+	}
+	m.tick(6)
+	if st := m.door.Stats(); st.Silent == 0 {
+		t.Errorf("counted: %+v", st)
 	}
 }

@@ -177,10 +177,16 @@ func (c *client) ended() {
 // until makes calls until something is so that nobody tells of.
 func (c *client) until(what string, ok func() bool) {
 	c.tb.Helper()
+	await(c.tb, what, func() bool { return ok() || c.call("echo", `[]`) == "" })
+}
+
+// await looks until something is so that nobody tells of.
+func await(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
 	for end := time.Now().Add(patience); !ok(); {
 		if time.Now().After(end) {
-			c.tb.Fatalf("still not: %s", what)
+			tb.Fatalf("still not: %s", what)
 		}
-		c.call("echo", `[]`)
+		time.Sleep(time.Millisecond)
 	}
 }

@@ -189,28 +189,40 @@ func (g *group) snapshot(state contents) [][]byte {
 		if n++; n > 1 {
 			bufs = append(bufs, comma)
 		}
-		bufs = append(bufs, s.encoder.shape.tables[s.table], opening, rows, ending)
+		bufs = append(bufs, s.encoder.shape.tables[s.table], opening)
+		bufs = append(append(bufs, rows...), ending)
 	}
 	return append(bufs, ending)
 }
 
 var opening, comma, ending = []byte{'{'}, []byte{','}, []byte{'}'}
 
-// snapshot is the rows of a spec, made once until they change.
-func (s *spec) snapshot(state contents) []byte {
-	if s.kept == nil {
-		b := make([]byte, 0, 64)
-		s.each(state, func(r *ovs.Row) {
-			start := len(b)
-			if start > 0 {
-				b = append(b, ',')
-			}
-			at := len(b)
-			if b = s.encoder.append(b, nil, r, initial); len(b) == at {
-				b = b[:start]
-			}
-		})
-		s.kept = b
+// snapshot is the rows of a spec, made once until they change, in pieces: one slice of
+// them all would be copied again and again while it grows, and a database may have
+// hundreds of megabytes.
+func (s *spec) snapshot(state contents) [][]byte {
+	if s.kept != nil {
+		return s.kept
+	}
+	s.kept = [][]byte{}
+	b, behind := make([]byte, 0, 64), false
+	s.each(state, func(r *ovs.Row) {
+		start := len(b)
+		if behind {
+			b = append(b, ',')
+		}
+		at := len(b)
+		if b = s.encoder.append(b, nil, r, initial); len(b) == at {
+			b = b[:start]
+			return
+		}
+		if behind = true; len(b) >= sendBytes {
+			s.kept = append(s.kept, b)
+			b = make([]byte, 0, sendBytes+sendBytes/8)
+		}
+	})
+	if len(b) > 0 {
+		s.kept = append(s.kept, b)
 	}
 	return s.kept
 }

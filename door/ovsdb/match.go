@@ -51,10 +51,10 @@ type spec struct {
 	where   []ovs.Condition // one of which is to hold
 	all     bool            // whatever holds
 	groups  map[*group]struct{}
-	seen    uint64 // the turn in which it was last looked at
-	found   []byte // what the change under way is to its monitors
-	hit     bool   // something was found
-	kept    []byte // the rows as they are, if they were asked for since they changed
+	seen    uint64   // the turn in which it was last looked at
+	found   []byte   // what the change under way is to its monitors
+	hit     bool     // something was found
+	kept    [][]byte // the rows as they are, in pieces, if they were asked for since they changed
 }
 
 // holds reports whether the monitors of the spec have a row.

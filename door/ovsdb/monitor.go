@@ -60,6 +60,7 @@ func (c *conn) monitor(r *request, v version, params int) {
 		s.monitors = map[string]*monitor{}
 	}
 	s.monitors[name] = m
+	c.owed.Add(1)
 	begin := func(err error) {
 		m.feed.do(func() {
 			if err != nil {
@@ -92,6 +93,7 @@ func (m *monitor) after(task func()) {
 
 func (m *monitor) answered() {
 	m.begun = true
+	m.conn.owed.Add(-1)
 	for _, task := range m.later {
 		task()
 	}

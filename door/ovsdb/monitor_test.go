@@ -1,6 +1,8 @@
 package ovsdb
 
 import (
+	"encoding/json"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -151,5 +153,24 @@ func TestBothAreAnswered(t *testing.T) {
 		}
 		a.write(`{"method":"transact","params":["T",{"op":"delete","table":"Q","where":[]}],"id":7}`)
 		answer(a)
+	}
+}
+
+// Rows that have more bytes than are handed on at once come as one object.
+func TestALargeTableIsToldWhole(t *testing.T) {
+	const rows = 40
+	m := startWithSchema(t)
+	c := m.dial()
+	for i := range rows {
+		c.call("transact", fmt.Sprintf(`["T",{"op":"insert","table":"P","row":{"name":"%d","chassis":%q}}]`, i, strings.Repeat("x", sendBytes/10)))
+	}
+	for _, method := range []string{"monitor", "monitor_cond"} {
+		var told map[string]map[string]any
+		if err := json.Unmarshal([]byte(c.call(method, `["T","`+method+`",{"P":{"columns":["name","chassis"]},"Q":{}}]`)), &told); err != nil {
+			t.Fatal(err)
+		}
+		if len(told["P"]) != rows || len(told["Q"]) != 0 {
+			t.Errorf("%s: told of %d rows, want %d", method, len(told["P"]), rows)
+		}
 	}
 }

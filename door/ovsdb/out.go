@@ -63,8 +63,10 @@ func (c *conn) send(asked bool, bufs [][]byte) {
 	}
 }
 
-// drained goes on with what waits.
+// drained goes on with what waits. Who takes what had to wait is there: one that reads
+// a large answer may say nothing until it has all of it.
 func (c *conn) drained() {
+	c.heard.Store(c.door.ticks.Load())
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
 	c.out.waiting = false

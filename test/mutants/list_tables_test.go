@@ -3,6 +3,24 @@ package mutants
 // ofTables are bugs of databases, and of how OVSDB's clients are told of them.
 var ofTables = []mutant{
 	{
+		name: "who waits for the rows of a monitor counts as silent", guarantee: "G20",
+		file: "door/ovsdb/door.go", pkg: "./door/ovsdb", test: "^TestWhoWaitsForAMonitorIsNotSilent$",
+		search:  "if c.owed.Load() > 0 {",
+		replace: "if c.owed.Load() > 1 {",
+	},
+	{
+		name: "who reads a large answer counts as silent", guarantee: "G20",
+		file: "door/ovsdb/out.go", pkg: "./door/ovsdb", test: "^TestWhoReadsSlowlyIsNotSilent$",
+		search:  "func (c *conn) drained() {\n\tc.heard.Store(c.door.ticks.Load())\n",
+		replace: "func (c *conn) drained() {\n",
+	},
+	{
+		name: "a row whose uuid is zero is behind the beginning", guarantee: "G15",
+		file: "core/table/database.go", pkg: "./door/native", test: "^TestARowOfZeroes$",
+		search:  "if after == nil { // zeroes are a uuid, too",
+		replace: "if after == nil {\n\t\tafter = &ovs.UUID{}\n\t}\n\tif false {",
+	},
+	{
 		name: "an index of a table is looked at for rows of one transaction", guarantee: "G01",
 		file: "core/table/commit.go", pkg: "./core/table", test: "^TestModel$",
 		search:  "twice = compareKeys(k.keys, keys) == 0 && k.id != t.id\n",
