@@ -183,6 +183,9 @@ func New(l Limits, jitter func() float64) (*Controller, error) {
 	return c, nil
 }
 
+// Limits returns the limits as they are.
+func (c *Controller) Limits() Limits { return *c.limits.Load() }
+
 // SetLimits changes the limits, or returns an Invalid error and changes
 // nothing.
 func (c *Controller) SetLimits(l Limits) error {

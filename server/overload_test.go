@@ -10,6 +10,40 @@ import (
 	"github.com/incumbent-dev/incumbent/admit"
 )
 
+// What the cluster sets for lanes holds in a server that runs, and in one that is
+// started again; whatever may be set, they take.
+func TestSettingsOfAdmissionReachTheLanes(t *testing.T) {
+	s := open(t, testConfig(t))
+	set := func(list map[string]string) {
+		t.Helper()
+		for name, value := range list {
+			if _, err := clientOf(t, s).Settings().Set(testContext(t), name, value); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	reached := func(want admit.Limits) {
+		t.Helper()
+		until(t, "the limits are those", func() bool {
+			is := s.admission.Limits()
+			is.Interval = 0
+			return is == want
+		})
+	}
+	set(map[string]string{"admission.target": "80ms", "admission.least": "20", "admission.most": "2000", "admission.retry": "100ms", "admission.most-retry": "5s"})
+	want := admit.Limits{Target: 80 * time.Millisecond, Min: 20, Max: 2000, Retry: 100 * time.Millisecond, MaxRetry: 5 * time.Second}
+	reached(want)
+	cfg := s.cfg
+	cfg.Listen = "127.0.0.1:0"
+	if err := s.Close(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, cfg)
+	reached(want)
+	set(map[string]string{"admission.least": "1024", "admission.most": "1024", "admission.retry": "1s", "admission.most-retry": "1s"}) // as near as they come
+	reached(admit.Limits{Target: want.Target, Min: 1024, Max: 1024, Retry: time.Second, MaxRetry: time.Second})
+}
+
 // The beginning and the end of an overload are events, with what was refused between; in
 // it status has a sentence and the log a line a second, whatever the number of refusals.
 func TestG41_AnOverloadIsToldOnceASecond(t *testing.T) {

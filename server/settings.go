@@ -22,6 +22,12 @@ func (s *Server) obey(v *core.View) {
 		g.SetStrangers(int(is.Int(settings.StrangersUnproven)), is.Duration(settings.StrangersFirstByte))
 	}
 	s.admission.SetMode([...]admit.Mode{core.Off: admit.Off, core.Observe: admit.Observe, core.Enforce: admit.Enforce}[is.Mode(settings.AdmissionMode)])
+	if err := s.admission.SetLimits(admit.Limits{
+		Target: is.Duration(settings.AdmissionTarget), Retry: is.Duration(settings.AdmissionRetry), MaxRetry: is.Duration(settings.AdmissionMostRetry),
+		Min: int(is.Int(settings.AdmissionLeast)), Max: int(is.Int(settings.AdmissionMost)),
+	}); err != nil {
+		s.log.Error("limits of admission not changed", "cause", err) // their bounds do not let them cross
+	}
 }
 
 // guessLimits are how much may be guessed, by the settings of now.

@@ -38,6 +38,11 @@ const (
 	QuotaJujuConnections
 	QuotaSourceJujuConnections
 	AdmissionMode
+	AdmissionTarget
+	AdmissionLeast
+	AdmissionMost
+	AdmissionRetry
+	AdmissionMostRetry
 	LoginGuesses
 	LoginGuessEvery
 	LoginAddressGuesses
@@ -134,6 +139,26 @@ var table = [numKeys]Declaration{
 	AdmissionMode: {
 		Name: "admission.mode", Unit: Modes, Min: int64(core.Off), Max: int64(core.Enforce), Default: int64(core.Enforce), Schema: 5,
 		Does: "what becomes of work that a lane has no room for: it is let in, it is let in and counted as refused, or it is refused",
+	},
+	AdmissionTarget: {
+		Name: "admission.target", Unit: Millis, Min: 1, Max: (10 * time.Second).Milliseconds(), Default: 50, Schema: 8,
+		Does: "how long work of the lanes that are refused first may wait; each rank of lanes after them half as much more, extensions 3.5 times as long",
+	},
+	AdmissionLeast: {
+		Name: "admission.least", Min: 1, Max: 1024, Default: 16, Schema: 8,
+		Does: "operations that a lane may have under way on a member, however long they wait",
+	},
+	AdmissionMost: {
+		Name: "admission.most", Min: 1024, Max: 1 << 20, Default: 1 << 16, Schema: 8,
+		Does: "operations that a lane may have under way on a member, however short they wait",
+	},
+	AdmissionRetry: {
+		Name: "admission.retry", Unit: Millis, Min: 1, Max: 1000, Default: 250, Schema: 8,
+		Does: "when who is refused is to come back if twice as much came as can be done; more if more did; spread by half of it either way",
+	},
+	AdmissionMostRetry: {
+		Name: "admission.most-retry", Unit: Millis, Min: 1000, Max: time.Hour.Milliseconds(), Default: 2000, Schema: 8,
+		Does: "when at the latest, before it is spread",
 	},
 	LoginGuesses: {
 		Name: "logins.guesses", Min: 1, Max: 1000, Default: 5, Schema: 6,
