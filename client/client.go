@@ -34,6 +34,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -186,15 +187,24 @@ func (c *Client) base() uint64 {
 	return index
 }
 
-// learn asks for the present index. It is a read, so that it goes on with
-// another member when one is silent.
+// headerIndex is that of an error of a read: the index of what was read.
+const headerIndex = "Incumbent-Index"
+
+// learn asks for the present index. It is a read, so that it goes on with another
+// member when one is silent; of a session that is not there, since that costs nothing
+// and an operator is answered however much is refused.
 func (c *Client) learn(ctx context.Context) error {
 	asked := c.clock()
-	res, err := c.sessions.ListSessions(ctx, connect.NewRequest(&apiv1.ListSessionsRequest{Limit: 1}))
-	if err != nil {
+	_, err := c.sessions.GetSession(ctx, connect.NewRequest(&apiv1.GetSessionRequest{Id: incumbent.NewSessionID().String(), Stale: true}))
+	var ce *connect.Error
+	if !errors.As(err, &ce) || connect.CodeOf(err) != connect.CodeNotFound {
 		return AsError(err)
 	}
-	c.learned(asked, res.Msg.Index)
+	index, err := strconv.ParseUint(ce.Meta().Get(headerIndex), 10, 64)
+	if err != nil {
+		return incumbent.Errorf(incumbent.Internal, "the answer has no index: %w", err)
+	}
+	c.learned(asked, index)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -202,9 +203,19 @@ func (k *keyRecorder) Claim(_ context.Context, r *connect.Request[apiv1.ClaimReq
 	return connect.NewResponse(&apiv1.ClaimResponse{Index: k.index}), nil
 }
 
-func (k *keyRecorder) ListSessions(context.Context, *connect.Request[apiv1.ListSessionsRequest]) (*connect.Response[apiv1.ListSessionsResponse], error) {
+func (k *keyRecorder) GetSession(context.Context, *connect.Request[apiv1.GetSessionRequest]) (*connect.Response[apiv1.GetSessionResponse], error) {
 	k.asked++
-	return connect.NewResponse(&apiv1.ListSessionsResponse{Index: k.index}), nil
+	return nil, notThereAt(k.index)
+}
+
+// notThereAt is what a read answers that found nothing in the state at an index.
+func notThereAt(index uint64) error {
+	err := connect.NewError(connect.CodeNotFound, errors.New("not there"))
+	err.Meta().Set(headerIndex, strconv.FormatUint(index, 10))
+	if d, bad := connect.NewErrorDetail(&apiv1.Error{Kind: incumbent.NotFound.String()}); bad == nil {
+		err.AddDetail(d)
+	}
+	return err
 }
 
 // A key is never sent with a base that servers may have forgotten: neither the

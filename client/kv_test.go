@@ -132,8 +132,8 @@ func (k *keyHeaders) Put(_ context.Context, r *connect.Request[apiv1.PutRequest]
 	return connect.NewResponse(&apiv1.PutResponse{Index: 1}), nil
 }
 
-func (k *keyHeaders) ListSessions(context.Context, *connect.Request[apiv1.ListSessionsRequest]) (*connect.Response[apiv1.ListSessionsResponse], error) {
-	return connect.NewResponse(&apiv1.ListSessionsResponse{Index: 1}), nil
+func (k *keyHeaders) GetSession(context.Context, *connect.Request[apiv1.GetSessionRequest]) (*connect.Response[apiv1.GetSessionResponse], error) {
+	return nil, notThereAt(1)
 }
 
 // Only the first attempt says that it is the first: what was refused without the log

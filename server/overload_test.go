@@ -7,7 +7,12 @@ import (
 	"testing/fstest"
 	"time"
 
+	"connectrpc.com/connect"
+
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/client"
 )
 
 // What the cluster sets for lanes holds in a server that runs, and in one that is
@@ -42,6 +47,20 @@ func TestSettingsOfAdmissionReachTheLanes(t *testing.T) {
 	reached(want)
 	set(map[string]string{"admission.least": "1024", "admission.most": "1024", "admission.retry": "1s", "admission.most-retry": "1s"}) // as near as they come
 	reached(admit.Limits{Target: want.Target, Min: 1024, Max: 1024, Retry: time.Second, MaxRetry: time.Second})
+}
+
+// An operator whose client has heard nothing of the cluster yet changes what is the
+// matter in the middle of an overload: by none of its calls is it refused.
+func TestG40_AFreshClientOfAnOperatorIsNotRefused(t *testing.T) {
+	s := open(t, testConfig(t))
+	s.admission.SetMemory(1, 1)
+	_, err := clientOf(t, s).Leases().Claim(testContext(t), connect.NewRequest(&apiv1.ClaimRequest{Name: &apiv1.LeaseName{Name: "db"}, Holder: "a", TtlMs: 5000}))
+	if incumbent.KindOf(client.AsError(err)) != incumbent.Overloaded {
+		t.Fatalf("a claim meanwhile: %v", err)
+	}
+	if _, err := clientOf(t, s).Settings().Set(testContext(t), "admission.mode", "observe"); err != nil {
+		t.Errorf("a setting: %v", err)
+	}
 }
 
 // The beginning and the end of an overload are events, with what was refused between; in

@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"strconv"
 
 	"connectrpc.com/connect"
 
@@ -116,10 +117,16 @@ func reading[T any](ctx context.Context, d *Door, l admit.Lane, stale bool, quer
 		err = f.filled(ctx)
 	}
 	if err != nil {
-		return nil, d.callError(err)
+		ce := d.callError(err)
+		ce.Meta().Set(HeaderIndex, strconv.FormatUint(uint64(f.view.Index()), 10))
+		return nil, ce
 	}
 	return connect.NewResponse(out), nil
 }
+
+// HeaderIndex goes with the error of a read, and says the index of the state in which it
+// found nothing, as an answer would.
+const HeaderIndex = "Incumbent-Index"
 
 // laneOfLook is the lane of a read of one thing. An operator who looks what is the matter
 // has to be answered in an overload, too.
