@@ -312,23 +312,27 @@ func (q *Query[V]) run() {
 	view := q.of.view()
 	res := q.spec.Eval(view, &reads)
 	h.count.evals.Add(1)
-	q.depend(reads.list, uint64(view.Index()))
 
+	// The answer changes together with the index from which changes count against it:
+	// whoever looked in between would take the answer before for one of this view.
 	q.mu.Lock()
+	unused := q.depend(reads.list, uint64(view.Index()))
 	q.accept(res, view.Index())
 	q.read, q.evaluated, q.busy = max(q.read, view.Index()), h.now(), false
 	told := q.judge(q.waits)
 	q.mu.Unlock()
+	h.retire(unused)
 	h.ready(told...)
 }
 
 // depend takes the places from which the query is told of changes of what it has read
-// of the view at an index. What has been published since then shows in them.
-func (q *Query[V]) depend(reads []Selector, at uint64) {
+// of the view at an index. What has been published since then shows in them. It returns
+// filters to be retired. Called with q.mu held.
+func (q *Query[V]) depend(reads []Selector, at uint64) (unused []*node) {
 	h := q.of.hub
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	q.at.Store(at)
-	var unused []*node
 	if !q.gone && !slices.Equal(reads, q.reads) {
 		legs := make([]leg, len(reads))
 		for i, s := range reads {
@@ -341,8 +345,7 @@ func (q *Query[V]) depend(reads []Selector, at uint64) {
 		unused = h.leave(q.legs)
 		q.reads, q.legs = reads, legs
 	}
-	h.mu.Unlock()
-	h.retire(unused)
+	return unused
 }
 
 // forget gives the places up.

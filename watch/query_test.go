@@ -328,6 +328,54 @@ func TestG14_QueryWaitsForAnIndexFromTheFuture(t *testing.T) {
 	})
 }
 
+// While an evaluation ends, whoever looks finds the answer before and that it is not
+// current, or the new one: never the answer before as one of the new view.
+func TestG22_AnAnswerIsOfTheViewThatItIsSaidToBeOf(t *testing.T) {
+	h := newQueried(Limits{})
+	defer h.Close()
+	evaluating, goOn := make(chan struct{}), make(chan struct{})
+	q, err := h.Query(QuerySpec[*table]{
+		Key: QueryKey{Kind: 1, Params: "db"},
+		Eval: func(view *table, reads *Reads) Result {
+			if view.at > 1 {
+				close(evaluating)
+				<-goOn
+			}
+			reads.Note(Exact(topic("db")))
+			return Result{Value: view.rows["db"], Modified: view.at}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Release()
+	if first, err := q.WaitContext(t.Context(), Want{}); err != nil || first.Answer.Value != 0 {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	h.view.Store(&table{map[string]int{"db": 7}, 2})
+	h.Publish(2, []*Event{event(2, "db")})
+	told := make(chan Told, 1)
+	if _, err := q.Wait(Want{AtLeast: 2}, func(x Told) { told <- x }); err != nil {
+		t.Fatal(err)
+	}
+	<-evaluating
+	q.mu.Lock() // the evaluation can end, and its result not be accepted
+	close(goOn)
+	for range 100 { // what is done without mu is done by then
+		if q.at.Load() != 1 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if current, _ := q.refresh(); current || q.read >= 2 {
+		t.Errorf("the answer %v is taken for one of index %d", q.answer.Value, q.read)
+	}
+	q.mu.Unlock()
+	if x := <-told; x.Answer == nil || x.Answer.Value != 7 || x.Read < 2 {
+		t.Errorf("told %+v", x)
+	}
+}
+
 func TestQueryAnswersSayWhenTheyChanged(t *testing.T) {
 	h := newQueried(Limits{})
 	defer h.Close()

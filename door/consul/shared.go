@@ -122,7 +122,8 @@ type blocked struct {
 	r     *request
 	query *watch.Query[*core.View]
 	wait  *watch.QueryWait[*core.View]
-	place tally.Place // among what its caller has open
+	least incumbent.Index // an answer that is older is none
+	place tally.Place     // among what its caller has open
 	told  watch.Told
 }
 
@@ -134,7 +135,7 @@ func (r *request) await(spec watch.QuerySpec[*core.View], want watch.Want) {
 		r.failFor(err)
 		return
 	}
-	b := &blocked{r: r, query: q}
+	b := &blocked{r: r, query: q, least: want.AtLeast}
 	if want.For > 0 {
 		if b.place, err = r.door.cfg.Tally.Take(settings.OpenWatches, r.who.principal, ""); err != nil {
 			q.Release()
@@ -266,6 +267,9 @@ func (r *request) leave() {
 	}
 	r.mu.Unlock()
 	if b := r.stop(false); b != nil {
+		if b.told.Read < b.least {
+			b.told.Answer = nil // it is being made anew, and what it was is not what was confirmed
+		}
 		r.told(b.told)
 	}
 }

@@ -217,6 +217,23 @@ func TestDrainAnswersWhoWaits(t *testing.T) {
 	idle.ended()
 }
 
+// Who reads what was confirmed is not told what was before, when the door drains.
+func TestG22_DrainTellsNobodyAnOlderState(t *testing.T) {
+	m := startMemberOn(t, func(c *engine.Config) { c.Watch.QueryInterval = time.Hour }, nil)
+	m.do("PUT", "/v1/kv/a", "old")
+	if a := m.do("GET", "/v1/kv/?keys", ""); a.body != `["a"]` {
+		t.Fatal(a.body)
+	}
+	m.do("PUT", "/v1/kv/b", "new")
+	c := m.dial()
+	c.get("/v1/kv/?keys") // not evaluated again within the hour
+	m.blocked(1)
+	m.door.Drain()
+	if a := c.read("GET"); a.StatusCode != http.StatusInternalServerError || a.body != textNoLeader {
+		t.Errorf("%d %s", a.StatusCode, a.body)
+	}
+}
+
 // Without a leader a read is held, and then told so by the error that clients try again
 // at; one that comes back in time is answered.
 func TestNoLeader(t *testing.T) {

@@ -99,6 +99,18 @@ var ofStreams = []mutant{
 		replace: "_ = at //",
 	},
 	{
+		name: "an answer is taken for current while the next one is made", guarantee: "G22",
+		file: "watch/query.go", pkg: "./watch", test: "^TestG22_AnAnswerIsOfTheViewThatItIsSaidToBeOf$",
+		search:  "\tq.mu.Lock()\n\tunused := q.depend(reads.list, uint64(view.Index()))\n",
+		replace: "\tunused := q.depend(reads.list, uint64(view.Index()))\n\tq.mu.Lock()\n",
+	},
+	{
+		name: "who reads is told an older state when the door drains", guarantee: "G22",
+		file: "door/consul/shared.go", pkg: "./door/consul", test: "^TestG22_DrainTellsNobodyAnOlderState$",
+		search:  "\t\tif b.told.Read < b.least {\n",
+		replace: "\t\tif false {\n",
+	},
+	{
 		name: "an equal result wakes who waits by hash", guarantee: "G19",
 		file: "watch/query.go", pkg: "./watch", test: "^TestG19_WaitsByHashEndWithTheirTime$",
 		search:  "a.Hash != w.Not",
