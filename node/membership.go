@@ -55,11 +55,17 @@ type memberChange struct {
 type memberChanges struct {
 	queue  []*memberChange
 	nextID uint64
+
+	// An entry that was appended, in this term of leadership, behind the newest change;
+	// see knownChange.
+	behind uint64 // its index, or of one behind it; 0: none is in the log yet
+	asked  bool   // raft has taken it, and no Ready has brought it
 }
 
 // ChangeMembers makes members what the changes say; several are made together,
 // in one joint change. What is so already is left alone. Done is called once the
-// change is applied here and, if it is joint, complete. Its error is Invalid,
+// change is applied here and, if it is joint, complete, and a majority of those who
+// vote then knows that it is. Its error is Invalid,
 // Overloaded, NotLeader or Unavailable (not made), or Unknown if leadership ended
 // while the change was under way.
 func (r *Replica) ChangeMembers(changes []MemberChange, done func(error)) {
@@ -132,10 +138,38 @@ func (r *Replica) settleChanges() {
 	if r.role.State == Leader && (r.leadIndex == 0 || r.applied < r.leadIndex) {
 		return
 	}
-	for len(r.changes.queue) > 0 && !r.joint() && len(r.missing(r.changes.queue[0].want)) == 0 {
+	for len(r.changes.queue) > 0 && !r.joint() && len(r.missing(r.changes.queue[0].want)) == 0 && r.knownChange() {
 		r.endChange(nil)
 	}
 }
+
+// knownChange reports whether a majority of those who vote now knows that the newest
+// change is committed; if that is not on its way, it is sent. Members vote by what they
+// have applied: were the leader lost before anybody else knew of the change, those who
+// are left would go on without whom it has let in, or with whom it has let go, and may
+// then never be a majority of what they know. A majority that has a later entry from a
+// leader that had applied the change was told with it how far the log is committed.
+func (r *Replica) knownChange() bool {
+	c := &r.changes
+	if !r.isVoter() {
+		return true // it has let itself go, and leads no more
+	}
+	if c.behind == 0 && !c.asked {
+		c.asked = r.raw.Propose(nil) == nil // refused: the next turn tries again
+	}
+	return c.behind > 0 && r.applied >= c.behind
+}
+
+// noteBehind takes the entries that raft appended since the last Ready: the one that
+// knownChange has proposed is among them.
+func (r *Replica) noteBehind(entries []*pb.Entry) {
+	if c := &r.changes; c.asked && len(entries) > 0 {
+		c.asked, c.behind = false, entries[len(entries)-1].GetIndex()
+	}
+}
+
+// forgetBehind is for when another change is applied, or another term begins.
+func (r *Replica) forgetBehind() { r.changes.behind, r.changes.asked = 0, false }
 
 func (r *Replica) endChange(err error) {
 	c := r.changes.queue[0]
@@ -147,6 +181,7 @@ func (r *Replica) endChange(err error) {
 // proposeChange proposes the change in front, if none is out and raft would take
 // it: it refuses one while an earlier one may be unapplied, silently.
 func (r *Replica) proposeChange() {
+	r.settleChanges()
 	for len(r.changes.queue) > 0 {
 		c := r.changes.queue[0]
 		if c.context != nil || r.role.State != Leader || r.joint() || r.handingOver() ||
@@ -155,8 +190,7 @@ func (r *Replica) proposeChange() {
 		}
 		missing := r.missing(c.want)
 		if len(missing) == 0 {
-			r.endChange(nil)
-			continue
+			return // it is for settleChanges to say so
 		}
 		if err := r.checkOutcome(missing); err != nil {
 			r.endChange(err)
@@ -265,6 +299,7 @@ func (r *Replica) changeDecided(commit uint64) bool {
 func (r *Replica) applyConfChange(index uint64, cc *pb.ConfChangeV2) {
 	r.conf = r.raw.ApplyConfChange(cc)
 	r.log.confIndex = index
+	r.forgetBehind()
 	if q := r.changes.queue; len(q) > 0 && q[0].context != nil && bytes.Equal(q[0].context, cc.GetContext()) {
 		q[0].context = nil // it has come; a joint one is complete when raft has left it
 	}
@@ -299,7 +334,7 @@ func (r *Replica) tellMembers() {
 func (r *Replica) failChanges() {
 	for len(r.changes.queue) > 0 {
 		err := r.notLeader()
-		if r.changes.queue[0].context != nil || r.joint() {
+		if r.changes.queue[0].context != nil || r.joint() || len(r.missing(r.changes.queue[0].want)) == 0 {
 			err = incumbent.Errorf(incumbent.Unknown, "leadership ended while the change of membership was under way")
 		}
 		r.endChange(err)

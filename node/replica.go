@@ -307,6 +307,7 @@ func (r *Replica) changeRole(role Role) {
 	}
 	r.eff.Role = &role
 	r.leadIndex = 0
+	r.forgetBehind()
 	r.peers = nil
 	r.proposals.refused = false
 	r.failRound()
@@ -340,6 +341,7 @@ func (r *Replica) collect(rd raft.Ready) {
 	}
 	r.noteAppended(rd.Entries)
 	r.noteChange(rd.Entries)
+	r.noteBehind(rd.Entries)
 	for _, e := range rd.Entries {
 		r.awaitChange(e)
 	}

@@ -125,3 +125,49 @@ func TestAnEntryOfTheSameTermLosesNothing(t *testing.T) {
 		t.Errorf("applied %v", c.members[1].machine.commands)
 	}
 }
+
+// TestG33_WhoIsLeftKnowsOfAChange loses the leader for good in the moment in which a
+// change of members is said to be done: those who are left are the majority that it has
+// made of them, and one of them leads.
+func TestG33_WhoIsLeftKnowsOfAChange(t *testing.T) {
+	c := three(t)
+	m, done := c.members[1], false
+	ask := func(role MemberRole) {
+		done = false
+		m.ChangeMembers([]MemberChange{{3, role}}, func(err error) {
+			if done = err == nil; !done {
+				t.Fatal(err)
+			}
+		})
+	}
+	ask(Learner)
+	c.settle()
+	if !done {
+		t.Fatal("no change is made")
+	}
+	ask(Voter)
+	for n := rounds(0); !done; n.next() { // one message after the other
+		for _, id := range c.ids() {
+			c.ready(id)
+			c.append(id)
+			c.ready(id)
+			if c.apply(id); !done {
+				c.ready(id)
+			}
+		}
+		if !done {
+			c.deliver()
+		}
+	}
+	c.cut[1], c.network = true, nil
+	for range 20 * electionTicks {
+		c.now = c.now.Add(DefaultTick)
+		for id := uint64(2); id <= 3; id++ {
+			c.members[id].Tick(c.now)
+		}
+		c.settle()
+	}
+	if c.members[2].role.State != Leader && c.members[3].role.State != Leader {
+		t.Errorf("nobody leads; they know %v and %v", c.members[2].members, c.members[3].members)
+	}
+}

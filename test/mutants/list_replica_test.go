@@ -4,6 +4,12 @@ package mutants
 // among several members.
 var ofReplicas = []mutant{
 	{
+		name: "a change of members is done before anybody else knows", guarantee: "G33",
+		file: "node/membership.go", pkg: "./node", test: "^TestG33_WhoIsLeftKnowsOfAChange$",
+		search:  "\treturn c.behind > 0 && r.applied >= c.behind\n",
+		replace: "\treturn true\n",
+	},
+	{
 		name: "an expiry is forwarded to the leader", guarantee: "G07",
 		file: "node/proposals.go", pkg: "./node", test: "^TestReplica$/^three_members$",
 		search:  "case p.Term != 0 && (r.role.State != Leader || r.role.Term != p.Term):",
