@@ -8,9 +8,10 @@ import (
 )
 
 // ChangeMembers makes members what the changes say, and returns once that is
-// applied here. Several changes are made together, in one joint change: as long
-// as it lasts both majorities count. What is so already is left alone, so a call
-// may be repeated. The error is Invalid (no such id, or no voter left), TooLarge,
+// applied here and a majority of those who vote then knows that it is committed: it
+// outlives the loss of this member. Several changes are made together, in one joint
+// change: as long as it lasts both majorities count. What is so already is left alone,
+// so a call may be repeated. The error is Invalid (no such id, or no voter left), TooLarge,
 // Overloaded, NotLeader or Unavailable if the change was not made; Unknown if
 // leadership ended meanwhile, and DeadlineExceeded if ctx did: then it may yet be
 // made.
