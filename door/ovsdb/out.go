@@ -53,7 +53,7 @@ func (c *conn) send(asked bool, bufs [][]byte) {
 		}
 	}
 	if !o.waiting {
-		c.pump()
+		c.pump(false)
 	}
 	if limit := c.door.limits.Load().MaxBacklogBytes; o.backlog > limit {
 		c.door.counts.slow.Add(1)
@@ -63,23 +63,30 @@ func (c *conn) send(asked bool, bufs [][]byte) {
 	}
 }
 
-// drained goes on with what waits. Who takes what had to wait is there: one that reads
-// a large answer may say nothing until it has all of it.
+// drained goes on with what waits.
 func (c *conn) drained() {
-	c.heard.Store(c.door.ticks.Load())
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
 	c.out.waiting = false
-	c.pump()
+	c.taken()
+	c.pump(true)
 }
 
-// pump hands pieces on while the kernel takes them. Called with out.mu held.
-func (c *conn) pump() {
+// taken takes note that the reader took what had to wait for it: it is there. One that
+// reads a large answer may say nothing until it has all of it.
+func (c *conn) taken() { c.heard.Store(c.door.ticks.Load()) }
+
+// pump hands pieces on while the kernel takes them. That it does says something of the
+// reader only behind a time when the kernel took no more: waited. Called with out.mu held.
+func (c *conn) pump(waited bool) {
 	o, p := &c.out, c.parked.Load()
 	for len(o.queue) > 0 {
 		if p.WhenDrained(func() { c.door.work.Put(c.drained) }) {
 			o.waiting = true
 			return
+		}
+		if waited {
+			c.taken() // a reader that keeps up may keep us here for long
 		}
 		var bufs [gathered][]byte
 		n, size := 0, 0

@@ -11,8 +11,8 @@ var ofTables = []mutant{
 	{
 		name: "who reads a large answer counts as silent", guarantee: "G20",
 		file: "door/ovsdb/out.go", pkg: "./door/ovsdb", test: "^TestWhoReadsSlowlyIsNotSilent$",
-		search:  "func (c *conn) drained() {\n\tc.heard.Store(c.door.ticks.Load())\n",
-		replace: "func (c *conn) drained() {\n",
+		search:  "\tc.taken()\n\tc.pump(true)\n",
+		replace: "\tc.pump(false)\n",
 	},
 	{
 		name: "a row whose uuid is zero is behind the beginning", guarantee: "G15",
