@@ -59,10 +59,7 @@ it. Exit code 6: FILE is there already.`,
   incumbent backup create - --from n2 | age -r KEY > cluster.backup.age`,
 		Args: exactArgs("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			began := time.Now()
 			made, err := createBackup(c, env, args[0])
 			if err != nil {

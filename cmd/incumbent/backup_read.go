@@ -25,10 +25,7 @@ reads only their beginnings: 'incumbent backup verify' reads all.`,
 		Example: "  incumbent backup ls /backup\n  incumbent backup ls cluster.backup -o json",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			var all []backupJSON
 			for _, name := range args {
 				list, err := lookAt(name)
@@ -116,10 +113,7 @@ newer than this program. Exit code 3: there is no such file.`,
 		Example: "  incumbent backup verify cluster.backup\n  ssh backup cat cluster.backup | incumbent backup verify -",
 		Args:    exactArgs("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			in, done, err := openFile(env, args[0])
 			if err != nil {
 				return err

@@ -41,10 +41,7 @@ Exit code 6: the data directory holds a member.`,
   incumbent backup restore cluster.backup --only-namespace billing --data-dir ./billing`,
 		Args: exactArgs("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			above, _ := c.Flags().GetUint64("above")
 			in, done, err := openFile(env, args[0])
 			if err != nil {

@@ -36,10 +36,7 @@ func benchList(env *environment) *cobra.Command {
 	c := &cobra.Command{
 		Use: "ls", Short: "list the built-in scenarios", Example: "  incumbent bench ls", Args: exactArgs(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			t := &table{header: []string{"scenario", "presets", "what it plays"}}
 			type row struct {
 				Name        string   `json:"name"`
@@ -146,10 +143,7 @@ func runBench(c *cobra.Command, env *environment, scenario string) error {
 	if peer := text(c, "peer"); peer != "" && peer != consulPeer && peer != ovsdbPeer {
 		return runPeer(c, env, scenario, peer)
 	}
-	form, err := outputForm(c)
-	if err != nil {
-		return err
-	}
+	form := formOf(c)
 	f := c.Flags()
 	opts := bench.Options{
 		Scenario: scenario, Out: env.stderr, Terminal: term.IsTerminal(int(env.stderr.Fd())) && os.Getenv("NO_COLOR") == "",
@@ -245,10 +239,7 @@ func benchReport(env *environment) *cobra.Command {
 		Use: "report RESULTS", Short: "print a run's result again", Example: "  incumbent bench report results/juju-leases-20260101-120000",
 		Args: exactArgs("RESULTS"),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			s, err := bench.ReadSummary(args[0])
 			if err != nil {
 				return usageError{err.Error()}

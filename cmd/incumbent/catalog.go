@@ -56,7 +56,7 @@ nothing.`,
 				if r.Service != nil {
 					what = r.Service.Name + " on " + what
 				}
-				return printMessage(c, env, res.Msg, fmt.Sprintf("%s registered at index %d", what, res.Msg.Index))
+				return printMessage(c, env, res.Msg, "%s registered at index %d", what, res.Msg.Index)
 			})
 		},
 	}
@@ -130,7 +130,7 @@ checks, or with --check one check. What is not there is no error.`,
 				if err != nil {
 					return client.AsError(err)
 				}
-				return printMessage(c, env, res.Msg, fmt.Sprintf("deregistered at index %d", res.Msg.Index))
+				return printMessage(c, env, res.Msg, "deregistered at index %d", res.Msg.Index)
 			})
 		},
 	}
@@ -147,10 +147,7 @@ func catalogServices(env *environment) *cobra.Command {
 		Example: "  incumbent catalog services -o jsonl | jq -r .name",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			return withClient(c, func(cl *client.Client) error {
 				r := &apiv1.ListServicesRequest{Namespace: text(c, "namespace")}
 				r.Stale, _ = c.Flags().GetBool("stale")
@@ -169,7 +166,7 @@ func catalogServices(env *environment) *cobra.Command {
 				for _, s := range all {
 					t.row(s.Name, count(s.Passing), count(s.Warning), count(s.Critical), orDash(strings.Join(s.Tags, ",")))
 				}
-				return printRecords(env, form, all, t)
+				return printRecords(env.stdout, form, all, t)
 			})
 		},
 	}
@@ -185,10 +182,7 @@ func catalogNodes(env *environment) *cobra.Command {
 		Example: "  incumbent catalog nodes",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			return withClient(c, func(cl *client.Client) error {
 				r := &apiv1.ListNodesRequest{Namespace: text(c, "namespace")}
 				r.Stale, _ = c.Flags().GetBool("stale")
@@ -207,7 +201,7 @@ func catalogNodes(env *environment) *cobra.Command {
 				for _, n := range all {
 					t.row(n.Name, orDash(n.Address), orDash(n.Id), strconv.FormatUint(n.ModifiedIndex, 10))
 				}
-				return printRecords(env, form, all, t)
+				return printRecords(env.stdout, form, all, t)
 			})
 		},
 	}
@@ -225,10 +219,7 @@ func catalogHealth(env *environment) *cobra.Command {
 		Example: "  incumbent catalog health web --passing\n  incumbent catalog health web -o jsonl | jq -r .service.port",
 		Args:    exactArgs("SERVICE"),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			return withClient(c, func(cl *client.Client) error {
 				r := &apiv1.HealthRequest{Namespace: text(c, "namespace"), Service: args[0]}
 				r.Passing, _ = c.Flags().GetBool("passing")
@@ -246,7 +237,7 @@ func catalogHealth(env *environment) *cobra.Command {
 				for _, i := range all {
 					t.row(i.Node.Name, i.Service.Id, addressOf(i), statusName(i.Status), orDash(strings.Join(i.Service.Tags, ",")))
 				}
-				return printRecords(env, form, all, t)
+				return printRecords(env.stdout, form, all, t)
 			})
 		},
 	}

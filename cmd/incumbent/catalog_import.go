@@ -45,10 +45,7 @@ CONSUL_HTTP_TOKEN.`,
 		Example: "  incumbent catalog import http://127.0.0.1:8500",
 		Args:    exactArgs("URL"),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			from, err := newConsul(args[0], text(c, "consul-token-file"))
 			if err != nil {
 				return err

@@ -6,24 +6,11 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/client"
 )
-
-// printRecords prints records as they are, or their table for people.
-func printRecords[M proto.Message](env *environment, form string, all []M, t *table) error {
-	if form == formTable {
-		return t.print(env.stdout)
-	}
-	list, err := protoList(all)
-	if err != nil {
-		return err
-	}
-	return printList(env.stdout, form, list)
-}
 
 func catalogWatch(env *environment) *cobra.Command {
 	c := &cobra.Command{
@@ -38,10 +25,6 @@ each change is one line.`,
 		Example: "  incumbent catalog watch web\n  incumbent catalog watch web --fields status -o jsonl",
 		Args:    exactArgs("SERVICE"),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
 			after, _ := c.Flags().GetUint64("after")
 			opts := client.WatchServiceOptions{Namespace: text(c, "namespace"), Service: args[0], After: incumbent.Index(after)}
 			opts.Fields, _ = c.Flags().GetStringSlice("fields")
@@ -52,15 +35,7 @@ each change is one line.`,
 				})); err != nil {
 					return client.AsError(err)
 				}
-				for m, err := range cl.WatchService(c.Context(), opts) {
-					if err == nil {
-						err = printCatalogEvents(env.stdout, form, m)
-					}
-					if err != nil {
-						return err
-					}
-				}
-				return c.Context().Err()
+				return follow(c, env, cl.WatchService(c.Context(), opts), printCatalogEvents)
 			}))
 		},
 	}
@@ -73,11 +48,7 @@ each change is one line.`,
 func printCatalogEvents(out io.Writer, form string, m *apiv1.WatchServiceResponse) error {
 	for _, e := range m.Events {
 		if form != formTable {
-			v, err := protoValue(e)
-			if err == nil {
-				err = printJSON(out, formJSONL, v)
-			}
-			if err != nil {
+			if err := printProto(out, formJSONL, e); err != nil {
 				return err
 			}
 			continue

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
 	"os"
 	"strings"
 	"time"
@@ -77,14 +79,23 @@ func untilInterrupted(c *cobra.Command, err error) error {
 	return err
 }
 
-// printMessage prints an answer: the message itself, or one line for people.
-func printMessage(c *cobra.Command, env *environment, m proto.Message, line string) error {
-	form, err := outputForm(c)
-	if err != nil {
-		return err
+// follow prints what a watch tells, until it ends.
+func follow[M any](c *cobra.Command, env *environment, told iter.Seq2[M, error], print func(out io.Writer, form string, m M) error) error {
+	for m, err := range told {
+		if err == nil {
+			err = print(env.stdout, formOf(c), m)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	if form != formTable {
+	return c.Context().Err()
+}
+
+// printMessage prints an answer: the message itself, or one line for people.
+func printMessage(c *cobra.Command, env *environment, m proto.Message, format string, args ...any) error {
+	if form := formOf(c); form != formTable {
 		return printProto(env.stdout, form, m)
 	}
-	return say(env.stdout, "%s", line)
+	return say(env.stdout, format, args...)
 }

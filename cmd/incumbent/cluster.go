@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -64,10 +63,7 @@ log behind what is committed, is known to the leader alone.`,
 		Example: "  incumbent cluster ls\n  incumbent cluster ls -o json | jq -r '.members[].name'",
 		Args:    exactArgs(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			return withClient(c, func(cl *client.Client) error {
 				res, err := cl.Cluster().Members(c.Context(), connect.NewRequest(&apiv1.MembersRequest{}))
 				if err != nil {
@@ -124,7 +120,7 @@ certificates of members. At least one has to be there when another joins.`,
 				if err != nil {
 					return err
 				}
-				return printMessage(c, env, res.Msg, res.Msg.Token)
+				return printMessage(c, env, res.Msg, "%s", res.Msg.Token)
 			})
 		},
 	}
@@ -153,7 +149,7 @@ Exit code 3: there is no such member.`,
 				if res.Msg.Pending {
 					line = args[0] + " will vote once it has caught up"
 				}
-				return printMessage(c, env, res.Msg, line)
+				return printMessage(c, env, res.Msg, "%s", line)
 			})
 		},
 	}
@@ -178,7 +174,7 @@ Exit code 6: the rest would have no live majority; --force does it all the same.
 				if err != nil {
 					return err
 				}
-				return printMessage(c, env, res.Msg, fmt.Sprintf("%s (%s) is removed", res.Msg.GetMember().GetName(), res.Msg.GetMember().GetId()))
+				return printMessage(c, env, res.Msg, "%s (%s) is removed", res.Msg.GetMember().GetName(), res.Msg.GetMember().GetId())
 			})
 		},
 	}
@@ -235,7 +231,7 @@ there is no such member.`,
 				if err != nil {
 					return err
 				}
-				return printMessage(c, env, res.Msg, res.Msg.Leader+" leads")
+				return printMessage(c, env, res.Msg, "%s leads", res.Msg.Leader)
 			})
 		},
 	}

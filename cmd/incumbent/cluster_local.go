@@ -56,10 +56,7 @@ vSwitch's databases, which --ovsdb-schema gives.`,
   incumbent cluster local --members 3 --learners 2 --port 0 --data-dir "$(mktemp -d)" -o json -- --log-level warn
   incumbent cluster local --per-address --juju-listen 127.0.0.1:17070 --data-dir ./cluster -- --dev --juju-password secret`,
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			l, err := newLocal(c, args)
 			if err != nil {
 				return err

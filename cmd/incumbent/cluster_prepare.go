@@ -33,10 +33,7 @@ a token for each other with 'incumbent cluster token NAME' and let them join.`,
   incumbent cluster init --data-dir ./n1 --name n1 --plaintext`,
 		Args: exactArgs(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			plaintext, _ := c.Flags().GetBool("plaintext")
 			hosts, _ := c.Flags().GetStringSlice("host")
 			made, err := cluster.Init(cluster.InitConfig{
@@ -107,10 +104,7 @@ another cluster's, has ended, or was used.`,
 		Example: "  incumbent cluster join --join-file token --data-dir /var/lib/incumbent --listen 10.0.0.2:7600 --peer-listen 10.0.0.2:7601",
 		Args:    exactArgs(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			cfg := server.Config{
 				DataDir: text(c, "data-dir"), Name: text(c, "name"), Listen: text(c, "listen"), PeerListen: text(c, "peer-listen"),
 				Advertise: text(c, "advertise"), PeerAdvertise: text(c, "peer-advertise"), JoinToken: joinToken(env), JoinFile: text(c, "join-file"), Version: version,
@@ -157,10 +151,7 @@ No server may run on the directory.`,
 		Example: "  incumbent cluster recover --data-dir /var/lib/incumbent\n  incumbent cluster recover --data-dir /var/lib/incumbent --yes",
 		Args:    exactArgs(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			yes, _ := c.Flags().GetBool("yes")
 			got, err := cluster.Recover(cluster.RecoverConfig{DataDir: text(c, "data-dir"), DryRun: !yes, Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {

@@ -27,10 +27,7 @@ the join tokens. With --pem it prints the authorities that are trusted, for clie
 		Example: "  incumbent cluster trust\n  incumbent cluster trust --pem > ca.crt",
 		Args:    exactArgs(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			pem, _ := c.Flags().GetBool("pem")
 			return withClient(c, func(cl *client.Client) error {
 				res, err := cl.Trust().GetTrust(c.Context(), connect.NewRequest(&apiv1.GetTrustRequest{}))
@@ -74,7 +71,7 @@ func printTrust(out io.Writer, m *apiv1.GetTrustResponse) error {
 	}
 	t = &table{header: []string{"token", "for", "until", "made by", "used by", "signer"}}
 	for _, one := range m.Tokens {
-		t.row(one.Id, one.Name, time.UnixMilli(one.ExpiresUnixMs).UTC().Format(time.RFC3339), one.Maker, orDash(one.UsedBy), yesNo(one.Signer))
+		t.row(one.Id, one.Name, day(one.ExpiresUnixMs), one.Maker, orDash(one.UsedBy), yesNo(one.Signer))
 	}
 	return t.print(out)
 }
@@ -238,7 +235,7 @@ trust' lists them. Exit code 3: there is no such token, or it was used.`,
 				if err != nil {
 					return err
 				}
-				return printMessage(c, env, res.Msg, args[0]+" is worthless")
+				return printMessage(c, env, res.Msg, "%s is worthless", args[0])
 			})
 		},
 	}

@@ -33,10 +33,7 @@ all members; all others are the member's own.`,
 		Example: "  incumbent config show\n  incumbent config show --effective --server http://127.0.0.1:7600",
 		Args:    exactArgs(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			effective, _ := c.Flags().GetBool("effective")
 			if effective {
 				return withClient(c, func(cl *client.Client) error {

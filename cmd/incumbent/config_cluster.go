@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,10 +26,7 @@ Exit code 3: there is no setting NAME.`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: settingNames,
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			return withClient(c, func(cl *client.Client) error {
 				all, err := cl.Settings().Get(c.Context(), first(args))
 				if err != nil {
@@ -45,13 +42,6 @@ Exit code 3: there is no setting NAME.`,
 }
 
 func printClusterSettings(env *environment, form string, all []*apiv1.ClusterSetting) error {
-	if form != formTable {
-		list, err := protoList(all)
-		if err != nil {
-			return err
-		}
-		return printList(env.stdout, form, list)
-	}
 	t := &table{header: []string{"setting", "value", "default", "set at", "bounds"}}
 	for _, s := range all {
 		at := "-"
@@ -60,7 +50,7 @@ func printClusterSettings(env *environment, form string, all []*apiv1.ClusterSet
 		}
 		t.row(s.Name, s.Value, s.Default, at, s.Bounds)
 	}
-	return t.print(env.stdout)
+	return printRecords(env.stdout, form, all, t)
 }
 
 func configSet(env *environment) *cobra.Command {
@@ -112,10 +102,6 @@ func settingChanges(c *cobra.Command) *cobra.Command {
 }
 
 func changeSetting(c *cobra.Command, env *environment, name string, change func(client.Settings, ...client.SetOption) (*apiv1.SetSettingResponse, error)) error {
-	form, err := outputForm(c)
-	if err != nil {
-		return err
-	}
 	var opts []client.SetOption
 	if c.Flags().Changed("if-index") {
 		at, _ := c.Flags().GetUint64("if-index")
@@ -126,7 +112,7 @@ func changeSetting(c *cobra.Command, env *environment, name string, change func(
 		if err != nil {
 			return err
 		}
-		return printMessage(c, env, res, formLine(form, "%s is %s since index %d", name, res.Value, res.Index))
+		return printMessage(c, env, res, "%s is %s since index %d", name, res.Value, res.Index)
 	})
 }
 
@@ -141,10 +127,7 @@ change.`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: settingNames,
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			limit, _ := c.Flags().GetUint32("limit")
 			return withClient(c, func(cl *client.Client) error {
 				all, err := cl.Settings().History(c.Context(), first(args), limit)
@@ -162,28 +145,11 @@ change.`,
 }
 
 func printSettingChanges(env *environment, form string, all []*apiv1.SettingChange) error {
-	if form != formTable {
-		list, err := protoList(all)
-		if err != nil {
-			return err
-		}
-		return printList(env.stdout, form, list)
-	}
-	orDefault := func(s string) string {
-		if s == "" {
-			return "default"
-		}
-		return s
-	}
 	t := &table{header: []string{"index", "at", "setting", "from", "to", "by", "address"}}
 	for _, s := range all {
-		at := "-"
-		if s.AtUnixMs > 0 {
-			at = time.UnixMilli(s.AtUnixMs).UTC().Format(time.RFC3339)
-		}
-		t.row(strconv.FormatUint(s.Index, 10), at, s.Name, orDefault(s.Before), orDefault(s.After), orDash(s.Principal), orDash(s.Address))
+		t.row(strconv.FormatUint(s.Index, 10), day(s.AtUnixMs), s.Name, cmp.Or(s.Before, "default"), cmp.Or(s.After, "default"), orDash(s.Principal), orDash(s.Address))
 	}
-	return t.print(env.stdout)
+	return printRecords(env.stdout, form, all, t)
 }
 
 // first is the argument, "" if there is none.

@@ -20,10 +20,6 @@ import (
 // before the cluster is asked: a file that nobody accepts harms nobody, and what is
 // accepted is not lost.
 func createInCluster(c *cobra.Command, env *environment, who string) error {
-	form, err := outputForm(c)
-	if err != nil {
-		return err
-	}
 	for _, name := range []string{"name", "kind", "juju-agent"} {
 		if c.Flags().Changed(name) {
 			return usageError{"--" + name + " is for a line of a server's file: give it without " + who}
@@ -48,7 +44,7 @@ func createInCluster(c *cobra.Command, env *environment, who string) error {
 			}
 			return err
 		}
-		return printMessage(c, env, made, formLine(form, "credential %d of %s, %s", made.Id, made.Principal, untilWhen(made.EndsUnixMs)))
+		return printMessage(c, env, made, "credential %d of %s, %s", made.Id, made.Principal, untilWhen(made.EndsUnixMs))
 	})
 }
 
@@ -124,14 +120,10 @@ files of members it does not know.`,
 		Example: "  incumbent credential ls\n  incumbent credential ls --all -o json | jq '.[] | select(.ended_by)'",
 		Args:    exactArgs(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
 			r := &apiv1.ListCredentialsRequest{}
 			r.All, _ = c.Flags().GetBool("all")
 			var all []*apiv1.Credential
-			err = withClient(c, func(cl *client.Client) error {
+			err := withClient(c, func(cl *client.Client) error {
 				return cl.ListCredentials(c.Context(), r, func(page *apiv1.ListCredentialsResponse) error {
 					all = append(all, page.Credentials...)
 					return nil
@@ -140,18 +132,11 @@ files of members it does not know.`,
 			if err != nil {
 				return err
 			}
-			if form != formTable {
-				list, err := protoList(all)
-				if err != nil {
-					return err
-				}
-				return printList(env.stdout, form, list)
-			}
 			t := &table{header: []string{"id", "who", "what", "state", "ends", "created", "by"}}
 			for _, one := range all {
 				t.row(credentialRow(one)...)
 			}
-			return t.print(env.stdout)
+			return printRecords(env.stdout, formOf(c), all, t)
 		},
 	}
 	c.Flags().Bool("all", false, "also those that have ended")
@@ -214,16 +199,12 @@ Exit code 3: there is no such credential.`,
 
 // revoke takes something back and says so.
 func revoke(c *cobra.Command, env *environment, r *apiv1.RevokeCredentialRequest) error {
-	form, err := outputForm(c)
-	if err != nil {
-		return err
-	}
 	r.EndSessions, _ = c.Flags().GetBool("end-sessions")
 	return withClient(c, func(cl *client.Client) error {
 		gone, err := cl.RevokeCredential(c.Context(), r)
 		if err != nil {
 			return err
 		}
-		return printMessage(c, env, gone, formLine(form, "credential %d of %s is revoked", gone.Id, orDash(gone.Principal)))
+		return printMessage(c, env, gone, "credential %d of %s is revoked", gone.Id, orDash(gone.Principal))
 	})
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"time"
 
 	"connectrpc.com/connect"
@@ -50,7 +49,7 @@ func debugHash(env *environment) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return printMessage(c, env, res.Msg, fmt.Sprintf("index %d  sha256 %s", res.Msg.Index, res.Msg.Hash))
+				return printMessage(c, env, res.Msg, "index %d  sha256 %s", res.Msg.Index, res.Msg.Hash)
 			})
 		},
 	}
@@ -72,7 +71,7 @@ func debugSnapshot(env *environment) *cobra.Command {
 					return err
 				}
 				took := time.Duration(res.Msg.TookMs) * time.Millisecond
-				return printMessage(c, env, res.Msg, fmt.Sprintf("snapshot of %s at log index %d in %v", size(res.Msg.Bytes), res.Msg.Index, took))
+				return printMessage(c, env, res.Msg, "snapshot of %s at log index %d in %v", size(res.Msg.Bytes), res.Msg.Index, took)
 			})
 		},
 	}

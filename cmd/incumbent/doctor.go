@@ -58,10 +58,6 @@ least one problem.`,
 }
 
 func runDoctor(c *cobra.Command, env *environment) error {
-	form, err := outputForm(c)
-	if err != nil {
-		return err
-	}
 	fleet, _ := c.Flags().GetInt("fleet")
 	if fleet < 1 || fleet > 100_000_000 {
 		return usageError{"--fleet is 1 to 100,000,000 agents"}
@@ -85,7 +81,8 @@ func runDoctor(c *cobra.Command, env *environment) error {
 			t.row("", "fix:", f.Fix)
 		}
 	}
-	if form == formTable {
+	var err error
+	if form := formOf(c); form == formTable {
 		err = t.print(env.stdout)
 	} else {
 		err = printList(env.stdout, form, all)

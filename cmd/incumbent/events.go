@@ -38,10 +38,7 @@ answer within two seconds. Exit code 5: nobody did.`,
   incumbent events -f -o jsonl`,
 		Args: exactArgs(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			req := &apiv1.EventsRequest{}
 			req.Follow, _ = c.Flags().GetBool("follow")
 			req.Limit, _ = c.Flags().GetUint32("limit")

@@ -26,11 +26,7 @@ hands.`,
 		if err != nil {
 			return err
 		}
-		form, err := outputForm(c)
-		if err != nil {
-			return err
-		}
-		if form != formTable {
+		if form := formOf(c); form != formTable {
 			return printProto(env.stdout, form, l)
 		}
 		for _, line := range explain(l) {

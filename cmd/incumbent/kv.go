@@ -45,10 +45,7 @@ whole entry, its value in base64. Exit code 3: it is not there.`,
 		Example: "  incumbent kv get config/url\n  incumbent kv get config/url -o json | jq -r .modified_index",
 		Args:    exactArgs("KEY"),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			return withKeys(c, func(keys *client.KV) error {
 				e, err := keys.Get(c.Context(), args[0])
 				if err != nil {
@@ -79,10 +76,6 @@ index, 0: only if it is not there; --if-value only if it has that value. Exit co
   incumbent kv put leader me --if-index 0`,
 		Args: exactArgs("KEY", "VALUE"),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
 			value, err := valueOf(env, args[1])
 			if err != nil {
 				return err
@@ -108,7 +101,7 @@ index, 0: only if it is not there; --if-value only if it has that value. Exit co
 				if err != nil {
 					return foundAt(err)
 				}
-				return printMessage(c, env, res, formLine(form, "%s stored at index %d", args[0], res.Index))
+				return printMessage(c, env, res, "%s stored at index %d", args[0], res.Index)
 			})
 		},
 	}
@@ -117,14 +110,6 @@ index, 0: only if it is not there; --if-value only if it has that value. Exit co
 	c.Flags().String("if-value", "", "only if it has this value; @FILE and - as for VALUE")
 	addOutput(c)
 	return c
-}
-
-// formLine is the line for people; others need none.
-func formLine(form, format string, args ...any) string {
-	if form != formTable {
-		return ""
-	}
-	return fmt.Sprintf(format, args...)
 }
 
 // foundAt says where the entry stands that a condition did not meet.
@@ -167,10 +152,6 @@ modified then; exit code 6: it was not.`,
 		Example: "  incumbent kv rm config/url\n  incumbent kv rm config/ --tree",
 		Args:    exactArgs("KEY"),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
 			tree, _ := c.Flags().GetBool("tree")
 			index, _ := c.Flags().GetUint64("if-index")
 			if tree && index != 0 {
@@ -193,7 +174,7 @@ modified then; exit code 6: it was not.`,
 				if err != nil {
 					return foundAt(err)
 				}
-				return printMessage(c, env, &apiv1.DeleteResponse{Deleted: uint32(n)}, formLine(form, "%d deleted", n))
+				return printMessage(c, env, &apiv1.DeleteResponse{Deleted: uint32(n)}, "%d deleted", n)
 			})
 		},
 	}
@@ -214,16 +195,10 @@ their values, too, in base64.`,
 		Example: "  incumbent kv ls config/\n  incumbent kv ls --separator /\n  incumbent kv ls config/ --values -o jsonl",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			values, _ := c.Flags().GetBool("values")
-			req := &apiv1.ListKeysRequest{KeysOnly: !values, Separator: text(c, "separator")}
+			req := &apiv1.ListKeysRequest{KeysOnly: !values, Separator: text(c, "separator"), Prefix: first(args)}
 			req.Stale, _ = c.Flags().GetBool("stale")
-			if len(args) == 1 {
-				req.Prefix = args[0]
-			}
 			return withKeys(c, func(keys *client.KV) error { return listKeys(c, env, form, keys, req) })
 		},
 	}
@@ -297,10 +272,7 @@ were stored; it can be run again.`,
 		Example: "  incumbent kv import backup.json\n  incumbent kv import - < backup.json",
 		Args:    exactArgs("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			from := "@" + args[0]
 			if args[0] == "-" {
 				from = "-"

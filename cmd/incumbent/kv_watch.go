@@ -34,10 +34,7 @@ none, values in base64, which --keys-only leaves out.`,
   incumbent kv watch leader --fields lock`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			opts, err := keysToWatch(c, form, args)
 			if err != nil {
 				return err
@@ -50,15 +47,7 @@ none, values in base64, which --keys-only leaves out.`,
 				})); err != nil {
 					return err
 				}
-				for m, err := range cl.KV(namespace).Watch(c.Context(), opts) {
-					if err == nil {
-						err = printKeyEvents(env.stdout, form, m)
-					}
-					if err != nil {
-						return err
-					}
-				}
-				return c.Context().Err()
+				return follow(c, env, cl.KV(namespace).Watch(c.Context(), opts), printKeyEvents)
 			}))
 		},
 	}
@@ -94,11 +83,7 @@ func keysToWatch(c *cobra.Command, form string, args []string) (o client.WatchKe
 func printKeyEvents(out io.Writer, form string, m *apiv1.WatchKeysResponse) error {
 	for _, e := range m.Events {
 		if form != formTable {
-			v, err := protoValue(e)
-			if err == nil {
-				err = printJSON(out, formJSONL, v)
-			}
-			if err != nil {
+			if err := printProto(out, formJSONL, e); err != nil {
 				return err
 			}
 			continue

@@ -134,7 +134,7 @@ func leaseExtend(env *environment) *cobra.Command {
 		if one.Error != nil {
 			return client.DetailError(one.Error)
 		}
-		return printMessage(c, env, one, fmt.Sprintf("%s held for another %v", name.Name, ms(one.HeldMs)))
+		return printMessage(c, env, one, "%s held for another %v", name.Name, ms(one.HeldMs))
 	})
 }
 
@@ -175,7 +175,7 @@ earlier holding, succeeds and does nothing. Exit code 3: another holds it.`,
 		if !res.Msg.Released {
 			line = name.Name + " was not held so: nothing to release"
 		}
-		return printMessage(c, env, res.Msg, line)
+		return printMessage(c, env, res.Msg, "%s", line)
 	})
 }
 

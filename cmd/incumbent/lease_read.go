@@ -58,11 +58,7 @@ func wallTime(unixMs int64) string {
 
 // printLease prints one lease in the form asked for.
 func printLease(c *cobra.Command, env *environment, l *apiv1.Lease) error {
-	form, err := outputForm(c)
-	if err != nil {
-		return err
-	}
-	if form != formTable {
+	if form := formOf(c); form != formTable {
 		return printJSON(env.stdout, form, document(l))
 	}
 	t := leaseTable()
@@ -160,14 +156,8 @@ environment and settings file say of model and namespace does not count then.`,
   incumbent lease ls --all-models --namespace application-leadership`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
-			req := &apiv1.ListRequest{Namespace: text(c, "namespace"), Model: text(c, "model")}
-			if len(args) == 1 {
-				req.Prefix = args[0]
-			}
+			form := formOf(c)
+			req := &apiv1.ListRequest{Namespace: text(c, "namespace"), Model: text(c, "model"), Prefix: first(args)}
 			if all, _ := c.Flags().GetBool("all-models"); all {
 				if typed(c.Flags().Lookup("model")) {
 					return usageError{"give either --model or --all-models"}
@@ -256,22 +246,11 @@ func leaseHistory(env *environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		form, err := outputForm(c)
-		if err != nil {
-			return err
-		}
-		if form != formTable {
-			changes, err := protoList(l.History)
-			if err != nil {
-				return err
-			}
-			return printList(env.stdout, form, changes)
-		}
 		t := &table{header: []string{"index", "when", "what", "holder", "token", "from", "note"}}
 		for _, h := range l.History {
 			t.row(strconv.FormatUint(h.Index, 10), wallTime(h.AtUnixMs), h.What, orDash(h.Holder), tokenText(h.Token), from(h.Door, h.Address), changeNote(h))
 		}
-		return t.print(env.stdout)
+		return printRecords(env.stdout, formOf(c), l.History, t)
 	})
 }
 
@@ -330,14 +309,8 @@ line.`,
 		Example: "  incumbent lease watch db/\n  incumbent lease watch db/primary --exact --fields holder -o jsonl",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
-			name := &apiv1.LeaseName{Namespace: text(c, "namespace"), Model: text(c, "model")}
-			if len(args) == 1 {
-				name.Name = args[0]
-			}
+			form := formOf(c)
+			name := &apiv1.LeaseName{Namespace: text(c, "namespace"), Model: text(c, "model"), Name: first(args)}
 			exact, _ := c.Flags().GetBool("exact")
 			after, _ := c.Flags().GetUint64("after")
 			fields, _ := c.Flags().GetStringSlice("fields")

@@ -95,8 +95,7 @@ by --config, then the default.`,
 		if c.Flag("output") == nil {
 			return nil
 		}
-		_, err := outputForm(c) // before anything is done that cannot be printed then
-		return err
+		return checkForm(c) // before anything is done that cannot be printed then
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.SetIn(env.stdin)

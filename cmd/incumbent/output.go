@@ -28,16 +28,16 @@ func addOutput(c *cobra.Command) {
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{formTable, formJSON, formJSONL}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 }
 
-func outputForm(c *cobra.Command) (string, error) {
-	form, err := c.Flags().GetString("output")
-	if err != nil {
-		return "", err
-	}
-	switch form {
+// formOf is the output form of a command that has one: checkForm was called before.
+func formOf(c *cobra.Command) string { return text(c, "output") }
+
+func checkForm(c *cobra.Command) error {
+	switch form := formOf(c); form {
 	case formTable, formJSON, formJSONL:
-		return form, nil
+		return nil
+	default:
+		return usageError{fmt.Sprintf("output form %q is none of table, json, jsonl", form)}
 	}
-	return "", usageError{fmt.Sprintf("output form %q is none of table, json, jsonl", form)}
 }
 
 // printJSON writes v as one document (json) or one line (jsonl), in which nothing
@@ -68,17 +68,19 @@ func printList[T any](w io.Writer, form string, all []T) error {
 	return nil
 }
 
-// protoList is messages in the form that printList takes.
-func protoList[M proto.Message](all []M) ([]any, error) {
-	out := make([]any, 0, len(all))
-	for _, m := range all {
-		v, err := protoValue(m)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, v)
+// printRecords writes a list of messages as they are, or the table of them for people.
+func printRecords[M proto.Message](w io.Writer, form string, all []M, t *table) error {
+	if form == formTable {
+		return t.print(w)
 	}
-	return out, nil
+	list := make([]any, len(all))
+	for i, m := range all {
+		var err error
+		if list[i], err = protoValue(m); err != nil {
+			return err
+		}
+	}
+	return printList(w, form, list)
 }
 
 // printProto writes a message with the field names of its .proto file and

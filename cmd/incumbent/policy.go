@@ -7,7 +7,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -103,10 +102,6 @@ if there is none; exit code 6: it is otherwise.
   incumbent policy set units -f - --if-index 0 < units.yaml`,
 		Args: exactArgs("NAME"),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
 			file := text(c, "file")
 			if file == "" {
 				return usageError{"--file is missing: name the file of the policy, or - for standard input"}
@@ -130,7 +125,7 @@ if there is none; exit code 6: it is otherwise.
 				if err != nil {
 					return err
 				}
-				return printMessage(c, env, p, formLine(form, "policy %s set at index %d", p.Name, p.ModifiedIndex))
+				return printMessage(c, env, p, "policy %s set at index %d", p.Name, p.ModifiedIndex)
 			})
 		},
 	}
@@ -163,10 +158,7 @@ is not there.`,
 		Example: "  incumbent policy get units > units.yaml",
 		Args:    exactArgs("NAME"),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			return withClient(c, func(cl *client.Client) error {
 				p, err := cl.Policy(c.Context(), args[0])
 				if err != nil {
@@ -179,20 +171,13 @@ is not there.`,
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(env.stdout, "# index %d, by %s, %s\n%s", p.ModifiedIndex, orDash(p.ModifiedBy), modifiedAt(p), out)
+				_, err = fmt.Fprintf(env.stdout, "# index %d, by %s, %s\n%s", p.ModifiedIndex, orDash(p.ModifiedBy), day(p.ModifiedUnixMs), out)
 				return err
 			})
 		},
 	}
 	addOutput(c)
 	return c
-}
-
-func modifiedAt(p *apiv1.Policy) string {
-	if p.ModifiedUnixMs == 0 {
-		return "-"
-	}
-	return time.UnixMilli(p.ModifiedUnixMs).UTC().Format(time.RFC3339)
 }
 
 func policyList(env *environment) *cobra.Command {
@@ -203,27 +188,16 @@ func policyList(env *environment) *cobra.Command {
 		Example: "  incumbent policy ls\n  incumbent policy ls -o jsonl | jq -r .name",
 		Args:    exactArgs(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
 			return withClient(c, func(cl *client.Client) error {
 				all, err := cl.Policies(c.Context())
 				if err != nil {
 					return err
 				}
-				if form != formTable {
-					docs, err := protoList(all)
-					if err != nil {
-						return err
-					}
-					return printList(env.stdout, form, docs)
-				}
 				t := &table{header: []string{"policy", "for", "rules", "modified", "by"}}
 				for _, p := range all {
 					t.row(p.Name, principalsOf(p), strconv.Itoa(len(p.Rules)), strconv.FormatUint(p.ModifiedIndex, 10), orDash(p.ModifiedBy))
 				}
-				return t.print(env.stdout)
+				return printRecords(env.stdout, formOf(c), all, t)
 			})
 		},
 	}
@@ -249,10 +223,6 @@ goes the table of kinds holds again.`,
 		Example: "  incumbent policy rm units",
 		Args:    exactArgs("NAME"),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
 			return withClient(c, func(cl *client.Client) error {
 				was, err := cl.DeletePolicy(c.Context(), args[0], ifIndex(c))
 				if err == nil && !was {
@@ -261,7 +231,7 @@ goes the table of kinds holds again.`,
 				if err != nil {
 					return err
 				}
-				return printMessage(c, env, &apiv1.DeletePolicyResponse{Deleted: true}, formLine(form, "policy %s deleted", args[0]))
+				return printMessage(c, env, &apiv1.DeletePolicyResponse{Deleted: true}, "policy %s deleted", args[0])
 			})
 		},
 	}
@@ -283,21 +253,14 @@ code 7: it would be denied.`,
   incumbent policy test --as observer:dash --verb see --kind cluster`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
 			q := &apiv1.TestPolicyRequest{
 				Principal: text(c, "as"), Verb: text(c, "verb"), Kind: text(c, "kind"),
-				Namespace: text(c, "namespace"), Model: text(c, "model"), Holder: text(c, "holder"),
+				Namespace: text(c, "namespace"), Model: text(c, "model"), Holder: text(c, "holder"), Name: first(args),
 			}
 			for name, is := range map[string]string{"as": q.Principal, "verb": q.Verb, "kind": q.Kind} {
 				if is == "" {
 					return usageError{"--" + name + " is missing"}
 				}
-			}
-			if len(args) == 1 {
-				q.Name = args[0]
 			}
 			q.Prefix, _ = c.Flags().GetBool("tree")
 			return withClient(c, func(cl *client.Client) error {
@@ -309,7 +272,7 @@ code 7: it would be denied.`,
 				if a.Allowed {
 					word = "allowed"
 				}
-				if err := printMessage(c, env, a, formLine(form, "%s: %s", word, a.Reason)); err != nil || a.Allowed {
+				if err := printMessage(c, env, a, "%s: %s", word, a.Reason); err != nil || a.Allowed {
 					return err
 				}
 				return statusError{code: exitDenied}

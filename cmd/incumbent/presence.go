@@ -39,10 +39,7 @@ those that are so.`,
 		Example: "  incumbent presence ls unit/mysql/\n  incumbent presence ls --state down -o jsonl | jq -r .name",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			state := client.PresenceState(text(c, "state"))
 			switch state {
 			case "", client.Alive, client.Down, client.Left, client.Expected:
@@ -52,7 +49,7 @@ those that are so.`,
 			return withKeys(c, func(keys *client.KV) error {
 				all := []client.Present{}
 				for after := ""; ; {
-					list, next, err := keys.ListPresent(c.Context(), firstOf(args), after, 0)
+					list, next, err := keys.ListPresent(c.Context(), first(args), after, 0)
 					if err != nil {
 						return err
 					}
@@ -71,13 +68,6 @@ those that are so.`,
 	c.Flags().String("state", "", "only those that are alive, down, left or expected")
 	addOutput(c)
 	return c
-}
-
-func firstOf(args []string) string {
-	if len(args) == 0 {
-		return ""
-	}
-	return args[0]
 }
 
 func printPresent(out io.Writer, form string, all []client.Present) error {
@@ -102,24 +92,12 @@ each change is one line.`,
 		Example: "  incumbent presence watch\n  incumbent presence watch unit/ -o jsonl | jq -r 'select(.state == \"down\").name'",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
 			return untilInterrupted(c, withKeys(c, func(keys *client.KV) error {
 				// A watch tries again for ever: what is wrong from the beginning is said here.
-				if _, _, err := keys.ListPresent(c.Context(), firstOf(args), "", 1); err != nil {
+				if _, _, err := keys.ListPresent(c.Context(), first(args), "", 1); err != nil {
 					return err
 				}
-				for change, err := range keys.WatchPresent(c.Context(), firstOf(args), 0) {
-					if err == nil {
-						err = printPresenceChange(env.stdout, form, change)
-					}
-					if err != nil {
-						return err
-					}
-				}
-				return c.Context().Err()
+				return follow(c, env, keys.WatchPresent(c.Context(), first(args), 0), printPresenceChange)
 			}))
 		},
 	}

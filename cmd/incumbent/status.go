@@ -27,10 +27,7 @@ second. Exit code 5: no member answers.`,
 		Example: "  incumbent status\n  incumbent status -o json | jq -r .verdict",
 		Args:    exactArgs(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			return withClient(c, func(cl *client.Client) error {
 				res, err := cl.Cluster().Status(c.Context(), connect.NewRequest(&apiv1.StatusRequest{}))
 				if err != nil {

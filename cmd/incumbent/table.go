@@ -157,10 +157,7 @@ func tableList(env *environment) *cobra.Command {
 		Example: "  incumbent table ls\n  incumbent table ls -o jsonl | jq -r .name",
 		Args:    exactArgs(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			return withTables(c, func(t *client.Tables) error {
 				all, err := t.List(c.Context())
 				if err != nil {
@@ -170,7 +167,7 @@ func tableList(env *environment) *cobra.Command {
 				for _, d := range all {
 					out.row(databaseTitle(d), orDash(d.Version), count(d.Tables), strconv.FormatUint(d.Rows, 10), strconv.FormatUint(d.Bytes, 10))
 				}
-				return printRecords(env, form, all, out)
+				return printRecords(env.stdout, form, all, out)
 			})
 		},
 	}

@@ -74,10 +74,7 @@ func tableGet(env *environment) *cobra.Command {
 
 // printRows prints rows as the flags say, and returns how many there were.
 func printRows(c *cobra.Command, env *environment, db, name string, where []string) (n int, _ error) {
-	form, err := outputForm(c)
-	if err != nil {
-		return 0, err
-	}
+	form := formOf(c)
 	columns, _ := c.Flags().GetStringSlice("columns")
 	return n, withTables(c, func(t *client.Tables) error {
 		of, err := tableOf(c, t, db, name)

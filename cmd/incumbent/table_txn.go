@@ -68,10 +68,6 @@ has no such index. With -o json, too, each change is one line.`,
 		Example: "  incumbent table watch OVN_Southbound Port_Binding Chassis\n  incumbent table watch OVN_Northbound -o jsonl",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
 			after, _ := c.Flags().GetUint64("after")
 			opts := client.WatchTablesOptions{Database: args[0], Tables: args[1:], After: incumbent.Index(after)}
 			return untilInterrupted(c, withTables(c, func(t *client.Tables) error {
@@ -79,15 +75,7 @@ has no such index. With -o json, too, each change is one line.`,
 				if _, err := t.Schema(c.Context(), args[0]); err != nil {
 					return err
 				}
-				for m, err := range t.Watch(c.Context(), opts) {
-					if err == nil {
-						err = printTableEvents(env.stdout, form, m)
-					}
-					if err != nil {
-						return err
-					}
-				}
-				return c.Context().Err()
+				return follow(c, env, t.Watch(c.Context(), opts), printTableEvents)
 			}))
 		},
 	}
@@ -99,11 +87,7 @@ has no such index. With -o json, too, each change is one line.`,
 func printTableEvents(out io.Writer, form string, m *apiv1.WatchTablesResponse) error {
 	for _, e := range m.Events {
 		if form != formTable {
-			v, err := protoValue(e)
-			if err == nil {
-				err = printJSON(out, formJSONL, v)
-			}
-			if err != nil {
+			if err := printProto(out, formJSONL, e); err != nil {
 				return err
 			}
 			continue

@@ -59,10 +59,7 @@ Exit code 3: there is no authority's key.`,
   incumbent tls issue operator:alice --out alice --data-dir /var/lib/incumbent`,
 		Args: exactArgs("KIND:NAME"),
 		RunE: func(c *cobra.Command, args []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			made, err := issue(c, args[0])
 			if err != nil {
 				return err

@@ -44,10 +44,7 @@ view follows the other. Exit code 5: no member answers to the first.`,
 		Example: "  incumbent top\n  incumbent top -n 1\n  incumbent top --every 5s -o jsonl",
 		Args:    exactArgs(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
+			form := formOf(c)
 			v := topView{env: env, form: form}
 			v.times, _ = c.Flags().GetInt("times")
 			if v.every, _ = c.Flags().GetDuration("every"); v.every < shortestRefresh {

@@ -64,10 +64,7 @@ operation failed, and nothing has happened.`,
 }
 
 func runTxn(c *cobra.Command, env *environment, args []string) error {
-	form, err := outputForm(c)
-	if err != nil {
-		return err
-	}
+	form := formOf(c)
 	p := &txnParser{env: env, namespace: text(c, "namespace"), model: text(c, "model"), to: &apiv1.TxnRequest{}}
 	if len(args) == 1 {
 		if err := p.file(args[0]); err != nil {

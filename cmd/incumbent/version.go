@@ -14,11 +14,7 @@ func versionCommand(env *environment) *cobra.Command {
 		Example: "  incumbent version -o json",
 		Args:    exactArgs(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			form, err := outputForm(c)
-			if err != nil {
-				return err
-			}
-			if form != formTable {
+			if form := formOf(c); form != formTable {
 				return printJSON(env.stdout, form, map[string]string{
 					"version": version, "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
 				})
