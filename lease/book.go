@@ -26,6 +26,7 @@ import (
 type Book struct {
 	rho         int64 // drift in parts per million
 	grace       int64
+	tolerated   int64 // a silence that is no longer moves no deadline
 	offerWindow int64
 	giveBack    int64 // Config.Return
 
@@ -128,7 +129,7 @@ func (r ref) slot() int32   { return int32(r >> 2) }
 func NewBook(cfg Config) *Book {
 	cfg = cfg.withDefaults()
 	b := &Book{
-		rho: int64(cfg.Drift * 1e6), grace: int64(cfg.Grace),
+		rho: int64(cfg.Drift * 1e6), grace: int64(cfg.Grace), tolerated: int64(max(Bucket, cfg.Grace)),
 		offerWindow: int64(cfg.OfferWindow), giveBack: int64(cfg.Return),
 	}
 	b.Follow()
@@ -146,14 +147,15 @@ func millis(d time.Duration) uint32 {
 	return uint32((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// Advance tells the book the time. A silence of more than one bucket stops the
-// clock for as long as it was longer than that, so that a loop that is merely
-// slow still makes time pass. It returns by how much deadlines moved.
+// Advance tells the book the time. A silence of more than the grace stops the clock for
+// as long as it was longer than that: leases are held for the grace beyond what their
+// holders count on, and a loop that is merely slow still makes time pass, however often
+// it is. It returns by how much deadlines moved.
 func (b *Book) Advance(now int64) (moved time.Duration) {
 	if !b.began {
 		b.began, b.last = true, now
 	}
-	gap := now - b.last - int64(Bucket)
+	gap := now - b.last - b.tolerated
 	if gap > 0 {
 		b.shift += gap
 		moved = time.Duration(gap)
@@ -163,15 +165,17 @@ func (b *Book) Advance(now int64) (moved time.Duration) {
 	return moved
 }
 
-// Stall moves all deadlines by a gap that the clock of the loop did not notice:
-// a quorum that was silent.
-func (b *Book) Stall(gap time.Duration) {
+// Stall moves all deadlines by a silence that the clock of the loop did not notice, that
+// of a quorum, save for what is tolerated of it. It returns by how much.
+func (b *Book) Stall(silence time.Duration) time.Duration {
+	gap := int64(silence) - b.tolerated
 	if gap <= 0 {
-		return
+		return 0
 	}
-	b.shift += int64(gap)
-	b.now -= int64(gap)
+	b.shift += gap
+	b.now -= gap
 	b.buckets.rewind(b.now)
+	return time.Duration(gap)
 }
 
 // Shift is how long book time has stood still.

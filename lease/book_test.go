@@ -262,14 +262,14 @@ func TestBookModel(t *testing.T) {
 				}
 			},
 			"stall": func(t *rapid.T) {
-				m.mono += int64(Bucket) + int64(rapid.IntRange(1, 20_000).Draw(t, "ms"))*int64(time.Millisecond)
-				m.now += int64(Bucket)
+				m.mono += m.book.tolerated + int64(rapid.IntRange(1, 20_000).Draw(t, "ms"))*int64(time.Millisecond)
+				m.now += m.book.tolerated
 			},
 			"quorum": func(t *rapid.T) {
 				m.book.Advance(m.mono) // takes the stall before, if there was one
 				d := min(int64(rapid.IntRange(1, 3000).Draw(t, "ms"))*int64(time.Millisecond), m.now)
 				m.now -= d
-				m.book.Stall(time.Duration(d))
+				m.book.Stall(time.Duration(d + m.book.tolerated))
 			},
 			"expire": func(t *rapid.T) {
 				if len(m.out) == 0 {

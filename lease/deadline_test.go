@@ -267,7 +267,7 @@ func TestG07_AStandstillMovesDeadlines(t *testing.T) {
 	w.advance(5 * time.Second)
 	w.none("the loop stood still")
 	w.advance(time.Minute)
-	w.between("a", began, hold(10*time.Second)+time.Hour-Bucket)
+	w.between("a", began, hold(10*time.Second)+time.Hour-DefaultGrace)
 }
 
 // However many are due, those proposed and not yet applied are bounded; what the

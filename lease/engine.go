@@ -193,9 +193,8 @@ func (e *Engine) own() core.Meta {
 // Begin starts a turn at a monotonic time in nanoseconds.
 func (e *Engine) Begin(now int64) {
 	e.now = now
-	if moved := e.book.Advance(now); moved > 0 && e.leading {
-		e.stats.Stalls++
-		e.stats.StalledFor += moved
+	if moved := e.book.Advance(now); e.leading {
+		e.stalled(moved)
 	}
 }
 
@@ -391,11 +390,14 @@ func (e *Engine) quorumHeard() {
 		return
 	}
 	e.silent = false
-	moved := e.book.Shift() - e.silentShift
-	gap := time.Duration(e.now-e.silentSince) - moved - Bucket
-	if gap > 0 {
-		e.book.Stall(gap)
+	already := e.book.Shift() - e.silentShift
+	e.stalled(e.book.Stall(time.Duration(e.now-e.silentSince) - already))
+}
+
+// stalled counts a silence that moved the deadlines.
+func (e *Engine) stalled(moved time.Duration) {
+	if moved > 0 {
 		e.stats.Stalls++
-		e.stats.StalledFor += gap
+		e.stats.StalledFor += moved
 	}
 }

@@ -508,3 +508,36 @@ func TestG13_PinnedDoesNotExpire(t *testing.T) {
 		}
 	}
 }
+
+// A loop or a quorum that is slow, without being silent for longer than the grace, keeps
+// nobody's lease longer, however long it is slow: a silent holder's is free in time.
+func TestG08_SlownessMovesNoDeadline(t *testing.T) {
+	const slow = DefaultGrace - Bucket
+	for what, turn := range map[string]time.Duration{"quorum": tickEvery, "loop": slow} {
+		w := newWorld(t, Config{})
+		w.lead()
+		w.claim("silent", "h", ttl)
+		token, began := w.claim("a", "h", ttl), w.now
+		w.auto = false
+		for w.now < began+int64(3*ttl) {
+			w.extend(Extension{Token: token})
+			for range slow / turn {
+				w.now += int64(turn)
+				w.step(nil)
+			}
+			for w.passOne() {
+			}
+		}
+		// Once it is due, a round is under way, and one must begin and end.
+		freed, ok := w.freed[leaseName("silent")]
+		if late := time.Duration(freed-began) - hold(ttl); !ok || late < 0 || late > slack+3*slow {
+			t.Errorf("slow %s: freed %v, %v late", what, ok, late)
+		}
+		if w.lease("a").Free() {
+			t.Errorf("slow %s: who extends has lost its lease", what)
+		}
+		if st := w.e.Stats(); st.Stalls != 0 {
+			t.Errorf("slow %s: deadlines moved %d times, by %v", what, st.Stalls, st.StalledFor)
+		}
+	}
+}

@@ -7,8 +7,7 @@ import (
 )
 
 // Bucket is how exactly deadlines are looked at: an expiry is proposed at most
-// this and one tick after its deadline. A silence of the loop that is longer
-// stops the clock of all deadlines.
+// this and one tick after its deadline.
 const Bucket = 100 * time.Millisecond
 
 // Defaults of [Config].
@@ -84,7 +83,8 @@ type Config struct {
 	// Drift is how much the rates of two clocks may differ: 0.01 is 1 %.
 	// Negative: none. 0: [DefaultDrift].
 	Drift float64
-	// Grace is added to every deadline. Negative: none. 0: [DefaultGrace].
+	// Grace is added to every deadline. Negative: none. 0: [DefaultGrace]. A silence of
+	// the loop or of the quorum that is longer, and than [Bucket], moves all deadlines.
 	Grace time.Duration
 	// OfferWindow is how long an offer stands. 0: [DefaultOfferWindow].
 	OfferWindow time.Duration

@@ -122,6 +122,8 @@ func (s *Server) registerMetrics() {
 	count("confirmations", "Rounds of read confirmation.", func() float64 { return float64(s.engine.Leases().Stats().Rounds) })
 	count("confirmations_vouched", "Confirmations that needed no round: other members vouched for the leader.", func() float64 { return float64(s.engine.Leases().Stats().Vouched) })
 	count("claims_denied", "Claims denied from a confirmed read.", func() float64 { return float64(s.engine.Leases().Stats().ClaimsDenied) })
+	count("deadlines_moved_seconds", "Seconds by which deadlines were moved, for the loop or the quorum was silent for longer than the grace.",
+		func() float64 { return s.engine.Leases().Stats().StalledFor.Seconds() })
 	count("commands_unknown", "Commands whose callers were told that the outcome is unknown.", func() float64 { return float64(s.engine.Leases().Stats().Unknown) })
 	count("calls", "Calls that reached the lease loop.", func() float64 { return float64(s.engine.Leases().Stats().Calls) })
 	count("watch_events", "Changes published to watchers.", func() float64 { return float64(s.engine.Hub().Stats().Events) })

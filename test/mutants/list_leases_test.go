@@ -84,6 +84,12 @@ var ofLeases = []mutant{
 		replace: "return ttl - ttl/1e6*b.rho }",
 	},
 	{
+		name: "each slow round moves the deadlines", guarantee: "G08",
+		file: "lease/book.go", pkg: "./lease", test: "^TestG08_SlownessMovesNoDeadline$",
+		search:  "tolerated: int64(max(Bucket, cfg.Grace)),",
+		replace: "tolerated: int64(Bucket),",
+	},
+	{
 		name: "a lease is handed to a waiter that is not there", guarantee: "G08",
 		file: "lease/next.go", pkg: "./lease", test: "^TestTranscripts$/^offers$",
 		search:  "\treturn e.book.now-s.heard <= third\n",
