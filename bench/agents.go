@@ -96,9 +96,7 @@ func (r *run) agentLife(ctx context.Context, sys AgentSystem) error {
 		}
 	}()
 	base := r.rss()
-	r.mu.Lock()
-	r.agents = func() (int, int, int) { n := int(f.attaches.Load()); return n, 0, 0 }
-	r.mu.Unlock()
+	r.setAgents(func() (int, int, int) { return int(f.attaches.Load()), 0, 0 })
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)

@@ -164,9 +164,7 @@ func playClosed(ctx context.Context, r *run) error {
 		return err
 	}
 	defer l.close()
-	r.mu.Lock()
-	r.agents = func() (int, int, int) { return len(l.workers), 0, len(l.links) }
-	r.mu.Unlock()
+	r.setAgents(func() (int, int, int) { return len(l.workers), 0, len(l.links) })
 	if l.op.setup != nil {
 		r.setPhase("preparing")
 		if err := l.op.setup(ctx, l); err != nil {

@@ -67,9 +67,7 @@ func playConsulClosed(ctx context.Context, r *run, op *closedOp) error {
 	if err != nil {
 		return err
 	}
-	r.mu.Lock()
-	r.agents = func() (int, int, int) { return 0, 0, len(callers) }
-	r.mu.Unlock()
+	r.connected(len(callers))
 	var records []*opRecord
 	for _, name := range op.ops {
 		records = append(records, r.rec.op(name))

@@ -34,23 +34,12 @@ func playConsulIdle(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	r.mu.Lock()
-	r.agents = func() (int, int, int) { return 0, 0, len(conns) }
-	r.mu.Unlock()
+	r.connected(len(conns))
 	r.fact("connect_seconds", (r.now() - began).Seconds())
-	r.setPhase("idle")
-	used, at := r.meter.cpu(), r.now()
-	if err := sleep(ctx, time.Duration(r.sc.Settle)); err != nil {
+	if err := r.idle(ctx, base, len(conns)); err != nil {
 		return err
 	}
-	grown := r.rss()
-	r.fact("idle_server_cores", (r.meter.cpu()-used).Seconds()/max(0.001, (r.now()-at).Seconds()))
-	r.fact("rss_before_bytes", float64(base))
-	r.fact("rss_after_bytes", float64(grown))
 	r.fact("goroutines_per_poll", (r.goroutines(ctx)-goroutines)/float64(len(conns)))
-	if grown > base {
-		r.fact("rss_per_connection_bytes", float64(grown-base)/float64(len(conns)))
-	}
 	return g.wakeAll(ctx, conns)
 }
 

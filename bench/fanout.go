@@ -120,9 +120,7 @@ func (r *run) fanOut(ctx context.Context, system FanOut) error {
 	if err := f.watchAll(loading, &running, errs); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	r.agents = func() (int, int, int) { return 0, 0, cfg.Workers }
-	r.mu.Unlock()
+	r.connected(cfg.Workers)
 	numbers := make(chan int)
 	var making sync.WaitGroup
 	for i := range cmp.Or(system.Changers, changers) {

@@ -107,9 +107,7 @@ func newFleet(ctx context.Context, r *run) *fleet {
 	}
 	f := newGroup(ctx, r, g)
 	f.strict = len(r.sc.script()) > 0
-	r.mu.Lock()
-	r.agents = f.counts
-	r.mu.Unlock()
+	r.setAgents(f.counts)
 	return f
 }
 

@@ -31,15 +31,38 @@ func playIdle(ctx context.Context, r *run) error {
 	if err := f.hold(ctx, time.Duration(r.sc.Settle)); err != nil {
 		return err
 	}
-	grown := r.rss()
-	r.fact("rss_before_bytes", float64(base))
-	r.fact("rss_after_bytes", float64(grown))
+	r.noteMemory(base, stage.Leases)
 	r.fact("connect_seconds", connected.Seconds())
-	if grown > base {
-		r.fact("rss_per_connection_bytes", float64(grown-base)/float64(stage.Leases))
-	}
 	r.step(stage.Leases, "")
 	return nil
+}
+
+// idle measures what connections cost that do nothing.
+func (r *run) idle(ctx context.Context, base uint64, connections int) error {
+	r.setPhase("idle")
+	used, at := r.meter.cpu(), r.now()
+	if err := sleep(ctx, time.Duration(r.sc.Settle)); err != nil {
+		return err
+	}
+	r.noteMemory(base, connections)
+	r.fact("idle_server_cores", (r.meter.cpu()-used).Seconds()/max(0.001, (r.now()-at).Seconds()))
+	return nil
+}
+
+// noteMemory notes what the servers have more than the base.
+func (r *run) noteMemory(base uint64, connections int) {
+	r.fact("rss_before_bytes", float64(base))
+	r.fact("rss_after_bytes", float64(r.perConnection(base, connections)))
+}
+
+// perConnection notes how much more the servers have than the base for each connection,
+// and returns what they have.
+func (r *run) perConnection(base uint64, connections int) (grown uint64) {
+	grown = r.rss()
+	if grown > base && connections > 0 {
+		r.fact("rss_per_connection_bytes", float64(grown-base)/float64(connections))
+	}
+	return grown
 }
 
 // rest makes an idle agent's next beat due: anywhere in the first interval, so

@@ -42,12 +42,10 @@ func playJuju(ctx context.Context, r *run) error {
 		return err
 	}
 	defer c.close()
-	r.mu.Lock()
-	r.agents = func() (int, int, int) {
+	r.setAgents(func() (int, int, int) {
 		t, _ := c.count()
 		return t.Leading, t.Blocked, t.Open
-	}
-	r.mu.Unlock()
+	})
 	script := r.sc.script()
 	for i, stage := range r.sc.Stages {
 		if err := r.climb(ctx, c, stage, base); err != nil {
@@ -116,11 +114,7 @@ func (r *run) climb(ctx context.Context, c crew, stage Stage, base uint64) error
 	if err := c.hold(ctx, time.Duration(stage.Hold)); err != nil {
 		return err
 	}
-	grown := r.rss()
-	r.fact("servers_rss_bytes", float64(grown))
-	if grown > base && now.Open > 0 {
-		r.fact("rss_per_connection_bytes", float64(grown-base)/float64(now.Open))
-	}
+	r.fact("servers_rss_bytes", float64(r.perConnection(base, now.Open)))
 	return nil
 }
 

@@ -56,9 +56,7 @@ func playKeys(ctx context.Context, r *run, op *closedOp) error {
 	if err != nil {
 		return err
 	}
-	r.mu.Lock()
-	r.agents = func() (int, int, int) { return 0, 0, len(conns) }
-	r.mu.Unlock()
+	r.connected(len(conns))
 	record, away := r.rec.op(op.ops[0]), r.rec.op(turnedAway)
 	var loops []func(context.Context) error
 	for _, w := range workers {

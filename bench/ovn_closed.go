@@ -54,9 +54,7 @@ func playOVNClosed(ctx context.Context, r *run, op *closedOp) error {
 	if err != nil {
 		return err
 	}
-	r.mu.Lock()
-	r.agents = func() (int, int, int) { return 0, 0, len(callers) }
-	r.mu.Unlock()
+	r.connected(len(callers))
 	record := r.rec.op(op.ops[0])
 	var loops []func(context.Context) error
 	for _, c := range callers {

@@ -35,9 +35,7 @@ func playOVNIdle(ctx context.Context, r *run) error {
 		return err
 	}
 	r.fact("open_seconds", (r.now() - began).Seconds())
-	r.mu.Lock()
-	r.agents = func() (int, int, int) { return 0, 0, len(conns) }
-	r.mu.Unlock()
+	r.connected(len(conns))
 	woken := r.rec.op("update")
 	var changed atomic.Int64 // when the last transaction was sent, in ns since the run began; 0: not yet
 	var reading sync.WaitGroup
@@ -75,23 +73,6 @@ func closeOVN(conns []*ovnConn) {
 			c.close()
 		}
 	}
-}
-
-// idle measures what connections cost that do nothing.
-func (w *ovnWorld) idle(ctx context.Context, base uint64, n int) error {
-	w.setPhase("idle")
-	used, at := w.meter.cpu(), w.now()
-	if err := sleep(ctx, time.Duration(w.sc.Settle)); err != nil {
-		return err
-	}
-	grown := w.rss()
-	w.fact("idle_server_cores", (w.meter.cpu()-used).Seconds()/max(0.001, (w.now()-at).Seconds()))
-	w.fact("rss_before_bytes", float64(base))
-	w.fact("rss_after_bytes", float64(grown))
-	if grown > base {
-		w.fact("rss_per_connection_bytes", float64(grown-base)/float64(n))
-	}
-	return nil
 }
 
 // await answers the server's echoes until an update comes.

@@ -120,9 +120,7 @@ func (n *ovnNetwork) startChassis(ctx context.Context) (<-chan error, error) {
 			return nil, err
 		}
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.agents = func() (int, int, int) { return 0, 0, len(all) }
+	n.connected(len(all))
 	return ended, nil
 }
 

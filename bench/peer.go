@@ -59,12 +59,10 @@ func (p *PeerRun) Fact(name string, v float64) { p.run.fact(name, v) }
 
 // Holding tells how many leases are held over how many connections, from now on.
 func (p *PeerRun) Holding(counts func() (holding, connections int)) {
-	p.run.mu.Lock()
-	defer p.run.mu.Unlock()
-	p.run.agents = func() (int, int, int) {
+	p.run.setAgents(func() (int, int, int) {
 		holding, connections := counts()
 		return holding, 0, connections
-	}
+	})
 }
 
 // Lost counts a lease that was lost although it was extended in time.
@@ -99,11 +97,7 @@ func (p *PeerRun) Fault() []Action { return p.run.sc.script() }
 func (p *PeerRun) RSS() uint64 { return p.run.rss() }
 
 // Connections tells how many connections there are, from now on.
-func (p *PeerRun) Connections(n int) {
-	p.run.mu.Lock()
-	defer p.run.mu.Unlock()
-	p.run.agents = func() (int, int, int) { return 0, 0, n }
-}
+func (p *PeerRun) Connections(n int) { p.run.connected(n) }
 
 // Op returns the record of an operation.
 func (p *PeerRun) Op(name string) *PeerOp { return &PeerOp{p.run, p.run.rec.op(name)} }

@@ -217,10 +217,20 @@ func newRun(sc *Scenario, opts Options) *run {
 	if sc.Late > 0 {
 		r.check.late = time.Duration(sc.Late)
 	}
-	r.agents = func() (int, int, int) { return 0, 0, 0 }
+	r.connected(0)
 	r.meter = &meter{pids: func() []int { return opts.PIDs }}
 	return r
 }
+
+// setAgents says how many hold, wait and are connected, from now on.
+func (r *run) setAgents(agents func() (holding, waiting, connections int)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.agents = agents
+}
+
+// connected is setAgents where nobody holds or waits.
+func (r *run) connected(n int) { r.setAgents(func() (int, int, int) { return 0, 0, n }) }
 
 // play runs a play under observation and writes what it measured.
 func (r *run) play(ctx context.Context, play func(context.Context, *run) error) (*Summary, error) {

@@ -160,14 +160,7 @@ func (s *strangers) flood(ctx context.Context, server string) {
 func (s *strangers) logIn(ctx context.Context, urls []string) {
 	op := s.rec.op("login")
 	for i := 0; ctx.Err() == nil; i++ {
-		began := s.now()
-		err := s.logInOnce(ctx, urls[i%len(urls)])
-		switch now := s.now(); {
-		case err == nil:
-			op.done(now, now-began, 1)
-		case ctx.Err() == nil:
-			op.failed(now, 1)
-		}
+		_ = s.timed(ctx, op, func() error { return s.logInOnce(ctx, urls[i%len(urls)]) }) // counted
 		_ = sleep(ctx, loginEvery)
 	}
 }
