@@ -11,11 +11,8 @@ import (
 // ServiceCache is the instances of a service, with their nodes and the checks of either,
 // as a session that follows it has last heard of them.
 type ServiceCache struct {
-	cached
-	opts     WatchServiceOptions
-	records  map[recordKey]*apiv1.CatalogEvent
-	snapshot map[recordKey]*apiv1.CatalogEvent // that is being received
-	whole    wholeCatalog
+	cached[recordKey, *apiv1.CatalogEvent, *apiv1.CatalogEvent]
+	opts WatchServiceOptions
 }
 
 // recordKey names a record of the catalog: a node, a service or check on it.
@@ -24,7 +21,9 @@ type recordKey struct{ kind, node, id string }
 // NewServiceCache returns one that knows nothing. Of the options, where to begin is not
 // used.
 func NewServiceCache(opts WatchServiceOptions) *ServiceCache {
-	return &ServiceCache{opts: opts, records: map[recordKey]*apiv1.CatalogEvent{}}
+	c := &ServiceCache{opts: opts}
+	c.records = map[recordKey]*apiv1.CatalogEvent{}
+	return c
 }
 
 // Services returns the instances by node and id. They are not to be changed.
@@ -63,50 +62,20 @@ func (c *ServiceCache) Node(name string) *apiv1.Node {
 }
 
 func (c *ServiceCache) request() *apiv1.ClientFrame {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.snapshot, c.whole, c.err = nil, wholeCatalog{}, nil
 	return &apiv1.ClientFrame{Request: &apiv1.ClientFrame_WatchService{WatchService: &apiv1.WatchServiceRequest{
-		Namespace: c.opts.Namespace, Service: c.opts.Service, Fields: c.opts.Fields, AfterIndex: c.index, CatchUp: true,
+		Namespace: c.opts.Namespace, Service: c.opts.Service, Fields: c.opts.Fields, AfterIndex: c.begin(), CatchUp: true,
 	}}}
 }
 
 func (c *ServiceCache) take(f *apiv1.ServerFrame) {
 	m := f.GetWatchService()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if m.GetSnapshot() {
-		c.takeSnapshot(m)
-		return
-	}
-	if w := c.whole.add(m); w != nil && len(w.Events) > 0 {
-		for _, e := range w.Events {
-			c.change(e)
+	c.hear(m, m.GetEvents(), func(records map[recordKey]*apiv1.CatalogEvent, e *apiv1.CatalogEvent) {
+		if e.What == "deleted" {
+			delete(records, keyOfRecord(e))
+		} else {
+			records[keyOfRecord(e)] = e
 		}
-		c.tell()
-	}
-	c.index = max(c.index, m.GetProgressIndex())
-}
-
-func (c *ServiceCache) takeSnapshot(m *apiv1.WatchServiceResponse) {
-	if m.GetFirst() || c.snapshot == nil {
-		c.snapshot, c.whole = map[recordKey]*apiv1.CatalogEvent{}, wholeCatalog{}
-	}
-	for _, e := range m.GetEvents() {
-		c.snapshot[keyOfRecord(e)] = e
-	}
-	if !m.GetMore() {
-		c.records, c.snapshot, c.index = c.snapshot, nil, m.GetProgressIndex()
-		c.tell()
-	}
-}
-
-func (c *ServiceCache) change(e *apiv1.CatalogEvent) {
-	if e.What == "deleted" {
-		delete(c.records, keyOfRecord(e))
-		return
-	}
-	c.records[keyOfRecord(e)] = e
+	})
 }
 
 // keyOfRecord is what a record is known by, however its own id is written.

@@ -43,12 +43,7 @@ func (c *Client) WatchService(ctx context.Context, opts WatchServiceOptions) ite
 type wholeCatalog struct{ pieces[*apiv1.CatalogEvent] }
 
 func (w *wholeCatalog) add(m *apiv1.WatchServiceResponse) *apiv1.WatchServiceResponse {
-	if w.passes(m) {
-		return m
-	}
-	events := w.pieces.add(m.Events, m.ProgressIndex)
-	if len(events) == 0 {
-		return nil
-	}
-	return &apiv1.WatchServiceResponse{Events: events, ProgressIndex: m.ProgressIndex}
+	return joined(&w.pieces, m, m.Events, func(whole []*apiv1.CatalogEvent) *apiv1.WatchServiceResponse {
+		return &apiv1.WatchServiceResponse{Events: whole, ProgressIndex: m.ProgressIndex}
+	})
 }

@@ -19,11 +19,8 @@ func (c *Client) CreateCredential(ctx context.Context, r *apiv1.CreateCredential
 	if r.Idempotency == nil {
 		r.Idempotency = c.NewKey()
 	}
-	res, err := c.creds.Create(ctx, connect.NewRequest(r))
-	if err != nil {
-		return nil, AsError(err)
-	}
-	return res.Msg.Credential, nil
+	res, err := called(c.creds.Create(ctx, connect.NewRequest(r)))
+	return res.GetCredential(), err
 }
 
 // RevokeCredential takes a credential or certificate back: on every member that hears
@@ -32,24 +29,21 @@ func (c *Client) RevokeCredential(ctx context.Context, r *apiv1.RevokeCredential
 	if r.Idempotency == nil {
 		r.Idempotency = c.NewKey()
 	}
-	res, err := c.creds.Revoke(ctx, connect.NewRequest(r))
-	if err != nil {
-		return nil, AsError(err)
-	}
-	return res.Msg.Credential, nil
+	res, err := called(c.creds.Revoke(ctx, connect.NewRequest(r)))
+	return res.GetCredential(), err
 }
 
 // ListCredentials calls page with the credentials by id, as they come: each page is of
 // a state of its own. It ends with an error of page's.
 func (c *Client) ListCredentials(ctx context.Context, r *apiv1.ListCredentialsRequest, page func(*apiv1.ListCredentialsResponse) error) error {
 	for {
-		res, err := c.creds.List(ctx, connect.NewRequest(r))
+		res, err := called(c.creds.List(ctx, connect.NewRequest(r)))
 		if err != nil {
-			return AsError(err)
-		}
-		if err := page(res.Msg); err != nil || res.Msg.Next == 0 {
 			return err
 		}
-		r.After = res.Msg.Next
+		if err := page(res); err != nil || res.Next == 0 {
+			return err
+		}
+		r.After = res.Next
 	}
 }

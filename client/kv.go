@@ -57,14 +57,14 @@ func (k *KV) Get(ctx context.Context, key string) (*apiv1.KeyValue, error) {
 func (k *KV) List(ctx context.Context, r *apiv1.ListKeysRequest, page func(*apiv1.ListKeysResponse) error) error {
 	r.Namespace = k.namespace
 	for {
-		res, err := k.c.keys.List(ctx, connect.NewRequest(r))
+		res, err := called(k.c.keys.List(ctx, connect.NewRequest(r)))
 		if err != nil {
-			return AsError(err)
-		}
-		if err := page(res.Msg); err != nil || res.Msg.Next == "" {
 			return err
 		}
-		r.After = res.Msg.Next
+		if err := page(res); err != nil || res.Next == "" {
+			return err
+		}
+		r.After = res.Next
 	}
 }
 

@@ -43,12 +43,7 @@ type WholeKeys struct{ pieces[*apiv1.KeyEvent] }
 
 // Add is [Whole.Add].
 func (w *WholeKeys) Add(m *apiv1.WatchKeysResponse) *apiv1.WatchKeysResponse {
-	if w.passes(m) {
-		return m
-	}
-	events := w.add(m.Events, m.ProgressIndex)
-	if len(events) == 0 {
-		return nil
-	}
-	return &apiv1.WatchKeysResponse{Events: events, ProgressIndex: m.ProgressIndex}
+	return joined(&w.pieces, m, m.Events, func(whole []*apiv1.KeyEvent) *apiv1.WatchKeysResponse {
+		return &apiv1.WatchKeysResponse{Events: whole, ProgressIndex: m.ProgressIndex}
+	})
 }

@@ -17,11 +17,8 @@ func (c *Client) SetPolicy(ctx context.Context, p *apiv1.Policy, ifIndex *incumb
 	if ifIndex != nil {
 		r.Condition = &apiv1.SetPolicyRequest_IfIndex{IfIndex: uint64(*ifIndex)}
 	}
-	res, err := c.policies.SetPolicy(ctx, connect.NewRequest(r))
-	if err != nil {
-		return nil, AsError(err)
-	}
-	return res.Msg.Policy, nil
+	res, err := called(c.policies.SetPolicy(ctx, connect.NewRequest(r)))
+	return res.GetPolicy(), err
 }
 
 // DeletePolicy deletes a policy, and reports whether it was there. ifIndex is that of
@@ -31,20 +28,14 @@ func (c *Client) DeletePolicy(ctx context.Context, name string, ifIndex *incumbe
 	if ifIndex != nil {
 		r.Condition = &apiv1.DeletePolicyRequest_IfIndex{IfIndex: uint64(*ifIndex)}
 	}
-	res, err := c.policies.DeletePolicy(ctx, connect.NewRequest(r))
-	if err != nil {
-		return false, AsError(err)
-	}
-	return res.Msg.Deleted, nil
+	res, err := called(c.policies.DeletePolicy(ctx, connect.NewRequest(r)))
+	return res.GetDeleted(), err
 }
 
 // Policy reads a policy, or fails with the kind NotFound.
 func (c *Client) Policy(ctx context.Context, name string) (*apiv1.Policy, error) {
-	res, err := c.policies.GetPolicy(ctx, connect.NewRequest(&apiv1.GetPolicyRequest{Name: name}))
-	if err != nil {
-		return nil, AsError(err)
-	}
-	return res.Msg.Policy, nil
+	res, err := called(c.policies.GetPolicy(ctx, connect.NewRequest(&apiv1.GetPolicyRequest{Name: name})))
+	return res.GetPolicy(), err
 }
 
 // Policies reads all policies, in the order of their names, a page at a time: each is
@@ -53,12 +44,12 @@ func (c *Client) Policies(ctx context.Context) ([]*apiv1.Policy, error) {
 	var all []*apiv1.Policy
 	r := &apiv1.ListPoliciesRequest{}
 	for {
-		res, err := c.policies.ListPolicies(ctx, connect.NewRequest(r))
+		res, err := called(c.policies.ListPolicies(ctx, connect.NewRequest(r)))
 		if err != nil {
-			return nil, AsError(err)
+			return nil, err
 		}
-		all = append(all, res.Msg.Policies...)
-		if !res.Msg.More || len(res.Msg.Policies) == 0 {
+		all = append(all, res.Policies...)
+		if !res.More || len(res.Policies) == 0 {
 			return all, nil
 		}
 		r.After = all[len(all)-1].Name
@@ -67,9 +58,5 @@ func (c *Client) Policies(ctx context.Context) ([]*apiv1.Policy, error) {
 
 // TestPolicy asks whether a principal would be allowed something, and by which rule.
 func (c *Client) TestPolicy(ctx context.Context, r *apiv1.TestPolicyRequest) (*apiv1.TestPolicyResponse, error) {
-	res, err := c.policies.TestPolicy(ctx, connect.NewRequest(r))
-	if err != nil {
-		return nil, AsError(err)
-	}
-	return res.Msg, nil
+	return called(c.policies.TestPolicy(ctx, connect.NewRequest(r)))
 }

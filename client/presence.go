@@ -86,14 +86,11 @@ func (k *KV) ListPresent(ctx context.Context, prefix, after string, limit uint32
 	if after != "" {
 		r.After = presencePrefix + after
 	}
-	res, err := k.c.keys.List(ctx, connect.NewRequest(r))
-	if err != nil {
-		return nil, "", AsError(err)
-	}
-	for _, e := range res.Msg.Entries {
+	res, err := called(k.c.keys.List(ctx, connect.NewRequest(r)))
+	for _, e := range res.GetEntries() {
 		list = append(list, presentOf(e))
 	}
-	return list, strings.TrimPrefix(res.Msg.Next, presencePrefix), nil
+	return list, strings.TrimPrefix(res.GetNext(), presencePrefix), err
 }
 
 // PresenceChange is one change of who is there.

@@ -126,7 +126,8 @@ func (t *Txn) commit(ctx context.Context) (*apiv1.TxnResponse, error) {
 	return res.Msg, nil
 }
 
-// called is the outcome of a call.
+// called is the outcome of a call. The error is an *incumbent.Error, behind which is the
+// entry that a refusal was about.
 func called[T any](r *connect.Response[T], err error) (*T, error) {
 	if err != nil {
 		return nil, withEntry(err)

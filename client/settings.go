@@ -23,11 +23,8 @@ func (s Settings) Calls() incumbentv1connect.SettingsServiceClient { return s.c.
 // Get returns a setting and those that are given for some only, "": all settings. The
 // error is NotFound if there is none of the name.
 func (s Settings) Get(ctx context.Context, name string) ([]*apiv1.ClusterSetting, error) {
-	res, err := s.c.settings.GetSettings(ctx, connect.NewRequest(&apiv1.GetSettingsRequest{Name: name}))
-	if err != nil {
-		return nil, AsError(err)
-	}
-	return res.Msg.Settings, nil
+	res, err := called(s.c.settings.GetSettings(ctx, connect.NewRequest(&apiv1.GetSettingsRequest{Name: name})))
+	return res.GetSettings(), err
 }
 
 // SetOption says more about a change of a setting.
@@ -55,19 +52,12 @@ func (s Settings) set(ctx context.Context, r *apiv1.SetSettingRequest, opts []Se
 	for _, o := range opts {
 		o(r)
 	}
-	res, err := s.c.settings.SetSetting(ctx, connect.NewRequest(r))
-	if err != nil {
-		return nil, AsError(err)
-	}
-	return res.Msg, nil
+	return called(s.c.settings.SetSetting(ctx, connect.NewRequest(r)))
 }
 
 // History returns what has changed, newest first, as far as it is kept; name "": of
 // all settings, limit 0: all.
 func (s Settings) History(ctx context.Context, name string, limit uint32) ([]*apiv1.SettingChange, error) {
-	res, err := s.c.settings.SettingsHistory(ctx, connect.NewRequest(&apiv1.SettingsHistoryRequest{Name: name, Limit: limit}))
-	if err != nil {
-		return nil, AsError(err)
-	}
-	return res.Msg.Changes, nil
+	res, err := called(s.c.settings.SettingsHistory(ctx, connect.NewRequest(&apiv1.SettingsHistoryRequest{Name: name, Limit: limit})))
+	return res.GetChanges(), err
 }

@@ -28,43 +28,30 @@ func (c *Client) Tables(namespace string) *Tables { return &Tables{c, namespace}
 
 // List returns the databases, by name, and those that are being loaded behind them.
 func (t *Tables) List(ctx context.Context) ([]*apiv1.Database, error) {
-	res, err := t.c.tables.ListDatabases(ctx, connect.NewRequest(&apiv1.ListDatabasesRequest{Namespace: t.namespace}))
-	if err != nil {
-		return nil, AsError(err)
-	}
-	return res.Msg.Databases, nil
+	res, err := called(t.c.tables.ListDatabases(ctx, connect.NewRequest(&apiv1.ListDatabasesRequest{Namespace: t.namespace})))
+	return res.GetDatabases(), err
 }
 
 // Schema returns a database with its schema, or an error of kind NotFound.
 func (t *Tables) Schema(ctx context.Context, database string) (*apiv1.GetSchemaResponse, error) {
-	res, err := t.c.tables.GetSchema(ctx, connect.NewRequest(&apiv1.GetSchemaRequest{Namespace: t.namespace, Database: database}))
-	if err != nil {
-		return nil, AsError(err)
-	}
-	return res.Msg, nil
+	return called(t.c.tables.GetSchema(ctx, connect.NewRequest(&apiv1.GetSchemaRequest{Namespace: t.namespace, Database: database})))
 }
 
 // Define makes an empty database of a schema, and reports whether it was not there. There
 // being one with another schema it is converted, or the kind is Conflict.
 func (t *Tables) Define(ctx context.Context, schema string, convert bool) (changed bool, _ error) {
-	res, err := t.c.tables.DefineSchema(ctx, firstOf(&apiv1.DefineSchemaRequest{
+	res, err := called(t.c.tables.DefineSchema(ctx, firstOf(&apiv1.DefineSchemaRequest{
 		Namespace: t.namespace, Schema: schema, Convert: convert, Idempotency: t.c.NewKey(),
-	}))
-	if err != nil {
-		return false, AsError(err)
-	}
-	return res.Msg.Changed, nil
+	})))
+	return res.GetChanged(), err
 }
 
 // Drop removes a database with all its rows, or (loading) what waits of its load.
 func (t *Tables) Drop(ctx context.Context, database string, loading bool) error {
-	_, err := t.c.tables.DropDatabase(ctx, firstOf(&apiv1.DropDatabaseRequest{
+	_, err := called(t.c.tables.DropDatabase(ctx, firstOf(&apiv1.DropDatabaseRequest{
 		Namespace: t.namespace, Database: database, Loading: loading, Idempotency: t.c.NewKey(),
-	}))
-	if err != nil {
-		return AsError(err)
-	}
-	return nil
+	})))
+	return err
 }
 
 // Select calls page with the rows that a request asks for, by uuid, as they come: each
@@ -72,14 +59,14 @@ func (t *Tables) Drop(ctx context.Context, database string, loading bool) error 
 func (t *Tables) Select(ctx context.Context, r *apiv1.SelectRequest, page func(rows []string) error) error {
 	r.Namespace = t.namespace
 	for {
-		res, err := t.c.tables.Select(ctx, connect.NewRequest(r))
+		res, err := called(t.c.tables.Select(ctx, connect.NewRequest(r)))
 		if err != nil {
-			return AsError(err)
-		}
-		if err := page(res.Msg.Rows); err != nil || res.Msg.Next == "" {
 			return err
 		}
-		r.After = res.Msg.Next
+		if err := page(res.Rows); err != nil || res.Next == "" {
+			return err
+		}
+		r.After = res.Next
 	}
 }
 
@@ -87,13 +74,9 @@ func (t *Tables) Select(ctx context.Context, r *apiv1.SelectRequest, page func(r
 // answer is lost it still takes effect once. That it failed is said by the answer, not
 // by the error. Operations "assert" find held what locks say, by leases under tokens.
 func (t *Tables) Transact(ctx context.Context, database, operations string, locks ...*apiv1.TableLock) (*apiv1.TransactResponse, error) {
-	res, err := t.c.tables.Transact(ctx, firstOf(&apiv1.TransactRequest{
+	return called(t.c.tables.Transact(ctx, firstOf(&apiv1.TransactRequest{
 		Namespace: t.namespace, Database: database, Operations: operations, Locks: locks, Idempotency: t.c.NewKey(),
-	}))
-	if err != nil {
-		return nil, AsError(err)
-	}
-	return res.Msg, nil
+	})))
 }
 
 // WatchTablesOptions say what to watch and from where.
@@ -122,14 +105,9 @@ func (t *Tables) Watch(ctx context.Context, opts WatchTablesOptions) iter.Seq2[*
 type wholeTables struct{ pieces[*apiv1.TableEvent] }
 
 func (w *wholeTables) add(m *apiv1.WatchTablesResponse) *apiv1.WatchTablesResponse {
-	if w.passes(m) {
-		return m
-	}
-	events := w.pieces.add(m.Events, m.ProgressIndex)
-	if len(events) == 0 {
-		return nil
-	}
-	return &apiv1.WatchTablesResponse{Events: events, ProgressIndex: m.ProgressIndex}
+	return joined(&w.pieces, m, m.Events, func(whole []*apiv1.TableEvent) *apiv1.WatchTablesResponse {
+		return &apiv1.WatchTablesResponse{Events: whole, ProgressIndex: m.ProgressIndex}
+	})
 }
 
 // Load is a database that is being loaded: nobody sees it until it is finished.
@@ -182,9 +160,5 @@ func (l *Load) Abandon(ctx context.Context) error { return l.t.Drop(ctx, l.datab
 
 func (l *Load) call(ctx context.Context, r *apiv1.LoadRequest) (*apiv1.LoadResponse, error) {
 	r.Namespace, r.Database, r.Idempotency = l.t.namespace, l.database, l.t.c.NewKey()
-	res, err := l.t.c.tables.Load(ctx, firstOf(r))
-	if err != nil {
-		return nil, AsError(err)
-	}
-	return res.Msg, nil
+	return called(l.t.c.tables.Load(ctx, firstOf(r)))
 }

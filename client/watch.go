@@ -163,14 +163,9 @@ type Whole struct{ pieces[*apiv1.LeaseEvent] }
 // Add takes the next message and returns what is whole with it; nil if nothing
 // is. Parts of a snapshot it hands on as they are.
 func (w *Whole) Add(m *apiv1.WatchResponse) *apiv1.WatchResponse {
-	if w.passes(m) {
-		return m
-	}
-	events := w.add(m.Events, m.ProgressIndex)
-	if len(events) == 0 {
-		return nil
-	}
-	return &apiv1.WatchResponse{Events: events, ProgressIndex: m.ProgressIndex}
+	return joined(&w.pieces, m, m.Events, func(whole []*apiv1.LeaseEvent) *apiv1.WatchResponse {
+		return &apiv1.WatchResponse{Events: whole, ProgressIndex: m.ProgressIndex}
+	})
 }
 
 // pieces are changes that are held back until all of their index are there.
@@ -178,18 +173,33 @@ type pieces[E interface{ GetIndex() uint64 }] struct {
 	held []E // above the progress index so far
 }
 
-// passes reports whether a message is whole as it is.
-func (p *pieces[E]) passes(m watchMessage) bool {
+// joined takes the next message, with its changes, and returns what is whole with it, made
+// by of; nil if nothing is.
+func joined[E interface{ GetIndex() uint64 }, T any, M interface {
+	*T
+	watchMessage
+}](p *pieces[E], m M, next []E, of func(whole []E) M) M {
+	whole, all := p.add(m, next)
+	switch {
+	case all:
+		return m
+	case len(whole) == 0:
+		return nil
+	}
+	return of(whole)
+}
+
+// add takes the next message, with its changes, and returns those that are whole with it:
+// all of the message, and no others?
+func (p *pieces[E]) add(m watchMessage, next []E) (whole []E, all bool) {
 	if m.GetFirst() {
 		p.held = nil // the snapshot says what came of it
 	}
-	return m.GetSnapshot() || !m.GetMore() && len(p.held) == 0
-}
-
-// add takes the changes of the next message and returns those that are whole.
-func (p *pieces[E]) add(next []E, progress uint64) []E {
+	if m.GetSnapshot() || !m.GetMore() && len(p.held) == 0 {
+		return next, true
+	}
 	events := append(p.held, next...)
-	n := sort.Search(len(events), func(i int) bool { return events[i].GetIndex() > progress })
+	n := sort.Search(len(events), func(i int) bool { return events[i].GetIndex() > m.GetProgressIndex() })
 	p.held = events[n:]
-	return events[:n:n]
+	return events[:n:n], false
 }

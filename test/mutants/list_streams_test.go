@@ -143,7 +143,7 @@ var ofStreams = []mutant{
 	{
 		name: "the client yields changes of an index that is not whole", guarantee: "G15",
 		file: "client/watch.go", pkg: "./client", test: "^TestG15_ChangesOfAnIndexAreYieldedTogether$",
-		search:  "return events[i].GetIndex() > progress })",
+		search:  "return events[i].GetIndex() > m.GetProgressIndex() })",
 		replace: "return events[i].GetIndex() > 1<<63 })",
 	},
 	{
