@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -180,7 +181,9 @@ func playClosed(ctx context.Context, r *run) error {
 	if err := l.drive(ctx); err != nil || cfg.Beside == nil || !cfg.Beside.Restore || l.opts.Restore == nil {
 		return err
 	}
-	return l.restoreAndCompare(ctx, l.tag)
+	stock := cmp.Or(cfg.Stock, &Stock{})
+	return l.restoreAndCompare(ctx, func(ctx context.Context, c *client.Client) (stored, error) { return digest(ctx, c, l.tag) },
+		func(s stored) bool { return s.keys == stock.Keys && s.leases == stock.Leases })
 }
 
 // drive starts the workers and measures them.

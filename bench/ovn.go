@@ -50,6 +50,8 @@ type Ports struct {
 	Kill Duration `yaml:"kill,omitempty"`
 	// Network is OVN's part in the play network: the ports are created northbound.
 	Network *Network `yaml:"network,omitempty"`
+	// Sizes is what is large in the play sizes: there the ports are inserted by one transaction.
+	Sizes *Sizes `yaml:"sizes,omitempty"`
 }
 
 func (sc *Scenario) ovsdb() bool {
@@ -71,6 +73,10 @@ func (sc *Scenario) validateOVN() error {
 		return fmt.Errorf("ports.network is for the play network, which needs it")
 	case p.Network != nil && (sc.Closed == nil || p.Network.Switches < 1 || p.Network.Batch < 1 || p.Network.Batch > portsAtOnce):
 		return fmt.Errorf("the play network needs closed.workers, ports.network.switches from 1 on and ports.network.batch of 1 to %d", portsAtOnce)
+	case (sc.Play == "sizes") != (p.Sizes != nil):
+		return fmt.Errorf("ports.sizes is for the play sizes, which needs it")
+	case p.Sizes != nil:
+		return p.Sizes.validate()
 	case (sc.Play == "closed" || p.Network != nil) && p.Count < sc.Closed.Workers:
 		return fmt.Errorf("ports.count must not be below closed.workers: each binds its own")
 	case sc.Play == "closed" && p.Kill >= sc.Closed.Duration && p.Kill > 0:
@@ -241,6 +247,10 @@ func writeSchema(dir string, i int, schema []byte) (string, error) {
 func (sc *Scenario) ovnSchemas() (all [][]byte, err error) {
 	if !sc.ovsdb() {
 		return nil, nil
+	}
+	if sc.Ports.Sizes != nil {
+		schema, err := sc.Ports.Sizes.schema()
+		return [][]byte{schema}, err
 	}
 	if sc.Ports.Network == nil {
 		return [][]byte{ovnSchema}, nil

@@ -87,8 +87,6 @@ func TestAnswersOfADatabase(t *testing.T) {
 	}
 }
 
-func second[A any](_ A, err error) error { return err }
-
 func TestScenariosOfDatabasesRefuse(t *testing.T) {
 	for _, c := range []struct{ scenario, key, value, want string }{
 		{"ovn-ports", "ports.count", "0", "ports.count must be"},
@@ -98,6 +96,10 @@ func TestScenariosOfDatabasesRefuse(t *testing.T) {
 		{"ovn-ports", "closed.streams", "3", "one request under way"},
 		{"ovn-idle", "ports", "null", "which needs them"},
 		{"kv-put", "ports", "{count: 1}", "are for the door ovsdb"},
+		{"ovn-sizes", "door", "native", "play sizes is for the door ovsdb"},
+		{"ovn-sizes", "ports.sizes", "null", "ports.sizes is for the play sizes, which needs it"},
+		{"ovn-sizes", "ports.sizes.tables", "2", "tables must be 3 to 4000"},
+		{"ovn-sizes", "ports.sizes.row_bytes", "1500001", "row_bytes 1 to 1500000"},
 		{"ovn-resync", "door", "native", "play resync is for the door ovsdb"},
 	} {
 		if _, err := Load(c.scenario, map[string]string{c.key: c.value}); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -41,6 +41,8 @@ type Options struct {
 	// Restore makes a new cluster of one server of a backup, and returns once it serves.
 	// nil: servers of others are not restored.
 	Restore func(ctx context.Context, file string) (Cluster, error)
+	// Import brings in a database file of ovsdb-server's. nil: none is brought in.
+	Import func(ctx context.Context, c *client.Client, file string) error
 	// Peer is the system that is driven instead: consul or ovsdb, which speaks the
 	// protocol of our door of that name. LaunchPeer starts its servers; without, Targets are its. The
 	// scenario's thresholds are goals of Incumbent's and judge no peer.
@@ -178,6 +180,7 @@ var plays = map[string]func(context.Context, *run) error{
 	"avalanche": playAvalanche,
 	"idle":      playIdle,
 	"resync":    playOVNResync,
+	"sizes":     playOVNSizes,
 	"network":   playOVNNetwork,
 	"closed":    playClosed,
 

@@ -57,10 +57,10 @@ const (
 type Scenario struct {
 	Name        string `yaml:"name"`
 	Description string `yaml:"description"`
-	// Play is the kind of run: ladder, avalanche, idle, closed, handshakes, watch, agents, resync, network.
+	// Play is the kind of run: ladder, avalanche, idle, closed, handshakes, watch, agents, resync, network, sizes.
 	Play string `yaml:"play"`
 	// Door is whose protocol is spoken: native; of a ladder also juju, where each agent
-	// has a connection of its own; of idle and watch also consul, of idle and resync ovsdb,
+	// has a connection of its own; of idle and watch also consul, of idle, resync and sizes ovsdb,
 	// and of closed loops the operation says. It brings the preset of its name.
 	Door string `yaml:"door,omitempty"`
 	// Workers is how many processes Juju's agents are spread over at least; 0: as
@@ -318,12 +318,12 @@ func (sc *Scenario) validate() error {
 	switch {
 	case plays[sc.Play] == nil:
 		return fmt.Errorf("play %q is none of %s", sc.Play, strings.Join(sortedKeys(plays), ", "))
-	case sc.Door != "" && sc.Door != "native" && (sc.Door != doorJuju || sc.Play != "ladder") && (sc.Door != doorConsul || sc.Play != "idle" && sc.Play != "watch") && (sc.Door != doorOVSDB || sc.Play != "idle" && sc.Play != "resync"):
-		return fmt.Errorf("door %q: a ladder speaks native or juju, watch native or consul, resync ovsdb, and idle native, consul or ovsdb", sc.Door)
+	case sc.Door != "" && sc.Door != "native" && (sc.Door != doorJuju || sc.Play != "ladder") && (sc.Door != doorConsul || sc.Play != "idle" && sc.Play != "watch") && (sc.Door != doorOVSDB || sc.Play != "idle" && sc.Play != "resync" && sc.Play != "sizes"):
+		return fmt.Errorf("door %q: a ladder speaks native or juju, watch native or consul, resync and sizes ovsdb, and idle native, consul or ovsdb", sc.Door)
 	case sc.Play == "network" && sc.Closed == nil:
 		return fmt.Errorf("play network needs closed")
-	case sc.Play == "resync" && sc.Door != doorOVSDB:
-		return fmt.Errorf("play resync is for the door ovsdb")
+	case (sc.Play == "resync" || sc.Play == "sizes") && sc.Door != doorOVSDB:
+		return fmt.Errorf("play %s is for the door ovsdb", sc.Play)
 	case sc.Workers < 0 || sc.Workers > maxWorkers:
 		return fmt.Errorf("workers is %d; it must be 0 to %d", sc.Workers, maxWorkers)
 	case sc.Connections != "" && sc.Connections != "shared" && sc.Connections != "own":
@@ -354,6 +354,9 @@ func (sc *Scenario) validate() error {
 	}
 	if sc.Play == "closed" || sc.Play == "network" {
 		return sc.Closed.validate()
+	}
+	if sc.Play == "sizes" { // they say all that is played
+		return nil
 	}
 	if sc.Play == "handshakes" {
 		return sc.Closed.validateHandshakes()

@@ -176,6 +176,13 @@ func runBench(c *cobra.Command, env *environment, scenario string) error {
 			return launchRestored(ctx, dataDir, file)
 		}
 	}
+	opts.Import = func(ctx context.Context, c *client.Client, file string) error {
+		all, err := readSource(ctx, []string{file})
+		if err != nil {
+			return err
+		}
+		return loadContent(ctx, c.Tables(""), all, true)
+	}
 	opts.Launch = func(ctx context.Context, what bench.Launch) (bench.Cluster, error) {
 		return launchServers(ctx, dataDir, what)
 	}
