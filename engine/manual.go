@@ -49,8 +49,8 @@ func (b behind) Confirm(done func(uint64, error)) { b.m.raft.Confirm(done) }
 func (b behind) ConfirmCommuting(done func(uint64, error)) { b.m.raft.ConfirmCommuting(done) }
 
 // ConfirmFor implements [lease.Raft].
-func (b behind) ConfirmFor(member, term uint64, done func(uint64, error)) {
-	b.m.raft.ConfirmFor(member, term, done)
+func (b behind) ConfirmFor(member, term uint64, commuting bool, done func(uint64, error)) {
+	b.m.raft.ConfirmFor(member, term, commuting, done)
 }
 
 // Leader implements [lease.Raft].

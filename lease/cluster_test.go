@@ -60,6 +60,7 @@ type asked struct {
 	index int
 	term  uint64
 	by    uint64 // who vouches
+	reads bool   // sees the whole state
 }
 
 func newCluster(t failer, cfg Config, n int) *cluster {
@@ -99,10 +100,10 @@ func (p *peer) step(fn func()) {
 	p.checkFrames(eff)
 	p.proposed = append(p.proposed, eff.Proposals...)
 	if eff.Confirm != 0 {
-		p.confirms = append(p.confirms, asked{eff.Confirm, len(p.c.log), p.c.term, 0})
+		p.confirms = append(p.confirms, asked{eff.Confirm, len(p.c.log), p.c.term, 0, eff.Reads})
 	}
 	for _, v := range eff.Vouched {
-		p.vouched = append(p.vouched, asked{v.ID, p.c.committed(e.term), e.term, v.Member})
+		p.vouched = append(p.vouched, asked{v.ID, p.c.committed(e.term), e.term, v.Member, v.Reads})
 	}
 	if eff.Barrier != 0 {
 		p.barriers = append(p.barriers, eff.Barrier)

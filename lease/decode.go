@@ -37,8 +37,9 @@ func (f *frame) decode(b []byte) bool {
 		return false
 	}
 	f.kind = r.byte()
-	if f.kind == askFrame|vouching {
-		f.kind, f.vouched = askFrame, true
+	if f.kind&^(vouching|showing) == askFrame {
+		f.vouched, f.shows = f.kind&vouching != 0, f.kind&showing != 0
+		f.kind = askFrame
 	}
 	if f.kind&maxPressure == answerFrame {
 		f.kind, f.pressure = answerFrame, f.kind>>pressureShift

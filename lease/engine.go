@@ -3,6 +3,7 @@ package lease
 import (
 	"bytes"
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -84,7 +85,7 @@ type round struct {
 type Effects struct {
 	Proposals []Proposal
 	Confirm   uint64        // ask for a confirmation and tell Confirmed with this number; 0: none
-	Reads     bool          // the confirmation is of reads, too, which see the whole state
+	Reads     bool          // the confirmation is of reads, or of what is shown, which see the whole state
 	Vouched   []Vouch       // the same of what each of these members vouches for
 	Barrier   uint64        // ask for a barrier and tell BarrierPassed with this number; 0: none
 	Extended  []*Batch      // call Done
@@ -310,7 +311,9 @@ func (e *Engine) startRound() {
 	if !e.silent {
 		e.silent, e.silentSince, e.silentShift = true, e.now, e.book.Shift()
 	}
-	e.out.Confirm, e.out.Reads = r.id, len(r.reads) > 0
+	e.out.Confirm = r.id
+	e.out.Reads = len(r.reads) > 0 || slices.ContainsFunc(r.batches, (*Batch).shows) ||
+		slices.ContainsFunc(r.again, func(w waiter) bool { return w.batch.shows() })
 }
 
 // Confirmed tells the outcome of a confirmation: the term it was confirmed in.

@@ -232,6 +232,9 @@ func (e *Engine) header(kind byte, extra uint64) header {
 // fly sends the frame that has been written.
 func (e *Engine) fly(f *flight, old uint64) {
 	c := &e.courier
+	if slices.ContainsFunc(f.items, func(w waiter) bool { return w.batch.shows() }) {
+		c.w.show()
+	}
 	f.seq, f.sent, f.partly, f.unsent = c.seq, e.now, false, false
 	if old == 0 {
 		c.flights = append(c.flights, f)
@@ -433,8 +436,12 @@ func (e *Engine) learn(w waiter, a *answered, index incumbent.Index) {
 	e.answer(w.batch, w.item, a.kind, a.held)
 }
 
-// shows reports whether the answer comes with this member's state.
-func (b *Batch) shows() bool { return b.attach != nil || b.call != nil }
+// shows reports whether the answer comes with the state of the member that was asked, and
+// its index: that state must not be older than what anybody was told before, not even
+// by commands that commute with an extension.
+func (b *Batch) shows() bool {
+	return b.attach != nil || b.call != nil || b.served != nil && b.served.shows
+}
 
 // catchUp answers those whose state has been applied.
 func (e *Engine) catchUp() {

@@ -9,7 +9,8 @@ import (
 
 // What members say to each other about leases travels in frames. A frame is a
 // header and records up to its end. The kind of an ask has its highest bit set
-// where the sender vouches for the leader; that of an answer says in its higher half
+// where the sender vouches for the leader, and the next where it shows its state with
+// an answer; that of an answer says in its higher half
 // up to which rank of lanes the leader refuses work, see [Config].Pressure:
 //
 //	version(1) kind(1) boot(8) term(v) seq(v) …
@@ -32,6 +33,7 @@ const (
 	lostFrame   = 4 // from the leader: attached elsewhere
 
 	vouching = 1 << 7 // with askFrame: its sender vouches for the leader, see vouch.go
+	showing  = 1 << 6 // with askFrame: an answer is shown with state, see Batch.shows
 
 	pressureShift = 4 // with answerFrame
 	maxPressure   = 1<<4 - 1
@@ -99,6 +101,7 @@ type frame struct {
 	looked  []int32 // numbers of looks
 	lost    []counted
 	vouched bool
+	shows   bool
 
 	pressure uint8 // of the leader
 }
@@ -144,6 +147,9 @@ func (w *writer) start(h header) {
 	w.uint(h.seq)
 	w.uint(h.extra)
 }
+
+// show marks an ask, an answer to which is shown with state.
+func (w *writer) show() { w.b[1] |= showing }
 
 func (w *writer) uint(v uint64) { w.b = binary.AppendUvarint(w.b, v) }
 

@@ -20,10 +20,10 @@ const tickEvery = Bucket / 2
 type Raft interface {
 	Propose(ps ...node.Proposal)
 	Confirm(done func(term uint64, err error))
-	// ConfirmCommuting and ConfirmFor are for extensions and expiries: they need not
-	// wait for commands that commute with those: see [core.Commutes].
+	// ConfirmCommuting is for extensions and expiries: they need not wait for commands
+	// that commute with those: see [core.Commutes]. So may be what ConfirmFor is for.
 	ConfirmCommuting(done func(term uint64, err error))
-	ConfirmFor(member, term uint64, done func(term uint64, err error))
+	ConfirmFor(member, term uint64, commuting bool, done func(term uint64, err error))
 	// Leader is asked when a frame for the leader leaves, after what it holds arrived.
 	Leader() (leader, term uint64)
 }
@@ -208,7 +208,7 @@ func (s *Service) perform(eff *Effects) {
 		confirm(func(term uint64, err error) { s.in.post(message{other: confirmed{id, term, err}}) })
 	}
 	for _, v := range eff.Vouched {
-		s.raft.ConfirmFor(v.Member, s.engine.term, func(term uint64, err error) { s.in.post(message{other: confirmed{v.ID, term, err}}) })
+		s.raft.ConfirmFor(v.Member, s.engine.term, !v.Reads, func(term uint64, err error) { s.in.post(message{other: confirmed{v.ID, term, err}}) })
 	}
 	if id := eff.Barrier; id != 0 {
 		s.barrier(func() { s.in.post(message{other: passed{id}}) })

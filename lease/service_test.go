@@ -115,7 +115,7 @@ func (r *delayed) Confirm(done func(uint64, error)) {
 func (r *delayed) ConfirmCommuting(done func(uint64, error)) { r.Confirm(done) }
 
 // Alone it has no other member's questions to answer.
-func (r *delayed) ConfirmFor(_, _ uint64, done func(uint64, error)) { r.Confirm(done) }
+func (r *delayed) ConfirmFor(_, _ uint64, _ bool, done func(uint64, error)) { r.Confirm(done) }
 
 func (*delayed) Leader() (leader, term uint64) { return 0, 0 }
 

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/incumbent-dev/incumbent"
@@ -113,5 +114,45 @@ func TestG14_AnAttachmentWaitsForTheLeadersState(t *testing.T) {
 	p.applyOne()
 	if got == nil || got.Err != nil || got.Session == nil || got.Index != c.at(1).e.view.Index() {
 		t.Errorf("answered with %+v", got)
+	}
+}
+
+// What an attachment, or a claim that extends, shows is no older than what anybody was
+// told before, also by what commutes with an extension: its confirmation waits for the
+// whole state, on the leader and for a member that vouches for it, and again where a
+// frame is sent anew. That of an extension need not.
+func TestG14_WhatIsShownSeesTheWholeState(t *testing.T) {
+	for _, vouching := range []bool{false, true} {
+		for _, from := range []uint64{1, 2} {
+			for what, ask := range map[string]func(*peer){
+				"extension": func(p *peer) { p.extend(Extension{Session: sessionID(1)}) },
+				"attachment": func(p *peer) {
+					p.turn(func() {
+						p.e.Attach(&attach{Attachment: Attachment{Session: sessionID(1), Counter: 1}, done: func(core.Result) {}})
+					})
+				},
+				"claim": func(p *peer) { p.call(core.ClaimCommand{Name: leaseName("a"), Holder: "h", Session: sessionID(1)}) },
+			} {
+				c := newCluster(t, Config{}, 3)
+				c.vouching = vouching
+				c.lead(1)
+				c.at(from).call(core.OpenSessionCommand{ID: sessionID(1), TTL: ttl})
+				c.at(from).call(core.ClaimCommand{Name: leaseName("a"), Holder: "h", Session: sessionID(1)})
+				c.auto = false
+				leader := c.at(1)
+				leader.confirms, leader.vouched = nil, nil
+				ask(c.at(from))
+				if from != 1 {
+					c.packets = nil // it is lost
+					c.now += int64(resendAfter)
+					c.at(from).turn(nil)
+					c.deliver(0)
+				}
+				all := slices.Concat(leader.confirms, leader.vouched)
+				if len(all) != 1 || all[0].reads != (what != "extension") {
+					t.Errorf("%s by way of member %d, vouching %v: confirmations %+v", what, from, vouching, all)
+				}
+			}
+		}
 	}
 }

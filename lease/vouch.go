@@ -23,7 +23,10 @@ type voucher struct {
 }
 
 // Vouch is a confirmation of what a member vouches for.
-type Vouch struct{ ID, Member uint64 }
+type Vouch struct {
+	ID, Member uint64
+	Reads      bool // of what is shown, too, which sees the whole state
+}
 
 // Vouch tells who leads and in which term, as the node has it now: after all that
 // this turn was told of had arrived. It holds for the frames of this turn. The
@@ -64,7 +67,7 @@ func (e *Engine) startVouched() {
 		e.nextRound++
 		v.active, v.id = true, e.nextRound
 		v.batches, v.waiting = v.waiting, v.batches[:0]
-		e.out.Vouched = append(e.out.Vouched, Vouch{v.id, v.member})
+		e.out.Vouched = append(e.out.Vouched, Vouch{v.id, v.member, slices.ContainsFunc(v.batches, (*Batch).shows)})
 	}
 }
 

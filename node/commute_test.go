@@ -42,6 +42,7 @@ func TestG04_WhatCommutesIsNotWaitedFor(t *testing.T) {
 			}
 			c.commit(1, x.commands...)
 			vouched := c.confirmFor(1, 2, c.members[1].Status().Term)
+			shown := c.confirmForAll(1, 2, c.members[1].Status().Term, false)
 			var asked, strict outcome
 			c.members[1].ConfirmCommuting(func(term uint64, err error) { asked = outcome{true, term, err} })
 			c.members[1].Confirm(func(term uint64, err error) { strict = outcome{true, term, err} })
@@ -52,13 +53,13 @@ func TestG04_WhatCommutesIsNotWaitedFor(t *testing.T) {
 				c.deliver()
 			}
 			c.ready(1)
-			if vouched.answered == x.strict || asked.answered == x.strict || strict.answered {
-				t.Errorf("before anything is applied: vouched for %v, asked %v, strict %v", vouched, asked, strict)
+			if vouched.answered == x.strict || asked.answered == x.strict || shown.answered || strict.answered {
+				t.Errorf("before anything is applied: vouched for %v, to be shown %v, asked %v, strict %v", vouched, shown, asked, strict)
 			}
 			c.settle()
-			for _, o := range []outcome{*vouched, asked, strict} {
+			for _, o := range []outcome{*vouched, *shown, asked, strict} {
 				if !o.answered || o.err != nil {
-					t.Errorf("after all is applied: vouched for %v, asked %v, strict %v", vouched, asked, strict)
+					t.Errorf("after all is applied: vouched for %v, to be shown %v, asked %v, strict %v", vouched, shown, asked, strict)
 				}
 			}
 		})

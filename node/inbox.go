@@ -40,14 +40,14 @@ type confirmation struct {
 	done      func(term uint64, err error)
 	member    uint64 // 0: this one
 	term      uint64
-	commuting bool // of this one: see Replica.ConfirmCommuting
+	commuting bool // see Replica.ConfirmCommuting
 }
 
 // ask hands a confirmation to the replica.
 func (c *confirmation) ask(r *Replica) {
 	switch {
 	case c.member != 0:
-		r.ConfirmFor(c.member, c.term, c.done)
+		r.ConfirmFor(c.member, c.term, c.commuting, c.done)
 	case c.commuting:
 		r.ConfirmCommuting(c.done)
 	default:

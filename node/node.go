@@ -294,12 +294,12 @@ func (n *Node) ConfirmCommuting(done func(term uint64, err error)) {
 	n.confirm(confirmation{done: done, commuting: true})
 }
 
-// ConfirmFor is ConfirmCommuting for what another member asks of this one as the leader of a
-// term, without asking anybody. It must have asked while its own Leader said that
+// ConfirmFor is Confirm, or ConfirmCommuting, for what another member asks of this one as
+// the leader of a term, without asking anybody. It must have asked while its own Leader said that
 // this one leads in that term: then it counts as having confirmed. Done gets
 // Unavailable where that member is no quorum with this one: only Confirm helps then.
-func (n *Node) ConfirmFor(member, term uint64, done func(term uint64, err error)) {
-	n.confirm(confirmation{done: done, member: member, term: term})
+func (n *Node) ConfirmFor(member, term uint64, commuting bool, done func(term uint64, err error)) {
+	n.confirm(confirmation{done: done, member: member, term: term, commuting: commuting})
 }
 
 func (n *Node) confirm(c confirmation) {

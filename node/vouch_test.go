@@ -18,8 +18,12 @@ type outcome struct {
 }
 
 func (c *cluster) confirmFor(on, member, term uint64) *outcome {
+	return c.confirmForAll(on, member, term, true)
+}
+
+func (c *cluster) confirmForAll(on, member, term uint64, commuting bool) *outcome {
 	o := &outcome{}
-	c.members[on].ConfirmFor(member, term, func(term uint64, err error) { *o = outcome{true, term, err} })
+	c.members[on].ConfirmFor(member, term, commuting, func(term uint64, err error) { *o = outcome{true, term, err} })
 	c.ready(on)
 	return o
 }

@@ -171,8 +171,8 @@ func (g *gate) ConfirmCommuting(done func(uint64, error)) {
 }
 
 // ConfirmFor implements [lease.Raft].
-func (g *gate) ConfirmFor(member, term uint64, done func(uint64, error)) {
-	g.pass(func() { g.raft.ConfirmFor(member, term, done) }, func(err error) { done(0, err) })
+func (g *gate) ConfirmFor(member, term uint64, commuting bool, done func(uint64, error)) {
+	g.pass(func() { g.raft.ConfirmFor(member, term, commuting, done) }, func(err error) { done(0, err) })
 }
 
 // Leader implements [lease.Raft].

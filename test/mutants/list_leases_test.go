@@ -84,6 +84,18 @@ var ofLeases = []mutant{
 		replace: "return ttl - ttl/1e6*b.rho }",
 	},
 	{
+		name: "the leader is not told that an answer is shown with state", guarantee: "G14",
+		file: "lease/forward.go", pkg: "./lease", test: "^TestG14_WhatIsShownSeesTheWholeState$",
+		search:  "\t\tc.w.show()\n",
+		replace: "",
+	},
+	{
+		name: "what is shown does not wait for what commutes with an extension", guarantee: "G14",
+		file: "lease/vouch.go", pkg: "./lease", test: "^TestG14_WhatIsShownSeesTheWholeState$",
+		search:  "slices.ContainsFunc(v.batches, (*Batch).shows)",
+		replace: "false",
+	},
+	{
 		name: "each slow round moves the deadlines", guarantee: "G08",
 		file: "lease/book.go", pkg: "./lease", test: "^TestG08_SlownessMovesNoDeadline$",
 		search:  "tolerated: int64(max(Bucket, cfg.Grace)),",

@@ -24,8 +24,8 @@ var ofVouching = []mutant{
 	{
 		name: "what is vouched for is answered before the state has caught up", guarantee: "G22",
 		file: "node/vouch.go", pkg: "./node", test: "^TestG22_WhatIsVouchedForWaitsForTheMachine$",
-		search:  "r.confirmed(&r.reads.commuting, index, []func(uint64, error){done})",
-		replace: "r.confirmed(&r.reads.commuting, min(index, r.applied), []func(uint64, error){done})",
+		search:  "r.confirmed(list, index, []func(uint64, error){done})",
+		replace: "r.confirmed(list, min(index, r.applied), []func(uint64, error){done})",
 	},
 	{
 		name: "the lease loop vouches by what it has applied", guarantee: "G02",
