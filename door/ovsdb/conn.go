@@ -1,6 +1,7 @@
 package ovsdb
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -199,7 +200,10 @@ func (c *conn) cut(err error) {
 }
 
 // Closed ends what the connection has.
-func (c *conn) Closed(*park.Conn, park.Reason, error) {
+func (c *conn) Closed(_ *park.Conn, _ park.Reason, err error) {
+	if errors.Is(err, errSilent) {
+		c.door.counts.silent.Add(1)
+	}
 	c.arrived()
 	c.out.close()
 	c.mu.Lock()

@@ -231,7 +231,6 @@ func (d *Door) probe(at uint64) {
 			d.counts.probes.Add(1)
 			c.answer(echoRequest)
 		case silent > 2*silence:
-			d.counts.silent.Add(1)
 			c.cut(errSilent)
 		}
 	}

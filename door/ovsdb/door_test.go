@@ -75,8 +75,27 @@ func TestProbes(t *testing.T) {
 	m.tick(5)
 	silent.ended()
 	want(t, "an echo", awake.call("echo", `[2]`), `[2]`)
-	if st := m.door.Stats(); st.Probes != 2 || st.Silent != 1 {
+	await(t, "it is counted", func() bool { return m.door.Stats().Silent == 1 })
+	if st := m.door.Stats(); st.Probes != 2 {
 		t.Errorf("counted: %+v", st)
+	}
+}
+
+// A connection that is cut off for its silence counts once, however long it takes to close.
+func TestSilentConnectionCountsOnce(t *testing.T) {
+	m := startMember(t, func(c *Config) { c.Probe = time.Second })
+	c := m.dial()
+	c.call("echo", `[]`)
+	m.tick(2)
+	want(t, "the probe", c.read(), `{"id":"echo","method":"echo","params":[]}`)
+	conn := m.door.conns.All()[0]
+	conn.mu.Lock() // it does not close
+	m.tick(10)
+	conn.mu.Unlock()
+	c.ended()
+	await(t, "it is closed", func() bool { return len(m.door.conns.All()) == 0 })
+	if n := m.door.Stats().Silent; n != 1 {
+		t.Errorf("one connection counts as %d", n)
 	}
 }
 
