@@ -75,6 +75,9 @@ func (d *Door) batch(ctx context.Context, in *pb.BatchRequest) (*pb.BatchRespons
 	return &pb.BatchResponse{Results: b.results}, nil
 }
 
+// fieldOperations is the field of a BatchRequest that has them.
+const fieldOperations = 1
+
 // outlineOfBatch says how many operations there are, and the lane of that which is
 // refused first.
 func outlineOfBatch(in *pb.BatchRequest) (n int, lowest admit.Lane) {
@@ -85,7 +88,7 @@ func outlineOfBatch(in *pb.BatchRequest) (n int, lowest admit.Lane) {
 	}
 	n = len(in.Operations)
 	outline(in, callsOfOperations, func(field protowire.Number, c calls.Call) {
-		if field == 1 {
+		if field == fieldOperations {
 			n++
 			count(c)
 		}

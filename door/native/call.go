@@ -31,6 +31,10 @@ const (
 	headerFirst = "Idempotency-First"
 )
 
+// headerIndex goes with the error of a read, and says the index of the state in which it
+// found nothing, as an answer would.
+const headerIndex = "Incumbent-Index"
+
 // perform runs one operation for a caller who waits.
 func (d *Door) perform(ctx context.Context, h http.Header, in *pb.Operation) (*pb.OperationResult, error) {
 	ctx, cancel := d.deadline(ctx)

@@ -118,15 +118,11 @@ func reading[T any](ctx context.Context, d *Door, l admit.Lane, stale bool, quer
 	}
 	if err != nil {
 		ce := d.callError(err)
-		ce.Meta().Set(HeaderIndex, strconv.FormatUint(uint64(f.view.Index()), 10))
+		ce.Meta().Set(headerIndex, strconv.FormatUint(uint64(f.view.Index()), 10))
 		return nil, ce
 	}
 	return connect.NewResponse(out), nil
 }
-
-// HeaderIndex goes with the error of a read, and says the index of the state in which it
-// found nothing, as an answer would.
-const HeaderIndex = "Incumbent-Index"
 
 // laneOfLook is the lane of a read of one thing. An operator who looks what is the matter
 // has to be answered in an overload, too.
