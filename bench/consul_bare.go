@@ -99,13 +99,6 @@ func (r *run) askBare(ctx context.Context, c *consulConn, op *opRecord) error {
 	return nil
 }
 
-// answered is how many operations were done.
-func (o *opRecord) answered() uint64 {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.count
-}
-
 // ServeBare answers every request over HTTP/1.1, which has no body, with the same one,
 // and does nothing else, until the listener is closed.
 func ServeBare(ln net.Listener, body []byte) error {

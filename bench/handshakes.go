@@ -15,22 +15,10 @@ const jujuRefused = 10 * time.Millisecond
 
 // validateHandshakes is for a loop that opens connections and closes them.
 func (c *Closed) validateHandshakes() error {
-	switch {
-	case c == nil:
-		return fmt.Errorf("play handshakes needs closed")
-	case c.Workers < 1 || c.Workers > maxConnections || c.Duration <= 0:
+	if c.Workers < 1 || c.Workers > maxConnections || c.Duration <= 0 {
 		return fmt.Errorf("handshakes need workers, 1 to %d, and a duration that is positive", maxConnections)
 	}
 	return nil
-}
-
-// playHandshakes performs TLS handshakes in closed loop, as Juju's clients would,
-// with servers that do nothing else: what the cores give.
-func playHandshakes(ctx context.Context, r *run) error {
-	r.setPhase("handshakes")
-	sum, err := r.handshakes(ctx, r.sc.Closed, r.rec, r.urls)
-	r.fact("handshakes_per_second", sum.Rate)
-	return err
 }
 
 // besideBare plays something between two runs of the scenario's bare handshakes,
@@ -78,12 +66,13 @@ func (r *run) bareRate(ctx context.Context) (perSecond float64, err error) {
 	for _, s := range cl.Servers() {
 		urls = append(urls, s.URL)
 	}
-	sum, err := r.handshakes(ctx, r.sc.Bare, NewRecorder(), urls)
+	sum, err := r.handshakes(ctx, r.sc.Bare, urls)
 	return sum.Rate, err
 }
 
-// handshakes performs them in closed loop with servers, and records them.
-func (r *run) handshakes(ctx context.Context, how *Closed, rec *Recorder, urls []string) (OpSummary, error) {
+// handshakes performs TLS handshakes in closed loop, as Juju's clients would, with
+// servers that do nothing else: what the cores give.
+func (r *run) handshakes(ctx context.Context, how *Closed, urls []string) (OpSummary, error) {
 	var addresses []string
 	for _, server := range urls {
 		u, err := url.Parse(server)
@@ -95,6 +84,7 @@ func (r *run) handshakes(ctx context.Context, how *Closed, rec *Recorder, urls [
 	// Not a deadline: dialling would fail by it a moment before it is over.
 	measured, stop := context.WithCancel(ctx)
 	defer stop()
+	rec := NewRecorder()
 	warm := time.AfterFunc(time.Duration(how.Warmup), rec.reset)
 	defer warm.Stop()
 	op := rec.op("handshake")
@@ -104,7 +94,7 @@ func (r *run) handshakes(ctx context.Context, how *Closed, rec *Recorder, urls [
 	}
 	err := sleep(ctx, time.Duration(how.Warmup+how.Duration))
 	// A rate is of two at least: where the machine stands still, these are waited for.
-	for patience := r.now() + jujuDialTimeout; err == nil && op.atMost(1) && r.now() < patience; {
+	for patience := r.now() + jujuDialTimeout; err == nil && op.answered() <= 1 && r.now() < patience; {
 		err = sleep(ctx, time.Millisecond)
 	}
 	stop()

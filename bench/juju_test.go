@@ -405,9 +405,6 @@ func TestJujuScenario(t *testing.T) {
 			t.Errorf("%v: %v, want %q", set, err, want)
 		}
 	}
-	if _, err := Load("handshake-baseline", map[string]string{"closed.workers": "0"}); err == nil {
-		t.Error("no workers are taken")
-	}
 }
 
 // TestJujuEndsWhileDialling: a run that is interrupted does not wait for a server
@@ -451,17 +448,18 @@ func TestJujuAddresses(t *testing.T) {
 
 func TestHandshakes(t *testing.T) {
 	t.Parallel()
-	opts := Options{Scenario: "handshake-baseline", Set: map[string]string{"closed.workers": "3", "closed.warmup": "0s", "closed.duration": "6s", "sources": "2"}}
-	opts.EchoURL = "https://" + (&fakeJuju{}).open(t).address
-	s, err := Run(t.Context(), opts)
+	r := newRun(&Scenario{Sources: 2}, Options{})
+	r.begun = time.Now()
+	how := &Closed{Workers: 3, Duration: Duration(6 * time.Second)}
+	address := (&fakeJuju{}).open(t).address
+	sum, err := r.handshakes(t.Context(), how, []string{"https://" + address})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Ops["handshake"].Count == 0 || s.Ops["handshake"].Errors != 0 || s.Facts["handshakes_per_second"] <= 0 {
-		t.Errorf("%+v %v", s.Ops, s.Facts)
+	if sum.Count == 0 || sum.Errors != 0 || sum.Rate <= 0 {
+		t.Errorf("%+v", sum)
 	}
-	opts.EchoURL = "http" + strings.TrimPrefix(opts.EchoURL, "https")
-	if _, err := Run(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "not served with TLS") {
+	if _, err := r.handshakes(t.Context(), how, []string{"http://" + address}); err == nil || !strings.Contains(err.Error(), "not served with TLS") {
 		t.Errorf("without TLS: %v", err)
 	}
 }

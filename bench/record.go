@@ -101,11 +101,11 @@ func (o *opRecord) touch(at time.Duration) {
 	o.last = max(o.last, at)
 }
 
-// atMost reports whether no more than n were done.
-func (o *opRecord) atMost(n uint64) bool {
+// answered is how many operations were done.
+func (o *opRecord) answered() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.count <= n
+	return o.count
 }
 
 // sample closes the current second.

@@ -31,8 +31,8 @@ type Options struct {
 	Client   client.Config     // certificates and credential
 	// Launch starts servers on this machine.
 	Launch func(ctx context.Context, what Launch) (Cluster, error)
-	// LaunchEcho starts the bare echo over parked connections that the scenarios
-	// echo and handshake-baseline compare with; EchoURL names one that runs.
+	// LaunchEcho starts the bare echo over parked connections that the scenario echo and
+	// bare handshakes compare with; EchoURL names one that runs, for the former.
 	LaunchEcho func(ctx context.Context, tls bool) (Cluster, error)
 	EchoURL    string
 	// LaunchBare starts a server that answers each request over HTTP with the same
@@ -183,10 +183,8 @@ var plays = map[string]func(context.Context, *run) error{
 	"sizes":     playOVNSizes,
 	"network":   playOVNNetwork,
 	"closed":    playClosed,
-
-	"handshakes": playHandshakes,
-	"watch":      playWatch,
-	"agents":     playAgents,
+	"watch":     playWatch,
+	"agents":    playAgents,
 }
 
 // Run plays a scenario and returns what it measured. An error says that the run
@@ -301,7 +299,7 @@ func (r *run) connect(ctx context.Context) error {
 
 func (r *run) launch(ctx context.Context) (Cluster, error) {
 	if r.sc.echoes() && r.opts.LaunchEcho != nil {
-		return r.opts.LaunchEcho(ctx, r.opts.TLS || r.sc.Play == "handshakes")
+		return r.opts.LaunchEcho(ctx, r.opts.TLS)
 	}
 	schemas, err := r.sc.ovnSchemas()
 	if err != nil {

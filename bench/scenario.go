@@ -57,7 +57,7 @@ const (
 type Scenario struct {
 	Name        string `yaml:"name"`
 	Description string `yaml:"description"`
-	// Play is the kind of run: ladder, avalanche, idle, closed, handshakes, watch, agents, resync, network, sizes.
+	// Play is the kind of run: ladder, avalanche, idle, closed, watch, agents, resync, network, sizes.
 	Play string `yaml:"play"`
 	// Door is whose protocol is spoken: native; of a ladder also juju, where each agent
 	// has a connection of its own; of idle and watch also consul, of idle, resync and sizes ovsdb,
@@ -358,9 +358,6 @@ func (sc *Scenario) validate() error {
 	if sc.Play == "sizes" { // they say all that is played
 		return nil
 	}
-	if sc.Play == "handshakes" {
-		return sc.Closed.validateHandshakes()
-	}
 	if sc.Play == "watch" {
 		return sc.Closed.validateFanOut()
 	}
@@ -388,9 +385,7 @@ func (sc *Scenario) validate() error {
 }
 
 // echoes reports whether the run wants the bare echo instead of a server.
-func (sc *Scenario) echoes() bool {
-	return sc.Play == "handshakes" || sc.Closed != nil && sc.Closed.Op == "echo"
-}
+func (sc *Scenario) echoes() bool { return sc.Closed != nil && sc.Closed.Op == "echo" }
 
 // perSecond reports whether a rate can be kept; NaN and Inf cannot.
 func perSecond(rate float64) bool { return rate >= minPerSecond && rate <= maxPerSecond }
