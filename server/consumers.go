@@ -5,7 +5,10 @@ import (
 
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/core/parts"
+	"github.com/incumbent-dev/incumbent/door/native"
+	"github.com/incumbent-dev/incumbent/door/ovsdb"
 	"github.com/incumbent-dev/incumbent/node"
+	"github.com/incumbent-dev/incumbent/node/peers"
 	"github.com/incumbent-dev/incumbent/park"
 	"github.com/incumbent-dev/incumbent/watch"
 )
@@ -20,14 +23,28 @@ type consumer struct {
 
 // consumers are all of them.
 func (s *Server) consumers() []consumer {
-	return []consumer{
+	out := []consumer{
 		{"watch history", s.cfg.HistoryBytes, "--history-bytes", func() int64 { return s.engine.Hub().Stats().HistoryBytes }},
 		{"log in memory", s.cfg.SnapshotBytes + node.MaxTailBytes, "--snapshot-bytes", func() int64 { return s.node.Status().EntryBytes }},
 		{"proposals waiting, bytes", node.MaxInboxBytes, "", func() int64 { return int64(s.node.Status().WaitingBytes) }},
 		{"large commands waiting", parts.MaxBytes, "", s.engine.LargeBytes},
 		{"unread and unsent of connections", park.DefaultMaxHeldBytes, "", func() int64 { return s.park.Stats().HeldBytes }},
 		{"results of shared reads kept", watch.DefaultIdleQueryBytes, "", s.engine.Queries().IdleBytes},
+		{"refused calls held back", native.MaxHeldBackBytes, "", s.door.HeldBackBytes},
+		{"frames waiting for one member", peers.MaxQueuedBytes, "", s.mostQueued},
 	}
+	if s.ovsdb != nil {
+		out = append(out, consumer{"incomplete messages to OVSDB", ovsdb.DefaultMaxPartialBytes, "", s.ovsdb.door.PartialBytes})
+	}
+	return out
+}
+
+// mostQueued is what waits for the member for which most does.
+func (s *Server) mostQueued() (most int64) {
+	for _, l := range s.cluster.Links() {
+		most = max(most, int64(l.QueuedBytes))
+	}
+	return most
 }
 
 // registerConsumers exports what each takes.

@@ -10,10 +10,14 @@ import (
 
 // Bounds of what is held back.
 const (
+	MaxHeldBackBytes = 16 << 20 // of requests as they came
+
 	heldBackFor   = 250 * time.Millisecond // at most
 	heldBackCalls = 1024                   // at once
-	heldBackBytes = 16 << 20               // of their requests as they came
 )
+
+// HeldBackBytes is how much of requests is kept whose refusals are held back.
+func (d *Door) HeldBackBytes() int64 { return d.held.bytes.Load() }
 
 // heldBack are calls that were refused for the load and are not told so yet.
 //
@@ -37,10 +41,10 @@ func (h *heldBack) wait(ctx, life context.Context, size int64, refusal *incumben
 		return refusal
 	}
 	if size < 0 {
-		size = heldBackBytes / heldBackCalls
+		size = MaxHeldBackBytes / heldBackCalls
 	}
 	defer func() { h.calls.Add(-1); h.bytes.Add(-size) }()
-	if calls, bytes := h.calls.Add(1), h.bytes.Add(size); calls > heldBackCalls || bytes > heldBackBytes {
+	if calls, bytes := h.calls.Add(1), h.bytes.Add(size); calls > heldBackCalls || bytes > MaxHeldBackBytes {
 		return refusal
 	}
 	timer := time.NewTimer(pause)

@@ -125,7 +125,7 @@ func TestRefusalsAreHeldBack(t *testing.T) {
 	}
 	for name, full := range map[string]func(){
 		"calls": func() { h.calls.Store(heldBackCalls) },
-		"bytes": func() { h.bytes.Store(heldBackBytes) },
+		"bytes": func() { h.bytes.Store(MaxHeldBackBytes) },
 		"end":   end,
 	} {
 		h = heldBack{}

@@ -71,6 +71,9 @@ type Stats struct {
 	Requests     []Count // by method
 }
 
+// PartialBytes is how much has come of messages that have not come whole.
+func (d *Door) PartialBytes() int64 { return d.partial.Load() }
+
 // Stats returns the numbers of the moment.
 func (d *Door) Stats() Stats {
 	n := &d.counts

@@ -8,20 +8,21 @@ import (
 // Limits of frames and queues. What is over a queue's limit is dropped and
 // counted: raft sends again, and a forwarded entry is refused.
 const (
-	MaxControlFrame  = 1 << 20  // bytes of payload in a frame on the control connection, so that no heartbeat waits long behind one
-	MaxBulkFrame     = 16 << 20 // bytes of payload in a frame on the bulk connection; raft's largest message is 1 MiB and one entry
-	MaxControlQueue  = 4096     // frames that wait on the control connection; as many of the user's again behind raft's
-	MaxControlBytes  = 4 << 20  // their bytes; as many of the user's again
-	MaxBulkQueue     = 64 << 10 // frames that wait on the bulk connection
-	MaxBulkBytes     = 64 << 20 // their bytes: several times what raft keeps in flight to one peer
-	MaxEntries       = 1 << 17  // entries in one message: bounds what a small frame can cost in memory
-	MaxMemberIDs     = 64       // in one list of a snapshot's members
-	MaxNameBytes     = 256      // a member's name
-	MaxTextBytes     = 1024     // the text of a refusal, and why a snapshot failed
-	maxStrangers     = 64       // accepted connections that have proven nothing; where there are more, one of them goes
-	maxStrangersHost = 32       // of one address
-	maxHelloFrame    = 4096     // bytes of payload before the other side is known
-	helloBytes       = 8 << 10  // buffer of a reader until then
+	MaxControlFrame  = 1 << 20                          // bytes of payload in a frame on the control connection, so that no heartbeat waits long behind one
+	MaxBulkFrame     = 16 << 20                         // bytes of payload in a frame on the bulk connection; raft's largest message is 1 MiB and one entry
+	MaxControlQueue  = 4096                             // frames that wait on the control connection; as many of the user's again behind raft's
+	MaxControlBytes  = 4 << 20                          // their bytes; as many of the user's again
+	MaxBulkQueue     = 64 << 10                         // frames that wait on the bulk connection
+	MaxBulkBytes     = 64 << 20                         // their bytes: several times what raft keeps in flight to one peer
+	MaxQueuedBytes   = MaxBulkBytes + 2*MaxControlBytes // all that waits for one peer
+	MaxEntries       = 1 << 17                          // entries in one message: bounds what a small frame can cost in memory
+	MaxMemberIDs     = 64                               // in one list of a snapshot's members
+	MaxNameBytes     = 256                              // a member's name
+	MaxTextBytes     = 1024                             // the text of a refusal, and why a snapshot failed
+	maxStrangers     = 64                               // accepted connections that have proven nothing; where there are more, one of them goes
+	maxStrangersHost = 32                               // of one address
+	maxHelloFrame    = 4096                             // bytes of payload before the other side is known
+	helloBytes       = 8 << 10                          // buffer of a reader until then
 	maxWrite         = 256 << 10
 	maxAppWrite      = 64 << 10 // of the user's frames in one write, so that raft's wait for no more than that
 	maxDirectWrite   = 64 << 10 // a sender writes no more than that by itself: copying it into the kernel is a loop's time

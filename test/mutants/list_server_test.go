@@ -24,8 +24,8 @@ var ofServers = []mutant{
 	{
 		name: "any number of refusals is held back", guarantee: "G39",
 		file: "door/native/heldback.go", pkg: "./door/native", test: "^TestRefusalsAreHeldBack$",
-		search:  "calls > heldBackCalls || bytes > heldBackBytes",
-		replace: "calls > heldBackCalls && bytes > heldBackBytes",
+		search:  "calls > heldBackCalls || bytes > MaxHeldBackBytes",
+		replace: "calls > heldBackCalls && bytes > MaxHeldBackBytes",
 	},
 	{
 		name: "what is refused is decoded first", guarantee: "G41",
