@@ -136,7 +136,7 @@ func (r *request) serveNode(kind string, shape func(*catalog.Node, []*serviceJSO
 		r.failRead(http.StatusInternalServerError, "%v", err)
 		return
 	}
-	name, seen := r.rest, r.who.sights()
+	name, seen := incumbent.Fold(r.rest), r.who.sights()
 	r.serveValue(kind, fmt.Sprintf("%q %q", name, r.opts.filter), seen, func(c engine.CatalogReading) (any, incumbent.Index, bool) {
 		n, index := c.ReadNode(name)
 		if n == nil || !seen.node(name) {

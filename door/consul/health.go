@@ -3,6 +3,7 @@ package consul
 import (
 	"net/http"
 
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core/catalog"
 )
 
@@ -80,17 +81,21 @@ func healthNode(_ *Door, r *request) {
 	serveList(r, nodeChecks, r.rest, picks{filter: r.opts.filter}, nil)
 }
 
-// healthState lists the checks in a state.
+// healthState lists the checks in a state: in any case, but that of all is "any" alone.
 func healthState(_ *Door, r *request) {
 	if !r.named("check state") {
 		return
+	}
+	state := r.rest
+	if state != anyState && incumbent.Alike(state, anyState) {
+		state = "" // none is in that
 	}
 	p, ok := r.parsePicks()
 	switch {
 	case !ok:
 	case len(p.meta) == 0:
-		serveList(r, stateChecks, r.rest, picks{filter: p.filter}, nil)
+		serveList(r, stateChecks, state, picks{filter: p.filter}, nil)
 	default:
-		serveList(r, stateChecksOn, r.rest, picks{meta: p.meta, filter: p.filter}, p.checks())
+		serveList(r, stateChecksOn, state, picks{meta: p.meta, filter: p.filter}, p.checks())
 	}
 }

@@ -64,6 +64,34 @@ func TestAWatchOfANameInAnotherCase(t *testing.T) {
 	}
 }
 
+// Who asks for a name in another case shares what is evaluated; a state has no case but
+// the one that all are in.
+func TestListsAreOneInAnyCase(t *testing.T) {
+	m := startMember(t, nil)
+	m.instance("n1", "web", "passing")
+	for _, names := range [][2]string{
+		{"/v1/health/service/web", "/v1/health/service/WEB"},
+		{"/v1/catalog/service/web", "/v1/catalog/service/WEB"},
+		{"/v1/health/checks/web", "/v1/health/checks/WEB"},
+		{"/v1/health/node/n1", "/v1/health/node/N1"},
+		{"/v1/catalog/node/n1", "/v1/catalog/node/N1"},
+		{"/v1/session/node/n1", "/v1/session/node/N1"},
+		{"/v1/health/state/passing", "/v1/health/state/PASSING"},
+	} {
+		one := m.get(names[0])
+		before := m.door.Stats().Evaluations
+		if other := m.get(names[1]); other.body != one.body {
+			t.Errorf("%s: %s", names[1], other.body)
+		}
+		if n := m.door.Stats().Evaluations - before; n != 0 {
+			t.Errorf("%s is evaluated %d times more", names[1], n)
+		}
+	}
+	if a := m.get("/v1/health/state/ANY"); a.body != "[]" {
+		t.Errorf("ANY: %s", a.body)
+	}
+}
+
 // Who may not write a name may not write it in another case, and answer for it.
 func TestG12_NoOtherCaseOfANameIsFree(t *testing.T) {
 	guard, as := agentsNamed(t, "web", "other")

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/watch"
@@ -89,9 +90,9 @@ func (p *picks) ofInstance(i *catalog.Instance) bool {
 }
 
 // serveList answers with what is selected of a list. plain selects rows but for the
-// filter; nil: all.
+// filter; nil: all. The list is of the same in any case of a name.
 func serveList[R comparable, J any](r *request, k *kind[R, J], of string, p picks, plain func(R) bool) {
-	d := r.door
+	d, of := r.door, incumbent.Fold(of)
 	picked := plain
 	if p.filter != "" {
 		e, err := expressionOf[J](&d.expressions, p.filter)

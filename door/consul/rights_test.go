@@ -66,6 +66,38 @@ func TestG12_ListsShowWhatTheirCallerMaySee(t *testing.T) {
 	}
 }
 
+// That something is left out of a list of keys is told as soon as it is so, and no longer,
+// though what is shown stays the same.
+func TestG12_AListOfKeysSaysWhetherItIsWhole(t *testing.T) {
+	guard, as := agentsNamed(t, "some", "all")
+	m := startMember(t, func(c *Config) { c.Guard = guard })
+	for name, prefix := range map[string]string{"some": "a/1", "all": "*"} {
+		p := auth.Policy{Name: name, For: []string{"agent:" + name}, Rules: []auth.Rule{{State: auth.Keys, Namespace: "default", Prefix: prefix, Verbs: auth.AllVerbs}}}
+		if r := m.group.Do(&policy.Command{Verb: policy.Set, Policy: p}); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	if a := m.do("PUT", "/v1/kv/a/1", "v", as["all"]...); a.StatusCode != http.StatusOK {
+		t.Fatal(a.body)
+	}
+	for _, path := range []string{"/v1/kv/a/?keys", "/v1/kv/a/?recurse"} {
+		was := m.do("GET", path, "", as["some"]...)
+		for _, step := range []struct{ method, filtered string }{{"PUT", "true"}, {"DELETE", ""}} {
+			c := m.dial()
+			c.get(path+"&index="+was.index(), as["some"]...)
+			m.blocked(1)
+			if a := m.do(step.method, "/v1/kv/a/2", "", as["all"]...); a.StatusCode != http.StatusOK {
+				t.Fatal(a.body)
+			}
+			a := c.read("GET")
+			if a.Header.Get("X-Consul-Results-Filtered-By-Acls") != step.filtered || a.body != was.body {
+				t.Errorf("%s after %s: %v %s", path, step.method, a.Header, a.body)
+			}
+			was = a
+		}
+	}
+}
+
 // A key that is not there has an index, by which to wait until it is.
 func TestG14_AKeyThatIsNotThereHasAnIndex(t *testing.T) {
 	m := startMember(t, nil)

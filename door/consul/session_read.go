@@ -87,7 +87,7 @@ func sessionsOfNode(d *Door, r *request) {
 		r.fail(http.StatusBadRequest, "Missing node name")
 		return
 	}
-	node, sees := r.rest, r.seesSessions()
+	node, sees := incumbent.Fold(r.rest), r.seesSessions()
 	r.shared(sharedQuery{kind: "sessions of", params: node, rights: sees.key, eval: func(v *core.View, reads *watch.Reads) result {
 		return d.sessions(v, reads, &sees, func(s *catalog.Session) bool { return incumbent.Alike(s.Node, node) })
 	}})

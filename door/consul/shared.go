@@ -92,6 +92,9 @@ func (r *request) shared(q sharedQuery) {
 		Eval: func(v *core.View, reads *watch.Reads) watch.Result {
 			res := q.eval(v, reads)
 			was = r.door.counts.evaluated(&res, was)
+			if res.filtered { // callers are told: it is part of what the result says
+				res.hash[0] ^= 1
+			}
 			return watch.Result{Value: &res, Hash: res.hash, Modified: res.index, Size: res.size}
 		},
 	}
@@ -148,6 +151,9 @@ func (r *request) await(spec watch.QuerySpec[*core.View], want watch.Want) {
 	if r.over {
 		b.release()
 		return
+	}
+	if r.leaving.Load() { // leave has found nobody waiting, and does not look again
+		want.After, want.Not, want.For = 0, watch.Hash{}, 0
 	}
 	// The callback may come before this returns: it only puts into a queue.
 	b.wait, err = q.Wait(want, func(t watch.Told) {

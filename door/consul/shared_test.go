@@ -217,6 +217,30 @@ func TestDrainAnswersWhoWaits(t *testing.T) {
 	idle.ended()
 }
 
+// Who begins to wait when the member has begun to leave is answered like those who waited.
+func TestWhoWaitsLateIsAnsweredToo(t *testing.T) {
+	m, w := startMember(t, nil), &watched{}
+	m.serveAt("/k", w.serve)
+	m.put("one")
+	m.group.Refuse(true)
+	c := m.dial()
+	c.get("/k?consistent&index=999")
+	eventually(t, func() bool {
+		for _, conn := range m.door.conns.All() {
+			if conn.standing() == busy {
+				return true
+			}
+		}
+		return false
+	})
+	m.door.Drain()
+	m.group.Refuse(false)
+	if a := c.read("GET"); a.body != `{"Value":"one"}` || !a.Close {
+		t.Errorf("%q %v", a.body, a.Header)
+	}
+	c.ended()
+}
+
 // Who reads what was confirmed is not told what was before, when the door drains.
 func TestG22_DrainTellsNobodyAnOlderState(t *testing.T) {
 	m := startMemberOn(t, func(c *engine.Config) { c.Watch.QueryInterval = time.Hour }, nil)

@@ -69,6 +69,18 @@ var ofConsulLists = []mutant{
 		replace: "if false {",
 	},
 	{
+		name: "that a list is not whole is not told when nothing that it shows changes", guarantee: "G12",
+		file: "door/consul/shared.go", pkg: "./door/consul", test: "^TestG12_AListOfKeysSaysWhetherItIsWhole$",
+		search:  "\t\t\t\tres.hash[0] ^= 1\n",
+		replace: "",
+	},
+	{
+		name: "who begins to wait when the member leaves waits on", guarantee: "G22",
+		file: "door/consul/shared.go", pkg: "./door/consul", test: "^TestWhoWaitsLateIsAnsweredToo$",
+		search:  "\t\twant.After, want.Not, want.For = 0, watch.Hash{}, 0\n",
+		replace: "",
+	},
+	{
 		name: "a key that is not there has no index", guarantee: "G14",
 		file: "door/consul/kv_read.go", pkg: "./door/consul", test: "^TestG14_AKeyThatIsNotThereHasAnIndex$",
 		search:  "return result{status: http.StatusNotFound, index: max(gone, 1)}",
