@@ -277,7 +277,7 @@ func (g *Rights) denied(a Action, r *Resource) error {
 		return deny("%s may not do %s", p, a).
 			WithHint("ask for a certificate or credential of a kind that may: " + strings.Join(allowed(a), ", "))
 	}
-	return deny("%s may not do %s: no policy lets it %s %s%s", p, a, d.verb, d.state, whereOf(d, r)).
+	return deny("%s may not do %s: no policy lets it %s %s%s", p, a, d.verb, d.state, whereOf(d, r, &p)).
 		WithHint("an operator can allow it with incumbent policy set; incumbent policy test says what holds")
 }
 
@@ -285,7 +285,7 @@ func deny(format string, args ...any) *incumbent.Error {
 	return incumbent.Errorf(incumbent.Denied, format, args...)
 }
 
-func whereOf(d *decree, r *Resource) string {
+func whereOf(d *decree, r *Resource, p *Principal) string {
 	switch n := named(d, r); {
 	case n == incumbent.Name{}:
 		return ""
@@ -293,6 +293,8 @@ func whereOf(d *decree, r *Resource) string {
 		return " " + n.String()
 	case d.state != Sessions && d.state != Cluster:
 		return " " + n.Namespace + ":" + n.Lease
+	case d.state == Sessions && !p.opened(n.Lease):
+		return " of others" // of whom is not told to whoever knows the session's id
 	default:
 		return " of " + n.Lease
 	}

@@ -243,9 +243,9 @@ func (r *request) allowSession(a auth.Action, id incumbent.SessionID) bool {
 func (r *request) authorize(a auth.Action, to auth.Resource, subject string) error {
 	err := auth.Authorize(r.who.rights, a, to)
 	if err != nil {
-		r.door.noteDenied(r.who, a, subject)
+		return r.refusal(a, subject, err)
 	}
-	return err
+	return nil
 }
 
 // groupOf is what a key has up to the end of the first separator behind a prefix; the

@@ -94,7 +94,7 @@ func TestListsAreOneInAnyCase(t *testing.T) {
 
 // Who may not write a name may not write it in another case, and answer for it.
 func TestG12_NoOtherCaseOfANameIsFree(t *testing.T) {
-	guard, as := agentsNamed(t, "web", "other")
+	guard, as := agentsNamed(t, true, "web", "other")
 	m := startMember(t, func(c *Config) { c.Guard = guard })
 	for name, prefix := range map[string]string{"web": "Web", "other": "w*"} {
 		rules := []auth.Rule{{State: auth.Nodes, Namespace: "default", Verbs: auth.AllVerbs}, {State: auth.Services, Namespace: "default", Prefix: prefix, Verbs: auth.AllVerbs}}

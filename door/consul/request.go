@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -208,8 +209,30 @@ func (r *request) leaderIsBusy() bool {
 
 // denied answers that the caller may not do something, which is counted.
 func (r *request) denied(a auth.Action, subject string, err error) {
+	r.failFor(r.refusal(a, subject, err))
+}
+
+// refusal counts that the caller may not do something, and returns what it is told of
+// that. What the request does not name is not named either: it was found by something
+// else, as a service is by its check.
+func (r *request) refusal(a auth.Action, subject string, err error) error {
 	r.door.noteDenied(r.who, a, subject)
-	r.failFor(err)
+	if !r.names(subject) {
+		return incumbent.Errorf(incumbent.Denied, "no policy allows %v", a)
+	}
+	return err
+}
+
+// names reports whether the request has a name in it, in any case.
+func (r *request) names(name string) bool {
+	name = incumbent.Fold(name)
+	in := func(text string) bool { return strings.Contains(incumbent.Fold(text), name) }
+	for _, values := range r.query {
+		if slices.ContainsFunc(values, in) {
+			return true
+		}
+	}
+	return in(r.path) || in(string(r.body))
 }
 
 // allow reports whether the caller may do an action to something of the door's

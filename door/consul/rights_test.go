@@ -9,8 +9,9 @@ import (
 	"github.com/incumbent-dev/incumbent/core/policy"
 )
 
-// agentsNamed has a member know agents by tokens, and returns the headers that each brings.
-func agentsNamed(tb testing.TB, names ...string) (guard *auth.Authenticator, headers map[string][]string) {
+// agentsNamed has a member know agents by tokens, and returns the headers that each brings;
+// loopback: whoever brings none is an operator.
+func agentsNamed(tb testing.TB, loopback bool, names ...string) (guard *auth.Authenticator, headers map[string][]string) {
 	tb.Helper()
 	headers, lines := map[string][]string{}, ""
 	for _, name := range names {
@@ -25,13 +26,13 @@ func agentsNamed(tb testing.TB, names ...string) (guard *auth.Authenticator, hea
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return auth.NewAuthenticator(true, creds), headers
+	return auth.NewAuthenticator(loopback, creds), headers
 }
 
 // Of a service that all ask for alike, each is shown what that one may see: instances on
 // nodes that may be seen, of services that may be.
 func TestG12_ListsShowWhatTheirCallerMaySee(t *testing.T) {
-	guard, as := agentsNamed(t, "all", "nodes", "services", "one")
+	guard, as := agentsNamed(t, true, "all", "nodes", "services", "one")
 	m := startMember(t, func(c *Config) { c.Guard = guard })
 	m.registered("a", "10.0.0.1", "web")
 	m.registered("b", "10.0.0.2", "web")
@@ -69,7 +70,7 @@ func TestG12_ListsShowWhatTheirCallerMaySee(t *testing.T) {
 // That something is left out of a list of keys is told as soon as it is so, and no longer,
 // though what is shown stays the same.
 func TestG12_AListOfKeysSaysWhetherItIsWhole(t *testing.T) {
-	guard, as := agentsNamed(t, "some", "all")
+	guard, as := agentsNamed(t, true, "some", "all")
 	m := startMember(t, func(c *Config) { c.Guard = guard })
 	for name, prefix := range map[string]string{"some": "a/1", "all": "*"} {
 		p := auth.Policy{Name: name, For: []string{"agent:" + name}, Rules: []auth.Rule{{State: auth.Keys, Namespace: "default", Prefix: prefix, Verbs: auth.AllVerbs}}}

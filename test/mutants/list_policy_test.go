@@ -3,6 +3,18 @@ package mutants
 // ofPolicies are bugs of policies: who may do what.
 var ofPolicies = []mutant{
 	{
+		name: "a denial names the owner of a session", guarantee: "G12",
+		file: "auth/authorize.go", pkg: "./door/consul", test: "^TestG12_AnAttackerSeesAndChangesNothing$",
+		search:  "\tcase d.state == Sessions && !p.opened(n.Lease):\n",
+		replace: "\tcase d.state == Sessions && !p.opened(n.Lease) && false:\n",
+	},
+	{
+		name: "a denial names what its request does not", guarantee: "G12",
+		file: "door/consul/request.go", pkg: "./door/consul", test: "^TestG12_AnAttackerSeesAndChangesNothing$",
+		search:  "\tif !r.names(subject) {\n",
+		replace: "\tif !r.names(\"\") {\n",
+	},
+	{
 		name: "namespaces of other doors belong to nobody", guarantee: "G12",
 		file: "auth/authorize.go", pkg: "./door/native", test: "^TestG12_NamespacesOfOtherDoorsAreTheirs$",
 		search:  "\tif door := d.reservedFor(r); door != \"\" {\n",
