@@ -56,6 +56,8 @@ type localMember struct {
 	Peer    string   `json:"peer"`
 	Juju    string   `json:"juju"`
 	Consul  string   `json:"consul"`
+	DNS     string   `json:"dns"`
+	OVSDB   string   `json:"ovsdb"`
 	PID     int      `json:"pid"`
 	DataDir string   `json:"data_dir"`
 	Log     string   `json:"log"`
@@ -95,6 +97,9 @@ func (l *Local) startParent(ctx context.Context) error {
 	}
 	if l.cfg.Consul {
 		argv = append(argv, "--consul-listen", "127.0.0.1:0")
+	}
+	if l.cfg.DNS {
+		argv = append(argv, "--consul-dns-listen", "127.0.0.1:0")
 	}
 	flags, err := OVSDBFlags(l.cfg.Dir, l.cfg.OVSDB)
 	if err != nil {
@@ -136,7 +141,7 @@ func (l *Local) startParent(ctx context.Context) error {
 
 // others are the addresses of the member's other listeners.
 func (m *localMember) others() (list []string) {
-	for _, address := range []string{m.Peer, m.Juju, m.Consul} {
+	for _, address := range []string{m.Peer, m.Juju, m.Consul, m.DNS, m.OVSDB} {
 		if address != "" {
 			list = append(list, address)
 		}

@@ -154,6 +154,9 @@ func ordealOf(t *testing.T, c *fakeCluster, script string, more ...string) *Summ
 		if what.Members != 3 || what.Cuts != strings.Contains(script, "cut") {
 			t.Errorf("asked for %+v", what)
 		}
+		if everyDoor := what.Juju != "" && what.Consul && what.DNS && len(what.OVSDB) > 0; everyDoor != strings.Contains(script, "strangers") {
+			t.Errorf("asked for %+v", what)
+		}
 		return c, nil
 	}})
 	if err != nil {

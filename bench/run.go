@@ -70,6 +70,8 @@ type Launch struct {
 	Juju string
 	// Consul: a door that speaks Consul's protocol is opened.
 	Consul bool
+	// DNS: names of services are answered, too.
+	DNS bool
 	// OVSDB are the schemas of the databases that a door for clients of Open vSwitch's
 	// databases has; none: none is opened.
 	OVSDB [][]byte
@@ -325,7 +327,7 @@ func (r *run) launch(ctx context.Context) (Cluster, error) {
 		what.Juju = r.opts.JujuPassword
 	}
 	if r.sc.besieged() && what.Members > 1 { // one alone does not say where its other doors are
-		what.Juju, what.Consul = rand.Text(), true
+		what.Juju, what.Consul, what.DNS, what.OVSDB = rand.Text(), true, true, [][]byte{ovnSchema}
 	}
 	return r.opts.Launch(ctx, what)
 }

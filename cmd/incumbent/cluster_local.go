@@ -50,8 +50,9 @@ with --per-address all use the same two ports on 127.0.0.1, 127.0.0.2 and so on.
 --juju-listen opens the door for Juju's agents on every member: on the address
 given for the first, its port counted up by 10 for each other; with --per-address
 on that one port. How agents log in is given after --. --consul-listen opens the door
-for Consul's clients in the same way, and --ovsdb-listen that for clients of Open
-vSwitch's databases, which --ovsdb-schema gives.`,
+for Consul's clients in the same way, --consul-dns-listen that for names of services,
+and --ovsdb-listen that for clients of Open vSwitch's databases, which --ovsdb-schema
+gives.`,
 		Example: `  incumbent cluster local --members 3 --data-dir ./cluster
   incumbent cluster local --members 3 --learners 2 --port 0 --data-dir "$(mktemp -d)" -o json -- --log-level warn
   incumbent cluster local --per-address --juju-listen 127.0.0.1:17070 --data-dir ./cluster -- --dev --juju-password secret`,
@@ -72,6 +73,7 @@ vSwitch's databases, which --ovsdb-schema gives.`,
 	f.Bool("per-address", false, "the same ports on 127.0.0.1, 127.0.0.2, …")
 	f.String("juju-listen", "", "address for Juju's agents of the first member, "+jujuAddress+" by convention (default none)")
 	f.String("consul-listen", "", "address for Consul's clients of the first member, "+consulAddress+" by convention (default none)")
+	f.String("consul-dns-listen", "", "address for DNS of the first member, "+consulDNSAddress+" by convention (default none)")
 	f.StringSlice("ovsdb-listen", nil, "one address for clients of Open vSwitch's databases of the first member, "+ovsdbAddress+" by convention (default none)")
 	f.StringSlice("ovsdb-schema", nil, "files with schemas of these databases")
 	f.Bool("tls", false, "TLS between members and for clients, with an authority of the cluster's own")
@@ -97,6 +99,7 @@ type localMember struct {
 	Peer    string   `json:"peer"`
 	Juju    string   `json:"juju,omitempty"`   // where Juju's agents connect
 	Consul  string   `json:"consul,omitempty"` // where Consul's clients do
+	DNS     string   `json:"dns,omitempty"`    // where names of services are asked for
 	OVSDB   string   `json:"ovsdb,omitempty"`  // where clients of Open vSwitch's databases do
 	PID     int      `json:"pid"`
 	DataDir string   `json:"data_dir"`
@@ -169,6 +172,9 @@ func newLocal(c *cobra.Command, args []string) (*local, error) {
 			return nil, err
 		}
 		if m.Consul, err = doorListen("consul-listen", text(c, "consul-listen"), i, perAddress); err != nil {
+			return nil, err
+		}
+		if m.DNS, err = doorListen("consul-dns-listen", text(c, "consul-dns-listen"), i, perAddress); err != nil {
 			return nil, err
 		}
 		if m.OVSDB, err = doorListen("ovsdb-listen", ovsdbListen, i, perAddress); err != nil {
@@ -340,6 +346,9 @@ func (l *local) start(m *localMember, token string) error {
 	if m.Consul != "" {
 		m.Command = append(m.Command, "--consul-listen", m.Consul)
 	}
+	if m.DNS != "" {
+		m.Command = append(m.Command, "--consul-dns-listen", m.DNS)
+	}
 	if m.OVSDB != "" {
 		m.Command = append(m.Command, "--ovsdb-listen", m.OVSDB)
 	}
@@ -505,12 +514,15 @@ func (l *local) print(w io.Writer, out *localJSON) error {
 	if first.Consul != "" {
 		t.header = append(t.header, "consul's clients")
 	}
+	if first.DNS != "" {
+		t.header = append(t.header, "dns")
+	}
 	if first.OVSDB != "" {
 		t.header = append(t.header, "ovsdb's clients")
 	}
 	for _, m := range out.Members {
 		row := []string{m.Name, m.ID, strconv.Itoa(m.PID), m.URL, m.Peer}
-		for _, door := range []string{m.Juju, m.Consul, m.OVSDB} {
+		for _, door := range []string{m.Juju, m.Consul, m.DNS, m.OVSDB} {
 			if door != "" {
 				row = append(row, door)
 			}

@@ -45,6 +45,9 @@ func launchServers(ctx context.Context, dataDir string, what bench.Launch) (benc
 		if what.Consul {
 			args = append([]string{"--consul-listen", "127.0.0.1:0"}, args...)
 		}
+		if what.DNS {
+			args = append([]string{"--consul-dns-listen", "127.0.0.1:0"}, args...)
+		}
 		flags, err := bench.OVSDBFlags(dir, what.OVSDB)
 		if err != nil {
 			return nil, err

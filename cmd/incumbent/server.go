@@ -79,7 +79,7 @@ stopped because of a fault, which it names.`,
 	f.String("consul-datacenter", consul.DefaultDatacenter, "name of the datacenter they see")
 	f.String("consul-anonymous", "", "KIND:NAME of whom requests come from that bring nothing (default nobody)")
 	f.Bool("consul-checks-anywhere", false, "checks of services may connect to link-local addresses and those of machines' metadata, too")
-	f.String("consul-dns-listen", "", "address for questions by DNS, UDP and TCP, 127.0.0.1:8600 by convention (default none)")
+	f.String("consul-dns-listen", "", "address for questions by DNS, UDP and TCP, "+consulDNSAddress+" by convention (default none)")
 	f.String("consul-dns-domain", dns.DefaultDomain, "domain that is answered for")
 	f.Duration("consul-dns-node-ttl", 0, "how long answers about nodes may be kept")
 	f.String("consul-dns-service-ttl", "", "how long those about services may be: NAME=DURATION, joined by commas; a name may end in * (default 0s)")
@@ -120,6 +120,9 @@ stopped because of a fault, which it names.`,
 
 // consulAddress is where Consul's clients look, by convention.
 const consulAddress = "127.0.0.1:8500"
+
+// consulDNSAddress is where they ask by DNS.
+const consulDNSAddress = "127.0.0.1:8600"
 
 // ovsdbAddress is where clients of OVN's northbound database look, by convention.
 const ovsdbAddress = "127.0.0.1:6641"
