@@ -106,7 +106,7 @@ func (w *Want) accepts(a *Answer, read incumbent.Index) bool {
 
 // Told is how a wait on a query ends.
 type Told struct {
-	Answer *Answer         // nil only with an error, or if cancelled before the first evaluation
+	Answer *Answer         // nil only with an error
 	Read   incumbent.Index // the answer is right at this index
 	Err    error           // Unavailable: the hub closed
 }
@@ -149,16 +149,16 @@ func (q *Query[V]) Wait(want Want, fire func(Told)) (*QueryWait[V], error) {
 	h.count.queryWaits.Add(1)
 	told := q.judge(q.waits[w.slot:])
 	if w.slot >= 0 && want.For > 0 {
-		w.stop = h.after(want.For+time.Duration(h.random(int64(want.For/spreads)+1)), w.enough)
+		w.stop = h.after(want.For+time.Duration(h.random(int64(want.For/spreads)+1)), w.Enough)
 	}
 	q.mu.Unlock()
 	h.ready(told...)
 	return w, nil
 }
 
-// enough ends the wait with the answer there is, once that is right at the index that
-// was asked for.
-func (w *QueryWait[V]) enough() {
+// Enough ends the wait with the answer there is, once that is right at the index that
+// was asked for. One that is over stays so.
+func (w *QueryWait[V]) Enough() {
 	q := w.query
 	q.mu.Lock()
 	w.want = Want{AtLeast: w.want.AtLeast}
@@ -171,21 +171,20 @@ func (w *QueryWait[V]) enough() {
 }
 
 // Cancel ends the wait and reports whether it did: if so, fire will never be
-// called, and what is known so far is returned.
-func (w *QueryWait[V]) Cancel() (Told, bool) {
+// called.
+func (w *QueryWait[V]) Cancel() bool {
 	q := w.query
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if w.slot < 0 {
-		return Told{}, false
+		return false
 	}
 	if w.ahead != nil {
 		w.ahead.cancel()
 	}
-	q.refresh()
 	q.remove(w)
 	q.of.hub.count.listeners.Add(-1)
-	return Told{Answer: q.answer, Read: q.read}, true
+	return true
 }
 
 // matched tells the waiter, whose wait is over.

@@ -84,8 +84,8 @@ func (q *Query[V]) WaitContext(ctx context.Context, want Want) (Told, error) {
 		return t, t.Err
 	case <-ctx.Done():
 	}
-	if t, ok := w.Cancel(); ok {
-		return t, context.Cause(ctx)
+	if w.Cancel() {
+		return Told{}, context.Cause(ctx)
 	}
 	t := <-c
 	return t, t.Err
@@ -170,8 +170,8 @@ func TestG19_WakesOnlyWhenItsOwnResultChanged(t *testing.T) {
 		if err != nil || first.Answer.Value != 7 {
 			t.Fatalf("%+v, %v", first, err)
 		}
-		var told []any
-		w, _ := q.Wait(Want{After: first.Answer.Changed}, func(x Told) { told = append(told, x.Answer.Value) })
+		var told []Told
+		w, _ := q.Wait(Want{After: first.Answer.Changed}, func(x Told) { told = append(told, x) })
 		for i := range 10 {
 			h.set("web", i) // a topic it depends on, not its result
 			time.Sleep(time.Second)
@@ -180,14 +180,18 @@ func TestG19_WakesOnlyWhenItsOwnResultChanged(t *testing.T) {
 			t.Fatalf("woken with %v", told)
 		}
 		// Its wait ends: the same answer, right at a later index.
-		got, ok := w.Cancel()
-		if !ok || got.Answer != first.Answer || got.Read != h.Index() {
-			t.Errorf("cancelled: %v %+v at %d", ok, got, h.Index())
+		w.Enough()
+		synctest.Wait()
+		if len(told) != 1 || told[0].Answer != first.Answer || told[0].Read != h.Index() {
+			t.Errorf("what there is, enough: %+v at %d", told, h.Index())
+		}
+		if w.Cancel() {
+			t.Error("cancelled when it was over")
 		}
 		h.set("db", 8)
 		time.Sleep(time.Second)
-		if len(told) > 0 {
-			t.Errorf("fired after it was cancelled")
+		if len(told) > 1 {
+			t.Errorf("fired after it was over: %+v", told)
 		}
 		next, err := q.WaitContext(t.Context(), Want{After: first.Answer.Changed})
 		if err != nil || next.Answer.Value != 8 || next.Answer.Changed <= first.Answer.Changed {

@@ -125,8 +125,7 @@ type blocked struct {
 	r     *request
 	query *watch.Query[*core.View]
 	wait  *watch.QueryWait[*core.View]
-	least incumbent.Index // an answer that is older is none
-	place tally.Place     // among what its caller has open
+	place tally.Place // among what its caller has open
 	told  watch.Told
 }
 
@@ -138,7 +137,7 @@ func (r *request) await(spec watch.QuerySpec[*core.View], want watch.Want) {
 		r.failFor(err)
 		return
 	}
-	b := &blocked{r: r, query: q, least: want.AtLeast}
+	b := &blocked{r: r, query: q}
 	if want.For > 0 {
 		if b.place, err = r.door.cfg.Tally.Take(settings.OpenWatches, r.who.principal, ""); err != nil {
 			q.Release()
@@ -212,29 +211,26 @@ func (b *blocked) ended() {
 	}
 }
 
-// stop ends the wait of a request that waits for a query, and returns it; nil if it does
-// not wait, or has just been told. over: nobody waits for the answer any more.
-func (r *request) stop(over bool) *blocked {
+// stop ends the wait of a request that waits for a query without an answer, and reports
+// whether it did: not if it does not wait, or has just been told. over: nobody waits for
+// the answer any more.
+func (r *request) stop(over bool) bool {
 	r.mu.Lock()
 	b := r.blocked
 	r.over = r.over || over
 	if over && r.gone != nil {
 		r.gone()
 	}
-	stopped := false
-	if b != nil {
-		var t watch.Told
-		if t, stopped = b.wait.Cancel(); stopped {
-			b.told, r.blocked = t, nil
-		}
+	stopped := b != nil && b.wait.Cancel()
+	if stopped {
+		r.blocked = nil
 	}
 	r.mu.Unlock()
-	if !stopped {
-		return nil
+	if stopped {
+		b.release()
+		r.door.counts.blocked.Add(-1)
 	}
-	b.release()
-	r.door.counts.blocked.Add(-1)
-	return b
+	return stopped
 }
 
 // whenGone has f called when nobody waits for the answer any more. It must not block.
@@ -264,26 +260,23 @@ func (r *request) abandon() {
 	}
 }
 
-// leave answers what waits with what there is, and ends the connection with the answer.
+// leave has what waits answered with what there is, as soon as that is right at the index
+// that was confirmed, and ends the connection with the answer.
 func (r *request) leave() {
 	r.leaving.Store(true)
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.endless != nil {
 		r.endless()
 	}
-	r.mu.Unlock()
-	if b := r.stop(false); b != nil {
-		if b.told.Read < b.least {
-			b.told.Answer = nil // it is being made anew, and what it was is not what was confirmed
-		}
-		r.told(b.told)
+	if r.blocked != nil {
+		r.blocked.wait.Enough()
 	}
 }
 
 // recheck judges a read that waits again.
 func (r *request) recheck() {
-	b := r.stop(false)
-	if b == nil {
+	if !r.stop(false) {
 		return // it does not wait, or not yet: see await
 	}
 	r.judged = r.door.rechecks.Load()

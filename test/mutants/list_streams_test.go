@@ -106,9 +106,9 @@ var ofStreams = []mutant{
 	},
 	{
 		name: "who reads is told an older state when the door drains", guarantee: "G22",
-		file: "door/consul/shared.go", pkg: "./door/consul", test: "^TestG22_DrainTellsNobodyAnOlderState$",
-		search:  "\t\tif b.told.Read < b.least {\n",
-		replace: "\t\tif false {\n",
+		file: "watch/query.go", pkg: "./door/consul", test: "^TestG22_DrainTellsNobodyAnOlderState$",
+		search:  "\tw.want = Want{AtLeast: w.want.AtLeast}\n",
+		replace: "\tw.want = Want{}\n",
 	},
 	{
 		name: "an equal result wakes who waits by hash", guarantee: "G19",
