@@ -18,6 +18,7 @@ import (
 	"github.com/incumbent-dev/incumbent/backup"
 	"github.com/incumbent-dev/incumbent/client"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
+	"github.com/incumbent-dev/incumbent/core/table/ovs/dbfile"
 	"github.com/incumbent-dev/incumbent/vfs"
 )
 
@@ -155,7 +156,7 @@ func (e *tableExporter) row(r *apiv1.RowChange) error {
 	}
 	b = append(ovs.AppendString(b, r.Uuid), ':')
 	e.rows++
-	return e.put(appendFileRow(b, of, columns))
+	return e.put(dbfile.AppendRow(b, of, columns))
 }
 
 func (e *tableExporter) end() error {
@@ -176,8 +177,8 @@ func (e *tableExporter) put(b []byte) error {
 func (e *tableExporter) write(w io.Writer) error {
 	text := string(e.schema.JSON) + "\n"
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // the format's checksum
-	if err := writeRecord(w, int64(len(text)), sum[:], strings.NewReader(text)); err != nil {
+	if err := dbfile.WriteRecord(w, int64(len(text)), sum[:], strings.NewReader(text)); err != nil {
 		return err
 	}
-	return writeRecord(w, e.size, e.sum.Sum(nil), io.NewSectionReader(e.spool, 0, e.size))
+	return dbfile.WriteRecord(w, e.size, e.sum.Sum(nil), io.NewSectionReader(e.spool, 0, e.size))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/client"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
+	"github.com/incumbent-dev/incumbent/core/table/ovs/dbfile"
 )
 
 // Of the rows that are brought in at once: a command has at most 1 MiB.
@@ -42,10 +43,10 @@ meanwhile. Exit code 6: there is such a database, see --replace.`,
 				if err := loadContent(c.Context(), t, all, replace); err != nil {
 					return err
 				}
-				if all.behind > 0 {
-					fmt.Fprintf(env.stderr, "incumbent: %d entries at the end of the file are not known to be committed, and were left out\n", all.behind)
+				if all.Behind > 0 {
+					fmt.Fprintf(env.stderr, "incumbent: %d entries at the end of the file are not known to be committed, and were left out\n", all.Behind)
 				}
-				return say(env.stdout, "%s: %d rows brought in", all.schema.Name, all.rows())
+				return say(env.stdout, "%s: %d rows brought in", all.Schema.Name, all.Rows())
 			})
 		},
 	}
@@ -54,7 +55,7 @@ meanwhile. Exit code 6: there is such a database, see --replace.`,
 }
 
 // readSource reads what the arguments name.
-func readSource(ctx context.Context, args []string) (*content, error) {
+func readSource(ctx context.Context, args []string) (*dbfile.Content, error) {
 	database := ""
 	if len(args) > 1 {
 		database = args[1]
@@ -68,19 +69,19 @@ func readSource(ctx context.Context, args []string) (*content, error) {
 		return nil, usageError{err.Error()}
 	}
 	defer f.Close()
-	all, err := readDatabase(bufio.NewReader(f))
+	all, err := dbfile.Read(bufio.NewReader(f))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", args[0], err)
-	case database != "" && database != all.schema.Name:
-		return nil, usageError{fmt.Sprintf("%s has database %s, not %s", args[0], all.schema.Name, database)}
+	case database != "" && database != all.Schema.Name:
+		return nil, usageError{fmt.Sprintf("%s has database %s, not %s", args[0], all.Schema.Name, database)}
 	}
 	return all, nil
 }
 
 // loadContent brings a database in. What failed leaves nothing behind.
-func loadContent(ctx context.Context, t *client.Tables, all *content, replace bool) error {
-	l, err := t.Begin(ctx, all.schema.Name, string(all.schema.JSON))
+func loadContent(ctx context.Context, t *client.Tables, all *dbfile.Content, replace bool) error {
+	l, err := t.Begin(ctx, all.Schema.Name, string(all.Schema.JSON))
 	if err != nil {
 		return err
 	}
@@ -97,7 +98,7 @@ func loadContent(ctx context.Context, t *client.Tables, all *content, replace bo
 	return errors.Join(err, l.Abandon(context.WithoutCancel(ctx)))
 }
 
-func loadRows(ctx context.Context, l *client.Load, all *content) error {
+func loadRows(ctx context.Context, l *client.Load, all *dbfile.Content) error {
 	var b []byte
 	n := 0
 	flush := func() error {
@@ -108,9 +109,9 @@ func loadRows(ctx context.Context, l *client.Load, all *content) error {
 		b, n = b[:0], 0
 		return err
 	}
-	for i, of := range all.schema.Tables {
-		for id, r := range all.tables[i] {
-			row := appendFileRow(nil, of, r.Columns)
+	for i, of := range all.Schema.Tables {
+		for id, r := range all.Tables[i] {
+			row := dbfile.AppendRow(nil, of, r.Columns)
 			if n == importChunkRows || len(b)+len(row) > importChunkBytes {
 				if err := flush(); err != nil {
 					return err

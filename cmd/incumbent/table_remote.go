@@ -10,6 +10,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
+	"github.com/incumbent-dev/incumbent/core/table/ovs/dbfile"
 )
 
 // remotePatience is how long a server that is imported from may take to answer.
@@ -65,7 +66,7 @@ func (r *remote) ask(method string, params ...any) (ovs.Value, error) {
 }
 
 // readServer reads a database from a server that runs, as it is at one moment.
-func readServer(ctx context.Context, network, address, database string) (*content, error) {
+func readServer(ctx context.Context, network, address, database string) (*dbfile.Content, error) {
 	conn, err := (&net.Dialer{Timeout: remotePatience}).DialContext(ctx, network, address)
 	if err != nil {
 		return nil, incumbent.Errorf(incumbent.Unavailable, "%w", err)
@@ -101,8 +102,8 @@ func readServer(ctx context.Context, network, address, database string) (*conten
 	if err != nil {
 		return nil, err
 	}
-	all := newContent(schema)
-	return all, all.update(rows)
+	all := dbfile.New(schema)
+	return all, update(all, rows)
 }
 
 // only is the name of the only database of a server.
@@ -125,17 +126,17 @@ func (r *remote) only() (string, error) {
 }
 
 // update takes the rows of what a monitor tells first.
-func (c *content) update(tables ovs.Value) error {
+func update(c *dbfile.Content, tables ovs.Value) error {
 	for i := range tables.Members() {
 		name, rows := tables.MemberAt(i)
-		of, at := c.schema.Table(name)
+		of, at := c.Schema.Table(name)
 		if of == nil {
 			return incumbent.Errorf(incumbent.Invalid, "the server tells of table %s, which its schema has not", name)
 		}
 		for j := range rows.Members() {
 			id, change := rows.MemberAt(j)
 			row, _ := change.Member("new")
-			if err := c.applyRow(of, at, id, row, false); err != nil {
+			if err := c.ApplyRow(of, at, id, row, false); err != nil {
 				return incumbent.Errorf(incumbent.Invalid, "row %s of table %s: %w", id, name, err)
 			}
 		}

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"bytes"
+	"crypto/sha1" //nolint:gosec // the format's checksum
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
+	"github.com/incumbent-dev/incumbent/core/table/ovs/dbfile"
 )
 
 const petsSchema = `{"name":"Pets","version":"1.0.0","tables":{"Pet":{"isRoot":true,"indexes":[["name"]],"columns":{
@@ -69,4 +74,62 @@ func TestTablesFromTheCommandLine(t *testing.T) {
 		{args: []string{"schema", "rm", "Pets", "--yes"}, out: "Pets removed"},
 		{args: []string{"ls", "-o", "json"}, out: "[]\n"},
 	})
+}
+
+const (
+	cat  = "00000000-0000-4000-8000-000000000001"
+	dog  = "00000000-0000-4000-8000-000000000002"
+	cats = `{"Pet":{"` + cat + `":{"name":"tom","age":7,"ids":["map",[["a","2"],["c","1"]]]}}}`
+)
+
+// databaseFile is a stand-alone file of records.
+func databaseFile(t *testing.T, records ...string) string {
+	t.Helper()
+	var b strings.Builder
+	for _, r := range records {
+		r += "\n"
+		sum := sha1.Sum([]byte(r)) //nolint:gosec // the format's checksum
+		if err := dbfile.WriteRecord(&b, int64(len(r)), sum[:], strings.NewReader(r)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.String()
+}
+
+func TestTablesMoveInAndOut(t *testing.T) {
+	s := openServer(t)
+	file := writeFile(t, "pets.db", databaseFile(t, petsSchema, cats))
+	damaged := writeFile(t, "damaged.db", strings.Replace(databaseFile(t, petsSchema, cats), `"tom"`, `"tim"`, 1))
+	dangling := writeFile(t, "dangling.db", databaseFile(t,
+		strings.Replace(petsSchema, `,"refType":"weak"`, "", 1), `{"Pet":{"`+cat+`":{"friends":["uuid","`+dog+`"]}}}`))
+	out := filepath.Join(t.TempDir(), "out.db")
+	runTableSteps(t, s.URL(), []tableStep{
+		{args: []string{"export", "Pets", out}, code: exitHeld, err: "there is no database"},
+		{args: []string{"import", damaged}, code: exitUsage, err: "record 2, at byte"},
+		{args: []string{"import", dangling}, code: exitUsage, err: "is not whole"},
+		{args: []string{"ls", "-o", "json"}, out: "[]\n"},
+		{args: []string{"import", file, "Fish"}, code: exitUsage, err: "has database Pets"},
+		{args: []string{"import", file}, out: "Pets: 1 rows brought in"},
+		{args: []string{"import", file}, code: exitConflict, err: "--replace"},
+		{args: []string{"import", file, "--replace"}, out: "Pets: 1 rows"},
+		{args: []string{"get", "Pets", "Pet", "--where", "name==tom", "--columns", "_uuid,age"}, out: cat},
+		{args: []string{"export", "Pets", out}, out: "1 rows of Pets"},
+		{args: []string{"export", "Pets", out}, code: exitConflict, err: "there already"},
+	})
+	text, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := dbfile.Read(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _ := ovs.ParseUUID(cat)
+	r := c.Tables[0][id]
+	if r == nil || c.Rows() != 1 {
+		t.Fatalf("%d rows were written, want %s", c.Rows(), cat)
+	}
+	if got, want := string(dbfile.AppendRow(nil, c.Schema.Tables[0], r.Columns)), `{"age":7,"ids":["map",[["a","2"],["c","1"]]],"name":"tom"}`; got != want {
+		t.Errorf("%s was written, want %s", got, want)
+	}
 }

@@ -1,11 +1,9 @@
-package main
+package dbfile
 
 import (
 	"bytes"
 	"crypto/sha1" //nolint:gosec // the format's checksum
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +18,10 @@ func databaseFile(kind string, records ...string) string {
 	}
 	return b.String()
 }
+
+const petsSchema = `{"name":"Pets","version":"1.0.0","tables":{"Pet":{"isRoot":true,"indexes":[["name"]],"columns":{
+"name":{"type":"string"},"age":{"type":"integer"},"ids":{"type":{"key":"string","value":"string","min":0,"max":"unlimited"}},
+"friends":{"type":{"key":{"type":"uuid","refTable":"Pet","refType":"weak"},"min":0,"max":"unlimited"}}}}}}`
 
 const (
 	cat = "00000000-0000-4000-8000-000000000001"
@@ -36,10 +38,10 @@ var (
 	petRows = []string{cat + ` {"age":7,"ids":["map",[["a","2"],["c","1"]]],"name":"tom"}`}
 )
 
-func rowsOf(c *content) (list []string) {
-	for i, of := range c.schema.Tables {
-		for id, r := range c.tables[i] {
-			list = append(list, id.String()+" "+string(appendFileRow(nil, of, r.Columns)))
+func rowsOf(c *Content) (list []string) {
+	for i, of := range c.Schema.Tables {
+		for id, r := range c.Tables[i] {
+			list = append(list, id.String()+" "+string(AppendRow(nil, of, r.Columns)))
 		}
 	}
 	slices.Sort(list)
@@ -48,7 +50,7 @@ func rowsOf(c *content) (list []string) {
 
 func TestStandaloneFileIsRead(t *testing.T) {
 	text := databaseFile(standaloneFile, append([]string{petsSchema}, petRecords...)...)
-	c, err := readDatabase(strings.NewReader(text))
+	c, err := Read(strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,12 +73,12 @@ func TestClusteredFileIsRead(t *testing.T) {
 		`{"commit_index":7}`,
 		entry(8, `[null,{"Pet":{"`+cat+`":null}}]`), // not committed
 	)
-	c, err := readDatabase(strings.NewReader(text))
+	c, err := Read(strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := rowsOf(c); !slices.Equal(got, petRows) || c.behind != 1 {
-		t.Errorf("rows %v, %d behind; want %v and one", got, c.behind, petRows)
+	if got := rowsOf(c); !slices.Equal(got, petRows) || c.Behind != 1 {
+		t.Errorf("rows %v, %d behind; want %v and one", got, c.Behind, petRows)
 	}
 }
 
@@ -98,13 +100,13 @@ func TestDamagedFileIsRefused(t *testing.T) {
 		"limit is 1073741824":   whole[:second] + "OVSDB JSON 99999999999 x\n",
 		"offset 2":              databaseFile(standaloneFile, petsSchema, `{`),
 	} {
-		if _, err := readDatabase(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), place) || !strings.Contains(err.Error(), name) {
+		if _, err := Read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), place) || !strings.Contains(err.Error(), name) {
 			t.Errorf("error %v, want %q at %q", err, name, place)
 		}
 	}
 	first := `{"prev_index":1,"prev_data":[` + petsSchema + `,{}]}`
 	rowless := databaseFile(clusteredFile, first, `{"index":2,"data":[`+petsSchema+`,null]}`, `{"commit_index":2}`)
-	if _, err := readDatabase(strings.NewReader(rowless)); err == nil || !strings.Contains(err.Error(), "record 3, ") || !strings.Contains(err.Error(), "without its rows") {
+	if _, err := Read(strings.NewReader(rowless)); err == nil || !strings.Contains(err.Error(), "record 3, ") || !strings.Contains(err.Error(), "without its rows") {
 		t.Errorf("a schema without rows: %v", err)
 	}
 }
@@ -117,25 +119,25 @@ func FuzzDatabaseFile(f *testing.F) {
 		if record != "" { // a checksum is not found by chance
 			file = []byte(databaseFile(standaloneFile, petsSchema, petRecords[0], record))
 		}
-		c, err := readDatabase(bytes.NewReader(file))
+		c, err := Read(bytes.NewReader(file))
 		if err != nil {
 			return
 		}
 		var rows strings.Builder
 		rows.WriteString(`{`)
-		for i, of := range c.schema.Tables {
+		for i, of := range c.Schema.Tables {
 			if i > 0 {
 				rows.WriteString(",")
 			}
 			fmt.Fprintf(&rows, `%q:{`, of.Name)
 			some := ""
-			for id, r := range c.tables[i] {
-				fmt.Fprintf(&rows, `%s"%s":%s`, some, id, appendFileRow(nil, of, r.Columns))
+			for id, r := range c.Tables[i] {
+				fmt.Fprintf(&rows, `%s"%s":%s`, some, id, AppendRow(nil, of, r.Columns))
 				some = ","
 			}
 			rows.WriteString("}")
 		}
-		again, err := readDatabase(strings.NewReader(databaseFile(standaloneFile, string(c.schema.JSON), rows.String()+"}")))
+		again, err := Read(strings.NewReader(databaseFile(standaloneFile, string(c.Schema.JSON), rows.String()+"}")))
 		if err != nil {
 			t.Fatalf("what was read cannot be read again: %v", err)
 		}
@@ -143,37 +145,4 @@ func FuzzDatabaseFile(f *testing.F) {
 			t.Fatalf("read again: %v, want %v", got, want)
 		}
 	})
-}
-
-func TestTablesMoveInAndOut(t *testing.T) {
-	s := openServer(t)
-	file := writeFile(t, "pets.db", databaseFile(standaloneFile, append([]string{petsSchema}, petRecords...)...))
-	damaged := writeFile(t, "damaged.db", strings.Replace(databaseFile(standaloneFile, petsSchema, petRecords[0]), `"cat"`, `"bat"`, 1))
-	dangling := writeFile(t, "dangling.db", databaseFile(standaloneFile,
-		strings.Replace(petsSchema, `,"refType":"weak"`, "", 1), `{"Pet":{"`+cat+`":{"friends":["uuid","`+dog+`"]}}}`))
-	out := filepath.Join(t.TempDir(), "out.db")
-	runTableSteps(t, s.URL(), []tableStep{
-		{args: []string{"export", "Pets", out}, code: exitHeld, err: "there is no database"},
-		{args: []string{"import", damaged}, code: exitUsage, err: "record 2, at byte"},
-		{args: []string{"import", dangling}, code: exitUsage, err: "is not whole"},
-		{args: []string{"ls", "-o", "json"}, out: "[]\n"},
-		{args: []string{"import", file, "Fish"}, code: exitUsage, err: "has database Pets"},
-		{args: []string{"import", file}, out: "Pets: 1 rows brought in"},
-		{args: []string{"import", file}, code: exitConflict, err: "--replace"},
-		{args: []string{"import", file, "--replace"}, out: "Pets: 1 rows"},
-		{args: []string{"get", "Pets", "Pet", "--where", "name==tom", "--columns", "_uuid,age"}, out: cat},
-		{args: []string{"export", "Pets", out}, out: "1 rows of Pets"},
-		{args: []string{"export", "Pets", out}, code: exitConflict, err: "there already"},
-	})
-	text, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := readDatabase(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := rowsOf(c); !slices.Equal(got, petRows) {
-		t.Errorf("rows %v, want %v", got, petRows)
-	}
 }

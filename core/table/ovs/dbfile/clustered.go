@@ -1,4 +1,4 @@
-package main
+package dbfile
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 // clustered is the log of a member of a cluster while it is read. Entries count once a
 // later record says that they were committed.
 type clustered struct {
-	*content
+	*Content
 	applied int64 // index of the last entry that counts
 	waiting []clusterEntry
 }
@@ -22,7 +22,7 @@ type clusterEntry struct {
 }
 
 // readClustered reads what follows the first record of a clustered file.
-func readClustered(l *fileLog, first ovs.Value) (*content, error) {
+func readClustered(l *records, first ovs.Value) (*Content, error) {
 	c := &clustered{}
 	data, ok := first.Member("prev_data")
 	if !ok {
@@ -31,7 +31,7 @@ func readClustered(l *fileLog, first ovs.Value) (*content, error) {
 	if err := c.take(data); err != nil {
 		return nil, l.bad("%w", err)
 	}
-	if c.content == nil {
+	if c.Content == nil {
 		return nil, l.bad("it has no schema")
 	}
 	at, _ := first.Member("prev_index")
@@ -39,8 +39,8 @@ func readClustered(l *fileLog, first ovs.Value) (*content, error) {
 	for {
 		record, err := l.next()
 		if errors.Is(err, io.EOF) {
-			c.behind = len(c.waiting)
-			return c.content, nil
+			c.Behind = len(c.waiting)
+			return c.Content, nil
 		}
 		if err == nil {
 			if wrong := c.record(record); wrong != nil {
@@ -93,12 +93,12 @@ func (c *clustered) take(data ovs.Value) error {
 		if bad != nil {
 			return bad
 		}
-		if c.content != nil && parts[1].Kind() != ovs.Object {
+		if c.Content != nil && parts[1].Kind() != ovs.Object {
 			return errors.New("another schema comes without its rows: compact the file by 'ovsdb-tool compact', and import that")
 		}
-		c.content = newContent(s)
+		c.Content = New(s)
 	}
-	if c.content == nil {
+	if c.Content == nil {
 		return errors.New("rows come before a schema")
 	}
 	return c.apply(parts[1])

@@ -1,4 +1,4 @@
-package main
+package dbfile
 
 import (
 	"bufio"
@@ -24,8 +24,8 @@ const (
 	maxRecordLineBytes = 128     // of the line before it
 )
 
-// fileLog reads the records of a file.
-type fileLog struct {
+// records reads the records of a file.
+type records struct {
 	in     *bufio.Reader
 	kind   string // of all records; empty before the first
 	number int    // of the record that was read last, from 1
@@ -33,12 +33,12 @@ type fileLog struct {
 	end    int64  // where it ends
 }
 
-func newFileLog(in io.Reader) *fileLog {
-	return &fileLog{in: bufio.NewReaderSize(in, 1<<16)}
+func newRecords(in io.Reader) *records {
+	return &records{in: bufio.NewReaderSize(in, 1<<16)}
 }
 
 // next returns the next record, io.EOF behind the last. Its other errors name the place.
-func (l *fileLog) next() (ovs.Value, error) {
+func (l *records) next() (ovs.Value, error) {
 	l.at = l.end
 	l.number++
 	line, err := l.line()
@@ -78,7 +78,7 @@ func (l *fileLog) next() (ovs.Value, error) {
 }
 
 // line reads the line before a record.
-func (l *fileLog) line() (string, error) {
+func (l *records) line() (string, error) {
 	var b []byte
 	for len(b) < maxRecordLineBytes {
 		c, err := l.in.ReadByte()
@@ -95,7 +95,7 @@ func (l *fileLog) line() (string, error) {
 }
 
 // head takes the line apart that is before a record.
-func (l *fileLog) head(line string) (size int64, sum string, _ error) {
+func (l *records) head(line string) (size int64, sum string, _ error) {
 	word := strings.Split(line, " ")
 	if len(word) != 4 || word[0] != "OVSDB" || word[1] != standaloneFile && word[1] != clusteredFile {
 		return 0, "", l.bad("it does not begin as one of a database file")
@@ -112,13 +112,13 @@ func (l *fileLog) head(line string) (size int64, sum string, _ error) {
 }
 
 // bad is an error that says in which record.
-func (l *fileLog) bad(format string, args ...any) error {
+func (l *records) bad(format string, args ...any) error {
 	return incumbent.Errorf(incumbent.Invalid, "record %d, at byte %d: %w", l.number, l.at, fmt.Errorf(format, args...))
 }
 
-// writeRecord writes a record of a stand-alone file, of which the JSON has a newline at
-// its end.
-func writeRecord(w io.Writer, size int64, sum []byte, text io.Reader) error {
+// WriteRecord writes a record of a stand-alone file: the JSON, with a newline at its end,
+// of so many bytes and with that SHA-1.
+func WriteRecord(w io.Writer, size int64, sum []byte, text io.Reader) error {
 	if _, err := fmt.Fprintf(w, "OVSDB %s %d %x\n", standaloneFile, size, sum); err != nil {
 		return err
 	}

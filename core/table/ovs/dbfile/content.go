@@ -1,4 +1,4 @@
-package main
+package dbfile
 
 import (
 	"errors"
@@ -9,32 +9,34 @@ import (
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
 
-// content is what a database has.
-type content struct {
-	schema *ovs.Schema
-	tables []map[ovs.UUID]*ovs.Row // as the schema's
-	behind int                     // entries of a clustered file that were not committed
+// Content is what a database has.
+type Content struct {
+	Schema *ovs.Schema
+	Tables []map[ovs.UUID]*ovs.Row // as the schema's
+	Behind int                     // entries of a clustered file that were not committed
 }
 
-func newContent(s *ovs.Schema) *content {
-	c := &content{schema: s, tables: make([]map[ovs.UUID]*ovs.Row, len(s.Tables))}
-	for i := range c.tables {
-		c.tables[i] = map[ovs.UUID]*ovs.Row{}
+// New returns a database without rows.
+func New(s *ovs.Schema) *Content {
+	c := &Content{Schema: s, Tables: make([]map[ovs.UUID]*ovs.Row, len(s.Tables))}
+	for i := range c.Tables {
+		c.Tables[i] = map[ovs.UUID]*ovs.Row{}
 	}
 	return c
 }
 
-func (c *content) rows() (n int) {
-	for _, t := range c.tables {
+// Rows returns how many rows there are.
+func (c *Content) Rows() (n int) {
+	for _, t := range c.Tables {
 		n += len(t)
 	}
 	return n
 }
 
-// readDatabase reads a file of ovsdb-server's, stand-alone or clustered. Its errors name
-// the record.
-func readDatabase(in io.Reader) (*content, error) {
-	l := newFileLog(in)
+// Read reads a file, stand-alone or clustered. Its errors are Invalid, and name the record,
+// or those of the reader.
+func Read(in io.Reader) (*Content, error) {
+	l := newRecords(in)
 	first, err := l.next()
 	if errors.Is(err, io.EOF) {
 		return nil, l.bad("there is none")
@@ -49,7 +51,7 @@ func readDatabase(in io.Reader) (*content, error) {
 	if bad != nil {
 		return nil, l.bad("it is no schema: %w", bad)
 	}
-	c := newContent(schema)
+	c := New(schema)
 	for {
 		record, err := l.next()
 		if errors.Is(err, io.EOF) {
@@ -65,20 +67,20 @@ func readDatabase(in io.Reader) (*content, error) {
 }
 
 // apply applies the record of a transaction.
-func (c *content) apply(record ovs.Value) error {
+func (c *Content) apply(record ovs.Value) error {
 	is, _ := record.Member("_is_diff")
 	for i := range record.Members() {
 		name, rows := record.MemberAt(i)
 		if strings.HasPrefix(name, "_") { // date, comment, and the like
 			continue
 		}
-		of, at := c.schema.Table(name)
+		of, at := c.Schema.Table(name)
 		if of == nil {
 			return ovs.Errorf(ovs.SyntaxError, "there is no table %s", name)
 		}
 		for j := range rows.Members() {
 			id, columns := rows.MemberAt(j)
-			if err := c.applyRow(of, at, id, columns, is.Kind() == ovs.True); err != nil {
+			if err := c.ApplyRow(of, at, id, columns, is.Kind() == ovs.True); err != nil {
 				return ovs.Errorf(ovs.SyntaxError, "row %s of table %s: %v", id, name, err)
 			}
 		}
@@ -86,26 +88,27 @@ func (c *content) apply(record ovs.Value) error {
 	return nil
 }
 
-// applyRow applies what a record says of a row: null removes it, columns are those that
-// it has, or differences to those that it had.
-func (c *content) applyRow(of *ovs.Table, at int, id string, columns ovs.Value, differs bool) error {
+// ApplyRow applies what a record, or a monitor, says of a row of the table at a place in
+// the schema: null removes it, columns are those that it has, or differences to those that
+// it had.
+func (c *Content) ApplyRow(of *ovs.Table, at int, id string, columns ovs.Value, differs bool) error {
 	u, ok := ovs.ParseUUID(id)
 	if !ok {
 		return errors.New("it has no uuid")
 	}
-	is := c.tables[at][u]
+	is := c.Tables[at][u]
 	switch {
 	case columns.Kind() == ovs.Null && is == nil:
 		return errors.New("it goes, and is not there")
 	case columns.Kind() == ovs.Null:
-		delete(c.tables[at], u)
+		delete(c.Tables[at], u)
 		return nil
 	case is == nil:
 		r, err := ovs.ParseRow(of, id, columns)
 		if err != nil {
 			return err
 		}
-		c.tables[at][u] = r
+		c.Tables[at][u] = r
 		return nil
 	case columns.Kind() != ovs.Object:
 		return errors.New("it is no object")
@@ -141,9 +144,9 @@ func changed(old ovs.Datum, value ovs.Value, t *ovs.Type, differs bool) (ovs.Dat
 	return ovs.ApplyDiff(old, d, t)
 }
 
-// appendFileRow appends a row as files have it: without the columns that are at their
+// AppendRow appends a row as files have it: without the columns that are at their
 // default.
-func appendFileRow(b []byte, of *ovs.Table, columns []ovs.Datum) []byte {
+func AppendRow(b []byte, of *ovs.Table, columns []ovs.Datum) []byte {
 	b = append(b, '{')
 	some := false
 	for i, c := range of.Columns {
