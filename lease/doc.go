@@ -68,7 +68,9 @@
 //
 // Which connection speaks for a session the leader's memory says (member and
 // counter); each new leader is told of all of them. Beats of attached sessions
-// are forwarded one by one, some 17 bytes each.
+// are forwarded one by one, some 17 bytes each; they wait for one another for a moment
+// ([Batch.Patience]), so that how often a member's idle clients wake the leader does not
+// grow with their number.
 //
 // # Invariants
 //

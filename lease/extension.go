@@ -69,6 +69,9 @@ func (l *Lasting) fits() bool {
 // caller, who may use it again once Done was called.
 type Batch struct {
 	Items []Extension
+	// Patience is how long it may wait for company on its way to another member that
+	// leads, but no longer than a part of a session's ttl; 0: it leaves at once.
+	Patience time.Duration
 	// Done is called once, on the lease loop.
 	Done func(*Batch)
 

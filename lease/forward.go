@@ -21,6 +21,7 @@ type courier struct {
 	seq  uint64
 
 	queue     []waiter
+	leaveBy   int64 // when what is in the queue leaves at the latest
 	announced []counted
 	detached  []counted
 	looks     []look
@@ -88,8 +89,26 @@ func (e *Engine) ask(w waiter) {
 	case len(c.queue) >= MaxForwarding:
 		e.answer(w.batch, w.item, incumbent.Overloaded, 0)
 	default:
+		by := w.batch.arrived + int64(e.patience(w))
+		if len(c.queue) == 0 || by < c.leaveBy {
+			c.leaveBy = by
+		}
 		c.queue = append(c.queue, w)
 	}
+}
+
+// patience is how long an extension may wait for company on its way to the leader: for
+// what lasts long it matters little when it is asked for, and much how often somebody is
+// woken by it.
+func (e *Engine) patience(w waiter) time.Duration {
+	if w.batch.Patience == 0 {
+		return 0
+	}
+	s := e.view.Session(w.batch.Items[w.item].Session)
+	if s == nil {
+		return 0
+	}
+	return min(w.batch.Patience, s.TTL/patientPart)
 }
 
 // holdBack lets an extension wait for commands of this member that may end what
@@ -144,6 +163,9 @@ func (e *Engine) forward() {
 			e.out.Wake = time.Duration(gap)
 			return
 		}
+	}
+	if len(c.queue) > 0 && len(c.looks)+len(c.announced)+len(c.detached) == 0 && e.now < c.leaveBy {
+		return // each tick looks again
 	}
 	for len(c.flights) < MaxFlights && e.now >= c.notBefore {
 		f := e.load()

@@ -223,6 +223,71 @@ func TestG40_EveryMemberServes(t *testing.T) {
 	})
 }
 
+// What is patient waits for company on its way to the leader, and leaves with what is
+// not; neither its patience nor a part of its ttl is exceeded by more than a tick.
+func TestPatientBatchesShareFrames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const patience = 200 * time.Millisecond
+		x := startTrio(t, Config{})
+		defer x.stop()
+		x.lead(1)
+		follower := x.svc[1]
+		session := func(ttl time.Duration) Extension {
+			id := incumbent.NewSessionID()
+			if r, err := follower.Await(t.Context(), Call{}, core.OpenSessionCommand{ID: id, TTL: ttl}); err != nil || r.Err != nil {
+				t.Fatalf("open: %+v, %v", r, err)
+			}
+			return Extension{Session: id}
+		}
+		long, short := session(time.Minute), session(2*time.Second)
+		sent := func() uint64 {
+			time.Sleep(tickEvery) // stats are published by then
+			synctest.Wait()
+			return follower.Stats().FramesSent
+		}
+		answered := make(chan time.Duration, 100)
+		extend := func(it Extension, patience time.Duration) {
+			began := time.Now()
+			follower.Extend(&Batch{Items: []Extension{it}, Patience: patience, Done: func(b *Batch) {
+				if k := b.Items[0].Kind; k != incumbent.OK {
+					t.Errorf("extended: %v", k)
+				}
+				answered <- time.Since(began)
+			}})
+		}
+		for name, c := range map[string]struct {
+			patient Extension
+			n       int // of these, a millisecond apart
+			urgent  bool
+			least   time.Duration // until the first of them is answered
+			most    time.Duration
+			frames  uint64
+		}{
+			"company":     {patient: long, n: 40, least: patience, most: patience + 2*tickEvery, frames: 1},
+			"a short ttl": {patient: short, n: 1, least: 2 * time.Second / patientPart, most: 2*time.Second/patientPart + 2*tickEvery, frames: 1},
+			"no patience": {patient: long, n: 10, urgent: true, most: 20 * time.Millisecond, frames: 1},
+		} {
+			before := sent()
+			for range c.n {
+				extend(c.patient, patience)
+				time.Sleep(time.Millisecond)
+			}
+			if c.urgent {
+				extend(long, 0)
+				c.n++
+			}
+			for i := range c.n {
+				if took := <-answered; i == 0 && (took < c.least || took > c.most) {
+					t.Errorf("%s: answered after %v, want %v to %v", name, took, c.least, c.most)
+				}
+			}
+			if n := sent() - before; n != c.frames {
+				t.Errorf("%s: %d frames, want %d", name, n, c.frames)
+			}
+		}
+	})
+}
+
 // BenchmarkForwarded is an extension by way of another member, both members'
 // loops and the codec included.
 func BenchmarkForwarded(b *testing.B) {

@@ -59,6 +59,9 @@ const (
 	MaxEarlyFrames     = 256      // received frames waiting for this member to lead
 )
 
+// patientPart is the part of a session's ttl that its extension waits for company at most.
+const patientPart = 64
+
 // Times of the engine.
 const (
 	acceptanceLoggedAfter = time.Second     // an offer's acceptance is: a holding that is over by then costs the log nothing

@@ -12,15 +12,16 @@ import (
 
 // Times and bounds of agents.
 const (
-	drift      = 0.01
-	minTTL     = time.Second
-	maxTTL     = 4 * time.Second
-	patience   = time.Second // an agent gives up waiting for an answer
-	returns    = 100 * time.Millisecond
-	thinks     = 2 * time.Second
-	silentFor  = 3 * maxTTL
-	holdsLong  = 30 * time.Second
-	keyRetries = 3 // attempts of one call under one idempotency key
+	drift        = 0.01
+	minTTL       = time.Second
+	maxTTL       = 4 * time.Second
+	patience     = time.Second // an agent gives up waiting for an answer
+	returns      = 100 * time.Millisecond
+	thinks       = 2 * time.Second
+	silentFor    = 3 * maxTTL
+	beatPatience = 100 * time.Millisecond // of one that may wait for company, at most
+	holdsLong    = 30 * time.Second
+	keyRetries   = 3 // attempts of one call under one idempotency key
 
 	napsOver    = 1500 * time.Millisecond // after the deadline, at most
 	napsOneIn   = 15                      // extensions in whose place the agent naps
@@ -268,6 +269,9 @@ func (a *agent) beat() {
 func (a *agent) extend(x lease.Extension, then func(lease.Extension), nothing func()) {
 	a.call(func(p *process, reply func(func())) {
 		b := &lease.Batch{Items: []lease.Extension{x}}
+		if x.Token == 0 { // a beat
+			b.Patience = a.w.upTo(beatPatience)
+		}
 		b.Done = func(b *lease.Batch) {
 			got, leader := b.Items[0], b.Leader
 			reply(func() {

@@ -87,7 +87,15 @@ func (d *Door) flush(w *bench) {
 	d.handOn(g)
 }
 
+// beatPatience is how long beats wait for those of other streams on their way to the
+// leader. What they keep lasts for many times that.
+const beatPatience = 50 * time.Millisecond
+
 func (d *Door) handOn(g *gather) {
+	g.batch.Patience = 0
+	if !slices.ContainsFunc(g.frames, func(f gathered) bool { return f.kind != beatFrame }) {
+		g.batch.Patience = beatPatience
+	}
 	if d.admission != nil { // else nothing is ever refused
 		d.still.begin(d.monotonic())
 		g.handedOn = true

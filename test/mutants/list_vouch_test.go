@@ -4,6 +4,18 @@ package mutants
 // leader vouches for it.
 var ofVouching = []mutant{
 	{
+		name: "a beat waits for company however short its session's ttl", guarantee: "G08",
+		file: "lease/forward.go", pkg: "./lease", test: "^TestPatientBatchesShareFrames$",
+		search:  "\treturn min(w.batch.Patience, s.TTL/patientPart)\n",
+		replace: "\treturn w.batch.Patience\n",
+	},
+	{
+		name: "an extension waits for the company of a patient one", guarantee: "G40",
+		file: "lease/forward.go", pkg: "./lease", test: "^TestPatientBatchesShareFrames$",
+		search:  "\t\tif len(c.queue) == 0 || by < c.leaveBy {\n",
+		replace: "\t\tif len(c.queue) == 0 || by > c.leaveBy {\n",
+	},
+	{
 		name: "what is asked in another term vouches for this one", guarantee: "G22",
 		file: "node/vouch.go", pkg: "./node", test: "^TestG22_WhoAsksVouches$",
 		search:  "r.role.Term != term || st.HardState.GetTerm() != term {",
