@@ -182,9 +182,7 @@ func (f *agentFleet) addAsTold(ctx context.Context, first, n int) error {
 		if !overloaded {
 			return err
 		}
-		f.run.mu.Lock()
-		f.refused++
-		f.run.mu.Unlock()
+		f.turnedAway()
 		if err := sleep(ctx, wait); err != nil {
 			return err
 		}

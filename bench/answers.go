@@ -96,9 +96,7 @@ func (f *fleet) refusedStep(p pending, e *apiv1.Error, now time.Duration) {
 	kind, _ := incumbent.ParseKind(e.Kind)
 	f.recordOf(p.what).failed(now, 1)
 	if kind == incumbent.Overloaded {
-		f.run.mu.Lock()
-		f.refused++
-		f.run.mu.Unlock()
+		f.turnedAway()
 	}
 	if p.what == stepBeat {
 		return

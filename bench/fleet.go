@@ -21,8 +21,9 @@ type fleet struct {
 	*run
 	group
 	ttl    time.Duration
-	strict bool // a fault is played: no holding may change hands at all
-	idle   bool // agents want no lease
+	strict bool   // a fault is played: no holding may change hands at all
+	idle   bool   // agents want no lease
+	edges  *edges // where the streams are; nil: at all members
 	tag    string
 
 	// roams: an agent whose member is silent or gone goes on at another. With one

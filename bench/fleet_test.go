@@ -340,6 +340,15 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
+func TestEdgesNeedLearners(t *testing.T) {
+	_, err := Run(t.Context(), Options{Scenario: "learner-edges", Set: map[string]string{"scale": "smoke"}, Members: 3, Launch: func(context.Context, Launch) (Cluster, error) {
+		return newFakeCluster(t, 3), nil
+	}})
+	if err == nil || !strings.Contains(err.Error(), "two learners") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestFaultsNeedServersOfTheRun(t *testing.T) {
 	_, err := Run(t.Context(), Options{Scenario: "leader-kill", Set: map[string]string{
 		"scale": "smoke", "stages": "[{leases: 2, ramp: 100, hold: 0s}]",

@@ -20,6 +20,7 @@ const (
 	floodClosed   = 32               // of them, while what the cluster carries is found out
 	floodPatience = 10 * time.Second // a request may take
 	rudePatience  = time.Second      // a client that behaves badly waits for an answer, then asks again at once
+	floodTTL      = 20 * time.Second // of leases whose clients were broken off: over when it is measured what the servers carry afterwards
 	maxFloodTimes = 100
 	operatorEvery = 500 * time.Millisecond
 )
@@ -70,6 +71,7 @@ type flood struct {
 	accepted *opRecord    // requests that were executed
 	refused  *opRecord    // and those that were refused: how long that took
 	done     atomic.Int64 // operations
+	halfway  atomic.Int64 // of them, when half of the time was over
 	offered  atomic.Int64
 	unsent   atomic.Int64 // for which no client was free: each had a request under way
 	lateOnes atomic.Int64 // requests that were not answered in time, or broke
@@ -88,10 +90,7 @@ func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), er
 	f.began = o.now()
 	ctx, stop := context.WithCancel(ctx)
 	var all sync.WaitGroup
-	n := floodClients
-	if a.Times == 0 {
-		n = floodClosed
-	}
+	n := f.clientCount()
 	due := make(chan struct{}, n)
 	for i := range n {
 		all.Go(func() { f.client(ctx, who[i%len(who)], i, due) })
@@ -103,6 +102,11 @@ func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), er
 		all.Go(func() { f.keepOpening(ctx, who) })
 	} else {
 		close(due) // all are always due
+		all.Go(func() {
+			if sleep(ctx, time.Duration(a.For)/2) == nil {
+				f.halfway.Store(f.done.Load())
+			}
+		})
 	}
 	all.Go(func() { f.operate(ctx, who) })
 	return func() {
@@ -110,6 +114,9 @@ func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), er
 		stop()
 		all.Wait()
 		rate := float64(f.done.Load()) / took
+		if a.Times == 0 { // in the second half there is what is worked on
+			rate = float64(f.done.Load()-f.halfway.Load()) / (took / 2)
+		}
 		o.judgeFlood(f, rate, took)
 	}, nil
 }
@@ -150,6 +157,24 @@ func (o *ordeal) judgeFlood(f *flood, rate, took float64) {
 	for what, n := range map[string]*atomic.Int64{"served": &f.opens.served, "refused": &f.opens.refused, "unanswered": &f.opens.unanswered} {
 		o.fact(name+"_opens_"+what, float64(n.Load()))
 	}
+}
+
+// clientCount is how many clients the flood has.
+func (f *flood) clientCount() int {
+	if f.action.Times == 0 {
+		return floodClosed
+	}
+	return floodClients
+}
+
+// sets are what the n-th client works on, of leases, keys, instances or rows: all floods of
+// a run work on the same, as many as there are clients at most, so that what is carried is
+// found out on as much state as is flooded.
+func (f *flood) sets(n int) (list []int) {
+	for ; n < floodClients; n += f.clientCount() {
+		list = append(list, n)
+	}
+	return list
 }
 
 // pace says when requests are due, at most as long as clients are free: those that are

@@ -14,35 +14,41 @@ import (
 	"github.com/incumbent-dev/incumbent/client"
 )
 
-// claimer claims leases in bulk and releases them, by turns. It makes its request once,
+// claimer claims leases in bulk and releases them, by turns. It makes its requests once,
 // since making them costs as much as having them refused.
 type claimer struct {
-	c    *client.Client
-	all  *apiv1.BatchRequest // claims
-	held []*apiv1.Operation  // releases of what was granted
+	c     *client.Client
+	claim []*apiv1.BatchRequest // for each set of leases
+	next  int                   // of the sets
+	held  []*apiv1.Operation    // releases of what was granted
 }
 
-func openClaims(_ context.Context, f *flood, member, _ int) (floodClient, error) {
-	c := &claimer{c: f.clients[member], all: &apiv1.BatchRequest{}}
-	tag := newTag()
-	for i := range f.batch {
-		c.all.Operations = append(c.all.Operations, &apiv1.Operation{Op: &apiv1.Operation_Claim{Claim: &apiv1.ClaimRequest{
-			Name: &apiv1.LeaseName{Name: fmt.Sprintf("%s-%d", tag, i)}, Holder: tag, TtlMs: uint32(time.Minute.Milliseconds()),
-		}}})
+func openClaims(_ context.Context, f *flood, member, n int) (floodClient, error) {
+	c := &claimer{c: f.clients[member]}
+	for _, set := range f.sets(n) {
+		all, holder := &apiv1.BatchRequest{}, fmt.Sprintf("flood-%d", set)
+		for i := range f.batch {
+			all.Operations = append(all.Operations, &apiv1.Operation{Op: &apiv1.Operation_Claim{Claim: &apiv1.ClaimRequest{
+				Name: &apiv1.LeaseName{Name: fmt.Sprintf("%s-%d", holder, i)}, Holder: holder, TtlMs: uint32(floodTTL.Milliseconds()),
+			}}})
+		}
+		c.claim = append(c.claim, all)
 	}
 	return c, nil
 }
 
 func (c *claimer) ask(ctx context.Context, _ int) (done int, err error) {
-	req := c.all
+	req := c.claim[c.next]
 	if len(c.held) > 0 {
 		req = &apiv1.BatchRequest{Operations: c.held}
 	}
-	releases := c.held != nil
-	c.held = nil // whatever the answer: who claims what is their own has it again
+	releases := len(c.held) > 0
 	res, err := c.c.Leases().Batch(ctx, connect.NewRequest(req))
 	if err != nil {
 		return 0, client.AsError(err)
+	}
+	if c.held = nil; releases {
+		c.next = (c.next + 1) % len(c.claim)
 	}
 	for _, one := range res.Msg.Results {
 		if one.Error != nil {
@@ -57,24 +63,33 @@ func (c *claimer) ask(ctx context.Context, _ int) (done int, err error) {
 	return done, err
 }
 
-func (*claimer) close() {}
+// close releases what is held: leases that ran out later would be work for the servers
+// that nobody measures.
+func (c *claimer) close() {
+	if len(c.held) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), floodPatience)
+	defer cancel()
+	_, _ = c.ask(ctx, 0) // they run out otherwise
+}
 
 // putter stores keys in transactions.
 type putter struct {
 	c     *client.Client
-	tag   string
+	sets  []int // of keys, by turns
 	batch int
 }
 
 func openWrites(_ context.Context, f *flood, member, n int) (floodClient, error) {
-	return &putter{c: f.clients[member], tag: fmt.Sprintf("flood-%d", n), batch: f.batch}, nil
+	return &putter{c: f.clients[member], sets: f.sets(n), batch: f.batch}, nil
 }
 
 func (p *putter) ask(ctx context.Context, i int) (int, error) {
 	t := p.c.Txn("")
 	value := []byte(fmt.Sprint(i))
 	for k := range p.batch {
-		t.Put(fmt.Sprintf("%s/%d", p.tag, k), value)
+		t.Put(fmt.Sprintf("flood-%d/%d", p.sets[i%len(p.sets)], k), value)
 	}
 	if _, err := t.Commit(ctx); err != nil {
 		return 0, err
@@ -87,7 +102,7 @@ func (*putter) close() {}
 // registrar registers services over Consul's protocol, and begins to watch them.
 type registrar struct {
 	conn  *consulConn
-	tag   string
+	sets  []int // of instances, by turns: one service each
 	batch int
 }
 
@@ -96,19 +111,20 @@ func openRegistrations(ctx context.Context, f *flood, member, n int) (floodClien
 	if err != nil {
 		return nil, err
 	}
-	return &registrar{conn: conn, tag: fmt.Sprintf("flood-%d", n), batch: f.batch}, nil
+	return &registrar{conn: conn, sets: f.sets(n), batch: f.batch}, nil
 }
 
 func (c *registrar) ask(ctx context.Context, i int) (done int, err error) {
 	defer context.AfterFunc(ctx, c.conn.close)()
 	// As many operations as Consul's own transactions may have: registrations of one
 	// service's instances in one request, then a read that waits for them, for a moment.
+	tag := fmt.Sprintf("flood-%d", c.sets[i%len(c.sets)])
 	if i%10 == 9 {
-		return c.call(http.MethodGet, fmt.Sprintf("/v1/health/service/%s?index=1&wait=10ms", c.tag), "", 1)
+		return c.call(http.MethodGet, fmt.Sprintf("/v1/health/service/%s?index=1&wait=10ms", tag), "", 1)
 	}
 	var ops []string
 	for k := range c.batch {
-		ops = append(ops, fmt.Sprintf(`{"Service":{"Verb":"set","Node":"flood","Service":{"ID":"%s-%d","Service":%q,"Port":%d}}}`, c.tag, k, c.tag, 1000+i%1000))
+		ops = append(ops, fmt.Sprintf(`{"Service":{"Verb":"set","Node":"flood","Service":{"ID":"%s-%d","Service":%q,"Port":%d}}}`, tag, k, tag, 1000+i%1000))
 	}
 	if i == 0 {
 		ops[0] = `{"Node":{"Verb":"set","Node":{"Node":"flood","Address":"127.0.0.1"}}}`
@@ -143,7 +159,7 @@ func (c *registrar) close() { c.conn.close() }
 // changer changes rows over the protocol of Open vSwitch's databases.
 type changer struct {
 	conn  *ovnConn
-	tag   string
+	tags  []string // of sets of rows, by turns
 	batch int
 }
 
@@ -152,26 +168,32 @@ func openTableChanges(ctx context.Context, f *flood, member, n int) (floodClient
 	if err != nil {
 		return nil, err
 	}
-	c := &changer{conn: conn, tag: fmt.Sprintf("flood-%d-%s", n, newTag()), batch: f.batch}
+	c := &changer{conn: conn, batch: f.batch}
 	defer context.AfterFunc(ctx, conn.close)()
-	if _, err := insertOVN(conn, "Port_Binding", f.batch, func(i int) string {
-		return fmt.Sprintf(`{"logical_port":"%s-%d","tunnel_key":0}`, c.tag, i)
-	}); err != nil {
-		conn.close()
-		return nil, err
+	for _, set := range f.sets(n) {
+		tag := fmt.Sprintf("flood-%d", set)
+		_, err := insertOVN(conn, "Port_Binding", f.batch, func(i int) string {
+			return fmt.Sprintf(`{"logical_port":"%s-%d","tunnel_key":0}`, tag, i)
+		})
+		if err != nil && !strings.Contains(err.Error(), "constraint violation") { // they are there since an earlier flood
+			conn.close()
+			return nil, err
+		}
+		c.tags = append(c.tags, tag)
 	}
 	return c, nil
 }
 
 func (c *changer) ask(ctx context.Context, i int) (int, error) {
 	defer context.AfterFunc(ctx, c.conn.close)()
+	tag := c.tags[i%len(c.tags)]
 	if i%20 == 19 { // a new monitor
-		_, err := c.conn.ask("monitor_cond", fmt.Sprintf(`[%q,%d,{"Port_Binding":[{"columns":["tunnel_key"],"where":[["logical_port","==","%s-%d"]]}]}]`, ovnDatabase, i, c.tag, i%c.batch))
+		_, err := c.conn.ask("monitor_cond", fmt.Sprintf(`[%q,%d,{"Port_Binding":[{"columns":["tunnel_key"],"where":[["logical_port","==","%s-%d"]]}]}]`, ovnDatabase, i, tag, i%c.batch))
 		return 1, err
 	}
 	var ops []string
 	for k := range c.batch {
-		ops = append(ops, fmt.Sprintf(`{"op":"update","table":"Port_Binding","where":[["logical_port","==","%s-%d"]],"row":{"tunnel_key":%d}}`, c.tag, k, i+1))
+		ops = append(ops, fmt.Sprintf(`{"op":"update","table":"Port_Binding","where":[["logical_port","==","%s-%d"]],"row":{"tunnel_key":%d}}`, tag, k, i+1))
 	}
 	if _, err := c.conn.transact(strings.Join(ops, ",")); err != nil {
 		return 0, err

@@ -18,23 +18,34 @@ func playIdle(ctx context.Context, r *run) error {
 	base := r.rss()
 	f := newFleet(ctx, r)
 	f.idle = true
-	f.perStream = 1
+	if r.sc.Edges {
+		if err := f.settleAtEdges(ctx); err != nil {
+			return err
+		}
+	} else {
+		f.perStream = 1
+	}
 	f.running.Go(func() { f.drive(&f.mu, f.now, &f.ended, f.perform) })
 	defer f.close()
-	stage := r.sc.Stages[len(r.sc.Stages)-1]
-	r.setPhase("connecting %d streams", stage.Leases)
-	if err := f.grow(ctx, stage.Leases, stage.Ramp); err != nil {
-		return err
+	agents := 0
+	for _, stage := range r.sc.Stages {
+		agents = stage.Leases
+		r.setPhase("connecting %d agents", agents)
+		if err := f.grow(ctx, agents, stage.Ramp); err != nil {
+			return err
+		}
+		connected := r.now()
+		r.setPhase("idle")
+		used := r.meter.read()
+		if err := f.hold(ctx, time.Duration(r.sc.Settle)); err != nil {
+			return err
+		}
+		f.edges.note(r, agents, used, r.meter.read(), r.now()-connected)
+		r.noteMemory(base, agents)
+		r.fact("connect_seconds", connected.Seconds())
+		r.step(agents, "")
 	}
-	connected := r.now()
-	r.setPhase("idle")
-	if err := f.hold(ctx, time.Duration(r.sc.Settle)); err != nil {
-		return err
-	}
-	r.noteMemory(base, stage.Leases)
-	r.fact("connect_seconds", connected.Seconds())
-	r.step(stage.Leases, "")
-	return nil
+	return f.loseAnEdge(ctx)
 }
 
 // idle measures what connections cost that do nothing.

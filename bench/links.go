@@ -63,8 +63,12 @@ func (f *fleet) openLinks(ctx context.Context, want int, due func(int) time.Dura
 				return err
 			}
 		}
-		l := &fleetLink{f: f, n: n, member: n % len(f.clients), pending: make(map[uint64]pending), bySess: make(map[string]*agent)}
+		l := &fleetLink{f: f, n: n, member: f.home(n), pending: make(map[uint64]pending), bySess: make(map[string]*agent)}
 		stream, r, err := f.dial(ctx, l)
+		for wait, overloaded := overloadOf(err); overloaded && sleep(ctx, wait) == nil; wait, overloaded = overloadOf(err) {
+			f.turnedAway()
+			stream, r, err = f.dial(ctx, l)
+		}
 		if err != nil {
 			return err
 		}

@@ -364,6 +364,13 @@ func (r *run) fact(name string, v float64) {
 	r.facts[name] = v
 }
 
+// turnedAway counts a request that was refused for the load.
+func (r *run) turnedAway() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refused++
+}
+
 // noted is a fact, 0 if it was not noted.
 func (r *run) noted(name string) float64 {
 	r.mu.Lock()

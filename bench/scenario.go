@@ -100,6 +100,8 @@ type Scenario struct {
 	// Settle is how long to wait before the last measurement (idle, avalanche), or for
 	// what is on its way then at most (watch).
 	Settle Duration `yaml:"settle,omitempty"`
+	// Edges: agents that are idle are at learners only; at the end one of those is killed.
+	Edges bool `yaml:"edges,omitempty"`
 	// Server are flags for the servers this run starts itself.
 	Server []string `yaml:"server,omitempty"`
 
@@ -330,6 +332,8 @@ func (sc *Scenario) validate() error {
 		return fmt.Errorf("connections %q is neither shared nor own", sc.Connections)
 	case sc.Candidates < 0 || sc.SessionsPerStream < 0 || sc.SessionsPerStream > 1000 || sc.Sources < 0 || sc.Sources > 250:
 		return fmt.Errorf("candidates, sessions_per_stream (at most 1000) or sources (at most 250) is out of range")
+	case sc.Edges && (sc.Play != "idle" || sc.Door != "" && sc.Door != "native" || sc.Connections == "own"):
+		return fmt.Errorf("edges are for play idle over the native door, whose agents share streams")
 	case sc.HandOvers != 0 && !perSecond(sc.HandOvers):
 		return fmt.Errorf("hand_overs is %v; it must be 0, or %v to %d", sc.HandOvers, minPerSecond, maxPerSecond)
 	case len(sc.Stages) > maxStages:
@@ -392,7 +396,7 @@ func perSecond(rate float64) bool { return rate >= minPerSecond && rate <= maxPe
 
 func (sc *Scenario) validateStages() error {
 	leases, candidates := 1, max(1, sc.Candidates)
-	own, most := sc.Connections == "own" || sc.Play == "idle", maxConnections
+	own, most := sc.Connections == "own" || sc.Play == "idle" && !sc.Edges, maxConnections
 	if sc.Door == doorJuju {
 		own, most = true, maxWorkers*jujuConns
 	}

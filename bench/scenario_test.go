@@ -64,6 +64,7 @@ func TestScenarioRefusals(t *testing.T) {
 		{ladderYAML, "every", "4s", "less than the ttl"},
 		{ladderYAML, "play", "chess", "is none of"},
 		{ladderYAML, "connections", "many", "neither shared nor own"},
+		{ladderYAML, "edges", "true", "edges are for play idle"},
 		{ladderYAML, "stages", "[]", "no stages"},
 		{ladderYAML, "stages.0.leases", "0", "stage 0: 0 leases"},
 		{ladderYAML, "stages.0.leases", "-1", "stage 0: -1 leases"},
