@@ -128,7 +128,9 @@ func New(cfg Config) (*Runner, error) {
 	if cfg.Dial != nil {
 		p.dial = cfg.Dial
 	}
-	return &Runner{cfg: cfg, prober: p, kick: make(chan struct{}, 1), news: news{changed: map[Key]*Check{}}}, nil
+	r := &Runner{cfg: cfg, prober: p, kick: make(chan struct{}, 1), news: news{changed: map[Key]*Check{}}}
+	r.counts.init()
+	return r, nil
 }
 
 // Changed takes note of a check that is to be run by some member, as it is now; nil:

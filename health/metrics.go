@@ -3,17 +3,16 @@ package health
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/incumbent-dev/incumbent/histogram"
 )
 
-// numBounds is how many bounds the histograms of durations have.
-const numBounds = 12
-
 // bounds of the durations of runs, in seconds.
-var bounds = [numBounds]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 10}
+var bounds = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 10}
 
 // counts are a runner's numbers, written from any goroutine.
 type counts struct {
-	runs     [numKinds]durations
+	runs     [numKinds]*histogram.Durations
 	outcomes [numKinds][numStatuses]atomic.Uint64
 	reports  atomic.Uint64
 	lost     atomic.Uint64 // reports that came to nothing
@@ -22,19 +21,15 @@ type counts struct {
 	lateness atomic.Int64 // nanoseconds
 }
 
-type durations struct {
-	buckets [numBounds + 1]atomic.Uint64 // the last is what is beyond
-	sum     atomic.Int64                 // nanoseconds
+func (c *counts) init() {
+	for k := range c.runs {
+		c.runs[k] = histogram.New(bounds)
+	}
 }
 
 func (c *counts) ran(k Kind, s Status, took time.Duration) {
 	c.outcomes[k][s].Add(1)
-	d, i := &c.runs[k], 0
-	for i < numBounds && took.Seconds() > bounds[i] {
-		i++
-	}
-	d.buckets[i].Add(1)
-	d.sum.Add(int64(took))
+	c.runs[k].Observe(took)
 }
 
 func (c *counts) reported(err error) {
@@ -59,10 +54,8 @@ type RunCount struct {
 
 // RunStats is how long runs of a kind took.
 type RunStats struct {
-	Kind    string
-	Count   uint64
-	Sum     float64            // seconds
-	Buckets map[float64]uint64 // runs that took at most so many seconds
+	Kind string
+	histogram.Counts
 }
 
 // Stats are a runner's numbers; labels are from closed sets and all there from the
@@ -88,18 +81,7 @@ func (r *Runner) Stats() Stats {
 		for is := range numStatuses {
 			s.Found = append(s.Found, RunCount{k.String(), is.String(), c.outcomes[k][is].Load()})
 		}
-		s.Runs = append(s.Runs, c.runs[k].stats(k))
-	}
-	return s
-}
-
-func (d *durations) stats(k Kind) RunStats {
-	s := RunStats{Kind: k.String(), Sum: float64(d.sum.Load()) / 1e9, Buckets: make(map[float64]uint64, numBounds)}
-	for i := range d.buckets {
-		s.Count += d.buckets[i].Load()
-		if i < numBounds {
-			s.Buckets[bounds[i]] = s.Count
-		}
+		s.Runs = append(s.Runs, RunStats{k.String(), c.runs[k].Counts()})
 	}
 	return s
 }

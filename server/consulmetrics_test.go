@@ -1,113 +1,14 @@
 package server
 
 import (
-	"encoding/json"
-	"io"
 	"net/http"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/miekg/dns"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/incumbent-dev/incumbent/health"
 )
-
-func metricsOf(t testing.TB, s *Server) string {
-	t.Helper()
-	res, err := http.Get(s.URL() + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
-// asksForWhatIs checks that each metric of a query is there, with the labels it names.
-func asksForWhatIs(t *testing.T, metrics, what, query string) {
-	t.Helper()
-	names := regexp.MustCompile(`(incumbent|process)_[a-z_]+`).FindAllString(query, -1)
-	if len(names) == 0 {
-		t.Errorf("%s: %s asks for nothing of ours", what, query)
-	}
-	labels := regexp.MustCompile(`\{[^}]*\}|by \([^)]*\)`)
-	for _, name := range names {
-		line := regexp.MustCompile(`(?m)^` + name + `(\{.*)? `).FindString(metrics)
-		if line == "" {
-			t.Errorf("%s: there is no %s", what, name)
-		}
-		for _, label := range regexp.MustCompile(`[a-z_]+`).FindAllString(strings.Join(labels.FindAllString(query, -1), " "), -1) {
-			switch label {
-			case "encoding", "kind", "rcode", "reason", "route", "status", "table", "type":
-				if strings.Contains(query, label+"=") && !strings.Contains(query, name+"{"+label) {
-					continue // it is asked of another metric of the query
-				}
-				if !strings.Contains(line, label+`="`) {
-					t.Errorf("%s: %s has no label %s", what, name, label)
-				}
-			}
-		}
-	}
-}
-
-// TestConsulDashboardAndAlerts: each metric that the dashboard and the alert rules ask
-// for exists, with the labels they ask by.
-func TestConsulDashboardAndAlerts(t *testing.T) {
-	metrics := metricsOf(t, open(t, consulConfig(testConfig(t))))
-	text, err := os.ReadFile("../docs/grafana/consul.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var board struct {
-		Panels []struct {
-			Title   string
-			Targets []struct{ Expr string }
-		}
-	}
-	if err := json.Unmarshal(text, &board); err != nil {
-		t.Fatal(err)
-	}
-	queries := 0
-	for _, p := range board.Panels {
-		for _, q := range p.Targets {
-			queries++
-			asksForWhatIs(t, metrics, p.Title, q.Expr)
-		}
-	}
-	if text, err = os.ReadFile("../docs/prometheus/consul.yaml"); err != nil {
-		t.Fatal(err)
-	}
-	var rules struct {
-		Groups []struct {
-			Rules []struct {
-				Alert, Expr, For    string
-				Labels, Annotations map[string]string
-			}
-		}
-	}
-	if err := yaml.Unmarshal(text, &rules); err != nil {
-		t.Fatal(err)
-	}
-	alerts := 0
-	for _, g := range rules.Groups {
-		for _, r := range g.Rules {
-			alerts++
-			asksForWhatIs(t, metrics, r.Alert, r.Expr)
-			if r.For == "" || r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
-				t.Errorf("%s does not say for how long, how grave, what or why", r.Alert)
-			}
-		}
-	}
-	if queries < 25 || alerts < 8 {
-		t.Errorf("%d queries, %d alerts", queries, alerts)
-	}
-}
 
 // TestConsulMetrics: what is done is counted where it belongs.
 func TestConsulMetrics(t *testing.T) {

@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -349,62 +347,6 @@ func TestJujuSettings(t *testing.T) {
 	cfg.Juju.CredentialFile = file
 	if _, err := Open(cfg); incumbent.KindOf(err) != incumbent.Invalid || !strings.Contains(err.Error(), "line 2: invalid: the tag is none of") {
 		t.Errorf("a line by which nobody can log in: %v", err)
-	}
-}
-
-// Each metric that the dashboard asks for exists, with the labels it asks by.
-func TestJujuDashboard(t *testing.T) {
-	s := open(t, withJuju(t, testConfig(t)))
-	res, err := http.Get(s.URL() + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile("../docs/grafana/juju.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var board struct {
-		Panels []struct {
-			Title   string
-			Targets []struct{ Expr string }
-		}
-	}
-	if err := json.Unmarshal(data, &board); err != nil {
-		t.Fatal(err)
-	}
-	metric, label := regexp.MustCompile(`(incumbent|process)_[a-z_]+`), regexp.MustCompile(`\{[^}]*\}|by \([^)]*\)`)
-	queries := 0
-	for _, p := range board.Panels {
-		for _, q := range p.Targets {
-			queries++
-			names := metric.FindAllString(q.Expr, -1)
-			if len(names) == 0 {
-				t.Errorf("%s: %s asks for nothing of ours", p.Title, q.Expr)
-			}
-			for _, name := range names {
-				line := regexp.MustCompile(`(?m)^` + name + `(\{.*)? `).FindString(string(text))
-				if line == "" {
-					t.Errorf("%s: there is no %s", p.Title, name)
-				}
-				for _, word := range regexp.MustCompile(`[a-z_]+`).FindAllString(strings.Join(label.FindAllString(q.Expr, -1), " "), -1) {
-					switch word {
-					case "by", "instance", "le": // of every target, and of histograms
-					case "class", "code", "facade", "kind", "lane", "method", "outcome", "reason", "what":
-						if !strings.Contains(line, word+`="`) {
-							t.Errorf("%s: %s has no label %s", p.Title, name, word)
-						}
-					}
-				}
-			}
-		}
-	}
-	if queries < 20 {
-		t.Errorf("%d queries", queries)
 	}
 }
 

@@ -4,13 +4,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/incumbent-dev/incumbent/histogram"
 )
 
-// numBounds is how many bounds the histograms of durations have.
-const numBounds = 10
-
 // bounds of the durations of requests, in seconds.
-var bounds = [numBounds]float64{.001, .0025, .01, .025, .1, .25, 1, 2.5, 10, 60}
+var bounds = []float64{.001, .0025, .01, .025, .1, .25, 1, 2.5, 10, 60}
 
 // statusClasses are the hundreds of statuses, from 1xx.
 const statusClasses = 5
@@ -47,9 +46,7 @@ type counts struct {
 type routeCounts struct {
 	name     string
 	statuses [statusClasses]atomic.Uint64
-	// Of those that did not wait for another result.
-	buckets [numBounds + 1]atomic.Uint64 // the last is what is beyond
-	sum     atomic.Int64                 // nanoseconds
+	took     *histogram.Durations // of those that did not wait for another result
 }
 
 // answered counts the answer to a request.
@@ -57,25 +54,16 @@ func (n *counts) answered(r *request, status, size int, took time.Duration) {
 	n.bytes.Add(uint64(size)) //nolint:gosec // it is not negative
 	c := &n.routes[r.act.number]
 	c.statuses[min(max(status/100-1, 0), statusClasses-1)].Add(1)
-	if r.opts.blocking() {
-		return
+	if !r.opts.blocking() {
+		c.took.Observe(took)
 	}
-	i := 0
-	for i < numBounds && took.Seconds() > bounds[i] {
-		i++
-	}
-	c.buckets[i].Add(1)
-	c.sum.Add(int64(took))
 }
 
 // RouteStats are the numbers of a method of a path.
 type RouteStats struct {
-	Route    string                // "GET /v1/kv/"; none: nothing is served there
-	Answered [statusClasses]uint64 // by the hundreds of their status, from 1xx
-	// Of requests that did not wait for another result.
-	Count   uint64
-	Sum     float64            // seconds
-	Buckets map[float64]uint64 // that took at most so many seconds
+	Route            string                // "GET /v1/kv/"; none: nothing is served there
+	Answered         [statusClasses]uint64 // by the hundreds of their status, from 1xx
+	histogram.Counts                       // of requests that did not wait for another result
 }
 
 // Encoding is how often results were encoded in one way.
@@ -124,15 +112,9 @@ func (d *Door) Routes() []RouteStats {
 	out := make([]RouteStats, len(d.counts.routes))
 	for i := range out {
 		c, s := &d.counts.routes[i], &out[i]
-		s.Route, s.Sum, s.Buckets = c.name, float64(c.sum.Load())/1e9, make(map[float64]uint64, numBounds)
+		s.Route, s.Counts = c.name, c.took.Counts()
 		for k := range c.statuses {
 			s.Answered[k] = c.statuses[k].Load()
-		}
-		for k := range c.buckets {
-			s.Count += c.buckets[k].Load()
-			if k < numBounds {
-				s.Buckets[bounds[k]] = s.Count
-			}
 		}
 	}
 	return out
@@ -159,7 +141,7 @@ func (t *router) number() []routeCounts {
 	}
 	out := make([]routeCounts, len(names))
 	for i, name := range names {
-		out[i].name = name
+		out[i].name, out[i].took = name, histogram.New(bounds)
 	}
 	return out
 }

@@ -145,6 +145,7 @@ func New(cfg Config) (*Door, error) {
 		d.lines[l].door, d.lines[l].lane = d, admit.Lane(l)
 	}
 	d.entry.init()
+	d.counts.init()
 	if d.ready == nil {
 		d.ready = func() error { return nil }
 	}

@@ -2,6 +2,7 @@ package juju
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
@@ -165,7 +166,7 @@ func (k *call) sit(n int32) bool {
 func (k *call) reply(b []byte) {
 	k.drop()
 	d := k.c.door
-	d.counts.methods[k.method].observe(d.monotonic() - k.began)
+	d.counts.methods[k.method].Observe(time.Duration(d.monotonic() - k.began))
 	k.c.send(b)
 }
 

@@ -1,31 +1,13 @@
 package juju
 
-import "sync/atomic"
+import (
+	"sync/atomic"
 
-// Bounds of the histograms of durations, in seconds.
-func durationBounds() []float64 {
-	return []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
-}
+	"github.com/incumbent-dev/incumbent/histogram"
+)
 
-const numBounds = 16
-
-// durations is a histogram.
-type durations struct {
-	buckets [numBounds + 1]atomic.Uint64 // the last is what is beyond
-	sum     atomic.Int64                 // nanoseconds
-}
-
-var bounds = [numBounds]float64(durationBounds())
-
-func (d *durations) observe(nanoseconds int64) {
-	s := float64(nanoseconds) / 1e9
-	i := 0
-	for i < numBounds && s > bounds[i] {
-		i++
-	}
-	d.buckets[i].Add(1)
-	d.sum.Add(nanoseconds)
-}
+// bounds of the durations of calls, in seconds.
+var bounds = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 
 // login is how a connection's way to its login ended.
 type login uint8
@@ -62,7 +44,7 @@ var refusalNames = [numRefusals]string{"full", "overload", "draining", "unready"
 
 // counts are the door's numbers. All are written from any goroutine.
 type counts struct {
-	methods     [numMethods]durations
+	methods     [numMethods]*histogram.Durations
 	errors      [numFacades][numCodes]atomic.Uint64
 	logins      [numLogins]atomic.Uint64
 	refused     [numRefusals]atomic.Uint64
@@ -71,6 +53,12 @@ type counts struct {
 	connections atomic.Int64  // accepted and not closed
 	bulks       atomic.Int64  // claims and pins without an answer
 	blocked     atomic.Int64  // waits without an answer
+}
+
+func (n *counts) init() {
+	for m := range n.methods {
+		n.methods[m] = histogram.New(bounds)
+	}
 }
 
 // tell counts an error that a client is told by a facade.
@@ -92,9 +80,7 @@ type ErrorCount struct {
 // MethodStats is how long calls of one method took until they were answered.
 type MethodStats struct {
 	Facade, Method string
-	Count          uint64
-	Sum            float64            // seconds
-	Buckets        map[float64]uint64 // calls that took at most so many seconds
+	histogram.Counts
 }
 
 // Stats are the door's numbers; labels are from closed sets and all there from
@@ -131,7 +117,7 @@ func (d *Door) Stats() Stats {
 		Full: n.refused[refusedFull].Load(),
 	}
 	for m := range numMethods {
-		s.Methods = append(s.Methods, n.methods[m].stats(methods[m].facade.name, methods[m].name))
+		s.Methods = append(s.Methods, MethodStats{methods[m].facade.name, methods[m].name, n.methods[m].Counts()})
 	}
 	for _, f := range append(facades(), loginFacade, otherFacade) {
 		for c := range numCodes {
@@ -143,17 +129,6 @@ func (d *Door) Stats() Stats {
 	}
 	for r := range numRefusals {
 		s.Refused = append(s.Refused, Count{refusalNames[r], n.refused[r].Load()})
-	}
-	return s
-}
-
-func (d *durations) stats(facade, method string) MethodStats {
-	s := MethodStats{Facade: facade, Method: method, Sum: float64(d.sum.Load()) / 1e9, Buckets: make(map[float64]uint64, numBounds)}
-	for i := range d.buckets {
-		s.Count += d.buckets[i].Load()
-		if i < numBounds {
-			s.Buckets[bounds[i]] = s.Count
-		}
 	}
 	return s
 }

@@ -265,6 +265,7 @@ func (f *feed) cancel(tell func(*monitor)) {
 	for _, g := range groups {
 		for m := range g.members {
 			m.group = nil
+			f.door.counts.monitors.Add(-1)
 			tell(m)
 		}
 	}

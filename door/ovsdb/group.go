@@ -104,6 +104,7 @@ func (f *feed) join(m *monitor) {
 	}
 	g.members[m] = struct{}{}
 	m.group = g
+	f.door.counts.monitors.Add(1)
 }
 
 // leave takes a monitor out of its group.
@@ -113,6 +114,7 @@ func (m *monitor) leave() {
 		return
 	}
 	m.group = nil
+	g.feed.door.counts.monitors.Add(-1)
 	delete(g.members, m)
 	if len(g.members) > 0 {
 		return

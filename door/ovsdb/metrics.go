@@ -3,11 +3,18 @@ package ovsdb
 import (
 	"slices"
 	"sync/atomic"
+	"time"
+
+	"github.com/incumbent-dev/incumbent/histogram"
 )
+
+// bounds of the durations of transactions, in seconds.
+var bounds = []float64{.001, .0025, .01, .025, .05, .1, .25, 1, 2.5, 10, 60}
 
 // counts are the door's numbers. All are written from any goroutine.
 type counts struct {
 	connections  atomic.Int64 // accepted and not closed
+	monitors     atomic.Int64 // that are told of changes
 	refused      atomic.Uint64
 	noTLS        atomic.Uint64
 	unknown      atomic.Uint64 // connections of who may not connect
@@ -19,10 +26,22 @@ type counts struct {
 	encoded      atomic.Uint64 // different ones among them
 	resumed      atomic.Uint64 // monitors that were told what they had missed
 	transactions [numOutcomes]atomic.Uint64
-	requests     []atomic.Uint64 // by the number of their method; the first are of none
+	took         *histogram.Durations // transactions that did not wait for a change
+	requests     []atomic.Uint64      // by the number of their method; the first are of none
 }
 
-func (n *counts) init() { n.requests = make([]atomic.Uint64, len(methods)+1) }
+func (n *counts) init() {
+	n.requests = make([]atomic.Uint64, len(methods)+1)
+	n.took = histogram.New(bounds)
+}
+
+// transacted counts a transaction.
+func (n *counts) transacted(t *txn, how outcome, now time.Time) {
+	n.transactions[how].Add(1)
+	if !t.waited && how != given {
+		n.took.Observe(now.Sub(t.came))
+	}
+}
 
 // asked counts a request.
 func (n *counts) asked(m *method) {
@@ -56,19 +75,21 @@ type Count struct {
 // Stats are the door's numbers; labels are from closed sets and all there from the
 // start.
 type Stats struct {
-	Connections  int     // accepted and not closed
-	Refused      uint64  // connections over MaxConnections
-	NoTLS        uint64  // handshakes that did not succeed
-	Unknown      uint64  // connections of who may not connect
-	Malformed    uint64  // connections that ended because of what came on them
-	Silent       uint64  // connections that ended because nothing came
-	Slow         uint64  // connections that were cut off because they did not read
-	Probes       uint64  // requests for an echo
-	Updates      uint64  // told to monitors
-	Encoded      uint64  // different ones among them
-	Resumed      uint64  // monitors that were told what they had missed
-	Transactions []Count // by how they ended
-	Requests     []Count // by method
+	Connections  int              // accepted and not closed
+	Monitors     int              // that are told of changes
+	Refused      uint64           // connections over MaxConnections
+	NoTLS        uint64           // handshakes that did not succeed
+	Unknown      uint64           // connections of who may not connect
+	Malformed    uint64           // connections that ended because of what came on them
+	Silent       uint64           // connections that ended because nothing came
+	Slow         uint64           // connections that were cut off because they did not read
+	Probes       uint64           // requests for an echo
+	Updates      uint64           // told to monitors
+	Encoded      uint64           // different ones among them
+	Resumed      uint64           // monitors that were told what they had missed
+	Transactions []Count          // by how they ended
+	Took         histogram.Counts // transactions that were answered and did not wait for a change
+	Requests     []Count          // by method
 }
 
 // PartialBytes is how much has come of messages that have not come whole.
@@ -78,7 +99,7 @@ func (d *Door) PartialBytes() int64 { return d.partial.Load() }
 func (d *Door) Stats() Stats {
 	n := &d.counts
 	s := Stats{
-		Connections: d.Connections(), Refused: n.refused.Load(), NoTLS: n.noTLS.Load(), Unknown: n.unknown.Load(), Malformed: n.malformed.Load(),
+		Connections: d.Connections(), Monitors: int(n.monitors.Load()), Took: n.took.Counts(), Refused: n.refused.Load(), NoTLS: n.noTLS.Load(), Unknown: n.unknown.Load(), Malformed: n.malformed.Load(),
 		Silent: n.silent.Load(), Slow: n.slow.Load(), Probes: n.probes.Load(), Updates: n.updates.Load(), Encoded: n.encoded.Load(), Resumed: n.resumed.Load(),
 		Requests: []Count{{"unknown", n.requests[0].Load()}},
 	}

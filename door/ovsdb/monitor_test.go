@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -173,4 +174,43 @@ func TestALargeTableIsToldWhole(t *testing.T) {
 			t.Errorf("%s: told of %d rows, want %d", method, len(told["P"]), rows)
 		}
 	}
+}
+
+// What is monitored is counted while it is: by who cancels, changes or leaves, and by whose
+// database gets another schema; and how long transactions took that did not wait.
+func TestMonitorsAndTransactionsAreCounted(t *testing.T) {
+	m := startWithSchema(t)
+	monitors := func(n int) {
+		t.Helper()
+		await(t, fmt.Sprint(n, " monitors"), func() bool { return m.door.Stats().Monitors == n })
+	}
+	took := func(n uint64) {
+		t.Helper()
+		await(t, fmt.Sprint(n, " transactions"), func() bool { return m.door.Stats().Took.Count == n })
+	}
+	c, other := m.dial(), m.dial()
+	for _, id := range []string{"a", "b", "c"} {
+		c.call("monitor_cond", `["T",`+strconv.Quote(id)+`,{"P":{"columns":["name"],"where":[["chassis","==","c2"]]}}]`)
+	}
+	other.call("monitor", `["T","a",{"P":{"columns":["name"]}}]`)
+	other.call("monitor", `["T","b",{"none":{}}]`)
+	monitors(4)
+	c.call("monitor_cond_change", `["a","d",{"P":[{"where":[["name","==","z"]]}]}]`)
+	monitors(4)
+	c.call("monitor_cancel", `["d"]`)
+	monitors(3)
+	writer := m.dial()
+	writer.call("transact", insertA)
+	took(1)
+	writer.call("transact", `["T",{"op":"select","table":"P","where":[]}]`)
+	took(2)
+	if got := writer.call("transact", `["T",{"op":"wait","timeout":1,"table":"P","where":[],"columns":["name"],"until":"==","rows":[]}]`); !strings.Contains(got, "timed out") {
+		t.Errorf("a wait: %s", got)
+	}
+	writer.call("transact", `["T",{"op":"insert","table":"Q","row":{"n":1}}]`)
+	took(3)
+	other.conn.Close()
+	monitors(2)
+	writer.call("convert", `["T",`+strings.Replace(testSchema, `"1.0.0"`, `"1.0.1"`, 1)+`]`)
+	monitors(0)
 }

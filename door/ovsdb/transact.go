@@ -330,7 +330,8 @@ func (t *txn) close(how outcome) {
 	s := &t.conn.session
 	t.over = true
 	t.place.leave()
-	t.conn.door.counts.transactions[how].Add(1)
+	d := t.conn.door
+	d.counts.transacted(t, how, d.now())
 	if t.waited {
 		t.feed.do(func() { t.feed.drop(t) })
 	}
@@ -370,6 +371,7 @@ func (c *conn) cancel(id ovs.Value) {
 func (t *txn) abandon() {
 	t.over = true
 	t.place.leave()
-	t.conn.door.counts.transactions[given].Add(1)
+	d := t.conn.door
+	d.counts.transacted(t, given, d.now())
 	t.feed.do(func() { t.feed.drop(t) })
 }

@@ -51,11 +51,12 @@ var rules = []rule{
 	{folder: "watch", may: []string{"."}, why: "the hub serves every family, and knows none"},
 	{folder: "engine", may: []string{".", "core", "lease", "node", "watch"}, why: "the composition of a group stands on its parts, and knows no door"},
 	{folder: "backup", may: []string{".", "core", "engine", "vfs"}, why: "a backup is a group's state in a file: who takes it and puts it back is not its business"},
-	{folder: "health", may: []string{".", "api", "core", "engine", "lease"}, why: "running checks stands on catalog and engine, whichever door registered them"},
+	{folder: "health", may: []string{".", "api", "core", "engine", "histogram", "lease"}, why: "running checks stands on catalog and engine, whichever door registered them"},
 	{folder: "engine/enginetest", may: []string{".", "core", "engine", "lease", "node", "vfs"}, why: "tests of what stands on the engine run the engine"},
 
 	{folder: "prepared", may: []string{".", "core"}, why: "a prepared query is keys and catalog, whichever door executes it"},
 
+	{folder: "histogram", std: true, why: "what took how long whoever counts it knows"},
 	{folder: "rawio", why: "system calls know nothing of what they carry"},
 	{folder: "gate", may: []string{".", "rawio"}, why: "who is let in does not depend on what is spoken"},
 	{folder: "park", may: []string{".", "rawio"}, why: "a parked connection has no protocol"},
@@ -71,7 +72,7 @@ var rules = []rule{
 	{folder: "auth/ca", may: []string{"."}, std: true, why: "what holds the cluster's keys pulls in nothing"},
 
 	{
-		folder: "door/*", may: []string{".", "api", "core", "engine", "lease", "watch", "gate", "park", "websocket", "workqueue", "admit", "audit", "auth", "calls", "health", "prepared", "tally"},
+		folder: "door/*", may: []string{".", "api", "core", "engine", "lease", "watch", "gate", "park", "websocket", "workqueue", "admit", "audit", "auth", "calls", "health", "histogram", "prepared", "tally"},
 		why: "a door knows its protocol and the engine's calls: no other door, no raft, no disk",
 	},
 	{
