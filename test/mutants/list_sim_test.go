@@ -20,10 +20,10 @@ var ofWholeClusters = []mutant{
 	{
 		name: "simulated: a follower answers an extension from its own view", guarantee: "G04",
 		file: "lease/forward.go", pkg: "./sim", test: fewSeeds,
-		search: "\tdefault:\n\t\tc.queue = append(c.queue, w)\n\t}\n}\n",
+		search: "\tdefault:\n\t\tby := w.batch.arrived + int64(e.patience(w))\n",
 		replace: "\tcase it.Token != 0 && e.view.LeaseByToken(it.Token) != nil:\n" +
 			"\t\te.answer(w.batch, w.item, incumbent.OK, e.view.LeaseByToken(it.Token).TTL)\n" +
-			"\tdefault:\n\t\tc.queue = append(c.queue, w)\n\t}\n}\n",
+			"\tdefault:\n\t\tby := w.batch.arrived + int64(e.patience(w))\n",
 	},
 	{
 		name: "simulated: what may be appended goes again with the next leader", guarantee: "G25",
