@@ -28,8 +28,17 @@ func (s tableService) DefineSchema(ctx context.Context, r *connect.Request[pb.De
 	}
 	namespace := namespaceOf(in.Namespace)
 	var cmd core.Command = &table.Define{Namespace: namespace, Schema: []byte(in.Schema)}
-	is := table.Of(s.d.view()).Database(namespace, of.Name)
-	if is != nil && in.Convert {
+	there := func() bool { return table.Of(s.d.view()).Database(namespace, of.Name) != nil }
+	if in.Convert && !there() { // this member may not have applied yet what another has answered
+		err := s.d.authorize(callerOf(ctx), calls.DefineSchema.Action(), auth.Resource{Name: databaseName(namespace, of.Name)})
+		if err == nil {
+			err = s.d.confirmed(ctx)
+		}
+		if err != nil {
+			return nil, s.d.callError(err)
+		}
+	}
+	if in.Convert && there() {
 		cmd = &table.Convert{Namespace: namespace, Database: of.Name, Schema: []byte(in.Schema)}
 	}
 	res, err := s.d.changeTables(ctx, calls.DefineSchema, namespace, of.Name, cmd, in.Idempotency, r.Header())

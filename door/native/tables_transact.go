@@ -145,8 +145,13 @@ func (t *tableTxn) once(ctx context.Context) (core.Result, error) {
 	if err := t.d.authorize(t.who, auth.TableRead, auth.Resource{Name: t.name}); err != nil {
 		return core.Result{}, err
 	}
-	if is == nil {
-		return core.Result{}, incumbent.Errorf(incumbent.NotFound, "there is no database %q in namespace %q", t.name.Lease, t.name.Namespace)
+	if is == nil { // this member may not have applied yet what another has answered
+		if err := t.d.confirmed(ctx); err != nil {
+			return core.Result{}, err
+		}
+		if is = table.Of(t.d.view()).Database(t.name.Namespace, t.name.Lease); is == nil {
+			return core.Result{}, incumbent.Errorf(incumbent.NotFound, "there is no database %q in namespace %q", t.name.Lease, t.name.Namespace)
+		}
 	}
 	key := t.attemptKey()
 	ops, bad := ovs.ParseTransaction(is.Schema, t.ops, t.uuids(key))

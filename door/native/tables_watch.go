@@ -20,6 +20,11 @@ import (
 // Watch sends a snapshot or resumes, then sends changes until the caller goes.
 func (s tableService) Watch(ctx context.Context, r *connect.Request[pb.WatchTablesRequest], out *connect.ServerStream[pb.WatchTablesResponse]) error {
 	sel, err := s.d.selectTables(callerOf(ctx), r.Msg)
+	if incumbent.KindOf(err) == incumbent.NotFound { // this member may not have applied yet what another has answered
+		if err = s.d.confirmed(ctx); err == nil {
+			sel, err = s.d.selectTables(callerOf(ctx), r.Msg)
+		}
+	}
 	return s.d.watch(ctx, sel, err, out.Conn())
 }
 

@@ -120,11 +120,30 @@ func (c *conn) visible(r *request, name string) bool {
 			return false
 		}
 	}
-	if c.door.contentsOf(c.door.view(), name) == nil {
+	return c.has(r, name)
+}
+
+// has reports whether a database is there. If not, this member may not have applied yet what
+// another has answered: the request is served again by a confirmed state, or it has been
+// answered.
+func (c *conn) has(r *request, name string) bool {
+	switch {
+	case c.door.contentsOf(c.door.view(), name) != nil:
+		return true
+	case r.confirmed:
 		r.unknownDatabase(name)
 		return false
 	}
-	return true
+	c.confirm(func(err error) {
+		switch r.confirmed = true; {
+		case c.session.over:
+		case err != nil:
+			r.refuse(faultOf(err))
+		default:
+			r.method.serve(c, r)
+		}
+	})
+	return false
 }
 
 func (r *request) unknownDatabase(name string) {

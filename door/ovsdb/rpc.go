@@ -21,6 +21,8 @@ type request struct {
 	place  place           // of all but transactions, which have their own
 	since  time.Time       // that it waits for a place; zero: it does not
 	tries  int
+
+	confirmed bool // the state of now has been confirmed since it came
 }
 
 // serve serves a message.

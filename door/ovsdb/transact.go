@@ -48,6 +48,9 @@ func transactRequest(c *conn, r *request) {
 		c.door.feeds.server.transact(r)
 		return
 	}
+	if !c.has(r, db) {
+		return
+	}
 	t := &txn{conn: c, request: r, name: string(r.id), db: db, feed: c.door.feeds.of(db), came: c.door.now()}
 	t.began = t.came
 	if !t.parse() {

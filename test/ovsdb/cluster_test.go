@@ -3,7 +3,9 @@ package ovsdb
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -20,6 +22,7 @@ type trio struct {
 	Servers string `json:"servers"`
 	Members []*struct {
 		Name  string `json:"name"`
+		URL   string `json:"url"`
 		OVSDB string `json:"ovsdb"`
 		Log   string `json:"log"`
 		PID   int    `json:"pid"`
@@ -93,4 +96,68 @@ func (c *trio) killLeader() {
 		}
 	}
 	c.t.Fatalf("no member is called %q", is.Leader)
+}
+
+// call makes a call of the native API, by its name.
+func (c *trio) call(member int, name, body string) (string, int) {
+	c.t.Helper()
+	res, err := http.Post(c.Members[member].URL+"/incumbent.v1.TableService/"+name, "application/json", strings.NewReader(body))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return string(text), res.StatusCode
+}
+
+// A database that one member has answered to be there is there for who asks another at once,
+// which may not have applied it yet; and so is a table of its next schema.
+func TestG22_ADatabaseIsThereOnEveryMember(t *testing.T) {
+	c := startCluster(t)
+	var at []*session
+	for _, m := range c.Members {
+		at = append(at, connect(t, "tcp:"+m.OVSDB))
+	}
+	for i := range 60 {
+		name, first := fmt.Sprint("D", i), i%len(at)
+		schema := fmt.Sprintf(`{"name":%q,"version":"1.0.0","tables":{"T":{"isRoot":true,"columns":{"n":{"type":"integer"}}}}}`, name)
+		quoted, _ := json.Marshal(schema) //nolint:errchkjson // a text
+		if text, status := c.call(first, "DefineSchema", fmt.Sprintf(`{"schema":%s}`, quoted)); status != http.StatusOK {
+			t.Fatalf("%d: %s", status, text)
+		}
+		other := at[(first+1)%len(at)]
+		insert := object{"op": "insert", "table": "T", "row": object{"n": 1}}
+		switch i / len(at) % 5 {
+		case 0:
+			if text, status := c.call((first+1)%len(at), "Transact", fmt.Sprintf(`{"database":%q,"operations":"[{\"op\":\"insert\",\"table\":\"T\",\"row\":{}}]"}`, name)); status != http.StatusOK {
+				t.Errorf("%s: a transaction of the native API: %d: %s", name, status, text)
+			}
+		case 1:
+			if m, err := other.ask("transact", name, insert); err != nil || m.Error != nil {
+				t.Errorf("%s: a transaction: %v, %s", name, err, m.Error)
+			}
+		case 2:
+			if m, err := other.ask("get_schema", name); err != nil || m.Error != nil {
+				t.Errorf("%s: the schema: %v, %s", name, err, m.Error)
+			}
+		case 3:
+			if m, err := other.ask("monitor_cond", name, name, object{"T": []object{{"columns": []string{"n"}}}}); err != nil || m.Error != nil {
+				t.Errorf("%s: a monitor: %v, %s", name, err, m.Error)
+			}
+		default:
+			next := strings.Replace(strings.Replace(string(quoted), "1.0.0", "2.0.0", 1), `\"T\":`, `\"U\":`, 1)
+			if text, status := c.call((first+1)%len(at), "DefineSchema", fmt.Sprintf(`{"schema":%s,"convert":true}`, next)); status != http.StatusOK {
+				t.Errorf("%s: another schema: %d: %s", name, status, text)
+			}
+			if m, err := at[(first+2)%len(at)].ask("transact", name, object{"op": "insert", "table": "U", "row": object{}}); err != nil || m.Error != nil || strings.Contains(fmt.Sprint(m.Result), "error") {
+				t.Errorf("%s: a transaction on a table of the next schema: %v, %s, %s", name, err, m.Error, m.Result)
+			}
+		}
+	}
+	if m, err := at[0].ask("get_schema", "none"); err != nil || !strings.Contains(fmt.Sprint(m.Error), "unknown database") {
+		t.Errorf("a database that is not there: %v, %s", err, m.Error)
+	}
 }
