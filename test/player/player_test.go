@@ -32,6 +32,7 @@ const (
 	jujuPlayers   = 2
 	noisePlayers  = 1
 	tablePlayers  = 2
+	consulPlayers = 2
 
 	defaultTime = 10 * time.Second
 	roundTime   = 20 * time.Second // between two times when all is quiet and compared
@@ -139,7 +140,7 @@ func (p *play) run() {
 		if len(p.faults) > 0 {
 			p.t.Logf("again: INCUMBENT_PLAYER_SEED=%d", p.seed)
 		}
-		for _, what := range []string{"change granted", "key put", "key locked", "attack denied", "attacker looked", "transaction on tables done"} {
+		for _, what := range []string{"change granted", "key put", "key locked", "attack denied", "attacker looked", "transaction on tables done", "Consul: put", "Consul: lock", "Consul: list", "Consul: service read"} {
 			if p.book.counted[what] == 0 {
 				p.t.Errorf("there was no %s: that proves nothing", what)
 			}
@@ -211,6 +212,10 @@ func (p *play) round(ctx context.Context, round int, length time.Duration) {
 	killer := next()
 	for i := range tablePlayers { // behind the others, for the same reason
 		n := &tablePlayer{p, number + 98 - number%100 - i}
+		all.Go(func() { n.run(ctx) })
+	}
+	for i := range consulPlayers {
+		n := &consulPlayer{play: p, number: number + 98 - tablePlayers - number%100 - i}
 		all.Go(func() { n.run(ctx) })
 	}
 	all.Go(func() { p.kills(ctx, killer) })

@@ -155,14 +155,17 @@ func (p *play) unpin(ctx context.Context) string {
 	return fmt.Sprintf("%d pins and sessions", len(ops))
 }
 
-// expired reports what is still held: nobody extends any more.
+// ownModels is the namespace of what members hold for themselves.
+const ownModels = "incumbent"
+
+// expired reports what is still held: nobody extends any more but members what is theirs.
 func (p *play) expired(ctx context.Context) string {
 	now, bad := p.look(ctx, p.callers[0][0])
 	if bad != "" {
 		return bad
 	}
 	for _, l := range now.leases {
-		if l.Token != 0 {
+		if l.Token != 0 && l.Name.GetNamespace() != ownModels {
 			return fmt.Sprintf("%v", l)
 		}
 	}
