@@ -6,10 +6,14 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,6 +26,7 @@ import (
 var (
 	template   = flag.String("consul-template", "", "the consul-template to run against us")
 	prometheus = flag.String("prometheus", "", "the Prometheus whose discovery is run against us")
+	fabio      = flag.String("fabio", "", "the fabio, a proxy, to run against us")
 	python     = flag.String("python", "", "a Python that has py-consul, to run against us")
 )
 
@@ -193,6 +198,76 @@ func TestPrometheus(t *testing.T) {
 	becomes("127.0.0.2:80 scraped;,a,b,;red;critical\n")
 	target.put("PUT", "/v1/catalog/deregister", `{"Node":"scraped"}`)
 	becomes("")
+}
+
+// TestFabio has fabio pass requests on to the instances that are healthy, by their tags, and by
+// the routes that a key holds.
+func TestFabio(t *testing.T) {
+	if *fabio == "" {
+		t.Skip("needs -fabio")
+	}
+	target := startTarget(t, ours(t))
+	ports := freePorts(t, 2)
+	proxy := fmt.Sprintf("127.0.0.1:%d", ports[0])
+	launch(t, exec.Command(*fabio, "-proxy.addr", proxy, "-ui.addr", fmt.Sprintf("127.0.0.1:%d", ports[1]),
+		"-registry.consul.addr", strings.TrimPrefix(target.url, "http://"), "-registry.consul.register.addr", fmt.Sprintf("127.0.0.1:%d", ports[1])))
+	for _, id := range []string{"a", "b"} {
+		site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, id) }))
+		t.Cleanup(site.Close)
+		_, port, _ := strings.Cut(strings.TrimPrefix(site.URL, "http://"), ":")
+		target.put("PUT", "/v1/agent/service/register", fmt.Sprintf(
+			`{"ID":%q,"Name":"web","Address":"127.0.0.1","Port":%s,"Tags":["urlprefix-/web"],"Check":{"CheckID":"check-%s","TTL":"1h","Status":"passing"}}`, id, port, id))
+		if id == "a" {
+			target.put("PUT", "/v1/kv/fabio/config", "route add manual /manual "+site.URL+"/")
+		}
+	}
+	// answers are all that a path is answered in a while.
+	answers := func(path string) string {
+		seen := map[string]bool{}
+		for range 20 {
+			res, err := http.Get("http://" + proxy + path)
+			if err != nil {
+				return err.Error()
+			}
+			body, err := io.ReadAll(res.Body)
+			res.Body.Close()
+			if err != nil || res.StatusCode != http.StatusOK {
+				body = []byte(res.Status)
+			}
+			seen[string(body)] = true
+		}
+		return strings.Join(slices.Sorted(maps.Keys(seen)), ",")
+	}
+	becomes := func(path, want string) {
+		t.Helper()
+		outside.Eventually(t, patience, path+" is answered by "+want, func() bool { return answers(path) == want })
+	}
+	becomes("/web", "a,b")
+	becomes("/manual", "a")
+	target.put("PUT", "/v1/agent/check/fail/check-a", "")
+	becomes("/web", "b")
+	target.put("PUT", "/v1/agent/check/pass/check-a", "")
+	becomes("/web", "a,b")
+	target.put("PUT", "/v1/agent/service/deregister/b", "")
+	becomes("/web", "a")
+	target.put("DELETE", "/v1/kv/fabio/config", "")
+	becomes("/manual", "404 Not Found")
+	// Its other check asks for http://[127.0.0.1]:…, which is no URL: what of Go's net/url is
+	// newer than 1.25.2 refuses it, in Consul as here.
+	var own []struct {
+		Checks []struct{ CheckID, Status string }
+	}
+	outside.Eventually(t, patience, "fabio is registered itself, and says that it lives", func() bool {
+		if target.read("/v1/health/service/fabio", &own) != http.StatusOK || len(own) != 1 {
+			return false
+		}
+		for _, check := range own[0].Checks {
+			if strings.HasSuffix(check.CheckID, "-ttl") {
+				return check.Status == "passing"
+			}
+		}
+		return false
+	})
 }
 
 // scraped is whom Prometheus asks, a line for each.
