@@ -150,9 +150,9 @@ mutants-smoke: ## two of the mutants, chosen by INCUMBENT_MUTANT_SEED
 
 # Programs that are not at hand are left out: docs/conformance.md.
 .PHONY: conformance
-conformance: build ## real clients against Consul's door: CONSUL=, PATRONI=, TEMPLATE=, PYTHON=, PROMETHEUS=, FABIO= say where they are
+conformance: build ## real clients against Consul's door: CONSUL=, PATRONI=, TEMPLATE=, PYTHON=, PROMETHEUS=, FABIO=, TRAEFIK= say where they are
 	go test -count=1 -v -timeout $(TEST_TIMEOUT) ./test/consul $(if $(CONSUL),-peer $(CONSUL)) $(if $(PATRONI),-patroni $(PATRONI)) \
-		$(if $(TEMPLATE),-consul-template $(TEMPLATE)) $(if $(PYTHON),-python $(PYTHON)) $(if $(PROMETHEUS),-prometheus $(PROMETHEUS)) $(if $(FABIO),-fabio $(FABIO))
+		$(if $(TEMPLATE),-consul-template $(TEMPLATE)) $(if $(PYTHON),-python $(PYTHON)) $(if $(PROMETHEUS),-prometheus $(PROMETHEUS)) $(if $(FABIO),-fabio $(FABIO)) $(if $(TRAEFIK),-traefik $(TRAEFIK))
 	cd test/consul/clients && go test -count=1 ./...
 
 .PHONY: mutants

@@ -26,6 +26,7 @@ import (
 var (
 	template   = flag.String("consul-template", "", "the consul-template to run against us")
 	prometheus = flag.String("prometheus", "", "the Prometheus whose discovery is run against us")
+	traefik    = flag.String("traefik", "", "the Traefik, a proxy, to run against us")
 	fabio      = flag.String("fabio", "", "the fabio, a proxy, to run against us")
 	python     = flag.String("python", "", "a Python that has py-consul, to run against us")
 )
@@ -211,36 +212,12 @@ func TestFabio(t *testing.T) {
 	proxy := fmt.Sprintf("127.0.0.1:%d", ports[0])
 	launch(t, exec.Command(*fabio, "-proxy.addr", proxy, "-ui.addr", fmt.Sprintf("127.0.0.1:%d", ports[1]),
 		"-registry.consul.addr", strings.TrimPrefix(target.url, "http://"), "-registry.consul.register.addr", fmt.Sprintf("127.0.0.1:%d", ports[1])))
-	for _, id := range []string{"a", "b"} {
-		site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, id) }))
-		t.Cleanup(site.Close)
-		_, port, _ := strings.Cut(strings.TrimPrefix(site.URL, "http://"), ":")
-		target.put("PUT", "/v1/agent/service/register", fmt.Sprintf(
-			`{"ID":%q,"Name":"web","Address":"127.0.0.1","Port":%s,"Tags":["urlprefix-/web"],"Check":{"CheckID":"check-%s","TTL":"1h","Status":"passing"}}`, id, port, id))
-		if id == "a" {
-			target.put("PUT", "/v1/kv/fabio/config", "route add manual /manual "+site.URL+"/")
-		}
-	}
-	// answers are all that a path is answered in a while.
-	answers := func(path string) string {
-		seen := map[string]bool{}
-		for range 20 {
-			res, err := http.Get("http://" + proxy + path)
-			if err != nil {
-				return err.Error()
-			}
-			body, err := io.ReadAll(res.Body)
-			res.Body.Close()
-			if err != nil || res.StatusCode != http.StatusOK {
-				body = []byte(res.Status)
-			}
-			seen[string(body)] = true
-		}
-		return strings.Join(slices.Sorted(maps.Keys(seen)), ",")
-	}
+	first := target.serve(t, "a", "urlprefix-/web")
+	target.serve(t, "b", "urlprefix-/web")
+	target.put("PUT", "/v1/kv/fabio/config", "route add manual /manual "+first+"/")
 	becomes := func(path, want string) {
 		t.Helper()
-		outside.Eventually(t, patience, path+" is answered by "+want, func() bool { return answers(path) == want })
+		outside.Eventually(t, patience, path+" is answered by "+want, func() bool { return answersOf(proxy, path) == want })
 	}
 	becomes("/web", "a,b")
 	becomes("/manual", "a")
@@ -268,6 +245,73 @@ func TestFabio(t *testing.T) {
 		}
 		return false
 	})
+}
+
+// serve registers an instance of the service web that answers with its id, under tags, and
+// returns its URL.
+func (target *target) serve(t *testing.T, id string, tags ...string) string {
+	t.Helper()
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, id) }))
+	t.Cleanup(site.Close)
+	_, port, _ := strings.Cut(strings.TrimPrefix(site.URL, "http://"), ":")
+	list, err := json.Marshal(tags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target.put("PUT", "/v1/agent/service/register", fmt.Sprintf(
+		`{"ID":%q,"Name":"web","Address":"127.0.0.1","Port":%s,"Tags":%s,"Check":{"CheckID":"check-%s","TTL":"1h","Status":"passing"}}`, id, port, list, id))
+	return site.URL
+}
+
+// answersOf are all that a proxy answers a path in a while.
+func answersOf(proxy, path string) string {
+	seen := map[string]bool{}
+	for range 20 {
+		res, err := http.Get("http://" + proxy + path)
+		if err != nil {
+			return err.Error()
+		}
+		body, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil || res.StatusCode != http.StatusOK {
+			body = []byte(res.Status)
+		}
+		seen[string(body)] = true
+	}
+	return strings.Join(slices.Sorted(maps.Keys(seen)), ",")
+}
+
+// TestTraefik has Traefik pass requests on to the instances that are healthy, by rules in their
+// tags; a service that does not say so is not shown to anybody.
+func TestTraefik(t *testing.T) {
+	if *traefik == "" {
+		t.Skip("needs -traefik")
+	}
+	for _, watch := range []string{"true", "false"} {
+		t.Run("watch="+watch, func(t *testing.T) {
+			target := startTarget(t, ours(t))
+			proxy := fmt.Sprintf("127.0.0.1:%d", freePorts(t, 1)[0])
+			launch(t, exec.Command(*traefik, "--entrypoints.web.address="+proxy, "--global.checknewversion=false", "--global.sendanonymoususage=false", "--log.level=INFO",
+				"--providers.consulcatalog=true", "--providers.consulcatalog.exposedbydefault=false", "--providers.consulcatalog.refreshinterval=1s",
+				"--providers.consulcatalog.watch="+watch, "--providers.consulcatalog.endpoint.address="+strings.TrimPrefix(target.url, "http://")))
+			rules := []string{"traefik.enable=true", "traefik.http.routers.web.rule=PathPrefix(`/web`)"}
+			becomes := func(want string) {
+				t.Helper()
+				outside.Eventually(t, patience, "/web is answered by "+want, func() bool { return answersOf(proxy, "/web") == want })
+			}
+			target.serve(t, "a", rules...)
+			target.serve(t, "b", rules...)
+			becomes("a,b")
+			target.put("PUT", "/v1/agent/check/fail/check-a", "")
+			becomes("b")
+			target.put("PUT", "/v1/agent/check/pass/check-a", "")
+			becomes("a,b")
+			target.put("PUT", "/v1/agent/service/deregister/b", "")
+			becomes("a")
+			target.serve(t, "a", "traefik.enable=false")
+			becomes("404 Not Found")
+		})
+	}
 }
 
 // scraped is whom Prometheus asks, a line for each.
