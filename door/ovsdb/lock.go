@@ -34,7 +34,8 @@ type lock struct {
 	name    string
 	token   incumbent.Token // that it is held under; 0: it is not
 	queued  bool            // it is to be held as soon as it can be
-	stealer bool            // from whoever has it
+	stealer bool            // from whoever has it, until it has been held
+	taking  bool            // the command that takes it from another is on its way
 	request *request        // that is not answered; nil: it was
 	wait    *watch.Waiter
 	over    bool // it was given up
@@ -206,6 +207,7 @@ func (l *lock) claimed(r core.Result) {
 		return
 	case r.Lease.Session == c.session.locks.session:
 		l.got(r.Lease.Token)
+	case l.taking: // it says itself what came of it
 	case l.stealer:
 		l.steal(r.Lease)
 	default:
@@ -240,7 +242,7 @@ func (l *lock) steal(held *core.Lease) {
 		l.denied(err)
 		return
 	}
-	l.stealer = false
+	l.taking = true
 	c := l.conn
 	origin := c.who.origin()
 	origin.Principal = ""
@@ -248,15 +250,17 @@ func (l *lock) steal(held *core.Lease) {
 		Name: held.Name, Holder: held.Holder, Session: held.Session, Token: held.Token, ToSession: c.session.locks.session, ToHolder: c.holder(),
 	}
 	c.door.engine.Leases().Transfer(lease.Call{Origin: origin, Judged: judged}, cmd, func(r core.Result) {
-		if r.Err != nil { // somebody else has it by now, or nothing is known
-			c.door.after(firstRetry, func() { c.do(l.stealAgain) })
-		}
+		c.do(func() {
+			l.taking = false
+			if r.Err != nil { // somebody else has it by now, or nothing is known
+				c.door.after(firstRetry, func() { c.do(l.stealAgain) })
+			}
+		})
 	})
 }
 
 func (l *lock) stealAgain() {
-	if l.token == 0 && !l.over {
-		l.stealer = true
+	if l.stealer && !l.over {
 		l.claim()
 	}
 }
@@ -278,7 +282,10 @@ func (l *lock) answer(held bool) bool {
 
 // got takes note that the lease is the session's, under a token.
 func (l *lock) got(token incumbent.Token) {
-	l.token, l.queued = token, false
+	if l.token == token {
+		return // it was told already, by a claim and by a look
+	}
+	l.token, l.queued, l.stealer = token, false, false
 	if !l.answer(true) {
 		l.conn.notify("locked", l.name)
 	}

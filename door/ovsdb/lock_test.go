@@ -1,6 +1,11 @@
 package ovsdb
 
-import "testing"
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+)
 
 // A lock is one's until it is given up, stolen, or the connection ends; who waits for it
 // is told.
@@ -37,4 +42,45 @@ func TestLocksEndWithTheirConnections(t *testing.T) {
 	a.conn.Close()
 	want(t, "the third's turn", c.read(), `{"id":null,"method":"locked","params":["l"]}`)
 	c.until("one session is left", func() bool { return m.door.view().SessionCount() == 1 })
+}
+
+// Who steals has the lock, however many steal it and give it up at the same time.
+func TestWhoStealsHasTheLock(t *testing.T) {
+	m := startWithSchema(t)
+	var all sync.WaitGroup
+	for i := range 4 {
+		c := m.dial()
+		all.Go(func() {
+			ask := func(method string) string {
+				if _, err := fmt.Fprintf(c.conn, `{"method":%q,"params":["l"],"id":7}`, method); err != nil {
+					return err.Error()
+				}
+				for {
+					var v struct {
+						Method        string
+						Result, Error json.RawMessage
+					}
+					if err := c.in.Decode(&v); err != nil {
+						return err.Error()
+					}
+					if v.Method == "" {
+						return string(v.Result) + string(v.Error)
+					}
+				}
+			}
+			for n := range 150 {
+				method, want := "steal", `{"locked":true}null`
+				if (i+n)%3 == 0 {
+					method, want = "lock", "" // it has it, or waits
+				}
+				if got := ask(method); got != want && want != "" {
+					t.Errorf("%s %d of client %d: %s", method, n, i, got)
+				}
+				if got := ask("unlock"); got != `{}null` {
+					t.Errorf("unlock %d of client %d: %s", n, i, got)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
