@@ -35,6 +35,7 @@ type member struct {
 	URL     string   `json:"url"`
 	Juju    string   `json:"juju"`
 	Consul  string   `json:"consul"`
+	OVSDB   string   `json:"ovsdb"`
 	PID     int      `json:"pid"`
 	Log     string   `json:"log"`
 	Command []string `json:"command"`
@@ -67,7 +68,8 @@ func startProcesses(t *testing.T, members int, args ...string) *processes {
 	t.Helper()
 	c := &processes{t: t, dir: t.TempDir()}
 	argv := append([]string{
-		"cluster", "local", "--members", strconv.Itoa(members), "--port", "0", "--juju-listen", "127.0.0.1:0", "--consul-listen", "127.0.0.1:0", "--data-dir", c.dir, "-o", "json",
+		"cluster", "local", "--members", strconv.Itoa(members), "--port", "0", "--juju-listen", "127.0.0.1:0", "--consul-listen", "127.0.0.1:0", "--ovsdb-listen", "127.0.0.1:0",
+		"--data-dir", c.dir, "-o", "json",
 	}, args...)
 	c.cmd = exec.Command(outside.Binary(t), append(argv, "--", "--dev", "--juju-password", password, "--return-time", "1s", "--checkpoint-interval", "1s",
 		"--log-segment-bytes", "4194304", "--snapshot-bytes", "4194304", "--disk-reserve-bytes", "16777216")...)

@@ -33,6 +33,7 @@ const (
 	noisePlayers  = 1
 	tablePlayers  = 2
 	consulPlayers = 2
+	ovsdbPlayers  = 2
 
 	defaultTime = 10 * time.Second
 	roundTime   = 20 * time.Second // between two times when all is quiet and compared
@@ -52,6 +53,7 @@ type play struct {
 	callers [][]*caller
 	stolen  *credential // the attacker's
 	calls   *tableCalls
+	monitor ovsdbMonitor
 
 	stop   context.CancelFunc
 	mu     sync.Mutex // guards the rest; held for a change
@@ -140,7 +142,7 @@ func (p *play) run() {
 		if len(p.faults) > 0 {
 			p.t.Logf("again: INCUMBENT_PLAYER_SEED=%d", p.seed)
 		}
-		for _, what := range []string{"change granted", "key put", "key locked", "attack denied", "attacker looked", "transaction on tables done", "Consul: put", "Consul: lock", "Consul: list", "Consul: service read"} {
+		for _, what := range []string{"change granted", "key put", "key locked", "attack denied", "attacker looked", "transaction on tables done", "Consul: put", "Consul: lock", "Consul: list", "Consul: service read", "OVSDB: transaction done", "OVSDB: lock", "OVSDB: update", "OVSDB: read as a whole"} {
 			if p.book.counted[what] == 0 {
 				p.t.Errorf("there was no %s: that proves nothing", what)
 			}
@@ -154,6 +156,7 @@ func (p *play) run() {
 	following.Go(func() { p.followByStream(ctx, p.second) })
 	following.Go(func() { p.followKeys(ctx, p.book.keys) })
 	following.Go(func() { p.followTables(ctx) })
+	following.Go(func() { p.followOVSDB(ctx, &p.monitor) })
 	p.watched(ctx)
 	end := time.Now().Add(playTime(p.t))
 	for round := 0; !p.failed() && time.Now().Before(end); round++ {
@@ -216,6 +219,11 @@ func (p *play) round(ctx context.Context, round int, length time.Duration) {
 	}
 	for i := range consulPlayers {
 		n := &consulPlayer{play: p, number: number + 98 - tablePlayers - number%100 - i}
+		all.Go(func() { n.run(ctx) })
+	}
+	locks := newOVSDBLocks()
+	for i := range ovsdbPlayers {
+		n := &ovsdbPlayer{play: p, number: number + 98 - tablePlayers - consulPlayers - number%100 - i, locks: locks}
 		all.Go(func() { n.run(ctx) })
 	}
 	all.Go(func() { p.kills(ctx, killer) })

@@ -242,6 +242,9 @@ func (p *play) tablesAgree(ctx context.Context) string {
 		if fault+behind != "" {
 			return fault + behind
 		}
+		if !p.monitor.shows(rows) {
+			return fmt.Sprintf("the monitor of OVSDB has other rows than %s at index %d", k.m.Name, at)
+		}
 	}
 	return ""
 }
