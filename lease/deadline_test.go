@@ -230,14 +230,14 @@ func TestG07_ADeposedLeaderEndsNoDeadline(t *testing.T) {
 	w.do(setTimer{id: "a", after: 10 * time.Second})
 	w.auto = false
 	w.advance(hold(10*time.Second) + slack)
-	if len(w.log) != 0 || len(w.confirms) != 1 || len(w.barriers) != 0 {
-		t.Fatalf("without a confirmation: %d proposed, %d barriers", len(w.log), len(w.barriers))
-	}
-	w.confirm(nil)
-	if len(w.log) != 0 || len(w.barriers) != 1 {
-		t.Fatalf("before the barrier: %d proposed, %d barriers", len(w.log), len(w.barriers))
+	if len(w.log) != 0 || len(w.confirms) != 1 || len(w.barriers) != 1 {
+		t.Fatalf("%d proposed, %d confirmations, %d barriers", len(w.log), len(w.confirms), len(w.barriers))
 	}
 	w.pass()
+	if len(w.log) != 0 {
+		t.Fatalf("without a confirmation: %d proposed", len(w.log))
+	}
+	w.confirm(nil)
 	if len(w.log) != 1 || w.log[0].Term != w.term || !w.log[0].Reserve {
 		t.Fatalf("proposed: %+v", w.log)
 	}

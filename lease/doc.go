@@ -29,11 +29,13 @@
 //
 // # The life of an expiry
 //
-//	deadline ─▶ due ─▶ confirmed ─▶ barrier passed ─▶ looked at again ─▶ proposed ─▶ applied
+//	deadline ─▶ due ─┬─▶ confirmed ──────┬─▶ looked at again ─▶ proposed ─▶ applied
+//	                 └─▶ barrier passed ─┘
 //
-// The confirmation begins after the lease was due; the barrier says that every
-// frame and every call received until then has been stored. So a server that was
-// stopped hears first what waited in its sockets. The command names the token and renewal the
+// The confirmation begins after the lease was due, and with it the barrier, which says that
+// every frame and every call received until then has been stored. So a server that was
+// stopped hears first what waited in its sockets. Neither waits for the other: who has
+// extended nothing that had arrived when both began had passed its deadline by then. The command names the token and renewal the
 // book knows applied and is bound to the term: any later change makes it void.
 // From proposing until it is applied, extensions of what it names wait.
 //

@@ -214,7 +214,6 @@ func (e *Engine) End() *Effects {
 	e.sendAnswers()
 	e.startVouched()
 	e.startRound()
-	e.startBarrier()
 	return &e.out
 }
 
@@ -290,7 +289,7 @@ func (e *Engine) startRound() {
 	if e.round.active {
 		return
 	}
-	due := e.leading && len(e.expiry.due)+len(e.kept)+len(e.again) > 0 && e.now >= e.retryFrom
+	due := e.leading && (e.expiry.waits() || len(e.kept)+len(e.again) > 0) && e.now >= e.retryFrom
 	if len(e.waiting) == 0 && len(e.reading) == 0 && !due {
 		return
 	}
@@ -306,7 +305,7 @@ func (e *Engine) startRound() {
 	r.again, e.again = e.again, r.again[:0]
 	r.reads, e.reading = e.reading, r.reads[:0]
 	if e.leading {
-		e.expiry.confirm()
+		e.out.Barrier = e.expiry.confirm()
 	}
 	if !e.silent {
 		e.silent, e.silentSince, e.silentShift = true, e.now, e.book.Shift()
@@ -354,7 +353,7 @@ func (e *Engine) roundOver(batches []*Batch, again []waiter, term uint64, err er
 		return
 	}
 	e.quorumHeard()
-	e.expiry.confirmed()
+	e.expiry.heard()
 	for _, b := range batches {
 		e.judge(b)
 	}

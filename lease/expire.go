@@ -9,15 +9,16 @@ import (
 // pipeline are the due ones on their way to an expiry. Each stands in one of
 // the lists.
 type pipeline struct {
-	due        []Due // wait for a confirmation that begins from now on
-	confirming []Due // in the round under way
-	heard      []Due // confirmed; wait for a barrier that begins from now on
-	behind     []Due // behind the barrier under way
-	ready      []Due // may be proposed, if they are still due
-	barrier    uint64
-	barriers   uint64 // numbered so far
-	inFlight   int
-	notBefore  int64
+	due       []Due // wait for a confirmation and a barrier that begin from now on
+	under     []Due // for which both have begun
+	asked     bool  // the round under way is their confirmation
+	confirmed bool
+	passed    bool  // the barrier
+	ready     []Due // may be proposed, if they are still due
+	barrier   uint64
+	barriers  uint64 // numbered so far
+	inFlight  int
+	notBefore int64
 }
 
 // proposedExpiry is an expiry on its way through the log.
@@ -31,13 +32,43 @@ func (p *pipeline) reset() {
 	*p = pipeline{barriers: p.barriers}
 }
 
-// confirm puts all that are due into the round that begins now.
-func (p *pipeline) confirm() { p.confirming, p.due = move(p.confirming, p.due) }
+// waits reports whether some that are due wait for a round to begin.
+func (p *pipeline) waits() bool { return len(p.due) > 0 && len(p.under) == 0 }
 
-// back returns those whose round failed.
-func (p *pipeline) back() { p.due, p.confirming = move(p.due, p.confirming) }
+// confirm puts all that are due into the round that begins now, and has a barrier begin
+// with it; 0: there are none, or those before them are still under way.
+func (p *pipeline) confirm() (barrier uint64) {
+	if !p.waits() {
+		return 0
+	}
+	p.barriers++
+	p.under, p.due = p.due, p.under
+	p.asked, p.confirmed, p.passed, p.barrier = true, false, false, p.barriers
+	return p.barrier
+}
 
-func (p *pipeline) confirmed() { p.heard, p.confirming = move(p.heard, p.confirming) }
+// back returns those whose round failed: another barrier begins with the next.
+func (p *pipeline) back() {
+	if p.asked {
+		p.asked = false
+		p.due, p.under = move(p.due, p.under)
+	}
+}
+
+// heard takes note that their round succeeded.
+func (p *pipeline) heard() {
+	if p.asked {
+		p.asked, p.confirmed = false, true
+		p.settle()
+	}
+}
+
+// settle has those be proposed for which both are over.
+func (p *pipeline) settle() {
+	if p.confirmed && p.passed {
+		p.ready, p.under = move(p.ready, p.under)
+	}
+}
 
 func move(to, from []Due) (moved, rest []Due) {
 	if len(to) == 0 {
@@ -48,27 +79,15 @@ func move(to, from []Due) (moved, rest []Due) {
 
 func (e *Engine) findDue() { e.expiry.due = e.book.Due(e.expiry.due) }
 
-// startBarrier asks to be told once every frame received until now is stored.
-func (e *Engine) startBarrier() {
-	p := &e.expiry
-	if p.barrier != 0 || len(p.heard) == 0 {
-		return
-	}
-	p.barriers++
-	p.barrier = p.barriers
-	p.behind, p.heard = move(p.behind, p.heard)
-	e.out.Barrier = p.barrier
-}
-
 // BarrierPassed tells that every frame received before Barrier was asked for
 // has been handed to Extend.
 func (e *Engine) BarrierPassed(id uint64) {
 	p := &e.expiry
 	if p.barrier != id {
-		return // of an earlier term
+		return // of an earlier term, or of a round that failed
 	}
-	p.barrier = 0
-	p.ready, p.behind = move(p.ready, p.behind)
+	p.barrier, p.passed = 0, true
+	p.settle()
 }
 
 // proposeExpiries proposes what is ready and, looked at again, still due.

@@ -53,7 +53,7 @@ func (e *Engine) Stats() Stats {
 	s.Leases, s.Sessions, s.Attached = e.book.byToken.len(), len(e.book.byID), len(e.attachments)
 	s.Deadlines = len(e.book.byDeadline)
 	s.Held, s.Parked = e.heldWaiting, len(e.courier.queue)
-	s.Due = len(p.due) + len(p.confirming) + len(p.heard) + len(p.behind) + len(p.ready)
+	s.Due = len(p.due) + len(p.under) + len(p.ready)
 	s.Expiring = p.inFlight
 	s.Late = e.book.late.lateness()
 	return s

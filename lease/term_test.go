@@ -61,9 +61,13 @@ func TestG04_AConfirmationOfAnotherTermJudgesNothing(t *testing.T) {
 	if len(w.confirms) == 0 {
 		t.Fatal("nothing is due: the test tests nothing")
 	}
+	before := w.barriers
 	other()
-	if len(w.barriers) != 0 || len(w.log) != 0 {
-		t.Errorf("%d barriers and %d expiries", len(w.barriers), len(w.log))
+	for _, id := range before {
+		w.step(func() { w.e.BarrierPassed(id) })
+	}
+	if len(before) == 0 || len(w.log) != 0 {
+		t.Errorf("%d barriers and %d expiries", len(before), len(w.log))
 	}
 }
 

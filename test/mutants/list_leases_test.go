@@ -26,14 +26,23 @@ var ofLeases = []mutant{
 	{
 		name: "an expiry relies on a confirmation begun before it was due", guarantee: "G07",
 		file: "lease/engine.go", pkg: "./lease", test: "^TestG07_ADeposedLeaderExpiresNothing$",
-		search:  "\te.expiry.confirmed()\n",
-		replace: "\te.findDue()\n\te.expiry.confirm()\n\te.expiry.confirmed()\n",
+		search:  "\te.expiry.heard()\n",
+		replace: "\te.findDue()\n\tif b := e.expiry.confirm(); b != 0 {\n\t\te.out.Barrier = b\n\t}\n\te.expiry.heard()\n",
 	},
 	{
 		name: "an expiry does not wait for the barrier", guarantee: "G07",
 		file: "lease/expire.go", pkg: "./lease", test: "^TestG07_StoppedForThreeTTLs$",
-		search:  "func (p *pipeline) confirmed() { p.heard, p.confirming = move(p.heard, p.confirming) }",
-		replace: "func (p *pipeline) confirmed() { p.ready, p.confirming = move(p.ready, p.confirming) }",
+		search: "\tif p.confirmed && p.passed {\n", replace: "\tif p.confirmed {\n",
+	},
+	{
+		name: "an expiry does not wait for the confirmation", guarantee: "G07",
+		file: "lease/expire.go", pkg: "./lease", test: "^TestG07_ADeposedLeaderEndsNoDeadline$",
+		search: "\tif p.confirmed && p.passed {\n", replace: "\tif p.passed {\n",
+	},
+	{
+		name: "a barrier of a round that failed counts", guarantee: "G07",
+		file: "lease/expire.go", pkg: "./lease", test: "^TestG07_ABarrierIsOfItsRound$",
+		search: "= true, false, false, p.barriers\n", replace: "= true, false, p.passed, p.barriers\n",
 	},
 	{
 		name: "an extension is answered while its expiry is under way", guarantee: "G04",
