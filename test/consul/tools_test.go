@@ -249,16 +249,16 @@ func TestFabio(t *testing.T) {
 
 // serve registers an instance of the service web that answers with its id, under tags, and
 // returns its URL.
-func (target *target) serve(t *testing.T, id string, tags ...string) string {
-	t.Helper()
+func (t *target) serve(tt *testing.T, id string, tags ...string) string {
+	tt.Helper()
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, id) }))
-	t.Cleanup(site.Close)
+	tt.Cleanup(site.Close)
 	_, port, _ := strings.Cut(strings.TrimPrefix(site.URL, "http://"), ":")
 	list, err := json.Marshal(tags)
 	if err != nil {
-		t.Fatal(err)
+		tt.Fatal(err)
 	}
-	target.put("PUT", "/v1/agent/service/register", fmt.Sprintf(
+	t.put("PUT", "/v1/agent/service/register", fmt.Sprintf(
 		`{"ID":%q,"Name":"web","Address":"127.0.0.1","Port":%s,"Tags":%s,"Check":{"CheckID":"check-%s","TTL":"1h","Status":"passing"}}`, id, port, list, id))
 	return site.URL
 }
