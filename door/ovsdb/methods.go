@@ -62,6 +62,9 @@ func echoMethod(_ *conn, r *request) {
 
 // listRequest lists the databases that the caller may see.
 func listRequest(c *conn, r *request) {
+	if !c.current(r) {
+		return
+	}
 	names := []string{serverName}
 	c.door.databases(c.door.view(), func(name string, _ *ovs.Schema) {
 		if c.sees(name) {
@@ -91,6 +94,9 @@ func schemaRequest(c *conn, r *request) {
 	}
 	if name == serverName {
 		r.result(c.door.feeds.server.schema.JSON)
+		return
+	}
+	if !c.current(r) {
 		return
 	}
 	state := c.door.contentsOf(c.door.view(), name)
@@ -127,12 +133,20 @@ func (c *conn) visible(r *request, name string) bool {
 // another has answered: the request is served again by a confirmed state, or it has been
 // answered.
 func (c *conn) has(r *request, name string) bool {
-	switch {
-	case c.door.contentsOf(c.door.view(), name) != nil:
+	if c.door.contentsOf(c.door.view(), name) != nil {
 		return true
-	case r.confirmed:
+	}
+	if c.current(r) {
 		r.unknownDatabase(name)
-		return false
+	}
+	return false
+}
+
+// current reports whether this member has applied what any had answered when the request
+// came. If that is not known the request is served again once it has, or it is refused.
+func (c *conn) current(r *request) bool {
+	if r.confirmed {
+		return true
 	}
 	c.confirm(func(err error) {
 		switch r.confirmed = true; {

@@ -114,14 +114,15 @@ func (c *trio) call(member int, name, body string) (string, int) {
 }
 
 // A database that one member has answered to be there is there for who asks another at once,
-// which may not have applied it yet; and so is a table of its next schema.
+// which may not have applied it yet: it is listed; and so are its next schema and the tables
+// of that.
 func TestG22_ADatabaseIsThereOnEveryMember(t *testing.T) {
 	c := startCluster(t)
 	var at []*session
 	for _, m := range c.Members {
 		at = append(at, connect(t, "tcp:"+m.OVSDB))
 	}
-	for i := range 60 {
+	for i := range 96 {
 		name, first := fmt.Sprint("D", i), i%len(at)
 		schema := fmt.Sprintf(`{"name":%q,"version":"1.0.0","tables":{"T":{"isRoot":true,"columns":{"n":{"type":"integer"}}}}}`, name)
 		quoted, _ := json.Marshal(schema) //nolint:errchkjson // a text
@@ -130,7 +131,7 @@ func TestG22_ADatabaseIsThereOnEveryMember(t *testing.T) {
 		}
 		other := at[(first+1)%len(at)]
 		insert := object{"op": "insert", "table": "T", "row": object{"n": 1}}
-		switch i / len(at) % 5 {
+		switch i / len(at) % 8 {
 		case 0:
 			if text, status := c.call((first+1)%len(at), "Transact", fmt.Sprintf(`{"database":%q,"operations":"[{\"op\":\"insert\",\"table\":\"T\",\"row\":{}}]"}`, name)); status != http.StatusOK {
 				t.Errorf("%s: a transaction of the native API: %d: %s", name, status, text)
@@ -147,13 +148,29 @@ func TestG22_ADatabaseIsThereOnEveryMember(t *testing.T) {
 			if m, err := other.ask("monitor_cond", name, name, object{"T": []object{{"columns": []string{"n"}}}}); err != nil || m.Error != nil {
 				t.Errorf("%s: a monitor: %v, %s", name, err, m.Error)
 			}
+		case 4:
+			if m, err := other.ask("list_dbs"); err != nil || m.Error != nil || !strings.Contains(fmt.Sprint(m.Result), name) {
+				t.Errorf("%s: the databases: %v, %s, %s", name, err, m.Error, m.Result)
+			}
 		default:
 			next := strings.Replace(strings.Replace(string(quoted), "1.0.0", "2.0.0", 1), `\"T\":`, `\"U\":`, 1)
 			if text, status := c.call((first+1)%len(at), "DefineSchema", fmt.Sprintf(`{"schema":%s,"convert":true}`, next)); status != http.StatusOK {
 				t.Errorf("%s: another schema: %d: %s", name, status, text)
 			}
-			if m, err := at[(first+2)%len(at)].ask("transact", name, object{"op": "insert", "table": "U", "row": object{}}); err != nil || m.Error != nil || strings.Contains(fmt.Sprint(m.Result), "error") {
-				t.Errorf("%s: a transaction on a table of the next schema: %v, %s, %s", name, err, m.Error, m.Result)
+			third := at[(first+2)%len(at)]
+			switch i / len(at) % 8 {
+			case 5:
+				if m, err := third.ask("transact", name, object{"op": "insert", "table": "U", "row": object{}}); err != nil || m.Error != nil || strings.Contains(fmt.Sprint(m.Result), "error") {
+					t.Errorf("%s: a transaction on a table of the next schema: %v, %s, %s", name, err, m.Error, m.Result)
+				}
+			case 6:
+				if m, err := third.ask("get_schema", name); err != nil || m.Error != nil || !strings.Contains(fmt.Sprint(m.Result), "2.0.0") {
+					t.Errorf("%s: the next schema: %v, %s, %s", name, err, m.Error, m.Result)
+				}
+			default:
+				if m, err := third.ask("monitor_cond", name, name, object{"U": []object{{"columns": []string{"n"}}}}); err != nil || m.Error != nil {
+					t.Errorf("%s: a monitor of a table of the next schema: %v, %s", name, err, m.Error)
+				}
 			}
 		}
 	}
