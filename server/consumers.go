@@ -5,6 +5,7 @@ import (
 
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/core/parts"
+	"github.com/incumbent-dev/incumbent/core/table"
 	"github.com/incumbent-dev/incumbent/door/native"
 	"github.com/incumbent-dev/incumbent/door/ovsdb"
 	"github.com/incumbent-dev/incumbent/node"
@@ -29,7 +30,8 @@ func (s *Server) consumers() []consumer {
 		{"proposals waiting, bytes", node.MaxInboxBytes, "", func() int64 { return int64(s.node.Status().WaitingBytes) }},
 		{"large commands waiting", parts.MaxBytes, "", s.engine.LargeBytes},
 		{"unread and unsent of connections", park.DefaultMaxHeldBytes, "", func() int64 { return s.park.Stats().HeldBytes }},
-		{"results of shared reads kept", watch.DefaultIdleQueryBytes, "", s.engine.Queries().IdleBytes},
+		{"results of shared reads", watch.DefaultQueryBytes, "", s.engine.Queries().Bytes},
+		{"changes kept of the database with most", table.HistoryBytes, "", s.mostHistory},
 		{"refused calls held back", native.MaxHeldBackBytes, "", s.door.HeldBackBytes},
 		{"frames waiting for one member", peers.MaxQueuedBytes, "", s.mostQueued},
 	}
@@ -44,6 +46,15 @@ func (s *Server) mostQueued() (most int64) {
 	for _, l := range s.cluster.Links() {
 		most = max(most, int64(l.QueuedBytes))
 	}
+	return most
+}
+
+// mostHistory is what the changes cost that the database keeps which keeps most.
+func (s *Server) mostHistory() (most int64) {
+	table.Of(s.engine.View()).All(func(d *table.Database) bool {
+		most = max(most, d.HistoryBytes())
+		return true
+	})
 	return most
 }
 

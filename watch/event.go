@@ -14,9 +14,8 @@ type Event struct {
 	Payload any
 	Size    int // bytes that keeping Payload costs; about what it takes on a wire
 
-	links   []link        // by their nodes' ids; under the hub's mu
-	charged atomic.Int64  // of the hub's bytes; negative once dropped
-	bytes   *atomic.Int64 // the hub's
+	links []link // by their nodes' ids; under the hub's mu
+	cost         // of the hub's bytes
 	encodings
 }
 
@@ -35,22 +34,28 @@ func (e *Event) Encode(k Encoding, f func(*Event) []byte) []byte {
 	return b
 }
 
-// charge adds n to what the event costs, unless it has been dropped.
-func (e *Event) charge(n int64) {
-	for e.bytes != nil {
-		old := e.charged.Load()
+// cost is what something costs as long as it is kept, in a sum of all.
+type cost struct {
+	sum     *atomic.Int64 // nil: none
+	charged atomic.Int64  // of the sum; negative once refunded
+}
+
+// charge adds n bytes to what it costs, unless that has been refunded.
+func (c *cost) charge(n int64) {
+	for c.sum != nil {
+		old := c.charged.Load()
 		if old < 0 {
 			return
 		}
-		if e.charged.CompareAndSwap(old, old+n) {
-			e.bytes.Add(n)
+		if c.charged.CompareAndSwap(old, old+n) {
+			c.sum.Add(n)
 			return
 		}
 	}
 }
 
 // refund takes back all that was charged, and all that will be.
-func (e *Event) refund() { e.bytes.Add(-e.charged.Swap(-1)) }
+func (c *cost) refund() { c.sum.Add(-c.charged.Swap(-1)) }
 
 // encodings is a short list, grown at its head, of forms made once each.
 type encodings struct{ first atomic.Pointer[encoded] }

@@ -76,7 +76,7 @@ func (e *Event) findLink(n *node) (i int, found bool) {
 // nodes it matches.
 func (h *Hub) append(e *Event) {
 	pos := h.hist.push(e)
-	e.bytes = &h.bytes
+	e.sum = &h.bytes
 	e.links = make([]link, 0, 2*len(e.Topics)+1)
 	x := difference{of: h.differences, event: e}
 	take := func(n *node) { h.chain(e, pos, n) }

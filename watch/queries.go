@@ -3,6 +3,7 @@ package watch
 import (
 	"container/list"
 	"sync"
+	"sync/atomic"
 
 	"github.com/incumbent-dev/incumbent"
 )
@@ -27,6 +28,8 @@ type Queries[V View] struct {
 	byKey     map[QueryKey]*Query[V]
 	idle      *list.List // longest idle first
 	idleBytes int64
+
+	bytes atomic.Int64 // what all queries cost: their answers, and those as encoded
 }
 
 // NewQueries returns the shared queries on what view returns: the newest state, never
@@ -39,13 +42,9 @@ func NewQueries[V View](h *Hub, view func() V) *Queries[V] {
 	return s
 }
 
-// IdleBytes is what the results cost that nobody holds and that are kept for whoever
-// asks the same next.
-func (s *Queries[V]) IdleBytes() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.idleBytes
-}
+// Bytes is what all queries cost: those in use, and those kept for whoever asks the same
+// next.
+func (s *Queries[V]) Bytes() int64 { return s.bytes.Load() }
 
 // kick has all queries look at their waits.
 func (s *Queries[V]) kick() {
@@ -74,11 +73,15 @@ func (s *Queries[V]) Query(spec QuerySpec[V]) (*Query[V], error) {
 		if s.hub.isClosed() {
 			return nil, errClosed()
 		}
+		if limit := s.hub.limits.Load().QueryBytes; s.bytes.Load() >= limit {
+			return nil, incumbent.Errorf(incumbent.Overloaded, "the results of shared reads take %d bytes, the limit", limit).WithHint("watch.query_bytes")
+		}
 		if err := s.hub.admit(); err != nil {
 			return nil, err
 		}
 		q = &Query[V]{of: s, spec: spec}
 		s.byKey[spec.Key] = q
+		s.bytes.Add(q.ownBytes())
 		s.hub.count.queries.Add(1)
 	}
 	if q.idle != nil {
@@ -103,6 +106,7 @@ func (q *Query[V]) Release() {
 		oldest := s.idle.Front().Value.(idleQuery[V]).query
 		s.unidle(oldest)
 		delete(s.byKey, oldest.spec.Key)
+		s.bytes.Add(-oldest.ownBytes())
 		s.hub.count.queries.Add(-1)
 		s.hub.count.listeners.Add(-1)
 		oldest.forget()
@@ -119,12 +123,18 @@ func (s *Queries[V]) unidle(q *Query[V]) {
 	q.idle = nil
 }
 
+// ownBytes is what the query costs besides its answer.
+func (q *Query[V]) ownBytes() int64 {
+	return int64(queryBytes + len(q.spec.Key.Params) + len(q.spec.Key.Rights))
+}
+
+// bytes is what the query and its answer cost.
 func (q *Query[V]) bytes() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := queryBytes + len(q.spec.Key.Params) + len(q.spec.Key.Rights)
+	n := q.ownBytes()
 	if q.answer != nil {
-		n += q.answer.size
+		n += q.answer.charged.Load()
 	}
-	return int64(n)
+	return n
 }

@@ -45,8 +45,8 @@ type Answer struct {
 	Hash     Hash
 	Changed  incumbent.Index // the value is this since then, or since before the hub first looked
 	modified incumbent.Index // as the result said
-	size     int
-	made     *atomic.Uint64 // the hub's count of encodings
+	made     *atomic.Uint64  // the hub's count of encodings
+	cost                     // of what all queries cost
 	encodings
 }
 
@@ -55,6 +55,7 @@ func (a *Answer) Encode(k Encoding, f func(value any) []byte) []byte {
 	b, fresh := a.get(k, func() []byte { return f(a.Value) })
 	if fresh {
 		a.made.Add(1)
+		a.charge(int64(len(b)))
 	}
 	return b
 }
@@ -76,6 +77,7 @@ type Query[V View] struct {
 
 	mu        sync.Mutex // protects what follows; never held while evaluating
 	answer    *Answer
+	forgotten bool            // an answer of an evaluation that was under way costs nothing
 	read      incumbent.Index // the answer is right at this index
 	evaluated time.Time
 	busy      bool // an evaluation is queued, deferred or running
@@ -355,6 +357,12 @@ func (q *Query[V]) forget() {
 	q.gone, q.reads, q.legs = true, nil, nil
 	h.mu.Unlock()
 	h.retire(unused)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.forgotten = true
+	if q.answer != nil {
+		q.answer.refund()
+	}
 }
 
 // accept makes the result the answer, unless it is the one already there.
@@ -371,8 +379,14 @@ func (q *Query[V]) accept(res Result, index incumbent.Index) {
 			changed = index // something went away: what is left was changed earlier
 		}
 	}
-	q.answer = &Answer{
-		Value: res.Value, Hash: res.Hash, Changed: changed, modified: res.Modified, size: res.Size,
-		made: &q.of.hub.count.encoded,
+	before := q.answer
+	q.answer = &Answer{Value: res.Value, Hash: res.Hash, Changed: changed, modified: res.Modified, made: &q.of.hub.count.encoded}
+	if q.forgotten {
+		return
+	}
+	q.answer.sum = &q.of.bytes
+	q.answer.charge(int64(res.Size))
+	if before != nil {
+		before.refund()
 	}
 }

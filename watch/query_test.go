@@ -420,6 +420,55 @@ func TestIdleQueriesAreBounded(t *testing.T) {
 	})
 }
 
+// What results cost is counted with their encodings, and given back; when it is more than it
+// may be those who use a query go on, and no other is begun.
+func TestResultsOfQueriesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size, encoded = 1000, 300
+		own := int64(queryBytes + len("A"))
+		h := newQueried(Limits{IdleQueryBytes: 1, QueryBytes: 2*own + size + encoded})
+		defer h.Close()
+		sized := func(key string) (*Query[*table], error) {
+			return h.Query(QuerySpec[*table]{Key: QueryKey{Kind: 1, Params: key}, Eval: func(v *table, reads *Reads) Result {
+				reads.Note(Scope(1, [2]string{"ns", "m"}))
+				return Result{Value: v, Size: size}
+			}})
+		}
+		a, err := sized("A")
+		if err != nil {
+			t.Fatal(err)
+		}
+		told, err := a.WaitContext(t.Context(), Want{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			told.Answer.Encode(1, func(any) []byte { return make([]byte, encoded) })
+		}
+		if got, want := h.Bytes(), own+size+encoded; got != want {
+			t.Errorf("one query costs %d, want %d", got, want)
+		}
+		b, err := sized("B")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sized("C"); !errors.Is(err, &incumbent.Error{Kind: incumbent.Overloaded}) {
+			t.Errorf("a query over the limit: %v", err)
+		}
+		if again, err := sized("A"); err != nil {
+			t.Errorf("one that is there: %v", err)
+		} else {
+			again.Release()
+		}
+		b.Release()
+		a.Release()
+		told.Answer.Encode(2, func(any) []byte { return make([]byte, encoded) })
+		if got := h.Bytes(); got != 0 {
+			t.Errorf("no query costs %d", got)
+		}
+	})
+}
+
 func TestBusiestCountsUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueried(Limits{})

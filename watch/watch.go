@@ -59,6 +59,7 @@ const (
 	DefaultMaxListeners   = 1 << 20
 	DefaultQueryInterval  = 20 * time.Millisecond
 	DefaultIdleQueryBytes = 8 << 20
+	DefaultQueryBytes     = 256 << 20
 
 	notifiers  = 2    // goroutines that wake readers; two, so that one slow callback stalls half
 	evaluators = 2    // goroutines that evaluate shared queries
@@ -80,6 +81,7 @@ type Limits struct {
 	MaxListeners   int           // readers, waiters and waits for queries and indexes together
 	QueryInterval  time.Duration // a query that is waited for is evaluated at most once in this
 	IdleQueryBytes int64         // results kept of queries nobody holds
+	QueryBytes     int64         // results of all queries, and those encoded: beyond, no other query is begun
 }
 
 func (l Limits) withDefaults() Limits {
@@ -87,6 +89,7 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.MaxListeners, DefaultMaxListeners)
 	setDefault(&l.QueryInterval, DefaultQueryInterval)
 	setDefault(&l.IdleQueryBytes, DefaultIdleQueryBytes)
+	setDefault(&l.QueryBytes, DefaultQueryBytes)
 	return l
 }
 
@@ -98,7 +101,7 @@ func setDefault[T int | int64 | time.Duration](v *T, d T) {
 
 // Validate returns an Invalid error if a limit is negative.
 func (l Limits) Validate() error {
-	if l.HistoryBytes < 0 || l.MaxListeners < 0 || l.QueryInterval < 0 || l.IdleQueryBytes < 0 {
+	if l.HistoryBytes < 0 || l.MaxListeners < 0 || l.QueryInterval < 0 || l.IdleQueryBytes < 0 || l.QueryBytes < 0 {
 		return incumbent.Errorf(incumbent.Invalid, "a limit of the watch hub is negative: %+v", l)
 	}
 	return nil

@@ -75,6 +75,9 @@ func (d *Database) Find(table int, where []ovs.Condition, fn func(*Row) bool) {
 	candidates(d.Schema, d.relations, table, where, func(r *Row) bool { return !holds(where, r) || fn(r) })
 }
 
+// HistoryBytes is what the changes cost that are kept, at most [HistoryBytes].
+func (d *Database) HistoryBytes() int64 { return d.history.bytes }
+
 // LastTxn is the id of the newest change.
 func (d *Database) LastTxn() ovs.UUID { return d.history.last }
 
