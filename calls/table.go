@@ -324,6 +324,6 @@ var table = [NumCalls]Row{
 		"ovsdb.control coverage/read-counter", "ovsdb.control coverage/show", "ovsdb.control exit", "ovsdb.control list-commands",
 		"ovsdb.control memory/show", "ovsdb.control ovsdb-server/add-remote", "ovsdb.control ovsdb-server/compact",
 		"ovsdb.control ovsdb-server/list-dbs", "ovsdb.control ovsdb-server/list-remotes", "ovsdb.control ovsdb-server/remove-remote",
-		"ovsdb.control ovsdb-server/sync-status", "ovsdb.control version", "ovsdb.control vlog/list", "ovsdb.control vlog/reopen", "ovsdb.control vlog/set",
+		"ovsdb.control ovsdb-server/get-db-storage-status", "ovsdb.control ovsdb-server/sync-status", "ovsdb.control version", "ovsdb.control vlog/list", "ovsdb.control vlog/reopen", "ovsdb.control vlog/set",
 	}},
 }

@@ -35,6 +35,7 @@ const (
 const (
 	DefaultTick        = 50 * time.Millisecond
 	electionTicks      = 10
+	ElectionTimeout    = electionTicks * DefaultTick // without a leader for so long, and up to twice as long, a member campaigns
 	heartbeatTicks     = 1
 	leaderWaitTicks    = 2 * electionTicks // a proposal waits so long for a leader before it is refused
 	leaderRoundTicks   = electionTicks     // a leader tries its round again after so long: each heartbeat repeats it anyway

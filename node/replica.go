@@ -441,6 +441,7 @@ func decodeConfChange(e *pb.Entry) *pb.ConfChangeV2 {
 // ReplicaStatus is a replica's part of a Status.
 type ReplicaStatus struct {
 	Role
+	Vote                     uint64 // whom the member voted for in this term; 0: nobody
 	Commit, Applied, Durable uint64
 	First                    uint64 // first entry in memory
 	Snapshot                 uint64 // index of the last snapshot
@@ -464,7 +465,7 @@ type ReplicaStatus struct {
 // Status describes the replica. Its lists are shared and never changed.
 func (r *Replica) Status() ReplicaStatus {
 	return ReplicaStatus{
-		Role: r.role, Commit: r.commit, Applied: r.applied, Durable: r.log.last(),
+		Role: r.role, Vote: r.raw.BasicStatus().GetVote(), Commit: r.commit, Applied: r.applied, Durable: r.log.last(),
 		First: r.log.first, Snapshot: r.log.snap.Index, Entries: len(r.log.entries), EntryBytes: r.log.bytes, SinceSnapshot: r.log.since,
 		InFlight: len(r.proposals.pending), Waiting: r.proposals.waiting.len(), WaitingBytes: r.proposals.waitingBytes,
 		Unanswered: r.proposals.unanswered, Confirming: r.confirming(),

@@ -29,7 +29,7 @@ func (s *Server) controlID(of func() [16]byte) show {
 func uuidText(id [16]byte) string { return ovs.UUID(id).String() }
 
 // clusterStatus shows the cluster by the lines that scripts look for. What the member
-// does not know, as the votes of others, has no line.
+// does not count, as how often connections ended, has no line.
 func (s *Server) clusterStatus(args []string) (string, error) {
 	if err := s.controlDatabase(args[0]); err != nil {
 		return "", err
@@ -45,8 +45,10 @@ func (s *Server) clusterStatus(args []string) (string, error) {
 	line("Status: %s", s.membershipText(st))
 	line("Role: %s", roleText(st.State))
 	line("Term: %d", st.Term)
-	line("Leader: %s", s.leaderText(st))
+	line("Leader: %s", s.memberText(st, st.Leader))
+	line("Vote: %s", s.memberText(st, st.Vote))
 	line("")
+	line("Election timer: %d", node.ElectionTimeout.Milliseconds())
 	line("Log: [%d, %d]", st.First, st.Durable+1)
 	line("Entries not yet committed: %d", st.Durable-min(st.Durable, st.Commit))
 	line("Entries not yet applied: %d", st.Commit-min(st.Commit, st.Applied))
@@ -101,14 +103,15 @@ func roleText(is node.State) string {
 	return "follower"
 }
 
-func (s *Server) leaderText(st node.Status) string {
-	switch st.Leader {
+// memberText names a member, 0 for none, as scripts read it.
+func (s *Server) memberText(st node.Status, id uint64) string {
+	switch id {
 	case 0:
 		return "unknown"
 	case st.Member:
 		return "self"
 	}
-	return s.cluster.NameOf(st.Leader)
+	return s.cluster.NameOf(id)
 }
 
 // connectionTexts are the members that this one is connected to.
@@ -136,6 +139,11 @@ func (s *Server) serverText(st node.Status, m core.Member) string {
 	for _, p := range st.Peers {
 		if p.ID == m.ID {
 			text += fmt.Sprintf(" next_index=%d match_index=%d", p.Next, p.Match)
+		}
+	}
+	for _, l := range s.cluster.Links() {
+		if l.Member.ID == m.ID && l.Connected {
+			text += fmt.Sprintf(" last msg %d ms ago", l.Silence.Milliseconds())
 		}
 	}
 	return text

@@ -77,6 +77,20 @@ func (s *Server) closeControl() {
 	s.control.server.Close()
 }
 
+// controlStorage says whether the disk behind a database takes what is written.
+func (s *Server) controlStorage(args []string) (string, error) {
+	if err := s.controlDatabase(args[0]); err != nil {
+		return "", err
+	}
+	switch st := s.node.Status(); {
+	case st.Paused != "":
+		return "status: " + st.Paused + "\n", nil
+	case st.FlushStalled:
+		return "status: a flush of the log has not ended\n", nil
+	}
+	return "status: ok\n", nil
+}
+
 // show is a command that changes nothing.
 type show func(args []string) (string, error)
 
@@ -93,6 +107,7 @@ func (s *Server) controlCommands() []control.Command {
 		s.acts("cluster/kick", "DB SERVER", 2, 2, s.controlKick),
 		s.shows("ovsdb-server/list-dbs", "", 0, 0, s.controlDatabases),
 		s.acts("ovsdb-server/compact", "[DB]", 0, 1, s.controlCompact),
+		s.shows("ovsdb-server/get-db-storage-status", "DB", 1, 1, s.controlStorage),
 		s.shows("ovsdb-server/sync-status", "", 0, 0, func([]string) (string, error) { return "state: active\n", nil }),
 		s.shows("ovsdb-server/list-remotes", "", 0, 0, s.controlRemotes),
 		s.acts("ovsdb-server/add-remote", "REMOTE", 1, 1, s.remotesAreSettings),

@@ -73,12 +73,13 @@ func TestControlSocket(t *testing.T) {
 		has  []string // lines of the answer
 	}{
 		{"ovsdb-server/sync-status", []string{"state: active"}},
+		{"ovsdb-server/get-db-storage-status Small", []string{"status: ok"}},
 		{"ovsdb-server/list-remotes", []string{"p" + s.cfg.OVSDB.Listen[0]}},
 		{"ovsdb-server/compact", []string{""}},
 		{"ovsdb-server/compact Small", []string{""}},
 		{"vlog/reopen", []string{""}},
 		{"cluster/status Small", []string{
-			"Name: Small", "Status: cluster member", "Role: leader", "Leader: self", "Entries not yet applied: 0",
+			"Name: Small", "Status: cluster member", "Role: leader", "Leader: self", "Vote: self", "Election timer: 500", "Entries not yet applied: 0",
 			"Server ID: " + sid[:4] + " (" + strings.TrimSpace(sid) + ")",
 		}},
 		{"coverage/read-counter requests_transact", []string{"0"}},
@@ -92,7 +93,7 @@ func TestControlSocket(t *testing.T) {
 		}
 	}
 	for _, line := range []string{
-		"cluster/status Other", "cluster/sid Other", "cluster/cid Other", "cluster/kick Other n1", "cluster/kick Small nobody", "ovsdb-server/compact Other",
+		"cluster/status Other", "cluster/sid Other", "cluster/cid Other", "cluster/kick Other n1", "cluster/kick Small nobody", "ovsdb-server/compact Other", "ovsdb-server/get-db-storage-status Other",
 		"ovsdb-server/add-remote ptcp:0:127.0.0.1", "ovsdb-server/remove-remote ptcp:0:127.0.0.1", "coverage/read-counter nothing", "vlog/set dbg",
 	} {
 		words := strings.Fields(line)
@@ -150,7 +151,7 @@ func TestG12_EveryControlCommandIsPlayedWithAndWithoutItsRight(t *testing.T) {
 	running.Go(func() { _ = served.Serve(ln) }) // until it is closed
 	defer func() { ln.Close(); served.Close(); running.Wait() }()
 	args := map[string][]string{
-		"cluster/status": {"Small"}, "cluster/cid": {"Small"}, "cluster/sid": {"Small"}, "cluster/kick": {"Small", "nobody"}, "coverage/read-counter": {"none"},
+		"cluster/status": {"Small"}, "cluster/cid": {"Small"}, "cluster/sid": {"Small"}, "ovsdb-server/get-db-storage-status": {"Small"}, "cluster/kick": {"Small", "nobody"}, "coverage/read-counter": {"none"},
 		"ovsdb-server/add-remote": {"ptcp:1"}, "ovsdb-server/remove-remote": {"ptcp:1"}, "vlog/set": {"dbg"},
 	}
 	for _, way := range calls.OvsdbControl.Row().Ways {
