@@ -316,9 +316,16 @@ func (c *trio) holders(n int, ttl time.Duration) *fleet {
 		all.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
-			s, err := cl.Open(ctx, client.SessionConfig{TTL: ttl, Holder: fmt.Sprintf("h%d", i)})
+			var s *client.Session
+			err := unlessBusy(ctx, func() (err error) {
+				s, err = cl.Open(ctx, client.SessionConfig{TTL: ttl, Holder: fmt.Sprintf("h%d", i)})
+				return err
+			})
 			if err == nil {
-				f.leases[i], err = s.Claim(ctx, leaseName(fmt.Sprintf("held-%d", i)), client.ClaimOptions{})
+				err = unlessBusy(ctx, func() (err error) {
+					f.leases[i], err = s.Claim(ctx, leaseName(fmt.Sprintf("held-%d", i)), client.ClaimOptions{})
+					return err
+				})
 			}
 			errs[i] = err
 		})
@@ -328,6 +335,28 @@ func (c *trio) holders(n int, ttl time.Duration) *fleet {
 		c.t.Fatal(err)
 	}
 	return f
+}
+
+// unlessBusy makes a call again, when the member asked for it, as long as it is refused
+// early: a thousand at once are too many for a small machine, and the client leaves it
+// to its user to come back.
+func unlessBusy(ctx context.Context, call func() error) error {
+	for {
+		err := call()
+		if incumbent.KindOf(err) != incumbent.Overloaded {
+			return err
+		}
+		pause := 50 * time.Millisecond
+		var refused *incumbent.Error
+		if errors.As(err, &refused) {
+			pause = max(pause, refused.RetryAfter)
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
+	}
 }
 
 // stillHeld fails unless every holder holds what it held, under its token.
