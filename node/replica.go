@@ -280,10 +280,12 @@ func (r *Replica) Ready(now time.Time) (Effects, bool) {
 // refresh learns from raft what this member is now.
 func (r *Replica) refresh() {
 	st := r.raw.BasicStatus()
-	if r.soleVoter() && st.RaftState == raft.StateFollower {
-		// Nobody else can lead: there is nothing to wait for. Raft refuses while
-		// a change of membership is committed and not applied; then the next
-		// Applied brings us here again.
+	if r.soleVoter() && len(r.conf.GetLearners()) == 0 && st.RaftState == raft.StateFollower {
+		// Nobody else can lead: there is nothing to wait for. But whom this disk
+		// knows as a learner may be a voter today, if the disk was put back: who
+		// has learners waits for the election timeout, in which they say so. Raft
+		// refuses while a change of membership is committed and not applied; then
+		// the next Applied brings us here again.
 		if err := r.raw.Campaign(); err == nil {
 			st = r.raw.BasicStatus()
 		}

@@ -284,10 +284,11 @@ func TestG22_SoleVoterConfirmsForNobodyTooEarly(t *testing.T) {
 		c.settle()
 	}
 	c.start(1)
-	for range 10 {
+	for range 4 * electionTicks { // one with learners waits for the election timeout
 		if c.ready(1); c.members[1].Status().State == Leader {
 			break
 		}
+		c.members[1].Tick(c.now)
 		c.append(1)
 		c.ready(1)
 		c.apply(1)
@@ -309,6 +310,40 @@ func TestG22_SoleVoterConfirmsForNobodyTooEarly(t *testing.T) {
 	c.settle()
 	if !answered() {
 		t.Error("not confirmed afterwards")
+	}
+}
+
+// TestG34_WhoHasLearnersAsksBeforeItLeadsAlone starts the only voter of a cluster again.
+// Alone it leads at once. With a learner, which may be a voter today if the disk was put
+// back, it leaves it an election timeout to say so.
+func TestG34_WhoHasLearnersAsksBeforeItLeadsAlone(t *testing.T) {
+	c := newCluster(1)
+	c.settle()
+	c.start(1)
+	if c.settle(); c.members[1].Status().State != Leader {
+		t.Fatalf("alone it is %+v", c.members[1].Status().Role)
+	}
+	c.join(2)
+	c.members[1].ChangeMembers([]MemberChange{{2, Learner}}, func(error) {})
+	for range 5 {
+		c.members[1].Tick(c.now)
+		c.settle()
+	}
+	c.start(1)
+	c.settle()
+	for i := range electionTicks - 1 {
+		if st := c.members[1].Status(); st.State != Follower {
+			t.Fatalf("after %d ticks it is %+v", i, st.Role)
+		}
+		c.members[1].Tick(c.now)
+		c.settle()
+	}
+	for range 2 * electionTicks {
+		c.members[1].Tick(c.now)
+		c.settle()
+	}
+	if st := c.members[1].Status(); st.State != Leader {
+		t.Errorf("after the election timeout it is %+v", st.Role)
 	}
 }
 

@@ -53,6 +53,12 @@ var ofReplicas = []mutant{
 		replace: "return r.role.State != Leader",
 	},
 	{
+		name: "the only voter leads at once although it has learners", guarantee: "G34",
+		file: "node/replica.go", pkg: "./node", test: "^TestG34_WhoHasLearnersAsksBeforeItLeadsAlone$",
+		search:  "r.soleVoter() && len(r.conf.GetLearners()) == 0 && st.RaftState",
+		replace: "r.soleVoter() && st.RaftState",
+	},
+	{
 		name: "unconfirmed reads vanish with the leader", guarantee: "G22",
 		file: "node/replica.go", pkg: "./node", test: "^TestReplica$/^three_members$",
 		search:  "\tr.failRound()\n",
