@@ -80,9 +80,20 @@ func playAgents(ctx context.Context, r *run) error {
 		return incumbent.Errorf(incumbent.Invalid, "fault %s needs servers that this run starts: --members local:N", r.sc.Fault).
 			WithHint("or leave it out with --set scale=cut")
 	}
-	sys, err := r.agentSystem()
+	task := r.agentsTask()
+	native, err := newAgentsNative(task)
 	if err != nil {
 		return err
+	}
+	sys := native.system()
+	units := r.sc.Stages[len(r.sc.Stages)-1].Leases
+	if n := max(r.sc.Workers, (units+processConns-1)/processConns); n > 1 {
+		team, err := newAgentsTeam(r, task, n)
+		if err != nil {
+			return err
+		}
+		defer team.close()
+		sys.Start = team.start
 	}
 	return r.agentLife(ctx, sys)
 }

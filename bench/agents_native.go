@@ -9,28 +9,52 @@ import (
 	"github.com/incumbent-dev/incumbent/client"
 )
 
-// agentSystem is Incumbent, by its Go client.
-func (r *run) agentSystem() (AgentSystem, error) {
-	// Each agent begins with another member, and goes on with the next.
-	clients := make([]*client.Client, len(r.urls))
-	for i := range r.urls {
-		cfg := r.opts.Client
-		if r.cluster != nil {
-			cfg = r.cluster.Client()
-		}
-		cfg.Servers = append(slices.Clone(r.urls[i:]), r.urls[:i]...)
-		var err error
-		if clients[i], err = client.New(cfg); err != nil {
-			return AgentSystem{}, err
-		}
+// agentsTask says how agents live: by the Go client, at which members, under what.
+type agentsTask struct {
+	Servers    []string      `json:"servers"`
+	Credential string        `json:"credential,omitempty"`
+	CAFile     string        `json:"ca_file,omitempty"`
+	CertFile   string        `json:"cert_file,omitempty"`
+	KeyFile    string        `json:"key_file,omitempty"`
+	TTL        time.Duration `json:"ttl"`
+	Tag        string        `json:"tag"` // what all keys begin with
+}
+
+func (r *run) agentsTask() *agentsTask {
+	cfg := r.opts.Client
+	if r.cluster != nil {
+		cfg = r.cluster.Client()
 	}
-	s := &agentsNative{r: r, clients: clients, tag: newTag()}
-	return AgentSystem{Add: s.add, Start: s.start, Charm: s.charm, Other: s.other, Relate: s.relate, Presence: s.presence}, nil
+	return &agentsTask{
+		Servers: r.urls, Credential: cfg.Credential, CAFile: cfg.CAFile, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile,
+		TTL: time.Duration(r.sc.TTL), Tag: newTag(),
+	}
+}
+
+// newAgentsNative is Incumbent, by its Go client.
+func newAgentsNative(t *agentsTask) (*agentsNative, error) {
+	s := &agentsNative{ttl: t.TTL, tag: t.Tag}
+	// Each agent begins with another member, and goes on with the next.
+	for i := range t.Servers {
+		c, err := client.New(client.Config{
+			Servers:    append(slices.Clone(t.Servers[i:]), t.Servers[:i]...),
+			Credential: t.Credential, CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile,
+		})
+		if err != nil {
+			return nil, err
+		}
+		s.clients = append(s.clients, c)
+	}
+	return s, nil
+}
+
+func (s *agentsNative) system() AgentSystem {
+	return AgentSystem{Add: s.add, Start: s.start, Charm: s.charm, Other: s.other, Relate: s.relate, Presence: s.presence}
 }
 
 type agentsNative struct {
-	r       *run
 	clients []*client.Client
+	ttl     time.Duration
 	tag     string // what all its keys begin with
 	url     int
 }
@@ -66,7 +90,7 @@ func (s *agentsNative) start(ctx context.Context, unit int, members bool, told f
 		follows = follows[:len(follows)-1]
 	}
 	cfg := client.SessionConfig{
-		TTL: time.Duration(s.r.sc.TTL), Presence: client.Presence{Name: s.name(unit)},
+		TTL: s.ttl, Presence: client.Presence{Name: s.name(unit)},
 		Attached: func(string, bool) { attached() },
 	}
 	begun := make(chan struct{}, len(follows))

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"strings"
@@ -113,10 +114,83 @@ func TestAgentsCountWhoIsWoken(t *testing.T) {
 	}
 }
 
+// An agent that is started in another process is started when that says so, and whatever
+// its agents were told is counted here. Who waits for one that ends is told.
+func TestAgentsOfAnotherProcess(t *testing.T) {
+	t.Parallel()
+	in, out := &orders{}, bytes.NewBufferString(
+		`{"started":[{"unit":1},{"unit":3,"error":"no"}],"told":[0,0,0,0]}`+"\n"+`{"told":[1,0,2,0],"attached":2}`+"\n")
+	m := &agentMate{mate: &mate{in: in}, starting: make(map[int]chan error)}
+	team := &agentsTeam{mates: []*agentMate{nil, m}} // the first of two has the even units
+	var told [numTold]int
+	attached := 0
+	errs := make(map[int]chan error)
+	for _, unit := range []int{1, 3, 5} {
+		err := make(chan error, 1)
+		errs[unit] = err
+		go func() {
+			_, e := team.start(t.Context(), unit, unit == 1, func(what int) { told[what]++ }, func() { attached++ })
+			err <- e
+		}()
+	}
+	in.await(3)
+	if err := m.listen(out); err != nil {
+		t.Fatal(err)
+	}
+	for unit, want := range map[int]string{1: "", 3: "agent 3: no", 5: "has ended"} {
+		switch err := <-errs[unit]; {
+		case want == "" && err != nil, want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("unit %d: %v, want %q", unit, err, want)
+		}
+	}
+	if attached != 2 || told != [numTold]int{1, 0, 2, 0} {
+		t.Errorf("attached %d, told %v", attached, told)
+	}
+	if text := in.text(); !strings.Contains(text, `{"agent":{"unit":1,"members":true}}`) || !strings.Contains(text, `{"agent":{"unit":5}}`) {
+		t.Errorf("orders:\n%s", text)
+	}
+	if _, err := team.start(t.Context(), 7, false, nil, nil); err == nil {
+		t.Error("an agent of a process that has ended was started")
+	}
+}
+
+// orders are what a process was sent.
+type orders struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (o *orders) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lines = append(o.lines, string(p))
+	return len(p), nil
+}
+
+func (o *orders) Close() error { return nil }
+
+func (o *orders) text() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.Join(o.lines, "")
+}
+
+func (o *orders) await(n int) {
+	for {
+		o.mu.Lock()
+		there := len(o.lines) >= n
+		o.mu.Unlock()
+		if there {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 func TestScenariosOfAgents(t *testing.T) {
 	for settings, want := range map[string]string{
-		"connections=shared": "connections must be own", "stages=[]": "no stages", "ttl=0s": "ttl",
-		"stages=[{leases: 30000, ramp: 1, hold: 0s}]": "a run may open",
+		"connections=shared": "connections must be own", "stages=[]": "no stages", "ttl=0s": "ttl", "server_cpus=all": "it lists processors",
+		"stages=[{leases: 300000, ramp: 1, hold: 0s}]": "a run may open",
 	} {
 		key, value, _ := strings.Cut(settings, "=")
 		if _, err := Load("agents-2013", map[string]string{key: value}); err == nil || !strings.Contains(err.Error(), want) {

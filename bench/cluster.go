@@ -27,6 +27,7 @@ const (
 	localToken = 30 * time.Second      // one call of the command line
 	mostOutput = 1 << 20               // bytes of a cluster's description
 	strace     = "strace"              // what slows a member's disk
+	taskset    = "taskset"             // what gives servers some of the processors
 	joinEnv    = "INCUMBENT_JOIN=%s"   // how a member that starts anew is let in
 )
 
@@ -115,7 +116,7 @@ func (l *Local) startParent(ctx context.Context) error {
 		return err
 	}
 	defer out.Close()
-	l.parent, err = startChild(argv, nil, in, filepath.Join(l.cfg.Dir, "log"), syscall.SIGTERM)
+	l.parent, err = startChild(l.cfg.pinned(argv), nil, in, filepath.Join(l.cfg.Dir, "log"), syscall.SIGTERM)
 	in.Close() // the child has it
 	if err != nil {
 		return err
@@ -232,7 +233,7 @@ func (l *Local) Start(ctx context.Context, i int, how Start) error {
 
 // spawn starts the member's process.
 func (l *Local) spawn(m *localMember, argv, env []string) error {
-	c, err := startChild(argv, env, nil, m.Log, syscall.SIGKILL)
+	c, err := startChild(l.cfg.pinned(argv), env, nil, m.Log, syscall.SIGKILL)
 	if err != nil {
 		return err
 	}
@@ -240,6 +241,15 @@ func (l *Local) spawn(m *localMember, argv, env []string) error {
 	defer l.mu.Unlock()
 	m.child, m.PID = c, c.pid()
 	return nil
+}
+
+// pinned is the command with the processors that the servers have. It becomes the server,
+// and so keeps its process id.
+func (l *Launch) pinned(argv []string) []string {
+	if l.CPUs == "" {
+		return argv
+	}
+	return append([]string{taskset, "-c", l.CPUs}, argv...)
 }
 
 // slowed is the command under strace, which adds the delay to each sync. The

@@ -127,3 +127,13 @@ func TestSlowedIsTheCommandUnderATracer(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+func TestServersHaveTheProcessorsTheyAreGiven(t *testing.T) {
+	argv := []string{"incumbent", "server"}
+	if got := (&Launch{}).pinned(argv); len(got) != 2 {
+		t.Errorf("%q", got)
+	}
+	if got := strings.Join((&Launch{CPUs: "0,2-3"}).pinned(argv), " "); got != "taskset -c 0,2-3 incumbent server" {
+		t.Errorf("%q", got)
+	}
+}

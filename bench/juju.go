@@ -14,9 +14,9 @@ import (
 // doorJuju is the door for Juju's agents, as scenarios and servers name it.
 const doorJuju = "juju"
 
-// jujuConns is how many connections one process opens at most: it may have 20,000
+// processConns is how many connections one process opens at most: it may have 20,000
 // files, and some are being dialled.
-const jujuConns = 18_000
+const processConns = 18_000
 
 // crew is the units of Juju's that a run has, in this process or in others.
 type crew interface {
@@ -227,7 +227,7 @@ func (r *run) newCrew(ctx context.Context, hosts []string) (crew, error) {
 	login := jujuLogin{Model: incumbent.NewSessionID().String(), Agent: r.opts.JujuAgent, Password: r.opts.JujuPassword}
 	stage := r.sc.Stages[len(r.sc.Stages)-1]
 	units := stage.Leases * max(1, r.sc.Candidates)
-	n := max(r.sc.Workers, (units+jujuConns-1)/jujuConns)
+	n := max(r.sc.Workers, (units+processConns-1)/processConns)
 	if n == 1 {
 		return newJujuFleet(ctx, r, login, hosts, part{Of: 1})
 	}

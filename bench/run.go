@@ -55,7 +55,7 @@ type Options struct {
 	// them log in as, which must be granted to claim for any unit; "": each as itself.
 	JujuPassword string
 	JujuAgent    string
-	// Worker is the command that serves as a process of Juju's agents: see [Work].
+	// Worker is the command that serves as a process of agents: see [Work].
 	Worker  []string
 	Version string
 	Command string // as typed, for the report
@@ -66,6 +66,7 @@ type Launch struct {
 	Members, Learners int
 	TLS               bool
 	Args              []string // further flags of each server
+	CPUs              string   // processors of all servers, as taskset lists them; "": all there are
 	// Juju is the password at a door for Juju's agents; "": none is opened.
 	Juju string
 	// Consul: a door that speaks Consul's protocol is opened.
@@ -313,7 +314,7 @@ func (r *run) launch(ctx context.Context) (Cluster, error) {
 	if r.opts.Launch == nil || r.opts.Peer != "" {
 		return nil, incumbent.Errorf(incumbent.Invalid, "no target").WithHint("give --target URL or --members local:1")
 	}
-	what := Launch{Members: max(1, r.opts.Members), Learners: r.opts.Learners, TLS: r.opts.TLS, Args: r.sc.Server, Consul: r.sc.consul(), OVSDB: schemas, Cuts: r.sc.cuts()}
+	what := Launch{Members: max(1, r.opts.Members), Learners: r.opts.Learners, TLS: r.opts.TLS, Args: r.sc.Server, CPUs: r.sc.ServerCPUs, Consul: r.sc.consul(), OVSDB: schemas, Cuts: r.sc.cuts()}
 	if r.sc.flooded(doorConsul) {
 		what.Consul = true
 	}

@@ -29,6 +29,7 @@ import (
 	"math"
 	"os"
 	"path"
+	"regexp"
 	"sort"
 	"strconv"
 	"strings"
@@ -42,13 +43,16 @@ import (
 //go:embed scenarios/*.yaml
 var builtin embed.FS
 
+// cpuList is how taskset lists processors.
+var cpuList = regexp.MustCompile(`^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$`)
+
 // Limits of a scenario.
 const (
 	maxScenarioBytes = 64 << 10
 	maxStages        = 64
 	maxAgents        = 5_000_000
 	maxConnections   = 19_000     // one process may open 20,000 files
-	maxWorkers       = 16         // processes of Juju's agents
+	maxWorkers       = 16         // processes of agents
 	minPerSecond     = 0.001      // slower: its intended times leave the range of a Duration
 	maxPerSecond     = 10_000_000 // more than any machine sends
 )
@@ -63,8 +67,8 @@ type Scenario struct {
 	// has a connection of its own; of idle and watch also consul, of idle, resync and sizes ovsdb,
 	// and of closed loops the operation says. It brings the preset of its name.
 	Door string `yaml:"door,omitempty"`
-	// Workers is how many processes Juju's agents are spread over at least; 0: as
-	// few as may open their connections.
+	// Workers is how many processes Juju's agents, or agents that have a connection
+	// each, are spread over at least; 0: as few as may open their connections.
 	Workers int `yaml:"workers,omitempty"`
 
 	TTL        Duration `yaml:"ttl,omitempty"`
@@ -104,6 +108,9 @@ type Scenario struct {
 	Edges bool `yaml:"edges,omitempty"`
 	// Server are flags for the servers this run starts itself.
 	Server []string `yaml:"server,omitempty"`
+	// ServerCPUs are the processors that these servers have, together, in the form of
+	// taskset ("0" or "0,2-3"); "": all of the machine's.
+	ServerCPUs string `yaml:"server_cpus,omitempty"`
 
 	Thresholds map[string]float64           `yaml:"thresholds,omitempty"` // at most
 	Presets    map[string]map[string]string `yaml:"presets,omitempty"`    // name → settings as for --set
@@ -326,6 +333,8 @@ func (sc *Scenario) validate() error {
 		return fmt.Errorf("play network needs closed")
 	case (sc.Play == "resync" || sc.Play == "sizes") && sc.Door != doorOVSDB:
 		return fmt.Errorf("play %s is for the door ovsdb", sc.Play)
+	case sc.ServerCPUs != "" && !cpuList.MatchString(sc.ServerCPUs):
+		return fmt.Errorf("server_cpus is %q; it lists processors: 0, 0-1 or 0,2-3", sc.ServerCPUs)
 	case sc.Workers < 0 || sc.Workers > maxWorkers:
 		return fmt.Errorf("workers is %d; it must be 0 to %d", sc.Workers, maxWorkers)
 	case sc.Connections != "" && sc.Connections != "shared" && sc.Connections != "own":
@@ -397,8 +406,8 @@ func perSecond(rate float64) bool { return rate >= minPerSecond && rate <= maxPe
 func (sc *Scenario) validateStages() error {
 	leases, candidates := 1, max(1, sc.Candidates)
 	own, most := sc.Connections == "own" || sc.Play == "idle" && !sc.Edges, maxConnections
-	if sc.Door == doorJuju {
-		own, most = true, maxWorkers*jujuConns
+	if sc.Door == doorJuju || sc.Play == "agents" {
+		own, most = true, maxWorkers*processConns
 	}
 	for i, s := range sc.Stages {
 		switch {

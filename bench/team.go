@@ -24,9 +24,12 @@ import (
 // mostReport bounds one report, in bytes.
 const mostReport = 4 << 20
 
-// order is what a parent has a child do. The first says what it is for.
+// order is what a parent has a child do. The first says what it is for: Juju's units,
+// or agents (agents_team.go), which are started one by one.
 type order struct {
 	Begin  *assignment   `json:"begin,omitempty"`
+	Agents *agentsTask   `json:"agents,omitempty"`
+	Agent  *agentOrder   `json:"agent,omitempty"`
 	Leases int           `json:"leases,omitempty"` // grow to so many
 	Ramp   float64       `json:"ramp,omitempty"`
 	Hold   time.Duration `json:"hold,omitempty"`
@@ -74,12 +77,12 @@ type mate struct {
 
 // newTeam starts n processes.
 func newTeam(ctx context.Context, r *run, login jujuLogin, hosts []string, n int) (*team, error) {
-	if len(r.opts.Worker) == 0 {
-		return nil, incumbent.Errorf(incumbent.Invalid, "%d processes are needed for so many connections, and none can be started", n)
+	if err := r.needWorkers(n); err != nil {
+		return nil, err
 	}
 	t := &team{run: r, tallies: make([]tally, n)}
 	for i := range n {
-		w, err := t.startMate(i)
+		w, err := t.startMate(i, func(w *mate, out io.Reader) error { return t.listen(i, w, out) })
 		if err != nil {
 			t.close()
 			return nil, err
@@ -98,8 +101,17 @@ func newTeam(ctx context.Context, r *run, login jujuLogin, hosts []string, n int
 	return t, nil
 }
 
-func (t *team) startMate(i int) (*mate, error) {
-	w := &mate{cmd: exec.Command(t.opts.Worker[0], t.opts.Worker[1:]...), done: make(chan error, 2), over: make(chan struct{})}
+// needWorkers refuses a run that needs n processes and can start none.
+func (r *run) needWorkers(n int) error {
+	if len(r.opts.Worker) == 0 {
+		return incumbent.Errorf(incumbent.Invalid, "%d processes are needed for so many connections, and none can be started", n)
+	}
+	return nil
+}
+
+// startMate starts a process, of which listen takes what it says until it ends.
+func (r *run) startMate(i int, listen func(w *mate, out io.Reader) error) (*mate, error) {
+	w := &mate{cmd: exec.Command(r.opts.Worker[0], r.opts.Worker[1:]...), done: make(chan error, 2), over: make(chan struct{})}
 	// It ends with its input, and so with this process.
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	w.cmd.Stderr = os.Stderr
@@ -116,7 +128,7 @@ func (t *team) startMate(i int) (*mate, error) {
 	}
 	go func() {
 		defer close(w.over)
-		err := t.listen(i, w, out)
+		err := listen(w, out)
 		_, _ = io.Copy(io.Discard, out)
 		w.done <- errors.Join(err, incumbent.Errorf(incumbent.Unavailable, "process %d of agents has ended: %w", i+1, errors.Join(w.cmd.Wait())))
 	}()
@@ -213,9 +225,14 @@ func (t *team) count() (sum tally, err error) {
 // close ends the processes.
 func (t *team) close() {
 	for _, w := range t.mates {
-		w.in.Close()
-		kill := time.AfterFunc(localStop, func() { _ = w.cmd.Process.Kill() })
-		<-w.over
-		kill.Stop()
+		w.close()
 	}
+}
+
+// close ends the process, in order if it will.
+func (w *mate) close() {
+	w.in.Close()
+	kill := time.AfterFunc(localStop, func() { _ = w.cmd.Process.Kill() })
+	defer kill.Stop()
+	<-w.over
 }

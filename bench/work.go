@@ -50,6 +50,9 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	defer l.end()
 	defer stop() // before that
 	for o := range orders {
+		if o.Agents != nil {
+			return errors.Join(workAgents(ctx, o.Agents, orders, out), <-ended)
+		}
 		if err := l.report(true, l.obey(ctx, o)); err != nil {
 			return err // nobody reads
 		}
