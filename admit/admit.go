@@ -245,13 +245,9 @@ func (c *Controller) EnterFor(w Who, l Lane, cost int, now int64) (Ticket, error
 func (c *Controller) enter(w Who, l Lane, cost, now int64, must bool) Reason {
 	rank, limits := rankOf[l], c.limits.Load()
 	if !must {
-		if int32(rank) < c.memory.Load() {
-			return Memory
-		}
-		for r := rank + 1; r < numRanks; r++ {
-			if c.shut[r].Load() > now {
-				return Order
-			}
+		if why := c.shutTo(rank, now); why != NumReasons {
+			c.lanes[l].turnedAway(cost, now, limits, rank)
+			return why
 		}
 	}
 	admitted, full := c.lanes[l].enter(w, cost, now, limits, rank, must || c.must(rank, now))
@@ -260,6 +256,19 @@ func (c *Controller) enter(w Who, l Lane, cost, now int64, must bool) Reason {
 	}
 	if !admitted {
 		return Delay
+	}
+	return NumReasons
+}
+
+// shutTo says why a rank is shut, whatever room its lanes have; NumReasons: it is not.
+func (c *Controller) shutTo(rank int, now int64) Reason {
+	if int32(rank) < c.memory.Load() {
+		return Memory
+	}
+	for r := rank + 1; r < numRanks; r++ {
+		if c.shut[r].Load() > now {
+			return Order
+		}
 	}
 	return NumReasons
 }

@@ -328,6 +328,30 @@ func TestG41_RefusalSaysWhenToComeBack(t *testing.T) {
 	}
 }
 
+// A lane that is shut for what comes after it says when to come back by how much comes,
+// too.
+func TestG41_AShutLaneSaysWhenToComeBack(t *testing.T) {
+	c, _ := New(Limits{Min: 1, Max: 1}, func() float64 { return 0.5 })
+	if _, err := c.Enter(Small, 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	c.Enter(Small, 1, 0) // shuts those before
+	wait := func(l Lane, times int) (last time.Duration) {
+		for range times {
+			_, err := c.Enter(l, 1, 1)
+			e, ok := err.(*incumbent.Error)
+			if !ok || c.Stats()[l].Refused[Order] == 0 {
+				t.Fatalf("%v: got %#v", l, err)
+			}
+			last = e.RetryAfter
+		}
+		return last
+	}
+	if few, many := wait(Claims, 2), wait(Claims, 100); few > 2*DefaultRetry || many != DefaultMaxRetry {
+		t.Errorf("claims are to wait %v, then %v", few, many)
+	}
+}
+
 func TestLimitsChangeWhileRunning(t *testing.T) {
 	c := newController(t, Limits{})
 	for range 10 {

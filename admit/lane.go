@@ -16,7 +16,8 @@ type lane struct {
 	admitted uint64
 	idle     int64   // ns that work takes when nothing waits; 0: not known
 	best     float64 // cost completed in a ns, in the best of the windows so far, the older the less
-	ratio    float64
+	asked    float64 // cost that asked to enter in the windows before, the older the less
+	granted  float64 // cost admitted in them
 	account  account
 
 	// The window since start.
@@ -31,6 +32,7 @@ type lane struct {
 // How a lane remembers what it can do.
 const (
 	bestFades = 1 - 1.0/1024 // in a window: by half in some 70 s
+	askFades  = 0.9          // in a window: by two thirds in a second
 	waitsOut  = 4            // targets, for which a lane may wait where it is not to blame
 )
 
@@ -60,6 +62,15 @@ func (l *lane) enter(w Who, cost, now int64, limits *Limits, rank int, must bool
 	l.let += cost
 	l.admitted++
 	return true, full || above
+}
+
+// turnedAway counts work that the lane was not asked about, since it is shut: when to come
+// back follows from how much came.
+func (l *lane) turnedAway(cost, now int64, limits *Limits, rank int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.roll(now, limits, rank)
+	l.came += cost
 }
 
 // slack is none for the first lanes, which have nobody to give way.
@@ -92,7 +103,8 @@ func (l *lane) roll(now int64, limits *Limits, rank int) {
 		l.adapt(lasted, limits.target(rank), rank == rankOf[Extensions])
 	}
 	l.limit = min(max(l.limit, int64(limits.Min)), int64(limits.Max))
-	l.ratio = float64(max(l.came, 1)) / float64(max(l.let, 1))
+	fade := math.Pow(askFades, float64(lasted)/float64(limits.Interval))
+	l.asked, l.granted = fade*(l.asked+float64(l.came)), fade*(l.granted+float64(l.let))
 	l.start, l.came, l.let, l.finished, l.limited = now, 0, 0, 0, false
 }
 
@@ -131,11 +143,12 @@ func (l *lane) adapt(lasted, target int64, patient bool) {
 	}
 }
 
-// excess is how many times as much came as could be let in, at least 1.
+// excess is how many times as much came as was let in lately, at least 1. In a second, and
+// not in a window: a lane that is shut now and then lets nothing in meanwhile.
 func (l *lane) excess() float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return max(l.ratio, float64(l.came)/float64(max(l.let, 1)), 1)
+	return max((l.asked+float64(l.came))/max(l.granted+float64(l.let), 1), 1)
 }
 
 func (l *lane) isFull() bool {

@@ -16,18 +16,19 @@ type agentsTask struct {
 	CAFile     string        `json:"ca_file,omitempty"`
 	CertFile   string        `json:"cert_file,omitempty"`
 	KeyFile    string        `json:"key_file,omitempty"`
+	Sources    int           `json:"sources,omitempty"`
 	TTL        time.Duration `json:"ttl"`
 	Tag        string        `json:"tag"` // what all keys begin with
 }
 
 func (r *run) agentsTask() *agentsTask {
-	cfg := r.opts.Client
-	if r.cluster != nil {
-		cfg = r.cluster.Client()
+	cfg, sources := r.opts.Client, 0
+	if r.cluster != nil { // on this machine
+		cfg, sources = r.cluster.Client(), r.sc.Sources
 	}
 	return &agentsTask{
 		Servers: r.urls, Credential: cfg.Credential, CAFile: cfg.CAFile, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile,
-		TTL: time.Duration(r.sc.TTL), Tag: newTag(),
+		Sources: sources, TTL: time.Duration(r.sc.TTL), Tag: newTag(),
 	}
 }
 
@@ -35,9 +36,10 @@ func (r *run) agentsTask() *agentsTask {
 func newAgentsNative(t *agentsTask) (*agentsNative, error) {
 	s := &agentsNative{ttl: t.TTL, tag: t.Tag}
 	// Each agent begins with another member, and goes on with the next.
-	for i := range t.Servers {
+	n := len(t.Servers)
+	for i := range n * max(1, t.Sources) {
 		c, err := client.New(client.Config{
-			Servers:    append(slices.Clone(t.Servers[i:]), t.Servers[:i]...),
+			Servers: append(slices.Clone(t.Servers[i%n:]), t.Servers[:i%n]...), Local: sourceOf(i/n, t.Sources),
 			Credential: t.Credential, CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile,
 		})
 		if err != nil {
@@ -51,6 +53,9 @@ func newAgentsNative(t *agentsTask) (*agentsNative, error) {
 func (s *agentsNative) system() AgentSystem {
 	return AgentSystem{Add: s.add, Start: s.start, Charm: s.charm, Other: s.other, Relate: s.relate, Presence: s.presence}
 }
+
+// txnOperations is how many operations a transaction may have.
+const txnOperations = 10_000
 
 type agentsNative struct {
 	clients []*client.Client
@@ -142,12 +147,16 @@ func (s *agentsNative) store(ctx context.Context, other int) error {
 }
 
 func (s *agentsNative) relate(ctx context.Context, n int) error {
-	t := s.clients[0].Txn("")
-	for i := range n {
-		t.Put(s.related(i)+"0", []byte(`{"endpoint":"db"}`))
+	for first := 0; first < n; first += txnOperations {
+		t := s.clients[0].Txn("")
+		for i := first; i < min(n, first+txnOperations); i++ {
+			t.Put(s.related(i)+"0", []byte(`{"endpoint":"db"}`))
+		}
+		if _, err := t.Commit(ctx); err != nil {
+			return err
+		}
 	}
-	_, err := t.Commit(ctx)
-	return err
+	return nil
 }
 
 func (s *agentsNative) presence(ctx context.Context, down func(string)) error {

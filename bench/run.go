@@ -415,11 +415,13 @@ func sleep(ctx context.Context, d time.Duration) error {
 // source returns the i-th source address, nil for the system's choice: one
 // address pair has 28,000 ports. 127.0.0.1 is the servers': a connection from there
 // could take the port of one that is down.
-func (r *run) source(i int) net.Addr {
-	if r.sc.Sources == 0 {
+func (r *run) source(i int) net.Addr { return sourceOf(i, r.sc.Sources) }
+
+func sourceOf(i, sources int) net.Addr {
+	if sources == 0 {
 		return nil
 	}
-	return &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i%r.sc.Sources))}
+	return &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i%sources))}
 }
 
 // observe samples every second and shows progress.

@@ -38,11 +38,17 @@ func scriptedSession(t *testing.T) (*Session, *scripted) {
 
 // scriptedLink gives a session another link.
 func (s *Session) scriptedLink(t *testing.T) *scripted {
+	l, m := s.scriptedMember(t)
+	s.adopt(l, &apiv1.Attached{})
+	return m
+}
+
+// scriptedMember is a link at which the session has not begun.
+func (s *Session) scriptedMember(t *testing.T) (*link, *scripted) {
 	near, far := net.Pipe()
 	m := &scripted{t: t, conn: far, frames: make(chan *apiv1.ClientFrame, 1000)}
 	go m.read()
-	s.adopt(newLink(&Stream{conn: near, member: "member"}, bufio.NewReader(near), s.event), &apiv1.Attached{})
-	return m
+	return newLink(&Stream{conn: near, member: "member"}, bufio.NewReader(near), s.event), m
 }
 
 func (m *scripted) read() {

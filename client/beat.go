@@ -32,7 +32,7 @@ func (s *Session) run() {
 				s.finish(err)
 				return
 			}
-			_ = sleep(s.stop, jitter(pause, err))
+			_ = sleep(s.stop, s.pause(pause, err))
 			pause = min(2*pause, maxPause)
 		}
 	}

@@ -75,6 +75,61 @@ func TestARequestIsRepeatedUntilItIsServed(t *testing.T) {
 	})
 }
 
+// A session that a member refuses to begin asks again over the same stream, when it is
+// told to, for a while; what it follows, and was refused before it had begun, as well.
+func TestG42_ARefusedSessionBeginsOverTheSameStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, other := scriptedSession(t)
+		s.drop()
+		other.conn.Close()
+		s.ttl = time.Minute
+		l, m := s.scriptedMember(t)
+		keys := NewKeyCache("", WatchKeysOptions{Key: "app"})
+		s.follows = append(s.follows, &followed{s: s, of: keys})
+		began, until := time.Now(), 10*time.Second
+		starts, watches, early := 0, 0, 0
+		var last time.Time
+		m.answerAll(func(f *apiv1.ClientFrame) *apiv1.ServerFrame {
+			serves := time.Since(began) > until
+			if f.GetStart() == nil {
+				watches++
+				if !serves {
+					return refused(time.Second)
+				}
+				return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_WatchKeys{WatchKeys: &apiv1.WatchKeysResponse{}}}
+			}
+			if starts++; time.Since(last) < time.Second {
+				early++
+			}
+			last = time.Now()
+			if !serves {
+				return refused(time.Second)
+			}
+			return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_Started{Started: &apiv1.Started{Attached: &apiv1.Attached{Index: 9}}}}
+		})
+		if err := s.attach(t.Context(), l, false, 5*time.Second); err != nil || s.current() != l {
+			t.Fatalf("after %v: %v", time.Since(began), err)
+		}
+		if took := time.Since(began); took > 2*until+4*time.Second || starts < 3 || early > 0 {
+			t.Errorf("begun after %v and %d attempts, %d of them too early", took, starts, early)
+		}
+		time.Sleep(10 * time.Second)
+		if got := watches; got < 2 || got > 12 {
+			t.Errorf("what it follows was asked for %d times", got)
+		}
+
+		// A member that refuses for longer is left.
+		began, until = time.Now(), time.Hour
+		l, m = s.scriptedMember(t)
+		m.answerAll(func(*apiv1.ClientFrame) *apiv1.ServerFrame { return refused(time.Minute) })
+		err := s.attach(t.Context(), l, false, 5*time.Second)
+		if took := time.Since(began); incumbent.KindOf(err) != incumbent.Overloaded || took < busyStay || took > busyStay+s.ttl/beatsPerTTL {
+			t.Errorf("left after %v: %v", took, err)
+		}
+		l.close()
+	})
+}
+
 func TestG42_ARefusedClaimIsNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := scriptedSession(t)

@@ -32,6 +32,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"strconv"
@@ -68,6 +69,9 @@ type Config struct {
 	CAFile, CertFile, KeyFile string
 	// TLS replaces what the files would give.
 	TLS *tls.Config
+	// Local is the address that connections come from, of [net.TCPAddr]. nil: the system
+	// chooses. From one address to one member there are as many as there are ports.
+	Local net.Addr
 	// CallTimeout bounds one call with all its attempts. 0: no bound of its own.
 	CallTimeout time.Duration
 	// SilentTimeout is how long a member may be silent before another is tried.

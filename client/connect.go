@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -17,6 +18,13 @@ const (
 	maxPause = 2 * time.Second
 )
 
+// Of members that have more to do than they can.
+const (
+	maxPatience = 20 * time.Second // one attempt to connect: thousands of others may be served before it
+	busyStay    = 30 * time.Second // at a member that refuses to begin the session, before another is tried
+	mostDoubled = 5                // times that the pause after a refusal is doubled
+)
+
 // open creates the session and attaches to it, trying until ctx ends. The id is
 // ours, so that opening it twice is the same as once.
 func (s *Session) open(ctx context.Context) error {
@@ -29,34 +37,51 @@ func (s *Session) open(ctx context.Context) error {
 			return err
 		}
 		s.retry(err)
-		if err := sleep(ctx, jitter(pause, err)); err != nil {
+		if err := sleep(ctx, s.pause(pause, err)); err != nil {
 			return err
 		}
 	}
 }
 
+// pause is how long to wait after an attempt that failed: what a member asks for, twice as
+// long each time that this was too short, but no longer than from one beat to the next, for
+// the session is to live. It is of the goroutine that connects.
+func (s *Session) pause(pause time.Duration, err error) time.Duration {
+	d, most := jitter(pause, err), s.ttl/beatsPerTTL
+	if incumbent.KindOf(err) == incumbent.Overloaded {
+		d <<= min(s.refusals, mostDoubled)
+		s.refusals++
+	}
+	if d > most {
+		d = most/2 + rand.N(most/2)
+	}
+	return d
+}
+
 // patience is how long the next attempt to connect may take, from what the last
 // had. Where there is another member to try, the first are short; but members
-// that are slow, not silent, are not given up forever.
+// that are slow, not silent, are not given up forever: in a storm each attempt that is
+// given up has cost them what serving it would have.
 func (s *Session) patience(last time.Duration) time.Duration {
+	least := s.c.cfg.SilentTimeout
 	if !s.c.members.several() {
-		return dialTimeout
+		least = dialTimeout
 	}
-	return min(max(2*last, s.c.cfg.SilentTimeout), dialTimeout)
+	return min(max(2*last, least), maxPatience)
 }
 
 // connect dials a member, attaches the session there and takes over what the
 // server says it holds.
 func (s *Session) connect(ctx context.Context, create bool, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	i, member := s.c.members.current()
-	l, err := s.c.dial(ctx, member, s.event)
+	dialing, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	l, err := s.c.dial(dialing, member, s.event)
 	if err != nil {
 		s.c.members.leave(i)
 		return err
 	}
-	if err := s.attach(ctx, l, create); err != nil {
+	if err := s.attach(ctx, l, create, patience); err != nil {
 		l.close()
 		s.c.members.leave(i)
 		return err
@@ -76,14 +101,36 @@ func (s *Session) leaveMember() {
 	s.c.members.leave(i)
 }
 
-// attach opens the session, if it is to be, and attaches it, says who is alive by it,
+// attach begins the session over a link, and what it follows. A member that refuses the
+// session for the load is asked again over the same link, when it says: another link
+// would cost it, or its neighbours, several times as much as another refusal.
+func (s *Session) attach(ctx context.Context, l *link, create bool, patience time.Duration) error {
+	s.mu.Lock()
+	follows := slices.Clone(s.follows)
+	s.mu.Unlock()
+	until := s.clock() + busyStay
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
+		err := s.start(ctx, l, create, patience, follows)
+		if incumbent.KindOf(err) != incumbent.Overloaded || s.clock() > until {
+			return err
+		}
+		s.retry(err)
+		follows = nil // they are asked for, and repeated alone
+		if sleep(ctx, s.pause(pause, err)) != nil {
+			return err
+		}
+	}
+}
+
+// start opens the session, if it is to be, and attaches it, says who is alive by it,
 // and follows what it follows: all in one message. What fails beside the session
 // itself is repeated alone.
-func (s *Session) attach(ctx context.Context, l *link, create bool) error {
+func (s *Session) start(ctx context.Context, l *link, create bool, patience time.Duration, follows []*followed) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	s.mu.Lock()
 	s.counter++
 	start := &apiv1.Start{Session: s.id.String(), Counter: s.counter}
-	follows := slices.Clone(s.follows)
 	s.mu.Unlock()
 	s.budget.first(1 + len(follows))
 	if create {
@@ -110,6 +157,7 @@ func (s *Session) attach(ctx context.Context, l *link, create bool) error {
 		return err
 	}
 	s.adopt(l, attached)
+	s.refusals = 0
 	s.began(l.stream.Member(), a.GetStarted().GetOpened())
 	return nil
 }

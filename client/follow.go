@@ -75,7 +75,7 @@ func (f *followed) told(l *link, a *apiv1.ServerFrame) {
 func (s *Session) repeatAlone(l *link, after time.Duration, send func(l *link)) {
 	time.AfterFunc(after, func() {
 		switch {
-		case s.current() != l:
+		case l.over():
 		case s.budget.repeat(s.clock()):
 			send(l)
 		default:

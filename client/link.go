@@ -22,10 +22,10 @@ type link struct {
 	err     error
 }
 
-// dial opens a link and serves it until it ends. Events, which answer no
+// dial opens a link, within [maxPatience], and serves it until it ends. Events, which answer no
 // request, go to event on the reading goroutine.
 func (c *Client) dial(ctx context.Context, member *url.URL, event func(*link, *apiv1.ServerFrame)) (*link, error) {
-	stream, r, err := c.DialStream(ctx, StreamOptions{Member: member})
+	stream, r, err := c.DialStream(ctx, StreamOptions{Member: member, Timeout: maxPatience})
 	if err != nil {
 		return nil, err
 	}
@@ -152,3 +152,13 @@ func (l *link) cause() error {
 }
 
 func (l *link) close() { l.stream.Close() }
+
+// over reports whether the stream has ended.
+func (l *link) over() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
+}

@@ -78,7 +78,7 @@ func newTransport(c *Client) *transport {
 		ForceAttemptHTTP2:   true,
 		MaxIdleConnsPerHost: 64,
 		IdleConnTimeout:     90 * time.Second,
-		DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		DialContext:         dialerFrom(c.cfg.Local, net.Dialer{Timeout: 5 * time.Second}),
 	}}
 }
 

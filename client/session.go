@@ -52,6 +52,8 @@ type Session struct {
 	halt   context.CancelFunc
 	ended  chan struct{} // closed when the goroutine has left
 
+	refusals int // of sessions for the load, in a row; of the goroutine that connects
+
 	mu      sync.Mutex    // protects the rest; never held across I/O
 	link    *link         // nil while there is none
 	old     *link         // that was given up last

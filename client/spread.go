@@ -117,7 +117,8 @@ func (s *Session) findMembers() {
 
 // goHome moves the session to its home, if that serves: else it stays where it is.
 func (s *Session) goHome() bool {
-	ctx, cancel := context.WithTimeout(s.stop, s.patience(0))
+	patience := s.patience(0)
+	ctx, cancel := context.WithTimeout(s.stop, patience)
 	defer cancel()
 	home := s.spread.home
 	l, err := s.c.dial(ctx, s.c.members.urls()[home], s.event)
@@ -125,7 +126,7 @@ func (s *Session) goHome() bool {
 		return true
 	}
 	s.drop() // what it says of the move says nothing of the session
-	if err := s.attach(ctx, l, false); err != nil {
+	if err := s.attach(s.stop, l, false, patience); err != nil {
 		l.close()
 		return false
 	}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -27,7 +28,7 @@ const (
 	maxServerMessage   = 16 << 20         // bytes of one message from the server
 	streamWriteTimeout = 10 * time.Second // one message to the kernel
 	streamReadBuffer   = 512              // small: a fleet has many streams
-	dialTimeout        = 5 * time.Second  // connect, TLS and upgrade
+	dialTimeout        = 5 * time.Second  // connect, TLS and upgrade, unless the options say
 	maxRefusal         = 64 << 10         // bytes of an answer that opens no stream
 )
 
@@ -49,8 +50,10 @@ type Stream struct {
 type StreamOptions struct {
 	// Member picks one of the client's servers. nil: the one preferred now.
 	Member *url.URL
-	// Local is the source address, for a load from several addresses.
+	// Local is the source address, for a load from several addresses. nil: the client's.
 	Local net.Addr
+	// Timeout bounds connecting, TLS and the upgrade; 0 means five seconds.
+	Timeout time.Duration
 	// ReadBuffer is the size of the read buffer; 0 means 512 bytes.
 	ReadBuffer int
 }
@@ -61,10 +64,10 @@ func (c *Client) DialStream(ctx context.Context, opts StreamOptions) (*Stream, *
 	if member == nil {
 		_, member = c.members.current()
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(opts.Timeout, dialTimeout))
 	defer cancel()
 	dialer := ws.Dialer{
-		NetDial:        opts.dial,
+		NetDial:        c.dialer(opts),
 		TLSClient:      func(conn net.Conn, host string) net.Conn { return tls.Client(conn, c.streamTLS(host)) },
 		ReadBufferSize: max(opts.ReadBuffer, streamReadBuffer), WriteBufferSize: 512,
 	}
@@ -102,7 +105,7 @@ func (c *Client) DialHTTP(ctx context.Context, opts StreamOptions) (net.Conn, er
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	conn, err := opts.dial(ctx, "tcp", address(member))
+	conn, err := c.dialer(opts)(ctx, "tcp", address(member))
 	if err != nil {
 		return nil, streamError(member, err)
 	}
@@ -126,10 +129,17 @@ func address(member *url.URL) string {
 	return net.JoinHostPort(member.Hostname(), port)
 }
 
-// dial opens a connection from the source address of the options.
-func (o StreamOptions) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	d := net.Dialer{LocalAddr: o.Local, KeepAlive: 2 * time.Minute}
-	return d.DialContext(ctx, network, addr)
+// dialer opens connections from the source address of the options, or the client's.
+func (c *Client) dialer(opts StreamOptions) func(context.Context, string, string) (net.Conn, error) {
+	return dialerFrom(cmp.Or(opts.Local, c.cfg.Local), net.Dialer{KeepAlive: 2 * time.Minute})
+}
+
+// dialerFrom opens connections from an address; nil: the system chooses.
+func dialerFrom(local net.Addr, d net.Dialer) func(context.Context, string, string) (net.Conn, error) {
+	if local != nil {
+		d.LocalAddr, d.Control = local, bindLate
+	}
+	return d.DialContext
 }
 
 // streamTLS is the client's configuration for a WebSocket: HTTP/1.1 only.

@@ -82,6 +82,24 @@ var ofRules = []mutant{
 		replace: "\tif o, err := operationOf(callerOf(ctx).principal, in); err == nil {\n\t\t_ = d.allow(callerOf(ctx), o)\n\t}\n\tctx, cancel := d.deadline(ctx)\n\tdefer cancel()\n\tdone, err := d.admit(ctx, callOf(in).Lane(), 1)\n",
 	},
 	{
+		name: "a shut lane does not count what it refuses", guarantee: "G41",
+		file: "admit/admit.go", pkg: "./admit", test: "^TestG41_AShutLaneSaysWhenToComeBack$",
+		search:  "\t\t\tc.lanes[l].turnedAway(cost, now, limits, rank)\n",
+		replace: "",
+	},
+	{
+		name: "a session that is refused leaves its stream", guarantee: "G42",
+		file: "client/connect.go", pkg: "./client", test: "^TestG42_ARefusedSessionBeginsOverTheSameStream$",
+		search:  "incumbent.KindOf(err) != incumbent.Overloaded || s.clock() > until",
+		replace: "true",
+	},
+	{
+		name: "what a session follows is forgotten if it is refused before the session has begun", guarantee: "G42",
+		file: "client/follow.go", pkg: "./client", test: "^TestG42_ARefusedSessionBeginsOverTheSameStream$",
+		search:  "case l.over():",
+		replace: "case s.current() != l:",
+	},
+	{
 		name: "a lane that refuses shuts those before it too shortly", guarantee: "G40",
 		file: "admit/admit.go", pkg: "./admit", test: "^TestG40_TheRecordShowsTheOrder$",
 		search:  "c.shut[rank].Store(now + int64(limits.Interval))",
