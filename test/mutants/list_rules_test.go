@@ -91,7 +91,7 @@ var ofRules = []mutant{
 		name: "a session that is refused leaves its stream", guarantee: "G42",
 		file: "client/connect.go", pkg: "./client", test: "^TestG42_ARefusedSessionBeginsOverTheSameStream$",
 		search:  "incumbent.KindOf(err) != incumbent.Overloaded || s.clock() > until",
-		replace: "true",
+		replace: "incumbent.KindOf(err) != incumbent.Overloaded || s.clock() > until-busyStay-1",
 	},
 	{
 		name: "what a session follows is forgotten if it is refused before the session has begun", guarantee: "G42",
