@@ -1,6 +1,8 @@
 package node
 
 import (
+	"slices"
+
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
@@ -85,6 +87,18 @@ type Append struct {
 	MustSync  bool          // entries, term or vote changed, or the commit index passed a change of members
 
 	responses []*pb.Message
+}
+
+// commitOnly reports whether it says how much is committed and nothing else.
+func (a *Append) commitOnly() bool {
+	return a.HardState != nil && len(a.Entries) == 0 && a.Snapshot == nil && !a.MustSync
+}
+
+// pressing reports whether the loop is to hear at once that it was done: the replica
+// goes on differently then, whoever waits.
+func (a *Apply) pressing() bool {
+	return a.Follow != nil || a.Restore != nil ||
+		slices.ContainsFunc(a.Entries, func(c Committed) bool { return c.conf != nil || c.Lead != 0 })
 }
 
 // Apply is work for the machine: first Follow, then Restore, then the entries.

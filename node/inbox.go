@@ -19,6 +19,7 @@ type inbox struct {
 	waiting      int // proposals that the loop took and that wait inside the replica
 	waitingBytes int
 	confirming   int  // the same of confirmations
+	applies      bool // something waits for what is applied: the loop wants to hear of it at once
 	closed       bool // no new work
 	gone         bool // no loop
 
@@ -131,6 +132,21 @@ func (b *inbox) call(f func()) bool {
 	return !gone
 }
 
+// callApplied is call for a function that tells the loop what was applied. Waking it
+// for each entry costs as much as applying the entry: so that waits for the loop's
+// next turn, a tick at the latest, unless it is pressing or something waits for it.
+func (b *inbox) callApplied(pressing bool, f func()) {
+	b.mu.Lock()
+	if !b.gone {
+		b.in.calls = append(b.in.calls, f)
+	}
+	wake := pressing || b.applies || b.closed
+	b.mu.Unlock()
+	if wake {
+		signal(b.wake)
+	}
+}
+
 // callAfter hands a function to the loop that runs behind the messages that came
 // before it.
 func (b *inbox) callAfter(f func()) {
@@ -164,11 +180,15 @@ func (b *inbox) take(spare inboxBatch) inboxBatch {
 	return got
 }
 
-// settle tells after a turn how much the replica still holds.
-func (b *inbox) settle(st *ReplicaStatus) {
+// settle tells after a turn how much the replica still holds, and whether the loop
+// wants to hear at once of what is applied: also of what came during the turn.
+func (b *inbox) settle(st *ReplicaStatus, applies bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waiting, b.waitingBytes, b.confirming = st.Waiting, st.WaitingBytes, st.Confirming
+	if b.applies = applies; applies && len(b.in.calls) > 0 {
+		signal(b.wake)
+	}
 }
 
 // depth returns how many proposals wait in all.

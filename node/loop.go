@@ -96,7 +96,7 @@ func (n *Node) turn(ticked bool) {
 		n.perform(eff)
 	}
 	n.show()
-	n.inbox.settle(&n.status)
+	n.inbox.settle(&n.status, n.replica.AwaitsApplied())
 	n.maybeSnapshot(now)
 }
 
@@ -117,8 +117,7 @@ func (n *Node) perform(eff Effects) {
 	n.send(eff.Messages)
 	n.tell(&eff)
 	for _, a := range eff.Appends {
-		n.outstanding.appends++
-		n.submit(appendTask{append: a, mark: n.arrived(a.Snapshot)})
+		n.append(a)
 	}
 	for _, a := range eff.Applies {
 		n.outstanding.applies++
@@ -134,6 +133,11 @@ func (n *Node) perform(eff Effects) {
 			done(c.Term, c.Err)
 		}
 	}
+}
+
+func (n *Node) append(a *Append) {
+	n.outstanding.appends++
+	n.submit(appendTask{append: a, mark: n.arrived(a.Snapshot)})
 }
 
 // submit gives work on the log to the appender, or does it here.
@@ -167,7 +171,7 @@ func (n *Node) appended(group []*Append) {
 
 // applied tells the loop, from the applier.
 func (n *Node) applied(a *Apply) {
-	n.inbox.call(func() {
+	n.inbox.callApplied(a.pressing(), func() {
 		n.outstanding.applies--
 		n.replica.Applied(a)
 		if a.Restore != nil {

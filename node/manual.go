@@ -104,6 +104,11 @@ func (m *Manual) Apply() (worked bool, err error) {
 // TakeSnapshot takes a snapshot of what is applied, in the order in which a
 // running node does.
 func (m *Manual) TakeSnapshot() error {
+	if m.writeCommit() {
+		if _, err := m.Append(); err != nil {
+			return err
+		}
+	}
 	index, write := m.applier.applied, m.cfg.Machine.Snapshot()
 	if m.replica.Status().Applied != index || m.appender.commit < index || m.replica.restoring > index || index == m.snap.mark.Index {
 		return nil // not all of it has been acknowledged: another time

@@ -48,6 +48,11 @@ type Replica struct {
 	durableTerm   uint64 // in the last hard state that was synced, and its commit index
 	durableCommit uint64
 	written       *pb.HardState // the last one written
+	lagging       *pb.HardState // says that more is committed than the log has been given; nil: it has
+	appending     int           // appends under way
+	applying      uint64        // last entry handed out for applying
+	acked         *pb.Message   // the last acknowledgement of entries that left
+	repeated      *pb.Message   // one that says the same again, to the same leader; nil: none waits
 	undecided     []uint64      // indexes of entries that change members and are not known to be committed
 	stale         staleTail
 	heard         map[uint64]uint64 // tick at which each member was last heard of
@@ -95,7 +100,7 @@ func NewReplica(cfg ReplicaConfig) (*Replica, error) {
 	}
 	r := &Replica{
 		cfg: cfg, raw: raw, log: log, conf: proto.Clone(pb.EnsureConfState(cfg.Snapshot.ConfState)).(*pb.ConfState),
-		applied: cfg.Snapshot.Index,
+		applied: cfg.Snapshot.Index, applying: cfg.Snapshot.Index,
 	}
 	r.cfg.Entries = nil // the log has them; do not keep them for ever
 	r.proposals.pending = map[uint64]*batch{}
@@ -123,7 +128,25 @@ func (r *Replica) Tick(now time.Time) {
 	r.expireProposals(now)
 	r.forwardAgain(forwardAgainTicks)
 	r.tickReads()
+	if m := r.repeated; m != nil {
+		r.send(m)
+	}
 	r.peers = r.peerStatus()
+}
+
+// WriteCommit returns an append of how much is committed if the log has not been
+// given that, else nil. A commit index may be lost: the leader tells it again, and
+// who leads finds it out. So it is not worth a write of its own and goes with the
+// next append. Only a snapshot must not cover more than the log says is committed:
+// whoever takes one asks for this first.
+func (r *Replica) WriteCommit() *Append {
+	if r.lagging == nil {
+		return nil
+	}
+	a := &Append{HardState: r.lagging}
+	r.lagging = nil
+	r.appending++
+	return a
 }
 
 // Step takes a message from a peer. Messages that make no sense here are
@@ -161,11 +184,13 @@ func (r *Replica) StepSnapshot(m *pb.Message) bool {
 // Appended acknowledges an append: it is durable, or written if it need not be
 // synced, and so is everything before it.
 func (r *Replica) Appended(a *Append) {
+	r.appending--
 	if a.Snapshot != nil {
 		md := a.Snapshot.GetMetadata()
 		meta := SnapshotMeta{Index: md.GetIndex(), Term: md.GetTerm(), ConfState: md.GetConfState()}
 		r.log.restore(meta)
 		r.restored(meta)
+		r.applying = max(r.applying, meta.Index)
 		r.eff.Applies = append(r.eff.Applies, &Apply{Restore: &meta})
 	}
 	r.log.append(a.Entries)
@@ -202,6 +227,13 @@ func (r *Replica) Applied(a *Apply) {
 	r.deliver(a.responses)
 }
 
+// AwaitsApplied reports whether something waits for the machine to apply what it
+// has been given: reads, proposals for which raft has no room, or entries that are
+// handed out only then.
+func (r *Replica) AwaitsApplied() bool {
+	return len(r.reads.applying) > 0 || len(r.reads.commuting) > 0 || r.proposals.waiting.len() > 0 || r.commit > r.applying
+}
+
 // deliver hands the messages that waited for storage to whom they are for.
 func (r *Replica) deliver(ms []*pb.Message) {
 	for _, m := range ms {
@@ -210,11 +242,31 @@ func (r *Replica) deliver(ms []*pb.Message) {
 			_ = r.raw.Step(m)
 			continue
 		}
+		if r.repeats(m) {
+			r.repeated = m
+			continue
+		}
 		r.send(m)
 	}
 }
 
+// repeats reports whether a message acknowledges what the last one to the same
+// leader, in the same term, has acknowledged: it answers a message that brought no
+// entry but said that more is committed. Losing it costs nothing, and a leader that
+// asks again because it has lost the first waits for no more than a tick.
+func (r *Replica) repeats(m *pb.Message) bool {
+	l := r.acked
+	return l != nil && m.GetType() == pb.MsgAppResp && !m.GetReject() &&
+		m.GetTo() == l.GetTo() && m.GetTerm() == l.GetTerm() && m.GetIndex() == l.GetIndex()
+}
+
 func (r *Replica) send(m *pb.Message) {
+	if m.GetType() == pb.MsgAppResp {
+		r.repeated = nil
+		if r.acked = m; m.GetReject() {
+			r.acked = nil
+		}
+	}
 	r.eff.Messages = append(r.eff.Messages, Message{From: r.cfg.ID, To: m.GetTo(), Raft: m})
 }
 
@@ -388,9 +440,19 @@ func (r *Replica) collectAppend(m *pb.Message, mustSync bool) {
 		r.restoring = a.Snapshot.GetMetadata().GetIndex()
 		r.takeMembers(a.Snapshot.GetMetadata().GetConfState())
 	}
+	if r.appending == 0 && a.commitOnly() {
+		r.lagging = a.HardState
+		r.deliver(a.responses) // what they acknowledge is durable
+		return
+	}
+	if a.HardState == nil {
+		a.HardState = r.lagging
+	}
+	r.lagging = nil
 	if len(a.Entries) > 0 {
 		r.stale.submits(a, r.log.last())
 	}
+	r.appending++
 	r.eff.Appends = append(r.eff.Appends, a)
 }
 
@@ -398,6 +460,7 @@ func (r *Replica) collectApply(m *pb.Message) {
 	a := &Apply{Entries: make([]Committed, 0, len(m.GetEntries())), responses: m.GetResponses()}
 	for _, e := range m.GetEntries() {
 		a.Entries = append(a.Entries, r.committed(e))
+		r.applying = e.GetIndex()
 	}
 	r.eff.Applies = append(r.eff.Applies, a)
 }

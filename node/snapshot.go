@@ -110,6 +110,7 @@ func (n *Node) snapshotBound(index uint64, write func(io.Writer) error) {
 		return
 	}
 	meta := n.replica.MetaAt(index)
+	n.writeCommit()
 	n.submit(appendTask{then: func() error {
 		if n.appender.commit < index {
 			return incumbent.Errorf(incumbent.Internal, "snapshot bound at %d, but the log knows commit %d", index, n.appender.commit)
@@ -117,6 +118,16 @@ func (n *Node) snapshotBound(index uint64, write func(io.Writer) error) {
 		n.goRun(n.run, "snapshot", func(ctx context.Context) error { return n.takeSnapshot(ctx, meta, write) })
 		return nil
 	}})
+}
+
+// writeCommit has the log say how much is committed, and reports whether it did not
+// before.
+func (n *Node) writeCommit() bool {
+	a := n.replica.WriteCommit()
+	if a != nil {
+		n.append(a)
+	}
+	return a != nil
 }
 
 // takeSnapshot writes the file, has it marked, and removes older ones.

@@ -4,6 +4,36 @@ package mutants
 // among several members.
 var ofReplicas = []mutant{
 	{
+		name: "who waits for what is applied hears of it with the next tick", guarantee: "G22",
+		file: "node/inbox.go", pkg: "./node", test: "^TestAReadHearsAtOnceOfWhatIsApplied$",
+		search:  "wake := pressing || b.applies || b.closed",
+		replace: "wake := pressing || b.closed",
+	},
+	{
+		name: "what was applied before the loop wanted to hear of it waits for the next tick", guarantee: "G22",
+		file: "node/inbox.go", pkg: "./node", test: "^TestTheLoopHearsOfWhatWasAppliedMeanwhile$",
+		search:  "if b.applies = applies; applies && len(b.in.calls) > 0 {",
+		replace: "if b.applies = applies; false {",
+	},
+	{
+		name: "an acknowledgement that was held back is never sent", guarantee: "G35",
+		file: "node/replica.go", pkg: "./node", test: "^TestAnAcknowledgementIsRepeatedByTheNextTick$",
+		search:  "\tif m := r.repeated; m != nil {\n\t\tr.send(m)\n\t}\n",
+		replace: "",
+	},
+	{
+		name: "a snapshot covers more than the log says is committed", guarantee: "G29",
+		file: "node/snapshot.go", pkg: "./node", test: "^TestOneMember$",
+		search:  "\tmeta := n.replica.MetaAt(index)\n\tn.writeCommit()\n",
+		replace: "\tmeta := n.replica.MetaAt(index)\n",
+	},
+	{
+		name: "how much is committed is forgotten when something else is written", guarantee: "G29",
+		file: "node/replica.go", pkg: "./node", test: "^TestACommitIsNotWrittenByItself$",
+		search:  "\tif a.HardState == nil {\n\t\ta.HardState = r.lagging\n\t}\n",
+		replace: "",
+	},
+	{
 		name: "a change of members is done before anybody else knows", guarantee: "G33",
 		file: "node/membership.go", pkg: "./node", test: "^TestG33_WhoIsLeftKnowsOfAChange$",
 		search:  "\treturn c.behind > 0 && r.applied >= c.behind\n",
