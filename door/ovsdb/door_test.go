@@ -89,9 +89,9 @@ func TestSilentConnectionCountsOnce(t *testing.T) {
 	m.tick(2)
 	want(t, "the probe", c.read(), `{"id":"echo","method":"echo","params":[]}`)
 	conn := m.door.conns.All()[0]
-	conn.mu.Lock() // it does not close
+	conn.out.mu.Lock() // the probe is under way no more, and it does not close
 	m.tick(10)
-	conn.mu.Unlock()
+	conn.out.mu.Unlock()
 	c.ended()
 	await(t, "it is closed", func() bool { return len(m.door.conns.All()) == 0 })
 	if n := m.door.Stats().Silent; n != 1 {
