@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/accept"
 	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
@@ -123,7 +124,7 @@ type Door struct {
 	counts    counts
 	rechecks  atomic.Uint64 // calls of Recheck
 	bodies    atomic.Int64  // bytes of bodies that have not come whole
-	entry     entry
+	pending   *accept.Pending
 	conns     park.List[*conn]
 	strangers strangers
 
@@ -156,12 +157,11 @@ func New(cfg Config) (*Door, error) {
 	cfg.Datacenter = or(cfg.Datacenter, DefaultDatacenter)
 	d := &Door{
 		cfg: cfg, engine: cfg.Engine, view: cfg.Engine.View, routes: newRouter(), namespace: cfg.Namespace, now: cfg.Now, monotonic: cfg.Monotonic,
-		jitter: rand.Float64, log: cfg.Logger, work: workqueue.New[func()](), changes: workqueue.New[func()](), told: workqueue.New[*blocked](),
+		jitter: rand.Float64, log: cfg.Logger, pending: accept.New(), work: workqueue.New[func()](), changes: workqueue.New[func()](), told: workqueue.New[*blocked](),
 	}
 	d.life, d.ends = context.WithCancel(context.Background())
 	d.root = sync.OnceValues(func() (rootJSON, error) { return makeRoot(cfg.NodeID) })
 	d.counts.routes = d.routes.number()
-	d.entry.init()
 	if d.now == nil {
 		d.now = time.Now
 	}
@@ -218,7 +218,7 @@ func (d *Door) Recheck() {
 // with what there is. It does not wait.
 func (d *Door) Drain() {
 	d.drainOnce.Do(func() {
-		d.entry.close()
+		d.pending.Close()
 		for _, c := range d.conns.All() {
 			c.goAway()
 		}
@@ -242,7 +242,7 @@ func (d *Door) Parked() int { return d.conns.Len() }
 //	door.Drain → listener.Close → park.Set.Close → door.Close
 func (d *Door) Close(ctx context.Context) error {
 	d.Drain()
-	err := d.entry.wait(ctx)
+	err := d.pending.Wait(ctx)
 	d.closeOnce.Do(func() {
 		d.ends()
 		d.work.Close()

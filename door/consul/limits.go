@@ -23,15 +23,13 @@ const (
 	defaultWait = 5 * time.Minute  // of a blocking read that names none
 	maxWait     = 10 * time.Minute // and of any other
 
-	workers          = 4                // goroutines that run endpoints
-	changers         = 2                // and those of changes
-	tellers          = 2                // and that answer reads that have waited
-	handshakeTimeout = 10 * time.Second // of TLS
-	acceptPause      = 50 * time.Millisecond
-	firstRetry       = 50 * time.Millisecond // of what found no leader
-	maxRetry         = 500 * time.Millisecond
-	gzipFrom         = 1400      // bytes of a body that is worth it: less goes out in one packet anyhow
-	sendBytes        = 256 << 10 // of one answer handed to the connection at once
+	workers    = 4                     // goroutines that run endpoints
+	changers   = 2                     // and those of changes
+	tellers    = 2                     // and that answer reads that have waited
+	firstRetry = 50 * time.Millisecond // of what found no leader
+	maxRetry   = 500 * time.Millisecond
+	gzipFrom   = 1400      // bytes of a body that is worth it: less goes out in one packet anyhow
+	sendBytes  = 256 << 10 // of one answer handed to the connection at once
 )
 
 // Limits bound what one client, and all of them, may ask of the door. Zero fields

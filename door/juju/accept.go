@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"sync"
 	"syscall"
 	"time"
 
@@ -33,56 +32,19 @@ import (
 // then the error is nil. The listener is the caller's to close.
 func (d *Door) Serve(ln net.Listener) error {
 	var shut shutter
-	for d.entry.enter(func() int { return d.limits.Load().MaxPending }) {
-		c, err := ln.Accept()
-		if err != nil {
-			d.entry.leave(nil)
-			if d.entry.isClosed() || errors.Is(err, net.ErrClosed) {
-				return nil
-			}
-			if !outOfDescriptors(err) {
-				return err
-			}
-			d.counts.refused[refusedFull].Add(1)
-			d.rest(acceptPause)
-			continue
-		}
+	return d.pending.Serve(ln, func() int { return d.limits.Load().MaxPending }, func(c net.Conn) {
 		why, ok := d.admit(&shut)
-		if !ok || !d.entry.hold(c) {
-			d.counts.refused[why].Add(1)
-			c.Close()
-			d.entry.leave(nil)
-			continue
+		if ok {
+			d.counts.connections.Add(1)
+			if d.pending.Go(c, d.greet) {
+				return
+			}
+			d.counts.connections.Add(-1)
+		} else {
+			d.pending.TurnAway(c)
 		}
-		d.counts.connections.Add(1)
-		select {
-		case d.arrivals <- c:
-			d.entry.greeters.Done() // who takes it is counted
-		default:
-			go d.greetAll(c)
-		}
-	}
-	return nil
-}
-
-// greetAll greets a connection and, one after the other, those that come while its
-// goroutine is there: a handshake needs a stack that takes several turns of growing,
-// and in a storm each connection would pay for it. It is counted since [entry.hold].
-func (d *Door) greetAll(c net.Conn) {
-	defer d.entry.greeters.Done()
-	idle := time.NewTimer(greeterIdle)
-	defer idle.Stop()
-	for {
-		d.greet(c)
-		idle.Reset(greeterIdle)
-		select {
-		case c = <-d.arrivals:
-		case <-idle.C:
-			return
-		case <-d.draining:
-			return
-		}
-	}
+		d.counts.refused[why].Add(1)
+	})
 }
 
 // admit decides, before any work, whether to serve a connection. It rests while
@@ -92,7 +54,7 @@ func (d *Door) admit(shut *shutter) (refusal, bool) {
 	if d.counts.connections.Load() >= int64(d.limits.Load().MaxConnections) {
 		return refusedFull, false
 	}
-	for !d.entry.isClosed() {
+	for !d.pending.IsClosed() {
 		now := d.monotonic()
 		why, ok := refusedUnready, d.ready() == nil
 		if ok {
@@ -151,22 +113,9 @@ func (d *Door) rest(t time.Duration) {
 	}
 }
 
-func outOfDescriptors(err error) bool {
-	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
-
 // greet leads a connection from accept to being parked.
 func (d *Door) greet(c net.Conn) {
-	defer d.entry.leave(c)
-	_ = c.SetDeadline(d.now().Add(d.limits.Load().LoginTimeout)) // of all that follows; if it fails so does the first read
-	if d.entry.isClosed() {
-		_ = c.SetDeadline(time.Unix(1, 0)) // it was set before, and has been lifted
-	}
+	d.pending.Bound(c, d.now().Add(d.limits.Load().LoginTimeout)) // for all that follows
 	secure, err := d.handshake(c)
 	if err != nil {
 		d.counts.logins[loginNoTLS].Add(1)
@@ -243,88 +192,4 @@ func (p *paced) leave() {
 func (p *paced) finish() {
 	p.leave()
 	p.over = true
-}
-
-// entry counts those who are between accept and login, and knows them, to send
-// them away.
-type entry struct {
-	// greeters are the goroutines that greet, or wait for somebody to greet. Once
-	// the entry is closed nobody adds to them, and they may be waited for.
-	greeters sync.WaitGroup
-
-	mu     sync.Mutex // guards the rest; held to change it
-	room   sync.Cond
-	n      int
-	conns  map[net.Conn]struct{}
-	closed bool
-}
-
-func (e *entry) init() {
-	e.room.L = &e.mu
-	e.conns = map[net.Conn]struct{}{}
-}
-
-// enter waits for room and takes it; false once the entry is closed.
-func (e *entry) enter(most func() int) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for e.n >= most() && !e.closed {
-		e.room.Wait()
-	}
-	if e.closed {
-		return false
-	}
-	e.n++
-	return true
-}
-
-// hold remembers who has entered, and counts one who greets; false once the entry
-// is closed.
-func (e *entry) hold(c net.Conn) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return false
-	}
-	e.conns[c] = struct{}{}
-	e.greeters.Add(1)
-	return true
-}
-
-// leave gives the room back.
-func (e *entry) leave(c net.Conn) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.n--
-	delete(e.conns, c)
-	e.room.Signal()
-}
-
-func (e *entry) len() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.conns)
-}
-
-func (e *entry) wake() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.room.Broadcast()
-}
-
-func (e *entry) isClosed() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.closed
-}
-
-// close sends away who is not logged in yet, and everybody who comes.
-func (e *entry) close() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.closed = true
-	for c := range e.conns {
-		_ = c.SetDeadline(time.Unix(1, 0)) // its goroutine closes it
-	}
-	e.room.Broadcast()
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/accept"
 	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
@@ -101,13 +102,13 @@ type Door struct {
 	jitter     func() float64 // [0, 1): spreads what is tried again
 	log        *slog.Logger
 
-	limits atomic.Pointer[Limits]
-	counts counts
-	slots  chan struct{} // handshakes being computed
-	tally  *tally.Tally
-	lines  [admit.NumLanes]line
-	entry  entry
-	conns  park.List[*conn] // that have logged in
+	limits  atomic.Pointer[Limits]
+	counts  counts
+	slots   chan struct{} // handshakes being computed
+	tally   *tally.Tally
+	lines   [admit.NumLanes]line
+	pending *accept.Pending
+	conns   park.List[*conn] // that have logged in
 
 	judgements atomic.Uint64 // calls of Rejudge
 
@@ -115,8 +116,6 @@ type Door struct {
 	wakes   *workqueue.Queue[*block] // whose holding has ended
 	work    *workqueue.Queue[func()] // looks at states, and what is tried again
 
-	arrivals   chan net.Conn // to whoever has greeted the one before
-	draining   chan struct{}
 	closing    chan struct{}
 	drainOnce  sync.Once
 	closeOnce  sync.Once
@@ -136,7 +135,7 @@ func New(cfg Config) (*Door, error) {
 		controller: uuidOf(cfg.Cluster), ready: cfg.Ready, admission: cfg.Admission, audit: cfg.Audit, now: cfg.Now, monotonic: cfg.Monotonic,
 		jitter: rand.Float64, log: cfg.Logger, tally: cfg.Tally, slots: make(chan struct{}, handshakesAtOnce()),
 		answers: workqueue.New[*bulk](), wakes: workqueue.New[*block](), work: workqueue.New[func()](), closing: make(chan struct{}),
-		arrivals: make(chan net.Conn), draining: make(chan struct{}),
+		pending: accept.New(),
 	}
 	d.releases = release.Source{Engine: cfg.Engine, Confirm: cfg.Engine.Confirm, Run: d.work.Put}
 	d.endings = d.releases
@@ -144,7 +143,6 @@ func New(cfg Config) (*Door, error) {
 	for l := range d.lines {
 		d.lines[l].door, d.lines[l].lane = d, admit.Lane(l)
 	}
-	d.entry.init()
 	d.counts.init()
 	if d.ready == nil {
 		d.ready = func() error { return nil }
@@ -177,7 +175,7 @@ func New(cfg Config) (*Door, error) {
 func (d *Door) SetLimits(l Limits) {
 	l = l.withDefaults()
 	d.limits.Store(&l)
-	d.entry.wake()
+	d.pending.Wake()
 }
 
 // respond answers what the lease service has decided.
@@ -259,8 +257,7 @@ func (d *Door) knows(who *agent) bool {
 // not answered. It does not wait.
 func (d *Door) Drain() {
 	d.drainOnce.Do(func() {
-		d.entry.close()
-		close(d.draining)
+		d.pending.Close()
 		for _, c := range d.conns.All() {
 			c.goAway()
 		}
@@ -278,14 +275,7 @@ func (d *Door) SendAway(next func() bool) { d.conns.SendAway(next, (*conn).goAwa
 //	door.Drain → listener.Close → park.Set.Close → door.Close
 func (d *Door) Close(ctx context.Context) error {
 	d.Drain()
-	gone := make(chan struct{})
-	go func() { d.entry.greeters.Wait(); close(gone) }()
-	var err error
-	select {
-	case <-gone:
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
+	err := d.pending.Wait(ctx)
 	d.closeOnce.Do(func() {
 		close(d.closing)
 		d.answers.Close()

@@ -33,8 +33,6 @@ const (
 	workers         = 2   // goroutines that look at states, and as many that answer
 	wakeBurst       = 256 // blocked callers answered at once
 	keepBufferBytes = 64 << 10
-	greeterIdle     = time.Second           // a goroutine that greets waits so long for the next connection
-	acceptPause     = 50 * time.Millisecond // when there is no descriptor left
 	loginPause      = 20 * time.Millisecond // between two looks whether logins are admitted
 	loginPatience   = 5 * time.Second       // so long accepting rests for that; then who comes is closed
 	handshakesEach  = 4                     // at work at once, for each processor

@@ -229,7 +229,7 @@ func (g *greeting) park(who *agent) (login, bool) {
 	}
 	c.parked.CompareAndSwap(nil, parked)
 	parked.SetIdleTimeout(d.limits.Load().Silence)
-	if d.entry.isClosed() || !d.knows(who) {
+	if d.pending.IsClosed() || !d.knows(who) {
 		c.goAway() // Drain or Recheck may have missed it
 	}
 	return loginOK, true

@@ -33,7 +33,7 @@ type refusal uint8
 
 // The reasons.
 const (
-	refusedFull refusal = iota // MaxConnections, or no descriptor left
+	refusedFull refusal = iota // MaxConnections
 	refusedOverload
 	refusedDraining
 	refusedUnready // the member knew no leader, or was catching up
@@ -97,7 +97,7 @@ type Stats struct {
 	Logins  []Count // by outcome
 	Refused []Count // connections closed before TLS, by reason
 	Silent  uint64  // connections closed for their silence
-	Full    uint64  // of the refused, those over MaxConnections or for want of a descriptor
+	Full    uint64  // of the refused, those over MaxConnections
 	Retries uint64  // attempts that were repeated inside, instead of an error
 }
 
@@ -112,7 +112,7 @@ func (d *Door) Agents() int { return d.conns.Len() }
 func (d *Door) Stats() Stats {
 	n := &d.counts
 	s := Stats{
-		Connections: d.Connections(), Agents: d.Agents(), Pending: d.entry.len(),
+		Connections: d.Connections(), Agents: d.Agents(), Pending: d.pending.Len(),
 		Claims: int(n.bulks.Load()), Blocked: int(n.blocked.Load()), Silent: n.silent.Load(), Retries: n.retries.Load(),
 		Full: n.refused[refusedFull].Load(),
 	}

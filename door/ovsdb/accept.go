@@ -1,21 +1,15 @@
 package ovsdb
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"net"
-	"net/netip"
-	"sync"
-	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/gate"
-	"github.com/incumbent-dev/incumbent/park"
 )
 
 // Serve accepts connections of a listener until it is closed or the door drains; then
@@ -24,53 +18,36 @@ import (
 func (d *Door) Serve(ln net.Listener, r *Remote) error {
 	select {
 	case <-d.made: // else the first clients are told that they ask for unknown databases
-	case <-d.entry.closed:
+	case <-d.pending.Closed():
 		return nil
 	}
-	for {
-		c, err := ln.Accept()
-		switch {
-		case err == nil:
-		case d.entry.isClosed() || errors.Is(err, net.ErrClosed):
-			return nil
-		default:
-			return err
-		}
-		if d.counts.connections.Add(1) > int64(d.limits.Load().MaxConnections) || !d.entry.hold(c) {
-			d.counts.connections.Add(-1)
-			d.counts.refused.Add(1)
-			c.Close()
-			continue
-		}
-		if !d.mayCome(c) {
-			continue
-		}
-		if r.Secure && d.cfg.TLS != nil {
-			go d.greet(c, r, true)
-		} else {
-			d.greet(c, r, false) // nothing is waited for
-		}
+	secure := r.Secure && d.cfg.TLS != nil
+	greet, let := func(c net.Conn) { d.greet(c, r, secure) }, d.pending.Greet // nothing is waited for
+	if secure {
+		let = d.pending.Go
 	}
+	return d.pending.Serve(ln, nil, func(c net.Conn) {
+		if d.counts.connections.Add(1) > int64(d.limits.Load().MaxConnections) || !d.mayCome() {
+			d.pending.TurnAway(c)
+		} else if let(c, greet) {
+			return
+		}
+		d.counts.connections.Add(-1)
+		d.counts.refused.Add(1)
+	})
 }
 
 // greet leads a connection from accept to being parked.
 func (d *Door) greet(c net.Conn, r *Remote, secure bool) {
-	defer d.entry.leave(c)
-	peer := peerOf(c)
-	park.KeepAlive(c, 0)
-	var ready net.Conn = park.NewSocket(c)
+	var config *tls.Config
 	if secure {
-		_ = c.SetDeadline(d.now().Add(handshakeTimeout)) // if it fails so does the handshake
-		over := tls.Server(ready, d.cfg.TLS())
-		if err := over.Handshake(); err != nil {
-			d.counts.noTLS.Add(1)
-			d.turnAway(c)
-			return
-		}
-		_ = c.SetDeadline(time.Time{})
-		st := over.ConnectionState()
-		peer.TLS = &tls.ConnectionState{PeerCertificates: st.PeerCertificates, VerifiedChains: st.VerifiedChains}
-		ready = over
+		config = d.cfg.TLS()
+	}
+	ready, peer, err := d.pending.Prepare(c, config, d.now())
+	if err != nil {
+		d.counts.noTLS.Add(1)
+		d.turnAway(c)
+		return
 	}
 	who, err := d.identify(peer, r)
 	if err != nil || !gate.Prove(c, who.principal.Kind == auth.Operator) {
@@ -84,29 +61,15 @@ func (d *Door) greet(c net.Conn, r *Remote, secure bool) {
 // mayCome asks the lane of logins whether another connection is let in, before anything
 // is spent on it. How long its handshake takes is the client's time as well, which the
 // lane would take for a queue of ours: it is not told.
-func (d *Door) mayCome(c net.Conn) bool {
+func (d *Door) mayCome() bool {
 	p, err := d.enter(admit.Who{}, admit.Logins, 1)
-	if err != nil {
-		d.counts.refused.Add(1)
-		d.entry.leave(c)
-		d.turnAway(c)
-		return false
-	}
 	p.leave()
-	return true
+	return err == nil
 }
 
 func (d *Door) turnAway(c net.Conn) {
 	d.counts.connections.Add(-1)
 	c.Close()
-}
-
-// peerOf is what a connection brings.
-func peerOf(c net.Conn) auth.Peer {
-	peer := auth.Peer{Unix: c.LocalAddr().Network() == "unix", Forwarded: gate.Proxied(gate.NewContext(context.Background(), c))}
-	peer.Remote, _ = netip.ParseAddrPort(c.RemoteAddr().String())
-	peer.Local, _ = netip.ParseAddrPort(c.LocalAddr().String())
-	return peer
 }
 
 // identify finds out who has connected: the protocol has nothing of its own for that.
@@ -165,69 +128,7 @@ func (d *Door) park(ready, accepted net.Conn, who *caller) {
 	}
 	gate.Leave(accepted)
 	c.parked.CompareAndSwap(nil, parked)
-	if d.entry.isClosed() || who.remote.gone.Load() || !d.known(who, d.cfg.Guard.Knows()) {
+	if d.pending.IsClosed() || who.remote.gone.Load() || !d.known(who, d.cfg.Guard.Knows()) {
 		c.goAway() // who sent the others away may have missed it
-	}
-}
-
-// entry knows those who are between accept and being parked, to send them away.
-type entry struct {
-	greeters sync.WaitGroup
-
-	closed chan struct{} // closed under mu
-
-	mu    sync.Mutex
-	conns map[net.Conn]struct{}
-}
-
-func (e *entry) init() { e.conns, e.closed = map[net.Conn]struct{}{}, make(chan struct{}) }
-
-// hold remembers who has entered; false once the entry is closed.
-func (e *entry) hold(c net.Conn) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.isClosed() {
-		return false
-	}
-	e.conns[c] = struct{}{}
-	e.greeters.Add(1)
-	return true
-}
-
-func (e *entry) leave(c net.Conn) {
-	e.mu.Lock()
-	delete(e.conns, c)
-	e.mu.Unlock()
-	e.greeters.Done()
-}
-
-func (e *entry) isClosed() bool {
-	select {
-	case <-e.closed:
-		return true
-	default:
-		return false
-	}
-}
-
-// close sends away who is not parked yet, and everybody who comes. It is called once.
-func (e *entry) close() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	close(e.closed)
-	for c := range e.conns {
-		_ = c.SetDeadline(time.Unix(1, 0)) // its goroutine closes it
-	}
-}
-
-// wait waits for those who were let in.
-func (e *entry) wait(ctx context.Context) error {
-	gone := make(chan struct{})
-	go func() { e.greeters.Wait(); close(gone) }()
-	select {
-	case <-gone:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/accept"
 	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
@@ -106,7 +107,7 @@ type Door struct {
 	counts  counts
 	ticks   atomic.Uint64
 	partial atomic.Int64 // bytes of messages that have not come whole
-	entry   entry
+	pending *accept.Pending
 	conns   park.List[*conn]
 	feeds   feeds
 	keeper  keeper
@@ -135,10 +136,9 @@ func New(cfg Config) (*Door, error) {
 	cfg.Namespace = or(cfg.Namespace, incumbent.DefaultNamespace)
 	d := &Door{
 		cfg: cfg, engine: cfg.Engine, view: cfg.Engine.View, namespace: cfg.Namespace, now: cfg.Now, monotonic: cfg.Monotonic,
-		jitter: rand.Float64, log: cfg.Logger, work: workqueue.New[func()](), made: make(chan struct{}), closing: make(chan struct{}),
+		jitter: rand.Float64, log: cfg.Logger, pending: accept.New(), work: workqueue.New[func()](), made: make(chan struct{}), closing: make(chan struct{}),
 	}
 	d.counts.init()
-	d.entry.init()
 	if d.now == nil {
 		d.now = time.Now
 	}
@@ -260,7 +260,7 @@ func (d *Door) known(who *caller, knows func(auth.Principal) bool) bool {
 // Drain accepts nobody any more and ends all connections. It does not wait.
 func (d *Door) Drain() {
 	d.drainOnce.Do(func() {
-		d.entry.close()
+		d.pending.Close()
 		for _, c := range d.conns.All() {
 			c.goAway()
 		}
@@ -284,7 +284,7 @@ func (d *Door) Parked() int { return d.conns.Len() }
 //	door.Drain → listeners.Close → park.Set.Close → door.Close
 func (d *Door) Close(ctx context.Context) error {
 	d.Drain()
-	err := d.entry.wait(ctx)
+	err := d.pending.Wait(ctx)
 	d.closeOnce.Do(func() {
 		close(d.closing)
 		d.feeds.close()

@@ -22,20 +22,19 @@ const (
 
 // What is fixed: part of the protocol, or of no interest to an operator.
 const (
-	workers          = 4                // goroutines that serve connections
-	tasksAtATime     = 64               // of one connection, before others have their turn
-	handshakeTimeout = 10 * time.Second // of TLS
-	firstRetry       = 50 * time.Millisecond
-	maxRetry         = 500 * time.Millisecond
-	sendBytes        = 256 << 10       // handed to the connection at once
-	lockTTL          = 6 * time.Second // of the session that a connection's locks belong to, if its member dies
-	beatEvery        = 2 * time.Second // that such sessions are extended
-	tickEvery        = time.Second     // of the door's clock
-	maxLockName      = 256             // bytes
-	pullAgain        = time.Millisecond
-	pullEvents       = 256             // events of a database that are handed on in one turn
-	pullBytes        = 4 << 20         // and what they cost
-	serverEvery      = 5 * time.Second // that the index in the _Server database is moved on
+	workers      = 4  // goroutines that serve connections
+	tasksAtATime = 64 // of one connection, before others have their turn
+	firstRetry   = 50 * time.Millisecond
+	maxRetry     = 500 * time.Millisecond
+	sendBytes    = 256 << 10       // handed to the connection at once
+	lockTTL      = 6 * time.Second // of the session that a connection's locks belong to, if its member dies
+	beatEvery    = 2 * time.Second // that such sessions are extended
+	tickEvery    = time.Second     // of the door's clock
+	maxLockName  = 256             // bytes
+	pullAgain    = time.Millisecond
+	pullEvents   = 256             // events of a database that are handed on in one turn
+	pullBytes    = 4 << 20         // and what they cost
+	serverEvery  = 5 * time.Second // that the index in the _Server database is moved on
 )
 
 // Limits bound what one client, and all of them, may ask of the door. Zero fields

@@ -56,7 +56,7 @@ type rowID struct {
 // tick opens, changes and closes what the rows of now say. Rows are looked at if their
 // database has changed.
 func (s *rowRemotes) tick(at uint64) {
-	if len(s.door.cfg.Sources) == 0 || s.door.entry.isClosed() {
+	if len(s.door.cfg.Sources) == 0 || s.door.pending.IsClosed() {
 		return
 	}
 	if s.changed() {

@@ -64,9 +64,9 @@ var ofJuju = []mutant{
 	},
 	{
 		name: "who is about to greet outlives the door", guarantee: "G48",
-		file: "door/juju/accept.go", pkg: "./door/juju", test: "^TestCloseWaitsForWhoGreets$",
-		search:  "\te.greeters.Add(1)\n",
-		replace: "\te.greeters.Add(0)\n",
+		file: "accept/accept.go", pkg: "./accept", test: "^TestWaitsForWhoGreets$",
+		search:  "\tp.greeters.Add(1)\n",
+		replace: "\tp.greeters.Add(0)\n",
 	},
 	{
 		name: "a wait outlives the right to wait", guarantee: "G12",
