@@ -5,10 +5,12 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/door/native"
+	"github.com/incumbent-dev/incumbent/rawio"
 )
 
 // Before an expiry is proposed, all that had arrived is heard: see [lease.Options].
@@ -61,7 +63,7 @@ func newArrivals() *arrivals {
 // net/http's, one at a time.
 type arrival struct {
 	net.Conn
-	kernel *kernelReader // nil: nobody can know what has arrived
+	kernel *rawio.Reader // nil: nobody can know what has arrived
 
 	mu      sync.Mutex // guards the rest; held across a read that does not block
 	read    uint64     // bytes taken out of the kernel
@@ -93,7 +95,7 @@ func (l *arrivalListener) Accept() (net.Conn, error) {
 
 func (s *arrivals) add(c net.Conn) *arrival {
 	a := &arrival{Conn: c}
-	a.kernel = newKernelReader(a, c)
+	a.kernel = rawio.NewReader(c, &a.mu, &a.read)
 	s.mu.Lock()
 	s.conns[a] = struct{}{}
 	s.mu.Unlock()
@@ -112,11 +114,14 @@ func (a *arrival) Read(p []byte) (int, error) {
 		a.mu.Unlock()
 		return n, err
 	}
-	return a.kernel.read(p)
+	return a.kernel.Read(p)
 }
 
 // NetConn is the connection below.
 func (a *arrival) NetConn() net.Conn { return a.Conn }
+
+// SyscallConn is the descriptor, for park.
+func (a *arrival) SyscallConn() (syscall.RawConn, error) { return rawio.Raw(a.Conn) }
 
 // CloseWrite ends the sending side, where the connection can.
 func (a *arrival) CloseWrite() error {
@@ -267,7 +272,8 @@ func (a *arrival) owes() *owed {
 	defer a.mu.Unlock()
 	o := &owed{target: a.read}
 	if a.kernel != nil {
-		o.target += a.kernel.arrived()
+		n, _ := a.kernel.Arrived() // a connection that was closed holds nothing more
+		o.target += n
 	}
 	return o
 }

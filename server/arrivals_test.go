@@ -117,7 +117,8 @@ func (s *hearingServer) settled() {
 		a := s.only()
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		return a.asked == a.read && a.kernel.arrived() == 0
+		n, _ := a.kernel.Arrived()
+		return a.asked == a.read && n == 0
 	})
 }
 
@@ -165,7 +166,8 @@ func TestG07_TheBarrierHearsCalls(t *testing.T) {
 		a := s.only()
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		return a.kernel.arrived() > 0
+		n, _ := a.kernel.Arrived()
+		return n > 0
 	})
 	inSocket := s.barrier()
 	s.waits(inSocket, "in the socket")

@@ -18,7 +18,7 @@ import (
 // the other side that ended it.
 type socket struct {
 	net.Conn
-	kernel *kernelReader // nil: the reads of Conn are used, and nobody can ask what has arrived
+	kernel *rawio.Reader // nil: the reads of Conn are used, and nobody can ask what has arrived
 	ended  atomic.Bool   // a read met the end of the stream or a reset
 	host   netip.Addr    // of the other side; zero if it has none
 	then   time.Time     // deadline from the first byte on, of the goroutine that reads; zero: it does not change
@@ -41,7 +41,7 @@ func newSocket(c net.Conn) *socket {
 	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		s.host = a.AddrPort().Addr().Unmap()
 	}
-	s.kernel = newKernelReader(s, c)
+	s.kernel = rawio.NewReader(c, &s.mu, &s.read)
 	return s
 }
 
@@ -59,7 +59,7 @@ func (s *socket) silent() bool {
 	if s.read > 0 || s.kernel == nil {
 		return s.read == 0
 	}
-	n, err := s.kernel.arrived()
+	n, err := s.kernel.Arrived()
 	return err != nil || n == 0
 }
 
@@ -69,7 +69,7 @@ func (s *socket) silent() bool {
 func (s *socket) Read(p []byte) (n int, err error) {
 	s.settle()
 	if s.kernel != nil {
-		n, err = s.kernel.read(p) // counts by itself, together with the read
+		n, err = s.kernel.Read(p) // counts by itself, together with the read
 	} else {
 		n, err = s.Conn.Read(p)
 		s.mu.Lock()
@@ -135,7 +135,7 @@ func (s *socket) wait(part *barrier) bool {
 		return false
 	}
 	s.mu.Lock()
-	arrived, err := s.kernel.arrived()
+	arrived, err := s.kernel.Arrived()
 	if err != nil {
 		arrived = 0 // closed: what was read before is all there is
 	}
