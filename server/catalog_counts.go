@@ -11,28 +11,21 @@ import (
 	"github.com/incumbent-dev/incumbent/core/catalog"
 )
 
-// catalogCollector shows what the catalog has, and how its checks are.
-type catalogCollector struct {
-	counts  *catalogCounts
-	checks  *prometheus.Desc
-	records *prometheus.Desc
-}
-
-// Describe implements prometheus.Collector.
-func (c *catalogCollector) Describe(out chan<- *prometheus.Desc) {
-	out <- c.checks
-	out <- c.records
-}
-
-// Collect implements prometheus.Collector.
-func (c *catalogCollector) Collect(out chan<- prometheus.Metric) {
-	n := c.counts.now()
-	for status, k := range map[catalog.Status]uint64{catalog.Passing: n.Passing, catalog.Warning: n.Warning, catalog.Critical: n.Critical} {
-		out <- prometheus.MustNewConstMetric(c.checks, prometheus.GaugeValue, float64(k), status.String())
+// registerCatalog shows what the catalog has, and how its checks are.
+func (m *metrics) registerCatalog(counts *catalogCounts) {
+	var c scraped
+	checks := c.desc("incumbent_catalog_checks", "Checks of the catalog, by status.", "status")
+	records := c.desc("incumbent_catalog_records", "Nodes, instances of services, and sessions of the catalog.", "table")
+	c.collect = func(out chan<- prometheus.Metric) {
+		n := counts.now()
+		for status, k := range map[catalog.Status]uint64{catalog.Passing: n.Passing, catalog.Warning: n.Warning, catalog.Critical: n.Critical} {
+			out <- prometheus.MustNewConstMetric(checks, prometheus.GaugeValue, float64(k), status.String())
+		}
+		for table, k := range map[catalog.Table]uint64{catalog.Nodes: n.Nodes, catalog.Services: n.Instances, catalog.Sessions: n.Sessions} {
+			out <- prometheus.MustNewConstMetric(records, prometheus.GaugeValue, float64(k), string(table))
+		}
 	}
-	for table, k := range map[catalog.Table]uint64{catalog.Nodes: n.Nodes, catalog.Services: n.Instances, catalog.Sessions: n.Sessions} {
-		out <- prometheus.MustNewConstMetric(c.records, prometheus.GaugeValue, float64(k), string(table))
-	}
+	m.registry.MustRegister(&c)
 }
 
 // catalogCounts counts what the catalog has: a table anew where that has changed.

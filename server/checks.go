@@ -154,11 +154,7 @@ func (s *Server) registerCheckMetrics() {
 	if s.checks == nil {
 		return
 	}
-	s.metrics.registry.MustRegister(&catalogCollector{
-		counts:  s.consul.counts,
-		checks:  prometheus.NewDesc("incumbent_catalog_checks", "Checks of the catalog, by status.", []string{"status"}, nil),
-		records: prometheus.NewDesc("incumbent_catalog_records", "Nodes, instances of services, and sessions of the catalog.", []string{"table"}, nil),
-	})
+	s.metrics.registerCatalog(s.consul.counts)
 	r := s.checks.feed.Runner
 	s.metrics.gauge("incumbent_checks_run", "Checks that this member runs.", nil, func() float64 { return float64(r.Stats().Checks) })
 	s.metrics.gauge("incumbent_checks_running", "Of them, those under way.", nil, func() float64 { return float64(r.Stats().Running) })
@@ -169,21 +165,12 @@ func (s *Server) registerCheckMetrics() {
 		s.metrics.counter("incumbent_checks_found_total", "Runs of checks by this member, by kind and what they found.",
 			prometheus.Labels{"kind": x.Kind, "status": x.Status}, func() float64 { return float64(r.Stats().Found[i].N) })
 	}
-	s.metrics.registry.MustRegister(runCollector{r, prometheus.NewDesc("incumbent_checks_run_seconds", "Time of one run of a check, by kind.", []string{"kind"}, nil)})
-}
-
-// runCollector shows how long runs took.
-type runCollector struct {
-	runner *health.Runner
-	desc   *prometheus.Desc
-}
-
-// Describe implements prometheus.Collector.
-func (c runCollector) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
-
-// Collect implements prometheus.Collector.
-func (c runCollector) Collect(out chan<- prometheus.Metric) {
-	for _, x := range c.runner.Stats().Runs {
-		out <- prometheus.MustNewConstHistogram(c.desc, x.Count, x.Sum, x.Buckets, x.Kind)
+	var c scraped
+	took := c.desc("incumbent_checks_run_seconds", "Time of one run of a check, by kind.", "kind")
+	c.collect = func(out chan<- prometheus.Metric) {
+		for _, x := range r.Stats().Runs {
+			out <- prometheus.MustNewConstHistogram(took, x.Count, x.Sum, x.Buckets, x.Kind)
+		}
 	}
+	s.metrics.registry.MustRegister(&c)
 }

@@ -4,10 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"io"
-	"net"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -17,7 +15,6 @@ import (
 	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/door/consul"
-	"github.com/incumbent-dev/incumbent/gate"
 )
 
 // Consul configures the door for Consul's clients.
@@ -49,12 +46,10 @@ func (c Consul) validate(policy auth.ListenerPolicy) error {
 	if err := cluster.ValidAddress("consul-listen", c.Listen); err != nil {
 		return err
 	}
-	if c.Namespace != "" {
-		if err := (incumbent.Name{Namespace: c.Namespace, Model: incumbent.DefaultModel, Lease: "x"}).Validate(); err != nil {
-			return invalid("consul-namespace", "%w", err)
-		}
+	if err := inNamespace("consul-namespace", c.Namespace); err != nil {
+		return err
 	}
-	if _, err := c.anonymous(); err != nil {
+	if _, err := anonymous(c.Anonymous); err != nil {
 		return invalid("consul-anonymous", "%w", err)
 	}
 	if _, err := c.nodeID([16]byte{}); err != nil {
@@ -67,14 +62,6 @@ func (c Consul) validate(policy auth.ListenerPolicy) error {
 	return policy.Check()
 }
 
-// anonymous is whom requests come from that bring nothing.
-func (c Consul) anonymous() (auth.Principal, error) {
-	if c.Anonymous == "" {
-		return auth.Principal{}, nil
-	}
-	return auth.ParsePrincipal(c.Anonymous)
-}
-
 // nodeID is that of the agent's node.
 func (c Consul) nodeID(cluster [16]byte) ([16]byte, error) {
 	if c.NodeID == "" {
@@ -85,11 +72,9 @@ func (c Consul) nodeID(cluster [16]byte) ([16]byte, error) {
 
 // consulDoor is the open door and what belongs to it.
 type consulDoor struct {
-	gate    *gate.Gate
-	door    *consul.Door
-	counts  *catalogCounts
-	tls     bool
-	derived atomic.Pointer[derivedTLS]
+	openDoor
+	door   *consul.Door
+	counts *catalogCounts
 }
 
 // listenForConsul opens the door's listener.
@@ -97,17 +82,16 @@ func (s *Server) listenForConsul(undo *undoing) error {
 	if s.cfg.Consul.Listen == "" {
 		return nil
 	}
-	quiet := net.ListenConfig{KeepAlive: -1} // the door sets it as it wants it
-	ln, err := quiet.Listen(context.Background(), "tcp", s.cfg.Consul.Listen)
+	ln, err := undo.listenFor("consul-listen", s.cfg.Consul.Listen)
 	if err != nil {
-		return incumbent.Errorf(incumbent.Unavailable, "setting consul-listen: %w", err).
-			WithHint("is another server running? choose another address with --consul-listen")
+		return err
 	}
-	undo.later(func() { ln.Close() })
 	s.consul = &consulDoor{
-		gate:   s.gateOf(ln, consulListener, 0, s.consulParked),
-		counts: newCatalogCounts(func() *core.View { return s.engine.View() }, s.consulNamespace()),
+		openDoor: openDoor{name: consulListener},
+		counts:   newCatalogCounts(func() *core.View { return s.engine.View() }, s.consulNamespace()),
 	}
+	s.guardDoor(&s.consul.openDoor, ln, false)
+	s.opened = append(s.opened, &s.consul.openDoor)
 	return nil
 }
 
@@ -117,7 +101,7 @@ func (s *Server) openConsul(undo *undoing) (err error) {
 	if c == nil {
 		return nil
 	}
-	who, err := s.cfg.Consul.anonymous()
+	who, err := anonymous(s.cfg.Consul.Anonymous)
 	if err != nil {
 		return err
 	}
@@ -139,26 +123,16 @@ func (s *Server) openConsul(undo *undoing) (err error) {
 	}
 	set(&cfg.Node, DefaultConsulNode)
 	if c.tls = s.certs != nil && !s.cfg.Consul.Plaintext; c.tls {
-		cfg.TLS = func() *tls.Config { return c.tlsOf(s.certs) }
+		cfg.TLS = func() *tls.Config { return c.tlsOf(s.certs, "http/1.1") }
 	}
 	if c.door, err = consul.New(cfg); err != nil {
 		return err
 	}
 	undo.later(func() { c.door.Close(context.Background()) })
+	c.serving = c.door
+	c.limit = func(most int) { c.door.SetLimits(consul.Limits{MaxConnections: doorConnections(most)}) }
+	c.show = func(d *apiv1.Door) { d.BlockedCalls = uint64(c.door.Stats().Blocked) }
 	return nil
-}
-
-// tlsOf is what a handshake of the door uses: that of the native listener, for HTTP/1.1
-// alone, and a certificate may be missing: a token is brought with the request.
-func (c *consulDoor) tlsOf(certs *certificates) *tls.Config {
-	from := certs.lenient.Load()
-	if d := c.derived.Load(); d != nil && d.from == from {
-		return d.config
-	}
-	config := from.Clone()
-	config.NextProtos, config.DynamicRecordSizingDisabled = []string{"http/1.1"}, true
-	c.derived.Store(&derivedTLS{from, config})
-	return config
 }
 
 // startConsul lets clients in.
@@ -166,11 +140,7 @@ func (s *Server) startConsul() {
 	if s.consul == nil {
 		return
 	}
-	s.running.Go(func() {
-		if err := s.consul.door.Serve(s.consul.gate); err != nil {
-			s.fail(incumbent.Errorf(incumbent.Unavailable, "consul listener: %w", err))
-		}
-	})
+	s.keepServing("consul listener", func() error { return s.consul.door.Serve(s.consul.gates[0]) })
 	s.log.Info("listening for clients of consul", "address", s.ConsulAddr())
 }
 
@@ -179,56 +149,7 @@ func (s *Server) ConsulAddr() string {
 	if s.consul == nil {
 		return ""
 	}
-	return s.consul.gate.Addr().String()
-}
-
-func (s *Server) drainConsul() {
-	if s.consul != nil {
-		s.consul.door.Drain()
-		s.consul.gate.Close()
-	}
-}
-
-func (s *Server) closeConsul(ctx context.Context) error {
-	if s.consul == nil {
-		return nil
-	}
-	return s.consul.door.Close(ctx)
-}
-
-// openedConsul returns the door; nil if there is none, or none yet.
-func (s *Server) openedConsul() *consul.Door {
-	if s.consul == nil {
-		return nil
-	}
-	return s.consul.door
-}
-
-// consulParked counts the parked connections of the door; 0 while it is closed.
-func (s *Server) consulParked() int {
-	if d := s.openedConsul(); d != nil {
-		return d.Parked()
-	}
-	return 0
-}
-
-// consulConnections counts the connections of the door; 0 while it is closed.
-func (s *Server) consulConnections() int {
-	if d := s.openedConsul(); d != nil {
-		return s.consul.gate.Open() + d.Parked()
-	}
-	return 0
-}
-
-// showConsul is the door for status; nil while it is closed.
-func (s *Server) showConsul() *apiv1.Door {
-	d := s.openedConsul()
-	if d == nil {
-		return nil
-	}
-	return &apiv1.Door{
-		Name: consulListener, Address: s.ConsulAddr(), Tls: s.consul.tls, Connections: uint64(s.consulConnections()), BlockedCalls: uint64(d.Stats().Blocked),
-	}
+	return s.consul.addresses()[0]
 }
 
 // consulCluster is what the door asks of the cluster.

@@ -16,7 +16,7 @@ func (s *Server) registerConsulMetrics() {
 	count := func(name, help string, read func(consul.Stats) uint64) {
 		m.counter("incumbent_consul_"+name+"_total", help, nil, func() float64 { return float64(read(d.Stats())) })
 	}
-	gauge("connections", "Open connections of Consul's clients.", func() float64 { return float64(s.consulConnections()) })
+	gauge("connections", "Open connections of Consul's clients.", func() float64 { return float64(s.consul.connections()) })
 	gauge("blocked", "Reads of Consul's clients that wait for another result.", func() float64 { return float64(d.Stats().Blocked) })
 	count("malformed", "Connections of Consul's clients that ended because of what came on them.", func(st consul.Stats) uint64 { return st.Malformed })
 	count("woken", "Reads of Consul's clients that waited, and were told of another result.", func(st consul.Stats) uint64 { return st.Woken })
@@ -33,31 +33,16 @@ func (s *Server) registerConsulMetrics() {
 		m.counter("incumbent_consul_encodings_total", "Encodings of what Consul's clients read: one for all who read it so.",
 			prometheus.Labels{"encoding": e.Name}, func() float64 { return float64(d.Stats().Encodings[i].N) })
 	}
-	m.registry.MustRegister(routeCollector{
-		door:     d,
-		requests: prometheus.NewDesc("incumbent_consul_requests_total", "Requests of Consul's clients, by route and the hundreds of their status.", []string{"route", "status"}, nil),
-		seconds:  prometheus.NewDesc("incumbent_consul_request_seconds", "Time from a request of Consul's clients to its answer, where it did not wait for another result.", []string{"route"}, nil),
-	})
-}
-
-// routeCollector shows the numbers of routes.
-type routeCollector struct {
-	door              *consul.Door
-	requests, seconds *prometheus.Desc
-}
-
-// Describe implements prometheus.Collector.
-func (c routeCollector) Describe(out chan<- *prometheus.Desc) {
-	out <- c.requests
-	out <- c.seconds
-}
-
-// Collect implements prometheus.Collector.
-func (c routeCollector) Collect(out chan<- prometheus.Metric) {
-	for _, r := range c.door.Routes() {
-		for i, class := range [...]string{"1xx", "2xx", "3xx", "4xx", "5xx"} {
-			out <- prometheus.MustNewConstMetric(c.requests, prometheus.CounterValue, float64(r.Answered[i]), r.Route, class)
+	var c scraped
+	requests := c.desc("incumbent_consul_requests_total", "Requests of Consul's clients, by route and the hundreds of their status.", "route", "status")
+	seconds := c.desc("incumbent_consul_request_seconds", "Time from a request of Consul's clients to its answer, where it did not wait for another result.", "route")
+	c.collect = func(out chan<- prometheus.Metric) {
+		for _, r := range d.Routes() {
+			for i, class := range [...]string{"1xx", "2xx", "3xx", "4xx", "5xx"} {
+				out <- prometheus.MustNewConstMetric(requests, prometheus.CounterValue, float64(r.Answered[i]), r.Route, class)
+			}
+			out <- prometheus.MustNewConstHistogram(seconds, r.Count, r.Sum, r.Buckets, r.Route)
 		}
-		out <- prometheus.MustNewConstHistogram(c.seconds, r.Count, r.Sum, r.Buckets, r.Route)
 	}
+	m.registry.MustRegister(&c)
 }

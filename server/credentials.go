@@ -194,14 +194,8 @@ func (s *Server) book() *credential.View { return book{s}.view() }
 func (s *Server) recheck() {
 	s.horizon.Clear() // who stays is asked and counts again
 	s.door.Recheck(s.guard.Knows())
-	if s.juju != nil {
-		s.juju.door.Recheck()
-	}
-	if s.consul != nil {
-		s.consul.door.Recheck()
-	}
-	if s.ovsdb != nil {
-		s.ovsdb.door.Recheck()
+	for _, o := range s.opened {
+		o.serving.Recheck()
 	}
 }
 

@@ -116,14 +116,8 @@ func (s *Server) cutOffIs(ctx context.Context, cut bool) {
 	s.log.Warn("cut off", "detail", detail)
 	ctx, s.cutOff.stop = context.WithCancel(ctx)
 	s.sendingAway(ctx, s.door.SendAway)
-	if s.juju != nil {
-		s.sendingAway(ctx, s.juju.door.SendAway)
-	}
-	if s.consul != nil {
-		s.sendingAway(ctx, s.consul.door.SendAway)
-	}
-	if s.ovsdb != nil {
-		s.sendingAway(ctx, s.ovsdb.door.SendAway)
+	for _, o := range s.opened {
+		s.sendingAway(ctx, o.serving.SendAway)
 	}
 }
 

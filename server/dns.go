@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"strings"
@@ -93,18 +94,14 @@ func (s *Server) listenForDNS(undo *undoing) error {
 	if at == "" {
 		return nil
 	}
-	failed := func(err error) error {
-		return incumbent.Errorf(incumbent.Unavailable, "setting consul-dns-listen: %w", err).
-			WithHint("is another server running? choose another address with --consul-dns-listen")
-	}
 	ln, err := net.Listen("tcp", at)
 	if err != nil {
-		return failed(err)
+		return cannotListen("consul-dns-listen", err)
 	}
 	undo.later(func() { ln.Close() })
 	pc, err := net.ListenPacket("udp", ln.Addr().String()) // the port that was chosen, where none is named
 	if err != nil {
-		return failed(err)
+		return cannotListen("consul-dns-listen", err)
 	}
 	undo.later(func() { pc.Close() })
 	s.dns = &dnsDoor{udp: pc.(*net.UDPConn), gate: s.gateOf(ln, dnsListener, 0, func() int { return 0 })}
@@ -116,7 +113,7 @@ func (s *Server) openDNS(undo *undoing) error {
 	if s.dns == nil {
 		return nil
 	}
-	who, err := s.cfg.Consul.anonymous()
+	who, err := anonymous(s.cfg.Consul.Anonymous)
 	if err != nil {
 		return err
 	}
@@ -138,10 +135,7 @@ func (s *Server) openDNS(undo *undoing) error {
 }
 
 func (s *Server) consulNamespace() string {
-	if s.cfg.Consul.Namespace != "" {
-		return s.cfg.Consul.Namespace
-	}
-	return incumbent.DefaultNamespace
+	return cmp.Or(s.cfg.Consul.Namespace, incumbent.DefaultNamespace)
 }
 
 // dnsMembers are the members as nodes.

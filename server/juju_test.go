@@ -136,7 +136,7 @@ func TestConnectionsOfEachDoor(t *testing.T) {
 	defer c.Close()
 	door := s.juju.door
 	until(t, "two are connected and one is logged in", func() bool {
-		return s.jujuConnections() == 2 && door.Agents() == 1 && s.park.Stats().Parked == 1
+		return s.juju.connections() == 2 && door.Parked() == 1 && s.park.Stats().Parked == 1
 	})
 	if st := door.Stats(); st.Connections != 1 || st.Agents != 1 { // the other has said nothing
 		t.Errorf("%d connections, %d agents", st.Connections, st.Agents)

@@ -1,11 +1,6 @@
 package server
 
-import (
-	"strconv"
-
-	"github.com/incumbent-dev/incumbent/door/consul"
-	"github.com/incumbent-dev/incumbent/door/juju"
-)
+import "strconv"
 
 // Limits are those of [Config] that can change while the member runs. 0 means
 // the default.
@@ -36,11 +31,10 @@ func (s *Server) SetLimits(l Limits) error {
 	for _, g := range s.gates() {
 		g.SetMax(next.MaxConnections)
 	}
-	if s.juju != nil {
-		s.juju.door.SetLimits(juju.Limits{MaxConnections: doorConnections(next.MaxConnections)})
-	}
-	if s.consul != nil {
-		s.consul.door.SetLimits(consul.Limits{MaxConnections: doorConnections(next.MaxConnections)})
+	for _, o := range s.opened {
+		if o.limit != nil {
+			o.limit(next.MaxConnections)
+		}
 	}
 	settleMemory(next.MemoryLimit)
 	s.log.Info("limits changed", "max_connections", next.MaxConnections, "memory_bytes", next.MemoryLimit)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/gate"
 )
@@ -45,16 +44,12 @@ func ParseProxies(list []string) (out []netip.Prefix, err error) {
 // gates are those of the listeners for clients, by name.
 func (s *Server) gates() map[string]*gate.Gate {
 	all := map[string]*gate.Gate{nativeListener: s.gate}
-	if s.juju != nil {
-		all[jujuListener] = s.juju.gate
-	}
-	if s.consul != nil {
-		all[consulListener] = s.consul.gate
+	for _, o := range s.opened {
+		for i, g := range o.gates {
+			all[listenerName(o.name, i)] = g
+		}
 	}
 	if s.ovsdb != nil {
-		for i, g := range s.ovsdb.gates {
-			all[ovsdbListenerName(i)] = g
-		}
 		for i, g := range s.ovsdb.rows.all() {
 			all[ovsdbRows+"-"+strconv.Itoa(i+1)] = g
 		}
@@ -129,8 +124,7 @@ func (s *Server) listenForPeers() error {
 	}
 	ln, err := net.Listen("tcp", s.cfg.PeerListen)
 	if err != nil {
-		return incumbent.Errorf(incumbent.Unavailable, "setting peer-listen: %w", err).
-			WithHint("is another server running? choose another address with --peer-listen")
+		return cannotListen("peer-listen", err)
 	}
 	s.peerListener = ln
 	if s.peerAddress, err = reachable("peer-listen", ln.Addr().String(), "peer-advertise", s.cfg.PeerAdvertise); err != nil {

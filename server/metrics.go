@@ -92,6 +92,29 @@ func (m *metrics) counter(name, help string, labels prometheus.Labels, read func
 	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, read))
 }
 
+// scraped shows numbers that are read all at once.
+type scraped struct {
+	descs   []*prometheus.Desc
+	collect func(out chan<- prometheus.Metric)
+}
+
+// desc is one of what it shows.
+func (c *scraped) desc(name, help string, labels ...string) *prometheus.Desc {
+	d := prometheus.NewDesc(name, help, labels, nil)
+	c.descs = append(c.descs, d)
+	return d
+}
+
+// Describe implements [prometheus.Collector].
+func (c *scraped) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		out <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c *scraped) Collect(out chan<- prometheus.Metric) { c.collect(out) }
+
 func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
 }

@@ -150,8 +150,8 @@ func (s *Server) warnings(st node.Status, loop lease.Stats) []string {
 	if refused := s.gate.Refused(); refused > 0 && s.nativeConnections() >= s.limits.Load().MaxConnections {
 		out = append(out, fmt.Sprintf("%d connections were refused: raise --max-connections or add members", refused))
 	}
-	if s.jujuConnections() >= s.limits.Load().MaxConnections {
-		if refused := s.jujuStats().Full + s.juju.gate.Refused(); refused > 0 {
+	if s.juju != nil && s.juju.connections() >= s.limits.Load().MaxConnections {
+		if refused := s.juju.door.Stats().Full + s.juju.refused(); refused > 0 {
 			out = append(out, fmt.Sprintf("%d connections of Juju's agents were refused: raise --max-connections or add members", refused))
 		}
 	}
@@ -179,7 +179,7 @@ func (s *Server) showLimits(st node.Status, view *core.View, streams int) []*api
 	}
 	if s.juju != nil { // each door has its own --max-connections
 		limits = append(limits, one("connections of juju's agents", "connections", uint64(bounds.MaxConnections),
-			uint64(s.jujuConnections()), "--max-connections"))
+			uint64(s.juju.connections()), "--max-connections"))
 	}
 	limits = append(limits, s.consumerLimits()...)
 	return append(limits, s.quotaLimits(view)...)

@@ -12,11 +12,9 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
-	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/door/ovsdb"
-	"github.com/incumbent-dev/incumbent/gate"
 )
 
 // OVSDB configures the door for clients of Open vSwitch's databases.
@@ -46,12 +44,10 @@ func (o OVSDB) validate(policy auth.ListenerPolicy) error {
 		}
 		return nil
 	}
-	if o.Namespace != "" {
-		if err := (incumbent.Name{Namespace: o.Namespace, Model: incumbent.DefaultModel, Lease: "x"}).Validate(); err != nil {
-			return invalid("ovsdb-namespace", "%w", err)
-		}
+	if err := inNamespace("ovsdb-namespace", o.Namespace); err != nil {
+		return err
 	}
-	if _, err := o.anonymous(); err != nil {
+	if _, err := anonymous(o.Anonymous); err != nil {
 		return invalid("ovsdb-anonymous", "%w", err)
 	}
 	if err := o.validateTLS(); err != nil {
@@ -85,14 +81,6 @@ func (o OVSDB) validate(policy auth.ListenerPolicy) error {
 	return nil
 }
 
-// anonymous is who connects and brings nothing.
-func (o OVSDB) anonymous() (auth.Principal, error) {
-	if o.Anonymous == "" {
-		return auth.Principal{}, nil
-	}
-	return auth.ParsePrincipal(o.Anonymous)
-}
-
 // addresses are those that are not sockets of this machine.
 func (o OVSDB) addresses() (out []string) {
 	for _, at := range o.Listen {
@@ -105,12 +93,9 @@ func (o OVSDB) addresses() (out []string) {
 
 // ovsdbDoor is the open door and what belongs to it.
 type ovsdbDoor struct {
-	gates   []*gate.Gate
-	rows    rowGates
-	unix    []bool // of the gates: sockets have no TLS
-	door    *ovsdb.Door
-	tls     bool
-	derived atomic.Pointer[derivedTLS]
+	openDoor
+	rows rowGates
+	door *ovsdb.Door
 
 	own      atomic.Pointer[tls.Config] // of the door's own certificates; nil: it has none
 	pool     *x509.CertPool             // of its authority
@@ -122,30 +107,28 @@ func (s *Server) listenForOVSDB(undo *undoing) error {
 	if len(s.cfg.OVSDB.Listen) == 0 {
 		return nil
 	}
-	o := &ovsdbDoor{rows: rowGates{open: map[*rowListener]struct{}{}}}
+	o := &ovsdbDoor{openDoor: openDoor{name: ovsdbListener}, rows: rowGates{open: map[*rowListener]struct{}{}}}
 	for _, at := range s.cfg.OVSDB.Listen {
 		if strings.HasPrefix(at, sourcePrefix) {
 			continue
 		}
 		ln, unix, err := listenOVSDB(at)
 		if err != nil {
-			return incumbent.Errorf(incumbent.Unavailable, "setting ovsdb-listen: %w", err).
-				WithHint("is another server running? choose another address with --ovsdb-listen")
+			return cannotListen("ovsdb-listen", err)
 		}
 		undo.later(func() { ln.Close() })
-		o.gates = append(o.gates, s.gateOf(ln, ovsdbListenerName(len(o.gates)), 0, s.ovsdbParked))
-		o.unix = append(o.unix, unix)
+		s.guardDoor(&o.openDoor, ln, unix)
 	}
-	s.ovsdb = o
+	s.ovsdb, s.opened = o, append(s.opened, &o.openDoor)
 	return nil
 }
 
-// ovsdbListenerName is the name of a listener of the door.
-func ovsdbListenerName(i int) string {
+// listenerName is the name of a door's listener.
+func listenerName(door string, i int) string {
 	if i == 0 {
-		return ovsdbListener
+		return door
 	}
-	return ovsdbListener + "-" + strconv.Itoa(i+1)
+	return door + "-" + strconv.Itoa(i+1)
 }
 
 // listenOVSDB listens at an address. A socket that an earlier life has left behind is
@@ -173,7 +156,7 @@ func (s *Server) openOVSDB(undo *undoing) (err error) {
 	if o == nil {
 		return nil
 	}
-	who, err := s.cfg.OVSDB.anonymous()
+	who, err := anonymous(s.cfg.OVSDB.Anonymous)
 	if err != nil {
 		return err
 	}
@@ -206,20 +189,8 @@ func (s *Server) openOVSDB(undo *undoing) (err error) {
 		return err
 	}
 	undo.later(func() { o.door.Close(context.Background()) })
+	o.serving = o.door
 	return nil
-}
-
-// tlsOf is what a handshake of the door uses: that of the native listener, without a
-// protocol above it.
-func (o *ovsdbDoor) tlsOf(certs *certificates) *tls.Config {
-	from := certs.lenient.Load()
-	if d := o.derived.Load(); d != nil && d.from == from {
-		return d.config
-	}
-	config := from.Clone()
-	config.NextProtos, config.DynamicRecordSizingDisabled = nil, true
-	o.derived.Store(&derivedTLS{from, config})
-	return config
 }
 
 // ovsdbStanding is what the door shows of this member.
@@ -248,84 +219,16 @@ func (s *Server) startOVSDB() {
 		return
 	}
 	for i, g := range s.ovsdb.gates {
-		s.running.Go(func() {
-			if err := s.ovsdb.door.Serve(g, &ovsdb.Remote{Secure: !s.ovsdb.unix[i]}); err != nil {
-				s.fail(incumbent.Errorf(incumbent.Unavailable, "ovsdb listener: %w", err))
-			}
-		})
+		s.keepServing("ovsdb listener", func() error { return s.ovsdb.door.Serve(g, &ovsdb.Remote{Secure: !s.ovsdb.unix[i]}) })
 	}
 	s.log.Info("listening for clients of ovsdb", "address", strings.Join(s.OVSDBAddrs(), " "))
 }
 
 // OVSDBAddrs is where the door for clients of Open vSwitch's databases listens; none if
 // it is closed.
-func (s *Server) OVSDBAddrs() (out []string) {
+func (s *Server) OVSDBAddrs() []string {
 	if s.ovsdb == nil {
 		return nil
 	}
-	for i, g := range s.ovsdb.gates {
-		at := g.Addr().String()
-		if s.ovsdb.unix[i] {
-			at = unixPrefix + at
-		}
-		out = append(out, at)
-	}
-	return out
-}
-
-func (s *Server) drainOVSDB() {
-	if s.ovsdb == nil {
-		return
-	}
-	s.ovsdb.door.Drain()
-	for _, g := range s.ovsdb.gates {
-		g.Close()
-	}
-}
-
-func (s *Server) closeOVSDB(ctx context.Context) error {
-	if s.ovsdb == nil {
-		return nil
-	}
-	return s.ovsdb.door.Close(ctx)
-}
-
-// openedOVSDB returns the door; nil if there is none, or none yet.
-func (s *Server) openedOVSDB() *ovsdb.Door {
-	if s.ovsdb == nil {
-		return nil
-	}
-	return s.ovsdb.door
-}
-
-// ovsdbParked counts the parked connections of the door; 0 while it is closed.
-func (s *Server) ovsdbParked() int {
-	if d := s.openedOVSDB(); d != nil {
-		return d.Parked()
-	}
-	return 0
-}
-
-// ovsdbConnections counts the connections of the door; 0 while it is closed.
-func (s *Server) ovsdbConnections() int {
-	d := s.openedOVSDB()
-	if d == nil {
-		return 0
-	}
-	n := d.Parked()
-	for _, g := range s.ovsdb.gates {
-		n += g.Open()
-	}
-	return n
-}
-
-// showOVSDB is the door for status; nil while it is closed.
-func (s *Server) showOVSDB() *apiv1.Door {
-	d := s.openedOVSDB()
-	if d == nil {
-		return nil
-	}
-	return &apiv1.Door{
-		Name: ovsdbListener, Address: strings.Join(s.OVSDBAddrs(), " "), Tls: s.ovsdb.tls, Connections: uint64(s.ovsdbConnections()), //nolint:gosec // it is not negative
-	}
+	return s.ovsdb.addresses()
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"strings"
@@ -59,14 +60,9 @@ func (s *Server) newControl(rights func() *auth.Rights) *control.Server {
 const controlWay = "ovsdb.control "
 
 func (s *Server) startControl() {
-	if s.control == nil {
-		return
+	if s.control != nil {
+		s.keepServing("control socket", func() error { return s.control.server.Serve(s.control.listener) })
 	}
-	s.running.Go(func() {
-		if err := s.control.server.Serve(s.control.listener); err != nil {
-			s.fail(incumbent.Errorf(incumbent.Unavailable, "control socket: %w", err))
-		}
-	})
 }
 
 func (s *Server) closeControl() {
@@ -159,10 +155,7 @@ func (s *Server) controlDatabase(name string) error {
 }
 
 func (s *Server) controlNamespace() string {
-	if s.cfg.OVSDB.Namespace != "" {
-		return s.cfg.OVSDB.Namespace
-	}
-	return incumbent.DefaultNamespace
+	return cmp.Or(s.cfg.OVSDB.Namespace, incumbent.DefaultNamespace)
 }
 
 // controlCompact writes a snapshot: all databases are in one log.

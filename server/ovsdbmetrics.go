@@ -16,14 +16,22 @@ func (s *Server) registerOVSDBMetrics() {
 	count := func(name, help string, labels prometheus.Labels, read func(ovsdb.Stats) uint64) {
 		m.counter("incumbent_ovsdb_"+name+"_total", help, labels, func() float64 { return float64(read(d.Stats())) })
 	}
-	m.gauge("incumbent_ovsdb_connections", "Open connections of clients of Open vSwitch's databases.", nil, func() float64 { return float64(s.ovsdbConnections()) })
+	m.gauge("incumbent_ovsdb_connections", "Open connections of clients of Open vSwitch's databases.", nil, func() float64 { return float64(s.ovsdb.connections()) })
 	m.gauge("incumbent_ovsdb_monitors", "Monitors of Open vSwitch's databases that are told of changes.", nil, func() float64 { return float64(d.Stats().Monitors) })
-	m.registry.MustRegister(ovsdbCollector{
-		server:  s,
-		seconds: prometheus.NewDesc("incumbent_ovsdb_transaction_seconds", "Time from a transaction on Open vSwitch's databases to its answer, where it did not wait for a change.", nil, nil),
-		rows:    prometheus.NewDesc("incumbent_ovsdb_rows", "Rows of Open vSwitch's databases.", []string{"database"}, nil),
-		bytes:   prometheus.NewDesc("incumbent_ovsdb_row_bytes", "What these rows cost in memory, about.", []string{"database"}, nil),
-	})
+	var c scraped
+	seconds := c.desc("incumbent_ovsdb_transaction_seconds", "Time from a transaction on Open vSwitch's databases to its answer, where it did not wait for a change.")
+	rows := c.desc("incumbent_ovsdb_rows", "Rows of Open vSwitch's databases.", "database") // there are a few databases, which those define who may
+	bytes := c.desc("incumbent_ovsdb_row_bytes", "What these rows cost in memory, about.", "database")
+	c.collect = func(out chan<- prometheus.Metric) {
+		took := d.Stats().Took
+		out <- prometheus.MustNewConstHistogram(seconds, took.Count, took.Sum, took.Buckets)
+		table.Of(s.engine.View()).Databases(s.controlNamespace(), func(d *table.Database) bool {
+			out <- prometheus.MustNewConstMetric(rows, prometheus.GaugeValue, float64(d.Len()), d.Name)
+			out <- prometheus.MustNewConstMetric(bytes, prometheus.GaugeValue, float64(d.Bytes()), d.Name)
+			return true
+		})
+	}
+	m.registry.MustRegister(&c)
 	count("probes", "Echoes that silent clients of Open vSwitch's databases were asked for.", nil, func(st ovsdb.Stats) uint64 { return st.Probes })
 	count("updates", "Updates that monitors of Open vSwitch's databases were told.", nil, func(st ovsdb.Stats) uint64 { return st.Updates })
 	count("encodings", "Different updates among those: one for all who monitor the same.", nil, func(st ovsdb.Stats) uint64 { return st.Encoded })
@@ -43,29 +51,4 @@ func (s *Server) registerOVSDBMetrics() {
 		count("requests", "Requests of clients of Open vSwitch's databases, by method.", prometheus.Labels{"method": c.Name},
 			func(st ovsdb.Stats) uint64 { return st.Requests[i].N })
 	}
-}
-
-// ovsdbCollector shows the durations of transactions, and the sizes of the door's databases:
-// there are a few, which those define who may.
-type ovsdbCollector struct {
-	server               *Server
-	seconds, rows, bytes *prometheus.Desc
-}
-
-// Describe implements prometheus.Collector.
-func (c ovsdbCollector) Describe(out chan<- *prometheus.Desc) {
-	out <- c.seconds
-	out <- c.rows
-	out <- c.bytes
-}
-
-// Collect implements prometheus.Collector.
-func (c ovsdbCollector) Collect(out chan<- prometheus.Metric) {
-	took := c.server.ovsdb.door.Stats().Took
-	out <- prometheus.MustNewConstHistogram(c.seconds, took.Count, took.Sum, took.Buckets)
-	table.Of(c.server.engine.View()).Databases(c.server.controlNamespace(), func(d *table.Database) bool {
-		out <- prometheus.MustNewConstMetric(c.rows, prometheus.GaugeValue, float64(d.Len()), d.Name)
-		out <- prometheus.MustNewConstMetric(c.bytes, prometheus.GaugeValue, float64(d.Bytes()), d.Name)
-		return true
-	})
 }

@@ -138,7 +138,7 @@ func (s *Server) listenByRow(target string) (ln net.Listener, secure bool, err e
 		return nil, false, incumbent.Errorf(incumbent.Unavailable, "listening at %s: %w", target, err)
 	}
 	rows := &s.ovsdb.rows
-	l := &rowListener{s.gateOf(open, ovsdbRows, 0, s.ovsdbParked), rows}
+	l := &rowListener{s.gateOf(open, ovsdbRows, 0, s.ovsdb.parked), rows}
 	rows.mu.Lock()
 	rows.open[l] = struct{}{}
 	rows.mu.Unlock()

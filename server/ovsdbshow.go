@@ -60,7 +60,7 @@ func (s *Server) controlMemory([]string) (string, error) {
 		return true
 	})
 	return fmt.Sprintf("databases:%d raft-log:%d rows:%d rows-kB:%d rss-kB:%d sessions:%d\n",
-		databases, s.node.Status().Entries, rows, bytes>>10, residentBytes()>>10, s.ovsdbConnections()), nil
+		databases, s.node.Status().Entries, rows, bytes>>10, residentBytes()>>10, s.ovsdb.connections()), nil
 }
 
 // counters are the door's numbers, by name.

@@ -61,6 +61,7 @@ type Server struct {
 	juju      *jujuDoor     // nil: closed
 	consul    *consulDoor   // nil: closed
 	ovsdb     *ovsdbDoor    // nil: closed
+	opened    []*openDoor   // of these, those that are open
 	control   *ovsdbControl // nil: closed
 	dns       *dnsDoor      // nil: closed
 	checks    *checks       // of services; nil: this member runs none
@@ -208,7 +209,7 @@ func (s *Server) openIdentity(ctx context.Context, undo *undoing) (err error) {
 	}
 	ln, err := net.Listen("tcp", s.cfg.Listen)
 	if err != nil {
-		return incumbent.Errorf(incumbent.Unavailable, "setting listen: %w", err).WithHint("is another server running? choose another address with --listen")
+		return cannotListen("listen", err)
 	}
 	undo.later(func() { ln.Close() })
 	s.gate = s.gateOf(ln, nativeListener, reservedConnections, s.nativeParked)
@@ -500,12 +501,15 @@ func (s *Server) wait(ctx context.Context) error {
 func (s *Server) Close(ctx context.Context) error {
 	s.draining.Store(true)
 	s.door.Drain()
-	s.drainJuju()
-	s.drainConsul()
-	s.drainOVSDB()
+	for _, o := range s.opened {
+		o.drain()
+	}
 	s.closeControl()
 	s.leaveChecks(ctx)
-	errs := []error{s.http.Shutdown(ctx), s.park.Close(ctx), s.door.Close(ctx), s.closeJuju(ctx), s.closeConsul(ctx), s.closeOVSDB(ctx), s.closeDNS(ctx)}
+	errs := []error{s.http.Shutdown(ctx), s.park.Close(ctx), s.door.Close(ctx), s.closeDNS(ctx)}
+	for _, o := range s.opened {
+		errs = append(errs, o.serving.Close(ctx))
+	}
 	s.http.Close()
 	s.backups.stop(ctx)
 	// The node hands leadership over, which takes peers and the lease loop.

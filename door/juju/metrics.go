@@ -104,15 +104,15 @@ type Stats struct {
 // Connections returns how many are accepted and not closed.
 func (d *Door) Connections() int { return int(d.counts.connections.Load()) }
 
-// Agents returns how many connections have logged in.
-func (d *Door) Agents() int { return d.conns.Len() }
+// Parked returns how many of them are parked: they have logged in.
+func (d *Door) Parked() int { return d.conns.Len() }
 
 // Stats returns the numbers of the moment, all of them anew: where one is asked for
-// often, [Door.Connections] and [Door.Agents] cost next to nothing.
+// often, [Door.Connections] and [Door.Parked] cost next to nothing.
 func (d *Door) Stats() Stats {
 	n := &d.counts
 	s := Stats{
-		Connections: d.Connections(), Agents: d.Agents(), Pending: d.pending.Len(),
+		Connections: d.Connections(), Agents: d.Parked(), Pending: d.pending.Len(),
 		Claims: int(n.bulks.Load()), Blocked: int(n.blocked.Load()), Silent: n.silent.Load(), Retries: n.retries.Load(),
 		Full: n.refused[refusedFull].Load(),
 	}
