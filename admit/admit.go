@@ -240,13 +240,53 @@ func (c *Controller) EnterFor(w Who, l Lane, cost int, now int64) (Ticket, error
 	return Ticket{c, now, w, int32(cost), l}, nil
 }
 
+// Refuses says of a request, before more is known than who sends it and which lanes it
+// may turn out to be of, that each of them would refuse it: the error is that of EnterFor
+// for the first, and is counted as that is. nil says nothing, and nothing was counted:
+// the request has to enter once its lane is known, and may be refused then. It is asked
+// for the least that a request costs.
+func (c *Controller) Refuses(w Who, lanes []Lane, now int64) error {
+	if len(lanes) == 0 || Mode(c.mode.Load()) != Enforce {
+		return nil
+	}
+	first := NumReasons
+	for i, l := range lanes {
+		why := c.refuses(w, l, now)
+		if why == NumReasons {
+			return nil
+		}
+		if i == 0 {
+			first = why
+		}
+	}
+	l, limits := lanes[0], c.limits.Load()
+	c.lanes[l].turnedAway(1, now, limits, rankOf[l], first == Delay)
+	if first == Delay {
+		c.shutBefore(rankOf[l], now, limits)
+	}
+	return c.refuse(l, first)
+}
+
+// refuses says why enter would give the least work no place, and changes nothing;
+// NumReasons: it would.
+func (c *Controller) refuses(w Who, l Lane, now int64) Reason {
+	rank, limits := rankOf[l], c.limits.Load()
+	if why := c.shutTo(rank, now); why != NumReasons {
+		return why
+	}
+	if !c.must(rank, now) && c.lanes[l].refuses(w, 1, now, limits, rank) {
+		return Delay
+	}
+	return NumReasons
+}
+
 // enter gives work a place, in any case if it must, or says why it has none;
 // NumReasons: it has one.
 func (c *Controller) enter(w Who, l Lane, cost, now int64, must bool) Reason {
 	rank, limits := rankOf[l], c.limits.Load()
 	if !must {
 		if why := c.shutTo(rank, now); why != NumReasons {
-			c.lanes[l].turnedAway(cost, now, limits, rank)
+			c.lanes[l].turnedAway(cost, now, limits, rank, false)
 			return why
 		}
 	}

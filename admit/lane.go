@@ -49,12 +49,11 @@ func (l *lane) enter(w Who, cost, now int64, limits *Limits, rank int, must bool
 	defer l.mu.Unlock()
 	l.roll(now, limits, rank)
 	l.came += cost
-	full = l.inflight > 0 && l.inflight+cost > l.limit
-	above := l.account.above(w, cost, l.limit-l.inflight)
+	full, above, beyond := l.room(w, cost, limits, rank)
 	if full || above {
 		l.limited = true
 	}
-	if !must && (above || full && l.inflight+cost > l.limit+slack(rank, limits)) {
+	if !must && beyond {
 		return false, true
 	}
 	l.inflight += cost
@@ -64,13 +63,31 @@ func (l *lane) enter(w Who, cost, now int64, limits *Limits, rank int, must bool
 	return true, full || above
 }
 
-// turnedAway counts work that the lane was not asked about, since it is shut: when to come
-// back follows from how much came.
-func (l *lane) turnedAway(cost, now int64, limits *Limits, rank int) {
+// room says whether the lane has met its limit, whether someone has more than their share,
+// and whether the one or the other is so much so that work is refused.
+func (l *lane) room(w Who, cost int64, limits *Limits, rank int) (full, above, beyond bool) {
+	full = l.inflight > 0 && l.inflight+cost > l.limit
+	above = l.account.above(w, cost, l.limit-l.inflight)
+	return full, above, above || full && l.inflight+cost > l.limit+slack(rank, limits)
+}
+
+// refuses reports whether enter would not admit work that it need not.
+func (l *lane) refuses(w Who, cost, now int64, limits *Limits, rank int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.roll(now, limits, rank)
+	_, _, beyond := l.room(w, cost, limits, rank)
+	return beyond
+}
+
+// turnedAway counts work that was refused without the lane's being asked to take it: when
+// to come back follows from how much came. limited: the lane had met its limit.
+func (l *lane) turnedAway(cost, now int64, limits *Limits, rank int, limited bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.roll(now, limits, rank)
 	l.came += cost
+	l.limited = l.limited || limited
 }
 
 // slack is none for the first lanes, which have nobody to give way.

@@ -14,6 +14,7 @@ package calls
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/auth"
@@ -48,7 +49,9 @@ type Row struct {
 	Judged Judged
 	Lane   admit.Lane
 	Stale  admit.Lane // of a read that asks nobody; else Lane
-	Note   string     // what the documentation says besides
+	// Or are more lanes that what its message says may make it a call of.
+	Or   []admit.Lane
+	Note string // what the documentation says besides
 	// Look: an operator looks by it what is the matter; a call of its own of this kind
 	// is not refused for the load.
 	Look bool
@@ -61,12 +64,41 @@ func (c Call) Row() *Row { return &table[c] }
 // Lane is that of the call; of a read, one that is confirmed.
 func (c Call) Lane() admit.Lane { return table[c].Lane }
 
-// LaneOfRead is that of a read, which may be stale.
+// LaneOfRead is that of a read, which may be stale; of what is no read it is its lane.
 func (c Call) LaneOfRead(stale bool) admit.Lane {
 	if stale {
-		return table[c].Stale
+		return table[c].LaneOfStale()
 	}
 	return table[c].Lane
+}
+
+// Lanes are all that a call may turn out to be of, the one of its row first. There are
+// none if one of them is never refused: nothing is known then before its message is read.
+func (c Call) Lanes() []admit.Lane { return lanesOf[c] }
+
+// lanesOf has the lanes of each call.
+var lanesOf = func() (of [NumCalls][]admit.Lane) {
+	for c := range NumCalls {
+		r := &table[c]
+		list := []admit.Lane{r.Lane}
+		for _, l := range append([]admit.Lane{r.LaneOfStale()}, r.Or...) {
+			if !slices.Contains(list, l) {
+				list = append(list, l)
+			}
+		}
+		if !slices.ContainsFunc(list, func(l admit.Lane) bool { return l >= admit.Critical }) {
+			of[c] = list
+		}
+	}
+	return of
+}()
+
+// LaneOfStale is the lane of a read that asks nobody, and of all else its lane.
+func (r *Row) LaneOfStale() admit.Lane {
+	if r.Stale == 0 {
+		return r.Lane
+	}
+	return r.Stale
 }
 
 // Action is what the call does to what it names.

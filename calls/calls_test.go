@@ -1,6 +1,7 @@
 package calls
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/incumbent-dev/incumbent/admit"
@@ -52,7 +53,35 @@ func TestG12_NobodyAndOperators(t *testing.T) {
 }
 
 func TestLanesOfReads(t *testing.T) {
+	if got := ConsulWriteKey.LaneOfRead(true); got != admit.Small {
+		t.Errorf("a write that says it may be stale goes by %v", got)
+	}
 	if GetLease.LaneOfRead(true) != admit.Small || GetLease.LaneOfRead(false) != admit.Reads || Claim.Lane() != admit.Claims {
 		t.Error("lanes are not those of the table")
+	}
+}
+
+// All lanes that a call may turn out to be of are known before its message is read, and
+// none where it may be of one that is never refused.
+func TestG41_LanesBeforeTheMessage(t *testing.T) {
+	for c, want := range map[Call][]admit.Lane{
+		Claim:    {admit.Claims},
+		Txn:      {admit.Transactions, admit.Claims, admit.Releases},
+		GetLease: {admit.Reads, admit.Small},
+		ListKeys: {admit.Reads, admit.Watches},
+		GetKey:   {admit.Small, admit.Watches},
+		Extend:   nil, // of a critical lease
+		Batch:    nil,
+		Settings: nil,
+		Status:   nil,
+	} {
+		if got := c.Lanes(); !slices.Equal(got, want) {
+			t.Errorf("%v: %v, want %v", c.Row().Ways, got, want)
+		}
+	}
+	for c := range NumCalls {
+		if l := c.Lanes(); len(l) > 0 && l[0] != c.Lane() {
+			t.Errorf("%v: %v does not begin with its own, %v", c.Row().Ways, l, c.Lane())
+		}
 	}
 }

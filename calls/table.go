@@ -150,14 +150,14 @@ const (
 // is missing.
 var table = [NumCalls]Row{
 	Claim:        {Action: auth.Claim, Judged: Named, Lane: admit.Claims, Ways: []string{leases + "Claim", "operation.claim", "step.claim"}},
-	Extend:       {Action: auth.Extend, Judged: Named, Lane: admit.Extensions, Note: "a critical lease's: critical", Ways: []string{leases + "Extend", "operation.extend", "frame.extend_tokens"}},
+	Extend:       {Action: auth.Extend, Judged: Named, Lane: admit.Extensions, Or: []admit.Lane{admit.Critical}, Note: "a critical lease's: critical", Ways: []string{leases + "Extend", "operation.extend", "frame.extend_tokens"}},
 	Release:      {Action: auth.Release, Judged: Named, Lane: admit.Releases, Ways: []string{leases + "Release", "operation.release", "step.release"}},
 	LeaveQueue:   {Action: auth.Release, Judged: Named, Lane: admit.Releases, Ways: []string{leases + "LeaveQueue", "operation.leave_queue"}},
 	Revoke:       {Action: auth.Revoke, Judged: Named, Lane: admit.Releases, Ways: []string{leases + "Revoke", "operation.revoke"}},
 	Transfer:     {Action: auth.Transfer, Judged: Named, Lane: admit.Small, Ways: []string{leases + "Transfer", "operation.transfer"}},
 	Pin:          {Action: auth.Pin, Judged: Named, Lane: admit.Small, Ways: []string{leases + "Pin", "operation.pin"}},
 	Unpin:        {Action: auth.Pin, Judged: Named, Lane: admit.Small, Ways: []string{leases + "Unpin", "operation.unpin"}},
-	Batch:        {Judged: Steps, Lane: admit.Extensions, Note: "that of its operation which is refused first", Ways: []string{leases + "Batch", "frame.operation"}},
+	Batch:        {Judged: Steps, Lane: admit.Extensions, Or: []admit.Lane{admit.Critical}, Note: "that of its operation which is refused first", Ways: []string{leases + "Batch", "frame.operation"}},
 	GetLease:     {Action: auth.Read, Judged: Named, Lane: admit.Reads, Stale: admit.Small, Look: true, Note: "an operator's, as a call of its own, is never refused", Ways: []string{leases + "Get", "frame.get"}},
 	ListLeases:   {Action: auth.Read, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Note: "shows what its caller may see", Ways: []string{leases + "List"}},
 	WatchLeases:  {Action: auth.Watch, Judged: Named, Lane: admit.Watches, Note: "shows what its caller may watch", Ways: []string{leases + "Watch", "frame.watch"}},
@@ -172,8 +172,8 @@ var table = [NumCalls]Row{
 	Beat:         {Action: auth.SessionUse, Judged: Named, Lane: admit.Extensions, Ways: []string{"frame.beat"}},
 	IfSession:    {Action: auth.SessionRead, Judged: Named, Lane: NoLane, Note: "its transaction's lane", Ways: []string{"condition.session_open"}},
 
-	GetKey:    {Action: auth.KeyRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Ways: []string{keys + "Get", "step.get", "frame.get_key"}},
-	ListKeys:  {Action: auth.KeyRead, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Note: "shows what its caller may see; in a transaction all must be", Ways: []string{keys + "List", "step.list", "frame.list_keys"}},
+	GetKey:    {Action: auth.KeyRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Or: []admit.Lane{admit.Watches}, Ways: []string{keys + "Get", "step.get", "frame.get_key"}},
+	ListKeys:  {Action: auth.KeyRead, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Or: []admit.Lane{admit.Watches}, Note: "shows what its caller may see; in a transaction all must be", Ways: []string{keys + "List", "step.list", "frame.list_keys"}},
 	WatchKeys: {Action: auth.KeyWatch, Judged: Named, Lane: admit.Watches, Note: "shows what its caller may watch", Ways: []string{keys + "Watch", "frame.watch_keys"}},
 	PutKey:    {Action: auth.KeyWrite, Judged: Named, Lane: admit.Small, Ways: []string{keys + "Put", "step.put", "frame.put"}},
 	LockKey:   {Action: auth.KeyWrite, Judged: Named, Lane: admit.Small, Ways: []string{keys + "Lock", "step.lock", "frame.lock"}},
@@ -181,7 +181,7 @@ var table = [NumCalls]Row{
 	DeleteKey: {Action: auth.KeyWrite, Judged: Named, Lane: admit.Releases, Note: "of a tree, all below the prefix", Ways: []string{keys + "Delete", "step.delete", "frame.delete"}},
 	IfKeys:    {Action: auth.KeyRead, Judged: Named, Lane: NoLane, Note: "its transaction's lane; of a range, all below the prefix", Ways: []string{"condition.key", "condition.range"}},
 
-	Txn: {Judged: Steps, Lane: admit.Transactions, Note: "claims if it claims, releases if it only deletes and releases", Ways: []string{transactions + "Txn", "frame.txn"}},
+	Txn: {Judged: Steps, Lane: admit.Transactions, Or: []admit.Lane{admit.Claims, admit.Releases}, Note: "claims if it claims, releases if it only deletes and releases", Ways: []string{transactions + "Txn", "frame.txn"}},
 
 	Status:  {Action: auth.Status, Judged: First, Lane: NoLane, Ways: []string{cluster + "Status"}},
 	Events:  {Action: auth.Status, Judged: First, Lane: NoLane, Ways: []string{cluster + "Events"}},
@@ -209,7 +209,7 @@ var table = [NumCalls]Row{
 	UpdateCheck:     {Judged: Steps, Lane: admit.Extensions, Note: "write on services for each of them; write on nodes for one, or a check of one", Ways: []string{catalogue + "UpdateCheck"}},
 	ListNodes:       {Action: auth.NodeRead, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Note: "shows what its caller may see", Ways: []string{catalogue + "ListNodes"}},
 	ListServices:    {Action: auth.ServiceRead, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Note: "shows what its caller may see", Ways: []string{catalogue + "ListServices"}},
-	HealthOfService: {Action: auth.ServiceRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Ways: []string{catalogue + "Health"}},
+	HealthOfService: {Action: auth.ServiceRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Or: []admit.Lane{admit.Watches}, Ways: []string{catalogue + "Health"}},
 	WatchService:    {Action: auth.ServiceRead, Judged: Named, Lane: admit.Watches, Ways: []string{catalogue + "WatchService", "frame.watch_service"}},
 
 	ListDatabases:  {Action: auth.TableRead, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Note: "shows what its caller may see", Ways: []string{tables + "ListDatabases"}},
@@ -235,7 +235,7 @@ var table = [NumCalls]Row{
 		"/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/profile", "/debug/pprof/symbol", "/debug/pprof/trace",
 	}},
 
-	JujuClaim:        {Action: auth.Claim, Judged: Named, Lane: admit.Claims, Note: "of a present holder: extensions", Ways: []string{"juju.LeadershipService.ClaimLeadership"}},
+	JujuClaim:        {Action: auth.Claim, Judged: Named, Lane: admit.Claims, Or: []admit.Lane{admit.Extensions}, Note: "of a present holder: extensions", Ways: []string{"juju.LeadershipService.ClaimLeadership"}},
 	JujuBlock:        {Action: auth.Watch, Judged: Named, Lane: admit.Watches, Ways: []string{"juju.LeadershipService.BlockUntilLeadershipReleased"}},
 	JujuPin:          {Action: auth.Claim, Judged: Named, Lane: admit.Small, Note: "of its own application", Ways: []string{"juju.LeadershipPinner.PinApplicationLeaders", "juju.LeadershipPinner.UnpinApplicationLeaders"}},
 	JujuPinned:       {Action: auth.Read, Judged: Named, Lane: admit.Reads, Note: "of its own application, or of its model", Ways: []string{"juju.LeadershipPinner.PinnedLeadership"}},

@@ -138,8 +138,25 @@ func (d *Door) identify(r *http.Request) (*caller, error) {
 	return &caller{principal: p, address: r.RemoteAddr, now: d.now}, nil
 }
 
-// gate refuses what a caller may not call at all, before its message is read. What
-// has no row in the table is not served.
+// refuses refuses a call before its message is read: one that nobody waits for any more,
+// and one whose lane will refuse it whatever the message says. What is not refused here is
+// judged once more when its lane is known.
+func (d *Door) refuses(ctx context.Context, who *caller, c calls.Call) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if d.admission == nil || c.Row().Look && who.principal.Kind == auth.Operator {
+		return nil
+	}
+	err := d.admission.Refuses(who.work(""), c.Lanes(), d.monotonic())
+	if err == nil {
+		return nil
+	}
+	return d.held.wait(ctx, d.life, 0, asError(err)) // nothing of it is kept meanwhile
+}
+
+// gate refuses what a caller may not call at all, and what its lane does not let in,
+// before its message is read. What has no row in the table is not served.
 func (d *Door) gate(ctx context.Context, spec connect.Spec, _ connect.Peer, _ http.Header) (context.Context, error) {
 	c, ok := calls.Of(spec.Procedure)
 	if !ok {
@@ -148,6 +165,9 @@ func (d *Door) gate(ctx context.Context, spec connect.Spec, _ connect.Peer, _ ht
 	who := callerOf(ctx)
 	err := c.Allowed(d.rights(who))
 	if err == nil {
+		if err = d.refuses(ctx, who, c); err != nil {
+			return nil, d.callError(err)
+		}
 		return ctx, nil
 	}
 	err = d.denied(who, c.Action(), path.Base(spec.Procedure), err)

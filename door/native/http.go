@@ -151,6 +151,9 @@ func (d *Door) bounded(h http.Handler, l *Limits) http.Handler {
 		who.control = &callControl{http.NewResponseController(w), r.ContentLength}
 		_ = who.control.SetReadDeadline(d.now().Add(l.WriteTimeout)) // lifted once the message is there
 		who.writeWithin(l.WriteTimeout)                              // so is this
+		// In a request of our own: net/http sees by the body of its own whether it was read to
+		// its end, and otherwise does not read the next request from the rest of it.
+		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, who))
 		r.Body = &boundedBody{
 			ReadCloser: r.Body, left: int64(l.MaxBodyBytes) + bodySlack,
 			err: func() error { return d.callError(tooLargeBody(l.MaxBodyBytes)) },
@@ -158,7 +161,7 @@ func (d *Door) bounded(h http.Handler, l *Limits) http.Handler {
 		if r.ProtoMajor == 1 {
 			r.Body = &wholeBody{ReadCloser: r.Body, header: w.Header()}
 		}
-		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, who)))
+		h.ServeHTTP(w, r)
 	})
 }
 
@@ -186,8 +189,8 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 
 // wholeBody ends the connection of HTTP/1.1 with the answer if the body could not be
 // read to its end, as when it dribbled in for too long: what is left of it must not be
-// waited for, nor be read as the next request. net/http sees to that only of bodies
-// that nobody has wrapped and closed. Over HTTP/2 the stream ends by itself.
+// waited for, nor be read as the next request. net/http sees to that of bodies of which
+// it knows; of this the client is told. Over HTTP/2 the stream ends by itself.
 type wholeBody struct {
 	io.ReadCloser
 	header http.Header // of the answer, which is not written before the body is read

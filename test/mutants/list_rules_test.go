@@ -77,14 +77,32 @@ var ofRules = []mutant{
 	},
 	{
 		name: "what is refused is looked at before", guarantee: "G40",
-		file: "door/native/call.go", pkg: "./door/native", test: "^TestG40_WhatIsRefusedIsNotLookedAt$",
-		search:  "\tctx, cancel := d.deadline(ctx)\n\tdefer cancel()\n\tdone, err := d.admit(ctx, callOf(in).Lane(), 1)\n",
-		replace: "\tif o, err := operationOf(callerOf(ctx).principal, in); err == nil {\n\t\t_ = d.allow(callerOf(ctx), o)\n\t}\n\tctx, cancel := d.deadline(ctx)\n\tdefer cancel()\n\tdone, err := d.admit(ctx, callOf(in).Lane(), 1)\n",
+		file: "door/native/requests.go", pkg: "./door/native", test: "^TestG40_WhatIsRefusedIsNotLookedAt$",
+		search:  "\tplace, err := s.door.enterFor(s.who.work(in.GetClaim()",
+		replace: "\tif o, err := operationOf(s.who.principal, in); err == nil {\n\t\t_ = s.door.allow(s.who, o)\n\t}\n\tplace, err := s.door.enterFor(s.who.work(in.GetClaim()",
+	},
+	{
+		name: "a call is read before its lane refuses it", guarantee: "G41",
+		file: "door/native/guard.go", pkg: "./door/native", test: "^TestG41_ARefusedCallIsNotRead$",
+		search:  "if err = d.refuses(ctx, who, c); err != nil {",
+		replace: "if false {",
+	},
+	{
+		name: "a transaction is refused though it may only let go", guarantee: "G40",
+		file: "calls/table.go", pkg: "./door/native", test: "^TestG41_WhatOneLaneLetsInIsRead$",
+		search:  "Or: []admit.Lane{admit.Claims, admit.Releases}",
+		replace: "Or: []admit.Lane{admit.Claims}",
+	},
+	{
+		name: "the rest of a body that was not read is the next request", guarantee: "G47",
+		file: "door/native/http.go", pkg: "./door/native", test: "^TestG41_ARefusalKeepsTheConnection$",
+		search:  "\t\tr = r.WithContext(context.WithValue(r.Context(), callerKey{}, who))",
+		replace: "\t\t*r = *r.WithContext(context.WithValue(r.Context(), callerKey{}, who))",
 	},
 	{
 		name: "a shut lane does not count what it refuses", guarantee: "G41",
 		file: "admit/admit.go", pkg: "./admit", test: "^TestG41_AShutLaneSaysWhenToComeBack$",
-		search:  "\t\t\tc.lanes[l].turnedAway(cost, now, limits, rank)\n",
+		search:  "\t\t\tc.lanes[l].turnedAway(cost, now, limits, rank, false)\n",
 		replace: "",
 	},
 	{
@@ -98,6 +116,18 @@ var ofRules = []mutant{
 		file: "client/follow.go", pkg: "./client", test: "^TestG42_ARefusedSessionBeginsOverTheSameStream$",
 		search:  "case l.over():",
 		replace: "case s.current() != l:",
+	},
+	{
+		name: "a request is refused early where one of its lanes is shut", guarantee: "G41",
+		file: "admit/admit.go", pkg: "./admit", test: "^TestG41_WhatIsRefusedEarlyWouldBeRefused$",
+		search:  "\t\tif why == NumReasons {\n\t\t\treturn nil\n\t\t}\n",
+		replace: "\t\tif why == NumReasons && i == len(lanes)-1 {\n\t\t\treturn nil\n\t\t}\n",
+	},
+	{
+		name: "what is refused early is not counted as come", guarantee: "G41",
+		file: "admit/admit.go", pkg: "./admit", test: "^TestG41_ARequestIsJudgedOnce$",
+		search:  "c.lanes[l].turnedAway(1, now, limits, rankOf[l], first == Delay)",
+		replace: "_ = limits",
 	},
 	{
 		name: "a lane that refuses shuts those before it too shortly", guarantee: "G40",
