@@ -48,14 +48,15 @@ func newConn(d *Door, who *caller) *conn {
 }
 
 // do has a function run soon, on a goroutine that may take a while, behind all that was
-// handed in before: what belongs to the session is touched by those alone.
-func (c *conn) do(task func()) {
+// handed in before: what belongs to the session is touched by those alone. It reports
+// whether it will be: not once the connection has ended.
+func (c *conn) do(task func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
-		return
+	if !c.closed {
+		c.put(task)
 	}
-	c.put(task)
+	return !c.closed
 }
 
 func (c *conn) put(task func()) {

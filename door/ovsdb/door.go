@@ -114,6 +114,7 @@ type Door struct {
 	rows    rowRemotes  // of the clock
 	writing atomic.Bool // what has become of rows is on its way to them
 	work    *workqueue.Queue[func()]
+	woken   *workqueue.Queue[*txn] // that have waited, and are to look again
 
 	unmade atomic.Int64  // databases of Config.Schemas that are still to be made
 	made   chan struct{} // closed once there is none
@@ -136,7 +137,7 @@ func New(cfg Config) (*Door, error) {
 	cfg.Namespace = or(cfg.Namespace, incumbent.DefaultNamespace)
 	d := &Door{
 		cfg: cfg, engine: cfg.Engine, view: cfg.Engine.View, namespace: cfg.Namespace, now: cfg.Now, monotonic: cfg.Monotonic,
-		jitter: rand.Float64, log: cfg.Logger, pending: accept.New(), work: workqueue.New[func()](), made: make(chan struct{}), closing: make(chan struct{}),
+		jitter: rand.Float64, log: cfg.Logger, pending: accept.New(), work: workqueue.New[func()](), woken: workqueue.New[*txn](), made: make(chan struct{}), closing: make(chan struct{}),
 	}
 	d.counts.init()
 	if d.now == nil {
@@ -156,6 +157,7 @@ func New(cfg Config) (*Door, error) {
 	for range workers {
 		d.goroutines.Go(func() { workqueue.Run(d.work) })
 	}
+	d.goroutines.Go(d.wakeWaits)
 	d.goroutines.Go(d.keepTime)
 	d.goroutines.Go(func() { d.engine.FollowPolicies(d.closing, d.rejudge) })
 	d.unmade.Store(int64(len(schemas)))
@@ -289,6 +291,7 @@ func (d *Door) Close(ctx context.Context) error {
 		close(d.closing)
 		d.feeds.close()
 		d.work.Close()
+		d.woken.Close()
 	})
 	d.goroutines.Wait()
 	return err

@@ -23,6 +23,7 @@ const (
 // What is fixed: part of the protocol, or of no interest to an operator.
 const (
 	workers      = 4  // goroutines that serve connections
+	wokenAtOnce  = 8  // transactions that have waited, among all that is to be done
 	tasksAtATime = 64 // of one connection, before others have their turn
 	firstRetry   = 50 * time.Millisecond
 	maxRetry     = 500 * time.Millisecond

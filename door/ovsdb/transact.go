@@ -30,6 +30,7 @@ type txn struct {
 	came    time.Time   // waits count from then
 	began   time.Time   // when it came, or what it waits for changed: patience counts from then
 	timer   *time.Timer // ends the wait; of the feed
+	until   time.Time   // what its waits have time to; once it has waited
 	left    bool        // it does not wait any more, and never will; of the feed
 	tries   int
 	waited  bool // it has waited for a change
@@ -120,7 +121,24 @@ func forbid(ops []ovs.Operation) {
 
 // resume tries a transaction again that has waited.
 func (t *txn) resume() {
-	t.began = t.conn.door.now()
+	t.tries = 0
+	t.look()
+}
+
+// look looks again at what a transaction has waited for, in the lane of what waits: if
+// there is no place it goes on waiting, up to its time.
+func (t *txn) look() {
+	if t.over {
+		return
+	}
+	d := t.conn.door
+	t.began = d.now()
+	p, err := d.enter(t.conn.who.work(t.db), laneOfWaits, 1)
+	if err != nil && t.began.Before(t.until) {
+		t.again((*txn).look)
+		return
+	}
+	t.place = p // none: its time is over, and it is told so
 	if t.rules != rulesIn(t.conn.door.view()) {
 		t.reparse()
 		return

@@ -4,11 +4,43 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
 
 // A transaction whose wait did not hold is tried again when a table changes that its
-// waits look at, and when its time is over: then it is answered as it ends.
+// waits look at, and when its time is over: then it is answered as it ends. To wait is of
+// the lane of monitors, both to begin it and to look again: one that finds no place there
+// asks for it again after a while.
+
+// laneOfWaits is the lane of transactions that wait.
+var laneOfWaits = calls.OvsdbMonitor.Lane()
+
+// wakeWaits has transactions tried again that have waited, a few at a time: the next ones
+// once those have had their turn, so that what thousands wait for does not go before what
+// others have asked for meanwhile.
+func (d *Door) wakeWaits() {
+	var got []*txn
+	had := make(chan struct{}, wokenAtOnce)
+	for {
+		if got = d.woken.Take(got, wokenAtOnce); len(got) == 0 {
+			return
+		}
+		turns := 0
+		for _, t := range got {
+			if t.conn.do(func() { t.resume(); had <- struct{}{} }) {
+				turns++
+			}
+		}
+		for range turns {
+			select {
+			case <-had:
+			case <-d.closing:
+				return
+			}
+		}
+	}
+}
 
 // forever is as long as a connection may live.
 const forever = 10 * 365 * 24 * time.Hour
@@ -25,7 +57,18 @@ func (t *txn) await(o *ovs.Operation, after incumbent.Index, tables []int) bool 
 		return false
 	}
 	t.place.leave()
+	t.until = t.came.Add(limit)
+	first := !t.waited
 	t.waited = true
+	if first {
+		p, err := t.conn.door.enter(t.conn.who.work(t.db), laneOfWaits, 1)
+		if err != nil {
+			t.tries = 0
+			t.again((*txn).look)
+			return true
+		}
+		p.leave() // what waits holds no place
+	}
 	t.feed.do(func() { t.feed.await(t, left, after, tables) })
 	return true
 }
@@ -91,7 +134,7 @@ func (f *feed) lastOf(tables []int) incumbent.Index {
 func (f *feed) retry(t *txn) {
 	if _, waits := f.waits[t]; waits {
 		f.forget(t)
-		t.conn.do(t.resume)
+		f.door.woken.Put(t)
 	}
 }
 

@@ -82,6 +82,24 @@ var ofRules = []mutant{
 		replace: "\tif o, err := operationOf(s.who.principal, in); err == nil {\n\t\t_ = s.door.allow(s.who, o)\n\t}\n\tplace, err := s.door.enterFor(s.who.work(in.GetClaim()",
 	},
 	{
+		name: "who has waited for a change looks again whatever is refused", guarantee: "G40",
+		file: "door/ovsdb/transact.go", pkg: "./door/ovsdb", test: "^TestG40_WaitsAreOfTheLaneOfWatches$",
+		search:  "if err != nil && t.began.Before(t.until) {",
+		replace: "if err != nil && t.began.After(t.until) {",
+	},
+	{
+		name: "all who are woken go before what others ask for", guarantee: "G40",
+		file: "door/ovsdb/wait.go", pkg: "./door/ovsdb", test: "^TestG40_WakesDoNotGoBeforeOtherWork$",
+		search:  "f.door.woken.Put(t)",
+		replace: "t.conn.do(t.resume)",
+	},
+	{
+		name: "the rest of a body that was refused unread is the next request", guarantee: "G47",
+		file: "door/consul/parse.go", pkg: "./door/consul", test: "^TestG41_WhatIsRefusedIsNotWaitedFor$",
+		search:  "\t\tif in.unread {\n\t\t\tin.left -= int64(n)\n",
+		replace: "\t\tif in.unread {\n\t\t\tin.left, n = 0, 0\n",
+	},
+	{
 		name: "a call is read before its lane refuses it", guarantee: "G41",
 		file: "door/native/guard.go", pkg: "./door/native", test: "^TestG41_ARefusedCallIsNotRead$",
 		search:  "if err = d.refuses(ctx, who, c); err != nil {",
