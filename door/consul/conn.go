@@ -64,6 +64,10 @@ func (c *conn) Readable(p *park.Conn, data []byte) (int, error) {
 		}
 		used, bad := c.in.feed(data[n:])
 		if n += used; bad == nil && c.in.whole() {
+			if c.in.unread {
+				c.arrived()
+				continue
+			}
 			c.begin()
 			if n == len(data) {
 				return n, nil // to hold nothing would cost a wake
@@ -125,11 +129,25 @@ func (c *conn) head(p *park.Conn, data []byte) (int, *refusal) {
 	}
 	c.looked = 0
 	in, bad := newIncoming(data[:end], limits)
-	if bad == nil && in.waiting && end == len(data) {
+	if bad == nil && !in.arrives(len(data)-end) {
+		in.unread = c.refusesEarly(in)
+	}
+	if bad == nil && in.waiting && !in.unread && end == len(data) {
 		_ = p.Send(continueReply) // if it has ended, Closed follows
 	}
 	c.in = in
 	return end, bad
+}
+
+// refusesEarly answers a request before its body is read, if it is refused whatever that
+// says. The connection ends with the answer unless what is still to come is little: then
+// it is read and forgotten.
+func (c *conn) refusesEarly(in *incoming) bool {
+	r := c.door.newRequest(c, in.head, nil)
+	if in.waiting || in.chunks != nil || in.left > maxUnread {
+		r.keepAlive = false
+	}
+	return r.refusedEarly()
 }
 
 // await takes note of a part of a body that has not come whole.
@@ -138,6 +156,9 @@ func (c *conn) await(p *park.Conn, came int) *refusal {
 	if c.slow == nil {
 		c.slow = time.AfterFunc(limits.BodyTimeout, func() { p.Close(errSlowBody) })
 		came = len(c.in.body)
+	}
+	if c.in.unread {
+		return nil
 	}
 	if c.door.bodies.Add(int64(came)) > limits.MaxBodies {
 		c.door.bodies.Add(-int64(came))

@@ -29,6 +29,7 @@ const (
 	firstRetry = 50 * time.Millisecond // of what found no leader
 	maxRetry   = 500 * time.Millisecond
 	gzipFrom   = 1400      // bytes of a body that is worth it: less goes out in one packet anyhow
+	maxUnread  = 256 << 10 // bytes of a body that was refused unread, after which the connection goes on: as much as net/http takes
 	sendBytes  = 256 << 10 // of one answer handed to the connection at once
 )
 

@@ -3,6 +3,7 @@ package consul
 import (
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/incumbent-dev/incumbent/admit"
@@ -42,5 +43,58 @@ func TestG41_ARefusalSaysWhenToComeBack(t *testing.T) {
 	lanes.SetMemory(0, 100)
 	if a := m.do("PUT", "/v1/kv/a", "x"); a.StatusCode != http.StatusOK || a.Header.Get("Retry-After") != "" {
 		t.Errorf("afterwards: %s", a.Status)
+	}
+}
+
+// A request with a body is refused before that has come, counted once, and the connection
+// goes on where the next one begins if what is still to come is little.
+func TestG41_WhatIsRefusedIsNotWaitedFor(t *testing.T) {
+	lanes, err := admit.New(admit.Limits{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := startMember(t, func(c *Config) { c.Admission = lanes })
+	m.open() // there is a leader
+	put := func(length int, more string) string {
+		return "PUT /v1/kv/a HTTP/1.1\r\nHost: localhost\r\n" + more + "Content-Length: " + strconv.Itoa(length) + "\r\n\r\n"
+	}
+	refused := func() uint64 { return lanes.Stats()[admit.Small].Refused[admit.Memory] }
+	c := m.dial()
+	for _, first := range []int{0, 10} { // bytes of the body that come with the head
+		lanes.SetMemory(2, 1)
+		before := refused()
+		c.write(put(1000, "") + strings.Repeat("x", first))
+		a := c.read("PUT")
+		if a.StatusCode != http.StatusServiceUnavailable || a.Header.Get("Retry-After") == "" || a.Close {
+			t.Errorf("%s, Retry-After %q, closes: %v", a.Status, a.Header.Get("Retry-After"), a.Close)
+		}
+		if n := refused() - before; n != 1 {
+			t.Errorf("counted %d times", n)
+		}
+		lanes.SetMemory(0, 1)
+		c.write(strings.Repeat("GET /", 200)[first:] + put(1, "") + "y")
+		if a := c.read("PUT"); a.StatusCode != http.StatusOK || a.body != "true" {
+			t.Errorf("the next request: %s %q", a.Status, a.body)
+		}
+	}
+	for name, request := range map[string]string{
+		"who waits to be told to go on": put(1000, "Expect: 100-continue\r\n"),
+		"much":                          put(400<<10, ""),
+		"chunks":                        "PUT /v1/kv/a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
+	} {
+		lanes.SetMemory(2, 1)
+		before, c := refused(), m.dial()
+		c.write(request)
+		if a := c.read("PUT"); a.StatusCode != http.StatusServiceUnavailable || !a.Close || refused() != before+1 {
+			t.Errorf("%s: %s, closes: %v, counted %d times", name, a.Status, a.Close, refused()-before)
+		}
+		c.ended()
+	}
+	lanes.SetMemory(89, 100) // small work is let in: whether it is refused is known when it is there
+	c = m.dial()
+	c.write(put(3, ""))
+	c.write("abc")
+	if a := c.read("PUT"); a.StatusCode != http.StatusOK {
+		t.Errorf("what is let in: %s", a.Status)
 	}
 }

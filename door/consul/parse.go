@@ -132,6 +132,7 @@ type incoming struct {
 	chunks  *dechunk // of one that comes in chunks; nil: it does not
 	max     int64
 	waiting bool  // the client waits to be told that it may go on
+	unread  bool  // it has been answered: what comes of the body is forgotten
 	counted int64 // bytes of the body that count for MaxBodies
 }
 
@@ -165,10 +166,17 @@ func (in *incoming) whole() bool {
 	return in.left == 0
 }
 
+// arrives reports whether the body is there with so many bytes behind the head.
+func (in *incoming) arrives(behind int) bool { return in.chunks == nil && in.left <= int64(behind) }
+
 // feed takes what belongs to the request, and returns how much that was.
 func (in *incoming) feed(data []byte) (n int, bad *refusal) {
 	if in.chunks == nil {
 		n = int(min(in.left, int64(len(data))))
+		if in.unread {
+			in.left -= int64(n)
+			return n, nil
+		}
 		if in.body == nil && n > 0 {
 			in.body = make([]byte, 0, min(in.left, max(int64(n), 64<<10)))
 		}

@@ -104,6 +104,41 @@ func (r *request) serve() {
 	r.run()
 }
 
+// refusedEarly answers a request whose body has not come whole, if whatever that says it
+// would be refused: for who sends it, for what its head says, or by its lane. If not, it is
+// looked at again once it is there.
+func (r *request) refusedEarly() bool {
+	d := r.door
+	act, _, found := d.routes.find(r.path)
+	if !found || d.cfg.Admission == nil {
+		return false
+	}
+	if r.act, found = act.methods[r.method]; !found {
+		return false
+	}
+	r.call, r.query = r.act.call, r.head.URL.Query()
+	if !r.identify() || !r.parse() {
+		return true
+	}
+	lane := r.lane()
+	if lane == calls.NoLane {
+		return false
+	}
+	err := d.cfg.Admission.Refuses(r.work(), []admit.Lane{lane}, d.monotonic())
+	if err != nil {
+		r.failFor(err)
+	}
+	return err != nil
+}
+
+// lane is that of the call as its head says.
+func (r *request) lane() admit.Lane {
+	if r.opts.blocking() {
+		return admit.Watches
+	}
+	return r.call.LaneOfRead(r.opts.stale || r.opts.cached)
+}
+
 // lost answers a path that nobody serves, with nothing of what endpoints say.
 func (r *request) lost() {
 	r.bare = true
@@ -130,10 +165,7 @@ func (r *request) run() {
 
 // admit takes a place in the lane of the call.
 func (r *request) admit() bool {
-	lane := r.call.LaneOfRead(r.opts.stale || r.opts.cached)
-	if r.opts.blocking() {
-		lane = admit.Watches
-	}
+	lane := r.lane()
 	if lane == calls.NoLane {
 		return true
 	}
