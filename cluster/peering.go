@@ -140,6 +140,14 @@ func (c *Cluster) Links() []peers.Link {
 	return c.peers.Links()
 }
 
+// Disconnections is how often connections with other members have ended since the start.
+func (c *Cluster) Disconnections() uint64 {
+	if c.peers == nil {
+		return 0
+	}
+	return c.peers.Disconnections()
+}
+
 // Connected reports whether another member is connected with this one.
 func (c *Cluster) Connected(id uint64) bool {
 	return slices.ContainsFunc(c.Links(), func(l peers.Link) bool { return l.Member.ID == id && l.Connected })

@@ -8,6 +8,35 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
+// ElectionReason is why a member stood for election.
+type ElectionReason uint8
+
+// The reasons of elections.
+const (
+	ElectionTimedOut   ElectionReason = iota // no leader was heard of for an election timeout, or nobody else votes
+	ElectionLeaderLost                       // the leader closed its connections: its process has ended
+	ElectionHandedOver                       // the leader said so
+)
+
+// String returns the reason in lower case.
+func (e ElectionReason) String() string {
+	switch e {
+	case ElectionLeaderLost:
+		return "leader_lost"
+	case ElectionHandedOver:
+		return "leadership_transfer"
+	default:
+		return "timeout"
+	}
+}
+
+// Candidacy is the last election for which a member stood since its start.
+type Candidacy struct {
+	Started time.Time // when it asked for votes, again if they did not come in time; zero: never
+	Won     time.Time // zero: not
+	Reason  ElectionReason
+}
+
 // election is how a member behaves that saw its leader's connections close, and
 // how it waits for votes that are written to slow disks.
 type election struct {
@@ -18,6 +47,10 @@ type election struct {
 	votesTerm  uint64        // in which this member voted, and since when that is known
 	votesSince time.Time
 	patience   time.Duration // for the votes of that term; grows with each term that was lost
+
+	stood  Candidacy
+	reason ElectionReason // of the candidacy that begins, or goes on
+	last   Role           // when noteCandidacy looked
 }
 
 // led tells that a leader of a term is known.
@@ -72,9 +105,40 @@ func (r *Replica) campaignIfDue(now time.Time) {
 	}
 	if !r.votesMayCome(st, now) {
 		// An error means that a change of membership is not applied yet: again.
-		_ = r.raw.Campaign()
+		if err := r.raw.Campaign(); err == nil {
+			e.reason = ElectionLeaderLost
+		}
 	}
 	e.campaignAt = now.Add(r.campaignDelay())
+}
+
+// noteCandidacy remembers when this member began to stand for election, and whether
+// it won. A sole voter wins before anybody sees it stand.
+func (r *Replica) noteCandidacy(now time.Time) {
+	e, is := &r.election, r.role
+	if is == e.last {
+		return
+	}
+	stood := e.last.State == Candidate
+	e.last = is
+	if is.State == Follower {
+		e.reason = ElectionTimedOut // unless the next one has another
+		return
+	}
+	if is.State == Candidate || !stood {
+		e.stood = Candidacy{Started: now, Reason: e.reason}
+	}
+	if is.State == Leader {
+		e.stood.Won = now
+		e.reason = ElectionTimedOut
+	}
+}
+
+// noteHandedOver takes the reason of an election that the leader asked for.
+func (r *Replica) noteHandedOver(m *pb.Message) {
+	if m.GetType() == pb.MsgTimeoutNow && r.role.State == Follower && stateOf(r.raw.BasicStatus().RaftState) != Follower {
+		r.election.reason = ElectionHandedOver
+	}
 }
 
 // votesMayCome reports whether this member voted in the present term a short

@@ -206,6 +206,9 @@ func TestG34_TransferHoldsProposals(t *testing.T) {
 				t.Fatal(err)
 			}
 			eventually(t, "the chosen one leads", func() bool { return g.members[to].Status().State == Leader })
+			if c := g.members[to].Status().Candidacy; c.Reason != ElectionHandedOver || c.Won.IsZero() {
+				t.Errorf("who took over stood %+v", c)
+			}
 			l = g.members[to]
 		}
 		stop.Store(true)
@@ -297,8 +300,13 @@ func TestG32_LostLeaderIsFollowedAtOnce(t *testing.T) {
 					r.PeerLost(id)
 				}
 			}
-			eventually(t, "another leads", func() bool { return leads(rest...) != nil })
+			var next *running
+			eventually(t, "another leads", func() bool { next = leads(rest...); return next != nil })
 			took := time.Since(began)
+			reason := map[bool]ElectionReason{true: ElectionLeaderLost, false: ElectionTimedOut}[told]
+			if c := next.Status().Candidacy; c.Reason != reason || c.Started.Before(began) || c.Won.Before(c.Started) || c.Won.After(time.Now()) {
+				t.Errorf("told %v: began at %v, stood %+v", told, began, c)
+			}
 			if told && took > 400*time.Millisecond {
 				t.Errorf("told of the loss it took %v", took)
 			}

@@ -161,6 +161,7 @@ func (r *Replica) Step(m Message) {
 		// A refusal by the library concerns the message, not us: from a peer that
 		// was removed, or of a kind that only travels inside a member.
 		_ = r.raw.Step(m.Raft)
+		r.noteHandedOver(m.Raft)
 	case m.Forward != nil:
 		r.stepForward(m)
 	case m.Refuse != nil:
@@ -317,6 +318,7 @@ func (r *Replica) soleVoter() bool {
 func (r *Replica) Ready(now time.Time) (Effects, bool) {
 	r.campaignIfDue(now)
 	r.refresh()
+	r.noteCandidacy(now)
 	r.propose(now)
 	r.proposeChange()
 	r.startRound()
@@ -525,6 +527,7 @@ type ReplicaStatus struct {
 	DurableTerm              uint64       // in the last hard state that was synced
 	DurableCommit            uint64       // in the same; what is committed may be further
 	Settled                  uint64       // up to here the log on disk is committed: nobody may lawfully cut it
+	Candidacy                Candidacy    // the last election that the member stood for
 }
 
 // Status describes the replica. Its lists are shared and never changed.
@@ -536,6 +539,6 @@ func (r *Replica) Status() ReplicaStatus {
 		Unanswered: r.proposals.unanswered, Confirming: r.confirming(),
 		Voters: r.conf.GetVoters(), Learners: r.conf.GetLearners(),
 		Peers: r.peers, SnapshotWanted: r.log.wanted, DurableTerm: r.durableTerm, DurableCommit: r.durableCommit,
-		Settled: r.stale.below(min(r.log.last(), r.commit)),
+		Settled: r.stale.below(min(r.log.last(), r.commit)), Candidacy: r.election.stood,
 	}
 }

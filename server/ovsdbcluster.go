@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
@@ -28,8 +29,8 @@ func (s *Server) controlID(of func() [16]byte) show {
 
 func uuidText(id [16]byte) string { return ovs.UUID(id).String() }
 
-// clusterStatus shows the cluster by the lines that scripts look for. What the member
-// does not count, as how often connections ended, has no line.
+// clusterStatus shows the cluster by the lines of ovsdb-server, which scripts look for.
+// Members are named by the beginnings of their ids, as there.
 func (s *Server) clusterStatus(args []string) (string, error) {
 	if err := s.controlDatabase(args[0]); err != nil {
 		return "", err
@@ -37,7 +38,7 @@ func (s *Server) clusterStatus(args []string) (string, error) {
 	st, id := s.node.Status(), s.ovsdbStanding()
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("%s", s.cfg.Name)
+	line("%s", uuidText(id.Member)[:minServerID])
 	line("Name: %s", args[0])
 	line("Cluster ID: %s", shortAndLong(id.Cluster))
 	line("Server ID: %s", shortAndLong(id.Member))
@@ -48,16 +49,28 @@ func (s *Server) clusterStatus(args []string) (string, error) {
 	line("Leader: %s", s.memberText(st, st.Leader))
 	line("Vote: %s", s.memberText(st, st.Vote))
 	line("")
+	if c := st.Candidacy; !c.Started.IsZero() {
+		line("Last Election started %d ms ago, reason: %v", time.Since(c.Started).Milliseconds(), c.Reason)
+		if !c.Won.IsZero() {
+			line("Last Election won: %d ms ago", time.Since(c.Won).Milliseconds())
+		}
+	}
 	line("Election timer: %d", node.ElectionTimeout.Milliseconds())
 	line("Log: [%d, %d]", st.First, st.Durable+1)
 	line("Entries not yet committed: %d", st.Durable-min(st.Durable, st.Commit))
 	line("Entries not yet applied: %d", st.Commit-min(st.Commit, st.Applied))
 	line("Connections:%s", s.connectionTexts(st))
+	line("Disconnections: %d", s.cluster.Disconnections())
 	line("Servers:")
 	for _, m := range s.controlMembers() {
 		line("    %s", s.serverText(st, m))
 	}
 	return b.String(), nil
+}
+
+// shortID is the beginning of a member's id.
+func shortID(st node.Status, id uint64) string {
+	return uuidText(ovsdbServerID(st.Cluster, id))[:minServerID]
 }
 
 func shortAndLong(id [16]byte) string {
@@ -111,15 +124,24 @@ func (s *Server) memberText(st node.Status, id uint64) string {
 	case st.Member:
 		return "self"
 	}
-	return s.cluster.NameOf(id)
+	return shortID(st, id)
 }
 
-// connectionTexts are the members that this one is connected to.
+// connectionTexts are the connections with other members, two with each: -> those that
+// this member opens, <- those that the other does, in parentheses those that are not up.
 func (s *Server) connectionTexts(st node.Status) string {
 	var b strings.Builder
-	for _, m := range s.engine.View().Members() {
-		if m.ID != st.Member && s.cluster.Connected(m.ID) {
-			b.WriteString(" ->" + m.Name)
+	for _, l := range s.cluster.Links() {
+		text := "<-" + shortID(st, l.Member.ID)
+		if l.Dials {
+			text = "->" + shortID(st, l.Member.ID)
+		}
+		for _, up := range [...]bool{l.Control, l.Bulk} {
+			if up {
+				b.WriteString(" " + text)
+			} else {
+				b.WriteString(" (" + text + ")")
+			}
 		}
 	}
 	return b.String()
@@ -127,8 +149,8 @@ func (s *Server) connectionTexts(st node.Status) string {
 
 // serverText is a member's line; how far it is only the leader knows.
 func (s *Server) serverText(st node.Status, m core.Member) string {
-	id := uuidText(ovsdbServerID(st.Cluster, m.ID))[:minServerID]
-	text := fmt.Sprintf("%s (%s at %s)", m.Name, id, s.peerTarget(m.PeerAddress))
+	id := shortID(st, m.ID)
+	text := fmt.Sprintf("%s (%s at %s)", id, id, s.peerTarget(m.PeerAddress))
 	if m.ID == st.Member {
 		text += " (self)"
 		if st.State == node.Leader {

@@ -52,7 +52,7 @@ given for the first, its port counted up by 10 for each other; with --per-addres
 on that one port. How agents log in is given after --. --consul-listen opens the door
 for Consul's clients in the same way, --consul-dns-listen that for names of services,
 and --ovsdb-listen that for clients of Open vSwitch's databases, which --ovsdb-schema
-gives.`,
+gives. --ovsdb-ctl PATH opens a control socket for ovs-appctl at PATH.NAME of each member.`,
 		Example: `  incumbent cluster local --members 3 --data-dir ./cluster
   incumbent cluster local --members 3 --learners 2 --port 0 --data-dir "$(mktemp -d)" -o json -- --log-level warn
   incumbent cluster local --per-address --juju-listen 127.0.0.1:17070 --data-dir ./cluster -- --dev --juju-password secret`,
@@ -76,6 +76,7 @@ gives.`,
 	f.String("consul-dns-listen", "", "address for DNS of the first member, "+consulDNSAddress+" by convention (default none)")
 	f.StringSlice("ovsdb-listen", nil, "one address for clients of Open vSwitch's databases of the first member, "+ovsdbAddress+" by convention (default none)")
 	f.StringSlice("ovsdb-schema", nil, "files with schemas of these databases")
+	f.String("ovsdb-ctl", "", "path of the members' control sockets for ovs-appctl, each with its name behind it (default none)")
 	f.Bool("tls", false, "TLS between members and for clients, with an authority of the cluster's own")
 	addOutput(c)
 	return c
@@ -101,6 +102,7 @@ type localMember struct {
 	Consul  string   `json:"consul,omitempty"` // where Consul's clients do
 	DNS     string   `json:"dns,omitempty"`    // where names of services are asked for
 	OVSDB   string   `json:"ovsdb,omitempty"`  // where clients of Open vSwitch's databases do
+	Control string   `json:"ovsdb_ctl,omitempty"`
 	PID     int      `json:"pid"`
 	DataDir string   `json:"data_dir"`
 	Log     string   `json:"log"`
@@ -138,6 +140,12 @@ func newLocal(c *cobra.Command, args []string) (*local, error) {
 	ovsdbListens, _ := f.GetStringSlice("ovsdb-listen") // a list, as it is of a server
 	ovsdbListen := strings.Join(ovsdbListens, "")
 	schemas, _ := f.GetStringSlice("ovsdb-schema")
+	control := text(c, "ovsdb-ctl")
+	if control != "" {
+		if control, err = filepath.Abs(control); err != nil {
+			return nil, err
+		}
+	}
 	for _, path := range schemas {
 		if path, err = filepath.Abs(path); err != nil {
 			return nil, err
@@ -179,6 +187,9 @@ func newLocal(c *cobra.Command, args []string) (*local, error) {
 		}
 		if m.OVSDB, err = doorListen("ovsdb-listen", ovsdbListen, i, perAddress); err != nil {
 			return nil, err
+		}
+		if control != "" {
+			m.Control = control + "." + m.Name
 		}
 		m.learner = i >= voters
 		l.members = append(l.members, m)
@@ -351,6 +362,9 @@ func (l *local) start(m *localMember, token string) error {
 	}
 	if m.OVSDB != "" {
 		m.Command = append(m.Command, "--ovsdb-listen", m.OVSDB)
+	}
+	if m.Control != "" {
+		m.Command = append(m.Command, "--ovsdb-ctl", m.Control)
 	}
 	for _, path := range l.schemas {
 		m.Command = append(m.Command, "--ovsdb-schema", path)

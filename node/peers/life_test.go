@@ -99,6 +99,9 @@ func TestMemberThatLeavesTheSetIsNotLost(t *testing.T) {
 	if len(a.now().lost) != 0 || len(a.set.Links()) != 0 {
 		t.Errorf("lost %v, links %v", a.now().lost, a.set.Links())
 	}
+	if x, y := a.set.Disconnections(), b.set.Disconnections(); x != 2 || y != 2 {
+		t.Errorf("%d and %d connections have ended, of two", x, y)
+	}
 	know(a, b)
 	connected(t, a, b)
 }

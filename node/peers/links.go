@@ -11,6 +11,7 @@ import (
 // Link says how this member and another are connected.
 type Link struct {
 	Member      Member
+	Dials       bool          // this member opens the connections; else the other does
 	Connected   bool          // both connections are up
 	Control     bool          // each of them
 	Bulk        bool          //
@@ -34,6 +35,10 @@ func (s *Set) Ping() {
 	}
 }
 
+// Disconnections is how often a connection with another member has ended since Open
+// without another in its place. A pair of members has two.
+func (s *Set) Disconnections() uint64 { return s.disconnections.Load() }
+
 // Links describes the connections with all members of the set, by id.
 func (s *Set) Links() []Link {
 	peers := *s.peers.Load()
@@ -48,7 +53,7 @@ func (s *Set) Links() []Link {
 func (p *peer) link() Link {
 	control, bulk := p.slots[node.Control].Load(), p.slots[node.Bulk].Load()
 	l := Link{
-		Member: *p.member.Load(), Control: control != nil, Bulk: bulk != nil, Connected: control != nil && bulk != nil,
+		Member: *p.member.Load(), Dials: p.set.dials(p.id), Control: control != nil, Bulk: bulk != nil, Connected: control != nil && bulk != nil,
 		Silence: time.Duration(elapsed(p.set.start) - p.answered.Load()),
 		Dropped: p.dropped[node.Control].Load() + p.dropped[node.Bulk].Load(),
 	}

@@ -251,7 +251,7 @@ func (p *peer) newBoot(h hello) {
 	p.fenceLive(errReplaced)
 	for i := range p.slots {
 		if p.slots[i].Swap(nil) != nil {
-			p.set.cfg.Events.Disconnected(p.id, node.Class(i), errReplaced)
+			p.disconnected(node.Class(i), errReplaced)
 		}
 	}
 	p.states = [2]linkState{}
@@ -286,7 +286,7 @@ func (p *peer) over(c *conn, byOther bool, err error) {
 		p.states[c.class] = linkClosed
 	}
 	p.trouble = err.Error()
-	p.set.cfg.Events.Disconnected(p.id, c.class, err)
+	p.disconnected(c.class, err)
 	p.set.cfg.Logger.Info("member disconnected", "member", p.id, "name", c.hello.name, "class", className(c.class), "error", err)
 	p.set.cfg.Unreachable(p.id)
 	if p.states[node.Control] == linkClosed && p.states[node.Bulk] == linkClosed {
@@ -296,6 +296,13 @@ func (p *peer) over(c *conn, byOther bool, err error) {
 	}
 }
 
+// disconnected tells that the connection of a class has ended and no other has taken
+// its place. life is held.
+func (p *peer) disconnected(class node.Class, err error) {
+	p.set.disconnections.Add(1)
+	p.set.cfg.Events.Disconnected(p.id, class, err)
+}
+
 // closeAll closes every connection without telling that the other was lost.
 func (p *peer) closeAll(err error) {
 	p.life.Lock()
@@ -303,7 +310,7 @@ func (p *peer) closeAll(err error) {
 	p.fenceLive(err)
 	for i := range p.slots {
 		if p.slots[i].Swap(nil) != nil {
-			p.set.cfg.Events.Disconnected(p.id, node.Class(i), err)
+			p.disconnected(node.Class(i), err)
 		}
 	}
 	p.states = [2]linkState{}

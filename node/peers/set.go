@@ -133,6 +133,8 @@ type Set struct {
 	peers  atomic.Pointer[map[uint64]*peer]
 	muted  atomic.Bool
 
+	disconnections atomic.Uint64 // ends of connections that no other had replaced, with members that have left as well
+
 	// forwarded is the highest entry that was queued for each member, in the order
 	// of term and sequence, without its bytes. It outlives members that leave the
 	// set. forwardMu is held while one entry is queued.

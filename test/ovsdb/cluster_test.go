@@ -21,11 +21,12 @@ type trio struct {
 	t       *testing.T
 	Servers string `json:"servers"`
 	Members []*struct {
-		Name  string `json:"name"`
-		URL   string `json:"url"`
-		OVSDB string `json:"ovsdb"`
-		Log   string `json:"log"`
-		PID   int    `json:"pid"`
+		Name    string `json:"name"`
+		URL     string `json:"url"`
+		OVSDB   string `json:"ovsdb"`
+		Control string `json:"ovsdb_ctl"`
+		Log     string `json:"log"`
+		PID     int    `json:"pid"`
 	} `json:"members"`
 }
 
