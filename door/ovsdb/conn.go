@@ -29,11 +29,11 @@ type conn struct {
 
 	mu      sync.Mutex // guards what follows; held to change it
 	tasks   []func()
-	running bool // somebody runs the tasks, or is about to
-	closed  bool // nothing is run any more but what was put in until then
-	busy    int  // requests that are not answered
-	weight  int  // bytes of them
-	held    bool // the worker waits to be woken for what it has
+	running bool  // somebody runs the tasks, or is about to
+	closed  bool  // nothing is run any more but what was put in until then
+	held    bool  // the worker waits to be woken for what it has
+	busy    int32 // requests that are not answered
+	weight  int   // bytes of them
 
 	out     outbox
 	session session // of the tasks
@@ -111,7 +111,7 @@ func (c *conn) full() bool {
 	l := c.door.limits.Load()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.held = c.busy >= l.MaxUnderWay || c.weight >= l.MaxMessageBytes || c.out.unread.Load() > int64(l.MaxBacklogBytes)
+	c.held = int(c.busy) >= l.MaxUnderWay || c.weight >= l.MaxMessageBytes || c.out.unread.Load() > int64(l.MaxBacklogBytes)
 	return c.held
 }
 
@@ -136,7 +136,7 @@ func (c *conn) finished(bytes int) {
 func (c *conn) eased() {
 	l := c.door.limits.Load()
 	c.mu.Lock()
-	wake := c.held && c.busy <= l.MaxUnderWay/2 && c.weight <= l.MaxMessageBytes/2 && c.out.unread.Load() <= int64(l.MaxBacklogBytes/2)
+	wake := c.held && int(c.busy) <= l.MaxUnderWay/2 && c.weight <= l.MaxMessageBytes/2 && c.out.unread.Load() <= int64(l.MaxBacklogBytes/2)
 	if wake {
 		c.held = false
 	}

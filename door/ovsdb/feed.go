@@ -263,7 +263,7 @@ func (f *feed) cancel(tell func(*monitor)) {
 	groups := f.groups
 	f.groups, f.shape, f.matcher = map[string]*group{}, nil, matcher{}
 	for _, g := range groups {
-		for m := range g.members {
+		for _, m := range g.members.list {
 			m.group = nil
 			f.door.counts.monitors.Add(-1)
 			tell(m)

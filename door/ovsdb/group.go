@@ -25,7 +25,7 @@ type group struct {
 	key     string
 	version version
 	specs   []*spec // by table
-	members map[*monitor]struct{}
+	members members[*monitor]
 
 	// Of the change under way.
 	hits []*spec
@@ -52,7 +52,7 @@ func (f *feed) spec(w *wish, v version) *spec {
 	}
 	e.specs++
 	f.matcher.made++
-	s := &spec{id: f.matcher.made, key: key, table: w.table, encoder: e, where: w.where, all: w.all, groups: map[*group]struct{}{}}
+	s := &spec{id: f.matcher.made, key: key, table: w.table, encoder: e, where: w.where, all: w.all}
 	f.matcher.add(s)
 	return s
 }
@@ -86,23 +86,32 @@ func (f *feed) keys(w *wish, v version) (enc, key string) {
 	return enc, out.String()
 }
 
-// join makes a monitor a member of the group of its wishes.
-func (f *feed) join(m *monitor) {
-	specs := make([]*spec, len(m.wishes))
+// wishes are those that the group's monitors have.
+func (g *group) wishes() []wish {
+	out := make([]wish, len(g.specs))
+	for i, s := range g.specs {
+		out[i] = wish{table: s.table, columns: s.encoder.columns, where: s.where, all: s.all}
+	}
+	return out
+}
+
+// join makes a monitor a member of the group of wishes.
+func (f *feed) join(m *monitor, wishes []wish) {
+	specs := make([]*spec, len(wishes))
 	b := []byte{byte(m.version)}
-	for i := range m.wishes {
-		specs[i] = f.spec(&m.wishes[i], m.version)
+	for i := range wishes {
+		specs[i] = f.spec(&wishes[i], m.version)
 		b = binary.AppendUvarint(b, specs[i].id)
 	}
 	g := f.groups[string(b)]
 	if g == nil {
-		g = &group{feed: f, key: string(b), version: m.version, specs: specs, members: map[*monitor]struct{}{}}
+		g = &group{feed: f, key: string(b), version: m.version, specs: specs}
 		f.groups[g.key] = g
 		for _, s := range specs {
-			s.groups[g] = struct{}{}
+			s.groups.add(g)
 		}
 	}
-	g.members[m] = struct{}{}
+	g.members.add(m)
 	m.group = g
 	f.door.counts.monitors.Add(1)
 }
@@ -115,14 +124,14 @@ func (m *monitor) leave() {
 	}
 	m.group = nil
 	g.feed.door.counts.monitors.Add(-1)
-	delete(g.members, m)
-	if len(g.members) > 0 {
+	g.members.remove(m)
+	if len(g.members.list) > 0 {
 		return
 	}
 	delete(g.feed.groups, g.key)
 	for _, s := range g.specs {
-		delete(s.groups, g)
-		if len(s.groups) == 0 {
+		s.groups.remove(g)
+		if len(s.groups.list) == 0 {
 			g.feed.matcher.remove(s)
 		}
 	}
@@ -132,7 +141,7 @@ func (m *monitor) leave() {
 func deliver(hits []*spec, c *change) {
 	var groups []*group
 	for _, s := range hits {
-		for g := range s.groups {
+		for _, g := range s.groups.list {
 			if len(g.hits) == 0 {
 				groups = append(groups, g)
 			}
@@ -153,10 +162,10 @@ func deliver(hits []*spec, c *change) {
 			g.feed.door.counts.encoded.Add(1)
 		}
 		g.hits = g.hits[:0]
-		for m := range g.members {
+		for _, m := range g.members.list {
 			m.conn.tell(m.head, body)
 		}
-		g.feed.door.counts.updates.Add(uint64(len(g.members)))
+		g.feed.door.counts.updates.Add(uint64(len(g.members.list)))
 	}
 }
 
@@ -199,14 +208,25 @@ func (g *group) snapshot(state contents) [][]byte {
 
 var opening, comma, ending = []byte{'{'}, []byte{','}, []byte{'}'}
 
-// snapshot is the rows of a spec, made once until they change, in pieces: one slice of
-// them all would be copied again and again while it grows, and a database may have
-// hundreds of megabytes.
+// snapshot is the rows of a spec. From the second time on that they are asked for they are
+// kept until they change: many who return at once ask for the same, and who is alone with
+// its conditions for what nobody asks for again.
 func (s *spec) snapshot(state contents) [][]byte {
 	if s.kept != nil {
 		return s.kept
 	}
-	s.kept = [][]byte{}
+	out := s.encoded(state)
+	if s.asked {
+		s.kept = out
+	}
+	s.asked = true
+	return out
+}
+
+// encoded is the rows of a spec in pieces: one slice of them all would be copied again and
+// again while it grows, and a database may have hundreds of megabytes.
+func (s *spec) encoded(state contents) [][]byte {
+	out := [][]byte{}
 	b, behind := make([]byte, 0, 64), false
 	s.each(state, func(r *ovs.Row) {
 		start := len(b)
@@ -219,14 +239,14 @@ func (s *spec) snapshot(state contents) [][]byte {
 			return
 		}
 		if behind = true; len(b) >= sendBytes {
-			s.kept = append(s.kept, b)
+			out = append(out, b)
 			b = make([]byte, 0, sendBytes+sendBytes/8)
 		}
 	})
 	if len(b) > 0 {
-		s.kept = append(s.kept, b)
+		out = append(out, b)
 	}
-	return s.kept
+	return out
 }
 
 // each calls f with the rows of a state that the spec has.

@@ -1,6 +1,8 @@
 package ovsdb
 
 import (
+	"hash/maphash"
+
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
 
@@ -13,12 +15,13 @@ type matcher struct {
 	encs   map[string]*encoder
 	turn   uint64 // the row under way
 	made   uint64 // specs so far, each has its number
+	seed   maphash.Seed
 }
 
 // tableSpecs are the specs of a table.
 type tableSpecs struct {
 	looked  []*spec               // at each change
-	byValue map[sought][]*spec    // by what their conditions ask for
+	byValue map[uint64][]*spec    // by hashes of what their conditions ask for: that of another value finds some that do not hold
 	columns map[int]*soughtColumn // that conditions ask for
 }
 
@@ -49,12 +52,13 @@ type spec struct {
 	table   int
 	encoder *encoder
 	where   []ovs.Condition // one of which is to hold
-	all     bool            // whatever holds
-	groups  map[*group]struct{}
+	groups  members[*group]
 	seen    uint64   // the turn in which it was last looked at
 	found   []byte   // what the change under way is to its monitors
+	kept    [][]byte // the rows as they are, in pieces, if they were asked for twice since they changed
+	all     bool     // whatever holds
 	hit     bool     // something was found
-	kept    [][]byte // the rows as they are, in pieces, if they were asked for since they changed
+	asked   bool     // for the rows since they changed
 }
 
 // holds reports whether the monitors of the spec have a row.
@@ -75,9 +79,9 @@ func holdsAny(where []ovs.Condition, r *ovs.Row) bool {
 }
 
 func (m *matcher) init(x *shape) {
-	*m = matcher{made: m.made, turn: m.turn, tables: make([]tableSpecs, len(x.schema.Tables)), specs: map[string]*spec{}, encs: map[string]*encoder{}}
+	*m = matcher{made: m.made, turn: m.turn, seed: maphash.MakeSeed(), tables: make([]tableSpecs, len(x.schema.Tables)), specs: map[string]*spec{}, encs: map[string]*encoder{}}
 	for i := range m.tables {
-		m.tables[i] = tableSpecs{byValue: map[sought][]*spec{}, columns: map[int]*soughtColumn{}}
+		m.tables[i] = tableSpecs{byValue: map[uint64][]*spec{}, columns: map[int]*soughtColumn{}}
 	}
 }
 
@@ -119,7 +123,8 @@ func (m *matcher) add(s *spec) {
 		}
 		if len(all) == len(s.where) {
 			for _, a := range all {
-				t.byValue[a] = append(t.byValue[a], s)
+				h := maphash.Comparable(m.seed, a)
+				t.byValue[h] = append(t.byValue[h], s)
 				t.sought(a, 1)
 			}
 			return
@@ -140,10 +145,11 @@ func (m *matcher) remove(s *spec) {
 		if !ok {
 			continue
 		}
-		if list, found := without(t.byValue[a], s); found {
+		h := maphash.Comparable(m.seed, a)
+		if list, found := without(t.byValue[h], s); found {
 			t.sought(a, -1)
-			if t.byValue[a] = list; len(list) == 0 {
-				delete(t.byValue, a)
+			if t.byValue[h] = list; len(list) == 0 {
+				delete(t.byValue, h)
 			}
 		}
 	}
@@ -178,12 +184,12 @@ func (t *tableSpecs) sought(a sought, n int) {
 }
 
 // each calls f with the specs that may have a row.
-func (t *tableSpecs) each(r *ovs.Row, f func(*spec)) {
+func (t *tableSpecs) each(seed maphash.Seed, r *ovs.Row, f func(*spec)) {
 	if r == nil {
 		return
 	}
 	find := func(a sought) {
-		for _, s := range t.byValue[a] {
+		for _, s := range t.byValue[maphash.Comparable(seed, a)] {
 			f(s)
 		}
 	}
@@ -222,8 +228,8 @@ func (m *matcher) match(c *change) {
 		look := func(s *spec) {
 			if s.seen != m.turn {
 				s.seen = m.turn
-				if s.kept != nil && (s.holds(row.old) || s.holds(row.new)) {
-					s.kept = nil // also for kinds of changes that nobody is told of
+				if s.asked && (s.holds(row.old) || s.holds(row.new)) {
+					s.kept, s.asked = nil, false // also for kinds of changes that nobody is told of
 				}
 				if s.note(row) && !s.hit {
 					s.hit = true
@@ -234,8 +240,8 @@ func (m *matcher) match(c *change) {
 		for _, s := range t.looked {
 			look(s)
 		}
-		t.each(row.old, look)
-		t.each(row.new, look)
+		t.each(m.seed, row.old, look)
+		t.each(m.seed, row.new, look)
 	}
 	deliver(hits, c)
 	for _, s := range hits {

@@ -1,8 +1,6 @@
 package ovsdb
 
 import (
-	"maps"
-
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
 
@@ -15,13 +13,12 @@ type monitor struct {
 	name string // its id as compact JSON; of its session
 
 	// Of the feed.
-	id     string   // the same, as of what the feed has done
-	begun  bool     // it has been answered
-	later  []func() // what was asked for before
-	head   []byte   // what goes before the body of an update
-	wishes []wish   // by table
-	group  *group   // nil: it is not told of anything
-	over   bool
+	id    string   // the same, as of what the feed has done
+	begun bool     // it has been answered
+	later []func() // what was asked for before
+	head  []byte   // what goes before the body of an update
+	group *group   // nil: it is not told of anything
+	over  bool
 }
 
 func monitorRequest(c *conn, r *request)      { c.monitor(r, plain, 3) }
@@ -40,7 +37,7 @@ func (c *conn) monitor(r *request, v version, params int) {
 	name := compact(r.params[1])
 	s := &c.session
 	switch {
-	case s.monitors[name] != nil:
+	case s.monitors.get(name) != nil:
 		r.refuse(syntaxError("duplicate monitor ID"))
 		return
 	case len(s.monitors) >= c.door.limits.Load().MaxMonitors:
@@ -56,10 +53,7 @@ func (c *conn) monitor(r *request, v version, params int) {
 		}
 	}
 	m := &monitor{conn: c, feed: c.door.feeds.of(db), version: v, name: name, id: name, head: headOf(v, r.params[1])}
-	if s.monitors == nil {
-		s.monitors = map[string]*monitor{}
-	}
-	s.monitors[name] = m
+	s.monitors.set(name, m)
 	c.owed.Add(1)
 	begin := func(err error) {
 		m.feed.do(func() {
@@ -138,8 +132,7 @@ func (m *monitor) begin(r *request, state contents, last ovs.UUID) {
 		m.refused(r, bad)
 		return
 	}
-	m.wishes = wishes
-	f.join(m)
+	f.join(m, wishes)
 	if m.version != since {
 		r.result(m.group.snapshot(state)...)
 		return
@@ -170,7 +163,7 @@ func (m *monitor) refused(r *request, f *ovs.Error) {
 }
 
 func (m *monitor) forget() {
-	maps.DeleteFunc(m.conn.session.monitors, func(_ string, o *monitor) bool { return o == m })
+	m.conn.session.monitors.drop(func(n monitorName) bool { return n.monitor == m })
 }
 
 // end lets go of the monitor, from the session.
@@ -185,7 +178,7 @@ func (m *monitor) end() {
 // know what that is connects anew.
 func (m *monitor) canceled() {
 	c := m.conn
-	if c.session.monitors[m.name] != m {
+	if c.session.monitors.get(m.name) != m {
 		return
 	}
 	if !c.session.aware {
@@ -201,7 +194,7 @@ func monitorCancelRequest(c *conn, r *request) {
 		r.failed("invalid parameters")
 		return
 	}
-	m := c.session.monitors[compact(r.params[0])]
+	m := c.session.monitors.get(compact(r.params[0]))
 	if m == nil {
 		r.failed("unknown monitor")
 		return
@@ -224,16 +217,16 @@ func monitorCondChangeRequest(c *conn, r *request) {
 		return
 	}
 	from, next := compact(r.params[0]), compact(r.params[1])
-	m := c.session.monitors[from]
+	m := c.session.monitors.get(from)
 	if m == nil || m.version == plain {
 		r.refuse(unknownMonitor())
 		return
 	}
-	if other := c.session.monitors[next]; other != nil && other != m {
+	if other := c.session.monitors.get(next); other != nil && other != m {
 		r.refuse(syntaxError("duplicate monitor ID"))
 		return
 	}
-	c.session.monitors[next] = m // it has both ids until the change is done, or refused
+	c.session.monitors.set(next, m) // it has both ids until the change is done, or refused
 	m.feed.do(func() {
 		m.after(func() {
 			m.feed.now(func(state contents) {
@@ -258,8 +251,8 @@ func (m *monitor) changed(from, next string, done bool) {
 	if done {
 		m.name, gone = next, from
 	}
-	if s := &m.conn.session; s.monitors[gone] == m && m.name != gone {
-		delete(s.monitors, gone)
+	if m.name != gone {
+		m.conn.session.monitors.drop(func(n monitorName) bool { return n.name == gone && n.monitor == m })
 	}
 }
 
@@ -272,13 +265,13 @@ func (m *monitor) change(r *request, from string, state contents) *ovs.Error {
 	if err := m.judge(); err != nil {
 		return faultOf(err)
 	}
-	wishes, bad := f.shape.changed(m.wishes, r.params[2])
+	wishes, bad := f.shape.changed(m.group.wishes(), r.params[2])
 	if bad != nil {
 		return bad
 	}
 	was := m.group
-	m.head, m.wishes, m.group = headOf(m.version, r.params[1]), wishes, nil
-	f.join(m)
+	m.head, m.group = headOf(m.version, r.params[1]), nil
+	f.join(m, wishes)
 	is := m.group
 	if is != was {
 		if body := f.transition(was, is, state); body != nil {

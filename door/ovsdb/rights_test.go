@@ -185,7 +185,7 @@ func TestG12_ChangesOfConditionsAreJudged(t *testing.T) {
 	}
 	got := make(chan *ovs.Error, 1)
 	c.do(func() {
-		m := c.session.monitors[`"m"`]
+		m := c.session.monitors.get(`"m"`)
 		f.do(func() { // in one turn of the feed, which does not hear of the policy in it
 			g.let(tableRule(auth.See))
 			got <- m.change(&request{conn: c, params: params.Elements()}, m.id, g.door.contentsOf(g.door.view(), "T"))

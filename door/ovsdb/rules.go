@@ -1,6 +1,8 @@
 package ovsdb
 
 import (
+	"slices"
+
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
@@ -35,7 +37,7 @@ func (f *feed) rejudge() {
 	}
 	f.rules = rules
 	for _, g := range f.groups {
-		for m := range g.members {
+		for _, m := range slices.Clone(g.members.list) {
 			if m.judge() != nil {
 				m.over = true
 				m.leave()

@@ -1,21 +1,56 @@
 package ovsdb
 
+import "slices"
+
 // session is what a client has on its connection. It belongs to the connection's tasks.
 type session struct {
 	aware    bool // of what happens to databases: set_db_change_aware
 	over     bool // the connection is gone
-	monitors map[string]*monitor
+	monitors monitorNames
 	txns     map[string]*txn // that are not answered, by their ids
 	order    []*txn          // the same, in the order in which they came
 	locks    locks
 }
 
+// monitorNames are a client's monitors by their ids. Most clients have one or two, for
+// which a map would cost more than all else that is kept of the client.
+type monitorNames []monitorName
+
+type monitorName struct {
+	name    string
+	monitor *monitor
+}
+
+// get returns the monitor of an id, or nil.
+func (n monitorNames) get(name string) *monitor {
+	for i := range n {
+		if n[i].name == name {
+			return n[i].monitor
+		}
+	}
+	return nil
+}
+
+// set gives an id to a monitor.
+func (n *monitorNames) set(name string, m *monitor) {
+	for i := range *n {
+		if (*n)[i].name == name {
+			(*n)[i].monitor = m
+			return
+		}
+	}
+	*n = append(*n, monitorName{name, m})
+}
+
+// drop takes away the ids that are to go.
+func (n *monitorNames) drop(gone func(monitorName) bool) { *n = slices.DeleteFunc(*n, gone) }
+
 // end lets go of all that the client had: the last task.
 func (c *conn) end() {
 	s := &c.session
 	s.over = true
-	for _, m := range s.monitors {
-		m.end()
+	for _, n := range s.monitors {
+		n.monitor.end()
 	}
 	for _, t := range s.order {
 		t.abandon()
