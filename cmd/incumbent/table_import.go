@@ -2,10 +2,13 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -110,7 +113,7 @@ func loadRows(ctx context.Context, l *client.Load, all *dbfile.Content) error {
 		return err
 	}
 	for i, of := range all.Schema.Tables {
-		for id, r := range all.Tables[i] {
+		for _, r := range inOrder(of, all.Tables[i]) {
 			row := dbfile.AppendRow(nil, of, r.Columns)
 			if n == importChunkRows || len(b)+len(row) > importChunkBytes {
 				if err := flush(); err != nil {
@@ -122,7 +125,7 @@ func loadRows(ctx context.Context, l *client.Load, all *dbfile.Content) error {
 			} else {
 				b = append(b, ',')
 			}
-			b = append(ovs.AppendString(b, id.String()), ':')
+			b = append(ovs.AppendString(b, r.UUID.String()), ':')
 			b = append(b, row...)
 			n++
 		}
@@ -131,4 +134,22 @@ func loadRows(ctx context.Context, l *client.Load, all *dbfile.Content) error {
 		}
 	}
 	return nil
+}
+
+// inOrder is the rows of a table in the order of its first index, or of their uuids. Each
+// command then changes few nodes of the servers' trees; in any other order it would change
+// most of them, and a server copies what it changes.
+func inOrder(of *ovs.Table, rows map[ovs.UUID]*ovs.Row) []*ovs.Row {
+	var by []int
+	if len(of.Indexes) > 0 {
+		by = of.Indexes[0]
+	}
+	return slices.SortedFunc(maps.Values(rows), func(a, b *ovs.Row) int {
+		for _, c := range by {
+			if order := ovs.CompareDatums(a.Datum(c), b.Datum(c)); order != 0 {
+				return order
+			}
+		}
+		return bytes.Compare(a.UUID[:], b.UUID[:])
+	})
 }
