@@ -250,9 +250,9 @@ func (r *run) judgeErrors() {
 	for _, name := range sortedKeys(records) {
 		o := records[name]
 		o.mu.Lock()
-		count, failed := o.count, o.errors
+		count, failed, early := o.count, o.errors, o.early
 		o.mu.Unlock()
-		if name == turnedAway {
+		if name == turnedAway || early {
 			continue
 		}
 		all += count + failed

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -211,6 +212,29 @@ func (w *ovnWorld) dial(ctx context.Context, i int, last string) (*ovnConn, *ovn
 	}
 	return c, seen, nil
 }
+
+// monitors is the row that counts monitors and those that were refused.
+func (w *ovnWorld) monitors() *opRecord { return w.rec.earlyOp("monitor") }
+
+// begin is dial of a client that is to work afterwards: a monitor that is refused is
+// counted, and asked for again for a while.
+func (w *ovnWorld) begin(ctx context.Context, i int) (*ovnConn, error) {
+	first := w.now()
+	for {
+		began := w.now()
+		c, _, err := w.dial(ctx, i, "")
+		w.outcome(ctx, w.monitors(), began, err)
+		if _, refused := errors.AsType[refusedMonitor](err); !refused || w.now()-first > monitorPatience {
+			return c, err
+		}
+		if err := sleep(ctx, retryOVN); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// monitorPatience is how long a client asks again that may not monitor.
+const monitorPatience = 10 * time.Second
 
 // monitored is what client i asks to see of the ports.
 func (w *ovnWorld) monitored(i int) string {

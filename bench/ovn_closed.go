@@ -47,7 +47,7 @@ func playOVNClosed(ctx context.Context, r *run, op *closedOp) error {
 	}()
 	r.setPhase("connecting")
 	err = inParallel(ctx, len(callers), func(i int) error {
-		conn, _, err := w.dial(ctx, i, "")
+		conn, err := w.begin(ctx, i)
 		callers[i] = &ovnCaller{ovnWorld: w, id: i, conn: conn}
 		return err
 	})

@@ -196,6 +196,13 @@ type ovnSnapshot struct {
 	reply []byte // valid until the next message
 }
 
+// refusedMonitor is the answer to who may not monitor, yet: refusals of transactions are
+// none of these.
+type refusedMonitor struct{ error }
+
+// Unwrap has it be a [refusedCall] as well.
+func (r refusedMonitor) Unwrap() error { return refusedCall(r) }
+
 // monitor begins to monitor, and returns once all that is there has come. Of an answer
 // of the size that is known it does not look for the end; size 0: none is.
 func (c *ovnConn) monitor(tables, last string, size int64) (*ovnSnapshot, error) {
@@ -214,7 +221,7 @@ func (c *ovnConn) monitor(tables, last string, size int64) (*ovnSnapshot, error)
 	// The result is [found, last transaction, differences]: its beginning says the first two.
 	_, result, ok := bytes.Cut(m, []byte(`"result":[`))
 	if !ok {
-		return nil, refusedCall{incumbent.Errorf(incumbent.Invalid, "a monitor was answered with %.200q", m)}
+		return nil, refusedMonitor{incumbent.Errorf(incumbent.Invalid, "a monitor was answered with %.200q", m)}
 	}
 	found, rest, _ := bytes.Cut(result, []byte(`,`))
 	id, _, ok := bytes.Cut(bytes.TrimPrefix(rest, []byte(`"`)), []byte(`"`))

@@ -251,6 +251,9 @@ func (n *ovnNetwork) follow(ctx context.Context, i int, database string, play fu
 		if err == nil || incumbent.KindOf(err) == incumbent.Corrupt {
 			return err
 		}
+		if _, refused := errors.AsType[refusedMonitor](err); refused {
+			n.monitors().failed(n.now(), 1)
+		}
 		if sleep(ctx, retryOVN) != nil {
 			return context.Cause(ctx)
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 )
@@ -160,5 +161,49 @@ func TestRowsOfAMonitor(t *testing.T) {
 		if strings.Join(got, " ") != want {
 			t.Errorf("%s: rows are %v (%v), want %s", update, got, err, want)
 		}
+	}
+}
+
+// A client whose monitor is refused asks again, and the refusal stands in the row of the
+// monitors: not among the refusals of what it does afterwards.
+func TestRefusedMonitorsAreCounted(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	answers := []string{
+		`{"id":1,"error":{"error":"unknown database"},"result":null}`,
+		`{"id":1,"error":null,"result":[false,"0b5c6f1e-0000-0000-0000-000000000001",{}]}`,
+	}
+	go func() {
+		for _, a := range answers {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			var asked map[string]json.RawMessage
+			if json.NewDecoder(c).Decode(&asked) == nil {
+				_, _ = fmt.Fprint(c, a) // who does not get it says so
+			}
+			defer c.Close()
+		}
+	}()
+	w := &ovnWorld{
+		run:       &run{sc: &Scenario{Ports: &Ports{At: atAll, All: true}}, rec: NewRecorder(), begun: time.Now()},
+		addresses: []string{ln.Addr().String()}, chassis: []string{"c"},
+	}
+	c, err := w.begin(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.close()
+	w.rec.op("bind").failed(1, 1)
+	w.rec.reset()
+	if s := w.rec.op("monitor").summary(); s.Count != 1 || s.Errors != 1 {
+		t.Errorf("the row of the monitors is %+v", s)
+	}
+	if s := w.rec.op("bind").summary(); s.Errors != 0 {
+		t.Errorf("the warm-up is remembered: %+v", s)
 	}
 }

@@ -31,6 +31,7 @@ type opRecord struct {
 	secErrs uint64
 	first   time.Duration
 	last    time.Duration
+	early   bool // of what is done before the warm-up
 }
 
 // OpSummary is one operation as summary.json has it. Times are milliseconds.
@@ -67,6 +68,15 @@ func (r *Recorder) op(name string) *opRecord {
 		o = &opRecord{total: newHistogram(), second: newHistogram(), step: newHistogram()}
 		r.ops[name] = o
 	}
+	return o
+}
+
+// earlyOp is op of what is done before a warm-up: its end does not forget it.
+func (r *Recorder) earlyOp(name string) *opRecord {
+	o := r.op(name)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.early = true
 	return o
 }
 
@@ -157,18 +167,25 @@ func summarize(h *hdrhistogram.Histogram) OpSummary {
 
 func millis(us int64) float64 { return float64(us) / 1000 }
 
-// reset forgets everything, at the end of a warm-up.
+// reset forgets everything, at the end of a warm-up, but what was to be done before it.
 func (r *Recorder) reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, o := range r.ops {
-		o.mu.Lock()
-		o.total.Reset()
-		o.second.Reset()
-		o.step.Reset()
-		o.count, o.errors, o.secErrs, o.first, o.last = 0, 0, 0, 0, 0
-		o.mu.Unlock()
+		o.reset()
 	}
+}
+
+func (o *opRecord) reset() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.early {
+		return
+	}
+	o.total.Reset()
+	o.second.Reset()
+	o.step.Reset()
+	o.count, o.errors, o.secErrs, o.first, o.last = 0, 0, 0, 0, 0
 }
 
 // sample closes the current second of every operation.
