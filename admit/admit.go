@@ -370,12 +370,18 @@ var hints = [NumReasons]string{
 // initMessages makes the messages once: a refusal must be cheap.
 func (c *Controller) initMessages() {
 	for l := range NumLanes {
-		c.messages[l] = [NumReasons]string{
-			Delay:  l.String() + " wait too long",
-			Order:  l.String() + " are refused while what comes after them waits too long",
-			Memory: l.String() + " are refused while memory is short",
+		for why := range NumReasons {
+			c.messages[l][why] = message(l, why)
 		}
 	}
+}
+
+func message(l Lane, why Reason) string {
+	return l.String() + [NumReasons]string{
+		Delay:  " wait too long",
+		Order:  " are refused while what comes after them waits too long",
+		Memory: " are refused while memory is short",
+	}[why]
 }
 
 // Pressure is what this member, if it leads, tells others by [Controller.Press]: up

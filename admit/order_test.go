@@ -1,57 +1,31 @@
 package admit
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"github.com/incumbent-dev/incumbent"
 )
 
-// decision is one line of a record of admission.
-type decision struct {
-	at   int64
-	lane Lane
-	why  Reason // it was refused for; NumReasons: it was let in
-}
-
-// checkOrder checks a record of one member's decisions, in order of time, for guarantee
-// 40: from the moment a lane refuses for want of room no lane before it lets anything
-// in for an interval; nothing is let in at the very moment at which a lane behind it
-// refuses for whatever reason; and the last lane refuses nothing.
-func checkOrder(record []decision, interval int64) error {
-	var shut [numRanks]int64
-	for i, d := range record {
-		rank := rankOf[d.lane]
-		switch {
-		case d.why == NumReasons:
-			for r := rank + 1; r < numRanks; r++ {
-				if shut[r] > d.at {
-					return fmt.Errorf("decision %d: %s is let in at %d, while rank %d refuses until %d", i, d.lane, d.at, r, shut[r])
-				}
-			}
-		case rank == numRanks-1:
-			return fmt.Errorf("decision %d: %s is refused for %s", i, d.lane, d.why)
-		case d.why == Delay:
-			shut[rank] = max(shut[rank], d.at+interval)
-		default:
-			shut[rank] = max(shut[rank], d.at+1)
+// checkOrder checks a record as [Record] does.
+func checkOrder(record []Decision, interval int64) error {
+	var o Record
+	for _, d := range record {
+		if err := o.Next(d, interval); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 // recorded asks a controller and writes down what it decided.
-func (c *Controller) recorded(record *[]decision, l Lane, now int64) (Ticket, bool) {
+func (c *Controller) recorded(record *[]Decision, l Lane, now int64) (Ticket, bool) {
 	ticket, err := c.Enter(l, 1, now)
-	d := decision{now, l, NumReasons}
-	if err != nil {
-		d.why = Reason(slices.Index(c.messages[l][:], err.(*incumbent.Error).Message))
+	why := ReasonOf(l, err)
+	if (why == NumReasons) != (err == nil) {
+		panic("a refusal says no reason: " + err.Error())
 	}
-	*record = append(*record, d)
+	*record = append(*record, Decision{now, l, why})
 	return ticket, err == nil
 }
 
@@ -73,7 +47,7 @@ func TestG40_TheRecordShowsTheOrder(t *testing.T) {
 			sum += weights[l]
 		}
 		times := rapid.IntRange(1, 6).Draw(t, "times what can be done")
-		var record []decision
+		var record []Decision
 		var free int64
 		var running []finish
 		for now := int64(0); now < 800*ms && sum > 0; now += 1 + int64(rng.ExpFloat64()*float64(each)/float64(times)) {
@@ -106,7 +80,7 @@ func TestG40_TheRecordShowsTheOrder(t *testing.T) {
 
 func TestCheckOrder(t *testing.T) {
 	const in, wide = NumReasons, int64(DefaultInterval)
-	for name, record := range map[string][]decision{
+	for name, record := range map[string][]Decision{
 		"a claim while extensions wait too long":    {{0, Extensions, Delay}, {wide - 1, Claims, in}},
 		"a login while small work is out of memory": {{5, Small, Memory}, {5, Logins, in}},
 		"critical work": {{0, Critical, Memory}},
@@ -115,7 +89,7 @@ func TestCheckOrder(t *testing.T) {
 			t.Errorf("%s: nothing is found", name)
 		}
 	}
-	fine := []decision{{0, Extensions, Delay}, {1, Critical, in}, {1, Extensions, in}, {2, Claims, Order}, {wide, Claims, in}, {wide, Reads, Delay}, {wide, Logins, in}}
+	fine := []Decision{{0, Extensions, Delay}, {1, Critical, in}, {1, Extensions, in}, {2, Claims, Order}, {wide, Claims, in}, {wide, Reads, Delay}, {wide, Logins, in}}
 	if err := checkOrder(fine, wide); err != nil {
 		t.Error(err)
 	}

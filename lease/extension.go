@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
 	corewire "github.com/incumbent-dev/incumbent/core/wire"
 )
 
@@ -124,4 +125,20 @@ func explain(k incumbent.Kind) string {
 	default:
 		return "the extension is refused"
 	}
+}
+
+// KeepsCritical reports whether an extension keeps a critical lease, which is never
+// refused for the load. By session it costs one look-up whatever the session owns.
+func KeepsCritical(view *core.View, e *Extension) bool {
+	var l *core.Lease
+	switch {
+	case e.Token != 0:
+		l = view.LeaseByToken(e.Token)
+	case e.Named != nil:
+		l = view.Lease(e.Named.Name)
+	}
+	if l != nil {
+		return l.Critical
+	}
+	return view.SessionCritical(e.Session)
 }

@@ -12,25 +12,18 @@ import (
 // admission is the member's lanes with what the server adds: memory as an
 // input, metrics as an output.
 type admission struct {
-	*admit.Controller
-	begun time.Time
+	admit.Clocked
 }
 
 func newAdmission(begun time.Time) (*admission, error) {
 	c, err := admit.New(admit.Limits{}, rand.Float64)
-	return &admission{c, begun}, err
+	return &admission{admit.Clocked{Controller: c, Now: func() int64 { return int64(time.Since(begun)) }}}, err
 }
-
-// pressure is what this member tells others if it leads.
-func (a *admission) pressure() uint8 { return a.Pressure(int64(time.Since(a.begun))) }
-
-// press takes what the leader tells.
-func (a *admission) press(rank uint8) { a.Press(rank, int64(time.Since(a.begun))) }
 
 // refusing names the lanes that refuse now.
 func (a *admission) refusing() []string {
 	var out []string
-	for _, l := range a.Refusing(int64(time.Since(a.begun))) {
+	for _, l := range a.Refusing() {
 		out = append(out, l.String())
 	}
 	return out

@@ -12,7 +12,6 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/credential"
@@ -222,11 +221,11 @@ func (d *Door) extensionOf(who *caller, in *pb.Extension) (lease.Extension, erro
 // Those of critical leases are never refused: what a call names is looked at for
 // that when its own lane has refused it, and costs a look-up for each name then.
 func (d *Door) enterExtensions(cost int, critical func() bool) (place, error) {
-	p, err := d.enter(admit.Extensions, cost)
-	if err != nil && critical() {
-		return d.enter(admit.Critical, cost)
+	if d.admission == nil {
+		return place{}, nil
 	}
-	return p, err
+	t, err := d.admission.EnterExtensions(cost, d.monotonic(), critical)
+	return place{t}, err
 }
 
 // keepsCritical reports whether any of the extensions keeps a critical lease, and
@@ -235,23 +234,8 @@ func (d *Door) keepsCritical(who *caller, list []*pb.Extension) bool {
 	view := d.view()
 	return slices.ContainsFunc(list, func(in *pb.Extension) bool {
 		e, err := d.extensionOf(who, in)
-		return err == nil && isCritical(view, &e)
+		return err == nil && lease.KeepsCritical(view, &e)
 	})
-}
-
-// isCritical reports whether an extension keeps a critical lease.
-func isCritical(view *core.View, e *lease.Extension) bool {
-	var l *core.Lease
-	switch {
-	case e.Token != 0:
-		l = view.LeaseByToken(e.Token)
-	case e.Named != nil:
-		l = view.Lease(e.Named.Name)
-	}
-	if l != nil {
-		return l.Critical
-	}
-	return view.SessionCritical(e.Session)
 }
 
 // extensionResult answers item i of a batch.

@@ -122,7 +122,7 @@ func (d *Door) refuse(g *gather, err *incumbent.Error) {
 	refused := g.frames[:0]
 	for _, f := range g.frames {
 		items := g.batch.Items[f.first : f.first+f.count]
-		if slices.ContainsFunc(items, func(e lease.Extension) bool { return isCritical(view, &e) }) {
+		if slices.ContainsFunc(items, func(e lease.Extension) bool { return lease.KeepsCritical(view, &e) }) {
 			f.first = int32(len(kept.batch.Items))
 			kept.batch.Items = append(kept.batch.Items, items...)
 			kept.frames = append(kept.frames, f)

@@ -6,14 +6,13 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 )
 
 // Bounds of what is held back.
 const (
 	MaxHeldBackBytes = 16 << 20 // of requests as they came
-
-	heldBackFor   = 250 * time.Millisecond // at most
-	heldBackCalls = 1024                   // at once
+	heldBackCalls    = 1024     // at once
 )
 
 // HeldBackBytes is how much of requests is kept whose refusals are held back.
@@ -33,11 +32,12 @@ type heldBack struct{ calls, bytes atomic.Int64 }
 // not known), until the call or the door ends. It returns the refusal with what is left
 // of its hint.
 func (h *heldBack) wait(ctx, life context.Context, size int64, refusal *incumbent.Error) *incumbent.Error {
-	pause := min(refusal.RetryAfter, heldBackFor)
-	if deadline, ok := ctx.Deadline(); ok { // past it, what was certainly not done would look as if it might have been
-		pause = min(pause, time.Until(deadline)/2)
+	callers := time.Duration(-1)
+	if deadline, ok := ctx.Deadline(); ok {
+		callers = max(time.Until(deadline), 0)
 	}
-	if pause <= 0 {
+	pause, told := admit.HoldBack(refusal, callers)
+	if pause == 0 {
 		return refusal
 	}
 	if size < 0 {
@@ -55,7 +55,5 @@ func (h *heldBack) wait(ctx, life context.Context, size int64, refusal *incumben
 	case <-life.Done():
 		return refusal
 	}
-	left := *refusal
-	left.RetryAfter = max(refusal.RetryAfter-pause, time.Millisecond) // none would be no hint
-	return &left
+	return told
 }

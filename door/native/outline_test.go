@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 )
@@ -108,7 +109,7 @@ func TestRefusalsAreHeldBack(t *testing.T) {
 	life, end := context.WithCancel(t.Context())
 	refusal := &incumbent.Error{Kind: incumbent.Overloaded, RetryAfter: 300 * time.Millisecond}
 	var h heldBack
-	if got := h.wait(t.Context(), life, 10, refusal); got.RetryAfter != refusal.RetryAfter-heldBackFor {
+	if got := h.wait(t.Context(), life, 10, refusal); got.RetryAfter != refusal.RetryAfter-admit.HeldBackFor {
 		t.Errorf("%v is left of %v", got.RetryAfter, refusal.RetryAfter)
 	}
 	short := &incumbent.Error{Kind: incumbent.Overloaded, RetryAfter: time.Millisecond}

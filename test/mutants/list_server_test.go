@@ -17,9 +17,9 @@ var ofServers = []mutant{
 	},
 	{
 		name: "a refusal is held back beyond its caller's deadline", guarantee: "G42",
-		file: "door/native/heldback.go", pkg: "./door/native", test: "^TestRefusalsAreHeldBack$",
-		search:  "pause = min(pause, time.Until(deadline)/2)",
-		replace: "pause = max(pause, time.Until(deadline)/2)",
+		file: "admit/heldback.go", pkg: "./door/native", test: "^TestRefusalsAreHeldBack$",
+		search:  "pause = min(pause, left/2)",
+		replace: "pause = max(pause, left/2)",
 	},
 	{
 		name: "any number of refusals is held back", guarantee: "G39",
