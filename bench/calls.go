@@ -1,16 +1,11 @@
 package bench
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"sync"
 	"time"
 
@@ -21,24 +16,14 @@ import (
 	"github.com/incumbent-dev/incumbent/client"
 )
 
-// Limits of what a server answers.
-const (
-	maxCallAnswer  = 4 << 20 // bytes
-	maxRefusalText = 512     // bytes of a refusal that are kept
-)
+// maxRefusalText is how many bytes of a refusal are kept.
+const maxRefusalText = 512
 
 // callConn is a connection that carries one call of the native API after the other:
-// Connect's protocol, HTTP/1.1 and protobuf. It is written by hand since the load
-// tool shares its cores with what it measures.
-//
-// Concurrency: one goroutine at a time; close may be called from any.
+// Connect's protocol, with protobuf.
 type callConn struct {
-	conn net.Conn
-	in   *bufio.Reader
-	path string // before a procedure's
-	head string // of every request, behind its first line
-	out  []byte
-	body bytes.Buffer
+	*httpConn
+	said []byte // the newest answer
 }
 
 // dialCalls opens connection i, to the members in turn.
@@ -47,61 +32,42 @@ func (r *run) dialCalls(ctx context.Context, i int) (*callConn, error) {
 	if err != nil {
 		return nil, incumbent.Errorf(incumbent.Invalid, "target: %w", err)
 	}
-	conn, err := r.clients[i%len(r.clients)].DialHTTP(ctx, client.StreamOptions{Local: r.source(i)})
-	if err != nil {
-		return nil, err
+	to := httpServer{
+		address: u.Host, client: r.clients[i%len(r.clients)], base: u.Path,
+		headers: "Content-Type: application/proto\r\nConnect-Protocol-Version: 1\r\n",
 	}
-	c := &callConn{conn: conn, in: bufio.NewReaderSize(conn, readBuffer), path: u.Path, head: "Host: " + u.Host + "\r\n"}
 	if r.credential != "" {
-		c.head += "Authorization: Bearer " + r.credential + "\r\n"
+		to.headers += "Authorization: Bearer " + r.credential + "\r\n"
 	}
-	return c, nil
+	conn, err := to.dial(ctx, r.source(i), false)
+	return &callConn{httpConn: conn}, err
 }
 
-// close ends what is under way.
-func (c *callConn) close() { c.conn.Close() }
-
-// begin appends the head of a request up to where its body begins.
-func (c *callConn) begin(procedure, kind string, size int) {
-	c.out = append(c.out[:0], "POST "...)
-	c.out = append(append(c.out, c.path...), procedure...)
-	c.out = append(append(c.out, " HTTP/1.1\r\n"...), c.head...)
-	c.out = append(append(c.out, "Content-Type: "...), kind...)
-	c.out = append(c.out, "\r\nConnect-Protocol-Version: 1\r\nContent-Length: "...)
-	c.out = append(strconv.AppendInt(c.out, int64(size), 10), "\r\n\r\n"...)
-}
-
-// send writes the request and returns the answer's head; a refusal is an error of
-// the server's kind, and leaves the connection as it was.
-func (c *callConn) send(req proto.Message) (*http.Response, error) {
-	var err error
-	if c.out, err = (proto.MarshalOptions{}).MarshalAppend(c.out, req); err != nil {
-		return nil, err
-	}
-	if _, err := c.conn.Write(c.out); err != nil {
-		return nil, broken(err)
-	}
-	res, err := http.ReadResponse(c.in, nil)
+// call does one unary call; a refusal is an error of the server's kind.
+func (c *callConn) call(procedure string, req, answer proto.Message) error {
+	body, err := (proto.MarshalOptions{}).MarshalAppend(c.said[:0], req)
 	if err != nil {
-		return nil, broken(err)
+		return err
 	}
-	if res.StatusCode == http.StatusOK {
-		return res, nil
+	if err := c.send(http.MethodPost, procedure, body); err != nil {
+		return err
 	}
-	if err := c.read(res); err != nil {
-		return nil, err
+	a, err := c.answer()
+	if err == nil {
+		c.said, err = c.body(a, body[:0])
 	}
-	return nil, refusedCall{answeredError(res.Status, c.body.Bytes())}
+	switch {
+	case err != nil:
+		return err
+	case a.status != http.StatusOK:
+		return refusedCall{answeredError(a.status, c.said)}
+	}
+	return proto.Unmarshal(c.said, answer)
 }
-
-// refusedCall is a call that a server has answered with an error: the connection goes on.
-type refusedCall struct{ error }
-
-func (c refusedCall) Unwrap() error { return c.error }
 
 // answeredError reads the error that a call was answered with: the detail that our
 // servers add, in the JSON of the Connect protocol, or whatever else there is.
-func answeredError(status string, body []byte) error {
+func answeredError(status int, body []byte) error {
 	var answer struct {
 		Details []struct {
 			Type  string `json:"type"`
@@ -117,34 +83,7 @@ func answeredError(status string, body []byte) error {
 			}
 		}
 	}
-	return incumbent.Errorf(incumbent.Unknown, "%s: %s", status, body[:min(len(body), maxRefusalText)])
-}
-
-func broken(err error) error {
-	return incumbent.Errorf(incumbent.Unavailable, "a connection for calls ended: %w", err)
-}
-
-// read takes the whole body.
-func (c *callConn) read(res *http.Response) error {
-	c.body.Reset()
-	defer res.Body.Close()
-	if _, err := c.body.ReadFrom(io.LimitReader(res.Body, maxCallAnswer)); err != nil {
-		return broken(err)
-	}
-	return nil
-}
-
-// call does one unary call.
-func (c *callConn) call(procedure string, req, answer proto.Message) error {
-	c.begin(procedure, "application/proto", proto.Size(req))
-	res, err := c.send(req)
-	if err != nil {
-		return err
-	}
-	if err := c.read(res); err != nil {
-		return err
-	}
-	return proto.Unmarshal(c.body.Bytes(), answer)
+	return incumbent.Errorf(incumbent.Unknown, "status %d: %s", status, body[:min(len(body), maxRefusalText)])
 }
 
 // closed runs the workers of a closed loop through the scenario's warm-up and

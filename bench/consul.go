@@ -83,13 +83,13 @@ func (sc *Scenario) validateConsul() error {
 }
 
 // consulDoors are where the members speak Consul's protocol.
-func (r *run) consulDoors(ctx context.Context) ([]consulServer, error) {
+func (r *run) consulDoors(ctx context.Context) ([]httpServer, error) {
 	cfg := r.opts.Client
 	if r.cluster != nil {
 		cfg = r.cluster.Client()
 	}
 	if r.opts.Peer != "" {
-		return consulServers(r.urls, cfg)
+		return httpServers(r.urls, cfg)
 	}
 	var urls []string
 	for i, c := range r.clients {
@@ -100,7 +100,7 @@ func (r *run) consulDoors(ctx context.Context) ([]consulServer, error) {
 		scheme, _, _ := strings.Cut(r.urls[i], ":")
 		urls = append(urls, scheme+"://"+address)
 	}
-	return consulServers(urls, cfg)
+	return httpServers(urls, cfg)
 }
 
 // leads is the place of the leader among the members.

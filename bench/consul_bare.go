@@ -24,7 +24,7 @@ func (r *run) besideBareLoop(ctx context.Context, conns int, body []byte, perSec
 		return err
 	}
 	defer cl.Stop()
-	servers, err := consulServers([]string{cl.Servers()[0].URL}, cl.Client())
+	servers, err := httpServers([]string{cl.Servers()[0].URL}, cl.Client())
 	if err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func (r *run) besideBareLoop(ctx context.Context, conns int, body []byte, perSec
 	op := NewRecorder().op("bare")
 	var loops []func(context.Context) error
 	defer stop()
-	all := make([]*consulConn, conns)
+	all := make([]*httpConn, conns)
 	defer func() { closeAll(all) }()
 	err = inParallel(ctx, conns, func(i int) (err error) {
 		all[i], err = servers[0].dial(ctx, r.source(i), false)
@@ -54,7 +54,7 @@ func (r *run) besideBareLoop(ctx context.Context, conns int, body []byte, perSec
 		err = sleep(ctx, time.Duration(r.sc.Bare.Duration))
 	}
 	// Where the machine stands still, one answer is waited for.
-	for patience := r.now() + consulDial; err == nil && op.answered() == count && r.now() < patience; {
+	for patience := r.now() + httpDial; err == nil && op.answered() == count && r.now() < patience; {
 		err = sleep(ctx, time.Millisecond)
 	}
 	took, used, n := (r.now() - began).Seconds(), readProcess(cl.Servers()[0].PID).CPU-before, float64(op.answered()-count)
@@ -78,12 +78,12 @@ func (r *run) besideBareLoop(ctx context.Context, conns int, body []byte, perSec
 }
 
 // askBare asks until its context ends.
-func (r *run) askBare(ctx context.Context, c *consulConn, op *opRecord) error {
+func (r *run) askBare(ctx context.Context, c *httpConn, op *opRecord) error {
 	defer context.AfterFunc(ctx, c.close)()
 	for ctx.Err() == nil {
 		began := r.now()
+		var a httpAnswer
 		err := c.send("GET", "/", nil)
-		var a consulAnswer
 		if err == nil {
 			a, err = c.answer()
 		}

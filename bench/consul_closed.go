@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -18,7 +17,7 @@ import (
 // consulCaller has one request under way.
 type consulCaller struct {
 	*run
-	conn    *consulConn
+	conn    *httpConn
 	name    string // of its key, its service and its session
 	session string
 	value   []byte
@@ -90,7 +89,7 @@ func (r *run) callInTurn(ctx context.Context, c *consulCaller, op *consulOp, rec
 		began := r.now()
 		err := op.calls[i%len(op.calls)](c)
 		r.outcome(ctx, records[i%len(records)], began, err)
-		if _, refused := errors.AsType[refusedCall](err); err != nil && !refused && ctx.Err() == nil {
+		if err != nil && !isRefusal(err) && ctx.Err() == nil {
 			return err
 		}
 	}

@@ -496,24 +496,24 @@ func TestPeersPlayWhatTheySpeak(t *testing.T) {
 func TestConsulAnswers(t *testing.T) {
 	for _, c := range []struct {
 		name, said, body string
-		want             consulAnswer
+		want             httpAnswer
 		bad              string
 	}{
-		{"whole", "HTTP/1.1 200 OK\r\nx-consul-index: 12\r\nContent-Length: 5\r\n\r\nhello", "hello", consulAnswer{status: 200, index: 12, length: 5}, ""},
-		{"chunks", "HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\nContent-Encoding: gzip\r\n\r\n3;x=y\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n", "hello", consulAnswer{status: 404, length: -1, gzipped: true}, ""},
-		{"nothing", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "", consulAnswer{status: 200}, ""},
-		{"large", "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 100_000), strings.Repeat("x", 100_000), consulAnswer{status: 200, length: 100_000}, ""},
-		{"no HTTP", "220 mail\r\n\r\n", "", consulAnswer{}, "is not the start"},
-		{"no number", "HTTP/1.1 200 OK\r\nX-Consul-Index: -1\r\n\r\n", "", consulAnswer{}, "has the header"},
-		{"no size", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "", consulAnswer{}, "no chunk's size"},
-		{"cut off", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe", "", consulAnswer{}, "ended"},
-		{"a head without end", "HTTP/1.1 200 OK\r\n" + strings.Repeat("a", consulBuffer), "", consulAnswer{}, "the head of an answer"},
+		{"whole", "HTTP/1.1 200 OK\r\nx-consul-index: 12\r\nContent-Length: 5\r\n\r\nhello", "hello", httpAnswer{status: 200, index: 12, length: 5}, ""},
+		{"chunks", "HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\nContent-Encoding: gzip\r\n\r\n3;x=y\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n", "hello", httpAnswer{status: 404, length: -1, gzipped: true}, ""},
+		{"nothing", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "", httpAnswer{status: 200}, ""},
+		{"large", "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 100_000), strings.Repeat("x", 100_000), httpAnswer{status: 200, length: 100_000}, ""},
+		{"no HTTP", "220 mail\r\n\r\n", "", httpAnswer{}, "is not the start"},
+		{"no number", "HTTP/1.1 200 OK\r\nX-Consul-Index: -1\r\n\r\n", "", httpAnswer{}, "has the header"},
+		{"no size", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "", httpAnswer{}, "no chunk's size"},
+		{"cut off", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe", "", httpAnswer{}, "ended"},
+		{"a head without end", "HTTP/1.1 200 OK\r\n" + strings.Repeat("a", httpBuffer), "", httpAnswer{}, "the head of an answer"},
 	} {
 		for _, skips := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, skipped %v", c.name, skips), func(t *testing.T) {
 				t.Parallel()
 				address := sayOnce(t, c.said)
-				conn, err := consulServer{address: address}.dial(t.Context(), nil, false)
+				conn, err := httpServer{address: address}.dial(t.Context(), nil, false)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -589,7 +589,7 @@ func sayOnce(t *testing.T, text string) (address string) {
 			return
 		}
 		defer conn.Close()
-		_, _ = conn.Read(make([]byte, consulBuffer))
+		_, _ = conn.Read(make([]byte, httpBuffer))
 		for piece := range slices.Chunk([]byte(text), 1+len(text)/7) {
 			_, _ = conn.Write(piece) // a client that went reads nothing
 		}

@@ -19,7 +19,7 @@ func playConsulIdle(ctx context.Context, r *run) error {
 	}
 	base, goroutines := r.rss(), r.goroutines(ctx)
 	stage := r.sc.Stages[len(r.sc.Stages)-1]
-	conns := make([]*consulConn, stage.Leases)
+	conns := make([]*httpConn, stage.Leases)
 	defer func() { closeAll(conns) }()
 	r.setPhase("opening %d polls", len(conns))
 	began := r.now()
@@ -44,7 +44,7 @@ func playConsulIdle(ctx context.Context, r *run) error {
 }
 
 // block asks for what there is and then for the next change, and leaves it at that.
-func (g *registry) block(ctx context.Context, i int) (*consulConn, error) {
+func (g *registry) block(ctx context.Context, i int) (*httpConn, error) {
 	c, err := g.servers[i%len(g.servers)].dial(ctx, g.source(i), false)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (g *registry) block(ctx context.Context, i int) (*consulConn, error) {
 }
 
 // wakeAll changes what all wait for: who is not told was not blocked but forgotten.
-func (g *registry) wakeAll(ctx context.Context, conns []*consulConn) error {
+func (g *registry) wakeAll(ctx context.Context, conns []*httpConn) error {
 	g.setPhase("one change for all")
 	c, err := g.dial(ctx, 0)
 	if err != nil {

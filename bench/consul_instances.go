@@ -22,7 +22,7 @@ type registry struct {
 	*run
 	how     *Catalog
 	service string
-	servers []consulServer
+	servers []httpServer
 	home    int // member where changes are made; -1: at all in turn
 	have    int // instances so far
 	base    int // number of the next step's first change
@@ -60,7 +60,7 @@ func (g *registry) grow(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	free := make(chan *consulConn, len(conns))
+	free := make(chan *httpConn, len(conns))
 	for _, c := range conns {
 		free <- c
 	}
@@ -75,28 +75,20 @@ func (g *registry) grow(ctx context.Context, n int) error {
 }
 
 // dialAll opens connections to where changes are made.
-func (g *registry) dialAll(ctx context.Context, n int) ([]*consulConn, error) {
-	conns := make([]*consulConn, n)
+func (g *registry) dialAll(ctx context.Context, n int) ([]*httpConn, error) {
+	conns := make([]*httpConn, n)
 	return conns, inParallel(ctx, n, func(i int) (err error) {
 		conns[i], err = g.dial(ctx, i)
 		return err
 	})
 }
 
-func (g *registry) dial(ctx context.Context, i int) (*consulConn, error) {
+func (g *registry) dial(ctx context.Context, i int) (*httpConn, error) {
 	at := g.home
 	if at < 0 {
 		at = i % len(g.servers)
 	}
 	return g.servers[at].dial(ctx, g.source(i), false)
-}
-
-func closeAll(conns []*consulConn) {
-	for _, c := range conns {
-		if c != nil {
-			c.close()
-		}
-	}
 }
 
 // stateOf is what the check of an instance says after a change: each change of one
@@ -110,7 +102,7 @@ func (g *registry) stateOf(change int) string {
 
 // register registers an instance: a node, its service, the node's check and its own. The
 // node's is not called serfHealth: Consul would look for the node among its own members.
-func (g *registry) register(c *consulConn, i, number int) error {
+func (g *registry) register(c *httpConn, i, number int) error {
 	if g.how.Change == changeTTL {
 		return done(c, "/v1/agent/service/register", fmt.Appendf(nil,
 			`{"ID":%q,"Name":%q,"Tags":["v1","rack-%02d"],"Address":"10.%d.%d.%d","Port":8080,"Meta":{"version":"1.17.3","shard":"s%d"},`+
@@ -129,13 +121,13 @@ func (g *registry) register(c *consulConn, i, number int) error {
 func mark(number int) string { return fmt.Sprintf("%s%0*d\"", markText, markDigits, number) }
 
 // done makes a request that is to be answered with 200.
-func done(c *consulConn, path string, body []byte) error {
+func done(c *httpConn, path string, body []byte) error {
 	_, _, err := c.ask("PUT", path, body)
 	return err
 }
 
 // change makes change n of a step over a connection.
-func (g *registry) change(c *consulConn, n int) error {
+func (g *registry) change(c *httpConn, n int) error {
 	number := g.base + n + 1
 	i := (g.base + n) % g.have
 	switch g.how.Change {

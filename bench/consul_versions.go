@@ -80,7 +80,7 @@ type unzipper struct {
 }
 
 // plain is the body, which is valid until the next call.
-func (u *unzipper) plain(a consulAnswer, body []byte) ([]byte, error) {
+func (u *unzipper) plain(a httpAnswer, body []byte) ([]byte, error) {
 	if !a.gzipped {
 		return body, nil
 	}
@@ -94,6 +94,6 @@ func (u *unzipper) plain(a consulAnswer, body []byte) ([]byte, error) {
 		return nil, err
 	}
 	u.out.Reset()
-	_, err = u.out.ReadFrom(io.LimitReader(u.reader, maxConsulAnswer))
+	_, err = u.out.ReadFrom(io.LimitReader(u.reader, maxHTTPAnswer))
 	return u.out.Bytes(), err
 }

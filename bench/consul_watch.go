@@ -2,9 +2,7 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
-	"net/http"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -127,7 +125,7 @@ func (w *consulWatch) step(ctx context.Context) error {
 }
 
 // put makes a change. Where the leader is killed it is made again until it is there.
-func (w *consulWatch) put(ctx context.Context, conn **consulConn, i, n int) error {
+func (w *consulWatch) put(ctx context.Context, conn **httpConn, i, n int) error {
 	for {
 		stop := context.AfterFunc(ctx, (*conn).close)
 		err := w.change(*conn, n)
@@ -200,7 +198,7 @@ type poller struct {
 	knows Knows
 	began func()
 
-	conn  *consulConn
+	conn  *httpConn
 	at    int // place in spots
 	index uint64
 	body  []byte
@@ -225,7 +223,7 @@ func (w *consulWatch) poll(ctx context.Context, i int, began func(), knows Knows
 		err := p.once(ctx, path+"index="+strconv.FormatUint(p.index, 10)+wait)
 		switch {
 		case err == nil:
-		case isTurnedAway(err):
+		case incumbent.KindOf(err) == incumbent.Overloaded:
 			w.away.failed(w.now(), 1)
 			if err := sleep(ctx, pollAgain+time.Duration(rand.Int64N(int64(pollAgain)))); err != nil {
 				return err
@@ -234,7 +232,7 @@ func (w *consulWatch) poll(ctx context.Context, i int, began func(), knows Knows
 			return err
 		default:
 			p.touched = true
-			if _, refused := errors.AsType[refusedCall](err); !refused && p.conn != nil {
+			if !isRefusal(err) && p.conn != nil {
 				p.conn.close()
 				p.conn = nil
 				p.at = (p.at + 1) % len(w.spots)
@@ -251,12 +249,6 @@ func (w *consulWatch) wait() time.Duration {
 		return time.Duration(w.how.Wait)
 	}
 	return pollWait
-}
-
-// isTurnedAway reports whether a server at its limit wants a watcher to come later.
-func isTurnedAway(err error) bool {
-	_, overloaded := overloadOf(err)
-	return overloaded
 }
 
 // once asks once, over a new connection if there is none.
@@ -280,20 +272,16 @@ func (p *poller) once(ctx context.Context, path string) error {
 	}
 	if a.status != 200 {
 		said, err := p.conn.body(a, nil)
-		if err != nil {
-			return err
+		if err == nil {
+			err = a.refusal(path, said)
 		}
-		kind := incumbent.Unknown
-		if a.status == http.StatusTooManyRequests {
-			kind = incumbent.Overloaded
-		}
-		return refusedCall{incumbent.Errorf(kind, "status %d: %.200s", a.status, said)}
+		return err
 	}
 	return p.take(ctx, a)
 }
 
 // take judges an answer.
-func (p *poller) take(ctx context.Context, a consulAnswer) error {
+func (p *poller) take(ctx context.Context, a httpAnswer) error {
 	if a.index == 0 {
 		return incumbent.Errorf(incumbent.Corrupt, "an answer names no index")
 	}
@@ -355,7 +343,7 @@ func (p *poller) repeated(now time.Duration) {
 }
 
 // read looks for the newest change in a body that was read.
-func (p *poller) read(a consulAnswer) error {
+func (p *poller) read(a httpAnswer) error {
 	p.mu.Lock()
 	p.sample = append(p.sample[:0], p.body...)
 	p.mu.Unlock()

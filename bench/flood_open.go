@@ -147,13 +147,13 @@ func (f *flood) enterJuju(ctx context.Context, member, n int, password string) (
 
 // openConsul connects and waits for a service that there is not, for a moment.
 func openConsul(ctx context.Context, f *flood, member, n int) error {
-	conn, err := consulServer{address: f.doors[member], token: f.credential}.dial(ctx, f.source(n), false)
+	conn, err := httpServer{address: f.doors[member], token: f.credential}.dial(ctx, f.source(n), false)
 	if err != nil {
 		return err
 	}
 	defer conn.close()
 	defer context.AfterFunc(ctx, conn.close)()
-	_, err = (&registrar{conn: conn}).call(http.MethodGet, "/v1/health/service/of-nobody?index=1&wait=10ms", "", 1)
+	_, _, err = conn.ask(http.MethodGet, "/v1/health/service/of-nobody?index=1&wait=10ms", nil)
 	return err
 }
 

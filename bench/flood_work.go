@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -101,13 +100,13 @@ func (*putter) close() {}
 
 // registrar registers services over Consul's protocol, and begins to watch them.
 type registrar struct {
-	conn  *consulConn
+	conn  *httpConn
 	sets  []int // of instances, by turns: one service each
 	batch int
 }
 
 func openRegistrations(ctx context.Context, f *flood, member, n int) (floodClient, error) {
-	conn, err := consulServer{address: f.doors[member], token: f.credential}.dial(ctx, f.source(n), false)
+	conn, err := httpServer{address: f.doors[member], token: f.credential}.dial(ctx, f.source(n), false)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +119,8 @@ func (c *registrar) ask(ctx context.Context, i int) (done int, err error) {
 	// service's instances in one request, then a read that waits for them, for a moment.
 	tag := fmt.Sprintf("flood-%d", c.sets[i%len(c.sets)])
 	if i%10 == 9 {
-		return c.call(http.MethodGet, fmt.Sprintf("/v1/health/service/%s?index=1&wait=10ms", tag), "", 1)
+		_, _, err := c.conn.ask(http.MethodGet, fmt.Sprintf("/v1/health/service/%s?index=1&wait=10ms", tag), nil)
+		return 1, err
 	}
 	var ops []string
 	for k := range c.batch {
@@ -129,29 +129,8 @@ func (c *registrar) ask(ctx context.Context, i int) (done int, err error) {
 	if i == 0 {
 		ops[0] = `{"Node":{"Verb":"set","Node":{"Node":"flood","Address":"127.0.0.1"}}}`
 	}
-	return c.call(http.MethodPut, "/v1/txn", "["+strings.Join(ops, ",")+"]", c.batch)
-}
-
-func (c *registrar) call(method, path, body string, operations int) (int, error) {
-	if err := c.conn.send(method, path, []byte(body)); err != nil {
-		return 0, err
-	}
-	a, err := c.conn.answer()
-	if err != nil {
-		return 0, err
-	}
-	said, err := c.conn.body(a, nil)
-	switch {
-	case err != nil:
-		return 0, err
-	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable && strings.Contains(string(said), "rate limit"):
-		e := incumbent.Errorf(incumbent.Overloaded, "%s: %.80s", path, said)
-		e.RetryAfter = time.Second
-		return 0, e
-	case a.status >= http.StatusBadRequest:
-		return 0, incumbent.Errorf(incumbent.Unavailable, "%s was answered with status %d: %.80s", path, a.status, said)
-	}
-	return operations, nil
+	_, _, err = c.conn.ask(http.MethodPut, "/v1/txn", []byte("["+strings.Join(ops, ",")+"]"))
+	return c.batch, err
 }
 
 func (c *registrar) close() { c.conn.close() }

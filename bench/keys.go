@@ -72,7 +72,7 @@ func playKeys(ctx context.Context, r *run, op *closedOp) error {
 					continue
 				}
 				r.outcome(ctx, record, began, err)
-				if _, refused := errors.AsType[refusedCall](err); err != nil && !refused {
+				if err != nil && !isRefusal(err) {
 					return err
 				}
 			}

@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -128,8 +127,8 @@ func count(ctx context.Context, c *ovnCaller, record *opRecord) error {
 			due = c.now()
 			continue
 		}
-		if kind, ok := errors.AsType[refusedCall](err); ok {
-			return kind
+		if isRefusal(err) {
+			return err
 		}
 		at.close()
 		for ctx.Err() == nil {
@@ -155,7 +154,7 @@ func (c *ovnCaller) raise(at *ovnConn, port string) error {
 	where := fmt.Sprintf(`"where":[["_uuid","==",["uuid",%q]]]`, port)
 	_, err := at.transact(fmt.Sprintf(`{"op":"wait","timeout":0,"table":"Port_Binding",%s,"columns":["tunnel_key"],"until":"==","rows":[{"tunnel_key":%d}]},`+
 		`{"op":"update","table":"Port_Binding",%[1]s,"row":{"tunnel_key":%[3]d}}`, where, c.number(0), c.number(1)))
-	if _, refused := errors.AsType[refusedCall](err); !refused {
+	if !isRefusal(err) {
 		return err
 	}
 	has, err := readNumber(at, where)

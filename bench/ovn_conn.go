@@ -14,27 +14,21 @@ import (
 
 // Limits and times of a connection in the protocol of Open vSwitch's databases.
 const (
-	ovnBuffer   = 4096 // bytes to begin with; it grows to what a message needs
+	ovnBuffer   = 4096 // bytes
 	maxOVNBytes = 256 << 20
 	ovnDial     = 10 * time.Second
 	ovnKept     = 64 << 10 // bytes of buffer that a connection keeps between messages
 )
 
-// ovnConn is a client of a database with one request under way, over JSON-RPC. The load
-// tool shares its cores with what it measures: of what it is told it looks for the ends
-// of messages and at what it asked for, no more.
-//
-// Concurrency: one goroutine at a time; close may be called from any.
+// ovnConn is a client of a database with one request under way, over JSON-RPC. Of what
+// it is told it looks for the ends of messages and at what it asked for, no more.
 type ovnConn struct {
-	conn     net.Conn
+	wireConn
 	database string // that it works on
-	out      []byte
-	buf      []byte // what was read and not used yet is buf[from:to]
-	from     int
-	to       int
-	next     int // id of the next request
+	buf      []byte // the newest message
+	next     int    // id of the next request
 	// updates is how many messages told of changes since the last answer, and heard how
-	// many bytes came in all.
+	// many bytes all messages had.
 	updates int
 	heard   int64
 	// told, if it is set, is given each of these messages, which is valid until it returns.
@@ -47,42 +41,41 @@ func dialOVN(ctx context.Context, address string, local net.Addr) (*ovnConn, err
 	if err != nil {
 		return nil, broken(err)
 	}
-	return &ovnConn{conn: conn, database: ovnDatabase, buf: make([]byte, ovnBuffer)}, nil
+	return &ovnConn{wireConn: newWireConn(conn, ovnBuffer), database: ovnDatabase}, nil
 }
-
-func (c *ovnConn) close() { c.conn.Close() }
 
 // message returns the next message; it is valid until the next one is asked for.
 func (c *ovnConn) message() ([]byte, error) {
-	var ends jsonEnd
-	for at := c.from; ; {
-		if end := ends.find(c.buf[at:c.to]); end >= 0 {
-			m := c.buf[c.from : at+end]
-			c.from = at + end
-			return m, nil
-		}
-		at = c.to
-		if c.from > 0 {
-			at -= c.from
-			c.to = copy(c.buf, c.buf[c.from:c.to])
-			c.from = 0
-		}
-		if c.to == 0 && len(c.buf) > ovnKept {
-			c.buf = make([]byte, ovnBuffer)
-		}
-		if c.to == len(c.buf) {
-			if len(c.buf) >= maxOVNBytes {
-				return nil, incumbent.Errorf(incumbent.TooLarge, "a message has more than %d bytes", maxOVNBytes)
-			}
-			c.buf = append(c.buf, make([]byte, len(c.buf))...)
-		}
-		n, err := c.conn.Read(c.buf[c.to:])
-		if n == 0 && err != nil {
-			return nil, broken(err)
-		}
-		c.to += n
-		c.heard += int64(n)
+	if c.buf = c.buf[:0]; cap(c.buf) > ovnKept {
+		c.buf = nil
 	}
+	for ends := (jsonEnd{}); ; {
+		b, err := c.there(1)
+		if err != nil {
+			return nil, err
+		}
+		end := ends.find(b)
+		if end >= 0 {
+			b = b[:end]
+		}
+		if len(c.buf)+len(b) > maxOVNBytes {
+			return nil, incumbent.Errorf(incumbent.TooLarge, "a message has more than %d bytes", maxOVNBytes)
+		}
+		c.buf = append(c.buf, b...)
+		c.heard += int64(len(b))
+		_, _ = c.in.Discard(len(b)) // they are there
+		if end >= 0 {
+			return c.buf, nil
+		}
+	}
+}
+
+// there is what has come and is not used yet, n bytes at least.
+func (c *ovnConn) there(n int) ([]byte, error) {
+	if _, err := c.in.Peek(n); err != nil {
+		return nil, broken(err)
+	}
+	return c.in.Peek(c.in.Buffered())
 }
 
 // answer waits for the answer to the request under way, counts the updates before it and
@@ -164,10 +157,7 @@ func (c *ovnConn) send(method, params string) error {
 	c.out = append(append(append(c.out, `","params":`...), params...), `,"id":`...)
 	c.out = append(strconv.AppendInt(c.out, int64(c.next), 10), '}')
 	_ = c.conn.SetReadDeadline(time.Now().Add(ovnPatience)) // a connection that is closed says so when it is read
-	if _, err := c.conn.Write(c.out); err != nil {
-		return broken(err)
-	}
-	return nil
+	return c.flush()
 }
 
 // transact commits operations and returns their results; one that failed is an error.
@@ -209,7 +199,7 @@ func (c *ovnConn) monitor(tables, last string, size int64) (*ovnSnapshot, error)
 	if last == "" {
 		last = "00000000-0000-0000-0000-000000000000"
 	}
-	before := c.heard - int64(c.to-c.from)
+	before := c.heard
 	if err := c.send("monitor_cond_since", fmt.Sprintf(`[%q,null,%s,%q]`, c.database, tables, last)); err != nil {
 		return nil, err
 	}
@@ -217,7 +207,7 @@ func (c *ovnConn) monitor(tables, last string, size int64) (*ovnSnapshot, error)
 	if err != nil {
 		return nil, err
 	}
-	s := &ovnSnapshot{bytes: c.heard - int64(c.to-c.from) - before, reply: m}
+	s := &ovnSnapshot{bytes: c.heard - before, reply: m}
 	// The result is [found, last transaction, differences]: its beginning says the first two.
 	_, result, ok := bytes.Cut(m, []byte(`"result":[`))
 	if !ok {

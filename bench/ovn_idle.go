@@ -19,7 +19,7 @@ func playOVNIdle(ctx context.Context, r *run) error {
 	}
 	base := r.rss()
 	conns := make([]*ovnConn, stage.Leases)
-	defer func() { closeOVN(conns) }()
+	defer func() { closeAll(conns) }()
 	r.setPhase("opening %d monitors", len(conns))
 	began, opened := r.now(), r.rec.op("monitor")
 	err = inParallelOf(ctx, 64, len(conns), func(i int) error {
@@ -40,7 +40,7 @@ func playOVNIdle(ctx context.Context, r *run) error {
 	var changed atomic.Int64 // when the last transaction was sent, in ns since the run began; 0: not yet
 	var reading sync.WaitGroup
 	defer reading.Wait()
-	defer closeOVN(conns)
+	defer closeAll(conns)
 	all := make(chan error, len(conns))
 	for i, c := range conns {
 		reading.Go(func() { all <- w.await(c, i, woken, &changed) })
@@ -58,21 +58,13 @@ func playOVNIdle(ctx context.Context, r *run) error {
 	if _, err := c.transact(`{"op":"update","table":"Port_Binding","where":[],"row":{"mac":"changed"}}`); err != nil {
 		return err
 	}
-	defer context.AfterFunc(ctx, func() { closeOVN(conns) })()
+	defer context.AfterFunc(ctx, func() { closeAll(conns) })()
 	for range conns {
 		if err := <-all; err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func closeOVN(conns []*ovnConn) {
-	for _, c := range conns {
-		if c != nil {
-			c.close()
-		}
-	}
 }
 
 // await answers the server's echoes until an update comes.
@@ -127,7 +119,7 @@ func playOVNResync(ctx context.Context, r *run) error {
 		return err
 	}
 	conns, last := make([]*ovnConn, n), make([]string, n)
-	defer func() { closeOVN(conns) }()
+	defer func() { closeAll(conns) }()
 	base := r.rss()
 	term := w.term(ctx)
 	open := func(op string, atOnce int, bring bool) error {
@@ -174,7 +166,7 @@ func playOVNResync(ctx context.Context, r *run) error {
 	r.fact("rss_held_bytes", float64(held))
 	r.setPhase("all return at once")
 	used := r.meter.cpu()
-	closeOVN(conns)
+	closeAll(conns)
 	if err := open("return", n, r.sc.Ports.Resume); err != nil {
 		return err
 	}

@@ -177,7 +177,7 @@ func (n *ovnNetwork) create(ctx context.Context) error {
 			to := min(len(n.names), from+n.sc.Ports.Network.Batch)
 			began := n.now()
 			_, err := c.transact(n.creation(from, to, began, switches[from/n.sc.Ports.Network.Batch%len(switches)]))
-			if _, refused := errors.AsType[refusedCall](err); refused && n.again.Load() > 0 && strings.Contains(err.Error(), "constraint violation") {
+			if isRefusal(err) && n.again.Load() > 0 && strings.Contains(err.Error(), "constraint violation") {
 				err = nil // names are unique: the attempt whose answer was lost was executed
 			}
 			n.outcome(ctx, record, began, err)

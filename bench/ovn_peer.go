@@ -181,7 +181,7 @@ func (m *ovnMember) ask(ctx context.Context, command, argument string) (said str
 	if err != nil {
 		return ""
 	}
-	c := &ovnConn{conn: conn, buf: make([]byte, ovnBuffer)}
+	c := &ovnConn{wireConn: newWireConn(conn, ovnBuffer)}
 	defer c.close()
 	defer time.AfterFunc(ovnAsk, c.close).Stop()
 	arguments := `[]`

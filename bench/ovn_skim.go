@@ -2,7 +2,6 @@ package bench
 
 import (
 	"bytes"
-	"net"
 
 	"github.com/incumbent-dev/incumbent"
 )
@@ -10,7 +9,7 @@ import (
 // ovnHead is how many bytes of an answer say what it is, and skimAbove from which size
 // on answers are skimmed.
 const (
-	ovnHead   = 64
+	ovnHead   = 128
 	skimAbove = 64 << 10
 )
 
@@ -28,11 +27,12 @@ func (c *ovnConn) skimmed(size int64) ([]byte, error) {
 	}
 	c.updates = 0
 	for {
-		if err := c.head(); err != nil {
+		head, err := c.head()
+		if err != nil {
 			return nil, err
 		}
-		if bytes.Contains(c.buf[c.from:min(c.to, c.from+ovnHead)], everything) {
-			return c.rest(size)
+		if bytes.Contains(head, everything) {
+			return c.rest(bytes.Clone(head), size)
 		}
 		m, err := c.message()
 		if err != nil {
@@ -44,65 +44,36 @@ func (c *ovnConn) skimmed(size int64) ([]byte, error) {
 	}
 }
 
-// head reads until there is enough of a message to see what it is, or all of it.
-func (c *ovnConn) head() error {
-	for {
+// head waits until there is enough of a message to see what it is, or all of it.
+func (c *ovnConn) head() ([]byte, error) {
+	for n := 1; ; {
+		b, err := c.there(n)
+		if err != nil {
+			return nil, err
+		}
 		var ends jsonEnd
-		if c.to-c.from >= ovnHead || ends.find(c.buf[c.from:c.to]) >= 0 {
-			return nil
+		head := b[:min(len(b), ovnHead)]
+		if end := ends.find(head); end >= 0 {
+			return head[:end], nil
 		}
-		if c.from > 0 {
-			c.to = copy(c.buf, c.buf[c.from:c.to])
-			c.from = 0
+		if n = len(b) + 1; n > ovnHead {
+			return head, nil
 		}
-		if c.to == len(c.buf) {
-			c.buf = append(c.buf, make([]byte, ovnHead)...)
-		}
-		n, err := c.conn.Read(c.buf[c.to:])
-		if n == 0 && err != nil {
-			return broken(err)
-		}
-		c.to += n
-		c.heard += int64(n)
 	}
 }
 
 // rest takes a message of a size, and returns its head.
-func (c *ovnConn) rest(size int64) ([]byte, error) {
-	head := bytes.Clone(c.buf[c.from:min(c.to, c.from+4*ovnHead)])
-	left := size - int64(c.to-c.from)
-	if left < 1 {
-		return nil, incumbent.Errorf(incumbent.Corrupt, "an answer of %d bytes was expected, and %d came at once", size, c.to-c.from)
+func (c *ovnConn) rest(head []byte, size int64) ([]byte, error) {
+	if err := c.discard(size - 1); err != nil {
+		return nil, err
 	}
-	c.from, c.to = 0, 0
-	if err := c.discard(left - 1); err != nil {
+	end, err := c.in.ReadByte()
+	if err != nil {
 		return nil, broken(err)
 	}
-	n, err := c.conn.Read(c.buf[:1])
-	if n == 0 {
-		return nil, broken(err)
-	}
-	c.heard += left
-	if c.buf[0] != '}' {
+	c.heard += size
+	if end != '}' {
 		return nil, incumbent.Errorf(incumbent.Corrupt, "an answer does not end behind %d bytes, as that of others did", size)
 	}
 	return head, nil
-}
-
-// discard throws away n bytes that come next.
-func (c *ovnConn) discard(n int64) error {
-	if tcp, ok := c.conn.(*net.TCPConn); ok {
-		raw, err := tcp.SyscallConn()
-		if err != nil {
-			return err
-		}
-		return discardRaw(raw, n)
-	}
-	for n > 0 {
-		k, err := c.conn.Read(c.buf[:min(n, int64(len(c.buf)))])
-		if n -= int64(k); k == 0 {
-			return err
-		}
-	}
-	return nil
 }

@@ -53,7 +53,7 @@ func ovnServer(t *testing.T, answers ...string) *ovnConn {
 			}
 		}
 	}()
-	return &ovnConn{conn: near, buf: make([]byte, 8)}
+	return &ovnConn{wireConn: newWireConn(near, ovnHead)}
 }
 
 func TestAnswersOfADatabase(t *testing.T) {
