@@ -88,7 +88,7 @@ func playAgents(ctx context.Context, r *run) error {
 	sys := native.system()
 	units := r.sc.Stages[len(r.sc.Stages)-1].Leases
 	if n := max(r.sc.Workers, (units+processConns-1)/processConns); n > 1 {
-		team, err := newAgentsTeam(r, task, n)
+		team, err := newAgentsTeam(ctx, r, task, n)
 		if err != nil {
 			return err
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 // agentsTask says how agents live: by the Go client, at which members, under what.
-type agentsTask struct {
+type agentsTask = struct {
 	Servers    []string      `json:"servers"`
 	Credential string        `json:"credential,omitempty"`
 	CAFile     string        `json:"ca_file,omitempty"`

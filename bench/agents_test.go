@@ -1,8 +1,12 @@
 package bench
 
 import (
-	"bytes"
 	"context"
+	"errors"
+	"maps"
+	"net"
+	"net/rpc"
+	"net/rpc/jsonrpc"
 	"slices"
 	"strings"
 	"sync"
@@ -114,76 +118,87 @@ func TestAgentsCountWhoIsWoken(t *testing.T) {
 	}
 }
 
+// otherProcess is a process of agents that says what a test has it say.
+type otherProcess struct {
+	asked chan agentOrder
+	news  chan agentNews
+	end   chan struct{} // closed: it has ended
+}
+
+// Start starts every agent but the third, and never comes to an end with the fifth.
+func (o *otherProcess) Start(a *agentOrder, _ *struct{}) error {
+	o.asked <- *a
+	switch a.Unit {
+	case 3:
+		return errors.New("no")
+	case 5:
+		<-o.end
+	}
+	return nil
+}
+
+func (o *otherProcess) News(_ *struct{}, news *agentNews) error {
+	select {
+	case *news = <-o.news:
+	case <-o.end:
+	}
+	return nil
+}
+
 // An agent that is started in another process is started when that says so, and whatever
 // its agents were told is counted here. Who waits for one that ends is told.
 func TestAgentsOfAnotherProcess(t *testing.T) {
 	t.Parallel()
-	in, out := &orders{}, bytes.NewBufferString(
-		`{"started":[{"unit":1},{"unit":3,"error":"no"}],"told":[0,0,0,0]}`+"\n"+`{"told":[1,0,2,0],"attached":2}`+"\n")
-	m := &agentMate{mate: &mate{in: in}, starting: make(map[int]chan error)}
-	team := &agentsTeam{mates: []*agentMate{nil, m}} // the first of two has the even units
+	other := &otherProcess{asked: make(chan agentOrder, 3), news: make(chan agentNews), end: make(chan struct{})}
+	near, far := net.Pipe()
+	calls := rpc.NewServer()
+	if err := calls.RegisterName(workerService, other); err != nil {
+		t.Fatal(err)
+	}
+	go calls.ServeCodec(jsonrpc.NewServerCodec(far))
+	p := &process{number: 2, calls: jsonrpc.NewClient(near)}
+	team := &agentsTeam{processes: processes{nil, p}} // the first of two has the even units
+	team.listen.Do(func() {})
 	var told [numTold]int
 	attached := 0
+	team.listening.Go(func() { p.listen(func(what int) { told[what]++ }, func() { attached++ }) })
 	errs := make(map[int]chan error)
 	for _, unit := range []int{1, 3, 5} {
 		err := make(chan error, 1)
 		errs[unit] = err
 		go func() {
-			_, e := team.start(t.Context(), unit, unit == 1, func(what int) { told[what]++ }, func() { attached++ })
+			_, e := team.start(t.Context(), unit, unit == 1, nil, nil)
 			err <- e
 		}()
 	}
-	in.await(3)
-	if err := m.listen(out); err != nil {
-		t.Fatal(err)
+	members := map[int]bool{}
+	for range errs {
+		a := <-other.asked
+		members[a.Unit] = a.Members
 	}
-	for unit, want := range map[int]string{1: "", 3: "agent 3: no", 5: "has ended"} {
-		switch err := <-errs[unit]; {
-		case want == "" && err != nil, want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+	if !maps.Equal(members, map[int]bool{1: true, 3: false, 5: false}) {
+		t.Errorf("asked for %v", members)
+	}
+	other.news <- agentNews{Told: [numTold]int{0, 0, 1, 0}}
+	other.news <- agentNews{Told: [numTold]int{1, 0, 1, 0}, Attached: 2}
+	for unit, want := range map[int]string{1: "", 3: "process 2 of agents: no"} {
+		if err := <-errs[unit]; want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("unit %d: %v, want %q", unit, err, want)
 		}
 	}
+	// What it has said it is asked for more before it ends.
+	other.news <- agentNews{}
+	far.Close()
+	close(other.end)
+	if err := <-errs[5]; err == nil || !strings.Contains(err.Error(), "has ended") {
+		t.Errorf("unit 5: %v", err)
+	}
+	team.listening.Wait()
 	if attached != 2 || told != [numTold]int{1, 0, 2, 0} {
 		t.Errorf("attached %d, told %v", attached, told)
 	}
-	if text := in.text(); !strings.Contains(text, `{"agent":{"unit":1,"members":true}}`) || !strings.Contains(text, `{"agent":{"unit":5}}`) {
-		t.Errorf("orders:\n%s", text)
-	}
 	if _, err := team.start(t.Context(), 7, false, nil, nil); err == nil {
 		t.Error("an agent of a process that has ended was started")
-	}
-}
-
-// orders are what a process was sent.
-type orders struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (o *orders) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.lines = append(o.lines, string(p))
-	return len(p), nil
-}
-
-func (o *orders) Close() error { return nil }
-
-func (o *orders) text() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return strings.Join(o.lines, "")
-}
-
-func (o *orders) await(n int) {
-	for {
-		o.mu.Lock()
-		there := len(o.lines) >= n
-		o.mu.Unlock()
-		if there {
-			return
-		}
-		time.Sleep(time.Millisecond)
 	}
 }
 

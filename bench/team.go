@@ -1,11 +1,12 @@
 package bench
 
 import (
-	"bufio"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
+	"net/rpc"
+	"net/rpc/jsonrpc"
 	"os"
 	"os/exec"
 	"sync"
@@ -15,202 +16,187 @@ import (
 	"github.com/incumbent-dev/incumbent"
 )
 
-// A team is a fleet of Juju's units in several processes: one may not open as many
-// connections as a run needs. Each has the leases whose number leaves its remainder,
-// with all their candidates, so that what units believe is compared in one place.
-// Parent and child speak JSON, a value a line: orders to the child's standard input,
-// reports from its standard output.
+// One process may not open as many connections as some runs need: their agents live in
+// several, which are told what to do by calls over their standard input and output
+// (net/rpc, as JSON). What a process does is in work.go.
 
-// mostReport bounds one report, in bytes.
-const mostReport = 4 << 20
-
-// order is what a parent has a child do. The first says what it is for: Juju's units,
-// or agents (agents_team.go), which are started one by one.
-type order struct {
-	Begin  *assignment   `json:"begin,omitempty"`
-	Agents *agentsTask   `json:"agents,omitempty"`
-	Agent  *agentOrder   `json:"agent,omitempty"`
-	Leases int           `json:"leases,omitempty"` // grow to so many
-	Ramp   float64       `json:"ramp,omitempty"`
-	Hold   time.Duration `json:"hold,omitempty"`
-	Strike bool          `json:"strike,omitempty"`
-	// With none of these, a report is all that is wanted.
+// process is one that lives beside this one, as this one has it.
+type process struct {
+	number int
+	cmd    *exec.Cmd // nil in tests
+	calls  *rpc.Client
 }
 
-// assignment is a child's task.
-type assignment struct {
-	Scenario *Scenario `json:"scenario"`
-	Login    jujuLogin `json:"login"`
-	Hosts    []string  `json:"hosts"`
-	Part     part      `json:"part"`
-	Began    int64     `json:"began"`           // of the run; Unix nanoseconds
-	Lines    bool      `json:"lines,omitempty"` // Juju's own are wanted
+// startProcesses starts n.
+func (r *run) startProcesses(n int) (all processes, err error) {
+	if len(r.opts.Worker) == 0 {
+		return nil, incumbent.Errorf(incumbent.Invalid, "%d processes are needed for so many connections, and none can be started", n)
+	}
+	for i := range n {
+		p, err := startProcess(r.opts.Worker, i+1)
+		if err != nil {
+			all.close()
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, nil
 }
 
-// report is what a child says: every second, and when it has done an order.
-type report struct {
-	Ops   map[string]interval `json:"ops,omitempty"`
-	Found findings            `json:"found"`
-	Tally tally               `json:"tally"`
-	Lines string              `json:"lines,omitempty"`
-	Done  bool                `json:"done,omitempty"` // with the order
-	Error string              `json:"error,omitempty"`
+func startProcess(argv []string, number int) (*process, error) {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	// It ends with its input, and so with this process.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return &process{number, cmd, jsonrpc.NewClient(struct {
+		io.Reader
+		io.WriteCloser
+	}{out, in})}, nil
 }
 
-// team is the parent's end.
+// call has the process do something, and waits until it has.
+func (p *process) call(ctx context.Context, method string, args, reply any) error {
+	call := p.calls.Go(workerService+"."+method, args, reply, make(chan *rpc.Call, 1))
+	select {
+	case <-call.Done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if call.Error == nil {
+		return nil
+	}
+	if _, said := errors.AsType[rpc.ServerError](call.Error); !said {
+		return incumbent.Errorf(incumbent.Unavailable, "process %d of agents has ended: %w", p.number, call.Error)
+	}
+	return incumbent.Errorf(incumbent.Unavailable, "process %d of agents: %w", p.number, call.Error)
+}
+
+// close ends the process, in order if it will.
+func (p *process) close() {
+	_ = p.calls.Close() // one that has ended is closed already
+	if p.cmd == nil {
+		return
+	}
+	kill := time.AfterFunc(localStop, func() { _ = p.cmd.Process.Kill() })
+	defer kill.Stop()
+	_ = p.cmd.Wait() // how it ended it has said on standard error
+}
+
+// processes are those of a run.
+type processes []*process
+
+// all has each do something at the same time, and waits until all have.
+func (all processes) all(ctx context.Context, method string, args func(i int) any) error {
+	return inParallelOf(ctx, len(all), len(all), func(i int) error { return all[i].call(ctx, method, args(i), nil) })
+}
+
+func (all processes) close() {
+	for _, p := range all {
+		p.close()
+	}
+}
+
+// team is a fleet of Juju's units in several processes. Each has the leases whose number
+// leaves its remainder, with all their candidates, so that what units believe is compared
+// in one place.
 type team struct {
 	*run
-	mates []*mate
+	processes
+	asking sync.WaitGroup // who asks every second
+	stop   context.CancelFunc
+
+	reporting sync.Mutex // held while the processes are asked: one report is taken after the other
 
 	mu      sync.Mutex // held for field accesses
 	tallies []tally
 	failure error
 }
 
-// mate is one process of a team.
-type mate struct {
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	done chan error // of the order under way, and at the end: never more than two
-	over chan struct{}
-}
-
 // newTeam starts n processes.
 func newTeam(ctx context.Context, r *run, login jujuLogin, hosts []string, n int) (*team, error) {
-	if err := r.needWorkers(n); err != nil {
+	all, err := r.startProcesses(n)
+	if err != nil {
 		return nil, err
 	}
-	t := &team{run: r, tallies: make([]tally, n)}
-	for i := range n {
-		w, err := t.startMate(i, func(w *mate, out io.Reader) error { return t.listen(i, w, out) })
-		if err != nil {
-			t.close()
-			return nil, err
-		}
-		t.mates = append(t.mates, w)
-	}
-	err := t.all(ctx, func(i int) order {
-		return order{Begin: &assignment{
+	t := &team{run: r, processes: all, tallies: make([]tally, n)}
+	ctx, t.stop = context.WithCancel(ctx)
+	err = t.all(ctx, "Begin", func(i int) any {
+		return &assignment{
 			Scenario: r.sc, Login: login, Hosts: hosts, Part: part{i, n}, Began: r.begun.UnixNano(), Lines: r.opts.LogFormat == "juju",
-		}}
+		}
 	})
 	if err != nil {
 		t.close()
 		return nil, err
 	}
+	t.asking.Go(func() {
+		for sleep(ctx, time.Second) == nil {
+			_ = t.report(ctx) // a failure is kept for the next count
+		}
+	})
 	return t, nil
 }
 
-// needWorkers refuses a run that needs n processes and can start none.
-func (r *run) needWorkers(n int) error {
-	if len(r.opts.Worker) == 0 {
-		return incumbent.Errorf(incumbent.Invalid, "%d processes are needed for so many connections, and none can be started", n)
-	}
-	return nil
+// do has each process do something, and takes their reports of it.
+func (t *team) do(ctx context.Context, method string, args func(i int) any) error {
+	err := t.all(ctx, method, args)
+	return cmp.Or(err, t.report(ctx))
 }
 
-// startMate starts a process, of which listen takes what it says until it ends.
-func (r *run) startMate(i int, listen func(w *mate, out io.Reader) error) (*mate, error) {
-	w := &mate{cmd: exec.Command(r.opts.Worker[0], r.opts.Worker[1:]...), done: make(chan error, 2), over: make(chan struct{})}
-	// It ends with its input, and so with this process.
-	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	w.cmd.Stderr = os.Stderr
-	var err error
-	if w.in, err = w.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := w.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := w.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		defer close(w.over)
-		err := listen(w, out)
-		_, _ = io.Copy(io.Discard, out)
-		w.done <- errors.Join(err, incumbent.Errorf(incumbent.Unavailable, "process %d of agents has ended: %w", i+1, errors.Join(w.cmd.Wait())))
-	}()
-	return w, nil
-}
-
-// listen takes a child's reports until it ends.
-func (t *team) listen(i int, w *mate, out io.Reader) error {
-	lines := bufio.NewScanner(out)
-	lines.Buffer(nil, mostReport)
-	for lines.Scan() {
+// report takes what the processes have to say since the last time.
+func (t *team) report(ctx context.Context) (err error) {
+	t.reporting.Lock()
+	defer t.reporting.Unlock()
+	for i, p := range t.processes {
 		var r report
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return err
-		}
-		if err := t.rec.add(r.Ops); err != nil {
-			return err
-		}
-		t.check.add(r.Found)
-		if r.Lines != "" {
+		failed := p.call(ctx, "Report", &struct{}{}, &r)
+		if failed == nil {
+			t.check.add(r.Found)
 			t.print(r.Lines)
+			failed = t.rec.add(r.Ops)
 		}
-		var err error
-		if r.Error != "" {
-			err = incumbent.Errorf(incumbent.Unavailable, "process %d of agents: %s", i+1, r.Error)
+		if failed == nil && r.Error != "" {
+			failed = incumbent.Errorf(incumbent.Unavailable, "process %d of agents: %s", i+1, r.Error)
 		}
 		t.mu.Lock()
-		t.tallies[i] = r.Tally
-		if t.failure == nil {
-			t.failure = err
+		if failed == nil {
+			t.tallies[i] = r.Tally
 		}
+		t.failure = cmp.Or(t.failure, failed)
 		t.mu.Unlock()
-		if r.Done {
-			w.done <- err
-		}
+		err = cmp.Or(err, failed)
 	}
-	return lines.Err()
-}
-
-// all gives each process its order and waits until all have done theirs.
-func (t *team) all(ctx context.Context, of func(i int) order) error {
-	for i, w := range t.mates {
-		text, err := json.Marshal(of(i))
-		if err != nil {
-			return err
-		}
-		if _, err := w.in.Write(append(text, '\n')); err != nil {
-			return incumbent.Errorf(incumbent.Unavailable, "process %d of agents: %w", i+1, err)
-		}
-	}
-	for _, w := range t.mates {
-		select {
-		case err := <-w.done:
-			if err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
+	return err
 }
 
 // grow implements crew.
 func (t *team) grow(ctx context.Context, leases int, rate float64) error {
-	return t.all(ctx, func(int) order { return order{Leases: leases, Ramp: rate} })
+	return t.do(ctx, "Grow", func(int) any { return &Stage{Leases: leases, Ramp: rate} })
 }
 
 // hold implements crew.
 func (t *team) hold(ctx context.Context, d time.Duration) error {
-	return t.all(ctx, func(int) order { return order{Hold: d} })
+	return t.do(ctx, "Hold", func(int) any { return d })
 }
 
-// strike implements crew. That a process cannot be told shows in its next order.
+// strike implements crew. That a process cannot be told shows in the next count.
 func (t *team) strike() {
-	_ = t.all(context.Background(), func(int) order { return order{Strike: true} })
+	_ = t.do(context.Background(), "Strike", func(int) any { return &struct{}{} })
 }
 
-// flush implements crew. That a process cannot be asked shows in its next order.
-func (t *team) flush() {
-	_ = t.all(context.Background(), func(int) order { return order{} })
-}
+// flush implements crew. That a process cannot be asked shows in the next count.
+func (t *team) flush() { _ = t.report(context.Background()) }
 
 // count implements crew: the newest reports, a second old at most.
 func (t *team) count() (sum tally, err error) {
@@ -224,15 +210,7 @@ func (t *team) count() (sum tally, err error) {
 
 // close ends the processes.
 func (t *team) close() {
-	for _, w := range t.mates {
-		w.close()
-	}
-}
-
-// close ends the process, in order if it will.
-func (w *mate) close() {
-	w.in.Close()
-	kill := time.AfterFunc(localStop, func() { _ = w.cmd.Process.Kill() })
-	defer kill.Stop()
-	<-w.over
+	t.stop()
+	t.asking.Wait()
+	t.processes.close()
 }

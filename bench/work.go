@@ -1,159 +1,149 @@
 package bench
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
+	"net/rpc"
+	"net/rpc/jsonrpc"
 	"runtime/debug"
 	"sync"
 	"time"
 )
 
-// mostOrder bounds one order, in bytes.
-const mostOrder = 1 << 20
+// workerService is what the methods of a process of agents are called under.
+const workerService = "Worker"
 
 // workerGC is a worker's GOGC, in percent. Servers and load share the processors
 // and what a worker collects is taken from them; its memory nobody counts.
 const workerGC = 400
 
-// laborer is a child's end of a team.
-type laborer struct {
-	fleet   *jujuFleet
-	run     *run
-	telling sync.WaitGroup
+// What is said in calls has no names of its own: net/rpc takes none that is not exported.
+type (
+	// assignment says which units of Juju's a process has.
+	assignment = struct {
+		Scenario *Scenario `json:"scenario"`
+		Login    jujuLogin `json:"login"`
+		Hosts    []string  `json:"hosts"`
+		Part     part      `json:"part"`
+		Began    int64     `json:"began"`           // of the run; Unix nanoseconds
+		Lines    bool      `json:"lines,omitempty"` // Juju's own are wanted
+	}
+	// report is what has happened since the last one.
+	report = struct {
+		Ops   map[string]interval `json:"ops,omitempty"`
+		Found findings            `json:"found"`
+		Tally tally               `json:"tally"`
+		Lines string              `json:"lines,omitempty"`
+		Error string              `json:"error,omitempty"`
+	}
+)
 
-	reporting sync.Mutex // one report at a time
+// workerProcess is a process of agents: of Juju's units, or of those that are started one by one.
+// Its exported methods are what it is called for.
+type workerProcess struct {
+	ctx    context.Context // ends with the calls
+	run    *run
+	fleet  *jujuFleet
+	agents *agentsNative
+	dirty  chan struct{} // there is news
 
-	out *json.Encoder
-
-	mu    sync.Mutex // protects lines, which come from under the fleet's own mutex
+	mu    sync.Mutex // protects the rest; held for field accesses: lines come from under the fleet's own mutex
 	lines bytes.Buffer
+	news  agentNews
+	stops []func()
 }
 
-// Work serves as one process of a team: it takes orders from in, until that ends,
-// and writes reports to out. The load tool starts it by [Options.Worker].
+// Work serves as one process of a run's agents: it does what it is called for on in,
+// until that ends. The load tool starts it by [Options.Worker].
 func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	defer debug.SetGCPercent(debug.SetGCPercent(workerGC))
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	orders := make(chan *order)
-	ended := make(chan error, 1)
-	go func() {
-		defer close(orders)
-		defer stop() // whatever is under way ends with the parent
-		ended <- readOrders(ctx, in, orders)
-	}()
-	l := &laborer{out: json.NewEncoder(out)}
-	defer l.end()
-	defer stop() // before that
-	for o := range orders {
-		if o.Agents != nil {
-			return errors.Join(workAgents(ctx, o.Agents, orders, out), <-ended)
-		}
-		if err := l.report(true, l.obey(ctx, o)); err != nil {
-			return err // nobody reads
-		}
+	w := &workerProcess{ctx: ctx, dirty: make(chan struct{}, 1)}
+	calls := rpc.NewServer()
+	if err := calls.RegisterName(workerService, w); err != nil {
+		return err
 	}
-	return <-ended
+	calls.ServeCodec(jsonrpc.NewServerCodec(&parent{in, out, stop}))
+	w.end()
+	return nil
 }
 
-func readOrders(ctx context.Context, in io.Reader, orders chan<- *order) error {
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, mostOrder)
-	for lines.Scan() {
-		o := new(order)
-		if err := json.Unmarshal(lines.Bytes(), o); err != nil {
-			return err
-		}
-		select {
-		case orders <- o:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return lines.Err()
+// parent is who calls. Whatever is under way ends with it.
+type parent struct {
+	io.Reader
+	io.Writer
+	gone func()
 }
 
-func (l *laborer) end() {
-	if l.fleet != nil {
-		l.telling.Wait()
-		l.fleet.close()
+func (p *parent) Read(b []byte) (int, error) {
+	n, err := p.Reader.Read(b)
+	if err != nil {
+		p.gone()
+	}
+	return n, err
+}
+
+func (p *parent) Close() error { return nil }
+
+func (w *workerProcess) end() {
+	if w.fleet != nil {
+		w.fleet.close()
+	}
+	for _, stop := range w.stops {
+		stop()
 	}
 }
 
-// Write takes Juju's own lines.
-func (l *laborer) Write(p []byte) (int, error) {
+// addLines takes Juju's own lines.
+type addLines struct{ *workerProcess }
+
+func (l addLines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lines.Write(p)
 }
 
-func (l *laborer) obey(ctx context.Context, o *order) error {
-	switch {
-	case o.Begin != nil:
-		return l.begin(ctx, o.Begin)
-	case l.fleet == nil:
-		return errors.New("an order before the first")
-	case o.Leases > 0:
-		return l.fleet.grow(ctx, o.Leases, o.Ramp)
-	case o.Strike:
-		l.fleet.strike()
-	case o.Hold > 0:
-		return l.fleet.hold(ctx, o.Hold)
-	}
-	return nil
-}
-
-func (l *laborer) begin(ctx context.Context, a *assignment) (err error) {
-	opts := Options{Out: l}
+// Begin makes the fleet.
+func (w *workerProcess) Begin(a *assignment, _ *struct{}) (err error) {
+	opts := Options{Out: addLines{w}}
 	if a.Lines {
 		opts.LogFormat = "juju"
 	}
-	l.run = newRun(a.Scenario, opts)
-	l.run.begun = time.Unix(0, a.Began)
-	l.fleet, err = newJujuFleet(ctx, l.run, a.Login, a.Hosts, a.Part)
-	if err == nil {
-		l.telling.Go(func() { l.tell(ctx) })
-	}
+	w.run = newRun(a.Scenario, opts)
+	w.run.begun = time.Unix(0, a.Began)
+	w.fleet, err = newJujuFleet(w.ctx, w.run, a.Login, a.Hosts, a.Part)
 	return err
 }
 
-// tell reports every second, until the fleet ends.
-func (l *laborer) tell(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			_ = l.report(false, nil) // if nobody reads, the orders end too
-		case <-ctx.Done():
-			return
-		}
-	}
+// Grow has the fleet grow to the leases of a stage.
+func (w *workerProcess) Grow(to *Stage, _ *struct{}) error {
+	return w.fleet.grow(w.ctx, to.Leases, to.Ramp)
 }
 
-// report says what has happened since the last one.
-func (l *laborer) report(done bool, err error) error {
-	l.reporting.Lock()
-	defer l.reporting.Unlock()
-	r := report{Done: done}
-	if l.fleet != nil {
-		var failure error
-		r.Tally, failure = l.fleet.count()
-		r.Found = l.run.check.drain()
-		ops, broken := l.run.rec.take()
-		r.Ops = ops
-		err = errors.Join(err, failure, broken)
-	}
-	if err != nil {
+// Hold keeps the fleet going.
+func (w *workerProcess) Hold(d time.Duration, _ *struct{}) error { return w.fleet.hold(w.ctx, d) }
+
+// Strike has the fleet note who leads.
+func (w *workerProcess) Strike(*struct{}, *struct{}) error {
+	w.fleet.strike()
+	return nil
+}
+
+// Report says what has happened since the last one.
+func (w *workerProcess) Report(_ *struct{}, r *report) error {
+	var err, failure error
+	r.Tally, failure = w.fleet.count()
+	r.Found = w.run.check.drain()
+	r.Ops, err = w.run.rec.take()
+	if err := errors.Join(failure, err); err != nil {
 		r.Error = err.Error()
 	}
-	l.mu.Lock()
-	r.Lines = l.lines.String()
-	l.lines.Reset()
-	l.mu.Unlock()
-	return l.out.Encode(&r)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r.Lines = w.lines.String()
+	w.lines.Reset()
+	return nil
 }

@@ -236,7 +236,7 @@ const workerName = "worker"
 func benchWorker(env *environment) *cobra.Command {
 	return &cobra.Command{
 		Use: workerName, Short: "be a process of a run's agents", Hidden: true, Args: exactArgs(),
-		Example: "  incumbent bench worker # started by 'bench run', with orders on standard input",
+		Example: "  incumbent bench worker # started by 'bench run', which calls it over standard input",
 		RunE:    func(c *cobra.Command, _ []string) error { return bench.Work(c.Context(), env.stdin, env.stdout) },
 	}
 }
