@@ -53,11 +53,7 @@ func (r *run) fill(ctx context.Context, s *Stock, tag string) error {
 		return err
 	}
 	workers := make([]*keyWorker, stockers)
-	defer func() {
-		for _, w := range workers {
-			w.close()
-		}
-	}()
+	defer closeAll(workers)
 	return inParallelOf(ctx, stockers, stockers, func(i int) (err error) {
 		workers[i], err = r.dialKeys(ctx, i, "")
 		for k := i; err == nil && k < s.Keys; k += stockers {

@@ -37,17 +37,13 @@ type closedOp struct {
 	turns bool
 	// echo: the other side is a bare echo.
 	echo bool
-	// call is the next call of a worker that has a connection for calls instead of a
-	// stream. Such an operation has no messages.
-	call func(w *keyWorker) error
-	// prepared: the worker's key is there before.
-	prepared bool
+	// callers makes workers that have a connection, and wait for the answer to each of
+	// their calls, instead of messages on streams.
+	callers func(ctx context.Context, r *run) (*callers, error)
+	// door is whose protocol they speak; "": calls of the native API.
+	door string
 	// batches: a call has as many operations as closed.batch says.
 	batches bool
-	// consul: what it does over Consul's protocol. It has nothing else then.
-	consul *consulOp
-	// ovn: the same over the protocol of Open vSwitch's databases.
-	ovn *ovnOp
 }
 
 var closedOps = map[string]*closedOp{
@@ -59,26 +55,89 @@ var closedOps = map[string]*closedOp{
 	"turn":    {ops: []string{"claim", "release", "refused", turnedAway}, message: candidateMessage, turns: true},
 	"echo":    {ops: []string{"echo"}, message: echoMessage, echo: true},
 
-	"kv-put":       {ops: []string{"put"}, call: (*keyWorker).change},
-	"kv-get":       {ops: []string{"get"}, call: func(w *keyWorker) error { return w.get(false) }, prepared: true},
-	"kv-get-stale": {ops: []string{"get"}, call: func(w *keyWorker) error { return w.get(true) }, prepared: true},
-	"kv-create":    {ops: []string{"create"}, call: (*keyWorker).create},
-	"txn":          {ops: []string{"txn"}, call: func(w *keyWorker) error { return w.txn(max(1, w.sc.Closed.Batch), false) }, batches: true},
-	"txn-guarded":  {ops: []string{"txn"}, call: func(w *keyWorker) error { return w.txn(max(1, w.sc.Closed.Batch), true) }, batches: true},
+	"kv-put":       {ops: []string{"put"}, callers: keyCallers((*keyWorker).change, false)},
+	"kv-get":       {ops: []string{"get"}, callers: keyCallers(func(w *keyWorker) error { return w.get(false) }, true)},
+	"kv-get-stale": {ops: []string{"get"}, callers: keyCallers(func(w *keyWorker) error { return w.get(true) }, true)},
+	"kv-create":    {ops: []string{"create"}, callers: keyCallers((*keyWorker).create, false)},
+	"txn":          {ops: []string{"txn"}, callers: keyCallers(func(w *keyWorker) error { return w.txn(max(1, w.sc.Closed.Batch), false) }, false), batches: true},
+	"txn-guarded":  {ops: []string{"txn"}, callers: keyCallers(func(w *keyWorker) error { return w.txn(max(1, w.sc.Closed.Batch), true) }, false), batches: true},
 
-	"consul-put":            {ops: []string{"put"}, consul: &consulOp{calls: []consulCall{(*consulCaller).put}}},
-	"consul-get":            {ops: []string{"get"}, consul: &consulOp{calls: []consulCall{getAs("")}, setup: (*consulCaller).put}},
-	"consul-get-stale":      {ops: []string{"get"}, consul: &consulOp{calls: []consulCall{getAs("?stale")}, setup: (*consulCaller).put}},
-	"consul-get-consistent": {ops: []string{"get"}, consul: &consulOp{calls: []consulCall{getAs("?consistent")}, setup: (*consulCaller).put}},
-	"consul-session":        {ops: []string{"session"}, consul: &consulOp{calls: []consulCall{(*consulCaller).open}}},
-	"consul-renew":          {ops: []string{"renew"}, consul: &consulOp{calls: []consulCall{(*consulCaller).renew}, setup: (*consulCaller).open}},
-	"consul-lock":           {ops: []string{"acquire", "release"}, consul: &consulOp{calls: []consulCall{(*consulCaller).acquire, (*consulCaller).release}, setup: (*consulCaller).open}},
-	"consul-contended":      {ops: []string{"refused"}, consul: &consulOp{calls: []consulCall{(*consulCaller).contend}, setup: (*consulCaller).holdFirst}},
-	"consul-register":       {ops: []string{"register"}, consul: &consulOp{calls: []consulCall{(*consulCaller).register}}},
-	"ovn-bind":              {ops: []string{"bind"}, ovn: &ovnOp{loop: bindPorts}},
-	"ovn-count":             {ops: []string{"commit"}, ovn: &ovnOp{loop: count, bound: true, judge: judgeCounts}},
+	"consul-put":            overConsul("put", nil, (*consulCaller).put),
+	"consul-get":            overConsul("get", (*consulCaller).put, getAs("")),
+	"consul-get-stale":      overConsul("get", (*consulCaller).put, getAs("?stale")),
+	"consul-get-consistent": overConsul("get", (*consulCaller).put, getAs("?consistent")),
+	"consul-session":        overConsul("session", nil, (*consulCaller).open),
+	"consul-renew":          overConsul("renew", (*consulCaller).open, (*consulCaller).renew),
+	"consul-lock":           overConsul("acquire release", (*consulCaller).open, (*consulCaller).acquire, (*consulCaller).release),
+	"consul-contended":      overConsul("refused", (*consulCaller).holdFirst, (*consulCaller).contend),
+	"consul-register":       overConsul("register", nil, (*consulCaller).register),
+	"consul-ttl-pass":       overConsul("pass", (*consulCaller).registerTTL, (*consulCaller).pass),
 
-	"consul-ttl-pass": {ops: []string{"pass"}, consul: &consulOp{calls: []consulCall{(*consulCaller).pass}, setup: (*consulCaller).registerTTL}},
+	"ovn-bind":  {ops: []string{"bind"}, door: doorOVSDB, callers: ovnCallers((*ovnCaller).bind, false)},
+	"ovn-count": {ops: []string{"commit"}, door: doorOVSDB, callers: ovnCallers((*ovnCaller).count, true)},
+}
+
+// callers are the workers of a closed loop that wait for their answers.
+type callers struct {
+	all   []caller
+	conns int
+	// retries: who is turned away calls again when the server says, which is not counted
+	// as an answer to the call.
+	retries bool
+	// after is what comes after the measurement. May be nil.
+	after func(ctx context.Context) error
+}
+
+// caller is one of them. It is used by one goroutine at a time; close may be called from any.
+type caller interface {
+	// call makes the caller's next call, which is the i-th in turn of the operation's.
+	call(ctx context.Context, i int) error
+	close()
+}
+
+// playCallers has callers go on through warm-up and measurement.
+func playCallers(ctx context.Context, r *run, op *closedOp) error {
+	r.setPhase("connecting")
+	set, err := op.callers(ctx, r)
+	defer closeAll(set.all)
+	if err != nil {
+		return err
+	}
+	r.connected(set.conns)
+	var records []*opRecord
+	for _, name := range op.ops {
+		records = append(records, r.rec.op(name))
+	}
+	var loops []func(context.Context) error
+	for _, c := range set.all {
+		loops = append(loops, func(ctx context.Context) error {
+			defer context.AfterFunc(ctx, c.close)()
+			return r.callOn(ctx, c, records, set.retries)
+		})
+	}
+	if err := r.closed(ctx, loops); err != nil || set.after == nil {
+		return err
+	}
+	return set.after(ctx)
+}
+
+// callOn has one of them call until its context or its connection ends.
+func (r *run) callOn(ctx context.Context, c caller, records []*opRecord, retries bool) error {
+	for i := 0; ctx.Err() == nil; i++ {
+		began, n := r.now(), i%len(records)
+		err := c.call(ctx, n)
+		if wait, overloaded := overloadOf(err); overloaded && retries {
+			r.outcome(ctx, r.rec.op(turnedAway), began, nil)
+			_ = sleep(ctx, wait)
+			i--
+			continue
+		}
+		r.outcome(ctx, records[n], began, err)
+		if err != nil && !isRefusal(err) && ctx.Err() == nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // worker has one request under way.
@@ -144,14 +203,8 @@ type closedLoop struct {
 func playClosed(ctx context.Context, r *run) error {
 	cfg := r.sc.Closed
 	op := closedOps[cfg.Op]
-	if op.consul != nil {
-		return playConsulClosed(ctx, r, op)
-	}
-	if op.ovn != nil {
-		return playOVNClosed(ctx, r, op)
-	}
-	if op.call != nil {
-		return playKeys(ctx, r, op)
+	if op.callers != nil {
+		return playCallers(ctx, r, op)
 	}
 	l := &closedLoop{run: r, op: op, batch: max(1, cfg.Batch), tag: newTag()}
 	if l.ttl = uint32(closedTTL.Milliseconds()); cfg.TTL > 0 {
@@ -235,6 +288,11 @@ func (r *run) measure(ctx context.Context, cfg *Closed, errs <-chan error) error
 	if err := sleepOr(ctx, time.Duration(cfg.Duration), errs); err != nil {
 		return err
 	}
+	for patience := r.now() + jujuDialTimeout; r.rec.answered() < r.least && r.now() < patience; {
+		if err := sleepOr(ctx, time.Millisecond, errs); err != nil {
+			return err
+		}
+	}
 	r.account(before, own, r.now()-began)
 	r.judgeErrors()
 	return nil
@@ -267,15 +325,7 @@ func (r *run) judgeErrors() {
 
 // account notes CPU time for the measured part, while the load still runs.
 func (r *run) account(before, own, took time.Duration) {
-	var ops uint64
-	for name, o := range r.rec.all() {
-		if name == turnedAway {
-			continue
-		}
-		o.mu.Lock()
-		ops += o.count
-		o.mu.Unlock()
-	}
+	ops := r.rec.answered()
 	if ops == 0 {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -51,8 +52,13 @@ type Catalog struct {
 	Wait Duration `yaml:"wait,omitempty"` // of each query; 0: 5 min
 }
 
+// speaks reports whether the scenario is played over a door's protocol.
+func (sc *Scenario) speaks(door string) bool {
+	return sc.Door == door || sc.Closed != nil && closedOps[sc.Closed.Op] != nil && closedOps[sc.Closed.Op].door == door
+}
+
 func (sc *Scenario) consul() bool {
-	return sc.Door == doorConsul || sc.Closed != nil && closedOps[sc.Closed.Op] != nil && closedOps[sc.Closed.Op].consul != nil
+	return sc.speaks(doorConsul)
 }
 
 func (sc *Scenario) validateConsul() error {
@@ -128,6 +134,18 @@ func (r *run) leads(ctx context.Context) (int, error) {
 			return 0, err
 		}
 	}
+}
+
+// killAfter kills the leader after a time; noted is called just before. What it returns
+// waits for that.
+func (r *run) killAfter(ctx context.Context, d time.Duration, noted func()) (wait func()) {
+	var killing sync.WaitGroup
+	killing.Go(func() {
+		if sleep(ctx, d) == nil {
+			r.killLeader(ctx, noted)
+		}
+	})
+	return killing.Wait
 }
 
 // killLeader kills the member that leads; noted is called just before.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"time"
 
 	"github.com/incumbent-dev/incumbent"
 )
@@ -28,10 +27,6 @@ func (r *run) besideBareLoop(ctx context.Context, conns int, body []byte, perSec
 	if err != nil {
 		return err
 	}
-	asking, stop := context.WithCancel(ctx)
-	op := NewRecorder().op("bare")
-	var loops []func(context.Context) error
-	defer stop()
 	all := make([]*httpConn, conns)
 	defer func() { closeAll(all) }()
 	err = inParallel(ctx, conns, func(i int) (err error) {
@@ -41,62 +36,54 @@ func (r *run) besideBareLoop(ctx context.Context, conns int, body []byte, perSec
 	if err != nil {
 		return err
 	}
-	for _, c := range all {
-		loops = append(loops, func(ctx context.Context) error { return r.askBare(ctx, c, op) })
-	}
-	ended := make(chan error, len(loops))
-	for _, loop := range loops {
-		go func() { ended <- loop(asking) }()
-	}
-	err = sleep(ctx, time.Duration(r.sc.Bare.Warmup))
-	before, began, count := readProcess(cl.Servers()[0].PID).CPU, r.now(), op.answered()
-	if err == nil {
-		err = sleep(ctx, time.Duration(r.sc.Bare.Duration))
-	}
-	// Where the machine stands still, one answer is waited for.
-	for patience := r.now() + httpDial; err == nil && op.answered() == count && r.now() < patience; {
-		err = sleep(ctx, time.Millisecond)
-	}
-	took, used, n := (r.now() - began).Seconds(), readProcess(cl.Servers()[0].PID).CPU-before, float64(op.answered()-count)
-	stop()
-	for range loops {
-		err = errors.Join(err, <-ended)
-	}
-	if err == nil && n == 0 {
-		err = incumbent.Errorf(incumbent.Unavailable, "the bare loop was not answered")
-	}
+	bare, err := r.bareLoop(ctx, r.sc.Bare, pidsOf(cl), 1, conns, func(ctx context.Context, b *run, i int) error {
+		defer context.AfterFunc(ctx, all[i].close)()
+		return b.callOn(ctx, bareCaller{all[i]}, []*opRecord{b.rec.op("bare")}, false)
+	})
 	if err != nil {
 		return err
 	}
-	r.fact("bare_per_second", n/took)
-	r.fact("bare_cpu_us", float64(used.Microseconds())/n)
-	r.fact("share_of_bare", perSecond/(n/took))
-	if used > 0 {
-		r.fact("cpu_of_bare", cpuMicros/(float64(used.Microseconds())/n))
+	r.fact("bare_per_second", bare.noted("ops_per_second"))
+	r.fact("bare_cpu_us", bare.noted("cpu_us_per_op"))
+	r.fact("share_of_bare", perSecond/bare.noted("ops_per_second"))
+	if used := bare.noted("cpu_us_per_op"); used > 0 {
+		r.fact("cpu_of_bare", cpuMicros/used)
 	}
 	return nil
 }
 
-// askBare asks until its context ends.
-func (r *run) askBare(ctx context.Context, c *httpConn, op *opRecord) error {
-	defer context.AfterFunc(ctx, c.close)()
-	for ctx.Err() == nil {
-		began := r.now()
-		var a httpAnswer
-		err := c.send("GET", "/", nil)
-		if err == nil {
-			a, err = c.answer()
-		}
-		if err == nil {
-			_, err = c.skip(a)
-		}
-		if err != nil && ctx.Err() == nil {
-			return err
-		}
-		now := r.now()
-		op.done(now, now-began, 1)
+// bareLoop is a closed loop of workers with servers that do nothing besides, which are
+// processes of this machine. Its figures are its own: they are noted at what is returned.
+// It goes on until so many operations are done: where the machine stands still, they are
+// waited for.
+func (r *run) bareLoop(ctx context.Context, how *Closed, pids []int, least uint64, workers int, work func(ctx context.Context, b *run, i int) error) (*run, error) {
+	b := newRun(&Scenario{Closed: how, Sources: r.sc.Sources}, Options{PIDs: pids})
+	b.begun, b.least = r.begun, least
+	b.meter.start()
+	var loops []func(context.Context) error
+	for i := range workers {
+		loops = append(loops, func(ctx context.Context) error { return work(ctx, b, i) })
 	}
-	return nil
+	err := b.closed(ctx, loops)
+	if err == nil && b.rec.answered() < least {
+		err = incumbent.Errorf(incumbent.Unavailable, "the bare loop had fewer than %d answers", least)
+	}
+	return b, err
+}
+
+// bareCaller asks for what the server has at hand.
+type bareCaller struct{ *httpConn }
+
+func (c bareCaller) call(context.Context, int) error {
+	err := c.send("GET", "/", nil)
+	if err != nil {
+		return err
+	}
+	a, err := c.answer()
+	if err == nil {
+		_, err = c.skip(a)
+	}
+	return err
 }
 
 // ServeBare answers every request over HTTP/1.1, which has no body, with the same one,

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -17,8 +18,9 @@ import (
 // consulCaller has one request under way.
 type consulCaller struct {
 	*run
-	conn    *httpConn
-	name    string // of its key, its service and its session
+	*httpConn
+	calls   []consulCall // made in turn
+	name    string       // of its key, its service and its session
 	session string
 	value   []byte
 	n       int
@@ -28,77 +30,42 @@ type consulCaller struct {
 // consulCall is one request of a worker.
 type consulCall func(*consulCaller) error
 
-// consulOp is a closed loop's operation over Consul's protocol.
-type consulOp struct {
-	// calls are made in turn; one for each of the operation's names.
-	calls []consulCall
-	// setup makes what a worker needs. May be nil.
-	setup consulCall
-}
-
-// playConsulClosed plays one, and the bare loop.
-func playConsulClosed(ctx context.Context, r *run, op *closedOp) error {
-	r.setPhase("connecting")
-	servers, err := r.consulDoors(ctx)
-	if err != nil {
-		return err
-	}
-	tag, callers := newTag(), make([]*consulCaller, r.sc.Closed.Workers)
-	defer func() {
-		for _, c := range callers {
-			if c != nil {
-				c.conn.close()
+// overConsul is a loop of calls that are made in turn, one for each of the names; setup
+// makes what a worker needs, and may be nil.
+func overConsul(names string, setup consulCall, calls ...consulCall) *closedOp {
+	return &closedOp{ops: strings.Fields(names), door: doorConsul, callers: func(ctx context.Context, r *run) (*callers, error) {
+		set := &callers{all: make([]caller, r.sc.Closed.Workers), conns: r.sc.Closed.Workers}
+		servers, err := r.consulDoors(ctx)
+		if err != nil {
+			return set, err
+		}
+		if r.sc.Bare != nil {
+			set.after = func(ctx context.Context) error {
+				sample := set.all[0].(*consulCaller).sample
+				return r.besideBareLoop(ctx, set.conns, sample, r.noted("ops_per_second"), r.noted("cpu_us_per_op"))
 			}
 		}
-	}()
-	err = inParallel(ctx, len(callers), func(i int) error {
-		conn, err := servers[i%len(servers)].dial(ctx, r.source(i), false)
-		if err != nil {
-			return err
-		}
-		c := &consulCaller{run: r, conn: conn, name: fmt.Sprintf("%s-%d", tag, i), value: bytes.Repeat([]byte("v"), r.sc.Closed.ValueBytes)}
-		callers[i] = c
-		if op.consul.setup != nil {
-			return op.consul.setup(c)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	r.connected(len(callers))
-	var records []*opRecord
-	for _, name := range op.ops {
-		records = append(records, r.rec.op(name))
-	}
-	var loops []func(context.Context) error
-	for _, c := range callers {
-		loops = append(loops, func(ctx context.Context) error {
-			defer context.AfterFunc(ctx, c.conn.close)()
-			return r.callInTurn(ctx, c, op.consul, records)
+		tag := newTag()
+		return set, inParallel(ctx, set.conns, func(i int) error {
+			conn, err := servers[i%len(servers)].dial(ctx, r.source(i), false)
+			if err != nil {
+				return err
+			}
+			c := &consulCaller{run: r, httpConn: conn, calls: calls, name: fmt.Sprintf("%s-%d", tag, i), value: bytes.Repeat([]byte("v"), r.sc.Closed.ValueBytes)}
+			set.all[i] = c
+			if setup != nil {
+				return setup(c)
+			}
+			return nil
 		})
-	}
-	if err := r.closed(ctx, loops); err != nil || r.sc.Bare == nil {
-		return err
-	}
-	return r.besideBareLoop(ctx, len(callers), callers[0].sample, r.noted("ops_per_second"), r.noted("cpu_us_per_op"))
+	}}
 }
 
-func (r *run) callInTurn(ctx context.Context, c *consulCaller, op *consulOp, records []*opRecord) error {
-	for i := 0; ctx.Err() == nil; i++ {
-		began := r.now()
-		err := op.calls[i%len(op.calls)](c)
-		r.outcome(ctx, records[i%len(records)], began, err)
-		if err != nil && !isRefusal(err) && ctx.Err() == nil {
-			return err
-		}
-	}
-	return nil
-}
+func (c *consulCaller) call(_ context.Context, i int) error { return c.calls[i](c) }
 
-// call makes a request and keeps its answer.
-func (c *consulCaller) call(method, path string, body []byte) error {
-	_, said, err := c.conn.ask(method, path, body)
+// request makes a request and keeps its answer.
+func (c *consulCaller) request(method, path string, body []byte) error {
+	_, said, err := c.ask(method, path, body)
 	if err == nil {
 		c.sample = said
 	}
@@ -107,7 +74,7 @@ func (c *consulCaller) call(method, path string, body []byte) error {
 
 // want is a change whose answer is known.
 func (c *consulCaller) want(answer, path string, body []byte) error {
-	err := c.call("PUT", path, body)
+	err := c.request("PUT", path, body)
 	if err == nil && !bytes.HasPrefix(c.sample, []byte(answer)) {
 		return refusedCall{incumbent.Errorf(incumbent.Conflict, "%s was answered with %.40q", path, c.sample)}
 	}
@@ -128,7 +95,7 @@ func (c *consulCaller) put() error { return c.want("true", c.key(), c.stamp()) }
 // getAs reads the worker's key.
 func getAs(query string) consulCall {
 	return func(c *consulCaller) error {
-		if err := c.call("GET", c.key()+query, nil); err != nil {
+		if err := c.request("GET", c.key()+query, nil); err != nil {
 			return err
 		}
 		if !bytes.Contains(c.sample, []byte(c.name)) {
@@ -140,7 +107,7 @@ func getAs(query string) consulCall {
 
 // open creates a session.
 func (c *consulCaller) open() error {
-	err := c.call("PUT", "/v1/session/create", []byte(`{"TTL":"3600s","LockDelay":"0s"}`))
+	err := c.request("PUT", "/v1/session/create", []byte(`{"TTL":"3600s","LockDelay":"0s"}`))
 	if err != nil {
 		return err
 	}
@@ -189,7 +156,7 @@ func (c *consulCaller) register() error {
 
 // registerTTL registers a service with a TTL check.
 func (c *consulCaller) registerTTL() error {
-	err := c.call("PUT", "/v1/agent/service/register", fmt.Appendf(nil,
+	err := c.request("PUT", "/v1/agent/service/register", fmt.Appendf(nil,
 		`{"ID":"%s","Name":"service-%[1]s","Port":8080,"Check":{"CheckID":"service:%[1]s","TTL":"%[2]s","Status":"passing"}}`, c.name, time.Hour))
 	if err != nil {
 		return err
@@ -198,5 +165,5 @@ func (c *consulCaller) registerTTL() error {
 }
 
 func (c *consulCaller) pass() error {
-	return c.call("PUT", "/v1/agent/check/pass/service:"+c.name, nil)
+	return c.request("PUT", "/v1/agent/check/pass/service:"+c.name, nil)
 }

@@ -150,18 +150,14 @@ func (w *consulWatch) put(ctx context.Context, conn **httpConn, i, n int) error 
 
 // measureStep notes what a step costs.
 func (w *consulWatch) measureStep(ctx context.Context) func() {
-	var killing sync.WaitGroup
+	killed := func() {}
 	if after := time.Duration(w.how.Kill); after > 0 {
-		killing.Go(func() {
-			if sleep(ctx, after) == nil {
-				w.killLeader(ctx, func() { w.killed.Store(int64(w.now())) })
-			}
-		})
+		killed = w.killAfter(ctx, after, func() { w.killed.Store(int64(w.now())) })
 	}
 	before, each, own, began := w.meter.cpu(), w.meter.read(), selfCPU(), w.now()
 	woken, bytes, idle, missed := w.woken.Load(), w.bytes.Load(), w.idle.Load(), w.missed.Load()
 	return func() {
-		killing.Wait()
+		killed()
 		took, used := (w.now() - began).Seconds(), w.meter.cpu()-before
 		wakes, sent := float64(w.woken.Load()-woken), float64(w.bytes.Load()-bytes)
 		offered := took*w.sc.Closed.Rate*float64(w.sc.Closed.Workers/len(w.queries)) - float64(w.missed.Load()-missed)

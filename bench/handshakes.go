@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"sync"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -44,10 +43,7 @@ func (r *run) besideBare(ctx context.Context, play func(context.Context, *run) e
 	}
 	bare := (before + after) / 2
 	r.fact("bare_handshakes_per_second", bare)
-	r.mu.Lock()
-	connects := r.facts["connects_per_second"]
-	r.mu.Unlock()
-	r.fact("connects_per_bare_handshake", connects/bare)
+	r.fact("connects_per_bare_handshake", r.noted("connects_per_second")/bare)
 	return nil
 }
 
@@ -81,29 +77,12 @@ func (r *run) handshakes(ctx context.Context, how *Closed, urls []string) (OpSum
 		}
 		addresses = append(addresses, u.Host)
 	}
-	// Not a deadline: dialling would fail by it a moment before it is over.
-	measured, stop := context.WithCancel(ctx)
-	defer stop()
-	rec := NewRecorder()
-	warm := time.AfterFunc(time.Duration(how.Warmup), rec.reset)
-	defer warm.Stop()
-	op := rec.op("handshake")
-	var workers sync.WaitGroup
-	for i := range how.Workers {
-		workers.Go(func() { r.shakeHands(measured, op, i, addresses[i%len(addresses)]) })
-	}
-	err := sleep(ctx, time.Duration(how.Warmup+how.Duration))
-	// A rate is of two at least: where the machine stands still, these are waited for.
-	for patience := r.now() + jujuDialTimeout; err == nil && op.answered() <= 1 && r.now() < patience; {
-		err = sleep(ctx, time.Millisecond)
-	}
-	stop()
-	workers.Wait()
-	sum := op.summary()
-	if err == nil && sum.Rate == 0 {
-		err = incumbent.Errorf(incumbent.Unavailable, "fewer than two handshakes succeeded")
-	}
-	return sum, err
+	// A rate is of two at least.
+	bare, err := r.bareLoop(ctx, how, nil, 2, how.Workers, func(ctx context.Context, b *run, i int) error {
+		b.shakeHands(ctx, b.rec.op("handshake"), i, addresses[i%len(addresses)])
+		return nil
+	})
+	return bare.rec.op("handshake").summary(), err
 }
 
 // shakeHands opens connections one after the other and closes each.

@@ -24,63 +24,37 @@ const (
 type keyWorker struct {
 	*run
 	conn  keyConn
+	does  func(*keyWorker) error
 	key   string
 	value []byte
 	n     int    // calls so far
 	last  uint64 // index of its last change
 }
 
-// playKeys has workers call for keys of their own.
-func playKeys(ctx context.Context, r *run, op *closedOp) error {
-	r.setPhase("connecting")
-	workers := make([]*keyWorker, r.sc.Closed.Workers)
-	tag := newTag()
-	conns, err := r.dialKeyConns(ctx)
-	defer func() {
-		for _, c := range conns {
-			if c != nil {
-				c.close()
-			}
+// keyCallers are workers that call for keys of their own, which are there before if they
+// are to be prepared.
+func keyCallers(call func(*keyWorker) error, prepared bool) func(context.Context, *run) (*callers, error) {
+	return func(ctx context.Context, r *run) (*callers, error) {
+		set := &callers{all: make([]caller, r.sc.Closed.Workers), retries: true}
+		conns, err := r.dialKeyConns(ctx)
+		if err != nil {
+			closeAll(conns)
+			return set, err
 		}
-	}()
-	if err != nil {
-		return err
-	}
-	err = inParallel(ctx, len(workers), func(i int) error {
-		workers[i] = r.newKeyWorker(conns[i%len(conns)], fmt.Sprintf("%s/%d", tag, i))
-		if op.prepared {
-			return workers[i].put()
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	r.connected(len(conns))
-	record, away := r.rec.op(op.ops[0]), r.rec.op(turnedAway)
-	var loops []func(context.Context) error
-	for _, w := range workers {
-		loops = append(loops, func(ctx context.Context) error {
-			defer context.AfterFunc(ctx, w.conn.close)()
-			for ctx.Err() == nil {
-				began := r.now()
-				err := op.call(w)
-				wait, overloaded := overloadOf(err)
-				if overloaded {
-					r.outcome(ctx, away, began, nil)
-					_ = sleep(ctx, wait)
-					continue
-				}
-				r.outcome(ctx, record, began, err)
-				if err != nil && !isRefusal(err) {
-					return err
-				}
+		tag := newTag()
+		set.conns = len(conns)
+		return set, inParallel(ctx, len(set.all), func(i int) error {
+			w := r.newKeyWorker(conns[i%len(conns)], fmt.Sprintf("%s/%d", tag, i))
+			set.all[i], w.does = w, call
+			if prepared {
+				return w.put()
 			}
 			return nil
 		})
 	}
-	return r.closed(ctx, loops)
 }
+
+func (w *keyWorker) call(context.Context, int) error { return w.does(w) }
 
 // turnedAway is the record of calls that a server at its limit turned away before it
 // did anything: they are repeated when it says, and divide no other figure.
@@ -135,12 +109,7 @@ func (r *run) newKeyWorker(conn keyConn, key string) *keyWorker {
 	return &keyWorker{run: r, conn: conn, key: key, value: bytes.Repeat([]byte("v"), r.sc.Closed.ValueBytes)}
 }
 
-// close ends the worker's connection, if it has one.
-func (w *keyWorker) close() {
-	if w != nil {
-		w.conn.close()
-	}
-}
+func (w *keyWorker) close() { w.conn.close() }
 
 // change puts what nobody has put before.
 func (w *keyWorker) change() error {

@@ -25,11 +25,7 @@ func playWatch(ctx context.Context, r *run) error {
 	}
 	r.setPhase("connecting")
 	key, workers := newTag()+"/changed", make([]*keyWorker, changers)
-	defer func() {
-		for _, w := range workers {
-			w.close()
-		}
-	}()
+	defer closeAll(workers)
 	err := inParallel(ctx, len(workers), func(i int) (err error) {
 		workers[i], err = r.dialKeys(ctx, i, key)
 		return err

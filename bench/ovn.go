@@ -56,7 +56,7 @@ type Ports struct {
 }
 
 func (sc *Scenario) ovsdb() bool {
-	return sc.Door == doorOVSDB || sc.Closed != nil && closedOps[sc.Closed.Op] != nil && closedOps[sc.Closed.Op].ovn != nil
+	return sc.speaks(doorOVSDB)
 }
 
 func (sc *Scenario) validateOVN() error {

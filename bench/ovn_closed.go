@@ -3,8 +3,9 @@ package bench
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -16,134 +17,111 @@ import (
 // ovnCaller is one client.
 type ovnCaller struct {
 	*ovnWorld
-	id   int
-	conn *ovnConn
-	turn int // transactions begun
+	id     int
+	member int // where it is connected
+	conn   atomic.Pointer[ovnConn]
+	own    []string // its ports
+	does   func(*ovnCaller, context.Context) error
+	turn   int // transactions that were answered
 }
 
-// ovnOp is what the clients of a closed loop do.
-type ovnOp struct {
-	// loop goes on until its context ends.
-	loop func(ctx context.Context, c *ovnCaller, record *opRecord) error
-	// bound: ports are bound before.
-	bound bool
-	// judge looks at the database at the end. May be nil.
-	judge func(ctx context.Context, w *ovnWorld, callers []*ovnCaller) error
-}
-
-func playOVNClosed(ctx context.Context, r *run, op *closedOp) error {
-	w, err := newOVNWorld(ctx, r, r.sc.Closed.Workers, r.sc.Ports.Count, op.ovn.bound)
-	if err != nil {
-		return err
-	}
-	callers := make([]*ovnCaller, r.sc.Closed.Workers)
-	defer func() {
-		for _, c := range callers {
-			if c != nil && c.conn != nil {
-				c.conn.close()
-			}
-		}
-	}()
-	r.setPhase("connecting")
-	err = inParallel(ctx, len(callers), func(i int) error {
-		conn, err := w.begin(ctx, i)
-		callers[i] = &ovnCaller{ovnWorld: w, id: i, conn: conn}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	r.connected(len(callers))
-	record := r.rec.op(op.ops[0])
-	var loops []func(context.Context) error
-	for _, c := range callers {
-		loops = append(loops, func(ctx context.Context) error { return op.ovn.loop(ctx, c, record) })
-	}
-	term := w.term(ctx)
-	var killed sync.WaitGroup
-	if at := time.Duration(r.sc.Ports.Kill); at > 0 {
-		killed.Go(func() {
-			if sleep(ctx, at+time.Duration(r.sc.Closed.Warmup)) == nil {
-				r.killLeader(ctx, func() { r.fact("killed_at_seconds", r.now().Seconds()) })
-			}
-		})
-	}
-	err = r.closed(ctx, loops)
-	killed.Wait()
-	if err != nil {
-		return err
-	}
-	r.fact("elections", max(0, w.term(ctx)-term))
-	if op.ovn.judge != nil {
-		return op.ovn.judge(ctx, w, callers)
-	}
-	return nil
-}
-
-// bindPorts binds the client's ports to its chassis one after the other, then takes them
-// off again, and so on. It has seen its own change before its answer comes.
-func bindPorts(ctx context.Context, c *ovnCaller, record *opRecord) error {
-	defer context.AfterFunc(ctx, c.conn.close)()
-	var own []string
-	for i := c.id; i < len(c.ports); i += len(c.chassis) {
-		own = append(own, c.ports[i])
-	}
-	for ; ctx.Err() == nil; c.turn++ {
-		to := fmt.Sprintf(`["uuid",%q]`, c.chassis[c.id])
-		if c.turn/len(own)%2 == 1 {
-			to = `["set",[]]`
-		}
-		began := c.now()
-		results, err := c.conn.transact(fmt.Sprintf(`{"op":"update","table":"Port_Binding","where":[["_uuid","==",["uuid",%q]]],"row":{"chassis":%s}}`, own[c.turn%len(own)], to))
-		c.outcome(ctx, record, began, err)
+// ovnCallers are clients that monitor ports, which are bound before if they are to be.
+// What they count is judged at the end.
+func ovnCallers(does func(*ovnCaller, context.Context) error, counts bool) func(context.Context, *run) (*callers, error) {
+	return func(ctx context.Context, r *run) (*callers, error) {
+		set := &callers{all: make([]caller, r.sc.Closed.Workers), conns: r.sc.Closed.Workers}
+		w, err := newOVNWorld(ctx, r, set.conns, r.sc.Ports.Count, counts)
 		if err != nil {
-			return err
+			return set, err
 		}
-		if results[0].Count != 1 {
-			c.check.Violate("a binding changed %d rows", results[0].Count)
+		r.setPhase("connecting")
+		err = inParallel(ctx, set.conns, func(i int) error {
+			conn, err := w.begin(ctx, i)
+			if err != nil {
+				return err
+			}
+			c := &ovnCaller{ovnWorld: w, id: i, member: i, does: does}
+			c.conn.Store(conn)
+			for p := i; p < len(w.ports); p += len(w.chassis) {
+				c.own = append(c.own, w.ports[p])
+			}
+			set.all[i] = c
+			return nil
+		})
+		term, killed := w.term(ctx), func() {}
+		if kill := r.sc.Ports.Kill; kill > 0 && err == nil {
+			killed = r.killAfter(ctx, time.Duration(kill+r.sc.Closed.Warmup), func() { r.fact("killed_at_seconds", r.now().Seconds()) })
 		}
-		if c.conn.updates == 0 {
-			c.check.Violate("client %d was answered before it was told of its own change", c.id)
+		set.after = func(ctx context.Context) error {
+			killed()
+			r.fact("elections", max(0, w.term(ctx)-term))
+			if counts {
+				return w.judgeCounts(ctx, set.all)
+			}
+			return nil
 		}
+		return set, err
+	}
+}
+
+// call makes a transaction. What is refused ends the run.
+func (c *ovnCaller) call(ctx context.Context, _ int) error {
+	err := c.does(c, ctx)
+	if refused, ok := errors.AsType[refusedCall](err); ok {
+		return refused.error
+	}
+	if err == nil {
+		c.turn++
+	}
+	return err
+}
+
+func (c *ovnCaller) close() { c.conn.Load().close() }
+
+// bind binds the client's ports to its chassis one after the other, then takes them
+// off again, and so on. It has seen its own change before its answer comes.
+func (c *ovnCaller) bind(context.Context) error {
+	to := fmt.Sprintf(`["uuid",%q]`, c.chassis[c.id])
+	if c.turn/len(c.own)%2 == 1 {
+		to = `["set",[]]`
+	}
+	conn := c.conn.Load()
+	results, err := conn.transact(fmt.Sprintf(`{"op":"update","table":"Port_Binding","where":[["_uuid","==",["uuid",%q]]],"row":{"chassis":%s}}`, c.own[c.turn%len(c.own)], to))
+	if err != nil {
+		return err
+	}
+	if results[0].Count != 1 {
+		c.check.Violate("a binding changed %d rows", results[0].Count)
+	}
+	if conn.updates == 0 {
+		c.check.Violate("client %d was answered before it was told of its own change", c.id)
 	}
 	return nil
 }
 
 // count raises the client's number in its port's row, guarded by the one it expects
 // there, as a client does that must not do anything twice. After a connection ended it
-// goes on at another member, where it finds what became of its last transaction.
-func count(ctx context.Context, c *ovnCaller, record *opRecord) error {
-	port := c.ports[c.id]
-	member, at := c.id, c.conn
-	defer func() { at.close() }()
-	due := c.now() // of the transaction under way: also while there is no connection
-	for ctx.Err() == nil {
+// goes on at another member, where it finds what became of its last transaction: that
+// has not been answered while there is no connection.
+func (c *ovnCaller) count(ctx context.Context) error {
+	for at := c.conn.Load(); ctx.Err() == nil; {
 		stop := context.AfterFunc(ctx, at.close)
-		err := c.raise(at, port)
+		err := c.raise(at, c.ports[c.id])
 		stop()
-		if err == nil {
-			c.turn++
-			c.outcome(ctx, record, due, nil)
-			due = c.now()
-			continue
-		}
-		if isRefusal(err) {
+		if err == nil || isRefusal(err) {
 			return err
 		}
 		at.close()
-		for ctx.Err() == nil {
-			member++
-			next, err := dialOVN(ctx, c.addresses[member%len(c.addresses)], nil)
-			if err == nil {
-				at, c.conn = next, next
-				break
-			}
-			if sleep(ctx, retryOVN) != nil {
-				return nil
-			}
+		c.member++
+		next, err := dialOVN(ctx, c.addresses[c.member%len(c.addresses)], nil)
+		if err != nil {
+			_ = sleep(ctx, retryOVN) // the loop's condition says whether it is over
+			continue
 		}
+		c.conn.Store(next)
+		at = next
 	}
-	return nil
+	return ctx.Err()
 }
 
 // retryOVN is how long a client waits before it tries the next member.
@@ -188,7 +166,7 @@ func readNumber(at *ovnConn, where string) (int, error) {
 }
 
 // judgeCounts looks for what was acknowledged and is not there, and for what is there twice.
-func judgeCounts(ctx context.Context, w *ovnWorld, callers []*ovnCaller) error {
+func (w *ovnWorld) judgeCounts(ctx context.Context, all []caller) error {
 	for i := range w.addresses { // the first that lives
 		at, err := dialOVN(ctx, w.addresses[i], nil)
 		if err != nil {
@@ -196,7 +174,8 @@ func judgeCounts(ctx context.Context, w *ovnWorld, callers []*ovnCaller) error {
 		}
 		defer at.close()
 		defer context.AfterFunc(ctx, at.close)()
-		for _, c := range callers {
+		for _, one := range all {
+			c := one.(*ovnCaller) //nolint:forcetypeassert // all of this loop's are
 			has, err := readNumber(at, fmt.Sprintf(`"where":[["_uuid","==",["uuid",%q]]]`, w.ports[c.id]))
 			if err != nil {
 				return err

@@ -118,6 +118,16 @@ func (o *opRecord) answered() uint64 {
 	return o.count
 }
 
+// answered is how many operations were done, of all but those that were turned away.
+func (r *Recorder) answered() (sum uint64) {
+	for name, o := range r.all() {
+		if name != turnedAway {
+			sum += o.answered()
+		}
+	}
+	return sum
+}
+
 // sample closes the current second.
 func (o *opRecord) sample() OpSample {
 	o.mu.Lock()

@@ -132,6 +132,7 @@ type run struct {
 	credential string
 	meter      *meter
 	begun      time.Time
+	least      uint64 // operations that a closed loop waits for, where the machine stands still; see bareLoop
 	// versions of what is measured, by name.
 	versions map[string]string
 

@@ -439,11 +439,11 @@ func (c *Closed) validate() error {
 		return fmt.Errorf("closed.rate is %v; it must be 0, or %v to %d", c.Rate, minPerSecond, maxPerSecond)
 	case closedOps[c.Op].turns && (c.Batch > 1 || c.Rate > 0):
 		return fmt.Errorf("closed.op turn: a candidate has one request under way, in closed loop")
-	case (closedOps[c.Op].consul != nil || closedOps[c.Op].ovn != nil) && (c.Batch > 1 || c.Streams > 0 || c.Calls || c.Rate > 0 || c.Beside != nil || c.Stock != nil):
+	case closedOps[c.Op].door != "" && (c.Batch > 1 || c.Streams > 0 || c.Calls || c.Rate > 0 || c.Beside != nil || c.Stock != nil):
 		return fmt.Errorf("closed.op %s: a worker has a connection, with one request under way, in closed loop", c.Op)
-	case closedOps[c.Op].call != nil && (c.Batch > 1 && !closedOps[c.Op].batches || c.Rate > 0 || c.Beside != nil || c.Stock != nil):
+	case closedOps[c.Op].callers != nil && (c.Batch > 1 && !closedOps[c.Op].batches || c.Rate > 0 || c.Beside != nil || c.Stock != nil):
 		return fmt.Errorf("closed.op %s: a worker has one call under way, in closed loop", c.Op)
-	case (closedOps[c.Op].call != nil || closedOps[c.Op].consul != nil) && (c.ValueBytes < numberBytes || c.ValueBytes > maxValueBytes):
+	case closedOps[c.Op].callers != nil && closedOps[c.Op].door != doorOVSDB && (c.ValueBytes < numberBytes || c.ValueBytes > maxValueBytes):
 		return fmt.Errorf("closed.value_bytes must be %d to %d", numberBytes, maxValueBytes)
 	case c.Candidates < 0 || c.TTL != 0 && incumbent.ValidateTTL(time.Duration(c.TTL)) != nil:
 		return fmt.Errorf("closed.candidates or closed.ttl is out of range")
