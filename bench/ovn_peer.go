@@ -6,17 +6,14 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/client"
 )
 
 // ovnAsk is how long a server of the peer may take to say what it is.
@@ -30,58 +27,38 @@ type OVSDBConfig struct {
 	Schemas [][]byte
 }
 
-// ovnPeer is a cluster of Open vSwitch's database servers on this machine.
+// ovnPeer is a cluster of Open vSwitch's database servers on this machine. The URLs of
+// its servers are where their clients connect.
 type ovnPeer struct {
-	dir       string
+	peerServers
 	databases []ovnSchemaHead
-	members   []*ovnMember
-}
-
-type ovnMember struct {
-	server    Server // its URL is where its clients connect
-	control   string // its control socket
-	databases []ovnSchemaHead
-	child     *spawned
 }
 
 // StartOVSDB starts Open vSwitch's database servers and returns once all serve. They are
 // run as OVN runs them; ovsdb-tool, from the same package, makes their databases.
-func StartOVSDB(ctx context.Context, cfg OVSDBConfig) (_ Cluster, err error) {
-	if cfg.Binary == "" {
-		if cfg.Binary, err = exec.LookPath("ovsdb-server"); err != nil {
-			return nil, incumbent.Errorf(incumbent.Invalid, "no program named ovsdb-server is on the path").WithHint("name it with --peer-binary")
+func StartOVSDB(ctx context.Context, cfg OVSDBConfig) (Cluster, error) {
+	p := &ovnPeer{peerServers: peerServers{dir: cfg.Dir}}
+	return p, p.starting(ctx, &cfg.Binary, "ovsdb-server", func(ctx context.Context) error {
+		for i, schema := range cfg.Schemas {
+			head, err := readSchemaHead(cfg.Dir, i, schema)
+			if err != nil {
+				return err
+			}
+			p.databases = append(p.databases, head)
 		}
-	}
-	p := &ovnPeer{dir: cfg.Dir}
-	defer func() {
+		cfg.Members = max(1, cfg.Members)
+		clients, err := freeAddresses(cfg.Members * (1 + len(p.databases)))
 		if err != nil {
-			p.Stop()
+			return err
 		}
-	}()
-	ctx, cancel := context.WithTimeout(ctx, localReady)
-	defer cancel()
-	for i, schema := range cfg.Schemas {
-		head, err := readSchemaHead(cfg.Dir, i, schema)
-		if err != nil {
-			return nil, err
+		peers := clients[cfg.Members:] // of each database, its members in order
+		for i, address := range clients[:cfg.Members] {
+			if err := p.startMember(ctx, cfg, i, address, peers); err != nil {
+				return err
+			}
 		}
-		p.databases = append(p.databases, head)
-	}
-	cfg.Members = max(1, cfg.Members)
-	clients, err := freeAddresses(cfg.Members * (1 + len(p.databases)))
-	if err != nil {
-		return nil, err
-	}
-	peers := clients[cfg.Members:] // of each database, its members in order
-	for i, address := range clients[:cfg.Members] {
-		m := &ovnMember{server: Server{Name: "o" + strconv.Itoa(i+1), URL: address}, databases: p.databases}
-		m.control = filepath.Join(cfg.Dir, m.server.Name+".ctl")
-		p.members = append(p.members, m)
-		if err := m.start(ctx, cfg, i, peers); err != nil {
-			return nil, err
-		}
-	}
-	return p, nil
+		return nil
+	})
 }
 
 // ovnSchemaHead is what the load tool looks at in a schema.
@@ -101,26 +78,31 @@ func readSchemaHead(dir string, i int, schema []byte) (head ovnSchemaHead, err e
 	return head, nil
 }
 
-// start makes the files of the i-th member's databases and starts its server.
-func (m *ovnMember) start(ctx context.Context, cfg OVSDBConfig, i int, peers []string) (err error) {
-	_, port, _ := net.SplitHostPort(m.server.URL) // as it was made just now
+// control is the i-th server's control socket.
+func (p *ovnPeer) control(i int) string {
+	return filepath.Join(p.dir, p.servers[i].Name+".ctl")
+}
+
+// startMember makes the files of the i-th member's databases and starts its server.
+func (p *ovnPeer) startMember(ctx context.Context, cfg OVSDBConfig, i int, address string, peers []string) error {
+	_, port, _ := net.SplitHostPort(address) // as it was made just now
+	name := "o" + strconv.Itoa(i+1)
 	argv := []string{
-		cfg.Binary, "--remote=ptcp:" + port + ":127.0.0.1", "--unixctl=" + m.control,
-		"--log-file=" + filepath.Join(cfg.Dir, m.server.Name+".log"), "-vconsole:off",
+		cfg.Binary, "--remote=ptcp:" + port + ":127.0.0.1", "--unixctl=" + filepath.Join(p.dir, name+".ctl"),
+		"--log-file=" + filepath.Join(cfg.Dir, name+".log"), "-vconsole:off",
 	}
-	for d, database := range m.databases {
-		file := filepath.Join(cfg.Dir, m.server.Name+"-"+database.Name+".db")
+	for d, database := range p.databases {
+		file := filepath.Join(cfg.Dir, name+"-"+database.Name+".db")
 		if err := createOVSDB(ctx, cfg, i, file, database, peers[d*cfg.Members:][:cfg.Members]); err != nil {
 			return err
 		}
 		argv = append(argv, file)
 	}
-	m.child, err = startChild(argv, []string{"OVS_RUNDIR=" + cfg.Dir}, nil, filepath.Join(cfg.Dir, m.server.Name+".err"), syscall.SIGKILL)
-	if err != nil {
+	if err := p.start(Server{Name: name, URL: address}, argv, []string{"OVS_RUNDIR=" + cfg.Dir}); err != nil {
 		return err
 	}
-	m.server.PID = m.child.pid()
-	return m.await(ctx) // a cluster is joined one by one
+	// A cluster is joined one by one.
+	return p.await(ctx, "ovsdb-server", func(ctx context.Context) error { return p.serves(ctx, address) })
 }
 
 // createOVSDB makes the file of the i-th member's database.
@@ -142,30 +124,15 @@ func createOVSDB(ctx context.Context, cfg OVSDBConfig, i int, db string, databas
 	return nil
 }
 
-// await waits until a server has its databases and answers transactions.
-func (m *ovnMember) await(ctx context.Context) error {
-	for {
-		err := m.serves(ctx)
-		if err == nil {
-			return nil
-		}
-		if !alive(m.server.PID) {
-			return incumbent.Errorf(incumbent.Unavailable, "ovsdb-server ended before it served:\n%s", m.child.said())
-		}
-		if sleep(ctx, localEvery) != nil {
-			return incumbent.Errorf(incumbent.Unavailable, "ovsdb-server did not start: %w\n%s", err, m.child.said())
-		}
-	}
-}
-
-func (m *ovnMember) serves(ctx context.Context) error {
-	c, err := dialOVN(ctx, m.server.URL, nil)
+// serves is nil once a server has its databases and answers transactions.
+func (p *ovnPeer) serves(ctx context.Context, address string) error {
+	c, err := dialOVN(ctx, address, nil)
 	if err != nil {
 		return err
 	}
 	defer c.close()
 	defer time.AfterFunc(ovnAsk, c.close).Stop()
-	for _, d := range m.databases {
+	for _, d := range p.databases {
 		c.database = d.Name
 		if _, err := c.transact(fmt.Sprintf(`{"op":"select","table":%q,"where":[],"columns":["_uuid"]}`, slices.Min(slices.Collect(maps.Keys(d.Tables))))); err != nil {
 			return err
@@ -174,10 +141,10 @@ func (m *ovnMember) serves(ctx context.Context) error {
 	return nil
 }
 
-// ask asks a server's control socket, empty if it does not answer.
-func (m *ovnMember) ask(ctx context.Context, command, argument string) (said string) {
+// ask asks the i-th server's control socket, empty if it does not answer.
+func (p *ovnPeer) ask(ctx context.Context, i int, command, argument string) (said string) {
 	d := net.Dialer{Timeout: ovnAsk}
-	conn, err := d.DialContext(ctx, "unix", m.control)
+	conn, err := d.DialContext(ctx, "unix", p.control(i))
 	if err != nil {
 		return ""
 	}
@@ -196,8 +163,8 @@ func (m *ovnMember) ask(ctx context.Context, command, argument string) (said str
 }
 
 // status is a line of what a server says of a database's cluster: its Term, its Role.
-func (m *ovnMember) status(ctx context.Context, database, name string) string {
-	for line := range strings.Lines(m.ask(ctx, "cluster/status", database)) {
+func (p *ovnPeer) status(ctx context.Context, i int, database, name string) string {
+	for line := range strings.Lines(p.ask(ctx, i, "cluster/status", database)) {
 		if v, ok := strings.CutPrefix(line, name+": "); ok {
 			return strings.TrimSpace(v)
 		}
@@ -207,8 +174,8 @@ func (m *ovnMember) status(ctx context.Context, database, name string) string {
 
 // leader is the place of who leads the first database, or -1.
 func (p *ovnPeer) leader(ctx context.Context) int {
-	for i, m := range p.members {
-		if m.status(ctx, p.databases[0].Name, "Role") == "leader" {
+	for i := range p.servers {
+		if p.status(ctx, i, p.databases[0].Name, "Role") == "leader" {
 			return i
 		}
 	}
@@ -219,8 +186,8 @@ func (p *ovnPeer) leader(ctx context.Context) int {
 func (p *ovnPeer) term(ctx context.Context) (sum float64) {
 	for _, d := range p.databases {
 		newest := 0.0
-		for _, m := range p.members {
-			n, _ := strconv.ParseFloat(m.status(ctx, d.Name, "Term"), 64) // 0 if it does not say
+		for i := range p.servers {
+			n, _ := strconv.ParseFloat(p.status(ctx, i, d.Name, "Term"), 64) // 0 if it does not say
 			newest = max(newest, n)
 		}
 		sum += newest
@@ -234,37 +201,9 @@ func ovsdbVersion(ctx context.Context, cl Cluster) string {
 	if !ok {
 		return ""
 	}
-	words := strings.Fields(p.members[0].ask(ctx, "version", ""))
+	words := strings.Fields(p.ask(ctx, 0, "version", ""))
 	if len(words) == 0 {
 		return ""
 	}
 	return words[len(words)-1]
-}
-
-// Servers implements Cluster.
-func (p *ovnPeer) Servers() []Server {
-	var all []Server
-	for _, m := range p.members {
-		all = append(all, m.server)
-	}
-	return all
-}
-
-// Signal implements Cluster.
-func (p *ovnPeer) Signal(i int, sig syscall.Signal) error {
-	return syscall.Kill(p.members[i].server.PID, sig)
-}
-
-// Client implements Cluster.
-func (*ovnPeer) Client() client.Config { return client.Config{} }
-
-// Kill ends a server.
-func (p *ovnPeer) Kill(i int, sig syscall.Signal) error { return kill(p.members[i].server.PID, sig) }
-
-// Stop ends all, in order if they will, and removes their data.
-func (p *ovnPeer) Stop() {
-	for _, m := range p.members {
-		m.child.stop()
-	}
-	_ = os.RemoveAll(p.dir) // in a folder for temporary files
 }
