@@ -34,7 +34,6 @@ const (
 	agentMembers  = 10              // agents that follow which units there are
 	agentBulk     = 400             // units that one transaction adds
 	agentBulks    = 4               // transactions under way
-	agentStarts   = 64              // agents that are being started
 	agentAlone    = 10              // units that are added alone, after all
 	agentPatience = 2 * time.Minute // for all to be told, or back
 	agentLull     = 2 * time.Second // in which who is woken in vain shows
@@ -159,12 +158,8 @@ func (f *agentFleet) grow(ctx context.Context, stage Stage) error {
 		return err
 	}
 	f.fact(fmt.Sprintf("add_%d_seconds", stage.Leases), (f.now() - began).Seconds())
-	starts, stops, starting := f.op("start"), make([]func(), n), f.now()
-	err = inParallelOf(ctx, agentStarts, n, func(i int) error {
-		due := starting + time.Duration(float64(i)/stage.Ramp*float64(time.Second))
-		if err := sleep(ctx, due-f.now()); err != nil {
-			return err
-		}
+	starts, stops := f.op("start"), make([]func(), n)
+	err = f.ramp(ctx, n, stage.Ramp, func(i int) error {
 		return f.timed(ctx, starts, func() (err error) {
 			stops[i], err = f.sys.Start(ctx, from+i, from+i < agentMembers, f.hear, func() { f.attaches.Add(1) })
 			return err
@@ -283,13 +278,7 @@ func (f *agentFleet) alone(ctx context.Context) error {
 // quiet lets the fleet be.
 func (f *agentFleet) quiet(ctx context.Context) error {
 	f.setPhase("quiet")
-	cpu := func() (sum time.Duration) {
-		for _, p := range f.meter.read() {
-			sum += p.CPU
-		}
-		return sum
-	}
-	was, began := cpu(), f.now()
+	was, began := f.meter.cpu(), f.now()
 	_, lines, seen := f.logged()
 	if err := sleep(ctx, time.Duration(f.sc.Settle)); err != nil {
 		return err
@@ -298,8 +287,8 @@ func (f *agentFleet) quiet(ctx context.Context) error {
 		if _, now, _ := f.logged(); seen {
 			f.fact("quiet_log_lines_per_minute", float64(now-lines)/spent.Minutes())
 		}
-		f.fact("quiet_cpu_cores", (cpu()-was).Seconds()/spent.Seconds())
-		f.fact("quiet_cpu_us_per_agent_second", (cpu()-was).Seconds()/spent.Seconds()/float64(len(f.stops))*1e6)
+		f.fact("quiet_cpu_cores", (f.meter.cpu()-was).Seconds()/spent.Seconds())
+		f.fact("quiet_cpu_us_per_agent_second", (f.meter.cpu()-was).Seconds()/spent.Seconds()/float64(len(f.stops))*1e6)
 	}
 	return nil
 }

@@ -508,7 +508,11 @@ func (l *closedLoop) dial(ctx context.Context) error {
 	}
 	l.links = make([]*closedLink, streams)
 	err := inParallel(ctx, streams, func(i int) (err error) {
-		l.links[i], err = l.dialOne(ctx, i)
+		link := &closedLink{}
+		link.stream, link.reader, err = l.clients[i%len(l.clients)].DialStream(ctx, client.StreamOptions{Local: l.source(i), ReadBuffer: readBuffer})
+		if err == nil {
+			l.links[i] = link
+		}
 		return err
 	})
 	if err != nil {
@@ -522,16 +526,6 @@ func (l *closedLoop) dial(ctx context.Context) error {
 		l.workers = append(l.workers, w)
 	}
 	return nil
-}
-
-func (l *closedLoop) dialOne(ctx context.Context, i int) (*closedLink, error) {
-	opts := client.StreamOptions{Local: l.source(i), ReadBuffer: readBuffer}
-	c := l.clients[i%len(l.clients)]
-	s, br, err := c.DialStream(ctx, opts)
-	if err != nil {
-		return nil, err
-	}
-	return &closedLink{stream: s, reader: br}, nil
 }
 
 func (l *closedLoop) close() {
@@ -568,6 +562,17 @@ func inParallelOf(ctx context.Context, most, n int, do func(i int) error) error 
 		return ctx.Err()
 	}
 	return first
+}
+
+// ramp calls do for 0 … n-1 at so many a second, of which some dozens may be under way.
+func (r *run) ramp(ctx context.Context, n int, perSecond float64, do func(i int) error) error {
+	began := r.now()
+	return inParallelOf(ctx, 64, n, func(i int) error {
+		if err := sleep(ctx, began+time.Duration(float64(i)/perSecond*float64(time.Second))-r.now()); err != nil {
+			return err
+		}
+		return do(i)
+	})
 }
 
 // sleepOr waits, unless a connection fails first.

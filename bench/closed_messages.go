@@ -79,19 +79,18 @@ func echoMessage(_ *closedLoop, w *worker) ([]byte, error) {
 
 // claimForWorkers gives each worker the holdings it will extend.
 func claimForWorkers(ctx context.Context, l *closedLoop) error {
-	return inParallel(ctx, len(l.workers), func(i int) error {
-		tokens, err := claimMany(ctx, l.clients[i%len(l.clients)], l.batch, func(k int) *apiv1.ClaimRequest {
-			return claimOp(l.name("%d/%d", i, k), fmt.Sprintf("w%d", i), l.ttl).GetClaim()
-		})
-		l.workers[i].tokens = tokens
-		return err
-	})
+	return l.claimFor(ctx, func(i int) string { return fmt.Sprintf("w%d", i) })
 }
 
+// claimForAnother has another hold what the workers will claim.
 func claimForAnother(ctx context.Context, l *closedLoop) error {
-	return inParallel(ctx, len(l.workers), func(i int) error {
-		_, err := claimMany(ctx, l.clients[i%len(l.clients)], l.batch, func(k int) *apiv1.ClaimRequest {
-			return claimOp(l.name("%d/%d", i, k), "holder", l.ttl).GetClaim()
+	return l.claimFor(ctx, func(int) string { return "holder" })
+}
+
+func (l *closedLoop) claimFor(ctx context.Context, holder func(worker int) string) error {
+	return inParallel(ctx, len(l.workers), func(i int) (err error) {
+		l.workers[i].tokens, err = claimMany(ctx, l.clients[i%len(l.clients)], l.batch, func(k int) *apiv1.ClaimRequest {
+			return claimOp(l.name("%d/%d", i, k), holder(i), l.ttl).GetClaim()
 		})
 		return err
 	})

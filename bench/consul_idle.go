@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"time"
 )
 
 // playConsulIdle opens many connections with a blocking query each, of which nothing
@@ -23,12 +22,8 @@ func playConsulIdle(ctx context.Context, r *run) error {
 	defer func() { closeAll(conns) }()
 	r.setPhase("opening %d polls", len(conns))
 	began := r.now()
-	err = inParallelOf(ctx, 64, len(conns), func(i int) error {
-		if err := sleep(ctx, began+time.Duration(float64(i)/stage.Ramp*float64(time.Second))-r.now()); err != nil {
-			return err
-		}
-		c, err := g.block(ctx, i)
-		conns[i] = c
+	err = r.ramp(ctx, len(conns), stage.Ramp, func(i int) (err error) {
+		conns[i], err = g.block(ctx, i)
 		return err
 	})
 	if err != nil {

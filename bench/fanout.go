@@ -340,24 +340,13 @@ func (f *fanOut) sighted(n, member int, now time.Duration) {
 
 // findLeader waits until a member says who leads, if there are several, each with a
 // watcher.
-func (f *fanOut) findLeader(ctx context.Context) error {
+func (f *fanOut) findLeader(ctx context.Context) (err error) {
 	if len(f.clients) < 2 || f.sc.Closed.Workers < len(f.clients) || f.system.Poll != nil {
 		return nil
 	}
 	f.setPhase("looking for the leader")
-	for f.leader < 0 {
-		st, err := statusOf(ctx, f.clients[0])
-		if err != nil {
-			return err
-		}
-		if f.leader = f.leaderIn(st); f.leader >= 0 {
-			return nil
-		}
-		if err := sleep(ctx, localEvery); err != nil {
-			return err
-		}
-	}
-	return nil
+	f.leader, err = f.leads(ctx)
+	return err
 }
 
 // leaderIn is who leads as a member sees it, or -1.

@@ -185,18 +185,24 @@ func (f *fleet) begin(ctx context.Context, want int, rate float64, lease func(i 
 
 // settle waits until all agents hold or wait.
 func (f *fleet) settle(ctx context.Context, want int, most time.Duration) error {
-	end := f.now() + most
-	for {
+	return f.awaitAll(ctx, most, "agents hold", func() (int, int, error) {
 		f.mu.Lock()
-		have, failure := f.holding+f.waiting, f.failure
-		f.mu.Unlock()
-		switch {
-		case failure != nil:
-			return failure
+		defer f.mu.Unlock()
+		return f.holding + f.waiting, want, f.failure
+	})
+}
+
+// awaitAll waits until as many as are wanted do what they are to do, which is that or
+// wait.
+func (r *run) awaitAll(ctx context.Context, most time.Duration, doing string, count func() (have, want int, err error)) error {
+	for end := r.now() + most; ; {
+		switch have, want, err := count(); {
+		case err != nil:
+			return err
 		case have >= want:
 			return nil
-		case f.now() > end:
-			return incumbent.Errorf(incumbent.DeadlineExceeded, "after %v only %d of %d agents hold or wait", most, have, want)
+		case r.now() > end:
+			return incumbent.Errorf(incumbent.DeadlineExceeded, "after %v only %d of %d %s or wait", most, have, want, doing)
 		}
 		if err := sleep(ctx, 20*time.Millisecond); err != nil {
 			return err

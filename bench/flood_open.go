@@ -3,9 +3,7 @@ package bench
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -75,42 +73,20 @@ func (f *flood) openAt(ctx context.Context, door string, who []int, open opener)
 
 // openNative opens a stream and a session on it.
 func openNative(ctx context.Context, f *flood, member, n int) error {
-	s, r, err := f.clients[member].DialStream(ctx, client.StreamOptions{Local: f.source(n)})
+	s, err := f.dialKeyStream(ctx, member, n)
 	if err != nil {
 		return err
 	}
-	defer s.Close()
-	defer context.AfterFunc(ctx, func() { s.Close() })()
+	defer s.close()
+	defer context.AfterFunc(ctx, s.close)()
 	open := &apiv1.OpenSessionRequest{Id: incumbent.NewSessionID().String(), TtlMs: uint32(time.Duration(f.sc.TTL).Milliseconds())}
-	err = s.Send(&apiv1.ClientFrame{Id: 1, Request: &apiv1.ClientFrame_Operation{
+	a, err := s.ask(&apiv1.ClientFrame{Request: &apiv1.ClientFrame_Operation{
 		Operation: &apiv1.Operation{Op: &apiv1.Operation_OpenSession{OpenSession: open}},
 	}})
-	if err != nil {
-		return err
-	}
-	var refusal *apiv1.Error
-	err = s.ServeRaw(r, func(msg []byte) error {
-		return eachAnswer(msg, func(a *answer) error {
-			if a.id != 1 {
-				return nil
-			}
-			frame, err := a.full()
-			if err != nil {
-				return err
-			}
-			if refusal = frame.GetError(); refusal == nil {
-				refusal = frame.GetOperation().GetError()
-			}
-			return io.EOF // that is all that is wanted
-		})
-	})
-	switch {
-	case !errors.Is(err, io.EOF):
-		return err
-	case refusal != nil:
+	if refusal := a.GetOperation().GetError(); refusal != nil {
 		return client.DetailError(refusal)
 	}
-	return nil
+	return err
 }
 
 // openJuju connects and logs a unit in.

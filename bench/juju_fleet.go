@@ -12,7 +12,6 @@ import (
 
 	"github.com/gobwas/ws"
 
-	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/park"
 )
 
@@ -173,24 +172,11 @@ func (f *jujuFleet) grow(ctx context.Context, n int, rate float64) error {
 const jujuSettle = 10 * time.Minute
 
 func (f *jujuFleet) settle(ctx context.Context, most time.Duration) error {
-	end := f.now() + most
-	for {
-		t, err := f.count()
+	return f.awaitAll(ctx, most, "units lead", func() (int, int, error) {
 		f.mu.Lock()
-		want := len(f.units)
-		f.mu.Unlock()
-		switch have := t.Leading + t.Blocked; {
-		case err != nil:
-			return err
-		case have >= want:
-			return nil
-		case f.now() > end:
-			return incumbent.Errorf(incumbent.DeadlineExceeded, "after %v only %d of %d units lead or wait", most, have, want)
-		}
-		if err := sleep(ctx, 20*time.Millisecond); err != nil {
-			return err
-		}
-	}
+		defer f.mu.Unlock()
+		return f.tally.Leading + f.tally.Blocked, len(f.units), f.failure
+	})
 }
 
 func (f *jujuFleet) count() (tally, error) {

@@ -88,7 +88,7 @@ func (r *run) dialKeyConns(ctx context.Context) ([]keyConn, error) {
 			}
 			return err
 		}
-		s, err := r.dialKeyStream(ctx, i)
+		s, err := r.dialKeyStream(ctx, i%len(r.clients), i)
 		if err == nil {
 			conns[i] = s
 		}

@@ -28,9 +28,9 @@ type keyStream struct {
 	pending map[uint64]chan *apiv1.ServerFrame
 }
 
-// dialKeyStream opens stream i, to the members in turn.
-func (r *run) dialKeyStream(ctx context.Context, i int) (*keyStream, error) {
-	stream, reader, err := r.clients[i%len(r.clients)].DialStream(ctx, client.StreamOptions{Local: r.source(i), ReadBuffer: readBuffer})
+// dialKeyStream opens stream i, to a member.
+func (r *run) dialKeyStream(ctx context.Context, member, i int) (*keyStream, error) {
+	stream, reader, err := r.clients[member].DialStream(ctx, client.StreamOptions{Local: r.source(i), ReadBuffer: readBuffer})
 	if err != nil {
 		return nil, err
 	}

@@ -22,10 +22,7 @@ func playOVNIdle(ctx context.Context, r *run) error {
 	defer func() { closeAll(conns) }()
 	r.setPhase("opening %d monitors", len(conns))
 	began, opened := r.now(), r.rec.op("monitor")
-	err = inParallelOf(ctx, 64, len(conns), func(i int) error {
-		if err := sleep(ctx, began+time.Duration(float64(i)/stage.Ramp*float64(time.Second))-r.now()); err != nil {
-			return err
-		}
+	err = r.ramp(ctx, len(conns), stage.Ramp, func(i int) error {
 		return r.timed(ctx, opened, func() (err error) {
 			conns[i], _, err = w.dial(ctx, i, "")
 			return err
