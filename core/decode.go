@@ -128,32 +128,23 @@ func (c *command) decode(b []byte, limit int) *incumbent.Error {
 }
 
 func (c *command) decodeFields(b []byte) bool {
-	r := wire.Read(b)
-	for {
-		f, more := r.Next()
-		if !more {
-			return !r.Bad()
-		}
-		var ok bool
+	return wire.Fields(b, func(f wire.Field) bool {
 		switch {
 		case f.Num == 1:
-			ok = f.Type == protowire.VarintType // it is c.schema
+			return f.Type == protowire.VarintType // it is c.schema
 		case f.Num == 4:
-			ok = f.Uint(&c.judged)
 			c.needs = JudgedSchema
+			return f.Uint(&c.judged)
 		case f.Type != protowire.BytesType:
 			return false
 		case f.Num == 2:
-			ok = c.decodeOrigin(f.B)
+			return c.decodeOrigin(f.B)
 		case f.Num == 3:
-			ok = c.decodeKey(f.B)
+			return c.decodeKey(f.B)
 		default:
-			ok = c.decodeOp(f.Num, f.B)
+			return c.decodeOp(f.Num, f.B)
 		}
-		if !ok {
-			return false
-		}
-	}
+	})
 }
 
 // RequiredSchema returns the schema version that a member must know to apply an
@@ -171,46 +162,32 @@ func RequiredSchema(cmd []byte) uint32 {
 }
 
 func (c *command) decodeOrigin(b []byte) bool {
-	r := wire.Read(b)
-	for {
-		f, more := r.Next()
-		if !more {
-			return !r.Bad()
-		}
-		ok := false
+	return wire.Fields(b, func(f wire.Field) bool {
 		switch f.Num {
 		case 1:
 			c.at = int64(f.N)
-			ok = f.Type == protowire.VarintType && c.at >= 0 && c.at <= maxAtMillis
+			return f.Type == protowire.VarintType && c.at >= 0 && c.at <= maxAtMillis
 		case 2:
-			ok = f.Text(&c.door) && len(f.B) <= MaxOriginBytes
+			return f.Text(&c.door) && len(f.B) <= MaxOriginBytes
 		case 3:
-			ok = f.Text(&c.address) && len(f.B) <= MaxOriginBytes
+			return f.Text(&c.address) && len(f.B) <= MaxOriginBytes
 		case 4:
-			ok = f.Text(&c.principal) && len(f.B) <= MaxOriginBytes
+			return f.Text(&c.principal) && len(f.B) <= MaxOriginBytes
 		}
-		if !ok {
-			return false
-		}
-	}
+		return false
+	})
 }
 
 func (c *command) decodeKey(b []byte) bool {
-	r := wire.Read(b)
-	for {
-		f, more := r.Next()
-		if !more {
-			return !r.Bad() && len(c.keyID) > 0
+	return wire.Fields(b, func(f wire.Field) bool {
+		switch f.Num {
+		case 1:
+			return f.Bytes(&c.keyID)
+		case 2:
+			return f.Uint(&c.keyBase)
 		}
-		switch {
-		case f.Num == 1 && f.Type == protowire.BytesType:
-			c.keyID = f.B
-		case f.Num == 2 && f.Type == protowire.VarintType:
-			c.keyBase = f.N
-		default:
-			return false
-		}
-	}
+		return false
+	}) && len(c.keyID) > 0
 }
 
 func (c *command) decodeOp(op opcode, b []byte) bool {
@@ -226,19 +203,15 @@ func (c *command) decodeOp(op opcode, b []byte) bool {
 		c.needs = max(c.needs, memberSchema)
 	}
 	layout := layouts[op]
-	r := wire.Read(b)
-	for {
-		f, more := r.Next()
-		if !more {
-			return !r.Bad()
-		}
-		if int(f.Num) > len(layout) || !c.set(layout[f.Num-1], f) {
+	return wire.Fields(b, func(f wire.Field) bool {
+		if int(f.Num) > len(layout) {
 			return false
 		}
 		if layout[f.Num-1] > slotsOfSchema2 {
 			c.needs = max(c.needs, 2)
 		}
-	}
+		return c.set(layout[f.Num-1], f)
+	})
 }
 
 // set stores one field of an operation, false if its wire type or value
@@ -304,23 +277,15 @@ func (c *command) set(s slot, f wire.Field) bool {
 }
 
 func (c *command) decodeName(b []byte) bool {
-	r := wire.Read(b)
-	for {
-		f, more := r.Next()
-		if !more {
-			return !r.Bad()
-		}
-		ok := false
+	return wire.Fields(b, func(f wire.Field) bool {
 		switch f.Num {
 		case 1:
-			ok = f.Text(&c.namespace)
+			return f.Text(&c.namespace)
 		case 2:
-			ok = f.Text(&c.model)
+			return f.Text(&c.model)
 		case 3:
-			ok = f.Text(&c.lease)
+			return f.Text(&c.lease)
 		}
-		if !ok {
-			return false
-		}
-	}
+		return false
+	})
 }

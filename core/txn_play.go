@@ -135,22 +135,16 @@ func judge(on stage, r *Reading, num wire.Number, says []byte) Verdict {
 func (t *shared) judgeHeld(says []byte) Verdict {
 	var name [3][]byte
 	var token uint64
-	r, ok := wire.Read(says), true
-	for ok {
-		f, more := r.Next()
-		if !more {
-			break
-		}
+	ok := wire.Fields(says, func(f wire.Field) bool {
 		switch f.Num {
 		case 1, 2, 3:
-			ok = f.Bytes(&name[f.Num-1])
+			return f.Bytes(&name[f.Num-1])
 		case 4:
-			ok = f.Uint(&token) && token > 0
-		default:
-			ok = false
+			return f.Uint(&token)
 		}
-	}
-	if !ok || r.Bad() || token == 0 {
+		return false
+	})
+	if !ok || token == 0 {
 		return Verdict{Err: fail(incumbent.Invalid, "malformed")}
 	}
 	n := incumbent.Name{Namespace: string(name[0]), Model: string(name[1]), Lease: string(name[2])}

@@ -250,16 +250,7 @@ type message interface{ set(*wire.Field) bool }
 
 // readInto reads a message.
 func readInto(b []byte, m message) bool {
-	r := wire.Read(b)
-	for {
-		f, more := r.Next()
-		if !more {
-			return !r.Bad()
-		}
-		if !m.set(&f) {
-			return false
-		}
-	}
+	return wire.Fields(b, func(f wire.Field) bool { return m.set(&f) })
 }
 
 // nested reads a message that is a field.

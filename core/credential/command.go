@@ -58,16 +58,7 @@ func (c Command) Encode(meta core.Meta) []byte {
 
 // decode reads a command. Secret aliases the bytes.
 func (c *Command) decode(b []byte) bool {
-	r := wire.Read(b)
-	for {
-		f, more := r.Next()
-		if !more {
-			return !r.Bad() && c.Verb > 0 && c.Verb < numVerbs && c.Method < numMethods
-		}
-		if !c.set(&f) {
-			return false
-		}
-	}
+	return wire.Fields(b, func(f wire.Field) bool { return c.set(&f) }) && c.Verb > 0 && c.Verb < numVerbs && c.Method < numMethods
 }
 
 func (c *Command) set(f *wire.Field) bool {

@@ -39,20 +39,11 @@ func (c *Credential) write(w *wire.Writer) []byte {
 // ReadRecord implements [core.Tables].
 func (t *tables) ReadRecord(b []byte) bool {
 	c := new(Credential)
-	r := wire.Read(b)
-	for {
-		f, more := r.Next()
-		if !more {
-			break
-		}
-		if !c.set(&f) {
-			return false
-		}
-	}
+	ok := wire.Fields(b, func(f wire.Field) bool { return c.set(&f) })
 	c.Secret = bytes.Clone(c.Secret)
 	// What is kept is written as it was read, or the bytes are refused: so states
 	// that are equal have equal bytes, and damage shows.
-	if r.Bad() || !bytes.Equal(c.write(&t.again), b) || c.checkRecord() != nil {
+	if !ok || !bytes.Equal(c.write(&t.again), b) || c.checkRecord() != nil {
 		return false
 	}
 	if last, ok := t.records.Max(); ok && last.ID >= c.ID {

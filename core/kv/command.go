@@ -98,16 +98,7 @@ func (c *Command) read(b []byte) *incumbent.Error {
 
 // decode reads a command. Value and Was alias the bytes.
 func (c *Command) decode(b []byte) bool {
-	r := wire.Read(b)
-	for {
-		f, more := r.Next()
-		if !more {
-			return !r.Bad() && c.Verb > 0 && c.Verb < numVerbs && c.If < numIfs && c.OnEnd <= Delete
-		}
-		if !c.set(&f) {
-			return false
-		}
-	}
+	return wire.Fields(b, func(f wire.Field) bool { return c.set(&f) }) && c.Verb > 0 && c.Verb < numVerbs && c.If < numIfs && c.OnEnd <= Delete
 }
 
 func (c *Command) set(f *wire.Field) bool {

@@ -58,33 +58,25 @@ func (c Condition) Condition() (wire.Number, []byte) {
 }
 
 func (c *Condition) decode(b []byte) bool {
-	r := wire.Read(b)
-	for {
-		f, more := r.Next()
-		if !more {
-			return !r.Bad()
-		}
-		ok := false
+	return wire.Fields(b, func(f wire.Field) bool {
 		switch f.Num {
 		case 1:
-			ok = wire.Small(&f, &c.Test)
+			return wire.Small(&f, &c.Test)
 		case 2:
-			ok = f.CopyString(&c.Key.Namespace)
+			return f.CopyString(&c.Key.Namespace)
 		case 3:
-			ok = f.CopyString(&c.Key.Name)
+			return f.CopyString(&c.Key.Name)
 		case 4:
-			ok = wire.Small(&f, &c.Compare)
+			return wire.Small(&f, &c.Compare)
 		case 5:
-			ok = f.Uint((*uint64)(&c.Index))
+			return f.Uint((*uint64)(&c.Index))
 		case 6:
-			ok = f.Bytes(&c.Value)
+			return f.Bytes(&c.Value)
 		case 7:
-			ok = f.Session(&c.Session)
+			return f.Session(&c.Session)
 		}
-		if !ok {
-			return false
-		}
-	}
+		return false
+	})
 }
 
 // Validate returns an Invalid or TooLarge error for what no state could make right.

@@ -84,22 +84,14 @@ func (t *tables) ReadRecord(b []byte) bool {
 
 func readRecord(b []byte) (kind uint8, e *Entry, ok bool) {
 	e = new(Entry)
-	r := wire.Read(b)
-	for {
-		f, more := r.Next()
-		if !more {
-			e.Value = bytes.Clone(e.Value)
-			return kind, e, !r.Bad() && e.Modified > 0
-		}
+	ok = wire.Fields(b, func(f wire.Field) bool {
 		if f.Num == 1 {
-			ok = wire.Small(&f, &kind)
-		} else {
-			ok = e.set(&f)
+			return wire.Small(&f, &kind)
 		}
-		if !ok {
-			return 0, nil, false
-		}
-	}
+		return e.set(&f)
+	})
+	e.Value = bytes.Clone(e.Value)
+	return kind, e, ok && e.Modified > 0
 }
 
 func (e *Entry) set(f *wire.Field) bool {

@@ -70,17 +70,7 @@ func (p *part) encode(meta core.Meta, needs uint32) []byte {
 
 // decode reads a command of the family, whatever the limits.
 func (p *part) decode(b []byte) bool {
-	r := wire.Read(b)
-	for {
-		f, more := r.Next()
-		if !more {
-			break
-		}
-		if !p.set(&f) {
-			return false
-		}
-	}
-	if r.Bad() || p.member == 0 {
+	if !wire.Fields(b, func(f wire.Field) bool { return p.set(&f) }) || p.member == 0 {
 		return false
 	}
 	if len(p.data) == 0 {

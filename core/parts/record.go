@@ -66,28 +66,20 @@ func (t *tables) ReadRecord(b []byte) bool {
 
 func readRecord(b []byte) (w *Waiting, data []byte, ok bool) {
 	w = new(Waiting)
-	r := wire.Read(b)
-	for {
-		f, more := r.Next()
-		if !more {
-			return w, data, !r.Bad()
-		}
+	ok = wire.Fields(b, func(f wire.Field) bool {
 		switch f.Num {
 		case 1:
-			ok = f.Fixed(&w.Member)
+			return f.Fixed(&w.Member)
 		case 2:
-			ok = f.Uint((*uint64)(&w.Began))
+			return f.Uint((*uint64)(&w.Began))
 		case 3:
-			ok = f.Uint((*uint64)(&w.Newest))
+			return f.Uint((*uint64)(&w.Newest))
 		case 4:
-			ok = length(&f, &w.Total)
+			return length(&f, &w.Total)
 		case 5:
-			ok = f.Bytes(&data)
-		default:
-			ok = false
+			return f.Bytes(&data)
 		}
-		if !ok {
-			return nil, nil, false
-		}
-	}
+		return false
+	})
+	return w, data, ok
 }

@@ -74,27 +74,19 @@ func (c *Command) read(b []byte) *incumbent.Error {
 }
 
 func (c *Command) decode(b []byte) bool {
-	r := wire.Read(b)
-	for {
-		f, more := r.Next()
-		if !more {
-			return !r.Bad() && c.Verb > 0 && c.Verb < numVerbs
-		}
-		ok := false
+	return wire.Fields(b, func(f wire.Field) bool {
 		switch f.Num {
 		case 1:
-			ok = wire.Small(&f, &c.Verb)
+			return wire.Small(&f, &c.Verb)
 		case 2, 3, 4:
-			ok = setPolicy(&f, &c.Policy)
+			return setPolicy(&f, &c.Policy)
 		case 5:
-			ok = f.Flag(&c.IfIndex)
+			return f.Flag(&c.IfIndex)
 		case 6:
-			ok = f.Uint((*uint64)(&c.Index))
+			return f.Uint((*uint64)(&c.Index))
 		}
-		if !ok {
-			return false
-		}
-	}
+		return false
+	}) && c.Verb > 0 && c.Verb < numVerbs
 }
 
 func setPolicy(f *wire.Field, p *auth.Policy) bool {
@@ -117,30 +109,22 @@ func setPolicy(f *wire.Field, p *auth.Policy) bool {
 }
 
 func decodeRule(b []byte) (rule auth.Rule, ok bool) {
-	r := wire.Read(b)
-	for {
-		f, more := r.Next()
-		if !more {
-			return rule, !r.Bad()
-		}
+	ok = wire.Fields(b, func(f wire.Field) bool {
 		switch f.Num {
 		case 1:
-			ok = wire.Small(&f, &rule.State)
+			return wire.Small(&f, &rule.State)
 		case 2:
-			ok = f.CopyString(&rule.Namespace)
+			return f.CopyString(&rule.Namespace)
 		case 3:
-			ok = f.CopyString(&rule.Model)
+			return f.CopyString(&rule.Model)
 		case 4:
-			ok = f.CopyString(&rule.Prefix)
+			return f.CopyString(&rule.Prefix)
 		case 5:
-			ok = wire.Small(&f, &rule.Verbs)
-		default:
-			ok = false
+			return wire.Small(&f, &rule.Verbs)
 		}
-		if !ok {
-			return rule, false
-		}
-	}
+		return false
+	})
+	return rule, ok
 }
 
 // Validate returns an Invalid or TooLarge error for what no state could make right.

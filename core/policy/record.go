@@ -86,34 +86,27 @@ func (t *tables) ReadRecord(b []byte) bool {
 
 func readRecord(b []byte) (kind uint8, p *Policy, ok bool) {
 	p = new(Policy)
-	r := wire.Read(b)
-	for {
-		f, more := r.Next()
-		if !more {
-			return kind, p, !r.Bad()
-		}
-		var at uint64
+	ok = wire.Fields(b, func(f wire.Field) bool {
 		switch f.Num {
 		case 1:
-			ok = wire.Small(&f, &kind)
+			return wire.Small(&f, &kind)
 		case 2, 3, 4:
-			ok = setPolicy(&f, &p.Policy)
+			return setPolicy(&f, &p.Policy)
 		case 5:
-			ok = f.Uint((*uint64)(&p.Created))
+			return f.Uint((*uint64)(&p.Created))
 		case 6:
-			ok = f.Uint((*uint64)(&p.Modified))
+			return f.Uint((*uint64)(&p.Modified))
 		case 7:
-			ok = f.CopyString(&p.By)
+			return f.CopyString(&p.By)
 		case 8:
-			ok = f.Uint(&at) && at <= maxAtMillis
+			var at uint64
+			ok := f.Uint(&at) && at <= maxAtMillis
 			p.At = time.UnixMilli(int64(at)).UTC()
-		default:
-			ok = false
+			return ok
 		}
-		if !ok {
-			return 0, nil, false
-		}
-	}
+		return false
+	})
+	return kind, p, ok
 }
 
 // maxAtMillis is the last millisecond of the year 9999: JSON has no later one.

@@ -42,37 +42,30 @@ func (c Command) Encode(meta core.Meta) []byte {
 }
 
 func (c *Command) decode(b []byte) bool {
-	r := wire.Read(b)
 	var index incumbent.Index
 	conditional := false
-	for {
-		f, more := r.Next()
-		if !more {
-			break
-		}
-		ok := false
+	ok := wire.Fields(b, func(f wire.Field) bool {
 		switch f.Num {
 		case 1:
-			ok = f.CopyString(&c.Name)
+			return f.CopyString(&c.Name)
 		case 2:
 			var n uint64
-			ok = f.Uint(&n) && n <= 1<<62
+			ok := f.Uint(&n) && n <= 1<<62
 			c.Value = int64(n)
+			return ok
 		case 3:
-			ok = f.Flag(&c.Unset)
+			return f.Flag(&c.Unset)
 		case 4:
-			ok = f.Flag(&conditional)
+			return f.Flag(&conditional)
 		case 5:
-			ok = f.Uint((*uint64)(&index))
+			return f.Uint((*uint64)(&index))
 		}
-		if !ok {
-			return false
-		}
-	}
+		return false
+	})
 	if conditional {
 		c.IfIndex = &index
 	}
-	return !r.Bad() && (conditional || index == 0)
+	return ok && (conditional || index == 0)
 }
 
 // Validate returns a NotFound error for a name that is not declared, and an Invalid

@@ -79,16 +79,7 @@ type fields struct {
 }
 
 func (r *fields) read(b []byte) bool {
-	in := wire.Read(b)
-	for {
-		f, more := in.Next()
-		if !more {
-			return !in.Bad()
-		}
-		if !r.set(&f) {
-			return false
-		}
-	}
+	return wire.Fields(b, func(f wire.Field) bool { return r.set(&f) })
 }
 
 func (r *fields) set(f *wire.Field) bool {

@@ -160,22 +160,8 @@ func (l *Lock) set(f *wire.Field) bool {
 	return false
 }
 
-// fields calls set with each field of a message, and reports whether it is one.
-func fields(b []byte, set func(*wire.Field) bool) bool {
-	r := wire.Read(b)
-	for {
-		f, more := r.Next()
-		if !more {
-			return !r.Bad()
-		}
-		if !set(&f) {
-			return false
-		}
-	}
-}
-
 func (c *command) read(b []byte) *incumbent.Error {
-	if !fields(b, c.set) || c.verb == 0 || c.verb >= numVerbs {
+	if !wire.Fields(b, func(f wire.Field) bool { return c.set(&f) }) || c.verb == 0 || c.verb >= numVerbs {
 		return malformed("malformed command")
 	}
 	if err := incumbent.ValidateNamespace(c.namespace); err != nil {
@@ -214,7 +200,7 @@ func (c *command) set(f *wire.Field) bool {
 		return f.Each(MaxLocks, func(b []byte) bool {
 			var l Lock
 			c.locks = append(c.locks, l)
-			return fields(b, c.locks[len(c.locks)-1].set)
+			return wire.Fields(b, func(f wire.Field) bool { return c.locks[len(c.locks)-1].set(&f) })
 		})
 	case 8:
 		return f.CopyString(&c.role)

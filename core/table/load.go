@@ -218,7 +218,7 @@ func (t *tables) load(x *core.Exec, d *Database, c *command) core.Result {
 func readLoaded(b []byte, s *ovs.Schema) (at place, r *Row, _ *incumbent.Error) {
 	var table uint64
 	var row []byte
-	ok := fields(b, func(f *wire.Field) bool {
+	ok := wire.Fields(b, func(f wire.Field) bool {
 		switch f.Num {
 		case 1:
 			return f.Uint(&table)

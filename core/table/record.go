@@ -187,7 +187,7 @@ func (r *readRecord) set(f *wire.Field) bool {
 // ReadRecord implements [core.Tables].
 func (t *tables) ReadRecord(b []byte) bool {
 	var r readRecord
-	if !fields(b, r.set) {
+	if !wire.Fields(b, func(f wire.Field) bool { return r.set(&f) }) {
 		return false
 	}
 	in := &t.reader

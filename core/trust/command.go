@@ -127,16 +127,7 @@ func (r *Report) write(w *wire.Writer) {
 
 // decode reads a command. Its texts and bytes are copies.
 func (c *Command) decode(b []byte) bool {
-	r := wire.Read(b)
-	for {
-		f, more := r.Next()
-		if !more {
-			return !r.Bad() && c.Verb > 0 && c.Verb < numVerbs && c.What < numWhats
-		}
-		if !c.set(&f) {
-			return false
-		}
-	}
+	return wire.Fields(b, func(f wire.Field) bool { return c.set(&f) }) && c.Verb > 0 && c.Verb < numVerbs && c.What < numWhats
 }
 
 func (c *Command) set(f *wire.Field) bool {
@@ -170,16 +161,7 @@ func (c *Command) set(f *wire.Field) bool {
 }
 
 func (k *Token) read(b []byte) bool {
-	r := wire.Read(b)
-	for {
-		f, more := r.Next()
-		if !more {
-			return !r.Bad()
-		}
-		if !k.set(&f) {
-			return false
-		}
-	}
+	return wire.Fields(b, func(f wire.Field) bool { return k.set(&f) })
 }
 
 func (k *Token) set(f *wire.Field) bool {
@@ -203,16 +185,7 @@ func (k *Token) set(f *wire.Field) bool {
 }
 
 func (r *Report) read(b []byte) bool {
-	in := wire.Read(b)
-	for {
-		f, more := in.Next()
-		if !more {
-			return !in.Bad()
-		}
-		if !r.set(&f) {
-			return false
-		}
-	}
+	return wire.Fields(b, func(f wire.Field) bool { return r.set(&f) })
 }
 
 func (r *Report) set(f *wire.Field) bool {

@@ -103,24 +103,13 @@ func (t *tables) ReadRecord(b []byte) bool {
 }
 
 func kindOf(b []byte) (kind uint8) {
-	r := wire.Read(b)
-	for f, more := r.Next(); more; f, more = r.Next() {
-		if f.Num == 15 && !wire.Small(&f, &kind) {
-			return 0
-		}
-	}
+	wire.Fields(b, func(f wire.Field) bool { return f.Num != 15 || wire.Small(&f, &kind) })
 	return kind
 }
 
 // fields gives all fields but the kind to set.
 func fields(b []byte, set func(*wire.Field) bool) bool {
-	r := wire.Read(b)
-	for f, more := r.Next(); more; f, more = r.Next() {
-		if f.Num != 15 && !set(&f) {
-			return false
-		}
-	}
-	return !r.Bad()
+	return wire.Fields(b, func(f wire.Field) bool { return f.Num == 15 || set(&f) })
 }
 
 func (r *Root) set(f *wire.Field) bool {

@@ -162,6 +162,19 @@ func (r *Reader) Next() (f Field, ok bool) {
 	return f, true
 }
 
+// Fields hands the fields of a message to take, in their order, and reports whether the
+// bytes are a message and take took all of them. A field that may not be there is to be
+// refused by take. Fields come by value: who takes their address keeps them off the heap.
+func Fields(b []byte, take func(f Field) bool) bool {
+	r := Read(b)
+	for f, more := r.Next(); more; f, more = r.Next() {
+		if !take(f) {
+			return false
+		}
+	}
+	return !r.bad
+}
+
 // Bad reports whether the bytes were no message. It is known once Next has
 // returned false.
 func (r *Reader) Bad() bool { return r.bad }

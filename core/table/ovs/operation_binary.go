@@ -94,13 +94,8 @@ func DecodeOperation(b []byte, s *Schema) (o Operation, ok bool) {
 	if !ok {
 		return o, false
 	}
-	r := wire.Read(b)
-	for f, more := r.Next(); more; f, more = r.Next() {
-		if !o.decodeField(&f, t) {
-			return o, false
-		}
-	}
-	return o, !r.Bad()
+	ok = wire.Fields(b, func(f wire.Field) bool { return o.decodeField(&f, t) })
+	return o, ok
 }
 
 // decodeHead reads the operation and its table, which stand first.
