@@ -76,7 +76,7 @@ var ofLeases = []mutant{
 	},
 	{
 		name: "a claim is denied from a lagging view", guarantee: "G22",
-		file: "lease/calls.go", pkg: "./lease", test: "^TestG05_NothingIsAcknowledgedWithoutAQuorum$",
+		file: "lease/submit.go", pkg: "./lease", test: "^TestG05_NothingIsAcknowledgedWithoutAQuorum$",
 		search:  "\t\tcase byRead:\n\t\t\te.reading = append(e.reading, c)\n\t\t\treturn\n",
 		replace: "\t\tcase byRead:\n\t\t\te.judgeRead(c, e.term, nil)\n\t\t\treturn\n",
 	},

@@ -39,7 +39,7 @@ var ofWholeClusters = []mutant{
 	},
 	{
 		name: "simulated: a claim is denied from a lagging view", guarantee: "G22",
-		file: "lease/calls.go", pkg: "./sim", test: fewSeeds,
+		file: "lease/submit.go", pkg: "./sim", test: fewSeeds,
 		search:  "\t\tcase byRead:\n\t\t\te.reading = append(e.reading, c)\n\t\t\treturn\n",
 		replace: "\t\tcase byRead:\n\t\t\te.judgeRead(c, e.term, nil)\n\t\t\treturn\n",
 	},

@@ -52,7 +52,7 @@ var ofSnapshots = []mutant{
 	},
 	{
 		name: "a member that was told to join founds a cluster", guarantee: "G34",
-		file: "node/recover.go", pkg: "./node", test: "^TestClusterGrowsAndShrinks$",
+		file: "node/open.go", pkg: "./node", test: "^TestClusterGrowsAndShrinks$",
 		search:  "case cfg.Join != nil || rec.hard.GetTerm() >= joiningTerm:",
 		replace: "case cfg.Join != nil:",
 	},
@@ -70,7 +70,7 @@ var ofSnapshots = []mutant{
 	},
 	{
 		name: "a survivor's log may be taken for one of the others'", guarantee: "G34",
-		file: "node/survive.go", pkg: "./node", test: "^TestRecoverMakesOneOfThreeAClusterOfItsOwn$",
+		file: "node/survivor.go", pkg: "./node", test: "^TestRecoverMakesOneOfThreeAClusterOfItsOwn$",
 		search:  "Index: out.Durable + 1, Term: max(out.LastTerm, rec.hard.GetTerm()) + 1,",
 		replace: "Index: out.Durable, Term: out.LastTerm,",
 	},

@@ -5,7 +5,7 @@ package mutants
 var ofUnknowns = []mutant{
 	{
 		name: "a command whose outcome is unknown is forgotten", guarantee: "G02",
-		file: "lease/calls.go", pkg: "./lease", test: "^TestG02_NothingIsToldBehindAnUnknownEnd$",
+		file: "lease/submit.go", pkg: "./lease", test: "^TestG02_NothingIsToldBehindAnUnknownEnd$",
 		search:  "\tif incumbent.KindOf(err) == incumbent.Unknown {\n\t\te.undecide(c, err)\n\t\treturn\n\t}\n",
 		replace: "",
 	},
