@@ -58,8 +58,8 @@ func New() *Pending {
 
 // Serve hands the connections of a listener to take, one after the other, until the
 // listener is closed or p is; then the error is nil. While there are as many as most says,
-// where it is not nil, the next ones wait in the kernel. take calls one of [Pending.TurnAway],
-// [Pending.Greet] and [Pending.Go].
+// where it is not nil, the next ones wait in the kernel. take has each let in by
+// [Pending.Greet] or [Pending.Go], or calls [Pending.TurnAway], behind counting it.
 func (p *Pending) Serve(ln net.Listener, most func() int, take func(net.Conn)) error {
 	for p.enter(most) {
 		c, err := ln.Accept()
@@ -83,7 +83,7 @@ func (p *Pending) TurnAway(c net.Conn) {
 }
 
 // Greet lets a connection in and calls greet, which parks or closes it. False: p is
-// closed, and so is the connection.
+// closed, and the connection is to be turned away.
 func (p *Pending) Greet(c net.Conn, greet func(net.Conn)) bool {
 	if !p.hold(c) {
 		return false
@@ -145,16 +145,13 @@ func (p *Pending) enter(most func() int) bool {
 	return true
 }
 
-// hold remembers who has entered, and counts one who greets. Once p is closed it turns
-// the connection away.
+// hold remembers who has entered, and counts one who greets; false once p is closed.
 func (p *Pending) hold(c net.Conn) bool {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.IsClosed() {
-		p.mu.Unlock()
-		p.TurnAway(c)
 		return false
 	}
-	defer p.mu.Unlock()
 	p.conns[c] = struct{}{}
 	p.greeters.Add(1)
 	return true

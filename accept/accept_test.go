@@ -33,8 +33,14 @@ type way struct {
 
 func newWay(most func() int) *way {
 	w := &way{Pending: New(), in: make(pipes), ended: make(chan error, 1)}
-	go func() { w.ended <- w.Serve(w.in, most, func(c net.Conn) { w.Go(c, w.greet) }) }()
+	go func() { w.ended <- w.Serve(w.in, most, w.take) }()
 	return w
+}
+
+func (w *way) take(c net.Conn) {
+	if !w.Go(c, w.greet) {
+		w.TurnAway(c)
+	}
 }
 
 func (w *way) greet(c net.Conn) {

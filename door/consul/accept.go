@@ -18,13 +18,11 @@ func (d *Door) Serve(ln net.Listener) error {
 		let = d.pending.Go
 	}
 	return d.pending.Serve(ln, nil, func(c net.Conn) {
-		if d.counts.connections.Add(1) > int64(d.limits.Load().MaxConnections) {
+		if d.counts.connections.Add(1) > int64(d.limits.Load().MaxConnections) || !let(c, d.greet) {
+			d.counts.connections.Add(-1)
+			d.counts.refused.Add(1)
 			d.pending.TurnAway(c)
-		} else if let(c, d.greet) {
-			return
 		}
-		d.counts.connections.Add(-1)
-		d.counts.refused.Add(1)
 	})
 }
 

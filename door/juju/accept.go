@@ -34,16 +34,12 @@ func (d *Door) Serve(ln net.Listener) error {
 	var shut shutter
 	return d.pending.Serve(ln, func() int { return d.limits.Load().MaxPending }, func(c net.Conn) {
 		why, ok := d.admit(&shut)
-		if ok {
-			d.counts.connections.Add(1)
-			if d.pending.Go(c, d.greet) {
-				return
-			}
+		d.counts.connections.Add(1)
+		if !ok || !d.pending.Go(c, d.greet) {
 			d.counts.connections.Add(-1)
-		} else {
+			d.counts.refused[why].Add(1)
 			d.pending.TurnAway(c)
 		}
-		d.counts.refused[why].Add(1)
 	})
 }
 

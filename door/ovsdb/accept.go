@@ -27,13 +27,11 @@ func (d *Door) Serve(ln net.Listener, r *Remote) error {
 		let = d.pending.Go
 	}
 	return d.pending.Serve(ln, nil, func(c net.Conn) {
-		if d.counts.connections.Add(1) > int64(d.limits.Load().MaxConnections) || !d.mayCome() {
+		if d.counts.connections.Add(1) > int64(d.limits.Load().MaxConnections) || !d.mayCome() || !let(c, greet) {
+			d.counts.connections.Add(-1)
+			d.counts.refused.Add(1)
 			d.pending.TurnAway(c)
-		} else if let(c, greet) {
-			return
 		}
-		d.counts.connections.Add(-1)
-		d.counts.refused.Add(1)
 	})
 }
 
