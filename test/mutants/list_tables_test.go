@@ -143,7 +143,7 @@ var ofTables = []mutant{
 	{
 		name: "conditions miss what a row was before", guarantee: "G20",
 		file: "door/ovsdb/match.go", pkg: "./door/ovsdb", test: "^TestConditions$",
-		search:  "\t\tt.each(row.old, look)\n",
+		search:  "\t\tt.each(m.seed, row.old, look)\n",
 		replace: "",
 	},
 	{
