@@ -320,10 +320,14 @@ var table = [NumCalls]Row{
 	OvsdbSteal:    {Action: auth.Revoke, Judged: Named, Lane: admit.Critical, Note: "of a model of its own; write, too", Ways: []string{"ovsdb.steal"}},
 	OvsdbConvert:  {Action: auth.TableDefine, Judged: Named, Lane: admit.Transactions, Ways: []string{"ovsdb.convert"}},
 	OvsdbControl: {Action: auth.Admin, Judged: First, Lane: NoLane, Note: "on the control socket, which the server's own user may open", Ways: []string{
-		"ovsdb.control cluster/cid", "ovsdb.control cluster/kick", "ovsdb.control cluster/sid", "ovsdb.control cluster/status",
+		"ovsdb.control cluster/change-election-timer", "ovsdb.control cluster/cid", "ovsdb.control cluster/kick", "ovsdb.control cluster/sid", "ovsdb.control cluster/status",
 		"ovsdb.control coverage/read-counter", "ovsdb.control coverage/show", "ovsdb.control exit", "ovsdb.control list-commands",
 		"ovsdb.control memory/show", "ovsdb.control ovsdb-server/add-remote", "ovsdb.control ovsdb-server/compact",
 		"ovsdb.control ovsdb-server/list-dbs", "ovsdb.control ovsdb-server/list-remotes", "ovsdb.control ovsdb-server/remove-remote",
+		"ovsdb.control ovsdb-server/connect-active-ovsdb-server", "ovsdb.control ovsdb-server/disconnect-active-ovsdb-server",
+		"ovsdb.control ovsdb-server/get-active-ovsdb-server", "ovsdb.control ovsdb-server/get-sync-exclude-tables",
+		"ovsdb.control ovsdb-server/set-active-ovsdb-server", "ovsdb.control ovsdb-server/set-active-ovsdb-server-probe-interval",
+		"ovsdb.control ovsdb-server/set-sync-exclude-tables",
 		"ovsdb.control ovsdb-server/get-db-storage-status", "ovsdb.control ovsdb-server/sync-status", "ovsdb.control version", "ovsdb.control vlog/list", "ovsdb.control vlog/reopen", "ovsdb.control vlog/set",
 	}},
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core/table"
 	"github.com/incumbent-dev/incumbent/door/ovsdb/control"
+	"github.com/incumbent-dev/incumbent/node"
 )
 
 // ovsdbControl is the open control socket.
@@ -105,6 +106,14 @@ func (s *Server) controlCommands() []control.Command {
 		s.acts("ovsdb-server/compact", "[DB]", 0, 1, s.controlCompact),
 		s.shows("ovsdb-server/get-db-storage-status", "DB", 1, 1, s.controlStorage),
 		s.shows("ovsdb-server/sync-status", "", 0, 0, func([]string) (string, error) { return "state: active\n", nil }),
+		s.shows("ovsdb-server/get-active-ovsdb-server", "", 0, 0, saysNothing),
+		s.shows("ovsdb-server/get-sync-exclude-tables", "", 0, 0, saysNothing),
+		s.shows("ovsdb-server/disconnect-active-ovsdb-server", "", 0, 0, saysNothing),
+		s.acts("ovsdb-server/set-active-ovsdb-server", "REMOTE", 1, 1, noBackup),
+		s.acts("ovsdb-server/connect-active-ovsdb-server", "", 0, 0, noBackup),
+		s.acts("ovsdb-server/set-active-ovsdb-server-probe-interval", "MILLISECONDS", 1, 1, noBackup),
+		s.acts("ovsdb-server/set-sync-exclude-tables", "TABLES", 1, 1, noBackup),
+		s.acts("cluster/change-election-timer", "DB MILLISECONDS", 2, 2, s.timerIsFixed),
 		s.shows("ovsdb-server/list-remotes", "", 0, 0, s.controlRemotes),
 		s.acts("ovsdb-server/add-remote", "REMOTE", 1, 1, s.remotesAreSettings),
 		s.acts("ovsdb-server/remove-remote", "REMOTE", 1, 1, s.remotesAreSettings),
@@ -167,6 +176,24 @@ func (s *Server) controlCompact(ctx context.Context, args []string) error {
 	}
 	_, err := s.node.Snapshot(ctx)
 	return err
+}
+
+// saysNothing answers what an active server is asked about the one that it follows: there
+// is none, and nothing is left out or to be disconnected.
+func saysNothing([]string) (string, error) { return "", nil }
+
+// noBackup refuses to follow another server: scripts that fail over would take this one
+// for its backup.
+func noBackup(context.Context, []string) error {
+	return incumbent.Errorf(incumbent.Invalid, "every member is active, and none the backup of another server: members of a cluster replicate by themselves")
+}
+
+// timerIsFixed refuses another time between leaders.
+func (s *Server) timerIsFixed(_ context.Context, args []string) error {
+	if err := s.controlDatabase(args[0]); err != nil {
+		return err
+	}
+	return incumbent.Errorf(incumbent.Invalid, "the election timer is %d ms and cannot be changed", node.ElectionTimeout.Milliseconds())
 }
 
 // remotesAreSettings refuses what the next start would forget.

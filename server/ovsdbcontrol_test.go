@@ -73,6 +73,9 @@ func TestControlSocket(t *testing.T) {
 		has  []string // lines of the answer
 	}{
 		{"ovsdb-server/sync-status", []string{"state: active"}},
+		{"ovsdb-server/get-active-ovsdb-server", []string{""}},
+		{"ovsdb-server/get-sync-exclude-tables", []string{""}},
+		{"ovsdb-server/disconnect-active-ovsdb-server", []string{""}},
 		{"ovsdb-server/get-db-storage-status Small", []string{"status: ok"}},
 		{"ovsdb-server/list-remotes", []string{"p" + s.cfg.OVSDB.Listen[0]}},
 		{"ovsdb-server/compact", []string{""}},
@@ -95,6 +98,8 @@ func TestControlSocket(t *testing.T) {
 	for _, line := range []string{
 		"cluster/status Other", "cluster/sid Other", "cluster/cid Other", "cluster/kick Other n1", "cluster/kick Small nobody", "ovsdb-server/compact Other", "ovsdb-server/get-db-storage-status Other",
 		"ovsdb-server/add-remote ptcp:0:127.0.0.1", "ovsdb-server/remove-remote ptcp:0:127.0.0.1", "coverage/read-counter nothing", "vlog/set dbg",
+		"ovsdb-server/set-active-ovsdb-server tcp:127.0.0.1:1", "ovsdb-server/connect-active-ovsdb-server", "ovsdb-server/set-active-ovsdb-server-probe-interval 1000",
+		"ovsdb-server/set-sync-exclude-tables Small:T", "cluster/change-election-timer Small 1000", "cluster/change-election-timer Other 1000",
 	} {
 		words := strings.Fields(line)
 		if text, failed := command(t, path, words[0], words[1:]...); !failed {
@@ -153,6 +158,8 @@ func TestG12_EveryControlCommandIsPlayedWithAndWithoutItsRight(t *testing.T) {
 	args := map[string][]string{
 		"cluster/status": {"Small"}, "cluster/cid": {"Small"}, "cluster/sid": {"Small"}, "ovsdb-server/get-db-storage-status": {"Small"}, "cluster/kick": {"Small", "nobody"}, "coverage/read-counter": {"none"},
 		"ovsdb-server/add-remote": {"ptcp:1"}, "ovsdb-server/remove-remote": {"ptcp:1"}, "vlog/set": {"dbg"},
+		"ovsdb-server/set-active-ovsdb-server": {"tcp:127.0.0.1:1"}, "ovsdb-server/set-active-ovsdb-server-probe-interval": {"1"}, "ovsdb-server/set-sync-exclude-tables": {"Small:T"},
+		"cluster/change-election-timer": {"Small", "1"},
 	}
 	for _, way := range calls.OvsdbControl.Row().Ways {
 		name := strings.TrimPrefix(way, controlWay)

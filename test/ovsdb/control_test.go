@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -39,4 +40,34 @@ func TestAppctl(t *testing.T) {
 		_, err := os.Stat(path)
 		return os.IsNotExist(err)
 	})
+}
+
+// OVN's script of pacemaker finds every member active: it can be promoted, and is no
+// backup.
+func TestOvnCtl(t *testing.T) {
+	const script = "/usr/share/ovn/scripts/ovn-ctl"
+	need(t, script, "ovn-appctl")
+	path := filepath.Join(t.TempDir(), "ctl")
+	s := start(t, "--ovsdb-ctl", path)
+	t.Setenv("OVN_SYSCONFDIR", s.dir)
+	if err := os.Mkdir(filepath.Join(s.dir, "ovn"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	pid := filepath.Join(s.dir, "pid") // by which the script knows that somebody runs
+	if err := os.WriteFile(pid, []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, db := range []string{"nb", "sb"} {
+		status := func() string {
+			return s.do(script, "--db-"+db+"-ctrl-sock="+path, "--db-"+db+"-pidfile="+pid, "status_ovn"+db)
+		}
+		socket := "--db-" + db + "-ctrl-sock=" + path
+		want(t, "status", status(), "running/active\n")
+		want(t, "promote", s.do(script, socket, "promote_ovn"+db), "")
+		out, _ := s.try(script, socket, "--db-"+db+"-sync-from-addr=127.0.0.1", "demote_ovn"+db)
+		if !strings.Contains(out, "every member is active") {
+			t.Errorf("demote_ovn%s: %s", db, out)
+		}
+		want(t, "status behind it", status(), "running/active\n")
+	}
 }
