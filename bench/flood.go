@@ -31,15 +31,30 @@ type floodWork struct {
 	door  string // that must be there; "": the native one
 	batch int    // operations of a request
 	// open makes a client of one member, the n-th of all.
-	open func(ctx context.Context, f *flood, member, n int) (floodClient, error)
+	open func(ctx context.Context, f *flood, member, n int) (*floodClient, error)
 }
 
 // floodClient is one client. It is used by one goroutine at a time.
-type floodClient interface {
+type floodClient struct {
 	// ask makes the i-th request and returns how many of its operations were done. The
 	// error of one that was refused for the load is Overloaded.
-	ask(ctx context.Context, i int) (done int, err error)
-	close()
+	ask   func(ctx context.Context, i int) (done int, err error)
+	close func() // may be nil
+}
+
+// end ends a client, if there is one.
+func (c *floodClient) end() {
+	if c != nil && c.close != nil {
+		c.close()
+	}
+}
+
+// doneIf is what a request of so many operations came to: all, or none.
+func doneIf(err error, operations int) (int, error) {
+	if err != nil {
+		return 0, err
+	}
+	return operations, nil
 }
 
 // floods are what the action flood can consist of.
@@ -196,12 +211,8 @@ func (f *flood) pace(ctx context.Context, rate float64, due chan<- struct{}) {
 
 // client asks whenever something is due.
 func (f *flood) client(ctx context.Context, member, n int, due <-chan struct{}) {
-	var c floodClient
-	defer func() {
-		if c != nil {
-			c.close()
-		}
-	}()
+	var c *floodClient
+	defer func() { c.end() }()
 	for i := 0; ; i++ {
 		select {
 		case <-ctx.Done():
@@ -228,7 +239,7 @@ func (f *flood) client(ctx context.Context, member, n int, due <-chan struct{}) 
 
 // once makes a request, over a new connection if there is none. Some protocols can refuse
 // work only by not letting anybody in.
-func (f *flood) once(ctx context.Context, member, n, i int, c *floodClient) (done int, err error) {
+func (f *flood) once(ctx context.Context, member, n, i int, c **floodClient) (done int, err error) {
 	patience := floodPatience
 	if f.action.Rude {
 		patience = rudePatience
@@ -237,13 +248,12 @@ func (f *flood) once(ctx context.Context, member, n, i int, c *floodClient) (don
 	defer cancel()
 	if *c == nil {
 		if *c, err = f.open(ctx, f, member, n); err != nil {
-			*c = nil
 			return 0, incumbent.Errorf(incumbent.Overloaded, "was not let in: %w", err)
 		}
 	}
 	done, err = (*c).ask(ctx, i)
 	if _, overloaded := overloadOf(err); err != nil && !overloaded {
-		(*c).close()
+		(*c).end()
 		*c = nil
 	}
 	return done, err

@@ -33,7 +33,7 @@ type jujuClaimer struct {
 	frame []byte
 }
 
-func openJujuClaims(ctx context.Context, f *flood, member, n int) (floodClient, error) {
+func openJujuClaims(ctx context.Context, f *flood, member, n int) (*floodClient, error) {
 	conn, err := f.enterJuju(ctx, member, n, f.opts.JujuPassword)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func openJujuClaims(ctx context.Context, f *flood, member, n int) (floodClient, 
 		}
 		c.calls = append(c.calls, append(params, `]}}`...))
 	}
-	return c, nil
+	return &floodClient{c.ask, func() { c.conn.NetConn().Close() }}, nil
 }
 
 func (c *jujuClaimer) ask(ctx context.Context, i int) (done int, err error) {
@@ -129,5 +129,3 @@ func jujuFailure(message, code string) error {
 	}
 	return incumbent.Errorf(incumbent.Unavailable, "%s (%s)", message, strconv.Quote(code))
 }
-
-func (c *jujuClaimer) close() { c.conn.NetConn().Close() }

@@ -11,28 +11,14 @@ import (
 // A storm of logins: clients connect, one after the other, and prove nobody. Each asks over
 // a connection of its own, as a fleet whose password was changed does.
 
-// stranger tries to log in once for each request.
-type stranger struct {
-	f         *flood
-	member, n int
-	try       opener
-}
-
 // attempts makes the clients of a storm: each request is one attempt.
-func attempts(try opener) func(context.Context, *flood, int, int) (floodClient, error) {
-	return func(_ context.Context, f *flood, member, n int) (floodClient, error) {
-		return &stranger{f, member, n, try}, nil
+func attempts(try opener) func(context.Context, *flood, int, int) (*floodClient, error) {
+	return func(_ context.Context, f *flood, member, n int) (*floodClient, error) {
+		return &floodClient{ask: func(ctx context.Context, _ int) (int, error) {
+			return doneIf(try(ctx, f, member, n), 1)
+		}}, nil
 	}
 }
-
-func (s *stranger) ask(ctx context.Context, _ int) (int, error) {
-	if err := s.try(ctx, s.f, s.member, s.n); err != nil {
-		return 0, err
-	}
-	return 1, nil
-}
-
-func (*stranger) close() {}
 
 // guessJuju logs in with a wrong password, and has to be told so.
 func guessJuju(ctx context.Context, f *flood, member, n int) error {

@@ -3,10 +3,14 @@ package bench
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/incumbent-dev/incumbent"
 )
 
 // violationsOf is what a run has found.
@@ -80,6 +84,30 @@ func TestWhatASilentHolderLeft(t *testing.T) {
 				f.ended = true
 			})
 		})
+	}
+}
+
+// Of a request that is refused for the load nothing is done.
+func TestRefusedRegistrationsAreNotDone(t *testing.T) {
+	status := http.StatusTooManyRequests
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+	t.Cleanup(srv.Close)
+	work := floods["registrations"]
+	f := &flood{run: newRun(&Scenario{}, Options{}), floodWork: work, doors: map[int]string{0: strings.TrimPrefix(srv.URL, "http://")}}
+	c, err := f.open(t.Context(), f, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.end()
+	for i, operations := range map[int]int{0: work.batch, 9: 1} {
+		status = http.StatusTooManyRequests
+		if done, err := c.ask(t.Context(), i); done != 0 || incumbent.KindOf(err) != incumbent.Overloaded {
+			t.Errorf("request %d was refused: %d done, %v", i, done, err)
+		}
+		status = http.StatusOK
+		if done, err := c.ask(t.Context(), i); done != operations || err != nil {
+			t.Errorf("request %d was answered: %d done, %v", i, done, err)
+		}
 	}
 }
 

@@ -22,7 +22,7 @@ type claimer struct {
 	held  []*apiv1.Operation    // releases of what was granted
 }
 
-func openClaims(_ context.Context, f *flood, member, n int) (floodClient, error) {
+func openClaims(_ context.Context, f *flood, member, n int) (*floodClient, error) {
 	c := &claimer{c: f.clients[member]}
 	for _, set := range f.sets(n) {
 		all, holder := &apiv1.BatchRequest{}, fmt.Sprintf("flood-%d", set)
@@ -33,7 +33,7 @@ func openClaims(_ context.Context, f *flood, member, n int) (floodClient, error)
 		}
 		c.claim = append(c.claim, all)
 	}
-	return c, nil
+	return &floodClient{c.ask, c.close}, nil
 }
 
 func (c *claimer) ask(ctx context.Context, _ int) (done int, err error) {
@@ -73,82 +73,60 @@ func (c *claimer) close() {
 	_, _ = c.ask(ctx, 0) // they run out otherwise
 }
 
-// putter stores keys in transactions.
-type putter struct {
-	c     *client.Client
-	sets  []int // of keys, by turns
-	batch int
+// openWrites makes a client that stores keys in transactions.
+func openWrites(_ context.Context, f *flood, member, n int) (*floodClient, error) {
+	sets := f.sets(n) // of keys, by turns
+	return &floodClient{ask: func(ctx context.Context, i int) (int, error) {
+		t, value := f.clients[member].Txn(""), []byte(fmt.Sprint(i))
+		for k := range f.batch {
+			t.Put(fmt.Sprintf("flood-%d/%d", sets[i%len(sets)], k), value)
+		}
+		_, err := t.Commit(ctx)
+		return doneIf(err, f.batch)
+	}}, nil
 }
 
-func openWrites(_ context.Context, f *flood, member, n int) (floodClient, error) {
-	return &putter{c: f.clients[member], sets: f.sets(n), batch: f.batch}, nil
-}
-
-func (p *putter) ask(ctx context.Context, i int) (int, error) {
-	t := p.c.Txn("")
-	value := []byte(fmt.Sprint(i))
-	for k := range p.batch {
-		t.Put(fmt.Sprintf("flood-%d/%d", p.sets[i%len(p.sets)], k), value)
-	}
-	if _, err := t.Commit(ctx); err != nil {
-		return 0, err
-	}
-	return p.batch, nil
-}
-
-func (*putter) close() {}
-
-// registrar registers services over Consul's protocol, and begins to watch them.
-type registrar struct {
-	conn  *httpConn
-	sets  []int // of instances, by turns: one service each
-	batch int
-}
-
-func openRegistrations(ctx context.Context, f *flood, member, n int) (floodClient, error) {
+// openRegistrations makes a client that registers services over Consul's protocol, and
+// begins to watch them.
+func openRegistrations(ctx context.Context, f *flood, member, n int) (*floodClient, error) {
 	conn, err := httpServer{address: f.doors[member], token: f.credential}.dial(ctx, f.source(n), false)
 	if err != nil {
 		return nil, err
 	}
-	return &registrar{conn: conn, sets: f.sets(n), batch: f.batch}, nil
+	sets := f.sets(n) // of instances, by turns: one service each
+	return &floodClient{func(ctx context.Context, i int) (int, error) {
+		defer context.AfterFunc(ctx, conn.close)()
+		return f.register(conn, fmt.Sprintf("flood-%d", sets[i%len(sets)]), i)
+	}, conn.close}, nil
 }
 
-func (c *registrar) ask(ctx context.Context, i int) (done int, err error) {
-	defer context.AfterFunc(ctx, c.conn.close)()
-	// As many operations as Consul's own transactions may have: registrations of one
-	// service's instances in one request, then a read that waits for them, for a moment.
-	tag := fmt.Sprintf("flood-%d", c.sets[i%len(c.sets)])
+// register has as many operations as Consul's own transactions may have: registrations of
+// one service's instances in one request, then a read that waits for them, for a moment.
+func (f *flood) register(conn *httpConn, tag string, i int) (done int, err error) {
 	if i%10 == 9 {
-		_, _, err := c.conn.ask(http.MethodGet, fmt.Sprintf("/v1/health/service/%s?index=1&wait=10ms", tag), nil)
-		return 1, err
+		_, _, err := conn.ask(http.MethodGet, fmt.Sprintf("/v1/health/service/%s?index=1&wait=10ms", tag), nil)
+		return doneIf(err, 1)
 	}
 	var ops []string
-	for k := range c.batch {
+	for k := range f.batch {
 		ops = append(ops, fmt.Sprintf(`{"Service":{"Verb":"set","Node":"flood","Service":{"ID":"%s-%d","Service":%q,"Port":%d}}}`, tag, k, tag, 1000+i%1000))
 	}
 	if i == 0 {
 		ops[0] = `{"Node":{"Verb":"set","Node":{"Node":"flood","Address":"127.0.0.1"}}}`
 	}
-	_, _, err = c.conn.ask(http.MethodPut, "/v1/txn", []byte("["+strings.Join(ops, ",")+"]"))
-	return c.batch, err
+	_, _, err = conn.ask(http.MethodPut, "/v1/txn", []byte("["+strings.Join(ops, ",")+"]"))
+	return doneIf(err, f.batch)
 }
 
-func (c *registrar) close() { c.conn.close() }
-
-// changer changes rows over the protocol of Open vSwitch's databases.
-type changer struct {
-	conn  *ovnConn
-	tags  []string // of sets of rows, by turns
-	batch int
-}
-
-func openTableChanges(ctx context.Context, f *flood, member, n int) (floodClient, error) {
+// openTableChanges makes a client that changes rows over the protocol of Open vSwitch's
+// databases.
+func openTableChanges(ctx context.Context, f *flood, member, n int) (*floodClient, error) {
 	conn, err := dialOVN(ctx, f.doors[member], f.source(n))
 	if err != nil {
 		return nil, err
 	}
-	c := &changer{conn: conn, batch: f.batch}
 	defer context.AfterFunc(ctx, conn.close)()
+	var tags []string // of sets of rows, by turns
 	for _, set := range f.sets(n) {
 		tag := fmt.Sprintf("flood-%d", set)
 		_, err := insertOVN(conn, "Port_Binding", f.batch, func(i int) string {
@@ -158,45 +136,39 @@ func openTableChanges(ctx context.Context, f *flood, member, n int) (floodClient
 			conn.close()
 			return nil, err
 		}
-		c.tags = append(c.tags, tag)
+		tags = append(tags, tag)
 	}
-	return c, nil
+	return &floodClient{func(ctx context.Context, i int) (int, error) {
+		defer context.AfterFunc(ctx, conn.close)()
+		return f.changeRows(conn, tags[i%len(tags)], i)
+	}, conn.close}, nil
 }
 
-func (c *changer) ask(ctx context.Context, i int) (int, error) {
-	defer context.AfterFunc(ctx, c.conn.close)()
-	tag := c.tags[i%len(c.tags)]
+func (f *flood) changeRows(conn *ovnConn, tag string, i int) (done int, err error) {
 	if i%20 == 19 { // a new monitor
-		_, err := c.conn.ask("monitor_cond", fmt.Sprintf(`[%q,%d,{"Port_Binding":[{"columns":["tunnel_key"],"where":[["logical_port","==","%s-%d"]]}]}]`, ovnDatabase, i, tag, i%c.batch))
-		return 1, err
+		_, err := conn.ask("monitor_cond", fmt.Sprintf(`[%q,%d,{"Port_Binding":[{"columns":["tunnel_key"],"where":[["logical_port","==","%s-%d"]]}]}]`, ovnDatabase, i, tag, i%f.batch))
+		return doneIf(err, 1)
 	}
 	var ops []string
-	for k := range c.batch {
+	for k := range f.batch {
 		ops = append(ops, fmt.Sprintf(`{"op":"update","table":"Port_Binding","where":[["logical_port","==","%s-%d"]],"row":{"tunnel_key":%d}}`, tag, k, i+1))
 	}
-	if _, err := c.conn.transact(strings.Join(ops, ",")); err != nil {
-		return 0, err
-	}
-	return c.batch, nil
+	_, err = conn.transact(strings.Join(ops, ","))
+	return doneIf(err, f.batch)
 }
 
-func (c *changer) close() { c.conn.close() }
-
-// guesser tries one wrong credential after the other.
-type guesser struct{ c *client.Client }
-
-func openGuesses(_ context.Context, f *flood, member, n int) (floodClient, error) {
+// openGuesses makes a client that tries one wrong credential after the other.
+func openGuesses(_ context.Context, f *flood, member, n int) (*floodClient, error) {
 	cfg := f.cluster.Client()
 	cfg.Servers, cfg.Credential = []string{f.urls[member]}, fmt.Sprintf("wrong-%d", n)
 	c, err := client.New(cfg)
-	return &guesser{c}, err
-}
-
-func (g *guesser) ask(ctx context.Context, _ int) (int, error) {
-	if _, err := statusOf(ctx, g.c); incumbent.KindOf(err) != incumbent.Denied {
-		return 0, err
+	if err != nil {
+		return nil, err
 	}
-	return 1, nil
+	return &floodClient{func(ctx context.Context, _ int) (int, error) {
+		if _, err := statusOf(ctx, c); incumbent.KindOf(err) != incumbent.Denied {
+			return 0, err
+		}
+		return 1, nil
+	}, c.Close}, nil
 }
-
-func (g *guesser) close() { g.c.Close() }
