@@ -36,6 +36,10 @@ const (
 	DefaultModel     = "default"
 )
 
+// ServerNamespace is that of the leases by which members agree on who writes backups and
+// who runs checks. Clients look there, and only operators change anything.
+const ServerNamespace = "incumbent"
+
 // Index is the place of a command in the replicated order. It counts commands,
 // not raft entries: two commands of one entry never share an index, and it
 // never goes backwards, not even across restore. Zero is before all commands.

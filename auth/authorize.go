@@ -47,7 +47,7 @@ type Resource struct {
 	Whole  bool           // it is done to all whose names begin so
 	Holder string         // for whom one claims, extends, releases, transfers: who holds, or will
 	Owner  string         // [Principal.String] of who opened the session
-	Door   string         // by which the request came, where that matters: see [Reserved]
+	Door   string         // whose namespace it is in, if the request came by that one: see [Reserved]
 }
 
 // rule says under which condition a kind may do an action.
@@ -122,16 +122,36 @@ func (a Action) Needs() (State, Verbs) {
 	return decrees[a].state, decrees[a].verb
 }
 
+// The doors of namespaces.
+const (
+	jujuDoor   = "juju"
+	consulDoor = "consul"
+	serverDoor = "server" // the members themselves: no request comes by it
+)
+
 // Reserved returns the door that a namespace belongs to, "": it belongs to nobody.
 // What the door's own protocol says is done there, and others look, unless a policy
-// lets them do more.
+// lets them do more in Juju's. Elsewhere no policy can: what members agree on is
+// nobody's, and what Consul's door stores says as whom a query is executed, and who has
+// fired an event.
 func Reserved(namespace string) string {
-	switch namespace {
-	case "application-leadership", "singular-controller":
-		return "juju"
+	switch {
+	case namespace == "application-leadership", namespace == "singular-controller":
+		return jujuDoor
+	case namespace == incumbent.ServerNamespace:
+		return serverDoor
+	case strings.HasPrefix(namespace, QueriesOf), strings.HasPrefix(namespace, EventsOf):
+		return consulDoor
 	}
 	return ""
 }
+
+// What namespaces begin with in which Consul's door stores prepared queries and events of
+// another.
+const (
+	QueriesOf = "consul-queries-"
+	EventsOf  = "consul-events-"
+)
 
 // looks are the verbs that change nothing.
 const looks = See | Follow
@@ -193,9 +213,9 @@ func (d *decree) reservedFor(r *Resource) string {
 func (g *Rights) permitsIn(door string, d *decree, r *Resource) bool {
 	p := &g.principal
 	if r.Door != door {
-		return !g.isAnother(d, r) && g.lets(d, r)
+		return door == jujuDoor && !g.isAnother(d, r) && g.lets(d, r)
 	}
-	if g.rules == nil || !g.rules.replaced {
+	if g.rules == nil || door == jujuDoor && !g.rules.replaced {
 		return d.free[p.Kind].holds(p, r)
 	}
 	return g.lets(d, r)
@@ -261,6 +281,9 @@ func (g *Rights) denied(a Action, r *Resource) error {
 		door = ""
 	}
 	switch {
+	case door == serverDoor || door == consulDoor:
+		return deny("%s may not do %s in namespace %s: it belongs to the door %s", p, a, r.Name.Namespace, door).
+			WithHint("use another namespace")
 	case most == asHolder && !p.Is(r.Holder):
 		return deny("%s may not %s %s for holder %q", p, a, r.Name, r.Holder).
 			WithHint("an agent acts only for the holder of its own name, or below it: " + p.Name + " or " + p.Name + "/…")

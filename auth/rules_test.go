@@ -138,6 +138,7 @@ func TestG12_ReservedNamespacesBelongToTheirDoor(t *testing.T) {
 	other := Compile([]*Policy{{Name: "other", For: []string{"agent:x"}}}, 1)
 	replaced := Compile([]*Policy{{Name: DoorPolicy, For: []string{"agent:x"}}}, 1)
 	key := Resource{Name: incumbent.Name{Namespace: "singular-controller", Lease: "k"}}
+	backup := Resource{Name: leaseOf("incumbent", "server", "backup"), Holder: "mysql/0"}
 	for i, tt := range []struct {
 		rules *Rules
 		p     Principal
@@ -166,6 +167,12 @@ func TestG12_ReservedNamespacesBelongToTheirDoor(t *testing.T) {
 		{letsAll(DoorPolicy), agentOf("mysql/0"), Claim, via(claim), true},
 		{letsAll("p"), agentOf("mysql/0"), KeyWrite, key, true},
 		{nil, Principal{Name: "o", Kind: Operator}, Claim, claim, true},
+		{nil, agentOf("mysql/0"), Claim, backup, false}, // what belongs to the members no rule gives
+		{nil, agentOf("mysql/0"), Read, backup, true},
+		{letsAll("p"), agentOf("mysql/0"), Claim, backup, false},
+		{letsAll("p"), agentOf("mysql/0"), Revoke, backup, false},
+		{letsAll("p"), agentOf("mysql/0"), KeyWrite, Resource{Name: incumbent.Name{Namespace: "incumbent", Lease: "k"}}, false},
+		{nil, Principal{Name: "o", Kind: Operator}, Revoke, backup, true},
 	} {
 		if err := Authorize(tt.rules.Of(tt.p), tt.a, tt.r); (err == nil) != tt.want {
 			t.Errorf("%d: %v %v %+v: %v", i, tt.p, tt.a, tt.r, err)

@@ -217,7 +217,7 @@ var table = [NumCalls]Row{
 	DefineSchema:   {Action: auth.TableDefine, Judged: Named, Lane: admit.Transactions, Ways: []string{tables + "DefineSchema"}},
 	DropDatabase:   {Action: auth.TableDefine, Judged: Named, Lane: admit.Releases, Ways: []string{tables + "DropDatabase"}},
 	SelectRows:     {Action: auth.TableRead, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Ways: []string{tables + "Select"}},
-	TransactTables: {Judged: Steps, Lane: admit.Transactions, Note: "write on tables if it may change something, see if it only looks; see on the leases of its locks", Ways: []string{tables + "Transact"}},
+	TransactTables: {Judged: Steps, Lane: admit.Transactions, Note: "see on tables; write, too, if it may change something; see on the leases of its locks", Ways: []string{tables + "Transact"}},
 	WatchTables:    {Action: auth.TableWatch, Judged: Named, Lane: admit.Watches, Ways: []string{tables + "Watch"}},
 	LoadTables:     {Action: auth.TableDefine, Judged: Named, Lane: admit.Transactions, Ways: []string{tables + "Load"}},
 
@@ -314,7 +314,7 @@ var table = [NumCalls]Row{
 	}},
 	OvsdbRead:     {Action: auth.TableRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Note: "a list shows what its caller may see", Ways: []string{"ovsdb.list_dbs", "ovsdb.get_schema"}},
 	OvsdbOwn:      {Judged: Own, Lane: NoLane, Ways: []string{"ovsdb.cancel", "ovsdb.monitor_cancel", "ovsdb.unlock"}},
-	OvsdbTransact: {Judged: Steps, Lane: admit.Transactions, Note: "write on tables if it may change something, see if it only looks", Ways: []string{"ovsdb.transact"}},
+	OvsdbTransact: {Judged: Steps, Lane: admit.Transactions, Note: "write on tables if it may change something, see if it does more than insert", Ways: []string{"ovsdb.transact"}},
 	OvsdbMonitor:  {Action: auth.TableWatch, Judged: Named, Lane: admit.Watches, Ways: []string{"ovsdb.monitor", "ovsdb.monitor_cond", "ovsdb.monitor_cond_since", "ovsdb.monitor_cond_change"}},
 	OvsdbLock:     {Action: auth.Claim, Judged: Named, Lane: admit.Critical, Note: "of a model of its own; clients do not ask again", Ways: []string{"ovsdb.lock"}},
 	OvsdbSteal:    {Action: auth.Revoke, Judged: Named, Lane: admit.Critical, Note: "of a model of its own; write, too", Ways: []string{"ovsdb.steal"}},

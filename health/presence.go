@@ -27,18 +27,18 @@ const presencePrefix = "checks/"
 
 // PresenceLease is the lease that a member holds while it runs checks.
 func PresenceLease(member uint64) incumbent.Name {
-	return incumbent.Name{Namespace: "incumbent", Model: "server", Lease: presencePrefix + strconv.FormatUint(member, 16)}
+	return incumbent.Name{Namespace: incumbent.ServerNamespace, Model: "server", Lease: presencePrefix + strconv.FormatUint(member, 16)}
 }
 
 // isPresence reports whether a lease is such a one.
 func isPresence(n incumbent.Name) bool {
-	return n.Namespace == "incumbent" && n.Model == "server" && strings.HasPrefix(n.Lease, presencePrefix)
+	return n.Namespace == incumbent.ServerNamespace && n.Model == "server" && strings.HasPrefix(n.Lease, presencePrefix)
 }
 
 // Present are the members that run checks, in the order of their leases.
 func Present(v *core.View) []uint64 {
 	out := []uint64{}
-	v.Leases("incumbent", "server", presencePrefix, incumbent.Name{}, func(l *core.Lease) bool {
+	v.Leases(incumbent.ServerNamespace, "server", presencePrefix, incumbent.Name{}, func(l *core.Lease) bool {
 		id, err := strconv.ParseUint(strings.TrimPrefix(l.Name.Lease, presencePrefix), 16, 64)
 		if err == nil && l.Token != 0 {
 			out = append(out, id)

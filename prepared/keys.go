@@ -5,12 +5,13 @@ import (
 	"strings"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
 )
 
 // Namespace is that of the keys of the queries of a namespace.
-func Namespace(of string) string { return "consul-queries-" + of }
+func Namespace(of string) string { return auth.QueriesOf + of }
 
 // What keys begin with.
 const (
@@ -21,14 +22,55 @@ const (
 // definition is the value of a query's key.
 type definition struct {
 	Query
-	As string `json:",omitempty"` // the principal whose rights it is executed with; "": that of who asks
+	As *executor `json:",omitempty"` // with whose rights it is executed; nil: those of who asks
+}
+
+// executor is whose token a query was given, and how that is found again: without it
+// nobody would notice that the token was taken back.
+type executor struct {
+	Who   string // KIND:NAME
+	Proof []byte
+	Ends  int64 `json:",omitempty"` // see [auth.Proof]
+}
+
+// UnmarshalJSON implements [json.Unmarshaler]. Earlier versions kept a name alone, by
+// which nobody is found any more.
+func (e *executor) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		return json.Unmarshal(b, &e.Who)
+	}
+	type plain executor
+	return json.Unmarshal(b, (*plain)(e))
 }
 
 // Found is a query with what is not said of it.
 type Found struct {
 	Query
-	// As is the principal, written KIND:NAME, whose rights it is executed with; "": who asks.
-	As string
+	// As is the principal with whose rights it is executed, by the token that it was given;
+	// nil: who asks.
+	As *auth.Principal
+}
+
+// executorOf is what is kept of a principal.
+func executorOf(p *auth.Principal) *executor {
+	if p == nil {
+		return nil
+	}
+	return &executor{p.String(), []byte(p.Proof.ID), p.Proof.Ends}
+}
+
+// principal is the one of whom that was kept. It is nobody that is known if what was kept
+// names nobody.
+func (e *executor) principal() *auth.Principal {
+	if e == nil {
+		return nil
+	}
+	p, err := auth.ParsePrincipal(e.Who)
+	if err != nil {
+		p = auth.Principal{}
+	}
+	p.Via, p.Proof = auth.Credential, auth.Proof{ID: string(e.Proof), Ends: e.Ends}
+	return &p
 }
 
 // Hidden stands for a token that is not shown.
@@ -60,9 +102,9 @@ func Read(e *kv.Entry) *Found {
 	if e == nil || json.Unmarshal(e.Value, &d) != nil {
 		return nil
 	}
-	f := &Found{Query: d.Query, As: d.As}
+	f := &Found{Query: d.Query, As: d.As.principal()}
 	f.CreateIndex, f.ModifyIndex = uint64(e.Created), uint64(e.Modified)
-	if f.Token = ""; f.As != "" {
+	if f.Token = ""; f.As != nil {
 		f.Token = Hidden
 	}
 	return f
@@ -116,10 +158,10 @@ func Resolve(v *core.View, of, idOrName string) (*Found, error) {
 
 // Change is what is to be done to the queries of a namespace.
 type Change struct {
-	Of   string // the namespace
-	Was  *Found // as it is; nil: it is not there
-	Will *Query // as it is to be; nil: it is deleted
-	As   string // see Found
+	Of   string          // the namespace
+	Was  *Found          // as it is; nil: it is not there
+	Will *Query          // as it is to be; nil: it is deleted
+	As   *auth.Principal // see Found
 }
 
 // Command is the transaction that does it, or why it cannot be done in this state. It
@@ -144,7 +186,7 @@ func (c *Change) Command(v *core.View) (core.TxnCommand, error) {
 		t.Then = append(t.Then, kv.Command{Verb: kv.Remove, Key: Key(c.Of, id)})
 		return t, nil
 	}
-	value, err := json.Marshal(definition{*c.Will, c.As})
+	value, err := json.Marshal(definition{*c.Will, executorOf(c.As)})
 	if err != nil {
 		return t, incumbent.Errorf(incumbent.Internal, "encode a query: %w", err)
 	}

@@ -89,6 +89,8 @@ func (q *Query) Validate() error {
 	switch {
 	case q.Name == "" && !q.isTemplate() && q.Session == "":
 		return invalid("Must be bound to a session")
+	case q.Token == Hidden: // whoever may write a query has not the rights of whose token it was given
+		return invalid("Bad Token '%s', it looks like a query definition with a redacted token was submitted", q.Token)
 	case s.Service == "":
 		return invalid("Must provide a Service name to query")
 	case s.Failover.NearestN < 0:

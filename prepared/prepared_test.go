@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/core/kv"
@@ -157,10 +158,11 @@ func TestChanges(t *testing.T) {
 	s.create(3, Query{Template: Template{Type: PrefixMatch}, Service: of("web")})
 	refused(Query{Template: Template{Type: PrefixMatch}, Service: of("web")}, "a query template with an empty name already exists")
 	refused(Query{ID: a, Name: "a", Service: of("web")}, "name 'a' aliases an existing query name")
-	if err := s.change(Change{Was: ByID(s.View(), "default", a), Will: &Query{ID: a, Name: "B", Service: of("other")}, As: "agent:x"}); err != nil {
+	x := &auth.Principal{Kind: auth.Agent, Name: "x", Via: auth.Credential, Proof: auth.Proof{ID: "\xffsum", Ends: 7}}
+	if err := s.change(Change{Was: ByID(s.View(), "default", a), Will: &Query{ID: a, Name: "B", Service: of("other")}, As: x}); err != nil {
 		t.Fatal(err)
 	}
-	if q := ByID(s.View(), "default", a); q.Name != "B" || q.As != "agent:x" || q.Token != Hidden || q.CreateIndex >= q.ModifyIndex {
+	if q := ByID(s.View(), "default", a); q.Name != "B" || *q.As != *x || q.Token != Hidden || q.CreateIndex >= q.ModifyIndex {
 		t.Errorf("%+v", q)
 	}
 	for n := range byte(3) {

@@ -36,7 +36,7 @@ const (
 
 // backupLease is the name of the lease.
 func backupLease() incumbent.Name {
-	return incumbent.Name{Namespace: "incumbent", Model: "server", Lease: "backup"}
+	return incumbent.Name{Namespace: incumbent.ServerNamespace, Model: "server", Lease: "backup"}
 }
 
 // schedule writes this member's backups.

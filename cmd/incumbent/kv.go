@@ -121,7 +121,7 @@ func foundAt(err error) error {
 	if e := client.FoundEntry(err); e != nil {
 		return typed.WithHint("it was last modified at index " + strconv.FormatUint(e.ModifiedIndex, 10))
 	}
-	return typed.WithHint("it is not there")
+	return typed.WithHint("it is not there, or not shown to you")
 }
 
 // valueOf reads a value: the argument, a file (@) or standard input (-).

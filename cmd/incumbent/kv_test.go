@@ -35,7 +35,7 @@ func TestKeysFromTheCommandLine(t *testing.T) {
 		{args: []string{"get", "x"}, out: "a"},
 		{args: []string{"put", "x", "b", "--if-index", "0"}, code: exitConflict, err: "last modified at index 1"},
 		{args: []string{"put", "x", "b", "--if-value", "a", "--flags", "9"}, out: "x stored at index …"},
-		{args: []string{"put", "y", "b", "--if-index", "5"}, code: exitConflict, err: "it is not there"},
+		{args: []string{"put", "y", "b", "--if-index", "5"}, code: exitConflict, err: "it is not there, or not shown to you"},
 		{args: []string{"put", "f", "@" + file}, out: "f stored at index …"},
 		{args: []string{"get", "f"}, out: "from a file\x00\n"},
 		{args: []string{"put", "f", "@" + file + "x"}, code: exitUsage, err: "cannot read the value"},

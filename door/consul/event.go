@@ -37,7 +37,7 @@ func eventRoutes() []route {
 }
 
 // eventNamespace is that of the keys that are events.
-func (d *Door) eventNamespace() string { return "consul-events-" + d.namespace }
+func (d *Door) eventNamespace() string { return auth.EventsOf + d.namespace }
 
 // eventName is an event's for policies.
 func (d *Door) eventName(name string) incumbent.Name {
@@ -85,7 +85,7 @@ func eventFire(d *Door, r *request) {
 		r.fail(http.StatusInternalServerError, "%v", err)
 		return
 	}
-	if err := r.authorize(auth.KeyWrite, auth.Resource{Name: d.eventName(e.Name)}, e.Name); err != nil {
+	if err := r.authorize(auth.KeyWrite, auth.Resource{Name: d.eventName(e.Name), Door: doorName}, e.Name); err != nil {
 		r.failFor(err)
 		return
 	}

@@ -242,11 +242,11 @@ func (r *request) execution(q *prepared.Found, limit int) {
 // queryRights is what an execution may see: what whoever has written the query said with
 // a token, else what the caller may.
 func (r *request) queryRights(q *prepared.Found) (*sights, error) {
-	if q.As == "" {
+	if q.As == nil {
 		return r.who.sights(), nil
 	}
-	p, err := auth.ParsePrincipal(q.As)
-	if err != nil || !r.door.cfg.Guard.Knows()(p) {
+	p := *q.As
+	if !r.door.cfg.Guard.Knows()(p) {
 		return nil, incumbent.Errorf(incumbent.Denied, "the token of the query is nobody's any more")
 	}
 	w := &caller{door: r.door, principal: p, rights: policy.Of(r.door.view()).Rules().Of(p)}

@@ -104,16 +104,13 @@ func (r *request) actsAs(c *prepared.Change) bool {
 	switch {
 	case token == "":
 		return true
-	case token == prepared.Hidden && c.Was != nil: // as it was shown
-		c.As = c.Was.As
-		return true
 	}
 	peer := r.conn.peer
 	peer.Bearer = token
 	p, err := r.door.cfg.Guard.Identify(peer)
 	switch {
 	case err == nil:
-		c.As = p.String()
+		c.As = &p
 	case r.door.defaultPolicy() == "allow": // tokens mean nothing yet
 	default:
 		r.door.noteUnknown(r.who, err)
@@ -133,7 +130,7 @@ func (r *request) changeQuery(c *prepared.Change, then func()) {
 			continue
 		}
 		name := or(q.Name, q.ID)
-		if err := r.authorize(auth.KeyWrite, auth.Resource{Name: incumbent.Name{Namespace: prepared.Namespace(d.namespace), Lease: name}}, name); err != nil {
+		if err := r.authorize(auth.KeyWrite, auth.Resource{Name: incumbent.Name{Namespace: prepared.Namespace(d.namespace), Lease: name}, Door: doorName}, name); err != nil {
 			r.failFor(err)
 			return
 		}

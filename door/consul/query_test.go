@@ -134,7 +134,8 @@ func TestG12_QueriesAndRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := startMember(t, func(c *Config) { c.Guard = auth.NewAuthenticator(true, creds) })
+	guard := auth.NewAuthenticator(true, creds)
+	m := startMember(t, func(c *Config) { c.Guard = guard })
 	m.registered("a", "10.0.0.1", "web")
 	if r := m.group.Do(&policy.Command{Verb: policy.Set, Policy: auth.Policy{Name: "maker", For: []string{"agent:maker"}, Rules: []auth.Rule{
 		{State: auth.Keys, Namespace: prepared.Namespace("default"), Prefix: "m-*", Verbs: auth.AllVerbs},
@@ -145,7 +146,7 @@ func TestG12_QueriesAndRights(t *testing.T) {
 	}
 	as := func(who string) []string { return []string{"X-Consul-Token", tokens[who]} }
 	id := m.created(`{"Name":"m-plain","Service":{"Service":"web"}}`, as("maker")...)
-	m.created(`{"Name":"m-token","Token":"`+tokens["maker"]+`","Service":{"Service":"web"}}`, as("maker")...)
+	tokened := m.created(`{"Name":"m-token","Token":"`+tokens["maker"]+`","Service":{"Service":"web"}}`, as("maker")...)
 	for who, want := range map[string]string{"maker m-plain": "a", "maker m-token": "a", "reader m-plain": "", "reader m-token": "a"} {
 		name, query, _ := strings.Cut(who, " ")
 		if got := m.executed(query+"/execute", as(name)...); got != want {
@@ -168,10 +169,24 @@ func TestG12_QueriesAndRights(t *testing.T) {
 		{"reader", "DELETE", "/v1/query/" + id, "", 403, "Permission denied"},
 		{"maker", "POST", "/v1/query", `{"Name":"m-x","Token":"nobody's","Service":{"Service":"web"}}`, 403, "ACL not found"},
 		{"maker", "DELETE", "/v1/query/" + id, "", 200, ""},
+		// To write a query is not to have the rights of whose token it was given.
+		{"maker", "PUT", "/v1/query/" + tokened, `{"Name":"m-token","Token":"<hidden>","Service":{"Service":"other"}}`, 500, "looks like a query definition with a redacted token"},
+		{"maker", "POST", "/v1/query", `{"Name":"m-x","Token":"<hidden>","Service":{"Service":"web"}}`, 500, "looks like a query definition with a redacted token"},
 	} {
 		a := m.do(c.method, c.path, c.body, as(c.who)...)
 		if a.StatusCode != c.status || !strings.Contains(a.body, c.says) || strings.Contains(a.body, tokens["maker"]) {
 			t.Errorf("%s: %s %s %s: %d %s", c.who, c.method, c.path, c.body, a.StatusCode, a.body)
 		}
+	}
+	if got := m.executed("m-token/execute", as("reader")...); got != "a" {
+		t.Errorf("the query finds %q before the token is taken back", got)
+	}
+	_, readers, _ := strings.Cut(lines, "\n")
+	if creds, err = auth.ParseCredentials(strings.NewReader(readers)); err != nil {
+		t.Fatal(err)
+	}
+	guard.SetCredentials(creds)
+	if a := m.do("GET", "/v1/query/m-token/execute", "", as("reader")...); a.StatusCode != http.StatusForbidden {
+		t.Errorf("with a token that was taken back: %d %s", a.StatusCode, a.body)
 	}
 }

@@ -121,9 +121,9 @@ func (n *names) Prepared(name string) (out Prepared, ok bool) {
 		return out, false
 	}
 	as := n
-	if q.As != "" {
-		p, err := auth.ParsePrincipal(q.As)
-		if err != nil || n.catalog.Knows != nil && !n.catalog.Knows()(p) {
+	if q.As != nil {
+		p := *q.As
+		if n.catalog.Knows != nil && !n.catalog.Knows()(p) {
 			return out, false
 		}
 		as = &names{catalog: n.catalog, all: n.all, v: n.v, rights: policy.Of(n.all).Rules().Of(p)}

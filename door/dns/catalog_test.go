@@ -94,7 +94,7 @@ func TestCatalog(t *testing.T) {
 func TestPreparedQueries(t *testing.T) {
 	s := core.New(kv.Family{}, policy.Family{}, catalog.Family{})
 	apply(t, s, registered("n1", "10.0.0.1", "web", "w1", "", catalog.Passing), registered("n4", "10.0.0.4", "Mixed", "m", "10.0.0.44", catalog.Warning))
-	create := func(n byte, as string, q prepared.Query) {
+	create := func(n byte, as *auth.Principal, q prepared.Query) {
 		t.Helper()
 		q.ID = incumbent.SessionID{n}.String()
 		c, err := (&prepared.Change{Of: "default", Will: &q, As: as}).Command(s.View())
@@ -103,9 +103,9 @@ func TestPreparedQueries(t *testing.T) {
 		}
 		apply(t, s, c)
 	}
-	create(1, "", prepared.Query{Name: "Plain", Service: prepared.Service{Service: "web", Near: "_agent"}, DNS: prepared.DNS{TTL: "7s"}})
-	create(2, "", prepared.Query{Name: "t-", Template: prepared.Template{Type: prepared.PrefixMatch}, Service: prepared.Service{Service: "${name.suffix}"}})
-	create(3, "agent:app", prepared.Query{Name: "as", Service: prepared.Service{Service: "mixed"}})
+	create(1, nil, prepared.Query{Name: "Plain", Service: prepared.Service{Service: "web", Near: "_agent"}, DNS: prepared.DNS{TTL: "7s"}})
+	create(2, nil, prepared.Query{Name: "t-", Template: prepared.Template{Type: prepared.PrefixMatch}, Service: prepared.Service{Service: "${name.suffix}"}})
+	create(3, &auth.Principal{Kind: auth.Agent, Name: "app", Via: auth.Credential}, prepared.Query{Name: "as", Service: prepared.Service{Service: "mixed"}})
 	known := true
 	c := &Catalog{
 		View: s.View, Age: func() time.Duration { return 0 }, Namespace: "default", Now: time.Now, Members: func() []Node { return nil }, Agent: "n1",

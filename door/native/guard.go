@@ -280,6 +280,15 @@ func (d *Door) allowKey(who *caller, a auth.Action, k kv.Key, whole bool) error 
 	return d.authorize(who, a, auth.Resource{Name: nameOfKey(k), Whole: whole})
 }
 
+// allowChange checks a change of keys, and what its condition would tell the caller of the
+// value that is there.
+func (d *Door) allowChange(who *caller, a auth.Action, c *kv.Command) error {
+	if err := d.allowKey(who, a, c.Key, c.Verb == kv.RemoveTree || c.Verb == kv.List); err != nil || c.If != kv.IfValue {
+		return err
+	}
+	return d.allowKey(who, auth.KeyRead, c.Key, false)
+}
+
 // nameOfKey is the name of a key for policies.
 func nameOfKey(k kv.Key) incumbent.Name { return incumbent.Name{Namespace: k.Namespace, Lease: k.Name} }
 

@@ -186,7 +186,7 @@ func (d *Door) writeKey(who *caller, call lease.Call, o *operation, c *kv.Comman
 		return
 	}
 	call.Judged = d.judged(who)
-	if err := d.allowKey(who, o.action, c.Key, c.Verb == kv.RemoveTree); err != nil {
+	if err := d.allowChange(who, o.action, c); err != nil {
 		refuse(err)
 		return
 	}

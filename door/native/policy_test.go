@@ -84,6 +84,20 @@ func TestG12_NamespacesOfOtherDoorsAreTheirs(t *testing.T) {
 	if kindOf(put()) != incumbent.Denied {
 		t.Error("an agent writes keys there")
 	}
+	// What members agree on by leases is nobody's, nor is what says as whom a query is
+	// executed: no policy lets anybody change it.
+	m.let("agent:mysql*", auth.Rule{State: auth.Leases, Namespace: "*", Verbs: auth.AllVerbs}, auth.Rule{State: auth.Keys, Namespace: "*", Verbs: auth.AllVerbs})
+	for _, name := range []string{"backup", "checks/1"} {
+		_, err := m.leaseClient().Claim(t.Context(), connect.NewRequest(&pb.ClaimRequest{Name: &pb.LeaseName{Namespace: incumbent.ServerNamespace, Model: "server", Name: name}, Holder: "mysql", TtlMs: 15000}))
+		if kindOf(err) != incumbent.Denied {
+			t.Errorf("an agent holds %s: %v", name, err)
+		}
+	}
+	for _, namespace := range []string{"consul-queries-default", "consul-events-default"} {
+		if _, err := m.put(&pb.PutRequest{Namespace: namespace, Key: "id/x"}); kindOf(err) != incumbent.Denied {
+			t.Errorf("an agent writes keys of %s: %v", namespace, err)
+		}
+	}
 	m.let("agent:mysql*", auth.Rule{State: auth.Leases, Namespace: "application-leadership", Verbs: auth.AllVerbs})
 	if kindOf(claim("mysql/0")) != incumbent.Denied {
 		t.Error("an agent mysql holds as mysql/0")
@@ -175,6 +189,20 @@ func TestG12_RefusalsHideWhatMayNotBeSeen(t *testing.T) {
 		var ce *connect.Error
 		if found := asConnect(err, &ce) && len(ce.Details()) > 1; found != tt.found {
 			t.Errorf("with %v the entry is told: %v", tt.verbs, found)
+		}
+		// A condition on the value says whether it was guessed.
+		want := incumbent.Denied
+		if tt.found {
+			want = incumbent.Conflict
+		}
+		guess := &pb.PutRequest_IfValue{IfValue: []byte("x")}
+		_, err = m.put(&pb.PutRequest{Key: "secret", Condition: guess})
+		if kindOf(err) != want {
+			t.Errorf("with %v a value is guessed: %v", tt.verbs, err)
+		}
+		_, err = m.txn(&pb.TxnRequest{Then: []*pb.TxnOperation{{Op: &pb.TxnOperation_Put{Put: &pb.PutRequest{Key: "secret", Condition: guess}}}}})
+		if kindOf(err) != want {
+			t.Errorf("with %v a value is guessed in a transaction: %v", tt.verbs, err)
 		}
 	}
 }

@@ -184,7 +184,7 @@ func (d *Door) planStep(who *caller, in *pb.TxnOperation, to *branch) error {
 		return err
 	}
 	reads := c.Verb == kv.Get || c.Verb == kv.List
-	if err := d.allowKey(who, callOfStep(in).Action(), c.Key, c.Verb == kv.RemoveTree || c.Verb == kv.List); err != nil {
+	if err := d.allowChange(who, callOfStep(in).Action(), c); err != nil {
 		return err
 	}
 	if !c.Session.IsZero() {

@@ -73,6 +73,7 @@ type play struct {
 // plays are the calls of the door. A method may be made in several ways.
 func plays() map[string][]play {
 	look, change := []right{{auth.Tables, auth.See}}, []right{{auth.Tables, auth.Write}}
+	both := []right{{auth.Tables, auth.See}, {auth.Tables, auth.Write}}
 	none := play{params: `[]`}
 	return map[string][]play{
 		"echo": {none}, "get_server_id": {none}, "set_db_change_aware": {{params: `[true]`}}, "cancel": {{params: `[1]`}}, "monitor_cancel": {{params: `["m"]`}},
@@ -83,10 +84,11 @@ func plays() map[string][]play {
 			{params: `["T",{"op":"select","table":"P","where":[]}]`, needs: look},
 			{params: `["T",{"op":"wait","table":"P","timeout":0,"where":[],"columns":["name"],"until":"==","rows":[]}]`, needs: look},
 			{params: `["T",{"op":"insert","table":"Q","row":{"n":1}}]`, needs: change},
-			{params: `["T",{"op":"delete","table":"Q","where":[]}]`, needs: change},
-			{params: `["T",{"op":"update","table":"Q","where":[],"row":{"n":2}}]`, needs: change},
-			{params: `["T",{"op":"mutate","table":"Q","where":[],"mutations":[["n","+=",1]]}]`, needs: change},
-			{params: `["T",{"op":"select","table":"P","where":[]},{"op":"delete","table":"Q","where":[]}]`, needs: change},
+			{params: `["T",{"op":"delete","table":"Q","where":[]}]`, needs: both},
+			{params: `["T",{"op":"update","table":"Q","where":[],"row":{"n":2}}]`, needs: both},
+			{params: `["T",{"op":"mutate","table":"Q","where":[],"mutations":[["n","+=",1]]}]`, needs: both},
+			{params: `["T",{"op":"select","table":"P","where":[]},{"op":"delete","table":"Q","where":[]}]`, needs: both},
+			{params: `["T",{"op":"insert","table":"Q","row":{"n":1}},{"op":"select","table":"P","where":[]}]`, needs: both},
 		},
 		"monitor":             {{params: `["T","m",{"P":{}}]`}},
 		"monitor_cond":        {{params: `["T","m",{"P":{}}]`}},

@@ -81,15 +81,23 @@ func (t *txn) parse() bool {
 		return false
 	}
 	t.looks = !slices.ContainsFunc(ops, changes)
-	action := auth.TableWrite
-	if t.looks {
-		action = auth.TableRead
-	}
 	t.rules = rulesIn(c.door.view())
-	judged, denied := c.who.may(action, c.door.named(t.db))
-	if denied != nil {
-		r.refuse(faultOf(denied))
-		return false
+	var judged incumbent.Index
+	for _, need := range []struct {
+		is     bool
+		action auth.Action
+	}{{!t.looks, auth.TableWrite}, {t.looks || slices.ContainsFunc(ops, shows), auth.TableRead}} {
+		if !need.is {
+			continue
+		}
+		at, denied := c.who.may(need.action, c.door.named(t.db))
+		if denied != nil {
+			r.refuse(faultOf(denied))
+			return false
+		}
+		if judged == 0 {
+			judged = at // the older: what changes in between is noticed
+		}
 	}
 	o := c.who.remote.get()
 	if o.ReadOnly {
@@ -105,6 +113,12 @@ func (t *txn) parse() bool {
 // changes reports whether an operation may change something.
 func changes(o ovs.Operation) bool {
 	return o.Op == ovs.OpInsert || o.Op == ovs.OpUpdate || o.Op == ovs.OpMutate || o.Op == ovs.OpDelete
+}
+
+// shows reports whether what an operation answers says something of the rows that are
+// there: what they have, or how many meet a condition.
+func shows(o ovs.Operation) bool {
+	return o.Op == ovs.OpSelect || o.Op == ovs.OpWait || o.Op == ovs.OpUpdate || o.Op == ovs.OpMutate || o.Op == ovs.OpDelete
 }
 
 // changing are the operations that may change something.

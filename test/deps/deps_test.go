@@ -54,7 +54,7 @@ var rules = []rule{
 	{folder: "health", may: []string{".", "api", "core", "engine", "histogram", "lease"}, why: "running checks stands on catalog and engine, whichever door registered them"},
 	{folder: "engine/enginetest", may: []string{".", "core", "engine", "lease", "node", "vfs"}, why: "tests of what stands on the engine run the engine"},
 
-	{folder: "prepared", may: []string{".", "core"}, why: "a prepared query is keys and catalog, whichever door executes it"},
+	{folder: "prepared", may: []string{".", "auth", "core"}, why: "a prepared query is keys and catalog, whichever door executes it"},
 
 	{folder: "histogram", std: true, why: "what took how long whoever counts it knows"},
 	{folder: "rawio", why: "system calls know nothing of what they carry"},

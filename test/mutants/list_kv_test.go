@@ -77,7 +77,7 @@ var ofKeys = []mutant{
 	{
 		name: "whoever has a stream may change keys", guarantee: "G12",
 		file: "door/native/keys.go", pkg: "./door/native", test: "^TestG12_KeysOverAStreamAreForAgentsAndOperators$",
-		search:  "\tif err := d.allowKey(who, o.action, c.Key, c.Verb == kv.RemoveTree); err != nil {\n\t\trefuse(err)\n\t\treturn\n\t}\n",
+		search:  "\tif err := d.allowChange(who, o.action, c); err != nil {\n\t\trefuse(err)\n\t\treturn\n\t}\n",
 		replace: "",
 	},
 	{

@@ -119,8 +119,8 @@ var ofOVSDB = []mutant{
 	{
 		name: "who may look at a database may write to it", guarantee: "G12",
 		file: "door/ovsdb/transact.go", pkg: "./door/ovsdb", test: "^TestG12_AnAttackerChangesAndSeesNothing$",
-		search:  "\taction := auth.TableWrite\n",
-		replace: "\taction := auth.TableRead\n",
+		search:  "{{!t.looks, auth.TableWrite}",
+		replace: "{{!t.looks, auth.TableRead}",
 	},
 	{
 		name: "commands of the control socket are done without their right", guarantee: "G12",

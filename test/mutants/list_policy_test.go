@@ -23,8 +23,38 @@ var ofPolicies = []mutant{
 	{
 		name: "an agent holds in Juju's namespaces as one below its name", guarantee: "G12",
 		file: "auth/authorize.go", pkg: "./door/native", test: "^TestG12_NamespacesOfOtherDoorsAreTheirs$",
-		search:  "return !g.isAnother(d, r) && g.lets(d, r)",
-		replace: "return g.lets(d, r)",
+		search:  "!g.isAnother(d, r) && g.lets(d, r)",
+		replace: "g.lets(d, r)",
+	},
+	{
+		name: "a policy gives away what belongs to the members", guarantee: "G12",
+		file: "auth/authorize.go", pkg: "./door/native", test: "^TestG12_NamespacesOfOtherDoorsAreTheirs$",
+		search:  "return door == jujuDoor && !g",
+		replace: "return !g",
+	},
+	{
+		name: "who changes a query keeps the rights that another gave it", guarantee: "G12",
+		file: "prepared/prepared.go", pkg: "./door/consul", test: "^TestG12_QueriesAndRights$",
+		search:  "case q.Token == Hidden:",
+		replace: "case q.Token == Hidden && false:",
+	},
+	{
+		name: "a query goes on with a token that was taken back", guarantee: "G12",
+		file: "prepared/keys.go", pkg: "./door/consul", test: "^TestG12_QueriesAndRights$",
+		search:  "\tp.Via, p.Proof = auth.Credential,",
+		replace: "\tp.Via, p.Proof = auth.Unproven,",
+	},
+	{
+		name: "whoever may write rows is shown them", guarantee: "G12",
+		file: "door/ovsdb/transact.go", pkg: "./door/ovsdb", test: "^TestG12_EveryRowIsPlayedWithAndWithoutItsRight$",
+		search:  "t.looks || slices.ContainsFunc(ops, shows)",
+		replace: "t.looks",
+	},
+	{
+		name: "whoever may write a key guesses its value", guarantee: "G12",
+		file: "door/native/guard.go", pkg: "./door/native", test: "^TestG12_RefusalsHideWhatMayNotBeSeen$",
+		search:  "err != nil || c.If != kv.IfValue {",
+		replace: "err != nil || c.If <= kv.IfValue {",
 	},
 	{
 		name: "what no policy allows the table of kinds does", guarantee: "G12",
@@ -70,7 +100,7 @@ var ofPolicies = []mutant{
 	},
 	{
 		name: "a deletion of a tree is judged by its prefix", guarantee: "G12",
-		file: "door/native/txn_plan.go", pkg: "./door/native", test: "^TestG12_ATransactionIsJudgedByEachStep$",
+		file: "door/native/guard.go", pkg: "./door/native", test: "^TestG12_ATransactionIsJudgedByEachStep$",
 		search:  "c.Key, c.Verb == kv.RemoveTree || c.Verb == kv.List); err",
 		replace: "c.Key, false); err",
 	},
