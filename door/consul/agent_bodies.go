@@ -90,6 +90,9 @@ type agentCheckBody struct {
 // decodeStrict reads the body's JSON, in which nothing may be that is not known. If it
 // cannot be read it has been answered.
 func (r *request) decodeStrict(v any) bool {
+	if r.hasTooMany() {
+		return false
+	}
 	dec := json.NewDecoder(bytes.NewReader(r.body))
 	dec.DisallowUnknownFields()
 	err := dec.Decode(v)

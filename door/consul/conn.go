@@ -2,6 +2,7 @@ package consul
 
 import (
 	"container/list"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -160,12 +161,33 @@ func (c *conn) await(p *park.Conn, came int) *refusal {
 	if c.in.unread {
 		return nil
 	}
-	if c.door.bodies.Add(int64(came)) > limits.MaxBodies {
+	// Who sends little is never refused for what others send. More than that is taken from
+	// those alone who have shown who they are.
+	large := len(c.in.body) > smallBody
+	if large && !c.in.known {
+		if c.in.known = c.isSomebodys(c.in.head); !c.in.known {
+			return bodyOfStranger
+		}
+	}
+	if c.door.bodies.Add(int64(came)) > limits.MaxBodies && large {
 		c.door.bodies.Add(-int64(came))
 		return bodiesFull
 	}
 	c.in.counted += int64(came)
 	return nil
+}
+
+// isSomebodys reports whether a request of which the head is there brings what shows who
+// asks. Whoever cannot be told from somebody yet is taken for one.
+func (c *conn) isSomebodys(head *http.Request) bool {
+	if c.door.cfg.Anonymous.Kind != auth.Anonymous {
+		return true
+	}
+	peer := c.peer
+	peer.Bearer = (&request{header: head.Header, query: head.URL.Query()}).token()
+	peer.Forwarded = peer.Forwarded || auth.Forwarded(head.Header)
+	p, err := c.door.cfg.Guard.Identify(peer)
+	return err == nil && p.Kind != auth.Anonymous || incumbent.KindOf(err) == incumbent.Unavailable
 }
 
 var errSlowBody = incumbent.Errorf(incumbent.DeadlineExceeded, "the body of a request took too long").WithHint("send it faster")

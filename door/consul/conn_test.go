@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core/catalog"
 )
 
 // serveAt has a door serve an endpoint at a path of a test's own.
@@ -119,21 +122,65 @@ func TestBadRequestsEndTheirConnection(t *testing.T) {
 
 // Bodies that come slowly are counted together, and what is counted is given back.
 func TestG47_UnfinishedBodiesAreBounded(t *testing.T) {
-	m := startMember(t, func(c *Config) { c.MaxBodyBytes, c.MaxBodies = 50, 60 })
+	const whole, most = 5 * smallBody, 4 * smallBody
+	m := startMember(t, func(c *Config) { c.MaxBodyBytes, c.MaxBodies = whole, most })
 	m.serveAt("/echo", echo)
-	part := "PUT /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n" + strings.Repeat("x", 40)
-	first, second := m.dial(), m.dial()
+	head := func(n int) string {
+		return fmt.Sprintf("PUT /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n", n)
+	}
+	part := head(whole) + strings.Repeat("x", 3*smallBody)
+	first, second, small := m.dial(), m.dial(), m.dial()
 	first.write(part)
-	eventually(t, func() bool { return m.door.bodies.Load() == 40 })
+	eventually(t, func() bool { return m.door.bodies.Load() == 3*smallBody })
 	second.write(part)
 	if a := second.read("PUT"); a.StatusCode != http.StatusServiceUnavailable {
 		t.Error(a.Status)
 	}
-	first.write(strings.Repeat("x", 10))
-	if a := first.read("PUT"); a.StatusCode != http.StatusOK || len(a.body) != 54 {
+	first.write(strings.Repeat("x", most-3*smallBody))
+	eventually(t, func() bool { return m.door.bodies.Load() == most })
+	small.write(head(20) + strings.Repeat("x", 10)) // it is not refused for what others send
+	eventually(t, func() bool { return m.door.bodies.Load() == most+10 })
+	small.write(strings.Repeat("x", 10))
+	if a := small.read("PUT"); a.StatusCode != http.StatusOK || len(a.body) != 24 {
 		t.Errorf("%s %q", a.Status, a.body)
 	}
+	first.write(strings.Repeat("x", whole-most))
+	if a := first.read("PUT"); a.StatusCode != http.StatusOK || len(a.body) != whole+4 {
+		t.Errorf("%s %d bytes", a.Status, len(a.body))
+	}
 	eventually(t, func() bool { return m.door.bodies.Load() == 0 })
+}
+
+// Strangers send no large bodies, so that they do not keep others from it. Two bytes of a
+// list took hundreds of memory: 8 MiB of them two gigabytes, and half a minute.
+func TestG47_LargeBodiesAreBoundedBeforeTheyAreRead(t *testing.T) {
+	m := startMember(t, func(c *Config) { c.Guard = auth.NewAuthenticator(false, nil) })
+	c := m.dial()
+	c.write(fmt.Sprintf("PUT /v1/catalog/register HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n", 8<<20) + strings.Repeat("x", smallBody+1))
+	if a := c.read("PUT"); a.StatusCode != http.StatusForbidden {
+		t.Error(a.Status)
+	}
+	eventually(t, func() bool { return m.door.bodies.Load() == 0 })
+
+	m = startMember(t, nil)
+	many := `[` + strings.Repeat(`{},`, maxJSONValues) + `{}]`
+	for path, body := range map[string]string{
+		"/v1/catalog/register":       `{"Node":"a","Address":"b","Checks":` + many + `}`,
+		"/v1/agent/service/register": `{"Name":"a","Checks":` + many + `}`,
+		"/v1/session/create":         `{"NodeChecks":` + many + `}`,
+	} {
+		if a := m.do("PUT", path, body); a.StatusCode != http.StatusRequestEntityTooLarge {
+			t.Errorf("%s: %s %.100s", path, a.Status, a.body)
+		}
+	}
+	few := `[` + strings.Repeat(`{},`, catalog.MaxChecksInCommand) + `{}]`
+	if a := m.do("PUT", "/v1/catalog/register", `{"Node":"a","Address":"b","Checks":`+few+`}`); a.StatusCode != http.StatusInternalServerError || !strings.Contains(a.body, "are too many") {
+		t.Errorf("%s %.100s", a.Status, a.body)
+	}
+	quoted := strings.Repeat(`,[{\",`, maxJSONValues)
+	if manyValues([]byte(`{"Output":"` + quoted + `"}`)) {
+		t.Error("what a text has counts as values")
+	}
 }
 
 func TestG47_ADribbledBodyIsCutOff(t *testing.T) {

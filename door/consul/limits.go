@@ -23,14 +23,16 @@ const (
 	defaultWait = 5 * time.Minute  // of a blocking read that names none
 	maxWait     = 10 * time.Minute // and of any other
 
-	workers    = 4                     // goroutines that run endpoints
-	changers   = 2                     // and those of changes
-	tellers    = 2                     // and that answer reads that have waited
-	firstRetry = 50 * time.Millisecond // of what found no leader
-	maxRetry   = 500 * time.Millisecond
-	gzipFrom   = 1400      // bytes of a body that is worth it: less goes out in one packet anyhow
-	maxUnread  = 256 << 10 // bytes of a body that was refused unread, after which the connection goes on: as much as net/http takes
-	sendBytes  = 256 << 10 // of one answer handed to the connection at once
+	workers       = 4                     // goroutines that run endpoints
+	changers      = 2                     // and those of changes
+	tellers       = 2                     // and that answer reads that have waited
+	firstRetry    = 50 * time.Millisecond // of what found no leader
+	maxRetry      = 500 * time.Millisecond
+	gzipFrom      = 1400      // bytes of a body that is worth it: less goes out in one packet anyhow
+	maxUnread     = 256 << 10 // bytes of a body that was refused unread, after which the connection goes on: as much as net/http takes
+	smallBody     = 64 << 10  // bytes of a body that are taken from everybody, whatever others send
+	maxJSONValues = 64 << 10  // values of a body, each of which may take a kilobyte of memory
+	sendBytes     = 256 << 10 // of one answer handed to the connection at once
 )
 
 // Limits bound what one client, and all of them, may ask of the door. Zero fields
@@ -40,7 +42,7 @@ type Limits struct {
 	MaxStrangers   int           // of them, from whom nothing came that says who they are; the oldest makes room
 	MaxHeadBytes   int           // request line and headers; beyond: 431
 	MaxBodyBytes   int64         // of a request; beyond: 413
-	MaxBodies      int64         // bytes of bodies that have not come whole, of all connections; beyond: 503
+	MaxBodies      int64         // bytes of bodies that have not come whole, of all connections; beyond: 503, for those of more than 64 KiB
 	BodyTimeout    time.Duration // from a head to the end of its body
 	Silence        time.Duration // a connection from which nothing came for so long is closed
 	Patience       time.Duration // a request waits so long for a leader

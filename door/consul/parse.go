@@ -19,17 +19,19 @@ type refusal struct {
 }
 
 var (
-	badRequest    = &refusal{http.StatusBadRequest, "400 Bad Request"}
-	noHost        = &refusal{http.StatusBadRequest, "400 Bad Request: missing required Host header"}
-	badHost       = &refusal{http.StatusBadRequest, "400 Bad Request: malformed Host header"}
-	badEncoding   = &refusal{http.StatusNotImplemented, "501 Not Implemented: Unsupported transfer encoding"}
-	badVersion    = &refusal{http.StatusHTTPVersionNotSupported, "505 HTTP Version Not Supported: unsupported protocol version"}
-	headTooLarge  = &refusal{http.StatusRequestHeaderFieldsTooLarge, "431 Request Header Fields Too Large"}
-	bodyTooLarge  = &refusal{http.StatusRequestEntityTooLarge, "413 Request Entity Too Large"}
-	bodiesFull    = &refusal{http.StatusServiceUnavailable, "503 Service Unavailable: too many requests are arriving at once"}
-	badExpect     = &refusal{http.StatusExpectationFailed, "417 Expectation Failed"}
-	headEnd       = []byte("\r\n\r\n")
-	continueReply = []byte("HTTP/1.1 100 Continue\r\n\r\n")
+	badRequest   = &refusal{http.StatusBadRequest, "400 Bad Request"}
+	noHost       = &refusal{http.StatusBadRequest, "400 Bad Request: missing required Host header"}
+	badHost      = &refusal{http.StatusBadRequest, "400 Bad Request: malformed Host header"}
+	badEncoding  = &refusal{http.StatusNotImplemented, "501 Not Implemented: Unsupported transfer encoding"}
+	badVersion   = &refusal{http.StatusHTTPVersionNotSupported, "505 HTTP Version Not Supported: unsupported protocol version"}
+	headTooLarge = &refusal{http.StatusRequestHeaderFieldsTooLarge, "431 Request Header Fields Too Large"}
+	bodyTooLarge = &refusal{http.StatusRequestEntityTooLarge, "413 Request Entity Too Large"}
+	bodiesFull   = &refusal{http.StatusServiceUnavailable, "503 Service Unavailable: too many requests are arriving at once"}
+	// bodyOfStranger answers whoever has not shown who it is and sends much.
+	bodyOfStranger = &refusal{http.StatusForbidden, "Permission denied: a request of this size is taken from those who show who they are"}
+	badExpect      = &refusal{http.StatusExpectationFailed, "417 Expectation Failed"}
+	headEnd        = []byte("\r\n\r\n")
+	continueReply  = []byte("HTTP/1.1 100 Continue\r\n\r\n")
 )
 
 // endOfHead returns how many bytes the head takes with the empty line behind it; 0: it
@@ -134,6 +136,7 @@ type incoming struct {
 	waiting bool  // the client waits to be told that it may go on
 	unread  bool  // it has been answered: what comes of the body is forgotten
 	counted int64 // bytes of the body that count for MaxBodies
+	known   bool  // it is known that the request is somebody's
 }
 
 // newIncoming begins with a head.

@@ -213,6 +213,9 @@ func (in *registration) refused() string {
 	case s != nil && s.Service == "":
 		return "Must provide service name (Service.Service) when service ID is provided"
 	}
+	if n := len(in.Checks); n > catalog.MaxChecksInCommand {
+		return fmt.Sprintf("%d checks are too many, max: %d", n, catalog.MaxChecksInCommand)
+	}
 	if in.ID != "" {
 		if text := badUUID(in.ID); text != "" {
 			return "Bad node ID: " + text

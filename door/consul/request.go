@@ -316,11 +316,44 @@ func (r *request) wantsGzip() bool { return takesGzip(r.header.Get("Accept-Encod
 
 // decode reads the body's JSON. If that is none it has been answered.
 func (r *request) decode(v any) bool {
+	if r.hasTooMany() {
+		return false
+	}
 	err := decodeJSON(r.body, v)
 	if err != nil {
 		r.fail(http.StatusBadRequest, "Request decode failed: %v", err)
 	}
 	return err == nil
+}
+
+// hasTooMany reports whether the body has more values than anything is made of: two bytes
+// of a list become hundreds once they are decoded. Then it has been answered.
+func (r *request) hasTooMany() bool {
+	if !manyValues(r.body) {
+		return false
+	}
+	r.fail(http.StatusRequestEntityTooLarge, "Request body has too many values, max: %d", maxJSONValues)
+	return true
+}
+
+// manyValues reports whether a text, if it is JSON, has more than maxJSONValues values.
+func manyValues(text []byte) bool {
+	n, quoted := 1, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+			if c == '\\' {
+				i++
+			}
+		case c == ',' || c == '[' || c == '{':
+			if n++; n > maxJSONValues {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func decodeJSON(body []byte, v any) error { return json.NewDecoder(bytes.NewReader(body)).Decode(v) }

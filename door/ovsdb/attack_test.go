@@ -189,3 +189,19 @@ func TestSlowReadersAreCutOff(t *testing.T) {
 		return m.door.Stats().Slow == 1
 	})
 }
+
+// Who leaves much unfinished does not have others cut off who send little.
+func TestG47_UnfinishedMessagesKeepNobodyOut(t *testing.T) {
+	m := startMember(t, func(c *Config) { c.MaxPartialBytes = 2 * smallMessage })
+	large, small := m.dial(), m.dial()
+	large.write(`{"id":1,"method":"echo","params":["` + strings.Repeat("x", 2*smallMessage-100))
+	await(t, "the large one", func() bool { return m.door.PartialBytes() > smallMessage })
+	small.write(`{"id":1,"method":"echo","params":["` + strings.Repeat("x", smallMessage/2))
+	await(t, "the small one", func() bool { return m.door.PartialBytes() > 2*smallMessage })
+	small.write(`"]}`)
+	if got := small.read(); !strings.HasPrefix(got, `{"error":null,"id":1,`) {
+		t.Errorf("a small message: %.100s", got)
+	}
+	large.write(strings.Repeat("x", smallMessage))
+	await(t, "the end of the large one", func() bool { return m.door.PartialBytes() == 0 })
+}

@@ -185,7 +185,8 @@ func (c *conn) take(part []byte, whole bool) error {
 		c.do(func() { c.serve(message) })
 		return nil
 	}
-	if c.door.partial.Add(int64(len(part))) > limits.MaxPartialBytes {
+	// Who sends little is not cut off for what others send.
+	if c.door.partial.Add(int64(len(part))) > limits.MaxPartialBytes && len(message) > smallMessage {
 		c.door.partial.Add(-int64(len(part)))
 		return incumbent.Errorf(incumbent.Overloaded, "messages that have not come whole have more than %d bytes", limits.MaxPartialBytes)
 	}

@@ -27,6 +27,7 @@ const (
 	tasksAtATime = 64 // of one connection, before others have their turn
 	firstRetry   = 50 * time.Millisecond
 	maxRetry     = 500 * time.Millisecond
+	smallMessage = 64 << 10        // bytes of a message that are taken from everybody, whatever others send
 	sendBytes    = 256 << 10       // handed to the connection at once
 	lockTTL      = 6 * time.Second // of the session that a connection's locks belong to, if its member dies
 	beatEvery    = 2 * time.Second // that such sessions are extended
@@ -43,7 +44,7 @@ const (
 type Limits struct {
 	MaxConnections  int           // accepted at once; what comes beyond is closed
 	MaxMessageBytes int           // of a request; who sends more is cut off
-	MaxPartialBytes int64         // of requests that have not come whole, of all connections; who makes it more is cut off
+	MaxPartialBytes int64         // of requests that have not come whole, of all connections; who makes it more with one of more than 64 KiB is cut off
 	MaxBacklogBytes int           // updates that wait for one reader, who is cut off then; answers to requests do not count
 	MaxUnderWay     int           // requests of one connection that are not answered; what comes beyond is not read
 	MaxMonitors     int           // of one connection; beyond: "resources exhausted"

@@ -20,8 +20,10 @@ import (
 // people is a server that lets in who has a credential, and writes an audit log.
 type people struct {
 	*member
-	tokens map[string]string
-	audit  string
+	tokens      map[string]string
+	credentials string // the file
+	audit       string
+	consul      string // address of the door for Consul's clients
 }
 
 func startPeople(t *testing.T) *people {
@@ -42,11 +44,11 @@ func startPeople(t *testing.T) *people {
 		lines += line
 		p.tokens[name] = strings.TrimSpace(string(token))
 	}
-	credentials := filepath.Join(dir, "credentials")
-	if err := os.WriteFile(credentials, []byte(lines), 0o600); err != nil {
+	p.credentials, p.consul = filepath.Join(dir, "credentials"), freeAddress(t)
+	if err := os.WriteFile(p.credentials, []byte(lines), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.member = start(t, filepath.Join(dir, "data"), nil, "--credential-file", credentials, "--audit-log", p.audit)
+	p.member = start(t, filepath.Join(dir, "data"), nil, "--credential-file", p.credentials, "--audit-log", p.audit, "--consul-listen", p.consul)
 	return p
 }
 

@@ -29,6 +29,7 @@ type jsonParser struct {
 	s       string
 	at      int
 	problem string
+	values  int     // so far
 	stack   []Value // of the arrays and objects that are not at their end
 	arena   []Value // room for the lists of those that are
 }
@@ -67,6 +68,9 @@ func (p *jsonParser) next() byte {
 }
 
 func (p *jsonParser) value(depth int) (Value, bool) {
+	if p.values++; p.values > MaxValues {
+		return p.bad("more than " + strconv.Itoa(MaxValues) + " values")
+	}
 	switch c := p.next(); {
 	case c == '"':
 		s, ok := p.text()

@@ -29,6 +29,13 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%.40q is JSON: %s", text, v.Append(nil))
 		}
 	}
+	many := `[0` + strings.Repeat(",0", MaxValues-2)
+	if _, err := ParseJSON(many + "]"); err != nil {
+		t.Error(err)
+	}
+	if _, err := ParseJSON(many + ",0]"); err == nil {
+		t.Errorf("a text may have more than %d values", MaxValues)
+	}
 	if _, err := ParseJSON(strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth)); err != nil {
 		t.Error(err)
 	}

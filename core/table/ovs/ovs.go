@@ -19,6 +19,7 @@ import (
 // Limits of what is parsed and decoded.
 const (
 	MaxDepth      = 1000    // arrays and objects in one another, in JSON
+	MaxValues     = 5000000 // in one JSON text: each takes 56 bytes of memory, and its text perhaps two
 	MaxTables     = 4096    // of a schema
 	MaxColumns    = 4096    // of a table
 	MaxOperations = 1 << 20 // of a transaction
