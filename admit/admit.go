@@ -429,8 +429,11 @@ func (c *Controller) Stats() [NumLanes]LaneStats {
 }
 
 // Refusing returns the lanes that admit nothing at now, or are at their limit:
-// what status shows.
+// what status shows. None while what is refused is let in all the same.
 func (c *Controller) Refusing(now int64) []Lane {
+	if Mode(c.mode.Load()) != Enforce {
+		return nil
+	}
 	shut := int(c.memory.Load())
 	for r := range c.shut {
 		if c.shut[r].Load() > now {

@@ -481,6 +481,9 @@ func TestModesOfAdmission(t *testing.T) {
 		if err == nil {
 			ticket.Done(2)
 		}
+		if n := len(c.Refusing(1)); (n > 0) != (mode == Enforce) {
+			t.Errorf("mode %d: %d lanes are shown as refusing", mode, n)
+		}
 		s := c.Stats()[Claims]
 		if s.Admitted != want.admitted || s.Refused[Memory] != want.refused || s.Inflight != 0 {
 			t.Errorf("mode %d: %+v", mode, s)

@@ -6,6 +6,7 @@ import (
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/core/parts"
 	"github.com/incumbent-dev/incumbent/core/table"
+	"github.com/incumbent-dev/incumbent/door/consul"
 	"github.com/incumbent-dev/incumbent/door/native"
 	"github.com/incumbent-dev/incumbent/door/ovsdb"
 	"github.com/incumbent-dev/incumbent/node"
@@ -37,6 +38,9 @@ func (s *Server) consumers() []consumer {
 	}
 	if s.ovsdb != nil {
 		out = append(out, consumer{"incomplete messages to OVSDB", ovsdb.DefaultMaxPartialBytes, "", s.ovsdb.door.PartialBytes})
+	}
+	if s.consul != nil {
+		out = append(out, consumer{"incomplete bodies to Consul's API", consul.DefaultMaxBodies, "", s.consul.door.BodyBytes})
 	}
 	return out
 }

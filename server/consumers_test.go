@@ -44,3 +44,30 @@ func TestConsumersAreShownWithTheirBounds(t *testing.T) {
 		}
 	}
 }
+
+// The body of a request to Consul's API that has not come whole is shown as well.
+func TestIncompleteBodiesAreShown(t *testing.T) {
+	s := open(t, withConsul(testConfig(t)))
+	used := func() uint64 {
+		for _, l := range s.consumerLimits() {
+			if l.GetName() == "incomplete bodies to Consul's API" && l.GetValue() > 0 {
+				return l.GetUsed()
+			}
+		}
+		t.Fatal("status does not show them")
+		return 0
+	}
+	c, err := net.Dial("tcp", s.ConsulAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("PUT /v1/kv/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nabcd")); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "half a body is shown", func() bool { return used() == 4 })
+	if _, err := c.Write([]byte("efghi")); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "nothing is", func() bool { return used() == 0 })
+}
