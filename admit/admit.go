@@ -400,13 +400,19 @@ func (c *Controller) Pressure(now int64) uint8 {
 }
 
 // Press passes on the pressure of the leader, by whom most work of this member is
-// done in the end: what the leader refuses is refused here, for an interval. What is
-// refused last and never is not concerned.
+// done in the end: what the leader refuses is refused here, for two intervals, so that
+// nothing is let in between one word of the leader and the next. What is refused last and
+// never is not concerned.
 func (c *Controller) Press(rank uint8, now int64) {
 	if r := min(int(rank), numRanks-2); r > 0 {
-		c.shutBefore(r, now, c.limits.Load())
+		c.shut[r].Store(max(c.shut[r].Load(), now+pressedFor*int64(c.limits.Load().Interval)))
 	}
 }
+
+// pressedFor is for how many intervals the leader's word holds. Members ask for it twice in
+// an interval, and their loops look at the clock as often: with the way there and back, one
+// would be over just before the next word comes.
+const pressedFor = 2
 
 // LaneStats is what a lane has done since the start and has under way.
 type LaneStats struct {

@@ -71,7 +71,8 @@ func TestG41_WhoSendsLittleIsServed(t *testing.T) {
 }
 
 // TestG40_TheLeadersPressureIsPassedOn: what the leader refuses, a member that
-// forwards to it refuses, for an interval; nothing else.
+// forwards to it refuses, until two intervals have passed without another word; nothing
+// else.
 func TestG40_TheLeadersPressureIsPassedOn(t *testing.T) {
 	leader, follower := newController(t, Limits{}), newController(t, Limits{})
 	if p := leader.Pressure(0); p != 0 {
@@ -88,8 +89,11 @@ func TestG40_TheLeadersPressureIsPassedOn(t *testing.T) {
 			ticket.Done(1)
 		}
 	}
-	if _, err := follower.Enter(Claims, 1, int64(DefaultInterval)+1); err != nil {
-		t.Errorf("after an interval: %v", err)
+	if _, err := follower.Enter(Claims, 1, 2*int64(DefaultInterval)-1); err == nil {
+		t.Error("let in while the leader's word holds")
+	}
+	if _, err := follower.Enter(Claims, 1, 2*int64(DefaultInterval)); err != nil {
+		t.Errorf("after two intervals: %v", err)
 	}
 	follower.Press(255, 0)
 	if _, err := follower.Enter(Extensions, 1, 1); err != nil {

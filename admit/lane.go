@@ -174,6 +174,12 @@ func (l *lane) isFull() bool {
 	return l.inflight >= l.limit
 }
 
+func (l *lane) isEmpty() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inflight == 0
+}
+
 func (l *lane) stats() LaneStats {
 	l.mu.Lock()
 	defer l.mu.Unlock()

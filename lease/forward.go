@@ -29,7 +29,8 @@ type courier struct {
 	vouches   bool  // the leader leads in term, as of after the arrival of all that waits
 	stale     bool  // an attachment in the queue may be over
 	lastSent  int64 // when the last frame left
-	worked    bool  // something was applied since
+	heard     int64 // when the leader answered last, or was asked for its pressure
+	worked    bool  // something was applied since the last frame left
 	notBefore int64 // the leader has refused: it is not ready yet
 	sweep     int64 // when held ones are looked at again
 	lagging   []lagging
@@ -167,8 +168,14 @@ func (e *Engine) forward() {
 	if len(c.queue) > 0 && len(c.looks)+len(c.announced)+len(c.detached) == 0 && e.now < c.leaveBy {
 		return // each tick looks again
 	}
-	for len(c.flights) < MaxFlights && e.now >= c.notBefore {
-		f := e.load()
+	for e.now >= c.notBefore {
+		var f *flight
+		if len(c.flights) < MaxFlights {
+			f = e.load()
+		} else if e.asksPressure() {
+			f = &flight{}
+			c.w.start(e.header(askFrame, 0))
+		}
 		if f == nil {
 			return
 		}
@@ -257,6 +264,9 @@ func (e *Engine) fly(f *flight, old uint64) {
 	if slices.ContainsFunc(f.items, func(w waiter) bool { return w.batch.shows() }) {
 		c.w.show()
 	}
+	if f.bare() {
+		c.heard = e.now
+	}
 	f.seq, f.sent, f.partly, f.unsent = c.seq, e.now, false, false
 	if old == 0 {
 		c.flights = append(c.flights, f)
@@ -271,12 +281,21 @@ func (e *Engine) fly(f *flight, old uint64) {
 
 // asksPressure reports whether the leader is asked for nothing but its pressure, which
 // comes with any answer: it is if work is done for which nobody asks it, as claims
-// that travel through the log, by members whose clients extend seldom. Where nothing
-// happens nothing is asked, and how often does not grow with what happens.
+// that travel through the log, by members whose clients extend seldom; and if what was
+// asked before has no answer yet. Where nothing happens nothing is asked, and how often
+// does not grow with what happens. While the leader's disk stalls, which is when it refuses
+// most, nothing is applied, and frames may wait for what is not: then it is asked by those
+// that have work under way, beside these frames.
 func (e *Engine) asksPressure() bool {
 	c := &e.courier
-	return e.cfg.Press != nil && c.worked && len(c.flights) == 0 && e.now-c.lastSent >= int64(pressureEvery)
+	if e.cfg.Press == nil || e.now-c.heard < int64(pressureEvery) || slices.ContainsFunc(c.flights, (*flight).bare) {
+		return false
+	}
+	return c.worked || len(c.flights) > 0 || e.cfg.Busy != nil && e.cfg.Busy()
 }
+
+// bare reports whether a frame asks for nothing but the pressure.
+func (f *flight) bare() bool { return f.left+len(f.announced)+len(f.detached) == 0 }
 
 // Unsent says that a frame was not taken: it is sent again soon.
 func (e *Engine) Unsent(f Frame) {
@@ -406,6 +425,7 @@ func (e *Engine) answeredBy(from uint64, f *frame) {
 	if x == nil {
 		return
 	}
+	e.courier.heard = e.now
 	if f.pressure > 0 && e.cfg.Press != nil {
 		e.cfg.Press(f.pressure)
 	}

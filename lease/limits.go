@@ -103,6 +103,10 @@ type Config struct {
 	// are called by the lease loop and do not wait. nil: nothing is told, or taken.
 	Pressure func() uint8
 	Press    func(uint8)
+	// Busy reports whether work is under way on this member, which therefore wants to
+	// know the leader's pressure although nothing is applied. Called by the lease loop at
+	// most twenty times a second. nil: what is applied alone counts.
+	Busy func() bool
 }
 
 // Validate returns an Invalid error if a setting is out of its bounds.

@@ -47,3 +47,20 @@ func TestG40_TheLeadersPressureIsHeardWithoutExtensions(t *testing.T) {
 		t.Errorf("told %d times where nothing happened", told)
 	}
 }
+
+// Nothing is applied while the leader's log stalls, which is when it refuses most: who has
+// work under way hears of its pressure all the same, and asks no longer than that.
+func TestG40_TheLeadersPressureIsHeardWhileTheLogStalls(t *testing.T) {
+	told, busy := 0, true
+	c := newCluster(t, Config{Pressure: func() uint8 { return 3 }, Press: func(uint8) { told++ }, Busy: func() bool { return busy }}, 3)
+	c.lead(1)
+	const asks = 20
+	c.advance(asks * pressureEvery)
+	if told < 2*asks/2 || told > 2*asks {
+		t.Errorf("two followers were told %d times in %v", told, asks*pressureEvery)
+	}
+	told, busy = 0, false
+	if c.advance(time.Minute); told > 2 {
+		t.Errorf("told %d times where nothing was under way", told)
+	}
+}

@@ -289,7 +289,7 @@ func (s *Server) clusterConfig(record *cluster.Record) cluster.Config {
 func (s *Server) openEngine() (err error) {
 	alone := s.peerListener == nil
 	options := lease.Options{Config: s.cfg.leaseConfig(alone), Logger: s.log, Barrier: s.barrier}
-	options.Config.Pressure, options.Config.Press = s.admission.Pressure, s.admission.Press
+	options.Config.Pressure, options.Config.Press, options.Config.Busy = s.admission.Pressure, s.admission.Press, s.admission.Busy
 	if !alone {
 		options.Peers = &s.transport
 	}

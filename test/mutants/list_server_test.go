@@ -183,4 +183,16 @@ var ofServers = []mutant{
 		search:  "return d + rand.N(d/2+1)",
 		replace: "return d + 0*rand.N(d/2+1)",
 	},
+	{
+		name: "nobody asks a leader whose log stalls what it refuses", guarantee: "G40",
+		file: "lease/forward.go", pkg: "./lease", test: "^TestG40_TheLeadersPressureIsHeardWhileTheLogStalls$",
+		search:  "return c.worked || len(c.flights) > 0 || e.cfg.Busy != nil && e.cfg.Busy()\n",
+		replace: "return c.worked\n",
+	},
+	{
+		name: "the leader's word is over before the next comes", guarantee: "G40",
+		file: "admit/admit.go", pkg: "./admit", test: "^TestG40_TheLeadersPressureIsPassedOn$",
+		search:  "const pressedFor = 2\n",
+		replace: "const pressedFor = 1\n",
+	},
 }
