@@ -33,3 +33,13 @@ func VouchedTerm(data []byte) (term uint64, vouched bool) {
 
 // Busy reports whether something waits for a turn.
 func (m *Manual) Busy() bool { return len(m.in.wake) > 0 }
+
+// Waiting returns what was taken and not answered yet: calls, batches of extensions of
+// this member's clients, extensions, and frames of other members. Each has its limit
+// (MaxQueuedReleases and so on).
+func (m *Manual) Waiting() (calls, batches, extensions, frames int) {
+	m.in.mu.Lock()
+	defer m.in.mu.Unlock()
+	l := &m.in.load
+	return l.calls, l.batches, l.extensions, l.frames
+}

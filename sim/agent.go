@@ -281,7 +281,7 @@ func (a *agent) extend(x lease.Extension, then func(lease.Extension), nothing fu
 				then(got)
 			})
 		}
-		p.leases.Extend(b)
+		p.extend(b)
 	}, nothing)
 }
 

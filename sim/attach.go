@@ -2,6 +2,7 @@ package sim
 
 import (
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/lease"
 )
@@ -35,7 +36,7 @@ func (a *agent) attach() {
 				}
 			})
 		}
-		p.leases.Attach(lease.Attachment{Session: session, Counter: counter, Lost: lost}, func(r core.Result) {
+		answered := func(r core.Result) {
 			a.w.check.attached(p, session, r, bound)
 			reply(func() {
 				if !current() {
@@ -50,7 +51,13 @@ func (a *agent) attach() {
 					a.moves()
 				}
 			})
-		})
+		}
+		p.admit(request{who: whoIs(a.principal()), lane: calls.Attach.Lane()}, func(leave func()) {
+			p.leases.Attach(lease.Attachment{Session: session, Counter: counter, Lost: lost}, func(r core.Result) {
+				leave()
+				answered(r)
+			})
+		}, func(err *incumbent.Error) { answered(core.Result{Err: err}) })
 	}, func() {})
 }
 

@@ -55,6 +55,7 @@ type checker struct {
 	lists    *listChecker
 	catalog  *catalogChecker
 	polls    *pollChecker
+	load     *loadChecker
 
 	// After the healing.
 	settledTerm uint64
@@ -74,6 +75,7 @@ func newChecker(w *world) *checker {
 		refused: map[uint64]incumbent.Kind{}, calls: map[uint64]incumbent.Index{}, effects: map[uint64]incumbent.Index{},
 		raises: map[string]bool{}, keys: newKeyChecker(w), lists: newListChecker(w), catalog: newCatalogChecker(w), polls: &pollChecker{w: w},
 		policies: &policyChecker{w: w, are: map[string]*policy.Policy{}}, tables: newTableChecker(w),
+		load: newLoadChecker(w),
 	}
 }
 

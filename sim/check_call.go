@@ -66,6 +66,7 @@ func (c *checker) executed(e *entry, results []core.Result, changes []core.Chang
 		}
 		c.calls[n] = max(1, e.after)
 		c.keys.executed(n, &results[i])
+		c.load.executed(n)
 	}
 	for i := range changes {
 		c.effect(&changes[i])

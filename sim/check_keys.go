@@ -60,7 +60,7 @@ func (c *keyChecker) changed(x *core.Change) {
 		return
 	}
 	k := keyOf(before, after)
-	if k.Namespace == listsOf || k.Namespace == pairsOf {
+	if k.Namespace == listsOf || k.Namespace == pairsOf || k.Namespace == floodOf {
 		return // their history is checked as a whole
 	}
 	switch {

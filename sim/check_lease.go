@@ -119,6 +119,7 @@ func (c *checker) over(x *core.Change, b *core.Lease) {
 			c.w.violate("%s, token %d, %v while agent %d holds it for another %v (G2, G6, G7)", b.Name.Lease, b.Token, x.What, a.id, a.until-a.clock())
 		}
 	}
+	c.load.over(x, b)
 	c.ended[b.Token] = true
 }
 

@@ -24,6 +24,17 @@ func (p *process) applied(a *engine.Applied) {
 
 // submit hands a call on as a door does. first: none with its key was sent before.
 func (p *process) submit(call lease.Call, cmd core.Command, first bool, done func(core.Result)) {
+	r := request{whoIs(call.Origin.Principal), callOf(cmd).Lane(), call.Deadline}
+	p.admit(r, func(leave func()) {
+		p.handOn(call, cmd, first, func(r core.Result) {
+			leave()
+			done(r)
+		})
+	}, func(err *incumbent.Error) { done(core.Result{Err: err}) })
+}
+
+// handOn does what was let in.
+func (p *process) handOn(call lease.Call, cmd core.Command, first bool, done func(core.Result)) {
 	call.Judged = policy.JudgedBy(p.group.View())
 	switch c := cmd.(type) {
 	case kv.Command:
@@ -35,9 +46,9 @@ func (p *process) submit(call lease.Call, cmd core.Command, first bool, done fun
 	case tableCall:
 		p.submitTable(call, c, first, done)
 	case *table.Define, *table.Convert:
-		p.group.Execute(engine.Call{Meta: call.Meta()}, cmd, done)
+		p.group.Execute(engine.Call{Meta: call.Meta(), Deadline: call.Deadline}, cmd, done)
 	case policy.Command, settings.Command:
-		p.group.Execute(engine.Call{Meta: call.Meta(), Reserve: true}, cmd, done)
+		p.group.Execute(engine.Call{Meta: call.Meta(), Deadline: call.Deadline, Reserve: true}, cmd, done)
 	default:
 		p.leases.Submit(call, cmd, done)
 	}
@@ -57,7 +68,7 @@ func (p *process) submitKeys(call lease.Call, c kv.Command, first bool, done fun
 		}
 	}
 	execute := func() {
-		p.group.Execute(engine.Call{Meta: call.Meta(), Reserve: frees}, c, done)
+		p.group.Execute(engine.Call{Meta: call.Meta(), Deadline: call.Deadline, Reserve: frees}, c, done)
 	}
 	if _, idle := p.asItIs(&c); !first || !idle {
 		execute()
@@ -123,8 +134,9 @@ func (m *member) receive(a *agent, do func(*process), refused func()) {
 // firstAgent is the connection of agent 0; those of members come before.
 const firstAgent = 1000
 
-// lose decides whether a message between an agent and a member is lost.
-func (w *world) lose() bool { return !w.healed && w.chance(lostOneIn) }
+// lose decides whether a message between an agent and a member is lost. In a run with a
+// flood none is, so that what is served before and after can be compared.
+func (w *world) lose() bool { return !w.healed && w.cfg.Flood == nil && w.chance(lostOneIn) }
 
 // lostOneIn is how many messages of agents are lost with their connection.
 const lostOneIn = 150

@@ -295,7 +295,7 @@ func pairNode(number int) string { return fmt.Sprintf("pair-%d", number) }
 // else, as doors do; what was sent before only the log decides.
 func (p *process) submitCatalog(call lease.Call, c catalog.Command, first bool, done func(core.Result)) {
 	execute := func() {
-		p.group.Execute(engine.Call{Meta: call.Meta(), Reserve: c.Verb == catalog.Deregister}, c, done)
+		p.group.Execute(engine.Call{Meta: call.Meta(), Deadline: call.Deadline, Reserve: c.Verb == catalog.Deregister}, c, done)
 	}
 	asItIs := func() (core.Result, bool) {
 		v := p.group.View()

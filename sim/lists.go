@@ -196,7 +196,7 @@ func (l *lister) do(c core.TxnCommand, t *lists.Txn, then func(core.Result)) {
 // from a confirmed view, unless an earlier attempt may yet change something.
 func (p *process) submitTxn(call lease.Call, txn core.Txn, first bool, done func(core.Result)) {
 	execute := func() {
-		p.group.Execute(engine.Call{Meta: call.Meta()}, txn, done)
+		p.group.Execute(engine.Call{Meta: call.Meta(), Deadline: call.Deadline}, txn, done)
 	}
 	if _, idle := p.group.View().Try(txn); !first || !idle {
 		execute()

@@ -20,7 +20,8 @@ const (
 	bootTakes    = 2 * time.Second // after a power failure, at most
 	returnTime   = 2 * time.Second // the members' --return-time
 	snapshotMean = 20 * time.Second
-	tailEntries  = 16 // kept for slow followers: those further behind need a snapshot
+	saveTakes    = 40 * time.Millisecond // a write of a snapshot, at most, in a run with a flood
+	tailEntries  = 16                    // kept for slow followers: those further behind need a snapshot
 )
 
 // member is one machine: its disk, its clocks, and the server process on it, if

@@ -39,9 +39,12 @@ type process struct {
 	node   *node.Manual  // the group's
 	leases *lease.Manual // the group's
 
+	opened        time.Duration
+	door          *entrance       // nil: in a run without a flood everything is let in
 	subscriptions []*subscription // of agents, oldest first
 
 	working, applying, reading, telling bool // an event for it is planned
+	saving                              bool // the work under way on files is a snapshot
 	disk                                *job // work on files under way
 	socket                              []frame
 }
@@ -55,7 +58,10 @@ type frame struct {
 // open reads the disk and begins.
 func (p *process) open() error {
 	fs := vfs.Inject(p.m.disk, p.fileCall)
-	p.began = p.w.check.acked
+	p.began, p.opened = p.w.check.acked, p.w.now
+	if p.w.cfg.Flood != nil {
+		p.enters()
+	}
 	group, err := engine.OpenManual(engine.Config{
 		Lease: p.leaseOptions(), Watch: p.watchConfig(), Applied: p.applied, Restored: func(v *core.View) { p.w.check.restored(p, v) },
 		Leading: func(uint64) { p.w.aimLead(p) },
@@ -74,6 +80,7 @@ func (p *process) open() error {
 	p.every(tick, func() { p.node.Turn(true) })
 	p.every(tick, func() { p.leases.Turn() })
 	p.every(snapshotMean, p.snapshot)
+	p.watchMemory()
 	return nil
 }
 
@@ -81,6 +88,9 @@ func (p *process) leaseOptions() lease.Options {
 	o := lease.Options{
 		Config: lease.Config{Return: returnTime}, Clock: leaseClock{p}, Barrier: p.barrier,
 		Wall: func() time.Time { return nodeClock{p.m}.Now().Add(p.m.wall) },
+	}
+	if d := p.door; d != nil {
+		o.Config.Pressure, o.Config.Press, o.Config.Busy = d.lanes.Pressure, d.lanes.Press, d.lanes.Busy
 	}
 	if len(p.w.members) > 1 {
 		o.Peers, o.Self, o.Boot = transport{p}, p.m.id, p.m.id<<16|uint64(p.life)
@@ -94,8 +104,11 @@ func (p *process) nodeConfig(fs vfs.FS) node.Config {
 		SegmentBytes: node.MinSegmentBytes, DiskReserve: -1,
 		TailEntries: tailEntries,
 		Events: node.Events{
-			RoleChanged: func(r node.Role) { p.w.check.role(p.m, r) },
-			Mute:        func(muted bool) { p.w.net.mute(p, muted) },
+			RoleChanged: func(r node.Role) {
+				p.w.check.role(p.m, r)
+				p.w.check.load.restBeats(p)
+			},
+			Mute: func(muted bool) { p.w.net.mute(p, muted) },
 		},
 	}
 	if len(p.w.members) > 1 {
@@ -112,8 +125,12 @@ func (p *process) fileCall(c vfs.Call) vfs.Fault {
 			p.dead = true
 		}
 	}
-	if !p.dead && c.Op == vfs.OpSync {
+	switch {
+	case p.dead:
+	case c.Op == vfs.OpSync:
 		p.wait(p.m.flushes())
+	case c.Op == vfs.OpWrite && p.saving:
+		p.wait(p.w.upTo(saveTakes))
 	}
 	switch {
 	case p.dead:
@@ -154,6 +171,7 @@ type proxy struct {
 func (x proxy) Propose(ps ...node.Proposal) {
 	x.p.w.aim(x.p, ps)
 	x.p.w.check.raised(ps)
+	x.p.w.check.load.proposed(x.p, ps)
 	x.Raft.Propose(ps...)
 }
 
@@ -164,6 +182,7 @@ type transport struct{ p *process }
 func (t transport) Send(ms []node.Message) {
 	for i := range ms {
 		t.p.w.check.spoken(t.p, ms[i].Raft)
+		t.p.w.check.load.sent(t.p, &ms[i])
 		t.p.w.net.send(t.p, &ms[i])
 	}
 }
@@ -205,12 +224,22 @@ func (p *process) watchDoors() {
 func (p *process) every(d time.Duration, do func()) {
 	p.w.after(time.Duration(float64(d)/p.m.rate), func() {
 		p.while(func() {
-			do()
-			p.work()
+			if !p.crowded() {
+				do()
+				p.work()
+			} else {
+				p.step(func() {
+					do()
+					p.work()
+				})
+			}
 			p.every(d, do)
 		})
 	})
 }
+
+// crowded reports whether goroutines have to wait for the processor.
+func (p *process) crowded() bool { return p.door != nil && p.door.cpu.busy() }
 
 // while does something unless the process is gone; a frozen one does it when it
 // goes on.
@@ -234,6 +263,7 @@ func (p *process) freeze(d time.Duration) {
 		return
 	}
 	p.frozen = true
+	p.w.check.load.restBeats(p)
 	p.w.note("member %d stands still for %v", p.m.at, d)
 	p.w.after(d, p.thaw)
 }
@@ -245,6 +275,7 @@ func (p *process) thaw() {
 		return
 	}
 	p.frozen = false
+	p.w.check.load.restBeats(p)
 	p.w.note("member %d goes on", p.m.at)
 	missed := p.missed
 	p.missed = nil
@@ -264,7 +295,11 @@ func (p *process) end() {
 
 // step plans something that a goroutine does next.
 func (p *process) step(do func()) {
-	p.w.after(p.w.upTo(turnTakes), func() { p.while(do) })
+	takes := p.w.upTo(turnTakes)
+	if p.crowded() {
+		takes += p.w.upTo(sliceMost)
+	}
+	p.w.after(takes, func() { p.while(do) })
 }
 
 // work plans a turn of whatever has something to do.
@@ -331,6 +366,8 @@ func (p *process) snapshot() {
 	}
 	p.w.res.Snapshots++
 	p.onDisk(func() error {
+		p.saving = p.door != nil
+		defer func() { p.saving = false }()
 		if err := p.node.TakeSnapshot(); !vfs.IsNoSpace(err) {
 			return err
 		}
@@ -360,6 +397,10 @@ func (p *process) arrive(f frame) {
 	if p.gone {
 		return
 	}
+	if p.door != nil && f.from >= firstAgent {
+		p.door.cpu.arrive(f)
+		return
+	}
 	p.socket = append(p.socket, f)
 	p.read()
 }
@@ -369,6 +410,10 @@ const barrierFrom = -1
 
 // barrier calls done once every frame that has arrived until now has been read.
 func (p *process) barrier(done func()) {
+	if d := p.door; d != nil {
+		all := done
+		done = func() { d.cpu.arrive(frame{barrierFrom, all}) } // behind what clients have sent
+	}
 	p.socket = append(p.socket, frame{barrierFrom, done})
 	p.read()
 }

@@ -4,6 +4,9 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/calls"
+	"github.com/incumbent-dev/incumbent/core"
 )
 
 // readsEvery is how often an agent reads and looks for changes, on average.
@@ -48,16 +51,30 @@ func (r *reader) hears(i incumbent.Index) { r.seen = max(r.seen, i) }
 func (r *reader) read() {
 	w := r.a.w
 	w.anyone().receive(r.a, func(p *process) {
-		bound := w.check.acked
-		p.node.Confirm(func(_ uint64, err error) {
-			if err != nil || p.gone {
-				return
+		p.look(r.a.principal(), calls.GetLease.Lane(), time.Time{}, func(view *core.View, err error) {
+			if err == nil {
+				p.reply(func() { r.hears(view.Index()) })
 			}
-			view := p.group.View()
-			w.check.read(p, view, bound)
-			p.reply(func() { r.hears(view.Index()) })
 		})
 	}, func() {})
+}
+
+// look reads linearizably, and checks that the state shows what anybody was told when
+// the request arrived.
+func (p *process) look(principal string, lane admit.Lane, deadline time.Time, then func(*core.View, error)) {
+	p.admit(request{whoIs(principal), lane, deadline}, func(leave func()) {
+		bound := p.w.check.acked
+		p.node.Confirm(func(_ uint64, err error) {
+			leave()
+			switch {
+			case err != nil:
+				then(nil, err)
+			case !p.gone:
+				p.w.check.read(p, p.group.View(), bound)
+				then(p.group.View(), nil)
+			}
+		})
+	}, func(err *incumbent.Error) { then(nil, err) })
 }
 
 // readStale reads what the member shows. One connection never shows less than it

@@ -57,6 +57,7 @@ type Config struct {
 	Quota    int64         // of keys and values, in bytes; 0: none
 	Hostile  bool          // the network reorders, repeats and drops single messages, as TCP never does
 	Restore  bool          // all members are lost once, and a backup is restored
+	Flood    *Flood        // far more is asked than can be served, for a while; nil: not
 	Faults   time.Duration // mean time between two; 0: none
 	Only     string        // with a name of nemesis.go: no other kind of fault
 	Trace    io.Writer     // every event, for reading; nil: none
@@ -110,6 +111,7 @@ type Result struct {
 	TableTold                           int // changes of the database that reached a monitor
 	TableResumed                        int // monitors that went on from what they knew
 	Restored                            int // backups, after all members were lost
+	Floods                              FloodResult
 	Violations                          []string
 }
 
@@ -170,6 +172,7 @@ func Run(cfg Config) Result {
 	w.admin.register()
 	w.nemesis()
 	w.disasters()
+	w.floods()
 	w.play()
 	w.res.Trace = w.hash.Sum64()
 	w.res.Virtual = w.now

@@ -50,6 +50,11 @@ func config(seed uint64) Config {
 		cfg.Quota, cfg.Listers = smallQuota, 0 // lists only grow
 		cfg.Tablers, cfg.Monitors = 3, 2
 	}
+	if seed%floodOneIn == floodOneIn-1 {
+		cfg = flooded(seed, floodOfSeed(seed/floodOneIn*uint64(len(shapes))))
+		cfg.Only = os.Getenv("INCUMBENT_SIM_FAULT")
+		return cfg
+	}
 	cfg.Restore = seed%restoreOneIn == restoreOneIn-1
 	if raced {
 		cfg.Duration = 30 * time.Second

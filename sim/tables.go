@@ -315,7 +315,7 @@ func (p *process) submitTable(call lease.Call, c tableCall, first bool, done fun
 		r.Index = v.Index()
 		return r, idle && first
 	}
-	execute := func() { p.group.Execute(engine.Call{Meta: call.Meta()}, t, done) }
+	execute := func() { p.group.Execute(engine.Call{Meta: call.Meta(), Deadline: call.Deadline}, t, done) }
 	if _, idle := try(); !idle {
 		execute()
 		return

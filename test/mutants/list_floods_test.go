@@ -26,4 +26,46 @@ var ofFloods = []mutant{
 		search:  "\t\tif n := f.denied + f.unsure; n > 0 {\n",
 		replace: "\t\tif n := f.denied + f.unsure; n > 1<<30 {\n",
 	},
+	{
+		name: "simulated: a claim is let in although extensions wait too long", guarantee: "G40",
+		file: "admit/admit.go", pkg: "./sim", test: "^TestG39_G40_G41_G42_G44_AFlood$",
+		search:  "\t\tif c.shut[r].Load() > now {\n\t\t\treturn Order\n",
+		replace: "\t\tif false {\n\t\t\treturn Order\n",
+	},
+	{
+		name: "simulated: a refusal does not say when to come back", guarantee: "G41",
+		file: "admit/admit.go", pkg: "./sim", test: "^TestG39_G40_G41_G42_G44_AFlood$",
+		search:  "RetryAfter: time.Duration(wait * (0.5 + c.jitter())),",
+		replace: "RetryAfter: 0 * time.Duration(wait),",
+	},
+	{
+		name: "simulated: refused clients come back together", guarantee: "G41",
+		file: "admit/admit.go", pkg: "./sim", test: "^TestG39_G40_G41_G42_G44_AFlood$",
+		search:  "time.Duration(wait * (0.5 + c.jitter()))",
+		replace: "time.Duration(min(wait, float64(limits.Retry)))",
+	},
+	{
+		name: "simulated: the node does not look at deadlines", guarantee: "G41",
+		file: "node/proposals.go", pkg: "./sim", test: "^TestG39_G40_G41_G42_G44_AFlood$",
+		search:  "\tcase !p.Deadline.IsZero() && !now.Before(p.Deadline):\n",
+		replace: "\tcase false:\n",
+	},
+	{
+		name: "simulated: followers do not hear what the leader refuses", guarantee: "G40",
+		file: "lease/forward.go", pkg: "./sim", test: "^TestG39_G40_G41_G42_G44_AFlood$",
+		search:  "\t\te.cfg.Press(f.pressure)\n",
+		replace: "",
+	},
+	{
+		name: "simulated: a client that was refused never returns", guarantee: "G42",
+		file: "sim/keeper.go", pkg: "./sim", test: "^TestG39_G40_G41_G42_G44_AFlood$",
+		search:  "\ts.w.after(s.w.upTo(steadyRests), s.next)\n",
+		replace: "\tif s.w.now < floodBegins+floodLasts {\n\t\ts.w.after(s.w.upTo(steadyRests), s.next)\n\t}\n",
+	},
+	{
+		name: "simulated: no heartbeat leaves while a snapshot is taken", guarantee: "G44",
+		file: "node/manual.go", pkg: "./sim", test: "^TestG39_G40_G41_G42_G44_AFlood$",
+		search:  "\tm.turn(ticked)\n",
+		replace: "\tm.turn(ticked && !m.onDisk)\n",
+	},
 }

@@ -1,0 +1,223 @@
+package sim
+
+import (
+	"errors"
+	"hash/fnv"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/calls"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/catalog"
+	"github.com/incumbent-dev/incumbent/core/kv"
+	"github.com/incumbent-dev/incumbent/core/policy"
+	"github.com/incumbent-dev/incumbent/core/settings"
+	"github.com/incumbent-dev/incumbent/lease"
+)
+
+// What a member has in a run with a flood, in virtual bytes. What is counted of each
+// request is what it takes until it is answered.
+const (
+	memoryLimit  = 1 << 30
+	memoryIdle   = 64 << 20
+	requestBytes = 16 << 10
+	memoryLooked = time.Second // how often the lanes are told of the memory, as by the server
+	maxHeldBack  = 1024        // refusals that are told later, as at the doors
+)
+
+// entrance is the door of a member as far as it admits: its lanes, which the simulated
+// doors enter by the rows of the table of calls, as the real ones do.
+type entrance struct {
+	p      *process
+	lanes  admit.Clocked
+	record admit.Record
+	cpu    cpu
+
+	underWay int   // requests that were let in and are not answered
+	heldBack int   // refusals that are not told yet
+	ballast  int64 // what else takes memory
+}
+
+// request is what admission knows of one before any work is done for it.
+type request struct {
+	who      admit.Who
+	lane     admit.Lane
+	deadline time.Time // the request is dropped unserved afterwards; zero: none
+}
+
+// enters gives a process its lanes.
+func (p *process) enters() {
+	c, err := admit.New(admit.Limits{}, p.w.rng.Float64)
+	p.w.must(err)
+	p.door = &entrance{p: p, lanes: admit.Clocked{Controller: c, Now: leaseClock{p}.Now}}
+	p.door.cpu.p = p
+}
+
+// watchMemory tells the lanes of the memory from time to time, and checks what waits.
+func (p *process) watchMemory() {
+	if p.door == nil {
+		return
+	}
+	p.every(memoryLooked, func() { p.door.lanes.SetMemory(p.memory(), memoryLimit) })
+	p.every(tick, func() { p.w.check.load.looked(p) })
+}
+
+// memory is what the process takes.
+func (p *process) memory() int64 {
+	d, st := p.door, p.node.Status()
+	return memoryIdle + d.ballast + p.group.Hub().Stats().HistoryBytes + st.EntryBytes + int64(st.WaitingBytes) +
+		requestBytes*int64(d.underWay+d.heldBack+d.cpu.unread())
+}
+
+// admit lets a request in, which calls leave when it has been answered, or refuses it.
+// Work that was let in takes the processor for a while before it begins.
+func (p *process) admit(r request, do func(leave func()), refused func(*incumbent.Error)) {
+	d := p.door
+	if d == nil || r.lane == calls.NoLane {
+		do(func() {})
+		return
+	}
+	if now := (nodeClock{p.m}).Now(); !r.deadline.IsZero() && !now.Before(r.deadline) {
+		refused(incumbent.Errorf(incumbent.DeadlineExceeded, "deadline passed before the request was served"))
+		return
+	}
+	t, err := d.lanes.EnterFor(r.who, r.lane, 1, d.lanes.Now())
+	d.decided(r.lane, err)
+	if err != nil {
+		d.holdBack(r, refusal(err), refused)
+		return
+	}
+	d.underWay++
+	d.cpu.add(workTakes[r.lane], func() { do(func() { d.leave(t) }) })
+}
+
+func (d *entrance) leave(t admit.Ticket) {
+	d.underWay--
+	t.Done(d.lanes.Now())
+}
+
+// holdBack tells a refusal after a part of its hint, as doors do.
+func (d *entrance) holdBack(r request, err *incumbent.Error, refused func(*incumbent.Error)) {
+	left := time.Duration(-1)
+	if !r.deadline.IsZero() {
+		left = leaseClock{d.p}.Until(r.deadline)
+	}
+	pause, told := admit.HoldBack(err, left)
+	if pause == 0 || d.heldBack >= maxHeldBack {
+		refused(err)
+		return
+	}
+	d.heldBack++
+	leaseClock{d.p}.AfterFunc(pause, func() {
+		d.heldBack--
+		refused(told)
+	})
+}
+
+// extend hands extensions on, or refuses them: those of critical leases never.
+func (p *process) extend(b *lease.Batch) {
+	d := p.door
+	if d == nil {
+		p.leases.Extend(b)
+		return
+	}
+	asked := false
+	t, err := d.lanes.EnterExtensions(1, d.lanes.Now(), func() bool {
+		asked = true
+		return lease.KeepsCritical(p.group.View(), &b.Items[0])
+	})
+	switch {
+	case asked && err == nil: // its own lane has refused it, the last one not
+		d.p.w.check.load.ordered(p, admit.Decision{At: d.lanes.Now(), Lane: admit.Critical, Why: admit.NumReasons})
+	default:
+		d.decided(admit.Extensions, err)
+	}
+	if err != nil {
+		for i := range b.Items {
+			b.Items[i].Kind = incumbent.Overloaded
+		}
+		b.RetryAfter = refusal(err).RetryAfter
+		b.Done(b)
+		return
+	}
+	d.underWay++
+	done := b.Done
+	b.Done = func(b *lease.Batch) { d.leave(t); done(b) }
+	p.leases.Extend(b)
+}
+
+// decided takes note of a decision.
+func (d *entrance) decided(l admit.Lane, err error) {
+	c := d.p.w.check.load
+	if err != nil {
+		c.refused(d.p, l, refusal(err))
+	}
+	c.ordered(d.p, admit.Decision{At: d.lanes.Now(), Lane: l, Why: admit.ReasonOf(l, err)})
+}
+
+// whoIs is for whom work is done, of whom this principal asks for it. The keys of
+// admit have a seed of the process, which would make no two runs alike.
+func whoIs(principal string) admit.Who {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(principal)) // a hash takes everything
+	return admit.Who{Client: admit.Key(h.Sum32()) | 1<<31}
+}
+
+// callOf is the row of a command in the table of calls.
+func callOf(cmd core.Command) calls.Call {
+	switch c := cmd.(type) {
+	case core.ClaimCommand:
+		return calls.Claim
+	case core.ReleaseCommand:
+		return calls.Release
+	case core.LeaveQueueCommand:
+		return calls.LeaveQueue
+	case core.RevokeCommand:
+		return calls.Revoke
+	case core.TransferCommand:
+		return calls.Transfer
+	case core.PinCommand:
+		return calls.Pin
+	case core.UnpinCommand:
+		return calls.Unpin
+	case core.OpenSessionCommand:
+		return calls.OpenSession
+	case core.CloseSessionCommand:
+		return calls.CloseSession
+	case kv.Command:
+		return callOfKey(c)
+	case catalog.Command:
+		if c.Verb == catalog.Deregister {
+			return calls.Deregister
+		}
+		return calls.Register
+	case policy.Command:
+		return calls.Policies
+	case settings.Command:
+		return calls.Settings
+	case tableCall:
+		return calls.TransactTables
+	case core.Txn:
+		return calls.Txn
+	}
+	return calls.DefineSchema
+}
+
+func callOfKey(c kv.Command) calls.Call {
+	switch c.Verb {
+	case kv.Acquire:
+		return calls.LockKey
+	case kv.Release:
+		return calls.UnlockKey
+	case kv.Remove, kv.RemoveTree:
+		return calls.DeleteKey
+	}
+	return calls.PutKey
+}
+
+// refusal is what a lane has refused with.
+func refusal(err error) *incumbent.Error {
+	e, _ := errors.AsType[*incumbent.Error](err)
+	return e
+}
