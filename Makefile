@@ -95,7 +95,7 @@ race: ## unit, transcript, model and virtual-time tests with the race detector, 
 .PHONY: sim-smoke
 sim-smoke: ## the simulator over SIM_SEEDS seeds, with all invariants asserted
 	@if [ -d sim ]; then \
-		INCUMBENT_SIM_SEEDS=$(SIM_SEEDS) go test -count=1 -tags invariants -timeout $(TEST_TIMEOUT) -run TestSmoke ./sim/...; \
+		INCUMBENT_SIM_SEEDS=$(SIM_SEEDS) go test -count=1 -tags invariants -timeout $(TEST_TIMEOUT) -run 'TestSmoke|AFlood|AllComeBackAtOnce|SameFlood' ./sim/...; \
 	else echo "no sim folder"; fi
 
 # go test fuzzes one target of one package at a time. Budgets are numbers of

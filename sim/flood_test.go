@@ -38,6 +38,7 @@ func flooded(seed uint64, f Flood) Config {
 // lanes refuse in their order, on it and on others, refusals say when to come back, what is
 // late is not done, and soon afterwards all is as it was.
 func TestG39_G40_G41_G42_G44_AFlood(t *testing.T) {
+	notRaced(t)
 	for _, f := range []Flood{floods[0], floods[6]} {
 		r := run(t, flooded(0, f))
 		if n := r.Floods; n.Refusals == 0 || n.Served == 0 || n.Late == 0 || n.Kept == 0 || n.Pressed == 0 || n.Beats == 0 || n.Reasons[admit.Order] == 0 || f.Memory && n.Reasons[admit.Memory] == 0 {
@@ -48,6 +49,7 @@ func TestG39_G40_G41_G42_G44_AFlood(t *testing.T) {
 
 // The leader dies, and all clients come back at once: leases stay held.
 func TestG43_AllComeBackAtOnce(t *testing.T) {
+	notRaced(t)
 	if r := run(t, flooded(4, floods[4])); r.Floods.Logins < herdNum {
 		t.Errorf("%d clients that hold something have logged in again, want %d", r.Floods.Logins, herdNum)
 	}
@@ -55,6 +57,7 @@ func TestG43_AllComeBackAtOnce(t *testing.T) {
 
 // The same seed gives the same flood, to the byte.
 func TestSameFloodSameRun(t *testing.T) {
+	notRaced(t)
 	cfg := flooded(0, floods[1])
 	if a, b := run(t, cfg), run(t, cfg); a.Trace != b.Trace || a.Floods != b.Floods {
 		t.Errorf("%+v and %+v", a.Floods, b.Floods)
@@ -63,6 +66,7 @@ func TestSameFloodSameRun(t *testing.T) {
 
 // TestFloods plays the floods, INCUMBENT_SIM_SEEDS of them from INCUMBENT_SIM_FIRST on.
 func TestFloods(t *testing.T) {
+	notRaced(t)
 	first := number(t, "INCUMBENT_SIM_FIRST", 0)
 	for seed := range number(t, "INCUMBENT_SIM_SEEDS", 1) {
 		seed += first
@@ -70,6 +74,15 @@ func TestFloods(t *testing.T) {
 			r := run(t, flooded(seed, floodOfSeed(seed)))
 			t.Logf("%v of virtual time: %+v", r.Virtual, r.Floods)
 		})
+	}
+}
+
+// notRaced leaves a flood to `make sim-smoke`: a run has one goroutine, in which there is
+// nothing for the race detector to find, and takes minutes with it.
+func notRaced(t *testing.T) {
+	t.Helper()
+	if raced {
+		t.Skip("played without the race detector")
 	}
 }
 

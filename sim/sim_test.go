@@ -50,7 +50,7 @@ func config(seed uint64) Config {
 		cfg.Quota, cfg.Listers = smallQuota, 0 // lists only grow
 		cfg.Tablers, cfg.Monitors = 3, 2
 	}
-	if seed%floodOneIn == floodOneIn-1 {
+	if seed%floodOneIn == floodOneIn-1 && !raced {
 		cfg = flooded(seed, floodOfSeed(seed/floodOneIn*uint64(len(shapes))))
 		cfg.Only = os.Getenv("INCUMBENT_SIM_FAULT")
 		return cfg
