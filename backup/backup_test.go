@@ -17,6 +17,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/vfs"
 	"github.com/incumbent-dev/incumbent/vfs/sealed"
@@ -32,7 +33,7 @@ func state(t testing.TB, n int) *core.View {
 	cmds := []core.Command{core.OpenSessionCommand{ID: session, TTL: time.Minute}}
 	for i := range n {
 		name := incumbent.Name{Namespace: "default", Model: "default", Lease: fmt.Sprint("lease", i)}
-		claim := core.ClaimCommand{Name: name, Holder: "ann", TTL: time.Minute}
+		claim := leases.ClaimCommand{Name: name, Holder: "ann", TTL: time.Minute}
 		if i == 0 {
 			claim.Session, claim.TTL = session, 0
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 func TestG27_Compare(t *testing.T) {
@@ -73,7 +74,7 @@ func newCheckers(t *testing.T, voters, learners []uint64) *checkers {
 	}
 	members := append(append([]uint64(nil), voters...), learners...)
 	for _, id := range members {
-		c.states[id] = core.New()
+		c.states[id] = core.New(leases.Family{})
 		c.all[id] = newConsistency(consistencyConfig{
 			self: id, voters: func() []uint64 { return voters }, members: func() []uint64 { return members },
 			send:    func(to uint64, frame []byte) bool { return c.deliver(id, to, frame) },
@@ -115,7 +116,7 @@ func (c *checkers) checkpoint(id uint64, cmds ...core.Command) {
 }
 
 func wrong(holder string) core.Command {
-	return core.ClaimCommand{Name: incumbent.Name{Namespace: "n", Model: "m", Lease: "l"}, Holder: holder, TTL: time.Minute}
+	return leases.ClaimCommand{Name: incumbent.Name{Namespace: "n", Model: "m", Lease: "l"}, Holder: holder, TTL: time.Minute}
 }
 
 func TestG27_AllAlike(t *testing.T) {

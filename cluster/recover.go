@@ -10,6 +10,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/trust"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
@@ -86,7 +87,7 @@ func Recover(cfg RecoverConfig) (out Recovered, err error) {
 	out = Recovered{
 		ClusterID: hex.EncodeToString(found.Cluster[:]), MemberID: FormatID(found.Member), Name: r.Name, Index: uint64(view.Index()),
 		LastTerm: found.LastTerm, Committed: found.Committed, Durable: found.Durable,
-		Leases: view.HeldCount(), Sessions: view.SessionCount(),
+		Leases: leases.Of(view).HeldCount(), Sessions: view.SessionCount(),
 	}
 	for _, other := range view.Members() {
 		if other.ID != found.Member {

@@ -18,6 +18,7 @@ import (
 	"github.com/incumbent-dev/incumbent/backup"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
@@ -61,8 +62,8 @@ func lease1(namespace, name string) incumbent.Name {
 	return incumbent.Name{Namespace: namespace, Model: "default", Lease: name}
 }
 
-func claimOf(name incumbent.Name, holder string) core.ClaimCommand {
-	return core.ClaimCommand{Name: name, Holder: holder, TTL: time.Minute}
+func claimOf(name incumbent.Name, holder string) leases.ClaimCommand {
+	return leases.ClaimCommand{Name: name, Holder: holder, TTL: time.Minute}
 }
 
 func memberCommand(id uint64, name string) core.Command {
@@ -125,12 +126,12 @@ func viewOf(t *testing.T, dir string) (v *core.View, st node.Status) {
 func TestG03_G14_ARestoredClusterGoesOnAboveItsSource(t *testing.T) {
 	s := newSource(t)
 	s.do(core.Meta{}, memberCommand(1, "n1"), memberCommand(2, "n2"), claimOf(lease1("default", "a"), "ann"))
-	held := s.View().Lease(lease1("default", "a")).Token
+	held := leases.Of(s.View()).Lease(lease1("default", "a")).Token
 	b := s.backup()
 	for range 8 {
-		s.do(core.Meta{}, claimOf(lease1("default", "b"), "bob"), core.ReleaseCommand{Name: lease1("default", "b"), Holder: "bob"}, core.EpochCommand{})
+		s.do(core.Meta{}, claimOf(lease1("default", "b"), "bob"), leases.ReleaseCommand{Name: lease1("default", "b"), Holder: "bob"}, core.EpochCommand{})
 	}
-	last := s.do(core.Meta{}, claimOf(lease1("default", "b"), "bob")).Lease.Token
+	last := leases.AnswerOf(s.do(core.Meta{}, claimOf(lease1("default", "b"), "bob"))).Lease.Token
 
 	got, dir := restored(t, b, RestoreConfig{})
 	if got.Index <= s.Index() || !slices.Equal(got.Forgotten, []string{"n1", "n2"}) {
@@ -138,15 +139,15 @@ func TestG03_G14_ARestoredClusterGoesOnAboveItsSource(t *testing.T) {
 	}
 	e := run(t, dir)
 	v := e.View()
-	if a := v.Lease(lease1("default", "a")); a.Token != held || a.Holder != "ann" {
+	if a := leases.Of(v).Lease(lease1("default", "a")); a.Token != held || a.Holder != "ann" {
 		t.Errorf("a is %v, token %v: want ann, %v", a.Holder, a.Token, held)
 	}
 	if !v.MemberGone(1) || !v.MemberGone(2) || len(v.Members()) > 0 {
 		t.Errorf("members %v", v.Members())
 	}
 	res, err := e.Leases().Await(t.Context(), lease.Call{}, claimOf(lease1("default", "b"), "eve"))
-	if err != nil || res.Lease.Token <= last {
-		t.Errorf("granted under %v, the source granted %v: %v", res.Lease.Token, last, err)
+	if err != nil || leases.AnswerOf(res).Lease.Token <= last {
+		t.Errorf("granted under %v, the source granted %v: %v", leases.AnswerOf(res).Lease.Token, last, err)
 	}
 	if uint64(got.Index) >= 1<<53 {
 		t.Errorf("index %v is not exact in every JSON reader", got.Index)
@@ -164,9 +165,9 @@ func TestG03_G14_ARestoreAboveAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, _ := restored(t, b, RestoreConfig{})
-	above, _ := restored(t, b, RestoreConfig{Above: incumbent.Index(res.Lease.Token)})
-	if again.Index != first.Index || above.Index <= incumbent.Index(res.Lease.Token) {
-		t.Errorf("first %v, again %v, above %v: %v", first.Index, again.Index, res.Lease.Token, above.Index)
+	above, _ := restored(t, b, RestoreConfig{Above: incumbent.Index(leases.AnswerOf(res).Lease.Token)})
+	if again.Index != first.Index || above.Index <= incumbent.Index(leases.AnswerOf(res).Lease.Token) {
+		t.Errorf("first %v, again %v, above %v: %v", first.Index, again.Index, leases.AnswerOf(res).Lease.Token, above.Index)
 	}
 	if first.ClusterID == again.ClusterID || first.MemberID == again.MemberID {
 		t.Errorf("two restored clusters have the same ids: %+v, %+v", first, again)
@@ -178,8 +179,8 @@ func TestG03_G14_ARestoreAboveAnother(t *testing.T) {
 func TestG25_ResultsOfKeysAreRestored(t *testing.T) {
 	s := newSource(t)
 	key := core.Meta{KeyID: []byte("before")}
-	granted := s.do(key, claimOf(lease1("default", "a"), "ann")).Lease.Token
-	s.do(core.Meta{}, core.ReleaseCommand{Name: lease1("default", "a"), Holder: "ann"})
+	granted := leases.AnswerOf(s.do(key, claimOf(lease1("default", "a"), "ann"))).Lease.Token
+	s.do(core.Meta{}, leases.ReleaseCommand{Name: lease1("default", "a"), Holder: "ann"})
 	b := s.backup()
 	behind := lease.Call{KeyID: []byte("behind"), KeyBase: s.Index()}
 	s.do(core.Meta{KeyID: behind.KeyID, KeyBase: behind.KeyBase}, claimOf(lease1("default", "b"), "bob"))
@@ -187,11 +188,11 @@ func TestG25_ResultsOfKeysAreRestored(t *testing.T) {
 	got, dir := restored(t, b, RestoreConfig{})
 	e := run(t, dir)
 	res, err := e.Leases().Await(t.Context(), lease.Call{KeyID: key.KeyID}, claimOf(lease1("default", "a"), "ann"))
-	if err != nil || !res.Replayed || res.Lease.Token != granted {
+	if err != nil || !res.Replayed || leases.AnswerOf(res).Lease.Token != granted {
 		t.Errorf("the key before the backup: %+v, %v", res, err)
 	}
 	res, err = e.Leases().Await(t.Context(), behind, claimOf(lease1("default", "b"), "bob"))
-	if err != nil || res.Replayed || incumbent.Index(res.Lease.Token) <= got.Index {
+	if err != nil || res.Replayed || incumbent.Index(leases.AnswerOf(res).Lease.Token) <= got.Index {
 		t.Errorf("the key behind the backup: %+v, %v", res, err)
 	}
 }
@@ -203,22 +204,22 @@ func TestRestoreOfOneNamespace(t *testing.T) {
 		s.do(core.Meta{}, core.OpenSessionCommand{ID: id, TTL: time.Minute})
 	}
 	for _, ns := range []string{"billing", "billing2", "a"} {
-		own := core.ClaimCommand{Name: lease1(ns, "owned"), Holder: "ann", Session: owner}
+		own := leases.ClaimCommand{Name: lease1(ns, "owned"), Holder: "ann", Session: owner}
 		s.do(core.Meta{KeyID: []byte(ns)}, own)
 		s.do(core.Meta{}, claimOf(lease1(ns, "alone"), "bob"), kv.Command{Verb: kv.Put, Key: kv.Key{Namespace: ns, Name: "k"}, Value: []byte(ns)},
 			kv.Command{Verb: kv.Put, Key: kv.Key{Namespace: ns, Name: "gone"}}, kv.Command{Verb: kv.Remove, Key: kv.Key{Namespace: ns, Name: "gone"}})
 	}
-	s.do(core.Meta{}, core.ClaimCommand{Name: lease1("billing", "owned"), Holder: "wim", Session: waiter, Wait: true},
-		core.ClaimCommand{Name: lease1("a", "more"), Holder: "wim", Session: other},
+	s.do(core.Meta{}, leases.ClaimCommand{Name: lease1("billing", "owned"), Holder: "wim", Session: waiter, Wait: true},
+		leases.ClaimCommand{Name: lease1("a", "more"), Holder: "wim", Session: other},
 		kv.Command{Verb: kv.Acquire, Key: kv.Key{Namespace: "billing", Name: "locked"}, Session: locker},
 		kv.Command{Verb: kv.Acquire, Key: kv.Key{Namespace: "a", Name: "locked"}, Session: other})
 	b := s.backup()
-	token := s.View().Lease(lease1("billing", "owned")).Token
+	token := leases.Of(s.View()).Lease(lease1("billing", "owned")).Token
 	_, dir := restored(t, b, RestoreConfig{Namespace: "billing"})
 	v, _ := viewOf(t, dir)
-	var leases, keys []string
-	v.AllLeases(func(l *core.Lease) bool {
-		leases = append(leases, fmt.Sprintf("%s/%s %s", l.Name.Namespace, l.Name.Lease, l.Holder))
+	var held, keys []string
+	leases.Of(v).All(func(l *leases.Lease) bool {
+		held = append(held, fmt.Sprintf("%s/%s %s", l.Name.Namespace, l.Name.Lease, l.Holder))
 		return true
 	})
 	for _, ns := range []string{"a", "billing", "billing2"} {
@@ -227,13 +228,13 @@ func TestRestoreOfOneNamespace(t *testing.T) {
 			return true
 		})
 	}
-	if diff := cmp.Diff([]string{"billing/alone bob", "billing/owned ann"}, leases); diff != "" {
+	if diff := cmp.Diff([]string{"billing/alone bob", "billing/owned ann"}, held); diff != "" {
 		t.Errorf("leases (- wanted):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"billing/k", "billing/locked"}, keys); diff != "" {
 		t.Errorf("keys (- wanted):\n%s", diff)
 	}
-	if l := v.Lease(lease1("billing", "owned")); l.Token != token || l.Waiting != 1 {
+	if l := leases.Of(v).Lease(lease1("billing", "owned")); l.Token != token || l.Waiting != 1 {
 		t.Errorf("owned: token %v, %d wait; want %v and one", l.Token, l.Waiting, token)
 	}
 	for id, want := range map[incumbent.SessionID]bool{owner: true, waiter: true, locker: true, other: false} {
@@ -312,7 +313,7 @@ func TestARestoreThatWasCutShort(t *testing.T) {
 			t.Fatalf("without %q: %v", part, err)
 		}
 		v, st := viewOf(t, dir)
-		if v.Lease(lease1("default", "a")).Holder != "ann" || FormatID(st.Member) != again.MemberID {
+		if leases.Of(v).Lease(lease1("default", "a")).Holder != "ann" || FormatID(st.Member) != again.MemberID {
 			t.Errorf("without %q: another state or member", part)
 		}
 	}

@@ -2,8 +2,8 @@
 
 package core
 
-// These bound what checking costs, in lease records, places in queues, results that are
-// kept, and records of families that it was told of: a state of fewer than checkRecords is
+// These bound what checking costs, in sessions, results that are kept, and records of
+// families that it was told of: a state of fewer than checkRecords is
 // checked after every batch, a larger one so much less often that a batch costs as much,
 // and one of more than checkMost after every 256th. What is broken stays so.
 const (
@@ -14,7 +14,7 @@ const (
 
 // assertInvariants stops the process on a broken invariant.
 func (s *State) assertInvariants() {
-	n := s.names.Len() + s.places.Len() + s.kept.Len() + s.records
+	n := s.sessions.Len() + s.kept.Len() + s.records
 	every := uint64(1 + n/checkRecords)
 	if n > checkMost {
 		every = checkEvery

@@ -77,13 +77,5 @@ func txnCommutes(families []Family, b []byte) bool {
 
 // Commutes is [Commutes] of an encoded command, by the families of this state.
 func (x *Exec) Commutes(cmd []byte) bool {
-	return Commutes(x.s.kinds(), cmd)
-}
-
-func (s *State) kinds() []Family {
-	all := make([]Family, len(s.families))
-	for i := range s.families {
-		all[i] = s.families[i].Family
-	}
-	return all
+	return Commutes(x.s.kinds, cmd)
 }

@@ -33,7 +33,7 @@ type Timed interface {
 func (v *View) Deadlines(fn func(*Deadline) bool) {
 	more := true
 	for i := range v.families {
-		if t, ok := v.families[i].FamilyView.(Timed); ok && more {
+		if t, ok := v.families[i].(Timed); ok && more {
 			t.Deadlines(func(d *Deadline) bool {
 				more = fn(d)
 				return more

@@ -23,23 +23,19 @@ type command struct {
 	keyBase uint64
 	judged  uint64 // first index at which no policy may have changed; 0: any may
 
-	namespace, model, lease []byte
-	holder                  []byte // of Transfer: the present holder
-	toHolder                []byte
-	text                    []byte // pinning entity, revoker, reason or version
-	absent                  []byte // sessions passed over in hand-overs, one behind the other
-	peerAddress, clientURL  []byte
-	session                 incumbent.SessionID
-	other                   incumbent.SessionID // preferred waiter, or target of a transfer
-	ttl, late               int64               // milliseconds
-	token, renewal          uint64              // of members: token is the id
-	index                   uint64              // of members: the schema
-	wait, critical, atEnd   bool
-	epoch, learner          bool
-	others                  bool // another's session may be closed
+	name                   []byte // of a member
+	text                   []byte // reason or version
+	absent                 []byte // sessions passed over in hand-overs, one behind the other
+	peerAddress, clientURL []byte
+	session                incumbent.SessionID
+	ttl, late              int64  // milliseconds
+	id                     uint64 // of a member
+	renewal                uint64
+	index                  uint64 // of members: the schema
+	epoch, learner         bool
+	others                 bool // another's session may be closed
 
-	origin    *Origin               // see State.origin
-	absentIDs []incumbent.SessionID // see State.absent
+	origin *Origin // see State.origin
 }
 
 // slot says into which field of a command a protobuf field goes.
@@ -48,24 +44,16 @@ type slot uint8
 const (
 	slotNone slot = iota
 	slotName
-	slotHolder
-	slotToHolder
 	slotText
 	slotSession
-	slotOther
 	slotTTL
 	slotLate
-	slotFixedToken
-	slotToken
+	slotID
 	slotRenewal
 	slotIndex
-	slotWait
-	slotCritical
-	slotAtEnd
 	slotOthers
 
 	slotsOfSchema2 // what follows, a member of schema 1 does not know
-	slotExpected
 	slotAbsent
 	slotEpoch
 	slotPeerAddress
@@ -77,15 +65,6 @@ const (
 // layouts gives, for each command, the slots of its fields from number 1.
 // A nil layout is a command that this code does not know.
 var layouts = [numOpcodes][]slot{
-	opClaim:         {slotName, slotHolder, slotSession, slotTTL, slotWait, slotCritical, slotExpected},
-	opAccept:        {slotFixedToken},
-	opRelease:       {slotName, slotHolder, slotSession, slotToken, slotOther, slotAbsent},
-	opRevoke:        {slotName, slotToken, slotText, slotOther, slotAtEnd, slotAbsent},
-	opTransfer:      {slotName, slotHolder, slotSession, slotToken, slotOther, slotToHolder, slotWait},
-	opExpire:        {slotFixedToken, slotRenewal, slotLate, slotOther, slotAbsent},
-	opPin:           {slotName, slotText},
-	opUnpin:         {slotName, slotText},
-	opLeaveQueue:    {slotName, slotSession, slotHolder},
 	opOpenSession:   {slotSession, slotTTL},
 	opCloseSession:  {slotSession, slotText, slotAbsent, slotOthers},
 	opExpireSession: {slotSession, slotRenewal, slotLate, slotAbsent},
@@ -93,8 +72,8 @@ var layouts = [numOpcodes][]slot{
 	opTrimKeys:      {slotIndex},
 	opRaiseIndex:    {slotIndex, slotEpoch},
 	opCheckpoint:    {},
-	opPutMember:     {slotFixedToken, slotHolder, slotPeerAddress, slotClientURL, slotMemberSchema, slotLearner, slotText},
-	opRemoveMember:  {slotFixedToken},
+	opPutMember:     {slotID, slotName, slotPeerAddress, slotClientURL, slotMemberSchema, slotLearner, slotText},
+	opRemoveMember:  {slotID},
 }
 
 // decode reads a command of at most limit bytes; what it returns is the caller's
@@ -219,27 +198,19 @@ func (c *command) decodeOp(op opcode, b []byte) bool {
 func (c *command) set(s slot, f wire.Field) bool {
 	switch s {
 	case slotName:
-		return f.Type == protowire.BytesType && c.decodeName(f.B)
-	case slotHolder:
-		return f.Text(&c.holder)
-	case slotToHolder:
-		return f.Text(&c.toHolder)
+		return f.Text(&c.name)
 	case slotText:
 		return f.Text(&c.text)
 	case slotSession:
 		return f.Session(&c.session)
-	case slotOther:
-		return f.Session(&c.other)
 	case slotAbsent:
-		c.absent = f.B
-		return f.Type == protowire.BytesType && len(f.B)%len(incumbent.SessionID{}) == 0 && len(f.B) <= MaxAbsent*len(incumbent.SessionID{})
+		return f.Sessions(&c.absent, MaxAbsent)
 	case slotPeerAddress:
 		return f.Text(&c.peerAddress)
 	case slotClientURL:
 		return f.Text(&c.clientURL)
-	case slotFixedToken:
-		c.token = f.N
-		return f.Type == protowire.Fixed64Type
+	case slotID:
+		return f.Fixed(&c.id)
 	}
 	if f.Type != protowire.VarintType {
 		return false
@@ -249,8 +220,6 @@ func (c *command) set(s slot, f wire.Field) bool {
 		c.ttl = int64(f.N)
 	case slotLate:
 		c.late = int64(f.N)
-	case slotToken, slotExpected:
-		c.token = f.N
 	case slotRenewal:
 		c.renewal = f.N
 	case slotIndex:
@@ -258,14 +227,8 @@ func (c *command) set(s slot, f wire.Field) bool {
 	case slotMemberSchema:
 		c.index = f.N
 		return f.N <= 1<<32-1
-	case slotWait:
-		c.wait = f.N != 0
-	case slotCritical:
-		c.critical = f.N != 0
 	case slotOthers:
 		c.others = f.N != 0
-	case slotAtEnd:
-		c.atEnd = f.N != 0
 	case slotEpoch:
 		c.epoch = f.N != 0
 	case slotLearner:
@@ -274,18 +237,4 @@ func (c *command) set(s slot, f wire.Field) bool {
 		return false
 	}
 	return true
-}
-
-func (c *command) decodeName(b []byte) bool {
-	return wire.Fields(b, func(f wire.Field) bool {
-		switch f.Num {
-		case 1:
-			return f.Text(&c.namespace)
-		case 2:
-			return f.Text(&c.model)
-		case 3:
-			return f.Text(&c.lease)
-		}
-		return false
-	})
 }

@@ -3,7 +3,6 @@ package core
 import (
 	"time"
 
-	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core/wire"
 )
 
@@ -11,38 +10,27 @@ import (
 // those of families have.
 type encoder struct{ wire.Writer }
 
-// ids writes sessions one behind the other.
-func (e *encoder) ids(num wire.Number, list []incumbent.SessionID) {
-	if len(list) == 0 {
-		return
-	}
-	m := e.Begin(num)
-	for i := range list {
-		e.B = append(e.B, list[i][:]...)
-	}
-	e.End(m)
-}
+func (e *encoder) origin(num wire.Number, o *Origin) { o.Encode(&e.Writer, num) }
 
-// name is the first field wherever there is one, also when it is empty.
-func (e *encoder) name(n incumbent.Name) {
-	m := e.Begin(1)
-	e.Text(1, n.Namespace)
-	e.Text(2, n.Model)
-	e.Text(3, n.Lease)
-	e.End(m)
-}
-
-func (e *encoder) origin(num wire.Number, o *Origin) {
+// Encode writes an origin as a field, unless it says nothing.
+func (o *Origin) Encode(w *wire.Writer, num wire.Number) {
 	if *o == (Origin{}) {
 		return
 	}
-	m := e.Begin(num)
-	e.Uint(1, uint64(atMillis(o.At)))
-	e.Text(2, o.Door)
-	e.Text(3, o.Address)
-	e.Text(4, o.Principal)
-	e.End(m)
+	m := w.Begin(num)
+	w.Uint(1, uint64(o.Millis()))
+	w.Text(2, o.Door)
+	w.Text(3, o.Address)
+	w.Text(4, o.Principal)
+	w.End(m)
 }
+
+// Millis is when the command was sent, in Unix milliseconds, as commands and snapshots
+// say it; 0 is "never".
+func (o *Origin) Millis() int64 { return atMillis(o.At) }
+
+// AtMillis returns the time that [Origin.Millis] says.
+func AtMillis(ms int64) time.Time { return atTime(ms) }
 
 // atMillis is the form of a wall clock in commands and snapshots; 0 is "none".
 // It never makes a command fail: what does not fit is cut.

@@ -8,13 +8,13 @@ import (
 	"github.com/incumbent-dev/incumbent/core/wire"
 )
 
-// Family is a kind of replicated state that stands beside sessions and leases.
+// Family is a kind of replicated state that stands beside sessions and members.
 // It is a folder of its own: its commands with their encoding, its tables, its
 // view, its section of a snapshot, what the end of a session means to it, and
 // what watchers are told. State knows it by this interface alone.
 type Family interface {
 	// Number is the field of its commands in a Command, and tells its changes and
-	// topics apart: from 40 on, never used for another family.
+	// topics apart: from 39 on, never used for another family.
 	Number() wire.Number
 	// Schema is the [SchemaVersion] that brought it, 3 or later. Its commands name it,
 	// so that members that know no such version refuse them; one that names an
@@ -63,10 +63,9 @@ type Part struct {
 type Tables interface {
 	// Apply executes a command. The bytes alias the log: what stays is copied.
 	Apply(x *Exec, command []byte) Result
-	// EndSession is told that a session is over, to let go of what the session had.
-	// It is told after leases, and before families of greater numbers. Whatever it
-	// changes it tells of.
-	EndSession(x *Exec, s *Session)
+	// EndSession is told that a session is over, to let go of what the session had:
+	// families are, in the order of their numbers. Whatever it changes it tells of.
+	EndSession(x *Exec, e *Ending)
 	// View returns the records as they are, in constant time. It never changes.
 	View() FamilyView
 	// ReadRecord takes a record of a snapshot, in the order in which they were
@@ -74,6 +73,44 @@ type Tables interface {
 	ReadRecord(record []byte) bool
 	// Check verifies the invariants, once all records are read and in tests.
 	Check(open func(incumbent.SessionID) bool, index incumbent.Index) error
+}
+
+// Agreeing are tables that check, besides, what need not be asked of those that have
+// just been made from their records: that they agree with one another. It is for tests.
+type Agreeing interface {
+	Tables
+	Agree() error
+}
+
+// Keeping are tables whose records may keep a session from expiring.
+type Keeping interface {
+	Tables
+	Keeps(id incumbent.SessionID) bool
+}
+
+// Holding is what the tables and the view of the family of leases tell others.
+type Holding interface {
+	// Held reports whether a lease is held under a token, or offered.
+	Held(name incumbent.Name, token incumbent.Token) bool
+}
+
+// Remembering is a family whose answers are kept with idempotency keys.
+type Remembering interface {
+	Family
+	// Keep returns the bytes that a Record is kept as; none: nothing of it is.
+	Keep(record any) []byte
+	// Kept returns the Record that such bytes stand for. false: they cannot be any, or
+	// have not the one form that Keep gives them.
+	Kept(b []byte) (record any, ok bool)
+}
+
+// Ending is how a session ends.
+type Ending struct {
+	*Session
+	Expired bool          // its deadline passed; else it was closed
+	Late    time.Duration // after the deadline
+	Reason  string        // why it was closed
+	Absent  []byte        // the ids of sessions that are passed over where something is handed on, one behind the other
 }
 
 // FamilyView is one state of a family. Any number of goroutines may read it.
@@ -111,10 +148,22 @@ func (x *Exec) OverQuota(owner, namespace string, owners, namespaces Growth) *in
 }
 
 // Session returns an open session, nil if it is not open.
-func (x *Exec) Session(id incumbent.SessionID) *Session { return x.s.counts[id].session }
+func (x *Exec) Session(id incumbent.SessionID) *Session { return x.s.sessionOf(id) }
 
-// Held reports whether a lease is held under a token, or offered, as [IfHeld] says.
-func (x *Exec) Held(name incumbent.Name, token incumbent.Token) bool { return x.s.Held(name, token) }
+// Held reports whether a lease is held under a token, or offered.
+func (x *Exec) Held(name incumbent.Name, token incumbent.Token) bool {
+	return x.s.holds != nil && x.s.holds.Held(name, token)
+}
+
+// Use returns an open session that the command names: Expired if it is not open,
+// Denied if it is another's.
+func (x *Exec) Use(id incumbent.SessionID) (*Session, *incumbent.Error) { return x.s.use(&x.s.cmd, id) }
+
+// Token returns a token that no other grant has: the index of the command for its
+// first grant, and a further one for each further grant. What the command changes and
+// tells from then on has that index; in a transaction the last one that it has taken.
+// In a transaction there are no more of them than [Granting] has said.
+func (x *Exec) Token() incumbent.Token { return x.s.nextToken() }
 
 // OpenSession opens a session of an id, with a ttl (0: none), as an
 // [OpenSessionCommand] does that whoever asked for the command under way sends: the
@@ -156,17 +205,38 @@ func (x *Exec) Execute(cmd []byte, limit int) Result {
 }
 
 // Tell tells of a change. Its index and origin are the command's.
-func (x *Exec) Tell(f Family, c FamilyChange) {
+func (x *Exec) Tell(f Family, c FamilyChange) { x.TellAlive(f, incumbent.SessionID{}, c) }
+
+// TellAlive tells of a change by which the client of a session, unless its id is zero,
+// is known to live: the session is renewed, which is part of the change. An expiry of
+// it that was proposed before is void, for the client counts on its ttl from here on.
+func (x *Exec) TellAlive(f Family, id incumbent.SessionID, c FamilyChange) {
+	s := x.s
 	c.Family = f.Number()
-	x.s.views = nil
-	x.s.records += one(c.Before == nil) - one(c.After == nil)
-	x.s.emit(Change{What: FamilyChanged, Family: &c})
+	s.touched(c.Family)
+	s.records += one(c.Before == nil) - one(c.After == nil)
+	ch := Change{What: FamilyChanged, Family: s.newFamilyChange()}
+	*ch.Family = c
+	s.renew(&ch, id)
+	s.emit(ch)
+}
+
+// newFamilyChange makes those of a batch together: they are read, and dropped, with its
+// changes.
+func (s *State) newFamilyChange() *FamilyChange {
+	if len(s.familyChanges) == cap(s.familyChanges) {
+		s.familyChanges = make([]FamilyChange, 0, max(1, cap(s.changes)-len(s.changes)))
+	}
+	s.familyChanges = append(s.familyChanges, FamilyChange{})
+	return &s.familyChanges[len(s.familyChanges)-1]
 }
 
 // FamilyChange is a change of a record of a family, of a deadline, or of both.
 // Watchers are told of it under its topic if it has one.
 type FamilyChange struct {
 	Family   wire.Number
+	What     uint8 // how it changed, as the family's package says; 0: it says no more
+	Quiet    bool  // watchers are not told
 	Topic    Topic
 	Also     []Topic   // under which it is told, too: of what is another because of it
 	Before   any       // what was, of a type that the family's package says; nil: nothing
@@ -176,7 +246,9 @@ type FamilyChange struct {
 }
 
 // Told reports whether watchers are to be told of it.
-func (c *FamilyChange) Told() bool { return c.Before != nil || c.After != nil || c.Topic != (Topic{}) }
+func (c *FamilyChange) Told() bool {
+	return !c.Quiet && (c.Before != nil || c.After != nil || c.Topic != (Topic{}))
+}
 
 // Topic is what watchers select changes by, within a family.
 type Topic struct {
@@ -185,7 +257,7 @@ type Topic struct {
 }
 
 // firstFamily is where the numbers of families begin.
-const firstFamily = 40
+const firstFamily = 39
 
 // EncodeFamily encodes a command of a family.
 func EncodeFamily(meta Meta, f Family, command []byte) []byte {
@@ -195,7 +267,8 @@ func EncodeFamily(meta Meta, f Family, command []byte) []byte {
 // family is one family as a State keeps it.
 type family struct {
 	Family
-	tables Tables
+	tables  Tables
+	changed bool // since its view was made
 }
 
 func newFamilies(fs []Family) []family {
@@ -207,7 +280,7 @@ func newFamilies(fs []Family) []family {
 		if f.Schema() < familySchema {
 			panic(fmt.Sprintf("core: family %s has schema %d: families came with %d", f.Name(), f.Schema(), familySchema))
 		}
-		list[i] = family{f, f.New()}
+		list[i] = family{Family: f, tables: f.New()}
 	}
 	return list
 }
@@ -217,6 +290,16 @@ func (s *State) family(n wire.Number, schema uint64) Tables {
 	for _, f := range s.families {
 		if f.Number() == n && schema >= uint64(f.Schema()) {
 			return f.tables
+		}
+	}
+	return nil
+}
+
+// kind returns the family of a number, nil: it is not kept here.
+func (s *State) kind(n wire.Number) Family {
+	for _, f := range s.kinds {
+		if f.Number() == n {
+			return f
 		}
 	}
 	return nil
@@ -232,7 +315,7 @@ func (s *State) applyFamily(c *command) Result {
 	if t == nil {
 		return Result{Err: fail(incumbent.Invalid, "command of a kind that is not kept here")}
 	}
-	s.views = nil
+	s.touched(c.op)
 	r := t.Apply(s.exec(), c.body)
 	s.govern()
 	return r
@@ -248,30 +331,38 @@ func (s *State) exec() *Exec {
 
 // Family returns the view of the family of a number; nil: it is not kept here.
 func (v *View) Family(n wire.Number) FamilyView {
-	for i := range v.families {
-		if v.families[i].number == n {
-			return v.families[i].FamilyView
+	for i := range v.kinds {
+		if v.kinds[i].Number() == n {
+			return v.families[i]
 		}
 	}
 	return nil
 }
 
-// namedView is the view of a family.
-type namedView struct {
-	FamilyView
-	number wire.Number
-	schema uint64
-	name   string
-}
-
-// familyViews are made anew only when a family has changed: most batches are
-// about leases.
-func (s *State) familyViews() []namedView {
-	if s.views == nil {
-		s.views = make([]namedView, len(s.families))
-		for i, f := range s.families {
-			s.views[i] = namedView{f.tables.View(), f.Number(), uint64(f.Schema()), f.Name()}
+// touched has the view of a family made anew.
+func (s *State) touched(n wire.Number) {
+	for i := range s.families {
+		if s.families[i].Number() == n {
+			s.families[i].changed, s.changed = true, true
+			return
 		}
 	}
-	return s.views
+}
+
+// familyViews are made anew of the families that have changed: most batches are about
+// one.
+func (s *State) familyViews() []FamilyView {
+	if !s.changed && s.views != nil {
+		return s.views
+	}
+	views := make([]FamilyView, len(s.families)) // older states have the list there is
+	for i := range s.families {
+		if f := &s.families[i]; f.changed || s.views == nil {
+			views[i], f.changed = f.tables.View(), false
+		} else {
+			views[i] = s.views[i]
+		}
+	}
+	s.views, s.changed = views, false
+	return views
 }

@@ -63,7 +63,7 @@ func (t *countersTables) Apply(x *Exec, b []byte) Result {
 	return Result{Record: n.n}
 }
 
-func (t *countersTables) EndSession(x *Exec, s *Session) {
+func (t *countersTables) EndSession(x *Exec, s *Ending) {
 	if o, ok := t.tree.Delete(counter{session: s.ID}); ok {
 		x.Tell(counters{}, FamilyChange{Topic: Topic{Name: s.ID.String()}, Before: o.n, Size: 8})
 	}
@@ -123,10 +123,8 @@ func applyAll(t *testing.T, s *State, cmds ...Command) ([]Result, []Change) {
 func TestAFamilyIsOneFolderAndOneLine(t *testing.T) {
 	s := New(counters{})
 	one, two := sessionID("s1"), sessionID("s2")
-	name := parseName("a")
 	results, changes := applyAll(t, s,
 		OpenSessionCommand{ID: one}, OpenSessionCommand{ID: two}, raise{one}, raise{two}, raise{one}, raise{sessionID("s3")},
-		ClaimCommand{Name: name, Holder: "h", Session: one},
 	)
 	if r := results[4]; r.Err != nil || r.Record != uint64(2) || r.Index != 5 {
 		t.Errorf("the second raise: %+v", r)
@@ -154,7 +152,7 @@ func TestAFamilyIsOneFolderAndOneLine(t *testing.T) {
 		t.Errorf("restored without the family: %v", err)
 	}
 
-	// Leases first, then families; a view stays as it was.
+	// A view stays as it was.
 	_, changes = applyAll(t, s, CloseSessionCommand{ID: one})
 	last := changes[len(changes)-1]
 	if last.Family == nil || last.Family.Before != uint64(2) || last.Family.After != nil {

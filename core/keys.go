@@ -12,9 +12,7 @@ func (s *State) once(c *command) Result {
 		return Result{Err: tooLarge("key", "MaxKeyBytes", MaxKeyBytes)}
 	}
 	if k, ok := s.keptByID[string(c.keyID)]; ok {
-		r := k.result
-		r.Replayed = true
-		return r
+		return s.replay(k)
 	}
 	if err := s.outlived(c); err != nil {
 		return Result{Err: err} // of which nothing is kept: the next attempt is another
@@ -27,9 +25,27 @@ func (s *State) once(c *command) Result {
 		return Result{Err: incumbent.Errorf(incumbent.Unknown,
 			"base %d of the key is outside the window of kept results, which begins at %d", base, s.keysFloor)}
 	}
+	k := &kept{id: string(c.keyID)}
+	op := c.op
 	r := s.execute(c)
 	r.Index = s.indexOf(&r)
-	s.keep(&kept{id: string(c.keyID), result: r.slim()})
+	k.result = r.slim()
+	if f, ok := s.kind(op).(Remembering); ok {
+		if k.record = f.Keep(r.Record); k.record != nil {
+			k.family = op
+		}
+	}
+	s.keep(k)
+	return r
+}
+
+// replay is the result of a command whose key is known.
+func (s *State) replay(k *kept) Result {
+	r := k.result
+	r.Replayed = true
+	if k.family != 0 {
+		r.Record, _ = s.kind(k.family).(Remembering).Kept(k.record)
+	}
 	return r
 }
 
@@ -43,17 +59,6 @@ func (r Result) slim() Result {
 	if r.Err != nil {
 		r.Err = keptError(r.Err.Kind)
 	}
-	if r.Lease == nil {
-		return r
-	}
-	l := r.Lease.next()
-	l.granted, l.Waiting = 0, 0
-	if l.PreviousHolder == "" {
-		l.seldom = nothingSeldom
-	} else {
-		l.seldom = &seldom{PreviousHolder: l.PreviousHolder}
-	}
-	r.Lease = l
 	return r
 }
 
@@ -88,7 +93,7 @@ func keptError(k incumbent.Kind) *incumbent.Error {
 func (s *State) keep(k *kept) {
 	s.keptByID[k.id] = k
 	s.kept.Set(k)
-	for s.kept.Len() > s.limits.kept {
+	for s.kept.Len() > s.limits.Kept {
 		s.dropOldestKept()
 	}
 }
@@ -112,15 +117,4 @@ func (s *State) trimKeys(c *command) Result {
 	}
 	s.keysFloor = max(s.keysFloor, through)
 	return Result{}
-}
-
-// forget drops the free leases that have been so for longest. No token is lost
-// with them: the next one is greater than any.
-func (s *State) forget() {
-	for s.free.Len() > s.limits.free {
-		oldest, _ := s.free.Min()
-		l := s.lease(oldest.entry)
-		s.replace(l, nil)
-		s.emit(Change{What: Forgotten, LeaseBefore: l})
-	}
 }

@@ -12,9 +12,11 @@ import "github.com/incumbent-dev/incumbent"
 //	6  nodes, services and checks
 //	7  tables
 //	8  names of nodes, services and checks that differ in case alone are one; commands of 6 are refused
-const SchemaVersion = 8
+//	9  leases as a family. Snapshots of earlier versions are refused, as are the logs: see wal.FormatVersion
+const SchemaVersion = 9
 
 const (
+	oldestSchema = 9 // the version whose snapshots, and those of later ones, are read
 	memberSchema = 2 // the version that brought members
 	familySchema = 3 // the version that brought families
 	quotaSchema  = 5 // the version that brought quotas: members of earlier ones would not refuse what is over one
@@ -26,38 +28,26 @@ const (
 // Limits of the replicated state. They decide what a command does, so that
 // every member must have the same: changing one is a new schema version.
 const (
-	MaxCommandBytes     = 4096      // one encoded command about leases, sessions or members
-	MaxFamilyBytes      = 1 << 20   // one encoded command of a family, in one piece: see core/parts
-	MaxLeases           = 5_000_000 // lease records, free ones included
-	MaxSessions         = 5_000_000 // open sessions
-	MaxTxnSteps         = 10_000    // conditions of a transaction, and operations of then and of else: each
-	MaxTxnRecords       = 100_000   // records that a transaction looks at: conditions, lists, deletions of trees
-	MaxTxnReadBytes     = 4 << 20   // keys and values that a transaction answers
-	MaxQueue            = 4096      // places in the queue of one lease
-	MaxLeasesPerSession = 10_000    // leases that one session owns, and places it has in queues, together
-	MaxWaitsPerSession  = 10_000    // places that one session has in queues
-	MaxHistory          = 16        // changes kept with a lease
-	MaxHistoryBytes     = 4096      // bytes of those changes, as they lie in the record
-	MaxFreeLeases       = 100_000   // free leases without pins, kept for their history
-	MaxKeptResults      = 100_000   // results kept for idempotency keys
-	MaxKeyBytes         = 64        // idempotency key
-	MaxReasonBytes      = 256       // reason of a close, name of a revoker
-	MaxOriginBytes      = 320       // door, address, principal: each; a principal's kind and name are never longer
-	MaxIndex            = 1<<62 - 1 // greatest index that RaiseIndex may name
-	MaxAbsent           = 64        // sessions that one command passes over, and places in one queue
-	MaxMembers          = 64        // members of the cluster
-	MaxGoneMembers      = 100_000   // ids of removed members: never forgotten
-	MaxMemberName       = 63        // bytes of a member's name
-	MaxMemberTextBytes  = 256       // address, url, version of a member: each
-
-	MaxPlacesPerSession   = 64   // places of one session in one queue. This and the next bind nobody privileged
-	MaxPlacesPerPrincipal = 1024 // places of one principal in one queue: a quarter
+	MaxCommandBytes    = 4096      // one encoded command that is not large: about leases, sessions or members
+	MaxFamilyBytes     = 1 << 20   // one encoded command of a family, in one piece: see core/parts
+	MaxSessions        = 5_000_000 // open sessions
+	MaxTxnSteps        = 10_000    // conditions of a transaction, and operations of then and of else: each
+	MaxTxnRecords      = 100_000   // records that a transaction looks at: conditions, lists, deletions of trees
+	MaxTxnReadBytes    = 4 << 20   // keys and values that a transaction answers
+	MaxKeptResults     = 100_000   // results kept for idempotency keys
+	MaxKeyBytes        = 64        // idempotency key
+	MaxReasonBytes     = 256       // reason of a close, name of a revoker
+	MaxOriginBytes     = 320       // door, address, principal: each; a principal's kind and name are never longer
+	MaxIndex           = 1<<62 - 1 // greatest index that RaiseIndex may name
+	MaxAbsent          = 64        // sessions that one command passes over, and places in one queue
+	MaxMembers         = 64        // members of the cluster
+	MaxGoneMembers     = 100_000   // ids of removed members: never forgotten
+	MaxMemberName      = 63        // bytes of a member's name
+	MaxMemberTextBytes = 256       // address, url, version of a member: each
 )
 
 const (
 	treeDegree     = 16              // half the width of a tree's nodes: wide ones cost more to copy, narrow ones to search
-	pastSlack      = 4               // a history that grows out of its bytes gets so many times fewer to spare
-	maxSmallChange = 192             // bytes of most changes of a history
 	maxAtMillis    = 253402300799999 // last millisecond of the year 9999: JSON has no later one
 	maxLateMillis  = 1 << 40         // 34 years
 	maxWords       = 4096            // interned texts; only saves memory, never replicated
@@ -65,21 +55,15 @@ const (
 	maxRecordBytes = 4 << 20         // one record of a snapshot: a lease with a full queue is 1.2 MB
 )
 
-// limits are the ones a test needs smaller.
-type limits struct {
-	leases, sessions, queue, perSession, waits, free, kept, members, gone int
+// Limits are those that a test needs smaller.
+type Limits struct{ Sessions, Kept, Members, Gone int }
 
-	ofSession, ofPrincipal int // places in a queue: of a session, of a principal
+func defaultLimits() Limits {
+	return Limits{Sessions: MaxSessions, Kept: MaxKeptResults, Members: MaxMembers, Gone: MaxGoneMembers}
 }
 
-func defaultLimits() limits {
-	return limits{
-		leases: MaxLeases, sessions: MaxSessions, queue: MaxQueue, perSession: MaxLeasesPerSession,
-		waits: MaxWaitsPerSession, free: MaxFreeLeases, kept: MaxKeptResults,
-		members: MaxMembers, gone: MaxGoneMembers,
-		ofSession: MaxPlacesPerSession, ofPrincipal: MaxPlacesPerPrincipal,
-	}
-}
+// Limit has a state have other limits: for tests. All members must have the same.
+func (s *State) Limit(l Limits) { s.limits = l }
 
 func tooLarge(what, limit string, n int) *incumbent.Error {
 	return incumbent.Errorf(incumbent.TooLarge, "%s: limit %s is %d", what, limit, n)

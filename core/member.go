@@ -121,7 +121,7 @@ func (t *shared) gone(id uint64) bool {
 // is no change.
 func (s *State) putMember(c *command) Result {
 	n := &Member{
-		ID: c.token, Name: string(c.holder), PeerAddress: string(c.peerAddress), ClientURL: string(c.clientURL),
+		ID: c.id, Name: string(c.name), PeerAddress: string(c.peerAddress), ClientURL: string(c.clientURL),
 		Schema: uint32(min(c.index, 1<<32-1)), Learner: c.learner, Version: string(c.text), Since: s.first,
 	}
 	i, known := s.memberPlace(n.ID)
@@ -160,8 +160,8 @@ func (s *State) checkMember(n *Member, known bool) *incumbent.Error {
 			return incumbent.Errorf(incumbent.Exists, "member %d is named %q already", m.ID, m.Name)
 		}
 	}
-	if !known && len(s.members) >= s.limits.members {
-		return tooLarge("members", "MaxMembers", s.limits.members)
+	if !known && len(s.members) >= s.limits.Members {
+		return tooLarge("members", "MaxMembers", s.limits.Members)
 	}
 	return nil
 }
@@ -169,14 +169,14 @@ func (s *State) checkMember(n *Member, known bool) *incumbent.Error {
 // removeMember remembers the id also of a member that was never recorded: it may
 // have been let in, and must not come back.
 func (s *State) removeMember(c *command) Result {
-	id := c.token
+	id := c.id
 	switch {
 	case id == 0:
 		return Result{Err: fail(incumbent.Invalid, "a member needs an id")}
 	case s.gone(id):
 		return Result{}
-	case s.goneMembers.Len() >= s.limits.gone:
-		return Result{Err: tooLarge("removed members", "MaxGoneMembers", s.limits.gone)}
+	case s.goneMembers.Len() >= s.limits.Gone:
+		return Result{Err: tooLarge("removed members", "MaxGoneMembers", s.limits.Gone)}
 	}
 	o := &Member{ID: id}
 	if i, known := s.memberPlace(id); known {

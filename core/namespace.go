@@ -4,7 +4,7 @@ import "github.com/incumbent-dev/incumbent"
 
 // Content is how many records of one kind a state has.
 type Content struct {
-	Name    string `json:"name"` // sessions, leases, results, members, or a family's
+	Name    string `json:"name"` // sessions, results, members, or a family's
 	Records int    `json:"records"`
 }
 
@@ -12,10 +12,10 @@ type Content struct {
 func (v *View) Contents() []Content {
 	n := v.shared.sizes()
 	list := []Content{
-		{"sessions", int(n.sessions)}, {"leases", int(n.leases)}, {"results", int(n.kept)}, {"members", int(n.members)},
+		{"sessions", int(n.sessions)}, {"results", int(n.kept)}, {"members", int(n.members)},
 	}
-	for _, f := range v.families {
-		list = append(list, Content{f.name, f.Records()})
+	for i, f := range v.families {
+		list = append(list, Content{v.kinds[i].Name(), f.Records()})
 	}
 	return list
 }
@@ -27,11 +27,10 @@ type Namespaced interface {
 	Namespace(namespace string, session func(incumbent.SessionID)) FamilyView
 }
 
-// Namespace returns the part of a state that belongs to one namespace: its leases
-// with their queues, what families have in it, and the sessions that own a lease,
-// wait for one or are named by a record there, no others. Index and members are the
-// state's. No result of a keyed command is part of it: a key that was chosen before
-// counts as forgotten. A family without namespaces is left out.
+// Namespace returns the part of a state that belongs to one namespace: what families
+// have in it, and the sessions that are named by a record there, no others. Index and
+// members are the state's. No result of a keyed command is part of it: a key that was
+// chosen before counts as forgotten. A family without namespaces is left out.
 func (v *View) Namespace(namespace string) *View {
 	t := newTables()
 	t.index, t.keysFloor = v.index, v.index
@@ -41,23 +40,14 @@ func (v *View) Namespace(namespace string) *View {
 			t.putSession(s)
 		}
 	}
-	v.Leases(namespace, "", "", incumbent.Name{}, func(l *Lease) bool {
-		own := *l
-		own.entry = &entry{Name: l.Name}
-		t.replace(nil, &own)
-		session(l.Session)
-		for w := range v.Queue(l.Name) {
-			session(w.Session)
-			t.addPlace(own.entry, w)
-		}
-		return true
-	})
-	part := &View{shared: t.shared, terms: v.terms, usage: t.usage}
-	for _, f := range v.families {
-		if of, ok := f.FamilyView.(Namespaced); ok {
-			part.families = append(part.families, namedView{of.Namespace(namespace, session), f.number, f.schema, f.name})
+	part := &View{terms: v.terms, usage: t.usage}
+	for i, f := range v.families {
+		if of, ok := f.(Namespaced); ok {
+			part.families = append(part.families, of.Namespace(namespace, session))
+			part.kinds = append(part.kinds, v.kinds[i])
 		}
 	}
+	part.shared = t.shared
 	return part
 }
 

@@ -7,12 +7,12 @@ import "github.com/incumbent-dev/incumbent"
 // for operators, and for what members do on their own account.
 
 // operatorKind is the kind of principals that may use every session, and whom no
-// share of a queue binds.
+// share of what is scarce binds.
 const operatorKind = "operator"
 
-// privileged reports whether a principal, as commands name it, is an operator or
+// Privileged reports whether a principal, as commands name it, is an operator or
 // nobody: a member itself.
-func privileged[T string | []byte](principal T) bool {
+func Privileged[T string | []byte](principal T) bool {
 	const prefix = operatorKind + ":"
 	return len(principal) == 0 || string(principal) == operatorKind ||
 		len(principal) > len(prefix) && string(principal[:len(prefix)]) == prefix
@@ -23,18 +23,18 @@ func (s *Session) Owner() string { return s.Origin.Principal }
 
 // UsableBy reports whether a principal may use the session: its owner, and operators.
 func (s *Session) UsableBy(principal string) bool {
-	return privileged(principal) || principal == s.Owner()
+	return Privileged(principal) || principal == s.Owner()
 }
 
 // mayUse reports whether whoever sent the command may use a session.
 func (c *command) mayUse(o *Session) bool {
-	return privileged(c.principal) || string(c.principal) == o.Owner()
+	return Privileged(c.principal) || string(c.principal) == o.Owner()
 }
 
 // use returns an open session that a command names: Expired if it is not open,
 // Denied if it is another's.
 func (s *State) use(c *command, id incumbent.SessionID) (*Session, *incumbent.Error) {
-	o := s.counts[id].session
+	o := s.sessionOf(id)
 	switch {
 	case o == nil:
 		return nil, incumbent.Errorf(incumbent.Expired, "session %v is not open", id)
@@ -47,7 +47,7 @@ func (s *State) use(c *command, id incumbent.SessionID) (*Session, *incumbent.Er
 // checkOwner refuses what is done with a session that another has opened. One that
 // is not open, or not named, is nobody's.
 func (s *State) checkOwner(c *command, id incumbent.SessionID) *incumbent.Error {
-	if o := s.counts[id].session; o != nil && !c.mayUse(o) {
+	if o := s.sessionOf(id); o != nil && !c.mayUse(o) {
 		return notOwner()
 	}
 	return nil

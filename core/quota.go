@@ -113,26 +113,29 @@ func (s *State) overQuota(r *request) *incumbent.Error {
 	return over.err()
 }
 
+// Asking is a command that says itself what it makes more of.
+type Asking interface {
+	Command
+	// Asks says why a quota refuses the command, which a principal sends, as far as a view
+	// can tell; nil: it does not.
+	Asks(v *View, principal string) *incumbent.Error
+}
+
 // OverQuota says why a command is refused for a quota as far as this view can tell,
 // nil: it is not, or only the log knows. asks is the principal that sends it.
 func (v *View) OverQuota(asks string, c Command) *incumbent.Error {
 	if v.Terms().Quotas != Enforce {
 		return nil
 	}
-	var r *request
 	switch c := c.(type) {
 	case OpenSessionCommand:
 		if v.session(c.ID) == nil {
-			r = &request{owner: asks, owners: Growth{Sessions: 1}}
+			return v.overQuota(&request{asks: asks, owner: asks, owners: Growth{Sessions: 1}})
 		}
-	case ClaimCommand:
-		r = v.claiming(asks, &c)
+	case Asking:
+		return c.Asks(v, asks)
 	}
-	if r == nil {
-		return nil
-	}
-	r.asks = asks
-	return v.overQuota(r)
+	return nil
 }
 
 // OverQuotaIn is [Exec.OverQuota] for a command of a family that is not proposed yet.
@@ -150,35 +153,4 @@ func (v *View) overQuota(r *request) *incumbent.Error {
 	}
 	v.usage.over[over.scope][over.of].Add(1)
 	return over.err()
-}
-
-// claiming is what a claim asks for in this view; nil: nothing, or it cannot be told.
-func (v *View) claiming(asks string, c *ClaimCommand) *request {
-	r := &request{owner: asks, namespace: c.Name.Namespace, owners: Growth{Leases: 1}, namespaces: Growth{Leases: 1}}
-	if !c.Session.IsZero() {
-		o := v.session(c.Session)
-		if o == nil {
-			return nil
-		}
-		r.owner = o.Owner()
-	}
-	e, ok := v.names.Get(&entry{Name: c.Name})
-	if !ok || v.lease(e).Free() {
-		return r
-	}
-	l := v.lease(e)
-	if l.Holder == c.Holder && l.Session == c.Session || !c.Wait || v.waitsIn(c.Session, e) {
-		return nil
-	}
-	r.owners[Places], r.namespaces = 1, Growth{Places: 1}
-	return r
-}
-
-// waitsIn reports whether a session stands in the queue of a lease.
-func (t *shared) waitsIn(id incumbent.SessionID, e *entry) (stands bool) {
-	t.waits.Ascend(byWaiter{session: id, entry: e}, func(w byWaiter) bool {
-		stands = w.session == id && w.entry == e
-		return false
-	})
-	return stands
 }

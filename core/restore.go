@@ -13,6 +13,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core/corepb"
+	"github.com/incumbent-dev/incumbent/core/wire"
 )
 
 // Restore reads what [View.WriteSnapshot] wrote. Whatever does not hold
@@ -37,7 +38,6 @@ type restorer struct {
 
 	origin      *Origin // the last one
 	lastSession *Session
-	lastLease   *Lease
 	lastKept    incumbent.Index
 
 	sections uint64
@@ -59,14 +59,11 @@ func (d *restorer) run() error {
 	switch {
 	case h == nil:
 		return d.corrupt("the first record is not a header")
-	case h.Schema == 0 || h.Schema > SchemaVersion:
-		return incumbent.Errorf(incumbent.Invalid, "snapshot has schema %d, this member knows 1 to %d", h.Schema, SchemaVersion)
+	case h.Schema < oldestSchema || h.Schema > SchemaVersion:
+		return incumbent.Errorf(incumbent.Invalid, "snapshot has schema %d, this member reads %d to %d", h.Schema, oldestSchema, SchemaVersion)
 	}
 	d.s.index, d.s.keysFloor = incumbent.Index(h.Index), incumbent.Index(h.KeysFloor)
-	n := sizes{leases: h.Leases, sessions: h.Sessions, kept: h.Kept, members: h.Members, gone: h.GoneMembers, sections: h.Sections}
-	if h.Sections > 0 {
-		n.families = uint64(h.Schema)
-	}
+	n := sizes{sessions: h.Sessions, kept: h.Kept, members: h.Members, gone: h.GoneMembers, sections: h.Sections, families: uint64(h.Schema)}
 	if err := d.same(func(e *encoder) { e.header(&d.s.shared, n) }); err != nil {
 		return err
 	}
@@ -79,7 +76,7 @@ func (d *restorer) run() error {
 		return d.corrupt("%d records of family %s are missing", d.left, d.section)
 	}
 	got := s.sizes()
-	if got.sections, got.families = d.sections, d.schema; got != n {
+	if got.sections, got.families = d.sections, max(d.schema, oldestSchema); got != n {
 		return d.corrupt("it has %+v, its header says %+v", got, n)
 	}
 	if err := s.checkRecords(); err != nil {
@@ -94,8 +91,8 @@ func (d *restorer) records() error {
 		if !more || err != nil {
 			return err
 		}
-		if body, ok := only(d.rec, recordLease); ok {
-			err = d.lease(body)
+		if record, ok := only(d.rec, recordFamily); ok {
+			err = d.family(record)
 		} else {
 			err = d.other()
 		}
@@ -107,7 +104,7 @@ func (d *restorer) records() error {
 }
 
 // only returns the contents of a message that has one field, and that of a number.
-// What leases and families say is read by hand: there are millions of them.
+// What families say is read by hand: there are millions of them.
 func only(b []byte, num protowire.Number) ([]byte, bool) {
 	got, typ, n := protowire.ConsumeTag(b)
 	if n < 0 || got != num || typ != protowire.BytesType {
@@ -117,11 +114,8 @@ func only(b []byte, num protowire.Number) ([]byte, bool) {
 	return body, m == len(b)-n
 }
 
-// other takes a record that is no lease.
+// other takes a record that is no family's.
 func (d *restorer) other() error {
-	if record, ok := only(d.rec, recordFamily); ok {
-		return d.family(record)
-	}
 	rec, err := d.parse()
 	if err != nil {
 		return err
@@ -283,7 +277,7 @@ func (d *restorer) session(p *corepb.Session) error {
 	if err != nil {
 		return err
 	}
-	if d.lastLease != nil || d.lastKept != 0 || d.membership() || d.lastSession != nil && compareID(&d.lastSession.ID, &s.ID) >= 0 {
+	if d.lastKept != 0 || d.membership() || d.lastSession != nil && compareID(&d.lastSession.ID, &s.ID) >= 0 {
 		return d.corrupt("session %v is out of order", s.ID)
 	}
 	if err := d.same(func(e *encoder) { e.sessionRecord(recordSession, s) }); err != nil {
@@ -294,55 +288,8 @@ func (d *restorer) session(p *corepb.Session) error {
 	return nil
 }
 
-func (d *restorer) lease(b []byte) error {
-	if d.sections > 0 {
-		return d.corrupt("it comes behind the families")
-	}
-	l, queue, err := d.toLease(b)
-	if err != nil {
-		return err
-	}
-	if d.lastKept != 0 || d.membership() || d.lastLease != nil && !nameLess(&d.lastLease.Name, &l.Name) {
-		return d.corrupt("lease %v is out of order", l.Name)
-	}
-	if l.Token != 0 && d.s.leaseByToken(l.Token) != nil {
-		return d.corrupt("token %d of lease %v is another lease's", l.Token, l.Name)
-	}
-	if err := d.same(func(e *encoder) { e.leaseRecord(recordLease, l, slices.Values(queue)) }); err != nil {
-		return err
-	}
-	d.lastLease = l
-	l.Waiting = int32(len(queue))
-	if err := d.s.checkLease(l); err != nil {
-		return d.corrupt("%v", err)
-	}
-	d.s.replace(nil, l)
-	return d.enqueue(l, queue)
-}
-
-// enqueue stores who waits for a lease.
-func (d *restorer) enqueue(l *Lease, queue []Waiter) error {
-	if len(queue) > MaxQueue {
-		return d.corrupt("%d wait for lease %v", len(queue), l.Name)
-	}
-	e, last := l.entry, Waiter{}
-	for _, w := range queue {
-		if err := d.s.checkWaiter(l, &w, &last); err != nil {
-			return d.corrupt("lease %v: %v", l.Name, err)
-		}
-		if _, twice := d.s.placeOf(e, w.Session, w.Holder); twice {
-			return d.corrupt("waiter %q of lease %v stands in its queue twice", w.Holder, l.Name)
-		}
-		d.s.addPlace(e, w)
-		last = w
-	}
-	return nil
-}
-
 func (d *restorer) kept(p *corepb.KeptResult) error {
-	k := &kept{id: string(p.Id), result: Result{
-		Index: incumbent.Index(p.Index), Granted: p.Granted, Queued: p.Queued, Position: int(p.Position),
-	}}
+	k := &kept{id: string(p.Id), result: Result{Index: incumbent.Index(p.Index)}, family: wire.Number(p.Family), record: p.Record}
 	r := &k.result
 	if p.Kind > 255 {
 		return d.corrupt("error of kind %d", p.Kind)
@@ -354,14 +301,12 @@ func (d *restorer) kept(p *corepb.KeptResult) error {
 		r.Txn = &TxnResult{Unmet: int(p.Txn.Unmet), Failed: int(p.Txn.Failed)}
 	}
 	var err error
-	if p.Lease != nil {
-		b, err := proto.Marshal(p.Lease)
-		if err != nil {
-			return d.corrupt("%v", err)
+	if f, known := d.s.kind(k.family).(Remembering); known {
+		if _, ok := f.Kept(k.record); !ok {
+			return d.corrupt("it is nothing that family %s keeps", f.Name())
 		}
-		if r.Lease, _, err = d.toLease(b); err != nil {
-			return err
-		}
+	} else if k.family != 0 {
+		return incumbent.Errorf(incumbent.Invalid, "snapshot has a result of family %d, which this member does not know", k.family)
 	}
 	if p.Session != nil {
 		if r.Session, err = d.toSession(p.Session); err != nil {
@@ -421,8 +366,7 @@ func (d *restorer) toSession(p *corepb.Session) (*Session, error) {
 	return s, err
 }
 
-// toOrigin returns the one before if they are equal: a grant's stands with its
-// lease and in the history.
+// toOrigin returns the one before if they are equal.
 func (d *restorer) toOrigin(p *corepb.Origin) (*Origin, error) {
 	if p == nil {
 		return noOrigin, nil
@@ -430,7 +374,10 @@ func (d *restorer) toOrigin(p *corepb.Origin) (*Origin, error) {
 	if p.AtUnixMs < 0 || p.AtUnixMs > maxAtMillis {
 		return noOrigin, d.corrupt("time %d", p.AtUnixMs)
 	}
-	return d.sameOrigin(p.AtUnixMs, []byte(p.Door), []byte(p.Address), []byte(p.Principal)), nil
+	if o := d.origin; atMillis(o.At) != p.AtUnixMs || o.Door != p.Door || o.Address != p.Address || o.Principal != p.Principal {
+		d.origin = &Origin{At: atTime(p.AtUnixMs), Door: p.Door, Address: p.Address, Principal: p.Principal}
+	}
+	return d.origin, nil
 }
 
 func (d *restorer) toID(b []byte) (incumbent.SessionID, error) {
@@ -440,13 +387,6 @@ func (d *restorer) toID(b []byte) (incumbent.SessionID, error) {
 	}
 	copy(id[:], b)
 	return id, nil
-}
-
-func (d *restorer) sameOrigin(at int64, door, address, principal []byte) *Origin {
-	if o := d.origin; atMillis(o.At) != at || o.Door != string(door) || o.Address != string(address) || o.Principal != string(principal) {
-		d.origin = &Origin{At: atTime(at), Door: d.s.word(door), Address: d.s.word(address), Principal: d.s.word(principal)}
-	}
-	return d.origin
 }
 
 func (d *restorer) toDuration(ms, limit int64) (time.Duration, error) {

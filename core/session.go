@@ -6,6 +6,9 @@ import (
 	"github.com/incumbent-dev/incumbent"
 )
 
+// sessionOf returns an open session, nil if it is not open.
+func (s *State) sessionOf(id incumbent.SessionID) *Session { return s.open[id].session }
+
 func (s *Session) renewed() *Session {
 	n := *s
 	n.Renewal++
@@ -24,11 +27,11 @@ func (s *State) openSession(c *command) Result {
 	ttl := time.Duration(0)
 	if c.ttl != 0 {
 		var err *incumbent.Error
-		if ttl, err = ttlOf(c.ttl); err != nil {
+		if ttl, err = TTLOf(c.ttl); err != nil {
 			return Result{Err: err}
 		}
 	}
-	if o := s.counts[c.session].session; o != nil {
+	if o := s.open[c.session].session; o != nil {
 		if !c.mayUse(o) {
 			return Result{Err: notOwner()}
 		}
@@ -40,8 +43,8 @@ func (s *State) openSession(c *command) Result {
 		}
 		return Result{Session: o, Err: incumbent.Errorf(incumbent.Exists, "session %v is open with a ttl of %v", o.ID, o.TTL)}
 	}
-	if s.sessions.Len() >= s.limits.sessions {
-		return Result{Err: tooLarge("sessions", "MaxSessions", s.limits.sessions)}
+	if s.sessions.Len() >= s.limits.Sessions {
+		return Result{Err: tooLarge("sessions", "MaxSessions", s.limits.Sessions)}
 	}
 	if err := s.overQuota(&request{owner: s.origin().Principal, owners: Growth{Sessions: 1}}); err != nil {
 		return Result{Err: err}
@@ -60,45 +63,47 @@ func (s *State) closeSession(c *command) Result {
 	if len(c.text) > MaxReasonBytes {
 		return Result{Err: tooLarge("reason", "MaxReasonBytes", MaxReasonBytes)}
 	}
-	o := s.counts[c.session].session
+	o := s.open[c.session].session
 	if o == nil {
 		return Result{}
 	}
 	if !c.others && !c.mayUse(o) {
 		return Result{Err: notOwner()}
 	}
-	s.endSession(o, SessionClose, ending{what: SessionGone, by: string(c.text)})
+	s.endSession(SessionClose, &Ending{Session: o, Reason: string(c.text), Absent: c.absent})
 	return Result{}
 }
 
 // expireSession ends a session whose deadline passed, unless anything has
-// touched it since its proposer looked. A pinned lease keeps its session: the
-// one cannot expire without the other.
+// touched it since its proposer looked, or a record keeps it.
 func (s *State) expireSession(c *command) Result {
-	o := s.counts[c.session].session
-	if o == nil || o.Renewal != c.renewal || o.TTL == 0 || s.counts[o.ID].pinned > 0 {
+	o := s.open[c.session].session
+	if o == nil || o.Renewal != c.renewal || o.TTL == 0 || s.isKept(o.ID) {
 		return Result{Session: o, Err: fail(incumbent.Conflict, "the expiry is void")}
 	}
-	s.endSession(o, SessionEnd, ending{what: Expired, late: c.lateness()})
+	s.endSession(SessionEnd, &Ending{Session: o, Expired: true, Late: c.lateness(), Absent: c.absent})
 	return Result{}
 }
 
-// endSession leaves the session's queues before it frees its leases, so that
-// none is handed back to it.
-func (s *State) endSession(o *Session, what What, end ending) {
-	s.emit(Change{What: what, Late: end.late, By: end.by, SessionBefore: o})
-	for _, e := range s.waitedFor(o.ID) {
-		s.leave(s.lease(e), o.ID, nil)
-	}
-	for _, l := range s.leasesOf(o.ID) {
-		s.freeLease(l, end)
-	}
+// isKept reports whether a record keeps a session from expiring.
+func (s *State) isKept(id incumbent.SessionID) bool {
 	for i := range s.families {
-		s.families[i].tables.EndSession(s.exec(), o)
+		if k, ok := s.families[i].tables.(Keeping); ok && k.Keeps(id) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *State) endSession(what What, e *Ending) {
+	o := e.Session
+	s.emit(Change{What: what, Late: e.Late, By: e.Reason, SessionBefore: o})
+	for i := range s.families {
+		s.families[i].tables.EndSession(s.exec(), e)
 	}
 	s.sessions.Delete(o)
-	s.counts[o.ID].owner.add(Sessions, -1)
-	delete(s.counts, o.ID)
+	s.open[o.ID].owner.Add(Sessions, -1)
+	delete(s.open, o.ID)
 }
 
 // closing is a session that ends behind the command under way, because of it.
@@ -113,8 +118,8 @@ func (s *State) closeBehind() {
 	for len(s.closing) > 0 {
 		c := s.closing[0]
 		s.closing = s.closing[1:]
-		if o := s.counts[c.id].session; o != nil {
-			s.endSession(o, SessionClose, ending{what: SessionGone, by: c.reason})
+		if o := s.sessionOf(c.id); o != nil {
+			s.endSession(SessionClose, &Ending{Session: o, Reason: c.reason})
 		}
 	}
 }
@@ -122,7 +127,7 @@ func (s *State) closeBehind() {
 // extendSession makes void a session expiry that was proposed before it; the
 // logged ttl never falls. A session without ttl keeps having none.
 func (s *State) extendSession(c *command) Result {
-	ttl, err := ttlOf(c.ttl)
+	ttl, err := TTLOf(c.ttl)
 	if err != nil {
 		return Result{Err: err}
 	}

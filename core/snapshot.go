@@ -13,11 +13,10 @@ import (
 //
 //	header      schema, index, floor of keys, numbers of records
 //	sessions    by id
-//	leases      by name
 //	kept        results of keyed commands, by index
 //	members     by id
 //	gone        ids of removed members, if there are any
-//	families    each that has records, by number: a section with its name and their
+//	families    each that has records, leases first, by number: a section with its name and their
 //	            number, then the records
 //
 // Equal states give equal bytes. There is no checksum: that is for the file.
@@ -27,9 +26,6 @@ func (v *View) WriteSnapshot(w io.Writer) error {
 	p := recordWriter{w: out}
 	p.write(func(e *encoder) { e.header(&v.shared, v.sizes()) })
 	v.sessions.Scan(func(s *Session) bool { return p.write(func(e *encoder) { e.sessionRecord(recordSession, s) }) })
-	v.names.Scan(func(n *entry) bool {
-		return p.write(func(e *encoder) { e.leaseRecord(recordLease, v.lease(n), v.queue(n)) })
-	})
 	v.kept.Scan(func(k *kept) bool { return p.write(func(e *encoder) { e.keptRecord(recordKept, k) }) })
 	for _, m := range v.members {
 		p.write(func(e *encoder) { e.memberRecord(m) })
@@ -37,8 +33,8 @@ func (v *View) WriteSnapshot(w io.Writer) error {
 	if v.goneMembers.Len() > 0 {
 		p.write(func(e *encoder) { e.goneRecord(&v.shared) })
 	}
-	for _, f := range v.families {
-		p.family(f)
+	for i, f := range v.families {
+		p.family(v.kinds[i].Name(), f)
 	}
 	if p.err != nil {
 		return p.err
@@ -65,12 +61,12 @@ type recordWriter struct {
 	err    error
 }
 
-func (p *recordWriter) family(f namedView) {
+func (p *recordWriter) family(name string, f FamilyView) {
 	n := f.Records()
 	if n == 0 {
 		return
 	}
-	p.write(func(e *encoder) { e.section(f.name, n) })
+	p.write(func(e *encoder) { e.section(name, n) })
 	f.Write(func(record []byte) bool {
 		return p.write(func(e *encoder) { e.familyRecord(record) })
 	})

@@ -1,5 +1,7 @@
-// Package core is the replicated state of Incumbent: sessions, the leases they
-// own, and the results of idempotent commands.
+// Package core is the replicated state of Incumbent: what all kinds of state share.
+// That are the index, sessions, members, the results of idempotent commands, quotas,
+// transactions, and the frame of snapshots. The kinds themselves, leases among them,
+// are families, of which this package knows an interface: see [Family].
 //
 // [State.Apply] takes commands in log order and returns what each did and what
 // changed. It has no clock, goroutine, I/O, randomness or dependence on map
@@ -8,8 +10,8 @@
 // says what its proposer saw, and is void if that has moved on. No rule asks a
 // table of the toolchain: what a text may contain is listed in the root package.
 //
-// Start reading at claim.go; the transcripts in testdata say the same by example.
-// Several things or none are done by a transaction: see txn.go.
+// Start reading at session.go and family.go, and go on in core/lease, whose transcripts
+// say the same by example. Several things or none are done by a transaction: see txn.go.
 //
 // # Invariants
 //
@@ -17,29 +19,23 @@
 //     command that grants several leases takes one more for each further grant, a
 //     transaction at its beginning for each that may be.
 //   - Every change is told under the newest index its command has taken, so that
-//     the indexes of changes never fall, and the record of a lease says in
-//     Modified under which it was told. A [State] that breaks this stops.
-//   - The token of a holding is an index that its grant has taken. So it is greater
-//     than every token before it, of this lease and of every other.
-//   - A free lease has no queue: whatever frees a lease hands it to the next
-//     waiter in the same command, as an offer.
-//   - Every owner of a lease and every waiter is an open session.
+//     the indexes of changes never fall. A [State] that breaks this stops.
+//   - A token is an index that its grant has taken. So it is greater than every token
+//     before it: see [Exec.Token].
 //   - The renewal of a session is greater than that of every session that had its
 //     id before, and no greater than the index.
-//   - A lease has a ttl of its own exactly if it is held and no session owns it.
-//   - The holder of a lease does not stand in its queue.
 //   - What principals and namespaces have is counted as the records say. Quotas
 //     ([Terms]) stop what would make it more, never what lets go or extends.
 //   - Results are kept with kinds and numbers, never with the texts of errors: the
 //     hash covers no wording.
 //   - What a command costs is bounded by its own size and the limits, and grows
-//     with the number of leases, places and results that it ends, not with the
-//     length of the queues they are in: cost_test.go counts it.
+//     with the number of records and results that it ends: TestWorkOfLargeCommandsIsLinear
+//     of core/lease counts it.
 //   - A command that decodes is answered, if only with an error: apply panics on
 //     broken invariants and on a command that needs a newer program, not on what
 //     a caller says.
 //
-// check.go verifies them, and that all tables agree.
+// check.go verifies them, and has families verify theirs.
 //
 // # Concurrency
 //
@@ -60,10 +56,13 @@ import (
 // [Restore].
 type State struct {
 	tables
-	families []family    // by number
-	views    []namedView // of them; nil: one has changed since
-	records  int         // of families, as far as changes tell: what checking costs
-	limits   limits
+	families []family     // by number
+	kinds    []Family     // the same
+	views    []FamilyView // of them, as they were when it was asked for last
+	changed  bool         // one has, since
+	records  int          // of families, as far as changes tell: what checking costs
+	limits   Limits
+	holds    Holding   // the family that has the leases; nil: there is none
 	governs  Governing // the family that has the settings; nil: there is none
 	judges   Judging   // the family that has the policies; nil: there is none
 	terms    *Terms    // as it says them
@@ -79,6 +78,8 @@ type State struct {
 	seen    *Exec           // see exec
 	closing []closing       // sessions that end behind it
 
+	familyChanges []FamilyChange // those of changes: see newFamilyChange
+
 	words      map[string]string // interned texts
 	lastOrigin *Origin           // of the newest command that needed one
 	batches    uint64
@@ -87,10 +88,13 @@ type State struct {
 // New returns the empty state at index 0, with families in the order of their
 // numbers.
 func New(families ...Family) *State {
-	s := &State{tables: newTables(), families: newFamilies(families), limits: defaultLimits(), words: make(map[string]string), lastOrigin: noOrigin}
+	s := &State{tables: newTables(), families: newFamilies(families), kinds: families, limits: defaultLimits(), words: make(map[string]string), lastOrigin: noOrigin}
 	for i := range s.families {
 		if c, ok := s.families[i].tables.(Counting); ok {
-			c.CountIn(s.usage)
+			c.CountIn(s.usage, s.sessionOf)
+		}
+		if h, ok := s.families[i].tables.(Holding); ok {
+			s.holds = h
 		}
 		if g, ok := s.families[i].tables.(Governing); ok {
 			s.governs = g
@@ -111,7 +115,9 @@ func (s *State) govern() {
 }
 
 // View returns the state as the last batch left it, in constant time.
-func (s *State) View() *View { return &View{s.copyTrees(), s.familyViews(), s.terms, s.usage} }
+func (s *State) View() *View {
+	return &View{s.copyTrees(), s.kinds, s.familyViews(), s.terms, s.usage}
+}
 
 // Index is that of the newest command.
 func (s *State) Index() incumbent.Index { return s.index }
@@ -127,7 +133,7 @@ func (s *State) Apply(cmds [][]byte, results []Result) []Change {
 	s.batches++
 	s.assertInvariants()
 	changes := s.changes
-	s.changes = nil
+	s.changes, s.familyChanges = nil, nil
 	return changes
 }
 
@@ -145,7 +151,6 @@ func (s *State) apply(b []byte) Result {
 		r.Index = s.indexOf(&r)
 	}
 	s.closeBehind()
-	s.forget()
 	return r
 }
 
@@ -174,24 +179,6 @@ func (s *State) admit(c *command) Result {
 
 func (s *State) execute(c *command) Result {
 	switch c.op {
-	case opClaim:
-		return s.claim(c)
-	case opAccept:
-		return s.accept(c)
-	case opRelease:
-		return s.release(c)
-	case opRevoke:
-		return s.revoke(c)
-	case opTransfer:
-		return s.transfer(c)
-	case opExpire:
-		return s.expire(c)
-	case opPin:
-		return s.pin(c)
-	case opUnpin:
-		return s.unpin(c)
-	case opLeaveQueue:
-		return s.leaveQueue(c)
 	case opOpenSession:
 		return s.openSession(c)
 	case opCloseSession:
@@ -264,29 +251,9 @@ func (s *State) emit(ch Change) {
 	if s.at < s.told || s.at > s.index {
 		panic(fmt.Sprintf("core: change %v has index %d, after %d; newest is %d", ch.What, s.at, s.told, s.index))
 	}
-	if ch.Lease != nil && ch.Lease.Modified != s.at {
-		panic(fmt.Sprintf("core: change %v has index %d, its lease %d", ch.What, s.at, ch.Lease.Modified))
-	}
 	s.told = s.at
 	ch.Index, ch.Origin = s.at, s.origin()
 	s.changes = append(s.changes, ch)
-}
-
-// put stores a changed lease and tells of it: ch.LeaseBefore is the record so
-// far (nil: none), ch.Lease its successor.
-func (s *State) put(ch Change) {
-	ch.Lease.Modified = s.at
-	s.replace(ch.LeaseBefore, ch.Lease)
-	s.emit(ch)
-}
-
-// putAlive is put for what only a living client does. An expiry of its session
-// that was proposed before becomes void: the client counts on its ttl from here
-// on.
-func (s *State) putAlive(what What, o, n *Lease, client incumbent.SessionID) {
-	ch := Change{What: what, LeaseBefore: o, Lease: n}
-	s.renew(&ch, client)
-	s.put(ch)
 }
 
 // renew makes a session, if there is one, part of a change that touches it.
@@ -294,9 +261,25 @@ func (s *State) renew(ch *Change, id incumbent.SessionID) {
 	if id.IsZero() {
 		return
 	}
-	o := s.counts[id].session
+	o := s.open[id].session
 	ch.SessionBefore, ch.Session = o, o.renewed()
 	s.putSession(ch.Session)
+}
+
+// nextToken is the index of the command for its first grant and a further one
+// for each further grant, so that no two grants share a token. Whatever is
+// remembered and told from then on has that index; of a transaction the last one
+// that it has taken.
+func (s *State) nextToken() incumbent.Token {
+	if s.running != nil {
+		return s.running.token(s.first)
+	}
+	if s.granted {
+		s.index++
+		s.at = s.index
+	}
+	s.granted = true
+	return incumbent.Token(s.at)
 }
 
 // word returns a text that lives on, and mostly lives already: doors,
@@ -314,33 +297,6 @@ func (s *State) word(b []byte) string {
 	w := string(b)
 	s.words[w] = w
 	return w
-}
-
-func (s *State) name(c *command) incumbent.Name {
-	return incumbent.Name{Namespace: s.word(c.namespace), Model: s.word(c.model), Lease: string(c.lease)}
-}
-
-// lookup returns the record that a command names. A name that has one is valid.
-func (s *State) lookup(c *command) (incumbent.Name, *Lease, *incumbent.Error) {
-	if l := s.find(c.namespace, c.model, c.lease); l != nil {
-		return l.Name, l, nil
-	}
-	name := s.name(c)
-	if plain(c.namespace, incumbent.MaxNamespaceBytes) && plain(c.model, incumbent.MaxNamespaceBytes) && plain(c.lease, incumbent.MaxNameBytes) {
-		return name, nil, nil
-	}
-	return name, nil, invalid(name.Validate())
-}
-
-// plain reports whether a text is one of those that are valid wherever texts
-// are: printable ASCII. Nearly all are, and this tells them at a byte a cycle.
-func plain(b []byte, limit int) bool {
-	for _, c := range b {
-		if c <= ' ' || c > '~' {
-			return false
-		}
-	}
-	return len(b) > 0 && len(b) <= limit
 }
 
 // origin is that of the command under way: made when it is first asked for, and
@@ -371,8 +327,8 @@ func invalid(err error) *incumbent.Error {
 	return fail(incumbent.Invalid, err.Error())
 }
 
-// ttlOf reads a ttl without overflow, whatever the number.
-func ttlOf(ms int64) (time.Duration, *incumbent.Error) {
+// TTLOf reads a ttl without overflow, whatever the number.
+func TTLOf(ms int64) (time.Duration, *incumbent.Error) {
 	if ms < incumbent.MinTTL.Milliseconds() || ms > incumbent.MaxTTL.Milliseconds() {
 		return 0, incumbent.Errorf(incumbent.Invalid, "ttl of %d ms is outside %v to %v", ms, incumbent.MinTTL, incumbent.MaxTTL)
 	}

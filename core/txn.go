@@ -11,23 +11,19 @@ import (
 // none has it.
 const txnNumber wire.Number = 42
 
-// Conditions that are core's own, by their numbers in a transaction. Those from
-// firstFamily on are a family's.
-const (
-	condHeld    wire.Number = 1
-	condSession wire.Number = 2
-)
+// condSession is the number, in a transaction, of the condition that is core's own.
+// Those from firstFamily on are a family's.
+const condSession wire.Number = 2
 
 // TxnCommand does several things or none, guarded by what its caller saw.
 //
 // If all conditions hold the operations of Then are executed, else those of Else:
 // in their order, each on what the ones before it left, all under one index. If
 // one fails nothing of the transaction has happened. An operation is a command
-// without meta: a [ClaimCommand] that does not wait, a [ReleaseCommand], or one of a
-// family that takes part ([Transacted]).
+// without meta of a family that takes part ([Transacted]).
 //
 // The answer has a [TxnResult]. Its index is that under which all was told; if
-// the operations can grant leases, that is as many indexes behind the first as
+// the operations can grant leases ([Granting]), that is as many indexes behind the first as
 // there may be grants but one, and each token is one of those indexes.
 type TxnCommand struct {
 	If   []Condition
@@ -40,36 +36,18 @@ type TxnCommand struct {
 
 // Condition is something that holds for a state, or does not.
 type Condition interface {
-	// Condition returns whose it is, the number of a family, and what it says.
-	Condition() (wire.Number, []byte)
-}
-
-// IfHeld holds while a lease is held under a token, or offered: the state need not
-// know of an acceptance. It is judged by the state. The leader's clock may be about to end the
-// holding, which is why its holder's own deadline comes before that.
-type IfHeld struct {
-	Name  incumbent.Name
-	Token incumbent.Token
-}
-
-// Condition implements [Condition].
-func (c IfHeld) Condition() (wire.Number, []byte) {
-	var w wire.Writer
-	w.Text(1, c.Name.Namespace)
-	w.Text(2, c.Name.Model)
-	w.Text(3, c.Name.Lease)
-	w.Uint(4, uint64(c.Token))
-	return condHeld, w.B
+	// Condition returns whose it is, the number of a family and its schema, and what it says.
+	Condition() (of wire.Number, schema uint32, says []byte)
 }
 
 // IfOpen holds while a session is open.
 type IfOpen struct{ ID incumbent.SessionID }
 
 // Condition implements [Condition].
-func (c IfOpen) Condition() (wire.Number, []byte) {
+func (c IfOpen) Condition() (wire.Number, uint32, []byte) {
 	var w wire.Writer
 	w.Session(1, c.ID)
-	return condSession, w.B
+	return condSession, familySchema, w.B
 }
 
 // TxnResult is what a transaction answers besides its error, which is that of the
@@ -94,7 +72,7 @@ type Failure struct {
 //	2  then: operations, each the field that it is in a Command
 //	3  else: the same
 //	4  flag: all that fails is told
-//	5  the schema that its operations need, if that is a later one than its own
+//	5  the schema that its conditions and operations need, if that is a later one than its own
 type Txn []byte
 
 // Pack returns the transaction as the log has it.
@@ -104,7 +82,8 @@ func (c TxnCommand) Pack() Txn {
 	if len(c.If) > 0 {
 		m := w.Begin(1)
 		for _, is := range c.If {
-			num, says := is.Condition()
+			num, needs, says := is.Condition()
+			schema = max(schema, uint64(needs))
 			w.B = protowire.AppendTag(w.B, num, protowire.BytesType)
 			w.B = protowire.AppendBytes(w.B, says)
 		}
@@ -159,9 +138,8 @@ func (t Txn) schema() uint64 {
 
 // steps are conditions or operations as they are encoded, with how many they are.
 type steps struct {
-	b      []byte
-	count  int
-	grants int // at most
+	b     []byte
+	count int
 }
 
 // next takes the first step off. It is well-formed: see count.
@@ -188,7 +166,6 @@ func countSteps(b []byte) (q steps, ok bool) {
 			return q, false
 		}
 		q.count++
-		q.grants += one(num < firstFamily) // each operation on a lease begins one holding at most
 		b = b[n+m:]
 	}
 	return q, true

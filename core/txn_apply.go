@@ -8,12 +8,11 @@ import (
 	"github.com/incumbent-dev/incumbent/core/wire"
 )
 
-// running is the transaction under way, and how it is taken back: families put
-// their tables back themselves, what was done to leases is done backwards.
+// running is the transaction under way, and how it is taken back: families put their
+// tables back themselves, and how sessions were before it stands in its changes.
 type running struct {
 	outer   command // without its operations
 	reading *Reading
-	undo    []func() // newest last
 	marked  []Undoable
 
 	grants  int // tokens handed out
@@ -41,7 +40,7 @@ func (s *State) txn(c *command) Result {
 // settle ends the transaction under way: it has happened, or (back) not at all.
 func (s *State) settle(back bool) {
 	run := s.running
-	s.running, s.journal = nil, nil
+	s.running = nil
 	for _, f := range run.marked {
 		f.Settle(back)
 	}
@@ -50,18 +49,20 @@ func (s *State) settle(back bool) {
 		return
 	}
 	s.closing = s.closing[:0]
-	for i := len(run.undo) - 1; i >= 0; i-- {
-		run.undo[i]()
+	for _, ch := range slices.Backward(s.changes[run.changes:]) {
+		if ch.SessionBefore != nil { // none has been opened, and none ends before the transaction does
+			s.putSession(ch.SessionBefore)
+		}
 	}
 	clear(s.changes[run.changes:])
 	s.changes = s.changes[:run.changes]
-	s.told, s.records, s.views = run.told, run.records, nil
+	s.told, s.records = run.told, run.records
 	s.index, s.at = s.first, s.first
 }
 
 type stateStage struct{ s *State }
 
-func (g stateStage) tables() *shared { return &g.s.shared }
+func (g stateStage) open(id incumbent.SessionID) bool { return g.s.sessionOf(id) != nil }
 
 func (g stateStage) transacted(n wire.Number) Transacted {
 	t, _ := g.s.family(n, g.s.running.outer.schema).(Undoable)
@@ -77,7 +78,16 @@ func (g stateStage) transacted(n wire.Number) Transacted {
 func (g stateStage) begin(ops *steps) {
 	s, run := g.s, g.s.running
 	s.changes = slices.Grow(s.changes, ops.count)
-	if run.reserve = ops.grants; run.reserve > 1 {
+	for q := *ops; ; {
+		num, op, more := q.next()
+		if !more {
+			break
+		}
+		if f, ok := s.family(num, run.outer.schema).(Granting); ok {
+			run.reserve += f.Grants(op)
+		}
+	}
+	if run.reserve > 1 {
 		s.index = s.first + incumbent.Index(run.reserve) - 1
 		s.at = s.index
 	}
@@ -86,23 +96,13 @@ func (g stateStage) begin(ops *steps) {
 func (g stateStage) operate(_ *Reading, num wire.Number, op []byte, last bool) (Result, bool) {
 	s, run := g.s, g.s.running
 	s.cmd = run.outer
-	if num >= firstFamily {
-		f, _ := s.family(num, run.outer.schema).(Undoable)
-		if f == nil {
-			return Result{Err: fail(incumbent.Invalid, "of a kind that is not kept here")}, true
-		}
-		g.mark(f, last)
-		s.cmd.op, s.cmd.body = num, op
-		return s.applyFamily(&s.cmd), true
+	f, _ := s.family(num, run.outer.schema).(Undoable)
+	if f == nil {
+		return Result{Err: fail(incumbent.Invalid, "of a kind that is not kept here, or no part of a transaction")}, true
 	}
-	c := &s.cmd
-	if !c.decodeOp(num, op) || c.op != opRelease && (c.op != opClaim || c.wait) {
-		return Result{Err: fail(incumbent.Invalid, "it is malformed, or no part of a transaction")}, true
-	}
-	if !last && s.journal == nil {
-		s.journal = &run.undo
-	}
-	return s.execute(c), true
+	g.mark(f, last)
+	s.cmd.op, s.cmd.body = num, op
+	return s.applyFamily(&s.cmd), true
 }
 
 // mark has a family remember its tables before the first operation that may have to

@@ -25,6 +25,13 @@ type Undoable interface {
 	Settle(back bool)
 }
 
+// Granting are such tables of which operations may begin holdings.
+type Granting interface {
+	Undoable
+	// Grants is how many an operation begins at most: see [Exec.Token].
+	Grants(op []byte) int
+}
+
 // Verdict is what became of a condition.
 type Verdict struct {
 	Holds bool
@@ -55,7 +62,7 @@ func (r *Reading) Record(bytes int) *incumbent.Error {
 type stage interface {
 	// transacted returns a family, nil if it is not there or takes no part.
 	transacted(n wire.Number) Transacted
-	tables() *shared
+	open(id incumbent.SessionID) bool
 	// begin is told what will be executed, before the first operation.
 	begin(ops *steps)
 	// operate executes an operation; last: none follows. false: the stage is to look
@@ -119,11 +126,8 @@ func judge(on stage, r *Reading, num wire.Number, says []byte) Verdict {
 	if err := r.Record(0); err != nil {
 		return Verdict{Err: err}
 	}
-	switch num {
-	case condHeld:
-		return on.tables().judgeHeld(says)
-	case condSession:
-		return on.tables().judgeSession(says)
+	if num == condSession {
+		return judgeSession(on, says)
 	}
 	f := on.transacted(num)
 	if f == nil {
@@ -132,39 +136,14 @@ func judge(on stage, r *Reading, num wire.Number, says []byte) Verdict {
 	return f.Holds(r, says)
 }
 
-func (t *shared) judgeHeld(says []byte) Verdict {
-	var name [3][]byte
-	var token uint64
-	ok := wire.Fields(says, func(f wire.Field) bool {
-		switch f.Num {
-		case 1, 2, 3:
-			return f.Bytes(&name[f.Num-1])
-		case 4:
-			return f.Uint(&token)
-		}
-		return false
-	})
-	if !ok || token == 0 {
-		return Verdict{Err: fail(incumbent.Invalid, "malformed")}
-	}
-	n := incumbent.Name{Namespace: string(name[0]), Model: string(name[1]), Lease: string(name[2])}
-	return Verdict{Holds: t.Held(n, incumbent.Token(token))}
-}
-
-// Held reports whether a lease is held under a token, or offered, as [IfHeld] says.
-func (t *shared) Held(name incumbent.Name, token incumbent.Token) bool {
-	e, there := t.names.Get(&entry{Name: name})
-	return there && token > 0 && t.lease(e).Token == token
-}
-
-func (t *shared) judgeSession(says []byte) Verdict {
+func judgeSession(on stage, says []byte) Verdict {
 	var id incumbent.SessionID
 	r := wire.Read(says)
 	f, ok := r.Next()
 	if _, more := r.Next(); !ok || more || r.Bad() || f.Num != 1 || !f.Session(&id) {
 		return Verdict{Err: fail(incumbent.Invalid, "malformed")}
 	}
-	return Verdict{Holds: t.session(id) != nil}
+	return Verdict{Holds: on.open(id)}
 }
 
 // Try plays a transaction on the view, as it would be played on the state. done
@@ -185,8 +164,8 @@ func (v *View) Try(b Txn) (res Result, done bool) {
 
 type viewStage struct{ v *View }
 
-func (s viewStage) tables() *shared { return &s.v.shared }
-func (viewStage) begin(*steps)      {}
+func (s viewStage) open(id incumbent.SessionID) bool { return s.v.session(id) != nil }
+func (viewStage) begin(*steps)                       {}
 
 func (s viewStage) transacted(n wire.Number) Transacted {
 	f, _ := s.v.Family(n).(interface{ FamilyView })
@@ -195,12 +174,9 @@ func (s viewStage) transacted(n wire.Number) Transacted {
 }
 
 func (s viewStage) operate(r *Reading, num wire.Number, op []byte, _ bool) (Result, bool) {
-	if num < firstFamily {
-		return Result{}, false
-	}
 	f := s.transacted(num)
 	if f == nil {
-		return Result{Err: fail(incumbent.Invalid, "of a kind that is not kept here")}, true
+		return Result{Err: fail(incumbent.Invalid, "of a kind that is not kept here, or no part of a transaction")}, true
 	}
-	return f.Idle(r, op, func(id incumbent.SessionID) bool { return s.v.Session(id) != nil })
+	return f.Idle(r, op, s.open)
 }

@@ -58,6 +58,9 @@ type Count struct {
 	n    [NumCounted]atomic.Int64
 }
 
+// Name is whose it is.
+func (c *Count) Name() string { return c.name }
+
 // Of is how much it has of one kind; nil has nothing.
 func (c *Count) Of(k Counted) int64 {
 	if c == nil {
@@ -66,7 +69,8 @@ func (c *Count) Of(k Counted) int64 {
 	return c.n[k].Load()
 }
 
-func (c *Count) add(k Counted, by int64) {
+// Add counts more, or less, of one kind. It is for the one that writes: see [Usage].
+func (c *Count) Add(k Counted, by int64) {
 	// There is one writer: this is no more than an addition with a store that readers
 	// see whole.
 	c.n[k].Store(c.n[k].Load() + by)
@@ -141,6 +145,11 @@ func (u *Usage) names(s Scope) *names {
 	return &u.principals
 }
 
+// Count returns the count of a principal or namespace, a new one if it has nothing. It
+// is for the one that writes. Who keeps it keeps it only while something is counted
+// there.
+func (u *Usage) Count(s Scope, name string) *Count { return u.names(s).get(name) }
+
 // own finds a count for the goroutine that changes them, read for any other.
 func (u *Usage) own(s Scope, name string) *Count  { return u.names(s).byName[name] }
 func (u *Usage) read(s Scope, name string) *Count { return u.names(s).find(name) }
@@ -151,8 +160,8 @@ func (u *Usage) Add(principal, namespace string, g *Growth) {
 	p, n := u.principals.get(principal), u.namespaces.get(namespace)
 	for k, by := range g {
 		if by != 0 {
-			p.add(Counted(k), by)
-			n.add(Counted(k), by)
+			p.Add(Counted(k), by)
+			n.Add(Counted(k), by)
 		}
 	}
 }
@@ -181,8 +190,9 @@ func (u *Usage) Fullest(t *Terms, s Scope, k Counted) (name string, has, most in
 // Counting are tables whose records count against quotas.
 type Counting interface {
 	Tables
-	// CountIn is called once, before there is a record, with where to count them.
-	CountIn(u *Usage)
+	// CountIn is called once, before there is a record, with where to count them. session
+	// finds a session that is open, nil: it is not.
+	CountIn(u *Usage, session func(incumbent.SessionID) *Session)
 	// Recount counts all of them anew: for checks.
 	Recount(u *Usage)
 }
@@ -191,28 +201,7 @@ type Counting interface {
 func (s *State) recount() *Usage {
 	u := newUsage()
 	s.sessions.Scan(func(o *Session) bool {
-		u.principals.get(o.Owner()).add(Sessions, 1)
-		return true
-	})
-	owner := func(id incumbent.SessionID) *Count {
-		return u.principals.get(s.session(id).Owner())
-	}
-	s.scan(incumbent.Name{}, func(l *Lease) bool {
-		n := u.namespaces.get(l.Name.Namespace)
-		switch {
-		case l.Free():
-		case l.Session.IsZero():
-			u.principals.get(l.Origin.Principal).add(Leases, 1)
-			n.add(Leases, 1)
-		default:
-			owner(l.Session).add(Leases, 1)
-			n.add(Leases, 1)
-		}
-		for w := range s.queue(l.entry) {
-			owner(w.Session).add(Leases, 1)
-			owner(w.Session).add(Places, 1)
-			n.add(Places, 1)
-		}
+		u.principals.get(o.Owner()).Add(Sessions, 1)
 		return true
 	})
 	for _, f := range s.families {

@@ -31,6 +31,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/core/credential"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/parts"
 	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/core/settings"
@@ -41,10 +42,11 @@ import (
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
-// families are the kinds of state that a group keeps beside sessions and leases,
+// families are the kinds of state that a group keeps beside sessions and members,
 // by number. A new one is a folder below core, and a line here.
 func families() []core.Family {
 	return []core.Family{
+		leases.Family{},
 		kv.Family{},
 		parts.Family{},
 		policy.Family{},
@@ -199,7 +201,7 @@ func (e *Engine) Check() error { return e.state.Check() }
 // Leases is the leader's clock and the calls on leases.
 func (e *Engine) Leases() *lease.Service { return e.leases }
 
-// Hub is where changes are published: see [LeaseTopic] and [Leases].
+// Hub is where changes are published: see [FamilyTopic].
 func (e *Engine) Hub() *watch.Hub { return e.hub }
 
 // Queries are the queries on views of this group that many callers share. See

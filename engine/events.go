@@ -1,30 +1,19 @@
 package engine
 
 import (
-	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/wire"
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
-// Leases is the hub's kind of topics about leases. Their events carry a
-// *core.Change. The kinds of families are their numbers.
-const Leases watch.Kind = 1
-
-// changeBytes is what keeping a change costs besides its texts: the change and
-// the lease's record, which history shares with the state in most cases.
+// changeBytes is what keeping a change costs besides what its family says.
 const changeBytes = 256
 
 // alsoBytes is what each further topic of a change costs.
 const alsoBytes = 128
 
-// LeaseTopic is the topic that changes of a lease are published under.
-func LeaseTopic(n incumbent.Name) watch.Topic {
-	return watch.Topic{Kind: Leases, Scope: [2]string{n.Namespace, n.Model}, Name: n.Lease}
-}
-
-// FamilyTopic is the topic that changes of a family are published under. Their
-// events carry a *core.Change.
+// FamilyTopic is the topic that changes of a family are published under: its number is
+// the kind. Their events carry a *core.Change.
 func FamilyTopic(family wire.Number, t core.Topic) watch.Topic {
 	return watch.Topic{Kind: watch.Kind(family), Scope: t.Scope, Name: t.Name}
 }
@@ -32,14 +21,11 @@ func FamilyTopic(family wire.Number, t core.Topic) watch.Topic {
 // told reports whether watchers are told of a change. Those of sessions reach
 // their clients through the leader's clock.
 func told(c *core.Change) bool {
-	return c.Lease != nil || c.Family != nil && c.Family.Told()
+	return c.Family != nil && c.Family.Told()
 }
 
 // appendTopics appends the topics of a change that watchers are told of.
 func appendTopics(list []watch.Topic, c *core.Change) []watch.Topic {
-	if c.Lease != nil {
-		return append(list, LeaseTopic(c.Lease.Name))
-	}
 	list = append(list, FamilyTopic(c.Family.Family, c.Family.Topic))
 	for _, t := range c.Family.Also {
 		list = append(list, FamilyTopic(c.Family.Family, t))
@@ -49,9 +35,6 @@ func appendTopics(list []watch.Topic, c *core.Change) []watch.Topic {
 
 // changeSize is what keeping such a change costs.
 func changeSize(c *core.Change) int {
-	if c.Lease != nil {
-		return sizeOf(c.Lease)
-	}
 	return changeBytes + c.Family.Size + alsoBytes*len(c.Family.Also)
 }
 
@@ -61,9 +44,7 @@ func eventsOf(changes []core.Change) []*watch.Event {
 	for i := range changes {
 		if c := &changes[i]; told(c) {
 			n++
-			if c.Family != nil {
-				more += len(c.Family.Also)
-			}
+			more += len(c.Family.Also)
 		}
 	}
 	// One array for all: history drops them together, as it does the changes.
@@ -80,12 +61,4 @@ func eventsOf(changes []core.Change) []*watch.Event {
 		events = append(events, &made[k])
 	}
 	return events
-}
-
-func sizeOf(l *core.Lease) int {
-	n := changeBytes + len(l.Name.Lease) + len(l.Holder) + len(l.Origin.Address)
-	for _, p := range l.Pins {
-		n += len(p)
-	}
-	return n
 }

@@ -11,20 +11,6 @@ import (
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
-// Fields of leases, by which watchers select changes. A lease that was never claimed,
-// or is forgotten, is one that is free.
-const (
-	LeaseHolder   watch.Field = iota // holder, token and session
-	LeaseTTL                         // in milliseconds
-	LeasePins                        // joined by commas
-	LeaseOffered                     // "true", "false"
-	LeaseCritical                    // "true", "false"
-	LeaseRevoking                    // "true", "false"
-	LeaseQueue                       // how many wait
-)
-
-var leaseFields = [...]string{"holder", "ttl", "pins", "offered", "critical", "revoking", "queue"}
-
 // Changing returns the selector of those events in which one of the fields, or parts of
 // fields, of a kind changed that names name ("value", "value/charm/url"); Invalid if
 // there is none of a name.
@@ -59,9 +45,6 @@ func Changing(s watch.Selector, kind watch.Kind, names []string) (watch.Selector
 const partsEnd = "\x00"
 
 func fieldsOf(kind watch.Kind) []string {
-	if kind == Leases {
-		return leaseFields[:]
-	}
 	if f := newDifferences()[wire.Number(kind)]; f != nil {
 		return f.Fields()
 	}
@@ -69,7 +52,7 @@ func fieldsOf(kind watch.Kind) []string {
 }
 
 // differences tell the hub what changed in the changes that its events carry: the
-// families that have fields, by number, beside leases.
+// families that have fields, by number.
 type differences map[wire.Number]core.Fielded
 
 var _ watch.Differences = differences{}
@@ -87,11 +70,8 @@ func newDifferences() differences {
 // Changed implements [watch.Differences].
 func (d differences) Changed(e *watch.Event) watch.Fields {
 	c, ok := e.Payload.(*core.Change)
-	switch {
-	case !ok:
+	if !ok || c.Family == nil {
 		return 0
-	case c.Family == nil:
-		return leaseChanged(c.LeaseBefore, c.Lease)
 	}
 	if f := d[c.Family.Family]; f != nil {
 		return watch.Fields(f.Changed(c.Family.Before, c.Family.After))
@@ -102,11 +82,8 @@ func (d differences) Changed(e *watch.Event) watch.Fields {
 // Values implements [watch.Differences].
 func (d differences) Values(e *watch.Event, field watch.Field) (values [2]string, n int) {
 	c, ok := e.Payload.(*core.Change)
-	switch {
-	case !ok:
+	if !ok || c.Family == nil {
 		return values, 0
-	case c.Family == nil:
-		return [2]string{leaseText(c.LeaseBefore, field), leaseText(c.Lease, field)}, 2
 	}
 	f := d[c.Family.Family]
 	if f == nil {
@@ -138,58 +115,4 @@ func (d differences) PartsChanged(e *watch.Event, parts string) bool {
 		list = append(list, core.Part{Field: i, Name: name})
 	}
 	return f.PartsChanged(c.Family.Before, c.Family.After, list)
-}
-
-// noLease stands for a lease of which there is no record.
-var noLease core.Lease
-
-func orNoLease(l *core.Lease) *core.Lease {
-	if l == nil {
-		return &noLease
-	}
-	return l
-}
-
-func pinsOf(l *core.Lease) []string {
-	if l == nil {
-		return nil
-	}
-	return l.Pins
-}
-
-func leaseChanged(before, after *core.Lease) (s watch.Fields) {
-	o, n := orNoLease(before), orNoLease(after)
-	for f, differs := range [...]bool{
-		LeaseHolder:   o.Holder != n.Holder || o.Token != n.Token || o.Session != n.Session,
-		LeaseTTL:      o.TTL != n.TTL,
-		LeasePins:     !slices.Equal(pinsOf(before), pinsOf(after)),
-		LeaseOffered:  o.Offered != n.Offered,
-		LeaseCritical: o.Critical != n.Critical,
-		LeaseRevoking: o.Revoking != n.Revoking,
-		LeaseQueue:    o.Waiting != n.Waiting,
-	} {
-		if differs {
-			s = s.With(watch.Field(f))
-		}
-	}
-	return s
-}
-
-func leaseText(record *core.Lease, field watch.Field) string {
-	l := orNoLease(record)
-	switch field {
-	case LeaseHolder:
-		return l.Holder
-	case LeaseTTL:
-		return strconv.FormatInt(l.TTL.Milliseconds(), 10)
-	case LeasePins:
-		return strings.Join(pinsOf(record), ",")
-	case LeaseOffered:
-		return strconv.FormatBool(l.Offered)
-	case LeaseCritical:
-		return strconv.FormatBool(l.Critical)
-	case LeaseRevoking:
-		return strconv.FormatBool(l.Revoking)
-	}
-	return strconv.Itoa(int(l.Waiting))
 }

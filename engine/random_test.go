@@ -13,6 +13,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/parts"
 	"github.com/incumbent-dev/incumbent/watch"
 )
@@ -53,20 +54,20 @@ type play struct {
 	rng        *rand.Rand
 	one, other *Engine
 	reader     *watch.Reader
-	keys       map[string]*kv.Entry           // what the reader's changes of keys compose to
-	told       map[incumbent.Name]*core.Lease // what the reader's changes compose to
-	deadlines  map[string]core.Deadline       // what the changes compose to that the leader's clock is told of
+	keys       map[string]*kv.Entry             // what the reader's changes of keys compose to
+	told       map[incumbent.Name]*leases.Lease // what the reader's changes compose to
+	deadlines  map[string]core.Deadline         // what the changes compose to that the leader's clock is told of
 	last       incumbent.Index
 	behind     [][]byte // what the other has not applied yet
 }
 
 func newPlay(t *testing.T, seed uint64) *play {
-	p := &play{T: t, rng: rand.New(rand.NewPCG(seed, 0xe1)), told: map[incumbent.Name]*core.Lease{}, keys: map[string]*kv.Entry{}}
+	p := &play{T: t, rng: rand.New(rand.NewPCG(seed, 0xe1)), told: map[incumbent.Name]*leases.Lease{}, keys: map[string]*kv.Entry{}}
 	p.one, p.other = newManual(t), newManual(t)
 	p.deadlines = map[string]core.Deadline{}
 	p.one.cfg.Applied = p.composeDeadlines
 	var err error
-	if p.reader, err = p.one.Hub().Subscribe(0, func() {}, watch.All(Leases), watch.All(watch.Kind(kv.Number))); err != nil {
+	if p.reader, err = p.one.Hub().Subscribe(0, func() {}, watch.All(watch.Kind(leases.Number)), watch.All(watch.Kind(kv.Number))); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -136,7 +137,7 @@ func (p *play) follow() {
 	}
 	view := p.one.View()
 	p.checkKeys(kv.Of(view))
-	view.Leases("", "", "", incumbent.Name{}, func(l *core.Lease) bool {
+	leases.Of(view).Below("", "", "", incumbent.Name{}, func(l *leases.Lease) bool {
 		if p.told[l.Name] != l {
 			p.Fatalf("at index %d: the changes compose to %+v, the state has %+v", view.Index(), p.told[l.Name], l)
 		}
@@ -200,10 +201,11 @@ func (p *play) composeKey(c *core.Change) {
 	}
 }
 
-func (p *play) compose(c *core.Change) {
+func (p *play) compose(of *core.Change) {
 	p.Helper()
-	if c.Family != nil {
-		p.composeKey(c)
+	c, ok := leases.ChangeOf(of)
+	if !ok {
+		p.composeKey(of)
 		return
 	}
 	if got := p.told[c.Lease.Name]; got != c.LeaseBefore && (got == nil || c.LeaseBefore != nil || !got.Free()) {
@@ -315,9 +317,9 @@ func (p *play) key() core.Command {
 func (p *play) drawn() core.Command {
 	view := p.one.View()
 	name := incumbent.Name{Namespace: "n", Model: "m", Lease: p.letter(4)}
-	l := view.Lease(name)
+	l := leases.Of(view).Lease(name)
 	if l == nil {
-		l = new(core.Lease)
+		l = new(leases.Lease)
 	}
 	holder, session, known := p.letter(3), p.session(), p.session()
 	if p.rng.IntN(5) == 0 {
@@ -334,7 +336,7 @@ func (p *play) drawn() core.Command {
 	renewal := func(n uint64) uint64 { return n + uint64(p.rng.IntN(4)/3) }
 	switch p.rng.IntN(20) {
 	case 0, 1, 2, 3, 4:
-		c := core.ClaimCommand{Name: name, Holder: holder, Session: session, Wait: p.rng.IntN(3) > 0, Critical: p.rng.IntN(3) == 0}
+		c := leases.ClaimCommand{Name: name, Holder: holder, Session: session, Wait: p.rng.IntN(3) > 0, Critical: p.rng.IntN(3) == 0}
 		if session.IsZero() {
 			c.TTL = time.Duration(1+p.rng.IntN(3)) * time.Minute
 		}
@@ -343,21 +345,21 @@ func (p *play) drawn() core.Command {
 		}
 		return c
 	case 5:
-		return core.AcceptCommand{Token: token}
+		return leases.AcceptCommand{Token: token}
 	case 6:
-		return core.ReleaseCommand{Name: name, Holder: holder, Session: session, Next: known, Absent: absent, Token: token * incumbent.Token(p.rng.IntN(2))}
+		return leases.ReleaseCommand{Name: name, Holder: holder, Session: session, Next: known, Absent: absent, Token: token * incumbent.Token(p.rng.IntN(2))}
 	case 7:
-		return core.RevokeCommand{Name: name, Token: token * incumbent.Token(p.rng.IntN(2)), By: "op", Next: known, Absent: absent, AtDeadline: p.rng.IntN(2) == 0}
+		return leases.RevokeCommand{Name: name, Token: token * incumbent.Token(p.rng.IntN(2)), By: "op", Next: known, Absent: absent, AtDeadline: p.rng.IntN(2) == 0}
 	case 8:
-		return core.TransferCommand{Name: name, Holder: holder, Session: session, Token: token, ToSession: known, ToHolder: p.letter(3)}
+		return leases.TransferCommand{Name: name, Holder: holder, Session: session, Token: token, ToSession: known, ToHolder: p.letter(3)}
 	case 9:
-		return core.ExpireCommand{Token: token, Renewal: renewal(l.Renewal), Late: time.Millisecond, Next: known, Absent: absent}
+		return leases.ExpireCommand{Token: token, Renewal: renewal(l.Renewal), Late: time.Millisecond, Next: known, Absent: absent}
 	case 10:
-		return core.PinCommand{Name: name, Entity: p.letter(2)}
+		return leases.PinCommand{Name: name, Entity: p.letter(2)}
 	case 11:
-		return core.UnpinCommand{Name: name, Entity: p.letter(2)}
+		return leases.UnpinCommand{Name: name, Entity: p.letter(2)}
 	case 12:
-		return core.LeaveQueueCommand{Name: name, Session: known, Holder: p.letter(3)}
+		return leases.LeaveQueueCommand{Name: name, Session: known, Holder: p.letter(3)}
 	case 13, 14, 15:
 		return core.OpenSessionCommand{ID: known, TTL: time.Duration(p.rng.IntN(3)) * time.Minute}
 	case 16:

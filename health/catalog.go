@@ -3,6 +3,7 @@ package health
 import (
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/engine"
 )
 
@@ -30,9 +31,9 @@ func (f Feed) Applied(a *engine.Applied) {
 	members := false
 	for i := range a.Changes {
 		ch := &a.Changes[i]
-		switch {
-		case ch.Lease != nil:
-			members = members || isPresence(ch.Lease.Name)
+		switch l, _ := leases.ChangeOf(ch); {
+		case l.Lease != nil:
+			members = members || isPresence(l.Lease.Name)
 		case ch.Family != nil && ch.Family.Family == catalog.Number:
 			f.changed(ch.Family)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // TestWhoRunsWhat: a check is its own member's while that is there. Else it is another's,
@@ -101,10 +102,10 @@ func (b *book) call(_ context.Context, c core.Command) error {
 		return errors.New("no leader")
 	}
 	switch c := c.(type) {
-	case core.ClaimCommand:
+	case leases.ClaimCommand:
 		b.claims = append(b.claims, time.Since(b.begun))
 		b.until[1] = time.Now().Add(c.TTL)
-	case core.ReleaseCommand:
+	case leases.ReleaseCommand:
 		b.release++
 		delete(b.until, 1)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // Timing of the leases by which members know who runs checks.
@@ -38,7 +39,7 @@ func isPresence(n incumbent.Name) bool {
 // Present are the members that run checks, in the order of their leases.
 func Present(v *core.View) []uint64 {
 	out := []uint64{}
-	v.Leases(incumbent.ServerNamespace, "server", presencePrefix, incumbent.Name{}, func(l *core.Lease) bool {
+	leases.Of(v).Below(incumbent.ServerNamespace, "server", presencePrefix, incumbent.Name{}, func(l *leases.Lease) bool {
 		id, err := strconv.ParseUint(strings.TrimPrefix(l.Name.Lease, presencePrefix), 16, 64)
 		if err == nil && l.Token != 0 {
 			out = append(out, id)
@@ -72,7 +73,7 @@ func (p *Presence) Run(ctx context.Context) {
 			from = now.Add(p.pause())
 		}
 		if held = holds; holds || len(present) == 0 || !now.Before(from) {
-			p.call(ctx, core.ClaimCommand{Name: PresenceLease(p.Self), Holder: strconv.FormatUint(p.Self, 16), TTL: ttl})
+			p.call(ctx, leases.ClaimCommand{Name: PresenceLease(p.Self), Holder: strconv.FormatUint(p.Self, 16), TTL: ttl})
 		}
 		select {
 		case <-tick.C:
@@ -85,7 +86,7 @@ func (p *Presence) Run(ctx context.Context) {
 // Leave gives the lease up: others take the checks at once.
 func (p *Presence) Leave(ctx context.Context) {
 	if slices.Contains(p.Present(), p.Self) {
-		p.call(ctx, core.ReleaseCommand{Name: PresenceLease(p.Self), Holder: strconv.FormatUint(p.Self, 16)})
+		p.call(ctx, leases.ReleaseCommand{Name: PresenceLease(p.Self), Holder: strconv.FormatUint(p.Self, 16)})
 	}
 }
 

@@ -2,7 +2,7 @@ package lease
 
 import (
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // A lease that is handed over is an offer until its holder's first extension, which
@@ -46,9 +46,9 @@ func (e *Engine) logAcceptances() {
 		if !ok {
 			return
 		}
-		if l := e.view.LeaseByToken(token); l != nil && l.Offered && !l.Revoking {
+		if l := leases.Of(e.view).ByToken(token); l != nil && l.Offered && !l.Revoking {
 			e.out.Proposals = append(e.out.Proposals, Proposal{
-				Command: core.AcceptCommand{Token: token}.Encode(e.own()), Term: e.term, Ticket: Ticket{accepted: token},
+				Command: leases.AcceptCommand{Token: token}.Encode(e.own()), Term: e.term, Ticket: Ticket{accepted: token},
 			})
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // handOver hands lease a over to the session of a waiter, which accepts nothing yet.
@@ -13,8 +14,8 @@ func (w *world) handOver(id incumbent.SessionID) incumbent.Token {
 	w.t.Helper()
 	w.open(id, ttl)
 	token := w.claim("a", "h", ttl)
-	w.call(core.ClaimCommand{Name: leaseName("a"), Holder: "next", Session: id, Wait: true})
-	w.call(core.ReleaseCommand{Name: leaseName("a"), Token: token})
+	w.call(leases.ClaimCommand{Name: leaseName("a"), Holder: "next", Session: id, Wait: true})
+	w.call(leases.ReleaseCommand{Name: leaseName("a"), Token: token})
 	l := w.lease("a")
 	if l.Free() || !l.Offered || l.Session != id {
 		w.t.Fatalf("not offered: %+v", l)
@@ -80,7 +81,7 @@ func TestG02_ARevocationOfAnAcceptedOfferWaitsForItsHolder(t *testing.T) {
 			if again {
 				w.lead()
 			}
-			w.call(core.RevokeCommand{Name: leaseName("a"), Token: token, AtDeadline: true})
+			w.call(leases.RevokeCommand{Name: leaseName("a"), Token: token, AtDeadline: true})
 			w.advance(ttl)
 			w.holds(token)
 			w.advance(hold(0) + ttl/100 + slack)
@@ -99,7 +100,7 @@ func TestG02_LeavingAQueueEndsNoHolding(t *testing.T) {
 	token := w.handOver(id)
 	w.accept(token)
 	for _, holder := range []string{"next", ""} {
-		if r := *w.call(core.LeaveQueueCommand{Name: leaseName("a"), Session: id, Holder: holder}); r.Err != nil {
+		if r := *w.call(leases.LeaveQueueCommand{Name: leaseName("a"), Session: id, Holder: holder}); r.Err != nil {
 			t.Fatal(r.Err)
 		}
 		w.holds(token)
@@ -109,7 +110,7 @@ func TestG02_LeavingAQueueEndsNoHolding(t *testing.T) {
 // A pin keeps what was accepted, whether the log knows of it or not: pinned before
 // the hand-over or after, and under another leader.
 func TestG13_AnAcceptedOfferIsKeptByItsPin(t *testing.T) {
-	pin := core.PinCommand{Name: leaseName("a"), Entity: "e"}
+	pin := leases.PinCommand{Name: leaseName("a"), Entity: "e"}
 	for name, before := range map[string]bool{"pinned before": true, "pinned after": false} {
 		for leader, again := range map[string]bool{"same leader": false, "another leader": true} {
 			t.Run(name+", "+leader, func(t *testing.T) {
@@ -131,7 +132,7 @@ func TestG13_AnAcceptedOfferIsKeptByItsPin(t *testing.T) {
 				if w.e.view.Session(id) == nil {
 					t.Error("its session has ended")
 				}
-				w.call(core.UnpinCommand{Name: leaseName("a"), Entity: "e"})
+				w.call(leases.UnpinCommand{Name: leaseName("a"), Entity: "e"})
 				w.advance(ttl)
 				w.holds(token)
 				w.advance(hold(0) + ttl/100 + slack)
@@ -173,12 +174,12 @@ func TestAClaimAcceptsAnOffer(t *testing.T) {
 	id := sessionID(1)
 	token := w.handOver(id)
 	w.auto = false
-	r := w.call(core.ClaimCommand{Name: leaseName("a"), Holder: "next", Session: id})
+	r := w.call(leases.ClaimCommand{Name: leaseName("a"), Holder: "next", Session: id})
 	if len(w.log) != 0 {
 		t.Fatalf("%d proposed", len(w.log))
 	}
 	w.confirm(nil)
-	if *r == nil || (*r).Err != nil || (*r).Lease.Token != token {
+	if *r == nil || (*r).Err != nil || leases.AnswerOf(*(*r)).Lease.Token != token {
 		t.Fatalf("%+v", *r)
 	}
 	w.auto = true

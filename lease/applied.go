@@ -5,6 +5,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // Applied takes in what commands did, in log order.
@@ -14,8 +15,8 @@ func (b *Book) Applied(changes []core.Change) {
 		if c.Session != nil {
 			b.sessionChanged(c)
 		}
-		if c.Lease != nil || c.LeaseBefore != nil {
-			b.leaseChanged(c)
+		if l, ok := leases.ChangeOf(c); ok {
+			b.leaseChanged(&l)
 		}
 		if c.Session == nil && c.SessionBefore != nil {
 			b.dropSession(c.SessionBefore.ID, c.What)
@@ -39,7 +40,7 @@ func (b *Book) sessionChanged(c *core.Change) {
 	}
 }
 
-func (b *Book) leaseChanged(c *core.Change) {
+func (b *Book) leaseChanged(c *leases.Change) {
 	before := c.LeaseBefore
 	if before != nil && before.Token != 0 && (c.Lease == nil || c.Lease.Token != before.Token) {
 		b.dropLease(before.Token, c.What)
@@ -49,19 +50,19 @@ func (b *Book) leaseChanged(c *core.Change) {
 	}
 	i := b.putLease(c.Lease)
 	switch c.What {
-	case core.Offered:
+	case leases.Offered:
 		b.offer(i)
-	case core.Accepted:
+	case leases.Accepted:
 		if c.Session != nil { // by a claim; else it is the leader that says so
 			b.restart(i)
 			b.hear(c.Session.ID)
 		}
-	case core.Granted, core.Extended:
+	case leases.Granted, leases.Extended:
 		b.restart(i)
 		b.hear(c.Lease.Session)
-	case core.Queued:
+	case leases.Queued:
 		b.hear(c.Session.ID)
-	case core.Unpinned:
+	case leases.Unpinned:
 		if len(c.Lease.Pins) == 0 && !c.Lease.Revoking && b.leases[i].flags&offered == 0 {
 			b.restart(i)
 		}
@@ -146,7 +147,7 @@ func (b *Book) freeSession(i int32) {
 }
 
 // putLease makes a slot say what a held lease is.
-func (b *Book) putLease(n *core.Lease) int32 {
+func (b *Book) putLease(n *leases.Lease) int32 {
 	i, ok := b.byToken.get(n.Token)
 	if !ok {
 		i = takeSlot(&b.freeLeases, &b.leases)
@@ -173,7 +174,7 @@ func (b *Book) putLease(n *core.Lease) int32 {
 	return i
 }
 
-func (b *Book) ownerOf(n *core.Lease) int32 {
+func (b *Book) ownerOf(n *leases.Lease) int32 {
 	if n.Session.IsZero() {
 		return noSlot
 	}
@@ -184,7 +185,7 @@ func (b *Book) ownerOf(n *core.Lease) int32 {
 	return o
 }
 
-func flagsOf(n *core.Lease) flags {
+func flagsOf(n *leases.Lease) flags {
 	var f flags
 	if len(n.Pins) > 0 && !n.Revoking { // what is being revoked no pin keeps
 		f |= pinned
@@ -244,14 +245,14 @@ func bit(f, which flags) int32 {
 	return 0
 }
 
-func (b *Book) dropLease(token incumbent.Token, what core.What) {
+func (b *Book) dropLease(token incumbent.Token, what leases.What) {
 	i, ok := b.byToken.get(token)
 	if !ok {
 		return
 	}
 	b.byToken.remove(token)
 	l := &b.leases[i]
-	if what == core.Expired && b.timed(leaseRef(i)) {
+	if what == leases.Expired && b.timed(leaseRef(i)) {
 		b.late.add(time.Duration(b.now - l.deadline))
 	}
 	owner, was := l.owner, l.flags

@@ -9,6 +9,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/node"
 )
 
@@ -48,7 +49,7 @@ func (*atOnce) Leader() (leader, term uint64) { return 0, 0 }
 // order. Every fourth is owned by a session, four leases to a session.
 func filled(tb testing.TB, n int, sessions bool) (*core.State, []incumbent.Token) {
 	tb.Helper()
-	st := core.New()
+	st := core.New(leases.Family{})
 	tokens := make([]incumbent.Token, 0, n)
 	var cmds [][]byte
 	flush := func() {
@@ -58,14 +59,14 @@ func filled(tb testing.TB, n int, sessions bool) (*core.State, []incumbent.Token
 			if r.Err != nil {
 				tb.Fatal(r.Err)
 			}
-			if r.Granted {
-				tokens = append(tokens, r.Lease.Token)
+			if leases.AnswerOf(r).Granted {
+				tokens = append(tokens, leases.AnswerOf(r).Lease.Token)
 			}
 		}
 		cmds = cmds[:0]
 	}
 	for i := range n {
-		c := core.ClaimCommand{Name: leaseName(fmt.Sprint("lease-", i)), Holder: "h", TTL: time.Minute}
+		c := leases.ClaimCommand{Name: leaseName(fmt.Sprint("lease-", i)), Holder: "h", TTL: time.Minute}
 		if sessions {
 			id := sessionID(i/4 + 1)
 			if i%4 == 0 {
@@ -181,7 +182,7 @@ func BenchmarkExpiry(b *testing.B) {
 					w.e.Proposed(p.Ticket, core.Result{}, nil)
 				}
 				for _, p := range ps { // as Applied would
-					w.e.book.dropLease(p.Ticket.expiry.due.Token, core.Expired)
+					w.e.book.dropLease(p.Ticket.expiry.due.Token, leases.Expired)
 				}
 			})
 		}

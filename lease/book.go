@@ -7,6 +7,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // Book is the leader's deadline book: one slot for each held lease, each open
@@ -196,16 +197,16 @@ func (b *Book) Follow() {
 // predecessor acknowledged, nor how long clients need to find it.
 func (b *Book) Lead(v *core.View) {
 	b.Follow()
-	b.leases = slices.Grow(b.leases, v.HeldCount())
+	b.leases = slices.Grow(b.leases, leases.Of(v).HeldCount())
 	b.sessions = slices.Grow(b.sessions, v.SessionCount())
-	b.byToken = newTokenTable(v.HeldCount())
+	b.byToken = newTokenTable(leases.Of(v).HeldCount())
 	b.byID = make(map[incumbent.SessionID]int32, v.SessionCount())
 	v.Sessions(incumbent.SessionID{}, func(s *core.Session) bool {
 		i := b.putSession(s)
 		b.raiseTo(sessionRef(i), b.now+b.giveBack)
 		return true
 	})
-	v.AllLeases(func(l *core.Lease) bool {
+	leases.Of(v).All(func(l *leases.Lease) bool {
 		if !l.Free() {
 			i := b.putLease(l)
 			b.raiseTo(leaseRef(i), b.now+b.giveBack)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // bookModel says, by the plainest means, when leases and sessions run out. Its
@@ -43,6 +44,12 @@ func (m *bookModel) changed(c core.Change) {
 	case c.Session == nil && c.SessionBefore != nil:
 		delete(m.sessions, c.SessionBefore.ID)
 	}
+	if of, ok := leases.ChangeOf(&c); ok {
+		m.leaseChanged(&of)
+	}
+}
+
+func (m *bookModel) leaseChanged(c *leases.Change) {
 	if c.LeaseBefore != nil && (c.Lease == nil || c.Lease.Token != c.LeaseBefore.Token) {
 		delete(m.leases, c.LeaseBefore.Token)
 		if len(c.LeaseBefore.Pins) > 0 && c.LeaseBefore.Token != 0 && !c.LeaseBefore.Revoking {
@@ -54,20 +61,20 @@ func (m *bookModel) changed(c core.Change) {
 		return
 	}
 	switch c.What {
-	case core.Offered:
+	case leases.Offered:
 		m.leases[l.Token], m.offered[l.Token] = m.now+int64(DefaultOfferWindow), true
-	case core.Accepted:
+	case leases.Accepted:
 		m.accepted(l)
 		if c.Session != nil { // else nobody was heard
 			m.restart(l)
 		}
-	case core.Granted, core.Extended:
+	case leases.Granted, leases.Extended:
 		m.restart(l)
-	case core.Unpinned:
+	case leases.Unpinned:
 		if len(l.Pins) == 0 && !l.Revoking { // nor did the pin keep it
 			m.unpinned(l)
 		}
-	case core.Revoking:
+	case leases.Revoking:
 		if len(l.Pins) > 0 { // the pin does not keep it any more
 			m.unpinned(l)
 			m.watched[l.Token] = m.now // it may have run out meanwhile
@@ -82,7 +89,7 @@ func (m *bookModel) changed(c core.Change) {
 }
 
 // accepted: from here on the session's deadline counts.
-func (m *bookModel) accepted(l *core.Lease) {
+func (m *bookModel) accepted(l *leases.Lease) {
 	if m.offered[l.Token] {
 		delete(m.offered, l.Token)
 		delete(m.leases, l.Token)
@@ -91,7 +98,7 @@ func (m *bookModel) accepted(l *core.Lease) {
 
 // unpinned starts clocks anew: the lease's, and its session's if no other pin
 // holds it.
-func (m *bookModel) unpinned(l *core.Lease) {
+func (m *bookModel) unpinned(l *leases.Lease) {
 	switch {
 	case l.Revoking: // was not kept by the pin
 	case l.Session.IsZero():
@@ -105,14 +112,14 @@ func (m *bookModel) unpinned(l *core.Lease) {
 }
 
 func (m *bookModel) pinned(id incumbent.SessionID) (any bool) {
-	m.state.View().SessionLeases(id, func(l *core.Lease) bool {
+	leases.Of(m.state.View()).OfSession(id, func(l *leases.Lease) bool {
 		any = len(l.Pins) > 0 && !l.Revoking
 		return !any
 	})
 	return any
 }
 
-func (m *bookModel) restart(l *core.Lease) {
+func (m *bookModel) restart(l *leases.Lease) {
 	if l.Session.IsZero() {
 		m.leases[l.Token] = max(m.leases[l.Token], m.now+int64(hold(l.TTL)))
 		return
@@ -126,7 +133,7 @@ func (m *bookModel) restartSession(id incumbent.SessionID) {
 	}
 }
 
-func (m *bookModel) extend(l *core.Lease) {
+func (m *bookModel) extend(l *leases.Lease) {
 	slot, _ := m.book.byToken.get(l.Token)
 	m.book.extend(leaseRef(slot), 0)
 	if !l.Revoking {
@@ -141,7 +148,7 @@ func (m *bookModel) running(d Due) (int64, bool) {
 		at, ok := m.sessions[d.Session]
 		return at, ok && !m.pinned(d.Session)
 	}
-	l := m.state.View().LeaseByToken(d.Token)
+	l := leases.Of(m.state.View()).ByToken(d.Token)
 	at, ok := m.leases[d.Token]
 	return at, ok && l != nil && (len(l.Pins) == 0 || m.offered[d.Token] || l.Revoking)
 }
@@ -174,8 +181,8 @@ func (m *bookModel) check(t *rapid.T) {
 // all verifies that whatever is past its deadline has been handed out.
 func (m *bookModel) all(t *rapid.T) {
 	v := m.state.View()
-	if m.book.byToken.len() != v.HeldCount() || len(m.book.byID) != v.SessionCount() {
-		t.Fatalf("book has %d leases, %d sessions; state %d, %d", m.book.byToken.len(), len(m.book.byID), v.HeldCount(), v.SessionCount())
+	if m.book.byToken.len() != leases.Of(v).HeldCount() || len(m.book.byID) != v.SessionCount() {
+		t.Fatalf("book has %d leases, %d sessions; state %d, %d", m.book.byToken.len(), len(m.book.byID), leases.Of(v).HeldCount(), v.SessionCount())
 	}
 	handed := make(map[Due]bool)
 	for _, d := range m.out {
@@ -197,7 +204,7 @@ func (m *bookModel) all(t *rapid.T) {
 func TestBookModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &bookModel{
-			state: core.New(), book: NewBook(Config{}),
+			state: core.New(leases.Family{}), book: NewBook(Config{}),
 			leases: make(map[incumbent.Token]int64), sessions: make(map[incumbent.SessionID]int64),
 			offered: make(map[incumbent.Token]bool), watched: make(map[incumbent.Token]int64),
 		}
@@ -211,10 +218,10 @@ func TestBookModel(t *testing.T) {
 		actions := map[string]func(*rapid.T){
 			"": m.check,
 			"claim": func(t *rapid.T) {
-				m.do(core.ClaimCommand{Name: name.Draw(t, "name"), Holder: "h", TTL: ttls.Draw(t, "ttl")})
+				m.do(leases.ClaimCommand{Name: name.Draw(t, "name"), Holder: "h", TTL: ttls.Draw(t, "ttl")})
 			},
 			"own": func(t *rapid.T) {
-				m.do(core.ClaimCommand{Name: name.Draw(t, "name"), Holder: "h", Session: session.Draw(t, "id"), Wait: true})
+				m.do(leases.ClaimCommand{Name: name.Draw(t, "name"), Holder: "h", Session: session.Draw(t, "id"), Wait: true})
 			},
 			"open": func(t *rapid.T) {
 				ttl := ttls.Draw(t, "ttl")
@@ -225,25 +232,25 @@ func TestBookModel(t *testing.T) {
 			},
 			"close": func(t *rapid.T) { m.do(core.CloseSessionCommand{ID: session.Draw(t, "id")}) },
 			"release": func(t *rapid.T) {
-				if l := m.state.View().Lease(name.Draw(t, "name")); !l.Free() {
-					m.do(core.ReleaseCommand{Name: l.Name, Token: l.Token})
+				if l := leases.Of(m.state.View()).Lease(name.Draw(t, "name")); !l.Free() {
+					m.do(leases.ReleaseCommand{Name: l.Name, Token: l.Token})
 				}
 			},
 			"transfer": func(t *rapid.T) {
-				if l := m.state.View().Lease(name.Draw(t, "name")); !l.Free() {
-					m.do(core.TransferCommand{Name: l.Name, Holder: l.Holder, Session: l.Session, ToSession: session.Draw(t, "id"), ToHolder: "k"})
+				if l := leases.Of(m.state.View()).Lease(name.Draw(t, "name")); !l.Free() {
+					m.do(leases.TransferCommand{Name: l.Name, Holder: l.Holder, Session: l.Session, ToSession: session.Draw(t, "id"), ToHolder: "k"})
 				}
 			},
 			"accept": func(t *rapid.T) {
-				if l := m.state.View().Lease(name.Draw(t, "name")); !l.Free() {
-					m.do(core.AcceptCommand{Token: l.Token})
+				if l := leases.Of(m.state.View()).Lease(name.Draw(t, "name")); !l.Free() {
+					m.do(leases.AcceptCommand{Token: l.Token})
 				}
 			},
-			"revoke": func(t *rapid.T) { m.do(core.RevokeCommand{Name: name.Draw(t, "name"), AtDeadline: true}) },
-			"pin":    func(t *rapid.T) { m.do(core.PinCommand{Name: name.Draw(t, "name"), Entity: "e"}) },
-			"unpin":  func(t *rapid.T) { m.do(core.UnpinCommand{Name: name.Draw(t, "name"), Entity: "e"}) },
+			"revoke": func(t *rapid.T) { m.do(leases.RevokeCommand{Name: name.Draw(t, "name"), AtDeadline: true}) },
+			"pin":    func(t *rapid.T) { m.do(leases.PinCommand{Name: name.Draw(t, "name"), Entity: "e"}) },
+			"unpin":  func(t *rapid.T) { m.do(leases.UnpinCommand{Name: name.Draw(t, "name"), Entity: "e"}) },
 			"extend": func(t *rapid.T) {
-				if l := m.state.View().Lease(name.Draw(t, "name")); !l.Free() {
+				if l := leases.Of(m.state.View()).Lease(name.Draw(t, "name")); !l.Free() {
 					m.extend(l)
 				}
 			},
@@ -284,7 +291,7 @@ func TestBookModel(t *testing.T) {
 				m.book.MarkExpiring(d)
 				var r core.Result
 				if d.Token != 0 {
-					r = m.do(core.ExpireCommand{Token: d.Token, Renewal: x.Renewal, Late: x.Late})
+					r = m.do(leases.ExpireCommand{Token: d.Token, Renewal: x.Renewal, Late: x.Late})
 				} else {
 					r = m.do(core.ExpireSessionCommand{ID: d.Session, Renewal: x.Renewal, Late: x.Late})
 				}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/node"
 )
 
@@ -27,7 +28,7 @@ const muteTerm = 7
 
 func newMute(t *testing.T) *mute {
 	t.Helper()
-	m := &mute{t: t, now: int64(time.Hour), state: core.New()}
+	m := &mute{t: t, now: int64(time.Hour), state: core.New(leases.Family{})}
 	var err error
 	if m.Manual, err = NewManual(Options{Clock: m, Peers: m, Self: 1}, m); err != nil {
 		t.Fatal(err)
@@ -157,10 +158,10 @@ func (m *mute) empty(answers int) {
 func TestG39_WhatWaitsForAnAnswerIsBounded(t *testing.T) {
 	id := sessionID(1)
 	claim := func(m *mute, i int) {
-		m.Claim(Call{}, core.ClaimCommand{Name: leaseName(fmt.Sprint("l", i)), Holder: "h", TTL: ttl}, m.result)
+		m.Claim(Call{}, leases.ClaimCommand{Name: leaseName(fmt.Sprint("l", i)), Holder: "h", TTL: ttl}, m.result)
 	}
 	release := func(m *mute, i int) {
-		m.Release(Call{}, core.ReleaseCommand{Name: leaseName(fmt.Sprint("l", i)), Holder: "h"}, m.result)
+		m.Release(Call{}, leases.ReleaseCommand{Name: leaseName(fmt.Sprint("l", i)), Holder: "h"}, m.result)
 	}
 	t.Run("extensions that nobody confirms", func(t *testing.T) {
 		m := newMute(t)
@@ -200,7 +201,7 @@ func TestG39_WhatWaitsForAnAnswerIsBounded(t *testing.T) {
 		claim(m, 1)
 		m.Turn()
 		m.apply()
-		token := m.state.View().Lease(leaseName("l1")).Token
+		token := leases.Of(m.state.View()).Lease(leaseName("l1")).Token
 		release(m, 1)
 		m.Turn()
 		m.fill(MaxQueuedBatches, func(i int) {
@@ -329,13 +330,13 @@ func TestG39_FramesThatWaitForAnAnswerAreBounded(t *testing.T) {
 		m := newMute(t)
 		m.lead()
 		claim := func() {
-			m.Claim(Call{}, core.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: ttl}, func(core.Result) {})
+			m.Claim(Call{}, leases.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: ttl}, func(core.Result) {})
 			m.Turn()
 		}
 		claim()
 		m.apply()
-		token := m.state.View().Lease(leaseName("a")).Token
-		m.Release(Call{}, core.ReleaseCommand{Name: leaseName("a"), Holder: "h"}, func(core.Result) {})
+		token := leases.Of(m.state.View()).Lease(leaseName("a")).Token
+		m.Release(Call{}, leases.ReleaseCommand{Name: leaseName("a"), Holder: "h"}, func(core.Result) {})
 		m.Turn()
 		half := func(seq, replaces uint64) { // one extension that is held, one that is not
 			var w writer
@@ -368,14 +369,14 @@ func TestG40_WhoIsNextIsLookedForInBounds(t *testing.T) {
 	w.open(sessionID(1), time.Hour)
 	w.own("x", "a", sessionID(1))
 	wait := func(name string, n int) {
-		w.call(core.ClaimCommand{Name: leaseName(name), Holder: "b", Session: sessionID(n), Wait: true})
+		w.call(leases.ClaimCommand{Name: leaseName(name), Holder: "b", Session: sessionID(n), Wait: true})
 	}
-	const dead, leases = core.MaxAbsent, 10
+	const dead, most = core.MaxAbsent, 10
 	for i := range dead {
 		w.open(sessionID(100+i), time.Hour)
 		wait("x", 100+i)
 	}
-	for i := range leases {
+	for i := range most {
 		name := fmt.Sprint("y", i)
 		w.own(name, "a", sessionID(1))
 		for k := range dead - 4 {
@@ -394,14 +395,14 @@ func TestG40_WhoIsNextIsLookedForInBounds(t *testing.T) {
 	}
 	a := newAbsentees()
 	looks := 0
-	w.e.view.SessionLeases(sessionID(1), func(l *core.Lease) bool {
+	leases.Of(w.e.view).OfSession(sessionID(1), func(l *leases.Lease) bool {
 		looks++
 		if l.Name.Lease != "x" {
 			w.e.absentIn(&a, l)
 		}
 		return !a.full()
 	})
-	if len(a.list) != dead-4 || a.left != 0 || looks > leases {
+	if len(a.list) != dead-4 || a.left != 0 || looks > most {
 		t.Errorf("%d are absent, %d looks are left, %d queues looked at", len(a.list), a.left, looks)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // Call goes with each request of a door.
@@ -83,22 +84,22 @@ func newCall(c Call, cmd core.Command, done func(core.Result)) (*call, error) {
 	}
 	var err error
 	switch m := cmd.(type) {
-	case core.ClaimCommand:
+	case leases.ClaimCommand:
 		q.name, q.client, err = m.Name, client{m.Holder, m.Session}, checkClaim(m)
-	case core.ReleaseCommand:
+	case leases.ReleaseCommand:
 		q.name, q.client = m.Name, client{m.Holder, m.Session}
 		if m.Holder == "" && m.Token == 0 {
 			err = incumbent.Errorf(incumbent.Invalid, "name the holder or the token")
 		}
-	case core.RevokeCommand:
+	case leases.RevokeCommand:
 		q.name = m.Name
-	case core.TransferCommand:
+	case leases.TransferCommand:
 		q.name, q.client = m.Name, client{m.Holder, m.Session}
-	case core.PinCommand:
+	case leases.PinCommand:
 		q.name, err = m.Name, incumbent.ValidatePin(m.Entity)
-	case core.UnpinCommand:
+	case leases.UnpinCommand:
 		q.name, err = m.Name, incumbent.ValidatePin(m.Entity)
-	case core.LeaveQueueCommand:
+	case leases.LeaveQueueCommand:
 		q.name, q.client = m.Name, client{m.Holder, m.Session}
 	case core.OpenSessionCommand:
 		q.client.session, err = m.ID, checkOpen(m)
@@ -121,7 +122,7 @@ func newCall(c Call, cmd core.Command, done func(core.Result)) (*call, error) {
 	return q, nil
 }
 
-func checkClaim(m core.ClaimCommand) error {
+func checkClaim(m leases.ClaimCommand) error {
 	if err := m.Name.Validate(); err != nil {
 		return err
 	}
@@ -159,8 +160,8 @@ func checkSessionID(id incumbent.SessionID) error {
 // room: it ends something.
 func reserve(cmd core.Command) bool {
 	switch cmd.(type) {
-	case core.ReleaseCommand, core.CloseSessionCommand, core.LeaveQueueCommand, core.RevokeCommand,
-		core.ExpireCommand, core.ExpireSessionCommand, core.TrimKeysCommand:
+	case leases.ReleaseCommand, core.CloseSessionCommand, leases.LeaveQueueCommand, leases.RevokeCommand,
+		leases.ExpireCommand, core.ExpireSessionCommand, core.TrimKeysCommand:
 		return true
 	}
 	return false
@@ -178,29 +179,31 @@ func errorOf(err error) *incumbent.Error {
 }
 
 // Claim asks for a lease. See [Service.Submit].
-func (s *Service) Claim(c Call, m core.ClaimCommand, done func(core.Result)) { s.Submit(c, m, done) }
+func (s *Service) Claim(c Call, m leases.ClaimCommand, done func(core.Result)) { s.Submit(c, m, done) }
 
 // Release frees a lease. Next is chosen by the service.
-func (s *Service) Release(c Call, m core.ReleaseCommand, done func(core.Result)) {
+func (s *Service) Release(c Call, m leases.ReleaseCommand, done func(core.Result)) {
 	s.Submit(c, m, done)
 }
 
 // Revoke takes a lease from whoever holds it, now or at its deadline.
-func (s *Service) Revoke(c Call, m core.RevokeCommand, done func(core.Result)) { s.Submit(c, m, done) }
+func (s *Service) Revoke(c Call, m leases.RevokeCommand, done func(core.Result)) {
+	s.Submit(c, m, done)
+}
 
 // Transfer offers a lease to a session.
-func (s *Service) Transfer(c Call, m core.TransferCommand, done func(core.Result)) {
+func (s *Service) Transfer(c Call, m leases.TransferCommand, done func(core.Result)) {
 	s.Submit(c, m, done)
 }
 
 // Pin keeps a lease from expiring.
-func (s *Service) Pin(c Call, m core.PinCommand, done func(core.Result)) { s.Submit(c, m, done) }
+func (s *Service) Pin(c Call, m leases.PinCommand, done func(core.Result)) { s.Submit(c, m, done) }
 
 // Unpin takes a pin away; the lease's clock starts anew.
-func (s *Service) Unpin(c Call, m core.UnpinCommand, done func(core.Result)) { s.Submit(c, m, done) }
+func (s *Service) Unpin(c Call, m leases.UnpinCommand, done func(core.Result)) { s.Submit(c, m, done) }
 
 // LeaveQueue gives up a place in a queue.
-func (s *Service) LeaveQueue(c Call, m core.LeaveQueueCommand, done func(core.Result)) {
+func (s *Service) LeaveQueue(c Call, m leases.LeaveQueueCommand, done func(core.Result)) {
 	s.Submit(c, m, done)
 }
 

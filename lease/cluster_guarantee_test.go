@@ -6,6 +6,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // The claim of a session on a member that does not lead stands in the log right
@@ -22,11 +23,11 @@ func TestG02_AClaimElsewhereIsASignOfLife(t *testing.T) {
 	if len(c.at(1).proposed) != 1 {
 		t.Fatalf("%d expiries are proposed", len(c.at(1).proposed))
 	}
-	got := c.at(2).call(core.ClaimCommand{Name: leaseName("a"), Holder: "h", Session: sessionID(1)})
+	got := c.at(2).call(leases.ClaimCommand{Name: leaseName("a"), Holder: "h", Session: sessionID(1)})
 	c.at(2).appendAll()
 	c.at(1).appendAll()
 	c.settle()
-	if r := *got; r == nil || r.Err != nil || !r.Granted {
+	if r := *got; r == nil || r.Err != nil || !leases.AnswerOf(*r).Granted {
 		t.Fatalf("the claim: %+v", r)
 	}
 	if c.newest.View().Session(sessionID(1)) == nil {
@@ -35,7 +36,7 @@ func TestG02_AClaimElsewhereIsASignOfLife(t *testing.T) {
 	c.auto = true
 	c.at(2).must(core.OpenSessionCommand{ID: sessionID(2), TTL: ttl})
 	c.advance(ttl)
-	c.at(2).must(core.ClaimCommand{Name: leaseName("b"), Holder: "h", Session: sessionID(2)})
+	c.at(2).must(leases.ClaimCommand{Name: leaseName("b"), Holder: "h", Session: sessionID(2)})
 	c.advance(ttl)
 	if c.newest.View().Session(sessionID(2)) == nil {
 		t.Fatal("a session whose claim was answered has ended within its ttl")
@@ -116,12 +117,12 @@ func TestG04_ARaiseBehindARevocationExtendsNoLease(t *testing.T) {
 	c.lead(1)
 	id := sessionID(1)
 	c.at(1).must(core.OpenSessionCommand{ID: id, TTL: ttl})
-	token := c.at(1).must(core.ClaimCommand{Name: leaseName("a"), Holder: "h", Session: id}).Lease.Token
+	token := leases.AnswerOf(c.at(1).must(leases.ClaimCommand{Name: leaseName("a"), Holder: "h", Session: id})).Lease.Token
 	c.auto = false
 	named := &Named{Name: leaseName("a"), Holder: "h"}
 	b, done := c.at(1).extend(Extension{Token: token, TTL: 4 * ttl}, Extension{Session: id, Named: named, TTL: 4 * ttl}, Extension{Session: id, TTL: 4 * ttl})
 	c.at(1).confirm()
-	revoked := c.at(2).call(core.RevokeCommand{Name: leaseName("a"), By: "people", AtDeadline: true})
+	revoked := c.at(2).call(leases.RevokeCommand{Name: leaseName("a"), By: "people", AtDeadline: true})
 	c.at(2).appendAll()
 	c.at(1).appendAll()
 	c.settle()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // crowd is some holders who talk to whichever member chance wants.
@@ -69,7 +70,7 @@ func (p *crowd) releaser(c *call) *holder {
 	if c == nil {
 		return nil
 	}
-	m, ok := c.cmd.(core.ReleaseCommand)
+	m, ok := c.cmd.(leases.ReleaseCommand)
 	if !ok {
 		return nil
 	}
@@ -92,8 +93,9 @@ func (p *crowd) decided() {
 	}
 }
 
-func (p *crowd) granted(c core.Change) {
-	if c.What != core.Granted && c.What != core.Offered {
+func (p *crowd) granted(of core.Change) {
+	c, _ := leases.ChangeOf(&of)
+	if c.What != leases.Granted && c.What != leases.Offered {
 		return
 	}
 	name := c.Lease.Name.Lease
@@ -120,21 +122,21 @@ func (p *crowd) once() func() {
 
 func (p *crowd) claim(m *peer, h *holder, name string, wait bool) {
 	sent, given, answered := p.now, h.given, p.once()
-	cmd := core.ClaimCommand{Name: leaseName(name), Holder: h.name, Session: h.session, Wait: wait && !h.session.IsZero()}
+	cmd := leases.ClaimCommand{Name: leaseName(name), Holder: h.name, Session: h.session, Wait: wait && !h.session.IsZero()}
 	if h.session.IsZero() {
 		cmd.TTL = 3 * time.Second
 	}
 	q, err := newCall(Call{}, cmd, func(r core.Result) {
 		answered()
-		if r.Err != nil || r.Queued || given != h.given {
+		if r.Err != nil || leases.AnswerOf(r).Queued || given != h.given {
 			return
 		}
-		if p.newest.View().LeaseByToken(r.Lease.Token) == nil && h.session.IsZero() && sent+rho(r.Lease.TTL) > p.now {
-			p.rt.Fatalf("%s is told that it holds %s under token %d, which it does not", h.name, name, r.Lease.Token)
+		if leases.Of(p.newest.View()).ByToken(leases.AnswerOf(r).Lease.Token) == nil && h.session.IsZero() && sent+rho(leases.AnswerOf(r).Lease.TTL) > p.now {
+			p.rt.Fatalf("%s is told that it holds %s under token %d, which it does not", h.name, name, leases.AnswerOf(r).Lease.Token)
 		}
-		h.token[name] = r.Lease.Token
+		h.token[name] = leases.AnswerOf(r).Lease.Token
 		if h.session.IsZero() {
-			h.until[name] = max(h.until[name], sent+rho(r.Lease.TTL))
+			h.until[name] = max(h.until[name], sent+rho(leases.AnswerOf(r).Lease.TTL))
 			return
 		}
 		if left := sent + rho(sessionTTL) - p.now; p.newest.View().Session(h.session) == nil && left > 0 {
@@ -151,7 +153,7 @@ func (p *crowd) claim(m *peer, h *holder, name string, wait bool) {
 func (p *crowd) extend(m *peer, h *holder, name string, ttl time.Duration) {
 	sent, token, given := p.now, h.token[name], h.given
 	if token == 0 {
-		l := m.e.view.Lease(leaseName(name))
+		l := leases.Of(m.e.view).Lease(leaseName(name))
 		if l.Free() || !l.Offered || l.Holder != h.name {
 			return
 		}
@@ -161,7 +163,7 @@ func (p *crowd) extend(m *peer, h *holder, name string, ttl time.Duration) {
 	b := &Batch{Items: []Extension{{Token: token, TTL: ttl}}, Done: func(b *Batch) {
 		answered()
 		it := &b.Items[0]
-		l := p.newest.View().LeaseByToken(token)
+		l := leases.Of(p.newest.View()).ByToken(token)
 		switch {
 		case it.Kind == incumbent.OK && given != h.given:
 			return
@@ -215,7 +217,7 @@ func (p *crowd) release(m *peer, h *holder, name string) {
 	p.releasing[h]++
 	p.through[h] = m
 	p.releases[token] = h
-	q, _ := newCall(Call{}, core.ReleaseCommand{Name: leaseName(name), Token: token}, func(r core.Result) {
+	q, _ := newCall(Call{}, leases.ReleaseCommand{Name: leaseName(name), Token: token}, func(r core.Result) {
 		answered()
 		if r.Err == nil || r.Err.Kind != incumbent.Unknown {
 			p.releasing[h]--

@@ -6,6 +6,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // cluster is some engines around one log, in virtual time. Each member applies
@@ -64,9 +65,9 @@ type asked struct {
 }
 
 func newCluster(t failer, cfg Config, n int) *cluster {
-	c := &cluster{t: t, newest: core.New(), auto: true, over: make(map[uint64]int)}
+	c := &cluster{t: t, newest: core.New(leases.Family{}), auto: true, over: make(map[uint64]int)}
 	for i := range n {
-		p := &peer{c: c, id: uint64(i + 1), state: core.New(), boots: 1}
+		p := &peer{c: c, id: uint64(i + 1), state: core.New(leases.Family{}), boots: 1}
 		p.e = NewEngine(cfg, p.state.View())
 		p.e.Join(p.id<<32 | p.boots)
 		c.members = append(c.members, p)
@@ -382,5 +383,5 @@ func (p *peer) must(cmd core.Command) core.Result {
 
 func (p *peer) claim(name, holder string, ttl time.Duration) incumbent.Token {
 	p.c.t.Helper()
-	return p.must(core.ClaimCommand{Name: leaseName(name), Holder: holder, TTL: ttl}).Lease.Token
+	return leases.AnswerOf(p.must(leases.ClaimCommand{Name: leaseName(name), Holder: holder, TTL: ttl})).Lease.Token
 }

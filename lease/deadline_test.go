@@ -8,6 +8,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	corewire "github.com/incumbent-dev/incumbent/core/wire"
 )
 
@@ -77,7 +78,7 @@ func (t *timerTables) Apply(x *core.Exec, command []byte) core.Result {
 	return core.Result{}
 }
 
-func (t *timerTables) EndSession(*core.Exec, *core.Session)                        {}
+func (t *timerTables) EndSession(*core.Exec, *core.Ending)                         {}
 func (t *timerTables) View() core.FamilyView                                       { return &timerTables{t.all} }
 func (t *timerTables) ReadRecord([]byte) bool                                      { return false }
 func (t *timerTables) Check(func(incumbent.SessionID) bool, incumbent.Index) error { return nil }
@@ -101,7 +102,7 @@ type timed struct {
 
 func newTimed(t *testing.T, cfg Config) *timed {
 	w := &timed{newWorld(t, cfg), map[string]int64{}}
-	w.state = core.New(timers{})
+	w.state = core.New(leases.Family{}, timers{})
 	w.e = NewEngine(cfg, w.state.View())
 	w.watch = func(c core.Change) {
 		if c.Family != nil && c.Family.Deadline.After == 0 {

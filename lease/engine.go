@@ -8,6 +8,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // Engine takes the decisions of the lease loop. Its driver calls Begin with the
@@ -265,20 +266,23 @@ func (e *Engine) changed(c *core.Change) {
 	if c.Family != nil && c.Family.Deadline != nil {
 		e.releaseDeadline(keyOf(c.Family.Deadline))
 	}
-	if l, before := c.Lease, c.LeaseBefore; l != nil && l.Token != 0 && (before == nil || before.Token != l.Token) {
-		e.remark(l.Name)
-	}
-	if c.LeaseBefore != nil && c.LeaseBefore.Token != 0 {
-		e.release(key{token: c.LeaseBefore.Token})
-		e.count(c)
+	if l, ok := leases.ChangeOf(c); ok {
+		e.leaseChanged(&l)
 	}
 }
 
-func (e *Engine) count(c *core.Change) {
+func (e *Engine) leaseChanged(c *leases.Change) {
+	if l, before := c.Lease, c.LeaseBefore; l != nil && l.Token != 0 && (before == nil || before.Token != l.Token) {
+		e.remark(l.Name)
+	}
+	if c.LeaseBefore == nil || c.LeaseBefore.Token == 0 {
+		return
+	}
+	e.release(key{token: c.LeaseBefore.Token})
 	switch c.What {
-	case core.Expired:
+	case leases.Expired:
 		e.stats.Expired++
-	case core.Declined:
+	case leases.Declined:
 		e.stats.Declined++
 	}
 }

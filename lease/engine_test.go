@@ -9,6 +9,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // holder is a client as the guarantees see it: it counts on what it was told,
@@ -38,9 +39,10 @@ var leaseNames = [...]string{"a", "b"}
 // rho is what a holder takes off for its clock.
 func rho(d time.Duration) int64 { return int64(d - d/100) }
 
-func (p *players) granted(c core.Change) {
+func (p *players) granted(of core.Change) {
+	c, _ := leases.ChangeOf(&of)
 	switch c.What {
-	case core.Granted, core.Offered:
+	case leases.Granted, leases.Offered:
 	default:
 		return
 	}
@@ -66,17 +68,17 @@ func (h *holder) loses(name string) {
 
 func (p *players) claim(h *holder, name string, wait bool) {
 	sent, given := p.now, h.given
-	cmd := core.ClaimCommand{Name: leaseName(name), Holder: h.name, Session: h.session, Wait: wait && !h.session.IsZero()}
+	cmd := leases.ClaimCommand{Name: leaseName(name), Holder: h.name, Session: h.session, Wait: wait && !h.session.IsZero()}
 	if h.session.IsZero() {
 		cmd.TTL = 3 * time.Second
 	}
 	q, err := newCall(Call{}, cmd, func(r core.Result) {
-		if r.Err != nil || r.Queued || given != h.given {
+		if r.Err != nil || leases.AnswerOf(r).Queued || given != h.given {
 			return
 		}
-		h.token[name] = r.Lease.Token
+		h.token[name] = leases.AnswerOf(r).Lease.Token
 		if h.session.IsZero() {
-			h.until[name] = max(h.until[name], sent+rho(r.Lease.TTL))
+			h.until[name] = max(h.until[name], sent+rho(leases.AnswerOf(r).Lease.TTL))
 			return
 		}
 		s := p.e.view.Session(h.session)
@@ -108,7 +110,7 @@ func (p *players) extend(h *holder, name string, ttl time.Duration) {
 	}
 	b := &Batch{Items: []Extension{{Token: token, TTL: ttl}}, Done: func(b *Batch) {
 		it := &b.Items[0]
-		l := p.state.View().LeaseByToken(token)
+		l := leases.Of(p.state.View()).ByToken(token)
 		switch {
 		case it.Kind == incumbent.OK && given != h.given:
 			return
@@ -148,7 +150,7 @@ func (p *players) release(h *holder, name string) {
 	}
 	h.given++
 	h.loses(name)
-	q, _ := newCall(Call{}, core.ReleaseCommand{Name: leaseName(name), Token: token}, func(core.Result) {})
+	q, _ := newCall(Call{}, leases.ReleaseCommand{Name: leaseName(name), Token: token}, func(core.Result) {})
 	p.turn(func() { p.e.Submit(q) })
 }
 
@@ -234,7 +236,7 @@ func TestG02_EngineModel(t *testing.T) {
 				if l := p.lease(name); l.Free() || !l.Session.IsZero() {
 					return // a session's beats are not told of a revocation: see the package's comment
 				}
-				q, _ := newCall(Call{}, core.RevokeCommand{Name: leaseName(name), AtDeadline: true}, func(core.Result) {})
+				q, _ := newCall(Call{}, leases.RevokeCommand{Name: leaseName(name), AtDeadline: true}, func(core.Result) {})
 				p.turn(func() { p.e.Submit(q) })
 			},
 			"lead": func(t *rapid.T) {

@@ -3,6 +3,7 @@ package lease
 import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/settings"
 )
 
@@ -124,9 +125,9 @@ func (e *Engine) expireCommand(d Due, x Expiry) core.Command {
 	case ofSession:
 		return core.ExpireSessionCommand{ID: d.Session, Renewal: x.Renewal, Late: x.Late, Absent: e.absentBehind(d.Session)}
 	}
-	cmd := core.ExpireCommand{Token: d.Token, Renewal: x.Renewal, Late: x.Late}
+	cmd := leases.ExpireCommand{Token: d.Token, Renewal: x.Renewal, Late: x.Late}
 	if e.book.timer(d.ref).flags&waited != 0 {
-		cmd.Next = e.next(e.view.LeaseByToken(d.Token))
+		cmd.Next = e.next(leases.Of(e.view).ByToken(d.Token))
 	}
 	return cmd
 }

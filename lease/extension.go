@@ -5,6 +5,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	corewire "github.com/incumbent-dev/incumbent/core/wire"
 )
 
@@ -130,15 +131,15 @@ func explain(k incumbent.Kind) string {
 // KeepsCritical reports whether an extension keeps a critical lease, which is never
 // refused for the load. By session it costs one look-up whatever the session owns.
 func KeepsCritical(view *core.View, e *Extension) bool {
-	var l *core.Lease
+	var l *leases.Lease
 	switch {
 	case e.Token != 0:
-		l = view.LeaseByToken(e.Token)
+		l = leases.Of(view).ByToken(e.Token)
 	case e.Named != nil:
-		l = view.Lease(e.Named.Name)
+		l = leases.Of(view).Lease(e.Named.Name)
 	}
 	if l != nil {
 		return l.Critical
 	}
-	return view.SessionCritical(e.Session)
+	return leases.Of(view).Critical(e.Session)
 }

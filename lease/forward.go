@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // courier carries what only the leader can answer to another member that leads,
@@ -128,14 +129,14 @@ func (e *Engine) holdBack(w waiter) bool {
 	switch {
 	case it.Token != 0:
 	case it.Named != nil:
-		if l := e.view.Lease(it.Named.Name); !l.Free() {
+		if l := leases.Of(e.view).Lease(it.Named.Name); !l.Free() {
 			k.token = l.Token
 		}
 	default:
 		k.session = it.Session
 	}
 	if e.marks[k] == 0 && k.token != 0 {
-		if l := e.view.LeaseByToken(k.token); l != nil {
+		if l := leases.Of(e.view).ByToken(k.token); l != nil {
 			k = key{session: l.Session}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/node"
 )
 
@@ -118,7 +119,7 @@ type trio struct {
 
 func startTrio(tb testing.TB, cfg Config) *trio {
 	tb.Helper()
-	r := &shared{work: make(chan func(), 1<<16), st: core.New()}
+	r := &shared{work: make(chan func(), 1<<16), st: core.New(leases.Family{})}
 	x := &trio{raft: r}
 	all := make(map[uint64]*Service)
 	for id := uint64(1); id <= 3; id++ {
@@ -175,15 +176,15 @@ func TestG40_EveryMemberServes(t *testing.T) {
 		var token incumbent.Token
 		for i, s := range x.svc {
 			name := fmt.Sprint("a", i)
-			r, err := s.Await(t.Context(), Call{}, core.ClaimCommand{Name: leaseName(name), Holder: "h", TTL: ttl})
-			if err != nil || !r.Granted {
+			r, err := s.Await(t.Context(), Call{}, leases.ClaimCommand{Name: leaseName(name), Holder: "h", TTL: ttl})
+			if err != nil || !leases.AnswerOf(r).Granted {
 				t.Fatalf("member %d: %+v, %v", i+1, r, err)
 			}
-			token = r.Lease.Token
+			token = leases.AnswerOf(r).Lease.Token
 			if b := extendBy(s, Extension{Token: token}, Extension{Token: token + 1000}); b.Items[0].Held != ttl || b.Items[1].Kind != incumbent.Unavailable {
 				t.Errorf("member %d: %+v", i+1, b.Items)
 			}
-			if r, err := s.Await(t.Context(), Call{}, core.ClaimCommand{Name: leaseName(name), Holder: "h", TTL: ttl}); err != nil || r.Lease.Token != token {
+			if r, err := s.Await(t.Context(), Call{}, leases.ClaimCommand{Name: leaseName(name), Holder: "h", TTL: ttl}); err != nil || leases.AnswerOf(r).Lease.Token != token {
 				t.Errorf("member %d extends by claim: %+v, %v", i+1, r, err)
 			}
 			seen := make(chan *Inspection, 1)
@@ -341,7 +342,7 @@ func BenchmarkSubmitClaim(b *testing.B) {
 	const n = 1000
 	calls := make([]*call, n)
 	for i := range calls {
-		calls[i], _ = w.request(Call{}, 0, core.ClaimCommand{Name: leaseName("a"), Holder: fmt.Sprint("x", i), TTL: ttl})
+		calls[i], _ = w.request(Call{}, 0, leases.ClaimCommand{Name: leaseName("a"), Holder: fmt.Sprint("x", i), TTL: ttl})
 		calls[i].done = func(core.Result) {}
 	}
 	b.ReportAllocs()

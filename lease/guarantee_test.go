@@ -7,6 +7,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 const ttl = 10 * time.Second
@@ -29,14 +30,14 @@ func TestG02_NoGrantBeforeTheHoldersDeadline(t *testing.T) {
 	}
 	sent := w.now
 	for w.now < sent+int64(ttl+ttl/100) {
-		r := *w.call(core.ClaimCommand{Name: leaseName("a"), Holder: "other", TTL: ttl})
+		r := *w.call(leases.ClaimCommand{Name: leaseName("a"), Holder: "other", TTL: ttl})
 		if r == nil || incumbent.KindOf(r.Err) != incumbent.Held {
 			t.Fatalf("%v after the extension: %+v", time.Duration(w.now-sent), r)
 		}
 		w.advance(100 * time.Millisecond)
 	}
 	w.advance(DefaultGrace + slack)
-	if r := *w.call(core.ClaimCommand{Name: leaseName("a"), Holder: "other", TTL: ttl}); r == nil || !r.Granted {
+	if r := *w.call(leases.ClaimCommand{Name: leaseName("a"), Holder: "other", TTL: ttl}); r == nil || !leases.AnswerOf(*r).Granted {
 		t.Fatalf("after the deadline: %+v", r)
 	}
 }
@@ -104,8 +105,8 @@ func TestG05_NothingIsAcknowledgedWithoutAQuorum(t *testing.T) {
 	token := w.claim("a", "h", ttl)
 	w.auto = false
 	b, extended := w.extend(Extension{Token: token}, Extension{Token: token, TTL: 2 * ttl})
-	claimed := w.call(core.ClaimCommand{Name: leaseName("b"), Holder: "h", TTL: ttl})
-	denied := w.call(core.ClaimCommand{Name: leaseName("a"), Holder: "x", TTL: ttl})
+	claimed := w.call(leases.ClaimCommand{Name: leaseName("b"), Holder: "h", TTL: ttl})
+	denied := w.call(leases.ClaimCommand{Name: leaseName("a"), Holder: "x", TTL: ttl})
 	w.advance(3 * time.Second)
 	if *extended || *claimed != nil || *denied != nil {
 		t.Fatalf("acknowledged without a quorum: %v %v %v", *extended, *claimed, *denied)
@@ -119,7 +120,7 @@ func TestG05_NothingIsAcknowledgedWithoutAQuorum(t *testing.T) {
 	if !*extended || b.Items[1].Held != 2*ttl || w.lease("a").TTL != 2*ttl {
 		t.Fatalf("the longer ttl: %+v, logged %v", b.Items[1], w.lease("a").TTL)
 	}
-	if *claimed == nil || !(*claimed).Granted || *denied == nil || (*denied).Err.Kind != incumbent.Held {
+	if *claimed == nil || !leases.AnswerOf(*(*claimed)).Granted || *denied == nil || (*denied).Err.Kind != incumbent.Held {
 		t.Fatalf("claims: %+v %+v", *claimed, *denied)
 	}
 }
@@ -335,7 +336,7 @@ func TestG07_AnOvertakenExpiryIsVoid(t *testing.T) {
 	for len(w.confirms) > 0 {
 		w.confirm(nil)
 	}
-	w.call(core.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: ttl})
+	w.call(leases.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: ttl})
 	if *done || len(w.log) != 1 {
 		t.Fatalf("answered %v, %d proposed: the claim must take the log", *done, len(w.log))
 	}
@@ -363,7 +364,7 @@ func TestG07_AMarkBelongsToItsExpiry(t *testing.T) {
 	w.pass()
 	first := w.log
 	w.log = nil
-	w.call(core.RevokeCommand{Name: leaseName("a"), Token: token, AtDeadline: true})
+	w.call(leases.RevokeCommand{Name: leaseName("a"), Token: token, AtDeadline: true})
 	w.apply() // touches the lease, restarts nothing: it is due again
 	w.advance(slack)
 	w.confirm(nil)
@@ -412,7 +413,7 @@ func TestG08_Avalanche(t *testing.T) {
 	w.lead()
 	w.auto = false
 	for i := range n {
-		cmd := core.ClaimCommand{Name: leaseName(fmt.Sprint(i)), Holder: "h", TTL: ttl}
+		cmd := leases.ClaimCommand{Name: leaseName(fmt.Sprint(i)), Holder: "h", TTL: ttl}
 		q, _ := w.request(Call{}, 0, cmd)
 		w.step(func() { w.e.Submit(q) })
 		if i%500 == 499 {
@@ -421,11 +422,11 @@ func TestG08_Avalanche(t *testing.T) {
 		}
 	}
 	since := w.now - int64(time.Second)
-	if got := w.e.view.HeldCount(); got != n {
+	if got := leases.Of(w.e.view).HeldCount(); got != n {
 		t.Fatalf("%d held", got)
 	}
 	var cpu time.Duration
-	for w.e.view.HeldCount() > 0 {
+	for leases.Of(w.e.view).HeldCount() > 0 {
 		w.now += int64(tickEvery)
 		began := time.Now()
 		w.step(nil)
@@ -441,7 +442,7 @@ func TestG08_Avalanche(t *testing.T) {
 			w.apply()
 		}
 		if d := time.Duration(w.now - since); d > time.Second+hold(ttl)+slack {
-			t.Fatalf("%d are held %v after the last extension", w.e.view.HeldCount(), d-time.Second)
+			t.Fatalf("%d are held %v after the last extension", leases.Of(w.e.view).HeldCount(), d-time.Second)
 		}
 	}
 	late := w.e.Stats().Late
@@ -461,7 +462,7 @@ func TestG08_ExpiryOfASessionFreesItsLeases(t *testing.T) {
 		}
 	}
 	w.advance(hold(ttl) + slack)
-	if n := w.e.view.HeldCount(); n != 0 || w.e.book.byToken.len() != 0 || len(w.e.book.byID) != 0 {
+	if n := leases.Of(w.e.view).HeldCount(); n != 0 || w.e.book.byToken.len() != 0 || len(w.e.book.byID) != 0 {
 		t.Fatalf("%d held, book has %d leases, %d sessions", n, w.e.book.byToken.len(), len(w.e.book.byID))
 	}
 }
@@ -470,7 +471,7 @@ func TestG09_ReleaseIsIdempotent(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.lead()
 	first := w.claim("a", "h", ttl)
-	release := core.ReleaseCommand{Name: leaseName("a"), Holder: "h", Token: first}
+	release := leases.ReleaseCommand{Name: leaseName("a"), Holder: "h", Token: first}
 	for range 2 {
 		if r := *w.call(release); r == nil || r.Err != nil {
 			t.Fatalf("release: %+v", r)
@@ -492,14 +493,14 @@ func TestG13_PinnedDoesNotExpire(t *testing.T) {
 	w.claim("alone", "h", ttl)
 	w.own("owned", "h", sessionID(1))
 	for _, name := range []string{"alone", "owned"} {
-		w.call(core.PinCommand{Name: leaseName(name), Entity: "m0"})
-		w.call(core.PinCommand{Name: leaseName(name), Entity: "m1"})
+		w.call(leases.PinCommand{Name: leaseName(name), Entity: "m0"})
+		w.call(leases.PinCommand{Name: leaseName(name), Entity: "m1"})
 	}
 	w.advance(10 * ttl)
 	w.lead()
 	w.advance(10 * ttl)
 	for _, name := range []string{"alone", "owned"} {
-		w.call(core.UnpinCommand{Name: leaseName(name), Entity: "m1"})
+		w.call(leases.UnpinCommand{Name: leaseName(name), Entity: "m1"})
 	}
 	w.advance(10 * ttl)
 	if len(w.freed) != 0 {
@@ -507,7 +508,7 @@ func TestG13_PinnedDoesNotExpire(t *testing.T) {
 	}
 	since := w.now
 	for _, name := range []string{"alone", "owned"} {
-		w.call(core.UnpinCommand{Name: leaseName(name), Entity: "m0"})
+		w.call(leases.UnpinCommand{Name: leaseName(name), Entity: "m0"})
 	}
 	w.advance(2 * ttl)
 	for _, name := range []string{"alone", "owned"} {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // Extend takes a batch: each extension is stored now and judged later.
@@ -117,7 +118,7 @@ func (e *Engine) lookup(it *Extension) ref {
 		return e.book.lasting(it.Lasting)
 	case token != 0:
 	case it.Named != nil:
-		l := e.view.Lease(it.Named.Name)
+		l := leases.Of(e.view).Lease(it.Named.Name)
 		if l.Free() {
 			return none
 		}
@@ -162,7 +163,7 @@ func (e *Engine) foreign(it *Extension) bool {
 	if it.Named == nil {
 		return false
 	}
-	l := e.view.LeaseByToken(it.found)
+	l := leases.Of(e.view).ByToken(it.found)
 	return l == nil || l.Holder != it.Named.Holder || l.Name != it.Named.Name
 }
 
@@ -272,7 +273,7 @@ func (e *Engine) revokingOf(id incumbent.SessionID) []incumbent.Token {
 	if known {
 		return ts
 	}
-	e.view.SessionLeases(id, func(l *core.Lease) bool {
+	leases.Of(e.view).OfSession(id, func(l *leases.Lease) bool {
 		if l.Revoking {
 			ts = append(ts, l.Token)
 		}
@@ -330,12 +331,12 @@ func (b *Book) blocked(r ref) (key, bool) {
 
 // raiseLease makes an extension that is longer than the logged ttl a command.
 func (e *Engine) raiseLease(token incumbent.Token, b *Batch, i int) {
-	l := e.view.LeaseByToken(token)
+	l := leases.Of(e.view).ByToken(token)
 	if l == nil {
 		panic("lease: the book has a lease that nobody holds")
 	}
 	// Naming the token: should the holding end first, none must begin instead.
-	claim := core.ClaimCommand{Name: l.Name, Holder: l.Holder, TTL: b.Items[i].TTL, Critical: l.Critical, Token: token}
+	claim := leases.ClaimCommand{Name: l.Name, Holder: l.Holder, TTL: b.Items[i].TTL, Critical: l.Critical, Token: token}
 	e.propose(claim.Encode(core.Meta{Origin: *l.Origin}), waiter{b, i})
 }
 
@@ -379,8 +380,8 @@ func (e *Engine) loggedDone(w waiter, r core.Result, err error) {
 	ttl := incumbent.MaxTTL
 	s := r.Session
 	switch {
-	case r.Lease != nil:
-		ttl = r.Lease.TTL
+	case leases.AnswerOf(r).Lease != nil:
+		ttl = leases.AnswerOf(r).Lease.TTL
 	case e.overtaken(it):
 		e.answer(w.batch, w.item, incumbent.NotHolder, 0)
 		return
@@ -405,7 +406,7 @@ func (e *Engine) overtaken(it *Extension) bool {
 	if it.Token == 0 && it.Named == nil {
 		return false
 	}
-	l := e.view.LeaseByToken(it.found)
+	l := leases.Of(e.view).ByToken(it.found)
 	return l.Free() || l.Revoking
 }
 

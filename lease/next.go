@@ -5,6 +5,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // Commands that may free a lease say who is next, or who is not: only the leader
@@ -18,12 +19,12 @@ const absentSchema = 2
 // command that names who is absent, it is not looked for behind the first
 // [core.MaxAbsent] places: a queue whose clients have all died must not hold up the
 // loop with each end of a holding.
-func (e *Engine) next(l *core.Lease) incumbent.SessionID {
+func (e *Engine) next(l *leases.Lease) incumbent.SessionID {
 	if l == nil || !e.leading {
 		return incumbent.SessionID{}
 	}
 	places := 0
-	for w := range e.view.Queue(l.Name) {
+	for w := range leases.Of(e.view).Queue(l.Name) {
 		if places++; places > core.MaxAbsent {
 			break
 		}
@@ -63,12 +64,12 @@ func (a *absentees) full() bool { return len(a.list) >= core.MaxAbsent || a.left
 
 // absentIn adds the waiters of a lease that stand before the first one whose client
 // is there: no more places than the command passes over.
-func (e *Engine) absentIn(a *absentees, l *core.Lease) {
+func (e *Engine) absentIn(a *absentees, l *leases.Lease) {
 	if l.Waiting == 0 {
 		return
 	}
 	places := 0
-	for w := range e.view.Queue(l.Name) {
+	for w := range leases.Of(e.view).Queue(l.Name) {
 		if a.full() || places >= core.MaxAbsent {
 			return
 		}
@@ -93,7 +94,7 @@ func (e *Engine) absentBehind(id incumbent.SessionID) []incumbent.SessionID {
 		return nil
 	}
 	a := newAbsentees()
-	e.view.SessionLeases(id, func(l *core.Lease) bool {
+	leases.Of(e.view).OfSession(id, func(l *leases.Lease) bool {
 		e.absentIn(&a, l)
 		return !a.full()
 	})

@@ -7,35 +7,35 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // What of a session is being revoked is looked for once for each state, however
 // many of its leases are extended: one batch that names each of them, or the
 // session again and again, must not sort them each time.
 func TestRevocationsAreLookedForOnce(t *testing.T) {
-	const leases, most = 2000, 8 << 20 // bytes; to look each time takes 100 times as much
+	const owned, most = 2000, 8 << 20 // bytes; to look each time takes 100 times as much
 	w := newWorld(t, Config{})
 	w.lead()
 	id := sessionID(1)
 	w.open(id, ttl)
-	items := make([]Extension, 0, 2*leases)
-	for i := range leases {
+	items := make([]Extension, 0, 2*owned)
+	for i := range owned {
 		items = append(items, Extension{Token: w.own(fmt.Sprint("a", i), "h", id)}, Extension{Session: id})
 	}
-	w.call(core.RevokeCommand{Name: leaseName("a0"), AtDeadline: true})
+	w.call(leases.RevokeCommand{Name: leaseName("a0"), AtDeadline: true})
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	b, done := w.extend(items...)
 	runtime.ReadMemStats(&after)
-	if !*done || !b.Items[1].Revoking || len(b.Items[2*leases-1].RevokingTokens) != 1 {
+	if !*done || !b.Items[1].Revoking || len(b.Items[2*owned-1].RevokingTokens) != 1 {
 		t.Fatalf("done %v, %+v", *done, b.Items[1])
 	}
 	if took := after.TotalAlloc - before.TotalAlloc; took > most {
 		t.Errorf("%d extensions took %d bytes", len(items), took)
 	}
 	// It is what is being revoked now.
-	w.call(core.RevokeCommand{Name: leaseName("a1"), AtDeadline: true})
+	w.call(leases.RevokeCommand{Name: leaseName("a1"), AtDeadline: true})
 	if b, _ := w.extend(Extension{Session: id}); len(b.Items[0].RevokingTokens) != 2 {
 		t.Errorf("after another revocation: %+v", b.Items[0])
 	}
@@ -61,12 +61,12 @@ func TestG08_ARevocationIsNotProlonged(t *testing.T) {
 				w := newWorld(t, Config{})
 				w.lead()
 				token := claim(w)
-				pin := core.PinCommand{Name: leaseName("a"), Entity: "e"}
+				pin := leases.PinCommand{Name: leaseName("a"), Entity: "e"}
 				if pinned {
 					w.call(pin)
 				}
 				w.advance(ttl / 2)
-				w.call(core.RevokeCommand{Name: leaseName("a"), Token: token, AtDeadline: true})
+				w.call(leases.RevokeCommand{Name: leaseName("a"), Token: token, AtDeadline: true})
 				left, running := w.expiresIn(token)
 				if !running || left <= 0 || left > hold(ttl) {
 					t.Fatalf("revoked: runs %v, expires in %v", running, left)
@@ -76,7 +76,7 @@ func TestG08_ARevocationIsNotProlonged(t *testing.T) {
 				w.advance(time.Second)
 				w.extend(Extension{Session: id})
 				w.extend(Extension{Token: token})
-				w.call(core.UnpinCommand{Name: leaseName("a"), Entity: "e"})
+				w.call(leases.UnpinCommand{Name: leaseName("a"), Entity: "e"})
 				if again, running := w.expiresIn(token); !running || w.now+int64(again) != ends {
 					t.Errorf("pinned, extended and unpinned: runs %v, expires %v later", running, time.Duration(w.now+int64(again)-ends))
 				}
@@ -101,16 +101,16 @@ func TestG13_UnpinningDoesNotProlongAnOffer(t *testing.T) {
 	id := sessionID(1)
 	w.open(id, 10*ttl)
 	token := w.claim("a", "h", ttl)
-	w.call(core.ClaimCommand{Name: leaseName("a"), Holder: "next", Session: id, Wait: true})
-	w.call(core.ReleaseCommand{Name: leaseName("a"), Token: token})
+	w.call(leases.ClaimCommand{Name: leaseName("a"), Holder: "next", Session: id, Wait: true})
+	w.call(leases.ReleaseCommand{Name: leaseName("a"), Token: token})
 	offer := w.lease("a")
 	if !offer.Offered {
 		t.Fatalf("not offered: %+v", offer)
 	}
 	w.advance(DefaultOfferWindow / 2)
 	before, _ := w.expiresIn(offer.Token)
-	w.call(core.PinCommand{Name: leaseName("a"), Entity: "e"})
-	w.call(core.UnpinCommand{Name: leaseName("a"), Entity: "e"})
+	w.call(leases.PinCommand{Name: leaseName("a"), Entity: "e"})
+	w.call(leases.UnpinCommand{Name: leaseName("a"), Entity: "e"})
 	if after, running := w.expiresIn(offer.Token); !running || after > before {
 		t.Errorf("runs %v, expires in %v, before that in %v", running, after, before)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/node"
 )
 
@@ -103,7 +104,7 @@ func New(o Options) (*Service, error) {
 	if s.barrier == nil {
 		s.barrier = func(done func()) { done() }
 	}
-	s.applyView = core.New().View()
+	s.applyView = core.New(leases.Family{}).View()
 	s.engine = NewEngine(o.Config, s.applyView)
 	s.frames.New = func() any { return new(frame) }
 	s.SetSelf(o.Self)
@@ -170,7 +171,7 @@ func (s *Service) tell(m *message) {
 	case passed:
 		s.engine.BarrierPassed(o.barrier)
 	case lead:
-		s.log.Info("leading", "term", o.term, "leases", o.view.HeldCount(), "sessions", o.view.SessionCount())
+		s.log.Info("leading", "term", o.term, "leases", leases.Of(o.view).HeldCount(), "sessions", o.view.SessionCount())
 		s.engine.Lead(o.term, o.view)
 	case follow:
 		if s.engine.leading {

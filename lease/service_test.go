@@ -10,6 +10,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/node"
 )
 
@@ -132,7 +133,7 @@ func startMember(t *testing.T, o Options) *member {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &delayed{svc: svc, delay: time.Millisecond, wake: make(chan struct{}, 1), state: core.New(), term: 1}
+	r := &delayed{svc: svc, delay: time.Millisecond, wake: make(chan struct{}, 1), state: core.New(leases.Family{}), term: 1}
 	ctx, cancel := context.WithCancel(t.Context())
 	var both sync.WaitGroup
 	both.Go(func() { r.run(ctx) })
@@ -143,11 +144,11 @@ func startMember(t *testing.T, o Options) *member {
 
 func (m *member) claim(t *testing.T, name string, ttl time.Duration) incumbent.Token {
 	t.Helper()
-	r, err := m.Await(t.Context(), Call{}, core.ClaimCommand{Name: leaseName(name), Holder: "h", TTL: ttl})
-	if err != nil || !r.Granted {
+	r, err := m.Await(t.Context(), Call{}, leases.ClaimCommand{Name: leaseName(name), Holder: "h", TTL: ttl})
+	if err != nil || !leases.AnswerOf(r).Granted {
 		t.Fatalf("claim of %s: %+v, %v", name, r, err)
 	}
-	return r.Lease.Token
+	return leases.AnswerOf(r).Lease.Token
 }
 
 func (m *member) extendAll(items ...Extension) *Batch {
@@ -172,8 +173,8 @@ func TestG08_KeptAndFreedInTime(t *testing.T) {
 		sent := time.Now()
 		for {
 			time.Sleep(50 * time.Millisecond)
-			r, err := m.Await(t.Context(), Call{}, core.ClaimCommand{Name: leaseName("a"), Holder: "x", TTL: ttl})
-			if err == nil && r.Granted {
+			r, err := m.Await(t.Context(), Call{}, leases.ClaimCommand{Name: leaseName("a"), Holder: "x", TTL: ttl})
+			if err == nil && leases.AnswerOf(r).Granted {
 				break
 			}
 			if incumbent.KindOf(err) != incumbent.Held {
@@ -211,8 +212,8 @@ func TestG07_TheBarrierComesBeforeTheExpiry(t *testing.T) {
 		if k := <-answered; k != incumbent.OK {
 			t.Fatalf("the extension that waited: %v", k)
 		}
-		r, err := m.Await(t.Context(), Call{}, core.ClaimCommand{Name: leaseName("a"), Holder: "x", TTL: ttl})
-		if incumbent.KindOf(err) != incumbent.Held || r.Lease.Token != token {
+		r, err := m.Await(t.Context(), Call{}, leases.ClaimCommand{Name: leaseName("a"), Holder: "x", TTL: ttl})
+		if incumbent.KindOf(err) != incumbent.Held || leases.AnswerOf(r).Lease.Token != token {
 			t.Fatalf("lost: %+v, %v", r, err)
 		}
 	})
@@ -228,11 +229,11 @@ func TestServiceWithoutQuorum(t *testing.T) {
 		if b.Items[0].Kind != incumbent.Unavailable || b.RetryAfter == 0 || b.Err() == nil {
 			t.Errorf("extension: %+v, %v", b.Items[0], b.Err())
 		}
-		_, err := m.Await(t.Context(), Call{}, core.ClaimCommand{Name: leaseName("b"), Holder: "h", TTL: ttl})
+		_, err := m.Await(t.Context(), Call{}, leases.ClaimCommand{Name: leaseName("b"), Holder: "h", TTL: ttl})
 		if incumbent.KindOf(err) != incumbent.Unavailable {
 			t.Errorf("claim: %v", err)
 		}
-		_, err = m.Await(t.Context(), Call{}, core.ClaimCommand{Name: leaseName("a"), Holder: "x", TTL: ttl})
+		_, err = m.Await(t.Context(), Call{}, leases.ClaimCommand{Name: leaseName("a"), Holder: "x", TTL: ttl})
 		if incumbent.KindOf(err) != incumbent.Unavailable {
 			t.Errorf("a denial needs a confirmed read: %v", err)
 		}
@@ -251,19 +252,19 @@ func TestServiceCalls(t *testing.T) {
 		id := sessionID(7)
 		ops := []Op{
 			{Command: core.OpenSessionCommand{ID: id, TTL: ttl}},
-			{Command: core.ClaimCommand{Name: leaseName("a"), Holder: "h", Session: id}},
-			{Command: core.ClaimCommand{Name: leaseName("b"), Holder: "", TTL: ttl}},
+			{Command: leases.ClaimCommand{Name: leaseName("a"), Holder: "h", Session: id}},
+			{Command: leases.ClaimCommand{Name: leaseName("b"), Holder: "", TTL: ttl}},
 			{Extend: Extension{Session: id}},
-			{Command: core.ReleaseCommand{Name: leaseName("a"), Holder: "h", Session: id}},
-			{Command: core.ClaimCommand{Name: leaseName("a"), Holder: "h", Session: id}},
+			{Command: leases.ReleaseCommand{Name: leaseName("a"), Holder: "h", Session: id}},
+			{Command: leases.ClaimCommand{Name: leaseName("a"), Holder: "h", Session: id}},
 		}
 		done := make(chan struct{})
 		m.Do(Call{}, ops, func() { close(done) })
 		<-done
-		if ops[0].Result.Session == nil || !ops[1].Result.Granted || ops[3].Extend.Held != ttl || !ops[5].Result.Granted {
+		if ops[0].Result.Session == nil || !leases.AnswerOf(ops[1].Result).Granted || ops[3].Extend.Held != ttl || !leases.AnswerOf(ops[5].Result).Granted {
 			t.Errorf("operations: %+v", ops)
 		}
-		if ops[2].Result.Err.Kind != incumbent.Invalid || ops[5].Result.Lease.Token <= ops[1].Result.Lease.Token {
+		if ops[2].Result.Err.Kind != incumbent.Invalid || leases.AnswerOf(ops[5].Result).Lease.Token <= leases.AnswerOf(ops[1].Result).Lease.Token {
 			t.Errorf("operations: %+v", ops)
 		}
 		attached := make(chan core.Result, 1)
@@ -293,13 +294,13 @@ func TestServiceDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startMember(t, Options{})
 		defer m.stop()
-		_, err := m.Await(t.Context(), Call{Deadline: time.Now().Add(-time.Second)}, core.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: ttl})
+		_, err := m.Await(t.Context(), Call{Deadline: time.Now().Add(-time.Second)}, leases.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: ttl})
 		if incumbent.KindOf(err) != incumbent.DeadlineExceeded {
 			t.Errorf("past deadline: %v", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Microsecond)
 		defer cancel()
-		_, err = m.Await(ctx, Call{}, core.ClaimCommand{Name: leaseName("b"), Holder: "h", TTL: ttl})
+		_, err = m.Await(ctx, Call{}, leases.ClaimCommand{Name: leaseName("b"), Holder: "h", TTL: ttl})
 		if incumbent.KindOf(err) != incumbent.Unknown || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("given up: %v", err)
 		}
@@ -316,7 +317,7 @@ func TestServiceStops(t *testing.T) {
 			m.Extend(&Batch{Items: []Extension{{Token: token}}, Done: func(b *Batch) { kinds <- b.Items[0].Kind }})
 		}
 		claim := func(name string) {
-			m.Claim(Call{}, core.ClaimCommand{Name: leaseName(name), Holder: "x", TTL: ttl}, func(r core.Result) { kinds <- r.Err.Kind })
+			m.Claim(Call{}, leases.ClaimCommand{Name: leaseName(name), Holder: "x", TTL: ttl}, func(r core.Result) { kinds <- r.Err.Kind })
 		}
 		svc := m.Service
 		m.raft.setDelay(time.Hour) // nothing goes through any more
@@ -380,10 +381,10 @@ func TestG40_ClaimsAreRefusedBeforeReleasesBeforeExtensions(t *testing.T) {
 		}
 	}
 	release := func() {
-		svc.Release(Call{}, core.ReleaseCommand{Name: leaseName("a"), Holder: "h"}, count(1))
+		svc.Release(Call{}, leases.ReleaseCommand{Name: leaseName("a"), Holder: "h"}, count(1))
 	}
 	claim := func() {
-		svc.Claim(Call{}, core.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: ttl}, count(0))
+		svc.Claim(Call{}, leases.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: ttl}, count(0))
 	}
 	extend := func() {
 		svc.Extend(&Batch{Items: []Extension{{Token: 1}}, Done: func(b *Batch) {
@@ -434,11 +435,11 @@ func TestDoKeepsEarlierRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range MaxQueuedCalls {
-		svc.Claim(Call{}, core.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: ttl}, func(core.Result) {})
+		svc.Claim(Call{}, leases.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: ttl}, func(core.Result) {})
 	}
 	ops := []Op{
-		{Command: core.ClaimCommand{Name: leaseName("a"), TTL: ttl}},
-		{Command: core.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: ttl}},
+		{Command: leases.ClaimCommand{Name: leaseName("a"), TTL: ttl}},
+		{Command: leases.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: ttl}},
 	}
 	done := 0
 	svc.Do(Call{}, ops, func() { done++ })
@@ -472,20 +473,20 @@ func TestConfig(t *testing.T) {
 func TestInvalidCalls(t *testing.T) {
 	id := sessionID(1)
 	bad := map[string]core.Command{
-		"no name":            core.ClaimCommand{Holder: "h", TTL: ttl},
-		"no holder":          core.ClaimCommand{Name: leaseName("a"), TTL: ttl},
-		"negative ttl":       core.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: -1},
-		"long ttl":           core.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: 25 * time.Hour},
-		"wait, no session":   core.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: ttl, Wait: true},
-		"ttl and session":    core.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: ttl, Session: id},
-		"whose release":      core.ReleaseCommand{Name: leaseName("a")},
-		"release what":       core.ReleaseCommand{Holder: "h"},
-		"pin by nobody":      core.PinCommand{Name: leaseName("a")},
-		"unpin of a space":   core.UnpinCommand{Name: leaseName(" "), Entity: "e"},
+		"no name":            leases.ClaimCommand{Holder: "h", TTL: ttl},
+		"no holder":          leases.ClaimCommand{Name: leaseName("a"), TTL: ttl},
+		"negative ttl":       leases.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: -1},
+		"long ttl":           leases.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: 25 * time.Hour},
+		"wait, no session":   leases.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: ttl, Wait: true},
+		"ttl and session":    leases.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: ttl, Session: id},
+		"whose release":      leases.ReleaseCommand{Name: leaseName("a")},
+		"release what":       leases.ReleaseCommand{Holder: "h"},
+		"pin by nobody":      leases.PinCommand{Name: leaseName("a")},
+		"unpin of a space":   leases.UnpinCommand{Name: leaseName(" "), Entity: "e"},
 		"session without id": core.OpenSessionCommand{TTL: ttl},
 		"short session":      core.OpenSessionCommand{ID: id, TTL: time.Millisecond},
 		"close what":         core.CloseSessionCommand{},
-		"internal command":   core.ExpireCommand{Token: 1},
+		"internal command":   leases.ExpireCommand{Token: 1},
 	}
 	svc, err := New(Options{})
 	if err != nil {

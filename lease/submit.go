@@ -6,6 +6,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // Submit takes a call.
@@ -14,15 +15,15 @@ func (e *Engine) Submit(c *call) {
 	if e.late(c) {
 		return
 	}
-	m, claim := c.cmd.(core.ClaimCommand)
+	m, claim := c.cmd.(leases.ClaimCommand)
 	if claim && e.leading {
 		e.book.claimed(m.Session)
 	}
 	e.submitted++
 	c.order = e.submitted
-	var l *core.Lease
+	var l *leases.Lease
 	if c.named {
-		l = e.view.Lease(c.name)
+		l = leases.Of(e.view).Lease(c.name)
 	}
 	if claim && len(c.KeyID) == 0 {
 		w := e.way(c, m, l)
@@ -68,7 +69,7 @@ const (
 
 // way finds out whether a claim can be answered without the log. One that
 // extends the caller's own is stored.
-func (e *Engine) way(c *call, m core.ClaimCommand, l *core.Lease) way {
+func (e *Engine) way(c *call, m leases.ClaimCommand, l *leases.Lease) way {
 	switch {
 	case l.Free() || e.names[c.name].has(c.client, c.Sequence):
 		return byLog
@@ -89,7 +90,7 @@ func (e *Engine) way(c *call, m core.ClaimCommand, l *core.Lease) way {
 
 // extendOwn stores a claim of the holder as an extension. What is answered names
 // the logged ttl.
-func (e *Engine) extendOwn(l *core.Lease) bool {
+func (e *Engine) extendOwn(l *leases.Lease) bool {
 	i, ok := e.book.byToken.get(l.Token)
 	if !ok {
 		return false
@@ -115,8 +116,8 @@ func (e *Engine) judgeRead(c *call, term uint64, err error) {
 		e.finish(c, core.Result{Err: errorOf(err)})
 		return
 	}
-	m := c.cmd.(core.ClaimCommand)
-	l := e.view.Lease(c.name)
+	m := c.cmd.(leases.ClaimCommand)
+	l := leases.Of(e.view).Lease(c.name)
 	own := !l.Free() && l.Holder == m.Holder && l.Session == m.Session
 	switch {
 	case own && term != e.term || e.way(c, m, l) != byRead:
@@ -126,16 +127,16 @@ func (e *Engine) judgeRead(c *call, term uint64, err error) {
 	default:
 		e.stats.ClaimsDenied++
 		e.finish(c, core.Result{
-			Index: e.view.Index(), Lease: l, Err: &incumbent.Error{Kind: incumbent.Held, Message: "another holds the lease"},
+			Index: e.view.Index(), Record: leases.Answer{Lease: l}.Record(), Err: &incumbent.Error{Kind: incumbent.Held, Message: "another holds the lease"},
 		})
 	}
 }
 
 // ownExtended answers the claim of a holder that was extended.
-func (e *Engine) ownExtended(c *call, l *core.Lease) {
+func (e *Engine) ownExtended(c *call, l *leases.Lease) {
 	e.stats.ClaimsExtended++
 	e.stats.Extensions++
-	e.finish(c, core.Result{Index: e.view.Index(), Lease: l, Session: e.view.Session(l.Session)})
+	e.finish(c, core.Result{Index: e.view.Index(), Record: l, Session: e.view.Session(l.Session)})
 }
 
 // claimAnswered takes what the leader says of an extension that stands for a
@@ -149,7 +150,7 @@ func (e *Engine) claimAnswered(b *Batch) {
 	if e.late(c) {
 		return
 	}
-	l := e.view.Lease(c.name)
+	l := leases.Of(e.view).Lease(c.name)
 	switch {
 	case it.Kind == incumbent.OK && !l.Free() && l.Token == c.token:
 		e.ownExtended(c, l)
@@ -177,7 +178,7 @@ func remove[T comparable](list []T, x T) []T {
 
 // log makes a command of a call. l is the lease it names. Claims that the same
 // client has sent before go first: their answer would come from a state after it.
-func (e *Engine) log(c *call, l *core.Lease) {
+func (e *Engine) log(c *call, l *leases.Lease) {
 	if e.tooManyUndecided(c) || e.overQuota(c) {
 		return
 	}
@@ -205,13 +206,13 @@ func (e *Engine) overQuota(c *call) bool {
 }
 
 // identify finds out whose release it is that names only a token.
-func identify(c *call, l *core.Lease) {
-	if m, ok := c.cmd.(core.ReleaseCommand); ok && m.Holder == "" && !l.Free() && l.Token == m.Token {
+func identify(c *call, l *leases.Lease) {
+	if m, ok := c.cmd.(leases.ReleaseCommand); ok && m.Holder == "" && !l.Free() && l.Token == m.Token {
 		c.client = client{l.Holder, l.Session}
 	}
 }
 
-func (e *Engine) send(c *call, l *core.Lease) {
+func (e *Engine) send(c *call, l *leases.Lease) {
 	if c.named {
 		g := e.guard(c.name)
 		g.logged = append(g.logged, c)
@@ -226,12 +227,12 @@ func (e *Engine) send(c *call, l *core.Lease) {
 }
 
 // command names the next waiter where a command may free a lease.
-func (e *Engine) command(c *call, l *core.Lease) core.Command {
+func (e *Engine) command(c *call, l *leases.Lease) core.Command {
 	switch m := c.cmd.(type) {
-	case core.ReleaseCommand:
+	case leases.ReleaseCommand:
 		m.Next = e.next(l)
 		return m
-	case core.RevokeCommand:
+	case leases.RevokeCommand:
 		m.Next = e.next(l)
 		return m
 	case core.CloseSessionCommand:
@@ -244,14 +245,14 @@ func (e *Engine) command(c *call, l *core.Lease) core.Command {
 // touch marks what a command may end: extensions of it wait for the outcome.
 // Only commands of the holder or of an operator do; others must not be able to
 // delay a holder.
-func (e *Engine) touch(c *call, l *core.Lease) {
+func (e *Engine) touch(c *call, l *leases.Lease) {
 	c.mark = mark{}
 	if m, ok := c.cmd.(core.CloseSessionCommand); ok {
 		e.touchSession(c, m.ID)
 		return
 	}
 	var token incumbent.Token
-	if m, ok := c.cmd.(core.ReleaseCommand); ok && incumbent.Index(m.Token) > e.view.Index() {
+	if m, ok := c.cmd.(leases.ReleaseCommand); ok && incumbent.Index(m.Token) > e.view.Index() {
 		token = m.Token // of a grant that this member has not applied yet
 	}
 	if !l.Free() && ends(c.cmd, l) {
@@ -287,7 +288,7 @@ func (e *Engine) touchSession(c *call, id incumbent.SessionID) {
 func (e *Engine) retouch() {
 	clear(e.marks)
 	for name, g := range e.names {
-		l := e.view.Lease(name)
+		l := leases.Of(e.view).Lease(name)
 		for _, c := range g.logged {
 			e.touch(c, l)
 		}
@@ -298,13 +299,13 @@ func (e *Engine) retouch() {
 }
 
 // ends reports whether a command may end a holding.
-func ends(cmd core.Command, l *core.Lease) bool {
+func ends(cmd core.Command, l *leases.Lease) bool {
 	switch m := cmd.(type) {
-	case core.ReleaseCommand:
+	case leases.ReleaseCommand:
 		return m.Token == l.Token || m.Holder == l.Holder && m.Session == l.Session
-	case core.TransferCommand:
+	case leases.TransferCommand:
 		return m.Holder == l.Holder && m.Session == l.Session
-	case core.RevokeCommand:
+	case leases.RevokeCommand:
 		return true
 	}
 	return false

@@ -6,6 +6,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // A frame that was meant for the leader of an earlier term is turned away, also
@@ -82,7 +83,7 @@ func TestG14_AClaimWaitsForTheLeadersState(t *testing.T) {
 	c.at(1).call(core.OpenSessionCommand{ID: sessionID(1), TTL: ttl})
 	c.at(1).appendAll()
 	c.at(1).applyOne()
-	got := c.at(2).call(core.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: ttl})
+	got := c.at(2).call(leases.ClaimCommand{Name: leaseName("a"), Holder: "h", TTL: ttl})
 	c.deliver(0)
 	c.at(1).confirm()
 	c.deliver(0)
@@ -135,13 +136,13 @@ func TestG14_WhatIsShownSeesTheWholeState(t *testing.T) {
 						p.e.Attach(&attach{Attachment: Attachment{Session: sessionID(1), Counter: 1}, done: func(core.Result) {}})
 					})
 				},
-				"claim": func(p *peer) { p.call(core.ClaimCommand{Name: leaseName("a"), Holder: "h", Session: sessionID(1)}) },
+				"claim": func(p *peer) { p.call(leases.ClaimCommand{Name: leaseName("a"), Holder: "h", Session: sessionID(1)}) },
 			} {
 				c := newCluster(t, Config{}, 3)
 				c.vouching = vouching
 				c.lead(1)
 				c.at(from).call(core.OpenSessionCommand{ID: sessionID(1), TTL: ttl})
-				c.at(from).call(core.ClaimCommand{Name: leaseName("a"), Holder: "h", Session: sessionID(1)})
+				c.at(from).call(leases.ClaimCommand{Name: leaseName("a"), Holder: "h", Session: sessionID(1)})
 				c.auto = false
 				leader := c.at(1)
 				leader.confirms, leader.vouched = nil, nil

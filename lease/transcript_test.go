@@ -11,6 +11,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // TestTranscripts plays the files of testdata/transcripts. A line of input is a step; what
@@ -126,21 +127,21 @@ func (p *player) parse(f []string, arg args) core.Command {
 	case "close":
 		return core.CloseSessionCommand{ID: p.session(f[1]), Reason: "asked"}
 	case "claim":
-		return core.ClaimCommand{Name: name, Holder: f[2], TTL: ttl, Session: session, Wait: arg.has("wait")}
+		return leases.ClaimCommand{Name: name, Holder: f[2], TTL: ttl, Session: session, Wait: arg.has("wait")}
 	case "release":
-		return core.ReleaseCommand{Name: name, Holder: arg.get("holder"), Session: session, Token: incumbent.Token(token)}
+		return leases.ReleaseCommand{Name: name, Holder: arg.get("holder"), Session: session, Token: incumbent.Token(token)}
 	case "revoke":
-		return core.RevokeCommand{Name: name, By: "operator", AtDeadline: arg.has("at-deadline")}
+		return leases.RevokeCommand{Name: name, By: "operator", AtDeadline: arg.has("at-deadline")}
 	case "transfer":
-		return core.TransferCommand{
+		return leases.TransferCommand{
 			Name: name, Holder: f[2], Session: session, ToSession: p.session(arg.get("to")), ToHolder: arg.get("as"),
 		}
 	case "pin":
-		return core.PinCommand{Name: name, Entity: f[2]}
+		return leases.PinCommand{Name: name, Entity: f[2]}
 	case "unpin":
-		return core.UnpinCommand{Name: name, Entity: f[2]}
+		return leases.UnpinCommand{Name: name, Entity: f[2]}
 	case "leave":
-		return core.LeaveQueueCommand{Name: name, Session: p.session(f[2])}
+		return leases.LeaveQueueCommand{Name: name, Session: p.session(f[2])}
 	}
 	p.t.Fatalf("no such step: %v", f)
 	return nil
@@ -151,10 +152,10 @@ func outcome(r core.Result) string {
 	switch {
 	case r.Err != nil:
 		fmt.Fprintf(&b, "%v", r.Err.Kind)
-	case r.Granted:
-		fmt.Fprintf(&b, "granted token %d", r.Lease.Token)
-	case r.Queued:
-		fmt.Fprintf(&b, "queued, position %d", r.Position)
+	case leases.AnswerOf(r).Granted:
+		fmt.Fprintf(&b, "granted token %d", leases.AnswerOf(r).Lease.Token)
+	case leases.AnswerOf(r).Queued:
+		fmt.Fprintf(&b, "queued, position %d", leases.AnswerOf(r).Position)
 	default:
 		fmt.Fprint(&b, "ok")
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // A command that was answered Unknown may be applied later: its entry waits for
@@ -107,7 +108,7 @@ func (e *Engine) remark(name incumbent.Name) {
 	if g == nil {
 		return
 	}
-	l := e.view.Lease(name)
+	l := leases.Of(e.view).Lease(name)
 	for _, c := range g.logged {
 		old := c.mark
 		e.unmark(c)

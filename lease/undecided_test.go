@@ -6,6 +6,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 func errUnknown() error { return incumbent.Errorf(incumbent.Unknown, "not seen applied in time") }
@@ -49,10 +50,10 @@ func TestG02_NothingIsToldBehindAnUnknownEnd(t *testing.T) {
 		cmd     core.Command
 		session incumbent.SessionID // that owns the lease
 	}{
-		"release":  {core.ReleaseCommand{Name: x, Holder: "a"}, incumbent.SessionID{}},
-		"by token": {core.ReleaseCommand{Name: x, Token: 3}, incumbent.SessionID{}},
-		"revoke":   {core.RevokeCommand{Name: x}, incumbent.SessionID{}},
-		"transfer": {core.TransferCommand{Name: x, Holder: "a", ToSession: sessionID(2), ToHolder: "b"}, incumbent.SessionID{}},
+		"release":  {leases.ReleaseCommand{Name: x, Holder: "a"}, incumbent.SessionID{}},
+		"by token": {leases.ReleaseCommand{Name: x, Token: 3}, incumbent.SessionID{}},
+		"revoke":   {leases.RevokeCommand{Name: x}, incumbent.SessionID{}},
+		"transfer": {leases.TransferCommand{Name: x, Holder: "a", ToSession: sessionID(2), ToHolder: "b"}, incumbent.SessionID{}},
 		"close":    {core.CloseSessionCommand{ID: s}, s},
 	}
 	for what, end := range ends {
@@ -62,11 +63,11 @@ func TestG02_NothingIsToldBehindAnUnknownEnd(t *testing.T) {
 				w.lead()
 				w.open(s, ttl)
 				w.open(sessionID(2), ttl)
-				claim := core.ClaimCommand{Name: x, Holder: "a", Session: end.session}
+				claim := leases.ClaimCommand{Name: x, Holder: "a", Session: end.session}
 				if claim.Session.IsZero() {
 					claim.TTL = ttl
 				}
-				token := (*w.call(claim)).Lease.Token
+				token := leases.AnswerOf(*(*w.call(claim))).Lease.Token
 				if token != 3 {
 					t.Fatalf("the token is %d", token)
 				}
@@ -115,7 +116,7 @@ func TestAnUnknownReleaseThatIsLost(t *testing.T) {
 	w.lead()
 	token := w.claim("x", "a", ttl)
 	w.auto = false
-	w.call(core.ReleaseCommand{Name: leaseName("x"), Holder: "a"})
+	w.call(leases.ReleaseCommand{Name: leaseName("x"), Holder: "a"})
 	w.lostSight()
 	w.log = nil // also the probe, which the node refuses
 	b, done := w.extend(Extension{Token: token})
@@ -147,15 +148,15 @@ func TestAProbeDecidesWhatIsInFrontOfIt(t *testing.T) {
 	w.lead()
 	tokens := []incumbent.Token{w.claim("x", "a", ttl), w.claim("y", "b", ttl)}
 	w.auto = false
-	w.call(core.ReleaseCommand{Name: leaseName("x"), Holder: "a"})
-	w.call(core.ReleaseCommand{Name: leaseName("x"), Holder: "a"})
+	w.call(leases.ReleaseCommand{Name: leaseName("x"), Holder: "a"})
+	w.call(leases.ReleaseCommand{Name: leaseName("x"), Holder: "a"})
 	w.lostSight()
 	if w.probes() != 1 {
 		t.Fatalf("%d probes for two at once", w.probes())
 	}
 	first := w.log
 	w.log = nil
-	w.call(core.ReleaseCommand{Name: leaseName("y"), Holder: "b"})
+	w.call(leases.ReleaseCommand{Name: leaseName("y"), Holder: "b"})
 	w.lostSight()
 	late := w.log // waits behind the probe
 	w.log = first
@@ -182,7 +183,7 @@ func TestG02_AnUnknownReleaseOutlivesARole(t *testing.T) {
 	token := c.at(1).claim("x", "a", ttl)
 	c.auto = false
 	for _, id := range []uint64{1, 2} { // one leads, one does not
-		c.at(id).call(core.ReleaseCommand{Name: leaseName("x"), Token: token})
+		c.at(id).call(leases.ReleaseCommand{Name: leaseName("x"), Token: token})
 		c.at(id).lostSight(t)
 	}
 	c.lead(2) // what they have proposed is still on its way
@@ -199,7 +200,7 @@ func TestG02_AnUnknownReleaseOutlivesARole(t *testing.T) {
 	}
 	c.auto = true
 	c.settle()
-	if !*done1 || !*done2 || !c.newest.View().Lease(leaseName("x")).Free() {
+	if !*done1 || !*done2 || !leases.Of(c.newest.View()).Lease(leaseName("x")).Free() {
 		t.Errorf("answered %v and %v", *done1, *done2)
 	}
 }
@@ -211,7 +212,7 @@ func TestG02_AReleaseOfADeposedLeaderIsMarked(t *testing.T) {
 	c.lead(1)
 	token := c.at(1).claim("x", "a", ttl)
 	c.auto = false
-	c.at(1).call(core.ReleaseCommand{Name: leaseName("x"), Token: token})
+	c.at(1).call(leases.ReleaseCommand{Name: leaseName("x"), Token: token})
 	c.at(1).lostSight(t)
 	c.lead(2) // what it has proposed is still on its way
 	_, done := c.at(1).extend(Extension{Token: token})
@@ -226,7 +227,7 @@ func TestG02_AReleaseOfADeposedLeaderIsMarked(t *testing.T) {
 	}
 	c.auto = true
 	c.settle()
-	if !*done || !c.newest.View().Lease(leaseName("x")).Free() {
+	if !*done || !leases.Of(c.newest.View()).Lease(leaseName("x")).Free() {
 		t.Errorf("answered %v", *done)
 	}
 }
@@ -253,12 +254,12 @@ func TestG02_AReleaseBehindItsClaimIsMarked(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.lead()
 	w.auto = false
-	claimed := w.call(core.ClaimCommand{Name: leaseName("x"), Holder: "a", TTL: ttl})
-	w.call(core.ReleaseCommand{Name: leaseName("x"), Holder: "a"})
+	claimed := w.call(leases.ClaimCommand{Name: leaseName("x"), Holder: "a", TTL: ttl})
+	w.call(leases.ReleaseCommand{Name: leaseName("x"), Holder: "a"})
 	claim, release := w.log[:1:1], w.log[1:]
 	w.log = claim
 	w.apply()
-	b, done := w.extend(Extension{Token: (*claimed).Lease.Token})
+	b, done := w.extend(Extension{Token: leases.AnswerOf(*(*claimed)).Lease.Token})
 	w.confirm(nil)
 	if *done {
 		t.Fatalf("answered %v with the release under way", b.Items[0].Kind)
@@ -278,10 +279,10 @@ func TestG02_AReleaseOfWhatASnapshotBrings(t *testing.T) {
 			c := newCluster(t, Config{}, 3)
 			c.lead(1)
 			c.auto = false
-			c.at(1).call(core.ClaimCommand{Name: leaseName("x"), Holder: "a", TTL: ttl})
+			c.at(1).call(leases.ClaimCommand{Name: leaseName("x"), Holder: "a", TTL: ttl})
 			c.at(1).appendAll()
 			c.at(1).applyOne()
-			token := c.newest.View().Lease(leaseName("x")).Token
+			token := leases.Of(c.newest.View()).Lease(leaseName("x")).Token
 			p := c.at(2)
 			asked := []*bool{}
 			extend := func() {
@@ -289,10 +290,10 @@ func TestG02_AReleaseOfWhatASnapshotBrings(t *testing.T) {
 				asked = append(asked, done)
 			}
 			if byToken {
-				p.call(core.ReleaseCommand{Name: leaseName("x"), Token: token})
+				p.call(leases.ReleaseCommand{Name: leaseName("x"), Token: token})
 				extend()
 			} else {
-				p.call(core.ReleaseCommand{Name: leaseName("x"), Holder: "a"})
+				p.call(leases.ReleaseCommand{Name: leaseName("x"), Holder: "a"})
 			}
 			p.applied = len(c.log)
 			p.state.Apply(c.log, make([]core.Result, len(c.log)))
@@ -328,13 +329,13 @@ func TestUndecidedIsBounded(t *testing.T) {
 	w.claim("y", "b", ttl)
 	w.auto = false
 	for range MaxUndecided {
-		w.call(core.ReleaseCommand{Name: leaseName("x"), Holder: "b"})
+		w.call(leases.ReleaseCommand{Name: leaseName("x"), Holder: "b"})
 		probes := slices.DeleteFunc(slices.Clone(w.log), func(p Proposal) bool { return !p.Ticket.probe })
 		w.log = slices.DeleteFunc(w.log, func(p Proposal) bool { return p.Ticket.probe })
 		w.lostSight()
 		w.log = append(probes, w.log[1:]...) // the release is lost for good
 	}
-	got := w.call(core.ReleaseCommand{Name: leaseName("y"), Holder: "b"})
+	got := w.call(leases.ReleaseCommand{Name: leaseName("y"), Holder: "b"})
 	if k := kindOf(t, *got); k != incumbent.Overloaded || (*got).Err.RetryAfter == 0 {
 		t.Fatalf("answered %v", (*got).Err)
 	}
@@ -348,7 +349,7 @@ func TestUndecidedIsBounded(t *testing.T) {
 	if n := len(w.e.undecided.calls); n != 0 {
 		t.Errorf("%d are left", n)
 	}
-	if k := kindOf(t, *w.call(core.ReleaseCommand{Name: leaseName("y"), Holder: "b"})); k != incumbent.OK {
+	if k := kindOf(t, *w.call(leases.ReleaseCommand{Name: leaseName("y"), Holder: "b"})); k != incumbent.OK {
 		t.Errorf("answered %v when all is decided", k)
 	}
 }
@@ -385,7 +386,7 @@ func TestAnUndecidedCallIsAnsweredOnce(t *testing.T) {
 	w.open(sessionID(1), ttl)
 	w.auto = false
 	got := []**core.Result{
-		w.call(core.ReleaseCommand{Name: leaseName("x"), Holder: "a"}), w.call(core.CloseSessionCommand{ID: sessionID(1)}),
+		w.call(leases.ReleaseCommand{Name: leaseName("x"), Holder: "a"}), w.call(core.CloseSessionCommand{ID: sessionID(1)}),
 	}
 	w.lostSight()
 	w.step(func() { w.e.Stop() })

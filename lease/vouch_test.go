@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // A frame whose sender vouches for the leader needs no round, and does not wait
@@ -51,7 +51,7 @@ func TestG02_WhatIsVouchedForWaitsForTheState(t *testing.T) {
 	c.lead(1)
 	token := c.at(3).claim("a", "h", ttl)
 	c.auto = false
-	c.at(2).call(core.ReleaseCommand{Name: leaseName("a"), Token: token})
+	c.at(2).call(leases.ReleaseCommand{Name: leaseName("a"), Token: token})
 	c.at(2).appendAll()
 	b, done := c.at(3).extend(Extension{Token: token})
 	c.deliver(0)

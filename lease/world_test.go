@@ -7,6 +7,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // failer is a test, of rapid's or of the library's.
@@ -39,7 +40,7 @@ type world struct {
 }
 
 func newWorld(t failer, cfg Config) *world {
-	w := &world{t: t, state: core.New(), auto: true, freed: make(map[incumbent.Name]int64)}
+	w := &world{t: t, state: core.New(leases.Family{}), auto: true, freed: make(map[incumbent.Name]int64)}
 	w.e = NewEngine(cfg, w.state.View())
 	return w
 }
@@ -148,14 +149,22 @@ func (w *world) applyNow(ps []Proposal) {
 
 // note remembers and shows how holdings and sessions end.
 func (w *world) note(c core.Change) {
+	if l, ok := leases.ChangeOf(&c); ok {
+		w.noteLease(&l)
+	}
 	switch c.What {
-	case core.Expired, core.Declined, core.Released, core.Revoked, core.SessionGone:
-		w.freed[c.LeaseBefore.Name] = w.now
-		w.sayf("%v %s of %s token %d late %v", c.What, c.LeaseBefore.Name.Lease, c.LeaseBefore.Holder, c.LeaseBefore.Token, c.Late)
-	case core.Offered:
-		w.sayf("offered %s to %s token %d", c.Lease.Name.Lease, c.Lease.Holder, c.Lease.Token)
 	case core.SessionEnd, core.SessionClose:
 		w.sayf("%v %s late %v", c.What, short(c.SessionBefore.ID), c.Late)
+	}
+}
+
+func (w *world) noteLease(c *leases.Change) {
+	switch c.What {
+	case leases.Expired, leases.Declined, leases.Released, leases.Revoked, leases.SessionGone:
+		w.freed[c.LeaseBefore.Name] = w.now
+		w.sayf("%v %s of %s token %d late %v", c.What, c.LeaseBefore.Name.Lease, c.LeaseBefore.Holder, c.LeaseBefore.Token, c.Late())
+	case leases.Offered:
+		w.sayf("offered %s to %s token %d", c.Lease.Name.Lease, c.Lease.Holder, c.Lease.Token)
 	}
 }
 
@@ -221,11 +230,11 @@ func (w *world) batch(items ...Extension) (*Batch, *bool) {
 
 func (w *world) claim(name, holder string, ttl time.Duration) incumbent.Token {
 	w.t.Helper()
-	r := *w.call(core.ClaimCommand{Name: leaseName(name), Holder: holder, TTL: ttl})
-	if r == nil || r.Err != nil || !r.Granted {
+	r := *w.call(leases.ClaimCommand{Name: leaseName(name), Holder: holder, TTL: ttl})
+	if r == nil || r.Err != nil || !leases.AnswerOf(*r).Granted {
 		w.t.Fatalf("claim of %s: %+v", name, r)
 	}
-	return r.Lease.Token
+	return leases.AnswerOf(*r).Lease.Token
 }
 
 func (w *world) open(id incumbent.SessionID, ttl time.Duration) {
@@ -237,14 +246,14 @@ func (w *world) open(id incumbent.SessionID, ttl time.Duration) {
 
 func (w *world) own(name, holder string, id incumbent.SessionID) incumbent.Token {
 	w.t.Helper()
-	r := *w.call(core.ClaimCommand{Name: leaseName(name), Holder: holder, Session: id})
-	if r == nil || r.Err != nil || !r.Granted {
+	r := *w.call(leases.ClaimCommand{Name: leaseName(name), Holder: holder, Session: id})
+	if r == nil || r.Err != nil || !leases.AnswerOf(*r).Granted {
 		w.t.Fatalf("claim of %s: %+v", name, r)
 	}
-	return r.Lease.Token
+	return leases.AnswerOf(*r).Lease.Token
 }
 
-func (w *world) lease(name string) *core.Lease { return w.e.view.Lease(leaseName(name)) }
+func (w *world) lease(name string) *leases.Lease { return leases.Of(w.e.view).Lease(leaseName(name)) }
 
 func leaseName(name string) incumbent.Name {
 	return incumbent.Name{Namespace: "default", Model: "default", Lease: name}

@@ -7,6 +7,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/core/settings"
 )
@@ -30,29 +31,38 @@ func (o *observer) count(rs []core.Result, changes []core.Change) {
 	}
 	for i := range changes {
 		c := &changes[i]
+		if l, ok := leases.ChangeOf(c); ok {
+			o.lease(&l)
+			continue
+		}
 		o.metrics.change(c.What)
 		switch c.What {
-		case core.Expired, core.Declined:
-			o.metrics.lateness.Observe(c.Late.Seconds())
 		case core.MemberPut, core.MemberGone:
 			o.events.member(c)
 		case core.FamilyChanged:
 			o.events.family(c)
 		}
-		if what := lossOf(c); what != "" && c.LeaseBefore != nil {
-			o.events.lost(what, c.Lease.Name, c.LeaseBefore.Holder, uint64(c.Index), c.Late)
-		}
+	}
+}
+
+func (o *observer) lease(c *leases.Change) {
+	o.metrics.leaseChange(c.What)
+	if c.What == leases.Expired || c.What == leases.Declined {
+		o.metrics.lateness.Observe(c.Late().Seconds())
+	}
+	if what := lossOf(c.What); what != "" && c.LeaseBefore != nil {
+		o.events.lost(what, c.Lease.Name, c.LeaseBefore.Holder, uint64(c.Index), c.Late())
 	}
 }
 
 // lossOf names the ways to lose a lease without giving it up.
-func lossOf(c *core.Change) string {
-	switch c.What {
-	case core.Expired:
+func lossOf(what leases.What) string {
+	switch what {
+	case leases.Expired:
 		return "lease expired"
-	case core.Revoked:
+	case leases.Revoked:
 		return "lease revoked"
-	case core.Declined:
+	case leases.Declined:
 		return "offer declined"
 	}
 	return ""

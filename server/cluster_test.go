@@ -22,6 +22,7 @@ import (
 	"github.com/incumbent-dev/incumbent/client"
 	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/node"
 )
 
@@ -282,7 +283,7 @@ func TestG34_ADiskPutBackIsNoticedAtOnce(t *testing.T) {
 func TestG49_WhatAnOldMemberDoesNotKnowIsNotProposed(t *testing.T) {
 	members := trio(t)
 	leader := leaderOf(t, members...)
-	cmd := core.ClaimCommand{Name: incumbent.Name{Namespace: "n", Model: "m", Lease: "l"}, Holder: "h", TTL: time.Minute}.Encode(core.Meta{})
+	cmd := leases.ClaimCommand{Name: incumbent.Name{Namespace: "n", Model: "m", Lease: "l"}, Holder: "h", TTL: time.Minute}.Encode(core.Meta{})
 	newer := append([]byte{1 << 3, core.SchemaVersion + 1}, cmd[2:]...)
 	if got := core.RequiredSchema(newer); got != core.SchemaVersion+1 {
 		t.Fatalf("the command needs schema %d", got)

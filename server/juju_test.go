@@ -19,7 +19,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
-	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 const jujuModel = "deadbeef-0bad-400d-8000-4b1d0d06f00d"
@@ -167,7 +167,7 @@ func TestJujuDoor(t *testing.T) {
 	if got := a.claim("app-0"); got != jujuGranted {
 		t.Error(got)
 	}
-	l := s.engine.View().Lease(incumbent.Name{Namespace: "application-leadership", Model: jujuModel, Lease: "app"})
+	l := leases.Of(s.engine.View()).Lease(incumbent.Name{Namespace: "application-leadership", Model: jujuModel, Lease: "app"})
 	if l.Free() || l.Holder != "app/0" || l.Origin.Door != "juju" || l.Origin.Principal != "agent:app/0" {
 		t.Errorf("the lease is %+v", l)
 	}
@@ -291,7 +291,7 @@ func TestJujuOnThreeMembers(t *testing.T) {
 	for _, s := range members {
 		until(t, "a call waits on "+s.cfg.Name, func() bool { return s.engine.Hub().Stats().Waiters == 1 })
 	}
-	propose(t, leader, core.RevokeCommand{Name: incumbent.Name{Namespace: "application-leadership", Model: jujuModel, Lease: "app"}})
+	propose(t, leader, leases.RevokeCommand{Name: incumbent.Name{Namespace: "application-leadership", Model: jujuModel, Lease: "app"}})
 	won := 0
 	for _, a := range agents {
 		if got := a.read(); got != "{}" {

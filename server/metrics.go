@@ -13,17 +13,19 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // metrics is the member's own registry. Labels come from closed sets, all of
 // them there from the start; never a lease's name.
 type metrics struct {
-	registry *prometheus.Registry
-	results  []prometheus.Counter // applied commands, by kind of outcome
-	changes  []prometheus.Counter // what happened to leases and sessions, by What
-	lateness prometheus.Histogram // expiry after its deadline
-	sync     prometheus.Histogram // one flush of the log
-	apply    prometheus.Histogram // one batch
+	registry     *prometheus.Registry
+	results      []prometheus.Counter // applied commands, by kind of outcome
+	changes      []prometheus.Counter // what happened to sessions and members, by What
+	leaseChanges []prometheus.Counter // what happened to leases, by What
+	lateness     prometheus.Histogram // expiry after its deadline
+	sync         prometheus.Histogram // one flush of the log
+	apply        prometheus.Histogram // one batch
 
 	elections prometheus.Counter   // changes of the leader that this member heard of
 	peerDrops []prometheus.Counter // by class of connection
@@ -61,6 +63,10 @@ func newMetrics() *metrics {
 	for _, w := range core.Whats() {
 		m.changes = append(m.changes, changes.WithLabelValues(w.String()))
 	}
+	m.leaseChanges = append(m.leaseChanges, nil)
+	for _, w := range leases.Whats() {
+		m.leaseChanges = append(m.leaseChanges, changes.WithLabelValues(w.String()))
+	}
 	m.peers()
 	m.registry.MustRegister(results, changes, m.lateness, m.sync, m.apply,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -71,8 +77,10 @@ func (m *metrics) result(k incumbent.Kind) { m.results[k].Inc() }
 
 func (m *metrics) change(w core.What) { m.changes[w].Inc() }
 
-// changed is how often w happened.
-func (m *metrics) changed(w core.What) float64 { return valueOf(m.changes[w]) }
+func (m *metrics) leaseChange(w leases.What) { m.leaseChanges[w].Inc() }
+
+// leasesChanged is how often w happened to a lease.
+func (m *metrics) leasesChanged(w leases.What) float64 { return valueOf(m.leaseChanges[w]) }
 
 func valueOf(c prometheus.Counter) float64 {
 	var out dto.Metric

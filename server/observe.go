@@ -14,8 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
-	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/park"
 )
@@ -97,9 +97,9 @@ func (s *Server) registerMetrics() {
 	count := func(name, help string, read func() float64) {
 		s.metrics.counter("incumbent_"+name+"_total", help, nil, read)
 	}
-	gauge("leases_held", "Leases that somebody holds.", func() float64 { return float64(s.engine.View().HeldCount()) })
+	gauge("leases_held", "Leases that somebody holds.", func() float64 { return float64(leases.Of(s.engine.View()).HeldCount()) })
 	gauge("sessions_open", "Open sessions.", func() float64 { return float64(s.engine.View().SessionCount()) })
-	gauge("waiters", "Places in queues of leases.", func() float64 { return float64(s.engine.View().WaiterCount()) })
+	gauge("waiters", "Places in queues of leases.", func() float64 { return float64(leases.Of(s.engine.View()).WaiterCount()) })
 	gauge("keys", "Keys that have a value.", func() float64 { return float64(kv.Of(s.engine.View()).Len()) })
 	gauge("keys_bytes", "Bytes of keys and values.", func() float64 { return float64(s.keyBytes()) })
 	gauge("keys_locked", "Keys that a session has locked.", func() float64 { return float64(kv.Of(s.engine.View()).Locks()) })
@@ -193,9 +193,9 @@ func (s *Server) keepRates(ctx context.Context) {
 func (s *Server) counts() []float64 {
 	loop := s.engine.Leases().Stats()
 	out := make([]float64, numRates)
-	out[rateClaims] = s.metrics.changed(core.Granted) + s.metrics.changed(core.Queued) + float64(loop.ClaimsDenied)
+	out[rateClaims] = s.metrics.leasesChanged(leases.Granted) + s.metrics.leasesChanged(leases.Queued) + float64(loop.ClaimsDenied)
 	out[rateExtensions] = float64(loop.Extensions)
-	out[rateReleases] = s.metrics.changed(core.Released)
+	out[rateReleases] = s.metrics.leasesChanged(leases.Released)
 	out[rateExpiries] = float64(loop.Expired)
 	out[rateRefusals] = float64(loop.Refused) + s.admission.refused()
 	out[rateEvents] = float64(s.engine.Hub().Stats().Events)

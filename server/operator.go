@@ -12,6 +12,7 @@ import (
 	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/watch"
@@ -94,7 +95,7 @@ func (o operator) Status(ctx context.Context) (*apiv1.StatusResponse, error) {
 	_, leader, _ := o.Standing()
 	out := &apiv1.StatusResponse{
 		Index: uint64(view.Index()), Term: st.Term, Leader: leader, Version: o.cfg.Version, ClusterId: hex.EncodeToString(st.Cluster[:]),
-		Leases: uint64(view.HeldCount()), Sessions: uint64(view.SessionCount()), Waiters: uint64(view.WaiterCount()),
+		Leases: uint64(leases.Of(view).HeldCount()), Sessions: uint64(view.SessionCount()), Waiters: uint64(leases.Of(view).WaiterCount()),
 		Watches: uint64(hub.Readers + hub.Waiters), Connections: uint64(o.openConnections()),
 		UptimeMs: uint64(time.Since(o.begun).Milliseconds()), RssBytes: residentBytes(), Rates: o.rates.now(),
 		Members:  o.Show(heard),
@@ -175,7 +176,7 @@ func (s *Server) showLimits(st node.Status, view *core.View, streams int) []*api
 		one("proposals waiting", "commands", uint64(st.InboxLimit), uint64(st.Inbox), ""),
 		one("idempotency keys", "results", core.MaxKeptResults, uint64(view.KeptCount()), ""),
 		one("sessions", "sessions", core.MaxSessions, uint64(view.SessionCount()), ""),
-		one("lease records", "leases", core.MaxLeases, uint64(view.LeaseCount()), ""),
+		one("lease records", "leases", leases.MaxLeases, uint64(leases.Of(view).Len()), ""),
 	}
 	if s.juju != nil { // each door has its own --max-connections
 		limits = append(limits, one("connections of juju's agents", "connections", uint64(bounds.MaxConnections),

@@ -18,6 +18,7 @@ import (
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/park"
 )
 
@@ -191,7 +192,7 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 		t.Errorf("leases held: %v", got)
 	}
 	for _, m := range after["incumbent_changes_total"].Metric {
-		if m.Label[0].GetValue() == core.Granted.String() && m.GetCounter().GetValue() != 1 {
+		if m.Label[0].GetValue() == leases.Granted.String() && m.GetCounter().GetValue() != 1 {
 			t.Errorf("grants: %v", m)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/backup"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/vfs"
 )
@@ -166,7 +167,7 @@ func (k *schedule) claim(ctx context.Context) {
 		return
 	}
 	sent := time.Now()
-	err := k.call(ctx, backupClaimWait, core.ClaimCommand{Name: backupLease(), Holder: k.s.cfg.Name, TTL: backupTTL})
+	err := k.call(ctx, backupClaimWait, leases.ClaimCommand{Name: backupLease(), Holder: k.s.cfg.Name, TTL: backupTTL})
 	switch {
 	case err == nil:
 		k.until = sent.Add(backupTTL)
@@ -179,7 +180,7 @@ func (k *schedule) claim(ctx context.Context) {
 // mayLead reports whether a leader of others is to claim the lease: while it writes,
 // or when a backup is due and nobody has wanted the lease for some rounds.
 func (k *schedule) mayLead(ctx context.Context, v *core.View) bool {
-	l := v.Lease(backupLease())
+	l := leases.Of(v).Lease(backupLease())
 	switch {
 	case l != nil && l.Holder == k.s.cfg.Name:
 		if k.writing == nil {
@@ -201,7 +202,7 @@ func (k *schedule) mayLead(ctx context.Context, v *core.View) bool {
 // leave gives the lease up.
 func (k *schedule) leave(ctx context.Context, wait time.Duration) {
 	k.until = time.Time{}
-	if err := k.call(ctx, wait, core.ReleaseCommand{Name: backupLease(), Holder: k.s.cfg.Name}); err != nil {
+	if err := k.call(ctx, wait, leases.ReleaseCommand{Name: backupLease(), Holder: k.s.cfg.Name}); err != nil {
 		k.s.log.Info("the lease of backups runs out by itself", "cause", err)
 	}
 }
@@ -319,7 +320,7 @@ func (k *schedule) show(v *core.View) *apiv1.Backups {
 
 // writerOf is who writes the backups, by the lease; "" if nobody does.
 func writerOf(v *core.View) string {
-	if l := v.Lease(backupLease()); l != nil {
+	if l := leases.Of(v).Lease(backupLease()); l != nil {
 		return l.Holder
 	}
 	return ""

@@ -27,6 +27,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/door/native"
 	"github.com/incumbent-dev/incumbent/engine"
@@ -388,7 +389,7 @@ func (s *Server) announce(ctx context.Context) {
 	case <-s.node.Ready():
 		took := time.Since(s.begun)
 		s.events.add(Event{What: "ready", Subject: s.cfg.Name, Detail: "after " + took.Round(time.Millisecond).String(), Index: uint64(s.engine.View().Index())})
-		s.log.Info("ready", "after", took, "leases", s.engine.View().HeldCount(), "index", s.engine.View().Index())
+		s.log.Info("ready", "after", took, "leases", leases.Of(s.engine.View()).HeldCount(), "index", s.engine.View().Index())
 	case <-ctx.Done():
 	}
 }

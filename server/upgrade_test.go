@@ -12,6 +12,7 @@ import (
 	"github.com/incumbent-dev/incumbent/client"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/engine"
 )
 
@@ -87,7 +88,7 @@ func TestG49_ARollingUpgradeBetweenTwoSchemas(t *testing.T) {
 			return a.Index() == b.Index() && a.Hash() == b.Hash()
 		})
 		for k := range n {
-			if l := s.engine.View().Lease(leaseNamed(fmt.Sprint("load-", k))); l.Free() {
+			if l := leases.Of(s.engine.View()).Lease(leaseNamed(fmt.Sprint("load-", k))); l.Free() {
 				t.Errorf("%s: lease %d, whose claim was answered, is not held", s.cfg.Name, k)
 			}
 		}

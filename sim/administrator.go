@@ -7,6 +7,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/node"
 )
@@ -89,16 +90,16 @@ func (d *administrator) act() {
 	case 6, 7:
 		d.policy()
 	case 3, 4:
-		d.do(core.RevokeCommand{Name: name, By: "people", AtDeadline: true})
+		d.do(leases.RevokeCommand{Name: name, By: "people", AtDeadline: true})
 	default:
-		d.do(core.RevokeCommand{Name: name, By: "people"})
+		d.do(leases.RevokeCommand{Name: name, By: "people"})
 	}
 }
 
 // pins pins a lease for a while.
 func (d *administrator) pins(name incumbent.Name) {
-	d.do(core.PinCommand{Name: name, Entity: d.w.entity()})
-	d.w.after(d.w.upTo(pinnedFor), func() { d.do(core.UnpinCommand{Name: name, Entity: d.w.entity()}) })
+	d.do(leases.PinCommand{Name: name, Entity: d.w.entity()})
+	d.w.after(d.w.upTo(pinnedFor), func() { d.do(leases.UnpinCommand{Name: name, Entity: d.w.entity()}) })
 }
 
 // entity is what pins: one of two, so that a lease may have two pins.
@@ -114,12 +115,12 @@ func (d *administrator) do(cmd core.Command) {
 func (d *administrator) conclude() {
 	for i := range d.w.cfg.Leases {
 		for e := range 2 {
-			d.unpin(core.UnpinCommand{Name: leaseName(i), Entity: fmt.Sprintf("entity-%d", e)})
+			d.unpin(leases.UnpinCommand{Name: leaseName(i), Entity: fmt.Sprintf("entity-%d", e)})
 		}
 	}
 }
 
-func (d *administrator) unpin(cmd core.UnpinCommand) {
+func (d *administrator) unpin(cmd leases.UnpinCommand) {
 	again := func() { d.unpin(cmd) }
 	d.a.submit(cmd, func(r core.Result) {
 		if r.Err != nil {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/node"
 )
 
@@ -78,7 +78,7 @@ func (w *world) aimAccepted(a *agent) {
 			w.strike(p)
 		}
 	case 1:
-		w.admin.do(core.RevokeCommand{Name: a.want, By: "people", AtDeadline: true})
+		w.admin.do(leases.RevokeCommand{Name: a.want, By: "people", AtDeadline: true})
 	case 2:
 		w.admin.pins(a.want)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/policy"
 )
 
@@ -112,7 +113,7 @@ func (c *checker) ready(p *process) {
 // was acknowledged up to an index and not ended since (G5).
 func (c *checker) kept(p *process, v *core.View, upTo incumbent.Index) {
 	for token, t := range c.told {
-		if incumbent.Index(token) <= upTo && t.acked <= upTo && !c.ended[token] && v.LeaseByToken(token) == nil {
+		if incumbent.Index(token) <= upTo && t.acked <= upTo && !c.ended[token] && leases.Of(v).ByToken(token) == nil {
 			c.w.violate("token %d was acknowledged and member %d does not have it (G5)", token, p.m.at)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/parts"
 	"github.com/incumbent-dev/incumbent/node"
 )
@@ -76,7 +77,7 @@ func (c *checker) executed(e *entry, results []core.Result, changes []core.Chang
 // effect checks that a call grants at most once, whatever the number of its
 // attempts (G25).
 func (c *checker) effect(x *core.Change) {
-	if x.What != core.Granted {
+	if l, _ := leases.ChangeOf(x); l.What != leases.Granted {
 		return
 	}
 	n, ok := markIn([]byte(x.Origin.Address))

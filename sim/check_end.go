@@ -8,6 +8,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
 )
@@ -73,8 +74,8 @@ func (p *probe) submit(step string, cmd core.Command, retry func(), then func(co
 }
 
 func (p *probe) claim() {
-	cmd := core.ClaimCommand{Name: p.name, Holder: p.a.holder(), TTL: maxTTL}
-	p.submit("claim", cmd, p.claim, func(r core.Result) { p.extend(r.Lease.Token) })
+	cmd := leases.ClaimCommand{Name: p.name, Holder: p.a.holder(), TTL: maxTTL}
+	p.submit("claim", cmd, p.claim, func(r core.Result) { p.extend(leases.AnswerOf(r).Lease.Token) })
 }
 
 func (p *probe) extend(token incumbent.Token) {
@@ -115,7 +116,7 @@ func (p *probe) read(token incumbent.Token) {
 }
 
 func (p *probe) release(token incumbent.Token) {
-	cmd := core.ReleaseCommand{Name: p.name, Holder: p.a.holder(), Token: token}
+	cmd := leases.ReleaseCommand{Name: p.name, Holder: p.a.holder(), Token: token}
 	p.submit("release", cmd, func() { p.release(token) }, func(core.Result) { p.put() })
 }
 
@@ -169,7 +170,7 @@ func (c *checker) logged() {
 	if p == nil {
 		return
 	}
-	p.group.View().AllLeases(func(l *core.Lease) bool {
+	leases.Of(p.group.View()).All(func(l *leases.Lease) bool {
 		if since := c.w.now - c.offered[l.Token]; l.Offered && !l.Revoking && since > loggedWithin {
 			c.w.violate("%s, token %d, has been an offer for %v", l.Name.Lease, l.Token, since)
 		}
@@ -203,7 +204,7 @@ func (c *checker) atEnd() {
 			continue
 		}
 		v := m.proc.group.View()
-		if n := v.HeldCount(); n > 0 {
+		if n := leases.Of(v).HeldCount(); n > 0 {
 			c.w.violate("%d leases are held although all agents have been dead for %v (G8)", n, quiet)
 		}
 		if err := m.proc.group.Check(); err != nil {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // granted checks that nobody else believes to hold the lease now (G1, G2), and
@@ -66,23 +67,24 @@ func (c *checker) released(a *agent) {
 }
 
 // changed checks a change when the first member applies it.
-func (c *checker) changed(x *core.Change) {
+func (c *checker) changed(of *core.Change) {
+	x, _ := leases.ChangeOf(of)
 	if x.Lease == nil {
 		return
 	}
 	switch x.What {
-	case core.Revoking:
+	case leases.Revoking:
 		c.revoking[x.Lease.Token] = true
 		c.fading[x.Lease.Name] = x.Lease.Token
-	case core.Offered:
+	case leases.Offered:
 		c.offered[x.Lease.Token] = c.w.now
-	case core.Unpinned:
+	case leases.Unpinned:
 		if len(x.Lease.Pins) == 0 {
 			c.unpinned[x.Lease.Token] = c.w.now
 		}
 	}
 	if b := x.LeaseBefore; b != nil && b.Token != 0 && x.Lease.Token != b.Token {
-		c.over(x, b)
+		c.over(x.What, b)
 	}
 	if x.Lease.Token == 0 {
 		return
@@ -96,16 +98,16 @@ func (c *checker) changed(x *core.Change) {
 
 // over checks the end of a holding: that it ends while its holder may count on
 // it is the worst that can happen (G2, G4, G6, G7).
-func (c *checker) over(x *core.Change, b *core.Lease) {
-	switch x.What {
-	case core.Expired:
+func (c *checker) over(what leases.What, b *leases.Lease) {
+	switch what {
+	case leases.Expired:
 		c.w.res.Expiries++
 		c.unkept(b)
-	case core.Declined:
+	case leases.Declined:
 		if c.accepted[b.Token] {
 			c.w.violate("%s, token %d, was declined after an agent was told that it holds it (G4, G8)", b.Name.Lease, b.Token)
 		}
-	case core.Revoked:
+	case leases.Revoked:
 		c.w.res.Revocations++
 		c.forced[b.Token] = true
 	}
@@ -116,16 +118,16 @@ func (c *checker) over(x *core.Change, b *core.Lease) {
 		case c.forced[b.Token]: // the one exception
 			a.revoked = true
 		case a.holds():
-			c.w.violate("%s, token %d, %v while agent %d holds it for another %v (G2, G6, G7)", b.Name.Lease, b.Token, x.What, a.id, a.until-a.clock())
+			c.w.violate("%s, token %d, %v while agent %d holds it for another %v (G2, G6, G7)", b.Name.Lease, b.Token, what, a.id, a.until-a.clock())
 		}
 	}
-	c.load.over(x, b)
+	c.load.over(what, b)
 	c.ended[b.Token] = true
 }
 
 // unkept checks that what expires is not pinned, unless it is being revoked, and
 // that it had its ttl since its last pin went (G13).
-func (c *checker) unkept(b *core.Lease) {
+func (c *checker) unkept(b *leases.Lease) {
 	if len(b.Pins) > 0 && !b.Revoking {
 		c.w.violate("%s, token %d, expired although %v pin it (G13)", b.Name.Lease, b.Token, b.Pins)
 	}

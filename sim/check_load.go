@@ -7,7 +7,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
-	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
 )
@@ -188,13 +188,13 @@ func (c *loadChecker) executed(n uint64) {
 }
 
 // over checks that what ends is nothing that its holder has kept (G42, G43).
-func (c *loadChecker) over(x *core.Change, b *core.Lease) {
+func (c *loadChecker) over(what leases.What, b *leases.Lease) {
 	if c.flood == nil {
 		return
 	}
 	for _, k := range c.flood.keepers {
 		if k.token == b.Token && !k.a.retired {
-			c.w.violate("%s, token %d, %v although its holder has kept it (G42, G43)", b.Name.Lease, b.Token, x.What)
+			c.w.violate("%s, token %d, %v although its holder has kept it (G42, G43)", b.Name.Lease, b.Token, what)
 		}
 	}
 }

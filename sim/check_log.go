@@ -12,6 +12,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
@@ -105,9 +106,11 @@ func summed(changes []core.Change) []changed {
 func sum(x *core.Change) changed {
 	out := changed{index: x.Index}
 	b := appendUint([]byte{byte(x.What)}, uint64(x.Index))
-	if l := x.Lease; l != nil {
-		out.topic = engine.LeaseTopic(l.Name)
-		out.fields, out.was, out.is = leaseDiffers(x.LeaseBefore, l)
+	if c, _ := leases.ChangeOf(x); c.Lease != nil {
+		l := c.Lease
+		out.topic = engine.FamilyTopic(leases.Number, leases.TopicOf(l.Name))
+		out.fields, out.was, out.is = leaseDiffers(c.LeaseBefore, l)
+		b = append(b, byte(c.What))
 		b = appendUint(b, uint64(l.Token))
 		b = appendUint(b, l.Renewal)
 		b = append(append(b, l.Name.Lease...), l.Holder...)
@@ -117,7 +120,7 @@ func sum(x *core.Change) changed {
 			b = append(b, s.ID[:]...)
 		}
 	}
-	if f := x.Family; f != nil {
+	if f := x.Family; f != nil && f.Family != leases.Number {
 		before, after := entriesOf(f)
 		if f.Told() {
 			out.topic = engine.FamilyTopic(f.Family, f.Topic)
@@ -138,10 +141,10 @@ func sum(x *core.Change) changed {
 }
 
 // leaseDiffers says which fields of a lease differ, of those that watchers select by.
-func leaseDiffers(o, n *core.Lease) (fields, was, is string) {
+func leaseDiffers(o, n *leases.Lease) (fields, was, is string) {
 	var pins []string
 	if o == nil {
-		o = new(core.Lease)
+		o = new(leases.Lease)
 	} else {
 		pins = o.Pins
 	}

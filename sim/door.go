@@ -7,6 +7,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/core/table"
@@ -102,8 +103,9 @@ func failed(err error) core.Result {
 
 // tellOffer sends an offer to the agent whose session it is for, if it is
 // connected here.
-func (p *process) tellOffer(c *core.Change) {
-	if c.What != core.Offered || c.Lease == nil {
+func (p *process) tellOffer(of *core.Change) {
+	c, _ := leases.ChangeOf(of)
+	if c.What != leases.Offered || c.Lease == nil {
 		return
 	}
 	for _, a := range p.w.agents {

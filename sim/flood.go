@@ -9,6 +9,7 @@ import (
 	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/watch"
 )
@@ -330,14 +331,14 @@ func (x *flooder) command() core.Command {
 		case n == 0:
 			return core.OpenSessionCommand{ID: w.someSession(), TTL: floodTTL}
 		case n == 1:
-			return core.ClaimCommand{Name: x.name(), Holder: x.a.holder(), TTL: floodTTL}
+			return leases.ClaimCommand{Name: x.name(), Holder: x.a.holder(), TTL: floodTTL}
 		default: // of another, which is answered without the log
-			return core.ClaimCommand{Name: x.f.keepers[w.rng.IntN(len(x.f.keepers))].a.want, Holder: x.a.holder(), TTL: floodTTL}
+			return leases.ClaimCommand{Name: x.f.keepers[w.rng.IntN(len(x.f.keepers))].a.want, Holder: x.a.holder(), TTL: floodTTL}
 		}
 	case admit.Transactions:
 		return core.TxnCommand{Then: []core.Command{put(), put()}}.Pack()
 	case admit.Releases:
-		return core.ReleaseCommand{Name: x.name(), Holder: x.a.holder()}
+		return leases.ReleaseCommand{Name: x.name(), Holder: x.a.holder()}
 	}
 	return put()
 }

@@ -6,18 +6,19 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/lease"
 )
 
 func (a *agent) claim(wait bool) {
 	sent := a.clock()
-	cmd := core.ClaimCommand{Name: a.want, Holder: a.holder(), Session: a.session, TTL: a.ttl, Wait: wait}
+	cmd := leases.ClaimCommand{Name: a.want, Holder: a.holder(), Session: a.session, TTL: a.ttl, Wait: wait}
 	if !a.session.IsZero() {
 		cmd.TTL = 0
 	}
 	a.submit(cmd, func(r core.Result) {
 		switch {
-		case r.Err == nil && r.Queued:
+		case r.Err == nil && leases.AnswerOf(r).Queued:
 			// Waits for an offer; after a while it looks for itself, at a member
 			// that tells it of offers.
 			a.later(a.w.upTo(2*maxTTL), func() {
@@ -29,14 +30,14 @@ func (a *agent) claim(wait bool) {
 					a.claim(wait)
 				}
 			})
-		case r.Err == nil && r.Lease.Offered:
-			a.offered(a.want, r.Lease.Token)
-		case r.Err == nil && r.Lease.Session == a.session && !a.session.IsZero():
+		case r.Err == nil && leases.AnswerOf(r).Lease.Offered:
+			a.offered(a.want, leases.AnswerOf(r).Lease.Token)
+		case r.Err == nil && leases.AnswerOf(r).Lease.Session == a.session && !a.session.IsZero():
 			// A session's lease lives by the session: its first extension says
 			// for how long.
-			a.accept(r.Lease.Token)
+			a.accept(leases.AnswerOf(r).Lease.Token)
 		case r.Err == nil:
-			a.granted(r.Lease.Token, sent)
+			a.granted(leases.AnswerOf(r).Lease.Token, sent)
 		default:
 			a.w.res.Refusals++
 			a.later(a.w.upTo(thinks), a.begin)
@@ -222,7 +223,7 @@ func (a *agent) release() {
 // endings are the commands that end what the agent holds: it releases it, gives
 // it to another that waits, or closes its session.
 func (a *agent) endings() []core.Command {
-	cmds := []core.Command{core.ReleaseCommand{Name: a.want, Holder: a.holder(), Session: a.session, Token: a.token}}
+	cmds := []core.Command{leases.ReleaseCommand{Name: a.want, Holder: a.holder(), Session: a.session, Token: a.token}}
 	if !a.w.chance(givesOneIn) {
 		return cmds
 	}
@@ -231,7 +232,7 @@ func (a *agent) endings() []core.Command {
 	}
 	for _, o := range a.w.agents {
 		if o != a && o.want == a.want && !o.session.IsZero() && o.token == 0 && !o.leaving {
-			to := core.TransferCommand{
+			to := leases.TransferCommand{
 				Name: a.want, Holder: a.holder(), Session: a.session, Token: a.token, ToSession: o.session, ToHolder: o.holder(),
 			}
 			return append([]core.Command{to}, cmds...)
@@ -243,12 +244,12 @@ func (a *agent) endings() []core.Command {
 // leave gives up a place in a queue, and then what was offered meanwhile.
 func (a *agent) leave() {
 	a.give([]core.Command{a.leaveQueue()}, func() {
-		a.give([]core.Command{core.ReleaseCommand{Name: a.want, Holder: a.holder(), Session: a.session}}, a.begin)
+		a.give([]core.Command{leases.ReleaseCommand{Name: a.want, Holder: a.holder(), Session: a.session}}, a.begin)
 	})
 }
 
 func (a *agent) leaveQueue() core.Command {
-	return core.LeaveQueueCommand{Name: a.want, Session: a.session, Holder: a.holder()}
+	return leases.LeaveQueueCommand{Name: a.want, Session: a.session, Holder: a.holder()}
 }
 
 // leavesLate gives up a place that is a holding by now: the call was long under way.

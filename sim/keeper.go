@@ -8,6 +8,7 @@ import (
 	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/lease"
 )
 
@@ -73,7 +74,7 @@ func (k *keeper) open() {
 }
 
 func (k *keeper) claim() {
-	cmd := core.ClaimCommand{Name: k.a.want, Holder: k.a.holder(), Session: k.a.session, TTL: k.a.ttl, Critical: k.critical}
+	cmd := leases.ClaimCommand{Name: k.a.want, Holder: k.a.holder(), Session: k.a.session, TTL: k.a.ttl, Critical: k.critical}
 	if !k.a.session.IsZero() {
 		cmd.TTL = 0
 	}
@@ -82,7 +83,7 @@ func (k *keeper) claim() {
 			k.a.later(k.w.upTo(returns), k.claim)
 			return
 		}
-		k.token = r.Lease.Token
+		k.token = leases.AnswerOf(r).Lease.Token
 		k.w.note("keeper %d holds %s, token %d", k.a.id, k.a.want.Lease, k.token)
 		k.keep()
 	}, k.claim)

@@ -11,6 +11,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/lease"
@@ -167,19 +168,19 @@ func whoIs(principal string) admit.Who {
 // callOf is the row of a command in the table of calls.
 func callOf(cmd core.Command) calls.Call {
 	switch c := cmd.(type) {
-	case core.ClaimCommand:
+	case leases.ClaimCommand:
 		return calls.Claim
-	case core.ReleaseCommand:
+	case leases.ReleaseCommand:
 		return calls.Release
-	case core.LeaveQueueCommand:
+	case leases.LeaveQueueCommand:
 		return calls.LeaveQueue
-	case core.RevokeCommand:
+	case leases.RevokeCommand:
 		return calls.Revoke
-	case core.TransferCommand:
+	case leases.TransferCommand:
 		return calls.Transfer
-	case core.PinCommand:
+	case leases.PinCommand:
 		return calls.Pin
-	case core.UnpinCommand:
+	case leases.UnpinCommand:
 		return calls.Unpin
 	case core.OpenSessionCommand:
 		return calls.OpenSession

@@ -10,6 +10,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/test/lists"
@@ -129,15 +130,15 @@ func (l *lister) append(keys []kv.Key, seen []*kv.Entry) {
 		name, fenced := fence(k)
 		switch token := l.token[k]; {
 		case fenced && token != 0:
-			c.If = append(c.If, core.IfHeld{Name: name, Token: token})
+			c.If = append(c.If, leases.IfHeld{Name: name, Token: token})
 			w.check.lists.under[element] = token
 			if w.chance(3) {
-				c.Then = append(c.Then, core.ReleaseCommand{Name: name, Token: token})
+				c.Then = append(c.Then, leases.ReleaseCommand{Name: name, Token: token})
 				released = append(released, k)
 			}
 		case fenced:
 			claimed[k] = len(c.Then)
-			c.Then = append(c.Then, core.ClaimCommand{Name: name, Holder: l.a.holder(), TTL: l.a.ttl})
+			c.Then = append(c.Then, leases.ClaimCommand{Name: name, Holder: l.a.holder(), TTL: l.a.ttl})
 		}
 		t.Appends[k.Name] = element
 		c.Then = append(c.Then, kv.Command{Verb: kv.Put, Key: k, Value: fmt.Appendf(nil, "%s %d", before, element)})
@@ -165,7 +166,7 @@ func (l *lister) append(keys []kv.Key, seen []*kv.Entry) {
 			}
 		case !r.Replayed:
 			for k, n := range claimed {
-				l.token[k] = r.Txn.Results[n].Lease.Token
+				l.token[k] = leases.AnswerOf(r.Txn.Results[n]).Lease.Token
 				w.check.lists.under[t.Appends[k.Name]] = l.token[k]
 			}
 			for _, k := range released {

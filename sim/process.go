@@ -7,6 +7,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
@@ -72,7 +73,7 @@ func (p *process) open() error {
 	}
 	p.group, p.node, p.leases = group, group.Replica, group.Clock
 	p.m.id = p.node.Status().Member
-	p.w.note("member %d up, life %d, index %d, held %d", p.m.at, p.life, p.group.View().Index(), p.group.View().HeldCount())
+	p.w.note("member %d up, life %d, index %d, held %d", p.m.at, p.life, p.group.View().Index(), leases.Of(p.group.View()).HeldCount())
 	p.w.check.recovered(p)
 	p.w.net.opened(p.m)
 	p.work()

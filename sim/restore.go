@@ -9,6 +9,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/backup"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/vfs"
@@ -210,12 +211,12 @@ func (c *checker) rewound(v *core.View) {
 		}
 	}
 	for token := range c.ended {
-		if v.LeaseByToken(token) != nil {
+		if leases.Of(v).ByToken(token) != nil {
 			delete(c.ended, token)
 		}
 	}
 	clear(c.tokens) // what the backup holds is held under its old token again
-	v.AllLeases(func(l *core.Lease) bool { c.tokens[l.Name] = l.Token; return true })
+	leases.Of(v).All(func(l *leases.Lease) bool { c.tokens[l.Name] = l.Token; return true })
 	clear(c.accepted) // only the leader knew, and the holder, for a while
 	c.ledBefore += len(c.leaders)
 	clear(c.leaders)

@@ -9,6 +9,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/watch"
@@ -41,19 +42,19 @@ type selection struct {
 // someSelection draws one: everything, one kind, one record, keys below a prefix, or of
 // these only changes of some field, or of what a holder has.
 func (w *world) someSelection() selection {
-	lease, key := engine.LeaseTopic(leaseName(w.rng.IntN(w.cfg.Leases))), keyTopic(w.someKey())
+	lease, key := engine.FamilyTopic(leases.Number, leases.TopicOf(leaseName(w.rng.IntN(w.cfg.Leases)))), keyTopic(w.someKey())
 	keys, prefix := watch.Kind(kv.Number), prefixOf(key.Name)
 	one := func(s watch.Selector, picks func(watch.Topic) bool) selection {
 		return selection{[]watch.Selector{s}, func(x *changed) bool { return picks(x.topic) }}
 	}
-	leases := one(watch.All(engine.Leases), func(t watch.Topic) bool { return t.Kind == engine.Leases })
+	allLeases := one(watch.All(watch.Kind(leases.Number)), func(t watch.Topic) bool { return t.Kind == watch.Kind(leases.Number) })
 	below := one(watch.Prefix(keys, key.Scope, prefix), func(t watch.Topic) bool {
 		return t.Kind == keys && t.Scope == key.Scope && strings.HasPrefix(t.Name, prefix)
 	})
 	catalogs := watch.Kind(catalog.Number)
 	switch w.rng.IntN(12) {
 	case 0, 1:
-		return leases
+		return allLeases
 	case 2:
 		return one(watch.Exact(lease), func(t watch.Topic) bool { return t == lease })
 	case 3:
@@ -63,7 +64,7 @@ func (w *world) someSelection() selection {
 	case 5:
 		return below
 	case 6:
-		return leases.changing(w, "holder", "pins", "queue")
+		return allLeases.changing(w, "holder", "pins", "queue")
 	case 7:
 		return one(watch.Exact(lease), func(t watch.Topic) bool { return t == lease }).changing(w, "holder", "offered")
 	case 8:
@@ -72,20 +73,20 @@ func (w *world) someSelection() selection {
 		return one(watch.All(catalogs), func(t watch.Topic) bool { return t.Kind == catalogs })
 	case 10:
 		if len(w.agents) > 0 {
-			return leases.heldBy(w.agents[w.rng.IntN(len(w.agents))].holder())
+			return allLeases.heldBy(w.agents[w.rng.IntN(len(w.agents))].holder())
 		}
 	}
 	policies := watch.Kind(policy.Number)
 	all := func(x *changed) bool {
-		return x.topic.Kind == engine.Leases || x.topic.Kind == keys || x.topic.Kind == policies
+		return x.topic.Kind == watch.Kind(leases.Number) || x.topic.Kind == keys || x.topic.Kind == policies
 	}
-	return selection{[]watch.Selector{watch.All(engine.Leases), watch.All(keys), watch.All(policies)}, all}
+	return selection{[]watch.Selector{watch.All(watch.Kind(leases.Number)), watch.All(keys), watch.All(policies)}, all}
 }
 
 // changing picks those changes of one selector in which one field changed.
 func (s selection) changing(w *world, fields ...string) selection {
 	field := fields[w.rng.IntN(len(fields))]
-	kind := engine.Leases
+	kind := watch.Kind(leases.Number)
 	if slices.Contains(keyFields, field) {
 		kind = watch.Kind(kv.Number)
 	}
@@ -102,7 +103,7 @@ func (s selection) changing(w *world, fields ...string) selection {
 // heldBy picks those changes of leases before or after which a holder has them.
 func (s selection) heldBy(holder string) selection {
 	return selection{
-		[]watch.Selector{s.selectors[0].Where(engine.LeaseHolder, holder)},
+		[]watch.Selector{s.selectors[0].Where(leases.FieldHolder, holder)},
 		func(x *changed) bool { return s.picks(x) && (x.was == holder || x.is == holder) },
 	}
 }

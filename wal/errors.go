@@ -31,7 +31,7 @@ func errOtherFormat(dir string, format uint32) error {
 	if format > FormatVersion {
 		return e.WithHint("start it with the version of incumbent that wrote it, or a newer one")
 	}
-	return e.WithHint("start it with the version of incumbent that wrote it; to go on with this one, make a backup with that version and restore it here (incumbent backup restore FILE --data-dir DIR), or join with --join-file FILE on an empty directory")
+	return e.WithHint("start it with the version of incumbent that wrote it; this one reads neither its files nor its backups, and begins with an empty directory")
 }
 
 // broken says that the caller broke a rule of the log, or of raft.

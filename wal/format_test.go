@@ -13,7 +13,7 @@ import (
 // configuration, with what to do, and is left as it is.
 func TestALogOfAnotherFormatIsRefused(t *testing.T) {
 	for format, hint := range map[uint32]string{
-		FormatVersion - 1: "incumbent backup restore",
+		FormatVersion - 1: "the version of incumbent that wrote it; this one reads neither its files nor its backups",
 		FormatVersion + 1: "a newer one",
 	} {
 		fsys := vfs.NewMem()

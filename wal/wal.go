@@ -45,7 +45,8 @@ import (
 //
 //	1  leases
 //	2  keys and values, transactions, commands in parts
-const FormatVersion = 2
+//	3  leases as a family: neither logs nor snapshots of before are read
+const FormatVersion = 3
 
 // Entry is a raft entry. Data belongs to whoever gave it and is not kept.
 type Entry struct {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 func run(t testing.TB, s *core.State, cmds ...core.Command) (results []core.Result, changes []core.Change) {
@@ -66,11 +67,11 @@ func TestG03_SessionsThatATransactionEndsHandTheirLeasesOver(t *testing.T) {
 	s := ample.state()
 	bound, waits := sessionID(1), sessionID(2)
 	must(t, s, registered("c"), opened(bound, "c"), core.OpenSessionCommand{ID: waits},
-		core.ClaimCommand{Name: leaseName("a"), Holder: "h", Session: bound}, core.ClaimCommand{Name: leaseName("b"), Holder: "h", Session: bound},
-		core.ClaimCommand{Name: leaseName("a"), Holder: "w", Session: waits, Wait: true}, core.ClaimCommand{Name: leaseName("b"), Holder: "w", Session: waits, Wait: true})
+		leases.ClaimCommand{Name: leaseName("a"), Holder: "h", Session: bound}, leases.ClaimCommand{Name: leaseName("b"), Holder: "h", Session: bound},
+		leases.ClaimCommand{Name: leaseName("a"), Holder: "w", Session: waits, Wait: true}, leases.ClaimCommand{Name: leaseName("b"), Holder: "w", Session: waits, Wait: true})
 	results, changes := run(t, s, core.TxnCommand{Then: []core.Command{
-		core.ClaimCommand{Name: leaseName("x"), Holder: "h", Session: waits},
-		core.ClaimCommand{Name: leaseName("y"), Holder: "h", Session: waits},
+		leases.ClaimCommand{Name: leaseName("x"), Holder: "h", Session: waits},
+		leases.ClaimCommand{Name: leaseName("y"), Holder: "h", Session: waits},
 		becomes("c", Critical),
 		Command{Verb: Get, Target: ofCheck("n", "c")},
 	}})
@@ -79,7 +80,7 @@ func TestG03_SessionsThatATransactionEndsHandTheirLeasesOver(t *testing.T) {
 	}
 	seen := map[incumbent.Token]bool{}
 	for _, name := range []string{"x", "y", "a", "b"} {
-		l := s.View().Lease(leaseName(name))
+		l := leases.Of(s.View()).Lease(leaseName(name))
 		if l.Session != waits || seen[l.Token] {
 			t.Errorf("lease %s: token %d of session %v", name, l.Token, l.Session)
 		}
@@ -229,7 +230,7 @@ func TestANamespaceHasItsOwn(t *testing.T) {
 	if err := part.WriteSnapshot(&b); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := core.Restore(&b, ample); err != nil {
+	if _, err := core.Restore(&b, leases.Family{}, ample); err != nil {
 		t.Error(err)
 	}
 }

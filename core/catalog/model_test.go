@@ -13,6 +13,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 const space = "default"
@@ -29,7 +30,7 @@ func (f small) New() core.Tables {
 	return t
 }
 
-func (f small) state() *core.State { return core.New(f) }
+func (f small) state() *core.State { return core.New(leases.Family{}, f) }
 
 var ample = small{limits: limits{1000, 100, 20, 20, 5}}
 
@@ -666,7 +667,7 @@ func TestG28_CatalogModel(t *testing.T) {
 				if err := m.s.View().WriteSnapshot(&b); err != nil {
 					t.Fatal(err)
 				}
-				s, err := core.Restore(&b, ample)
+				s, err := core.Restore(&b, leases.Family{}, ample)
 				if err != nil {
 					t.Fatal(err)
 				}

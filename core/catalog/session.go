@@ -97,7 +97,7 @@ func (t *tables) tellSession(x *core.Exec, s *Session, before, after any) {
 
 // EndSession implements [core.Tables]: what the session said goes, and so do the
 // services that end with it, in the order of their nodes and ids.
-func (t *tables) EndSession(x *core.Exec, ended *core.Session) {
+func (t *tables) EndSession(x *core.Exec, ended *core.Ending) {
 	if s := t.session(ended.ID); s != nil {
 		t.sessions.Delete(s)
 		t.bonds.Delete(bond{s.Namespace, s.Node, "", s.ID})

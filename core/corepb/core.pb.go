@@ -40,15 +40,6 @@ type Command struct {
 	Judged uint64 `protobuf:"varint,4,opt,name=judged,proto3" json:"judged,omitempty"`
 	// Types that are valid to be assigned to Op:
 	//
-	//	*Command_Claim
-	//	*Command_Accept
-	//	*Command_Release
-	//	*Command_Revoke
-	//	*Command_Transfer
-	//	*Command_Expire
-	//	*Command_Pin
-	//	*Command_Unpin
-	//	*Command_LeaveQueue
 	//	*Command_OpenSession
 	//	*Command_CloseSession
 	//	*Command_ExpireSession
@@ -124,87 +115,6 @@ func (x *Command) GetJudged() uint64 {
 func (x *Command) GetOp() isCommand_Op {
 	if x != nil {
 		return x.Op
-	}
-	return nil
-}
-
-func (x *Command) GetClaim() *Claim {
-	if x != nil {
-		if x, ok := x.Op.(*Command_Claim); ok {
-			return x.Claim
-		}
-	}
-	return nil
-}
-
-func (x *Command) GetAccept() *Accept {
-	if x != nil {
-		if x, ok := x.Op.(*Command_Accept); ok {
-			return x.Accept
-		}
-	}
-	return nil
-}
-
-func (x *Command) GetRelease() *Release {
-	if x != nil {
-		if x, ok := x.Op.(*Command_Release); ok {
-			return x.Release
-		}
-	}
-	return nil
-}
-
-func (x *Command) GetRevoke() *Revoke {
-	if x != nil {
-		if x, ok := x.Op.(*Command_Revoke); ok {
-			return x.Revoke
-		}
-	}
-	return nil
-}
-
-func (x *Command) GetTransfer() *Transfer {
-	if x != nil {
-		if x, ok := x.Op.(*Command_Transfer); ok {
-			return x.Transfer
-		}
-	}
-	return nil
-}
-
-func (x *Command) GetExpire() *Expire {
-	if x != nil {
-		if x, ok := x.Op.(*Command_Expire); ok {
-			return x.Expire
-		}
-	}
-	return nil
-}
-
-func (x *Command) GetPin() *Pin {
-	if x != nil {
-		if x, ok := x.Op.(*Command_Pin); ok {
-			return x.Pin
-		}
-	}
-	return nil
-}
-
-func (x *Command) GetUnpin() *Unpin {
-	if x != nil {
-		if x, ok := x.Op.(*Command_Unpin); ok {
-			return x.Unpin
-		}
-	}
-	return nil
-}
-
-func (x *Command) GetLeaveQueue() *LeaveQueue {
-	if x != nil {
-		if x, ok := x.Op.(*Command_LeaveQueue); ok {
-			return x.LeaveQueue
-		}
 	}
 	return nil
 }
@@ -294,42 +204,6 @@ type isCommand_Op interface {
 	isCommand_Op()
 }
 
-type Command_Claim struct {
-	Claim *Claim `protobuf:"bytes,10,opt,name=claim,proto3,oneof"`
-}
-
-type Command_Accept struct {
-	Accept *Accept `protobuf:"bytes,11,opt,name=accept,proto3,oneof"`
-}
-
-type Command_Release struct {
-	Release *Release `protobuf:"bytes,12,opt,name=release,proto3,oneof"`
-}
-
-type Command_Revoke struct {
-	Revoke *Revoke `protobuf:"bytes,13,opt,name=revoke,proto3,oneof"`
-}
-
-type Command_Transfer struct {
-	Transfer *Transfer `protobuf:"bytes,14,opt,name=transfer,proto3,oneof"`
-}
-
-type Command_Expire struct {
-	Expire *Expire `protobuf:"bytes,15,opt,name=expire,proto3,oneof"`
-}
-
-type Command_Pin struct {
-	Pin *Pin `protobuf:"bytes,16,opt,name=pin,proto3,oneof"`
-}
-
-type Command_Unpin struct {
-	Unpin *Unpin `protobuf:"bytes,17,opt,name=unpin,proto3,oneof"`
-}
-
-type Command_LeaveQueue struct {
-	LeaveQueue *LeaveQueue `protobuf:"bytes,18,opt,name=leave_queue,json=leaveQueue,proto3,oneof"`
-}
-
 type Command_OpenSession struct {
 	OpenSession *OpenSession `protobuf:"bytes,20,opt,name=open_session,json=openSession,proto3,oneof"`
 }
@@ -365,24 +239,6 @@ type Command_PutMember struct {
 type Command_RemoveMember struct {
 	RemoveMember *RemoveMember `protobuf:"bytes,34,opt,name=remove_member,json=removeMember,proto3,oneof"` // schema 2
 }
-
-func (*Command_Claim) isCommand_Op() {}
-
-func (*Command_Accept) isCommand_Op() {}
-
-func (*Command_Release) isCommand_Op() {}
-
-func (*Command_Revoke) isCommand_Op() {}
-
-func (*Command_Transfer) isCommand_Op() {}
-
-func (*Command_Expire) isCommand_Op() {}
-
-func (*Command_Pin) isCommand_Op() {}
-
-func (*Command_Unpin) isCommand_Op() {}
-
-func (*Command_LeaveQueue) isCommand_Op() {}
 
 func (*Command_OpenSession) isCommand_Op() {}
 
@@ -528,710 +384,6 @@ func (x *Key) GetBase() uint64 {
 	return 0
 }
 
-type Name struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Model         string                 `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	Lease         string                 `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Name) Reset() {
-	*x = Name{}
-	mi := &file_corepb_core_proto_msgTypes[3]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Name) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Name) ProtoMessage() {}
-
-func (x *Name) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[3]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Name.ProtoReflect.Descriptor instead.
-func (*Name) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{3}
-}
-
-func (x *Name) GetNamespace() string {
-	if x != nil {
-		return x.Namespace
-	}
-	return ""
-}
-
-func (x *Name) GetModel() string {
-	if x != nil {
-		return x.Model
-	}
-	return ""
-}
-
-func (x *Name) GetLease() string {
-	if x != nil {
-		return x.Lease
-	}
-	return ""
-}
-
-// Claim grants a free lease, extends the caller's own, or (wait) takes a place
-// in its queue.
-type Claim struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          *Name                  `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Holder        string                 `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
-	Session       []byte                 `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`           // empty or 16 bytes
-	TtlMs         int64                  `protobuf:"varint,4,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // 0 exactly when a session owns the lease
-	Wait          bool                   `protobuf:"varint,5,opt,name=wait,proto3" json:"wait,omitempty"`                // needs a session
-	Critical      bool                   `protobuf:"varint,6,opt,name=critical,proto3" json:"critical,omitempty"`        // extensions of this lease are refused last
-	Token         uint64                 `protobuf:"varint,7,opt,name=token,proto3" json:"token,omitempty"`              // schema 2: only extend the holding of this token, never begin one
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Claim) Reset() {
-	*x = Claim{}
-	mi := &file_corepb_core_proto_msgTypes[4]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Claim) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Claim) ProtoMessage() {}
-
-func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[4]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Claim.ProtoReflect.Descriptor instead.
-func (*Claim) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{4}
-}
-
-func (x *Claim) GetName() *Name {
-	if x != nil {
-		return x.Name
-	}
-	return nil
-}
-
-func (x *Claim) GetHolder() string {
-	if x != nil {
-		return x.Holder
-	}
-	return ""
-}
-
-func (x *Claim) GetSession() []byte {
-	if x != nil {
-		return x.Session
-	}
-	return nil
-}
-
-func (x *Claim) GetTtlMs() int64 {
-	if x != nil {
-		return x.TtlMs
-	}
-	return 0
-}
-
-func (x *Claim) GetWait() bool {
-	if x != nil {
-		return x.Wait
-	}
-	return false
-}
-
-func (x *Claim) GetCritical() bool {
-	if x != nil {
-		return x.Critical
-	}
-	return false
-}
-
-func (x *Claim) GetToken() uint64 {
-	if x != nil {
-		return x.Token
-	}
-	return 0
-}
-
-// Accept records that an offer was accepted, by an extension under its token.
-type Accept struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Token         uint64                 `protobuf:"fixed64,1,opt,name=token,proto3" json:"token,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Accept) Reset() {
-	*x = Accept{}
-	mi := &file_corepb_core_proto_msgTypes[5]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Accept) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Accept) ProtoMessage() {}
-
-func (x *Accept) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[5]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Accept.ProtoReflect.Descriptor instead.
-func (*Accept) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{5}
-}
-
-func (x *Accept) GetToken() uint64 {
-	if x != nil {
-		return x.Token
-	}
-	return 0
-}
-
-// Release frees a lease. Without token it is checked by holder and session.
-type Release struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          *Name                  `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Holder        string                 `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
-	Session       []byte                 `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
-	Token         uint64                 `protobuf:"varint,4,opt,name=token,proto3" json:"token,omitempty"`
-	Next          []byte                 `protobuf:"bytes,5,opt,name=next,proto3" json:"next,omitempty"`     // waiter whose client the proposer knows to be there
-	Absent        []byte                 `protobuf:"bytes,6,opt,name=absent,proto3" json:"absent,omitempty"` // schema 2: sessions whose waiters are passed over, 16 bytes each, at most 64
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Release) Reset() {
-	*x = Release{}
-	mi := &file_corepb_core_proto_msgTypes[6]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Release) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Release) ProtoMessage() {}
-
-func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[6]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Release.ProtoReflect.Descriptor instead.
-func (*Release) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{6}
-}
-
-func (x *Release) GetName() *Name {
-	if x != nil {
-		return x.Name
-	}
-	return nil
-}
-
-func (x *Release) GetHolder() string {
-	if x != nil {
-		return x.Holder
-	}
-	return ""
-}
-
-func (x *Release) GetSession() []byte {
-	if x != nil {
-		return x.Session
-	}
-	return nil
-}
-
-func (x *Release) GetToken() uint64 {
-	if x != nil {
-		return x.Token
-	}
-	return 0
-}
-
-func (x *Release) GetNext() []byte {
-	if x != nil {
-		return x.Next
-	}
-	return nil
-}
-
-func (x *Release) GetAbsent() []byte {
-	if x != nil {
-		return x.Absent
-	}
-	return nil
-}
-
-// Revoke frees a lease whoever holds it. It names the token it saw, so that it
-// cannot hit a later holding.
-type Revoke struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          *Name                  `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Token         uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
-	By            string                 `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
-	Next          []byte                 `protobuf:"bytes,4,opt,name=next,proto3" json:"next,omitempty"`
-	AtDeadline    bool                   `protobuf:"varint,5,opt,name=at_deadline,json=atDeadline,proto3" json:"at_deadline,omitempty"` // stop extensions now, free when the deadline passes
-	Absent        []byte                 `protobuf:"bytes,6,opt,name=absent,proto3" json:"absent,omitempty"`                            // as in Release
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Revoke) Reset() {
-	*x = Revoke{}
-	mi := &file_corepb_core_proto_msgTypes[7]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Revoke) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Revoke) ProtoMessage() {}
-
-func (x *Revoke) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[7]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Revoke.ProtoReflect.Descriptor instead.
-func (*Revoke) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{7}
-}
-
-func (x *Revoke) GetName() *Name {
-	if x != nil {
-		return x.Name
-	}
-	return nil
-}
-
-func (x *Revoke) GetToken() uint64 {
-	if x != nil {
-		return x.Token
-	}
-	return 0
-}
-
-func (x *Revoke) GetBy() string {
-	if x != nil {
-		return x.By
-	}
-	return ""
-}
-
-func (x *Revoke) GetNext() []byte {
-	if x != nil {
-		return x.Next
-	}
-	return nil
-}
-
-func (x *Revoke) GetAtDeadline() bool {
-	if x != nil {
-		return x.AtDeadline
-	}
-	return false
-}
-
-func (x *Revoke) GetAbsent() []byte {
-	if x != nil {
-		return x.Absent
-	}
-	return nil
-}
-
-// Transfer offers the lease, under a new token, to a session.
-type Transfer struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          *Name                  `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Holder        string                 `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"` // the present holder's
-	Session       []byte                 `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
-	Token         uint64                 `protobuf:"varint,4,opt,name=token,proto3" json:"token,omitempty"`
-	ToSession     []byte                 `protobuf:"bytes,5,opt,name=to_session,json=toSession,proto3" json:"to_session,omitempty"`
-	ToHolder      string                 `protobuf:"bytes,6,opt,name=to_holder,json=toHolder,proto3" json:"to_holder,omitempty"` // empty: as named in the queue
-	Waiting       bool                   `protobuf:"varint,7,opt,name=waiting,proto3" json:"waiting,omitempty"`                  // only who stands in the queue may have it
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Transfer) Reset() {
-	*x = Transfer{}
-	mi := &file_corepb_core_proto_msgTypes[8]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Transfer) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Transfer) ProtoMessage() {}
-
-func (x *Transfer) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[8]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Transfer.ProtoReflect.Descriptor instead.
-func (*Transfer) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{8}
-}
-
-func (x *Transfer) GetName() *Name {
-	if x != nil {
-		return x.Name
-	}
-	return nil
-}
-
-func (x *Transfer) GetHolder() string {
-	if x != nil {
-		return x.Holder
-	}
-	return ""
-}
-
-func (x *Transfer) GetSession() []byte {
-	if x != nil {
-		return x.Session
-	}
-	return nil
-}
-
-func (x *Transfer) GetToken() uint64 {
-	if x != nil {
-		return x.Token
-	}
-	return 0
-}
-
-func (x *Transfer) GetToSession() []byte {
-	if x != nil {
-		return x.ToSession
-	}
-	return nil
-}
-
-func (x *Transfer) GetToHolder() string {
-	if x != nil {
-		return x.ToHolder
-	}
-	return ""
-}
-
-func (x *Transfer) GetWaiting() bool {
-	if x != nil {
-		return x.Waiting
-	}
-	return false
-}
-
-// Expire frees a lease whose deadline passed, if token and renewal still match.
-type Expire struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Token         uint64                 `protobuf:"fixed64,1,opt,name=token,proto3" json:"token,omitempty"`
-	Renewal       uint64                 `protobuf:"varint,2,opt,name=renewal,proto3" json:"renewal,omitempty"`
-	LateMs        int64                  `protobuf:"varint,3,opt,name=late_ms,json=lateMs,proto3" json:"late_ms,omitempty"`
-	Next          []byte                 `protobuf:"bytes,4,opt,name=next,proto3" json:"next,omitempty"`
-	Absent        []byte                 `protobuf:"bytes,5,opt,name=absent,proto3" json:"absent,omitempty"` // as in Release
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Expire) Reset() {
-	*x = Expire{}
-	mi := &file_corepb_core_proto_msgTypes[9]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Expire) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Expire) ProtoMessage() {}
-
-func (x *Expire) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[9]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Expire.ProtoReflect.Descriptor instead.
-func (*Expire) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{9}
-}
-
-func (x *Expire) GetToken() uint64 {
-	if x != nil {
-		return x.Token
-	}
-	return 0
-}
-
-func (x *Expire) GetRenewal() uint64 {
-	if x != nil {
-		return x.Renewal
-	}
-	return 0
-}
-
-func (x *Expire) GetLateMs() int64 {
-	if x != nil {
-		return x.LateMs
-	}
-	return 0
-}
-
-func (x *Expire) GetNext() []byte {
-	if x != nil {
-		return x.Next
-	}
-	return nil
-}
-
-func (x *Expire) GetAbsent() []byte {
-	if x != nil {
-		return x.Absent
-	}
-	return nil
-}
-
-type Pin struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          *Name                  `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Entity        string                 `protobuf:"bytes,2,opt,name=entity,proto3" json:"entity,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Pin) Reset() {
-	*x = Pin{}
-	mi := &file_corepb_core_proto_msgTypes[10]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Pin) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Pin) ProtoMessage() {}
-
-func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[10]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Pin.ProtoReflect.Descriptor instead.
-func (*Pin) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{10}
-}
-
-func (x *Pin) GetName() *Name {
-	if x != nil {
-		return x.Name
-	}
-	return nil
-}
-
-func (x *Pin) GetEntity() string {
-	if x != nil {
-		return x.Entity
-	}
-	return ""
-}
-
-type Unpin struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          *Name                  `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Entity        string                 `protobuf:"bytes,2,opt,name=entity,proto3" json:"entity,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Unpin) Reset() {
-	*x = Unpin{}
-	mi := &file_corepb_core_proto_msgTypes[11]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Unpin) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Unpin) ProtoMessage() {}
-
-func (x *Unpin) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[11]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Unpin.ProtoReflect.Descriptor instead.
-func (*Unpin) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{11}
-}
-
-func (x *Unpin) GetName() *Name {
-	if x != nil {
-		return x.Name
-	}
-	return nil
-}
-
-func (x *Unpin) GetEntity() string {
-	if x != nil {
-		return x.Entity
-	}
-	return ""
-}
-
-type LeaveQueue struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          *Name                  `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Session       []byte                 `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
-	Holder        string                 `protobuf:"bytes,3,opt,name=holder,proto3" json:"holder,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *LeaveQueue) Reset() {
-	*x = LeaveQueue{}
-	mi := &file_corepb_core_proto_msgTypes[12]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *LeaveQueue) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*LeaveQueue) ProtoMessage() {}
-
-func (x *LeaveQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[12]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use LeaveQueue.ProtoReflect.Descriptor instead.
-func (*LeaveQueue) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{12}
-}
-
-func (x *LeaveQueue) GetName() *Name {
-	if x != nil {
-		return x.Name
-	}
-	return nil
-}
-
-func (x *LeaveQueue) GetSession() []byte {
-	if x != nil {
-		return x.Session
-	}
-	return nil
-}
-
-func (x *LeaveQueue) GetHolder() string {
-	if x != nil {
-		return x.Holder
-	}
-	return ""
-}
-
 type OpenSession struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1242,7 +394,7 @@ type OpenSession struct {
 
 func (x *OpenSession) Reset() {
 	*x = OpenSession{}
-	mi := &file_corepb_core_proto_msgTypes[13]
+	mi := &file_corepb_core_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1254,7 +406,7 @@ func (x *OpenSession) String() string {
 func (*OpenSession) ProtoMessage() {}
 
 func (x *OpenSession) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[13]
+	mi := &file_corepb_core_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1267,7 +419,7 @@ func (x *OpenSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSession.ProtoReflect.Descriptor instead.
 func (*OpenSession) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{13}
+	return file_corepb_core_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *OpenSession) GetId() []byte {
@@ -1288,7 +440,7 @@ type CloseSession struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	Absent        []byte                 `protobuf:"bytes,3,opt,name=absent,proto3" json:"absent,omitempty"`  // as in Release
+	Absent        []byte                 `protobuf:"bytes,3,opt,name=absent,proto3" json:"absent,omitempty"`  // sessions that are passed over in hand-overs, 16 bytes each, at most 64
 	Others        bool                   `protobuf:"varint,4,opt,name=others,proto3" json:"others,omitempty"` // another's may be closed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1296,7 +448,7 @@ type CloseSession struct {
 
 func (x *CloseSession) Reset() {
 	*x = CloseSession{}
-	mi := &file_corepb_core_proto_msgTypes[14]
+	mi := &file_corepb_core_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +460,7 @@ func (x *CloseSession) String() string {
 func (*CloseSession) ProtoMessage() {}
 
 func (x *CloseSession) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[14]
+	mi := &file_corepb_core_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +473,7 @@ func (x *CloseSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSession.ProtoReflect.Descriptor instead.
 func (*CloseSession) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{14}
+	return file_corepb_core_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CloseSession) GetId() []byte {
@@ -1357,14 +509,14 @@ type ExpireSession struct {
 	Id            []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Renewal       uint64                 `protobuf:"varint,2,opt,name=renewal,proto3" json:"renewal,omitempty"`
 	LateMs        int64                  `protobuf:"varint,3,opt,name=late_ms,json=lateMs,proto3" json:"late_ms,omitempty"`
-	Absent        []byte                 `protobuf:"bytes,4,opt,name=absent,proto3" json:"absent,omitempty"` // as in Release
+	Absent        []byte                 `protobuf:"bytes,4,opt,name=absent,proto3" json:"absent,omitempty"` // as in CloseSession
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExpireSession) Reset() {
 	*x = ExpireSession{}
-	mi := &file_corepb_core_proto_msgTypes[15]
+	mi := &file_corepb_core_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1376,7 +528,7 @@ func (x *ExpireSession) String() string {
 func (*ExpireSession) ProtoMessage() {}
 
 func (x *ExpireSession) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[15]
+	mi := &file_corepb_core_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1389,7 +541,7 @@ func (x *ExpireSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireSession.ProtoReflect.Descriptor instead.
 func (*ExpireSession) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{15}
+	return file_corepb_core_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ExpireSession) GetId() []byte {
@@ -1431,7 +583,7 @@ type ExtendSession struct {
 
 func (x *ExtendSession) Reset() {
 	*x = ExtendSession{}
-	mi := &file_corepb_core_proto_msgTypes[16]
+	mi := &file_corepb_core_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1443,7 +595,7 @@ func (x *ExtendSession) String() string {
 func (*ExtendSession) ProtoMessage() {}
 
 func (x *ExtendSession) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[16]
+	mi := &file_corepb_core_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1456,7 +608,7 @@ func (x *ExtendSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendSession.ProtoReflect.Descriptor instead.
 func (*ExtendSession) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{16}
+	return file_corepb_core_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ExtendSession) GetId() []byte {
@@ -1483,7 +635,7 @@ type TrimKeys struct {
 
 func (x *TrimKeys) Reset() {
 	*x = TrimKeys{}
-	mi := &file_corepb_core_proto_msgTypes[17]
+	mi := &file_corepb_core_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +647,7 @@ func (x *TrimKeys) String() string {
 func (*TrimKeys) ProtoMessage() {}
 
 func (x *TrimKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[17]
+	mi := &file_corepb_core_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +660,7 @@ func (x *TrimKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimKeys.ProtoReflect.Descriptor instead.
 func (*TrimKeys) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{17}
+	return file_corepb_core_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TrimKeys) GetThrough() uint64 {
@@ -1529,7 +681,7 @@ type RaiseIndex struct {
 
 func (x *RaiseIndex) Reset() {
 	*x = RaiseIndex{}
-	mi := &file_corepb_core_proto_msgTypes[18]
+	mi := &file_corepb_core_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1541,7 +693,7 @@ func (x *RaiseIndex) String() string {
 func (*RaiseIndex) ProtoMessage() {}
 
 func (x *RaiseIndex) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[18]
+	mi := &file_corepb_core_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1554,7 +706,7 @@ func (x *RaiseIndex) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseIndex.ProtoReflect.Descriptor instead.
 func (*RaiseIndex) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{18}
+	return file_corepb_core_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RaiseIndex) GetTo() uint64 {
@@ -1580,7 +732,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_corepb_core_proto_msgTypes[19]
+	mi := &file_corepb_core_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +744,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[19]
+	mi := &file_corepb_core_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +757,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{19}
+	return file_corepb_core_proto_rawDescGZIP(), []int{9}
 }
 
 // PutMember adds a member of the cluster, or says anew what it is.
@@ -1624,7 +776,7 @@ type PutMember struct {
 
 func (x *PutMember) Reset() {
 	*x = PutMember{}
-	mi := &file_corepb_core_proto_msgTypes[20]
+	mi := &file_corepb_core_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1636,7 +788,7 @@ func (x *PutMember) String() string {
 func (*PutMember) ProtoMessage() {}
 
 func (x *PutMember) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[20]
+	mi := &file_corepb_core_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1649,7 +801,7 @@ func (x *PutMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutMember.ProtoReflect.Descriptor instead.
 func (*PutMember) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{20}
+	return file_corepb_core_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PutMember) GetId() uint64 {
@@ -1711,7 +863,7 @@ type RemoveMember struct {
 
 func (x *RemoveMember) Reset() {
 	*x = RemoveMember{}
-	mi := &file_corepb_core_proto_msgTypes[21]
+	mi := &file_corepb_core_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +875,7 @@ func (x *RemoveMember) String() string {
 func (*RemoveMember) ProtoMessage() {}
 
 func (x *RemoveMember) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[21]
+	mi := &file_corepb_core_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +888,7 @@ func (x *RemoveMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMember.ProtoReflect.Descriptor instead.
 func (*RemoveMember) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{21}
+	return file_corepb_core_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RemoveMember) GetId() uint64 {
@@ -1747,15 +899,14 @@ func (x *RemoveMember) GetId() uint64 {
 }
 
 // Record is one record of a snapshot or of the bytes that are hashed: the
-// header, then sessions by id, leases by name, kept results by index, members
-// by id, the ids of those that are gone, each behind its length as a varint. The writer is by hand (core/record.go), since
+// header, then sessions by id, kept results by index, members by id, the ids of
+// those that are gone, and the sections of families, each behind its length as a varint. The writer is by hand (core/record.go), since
 // the bytes must not depend on the version of a library.
 type Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Record:
 	//
 	//	*Record_Header
-	//	*Record_Lease
 	//	*Record_Session
 	//	*Record_Kept
 	//	*Record_Member
@@ -1769,7 +920,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_corepb_core_proto_msgTypes[22]
+	mi := &file_corepb_core_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1781,7 +932,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[22]
+	mi := &file_corepb_core_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1794,7 +945,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{22}
+	return file_corepb_core_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Record) GetRecord() isRecord_Record {
@@ -1808,15 +959,6 @@ func (x *Record) GetHeader() *Header {
 	if x != nil {
 		if x, ok := x.Record.(*Record_Header); ok {
 			return x.Header
-		}
-	}
-	return nil
-}
-
-func (x *Record) GetLease() *Lease {
-	if x != nil {
-		if x, ok := x.Record.(*Record_Lease); ok {
-			return x.Lease
 		}
 	}
 	return nil
@@ -1884,10 +1026,6 @@ type Record_Header struct {
 	Header *Header `protobuf:"bytes,1,opt,name=header,proto3,oneof"`
 }
 
-type Record_Lease struct {
-	Lease *Lease `protobuf:"bytes,2,opt,name=lease,proto3,oneof"`
-}
-
 type Record_Session struct {
 	Session *Session `protobuf:"bytes,3,opt,name=session,proto3,oneof"`
 }
@@ -1914,8 +1052,6 @@ type Record_Family struct {
 
 func (*Record_Header) isRecord_Record() {}
 
-func (*Record_Lease) isRecord_Record() {}
-
 func (*Record_Session) isRecord_Record() {}
 
 func (*Record_Kept) isRecord_Record() {}
@@ -1933,7 +1069,6 @@ type Header struct {
 	Schema        uint32                 `protobuf:"varint,1,opt,name=schema,proto3" json:"schema,omitempty"` // lowest version that knows every record
 	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
 	KeysFloor     uint64                 `protobuf:"varint,3,opt,name=keys_floor,json=keysFloor,proto3" json:"keys_floor,omitempty"`
-	Leases        uint64                 `protobuf:"varint,4,opt,name=leases,proto3" json:"leases,omitempty"`
 	Sessions      uint64                 `protobuf:"varint,5,opt,name=sessions,proto3" json:"sessions,omitempty"`
 	Kept          uint64                 `protobuf:"varint,6,opt,name=kept,proto3" json:"kept,omitempty"`
 	Members       uint64                 `protobuf:"varint,7,opt,name=members,proto3" json:"members,omitempty"`
@@ -1945,7 +1080,7 @@ type Header struct {
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_corepb_core_proto_msgTypes[23]
+	mi := &file_corepb_core_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1957,7 +1092,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[23]
+	mi := &file_corepb_core_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1970,7 +1105,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{23}
+	return file_corepb_core_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Header) GetSchema() uint32 {
@@ -1990,13 +1125,6 @@ func (x *Header) GetIndex() uint64 {
 func (x *Header) GetKeysFloor() uint64 {
 	if x != nil {
 		return x.KeysFloor
-	}
-	return 0
-}
-
-func (x *Header) GetLeases() uint64 {
-	if x != nil {
-		return x.Leases
 	}
 	return 0
 }
@@ -2047,7 +1175,7 @@ type Section struct {
 
 func (x *Section) Reset() {
 	*x = Section{}
-	mi := &file_corepb_core_proto_msgTypes[24]
+	mi := &file_corepb_core_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2059,7 +1187,7 @@ func (x *Section) String() string {
 func (*Section) ProtoMessage() {}
 
 func (x *Section) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[24]
+	mi := &file_corepb_core_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2072,7 +1200,7 @@ func (x *Section) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Section.ProtoReflect.Descriptor instead.
 func (*Section) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{24}
+	return file_corepb_core_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Section) GetName() string {
@@ -2089,338 +1217,6 @@ func (x *Section) GetRecords() uint64 {
 	return 0
 }
 
-type Lease struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Name           *Name                  `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Holder         string                 `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
-	Session        []byte                 `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
-	Token          uint64                 `protobuf:"fixed64,4,opt,name=token,proto3" json:"token,omitempty"`
-	LastToken      uint64                 `protobuf:"fixed64,5,opt,name=last_token,json=lastToken,proto3" json:"last_token,omitempty"`
-	TtlMs          int64                  `protobuf:"varint,6,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	Renewal        uint64                 `protobuf:"varint,7,opt,name=renewal,proto3" json:"renewal,omitempty"`
-	Offered        bool                   `protobuf:"varint,8,opt,name=offered,proto3" json:"offered,omitempty"`
-	Critical       bool                   `protobuf:"varint,9,opt,name=critical,proto3" json:"critical,omitempty"`
-	Revoking       bool                   `protobuf:"varint,10,opt,name=revoking,proto3" json:"revoking,omitempty"`
-	Pins           []string               `protobuf:"bytes,11,rep,name=pins,proto3" json:"pins,omitempty"`
-	Queue          []*Waiter              `protobuf:"bytes,12,rep,name=queue,proto3" json:"queue,omitempty"`
-	Modified       uint64                 `protobuf:"varint,13,opt,name=modified,proto3" json:"modified,omitempty"`
-	Origin         *Origin                `protobuf:"bytes,14,opt,name=origin,proto3" json:"origin,omitempty"`
-	History        []*LeaseChange         `protobuf:"bytes,15,rep,name=history,proto3" json:"history,omitempty"`
-	PreviousHolder string                 `protobuf:"bytes,16,opt,name=previous_holder,json=previousHolder,proto3" json:"previous_holder,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
-}
-
-func (x *Lease) Reset() {
-	*x = Lease{}
-	mi := &file_corepb_core_proto_msgTypes[25]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Lease) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Lease) ProtoMessage() {}
-
-func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[25]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Lease.ProtoReflect.Descriptor instead.
-func (*Lease) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{25}
-}
-
-func (x *Lease) GetName() *Name {
-	if x != nil {
-		return x.Name
-	}
-	return nil
-}
-
-func (x *Lease) GetHolder() string {
-	if x != nil {
-		return x.Holder
-	}
-	return ""
-}
-
-func (x *Lease) GetSession() []byte {
-	if x != nil {
-		return x.Session
-	}
-	return nil
-}
-
-func (x *Lease) GetToken() uint64 {
-	if x != nil {
-		return x.Token
-	}
-	return 0
-}
-
-func (x *Lease) GetLastToken() uint64 {
-	if x != nil {
-		return x.LastToken
-	}
-	return 0
-}
-
-func (x *Lease) GetTtlMs() int64 {
-	if x != nil {
-		return x.TtlMs
-	}
-	return 0
-}
-
-func (x *Lease) GetRenewal() uint64 {
-	if x != nil {
-		return x.Renewal
-	}
-	return 0
-}
-
-func (x *Lease) GetOffered() bool {
-	if x != nil {
-		return x.Offered
-	}
-	return false
-}
-
-func (x *Lease) GetCritical() bool {
-	if x != nil {
-		return x.Critical
-	}
-	return false
-}
-
-func (x *Lease) GetRevoking() bool {
-	if x != nil {
-		return x.Revoking
-	}
-	return false
-}
-
-func (x *Lease) GetPins() []string {
-	if x != nil {
-		return x.Pins
-	}
-	return nil
-}
-
-func (x *Lease) GetQueue() []*Waiter {
-	if x != nil {
-		return x.Queue
-	}
-	return nil
-}
-
-func (x *Lease) GetModified() uint64 {
-	if x != nil {
-		return x.Modified
-	}
-	return 0
-}
-
-func (x *Lease) GetOrigin() *Origin {
-	if x != nil {
-		return x.Origin
-	}
-	return nil
-}
-
-func (x *Lease) GetHistory() []*LeaseChange {
-	if x != nil {
-		return x.History
-	}
-	return nil
-}
-
-func (x *Lease) GetPreviousHolder() string {
-	if x != nil {
-		return x.PreviousHolder
-	}
-	return ""
-}
-
-type Waiter struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Session       []byte                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
-	Holder        string                 `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
-	Since         uint64                 `protobuf:"varint,3,opt,name=since,proto3" json:"since,omitempty"`
-	Critical      bool                   `protobuf:"varint,4,opt,name=critical,proto3" json:"critical,omitempty"`
-	Turn          uint64                 `protobuf:"varint,5,opt,name=turn,proto3" json:"turn,omitempty"` // places of a queue come by turn, and within one by since
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Waiter) Reset() {
-	*x = Waiter{}
-	mi := &file_corepb_core_proto_msgTypes[26]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Waiter) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Waiter) ProtoMessage() {}
-
-func (x *Waiter) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[26]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Waiter.ProtoReflect.Descriptor instead.
-func (*Waiter) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{26}
-}
-
-func (x *Waiter) GetSession() []byte {
-	if x != nil {
-		return x.Session
-	}
-	return nil
-}
-
-func (x *Waiter) GetHolder() string {
-	if x != nil {
-		return x.Holder
-	}
-	return ""
-}
-
-func (x *Waiter) GetSince() uint64 {
-	if x != nil {
-		return x.Since
-	}
-	return 0
-}
-
-func (x *Waiter) GetCritical() bool {
-	if x != nil {
-		return x.Critical
-	}
-	return false
-}
-
-func (x *Waiter) GetTurn() uint64 {
-	if x != nil {
-		return x.Turn
-	}
-	return 0
-}
-
-type LeaseChange struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
-	What          uint32                 `protobuf:"varint,2,opt,name=what,proto3" json:"what,omitempty"` // core.What
-	Holder        string                 `protobuf:"bytes,3,opt,name=holder,proto3" json:"holder,omitempty"`
-	Token         uint64                 `protobuf:"fixed64,4,opt,name=token,proto3" json:"token,omitempty"`
-	Origin        *Origin                `protobuf:"bytes,5,opt,name=origin,proto3" json:"origin,omitempty"`
-	LateMs        int64                  `protobuf:"varint,6,opt,name=late_ms,json=lateMs,proto3" json:"late_ms,omitempty"`
-	By            string                 `protobuf:"bytes,7,opt,name=by,proto3" json:"by,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *LeaseChange) Reset() {
-	*x = LeaseChange{}
-	mi := &file_corepb_core_proto_msgTypes[27]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *LeaseChange) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*LeaseChange) ProtoMessage() {}
-
-func (x *LeaseChange) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[27]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use LeaseChange.ProtoReflect.Descriptor instead.
-func (*LeaseChange) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{27}
-}
-
-func (x *LeaseChange) GetIndex() uint64 {
-	if x != nil {
-		return x.Index
-	}
-	return 0
-}
-
-func (x *LeaseChange) GetWhat() uint32 {
-	if x != nil {
-		return x.What
-	}
-	return 0
-}
-
-func (x *LeaseChange) GetHolder() string {
-	if x != nil {
-		return x.Holder
-	}
-	return ""
-}
-
-func (x *LeaseChange) GetToken() uint64 {
-	if x != nil {
-		return x.Token
-	}
-	return 0
-}
-
-func (x *LeaseChange) GetOrigin() *Origin {
-	if x != nil {
-		return x.Origin
-	}
-	return nil
-}
-
-func (x *LeaseChange) GetLateMs() int64 {
-	if x != nil {
-		return x.LateMs
-	}
-	return 0
-}
-
-func (x *LeaseChange) GetBy() string {
-	if x != nil {
-		return x.By
-	}
-	return ""
-}
-
 type Session struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2434,7 +1230,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_corepb_core_proto_msgTypes[28]
+	mi := &file_corepb_core_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2446,7 +1242,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[28]
+	mi := &file_corepb_core_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2459,7 +1255,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{28}
+	return file_corepb_core_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Session) GetId() []byte {
@@ -2497,27 +1293,25 @@ func (x *Session) GetOrigin() *Origin {
 	return nil
 }
 
-// KeptResult is what a command with a key answered: kinds and numbers, and the
-// record it showed. The texts of errors are no part of the state: a release that
-// words them otherwise must not differ from one before.
+// KeptResult is what a command with a key answered: kinds and numbers, and what a
+// family keeps of its record. The texts of errors are no part of the state: a release
+// that words them otherwise must not differ from one before.
 type KeptResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
-	Kind          uint32                 `protobuf:"varint,3,opt,name=kind,proto3" json:"kind,omitempty"`  // incumbent.Kind; 0: it succeeded
-	Lease         *Lease                 `protobuf:"bytes,5,opt,name=lease,proto3" json:"lease,omitempty"` // without history, queue and pins
+	Kind          uint32                 `protobuf:"varint,3,opt,name=kind,proto3" json:"kind,omitempty"`     // incumbent.Kind; 0: it succeeded
+	Family        uint32                 `protobuf:"varint,4,opt,name=family,proto3" json:"family,omitempty"` // that keeps a record; 0: none does
+	Record        []byte                 `protobuf:"bytes,5,opt,name=record,proto3" json:"record,omitempty"`  // as it keeps it
 	Session       *Session               `protobuf:"bytes,6,opt,name=session,proto3" json:"session,omitempty"`
-	Granted       bool                   `protobuf:"varint,7,opt,name=granted,proto3" json:"granted,omitempty"`
-	Queued        bool                   `protobuf:"varint,8,opt,name=queued,proto3" json:"queued,omitempty"`
-	Position      uint32                 `protobuf:"varint,9,opt,name=position,proto3" json:"position,omitempty"`
-	Txn           *Txn                   `protobuf:"bytes,10,opt,name=txn,proto3" json:"txn,omitempty"` // schema 3
+	Txn           *Txn                   `protobuf:"bytes,10,opt,name=txn,proto3" json:"txn,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *KeptResult) Reset() {
 	*x = KeptResult{}
-	mi := &file_corepb_core_proto_msgTypes[29]
+	mi := &file_corepb_core_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2529,7 +1323,7 @@ func (x *KeptResult) String() string {
 func (*KeptResult) ProtoMessage() {}
 
 func (x *KeptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[29]
+	mi := &file_corepb_core_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2542,7 +1336,7 @@ func (x *KeptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptResult.ProtoReflect.Descriptor instead.
 func (*KeptResult) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{29}
+	return file_corepb_core_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *KeptResult) GetId() []byte {
@@ -2566,9 +1360,16 @@ func (x *KeptResult) GetKind() uint32 {
 	return 0
 }
 
-func (x *KeptResult) GetLease() *Lease {
+func (x *KeptResult) GetFamily() uint32 {
 	if x != nil {
-		return x.Lease
+		return x.Family
+	}
+	return 0
+}
+
+func (x *KeptResult) GetRecord() []byte {
+	if x != nil {
+		return x.Record
 	}
 	return nil
 }
@@ -2578,27 +1379,6 @@ func (x *KeptResult) GetSession() *Session {
 		return x.Session
 	}
 	return nil
-}
-
-func (x *KeptResult) GetGranted() bool {
-	if x != nil {
-		return x.Granted
-	}
-	return false
-}
-
-func (x *KeptResult) GetQueued() bool {
-	if x != nil {
-		return x.Queued
-	}
-	return false
-}
-
-func (x *KeptResult) GetPosition() uint32 {
-	if x != nil {
-		return x.Position
-	}
-	return 0
 }
 
 func (x *KeptResult) GetTxn() *Txn {
@@ -2619,7 +1399,7 @@ type Txn struct {
 
 func (x *Txn) Reset() {
 	*x = Txn{}
-	mi := &file_corepb_core_proto_msgTypes[30]
+	mi := &file_corepb_core_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2631,7 +1411,7 @@ func (x *Txn) String() string {
 func (*Txn) ProtoMessage() {}
 
 func (x *Txn) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[30]
+	mi := &file_corepb_core_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2644,7 +1424,7 @@ func (x *Txn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Txn.ProtoReflect.Descriptor instead.
 func (*Txn) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{30}
+	return file_corepb_core_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Txn) GetUnmet() uint32 {
@@ -2678,7 +1458,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_corepb_core_proto_msgTypes[31]
+	mi := &file_corepb_core_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2690,7 +1470,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[31]
+	mi := &file_corepb_core_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2703,7 +1483,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{31}
+	return file_corepb_core_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Member) GetId() uint64 {
@@ -2772,7 +1552,7 @@ type GoneMembers struct {
 
 func (x *GoneMembers) Reset() {
 	*x = GoneMembers{}
-	mi := &file_corepb_core_proto_msgTypes[32]
+	mi := &file_corepb_core_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2784,7 +1564,7 @@ func (x *GoneMembers) String() string {
 func (*GoneMembers) ProtoMessage() {}
 
 func (x *GoneMembers) ProtoReflect() protoreflect.Message {
-	mi := &file_corepb_core_proto_msgTypes[32]
+	mi := &file_corepb_core_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2797,7 +1577,7 @@ func (x *GoneMembers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneMembers.ProtoReflect.Descriptor instead.
 func (*GoneMembers) Descriptor() ([]byte, []int) {
-	return file_corepb_core_proto_rawDescGZIP(), []int{32}
+	return file_corepb_core_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GoneMembers) GetIds() []uint64 {
@@ -2811,23 +1591,12 @@ var File_corepb_core_proto protoreflect.FileDescriptor
 
 const file_corepb_core_proto_rawDesc = "" +
 	"\n" +
-	"\x11corepb/core.proto\x12\x11incumbent.core.v1\"\xe9\t\n" +
+	"\x11corepb/core.proto\x12\x11incumbent.core.v1\"\x85\x06\n" +
 	"\aCommand\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x121\n" +
 	"\x06origin\x18\x02 \x01(\v2\x19.incumbent.core.v1.OriginR\x06origin\x12(\n" +
 	"\x03key\x18\x03 \x01(\v2\x16.incumbent.core.v1.KeyR\x03key\x12\x16\n" +
-	"\x06judged\x18\x04 \x01(\x04R\x06judged\x120\n" +
-	"\x05claim\x18\n" +
-	" \x01(\v2\x18.incumbent.core.v1.ClaimH\x00R\x05claim\x123\n" +
-	"\x06accept\x18\v \x01(\v2\x19.incumbent.core.v1.AcceptH\x00R\x06accept\x126\n" +
-	"\arelease\x18\f \x01(\v2\x1a.incumbent.core.v1.ReleaseH\x00R\arelease\x123\n" +
-	"\x06revoke\x18\r \x01(\v2\x19.incumbent.core.v1.RevokeH\x00R\x06revoke\x129\n" +
-	"\btransfer\x18\x0e \x01(\v2\x1b.incumbent.core.v1.TransferH\x00R\btransfer\x123\n" +
-	"\x06expire\x18\x0f \x01(\v2\x19.incumbent.core.v1.ExpireH\x00R\x06expire\x12*\n" +
-	"\x03pin\x18\x10 \x01(\v2\x16.incumbent.core.v1.PinH\x00R\x03pin\x120\n" +
-	"\x05unpin\x18\x11 \x01(\v2\x18.incumbent.core.v1.UnpinH\x00R\x05unpin\x12@\n" +
-	"\vleave_queue\x18\x12 \x01(\v2\x1d.incumbent.core.v1.LeaveQueueH\x00R\n" +
-	"leaveQueue\x12C\n" +
+	"\x06judged\x18\x04 \x01(\x04R\x06judged\x12C\n" +
 	"\fopen_session\x18\x14 \x01(\v2\x1e.incumbent.core.v1.OpenSessionH\x00R\vopenSession\x12F\n" +
 	"\rclose_session\x18\x15 \x01(\v2\x1f.incumbent.core.v1.CloseSessionH\x00R\fcloseSession\x12I\n" +
 	"\x0eexpire_session\x18\x16 \x01(\v2 .incumbent.core.v1.ExpireSessionH\x00R\rexpireSession\x12I\n" +
@@ -2850,62 +1619,7 @@ const file_corepb_core_proto_rawDesc = "" +
 	"\tprincipal\x18\x04 \x01(\tR\tprincipal\")\n" +
 	"\x03Key\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x12\n" +
-	"\x04base\x18\x02 \x01(\x04R\x04base\"P\n" +
-	"\x04Name\x12\x1c\n" +
-	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x14\n" +
-	"\x05model\x18\x02 \x01(\tR\x05model\x12\x14\n" +
-	"\x05lease\x18\x03 \x01(\tR\x05lease\"\xc3\x01\n" +
-	"\x05Claim\x12+\n" +
-	"\x04name\x18\x01 \x01(\v2\x17.incumbent.core.v1.NameR\x04name\x12\x16\n" +
-	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x18\n" +
-	"\asession\x18\x03 \x01(\fR\asession\x12\x15\n" +
-	"\x06ttl_ms\x18\x04 \x01(\x03R\x05ttlMs\x12\x12\n" +
-	"\x04wait\x18\x05 \x01(\bR\x04wait\x12\x1a\n" +
-	"\bcritical\x18\x06 \x01(\bR\bcritical\x12\x14\n" +
-	"\x05token\x18\a \x01(\x04R\x05token\"\x1e\n" +
-	"\x06Accept\x12\x14\n" +
-	"\x05token\x18\x01 \x01(\x06R\x05token\"\xaa\x01\n" +
-	"\aRelease\x12+\n" +
-	"\x04name\x18\x01 \x01(\v2\x17.incumbent.core.v1.NameR\x04name\x12\x16\n" +
-	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x18\n" +
-	"\asession\x18\x03 \x01(\fR\asession\x12\x14\n" +
-	"\x05token\x18\x04 \x01(\x04R\x05token\x12\x12\n" +
-	"\x04next\x18\x05 \x01(\fR\x04next\x12\x16\n" +
-	"\x06absent\x18\x06 \x01(\fR\x06absent\"\xa8\x01\n" +
-	"\x06Revoke\x12+\n" +
-	"\x04name\x18\x01 \x01(\v2\x17.incumbent.core.v1.NameR\x04name\x12\x14\n" +
-	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x0e\n" +
-	"\x02by\x18\x03 \x01(\tR\x02by\x12\x12\n" +
-	"\x04next\x18\x04 \x01(\fR\x04next\x12\x1f\n" +
-	"\vat_deadline\x18\x05 \x01(\bR\n" +
-	"atDeadline\x12\x16\n" +
-	"\x06absent\x18\x06 \x01(\fR\x06absent\"\xd5\x01\n" +
-	"\bTransfer\x12+\n" +
-	"\x04name\x18\x01 \x01(\v2\x17.incumbent.core.v1.NameR\x04name\x12\x16\n" +
-	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x18\n" +
-	"\asession\x18\x03 \x01(\fR\asession\x12\x14\n" +
-	"\x05token\x18\x04 \x01(\x04R\x05token\x12\x1d\n" +
-	"\n" +
-	"to_session\x18\x05 \x01(\fR\ttoSession\x12\x1b\n" +
-	"\tto_holder\x18\x06 \x01(\tR\btoHolder\x12\x18\n" +
-	"\awaiting\x18\a \x01(\bR\awaiting\"}\n" +
-	"\x06Expire\x12\x14\n" +
-	"\x05token\x18\x01 \x01(\x06R\x05token\x12\x18\n" +
-	"\arenewal\x18\x02 \x01(\x04R\arenewal\x12\x17\n" +
-	"\alate_ms\x18\x03 \x01(\x03R\x06lateMs\x12\x12\n" +
-	"\x04next\x18\x04 \x01(\fR\x04next\x12\x16\n" +
-	"\x06absent\x18\x05 \x01(\fR\x06absent\"J\n" +
-	"\x03Pin\x12+\n" +
-	"\x04name\x18\x01 \x01(\v2\x17.incumbent.core.v1.NameR\x04name\x12\x16\n" +
-	"\x06entity\x18\x02 \x01(\tR\x06entity\"L\n" +
-	"\x05Unpin\x12+\n" +
-	"\x04name\x18\x01 \x01(\v2\x17.incumbent.core.v1.NameR\x04name\x12\x16\n" +
-	"\x06entity\x18\x02 \x01(\tR\x06entity\"k\n" +
-	"\n" +
-	"LeaveQueue\x12+\n" +
-	"\x04name\x18\x01 \x01(\v2\x17.incumbent.core.v1.NameR\x04name\x12\x18\n" +
-	"\asession\x18\x02 \x01(\fR\asession\x12\x16\n" +
-	"\x06holder\x18\x03 \x01(\tR\x06holder\"4\n" +
+	"\x04base\x18\x02 \x01(\x04R\x04base\"4\n" +
 	"\vOpenSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\"f\n" +
@@ -2940,82 +1654,46 @@ const file_corepb_core_proto_rawDesc = "" +
 	"\alearner\x18\x06 \x01(\bR\alearner\x12\x18\n" +
 	"\aversion\x18\a \x01(\tR\aversion\"\x1e\n" +
 	"\fRemoveMember\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x06R\x02id\"\xb2\x03\n" +
+	"\x02id\x18\x01 \x01(\x06R\x02id\"\x86\x03\n" +
 	"\x06Record\x123\n" +
-	"\x06header\x18\x01 \x01(\v2\x19.incumbent.core.v1.HeaderH\x00R\x06header\x120\n" +
-	"\x05lease\x18\x02 \x01(\v2\x18.incumbent.core.v1.LeaseH\x00R\x05lease\x126\n" +
+	"\x06header\x18\x01 \x01(\v2\x19.incumbent.core.v1.HeaderH\x00R\x06header\x126\n" +
 	"\asession\x18\x03 \x01(\v2\x1a.incumbent.core.v1.SessionH\x00R\asession\x123\n" +
 	"\x04kept\x18\x04 \x01(\v2\x1d.incumbent.core.v1.KeptResultH\x00R\x04kept\x123\n" +
 	"\x06member\x18\x05 \x01(\v2\x19.incumbent.core.v1.MemberH\x00R\x06member\x12C\n" +
 	"\fgone_members\x18\x06 \x01(\v2\x1e.incumbent.core.v1.GoneMembersH\x00R\vgoneMembers\x126\n" +
 	"\asection\x18\a \x01(\v2\x1a.incumbent.core.v1.SectionH\x00R\asection\x12\x18\n" +
 	"\x06family\x18\b \x01(\fH\x00R\x06familyB\b\n" +
-	"\x06record\"\xf6\x01\n" +
+	"\x06recordJ\x04\b\x02\x10\x03\"\xe4\x01\n" +
 	"\x06Header\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x1d\n" +
 	"\n" +
-	"keys_floor\x18\x03 \x01(\x04R\tkeysFloor\x12\x16\n" +
-	"\x06leases\x18\x04 \x01(\x04R\x06leases\x12\x1a\n" +
+	"keys_floor\x18\x03 \x01(\x04R\tkeysFloor\x12\x1a\n" +
 	"\bsessions\x18\x05 \x01(\x04R\bsessions\x12\x12\n" +
 	"\x04kept\x18\x06 \x01(\x04R\x04kept\x12\x18\n" +
 	"\amembers\x18\a \x01(\x04R\amembers\x12!\n" +
 	"\fgone_members\x18\b \x01(\x04R\vgoneMembers\x12\x1a\n" +
-	"\bsections\x18\t \x01(\x04R\bsections\"7\n" +
+	"\bsections\x18\t \x01(\x04R\bsectionsJ\x04\b\x04\x10\x05\"7\n" +
 	"\aSection\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\arecords\x18\x02 \x01(\x04R\arecords\"\x95\x04\n" +
-	"\x05Lease\x12+\n" +
-	"\x04name\x18\x01 \x01(\v2\x17.incumbent.core.v1.NameR\x04name\x12\x16\n" +
-	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x18\n" +
-	"\asession\x18\x03 \x01(\fR\asession\x12\x14\n" +
-	"\x05token\x18\x04 \x01(\x06R\x05token\x12\x1d\n" +
-	"\n" +
-	"last_token\x18\x05 \x01(\x06R\tlastToken\x12\x15\n" +
-	"\x06ttl_ms\x18\x06 \x01(\x03R\x05ttlMs\x12\x18\n" +
-	"\arenewal\x18\a \x01(\x04R\arenewal\x12\x18\n" +
-	"\aoffered\x18\b \x01(\bR\aoffered\x12\x1a\n" +
-	"\bcritical\x18\t \x01(\bR\bcritical\x12\x1a\n" +
-	"\brevoking\x18\n" +
-	" \x01(\bR\brevoking\x12\x12\n" +
-	"\x04pins\x18\v \x03(\tR\x04pins\x12/\n" +
-	"\x05queue\x18\f \x03(\v2\x19.incumbent.core.v1.WaiterR\x05queue\x12\x1a\n" +
-	"\bmodified\x18\r \x01(\x04R\bmodified\x121\n" +
-	"\x06origin\x18\x0e \x01(\v2\x19.incumbent.core.v1.OriginR\x06origin\x128\n" +
-	"\ahistory\x18\x0f \x03(\v2\x1e.incumbent.core.v1.LeaseChangeR\ahistory\x12'\n" +
-	"\x0fprevious_holder\x18\x10 \x01(\tR\x0epreviousHolder\"\x80\x01\n" +
-	"\x06Waiter\x12\x18\n" +
-	"\asession\x18\x01 \x01(\fR\asession\x12\x16\n" +
-	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x14\n" +
-	"\x05since\x18\x03 \x01(\x04R\x05since\x12\x1a\n" +
-	"\bcritical\x18\x04 \x01(\bR\bcritical\x12\x12\n" +
-	"\x04turn\x18\x05 \x01(\x04R\x04turn\"\xc1\x01\n" +
-	"\vLeaseChange\x12\x14\n" +
-	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +
-	"\x04what\x18\x02 \x01(\rR\x04what\x12\x16\n" +
-	"\x06holder\x18\x03 \x01(\tR\x06holder\x12\x14\n" +
-	"\x05token\x18\x04 \x01(\x06R\x05token\x121\n" +
-	"\x06origin\x18\x05 \x01(\v2\x19.incumbent.core.v1.OriginR\x06origin\x12\x17\n" +
-	"\alate_ms\x18\x06 \x01(\x03R\x06lateMs\x12\x0e\n" +
-	"\x02by\x18\a \x01(\tR\x02by\"\x95\x01\n" +
+	"\arecords\x18\x02 \x01(\x04R\arecords\"\x95\x01\n" +
 	"\aSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\x12\x18\n" +
 	"\arenewal\x18\x03 \x01(\x04R\arenewal\x12\x16\n" +
 	"\x06opened\x18\x04 \x01(\x04R\x06opened\x121\n" +
-	"\x06origin\x18\x05 \x01(\v2\x19.incumbent.core.v1.OriginR\x06origin\"\xaa\x02\n" +
+	"\x06origin\x18\x05 \x01(\v2\x19.incumbent.core.v1.OriginR\x06origin\"\xe8\x01\n" +
 	"\n" +
 	"KeptResult\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x12\n" +
-	"\x04kind\x18\x03 \x01(\rR\x04kind\x12.\n" +
-	"\x05lease\x18\x05 \x01(\v2\x18.incumbent.core.v1.LeaseR\x05lease\x124\n" +
-	"\asession\x18\x06 \x01(\v2\x1a.incumbent.core.v1.SessionR\asession\x12\x18\n" +
-	"\agranted\x18\a \x01(\bR\agranted\x12\x16\n" +
-	"\x06queued\x18\b \x01(\bR\x06queued\x12\x1a\n" +
-	"\bposition\x18\t \x01(\rR\bposition\x12(\n" +
+	"\x04kind\x18\x03 \x01(\rR\x04kind\x12\x16\n" +
+	"\x06family\x18\x04 \x01(\rR\x06family\x12\x16\n" +
+	"\x06record\x18\x05 \x01(\fR\x06record\x124\n" +
+	"\asession\x18\x06 \x01(\v2\x1a.incumbent.core.v1.SessionR\asession\x12(\n" +
 	"\x03txn\x18\n" +
-	" \x01(\v2\x16.incumbent.core.v1.TxnR\x03txnJ\x04\b\x04\x10\x05\"3\n" +
+	" \x01(\v2\x16.incumbent.core.v1.TxnR\x03txnJ\x04\b\a\x10\bJ\x04\b\b\x10\tJ\x04\b\t\x10\n" +
+	"\"3\n" +
 	"\x03Txn\x12\x14\n" +
 	"\x05unmet\x18\x01 \x01(\rR\x05unmet\x12\x16\n" +
 	"\x06failed\x18\x02 \x01(\rR\x06failed\"\xd0\x01\n" +
@@ -3044,91 +1722,55 @@ func file_corepb_core_proto_rawDescGZIP() []byte {
 	return file_corepb_core_proto_rawDescData
 }
 
-var file_corepb_core_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_corepb_core_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_corepb_core_proto_goTypes = []any{
 	(*Command)(nil),       // 0: incumbent.core.v1.Command
 	(*Origin)(nil),        // 1: incumbent.core.v1.Origin
 	(*Key)(nil),           // 2: incumbent.core.v1.Key
-	(*Name)(nil),          // 3: incumbent.core.v1.Name
-	(*Claim)(nil),         // 4: incumbent.core.v1.Claim
-	(*Accept)(nil),        // 5: incumbent.core.v1.Accept
-	(*Release)(nil),       // 6: incumbent.core.v1.Release
-	(*Revoke)(nil),        // 7: incumbent.core.v1.Revoke
-	(*Transfer)(nil),      // 8: incumbent.core.v1.Transfer
-	(*Expire)(nil),        // 9: incumbent.core.v1.Expire
-	(*Pin)(nil),           // 10: incumbent.core.v1.Pin
-	(*Unpin)(nil),         // 11: incumbent.core.v1.Unpin
-	(*LeaveQueue)(nil),    // 12: incumbent.core.v1.LeaveQueue
-	(*OpenSession)(nil),   // 13: incumbent.core.v1.OpenSession
-	(*CloseSession)(nil),  // 14: incumbent.core.v1.CloseSession
-	(*ExpireSession)(nil), // 15: incumbent.core.v1.ExpireSession
-	(*ExtendSession)(nil), // 16: incumbent.core.v1.ExtendSession
-	(*TrimKeys)(nil),      // 17: incumbent.core.v1.TrimKeys
-	(*RaiseIndex)(nil),    // 18: incumbent.core.v1.RaiseIndex
-	(*Checkpoint)(nil),    // 19: incumbent.core.v1.Checkpoint
-	(*PutMember)(nil),     // 20: incumbent.core.v1.PutMember
-	(*RemoveMember)(nil),  // 21: incumbent.core.v1.RemoveMember
-	(*Record)(nil),        // 22: incumbent.core.v1.Record
-	(*Header)(nil),        // 23: incumbent.core.v1.Header
-	(*Section)(nil),       // 24: incumbent.core.v1.Section
-	(*Lease)(nil),         // 25: incumbent.core.v1.Lease
-	(*Waiter)(nil),        // 26: incumbent.core.v1.Waiter
-	(*LeaseChange)(nil),   // 27: incumbent.core.v1.LeaseChange
-	(*Session)(nil),       // 28: incumbent.core.v1.Session
-	(*KeptResult)(nil),    // 29: incumbent.core.v1.KeptResult
-	(*Txn)(nil),           // 30: incumbent.core.v1.Txn
-	(*Member)(nil),        // 31: incumbent.core.v1.Member
-	(*GoneMembers)(nil),   // 32: incumbent.core.v1.GoneMembers
+	(*OpenSession)(nil),   // 3: incumbent.core.v1.OpenSession
+	(*CloseSession)(nil),  // 4: incumbent.core.v1.CloseSession
+	(*ExpireSession)(nil), // 5: incumbent.core.v1.ExpireSession
+	(*ExtendSession)(nil), // 6: incumbent.core.v1.ExtendSession
+	(*TrimKeys)(nil),      // 7: incumbent.core.v1.TrimKeys
+	(*RaiseIndex)(nil),    // 8: incumbent.core.v1.RaiseIndex
+	(*Checkpoint)(nil),    // 9: incumbent.core.v1.Checkpoint
+	(*PutMember)(nil),     // 10: incumbent.core.v1.PutMember
+	(*RemoveMember)(nil),  // 11: incumbent.core.v1.RemoveMember
+	(*Record)(nil),        // 12: incumbent.core.v1.Record
+	(*Header)(nil),        // 13: incumbent.core.v1.Header
+	(*Section)(nil),       // 14: incumbent.core.v1.Section
+	(*Session)(nil),       // 15: incumbent.core.v1.Session
+	(*KeptResult)(nil),    // 16: incumbent.core.v1.KeptResult
+	(*Txn)(nil),           // 17: incumbent.core.v1.Txn
+	(*Member)(nil),        // 18: incumbent.core.v1.Member
+	(*GoneMembers)(nil),   // 19: incumbent.core.v1.GoneMembers
 }
 var file_corepb_core_proto_depIdxs = []int32{
 	1,  // 0: incumbent.core.v1.Command.origin:type_name -> incumbent.core.v1.Origin
 	2,  // 1: incumbent.core.v1.Command.key:type_name -> incumbent.core.v1.Key
-	4,  // 2: incumbent.core.v1.Command.claim:type_name -> incumbent.core.v1.Claim
-	5,  // 3: incumbent.core.v1.Command.accept:type_name -> incumbent.core.v1.Accept
-	6,  // 4: incumbent.core.v1.Command.release:type_name -> incumbent.core.v1.Release
-	7,  // 5: incumbent.core.v1.Command.revoke:type_name -> incumbent.core.v1.Revoke
-	8,  // 6: incumbent.core.v1.Command.transfer:type_name -> incumbent.core.v1.Transfer
-	9,  // 7: incumbent.core.v1.Command.expire:type_name -> incumbent.core.v1.Expire
-	10, // 8: incumbent.core.v1.Command.pin:type_name -> incumbent.core.v1.Pin
-	11, // 9: incumbent.core.v1.Command.unpin:type_name -> incumbent.core.v1.Unpin
-	12, // 10: incumbent.core.v1.Command.leave_queue:type_name -> incumbent.core.v1.LeaveQueue
-	13, // 11: incumbent.core.v1.Command.open_session:type_name -> incumbent.core.v1.OpenSession
-	14, // 12: incumbent.core.v1.Command.close_session:type_name -> incumbent.core.v1.CloseSession
-	15, // 13: incumbent.core.v1.Command.expire_session:type_name -> incumbent.core.v1.ExpireSession
-	16, // 14: incumbent.core.v1.Command.extend_session:type_name -> incumbent.core.v1.ExtendSession
-	17, // 15: incumbent.core.v1.Command.trim_keys:type_name -> incumbent.core.v1.TrimKeys
-	18, // 16: incumbent.core.v1.Command.raise_index:type_name -> incumbent.core.v1.RaiseIndex
-	19, // 17: incumbent.core.v1.Command.checkpoint:type_name -> incumbent.core.v1.Checkpoint
-	20, // 18: incumbent.core.v1.Command.put_member:type_name -> incumbent.core.v1.PutMember
-	21, // 19: incumbent.core.v1.Command.remove_member:type_name -> incumbent.core.v1.RemoveMember
-	3,  // 20: incumbent.core.v1.Claim.name:type_name -> incumbent.core.v1.Name
-	3,  // 21: incumbent.core.v1.Release.name:type_name -> incumbent.core.v1.Name
-	3,  // 22: incumbent.core.v1.Revoke.name:type_name -> incumbent.core.v1.Name
-	3,  // 23: incumbent.core.v1.Transfer.name:type_name -> incumbent.core.v1.Name
-	3,  // 24: incumbent.core.v1.Pin.name:type_name -> incumbent.core.v1.Name
-	3,  // 25: incumbent.core.v1.Unpin.name:type_name -> incumbent.core.v1.Name
-	3,  // 26: incumbent.core.v1.LeaveQueue.name:type_name -> incumbent.core.v1.Name
-	23, // 27: incumbent.core.v1.Record.header:type_name -> incumbent.core.v1.Header
-	25, // 28: incumbent.core.v1.Record.lease:type_name -> incumbent.core.v1.Lease
-	28, // 29: incumbent.core.v1.Record.session:type_name -> incumbent.core.v1.Session
-	29, // 30: incumbent.core.v1.Record.kept:type_name -> incumbent.core.v1.KeptResult
-	31, // 31: incumbent.core.v1.Record.member:type_name -> incumbent.core.v1.Member
-	32, // 32: incumbent.core.v1.Record.gone_members:type_name -> incumbent.core.v1.GoneMembers
-	24, // 33: incumbent.core.v1.Record.section:type_name -> incumbent.core.v1.Section
-	3,  // 34: incumbent.core.v1.Lease.name:type_name -> incumbent.core.v1.Name
-	26, // 35: incumbent.core.v1.Lease.queue:type_name -> incumbent.core.v1.Waiter
-	1,  // 36: incumbent.core.v1.Lease.origin:type_name -> incumbent.core.v1.Origin
-	27, // 37: incumbent.core.v1.Lease.history:type_name -> incumbent.core.v1.LeaseChange
-	1,  // 38: incumbent.core.v1.LeaseChange.origin:type_name -> incumbent.core.v1.Origin
-	1,  // 39: incumbent.core.v1.Session.origin:type_name -> incumbent.core.v1.Origin
-	25, // 40: incumbent.core.v1.KeptResult.lease:type_name -> incumbent.core.v1.Lease
-	28, // 41: incumbent.core.v1.KeptResult.session:type_name -> incumbent.core.v1.Session
-	30, // 42: incumbent.core.v1.KeptResult.txn:type_name -> incumbent.core.v1.Txn
-	43, // [43:43] is the sub-list for method output_type
-	43, // [43:43] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	3,  // 2: incumbent.core.v1.Command.open_session:type_name -> incumbent.core.v1.OpenSession
+	4,  // 3: incumbent.core.v1.Command.close_session:type_name -> incumbent.core.v1.CloseSession
+	5,  // 4: incumbent.core.v1.Command.expire_session:type_name -> incumbent.core.v1.ExpireSession
+	6,  // 5: incumbent.core.v1.Command.extend_session:type_name -> incumbent.core.v1.ExtendSession
+	7,  // 6: incumbent.core.v1.Command.trim_keys:type_name -> incumbent.core.v1.TrimKeys
+	8,  // 7: incumbent.core.v1.Command.raise_index:type_name -> incumbent.core.v1.RaiseIndex
+	9,  // 8: incumbent.core.v1.Command.checkpoint:type_name -> incumbent.core.v1.Checkpoint
+	10, // 9: incumbent.core.v1.Command.put_member:type_name -> incumbent.core.v1.PutMember
+	11, // 10: incumbent.core.v1.Command.remove_member:type_name -> incumbent.core.v1.RemoveMember
+	13, // 11: incumbent.core.v1.Record.header:type_name -> incumbent.core.v1.Header
+	15, // 12: incumbent.core.v1.Record.session:type_name -> incumbent.core.v1.Session
+	16, // 13: incumbent.core.v1.Record.kept:type_name -> incumbent.core.v1.KeptResult
+	18, // 14: incumbent.core.v1.Record.member:type_name -> incumbent.core.v1.Member
+	19, // 15: incumbent.core.v1.Record.gone_members:type_name -> incumbent.core.v1.GoneMembers
+	14, // 16: incumbent.core.v1.Record.section:type_name -> incumbent.core.v1.Section
+	1,  // 17: incumbent.core.v1.Session.origin:type_name -> incumbent.core.v1.Origin
+	15, // 18: incumbent.core.v1.KeptResult.session:type_name -> incumbent.core.v1.Session
+	17, // 19: incumbent.core.v1.KeptResult.txn:type_name -> incumbent.core.v1.Txn
+	20, // [20:20] is the sub-list for method output_type
+	20, // [20:20] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_corepb_core_proto_init() }
@@ -3137,15 +1779,6 @@ func file_corepb_core_proto_init() {
 		return
 	}
 	file_corepb_core_proto_msgTypes[0].OneofWrappers = []any{
-		(*Command_Claim)(nil),
-		(*Command_Accept)(nil),
-		(*Command_Release)(nil),
-		(*Command_Revoke)(nil),
-		(*Command_Transfer)(nil),
-		(*Command_Expire)(nil),
-		(*Command_Pin)(nil),
-		(*Command_Unpin)(nil),
-		(*Command_LeaveQueue)(nil),
 		(*Command_OpenSession)(nil),
 		(*Command_CloseSession)(nil),
 		(*Command_ExpireSession)(nil),
@@ -3156,9 +1789,8 @@ func file_corepb_core_proto_init() {
 		(*Command_PutMember)(nil),
 		(*Command_RemoveMember)(nil),
 	}
-	file_corepb_core_proto_msgTypes[22].OneofWrappers = []any{
+	file_corepb_core_proto_msgTypes[12].OneofWrappers = []any{
 		(*Record_Header)(nil),
-		(*Record_Lease)(nil),
 		(*Record_Session)(nil),
 		(*Record_Kept)(nil),
 		(*Record_Member)(nil),
@@ -3172,7 +1804,7 @@ func file_corepb_core_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_corepb_core_proto_rawDesc), len(file_corepb_core_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   33,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -193,4 +193,4 @@ func TopicOf(id incumbent.Index) core.Topic {
 }
 
 // EndSession implements [core.Tables]: no credential belongs to a session.
-func (*tables) EndSession(*core.Exec, *core.Session) {}
+func (*tables) EndSession(*core.Exec, *core.Ending) {}

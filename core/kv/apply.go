@@ -270,7 +270,7 @@ func (t *tables) endDelay(x *core.Exec, c *Command) core.Result {
 
 // EndSession implements [core.Tables]: locks are given up, in the order of their
 // keys.
-func (t *tables) EndSession(x *core.Exec, s *core.Session) {
+func (t *tables) EndSession(x *core.Exec, s *core.Ending) {
 	var list []*Entry
 	t.owned.Ascend(lock{session: s.ID}, func(l lock) bool {
 		if l.session != s.ID {

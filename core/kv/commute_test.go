@@ -7,6 +7,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/parts"
 	"github.com/incumbent-dev/incumbent/core/settings"
 )
@@ -19,8 +20,8 @@ func TestG04_KeysCommuteWithExtensions(t *testing.T) {
 	put := kv.Command{Verb: kv.Put, Key: key, Value: make([]byte, 100)}
 	session := incumbent.SessionID{1}
 	open := core.OpenSessionCommand{ID: session, TTL: time.Minute}
-	claim := core.ClaimCommand{Name: incumbent.Name{Namespace: "default", Model: "m", Lease: "l"}, Holder: "h", TTL: time.Minute}
-	held := core.IfHeld{Name: claim.Name, Token: 1}
+	claim := leases.ClaimCommand{Name: incumbent.Name{Namespace: "default", Model: "m", Lease: "l"}, Holder: "h", TTL: time.Minute}
+	held := leases.IfHeld{Name: claim.Name, Token: 1}
 	meta := core.Meta{Origin: core.Origin{Door: "native", Principal: "agent:a"}, KeyID: []byte("one")}
 	for _, x := range []struct {
 		what string

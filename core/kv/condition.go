@@ -45,7 +45,7 @@ const (
 )
 
 // Condition implements [core.Condition].
-func (c Condition) Condition() (wire.Number, []byte) {
+func (c Condition) Condition() (wire.Number, uint32, []byte) {
 	w := wire.Writer{B: make([]byte, 0, 32+len(c.Key.Name)+len(c.Value))}
 	w.Uint(1, uint64(c.Test))
 	w.Text(2, c.Key.Namespace)
@@ -54,7 +54,7 @@ func (c Condition) Condition() (wire.Number, []byte) {
 	w.Uint(5, uint64(c.Index))
 	w.Bytes(6, c.Value)
 	w.Session(7, c.Session)
-	return Number, w.B
+	return Number, Family{}.Schema(), w.B
 }
 
 func (c *Condition) decode(b []byte) bool {

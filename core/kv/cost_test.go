@@ -144,8 +144,8 @@ func TestWorkOfLargeCommandsIsLinear(t *testing.T) {
 			s, cmd = c.make(t, 2*n)
 			whole := measure(t, s, cmd, incumbent.OK)
 			t.Logf("%d: %+v, %d: %+v", n, half, 2*n, whole)
-			if half.objects < n {
-				t.Errorf("%d objects for %d keys: not all are counted", half.objects, n)
+			if half.bytes < n*EntryBytes {
+				t.Errorf("%d bytes for %d keys: not all are counted", half.bytes, n)
 			}
 			if whole.objects > 2*half.objects+half.objects/4+maxSmallObjects || whole.bytes > 3*half.bytes+maxSmallBytes {
 				t.Errorf("%+v for %d, %+v for %d", half, n, whole, 2*n)

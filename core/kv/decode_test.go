@@ -10,6 +10,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/wire"
 )
 
@@ -140,7 +141,7 @@ func (r raw) Encode(meta core.Meta) []byte { return core.EncodeFamily(meta, Fami
 // fullState has one of everything.
 func fullState(t testing.TB) *core.State {
 	f := &smallFamily{limits: limits{10, 10, 10, 2}}
-	s := core.New(f)
+	s := core.New(leases.Family{}, f)
 	// A member, by which a command of a later schema is refused.
 	do(t, s, core.PutMemberCommand{Member: core.Member{ID: 1, Name: "m", Schema: core.SchemaVersion}})
 	for _, id := range []string{"s", "x"} {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // smallFamily is the family with limits that a test can reach.
@@ -44,7 +45,7 @@ func reload(t fatal, s *core.State, f core.Family) *core.State {
 	if err := s.View().WriteSnapshot(&b); err != nil {
 		t.Fatalf("writing a snapshot: %v", err)
 	}
-	n, err := core.Restore(&b, f)
+	n, err := core.Restore(&b, leases.Family{}, f)
 	if err != nil {
 		t.Fatalf("restoring a snapshot: %v", err)
 	}
@@ -101,7 +102,7 @@ func listIndex(v *View, prefix Key) incumbent.Index {
 // What counts against a quota is what entries cost, not their texts alone: a
 // million empty ones are no small thing.
 func TestBytesCountWhatAnEntryCosts(t *testing.T) {
-	s := core.New(Family{})
+	s := core.New(leases.Family{}, Family{})
 	grown := int64(0)
 	for _, c := range []Command{
 		{Verb: Put, Key: key("a")},
@@ -123,7 +124,7 @@ func TestBytesCountWhatAnEntryCosts(t *testing.T) {
 
 // Whoever asks for deletions below a prefix can stop looking.
 func TestDeletedStopsWhenItIsToldTo(t *testing.T) {
-	s := core.New(Family{})
+	s := core.New(leases.Family{}, Family{})
 	for i := range 10 {
 		do(t, s, Command{Verb: Put, Key: key(fmt.Sprint("a", i))})
 	}

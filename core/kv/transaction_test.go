@@ -13,6 +13,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 func leaseName(s string) incumbent.Name {
@@ -30,7 +31,7 @@ type world struct{ s *core.State }
 
 func (w *world) lease(t *rapid.T) heldLease {
 	name := leaseName(rapid.SampledFrom([]string{"p", "q"}).Draw(t, "lease"))
-	if l := w.s.View().Lease(name); l != nil {
+	if l := leases.Of(w.s.View()).Lease(name); l != nil {
 		return heldLease{name, l.Token}
 	}
 	return heldLease{Name: name}
@@ -67,13 +68,13 @@ func (w *world) step(t *rapid.T) core.Command {
 		c.Verb, c.Session = Release, drawSession(t)
 	case 8, 9:
 		l := w.lease(t)
-		return core.ClaimCommand{Name: l.Name, Holder: "h", Session: drawSession(t)}
+		return leases.ClaimCommand{Name: l.Name, Holder: "h", Session: drawSession(t)}
 	default:
 		l := w.lease(t)
 		if l.Token == 0 {
-			return core.ReleaseCommand{Name: l.Name, Holder: "h", Session: drawSession(t)}
+			return leases.ReleaseCommand{Name: l.Name, Holder: "h", Session: drawSession(t)}
 		}
-		return core.ReleaseCommand{Name: l.Name, Token: l.Token}
+		return leases.ReleaseCommand{Name: l.Name, Token: l.Token}
 	}
 	return c
 }
@@ -86,9 +87,9 @@ func (w *world) other(t *rapid.T) core.Command {
 	case 2:
 		return core.CloseSessionCommand{ID: drawSession(t)}
 	case 3:
-		return core.ClaimCommand{Name: w.lease(t).Name, Holder: "w", Session: drawSession(t), Wait: true}
+		return leases.ClaimCommand{Name: w.lease(t).Name, Holder: "w", Session: drawSession(t), Wait: true}
 	case 4:
-		return core.AcceptCommand{Token: w.lease(t).Token}
+		return leases.AcceptCommand{Token: w.lease(t).Token}
 	}
 	return w.step(t)
 }
@@ -132,7 +133,7 @@ func (w *world) condition(t *rapid.T) (core.Condition, bool) {
 	}
 	l := w.lease(t)
 	token := max(l.Token, 1) + rapid.SampledFrom([]incumbent.Token{0, 0, 0, 1}).Draw(t, "off")
-	return core.IfHeld{Name: l.Name, Token: token}, l.Token == token
+	return leases.IfHeld{Name: l.Name, Token: token}, l.Token == token
 }
 
 func (w *world) txn(t *rapid.T) (c core.TxnCommand, unmet int) {
@@ -160,9 +161,9 @@ func plainText(v *core.View) string {
 		fmt.Fprintf(&b, "%s=%s by %s, locked %d times\n", e.Name, e.Value, sessionText(e.Session), e.LockIndex)
 		return true
 	})
-	v.AllLeases(func(l *core.Lease) bool {
+	leases.Of(v).All(func(l *leases.Lease) bool {
 		fmt.Fprintf(&b, "%s by %s of %s offered=%v history=%d", l.Name.Lease, l.Holder, sessionText(l.Session), l.Offered, len(l.History()))
-		for p := range v.Queue(l.Name) {
+		for p := range leases.Of(v).Queue(l.Name) {
 			fmt.Fprintf(&b, " then %s", sessionText(p.Session))
 		}
 		b.WriteString("\n")
@@ -185,7 +186,7 @@ func TestG24_ATransactionIsItsOperationsOrNothing(t *testing.T) {
 	failed, done, otherwise := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		f := &smallFamily{limits: limits{perSession: 2, locks: 4, deleted: 3, tombstones: 3}}
-		w := &world{core.New(f)}
+		w := &world{core.New(leases.Family{}, f)}
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			if rapid.IntRange(0, 2).Draw(t, "what") > 0 {
 				apply(t, w.s, w.other(t))
@@ -267,13 +268,14 @@ func checkTold(t *rapid.T, changes []core.Change, index incumbent.Index, after *
 		if c.Index != index {
 			t.Fatalf("change %v is told at %d, the command answers %d", c.What, c.Index, index)
 		}
-		if c.What != core.Granted && c.What != core.Offered {
+		l, _ := leases.ChangeOf(c)
+		if l.What != leases.Granted && l.What != leases.Offered {
 			continue
 		}
-		if token := c.Lease.Token; tokens[token] || token > incumbent.Token(index) {
+		if token := l.Lease.Token; tokens[token] || token > incumbent.Token(index) {
 			t.Fatalf("token %d was given before, or is beyond %d", token, index)
 		}
-		tokens[c.Lease.Token] = true
+		tokens[l.Lease.Token] = true
 	}
 	if after.Index() != index {
 		t.Fatalf("the state has index %d, its newest command %d", after.Index(), index)
@@ -283,24 +285,24 @@ func checkTold(t *rapid.T, changes []core.Change, index incumbent.Index, after *
 // Whoever accepted an offer works under its token, whether the log has been told of
 // that or not, and nobody ever again under an old one.
 func TestG24_TheTokenOfAnOfferIsThatOfAHolding(t *testing.T) {
-	s := core.New(Family{})
+	s := core.New(leases.Family{}, Family{})
 	for _, id := range []string{"s1", "s2"} {
 		do(t, s, core.OpenSessionCommand{ID: session(id), TTL: time.Minute})
 	}
 	name := leaseName("p")
-	old := do(t, s, core.ClaimCommand{Name: name, Holder: "a", Session: session("s1")}).Lease.Token
-	do(t, s, core.ClaimCommand{Name: name, Holder: "b", Session: session("s2"), Wait: true})
+	old := leases.AnswerOf(do(t, s, leases.ClaimCommand{Name: name, Holder: "a", Session: session("s1")})).Lease.Token
+	do(t, s, leases.ClaimCommand{Name: name, Holder: "b", Session: session("s2"), Wait: true})
 	held := func(token incumbent.Token) bool {
-		return do(t, s, core.TxnCommand{If: []core.Condition{core.IfHeld{Name: name, Token: token}}}).Txn.Unmet == 0
+		return do(t, s, core.TxnCommand{If: []core.Condition{leases.IfHeld{Name: name, Token: token}}}).Txn.Unmet == 0
 	}
 	if !held(old) {
 		t.Error("it is not held by who claimed it")
 	}
-	offer := do(t, s, core.TxnCommand{Then: []core.Command{core.ReleaseCommand{Name: name, Token: old}, Command{Verb: Put, Key: key("a")}}}).Txn.Results[0].Lease
+	offer := leases.AnswerOf(do(t, s, core.TxnCommand{Then: []core.Command{leases.ReleaseCommand{Name: name, Token: old}, Command{Verb: Put, Key: key("a")}}}).Txn.Results[0]).Lease
 	if !offer.Offered || !held(offer.Token) || held(old) {
 		t.Errorf("offered: %v; held under its token: %v, under the old one: %v", offer.Offered, held(offer.Token), held(old))
 	}
-	do(t, s, core.AcceptCommand{Token: offer.Token})
+	do(t, s, leases.AcceptCommand{Token: offer.Token})
 	if !held(offer.Token) || held(old) {
 		t.Error("once it is accepted it is held under that token, and no other")
 	}
@@ -314,22 +316,22 @@ func FuzzTxn(f *testing.F) {
 		{},
 		{
 			If:   []core.Condition{core.IfOpen{ID: session("s")}, Condition{Test: Modified, Key: key("a"), Index: 3}},
-			Then: []core.Command{Command{Verb: Put, Key: key("b")}, core.ClaimCommand{Name: name, Holder: "h", Session: session("s")}},
+			Then: []core.Command{Command{Verb: Put, Key: key("b")}, leases.ClaimCommand{Name: name, Holder: "h", Session: session("s")}},
 			Else: []core.Command{Command{Verb: Get, Key: key("b")}, Command{Verb: List, Key: key("")}},
 		},
 		{
-			If:   []core.Condition{core.IfHeld{Name: name, Token: 5}, Condition{Test: None, Key: key("d/")}},
-			Then: []core.Command{core.ReleaseCommand{Name: name, Token: 5}, Command{Verb: RemoveTree, Key: key("")}, Command{Verb: EndDelay, Key: key("c")}},
+			If:   []core.Condition{leases.IfHeld{Name: name, Token: 5}, Condition{Test: None, Key: key("d/")}},
+			Then: []core.Command{leases.ReleaseCommand{Name: name, Token: 5}, Command{Verb: RemoveTree, Key: key("")}, Command{Verb: EndDelay, Key: key("c")}},
 		},
-		{Then: []core.Command{Command{Verb: Release, Key: key("b"), Session: session("s")}, core.ClaimCommand{Name: name, Holder: "h", TTL: time.Second, Wait: true}}},
+		{Then: []core.Command{Command{Verb: Release, Key: key("b"), Session: session("s")}, leases.ClaimCommand{Name: name, Holder: "h", TTL: time.Second, Wait: true}}},
 	} {
 		f.Add([]byte(c.Pack()))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := fullState(t)
-		do(t, s, core.ClaimCommand{Name: name, Holder: "w", TTL: time.Minute})
+		do(t, s, leases.ClaimCommand{Name: name, Holder: "w", TTL: time.Minute})
 		before := s.View()
-		nothing, err := core.Restore(snapshotOf(t, before), &smallFamily{limits: Of(before).limits})
+		nothing, err := core.Restore(snapshotOf(t, before), leases.Family{}, &smallFamily{limits: Of(before).limits})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -361,7 +363,7 @@ func snapshotOf(t *testing.T, v *core.View) *bytes.Buffer {
 // does nothing.
 func TestG25_ATransactionAppliesOnce(t *testing.T) {
 	f := ample()
-	s := core.New(f)
+	s := core.New(leases.Family{}, f)
 	put := Command{Verb: Put, Key: key("a"), Value: []byte("v"), If: IfIndex}
 	for i, c := range []struct {
 		txn           core.TxnCommand
@@ -393,7 +395,7 @@ func TestG25_ATransactionAppliesOnce(t *testing.T) {
 
 // A transaction that is too large in any way is refused, and has done nothing.
 func TestTransactionsAreBounded(t *testing.T) {
-	s := core.New(Family{})
+	s := core.New(leases.Family{}, Family{})
 	big := make([]byte, MaxValueBytes)
 	for i := range 9 {
 		do(t, s, Command{Verb: Put, Key: key(fmt.Sprint("big/", i)), Value: big})

@@ -1,11 +1,14 @@
 package kv
 
-import "github.com/incumbent-dev/incumbent/core"
+import (
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+)
 
 var _ core.Counting = (*tables)(nil)
 
 // CountIn implements [core.Counting].
-func (t *tables) CountIn(u *core.Usage) { t.usage = u }
+func (t *tables) CountIn(u *core.Usage, _ func(incumbent.SessionID) *core.Session) { t.usage = u }
 
 // Recount implements [core.Counting].
 func (t *tables) Recount(u *core.Usage) {

@@ -158,7 +158,7 @@ type tables struct {
 func (t *tables) View() core.FamilyView { return &View{t.shared} }
 
 // EndSession implements [core.Tables]: a session has nothing here.
-func (t *tables) EndSession(*core.Exec, *core.Session) {}
+func (t *tables) EndSession(*core.Exec, *core.Ending) {}
 
 func (t *tables) place(member uint64) (int, bool) {
 	return slices.BinarySearchFunc(t.list, member, func(w *Waiting, id uint64) int { return cmp.Compare(w.Member, id) })

@@ -48,7 +48,7 @@ func (t *blobTables) Apply(x *core.Exec, b []byte) core.Result {
 	return core.Result{Record: len(f.B)}
 }
 
-func (t *blobTables) EndSession(*core.Exec, *core.Session)                        {}
+func (t *blobTables) EndSession(*core.Exec, *core.Ending)                         {}
 func (t *blobTables) View() core.FamilyView                                       { return &blobTables{t.blob} }
 func (t *blobTables) Check(func(incumbent.SessionID) bool, incumbent.Index) error { return nil }
 

@@ -110,7 +110,7 @@ func (p *Policy) size() int {
 func (t *tables) Changed() incumbent.Index { return t.changed }
 
 // EndSession implements [core.Tables].
-func (*tables) EndSession(*core.Exec, *core.Session) {}
+func (*tables) EndSession(*core.Exec, *core.Ending) {}
 
 // Check implements [core.Tables].
 func (t *tables) Check(_ func(incumbent.SessionID) bool, index incumbent.Index) (err error) {

@@ -108,7 +108,7 @@ func (t *tables) View() core.FamilyView {
 func (t *tables) Terms() *core.Terms { return &t.values.terms }
 
 // EndSession implements [core.Tables]: settings belong to no session.
-func (*tables) EndSession(*core.Exec, *core.Session) {}
+func (*tables) EndSession(*core.Exec, *core.Ending) {}
 
 // Values are what all settings say; of a state without the family, their defaults.
 func (v *View) Values() *Values {

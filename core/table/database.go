@@ -147,12 +147,12 @@ func (t *tables) database(namespace, name string) *Database {
 }
 
 // EndSession implements [core.Tables]: no row belongs to a session.
-func (t *tables) EndSession(*core.Exec, *core.Session) {}
+func (t *tables) EndSession(*core.Exec, *core.Ending) {}
 
 var _ core.Counting = (*tables)(nil)
 
 // CountIn implements [core.Counting].
-func (t *tables) CountIn(u *core.Usage) { t.usage = u }
+func (t *tables) CountIn(u *core.Usage, _ func(incumbent.SessionID) *core.Session) { t.usage = u }
 
 // Recount implements [core.Counting].
 func (t *tables) Recount(u *core.Usage) {

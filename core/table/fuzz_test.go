@@ -9,6 +9,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
 
@@ -20,7 +21,7 @@ func fullWorld(t fatal) *world {
 	w.must(core.PutMemberCommand{Member: core.Member{ID: 1, Name: "m", Schema: core.SchemaVersion}})
 	w.must(&Define{Namespace: "other", Schema: []byte(testSchema)})
 	w.must(core.OpenSessionCommand{ID: incumbent.SessionID{1}, TTL: time.Minute})
-	w.must(core.ClaimCommand{Name: lockLease, Holder: "h", Session: incumbent.SessionID{1}})
+	w.must(leases.ClaimCommand{Name: lockLease, Holder: "h", Session: incumbent.SessionID{1}})
 	w.run(`{"op":"insert","table":"Root","uuid":"` + fixedID + `","row":{"name":"a","number":1,"leaves":["named-uuid","l"],"must":["named-uuid","f"],"ids":["map",[["k","v"]]]}},
 		{"op":"insert","table":"Leaf","uuid-name":"l","row":{"value":1,"next":["named-uuid","m"]}},{"op":"insert","table":"Leaf","uuid-name":"m","row":{"value":2}},
 		{"op":"insert","table":"Few","uuid-name":"f","row":{"value":3}},{"op":"insert","table":"Needs","row":{"few":["named-uuid","f"]}}`)
@@ -63,7 +64,7 @@ func (c raw) Encode(m core.Meta) []byte { return core.EncodeFamily(m, Family{}, 
 // a snapshot gives the same state, and a restored state comes to the same.
 func (w *world) try(b []byte) {
 	before := w.s.View()
-	other, err := core.Restore(bytes.NewReader(w.snapshot()), Family{})
+	other, err := core.Restore(bytes.NewReader(w.snapshot()), leases.Family{}, Family{})
 	if err != nil {
 		w.t.Fatalf("restoring: %v", err)
 	}
@@ -85,7 +86,7 @@ func (w *world) try(b []byte) {
 	if len(changes) > 0 && nothing || w.s.View().Hash() != other.View().Hash() {
 		w.t.Fatalf("%x answers %v %s, and a restored state comes to another", b, r.Err, w.textOf(r.Record))
 	}
-	restored, err := core.Restore(bytes.NewReader(w.snapshot()), Family{})
+	restored, err := core.Restore(bytes.NewReader(w.snapshot()), leases.Family{}, Family{})
 	if err != nil || restored.View().Hash() != w.s.View().Hash() {
 		w.t.Fatalf("%x: restored: %v, or it has another hash", b, err)
 	}
@@ -166,7 +167,7 @@ func FuzzCommand(f *testing.F) {
 }
 
 func restoredWorld(t fatal, from []byte) *world {
-	s, err := core.Restore(bytes.NewReader(from), Family{})
+	s, err := core.Restore(bytes.NewReader(from), leases.Family{}, Family{})
 	if err != nil {
 		t.Fatalf("restoring: %v", err)
 	}
@@ -176,7 +177,7 @@ func restoredWorld(t fatal, from []byte) *world {
 // withLock is a transaction of who holds the lock l.
 func (w *world) withLock(text string) *Transact {
 	c := w.parse(text)
-	c.Locks = []Lock{{Name: "l", Lease: lockLease, Token: w.s.View().Lease(lockLease).Token}}
+	c.Locks = []Lock{{Name: "l", Lease: lockLease, Token: leases.Of(w.s.View()).Lease(lockLease).Token}}
 	return c
 }
 
@@ -206,7 +207,9 @@ func FuzzSchema(f *testing.F) {
 	})
 }
 
-func emptySnapshot(t fatal) []byte { return (&world{t: t, s: core.New(Family{})}).snapshot() }
+func emptySnapshot(t fatal) []byte {
+	return (&world{t: t, s: core.New(leases.Family{}, Family{})}).snapshot()
+}
 
 // awkwardTypes have numbers that a text with fewer digits says otherwise.
 var awkwardTypes = []string{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/parts"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
@@ -57,7 +58,7 @@ func TestOnlyColumnsAreStored(t *testing.T) {
 // restored decides as those who saw it defined.
 func TestSchemasAreTheirText(t *testing.T) {
 	for _, typ := range awkwardTypes {
-		w := &world{t: t, s: core.New(Family{}), db: "D"}
+		w := &world{t: t, s: core.New(leases.Family{}, Family{}), db: "D"}
 		r, _ := w.apply(&Define{Namespace: "default", Schema: []byte(schemaOf(typ))})
 		if r.Err != nil {
 			if errorKind(r) != incumbent.Invalid {
@@ -152,7 +153,7 @@ func TestG39_QuotasBoundTables(t *testing.T) {
 	} {
 		f := &governedFamily{terms: core.Terms{Quotas: core.Enforce}}
 		bound(&f.terms, 2000)
-		w := &world{t: t, s: core.New(f), db: "Test"}
+		w := &world{t: t, s: core.New(leases.Family{}, f), db: "Test"}
 		do := func(c core.Command) *Outcome {
 			results := make([]core.Result, 1)
 			w.s.Apply([][]byte{c.Encode(core.Meta{Origin: core.Origin{Principal: "agent:a"}})}, results)

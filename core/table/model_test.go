@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
 
@@ -656,7 +657,7 @@ func (m *model) redefine(t *rapid.T) {
 // snapshots in between.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := &model{world: &world{t: t, s: core.New(Family{}), db: "Test"}, other: core.New(Family{}), batched: core.New(Family{})}
+		m := &model{world: &world{t: t, s: core.New(leases.Family{}, Family{}), db: "Test"}, other: core.New(leases.Family{}, Family{}), batched: core.New(leases.Family{}, Family{})}
 		m.redefine(t)
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
 			switch k := rapid.IntRange(0, 24).Draw(t, "step"); {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
 
@@ -39,7 +40,7 @@ type world struct {
 }
 
 func newWorld(t fatal, schema string) *world {
-	w := &world{t: t, s: core.New(Family{})}
+	w := &world{t: t, s: core.New(leases.Family{}, Family{})}
 	w.must(&Define{Namespace: "default", Schema: []byte(schema)})
 	w.view().All(func(d *Database) bool {
 		w.db = d.Name
@@ -115,7 +116,7 @@ func (w *world) reload() {
 	if err := w.s.View().WriteSnapshot(&b); err != nil {
 		w.t.Fatalf("writing a snapshot: %v", err)
 	}
-	n, err := core.Restore(&b, Family{})
+	n, err := core.Restore(&b, leases.Family{}, Family{})
 	if err != nil {
 		w.t.Fatalf("restoring a snapshot: %v", err)
 	}

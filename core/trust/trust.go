@@ -158,7 +158,7 @@ type tables struct{ shared }
 func (t *tables) View() core.FamilyView { return &View{t.shared} }
 
 // EndSession implements [core.Tables]: a session has nothing here.
-func (t *tables) EndSession(*core.Exec, *core.Session) {}
+func (t *tables) EndSession(*core.Exec, *core.Ending) {}
 
 func (t *shared) token(id TokenID) *Token {
 	if i, ok := tokenPlace(t.tokens, id); ok {

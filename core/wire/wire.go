@@ -79,6 +79,18 @@ func (w *Writer) Session(num Number, id incumbent.SessionID) {
 	}
 }
 
+// Sessions writes ids of sessions, one behind the other.
+func (w *Writer) Sessions(num Number, list []incumbent.SessionID) {
+	if len(list) == 0 {
+		return
+	}
+	m := w.Begin(num)
+	for i := range list {
+		w.B = append(w.B, list[i][:]...)
+	}
+	w.End(m)
+}
+
 // Millis writes a duration, rounded up: a stored one is never shorter than the
 // one asked for, and none becomes zero.
 func (w *Writer) Millis(num Number, d time.Duration) {
@@ -249,6 +261,14 @@ func (f *Field) Each(most int, take func([]byte) bool) bool {
 func (f *Field) Session(to *incumbent.SessionID) bool {
 	copy(to[:], f.B)
 	return f.Type == protowire.BytesType && len(f.B) == len(to)
+}
+
+// Sessions takes ids of sessions, at most so many, as [Writer.Sessions] writes them. They
+// alias the message.
+func (f *Field) Sessions(to *[]byte, most int) bool {
+	const size = len(incumbent.SessionID{})
+	*to = f.B
+	return f.Type == protowire.BytesType && len(f.B)%size == 0 && len(f.B) <= most*size
 }
 
 // Millis takes a duration of 0 to limit.

@@ -3,7 +3,7 @@ package juju
 import (
 	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
-	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/lease"
 )
 
@@ -32,14 +32,14 @@ func (c *conn) denied(m method, f *failure) {
 func (c *conn) done(m method, op *lease.Op) {
 	r := audit.Record{Outcome: audit.Done, Index: uint64(op.Result.Index)}
 	switch cmd := op.Command.(type) {
-	case core.ClaimCommand:
-		if !op.Result.Granted {
+	case leases.ClaimCommand:
+		if !leases.AnswerOf(op.Result).Granted {
 			return
 		}
 		r.Subject, r.Detail = cmd.Name.String(), "for "+cmd.Holder
-	case core.PinCommand:
+	case leases.PinCommand:
 		r.Subject, r.Detail = cmd.Name.String(), "as "+cmd.Entity
-	case core.UnpinCommand:
+	case leases.UnpinCommand:
 		r.Subject, r.Detail = cmd.Name.String(), "no longer as "+cmd.Entity
 	}
 	c.note(m, r)

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/incumbent-dev/incumbent"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/engine/release"
 )
 
@@ -145,7 +146,7 @@ func (b *block) rejudge() {
 // and that is asked when the lane of waits admits it: false if it does not.
 func (b *block) source() (*release.Source, bool) {
 	d := b.c.door
-	if !d.view().Lease(b.name).Free() {
+	if !leases.Of(d.view()).Lease(b.name).Free() {
 		return &d.endings, true
 	}
 	p, refused := d.enter(b.c.who.work(), b.row.Lane(), 1)

@@ -8,6 +8,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/lease"
 )
@@ -171,8 +172,8 @@ func (k *bulk) laneNow() admit.Lane {
 
 // extends reports whether a command is the claim of a present holder.
 func extends(view *core.View, cmd core.Command) bool {
-	m, ok := cmd.(core.ClaimCommand)
-	l := view.Lease(m.Name)
+	m, ok := cmd.(leases.ClaimCommand)
+	l := leases.Of(view).Lease(m.Name)
 	return ok && !l.Free() && l.Holder == m.Holder && l.Session.IsZero()
 }
 
@@ -238,14 +239,14 @@ func (k *bulk) judgeAgain() bool {
 // may reports whether the caller may ask for what it asks for.
 func (k *call) may(cmd core.Command) bool {
 	switch m := cmd.(type) {
-	case core.ClaimCommand:
+	case leases.ClaimCommand:
 		if m.Name.Namespace == singularNamespace {
 			return k.c.allowed(k.row, m.Name, m.Holder)
 		}
 		return k.c.mayClaim(m.Name.Lease, m.Holder)
-	case core.PinCommand:
+	case leases.PinCommand:
 		return k.c.mayFollow(k.row, m.Name.Lease)
-	case core.UnpinCommand:
+	case leases.UnpinCommand:
 		return k.c.mayFollow(k.row, m.Name.Lease)
 	}
 	return false
@@ -256,7 +257,7 @@ func uncertain(o lease.Op) bool { return o.Result.Err != nil && retried(o.Result
 
 // grant remembers a claim that was granted before the others are certain.
 func (k *bulk) grant(i int) {
-	m, ok := k.ops[i].Command.(core.ClaimCommand)
+	m, ok := k.ops[i].Command.(leases.ClaimCommand)
 	if !ok {
 		return // what else there is does not run out
 	}

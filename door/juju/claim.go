@@ -1,7 +1,7 @@
 package juju
 
 import (
-	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // claimLeadership claims for units, or extends what they hold. A claim that has
@@ -30,7 +30,7 @@ func (k *call) claimLeadership(r *request) {
 		case of != application || !k.c.mayClaim(application, unit):
 			b.results[i] = errPermission
 		default:
-			b.ask(i, core.ClaimCommand{Name: nameOf(k.c.who.model, application), Holder: unit, TTL: duration})
+			b.ask(i, leases.ClaimCommand{Name: nameOf(k.c.who.model, application), Holder: unit, TTL: duration})
 		}
 	}
 	b.begin()

@@ -22,6 +22,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/park"
 )
@@ -48,13 +49,13 @@ func TestG12_UnitsActOnlyForThemselves(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.who+" for "+tt.unit+" of "+tt.application, func(t *testing.T) {
-			m.group.Do(core.RevokeCommand{Name: nameOf(testModel, tt.application)})
+			m.group.Do(leases.RevokeCommand{Name: nameOf(testModel, tt.application)})
 			c := m.login(tt.who)
 			got := c.ask(claimText(2, tt.application, tt.unit, "6"))
 			if ok := got == granted(2); ok != tt.claim || !ok && !strings.Contains(got, "permission denied") {
 				t.Errorf("claim: %s", got)
 			}
-			m.group.Do(core.RevokeCommand{Name: nameOf(testModel, tt.application)})
+			m.group.Do(leases.RevokeCommand{Name: nameOf(testModel, tt.application)})
 			got = c.ask(blockText(3, tt.application))
 			if ok := got == empty(3); ok != tt.follow || !ok && !strings.Contains(got, "permission denied") {
 				t.Errorf("wait: %s", got)
@@ -79,10 +80,10 @@ func TestG12_UnitsActOnlyForThemselves(t *testing.T) {
 // happens, and nobody else is; an extension changes nothing.
 func TestG10_BlockedUntilReleased(t *testing.T) {
 	m := newMember(t, nil)
-	for name, end := range map[string]func(l *core.Lease) core.Command{
-		"released": func(l *core.Lease) core.Command { return core.ReleaseCommand{Name: l.Name, Token: l.Token} },
-		"expired":  func(l *core.Lease) core.Command { return core.ExpireCommand{Token: l.Token, Renewal: l.Renewal} },
-		"revoked":  func(l *core.Lease) core.Command { return core.RevokeCommand{Name: l.Name} },
+	for name, end := range map[string]func(l *leases.Lease) core.Command{
+		"released": func(l *leases.Lease) core.Command { return leases.ReleaseCommand{Name: l.Name, Token: l.Token} },
+		"expired":  func(l *leases.Lease) core.Command { return leases.ExpireCommand{Token: l.Token, Renewal: l.Renewal} },
+		"revoked":  func(l *leases.Lease) core.Command { return leases.RevokeCommand{Name: l.Name} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			holder, other := m.login("unit-app-0"), m.login("unit-other-0")
@@ -110,7 +111,7 @@ func TestG10_BlockedUntilReleased(t *testing.T) {
 			if n := m.group.Hub().Stats().Waiters; n != 11 {
 				t.Fatalf("an extension left %d waiting", n)
 			}
-			if r := m.group.Do(end(m.group.View().Lease(nameOf(testModel, "app")))); r.Err != nil {
+			if r := m.group.Do(end(leases.Of(m.group.View()).Lease(nameOf(testModel, "app")))); r.Err != nil {
 				t.Fatal(r.Err)
 			}
 			for _, c := range waiting {
@@ -135,9 +136,9 @@ func TestG10_WokenByAHandOver(t *testing.T) {
 	name := nameOf(testModel, "app")
 	id := incumbent.NewSessionID()
 	for _, cmd := range []core.Command{
-		core.ClaimCommand{Name: name, Holder: "app/9", TTL: time.Minute},
+		leases.ClaimCommand{Name: name, Holder: "app/9", TTL: time.Minute},
 		core.OpenSessionCommand{ID: id, TTL: time.Minute},
-		core.ClaimCommand{Name: name, Holder: "app/8", Session: id, Wait: true},
+		leases.ClaimCommand{Name: name, Holder: "app/8", Session: id, Wait: true},
 	} {
 		if r := m.group.Do(cmd); r.Err != nil {
 			t.Fatal(r.Err)
@@ -146,10 +147,10 @@ func TestG10_WokenByAHandOver(t *testing.T) {
 	c := m.login("unit-app-0")
 	c.send(blockText(2, "app"))
 	eventually(t, "it waits", func() bool { return m.group.Hub().Stats().Waiters == 1 })
-	if r := m.group.Do(core.ReleaseCommand{Name: name, Holder: "app/9", Next: id}); r.Err != nil {
+	if r := m.group.Do(leases.ReleaseCommand{Name: name, Holder: "app/9", Next: id}); r.Err != nil {
 		t.Fatal(r.Err)
 	}
-	if l := m.group.View().Lease(name); l.Free() {
+	if l := leases.Of(m.group.View()).Lease(name); l.Free() {
 		t.Fatal("the lease is free, and should have been handed over")
 	}
 	if got := c.read(); got != empty(2) {
@@ -233,7 +234,7 @@ func TestUnknownOutcomesAreAskedAgain(t *testing.T) {
 	if got := c.ask(claimText(2, "app", "app-0", "60")); got != granted(2) {
 		t.Error(got)
 	}
-	l := m.group.View().Lease(nameOf(testModel, "app"))
+	l := leases.Of(m.group.View()).Lease(nameOf(testModel, "app"))
 	if l.Token != 1 {
 		t.Errorf("granted under token %v: not the first claim", l.Token)
 	}
@@ -295,7 +296,7 @@ func TestG47_SilenceAndClosing(t *testing.T) {
 		st := m.door.Stats()
 		return st.Silent == 1 && st.Connections == 0
 	})
-	if l := m.group.View().Lease(nameOf(testModel, "app")); l.Free() {
+	if l := leases.Of(m.group.View()).Lease(nameOf(testModel, "app")); l.Free() {
 		t.Error("its lease went with it")
 	}
 }

@@ -23,7 +23,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
-	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/engine/enginetest"
 	"github.com/incumbent-dev/incumbent/lease"
@@ -156,7 +156,7 @@ func (m *member) run() {
 // free ends the holding of a lease.
 func (m *member) free(name incumbent.Name) {
 	m.tb.Helper()
-	if r := m.group.Do(core.RevokeCommand{Name: name}); r.Err != nil {
+	if r := m.group.Do(leases.RevokeCommand{Name: name}); r.Err != nil {
 		m.tb.Fatal(r.Err)
 	}
 }

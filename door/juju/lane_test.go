@@ -13,6 +13,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/lease"
 )
 
@@ -41,18 +42,18 @@ func TestG40_ExtensionsAndControllersGoByTheirOwnLanes(t *testing.T) {
 	if got := a.ask(claimText(3, "app", "app-0", "60")); got != granted(3) {
 		t.Errorf("extension: %s", got)
 	}
-	before := m.group.View().Lease(nameOf(testModel, "app")).Modified
+	before := leases.Of(m.group.View()).Lease(nameOf(testModel, "app")).Modified
 	// What extends is extended at once also where another param claims.
 	doubled := strings.Replace(claimsText(2, "other-0", "app-0"), `"unit-app-0","duration":60`, `"unit-app-0","duration":120`, 1)
 	load.send(doubled)
-	eventually(t, "it is extended", func() bool { return m.group.View().Lease(nameOf(testModel, "app")).Modified > before })
+	eventually(t, "it is extended", func() bool { return leases.Of(m.group.View()).Lease(nameOf(testModel, "app")).Modified > before })
 	eventually(t, "the claim waits", func() bool { return m.door.Stats().Retries == 1 })
 	lanes.SetMemory(2, 1) // beyond all bounds
 	if got := controller.ask(singularClaimText); got != granted(2) {
 		t.Errorf("a controller's claim: %s", got)
 	}
 	name := incumbent.Name{Namespace: singularNamespace, Model: testModel, Lease: testModel}
-	if l := m.group.View().Lease(name); l.Free() || l.Holder != "machine-0" || !l.Critical {
+	if l := leases.Of(m.group.View()).Lease(name); l.Free() || l.Holder != "machine-0" || !l.Critical {
 		t.Errorf("the controller's lease is %+v", l)
 	}
 	if n := lanes.Stats()[admit.Critical].Admitted; n != 1 {
@@ -78,7 +79,7 @@ type asks struct {
 func (a *asks) note(ops []lease.Op) int {
 	var holders []string
 	for i := range ops {
-		holders = append(holders, ops[i].Command.(core.ClaimCommand).Holder)
+		holders = append(holders, ops[i].Command.(leases.ClaimCommand).Holder)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -168,7 +169,7 @@ func TestG40_WhatMayBeOverIsAskedAgain(t *testing.T) {
 		before + 3: func() {
 			clock.Add(int64(30*time.Second) + 1)
 			m.free(nameOf(testModel, "app"))
-			m.group.Do(core.ClaimCommand{Name: nameOf(testModel, "app"), Holder: "app/1", TTL: time.Minute})
+			m.group.Do(leases.ClaimCommand{Name: nameOf(testModel, "app"), Holder: "app/1", TTL: time.Minute})
 		},
 		before + 5: func() { clock.Add(int64(time.Hour)) },
 	}}

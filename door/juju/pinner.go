@@ -6,6 +6,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // applications are those that a call of LeadershipPinner means: the ones it names,
@@ -47,9 +48,9 @@ func (k *call) pin(r *request) {
 	b := k.newBulk(len(names), k.row.Lane(), errPermission, form)
 	for i, application := range names {
 		if k.method == pinLeaders {
-			b.ask(i, core.PinCommand{Name: nameOf(k.c.who.model, application), Entity: k.c.who.tag})
+			b.ask(i, leases.PinCommand{Name: nameOf(k.c.who.model, application), Entity: k.c.who.tag})
 		} else {
-			b.ask(i, core.UnpinCommand{Name: nameOf(k.c.who.model, application), Entity: k.c.who.tag})
+			b.ask(i, leases.UnpinCommand{Name: nameOf(k.c.who.model, application), Entity: k.c.who.tag})
 		}
 	}
 	b.begin()
@@ -98,7 +99,7 @@ func (k *call) pinned(*request) {
 func (k *call) listPins(view *core.View) []byte {
 	b := append(replyStart(k.id, 512), `,"response":{"result":{`...)
 	first := true
-	show := func(l *core.Lease) bool {
+	show := func(l *leases.Lease) bool {
 		if len(l.Pins) == 0 || !k.c.mayFollow(k.row, l.Name.Lease) {
 			return true
 		}
@@ -117,13 +118,13 @@ func (k *call) listPins(view *core.View) []byte {
 		return true
 	}
 	if own := k.c.who.application; own != "" {
-		if l := view.Lease(nameOf(k.c.who.model, own)); l != nil && !k.c.who.grants.Has(auth.ClaimAny) {
+		if l := leases.Of(view).Lease(nameOf(k.c.who.model, own)); l != nil && !k.c.who.grants.Has(auth.ClaimAny) {
 			show(l)
 			return replyEnd(append(b, "}}"...))
 		}
 	}
-	if view.PinnedCount() > 0 {
-		view.Leases(leadershipNamespace, k.c.who.model, "", incumbent.Name{}, show)
+	if leases.Of(view).PinnedCount() > 0 {
+		leases.Of(view).Below(leadershipNamespace, k.c.who.model, "", incumbent.Name{}, show)
 	}
 	return replyEnd(append(b, "}}"...))
 }

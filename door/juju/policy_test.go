@@ -9,6 +9,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/engine"
@@ -48,7 +49,7 @@ func TestG12_APolicyStandsInThePlaceOfTheDoor(t *testing.T) {
 			"a wait":       {zero, func(id int) string { return blockText(id, "app") }, follow},
 		} {
 			if name == "a wait" {
-				m.group.Do(core.RevokeCommand{Name: nameOf(testModel, "app")})
+				m.group.Do(leases.RevokeCommand{Name: nameOf(testModel, "app")})
 			}
 			id++
 			if got := tt.c.ask(tt.text(id)); strings.Contains(got, "permission denied") == tt.want {
@@ -98,7 +99,7 @@ func TestG12_AClaimUnderWayIsBoundByANewPolicy(t *testing.T) {
 			if got := c.read(); !strings.Contains(got, "permission denied") {
 				t.Errorf("it is answered %s", got)
 			}
-			if l := m.group.View().Lease(nameOf(testModel, "app")); !l.Free() {
+			if l := leases.Of(m.group.View()).Lease(nameOf(testModel, "app")); !l.Free() {
 				t.Errorf("%s leads", l.Holder)
 			}
 		})

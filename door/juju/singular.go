@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // singularName names the lease that says which controller runs the workers of the
@@ -40,7 +40,7 @@ func (k *call) singularClaim(r *request) {
 		case !ok || x.Claimant != k.c.who.tag, x.Duration < MinSingular || x.Duration > MaxSingular, !k.c.allowed(k.row, name, x.Claimant): // the original tells them apart no more
 			b.results[i] = errPermission
 		default:
-			b.ask(i, core.ClaimCommand{Name: name, Holder: x.Claimant, TTL: x.Duration, Critical: true})
+			b.ask(i, leases.ClaimCommand{Name: name, Holder: x.Claimant, TTL: x.Duration, Critical: true})
 		}
 	}
 	b.begin()

@@ -10,7 +10,7 @@ import (
 	"github.com/gobwas/ws"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // The exchange as it is on the wire, message by message.
@@ -75,8 +75,8 @@ func TestTranscripts(t *testing.T) {
 				m.free(nameOf(testModel, name))
 				return ""
 			case "expire":
-				l := m.group.View().Lease(nameOf(testModel, name))
-				if r := m.group.Do(core.ExpireCommand{Token: l.Token, Renewal: l.Renewal}); r.Err != nil {
+				l := leases.Of(m.group.View()).Lease(nameOf(testModel, name))
+				if r := m.group.Do(leases.ExpireCommand{Token: l.Token, Renewal: l.Renewal}); r.Err != nil {
 					t.Fatal(r.Err)
 				}
 				return ""

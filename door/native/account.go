@@ -17,6 +17,7 @@ import (
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/lease"
 )
 
@@ -92,9 +93,9 @@ func (d *Door) settledOp(who *caller, o *operation, r *core.Result) {
 func (o *operation) changed(r *core.Result) bool {
 	switch o.action {
 	case auth.Claim:
-		return r.Granted || r.Queued
+		return leases.AnswerOf(*r).Granted || leases.AnswerOf(*r).Queued
 	case auth.Release:
-		return r.Lease != nil && r.Lease.Modified == r.Index
+		return leases.AnswerOf(*r).Lease != nil && leases.AnswerOf(*r).Lease.Modified == r.Index
 	}
 	switch of := r.Record.(type) {
 	case *kv.Entry:

@@ -16,6 +16,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/credential"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/lease"
 )
 
@@ -64,7 +65,7 @@ func (d *Door) perform(ctx context.Context, h http.Header, in *pb.Operation) (*p
 	}
 	f := d.former(who)
 	if r.Err != nil {
-		return nil, callError(r.Err, d.standing(), f.lease(r.Lease))
+		return nil, callError(r.Err, d.standing(), f.lease(leases.AnswerOf(r).Lease))
 	}
 	return o.answer(f, r), nil
 }

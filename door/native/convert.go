@@ -8,6 +8,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // Between the protocol's words and the module's. What comes in is checked
@@ -91,7 +92,7 @@ func namePB(n incumbent.Name) *pb.LeaseName {
 // leasePB writes a lease, but for the id of its session. ttl is the one it lives by: its own or its
 // session's. Only who asks for one lease in full gets its history (and queue:
 // see former.kept), which may be a thousand times as large as all else.
-func leasePB(l *core.Lease, ttl time.Duration, full bool) *pb.Lease {
+func leasePB(l *leases.Lease, ttl time.Duration, full bool) *pb.Lease {
 	p := &pb.Lease{
 		Name:            namePB(l.Name),
 		Holder:          l.Holder,
@@ -118,11 +119,11 @@ func leasePB(l *core.Lease, ttl time.Duration, full bool) *pb.Lease {
 }
 
 // reasonOf says why the lease last changed hands.
-func reasonOf(l *core.Lease) string {
-	what := l.Newest(func(w core.What) bool {
+func reasonOf(l *leases.Lease) string {
+	what := l.Newest(func(w leases.What) bool {
 		switch w {
-		case core.Granted, core.Offered, core.Released, core.Expired, core.Revoked, core.SessionGone,
-			core.Transferred, core.Declined:
+		case leases.Granted, leases.Offered, leases.Released, leases.Expired, leases.Revoked, leases.SessionGone,
+			leases.Transferred, leases.Declined:
 			return true
 		}
 		return false
@@ -133,14 +134,14 @@ func reasonOf(l *core.Lease) string {
 	return what.String()
 }
 
-func (f *former) queue(q iter.Seq[core.Waiter]) (out []*pb.Waiter) {
+func (f *former) queue(q iter.Seq[leases.Waiter]) (out []*pb.Waiter) {
 	for w := range q {
 		out = append(out, &pb.Waiter{Session: f.sessionID(w.Session), Holder: w.Holder, SinceIndex: uint64(w.Since)})
 	}
 	return out
 }
 
-func historyPB(h []core.LeaseChange) []*pb.LeaseChange {
+func historyPB(h []leases.LeaseChange) []*pb.LeaseChange {
 	out := make([]*pb.LeaseChange, len(h))
 	for i, c := range h {
 		out[i] = &pb.LeaseChange{

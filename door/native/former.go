@@ -6,6 +6,7 @@ import (
 
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/lease"
 )
 
@@ -34,7 +35,7 @@ func (f *former) forget() {
 }
 
 // lease writes a lease without its history; nil gives nil.
-func (f *former) lease(l *core.Lease) *pb.Lease {
+func (f *former) lease(l *leases.Lease) *pb.Lease {
 	if l == nil {
 		return nil
 	}
@@ -44,11 +45,11 @@ func (f *former) lease(l *core.Lease) *pb.Lease {
 }
 
 // kept writes a lease that fill will complete.
-func (f *former) kept(l *core.Lease, full bool) *pb.Lease {
+func (f *former) kept(l *leases.Lease, full bool) *pb.Lease {
 	p := leasePB(l, f.ttl(l), full)
 	p.Session = f.sessionID(l.Session)
 	if full {
-		p.Queue = f.queue(f.view.Queue(l.Name))
+		p.Queue = f.queue(leases.Of(f.view).Queue(l.Name))
 	}
 	if !l.Free() {
 		f.ask(lease.Inspected{Token: l.Token}, p, nil)
@@ -110,7 +111,7 @@ func (f *former) filled(ctx context.Context) error {
 }
 
 // ttl is what the lease lives by: its own, or its session's.
-func (f *former) ttl(l *core.Lease) time.Duration {
+func (f *former) ttl(l *leases.Lease) time.Duration {
 	if l.Session.IsZero() {
 		return l.TTL
 	}
@@ -126,13 +127,13 @@ func (f *former) ttl(l *core.Lease) time.Duration {
 // session (ttl 0), whose own extensions tell.
 func (f *former) claimed(r core.Result, ttl time.Duration) *pb.ClaimResponse {
 	c := &pb.ClaimResponse{
-		Lease:    f.lease(r.Lease),
-		Granted:  r.Granted,
-		Queued:   r.Queued,
-		Position: uint32(max(r.Position, 0)),
+		Lease:    f.lease(leases.AnswerOf(r).Lease),
+		Granted:  leases.AnswerOf(r).Granted,
+		Queued:   leases.AnswerOf(r).Queued,
+		Position: uint32(max(leases.AnswerOf(r).Position, 0)),
 		Index:    uint64(r.Index),
 	}
-	if !r.Queued && !r.Replayed {
+	if !leases.AnswerOf(r).Queued && !r.Replayed {
 		c.HeldMs = ms(ttl)
 	}
 	return c
@@ -155,7 +156,7 @@ func (f *former) opened(r core.Result) *pb.OpenSessionResponse {
 // session writes a session; its leases are counted up to what one may own.
 func (f *former) session(s *core.Session) *pb.Session {
 	n := 0
-	f.view.SessionLeases(s.ID, func(*core.Lease) bool { n++; return true })
+	leases.Of(f.view).OfSession(s.ID, func(*leases.Lease) bool { n++; return true })
 	return f.counted(s, n)
 }
 
@@ -169,7 +170,7 @@ func (f *former) counted(s *core.Session, leases int) *pb.Session {
 // result answers one operation.
 func (f *former) result(o *operation, r core.Result) *pb.OperationResult {
 	if r.Err != nil {
-		return &pb.OperationResult{Error: errorPB(r.Err, f.d.standing(), f.lease(r.Lease))}
+		return &pb.OperationResult{Error: errorPB(r.Err, f.d.standing(), f.lease(leases.AnswerOf(r).Lease))}
 	}
 	return o.answer(f, r)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/gate"
 	"github.com/incumbent-dev/incumbent/lease"
@@ -236,12 +237,12 @@ func (d *Door) allow(who *caller, o *operation) error {
 
 // heldUnder returns the lease held under a token; nil if that holding is over.
 // Of a token that this member has not applied yet nobody's authority is known.
-func (d *Door) heldUnder(t incumbent.Token) (*core.Lease, error) {
+func (d *Door) heldUnder(t incumbent.Token) (*leases.Lease, error) {
 	view := d.view()
 	if uint64(t) > uint64(view.Index()) {
 		return nil, incumbent.Errorf(incumbent.Unavailable, "this member has not applied the grant of token %v", t)
 	}
-	return view.LeaseByToken(t), nil
+	return leases.Of(view).ByToken(t), nil
 }
 
 // allowSession checks that the caller opened the session, or may end others'.

@@ -18,7 +18,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
-	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/park"
 	"github.com/incumbent-dev/incumbent/watch"
@@ -189,7 +189,7 @@ func TestG15_G16_G18_AnIndexLargerThanAQueue(t *testing.T) {
 func TestG21_PiecesShareTheirEncoding(t *testing.T) {
 	m := newMember(t)
 	m.hoard(100)
-	r, err := m.group.Hub().Subscribe(0, func() {}, watch.All(engine.LeaseTopic(incumbent.Name{}).Kind))
+	r, err := m.group.Hub().Subscribe(0, func() {}, watch.All(engine.FamilyTopic(leases.Number, leases.TopicOf(incumbent.Name{})).Kind))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,7 +297,7 @@ func TestG14_G16_ResumeAfterAnIndexToCome(t *testing.T) {
 	lagging := m.dial()
 	lagging.send(watchFrameOf(7, "p/", at+1))
 	lagging.settle()
-	m.group.Do(core.ClaimCommand{Name: incumbent.Name{Namespace: "default", Model: "default", Lease: "p/1"}, Holder: "h", TTL: time.Minute})
+	m.group.Do(leases.ClaimCommand{Name: incumbent.Name{Namespace: "default", Model: "default", Lease: "p/1"}, Holder: "h", TTL: time.Minute})
 	m.group.Release()
 	if f := lagging.next(); f.Id != 7 || f.Error != nil || len(f.GetWatch().Events) > 0 || f.GetWatch().ProgressIndex != at+1 {
 		t.Fatalf("got %v", f)

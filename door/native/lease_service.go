@@ -9,7 +9,7 @@ import (
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
-	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/lease"
 )
 
@@ -124,7 +124,7 @@ func (f *former) get(who *caller, r *pb.GetRequest) (*pb.GetResponse, error) {
 	if err := f.d.allowRead(who, auth.Read, name); err != nil {
 		return nil, err
 	}
-	l := f.view.Lease(name)
+	l := leases.Of(f.view).Lease(name)
 	if l == nil {
 		return nil, incumbent.Errorf(incumbent.NotFound, "nobody has claimed lease %q in namespace %q, model %q", name.Lease, name.Namespace, name.Model)
 	}
@@ -145,7 +145,7 @@ func (f *former) list(ctx context.Context, who *caller, r *pb.ListRequest) (*pb.
 	out := &pb.ListResponse{Index: uint64(f.view.Index())}
 	seen, sight := 0, f.d.rights(who).Sight(auth.Read)
 	var stopped error
-	f.view.Leases(r.Namespace, r.Model, r.Prefix, after, func(l *core.Lease) bool {
+	leases.Of(f.view).Below(r.Namespace, r.Model, r.Prefix, after, func(l *leases.Lease) bool {
 		if seen++; seen%ScanSlice == 0 && ctx.Err() != nil {
 			stopped = context.Cause(ctx)
 			return false

@@ -5,8 +5,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
-	"github.com/incumbent-dev/incumbent/core"
-	"github.com/incumbent-dev/incumbent/engine"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
@@ -48,8 +47,8 @@ func (o *offerReader) follow() bool {
 	}
 	o.events = batch.Events
 	for _, e := range batch.Events {
-		if l := changeOf(e).Lease; l != nil && changeOf(e).What == core.Offered {
-			o.d.offer(l)
+		if c, _ := leases.ChangeOf(changeOf(e)); c.Lease != nil && c.What == leases.Offered {
+			o.d.offer(c.Lease)
 		}
 	}
 	clear(o.events)
@@ -88,14 +87,14 @@ func (o *offerReader) subscribe() error {
 		case o.woken <- struct{}{}:
 		default:
 		}
-	}, watch.All(engine.Leases).Where(engine.LeaseOffered, "true"))
+	}, watch.All(watch.Kind(leases.Number)).Where(leases.FieldOffered, "true"))
 	if err != nil {
 		return err
 	}
 	o.reader = r
 	view := o.d.view()
 	o.d.owners.each(func(id incumbent.SessionID, _ *stream) {
-		view.SessionLeases(id, func(l *core.Lease) bool {
+		leases.Of(view).OfSession(id, func(l *leases.Lease) bool {
 			if l.Offered {
 				o.d.offer(l)
 			}
@@ -106,7 +105,7 @@ func (o *offerReader) subscribe() error {
 }
 
 // offer tells the session's stream, if it has one.
-func (d *Door) offer(l *core.Lease) {
+func (d *Door) offer(l *leases.Lease) {
 	s := d.owners.get(l.Session)
 	if s == nil {
 		return

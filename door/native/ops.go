@@ -7,6 +7,7 @@ import (
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // operation is one checked step, whether it came as a call of its own, in a
@@ -91,7 +92,7 @@ func claimOp(p auth.Principal, r *pb.ClaimRequest) (*operation, error) {
 	}
 	o := &operation{
 		name: name, holder: holder, session: session,
-		command: core.ClaimCommand{Name: name, Holder: holder, Session: session, TTL: ttl, Wait: r.Wait, Critical: r.Critical},
+		command: leases.ClaimCommand{Name: name, Holder: holder, Session: session, TTL: ttl, Wait: r.Wait, Critical: r.Critical},
 		answer: func(f *former, r core.Result) *pb.OperationResult {
 			return &pb.OperationResult{Result: &pb.OperationResult_Claim{Claim: f.claimed(r, ttl)}}
 		},
@@ -127,9 +128,9 @@ func releaseOp(r *pb.ReleaseRequest) (*operation, error) {
 	}
 	o := &operation{
 		name: name, holder: r.Holder, token: incumbent.Token(r.Token), session: session,
-		command: core.ReleaseCommand{Name: name, Holder: r.Holder, Session: session, Token: incumbent.Token(r.Token)},
+		command: leases.ReleaseCommand{Name: name, Holder: r.Holder, Session: session, Token: incumbent.Token(r.Token)},
 		answer: func(_ *former, r core.Result) *pb.OperationResult {
-			done := &pb.ReleaseResponse{Index: uint64(r.Index), Released: r.Lease != nil && r.Lease.Modified == r.Index}
+			done := &pb.ReleaseResponse{Index: uint64(r.Index), Released: leases.AnswerOf(r).Lease != nil && leases.AnswerOf(r).Lease.Modified == r.Index}
 			return &pb.OperationResult{Result: &pb.OperationResult_Release{Release: done}}
 		},
 	}
@@ -146,9 +147,9 @@ func revokeOp(r *pb.RevokeRequest) (*operation, error) {
 	}
 	o := &operation{
 		name:    name,
-		command: core.RevokeCommand{Name: name, Token: incumbent.Token(r.Token), By: r.By, AtDeadline: !r.Force},
+		command: leases.RevokeCommand{Name: name, Token: incumbent.Token(r.Token), By: r.By, AtDeadline: !r.Force},
 		answer: func(f *former, r core.Result) *pb.OperationResult {
-			done := &pb.RevokeResponse{Index: uint64(r.Index), Lease: f.lease(r.Lease)}
+			done := &pb.RevokeResponse{Index: uint64(r.Index), Lease: f.lease(leases.AnswerOf(r).Lease)}
 			return &pb.OperationResult{Result: &pb.OperationResult_Revoke{Revoke: done}}
 		},
 	}
@@ -180,12 +181,12 @@ func transferOp(p auth.Principal, r *pb.TransferRequest) (*operation, error) {
 	}
 	o := &operation{
 		name: name, holder: r.Holder, session: session,
-		command: core.TransferCommand{
+		command: leases.TransferCommand{
 			Name: name, Holder: r.Holder, Session: session, Token: incumbent.Token(r.Token), ToSession: to, ToHolder: r.ToHolder,
 			Waiting: p.Kind != auth.Operator && !p.Is(r.ToHolder),
 		},
 		answer: func(f *former, r core.Result) *pb.OperationResult {
-			done := &pb.TransferResponse{Index: uint64(r.Index), Lease: f.lease(r.Lease)}
+			done := &pb.TransferResponse{Index: uint64(r.Index), Lease: f.lease(leases.AnswerOf(r).Lease)}
 			return &pb.OperationResult{Result: &pb.OperationResult_Transfer{Transfer: done}}
 		},
 	}
@@ -199,9 +200,9 @@ func pinOp(r *pb.PinRequest) (*operation, error) {
 	}
 	o := &operation{
 		name:    name,
-		command: core.PinCommand{Name: name, Entity: r.Entity},
+		command: leases.PinCommand{Name: name, Entity: r.Entity},
 		answer: func(f *former, r core.Result) *pb.OperationResult {
-			done := &pb.PinResponse{Index: uint64(r.Index), Lease: f.lease(r.Lease)}
+			done := &pb.PinResponse{Index: uint64(r.Index), Lease: f.lease(leases.AnswerOf(r).Lease)}
 			return &pb.OperationResult{Result: &pb.OperationResult_Pin{Pin: done}}
 		},
 	}
@@ -215,9 +216,9 @@ func unpinOp(r *pb.UnpinRequest) (*operation, error) {
 	}
 	o := &operation{
 		name:    name,
-		command: core.UnpinCommand{Name: name, Entity: r.Entity},
+		command: leases.UnpinCommand{Name: name, Entity: r.Entity},
 		answer: func(f *former, r core.Result) *pb.OperationResult {
-			done := &pb.UnpinResponse{Index: uint64(r.Index), Lease: f.lease(r.Lease)}
+			done := &pb.UnpinResponse{Index: uint64(r.Index), Lease: f.lease(leases.AnswerOf(r).Lease)}
 			return &pb.OperationResult{Result: &pb.OperationResult_Unpin{Unpin: done}}
 		},
 	}
@@ -251,7 +252,7 @@ func leaveQueueOp(r *pb.LeaveQueueRequest) (*operation, error) {
 	}
 	o := &operation{
 		name: name, holder: r.Holder, session: session,
-		command: core.LeaveQueueCommand{Name: name, Session: session, Holder: r.Holder},
+		command: leases.LeaveQueueCommand{Name: name, Session: session, Holder: r.Holder},
 		answer: func(_ *former, r core.Result) *pb.OperationResult {
 			done := &pb.LeaveQueueResponse{Index: uint64(r.Index)}
 			return &pb.OperationResult{Result: &pb.OperationResult_LeaveQueue{LeaveQueue: done}}

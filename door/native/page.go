@@ -5,7 +5,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
-	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // room is what is left of an answer that shows a list: a record of a lease may
@@ -43,32 +43,32 @@ type owned struct {
 // owned returns the page behind a name, of what the caller sees.
 func (f *former) owned(id incumbent.SessionID, after incumbent.Name, page room, sees func(incumbent.Name) bool) owned {
 	var o owned
-	var leases, waits []*core.Lease // behind after, one more of each than a page has
-	behind := func(list *[]*core.Lease, l *core.Lease) bool {
+	var holds, waits []*leases.Lease // behind after, one more of each than a page has
+	behind := func(list *[]*leases.Lease, l *leases.Lease) bool {
 		if len(*list) <= page.left && after.Compare(l.Name) < 0 && sees(l.Name) {
 			*list = append(*list, l)
 		}
 		return len(*list) <= page.left
 	}
-	f.view.SessionLeases(id, func(l *core.Lease) bool {
+	leases.Of(f.view).OfSession(id, func(l *leases.Lease) bool {
 		o.held++
-		behind(&leases, l)
+		behind(&holds, l)
 		return true
 	})
-	f.view.SessionWaits(id, func(l *core.Lease) bool { return behind(&waits, l) })
+	leases.Of(f.view).WaitsOf(id, func(l *leases.Lease) bool { return behind(&waits, l) })
 
-	for len(leases)+len(waits) > 0 {
+	for len(holds)+len(waits) > 0 {
 		if page.full() {
 			o.next = namePB(after)
 			return o
 		}
-		holds := len(waits) == 0 || len(leases) > 0 && leases[0].Name.Compare(waits[0].Name) <= 0
-		waited := len(leases) == 0 || len(waits) > 0 && waits[0].Name.Compare(leases[0].Name) <= 0
-		if holds {
-			after = leases[0].Name
-			p := f.kept(leases[0], false)
+		has := len(waits) == 0 || len(holds) > 0 && holds[0].Name.Compare(waits[0].Name) <= 0
+		waited := len(holds) == 0 || len(waits) > 0 && waits[0].Name.Compare(holds[0].Name) <= 0
+		if has {
+			after = holds[0].Name
+			p := f.kept(holds[0], false)
 			page.use(p)
-			o.leases, leases = append(o.leases, p), leases[1:]
+			o.leases, holds = append(o.leases, p), holds[1:]
 		}
 		if waited { // perhaps for the very lease it holds
 			after = waits[0].Name

@@ -16,6 +16,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/engine"
 )
@@ -43,7 +44,7 @@ func agentA() auth.Principal {
 // as has the calls and streams that begin from now on be somebody's.
 func (m *member) as(p auth.Principal) *member { m.guard.principal = p; return m }
 
-func leases(name string, v auth.Verbs) auth.Rule {
+func forLeases(name string, v auth.Verbs) auth.Rule {
 	return auth.Rule{State: auth.Leases, Namespace: "default", Prefix: name, Verbs: v}
 }
 
@@ -153,11 +154,11 @@ func TestG12_ListingsShowWhatMayBeSeen(t *testing.T) {
 		want  string
 	}{
 		"nothing":       {nil, "[] [] [agent:a] -1"},
-		"some leases":   {[]auth.Rule{leases("app/*", auth.See)}, "[app/1 app/2] [] [agent:a] -1"},
-		"one lease":     {[]auth.Rule{leases("db/1", auth.See), leases("app/1", auth.Follow)}, "[db/1] [] [agent:a] -1"},
+		"some leases":   {[]auth.Rule{forLeases("app/*", auth.See)}, "[app/1 app/2] [] [agent:a] -1"},
+		"one lease":     {[]auth.Rule{forLeases("db/1", auth.See), forLeases("app/1", auth.Follow)}, "[db/1] [] [agent:a] -1"},
 		"some keys":     {[]auth.Rule{keyRule("db/*", auth.See|auth.Write)}, "[] [db/1] [agent:a] -1"},
 		"sessions":      {[]auth.Rule{sessionRule(auth.See)}, "[] [] [agent:a operator:admin] 0"},
-		"a session's":   {[]auth.Rule{sessionRule(auth.See), leases("app/2", auth.See)}, "[app/2] [] [agent:a operator:admin] 1"},
+		"a session's":   {[]auth.Rule{sessionRule(auth.See), forLeases("app/2", auth.See)}, "[app/2] [] [agent:a operator:admin] 1"},
 		"one's own one": {[]auth.Rule{{State: auth.Sessions, Prefix: "agent:{name}", Verbs: auth.See}}, "[] [] [agent:a] -1"},
 	} {
 		m.let("agent:a", tt.rules...)
@@ -273,7 +274,7 @@ func TestG12_WatchesFollowThePolicies(t *testing.T) {
 func TestG12_WhatIsOpenFollowsThePolicies(t *testing.T) {
 	m := newMember(t)
 	m.dial().ok(claimFrame(1, "db", "h", "", false))
-	m.let("agent:a", leases("*", auth.Follow|auth.Write), sessionRule(auth.Write))
+	m.let("agent:a", forLeases("*", auth.Follow|auth.Write), sessionRule(auth.Write))
 	w := m.as(agentA()).dial()
 	w.ok(openFrame(1, sessionA, 60000))
 	w.ok(attachFrame(2, sessionA, 1))
@@ -296,7 +297,7 @@ func TestG12_WhatIsOpenFollowsThePolicies(t *testing.T) {
 		default:
 		}
 	}
-	m.let("agent:nobody", leases("*", auth.See))
+	m.let("agent:nobody", forLeases("*", auth.See))
 	over := map[uint64]string{}
 	for len(over) < 2 {
 		if f := w.next(); f.Error != nil {
@@ -334,7 +335,7 @@ func TestG12_ATransactionIsJudgedByEachStep(t *testing.T) {
 	m := newMember(t)
 	m.mustPut(&pb.PutRequest{Key: "a/0", Value: []byte("v")})
 	m.mustPut(&pb.PutRequest{Key: "b/0", Value: []byte("v")})
-	m.let("agent:a", keyRule("a/*", auth.See|auth.Write), keyRule("b/*", auth.Write), keyRule("c", auth.Write), leases("a/*", auth.Write))
+	m.let("agent:a", keyRule("a/*", auth.See|auth.Write), keyRule("b/*", auth.Write), keyRule("c", auth.Write), forLeases("a/*", auth.Write))
 	list := func(prefix string) *pb.TxnOperation {
 		return &pb.TxnOperation{Op: &pb.TxnOperation_List{List: &pb.ListKeysRequest{Prefix: prefix}}}
 	}
@@ -453,7 +454,7 @@ func TestG12_EventsFollowThePolicies(t *testing.T) {
 	m.operator.happenTo("lease expired", "secret")
 	m.operator.happenTo("lease expired", "app/1")
 	cluster := auth.Rule{State: auth.Cluster, Verbs: auth.See}
-	m.let("agent:a", cluster, leases("app/*", auth.See))
+	m.let("agent:a", cluster, forLeases("app/*", auth.See))
 	stream, err := clusterClient(m.as(agentA())).Events(t.Context(), connect.NewRequest(&pb.EventsRequest{Follow: true}))
 	if err != nil {
 		t.Fatal(err)
@@ -468,7 +469,7 @@ func TestG12_EventsFollowThePolicies(t *testing.T) {
 	if want := []string{"started ", "lease expired app/1"}; !slices.Equal(subjects, want) {
 		t.Errorf("shown %q, want %q: %v", subjects, want, stream.Err())
 	}
-	m.let("agent:a", leases("*", auth.See))
+	m.let("agent:a", forLeases("*", auth.See))
 	for stream.Receive() {
 	}
 	if kindOf(stream.Err()) != incumbent.Denied {
@@ -481,7 +482,7 @@ func (m *member) manyPolicies() {
 	for i := range 1000 {
 		p := auth.Policy{Name: fmt.Sprintf("p%d", i), For: []string{fmt.Sprintf("agent:a%d", i)}, Rules: []auth.Rule{sessionRule(auth.Write)}}
 		for j := range 9 {
-			p.Rules = append(p.Rules, leases(fmt.Sprintf("%d/%d/*", i, j), auth.See|auth.Write))
+			p.Rules = append(p.Rules, forLeases(fmt.Sprintf("%d/%d/*", i, j), auth.See|auth.Write))
 		}
 		m.change(policy.Command{Verb: policy.Set, Policy: p})
 	}
@@ -527,7 +528,7 @@ func BenchmarkPolicies(b *testing.B) {
 // in the log, is not executed; whoever asks again is judged by the new policy.
 func TestG12_WhatIsUnderWayIsBoundByANewPolicy(t *testing.T) {
 	m := newMember(t)
-	m.let("agent:a", leases("a*", auth.AllVerbs), keyRule("a*", auth.AllVerbs), sessionRule(auth.AllVerbs))
+	m.let("agent:a", forLeases("a*", auth.AllVerbs), keyRule("a*", auth.AllVerbs), sessionRule(auth.AllVerbs))
 	m.as(agentA())
 	w := m.dial()
 	w.ok(openFrame(1, sessionB, 60000))
@@ -557,7 +558,7 @@ func TestG12_WhatIsUnderWayIsBoundByANewPolicy(t *testing.T) {
 		}
 	}
 	v := m.group.View()
-	if n := kv.Of(v).Len(); n != 0 || !v.Lease(incumbent.Name{Namespace: "default", Model: "default", Lease: "a/1"}).Free() || r.Err != nil {
+	if n := kv.Of(v).Len(); n != 0 || !leases.Of(v).Lease(incumbent.Name{Namespace: "default", Model: "default", Lease: "a/1"}).Free() || r.Err != nil {
 		t.Errorf("%d keys were stored, %v", n, r.Err)
 	}
 	for name, f := range frames {
@@ -565,7 +566,7 @@ func TestG12_WhatIsUnderWayIsBoundByANewPolicy(t *testing.T) {
 			t.Errorf("%s again: %v, want %v", name, k, incumbent.Denied)
 		}
 	}
-	m.let("agent:a", leases("a*", auth.AllVerbs), keyRule("a*", auth.AllVerbs), sessionRule(auth.AllVerbs))
+	m.let("agent:a", forLeases("a*", auth.AllVerbs), keyRule("a*", auth.AllVerbs), sessionRule(auth.AllVerbs))
 	for name, f := range frames {
 		if k := w.kind(f); k != incumbent.OK {
 			t.Errorf("%s once it is allowed: %v", name, k)

@@ -13,6 +13,7 @@ import (
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/lease"
 )
 
@@ -202,11 +203,11 @@ func (f *former) txnResult(op *pb.TxnOperation, r *core.Result) *pb.TxnResult {
 	case *pb.TxnOperation_Unlock:
 		return &pb.TxnResult{Result: &pb.TxnResult_Unlock{Unlock: &pb.UnlockResponse{Entry: f.entry(e, true)}}}
 	case *pb.TxnOperation_Release:
-		done := r.Lease != nil && r.Lease.Modified == r.Index
+		done := leases.AnswerOf(*r).Lease != nil && leases.AnswerOf(*r).Lease.Modified == r.Index
 		return &pb.TxnResult{Result: &pb.TxnResult_Release{Release: &pb.ReleaseResponse{Released: done}}}
 	case *pb.TxnOperation_Claim:
 		c := f.claimed(*r, 0)
-		if c.Index = 0; r.Lease.Session.IsZero() {
+		if c.Index = 0; leases.AnswerOf(*r).Lease.Session.IsZero() {
 			c.HeldMs = in.Claim.TtlMs
 		}
 		return &pb.TxnResult{Result: &pb.TxnResult_Claim{Claim: c}}

@@ -9,6 +9,7 @@ import (
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/engine"
 )
 
@@ -102,7 +103,7 @@ func (d *Door) conditionOf(who *caller, in *pb.Condition) (core.Condition, error
 		case is.Held.Token == 0:
 			return nil, invalid("held.token", "is missing")
 		}
-		return core.IfHeld{Name: name, Token: incumbent.Token(is.Held.Token)}, d.allowRead(who, calls.IfHeld.Action(), name)
+		return leases.IfHeld{Name: name, Token: incumbent.Token(is.Held.Token)}, d.allowRead(who, calls.IfHeld.Action(), name)
 	case *pb.Condition_SessionOpen:
 		id, err := neededSession("session_open", is.SessionOpen)
 		if err != nil {

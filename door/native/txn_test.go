@@ -14,6 +14,7 @@ import (
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 func (m *member) txn(r *pb.TxnRequest) (*pb.TxnResponse, error) {
@@ -114,7 +115,7 @@ func TestG24_AFailedTransactionHasDoneNothing(t *testing.T) {
 		t.Errorf("%v: %v", err, failure)
 	}
 	view := m.group.View()
-	if l := view.Lease(leaseNamed("db")); l == nil || l.Holder != "one" || view.LeaseByToken(incumbent.Token(token)) != l {
+	if l := leases.Of(view).Lease(leaseNamed("db")); l == nil || l.Holder != "one" || leases.Of(view).ByToken(incumbent.Token(token)) != l {
 		t.Errorf("the lease is %+v", l)
 	}
 	if res, err := m.txn(&pb.TxnRequest{Then: []*pb.TxnOperation{opGet("x")}}); err != nil || res.Results[0].GetGet().GetEntry() != nil {
@@ -287,7 +288,7 @@ func TestG15_ATransactionIsWatchedWhole(t *testing.T) {
 	m := newMember(t)
 	m.txnMust(t, opClaim(&pb.ClaimRequest{Name: &pb.LeaseName{Name: "a"}, Holder: "h", TtlMs: 60_000}), opClaim(&pb.ClaimRequest{Name: &pb.LeaseName{Name: "b"}, Holder: "h", TtlMs: 60_000}), opPut("x", "1"))
 	view := m.group.View()
-	a, b := view.Lease(leaseNamed("a")), view.Lease(leaseNamed("b"))
+	a, b := leases.Of(view).Lease(leaseNamed("a")), leases.Of(view).Lease(leaseNamed("b"))
 	if a.Token == b.Token || a.Modified != b.Modified || a.Modified != view.Index() {
 		t.Errorf("tokens %d and %d, told at %d and %d", a.Token, b.Token, a.Modified, b.Modified)
 	}

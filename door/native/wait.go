@@ -12,6 +12,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/engine/release"
 	"github.com/incumbent-dev/incumbent/tally"
@@ -116,7 +117,7 @@ func (w *waiting) isEnded() bool {
 func (f *former) released(name *pb.LeaseName, released bool) *pb.WaitReleasedResponse {
 	n := inScope(name)
 	n.Lease = name.GetName()
-	return &pb.WaitReleasedResponse{Released: released, Index: uint64(f.view.Index()), Lease: f.lease(f.view.Lease(n))}
+	return &pb.WaitReleasedResponse{Released: released, Index: uint64(f.view.Index()), Lease: f.lease(leases.Of(f.view).Lease(n))}
 }
 
 // WaitReleased blocks until the holding has ended, or the wait has.

@@ -14,6 +14,7 @@ import (
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/core/table"
 	"github.com/incumbent-dev/incumbent/engine"
@@ -68,16 +69,12 @@ func (s *selection) seen(sight auth.Sight, events []*watch.Event) []*watch.Event
 
 // nameOfEvent is the name of what has changed, for policies.
 func nameOfEvent(e *watch.Event) incumbent.Name {
-	c := changeOf(e)
-	switch {
-	case c.Family != nil:
-		return incumbent.Name{Namespace: c.Family.Topic.Scope[0], Lease: c.Family.Topic.Name}
-	case c.Lease != nil:
-		return c.Lease.Name
-	case c.LeaseBefore != nil:
-		return c.LeaseBefore.Name
+	f := changeOf(e).Family
+	n := incumbent.Name{Namespace: f.Topic.Scope[0], Lease: f.Topic.Name}
+	if f.Family == leases.Number {
+		n.Model = f.Topic.Scope[1]
 	}
-	return incumbent.Name{}
+	return n
 }
 
 // records are what a snapshot shows, a piece at a time.
@@ -121,7 +118,7 @@ type leaseRecords struct {
 // begin knows no more than that one lease is as it was: of those that are gone nothing
 // is kept.
 func (s *leaseRecords) begin(v *core.View, after incumbent.Index) (changes bool) {
-	l := v.Lease(s.name)
+	l := leases.Of(v).Lease(s.name)
 	s.at, s.same = incumbent.Name{}, !s.prefix && after > 0 && l != nil && l.Modified <= after
 	return s.same
 }
@@ -140,7 +137,7 @@ func (d *Door) selectLeases(who *caller, r *pb.WatchRequest) (*selection, error)
 	if err := check.Validate(); err != nil {
 		return nil, inField("name", err)
 	}
-	selector, err := selectorOf(engine.LeaseTopic(name), r.Prefix, r.Fields)
+	selector, err := selectorOf(engine.FamilyTopic(leases.Number, leases.TopicOf(name)), r.Prefix, r.Fields)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +168,7 @@ func selectorOf(t watch.Topic, prefix bool, fields []string) (watch.Selector, er
 
 // next shows the leases that are held.
 func (s *leaseRecords) next(f *former, room *room, sight auth.Sight) (out []proto.Message, more bool) {
-	take := func(l *core.Lease) {
+	take := func(l *leases.Lease) {
 		e := &pb.LeaseEvent{Index: uint64(l.Modified), What: present, Lease: f.lease(l), PreviousHolder: l.PreviousHolder}
 		room.use(e)
 		out = append(out, e)
@@ -180,13 +177,13 @@ func (s *leaseRecords) next(f *former, room *room, sight auth.Sight) (out []prot
 		return nil, false
 	}
 	if !s.prefix {
-		if l := f.view.Lease(s.name); !l.Free() && sight.Sees(s.name) {
+		if l := leases.Of(f.view).Lease(s.name); !l.Free() && sight.Sees(s.name) {
 			take(l)
 		}
 		return out, false
 	}
 	looked := 0
-	f.view.Leases(s.name.Namespace, s.name.Model, s.name.Lease, s.at, func(l *core.Lease) bool {
+	leases.Of(f.view).Below(s.name.Namespace, s.name.Model, s.name.Lease, s.at, func(l *leases.Lease) bool {
 		if room.full() || looked == ScanSlice {
 			more = true
 			return false
@@ -202,19 +199,22 @@ func (s *leaseRecords) next(f *former, room *room, sight auth.Sight) (out []prot
 }
 
 // eventOf writes a change, with the values that the form has; nil for one that says
-// nothing to a watcher: that the record of a free lease was dropped.
+// nothing to a watcher.
 func (f *former) eventOf(e *watch.Event, values pb.WatchedValues) proto.Message {
 	c := changeOf(e)
-	switch {
-	case c.Family != nil && c.Family.Family == catalog.Number:
+	switch c.Family.Family {
+	case leases.Number:
+		return f.leaseEvent(c)
+	case catalog.Number:
 		return f.catalogEvent(c)
-	case c.Family != nil && c.Family.Family == table.Number:
+	case table.Number:
 		return f.tableEvent(c, nil)
-	case c.Family != nil:
-		return f.keyEvent(c, values)
-	case c.Lease == nil:
-		return nil
 	}
+	return f.keyEvent(c, values)
+}
+
+func (f *former) leaseEvent(of *core.Change) proto.Message {
+	c, _ := leases.ChangeOf(of)
 	out := &pb.LeaseEvent{Index: uint64(c.Index), What: c.What.String(), Lease: f.lease(c.Lease)}
 	if b := c.LeaseBefore; b != nil {
 		out.PreviousHolder, out.PreviousToken = b.Holder, uint64(b.Token)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // Somebody with few rights asks for everything, as random clients do: nothing that is
@@ -35,7 +36,7 @@ func TestG12_AnAttackerChangesAndSeesNothing(t *testing.T) {
 			var held []incumbent.Token
 			for _, l := range []string{"l", "k"} {
 				want(t, "the victim's lock", victim.call("lock", `["`+l+`"]`), `{"locked":true}`)
-				held = append(held, g.group.View().Lease(g.door.lockName(l)).Token)
+				held = append(held, leases.Of(g.group.View()).Lease(g.door.lockName(l)).Token)
 			}
 			before := victim.call("transact", rows)
 			p := &player{client: g.as(agentOf("a")), r: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec // reproducible
@@ -60,7 +61,7 @@ func TestG12_AnAttackerChangesAndSeesNothing(t *testing.T) {
 			p.conn.Close()
 			want(t, "the rows", victim.call("transact", rows), before)
 			for i, l := range []string{"l", "k"} {
-				if got := g.group.View().Lease(g.door.lockName(l)); got.Token != held[i] || got.LastToken != held[i] {
+				if got := leases.Of(g.group.View()).Lease(g.door.lockName(l)); got.Token != held[i] || got.LastToken != held[i] {
 					t.Errorf("lock %s is held under %v, last %v, before %v", l, got.Token, got.LastToken, held[i])
 				}
 			}

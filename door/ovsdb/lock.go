@@ -8,6 +8,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/lease"
@@ -188,7 +189,7 @@ func (l *lock) claim() {
 		return
 	}
 	c := l.conn
-	cmd := core.ClaimCommand{Name: c.door.lockName(l.name), Holder: c.holder(), Session: c.session.locks.session, Wait: true}
+	cmd := leases.ClaimCommand{Name: c.door.lockName(l.name), Holder: c.holder(), Session: c.session.locks.session, Wait: true}
 	c.door.engine.Leases().Claim(lease.Call{Origin: c.who.origin(), Judged: judged}, cmd, func(r core.Result) {
 		c.do(func() { l.claimed(r) })
 	})
@@ -205,11 +206,11 @@ func (l *lock) claimed(r core.Result) {
 	case r.Err != nil:
 		l.refused(r.Err)
 		return
-	case r.Lease.Session == c.session.locks.session:
-		l.got(r.Lease.Token)
+	case leases.AnswerOf(r).Lease.Session == c.session.locks.session:
+		l.got(leases.AnswerOf(r).Lease.Token)
 	case l.taking: // it says itself what came of it
 	case l.stealer:
-		l.steal(r.Lease)
+		l.steal(leases.AnswerOf(r).Lease)
 	default:
 		l.answer(false)
 	}
@@ -236,7 +237,7 @@ func (l *lock) refused(err *incumbent.Error) {
 
 // steal has the lease handed over by who holds it, past the queue. The door has judged
 // whether its caller may, so the command is on the member's own account.
-func (l *lock) steal(held *core.Lease) {
+func (l *lock) steal(held *leases.Lease) {
 	judged, err := l.judge()
 	if err != nil {
 		l.denied(err)
@@ -246,7 +247,7 @@ func (l *lock) steal(held *core.Lease) {
 	c := l.conn
 	origin := c.who.origin()
 	origin.Principal = ""
-	cmd := core.TransferCommand{
+	cmd := leases.TransferCommand{
 		Name: held.Name, Holder: held.Holder, Session: held.Session, Token: held.Token, ToSession: c.session.locks.session, ToHolder: c.holder(),
 	}
 	c.door.engine.Leases().Transfer(lease.Call{Origin: origin, Judged: judged}, cmd, func(r core.Result) {
@@ -313,13 +314,17 @@ func (l *lock) follow(after incumbent.Index) {
 		l.wait.Cancel() // a claim that was made again has come here before
 		l.wait = nil
 	}
-	w, err := d.engine.Hub().Wait(watch.Exact(engine.LeaseTopic(d.lockName(l.name))), after, func(e *watch.Event) bool {
+	w, err := d.engine.Hub().Wait(watch.Exact(engine.FamilyTopic(leases.Number, leases.TopicOf(d.lockName(l.name)))), after, func(e *watch.Event) bool {
 		change, _ := e.Payload.(*core.Change)
-		if change == nil || change.Lease == nil {
+		if change == nil {
 			return true
 		}
-		mine := change.Lease.Session == session && change.Lease.Token != 0
-		return mine != (token != 0) || mine && change.Lease.Token != token
+		held, _ := leases.ChangeOf(change)
+		if held.Lease == nil {
+			return true
+		}
+		mine := held.Lease.Session == session && held.Lease.Token != 0
+		return mine != (token != 0) || mine && held.Lease.Token != token
 	}, func(watch.Fired) { c.do(l.look) })
 	if err != nil { // no place for another wait, or the hub is closed
 		d.after(maxRetry, func() { c.do(l.look) })
@@ -335,7 +340,7 @@ func (l *lock) look() {
 		return
 	}
 	v := c.door.view()
-	held := v.Lease(c.door.lockName(l.name))
+	held := leases.Of(v).Lease(c.door.lockName(l.name))
 	mine := held != nil && held.Token != 0 && held.Session == c.session.locks.session
 	if l.token != 0 && (!mine || held.Token != l.token) {
 		l.lost()
@@ -354,11 +359,11 @@ func (l *lock) look() {
 }
 
 // queuedFor reports whether the session stands in the queue of a lease.
-func (c *conn) queuedFor(v *core.View, held *core.Lease) bool {
+func (c *conn) queuedFor(v *core.View, held *leases.Lease) bool {
 	if held == nil || held.Waiting == 0 {
 		return false
 	}
-	for w := range v.Queue(held.Name) {
+	for w := range leases.Of(v).Queue(held.Name) {
 		if w.Session == c.session.locks.session {
 			return true
 		}
@@ -415,8 +420,8 @@ func (l *lock) release(tries int) {
 	}
 	call := lease.Call{Origin: c.who.origin(), Sequence: new(lease.Sequence)}
 	ops := []lease.Op{
-		{Command: core.LeaveQueueCommand{Name: name, Session: session, Holder: c.holder()}},
-		{Command: core.ReleaseCommand{Name: name, Session: session, Holder: c.holder()}},
+		{Command: leases.LeaveQueueCommand{Name: name, Session: session, Holder: c.holder()}},
+		{Command: leases.ReleaseCommand{Name: name, Session: session, Holder: c.holder()}},
 	}
 	c.door.engine.Leases().Do(call, ops, func() {
 		again(ops[0].Result)

@@ -11,6 +11,7 @@ import (
 	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
@@ -243,7 +244,7 @@ func TestG12_LocksUnderWayAreBoundByANewPolicy(t *testing.T) {
 		}
 		c.conn.Close()
 		victim.until("the others' sessions have ended", func() bool { return g.door.view().SessionCount() == 1 })
-		l := g.group.View().Lease(g.door.lockName(tt.lock))
+		l := leases.Of(g.group.View()).Lease(g.door.lockName(tt.lock))
 		if tt.lock == "l" && l != nil && l.LastToken != 0 || tt.lock == "other" && !strings.HasPrefix(l.Holder, "o/") { // not for a moment
 			t.Errorf("%s of %s: held by %q, under %v at last", tt.method, tt.lock, l.Holder, l.LastToken)
 		}
@@ -296,7 +297,7 @@ func TestG12_AHandOverUnderWayIsBoundByANewPolicy(t *testing.T) {
 	g := startGuarded(t)
 	victim := g.as(operatorO())
 	want(t, "another's lock", victim.call("lock", `["l"]`), `{"locked":true}`)
-	held := *g.group.View().Lease(g.door.lockName("l"))
+	held := *leases.Of(g.group.View()).Lease(g.door.lockName("l"))
 	for name, left := range map[string]auth.Verbs{"may not steal": auth.Write, "may not have it": auth.ReleaseOthers} {
 		g.let(lockRule(auth.Write | auth.ReleaseOthers))
 		thief := g.as(agentOf("a"))
@@ -335,7 +336,7 @@ func TestG12_AHandOverUnderWayIsBoundByANewPolicy(t *testing.T) {
 		queued := make(chan struct{})
 		x.do(func() { <-queued })
 		g.group.Release()
-		until(func() bool { return g.group.View().Lease(held.Name).Waiting > 0 })
+		until(func() bool { return leases.Of(g.group.View()).Lease(held.Name).Waiting > 0 })
 		propose(func() { close(queued) })
 		g.let(lockRule(left))
 		g.group.Release()
@@ -346,7 +347,7 @@ func TestG12_AHandOverUnderWayIsBoundByANewPolicy(t *testing.T) {
 		}
 		thief.conn.Close()
 		victim.until("the thief has gone", func() bool { return g.door.view().SessionCount() == 1 && len(g.door.conns.All()) == 1 })
-		if l := g.group.View().Lease(held.Name); l.Token != held.Token || l.LastToken != held.Token || l.Session != held.Session {
+		if l := leases.Of(g.group.View()).Lease(held.Name); l.Token != held.Token || l.LastToken != held.Token || l.Session != held.Session {
 			t.Errorf("%s: held by %q under %v, before by %q under %v", name, l.Holder, l.LastToken, held.Holder, held.Token)
 		}
 	}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/watch"
 )
@@ -74,7 +75,7 @@ func (w *Wait) look() {
 		return
 	}
 	view := w.src.Engine.View()
-	l := view.Lease(w.name)
+	l := leases.Of(view).Lease(w.name)
 	switch {
 	case l.Free():
 		w.end(nil)
@@ -90,7 +91,7 @@ func (w *Wait) look() {
 		w.end(nil)
 		return
 	}
-	waiter, err := w.src.Engine.Hub().Wait(watch.Exact(engine.LeaseTopic(w.name)), view.Index(), w.ends, w.fired)
+	waiter, err := w.src.Engine.Hub().Wait(watch.Exact(engine.FamilyTopic(leases.Number, leases.TopicOf(w.name))), view.Index(), w.ends, w.fired)
 	if err != nil {
 		w.end(err)
 		return
@@ -110,7 +111,8 @@ func (w *Wait) ends(e *watch.Event) bool {
 	if !ok {
 		panic(incumbent.Errorf(incumbent.Internal, "an event of a lease carries %T", e.Payload))
 	}
-	return c.Lease == nil || c.Lease.Token != w.token
+	l, _ := leases.ChangeOf(c)
+	return l.Lease == nil || l.Lease.Token != w.token
 }
 
 // fired goes on after the hub: events may have been lost there, then only the

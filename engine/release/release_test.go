@@ -7,6 +7,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/watch"
 )
@@ -33,14 +34,14 @@ func newWorld(t *testing.T, limits watch.Limits) *world {
 	return w
 }
 
-func (w *world) apply(cmd core.Command) *core.Lease {
+func (w *world) apply(cmd core.Command) *leases.Lease {
 	w.t.Helper()
 	results := make([]any, 1)
 	w.group.Apply([][]byte{cmd.Encode(core.Meta{})}, results)
 	if r := results[0].(*core.Result); r.Err != nil {
 		w.t.Fatal(r.Err)
 	}
-	return w.group.View().Lease(name)
+	return leases.Of(w.group.View()).Lease(name)
 }
 
 func (w *world) begin(token incumbent.Token) *Wait {
@@ -70,7 +71,7 @@ func TestG10_EndsWithTheHolding(t *testing.T) {
 	w := newWorld(t, watch.Limits{})
 	w.begin(0)
 	w.wants(incumbent.OK) // nobody holds it
-	claim := core.ClaimCommand{Name: name, Holder: "a", TTL: time.Minute}
+	claim := leases.ClaimCommand{Name: name, Holder: "a", TTL: time.Minute}
 	l := w.apply(claim)
 	if token := w.begin(0).Token(); token != l.Token {
 		t.Errorf("waits for the end of %v, not of %v", token, l.Token)
@@ -81,7 +82,7 @@ func TestG10_EndsWithTheHolding(t *testing.T) {
 	other.Name.Lease = "other"
 	w.apply(other)
 	w.waits(2)
-	w.apply(core.ReleaseCommand{Name: name, Token: l.Token})
+	w.apply(leases.ReleaseCommand{Name: name, Token: l.Token})
 	w.wants(incumbent.OK)
 	w.wants(incumbent.OK)
 	next := w.apply(claim)
@@ -94,13 +95,13 @@ func TestG10_EndsWithTheHolding(t *testing.T) {
 
 func TestCancelIsTheEnd(t *testing.T) {
 	w := newWorld(t, watch.Limits{})
-	l := w.apply(core.ClaimCommand{Name: name, Holder: "a", TTL: time.Minute})
+	l := w.apply(leases.ClaimCommand{Name: name, Holder: "a", TTL: time.Minute})
 	x := w.begin(0)
 	w.waits(1)
 	if !x.Cancel() || x.Cancel() {
 		t.Error("a wait is cancelled once")
 	}
-	w.apply(core.ReleaseCommand{Name: name, Token: l.Token})
+	w.apply(leases.ReleaseCommand{Name: name, Token: l.Token})
 	w.waits(0)
 
 	// Before the state is confirmed.
@@ -115,7 +116,7 @@ func TestCancelIsTheEnd(t *testing.T) {
 // Whatever keeps it from going on ends it with that error.
 func TestSaysWhyItCannotWait(t *testing.T) {
 	w := newWorld(t, watch.Limits{MaxListeners: 1})
-	w.apply(core.ClaimCommand{Name: name, Holder: "a", TTL: time.Minute})
+	w.apply(leases.ClaimCommand{Name: name, Holder: "a", TTL: time.Minute})
 	w.confirm = incumbent.Errorf(incumbent.Unavailable, "no leader")
 	w.begin(0)
 	w.wants(incumbent.Unavailable)
@@ -126,7 +127,7 @@ func TestSaysWhyItCannotWait(t *testing.T) {
 	w.wants(incumbent.Overloaded)
 	// The state jumps: what happened is looked up, on a goroutine of the hub's.
 	ahead := newWorld(t, watch.Limits{})
-	ahead.apply(core.ClaimCommand{Name: name, Holder: "a", TTL: time.Minute})
+	ahead.apply(leases.ClaimCommand{Name: name, Holder: "a", TTL: time.Minute})
 	ahead.apply(core.CheckpointCommand{})
 	var snapshot bytes.Buffer
 	if err := ahead.group.View().WriteSnapshot(&snapshot); err != nil {
