@@ -54,7 +54,8 @@ func AnswerOf(r core.Result) Answer {
 func (a Answer) Record() any {
 	switch {
 	case a.Queued:
-		return &a
+		queued := a // so that only this one is allocated
+		return &queued
 	case a.Granted:
 		return (*newHolding)(a.Lease)
 	case a.Lease != nil:

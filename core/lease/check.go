@@ -13,7 +13,7 @@ var _ core.Agreeing = (*tables)(nil)
 // Check implements [core.Tables]: it verifies what is not a matter of one record by
 // itself, which ReadRecord has asked for.
 func (t *tables) Check(open func(incumbent.SessionID) bool, index incumbent.Index) (err error) {
-	t.scan(incumbent.Name{}, func(l *Lease) bool {
+	t.scan(func(l *Lease) bool {
 		switch {
 		case l.Modified > index:
 			err = fmt.Errorf("lease %v: modified at %d, newest index is %d", l.Name, l.Modified, index)
@@ -40,7 +40,7 @@ func (t *tables) Check(open func(incumbent.SessionID) bool, index incumbent.Inde
 func (t *tables) Agree() error {
 	var err error
 	sum := tally{counts: make(map[incumbent.SessionID]counts)}
-	t.scan(incumbent.Name{}, func(l *Lease) bool {
+	t.scan(func(l *Lease) bool {
 		if err = l.check(); err == nil {
 			err = t.checkTables(l)
 		}

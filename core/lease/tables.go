@@ -191,9 +191,9 @@ func (t *shared) leasesOf(id incumbent.SessionID) []*Lease {
 	return list
 }
 
-// scan calls fn with the records that come at or behind a name, by name.
-func (t *shared) scan(from incumbent.Name, fn func(*Lease) bool) {
-	t.names.Ascend(&entry{Name: from}, func(e *entry) bool { return fn(t.lease(e)) })
+// scan calls fn with the records, by name.
+func (t *shared) scan(fn func(*Lease) bool) {
+	t.names.Scan(func(e *entry) bool { return fn(t.lease(e)) })
 }
 
 func (t *shared) leaseByToken(token incumbent.Token) *Lease {

@@ -14,7 +14,7 @@ func (t *tables) CountIn(u *core.Usage, session func(incumbent.SessionID) *core.
 
 // Recount implements [core.Counting].
 func (t *tables) Recount(u *core.Usage) {
-	t.scan(incumbent.Name{}, func(l *Lease) bool {
+	t.scan(func(l *Lease) bool {
 		n := u.Count(core.ScopeNamespace, l.Name.Namespace)
 		if !l.Free() {
 			u.Count(core.ScopePrincipal, t.principalOf(l)).Add(core.Leases, 1)

@@ -101,7 +101,7 @@ func (v *View) Below(namespace, model, prefix string, after incumbent.Name, fn f
 }
 
 // All calls fn with all lease records, by name, until it returns false.
-func (v *View) All(fn func(*Lease) bool) { v.scan(incumbent.Name{}, fn) }
+func (v *View) All(fn func(*Lease) bool) { v.scan(fn) }
 
 // Namespace implements [core.Namespaced].
 func (v *View) Namespace(namespace string, session func(incumbent.SessionID)) core.FamilyView {

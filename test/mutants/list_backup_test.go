@@ -66,8 +66,8 @@ var ofBackups = []mutant{
 	{
 		name: "a namespace takes the sessions of others along", guarantee: "G12",
 		file: "core/namespace.go", pkg: "./cluster", test: "^TestRestoreOfOneNamespace$",
-		search:  "\tv.Leases(namespace, \"\", \"\", incumbent.Name{}, func",
-		replace: "\tv.Sessions(incumbent.SessionID{}, func(s *Session) bool { session(s.ID); return true })\n\tv.Leases(namespace, \"\", \"\", incumbent.Name{}, func",
+		search:  "\tpart := &View{terms: v.terms, usage: t.usage}\n",
+		replace: "\tv.Sessions(incumbent.SessionID{}, func(s *Session) bool { session(s.ID); return true })\n\tpart := &View{terms: v.terms, usage: t.usage}\n",
 	},
 	{
 		name: "what is too old is chosen by no order", guarantee: "G05",

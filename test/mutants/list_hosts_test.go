@@ -30,8 +30,8 @@ var ofCatalog = []mutant{
 	{
 		name: "a transaction that fails ends sessions", guarantee: "G24",
 		file: "core/txn_apply.go", pkg: "./core/catalog", test: "^TestG24_ATransactionThatFailsEndsNoSession$",
-		search:  "\ts.closing = s.closing[:0]\n\tfor i := len(run.undo)",
-		replace: "\tfor i := len(run.undo)",
+		search:  "\ts.closing = s.closing[:0]\n\tfor _, ch := range slices.Backward(",
+		replace: "\tfor _, ch := range slices.Backward(",
 	},
 	{
 		name: "what ends behind a transaction takes its tokens again", guarantee: "G03",

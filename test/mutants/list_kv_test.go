@@ -47,13 +47,13 @@ var ofKeys = []mutant{
 	{
 		name: "a principal is cut", guarantee: "G12",
 		file: "core/limits.go", pkg: "./core", test: "^TestAFamilyKnowsWhoAsked$",
-		search:  "MaxOriginBytes      = 320 ",
-		replace: "MaxOriginBytes      = 256 ",
+		search:  "MaxOriginBytes     = 320 ",
+		replace: "MaxOriginBytes     = 256 ",
 	},
 	{
 		name: "the sections of families are left out of the hash", guarantee: "G27",
 		file: "core/snapshot.go", pkg: "./core", test: "^TestAFamilyIsOneFolderAndOneLine$",
-		search:  "\tfor _, f := range v.families {\n\t\tp.family(f)\n\t}\n",
+		search:  "\tfor i, f := range v.families {\n\t\tp.family(v.kinds[i].Name(), f)\n\t}\n",
 		replace: "",
 	},
 	{

@@ -23,9 +23,9 @@ var ofOffers = []mutant{
 	},
 	{
 		name: "simulated: leaving a queue ends what was handed over", guarantee: "G02",
-		file: "core/queue.go", pkg: "./sim", test: fewSeeds,
-		search:  "\treturn Result{Lease: s.leave(l, c.session, c.holder)}\n",
-		replace: "\tif l = s.leave(l, c.session, c.holder); l.Offered && l.Session == c.session {\n\t\tl = s.freeLease(l, ending{what: Declined})\n\t}\n\treturn Result{Lease: l}\n",
+		file: "core/lease/queue.go", pkg: "./sim", test: fewSeeds,
+		search:  "\treturn result{Lease: s.leave(l, c.session, c.holder)}\n",
+		replace: "\tif l = s.leave(l, c.session, c.holder); l.Offered && l.Session == c.session {\n\t\tl = s.freeLease(l, ending{what: Declined})\n\t}\n\treturn result{Lease: l}\n",
 	},
 	{
 		name: "what was accepted and is revoked ends with its window", guarantee: "G02",
@@ -41,13 +41,13 @@ var ofOffers = []mutant{
 	},
 	{
 		name: "leaving a queue ends what was handed over", guarantee: "G02",
-		file: "core/queue.go", pkg: "./lease", test: "^TestG02_LeavingAQueueEndsNoHolding$",
-		search:  "\treturn Result{Lease: s.leave(l, c.session, c.holder)}\n",
-		replace: "\tif l = s.leave(l, c.session, c.holder); l.Offered && l.Session == c.session {\n\t\tl = s.freeLease(l, ending{what: Declined})\n\t}\n\treturn Result{Lease: l}\n",
+		file: "core/lease/queue.go", pkg: "./lease", test: "^TestG02_LeavingAQueueEndsNoHolding$",
+		search:  "\treturn result{Lease: s.leave(l, c.session, c.holder)}\n",
+		replace: "\tif l = s.leave(l, c.session, c.holder); l.Offered && l.Session == c.session {\n\t\tl = s.freeLease(l, ending{what: Declined})\n\t}\n\treturn result{Lease: l}\n",
 	},
 	{
 		name: "a pin keeps no offer", guarantee: "G13",
-		file: "core/pin.go", pkg: "./core", test: "^TestTranscripts$/^pin$",
+		file: "core/lease/pin.go", pkg: "./core/lease", test: "^TestTranscripts$/^pin$",
 		search:  "!l.Free() && !l.Revoking\n",
 		replace: "!l.Free() && !l.Revoking && !l.Offered\n",
 	},
@@ -71,8 +71,8 @@ var ofOffers = []mutant{
 	},
 	{
 		name: "a condition does not hold under the token of what was accepted", guarantee: "G24",
-		file: "core/txn_play.go", pkg: "./core/kv", test: "^TestG24_TheTokenOfAnOfferIsThatOfAHolding$",
-		search:  "t.lease(e).Token == token",
-		replace: "t.lease(e).Token == token && !t.lease(e).Offered",
+		file: "core/lease/transaction.go", pkg: "./core/kv", test: "^TestG24_TheTokenOfAnOfferIsThatOfAHolding$",
+		search:  "token > 0 && l.Token == token",
+		replace: "token > 0 && l.Token == token && !l.Offered",
 	},
 }

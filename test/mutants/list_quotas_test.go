@@ -4,21 +4,21 @@ package mutants
 var ofQuotas = []mutant{
 	{
 		name: "a session that has ended still counts", guarantee: "G39",
-		file: "core/session.go", pkg: "./core", test: "^TestG39_AQuotaRefusesOnlyWhatMakesMore$",
-		search:  "\ts.counts[o.ID].owner.add(Sessions, -1)\n",
+		file: "core/session.go", pkg: "./core/lease", test: "^TestG39_AQuotaRefusesOnlyWhatMakesMore$",
+		search:  "\ts.open[o.ID].owner.Add(Sessions, -1)\n",
 		replace: "",
 	},
 	{
 		name: "a lease that is freed still counts for who claimed it", guarantee: "G39",
-		file: "core/tables.go", pkg: "./core", test: "^TestG39_CountsFollowFromRecords$",
+		file: "core/lease/tables.go", pkg: "./core/lease", test: "^TestG39_CountsFollowFromRecords$",
 		search:  "\tt.chargeClaimer(o, -1)\n",
 		replace: "",
 	},
 	{
 		name: "a place that is given up still counts in its namespace", guarantee: "G39",
-		file: "core/places.go", pkg: "./core", test: "^TestG39_CountsFollowFromRecords$",
-		search:  "\tt.usage.namespaces.get(e.Name.Namespace).add(Places, -1)\n",
-		replace: "",
+		file: "core/lease/places.go", pkg: "./core/lease", test: "^TestG39_CountsFollowFromRecords$",
+		search:  "\tt.chargeSpace(e, core.Places, by)\n",
+		replace: "\tt.chargeSpace(e, core.Places, max(by, 0))\n",
 	},
 	{
 		name: "a transaction that is taken back leaves keys counted", guarantee: "G45",
@@ -34,7 +34,7 @@ var ofQuotas = []mutant{
 	},
 	{
 		name: "a quota stops operators", guarantee: "G39",
-		file: "core/quota.go", pkg: "./core", test: "^TestG39_AQuotaRefusesOnlyWhatMakesMore$",
+		file: "core/quota.go", pkg: "./core/lease", test: "^TestG39_AQuotaRefusesOnlyWhatMakesMore$",
 		search:  "principal == operators || strings.HasPrefix(principal, operators+\":\")",
 		replace: "principal == operators || strings.HasPrefix(principal, operators+\"::\")",
 	},

@@ -11,7 +11,7 @@ var ofRules = []mutant{
 	},
 	{
 		name: "a shorter claim of the holder lowers the logged ttl", guarantee: "G04",
-		file: "core/claim.go", pkg: "./core", test: "^TestTranscripts$/^claim$",
+		file: "core/lease/claim.go", pkg: "./core/lease", test: "^TestTranscripts$/^claim$",
 		search:  "n.TTL = max(l.TTL, ttl)",
 		replace: "n.TTL = ttl",
 	},
@@ -47,13 +47,13 @@ var ofRules = []mutant{
 	},
 	{
 		name: "a revocation at the deadline ends at once", guarantee: "G02",
-		file: "core/free.go", pkg: "./core", test: "^TestTranscripts$/^revoke$",
+		file: "core/lease/free.go", pkg: "./core/lease", test: "^TestTranscripts$/^revoke$",
 		search:  "\tcase !c.atEnd:\n",
 		replace: "\tcase true:\n",
 	},
 	{
 		name: "a revocation does not make void what was proposed before", guarantee: "G07",
-		file: "core/free.go", pkg: "./core", test: "^TestTranscripts$/^revoke$",
+		file: "core/lease/free.go", pkg: "./core/lease", test: "^TestTranscripts$/^revoke$",
 		search:  "\tn.Revoking = true\n\tn.Renewal++\n",
 		replace: "\tn.Revoking = true\n",
 	},
@@ -71,7 +71,7 @@ var ofRules = []mutant{
 	},
 	{
 		name: "a pin keeps what is being revoked", guarantee: "G08",
-		file: "core/pin.go", pkg: "./lease", test: "^TestG08_ARevocationIsNotProlonged$",
+		file: "core/lease/pin.go", pkg: "./lease", test: "^TestG08_ARevocationIsNotProlonged$",
 		search:  "!l.Free() && !l.Revoking\n",
 		replace: "!l.Free()\n",
 	},
@@ -173,7 +173,7 @@ var ofRules = []mutant{
 	},
 	{
 		name: "a pin does not make void what was proposed before", guarantee: "G13",
-		file: "core/pin.go", pkg: "./core", test: "^TestTranscripts$/^pin$",
+		file: "core/lease/pin.go", pkg: "./core/lease", test: "^TestTranscripts$/^pin$",
 		search:  "\t\tn.Renewal++\n",
 		replace: "",
 	},
@@ -185,9 +185,9 @@ var ofRules = []mutant{
 	},
 	{
 		name: "the leases of a session are not bounded", guarantee: "G08",
-		file: "core/claim.go", pkg: "./core", test: "^TestTranscripts$/^limits$",
-		search:  "if c := s.counts[id]; c.leases+c.waits >= s.limits.perSession {",
-		replace: "if c := s.counts[id]; false && c.leases+c.waits >= s.limits.perSession {",
+		file: "core/lease/claim.go", pkg: "./core/lease", test: "^TestTranscripts$/^limits$",
+		search:  "if c := s.has(id); c.leases+c.waits >= s.limits.perSession {",
+		replace: "if c := s.has(id); false && c.leases+c.waits >= s.limits.perSession {",
 	},
 	{
 		name: "a claim of a batch overtakes the release of another holder before it", guarantee: "G25",

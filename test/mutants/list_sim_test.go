@@ -33,7 +33,7 @@ var ofWholeClusters = []mutant{
 	},
 	{
 		name: "simulated: a token is given twice", guarantee: "G03",
-		file: "core/claim.go", pkg: "./sim", test: fewSeeds,
+		file: "core/lease/claim.go", pkg: "./sim", test: fewSeeds,
 		search:  "\tif token <= n.LastToken {\n",
 		replace: "\tif token = n.LastToken + 1; token <= n.LastToken {\n",
 	},

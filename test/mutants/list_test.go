@@ -40,39 +40,39 @@ var ofOneMember = []mutant{
 	},
 	{
 		name: "an expiry does not look at the renewal", guarantee: "G07",
-		file: "core/free.go", pkg: "./core", test: "^TestTranscripts$/^expire$",
+		file: "core/lease/free.go", pkg: "./core/lease", test: "^TestTranscripts$/^expire$",
 		search:  "if l == nil || l.Renewal != c.renewal || l.keptByPin() && !l.Offered {",
 		replace: "if l == nil || l.keptByPin() && !l.Offered {",
 	},
 	{
 		name: "an expiry does not look at pins", guarantee: "G13",
-		file: "core/free.go", pkg: "./core", test: "^TestG13_PinnedDoesNotExpire$",
+		file: "core/lease/free.go", pkg: "./core/lease", test: "^TestG13_PinnedDoesNotExpire$",
 		search:  "if l == nil || l.Renewal != c.renewal || l.keptByPin() && !l.Offered {",
 		replace: "if l == nil || l.Renewal != c.renewal {",
 	},
 	{
 		name: "a claim that extends does not raise the renewal", guarantee: "G07",
-		file: "core/claim.go", pkg: "./core", test: "^TestTranscripts$/^expire$",
+		file: "core/lease/claim.go", pkg: "./core/lease", test: "^TestTranscripts$/^expire$",
 		search:  "n := l.next()\n\tn.Renewal++\n\tn.Critical = c.critical\n",
 		replace: "n := l.next()\n\tn.Critical = c.critical\n",
 	},
 	{
 		name: "the token is a counter of its lease", guarantee: "G03",
-		file: "core/claim.go", pkg: "./core", test: "^TestG03_TokensGrow$",
+		file: "core/lease/claim.go", pkg: "./core/lease", test: "^TestG03_TokensGrow$",
 		search:  "\tif token <= n.LastToken {\n",
 		replace: "\tif token = n.LastToken + 1; token <= n.LastToken {\n",
 	},
 	{
 		name: "a release with an old token frees", guarantee: "G09",
-		file: "core/free.go", pkg: "./core", test: "^TestG09_ReleaseIsIdempotent$",
-		search: "case l.Free(), c.token != 0 && c.token < uint64(l.Token):\n\t\treturn Result{Lease: l}\n" +
+		file: "core/lease/free.go", pkg: "./core/lease", test: "^TestG09_ReleaseIsIdempotent$",
+		search: "case l.Free(), c.token != 0 && c.token < uint64(l.Token):\n\t\treturn result{Lease: l}\n" +
 			"\tcase c.token != 0 && c.token != uint64(l.Token), len(c.holder) > 0",
-		replace: "case l.Free():\n\t\treturn Result{Lease: l}\n" +
+		replace: "case l.Free():\n\t\treturn result{Lease: l}\n" +
 			"\tcase len(c.holder) > 0",
 	},
 	{
 		name: "the window of idempotency keys forgets without a word", guarantee: "G25",
-		file: "core/keys.go", pkg: "./core", test: "^TestTranscripts$/^keys$",
+		file: "core/keys.go", pkg: "./core/lease", test: "^TestTranscripts$/^keys$",
 		search:  "if base < s.keysFloor {",
 		replace: "if false && base < s.keysFloor {",
 	},

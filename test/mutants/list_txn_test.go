@@ -34,9 +34,9 @@ var ofTransactions = []mutant{
 	},
 	{
 		name: "a holder is known by any token it ever had", guarantee: "G24",
-		file: "core/txn_play.go", pkg: "./door/native", test: "^TestG24_OnlyTheHolderWrites$",
-		search:  "t.lease(e).Token == token",
-		replace: "t.lease(e).Token >= token",
+		file: "core/lease/transaction.go", pkg: "./door/native", test: "^TestG24_OnlyTheHolderWrites$",
+		search:  "token > 0 && l.Token == token",
+		replace: "token > 0 && l.Token >= token",
 	},
 	{
 		name: "the indexes of a failed transaction are not given back", guarantee: "G24",
@@ -46,20 +46,26 @@ var ofTransactions = []mutant{
 	},
 	{
 		name: "what a failed transaction did to leases stays", guarantee: "G24",
-		file: "core/txn_apply.go", pkg: "./core/kv", test: "^TestG24_ATransactionIsItsOperationsOrNothing$",
-		search:  "\t\trun.undo[i]()\n",
+		file: "core/lease/transaction.go", pkg: "./core/kv", test: "^TestG24_ATransactionIsItsOperationsOrNothing$",
+		search:  "\tt.shared, t.derived = m.shared, m.derived\n",
 		replace: "",
 	},
 	{
-		name: "what a failed transaction did to leases is undone in its order", guarantee: "G24",
-		file: "core/txn_apply.go", pkg: "./door/native", test: "^TestG24_AFailedTransactionHasDoneNothing$",
-		search:  "for i := len(run.undo) - 1; i >= 0; i-- {\n\t\trun.undo[i]()",
-		replace: "for i := range run.undo {\n\t\trun.undo[i]()",
+		name: "a name that a failed transaction claimed stays in the directory", guarantee: "G24",
+		file: "core/lease/transaction.go", pkg: "./core/kv", test: "^TestG24_ATransactionIsItsOperationsOrNothing$",
+		search:  "\tt.directory.settle(back)\n",
+		replace: "\tt.directory.settle(false)\n",
+	},
+	{
+		name: "a session that a failed transaction renewed stays renewed", guarantee: "G24",
+		file: "core/txn_apply.go", pkg: "./core/kv", test: "^TestG24_ATransactionIsItsOperationsOrNothing$",
+		search:  "\t\t\ts.putSession(ch.SessionBefore)\n",
+		replace: "",
 	},
 	{
 		name: "keys are not marked before a transaction changes them", guarantee: "G24",
 		file: "core/txn_apply.go", pkg: "./core/kv", test: "^TestG24_ATransactionIsItsOperationsOrNothing$",
-		search:  "\t\tg.mark(f, last)\n",
+		search:  "\tg.mark(f, last)\n",
 		replace: "",
 	},
 	{
