@@ -227,8 +227,9 @@ func (s *State) newFamilyChange() *FamilyChange {
 	if len(s.familyChanges) == cap(s.familyChanges) {
 		s.familyChanges = make([]FamilyChange, 0, max(1, cap(s.changes)-len(s.changes)))
 	}
-	s.familyChanges = append(s.familyChanges, FamilyChange{})
-	return &s.familyChanges[len(s.familyChanges)-1]
+	n := len(s.familyChanges)
+	s.familyChanges = s.familyChanges[:n+1]
+	return &s.familyChanges[n]
 }
 
 // FamilyChange is a change of a record of a family, of a deadline, or of both.
