@@ -15,6 +15,11 @@ const (
 // assertInvariants stops the process on a broken invariant.
 func (s *State) assertInvariants() {
 	n := s.sessions.Len() + s.kept.Len() + s.records
+	for _, f := range s.families {
+		if a, ok := f.tables.(Agreeing); ok {
+			n += a.Indexed()
+		}
+	}
 	every := uint64(1 + n/checkRecords)
 	if n > checkMost {
 		every = checkEvery

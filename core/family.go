@@ -80,6 +80,8 @@ type Tables interface {
 type Agreeing interface {
 	Tables
 	Agree() error
+	// Indexed is how many entries that are no records of their own it looks at besides.
+	Indexed() int
 }
 
 // Keeping are tables whose records may keep a session from expiring.

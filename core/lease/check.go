@@ -36,6 +36,9 @@ func (t *tables) Check(open func(incumbent.SessionID) bool, index incumbent.Inde
 	return nil
 }
 
+// Indexed implements [core.Agreeing]: places in queues.
+func (t *tables) Indexed() int { return t.places.Len() }
+
 // Agree implements [core.Agreeing]. It reads everything: some microseconds a lease.
 func (t *tables) Agree() error {
 	var err error

@@ -66,29 +66,6 @@ func (c *conn) put(task func()) {
 	}
 }
 
-// here has a short function run at once if no task is under way, and else behind those
-// that are: a goroutine that is about to end its own turn spares another's waking up.
-func (c *conn) here(task func()) {
-	c.mu.Lock()
-	if c.closed || c.running {
-		if !c.closed {
-			c.put(task)
-		}
-		c.mu.Unlock()
-		return
-	}
-	c.running = true
-	c.mu.Unlock()
-	task()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.tasks) == 0 {
-		c.running, c.tasks = false, nil
-		return
-	}
-	c.door.work.Put(c.run)
-}
-
 // run runs tasks that wait, a bounded number at a time.
 func (c *conn) run() {
 	for range tasksAtATime {

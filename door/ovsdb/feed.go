@@ -101,26 +101,6 @@ func (f *feed) do(task func()) {
 	}
 }
 
-// here has a short task run at once if none is under way, and else behind those that are.
-func (f *feed) here(task func()) {
-	f.mu.Lock()
-	if f.running {
-		f.tasks = append(f.tasks, task)
-		f.mu.Unlock()
-		return
-	}
-	f.running = true
-	f.mu.Unlock()
-	task()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.tasks) == 0 {
-		f.running, f.tasks = false, nil
-		return
-	}
-	f.door.work.Put(f.run)
-}
-
 // run runs tasks that wait, a bounded number at a time.
 func (f *feed) run() {
 	for range tasksAtATime {

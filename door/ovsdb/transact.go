@@ -302,11 +302,9 @@ func (t *txn) ended(r core.Result, unchanged bool) {
 func (t *txn) tell(how outcome, at incumbent.Index, out *table.Outcome) {
 	c := t.conn
 	result := out.AppendJSON(nil, t.schema)
-	answer := func() { // on the feed, perhaps: it must be short
-		if len(c.session.order) > 1 || t.over {
-			c.do(c.next)
-		}
+	answer := func() {
 		if t.over {
+			c.next()
 			return
 		}
 		t.close(how)
@@ -314,12 +312,13 @@ func (t *txn) tell(how outcome, at incumbent.Index, out *table.Outcome) {
 			c.door.note(c.who, audit.Record{Action: auth.TableWrite.String(), Subject: t.db, Outcome: audit.Done, Index: uint64(at)})
 		}
 		t.request.result(result)
+		c.next()
 	}
 	if len(c.session.monitors) == 0 {
 		answer()
 		return
 	}
-	t.feed.here(func() { t.feed.when(at, func() { c.here(answer) }) })
+	t.feed.do(func() { t.feed.when(at, func() { c.do(answer) }) })
 }
 
 // refused answers what was not executed, or tries it again: what certainly has had no

@@ -2,6 +2,7 @@ package ovsdb
 
 import (
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/incumbent-dev/incumbent/admit"
@@ -117,25 +118,30 @@ func TestG40_WakesDoNotGoBeforeOtherWork(t *testing.T) {
 	c.until("they wait", func() bool { return m.waiting() == waits })
 	looked := func() uint64 { return lanes.Stats()[admit.Watches].Admitted }
 	started, release := make(chan struct{}), make(chan struct{})
-	f := m.door.feeds.of("T")
-	f.do(func() { f.retryAll(); started <- struct{}{}; <-release })
-	<-started // one after the other: a worker takes several jobs at once
+	letGo := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(letGo) // before the door is closed, which waits for its workers
 	for range workers - 1 {
 		m.door.work.Put(func() { started <- struct{}{}; <-release })
-		<-started
+		<-started // one after the other: a worker takes several jobs at once
 	}
+	f := m.door.feeds.of("T")
+	f.do(func() { f.retryAll(); started <- struct{}{}; <-release }) // nobody is left to look
+	<-started
 	await(t, "some are about to look", func() bool {
-		n := 0
+		n := 0 // the first that were woken when the queue was looked at
 		for _, c := range m.door.conns.All() {
 			c.mu.Lock()
 			n += len(c.tasks)
 			c.mu.Unlock()
 		}
-		return n == wokenAtOnce
+		if n > wokenAtOnce {
+			t.Fatalf("%d are about to look at once", n)
+		}
+		return n > 0
 	})
 	before, asked := looked(), make(chan uint64, 1)
 	m.door.work.Put(func() { asked <- looked() })
-	close(release)
+	letGo()
 	if n := <-asked - before; n > wokenAtOnce+workers {
 		t.Errorf("%d of %d looked before what was asked for behind the first of them", n, waits)
 	}
