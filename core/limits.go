@@ -11,9 +11,9 @@ import "github.com/incumbent-dev/incumbent"
 //	5  policies, settings, credentials; quotas, what the members of a cluster trust
 //	6  nodes, services and checks
 //	7  tables
-//	8  names of nodes, services and checks that differ in case alone are one; commands of 6 are refused
 //	9  leases as a family. Snapshots of earlier versions are refused, as are the logs: see wal.FormatVersion
-const SchemaVersion = 9
+//	10 names of nodes, services and checks that differ in case alone are one; commands of 6 are refused
+const SchemaVersion = 10
 
 const (
 	oldestSchema = 9 // the version whose snapshots, and those of later ones, are read

@@ -159,7 +159,7 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 	before := scrape(t, s)
 	for name, want := range map[string]int{
 		"incumbent_commands_total":          len(incumbent.Kinds()) + 1,
-		"incumbent_changes_total":           len(core.Whats()),
+		"incumbent_changes_total":           len(core.Whats()) + len(leases.Whats()),
 		"incumbent_connections_ended_total": int(park.NumReasons),
 		"incumbent_admitted_total":          int(admit.NumLanes),
 		"incumbent_refused_total":           int(admit.NumLanes) * int(admit.NumReasons),

@@ -222,7 +222,7 @@ type Family struct{}
 func (Family) Number() wire.Number { return Number }
 
 // Schema implements [core.Family].
-func (Family) Schema() uint32 { return 8 }
+func (Family) Schema() uint32 { return 10 }
 
 // Name implements [core.Family].
 func (Family) Name() string { return "catalog" }
