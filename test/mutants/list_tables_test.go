@@ -161,7 +161,7 @@ var ofTables = []mutant{
 	{
 		name: "a client is answered before it is told of its own change", guarantee: "G20",
 		file: "door/ovsdb/transact.go", pkg: "./door/ovsdb", test: "^TestMonitors$",
-		search:  "\tt.feed.here(func() { t.feed.when(at, func() { c.here(answer) }) })\n",
+		search:  "\tt.feed.do(func() { t.feed.when(at, func() { c.do(answer) }) })\n",
 		replace: "\tanswer()\n",
 	},
 	{
