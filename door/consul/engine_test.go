@@ -27,9 +27,11 @@ type member struct {
 	group *enginetest.Group
 	park  *park.Set
 	door  *Door
-	addr  string
+	addr  string // of a listener that is served once somebody connects
 	lone  *loneCluster
 	guard *auth.Authenticator
+
+	listen func() // has the door serve, once
 
 	mu      sync.Mutex // guards records
 	records []audit.Record
@@ -86,8 +88,9 @@ func startMemberOn(tb testing.TB, group func(*engine.Config), change func(*Confi
 	}
 	m.addr = ln.Addr().String()
 	served := make(chan error, 1)
-	go func() { served <- m.door.Serve(ln) }()
+	m.listen = sync.OnceFunc(func() { go func() { served <- m.door.Serve(ln) }() })
 	tb.Cleanup(func() {
+		m.listen()
 		m.door.Drain()
 		ln.Close()
 		ctx, done := context.WithTimeout(context.Background(), patience)
@@ -118,6 +121,9 @@ type client struct {
 
 func (m *member) dial() *client {
 	m.tb.Helper()
+	if m.listen != nil {
+		m.listen()
+	}
 	c, err := net.Dial("tcp", m.addr)
 	if err != nil {
 		m.tb.Fatal(err)

@@ -203,7 +203,7 @@ func FuzzTxn(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body string) {
 		before := kv.Of(m.group.View())
-		a := (&member{tb: t, addr: m.addr}).do("PUT", "/v1/txn", body)
+		a := (&member{tb: t, addr: m.addr, listen: m.listen}).do("PUT", "/v1/txn", body)
 		if a.StatusCode != http.StatusOK && kv.Of(m.group.View()).Bytes() != before.Bytes() {
 			t.Errorf("%q: %d %s, and something has changed", body, a.StatusCode, a.body)
 		}

@@ -228,7 +228,11 @@ func (r *request) execution(q *prepared.Found, limit int) {
 	if limit > 0 && len(list) > limit {
 		list = list[:limit]
 	}
-	out := executedJSON{Service: q.Service.Service, Nodes: []*entryJSON{}, DNS: q.DNS, Datacenter: d.cfg.Datacenter, metaJSON: r.meta(filtered)}
+	service := q.Service.Service
+	if !seen.service(service) { // who knows an id may not know what it stands for
+		service = ""
+	}
+	out := executedJSON{Service: service, Nodes: []*entryJSON{}, DNS: q.DNS, Datacenter: d.cfg.Datacenter, metaJSON: r.meta(filtered)}
 	for _, i := range list {
 		e := d.entryOf(i)
 		if len(e.Checks) == 0 {

@@ -163,6 +163,8 @@ func TestG12_QueriesAndRights(t *testing.T) {
 		{"maker", "GET", "/v1/query/" + id, "", 200, "m-plain"},
 		{"reader", "GET", "/v1/query/" + id, "", 403, "Permission denied"},
 		{"reader", "GET", "/v1/query/m-plain/explain", "", 403, "Permission denied"},
+		{"maker", "GET", "/v1/query/" + id + "/execute", "", 200, `"Service":"web"`},
+		{"reader", "GET", "/v1/query/" + id + "/execute", "", 200, `"Service":""`},
 		{"reader", "POST", "/v1/query", `{"Name":"m-mine","Service":{"Service":"web"}}`, 403, "Permission denied"},
 		{"maker", "POST", "/v1/query", `{"Name":"x-mine","Service":{"Service":"web"}}`, 403, "Permission denied"},
 		{"maker", "PUT", "/v1/query/" + id, `{"Name":"x-mine","Service":{"Service":"web"}}`, 403, "Permission denied"},
