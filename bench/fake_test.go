@@ -122,7 +122,15 @@ func (f *fakeServer) start(t *testing.T) string {
 			f.serve(conn, rw)
 		}
 	})
-	srv := httptest.NewUnstartedServer(mux)
+	// A stranger is refused before its body is read, as servers do: it is 256 MiB once it is
+	// decompressed.
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" {
+			http.Error(w, "who is that", http.StatusUnauthorized)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}))
 	srv.Config.Protocols = new(http.Protocols)
 	srv.Config.Protocols.SetHTTP1(true)
 	srv.Config.Protocols.SetUnencryptedHTTP2(true)
