@@ -21,6 +21,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/incumbent-dev/incumbent/gate"
 )
 
 // idle is how long a goroutine that has greeted waits for the next connection. A
@@ -76,8 +78,10 @@ func (p *Pending) Serve(ln net.Listener, most func() int, take func(net.Conn)) e
 	return nil
 }
 
-// TurnAway closes a connection that is not let in.
+// TurnAway closes a connection that is not let in, for the member's own sake: the gate
+// does not count it as one that proved nothing.
 func (p *Pending) TurnAway(c net.Conn) {
+	gate.VisitOf(c).Excused()
 	c.Close()
 	p.leave(nil)
 }

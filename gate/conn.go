@@ -35,13 +35,16 @@ type Conn struct {
 	raw     syscall.RawConn // and where there is
 	fd      int32
 	watched bool
+	secure  bool // begins with a handshake of TLS: whoever ends their side then has gone
 
-	sure atomic.Bool // proven
+	sure  atomic.Bool // proven
+	visit atomic.Pointer[Visit]
 
 	// Under gate.mu.
 	stage  stage
 	over   bool   // in a reserved place
-	since  uint32 // tick in which the stage began
+	since  uint32 // tick in which the stage began; of who waits, that of the one before
+	spoke  uint32 // tick in which it began to wait
 	source *source
 	links  [numLists]link
 }
@@ -58,7 +61,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // Close implements net.Conn.
 func (c *Conn) Close() error {
-	c.leave()
+	c.end()
 	return c.Conn.Close()
 }
 
@@ -118,6 +121,17 @@ func (c *Conn) prove(operator bool) bool {
 	return true
 }
 
+// end is leave of a connection that is over.
+func (c *Conn) end() {
+	g := c.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c.stage == served {
+		c.visit.Load().Ended()
+	}
+	g.leave(c)
+}
+
 func (c *Conn) leave() {
 	c.gate.mu.Lock()
 	defer c.gate.mu.Unlock()
@@ -164,15 +178,40 @@ func Of(c net.Conn) *Conn {
 // closed. Of a connection that came through no gate it is true.
 func Prove(c net.Conn, operator bool) bool {
 	found := Of(c)
-	return found == nil || found.prove(operator)
+	return found == nil || found.proves(operator)
+}
+
+func (c *Conn) proves(operator bool) bool {
+	placed := c.prove(operator)
+	if placed {
+		c.visit.Load().Proved()
+	}
+	return placed
+}
+
+// Welcome is [Prove] of somebody who needs no proof there: the place is the same, and
+// the visit goes on, to be judged by whether they stay.
+func Welcome(c net.Conn) (visit *Visit, placed bool) {
+	found := Of(c)
+	if found == nil {
+		return nil, true
+	}
+	return found.visit.Load(), found.prove(false)
 }
 
 // Leave says that the connection, which is proven, is counted by somebody else from
 // now on: [Config.Parked].
-func Leave(c net.Conn) {
-	if found := Of(c); found != nil {
-		found.leave()
+func Leave(c net.Conn) { HandOver(c).Proved() }
+
+// HandOver is [Leave] of a connection that has proven nothing yet: who counts it from now
+// on says what came of the visit.
+func HandOver(c net.Conn) *Visit {
+	found := Of(c)
+	if found == nil {
+		return nil
 	}
+	found.leave()
+	return found.visit.Load()
 }
 
 type contextKey struct{}
@@ -194,7 +233,7 @@ func FromContext(ctx context.Context) *Conn {
 // ProveRequest is [Prove] of the connection of a request.
 func ProveRequest(ctx context.Context, operator bool) bool {
 	c := FromContext(ctx)
-	return c == nil || c.prove(operator)
+	return c == nil || c.proves(operator)
 }
 
 // Proxied reports whether the connection of a request was passed on by a proxy that

@@ -19,7 +19,8 @@
 // refused for what it sends: fifteen thousand agents may come from one. But no
 // address has more than three quarters of the unproven places, and who makes room
 // when there is none is the oldest of the address that has the most, never one of an
-// address that has no more than whoever wants in.
+// address that has no more than whoever wants in. Where many of an address are served
+// and prove nothing, the next ones wait: see [Pace].
 //
 // A proven connection never makes room for another. When all of [Config.Max] are
 // proven, who comes is closed, but for [Config.Reserved] places beyond it, for
@@ -81,6 +82,7 @@ type Config struct {
 	Reserved  int            // places beyond Max, for operators
 	FirstByte time.Duration  // from accept to the first byte; DefaultFirstByte
 	Proxies   []netip.Prefix // whose PROXY header is believed, and wanted
+	Pace      *Pace          // of all listeners of the member; nil: nobody waits for what others failed to prove
 	// Parked is how many proven connections have left and are still open; nil: none.
 	Parked func() int
 	Logger *slog.Logger // nil: none
@@ -100,12 +102,13 @@ const (
 	Full                        // everybody else is proven
 	BadProxy                    // a proxy did not say where the connection comes from
 	NoDescriptors               // the process or the machine has none left
+	Failing                     // others of its address prove nothing, and more wait than are served in time
 	NumReasons
 )
 
 // String returns the reason's name, as in metrics.
 func (r Reason) String() string {
-	return [NumReasons]string{"silent", "made_room", "full", "bad_proxy", "no_descriptors"}[r]
+	return [NumReasons]string{"silent", "made_room", "full", "bad_proxy", "no_descriptors", "failing"}[r]
 }
 
 // Gate is a listener whose connections have said something.
@@ -120,6 +123,7 @@ type Gate struct {
 	watcher  watcher
 	now      uint32 // ticks handled
 	ticking  bool
+	pausing  bool // until the pace lets somebody in
 	silent   list // oldest first
 	unproven list // being served, oldest first
 	ready    int  // waiting
@@ -351,6 +355,7 @@ func (g *Gate) exhausted() {
 
 // next is who is let in next; nil if nobody waits, or none may.
 func (g *Gate) next() *Conn {
+	soonest := time.Duration(0)
 	for range len(g.turns) {
 		s := g.turns[0]
 		g.turns = append(g.turns[:0], g.turns[1:]...)
@@ -359,11 +364,35 @@ func (g *Gate) next() *Conn {
 			continue
 		}
 		g.turns = append(g.turns, s)
-		if g.place(s) {
-			return g.letIn(s)
+		if d := g.cfg.Pace.wait(s.address); d > 0 {
+			if soonest == 0 || d < soonest {
+				soonest = d
+			}
+			continue
+		}
+		if !g.place(s) {
+			continue
+		}
+		if c := g.letIn(s); c != nil {
+			return c
 		}
 	}
+	g.pause(soonest)
 	return nil
+}
+
+// pause has those who wait for the pace look again, when it may let somebody in.
+func (g *Gate) pause(d time.Duration) {
+	if d == 0 || g.pausing {
+		return
+	}
+	g.pausing = true
+	g.cfg.after(d, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.pausing = false
+		g.turn.Broadcast()
+	})
 }
 
 // place finds a place among the unproven for somebody of a source.
@@ -399,11 +428,21 @@ func (g *Gate) yield(s *source, age uint32) bool {
 	return true
 }
 
+// letIn has the first that waits of a source served; nil if all of them have gone
+// meanwhile: a handshake with somebody who has given up would be work for nobody.
 func (g *Gate) letIn(s *source) *Conn {
 	c := s.waiting.first
+	for ; c != nil && c.secure && c.hasGone(); c = s.waiting.first {
+		g.leave(c)
+		g.doomed = append(g.doomed, c)
+	}
+	if c == nil {
+		return nil
+	}
 	s.waiting.remove(c)
 	g.ready--
 	c.stage, c.since = served, g.now
+	c.visit.Store(g.cfg.Pace.visit(s.address, c.secure))
 	s.served++
 	g.unproven.add(c)
 	return c
@@ -413,7 +452,7 @@ func (g *Gate) letIn(s *source) *Conn {
 func (g *Gate) spoke(c *Conn) {
 	g.silent.remove(c)
 	g.watcher.forget(c)
-	c.stage = waiting
+	c.stage, c.spoke = waiting, g.now
 	c.source.waiting.add(c)
 	g.ready++
 	if !c.source.inTurns {

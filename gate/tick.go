@@ -21,11 +21,24 @@ func (g *Gate) tick() {
 	for c := g.silent.first; c != nil && g.now-c.since > most; c = g.silent.first {
 		g.drop(c, Silent)
 	}
+	g.weed()
 	g.look()
 	g.turn.Broadcast()
 	g.ticking = false
 	if g.err == nil && (g.lenUnproven() > 0 || g.storm.closed > 0 || g.storm.on) {
 		g.tickOn()
+	}
+}
+
+// weed closes who has waited long for the pace: its client is told in time.
+func (g *Gate) weed() {
+	for _, s := range g.turns {
+		if g.cfg.Pace.wait(s.address) == 0 {
+			continue
+		}
+		for c := s.waiting.first; c != nil && g.now-c.spoke > patience; c = s.waiting.first {
+			g.drop(c, Failing)
+		}
 	}
 }
 

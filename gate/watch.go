@@ -43,9 +43,16 @@ func (w each) wait(c *Conn) {
 	default:
 		w.g.named(c)
 		c.spare = heard
+		c.begins(heard)
 		w.g.spoke(c)
 	}
 }
+
+// handshakeRecord begins a handshake of TLS (RFC 8446, section 5.1).
+const handshakeRecord = 22
+
+// begins takes note of the first byte.
+func (c *Conn) begins(heard []byte) { c.secure = len(heard) > 0 && heard[0] == handshakeRecord }
 
 // hear reads with read, which reads all that is asked for, the header of a proxy and
 // the first byte behind it.

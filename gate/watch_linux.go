@@ -131,8 +131,24 @@ func (w *epoll) look(c *Conn) {
 		w.g.doomed = append(w.g.doomed, c)
 	case len(heard) > 0:
 		w.g.named(c)
+		c.begins(heard)
 		w.g.spoke(c)
 	}
+}
+
+// hasGone reports whether the other side has ended the connection, or its half of it.
+func (c *Conn) hasGone() bool {
+	if c.raw == nil {
+		return false
+	}
+	gone := false
+	err := c.control(func(fd int) error {
+		ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, err := unix.Poll(ready, 0)
+		gone = n > 0
+		return err
+	})
+	return gone || err != nil && !errors.Is(err, unix.EINTR)
 }
 
 // receive takes bytes out of a socket, or, to peek, leaves them there. It does not

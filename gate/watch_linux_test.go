@@ -126,3 +126,48 @@ func TestRestsWithoutDescriptors(t *testing.T) {
 		t.Errorf("%d rests, %d refused, want %d", rests, g.Refused(), len(outOf))
 	}
 }
+
+// Who has begun a handshake and gone is not let in: there would be work for nobody. Without
+// TLS a client may end its side behind its request and wait for the answer.
+func TestG47_WhoHasGoneIsNotGreeted(t *testing.T) {
+	g, dial := listen(t, Config{Unproven: 16})
+	in := make(chan net.Conn, 16)
+	next := make(chan struct{})
+	go func() {
+		for range next {
+			c, err := g.Accept()
+			if err != nil {
+				return
+			}
+			in <- c
+		}
+	}()
+	next <- struct{}{}
+	first := dial("127.0.0.1")
+	if _, err := first.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	<-in // accepting has begun
+	for _, says := range []string{"\x16 goes", "\x16 goes as well", "ends its side", "\x16 stays"} {
+		c := dial("127.0.0.1")
+		if _, err := io.WriteString(c, says); err != nil {
+			t.Fatal(err)
+		}
+		if says != "\x16 stays" {
+			if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	until(t, "all have spoken", func() bool { return g.Stats().Waiting == 4 })
+	for _, want := range []string{"ends its side", "\x16 stays"} {
+		next <- struct{}{}
+		c := <-in
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
+			t.Errorf("%q, %v was let in; %q was to be", got, err, want)
+		}
+		c.Close()
+	}
+	close(next)
+}

@@ -158,6 +158,8 @@ func (s *Server) protect(c calls.Call, h http.Handler) http.Handler {
 			s.guard.note(denied)
 			code := http.StatusForbidden
 			if p.Kind == auth.Anonymous {
+				gate.VisitOfRequest(r.Context()).Failed()
+				w.Header().Set("Connection", "close") // whoever asks again comes through the gate again
 				w.Header().Set("WWW-Authenticate", "Bearer")
 				code = http.StatusUnauthorized
 			}
@@ -180,6 +182,9 @@ func (g *guard) of(r *http.Request) (auth.Principal, error) {
 		peer.Local, _ = netip.ParseAddrPort(local.String())
 	}
 	p, err := g.Identify(peer)
+	if incumbent.KindOf(err) == incumbent.Denied {
+		gate.VisitOfRequest(r.Context()).Failed()
+	}
 	if err == nil {
 		err = p.RefusePage(r)
 	}

@@ -19,9 +19,13 @@ const reservedConnections = 16
 
 // gateOf guards a listener for clients; parked counts the connections that are parked.
 func (s *Server) gateOf(ln net.Listener, name string, reserved int, parked func() int) *gate.Gate {
-	return gate.New(ln, gate.Config{
-		Name: name, Max: s.cfg.MaxConnections, Reserved: reserved, Proxies: s.cfg.Proxies, Parked: parked, Logger: s.log,
-	})
+	cfg := gate.Config{
+		Name: name, Max: s.cfg.MaxConnections, Reserved: reserved, Proxies: s.cfg.Proxies, Parked: parked, Pace: s.pace, Logger: s.log,
+	}
+	if name == dnsListener { // where nobody proves anything
+		cfg.Pace = nil
+	}
+	return gate.New(ln, cfg)
 }
 
 // ParseProxies reads addresses and networks whose connections begin with a PROXY
@@ -78,6 +82,10 @@ func (s *Server) registerGates() {
 	if s.ovsdb != nil {
 		s.registerGate(ovsdbRows, s.ovsdb.rows.stats)
 	}
+	s.metrics.counter("incumbent_strangers_failed_total", "Connections of whoever was served and has proven nothing, or brought what is nobody's.",
+		nil, func() float64 { return float64(s.pace.Stats().Failed) })
+	s.metrics.gauge("incumbent_strangers_failing_addresses", "Addresses from which such connections came in the last seconds: who comes from there may have to wait.",
+		nil, func() float64 { return float64(s.pace.Stats().Failing) })
 }
 
 func (s *Server) registerGate(listener string, stats func() gate.Stats) {

@@ -74,6 +74,7 @@ type Server struct {
 	certs     *certificates
 	https     bool       // the native API is served by TLS
 	gate      *gate.Gate // of the native listener
+	pace      *gate.Pace // of those who prove nothing, at all listeners for clients
 	arrivals  *arrivals
 	http      *http.Server
 	rates     rateKeeper
@@ -179,7 +180,7 @@ func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
 func newServer(cfg Config) *Server {
 	s := &Server{
 		cfg: cfg, begun: time.Now(), events: newTimeline(time.Now), metrics: newMetrics(),
-		ended: make(chan struct{}), arrivals: newArrivals(), horizon: auth.NewHorizon(), tending: make(chan struct{}, 1),
+		ended: make(chan struct{}), arrivals: newArrivals(), pace: gate.NewPace(), horizon: auth.NewHorizon(), tending: make(chan struct{}, 1),
 	}
 	s.log = s.monitors.logger(cfg.Logger)
 	s.limits.Store(limitsOf(cfg))

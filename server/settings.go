@@ -1,6 +1,7 @@
 package server
 
 import (
+	"runtime"
 	"strconv"
 
 	"github.com/incumbent-dev/incumbent/admit"
@@ -21,6 +22,7 @@ func (s *Server) obey(v *core.View) {
 	for _, g := range s.gates() {
 		g.SetStrangers(int(is.Int(settings.StrangersUnproven)), is.Duration(settings.StrangersFirstByte))
 	}
+	s.pace.SetRate(int(is.Int(settings.StrangersFailing)) * runtime.GOMAXPROCS(0))
 	s.admission.SetMode([...]admit.Mode{core.Off: admit.Off, core.Observe: admit.Observe, core.Enforce: admit.Enforce}[is.Mode(settings.AdmissionMode)])
 	if err := s.admission.SetLimits(admit.Limits{
 		Target: is.Duration(settings.AdmissionTarget), Retry: is.Duration(settings.AdmissionRetry), MaxRetry: is.Duration(settings.AdmissionMostRetry),

@@ -49,6 +49,7 @@ const (
 	LoginAddressGuessEvery
 	StrangersUnproven
 	StrangersFirstByte
+	StrangersFailing
 	KeyRetention
 	numKeys
 )
@@ -175,6 +176,10 @@ var table = [numKeys]Declaration{
 		Does: "connections at each listener for clients that are served before they have shown who they are, three quarters of them for one address; others wait",
 	},
 	StrangersFirstByte: millis("strangers.first-byte", time.Second, 10*time.Minute, 10*time.Second, "how long a connection may be silent before its first byte"),
+	StrangersFailing: {
+		Name: "strangers.failing", Min: 1, Max: 100_000, Default: 50, Schema: 8,
+		Does: "connections a second, for each processor of a member, that are served and prove nothing, of addresses from which such came in the last ten seconds; four without TLS count as one; others of these addresses wait",
+	},
 	KeyRetention: {
 		Name: "idempotency.retention", Unit: Millis, Min: time.Minute.Milliseconds(), Max: (24 * time.Hour).Milliseconds(), Default: (10 * time.Minute).Milliseconds(), Schema: 5,
 		Does: "how long the results of calls with an idempotency key are kept, 100,000 at most",

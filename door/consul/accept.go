@@ -45,6 +45,7 @@ func (d *Door) greet(c net.Conn) {
 // park hands the connection over to those who keep it while it is idle.
 func (d *Door) park(ready, accepted net.Conn, peer auth.Peer) {
 	c := &conn{door: d, peer: peer}
+	c.visit.Store(gate.HandOver(accepted)) // before it is parked, which closes this end of it
 	d.conns.Add(c)
 	d.strangers.add(c, d.limits.Load().MaxStrangers)
 	parked, err := d.cfg.Park.Park(ready, nil, c)
@@ -54,7 +55,6 @@ func (d *Door) park(ready, accepted net.Conn, peer auth.Peer) {
 		d.counts.connections.Add(-1)
 		return
 	}
-	gate.Leave(accepted)
 	c.parked.CompareAndSwap(nil, parked)
 	parked.SetIdleTimeout(d.limits.Load().Silence)
 	if d.pending.IsClosed() {

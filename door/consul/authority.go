@@ -40,6 +40,7 @@ func (r *request) identify() bool {
 	peer.Forwarded = peer.Forwarded || auth.Forwarded(r.header)
 	p, err := d.cfg.Guard.Identify(peer)
 	if peer.Bearer != "" && incumbent.KindOf(err) == incumbent.Denied && d.defaultPolicy() == "allow" {
+		r.conn.visit.Load().Failed()
 		peer.Bearer = "" // as in Consul, tokens mean nothing until there is a policy: it is as if it had brought none
 		p, err = d.cfg.Guard.Identify(peer)
 	}
@@ -50,6 +51,7 @@ func (r *request) identify() bool {
 	r.who = &caller{door: d, principal: p, address: peer.Remote.String()}
 	if err != nil {
 		d.noteUnknown(r.who, err)
+		r.conn.visit.Load().Failed()
 		if incumbent.KindOf(err) == incumbent.Denied && peer.Bearer != "" {
 			r.fail(403, textUnknownUser)
 		} else {
@@ -59,6 +61,8 @@ func (r *request) identify() bool {
 	}
 	if p.Kind == auth.Anonymous {
 		r.who.principal = d.cfg.Anonymous
+	} else {
+		r.conn.visit.Load().Proved()
 	}
 	if r.who.principal.Kind != auth.Anonymous {
 		d.strangers.remove(r.conn)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/gate"
 	"github.com/incumbent-dev/incumbent/park"
 )
 
@@ -17,8 +18,9 @@ import (
 type conn struct {
 	door     *Door
 	parked   atomic.Pointer[park.Conn]
-	peer     auth.Peer     // of the connection, without what a request brings
-	known    atomic.Bool   // somebody has shown who he is
+	peer     auth.Peer   // of the connection, without what a request brings
+	known    atomic.Bool // somebody has shown who he is
+	visit    atomic.Pointer[gate.Visit]
 	stranger *list.Element // under door.strangers.mu
 
 	park.Link[*conn] // in door.conns
@@ -269,6 +271,7 @@ func (c *conn) Closed(*park.Conn, park.Reason, error) {
 	if r != nil {
 		r.abandon()
 	}
+	c.visit.Load().Ended()
 	c.door.strangers.remove(c)
 	c.door.conns.Remove(c)
 	c.door.counts.connections.Add(-1)

@@ -162,6 +162,9 @@ func (p *paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// NetConn is the connection below.
+func (p *paced) NetConn() net.Conn { return p.Conn }
+
 // SyscallConn is the descriptor, for park.
 func (p *paced) SyscallConn() (syscall.RawConn, error) {
 	if sc, ok := p.Conn.(syscall.Conn); ok {

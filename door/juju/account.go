@@ -4,6 +4,7 @@ import (
 	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
 	leases "github.com/incumbent-dev/incumbent/core/lease"
+	"github.com/incumbent-dev/incumbent/gate"
 	"github.com/incumbent-dev/incumbent/lease"
 )
 
@@ -47,6 +48,7 @@ func (c *conn) done(m method, op *lease.Op) {
 
 // denied hands on that somebody did not prove to be who he says.
 func (g *greeting) denied(tag string) {
+	gate.VisitOf(g.conn).Failed()
 	g.door.audit(audit.Record{
 		Door: doorName, Address: addressOf(g.conn), Principal: tag, Action: audit.Login, Subject: "model " + g.model,
 		Outcome: audit.Denied, Reason: audit.Identity,

@@ -13,6 +13,7 @@ import (
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/core/settings"
+	"github.com/incumbent-dev/incumbent/gate"
 	"github.com/incumbent-dev/incumbent/tally"
 	"github.com/incumbent-dev/incumbent/websocket"
 )
@@ -177,8 +178,9 @@ func (g *greeting) attempt(payload []byte) (*agent, login) {
 		g.denied(p.Tag)
 		return nil, g.refuseLogin(r.ID, errLogin, loginDenied)
 	default:
-		return nil, g.refuseLogin(r.ID, errTryAgain, loginShed)
+		return nil, g.refuseLogin(r.ID, errTryAgain, loginShed) // too many guesses, or more than can be checked: whoever comes next does so more slowly
 	}
+	gate.VisitOf(g.conn).Proved()
 	who := newAgent(p.Tag, g.model, address, pass)
 	if err := who.count(g.door.tally, from.Addr()); err != nil {
 		return nil, g.refuseLogin(r.ID, &failure{tryAgain, asError(err).Message}, loginQuota)

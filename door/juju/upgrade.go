@@ -15,6 +15,7 @@ import (
 	"github.com/gobwas/ws"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/gate"
 	"github.com/incumbent-dev/incumbent/websocket"
 )
 
@@ -69,6 +70,7 @@ func (g *greeting) upgrade() (login, bool) {
 		g.model = g.door.controller
 	}
 	if err := g.door.ready(); err != nil {
+		gate.VisitOf(g.conn).Excused()
 		return loginUnavailable, g.refuse(http.StatusServiceUnavailable, "this member cannot serve for now")
 	}
 	if g.door.passwords.Busy() {

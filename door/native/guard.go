@@ -125,6 +125,9 @@ func (d *Door) identify(r *http.Request) (*caller, error) {
 	}
 	p, err := d.guard.Identify(peer)
 	if err != nil {
+		if incumbent.KindOf(err) == incumbent.Denied {
+			gate.VisitOfRequest(r.Context()).Failed()
+		}
 		return nil, err
 	}
 	if !peer.Unix {
@@ -173,7 +176,9 @@ func (d *Door) gate(ctx context.Context, spec connect.Spec, _ connect.Peer, _ ht
 	}
 	err = d.denied(who, c.Action(), path.Base(spec.Procedure), err)
 	if who.principal.Kind == auth.Anonymous {
-		return nil, callError(err, standing{}, nil) // strangers are not told who is who here
+		gate.VisitOfRequest(ctx).Failed()
+		who.control.header.Set("Connection", "close") // whoever asks again comes through the gate again
+		return nil, callError(err, standing{}, nil)   // strangers are not told who is who here
 	}
 	return nil, d.callError(err)
 }

@@ -35,7 +35,8 @@ type caller struct {
 type callControl struct {
 	*http.ResponseController
 
-	size int64 // of the request, in bytes; negative: not known
+	size   int64       // of the request, in bytes; negative: not known
+	header http.Header // of the answer
 }
 
 // name is what commands record of who sent them.
@@ -148,7 +149,7 @@ func (d *Door) bounded(h http.Handler, l *Limits) http.Handler {
 			refuse(tooLargeBody(l.MaxBodyBytes))
 			return
 		}
-		who.control = &callControl{http.NewResponseController(w), r.ContentLength}
+		who.control = &callControl{http.NewResponseController(w), r.ContentLength, w.Header()}
 		_ = who.control.SetReadDeadline(d.now().Add(l.WriteTimeout)) // lifted once the message is there
 		who.writeWithin(l.WriteTimeout)                              // so is this
 		// In a request of our own: net/http sees by the body of its own whether it was read to

@@ -13,6 +13,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core/settings"
+	"github.com/incumbent-dev/incumbent/gate"
 	"github.com/incumbent-dev/incumbent/websocket"
 )
 
@@ -33,6 +34,8 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
 			WithHint("bring a client certificate or a credential")
 	}
 	if err != nil {
+		gate.VisitOfRequest(r.Context()).Failed()
+		w.Header().Set("Connection", "close")
 		d.writeErrorOf(w, statusOf(asError(err).Kind), err, standing{})
 		return
 	}

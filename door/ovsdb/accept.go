@@ -48,12 +48,22 @@ func (d *Door) greet(c net.Conn, r *Remote, secure bool) {
 		return
 	}
 	who, err := d.identify(peer, r)
-	if err != nil || !gate.Prove(c, who.principal.Kind == auth.Operator) {
+	if err != nil || !who.placed(c) {
 		d.counts.unknown.Add(1)
 		d.turnAway(c)
 		return
 	}
 	d.park(ready, c, who)
+}
+
+// placed reports whether there is a place for the caller's connection. Who proves nothing
+// is judged when it ends.
+func (w *caller) placed(c net.Conn) (placed bool) {
+	if w.unproven || w.principal.Via == auth.Loopback {
+		w.visit, placed = gate.Welcome(c)
+		return placed
+	}
+	return gate.Prove(c, w.principal.Kind == auth.Operator)
 }
 
 // mayCome asks the lane of logins whether another connection is let in, before anything
@@ -93,6 +103,7 @@ func (d *Door) identify(peer auth.Peer, r *Remote) (*caller, error) {
 		if who.principal = d.cfg.Anonymous; who.principal.Kind == auth.Anonymous {
 			err = errNobody
 		}
+		who.unproven = true
 	}
 	if err != nil {
 		d.note(who, audit.Record{Action: audit.Login, Outcome: audit.Denied, Reason: audit.Identity})
@@ -124,7 +135,7 @@ func (d *Door) park(ready, accepted net.Conn, who *caller) {
 		d.counts.connections.Add(-1)
 		return
 	}
-	gate.Leave(accepted)
+	gate.HandOver(accepted)
 	c.parked.CompareAndSwap(nil, parked)
 	if d.pending.IsClosed() || who.remote.gone.Load() || !d.known(who, d.cfg.Guard.Knows()) {
 		c.goAway() // who sent the others away may have missed it

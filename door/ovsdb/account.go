@@ -9,6 +9,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/policy"
+	"github.com/incumbent-dev/incumbent/gate"
 )
 
 // caller is who has connected.
@@ -22,6 +23,9 @@ type caller struct {
 	// when it ends, in milliseconds since 1970.
 	roots *x509.CertPool
 	ends  int64
+
+	unproven bool        // is who brings nothing
+	visit    *gate.Visit // then
 }
 
 // work says for whom work on a database is done.

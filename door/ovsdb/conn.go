@@ -212,6 +212,7 @@ func (c *conn) Closed(_ *park.Conn, _ park.Reason, err error) {
 	c.put(c.end)
 	c.closed = true
 	c.mu.Unlock()
+	c.who.visit.Ended()
 	c.door.conns.Remove(c)
 	c.who.remote.open.Add(-1)
 	c.door.counts.connections.Add(-1)

@@ -76,6 +76,18 @@ var ofServers = []mutant{
 		replace: "n > 0; n--",
 	},
 	{
+		name: "who proves who it is counts as a failure", guarantee: "G47",
+		file: "gate/pace.go", pkg: "./gate", test: "^TestAFleetReturnsFromAnAddressThatFails$",
+		search:  "\tcase !bad && v.taken:\n\t\tp.full -= v.cost\n",
+		replace: "",
+	},
+	{
+		name: "who fails at addresses that are new does not wait", guarantee: "G47",
+		file: "gate/pace.go", pkg: "./gate", test: "^TestG47_NewAddressesDoNotGetAroundThePace$",
+		search:  "\tcase bad && !v.taken:\n\t\tp.take(v.cost, now)\n\t\tfallthrough\n",
+		replace: "",
+	},
+	{
 		name: "the log that waits to be written has no bound", guarantee: "G31",
 		file: "linequeue/queue.go", pkg: "./server", test: "^TestALogThatCannotBeWrittenHoldsNobodyUp$",
 		search:  "q.closed || q.size+size > q.cfg.Max",
