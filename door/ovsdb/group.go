@@ -37,6 +37,7 @@ type wish struct {
 	columns []shown
 	where   []ovs.Condition
 	all     bool
+	known   known // of the database about the server; the zero value elsewhere
 }
 
 // spec returns the spec of a wish, which it makes if need be.
@@ -52,7 +53,7 @@ func (f *feed) spec(w *wish, v version) *spec {
 	}
 	e.specs++
 	f.matcher.made++
-	s := &spec{id: f.matcher.made, key: key, table: w.table, encoder: e, where: w.where, all: w.all}
+	s := &spec{id: f.matcher.made, key: key, table: w.table, encoder: e, where: w.where, all: w.all, known: w.known}
 	f.matcher.add(s)
 	return s
 }
@@ -70,11 +71,16 @@ func (f *feed) keys(w *wish, v version) (enc, key string) {
 		b = append(binary.AppendVarint(b, int64(c.column)), byte(c.selects))
 	}
 	enc = string(b)
-	if w.all {
-		return enc, enc + "*"
-	}
 	var out strings.Builder
 	out.WriteString(enc)
+	if !w.known.all() {
+		out.Write(binary.AppendUvarint([]byte{'?'}, uint64(len(w.known.key))))
+		out.WriteString(w.known.key)
+	}
+	if w.all {
+		out.WriteByte('*')
+		return enc, out.String()
+	}
 	for i := range w.where {
 		c := &w.where[i]
 		b = binary.AppendVarint(b[:0], int64(c.Column))
@@ -90,7 +96,7 @@ func (f *feed) keys(w *wish, v version) (enc, key string) {
 func (g *group) wishes() []wish {
 	out := make([]wish, len(g.specs))
 	for i, s := range g.specs {
-		out[i] = wish{table: s.table, columns: s.encoder.columns, where: s.where, all: s.all}
+		out[i] = wish{table: s.table, columns: s.encoder.columns, where: s.where, all: s.all, known: s.known}
 	}
 	return out
 }
@@ -253,14 +259,16 @@ func (s *spec) encoded(state contents) [][]byte {
 func (s *spec) each(state contents, f func(*ovs.Row)) {
 	if s.all {
 		state.Find(s.table, nil, func(r *ovs.Row) bool {
-			f(r)
+			if s.known.shows(r) {
+				f(r)
+			}
 			return true
 		})
 		return
 	}
 	for i := range s.where {
 		state.Find(s.table, s.where[i:i+1], func(r *ovs.Row) bool {
-			if !holdsAny(s.where[:i], r) { // else it was found before
+			if s.known.shows(r) && !holdsAny(s.where[:i], r) { // else it was found before
 				f(r)
 			}
 			return true

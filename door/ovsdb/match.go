@@ -57,6 +57,7 @@ type spec struct {
 	found   []byte   // what the change under way is to its monitors
 	kept    [][]byte // the rows as they are, in pieces, if they were asked for twice since they changed
 	all     bool     // whatever holds
+	known   known    // as of a wish
 	hit     bool     // something was found
 	asked   bool     // for the rows since they changed
 }
@@ -66,7 +67,7 @@ func (s *spec) holds(r *ovs.Row) bool {
 	if r == nil {
 		return false
 	}
-	return s.all || holdsAny(s.where, r)
+	return s.known.shows(r) && (s.all || holdsAny(s.where, r))
 }
 
 func holdsAny(where []ovs.Condition, r *ovs.Row) bool {

@@ -107,7 +107,7 @@ func schemaRequest(c *conn, r *request) {
 	r.result(state.Schema().JSON)
 }
 
-// sees reports whether the caller may look at a database.
+// sees reports whether the caller may look at a database, as `list_dbs` lists them.
 func (c *conn) sees(name string) bool {
 	rights, _ := c.who.rights()
 	return name == serverName || rights.Sight(calls.OvsdbRead.Action()).Sees(c.door.named(name).Name)

@@ -132,6 +132,7 @@ func (m *monitor) begin(r *request, state contents, last ovs.UUID) {
 		m.refused(r, bad)
 		return
 	}
+	m.limit(wishes)
 	f.join(m, wishes)
 	if m.version != since {
 		r.result(m.group.snapshot(state)...)
@@ -269,19 +270,29 @@ func (m *monitor) change(r *request, from string, state contents) *ovs.Error {
 	if bad != nil {
 		return bad
 	}
-	was := m.group
-	m.head, m.group = headOf(m.version, r.params[1]), nil
+	m.head = headOf(m.version, r.params[1])
+	m.move(wishes, state)
+	return nil
+}
+
+// move has the monitor want something else of a state: the client is told of the
+// difference. On the feed.
+func (m *monitor) move(wishes []wish, state contents) {
+	f, was := m.feed, m.group
+	m.limit(wishes)
+	m.group = nil
 	f.join(m, wishes)
 	is := m.group
-	if is != was {
-		if body := f.transition(was, is, state); body != nil {
-			m.conn.tell(m.head, body)
-		}
-		m.group = was // leave forgets what only the former group had
-		m.leave()
-		m.group = is
+	if is == was {
+		f.door.counts.monitors.Add(-1) // it has not become one more
+		return
 	}
-	return nil
+	if body := f.transition(was, is, state); body != nil {
+		m.conn.tell(m.head, body)
+	}
+	m.group = was // leave forgets what only the former group had
+	m.leave()
+	m.group = is
 }
 
 // transition is the difference between what two groups of one feed see in a state, as an

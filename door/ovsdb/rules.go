@@ -1,6 +1,7 @@
 package ovsdb
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/incumbent-dev/incumbent/auth"
@@ -36,9 +37,11 @@ func (f *feed) rejudge() {
 		return
 	}
 	f.rules = rules
-	for _, g := range f.groups {
+	for _, g := range slices.Collect(maps.Values(f.groups)) {
 		for _, m := range slices.Clone(g.members.list) {
-			if m.judge() != nil {
+			if f.name == serverName {
+				m.move(g.wishes(), serverContents{f.door.feeds.server})
+			} else if m.judge() != nil {
 				m.over = true
 				m.leave()
 				m.conn.do(m.canceled)

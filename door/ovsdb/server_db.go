@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
 
@@ -13,7 +14,8 @@ import (
 // and is never changed by clients.
 const serverName = "_Server"
 
-// serverSchema is its schema: a row for each database that the server has.
+// serverSchema is its schema: a row for each database that the server has, of which
+// a client is shown those that it may know of.
 const serverSchema = `{"cksum":"3009684573 744","name":"_Server","tables":{"Database":{"columns":{` +
 	`"cid":{"type":{"key":"uuid","max":1,"min":0}},"connected":{"type":"boolean"},"index":{"type":{"key":"integer","max":1,"min":0}},` +
 	`"leader":{"type":"boolean"},"model":{"type":{"key":{"enum":["set",["clustered","relay","standalone"]],"type":"string"}}},` +
@@ -46,18 +48,21 @@ func (s *serverDatabase) tick(at uint64) {
 	f.do(func() { s.update(f, at%uint64(serverEvery/tickEvery) == 0) })
 }
 
-// update makes the rows of the moment, on the feed, and tells of what is another.
+// update makes the rows of the moment, on the feed, and tells of what is another those
+// who, by the policies of then or later ones, may know of it.
 func (s *serverDatabase) update(f *feed, indexes bool) {
-	if c := s.refresh(indexes); c != nil {
+	v := s.door.view()
+	f.rejudge()
+	if c := s.refresh(v, indexes); c != nil {
 		f.changed(0, c)
 	}
 }
 
-// refresh makes the rows of the moment; nil: they are what they were.
-func (s *serverDatabase) refresh(indexes bool) *change {
+// refresh makes the rows of a view; nil: they are what they were.
+func (s *serverDatabase) refresh(v *core.View, indexes bool) *change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v, st := s.door.view(), s.door.cfg.Standing()
+	st := s.door.cfg.Standing()
 	seen := map[string]bool{}
 	var rows []rowChange
 	put := func(name, model string, schema string, index *int64, member bool) {
@@ -204,7 +209,7 @@ func (s *serverDatabase) transact(r *request) {
 // run executes them, on the feed.
 func (s *serverDatabase) run(r *request, ops []ovs.Operation) {
 	out := []byte{'['}
-	broken := false
+	broken, who := false, r.conn.who.knows()
 	for i := range r.params[1:] {
 		if i > 0 {
 			out = append(out, ',')
@@ -213,26 +218,26 @@ func (s *serverDatabase) run(r *request, ops []ovs.Operation) {
 			out = append(out, null...)
 			continue
 		}
-		out, broken = s.execute(out, &ops[i])
+		out, broken = s.execute(out, &ops[i], who)
 	}
 	r.result(append(out, ']'))
 }
 
 // execute appends the result of an operation, and reports whether it failed.
-func (s *serverDatabase) execute(b []byte, o *ovs.Operation) ([]byte, bool) {
+func (s *serverDatabase) execute(b []byte, o *ovs.Operation, who known) ([]byte, bool) {
 	switch o.Op {
 	case ovs.OpFail:
 		return o.Err.AppendJSON(b), true
 	case ovs.OpComment, ovs.OpCommit:
 		return append(b, nothing...), false
 	case ovs.OpSelect:
-		return s.sel(b, o), false
+		return s.sel(b, o, who), false
 	}
 	return ovs.Errorf(ovs.NotAllowed, "the database %s is not changed by clients", serverName).AppendJSON(b), true
 }
 
-// sel appends the rows that a select finds.
-func (s *serverDatabase) sel(b []byte, o *ovs.Operation) []byte {
+// sel appends the rows that a select finds, of those that its caller may know of.
+func (s *serverDatabase) sel(b []byte, o *ovs.Operation, who known) []byte {
 	e := &encoder{shape: newShape(s.schema), table: o.Table}
 	for _, c := range o.Columns {
 		e.columns = append(e.columns, shown{c, everything})
@@ -240,6 +245,9 @@ func (s *serverDatabase) sel(b []byte, o *ovs.Operation) []byte {
 	b = append(b, `{"rows":[`...)
 	n := 0
 	serverContents{s}.Find(o.Table, o.Where, func(r *ovs.Row) bool {
+		if !who.shows(r) {
+			return true
+		}
 		if n++; n > 1 {
 			b = append(b, ',')
 		}

@@ -1,6 +1,7 @@
 package ovsdb
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -49,7 +50,7 @@ func transactRequest(c *conn, r *request) {
 		c.door.feeds.server.transact(r)
 		return
 	}
-	if !c.has(r, db) {
+	if !c.mayKnow(r, db) || !c.has(r, db) {
 		return
 	}
 	t := &txn{conn: c, request: r, name: string(r.id), db: db, feed: c.door.feeds.of(db), came: c.door.now()}
@@ -108,6 +109,29 @@ func (t *txn) parse() bool {
 		Namespace: c.door.namespace, Database: t.db, Schema: database.SchemaIndex, Operations: ops, Role: o.Role, Client: c.who.name,
 	}
 	return true
+}
+
+// mayKnow reports whether the caller may know of the database that a transaction is for;
+// else it has been answered, in the same way whether or not it is there.
+func (c *conn) mayKnow(r *request, db string) bool {
+	if rights, _ := c.who.rights(); knowsOf(rights, c.door.named(db).Name) {
+		return true
+	}
+	_, err := c.who.may(asked(r.params[1:]), c.door.named(db))
+	if err != nil {
+		r.refuse(faultOf(err))
+	}
+	return err == nil // by policies of this moment
+}
+
+// asked is what a transaction asks for that has not been read by a schema. asks for that has not been read by a schema.
+func asked(ops []ovs.Value) auth.Action {
+	for _, o := range ops {
+		if op, there := o.Member("op"); there && slices.Contains(slices.Collect(maps.Values(changing)), op.Text()) {
+			return auth.TableWrite
+		}
+	}
+	return auth.TableRead
 }
 
 // changes reports whether an operation may change something.
@@ -345,7 +369,7 @@ func (t *txn) reparse() {
 	if t.over {
 		return
 	}
-	if !t.parse() {
+	if !t.conn.mayKnow(t.request, t.db) || !t.parse() {
 		t.close(failed)
 		t.conn.next()
 		return

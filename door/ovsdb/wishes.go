@@ -180,7 +180,7 @@ func (x *shape) changed(was []wish, v ovs.Value) ([]wish, *ovs.Error) {
 		if want.Kind() != ovs.Array {
 			return nil, syntaxError("the conditions of table %s are in an array", name)
 		}
-		w := wish{table: at, columns: out[k].columns}
+		w := wish{table: at, columns: out[k].columns, known: out[k].known}
 		for _, one := range want.Elements() {
 			where, there := one.Member("where")
 			if err := w.narrow(t, where, there); err != nil {

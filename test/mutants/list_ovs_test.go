@@ -71,8 +71,8 @@ var ofOVSDB = []mutant{
 	{
 		name: "monitors of OVSDB's clients do not hear of a change of policies", guarantee: "G12",
 		file: "door/ovsdb/rules.go", pkg: "./door/ovsdb", test: "^TestG12_MonitorsFollowThePolicies$",
-		search:  "\t\t\tif m.judge() != nil {\n",
-		replace: "\t\t\tif false {\n",
+		search:  "} else if m.judge() != nil {\n",
+		replace: "} else if false {\n",
 	},
 	{
 		name: "a monitor is judged when it is asked for only", guarantee: "G12",
@@ -163,5 +163,47 @@ var ofOVSDB = []mutant{
 		file: "engine/policies.go", pkg: "./engine", test: "^TestPoliciesAreFollowedAcrossARestore$",
 		search:  "\t\tchanged() // what changed before was not heard of\n",
 		replace: "",
+	},
+	{
+		name: "OVSDB's clients are told of all databases", guarantee: "G12",
+		file: "door/ovsdb/known.go", pkg: "./door/ovsdb", test: "^TestG12_WhoMayDoNothingToADatabaseIsNotToldOfIt$",
+		search:  "return known{key.String(), rights, w.door}",
+		replace: "return known{}",
+	},
+	{
+		name: "a transaction tells whether a database is there", guarantee: "G12",
+		file: "door/ovsdb/transact.go", pkg: "./door/ovsdb", test: "^TestG12_WhoMayDoNothingToADatabaseIsNotToldOfIt$",
+		search:  "\tif !c.mayKnow(r, db) || !c.has(r, db) {\n",
+		replace: "\tif !c.has(r, db) {\n",
+	},
+	{
+		name: "conditions find databases that a client may not know of", guarantee: "G12",
+		file: "door/ovsdb/group.go", pkg: "./door/ovsdb", test: "^TestG12_WhoMayDoNothingToADatabaseIsNotToldOfIt$",
+		search:  "if s.known.shows(r) && !holdsAny(",
+		replace: "if !holdsAny(",
+	},
+	{
+		name: "who may know of other databases is told of the same", guarantee: "G12",
+		file: "door/ovsdb/group.go", pkg: "./door/ovsdb", test: "^TestG12_WhatTheServerTellsOfItselfFollowsThePolicies$",
+		search:  "\tif !w.known.all() {\n",
+		replace: "\tif false {\n",
+	},
+	{
+		name: "changes tell of databases that a client may not know of", guarantee: "G12",
+		file: "door/ovsdb/match.go", pkg: "./door/ovsdb", test: "^TestG12_WhatTheServerTellsOfItselfFollowsThePolicies$",
+		search:  "return s.known.shows(r) && (s.all || holdsAny(s.where, r))",
+		replace: "return s.all || holdsAny(s.where, r)",
+	},
+	{
+		name: "a monitor whose conditions stay what they were is one more", guarantee: "G50",
+		file: "door/ovsdb/monitor.go", pkg: "./door/ovsdb", test: "^TestMonitorsAreCountedOnce$",
+		search:  "\t\tf.door.counts.monitors.Add(-1) // it has",
+		replace: "\t\t// it has",
+	},
+	{
+		name: "what the server tells of itself does not follow policies", guarantee: "G12",
+		file: "door/ovsdb/rules.go", pkg: "./door/ovsdb", test: "^TestG12_WhatTheServerTellsOfItselfFollowsThePolicies$",
+		search:  "\t\t\tif f.name == serverName {\n",
+		replace: "\t\t\tif f.name == serverName && false {\n",
 	},
 }
