@@ -1,12 +1,17 @@
 package consul
 
 import (
+	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core"
 )
 
 // shownLog is a log that tests write to.
@@ -101,5 +106,55 @@ func TestMonitorsThatDoNotRead(t *testing.T) {
 	b := l.take(t.Context())
 	if !strings.HasPrefix(string(b[maxMonitorBytes:]), "[WARN] 3 lines were left out") {
 		t.Errorf("%d bytes, then %s", maxMonitorBytes, b[min(len(b), maxMonitorBytes):])
+	}
+}
+
+// Whose token is taken back reads the log no more, nor a snapshot, though neither waits
+// for anything.
+func TestG12_WhatTakesLongEndsWithItsToken(t *testing.T) {
+	token := auth.NewToken()
+	line, err := auth.CredentialLine("root", auth.Operator, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	creds, err := auth.ParseCredentials(strings.NewReader(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, guard := &shownLog{lines: map[int]func([]byte){}}, auth.NewAuthenticator(false, creds)
+	held := make(chan struct{})
+	m := startMember(t, func(c *Config) {
+		c.Guard, c.Operator.Monitor = guard, log.add
+		c.Snapshot = func(ctx context.Context, w io.Writer, _ *core.View) error {
+			_, err := io.WriteString(w, strings.Repeat("x", 2*sendBytes))
+			close(held)
+			<-ctx.Done()
+			return errors.Join(err, ctx.Err())
+		}
+	})
+	open := func(path string) io.Reader {
+		c := m.dial()
+		c.get(path + "?token=" + token)
+		res, err := http.ReadResponse(c.in, nil)
+		if err != nil || res.StatusCode != http.StatusOK {
+			t.Fatal(res, err)
+		}
+		return res.Body
+	}
+	lines, snapshot := open("/v1/agent/monitor"), open("/v1/snapshot")
+	<-held
+	m.door.Recheck()
+	log.write("one\n")
+	if _, err := io.ReadFull(lines, make([]byte, 4)); err != nil {
+		t.Errorf("of who is known: %v", err)
+	}
+	guard.SetCredentials(nil)
+	m.door.Recheck()
+	eventually(t, func() bool { return log.readers() == 0 })
+	if b, err := io.ReadAll(lines); err != nil || len(b) > 0 {
+		t.Errorf("the log: %q, %v", b, err)
+	}
+	if _, err := io.ReadAll(snapshot); err == nil {
+		t.Error("a snapshot that was cut off looks whole")
 	}
 }

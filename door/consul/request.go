@@ -53,7 +53,7 @@ type request struct {
 	place   place
 	blocked *blocked // a read that waits; nil: none does
 	over    bool     // nobody waits for the answer any more
-	gone    func()   // is told of that; nil: nobody is
+	gone    func()   // is told of that, and if who asked is not known any more; nil: nobody is
 	endless func()   // ends an answer that has no end of its own; nil: it has
 }
 

@@ -233,12 +233,16 @@ func (r *request) stop(over bool) bool {
 	return stopped
 }
 
-// whenGone has f called when nobody waits for the answer any more. It must not block.
+// whenGone has f called when nobody waits for the answer any more, or who asked is not
+// known any more. It must not block.
 func (r *request) whenGone(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.gone = f; r.over {
 		f()
+	}
+	if r.judged != r.door.rechecks.Load() { // nobody has found it under way
+		r.door.work.Put(r.recheck)
 	}
 }
 
@@ -274,10 +278,12 @@ func (r *request) leave() {
 	}
 }
 
-// recheck judges a read that waits again.
+// recheck judges a read that waits again, and ends what takes long of somebody who is not
+// known any more.
 func (r *request) recheck() {
-	if !r.stop(false) {
-		return // it does not wait, or not yet: see await
+	if !r.stop(false) { // it does not wait, or not yet: see await
+		r.endUnknown()
+		return
 	}
 	r.judged = r.door.rechecks.Load()
 	if !r.door.cfg.Guard.Knows()(r.who.principal) {
@@ -286,6 +292,15 @@ func (r *request) recheck() {
 	}
 	r.extra = r.extra[:0]
 	r.run()
+}
+
+// endUnknown ends what takes long, if who asked for it is not known any more.
+func (r *request) endUnknown() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.gone != nil && !r.door.cfg.Guard.Knows()(r.who.principal) {
+		r.gone()
+	}
 }
 
 // told answers with what the query has told.
