@@ -72,8 +72,12 @@ func readHead(head []byte) (*http.Request, *refusal) {
 	case r.ProtoMajor != 1:
 		return nil, badVersion
 	}
-	if hosts := len(r.Header["Host"]); r.Host == "" && hosts == 0 && r.ProtoAtLeast(1, 1) && !hasHost(head) {
+	if hosts := len(r.Header["Host"]); r.Host == "" && hosts == 0 && r.ProtoAtLeast(1, 1) && !hasHeader(head, "host") {
 		return nil, noHost
+	}
+	// Where such a body ends a proxy before us may see differently (RFC 9112, section 6.1).
+	if len(r.TransferEncoding) > 0 && hasHeader(head, "content-length") || !r.ProtoAtLeast(1, 1) && hasHeader(head, "transfer-encoding") {
+		return nil, badRequest
 	}
 	if !isText(r.Host) {
 		return nil, badHost
@@ -114,12 +118,11 @@ func isText(v string) bool {
 	return true
 }
 
-// hasHost reports whether a head has the header, which net/http takes out: an empty
-// one is one.
-func hasHost(head []byte) bool {
+// hasHeader reports whether a head has one that net/http takes out: an empty one is one.
+func hasHeader(head []byte, name string) bool {
 	for line := range bytes.Lines(head) {
-		name, _, ok := bytes.Cut(line, []byte(":"))
-		if ok && strings.EqualFold(string(name), "host") {
+		is, _, ok := bytes.Cut(line, []byte(":"))
+		if ok && strings.EqualFold(string(is), name) {
 			return true
 		}
 	}

@@ -88,3 +88,34 @@ func FuzzRequests(f *testing.F) {
 		}
 	})
 }
+
+// Where the body of a request ends is not left to be guessed: a proxy that guesses
+// otherwise would pass on somebody's request as part of another's.
+func TestG47_BodiesWithTwoEndsAreRefused(t *testing.T) {
+	m := startMember(t, nil)
+	const hidden = "GET /v1/status/leader HTTP/1.1\r\nHost: a\r\n\r\n"
+	for what, head := range map[string]string{
+		"a length and chunks":             "PUT /v1/kv/a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"chunks and a length":             "PUT /v1/kv/a HTTP/1.1\r\nHost: a\r\ntransfer-encoding: chunked\r\ncontent-length: 0\n\r\n0\r\n\r\n",
+		"chunks before there were any":    "PUT /v1/kv/a HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n",
+		"another encoding as well":        "PUT /v1/kv/a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
+		"two lengths":                     "PUT /v1/kv/a HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nContent-Length: 43\r\n\r\n",
+		"a length that is a list":         "PUT /v1/kv/a HTTP/1.1\r\nHost: a\r\nContent-Length: 0, 0\r\n\r\n",
+		"a length with a sign":            "PUT /v1/kv/a HTTP/1.1\r\nHost: a\r\nContent-Length: +0\r\n\r\n",
+		"a space before the colon":        "PUT /v1/kv/a HTTP/1.1\r\nHost: a\r\nContent-Length : 0\r\n\r\n",
+		"a chunk's line that ends bare":   "PUT /v1/kv/a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\n\r\n",
+		"a chunk's length with a sign":    "PUT /v1/kv/a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n+0\r\n\r\n",
+		"more than a chunk's length says": "PUT /v1/kv/a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n",
+	} {
+		c := m.dial()
+		c.write(head + hidden)
+		res, err := http.ReadResponse(c.in, nil)
+		if err != nil || res.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: %v, %v", what, res, err)
+			continue
+		}
+		if rest, err := io.ReadAll(res.Body); err != nil || string(rest) != badRequest.text {
+			t.Errorf("%s: then %q, %v", what, rest, err)
+		}
+	}
+}

@@ -27,4 +27,16 @@ var ofPolls = []mutant{
 		search:  "\t\tordered = index < v.last || newest >= last.newest\n",
 		replace: "",
 	},
+	{
+		name: "a body at Consul's door has two ends", guarantee: "G47",
+		file: "door/consul/parse.go", pkg: "./door/consul", test: "^TestG47_BodiesWithTwoEndsAreRefused$",
+		search:  "len(r.TransferEncoding) > 0 && hasHeader(head, \"content-length\") || ",
+		replace: "",
+	},
+	{
+		name: "chunks of a client that knows none are requests of their own", guarantee: "G47",
+		file: "door/consul/parse.go", pkg: "./door/consul", test: "^TestG47_BodiesWithTwoEndsAreRefused$",
+		search:  " || !r.ProtoAtLeast(1, 1) && hasHeader(head, \"transfer-encoding\")",
+		replace: "",
+	},
 }
