@@ -7,7 +7,10 @@ import (
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 )
 
 // jsonCodec is JSON as a person with curl wants it: names as in the .proto
@@ -56,11 +59,71 @@ func (c jsonCodec) Unmarshal(b []byte, message any) error {
 	if len(b) == 0 {
 		return errors.New("an empty body is not JSON; send {} for a message without fields")
 	}
+	if most := mostValues(message); hasMoreValues(b, most) {
+		return manyValues(most)
+	}
 	if err := (protojson.UnmarshalOptions{}).Unmarshal(b, m); err != nil {
 		// The library varies its white space on purpose; people copy messages.
 		return errors.New(strings.ReplaceAll(err.Error(), "\u00a0", " "))
 	}
 	return nil
+}
+
+// mostValues is how many values a request may have: two bytes of a list become hundreds
+// once they are decoded, which happens before anything is known of it but its length.
+func mostValues(message any) int {
+	if _, is := message.(*pb.TxnRequest); is {
+		return maxTxnValues
+	}
+	return maxValues
+}
+
+func manyValues(most int) error {
+	return fmt.Errorf("the request has more than %d values; split it", most)
+}
+
+// hasMoreValues reports whether a text, if it is JSON, has more values.
+func hasMoreValues(text []byte, most int) bool {
+	if len(text) <= most {
+		return false
+	}
+	n, quoted := 1, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+			if c == '\\' {
+				i++
+			}
+		case c == ',' || c == '[' || c == '{':
+			if n++; n > most {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// hasMoreFields reports whether a message in protobuf has more fields, not counting those
+// of messages in it.
+func hasMoreFields(b []byte, most int) bool {
+	for n := 0; len(b) > 2*(most-n); n++ { // none has fewer bytes
+		size := -1
+		if field, typ, tag := protowire.ConsumeTag(b); tag > 0 {
+			if size = protowire.ConsumeFieldValue(field, typ, b[tag:]); size >= 0 {
+				size += tag
+			}
+		}
+		if size < 0 {
+			return false // decoding says what is wrong
+		}
+		if n == most {
+			return true
+		}
+		b = b[size:]
+	}
+	return false
 }
 
 // protoCodec is Connect's own for protobuf, and writes what is encoded already.
@@ -87,6 +150,9 @@ func (protoCodec) MarshalAppend(b []byte, message any) ([]byte, error) {
 
 // Unmarshal reads a message, or leaves it to be decoded.
 func (protoCodec) Unmarshal(b []byte, message any) error {
+	if most := mostValues(message); hasMoreFields(b, most) {
+		return manyValues(most)
+	}
 	if undecoded(b, message) {
 		return nil
 	}

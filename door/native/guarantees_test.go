@@ -25,6 +25,7 @@ import (
 	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
+	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
@@ -435,6 +436,60 @@ func TestG45_BodiesAndListsAreBounded(t *testing.T) {
 	}
 	if _, err := c.Extend(t.Context(), connect.NewRequest(e)); kindOf(err) != incumbent.Invalid {
 		t.Errorf("extend: %v", err)
+	}
+}
+
+// Two bytes of a request are not taken for a message of hundreds as often as fit into it.
+func TestG45_ValuesOfARequestAreBounded(t *testing.T) {
+	m := newMember(t)
+	many, quoted := strings.Repeat(`{},`, maxValues/2)+`{}`, strings.Repeat(`\",[{`, maxValues)
+	for body, refused := range map[string]bool{
+		`{"node_name":"n","checks":[` + many + `]}`:                       true,
+		`{"node_name":"n","service":{"tags":[` + many + `]}}`:             true,
+		`{"node_name":"n","checks":[{"id":"c","output":"` + quoted + `"}`: false,
+	} {
+		if resp, text := m.post("CatalogService/Register", body); resp.StatusCode != http.StatusBadRequest || strings.Contains(text, "values; split it") != refused {
+			t.Errorf("%.40s: HTTP %d %.200s", body, resp.StatusCode, text)
+		}
+	}
+	steps := strings.Repeat(`{},`, maxTxnValues/2) + `{}`
+	if resp, text := m.post("TransactionService/Txn", `{"then":[`+steps+`]}`); resp.StatusCode != http.StatusBadRequest || !strings.Contains(text, "values; split it") {
+		t.Errorf("HTTP %d %.200s", resp.StatusCode, text)
+	}
+	// So are those of protobuf, where a message without fields has two bytes.
+	checks, lengths := &pb.RegisterRequest{NodeName: "n"}, map[int]bool{maxValues - 1: false, maxValues: true}
+	for n, refused := range lengths {
+		checks.Checks = slices.Repeat([]*pb.Check{{}}, n)
+		b := marshal(t, checks)
+		if err := (protoCodec{}).Unmarshal(b, &pb.RegisterRequest{}); (err != nil) != refused {
+			t.Errorf("%d checks: %v", n, err)
+		}
+	}
+	then := &pb.TxnRequest{Then: slices.Repeat([]*pb.TxnOperation{{}}, maxTxnValues+1)}
+	if err := (protoCodec{}).Unmarshal(marshal(t, then), &pb.TxnRequest{}); err == nil {
+		t.Error("a transaction of that many steps is kept")
+	}
+}
+
+// The largest transaction that there may be is read, in either form.
+func TestTheLargestTransactionIsRead(t *testing.T) {
+	claim := &pb.TxnOperation{Op: &pb.TxnOperation_Claim{Claim: &pb.ClaimRequest{
+		Name: &pb.LeaseName{Namespace: "n", Model: "m", Name: "l"}, Holder: "h", Session: sessionA, TtlMs: 1, Critical: true,
+	}}}
+	when := &pb.Condition{Is: &pb.Condition_Key{Key: &pb.KeyCondition{
+		Namespace: "n", Key: "k", Is: &pb.KeyCondition_Value{Value: []byte("v")}, Comparison: pb.Comparison_COMPARISON_NOT_EQUAL,
+	}}}
+	all := slices.Repeat([]*pb.TxnOperation{claim}, core.MaxTxnSteps)
+	in := &pb.TxnRequest{Conditions: slices.Repeat([]*pb.Condition{when}, core.MaxTxnSteps), Then: all, Else: all}
+	text, err := jsonCodec{}.Marshal(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (jsonCodec{}).Unmarshal(text, &pb.TxnRequest{}); err != nil {
+		t.Error(err)
+	}
+	if err := (protoCodec{}).Unmarshal(marshal(t, in), &pb.TxnRequest{}); err != nil {
+		t.Error(err)
 	}
 }
 

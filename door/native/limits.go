@@ -52,6 +52,8 @@ const (
 	keyBodyBytes    = 1536 << 10             // a request about keys: two values in JSON
 	txnBodyBytes    = 4 << 20                // a transaction: its command travels in parts
 	maxKeysBytes    = 1 << 20                // of entries in one answer, save for one that is larger
+	maxValues       = 64 << 10               // of a request in JSON, fields of one in protobuf: each may take a kilobyte of memory
+	maxTxnValues    = 384 << 10              // of a transaction, which may have 30,000 steps
 	maxDetailValue  = 4 << 10                // larger values are left out of errors
 	keepBufferBytes = 64 << 10               // larger encode buffers are not pooled
 )

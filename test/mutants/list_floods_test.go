@@ -68,4 +68,22 @@ var ofFloods = []mutant{
 		search:  "\tm.turn(ticked)\n",
 		replace: "\tm.turn(ticked && !m.onDisk)\n",
 	},
+	{
+		name: "a request in JSON may be as many messages as fit into it", guarantee: "G45",
+		file: "door/native/codec.go", pkg: "./door/native", test: "^TestG45_ValuesOfARequestAreBounded$",
+		search:  "most := mostValues(message); hasMoreValues(b, most)",
+		replace: "most := mostValues(message); false",
+	},
+	{
+		name: "a request in protobuf may be as many messages as fit into it", guarantee: "G45",
+		file: "door/native/codec.go", pkg: "./door/native", test: "^TestG45_ValuesOfARequestAreBounded$",
+		search:  "most := mostValues(message); hasMoreFields(b, most)",
+		replace: "most := mostValues(message); false",
+	},
+	{
+		name: "commas in texts are values", guarantee: "G45",
+		file: "door/native/codec.go", pkg: "./door/native", test: "^TestG45_ValuesOfARequestAreBounded$",
+		search:  "\t\t\tif c == '\\\\' {\n\t\t\t\ti++\n\t\t\t}\n",
+		replace: "",
+	},
 }
