@@ -106,7 +106,9 @@ func (s *Server) reportCheck(k health.Key, o health.Outcome, done func(error)) {
 
 // neverChecked says why no check may connect to an address: it is that of a listener
 // of this cluster. This member may take whoever connects from its own machine for an
-// operator (see guard.go), and a check sends what whoever registered it wants.
+// operator (see guard.go), and a check sends what whoever registered it wants. At which
+// ports other members listen for the clients of doors is not known: they are taken to be
+// those of this one.
 func (s *Server) neverChecked(to netip.AddrPort) string {
 	own := []net.Addr{s.gate.Addr()}
 	for _, g := range s.gates() {
@@ -115,14 +117,23 @@ func (s *Server) neverChecked(to netip.AddrPort) string {
 	if s.peerListener != nil {
 		own = append(own, s.peerListener.Addr())
 	}
+	ours := false // its port is one of this member's
 	for _, a := range own {
-		if t, ok := a.(*net.TCPAddr); ok && t.AddrPort().Port() == to.Port() && ofThisMachine(to.Addr()) {
-			return "it is a listener of this member"
+		if t, ok := a.(*net.TCPAddr); ok && t.AddrPort().Port() == to.Port() {
+			ours = true
 		}
+	}
+	if ours && ofThisMachine(to.Addr()) {
+		return "it is a listener of this member"
 	}
 	for _, m := range s.engine.View().Members() {
 		for _, text := range []string{m.PeerAddress, strings.TrimPrefix(strings.TrimPrefix(m.ClientURL, "https://"), "http://")} {
-			if a, err := netip.ParseAddrPort(text); err == nil && a.Port() == to.Port() && (a.Addr().Unmap() == to.Addr() || to.Addr().IsLoopback() || to.Addr().IsUnspecified()) {
+			a, err := netip.ParseAddrPort(text)
+			if err != nil {
+				continue
+			}
+			there := a.Addr().Unmap() == to.Addr()
+			if there && ours || a.Port() == to.Port() && (there || to.Addr().IsLoopback() || to.Addr().IsUnspecified()) {
 				return "it is a listener of a member"
 			}
 		}

@@ -157,7 +157,16 @@ func TestChecksNeverReachTheCluster(t *testing.T) {
 		registerWeb(t, s, id, s.cluster.ID(), health.Definition{HTTP: url})
 		until(t, id+" is refused", func() bool { return strings.Contains(checkIn(s, id).Output, "checks do not connect to") })
 	}
-	for at, want := range map[string]bool{"10.255.255.1:7600": true, "127.0.0.1:1": true} {
+	elsewhere := s.engine.View().Members()[0]
+	elsewhere.ID++
+	elsewhere.Name, elsewhere.PeerAddress, elsewhere.ClientURL, elsewhere.Learner = "n9", "10.255.255.2:7601", "http://10.255.255.3:7600", true
+	propose(t, s, core.PutMemberCommand{Member: elsewhere})
+	of := func(address string) string { return address[strings.LastIndex(address, ":"):] }
+	for at, want := range map[string]bool{
+		"10.255.255.1:7600": true, "127.0.0.1:1": true, "10.255.255.2:7601": false, "10.255.255.3:7600": false, "10.255.255.3:80": true,
+		// As this member listens, so do the others.
+		"10.255.255.2" + of(s.ConsulAddr()): false, "10.255.255.3" + of(s.DNSAddr()): false, "10.255.255.1" + of(s.ConsulAddr()): true,
+	} {
 		if fine := s.neverChecked(netip.MustParseAddrPort(at)) == ""; fine != want {
 			t.Errorf("%s: %v", at, fine)
 		}

@@ -38,4 +38,10 @@ var ofChecks = []mutant{
 		search:  " || incumbent.Alike(of.Node, k.Node) && incumbent.Alike(of.ID, k.ID):",
 		replace: ":",
 	},
+	{
+		name: "checks connect to doors of other members", guarantee: "G12",
+		file: "server/checks.go", pkg: "./server", test: "^TestChecksNeverReachTheCluster$",
+		search:  "there && ours || ",
+		replace: "",
+	},
 }
