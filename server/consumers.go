@@ -37,7 +37,7 @@ func (s *Server) consumers() []consumer {
 		{"frames waiting for one member", peers.MaxQueuedBytes, "", s.mostQueued},
 	}
 	if s.ovsdb != nil {
-		out = append(out, consumer{"incomplete messages to OVSDB", ovsdb.DefaultMaxPartialBytes, "", s.ovsdb.door.PartialBytes})
+		out = append(out, consumer{"messages to OVSDB", ovsdb.DefaultMaxPartialBytes, "", s.ovsdb.door.PartialBytes})
 	}
 	if s.consul != nil {
 		out = append(out, consumer{"incomplete bodies to Consul's API", consul.DefaultMaxBodies, "", s.consul.door.BodyBytes})

@@ -29,7 +29,7 @@ func TestConsumersAreShownWithTheirBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	const name, half = "incomplete messages to OVSDB", `{"method":"echo","params":["`
+	const name, half = "messages to OVSDB", `{"method":"echo","params":["`
 	if _, err := c.Write([]byte(half)); err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package ovsdb
 
 import (
 	"io"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -204,4 +205,44 @@ func TestG47_UnfinishedMessagesKeepNobodyOut(t *testing.T) {
 	}
 	large.write(strings.Repeat("x", smallMessage))
 	await(t, "the end of the large one", func() bool { return m.door.PartialBytes() == 0 })
+}
+
+// What is not answered counts as what has not come whole does: a client that has much of
+// it under way is read no further, who sends something large is cut off, who sends little
+// is served. None of it counts once the connections are gone.
+func TestG47_MessagesUnderWayAreBounded(t *testing.T) {
+	const limit, small = 4 * smallMessage, smallMessage / 2
+	m := startMember(t, func(c *Config) { c.Schemas, c.MaxPartialBytes = [][]byte{[]byte(testSchema)}, limit })
+	insert := func(id string, bytes int) string {
+		return ask(id, "transact", `["T",{"op":"insert","table":"P","row":{"name":"`+id+strings.Repeat("x", bytes)+`"}}]`)
+	}
+	gone, many, large, other := m.dial(), m.dial(), m.dial(), m.dial()
+	want(t, "the database is there", many.call("echo", `[]`), `[]`)
+	m.group.Hold()
+	gone.write(insert("1", 2*smallMessage))
+	await(t, "a large one", func() bool { return m.door.PartialBytes() > smallMessage })
+	const n = 20
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		for i := range n {
+			_, _ = io.WriteString(many.conn, insert(strconv.Itoa(10+i), small))
+		}
+	}()
+	await(t, "many small ones", func() bool { return m.door.PartialBytes() > limit })
+	want(t, "one that asks for little", other.call("echo", `[]`), `[]`)
+	if at := m.door.PartialBytes(); at > limit+smallMessage {
+		t.Errorf("%d bytes are under way, limit %d", at, limit)
+	}
+	large.write(insert("2", 2*smallMessage))
+	large.ended()
+	gone.conn.Close()
+	m.group.Release()
+	<-sent
+	for range n {
+		if got := many.read(); !strings.HasPrefix(got, `{"error":null,`) || !strings.Contains(got, `"uuid"`) {
+			t.Errorf("one that waited: %.200s", got)
+		}
+	}
+	await(t, "nothing counts", func() bool { return m.door.PartialBytes() == 0 })
 }

@@ -34,6 +34,8 @@ type conn struct {
 	held    bool  // the worker waits to be woken for what it has
 	busy    int32 // requests that are not answered
 	weight  int   // bytes of them
+	counted int   // of them, those that count for MaxPartialBytes
+	ended   bool  // none do any more
 
 	out     outbox
 	session session // of the tasks
@@ -106,12 +108,13 @@ func (c *conn) Readable(p *park.Conn, data []byte) (int, error) {
 }
 
 // full reports whether so many requests are under way, or so much of their answers has
-// not been read, that the next ones wait.
+// not been read, that the next ones wait. Where those of all connections together are too
+// many, that is as soon as there is more than a little of this one's.
 func (c *conn) full() bool {
 	l := c.door.limits.Load()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.held = int(c.busy) >= l.MaxUnderWay || c.weight >= l.MaxMessageBytes || c.out.unread.Load() > int64(l.MaxBacklogBytes)
+	c.held = int(c.busy) >= l.MaxUnderWay || c.weight >= l.MaxMessageBytes || c.counted > 0 && c.door.partial.Load() > l.MaxPartialBytes || c.out.unread.Load() > int64(l.MaxBacklogBytes)
 	return c.held
 }
 
@@ -121,6 +124,19 @@ func (c *conn) begun(bytes int) {
 	defer c.mu.Unlock()
 	c.busy++
 	c.weight += bytes
+	c.count()
+}
+
+// count counts what is under way beyond a little together with what has come of messages
+// that are not whole: it may wait for a place, and its parts take more than it has. With
+// mu held.
+func (c *conn) count() {
+	n := max(0, c.weight-smallMessage)
+	if c.ended {
+		n = 0
+	}
+	c.door.partial.Add(int64(n - c.counted))
+	c.counted = n
 }
 
 // finished says that what a message asked for is done, or that it asked for nothing.
@@ -128,8 +144,18 @@ func (c *conn) finished(bytes int) {
 	c.mu.Lock()
 	c.busy--
 	c.weight -= bytes
+	c.count()
 	c.mu.Unlock()
 	c.eased()
+}
+
+// settle has the messages of a connection that is gone count no more: not all of them are
+// answered.
+func (c *conn) settle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	c.count()
 }
 
 // eased has the next requests read once there is room for some.
@@ -156,17 +182,17 @@ func (c *conn) take(part []byte, whole bool) error {
 		return nil // space between messages
 	}
 	message := append(c.partial, part...)
+	// Who sends little is not cut off for what others send.
+	if c.door.partial.Load()+int64(len(part)) > limits.MaxPartialBytes && len(message) > smallMessage {
+		return incumbent.Errorf(incumbent.Overloaded, "messages that have not come whole, and those that are not answered, have more than %d bytes", limits.MaxPartialBytes)
+	}
 	if whole {
-		c.arrived()
 		c.begun(len(message))
+		c.arrived()
 		c.do(func() { c.serve(message) })
 		return nil
 	}
-	// Who sends little is not cut off for what others send.
-	if c.door.partial.Add(int64(len(part))) > limits.MaxPartialBytes && len(message) > smallMessage {
-		c.door.partial.Add(-int64(len(part)))
-		return incumbent.Errorf(incumbent.Overloaded, "messages that have not come whole have more than %d bytes", limits.MaxPartialBytes)
-	}
+	c.door.partial.Add(int64(len(part)))
 	c.partial = message
 	if c.slow == nil {
 		p := c.parked.Load()

@@ -106,7 +106,7 @@ type Door struct {
 	limits  atomic.Pointer[Limits]
 	counts  counts
 	ticks   atomic.Uint64
-	partial atomic.Int64 // bytes of messages that have not come whole
+	partial atomic.Int64 // bytes of messages that have not come whole, and of those that are not answered, beyond a little of each connection
 	pending *accept.Pending
 	conns   park.List[*conn]
 	feeds   feeds

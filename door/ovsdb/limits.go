@@ -10,7 +10,7 @@ import (
 const (
 	DefaultMaxConnections  = 16_000
 	DefaultMaxMessageBytes = 64 << 20        // as much as a command of the log may have
-	DefaultMaxPartialBytes = 256 << 20       // of messages that have not come whole, of all connections
+	DefaultMaxPartialBytes = 256 << 20       // of messages that have not come whole, and of those that are not answered, of all connections
 	DefaultMaxBacklogBytes = 32 << 20        // updates that wait for one reader
 	DefaultMessageTimeout  = 2 * time.Minute // from the first byte of a message to its last
 	DefaultMaxUnderWay     = 4_096           // requests of one connection that are not answered
@@ -44,7 +44,7 @@ const (
 type Limits struct {
 	MaxConnections  int           // accepted at once; what comes beyond is closed
 	MaxMessageBytes int           // of a request; who sends more is cut off
-	MaxPartialBytes int64         // of requests that have not come whole, of all connections; who makes it more with one of more than 64 KiB is cut off
+	MaxPartialBytes int64         // of requests that have not come whole, and of what connections have under way beyond 64 KiB each, of all; who makes it more with a request of more than 64 KiB is cut off, and of who has that under way no more is read
 	MaxBacklogBytes int           // updates that wait for one reader, who is cut off then; answers to requests do not count
 	MaxUnderWay     int           // requests of one connection that are not answered; what comes beyond is not read
 	MaxMonitors     int           // of one connection; beyond: "resources exhausted"

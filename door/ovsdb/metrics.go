@@ -92,7 +92,8 @@ type Stats struct {
 	Requests     []Count          // by method
 }
 
-// PartialBytes is how much has come of messages that have not come whole.
+// PartialBytes is how much has come of messages that have not come whole, and how much
+// connections have under way beyond a little each.
 func (d *Door) PartialBytes() int64 { return d.partial.Load() }
 
 // Stats returns the numbers of the moment.

@@ -49,6 +49,7 @@ func (n *monitorNames) drop(gone func(monitorName) bool) { *n = slices.DeleteFun
 func (c *conn) end() {
 	s := &c.session
 	s.over = true
+	c.settle()
 	for _, n := range s.monitors {
 		n.monitor.end()
 	}

@@ -206,4 +206,22 @@ var ofOVSDB = []mutant{
 		search:  "\t\t\tif f.name == serverName {\n",
 		replace: "\t\t\tif f.name == serverName && false {\n",
 	},
+	{
+		name: "messages of OVSDB's clients that are whole do not count", guarantee: "G47",
+		file: "door/ovsdb/conn.go", pkg: "./door/ovsdb", test: "^TestG47_MessagesUnderWayAreBounded$",
+		search:  "n := max(0, c.weight-smallMessage)",
+		replace: "n := 0",
+	},
+	{
+		name: "of OVSDB's clients with much under way ever more is read", guarantee: "G47",
+		file: "door/ovsdb/conn.go", pkg: "./door/ovsdb", test: "^TestG47_MessagesUnderWayAreBounded$",
+		search:  " || c.counted > 0 && c.door.partial.Load() > l.MaxPartialBytes",
+		replace: "",
+	},
+	{
+		name: "messages of OVSDB's clients that are gone count for ever", guarantee: "G47",
+		file: "door/ovsdb/session.go", pkg: "./door/ovsdb", test: "^TestG47_MessagesUnderWayAreBounded$",
+		search:  "\tc.settle()\n",
+		replace: "",
+	},
 }
