@@ -9,8 +9,8 @@
 //     written: who reads the log knows where it is not whole.
 //   - No record has a secret: nobody hands one in, for a record has no field for
 //     what a request says, only for what it is about.
-//   - A line is one record whatever its texts contain: JSON escapes what would end
-//     a line or move a cursor.
+//   - A line is one record whatever its texts contain: what would end a line, move a
+//     cursor or turn the direction of reading is escaped.
 //
 // # Concurrency
 //
@@ -20,6 +20,8 @@ package audit
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/incumbent-dev/incumbent"
 )
 
 // Outcome is what became of what somebody wanted to do.
@@ -127,7 +129,7 @@ func appendLine(b []byte, l *line) []byte {
 	if err != nil {
 		panic("audit: texts and numbers that cannot be written: " + err.Error())
 	}
-	return append(append(b, text...), '\n')
+	return append(append(b, incumbent.EscapeJSON(text)...), '\n')
 }
 
 // cut shortens a text. A character that is cut in two becomes the replacement

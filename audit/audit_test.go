@@ -71,6 +71,11 @@ func TestTextsAreEscapedAndCut(t *testing.T) {
 	if bytes.Count(got, []byte("\n")) != 1 || bytes.ContainsAny(got[:len(got)-1], "\x1b\x00\n") {
 		t.Errorf("control characters in %q", got)
 	}
+	// A terminal takes U+009B for the beginning of a sequence; the others hide, or turn around, what follows.
+	const odd = "a\u009b2J\u202eb\u200bc\u2028d\x7f\U000e0041"
+	if got := appendRecord(nil, "n1", &Record{Subject: odd}); bytes.ContainsFunc(got[:len(got)-1], func(r rune) bool { return r < ' ' || r > '~' }) || linesOf(t, string(got))[0]["subject"] != odd {
+		t.Errorf("got %q", got)
+	}
 	if m := linesOf(t, string(got))[0]; len(m["subject"].(string)) != maxText || m["principal"] != "a\nb\x1b[2J\x00\ufffd\"" {
 		t.Errorf("got %q", got)
 	}

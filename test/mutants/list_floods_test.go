@@ -86,4 +86,10 @@ var ofFloods = []mutant{
 		search:  "\t\t\tif c == '\\\\' {\n\t\t\t\ti++\n\t\t\t}\n",
 		replace: "",
 	},
+	{
+		name: "the audit log moves the cursor of who reads it", guarantee: "G12",
+		file: "audit/audit.go", pkg: "./audit", test: "^TestTextsAreEscapedAndCut$",
+		search:  "incumbent.EscapeJSON(text)...",
+		replace: "append(incumbent.EscapeJSON(nil), text...)...",
+	},
 }
