@@ -163,7 +163,7 @@ func (s *Server) openOVSDB(undo *undoing) (err error) {
 	cfg := ovsdb.Config{
 		Limits: ovsdb.Limits{MaxConnections: doorConnections(s.cfg.MaxConnections), Probe: s.cfg.OVSDB.Probe},
 		Engine: s.engine, Park: s.park, Guard: s.guard, Standing: s.ovsdbStanding, Namespace: s.cfg.OVSDB.Namespace, Anonymous: who,
-		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) }, Logger: s.log, Audit: s.trail.note,
+		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) }, Logger: s.log, Audit: s.trail.note, Tally: s.tally,
 	}
 	for _, path := range s.cfg.OVSDB.Schemas {
 		text, err := os.ReadFile(path)

@@ -132,7 +132,7 @@ var table = [numKeys]Declaration{
 	QuotaNamespaceTableBytes:    tableQuota(Namespaces, 0, "what the rows of the databases of one namespace cost together"),
 	QuotaStreams:                openQuota(OpenStreams, Principals, 10_000, 5, "streams of the native API that one principal has to one member, each with up to 100 watches"),
 	QuotaWatches: openQuota(OpenWatches, Principals, 100_000, 6,
-		"watches, waits for a release and reads that wait which one principal has at one member, by the native API and by Consul's"),
+		"watches, waits for a release and reads that wait which one principal has at one member, by the native API and by Consul's, and monitors of Open vSwitch's"),
 	QuotaJujuConnections: openQuota(OpenAgents, Principals, 100, 6,
 		"connections to one member by which one of Juju's agents has logged in to one model"),
 	QuotaSourceJujuConnections: openQuota(OpenAgentsOfOne, Sources, 0, 6,

@@ -19,6 +19,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/park"
+	"github.com/incumbent-dev/incumbent/tally"
 	"github.com/incumbent-dev/incumbent/workqueue"
 )
 
@@ -66,6 +67,8 @@ type Config struct {
 	Schemas [][]byte
 	// Admission gives transactions places in lanes; nil admits everything.
 	Admission *admit.Controller
+	// Tally counts monitors, for their quotas; nil counts none.
+	Tally *tally.Tally
 	// Audit takes note of what is changed and what is denied. It does not wait. nil:
 	// nobody does.
 	Audit func(audit.Record)

@@ -1,7 +1,9 @@
 package ovsdb
 
 import (
+	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
+	"github.com/incumbent-dev/incumbent/tally"
 )
 
 // monitor is one of a client's. What is not of its feed never changes.
@@ -10,7 +12,8 @@ type monitor struct {
 	feed    *feed
 	version version
 
-	name string // its id as compact JSON; of its session
+	name  string      // its id as compact JSON; of its session
+	place tally.Place // among what its principal has open; of its session
 
 	// Of the feed.
 	id    string   // the same, as of what the feed has done
@@ -52,7 +55,12 @@ func (c *conn) monitor(r *request, v version, params int) {
 			return
 		}
 	}
-	m := &monitor{conn: c, feed: c.door.feeds.of(db), version: v, name: name, id: name, head: headOf(v, r.params[1])}
+	place, err := c.door.cfg.Tally.Take(settings.OpenWatches, c.who.principal, "")
+	if err != nil {
+		r.refuse(faultOf(err))
+		return
+	}
+	m := &monitor{conn: c, feed: c.door.feeds.of(db), version: v, name: name, place: place, id: name, head: headOf(v, r.params[1])}
 	s.monitors.set(name, m)
 	c.owed.Add(1)
 	begin := func(err error) {
@@ -163,12 +171,15 @@ func (m *monitor) refused(r *request, f *ovs.Error) {
 	r.refuse(f)
 }
 
+// forget gives the monitor's id and place back, of the session.
 func (m *monitor) forget() {
+	m.place.Give()
 	m.conn.session.monitors.drop(func(n monitorName) bool { return n.monitor == m })
 }
 
 // end lets go of the monitor, from the session.
 func (m *monitor) end() {
+	m.place.Give()
 	m.feed.do(func() {
 		m.over = true
 		m.leave()

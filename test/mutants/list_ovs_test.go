@@ -224,4 +224,16 @@ var ofOVSDB = []mutant{
 		search:  "\tc.settle()\n",
 		replace: "",
 	},
+	{
+		name: "monitors of OVSDB's clients that are canceled count on", guarantee: "G39",
+		file: "door/ovsdb/monitor.go", pkg: "./door/ovsdb", test: "^TestG39_QuotasStopMonitors$",
+		search:  "func (m *monitor) forget() {\n\tm.place.Give()\n",
+		replace: "func (m *monitor) forget() {\n",
+	},
+	{
+		name: "monitors of OVSDB's clients that are gone count on", guarantee: "G39",
+		file: "door/ovsdb/monitor.go", pkg: "./door/ovsdb", test: "^TestG39_QuotasStopMonitors$",
+		search:  "func (m *monitor) end() {\n\tm.place.Give()\n",
+		replace: "func (m *monitor) end() {\n",
+	},
 }
