@@ -11,7 +11,9 @@ import (
 	"encoding/pem"
 	"io"
 	"math/big"
+	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -152,5 +154,55 @@ func TestG12_SwitchesThatShowNothingAreSentAway(t *testing.T) {
 	}
 	if n := g.metric(t, "incumbent_denied_total", `door="ovsdb"`); n == 0 {
 		t.Error("it is not counted")
+	}
+}
+
+// A certificate of the authority of Open vSwitch's clients shows who somebody is at their
+// door and at no other: there it could change what its role does not let it change here.
+// Who may do nothing to a database is not told of it, here either.
+func TestG12_CertificatesOfSwitchesAreGoodAtTheirDoorAlone(t *testing.T) {
+	dir, address, consul := t.TempDir(), freeAddress(t), freeAddress(t)
+	a := newOVSDBAuthority(t, dir)
+	cert, key := selfSigned(t, dir)
+	schema := filepath.Join(dir, "mini.ovsschema")
+	writeFile(t, schema, `{"name":"Mini","version":"1.0.0","tables":{"P":{"columns":{"name":{"type":"string"}},"isRoot":true}}}`)
+	g := startGuarded(t, "--ovsdb-listen", address, "--ovsdb-cert", cert, "--ovsdb-key", key, "--ovsdb-ca", a.file, "--ovsdb-schema", schema, "--consul-listen", consul)
+	const rows = `["_Server",{"op":"select","table":"Database","where":[],"columns":["name"]}]`
+	c := newChassis(t, address, a.client("c1"))
+	if got, err := c.ask("transact", rows); err != nil || !strings.Contains(got, "Mini") {
+		t.Fatalf("at its door: %s, %v", got, err)
+	}
+	elsewhere := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: &tls.Config{
+		InsecureSkipVerify: true, Certificates: []tls.Certificate{a.client("c1")},
+	}}}
+	send := func(method, url, token, body string) (int, error) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		res, err := elsewhere.Do(r)
+		if err != nil {
+			return 0, err
+		}
+		return res.StatusCode, res.Body.Close()
+	}
+	for url, method := range map[string]string{g.url + "/incumbent.v1.TableService/Transact": http.MethodPost, "https://" + consul + "/v1/txn": http.MethodPut} {
+		const insert = `{"database":"Mini","operations":"[{\"op\":\"insert\",\"table\":\"P\",\"row\":{}}]"}`
+		// If there is an error it is not let in at all.
+		if code, err := send(method, url, "", insert); err == nil && code != http.StatusForbidden && code != http.StatusUnauthorized {
+			t.Errorf("%s: HTTP %d", url, code)
+		}
+	}
+	const policy = `{"policy":{"name":"p","for":["agent:*"],"rules":[{"kind":"keys","namespace":"default","verbs":["see"]}]}}`
+	if code, err := send(http.MethodPost, g.url+"/incumbent.v1.PolicyService/SetPolicy", g.operator, policy); err != nil || code != http.StatusOK {
+		t.Fatalf("a policy: HTTP %d, %v", code, err)
+	}
+	if got, err := c.ask("transact", rows); err != nil || strings.Contains(got, "Mini") || !strings.Contains(got, "_Server") {
+		t.Errorf("without a right: %s, %v", got, err)
 	}
 }
