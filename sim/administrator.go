@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -49,6 +50,38 @@ func (d *administrator) configure() {
 	if d.w.cfg.Quota > 0 {
 		d.set(settings.Command{Name: "kv.quota-bytes", Value: d.w.cfg.Quota})
 	}
+	if d.w.cfg.Flood != nil {
+		for _, c := range besideFloods() {
+			d.set(c)
+		}
+	}
+}
+
+// quotasSet are the quotas that the administrator sets, and what becomes of what is over
+// one.
+var quotasSet = [...]string{
+	quotaMode, "quota.sessions", "quota.leases@agent:1", "quota.places@agent:*", "quota.keys", "quota.key-bytes@agent:2", "quota.namespace.leases",
+}
+
+const quotaMode = "quota.mode"
+
+// besideFloods are settings of a run with a flood. What goes on beside the flood is to be
+// served as before, and what a quota refuses is not: those that are for everybody are not
+// for its clients, nor for their namespace.
+func besideFloods() (cs []settings.Command) {
+	for _, name := range quotasSet {
+		d, ok := settings.Declared(name)
+		switch {
+		case !ok || d.For == settings.Nobody || strings.Contains(name, "@"):
+			continue
+		case d.For == settings.Namespaces:
+			name += "@" + floodOf
+		default:
+			name += "@" + floodOf + ":*"
+		}
+		cs = append(cs, settings.Command{Name: name}) // 0: no limit
+	}
+	return cs
 }
 
 // set changes a setting of the cluster, until that has been answered.
@@ -65,11 +98,8 @@ func (d *administrator) set(c settings.Command) {
 // quotas sets one of the quotas, or what becomes of what is over one.
 func (d *administrator) quotas() {
 	rng := d.w.rng
-	name := []string{
-		"quota.mode", "quota.sessions", "quota.leases@agent:1", "quota.places@agent:*", "quota.keys", "quota.key-bytes@agent:2", "quota.namespace.leases",
-	}[rng.IntN(7)]
-	c := settings.Command{Name: name, Value: int64(rng.IntN(4))}
-	if name == "quota.mode" {
+	c := settings.Command{Name: quotasSet[rng.IntN(len(quotasSet))], Value: int64(rng.IntN(4))}
+	if c.Name == quotaMode {
 		c.Value = 1 + int64(rng.IntN(2))
 	}
 	if c.Unset = rng.IntN(3) == 0; c.Unset {

@@ -41,6 +41,7 @@ type agent struct {
 	session incumbent.SessionID // zero: an agent without
 	ttl     time.Duration
 	people  bool          // the administrator's
+	beside  bool          // goes on beside a flood
 	quiet   time.Duration // says and hears nothing until then
 	retired bool
 	leaving bool // has sent a release and waits for its answer
@@ -83,10 +84,13 @@ func (a *agent) clock() time.Duration { return time.Duration(float64(a.w.now) * 
 func (a *agent) holder() string       { return fmt.Sprintf("agent-%d", a.id) }
 
 // principal is one of a few, so that quotas stop somebody; the administrator is none
-// of them.
+// of them, nor are those that quotas are not for (see besideFloods).
 func (a *agent) principal() string {
-	if a.people {
+	switch {
+	case a.people:
 		return "operator:people"
+	case a.beside:
+		return fmt.Sprintf("%s:%d", floodOf, a.id)
 	}
 	return fmt.Sprintf("agent:%d", a.id%3)
 }

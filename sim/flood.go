@@ -25,7 +25,7 @@ const (
 
 // What comes in a flood.
 const (
-	floodOf     = "flood" // namespace of its keys and leases
+	floodOf     = "flood" // namespace of its keys and leases, and kind of its clients' principals
 	floodKeys   = 8
 	canServe    = 400                    // requests a second, of the mean cost, by one member
 	rudePace    = 270 * time.Millisecond // of a client that comes back at once and is held back
@@ -120,7 +120,7 @@ func (f *flood) begin() {
 	}
 	n := f.Times * canServe * asked * int(rudePace/time.Millisecond) / 1000
 	for i := range n {
-		x := &flooder{f: f, a: newClient(w, w.nextID()+i), manner: manner(i % int(manners)), lane: f.Of[i%len(f.Of)]}
+		x := &flooder{f: f, a: w.besides(w.nextID() + i), manner: manner(i % int(manners)), lane: f.Of[i%len(f.Of)]}
 		w.after(w.upTo(floodThinks), x.ask)
 	}
 	w.after(w.upTo(floodLasts/4)+time.Second, f.breaks)
@@ -203,8 +203,6 @@ type flooder struct {
 	by     time.Duration // it wants it until then
 	n      int           // of what it wants
 }
-
-func (x *flooder) principal() string { return fmt.Sprintf("flood:%d", x.a.id) }
 
 // ask begins to want something.
 func (x *flooder) ask() {
@@ -289,11 +287,11 @@ func (x *flooder) send(p *process, done func(*incumbent.Error)) {
 	}
 	switch x.lane {
 	case admit.Logins:
-		p.login(x.principal(), deadline, done)
+		p.login(x.a.principal(), deadline, done)
 	case admit.Watches:
-		p.watchOnce(x.principal(), deadline, done)
+		p.watchOnce(x.a.principal(), deadline, done)
 	case admit.Reads:
-		p.look(x.principal(), admit.Reads, deadline, func(_ *core.View, err error) { done(asError(err)) })
+		p.look(x.a.principal(), admit.Reads, deadline, func(_ *core.View, err error) { done(asError(err)) })
 	case admit.Extensions:
 		name := lease.Named{Name: x.name(), Holder: x.a.holder()}
 		p.extend(&lease.Batch{Items: []lease.Extension{{Named: &name}}, Done: func(b *lease.Batch) {
@@ -356,7 +354,7 @@ func (x *flooder) submit(p *process, cmd core.Command, deadline time.Time, done 
 	s := &submission{number: w.calls, cmd: cmd}
 	bound := w.check.acked
 	w.check.load.until(s.number, deadline)
-	p.submit(lease.Call{Origin: core.Origin{Address: s.mark(), Principal: x.principal()}, Deadline: deadline}, cmd, true, func(r core.Result) {
+	p.submit(lease.Call{Origin: core.Origin{Address: s.mark(), Principal: x.a.principal()}, Deadline: deadline}, cmd, true, func(r core.Result) {
 		w.check.answered(p, s, r, bound)
 		done(r.Err)
 	})

@@ -29,8 +29,8 @@ func (f *flood) beside() {
 		n = herdNum
 	}
 	for i := range n {
-		k := &keeper{w: w, a: newClient(w, w.nextID()), stream: f.Reconnect, critical: i%4 == 0}
-		k.a.ttl, k.a.want = keeperTTL, leaseNamed(fmt.Sprintf("kept-%d", i))
+		k := &keeper{w: w, a: w.besides(w.nextID()), stream: f.Reconnect, critical: i%4 == 0}
+		k.a.ttl, k.a.want = keeperTTL, incumbent.Name{Namespace: floodOf, Model: incumbent.DefaultModel, Lease: fmt.Sprintf("kept-%d", i)}
 		w.clients = append(w.clients, k.a)
 		f.keepers = append(f.keepers, k)
 		switch i % 3 {
@@ -43,10 +43,17 @@ func (f *flood) beside() {
 		}
 	}
 	for i := range steadyNum {
-		s := &steady{w: w, a: newClient(w, w.nextID()), n: i}
+		s := &steady{w: w, a: w.besides(w.nextID()), n: i}
 		w.clients = append(w.clients, s.a)
 		w.after(w.upTo(2*time.Second), s.next)
 	}
+}
+
+// besides returns a client of the flood, or of what goes on beside it.
+func (w *world) besides(id int) *agent {
+	a := newClient(w, id)
+	a.beside = true
+	return a
 }
 
 // keeper holds a lease of its own to the end of the run, whatever happens: it extends
