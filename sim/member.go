@@ -44,7 +44,7 @@ type member struct {
 	// An earlier copy of it.
 	backup     *vfs.Mem
 	backedUp   time.Duration
-	backupEnds uint64 // the last entry in its log
+	backupEnds uint64 // what its log has, at most: the last entry, or what is committed
 	outcast    bool   // its peers know that it was put back: nobody starts it
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/vfs"
+	"github.com/incumbent-dev/incumbent/wal"
 )
 
 // Times of the operator.
@@ -221,10 +222,31 @@ func (w *world) rollBack() {
 func (m *member) backUp() {
 	m.w.after(m.w.upTo(2*backsUp), func() {
 		if m.proc != nil && m.proc.node != nil {
-			m.backup, m.backedUp, m.backupEnds = m.disk.Clone(), m.w.now, m.proc.node.Status().Durable
+			m.copyDisk()
 		}
 		m.backUp()
 	})
+}
+
+// copyDisk copies a machine's disk. What is being written may be in the copy already, before
+// the process knows of it.
+func (m *member) copyDisk() {
+	m.backup, m.backedUp = m.disk.Clone(), m.w.now
+	fs := m.backup.Clone()
+	fs.SetCapacity(0)
+	log, found, err := wal.Open(fs, "data/log", wal.Options{SegmentBytes: node.MinSegmentBytes})
+	m.w.must(err)
+	if err != nil {
+		return
+	}
+	m.backupEnds = 0
+	for _, g := range found.Groups {
+		m.backupEnds = max(m.backupEnds, g.Snapshot.Index, g.HardState.Commit)
+		if n := len(g.Entries); n > 0 {
+			m.backupEnds = max(m.backupEnds, g.Entries[n-1].Index)
+		}
+	}
+	m.w.must(log.Close())
 }
 
 // refused is a member that its peers know to have been put back: it stops, and

@@ -154,6 +154,16 @@ type world struct {
 
 // Run performs one run.
 func Run(cfg Config) Result {
+	w := newWorld(cfg)
+	w.play()
+	w.res.Trace = w.hash.Sum64()
+	w.res.Virtual = w.now
+	w.res.Terms = w.check.ledBefore + len(w.check.leaders)
+	return w.res
+}
+
+// newWorld returns a run at its beginning.
+func newWorld(cfg Config) *world {
 	h := fnv.New64a()
 	w := &world{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x1c0b)), hash: h, digest: h}
 	w.res = Result{Seed: cfg.Seed, Faults: map[string]int{}}
@@ -173,11 +183,7 @@ func Run(cfg Config) Result {
 	w.nemesis()
 	w.disasters()
 	w.floods()
-	w.play()
-	w.res.Trace = w.hash.Sum64()
-	w.res.Virtual = w.now
-	w.res.Terms = w.check.ledBefore + len(w.check.leaders)
-	return w.res
+	return w
 }
 
 // populate lets the clients begin.
