@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math"
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -19,6 +20,11 @@ const (
 	workWaits   = 2 * time.Second
 	workAtFirst = 12 * time.Second
 	findsOut    = 4 * time.Second // after which lanes know
+	// What a lane has under way is that much of what it can have done within its target: the
+	// most by far was 2.4 times, behind a pause of the leader, for a lane takes what it sees
+	// while nothing is refused for what work takes on an idle system.
+	atMostTimes = 4
+	logTakes    = 30 * time.Millisecond // to a quorum's disks and back, by requests that wait for nothing else
 	// A member refuses what the leader refuses so long after that does, in whatever time
 	// nothing is wrong: it asks twenty times a second, and is answered within a round.
 	roundTrip = 300 * time.Millisecond
@@ -133,7 +139,47 @@ func (c *loadChecker) looked(p *process) {
 	if n := p.group.Hub().Stats().HistoryBytes; n > historyBytes+oneIndex {
 		c.w.violate("member %d keeps %d bytes of history (G39)", p.m.at, n)
 	}
+	c.stays(p)
 	c.feel(p)
+}
+
+// stays checks what each lane has under way, once lanes have found out what that may be, in
+// whatever time nothing is wrong: what can be done in the time for which the lane may wait,
+// whatever the lane takes for its limit (G39).
+func (c *loadChecker) stays(p *process) {
+	if c.w.now < floodBegins+findsOut || c.w.now < c.troubled || p.young() {
+		return
+	}
+	limits := p.door.lanes.Limits()
+	for l, has := range p.door.underWay {
+		lane := admit.Lane(l)
+		target := limits.Target + limits.Target*time.Duration(lane.Rank())/2
+		n := float64(target+logTakes+workTakes[l]) / float64(workTakes[l])
+		if most := atMostTimes * (int(n+2*math.Sqrt(n)) + limits.Min); lane != admit.Critical && has > most {
+			c.w.violate("member %d has %d bytes of %v under way, it can have done %d in time (G39)", p.m.at, requestBytes*has, lane, requestBytes*most)
+		}
+	}
+}
+
+// tookIn checks what a lane has under way when it has let something in (G39): its limit,
+// behind the first lanes the least that it may have once more, for which those before it are
+// to give way, and one request in each interval, with which it has shut them.
+func (c *loadChecker) tookIn(p *process, l admit.Lane) {
+	if l == admit.Critical {
+		return
+	}
+	d, limits, now := p.door, p.door.lanes.Limits(), p.door.lanes.Now()
+	has, most := d.underWay[l], max(int(d.lanes.Stats()[l].Limit), 1)
+	if l.Rank() > 0 {
+		most += limits.Min
+	}
+	switch {
+	case has <= most:
+	case l.Rank() > 0 && now-d.beyond[l] >= int64(limits.Interval):
+		d.beyond[l] = now
+	default:
+		c.w.violate("member %d has %d bytes of %v under way, it may have %d (G39)", p.m.at, requestBytes*has, l, requestBytes*most)
+	}
 }
 
 // feel takes note of the pressure of a member.

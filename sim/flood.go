@@ -49,6 +49,7 @@ type Flood struct {
 	Times  int          // as much as those that are asked can serve
 	Of     []admit.Lane // what is asked for: each as often as it is there
 	One    bool         // one member is asked, and not all
+	Leader bool         // and that is the leader, whose word the others are to pass on
 	Fault  string       // what goes wrong meanwhile; "": nothing
 	Memory bool         // memory is short for a part of the time
 	// Reconnect: all clients log in at once, and the leader is killed just before, so that
@@ -117,6 +118,9 @@ func (f *flood) begin() {
 	asked := len(w.members)
 	if f.One {
 		f.at, asked = w.anyone(), 1
+	}
+	if m := w.leader(); f.Leader && m != nil {
+		f.at = m
 	}
 	n := f.Times * canServe * asked * int(rudePace/time.Millisecond) / 1000
 	for i := range n {

@@ -15,7 +15,7 @@ var everything = []admit.Lane{admit.Claims, admit.Transactions, admit.Small, adm
 
 // floods are those that seeds play, in turn.
 var floods = [...]Flood{
-	{Times: 5, Of: everything, One: true},
+	{Times: 5, Of: everything, One: true, Leader: true},
 	{Times: 10, Of: everything, Fault: FloodKills, One: true},
 	{Times: 2, Of: everything, Fault: FloodPartitions},
 	{Times: 2, Of: []admit.Lane{admit.Claims, admit.Claims, admit.Claims, admit.Extensions}, Fault: FloodSlows, One: true},

@@ -35,9 +35,10 @@ type entrance struct {
 	record admit.Record
 	cpu    cpu
 
-	underWay int   // requests that were let in and are not answered
-	heldBack int   // refusals that are not told yet
-	ballast  int64 // what else takes memory
+	underWay [admit.NumLanes]int   // requests that were let in and are not answered
+	beyond   [admit.NumLanes]int64 // when a lane last let in more than it may have under way
+	heldBack int                   // refusals that are not told yet
+	ballast  int64                 // what else takes memory
 }
 
 // request is what admission knows of one before any work is done for it.
@@ -68,7 +69,14 @@ func (p *process) watchMemory() {
 func (p *process) memory() int64 {
 	d, st := p.door, p.node.Status()
 	return memoryIdle + d.ballast + p.group.Hub().Stats().HistoryBytes + st.EntryBytes + int64(st.WaitingBytes) +
-		requestBytes*int64(d.underWay+d.heldBack+d.cpu.unread())
+		requestBytes*int64(d.allUnderWay()+d.heldBack+d.cpu.unread())
+}
+
+func (d *entrance) allUnderWay() (n int) {
+	for _, of := range d.underWay {
+		n += of
+	}
+	return n
 }
 
 // admit lets a request in, which calls leave when it has been answered, or refuses it.
@@ -89,13 +97,18 @@ func (p *process) admit(r request, do func(leave func()), refused func(*incumben
 		d.holdBack(r, refusal(err), refused)
 		return
 	}
-	d.underWay++
-	d.cpu.add(workTakes[r.lane], func() { do(func() { d.leave(t) }) })
+	leave := d.takeIn(r.lane, t)
+	d.cpu.add(workTakes[r.lane], func() { do(leave) })
 }
 
-func (d *entrance) leave(t admit.Ticket) {
-	d.underWay--
-	t.Done(d.lanes.Now())
+// takeIn counts a request that was let in, until it leaves.
+func (d *entrance) takeIn(l admit.Lane, t admit.Ticket) (leave func()) {
+	d.underWay[l]++
+	d.p.w.check.load.tookIn(d.p, l)
+	return func() {
+		d.underWay[l]--
+		t.Done(d.lanes.Now())
+	}
 }
 
 // holdBack tells a refusal after a part of its hint, as doors do.
@@ -123,16 +136,17 @@ func (p *process) extend(b *lease.Batch) {
 		p.leases.Extend(b)
 		return
 	}
-	asked := false
+	asked, lane := false, admit.Extensions
 	t, err := d.lanes.EnterExtensions(1, d.lanes.Now(), func() bool {
 		asked = true
 		return lease.KeepsCritical(p.group.View(), &b.Items[0])
 	})
 	switch {
 	case asked && err == nil: // its own lane has refused it, the last one not
-		d.p.w.check.load.ordered(p, admit.Decision{At: d.lanes.Now(), Lane: admit.Critical, Why: admit.NumReasons})
+		lane = admit.Critical
+		p.w.check.load.ordered(p, admit.Decision{At: d.lanes.Now(), Lane: lane, Why: admit.NumReasons})
 	default:
-		d.decided(admit.Extensions, err)
+		d.decided(lane, err)
 	}
 	if err != nil {
 		for i := range b.Items {
@@ -142,9 +156,8 @@ func (p *process) extend(b *lease.Batch) {
 		b.Done(b)
 		return
 	}
-	d.underWay++
-	done := b.Done
-	b.Done = func(b *lease.Batch) { d.leave(t); done(b) }
+	leave, done := d.takeIn(lane, t), b.Done
+	b.Done = func(b *lease.Batch) { leave(); done(b) }
 	p.leases.Extend(b)
 }
 

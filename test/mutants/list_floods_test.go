@@ -27,6 +27,42 @@ var ofFloods = []mutant{
 		replace: "\t\tif n := f.denied + f.unsure; n > 1<<30 {\n",
 	},
 	{
+		name: "simulated: a lane forgets to shed", guarantee: "G39",
+		file: "admit/lane.go", pkg: "./sim", test: "^TestG39_G40_G41_G42_G44_AFlood$",
+		search:  "\tif !must && beyond {\n",
+		replace: "\tif !must && beyond && now < 0 {\n",
+	},
+	{
+		name: "simulated: one lane of them all forgets to shed", guarantee: "G39",
+		file: "admit/lane.go", pkg: "./sim", test: "^TestG39_G40_G41_G42_G44_AFlood$",
+		search:  "\tif !must && beyond {\n",
+		replace: "\tif !must && beyond && rank != rankOf[Small] {\n",
+	},
+	{
+		name: "simulated: the limit of a lane does not fall", guarantee: "G39",
+		file: "admit/lane.go", pkg: "./sim", test: "^TestG39_G40_G41_G42_G44_AFlood$",
+		search:  "\t\tl.limit = int64(n + 2*math.Sqrt(n))\n",
+		replace: "\t\tl.limit = max(l.limit, int64(n+2*math.Sqrt(n)))\n",
+	},
+	{
+		name: "simulated: who was refused a stream never comes back", guarantee: "G43",
+		file: "sim/keeper.go", pkg: "./sim", test: "^TestG43_AllComeBackAtOnce$",
+		search:  "\t\t\t\t\tk.a.later(d, k.extend)\n",
+		replace: "\t\t\t\t\t_ = d\n",
+	},
+	{
+		name: "simulated: the leader's word is not passed on to the lanes", guarantee: "G40",
+		file: "admit/admit.go", pkg: "./sim", test: "^TestG39_G40_G41_G42_G44_AFlood$",
+		search:  "\tif r := min(int(rank), numRanks-2); r > 0 {\n",
+		replace: "\tif r := min(int(rank), numRanks-2); r > numRanks {\n",
+	},
+	{
+		name: "simulated: heartbeats wait until a snapshot is written", guarantee: "G44",
+		file: "sim/process.go", pkg: "./sim", test: "^TestG39_G40_G41_G42_G44_AFlood$",
+		search:  "\tp.every(tick, func() { p.node.Turn(true) })\n",
+		replace: "\tp.every(tick, func() {\n\t\tif !p.saving {\n\t\t\tp.node.Turn(true)\n\t\t}\n\t})\n",
+	},
+	{
 		name: "simulated: a claim is let in although extensions wait too long", guarantee: "G40",
 		file: "admit/admit.go", pkg: "./sim", test: "^TestG39_G40_G41_G42_G44_AFlood$",
 		search:  "\t\tif c.shut[r].Load() > now {\n\t\t\treturn Order\n",
