@@ -161,7 +161,7 @@ func (s *Server) openOVSDB(undo *undoing) (err error) {
 		return err
 	}
 	cfg := ovsdb.Config{
-		Limits: ovsdb.Limits{MaxConnections: doorConnections(s.cfg.MaxConnections), Probe: s.cfg.OVSDB.Probe},
+		Limits: s.cfg.OVSDB.limits(s.cfg.MaxConnections),
 		Engine: s.engine, Park: s.park, Guard: s.guard, Standing: s.ovsdbStanding, Namespace: s.cfg.OVSDB.Namespace, Anonymous: who,
 		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) }, Logger: s.log, Audit: s.trail.note, Tally: s.tally,
 	}
@@ -190,7 +190,13 @@ func (s *Server) openOVSDB(undo *undoing) (err error) {
 	}
 	undo.later(func() { o.door.Close(context.Background()) })
 	o.serving = o.door
+	o.limit = func(most int) { o.door.SetLimits(s.cfg.OVSDB.limits(most)) }
 	return nil
+}
+
+// limits are the door's where its listeners may have so many connections each.
+func (o OVSDB) limits(listener int) ovsdb.Limits {
+	return ovsdb.Limits{MaxConnections: doorConnections(listener), Probe: o.Probe}
 }
 
 // ovsdbStanding is what the door shows of this member.

@@ -2,8 +2,10 @@ package server
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/cluster"
@@ -98,5 +100,22 @@ func TestLimitsChangeWhileRunning(t *testing.T) {
 	shown, err := s.operator().Settings(testContext(t))
 	if err != nil || shown.Settings[0].Value != "5" || shown.Settings[1].Value != "(a secret)" {
 		t.Errorf("%v, %v", shown, err)
+	}
+}
+
+func TestOVSDBObeysLimitsThatChangeWhileRunning(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.OVSDB = OVSDB{Listen: []string{"unix:" + filepath.Join(t.TempDir(), "s")}, Probe: 7 * time.Second}
+	s := open(t, cfg)
+	want := s.ovsdb.door.Limits()
+	if want.MaxConnections != doorConnections(DefaultMaxConnections) || want.Probe != cfg.OVSDB.Probe {
+		t.Errorf("it begins with %+v", want)
+	}
+	if err := s.SetLimits(Limits{MaxConnections: 20_000}); err != nil {
+		t.Fatal(err)
+	}
+	want.MaxConnections = doorConnections(20_000)
+	if got := s.ovsdb.door.Limits(); got != want {
+		t.Errorf("%+v, not %+v", got, want)
 	}
 }

@@ -179,6 +179,9 @@ func (d *Door) SetLimits(l Limits) {
 	d.limits.Store(&l)
 }
 
+// Limits are those that hold, with their defaults.
+func (d *Door) Limits() Limits { return *d.limits.Load() }
+
 // after runs a job later, spread out: half to one and a half times the delay.
 func (d *Door) after(delay time.Duration, job func()) {
 	time.AfterFunc(time.Duration(float64(delay)*(0.5+d.jitter())), func() { d.work.Put(job) })
