@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	firstSeed = flag.Uint64("seed", 1, "first seed of TestRandomTransactions")
-	seeds     = flag.Int("seeds", 20, "how many seeds TestRandomTransactions plays")
+	firstSeed = flag.Uint64("seed", 1, "first seed of random tests")
+	seeds     = flag.Int("seeds", 20, "how many seeds a random test plays")
 )
 
 const randomTransactions = 150 // of each seed
@@ -66,6 +66,7 @@ type randomColumn struct {
 	refTable string // of keys that refer
 	min, max int    // max is many if it is unlimited
 	limited  bool   // keys are within limits of their type
+	weak     bool   // keys refer weakly
 }
 
 const many = 1_000
@@ -113,7 +114,7 @@ func (g *generator) column(name string, n int) (randomColumn, object) {
 		c.refTable = fmt.Sprint("T", g.IntN(n))
 		key["refTable"] = c.refTable
 		if g.IntN(2) == 0 {
-			key["refType"] = "weak"
+			key["refType"], c.weak = "weak", true
 		}
 	}
 	if c.refTable == "" && c.key == "integer" && g.IntN(3) == 0 {
