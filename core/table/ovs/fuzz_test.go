@@ -165,6 +165,15 @@ func BenchmarkParseOneRowUpdate(b *testing.B) {
 	}
 }
 
+func BenchmarkParseEcho(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if v, _ := ParseJSON(`{"id":"echo","result":[],"error":null}`); v.Members() != 3 {
+			b.Fatal(v)
+		}
+	}
+}
+
 func BenchmarkOperationInTheLog(b *testing.B) {
 	s := testSchema(b)
 	ops := parseOps(b, s, strings.TrimSuffix(strings.TrimPrefix(oneRow, `["T",`), "]"))

@@ -12,8 +12,7 @@ import (
 // are 64-bit integers or reals; texts are UTF-8 without a zero byte. What it
 // returns aliases s. Its errors have name "syntax error" and no Syntax.
 func ParseJSON(s string) (Value, *Error) {
-	var stack [shallow]Value
-	p := jsonParser{s: s, stack: stack[:0]}
+	p := jsonParser{s: s, stack: make([]Value, 0, roomFor(s, shallow))}
 	v, ok := p.value(0)
 	if ok {
 		p.space()
@@ -35,12 +34,17 @@ type jsonParser struct {
 }
 
 // How many values get room at once: for lists, at least and at most, and on the
-// stack, until there are more in one another.
+// stack, until there are more in one another. Short texts get less room: most messages
+// of idle connections are answers to echoes.
 const (
-	leastArena = 32
-	mostArena  = 1024
-	shallow    = 32
+	leastArena   = 32
+	mostArena    = 1024
+	shallow      = 32
+	bytesOfValue = 6 // of the text, as few have
 )
+
+// roomFor is for how many values there is room, of most, where a text begins.
+func roomFor(s string, most int) int { return min(most, 1+len(s)/bytesOfValue) }
 
 func (p *jsonParser) bad(problem string) (Value, bool) {
 	p.problem = problem
@@ -101,7 +105,7 @@ func (p *jsonParser) take(from int) []Value {
 		return nil
 	}
 	if cap(p.arena)-len(p.arena) < n {
-		p.arena = make([]Value, 0, max(n, min(mostArena, max(leastArena, 2*cap(p.arena)))))
+		p.arena = make([]Value, 0, max(n, min(mostArena, max(roomFor(p.s, leastArena), 2*cap(p.arena)))))
 	}
 	start := len(p.arena)
 	p.arena = append(p.arena, p.stack[from:]...)
