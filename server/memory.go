@@ -104,15 +104,31 @@ func settleMemory(limit int64) {
 	go debug.FreeOSMemory()
 }
 
+// When an idle member gives memory back. Garbage of a storm of logins would otherwise stay
+// until as much again has been made, which on an idle member is never.
+const (
+	idleTurns    = 10       // of the collector's, a second each
+	idleBytes    = 16 << 20 // made in as many turns, at most: echoes of thousands of connections
+	spareBytes   = 2 << 20  // beyond what lives and not in use, at least
+	spareShare   = 8        // of what lives, at least one part in so many
+	givingEvery  = 30       // turns: as much as echoes make meanwhile is a few megabytes
+	heapLive     = "/gc/heap/live:bytes"
+	heapAllocs   = "/gc/heap/allocs:bytes"
+	heapObjects  = "/memory/classes/heap/objects:bytes"
+	heapFree     = "/memory/classes/heap/free:bytes"
+	samplesTaken = 4
+)
+
 // collector keeps Go's garbage collector at the percentage that the heap's size asks
-// for. It belongs to one goroutine.
+// for, and gives back what an idle member does not need. It belongs to one goroutine.
 type collector struct {
 	percent int
-	sample  [1]runtimemetrics.Sample
+	samples [samplesTaken]runtimemetrics.Sample
+	idle    idleness
 }
 
 func newCollector() *collector {
-	return &collector{percent: plainPercent, sample: [1]runtimemetrics.Sample{{Name: "/gc/heap/live:bytes"}}}
+	return &collector{percent: plainPercent, samples: [samplesTaken]runtimemetrics.Sample{{Name: heapLive}, {Name: heapAllocs}, {Name: heapObjects}, {Name: heapFree}}}
 }
 
 // settle looks at what lives since the last collection. Setting the percentage stops
@@ -122,12 +138,44 @@ func (c *collector) settle() {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
-	runtimemetrics.Read(c.sample[:])
-	want := gcPercent(c.sample[0].Value.Uint64())
+	runtimemetrics.Read(c.samples[:])
+	live := c.samples[0].Value.Uint64()
+	want := gcPercent(live)
 	if math.Abs(float64(want-c.percent)) > float64(c.percent)/garbageShare {
 		c.percent = want
 		debug.SetGCPercent(want)
 	}
+	if c.idle.givesBack(live, c.samples[1].Value.Uint64(), c.samples[2].Value.Uint64()+c.samples[3].Value.Uint64()) {
+		go debug.FreeOSMemory() // nobody waits for it
+	}
+}
+
+// idleness says when memory is given back. It costs a collection, and pages that are
+// asked for anew: not while there is work, and not where much lives, for there little is
+// garbage ([gcPercent]).
+type idleness struct {
+	turn  uint64
+	made  [idleTurns]uint64 // bytes ever, in the last turns
+	given uint64            // the turn in which memory was given back; 0: never
+}
+
+// givesBack is asked once a turn, with the bytes that lived at the last collection, that
+// were made ever, and that objects, garbage among them, and free pages have.
+func (i *idleness) givesBack(live, made, held uint64) bool {
+	at := i.turn % idleTurns
+	before := i.made[at]
+	i.made[at] = made
+	i.turn++
+	switch {
+	case i.turn <= idleTurns, made-before > idleBytes:
+		return false
+	case i.given != 0 && i.turn-i.given < givingEvery:
+		return false
+	case live > freeGarbage, held < live+max(spareBytes, live/spareShare):
+		return false
+	}
+	i.given = i.turn
+	return true
 }
 
 // end leaves the collector as it was found.
