@@ -61,6 +61,13 @@ func (c *conn) do(task func()) bool {
 	return !c.closed
 }
 
+// gone reports whether the connection is closed.
+func (c *conn) gone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
 func (c *conn) put(task func()) {
 	if c.tasks = append(c.tasks, task); !c.running {
 		c.running = true

@@ -30,6 +30,8 @@ type serverDatabase struct {
 	mu   sync.Mutex // guards the rest; held to make or to read rows
 	rows map[string]*ovs.Row
 	last ovs.UUID
+
+	waits map[*serverTxn]struct{} // transactions that wait for other rows; of the feed
 }
 
 func newServerDatabase(d *Door) *serverDatabase {
@@ -38,14 +40,17 @@ func newServerDatabase(d *Door) *serverDatabase {
 		panic(err)
 	}
 	_, i := s.Table("Database")
-	return &serverDatabase{door: d, schema: s, table: i, rows: map[string]*ovs.Row{}}
+	return &serverDatabase{door: d, schema: s, table: i, rows: map[string]*ovs.Row{}, waits: map[*serverTxn]struct{}{}}
 }
 
 // tick makes the rows anew. The index in them moves more seldom than the rest: clients
 // look at it when they connect, and each move is told to all.
 func (s *serverDatabase) tick(at uint64) {
 	f := s.door.feeds.of(serverName)
-	f.do(func() { s.update(f, at%uint64(serverEvery/tickEvery) == 0) })
+	f.do(func() {
+		s.dropClosed()
+		s.update(f, at%uint64(serverEvery/tickEvery) == 0)
+	})
 }
 
 // update makes the rows of the moment, on the feed, and tells of what is another those
@@ -55,6 +60,7 @@ func (s *serverDatabase) update(f *feed, indexes bool) {
 	f.rejudge()
 	if c := s.refresh(v, indexes); c != nil {
 		f.changed(0, c)
+		s.retryAll()
 	}
 }
 
@@ -202,25 +208,38 @@ func (s *serverDatabase) transact(r *request) {
 	f := s.door.feeds.of(serverName)
 	f.do(func() {
 		s.update(f, false) // nobody may have looked at it yet
-		s.run(r, ops)
+		s.try(&serverTxn{request: r, ops: ops, came: s.door.now()})
 	})
 }
 
-// run executes them, on the feed.
-func (s *serverDatabase) run(r *request, ops []ovs.Operation) {
-	out := []byte{'['}
-	broken, who := false, r.conn.who.knows()
-	for i := range r.params[1:] {
+// run executes operations, on the feed, and appends their results. waits is one that does
+// not hold and has time left: what was appended counts for nothing.
+func (s *serverDatabase) run(out []byte, t *serverTxn) (_ []byte, waits *ovs.Operation) {
+	out = append(out, '[')
+	broken, who := false, t.request.conn.who.knows()
+	for i := range t.request.params[1:] {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		if broken || i >= len(ops) {
+		if broken || i >= len(t.ops) {
 			out = append(out, null...)
 			continue
 		}
-		out, broken = s.execute(out, &ops[i], who)
+		o := &t.ops[i]
+		if o.Op == ovs.OpWait && !s.holds(o, who) {
+			waited := s.door.now().Sub(t.came)
+			if !o.HasTimeout || o.Timeout > waited {
+				return out, o
+			}
+			if o.Timeout == 0 {
+				waited = 0
+			}
+			out, broken = ovs.TimedOutError(waited).AppendJSON(out), true
+			continue
+		}
+		out, broken = s.execute(out, o, who)
 	}
-	r.result(append(out, ']'))
+	return append(out, ']'), nil
 }
 
 // execute appends the result of an operation, and reports whether it failed.
@@ -228,7 +247,7 @@ func (s *serverDatabase) execute(b []byte, o *ovs.Operation, who known) ([]byte,
 	switch o.Op {
 	case ovs.OpFail:
 		return o.Err.AppendJSON(b), true
-	case ovs.OpComment, ovs.OpCommit:
+	case ovs.OpComment, ovs.OpCommit, ovs.OpWait: // one that holds
 		return append(b, nothing...), false
 	case ovs.OpSelect:
 		return s.sel(b, o, who), false

@@ -419,6 +419,7 @@ func (c *conn) next() {
 func (c *conn) cancel(id ovs.Value) {
 	t := c.session.txns[compact(id)]
 	if t == nil {
+		c.door.feeds.server.cancel(c, compact(id))
 		return
 	}
 	t.close(given)
