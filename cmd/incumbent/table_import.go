@@ -96,7 +96,7 @@ func loadContent(ctx context.Context, t *client.Tables, all *dbfile.Content, rep
 		return nil
 	}
 	if incumbent.KindOf(err) == incumbent.Exists && !replace {
-		err = incumbent.Errorf(incumbent.Exists, "%w", err).WithHint("--replace")
+		err = incumbent.Errorf(incumbent.Exists, "database %s is there already", all.Schema.Name).WithHint("--replace puts the new one in its place")
 	}
 	return errors.Join(err, l.Abandon(context.WithoutCancel(ctx)))
 }
