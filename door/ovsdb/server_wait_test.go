@@ -15,7 +15,7 @@ func (m *member) waitingForServer() int {
 // A wait on the database about the server is answered when the database that it asks for
 // is there, as ovsdb-client's wait asks for it.
 func TestWaitForADatabase(t *testing.T) {
-	m := startMember(t, nil)
+	m := startMember(t, func(c *Config) { c.Probe = -1 }) // its clock is moved on for something else
 	const forT = `["_Server",{"op":"wait","table":"Database","where":[["name","==","T"]],"columns":["connected"],"until":"==","rows":[{"connected":true}]}]`
 	w, left, c := m.dial(), m.dial(), m.dial()
 	w.write(ask("1", "transact", forT))
@@ -32,7 +32,8 @@ func TestWaitForADatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.door.define(schemas[0])
-	c.until("the database is there", func() bool { m.tick(1); return c.call("list_dbs", `[]`) == `["T","_Server"]` })
+	c.until("the database is there", func() bool { return c.call("list_dbs", `[]`) == `["T","_Server"]` })
+	m.tick(1) // which is when rows are made anew
 	want(t, "the wait", w.read(), `{"error":null,"id":1,"result":[{}]}`)
 	want(t, "one that holds", c.call("transact", forT), `[{}]`)
 	want(t, "one that holds the other way round", c.call("transact", strings.Replace(forT, `"name","==","T"`, `"name","==","U"`, 1)[:len(forT)-2]+`,"timeout":0}]`),
