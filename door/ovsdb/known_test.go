@@ -57,6 +57,10 @@ func TestG12_WhoMayDoNothingToADatabaseIsNotToldOfIt(t *testing.T) {
 			wantNames(t, verb.String()+", "+method, c.call(method, strings.Replace(serverMonitor, `"s"`, `"`+method+`"`, 1)), want...)
 		}
 		by := strings.Replace(serverMonitor, serverColumns, serverColumns+`,"where":[["name","==","T"],["name","==","U"],["name","includes","T"]]`, 1)
+		const forT = `["_Server",{"op":"wait","timeout":0,"table":"Database","where":[["name","==","T"]],"columns":["name"],"until":"!=","rows":[]}]`
+		if holds := c.call("transact", forT) == `[{}]`; holds != known {
+			t.Errorf("%v: a wait for T holds: %v", verb, holds)
+		}
 		wantNames(t, verb.String()+", by names", c.call("monitor_cond", by), want[:len(want)-1]...)
 	}
 	wantNames(t, "an operator", g.as(operatorO()).call("transact", serverRows), "T", "U", "_Server")
