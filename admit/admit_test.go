@@ -243,6 +243,27 @@ func TestG41_RecoversAtOnce(t *testing.T) {
 	}
 }
 
+// TestG42_AFloodLeavesNothingOfItsLimit: half a minute after it, what comes while the disk
+// stands still for a second waits as it would have before.
+func TestG42_AFloodLeavesNothingOfItsLimit(t *testing.T) {
+	m := newModel(t, 200)
+	normal := map[Lane]float64{Claims: 50}
+	m.run(5*time.Second, normal)
+	m.run(20*time.Second, map[Lane]float64{Claims: 2000})
+	if limit := m.Stats()[Claims].Limit; limit > 64 {
+		t.Fatalf("the flood left a limit of %d: nothing is tested", limit)
+	}
+	m.run(30*time.Second, normal)
+	for i := range 50 {
+		if _, err := m.Enter(Claims, 1, m.now); err != nil {
+			t.Fatalf("claim %d of a second is refused: %v", i, err)
+		}
+	}
+	if ls := m.Refusing(m.now); len(ls) > 0 {
+		t.Errorf("%v are refused", ls)
+	}
+}
+
 // TestSlowButIdleSystemIsNotThrottled: each piece takes longer than the
 // target, but nothing waits for anything.
 func TestSlowButIdleSystemIsNotThrottled(t *testing.T) {

@@ -155,8 +155,11 @@ func (l *lane) adapt(lasted, target int64, patient bool) {
 	default:
 		// Nothing waits long and nothing is refused: if work takes longer than
 		// it used to, the system has changed. Slowly, since a queue that is
-		// just building looks the same for a moment.
+		// just building looks the same for a moment. So is what an overload has
+		// left of the limit: a lane with little to do would keep it, and refuse
+		// when the disk stands still for a moment.
 		l.idle += waited / 16
+		l.limit += max(0, DefaultStart-l.limit) / 16
 	}
 }
 

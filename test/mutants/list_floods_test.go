@@ -45,6 +45,12 @@ var ofFloods = []mutant{
 		replace: "\t\tl.limit = max(l.limit, int64(n+2*math.Sqrt(n)))\n",
 	},
 	{
+		name: "a flood leaves its limit", guarantee: "G42",
+		file: "admit/lane.go", pkg: "./admit", test: "^TestG42_AFloodLeavesNothingOfItsLimit$",
+		search:  "\t\tl.limit += max(0, DefaultStart-l.limit) / 16\n",
+		replace: "",
+	},
+	{
 		name: "simulated: who was refused a stream never comes back", guarantee: "G43",
 		file: "sim/keeper.go", pkg: "./sim", test: "^TestG43_AllComeBackAtOnce$",
 		search:  "\t\t\t\t\tk.a.later(d, k.extend)\n",
