@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core/catalog"
 )
@@ -177,7 +178,7 @@ func TestG47_LargeBodiesAreBoundedBeforeTheyAreRead(t *testing.T) {
 		t.Errorf("%s %.100s", a.Status, a.body)
 	}
 	quoted := strings.Repeat(`,[{\",`, maxJSONValues)
-	if manyValues([]byte(`{"Output":"` + quoted + `"}`)) {
+	if incumbent.HasMoreValues([]byte(`{"Output":"`+quoted+`"}`), maxJSONValues) {
 		t.Error("what a text has counts as values")
 	}
 }

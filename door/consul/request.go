@@ -329,31 +329,11 @@ func (r *request) decode(v any) bool {
 // hasTooMany reports whether the body has more values than anything is made of: two bytes
 // of a list become hundreds once they are decoded. Then it has been answered.
 func (r *request) hasTooMany() bool {
-	if !manyValues(r.body) {
+	if !incumbent.HasMoreValues(r.body, maxJSONValues) {
 		return false
 	}
 	r.fail(http.StatusRequestEntityTooLarge, "Request body has too many values, max: %d", maxJSONValues)
 	return true
-}
-
-// manyValues reports whether a text, if it is JSON, has more than maxJSONValues values.
-func manyValues(text []byte) bool {
-	n, quoted := 1, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-			if c == '\\' {
-				i++
-			}
-		case c == ',' || c == '[' || c == '{':
-			if n++; n > maxJSONValues {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 func decodeJSON(body []byte, v any) error { return json.NewDecoder(bytes.NewReader(body)).Decode(v) }

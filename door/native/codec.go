@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 )
 
@@ -59,7 +60,7 @@ func (c jsonCodec) Unmarshal(b []byte, message any) error {
 	if len(b) == 0 {
 		return errors.New("an empty body is not JSON; send {} for a message without fields")
 	}
-	if most := mostValues(message); hasMoreValues(b, most) {
+	if most := mostValues(message); incumbent.HasMoreValues(b, most) {
 		return manyValues(most)
 	}
 	if err := (protojson.UnmarshalOptions{}).Unmarshal(b, m); err != nil {
@@ -80,29 +81,6 @@ func mostValues(message any) int {
 
 func manyValues(most int) error {
 	return fmt.Errorf("the request has more than %d values; split it", most)
-}
-
-// hasMoreValues reports whether a text, if it is JSON, has more values.
-func hasMoreValues(text []byte, most int) bool {
-	if len(text) <= most {
-		return false
-	}
-	n, quoted := 1, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-			if c == '\\' {
-				i++
-			}
-		case c == ',' || c == '[' || c == '{':
-			if n++; n > most {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // hasMoreFields reports whether a message in protobuf has more fields, not counting those

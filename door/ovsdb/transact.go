@@ -124,7 +124,7 @@ func (c *conn) mayKnow(r *request, db string) bool {
 	return err == nil // by policies of this moment
 }
 
-// asked is what a transaction asks for that has not been read by a schema. asks for that has not been read by a schema.
+// asked is what a transaction asks for that has not been read by a schema.
 func asked(ops []ovs.Value) auth.Action {
 	for _, o := range ops {
 		if op, there := o.Member("op"); there && slices.Contains(slices.Collect(maps.Values(changing)), op.Text()) {

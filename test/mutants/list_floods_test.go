@@ -113,8 +113,8 @@ var ofFloods = []mutant{
 	{
 		name: "a request in JSON may be as many messages as fit into it", guarantee: "G45",
 		file: "door/native/codec.go", pkg: "./door/native", test: "^TestG45_ValuesOfARequestAreBounded$",
-		search:  "most := mostValues(message); hasMoreValues(b, most)",
-		replace: "most := mostValues(message); false",
+		search:  "most := mostValues(message); incumbent.HasMoreValues(b, most)",
+		replace: "most := mostValues(message); false && incumbent.HasMoreValues(b, most)",
 	},
 	{
 		name: "a request in protobuf may be as many messages as fit into it", guarantee: "G45",
