@@ -177,7 +177,7 @@ var table = [numKeys]Declaration{
 	},
 	StrangersFirstByte: millis("strangers.first-byte", time.Second, 10*time.Minute, 10*time.Second, "how long a connection may be silent before its first byte"),
 	StrangersFailing: {
-		Name: "strangers.failing", Min: 1, Max: 100_000, Default: 50, Schema: 8,
+		Name: "strangers.failing", Min: 1, Max: 100_000, Default: 50, Schema: 10,
 		Does: "connections a second, for each processor of a member, that are served and prove nothing, of addresses from which such came in the last ten seconds; four without TLS count as one; others of these addresses wait",
 	},
 	KeyRetention: {
