@@ -333,9 +333,13 @@ func (s *State) exec() *Exec {
 }
 
 // Family returns the view of the family of a number; nil: it is not kept here.
-func (v *View) Family(n wire.Number) FamilyView {
+func (v *View) Family(n wire.Number) FamilyView { return v.known(n, ^uint64(0)) }
+
+// known returns the view of the family of a number if a schema has it, else nil: what
+// [State.family] is for the state.
+func (v *View) known(n wire.Number, schema uint64) FamilyView {
 	for i := range v.kinds {
-		if v.kinds[i].Number() == n {
+		if v.kinds[i].Number() == n && schema >= uint64(v.kinds[i].Schema()) {
 			return v.families[i]
 		}
 	}

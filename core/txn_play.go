@@ -157,19 +157,21 @@ func (v *View) Try(b Txn) (res Result, done bool) {
 	if len(v.members) > 0 && b.schema() > uint64(v.activeSchema()) {
 		return Result{}, false // the state refuses it: a member does not know its schema
 	}
-	res, done = t.play(viewStage{v}, new(Reading))
+	res, done = t.play(viewStage{v, b.schema()}, new(Reading))
 	res.Index = v.Index()
 	return res, done
 }
 
-type viewStage struct{ v *View }
+type viewStage struct {
+	v      *View
+	schema uint64 // that the transaction names
+}
 
 func (s viewStage) open(id incumbent.SessionID) bool { return s.v.session(id) != nil }
 func (viewStage) begin(*steps)                       {}
 
 func (s viewStage) transacted(n wire.Number) Transacted {
-	f, _ := s.v.Family(n).(interface{ FamilyView })
-	t, _ := f.(Transacted)
+	t, _ := s.v.known(n, s.schema).(Transacted)
 	return t
 }
 
