@@ -17,6 +17,10 @@
 // it goes on a little beyond. Later lanes also have a longer target, so that
 // what is worth less gives way before what is worth more feels anything.
 //
+// Lanes that each keep their own target make extensions wait for the sum of what they
+// have under way. So the mean wait of extensions is observed too: above a quarter of the
+// first lanes' target every lane before theirs has to shrink, as long as it has much under way.
+//
 // Within a lane whoever has much under way is refused before who has little: by
 // client, and by model, namespace, service or database (see [Who]).
 //
@@ -27,12 +31,12 @@
 //
 // No request is refused while a lane before its own in the order admits. The
 // last lane is never refused. Refusing allocates one error and takes no lock
-// but the lane's.
+// but lanes'.
 //
 // # Concurrency
 //
 // All methods may be called from anywhere. Each lane has a mutex, held for a
-// few additions. Times are monotonic nanoseconds and come from the caller.
+// few additions; who holds one may take that of the lane of extensions, once an interval. Times are monotonic nanoseconds and come from the caller.
 package admit
 
 import (
@@ -82,7 +86,7 @@ type Reason uint8
 
 // The reasons.
 const (
-	Delay      Reason = iota // the lane's own work waits too long
+	Delay      Reason = iota // the lane's own work waits too long, or extensions for it
 	Order                    // a lane that is refused later is short
 	Memory                   // memory is short
 	NumReasons               // how many there are
@@ -179,6 +183,9 @@ func New(l Limits, jitter func() float64) (*Controller, error) {
 	}
 	for i := range c.lanes {
 		c.lanes[i].init(min(max(DefaultStart, c.limits.Load().Min), c.limits.Load().Max))
+		if rankOf[i] < rankOf[Extensions] {
+			c.lanes[i].after = &c.lanes[Extensions]
+		}
 	}
 	return c, nil
 }
@@ -378,7 +385,7 @@ func (c *Controller) initMessages() {
 
 func message(l Lane, why Reason) string {
 	return l.String() + [NumReasons]string{
-		Delay:  " wait too long",
+		Delay:  " wait too long or make others wait",
 		Order:  " are refused while what comes after them waits too long",
 		Memory: " are refused while memory is short",
 	}[why]

@@ -30,13 +30,15 @@ type model struct {
 	t       testing.TB
 	rng     *rand.Rand
 	now     int64
-	service float64 // ns each, on average
-	free    int64   // when the server has done all that waits
-	behind  int64   // ns for which others' work stands before everything that comes
+	service float64       // ns each, on average
+	free    int64         // when the server has done all that waits
+	behind  int64         // ns for which others' work stands before everything that comes
+	bulk    [NumLanes]int // operations in a request, if not one
 	running finishes
 
 	came, refused, useful [NumLanes]int
 	waited                [NumLanes]int64 // longest stay
+	stayed                [NumLanes]int64 // all stays
 }
 
 type finish struct {
@@ -62,7 +64,7 @@ func newModel(t testing.TB, perSecond float64) *model {
 
 // run lets work come at the given rates per second, at random, for a while.
 func (m *model) run(d time.Duration, rates map[Lane]float64) {
-	m.came, m.refused, m.useful, m.waited = [NumLanes]int{}, [NumLanes]int{}, [NumLanes]int{}, [NumLanes]int64{}
+	m.came, m.refused, m.useful, m.waited, m.stayed = [NumLanes]int{}, [NumLanes]int{}, [NumLanes]int{}, [NumLanes]int64{}, [NumLanes]int64{}
 	total := 0.0
 	for _, r := range rates {
 		total += r
@@ -85,14 +87,15 @@ func (m *model) run(d time.Duration, rates map[Lane]float64) {
 
 func (m *model) arrive(l Lane) {
 	m.came[l]++
-	ticket, err := m.Enter(l, 1, m.now)
+	n := max(m.bulk[l], 1)
+	ticket, err := m.Enter(l, n, m.now)
 	if err != nil {
 		if m.refused[l]++; m.refused[l]%8 == 1 {
 			m.mustBeInOrder(l)
 		}
 		return
 	}
-	m.free = max(m.free, m.now+m.behind) + int64(m.rng.ExpFloat64()*m.service)
+	m.free = max(m.free, m.now+m.behind) + int64(float64(n)*m.rng.ExpFloat64()*m.service)
 	heap.Push(&m.running, finish{m.free, ticket})
 }
 
@@ -116,8 +119,9 @@ func (m *model) finishUntil(t int64) {
 		f.ticket.Done(f.at)
 		stayed := f.at - f.ticket.entered
 		m.waited[f.ticket.lane] = max(m.waited[f.ticket.lane], stayed)
+		m.stayed[f.ticket.lane] += stayed
 		if stayed <= int64(time.Second) {
-			m.useful[f.ticket.lane]++
+			m.useful[f.ticket.lane] += int(f.ticket.cost)
 		}
 	}
 }
@@ -222,6 +226,75 @@ func TestG40_WhoIsNotToBlameIsNotRefused(t *testing.T) {
 	m.run(5*time.Second, normal)
 	if m.refused[Extensions] != 0 || m.refused[Claims] != 0 {
 		t.Errorf("afterwards %d extensions and %d claims are refused", m.refused[Extensions], m.refused[Claims])
+	}
+}
+
+// In a flood of requests in bulk, which come between extensions with gaps, extensions wait a
+// hundredth of a second on average, and most of what can be done is done all the same.
+func TestG40_ExtensionsHardlyWaitForBulk(t *testing.T) {
+	const capacity, each = 10_000, 50
+	for _, flooded := range [][]Lane{{Reads}, {Claims}, {Releases}, {Claims, Releases}} {
+		m := newModel(t, capacity)
+		flood := map[Lane]float64{Extensions: 500}
+		m.run(5*time.Second, flood)
+		for _, l := range flooded {
+			m.bulk[l] = each
+			flood[l] = 5 * capacity / each / float64(len(flooded))
+		}
+		m.run(3*time.Second, flood)
+		m.run(20*time.Second, flood)
+		if m.refused[Extensions] != 0 {
+			t.Errorf("%v: %d extensions refused", flooded, m.refused[Extensions])
+		}
+		if mean := m.stayed[Extensions] / int64(max(m.useful[Extensions], 1)); mean > 20*ms {
+			t.Errorf("%v: an extension takes %v on average", flooded, time.Duration(mean))
+		}
+		if g := m.goodput() / 20; g < capacity*85/100 {
+			t.Errorf("%v: goodput %d/s", flooded, g)
+		}
+	}
+}
+
+// Members far from each other take long for an extension without its waiting for anybody:
+// nothing gives way to them.
+func TestG40_FarIsNotWaiting(t *testing.T) {
+	c := newController(t, Limits{})
+	var running finishes
+	for now := int64(0); now < int64(20*time.Second); now += ms {
+		for len(running) > 0 && running[0].at <= now {
+			f := heap.Pop(&running).(finish)
+			f.ticket.Done(f.at)
+		}
+		for l, takes := range map[Lane]int64{Claims: 200, Extensions: 100 + now/ms%100} { // the next round takes it along
+			ticket, err := c.Enter(l, 1, now)
+			if err != nil {
+				t.Fatalf("%s refused at %v: %v", l, time.Duration(now), err)
+			}
+			heap.Push(&running, finish{now + takes*ms, ticket})
+		}
+	}
+}
+
+// The lane of extensions has waited for as long as nothing of it completes.
+func TestG40_ExtensionsThatStandStillWait(t *testing.T) {
+	c := newController(t, Limits{})
+	for i := range int64(50) {
+		for _, l := range []Lane{Claims, Extensions} {
+			ticket, err := c.Enter(l, 1, i*ms)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				ticket.Done(i + ms)
+			}
+		}
+	}
+	before := c.Stats()[Claims].Limit
+	for now := 200 * ms; now <= 1000*ms; now += 100 * ms {
+		c.Enter(Claims, 1, now)
+	}
+	if limit := c.Stats()[Claims].Limit; limit > before/16 {
+		t.Errorf("claims may have %d under way, %d before", limit, before)
 	}
 }
 

@@ -19,14 +19,19 @@ type lane struct {
 	asked    float64 // cost that asked to enter in the windows before, the older the less
 	granted  float64 // cost admitted in them
 	account  account
+	least    int64 // ns that work took in the best window so far, the older the more
+	wait     int64 // ns beyond that which work took in the window before, on average
+	after    *lane // whose work is not to wait for this lane's: that of extensions; nil for what is not refused before them
 
 	// The window since start.
 	start    int64
-	came     int64 // cost that asked to enter
-	let      int64 // cost admitted
-	finished int64 // cost completed
-	quickest int64 // shortest stay of what completed
-	limited  bool  // the limit was met
+	came     int64   // cost that asked to enter
+	let      int64   // cost admitted
+	finished int64   // cost completed
+	quickest int64   // shortest stay of what completed
+	stays    float64 // of what completed, each as often as its cost, ns
+	most     int64   // cost under way at once
+	limited  bool    // the limit was met
 }
 
 // How a lane remembers what it can do.
@@ -34,6 +39,14 @@ const (
 	bestFades = 1 - 1.0/1024 // in a window: by half in some 70 s
 	askFades  = 0.9          // in a window: by two thirds in a second
 	waitsOut  = 4            // targets, for which a lane may wait where it is not to blame
+
+	feels    = 4    // extensions may wait for a part of the first target, one in so many,
+	feelsFar = 2    // and so many times what they take at best: members far from each other
+	giveWay  = 0.7  // of what was under way is left in a window at least, and
+	takeUp   = 1.25 // so many times the limit at most,
+	asEver   = 2.0  // unless they wait for less than a quarter of that
+
+	blameless = 4 // times the least a lane may have under way: whom extensions do not wait for
 )
 
 func (l *lane) init(limit int) { l.limit = int64(limit) }
@@ -57,6 +70,7 @@ func (l *lane) enter(w Who, cost, now int64, limits *Limits, rank int, must bool
 		return false, true
 	}
 	l.inflight += cost
+	l.most = max(l.most, l.inflight)
 	l.account.add(w, cost)
 	l.let += cost
 	l.admitted++
@@ -107,6 +121,7 @@ func (l *lane) done(w Who, cost, stayed, now int64, limits *Limits, rank int) {
 		l.quickest = stayed
 	}
 	l.finished += cost
+	l.stays += float64(cost) * float64(stayed)
 	l.roll(now, limits, rank)
 }
 
@@ -116,13 +131,65 @@ func (l *lane) roll(now int64, limits *Limits, rank int) {
 	if lasted < int64(limits.Interval) {
 		return
 	}
+	before := l.limit
 	if l.finished > 0 {
 		l.adapt(lasted, limits.target(rank), rank == rankOf[Extensions])
 	}
+	if l.after != nil {
+		l.yield(before, l.after.spare(now, limits), limits)
+	}
 	l.limit = min(max(l.limit, int64(limits.Min)), int64(limits.Max))
+	l.observe(lasted)
 	fade := math.Pow(askFades, float64(lasted)/float64(limits.Interval))
 	l.asked, l.granted = fade*(l.asked+float64(l.came)), fade*(l.granted+float64(l.let))
 	l.start, l.came, l.let, l.finished, l.limited = now, 0, 0, 0, false
+	l.stays, l.most = 0, l.inflight
+}
+
+// observe remembers how long work of the window waited. If none completed, what is under
+// way has waited since it began.
+func (l *lane) observe(lasted int64) {
+	switch {
+	case l.finished > 0:
+		// Not idle, which follows a queue that stands: within the target that is fine
+		// for the lane itself, and no reason not to see it here.
+		if l.least == 0 {
+			l.least = l.quickest
+		}
+		l.least = min(l.quickest, l.least+int64((1-bestFades)*float64(l.quickest-l.least)))
+		l.wait = int64(l.stays/float64(l.finished)) - l.least
+	case l.inflight > 0 && l.least > 0:
+		l.wait = max(l.wait, lasted-l.least)
+	default:
+		l.wait = 0
+	}
+}
+
+// spare says of the lane of extensions by how much the lanes before it may grow (above 1)
+// or have to shrink. Their mean wait counts and not the shortest stay, as
+// in adapt: requests in bulk leave gaps, in which a few extensions wait for nothing. The
+// root, since lanes and members that see the same wait all move: with the ratio itself they
+// swing between nothing and too much.
+func (l *lane) spare(now int64, limits *Limits) float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.roll(now, limits, rankOf[Extensions])
+	may := float64(int64(limits.Target)/feels + feelsFar*l.least)
+	spare := math.Sqrt(may / float64(max(l.wait, 1)))
+	if spare >= asEver {
+		return asEver
+	}
+	return min(max(spare, giveWay), takeUp)
+}
+
+// yield moves the limit, which was another before this window, no faster than extensions
+// can spare. A lane with little under way is not to blame.
+func (l *lane) yield(before int64, spare float64, limits *Limits) {
+	if spare >= 1 {
+		l.limit = min(l.limit, int64(spare*float64(before)))
+		return
+	}
+	l.limit = min(l.limit, max(int64(spare*float64(min(before, l.most))), blameless*int64(limits.Min)))
 }
 
 // adapt moves the limit. The quickest of a window stayed at least as long as

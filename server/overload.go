@@ -86,7 +86,7 @@ func refusal(lanes []string, why admit.Reason, mode admit.Mode) string {
 		verb = " would be refused: "
 	}
 	reasons := map[admit.Reason]string{
-		admit.Delay:  "they wait too long",
+		admit.Delay:  "they wait too long or make others wait",
 		admit.Order:  "what is refused after them waits too long",
 		admit.Memory: "memory is short",
 	}

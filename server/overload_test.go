@@ -96,13 +96,13 @@ func TestG41_AnOverloadIsToldOnceASecond(t *testing.T) {
 	if n := strings.Count(lines.String(), "\n"); n != 3 {
 		t.Errorf("%d lines in 3 seconds:\n%s", n, lines.String())
 	}
-	if w := o.warnings(); len(w) != 1 || w[0] != "logins, claims are refused: they wait too long, 3030 requests in 2s" {
+	if w := o.warnings(); len(w) != 1 || w[0] != "logins, claims are refused: they wait too long or make others wait, 3030 requests in 2s" {
 		t.Errorf("status says %q", w)
 	}
 	for range 6 {
 		look(admit.Enforce)
 	}
-	want := []string{"overload: logins, claims are refused: they wait too long", "overload over: after 3s, 3030 requests refused"}
+	want := []string{"overload: logins, claims are refused: they wait too long or make others wait", "overload over: after 3s, 3030 requests refused"}
 	if got := events(); len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
 		t.Errorf("events %q, want %q", got, want)
 	}

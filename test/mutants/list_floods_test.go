@@ -39,8 +39,8 @@ var ofFloods = []mutant{
 		replace: "\tif !must && beyond && rank != rankOf[Small] {\n",
 	},
 	{
-		name: "simulated: the limit of a lane does not fall", guarantee: "G39",
-		file: "admit/lane.go", pkg: "./sim", test: "^TestG39_G40_G41_G42_G44_AFlood$",
+		name: "the limit of a lane does not fall", guarantee: "G41",
+		file: "admit/lane.go", pkg: "./admit", test: "^TestG41_GoodputUnderFiveTimesTheLoad$",
 		search:  "\t\tl.limit = int64(n + 2*math.Sqrt(n))\n",
 		replace: "\t\tl.limit = max(l.limit, int64(n+2*math.Sqrt(n)))\n",
 	},
@@ -133,5 +133,35 @@ var ofFloods = []mutant{
 		file: "audit/audit.go", pkg: "./audit", test: "^TestTextsAreEscapedAndCut$",
 		search:  "incumbent.EscapeJSON(text)...",
 		replace: "append(incumbent.EscapeJSON(nil), text...)...",
+	},
+	{
+		name: "lanes do not give way to extensions that wait", guarantee: "G40",
+		file: "admit/lane.go", pkg: "./admit", test: "^TestG40_ExtensionsHardlyWaitForBulk$",
+		search:  "\tif l.after != nil {\n",
+		replace: "\tif l.after != nil && rank == rankOf[Logins] {\n",
+	},
+	{
+		name: "the shortest wait of extensions counts, not the mean", guarantee: "G40",
+		file: "admit/lane.go", pkg: "./admit", test: "^TestG40_ExtensionsHardlyWaitForBulk$",
+		search:  "\t\tl.wait = int64(l.stays/float64(l.finished)) - l.least\n",
+		replace: "\t\tl.wait = l.quickest - l.least\n",
+	},
+	{
+		name: "extensions of which none completes are not seen to wait", guarantee: "G40",
+		file: "admit/lane.go", pkg: "./admit", test: "^TestG40_ExtensionsThatStandStillWait$",
+		search:  "\t\tl.wait = max(l.wait, lasted-l.least)\n",
+		replace: "",
+	},
+	{
+		name: "members far away are taken for slow", guarantee: "G40",
+		file: "admit/lane.go", pkg: "./admit", test: "^TestG40_FarIsNotWaiting$",
+		search:  "int64(limits.Target)/feels + feelsFar*l.least",
+		replace: "int64(limits.Target)/feels",
+	},
+	{
+		name: "who has little under way gives way, too", guarantee: "G40",
+		file: "admit/lane.go", pkg: "./admit", test: "^TestG40_LanesAreRefusedInOrder$",
+		search:  "blameless*int64(limits.Min)))",
+		replace: "0))",
 	},
 }
