@@ -95,9 +95,12 @@ func (p *play) texts(permission *Row, column string) []ovs.Atom {
 // mayInsertDelete reports whether a permission allows to make rows, and to delete those
 // that the client is authorized for.
 func (p *play) mayInsertDelete(permission *Row) bool {
+	if permission == nil {
+		return false // and perhaps no such table
+	}
 	t, _ := p.schema.Table(permissionTable)
 	c := typed(t, "insert_delete", isBoolean)
-	if c == nil || permission == nil {
+	if c == nil {
 		return false
 	}
 	is := permission.Columns[c.Index()].Keys

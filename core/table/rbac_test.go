@@ -110,6 +110,26 @@ func TestRoles(t *testing.T) {
 	}
 }
 
+// A database without roles restricts nobody, one without permissions allows nothing.
+func TestG12_DatabasesWithoutRoles(t *testing.T) {
+	const insert = `{"op":"insert","table":"Closed","row":{}}`
+	for schema, may := range map[string]bool{
+		`{"name":"None","version":"1.0.0","tables":{"Closed":{"columns":{"n":{"type":"integer"}}}}}`: true,
+		`{"name":"Half","version":"1.0.0","tables":{"Closed":{"columns":{"n":{"type":"integer"}}},"RBAC_Role":{"isRoot":true,"columns":{"name":{"type":"string"},
+"permissions":{"type":{"key":"string","value":"uuid","min":0,"max":"unlimited"}}}}}}`: false,
+	} {
+		w := newWorld(t, schema)
+		if !may {
+			w.run(`{"op":"insert","table":"RBAC_Role","row":{"name":"r","permissions":["map",[["Closed",["uuid","` + fixedID + `"]]]]}}`)
+		}
+		for _, op := range []string{insert, `{"op":"update","table":"Closed","where":[],"row":{"n":1}}`, `{"op":"delete","table":"Closed","where":[]}`} {
+			if got := w.as("r", "a", op); strings.Contains(got, "permission error") == may {
+				t.Errorf("%s in %s: %s", op, w.db, got)
+			}
+		}
+	}
+}
+
 // What is judged is the state that the log has by then, and what operations of the same
 // transaction have made of it.
 func TestRolesAreJudgedInOrder(t *testing.T) {
