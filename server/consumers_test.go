@@ -3,11 +3,12 @@ package server
 import (
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
 // What takes memory beside the state is shown with its bound; a message to the OVSDB door
-// that has not come whole is, for as long as it has not.
+// that has not come whole is, beyond what each connection has, for as long as it has not.
 func TestConsumersAreShownWithTheirBounds(t *testing.T) {
 	s, path := commanded(t, nil)
 	used := func(name string) int64 {
@@ -29,11 +30,11 @@ func TestConsumersAreShownWithTheirBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	const name, half = "messages to OVSDB", `{"method":"echo","params":["`
-	if _, err := c.Write([]byte(half)); err != nil {
+	const name, begins, own, beyond = "messages to OVSDB", `{"method":"echo","params":["`, 64 << 10, 1000
+	if _, err := c.Write([]byte(begins + strings.Repeat("x", own+beyond-len(begins)))); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "half a message is shown", func() bool { return used(name) == int64(len(half)) })
+	until(t, "half a message is shown", func() bool { return used(name) == beyond })
 	if _, err := c.Write([]byte(`"],"id":1}`)); err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -195,10 +196,9 @@ func TestSlowReadersAreCutOff(t *testing.T) {
 func TestG47_UnfinishedMessagesKeepNobodyOut(t *testing.T) {
 	m := startMember(t, func(c *Config) { c.MaxPartialBytes = 2 * smallMessage })
 	large, small := m.dial(), m.dial()
-	large.write(`{"id":1,"method":"echo","params":["` + strings.Repeat("x", 2*smallMessage-100))
-	await(t, "the large one", func() bool { return m.door.PartialBytes() > smallMessage })
+	large.write(`{"id":1,"method":"echo","params":["` + strings.Repeat("x", 5*smallMessage/2))
+	await(t, "the large one", func() bool { return m.door.PartialBytes() > 3*smallMessage/2 })
 	small.write(`{"id":1,"method":"echo","params":["` + strings.Repeat("x", smallMessage/2))
-	await(t, "the small one", func() bool { return m.door.PartialBytes() > 2*smallMessage })
 	small.write(`"]}`)
 	if got := small.read(); !strings.HasPrefix(got, `{"error":null,"id":1,`) {
 		t.Errorf("a small message: %.100s", got)
@@ -209,7 +209,8 @@ func TestG47_UnfinishedMessagesKeepNobodyOut(t *testing.T) {
 
 // What is not answered counts as what has not come whole does: a client that has much of
 // it under way is read no further, who sends something large is cut off, who sends little
-// is served. None of it counts once the connections are gone.
+// is served. What waits is read once something is answered. None of it counts once the
+// connections are gone.
 func TestG47_MessagesUnderWayAreBounded(t *testing.T) {
 	const limit, small = 4 * smallMessage, smallMessage / 2
 	m := startMember(t, func(c *Config) { c.Schemas, c.MaxPartialBytes = [][]byte{[]byte(testSchema)}, limit })
@@ -229,9 +230,9 @@ func TestG47_MessagesUnderWayAreBounded(t *testing.T) {
 			_, _ = io.WriteString(many.conn, insert(strconv.Itoa(10+i), small))
 		}
 	}()
-	await(t, "many small ones", func() bool { return m.door.PartialBytes() > limit })
+	await(t, "many small ones", func() bool { return m.door.PartialBytes() > 3*smallMessage })
 	want(t, "one that asks for little", other.call("echo", `[]`), `[]`)
-	if at := m.door.PartialBytes(); at > limit+smallMessage {
+	if at := m.door.PartialBytes(); at > limit {
 		t.Errorf("%d bytes are under way, limit %d", at, limit)
 	}
 	large.write(insert("2", 2*smallMessage))
@@ -245,4 +246,56 @@ func TestG47_MessagesUnderWayAreBounded(t *testing.T) {
 		}
 	}
 	await(t, "nothing counts", func() bool { return m.door.PartialBytes() == 0 })
+}
+
+// One principal that sends all it can, over as many connections as it likes, leaves room for
+// the large messages of others.
+func TestG47_NobodyTakesAllRoomForMessages(t *testing.T) {
+	const limit = 20 * smallMessage
+	insert := func(bytes int) string {
+		return ask("7", "transact", `["T",{"op":"insert","table":"P","row":{"name":"`+strings.Repeat("x", bytes)+`"}}]`)
+	}
+	for name, greed := range map[string]func(g *guarded, crowd func() *client){
+		"unfinished": func(g *guarded, crowd func() *client) {
+			for range 8 {
+				_, _ = io.WriteString(crowd().conn, `{"x":"`+strings.Repeat("x", 4*smallMessage)) // it may be cut off
+			}
+			await(g.tb, "those are cut off for whom there is no room", func() bool { return g.door.Stats().Malformed >= 3 })
+			for range 40 {
+				crowd().write(`{"x":"` + strings.Repeat("x", smallMessage-100))
+			}
+		},
+		"not answered": func(g *guarded, crowd func() *client) {
+			for range 30 {
+				crowd().write(strings.Repeat(insert(7*smallMessage/10), 3))
+			}
+			await(g.tb, "much is under way", func() bool { return g.door.PartialBytes() > 15*smallMessage })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := startGuarded(t)
+			g.door.SetLimits(Limits{MaxPartialBytes: limit})
+			victim := g.as(agentOf("victim"))
+			victim.until("the database is there", func() bool { return victim.call("list_dbs", `[]`) == `["T","_Server"]` })
+			var crowd []*client
+			for range 50 {
+				crowd = append(crowd, g.as(agentOf("greedy")))
+			}
+			g.group.Hold()
+			release := sync.OnceFunc(g.group.Release)
+			defer release()
+			greed(g, func() *client {
+				c := crowd[0]
+				crowd = crowd[1:]
+				return c
+			})
+			if at := g.door.PartialBytes(); at > limit*4/5+smallMessage {
+				t.Errorf("one has %d bytes under way, limit %d", at, limit)
+			}
+			victim.write(insert(2*smallMessage) + ask("8", "echo", `[]`))
+			want(t, "what comes behind its message", victim.read(), `{"error":null,"id":8,"result":[]}`)
+			release()
+			wantIDs(t, "its message", victim.answer(), `[{"uuid":["uuid","ID"]}]`)
+		})
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/park"
 )
 
@@ -16,6 +17,7 @@ type conn struct {
 	door   *Door
 	parked atomic.Pointer[park.Conn]
 	who    *caller
+	shares admit.Who     // as whom it takes of what all connections may have under way
 	heard  atomic.Uint64 // tick of the door's clock in which something came, or went that had waited
 	owed   atomic.Int32  // monitors that are not answered
 	probed atomic.Bool   // an echo was asked for since
@@ -34,8 +36,9 @@ type conn struct {
 	held    bool  // the worker waits to be woken for what it has
 	busy    int32 // requests that are not answered
 	weight  int   // bytes of them
-	counted int   // of them, those that count for MaxPartialBytes
-	ended   bool  // none do any more
+	coming  int   // bytes that have come of the next one
+	counted int   // of both, those that are taken of MaxPartialBytes
+	ended   bool  // none are any more
 
 	out     outbox
 	session session // of the tasks
@@ -44,7 +47,7 @@ type conn struct {
 var _ park.Handler = (*conn)(nil)
 
 func newConn(d *Door, who *caller) *conn {
-	c := &conn{door: d, who: who}
+	c := &conn{door: d, who: who, shares: admit.Who{Client: admit.ClientOf(who.principal.Name, who.address)}}
 	c.heard.Store(d.ticks.Load())
 	return c
 }
@@ -101,11 +104,16 @@ func (c *conn) Readable(p *park.Conn, data []byte) (int, error) {
 		if c.full() {
 			return at, park.Hold
 		}
+		before := c.scan
 		n, whole, err := c.scan.next(data[at:])
 		if err == nil {
 			err = c.take(data[at:at+n], whole)
 		}
-		if err != nil {
+		switch {
+		case errors.Is(err, park.Hold):
+			c.scan = before // the part comes again
+			return at, err
+		case err != nil:
 			c.door.counts.malformed.Add(1)
 			return len(data), err
 		}
@@ -115,35 +123,56 @@ func (c *conn) Readable(p *park.Conn, data []byte) (int, error) {
 }
 
 // full reports whether so many requests are under way, or so much of their answers has
-// not been read, that the next ones wait. Where those of all connections together are too
-// many, that is as soon as there is more than a little of this one's.
+// not been read, that the next ones wait.
 func (c *conn) full() bool {
 	l := c.door.limits.Load()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.held = int(c.busy) >= l.MaxUnderWay || c.weight >= l.MaxMessageBytes || c.counted > 0 && c.door.partial.Load() > l.MaxPartialBytes || c.out.unread.Load() > int64(l.MaxBacklogBytes)
+	c.held = int(c.busy) >= l.MaxUnderWay || c.weight >= l.MaxMessageBytes || c.out.unread.Load() > int64(l.MaxBacklogBytes)
 	return c.held
 }
 
-// begun counts a message that is there whole.
-func (c *conn) begun(bytes int) {
+// comes takes the room that further bytes of the next message need. Each connection has a
+// little of its own: what it has beyond, of messages that have not come whole and of those
+// that are not answered, which may wait for a place, it shares with all others. Who has much
+// of that leaves some for who has little. Where there is none who sends a large message is
+// cut off, and a small one waits until others of its connection are answered.
+func (c *conn) comes(bytes int) error {
+	most := c.door.limits.Load().MaxPartialBytes
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := max(0, c.weight+c.coming+bytes-smallMessage)
+	switch more := int64(n - c.counted); {
+	case more <= 0 || c.door.underWay.Take(c.shares, more, most):
+		c.coming += bytes
+		c.counted = n
+		return nil
+	case c.coming+bytes <= smallMessage: // so there are others
+		c.held = true
+		return park.Hold
+	}
+	return incumbent.Errorf(incumbent.Overloaded, "messages that have not come whole, and those that are not answered, have more than %d bytes, or more of them than its share are of who sends this one", most)
+}
+
+// begun says that the next message is there whole.
+func (c *conn) begun() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.busy++
-	c.weight += bytes
-	c.count()
+	c.weight += c.coming
+	c.coming = 0
 }
 
-// count counts what is under way beyond a little together with what has come of messages
-// that are not whole: it may wait for a place, and its parts take more than it has. With
-// mu held.
-func (c *conn) count() {
-	n := max(0, c.weight-smallMessage)
+// recount gives back the room that is not needed any more. With mu held.
+func (c *conn) recount() {
+	n := max(0, c.weight+c.coming-smallMessage)
 	if c.ended {
 		n = 0
 	}
-	c.door.partial.Add(int64(n - c.counted))
-	c.counted = n
+	if n != c.counted { // most connections never have so much
+		c.door.underWay.Give(c.shares, int64(c.counted-n))
+		c.counted = n
+	}
 }
 
 // finished says that what a message asked for is done, or that it asked for nothing.
@@ -151,18 +180,18 @@ func (c *conn) finished(bytes int) {
 	c.mu.Lock()
 	c.busy--
 	c.weight -= bytes
-	c.count()
+	c.recount()
 	c.mu.Unlock()
 	c.eased()
 }
 
-// settle has the messages of a connection that is gone count no more: not all of them are
+// settle gives back the room of a connection that is gone: not all of its messages are
 // answered.
 func (c *conn) settle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true
-	c.count()
+	c.recount()
 }
 
 // eased has the next requests read once there is room for some.
@@ -179,7 +208,7 @@ func (c *conn) eased() {
 	}
 }
 
-// take takes part of a message, perhaps its end.
+// take takes part of a message, perhaps its end. [park.Hold]: it comes again.
 func (c *conn) take(part []byte, whole bool) error {
 	limits := c.door.limits.Load()
 	if len(c.partial)+len(part) > limits.MaxMessageBytes {
@@ -188,18 +217,16 @@ func (c *conn) take(part []byte, whole bool) error {
 	if !whole && !c.scan.begun() {
 		return nil // space between messages
 	}
-	message := append(c.partial, part...)
-	// Who sends little is not cut off for what others send.
-	if c.door.partial.Load()+int64(len(part)) > limits.MaxPartialBytes && len(message) > smallMessage {
-		return incumbent.Errorf(incumbent.Overloaded, "messages that have not come whole, and those that are not answered, have more than %d bytes", limits.MaxPartialBytes)
+	if err := c.comes(len(part)); err != nil {
+		return err
 	}
+	message := append(c.partial, part...)
 	if whole {
-		c.begun(len(message))
+		c.begun()
 		c.arrived()
 		c.do(func() { c.serve(message) })
 		return nil
 	}
-	c.door.partial.Add(int64(len(part)))
 	c.partial = message
 	if c.slow == nil {
 		p := c.parked.Load()
@@ -212,7 +239,6 @@ var errSlowMessage = incumbent.Errorf(incumbent.DeadlineExceeded, "a message too
 
 // arrived forgets that the rest of a message was waited for.
 func (c *conn) arrived() {
-	c.door.partial.Add(-int64(len(c.partial)))
 	c.partial = nil
 	if c.slow != nil {
 		c.slow.Stop()

@@ -106,18 +106,18 @@ type Door struct {
 	jitter    func() float64 // [0, 1): spreads what is tried again
 	log       *slog.Logger
 
-	limits  atomic.Pointer[Limits]
-	counts  counts
-	ticks   atomic.Uint64
-	partial atomic.Int64 // bytes of messages that have not come whole, and of those that are not answered, beyond a little of each connection
-	pending *accept.Pending
-	conns   park.List[*conn]
-	feeds   feeds
-	keeper  keeper
-	rows    rowRemotes  // of the clock
-	writing atomic.Bool // what has become of rows is on its way to them
-	work    *workqueue.Queue[func()]
-	woken   *workqueue.Queue[*txn] // that have waited, and are to look again
+	limits   atomic.Pointer[Limits]
+	counts   counts
+	ticks    atomic.Uint64
+	underWay admit.Room // bytes of messages that have not come whole, and of those that are not answered, beyond a little of each connection
+	pending  *accept.Pending
+	conns    park.List[*conn]
+	feeds    feeds
+	keeper   keeper
+	rows     rowRemotes  // of the clock
+	writing  atomic.Bool // what has become of rows is on its way to them
+	work     *workqueue.Queue[func()]
+	woken    *workqueue.Queue[*txn] // that have waited, and are to look again
 
 	unmade atomic.Int64  // databases of Config.Schemas that are still to be made
 	made   chan struct{} // closed once there is none

@@ -39,7 +39,7 @@ func TestMessagesInPieces(t *testing.T) {
 			t.Fatalf("pieces of %d: %d bytes", n, len(got))
 		}
 	}
-	if n := m.door.partial.Load(); n != 0 {
+	if n := m.door.PartialBytes(); n != 0 {
 		t.Errorf("%d bytes are still counted as part of messages", n)
 	}
 }

@@ -10,7 +10,7 @@ import (
 const (
 	DefaultMaxConnections  = 16_000
 	DefaultMaxMessageBytes = 64 << 20        // as much as a command of the log may have
-	DefaultMaxPartialBytes = 256 << 20       // of messages that have not come whole, and of those that are not answered, of all connections
+	DefaultMaxPartialBytes = 256 << 20       // of messages that have not come whole, and of those that are not answered, of all connections beyond smallMessage each
 	DefaultMaxBacklogBytes = 32 << 20        // updates that wait for one reader
 	DefaultMessageTimeout  = 2 * time.Minute // from the first byte of a message to its last
 	DefaultMaxUnderWay     = 4_096           // requests of one connection that are not answered
@@ -27,7 +27,7 @@ const (
 	tasksAtATime = 64 // of one connection, before others have their turn
 	firstRetry   = 50 * time.Millisecond
 	maxRetry     = 500 * time.Millisecond
-	smallMessage = 64 << 10        // bytes of a message that are taken from everybody, whatever others send
+	smallMessage = 64 << 10        // bytes of messages that are taken on every connection, whatever others send
 	sendBytes    = 256 << 10       // handed to the connection at once
 	lockTTL      = 6 * time.Second // of the session that a connection's locks belong to, if its member dies
 	beatEvery    = 2 * time.Second // that such sessions are extended
@@ -44,7 +44,7 @@ const (
 type Limits struct {
 	MaxConnections  int           // accepted at once; what comes beyond is closed
 	MaxMessageBytes int           // of a request; who sends more is cut off
-	MaxPartialBytes int64         // of requests that have not come whole, and of what connections have under way beyond 64 KiB each, of all; who makes it more with a request of more than 64 KiB is cut off, and of who has that under way no more is read
+	MaxPartialBytes int64         // that all connections have beyond 64 KiB each, of requests that have not come whole and of those that are not answered, of one client at most four times what is free; who makes it more with a request of more than 64 KiB is cut off, and who does by smaller ones is read on once others of its own are answered
 	MaxBacklogBytes int           // updates that wait for one reader, who is cut off then; answers to requests do not count
 	MaxUnderWay     int           // requests of one connection that are not answered; what comes beyond is not read
 	MaxMonitors     int           // of one connection; beyond: "resources exhausted"

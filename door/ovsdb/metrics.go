@@ -92,9 +92,9 @@ type Stats struct {
 	Requests     []Count          // by method
 }
 
-// PartialBytes is how much has come of messages that have not come whole, and how much
-// connections have under way beyond a little each.
-func (d *Door) PartialBytes() int64 { return d.partial.Load() }
+// PartialBytes is how much connections have beyond a little each of messages that have
+// not come whole, and of those that are not answered.
+func (d *Door) PartialBytes() int64 { return d.underWay.Taken() }
 
 // Stats returns the numbers of the moment.
 func (d *Door) Stats() Stats {
