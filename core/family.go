@@ -264,7 +264,13 @@ const firstFamily = 39
 
 // EncodeFamily encodes a command of a family.
 func EncodeFamily(meta Meta, f Family, command []byte) []byte {
-	return encode(uint64(f.Schema()), meta, f.Number(), func(e *encoder) { e.B = append(e.B, command...) })
+	return EncodeSince(f.Schema(), meta, f, command)
+}
+
+// EncodeSince is [EncodeFamily] for a command that says what a later version than the
+// family's has brought.
+func EncodeSince(schema uint32, meta Meta, f Family, command []byte) []byte {
+	return encode(uint64(schema), meta, f.Number(), func(e *encoder) { e.B = append(e.B, command...) })
 }
 
 // family is one family as a State keeps it.

@@ -16,14 +16,6 @@ type Command struct {
 	IfIndex *incumbent.Index
 }
 
-// declared is the family with the schema that a setting needs.
-type declared struct {
-	Family
-	schema uint32
-}
-
-func (d declared) Schema() uint32 { return d.schema }
-
 // Encode implements [core.Command].
 func (c Command) Encode(meta core.Meta) []byte {
 	var w wire.Writer
@@ -34,11 +26,11 @@ func (c Command) Encode(meta core.Meta) []byte {
 	if c.IfIndex != nil {
 		w.Uint(5, uint64(*c.IfIndex))
 	}
-	f := declared{schema: Family{}.Schema()}
+	schema := Family{}.Schema()
 	if d, ok := Declared(c.Name); ok {
-		f.schema = d.Schema
+		schema = d.Schema
 	}
-	return core.EncodeFamily(meta, f, w.B)
+	return core.EncodeSince(schema, meta, Family{}, w.B)
 }
 
 func (c *Command) decode(b []byte) bool {
