@@ -32,6 +32,7 @@ var actions = [numStates]map[Verbs]Action{
 	Cluster:  {See: Status},
 	Nodes:    {See: NodeRead, Write: NodeWrite},
 	Services: {See: ServiceRead, Write: ServiceWrite},
+	Tables:   {See: TableRead, Follow: TableWatch, Write: TableWrite, Administer: TableDefine},
 }
 
 // Ask answers a question as [Authorize] decides, and says by which rule. Without
@@ -45,19 +46,32 @@ func (r *Rules) Ask(q Question) Answer {
 	if q.State == Sessions {
 		asked = Resource{Owner: q.Name.Lease, Whole: q.Whole}
 	}
-	if err := Authorize(r.Of(q.Principal), a, asked); err != nil {
+	roles, err := authorize(r.Of(q.Principal), a, asked)
+	if err != nil {
 		return Answer{Cause: Cause{Rule: -1}, Reason: messageOf(err)}
 	}
-	switch c, found := r.Explain(q.Principal, q.State, q.Verb, compared(&decrees[a], &asked), q.Whole); {
+	verb, within := q.Verb, ""
+	if len(roles) > 0 {
+		verb, within = WriteInRole, ", as far as these roles of the database allow: "+strings.Join(roles, ", ")
+	}
+	switch c, found := r.Explain(q.Principal, q.State, verb, compared(&decrees[a], &asked), q.Whole); {
 	case q.Principal.Kind == Operator:
 		return Answer{Allowed: true, Cause: Cause{Rule: -1}, Reason: "operators may do everything"}
 	case found:
-		return Answer{Allowed: true, Cause: c, Reason: fmt.Sprintf("rule %d of policy %s", c.Rule+1, c.Policy)}
+		return Answer{Allowed: true, Cause: c, Reason: fmt.Sprintf("rule %d of policy %s%s", c.Rule+1, c.Policy, within)}
 	case r == nil:
 		return Answer{Allowed: true, Cause: Cause{Rule: -1}, Reason: "there is no policy, and its kind may"}
 	default:
 		return Answer{Allowed: true, Cause: Cause{Rule: -1}, Reason: "it is its own"}
 	}
+}
+
+// authorize is [Authorize], and of changes of rows [AuthorizeRows].
+func authorize(g *Rights, a Action, r Resource) (roles []string, err error) {
+	if a == TableWrite {
+		return AuthorizeRows(g, r)
+	}
+	return nil, Authorize(g, a, r)
 }
 
 func messageOf(err error) string {

@@ -21,23 +21,24 @@ const (
 	Watch                  // follow changes of leases, or wait for one
 	SessionRead
 	SessionOpen
-	SessionUse   // extend, attach, or claim with
-	SessionClose // end, with all that it holds
-	Status       // of the member and the cluster, its events and metrics
-	Discover     // who the members are, to connect to another
-	Admin        // settings, membership, backup, policies
-	Debug        // profiles and internals
-	KeyRead      // look at keys and values
-	KeyWatch     // follow changes of them
-	KeyWrite     // store, lock and delete them
-	NodeRead     // look at nodes of the catalog and their checks, wait for their change
-	NodeWrite    // register and deregister them
-	ServiceRead  // look at services, their instances and checks, wait for their change
-	ServiceWrite // register and deregister them
-	TableRead    // look at databases of tables and their rows
-	TableWatch   // follow changes of them
-	TableWrite   // change rows
-	TableDefine  // define and convert databases
+	SessionUse       // extend, attach, or claim with
+	SessionClose     // end, with all that it holds
+	Status           // of the member and the cluster, its events and metrics
+	Discover         // who the members are, to connect to another
+	Admin            // settings, membership, backup, policies
+	Debug            // profiles and internals
+	KeyRead          // look at keys and values
+	KeyWatch         // follow changes of them
+	KeyWrite         // store, lock and delete them
+	NodeRead         // look at nodes of the catalog and their checks, wait for their change
+	NodeWrite        // register and deregister them
+	ServiceRead      // look at services, their instances and checks, wait for their change
+	ServiceWrite     // register and deregister them
+	TableRead        // look at databases of tables and their rows
+	TableWatch       // follow changes of them
+	TableWrite       // change rows
+	TableDefine      // define and convert databases
+	TableWriteInRole // change rows within roles of the database: see [AuthorizeRows]
 	NumActions
 )
 
@@ -103,6 +104,8 @@ var decrees = [NumActions]decree{
 	TableWatch:   {name: "table_watch", state: Tables, verb: Follow, free: lookers(always), most: lookers(always)},
 	TableWrite:   {name: "table_write", state: Tables, verb: Write, free: agents(always), most: agents(always)},
 	TableDefine:  {name: "table_define", state: Tables, verb: Administer, most: agents(always)},
+
+	TableWriteInRole: {name: "table_write_in_role", state: Tables, verb: WriteInRole, most: agents(always)},
 }
 
 // String returns the action's name, as in errors and metrics.
@@ -165,6 +168,23 @@ func Authorize(g *Rights, a Action, r Resource) error {
 	}
 	refused := r // so that what is permitted allocates nothing
 	return g.denied(a, &refused)
+}
+
+// AuthorizeRows is [Authorize] for whoever has changes of rows judged by the roles of
+// their database: each has to be within one of the roles, none: all are allowed. Who asks
+// Authorize for [TableWrite] is refused for those who have roles.
+func AuthorizeRows(g *Rights, r Resource) (roles []string, err error) {
+	if err = Authorize(g, TableWrite, r); err == nil || !g.permits(TableWriteInRole, &r) {
+		return nil, err
+	}
+	switch roles = g.roles(r.Name, r.Whole); {
+	case len(roles) == 0:
+		return nil, err
+	case len(roles) > MaxRoles:
+		return nil, deny("%s has %d roles in %s: limit MaxRoles is %d", g.principal, len(roles), r.Name.Lease, MaxRoles).
+			WithHint("an operator can take some away: incumbent policy ls")
+	}
+	return roles, nil
 }
 
 func (g *Rights) permits(a Action, r *Resource) bool {

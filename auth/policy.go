@@ -13,6 +13,8 @@ const (
 	MaxPatternBytes    = 1024  // of one pattern: as much as a key may have
 	MaxPrincipals      = 1_000 // patterns of principals in one policy
 	MaxRules           = 1_000 // in one policy
+	MaxRoleBytes       = 256   // of the name of a database's role
+	MaxRoles           = 16    // of one database that policies give one principal
 )
 
 // State is a kind of state that rules speak of.
@@ -61,12 +63,18 @@ const (
 	Write                           // claim, extend, put, lock, delete; open sessions
 	ReleaseOthers                   // end what others have
 	Administer                      // pin leases
+	WriteInRole                     // of tables: change rows within what a role of the database allows; see [Rule.Role]
 	AllVerbs      = See | Follow | Write | ReleaseOthers | Administer
 )
 
+// writeIn is what the word for [WriteInRole] begins with, before the role. It is one
+// word with the role, so that whoever does not know it refuses it, and nobody can lose
+// the role and keep the verb.
+const writeIn = "write:"
+
 var verbNames = []string{"see", "watch", "write", "release-others", "administer"}
 
-// Names returns the words for the verbs, in their order.
+// Names returns the words for the verbs but [WriteInRole], in their order.
 func (v Verbs) Names() []string {
 	var names []string
 	for i, name := range verbNames {
@@ -88,6 +96,30 @@ func ParseVerb(s string) (Verbs, error) {
 	return 0, incumbent.Errorf(incumbent.Invalid, "verb %q is none of %s", s, strings.Join(verbNames, ", "))
 }
 
+// AddVerb has the rule let its principals do what a word says: a verb, or write:ROLE.
+func (r *Rule) AddVerb(word string) error {
+	role, in := strings.CutPrefix(word, writeIn)
+	switch {
+	case !in:
+		v, err := ParseVerb(word)
+		r.Verbs |= v
+		return err
+	case r.Verbs&WriteInRole != 0 && r.Role != role:
+		return incumbent.Errorf(incumbent.Invalid, "verbs: %s%s and %q: a rule has one role", writeIn, r.Role, word)
+	}
+	r.Verbs, r.Role = r.Verbs|WriteInRole, role
+	return nil
+}
+
+// VerbNames returns the words for what the rule lets its principals do.
+func (r *Rule) VerbNames() []string {
+	names := r.Verbs.Names()
+	if r.Verbs&WriteInRole != 0 {
+		names = append(names, writeIn+r.Role)
+	}
+	return names
+}
+
 // Policy says what the principals that it is for may do. Policies only add to one
 // another: what one allows no other takes away.
 type Policy struct {
@@ -106,6 +138,10 @@ type Rule struct {
 	Model     string // of leases; "": any
 	Prefix    string // of names, of leases, keys, nodes, services, databases and who opened sessions; "": any
 	Verbs     Verbs
+	// Role is one of the roles that databases of tables have by their rows: with
+	// [WriteInRole] rows may be changed as far as it allows. It is no pattern. "": there
+	// is none.
+	Role string
 }
 
 // Placeholders in patterns of rules.
@@ -177,8 +213,11 @@ func validPrincipal(who string) *incumbent.Error {
 }
 
 func (r *Rule) validate() *incumbent.Error {
-	if r.State >= numStates || r.Verbs == 0 || r.Verbs&^AllVerbs != 0 {
+	if r.State >= numStates || r.Verbs == 0 || r.Verbs&^(AllVerbs|WriteInRole) != 0 {
 		return incumbent.Errorf(incumbent.Invalid, "has no kind of state or no verb that is known")
+	}
+	if err := r.validateRole(); err != nil {
+		return err
 	}
 	hasNamespace := r.State.namespaced()
 	switch {
@@ -198,6 +237,23 @@ func (r *Rule) validate() *incumbent.Error {
 		return err
 	}
 	return checkPattern("name", r.Prefix, true)
+}
+
+func (r *Rule) validateRole() *incumbent.Error {
+	in := r.Verbs&WriteInRole != 0
+	switch {
+	case !in && r.Role == "":
+		return nil
+	case !in || r.Role == "":
+		return incumbent.Errorf(incumbent.Invalid, "verbs: %sROLE names a role", writeIn)
+	case r.State != Tables:
+		return incumbent.Errorf(incumbent.Invalid, "verbs: %s%s: %s have no roles", writeIn, r.Role, r.State)
+	case r.Verbs&Write != 0:
+		return incumbent.Errorf(incumbent.Invalid, "verbs: write is more than %s%s: name one of them", writeIn, r.Role)
+	case len(r.Role) > MaxRoleBytes || strings.ContainsAny(r.Role, "*{}"):
+		return incumbent.Errorf(incumbent.Invalid, "verbs: role %.300q has more than %d bytes, or one of * { }", r.Role, MaxRoleBytes)
+	}
+	return checkPattern("role", r.Role, false)
 }
 
 // checkPattern refuses what no name is made of, a * that is not at the end, and

@@ -104,7 +104,7 @@ func (r *Rules) compile(p Principal) *Rights {
 			if trees[rule.State] == nil {
 				trees[rule.State] = newBuilder()
 			}
-			trees[rule.State].add(parts[:], rule.Verbs)
+			trees[rule.State].add(parts[:], rule)
 			g.verbs[rule.State] |= rule.Verbs
 		}
 	}
@@ -196,6 +196,18 @@ func (g *Rights) granted(s State, v Verbs, n incumbent.Name, how reach) bool {
 	return l.verbs(parts[:], how)&v != 0
 }
 
+// roles are those within which the rules let rows of a database be changed, whole: of
+// all whose names begin with it; each once, in their order.
+func (g *Rights) roles(n incumbent.Name, whole bool) []string {
+	l := g.states[Tables]
+	if l == nil {
+		return nil
+	}
+	found := l.appendRoles(nil, []string{n.Namespace, n.Model, n.Lease}, whole)
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
 // level is one part of names: its entries in the order of their texts.
 type level struct{ entries []levelEntry }
 
@@ -206,9 +218,10 @@ type level struct{ entries []levelEntry }
 type levelEntry struct {
 	pattern
 	up       int
-	verbs    Verbs  // of the last part
-	next     *level // of the other parts
-	policies []int  // of principals
+	verbs    Verbs    // of the last part
+	roles    []string // the same, of WriteInRole
+	next     *level   // of the other parts
+	policies []int    // of principals
 }
 
 // upTo is the last entry that is not behind a name, -1: there is none.
@@ -244,6 +257,22 @@ func (l *level) verbs(parts []string, how reach) (v Verbs) {
 		}
 	}
 	return v
+}
+
+// appendRoles appends the roles that the patterns give that match a name of these parts.
+func (l *level) appendRoles(to, parts []string, whole bool) []string {
+	last := len(parts) == 1
+	for j := l.upTo(parts[0]); j >= 0; j = l.entries[j].up {
+		e := &l.entries[j]
+		switch {
+		case !e.matches(parts[0], last && whole):
+		case last:
+			to = append(to, e.roles...)
+		default:
+			to = e.next.appendRoles(to, parts[1:], whole)
+		}
+	}
+	return to
 }
 
 // appendKey appends the patterns behind which some of the verbs stand.
@@ -285,16 +314,19 @@ func (b *builder) position(p pattern) int {
 // entry is that of a pattern, until the next one is added.
 func (b *builder) entry(p pattern) *levelEntry { return &b.entries[b.position(p)] }
 
-func (b *builder) add(parts []pattern, v Verbs) {
+func (b *builder) add(parts []pattern, r *Rule) {
 	i := b.position(parts[0])
 	if len(parts) == 1 {
-		b.entries[i].verbs |= v
+		e := &b.entries[i]
+		if e.verbs |= r.Verbs; r.Verbs&WriteInRole != 0 {
+			e.roles = append(e.roles, r.Role)
+		}
 		return
 	}
 	if b.next[i] == nil {
 		b.next[i] = newBuilder()
 	}
-	b.next[i].add(parts[1:], v)
+	b.next[i].add(parts[1:], r)
 }
 
 // seal puts the entries in order, and finds for each the one above it.

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,6 +47,9 @@ func TestG12_CompiledRulesAreThoseOfThePolicies(t *testing.T) {
 				if rapid.Bool().Draw(t, "named") {
 					r.Prefix = pattern.Draw(t, "name")
 				}
+				if r.State == Tables && rapid.Bool().Draw(t, "within") {
+					r.Verbs, r.Role = r.Verbs&^Write|WriteInRole, rapid.SampledFrom([]string{"r", "s"}).Draw(t, "role")
+				}
 				p.Rules = append(p.Rules, r)
 			}
 			list = append(list, p)
@@ -55,7 +59,7 @@ func TestG12_CompiledRulesAreThoseOfThePolicies(t *testing.T) {
 		g := rules.Of(p)
 		n := leaseOf(names.Draw(t, "in"), names.Draw(t, "of"), names.Draw(t, "is"))
 		for s := range numStates {
-			for v := See; v <= AllVerbs; v <<= 1 {
+			for v := See; v <= WriteInRole; v <<= 1 {
 				for _, how := range []reach{one, whole} {
 					_, want := rules.Explain(p, s, v, n, how == whole)
 					if got := g.granted(s, v, n, how); got != want {
@@ -72,6 +76,23 @@ func TestG12_CompiledRulesAreThoseOfThePolicies(t *testing.T) {
 				if got := g.granted(s, v, n, some); got != want {
 					t.Fatalf("%v %v %v of something below %v: %v, want %v", p, v, s, n, got, want)
 				}
+			}
+		}
+		for _, whole := range []bool{false, true} {
+			var want []string
+			for _, role := range []string{"r", "s"} {
+				only := []*Policy{}
+				for _, policy := range list {
+					x := *policy
+					x.Rules = slices.DeleteFunc(slices.Clone(x.Rules), func(r Rule) bool { return r.Role != role })
+					only = append(only, &x)
+				}
+				if _, in := Compile(only, 7).Explain(p, Tables, WriteInRole, n, whole); in {
+					want = append(want, role)
+				}
+			}
+			if got := g.roles(n, whole); !slices.Equal(got, want) {
+				t.Fatalf("%v has roles %v in %v (%v), want %v", p, got, n, whole, want)
 			}
 		}
 	})
@@ -208,6 +229,18 @@ func TestPoliciesThatCannotBe(t *testing.T) {
 		"an open brace":        func(p *Policy) { p.Rules[0].Prefix = "{name" },
 		"a control character":  func(p *Policy) { p.Rules[0].Prefix = "a\x1b" },
 		"white space":          func(p *Policy) { p.Rules[0].Namespace = "a b" },
+		"a role of leases":     func(p *Policy) { p.Rules[0].Verbs, p.Rules[0].Role = WriteInRole, "r" },
+		"a role for nothing":   func(p *Policy) { p.Rules[0].State, p.Rules[0].Role = Tables, "r" },
+		"no role to write in":  func(p *Policy) { p.Rules[0].State, p.Rules[0].Verbs = Tables, WriteInRole },
+		"write, and in a role": func(p *Policy) {
+			p.Rules[0] = Rule{State: Tables, Namespace: "n", Verbs: Write | WriteInRole, Role: "r"}
+		},
+		"any role":            func(p *Policy) { p.Rules[0] = Rule{State: Tables, Namespace: "n", Verbs: WriteInRole, Role: "r*"} },
+		"a role by a name":    func(p *Policy) { p.Rules[0] = Rule{State: Tables, Namespace: "n", Verbs: WriteInRole, Role: "{name}"} },
+		"a role of two words": func(p *Policy) { p.Rules[0] = Rule{State: Tables, Namespace: "n", Verbs: WriteInRole, Role: "r s"} },
+		"a long role": func(p *Policy) {
+			p.Rules[0] = Rule{State: Tables, Namespace: "n", Verbs: WriteInRole, Role: strings.Repeat("r", MaxRoleBytes+1)}
+		},
 	} {
 		p := good()
 		change(p)
@@ -219,6 +252,87 @@ func TestPoliciesThatCannotBe(t *testing.T) {
 	p.For = []string{"agnet:a"}
 	if p.Validate() != nil || p.CheckPrincipals() == nil {
 		t.Error("a kind of principal that is not known is for the log, and not for whoever writes a policy")
+	}
+}
+
+// Verbs are written as they are read; a role is one word with its verb.
+func TestVerbsOfARule(t *testing.T) {
+	for _, tt := range []struct {
+		words []string
+		want  string
+	}{
+		{[]string{"see", "write"}, "[see write]"},
+		{[]string{"write:r", "see", "write:r"}, "[see write:r]"},
+		{[]string{"write:r:s"}, "[write:r:s]"},
+		{[]string{"write:r", "write:s"}, `verbs: write:r and "write:s": a rule has one role`},
+		{[]string{"wrote"}, `verb "wrote" is none of see, watch, write, release-others, administer`},
+		{[]string{"see:r"}, `verb "see:r" is none of see, watch, write, release-others, administer`},
+	} {
+		var r Rule
+		var err error
+		for _, word := range tt.words {
+			if e := r.AddVerb(word); e != nil {
+				err = e
+			}
+		}
+		got := fmt.Sprint(r.VerbNames())
+		if err != nil {
+			got = messageOf(err)
+		}
+		if got != tt.want {
+			t.Errorf("%v: %s, want %s", tt.words, got, tt.want)
+		}
+	}
+	if _, err := ParseVerb("write:r"); err == nil {
+		t.Error("a role is a verb by itself")
+	}
+}
+
+// Whoever may write within roles may not write by what does not ask for them; write
+// without one is all; and there are no more of them than a transaction takes.
+func TestG12_WhoHasRolesWritesWithinThemAlone(t *testing.T) {
+	in := func(name, role string) Rule {
+		return Rule{State: Tables, Namespace: "n", Prefix: name, Verbs: See | WriteInRole, Role: role}
+	}
+	many := &Policy{Name: "many", For: []string{"agent:many"}}
+	for i := range MaxRoles + 1 {
+		many.Rules = append(many.Rules, in("T", fmt.Sprintf("r%02d", i)))
+	}
+	rules := Compile([]*Policy{
+		{Name: "hv", For: []string{"agent:hv*"}, Rules: []Rule{in("SB", "r"), in("S*", "s"), in("{name}", "own")}},
+		{Name: "north", For: []string{"agent:north", "observer:x"}, Rules: []Rule{in("SB", "r"), {State: Tables, Namespace: "n", Prefix: "S*", Verbs: Write}}},
+		many,
+	}, 1)
+	for _, tt := range []struct {
+		who, database string
+		want          string
+	}{
+		{"agent:hv1", "SB", "[r s] <nil>"},
+		{"agent:hv1", "SC", "[s] <nil>"},
+		{"agent:hv1", "hv1", "[own] <nil>"},
+		{"agent:hv1", "NB", "[] denied: agent:hv1 may not do table_write: no policy lets it write tables n:NB"},
+		{"agent:north", "SB", "[] <nil>"},
+		{"agent:none", "SB", "[] denied: agent:none may not do table_write: no policy lets it write tables n:SB"},
+		{"observer:x", "SB", "[] denied: observer:x may not do table_write"},
+		{"operator:o", "SB", "[] <nil>"},
+		{"agent:many", "T", "[] denied: agent:many has 17 roles in T: limit MaxRoles is 16"},
+	} {
+		p, err := ParsePrincipal(tt.who)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, r := rules.Of(p), Resource{Name: incumbent.Name{Namespace: "n", Lease: tt.database}}
+		roles, err := AuthorizeRows(g, r)
+		if got := fmt.Sprint(roles, " ", err); got != tt.want {
+			t.Errorf("%s in %s: %s, want %s", tt.who, tt.database, got, tt.want)
+		}
+		if all := Authorize(g, TableWrite, r) == nil; all != (err == nil && len(roles) == 0) {
+			t.Errorf("%s may write all of %s: %v", tt.who, tt.database, all)
+		}
+	}
+	var none *Rules
+	if roles, err := AuthorizeRows(none.Of(agentOf("hv1")), Resource{}); len(roles) > 0 || err != nil {
+		t.Errorf("without a policy: %v, %v", roles, err)
 	}
 }
 
@@ -244,7 +358,10 @@ func TestAskNamesTheRule(t *testing.T) {
 	rules := Compile([]*Policy{
 		{Name: "a", For: []string{"agent:x"}, Rules: []Rule{{State: Leases, Namespace: "n", Verbs: See}, {State: Leases, Namespace: "n", Verbs: Write}}},
 		{Name: "b", For: []string{"*"}, Rules: []Rule{{State: Leases, Namespace: "*", Verbs: Write}}},
+		{Name: "c", For: []string{"agent:hv1"}, Rules: []Rule{{State: Tables, Namespace: "n", Verbs: See}, {State: Tables, Namespace: "n", Prefix: "SB", Verbs: WriteInRole, Role: "r"}, {State: Tables, Namespace: "n", Verbs: WriteInRole, Role: "q"}}},
+		{Name: "d", For: []string{"agent:north"}, Rules: []Rule{{State: Tables, Namespace: "n", Prefix: "S*", Verbs: AllVerbs}}},
 	}, 1)
+	sb := incumbent.Name{Namespace: "n", Lease: "SB"}
 	ask := func(r *Rules, p Principal, s State, v Verbs, n incumbent.Name) Answer {
 		return r.Ask(Question{Principal: p, State: s, Verb: v, Name: n, Holder: p.Name})
 	}
@@ -257,6 +374,13 @@ func TestAskNamesTheRule(t *testing.T) {
 		{ask(rules, agentOf("y"), Leases, Write, n), "true b 0 rule 1 of policy b"},
 		{ask(rules, agentOf("y"), Leases, See, n), "false  -1 agent:y may not do read: no policy lets it see leases n:m:l"},
 		{ask(rules, Principal{Name: "o", Kind: Operator}, Leases, See, n), "true  -1 operators may do everything"},
+		{ask(rules, agentOf("hv1"), Tables, See, sb), "true c 0 rule 1 of policy c"},
+		{ask(rules, agentOf("hv1"), Tables, Write, sb), "true c 1 rule 2 of policy c, as far as these roles of the database allow: q, r"},
+		{ask(rules, agentOf("hv1"), Tables, Write, incumbent.Name{Namespace: "n", Lease: "NB"}), "true c 2 rule 3 of policy c, as far as these roles of the database allow: q"},
+		{ask(rules, agentOf("hv1"), Tables, Administer, sb), "false  -1 agent:hv1 may not do table_define: no policy lets it administer tables n:SB"},
+		{ask(rules, agentOf("north"), Tables, Write, sb), "true d 0 rule 1 of policy d"},
+		{ask(rules, agentOf("north"), Tables, Follow, sb), "true d 0 rule 1 of policy d"},
+		{ask(nil, agentOf("y"), Tables, Write, sb), "true  -1 there is no policy, and its kind may"},
 		{ask(nil, agentOf("y"), Leases, See, n), "true  -1 there is no policy, and its kind may"},
 		{ask(rules, agentOf("y"), Sessions, See, incumbent.Name{Lease: "agent:y"}), "true  -1 it is its own"},
 		{ask(rules, agentOf("y"), Cluster, Write, incumbent.Name{}), "false  -1 there is nothing that verb write lets do to cluster"},

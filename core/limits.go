@@ -13,7 +13,8 @@ import "github.com/incumbent-dev/incumbent"
 //	7  tables
 //	9  leases as a family. Snapshots of earlier versions are refused, as are the logs: see wal.FormatVersion
 //	10 names of nodes, services and checks that differ in case alone are one; commands of 6 are refused
-const SchemaVersion = 10
+//	11 rules that let rows be written within a role, and transactions that are within roles
+const SchemaVersion = 11
 
 const (
 	oldestSchema = 9 // the version whose snapshots, and those of later ones, are read
@@ -23,6 +24,8 @@ const (
 
 	// JudgedSchema is the version that brought [Meta].Judged.
 	JudgedSchema = 5
+	// RoleSchema is the version that brought roles of databases to policies.
+	RoleSchema = 11
 )
 
 // Limits of the replicated state. They decide what a command does, so that

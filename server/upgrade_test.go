@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/client"
 	"github.com/incumbent-dev/incumbent/core"
-	"github.com/incumbent-dev/incumbent/core/catalog"
 	leases "github.com/incumbent-dev/incumbent/core/lease"
+	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/engine"
 )
 
@@ -47,8 +48,10 @@ func TestG49_ARollingUpgradeBetweenTwoSchemas(t *testing.T) {
 	until(t, "all are recorded with what they know", func() bool {
 		return len(leaderOf(t, members...).engine.View().Members()) == 3 && active() == old
 	})
-	register := func(s *Server, name string) incumbent.Kind {
-		cmd := catalog.Command{Verb: catalog.Register, Target: catalog.Target{Namespace: "default", Node: name}, Node: &catalog.Node{}}
+	setRole := func(s *Server, name string) incumbent.Kind {
+		cmd := policy.Command{Verb: policy.Set, Policy: auth.Policy{Name: name, For: []string{"agent:hv*"}, Rules: []auth.Rule{
+			{State: auth.Tables, Namespace: "default", Verbs: auth.WriteInRole, Role: "r"},
+		}}}
 		if got := core.RequiredSchema(cmd.Encode(core.Meta{})); got != core.SchemaVersion {
 			t.Fatalf("the command needs schema %d: aim it at what the newest has", got)
 		}
@@ -57,7 +60,7 @@ func TestG49_ARollingUpgradeBetweenTwoSchemas(t *testing.T) {
 	}
 	for i, s := range members {
 		for _, at := range members {
-			if kind := register(at, "N"); kind != incumbent.Unavailable {
+			if kind := setRole(at, "N"); kind != incumbent.Unavailable {
 				t.Errorf("%d members know the newest schema: on %s, %v", i, at.cfg.Name, kind)
 			}
 		}
@@ -73,7 +76,7 @@ func TestG49_ARollingUpgradeBetweenTwoSchemas(t *testing.T) {
 	}
 	until(t, "all know it", func() bool { return active() == core.SchemaVersion })
 	for i, s := range members {
-		until(t, "it works on "+s.cfg.Name, func() bool { return register(s, fmt.Sprintf("N%d", i)) == incumbent.OK })
+		until(t, "it works on "+s.cfg.Name, func() bool { return setRole(s, fmt.Sprintf("N%d", i)) == incumbent.OK })
 	}
 	n := load.finish(t)
 	if !held.Held() {

@@ -282,7 +282,7 @@ code 7: it would be denied.`,
 	f := c.Flags()
 	f.String("as", "", "the principal, as agent:mysql/0")
 	f.String("verb", "", "see, watch, write, release-others or administer")
-	f.String("kind", "", "leases, sessions, keys or cluster")
+	f.String("kind", "", "leases, sessions, keys, nodes, services, tables or cluster")
 	f.String("namespace", incumbent.DefaultNamespace, "namespace, of leases and keys")
 	f.String("model", incumbent.DefaultModel, "model, of leases")
 	f.String("holder", "", "as whom it would hold a lease; by default as itself")

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
@@ -34,7 +35,7 @@ type Command struct {
 //
 //	2  name
 //	3  principals, one behind the other, each with its length
-//	4  rules, the same, each a message: 1 kind, 2 namespace, 3 model, 4 name, 5 verbs
+//	4  rules, the same, each a message: 1 kind, 2 namespace, 3 model, 4 name, 5 verbs, 6 role
 
 // Encode implements [core.Command].
 func (c Command) Encode(meta core.Meta) []byte {
@@ -43,7 +44,16 @@ func (c Command) Encode(meta core.Meta) []byte {
 	appendPolicy(&w, &c.Policy)
 	w.Flag(5, c.IfIndex)
 	w.Uint(6, uint64(c.Index))
-	return core.EncodeFamily(meta, Family{}, w.B)
+	return core.EncodeSince(c.schema(), meta, Family{}, w.B)
+}
+
+// schema is that of the members who know what the command says: to those before, a rule
+// with a role is malformed.
+func (c *Command) schema() uint32 {
+	if slices.ContainsFunc(c.Policy.Rules, func(r auth.Rule) bool { return r.Role != "" || r.Verbs&auth.WriteInRole != 0 }) {
+		return core.RoleSchema
+	}
+	return schema
 }
 
 func appendPolicy(w *wire.Writer, p *auth.Policy) {
@@ -59,6 +69,7 @@ func encodeRule(r *auth.Rule) []byte {
 	w.Text(3, r.Model)
 	w.Text(4, r.Prefix)
 	w.Uint(5, uint64(r.Verbs))
+	w.Text(6, r.Role)
 	return w.B
 }
 
@@ -121,6 +132,8 @@ func decodeRule(b []byte) (rule auth.Rule, ok bool) {
 			return f.CopyString(&rule.Prefix)
 		case 5:
 			return wire.Small(&f, &rule.Verbs)
+		case 6:
+			return f.CopyString(&rule.Role)
 		}
 		return false
 	})

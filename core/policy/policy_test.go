@@ -83,6 +83,9 @@ func TestModel(t *testing.T) {
 			c.Policy = auth.Policy{Name: rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "name")}
 			if c.Verb == Set {
 				c.Policy = sample(c.Policy.Name, rapid.IntRange(0, 6).Draw(t, "rules"))
+				if rapid.Bool().Draw(t, "with a role") {
+					c.Policy = within(c.Policy.Name, rapid.SampledFrom([]string{"r", "s"}).Draw(t, "role"))
+				}
 			}
 			if c.IfIndex = rapid.Bool().Draw(t, "conditional"); c.IfIndex {
 				c.Index = incumbent.Index(rapid.IntRange(0, int(at)).Draw(t, "index"))
@@ -221,6 +224,44 @@ func commands() []Command {
 		{Verb: Set, Policy: sample("a", 2), IfIndex: true, Index: 300},
 		{Verb: Set, Policy: auth.Policy{Name: "b", For: []string{"*"}, Rules: []auth.Rule{{State: auth.Cluster, Verbs: auth.AllVerbs}, {State: auth.Sessions, Prefix: "agent:{name}", Verbs: auth.See}}}},
 		{Verb: Remove, Policy: auth.Policy{Name: "a"}, IfIndex: true},
+		{Verb: Set, Policy: within("a", "r")},
+	}
+}
+
+// within is a policy with a rule that lets rows be written within a role.
+func within(name, role string) auth.Policy {
+	p := sample(name, 1)
+	p.Rules = append(p.Rules, auth.Rule{State: auth.Tables, Namespace: "n", Prefix: "SB", Verbs: auth.See | auth.WriteInRole, Role: role})
+	return p
+}
+
+// Who does not know of roles refuses a policy with one; all others are what they were.
+func TestG49_PoliciesWithRolesNeedTheirSchema(t *testing.T) {
+	for _, c := range commands() {
+		want := Family{}.Schema()
+		if len(c.Policy.Rules) > 0 && c.Policy.Rules[len(c.Policy.Rules)-1].Role != "" {
+			want = core.RoleSchema
+		}
+		if got := core.RequiredSchema(c.Encode(meta)); got != want {
+			t.Errorf("%+v needs schema %d, want %d", c.Policy, got, want)
+		}
+	}
+	old := core.Member{ID: 1, Name: "old", Schema: core.RoleSchema - 1}
+	s := core.New(Family{})
+	apply(t, s, core.PutMemberCommand{Member: old}, meta)
+	if r, _ := apply(t, s, Command{Verb: Set, Policy: within("a", "r")}, meta); r.Err == nil || r.Err.Kind != incumbent.Invalid || Of(s.View()).Len() > 0 {
+		t.Errorf("a member does not know it: %+v", r)
+	}
+	if r, _ := apply(t, s, Command{Verb: Set, Policy: sample("a", 1)}, meta); r.Err != nil {
+		t.Errorf("one without a role: %v", r.Err)
+	}
+	old.Schema = core.RoleSchema
+	apply(t, s, core.PutMemberCommand{Member: old}, meta)
+	if r, _ := apply(t, s, Command{Verb: Set, Policy: within("a", "r")}, meta); r.Err != nil {
+		t.Errorf("all know it: %v", r.Err)
+	}
+	if got := Of(reload(t, s, Family{}).View()).Policy("a"); got == nil || !cmp.Equal(got.Policy, within("a", "r")) {
+		t.Errorf("after a snapshot it is %+v", got)
 	}
 }
 
@@ -261,6 +302,8 @@ func FuzzReadRecord(f *testing.F) {
 	p := &Policy{Policy: sample("a", 2), Created: 1, Modified: 2, By: "operator:o", At: meta.Origin.At}
 	f.Add(bytes.Clone(w.policy(p)))
 	f.Add(bytes.Clone(w.changed(7)))
+	p.Policy = within("a", "r")
+	f.Add(bytes.Clone(w.policy(p)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		tables := newTables()
 		if !tables.ReadRecord(b) {

@@ -151,11 +151,9 @@ func policyOf(in *pb.Policy) (*auth.Policy, error) {
 		to := &p.Rules[i]
 		*to = auth.Rule{State: s, Namespace: r.Namespace, Model: r.Model, Prefix: r.Name}
 		for _, word := range r.Verbs {
-			v, err := auth.ParseVerb(word)
-			if err != nil {
+			if err := to.AddVerb(word); err != nil {
 				return nil, inField(field, err)
 			}
-			to.Verbs |= v
 		}
 	}
 	if err := p.Validate(); err != nil {
@@ -176,7 +174,7 @@ func policyPB(p *policy.Policy) *pb.Policy {
 	for i := range p.Rules {
 		r := &p.Rules[i]
 		out.Rules = append(out.Rules, &pb.PolicyRule{
-			Kind: r.State.String(), Namespace: r.Namespace, Model: r.Model, Name: r.Prefix, Verbs: r.Verbs.Names(),
+			Kind: r.State.String(), Namespace: r.Namespace, Model: r.Model, Name: r.Prefix, Verbs: r.VerbNames(),
 		})
 	}
 	return out

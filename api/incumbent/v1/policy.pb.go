@@ -125,7 +125,7 @@ type PolicyRule struct {
 	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"` // of leases and keys
 	Model         string                 `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`         // of leases; empty: any
 	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`           // of leases and keys; of sessions: who opened them; empty: any
-	Verbs         []string               `protobuf:"bytes,5,rep,name=verbs,proto3" json:"verbs,omitempty"`         // see, watch, write, release-others, administer
+	Verbs         []string               `protobuf:"bytes,5,rep,name=verbs,proto3" json:"verbs,omitempty"`         // see, watch, write, release-others, administer; of tables write:ROLE: see docs/policies.md
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
