@@ -102,7 +102,7 @@ func (t *tables) transact(x *core.Exec, d *Database, c *command) core.Result {
 	if d.SchemaIndex != c.at {
 		return core.Result{Err: errOtherSchema(d.Name)}
 	}
-	p := play{work: beginIn(t.batch, d), ops: make([]ovs.Operation, len(c.ops)), as: restrictedIn(d.Schema, c.role, c.client)}
+	p := play{work: beginIn(t.batch, d), ops: make([]ovs.Operation, len(c.ops)), as: restrictedIn(d.Schema, c.role, c.roles, c.client)}
 	for i, b := range c.ops {
 		var ok bool
 		if p.ops[i], ok = ovs.DecodeOperation(b, d.Schema); !ok {
@@ -209,7 +209,7 @@ func (v *View) Idling(all *core.View, c *Transact) (core.Result, bool) {
 	case d.SchemaIndex != c.Schema:
 		return core.Result{Err: errOtherSchema(c.Database)}, true
 	}
-	p := play{work: begin(d), ops: c.Operations, held: holdsOf(c.Locks, all.Held), as: restrictedIn(d.Schema, c.Role, c.Client)}
+	p := play{work: begin(d), ops: c.Operations, held: holdsOf(c.Locks, all.Held), as: restrictedIn(d.Schema, c.Role, c.Roles, c.Client)}
 	if !p.run(true) || !p.out.Failed && p.changed() {
 		return core.Result{}, false
 	}

@@ -1,6 +1,8 @@
 package table
 
 import (
+	"slices"
+
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
@@ -58,6 +60,10 @@ type Transact struct {
 	// what the rows of tables RBAC_Role and RBAC_Permission grant may be changed.
 	// [RootRole]: everything may.
 	Role, Client string
+	// Roles are those that policies give the client: besides, each operation that changes
+	// something has to be within what one of them grants, which is nothing in a database
+	// without these tables. None: policies do not restrict it.
+	Roles []string
 	// Kept has a failure of an operation or of the commit be an error of the result, too,
 	// Conflict where a wait may hold later and else Invalid: so that it is known with the
 	// command's key that nothing was changed.
@@ -82,6 +88,7 @@ type command struct {
 	locks     []Lock
 	role      string
 	client    string
+	roles     []string
 	rows      [][]byte // of a load
 	flag      bool     // Transact.Kept, Finish.Replace
 }
@@ -104,11 +111,15 @@ func (c *Drop) Encode(m core.Meta) []byte {
 // Encode implements [core.Command]. Operations that can only fail have no encoding:
 // a transaction with one is answered by [View.Idling].
 func (c *Transact) Encode(m core.Meta) []byte {
-	return (&command{verb: verbTransact, namespace: c.Namespace, name: c.Database, at: c.Schema, locks: c.Locks, role: c.Role, client: c.Client, flag: c.Kept}).encode(m, c.Operations)
+	return (&command{verb: verbTransact, namespace: c.Namespace, name: c.Database, at: c.Schema, locks: c.Locks, role: c.Role, client: c.Client, roles: c.Roles, flag: c.Kept}).encode(m, c.Operations)
 }
 
 func (c *command) encode(m core.Meta, ops []ovs.Operation) []byte {
-	return core.EncodeFamily(m, Family{}, c.encodeBody(ops))
+	schema := Family{}.Schema()
+	if len(c.roles) > 0 {
+		schema = core.RoleSchema
+	}
+	return core.EncodeSince(schema, m, Family{}, c.encodeBody(ops))
 }
 
 func (c *command) encodeBody(ops []ovs.Operation) []byte {
@@ -133,6 +144,7 @@ func (c *command) encodeBody(ops []ovs.Operation) []byte {
 	w.Text(9, c.client)
 	w.List(10, len(c.rows), func(i int) []byte { return c.rows[i] })
 	w.Flag(11, c.flag)
+	w.List(12, len(c.roles), func(i int) []byte { return []byte(c.roles[i]) })
 	return w.B
 }
 
@@ -170,7 +182,8 @@ func (c *command) read(b []byte) *incumbent.Error {
 	if c.verb != verbDefine && c.verb != verbBegin && (len(c.name) > MaxNameBytes || !ovs.IsID(c.name)) {
 		return malformed("no name of a database")
 	}
-	if len(c.role) > MaxNameBytes || len(c.client) > MaxNameBytes {
+	if len(c.role) > MaxNameBytes || len(c.client) > MaxNameBytes ||
+		slices.ContainsFunc(c.roles, func(role string) bool { return role == RootRole || len(role) > MaxNameBytes }) {
 		return malformed("no name of a role, or of a client")
 	}
 	if len(c.schema) > MaxSchemaBytes {
@@ -213,6 +226,11 @@ func (c *command) set(f *wire.Field) bool {
 		})
 	case 11:
 		return f.Flag(&c.flag)
+	case 12:
+		return f.Each(MaxRoles, func(b []byte) bool {
+			c.roles = append(c.roles, string(b))
+			return true
+		})
 	}
 	return false
 }

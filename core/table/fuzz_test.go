@@ -57,7 +57,7 @@ func (c *Transact) head() []byte {
 // raw is a command of any bytes.
 type raw []byte
 
-func (c raw) Encode(m core.Meta) []byte { return core.EncodeFamily(m, Family{}, c) }
+func (c raw) Encode(m core.Meta) []byte { return core.EncodeSince(core.RoleSchema, m, Family{}, c) }
 
 // try lets bytes be a command of the family on a state that has one of everything:
 // what is refused leaves nothing behind, a view says what happens, the invariants hold,
@@ -116,7 +116,7 @@ func (w *world) saidOf(b []byte) (core.Result, bool) {
 		return core.Result{}, false
 	}
 	d := w.view().Database(c.namespace, c.name)
-	x := &Transact{Namespace: c.namespace, Database: c.name, Schema: c.at, Locks: c.locks}
+	x := &Transact{Namespace: c.namespace, Database: c.name, Schema: c.at, Locks: c.locks, Role: c.role, Client: c.client, Roles: c.roles}
 	for _, op := range c.ops {
 		if d == nil {
 			break

@@ -20,24 +20,40 @@ const RootRole = ""
 // restricted is a transaction of a client that has a role: what it may change the rows
 // of the database say, as the operations before have left them.
 type restricted struct {
-	role, client string
+	client string
+	within [][]string // roles: an operation has to be within one of each of these
 }
 
-// restrictedIn is how a transaction of a client is restricted in a database; nil: it
-// is not.
-func restrictedIn(s *ovs.Schema, role, client string) *restricted {
-	if role == RootRole {
+// restrictedIn is how a transaction of a client is restricted in a database, by the role
+// of where it connects, if the database has roles, and by those that policies give it, in
+// any case; nil: it is not.
+func restrictedIn(s *ovs.Schema, role string, roles []string, client string) *restricted {
+	x := &restricted{client: client}
+	if t, _ := s.Table(roleTable); t != nil && role != RootRole {
+		x.within = append(x.within, []string{role})
+	}
+	if len(roles) > 0 {
+		x.within = append(x.within, roles)
+	}
+	if len(x.within) == 0 {
 		return nil
 	}
-	if t, _ := s.Table(roleTable); t == nil {
-		return nil
-	}
-	return &restricted{role, client}
+	return x
 }
 
-// denied is the error of an operation that the client may not do.
-func (x *restricted) denied(what, table string) *ovs.Error {
-	return prohibited(x.role, x.client, what+` table "`+table+`".`)
+// within is the error of an operation on a table that the client may not do: one that
+// none of its roles, or of those of policies, allows by its row with permissions (nil:
+// there is none).
+func (p *play) within(what string, table int, allows func(permission *Row) bool) *ovs.Error {
+	if p.as == nil {
+		return nil
+	}
+	for _, roles := range p.as.within {
+		if !slices.ContainsFunc(roles, func(role string) bool { return allows(p.permission(role, table)) }) {
+			return prohibited(roles[0], p.as.client, what+` table "`+p.schema.Tables[table].Name+`".`)
+		}
+	}
+	return nil
 }
 
 // ConvertDenied is the error of a client with a role that wants to give a database
@@ -53,12 +69,13 @@ func prohibited(role, client, what string) *ovs.Error {
 	return ovs.Errorf(ovs.PermissionError, "%s", `RBAC rules for client "`+client+`" role "`+role+`" prohibit `+what)
 }
 
-// permission is the row that says what the client may do to a table; nil: nothing.
-func (p *play) permission(table int) *Row {
-	if p.as.client == "" {
+// permission is the row that says what the client may do to a table in a role; nil:
+// nothing.
+func (p *play) permission(in string, table int) *Row {
+	t, roles := p.schema.Table(roleTable)
+	if t == nil || p.as.client == "" {
 		return nil
 	}
-	t, roles := p.schema.Table(roleTable)
 	name, permissions := typed(t, "name", isText), typed(t, "permissions", isReferences)
 	granted, to := p.schema.Table(permissionTable)
 	if name == nil || permissions == nil || granted == nil {
@@ -66,7 +83,7 @@ func (p *play) permission(table int) *Row {
 	}
 	var role *Row
 	p.relations[roles].rows.Scan(func(r *Row) bool {
-		if texts := r.Columns[name.Index()].Keys; len(texts) == 1 && texts[0].Text() == p.as.role {
+		if texts := r.Columns[name.Index()].Keys; len(texts) == 1 && texts[0].Text() == in {
 			role = r
 		}
 		return role == nil
@@ -131,45 +148,31 @@ func (p *play) names(t *ovs.Table, r *Row, where string) bool {
 
 // mayInsert is the error of a new row that the client may not make.
 func (p *play) mayInsert(table int) *ovs.Error {
-	if p.as == nil || p.mayInsertDelete(p.permission(table)) {
-		return nil
-	}
-	return p.as.denied("row insertion into", p.schema.Tables[table].Name)
+	return p.within("row insertion into", table, p.mayInsertDelete)
 }
 
 // mayDelete is the error of rows that the client may not delete.
 func (p *play) mayDelete(table int, rows []*Row) *ovs.Error {
-	if p.as == nil {
-		return nil
-	}
-	permission := p.permission(table)
-	if p.mayInsertDelete(permission) && p.authorizedAll(permission, table, rows) {
-		return nil
-	}
-	return p.as.denied("row deletion from", p.schema.Tables[table].Name)
+	return p.within("row deletion from", table, func(permission *Row) bool {
+		return p.mayInsertDelete(permission) && p.authorizedAll(permission, table, rows)
+	})
 }
 
 // mayChange is the error of columns that the client may not change, or not in these
 // rows. The columns are those of the n changes of the operation.
 func (p *play) mayChange(what string, table int, rows []*Row, n int, column func(i int) int) *ovs.Error {
-	if p.as == nil {
-		return nil
-	}
-	t := p.schema.Tables[table]
-	permission := p.permission(table)
-	if permission == nil {
-		return p.as.denied(what, t.Name)
-	}
-	allowed := p.texts(permission, "update")
-	for i := range n {
-		if !slices.Contains(allowed, ovs.StringAtom(t.At(column(i)).Name)) {
-			return p.as.denied(what, t.Name)
+	return p.within(what, table, func(permission *Row) bool {
+		if permission == nil {
+			return false
 		}
-	}
-	if !p.authorizedAll(permission, table, rows) {
-		return p.as.denied(what, t.Name)
-	}
-	return nil
+		t, allowed := p.schema.Tables[table], p.texts(permission, "update")
+		for i := range n {
+			if !slices.Contains(allowed, ovs.StringAtom(t.At(column(i)).Name)) {
+				return false
+			}
+		}
+		return p.authorizedAll(permission, table, rows)
+	})
 }
 
 func (p *play) authorizedAll(permission *Row, table int, rows []*Row) bool {

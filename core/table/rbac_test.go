@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
 )
 
 const roleSchema = `{"name":"Roles","version":"1.0.0","tables":{
@@ -21,10 +24,11 @@ const roleSchema = `{"name":"Roles","version":"1.0.0","tables":{
  "ids":{"type":{"key":"string","value":"string","min":0,"max":"unlimited"}}}},
 "Closed":{"isRoot":true,"columns":{"n":{"type":"integer"}}}}}`
 
-// as executes operations for a client with a role, as [world.run] does.
-func (w *world) as(role, client, ops string) string {
+// as executes operations for a client with a role, and with such as policies give it, as
+// [world.run] does.
+func (w *world) as(role, client, ops string, roles ...string) string {
 	c := w.parse(ops)
-	c.Role, c.Client = role, client
+	c.Role, c.Client, c.Roles = role, client, roles
 	v := w.s.View()
 	r, idle := Of(v).Idling(v, c)
 	if !idle {
@@ -110,22 +114,109 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// A database without roles restricts nobody, one without permissions allows nothing.
+// The roles that policies give bind besides the one of where a client connects: an
+// operation has to be within that one, and within one of them.
+func TestG12_RolesOfPolicies(t *testing.T) {
+	const (
+		insert = `{"op":"insert","table":"Thing","row":{}}`
+		update = `{"op":"update","table":"Thing","where":[["owner","==","a"]],"row":{"n":5}}`
+		other  = `{"op":"update","table":"Thing","where":[["owner","==","a"]],"row":{"other":5}}`
+		two    = `{"op":"update","table":"Thing","where":[["owner","==","a"]],"row":{"n":5,"other":5}}`
+		others = `{"op":"update","table":"Thing","where":[["owner","==","b"]],"row":{"n":5}}`
+		all    = `{"op":"delete","table":"Thing","where":[]}`
+		closed = `{"op":"insert","table":"Closed","row":{}}`
+		read   = `{"op":"select","table":"Thing","where":[],"columns":["n"]}`
+	)
+	w := newWorld(t, roleSchema)
+	w.run(`{"op":"insert","table":"Thing","row":{"owner":"a"}},{"op":"insert","table":"Thing","row":{"owner":"b"}},
+{"op":"insert","table":"RBAC_Permission","uuid-name":"n","row":{"authorization":"owner","update":"n"}},
+{"op":"insert","table":"RBAC_Permission","uuid-name":"o","row":{"authorization":"owner","update":"other","insert_delete":true}},
+{"op":"insert","table":"RBAC_Role","row":{"name":"n","permissions":["map",[["Thing",["named-uuid","n"]]]]}},
+{"op":"insert","table":"RBAC_Role","row":{"name":"o","permissions":["map",[["Thing",["named-uuid","o"]]]]}}`)
+	for _, c := range []struct {
+		name, role, client string
+		roles              []string
+		ops                string
+		denies             string // the role; "": it is done
+	}{
+		{"none", "", "a", nil, all, ""},
+		{"one", "", "a", []string{"n"}, update, ""},
+		{"another column", "", "a", []string{"n"}, other, "n"},
+		{"another's row", "", "a", []string{"n"}, others, "n"},
+		{"no insert", "", "a", []string{"n"}, insert, "n"},
+		{"an insert", "", "a", []string{"o"}, insert, ""},
+		{"rows of all", "", "a", []string{"n", "o"}, all, "n"},
+		{"another table", "", "a", []string{"n", "o"}, closed, "n"},
+		{"reading", "", "a", []string{"none"}, read, ""},
+		{"no such role", "", "a", []string{"none"}, update, "none"},
+		{"no certificate", "", "", []string{"n"}, update, "n"},
+		{"either", "", "a", []string{"n", "o"}, other, ""},
+		{"each by another", "", "a", []string{"n", "o"}, update + "," + other, ""},
+		{"an operation by two", "", "a", []string{"n", "o"}, two, "n"},
+		{"both", "n", "a", []string{"n"}, update, ""},
+		{"not by the listener", "o", "a", []string{"n"}, update, "o"},
+		{"not by the policies", "n", "a", []string{"o"}, update, "o"},
+		{"the listener, and either", "o", "a", []string{"n", "o"}, other, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			again := restoredWorld(t, w.snapshot())
+			again.db, again.n = w.db, w.n
+			got := again.as(c.role, c.client, c.ops, c.roles...)
+			if c.denies == "" && strings.Contains(got, "error") || c.denies != "" && (!strings.Contains(got, "permission error") || !strings.Contains(got, `role \"`+c.denies+`\"`)) {
+				t.Fatalf("it answers %s", got)
+			}
+		})
+	}
+}
+
+// A database without roles, or without permissions, restricts nobody for where it
+// connects, and lets nothing be changed within a role of a policy.
 func TestG12_DatabasesWithoutRoles(t *testing.T) {
 	const insert = `{"op":"insert","table":"Closed","row":{}}`
-	for schema, may := range map[string]bool{
-		`{"name":"None","version":"1.0.0","tables":{"Closed":{"columns":{"n":{"type":"integer"}}}}}`: true,
+	for schema, tt := range map[string]struct{ listener, policy bool }{
+		`{"name":"None","version":"1.0.0","tables":{"Closed":{"columns":{"n":{"type":"integer"}}}}}`: {true, false},
 		`{"name":"Half","version":"1.0.0","tables":{"Closed":{"columns":{"n":{"type":"integer"}}},"RBAC_Role":{"isRoot":true,"columns":{"name":{"type":"string"},
-"permissions":{"type":{"key":"string","value":"uuid","min":0,"max":"unlimited"}}}}}}`: false,
+"permissions":{"type":{"key":"string","value":"uuid","min":0,"max":"unlimited"}}}}}}`: {false, false},
 	} {
 		w := newWorld(t, schema)
-		if !may {
+		if !tt.listener {
 			w.run(`{"op":"insert","table":"RBAC_Role","row":{"name":"r","permissions":["map",[["Closed",["uuid","` + fixedID + `"]]]]}}`)
 		}
 		for _, op := range []string{insert, `{"op":"update","table":"Closed","where":[],"row":{"n":1}}`, `{"op":"delete","table":"Closed","where":[]}`} {
-			if got := w.as("r", "a", op); strings.Contains(got, "permission error") == may {
-				t.Errorf("%s in %s: %s", op, w.db, got)
+			if got := w.as("r", "a", op); strings.Contains(got, "permission error") == tt.listener {
+				t.Errorf("%s of the listener's role in %s: %s", op, w.db, got)
 			}
+			if got := w.as("", "a", op, "r"); strings.Contains(got, "permission error") == tt.policy {
+				t.Errorf("%s of a policy's role in %s: %s", op, w.db, got)
+			}
+		}
+	}
+}
+
+// Who does not know of roles of policies refuses a transaction with them; one without is
+// what it was.
+func TestG49_TransactionsWithRolesNeedTheirSchema(t *testing.T) {
+	w := newWorld(t, roleSchema)
+	c := w.parse(`{"op":"insert","table":"Thing","row":{}}`)
+	c.Client = "a"
+	if got := core.RequiredSchema(c.Encode(core.Meta{})); got != schemaVersion {
+		t.Errorf("without a role it needs schema %d", got)
+	}
+	for _, c.Roles = range [][]string{{"r"}, {"r", "s"}} {
+		if got := core.RequiredSchema(c.Encode(core.Meta{})); got != core.RoleSchema {
+			t.Errorf("with roles %q it needs schema %d", c.Roles, got)
+		}
+		var got command
+		if b := (&command{verb: verbTransact, namespace: "n", name: "T", roles: c.Roles}).encodeBody(nil); got.read(b) != nil || !slices.Equal(got.roles, c.Roles) {
+			t.Errorf("roles %q are read as %q", c.Roles, got.roles)
+		}
+	}
+	for what, roles := range map[string][]string{
+		"root": {"r", RootRole}, "a long name": {strings.Repeat("r", MaxNameBytes+1)}, "too many": slices.Repeat([]string{"r"}, MaxRoles+1),
+	} {
+		c.Roles = roles
+		if r, _ := w.apply(c); r.Err == nil || r.Err.Kind != incumbent.Invalid {
+			t.Errorf("%s: %+v", what, r)
 		}
 	}
 }
@@ -200,9 +291,10 @@ func TestRolesModel(t *testing.T) {
 		case "delete":
 			op, may = `{"op":"delete","table":"Thing","where":[["owner","==","`+of+`"]]}`, insertDelete && mine
 		}
-		may = role == "" || role == "r" && may
-		if got := w.as(role, client, op); strings.Contains(got, "permission error") == may || strings.Contains(got, "error") == may {
-			t.Fatalf("%s answers %s; allowed: %v", op, got, may)
+		roles := rapid.SliceOfDistinct(rapid.SampledFrom([]string{"r", "x", "y"}), rapid.ID[string]).Draw(t, "roles of policies")
+		may = (role == "" || role == "r" && may) && (len(roles) == 0 || slices.Contains(roles, "r") && may)
+		if got := w.as(role, client, op, roles...); strings.Contains(got, "permission error") == may || strings.Contains(got, "error") == may {
+			t.Fatalf("%s of role %q and %q answers %s; allowed: %v", op, role, roles, got, may)
 		}
 	})
 }

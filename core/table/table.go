@@ -48,6 +48,7 @@ const (
 	MaxSchemaBytes = 1 << 20          // of a schema's text
 	MaxDatabases   = 1024             // of all namespaces together
 	MaxLocks       = 1024             // that one transaction says to have
+	MaxRoles       = 16               // that policies give a client
 	MaxLoadRows    = 1 << 16          // in one Load
 	LoadRest       = 10 * time.Minute // behind its last command a load is discarded: who began it is gone
 	MaxRowBytes    = 1800 << 10       // of one row, as [Database.Bytes] counts it
