@@ -11,6 +11,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
+	"github.com/incumbent-dev/incumbent/auth"
 )
 
 func (m *member) tables() incumbentv1connect.TableServiceClient {
@@ -354,5 +355,53 @@ func TestLoadTables(t *testing.T) {
 	}
 	if got := m.rows(&pb.SelectRequest{Table: "Toy", Columns: []string{"_uuid", "name"}}); !slices.Equal(got, []string{`{"_uuid":["uuid","00000000-0000-0000-0000-000000000002"],"name":"ball"}`}) {
 		t.Errorf("rows: %v", got)
+	}
+}
+
+// Roles that policies give bind by this door, too: as whom its certificate or credential
+// says, a caller changes what the role allows, and nothing by it who has shown neither.
+func TestG12_RolesOfPoliciesBind(t *testing.T) {
+	m := newMember(t)
+	schema := `{"name":"Pets","version":"1.0.0","tables":{
+"RBAC_Role":{"isRoot":true,"columns":{"name":{"type":"string"},"permissions":{"type":{"key":"string","value":{"type":"uuid","refTable":"RBAC_Permission"},"min":0,"max":"unlimited"}}}},
+"RBAC_Permission":{"isRoot":true,"columns":{"authorization":{"type":"string"},"insert_delete":{"type":"boolean"},"update":{"type":"string"}}},
+"Pet":{"isRoot":true,"columns":{"name":{"type":"string"},"age":{"type":"integer"},"owner":{"type":"string"}}}}}`
+	if _, err := m.tables().DefineSchema(t.Context(), connect.NewRequest(&pb.DefineSchemaRequest{Schema: schema})); err != nil {
+		t.Fatal(err)
+	}
+	m.mustTransact(`[{"op":"insert","table":"RBAC_Permission","uuid-name":"p","row":{"authorization":"owner","update":"age"}},
+{"op":"insert","table":"RBAC_Role","row":{"name":"keeper","permissions":["map",[["Pet",["named-uuid","p"]]]]}},
+{"op":"insert","table":"Pet","row":{"name":"cat","owner":"a"}},{"op":"insert","table":"Pet","row":{"name":"dog","owner":"b"}}]`)
+	m.let("agent:*", auth.Rule{State: auth.Tables, Namespace: "default", Prefix: "Pets", Verbs: auth.See | auth.WriteInRole, Role: "keeper"})
+	const (
+		own    = `[{"op":"update","table":"Pet","where":[["owner","==","a"]],"row":{"age":1}}]`
+		others = `[{"op":"update","table":"Pet","where":[["owner","==","b"]],"row":{"age":1}}]`
+		name   = `[{"op":"update","table":"Pet","where":[["owner","==","a"]],"row":{"name":"x"}}]`
+		insert = `[{"op":"insert","table":"Pet","row":{"owner":"a"}}]`
+		look   = `[{"op":"select","table":"Pet","where":[["owner","==","b"]],"columns":["age"]}]`
+	)
+	certified, unproven := agentA(), agentA()
+	certified.Via, unproven.Via = auth.Certificate, auth.Unproven
+	for i, tt := range []struct {
+		who auth.Principal
+		ops string
+		may bool
+	}{
+		{agentA(), own, true},
+		{certified, own, true},
+		{unproven, own, false},
+		{agentA(), others, false},
+		{agentA(), name, false},
+		{agentA(), insert, false},
+		{agentA(), look, true},
+		{unproven, look, true},
+	} {
+		m.as(tt.who)
+		for _, key := range []*pb.Idempotency{nil, {Key: []byte{byte(i)}, BaseIndex: uint64(m.group.View().Index())}} {
+			res, err := m.transact(tt.ops, key)
+			if err != nil || res.Failed == tt.may || res.Failed && !strings.Contains(res.Results, "permission error") {
+				t.Errorf("%v by its %v, %s: %v, %v", tt.who, tt.who.Via, tt.ops, res, err)
+			}
+		}
 	}
 }

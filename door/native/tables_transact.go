@@ -161,13 +161,18 @@ func (t *tableTxn) once(ctx context.Context) (core.Result, error) {
 	looks := !slices.ContainsFunc(ops, func(o ovs.Operation) bool {
 		return o.Op == ovs.OpInsert || o.Op == ovs.OpUpdate || o.Op == ovs.OpMutate || o.Op == ovs.OpDelete
 	})
+	var roles []string
 	if !looks {
-		if err := t.d.authorize(t.who, auth.TableWrite, auth.Resource{Name: t.name}); err != nil {
+		var err error
+		if roles, err = auth.AuthorizeRows(t.d.rights(t.who), auth.Resource{Name: t.name}); err != nil {
 			return core.Result{}, err
 		}
 	}
 	t.schema = is.Schema
-	t.command = &table.Transact{Namespace: t.name.Namespace, Database: t.name.Lease, Schema: is.SchemaIndex, Operations: ops, Locks: t.locks, Kept: key != nil}
+	t.command = &table.Transact{
+		Namespace: t.name.Namespace, Database: t.name.Lease, Schema: is.SchemaIndex, Operations: ops, Locks: t.locks, Kept: key != nil,
+		Roles: roles, Client: t.who.principal.Holder(),
+	}
 	if fails := slices.ContainsFunc(ops, func(o ovs.Operation) bool { return o.Op == ovs.OpFail }); looks || fails || t.o.first() {
 		if r, idle := t.idling(); idle {
 			return r, t.settle(ctx, &r)

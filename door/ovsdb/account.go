@@ -50,9 +50,24 @@ func (w *caller) may(a auth.Action, r auth.Resource) (judged incumbent.Index, er
 	rights, judged := w.rights()
 	r.Door = doorName
 	if err = auth.Authorize(rights, a, r); err != nil {
-		w.door.note(w, audit.Record{Action: a.String(), Subject: subjectOf(r.Name), Outcome: audit.Denied, Reason: audit.Permission})
+		w.denied(a, r)
 	}
 	return judged, err
+}
+
+// mayWrite is may for changes of a database's rows: within which of its roles, none: all.
+func (w *caller) mayWrite(db string) (roles []string, judged incumbent.Index, err error) {
+	rights, judged := w.rights()
+	r := w.door.named(db)
+	r.Door = doorName
+	if roles, err = auth.AuthorizeRows(rights, r); err != nil {
+		w.denied(auth.TableWrite, r)
+	}
+	return roles, judged, err
+}
+
+func (w *caller) denied(a auth.Action, r auth.Resource) {
+	w.door.note(w, audit.Record{Action: a.String(), Subject: subjectOf(r.Name), Outcome: audit.Denied, Reason: audit.Permission})
 }
 
 // subjectOf is what records call a database, or the lease that is a lock.

@@ -27,6 +27,7 @@ func TestG12_AnAttackerChangesAndSeesNothing(t *testing.T) {
 		"nothing":        {auth.Rule{State: auth.Tables, Namespace: "default", Prefix: "U", Verbs: auth.AllVerbs}, false},
 		"see and watch":  {tableRule(auth.See | auth.Follow), true},
 		"write on locks": {lockRule(auth.Write), false},
+		"write in roles": {inRole("r", auth.See), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := startGuarded(t)

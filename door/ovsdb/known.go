@@ -11,7 +11,7 @@ import (
 
 // knowing are the actions of which one, allowed on a database, lets its caller know that
 // it is there, and its schema: who may do nothing to it is told neither.
-var knowing = [...]auth.Action{auth.TableRead, auth.TableWatch, auth.TableWrite, auth.TableDefine}
+var knowing = [...]auth.Action{auth.TableRead, auth.TableWatch, auth.TableWrite, auth.TableWriteInRole, auth.TableDefine}
 
 // known is which databases somebody may know of. The zero value: all.
 type known struct {

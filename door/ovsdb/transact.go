@@ -83,32 +83,42 @@ func (t *txn) parse() bool {
 	}
 	t.looks = !slices.ContainsFunc(ops, changes)
 	t.rules = rulesIn(c.door.view())
-	var judged incumbent.Index
-	for _, need := range []struct {
-		is     bool
-		action auth.Action
-	}{{!t.looks, auth.TableWrite}, {t.looks || slices.ContainsFunc(ops, shows), auth.TableRead}} {
-		if !need.is {
-			continue
-		}
-		at, denied := c.who.may(need.action, c.door.named(t.db))
-		if denied != nil {
-			r.refuse(faultOf(denied))
-			return false
-		}
-		if judged == 0 {
-			judged = at // the older: what changes in between is noticed
-		}
+	roles, denied := t.judge(ops)
+	if denied != nil {
+		r.refuse(faultOf(denied))
+		return false
 	}
 	o := c.who.remote.get()
 	if o.ReadOnly {
 		forbid(ops)
 	}
-	t.judged, t.schema = judged, database.Schema
+	t.schema = database.Schema
 	t.command = &table.Transact{
-		Namespace: c.door.namespace, Database: t.db, Schema: database.SchemaIndex, Operations: ops, Role: o.Role, Client: c.who.name,
+		Namespace: c.door.namespace, Database: t.db, Schema: database.SchemaIndex, Operations: ops, Role: o.Role, Client: c.who.name, Roles: roles,
 	}
 	return true
+}
+
+// judge returns nil if the client may ask for the operations, by the policies of judged,
+// and within which roles it may change rows, none: within all.
+func (t *txn) judge(ops []ovs.Operation) (roles []string, denied error) {
+	who := t.conn.who
+	t.judged = 0
+	if !t.looks {
+		if roles, t.judged, denied = who.mayWrite(t.db); denied != nil {
+			return nil, denied
+		}
+	}
+	if t.looks || slices.ContainsFunc(ops, shows) {
+		at, denied := who.may(auth.TableRead, t.conn.door.named(t.db))
+		if denied != nil {
+			return nil, denied
+		}
+		if t.judged == 0 {
+			t.judged = at // else the older: what changes in between is noticed
+		}
+	}
+	return roles, nil
 }
 
 // mayKnow reports whether the caller may know of the database that a transaction is for;
