@@ -56,6 +56,7 @@ type member struct {
 	Peer    string   `json:"peer"`
 	Juju    string   `json:"juju"`   // where Juju's agents connect
 	Consul  string   `json:"consul"` // where Consul's clients do
+	OVSDB   string   `json:"ovsdb"`  // where clients of Open vSwitch's databases do
 	PID     int      `json:"pid"`
 	DataDir string   `json:"data_dir"`
 	Log     string   `json:"log"`
