@@ -3,6 +3,30 @@ package mutants
 // ofPolicies are bugs of policies: who may do what.
 var ofPolicies = []mutant{
 	{
+		name: "a rule with a role lets all be written", guarantee: "G12",
+		file: "auth/authorize.go", pkg: "./auth", test: "^TestG12_WhoHasRolesWritesWithinThemAlone$",
+		search:  "\treturn roles, nil\n}\n\nfunc (g *Rights) permits",
+		replace: "\treturn nil, nil\n}\n\nfunc (g *Rights) permits",
+	},
+	{
+		name: "who may write within a role may write by what does not ask for it", guarantee: "G12",
+		file: "auth/authorize.go", pkg: "./auth", test: "^TestG12_WhoHasRolesWritesWithinThemAlone$",
+		search:  "state: Tables, verb: Write, free",
+		replace: "state: Tables, verb: Write | WriteInRole, free",
+	},
+	{
+		name: "a policy with a role is sent to who does not know of roles", guarantee: "G49",
+		file: "core/policy/command.go", pkg: "./core/policy", test: "^TestG49_PoliciesWithRolesNeedTheirSchema$",
+		search:  "\t\treturn core.RoleSchema\n",
+		replace: "\t\treturn schema\n",
+	},
+	{
+		name: "policy test does not tell of roles", guarantee: "G12",
+		file: "auth/ask.go", pkg: "./auth", test: "^TestAskNamesTheRule$",
+		search:  "\tif len(roles) > 0 {\n",
+		replace: "\tif len(roles) > MaxRoles {\n",
+	},
+	{
 		name: "a denial names the owner of a session", guarantee: "G12",
 		file: "auth/authorize.go", pkg: "./door/consul", test: "^TestG12_AnAttackerSeesAndChangesNothing$",
 		search:  "\tcase d.state == Sessions && !p.opened(n.Lease):\n",
