@@ -73,23 +73,25 @@ func (c *Cluster) makeToken(ctx context.Context, r *apiv1.CreateTokenRequest, en
 // Join implements native.Membership: the leader's side of joining. Whoever asks, and
 // what became of it, is in the timeline; the token never is.
 func (c *Cluster) Join(ctx context.Context, r *apiv1.JoinRequest, from string) (*apiv1.JoinResponse, error) {
+	var out *apiv1.JoinResponse
+	by := "what is no token"
 	token, err := ca.ParseToken(r.Token)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		by = fmt.Sprintf("token %x", token.ID)
+		out, err = c.join(ctx, r, token)
 	}
-	who := fmt.Sprintf("id %q from %s with token %x", text(r.MemberId), from, token.ID)
-	out, err := c.join(ctx, r, token)
+	who := fmt.Sprintf("id %q from %s with %s", text(r.MemberId), from, by)
 	switch kind := incumbent.KindOf(err); {
 	case err == nil:
 		c.cfg.Event("member joins", text(r.Name), who)
-		c.cfg.Logger.Info("member joins", "name", text(r.Name), "id", text(r.MemberId), "from", from, "token", hex.EncodeToString(token.ID[:]))
+		c.cfg.Logger.Info("member joins", "name", text(r.Name), "id", text(r.MemberId), "from", from, "by", by)
 	case kind != incumbent.NotLeader && !kind.Transient():
 		c.trust.refusals.note(time.Since(c.begun), func(more int) {
 			if more > 0 {
 				who += fmt.Sprintf(", and %d more", more)
 			}
 			c.cfg.Event("join refused", text(r.Name), who+": "+err.Error())
-			c.cfg.Logger.Warn("join refused", "name", text(r.Name), "id", text(r.MemberId), "from", from, "token", hex.EncodeToString(token.ID[:]), "cause", err)
+			c.cfg.Logger.Warn("join refused", "name", text(r.Name), "id", text(r.MemberId), "from", from, "by", by, "cause", err)
 		})
 	}
 	return out, err
@@ -115,13 +117,16 @@ func (c *Cluster) join(ctx context.Context, r *apiv1.JoinRequest, token ca.Token
 	if c.peers == nil {
 		return nil, incumbent.Errorf(incumbent.Unavailable, "this member does not listen for others").WithHint("start it with --peer-listen HOST:PORT")
 	}
+	if err := c.confirm(ctx); err != nil {
+		return nil, err
+	}
 	spend := trust.Command{Verb: trust.Spend, Now: time.Now().UTC().Truncate(time.Second), Token: trust.Token{ID: token.ID, Name: m.Name, Spender: m.ID}}
 	if c.cfg.TLS != nil {
 		if spend.Token.Key, err = ca.KeyHash(r.Csr); err != nil {
 			return nil, err
 		}
 	}
-	if err := c.admissible(m, token.ID); err != nil {
+	if err := c.admissible(m, &spend); err != nil {
 		return nil, err
 	}
 	if err := c.displaceable(st, m); err != nil {
@@ -155,17 +160,21 @@ func joiner(r *apiv1.JoinRequest) (core.Member, error) {
 	if err := ValidReachable("peer-listen", m.PeerAddress); err != nil {
 		return m, err
 	}
+	if err := m.Validate(); err != nil { // before the token is spent, and another makes room
+		return m, err
+	}
 	if u, err := url.Parse(m.ClientURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return m, invalid("advertise", "%q is no URL of a native API", m.ClientURL)
 	}
 	return m, nil
 }
 
-// admissible refuses a joiner that cannot become a member, before its token is spent.
-func (c *Cluster) admissible(m core.Member, token trust.TokenID) error {
+// admissible refuses a joiner that cannot become a member, before its token is spent. Whose
+// token is worth nothing is told that, and learns no more.
+func (c *Cluster) admissible(m core.Member, spend *trust.Command) error {
 	view := c.engine.View()
-	if k := trust.Of(view).Token(token); k != nil && k.Spender != 0 && k.Spender != m.ID {
-		return incumbent.Errorf(incumbent.Denied, "this join token has been used") // and its bearer learns no more
+	if err := trust.Of(view).Refusal(&spend.Token, spend.Now); err != nil {
+		return err
 	}
 	if view.MemberGone(m.ID) {
 		return incumbent.Errorf(incumbent.Conflict, "member %s was removed from this cluster and its id is gone", FormatID(m.ID)).
@@ -175,16 +184,23 @@ func (c *Cluster) admissible(m core.Member, token trust.TokenID) error {
 		return invalid("join", "this binary knows schema %d, the cluster has reached %d", m.Schema, active).WithHint("start a newer binary")
 	}
 	if _, ok := view.Member(m.ID); ok || m.ID == c.id || c.Connected(m.ID) {
-		if have := trust.Of(view).Member(m.ID); m.ID == c.id || c.Connected(m.ID) || have == nil || have.Token != token {
+		if have := trust.Of(view).Member(m.ID); m.ID == c.id || c.Connected(m.ID) || have == nil || have.Token != spend.Token.ID {
 			return incumbent.Errorf(incumbent.Denied, "id %s belongs to a member", FormatID(m.ID)).
 				WithHint("a member that has joined needs no token; one that lost its data joins with an empty data directory, under a new id")
 		}
 	}
-	voting := 0
+	others, voting := 0, 0
 	for _, other := range view.Members() {
-		if other.ID != m.ID && other.Name != m.Name && !other.Learner {
+		if other.ID == m.ID || other.Name == m.Name {
+			continue
+		}
+		others++
+		if !other.Learner {
 			voting++
 		}
+	}
+	if others >= core.MaxMembers {
+		return incumbent.Errorf(incumbent.TooLarge, "there are %d members, limit is %d", others, core.MaxMembers)
 	}
 	if !m.Learner && voting >= MaxVoters {
 		return incumbent.Errorf(incumbent.TooLarge, "%d members vote, limit is %d", voting, MaxVoters).WithHint("join with --learner")

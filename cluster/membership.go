@@ -48,6 +48,18 @@ func (c *Cluster) propose(ctx context.Context, cmd core.Command) (*core.Result, 
 	}
 }
 
+// confirm waits until this member has applied all that was committed when it was called.
+func (c *Cluster) confirm(ctx context.Context) error {
+	done := make(chan error, 1)
+	c.node.Confirm(func(_ uint64, err error) { done <- err })
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return incumbent.Errorf(incumbent.Unavailable, "not confirmed by a majority in time: %w", ctx.Err())
+	}
+}
+
 // Admissible refuses a command that some member does not know yet: it would have
 // to stop at it.
 func (c *Cluster) Admissible(cmd []byte) error {

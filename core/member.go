@@ -130,7 +130,7 @@ func (s *State) putMember(c *command) Result {
 		o = s.members[i]
 		n.Since, n.Learner = o.Since, n.Learner && o.Learner
 	}
-	if err := n.validate(); err != nil {
+	if err := n.Validate(); err != nil {
 		return Result{Member: o, Err: invalid(err)}
 	}
 	if err := s.checkMember(n, known); err != nil {
@@ -188,8 +188,8 @@ func (s *State) removeMember(c *command) Result {
 	return Result{}
 }
 
-// validate returns what is wrong with a member by itself.
-func (m *Member) validate() error {
+// Validate returns an Invalid or TooLarge error for what is wrong with a member by itself.
+func (m *Member) Validate() error {
 	switch {
 	case m.ID == 0:
 		return fail(incumbent.Invalid, "a member needs an id")
@@ -227,8 +227,8 @@ func (s *State) checkMembers() error {
 	names := make(map[string]bool)
 	for i, m := range s.members {
 		switch {
-		case m.validate() != nil:
-			return m.validate()
+		case m.Validate() != nil:
+			return m.Validate()
 		case i > 0 && s.members[i-1].ID >= m.ID:
 			return fmt.Errorf("member %d is out of order", m.ID)
 		case names[m.Name]:

@@ -129,7 +129,7 @@ func malformed(why string) error {
 func (t Token) Verify(secrets [][]byte, cluster [16]byte) error {
 	const hint = "'incumbent cluster token NAME' on a member of this cluster prints a new one"
 	if t.Cluster != cluster {
-		return incumbent.Errorf(incumbent.Denied, "this join token is for cluster %x, this is %x", t.Cluster, cluster).WithHint(hint)
+		return incumbent.Errorf(incumbent.Denied, "this join token is for cluster %x, which this is not", t.Cluster).WithHint(hint)
 	}
 	for _, s := range secrets {
 		if hmac.Equal(t.code, t.codeUnder(s)) {

@@ -100,18 +100,13 @@ func (t *tables) offer(c *Command) core.Result {
 }
 
 func (t *tables) spend(c *Command) core.Result {
+	if err := t.refusal(&c.Token, c.Now); err != nil {
+		return core.Result{Err: err}
+	}
 	k := t.token(c.Token.ID)
 	switch {
-	case k == nil:
-		return refused(incumbent.Denied, "this join token is not outstanding")
-	case k.Name != c.Token.Name:
-		return refused(incumbent.Denied, "this join token is for a member of another name")
-	case k.Spender != 0 && (k.Spender != c.Token.Spender || k.Key != c.Token.Key || !t.waiting(k)):
-		return refused(incumbent.Denied, "this join token has been used")
 	case k.Spender != 0:
 		return core.Result{}
-	case !c.Now.Before(k.Expires):
-		return refused(incumbent.Denied, "this join token has ended")
 	case t.member(c.Token.Spender) != nil:
 		return refused(incumbent.Denied, "this id belongs to a member that has joined already")
 	case len(t.members) >= MaxMembers:
@@ -122,6 +117,25 @@ func (t *tables) spend(c *Command) core.Result {
 	t.putToken(&n)
 	t.putMember(&Member{ID: n.Spender, Signer: n.Signer, Token: n.ID})
 	return core.Result{}
+}
+
+// refusal is why a member cannot join with a token (ID, Name, Spender and Key); nil: it
+// can, or has and has not come up yet.
+func (t *shared) refusal(by *Token, now time.Time) *incumbent.Error {
+	k, why := t.token(by.ID), ""
+	switch {
+	case k == nil:
+		why = "this join token is not outstanding"
+	case k.Name != by.Name:
+		why = "this join token is for a member of another name"
+	case k.Spender != 0 && (k.Spender != by.Spender || k.Key != by.Key || !t.waiting(k)):
+		why = "this join token has been used"
+	case k.Spender == 0 && !now.Before(k.Expires):
+		why = "this join token has ended"
+	default:
+		return nil
+	}
+	return &incumbent.Error{Kind: incumbent.Denied, Message: why}
 }
 
 func (t *tables) withdraw(c *Command) core.Result {

@@ -146,6 +146,15 @@ func (v *View) Tokens() []*Token { return v.tokens }
 // Token returns a token; nil if there is none.
 func (v *View) Token(id TokenID) *Token { return v.token(id) }
 
+// Refusal is the error that a Spend of a token (ID, Name, Spender and Key) would answer
+// for the token's sake; nil: none.
+func (v *View) Refusal(by *Token, now time.Time) error {
+	if err := v.refusal(by, now); err != nil {
+		return err
+	}
+	return nil
+}
+
 // Member returns what is known of a member; nil: nothing is.
 func (v *View) Member(id uint64) *Member { return v.member(id) }
 

@@ -5,19 +5,19 @@ var ofTrust = []mutant{
 	{
 		name: "a used token is taken from another, or for another key", guarantee: "G33",
 		file: "core/trust/apply.go", pkg: "./core/trust", test: "^TestATokenIsSpentOnce$",
-		search:  "case k.Spender != 0 && (k.Spender != c.Token.Spender || k.Key != c.Token.Key || !t.waiting(k)):",
+		search:  "case k.Spender != 0 && (k.Spender != by.Spender || k.Key != by.Key || !t.waiting(k)):",
 		replace: "case false:",
 	},
 	{
 		name: "a used token is taken again from a member that has come up", guarantee: "G33",
 		file: "core/trust/apply.go", pkg: "./core/trust", test: "^TestATokenIsSpentOnce$",
-		search:  " || k.Key != c.Token.Key || !t.waiting(k)):",
-		replace: " || k.Key != c.Token.Key):",
+		search:  " || k.Key != by.Key || !t.waiting(k)):",
+		replace: " || k.Key != by.Key):",
 	},
 	{
 		name: "a token is good for any name", guarantee: "G33",
 		file: "core/trust/apply.go", pkg: "./core/trust", test: "^TestATokenIsSpentOnce$",
-		search:  "case k.Name != c.Token.Name:",
+		search:  "case k.Name != by.Name:",
 		replace: "case false:",
 	},
 	{
