@@ -235,6 +235,12 @@ func (t *tables) acquire(x *core.Exec, c *Command, o *Entry) core.Result {
 	return t.change(x, o, n)
 }
 
+// begin has a delay begin.
+func (t *tables) begin(d *Delay) {
+	t.delays.Set(d)
+	t.charge(nil, d.counted())
+}
+
 func (t *shared) delayed(k Key) bool {
 	_, ok := t.delays.Get(&Delay{Key: k})
 	return ok
@@ -260,6 +266,7 @@ func (t *tables) endDelay(x *core.Exec, c *Command) core.Result {
 		return failed(nil, incumbent.Conflict, "the end of the delay is void")
 	}
 	t.delays.Delete(d)
+	t.charge(d.counted(), nil)
 	over := core.FamilyChange{Topic: TopicOf(d.Key), Size: EntryBytes + len(d.Name), Deadline: &core.Deadline{Family: Number, ID: d.id()}}
 	if o := t.entry(d.Key); o != nil {
 		over.Before, over.After = o, o
@@ -282,8 +289,8 @@ func (t *tables) EndSession(x *core.Exec, s *core.Ending) {
 	for _, o := range list {
 		var begins *core.Deadline
 		if o.Delay > 0 {
-			d := &Delay{Key: o.Key, Since: x.Index(), For: o.Delay}
-			t.delays.Set(d)
+			d := &Delay{Key: o.Key, Owner: o.Owner, Since: x.Index(), For: o.Delay}
+			t.begin(d)
 			begins = d.deadline()
 		}
 		if o.OnEnd == Delete {

@@ -97,7 +97,7 @@ func (t *tables) checkTombstones(index incumbent.Index) (err error) {
 
 func (t *tables) checkDelays(index incumbent.Index) (err error) {
 	t.delays.Scan(func(d *Delay) bool {
-		if check(d.Key, false) != nil || d.Since == 0 || d.Since > index || d.For <= 0 || d.For > MaxDelay {
+		if check(d.Key, false) != nil || d.Since == 0 || d.Since > index || d.For <= 0 || d.For > MaxDelay || len(d.Owner) > core.MaxOriginBytes {
 			err = fmt.Errorf("delay of key %.80q: %v since %d, the state's index is %d", d.Name, d.For, d.Since, index)
 		}
 		return err == nil

@@ -11,9 +11,14 @@ import (
 // Delay keeps a key from being locked, since its lock ended with its session.
 type Delay struct {
 	Key
+	Owner string          // whose the entry was, whose quota the delay counts against: as a key
 	Since incumbent.Index // of that end
 	For   time.Duration
 }
+
+// counted is what the delay counts as for quotas: else whoever locks keys, and has them
+// deleted with the session, would keep any number of delays beside what it may have.
+func (d *Delay) counted() *Entry { return &Entry{Key: d.Key, Owner: d.Owner} }
 
 var _ core.Timed = (*View)(nil)
 

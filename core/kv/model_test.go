@@ -118,7 +118,7 @@ func (n *naive) end(s incumbent.SessionID) {
 	for _, k := range n.lockedBy(s) {
 		e := n.entries[k]
 		if e.Delay > 0 {
-			n.delays[k] = Delay{Key: e.Key, Since: n.index, For: e.Delay}
+			n.delays[k] = Delay{Key: e.Key, Owner: e.Owner, Since: n.index, For: e.Delay}
 		}
 		if e.OnEnd == Delete {
 			n.change(k, nil)

@@ -38,7 +38,7 @@ func (v *View) Write(record func([]byte) bool) {
 	}
 	if going {
 		v.delays.Scan(func(d *Delay) bool {
-			going = record(r.write(delayRecord, &Entry{Key: d.Key, Modified: d.Since, Delay: d.For}))
+			going = record(r.write(delayRecord, &Entry{Key: d.Key, Modified: d.Since, Delay: d.For, Owner: d.Owner}))
 			return going
 		})
 	}
@@ -50,7 +50,7 @@ func (v *View) Write(record func([]byte) bool) {
 // recordWriter writes records, one after the other into the same bytes.
 type recordWriter struct{ wire.Writer }
 
-// write writes a record: the kinds other than entries have key, index and delay,
+// write writes a record: the kinds other than entries have key, index, delay and owner,
 // as far as they say something.
 func (w *recordWriter) write(kind uint8, e *Entry) []byte {
 	w.B = w.B[:0]
@@ -130,7 +130,7 @@ func readAs(kind uint8, e *Entry) *Entry {
 	case tombstoneRecord:
 		return &Entry{Key: e.Key, Modified: e.Modified}
 	case delayRecord:
-		return &Entry{Key: e.Key, Modified: e.Modified, Delay: e.Delay}
+		return &Entry{Key: e.Key, Modified: e.Modified, Delay: e.Delay, Owner: e.Owner}
 	case floorRecord:
 		return &Entry{Modified: e.Modified}
 	}
@@ -156,7 +156,7 @@ func (t *tables) take(kind uint8, e *Entry) bool {
 		if last, ok := t.delays.Max(); ok && last.Key.Compare(e.Key) >= 0 {
 			return false
 		}
-		t.delays.Set(&Delay{Key: e.Key, Since: e.Modified, For: e.Delay})
+		t.begin(&Delay{Key: e.Key, Owner: e.Owner, Since: e.Modified, For: e.Delay})
 		return true
 	case floorRecord:
 		ok := t.floor == 0

@@ -16,6 +16,11 @@ func (t *tables) Recount(u *core.Usage) {
 		u.Add(e.Owner, e.Namespace, &core.Growth{core.Keys: 1, core.KeyBytes: e.size()})
 		return true
 	})
+	t.delays.Scan(func(d *Delay) bool {
+		e := d.counted()
+		u.Add(e.Owner, e.Namespace, &core.Growth{core.Keys: 1, core.KeyBytes: e.size()})
+		return true
+	})
 }
 
 // charge is what was counted for the owner and the namespace of an entry.

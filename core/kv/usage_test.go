@@ -48,6 +48,14 @@ func TestG39_CountsFollowFromEntries(t *testing.T) {
 			if rapid.IntRange(0, 2).Draw(t, "several") == 0 {
 				c = core.TxnCommand{Then: []core.Command{drawStore(t), drawStore(t), drawStore(t)}}
 			}
+			switch rapid.IntRange(0, 9).Draw(t, "end") {
+			case 0:
+				id := session(rapid.SampledFrom([]string{"s", "x"}).Draw(t, "ends"))
+				as(t, s, "", core.CloseSessionCommand{ID: id})
+				as(t, s, "", core.OpenSessionCommand{ID: id, TTL: time.Minute})
+			case 1:
+				endDelays(t, s)
+			}
 			before := s.View().Usage().Principal(who).Of(core.Keys)
 			as(t, s, who, c)
 			n, most := s.View().Usage().Principal(who).Of(core.Keys), f.terms.Principals[core.Keys].Each
@@ -71,11 +79,51 @@ func drawStore(t *rapid.T) Command {
 	case 1:
 		return Command{Verb: RemoveTree, Key: key("b")}
 	case 2:
-		return Command{Verb: Acquire, Key: key(name), Value: []byte(value), Session: id}
+		return Command{
+			Verb: Acquire, Key: key(name), Value: []byte(value), Session: id,
+			OnEnd: OnEnd(rapid.IntRange(0, 1).Draw(t, "on end")), Delay: time.Duration(rapid.IntRange(0, 1).Draw(t, "delay")) * time.Second,
+		}
 	case 3:
 		return Command{Verb: Release, Key: key(name), Value: []byte(value), Session: id}
 	}
 	return put(name, value)
+}
+
+// endDelays has all delays end, as the leader's clock would.
+func endDelays(t fatal, s *core.State) {
+	v := Of(s.View())
+	v.Deadlines(func(d *core.Deadline) bool {
+		as(t, s, "", v.EndDeadline(d))
+		return true
+	})
+}
+
+// Who locks keys that are deleted with its session keeps no more delays than it may have
+// keys: those have a limit of all, beyond which nobody locks anything.
+func TestG39_DelaysCountAsKeys(t *testing.T) {
+	f := ample()
+	f.terms = enforced(2, 0)
+	s := core.New(f)
+	lock := func(round, i int) core.Result {
+		return as(t, s, "agent:a", Command{
+			Verb: Acquire, Key: key(fmt.Sprintf("%d-%d", round, i)), Session: session("s"), OnEnd: Delete, Delay: time.Second,
+		})
+	}
+	for round := range 3 {
+		as(t, s, "agent:a", core.OpenSessionCommand{ID: session("s"), TTL: time.Minute})
+		for i := range 2 {
+			if r := lock(round, i); (r.Err == nil) != (round == 0) {
+				t.Errorf("round %d, lock %d: %v", round, i, r.Err)
+			}
+		}
+		as(t, s, "agent:a", core.CloseSessionCommand{ID: session("s")})
+		s = reload(t, s, f)
+	}
+	endDelays(t, s)
+	as(t, s, "agent:a", core.OpenSessionCommand{ID: session("s"), TTL: time.Minute})
+	if r := lock(9, 9); r.Err != nil {
+		t.Errorf("after the delays: %v", r.Err)
+	}
 }
 
 func TestG45_CountsGoBackWithTheTransaction(t *testing.T) {
