@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -215,6 +216,68 @@ func TestG39_ACatalogIsBounded(t *testing.T) {
 		}
 		must(t, s, becomes("c", Warning), base)
 	}
+}
+
+// governed is the family with a quota of registrations for each principal.
+type governed struct {
+	Family
+	most int64
+}
+
+func (f governed) New() core.Tables { return &governedTables{newTables(), f.most} }
+
+type governedTables struct {
+	*tables
+	most int64
+}
+
+// Terms implements [core.Governing].
+func (t *governedTables) Terms() *core.Terms {
+	terms := &core.Terms{Quotas: core.Enforce}
+	terms.Principals[core.Registrations].Each = t.most
+	return terms
+}
+
+// What a record says may be two hundred thousand bytes, and so many records are nobody's
+// usual quota: large ones count as more, and as what they are when they have another owner,
+// grow, shrink or go.
+func TestG39_LargeRecordsCountAsMore(t *testing.T) {
+	s := core.New(leases.Family{}, governed{most: 6})
+	tags := func(n int) []string { return slices.Repeat([]string{strings.Repeat("x", MaxTagBytes)}, n) }
+	register := func(who string, size int, want incumbent.Kind, count int64) {
+		t.Helper()
+		c := Command{Verb: Register, Target: on("n"), Node: &Node{Address: "a"}, Service: &Service{ID: "s", Name: "web", Tags: tags(size)}}
+		results := make([]core.Result, 1)
+		s.Apply([][]byte{c.Encode(core.Meta{Origin: core.Origin{Principal: who}})}, results)
+		if got := incumbent.KindOf(errorOf(results[0])); got != want {
+			t.Errorf("%d tags of %s: %v, want %v", size, who, got, want)
+		}
+		if err := s.Check(); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.View().Usage().Principal(who).Of(core.Registrations); got != count {
+			t.Errorf("%s has %d with %d tags, want %d", who, got, size, count)
+		}
+	}
+	register("agent:a", 1, incumbent.OK, 2)
+	register("agent:a", 32, incumbent.OK, 6) // sixteen kilobytes
+	register("agent:a", 40, incumbent.TooLarge, 6)
+	register("agent:b", 48, incumbent.TooLarge, 0)
+	register("agent:b", 16, incumbent.OK, 3)
+	register("agent:b", 1, incumbent.OK, 1)
+	must(t, s, Command{Verb: Deregister, Target: Target{Kind: NodeKind, Namespace: space, Node: "n"}})
+	for _, who := range []string{"agent:a", "agent:b"} {
+		if got := s.View().Usage().Principal(who).Of(core.Registrations); got != 0 {
+			t.Errorf("%s has %d when all is gone", who, got)
+		}
+	}
+}
+
+func errorOf(r core.Result) error {
+	if r.Err != nil {
+		return r.Err
+	}
+	return nil
 }
 
 // A restore of one namespace has what is of it, and the sessions that it names.

@@ -26,9 +26,9 @@ func (t *tables) putNode(x *core.Exec, h *host, n *Node) {
 	} else {
 		*next, before = *h, h.node
 		next.node, n.Created = n, h.node.Created
-		t.charge(h.node.Owner, n.Namespace, -1)
+		t.charge(h.node.Owner, n.Namespace, -h.node.registrations())
 	}
-	t.charge(n.Owner, n.Namespace, 1)
+	t.charge(n.Owner, n.Namespace, n.registrations())
 	t.setHost(h, next)
 	t.reshape(next)
 	t.tellNode(x, n, before, n, t.serviceNames(n.Namespace, n.Name))
@@ -106,12 +106,12 @@ func (t *tables) putService(x *core.Exec, o, n *Service) {
 		before, n.Created, i.Checks = o, o.Created, t.instance(o).Checks
 		t.instances.Delete(&Instance{Service: o})
 		t.evict(o)
-		t.charge(o.Owner, o.Namespace, -1)
+		t.charge(o.Owner, o.Namespace, -o.registrations())
 		if !incumbent.Alike(o.Name, n.Name) {
 			names = append(names, o.Name)
 		}
 	}
-	t.charge(n.Owner, n.Namespace, 1)
+	t.charge(n.Owner, n.Namespace, n.registrations())
 	t.services.Set(n)
 	t.instances.Set(i)
 	if !n.Session.IsZero() {
@@ -144,9 +144,9 @@ func (t *tables) putCheck(x *core.Exec, o, n *Check) {
 		if n.Status == o.Status && n.TTL == o.TTL && n.DeregisterAfter == o.DeregisterAfter {
 			n.Since = o.Since
 		}
-		t.charge(o.Owner, o.Namespace, -1)
+		t.charge(o.Owner, o.Namespace, -o.registrations())
 	}
-	t.charge(n.Owner, n.Namespace, 1)
+	t.charge(n.Owner, n.Namespace, n.registrations())
 	t.checks.Set(n)
 	names := t.attach(n, false)
 	if o != nil && !incumbent.Alike(o.ServiceID, n.ServiceID) {
@@ -199,7 +199,7 @@ func boundReason(check string) string {
 func (t *tables) removeCheck(x *core.Exec, c *Check) {
 	t.checks.Delete(c)
 	names := t.attach(c, true)
-	t.charge(c.Owner, c.Namespace, -1)
+	t.charge(c.Owner, c.Namespace, -c.registrations())
 	t.tellCheck(x, c, c, nil, names)
 	t.tellDeadline(x, c, nil)
 	t.endBound(x, c.Namespace, c.Node, c.ID)
@@ -217,7 +217,7 @@ func (t *tables) removeService(x *core.Exec, s *Service) {
 	next := *h
 	next.services--
 	t.setHost(h, &next)
-	t.charge(s.Owner, s.Namespace, -1)
+	t.charge(s.Owner, s.Namespace, -s.registrations())
 	t.tell(x, recordTopic(s.Namespace, Services, s.Node, s.ID), s, nil, serviceBytes(s), told{s.Namespace, Services, s.Node, []string{s.Name}, false})
 }
 
@@ -237,7 +237,7 @@ func (t *tables) removeNode(x *core.Exec, h *host) {
 		t.removeCheck(x, c)
 	}
 	t.setHost(t.host(n.Namespace, n.Name), nil)
-	t.charge(n.Owner, n.Namespace, -1)
+	t.charge(n.Owner, n.Namespace, -n.registrations())
 	t.tellNode(x, n, n, nil, nil)
 	t.endBound(x, n.Namespace, n.Name, "")
 }

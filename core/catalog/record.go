@@ -174,7 +174,7 @@ func (t *tables) takeNode(n *Node) bool {
 		return false
 	}
 	t.setHost(nil, &host{node: n})
-	t.charge(n.Owner, n.Namespace, 1)
+	t.charge(n.Owner, n.Namespace, n.registrations())
 	return true
 }
 
@@ -200,7 +200,7 @@ func (t *tables) store(s *Service, h *host) {
 	if !s.Session.IsZero() {
 		t.tenants.Set(tenancy{s.Session, s.Namespace, s.Node, s.ID})
 	}
-	t.charge(s.Owner, s.Namespace, 1)
+	t.charge(s.Owner, s.Namespace, s.registrations())
 }
 
 func (t *tables) takeCheck(c *Check) bool {
@@ -216,7 +216,7 @@ func (t *tables) takeCheck(c *Check) bool {
 	}
 	t.checks.Set(c)
 	t.attach(c, false)
-	t.charge(c.Owner, c.Namespace, 1)
+	t.charge(c.Owner, c.Namespace, c.registrations())
 	return true
 }
 

@@ -12,21 +12,57 @@ func (t *tables) CountIn(u *core.Usage, _ func(incumbent.SessionID) *core.Sessio
 
 // Recount implements [core.Counting].
 func (t *tables) Recount(u *core.Usage) {
-	count := func(owner, namespace string) {
-		u.Add(owner, namespace, &core.Growth{core.Registrations: 1})
+	count := func(owner, namespace string, n int64) {
+		u.Add(owner, namespace, &core.Growth{core.Registrations: n})
 	}
 	t.hosts.Scan(func(h *host) bool {
-		count(h.node.Owner, h.node.Namespace)
+		count(h.node.Owner, h.node.Namespace, h.node.registrations())
 		return true
 	})
 	t.services.Scan(func(s *Service) bool {
-		count(s.Owner, s.Namespace)
+		count(s.Owner, s.Namespace, s.registrations())
 		return true
 	})
 	t.checks.Scan(func(c *Check) bool {
-		count(c.Owner, c.Namespace)
+		count(c.Owner, c.Namespace, c.registrations())
 		return true
 	})
+}
+
+// registrationBytes is how much of a record counts as one registration: what one says may
+// be two hundred thousand bytes, of which a quota of so many records would bound nothing.
+const registrationBytes = 4 << 10
+
+func registrationsOf(bytes int) int64 { return int64(1 + bytes/registrationBytes) }
+
+// registrations is as how many the node counts.
+func (n *Node) registrations() int64 {
+	return registrationsOf(len(n.Name) + len(n.ID) + len(n.Address) + pairsBytes(n.TaggedAddresses) + pairsBytes(n.Meta))
+}
+
+// registrations is as how many the service counts.
+func (s *Service) registrations() int64 {
+	n := len(s.Node) + len(s.ID) + len(s.Name) + len(s.Kind) + len(s.Address) + pairsBytes(s.Meta)
+	for _, tag := range s.Tags {
+		n += len(tag)
+	}
+	for i := range s.TaggedAddresses {
+		n += len(s.TaggedAddresses[i].Name) + len(s.TaggedAddresses[i].Address)
+	}
+	return registrationsOf(n)
+}
+
+// registrations is as how many the check counts. What changes with its service, and its
+// output, with which nobody registers it, are left out.
+func (c *Check) registrations() int64 {
+	return registrationsOf(len(c.Node) + len(c.ID) + len(c.Name) + len(c.Notes) + len(c.Type) + len(c.Interval) + len(c.Timeout) + len(c.Definition))
+}
+
+func pairsBytes(list []Pair) (n int) {
+	for i := range list {
+		n += len(list[i].Key) + len(list[i].Value)
+	}
+	return n
 }
 
 // charge is what was counted for an owner and a namespace.
@@ -52,36 +88,35 @@ func (t *tables) charge(owner, namespace string, records int64) {
 func (p *plan) overQuota(x *core.Exec, namespace string) *incumbent.Error {
 	var owners, namespaces core.Growth
 	asks := x.Principal()
-	count := func(there bool, owner string) {
-		if !there {
-			namespaces[core.Registrations]++
+	count := func(n, was int64, owner string) { // was 0: it is not there
+		namespaces[core.Registrations] += n - was
+		if owner != asks {
+			was = 0
 		}
-		if !there || owner != asks {
-			owners[core.Registrations]++
-		}
+		owners[core.Registrations] += n - was
 	}
 	if n := p.newNode; n != nil {
 		if p.node == nil {
-			count(false, "")
+			count(n.registrations(), 0, "")
 		} else {
-			count(true, p.node.node.Owner)
+			count(n.registrations(), p.node.node.registrations(), p.node.node.Owner)
 		}
 	}
-	if p.newOne != nil {
+	if n := p.newOne; n != nil {
 		if p.service == nil {
-			count(false, "")
+			count(n.registrations(), 0, "")
 		} else {
-			count(true, p.service.Owner)
+			count(n.registrations(), p.service.registrations(), p.service.Owner)
 		}
 	}
-	for _, o := range p.checks {
+	for i, o := range p.checks {
 		if o == nil {
-			count(false, "")
+			count(p.newOnes[i].registrations(), 0, "")
 		} else if p.registers {
-			count(true, o.Owner)
+			count(p.newOnes[i].registrations(), o.registrations(), o.Owner)
 		}
 	}
-	if owners[core.Registrations] == 0 && namespaces[core.Registrations] == 0 {
+	if owners[core.Registrations] <= 0 && namespaces[core.Registrations] <= 0 {
 		return nil
 	}
 	return x.OverQuota(asks, namespace, owners, namespaces)
