@@ -38,6 +38,7 @@ type Conn struct {
 	secure  bool // begins with a handshake of TLS: whoever ends their side then has gone
 
 	sure  atomic.Bool // proven
+	holds atomic.Bool // something is given back with the connection
 	visit atomic.Pointer[Visit]
 
 	// Under gate.mu.
@@ -47,6 +48,7 @@ type Conn struct {
 	spoke  uint32 // tick in which it began to wait
 	source *source
 	links  [numLists]link
+	give   func() // gives back what the connection holds; nil: nothing
 }
 
 // Read implements net.Conn.
@@ -130,12 +132,55 @@ func (c *Conn) end() {
 		c.visit.Load().Ended()
 	}
 	g.leave(c)
+	c.letGo()
 }
 
 func (c *Conn) leave() {
 	c.gate.mu.Lock()
 	defer c.gate.mu.Unlock()
 	c.gate.leave(c)
+	c.letGo()
+}
+
+// letGo gives back what the connection holds. mu is held: what is called does not block.
+func (c *Conn) letGo() {
+	if c.give != nil {
+		c.give()
+		c.give = nil
+	}
+}
+
+// Holds reports whether the connection holds something.
+func (c *Conn) Holds() bool { return c.holds.Load() }
+
+// Hold has the connection hold something until it ends or leaves: then give is called,
+// which must not block. It is false if it holds something already, or has ended.
+func (c *Conn) Hold(give func()) bool {
+	c.gate.mu.Lock()
+	defer c.gate.mu.Unlock()
+	if c.stage == gone || c.give != nil {
+		return false
+	}
+	c.give = give
+	c.holds.Store(true)
+	return true
+}
+
+// TakeOver returns what gives back what the connection holds, for whoever holds it from
+// now on. It is never nil.
+func (c *Conn) TakeOver() (give func()) {
+	if c == nil {
+		return func() {}
+	}
+	c.gate.mu.Lock()
+	defer c.gate.mu.Unlock()
+	give = c.give
+	c.give = nil
+	c.holds.Store(false)
+	if give == nil {
+		return func() {}
+	}
+	return give
 }
 
 // hangUp closes without a farewell, so that nothing of a stranger stays behind: not

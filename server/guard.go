@@ -11,7 +11,9 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core/policy"
+	"github.com/incumbent-dev/incumbent/door/native"
 	"github.com/incumbent-dev/incumbent/gate"
+	"github.com/incumbent-dev/incumbent/tally"
 )
 
 // guard says who calls, for the doors and for what the member serves itself:
@@ -21,6 +23,8 @@ type guard struct {
 	*auth.Authenticator
 	file string // of bearer credentials; empty: none
 	note func(audit.Record)
+
+	tally *tally.Tally // counts connections; nil: nobody does
 }
 
 // policy is how the configured listener is guarded. The cluster's own authority,
@@ -190,6 +194,9 @@ func (g *guard) of(r *http.Request) (auth.Principal, error) {
 	}
 	if err == nil && p.Kind != auth.Anonymous && !gate.ProveRequest(r.Context(), p.Kind == auth.Operator) {
 		err = incumbent.Errorf(incumbent.Overloaded, "this member has no place for another connection")
+	}
+	if c := gate.FromContext(r.Context()); err == nil && c != nil && p.Kind != auth.Anonymous {
+		err = g.tally.Count(c, p, native.Listener)
 	}
 	if err != nil {
 		return auth.Principal{}, err

@@ -206,6 +206,7 @@ func (s *Server) openIdentity(ctx context.Context, undo *undoing) (err error) {
 	if s.guard, err = newGuard(s.cfg, s.trail.note, auth.WithBook(book{s}, s.horizon)); err != nil {
 		return err
 	}
+	s.guard.tally = s.tally
 	if s.certs, err = loadCertificates(s.cfg, nil, s.anyTokens, s.guard.SetRoots); err != nil {
 		return err
 	}

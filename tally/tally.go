@@ -112,6 +112,30 @@ func (t *Tally) TakeFrom(k settings.Open, from netip.Addr) (Place, error) {
 	return t.take(k, sourceOf(from))
 }
 
+// Connection is one that belongs to whoever first shows on it who they are. It holds one
+// thing, which is given back when it ends: false if it holds something, or has ended.
+type Connection interface {
+	Holds() bool
+	Hold(give func()) bool
+}
+
+// Count takes a place for a connection to a listener among its principal's, if it holds
+// none. The error is TooLarge. All listeners are counted by themselves: each has so many
+// places, and one principal is not to have all of them.
+func (t *Tally) Count(c Connection, p auth.Principal, listener string) error {
+	if t == nil || c.Holds() {
+		return nil
+	}
+	place, err := t.Take(settings.OpenConnections, p, listener)
+	if err != nil {
+		return err
+	}
+	if !c.Hold(func() { place.Give() }) {
+		place.Give() // another request was first, or the connection has ended
+	}
+	return nil
+}
+
 // Give gives the place back: what was opened has ended. The second time does nothing,
 // but is not for another goroutine.
 func (p *Place) Give() {

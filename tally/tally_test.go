@@ -173,3 +173,59 @@ func TestPlacesAreNeverMoreThanTheQuota(t *testing.T) {
 		t.Errorf("%d are left", has)
 	}
 }
+
+// wire is a connection that holds one thing.
+type wire struct {
+	give func()
+	over bool
+}
+
+func (w *wire) Holds() bool { return false } // somebody else is just about to have it hold something
+
+func (w *wire) Hold(give func()) bool {
+	if w.over || w.give != nil {
+		return false
+	}
+	w.give = give
+	return true
+}
+
+// A connection over which requests come at once, or that has ended meanwhile, has no place
+// too much.
+func TestAConnectionIsCountedOnce(t *testing.T) {
+	w := newWorld(t)
+	w.set("quota.connections@agent:a", 3)
+	has := func(want int64) {
+		t.Helper()
+		if _, n, _, _ := w.Fullest(settings.OpenConnections); n != want {
+			t.Errorf("%d are counted, not %d", n, want)
+		}
+	}
+	c := &wire{}
+	for range 5 {
+		if err := w.Count(c, agent("a"), "native"); err != nil {
+			t.Fatal(err)
+		}
+		has(1)
+	}
+	if err := w.Count(&wire{over: true}, agent("a"), "native"); err != nil {
+		t.Fatal(err)
+	}
+	has(1)
+	for range 2 {
+		if err := w.Count(&wire{}, agent("a"), "native"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	has(3)
+	if err := w.Count(&wire{}, agent("a"), "native"); incumbent.KindOf(err) != incumbent.TooLarge {
+		t.Errorf("a fourth: %v", err)
+	}
+	if err := w.Count(&wire{}, agent("a"), "consul"); err != nil {
+		t.Errorf("at another listener: %v", err)
+	}
+	c.give()
+	if err := w.Count(&wire{}, agent("a"), "native"); err != nil {
+		t.Errorf("in the place of one that has ended: %v", err)
+	}
+}

@@ -11,17 +11,18 @@ const (
 	OpenWatches                 // and calls that wait, of all doors
 	OpenAgents                  // connections of one of Juju's agents that have logged in
 	OpenAgentsOfOne             // the same of one address
+	OpenConnections             // of one principal to one listener, save for those of Juju's agents
 	NumOpen
 )
 
-var openNames = [NumOpen]string{"streams", "watches", "juju-connections", "juju-connections"}
+var openNames = [NumOpen]string{"streams", "watches", "juju-connections", "juju-connections", "connections"}
 
 // String returns the kind's name, as used in settings and metrics.
 func (o Open) String() string { return openNames[o] }
 
 // Words says what is counted.
 func (o Open) Words() string {
-	return [NumOpen]string{"streams", "watches and waits", "connections of Juju's agents", "connections of Juju's agents"}[o]
+	return [NumOpen]string{"streams", "watches and waits", "connections of Juju's agents", "connections of Juju's agents", "connections"}[o]
 }
 
 // Scope says for each of what a quota is.

@@ -37,6 +37,7 @@ const (
 	QuotaWatches
 	QuotaJujuConnections
 	QuotaSourceJujuConnections
+	QuotaConnections
 	AdmissionMode
 	AdmissionTarget
 	AdmissionLeast
@@ -120,23 +121,25 @@ var table = [numKeys]Declaration{
 	QuotaSessions:               quota(core.Sessions, Principals, 10_000, "sessions that one principal has opened"),
 	QuotaLeases:                 quota(core.Leases, Principals, 100_000, "leases that one principal holds, through all its sessions, and its places in queues"),
 	QuotaPlaces:                 quota(core.Places, Principals, 100_000, "places in queues that one principal has"),
-	QuotaKeys:                   quota(core.Keys, Principals, 500_000, "keys that one principal was the last to store"),
+	QuotaKeys:                   quota(core.Keys, Principals, 500_000, "keys that one principal was the last to store, and those under the delay of a lock of such a one"),
 	QuotaKeyBytes:               quota(core.KeyBytes, Principals, 512*mib, "what those cost"),
-	QuotaRegistrations:          catalogQuota(Principals, 200_000, "nodes, services and checks that one principal was the last to register"),
+	QuotaRegistrations:          catalogQuota(Principals, 200_000, "nodes, services and checks that one principal was the last to register; each 4 KiB of what one says count as another"),
 	QuotaTableBytes:             tableQuota(Principals, 8*gib, "what the rows of the databases cost together that one principal has defined"),
 	QuotaNamespaceLeases:        quota(core.Leases, Namespaces, 0, "leases of one namespace that are held"),
 	QuotaNamespacePlaces:        quota(core.Places, Namespaces, 0, "places in queues of one namespace"),
-	QuotaNamespaceKeys:          quota(core.Keys, Namespaces, 0, "keys of one namespace"),
+	QuotaNamespaceKeys:          quota(core.Keys, Namespaces, 0, "keys of one namespace, and those under the delay of a lock"),
 	QuotaNamespaceKeyBytes:      quota(core.KeyBytes, Namespaces, 0, "what those cost"),
-	QuotaNamespaceRegistrations: catalogQuota(Namespaces, 0, "nodes, services and checks of one namespace"),
+	QuotaNamespaceRegistrations: catalogQuota(Namespaces, 0, "nodes, services and checks of one namespace, counted alike"),
 	QuotaNamespaceTableBytes:    tableQuota(Namespaces, 0, "what the rows of the databases of one namespace cost together"),
 	QuotaStreams:                openQuota(OpenStreams, Principals, 10_000, 5, "streams of the native API that one principal has to one member, each with up to 100 watches"),
 	QuotaWatches: openQuota(OpenWatches, Principals, 100_000, 6,
-		"watches, waits for a release and reads that wait which one principal has at one member, by the native API and by Consul's, and monitors of Open vSwitch's"),
+		"watches, waits for a release and reads that wait which one principal has at one member, by the native API and by Consul's, and monitors and transactions that wait of Open vSwitch's"),
 	QuotaJujuConnections: openQuota(OpenAgents, Principals, 100, 6,
 		"connections to one member by which one of Juju's agents has logged in to one model"),
 	QuotaSourceJujuConnections: openQuota(OpenAgentsOfOne, Sources, 0, 6,
 		"connections of Juju's agents that come to one member from one address, of IPv6 from one /64, and have logged in"),
+	QuotaConnections: openQuota(OpenConnections, Principals, 10_000, 10,
+		"connections that one principal has to one listener of a member for clients, save for those of Juju's agents: to be less than --max-connections"),
 	AdmissionMode: {
 		Name: "admission.mode", Unit: Modes, Min: int64(core.Off), Max: int64(core.Enforce), Default: int64(core.Enforce), Schema: 5,
 		Does: "what becomes of work that a lane has no room for: it is let in, it is let in and counted as refused, or it is refused",

@@ -64,8 +64,14 @@ func (r *request) identify() bool {
 	} else {
 		r.conn.visit.Load().Proved()
 	}
-	if r.who.principal.Kind != auth.Anonymous {
-		d.strangers.remove(r.conn)
+	if r.who.principal.Kind == auth.Anonymous {
+		return true
+	}
+	d.strangers.remove(r.conn)
+	if err := d.cfg.Tally.Count(r.conn, r.who.principal, doorName); err != nil {
+		r.keepAlive = false
+		r.failFor(err)
+		return false
 	}
 	return true
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/gate"
 	"github.com/incumbent-dev/incumbent/park"
+	"github.com/incumbent-dev/incumbent/tally"
 )
 
 // conn is a parked connection. While it is idle, or its request waits, this struct, the
@@ -22,6 +23,7 @@ type conn struct {
 	known    atomic.Bool // somebody has shown who he is
 	visit    atomic.Pointer[gate.Visit]
 	stranger *list.Element // under door.strangers.mu
+	holds    atomic.Bool   // something is given back with the connection
 
 	park.Link[*conn] // in door.conns
 
@@ -35,6 +37,7 @@ type conn struct {
 	last    bool       // nothing is read any more
 	held    bool       // the worker waits to be woken for what it has
 	current *request   // that is not answered
+	give    func()     // gives back what the connection holds; nil: nothing
 }
 
 var _ park.Handler = (*conn)(nil)
@@ -261,13 +264,33 @@ func (c *conn) goAway() {
 	}
 }
 
+var _ tally.Connection = (*conn)(nil)
+
+// Holds implements [tally.Connection].
+func (c *conn) Holds() bool { return c.holds.Load() }
+
+// Hold implements [tally.Connection].
+func (c *conn) Hold(give func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone || c.give != nil {
+		return false
+	}
+	c.give = give
+	c.holds.Store(true)
+	return true
+}
+
 // Closed ends what the connection waits for.
 func (c *conn) Closed(*park.Conn, park.Reason, error) {
 	c.arrived()
 	c.mu.Lock()
 	c.gone = true
-	r := c.current
+	r, give := c.current, c.give
 	c.mu.Unlock()
+	if give != nil {
+		give()
+	}
 	if r != nil {
 		r.abandon()
 	}

@@ -139,6 +139,11 @@ func (d *Door) identify(r *http.Request) (*caller, error) {
 		return nil, incumbent.Errorf(incumbent.Overloaded, "this member has no place for another connection").
 			WithHint("connect to another member, or raise --max-connections")
 	}
+	if c := gate.FromContext(r.Context()); c != nil && p.Kind != auth.Anonymous {
+		if err := d.tally.Count(c, p, Listener); err != nil {
+			return nil, err
+		}
+	}
 	return &caller{principal: p, address: r.RemoteAddr, now: d.now}, nil
 }
 

@@ -18,6 +18,9 @@ import (
 	"github.com/incumbent-dev/incumbent/park"
 )
 
+// Listener is what connections to the door are counted under; see [tally.Tally.Count].
+const Listener = doorName
+
 // StreamPath is where a stream is opened.
 const StreamPath = "/v1/stream"
 

@@ -21,6 +21,7 @@ type stream struct {
 	door    *Door
 	who     *caller
 	counted tally.Place // among its principal's streams
+	give    func()      // gives back what its connection holds; nil: nothing
 	conn    atomic.Pointer[park.Conn]
 
 	park.Link[*stream] // in door.streams
@@ -186,6 +187,9 @@ func (s *stream) Closed(_ *park.Conn, _ park.Reason, _ error) {
 	}
 	s.door.streams.Remove(s)
 	s.counted.Give()
+	if s.give != nil {
+		s.give()
+	}
 }
 
 // appendError appends a frame of a ServerMessage that refuses a request.

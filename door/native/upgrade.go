@@ -64,9 +64,11 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
 		d.refuseUpgrade(w, err)
 		return
 	}
+	give := gate.FromContext(r.Context()).TakeOver()
 	conn, rw, _, err := ws.HTTPUpgrader{}.Upgrade(r, w)
 	if err != nil {
 		open.Give()
+		give()
 		if conn != nil {
 			conn.Close() // it was told why
 		}
@@ -75,15 +77,17 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
 	buffered, err := rw.Reader.Peek(rw.Reader.Buffered())
 	if err != nil {
 		open.Give()
+		give()
 		conn.Close()
 		return
 	}
-	s := &stream{door: d, who: who, counted: open}
+	s := &stream{door: d, who: who, counted: open, give: give}
 	d.streams.Add(s)
 	parked, err := d.park.Park(conn, buffered, s)
 	if err != nil {
 		d.streams.Remove(s)
 		open.Give()
+		give()
 		d.log.Warn("stream not parked", "address", who.address, "error", err)
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/gate"
 )
 
@@ -50,6 +51,11 @@ func (d *Door) greet(c net.Conn, r *Remote, secure bool) {
 	who, err := d.identify(peer, r)
 	if err != nil || !who.placed(c) {
 		d.counts.unknown.Add(1)
+		d.turnAway(c)
+		return
+	}
+	if who.counted, err = d.cfg.Tally.Take(settings.OpenConnections, who.principal, doorName); err != nil {
+		d.counts.refused.Add(1)
 		d.turnAway(c)
 		return
 	}
@@ -131,6 +137,7 @@ func (d *Door) park(ready, accepted net.Conn, who *caller) {
 	parked, err := d.cfg.Park.Park(ready, nil, c)
 	if err != nil { // the connection has been closed
 		d.conns.Remove(c)
+		who.counted.Give()
 		who.remote.open.Add(-1)
 		d.counts.connections.Add(-1)
 		return

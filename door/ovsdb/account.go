@@ -10,6 +10,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/gate"
+	"github.com/incumbent-dev/incumbent/tally"
 )
 
 // caller is who has connected.
@@ -26,6 +27,8 @@ type caller struct {
 
 	unproven bool        // is who brings nothing
 	visit    *gate.Visit // then
+
+	counted tally.Place // the connection's, among its principal's
 }
 
 // work says for whom work on a database is done.

@@ -272,6 +272,7 @@ func (c *conn) Closed(_ *park.Conn, _ park.Reason, err error) {
 	c.closed = true
 	c.mu.Unlock()
 	c.who.visit.Ended()
+	c.who.counted.Give()
 	c.door.conns.Remove(c)
 	c.who.remote.open.Add(-1)
 	c.door.counts.connections.Add(-1)

@@ -9,15 +9,22 @@ import (
 	"github.com/incumbent-dev/incumbent/tally"
 )
 
-// A client has as many monitors as its quota of watches says, over all connections; what
-// is refused, canceled, or ends with its connection or a policy makes room.
-func TestG39_QuotasStopMonitors(t *testing.T) {
+// startCounted is a member that counts what is open.
+func startCounted(t *testing.T) *guarded {
+	t.Helper()
 	g := &guarded{guests: &guests{who: operatorO()}, records: &records{}}
 	g.member = startMember(t, func(c *Config) {
 		group := c.Engine
 		c.Schemas, c.Guard, c.Audit = [][]byte{[]byte(testSchema)}, g.guests, g.records.note
 		c.Tally = tally.New(func() *settings.Values { return settings.Of(group.View()).Values() })
 	})
+	return g
+}
+
+// A client has as many monitors as its quota of watches says, over all connections; what
+// is refused, canceled, or ends with its connection or a policy makes room.
+func TestG39_QuotasStopMonitors(t *testing.T) {
+	g := startCounted(t)
 	if r := g.group.Do(settings.Command{Name: "quota.watches@agent:a", Value: 2}); r.Err != nil {
 		t.Fatal(r.Err)
 	}
@@ -62,4 +69,63 @@ func TestG39_QuotasStopMonitors(t *testing.T) {
 		_, _, _, found := g.door.cfg.Tally.Fullest(settings.OpenWatches)
 		return !found
 	})
+}
+
+// A transaction that waits for a change is tried again with each of them, as a monitor is
+// told: both are of one quota, over all connections and of both databases.
+func TestG39_QuotasStopWaits(t *testing.T) {
+	g := startCounted(t)
+	if r := g.group.Do(settings.Command{Name: "quota.watches@agent:a", Value: 2}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	const ofServer = `["_Server",{"op":"wait","table":"Database","where":[["name","==","none"]],"columns":["name"],"until":"==","rows":[{"name":"none"}]}]`
+	one, two := g.as(agentOf("a")), g.as(agentOf("a"))
+	one.write(ask("1", "transact", forSeven))
+	one.until("one waits", func() bool { return g.waiting() == 1 })
+	two.write(ask("2", "transact", ofServer))
+	open := func(n int64) func() bool {
+		return func() bool {
+			_, has, _, _ := g.door.cfg.Tally.Fullest(settings.OpenWatches)
+			return has == n
+		}
+	}
+	one.until("the other waits", open(2))
+	for _, wait := range []string{forSeven, ofServer} {
+		if got := two.call("transact", wait); !strings.Contains(got, "quota.watches") || !strings.Contains(got, `"error":"resources exhausted"`) {
+			t.Errorf("a third: %s", got)
+		}
+	}
+	g.as(agentOf("b")).write(ask("3", "transact", forSeven))
+	one.until("another's waits", func() bool { return g.waiting() == 2 })
+	want(t, "what need not wait", two.call("transact", `["T",{"op":"wait","timeout":0,"table":"Q","where":[],"columns":["n"],"until":"!=","rows":[{"n":7}]}]`), `[{}]`)
+	two.conn.Close()
+	one.until("the connection is gone", func() bool { return len(g.door.conns.All()) == 2 })
+	g.tick(1)
+	one.until("its end makes room", open(1))
+	g.as(operatorO()).call("transact", `["T",{"op":"insert","table":"Q","row":{"n":7}}]`)
+	want(t, "the wait", one.read(), `{"error":null,"id":1,"result":[{}]}`)
+	one.until("so does an answer", open(0))
+}
+
+// One principal has as many connections as its quota says: the door has so many places, and
+// others need some.
+func TestG39_QuotasStopConnections(t *testing.T) {
+	g := startCounted(t)
+	if r := g.group.Do(settings.Command{Name: "quota.connections@agent:a", Value: 2}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	first := g.as(agentOf("a"))
+	g.as(agentOf("a"))
+	third := g.dial()
+	third.ended()
+	g.as(agentOf("b"))
+	for range 3 {
+		g.as(operatorO())
+	}
+	first.conn.Close()
+	await(t, "there is room", func() bool {
+		_, has, _, _ := g.door.cfg.Tally.Fullest(settings.OpenConnections)
+		return has == 1
+	})
+	g.as(agentOf("a"))
 }

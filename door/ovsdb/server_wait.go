@@ -5,18 +5,21 @@ import (
 	"slices"
 	"time"
 
+	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
+	"github.com/incumbent-dev/incumbent/tally"
 )
 
 // serverTxn is a transaction of the database about the server that is not answered. It
 // belongs to that database's feed. What waits is tried again when a row changes and when
-// its time is over. It costs no more than any other request that is not answered, and
-// counts as one of its connection.
+// its time is over.
 type serverTxn struct {
 	request *request
 	ops     []ovs.Operation
 	came    time.Time   // waits count from then
 	timer   *time.Timer // ends the wait; nil: it has none
+	waited  bool
+	place   tally.Place // among what its principal has open; once it has waited
 }
 
 // try answers a transaction, or has it wait.
@@ -24,8 +27,17 @@ func (s *serverDatabase) try(t *serverTxn) {
 	out, waits := s.run(nil, t)
 	s.drop(t)
 	if waits == nil {
+		t.place.Give()
 		t.request.result(out)
 		return
+	}
+	if !t.waited {
+		var err error
+		if t.place, err = s.door.cfg.Tally.Take(settings.OpenWatches, t.request.conn.who.principal, ""); err != nil {
+			t.request.refuse(faultOf(err))
+			return
+		}
+		t.waited = true
 	}
 	s.waits[t] = struct{}{}
 	if waits.HasTimeout {
@@ -60,6 +72,7 @@ func (s *serverDatabase) dropClosed() {
 	for t := range s.waits {
 		if t.request.conn.gone() {
 			s.drop(t)
+			t.place.Give()
 		}
 	}
 }
@@ -70,6 +83,7 @@ func (s *serverDatabase) cancel(c *conn, id string) {
 		for t := range s.waits {
 			if t.request.conn == c && string(t.request.id) == id {
 				s.drop(t)
+				t.place.Give()
 				t.request.failed("canceled")
 			}
 		}

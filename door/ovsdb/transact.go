@@ -12,6 +12,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core/table"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/tally"
 )
 
 // txn is a transaction that is not answered. It belongs to its connection's tasks.
@@ -22,6 +23,7 @@ type txn struct {
 	db      string
 	feed    *feed
 	place   place
+	counted tally.Place // among what its principal has open; once it has waited
 
 	command *table.Transact
 	schema  *ovs.Schema // that it was parsed by
@@ -399,6 +401,7 @@ func (t *txn) close(how outcome) {
 	s := &t.conn.session
 	t.over = true
 	t.place.leave()
+	t.counted.Give()
 	d := t.conn.door
 	d.counts.transacted(t, how, d.now())
 	if t.waited {
@@ -441,6 +444,7 @@ func (c *conn) cancel(id ovs.Value) {
 func (t *txn) abandon() {
 	t.over = true
 	t.place.leave()
+	t.counted.Give()
 	d := t.conn.door
 	d.counts.transacted(t, given, d.now())
 	t.feed.do(func() { t.feed.drop(t) })

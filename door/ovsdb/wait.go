@@ -5,6 +5,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/calls"
+	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
 
@@ -46,7 +47,8 @@ func (d *Door) wakeWaits() {
 const forever = 10 * 365 * 24 * time.Hour
 
 // await has the transaction wait for a change of tables after an index, as one of its
-// operations asks for; false: that has no time left.
+// operations asks for, or refuses it if its principal has too much open; false: the wait has
+// no time left.
 func (t *txn) await(o *ovs.Operation, after incumbent.Index, tables []int) bool {
 	limit := forever
 	if o.HasTimeout {
@@ -61,6 +63,12 @@ func (t *txn) await(o *ovs.Operation, after incumbent.Index, tables []int) bool 
 	first := !t.waited
 	t.waited = true
 	if first {
+		open, err := t.conn.door.cfg.Tally.Take(settings.OpenWatches, t.conn.who.principal, "")
+		if err != nil {
+			t.fail(failed, faultOf(err))
+			return true
+		}
+		t.counted = open
 		p, err := t.conn.door.enter(t.conn.who.work(t.db), laneOfWaits, 1)
 		if err != nil {
 			t.tries = 0

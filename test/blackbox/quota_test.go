@@ -1,13 +1,19 @@
 package blackbox
 
 import (
+	"bufio"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
+	"github.com/gobwas/ws"
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
@@ -102,4 +108,203 @@ func TestG39_OneCredentialDoesNotFillTheCluster(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "operator:one-operator") || !strings.Contains(out, fmt.Sprint(allowed)) {
 		t.Errorf("config history: %d, %s%s", code, out, stderr)
 	}
+}
+
+// set sets a setting of the cluster.
+func (p *people) set(t *testing.T, name, value string) {
+	t.Helper()
+	if _, err := p.as(t, "root").Settings().Set(t.Context(), name, value); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Whoever locked keys that were deleted with its session kept a delay of each, which
+// counted for nobody: with all that there may be, nobody locked anything. And a record of
+// the catalog counted as one however large it was, so that a quota of two hundred thousand
+// of them bounded nothing.
+func TestG39_NothingIsKeptBesideTheQuotas(t *testing.T) {
+	p := startPeople(t)
+	alice, bob := p.as(t, "alice"), p.as(t, "bob")
+	p.set(t, "quota.keys@agent:alice", "20")
+	p.set(t, "quota.registrations@agent:alice", "10")
+
+	lock := func(c *client.Client, session, key string) error {
+		_, err := c.Keys().Lock(t.Context(), connect.NewRequest(&apiv1.LockRequest{
+			Key: key, Session: session, OnEnd: apiv1.OnEnd_ON_END_DELETE, LockDelayMs: 60_000,
+		}))
+		return err
+	}
+	locked := 0
+	for round := range 3 {
+		id := incumbent.NewSessionID()
+		mustDo(t, "open a session", openAs(t, alice, id, time.Minute))
+		for i := range 15 {
+			err := lock(alice, id.String(), fmt.Sprintf("%d/%d", round, i))
+			if err == nil {
+				locked++
+			} else if !strings.Contains(err.Error(), "quota.keys") {
+				t.Fatal(err)
+			}
+		}
+		_, err := alice.Sessions().CloseSession(t.Context(), connect.NewRequest(&apiv1.CloseSessionRequest{Id: id.String()}))
+		mustDo(t, "close it", err)
+	}
+	if locked != 20 {
+		t.Errorf("%d keys are under a delay, 20 are allowed", locked)
+	}
+	id := incumbent.NewSessionID()
+	mustDo(t, "open a session", openAs(t, bob, id, time.Minute))
+	mustDo(t, "another's lock", lock(bob, id.String(), "bobs"))
+
+	tags := make([]string, 100)
+	for i := range tags {
+		tags[i] = fmt.Sprintf("%q", fmt.Sprintf("%03d", i)+strings.Repeat("x", 500))
+	}
+	large := `{"Node":"n%d","Address":"192.0.2.1","Service":{"Service":"s","Tags":[` + strings.Join(tags, ",") + `]}}`
+	if code, text := p.askConsul(t, "alice", http.MethodPut, "/v1/catalog/register", fmt.Sprintf(large, 1)); code != http.StatusRequestEntityTooLarge || !strings.Contains(text, "quota.registrations") {
+		t.Errorf("a service of fifty thousand bytes: %d %s", code, text)
+	}
+	if code, text := p.askConsul(t, "bob", http.MethodPut, "/v1/catalog/register", fmt.Sprintf(large, 2)); code != http.StatusOK {
+		t.Errorf("one of somebody with room: %d %s", code, text)
+	}
+	if code, text := p.askConsul(t, "alice", http.MethodPut, "/v1/catalog/register", `{"Node":"n3","Address":"192.0.2.1","Service":{"Service":"s"}}`); code != http.StatusOK {
+		t.Errorf("a small one: %d %s", code, text)
+	}
+}
+
+// An idempotency key is its principal's: whoever guesses another's neither learns what that
+// has done, nor has the other's request taken for one of its own.
+func TestG12_G25_NobodyUsesAnothersIdempotencyKey(t *testing.T) {
+	p := startPeople(t)
+	put := func(who, key, value string) (*apiv1.PutResponse, error) {
+		res, err := p.as(t, who).Keys().Put(t.Context(), connect.NewRequest(&apiv1.PutRequest{
+			Key: key, Value: []byte(value), Idempotency: &apiv1.Idempotency{Key: []byte("deploy-42")},
+		}))
+		if err != nil {
+			return nil, client.AsError(err)
+		}
+		return res.Msg, nil
+	}
+	early, err := put("bob", "x", "bob's")
+	mustDo(t, "bob's", err)
+	first, err := put("alice", "x", "alice's")
+	mustDo(t, "alice's", err)
+	again, err := put("alice", "x", "alice's again")
+	mustDo(t, "alice's repeated", err)
+	got, err := p.as(t, "alice").Keys().Get(t.Context(), connect.NewRequest(&apiv1.GetKeyRequest{Key: "x"}))
+	mustDo(t, "look", err)
+	if first.Index == early.Index || again.Index != first.Index || string(got.Msg.Entry.Value) != "alice's" {
+		t.Errorf("bob's was %d, alice's %d and %d; there is %q", early.Index, first.Index, again.Index, got.Msg.Entry.Value)
+	}
+}
+
+// keptOpen sends a request over a connection of its own and leaves that open. kept is false
+// if the server ends it with its answer.
+func keptOpen(t *testing.T, address, request string) (c net.Conn, kept bool, answer string) {
+	t.Helper()
+	c = dialPlain(t, address)
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(c, request); err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	return c, !res.Close, string(text)
+}
+
+// One credential had all connections that a listener may have, and nobody else came in.
+func TestG39_OneCredentialHasNotAllConnections(t *testing.T) {
+	p := startPeople(t)
+	p.set(t, "quota.connections@agent:alice", "3")
+	native := strings.TrimPrefix(p.url, "http://")
+	for name, at := range map[string]struct{ address, path, header string }{
+		"native":         {native, "/metrics", "Authorization: Bearer "},
+		"native, a call": {native, "/incumbent.v1.ClusterService/Members", "Authorization: Bearer "},
+		"consul":         {p.consul, "/v1/kv/x", "X-Consul-Token: "},
+	} {
+		ask := func(who string) (net.Conn, bool, string) {
+			method, body := "GET", ""
+			if strings.HasPrefix(at.path, "/incumbent") {
+				method, body = "POST", "{}"
+			}
+			return keptOpen(t, at.address, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\n%s%s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+				method, at.path, at.header, p.tokens[who], len(body), body))
+		}
+		var open []net.Conn
+		refused := 0
+		for range 6 {
+			c, kept, answer := ask("alice")
+			if kept {
+				open = append(open, c)
+				continue
+			}
+			refused++
+			if !strings.Contains(answer, "quota.connections") {
+				t.Errorf("%s: refused with %s", name, answer)
+			}
+		}
+		if len(open) != 3 || refused != 3 {
+			t.Fatalf("%s: %d are open and %d refused", name, len(open), refused)
+		}
+		if _, kept, answer := ask("bob"); !kept {
+			t.Errorf("%s: another is told %s", name, answer)
+		}
+		open[0].Close()
+		eventually(t, patience, "there is room again", func() bool {
+			c, kept, _ := ask("alice")
+			if kept {
+				open[0] = c
+			}
+			return kept
+		})
+		for _, c := range open {
+			c.Close()
+		}
+		eventually(t, patience, "nothing is counted that has ended", func() bool {
+			for range 3 {
+				c, kept, _ := ask("alice")
+				defer c.Close()
+				if !kept {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	// A stream keeps the place of its connection, and gives it back when it ends.
+	streams := 0
+	dial := func() (net.Conn, error) {
+		d := ws.Dialer{Timeout: patience, Header: ws.HandshakeHeaderHTTP{"Authorization": {"Bearer " + p.tokens["alice"]}}}
+		c, _, _, err := d.Dial(t.Context(), "ws://"+native+"/v1/stream")
+		return c, err
+	}
+	var last net.Conn
+	eventually(t, patience, "three streams", func() bool {
+		c, err := dial()
+		if err == nil {
+			t.Cleanup(func() { c.Close() })
+			last = c
+			streams++
+		}
+		return streams == 3
+	})
+	if c, err := dial(); err == nil {
+		c.Close()
+		t.Error("there is a fourth stream")
+	}
+	last.Close()
+	eventually(t, patience, "there is room for a stream", func() bool {
+		c, err := dial()
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
 }

@@ -86,4 +86,40 @@ var ofQuotas = []mutant{
 		search:  "\tc.who.giveBack()\n",
 		replace: "",
 	},
+	{
+		name: "the delay of a lock counts for nobody", guarantee: "G39",
+		file: "core/kv/apply.go", pkg: "./core/kv", test: "^TestG39_DelaysCountAsKeys$",
+		search:  "\tt.delays.Set(d)\n\tt.charge(nil, d.counted())\n",
+		replace: "\tt.delays.Set(d)\n",
+	},
+	{
+		name: "the delay of a lock counts for ever", guarantee: "G39",
+		file: "core/kv/apply.go", pkg: "./core/kv", test: "^TestG39_DelaysCountAsKeys$",
+		search:  "\tt.charge(d.counted(), nil)\n",
+		replace: "",
+	},
+	{
+		name: "a record of the catalog counts as one however large", guarantee: "G39",
+		file: "core/catalog/usage.go", pkg: "./core/catalog", test: "^TestG39_LargeRecordsCountAsMore$",
+		search:  "return int64(1 + bytes/registrationBytes)",
+		replace: "return int64(1 + bytes/(1<<30))",
+	},
+	{
+		name: "a connection to Open vSwitch's door that ends keeps its place", guarantee: "G39",
+		file: "door/ovsdb/conn.go", pkg: "./door/ovsdb", test: "^TestG39_QuotasStopConnections$",
+		search:  "\tc.who.counted.Give()\n",
+		replace: "",
+	},
+	{
+		name: "a transaction that waits takes no place of a watch", guarantee: "G39",
+		file: "door/ovsdb/wait.go", pkg: "./door/ovsdb", test: "^TestG39_QuotasStopWaits$",
+		search:  "\t\t\tt.fail(failed, faultOf(err))\n\t\t\treturn true\n\t\t}\n\t\tt.counted = open\n",
+		replace: "\t\t}\n\t\tt.counted = open\n",
+	},
+	{
+		name: "a connection holds two places of its principal", guarantee: "G39",
+		file: "tally/tally.go", pkg: "./tally", test: "^TestAConnectionIsCountedOnce$",
+		search:  "\tif !c.Hold(func() { place.Give() }) {\n\t\tplace.Give() // another",
+		replace: "\tif !c.Hold(func() { place.Give() }) {\n\t\t_ = place // another",
+	},
 }
