@@ -32,7 +32,7 @@ func (s *Server) newHTTP() *http.Server {
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	h := &http.Server{
-		Handler: s.arrivals.hear(mux), Protocols: &protocols, ConnContext: s.connContext, ConnState: s.connState,
+		Handler: unambiguous(s.arrivals.hear(mux)), Protocols: &protocols, ConnContext: s.connContext, ConnState: s.connState,
 		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: quietLog(s.log),
 	}
@@ -40,6 +40,20 @@ func (s *Server) newHTTP() *http.Server {
 		h.TLSConfig = s.certs.config()
 	}
 	return h
+}
+
+// unambiguous ends the connection of HTTP/1 with the answer to a request of which somebody
+// who passes it on may see the end elsewhere (RFC 9112, section 6.1): else what is behind
+// that would be taken for another request, of whoever comes next over the same connection.
+// net/http takes chunks without telling of a length beside them, and of HTTP/1.0 it takes
+// them for what follows.
+func unambiguous(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor == 1 && (r.ProtoMinor == 0 || len(r.TransferEncoding) > 0) {
+			w.Header().Set("Connection", "close")
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // routes are the paths that the member serves itself. Each has a row in the table of
