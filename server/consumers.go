@@ -33,6 +33,7 @@ func (s *Server) consumers() []consumer {
 		{"unread and unsent of connections", park.DefaultMaxHeldBytes, "", func() int64 { return s.park.Stats().HeldBytes }},
 		{"results of shared reads", watch.DefaultQueryBytes, "", s.engine.Queries().Bytes},
 		{"changes kept of the database with most", table.HistoryBytes, "", s.mostHistory},
+		{"answers to calls that are not read", native.MaxUnsentBytes, "", s.door.UnsentBytes},
 		{"refused calls held back", native.MaxHeldBackBytes, "", s.door.HeldBackBytes},
 		{"frames waiting for one member", peers.MaxQueuedBytes, "", s.mostQueued},
 	}

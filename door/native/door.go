@@ -131,6 +131,7 @@ type Door struct {
 	owners   owners
 
 	held       heldBack
+	unsent     unsent
 	life       context.Context // ends when the door drains; its cause says so
 	drain      context.CancelCauseFunc
 	closing    chan struct{}

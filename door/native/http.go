@@ -40,6 +40,7 @@ type callControl struct {
 
 	size   int64       // of the request, in bytes; negative: not known
 	header http.Header // of the answer
+	unsent int64       // bytes of the answer that count until it has been sent
 }
 
 // name is what commands record of who sent them.
@@ -152,7 +153,7 @@ func (d *Door) bounded(h http.Handler, l *Limits) http.Handler {
 			refuse(tooLargeBody(l.MaxBodyBytes))
 			return
 		}
-		who.control = &callControl{http.NewResponseController(w), r.ContentLength, w.Header()}
+		who.control = &callControl{ResponseController: http.NewResponseController(w), size: r.ContentLength, header: w.Header()}
 		_ = who.control.SetReadDeadline(d.now().Add(l.WriteTimeout)) // lifted once the message is there
 		who.writeWithin(l.WriteTimeout)                              // so is this
 		// In a request of our own: net/http sees by the body of its own whether it was read to
@@ -165,6 +166,7 @@ func (d *Door) bounded(h http.Handler, l *Limits) http.Handler {
 		if r.ProtoMajor == 1 {
 			r.Body = &wholeBody{ReadCloser: r.Body, header: w.Header()}
 		}
+		defer d.sent(who)
 		h.ServeHTTP(w, r)
 	})
 }
@@ -220,6 +222,9 @@ func (t timing) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		who := callerOf(ctx)
 		_ = who.control.SetReadDeadline(time.Time{})
 		who.writeAnyTime()
+		if err := t.d.mayAsk(who, r.Any()); err != nil {
+			return nil, t.d.callError(err)
+		}
 		out, err := next(ctx, r)
 		var said any
 		if err == nil {
@@ -228,6 +233,10 @@ func (t timing) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		t.d.settledCall(who, r.Spec().Procedure, r.Any(), said, err)
 		if who.shared != nil && err == nil {
 			out = connect.NewResponse(who.shared)
+		} else if err == nil {
+			if err := t.d.keep(who, r.Spec(), r.Any(), said); err != nil {
+				return nil, t.d.callError(err)
+			}
 		}
 		who.writeWithin(t.d.limits.Load().WriteTimeout)
 		return out, err

@@ -14,13 +14,15 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/gobwas/ws"
+	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
-	"google.golang.org/protobuf/proto"
 )
 
 // memory is the most that the server's process ever had resident, in MiB.
@@ -294,6 +296,73 @@ func TestG47_FloodsOfHTTP2AreBounded(t *testing.T) {
 	}
 }
 
+// h2Call is a POST with a body, over one stream.
+func h2Call(stream uint32, path, token string, body []byte) []byte {
+	b := []byte{0x83, 0x86} // POST, http
+	for _, f := range [][2]string{{":path", path}, {":authority", "127.0.0.1"}, {"content-type", "application/proto"}, {"authorization", "Bearer " + token}} {
+		b = append(b, 0x00, byte(len(f[0])))
+		b = append(append(append(b, f[0]...), byte(len(f[1]))), f[1]...)
+	}
+	return append(h2Frame(h2Headers, h2EndHeaders, stream, b), h2Frame(h2Data, h2EndStream, stream, body)...)
+}
+
+// A client that lets nothing be sent over its streams has the answers kept over each of
+// them: four megabytes over some hundred streams were as much memory as that for half a
+// minute, for each of its connections. Others are served meanwhile, and keep what they hold.
+func TestG39_AnswersThatNobodyReadsAreBounded(t *testing.T) {
+	const connections, streams, values = 2, 200, 8
+	p := startPeople(t)
+	alice, bob := p.as(t, "alice"), p.as(t, "bob")
+	txn := &apiv1.TxnRequest{}
+	for i := range values {
+		key := fmt.Sprintf("large/%d", i)
+		_, err := alice.Keys().Put(t.Context(), connect.NewRequest(&apiv1.PutRequest{Key: key, Value: bytes.Repeat([]byte{1}, 500<<10)}))
+		mustDo(t, "store "+key, err)
+		txn.Then = append(txn.Then, &apiv1.TxnOperation{Op: &apiv1.TxnOperation_Get{Get: &apiv1.GetKeyRequest{Key: key}}})
+	}
+	body, err := proto.Marshal(txn)
+	mustDo(t, "encode", err)
+	held := mustClaim(t, bob, "held", "bob", time.Minute)
+	before := p.memory(t)
+	for range connections {
+		c := dialPlain(t, strings.TrimPrefix(p.url, "http://"))
+		_ = c.SetDeadline(time.Now().Add(patience))
+		batch := []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+		batch = append(batch, h2Frame(h2Settings, 0, 0, []byte{0, 4, 0, 0, 0, 0})...) // the window of each stream: nothing
+		for i := range uint32(streams) {
+			batch = append(batch, h2Call(2*i+1, "/incumbent.v1.TransactionService/Txn", p.tokens["alice"], body)...)
+		}
+		if _, err := c.Write(batch); err != nil {
+			t.Fatal(err)
+		}
+		// Each stream is answered: by the beginning of an answer that goes no further.
+		answered := 0
+		for answered < streams {
+			var head [9]byte
+			if _, err := io.ReadFull(c, head[:]); err != nil {
+				t.Fatalf("after %d answers: %v", answered, err)
+			}
+			if _, err := io.CopyN(io.Discard, c, int64(head[0])<<16|int64(head[1])<<8|int64(head[2])); err != nil {
+				t.Fatal(err)
+			}
+			if head[3] == h2Headers {
+				answered++
+			}
+		}
+	}
+	if after := p.memory(t); after > before+mostUnread {
+		t.Errorf("%d MiB at most, were %d", after, before)
+	}
+	mustClaim(t, bob, "another", "bob", time.Minute)
+	if over := extendAll(t, bob, []*apiv1.Extension{{Token: held.Token}}); len(over) > 0 {
+		t.Errorf("what is held is lost: %v", over)
+	}
+}
+
+// mostUnread is what a server may grow by for answers that nobody reads, in MiB: what the
+// door keeps of one principal's, and as much again for its garbage collector.
+const mostUnread = 600
+
 // Handshakes that never end, in either protocol, and a client that wants the
 // handshake anew.
 func TestG47_DribbledHandshakesEnd(t *testing.T) {
@@ -320,6 +389,96 @@ func TestG47_DribbledHandshakesEnd(t *testing.T) {
 			}
 		}
 		tick.Stop()
+	}
+}
+
+// What is behind a body of which a proxy may see the end elsewhere is not taken for a
+// request, at either door that speaks HTTP: the connection ends first. So it does for whoever
+// speaks HTTP/2 where nobody does, and for trailers without end.
+func TestG12_NothingIsSmuggledBehindABody(t *testing.T) {
+	p := startPeople(t)
+	native := strings.TrimPrefix(p.url, "http://")
+	const next = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+	ends := func(name, address, request string) {
+		t.Helper()
+		c := dialPlain(t, address)
+		_ = c.SetDeadline(time.Now().Add(patience))
+		if _, err := io.WriteString(c, request); err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(c)
+		if err != nil && !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%s, %s: it goes on: %v", address, name, err)
+		}
+		if n := bytes.Count(answer, []byte("HTTP/1.1 ")) + bytes.Count(answer, []byte("HTTP/1.0 ")); n > 1 {
+			t.Errorf("%s, %s: %d answers: %q", address, name, n, answer)
+		}
+	}
+	for _, address := range []string{native, p.consul} {
+		path := map[string]string{native: "/incumbent.v1.LeaseService/Get", p.consul: "/v1/kv/x"}[address]
+		head := "POST " + path + " HTTP/1.%d\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer " + p.tokens["alice"] + "\r\n%s\r\n"
+		for name, h := range map[string]struct {
+			minor  int
+			header string
+			body   string
+		}{
+			"a length beside chunks":  {1, fmt.Sprintf("Content-Length: %d\r\nTransfer-Encoding: chunked\r\n", 5+len(next)), "0\r\n\r\n"},
+			"chunks before a length":  {1, fmt.Sprintf("Transfer-Encoding: chunked\r\nContent-Length: %d\r\n", 5+len(next)), "0\r\n\r\n"},
+			"chunks of HTTP/1.0":      {0, "Connection: keep-alive\r\nTransfer-Encoding: chunked\r\n", fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(next), next)},
+			"two lengths":             {1, fmt.Sprintf("Content-Length: 2\r\nContent-Length: %d\r\n", 2+len(next)), "{}"},
+			"a space behind the name": {1, fmt.Sprintf("Content-Length : 2\r\nContent-Length: %d\r\n", 2+len(next)), "{}"},
+			"two encodings":           {1, "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", "0\r\n\r\n"},
+			"trailers without end":    {1, "Transfer-Encoding: chunked\r\n", "0\r\n" + strings.Repeat("A: "+strings.Repeat("x", 1000)+"\r\n", 4000)},
+		} {
+			ends(name, address, fmt.Sprintf(head, h.minor, h.header)+h.body+next)
+		}
+	}
+	ends("HTTP/2", p.consul, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+string(bytes.Repeat(h2Frame(h2Settings, 0, 0, nil), 1000)))
+	ends("HTTP/2 by an upgrade", native, "GET /livez HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n")
+}
+
+// Pings that are answered to somebody who reads nothing end the connection once too much
+// waits for it; and whoever only ends their side is not kept.
+func TestG47_PingsAndHalvesOfConnectionsEnd(t *testing.T) {
+	g := startGuarded(t)
+	before := g.memory(t)
+	dial := func(url string) (net.Conn, error) {
+		d := ws.Dialer{TLSConfig: anyTLS(), Timeout: patience, Header: ws.HandshakeHeaderHTTP{"Authorization": {"Bearer " + g.operator}}}
+		c, _, _, err := d.Dial(t.Context(), url)
+		return c, err
+	}
+	for name, open := range map[string]func() net.Conn{
+		"native": func() net.Conn {
+			c, err := dial("wss://" + g.address + "/v1/stream")
+			mustDo(t, "a stream", err)
+			return c
+		},
+		"juju": func() net.Conn { return newUnit(t, g.juju, "unit-app-0", g.password).conn },
+	} {
+		c := open()
+		_ = c.SetWriteDeadline(time.Now().Add(patience))
+		pings := bytes.Repeat(ws.MustCompileFrame(ws.MaskFrame(ws.NewPingFrame(make([]byte, 125)))), 1000)
+		var err error
+		sent := 0
+		for ; err == nil && sent < 200<<20; sent += len(pings) {
+			_, err = c.Write(pings)
+		}
+		if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: %d bytes of pings: %v", name, sent, err)
+		}
+		c.Close()
+		half := open()
+		if err := half.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		_ = half.SetReadDeadline(time.Now().Add(patience))
+		if _, err := io.Copy(io.Discard, half); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: half a connection is kept", name)
+		}
+		half.Close()
+	}
+	if after := g.memory(t); after > before+mostGrowth {
+		t.Errorf("%d MiB at most, were %d", after, before)
 	}
 }
 
