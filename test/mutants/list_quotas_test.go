@@ -122,4 +122,22 @@ var ofQuotas = []mutant{
 		search:  "\tif !c.Hold(func() { place.Give() }) {\n\t\tplace.Give() // another",
 		replace: "\tif !c.Hold(func() { place.Give() }) {\n\t\t_ = place // another",
 	},
+	{
+		name: "answers that nobody reads are kept without end", guarantee: "G39",
+		file: "door/native/unsent.go", pkg: "./door/native", test: "^TestG39_AnswersThatAreNotReadAreCounted$",
+		search:  "\tif refusable && (has > 0",
+		replace: "\tif false && (has > 0",
+	},
+	{
+		name: "what all do not read has no bound", guarantee: "G39",
+		file: "door/native/unsent.go", pkg: "./door/native", test: "^TestG39_AnswersThatAreNotReadAreCounted$",
+		search:  " || n > smallAnswer && u.all+n > MaxUnsentBytes)",
+		replace: ")",
+	},
+	{
+		name: "a change is begun for who reads nothing", guarantee: "G39",
+		file: "door/native/unsent.go", pkg: "./door/native", test: "^TestG39_AnswersThatAreNotReadAreCounted$",
+		search:  "\tif u.by[principal] < most(principal) {\n",
+		replace: "\tif true {\n",
+	},
 }
