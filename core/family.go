@@ -140,6 +140,12 @@ func (x *Exec) Origin() *Origin { return x.s.origin() }
 // holds before the command.
 func (x *Exec) Principal() string { return x.s.origin().Principal }
 
+// ActiveSchema is that of [View]. What a later version does with the commands of an
+// earlier one it does from when this says so: a member that does not know it would do
+// something else. What was done is said by the records, which are not gone through when
+// this rises.
+func (x *Exec) ActiveSchema() uint32 { return x.s.activeSchema() }
+
 // Terms are what the settings of the cluster say; never nil.
 func (x *Exec) Terms() *Terms { return x.s.holding(x.s.terms) }
 

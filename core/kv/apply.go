@@ -289,7 +289,10 @@ func (t *tables) EndSession(x *core.Exec, s *core.Ending) {
 	for _, o := range list {
 		var begins *core.Deadline
 		if o.Delay > 0 {
-			d := &Delay{Key: o.Key, Owner: o.Owner, Since: x.Index(), For: o.Delay}
+			d := &Delay{Key: o.Key, Since: x.Index(), For: o.Delay}
+			if x.ActiveSchema() >= core.CountSchema {
+				d.Owner = o.Owner
+			}
 			t.begin(d)
 			begins = d.deadline()
 		}

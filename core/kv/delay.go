@@ -11,14 +11,23 @@ import (
 // Delay keeps a key from being locked, since its lock ended with its session.
 type Delay struct {
 	Key
-	Owner string          // whose the entry was, whose quota the delay counts against: as a key
+	// Owner is whose the entry was: the delay counts as a key against its quota and that of
+	// the namespace. "": against none, since nobody owned the entry, or the delay began
+	// before all members counted delays.
+	Owner string
 	Since incumbent.Index // of that end
 	For   time.Duration
 }
 
-// counted is what the delay counts as for quotas: else whoever locks keys, and has them
-// deleted with the session, would keep any number of delays beside what it may have.
-func (d *Delay) counted() *Entry { return &Entry{Key: d.Key, Owner: d.Owner} }
+// counted is what the delay counts as for quotas, nil: nothing. Else whoever locks keys,
+// and has them deleted with the session, would keep any number of delays beside what it
+// may have.
+func (d *Delay) counted() *Entry {
+	if d.Owner == "" {
+		return nil
+	}
+	return &Entry{Key: d.Key, Owner: d.Owner}
+}
 
 var _ core.Timed = (*View)(nil)
 

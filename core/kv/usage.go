@@ -17,8 +17,9 @@ func (t *tables) Recount(u *core.Usage) {
 		return true
 	})
 	t.delays.Scan(func(d *Delay) bool {
-		e := d.counted()
-		u.Add(e.Owner, e.Namespace, &core.Growth{core.Keys: 1, core.KeyBytes: e.size()})
+		if e := d.counted(); e != nil {
+			u.Add(e.Owner, e.Namespace, &core.Growth{core.Keys: 1, core.KeyBytes: e.size()})
+		}
 		return true
 	})
 }

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 	"time"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
+	"github.com/incumbent-dev/incumbent/core/wire"
 )
 
 // as executes one command of a principal, and checks the state: the counts anew, too.
@@ -39,6 +42,8 @@ func TestG39_CountsFollowFromEntries(t *testing.T) {
 		f.terms = enforced(rapid.Int64Range(0, 4).Draw(t, "keys"), rapid.Int64Range(0, 4*(EntryBytes+3)).Draw(t, "bytes"))
 		f.terms.Namespaces[core.Keys].Each = rapid.Int64Range(0, 5).Draw(t, "keys of a namespace")
 		s := core.New(f)
+		schema := core.CountSchema - uint32(rapid.IntRange(0, 1).Draw(t, "before delays count"))
+		as(t, s, "", core.PutMemberCommand{Member: core.Member{ID: 1, Name: "m", Schema: schema}})
 		for _, id := range []string{"s", "x"} {
 			as(t, s, "", core.OpenSessionCommand{ID: session(id), TTL: time.Minute})
 		}
@@ -55,6 +60,8 @@ func TestG39_CountsFollowFromEntries(t *testing.T) {
 				as(t, s, "", core.OpenSessionCommand{ID: id, TTL: time.Minute})
 			case 1:
 				endDelays(t, s)
+			case 2:
+				as(t, s, "", core.PutMemberCommand{Member: core.Member{ID: 1, Name: "m", Schema: core.CountSchema}})
 			}
 			before := s.View().Usage().Principal(who).Of(core.Keys)
 			as(t, s, who, c)
@@ -124,6 +131,81 @@ func TestG39_DelaysCountAsKeys(t *testing.T) {
 	if r := lock(9, 9); r.Err != nil {
 		t.Errorf("after the delays: %v", r.Err)
 	}
+}
+
+// A member that does not count delays would execute what is refused for them, and says
+// nothing of whose they are: until all members do, a delay is what it was, and stays so.
+func TestG49_DelaysCountOnceAllMembersCountThem(t *testing.T) {
+	f := ample()
+	f.terms = enforced(1, 0)
+	s := core.New(leases.Family{}, f)
+	member := func(schema uint32) {
+		do(t, s, core.PutMemberCommand{Member: core.Member{ID: 1, Name: "m", Schema: schema}})
+	}
+	lock := func(who, name string) *incumbent.Error {
+		as(t, s, who, core.OpenSessionCommand{ID: session("s"), TTL: time.Minute})
+		r := as(t, s, who, Command{Verb: Acquire, Key: key(name), Session: session("s"), OnEnd: Delete, Delay: time.Second})
+		as(t, s, who, core.CloseSessionCommand{ID: session("s")})
+		return r.Err
+	}
+	counts := func(what string, keys, all int64) {
+		t.Helper()
+		s = reload(t, s, f)
+		u := s.View().Usage()
+		if a, n := u.Principal("agent:a").Of(core.Keys), u.Namespace("n").Of(core.Keys); a != keys || n != all {
+			t.Errorf("%s: %d keys, %d in the namespace; want %d and %d", what, a, n, keys, all)
+		}
+	}
+	// says compares the record of a delay, the last one, with what it is to say.
+	says := func(name, owner string) {
+		t.Helper()
+		d, _ := Of(s.View()).delays.Get(&Delay{Key: key(name)})
+		if d == nil {
+			t.Fatalf("%s is not under a delay", name)
+		}
+		var want wire.Writer
+		want.Uint(1, uint64(delayRecord))
+		want.Text(2, "n")
+		want.Text(3, name)
+		want.Uint(4, uint64(d.Since))
+		want.Millis(11, time.Second)
+		want.Text(12, owner)
+		found := false
+		Of(s.View()).Write(func(record []byte) bool {
+			found = found || bytes.Equal(record, want.B)
+			return true
+		})
+		if !found {
+			t.Errorf("no record is %x", want.B)
+		}
+	}
+
+	member(core.CountSchema - 1)
+	for _, name := range []string{"old-1", "old-2"} {
+		if err := lock("agent:a", name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		says(name, "")
+	}
+	counts("before all members count them", 0, 0)
+	member(core.CountSchema)
+	counts("before another begins", 0, 0)
+	if err := lock("agent:a", "new"); err != nil {
+		t.Error(err)
+	}
+	says("new", "agent:a")
+	says("old-1", "")
+	counts("one that is counted", 1, 1)
+	if err := lock("agent:a", "more"); err == nil || err.Kind != incumbent.TooLarge {
+		t.Errorf("a second one: %v", err)
+	}
+	if err := lock("", "nobody's"); err != nil {
+		t.Error(err)
+	}
+	says("nobody's", "")
+	counts("one of a key that nobody owns", 1, 1)
+	endDelays(t, s)
+	counts("after all of them", 0, 0)
 }
 
 func TestG45_CountsGoBackWithTheTransaction(t *testing.T) {
