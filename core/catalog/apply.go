@@ -44,27 +44,33 @@ func (t *tables) Apply(x *core.Exec, b []byte) core.Result {
 	if r.Err != nil {
 		return r
 	}
+	p.own(x)
 	if err := p.overQuota(x, c.Target.Namespace); err != nil {
 		return core.Result{Err: err}
 	}
-	p.own(x.Principal())
 	t.perform(x, p)
 	return t.answer(&c)
 }
 
-// own makes what is registered that of who asks.
-func (p *plan) own(principal string) {
+// own makes what is registered that of who asks, and says as how many it counts.
+func (p *plan) own(x *core.Exec) {
 	if !p.registers {
 		return
 	}
-	if p.newNode != nil {
-		p.newNode.Owner = principal
+	counts := x.ActiveSchema() >= core.CountSchema
+	own := func(owner *string, n *uint64, full uint64) {
+		if *owner, *n = x.Principal(), 0; counts {
+			*n = full
+		}
 	}
-	if p.newOne != nil {
-		p.newOne.Owner = principal
+	if n := p.newNode; n != nil {
+		own(&n.Owner, &n.Further, n.full())
+	}
+	if s := p.newOne; s != nil {
+		own(&s.Owner, &s.Further, s.full())
 	}
 	for _, c := range p.newOnes {
-		c.Owner = principal
+		own(&c.Owner, &c.Further, c.full())
 	}
 }
 

@@ -93,6 +93,7 @@ type Node struct {
 	Owner           string // the principal that registered it last, whose quota it counts against
 	Created         incumbent.Index
 	Modified        incumbent.Index // of the node alone
+	Further         uint64          // as how many registrations it counts besides one: it is large
 }
 
 // Service is an instance of a service on a node.
@@ -113,6 +114,7 @@ type Service struct {
 	Owner             string
 	Created           incumbent.Index
 	Modified          incumbent.Index
+	Further           uint64
 }
 
 // Weights are how much of the load an instance takes.
@@ -165,6 +167,7 @@ type Check struct {
 	Owner           string
 	Created         incumbent.Index
 	Modified        incumbent.Index
+	Further         uint64
 }
 
 // Session is what is said of a session of core's that depends on a node.

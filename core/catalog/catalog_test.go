@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -269,6 +270,125 @@ func TestG39_LargeRecordsCountAsMore(t *testing.T) {
 	for _, who := range []string{"agent:a", "agent:b"} {
 		if got := s.View().Usage().Principal(who).Of(core.Registrations); got != 0 {
 			t.Errorf("%s has %d when all is gone", who, got)
+		}
+	}
+}
+
+// A member that counts each record as one would execute what is refused for a large one:
+// until all members count further ones a record says nothing of them, and stays as it is
+// until it is registered anew.
+func TestG49_LargeRecordsCountAsMoreOnceAllMembersCountSo(t *testing.T) {
+	f := governed{most: 20}
+	s := core.New(leases.Family{}, f)
+	member := func(schema uint32) {
+		must(t, s, core.PutMemberCommand{Member: core.Member{ID: 1, Name: "m", Schema: schema}})
+	}
+	large := strings.Repeat("x", 2*registrationBytes)
+	register := func(address, id string) *incumbent.Error {
+		c := Command{
+			Verb: Register, Target: on("n"), Node: &Node{Address: address, Meta: []Pair{{"k", "v"}}},
+			Service: &Service{ID: id, Name: "web", Tags: slices.Repeat([]string{large[:MaxTagBytes]}, 32)},
+			Checks:  []*Check{{ID: "c-" + id, Status: Passing, ServiceID: id, Definition: []byte(large)}},
+		}
+		results := make([]core.Result, 1)
+		s.Apply([][]byte{c.Encode(core.Meta{Origin: core.Origin{Principal: "agent:a"}})}, results)
+		return results[0].Err
+	}
+	count := func(what string, want int64) {
+		t.Helper()
+		if err := s.Check(); err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if err := s.View().WriteSnapshot(&b); err != nil {
+			t.Fatal(err)
+		}
+		again, err := core.Restore(&b, leases.Family{}, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, of := range []*core.State{s, again} {
+			if got := of.View().Usage().Principal("agent:a").Of(core.Registrations); got != want || of.View().Hash() != s.View().Hash() {
+				t.Errorf("%s: %d are counted, want %d", what, got, want)
+			}
+		}
+	}
+	// written are the records as they were before any counted as more.
+	written := func() (list []string) {
+		v := Of(s.View())
+		write := func(kind uint8, w func(*writer)) {
+			var b writer
+			b.Uint(1, uint64(kind))
+			w(&b)
+			list = append(list, string(b.B))
+		}
+		v.hosts.Scan(func(h *host) bool { write(nodeRecord, func(w *writer) { w.node(h.node) }); return true })
+		v.services.Scan(func(s *Service) bool { write(serviceRecord, func(w *writer) { w.service(s) }); return true })
+		v.checks.Scan(func(c *Check) bool { write(checkRecord, func(w *writer) { w.check(c) }); return true })
+		return list
+	}
+	records := func() (list []string) {
+		Of(s.View()).Write(func(b []byte) bool {
+			list = append(list, string(b))
+			return len(list) < len(written())
+		})
+		return list
+	}
+
+	member(core.CountSchema - 1)
+	for _, id := range []string{"s", "t"} {
+		if err := register("a", id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count("before all members count so", 5)
+	if got, want := records(), written(); !slices.Equal(got, want) {
+		t.Errorf("the records are %q", got)
+	}
+	before := records()
+	member(core.CountSchema)
+	if err := register("a", "s"); err != nil || !slices.Equal(records(), before) {
+		t.Errorf("what is registered as it is: %v", err)
+	}
+	must(t, s, Command{Verb: UpdateCheck, Target: ofCheck("n", "c-s"), Status: Critical})
+	count("what is not registered anew", 5)
+	if got, want := records(), written(); !slices.Equal(got, want) {
+		t.Errorf("the records are %q", got)
+	}
+	if err := register("a", "u"); err != nil {
+		t.Fatal(err)
+	}
+	count("a new one", 5+5+3)
+	must(t, s, Command{Verb: UpdateCheck, Target: ofCheck("n", "c-u"), Status: Critical, Output: large[:MaxOutputBytes]})
+	count("a check that says more", 5+5+3)
+	if err := register("a", "v"); err == nil || err.Kind != incumbent.TooLarge {
+		t.Errorf("what would be more than twenty: %v", err)
+	}
+	for _, c := range []struct {
+		id   string
+		left int64
+	}{{"s", 11}, {"u", 3}, {"t", 1}} {
+		must(t, s, Command{Verb: Deregister, Target: Target{ServiceKind, space, "n", c.id}})
+		count("without service "+c.id, c.left)
+	}
+}
+
+// A record of a snapshot counts as one or as what it is, and nothing else.
+func TestARecordThatCountsAsAnythingIsRefused(t *testing.T) {
+	for further, fine := range map[uint64]bool{0: true, 2: true, 1: false, 3: false, 1 << 60: false} {
+		s := &Service{Namespace: space, Node: "n", ID: "s", Name: "web", Tags: slices.Repeat([]string{strings.Repeat("x", MaxTagBytes)}, 16), Created: 1, Modified: 1, Further: further}
+		tables := newTables()
+		var w recordWriter
+		for _, b := range [][]byte{
+			bytes.Clone(w.write(nodeRecord, &Node{Namespace: space, Name: "n", Address: "a", Created: 1, Modified: 1})), w.write(serviceRecord, s),
+		} {
+			if !tables.ReadRecord(b) {
+				t.Fatalf("%x is not read", b)
+			}
+		}
+		again := newTables()
+		if err := errors.Join(tables.verifyNodes(again, nil, 9), tables.verifyServices(again, nil, 9)); (err == nil) != fine {
+			t.Errorf("%d besides one: %v", further, err)
 		}
 	}
 }

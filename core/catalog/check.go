@@ -26,7 +26,7 @@ func (t *tables) verifyNodes(again *tables, _ func(incumbent.SessionID) bool, in
 	t.hosts.Scan(func(h *host) bool {
 		n := h.node
 		switch {
-		case incumbent.ValidateNamespace(n.Namespace) != nil, name("node", n.Name) != nil, n.validate() != nil, len(n.Owner) > core.MaxOriginBytes:
+		case incumbent.ValidateNamespace(n.Namespace) != nil, name("node", n.Name) != nil, n.validate() != nil, len(n.Owner) > core.MaxOriginBytes, !counted(n.Further, n.full()):
 			err = fmt.Errorf("node %.80q: it cannot be", n.Name)
 		case !again.takeNode(n):
 			err = fmt.Errorf("node %.80q: its id is another's", n.Name)
@@ -41,7 +41,7 @@ func (t *tables) verifyNodes(again *tables, _ func(incumbent.SessionID) bool, in
 func (t *tables) verifyServices(again *tables, open func(incumbent.SessionID) bool, index incumbent.Index) (err error) {
 	t.services.Scan(func(s *Service) bool {
 		switch {
-		case s.validate() != nil, len(s.Owner) > core.MaxOriginBytes:
+		case s.validate() != nil, len(s.Owner) > core.MaxOriginBytes, !counted(s.Further, s.full()):
 			err = fmt.Errorf("service %.80q: it cannot be", s.ID)
 		case !s.Session.IsZero() && !open(s.Session):
 			err = fmt.Errorf("service %.80q: its session %v is not open", s.ID, s.Session)
@@ -61,7 +61,7 @@ func (t *tables) verifyChecks(again *tables, _ func(incumbent.SessionID) bool, i
 	t.checks.Scan(func(c *Check) bool {
 		own := *c
 		switch {
-		case c.validate() != nil, len(c.Owner) > core.MaxOriginBytes, c.Since < c.Created || c.Since > c.Modified:
+		case c.validate() != nil, len(c.Owner) > core.MaxOriginBytes, !counted(c.Further, c.full()), c.Since < c.Created || c.Since > c.Modified:
 			err = fmt.Errorf("check %.80q: it cannot be", c.ID)
 		case !again.takeCheck(&own):
 			err = fmt.Errorf("check %.80q: its node or service is not there", c.ID)

@@ -42,8 +42,8 @@ type Target struct {
 // Command is one command of the family. Which fields mean something is up to the
 // verb.
 //
-// Of the records that it has, Owner, Created, Modified and Since are the state's to
-// say, as are a check's ServiceName and ServiceTags. All are of Target's namespace and
+// Of the records that it has, Owner, Created, Modified, Since and Further are the state's
+// to say, as are a check's ServiceName and ServiceTags. All are of Target's namespace and
 // node, which they need not repeat.
 type Command struct {
 	Verb   Verb

@@ -69,6 +69,9 @@ type recordWriter struct{ writer }
 func (w *recordWriter) write(kind uint8, of message) []byte {
 	w.B = w.B[:0]
 	w.Uint(1, uint64(kind))
+	if n := furtherOf(of); n != nil {
+		w.Uint(2, *n)
+	}
 	switch r := of.(type) {
 	case *Node:
 		w.node(r)
@@ -137,6 +140,12 @@ func readRecord(b []byte) (kind uint8, of message, ok bool) {
 		f, more := r.Next()
 		if !more {
 			return kind, of, !r.Bad()
+		}
+		if f.Num == 2 {
+			if n := furtherOf(of); n == nil || !f.Uint(n) {
+				return 0, nil, false
+			}
+			continue
 		}
 		if !of.set(&f) {
 			return 0, nil, false

@@ -33,15 +33,39 @@ func (t *tables) Recount(u *core.Usage) {
 // be two hundred thousand bytes, of which a quota of so many records would bound nothing.
 const registrationBytes = 4 << 10
 
-func registrationsOf(bytes int) int64 { return int64(1 + bytes/registrationBytes) }
+// Each record says as how many registrations it counts besides one, in the section alone:
+// one that was registered before all members counted so has 0 until it is registered
+// anew, and what it counted as is what goes with it.
 
-// registrations is as how many the node counts.
-func (n *Node) registrations() int64 {
-	return registrationsOf(len(n.Name) + len(n.ID) + len(n.Address) + pairsBytes(n.TaggedAddresses) + pairsBytes(n.Meta))
+func (n *Node) registrations() int64    { return 1 + int64(n.Further) }
+func (s *Service) registrations() int64 { return 1 + int64(s.Further) }
+func (c *Check) registrations() int64   { return 1 + int64(c.Further) }
+
+func furtherIn(bytes int) uint64 { return uint64(bytes / registrationBytes) }
+
+// counted reports whether a record can count as so many besides one.
+func counted(further, full uint64) bool { return further == 0 || further == full }
+
+// furtherOf is where a record has it; nil: those of its kind do not.
+func furtherOf(m message) *uint64 {
+	switch r := m.(type) {
+	case *Node:
+		return &r.Further
+	case *Service:
+		return &r.Further
+	case *Check:
+		return &r.Further
+	}
+	return nil
 }
 
-// registrations is as how many the service counts.
-func (s *Service) registrations() int64 {
+// full is what the node counts as besides one from when all members count so.
+func (n *Node) full() uint64 {
+	return furtherIn(len(n.Name) + len(n.ID) + len(n.Address) + pairsBytes(n.TaggedAddresses) + pairsBytes(n.Meta))
+}
+
+// full is that of services.
+func (s *Service) full() uint64 {
 	n := len(s.Node) + len(s.ID) + len(s.Name) + len(s.Kind) + len(s.Address) + pairsBytes(s.Meta)
 	for _, tag := range s.Tags {
 		n += len(tag)
@@ -49,13 +73,13 @@ func (s *Service) registrations() int64 {
 	for i := range s.TaggedAddresses {
 		n += len(s.TaggedAddresses[i].Name) + len(s.TaggedAddresses[i].Address)
 	}
-	return registrationsOf(n)
+	return furtherIn(n)
 }
 
-// registrations is as how many the check counts. What changes with its service, and its
-// output, with which nobody registers it, are left out.
-func (c *Check) registrations() int64 {
-	return registrationsOf(len(c.Node) + len(c.ID) + len(c.Name) + len(c.Notes) + len(c.Type) + len(c.Interval) + len(c.Timeout) + len(c.Definition))
+// full is that of checks. What changes with its service, and its output, with which
+// nobody registers it, are left out.
+func (c *Check) full() uint64 {
+	return furtherIn(len(c.Node) + len(c.ID) + len(c.Name) + len(c.Notes) + len(c.Type) + len(c.Interval) + len(c.Timeout) + len(c.Definition))
 }
 
 func pairsBytes(list []Pair) (n int) {
