@@ -138,7 +138,7 @@ var table = [numKeys]Declaration{
 		"connections to one member by which one of Juju's agents has logged in to one model"),
 	QuotaSourceJujuConnections: openQuota(OpenAgentsOfOne, Sources, 0, 6,
 		"connections of Juju's agents that come to one member from one address, of IPv6 from one /64, and have logged in"),
-	QuotaConnections: openQuota(OpenConnections, Principals, 10_000, 10,
+	QuotaConnections: openQuota(OpenConnections, Principals, 10_000, 11,
 		"connections that one principal has to one listener of a member for clients, save for those of Juju's agents: to be less than --max-connections"),
 	AdmissionMode: {
 		Name: "admission.mode", Unit: Modes, Min: int64(core.Off), Max: int64(core.Enforce), Default: int64(core.Enforce), Schema: 5,

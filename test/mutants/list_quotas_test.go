@@ -101,8 +101,26 @@ var ofQuotas = []mutant{
 	{
 		name: "a record of the catalog counts as one however large", guarantee: "G39",
 		file: "core/catalog/usage.go", pkg: "./core/catalog", test: "^TestG39_LargeRecordsCountAsMore$",
-		search:  "return int64(1 + bytes/registrationBytes)",
-		replace: "return int64(1 + bytes/(1<<30))",
+		search:  "return uint64(bytes / registrationBytes)",
+		replace: "return uint64(bytes / (1 << 30))",
+	},
+	{
+		name: "a delay counts before all members count delays", guarantee: "G49",
+		file: "core/kv/apply.go", pkg: "./core/kv", test: "^TestG49_DelaysCountOnceAllMembersCountThem$",
+		search:  "\t\t\tif x.ActiveSchema() >= core.CountSchema {\n",
+		replace: "\t\t\tif true {\n",
+	},
+	{
+		name: "a large record counts as more before all members count so", guarantee: "G49",
+		file: "core/catalog/apply.go", pkg: "./core/catalog", test: "^TestG49_LargeRecordsCountAsMoreOnceAllMembersCountSo$",
+		search:  "\tcounts := x.ActiveSchema() >= core.CountSchema\n",
+		replace: "\tcounts := true\n",
+	},
+	{
+		name: "a record of a snapshot counts as anything", guarantee: "G39",
+		file: "core/catalog/usage.go", pkg: "./core/catalog", test: "^TestARecordThatCountsAsAnythingIsRefused$",
+		search:  "return further == 0 || further == full",
+		replace: "return true",
 	},
 	{
 		name: "a connection to Open vSwitch's door that ends keeps its place", guarantee: "G39",
