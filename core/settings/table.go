@@ -139,7 +139,7 @@ var table = [numKeys]Declaration{
 	QuotaSourceJujuConnections: openQuota(OpenAgentsOfOne, Sources, 0, 6,
 		"connections of Juju's agents that come to one member from one address, of IPv6 from one /64, and have logged in"),
 	QuotaConnections: openQuota(OpenConnections, Principals, 10_000, 11,
-		"connections that one principal has to one listener of a member for clients, save for those of Juju's agents: to be less than --max-connections"),
+		"connections that one principal has to one listener of a member for clients, save for those of Juju's agents and of clients of Open vSwitch's without a certificate: to be less than --max-connections"),
 	AdmissionMode: {
 		Name: "admission.mode", Unit: Modes, Min: int64(core.Off), Max: int64(core.Enforce), Default: int64(core.Enforce), Schema: 5,
 		Does: "what becomes of work that a lane has no room for: it is let in, it is let in and counted as refused, or it is refused",

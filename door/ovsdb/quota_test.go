@@ -17,6 +17,7 @@ func startCounted(t *testing.T) *guarded {
 		group := c.Engine
 		c.Schemas, c.Guard, c.Audit = [][]byte{[]byte(testSchema)}, g.guests, g.records.note
 		c.Tally = tally.New(func() *settings.Values { return settings.Of(group.View()).Values() })
+		c.Anonymous = agentOf("fleet")
 	})
 	return g
 }
@@ -128,4 +129,11 @@ func TestG39_QuotasStopConnections(t *testing.T) {
 		return has == 1
 	})
 	g.as(agentOf("a"))
+	// A fleet without certificates has one name, and is not bounded by that of one client.
+	if r := g.group.Do(settings.Command{Name: "quota.connections@agent:fleet", Value: 1}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	for range 3 {
+		g.as(auth.Principal{Kind: auth.Anonymous})
+	}
 }
