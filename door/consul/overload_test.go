@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/incumbent-dev/incumbent/admit"
 )
@@ -43,6 +44,37 @@ func TestG41_ARefusalSaysWhenToComeBack(t *testing.T) {
 	lanes.SetMemory(0, 100)
 	if a := m.do("PUT", "/v1/kv/a", "x"); a.StatusCode != http.StatusOK || a.Header.Get("Retry-After") != "" {
 		t.Errorf("afterwards: %s", a.Status)
+	}
+}
+
+// A transaction takes as much of its lane as it has operations: of many at once two are too
+// much where two of one each are not.
+func TestG41_TransactionsCountByTheirOperations(t *testing.T) {
+	lanes, err := admit.New(admit.Limits{Min: 16, Max: 16, Interval: time.Hour}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := startMember(t, func(c *Config) { c.Admission = lanes })
+	m.open() // there is a leader
+	if _, err := lanes.Enter(admit.Transactions, 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		operations, want int
+	}{
+		{1, http.StatusOK},
+		{1, http.StatusOK},
+		{40, http.StatusOK}, // lanes before this one are shut first
+		{40, http.StatusServiceUnavailable},
+		{1, http.StatusOK},
+	} {
+		var ops []string
+		for i := range tt.operations {
+			ops = append(ops, `{"KV": {"Verb": "set", "Key": "k`+strconv.Itoa(i)+`", "Value": ""}}`)
+		}
+		if a := m.do("PUT", "/v1/txn", "["+strings.Join(ops, ",")+"]"); a.StatusCode != tt.want {
+			t.Errorf("%d operations: %s, want %d: %s", tt.operations, a.Status, tt.want, a.body)
+		}
 	}
 }
 

@@ -169,7 +169,7 @@ func (r *request) admit() bool {
 	if lane == calls.NoLane {
 		return true
 	}
-	p, err := r.door.enter(r.work(), lane, 1)
+	p, err := r.door.enter(r.work(), lane, r.cost())
 	if err != nil {
 		r.failFor(err)
 		return false
@@ -195,6 +195,15 @@ func (r *request) admit() bool {
 // work says for whom it is, and of what: of a list or a service that many ask for.
 func (r *request) work() admit.Who {
 	return admit.Who{Client: admit.ClientOf(r.who.principal.Name, r.who.address), Group: admit.KeyOf(r.path)}
+}
+
+// cost is as how much the lane counts the request: a transaction as its operations, each of
+// which is an object within another. Braces in its texts make it seem more, nothing less.
+func (r *request) cost() int {
+	if r.call != calls.ConsulTxn {
+		return 1
+	}
+	return max(1, bytes.Count(r.body, []byte{'{'})/2)
 }
 
 // giveBack gives the place in the lane back.

@@ -164,4 +164,10 @@ var ofFloods = []mutant{
 		search:  "blameless*int64(limits.Min)))",
 		replace: "0))",
 	},
+	{
+		name: "a transaction of Consul's clients counts as one operation", guarantee: "G41",
+		file: "door/consul/request.go", pkg: "./door/consul", test: "^TestG41_TransactionsCountByTheirOperations$",
+		search:  "\treturn max(1, bytes.Count(r.body, []byte{'{'})/2)\n",
+		replace: "\treturn 1\n",
+	},
 }
