@@ -18,7 +18,7 @@
 // what is worth less gives way before what is worth more feels anything.
 //
 // Lanes that each keep their own target make extensions wait for the sum of what they
-// have under way. So the mean wait of extensions is observed too: above a quarter of the
+// have under way. So the mean wait of extensions is observed too: above half of the
 // first lanes' target every lane before theirs has to shrink, as long as it has much under way.
 //
 // Within a lane whoever has much under way is refused before who has little: by

@@ -230,7 +230,7 @@ func TestG40_WhoIsNotToBlameIsNotRefused(t *testing.T) {
 }
 
 // In a flood of requests in bulk, which come between extensions with gaps, extensions wait a
-// hundredth of a second on average, and most of what can be done is done all the same.
+// few hundredths of a second on average, and most of what can be done is done all the same.
 func TestG40_ExtensionsHardlyWaitForBulk(t *testing.T) {
 	const capacity, each = 10_000, 50
 	for _, flooded := range [][]Lane{{Reads}, {Claims}, {Releases}, {Claims, Releases}} {
@@ -246,7 +246,7 @@ func TestG40_ExtensionsHardlyWaitForBulk(t *testing.T) {
 		if m.refused[Extensions] != 0 {
 			t.Errorf("%v: %d extensions refused", flooded, m.refused[Extensions])
 		}
-		if mean := m.stayed[Extensions] / int64(max(m.useful[Extensions], 1)); mean > 20*ms {
+		if mean := m.stayed[Extensions] / int64(max(m.useful[Extensions], 1)); mean > 35*ms {
 			t.Errorf("%v: an extension takes %v on average", flooded, time.Duration(mean))
 		}
 		if g := m.goodput() / 20; g < capacity*85/100 {

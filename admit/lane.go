@@ -40,7 +40,7 @@ const (
 	askFades  = 0.9          // in a window: by two thirds in a second
 	waitsOut  = 4            // targets, for which a lane may wait where it is not to blame
 
-	feels    = 4    // extensions may wait for a part of the first target, one in so many,
+	feels    = 2    // extensions may wait for a part of the first target, one in so many,
 	feelsFar = 2    // and so many times what they take at best: members far from each other
 	giveWay  = 0.7  // of what was under way is left in a window at least, and
 	takeUp   = 1.25 // so many times the limit at most,
