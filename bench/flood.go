@@ -16,11 +16,12 @@ import (
 
 // Limits of floods.
 const (
-	floodClients  = 256              // of one: each has a request under way
-	floodClosed   = 32               // of them, while what the cluster carries is found out
-	floodPatience = 10 * time.Second // a request may take
-	rudePatience  = time.Second      // a client that behaves badly waits for an answer, then asks again at once
-	floodTTL      = 20 * time.Second // of leases whose clients were broken off: over when it is measured what the servers carry afterwards
+	floodClients  = 256                   // of one: each has a request under way
+	floodClosed   = 32                    // of them, while what the cluster carries is found out
+	floodPatience = 10 * time.Second      // a request may take
+	rudePatience  = time.Second           // a client that behaves badly waits for an answer, then asks again at once
+	closedWait    = 50 * time.Millisecond // after a refusal, at most, while what the cluster carries is found out
+	floodTTL      = 20 * time.Second      // of leases whose clients were broken off: over when it is measured what the servers carry afterwards
 	maxFloodTimes = 100
 	operatorEvery = 500 * time.Millisecond
 )
@@ -231,7 +232,9 @@ func (f *flood) client(ctx context.Context, member, n int, due <-chan struct{}) 
 			wait := f.outcome(ctx, began, done, err)
 			again = f.action.Rude && err != nil
 			if !again && wait > 0 && f.action.Times == 0 {
-				_ = sleep(ctx, wait) // who finds out what is carried obeys
+				// Who finds out what is carried does not ask again at once, nor does it obey:
+				// with few clients the servers would have nothing to do meanwhile.
+				_ = sleep(ctx, min(wait, closedWait))
 			}
 		}
 	}

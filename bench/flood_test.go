@@ -111,6 +111,41 @@ func TestRefusedRegistrationsAreNotDone(t *testing.T) {
 	}
 }
 
+// While it is found out how much is carried, who is refused neither asks again at once nor
+// stays away for as long as the servers say, which would leave them with nothing to do.
+func TestWhatIsCarriedIsNotWhatIsSleptThrough(t *testing.T) {
+	for name, c := range map[string]struct {
+		hint  time.Duration
+		asked int
+	}{
+		"a long hint":  {time.Minute, int(time.Second / closedWait)},
+		"a short hint": {20 * time.Millisecond, 50},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				asked := 0
+				ask := func(context.Context, int) (int, error) {
+					asked++
+					return 0, &incumbent.Error{Kind: incumbent.Overloaded, RetryAfter: c.hint}
+				}
+				r := newRun(&Scenario{}, Options{})
+				r.begun = time.Now()
+				f := &flood{run: r, accepted: r.rec.op("flood"), refused: r.rec.op("flood-refused"), floodWork: &floodWork{batch: 1, open: func(context.Context, *flood, int, int) (*floodClient, error) {
+					return &floodClient{ask: ask}, nil
+				}}}
+				ctx, stop := context.WithTimeout(t.Context(), time.Second-time.Millisecond)
+				defer stop()
+				due := make(chan struct{})
+				close(due)
+				f.client(ctx, 0, 0, due)
+				if asked != c.asked {
+					t.Errorf("asked %d times in a second, want %d", asked, c.asked)
+				}
+			})
+		})
+	}
+}
+
 // One in twenty leases falls silent in a flood, in whole processes.
 func TestHowManyFallSilent(t *testing.T) {
 	for leases, want := range map[int]int{1: 1, 200: 1, 300: 2, 10_000: 50, 12_100: 61} {
