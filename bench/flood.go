@@ -21,6 +21,7 @@ const (
 	floodPatience = 10 * time.Second      // a request may take
 	rudePatience  = time.Second           // a client that behaves badly waits for an answer, then asks again at once
 	closedWait    = 50 * time.Millisecond // after a refusal, at most, while what the cluster carries is found out
+	reconnectsIn  = time.Second           // until the clients of protocols that can tell no time connect again
 	floodTTL      = 20 * time.Second      // of leases whose clients were broken off: over when it is measured what the servers carry afterwards
 	maxFloodTimes = 100
 	operatorEvery = 500 * time.Millisecond
@@ -251,7 +252,9 @@ func (f *flood) once(ctx context.Context, member, n, i int, c **floodClient) (do
 	defer cancel()
 	if *c == nil {
 		if *c, err = f.open(ctx, f, member, n); err != nil {
-			return 0, incumbent.Errorf(incumbent.Overloaded, "was not let in: %w", err)
+			refused := incumbent.Errorf(incumbent.Overloaded, "was not let in: %w", err)
+			refused.RetryAfter = reconnectsIn
+			return 0, refused
 		}
 	}
 	done, err = (*c).ask(ctx, i)

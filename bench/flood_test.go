@@ -115,11 +115,13 @@ func TestRefusedRegistrationsAreNotDone(t *testing.T) {
 // stays away for as long as the servers say, which would leave them with nothing to do.
 func TestWhatIsCarriedIsNotWhatIsSleptThrough(t *testing.T) {
 	for name, c := range map[string]struct {
-		hint  time.Duration
-		asked int
+		hint   time.Duration
+		closed bool // it is not let in
+		asked  int
 	}{
-		"a long hint":  {time.Minute, int(time.Second / closedWait)},
-		"a short hint": {20 * time.Millisecond, 50},
+		"a long hint":  {hint: time.Minute, asked: int(time.Second / closedWait)},
+		"a short hint": {hint: 20 * time.Millisecond, asked: 50},
+		"not let in":   {closed: true, asked: int(time.Second / closedWait)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -130,7 +132,11 @@ func TestWhatIsCarriedIsNotWhatIsSleptThrough(t *testing.T) {
 				}
 				r := newRun(&Scenario{}, Options{})
 				r.begun = time.Now()
-				f := &flood{run: r, accepted: r.rec.op("flood"), refused: r.rec.op("flood-refused"), floodWork: &floodWork{batch: 1, open: func(context.Context, *flood, int, int) (*floodClient, error) {
+				f := &flood{run: r, accepted: r.rec.op("flood"), refused: r.rec.op("flood-refused"), floodWork: &floodWork{batch: 1, open: func(ctx context.Context, _ *flood, _, _ int) (*floodClient, error) {
+					if c.closed {
+						_, _ = ask(ctx, 0)
+						return nil, errors.New("closed")
+					}
 					return &floodClient{ask: ask}, nil
 				}}}
 				ctx, stop := context.WithTimeout(t.Context(), time.Second-time.Millisecond)

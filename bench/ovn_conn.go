@@ -146,9 +146,20 @@ func (c *ovnConn) ask(method, params string) (json.RawMessage, error) {
 		return nil, incumbent.Errorf(incumbent.Corrupt, "request %d was answered as %s", c.next, said.ID)
 	}
 	if len(said.Error) > 0 && string(said.Error) != "null" {
-		return nil, refusedCall{incumbent.Errorf(incumbent.Invalid, "%s: %.200s", method, said.Error)}
+		return nil, refusedCall{incumbent.Errorf(refusalOf(said.Error), "%s: %.200s", method, said.Error)}
 	}
 	return bytes.Clone(said.Result), nil
+}
+
+// refusalOf is the kind of an error that a server answers a request with.
+func refusalOf(said json.RawMessage) incumbent.Kind {
+	var e struct {
+		Error string `json:"error"`
+	}
+	if json.Unmarshal(said, &e) == nil && e.Error == "resources exhausted" {
+		return incumbent.Overloaded
+	}
+	return incumbent.Invalid
 }
 
 func (c *ovnConn) send(method, params string) error {

@@ -63,7 +63,8 @@ func TestAnswersOfADatabase(t *testing.T) {
 		`{"error":null,"id":1,"result":[{"count":|1}]}`,
 		`{"id":2,"error":{"error":"unknown database"},"result":null}`,
 		`{"id":3,"error":null,"result":[{"error":"timed out","details":"x"}]}`,
-		`{"id":4,"error":null,"result":[true,"0b5c6f1e-0000-0000-0000-000000000001",{"Port_Binding":{"a":{},"b":{}}}]}`,
+		`{"id":4,"error":{"details":"x","error":"resources exhausted"},"result":null}`,
+		`{"id":5,"error":null,"result":[true,"0b5c6f1e-0000-0000-0000-000000000001",{"Port_Binding":{"a":{},"b":{}}}]}`,
 		`{"id":7,"error":null,"result":[]}`,
 	)
 	results, err := c.transact(`{}`)
@@ -71,10 +72,13 @@ func TestAnswersOfADatabase(t *testing.T) {
 		t.Fatalf("%+v, %v, after %d updates", results, err, c.updates)
 	}
 	for _, want := range []string{"unknown database", "timed out: x"} {
-		_, refused := errors.AsType[refusedCall](second(c.transact(`{}`)))
-		if !refused {
+		_, err := c.transact(`{}`)
+		if _, refused := errors.AsType[refusedCall](err); !refused || incumbent.KindOf(err) == incumbent.Overloaded {
 			t.Errorf("no refusal that says %q", want)
 		}
+	}
+	if _, err := c.transact(`{}`); incumbent.KindOf(err) != incumbent.Overloaded {
+		t.Errorf("refused for the load: %v", err)
 	}
 	seen, err := c.monitor(`{}`, "", 0)
 	if err != nil || !seen.found || seen.last != "0b5c6f1e-0000-0000-0000-000000000001" {
