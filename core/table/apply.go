@@ -1,6 +1,8 @@
 package table
 
 import (
+	"slices"
+
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
@@ -110,7 +112,7 @@ func (t *tables) transact(x *core.Exec, d *Database, c *command) core.Result {
 		}
 	}
 	p.held = holdsOf(c.locks, x.Held)
-	p.run(false)
+	p.run()
 	if !p.out.Failed {
 		p.commit(t, x)
 	}
@@ -198,9 +200,10 @@ func (w *work) done(at incumbent.Index) (*Database, *Change) {
 	return &n, c
 }
 
-// Idling answers a transaction that changes nothing in this state, be it that it only
-// reads or fails, and reports whether it is one. all is the view of the state. Its
-// Record is an *Outcome.
+// Idling answers a transaction of which no operation changes anything in this state up to
+// the first that fails, or of which one is none ([ovs.OpFail]), and reports whether it is one. all is the view of the state. Its
+// Record is an *Outcome. One that takes back what it has done is none: to find that out
+// costs as much as to execute it, for each that does change something.
 func (v *View) Idling(all *core.View, c *Transact) (core.Result, bool) {
 	d := v.Database(c.Namespace, c.Database)
 	switch {
@@ -210,7 +213,9 @@ func (v *View) Idling(all *core.View, c *Transact) (core.Result, bool) {
 		return core.Result{Err: errOtherSchema(c.Database)}, true
 	}
 	p := play{work: begin(d), ops: c.Operations, held: holdsOf(c.Locks, all.Held), as: restrictedIn(d.Schema, c.Role, c.Roles, c.Client)}
-	if !p.run(true) || !p.out.Failed && p.changed() {
+	// One that fails for sure is answered here whatever it does before: the log takes none.
+	p.dry = !slices.ContainsFunc(c.Operations, func(o ovs.Operation) bool { return o.Op == ovs.OpFail })
+	if !p.run() {
 		return core.Result{}, false
 	}
 	return core.Result{Record: &p.out}, true

@@ -90,40 +90,22 @@ type play struct {
 	out  Outcome
 }
 
-// run executes the operations in order up to the first that fails. idle: it is only to
-// be found out whether something changes, and false is returned as soon as it is sure
-// that something does.
-func (p *play) run(idle bool) bool {
+// run executes the operations in order up to the first that fails. Of a dry work false is
+// returned as soon as one would change something.
+func (p *play) run() bool {
 	p.out.Results = make([]Result, len(p.ops), len(p.ops)+1)
-	last := len(p.ops) - 1 // that may undo: behind it only inserts change something
-	for idle && last >= 0 && !mayUndo(&p.ops[last]) {
-		last--
-	}
 	for i := range p.ops {
 		o, r := &p.ops[i], &p.out.Results[i]
 		r.Op = o.Op
-		p.dry = idle && i >= last && len(p.order) == 0 // if it changes something, that is all there is to know
 		if r.Err = p.operate(o, r); r.Err != nil {
 			p.fail(i + 1)
 			return true
 		}
-		if idle && (i == last || i > last && o.Op == ovs.OpInsert) && (p.would || p.changed()) {
+		if p.would {
 			return false
 		}
 	}
 	return true
-}
-
-// mayUndo reports whether an operation may fail, or take back what was done before.
-func mayUndo(o *ovs.Operation) bool {
-	return o.Op != ovs.OpInsert && o.Op != ovs.OpSelect && o.Op != ovs.OpComment && o.Op != ovs.OpCommit
-}
-
-// changed reports whether a row is not as it was.
-func (w *work) changed() bool {
-	return slices.ContainsFunc(w.order, func(t *touch) bool {
-		return t.old != t.new && (t.old == nil || t.new == nil || !equalRows(t.old, t.new))
-	})
 }
 
 // fail says that what comes from an operation on was not reached.

@@ -200,16 +200,18 @@ func TestNothingChanges(t *testing.T) {
 	w := newWorld(t, testSchema)
 	w.run(`{"op":"insert","table":"Root","row":{"name":"a","number":1}}`)
 	last := w.database().LastTxn()
-	for _, ops := range []string{
-		`{"op":"update","table":"Root","where":[],"row":{"number":1}}`,
-		`{"op":"update","table":"Root","where":[],"row":{"number":2}},{"op":"update","table":"Root","where":[],"row":{"number":1}}`,
-		`{"op":"insert","table":"Root","uuid-name":"x","row":{"name":"b"}},{"op":"delete","table":"Root","where":[["name","==","b"]]}`,
-		`{"op":"select","table":"Root","where":[]}`,
-		`{"op":"delete","table":"Root","where":[["name","==","z"]]}`,
+	for ops, needs := range map[string]bool{
+		`{"op":"update","table":"Root","where":[],"row":{"number":1}}`:                                                                 false,
+		`{"op":"update","table":"Root","where":[],"row":{"number":2}},{"op":"update","table":"Root","where":[],"row":{"number":1}}`:    true,
+		`{"op":"insert","table":"Root","uuid-name":"x","row":{"name":"b"}},{"op":"delete","table":"Root","where":[["name","==","b"]]}`: true,
+		`{"op":"select","table":"Root","where":[]},{"op":"insert","table":"Root","row":{"name":"b"}},{"op":"abort"}`:                   true,
+		`{"op":"select","table":"Root","where":[]},{"op":"abort"},{"op":"insert","table":"Root","row":{"name":"b"}}`:                   false,
+		`{"op":"select","table":"Root","where":[]}`:                                                                                    false,
+		`{"op":"delete","table":"Root","where":[["name","==","z"]]}`:                                                                   false,
 	} {
 		c, v := w.parse(ops), w.s.View()
-		if _, idle := Of(v).Idling(v, c); !idle {
-			t.Errorf("%s needs an entry", ops)
+		if _, idle := Of(v).Idling(v, c); idle == needs {
+			t.Errorf("%s needs an entry: %v, want %v", ops, !idle, needs)
 		}
 		r, changes := w.apply(c)
 		if r.Err != nil || len(changes) > 0 || w.database().LastTxn() != last {

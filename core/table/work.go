@@ -21,7 +21,7 @@ type work struct {
 	bytes     int64
 	spent     int   // of MaxWork
 	answered  int64 // of MaxAnswerBytes
-	dry       bool  // a change is not made, only noted
+	dry       bool  // a change is not made, only noted: it is all there is to know
 	would     bool  // one was noted
 }
 
