@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"net/http"
 	"strings"
@@ -73,15 +74,21 @@ func (c *claimer) close() {
 	_, _ = c.ask(ctx, 0) // they run out otherwise
 }
 
-// openWrites makes a client that stores keys in transactions.
+// openWrites makes a client that stores keys in transactions. They are made once: to make
+// one costs as much as to have it refused.
 func openWrites(_ context.Context, f *flood, member, n int) (*floodClient, error) {
-	sets := f.sets(n) // of keys, by turns
-	return &floodClient{ask: func(ctx context.Context, i int) (int, error) {
-		t, value := f.clients[member].Txn(""), []byte(fmt.Sprint(i))
+	value := make([]byte, 8) // of all, another each time
+	var txns []*client.Txn   // of a set of keys each, by turns
+	for _, set := range f.sets(n) {
+		t := f.clients[member].Txn("")
 		for k := range f.batch {
-			t.Put(fmt.Sprintf("flood-%d/%d", sets[i%len(sets)], k), value)
+			t.Put(fmt.Sprintf("flood-%d/%d", set, k), value)
 		}
-		_, err := t.Commit(ctx)
+		txns = append(txns, t)
+	}
+	return &floodClient{ask: func(ctx context.Context, i int) (int, error) {
+		binary.BigEndian.PutUint64(value, uint64(i))
+		_, err := txns[i%len(txns)].Commit(ctx)
 		return doneIf(err, f.batch)
 	}}, nil
 }
