@@ -1,6 +1,7 @@
 package admit
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -8,6 +9,12 @@ import (
 
 // HeldBackFor is how long the answer to a refused request waits, at most.
 const HeldBackFor = 250 * time.Millisecond
+
+// Bounds of what is held back at one door.
+const (
+	MaxHeldBack      = 1024     // requests at once
+	MaxHeldBackBytes = 16 << 20 // of them that are kept meanwhile
+)
 
 // HoldBack says how long the answer to a refused request waits before it is told, and
 // what is told then: the wait is a part of the hint, which is the shorter for it. So a
@@ -26,3 +33,36 @@ func HoldBack(refusal *incumbent.Error, left time.Duration) (pause time.Duration
 	rest.RetryAfter = max(refusal.RetryAfter-pause, time.Millisecond) // none would be no hint
 	return pause, &rest
 }
+
+// HeldBack counts the requests of a door that were refused for the load and are not told
+// so yet. The zero value has none. All methods may be called from any goroutine.
+//
+// A refusal costs a tenth of a millisecond of processor, most of it for reading the
+// request. Who obeys the hint that comes with it comes back once in a while; who asks
+// again at once, over however few connections, would take the processors from what was
+// let in. So the answer waits: see [HoldBack]. More than are bounded here are answered at
+// once.
+type HeldBack struct{ requests, bytes atomic.Int64 }
+
+// Take counts one more request, of which so many bytes are kept, and reports whether it
+// may be held back: then Give is to be called with the same.
+func (h *HeldBack) Take(bytes int64) bool {
+	requests, all := h.requests.Add(1), h.bytes.Add(bytes)
+	if requests > MaxHeldBack || all > MaxHeldBackBytes {
+		h.Give(bytes)
+		return false
+	}
+	return true
+}
+
+// Give says that a request is not held back any more.
+func (h *HeldBack) Give(bytes int64) {
+	h.requests.Add(-1)
+	h.bytes.Add(-bytes)
+}
+
+// Len is how many requests are held back.
+func (h *HeldBack) Len() int { return int(h.requests.Load()) }
+
+// Bytes is how much of them is kept.
+func (h *HeldBack) Bytes() int64 { return h.bytes.Load() }

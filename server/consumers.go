@@ -3,6 +3,7 @@ package server
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/incumbent-dev/incumbent/admit"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/core/parts"
 	"github.com/incumbent-dev/incumbent/core/table"
@@ -34,7 +35,7 @@ func (s *Server) consumers() []consumer {
 		{"results of shared reads", watch.DefaultQueryBytes, "", s.engine.Queries().Bytes},
 		{"changes kept of the database with most", table.HistoryBytes, "", s.mostHistory},
 		{"answers to calls that are not read", native.MaxUnsentBytes, "", s.door.UnsentBytes},
-		{"refused calls held back", native.MaxHeldBackBytes, "", s.door.HeldBackBytes},
+		{"refused calls held back", admit.MaxHeldBackBytes, "", s.door.HeldBackBytes},
 		{"frames waiting for one member", peers.MaxQueuedBytes, "", s.mostQueued},
 	}
 	if s.ovsdb != nil {

@@ -24,7 +24,6 @@ const (
 	memoryIdle   = 64 << 20
 	requestBytes = 16 << 10
 	memoryLooked = time.Second // how often the lanes are told of the memory, as by the server
-	maxHeldBack  = 1024        // refusals that are told later, as at the doors
 )
 
 // entrance is the door of a member as far as it admits: its lanes, which the simulated
@@ -118,7 +117,7 @@ func (d *entrance) holdBack(r request, err *incumbent.Error, refused func(*incum
 		left = leaseClock{d.p}.Until(r.deadline)
 	}
 	pause, told := admit.HoldBack(err, left)
-	if pause == 0 || d.heldBack >= maxHeldBack {
+	if pause == 0 || d.heldBack >= admit.MaxHeldBack {
 		refused(err)
 		return
 	}

@@ -130,7 +130,7 @@ type Door struct {
 	blocked  park.List[*lastingCall]       // calls whose callers brought something that can be taken back
 	owners   owners
 
-	held       heldBack
+	held       admit.HeldBack
 	unsent     unsent
 	life       context.Context // ends when the door drains; its cause says so
 	drain      context.CancelCauseFunc

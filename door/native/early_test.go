@@ -228,7 +228,7 @@ func BenchmarkRefusedCall(b *testing.B) {
 	}
 	m := newMember(b, func(c *Config) { c.Admission = lanes })
 	lanes.SetMemory(2, 1)
-	m.door.held.calls.Store(heldBackCalls) // no more of them are
+	fill(m.door)
 	raw, err := proto.Marshal(&pb.PutRequest{Key: "a", Value: make([]byte, 4<<10)})
 	if err != nil {
 		b.Fatal(err)

@@ -85,7 +85,7 @@ func (d *Door) admit(ctx context.Context, l admit.Lane, cost int) (done func(), 
 	done, err = d.admitted(ctx, func() (place, error) { return d.enterFor(who.work(""), l, cost) })
 	if err != nil {
 		if e := asError(err); e.Kind == incumbent.Overloaded {
-			err = d.held.wait(ctx, d.life, who.control.size, e)
+			err = d.holdBack(ctx, who.control.size, e)
 		}
 	}
 	return done, err
@@ -161,7 +161,7 @@ func (d *Door) refuses(ctx context.Context, who *caller, c calls.Call) error {
 	if err == nil {
 		return nil
 	}
-	return d.held.wait(ctx, d.life, 0, asError(err)) // nothing of it is kept meanwhile
+	return d.holdBack(ctx, 0, asError(err)) // nothing of it is kept meanwhile
 }
 
 // gate refuses what a caller may not call at all, and what its lane does not let in,

@@ -108,30 +108,36 @@ func TestRefusalsAreHeldBack(t *testing.T) {
 	t.Parallel()
 	life, end := context.WithCancel(t.Context())
 	refusal := &incumbent.Error{Kind: incumbent.Overloaded, RetryAfter: 300 * time.Millisecond}
-	var h heldBack
-	if got := h.wait(t.Context(), life, 10, refusal); got.RetryAfter != refusal.RetryAfter-admit.HeldBackFor {
+	d := &Door{life: life}
+	if got := d.holdBack(t.Context(), 10, refusal); got.RetryAfter != refusal.RetryAfter-admit.HeldBackFor {
 		t.Errorf("%v is left of %v", got.RetryAfter, refusal.RetryAfter)
 	}
 	short := &incumbent.Error{Kind: incumbent.Overloaded, RetryAfter: time.Millisecond}
-	if got := h.wait(t.Context(), life, 10, short); got.RetryAfter <= 0 {
+	if got := d.holdBack(t.Context(), 10, short); got.RetryAfter <= 0 {
 		t.Error("no hint is left")
 	}
 	hurried, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if h.wait(hurried, life, 10, refusal); hurried.Err() != nil {
+	if d.holdBack(hurried, 10, refusal); hurried.Err() != nil {
 		t.Error("the deadline passed meanwhile: what was certainly not done looks as if it might have been")
 	}
-	if h.calls.Load() != 0 || h.bytes.Load() != 0 {
+	if d.held.Len() != 0 || d.HeldBackBytes() != 0 {
 		t.Error("what was let go is counted")
 	}
 	for name, full := range map[string]func(){
-		"calls": func() { h.calls.Store(heldBackCalls) },
-		"bytes": func() { h.bytes.Store(MaxHeldBackBytes) },
+		"calls": func() { fill(d) },
+		"bytes": func() { d.held.Take(admit.MaxHeldBackBytes) },
 		"end":   end,
 	} {
-		h = heldBack{}
-		if full(); h.wait(t.Context(), life, -1, refusal) != refusal {
+		d = &Door{life: life}
+		if full(); d.holdBack(t.Context(), -1, refusal) != refusal {
 			t.Errorf("%s: held back", name)
 		}
+	}
+}
+
+// fill has a door hold no more back.
+func fill(d *Door) {
+	for d.held.Take(0) {
 	}
 }

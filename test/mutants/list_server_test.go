@@ -23,9 +23,9 @@ var ofServers = []mutant{
 	},
 	{
 		name: "any number of refusals is held back", guarantee: "G39",
-		file: "door/native/heldback.go", pkg: "./door/native", test: "^TestRefusalsAreHeldBack$",
-		search:  "calls > heldBackCalls || bytes > MaxHeldBackBytes",
-		replace: "calls > heldBackCalls && bytes > MaxHeldBackBytes",
+		file: "admit/heldback.go", pkg: "./door/native", test: "^TestRefusalsAreHeldBack$",
+		search:  "requests > MaxHeldBack || all > MaxHeldBackBytes",
+		replace: "requests > MaxHeldBack && all > MaxHeldBackBytes",
 	},
 	{
 		name: "what is refused is decoded first", guarantee: "G41",
