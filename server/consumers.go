@@ -42,7 +42,9 @@ func (s *Server) consumers() []consumer {
 		out = append(out, consumer{"messages to OVSDB", ovsdb.DefaultMaxPartialBytes, "", s.ovsdb.door.PartialBytes})
 	}
 	if s.consul != nil {
-		out = append(out, consumer{"incomplete bodies to Consul's API", consul.DefaultMaxBodies, "", s.consul.door.BodyBytes})
+		out = append(out,
+			consumer{"incomplete bodies to Consul's API", consul.DefaultMaxBodies, "", s.consul.door.BodyBytes},
+			consumer{"refused requests to Consul's API held back", admit.MaxHeldBackBytes, "", s.consul.door.HeldBackBytes})
 	}
 	return out
 }

@@ -46,16 +46,18 @@ func TestConsumersAreShownWithTheirBounds(t *testing.T) {
 	}
 }
 
-// The body of a request to Consul's API that has not come whole is shown as well.
+// The body of a request to Consul's API that has not come whole is shown as well, and what
+// is held back there.
 func TestIncompleteBodiesAreShown(t *testing.T) {
+	const bodies = "incomplete bodies to Consul's API"
 	s := open(t, withConsul(testConfig(t)))
-	used := func() uint64 {
+	used := func(name string) uint64 {
 		for _, l := range s.consumerLimits() {
-			if l.GetName() == "incomplete bodies to Consul's API" && l.GetValue() > 0 {
+			if l.GetName() == name && l.GetValue() > 0 {
 				return l.GetUsed()
 			}
 		}
-		t.Fatal("status does not show them")
+		t.Fatalf("status does not show %s", name)
 		return 0
 	}
 	c, err := net.Dial("tcp", s.ConsulAddr())
@@ -66,9 +68,12 @@ func TestIncompleteBodiesAreShown(t *testing.T) {
 	if _, err := c.Write([]byte("PUT /v1/kv/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nabcd")); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "half a body is shown", func() bool { return used() == 4 })
+	until(t, "half a body is shown", func() bool { return used(bodies) == 4 })
 	if _, err := c.Write([]byte("efghi")); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "nothing is", func() bool { return used() == 0 })
+	until(t, "nothing is", func() bool { return used(bodies) == 0 })
+	if n := used("refused requests to Consul's API held back"); n != 0 {
+		t.Errorf("%d bytes are held back", n)
+	}
 }

@@ -11,7 +11,7 @@ import (
 // What admission refuses says where to try again: elsewhere, or later where it is what
 // the leader does. By its mode it refuses, only counts, or does neither.
 func TestG41_RefusalsSayWhereToTry(t *testing.T) {
-	lanes, err := admit.New(admit.Limits{}, nil)
+	lanes, err := admit.New(hardlyHeldBack, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,9 @@ func (c *conn) Readable(p *park.Conn, data []byte) (int, error) {
 	for {
 		switch c.standing() {
 		case busy:
-			return n, park.Hold
+			if c.in == nil { // else that is refused, and what is still to come of it is forgotten meanwhile
+				return n, park.Hold
+			}
 		case finished:
 			return len(data), nil
 		}
@@ -64,17 +66,20 @@ func (c *conn) Readable(p *park.Conn, data []byte) (int, error) {
 				c.refuse(p, bad)
 				return len(data), nil
 			}
-			if c.in == nil {
+			switch {
+			case c.in == nil:
 				return n, nil
+			case c.in.unread:
+				continue // and the connection may end with it
 			}
 		}
 		used, bad := c.in.feed(data[n:])
 		if n += used; bad == nil && c.in.whole() {
 			if c.in.unread {
 				c.arrived()
-				continue
+			} else {
+				c.begin()
 			}
-			c.begin()
 			if n == len(data) {
 				return n, nil // to hold nothing would cost a wake
 			}
@@ -153,7 +158,23 @@ func (c *conn) refusesEarly(in *incoming) bool {
 	if in.waiting || in.chunks != nil || in.left > maxUnread {
 		r.keepAlive = false
 	}
-	return r.refusedEarly()
+	if !r.refusedEarly() {
+		return false
+	}
+	in.head = nil
+	if !r.keepAlive { // the answer may be held back
+		c.mu.Lock()
+		c.last = true
+		c.mu.Unlock()
+	}
+	return true
+}
+
+// owes says that a request is answered later whose body is not read: the next ones wait.
+func (c *conn) owes(r *request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.current = r
 }
 
 // await takes note of a part of a body that has not come whole.

@@ -124,6 +124,7 @@ type Door struct {
 	counts    counts
 	rechecks  atomic.Uint64 // calls of Recheck
 	bodies    atomic.Int64  // bytes of bodies that have not come whole
+	held      admit.HeldBack
 	pending   *accept.Pending
 	conns     park.List[*conn]
 	strangers strangers

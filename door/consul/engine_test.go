@@ -28,6 +28,7 @@ type member struct {
 	park  *park.Set
 	door  *Door
 	addr  string // of a listener that is served once somebody connects
+	pipes *pipes // that listener, where it is of pipes; nil: it is of TCP
 	lone  *loneCluster
 	guard *auth.Authenticator
 
@@ -63,6 +64,56 @@ func startMember(tb testing.TB, change func(*Config)) *member { return startMemb
 // startMemberOn is startMember on a group that may be made differently.
 func startMemberOn(tb testing.TB, group func(*engine.Config), change func(*Config)) *member {
 	tb.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return startMemberAt(tb, ln, park.Config{Workers: 2}, group, change)
+}
+
+// startPiped is startMember within a bubble of synctest, in which there are no sockets.
+func startPiped(tb testing.TB, change func(*Config)) *member {
+	tb.Helper()
+	p := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+	m := startMemberAt(tb, p, park.Config{Workers: 2, Portable: true}, nil, change)
+	m.pipes = p
+	return m
+}
+
+// pipes is a listener of pipes, which end at this machine.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { close(p.closed); return nil }
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8500} }
+
+func (p *pipes) dial() net.Conn {
+	near, far := net.Pipe()
+	p.conns <- piped{far, p.Addr()}
+	return near
+}
+
+type piped struct {
+	net.Conn
+	addr net.Addr
+}
+
+func (p piped) LocalAddr() net.Addr  { return p.addr }
+func (p piped) RemoteAddr() net.Addr { return p.addr }
+
+func startMemberAt(tb testing.TB, ln net.Listener, parked park.Config, group func(*engine.Config), change func(*Config)) *member {
+	tb.Helper()
 	m := &member{tb: tb, lone: &loneCluster{members: []Member{{ID: 7, Name: "n1", Address: "127.0.0.1:8300", Voter: true, Leader: true, Alive: true, Self: true}}}}
 	m.guard = auth.NewAuthenticator(true, nil)
 	var of engine.Config
@@ -72,7 +123,7 @@ func startMemberOn(tb testing.TB, group func(*engine.Config), change func(*Confi
 	m.group = enginetest.Start(tb, of)
 	m.group.Do(&kv.Command{Verb: kv.Put, Key: kv.Key{Namespace: "other", Name: "first"}}) // see confirmed
 	var err error
-	if m.park, err = park.New(park.Config{Workers: 2}); err != nil {
+	if m.park, err = park.New(parked); err != nil {
 		tb.Fatal(err)
 	}
 	cfg := Config{Engine: m.group.Engine, Park: m.park, Guard: m.guard, Cluster: m.lone, Node: "agent", Audit: m.note}
@@ -80,10 +131,6 @@ func startMemberOn(tb testing.TB, group func(*engine.Config), change func(*Confi
 		change(&cfg)
 	}
 	if m.door, err = New(cfg); err != nil {
-		tb.Fatal(err)
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
 		tb.Fatal(err)
 	}
 	m.addr = ln.Addr().String()
@@ -124,9 +171,14 @@ func (m *member) dial() *client {
 	if m.listen != nil {
 		m.listen()
 	}
-	c, err := net.Dial("tcp", m.addr)
-	if err != nil {
-		m.tb.Fatal(err)
+	var c net.Conn
+	if m.pipes != nil {
+		c = m.pipes.dial()
+	} else {
+		var err error
+		if c, err = net.Dial("tcp", m.addr); err != nil {
+			m.tb.Fatal(err)
+		}
 	}
 	m.tb.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(patience))

@@ -10,10 +10,13 @@ import (
 	"github.com/incumbent-dev/incumbent/admit"
 )
 
+// hardlyHeldBack has refusals held back for hardly any time.
+var hardlyHeldBack = admit.Limits{Retry: time.Millisecond, MaxRetry: time.Millisecond}
+
 // A refusal is 429, of a write at the leader 503, and says when to come back; what is refused
 // last is not yet.
 func TestG41_ARefusalSaysWhenToComeBack(t *testing.T) {
-	lanes, err := admit.New(admit.Limits{}, nil)
+	lanes, err := admit.New(hardlyHeldBack, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +84,7 @@ func TestG41_TransactionsCountByTheirOperations(t *testing.T) {
 // A request with a body is refused before that has come, counted once, and the connection
 // goes on where the next one begins if what is still to come is little.
 func TestG41_WhatIsRefusedIsNotWaitedFor(t *testing.T) {
-	lanes, err := admit.New(admit.Limits{}, nil)
+	lanes, err := admit.New(hardlyHeldBack, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,6 +43,7 @@ type request struct {
 	began     time.Time
 	keepAlive bool
 	http10    bool
+	size      int         // bytes of its line, of which its path and options are parts
 	bare      bool        // the answer has no headers that only endpoints have
 	extra     []string    // names and values of more headers of the answer
 	judged    uint64      // rechecks of the door when it was judged
@@ -51,17 +52,18 @@ type request struct {
 
 	mu      sync.Mutex // guards the rest; held to change it
 	place   place
-	blocked *blocked // a read that waits; nil: none does
-	over    bool     // nobody waits for the answer any more
-	gone    func()   // is told of that, and if who asked is not known any more; nil: nobody is
-	endless func()   // ends an answer that has no end of its own; nil: it has
+	blocked *blocked  // a read that waits; nil: none does
+	refused *heldBack // a refusal that is told later; nil: none is
+	over    bool      // nobody waits for the answer any more
+	gone    func()    // is told of that, and if who asked is not known any more; nil: nobody is
+	endless func()    // ends an answer that has no end of its own; nil: it has
 }
 
 // newRequest returns a request that is there whole.
 func (d *Door) newRequest(c *conn, head *http.Request, body []byte) *request {
 	return &request{
 		door: d, conn: c, method: head.Method, path: head.URL.Path, header: head.Header, body: body, head: head, began: d.now(),
-		keepAlive: !head.Close, http10: !head.ProtoAtLeast(1, 1),
+		size: len(head.RequestURI), keepAlive: !head.Close, http10: !head.ProtoAtLeast(1, 1),
 	}
 }
 
@@ -126,7 +128,7 @@ func (r *request) refusedEarly() bool {
 	}
 	err := d.cfg.Admission.Refuses(r.work(), []admit.Lane{lane}, d.monotonic())
 	if err != nil {
-		r.failFor(err)
+		r.refuse(lane, err)
 	}
 	return err != nil
 }
@@ -171,7 +173,7 @@ func (r *request) admit() bool {
 	}
 	p, err := r.door.enter(r.work(), lane, r.cost())
 	if err != nil {
-		r.failFor(err)
+		r.refuse(lane, err)
 		return false
 	}
 	if r.opts.blocking() {

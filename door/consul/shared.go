@@ -259,13 +259,14 @@ func (r *request) whenLeaving(f func()) {
 // abandon ends what the request waits for: its connection is gone.
 func (r *request) abandon() {
 	r.stop(true)
+	_ = r.letGo() // nobody is told
 	if !r.done.Swap(true) {
 		r.giveBack()
 	}
 }
 
 // leave has what waits answered with what there is, as soon as that is right at the index
-// that was confirmed, and ends the connection with the answer.
+// that was confirmed, and ends the connection with the answer. A refusal is told at once.
 func (r *request) leave() {
 	r.leaving.Store(true)
 	r.mu.Lock()
@@ -275,6 +276,9 @@ func (r *request) leave() {
 	}
 	if r.blocked != nil {
 		r.blocked.wait.Enough()
+	}
+	if r.refused != nil {
+		r.refused.timer.Reset(0)
 	}
 }
 

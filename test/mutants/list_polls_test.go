@@ -1,8 +1,32 @@
 package mutants
 
 // ofPolls are bugs in how the door for Consul's clients puts changes before those who
-// watch, and in what the load tool holds against it.
+// watch, and refuses, and in what the load tool holds against it.
 var ofPolls = []mutant{
+	{
+		name: "what Consul's clients are refused is told at once", guarantee: "G41",
+		file: "door/consul/heldback.go", pkg: "./door/consul", test: "^TestG41_WhoAsksAgainAtOnceIsSlowed$",
+		search:  "if pause == 0 || !d.held.Take(int64(r.size)) {",
+		replace: "if !d.held.Take(int64(r.size)) || true {",
+	},
+	{
+		name: "what is held back at Consul's door outlives its connection", guarantee: "G39",
+		file: "door/consul/shared.go", pkg: "./door/consul", test: "^TestG39_WhatIsHeldBackEndsWithItsConnection$",
+		search:  "\t_ = r.letGo() // nobody is told\n",
+		replace: "",
+	},
+	{
+		name: "what comes of a request that is held back is kept", guarantee: "G39",
+		file: "door/consul/conn.go", pkg: "./door/consul", test: "^TestG41_ARefusalIsHeldBack$",
+		search:  "\t\t\tif c.in == nil { // else that is refused",
+		replace: "\t\t\tif true { // else that is refused",
+	},
+	{
+		name: "what is refused unread is overtaken by the next request", guarantee: "G41",
+		file: "door/consul/heldback.go", pkg: "./door/consul", test: "^TestWhatIsHeldBackIsAnsweredInOrder$",
+		search:  "\tr.conn.owes(r)\n",
+		replace: "",
+	},
 	{
 		name: "changes queue behind the reads of all who watch", guarantee: "G40",
 		file: "door/consul/request.go", pkg: "./door/consul", test: "^TestChangesDoNotQueueBehindReads$",
