@@ -3,7 +3,9 @@ package ovsdb
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"net"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
@@ -28,11 +30,37 @@ func (d *Door) Serve(ln net.Listener, r *Remote) error {
 		let = d.pending.Go
 	}
 	return d.pending.Serve(ln, nil, func(c net.Conn) {
-		if d.counts.connections.Add(1) > int64(d.limits.Load().MaxConnections) || !d.mayCome() || !let(c, greet) {
-			d.counts.connections.Add(-1)
-			d.counts.refused.Add(1)
-			d.pending.TurnAway(c)
+		if d.counts.connections.Add(1) > int64(d.limits.Load().MaxConnections) {
+			d.refuse(c)
+		} else if err := d.mayCome(); err != nil {
+			d.refuseLater(c, err)
+		} else if !let(c, greet) {
+			d.refuse(c)
 		}
+	})
+}
+
+// refuse closes a connection that is not let in.
+func (d *Door) refuse(c net.Conn) {
+	d.counts.connections.Add(-1)
+	d.counts.refused.Add(1)
+	d.pending.TurnAway(c)
+}
+
+// refuseLater is refuse, after a while in which nothing is read: closing is all that the
+// protocol has to refuse with, and who connects again at once would take the processors from
+// those who were let in.
+func (d *Door) refuseLater(c net.Conn, err error) {
+	refusal, _ := errors.AsType[*incumbent.Error](err)
+	pause, _ := admit.HoldBack(refusal, -1)
+	if !d.held.Take(0) {
+		d.refuse(c)
+		return
+	}
+	gate.VisitOf(c).Excused()
+	time.AfterFunc(pause, func() {
+		d.held.Give(0)
+		d.refuse(c)
 	})
 }
 
@@ -78,10 +106,10 @@ func (w *caller) placed(c net.Conn) (placed bool) {
 // mayCome asks the lane of logins whether another connection is let in, before anything
 // is spent on it. How long its handshake takes is the client's time as well, which the
 // lane would take for a queue of ours: it is not told.
-func (d *Door) mayCome() bool {
+func (d *Door) mayCome() error {
 	p, err := d.enter(admit.Who{}, admit.Logins, 1)
 	p.leave()
-	return err == nil
+	return err
 }
 
 func (d *Door) turnAway(c net.Conn) {

@@ -109,7 +109,8 @@ type Door struct {
 	limits   atomic.Pointer[Limits]
 	counts   counts
 	ticks    atomic.Uint64
-	underWay admit.Room // bytes of messages that have not come whole, and of those that are not answered, beyond a little of each connection
+	held     admit.HeldBack // new connections that are refused and not told so yet
+	underWay admit.Room     // bytes of messages that have not come whole, and of those that are not answered, beyond a little of each connection
 	pending  *accept.Pending
 	conns    park.List[*conn]
 	feeds    feeds

@@ -1,12 +1,83 @@
 package ovsdb
 
 import (
+	"io"
+	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/incumbent-dev/incumbent/accept"
 	"github.com/incumbent-dev/incumbent/admit"
 )
+
+// pipes is a listener of what is put into it.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	c, open := <-p
+	if !open {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (pipes) Close() error   { return nil }
+func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// Who is not let in finds out after a while, so that one that connects again at once does so
+// four times a second; more than are bounded find out at once.
+func TestG41_ConnectionsAreRefusedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lanes, err := admit.New(admit.Limits{Retry: time.Second, MaxRetry: time.Second}, func() float64 { return 0.5 })
+		if err != nil {
+			t.Fatal(err)
+		}
+		lanes.SetMemory(85, 100) // nobody is let in
+		began := time.Now()
+		d := &Door{cfg: Config{Admission: lanes}, pending: accept.New(), made: make(chan struct{}), monotonic: func() int64 { return int64(time.Since(began)) }}
+		d.SetLimits(Limits{})
+		close(d.made)
+		arrivals, served := make(pipes), make(chan error)
+		go func() { served <- d.Serve(arrivals, &Remote{}) }()
+		connect := func() net.Conn {
+			near, far := net.Pipe()
+			arrivals <- far
+			return near
+		}
+		ended := func(c net.Conn, after time.Duration) {
+			t.Helper()
+			began := time.Now()
+			if _, err := c.Read(make([]byte, 1)); err != io.EOF || time.Since(began) != after {
+				t.Errorf("%v after %v, want the end after %v", err, time.Since(began), after)
+			}
+		}
+		for range 8 {
+			ended(connect(), admit.HeldBackFor)
+		}
+		var held []net.Conn
+		for range admit.MaxHeldBack {
+			held = append(held, connect())
+		}
+		ended(connect(), 0)
+		if got := d.held.Len(); got != admit.MaxHeldBack {
+			t.Errorf("%d are held back", got)
+		}
+		ended(held[0], admit.HeldBackFor)
+		for _, c := range held[1:] {
+			ended(c, 0)
+		}
+		synctest.Wait()
+		if n, refused := d.Connections(), d.counts.refused.Load(); n != 0 || d.held.Len() != 0 || refused != admit.MaxHeldBack+9 {
+			t.Errorf("%d connections and %d that are held back are left of %d that were refused", n, d.held.Len(), refused)
+		}
+		close(arrivals)
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
 
 // While memory is short new connections are refused, monitors wait and are refused then,
 // transactions wait, locks and probes are answered; what was refused comes through

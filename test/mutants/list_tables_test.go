@@ -3,6 +3,12 @@ package mutants
 // ofTables are bugs of databases, and of how OVSDB's clients are told of them.
 var ofTables = []mutant{
 	{
+		name: "who is not let in by OVSDB's door may connect again at once", guarantee: "G41",
+		file: "door/ovsdb/accept.go", pkg: "./door/ovsdb", test: "^TestG41_ConnectionsAreRefusedLater$",
+		search:  "\t\t\td.refuseLater(c, err)\n",
+		replace: "\t\t\td.refuse(c)\n",
+	},
+	{
 		name: "who waits for the rows of a monitor counts as silent", guarantee: "G20",
 		file: "door/ovsdb/door.go", pkg: "./door/ovsdb", test: "^TestWhoWaitsForAMonitorIsNotSilent$",
 		search:  "if c.owed.Load() > 0 {",
