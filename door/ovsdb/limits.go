@@ -51,7 +51,7 @@ type Limits struct {
 	MaxLocks        int           // of one connection; beyond: "resources exhausted"
 	MessageTimeout  time.Duration // from the first byte of a request to its last
 	Probe           time.Duration // a client that was silent for so long is asked for an echo, and closed after as long again; negative: never
-	Patience        time.Duration // what finds no leader, or no place in its lane, waits so long for one
+	Patience        time.Duration // what finds no leader, or no place in its lane, waits so long for one; for a place all but transactions half as long
 }
 
 // Validate returns an Invalid error if a field is negative that may not be.

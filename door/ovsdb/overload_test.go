@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -128,5 +129,31 @@ func TestG40_MonitorsWaitForAPlace(t *testing.T) {
 	lanes.SetMemory(0, 100)
 	if a := c.read(); !strings.Contains(a, `"id":1`) || !strings.Contains(a, `"name":"_Server"`) {
 		t.Errorf("a monitor that has waited: %s", a)
+	}
+}
+
+// A monitor for which there is no place is refused after half as long as a transaction.
+func TestG40_MonitorsWaitHalfAsLong(t *testing.T) {
+	lanes, err := admit.New(admit.Limits{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began, passed := time.Now(), atomic.Int64{}
+	m := startMember(t, func(c *Config) {
+		c.Admission, c.Limits.Patience = lanes, 2*time.Hour
+		c.Now = func() time.Time { return began.Add(time.Duration(passed.Load())) }
+	})
+	c := m.dial()
+	c.call("echo", "[]") // it was accepted while there was memory
+	lanes.SetMemory(85, 100)
+	c.write(`{"id":1,"method":"monitor","params":["_Server","m",{"Database":{}}]}`)
+	refused := func() uint64 { return lanes.Stats()[admit.Watches].Refused[admit.Memory] }
+	c.until("a refusal", func() bool { return refused() > 0 })
+	passed.Store(int64(time.Hour - time.Second))
+	before := refused()
+	c.until("more of them", func() bool { return refused() > before+1 })
+	passed.Store(int64(time.Hour))
+	if a := c.read(); !strings.Contains(a, "resources exhausted") {
+		t.Errorf("a monitor that has waited for an hour: %s", a)
 	}
 }

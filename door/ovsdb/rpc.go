@@ -74,7 +74,7 @@ func (r *request) admit() {
 	if r.since.IsZero() {
 		r.since = now
 	}
-	if !now.Before(r.since.Add(d.limits.Load().Patience)) {
+	if !now.Before(r.since.Add(d.limits.Load().Patience / 2)) { // before transactions, of a later lane, are
 		r.refuse(faultOf(err))
 		return
 	}
