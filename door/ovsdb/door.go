@@ -120,8 +120,9 @@ type Door struct {
 	work     *workqueue.Queue[func()]
 	woken    *workqueue.Queue[*txn] // that have waited, and are to look again
 
-	unmade atomic.Int64  // databases of Config.Schemas that are still to be made
-	made   chan struct{} // closed once there is none
+	putsOff atomic.Int64  // jobs that look again later, see putOff
+	unmade  atomic.Int64  // databases of Config.Schemas that are still to be made
+	made    chan struct{} // closed once there is none
 
 	closing    chan struct{}
 	drainOnce  sync.Once
@@ -186,6 +187,17 @@ func (d *Door) Limits() Limits { return *d.limits.Load() }
 // after runs a job later, spread out: half to one and a half times the delay.
 func (d *Door) after(delay time.Duration, job func()) {
 	time.AfterFunc(time.Duration(float64(delay)*(0.5+d.jitter())), func() { d.work.Put(job) })
+}
+
+// putOff runs a job later that looks again whether there is a place, or a leader: the sooner
+// the fewer wait for one, so that nobody waits for much longer than others do, and what all
+// of them ask is bounded.
+func (d *Door) putOff(job func()) {
+	waiting := time.Duration(d.putsOff.Add(1))
+	d.after(min(max(firstRetry, waiting*retryEach), maxRetry), func() {
+		d.putsOff.Add(-1)
+		job()
+	})
 }
 
 // keepTime is the door's clock: what is looked at again and again for all connections.

@@ -26,6 +26,7 @@ const (
 	wokenAtOnce  = 8  // transactions that have waited, among all that is to be done
 	tasksAtATime = 64 // of one connection, before others have their turn
 	firstRetry   = 50 * time.Millisecond
+	retryEach    = 100 * time.Microsecond // for each that waits: no more than 10,000 of them ask in a second, up to maxRetry
 	maxRetry     = 500 * time.Millisecond
 	smallMessage = 64 << 10        // bytes of messages that are taken on every connection, whatever others send
 	sendBytes    = 256 << 10       // handed to the connection at once

@@ -11,6 +11,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent/accept"
 	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/workqueue"
 )
 
 // pipes is a listener of what is put into it.
@@ -155,5 +156,37 @@ func TestG40_MonitorsWaitHalfAsLong(t *testing.T) {
 	passed.Store(int64(time.Hour))
 	if a := c.read(); !strings.Contains(a, "resources exhausted") {
 		t.Errorf("a monitor that has waited for an hour: %s", a)
+	}
+}
+
+// What waits for a place asks again the sooner the fewer wait, however long it has waited.
+func TestWhatWaitsAsksAgain(t *testing.T) {
+	for waiting, want := range map[int]time.Duration{
+		1: firstRetry, int(firstRetry / retryEach): firstRetry, int(2 * firstRetry / retryEach): 2 * firstRetry, int(2 * maxRetry / retryEach): maxRetry,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := &Door{jitter: func() float64 { return 0.5 }, work: workqueue.New[func()]()}
+			go workqueue.Run(d.work)
+			defer d.work.Close()
+			for range waiting - 1 {
+				d.putOff(func() {})
+			}
+			for range 3 {
+				began, asked := time.Now(), make(chan struct{})
+				d.putOff(func() { close(asked) })
+				if <-asked; time.Since(began) != want {
+					t.Errorf("one of %d that wait asks again after %v, want %v", waiting, time.Since(began), want)
+				}
+				synctest.Wait()
+				if n := int(d.putsOff.Load()); n != 0 {
+					t.Fatalf("%d wait still", n)
+				}
+				for range waiting - 1 {
+					d.putOff(func() {})
+				}
+			}
+			time.Sleep(maxRetry)
+			synctest.Wait()
+		})
 	}
 }

@@ -20,7 +20,6 @@ type request struct {
 	done   bool            // it was answered
 	place  place           // of all but transactions, which have their own
 	since  time.Time       // that it waits for a place; zero: it does not
-	tries  int
 
 	confirmed bool // the state of now has been confirmed since it came
 }
@@ -78,12 +77,8 @@ func (r *request) admit() {
 		r.refuse(faultOf(err))
 		return
 	}
-	r.tries++
-	d.after(retryAfter(r.tries), func() { c.do(r.admit) })
+	d.putOff(func() { c.do(r.admit) })
 }
-
-// retryAfter is how long what has been tried so many times waits until it is tried again.
-func retryAfter(tries int) time.Duration { return min(firstRetry<<min(tries, 4), maxRetry) }
 
 // notified takes a notification. Whatever is not known is ignored.
 func (c *conn) notified(name string, params []ovs.Value) {

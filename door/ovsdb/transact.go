@@ -35,11 +35,10 @@ type txn struct {
 	timer   *time.Timer // ends the wait; of the feed
 	until   time.Time   // what its waits have time to; once it has waited
 	left    bool        // it does not wait any more, and never will; of the feed
-	tries   int
-	waited  bool // it has waited for a change
-	flying  bool // it is on its way through the log
-	held    bool // it waits for those that came before it
-	over    bool // it was answered, or nobody wants to know
+	waited  bool        // it has waited for a change
+	flying  bool        // it is on its way through the log
+	held    bool        // it waits for those that came before it
+	over    bool        // it was answered, or nobody wants to know
 }
 
 func transactRequest(c *conn, r *request) {
@@ -169,12 +168,6 @@ func forbid(ops []ovs.Operation) {
 	}
 }
 
-// resume tries a transaction again that has waited.
-func (t *txn) resume() {
-	t.tries = 0
-	t.look()
-}
-
 // look looks again at what a transaction has waited for, in the lane of what waits: if
 // there is no place it goes on waiting, up to its time.
 func (t *txn) look() {
@@ -217,8 +210,7 @@ func (t *txn) admit() {
 
 // again has the transaction go on after a while.
 func (t *txn) again(step func(*txn)) {
-	t.tries++
-	t.conn.door.after(retryAfter(t.tries), func() { t.conn.do(func() { step(t) }) })
+	t.conn.door.putOff(func() { t.conn.do(func() { step(t) }) })
 }
 
 // start executes the transaction. What would change nothing is answered by a confirmed

@@ -29,7 +29,7 @@ func (d *Door) wakeWaits() {
 		}
 		turns := 0
 		for _, t := range got {
-			if t.conn.do(func() { t.resume(); had <- struct{}{} }) {
+			if t.conn.do(func() { t.look(); had <- struct{}{} }) {
 				turns++
 			}
 		}
@@ -71,7 +71,6 @@ func (t *txn) await(o *ovs.Operation, after incumbent.Index, tables []int) bool 
 		t.counted = open
 		p, err := t.conn.door.enter(t.conn.who.work(t.db), laneOfWaits, 1)
 		if err != nil {
-			t.tries = 0
 			t.again((*txn).look)
 			return true
 		}
@@ -86,7 +85,7 @@ func (t *txn) await(o *ovs.Operation, after incumbent.Index, tables []int) bool 
 func (f *feed) await(t *txn, left time.Duration, after incumbent.Index, tables []int) {
 	if f.reader == nil { // what has changed until it is followed is not known
 		if err := f.follow(); err == nil {
-			t.conn.do(t.resume)
+			t.conn.do(t.look)
 			return
 		}
 	}
@@ -94,7 +93,7 @@ func (f *feed) await(t *txn, left time.Duration, after incumbent.Index, tables [
 		switch {
 		case t.left:
 		case f.lastOf(tables) > after || t.rules != rulesIn(f.door.view()): // changed meanwhile
-			t.conn.do(t.resume)
+			t.conn.do(t.look)
 		default:
 			f.waits[t] = tables
 			t.timer = time.AfterFunc(left, func() { f.do(func() { f.retry(t) }) })

@@ -91,7 +91,7 @@ var ofRules = []mutant{
 		name: "all who are woken go before what others ask for", guarantee: "G40",
 		file: "door/ovsdb/wait.go", pkg: "./door/ovsdb", test: "^TestG40_WakesDoNotGoBeforeOtherWork$",
 		search:  "f.door.woken.Put(t)",
-		replace: "t.conn.do(t.resume)",
+		replace: "t.conn.do(t.look)",
 	},
 	{
 		name: "the rest of a body that was refused unread is the next request", guarantee: "G47",
