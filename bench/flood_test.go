@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -149,6 +150,54 @@ func TestWhatIsCarriedIsNotWhatIsSleptThrough(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Each request of a flood of registrations changes all of its instances: one that was refused
+// comes again, and the next of the same service has another port.
+func TestEachRegistrationChangesSomething(t *testing.T) {
+	refuse, ports := true, map[string]int{}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var ops []struct {
+			Service struct {
+				Service struct {
+					ID   string
+					Port int
+				}
+			}
+		}
+		if refuse = !refuse; refuse {
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		if r.Method == http.MethodGet {
+			return
+		}
+		if err := json.NewDecoder(r.Body).Decode(&ops); err != nil {
+			t.Error(err)
+			return
+		}
+		for _, o := range ops[1:] {
+			if s := o.Service.Service; ports[s.ID] == s.Port {
+				t.Errorf("%s has port %d already", s.ID, s.Port)
+			} else {
+				ports[s.ID] = s.Port
+			}
+		}
+	}))
+	t.Cleanup(srv.Close)
+	work := floods["registrations"]
+	f := &flood{run: newRun(&Scenario{}, Options{}), floodWork: work, action: Action{Times: 5}, doors: map[int]string{0: strings.TrimPrefix(srv.URL, "http://")}}
+	c, err := f.open(t.Context(), f, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.end()
+	for i := range 61 {
+		_, _ = c.ask(t.Context(), i)
+	}
+	if len(ports) != work.batch-1 {
+		t.Errorf("%d instances are there", len(ports))
 	}
 }
 

@@ -100,29 +100,42 @@ func openRegistrations(ctx context.Context, f *flood, member, n int) (*floodClie
 	if err != nil {
 		return nil, err
 	}
-	sets := f.sets(n) // of instances, by turns: one service each
-	return &floodClient{func(ctx context.Context, i int) (int, error) {
-		defer context.AfterFunc(ctx, conn.close)()
-		return f.register(conn, fmt.Sprintf("flood-%d", sets[i%len(sets)]), i)
-	}, conn.close}, nil
+	return &floodClient{f.registrar(conn, n), conn.close}, nil
 }
 
-// register has as many operations as Consul's own transactions may have: registrations of
-// one service's instances in one request, then a read that waits for them, for a moment.
-func (f *flood) register(conn *httpConn, tag string, i int) (done int, err error) {
-	if i%10 == 9 {
-		_, _, err := conn.ask(http.MethodGet, fmt.Sprintf("/v1/health/service/%s?index=1&wait=10ms", tag), nil)
-		return doneIf(err, 1)
+// registrar has as many operations in a request as Consul's own transactions may have:
+// registrations of one service's instances, then a read that waits for them, for a moment.
+// The requests are made once, two of each service, by turns: each changes all of its instances.
+func (f *flood) registrar(conn *httpConn, n int) func(ctx context.Context, i int) (int, error) {
+	var tags []string // of services, by turns
+	var bodies [2][][]byte
+	for _, set := range f.sets(n) {
+		tag := fmt.Sprintf("flood-%d", set)
+		tags = append(tags, tag)
+		for turn := range bodies {
+			ops := make([]string, f.batch)
+			for k := range ops {
+				ops[k] = fmt.Sprintf(`{"Service":{"Verb":"set","Node":"flood","Service":{"ID":"%s-%d","Service":%q,"Port":%d}}}`, tag, k, tag, 1000+turn)
+			}
+			if len(tags) == 1 && turn == 0 { // with the first request
+				ops[0] = `{"Node":{"Verb":"set","Node":{"Node":"flood","Address":"127.0.0.1"}}}`
+			}
+			bodies[turn] = append(bodies[turn], []byte("["+strings.Join(ops, ",")+"]"))
+		}
 	}
-	var ops []string
-	for k := range f.batch {
-		ops = append(ops, fmt.Sprintf(`{"Service":{"Verb":"set","Node":"flood","Service":{"ID":"%s-%d","Service":%q,"Port":%d}}}`, tag, k, tag, 1000+i%1000))
+	next := 0 // one that was refused comes again, or what comes next might change nothing
+	return func(ctx context.Context, i int) (int, error) {
+		defer context.AfterFunc(ctx, conn.close)()
+		if i%10 == 9 {
+			_, _, err := conn.ask(http.MethodGet, fmt.Sprintf("/v1/health/service/%s?index=1&wait=10ms", tags[next%len(tags)]), nil)
+			return doneIf(err, 1)
+		}
+		_, _, err := conn.ask(http.MethodPut, "/v1/txn", bodies[next/len(tags)%2][next%len(tags)])
+		if err == nil {
+			next++
+		}
+		return doneIf(err, f.batch)
 	}
-	if i == 0 {
-		ops[0] = `{"Node":{"Verb":"set","Node":{"Node":"flood","Address":"127.0.0.1"}}}`
-	}
-	_, _, err = conn.ask(http.MethodPut, "/v1/txn", []byte("["+strings.Join(ops, ",")+"]"))
-	return doneIf(err, f.batch)
 }
 
 // openTableChanges makes a client that changes rows over the protocol of Open vSwitch's
@@ -151,23 +164,35 @@ func openTableChanges(ctx context.Context, f *flood, member, n int) (*floodClien
 		}
 		tags = append(tags, tag)
 	}
-	return &floodClient{func(ctx context.Context, i int) (int, error) {
-		defer context.AfterFunc(ctx, conn.close)()
-		return f.changeRows(conn, tags[i%len(tags)], i)
-	}, conn.close}, nil
+	return &floodClient{f.changer(conn, tags), conn.close}, nil
 }
 
-func (f *flood) changeRows(conn *ovnConn, tag string, i int) (done int, err error) {
-	if i%20 == 19 { // a new monitor
-		_, err := conn.ask("monitor_cond", fmt.Sprintf(`[%q,%d,{"Port_Binding":[{"columns":["tunnel_key"],"where":[["logical_port","==","%s-%d"]]}]}]`, ovnDatabase, i, tag, i%f.batch))
-		return doneIf(err, 1)
+// changer changes rows, and begins a monitor now and then. The transactions are made once,
+// two of each set of rows, by turns: each changes all of them.
+func (f *flood) changer(conn *ovnConn, tags []string) func(ctx context.Context, i int) (int, error) {
+	var txns [2][]string
+	for turn := range txns {
+		for _, tag := range tags {
+			ops := make([]string, f.batch)
+			for k := range ops {
+				ops[k] = fmt.Sprintf(`{"op":"update","table":"Port_Binding","where":[["logical_port","==","%s-%d"]],"row":{"tunnel_key":%d}}`, tag, k, turn+1)
+			}
+			txns[turn] = append(txns[turn], strings.Join(ops, ","))
+		}
 	}
-	var ops []string
-	for k := range f.batch {
-		ops = append(ops, fmt.Sprintf(`{"op":"update","table":"Port_Binding","where":[["logical_port","==","%s-%d"]],"row":{"tunnel_key":%d}}`, tag, k, i+1))
+	next := 0 // as of a registrar
+	return func(ctx context.Context, i int) (int, error) {
+		defer context.AfterFunc(ctx, conn.close)()
+		if i%20 == 19 {
+			_, err := conn.ask("monitor_cond", fmt.Sprintf(`[%q,%d,{"Port_Binding":[{"columns":["tunnel_key"],"where":[["logical_port","==","%s-%d"]]}]}]`, ovnDatabase, i, tags[next%len(tags)], i%f.batch))
+			return doneIf(err, 1)
+		}
+		_, err := conn.transact(txns[next/len(tags)%2][next%len(tags)])
+		if err == nil {
+			next++
+		}
+		return doneIf(err, f.batch)
 	}
-	_, err = conn.transact(strings.Join(ops, ","))
-	return doneIf(err, f.batch)
 }
 
 // openGuesses makes a client that tries one wrong credential after the other.
