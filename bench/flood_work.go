@@ -103,16 +103,37 @@ func openRegistrations(ctx context.Context, f *flood, member, n int) (*floodClie
 	return &floodClient{f.registrar(conn, n), conn.close}, nil
 }
 
+// byTurns are requests that are made once: two for each set of what they change, one set
+// after the other and then the other requests, so that each changes all of its set.
+type byTurns[R any] struct {
+	made [2][]R // by set
+	next int
+}
+
+// set is which one the next request changes.
+func (b *byTurns[R]) set() int { return b.next % len(b.made[0]) }
+
+// request is the next one.
+func (b *byTurns[R]) request() R { return b.made[b.next/len(b.made[0])%2][b.set()] }
+
+// answered goes on, unless the request was refused: it comes again, or the next of its set
+// might change nothing.
+func (b *byTurns[R]) answered(err error) {
+	if err == nil {
+		b.next++
+	}
+}
+
 // registrar has as many operations in a request as Consul's own transactions may have:
 // registrations of one service's instances, then a read that waits for them, for a moment.
-// The requests are made once, two of each service, by turns: each changes all of its instances.
+// The requests are made once: see byTurns.
 func (f *flood) registrar(conn *httpConn, n int) func(ctx context.Context, i int) (int, error) {
-	var tags []string // of services, by turns
-	var bodies [2][][]byte
+	var tags []string // of services
+	var bodies byTurns[[]byte]
 	for _, set := range f.sets(n) {
 		tag := fmt.Sprintf("flood-%d", set)
 		tags = append(tags, tag)
-		for turn := range bodies {
+		for turn := range bodies.made {
 			ops := make([]string, f.batch)
 			for k := range ops {
 				ops[k] = fmt.Sprintf(`{"Service":{"Verb":"set","Node":"flood","Service":{"ID":"%s-%d","Service":%q,"Port":%d}}}`, tag, k, tag, 1000+turn)
@@ -120,20 +141,17 @@ func (f *flood) registrar(conn *httpConn, n int) func(ctx context.Context, i int
 			if len(tags) == 1 && turn == 0 { // with the first request
 				ops[0] = `{"Node":{"Verb":"set","Node":{"Node":"flood","Address":"127.0.0.1"}}}`
 			}
-			bodies[turn] = append(bodies[turn], []byte("["+strings.Join(ops, ",")+"]"))
+			bodies.made[turn] = append(bodies.made[turn], []byte("["+strings.Join(ops, ",")+"]"))
 		}
 	}
-	next := 0 // one that was refused comes again, or what comes next might change nothing
 	return func(ctx context.Context, i int) (int, error) {
 		defer context.AfterFunc(ctx, conn.close)()
 		if i%10 == 9 {
-			_, _, err := conn.ask(http.MethodGet, fmt.Sprintf("/v1/health/service/%s?index=1&wait=10ms", tags[next%len(tags)]), nil)
+			_, _, err := conn.ask(http.MethodGet, fmt.Sprintf("/v1/health/service/%s?index=1&wait=10ms", tags[bodies.set()]), nil)
 			return doneIf(err, 1)
 		}
-		_, _, err := conn.ask(http.MethodPut, "/v1/txn", bodies[next/len(tags)%2][next%len(tags)])
-		if err == nil {
-			next++
-		}
+		_, _, err := conn.ask(http.MethodPut, "/v1/txn", bodies.request())
+		bodies.answered(err)
 		return doneIf(err, f.batch)
 	}
 }
@@ -167,30 +185,27 @@ func openTableChanges(ctx context.Context, f *flood, member, n int) (*floodClien
 	return &floodClient{f.changer(conn, tags), conn.close}, nil
 }
 
-// changer changes rows, and begins a monitor now and then. The transactions are made once,
-// two of each set of rows, by turns: each changes all of them.
+// changer changes rows, and begins a monitor now and then. The transactions are made once:
+// see byTurns.
 func (f *flood) changer(conn *ovnConn, tags []string) func(ctx context.Context, i int) (int, error) {
-	var txns [2][]string
-	for turn := range txns {
+	var txns byTurns[string]
+	for turn := range txns.made {
 		for _, tag := range tags {
 			ops := make([]string, f.batch)
 			for k := range ops {
 				ops[k] = fmt.Sprintf(`{"op":"update","table":"Port_Binding","where":[["logical_port","==","%s-%d"]],"row":{"tunnel_key":%d}}`, tag, k, turn+1)
 			}
-			txns[turn] = append(txns[turn], strings.Join(ops, ","))
+			txns.made[turn] = append(txns.made[turn], strings.Join(ops, ","))
 		}
 	}
-	next := 0 // as of a registrar
 	return func(ctx context.Context, i int) (int, error) {
 		defer context.AfterFunc(ctx, conn.close)()
 		if i%20 == 19 {
-			_, err := conn.ask("monitor_cond", fmt.Sprintf(`[%q,%d,{"Port_Binding":[{"columns":["tunnel_key"],"where":[["logical_port","==","%s-%d"]]}]}]`, ovnDatabase, i, tags[next%len(tags)], i%f.batch))
+			_, err := conn.ask("monitor_cond", fmt.Sprintf(`[%q,%d,{"Port_Binding":[{"columns":["tunnel_key"],"where":[["logical_port","==","%s-%d"]]}]}]`, ovnDatabase, i, tags[txns.set()], i%f.batch))
 			return doneIf(err, 1)
 		}
-		_, err := conn.transact(txns[next/len(tags)%2][next%len(tags)])
-		if err == nil {
-			next++
-		}
+		_, err := conn.transact(txns.request())
+		txns.answered(err)
 		return doneIf(err, f.batch)
 	}
 }
