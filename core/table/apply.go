@@ -1,8 +1,6 @@
 package table
 
 import (
-	"slices"
-
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
@@ -201,9 +199,10 @@ func (w *work) done(at incumbent.Index) (*Database, *Change) {
 }
 
 // Idling answers a transaction of which no operation changes anything in this state up to
-// the first that fails, or of which one is none ([ovs.OpFail]), and reports whether it is one. all is the view of the state. Its
-// Record is an *Outcome. One that takes back what it has done is none: to find that out
-// costs as much as to execute it, for each that does change something.
+// the first that fails, or of which one is none ([ovs.OpFail]), and reports whether it is
+// one. all is the view of the state. Its Record is an *Outcome. One that takes back what it
+// has done is none: to find that out costs as much as to execute it, for each that does
+// change something.
 func (v *View) Idling(all *core.View, c *Transact) (core.Result, bool) {
 	d := v.Database(c.Namespace, c.Database)
 	switch {
@@ -214,7 +213,7 @@ func (v *View) Idling(all *core.View, c *Transact) (core.Result, bool) {
 	}
 	p := play{work: begin(d), ops: c.Operations, held: holdsOf(c.Locks, all.Held), as: restrictedIn(d.Schema, c.Role, c.Roles, c.Client)}
 	// One that fails for sure is answered here whatever it does before: the log takes none.
-	p.dry = !slices.ContainsFunc(c.Operations, func(o ovs.Operation) bool { return o.Op == ovs.OpFail })
+	p.dry = !ovs.Fails(c.Operations)
 	if !p.run() {
 		return core.Result{}, false
 	}

@@ -469,7 +469,7 @@ func (m *model) text(o *Outcome) string { return string(o.AppendJSON(nil, m.data
 func (m *model) commit(t *rapid.T, text string, c *Transact) (*Outcome, *Change) {
 	v := m.s.View()
 	r, idle := Of(v).Idling(v, c)
-	if slices.ContainsFunc(c.Operations, func(o ovs.Operation) bool { return o.Op == ovs.OpFail }) {
+	if ovs.Fails(c.Operations) {
 		if !idle {
 			t.Fatalf("%s has an error, and needs an entry", text)
 		}

@@ -173,7 +173,7 @@ func (t *tableTxn) once(ctx context.Context) (core.Result, error) {
 		Namespace: t.name.Namespace, Database: t.name.Lease, Schema: is.SchemaIndex, Operations: ops, Locks: t.locks, Kept: key != nil,
 		Roles: roles, Client: t.who.principal.Holder(),
 	}
-	if fails := slices.ContainsFunc(ops, func(o ovs.Operation) bool { return o.Op == ovs.OpFail }); looks || fails || t.o.first() {
+	if looks || ovs.Fails(ops) || t.o.first() {
 		if r, idle := t.idling(); idle {
 			return r, t.settle(ctx, &r)
 		}

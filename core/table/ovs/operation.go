@@ -1,6 +1,9 @@
 package ovs
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Op is what an operation does. Numbers are part of the binary form.
 type Op uint8
@@ -50,4 +53,10 @@ type Operation struct {
 	Durable bool   // commit
 
 	Err *Error // OpFail
+}
+
+// Fails reports whether one of the operations is [OpFail]: then the transaction fails,
+// whatever the state is.
+func Fails(ops []Operation) bool {
+	return slices.ContainsFunc(ops, func(o Operation) bool { return o.Op == OpFail })
 }
