@@ -170,7 +170,7 @@ func (c *conn) refusesEarly(in *incoming) bool {
 	return true
 }
 
-// owes says that a request is answered later whose body is not read: the next ones wait.
+// owes says that a request is answered later: the next ones wait.
 func (c *conn) owes(r *request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -235,9 +235,7 @@ func (c *conn) begin() {
 	in := c.in
 	c.arrived()
 	r := c.door.newRequest(c, in.head, in.body)
-	c.mu.Lock()
-	c.current = r
-	c.mu.Unlock()
+	c.owes(r)
 	r.later(r.serve)
 }
 
