@@ -67,6 +67,32 @@ func TestG12_ListsShowWhatTheirCallerMaySee(t *testing.T) {
 	}
 }
 
+// Who may write a service may have instances of it on any node, but neither says anything
+// of the node nor touches what else is there. Consul's rule.
+func TestG12_AnInstanceOnAnothersNode(t *testing.T) {
+	guard, as := agentsNamed(t, true, "some")
+	m := startMember(t, func(c *Config) { c.Guard = guard })
+	m.registered("a", "10.0.0.1", "web")
+	p := auth.Policy{Name: "some", For: []string{"agent:some"}, Rules: []auth.Rule{{State: auth.Services, Namespace: "*", Prefix: "mine", Verbs: auth.AllVerbs}}}
+	if r := m.group.Do(&policy.Command{Verb: policy.Set, Policy: p}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	for _, tt := range []struct {
+		registration string
+		status       int
+	}{
+		{`{"Node":"a","Address":"10.0.0.1","Service":{"Service":"mine"}}`, http.StatusForbidden},
+		{`{"Node":"a","SkipNodeUpdate":true,"Service":{"ID":"web","Service":"mine"}}`, http.StatusForbidden},
+		{`{"Node":"a","SkipNodeUpdate":true,"Service":{"Service":"mine"},"Check":{"Name":"c"}}`, http.StatusForbidden},
+		{`{"Node":"a","SkipNodeUpdate":true,"Service":{"Service":"mine"},"Check":{"Name":"c","ServiceID":"web"}}`, http.StatusForbidden},
+		{`{"Node":"a","SkipNodeUpdate":true,"Service":{"Service":"mine"},"Check":{"Name":"c","ServiceID":"mine"}}`, http.StatusOK},
+	} {
+		if a := m.do("PUT", "/v1/catalog/register", tt.registration, as["some"]...); a.StatusCode != tt.status {
+			t.Errorf("%s: %d %s, want %d", tt.registration, a.StatusCode, a.body, tt.status)
+		}
+	}
+}
+
 // That something is left out of a list of keys is told as soon as it is so, and no longer,
 // though what is shown stays the same.
 func TestG12_AListOfKeysSaysWhetherItIsWhole(t *testing.T) {
