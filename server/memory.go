@@ -83,11 +83,18 @@ func memoryFiles(root fs.FS) []string {
 const memoryShare = 0.9
 
 // How much garbage there may be before the collector runs: as much as lives, in a
-// small heap. In a large one that would be half of the resident memory.
+// small heap. In a large one that would be half of the resident memory. But a collection
+// goes through all that lives, so that a large heap in which much is made would spend
+// a fourth of its processor time on them: while that is so, there may be as much garbage
+// as is made in a few seconds, within bounds.
 const (
-	freeGarbage  = 64 << 20 // bytes up to which that is so
+	freeGarbage  = 64 << 20 // bytes up to which as much as lives may be garbage
 	garbageShare = 8        // of what lives beyond that, one part in so many
-	plainPercent = 100      // the collector's setting for a small heap
+	plainPercent = 100      // the collector's setting for a small heap, and the highest
+
+	busyTurns   = 4         // of the collector's, a second each, between two collections
+	busyGarbage = 256 << 20 // bytes, at most
+	busyShare   = 2         // of the memory limit, which is what lives with its garbage: one part in so many
 )
 
 // settleMemory makes the process keep to the memory it was given. Admission
@@ -131,21 +138,22 @@ func newCollector() *collector {
 	return &collector{percent: plainPercent, samples: [samplesTaken]runtimemetrics.Sample{{Name: heapLive}, {Name: heapAllocs}, {Name: heapObjects}, {Name: heapFree}}}
 }
 
-// settle looks at what lives since the last collection. Setting the percentage stops
+// settle looks at what lives since the last collection, of a member with a memory limit in
+// bytes, and at what is made. Setting the percentage stops
 // the program for a moment, so small differences change nothing. Whoever sets
 // GOGC knows better.
-func (c *collector) settle() {
+func (c *collector) settle(limit int64) {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
 	runtimemetrics.Read(c.samples[:])
-	live := c.samples[0].Value.Uint64()
-	want := gcPercent(live)
+	live, made := c.samples[0].Value.Uint64(), c.samples[1].Value.Uint64()
+	want := gcPercent(live, c.idle.lately(made)*busyTurns/idleTurns, uint64(limit))
 	if math.Abs(float64(want-c.percent)) > float64(c.percent)/garbageShare {
 		c.percent = want
 		debug.SetGCPercent(want)
 	}
-	if c.idle.givesBack(live, c.samples[1].Value.Uint64(), c.samples[2].Value.Uint64()+c.samples[3].Value.Uint64()) {
+	if c.idle.givesBack(live, made, c.samples[2].Value.Uint64()+c.samples[3].Value.Uint64()) {
 		go debug.FreeOSMemory() // nobody waits for it
 	}
 }
@@ -159,15 +167,17 @@ type idleness struct {
 	given uint64            // the turn in which memory was given back; 0: never
 }
 
+// lately is how many bytes were made in the last turns, of those that were made ever.
+func (i *idleness) lately(made uint64) uint64 { return made - i.made[i.turn%idleTurns] }
+
 // givesBack is asked once a turn, with the bytes that lived at the last collection, that
 // were made ever, and that objects, garbage among them, and free pages have.
 func (i *idleness) givesBack(live, made, held uint64) bool {
-	at := i.turn % idleTurns
-	before := i.made[at]
-	i.made[at] = made
+	lately := i.lately(made)
+	i.made[i.turn%idleTurns] = made
 	i.turn++
 	switch {
-	case i.turn <= idleTurns, made-before > idleBytes:
+	case i.turn <= idleTurns, lately > idleBytes:
 		return false
 	case i.given != 0 && i.turn-i.given < givingEvery:
 		return false
@@ -185,10 +195,15 @@ func (c *collector) end() {
 	}
 }
 
-// gcPercent is how much garbage there may be beside so many bytes that live.
-func gcPercent(live uint64) int {
+// gcPercent is how much garbage there may be beside so many bytes that live, where so many
+// are made between two collections that do not come too often, under a limit of memory.
+func gcPercent(live, made, limit uint64) int {
 	if live <= freeGarbage {
 		return plainPercent
 	}
-	return int(plainPercent * (freeGarbage + (live-freeGarbage)/garbageShare) / live)
+	garbage := freeGarbage + (live-freeGarbage)/garbageShare
+	if most := limit / busyShare; live < most {
+		garbage = max(garbage, min(made, busyGarbage, live, most-live))
+	}
+	return int(plainPercent * garbage / live)
 }

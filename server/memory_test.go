@@ -10,7 +10,7 @@ import (
 func TestGarbageOfLargeHeapsIsBounded(t *testing.T) {
 	last := uint64(0)
 	for live := uint64(1 << 20); live < 1<<36; live += live / 4 {
-		percent := uint64(gcPercent(live))
+		percent := uint64(gcPercent(live, 0, 1<<40))
 		garbage := live * percent / 100
 		switch {
 		case live <= freeGarbage && percent != plainPercent:
@@ -19,6 +19,41 @@ func TestGarbageOfLargeHeapsIsBounded(t *testing.T) {
 			t.Errorf("%d bytes live: garbage of %d, %d where less lives", live, garbage, last)
 		}
 		last = garbage
+	}
+}
+
+// Where much is made a large heap may hold more garbage, within bounds.
+func TestGarbageOfABusyMember(t *testing.T) {
+	const mega = 1 << 20
+	for _, c := range []struct {
+		name                    string
+		live, made, limit, want uint64 // megabytes; want: garbage
+	}{
+		{"a small heap", 40, 1000, 1000, 40},
+		{"little is made", 264, 50, 10000, 64 + 25},
+		{"much is made", 264, 150, 10000, 150},
+		{"no more than lives", 128, 150, 10000, 128},
+		{"no more than a bound", 1064, 5000, 10000, 256},
+		{"within half of the limit", 464, 400, 1200, 136},
+		{"beyond it", 464, 400, 900, 64 + 50},
+		{"a very large heap", 8064, 5000, 100000, 64 + 1000},
+	} {
+		garbage := c.live * uint64(gcPercent(c.live*mega, c.made*mega, c.limit*mega)) / plainPercent
+		if garbage > c.want || garbage+c.live/50 < c.want { // a percentage is whole
+			t.Errorf("%s: %d MiB of garbage, want %d", c.name, garbage, c.want)
+		}
+	}
+}
+
+// What is made lately is what is made in the last turns.
+func TestWhatIsMadeLately(t *testing.T) {
+	var i idleness
+	for turn := range uint64(30) {
+		made := min(turn, 20) * 100 // until turn 20
+		if got, want := i.lately(made), 100*(min(turn, 20)-min(max(turn, idleTurns)-idleTurns, 20)); got != want {
+			t.Errorf("turn %d: %d, want %d", turn, got, want)
+		}
+		i.givesBack(0, made, 0)
 	}
 }
 

@@ -175,11 +175,11 @@ func (s *Server) keepRates(ctx context.Context) {
 	over := &s.overload
 	over.events, over.log = s.events, s.log
 	for near := false; ; {
-		garbage.settle()
 		near = s.watchQuota(near)
 		s.rates.sample(time.Now(), s.counts())
 		s.trail.denials.flush(time.Now())
 		resident, limit := int64(residentBytes()), s.limits.Load().MemoryLimit
+		garbage.settle(limit)
 		s.admission.SetMemory(resident, limit)
 		over.look(time.Now(), s.admission.Stats(), s.admission.Mode(), resident, limit)
 		select {
