@@ -118,6 +118,7 @@ const (
 	idleBytes    = 16 << 20 // made in as many turns, at most: echoes of thousands of connections
 	spareBytes   = 2 << 20  // beyond what lives and not in use, at least
 	spareShare   = 8        // of what lives, at least one part in so many
+	givingMost   = 1 << 30  // bytes that live: the collector goes through more only for what is made
 	givingEvery  = 30       // turns: as much as echoes make meanwhile is a few megabytes
 	heapLive     = "/gc/heap/live:bytes"
 	heapAllocs   = "/gc/heap/allocs:bytes"
@@ -159,8 +160,8 @@ func (c *collector) settle(limit int64) {
 }
 
 // idleness says when memory is given back. It costs a collection, and pages that are
-// asked for anew: not while there is work, and not where much lives, for there little is
-// garbage ([gcPercent]).
+// asked for anew: not while there is work, and not where so much lives that what was made
+// while there was work ([gcPercent]) is little.
 type idleness struct {
 	turn  uint64
 	made  [idleTurns]uint64 // bytes ever, in the last turns
@@ -181,7 +182,7 @@ func (i *idleness) givesBack(live, made, held uint64) bool {
 		return false
 	case i.given != 0 && i.turn-i.given < givingEvery:
 		return false
-	case live > freeGarbage, held < live+max(spareBytes, live/spareShare):
+	case live > givingMost, held < live+max(spareBytes, live/spareShare):
 		return false
 	}
 	i.given = i.turn

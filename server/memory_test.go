@@ -68,7 +68,9 @@ func TestIdleMembersGiveMemoryBack(t *testing.T) {
 		{"idle", 15 * mega, mega / 2, 30 * mega, []uint64{11, 41, 71}},
 		{"at work", 15 * mega, 2 * mega, 30 * mega, nil},
 		{"nothing to spare", 15 * mega, 0, 16 * mega, nil},
-		{"a large heap", 65 * mega, 0, 130 * mega, nil},
+		{"a large heap", 500 * mega, mega, 750 * mega, []uint64{11, 41, 71}},
+		{"a large heap, little to spare", 500 * mega, mega, 550 * mega, nil},
+		{"a very large heap", 1100 * mega, mega, 1500 * mega, nil},
 		{"little lives", mega, 0, 3 * mega, []uint64{11, 41, 71}},
 		{"little to spare", mega, 0, 2*mega + mega/2, nil},
 	} {
