@@ -11,7 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 )
 
 // violationsOf is what a run has found.
@@ -198,6 +201,27 @@ func TestEachRegistrationChangesSomething(t *testing.T) {
 	}
 	if len(ports) != work.batch-1 {
 		t.Errorf("%d instances are there", len(ports))
+	}
+}
+
+// What is encoded once says what it said, and what is set afterwards.
+func TestEncodedOnce(t *testing.T) {
+	m := &apiv1.TxnRequest{Then: []*apiv1.TxnOperation{
+		{Op: &apiv1.TxnOperation_Put{Put: &apiv1.PutRequest{Key: "a", Value: []byte("x")}}},
+		{Op: &apiv1.TxnOperation_Get{Get: &apiv1.GetKeyRequest{Key: "b"}}},
+	}}
+	once := encodedOnce(m)
+	for _, key := range []string{"first", "second"} {
+		m.Idempotency = &apiv1.Idempotency{Key: []byte(key)}
+		once.Idempotency = m.Idempotency
+		b, err := proto.Marshal(once)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := &apiv1.TxnRequest{}
+		if err := proto.Unmarshal(b, got); err != nil || !proto.Equal(got, m) {
+			t.Errorf("%v, %v: want %v", got, err, m)
+		}
 	}
 }
 

@@ -8,19 +8,32 @@ import (
 	"strings"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/client"
 )
 
-// claimer claims leases in bulk and releases them, by turns. It makes its requests once,
-// since making them costs as much as having them refused.
+// encodedOnce returns a message whose encoding is made now, instead of each time it is sent:
+// to encode hundreds of operations costs as much as to have them refused. Fields that are
+// set afterwards are sent beside it.
+func encodedOnce[M proto.Message](m M) M {
+	b, err := proto.Marshal(m)
+	if err != nil {
+		panic(err) // a text is no UTF-8: of a program's own fault
+	}
+	n := m.ProtoReflect().New()
+	n.SetUnknown(b)
+	return n.Interface().(M)
+}
+
+// claimer claims leases in bulk and releases them, by turns.
 type claimer struct {
 	c     *client.Client
 	claim []*apiv1.BatchRequest // for each set of leases
 	next  int                   // of the sets
-	held  []*apiv1.Operation    // releases of what was granted
+	held  *apiv1.BatchRequest   // releases what was granted; nil: nothing was
 }
 
 func openClaims(_ context.Context, f *flood, member, n int) (*floodClient, error) {
@@ -32,17 +45,16 @@ func openClaims(_ context.Context, f *flood, member, n int) (*floodClient, error
 				Name: &apiv1.LeaseName{Name: fmt.Sprintf("%s-%d", holder, i)}, Holder: holder, TtlMs: uint32(floodTTL.Milliseconds()),
 			}}})
 		}
-		c.claim = append(c.claim, all)
+		c.claim = append(c.claim, encodedOnce(all))
 	}
 	return &floodClient{c.ask, c.close}, nil
 }
 
 func (c *claimer) ask(ctx context.Context, _ int) (done int, err error) {
-	req := c.claim[c.next]
-	if len(c.held) > 0 {
-		req = &apiv1.BatchRequest{Operations: c.held}
+	req, releases := c.held, c.held != nil
+	if !releases {
+		req = c.claim[c.next]
 	}
-	releases := len(c.held) > 0
 	res, err := c.c.Leases().Batch(ctx, connect.NewRequest(req))
 	if err != nil {
 		return 0, client.AsError(err)
@@ -50,6 +62,7 @@ func (c *claimer) ask(ctx context.Context, _ int) (done int, err error) {
 	if c.held = nil; releases {
 		c.next = (c.next + 1) % len(c.claim)
 	}
+	granted := &apiv1.BatchRequest{}
 	for _, one := range res.Msg.Results {
 		if one.Error != nil {
 			err = client.DetailError(one.Error)
@@ -57,8 +70,11 @@ func (c *claimer) ask(ctx context.Context, _ int) (done int, err error) {
 		}
 		done++
 		if l := one.GetClaim().GetLease(); !releases {
-			c.held = append(c.held, &apiv1.Operation{Op: &apiv1.Operation_Release{Release: &apiv1.ReleaseRequest{Name: l.GetName(), Token: l.GetToken()}}})
+			granted.Operations = append(granted.Operations, &apiv1.Operation{Op: &apiv1.Operation_Release{Release: &apiv1.ReleaseRequest{Name: l.GetName(), Token: l.GetToken()}}})
 		}
+	}
+	if len(granted.Operations) > 0 {
+		c.held = encodedOnce(granted)
 	}
 	return done, err
 }
@@ -66,7 +82,7 @@ func (c *claimer) ask(ctx context.Context, _ int) (done int, err error) {
 // close releases what is held: leases that ran out later would be work for the servers
 // that nobody measures.
 func (c *claimer) close() {
-	if len(c.held) == 0 {
+	if c.held == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), floodPatience)
@@ -74,21 +90,30 @@ func (c *claimer) close() {
 	_, _ = c.ask(ctx, 0) // they run out otherwise
 }
 
-// openWrites makes a client that stores keys in transactions. They are made once: to make
-// one costs as much as to have it refused.
+// openWrites makes a client that stores keys in transactions, which are made once: see
+// byTurns.
 func openWrites(_ context.Context, f *flood, member, n int) (*floodClient, error) {
-	value := make([]byte, 8) // of all, another each time
-	var txns []*client.Txn   // of a set of keys each, by turns
+	c := f.clients[member]
+	var txns byTurns[*apiv1.TxnRequest]
 	for _, set := range f.sets(n) {
-		t := f.clients[member].Txn("")
-		for k := range f.batch {
-			t.Put(fmt.Sprintf("flood-%d/%d", set, k), value)
+		for turn := range txns.made {
+			t := &apiv1.TxnRequest{}
+			for k := range f.batch {
+				t.Then = append(t.Then, &apiv1.TxnOperation{Op: &apiv1.TxnOperation_Put{Put: &apiv1.PutRequest{
+					Key: fmt.Sprintf("flood-%d/%d", set, k), Value: binary.BigEndian.AppendUint64(nil, uint64(turn)),
+				}}})
+			}
+			txns.made[turn] = append(txns.made[turn], encodedOnce(t))
 		}
-		txns = append(txns, t)
 	}
-	return &floodClient{ask: func(ctx context.Context, i int) (int, error) {
-		binary.BigEndian.PutUint64(value, uint64(i))
-		_, err := txns[i%len(txns)].Commit(ctx)
+	return &floodClient{ask: func(ctx context.Context, _ int) (int, error) {
+		req := txns.request()
+		req.Idempotency = c.NewKey()
+		r := connect.NewRequest(req)
+		r.Header().Set("Idempotency-First", "1") // as client.Txn has it: nothing with this key was sent before
+		_, err := c.Transactions().Txn(ctx, r)
+		err = client.AsError(err)
+		txns.answered(err)
 		return doneIf(err, f.batch)
 	}}, nil
 }
