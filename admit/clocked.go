@@ -1,11 +1,12 @@
 package admit
 
 // Clocked is a controller with its member's clock, as those want it who do not bring
-// the time: the leader's clock, which tells other members the pressure and takes it
-// (its options Pressure, Press and Busy).
+// the time: doors, whose work enters, and the leader's clock, which tells other members
+// the pressure and takes it (its options Pressure, Press and Busy). Without a controller
+// everything is admitted.
 type Clocked struct {
 	*Controller
-	Now func() int64 // monotonic nanoseconds, the ones with which doors enter
+	Now func() int64 // monotonic nanoseconds, the same for all
 }
 
 // Pressure is [Controller.Pressure] of now.
@@ -26,3 +27,52 @@ func (c Clocked) Busy() bool {
 
 // Refusing is [Controller.Refusing] of now.
 func (c Clocked) Refusing() []Lane { return c.Controller.Refusing(c.Now()) }
+
+// Place is admitted work's place in its lane. The zero Place is none.
+type Place struct {
+	ticket Ticket
+	now    func() int64 // nil: it is none, or was given back
+}
+
+// Enter gives work of a cost a place in its lane, or refuses it: see
+// [Controller.EnterFor]. It neither blocks nor waits.
+func (c Clocked) Enter(w Who, l Lane, cost int) (Place, error) {
+	if c.Controller == nil {
+		return Place{}, nil
+	}
+	t, err := c.Controller.EnterFor(w, l, cost, c.Now())
+	return c.place(t, err)
+}
+
+// EnterExtensions is [Controller.EnterExtensions].
+func (c Clocked) EnterExtensions(cost int, critical func() bool) (Place, error) {
+	if c.Controller == nil {
+		return Place{}, nil
+	}
+	t, err := c.Controller.EnterExtensions(cost, c.Now(), critical)
+	return c.place(t, err)
+}
+
+func (c Clocked) place(t Ticket, err error) (Place, error) {
+	if err != nil {
+		return Place{}, err
+	}
+	return Place{t, c.Now}, nil
+}
+
+// Refuses is [Controller.Refuses].
+func (c Clocked) Refuses(w Who, lanes []Lane) error {
+	if c.Controller == nil {
+		return nil
+	}
+	return c.Controller.Refuses(w, lanes, c.Now())
+}
+
+// Leave gives the place back, once the work has been answered. If it was given back
+// already nothing happens.
+func (p *Place) Leave() {
+	if p.now != nil {
+		p.ticket.Done(p.now())
+		p.now = nil
+	}
+}

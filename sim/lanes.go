@@ -90,23 +90,23 @@ func (p *process) admit(r request, do func(leave func()), refused func(*incumben
 		refused(incumbent.Errorf(incumbent.DeadlineExceeded, "deadline passed before the request was served"))
 		return
 	}
-	t, err := d.lanes.EnterFor(r.who, r.lane, 1, d.lanes.Now())
+	place, err := d.lanes.Enter(r.who, r.lane, 1)
 	d.decided(r.lane, err)
 	if err != nil {
 		d.holdBack(r, refusal(err), refused)
 		return
 	}
-	leave := d.takeIn(r.lane, t)
+	leave := d.takeIn(r.lane, place)
 	d.cpu.add(workTakes[r.lane], func() { do(leave) })
 }
 
 // takeIn counts a request that was let in, until it leaves.
-func (d *entrance) takeIn(l admit.Lane, t admit.Ticket) (leave func()) {
+func (d *entrance) takeIn(l admit.Lane, place admit.Place) (leave func()) {
 	d.underWay[l]++
 	d.p.w.check.load.tookIn(d.p, l)
 	return func() {
 		d.underWay[l]--
-		t.Done(d.lanes.Now())
+		place.Leave()
 	}
 }
 
@@ -136,7 +136,7 @@ func (p *process) extend(b *lease.Batch) {
 		return
 	}
 	asked, lane := false, admit.Extensions
-	t, err := d.lanes.EnterExtensions(1, d.lanes.Now(), func() bool {
+	place, err := d.lanes.EnterExtensions(1, func() bool {
 		asked = true
 		return lease.KeepsCritical(p.group.View(), &b.Items[0])
 	})
@@ -155,7 +155,7 @@ func (p *process) extend(b *lease.Batch) {
 		b.Done(b)
 		return
 	}
-	leave, done := d.takeIn(lane, t), b.Done
+	leave, done := d.takeIn(lane, place), b.Done
 	b.Done = func(b *lease.Batch) { leave(); done(b) }
 	p.leases.Extend(b)
 }

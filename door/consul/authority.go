@@ -2,7 +2,6 @@ package consul
 
 import (
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core/policy"
 )
@@ -94,30 +93,4 @@ func (d *Door) defaultPolicy() string {
 		return "allow"
 	}
 	return "deny"
-}
-
-// place is admitted work's place in its lane.
-type place struct {
-	door   *Door
-	ticket admit.Ticket
-}
-
-// enter gives work of this cost a place in its lane, or refuses it.
-func (d *Door) enter(w admit.Who, l admit.Lane, cost int) (place, error) {
-	if d.cfg.Admission == nil {
-		return place{}, nil
-	}
-	t, err := d.cfg.Admission.EnterFor(w, l, cost, d.monotonic())
-	if err != nil {
-		return place{}, err
-	}
-	return place{d, t}, nil
-}
-
-// leave gives the place back.
-func (p *place) leave() {
-	if p.door != nil {
-		p.ticket.Done(p.door.monotonic())
-		p.door = nil
-	}
 }

@@ -51,7 +51,7 @@ type request struct {
 	leaving   atomic.Bool // the connection ends with the answer
 
 	mu      sync.Mutex // guards the rest; held to change it
-	place   place
+	place   admit.Place
 	blocked *blocked  // a read that waits; nil: none does
 	refused *heldBack // a refusal that is told later; nil: none is
 	over    bool      // nobody waits for the answer any more
@@ -112,7 +112,7 @@ func (r *request) serve() {
 func (r *request) refusedEarly() bool {
 	d := r.door
 	act, _, found := d.routes.find(r.path)
-	if !found || d.cfg.Admission == nil {
+	if !found || d.lanes.Controller == nil {
 		return false
 	}
 	if r.act, found = act.methods[r.method]; !found {
@@ -126,7 +126,7 @@ func (r *request) refusedEarly() bool {
 	if lane == calls.NoLane {
 		return false
 	}
-	err := d.cfg.Admission.Refuses(r.work(), []admit.Lane{lane}, d.monotonic())
+	err := d.lanes.Refuses(r.work(), []admit.Lane{lane})
 	if err != nil {
 		r.refuse(lane, err)
 	}
@@ -171,7 +171,7 @@ func (r *request) admit() bool {
 	if lane == calls.NoLane {
 		return true
 	}
-	p, err := r.door.enter(r.work(), lane, r.cost())
+	p, err := r.door.lanes.Enter(r.work(), lane, r.cost())
 	if err != nil {
 		r.refuse(lane, err)
 		return false
@@ -179,7 +179,7 @@ func (r *request) admit() bool {
 	if r.opts.blocking() {
 		// One of those whom the last change has told is back: to have it wait costs nothing,
 		// and how long it takes until it does says nothing of the lane.
-		p.leave()
+		p.Leave()
 		return true
 	}
 	r.mu.Lock()
@@ -189,7 +189,7 @@ func (r *request) admit() bool {
 	}
 	r.mu.Unlock()
 	if over {
-		p.leave()
+		p.Leave()
 	}
 	return !over
 }
@@ -212,9 +212,9 @@ func (r *request) cost() int {
 func (r *request) giveBack() {
 	r.mu.Lock()
 	p := r.place
-	r.place = place{}
+	r.place = admit.Place{}
 	r.mu.Unlock()
-	p.leave()
+	p.Leave()
 }
 
 // setHeader adds a header to the answer.

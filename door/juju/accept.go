@@ -77,7 +77,7 @@ func (d *Door) mayLogIn() bool {
 	if err != nil {
 		return false
 	}
-	p.leave()
+	p.Leave()
 	return true
 }
 

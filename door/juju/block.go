@@ -153,7 +153,7 @@ func (b *block) source() (*release.Source, bool) {
 	if refused != nil {
 		return nil, false
 	}
-	p.leave() // a wait that waits holds no place in a lane
+	p.Leave() // a wait that waits holds no place in a lane
 	return &d.releases, true
 }
 

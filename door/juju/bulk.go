@@ -36,7 +36,7 @@ type bulk struct {
 
 	asking // what is still asked
 	tries  int
-	place  place
+	place  admit.Place
 
 	handed int64  // when that was handed in, monotonic
 	early  *early // granted to params before the last that was handed in; nil: none
@@ -137,15 +137,15 @@ func (k *bulk) submit() {
 func (k *bulk) cost() int { return min(1+len(k.ops)/seatsPerBulk, admit.DefaultMin) }
 
 // hand hands it in, in its place; not if its connection has ended meanwhile.
-func (k *bulk) hand(p place) {
+func (k *bulk) hand(p admit.Place) {
 	if k.c.isGone() {
-		p.leave()
+		p.Leave()
 		k.c.door.counts.bulks.Add(-1)
 		k.drop()
 		return
 	}
 	if !k.judgeAgain() {
-		p.leave()
+		p.Leave()
 		k.advance()
 		return
 	}
@@ -179,7 +179,7 @@ func extends(view *core.View, cmd core.Command) bool {
 
 // answered takes what the lease service says. It runs on a goroutine of the door.
 func (k *bulk) answered() {
-	k.place.leave()
+	k.place.Leave()
 	more := k.early != nil || len(k.claims.ops) > 0 || slices.ContainsFunc(k.ops, uncertain)
 	var rest asking
 	var wait time.Duration

@@ -95,7 +95,7 @@ type Door struct {
 	tls        func() *tls.Config
 	controller string // UUID
 	ready      func() error
-	admission  *admit.Controller
+	lanes      admit.Clocked
 	audit      func(audit.Record)
 	now        func() time.Time
 	monotonic  func() int64
@@ -132,7 +132,7 @@ func New(cfg Config) (*Door, error) {
 	}
 	d := &Door{
 		leases: cfg.Leases, view: cfg.Engine.View, confirm: cfg.Engine.Confirm, park: cfg.Park, passwords: cfg.Passwords, tls: cfg.TLS,
-		controller: uuidOf(cfg.Cluster), ready: cfg.Ready, admission: cfg.Admission, audit: cfg.Audit, now: cfg.Now, monotonic: cfg.Monotonic,
+		controller: uuidOf(cfg.Cluster), ready: cfg.Ready, audit: cfg.Audit, now: cfg.Now, monotonic: cfg.Monotonic,
 		jitter: rand.Float64, log: cfg.Logger, tally: cfg.Tally, slots: make(chan struct{}, handshakesAtOnce()),
 		answers: workqueue.New[*bulk](), wakes: workqueue.New[*block](), work: workqueue.New[func()](), closing: make(chan struct{}),
 		pending: accept.New(),
@@ -157,6 +157,7 @@ func New(cfg Config) (*Door, error) {
 		began := d.now()
 		d.monotonic = func() int64 { return int64(d.now().Sub(began)) }
 	}
+	d.lanes = admit.Clocked{Controller: cfg.Admission, Now: d.monotonic}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -198,29 +199,12 @@ func (d *Door) after(delay time.Duration, job func()) {
 }
 
 // enter gives work of this cost a place in its lane, or refuses it.
-func (d *Door) enter(w admit.Who, l admit.Lane, cost int) (place, *incumbent.Error) {
-	if d.admission == nil {
-		return place{}, nil
-	}
-	t, err := d.admission.EnterFor(w, l, cost, d.monotonic())
+func (d *Door) enter(w admit.Who, l admit.Lane, cost int) (admit.Place, *incumbent.Error) {
+	p, err := d.lanes.Enter(w, l, cost)
 	if err != nil {
-		return place{}, asError(err)
+		return p, asError(err)
 	}
-	return place{d, t}, nil
-}
-
-// place is admitted work's place in its lane.
-type place struct {
-	door   *Door
-	ticket admit.Ticket
-}
-
-// leave gives the place back, once the work has been answered.
-func (p *place) leave() {
-	if p.door != nil {
-		p.ticket.Done(p.door.monotonic())
-		p.door = nil
-	}
+	return p, nil
 }
 
 // Recheck closes the connections of those whose password is good no more, or does not

@@ -21,7 +21,7 @@ type line struct {
 }
 
 // pass gives a call a place, or has it wait for one. It reports whether it has it.
-func (l *line) pass(k *bulk) (place, bool) {
+func (l *line) pass(k *bulk) (admit.Place, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.calls) == 0 {
@@ -35,7 +35,7 @@ func (l *line) pass(k *bulk) (place, bool) {
 		l.busy = true
 		l.wait()
 	}
-	return place{}, false
+	return admit.Place{}, false
 }
 
 // wait has the line looked at after a while.

@@ -85,7 +85,7 @@ func (k *call) pinned(*request) {
 	}
 	d.confirm(func(err error) {
 		d.work.Put(func() {
-			defer p.leave()
+			defer p.Leave()
 			if err != nil {
 				k.refuse(failureOf(asError(err), errPermission))
 				return

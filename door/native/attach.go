@@ -2,6 +2,7 @@ package native
 
 import (
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
@@ -13,8 +14,8 @@ import (
 // told when it is lost.
 type attaching struct {
 	s     *stream
-	id    uint64 // of the frame
-	place place  // in its lane, until the answer is filled in
+	id    uint64      // of the frame
+	place admit.Place // in its lane, until the answer is filled in
 	what  attached
 	start *starting // that it is part of; nil: none
 	lost  string    // reason; under s.mu
@@ -26,13 +27,13 @@ func (s *stream) attach(id uint64, r *pb.Attach) error {
 	if err != nil {
 		return err
 	}
-	place, err := s.door.enterFor(s.who.work(""), calls.Attach.Lane(), 1)
+	place, err := s.door.lanes.Enter(s.who.work(""), calls.Attach.Lane(), 1)
 	if err != nil {
 		return err
 	}
 	err = s.attachIn(&attaching{s: s, id: id, place: place, what: attached{id: session, counter: r.GetCounter()}})
 	if err != nil {
-		s.door.leave(place)
+		place.Leave()
 	}
 	return err
 }
@@ -88,13 +89,13 @@ func (a *attaching) finish(r core.Result) {
 
 // answered gives the place back, with what came of it.
 func (a *attaching) answered() {
-	a.s.door.leave(a.place)
+	a.place.Leave()
 	a.s.underWay.Add(-1)
 }
 
 func (a *attaching) refuse(err error) {
 	if a.start != nil && a.start.reopens(err) {
-		a.s.door.leave(a.place)
+		a.place.Leave()
 		return
 	}
 	a.answered()

@@ -218,17 +218,6 @@ func (d *Door) extensionOf(who *caller, in *pb.Extension) (lease.Extension, erro
 	return e, d.allowExtension(who, &e)
 }
 
-// enterExtensions gives extensions that come in a call of their own a place.
-// Those of critical leases are never refused: what a call names is looked at for
-// that when its own lane has refused it, and costs a look-up for each name then.
-func (d *Door) enterExtensions(cost int, critical func() bool) (place, error) {
-	if d.admission == nil {
-		return place{}, nil
-	}
-	t, err := d.admission.EnterExtensions(cost, d.monotonic(), critical)
-	return place{t}, err
-}
-
 // keepsCritical reports whether any of the extensions keeps a critical lease, and
 // its caller may.
 func (d *Door) keepsCritical(who *caller, list []*pb.Extension) bool {

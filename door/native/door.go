@@ -99,7 +99,7 @@ type Door struct {
 	operator      Operator
 	guard         Guard
 	credentials   Credentials
-	admission     *admit.Controller
+	lanes         admit.Clocked
 	monotonic     func() int64
 	age           func() time.Duration
 	away          func() error
@@ -153,7 +153,7 @@ func New(cfg Config) (*Door, error) {
 	}
 	d := &Door{
 		engine: cfg.Engine, leases: cfg.Leases, view: cfg.View, confirm: cfg.Engine.Confirm, hub: cfg.Engine.Hub(),
-		park: cfg.Park, operator: cfg.Operator, guard: cfg.Guard, credentials: cfg.Credentials, admission: cfg.Admission, monotonic: cfg.Monotonic, age: cfg.Age, away: cfg.Away, audit: cfg.Audit, tally: cfg.Tally,
+		park: cfg.Park, operator: cfg.Operator, guard: cfg.Guard, credentials: cfg.Credentials, monotonic: cfg.Monotonic, age: cfg.Age, away: cfg.Away, audit: cfg.Audit, tally: cfg.Tally,
 		offerWindow:   or(cfg.OfferWindow, lease.DefaultOfferWindow),
 		progressEvery: or(cfg.ProgressEvery, DefaultProgressEvery),
 		now:           cfg.Now, log: cfg.Logger,
@@ -168,6 +168,7 @@ func New(cfg Config) (*Door, error) {
 		began := d.now()
 		d.monotonic = func() int64 { return int64(d.now().Sub(began)) }
 	}
+	d.lanes = admit.Clocked{Controller: cfg.Admission, Now: d.monotonic}
 	if d.age == nil {
 		d.age = func() time.Duration { return 0 }
 	}

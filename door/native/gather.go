@@ -26,7 +26,7 @@ import (
 type gather struct {
 	batch  lease.Batch
 	frames []gathered
-	place  place // in its lane, until the answers are sent
+	place  admit.Place // in its lane, until the answers are sent
 	placed bool
 
 	handedOn bool // counts for the standstill, until the answers are sent
@@ -79,7 +79,7 @@ func (d *Door) flush(w *bench) {
 	w.turn++
 	w.gather = d.emptyGather()
 	var err error
-	if g.place, err = d.enter(admit.Extensions, g.cost()); err != nil {
+	if g.place, err = d.lanes.Enter(admit.Who{}, admit.Extensions, g.cost()); err != nil {
 		d.refuse(g, d.still.explain(asError(err), d.monotonic()))
 		return
 	}
@@ -96,7 +96,7 @@ func (d *Door) handOn(g *gather) {
 	if !slices.ContainsFunc(g.frames, func(f gathered) bool { return f.kind != beatFrame }) {
 		g.batch.Patience = beatPatience
 	}
-	if d.admission != nil { // else nothing is ever refused
+	if d.lanes.Controller != nil { // else nothing is ever refused
 		d.still.begin(d.monotonic())
 		g.handedOn = true
 	}
@@ -140,8 +140,8 @@ func (d *Door) refuse(g *gather, err *incumbent.Error) {
 		d.gathers.Put(kept)
 		return
 	}
-	kept.place, kept.placed = place{}, false
-	if p, err := d.enter(admit.Critical, kept.cost()); err == nil {
+	kept.place, kept.placed = admit.Place{}, false
+	if p, err := d.lanes.Enter(admit.Who{}, admit.Critical, kept.cost()); err == nil {
 		kept.place, kept.placed = p, true
 	}
 	d.handOn(kept)
@@ -270,9 +270,9 @@ func (g *gather) recycle(d *Door) {
 		d.still.end(d.monotonic(), judged(&g.batch))
 	}
 	if g.placed {
-		d.leave(g.place)
+		g.place.Leave()
 	}
-	g.place, g.placed, g.handedOn, g.batch.RetryAfter = place{}, false, false, 0
+	g.place, g.placed, g.handedOn, g.batch.RetryAfter = admit.Place{}, false, false, 0
 	clear(g.frames)
 	clear(g.batch.Items)
 	g.frames, g.batch.Items = g.frames[:0], g.batch.Items[:0]

@@ -55,34 +55,11 @@ func callOf(in *pb.Operation) calls.Call {
 	return calls.GetLease // is none, and refused as what it is
 }
 
-// place is admitted work's place in its lane.
-type place struct{ ticket admit.Ticket }
-
-// enter gives work of this cost a place in its lane, or refuses it. It neither
-// blocks nor waits.
-func (d *Door) enter(l admit.Lane, cost int) (place, error) { return d.enterFor(admit.Who{}, l, cost) }
-
-// enterFor is enter for someone: who has much under way is refused before others.
-func (d *Door) enterFor(w admit.Who, l admit.Lane, cost int) (place, error) {
-	if d.admission == nil {
-		return place{}, nil
-	}
-	t, err := d.admission.EnterFor(w, l, cost, d.monotonic())
-	return place{t}, err
-}
-
-// leave gives a place back, once the work has been answered.
-func (d *Door) leave(p place) {
-	if d.admission != nil {
-		p.ticket.Done(d.monotonic())
-	}
-}
-
-// admit is enter for a call; done is to be called. It is refused if its
+// admit gives a call of this cost a place in its lane; done is to be called. It is refused if its
 // deadline has passed. A refusal for the load is held back.
 func (d *Door) admit(ctx context.Context, l admit.Lane, cost int) (done func(), err error) {
 	who := callerOf(ctx)
-	done, err = d.admitted(ctx, func() (place, error) { return d.enterFor(who.work(""), l, cost) })
+	done, err = d.admitted(ctx, func() (admit.Place, error) { return d.lanes.Enter(who.work(""), l, cost) })
 	if err != nil {
 		if e := asError(err); e.Kind == incumbent.Overloaded {
 			err = d.holdBack(ctx, who.control.size, e)
@@ -91,12 +68,14 @@ func (d *Door) admit(ctx context.Context, l admit.Lane, cost int) (done func(), 
 	return done, err
 }
 
-// admitExtensions is enterExtensions for a call.
+// admitExtensions is admit for extensions that come in a call of their own. Those of
+// critical leases are never refused: what a call names is looked at for that when its own
+// lane has refused it, and costs a look-up for each name then.
 func (d *Door) admitExtensions(ctx context.Context, cost int, critical func() bool) (done func(), err error) {
-	return d.admitted(ctx, func() (place, error) { return d.enterExtensions(cost, critical) })
+	return d.admitted(ctx, func() (admit.Place, error) { return d.lanes.EnterExtensions(cost, critical) })
 }
 
-func (d *Door) admitted(ctx context.Context, enter func() (place, error)) (done func(), err error) {
+func (d *Door) admitted(ctx context.Context, enter func() (admit.Place, error)) (done func(), err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -104,7 +83,7 @@ func (d *Door) admitted(ctx context.Context, enter func() (place, error)) (done 
 	if err != nil {
 		return nil, err
 	}
-	return func() { d.leave(p) }, nil
+	return p.Leave, nil
 }
 
 // identify says who sends a request.
@@ -154,10 +133,10 @@ func (d *Door) refuses(ctx context.Context, who *caller, c calls.Call) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if d.admission == nil || c.Row().Look && who.principal.Kind == auth.Operator {
+	if c.Row().Look && who.principal.Kind == auth.Operator {
 		return nil
 	}
-	err := d.admission.Refuses(who.work(""), c.Lanes(), d.monotonic())
+	err := d.lanes.Refuses(who.work(""), c.Lanes())
 	if err == nil {
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/websocket"
@@ -22,7 +23,7 @@ import (
 type streamOp struct {
 	s      *stream
 	id     uint64
-	place  place
+	place  admit.Place
 	result core.Result
 	op     *operation // on a lease or session; else nil
 	about  *operation // what is handed on of it as changed or denied: op, or of keys; nil: it reads
@@ -47,7 +48,7 @@ func (d *Door) tell() {
 		}
 		f := d.former(nil) // after taking: its view is at least as new as all outcomes
 		for _, o := range ops {
-			d.leave(o.place)
+			o.place.Leave()
 			o.s.underWay.Add(-1)
 			if o.about != nil {
 				d.settledOp(o.s.who, o.about, &o.result)

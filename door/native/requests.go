@@ -103,7 +103,7 @@ func (s *stream) operation(w *bench, id uint64, in *pb.Operation, deadline time.
 	if _, ok := in.GetOp().(*pb.Operation_Extend); ok {
 		return s.extendOne(w, id, in.GetExtend())
 	}
-	place, err := s.door.enterFor(s.who.work(in.GetClaim().GetName().GetNamespace()), callOf(in).Lane(), 1)
+	place, err := s.door.lanes.Enter(s.who.work(in.GetClaim().GetName().GetNamespace()), callOf(in).Lane(), 1)
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (s *stream) operation(w *bench, id uint64, in *pb.Operation, deadline time.
 		err = s.door.deniedOp(s.who, o, s.door.allow(s.who, o))
 	}
 	if err != nil {
-		s.door.leave(place)
+		place.Leave()
 		return err
 	}
 	s.settle(w)
@@ -123,20 +123,20 @@ func (s *stream) operation(w *bench, id uint64, in *pb.Operation, deadline time.
 
 // extendOne extends one thing, named in any of the ways.
 func (s *stream) extendOne(w *bench, id uint64, in *pb.Extension) error {
-	place, err := s.door.enterExtensions(1, func() bool { return s.door.keepsCritical(s.who, []*pb.Extension{in}) })
+	place, err := s.door.lanes.EnterExtensions(1, func() bool { return s.door.keepsCritical(s.who, []*pb.Extension{in}) })
 	if err != nil {
 		return err
 	}
 	e, err := s.door.extensionOf(s.who, in)
 	if err != nil {
-		s.door.leave(place)
+		place.Leave()
 		return s.door.deniedExtension(s.who, &e, err)
 	}
 	b := &lease.Batch{Items: []lease.Extension{e}}
 	s.settle(w)
 	b.Done = func(b *lease.Batch) {
 		s.door.work.Put(func() {
-			s.door.leave(place)
+			place.Leave()
 			s.underWay.Add(-1)
 			s.answer(id, &pb.OperationResult{Result: &pb.OperationResult_Extend{Extend: s.door.extensionResult(b, 0)}})
 		})
@@ -162,12 +162,12 @@ func (s *stream) answer(id uint64, r *pb.OperationResult) {
 
 // read runs a query on a confirmed view, or on this member's as it is.
 func (s *stream) read(id uint64, lane admit.Lane, stale bool, query func(*former) (*pb.ServerFrame, error)) error {
-	place, err := s.door.enterFor(s.who.work(""), lane, 1)
+	place, err := s.door.lanes.Enter(s.who.work(""), lane, 1)
 	if err != nil {
 		return err
 	}
 	answer := func(out *pb.ServerFrame, err error) {
-		s.door.leave(place)
+		place.Leave()
 		s.underWay.Add(-1)
 		if err != nil {
 			s.refuse(id, err)
@@ -208,11 +208,11 @@ func (s *stream) waitReleased(id uint64, r *pb.WaitReleasedRequest) error {
 	if err := s.room(id, func(o *opened) bool { return len(o.waits) < MaxWaitsPerStream }, "waits", MaxWaitsPerStream); err != nil {
 		return err
 	}
-	place, err := s.door.enterFor(s.who.work(""), calls.WaitReleased.Lane(), 1)
+	place, err := s.door.lanes.Enter(s.who.work(""), calls.WaitReleased.Lane(), 1)
 	if err != nil {
 		return err
 	}
-	s.door.leave(place) // a wait that waits holds none
+	place.Leave() // a wait that waits holds none
 	w, err := s.door.waitReleased(s.who, r, func(released bool, err error) {
 		s.door.work.Put(func() { s.waited(id, r, released, err) })
 	})

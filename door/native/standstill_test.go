@@ -60,11 +60,11 @@ func TestAFullLaneWhereNothingMovesSendsClientsAway(t *testing.T) {
 	w, session := m.dial(), incumbent.NewSessionID().String()
 	w.ok(openFrame(1, session, 15000))
 	w.ok(attachFrame(2, session, 1))
-	var places []place
+	var places []admit.Place
 	refused := func(id uint64, want incumbent.Kind) {
 		t.Helper()
 		for {
-			p, err := m.door.enter(admit.Extensions, 1)
+			p, err := m.door.lanes.Enter(admit.Who{}, admit.Extensions, 1)
 			if err != nil {
 				break // the lane is full
 			}
@@ -90,7 +90,7 @@ func TestAFullLaneWhereNothingMovesSendsClientsAway(t *testing.T) {
 		}
 		m.awaitHandedOn(0)
 		for _, p := range places {
-			m.door.leave(p)
+			p.Leave()
 		}
 		places = nil
 		clock.Add(int64(time.Hour))

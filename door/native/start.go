@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
@@ -77,7 +78,7 @@ func validateThen(then []*pb.ClientFrame) error {
 func (st *starting) open() error {
 	d, who := st.s.door, st.s.who
 	st.tried = true
-	place, err := d.enter(calls.OpenSession.Lane(), 1)
+	place, err := d.lanes.Enter(admit.Who{}, calls.OpenSession.Lane(), 1)
 	if err != nil {
 		return err
 	}
@@ -88,12 +89,12 @@ func (st *starting) open() error {
 		err = d.deniedOp(who, o, d.allow(who, o))
 	}
 	if err != nil {
-		d.leave(place)
+		place.Leave()
 		return err
 	}
 	d.leases.Submit(d.callBy(st.deadline, who, o), o.command, func(r core.Result) {
 		d.work.Put(func() {
-			d.leave(place)
+			place.Leave()
 			d.settledOp(who, o, &r)
 			st.isOpen(r)
 		})
@@ -113,7 +114,7 @@ func (st *starting) isOpen(r core.Result) {
 }
 
 func (st *starting) attach() error {
-	place, err := st.s.door.enter(calls.Attach.Lane(), 1)
+	place, err := st.s.door.lanes.Enter(admit.Who{}, calls.Attach.Lane(), 1)
 	if err != nil {
 		return err
 	}
@@ -121,7 +122,7 @@ func (st *starting) attach() error {
 	if err == nil {
 		return nil
 	}
-	st.s.door.leave(place)
+	place.Leave()
 	return err
 }
 

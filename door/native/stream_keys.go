@@ -64,7 +64,7 @@ func (s *stream) changeKey(id uint64, deadline time.Time, c *kv.Command, key *pb
 	if _, err := o.setKey(key); err != nil {
 		return err
 	}
-	place, err := s.door.enterFor(s.who.work(c.Key.Namespace), callOfKey(c).Lane(), 1)
+	place, err := s.door.lanes.Enter(s.who.work(c.Key.Namespace), callOfKey(c).Lane(), 1)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (s *stream) changeKey(id uint64, deadline time.Time, c *kv.Command, key *pb
 // getKey reads one entry. The goroutine that answers looks at a view that is at least
 // as new as the confirmation: those of many streams share one look at it.
 func (s *stream) getKey(id uint64, in *pb.GetKeyRequest) error {
-	place, err := s.door.enterFor(s.who.work(in.Namespace), calls.GetKey.LaneOfRead(in.GetStale()), 1)
+	place, err := s.door.lanes.Enter(s.who.work(in.Namespace), calls.GetKey.LaneOfRead(in.GetStale()), 1)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (s *stream) txn(id uint64, in *pb.TxnRequest, deadline time.Time) error {
 		return err
 	}
 	steps := len(in.Conditions) + max(len(in.Then), len(in.Else))
-	place, err := s.door.enterFor(s.who.work(""), laneOfTxn(in), steps)
+	place, err := s.door.lanes.Enter(s.who.work(""), laneOfTxn(in), steps)
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ func (s *stream) watch(id uint64, sel *selection, refusal error) error {
 	if err != nil {
 		return err
 	}
-	place, err := s.door.enterFor(s.who.work(""), calls.WatchLeases.Lane(), 1)
+	place, err := s.door.lanes.Enter(s.who.work(""), calls.WatchLeases.Lane(), 1)
 	if err != nil {
 		open.Give()
 		return err
@@ -88,11 +88,11 @@ func (s *stream) watch(id uint64, sel *selection, refusal error) error {
 		w.close()
 	}
 	if known {
-		s.door.leave(place)
+		place.Leave()
 		w.kick()
 		return nil
 	}
-	w.awaitState(func() { s.door.leave(place) })
+	w.awaitState(func() { place.Leave() })
 	return nil
 }
 

@@ -49,12 +49,12 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
 		d.refuseUpgrade(w, err)
 		return
 	}
-	place, err := d.enterFor(who.work(""), calls.OpenStream.Lane(), 1)
+	place, err := d.lanes.Enter(who.work(""), calls.OpenStream.Lane(), 1)
 	if err != nil {
 		d.refuseUpgrade(w, err)
 		return
 	}
-	defer d.leave(place)
+	defer place.Leave()
 	if err := http.NewResponseController(w).SetWriteDeadline(d.now().Add(d.limits.Load().WriteTimeout)); err != nil {
 		d.refuseUpgrade(w, incumbent.Errorf(incumbent.Internal, "bound the upgrade: %w", err))
 		return

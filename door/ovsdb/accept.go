@@ -107,8 +107,8 @@ func (w *caller) placed(c net.Conn) (placed bool) {
 // is spent on it. How long its handshake takes is the client's time as well, which the
 // lane would take for a queue of ours: it is not told.
 func (d *Door) mayCome() error {
-	p, err := d.enter(admit.Who{}, admit.Logins, 1)
-	p.leave()
+	p, err := d.lanes.Enter(admit.Who{}, admit.Logins, 1)
+	p.Leave()
 	return err
 }
 

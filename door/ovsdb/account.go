@@ -100,29 +100,3 @@ func (d *Door) note(who *caller, r audit.Record) {
 	r.Door, r.Address, r.Principal = doorName, who.address, who.principal.String()
 	d.cfg.Audit(r)
 }
-
-// place is admitted work's place in its lane.
-type place struct {
-	door   *Door
-	ticket admit.Ticket
-}
-
-// enter gives work of this cost a place in its lane, or refuses it.
-func (d *Door) enter(w admit.Who, l admit.Lane, cost int) (place, error) {
-	if d.cfg.Admission == nil {
-		return place{}, nil
-	}
-	t, err := d.cfg.Admission.EnterFor(w, l, cost, d.monotonic())
-	if err != nil {
-		return place{}, err
-	}
-	return place{d, t}, nil
-}
-
-// leave gives the place back.
-func (p *place) leave() {
-	if p.door != nil {
-		p.ticket.Done(p.door.monotonic())
-		p.door = nil
-	}
-}

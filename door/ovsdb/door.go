@@ -103,6 +103,7 @@ type Door struct {
 	namespace string
 	now       func() time.Time
 	monotonic func() int64
+	lanes     admit.Clocked
 	jitter    func() float64 // [0, 1): spreads what is tried again
 	log       *slog.Logger
 
@@ -152,6 +153,7 @@ func New(cfg Config) (*Door, error) {
 		began := d.now()
 		d.monotonic = func() int64 { return int64(d.now().Sub(began)) }
 	}
+	d.lanes = admit.Clocked{Controller: cfg.Admission, Now: d.monotonic}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}

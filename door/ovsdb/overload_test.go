@@ -38,7 +38,7 @@ func TestG41_ConnectionsAreRefusedLater(t *testing.T) {
 		}
 		lanes.SetMemory(85, 100) // nobody is let in
 		began := time.Now()
-		d := &Door{cfg: Config{Admission: lanes}, pending: accept.New(), made: make(chan struct{}), monotonic: func() int64 { return int64(time.Since(began)) }}
+		d := &Door{pending: accept.New(), made: make(chan struct{}), lanes: admit.Clocked{Controller: lanes, Now: func() int64 { return int64(time.Since(began)) }}}
 		d.SetLimits(Limits{})
 		close(d.made)
 		arrivals, served := make(pipes), make(chan error)

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
@@ -18,7 +19,7 @@ type request struct {
 	size   int             // bytes of the message
 	judged incumbent.Index // says by which policies its caller may ask for it: see [core.Meta]
 	done   bool            // it was answered
-	place  place           // of all but transactions, which have their own
+	place  admit.Place     // of all but transactions, which have their own
 	since  time.Time       // that it waits for a place; zero: it does not
 
 	confirmed bool // the state of now has been confirmed since it came
@@ -63,7 +64,7 @@ func (r *request) admit() {
 		return
 	}
 	db, _ := r.text(0)
-	p, err := d.enter(c.who.work(db), lane, 1)
+	p, err := d.lanes.Enter(c.who.work(db), lane, 1)
 	if err == nil {
 		r.place = p
 		r.method.serve(c, r)
@@ -120,7 +121,7 @@ func (r *request) send(bufs [][]byte) {
 		panic("ovsdb: a request is answered twice")
 	}
 	r.done = true
-	r.place.leave()
+	r.place.Leave()
 	r.conn.send(true, bufs)
 	r.conn.finished(r.size)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
@@ -22,7 +23,7 @@ type txn struct {
 	name    string // its id as compact JSON
 	db      string
 	feed    *feed
-	place   place
+	place   admit.Place
 	counted tally.Place // among what its principal has open; once it has waited
 
 	command *table.Transact
@@ -176,7 +177,7 @@ func (t *txn) look() {
 	}
 	d := t.conn.door
 	t.began = d.now()
-	p, err := d.enter(t.conn.who.work(t.db), laneOfWaits, 1)
+	p, err := d.lanes.Enter(t.conn.who.work(t.db), laneOfWaits, 1)
 	if err != nil && t.began.Before(t.until) {
 		t.again((*txn).look)
 		return
@@ -195,7 +196,7 @@ func (t *txn) admit() {
 		return
 	}
 	d := t.conn.door
-	p, err := d.enter(t.conn.who.work(t.db), t.request.method.call.Lane(), len(t.command.Operations))
+	p, err := d.lanes.Enter(t.conn.who.work(t.db), t.request.method.call.Lane(), len(t.command.Operations))
 	if err == nil {
 		t.place = p
 		t.start()
@@ -392,7 +393,7 @@ func (t *txn) fail(how outcome, f *ovs.Error) {
 func (t *txn) close(how outcome) {
 	s := &t.conn.session
 	t.over = true
-	t.place.leave()
+	t.place.Leave()
 	t.counted.Give()
 	d := t.conn.door
 	d.counts.transacted(t, how, d.now())
@@ -435,7 +436,7 @@ func (c *conn) cancel(id ovs.Value) {
 // abandon is told that the connection is gone.
 func (t *txn) abandon() {
 	t.over = true
-	t.place.leave()
+	t.place.Leave()
 	t.counted.Give()
 	d := t.conn.door
 	d.counts.transacted(t, given, d.now())

@@ -58,7 +58,7 @@ func (t *txn) await(o *ovs.Operation, after incumbent.Index, tables []int) bool 
 	if left <= 0 {
 		return false
 	}
-	t.place.leave()
+	t.place.Leave()
 	t.until = t.came.Add(limit)
 	first := !t.waited
 	t.waited = true
@@ -69,12 +69,12 @@ func (t *txn) await(o *ovs.Operation, after incumbent.Index, tables []int) bool 
 			return true
 		}
 		t.counted = open
-		p, err := t.conn.door.enter(t.conn.who.work(t.db), laneOfWaits, 1)
+		p, err := t.conn.door.lanes.Enter(t.conn.who.work(t.db), laneOfWaits, 1)
 		if err != nil {
 			t.again((*txn).look)
 			return true
 		}
-		p.leave() // what waits holds no place
+		p.Leave() // what waits holds no place
 	}
 	t.feed.do(func() { t.feed.await(t, left, after, tables) })
 	return true

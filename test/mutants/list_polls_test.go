@@ -36,7 +36,7 @@ var ofPolls = []mutant{
 	{
 		name: "a read that waits keeps its place in a lane", guarantee: "G40",
 		file: "door/consul/request.go", pkg: "./door/consul", test: "^TestABlockedReadKeepsNoPlace$",
-		search:  "\t\tp.leave()\n\t\treturn true\n",
+		search:  "\t\tp.Leave()\n\t\treturn true\n",
 		replace: "",
 	},
 	{
