@@ -54,13 +54,23 @@ func (s *State) replay(k *kept) Result {
 func (r Result) slim() Result {
 	r.Member, r.Record, r.View = nil, nil, nil
 	if r.Txn != nil {
-		r.Txn = &TxnResult{Unmet: r.Txn.Unmet, Failed: r.Txn.Failed}
+		r.Txn = keptTxn(r.Txn.Unmet, r.Txn.Failed)
 	}
 	if r.Err != nil {
 		r.Err = keptError(r.Err.Kind)
 	}
 	return r
 }
+
+// keptTxn is what is kept of a transaction. All that were executed share one.
+func keptTxn(unmet, failed int) *TxnResult {
+	if unmet == 0 && failed == 0 {
+		return &executed
+	}
+	return &TxnResult{Unmet: unmet, Failed: failed}
+}
+
+var executed TxnResult // never changes
 
 // keptError is the error of a kept result. What is kept, and hashed, is its kind:
 // the text is made here, says what the kind alone tells, and may change with any

@@ -298,7 +298,7 @@ func (d *restorer) kept(p *corepb.KeptResult) error {
 		r.Err = keptError(incumbent.Kind(p.Kind))
 	}
 	if p.Txn != nil {
-		r.Txn = &TxnResult{Unmet: int(p.Txn.Unmet), Failed: int(p.Txn.Failed)}
+		r.Txn = keptTxn(int(p.Txn.Unmet), int(p.Txn.Failed))
 	}
 	var err error
 	if f, known := d.s.kind(k.family).(Remembering); known {

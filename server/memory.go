@@ -86,14 +86,15 @@ const memoryShare = 0.9
 // small heap. In a large one that would be half of the resident memory. But a collection
 // goes through all that lives, so that a large heap in which much is made would spend
 // a fourth of its processor time on them: while that is so, there may be as much garbage
-// as is made in a few seconds, within bounds.
+// as is made in a few seconds, within bounds, in a small heap as well.
 const (
 	freeGarbage  = 64 << 20 // bytes up to which as much as lives may be garbage
 	garbageShare = 8        // of what lives beyond that, one part in so many
-	plainPercent = 100      // the collector's setting for a small heap, and the highest
+	plainPercent = 100      // the collector's setting for a small heap
 
 	busyTurns   = 4         // of the collector's, a second each, between two collections
 	busyGarbage = 256 << 20 // bytes, at most
+	busyPercent = 200       // of what lives, at most
 	busyShare   = 2         // of the memory limit, which is what lives with its garbage: one part in so many
 )
 
@@ -199,12 +200,15 @@ func (c *collector) end() {
 // gcPercent is how much garbage there may be beside so many bytes that live, where so many
 // are made between two collections that do not come too often, under a limit of memory.
 func gcPercent(live, made, limit uint64) int {
-	if live <= freeGarbage {
+	if live == 0 { // nothing was collected yet
 		return plainPercent
 	}
-	garbage := freeGarbage + (live-freeGarbage)/garbageShare
-	if most := limit / busyShare; live < most {
-		garbage = max(garbage, min(made, busyGarbage, live, most-live))
+	garbage := live
+	if live > freeGarbage {
+		garbage = freeGarbage + (live-freeGarbage)/garbageShare
 	}
-	return int(plainPercent * garbage / live)
+	if most := limit / busyShare; live < most {
+		garbage = max(garbage, min(made, busyGarbage, live*busyPercent/100, most-live))
+	}
+	return int(garbage * 100 / live)
 }

@@ -22,17 +22,19 @@ func TestGarbageOfLargeHeapsIsBounded(t *testing.T) {
 	}
 }
 
-// Where much is made a large heap may hold more garbage, within bounds.
+// Where much is made there may be more garbage, within bounds.
 func TestGarbageOfABusyMember(t *testing.T) {
 	const mega = 1 << 20
 	for _, c := range []struct {
 		name                    string
 		live, made, limit, want uint64 // megabytes; want: garbage
 	}{
-		{"a small heap", 40, 1000, 1000, 40},
+		{"nothing lives yet", 0, 1000, 1000, 0},
+		{"a small heap", 40, 1000, 1000, 80},
+		{"a small heap in which little is made", 40, 30, 1000, 40},
 		{"little is made", 264, 50, 10000, 64 + 25},
 		{"much is made", 264, 150, 10000, 150},
-		{"no more than lives", 128, 150, 10000, 128},
+		{"no more than twice what lives", 100, 250, 10000, 200},
 		{"no more than a bound", 1064, 5000, 10000, 256},
 		{"within half of the limit", 464, 400, 1200, 136},
 		{"beyond it", 464, 400, 900, 64 + 50},
