@@ -157,7 +157,7 @@ func (a *applier) commands(c *Committed) {
 		a.results = make([]any, MaxEntryCommands)
 	}
 	results := a.results[:len(a.cmds)]
-	clear(results)
 	a.machine.Apply(a.cmds, results)
 	a.answer(c, func(i int) (any, error) { return results[i], nil })
+	clear(results) // a later entry may be shorter: what it does not overwrite would stay
 }

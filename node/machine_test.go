@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"testing"
 )
 
 // journal is a machine whose state is the list of commands it has applied. The
@@ -93,4 +94,31 @@ func (j *journal) list() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.commands)
+}
+
+// What commands answered is kept by nobody but those who wait, however many commands later
+// entries have.
+func TestResultsOfEntriesAreNotKept(t *testing.T) {
+	a := &applier{machine: &journal{}}
+	for i, commands := range []int{3, 1, 2} {
+		a.cmds = make([][]byte, commands)
+		answered := 0
+		c := &Committed{Index: uint64(i + 1)}
+		for range commands {
+			c.Done = append(c.Done, func(result any, err error) {
+				if result != nil && err == nil {
+					answered++
+				}
+			})
+		}
+		a.commands(c)
+		if answered != commands {
+			t.Errorf("entry %d: %d of %d were answered", i+1, answered, commands)
+		}
+		for k, r := range a.results {
+			if r != nil {
+				t.Errorf("after entry %d result %d is kept", i+1, k)
+			}
+		}
+	}
 }

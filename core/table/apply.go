@@ -102,7 +102,7 @@ func (t *tables) transact(x *core.Exec, d *Database, c *command) core.Result {
 	if d.SchemaIndex != c.at {
 		return core.Result{Err: errOtherSchema(d.Name)}
 	}
-	p := play{work: beginIn(t.batch, d), ops: make([]ovs.Operation, len(c.ops)), as: restrictedIn(d.Schema, c.role, c.roles, c.client)}
+	p := play{work: beginIn(t.batch, d), ops: make([]ovs.Operation, len(c.ops)), as: restrictedIn(d.Schema, c.role, c.roles, c.client), out: &Outcome{}}
 	for i, b := range c.ops {
 		var ok bool
 		if p.ops[i], ok = ovs.DecodeOperation(b, d.Schema); !ok {
@@ -117,9 +117,9 @@ func (t *tables) transact(x *core.Exec, d *Database, c *command) core.Result {
 	if p.out.Failed {
 		p.undo()
 	}
-	r := core.Result{Record: &p.out}
+	r := core.Result{Record: p.out}
 	if c.flag && p.out.Failed {
-		r.Err = errFailed(&p.out)
+		r.Err = errFailed(p.out)
 	}
 	return r
 }
@@ -211,11 +211,11 @@ func (v *View) Idling(all *core.View, c *Transact) (core.Result, bool) {
 	case d.SchemaIndex != c.Schema:
 		return core.Result{Err: errOtherSchema(c.Database)}, true
 	}
-	p := play{work: begin(d), ops: c.Operations, held: holdsOf(c.Locks, all.Held), as: restrictedIn(d.Schema, c.Role, c.Roles, c.Client)}
+	p := play{work: begin(d), ops: c.Operations, held: holdsOf(c.Locks, all.Held), as: restrictedIn(d.Schema, c.Role, c.Roles, c.Client), out: &Outcome{}}
 	// One that fails for sure is answered here whatever it does before: the log takes none.
 	p.dry = !ovs.Fails(c.Operations)
 	if !p.run() {
 		return core.Result{}, false
 	}
-	return core.Result{Record: &p.out}, true
+	return core.Result{Record: p.out}, true
 }

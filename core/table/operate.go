@@ -87,7 +87,7 @@ type play struct {
 	ops  []ovs.Operation
 	held func(lock string) bool
 	as   *restricted // nil: everything may be changed
-	out  Outcome
+	out  *Outcome    // for as long as somebody keeps it, which does not keep the state
 }
 
 // run executes the operations in order up to the first that fails. Of a dry work false is

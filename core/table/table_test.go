@@ -3,8 +3,11 @@ package table
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
+	pointer "weak"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
@@ -294,4 +297,26 @@ func TestNamespace(t *testing.T) {
 	if part.Database("default", "Test").Len() != 1 || part.Database("other", "Test") != nil {
 		t.Errorf("the namespace has %d records", part.Records())
 	}
+}
+
+// Whoever keeps what a transaction answered keeps no state of the database: not the one
+// that it began from, nor one of a transaction that changed nothing.
+func TestAnOutcomeKeepsNoState(t *testing.T) {
+	w := newWorld(t, testSchema)
+	w.run(`{"op":"insert","table":"Root","row":{"name":"a"}}`)
+	var outcomes []any
+	var states []pointer.Pointer[Database]
+	look := w.parse(`{"op":"select","table":"Root","where":[]}`)
+	for i := range 3 {
+		states = append(states, pointer.Make(w.database()))
+		r, _ := Of(w.s.View()).Idling(w.s.View(), look)
+		outcomes = append(outcomes, r.Record, w.must(w.parse(fmt.Sprintf(`{"op":"update","table":"Root","where":[],"row":{"number":%d}}`, i+1))).Record)
+	}
+	runtime.GC()
+	for i, p := range states {
+		if p.Value() != nil {
+			t.Errorf("state %d of 3 is still there", i+1)
+		}
+	}
+	runtime.KeepAlive(outcomes)
 }
