@@ -237,6 +237,12 @@ var ofLeases = []mutant{
 		replace: "\t\t\td.after.drop(before)\n",
 	},
 	{
+		name: "results of entries are kept by the applier", guarantee: "G39",
+		file: "node/applier.go", pkg: "./node", test: "^TestResultsOfEntriesAreNotKept$",
+		search:  "\tclear(results) // a later",
+		replace: "\t// a later",
+	},
+	{
 		name: "entries that a snapshot covers are kept without a bound on their bytes", guarantee: "G39",
 		file: "node/memlog.go", pkg: "./node", test: "^TestG39_TailIsBoundedInBytes$",
 		search:  " > tail || bytes > MaxTailBytes {",
