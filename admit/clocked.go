@@ -73,6 +73,6 @@ func (c Clocked) Refuses(w Who, lanes []Lane) error {
 func (p *Place) Leave() {
 	if p.now != nil {
 		p.ticket.Done(p.now())
-		p.now = nil
+		*p = Place{}
 	}
 }

@@ -27,7 +27,6 @@ type gather struct {
 	batch  lease.Batch
 	frames []gathered
 	place  admit.Place // in its lane, until the answers are sent
-	placed bool
 
 	handedOn bool // counts for the standstill, until the answers are sent
 }
@@ -83,7 +82,6 @@ func (d *Door) flush(w *bench) {
 		d.refuse(g, d.still.explain(asError(err), d.monotonic()))
 		return
 	}
-	g.placed = true
 	d.handOn(g)
 }
 
@@ -140,10 +138,7 @@ func (d *Door) refuse(g *gather, err *incumbent.Error) {
 		d.gathers.Put(kept)
 		return
 	}
-	kept.place, kept.placed = admit.Place{}, false
-	if p, err := d.lanes.Enter(admit.Who{}, admit.Critical, kept.cost()); err == nil {
-		kept.place, kept.placed = p, true
-	}
+	kept.place, _ = d.lanes.Enter(admit.Who{}, admit.Critical, kept.cost())
 	d.handOn(kept)
 }
 
@@ -269,10 +264,8 @@ func (g *gather) recycle(d *Door) {
 	if g.handedOn {
 		d.still.end(d.monotonic(), judged(&g.batch))
 	}
-	if g.placed {
-		g.place.Leave()
-	}
-	g.place, g.placed, g.handedOn, g.batch.RetryAfter = admit.Place{}, false, false, 0
+	g.place.Leave()
+	g.handedOn, g.batch.RetryAfter = false, 0
 	clear(g.frames)
 	clear(g.batch.Items)
 	g.frames, g.batch.Items = g.frames[:0], g.batch.Items[:0]

@@ -92,7 +92,7 @@ func (s *stream) watch(id uint64, sel *selection, refusal error) error {
 		w.kick()
 		return nil
 	}
-	w.awaitState(func() { place.Leave() })
+	w.awaitState(place.Leave)
 	return nil
 }
 
