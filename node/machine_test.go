@@ -98,7 +98,7 @@ func (j *journal) list() []string {
 
 // What commands answered is kept by nobody but those who wait, however many commands later
 // entries have.
-func TestResultsOfEntriesAreNotKept(t *testing.T) {
+func TestG39_ResultsOfEntriesAreNotKept(t *testing.T) {
 	a := &applier{machine: &journal{}}
 	for i, commands := range []int{3, 1, 2} {
 		a.cmds = make([][]byte, commands)

@@ -301,7 +301,7 @@ func TestNamespace(t *testing.T) {
 
 // Whoever keeps what a transaction answered keeps no state of the database: not the one
 // that it began from, nor one of a transaction that changed nothing.
-func TestAnOutcomeKeepsNoState(t *testing.T) {
+func TestG39_AnOutcomeKeepsNoState(t *testing.T) {
 	w := newWorld(t, testSchema)
 	w.run(`{"op":"insert","table":"Root","row":{"name":"a"}}`)
 	var outcomes []any

@@ -238,7 +238,7 @@ var ofLeases = []mutant{
 	},
 	{
 		name: "results of entries are kept by the applier", guarantee: "G39",
-		file: "node/applier.go", pkg: "./node", test: "^TestResultsOfEntriesAreNotKept$",
+		file: "node/applier.go", pkg: "./node", test: "^TestG39_ResultsOfEntriesAreNotKept$",
 		search:  "\tclear(results) // a later",
 		replace: "\t// a later",
 	},
