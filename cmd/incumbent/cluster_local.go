@@ -109,6 +109,7 @@ type localMember struct {
 	Command []string `json:"command"` // starts it again
 
 	listen  string
+	held    []net.Listener // on the ports chosen for it, until it starts
 	learner bool
 	cmd     *exec.Cmd
 	named   chan error // told once it serves or has ended
@@ -176,16 +177,16 @@ func newLocal(c *cobra.Command, args []string) (*local, error) {
 		if err != nil {
 			return nil, err
 		}
-		if m.Juju, err = doorListen("juju-listen", text(c, "juju-listen"), i, perAddress); err != nil {
+		if m.Juju, err = m.doorListen("juju-listen", text(c, "juju-listen"), i, perAddress); err != nil {
 			return nil, err
 		}
-		if m.Consul, err = doorListen("consul-listen", text(c, "consul-listen"), i, perAddress); err != nil {
+		if m.Consul, err = m.doorListen("consul-listen", text(c, "consul-listen"), i, perAddress); err != nil {
 			return nil, err
 		}
-		if m.DNS, err = doorListen("consul-dns-listen", text(c, "consul-dns-listen"), i, perAddress); err != nil {
+		if m.DNS, err = m.doorListen("consul-dns-listen", text(c, "consul-dns-listen"), i, perAddress); err != nil {
 			return nil, err
 		}
-		if m.OVSDB, err = doorListen("ovsdb-listen", ovsdbListen, i, perAddress); err != nil {
+		if m.OVSDB, err = m.doorListen("ovsdb-listen", ovsdbListen, i, perAddress); err != nil {
 			return nil, err
 		}
 		if control != "" {
@@ -207,19 +208,21 @@ func (l *local) newMember(i, port int, perAddress bool) (*localMember, error) {
 	if perAddress {
 		host = "127.0.0." + strconv.Itoa(i+1)
 	}
-	ports := [2]int{port, port + 1}
-	switch {
-	case port == 0:
-		var err error
-		if ports, err = freePorts(host); err != nil {
-			return nil, err
+	for k, listen := range []*string{&m.listen, &m.Peer} {
+		port := port
+		switch {
+		case port == 0:
+			var err error
+			if port, err = m.holdPort(host); err != nil {
+				return nil, err
+			}
+		case !perAddress:
+			port += i*localPortStep + k
+		default:
+			port += k
 		}
-	case !perAddress:
-		ports[0] += i * localPortStep
-		ports[1] += i * localPortStep
+		*listen = net.JoinHostPort(host, strconv.Itoa(port))
 	}
-	m.listen = net.JoinHostPort(host, strconv.Itoa(ports[0]))
-	m.Peer = net.JoinHostPort(host, strconv.Itoa(ports[1]))
 	return m, nil
 }
 
@@ -231,23 +234,31 @@ const (
 	maxPortTries    = 100
 )
 
-// freePorts returns two ports that nobody listens on at this moment.
-func freePorts(host string) (ports [2]int, err error) {
-	for i := range ports {
+// holdPort chooses a port on which nobody listens, and holds it for the member: a cluster starts
+// its members one after the other, and neither another member nor another cluster is to
+// choose the same meanwhile.
+func (m *localMember) holdPort(host string) (port int, err error) {
+	for range maxPortTries {
 		var ln net.Listener
-		for tries := 0; ln == nil; tries++ {
-			ports[i] = firstChosenPort + rand.N(chosenPorts)
-			if ln, err = net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(ports[i]))); err != nil && tries == maxPortTries {
-				return ports, err
-			}
+		port = firstChosenPort + rand.N(chosenPorts)
+		if ln, err = net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port))); err == nil {
+			m.held = append(m.held, ln)
+			return port, nil
 		}
-		defer ln.Close()
 	}
-	return ports, nil
+	return 0, err
 }
 
-// doorListen is where member i opens the door of a flag; "" for no such door.
-func doorListen(flag, first string, i int, perAddress bool) (string, error) {
+// letGo lets the member have the ports that are held for it.
+func (m *localMember) letGo() {
+	for _, ln := range m.held {
+		ln.Close()
+	}
+	m.held = nil
+}
+
+// doorListen is where the member, the i-th, opens the door of a flag; "" for no such door.
+func (m *localMember) doorListen(flag, first string, i int, perAddress bool) (string, error) {
 	if first == "" {
 		return "", nil
 	}
@@ -261,11 +272,9 @@ func doorListen(flag, first string, i int, perAddress bool) (string, error) {
 	}
 	switch {
 	case port == 0:
-		ports, err := freePorts(host)
-		if err != nil {
+		if port, err = m.holdPort(host); err != nil {
 			return "", err
 		}
-		port = ports[0]
 	case !perAddress:
 		port += i * localPortStep
 	}
@@ -374,6 +383,7 @@ func (l *local) start(m *localMember, token string) error {
 		return err
 	}
 	defer log.Close() // the child has it
+	m.letGo()
 	m.cmd = exec.Command(m.Command[0], m.Command[1:]...)
 	m.cmd.Stderr = log
 	if token != "" {

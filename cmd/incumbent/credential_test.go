@@ -91,12 +91,12 @@ func TestJujuListenOfEachMember(t *testing.T) {
 		{"127.0.0.1:17070", 0, true, "127.0.0.1:17070"},
 		{"127.0.0.1:17070", 2, true, "127.0.0.3:17070"},
 	} {
-		if got, err := doorListen("juju-listen", tt.first, tt.i, tt.perAddress); err != nil || got != tt.want {
+		if got, err := new(localMember).doorListen("juju-listen", tt.first, tt.i, tt.perAddress); err != nil || got != tt.want {
 			t.Errorf("%+v: %q, %v", tt, got, err)
 		}
 	}
 	for _, bad := range []string{"17070", "127.0.0.1:x", "127.0.0.1:65500", "127.0.0.1:-1"} {
-		if got, err := doorListen("juju-listen", bad, 0, false); err == nil || exitCode(err) != exitUsage {
+		if got, err := new(localMember).doorListen("juju-listen", bad, 0, false); err == nil || exitCode(err) != exitUsage {
 			t.Errorf("%s: %q, %v", bad, got, err)
 		}
 	}
