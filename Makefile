@@ -133,6 +133,8 @@ bench-smoke: ## a few seconds of the load tool; any violation fails
 		name=$${scenario%%:*}; fault=$${scenario#$$name}; \
 		bin/incumbent bench run $$name --members local:3 --set scale=smoke $${fault:+--set fault=$${fault#:}} --dir bin/smoke/$$name$${fault:+-$${fault#:}} || exit 1; \
 	done
+	@echo "bench juju-leases, all of whose connections end at once, on three members"
+	@bin/incumbent bench run juju-leases --members local:3 --set scale=smoke-reconnect --dir bin/smoke/juju-leases-reconnect
 	@echo "bench learner-edges on three members and two learners"
 	@bin/incumbent bench run learner-edges --members local:3+2 --set scale=smoke --dir bin/smoke/learner-edges
 

@@ -23,7 +23,8 @@ type Action struct {
 	// members), restart, wipe (SIGKILL, then back with an empty disk), saturate
 	// (busy loops on every core), slow-disk (started again with syncs that take
 	// longer; a leader leads again after), strangers (clients that prove nothing, to
-	// members of plain or secured listeners), flood (more work than the servers carry).
+	// members of plain or secured listeners), flood (more work than the servers carry),
+	// disconnect (all connections of the fleet to the member end at once).
 	Do string `yaml:"do"`
 	// Member is whom: leader, follower, all, or last (of the action before).
 	// Meaningless for saturate.
@@ -48,6 +49,7 @@ type Action struct {
 // actions are the names of what can be done, and whether it can be undone.
 var actions = map[string]struct{ lasts bool }{
 	"kill": {}, "stop": {lasts: true}, "cut": {lasts: true}, "restart": {}, "wipe": {}, "saturate": {lasts: true}, "slow-disk": {}, "strangers": {lasts: true}, "flood": {lasts: true},
+	"disconnect": {},
 }
 
 // whom are the names of members an action can be done to.

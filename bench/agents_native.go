@@ -10,7 +10,7 @@ import (
 )
 
 // agentsTask says how agents live: by the Go client, at which members, under what.
-type agentsTask = struct {
+type agentsTask struct {
 	Servers    []string      `json:"servers"`
 	Credential string        `json:"credential,omitempty"`
 	CAFile     string        `json:"ca_file,omitempty"`
@@ -32,16 +32,20 @@ func (r *run) agentsTask() *agentsTask {
 	}
 }
 
+// config is how to speak to one server, or to any of several.
+func (t *agentsTask) config(servers ...string) client.Config {
+	return client.Config{Servers: servers, Credential: t.Credential, CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile}
+}
+
 // newAgentsNative is Incumbent, by its Go client.
 func newAgentsNative(t *agentsTask) (*agentsNative, error) {
 	s := &agentsNative{ttl: t.TTL, tag: t.Tag}
 	// Each agent begins with another member, and goes on with the next.
 	n := len(t.Servers)
 	for i := range n * max(1, t.Sources) {
-		c, err := client.New(client.Config{
-			Servers: append(slices.Clone(t.Servers[i%n:]), t.Servers[:i%n]...), Local: sourceOf(i/n, t.Sources),
-			Credential: t.Credential, CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile,
-		})
+		cfg := t.config(append(slices.Clone(t.Servers[i%n:]), t.Servers[:i%n]...)...)
+		cfg.Local = sourceOf(i/n, t.Sources)
+		c, err := client.New(cfg)
 		if err != nil {
 			return nil, err
 		}

@@ -237,6 +237,8 @@ func refusal(k incumbent.Kind) bool {
 func (f *fleet) recovered(p pending, now time.Duration) {
 	if p.agent.struck && p.sent >= f.struckAt {
 		p.agent.struck = false
+		f.unrenewed--
+		f.renewed = now - f.struckAt
 		f.opRecovery.done(now, now-max(f.struckAt, p.intended), 1)
 	}
 }

@@ -46,6 +46,7 @@ type fakeServer struct {
 	cutOff      bool // every extension is told that it could not be confirmed
 	// backsUp has backups come to their end.
 	backsUp bool
+	models  map[string]int // claims by model, if they are counted
 	// cutsAttach has the next attachment refused, and its stream ended.
 	cutsAttach bool
 
@@ -425,6 +426,9 @@ func (f *fakeServer) operate(op *apiv1.Operation) *apiv1.OperationResult {
 func (f *fakeServer) claim(c *apiv1.ClaimRequest) *apiv1.ClaimResponse {
 	if c.TtlMs > 0 {
 		f.ttl = time.Duration(c.TtlMs) * time.Millisecond
+	}
+	if f.models != nil {
+		f.models[c.Name.Model]++
 	}
 	l := f.leases[c.Name.Name]
 	if l == nil {

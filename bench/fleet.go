@@ -24,6 +24,7 @@ type fleet struct {
 	strict bool   // a fault is played: no holding may change hands at all
 	idle   bool   // agents want no lease
 	edges  *edges // where the streams are; nil: at all members
+	part   part   // of the leases, where other processes have the rest
 	tag    string
 
 	// roams: an agent whose member is silent or gone goes on at another. With one
@@ -37,23 +38,25 @@ type fleet struct {
 
 	mu sync.Mutex // guards the agenda too
 	agenda
-	agents   []*agent        // those of a stream that is not open yet have no link
-	links    []*fleetLink    // nil until it is open
-	open     int             // links that are open
-	heldBy   []*agent        // lease → its holder as told
-	freed    []time.Duration // lease → when its holder was to give it up to the next; 0: that is over
-	holding  int
-	waiting  int
-	ended    bool
-	failure  error
-	moved    int            // streams that were opened again
-	denied   int            // extensions of a held lease that were refused
-	unsure   int            // that were not confirmed: an answer for many tokens does not say whether it is their lane that refused them
-	struckAt time.Duration  // when the fault that is played began; 0: none has
-	holders  map[int]uint64 // agent → the token it had then
-	silenced int            // streams whose agents have fallen silent, from the first on; of whoever has them do so
-	fell     int            // holders that fell silent
-	left     map[int]*agent // lease → who held it and fell silent, until another holds it
+	agents    []*agent        // those of a stream that is not open yet have no link
+	links     []*fleetLink    // nil until it is open
+	open      int             // links that are open
+	heldBy    []*agent        // lease → its holder as told
+	freed     []time.Duration // lease → when its holder was to give it up to the next; 0: that is over
+	holding   int
+	waiting   int
+	ended     bool
+	failure   error
+	moved     int            // streams that were opened again
+	denied    int            // extensions of a held lease that were refused
+	unsure    int            // that were not confirmed: an answer for many tokens does not say whether it is their lane that refused them
+	struckAt  time.Duration  // when the fault that is played began; 0: none has
+	holders   map[int]uint64 // agent → the token it had then
+	unrenewed int            // of them, without a good extension since
+	renewed   time.Duration  // when the last one had its, since then
+	silenced  int            // streams whose agents have fallen silent, from the first on; of whoever has them do so
+	fell      int            // holders that fell silent
+	left      map[int]*agent // lease → who held it and fell silent, until another holds it
 
 	opened, claimed, handed atomic.Int64
 
@@ -112,11 +115,19 @@ func newFleet(ctx context.Context, r *run) *fleet {
 	return f
 }
 
+// newPartOfFleet makes the fleet of a process that has a part of the leases.
+func newPartOfFleet(ctx context.Context, r *run, p part) *fleet {
+	f := newFleet(ctx, r)
+	f.part = p
+	f.running.Go(func() { f.drive(&f.mu, f.now, &f.ended, f.perform) })
+	return f
+}
+
 // newGroup makes a fleet of its own.
 func newGroup(ctx context.Context, r *run, g group) *fleet {
 	op := func(name string) *opRecord { return r.rec.op(g.prefix + name) }
 	f := &fleet{
-		run: r, group: g, ttl: time.Duration(r.sc.TTL), tag: incumbent.NewSessionID().String()[:8], agenda: newAgenda(), left: map[int]*agent{},
+		run: r, group: g, part: part{Of: 1}, ttl: time.Duration(r.sc.TTL), tag: incumbent.NewSessionID().String()[:8], agenda: newAgenda(), left: map[int]*agent{},
 		opOpen: op("open"), opAttach: op("attach"), opClaim: op("claim"), opExtend: op("extend"),
 		opBeat: op("beat"), opRelease: op("release"), opHandOver: op("hand-over"), opRecovery: op("recovery"), opFreed: op("freed late"),
 		roams: len(r.clients) > 1 || len(r.sc.script()) > 0, silent: silentAfter,
@@ -139,9 +150,18 @@ func (f *fleet) counts() (holding, waiting, connections int) {
 
 func (f *fleet) leaseName(lease int) string { return fmt.Sprintf("%s/app-%d", f.tag, lease) }
 
+// model is the model of a lease; "": it is in none.
+func (f *fleet) model(lease int) string {
+	if f.sc.PerModel == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s-%d", f.tag, lease/f.sc.PerModel)
+}
+
 // grow adds agents until n leases have all their candidates, at a rate, and
-// waits until they have what they want.
+// waits until they have what they want. Both are of all processes.
 func (f *fleet) grow(ctx context.Context, n int, rate float64) error {
+	n, rate = f.part.share(n), rate/float64(f.part.Of)
 	f.mu.Lock()
 	for len(f.heldBy) < n {
 		f.heldBy, f.freed = append(f.heldBy, nil), append(f.freed, 0)

@@ -27,6 +27,12 @@ const (
 	operatorEvery = 500 * time.Millisecond
 )
 
+// The operations of a flood: requests that were executed, and those that were refused.
+const (
+	floodDone    = "flood"
+	floodRefused = "flood-refused"
+)
+
 // floodWork is what floods the servers. A request has several operations, so that few
 // connections carry many of them and the load tool is not what is measured.
 type floodWork struct {
@@ -97,7 +103,7 @@ type flood struct {
 // flood lets a flood in on some members. What it returns ends it.
 func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), err error) {
 	work := floods[a.Work]
-	f := &flood{run: o.run, floodWork: work, action: a, name: a.floodName(), accepted: o.rec.op("flood"), refused: o.rec.op("flood-refused"), model: incumbent.NewSessionID().String()}
+	f := &flood{run: o.run, floodWork: work, action: a, name: a.floodName(), accepted: o.rec.op(floodDone), refused: o.rec.op(floodRefused), model: incumbent.NewSessionID().String()}
 	if a.Times > 0 && o.peak == 0 {
 		return nil, incumbent.Errorf(incumbent.Invalid, "a flood of %v times what is carried needs one without times before it", a.Times)
 	}

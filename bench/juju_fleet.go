@@ -51,41 +51,6 @@ type jujuFleet struct {
 	opHandshake, opConnect, opClaim, opExtend, opPing, opHandOver, opRecovery *opRecord
 }
 
-// part is the share of one process: the leases whose number leaves this remainder.
-type part struct {
-	Number int `json:"number"`
-	Of     int `json:"of"`
-}
-
-func (p part) has(lease int) bool { return lease%p.Of == p.Number }
-
-// tally counts what a fleet is and what has happened to it.
-type tally struct {
-	Leading  int `json:"leading"`
-	Blocked  int `json:"blocked"`
-	Open     int `json:"open"`     // connections that are logged in
-	Ended    int `json:"ended"`    // answers that end a holder of Juju's load tool
-	Closed   int `json:"closed"`   // connections that the server ended
-	Moved    int `json:"moved"`    // leases that another unit has got
-	Wakes    int `json:"wakes"`    // blocked units that were told that the lease is free
-	Struck   int `json:"struck"`   // leaders when the fault began
-	Waiting  int `json:"waiting"`  // of them, without an answer since
-	Replaced int `json:"replaced"` // of them, that another unit has replaced
-}
-
-func (t *tally) add(o tally) {
-	t.Leading += o.Leading
-	t.Blocked += o.Blocked
-	t.Open += o.Open
-	t.Ended += o.Ended
-	t.Closed += o.Closed
-	t.Moved += o.Moved
-	t.Wakes += o.Wakes
-	t.Struck += o.Struck
-	t.Waiting += o.Waiting
-	t.Replaced += o.Replaced
-}
-
 // unit is one candidate for the leadership of its application.
 type unit struct {
 	id, lease, n int
@@ -126,6 +91,9 @@ type jujuLease struct {
 func (u *unit) application() string { return "app" + strconv.Itoa(u.lease) }
 func (u *unit) name() string        { return u.application() + "/" + strconv.Itoa(u.n) }
 func (u *unit) tag() string         { return "unit-" + u.application() + "-" + strconv.Itoa(u.n) }
+
+// host is which of n hosts the unit speaks to: as in Juju's load tool unit N to host N.
+func (u *unit) host(n int) int { return (u.id + u.moves) % n }
 
 // newJujuFleet makes the fleet of a process that has a part of the leases.
 func newJujuFleet(ctx context.Context, r *run, login jujuLogin, hosts []string, p part) (*jujuFleet, error) {
@@ -179,20 +147,31 @@ func (f *jujuFleet) settle(ctx context.Context, most time.Duration) error {
 	})
 }
 
+// count implements crew.
 func (f *jujuFleet) count() (tally, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.tally, f.failure
 }
 
-// flush implements crew: all is here.
+// size implements victims.
+func (f *jujuFleet) size() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.leases)
+}
+
+// flush implements victims: all is here.
 func (*jujuFleet) flush() {}
+
+// judge implements victims.
+func (f *jujuFleet) judge() error { return f.judgeTally(f.count()) }
 
 // hold keeps the fleet going for a while. Leaders that are to hand over fall
 // silent: their leases expire.
 func (f *jujuFleet) hold(ctx context.Context, d time.Duration) error {
 	end := f.now() + d
-	if rate := f.sc.HandOvers / float64(f.part.Of); rate > 0 && f.candidates() > 1 {
+	if rate := f.sc.HandOvers; rate > 0 && f.candidates() > 1 {
 		for due := f.now(); due < end; {
 			if err := sleep(ctx, due-f.now()); err != nil {
 				return err

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -29,7 +30,7 @@ func (f *jujuFleet) dialAll() {
 		if f.toDial = f.toDial[1:]; len(f.toDial) == 0 {
 			f.toDial = nil
 		}
-		host := f.hosts[(u.id+u.moves)%len(f.hosts)] // the load tool's unit N speaks to host N
+		host := f.hosts[u.host(len(f.hosts))]
 		f.mu.Unlock()
 		conn, err := f.dial(u, host)
 		if err != nil {
@@ -195,6 +196,9 @@ func (f *jujuFleet) answered(u *unit, call jujuCall, r *jujuReply, now time.Dura
 	case r.Code == jujuDenied:
 		f.denied(u, call, now)
 	case call.what == stepExtend:
+		if u.leads {
+			f.tally.Unsure++
+		}
 		u.owe(call.intended)
 		f.failedCall(u, f.opExtend, now)
 	default:
@@ -262,12 +266,24 @@ func (f *jujuFleet) noLongerLeads(u *unit) {
 	}
 }
 
-// strike notes who leads, right before a fault.
+// disconnect implements victims: units come back as if the server had ended their connections.
+func (f *jujuFleet) disconnect(who []int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, u := range f.units {
+		if u.conn != nil && slices.Contains(who, u.host(len(f.hosts))) {
+			f.hangUp(u)
+			f.connectAt(u, f.now()+rand.N(jujuRedial))
+		}
+	}
+}
+
+// strike implements victims.
 func (f *jujuFleet) strike() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.struckAt = f.now()
-	f.tally.Struck, f.tally.Waiting, f.tally.Replaced = 0, 0, 0
+	f.tally.Struck, f.tally.Waiting, f.tally.Replaced, f.tally.Renewed = 0, 0, 0, 0
 	for _, u := range f.units {
 		if u.struck = u.leads; u.leads {
 			f.tally.Struck++
@@ -281,6 +297,7 @@ func (f *jujuFleet) recovered(u *unit, call jujuCall, now time.Duration) {
 	if u.struck && call.sent >= f.struckAt {
 		u.struck = false
 		f.tally.Waiting--
+		f.tally.Renewed = now - f.struckAt
 		f.opRecovery.done(now, now-max(f.struckAt, call.intended), 1)
 	}
 }

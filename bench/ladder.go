@@ -8,17 +8,19 @@ import (
 // playLadder grows the fleet stage by stage, with a steady load on each, and
 // plays the fault, if the scenario has one, on the last.
 func playLadder(ctx context.Context, r *run) error {
-	if r.sc.Door == doorJuju {
-		return r.besideBare(ctx, playJuju)
+	if r.sc.Door == doorJuju || r.sc.spread() {
+		return r.besideBare(ctx, playCrew)
 	}
 	f := newFleet(ctx, r)
 	f.running.Go(func() { f.drive(&f.mu, f.now, &f.ended, f.perform) })
 	defer f.close()
 	for i, stage := range r.sc.Stages {
 		r.setPhase("ramp to %d leases", stage.Leases)
+		began := r.now()
 		if err := f.grow(ctx, stage.Leases, stage.Ramp); err != nil {
 			return err
 		}
+		r.fact("held_seconds", (r.now() - began).Seconds()) // since the stage's first candidate
 		r.setPhase("%d leases", stage.Leases)
 		if err := f.hold(ctx, time.Duration(stage.Hold)); err != nil {
 			return err

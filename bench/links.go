@@ -17,10 +17,13 @@ const (
 	sweepEvery   = 100 * time.Millisecond // how often streams are looked at for silence
 	firstPause   = 100 * time.Millisecond // the first attempt waits up to so long, spread over the span
 	longestPause = time.Second            // later ones wait twice as long as the one before, up to this
-	patienceMost = 5 * time.Second        // for one attempt to connect; the first is given as long as silence
+	patienceMost = 20 * time.Second       // for one attempt to connect; the first is given as long as silence
 )
 
-var errSilent = errors.New("the member is silent")
+var (
+	errSilent       = errors.New("the member is silent")
+	errDisconnected = errors.New("the connection was ended on purpose")
+)
 
 // fleetLink is one stream and the requests under way on it. When its member is
 // silent or gone, the link goes on at another, with the same sessions and tokens.

@@ -38,9 +38,11 @@ type ordeal struct {
 
 // victims is a fleet whose servers are struck.
 type victims interface {
-	size() int    // leases
-	flush()       // have what is recorded elsewhere here
-	strike()      // right before the first action: note what is held
+	size() int // leases
+	flush()    // have what is recorded elsewhere here
+	strike()   // right before the first action: note what is held
+	// disconnect ends all connections to these members at once. Those who had them come back.
+	disconnect(members []int)
 	judge() error // at the end: compare, note facts and violations
 }
 
@@ -161,6 +163,9 @@ func (o *ordeal) act(ctx context.Context, a Action) (undo func(), err error) {
 		return o.strangers(ctx, a, who)
 	case "flood":
 		return o.flood(ctx, a, who)
+	case "disconnect":
+		o.victims.disconnect(who)
+		return nil, nil
 	}
 	if o.servers == nil {
 		return nil, incumbent.Errorf(incumbent.Invalid, "%s needs a cluster that this run starts", a.Do)

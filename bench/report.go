@@ -64,6 +64,13 @@ type chart struct {
 	title, xLabel string
 	logX, logY    bool
 	lines         []chartLine
+	marks         []chartMark
+}
+
+// chartMark is a moment with a name.
+type chartMark struct {
+	name string
+	x    float64
 }
 
 type chartLine struct {
@@ -128,7 +135,23 @@ func rateChart(ops []string, series []Sample) chart {
 		}
 		lines = append(lines, l)
 	}
-	return chart{title: "operations a second", xLabel: "seconds", lines: lines}
+	return chart{title: "operations a second", xLabel: "seconds", lines: lines, marks: floodMarks(series)}
+}
+
+// floodMarks are the moments of an overload: A, from which on some of a flood is refused, and B,
+// from which on what comes is carried again and nothing is refused until the end.
+func floodMarks(series []Sample) (marks []chartMark) {
+	for _, s := range series {
+		switch refused := s.Ops[floodRefused].Count > 0; {
+		case refused && len(marks) == 0:
+			marks = append(marks, chartMark{"A: shedding starts", s.At})
+		case refused:
+			marks = marks[:1]
+		case len(marks) == 1 && s.Ops[floodDone].Count > 0:
+			marks = append(marks, chartMark{"B: load is carried again", s.At})
+		}
+	}
+	return marks
 }
 
 func serverChart(sum *Summary, series []Sample) []chart {
@@ -236,6 +259,14 @@ func (c chart) draw() template.HTML {
 		fmt.Fprintf(&b, `<text class="tick" text-anchor="middle" x="%.1f" y="%d">%s</text>`, px(v), height-padBottom+16, short(v))
 	}
 	fmt.Fprintf(&b, `<text class="tick" text-anchor="end" x="%d" y="%d">%s</text>`, chartW-padRight, height-4, template.HTMLEscapeString(c.xLabel))
+	for i, m := range c.marks {
+		anchor := "start" // of its name, which is to stay within the picture
+		if px(m.x) > padLeft+plotW/2 {
+			anchor = "end"
+		}
+		fmt.Fprintf(&b, `<line class="mark" x1="%.1f" x2="%.1f" y1="%d" y2="%.1f"/><text class="tick" text-anchor="%s" x="%.1f" y="%d">%s</text>`,
+			px(m.x), px(m.x), padTop+above, py(ay.lo), anchor, px(m.x), padTop+above+10+i*keyRow, template.HTMLEscapeString(m.name))
+	}
 	for i, l := range c.lines {
 		c.drawLine(&b, i, l, px, py)
 		fmt.Fprintf(&b, `<text class="key %s" x="%d" y="%d">%s</text>`, lineClass(i), keys[i].x, keys[i].y, template.HTMLEscapeString(l.name))

@@ -19,7 +19,7 @@ h1{font-size:1.5rem;margin:0}h2{font-size:1.1rem;margin:2rem 0 .5rem}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}th,td{padding:.25rem .8rem;text-align:right;border-bottom:1px solid var(--grid)}
 th:first-child,td:first-child{text-align:left;padding-left:0}th{font-weight:600}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,560px),1fr));gap:1.2rem}
-svg{width:100%;height:auto}.grid{stroke:var(--grid)}.tick{fill:var(--dim);font-size:11px}.title{fill:var(--fg);font-size:13px;font-weight:600}
+svg{width:100%;height:auto}.grid{stroke:var(--grid)}.mark{stroke:var(--dim);stroke-dasharray:2 3}.tick{fill:var(--dim);font-size:11px}.title{fill:var(--fg);font-size:13px;font-weight:600}
 .again{stroke-dasharray:5 3}text.again{text-decoration:underline dashed}.line{fill:none;stroke-width:1.6;stroke-linejoin:round}.key{font-size:12px}
 .c0{stroke:var(--c0)}.c1{stroke:var(--c1)}.c2{stroke:var(--c2)}.c3{stroke:var(--c3)}.c4{stroke:var(--c4)}.c5{stroke:var(--c5)}
 text.c0{fill:var(--c0);stroke:none}text.c1{fill:var(--c1);stroke:none}text.c2{fill:var(--c2);stroke:none}text.c3{fill:var(--c3);stroke:none}text.c4{fill:var(--c4);stroke:none}text.c5{fill:var(--c5);stroke:none}

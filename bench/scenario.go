@@ -67,8 +67,8 @@ type Scenario struct {
 	// has a connection of its own; of idle and watch also consul, of idle, resync and sizes ovsdb,
 	// and of closed loops the operation says. It brings the preset of its name.
 	Door string `yaml:"door,omitempty"`
-	// Workers is how many processes Juju's agents, or agents that have a connection
-	// each, are spread over at least; 0: as few as may open their connections.
+	// Workers is how many processes agents that have a connection each, as Juju's do, are
+	// spread over at least; 0: as few as may open their connections.
 	Workers int `yaml:"workers,omitempty"`
 
 	TTL        Duration `yaml:"ttl,omitempty"`
@@ -77,6 +77,8 @@ type Scenario struct {
 	// Connections is "shared" (sessions share streams) or "own" (a stream each).
 	Connections       string `yaml:"connections,omitempty"`
 	SessionsPerStream int    `yaml:"sessions_per_stream,omitempty"`
+	// PerModel is how many leases are in one model, one model after the other; 0: all are in none.
+	PerModel int `yaml:"per_model,omitempty"`
 	// HandOvers is how many held leases a second are released to their queues.
 	HandOvers float64 `yaml:"hand_overs,omitempty"`
 	Sources   int     `yaml:"sources,omitempty"` // 127.0.0.x addresses connections come from
@@ -339,8 +341,8 @@ func (sc *Scenario) validate() error {
 		return fmt.Errorf("workers is %d; it must be 0 to %d", sc.Workers, maxWorkers)
 	case sc.Connections != "" && sc.Connections != "shared" && sc.Connections != "own":
 		return fmt.Errorf("connections %q is neither shared nor own", sc.Connections)
-	case sc.Candidates < 0 || sc.SessionsPerStream < 0 || sc.SessionsPerStream > 1000 || sc.Sources < 0 || sc.Sources > 250:
-		return fmt.Errorf("candidates, sessions_per_stream (at most 1000) or sources (at most 250) is out of range")
+	case sc.Candidates < 0 || sc.PerModel < 0 || sc.SessionsPerStream < 0 || sc.SessionsPerStream > 1000 || sc.Sources < 0 || sc.Sources > 250:
+		return fmt.Errorf("candidates, per_model, sessions_per_stream (at most 1000) or sources (at most 250) is out of range")
 	case sc.Edges && (sc.Play != "idle" || sc.Door != "" && sc.Door != "native" || sc.Connections == "own"):
 		return fmt.Errorf("edges are for play idle over the native door, whose agents share streams")
 	case sc.HandOvers != 0 && !perSecond(sc.HandOvers):
@@ -407,7 +409,10 @@ func (sc *Scenario) validateStages() error {
 	leases, candidates := 1, max(1, sc.Candidates)
 	own, most := sc.Connections == "own" || sc.Play == "idle" && !sc.Edges, maxConnections
 	if sc.Door == doorJuju || sc.Play == "agents" {
-		own, most = true, maxWorkers*processConns
+		own = true
+	}
+	if sc.Door == doorJuju || sc.Play == "agents" || sc.Play == "ladder" { // other processes have those that this one may not
+		most = maxWorkers * processConns
 	}
 	for i, s := range sc.Stages {
 		switch {

@@ -155,7 +155,7 @@ func (f *fleet) noteLapse(a *agent, now time.Duration) {
 
 func (f *fleet) frame(id uint64, what step, a *agent, token uint64) *apiv1.ClientFrame {
 	frame := &apiv1.ClientFrame{Id: id}
-	name := &apiv1.LeaseName{Name: f.leaseName(a.lease)}
+	name := &apiv1.LeaseName{Model: f.model(a.lease), Name: f.leaseName(a.lease)}
 	session := a.session.String()
 	switch what {
 	case stepOpen:

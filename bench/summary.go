@@ -129,11 +129,13 @@ func (r *run) allVersions() map[string]string {
 }
 
 // value finds what a threshold names: "OP.FIELD" of ops, or a key of facts, or
-// lost, violations, refused.
+// lost, lapsed, violations, refused.
 func (s *Summary) value(name string) (float64, bool) {
 	switch name {
 	case "lost":
 		return float64(s.Lost), true
+	case "lapsed":
+		return float64(s.Lapsed), true
 	case "violations":
 		return float64(s.Violations), true
 	case "refused":

@@ -107,9 +107,8 @@ func (all processes) close() {
 	}
 }
 
-// team is a fleet of Juju's units in several processes. Each has the leases whose number
-// leaves its remainder, with all their candidates, so that what units believe is compared
-// in one place.
+// team is a crew in several processes. Each has the leases whose number leaves its
+// remainder, with all their candidates, so that what agents believe is compared in one place.
 type team struct {
 	*run
 	processes
@@ -120,11 +119,12 @@ type team struct {
 
 	mu      sync.Mutex // held for field accesses
 	tallies []tally
+	leases  int // in all
 	failure error
 }
 
-// newTeam starts n processes.
-func newTeam(ctx context.Context, r *run, login jujuLogin, hosts []string, n int) (*team, error) {
+// newTeam starts n processes, each with its part of what is assigned.
+func newTeam(ctx context.Context, r *run, what *assignment, n int) (*team, error) {
 	all, err := r.startProcesses(n)
 	if err != nil {
 		return nil, err
@@ -132,9 +132,9 @@ func newTeam(ctx context.Context, r *run, login jujuLogin, hosts []string, n int
 	t := &team{run: r, processes: all, tallies: make([]tally, n)}
 	ctx, t.stop = context.WithCancel(ctx)
 	err = t.all(ctx, "Begin", func(i int) any {
-		return &assignment{
-			Scenario: r.sc, Login: login, Hosts: hosts, Part: part{i, n}, Began: r.begun.UnixNano(), Lines: r.opts.LogFormat == "juju",
-		}
+		one := *what
+		one.Part = part{i, n}
+		return &one
 	})
 	if err != nil {
 		t.close()
@@ -182,6 +182,9 @@ func (t *team) report(ctx context.Context) (err error) {
 
 // grow implements crew.
 func (t *team) grow(ctx context.Context, leases int, rate float64) error {
+	t.mu.Lock()
+	t.leases = leases
+	t.mu.Unlock()
 	return t.do(ctx, "Grow", func(int) any { return &Stage{Leases: leases, Ramp: rate} })
 }
 
@@ -190,13 +193,28 @@ func (t *team) hold(ctx context.Context, d time.Duration) error {
 	return t.do(ctx, "Hold", func(int) any { return d })
 }
 
-// strike implements crew. That a process cannot be told shows in the next count.
+// size implements victims.
+func (t *team) size() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.leases
+}
+
+// strike implements victims. That a process cannot be told shows in the next count.
 func (t *team) strike() {
 	_ = t.do(context.Background(), "Strike", func(int) any { return &struct{}{} })
 }
 
-// flush implements crew. That a process cannot be asked shows in the next count.
+// disconnect implements victims, and tells of failures as strike does.
+func (t *team) disconnect(who []int) {
+	_ = t.do(context.Background(), "Disconnect", func(int) any { return &who })
+}
+
+// flush implements victims, and tells of failures as strike does.
 func (t *team) flush() { _ = t.report(context.Background()) }
+
+// judge implements victims.
+func (t *team) judge() error { return t.judgeTally(t.count()) }
 
 // count implements crew: the newest reports, a second old at most.
 func (t *team) count() (sum tally, err error) {

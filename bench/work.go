@@ -10,6 +10,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/incumbent-dev/incumbent/client"
 )
 
 // workerService is what the methods of a process of agents are called under.
@@ -21,14 +23,15 @@ const workerGC = 400
 
 // What is said in calls has no names of its own: net/rpc takes none that is not exported.
 type (
-	// assignment says which units of Juju's a process has.
+	// assignment says which agents a process has: Juju's units, or sessions.
 	assignment = struct {
-		Scenario *Scenario `json:"scenario"`
-		Login    jujuLogin `json:"login"`
-		Hosts    []string  `json:"hosts"`
-		Part     part      `json:"part"`
-		Began    int64     `json:"began"`           // of the run; Unix nanoseconds
-		Lines    bool      `json:"lines,omitempty"` // Juju's own are wanted
+		Scenario *Scenario   `json:"scenario"`
+		Login    jujuLogin   `json:"login"`            // of units
+		Hosts    []string    `json:"hosts,omitempty"`  // they speak to
+		Native   *agentsTask `json:"native,omitempty"` // of sessions; nil: units are
+		Part     part        `json:"part"`
+		Began    int64       `json:"began"`           // of the run; Unix nanoseconds
+		Lines    bool        `json:"lines,omitempty"` // Juju's own are wanted
 	}
 	// report is what has happened since the last one.
 	report = struct {
@@ -40,12 +43,12 @@ type (
 	}
 )
 
-// workerProcess is a process of agents: of Juju's units, or of those that are started one by one.
+// workerProcess is a process of agents: of a crew, or of those that are started one by one.
 // Its exported methods are what it is called for.
 type workerProcess struct {
 	ctx    context.Context // ends with the calls
 	run    *run
-	fleet  *jujuFleet
+	crew   crew
 	agents *agentsNative
 	dirty  chan struct{} // there is news
 
@@ -89,8 +92,11 @@ func (p *parent) Read(b []byte) (int, error) {
 func (p *parent) Close() error { return nil }
 
 func (w *workerProcess) end() {
-	if w.fleet != nil {
-		w.fleet.close()
+	if w.crew != nil {
+		w.crew.close()
+		for _, c := range w.run.clients {
+			c.Close()
+		}
 	}
 	for _, stop := range w.stops {
 		stop()
@@ -106,36 +112,57 @@ func (l addLines) Write(p []byte) (int, error) {
 	return l.lines.Write(p)
 }
 
-// Begin makes the fleet.
-func (w *workerProcess) Begin(a *assignment, _ *struct{}) (err error) {
+// Begin makes the crew.
+func (w *workerProcess) Begin(a *assignment, _ *struct{}) error {
 	opts := Options{Out: addLines{w}}
 	if a.Lines {
 		opts.LogFormat = "juju"
 	}
 	w.run = newRun(a.Scenario, opts)
 	w.run.begun = time.Unix(0, a.Began)
-	w.fleet, err = newJujuFleet(w.ctx, w.run, a.Login, a.Hosts, a.Part)
-	return err
+	a.Scenario.HandOvers /= float64(a.Part.Of)
+	if a.Native == nil {
+		fleet, err := newJujuFleet(w.ctx, w.run, a.Login, a.Hosts, a.Part)
+		if err == nil {
+			w.crew = fleet
+		}
+		return err
+	}
+	for _, server := range a.Native.Servers {
+		c, err := client.New(a.Native.config(server))
+		if err != nil {
+			return err
+		}
+		w.run.clients = append(w.run.clients, c)
+	}
+	w.crew = newPartOfFleet(w.ctx, w.run, a.Part)
+	return nil
 }
 
-// Grow has the fleet grow to the leases of a stage.
+// Grow has the crew grow to the leases of a stage.
 func (w *workerProcess) Grow(to *Stage, _ *struct{}) error {
-	return w.fleet.grow(w.ctx, to.Leases, to.Ramp)
+	return w.crew.grow(w.ctx, to.Leases, to.Ramp)
 }
 
-// Hold keeps the fleet going.
-func (w *workerProcess) Hold(d time.Duration, _ *struct{}) error { return w.fleet.hold(w.ctx, d) }
+// Hold keeps the crew going.
+func (w *workerProcess) Hold(d time.Duration, _ *struct{}) error { return w.crew.hold(w.ctx, d) }
 
-// Strike has the fleet note who leads.
+// Strike has the crew note who leads.
 func (w *workerProcess) Strike(*struct{}, *struct{}) error {
-	w.fleet.strike()
+	w.crew.strike()
+	return nil
+}
+
+// Disconnect ends connections of the crew.
+func (w *workerProcess) Disconnect(members []int, _ *struct{}) error {
+	w.crew.disconnect(members)
 	return nil
 }
 
 // Report says what has happened since the last one.
 func (w *workerProcess) Report(_ *struct{}, r *report) error {
 	var err, failure error
-	r.Tally, failure = w.fleet.count()
+	r.Tally, failure = w.crew.count()
 	r.Found = w.run.check.drain()
 	r.Ops, err = w.run.rec.take()
 	if err := errors.Join(failure, err); err != nil {
