@@ -247,6 +247,20 @@ func (c *Controller) EnterFor(w Who, l Lane, cost int, now int64) (Ticket, error
 	return Ticket{c, now, w, int32(cost), l}, nil
 }
 
+// Holds admits what is kept and takes no work worth a place in a lane, such as a connection that
+// says nothing, or returns an Overloaded error: memory is short, for the lane and those before it.
+func (c *Controller) Holds(l Lane) error {
+	mode := Mode(c.mode.Load())
+	if mode == Off || int32(rankOf[l]) >= c.memory.Load() {
+		return nil
+	}
+	if mode == Observe {
+		c.lanes[l].refused[Memory].Add(1)
+		return nil
+	}
+	return c.refuse(l, Memory)
+}
+
 // Refuses says of a request, before more is known than who sends it and which lanes it
 // may turn out to be of, that each of them would refuse it: the error is that of EnterFor
 // for the first, and is counted as that is. nil says nothing, and nothing was counted:

@@ -584,3 +584,49 @@ func TestModesOfAdmission(t *testing.T) {
 		}
 	}
 }
+
+// TestG40_WhatIsKeptIsRefusedForMemoryOnly: what takes no work worth a place is not refused since others
+// wait, and in the order of its lane where memory is short.
+func TestG40_WhatIsKeptIsRefusedForMemoryOnly(t *testing.T) {
+	c, err := New(Limits{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := int64(time.Hour)
+	c.Press(numRanks-2, now)
+	if _, err := c.Enter(Logins, 1, now); ReasonOf(Logins, err) != Order {
+		t.Fatalf("logins are let in while extensions are short: %v", err)
+	}
+	for l := range NumLanes {
+		if err := c.Holds(l); err != nil {
+			t.Errorf("%s, while extensions are short: %v", l, err)
+		}
+	}
+	for rank := range numRanks {
+		used := int64(0)
+		if rank > 0 {
+			used = int64(1000 * memoryShut[rank-1])
+		}
+		c.SetMemory(used, 1000)
+		for l := range NumLanes {
+			err := c.Holds(l)
+			if refused := err != nil; refused != (rankOf[l] < rank) || refused && ReasonOf(l, err) != Memory {
+				t.Errorf("%s, with %d of 1000 used: %v", l, used, err)
+			}
+		}
+	}
+	refused := c.Stats()[Logins].Refused[Memory]
+	for mode, counts := range map[Mode]uint64{Off: 0, Observe: 1} {
+		c.SetMode(mode)
+		if err := c.Holds(Logins); err != nil {
+			t.Errorf("mode %d refuses: %v", mode, err)
+		}
+		if n := c.Stats()[Logins].Refused[Memory] - refused; n != counts {
+			t.Errorf("mode %d counts %d", mode, n)
+		}
+		refused = c.Stats()[Logins].Refused[Memory]
+	}
+	if err := (Clocked{}).Holds(Logins); err != nil {
+		t.Errorf("without a controller: %v", err)
+	}
+}

@@ -60,6 +60,14 @@ func (c Clocked) place(t Ticket, err error) (Place, error) {
 	return Place{t, c.Now}, nil
 }
 
+// Holds is [Controller.Holds].
+func (c Clocked) Holds(l Lane) error {
+	if c.Controller == nil {
+		return nil
+	}
+	return c.Controller.Holds(l)
+}
+
 // Refuses is [Controller.Refuses].
 func (c Clocked) Refuses(w Who, lanes []Lane) error {
 	if c.Controller == nil {

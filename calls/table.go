@@ -221,7 +221,7 @@ var table = [NumCalls]Row{
 	WatchTables:    {Action: auth.TableWatch, Judged: Named, Lane: admit.Watches, Ways: []string{tables + "Watch"}},
 	LoadTables:     {Action: auth.TableDefine, Judged: Named, Lane: admit.Transactions, Ways: []string{tables + "Load"}},
 
-	OpenStream:   {Judged: Steps, Lane: admit.Logins, Ways: []string{"/v1/stream"}},
+	OpenStream:   {Judged: Steps, Lane: admit.Logins, Note: "refused only while memory is short", Ways: []string{"/v1/stream"}},
 	StartSession: {Judged: Steps, Lane: admit.Small, Note: "use of the session; to open it where it is not open, in the lane of that", Ways: []string{"frame.start"}},
 	OfStream:     {Judged: Own, Lane: NoLane, Ways: []string{"frame.detach", "frame.unwatch", "frame.cancel"}},
 	Health:       {Judged: Everyone, Lane: NoLane, Ways: []string{health + "Check"}},

@@ -67,7 +67,7 @@ type FloodResult struct {
 	Late      int // requests whose deadline had passed
 	Kept      int // extensions of what is held throughout that were answered
 	Refused   int // and that were refused
-	Logins    int // after the connection had ended
+	Streams   int // opened after one had ended
 	Reasons   [admit.NumReasons]int
 	Pressed   int           // decisions of members that were compared with the leader's pressure
 	Before    int           // steady requests that were served, of those in the time before
@@ -364,7 +364,17 @@ func (x *flooder) submit(p *process, cmd core.Command, deadline time.Time, done 
 	})
 }
 
-// login opens a connection, which takes a handshake.
+// openStream opens a stream of the native door, which takes a handshake and has no lane: see
+// admit.Controller.Holds.
+func (p *process) openStream(done func()) {
+	if p.door == nil {
+		done()
+		return
+	}
+	p.door.cpu.add(workTakes[admit.Logins], done)
+}
+
+// login opens a connection through a door that can refuse it before its handshake.
 func (p *process) login(principal string, deadline time.Time, done func(*incumbent.Error)) {
 	p.admit(request{whoIs(principal), admit.Logins, deadline}, func(leave func()) {
 		leave()

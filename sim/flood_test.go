@@ -50,8 +50,8 @@ func TestG39_G40_G41_G42_G44_AFlood(t *testing.T) {
 // The leader dies, and all clients come back at once: leases stay held.
 func TestG43_AllComeBackAtOnce(t *testing.T) {
 	notRaced(t)
-	if r := run(t, flooded(4, floods[4])); r.Floods.Logins < herdNum {
-		t.Errorf("%d clients that hold something have logged in again, want %d", r.Floods.Logins, herdNum)
+	if r := run(t, flooded(4, floods[4])); r.Floods.Streams < herdNum {
+		t.Errorf("%d clients that hold something have opened a stream again, want %d", r.Floods.Streams, herdNum)
 	}
 }
 

@@ -58,7 +58,7 @@ func (w *world) besides(id int) *agent {
 
 // keeper holds a lease of its own to the end of the run, whatever happens: it extends
 // when a third of the ttl has passed, and asks again until there is an answer. Where it
-// speaks over a stream, it has to log in first when that has ended.
+// speaks over a stream, it has to open another first when that has ended.
 type keeper struct {
 	w        *world
 	a        *agent
@@ -67,7 +67,6 @@ type keeper struct {
 	on       *process // with which the stream is open
 	token    incumbent.Token
 	asking   bool
-	refused  int // logins in a row
 }
 
 func (k *keeper) open() {
@@ -110,7 +109,7 @@ func (k *keeper) extend() {
 		return
 	}
 	if k.stream && (k.on == nil || k.on.gone) {
-		k.login()
+		k.reconnect()
 		return
 	}
 	if k.stream {
@@ -147,22 +146,15 @@ func (k *keeper) extend() {
 	}, func() { k.on = nil; again(k.w.upTo(returns)) })
 }
 
-// login opens the stream again, with any member: at once, and then when it is told to,
-// twice as late after each further refusal.
-func (k *keeper) login() {
+// reconnect opens the stream again, with any member.
+func (k *keeper) reconnect() {
 	w := k.w
 	k.a.at = w.anyone()
 	k.a.call(func(p *process, reply func(func())) {
-		p.login(k.a.principal(), time.Time{}, func(err *incumbent.Error) {
+		p.openStream(func() {
 			reply(func() {
-				if err != nil {
-					d := min(w.hint(admit.Logins, err)<<min(k.refused, 4), k.a.ttl/3)
-					k.refused++
-					k.a.later(d, k.extend)
-					return
-				}
-				w.res.Floods.Logins++
-				k.refused, k.on = 0, p
+				w.res.Floods.Streams++
+				k.on = p
 				k.extend()
 			})
 		})

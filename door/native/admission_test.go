@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"connectrpc.com/connect"
+	"github.com/gobwas/ws"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
@@ -65,6 +67,46 @@ func TestG40_WhatIsRefusedIsNotLookedAt(t *testing.T) {
 	}
 	if n := looks.Load() - before; n != 0 {
 		t.Errorf("the state was looked at %d times", n)
+	}
+}
+
+// TestG43_WhoComesBackIsNotSentAway: while everything waits too long, a stream is opened all the
+// same, for to refuse it takes as long, and its client would connect anew; what is asked for over
+// it has its lanes. Where memory is short it is refused.
+func TestG43_WhoComesBackIsNotSentAway(t *testing.T) {
+	lanes := shutLanes(t)
+	m := newMember(t, func(c *Config) { c.Admission = lanes })
+	notWebSocket := func() string {
+		resp, err := http.Get(m.url + StreamPath) // a stream's request is judged before it is looked at
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		return resp.Status
+	}
+	dial := func() error {
+		conn, _, _, err := ws.Dialer{Timeout: patience}.Dial(t.Context(), strings.Replace(m.url, "http", "ws", 1)+StreamPath)
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	}
+	if err := dial(); !errors.As(err, new(ws.StatusError)) {
+		t.Errorf("while memory is short: %v", err)
+	}
+	lanes.SetMemory(0, 1)
+	if status := notWebSocket(); !strings.HasPrefix(status, "426 ") {
+		t.Errorf("what is no WebSocket: %s", status)
+	}
+	session := incumbent.NewSessionID().String()
+	token := m.dial().ok(claimFrame(1, "x", "h", "", false)).GetOperation().GetClaim().Lease.Token
+	lanes.Press(uint8(admit.Releases.Rank()), 1<<62) // for long
+	w := m.dial()
+	if f := w.ask(attachFrame(1, session, 1)); f.Error.GetKind() != "overloaded" || f.Error.RetryAfterMs == 0 {
+		t.Errorf("an attachment: %v", f)
+	}
+	if e := w.ok(tokensMessage(2, 0, token)).GetTokensExtended(); e.HeldMs == 0 {
+		t.Errorf("an extension: %v", e)
 	}
 }
 

@@ -49,12 +49,13 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
 		d.refuseUpgrade(w, err)
 		return
 	}
-	place, err := d.lanes.Enter(who.work(""), calls.OpenStream.Lane(), 1)
-	if err != nil {
+	// The connection is there and its request was read: to refuse it costs as much as to
+	// serve it, and the client comes back with another. What it asks for over its stream
+	// has lanes; a stream takes nothing but memory.
+	if err := d.lanes.Holds(calls.OpenStream.Lane()); err != nil {
 		d.refuseUpgrade(w, err)
 		return
 	}
-	defer place.Leave()
 	if err := http.NewResponseController(w).SetWriteDeadline(d.now().Add(d.limits.Load().WriteTimeout)); err != nil {
 		d.refuseUpgrade(w, incumbent.Errorf(incumbent.Internal, "bound the upgrade: %w", err))
 		return

@@ -51,10 +51,34 @@ var ofFloods = []mutant{
 		replace: "",
 	},
 	{
-		name: "simulated: who was refused a stream never comes back", guarantee: "G43",
+		name: "simulated: who has opened a stream again extends nothing", guarantee: "G43",
 		file: "sim/keeper.go", pkg: "./sim", test: "^TestG43_AllComeBackAtOnce$",
-		search:  "\t\t\t\t\tk.a.later(d, k.extend)\n",
-		replace: "\t\t\t\t\t_ = d\n",
+		search:  "\t\t\t\tk.on = p\n\t\t\t\tk.extend()\n",
+		replace: "\t\t\t\tk.on = p\n",
+	},
+	{
+		name: "a stream is refused with logins", guarantee: "G43",
+		file: "door/native/upgrade.go", pkg: "./door/native", test: "^TestG43_WhoComesBackIsNotSentAway$",
+		search:  "\tif err := d.lanes.Holds(calls.OpenStream.Lane()); err != nil {\n",
+		replace: "\tif _, err := d.lanes.Enter(who.work(\"\"), calls.OpenStream.Lane(), 1); err != nil {\n",
+	},
+	{
+		name: "a session leaves a slow member a second after it has come", guarantee: "G43",
+		file: "client/beat.go", pkg: "./client", test: "^TestG43_ABeatHasThePatienceOfConnecting$",
+		search:  "max(s.c.cfg.SilentTimeout, patience, time.Millisecond)",
+		replace: "max(s.c.cfg.SilentTimeout, time.Millisecond)",
+	},
+	{
+		name: "all handshakes are computed at once", guarantee: "G43",
+		file: "accept/turns.go", pkg: "./accept", test: "^TestG43_HandshakesTakeTurns$",
+		search:  "\tp := pacedOf(hello.Conn)\n\tif p == nil {\n",
+		replace: "\tp := pacedOf(hello.Conn)\n\tif p == nil || len(turns) >= 0 {\n",
+	},
+	{
+		name: "who waits for its peer keeps its turn", guarantee: "G47",
+		file: "accept/turns.go", pkg: "./accept", test: "^TestG47_WhoSaysHelloTakesNoTurn$",
+		search:  "\tp.Rest()\n\treturn p.Conn.Read(b)\n",
+		replace: "\treturn p.Conn.Read(b)\n",
 	},
 	{
 		name: "simulated: the leader's word is not passed on to the lanes", guarantee: "G40",
