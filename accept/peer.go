@@ -22,18 +22,27 @@ func (p *Pending) Prepare(c net.Conn, config *tls.Config, now time.Time) (net.Co
 	peer.Remote, _ = netip.ParseAddrPort(c.RemoteAddr().String())
 	peer.Local, _ = netip.ParseAddrPort(c.LocalAddr().String())
 	park.KeepAlive(c, 0)
-	ready := park.NewSocket(c)
 	if config == nil {
-		return ready, peer, nil
+		return park.NewSocket(c), peer, nil
 	}
 	p.Bound(c, now.Add(handshakeTimeout))
-	secure := tls.Server(ready, config)
-	if err := secure.Handshake(); err != nil {
+	secure, err := Handshake(c, config)
+	if err != nil {
 		return nil, peer, err
 	}
 	_ = c.SetDeadline(time.Time{}) // parked connections have their own
 	peer.TLS = stateOf(secure)
 	return secure, peer, nil
+}
+
+// Handshake performs that of TLS, computed in its turn if the configuration has [Turn] waited for. It
+// waits for the other side as long as the connection's deadline lets it. What it returns can be
+// parked.
+func Handshake(c net.Conn, config *tls.Config) (*tls.Conn, error) {
+	pace := Pace(c)
+	defer pace.Rest()
+	secure := tls.Server(park.NewSocket(pace), config)
+	return secure, secure.Handshake()
 }
 
 // plainState is that of all connections whose clients showed no certificate.

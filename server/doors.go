@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/accept"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/gate"
@@ -135,7 +136,7 @@ func (o *openDoor) tlsOf(certs *certificates, protocols ...string) *tls.Config {
 	return o.derived.of(certs.lenient.Load(), func(from *tls.Config) *tls.Config {
 		config := from.Clone()
 		config.NextProtos, config.DynamicRecordSizingDisabled = protocols, true
-		return config
+		return accept.InTurns(config)
 	})
 }
 

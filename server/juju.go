@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/accept"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/auth/ca"
@@ -163,7 +164,7 @@ func (j *jujuDoor) tlsNow(certs *certificates) *tls.Config {
 
 // jujuTLS has no ALPN: clients offer none and speak HTTP/1.1.
 func jujuTLS(certs ...tls.Certificate) *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: certs, DynamicRecordSizingDisabled: true}
+	return accept.InTurns(&tls.Config{MinVersion: tls.VersionTLS12, Certificates: certs, DynamicRecordSizingDisabled: true})
 }
 
 // jujuCertificate reads the certificate that the door has made for itself, or

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/accept"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
@@ -397,12 +398,12 @@ func (s *Server) announce(ctx context.Context) {
 }
 
 func (s *Server) serve() {
-	ln := park.Listen(s.arrivals.listen(s.gate), 0)
+	ln := s.arrivals.listen(s.gate)
 	var err error
 	if s.certs != nil {
-		err = s.http.ServeTLS(ln, "", "")
+		err = s.http.ServeTLS(park.Listen(accept.PaceAll(ln), 0), "", "")
 	} else {
-		err = s.http.Serve(ln)
+		err = s.http.Serve(park.Listen(ln, 0))
 	}
 	if !errors.Is(err, http.ErrServerClosed) {
 		s.fail(incumbent.Errorf(incumbent.Unavailable, "listener: %w", err))

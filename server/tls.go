@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/accept"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/cluster"
@@ -142,7 +143,10 @@ func (c *certificates) config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"h2", "http/1.1"},
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			if err := accept.Turn(hello); err != nil {
+				return nil, err
+			}
 			if c.tokens() {
 				return c.lenient.Load(), nil
 			}

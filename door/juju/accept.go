@@ -2,11 +2,10 @@ package juju
 
 import (
 	"crypto/tls"
-	"errors"
 	"net"
-	"syscall"
 	"time"
 
+	"github.com/incumbent-dev/incumbent/accept"
 	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/gate"
@@ -71,7 +70,7 @@ func (d *Door) admit(shut *shutter) (refusal, bool) {
 // mayLogIn asks the lane of logins, which says whether memory, or what is refused
 // later, is short. How long a login takes it is not told: that is the client's time
 // as well, which in a storm may have no processor, and the lane would take it for
-// a queue of ours. MaxPending and the slots set the pace.
+// a queue of ours. MaxPending and the turns of handshakes set the pace.
 func (d *Door) mayLogIn() bool {
 	p, err := d.enter(admit.Who{}, calls.JujuLogin.Lane(), 1)
 	if err != nil {
@@ -133,62 +132,5 @@ func (d *Door) greet(c net.Conn) {
 // handshake performs TLS.
 func (d *Door) handshake(c net.Conn) (*tls.Conn, error) {
 	park.KeepAlive(c, 0)
-	pace := &paced{Conn: c, slots: d.slots}
-	secure := tls.Server(park.NewSocket(pace), d.tls())
-	err := secure.Handshake()
-	pace.finish()
-	return secure, err
-}
-
-// paced is a connection during its handshake: whoever computes has one of the
-// slots, and gives it back while it waits for the peer. One goroutine uses it
-// until finish.
-type paced struct {
-	net.Conn
-	slots chan struct{}
-	has   bool
-	over  bool
-}
-
-// Read waits for the peer without a slot.
-func (p *paced) Read(b []byte) (int, error) {
-	if p.over {
-		return p.Conn.Read(b)
-	}
-	p.leave()
-	n, err := p.Conn.Read(b)
-	p.slots <- struct{}{}
-	p.has = true
-	return n, err
-}
-
-// NetConn is the connection below.
-func (p *paced) NetConn() net.Conn { return p.Conn }
-
-// SyscallConn is the descriptor, for park.
-func (p *paced) SyscallConn() (syscall.RawConn, error) {
-	if sc, ok := p.Conn.(syscall.Conn); ok {
-		return sc.SyscallConn()
-	}
-	return nil, errors.ErrUnsupported
-}
-
-// CloseWrite ends the sending side, where the connection can.
-func (p *paced) CloseWrite() error {
-	if half, ok := p.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return nil
-}
-
-func (p *paced) leave() {
-	if p.has {
-		p.has = false
-		<-p.slots
-	}
-}
-
-func (p *paced) finish() {
-	p.leave()
-	p.over = true
+	return accept.Handshake(c, d.tls())
 }

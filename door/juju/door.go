@@ -104,7 +104,6 @@ type Door struct {
 
 	limits  atomic.Pointer[Limits]
 	counts  counts
-	slots   chan struct{} // handshakes being computed
 	tally   *tally.Tally
 	lines   [admit.NumLanes]line
 	pending *accept.Pending
@@ -133,7 +132,7 @@ func New(cfg Config) (*Door, error) {
 	d := &Door{
 		leases: cfg.Leases, view: cfg.Engine.View, confirm: cfg.Engine.Confirm, park: cfg.Park, passwords: cfg.Passwords, tls: cfg.TLS,
 		controller: uuidOf(cfg.Cluster), ready: cfg.Ready, audit: cfg.Audit, now: cfg.Now, monotonic: cfg.Monotonic,
-		jitter: rand.Float64, log: cfg.Logger, tally: cfg.Tally, slots: make(chan struct{}, handshakesAtOnce()),
+		jitter: rand.Float64, log: cfg.Logger, tally: cfg.Tally,
 		answers: workqueue.New[*bulk](), wakes: workqueue.New[*block](), work: workqueue.New[func()](), closing: make(chan struct{}),
 		pending: accept.New(),
 	}

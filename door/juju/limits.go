@@ -1,7 +1,6 @@
 package juju
 
 import (
-	"runtime"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -35,7 +34,6 @@ const (
 	keepBufferBytes = 64 << 10
 	loginPause      = 20 * time.Millisecond // between two looks whether logins are admitted
 	loginPatience   = 5 * time.Second       // so long accepting rests for that; then who comes is closed
-	handshakesEach  = 4                     // at work at once, for each processor
 	firstRetry      = 50 * time.Millisecond // of a claim that found no leader
 	maxRetry        = time.Second
 	linePause       = 20 * time.Millisecond // between two looks whether who waits for a place finds one
@@ -75,9 +73,6 @@ func (l Limits) withDefaults() Limits {
 		WakesPerSecond:  or(l.WakesPerSecond, DefaultWakesPerSecond),
 	}
 }
-
-// handshakesAtOnce is how many handshakes are computed at a time.
-func handshakesAtOnce() int { return handshakesEach * runtime.GOMAXPROCS(0) }
 
 func or[T comparable](v, def T) T {
 	var zero T
