@@ -20,10 +20,10 @@ func (s *Session) run() {
 	defer close(s.ended)
 	defer s.drop() // what a last attempt to connect brought
 	interval := s.ttl / beatsPerTTL
-	patience := s.patience(0)
-	for pause := minPause; s.stop.Err() == nil && s.ctx.Err() == nil; patience = s.patience(patience) {
-		if s.beat(interval) && s.tend() {
-			pause, patience = minPause, 0
+	pause, patience := minPause, s.patience(0)
+	for s.stop.Err() == nil && s.ctx.Err() == nil {
+		if s.beat(interval, patience) && s.tend() {
+			pause, patience = minPause, s.patience(patience/2)
 			continue
 		}
 		s.drop()
@@ -35,13 +35,14 @@ func (s *Session) run() {
 			_ = sleep(s.stop, s.pause(pause, err))
 			pause = min(2*pause, maxPause)
 		}
+		patience = s.patience(2 * patience)
 	}
 }
 
-// beat extends the session and what it holds, waits for the answers, and then
-// until the next is due: soon, where this one was refused. False: the link is of
-// no more use.
-func (s *Session) beat(interval time.Duration) bool {
+// beat extends the session and what it holds, waits for the answers, each for as long as
+// patience at most, and then until the next is due: soon, where this one was refused.
+// False: the link is of no more use.
+func (s *Session) beat(interval, patience time.Duration) bool {
 	l := s.current()
 	if l == nil {
 		return false
@@ -62,7 +63,7 @@ func (s *Session) beat(interval time.Duration) bool {
 		return false
 	}
 	releases := len(frames) - len(back)
-	silent := time.NewTimer(s.silence(interval))
+	silent := time.NewTimer(s.silence(interval, patience))
 	defer silent.Stop()
 	for i, ch := range answers {
 		select {
@@ -162,12 +163,14 @@ func (s *Session) unsettled() []holding {
 }
 
 // silence is how long a member may leave a beat unanswered: where there is no
-// other to go to, until the next beat is due.
-func (s *Session) silence(interval time.Duration) time.Duration {
+// other to go to, until the next beat is due. Else it is for as long as an attempt to
+// connect may take now, which is longer each time that it was in vain: whoever has
+// just connected in a storm, and leaves a second later for another member, keeps the storm going.
+func (s *Session) silence(interval, patience time.Duration) time.Duration {
 	if !s.c.members.several() {
 		return interval
 	}
-	return min(max(s.c.cfg.SilentTimeout, time.Millisecond), interval)
+	return min(max(s.c.cfg.SilentTimeout, patience, time.Millisecond), interval)
 }
 
 func extendFrame(leases []*Lease) *apiv1.ClientFrame {

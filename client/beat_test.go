@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gobwas/ws"
@@ -98,5 +99,46 @@ func TestRefusedPause(t *testing.T) {
 	}
 	if least < 1500*time.Millisecond || most > 2250*time.Millisecond || most-least < 100*time.Millisecond {
 		t.Errorf("with a hint of 1500 ms after %v to %v", least, most)
+	}
+}
+
+// TestG43_ABeatHasThePatienceOfConnecting: who connects in vain while all others do as well is
+// patient with the answer to its first beat, too; from a good one on it leaves a member
+// that is silent as soon as ever.
+func TestG43_ABeatHasThePatienceOfConnecting(t *testing.T) {
+	const interval = 10 * time.Second
+	for _, c := range []struct {
+		patience, answers time.Duration
+		several           bool
+		left              time.Duration // 0: it is not
+	}{
+		{DefaultSilentTimeout, DefaultSilentTimeout / 2, true, 0},
+		{DefaultSilentTimeout, 3 * time.Second, true, DefaultSilentTimeout},
+		{0, 3 * time.Second, true, DefaultSilentTimeout},
+		{4 * time.Second, 3 * time.Second, true, 0},
+		{4 * time.Second, 5 * time.Second, true, 4 * time.Second},
+		{maxPatience, 15 * time.Second, true, interval}, // another member is tried while there is time
+		{DefaultSilentTimeout, 3 * time.Second, false, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, m := scriptedSession(t)
+			if c.several {
+				urls := append(s.c.members.urls(), s.c.members.urls()...)
+				s.c.members.list.Store(&urls)
+			}
+			m.answerAll(func(*apiv1.ClientFrame) *apiv1.ServerFrame {
+				if c.left > 0 {
+					return nil // it would come too late
+				}
+				time.Sleep(c.answers)
+				return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_Beaten{Beaten: &apiv1.Beaten{}}}
+			})
+			began := time.Now()
+			kept := s.beat(interval, c.patience)
+			if took := time.Since(began); kept != (c.left == 0) || !kept && took != c.left {
+				t.Errorf("%+v: kept %v after %v", c, kept, took)
+			}
+			s.drop()
+		})
 	}
 }

@@ -28,7 +28,7 @@ const (
 // open creates the session and attaches to it, trying until ctx ends. The id is
 // ours, so that opening it twice is the same as once.
 func (s *Session) open(ctx context.Context) error {
-	for pause, patience := minPause, s.patience(0); ; pause, patience = min(2*pause, maxPause), s.patience(patience) {
+	for pause, patience := minPause, s.patience(0); ; pause, patience = min(2*pause, maxPause), s.patience(2*patience) {
 		err := s.connect(ctx, true, patience)
 		if err == nil {
 			return nil
@@ -58,16 +58,17 @@ func (s *Session) pause(pause time.Duration, err error) time.Duration {
 	return d
 }
 
-// patience is how long the next attempt to connect may take, from what the last
-// had. Where there is another member to try, the first are short; but members
-// that are slow, not silent, are not given up forever: in a storm each attempt that is
-// given up has cost them what serving it would have.
-func (s *Session) patience(last time.Duration) time.Duration {
+// patience is how long the next attempt to connect, or the next answer, may take: d, which
+// is twice what was too short or half of what was long enough, within its bounds. Where
+// there is another member to try, the first are short; but members that are slow, not
+// silent, are not given up forever: in a storm each attempt that is given up has cost
+// them what serving it would have.
+func (s *Session) patience(d time.Duration) time.Duration {
 	least := s.c.cfg.SilentTimeout
 	if !s.c.members.several() {
 		least = dialTimeout
 	}
-	return min(max(2*last, least), maxPatience)
+	return min(max(d, least), maxPatience)
 }
 
 // connect dials a member, attaches the session there and takes over what the
