@@ -153,7 +153,7 @@ func (f *fleet) extended(p pending, ans *answer) error {
 	if ans.failed || ans.unavailable > 0 {
 		return f.unconfirmed(p, ans, now)
 	}
-	a.link.owing = 0
+	a.link.owing, a.link.patience = 0, max(f.silent, a.link.patience/2)
 	name := f.leaseName(a.lease)
 	if ans.notHeld > 0 {
 		f.recordOf(p.what).failed(now, 1)
@@ -288,7 +288,7 @@ func (f *fleet) event(l *fleetLink, frame *apiv1.ServerFrame) {
 		f.check.Violate("stream %d: session %s ended: %s", l.n, e.SessionLost.Session, e.SessionLost.Reason)
 	case *apiv1.ServerFrame_GoAway:
 		if f.roams {
-			f.leave(l, errSilent)
+			f.leave(l, errSentAway)
 		}
 	}
 }

@@ -34,6 +34,8 @@ type fleet struct {
 	ctx    context.Context // of reconnecting; ends with the fleet
 	cancel context.CancelFunc
 
+	redialling chan struct{} // has one for each stream that is being opened again
+
 	running sync.WaitGroup // drive, and for each link its reader or who reconnects it
 
 	mu sync.Mutex // guards the agenda too
@@ -60,6 +62,7 @@ type fleet struct {
 
 	opened, claimed, handed atomic.Int64
 
+	opConnect                                                                      *opRecord // streams
 	opOpen, opAttach, opClaim, opExtend, opBeat, opRelease, opHandOver, opRecovery *opRecord
 	opFreed                                                                        *opRecord // of what a holder left: how late another held it
 }
@@ -128,13 +131,14 @@ func newGroup(ctx context.Context, r *run, g group) *fleet {
 	op := func(name string) *opRecord { return r.rec.op(g.prefix + name) }
 	f := &fleet{
 		run: r, group: g, part: part{Of: 1}, ttl: time.Duration(r.sc.TTL), tag: incumbent.NewSessionID().String()[:8], agenda: newAgenda(), left: map[int]*agent{},
-		opOpen: op("open"), opAttach: op("attach"), opClaim: op("claim"), opExtend: op("extend"),
+		opConnect: op("connect"), opOpen: op("open"), opAttach: op("attach"), opClaim: op("claim"), opExtend: op("extend"),
 		opBeat: op("beat"), opRelease: op("release"), opHandOver: op("hand-over"), opRecovery: op("recovery"), opFreed: op("freed late"),
 		roams: len(r.clients) > 1 || len(r.sc.script()) > 0, silent: silentAfter,
 	}
 	if r.sc.Silent > 0 {
 		f.silent = time.Duration(r.sc.Silent)
 	}
+	f.redialling = make(chan struct{}, redials)
 	f.ctx, f.cancel = context.WithCancel(ctx)
 	if len(r.clients) > 1 {
 		f.enqueue(planned{what: stepSweep})

@@ -16,12 +16,18 @@ const (
 	silentAfter  = time.Second            // an answer that does not come; the scenario may say otherwise
 	sweepEvery   = 100 * time.Millisecond // how often streams are looked at for silence
 	firstPause   = 100 * time.Millisecond // the first attempt waits up to so long, spread over the span
-	longestPause = time.Second            // later ones wait twice as long as the one before, up to this
-	patienceMost = 20 * time.Second       // for one attempt to connect; the first is given as long as silence
+	longestPause = 2 * time.Second        // later ones wait twice as long as the one before, up to this
+	mostDoubled  = 5                      // times that what a member asks for is doubled, for each refusal more
+	patienceMost = 20 * time.Second       // for one attempt to connect, or one answer
+	// redials is how many streams of one process are being opened again at once. Agents on
+	// machines of their own do not wait for each other's; thousands in one process do, and would
+	// take that for silence of the servers'.
+	redials = 32
 )
 
 var (
 	errSilent       = errors.New("the member is silent")
+	errSentAway     = errors.New("the member says good-bye")
 	errDisconnected = errors.New("the connection was ended on purpose")
 )
 
@@ -40,13 +46,16 @@ type fleetLink struct {
 	// judged; 0: none was. A member that is cut off from the others first says
 	// nothing and, once too many wait there, refuses: its refusals are answers,
 	// but none that keeps a lease, and none that a holder should wait for anew.
-	owing   time.Duration
-	pending map[uint64]pending
-	agents  []*agent
-	bySess  map[string]*agent
-	beating bool
-	beaten  time.Duration // the newest answer to a beat
-	mute    bool          // its agents have fallen silent, and it stays as it is
+	owing time.Duration
+	// patience is how long an attempt to connect or an answer may take: twice as long after
+	// each time that it was too short, and half as long with each extension that is judged.
+	patience time.Duration
+	pending  map[uint64]pending
+	agents   []*agent
+	bySess   map[string]*agent
+	beating  bool
+	beaten   time.Duration // the newest answer to a beat
+	mute     bool          // its agents have fallen silent, and it stays as it is
 }
 
 // openLinks dials the streams that want agents need, and has their agents begin.
@@ -66,7 +75,7 @@ func (f *fleet) openLinks(ctx context.Context, want int, due func(int) time.Dura
 				return err
 			}
 		}
-		l := &fleetLink{f: f, n: n, member: f.home(n), pending: make(map[uint64]pending), bySess: make(map[string]*agent)}
+		l := &fleetLink{f: f, n: n, member: f.home(n), patience: f.silent, pending: make(map[uint64]pending), bySess: make(map[string]*agent)}
 		stream, r, err := f.dial(ctx, l)
 		for wait, overloaded := overloadOf(err); overloaded && sleep(ctx, wait) == nil; wait, overloaded = overloadOf(err) {
 			f.turnedAway()
@@ -104,7 +113,14 @@ func (f *fleet) dial(ctx context.Context, l *fleetLink) (*client.Stream, *bufio.
 	if f.perStream > 1 {
 		size = 32 << 10
 	}
-	return f.clients[l.member].DialStream(ctx, client.StreamOptions{Local: f.source(l.n), ReadBuffer: size})
+	began := f.now()
+	stream, r, err := f.clients[l.member].DialStream(ctx, client.StreamOptions{Local: f.source(l.n), ReadBuffer: size})
+	if now := f.now(); err == nil {
+		f.opConnect.done(now, now-began, 1)
+	} else {
+		f.opConnect.failed(now, 1)
+	}
+	return stream, r, err
 }
 
 // serve makes the stream the link's and reads it. Held: f.mu.
@@ -143,6 +159,9 @@ func (f *fleet) leave(l *fleetLink, why error) {
 		f.fail(why)
 		return
 	}
+	if errors.Is(why, errSilent) {
+		l.wait()
+	}
 	l.stream.Close()
 	l.stream = nil
 	f.open--
@@ -157,6 +176,9 @@ func (f *fleet) leave(l *fleetLink, why error) {
 	clear(l.pending)
 	f.running.Go(func() { f.reconnect(l) })
 }
+
+// wait has the link be more patient. Held: f.mu.
+func (l *fleetLink) wait() { l.patience = min(2*l.patience, max(patienceMost, l.patience)) }
 
 // interrupted: nobody will answer the request. Held: f.mu.
 func (f *fleet) interrupted(p pending, now time.Duration) {
@@ -181,12 +203,18 @@ func (a *agent) owe(intended time.Duration, token uint64) {
 // reconnect opens the link's next stream, at another member if there is one.
 // A fleet that lost a member does not come back in the same moment.
 func (f *fleet) reconnect(l *fleetLink) {
-	pause, patience := firstPause, f.silent
-	for {
-		if sleep(f.ctx, rand.N(pause)) != nil {
+	wait := rand.N(firstPause)
+	for pause, refusals := firstPause, 0; ; pause = min(2*pause, longestPause) {
+		if sleep(f.ctx, wait) != nil {
+			return
+		}
+		select {
+		case f.redialling <- struct{}{}:
+		case <-f.ctx.Done():
 			return
 		}
 		f.mu.Lock()
+		patience := l.patience
 		if n := len(f.clients); n > 1 {
 			l.member = (l.member + 1 + rand.IntN(n-1)) % n
 		}
@@ -194,11 +222,23 @@ func (f *fleet) reconnect(l *fleetLink) {
 		ctx, cancel := context.WithTimeout(f.ctx, patience)
 		stream, r, err := f.dial(ctx, l)
 		cancel()
+		<-f.redialling
 		if err == nil {
 			f.resume(l, stream, r)
 			return
 		}
-		pause, patience = min(2*pause, longestPause), min(2*patience, patienceMost)
+		wait = rand.N(pause)
+		if hint, overloaded := overloadOf(err); overloaded {
+			wait = hint << min(refusals, mostDoubled)
+			if wait += rand.N(wait/2 + 1); wait > f.every { // it is to hold on
+				wait = f.every/2 + rand.N(f.every/2)
+			}
+			refusals++
+			continue
+		}
+		f.mu.Lock()
+		l.wait()
+		f.mu.Unlock()
 	}
 }
 
@@ -253,14 +293,14 @@ func (f *fleet) reattached(a *agent, at *apiv1.Attached, now time.Duration) {
 	}
 }
 
-// sweep leaves the members that owe an answer, or a good one, for too long.
-// Held: f.mu.
+// sweep leaves the members that owe an answer, or a good one, for too long: no longer than
+// until the next extension is due. Held: f.mu.
 func (f *fleet) sweep(now time.Duration) {
 	for _, l := range f.links {
 		if l == nil || l.stream == nil || l.mute {
 			continue
 		}
-		if l.overdue(now, f.silent, len(f.clients) > 1) {
+		if l.overdue(now, max(f.silent, min(l.patience, f.every)), len(f.clients) > 1) {
 			f.leave(l, errSilent)
 		}
 	}
