@@ -10,7 +10,7 @@ import (
 )
 
 // agentsTask says how agents live: by the Go client, at which members, under what.
-type agentsTask struct {
+type agentsTask = struct {
 	Servers    []string      `json:"servers"`
 	Credential string        `json:"credential,omitempty"`
 	CAFile     string        `json:"ca_file,omitempty"`
@@ -32,8 +32,8 @@ func (r *run) agentsTask() *agentsTask {
 	}
 }
 
-// config is how to speak to one server, or to any of several.
-func (t *agentsTask) config(servers ...string) client.Config {
+// clientOf is how to speak to one server, or to any of several.
+func clientOf(t *agentsTask, servers ...string) client.Config {
 	return client.Config{Servers: servers, Credential: t.Credential, CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile}
 }
 
@@ -43,7 +43,7 @@ func newAgentsNative(t *agentsTask) (*agentsNative, error) {
 	// Each agent begins with another member, and goes on with the next.
 	n := len(t.Servers)
 	for i := range n * max(1, t.Sources) {
-		cfg := t.config(append(slices.Clone(t.Servers[i%n:]), t.Servers[:i%n]...)...)
+		cfg := clientOf(t, append(slices.Clone(t.Servers[i%n:]), t.Servers[:i%n]...)...)
 		cfg.Local = sourceOf(i/n, t.Sources)
 		c, err := client.New(cfg)
 		if err != nil {

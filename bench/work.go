@@ -129,7 +129,7 @@ func (w *workerProcess) Begin(a *assignment, _ *struct{}) error {
 		return err
 	}
 	for _, server := range a.Native.Servers {
-		c, err := client.New(a.Native.config(server))
+		c, err := client.New(clientOf(a.Native, server))
 		if err != nil {
 			return err
 		}
