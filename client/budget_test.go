@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 	"errors"
+	"maps"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,7 +78,8 @@ func TestARequestIsRepeatedUntilItIsServed(t *testing.T) {
 }
 
 // A session that a member refuses to begin asks again over the same stream, when it is
-// told to, for a while; what it follows, and was refused before it had begun, as well.
+// told to, for a while; what it follows, and was refused before it had begun, is asked for
+// with it, and not besides.
 func TestG42_ARefusedSessionBeginsOverTheSameStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, other := scriptedSession(t)
@@ -113,9 +116,12 @@ func TestG42_ARefusedSessionBeginsOverTheSameStream(t *testing.T) {
 		if took := time.Since(began); took > 2*until+4*time.Second || starts < 3 || early > 0 {
 			t.Errorf("begun after %v and %d attempts, %d of them too early", took, starts, early)
 		}
+		late := NewKeyCache("", WatchKeysOptions{Key: "late"})
+		s.Follow(late)
 		time.Sleep(10 * time.Second)
-		if got := watches; got < 2 || got > 12 {
-			t.Errorf("what it follows was asked for %d times", got)
+		synctest.Wait()
+		if watches != starts+1 {
+			t.Errorf("what it follows was asked for %d times, want once with each of %d attempts, and what it follows since once", watches, starts)
 		}
 
 		// A member that refuses for longer is left.
@@ -126,6 +132,7 @@ func TestG42_ARefusedSessionBeginsOverTheSameStream(t *testing.T) {
 		if took := time.Since(began); incumbent.KindOf(err) != incumbent.Overloaded || took < busyStay || took > busyStay+s.ttl/beatsPerTTL {
 			t.Errorf("left after %v: %v", took, err)
 		}
+		synctest.Wait() // the member answers what was sent with the last attempt
 		l.close()
 	})
 }
@@ -265,4 +272,51 @@ func TestG42_CallsThatGoOnElsewhereAreCounted(t *testing.T) {
 	if after, _ := c.members.current(); after == before {
 		t.Error("later calls go to the silent member")
 	}
+}
+
+// TestG42_WhatWasRefusedBeforeTheSessionBeganIsAskedForOnceItHas: the session begins, though what it
+// follows is refused; so is what it is to follow while it has not begun.
+func TestG42_WhatWasRefusedBeforeTheSessionBeganIsAskedForOnceItHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, other := scriptedSession(t)
+		s.drop()
+		other.conn.Close()
+		s.ttl = time.Minute
+		l, m := s.scriptedMember(t)
+		s.follows = append(s.follows, &followed{s: s, of: NewKeyCache("", WatchKeysOptions{Key: "first"})})
+		var mu sync.Mutex // protects the counts
+		began, starts, asked, served := time.Now(), 0, map[string]int{}, map[string]int{}
+		counts := func() (int, map[string]int, map[string]int) {
+			mu.Lock()
+			defer mu.Unlock()
+			return starts, maps.Clone(asked), maps.Clone(served)
+		}
+		m.answerAll(func(f *apiv1.ClientFrame) *apiv1.ServerFrame {
+			mu.Lock()
+			defer mu.Unlock()
+			if w := f.GetWatchKeys(); w != nil {
+				if asked[w.Key]++; time.Since(began) < 20*time.Second {
+					return refused(time.Second)
+				}
+				served[w.Key]++
+				return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_WatchKeys{WatchKeys: &apiv1.WatchKeysResponse{}}}
+			}
+			if starts++; starts == 1 {
+				s.Follow(NewKeyCache("", WatchKeysOptions{Key: "meanwhile"}))
+			}
+			if starts < 3 {
+				return refused(time.Second)
+			}
+			return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_Started{Started: &apiv1.Started{Attached: &apiv1.Attached{Index: 9}}}}
+		})
+		err := s.attach(t.Context(), l, false, 5*time.Second)
+		synctest.Wait()
+		if n, asked, _ := counts(); err != nil || n != 3 || asked["first"] != 3 || asked["meanwhile"] != 2 {
+			t.Errorf("%d attempts, asked for %v: %v", n, asked, err)
+		}
+		time.Sleep(40 * time.Second)
+		if _, asked, served := counts(); served["first"] != 1 || served["meanwhile"] != 1 {
+			t.Errorf("asked for %v, served %v", asked, served)
+		}
+	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -106,17 +105,18 @@ func (s *Session) leaveMember() {
 // session for the load is asked again over the same link, when it says: another link
 // would cost it, or its neighbours, several times as much as another refusal.
 func (s *Session) attach(ctx context.Context, l *link, create bool, patience time.Duration) error {
-	s.mu.Lock()
-	follows := slices.Clone(s.follows)
-	s.mu.Unlock()
 	until := s.clock() + busyStay
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		err := s.start(ctx, l, create, patience, follows)
+		err := s.start(ctx, l, create, patience, s.toAsk(l))
+		if err == nil { // what was refused before it
+			for _, f := range s.toAsk(l) {
+				s.repeatAlone(l, jitter(minPause, nil), f.send)
+			}
+		}
 		if incumbent.KindOf(err) != incumbent.Overloaded || s.clock() > until {
 			return err
 		}
 		s.retry(err)
-		follows = nil // they are asked for, and repeated alone
 		if sleep(ctx, s.pause(pause, err)) != nil {
 			return err
 		}

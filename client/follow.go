@@ -25,8 +25,9 @@ func (s *Session) Follow(what Following) {
 	s.mu.Lock()
 	s.follows = append(s.follows, f)
 	l := s.link
+	f.asked = l
 	s.mu.Unlock()
-	if l != nil {
+	if l != nil { // else with the session
 		s.budget.first(1)
 		f.send(l)
 	}
@@ -34,15 +35,19 @@ func (s *Session) Follow(what Following) {
 
 // followed is one thing that a session follows.
 type followed struct {
-	s     *Session
-	of    Following
-	pause time.Duration // before it is repeated; of the reading goroutine, and of who connects before that one
+	s  *Session
+	of Following
+
+	pause time.Duration // before it is repeated; guarded by s.mu, as asked is
+	asked *link         // over which it is asked for; not if that was refused before the session had begun there
 }
 
 // frame is what asks for it over a link.
 func (f *followed) frame(l *link) *apiv1.ClientFrame {
 	frame := f.of.request()
+	f.s.mu.Lock()
 	f.pause = minPause
+	f.s.mu.Unlock()
 	l.listen(frame, func(a *apiv1.ServerFrame) { f.told(l, a) })
 	return frame
 }
@@ -54,20 +59,49 @@ func (f *followed) send(l *link) {
 	_ = l.send(frame)
 }
 
-// told takes an answer. What was refused for now is repeated, alone.
+// told takes an answer. What was refused for now is repeated: alone, or with the next attempt to
+// begin the session, where that was refused as well. Thousands that come back would ask as
+// many times as they follow things else.
 func (f *followed) told(l *link, a *apiv1.ServerFrame) {
 	err := DetailError(a.Error)
 	switch {
 	case err == nil:
+		f.s.mu.Lock()
 		f.pause = minPause
+		f.s.mu.Unlock()
 		f.of.take(a)
 	case retryable(err):
-		pause := jitter(f.pause, err)
-		f.pause = min(2*f.pause, maxPause)
-		f.s.repeatAlone(l, pause, f.send)
+		if pause, begun := f.refuse(l, err); begun {
+			f.s.repeatAlone(l, pause, f.send)
+		}
 	default:
 		f.of.fail(err)
 	}
+}
+
+// refuse returns when it is to be repeated, if the session has begun over the link.
+func (f *followed) refuse(l *link, err error) (pause time.Duration, begun bool) {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	if begun = f.s.link == l; !begun && f.asked == l {
+		f.asked = nil
+	}
+	pause = jitter(f.pause, err)
+	f.pause = min(2*f.pause, maxPause)
+	return pause, begun
+}
+
+// toAsk returns what is not asked for over a link, and is now.
+func (s *Session) toAsk(l *link) (all []*followed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.follows {
+		if f.asked != l {
+			f.asked = l
+			all = append(all, f)
+		}
+	}
+	return all
 }
 
 // repeatAlone has one frame that was refused for now sent again, over the same link: the
