@@ -73,6 +73,7 @@ type group struct {
 	every      time.Duration
 	candidates int // that want each lease
 	perStream  int // sessions
+	perModel   int // leases; 0: all are in none
 	critical   bool
 	// apart: candidates for one lease are on different streams, and come one after the other.
 	// Such a fleet grows once, to a multiple of the sessions of a stream.
@@ -108,7 +109,7 @@ type agent struct {
 
 // newFleet makes the fleet that the scenario describes.
 func newFleet(ctx context.Context, r *run) *fleet {
-	g := group{every: time.Duration(r.sc.Every), candidates: max(1, r.sc.Candidates), perStream: max(1, r.sc.SessionsPerStream)}
+	g := group{every: time.Duration(r.sc.Every), candidates: max(1, r.sc.Candidates), perStream: max(1, r.sc.SessionsPerStream), perModel: r.sc.PerModel}
 	if r.sc.Connections == "own" {
 		g.perStream = 1
 	}
@@ -156,10 +157,10 @@ func (f *fleet) leaseName(lease int) string { return fmt.Sprintf("%s/app-%d", f.
 
 // model is the model of a lease; "": it is in none.
 func (f *fleet) model(lease int) string {
-	if f.sc.PerModel == 0 {
+	if f.perModel == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s-%d", f.tag, lease/f.sc.PerModel)
+	return fmt.Sprintf("%s-%d", f.tag, lease/f.perModel)
 }
 
 // grow adds agents until n leases have all their candidates, at a rate, and
