@@ -2,11 +2,12 @@ package accept
 
 import (
 	"crypto/tls"
-	"errors"
 	"net"
 	"runtime"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/incumbent-dev/incumbent/rawio"
 )
 
 // turnsEach is how many handshakes are computed at once, for each processor.
@@ -45,7 +46,7 @@ func (l pacedListener) Accept() (net.Conn, error) {
 // [Paced]. It is for the GetConfigForClient of a configuration, called before anything is computed.
 // The error is that the handshake has been given up.
 func Turn(hello *tls.ClientHelloInfo) error {
-	p := pacedOf(hello.Conn)
+	p := rawio.Below[*Paced](hello.Conn)
 	if p == nil {
 		return nil
 	}
@@ -62,20 +63,6 @@ func Turn(hello *tls.ClientHelloInfo) error {
 func InTurns(config *tls.Config) *tls.Config {
 	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) { return nil, Turn(hello) }
 	return config
-}
-
-// pacedOf finds the connection below others; nil if there is none.
-func pacedOf(c net.Conn) *Paced {
-	for {
-		if p, ok := c.(*Paced); ok {
-			return p
-		}
-		outer, ok := c.(interface{ NetConn() net.Conn })
-		if !ok {
-			return nil
-		}
-		c = outer.NetConn()
-	}
 }
 
 // Rest gives the turn back, if there is one.
@@ -101,12 +88,7 @@ func (p *Paced) Close() error {
 func (p *Paced) NetConn() net.Conn { return p.Conn }
 
 // SyscallConn is the descriptor, for park.
-func (p *Paced) SyscallConn() (syscall.RawConn, error) {
-	if sc, ok := p.Conn.(syscall.Conn); ok {
-		return sc.SyscallConn()
-	}
-	return nil, errors.ErrUnsupported
-}
+func (p *Paced) SyscallConn() (syscall.RawConn, error) { return rawio.Raw(p.Conn) }
 
 // CloseWrite ends the sending side, where the connection can.
 func (p *Paced) CloseWrite() error {

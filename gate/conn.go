@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/incumbent-dev/incumbent/rawio"
 )
 
 // The stages of a connection; see the package comment.
@@ -205,18 +207,7 @@ func (g *Gate) named(c *Conn) {
 
 // Of finds the connection that came through a gate below TLS and whatever else has
 // NetConn; nil if there is none.
-func Of(c net.Conn) *Conn {
-	for {
-		if found, ok := c.(*Conn); ok {
-			return found
-		}
-		outer, ok := c.(interface{ NetConn() net.Conn })
-		if !ok {
-			return nil
-		}
-		c = outer.NetConn()
-	}
-}
+func Of(c net.Conn) *Conn { return rawio.Below[*Conn](c) }
 
 // Prove says that whoever has a connection has shown who it is. It is false if there
 // is no place for another, which for operators there is: then the connection must be

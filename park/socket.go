@@ -36,14 +36,9 @@ func (l *listener) Accept() (net.Conn, error) {
 // for its own; 0 means DefaultKeepAlive. The connection may wrap that of TCP, if it
 // has NetConn; of others nothing is kept alive.
 func KeepAlive(conn net.Conn, d time.Duration) {
-	tcp, ok := conn.(*net.TCPConn)
-	for !ok {
-		outer, wraps := conn.(interface{ NetConn() net.Conn })
-		if !wraps {
-			return
-		}
-		conn = outer.NetConn()
-		tcp, ok = conn.(*net.TCPConn)
+	tcp := rawio.Below[*net.TCPConn](conn)
+	if tcp == nil {
+		return
 	}
 	d = or(d, DefaultKeepAlive)
 	// An error here means that the peer has gone, which the first read tells.

@@ -13,3 +13,18 @@ func Raw(c net.Conn) (syscall.RawConn, error) {
 	}
 	return nil, errors.ErrUnsupported
 }
+
+// Below finds a connection of type T, a pointer, below TLS and whatever else has NetConn; nil if there
+// is none.
+func Below[T net.Conn](c net.Conn) (none T) {
+	for {
+		if found, ok := c.(T); ok {
+			return found
+		}
+		outer, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			return none
+		}
+		c = outer.NetConn()
+	}
+}

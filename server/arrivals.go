@@ -131,23 +131,9 @@ func (a *arrival) CloseWrite() error {
 	return nil
 }
 
-// arrivalOf finds the connection below TLS and park; nil if there is none.
-func arrivalOf(c net.Conn) *arrival {
-	for {
-		if a, ok := c.(*arrival); ok {
-			return a
-		}
-		outer, ok := c.(interface{ NetConn() net.Conn })
-		if !ok {
-			return nil
-		}
-		c = outer.NetConn()
-	}
-}
-
 // connState is for http.Server.ConnState.
 func (s *arrivals) connState(c net.Conn, state http.ConnState) {
-	a := arrivalOf(c)
+	a := rawio.Below[*arrival](c)
 	if a == nil {
 		return
 	}
@@ -173,7 +159,7 @@ type arrivalKey struct{}
 
 // connContext is for http.Server.ConnContext.
 func (*arrivals) connContext(ctx context.Context, c net.Conn) context.Context {
-	if a := arrivalOf(c); a != nil {
+	if a := rawio.Below[*arrival](c); a != nil {
 		return context.WithValue(ctx, arrivalKey{}, a)
 	}
 	return ctx

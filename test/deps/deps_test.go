@@ -60,7 +60,7 @@ var rules = []rule{
 	{folder: "rawio", why: "system calls know nothing of what they carry"},
 	{folder: "gate", may: []string{".", "rawio"}, why: "who is let in does not depend on what is spoken"},
 	{folder: "park", may: []string{".", "rawio"}, why: "a parked connection has no protocol"},
-	{folder: "accept", may: []string{".", "auth", "gate", "park"}, why: "the way from a listener to being parked is that of every door"},
+	{folder: "accept", may: []string{".", "auth", "gate", "park", "rawio"}, why: "the way from a listener to being parked is that of every door"},
 	{folder: "websocket", may: []string{"."}, why: "frames are bytes; whose they are the doors know"},
 	{folder: "workqueue", std: true, why: "work is a function; what it does the doors know"},
 	{folder: "engine/release", may: []string{".", "core", "engine", "watch"}, why: "waiting for the end of a holding is state and hub, for every door"},

@@ -71,8 +71,8 @@ var ofFloods = []mutant{
 	{
 		name: "all handshakes are computed at once", guarantee: "G43",
 		file: "accept/turns.go", pkg: "./accept", test: "^TestG43_HandshakesTakeTurns$",
-		search:  "\tp := pacedOf(hello.Conn)\n\tif p == nil {\n",
-		replace: "\tp := pacedOf(hello.Conn)\n\tif p == nil || len(turns) >= 0 {\n",
+		search:  "\tp := rawio.Below[*Paced](hello.Conn)\n\tif p == nil {\n",
+		replace: "\tp := rawio.Below[*Paced](hello.Conn)\n\tif p == nil || len(turns) >= 0 {\n",
 	},
 	{
 		name: "who waits for its peer keeps its turn", guarantee: "G47",
