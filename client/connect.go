@@ -106,16 +106,16 @@ func (s *Session) leaveMember() {
 // would cost it, or its neighbours, several times as much as another refusal.
 func (s *Session) attach(ctx context.Context, l *link, create bool, patience time.Duration) error {
 	until := s.clock() + busyStay
+	follows := s.toAsk(l)
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		err := s.start(ctx, l, create, patience, s.toAsk(l))
-		if err == nil { // what was refused before it
-			for _, f := range s.toAsk(l) {
-				s.repeatAlone(l, jitter(minPause, nil), f.send)
-			}
+		err := s.start(ctx, l, create, patience, follows)
+		if err == nil {
+			return s.ask(l, s.toAsk(l)) // what was refused beside it
 		}
 		if incumbent.KindOf(err) != incumbent.Overloaded || s.clock() > until {
 			return err
 		}
+		follows = nil
 		s.retry(err)
 		if sleep(ctx, s.pause(pause, err)) != nil {
 			return err

@@ -59,9 +59,21 @@ func (f *followed) send(l *link) {
 	_ = l.send(frame)
 }
 
-// told takes an answer. What was refused for now is repeated: alone, or with the next attempt to
-// begin the session, where that was refused as well. Thousands that come back would ask as
-// many times as they follow things else.
+// ask asks for all of them, in one message.
+func (s *Session) ask(l *link, all []*followed) error {
+	var frames []*apiv1.ClientFrame
+	for _, f := range all {
+		frames = append(frames, f.frame(l))
+	}
+	if len(frames) == 0 {
+		return nil
+	}
+	return l.send(frames...)
+}
+
+// told takes an answer. What was refused for now is repeated: alone, or once the session has
+// begun, where that was refused as well. Thousands that come back would ask as many times
+// as they follow things else.
 func (f *followed) told(l *link, a *apiv1.ServerFrame) {
 	err := DetailError(a.Error)
 	switch {
