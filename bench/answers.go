@@ -48,6 +48,9 @@ func (f *fleet) answered(l *fleetLink, p pending, frame *apiv1.ServerFrame) {
 		f.refusedStep(p, failure, now)
 		return
 	}
+	if p.agent != nil {
+		p.agent.refused = 0
+	}
 	switch p.what {
 	case stepOpen:
 		f.opOpen.done(now, now-p.intended, 1)
@@ -66,6 +69,9 @@ func (f *fleet) answered(l *fleetLink, p pending, frame *apiv1.ServerFrame) {
 	case stepBeat:
 		f.opBeat.done(now, now-p.intended, 1)
 		l.beaten = now
+		if f.byBeats {
+			f.beatExtended(l, p, now)
+		}
 		for range frame.GetBeaten().GetLost() {
 			f.check.Violate("stream %d: a session that beat in time is over", l.n)
 		}
@@ -74,6 +80,7 @@ func (f *fleet) answered(l *fleetLink, p pending, frame *apiv1.ServerFrame) {
 
 // attached: the member vouches for the agent's session on this stream.
 func (f *fleet) attached(l *fleetLink, a *agent, at *apiv1.Attached, now time.Duration) {
+	a.stream, a.attached = l.opened, now
 	if a.began {
 		f.reattached(a, at, now)
 		return
@@ -84,7 +91,7 @@ func (f *fleet) attached(l *fleetLink, a *agent, at *apiv1.Attached, now time.Du
 		return
 	}
 	// Extensions keep a holder's session; those that wait need beats.
-	if f.candidates > 1 && !l.beating {
+	if (f.candidates > 1 || f.byBeats) && !l.beating {
 		l.beating = true
 		f.plan(now+time.Duration(rand.Int64N(int64(f.every))), stepBeat, nil, l)
 	}
@@ -105,7 +112,10 @@ func (f *fleet) refusedStep(p pending, e *apiv1.Error, now time.Duration) {
 		f.check.Violate("agent %d: %s: %s", p.agent.id, e.Kind, e.Message)
 		return
 	}
-	pause := max(100*time.Millisecond, time.Duration(e.RetryAfterMs)*time.Millisecond)
+	pause := max(100*time.Millisecond, time.Duration(e.RetryAfterMs)*time.Millisecond) << min(p.agent.refused, mostDoubled)
+	if p.agent.refused++; pause > f.every { // who begins does not wait for longer than from one beat to the next
+		pause = f.every/2 + rand.N(f.every/2)
+	}
 	f.again(now+pause, p)
 }
 
@@ -144,7 +154,9 @@ func (f *fleet) granted(a *agent, token uint64, sent, now time.Duration) {
 	f.heldBy[a.lease] = a
 	f.tookOver(a, now)
 	f.check.Granted(f.leaseName(a.lease), a.id, token, now, a.until)
-	f.plan(now+time.Duration(rand.Int64N(int64(f.every))), stepExtend, a, nil)
+	if !f.byBeats {
+		f.plan(now+time.Duration(rand.Int64N(int64(f.every))), stepExtend, a, nil)
+	}
 }
 
 // extended handles the answer to an extension or to the acceptance of an offer.
@@ -174,13 +186,34 @@ func (f *fleet) extended(p pending, ans *answer) error {
 	}
 	f.opExtend.done(now, now-p.intended, 1)
 	if a.token == p.token {
-		a.until, a.lapsed, a.owed, a.tries = max(a.until, until), false, 0, 0
-		a.sent, a.heard = max(a.sent, p.sent), now
-		f.recovered(p, now)
-		f.check.Extended(name, p.token, until)
-		f.say("extended app/%d held for %v in %v", a.lease, f.ttl, now-p.sent)
+		f.goesOn(p, until, now)
 	}
 	return nil
+}
+
+// goesOn: the agent's own deadline has moved to until.
+func (f *fleet) goesOn(p pending, until, now time.Duration) {
+	a := p.agent
+	a.until, a.lapsed, a.owed, a.tries = max(a.until, until), false, 0, 0
+	a.sent, a.heard = max(a.sent, p.sent), now
+	f.recovered(p, now)
+	f.check.Extended(f.leaseName(a.lease), p.token, until)
+	f.say("extended app/%d held for %v in %v", a.lease, f.ttl, now-p.sent)
+}
+
+// beatExtended: a beat has extended the sessions that were attached to its stream when it was sent, and
+// so what they held then.
+func (f *fleet) beatExtended(l *fleetLink, p pending, now time.Duration) {
+	l.patience = max(f.silent, l.patience/2)
+	extended := 0
+	for _, a := range l.agents {
+		if a.token != 0 && a.stream == l.opened && max(a.heard, a.attached) <= p.sent {
+			extended++
+			p.agent, p.token = a, a.token
+			f.goesOn(p, p.sent+holdFor(f.ttl), now)
+		}
+	}
+	f.opExtend.done(now, now-p.intended, extended)
 }
 
 // retryPauses bound the time from an extension that was not confirmed to the

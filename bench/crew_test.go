@@ -137,6 +137,18 @@ func TestModels(t *testing.T) {
 	}
 }
 
+// TestWhatLivesByBeats: holders extend nothing, and their deadlines move with the beats of their
+// stream; a session that a beat says is lost is found out.
+func TestWhatLivesByBeats(t *testing.T) {
+	t.Parallel()
+	s := crewRun(t, newFakeCluster(t, 1), "beats", "true", "workers", "1", "connections", "shared", "sessions_per_stream", "3", "ttl", "5s",
+		"stages", "[{leases: 9, ramp: 500, hold: 1s}]")
+	beats, extended := s.Ops["beat"].Count, s.Ops["extend"].Count
+	if !s.Passed() || s.Lapsed != 0 || beats < 9 || extended < 9 || extended > 3*beats || s.Facts["holding_at_end"] != 9 {
+		t.Errorf("%d beats, %d extended, lapsed %d: %v", beats, extended, s.Lapsed, s.Texts)
+	}
+}
+
 func TestShares(t *testing.T) {
 	for n := range 20 {
 		for of := 1; of < 6; of++ {

@@ -74,7 +74,10 @@ type group struct {
 	candidates int // that want each lease
 	perStream  int // sessions
 	perModel   int // leases; 0: all are in none
-	critical   bool
+	// byBeats: what the sessions of a stream hold lives by their beats, all by the same one; else
+	// each holder extends what it holds.
+	byBeats  bool
+	critical bool
 	// apart: candidates for one lease are on different streams, and come one after the other.
 	// Such a fleet grows once, to a multiple of the sessions of a stream.
 	apart bool
@@ -97,11 +100,14 @@ type agent struct {
 	heard  time.Duration // that answer
 	lapsed bool
 
+	stream    uint64        // the counter of its link's stream to which its session is attached
+	attached  time.Duration // since when
 	opened    bool          // its session is there
 	accepting bool          // an acceptance is under way or planned
 	began     bool          // attached once: what it wants has been asked for
 	owed      time.Duration // intended time of the oldest extension without a good answer; 0: none
 	tries     int           // bad answers to extensions in a row
+	refused   int           // requests that are no extensions, in a row
 	later     []pending     // claims and releases that a broken stream left unanswered
 	// struck: it held when the fault began and has had no good extension since.
 	struck bool
@@ -109,7 +115,7 @@ type agent struct {
 
 // newFleet makes the fleet that the scenario describes.
 func newFleet(ctx context.Context, r *run) *fleet {
-	g := group{every: time.Duration(r.sc.Every), candidates: max(1, r.sc.Candidates), perStream: max(1, r.sc.SessionsPerStream), perModel: r.sc.PerModel}
+	g := group{every: time.Duration(r.sc.Every), candidates: max(1, r.sc.Candidates), perStream: max(1, r.sc.SessionsPerStream), perModel: r.sc.PerModel, byBeats: r.sc.Beats}
 	if r.sc.Connections == "own" {
 		g.perStream = 1
 	}

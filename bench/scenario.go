@@ -77,6 +77,9 @@ type Scenario struct {
 	// Connections is "shared" (sessions share streams) or "own" (a stream each).
 	Connections       string `yaml:"connections,omitempty"`
 	SessionsPerStream int    `yaml:"sessions_per_stream,omitempty"`
+	// Beats: what sessions hold lives by the beats of their stream; else each holder's
+	// extension is a request of its own.
+	Beats bool `yaml:"beats,omitempty"`
 	// PerModel is how many leases are in one model, one model after the other; 0: all are in none.
 	PerModel int `yaml:"per_model,omitempty"`
 	// HandOvers is how many held leases a second are released to their queues.

@@ -196,6 +196,11 @@ func (f *fleet) beat(intended time.Duration, l *fleetLink) {
 		return
 	}
 	now := f.now()
+	for _, a := range l.agents {
+		if f.byBeats && a.token != 0 {
+			f.noteLapse(a, now)
+		}
+	}
 	id := l.note(pending{what: stepBeat, intended: intended, sent: now}, now)
 	if err := l.stream.Send(&apiv1.ClientFrame{Id: id, Request: &apiv1.ClientFrame_Beat{Beat: &apiv1.Beat{}}}); err != nil {
 		f.leave(l, err)
