@@ -175,21 +175,21 @@ func TestShares(t *testing.T) {
 
 // TestMarksOfAnOverload: A and B are the first and the last of all floods.
 func TestMarksOfAnOverload(t *testing.T) {
-	for seconds, want := range map[string]string{
+	for seconds, want := range map[string]string{ // refused of five, by second; blank: nothing comes
 		"":          "",
-		"....":      "",
-		"..xx":      "A2",
-		"..xx..":    "A2 B4",
-		"..x.x  ..": "A2 B7", // nothing comes in between
+		"00000":     "",
+		"00990":     "A2 B4",
+		"009911":    "A2 B4", // some are refused at any load that is carried
+		"00110":     "A2 B4",
+		"00909  00": "A2 B7",
+		"0099":      "A2",
 	} {
 		var series []Sample
 		for at, c := range seconds {
 			s := Sample{At: float64(at), Ops: map[string]OpSample{}}
 			if c != ' ' {
 				s.Ops[floodDone] = OpSample{Count: 5}
-			}
-			if c == 'x' {
-				s.Ops[floodRefused] = OpSample{Count: 1}
+				s.Ops[floodRefused] = OpSample{Count: uint64(c - '0')}
 			}
 			series = append(series, s)
 		}

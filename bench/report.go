@@ -139,16 +139,25 @@ func rateChart(ops []string, series []Sample) chart {
 }
 
 // floodMarks are the moments of an overload: A, from which on some of a flood is refused, and B,
-// from which on what comes is carried again and nothing is refused until the end.
+// from which on no longer more is refused than executed, or, where that never was, nothing.
 func floodMarks(series []Sample) (marks []chartMark) {
-	for _, s := range series {
-		switch refused := s.Ops[floodRefused].Count > 0; {
-		case refused && len(marks) == 0:
+	over := -1 // the last second of the overload
+	for _, least := range []func(Sample) int{func(s Sample) int { return int(s.Ops[floodDone].Count) }, func(Sample) int { return 0 }} {
+		for i, s := range series {
+			if over < i && int(s.Ops[floodRefused].Count) > least(s) {
+				over = i
+			}
+		}
+		if over >= 0 {
+			break
+		}
+	}
+	for i, s := range series {
+		if len(marks) == 0 && s.Ops[floodRefused].Count > 0 {
 			marks = append(marks, chartMark{"A: shedding starts", s.At})
-		case refused:
-			marks = marks[:1]
-		case len(marks) == 1 && s.Ops[floodDone].Count > 0:
-			marks = append(marks, chartMark{"B: load is carried again", s.At})
+		}
+		if over >= 0 && i > over && s.Ops[floodDone].Count > 0 {
+			return append(marks, chartMark{"B: load is carried again", s.At})
 		}
 	}
 	return marks
