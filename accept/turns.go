@@ -91,9 +91,4 @@ func (p *Paced) NetConn() net.Conn { return p.Conn }
 func (p *Paced) SyscallConn() (syscall.RawConn, error) { return rawio.Raw(p.Conn) }
 
 // CloseWrite ends the sending side, where the connection can.
-func (p *Paced) CloseWrite() error {
-	if half, ok := p.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return nil
-}
+func (p *Paced) CloseWrite() error { return rawio.CloseWrite(p.Conn) }

@@ -2,7 +2,6 @@ package gate
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -70,12 +69,7 @@ func (c *Conn) Close() error {
 }
 
 // CloseWrite ends the sending side, where the connection can.
-func (c *Conn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return nil
-}
+func (c *Conn) CloseWrite() error { return rawio.CloseWrite(c.Conn) }
 
 // RemoteAddr is where the connection comes from: of a proxy's, as the proxy says.
 func (c *Conn) RemoteAddr() net.Addr {
@@ -89,12 +83,7 @@ func (c *Conn) RemoteAddr() net.Addr {
 func (c *Conn) NetConn() net.Conn { return c.Conn }
 
 // SyscallConn is the descriptor.
-func (c *Conn) SyscallConn() (syscall.RawConn, error) {
-	if sc, ok := c.Conn.(syscall.Conn); ok {
-		return sc.SyscallConn()
-	}
-	return nil, errors.ErrUnsupported
-}
+func (c *Conn) SyscallConn() (syscall.RawConn, error) { return rawio.Raw(c.Conn) }
 
 // prove is [Prove] of the connection itself.
 func (c *Conn) prove(operator bool) bool {

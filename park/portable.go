@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/incumbent-dev/incumbent/rawio"
 )
 
 const (
@@ -273,9 +275,7 @@ func (p *portable) flushOne() error {
 }
 
 func (p *portable) closeWrite() {
-	if half, ok := p.inner.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite() // fails if the peer has gone; a read says so
-	}
+	_ = rawio.CloseWrite(p.inner) // fails if the peer has gone; a read says so
 }
 
 func (p *portable) close() { p.inner.Close() }

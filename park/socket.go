@@ -105,12 +105,7 @@ func (s *Socket) Close() error {
 }
 
 // CloseWrite ends the sending side, where the connection can.
-func (s *Socket) CloseWrite() error {
-	if half, ok := s.inner.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return nil
-}
+func (s *Socket) CloseWrite() error { return rawio.CloseWrite(s.inner) }
 
 // LocalAddr returns the local address.
 func (s *Socket) LocalAddr() net.Addr {

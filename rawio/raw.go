@@ -14,6 +14,14 @@ func Raw(c net.Conn) (syscall.RawConn, error) {
 	return nil, errors.ErrUnsupported
 }
 
+// CloseWrite ends the sending side, where the connection can.
+func CloseWrite(c net.Conn) error {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
 // Below finds a connection of type T, a pointer, below TLS and whatever else has NetConn; nil if there
 // is none.
 func Below[T net.Conn](c net.Conn) (none T) {

@@ -124,12 +124,7 @@ func (a *arrival) NetConn() net.Conn { return a.Conn }
 func (a *arrival) SyscallConn() (syscall.RawConn, error) { return rawio.Raw(a.Conn) }
 
 // CloseWrite ends the sending side, where the connection can.
-func (a *arrival) CloseWrite() error {
-	if half, ok := a.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return nil
-}
+func (a *arrival) CloseWrite() error { return rawio.CloseWrite(a.Conn) }
 
 // connState is for http.Server.ConnState.
 func (s *arrivals) connState(c net.Conn, state http.ConnState) {

@@ -8,6 +8,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/incumbent-dev/incumbent/rawio"
 )
 
 // Two write to a connection, never at once: the outbox knows who does. A sender
@@ -82,9 +84,7 @@ func (c *conn) endWrite() {
 	if cw, ok := c.net.(*tls.Conn); ok {
 		_ = cw.CloseWrite()
 	}
-	if cw, ok := c.socket.Conn.(interface{ CloseWrite() error }); ok {
-		_ = cw.CloseWrite()
-	}
+	_ = rawio.CloseWrite(c.socket.Conn)
 }
 
 // writeFailed leaves the end to the reader if the other side is gone, so that
