@@ -113,10 +113,8 @@ func (f *fleet) refusedStep(p pending, e *apiv1.Error, now time.Duration) {
 		return
 	}
 	pause := max(100*time.Millisecond, time.Duration(e.RetryAfterMs)*time.Millisecond) << min(p.agent.refused, mostDoubled)
-	if p.agent.refused++; pause > f.every { // who begins does not wait for longer than from one beat to the next
-		pause = f.every/2 + rand.N(f.every/2)
-	}
-	f.again(now+pause, p)
+	p.agent.refused++
+	f.again(now+f.withinBeat(pause), p)
 }
 
 func (f *fleet) recordOf(s step) *opRecord {
@@ -165,7 +163,8 @@ func (f *fleet) extended(p pending, ans *answer) error {
 	if ans.failed || ans.unavailable > 0 {
 		return f.unconfirmed(p, ans, now)
 	}
-	a.link.owing, a.link.patience = 0, max(f.silent, a.link.patience/2)
+	a.link.owing = 0
+	a.link.calm()
 	name := f.leaseName(a.lease)
 	if ans.notHeld > 0 {
 		f.recordOf(p.what).failed(now, 1)
@@ -204,7 +203,7 @@ func (f *fleet) goesOn(p pending, until, now time.Duration) {
 // beatExtended: a beat has extended the sessions that were attached to its stream when it was sent, and
 // so what they held then.
 func (f *fleet) beatExtended(l *fleetLink, p pending, now time.Duration) {
-	l.patience = max(f.silent, l.patience/2)
+	l.calm()
 	extended := 0
 	for _, a := range l.agents {
 		if a.token != 0 && a.stream == l.opened && max(a.heard, a.attached) <= p.sent {

@@ -177,6 +177,9 @@ func (f *fleet) leave(l *fleetLink, why error) {
 	f.running.Go(func() { f.reconnect(l) })
 }
 
+// calm has the link be less patient again: an extension was judged. Held: f.mu.
+func (l *fleetLink) calm() { l.patience = max(l.f.silent, l.patience/2) }
+
 // wait has the link be more patient. Held: f.mu.
 func (l *fleetLink) wait() { l.patience = min(2*l.patience, max(patienceMost, l.patience)) }
 
@@ -230,9 +233,7 @@ func (f *fleet) reconnect(l *fleetLink) {
 		wait = rand.N(pause)
 		if hint, overloaded := overloadOf(err); overloaded {
 			wait = hint << min(refusals, mostDoubled)
-			if wait += rand.N(wait/2 + 1); wait > f.every { // it is to hold on
-				wait = f.every/2 + rand.N(f.every/2)
-			}
+			wait = f.withinBeat(wait + rand.N(wait/2+1))
 			refusals++
 			continue
 		}
@@ -240,6 +241,14 @@ func (f *fleet) reconnect(l *fleetLink) {
 		l.wait()
 		f.mu.Unlock()
 	}
+}
+
+// withinBeat is a pause, no longer than from one beat to the next: who waits is to hold on.
+func (f *fleet) withinBeat(pause time.Duration) time.Duration {
+	if pause > f.every {
+		return f.every/2 + rand.N(f.every/2)
+	}
+	return pause
 }
 
 // resume goes on where the stream before was left: holders extend at once, by

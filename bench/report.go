@@ -141,16 +141,17 @@ func rateChart(ops []string, series []Sample) chart {
 // floodMarks are the moments of an overload: A, from which on some of a flood is refused, and B,
 // from which on no longer more is refused than executed, or, where that never was, nothing.
 func floodMarks(series []Sample) (marks []chartMark) {
-	over := -1 // the last second of the overload
-	for _, least := range []func(Sample) int{func(s Sample) int { return int(s.Ops[floodDone].Count) }, func(Sample) int { return 0 }} {
-		for i, s := range series {
-			if over < i && int(s.Ops[floodRefused].Count) > least(s) {
+	some, over := -1, -1 // the last second in which any is refused, and more than is executed
+	for i, s := range series {
+		if refused := s.Ops[floodRefused].Count; refused > 0 {
+			some = i
+			if refused > s.Ops[floodDone].Count {
 				over = i
 			}
 		}
-		if over >= 0 {
-			break
-		}
+	}
+	if over < 0 {
+		over = some
 	}
 	for i, s := range series {
 		if len(marks) == 0 && s.Ops[floodRefused].Count > 0 {

@@ -77,16 +77,23 @@ func TestARequestIsRepeatedUntilItIsServed(t *testing.T) {
 	})
 }
 
+// unbegunSession is one that has begun at no member, with a link to one.
+func unbegunSession(t *testing.T) (*Session, *link, *scripted) {
+	t.Helper()
+	s, other := scriptedSession(t)
+	s.drop()
+	other.conn.Close()
+	s.ttl = time.Minute
+	l, m := s.scriptedMember(t)
+	return s, l, m
+}
+
 // A session that a member refuses to begin asks again over the same stream, when it is
 // told to, for a while; what it follows, and was refused before it had begun, is asked for
 // once it has, and not besides.
 func TestG42_ARefusedSessionBeginsOverTheSameStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, other := scriptedSession(t)
-		s.drop()
-		other.conn.Close()
-		s.ttl = time.Minute
-		l, m := s.scriptedMember(t)
+		s, l, m := unbegunSession(t)
 		keys := NewKeyCache("", WatchKeysOptions{Key: "app"})
 		s.follows = append(s.follows, &followed{s: s, of: keys})
 		began, until := time.Now(), 10*time.Second
@@ -278,11 +285,7 @@ func TestG42_CallsThatGoOnElsewhereAreCounted(t *testing.T) {
 // follows is refused; so is what it is to follow while it has not begun.
 func TestG42_WhatWasRefusedBeforeTheSessionBeganIsAskedForOnceItHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, other := scriptedSession(t)
-		s.drop()
-		other.conn.Close()
-		s.ttl = time.Minute
-		l, m := s.scriptedMember(t)
+		s, l, m := unbegunSession(t)
 		s.follows = append(s.follows, &followed{s: s, of: NewKeyCache("", WatchKeysOptions{Key: "first"})})
 		var mu sync.Mutex // protects the counts
 		began, starts, asked, served := time.Now(), 0, map[string]int{}, map[string]int{}

@@ -110,7 +110,10 @@ func (s *Session) attach(ctx context.Context, l *link, create bool, patience tim
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		err := s.start(ctx, l, create, patience, follows)
 		if err == nil {
-			return s.ask(l, s.toAsk(l)) // what was refused beside it
+			if refused := framesOf(l, s.toAsk(l)); len(refused) > 0 { // beside it
+				return l.send(refused...)
+			}
+			return nil
 		}
 		if incumbent.KindOf(err) != incumbent.Overloaded || s.clock() > until {
 			return err
@@ -143,10 +146,7 @@ func (s *Session) start(ctx context.Context, l *link, create bool, patience time
 		start.Then = append(start.Then, s.announce(l))
 	}
 	answer := l.expect(frame)
-	for _, f := range follows {
-		frames = append(frames, f.frame(l))
-	}
-	if err := l.send(frames...); err != nil {
+	if err := l.send(append(frames, framesOf(l, follows)...)...); err != nil {
 		return err
 	}
 	a, err := l.await(ctx, frame, answer)

@@ -59,16 +59,12 @@ func (f *followed) send(l *link) {
 	_ = l.send(frame)
 }
 
-// ask asks for all of them, in one message.
-func (s *Session) ask(l *link, all []*followed) error {
-	var frames []*apiv1.ClientFrame
+// framesOf are what asks for all of them over a link, in one message.
+func framesOf(l *link, all []*followed) (frames []*apiv1.ClientFrame) {
 	for _, f := range all {
 		frames = append(frames, f.frame(l))
 	}
-	if len(frames) == 0 {
-		return nil
-	}
-	return l.send(frames...)
+	return frames
 }
 
 // told takes an answer. What was refused for now is repeated: alone, or once the session has
