@@ -7,8 +7,11 @@ import (
 	"github.com/incumbent-dev/incumbent"
 )
 
-// HeldBackFor is how long the answer to a refused request waits, at most.
-const HeldBackFor = 250 * time.Millisecond
+// How long the answer to a refused request waits, at most.
+const (
+	HeldBackFor  = 250 * time.Millisecond // of a caller who does not say how long that may be
+	HeldBackMost = time.Second            // of one who does
+)
 
 // Bounds of what is held back at one door.
 const (
@@ -19,12 +22,13 @@ const (
 // HoldBack says how long the answer to a refused request waits before it is told, and
 // what is told then: the wait is a part of the hint, which is the shorter for it. So a
 // caller who obeys loses nothing, and one that asks again at once does so four times a
-// second. left is how long the caller waits for an answer at most (past that, what was
-// certainly not done would look as if it might have been); negative: for ever.
+// second, or once if it has said that it has the time. left is how long the caller waits
+// for an answer at most (past that, what was certainly not done would look as if it might
+// have been); negative: it does not say.
 func HoldBack(refusal *incumbent.Error, left time.Duration) (pause time.Duration, told *incumbent.Error) {
 	pause = min(refusal.RetryAfter, HeldBackFor)
 	if left >= 0 {
-		pause = min(pause, left/2)
+		pause = min(refusal.RetryAfter, HeldBackMost, left/2)
 	}
 	if pause <= 0 {
 		return 0, refusal

@@ -18,8 +18,8 @@ var ofServers = []mutant{
 	{
 		name: "a refusal is held back beyond its caller's deadline", guarantee: "G42",
 		file: "admit/heldback.go", pkg: "./door/native", test: "^TestRefusalsAreHeldBack$",
-		search:  "pause = min(pause, left/2)",
-		replace: "pause = max(pause, left/2)",
+		search:  "HeldBackMost, left/2)",
+		replace: "HeldBackMost)",
 	},
 	{
 		name: "any number of refusals is held back", guarantee: "G39",
