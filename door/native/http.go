@@ -88,6 +88,10 @@ func (d *Door) Paths() []string {
 	}
 }
 
+// compressMin is of how many bytes an answer is compressed where its caller takes that: less
+// fits a packet anyway, and to compress is most of what a refusal costs.
+const compressMin = 1400
+
 // newHandler makes the handler for these limits.
 func (d *Door) newHandler(l *Limits) http.Handler {
 	most := maxInflated * l.MaxBodyBytes
@@ -95,6 +99,7 @@ func (d *Door) newHandler(l *Limits) http.Handler {
 		codecs(),
 		connect.WithReadMaxBytes(most), // boundedBody bounds what is sent
 		d.bounding(most),
+		connect.WithCompressMinBytes(compressMin),
 		connect.WithRequestGate(d.gate),
 		connect.WithInterceptors(timing{d}),
 	)
