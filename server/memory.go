@@ -93,7 +93,7 @@ const (
 	plainPercent = 100      // the collector's setting for a small heap
 
 	busyTurns   = 4         // of the collector's, a second each, between two collections
-	busyGarbage = 256 << 20 // bytes, at most
+	busyGarbage = 384 << 20 // bytes, at most
 	busyPercent = 200       // of what lives, at most
 	busyShare   = 2         // of the memory limit, which is what lives with its garbage: one part in so many
 )

@@ -35,7 +35,7 @@ func TestGarbageOfABusyMember(t *testing.T) {
 		{"little is made", 264, 50, 10000, 64 + 25},
 		{"much is made", 264, 150, 10000, 150},
 		{"no more than twice what lives", 100, 250, 10000, 200},
-		{"no more than a bound", 1064, 5000, 10000, 256},
+		{"no more than a bound", 1064, 5000, 10000, 384},
 		{"within half of the limit", 464, 400, 1200, 136},
 		{"beyond it", 464, 400, 900, 64 + 50},
 		{"a very large heap", 8064, 5000, 100000, 64 + 1000},
