@@ -170,6 +170,26 @@ func need(second bool) uint64 {
 func encode(schema uint64, meta Meta, op opcode, body func(*encoder)) []byte {
 	var buf [256]byte // most commands are smaller; the exact copy is what lives on
 	e := encoder{wire.Writer{B: buf[:0]}}
+	e.head(schema, meta)
+	m := e.Begin(op)
+	body(&e)
+	e.End(m)
+	return append(make([]byte, 0, len(e.B)), e.B...)
+}
+
+// encodeBytes is encode for contents that are there: it takes the room it needs at once,
+// for a transaction has hundreds of them.
+func encodeBytes(schema uint64, meta Meta, op opcode, body []byte) []byte {
+	e := encoder{wire.Writer{B: make([]byte, 0, meta.room()+len(body))}}
+	e.head(schema, meta)
+	m := e.Begin(op)
+	e.B = append(e.B, body...)
+	e.End(m)
+	return e.B
+}
+
+// head writes what stands before the contents of a command.
+func (e *encoder) head(schema uint64, meta Meta) {
 	if meta.Judged != 0 {
 		schema = max(schema, JudgedSchema)
 	}
@@ -183,10 +203,16 @@ func encode(schema uint64, meta Meta, op opcode, body func(*encoder)) []byte {
 		e.End(m)
 	}
 	e.Uint(4, uint64(meta.Judged))
-	m := e.Begin(op)
-	body(&e)
-	e.End(m)
-	return append(make([]byte, 0, len(e.B)), e.B...)
+}
+
+// room is how many bytes head takes, about, with the tag and length of what follows.
+func (m *Meta) room() int {
+	const least, most = 8, 48
+	texts := len(m.KeyID) + len(m.Origin.Door) + len(m.Origin.Address) + len(m.Origin.Principal)
+	if texts == 0 && m.Judged == 0 {
+		return least
+	}
+	return most + texts
 }
 
 // cut shortens a text to MaxOriginBytes at the boundary of a character.

@@ -276,7 +276,7 @@ func EncodeFamily(meta Meta, f Family, command []byte) []byte {
 // EncodeSince is [EncodeFamily] for a command that says what a later version than the
 // family's has brought.
 func EncodeSince(schema uint32, meta Meta, f Family, command []byte) []byte {
-	return encode(uint64(schema), meta, f.Number(), func(e *encoder) { e.B = append(e.B, command...) })
+	return encodeBytes(uint64(schema), meta, f.Number(), command)
 }
 
 // family is one family as a State keeps it.

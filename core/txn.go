@@ -119,7 +119,7 @@ func (c TxnCommand) Encode(meta Meta) []byte { return c.Pack().Encode(meta) }
 
 // Encode implements [Command].
 func (t Txn) Encode(meta Meta) []byte {
-	return encode(t.schema(), meta, txnNumber, func(e *encoder) { e.B = append(e.B, t...) })
+	return encodeBytes(t.schema(), meta, txnNumber, t)
 }
 
 // schema is what all members must know to execute the transaction.

@@ -26,7 +26,7 @@ type Writes struct {
 func (w *Writes) Key(call Call, c *kv.Command, first bool, done func(core.Result)) {
 	all := w.View()
 	entry, _, idle := w.idling(c)
-	if call.Reserve = Frees(c, entry); !call.Reserve && first && !idle {
+	if call.Reserve = Frees(c, kv.Of(all)); !call.Reserve && first && !idle {
 		if err := kv.Of(all).Full(all, call.Origin.Principal, c, entry); err != nil {
 			done(core.Result{Err: err})
 			return
@@ -39,14 +39,14 @@ func (w *Writes) Key(call Call, c *kv.Command, first bool, done func(core.Result
 }
 
 // Frees reports whether a command makes room or lets go without taking more, so
-// that it may use what is kept back for that, and no quota stops it. o is the entry
-// as it is.
-func Frees(c *kv.Command, o *kv.Entry) bool {
+// that it may use what is kept back for that, and no quota stops it. v has the entry as
+// it is.
+func Frees(c *kv.Command, v *kv.View) bool {
 	switch c.Verb {
 	case kv.Remove, kv.RemoveTree:
 		return true
 	case kv.Release:
-		return c.Growth(o) <= 0
+		return c.Growth(v.Entry(c.Key)) <= 0
 	}
 	return false
 }

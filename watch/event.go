@@ -14,8 +14,9 @@ type Event struct {
 	Payload any
 	Size    int // bytes that keeping Payload costs; about what it takes on a wire
 
-	links []link // by their nodes' ids; under the hub's mu
-	cost         // of the hub's bytes
+	links []link  // by their nodes' ids; under the hub's mu
+	few   [3]link // where links are, of an event with one topic that no filter picks
+	cost          // of the hub's bytes
 	encodings
 }
 

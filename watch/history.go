@@ -77,7 +77,9 @@ func (e *Event) findLink(n *node) (i int, found bool) {
 func (h *Hub) append(e *Event) {
 	pos := h.hist.push(e)
 	e.sum = &h.bytes
-	e.links = make([]link, 0, 2*len(e.Topics)+1)
+	if e.links = e.few[:0]; len(e.Topics) > 1 {
+		e.links = make([]link, 0, 2*len(e.Topics)+1)
+	}
 	x := difference{of: h.differences, event: e}
 	take := func(n *node) { h.chain(e, pos, n) }
 	for _, t := range e.Topics {
@@ -150,7 +152,7 @@ func (h *Hub) drop() {
 		h.reg.forget(n)
 	}
 	e.refund()
-	e.links = nil
+	e.links, e.few = nil, [3]link{}
 	s.ring[s.tail&uint64(len(s.ring)-1)] = nil
 	s.tail++
 	h.count.dropped.Add(1)

@@ -53,7 +53,12 @@ type registry struct {
 	filters map[Selector]*node
 	made    uint64 // nodes so far, each has its number
 	count   int    // nodes there are
+	spare   []*node
 }
+
+// maxSpare is how many nodes of forgotten topics are kept for the next ones: where many
+// keys are written that nobody watches, as many come with a batch as go with it.
+const maxSpare = 4096
 
 func (r *registry) init() { r.kinds, r.filters = map[Kind]*node{}, map[Selector]*node{} }
 
@@ -63,7 +68,19 @@ func (r *registry) add(up *node) *node {
 	if up != nil {
 		up.below++
 	}
-	return &node{id: r.made, up: up}
+	n := r.unused()
+	*n = node{id: r.made, up: up}
+	return n
+}
+
+func (r *registry) unused() *node {
+	last := len(r.spare) - 1
+	if last < 0 {
+		return new(node)
+	}
+	n := r.spare[last]
+	r.spare[last], r.spare = nil, r.spare[:last]
+	return n
 }
 
 func (r *registry) kind(k Kind) *node {
@@ -164,9 +181,14 @@ func (r *registry) forget(n *node) {
 		delete(n.up.more.topics, n.name)
 	}
 	r.count--
-	if n.up != nil {
-		n.up.below--
-		r.forget(n.up)
+	up := n.up
+	if n.more == nil && len(r.spare) < maxSpare { // nobody has listened to it: nobody else has it
+		*n = node{}
+		r.spare = append(r.spare, n)
+	}
+	if up != nil {
+		up.below--
+		r.forget(up)
 	}
 }
 

@@ -179,11 +179,14 @@ func (c *Command) said(o *Entry) bool {
 	return c.Verb == Put || o.Session == c.Session && o.OnEnd == c.OnEnd && o.Delay == c.Delay
 }
 
-// next is what becomes of an entry, nil: none, that gets the command's value.
+// next is what becomes of an entry, nil: none, that gets the command's value. Neither the
+// key nor the value is the command's own, which aliases the log.
 func (c *Command) next(x *core.Exec, o *Entry) *Entry {
-	n := &Entry{Key: c.Key, Created: x.Index()}
+	n := new(Entry)
 	if o != nil {
 		*n = *o
+	} else {
+		n.Key, n.Created = c.Key.clone(), x.Index()
 	}
 	n.Owner = c.owner(o, x.Principal())
 	n.Value, n.Flags, n.Modified = bytes.Clone(c.Value), c.Flags, x.Index()

@@ -96,7 +96,7 @@ func (c *Command) read(b []byte) *incumbent.Error {
 	return nil
 }
 
-// decode reads a command. Value and Was alias the bytes.
+// decode reads a command. Its key, Value and Was alias the bytes.
 func (c *Command) decode(b []byte) bool {
 	return wire.Fields(b, func(f wire.Field) bool { return c.set(&f) }) && c.Verb > 0 && c.Verb < numVerbs && c.If < numIfs && c.OnEnd <= Delete
 }
@@ -106,9 +106,9 @@ func (c *Command) set(f *wire.Field) bool {
 	case 1:
 		return wire.Small(f, &c.Verb)
 	case 2:
-		return f.CopyString(&c.Key.Namespace)
+		return f.String(&c.Key.Namespace)
 	case 3:
-		return f.CopyString(&c.Key.Name)
+		return f.String(&c.Key.Name)
 	case 4:
 		return f.Bytes(&c.Value)
 	case 5:

@@ -64,6 +64,8 @@ func (k Key) Compare(o Key) int {
 	return strings.Compare(k.Name, o.Name)
 }
 
+func (k Key) clone() Key { return Key{strings.Clone(k.Namespace), strings.Clone(k.Name)} }
+
 // Validate returns an Invalid error unless the namespace is one, and the key has 1
 // to MaxKeyBytes bytes of UTF-8.
 func (k Key) Validate() error { return check(k, false) }

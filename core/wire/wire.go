@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"time"
 	"unicode/utf8"
+	"unsafe"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -231,6 +232,13 @@ func (f *Field) CopyText(to *string) bool {
 // CopyString takes a copy of bytes, which need not be UTF-8, as a string.
 func (f *Field) CopyString(to *string) bool {
 	*to = string(f.B)
+	return f.Type == protowire.BytesType
+}
+
+// String takes bytes, which need not be UTF-8, as a string that aliases the message: who
+// keeps it clones it.
+func (f *Field) String(to *string) bool {
+	*to = unsafe.String(unsafe.SliceData(f.B), len(f.B))
 	return f.Type == protowire.BytesType
 }
 

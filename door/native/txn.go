@@ -184,6 +184,9 @@ func (f *former) txnAnswer(in *pb.TxnRequest, r core.Result) *pb.TxnResponse {
 	return out
 }
 
+// putDone is what every put of a transaction answers: its index is the transaction's.
+var putDone = &pb.TxnResult{Result: &pb.TxnResult_Put{Put: &pb.PutResponse{}}}
+
 // txnResult is what one operation answers. Entries that an operation stored come
 // without their values, which the caller has.
 func (f *former) txnResult(op *pb.TxnOperation, r *core.Result) *pb.TxnResult {
@@ -195,7 +198,7 @@ func (f *former) txnResult(op *pb.TxnOperation, r *core.Result) *pb.TxnResult {
 	case *pb.TxnOperation_List:
 		return &pb.TxnResult{Result: &pb.TxnResult_List{List: f.listed(in.List, r)}}
 	case *pb.TxnOperation_Put:
-		return &pb.TxnResult{Result: &pb.TxnResult_Put{Put: &pb.PutResponse{}}}
+		return putDone
 	case *pb.TxnOperation_Delete:
 		return &pb.TxnResult{Result: &pb.TxnResult_Delete{Delete: &pb.DeleteResponse{Deleted: uint32(n)}}}
 	case *pb.TxnOperation_Lock:

@@ -194,14 +194,14 @@ func (d *Door) planStep(who *caller, in *pb.TxnOperation, to *branch) error {
 		}
 	}
 	if reads {
-		to.ops = append(to.ops, *c)
+		to.ops = append(to.ops, c)
 		return nil
 	}
 	to.writes++
-	if engine.Frees(c, kv.Of(d.view()).Entry(c.Key)) {
+	if engine.Frees(c, kv.Of(d.view())) {
 		to.frees++
 	}
-	to.ops = append(to.ops, *c)
+	to.ops = append(to.ops, c)
 	return nil
 }
 

@@ -156,4 +156,10 @@ var ofKeysSimulated = []mutant{
 		search:  "grows <= 0 || t.bytes+grows <= most",
 		replace: "grows <= most",
 	},
+	{
+		name: "an entry's key aliases the log", guarantee: "G28",
+		file: "core/kv/apply.go", pkg: "./core/kv", test: "^TestModel$",
+		search:  "n.Key, n.Created = c.Key.clone(), x.Index()",
+		replace: "n.Key, n.Created = c.Key, x.Index()",
+	},
 }
