@@ -109,6 +109,7 @@ const (
 	DefaultMin      = 16
 	DefaultMax      = 1 << 16
 	DefaultStart    = 1024 // of a lane's limit: it doubles each interval if that is too little
+	TransactionsAt  = 4096 // in place of DefaultStart, of Transactions: several of hundreds of operations
 	DefaultRetry    = 250 * time.Millisecond
 	DefaultMaxRetry = 2 * time.Second
 )
@@ -182,7 +183,11 @@ func New(l Limits, jitter func() float64) (*Controller, error) {
 		return nil, err
 	}
 	for i := range c.lanes {
-		c.lanes[i].init(min(max(DefaultStart, c.limits.Load().Min), c.limits.Load().Max))
+		usual := DefaultStart
+		if Lane(i) == Transactions {
+			usual = TransactionsAt
+		}
+		c.lanes[i].init(usual, c.limits.Load())
 		if rankOf[i] < rankOf[Extensions] {
 			c.lanes[i].after = &c.lanes[Extensions]
 		}

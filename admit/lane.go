@@ -10,6 +10,8 @@ import (
 type lane struct {
 	refused [NumReasons]atomic.Uint64
 
+	usual int64 // of cost under way: the limit at first, and again some time after nothing was refused any more
+
 	mu       sync.Mutex // protects what follows, for a few additions
 	limit    int64      // of cost under way
 	inflight int64
@@ -49,7 +51,10 @@ const (
 	blameless = 4 // times the least a lane may have under way: whom extensions do not wait for
 )
 
-func (l *lane) init(limit int) { l.limit = int64(limit) }
+func (l *lane) init(usual int, limits *Limits) {
+	l.usual = int64(usual)
+	l.limit = int64(min(max(usual, limits.Min), limits.Max))
+}
 
 // enter admits work if the lane is below its limit, or if it must. full says
 // that the limit has been met: lanes before this one should give way. It is
@@ -226,7 +231,7 @@ func (l *lane) adapt(lasted, target int64, patient bool) {
 		// left of the limit: a lane with little to do would keep it, and refuse
 		// when the disk stands still for a moment.
 		l.idle += waited / 16
-		l.limit += max(0, DefaultStart-l.limit) / 16
+		l.limit += max(0, l.usual-l.limit) / 16
 	}
 }
 

@@ -47,7 +47,7 @@ var ofFloods = []mutant{
 	{
 		name: "a flood leaves its limit", guarantee: "G42",
 		file: "admit/lane.go", pkg: "./admit", test: "^TestG42_AFloodLeavesNothingOfItsLimit$",
-		search:  "\t\tl.limit += max(0, DefaultStart-l.limit) / 16\n",
+		search:  "\t\tl.limit += max(0, l.usual-l.limit) / 16\n",
 		replace: "",
 	},
 	{
