@@ -90,14 +90,14 @@ func (s *State) checkKept() error {
 	if s.kept.Len() > MaxKeptResults {
 		return fmt.Errorf("%d results kept", s.kept.Len())
 	}
-	s.kept.Scan(func(k *kept) bool {
-		switch i := k.result.Index; {
-		case k.id == "" || len(k.id) > MaxKeyBytes:
-			err = fmt.Errorf("key of %d bytes", len(k.id))
+	s.kept.Scan(func(k kept) bool {
+		switch id, i := k.id(), k.at; {
+		case id == "" || len(id) > MaxKeyBytes:
+			err = fmt.Errorf("key of %d bytes", len(id))
 		case i < s.keysFloor || i == 0 || i > s.index:
-			err = fmt.Errorf("result of key %x has index %d, floor is %d, newest is %d", k.id, i, s.keysFloor, s.index)
-		case s.keptByID[k.id] != k:
-			err = fmt.Errorf("result of key %x is not in the table of keys", k.id)
+			err = fmt.Errorf("result of key %x has index %d, floor is %d, newest is %d", id, i, s.keysFloor, s.index)
+		case s.keptByID[id] != i:
+			err = fmt.Errorf("result of key %x is not in the table of keys", id)
 		}
 		return err == nil
 	})

@@ -1,7 +1,11 @@
 package core
 
 import (
+	"google.golang.org/protobuf/proto"
+
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core/corepb"
+	"github.com/incumbent-dev/incumbent/core/wire"
 )
 
 // once executes a command with a key unless its result is known. The floor is
@@ -11,8 +15,8 @@ func (s *State) once(c *command) Result {
 	if len(c.keyID) > MaxKeyBytes {
 		return Result{Err: tooLarge("key", "MaxKeyBytes", MaxKeyBytes)}
 	}
-	if k, ok := s.keptByID[string(c.keyID)]; ok {
-		return s.replay(k)
+	if at, ok := s.keptByID[string(c.keyID)]; ok {
+		return s.replay(at)
 	}
 	if err := s.outlived(c); err != nil {
 		return Result{Err: err} // of which nothing is kept: the next attempt is another
@@ -25,52 +29,37 @@ func (s *State) once(c *command) Result {
 		return Result{Err: incumbent.Errorf(incumbent.Unknown,
 			"base %d of the key is outside the window of kept results, which begins at %d", base, s.keysFloor)}
 	}
-	k := &kept{id: string(c.keyID)}
-	op := c.op
+	id, op := string(c.keyID), c.op
 	r := s.execute(c)
 	r.Index = s.indexOf(&r)
-	k.result = r.slim()
+	e := encoder{wire.Writer{B: make([]byte, 0, 256)}}
+	var family wire.Number
+	var record []byte
 	if f, ok := s.kind(op).(Remembering); ok {
-		if k.record = f.Keep(r.Record); k.record != nil {
-			k.family = op
+		if record = f.Keep(r.Record); record != nil {
+			family = op
 		}
 	}
-	s.keep(k)
+	e.keptResult(id, &r, family, record)
+	s.keep(kept{r.Index, string(e.B)})
 	return r
 }
 
 // replay is the result of a command whose key is known.
-func (s *State) replay(k *kept) Result {
-	r := k.result
+func (s *State) replay(at incumbent.Index) Result {
+	k, _ := s.kept.Get(kept{at: at})
+	var p corepb.KeptResult
+	err := proto.Unmarshal([]byte(k.record), &p)
+	r := Result{}
+	if err == nil {
+		r, err = (&restorer{s: s, origin: noOrigin}).result(&p)
+	}
+	if err != nil { // this member has written it, or has read it from a snapshot
+		panic("core: a kept result: " + err.Error())
+	}
 	r.Replayed = true
-	if k.family != 0 {
-		r.Record, _ = s.kind(k.family).(Remembering).Kept(k.record)
-	}
 	return r
 }
-
-// slim is the result as it is kept: what a caller needs to know that lost the
-// first answer, and no more. No text that this program makes is part of it.
-func (r Result) slim() Result {
-	r.Member, r.Record, r.View = nil, nil, nil
-	if r.Txn != nil {
-		r.Txn = keptTxn(r.Txn.Unmet, r.Txn.Failed)
-	}
-	if r.Err != nil {
-		r.Err = keptError(r.Err.Kind)
-	}
-	return r
-}
-
-// keptTxn is what is kept of a transaction. All that were executed share one.
-func keptTxn(unmet, failed int) *TxnResult {
-	if unmet == 0 && failed == 0 {
-		return &executed
-	}
-	return &TxnResult{Unmet: unmet, Failed: failed}
-}
-
-var executed TxnResult // never changes
 
 // keptError is the error of a kept result. What is kept, and hashed, is its kind:
 // the text is made here, says what the kind alone tells, and may change with any
@@ -100,8 +89,8 @@ func keptError(k incumbent.Kind) *incumbent.Error {
 	return fail(k, "when the request with this key was first executed, "+text)
 }
 
-func (s *State) keep(k *kept) {
-	s.keptByID[k.id] = k
+func (s *State) keep(k kept) {
+	s.keptByID[k.id()] = k.at
 	s.kept.Set(k)
 	for s.kept.Len() > s.limits.Kept {
 		s.dropOldestKept()
@@ -111,8 +100,8 @@ func (s *State) keep(k *kept) {
 func (s *State) dropOldestKept() {
 	s.steps++
 	k, _ := s.kept.PopMin()
-	delete(s.keptByID, k.id)
-	s.keysFloor = k.result.Index
+	delete(s.keptByID, k.id())
+	s.keysFloor = k.at
 }
 
 // trimKeys forgets results by age, which the leader judges.
@@ -120,7 +109,7 @@ func (s *State) trimKeys(c *command) Result {
 	through := min(incumbent.Index(c.index), s.first)
 	for {
 		k, ok := s.kept.Min()
-		if !ok || k.result.Index > through {
+		if !ok || k.at > through {
 			break
 		}
 		s.dropOldestKept()

@@ -83,16 +83,23 @@ func (e *encoder) sessionRecord(num wire.Number, s *Session) {
 	e.End(m)
 }
 
-func (e *encoder) keptRecord(num wire.Number, k *kept) {
-	m := e.Begin(num)
-	r := &k.result
-	e.Text(1, k.id)
+func (e *encoder) keptRecord(k kept) {
+	m := e.Begin(recordKept)
+	e.B = append(e.B, k.record...)
+	e.End(m)
+}
+
+// keptResult writes what is kept of a result with the key id, of whose Record a family
+// keeps so much: what a caller needs to know that lost the first answer, and no more. No
+// text that this program makes is part of it.
+func (e *encoder) keptResult(id string, r *Result, family wire.Number, record []byte) {
+	e.Text(1, id)
 	e.Uint(2, uint64(r.Index))
 	if r.Err != nil {
 		e.Uint(3, uint64(r.Err.Kind))
 	}
-	e.Uint(4, uint64(k.family))
-	e.Bytes(5, k.record)
+	e.Uint(4, uint64(family))
+	e.Bytes(5, record)
 	if r.Session != nil {
 		e.sessionRecord(6, r.Session)
 	}
@@ -102,7 +109,6 @@ func (e *encoder) keptRecord(num wire.Number, k *kept) {
 		e.Uint(2, uint64(r.Txn.Failed))
 		e.End(t)
 	}
-	e.End(m)
 }
 
 func (e *encoder) memberRecord(n *Member) {

@@ -289,43 +289,54 @@ func (d *restorer) session(p *corepb.Session) error {
 }
 
 func (d *restorer) kept(p *corepb.KeptResult) error {
-	k := &kept{id: string(p.Id), result: Result{Index: incumbent.Index(p.Index)}, family: wire.Number(p.Family), record: p.Record}
-	r := &k.result
+	r, err := d.result(p)
+	if err != nil {
+		return err
+	}
+	if r.Index <= d.lastKept || d.membership() {
+		return d.corrupt("result with index %d is out of order", r.Index)
+	}
+	if n := len(p.Id); n == 0 || n > MaxKeyBytes {
+		return d.corrupt("key of %d bytes", n)
+	}
+	if d.s.keptByID[string(p.Id)] != 0 {
+		return d.corrupt("key %x comes twice", p.Id)
+	}
+	var e encoder
+	e.keptResult(string(p.Id), &r, wire.Number(p.Family), p.Record)
+	k := kept{r.Index, string(e.B)}
+	if err := d.same(func(e *encoder) { e.keptRecord(k) }); err != nil {
+		return err
+	}
+	d.lastKept = k.at
+	d.s.keptByID[k.id()] = k.at
+	d.s.kept.Set(k)
+	return nil
+}
+
+// result is what a kept one says.
+func (d *restorer) result(p *corepb.KeptResult) (r Result, err error) {
+	r.Index = incumbent.Index(p.Index)
 	if p.Kind > 255 {
-		return d.corrupt("error of kind %d", p.Kind)
+		return r, d.corrupt("error of kind %d", p.Kind)
 	}
 	if p.Kind != 0 {
 		r.Err = keptError(incumbent.Kind(p.Kind))
 	}
 	if p.Txn != nil {
-		r.Txn = keptTxn(int(p.Txn.Unmet), int(p.Txn.Failed))
+		r.Txn = &TxnResult{Unmet: int(p.Txn.Unmet), Failed: int(p.Txn.Failed)}
 	}
-	var err error
-	if f, known := d.s.kind(k.family).(Remembering); known {
-		if _, ok := f.Kept(k.record); !ok {
-			return d.corrupt("it is nothing that family %s keeps", f.Name())
+	if f, known := d.s.kind(wire.Number(p.Family)).(Remembering); known {
+		if r.Record, known = f.Kept(p.Record); !known {
+			return r, d.corrupt("it is nothing that family %s keeps", f.Name())
 		}
-	} else if k.family != 0 {
-		return incumbent.Errorf(incumbent.Invalid, "snapshot has a result of family %d, which this member does not know", k.family)
+	} else if p.Family != 0 {
+		return r, incumbent.Errorf(incumbent.Invalid, "snapshot has a result of family %d, which this member does not know", p.Family)
 	}
 	if p.Session != nil {
-		if r.Session, err = d.toSession(p.Session); err != nil {
-			return err
-		}
+		r.Session, err = d.toSession(p.Session)
 	}
-	if r.Index <= d.lastKept || d.membership() {
-		return d.corrupt("result with index %d is out of order", r.Index)
-	}
-	if d.s.keptByID[k.id] != nil {
-		return d.corrupt("key %x comes twice", k.id)
-	}
-	if err := d.same(func(e *encoder) { e.keptRecord(recordKept, k) }); err != nil {
-		return err
-	}
-	d.lastKept = r.Index
-	d.s.keptByID[k.id] = k
-	d.s.kept.Set(k)
-	return nil
+	return r, err
 }
 
 // membership reports whether the last records, those of members, have begun.

@@ -26,7 +26,7 @@ func (v *View) WriteSnapshot(w io.Writer) error {
 	p := recordWriter{w: out}
 	p.write(func(e *encoder) { e.header(&v.shared, v.sizes()) })
 	v.sessions.Scan(func(s *Session) bool { return p.write(func(e *encoder) { e.sessionRecord(recordSession, s) }) })
-	v.kept.Scan(func(k *kept) bool { return p.write(func(e *encoder) { e.keptRecord(recordKept, k) }) })
+	v.kept.Scan(func(k kept) bool { return p.write(func(e *encoder) { e.keptRecord(k) }) })
 	for _, m := range v.members {
 		p.write(func(e *encoder) { e.memberRecord(m) })
 	}

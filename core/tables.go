@@ -7,7 +7,6 @@ import (
 	"github.com/tidwall/btree"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/core/wire"
 )
 
 // shared are the tables that a View sees, besides those of families: copy-on-write
@@ -17,7 +16,7 @@ type shared struct {
 	keysFloor incumbent.Index // every key chosen at or after it has its result kept
 
 	sessions *btree.BTreeG[*Session] // open sessions, by id
-	kept     *btree.BTreeG[*kept]    // results of keyed commands, by index
+	kept     *btree.BTreeG[kept]     // results of keyed commands, by index
 
 	members     []*Member             // of the cluster, by id; never changed in place
 	goneMembers *btree.BTreeG[uint64] // ids of removed ones
@@ -26,7 +25,7 @@ type shared struct {
 // tables adds what only apply needs; all of it follows from shared.
 type tables struct {
 	shared
-	keptByID map[string]*kept
+	keptByID map[string]incumbent.Index
 	open     map[incumbent.SessionID]opened // every open session: searching the tree costs more
 	usage    *Usage                         // of principals and namespaces
 	steps    uint64                         // results forgotten: a part of what a command's cost is bounded by
@@ -38,24 +37,26 @@ type opened struct {
 	owner   *Count
 }
 
-// kept is the result of a command with a key.
+// kept is the result of a command with a key, in the form that snapshots have it in: the
+// garbage collector goes through all that are kept, and finds one piece of text for each.
 type kept struct {
-	id     string
-	result Result      // without Record
-	family wire.Number // that keeps a Record; 0: none does
-	record []byte      // as it keeps it
+	at     incumbent.Index // of the command
+	record string          // the fields of a KeptResult
 }
+
+// id is the key. It is the first field, and has less than 128 bytes.
+func (k kept) id() string { return k.record[2 : 2+int(k.record[1])] }
 
 func newTables() tables {
 	o := btree.Options{NoLocks: true, Degree: treeDegree}
 	return tables{
 		shared: shared{
 			sessions: btree.NewBTreeGOptions(func(a, b *Session) bool { return compareID(&a.ID, &b.ID) < 0 }, o),
-			kept:     btree.NewBTreeGOptions(func(a, b *kept) bool { return a.result.Index < b.result.Index }, o),
+			kept:     btree.NewBTreeGOptions(func(a, b kept) bool { return a.at < b.at }, o),
 
 			goneMembers: btree.NewBTreeGOptions(func(a, b uint64) bool { return a < b }, o),
 		},
-		keptByID: make(map[string]*kept),
+		keptByID: make(map[string]incumbent.Index),
 		open:     make(map[incumbent.SessionID]opened),
 		usage:    newUsage(),
 	}

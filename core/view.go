@@ -36,8 +36,8 @@ func (v *View) KeptCount() int { return v.kept.Len() }
 // Keeps reports whether the result of a command with a key is kept. It looks at all
 // that are, newest first: [MaxKeptResults] at most.
 func (v *View) Keeps(key []byte) (found bool) {
-	v.kept.Reverse(func(k *kept) bool {
-		found = k.id == string(key)
+	v.kept.Reverse(func(k kept) bool {
+		found = k.id() == string(key)
 		return !found
 	})
 	return found
