@@ -207,7 +207,8 @@ func (a *agent) owe(intended time.Duration, token uint64) {
 // A fleet that lost a member does not come back in the same moment.
 func (f *fleet) reconnect(l *fleetLink) {
 	wait := rand.N(firstPause)
-	for pause, refusals := firstPause, 0; ; pause = min(2*pause, longestPause) {
+	refused := time.Duration(0) // when it was for the first time; 0: it was not
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		if sleep(f.ctx, wait) != nil {
 			return
 		}
@@ -232,9 +233,11 @@ func (f *fleet) reconnect(l *fleetLink) {
 		}
 		wait = rand.N(pause)
 		if hint, overloaded := overloadOf(err); overloaded {
-			wait = hint << min(refusals, mostDoubled)
+			if refused == 0 {
+				refused = f.now()
+			}
+			wait = max(hint, (f.now()-refused)/3)
 			wait = f.withinBeat(wait + rand.N(wait/2+1))
-			refusals++
 			continue
 		}
 		f.mu.Lock()

@@ -120,7 +120,8 @@ func TestG42_ARefusedSessionBeginsOverTheSameStream(t *testing.T) {
 		if err := s.attach(t.Context(), l, false, 5*time.Second); err != nil || s.current() != l {
 			t.Fatalf("after %v: %v", time.Since(began), err)
 		}
-		if took := time.Since(began); took > 2*until+4*time.Second || starts < 3 || early > 0 {
+		// From a pause of a second and a half on it waits for half of what it has waited.
+		if took := time.Since(began); took > until+until/2+3*time.Second/2 || starts < 3 || starts > 10 || early > 0 {
 			t.Errorf("begun after %v and %d attempts, %d of them too early", took, starts, early)
 		}
 		late := NewKeyCache("", WatchKeysOptions{Key: "late"})
@@ -245,6 +246,31 @@ func TestG04_ExtensionsAreRepeatedUntilTheDeadline(t *testing.T) {
 		}
 		if left := s.ttl - last.Sub(began); left > time.Second || extensions < 35 {
 			t.Errorf("%d extensions, the last %v before the deadline", extensions, left)
+		}
+	})
+}
+
+// Who is refused for long asks seldom, and is back soon after there is room: after half as
+// long again as there was none.
+func TestG42_ASessionThatIsRefusedForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, room := range []time.Duration{2 * time.Second, 5 * time.Second, 12 * time.Second} {
+			s, l, m := unbegunSession(t)
+			began, starts := time.Now(), 0
+			m.answerAll(func(f *apiv1.ClientFrame) *apiv1.ServerFrame {
+				if starts++; time.Since(began) < room {
+					return refused(100 * time.Millisecond)
+				}
+				return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_Started{Started: &apiv1.Started{Attached: &apiv1.Attached{Index: 9}}}}
+			})
+			if err := s.attach(t.Context(), l, false, 5*time.Second); err != nil {
+				t.Fatal(err)
+			}
+			// At a tenth of a second it would have asked up to a hundred times.
+			if took := time.Since(began); took > room+room/2+150*time.Millisecond || starts > 18 {
+				t.Errorf("refused for %v: begun after %v and %d attempts", room, took, starts)
+			}
+			l.close()
 		}
 	})
 }

@@ -21,7 +21,6 @@ const (
 const (
 	maxPatience = 20 * time.Second // one attempt to connect: thousands of others may be served before it
 	busyStay    = 30 * time.Second // at a member that refuses to begin the session, before another is tried
-	mostDoubled = 5                // times that the pause after a refusal is doubled
 )
 
 // open creates the session and attaches to it, trying until ctx ends. The id is
@@ -42,14 +41,19 @@ func (s *Session) open(ctx context.Context) error {
 	}
 }
 
-// pause is how long to wait after an attempt that failed: what a member asks for, twice as
-// long each time that this was too short, but no longer than from one beat to the next, for
-// the session is to live. It is of the goroutine that connects.
+// pause is how long to wait after an attempt that failed, by itself up to the given pause.
+// If it was refused for the load, it is what the member asks for or, if that is longer,
+// a third to half of the time for which the session has been refused by now. The member
+// does not know how many wait; who has come back in vain knows that it was too soon, and
+// what has lasted for so long will go on for a while. It is no longer than from one beat to
+// the next, for the session is to live. It is of the goroutine that connects.
 func (s *Session) pause(pause time.Duration, err error) time.Duration {
 	d, most := jitter(pause, err), s.ttl/beatsPerTTL
 	if incumbent.KindOf(err) == incumbent.Overloaded {
-		d <<= min(s.refusals, mostDoubled)
-		s.refusals++
+		if s.refused == 0 {
+			s.refused = s.clock()
+		}
+		d = max(jitter(minPause, err), above((s.clock()-s.refused)/3))
 	}
 	if d > most {
 		d = most/2 + rand.N(most/2)
@@ -158,7 +162,7 @@ func (s *Session) start(ctx context.Context, l *link, create bool, patience time
 		return err
 	}
 	s.adopt(l, attached)
-	s.refusals = 0
+	s.refused = 0
 	s.began(l.stream.Member(), a.GetStarted().GetOpened())
 	return nil
 }

@@ -52,7 +52,7 @@ type Session struct {
 	halt   context.CancelFunc
 	ended  chan struct{} // closed when the goroutine has left
 
-	refusals int // of sessions for the load, in a row; of the goroutine that connects
+	refused time.Duration // when the first refusal for the load came since the session began last; 0: none did. Of the goroutine that connects
 
 	mu      sync.Mutex    // protects the rest; never held across I/O
 	link    *link         // nil while there is none
