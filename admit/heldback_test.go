@@ -9,7 +9,7 @@ import (
 
 // What is held back is taken off the hint, and never more than half of what the caller
 // waits; who does not say how long that is gets a shorter one.
-func TestHoldBack(t *testing.T) {
+func TestG41_WhoSaysHowLongHeWaits(t *testing.T) {
 	t.Parallel()
 	const ever = -1
 	for _, c := range []struct {

@@ -54,10 +54,10 @@ func (s *State) replay(at incumbent.Index) Result {
 	if err == nil {
 		r, err = (&restorer{s: s, origin: noOrigin}).result(&p)
 	}
-	if err != nil { // this member has written it, or has read it from a snapshot
-		panic("core: a kept result: " + err.Error())
+	if err != nil { // a family keeps what it does not know again: no reason to stop
+		r.Err = fail(incumbent.Unknown, "the request with this key was executed, and what came of it cannot be read")
 	}
-	r.Replayed = true
+	r.Index, r.Replayed = at, true
 	return r
 }
 

@@ -13,10 +13,11 @@ func (d *Door) HeldBackBytes() int64 { return d.held.Bytes() }
 
 // holdBack holds the answer to a call back that was refused for the load, of whose request
 // so many bytes came (negative: not known), until the call or the door ends: see
-// [admit.HeldBack]. It returns the refusal with what is left of its hint.
-func (d *Door) holdBack(ctx context.Context, size int64, refusal *incumbent.Error) *incumbent.Error {
+// [admit.HeldBack]. It returns the refusal with what is left of its hint. A deadline that
+// the door has given the call is none that its caller knows of.
+func (d *Door) holdBack(ctx context.Context, c *callControl, size int64, refusal *incumbent.Error) *incumbent.Error {
 	callers := time.Duration(-1)
-	if deadline, ok := ctx.Deadline(); ok {
+	if deadline, ok := ctx.Deadline(); ok && c.timed {
 		callers = max(time.Until(deadline), 0)
 	}
 	pause, told := admit.HoldBack(refusal, callers)

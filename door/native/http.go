@@ -38,9 +38,16 @@ type caller struct {
 type callControl struct {
 	*http.ResponseController
 
+	timed  bool        // the caller says how long it waits for the answer
 	size   int64       // of the request, in bytes; negative: not known
 	header http.Header // of the answer
 	unsent int64       // bytes of the answer that count until it has been sent
+}
+
+// timed reports whether a call's headers say how long its caller waits for the answer, in
+// Connect's protocol or in gRPC's.
+func timed(h http.Header) bool {
+	return h.Get("Connect-Timeout-Ms") != "" || h.Get("Grpc-Timeout") != ""
 }
 
 // name is what commands record of who sent them.
@@ -158,7 +165,7 @@ func (d *Door) bounded(h http.Handler, l *Limits) http.Handler {
 			refuse(tooLargeBody(l.MaxBodyBytes))
 			return
 		}
-		who.control = &callControl{ResponseController: http.NewResponseController(w), size: r.ContentLength, header: w.Header()}
+		who.control = &callControl{ResponseController: http.NewResponseController(w), timed: timed(r.Header), size: r.ContentLength, header: w.Header()}
 		_ = who.control.SetReadDeadline(d.now().Add(l.WriteTimeout)) // lifted once the message is there
 		who.writeWithin(l.WriteTimeout)                              // so is this
 		// In a request of our own: net/http sees by the body of its own whether it was read to

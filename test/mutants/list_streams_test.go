@@ -154,7 +154,7 @@ var ofStreams = []mutant{
 	},
 	{
 		name: "a node that somebody listens to is used for another topic", guarantee: "G16",
-		file: "watch/registry.go", pkg: "./watch", test: "^TestG15_ConcurrentReadersSeeEveryEventOnce$",
+		file: "watch/registry.go", pkg: "./watch", test: "^TestG16_NodesAreUsedAgain$",
 		search:  "if n.more == nil && len(r.spare) < maxSpare {",
 		replace: "if len(r.spare) < maxSpare {",
 	},
