@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/incumbent-dev/incumbent"
@@ -83,10 +84,10 @@ func TestEvents(t *testing.T) {
 
 // A snapshot is whole, and what came before it is in it; one that breaks off is no answer.
 func TestG30_SnapshotsAreBackups(t *testing.T) {
-	broken := false
+	var broken atomic.Bool
 	m := startMember(t, func(c *Config) {
 		c.Snapshot = func(ctx context.Context, w io.Writer, v *core.View) error {
-			if broken {
+			if broken.Load() {
 				_, _ = w.Write(make([]byte, 2*sendBytes))
 				return incumbent.Errorf(incumbent.Internal, "broken")
 			}
@@ -116,7 +117,7 @@ func TestG30_SnapshotsAreBackups(t *testing.T) {
 			t.Errorf("it has %d keys", n)
 		}
 	}
-	broken = true
+	broken.Store(true)
 	c := m.dial()
 	c.write("GET /v1/snapshot HTTP/1.1\r\nHost: " + m.addr + "\r\n\r\n")
 	if b, _ := io.ReadAll(c.in); strings.HasSuffix(string(b), "\r\n0\r\n\r\n") {
