@@ -16,9 +16,9 @@ import (
 // bulk is a call that asks the lease service for several things at once, and
 // again for those whose answer is not certain:
 //
-//	submit ─▶ line ─▶ lease.Service.Do ─▶ answers ─▶ answered ─┬─▶ reply
-//	   ▲                                               │ some are not certain
-//	   └──────────── a little later ◀──────────────────┘
+//	submit ─▶ admit.Line ─▶ lease.Service.Do ─▶ answers ─▶ answered ─┬─▶ reply
+//	   ▲                                                     │ some are not certain
+//	   └──────────── a little later ◀────────────────────────┘
 //
 // A lease that was granted to one param while others were asked on may be over
 // when these are certain: it is asked for again before the reply.
@@ -126,8 +126,8 @@ func (k *bulk) next() bool {
 
 // submit hands in what is still to be answered.
 func (k *bulk) submit() {
-	if p, ok := k.c.door.lines[k.laneNow()].pass(k); ok {
-		k.hand(p)
+	if d := k.c.door; !d.lines[k.laneNow()].Pass(k) {
+		d.counts.retries.Add(1)
 	}
 }
 

@@ -105,7 +105,7 @@ type Door struct {
 	limits  atomic.Pointer[Limits]
 	counts  counts
 	tally   *tally.Tally
-	lines   [admit.NumLanes]line
+	lines   [admit.NumLanes]admit.Line[*bulk]
 	pending *accept.Pending
 	conns   park.List[*conn] // that have logged in
 
@@ -139,9 +139,7 @@ func New(cfg Config) (*Door, error) {
 	d.releases = release.Source{Engine: cfg.Engine, Confirm: cfg.Engine.Confirm, Run: d.work.Put}
 	d.endings = d.releases
 	d.endings.Confirm = func(done func(error)) { done(nil) }
-	for l := range d.lines {
-		d.lines[l].door, d.lines[l].lane = d, admit.Lane(l)
-	}
+	d.initLines()
 	d.counts.init()
 	if d.ready == nil {
 		d.ready = func() error { return nil }
@@ -195,6 +193,21 @@ func (d *Door) respond() {
 // after runs a job later, spread out: half to one and a half times the delay.
 func (d *Door) after(delay time.Duration, job func()) {
 	time.AfterFunc(time.Duration(float64(delay)*(0.5+d.jitter())), func() { d.work.Put(job) })
+}
+
+// initLines makes the lines in which calls wait for a place in their lane.
+func (d *Door) initLines() {
+	for l := range d.lines {
+		line := &d.lines[l]
+		line.Pause, line.Run = linePause, d.work.Put
+		line.Enter = func(k *bulk) bool {
+			p, err := d.enter(k.c.who.work(), admit.Lane(l), k.cost())
+			if err == nil {
+				k.hand(p)
+			}
+			return err == nil
+		}
+	}
 }
 
 // enter gives work of this cost a place in its lane, or refuses it.

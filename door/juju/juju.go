@@ -11,7 +11,6 @@
 //	upgrade.go  HTTP; login.go who; then the connection is parked
 //	conn.go     a parked connection; facades.go what it may call
 //	bulk.go     calls that ask the lease service, until they are certain
-//	line.go     where they wait for a place in their lane
 //	claim.go    leadership; singular.go leases of controllers; pinner.go pins
 //	block.go    calls that wait for the end of a holding; wake.go their pace
 //	decode.go, plain.go, encode.go, errors.go, tags.go   the wire

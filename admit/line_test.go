@@ -1,0 +1,135 @@
+package admit
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// room has so much of it, and notes who entered, and who asked.
+type room struct {
+	free    int
+	entered []int
+	asked   []int
+}
+
+func (r *room) line() *Line[int] {
+	return &Line[int]{Pause: time.Millisecond, Run: func(f func()) { f() }, Enter: func(n int) bool {
+		r.asked = append(r.asked, n)
+		if r.free == 0 {
+			return false
+		}
+		r.free--
+		r.entered = append(r.entered, n)
+		return true
+	}}
+}
+
+func TestALineKeepsItsOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &room{free: 1}
+		l := r.line()
+		if !l.Pass(1) {
+			t.Error("there is room, and it waits")
+		}
+		for n := 2; n <= 5; n++ {
+			if l.Pass(n) {
+				t.Errorf("%d has overtaken the others", n)
+			}
+		}
+		r.asked = nil
+		time.Sleep(10*time.Millisecond + time.Microsecond)
+		synctest.Wait()
+		if want := slices.Repeat([]int{2}, 10); !slices.Equal(r.asked, want) {
+			t.Errorf("in ten looks %v asked, want the first, once in each", r.asked)
+		}
+		r.free = 2
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if !slices.Equal(r.entered, []int{1, 2, 3}) || l.Len() != 2 {
+			t.Errorf("with room for two %v have entered, %d wait", r.entered, l.Len())
+		}
+		if r.free = 9; l.Pass(6) {
+			t.Error("who comes while others wait has overtaken them")
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		r.asked = nil
+		time.Sleep(time.Second)
+		if synctest.Wait(); !slices.Equal(r.entered, []int{1, 2, 3, 4, 5, 6}) || len(r.asked) > 0 {
+			t.Errorf("%v have entered; %v asked of an empty line", r.entered, r.asked)
+		}
+		if !l.Pass(7) {
+			t.Error("nobody waits, and it does")
+		}
+	})
+}
+
+func TestALineLetsGoOfWhatWaitsNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &room{}
+		l := r.line()
+		over := map[int]bool{}
+		l.Over = func(n int) bool {
+			if n == 3 {
+				l.Join(6) // meanwhile
+			}
+			return over[n]
+		}
+		for n := 1; n <= 4; n++ {
+			l.Join(n)
+		}
+		over[1], over[3] = true, true
+		time.Sleep(time.Millisecond)
+		if synctest.Wait(); l.Len() != 3 {
+			t.Errorf("%d wait, want three", l.Len())
+		}
+		r.free = 9
+		time.Sleep(time.Millisecond)
+		if synctest.Wait(); !slices.Equal(r.entered, []int{2, 4, 6}) {
+			t.Errorf("%v have entered", r.entered)
+		}
+	})
+}
+
+// Nothing is lost and nothing entered twice, whoever comes when.
+func TestALineWithManyAtOnce(t *testing.T) {
+	const comers, each = 8, 500
+	var entered [comers * each]atomic.Int32
+	var in, left sync.WaitGroup
+	var under atomic.Int32
+	l := &Line[int]{Pause: time.Microsecond, Run: func(f func()) { go f() }}
+	l.Enter = func(n int) bool {
+		if under.Add(1) > 3 {
+			under.Add(-1)
+			return false
+		}
+		entered[n].Add(1)
+		go func() {
+			under.Add(-1)
+			left.Done()
+		}()
+		return true
+	}
+	left.Add(comers * each)
+	for c := range comers {
+		in.Go(func() {
+			for i := range each {
+				l.Pass(c*each + i)
+			}
+		})
+	}
+	in.Wait()
+	left.Wait()
+	for n := range entered {
+		if got := entered[n].Load(); got != 1 {
+			t.Fatalf("%d has entered %d times", n, got)
+		}
+	}
+	if l.Len() != 0 {
+		t.Errorf("%d wait", l.Len())
+	}
+}
