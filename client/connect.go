@@ -20,6 +20,7 @@ const (
 // Of members that have more to do than they can.
 const (
 	maxPatience = 20 * time.Second // one attempt to connect: thousands of others may be served before it
+	maxWait     = 30 * time.Second // in line at a member that says so, for the session to begin and for what it follows
 	busyStay    = 30 * time.Second // at a member that refuses to begin the session, before another is tried
 )
 
@@ -132,10 +133,9 @@ func (s *Session) attach(ctx context.Context, l *link, create bool, patience tim
 
 // start opens the session, if it is to be, and attaches it, says who is alive by it,
 // and follows what it follows: all in one message. What fails beside the session
-// itself is repeated alone.
+// itself is repeated alone. The member answers within patience, or says within it that
+// others come first, and that it will.
 func (s *Session) start(ctx context.Context, l *link, create bool, patience time.Duration, follows []*followed) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	s.mu.Lock()
 	s.counter++
 	start := &apiv1.Start{Session: s.id.String(), Counter: s.counter}
@@ -144,7 +144,7 @@ func (s *Session) start(ctx context.Context, l *link, create bool, patience time
 	if create {
 		start.TtlMs = uint32(s.ttl.Milliseconds())
 	}
-	frame := &apiv1.ClientFrame{Request: &apiv1.ClientFrame_Start{Start: start}}
+	frame := &apiv1.ClientFrame{TimeoutMs: uint32(maxWait.Milliseconds()), Request: &apiv1.ClientFrame_Start{Start: start}}
 	frames := []*apiv1.ClientFrame{frame}
 	if !s.present.none() {
 		start.Then = append(start.Then, s.announce(l))
@@ -153,10 +153,15 @@ func (s *Session) start(ctx context.Context, l *link, create bool, patience time
 	if err := l.send(append(frames, framesOf(l, follows)...)...); err != nil {
 		return err
 	}
-	a, err := l.await(ctx, frame, answer)
+	a, err := l.awaitFor(ctx, patience, frame, answer)
+	for err == nil && a.GetWaiting() != nil {
+		a, err = l.awaitFor(ctx, maxWait+patience, frame, answer)
+	}
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	attached := a.GetStarted().GetAttached()
 	if err := s.complete(ctx, l, attached); err != nil {
 		return err

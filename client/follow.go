@@ -44,19 +44,23 @@ type followed struct {
 
 // frame is what asks for it over a link.
 func (f *followed) frame(l *link) *apiv1.ClientFrame {
-	frame := f.of.request()
 	f.s.mu.Lock()
 	f.pause = minPause
 	f.s.mu.Unlock()
+	return f.ask(l)
+}
+
+// ask is what asks for it, and hears the answers.
+func (f *followed) ask(l *link) *apiv1.ClientFrame {
+	frame := f.of.request()
+	frame.TimeoutMs = uint32(maxWait.Milliseconds())
 	l.listen(frame, func(a *apiv1.ServerFrame) { f.told(l, a) })
 	return frame
 }
 
 // send asks for it alone. Without an answer the link ends, and the next one asks.
 func (f *followed) send(l *link) {
-	frame := f.of.request()
-	l.listen(frame, func(a *apiv1.ServerFrame) { f.told(l, a) })
-	_ = l.send(frame)
+	_ = l.send(f.ask(l))
 }
 
 // framesOf are what asks for all of them over a link, in one message.
@@ -131,7 +135,7 @@ func (s *Session) announceAgain(l *link) { _ = l.send(s.announce(l)) }
 
 // announce is the frame that says under which name somebody lives by the session.
 func (s *Session) announce(l *link) *apiv1.ClientFrame {
-	f := &apiv1.ClientFrame{Request: &apiv1.ClientFrame_Lock{Lock: &apiv1.LockRequest{
+	f := &apiv1.ClientFrame{TimeoutMs: uint32(maxWait.Milliseconds()), Request: &apiv1.ClientFrame_Lock{Lock: &apiv1.LockRequest{
 		Namespace: s.present.Namespace, Key: s.present.key(), Value: s.present.Info, Session: s.id.String(), Lazy: true,
 	}}}
 	l.listen(f, func(a *apiv1.ServerFrame) { s.announced(l, a) })

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/url"
 	"sync"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
@@ -53,6 +54,13 @@ func newLink(stream *Stream, r *bufio.Reader, event func(*link, *apiv1.ServerFra
 func (l *link) answer(f *apiv1.ServerFrame) {
 	l.mu.Lock()
 	ch, told := l.pending[f.Id], l.watches[f.Id]
+	if f.GetWaiting() != nil {
+		l.mu.Unlock()
+		if ch != nil && len(ch) == 0 { // nobody else sends
+			ch <- f
+		}
+		return
+	}
 	delete(l.pending, f.Id)
 	if f.Error != nil {
 		delete(l.watches, f.Id) // that was its end
@@ -60,16 +68,16 @@ func (l *link) answer(f *apiv1.ServerFrame) {
 	l.mu.Unlock()
 	switch {
 	case ch != nil:
-		ch <- f // has room for the one answer
+		ch <- f // has room for it
 	case told != nil:
 		told(f)
 	}
 }
 
 // expect gives a frame that is about to be sent its id, and returns where its answer
-// will arrive.
+// will arrive, and before it, perhaps, that it has to wait for it.
 func (l *link) expect(f *apiv1.ClientFrame) chan *apiv1.ServerFrame {
-	answer := make(chan *apiv1.ServerFrame, 1)
+	answer := make(chan *apiv1.ServerFrame, 2)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.next++
@@ -143,6 +151,13 @@ func (l *link) await(ctx context.Context, f *apiv1.ClientFrame, answer <-chan *a
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// awaitFor is await for as long as that at most.
+func (l *link) awaitFor(ctx context.Context, most time.Duration, f *apiv1.ClientFrame, answer <-chan *apiv1.ServerFrame) (*apiv1.ServerFrame, error) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	return l.await(ctx, f, answer)
 }
 
 func (l *link) cause() error {

@@ -2,11 +2,14 @@ package client
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 )
 
 // until waits for a cache to be as a test wants it.
@@ -167,4 +170,55 @@ func TestPresenceEndsWithTheTTL(t *testing.T) {
 	if _, err := c.Open(testContext(t), SessionConfig{Presence: Presence{Info: []byte("of nobody")}}); incumbent.KindOf(err) != incumbent.Invalid {
 		t.Errorf("a presence without a name: %v", err)
 	}
+}
+
+// TestG43_WhoIsToldToWaitDoesNotLeave: a member that says that others come first lives, and
+// is not left after the time in which it would have to answer; nor is it waited for forever.
+func TestG43_WhoIsToldToWaitDoesNotLeave(t *testing.T) {
+	const patience = time.Second
+	waiting := func() *apiv1.ServerFrame {
+		return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_Waiting{Waiting: &apiv1.Waiting{Ahead: 7}}}
+	}
+	begin := func(s *Session, l *link) chan error {
+		done := make(chan error, 1)
+		go func() { done <- s.attach(s.ctx, l, false, patience) }()
+		return done
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := scriptedSession(t)
+		s.drop()
+		l, m := s.scriptedMember(t)
+		done := begin(s, l)
+		start := m.next()
+		if start.GetStart() == nil || start.TimeoutMs != uint32(maxWait.Milliseconds()) {
+			t.Fatalf("it began with %v", start)
+		}
+		for range 3 { // it may be said more than once, and once the answer is on its way
+			m.answer(start, waiting())
+		}
+		time.Sleep(maxWait - time.Second)
+		m.answer(start, waiting())
+		m.answer(start, &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_Started{Started: &apiv1.Started{Attached: &apiv1.Attached{Index: 9}}}})
+		if err := <-done; err != nil || s.current() != l {
+			t.Errorf("it has not begun: %v", err)
+		}
+		m.nothing()
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := scriptedSession(t)
+		l, m := s.scriptedMember(t)
+		defer func() { l.close() }()
+		began, done := time.Now(), begin(s, l)
+		m.answer(m.next(), waiting())
+		if err := <-done; !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != maxWait+patience {
+			t.Errorf("a member that says nothing more is left after %v with %v", time.Since(began), err)
+		}
+		l.close()
+		l, m = s.scriptedMember(t)
+		began, done = time.Now(), begin(s, l)
+		m.next()
+		if err := <-done; !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != patience {
+			t.Errorf("one that says nothing at all is left after %v with %v", time.Since(began), err)
+		}
+	})
 }

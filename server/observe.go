@@ -130,6 +130,7 @@ func (s *Server) registerMetrics() {
 	count("watch_evaluations", "Evaluations of queries that many share.", func() float64 { return float64(s.engine.Hub().Stats().Evaluations) })
 	count("watch_wakes", "Watchers and waits that were woken by a change.", func() float64 { return float64(s.engine.Hub().Stats().Wakes) })
 	count("watch_cut_off", "Watchers cut off because history had moved past them.", func() float64 { return float64(s.engine.Hub().Stats().CutOff) })
+	gauge("frames_waiting", "Frames of streams that wait for their turn: starts, and watches that are to begin.", func() float64 { return float64(s.door.Stats().Waiting) })
 	count("connections_refused", "Connections refused for lack of room.", func() float64 { return float64(s.gate.Refused()) })
 	count("log_lines_dropped", "Lines of this member's log that were dropped, since they could not be written.", func() float64 { return float64(s.cfg.DroppedLines()) })
 	for r := range park.NumReasons {

@@ -94,13 +94,13 @@ func (a *attaching) answered() {
 }
 
 func (a *attaching) refuse(err error) {
-	if a.start != nil && a.start.reopens(err) {
+	if a.start != nil {
 		a.place.Leave()
+		a.start.notAttached(err)
 		return
 	}
 	a.answered()
 	a.s.refuse(a.id, err)
-	a.start.refused(err)
 }
 
 // reply answers. That deadlines could not be asked for does not undo what is done.

@@ -131,6 +131,8 @@ type Door struct {
 	owners   owners
 
 	held       admit.HeldBack
+	lines      [admit.NumLanes]admit.Line[*waitingFrame]
+	waiting    admit.Room // what waits in them takes, in bytes
 	unsent     unsent
 	life       context.Context // ends when the door drains; its cause says so
 	drain      context.CancelCauseFunc
@@ -184,6 +186,7 @@ func New(cfg Config) (*Door, error) {
 	d.writes = engine.Writes{Engine: cfg.Engine, View: cfg.View, Confirm: cfg.Engine.Confirm, Run: d.work.Put}
 	d.releases = release.Source{Engine: cfg.Engine, Confirm: cfg.Engine.Confirm, Run: d.work.Put}
 	d.life, d.drain = context.WithCancelCause(context.Background())
+	d.initLines()
 	d.newRules()
 	d.SetLimits(cfg.Limits)
 	d.gathers.New = func() any { return d.newGather() }
@@ -241,11 +244,16 @@ type Stats struct {
 	Streams int // open
 	Watches int // on streams
 	Calls   int // unary and streaming calls under way
+	Waiting int // frames that wait for their turn
 }
 
 // Stats returns the numbers of the moment.
 func (d *Door) Stats() Stats {
-	return Stats{Streams: d.streams.Len(), Watches: d.watches.len(), Calls: d.calls.len()}
+	waiting := 0
+	for l := range d.lines {
+		waiting += d.lines[l].Len()
+	}
+	return Stats{Streams: d.streams.Len(), Watches: d.watches.len(), Calls: d.calls.len(), Waiting: waiting}
 }
 
 // errDraining answers whoever is still waiting, or comes too late.

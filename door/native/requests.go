@@ -17,8 +17,11 @@ func (s *stream) general(w *bench, f *clientFrame, now time.Time) {
 	if f.timeoutMS != 0 {
 		deadline = now.Add(time.Duration(f.timeoutMS) * time.Millisecond)
 	}
-	if err := s.begin(w, f.general, deadline); err != nil {
+	if err := s.enter(w, f.general, deadline); err != nil {
 		s.refuseNow(w, f.id, err)
+		for _, then := range f.general.GetStart().GetThen() {
+			s.refuseNow(w, then.GetId(), err)
+		}
 	}
 }
 
@@ -82,7 +85,7 @@ func (s *stream) beginCounted(w *bench, f *pb.ClientFrame, deadline time.Time) e
 	case *pb.ClientFrame_Attach:
 		return s.attach(f.Id, r.Attach)
 	case *pb.ClientFrame_Start:
-		return s.start(f.Id, r.Start, deadline)
+		return s.start(f, r.Start, deadline)
 	case *pb.ClientFrame_Get:
 		return s.read(f.Id, calls.GetLease.LaneOfRead(r.Get.GetStale()), r.Get.GetStale(), func(fm *former) (*pb.ServerFrame, error) {
 			out, err := fm.get(s.who, r.Get)

@@ -15,43 +15,45 @@ import (
 //
 //	start ─▶ open, unless it is ─▶ attach ─▶ answer ─▶ each frame of then, answered alone
 //	                 ▲ it is over ──┘
+//
+// Where the leader refuses it for the load, it waits in line once more.
 type starting struct {
 	s        *stream
-	id       uint64 // of the frame
+	frame    *pb.ClientFrame
+	asked    *pb.Start // the frame's
 	session  incumbent.SessionID
-	ttlMS    uint32
-	counter  uint64
-	then     []*pb.ClientFrame
 	deadline time.Time
 	tried    bool // to open it
 	opened   bool // it was not open before
 }
 
 // start opens a session unless it is open, attaches it, and begins what waits for that.
-func (s *stream) start(id uint64, r *pb.Start, deadline time.Time) error {
-	st := &starting{s: s, id: id, ttlMS: r.GetTtlMs(), counter: r.GetCounter(), then: r.GetThen(), deadline: deadline}
-	err := st.begin(r)
-	if err != nil {
-		st.refused(err)
-	}
-	return err
-}
-
-func (st *starting) begin(r *pb.Start) (err error) {
-	if st.id == 0 {
+// What waits for it is refused by whoever refuses it.
+func (s *stream) start(f *pb.ClientFrame, r *pb.Start, deadline time.Time) (err error) {
+	if f.Id == 0 {
 		return invalid("id", "is 0; a start is answered")
 	}
+	st := &starting{s: s, frame: f, asked: r, deadline: deadline}
 	if st.session, err = neededSession("start.session", r.GetSession()); err != nil {
 		return err
 	}
-	if err := validateThen(st.then); err != nil {
+	if err := validateThen(r.GetThen()); err != nil {
 		return err
 	}
-	// One that this member knows is attached as it is: that costs no entry of the log.
-	if st.ttlMS > 0 && st.s.door.view().Session(st.session) == nil {
+	if s.opens(r) {
 		return st.open()
 	}
 	return st.attach()
+}
+
+// opens reports whether a session has to be opened first. One that this member knows is
+// attached as it is: that costs no entry of the log.
+func (s *stream) opens(r *pb.Start) bool {
+	if r.GetTtlMs() == 0 {
+		return false
+	}
+	id, err := neededSession("start.session", r.GetSession())
+	return err == nil && s.door.view().Session(id) == nil
 }
 
 // validateThen refuses what cannot wait for a session.
@@ -83,7 +85,7 @@ func (st *starting) open() error {
 		return err
 	}
 	o, err := operationOf(who.principal, &pb.Operation{Op: &pb.Operation_OpenSession{
-		OpenSession: &pb.OpenSessionRequest{Id: st.session.String(), TtlMs: st.ttlMS},
+		OpenSession: &pb.OpenSessionRequest{Id: st.session.String(), TtlMs: st.asked.GetTtlMs()},
 	}})
 	if err == nil {
 		err = d.deniedOp(who, o, d.allow(who, o))
@@ -118,7 +120,8 @@ func (st *starting) attach() error {
 	if err != nil {
 		return err
 	}
-	err = st.s.attachIn(&attaching{s: st.s, id: st.id, place: place, what: attached{id: st.session, counter: st.counter}, start: st})
+	what := attached{id: st.session, counter: st.asked.GetCounter()}
+	err = st.s.attachIn(&attaching{s: st.s, id: st.frame.Id, place: place, what: what, start: st})
 	if err == nil {
 		return nil
 	}
@@ -126,42 +129,34 @@ func (st *starting) attach() error {
 	return err
 }
 
-// reopens begins anew with a session that has turned out to be over, and reports
-// whether it does: an attachment that was refused is then not its end.
-func (st *starting) reopens(refused error) bool {
-	if st.tried || st.ttlMS == 0 || incumbent.KindOf(refused) != incumbent.Expired {
-		return false
+// notAttached begins anew with a session that has turned out to be over.
+func (st *starting) notAttached(err error) {
+	if !st.tried && st.asked.GetTtlMs() > 0 && incumbent.KindOf(err) == incumbent.Expired {
+		if err = st.open(); err == nil {
+			return
+		}
 	}
-	return st.open() == nil
+	st.fail(err)
 }
 
-// fail is the end of a start that was counted and has no place in a lane.
+// fail is the end of a start that was counted and has no place in a lane, unless it may
+// wait for another.
 func (st *starting) fail(err error) {
 	st.s.underWay.Add(-1)
-	st.s.refuse(st.id, err)
-	st.refused(err)
-}
-
-// refused refuses what waited for the session. It may be called on nil: none was
-// started.
-func (st *starting) refused(err error) {
-	if st == nil {
-		return
-	}
-	for _, f := range st.then {
-		st.s.refuse(f.GetId(), err)
+	if !st.s.waitsAfter(err, st.frame, st.deadline) {
+		st.s.refuseAll(st.frame, err)
 	}
 }
 
 // attached answers, and begins what waited.
 func (st *starting) attached(a *pb.Attached) {
-	st.s.reply(&pb.ServerFrame{Id: st.id, Answer: &pb.ServerFrame_Started{Started: &pb.Started{Attached: a, Opened: st.opened}}})
-	for _, f := range st.then {
+	st.s.reply(&pb.ServerFrame{Id: st.frame.Id, Answer: &pb.ServerFrame_Started{Started: &pb.Started{Attached: a, Opened: st.opened}}})
+	for _, f := range st.asked.GetThen() {
 		deadline := st.deadline
 		if f.TimeoutMs != 0 {
 			deadline = st.s.door.now().Add(time.Duration(f.TimeoutMs) * time.Millisecond)
 		}
-		if err := st.s.count(func() error { return st.s.beginCounted(nil, f, deadline) }); err != nil {
+		if err := st.s.enter(nil, f, deadline); err != nil {
 			st.s.refuse(f.GetId(), err)
 		}
 	}

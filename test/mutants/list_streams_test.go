@@ -64,9 +64,9 @@ var ofStreams = []mutant{
 	},
 	{
 		name: "what waits for a session is begun without it", guarantee: "G12",
-		file: "door/native/start.go", pkg: "./door/native", test: "^TestG12_AStartNeedsTheSession$",
-		search:  "\tfor _, f := range st.then {\n\t\tst.s.refuse(f.GetId(), err)\n\t}\n",
-		replace: "\tst.attached(nil)\n",
+		file: "door/native/requests.go", pkg: "./door/native", test: "^TestG12_AStartNeedsTheSession$",
+		search:  "s.refuseNow(w, then.GetId(), err)",
+		replace: "_ = s.enter(nil, then, deadline)",
 	},
 	{
 		name: "who selects by a value is not told that it was given up", guarantee: "G15",
@@ -151,6 +151,24 @@ var ofStreams = []mutant{
 		file: "client/connect.go", pkg: "./client", test: "^TestG04_ASessionOfManyPagesIsResumed$",
 		search:  "for next := a.GetNext(); next != nil; {",
 		replace: "for next := (*apiv1.LeaseName)(nil); next != nil; {",
+	},
+	{
+		name: "who is told to wait begins without an answer", guarantee: "G43",
+		file: "client/connect.go", pkg: "./client", test: "^TestG43_WhoIsToldToWaitDoesNotLeave$",
+		search:  "for err == nil && a.GetWaiting() != nil {",
+		replace: "for false {",
+	},
+	{
+		name: "what waits has its room for ever", guarantee: "G43",
+		file: "door/native/line.go", pkg: "./door/native", test: "^TestG43_WhoBeginsWaitsForItsTurn$",
+		search:  "\td.waiting.Give(w.who, w.bytes)\n\tif err != nil {",
+		replace: "\tif err != nil {",
+	},
+	{
+		name: "who comes while others wait overtakes them", guarantee: "G43",
+		file: "admit/line.go", pkg: "./admit", test: "^TestALineKeepsItsOrder$",
+		search:  "if l.Len() == 0 && l.Enter(t) {",
+		replace: "if l.Enter(t) {",
 	},
 	{
 		name: "a node that somebody listens to is used for another topic", guarantee: "G16",

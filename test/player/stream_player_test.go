@@ -45,8 +45,17 @@ func (p *streamPlayer) step(d dice, step int) {
 	var list []*asked
 	for range 1 + d.IntN(4) {
 		frame, want := d.frame(p.open)
-		c := p.book.begin(fmt.Sprintf("player %d, step %d, stream of %s", p.number, step, p.open.m.Name))
-		list = append(list, &asked{c: c, frame: frame, want: want})
+		begin := func(f *pb.ClientFrame, want expectation) *asked {
+			c := p.book.begin(fmt.Sprintf("player %d, step %d, stream of %s", p.number, step, p.open.m.Name))
+			return &asked{c: c, frame: f, want: want}
+		}
+		a := begin(frame, want)
+		for _, then := range frame.GetStart().GetThen() {
+			hangs := begin(then, valid)
+			hangs.hangs = true
+			a.then = append(a.then, hangs)
+		}
+		list = append(list, a)
 	}
 	if !p.open.send(list) || leave {
 		p.open.close()
@@ -74,6 +83,11 @@ func (d dice) frame(s *stream) (*pb.ClientFrame, expectation) {
 		f.Request = &pb.ClientFrame_ExtendTokens{ExtendTokens: &pb.ExtendTokens{Tokens: d.tokens()}}
 	case n < 68:
 		f.Request = &pb.ClientFrame_Beat{Beat: &pb.Beat{}}
+	case n < 72:
+		f.Request = d.start()
+		if d.oneIn(2) {
+			f.TimeoutMs = uint32(1 + d.IntN(5000))
+		}
 	case n < 76:
 		f.Request = &pb.ClientFrame_Attach{Attach: &pb.Attach{Session: d.session(), Counter: uint64(d.IntN(50))}}
 	case n < 78:
@@ -107,6 +121,20 @@ func (d dice) frame(s *stream) (*pb.ClientFrame, expectation) {
 		want = mustFail
 	}
 	return f, want
+}
+
+// start makes a start, which opens the session half of the time.
+func (d dice) start() *pb.ClientFrame_Start {
+	r := &pb.Start{Session: d.session(), Counter: uint64(d.IntN(50))}
+	if d.oneIn(2) {
+		r.TtlMs = d.ttl()
+	}
+	for range d.IntN(3) {
+		f := &pb.ClientFrame{}
+		d.keyFrame(f)
+		r.Then = append(r.Then, f)
+	}
+	return &pb.ClientFrame_Start{Start: r}
 }
 
 // tokens lists tokens that are or were held, some of them twice, and some never.

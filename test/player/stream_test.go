@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,6 +38,8 @@ type asked struct {
 	frame *pb.ClientFrame
 	want  expectation
 	run   watched
+	then  []*asked // what hangs on a start
+	hangs bool     // on a start: refused with it
 }
 
 func (p *play) openStream(m *member) *stream {
@@ -63,6 +66,11 @@ func (s *stream) send(list []*asked) bool {
 		if a.frame.GetWatch() != nil {
 			s.watches[a.frame.Id] = a
 			delete(s.waiting, a.frame.Id)
+		}
+		for _, then := range a.then {
+			s.last++
+			then.frame.Id = s.last
+			s.waiting[then.frame.Id] = then
 		}
 		m.Frames = append(m.Frames, a.frame)
 	}
@@ -115,7 +123,9 @@ func (s *stream) late() {
 func (s *stream) answer(f *pb.ServerFrame) {
 	s.mu.Lock()
 	a := s.waiting[f.Id]
-	delete(s.waiting, f.Id)
+	if f.GetWaiting() == nil || a != nil && (a.frame.GetStart() == nil || a.frame.TimeoutMs == 0) {
+		delete(s.waiting, f.Id)
+	}
 	if w := s.watches[f.Id]; w != nil {
 		s.watching(w, f)
 		s.mu.Unlock()
@@ -125,6 +135,8 @@ func (s *stream) answer(f *pb.ServerFrame) {
 	switch {
 	case f.Id == 0:
 		s.event(f)
+	case a != nil && f.GetWaiting() != nil && a.frame.GetStart() != nil && a.frame.TimeoutMs > 0: // its answer follows
+		s.book.count("waiting")
 	case a == nil:
 		s.fail("%s answers frame %d, which was not sent or was answered: %v", s.m.Name, f.Id, f)
 	default:
@@ -167,6 +179,9 @@ func (s *stream) judge(a *asked, f *pb.ServerFrame) {
 	c := a.c
 	what := strings.TrimPrefix(fmt.Sprintf("%T", a.frame.Request), "*incumbentv1.Client")
 	s.book.count(what + kindOf(f.Error))
+	if kind, _ := incumbent.ParseKind(f.Error.GetKind()); a.hangs && slices.Contains(startMayBe, kind) {
+		return
+	}
 	switch r := a.frame.Request.(type) {
 	case *pb.ClientFrame_Operation:
 		out := f.GetOperation()
@@ -189,6 +204,14 @@ func (s *stream) judge(a *asked, f *pb.ServerFrame) {
 		out := f.GetAttached()
 		c.at(out.GetIndex())
 		c.sawSession(r.Attach.Session, &page{nil, out.GetNext(), out.GetSession().GetLeases(), out.GetLeases(), out.GetIndex()})
+	case *pb.ClientFrame_Start:
+		if f.Error != nil {
+			c.refused(what, f.Error, a.want, startMayBe...)
+			return
+		}
+		out := f.GetStarted().GetAttached()
+		c.at(out.GetIndex())
+		c.sawSession(r.Start.Session, &page{nil, out.GetNext(), out.GetSession().GetLeases(), out.GetLeases(), out.GetIndex()})
 	case *pb.ClientFrame_Get:
 		s.got(c, placeOf(r.Get.Name), r.Get.Stale, f.GetGet(), f.Error)
 	case *pb.ClientFrame_GetSession:
@@ -203,6 +226,10 @@ func (s *stream) judge(a *asked, f *pb.ServerFrame) {
 		}
 	}
 }
+
+// startMayBe is what a start may be refused for, with what hangs on it: also for a session that
+// another has opened in the same moment, with another ttl.
+var startMayBe = []incumbent.Kind{incumbent.Expired, incumbent.Conflict, incumbent.TooLarge, incumbent.Exists}
 
 // tokens judges the answer for many tokens: those not listed are held.
 func (s *stream) tokens(a *asked, tokens []uint64, f *pb.ServerFrame) {

@@ -119,7 +119,9 @@ type ClientFrame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Chosen by the client, echoed in the answer; 0: no answer wanted.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The request is not executed once this has passed since it was read. 0: none.
+	// The request is not executed once this has passed since it was read. 0: none. Where
+	// the member has no room for it now, a start, a watch, or a lock that waits for a start
+	// waits so long for its turn; without a timeout it is refused at once.
 	// Extensions (extend_tokens, beat) are executed in the moment they are read.
 	TimeoutMs uint32 `protobuf:"varint,2,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	// Types that are valid to be assigned to Request:
@@ -553,6 +555,7 @@ type ServerFrame struct {
 	//	*ServerFrame_GoAway
 	//	*ServerFrame_Started
 	//	*ServerFrame_WatchService
+	//	*ServerFrame_Waiting
 	Answer        isServerFrame_Answer `protobuf_oneof:"answer"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -807,6 +810,15 @@ func (x *ServerFrame) GetWatchService() *WatchServiceResponse {
 	return nil
 }
 
+func (x *ServerFrame) GetWaiting() *Waiting {
+	if x != nil {
+		if x, ok := x.Answer.(*ServerFrame_Waiting); ok {
+			return x.Waiting
+		}
+	}
+	return nil
+}
+
 type isServerFrame_Answer interface {
 	isServerFrame_Answer()
 }
@@ -900,6 +912,10 @@ type ServerFrame_WatchService struct {
 	WatchService *WatchServiceResponse `protobuf:"bytes,24,opt,name=watch_service,json=watchService,proto3,oneof"` // id is the watch's
 }
 
+type ServerFrame_Waiting struct {
+	Waiting *Waiting `protobuf:"bytes,25,opt,name=waiting,proto3,oneof"` // of a start with a timeout; its answer follows under the same id
+}
+
 func (*ServerFrame_TokensExtended) isServerFrame_Answer() {}
 
 func (*ServerFrame_Beaten) isServerFrame_Answer() {}
@@ -943,6 +959,8 @@ func (*ServerFrame_GoAway) isServerFrame_Answer() {}
 func (*ServerFrame_Started) isServerFrame_Answer() {}
 
 func (*ServerFrame_WatchService) isServerFrame_Answer() {}
+
+func (*ServerFrame_Waiting) isServerFrame_Answer() {}
 
 type Empty struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1319,6 +1337,52 @@ func (x *Start) GetThen() []*ClientFrame {
 	return nil
 }
 
+// Waiting says that a start waits for its turn: the member lives, and has too much to do
+// for now. It may come more than once.
+type Waiting struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ahead         uint32                 `protobuf:"varint,1,opt,name=ahead,proto3" json:"ahead,omitempty"` // starts that came before, there
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Waiting) Reset() {
+	*x = Waiting{}
+	mi := &file_incumbent_v1_stream_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Waiting) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Waiting) ProtoMessage() {}
+
+func (x *Waiting) ProtoReflect() protoreflect.Message {
+	mi := &file_incumbent_v1_stream_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Waiting.ProtoReflect.Descriptor instead.
+func (*Waiting) Descriptor() ([]byte, []int) {
+	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Waiting) GetAhead() uint32 {
+	if x != nil {
+		return x.Ahead
+	}
+	return 0
+}
+
 type Started struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Attached      *Attached              `protobuf:"bytes,1,opt,name=attached,proto3" json:"attached,omitempty"`
@@ -1329,7 +1393,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_incumbent_v1_stream_proto_msgTypes[10]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1405,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_stream_proto_msgTypes[10]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1418,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{10}
+	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Started) GetAttached() *Attached {
@@ -1380,7 +1444,7 @@ type Detach struct {
 
 func (x *Detach) Reset() {
 	*x = Detach{}
-	mi := &file_incumbent_v1_stream_proto_msgTypes[11]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1456,7 @@ func (x *Detach) String() string {
 func (*Detach) ProtoMessage() {}
 
 func (x *Detach) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_stream_proto_msgTypes[11]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1469,7 @@ func (x *Detach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Detach.ProtoReflect.Descriptor instead.
 func (*Detach) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{11}
+	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Detach) GetSession() string {
@@ -1424,7 +1488,7 @@ type Beat struct {
 
 func (x *Beat) Reset() {
 	*x = Beat{}
-	mi := &file_incumbent_v1_stream_proto_msgTypes[12]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1436,7 +1500,7 @@ func (x *Beat) String() string {
 func (*Beat) ProtoMessage() {}
 
 func (x *Beat) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_stream_proto_msgTypes[12]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1449,7 +1513,7 @@ func (x *Beat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beat.ProtoReflect.Descriptor instead.
 func (*Beat) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{12}
+	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{13}
 }
 
 type Beaten struct {
@@ -1465,7 +1529,7 @@ type Beaten struct {
 
 func (x *Beaten) Reset() {
 	*x = Beaten{}
-	mi := &file_incumbent_v1_stream_proto_msgTypes[13]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +1541,7 @@ func (x *Beaten) String() string {
 func (*Beaten) ProtoMessage() {}
 
 func (x *Beaten) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_stream_proto_msgTypes[13]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +1554,7 @@ func (x *Beaten) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beaten.ProtoReflect.Descriptor instead.
 func (*Beaten) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{13}
+	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Beaten) GetHeldMs() uint32 {
@@ -1523,7 +1587,7 @@ type StreamWatch struct {
 
 func (x *StreamWatch) Reset() {
 	*x = StreamWatch{}
-	mi := &file_incumbent_v1_stream_proto_msgTypes[14]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1535,7 +1599,7 @@ func (x *StreamWatch) String() string {
 func (*StreamWatch) ProtoMessage() {}
 
 func (x *StreamWatch) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_stream_proto_msgTypes[14]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1548,7 +1612,7 @@ func (x *StreamWatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamWatch.ProtoReflect.Descriptor instead.
 func (*StreamWatch) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{14}
+	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StreamWatch) GetWatch() *WatchRequest {
@@ -1567,7 +1631,7 @@ type Unwatch struct {
 
 func (x *Unwatch) Reset() {
 	*x = Unwatch{}
-	mi := &file_incumbent_v1_stream_proto_msgTypes[15]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1579,7 +1643,7 @@ func (x *Unwatch) String() string {
 func (*Unwatch) ProtoMessage() {}
 
 func (x *Unwatch) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_stream_proto_msgTypes[15]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +1656,7 @@ func (x *Unwatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unwatch.ProtoReflect.Descriptor instead.
 func (*Unwatch) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{15}
+	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Unwatch) GetId() uint64 {
@@ -1612,7 +1676,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_incumbent_v1_stream_proto_msgTypes[16]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1624,7 +1688,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_stream_proto_msgTypes[16]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1637,7 +1701,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{16}
+	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Cancel) GetId() uint64 {
@@ -1659,7 +1723,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_incumbent_v1_stream_proto_msgTypes[17]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1671,7 +1735,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_stream_proto_msgTypes[17]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1684,7 +1748,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{17}
+	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Offer) GetLease() *Lease {
@@ -1711,7 +1775,7 @@ type SessionLost struct {
 
 func (x *SessionLost) Reset() {
 	*x = SessionLost{}
-	mi := &file_incumbent_v1_stream_proto_msgTypes[18]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +1787,7 @@ func (x *SessionLost) String() string {
 func (*SessionLost) ProtoMessage() {}
 
 func (x *SessionLost) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_stream_proto_msgTypes[18]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +1800,7 @@ func (x *SessionLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionLost.ProtoReflect.Descriptor instead.
 func (*SessionLost) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{18}
+	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SessionLost) GetSession() string {
@@ -1764,7 +1828,7 @@ type GoAway struct {
 
 func (x *GoAway) Reset() {
 	*x = GoAway{}
-	mi := &file_incumbent_v1_stream_proto_msgTypes[19]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1776,7 +1840,7 @@ func (x *GoAway) String() string {
 func (*GoAway) ProtoMessage() {}
 
 func (x *GoAway) ProtoReflect() protoreflect.Message {
-	mi := &file_incumbent_v1_stream_proto_msgTypes[19]
+	mi := &file_incumbent_v1_stream_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1789,7 +1853,7 @@ func (x *GoAway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoAway.ProtoReflect.Descriptor instead.
 func (*GoAway) Descriptor() ([]byte, []int) {
-	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{19}
+	return file_incumbent_v1_stream_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GoAway) GetReason() string {
@@ -1843,7 +1907,7 @@ const file_incumbent_v1_stream_proto_rawDesc = "" +
 	"\x03txn\x18\x15 \x01(\v2\x18.incumbent.v1.TxnRequestH\x00R\x03txn\x12+\n" +
 	"\x05start\x18\x16 \x01(\v2\x13.incumbent.v1.StartH\x00R\x05start\x12H\n" +
 	"\rwatch_service\x18\x17 \x01(\v2!.incumbent.v1.WatchServiceRequestH\x00R\fwatchServiceB\t\n" +
-	"\arequest\"\xb5\n" +
+	"\arequest\"\xe8\n" +
 	"\n" +
 	"\vServerFrame\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12)\n" +
@@ -1872,7 +1936,8 @@ const file_incumbent_v1_stream_proto_rawDesc = "" +
 	"\fsession_lost\x18\x15 \x01(\v2\x19.incumbent.v1.SessionLostH\x00R\vsessionLost\x12/\n" +
 	"\ago_away\x18\x16 \x01(\v2\x14.incumbent.v1.GoAwayH\x00R\x06goAway\x121\n" +
 	"\astarted\x18\x17 \x01(\v2\x15.incumbent.v1.StartedH\x00R\astarted\x12I\n" +
-	"\rwatch_service\x18\x18 \x01(\v2\".incumbent.v1.WatchServiceResponseH\x00R\fwatchServiceB\b\n" +
+	"\rwatch_service\x18\x18 \x01(\v2\".incumbent.v1.WatchServiceResponseH\x00R\fwatchService\x121\n" +
+	"\awaiting\x18\x19 \x01(\v2\x15.incumbent.v1.WaitingH\x00R\awaitingB\b\n" +
 	"\x06answer\"\a\n" +
 	"\x05Empty\"&\n" +
 	"\fExtendTokens\x12\x16\n" +
@@ -1898,7 +1963,9 @@ const file_incumbent_v1_stream_proto_rawDesc = "" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\x12\x18\n" +
 	"\acounter\x18\x03 \x01(\x04R\acounter\x12-\n" +
-	"\x04then\x18\x04 \x03(\v2\x19.incumbent.v1.ClientFrameR\x04then\"U\n" +
+	"\x04then\x18\x04 \x03(\v2\x19.incumbent.v1.ClientFrameR\x04then\"\x1f\n" +
+	"\aWaiting\x12\x14\n" +
+	"\x05ahead\x18\x01 \x01(\rR\x05ahead\"U\n" +
 	"\aStarted\x122\n" +
 	"\battached\x18\x01 \x01(\v2\x16.incumbent.v1.AttachedR\battached\x12\x16\n" +
 	"\x06opened\x18\x02 \x01(\bR\x06opened\"\"\n" +
@@ -1937,7 +2004,7 @@ func file_incumbent_v1_stream_proto_rawDescGZIP() []byte {
 	return file_incumbent_v1_stream_proto_rawDescData
 }
 
-var file_incumbent_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_incumbent_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_incumbent_v1_stream_proto_goTypes = []any{
 	(*ClientMessage)(nil),        // 0: incumbent.v1.ClientMessage
 	(*ServerMessage)(nil),        // 1: incumbent.v1.ServerMessage
@@ -1949,109 +2016,111 @@ var file_incumbent_v1_stream_proto_goTypes = []any{
 	(*Attach)(nil),               // 7: incumbent.v1.Attach
 	(*Attached)(nil),             // 8: incumbent.v1.Attached
 	(*Start)(nil),                // 9: incumbent.v1.Start
-	(*Started)(nil),              // 10: incumbent.v1.Started
-	(*Detach)(nil),               // 11: incumbent.v1.Detach
-	(*Beat)(nil),                 // 12: incumbent.v1.Beat
-	(*Beaten)(nil),               // 13: incumbent.v1.Beaten
-	(*StreamWatch)(nil),          // 14: incumbent.v1.StreamWatch
-	(*Unwatch)(nil),              // 15: incumbent.v1.Unwatch
-	(*Cancel)(nil),               // 16: incumbent.v1.Cancel
-	(*Offer)(nil),                // 17: incumbent.v1.Offer
-	(*SessionLost)(nil),          // 18: incumbent.v1.SessionLost
-	(*GoAway)(nil),               // 19: incumbent.v1.GoAway
-	(*Operation)(nil),            // 20: incumbent.v1.Operation
-	(*WaitReleasedRequest)(nil),  // 21: incumbent.v1.WaitReleasedRequest
-	(*GetRequest)(nil),           // 22: incumbent.v1.GetRequest
-	(*GetSessionRequest)(nil),    // 23: incumbent.v1.GetSessionRequest
-	(*WatchKeysRequest)(nil),     // 24: incumbent.v1.WatchKeysRequest
-	(*PutRequest)(nil),           // 25: incumbent.v1.PutRequest
-	(*DeleteRequest)(nil),        // 26: incumbent.v1.DeleteRequest
-	(*LockRequest)(nil),          // 27: incumbent.v1.LockRequest
-	(*UnlockRequest)(nil),        // 28: incumbent.v1.UnlockRequest
-	(*GetKeyRequest)(nil),        // 29: incumbent.v1.GetKeyRequest
-	(*ListKeysRequest)(nil),      // 30: incumbent.v1.ListKeysRequest
-	(*TxnRequest)(nil),           // 31: incumbent.v1.TxnRequest
-	(*WatchServiceRequest)(nil),  // 32: incumbent.v1.WatchServiceRequest
-	(*Error)(nil),                // 33: incumbent.v1.Error
-	(*OperationResult)(nil),      // 34: incumbent.v1.OperationResult
-	(*WatchResponse)(nil),        // 35: incumbent.v1.WatchResponse
-	(*WaitReleasedResponse)(nil), // 36: incumbent.v1.WaitReleasedResponse
-	(*GetResponse)(nil),          // 37: incumbent.v1.GetResponse
-	(*GetSessionResponse)(nil),   // 38: incumbent.v1.GetSessionResponse
-	(*WatchKeysResponse)(nil),    // 39: incumbent.v1.WatchKeysResponse
-	(*PutResponse)(nil),          // 40: incumbent.v1.PutResponse
-	(*DeleteResponse)(nil),       // 41: incumbent.v1.DeleteResponse
-	(*LockResponse)(nil),         // 42: incumbent.v1.LockResponse
-	(*UnlockResponse)(nil),       // 43: incumbent.v1.UnlockResponse
-	(*GetKeyResponse)(nil),       // 44: incumbent.v1.GetKeyResponse
-	(*ListKeysResponse)(nil),     // 45: incumbent.v1.ListKeysResponse
-	(*TxnResponse)(nil),          // 46: incumbent.v1.TxnResponse
-	(*WatchServiceResponse)(nil), // 47: incumbent.v1.WatchServiceResponse
-	(*Session)(nil),              // 48: incumbent.v1.Session
-	(*Lease)(nil),                // 49: incumbent.v1.Lease
-	(*LeaseName)(nil),            // 50: incumbent.v1.LeaseName
-	(*WatchRequest)(nil),         // 51: incumbent.v1.WatchRequest
+	(*Waiting)(nil),              // 10: incumbent.v1.Waiting
+	(*Started)(nil),              // 11: incumbent.v1.Started
+	(*Detach)(nil),               // 12: incumbent.v1.Detach
+	(*Beat)(nil),                 // 13: incumbent.v1.Beat
+	(*Beaten)(nil),               // 14: incumbent.v1.Beaten
+	(*StreamWatch)(nil),          // 15: incumbent.v1.StreamWatch
+	(*Unwatch)(nil),              // 16: incumbent.v1.Unwatch
+	(*Cancel)(nil),               // 17: incumbent.v1.Cancel
+	(*Offer)(nil),                // 18: incumbent.v1.Offer
+	(*SessionLost)(nil),          // 19: incumbent.v1.SessionLost
+	(*GoAway)(nil),               // 20: incumbent.v1.GoAway
+	(*Operation)(nil),            // 21: incumbent.v1.Operation
+	(*WaitReleasedRequest)(nil),  // 22: incumbent.v1.WaitReleasedRequest
+	(*GetRequest)(nil),           // 23: incumbent.v1.GetRequest
+	(*GetSessionRequest)(nil),    // 24: incumbent.v1.GetSessionRequest
+	(*WatchKeysRequest)(nil),     // 25: incumbent.v1.WatchKeysRequest
+	(*PutRequest)(nil),           // 26: incumbent.v1.PutRequest
+	(*DeleteRequest)(nil),        // 27: incumbent.v1.DeleteRequest
+	(*LockRequest)(nil),          // 28: incumbent.v1.LockRequest
+	(*UnlockRequest)(nil),        // 29: incumbent.v1.UnlockRequest
+	(*GetKeyRequest)(nil),        // 30: incumbent.v1.GetKeyRequest
+	(*ListKeysRequest)(nil),      // 31: incumbent.v1.ListKeysRequest
+	(*TxnRequest)(nil),           // 32: incumbent.v1.TxnRequest
+	(*WatchServiceRequest)(nil),  // 33: incumbent.v1.WatchServiceRequest
+	(*Error)(nil),                // 34: incumbent.v1.Error
+	(*OperationResult)(nil),      // 35: incumbent.v1.OperationResult
+	(*WatchResponse)(nil),        // 36: incumbent.v1.WatchResponse
+	(*WaitReleasedResponse)(nil), // 37: incumbent.v1.WaitReleasedResponse
+	(*GetResponse)(nil),          // 38: incumbent.v1.GetResponse
+	(*GetSessionResponse)(nil),   // 39: incumbent.v1.GetSessionResponse
+	(*WatchKeysResponse)(nil),    // 40: incumbent.v1.WatchKeysResponse
+	(*PutResponse)(nil),          // 41: incumbent.v1.PutResponse
+	(*DeleteResponse)(nil),       // 42: incumbent.v1.DeleteResponse
+	(*LockResponse)(nil),         // 43: incumbent.v1.LockResponse
+	(*UnlockResponse)(nil),       // 44: incumbent.v1.UnlockResponse
+	(*GetKeyResponse)(nil),       // 45: incumbent.v1.GetKeyResponse
+	(*ListKeysResponse)(nil),     // 46: incumbent.v1.ListKeysResponse
+	(*TxnResponse)(nil),          // 47: incumbent.v1.TxnResponse
+	(*WatchServiceResponse)(nil), // 48: incumbent.v1.WatchServiceResponse
+	(*Session)(nil),              // 49: incumbent.v1.Session
+	(*Lease)(nil),                // 50: incumbent.v1.Lease
+	(*LeaseName)(nil),            // 51: incumbent.v1.LeaseName
+	(*WatchRequest)(nil),         // 52: incumbent.v1.WatchRequest
 }
 var file_incumbent_v1_stream_proto_depIdxs = []int32{
 	2,  // 0: incumbent.v1.ClientMessage.frames:type_name -> incumbent.v1.ClientFrame
 	3,  // 1: incumbent.v1.ServerMessage.frames:type_name -> incumbent.v1.ServerFrame
 	5,  // 2: incumbent.v1.ClientFrame.extend_tokens:type_name -> incumbent.v1.ExtendTokens
-	12, // 3: incumbent.v1.ClientFrame.beat:type_name -> incumbent.v1.Beat
-	20, // 4: incumbent.v1.ClientFrame.operation:type_name -> incumbent.v1.Operation
+	13, // 3: incumbent.v1.ClientFrame.beat:type_name -> incumbent.v1.Beat
+	21, // 4: incumbent.v1.ClientFrame.operation:type_name -> incumbent.v1.Operation
 	7,  // 5: incumbent.v1.ClientFrame.attach:type_name -> incumbent.v1.Attach
-	11, // 6: incumbent.v1.ClientFrame.detach:type_name -> incumbent.v1.Detach
-	14, // 7: incumbent.v1.ClientFrame.watch:type_name -> incumbent.v1.StreamWatch
-	15, // 8: incumbent.v1.ClientFrame.unwatch:type_name -> incumbent.v1.Unwatch
-	21, // 9: incumbent.v1.ClientFrame.wait_released:type_name -> incumbent.v1.WaitReleasedRequest
-	22, // 10: incumbent.v1.ClientFrame.get:type_name -> incumbent.v1.GetRequest
-	23, // 11: incumbent.v1.ClientFrame.get_session:type_name -> incumbent.v1.GetSessionRequest
-	16, // 12: incumbent.v1.ClientFrame.cancel:type_name -> incumbent.v1.Cancel
-	24, // 13: incumbent.v1.ClientFrame.watch_keys:type_name -> incumbent.v1.WatchKeysRequest
-	25, // 14: incumbent.v1.ClientFrame.put:type_name -> incumbent.v1.PutRequest
-	26, // 15: incumbent.v1.ClientFrame.delete:type_name -> incumbent.v1.DeleteRequest
-	27, // 16: incumbent.v1.ClientFrame.lock:type_name -> incumbent.v1.LockRequest
-	28, // 17: incumbent.v1.ClientFrame.unlock:type_name -> incumbent.v1.UnlockRequest
-	29, // 18: incumbent.v1.ClientFrame.get_key:type_name -> incumbent.v1.GetKeyRequest
-	30, // 19: incumbent.v1.ClientFrame.list_keys:type_name -> incumbent.v1.ListKeysRequest
-	31, // 20: incumbent.v1.ClientFrame.txn:type_name -> incumbent.v1.TxnRequest
+	12, // 6: incumbent.v1.ClientFrame.detach:type_name -> incumbent.v1.Detach
+	15, // 7: incumbent.v1.ClientFrame.watch:type_name -> incumbent.v1.StreamWatch
+	16, // 8: incumbent.v1.ClientFrame.unwatch:type_name -> incumbent.v1.Unwatch
+	22, // 9: incumbent.v1.ClientFrame.wait_released:type_name -> incumbent.v1.WaitReleasedRequest
+	23, // 10: incumbent.v1.ClientFrame.get:type_name -> incumbent.v1.GetRequest
+	24, // 11: incumbent.v1.ClientFrame.get_session:type_name -> incumbent.v1.GetSessionRequest
+	17, // 12: incumbent.v1.ClientFrame.cancel:type_name -> incumbent.v1.Cancel
+	25, // 13: incumbent.v1.ClientFrame.watch_keys:type_name -> incumbent.v1.WatchKeysRequest
+	26, // 14: incumbent.v1.ClientFrame.put:type_name -> incumbent.v1.PutRequest
+	27, // 15: incumbent.v1.ClientFrame.delete:type_name -> incumbent.v1.DeleteRequest
+	28, // 16: incumbent.v1.ClientFrame.lock:type_name -> incumbent.v1.LockRequest
+	29, // 17: incumbent.v1.ClientFrame.unlock:type_name -> incumbent.v1.UnlockRequest
+	30, // 18: incumbent.v1.ClientFrame.get_key:type_name -> incumbent.v1.GetKeyRequest
+	31, // 19: incumbent.v1.ClientFrame.list_keys:type_name -> incumbent.v1.ListKeysRequest
+	32, // 20: incumbent.v1.ClientFrame.txn:type_name -> incumbent.v1.TxnRequest
 	9,  // 21: incumbent.v1.ClientFrame.start:type_name -> incumbent.v1.Start
-	32, // 22: incumbent.v1.ClientFrame.watch_service:type_name -> incumbent.v1.WatchServiceRequest
-	33, // 23: incumbent.v1.ServerFrame.error:type_name -> incumbent.v1.Error
+	33, // 22: incumbent.v1.ClientFrame.watch_service:type_name -> incumbent.v1.WatchServiceRequest
+	34, // 23: incumbent.v1.ServerFrame.error:type_name -> incumbent.v1.Error
 	6,  // 24: incumbent.v1.ServerFrame.tokens_extended:type_name -> incumbent.v1.TokensExtended
-	13, // 25: incumbent.v1.ServerFrame.beaten:type_name -> incumbent.v1.Beaten
-	34, // 26: incumbent.v1.ServerFrame.operation:type_name -> incumbent.v1.OperationResult
+	14, // 25: incumbent.v1.ServerFrame.beaten:type_name -> incumbent.v1.Beaten
+	35, // 26: incumbent.v1.ServerFrame.operation:type_name -> incumbent.v1.OperationResult
 	8,  // 27: incumbent.v1.ServerFrame.attached:type_name -> incumbent.v1.Attached
-	35, // 28: incumbent.v1.ServerFrame.watch:type_name -> incumbent.v1.WatchResponse
-	36, // 29: incumbent.v1.ServerFrame.wait_released:type_name -> incumbent.v1.WaitReleasedResponse
-	37, // 30: incumbent.v1.ServerFrame.get:type_name -> incumbent.v1.GetResponse
-	38, // 31: incumbent.v1.ServerFrame.get_session:type_name -> incumbent.v1.GetSessionResponse
+	36, // 28: incumbent.v1.ServerFrame.watch:type_name -> incumbent.v1.WatchResponse
+	37, // 29: incumbent.v1.ServerFrame.wait_released:type_name -> incumbent.v1.WaitReleasedResponse
+	38, // 30: incumbent.v1.ServerFrame.get:type_name -> incumbent.v1.GetResponse
+	39, // 31: incumbent.v1.ServerFrame.get_session:type_name -> incumbent.v1.GetSessionResponse
 	4,  // 32: incumbent.v1.ServerFrame.done:type_name -> incumbent.v1.Empty
-	39, // 33: incumbent.v1.ServerFrame.watch_keys:type_name -> incumbent.v1.WatchKeysResponse
-	40, // 34: incumbent.v1.ServerFrame.put:type_name -> incumbent.v1.PutResponse
-	41, // 35: incumbent.v1.ServerFrame.delete:type_name -> incumbent.v1.DeleteResponse
-	42, // 36: incumbent.v1.ServerFrame.lock:type_name -> incumbent.v1.LockResponse
-	43, // 37: incumbent.v1.ServerFrame.unlock:type_name -> incumbent.v1.UnlockResponse
-	44, // 38: incumbent.v1.ServerFrame.get_key:type_name -> incumbent.v1.GetKeyResponse
-	45, // 39: incumbent.v1.ServerFrame.list_keys:type_name -> incumbent.v1.ListKeysResponse
-	46, // 40: incumbent.v1.ServerFrame.txn:type_name -> incumbent.v1.TxnResponse
-	17, // 41: incumbent.v1.ServerFrame.offer:type_name -> incumbent.v1.Offer
-	18, // 42: incumbent.v1.ServerFrame.session_lost:type_name -> incumbent.v1.SessionLost
-	19, // 43: incumbent.v1.ServerFrame.go_away:type_name -> incumbent.v1.GoAway
-	10, // 44: incumbent.v1.ServerFrame.started:type_name -> incumbent.v1.Started
-	47, // 45: incumbent.v1.ServerFrame.watch_service:type_name -> incumbent.v1.WatchServiceResponse
-	48, // 46: incumbent.v1.Attached.session:type_name -> incumbent.v1.Session
-	49, // 47: incumbent.v1.Attached.leases:type_name -> incumbent.v1.Lease
-	50, // 48: incumbent.v1.Attached.waits:type_name -> incumbent.v1.LeaseName
-	50, // 49: incumbent.v1.Attached.next:type_name -> incumbent.v1.LeaseName
-	2,  // 50: incumbent.v1.Start.then:type_name -> incumbent.v1.ClientFrame
-	8,  // 51: incumbent.v1.Started.attached:type_name -> incumbent.v1.Attached
-	51, // 52: incumbent.v1.StreamWatch.watch:type_name -> incumbent.v1.WatchRequest
-	49, // 53: incumbent.v1.Offer.lease:type_name -> incumbent.v1.Lease
-	54, // [54:54] is the sub-list for method output_type
-	54, // [54:54] is the sub-list for method input_type
-	54, // [54:54] is the sub-list for extension type_name
-	54, // [54:54] is the sub-list for extension extendee
-	0,  // [0:54] is the sub-list for field type_name
+	40, // 33: incumbent.v1.ServerFrame.watch_keys:type_name -> incumbent.v1.WatchKeysResponse
+	41, // 34: incumbent.v1.ServerFrame.put:type_name -> incumbent.v1.PutResponse
+	42, // 35: incumbent.v1.ServerFrame.delete:type_name -> incumbent.v1.DeleteResponse
+	43, // 36: incumbent.v1.ServerFrame.lock:type_name -> incumbent.v1.LockResponse
+	44, // 37: incumbent.v1.ServerFrame.unlock:type_name -> incumbent.v1.UnlockResponse
+	45, // 38: incumbent.v1.ServerFrame.get_key:type_name -> incumbent.v1.GetKeyResponse
+	46, // 39: incumbent.v1.ServerFrame.list_keys:type_name -> incumbent.v1.ListKeysResponse
+	47, // 40: incumbent.v1.ServerFrame.txn:type_name -> incumbent.v1.TxnResponse
+	18, // 41: incumbent.v1.ServerFrame.offer:type_name -> incumbent.v1.Offer
+	19, // 42: incumbent.v1.ServerFrame.session_lost:type_name -> incumbent.v1.SessionLost
+	20, // 43: incumbent.v1.ServerFrame.go_away:type_name -> incumbent.v1.GoAway
+	11, // 44: incumbent.v1.ServerFrame.started:type_name -> incumbent.v1.Started
+	48, // 45: incumbent.v1.ServerFrame.watch_service:type_name -> incumbent.v1.WatchServiceResponse
+	10, // 46: incumbent.v1.ServerFrame.waiting:type_name -> incumbent.v1.Waiting
+	49, // 47: incumbent.v1.Attached.session:type_name -> incumbent.v1.Session
+	50, // 48: incumbent.v1.Attached.leases:type_name -> incumbent.v1.Lease
+	51, // 49: incumbent.v1.Attached.waits:type_name -> incumbent.v1.LeaseName
+	51, // 50: incumbent.v1.Attached.next:type_name -> incumbent.v1.LeaseName
+	2,  // 51: incumbent.v1.Start.then:type_name -> incumbent.v1.ClientFrame
+	8,  // 52: incumbent.v1.Started.attached:type_name -> incumbent.v1.Attached
+	52, // 53: incumbent.v1.StreamWatch.watch:type_name -> incumbent.v1.WatchRequest
+	50, // 54: incumbent.v1.Offer.lease:type_name -> incumbent.v1.Lease
+	55, // [55:55] is the sub-list for method output_type
+	55, // [55:55] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_incumbent_v1_stream_proto_init() }
@@ -2109,6 +2178,7 @@ func file_incumbent_v1_stream_proto_init() {
 		(*ServerFrame_GoAway)(nil),
 		(*ServerFrame_Started)(nil),
 		(*ServerFrame_WatchService)(nil),
+		(*ServerFrame_Waiting)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2116,7 +2186,7 @@ func file_incumbent_v1_stream_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_incumbent_v1_stream_proto_rawDesc), len(file_incumbent_v1_stream_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

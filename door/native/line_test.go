@@ -1,0 +1,175 @@
+package native
+
+import (
+	"testing"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// narrowMember returns a member with lanes of hardly any room, and a function that fills one: its
+// result makes room again. Lanes that come before that one are shut for a second then.
+func narrowMember(t *testing.T, change ...func(*Config)) (m *member, fill func(admit.Lane) func()) {
+	t.Helper()
+	lanes, err := admit.New(admit.Limits{Min: 1, Max: 1, Interval: time.Second}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m = newMember(t, append(change, func(c *Config) { c.Admission = lanes })...)
+	return m, func(l admit.Lane) func() {
+		var places []admit.Place
+		for {
+			p, err := m.door.lanes.Enter(admit.Who{}, l, 1)
+			if err != nil {
+				break
+			}
+			places = append(places, p)
+		}
+		return func() {
+			for i := range places {
+				places[i].Leave()
+			}
+		}
+	}
+}
+
+// within gives a frame time to wait.
+func within(ms uint32, f *pb.ClientFrame) *pb.ClientFrame {
+	f.TimeoutMs = ms
+	return f
+}
+
+const longEnough = 50_000 // ms
+
+// TestG43_WhoBeginsWaitsForItsTurn: who has the time waits where there is no room, is told
+// so once, and is served in the order of coming; who has none is refused at once.
+func TestG43_WhoBeginsWaitsForItsTurn(t *testing.T) {
+	m, fill := narrowMember(t)
+	m.store("app/mysql", "1")
+	sessions := []string{sessionA, sessionB, incumbent.NewSessionID().String()}
+	streams := make([]*wire, len(sessions))
+	for i, id := range sessions {
+		streams[i] = m.dial()
+		streams[i].ok(startFrame(1, id, 20000, 1))
+	}
+	small := fill(admit.Small)
+	if f := m.dial().ask(startFrame(1, sessionA, 20000, 2)); f.Error.GetKind() != "overloaded" || f.Error.RetryAfterMs == 0 {
+		t.Errorf("without a timeout: %v", f)
+	}
+	for i, id := range sessions {
+		w := m.dial()
+		streams[i] = w
+		f := w.ask(within(longEnough, startFrame(1, id, 20000, 3, lockFrame(2, "presence/"+id, id))))
+		if f.Error != nil || f.GetWaiting() == nil || f.GetWaiting().Ahead != uint32(i) {
+			t.Fatalf("start %d: %v", i, f)
+		}
+		w.send(within(longEnough, catchUp(3, "app/", true, 0)))
+		w.settle()
+	}
+	if n := m.door.WaitingBytes(); n < 2*3*waitingBytes {
+		t.Errorf("%d bytes wait", n)
+	}
+	if n := m.door.lines[admit.Watches].Len(); n != len(sessions) {
+		t.Errorf("%d watches wait: lanes that come before are full", n)
+	}
+	small()
+	for i, w := range streams {
+		got := w.answers(3)
+		if s := got[1].GetStarted(); s.GetAttached().GetSession().GetId() != sessions[i] || s.Opened {
+			t.Errorf("started %v", got[1])
+		}
+		if e := got[2].GetLock().GetEntry(); e.GetSession() != sessions[i] {
+			t.Errorf("locked %v", got[2])
+		}
+		if k := got[3].GetWatchKeys(); len(k.GetEvents()) != 1 {
+			t.Errorf("watched %v", got[3])
+		}
+	}
+	if n := m.door.WaitingBytes(); n != 0 {
+		t.Errorf("%d bytes wait when nothing does", n)
+	}
+}
+
+// What has waited for as long as it may is refused, with what waits for it; what its client
+// has left is forgotten.
+func TestG43_NobodyWaitsForEver(t *testing.T) {
+	m, fill := narrowMember(t)
+	w, gone := m.dial(), m.dial()
+	w.ok(startFrame(1, sessionA, 20000, 1))
+	free := fill(admit.Small)
+	if f := gone.ask(within(longEnough, startFrame(1, sessionA, 0, 7))); f.GetWaiting() == nil {
+		t.Fatal(f)
+	}
+	w.send(within(50, startFrame(2, sessionA, 0, 2, lockFrame(3, "k", sessionA), claimFrame(4, "l", "h", sessionA, false))))
+	if f := w.next(); f.Id != 2 || f.GetWaiting().GetAhead() != 1 {
+		t.Fatal(f)
+	}
+	for id, f := range w.answers(3) {
+		if f.Error.GetKind() != "overloaded" || f.Error.RetryAfterMs == 0 {
+			t.Errorf("%d, after its time: %v", id, f)
+		}
+	}
+	gone.conn.Close()
+	eventually(t, "the frame of the stream that has ended waits no longer", func() bool { return m.door.WaitingBytes() == 0 && m.door.lines[admit.Small].Len() == 0 })
+	free()
+	// Nobody has attached meanwhile: a counter as low as the second is fine.
+	if f := w.ask(within(longEnough, startFrame(5, sessionA, 0, 2))); f.GetStarted() == nil {
+		t.Errorf("afterwards: %v", f)
+	}
+}
+
+// A session that is to be opened waits among those who claim, and one that has been opened
+// meanwhile, or has ended, goes on in the other line.
+func TestG43_AStartChangesItsLine(t *testing.T) {
+	m, fill := narrowMember(t)
+	claims := fill(admit.Claims)
+	w := m.dial()
+	if f := w.ask(within(longEnough, startFrame(1, sessionB, 20000, 1))); f.GetWaiting() == nil {
+		t.Fatal(f)
+	}
+	if n := m.door.lines[admit.Claims].Len(); n != 1 {
+		t.Fatalf("%d wait among claims", n)
+	}
+	claims()
+	if f := w.next(); !f.GetStarted().GetOpened() {
+		t.Fatal(f)
+	}
+
+	claims = fill(admit.Claims)
+	defer claims()
+	if f := w.ask(within(longEnough, startFrame(2, sessionA, 20000, 1))); f.GetWaiting() == nil {
+		t.Fatal(f)
+	}
+	id, err := incumbent.ParseSessionID(sessionA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.group.Do(core.OpenSessionCommand{ID: id, TTL: time.Minute})
+	if f := w.next(); f.Id != 2 || f.GetStarted() == nil || f.GetStarted().Opened {
+		t.Errorf("opened by another meanwhile: %v", f)
+	}
+}
+
+// Nothing waits while memory is short, nor more than there is room for.
+func TestG43_WaitingHasABound(t *testing.T) {
+	lanes := shutLanes(t)
+	lanes.SetMemory(0, 1)
+	m := newMember(t, func(c *Config) { c.Admission = lanes })
+	w := m.dial()
+	w.ok(startFrame(1, sessionA, 20000, 1))
+	lanes.SetMemory(2, 1)
+	if f := w.ask(within(longEnough, startFrame(2, sessionA, 0, 2))); f.Error.GetKind() != "overloaded" {
+		t.Errorf("while memory is short: %v", f)
+	}
+	lanes.SetMemory(0, 1)
+	lanes.Press(uint8(admit.Releases.Rank()), 1<<62) // for long
+	if !m.door.waiting.Take(admit.Who{}, MaxWaitingBytes-waitingBytes, MaxWaitingBytes) {
+		t.Fatal("something waits")
+	}
+	if f := w.ask(within(longEnough, startFrame(3, sessionA, 0, 3))); f.Error.GetKind() != "overloaded" {
+		t.Errorf("without room: %v", f)
+	}
+}
