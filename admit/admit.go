@@ -238,7 +238,7 @@ func (c *Controller) Enter(l Lane, cost int, now int64) (Ticket, error) {
 // EnterFor is Enter for someone: who has much under way is refused before others.
 func (c *Controller) EnterFor(w Who, l Lane, cost int, now int64) (Ticket, error) {
 	cost = max(cost, 1)
-	why, mode := c.enter(w, l, int64(cost), now, false), Mode(c.mode.Load())
+	why, mode := c.enter(w, l, int64(cost), now, 0, false), Mode(c.mode.Load())
 	switch {
 	case why == NumReasons:
 	case mode == Enforce:
@@ -247,9 +247,21 @@ func (c *Controller) EnterFor(w Who, l Lane, cost int, now int64) (Ticket, error
 		if mode == Observe {
 			c.lanes[l].refused[why].Add(1)
 		}
-		c.enter(w, l, int64(cost), now, true)
+		c.enter(w, l, int64(cost), now, 0, true)
 	}
 	return Ticket{c, now, w, int32(cost), l}, nil
+}
+
+// EnterNext admits the next of those who wait in line for a lane (see [Line]), or reports
+// that there is no room for it yet, which counts as no refusal: it was not refused. There
+// is room for it some way beyond where others are refused, by [Limits].Min: these
+// ask at any moment and would take every place that becomes free.
+func (c *Controller) EnterNext(l Lane, now int64) (Ticket, bool) {
+	must := Mode(c.mode.Load()) != Enforce
+	if c.enter(Who{}, l, 1, now, int64(c.limits.Load().Min), must) != NumReasons {
+		return Ticket{}, false
+	}
+	return Ticket{c, now, Who{}, 1, l}, true
 }
 
 // Holds admits what is kept and takes no work worth a place in a lane, such as a connection that
@@ -306,9 +318,9 @@ func (c *Controller) refuses(w Who, l Lane, now int64) Reason {
 	return NumReasons
 }
 
-// enter gives work a place, in any case if it must, or says why it has none;
-// NumReasons: it has one.
-func (c *Controller) enter(w Who, l Lane, cost, now int64, must bool) Reason {
+// enter gives work a place, in any case if it must, and so far beyond where work is refused,
+// or says why it has none; NumReasons: it has one.
+func (c *Controller) enter(w Who, l Lane, cost, now, extra int64, must bool) Reason {
 	rank, limits := rankOf[l], c.limits.Load()
 	if !must {
 		if why := c.shutTo(rank, now); why != NumReasons {
@@ -316,7 +328,7 @@ func (c *Controller) enter(w Who, l Lane, cost, now int64, must bool) Reason {
 			return why
 		}
 	}
-	admitted, full := c.lanes[l].enter(w, cost, now, limits, rank, must || c.must(rank, now))
+	admitted, full := c.lanes[l].enter(w, cost, now, extra, limits, rank, must || c.must(rank, now))
 	if full {
 		c.shutBefore(rank, now, limits)
 	}

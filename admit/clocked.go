@@ -44,6 +44,18 @@ func (c Clocked) Enter(w Who, l Lane, cost int) (Place, error) {
 	return c.place(t, err)
 }
 
+// EnterNext is [Controller.EnterNext].
+func (c Clocked) EnterNext(l Lane) (Place, bool) {
+	if c.Controller == nil {
+		return Place{}, true
+	}
+	t, ok := c.Controller.EnterNext(l, c.Now())
+	if !ok {
+		return Place{}, false
+	}
+	return Place{t, c.Now}, true
+}
+
 // EnterExtensions is [Controller.EnterExtensions].
 func (c Clocked) EnterExtensions(cost int, critical func() bool) (Place, error) {
 	if c.Controller == nil {

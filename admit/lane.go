@@ -62,12 +62,12 @@ func (l *lane) init(usual int, limits *Limits) {
 // so that they can. An empty lane takes any work, so that one request larger
 // than the limit is possible. Whoever has more than their share meets the limit
 // earlier, see account.
-func (l *lane) enter(w Who, cost, now int64, limits *Limits, rank int, must bool) (admitted, full bool) {
+func (l *lane) enter(w Who, cost, now, extra int64, limits *Limits, rank int, must bool) (admitted, full bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.roll(now, limits, rank)
 	l.came += cost
-	full, above, beyond := l.room(w, cost, limits, rank)
+	full, above, beyond := l.room(w, cost, extra, limits, rank)
 	if full || above {
 		l.limited = true
 	}
@@ -83,11 +83,11 @@ func (l *lane) enter(w Who, cost, now int64, limits *Limits, rank int, must bool
 }
 
 // room says whether the lane has met its limit, whether someone has more than their share,
-// and whether the one or the other is so much so that work is refused.
-func (l *lane) room(w Who, cost int64, limits *Limits, rank int) (full, above, beyond bool) {
+// and whether the one or the other is so much so that work is refused, or extra more than that.
+func (l *lane) room(w Who, cost, extra int64, limits *Limits, rank int) (full, above, beyond bool) {
 	full = l.inflight > 0 && l.inflight+cost > l.limit
 	above = l.account.above(w, cost, l.limit-l.inflight)
-	return full, above, above || full && l.inflight+cost > l.limit+slack(rank, limits)
+	return full, above, above || full && l.inflight+cost > l.limit+slack(rank, limits)+extra
 }
 
 // refuses reports whether enter would not admit work that it need not.
@@ -95,7 +95,7 @@ func (l *lane) refuses(w Who, cost, now int64, limits *Limits, rank int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.roll(now, limits, rank)
-	_, _, beyond := l.room(w, cost, limits, rank)
+	_, _, beyond := l.room(w, cost, 0, limits, rank)
 	return beyond
 }
 

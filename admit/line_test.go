@@ -11,13 +11,24 @@ import (
 
 // room has so much of it, and notes who entered, and who asked.
 type room struct {
+	mu      sync.Mutex // protects the rest
 	free    int
 	entered []int
 	asked   []int
 }
 
+// has makes so much room, and returns who has asked since.
+func (r *room) has(free int) (asked []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	asked, r.asked, r.free = r.asked, nil, free
+	return asked
+}
+
 func (r *room) line() *Line[int] {
 	return &Line[int]{Pause: time.Millisecond, Run: func(f func()) { f() }, Enter: func(n int) bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
 		r.asked = append(r.asked, n)
 		if r.free == 0 {
 			return false
@@ -40,27 +51,27 @@ func TestALineKeepsItsOrder(t *testing.T) {
 				t.Errorf("%d has overtaken the others", n)
 			}
 		}
-		r.asked = nil
+		r.has(0)
 		time.Sleep(10*time.Millisecond + time.Microsecond)
 		synctest.Wait()
-		if want := slices.Repeat([]int{2}, 10); !slices.Equal(r.asked, want) {
-			t.Errorf("in ten looks %v asked, want the first, once in each", r.asked)
+		if asked, want := r.has(2), slices.Repeat([]int{2}, 10); !slices.Equal(asked, want) {
+			t.Errorf("in ten looks %v asked, want the first, once in each", asked)
 		}
-		r.free = 2
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		if !slices.Equal(r.entered, []int{1, 2, 3}) || l.Len() != 2 {
 			t.Errorf("with room for two %v have entered, %d wait", r.entered, l.Len())
 		}
-		if r.free = 9; l.Pass(6) {
+		if r.has(9); l.Pass(6) {
 			t.Error("who comes while others wait has overtaken them")
 		}
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
-		r.asked = nil
+		r.has(9)
 		time.Sleep(time.Second)
-		if synctest.Wait(); !slices.Equal(r.entered, []int{1, 2, 3, 4, 5, 6}) || len(r.asked) > 0 {
-			t.Errorf("%v have entered; %v asked of an empty line", r.entered, r.asked)
+		synctest.Wait()
+		if asked := r.has(9); !slices.Equal(r.entered, []int{1, 2, 3, 4, 5, 6}) || len(asked) > 0 {
+			t.Errorf("%v have entered; %v asked of an empty line", r.entered, asked)
 		}
 		if !l.Pass(7) {
 			t.Error("nobody waits, and it does")
@@ -72,7 +83,7 @@ func TestALineLetsGoOfWhatWaitsNoLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &room{}
 		l := r.line()
-		over := map[int]bool{}
+		over := map[int]bool{1: true, 3: true}
 		l.Over = func(n int) bool {
 			if n == 3 {
 				l.Join(6) // meanwhile
@@ -82,12 +93,11 @@ func TestALineLetsGoOfWhatWaitsNoLonger(t *testing.T) {
 		for n := 1; n <= 4; n++ {
 			l.Join(n)
 		}
-		over[1], over[3] = true, true
 		time.Sleep(time.Millisecond)
 		if synctest.Wait(); l.Len() != 3 {
 			t.Errorf("%d wait, want three", l.Len())
 		}
-		r.free = 9
+		r.has(9)
 		time.Sleep(time.Millisecond)
 		if synctest.Wait(); !slices.Equal(r.entered, []int{2, 4, 6}) {
 			t.Errorf("%v have entered", r.entered)

@@ -110,15 +110,15 @@ func (s *Session) leaveMember() {
 // session for the load is asked again over the same link, when it says: another link
 // would cost it, or its neighbours, several times as much as another refusal.
 func (s *Session) attach(ctx context.Context, l *link, create bool, patience time.Duration) error {
-	until := s.clock() + busyStay
+	until := time.Duration(0) // from the first refusal on: what it waited in line before is not counted
 	follows := s.toAsk(l)
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		err := s.start(ctx, l, create, patience, follows)
+		err := s.begin(ctx, l, create, maxWait, patience, follows)
 		if err == nil {
-			if refused := framesOf(l, s.toAsk(l)); len(refused) > 0 { // beside it
-				return l.send(refused...)
-			}
 			return nil
+		}
+		if until == 0 {
+			until = s.clock() + busyStay
 		}
 		if incumbent.KindOf(err) != incumbent.Overloaded || s.clock() > until {
 			return err
@@ -131,11 +131,22 @@ func (s *Session) attach(ctx context.Context, l *link, create bool, patience tim
 	}
 }
 
+// begin is start, and asks again for what was refused beside it.
+func (s *Session) begin(ctx context.Context, l *link, create bool, wait, patience time.Duration, follows []*followed) error {
+	if err := s.start(ctx, l, create, wait, patience, follows); err != nil {
+		return err
+	}
+	if refused := framesOf(l, s.toAsk(l)); len(refused) > 0 {
+		return l.send(refused...)
+	}
+	return nil
+}
+
 // start opens the session, if it is to be, and attaches it, says who is alive by it,
 // and follows what it follows: all in one message. What fails beside the session
 // itself is repeated alone. The member answers within patience, or says within it that
-// others come first, and that it will.
-func (s *Session) start(ctx context.Context, l *link, create bool, patience time.Duration, follows []*followed) error {
+// others come first, and that it will, if that may take so long as wait; 0: it refuses then.
+func (s *Session) start(ctx context.Context, l *link, create bool, wait, patience time.Duration, follows []*followed) error {
 	s.mu.Lock()
 	s.counter++
 	start := &apiv1.Start{Session: s.id.String(), Counter: s.counter}
@@ -144,7 +155,7 @@ func (s *Session) start(ctx context.Context, l *link, create bool, patience time
 	if create {
 		start.TtlMs = uint32(s.ttl.Milliseconds())
 	}
-	frame := &apiv1.ClientFrame{TimeoutMs: uint32(maxWait.Milliseconds()), Request: &apiv1.ClientFrame_Start{Start: start}}
+	frame := &apiv1.ClientFrame{TimeoutMs: uint32(wait.Milliseconds()), Request: &apiv1.ClientFrame_Start{Start: start}}
 	frames := []*apiv1.ClientFrame{frame}
 	if !s.present.none() {
 		start.Then = append(start.Then, s.announce(l))
@@ -155,7 +166,7 @@ func (s *Session) start(ctx context.Context, l *link, create bool, patience time
 	}
 	a, err := l.awaitFor(ctx, patience, frame, answer)
 	for err == nil && a.GetWaiting() != nil {
-		a, err = l.awaitFor(ctx, maxWait+patience, frame, answer)
+		a, err = l.awaitFor(ctx, wait+patience, frame, answer)
 	}
 	if err != nil {
 		return err

@@ -54,22 +54,19 @@ func newLink(stream *Stream, r *bufio.Reader, event func(*link, *apiv1.ServerFra
 func (l *link) answer(f *apiv1.ServerFrame) {
 	l.mu.Lock()
 	ch, told := l.pending[f.Id], l.watches[f.Id]
-	if f.GetWaiting() != nil {
-		l.mu.Unlock()
-		if ch != nil && len(ch) == 0 { // nobody else sends
-			ch <- f
+	if waits := f.GetWaiting() != nil; !waits {
+		delete(l.pending, f.Id)
+		if f.Error != nil {
+			delete(l.watches, f.Id) // that was its end
 		}
-		return
+	} else if ch == nil || len(ch) > 0 {
+		ch, told = nil, nil // it is over, or was said before
 	}
-	delete(l.pending, f.Id)
-	if f.Error != nil {
-		delete(l.watches, f.Id) // that was its end
+	if ch != nil {
+		ch <- f // has room for it
 	}
 	l.mu.Unlock()
-	switch {
-	case ch != nil:
-		ch <- f // has room for it
-	case told != nil:
+	if ch == nil && told != nil {
 		told(f)
 	}
 }
@@ -141,15 +138,22 @@ func (l *link) await(ctx context.Context, f *apiv1.ClientFrame, answer <-chan *a
 	case <-l.done:
 		return nil, incumbent.Errorf(incumbent.Unknown, "%w", l.cause())
 	case <-ctx.Done():
-		l.mu.Lock()
-		delete(l.pending, f.Id) // the link may live on for long
-		l.mu.Unlock()
-		select {
-		case a := <-answer: // it was there already
-			return a, DetailError(a.Error)
-		default:
-			return nil, ctx.Err()
-		}
+		return l.late(ctx, f, answer)
+	}
+}
+
+// late returns what has come for a frame whose time is over, or that nothing has: then
+// nothing is heard of it any more, for the link may live on for long. What says that the
+// answer will come later may have come: that one is heard of still.
+func (l *link) late(ctx context.Context, f *apiv1.ClientFrame, answer <-chan *apiv1.ServerFrame) (*apiv1.ServerFrame, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case a := <-answer:
+		return a, DetailError(a.Error)
+	default:
+		delete(l.pending, f.Id)
+		return nil, ctx.Err()
 	}
 }
 

@@ -115,7 +115,8 @@ func (s *Session) findMembers() {
 	}
 }
 
-// goHome moves the session to its home, if that serves: else it stays where it is.
+// goHome moves the session to its home, if that serves: else it stays where it is. It does
+// not wait in line there: it has a place where it is, and beats nowhere meanwhile.
 func (s *Session) goHome() bool {
 	patience := s.patience(0)
 	ctx, cancel := context.WithTimeout(s.stop, patience)
@@ -126,7 +127,7 @@ func (s *Session) goHome() bool {
 		return true
 	}
 	s.drop() // what it says of the move says nothing of the session
-	if err := s.attach(s.stop, l, false, patience); err != nil {
+	if err := s.begin(s.stop, l, false, 0, patience, s.toAsk(l)); err != nil {
 		l.close()
 		return false
 	}

@@ -15,7 +15,7 @@ import (
 type attaching struct {
 	s     *stream
 	id    uint64      // of the frame
-	place admit.Place // in its lane, until the answer is filled in
+	place admit.Place // in its lane, until the answer is filled in; none where it is part of a start
 	what  attached
 	start *starting // that it is part of; nil: none
 	lost  string    // reason; under s.mu
@@ -95,7 +95,6 @@ func (a *attaching) answered() {
 
 func (a *attaching) refuse(err error) {
 	if a.start != nil {
-		a.place.Leave()
 		a.start.notAttached(err)
 		return
 	}

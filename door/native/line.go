@@ -2,6 +2,8 @@ package native
 
 import (
 	"math/rand/v2"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -14,74 +16,107 @@ import (
 
 // What waits in line at a member.
 const (
-	MaxWaitingBytes = 64 << 20 // of frames that wait, as they are in memory
-	waitingBytes    = 512      // that one takes beside what came: decoded, and with its place
-	linePause       = 5 * time.Millisecond
+	MaxWaitingBytes     = 64 << 20                                   // of frames that wait, with what each takes beside
+	MaxWaitingPerStream = MaxSessionsPerStream + MaxWatchesPerStream // frames of one stream
+	waitingBytes        = 256                                        // that one takes beside what came
+	linePause           = 5 * time.Millisecond
 )
 
-// waitingFrame is how a client begins, or goes on, and found no room for it at this member:
+// waitingFrame is a start or a watch for which there was no room when it came:
 //
-//	frame ─▶ begin, if nobody waits in its lane's line ─▶ answer
-//	  │                        ▲
-//	  └─▶ line ── its turn ────┘
+//	frame ─▶ enter: a place in its lane, if nobody waits ─▶ beginIn ─▶ answer
+//	           │                                               ▲
+//	           └─▶ line of the lane ── its turn: a place ──────┘
 //
 // Thousands come in the same second when a member has ended, or all have. If each were
 // refused and came back, both sides would do little else; so each waits for its turn for as
-// long as it says it can.
+// long as it says it can. It is kept as it came: decoded, it may be many times as large.
 type waitingFrame struct {
 	s        *stream
-	f        *pb.ClientFrame
-	deadline time.Time // when it waits no longer, and is refused
-	who      admit.Who // of whose room it takes
-	bytes    int64
+	id       uint64
+	encoded  []byte
+	decoded  *pb.ClientFrame // of who is first; of the goroutine that looks
+	deadline time.Time       // when it waits no longer, and is refused
+	who      admit.Who       // of whose room it takes
+	givenUp  atomic.Bool     // by its client, before its turn
 }
 
-// laneOf is the lane by which a frame begins. NumLanes: it is not one that waits in line.
+func (w *waitingFrame) bytes() int64 { return int64(len(w.encoded)) + waitingBytes }
+
+// laneOf is the lane in which a start or a watch begins.
 func (s *stream) laneOf(f *pb.ClientFrame) admit.Lane {
-	switch r := f.Request.(type) {
-	case *pb.ClientFrame_Start:
-		if s.opens(r.Start) {
-			return calls.OpenSession.Lane()
-		}
-		return calls.Attach.Lane()
-	case *pb.ClientFrame_Lock:
-		return calls.LockKey.Lane()
-	case *pb.ClientFrame_Watch, *pb.ClientFrame_WatchKeys, *pb.ClientFrame_WatchService:
+	r := f.GetStart()
+	switch {
+	case r == nil:
 		return calls.WatchLeases.Lane()
+	case s.opens(r):
+		return calls.OpenSession.Lane()
 	}
-	return admit.NumLanes
+	return calls.Attach.Lane()
 }
 
-// enter begins what a frame asks for, unless it has to wait in line. w is nil where it is
-// not the worker who calls. An error is the answer, to what hangs on the frame as well.
-func (s *stream) enter(w *bench, f *pb.ClientFrame, deadline time.Time) error {
-	if !deadline.IsZero() {
-		if l := s.laneOf(f); l < admit.NumLanes && s.door.lines[l].Len() > 0 && s.waits(l, f, deadline) {
+// enter begins a start or a watch, or has it wait for its turn.
+func (s *stream) enter(f *pb.ClientFrame, deadline time.Time) error {
+	who := s.who.work("")
+	if r := f.GetStart(); r != nil {
+		if err := validateStart(f.Id, r); err != nil {
+			return err
+		}
+		who = admit.Who{}
+	}
+	l, d := s.laneOf(f), s.door
+	if d.lines[l].Len() > 0 && s.waits(l, f, deadline) {
+		return nil
+	}
+	place, err := d.lanes.Enter(who, l, 1)
+	if err != nil {
+		if s.waits(l, f, deadline) {
 			return nil
 		}
+		return err
 	}
-	err := s.begin(w, f, deadline)
-	if s.waitsAfter(err, f, deadline) {
-		return nil
+	return s.beginIn(place, f, deadline)
+}
+
+// beginIn begins a start or a watch that has its place.
+func (s *stream) beginIn(place admit.Place, f *pb.ClientFrame, deadline time.Time) (err error) {
+	switch r := f.Request.(type) {
+	case *pb.ClientFrame_Start:
+		err = s.count(func() error { return s.start(place, f, r.Start, deadline) })
+	case *pb.ClientFrame_Watch:
+		sel, refusal := s.door.selectLeases(s.who, r.Watch.GetWatch())
+		err = s.watch(place, f.Id, sel, refusal)
+	case *pb.ClientFrame_WatchKeys:
+		sel, refusal := s.door.selectKeys(s.who, r.WatchKeys)
+		err = s.watch(place, f.Id, sel, refusal)
+	case *pb.ClientFrame_WatchService:
+		sel, refusal := s.door.selectService(s.who, r.WatchService)
+		err = s.watch(place, f.Id, sel, refusal)
+	}
+	if err != nil {
+		place.Leave()
 	}
 	return err
 }
 
-// waitsAfter has a frame wait that was refused for the load, and reports whether it does.
-func (s *stream) waitsAfter(err error, f *pb.ClientFrame, deadline time.Time) bool {
-	if deadline.IsZero() || incumbent.KindOf(err) != incumbent.Overloaded || s.underWay.Load() >= MaxOpsPerStream {
-		return false
-	}
-	l := s.laneOf(f)
-	return l < admit.NumLanes && s.waits(l, f, deadline)
-}
-
-// waits has a frame wait in a lane's line, if memory allows, and says so to who starts: who
-// watches has nothing to decide meanwhile.
+// waits has a frame wait in a lane's line, and says so to who starts: who watches has
+// nothing to decide meanwhile. false: it does not say for how long it can, memory does not
+// allow it, or nothing moves here and its client had better go to another member.
 func (s *stream) waits(l admit.Lane, f *pb.ClientFrame, deadline time.Time) bool {
 	d := s.door
-	w := &waitingFrame{s: s, f: f, deadline: deadline, who: s.who.work(""), bytes: int64(proto.Size(f)) + waitingBytes}
-	if d.lanes.Holds(l) != nil || !d.waiting.Take(w.who, w.bytes, MaxWaitingBytes) {
+	if deadline.IsZero() || d.still.lasts(d.monotonic()) || d.lanes.Holds(l) != nil {
+		return false
+	}
+	encoded, err := proto.Marshal(f)
+	if err != nil {
+		return false // it has been decoded just now
+	}
+	w := &waitingFrame{s: s, id: f.Id, encoded: encoded, deadline: deadline, who: s.who.work("")}
+	if !d.waiting.Take(w.who, w.bytes(), MaxWaitingBytes) {
+		return false
+	}
+	if !s.keep(w) {
+		d.waiting.Give(w.who, w.bytes())
 		return false
 	}
 	if f.GetStart() != nil {
@@ -89,6 +124,56 @@ func (s *stream) waits(l admit.Lane, f *pb.ClientFrame, deadline time.Time) bool
 	}
 	d.lines[l].Join(w)
 	return true
+}
+
+// keep notes a frame of the stream that waits, if it may have one more.
+func (s *stream) keep(w *waitingFrame) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone || len(s.others().inLine) == MaxWaitingPerStream {
+		return false
+	}
+	s.open.inLine = append(s.open.inLine, w)
+	return true
+}
+
+// forget gives back what a frame took that waits no longer.
+func (w *waitingFrame) forget() {
+	s := w.s
+	s.door.waiting.Give(w.who, w.bytes())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open == nil {
+		return // it has ended
+	}
+	if all := slices.DeleteFunc(s.open.inLine, func(o *waitingFrame) bool { return o == w }); len(all) > 0 {
+		s.open.inLine = all
+	} else {
+		s.open.inLine = nil
+	}
+}
+
+// giveUp has a frame wait no longer whose client does not want what it asks for any more.
+// false: there is none of that id.
+func (s *stream) giveUp(id uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open == nil {
+		return false
+	}
+	for _, w := range s.open.inLine {
+		if w.id == id {
+			w.givenUp.Store(true)
+			return true
+		}
+	}
+	return false
+}
+
+func (s *stream) isGone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gone
 }
 
 // WaitingBytes is how much of frames is kept that wait in line.
@@ -105,32 +190,48 @@ func (d *Door) initLines() {
 
 // letIn begins with a frame whose turn it is in a lane's line. false: there is no room yet.
 func (d *Door) letIn(l admit.Lane, w *waitingFrame) bool {
-	if now := w.s.laneOf(w.f); now != l { // its session has been opened meanwhile, or ended
+	if d.over(w) {
+		return true
+	}
+	f := w.frame()
+	if now := w.s.laneOf(f); now != l { // its session has been opened meanwhile, or has ended
 		d.lines[now].Join(w)
 		return true
 	}
-	err := w.s.begin(nil, w.f, w.deadline)
-	if incumbent.KindOf(err) == incumbent.Overloaded {
+	place, ok := d.lanes.EnterNext(l)
+	if !ok {
 		return false
 	}
-	d.waiting.Give(w.who, w.bytes)
-	if err != nil {
-		w.s.refuseAll(w.f, err)
+	w.forget()
+	if err := w.s.beginIn(place, f, w.deadline); err != nil {
+		w.s.refuseAll(f, err)
 	}
 	return true
 }
 
-// over reports whether a frame waits no longer: its stream has ended, or its time.
+// frame is what came.
+func (w *waitingFrame) frame() *pb.ClientFrame {
+	if w.decoded == nil {
+		w.decoded = &pb.ClientFrame{}
+		if err := proto.Unmarshal(w.encoded, w.decoded); err != nil {
+			panic(err) // the door has encoded it
+		}
+	}
+	return w.decoded
+}
+
+// over reports whether a frame waits no longer: its stream has ended, its client does not
+// want it, or its time is over.
 func (d *Door) over(w *waitingFrame) bool {
-	gone := w.s.isGone()
-	if !gone && d.now().Before(w.deadline) {
+	done := w.givenUp.Load() || w.s.isGone()
+	if !done && d.now().Before(w.deadline) {
 		return false
 	}
-	d.waiting.Give(w.who, w.bytes)
-	if !gone {
+	w.forget()
+	if !done {
 		err := incumbent.Errorf(incumbent.Overloaded, "others came before, and this member did not get round to it in the time that was given")
-		err.RetryAfter = admit.DefaultRetry + rand.N(admit.DefaultRetry)
-		w.s.refuseAll(w.f, err.WithHint("come back after the given time, or give it more"))
+		err.RetryAfter = admit.DefaultRetry + rand.N(admit.DefaultMaxRetry)
+		w.s.refuseAll(w.frame(), err.WithHint("come back after the given time, or give it more"))
 	}
 	return true
 }
@@ -141,10 +242,4 @@ func (s *stream) refuseAll(f *pb.ClientFrame, err error) {
 	for _, then := range f.GetStart().GetThen() {
 		s.refuse(then.GetId(), err)
 	}
-}
-
-func (s *stream) isGone() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.gone
 }

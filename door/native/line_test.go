@@ -4,10 +4,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gobwas/ws"
+
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/kv"
 )
 
 // narrowMember returns a member with lanes of hardly any room, and a function that fills one: its
@@ -24,6 +28,13 @@ func narrowMember(t *testing.T, change ...func(*Config)) (m *member, fill func(a
 		for {
 			p, err := m.door.lanes.Enter(admit.Who{}, l, 1)
 			if err != nil {
+				break
+			}
+			places = append(places, p)
+		}
+		for { // what is kept for who waits
+			p, ok := m.door.lanes.EnterNext(l)
+			if !ok {
 				break
 			}
 			places = append(places, p)
@@ -112,12 +123,53 @@ func TestG43_NobodyWaitsForEver(t *testing.T) {
 			t.Errorf("%d, after its time: %v", id, f)
 		}
 	}
+	// What can be seen to be wrong is refused at once, and so is more than one stream may have.
+	if f := w.ask(within(longEnough, startFrame(5, sessionA, 0, 2, watchKeysFrame(6, below("", 0))))); f.Error.GetKind() != "invalid" {
+		t.Errorf("what cannot wait for a session: %v", f)
+	}
+	if f := w.next(); f.Id != 6 || f.Error.GetKind() != "invalid" {
+		t.Errorf("the same: %v", f)
+	}
+	for id := range uint64(MaxWaitingPerStream) {
+		w.send(within(longEnough, catchUp(100+id, "app/", true, 0)))
+	}
+	if f := w.ask(within(longEnough, catchUp(7, "app/", true, 0))); f.Error.GetKind() != "overloaded" {
+		t.Errorf("one more of a stream: %v", f)
+	}
+	// Who does not want it any more need not wait for it.
+	for id := range uint64(MaxWaitingPerStream) {
+		if f := w.ask(&pb.ClientFrame{Id: 8, Request: &pb.ClientFrame_Unwatch{Unwatch: &pb.Unwatch{Id: 100 + id}}}); f.GetDone() == nil {
+			t.Fatalf("a watch that waits is not given up: %v", f)
+		}
+	}
+	eventually(t, "nothing of it waits", func() bool { return m.door.lines[admit.Watches].Len() == 0 })
 	gone.conn.Close()
 	eventually(t, "the frame of the stream that has ended waits no longer", func() bool { return m.door.WaitingBytes() == 0 && m.door.lines[admit.Small].Len() == 0 })
 	free()
 	// Nobody has attached meanwhile: a counter as low as the second is fine.
 	if f := w.ask(within(longEnough, startFrame(5, sessionA, 0, 2))); f.GetStarted() == nil {
 		t.Errorf("afterwards: %v", f)
+	}
+}
+
+// TestG43_NothingBeginsOnAStreamThatEnds: who is sent away, or has lost the right to be here,
+// begins nothing, although the connection stays until the peer has closed it.
+func TestG43_NothingBeginsOnAStreamThatEnds(t *testing.T) {
+	m, fill := narrowMember(t)
+	w := m.dial()
+	w.ok(startFrame(1, sessionA, 20000, 1))
+	free := fill(admit.Small)
+	if f := w.ask(within(longEnough, startFrame(2, sessionA, 0, 2, lockFrame(3, "k", sessionA)))); f.GetWaiting() == nil {
+		t.Fatal(f)
+	}
+	m.door.Recheck(func(auth.Principal) bool { return false })
+	free()
+	if code := w.closed(); code != ws.StatusPolicyViolation {
+		t.Errorf("closed with %d", code)
+	}
+	eventually(t, "nothing waits", func() bool { return m.door.WaitingBytes() == 0 })
+	if e := kv.Of(m.group.View()).Entry(kv.Key{Namespace: incumbent.DefaultNamespace, Name: "k"}); e != nil {
+		t.Errorf("locked: %v", e)
 	}
 }
 

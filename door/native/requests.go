@@ -17,7 +17,7 @@ func (s *stream) general(w *bench, f *clientFrame, now time.Time) {
 	if f.timeoutMS != 0 {
 		deadline = now.Add(time.Duration(f.timeoutMS) * time.Millisecond)
 	}
-	if err := s.enter(w, f.general, deadline); err != nil {
+	if err := s.begin(w, f.general, deadline); err != nil {
 		s.refuseNow(w, f.id, err)
 		for _, then := range f.general.GetStart().GetThen() {
 			s.refuseNow(w, then.GetId(), err)
@@ -35,15 +35,8 @@ func (s *stream) begin(w *bench, f *pb.ClientFrame, deadline time.Time) error {
 		return s.unwatch(f.Id, r.Unwatch.GetId())
 	case *pb.ClientFrame_Detach:
 		return s.detachFrame(f.Id, r.Detach)
-	case *pb.ClientFrame_Watch:
-		sel, err := s.door.selectLeases(s.who, r.Watch.GetWatch())
-		return s.watch(f.Id, sel, err)
-	case *pb.ClientFrame_WatchKeys:
-		sel, err := s.door.selectKeys(s.who, r.WatchKeys)
-		return s.watch(f.Id, sel, err)
-	case *pb.ClientFrame_WatchService:
-		sel, err := s.door.selectService(s.who, r.WatchService)
-		return s.watch(f.Id, sel, err)
+	case *pb.ClientFrame_Start, *pb.ClientFrame_Watch, *pb.ClientFrame_WatchKeys, *pb.ClientFrame_WatchService:
+		return s.enter(f, deadline)
 	case *pb.ClientFrame_WaitReleased:
 		return s.waitReleased(f.Id, r.WaitReleased)
 	case *pb.ClientFrame_ExtendTokens, *pb.ClientFrame_Beat:
@@ -84,8 +77,6 @@ func (s *stream) beginCounted(w *bench, f *pb.ClientFrame, deadline time.Time) e
 		return s.operation(w, f.Id, r.Operation, deadline)
 	case *pb.ClientFrame_Attach:
 		return s.attach(f.Id, r.Attach)
-	case *pb.ClientFrame_Start:
-		return s.start(f, r.Start, deadline)
 	case *pb.ClientFrame_Get:
 		return s.read(f.Id, calls.GetLease.LaneOfRead(r.Get.GetStale()), r.Get.GetStale(), func(fm *former) (*pb.ServerFrame, error) {
 			out, err := fm.get(s.who, r.Get)
@@ -260,13 +251,11 @@ func (s *stream) waited(id uint64, r *pb.WaitReleasedRequest, released bool, err
 func (s *stream) room(id uint64, fits func(*opened) bool, what string, limit int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open == nil {
-		s.open = &opened{watches: map[uint64]*streamWatch{}, waits: map[uint64]*waiting{}}
-	}
-	if s.open.watches[id] != nil || s.open.waits[id] != nil {
+	open := s.others()
+	if open.watches[id] != nil || open.waits[id] != nil {
 		return invalid("id", "%d is in use on this stream", id)
 	}
-	if !fits(s.open) {
+	if !fits(open) {
 		return incumbent.Errorf(incumbent.TooLarge, "a stream carries up to %d %s", limit, what).WithHint("open another stream")
 	}
 	return nil

@@ -16,28 +16,25 @@ import (
 //	start ─▶ open, unless it is ─▶ attach ─▶ answer ─▶ each frame of then, answered alone
 //	                 ▲ it is over ──┘
 //
-// Where the leader refuses it for the load, it waits in line once more.
+// It has one place for all of that, and for the first lock of then: who has had its turn is
+// not sent to the end of the line again.
 type starting struct {
 	s        *stream
+	place    admit.Place
 	frame    *pb.ClientFrame
 	asked    *pb.Start // the frame's
 	session  incumbent.SessionID
 	deadline time.Time
 	tried    bool // to open it
 	opened   bool // it was not open before
+	locks    bool // in its place
 }
 
 // start opens a session unless it is open, attaches it, and begins what waits for that.
-// What waits for it is refused by whoever refuses it.
-func (s *stream) start(f *pb.ClientFrame, r *pb.Start, deadline time.Time) (err error) {
-	if f.Id == 0 {
-		return invalid("id", "is 0; a start is answered")
-	}
-	st := &starting{s: s, frame: f, asked: r, deadline: deadline}
+// What waits for it is refused by whoever refuses it, who gives the place back then.
+func (s *stream) start(place admit.Place, f *pb.ClientFrame, r *pb.Start, deadline time.Time) (err error) {
+	st := &starting{s: s, place: place, frame: f, asked: r, deadline: deadline}
 	if st.session, err = neededSession("start.session", r.GetSession()); err != nil {
-		return err
-	}
-	if err := validateThen(r.GetThen()); err != nil {
 		return err
 	}
 	if s.opens(r) {
@@ -54,6 +51,17 @@ func (s *stream) opens(r *pb.Start) bool {
 	}
 	id, err := neededSession("start.session", r.GetSession())
 	return err == nil && s.door.view().Session(id) == nil
+}
+
+// validateStart refuses a start for what can be seen in it.
+func validateStart(id uint64, r *pb.Start) error {
+	if id == 0 {
+		return invalid("id", "is 0; a start is answered")
+	}
+	if _, err := neededSession("start.session", r.GetSession()); err != nil {
+		return err
+	}
+	return validateThen(r.GetThen())
 }
 
 // validateThen refuses what cannot wait for a session.
@@ -80,10 +88,6 @@ func validateThen(then []*pb.ClientFrame) error {
 func (st *starting) open() error {
 	d, who := st.s.door, st.s.who
 	st.tried = true
-	place, err := d.lanes.Enter(admit.Who{}, calls.OpenSession.Lane(), 1)
-	if err != nil {
-		return err
-	}
 	o, err := operationOf(who.principal, &pb.Operation{Op: &pb.Operation_OpenSession{
 		OpenSession: &pb.OpenSessionRequest{Id: st.session.String(), TtlMs: st.asked.GetTtlMs()},
 	}})
@@ -91,12 +95,10 @@ func (st *starting) open() error {
 		err = d.deniedOp(who, o, d.allow(who, o))
 	}
 	if err != nil {
-		place.Leave()
 		return err
 	}
 	d.leases.Submit(d.callBy(st.deadline, who, o), o.command, func(r core.Result) {
 		d.work.Put(func() {
-			place.Leave()
 			d.settledOp(who, o, &r)
 			st.isOpen(r)
 		})
@@ -116,36 +118,29 @@ func (st *starting) isOpen(r core.Result) {
 }
 
 func (st *starting) attach() error {
-	place, err := st.s.door.lanes.Enter(admit.Who{}, calls.Attach.Lane(), 1)
-	if err != nil {
-		return err
-	}
 	what := attached{id: st.session, counter: st.asked.GetCounter()}
-	err = st.s.attachIn(&attaching{s: st.s, id: st.frame.Id, place: place, what: what, start: st})
-	if err == nil {
-		return nil
-	}
-	place.Leave()
-	return err
+	return st.s.attachIn(&attaching{s: st.s, id: st.frame.Id, what: what, start: st})
 }
 
-// notAttached begins anew with a session that has turned out to be over.
+// notAttached begins anew with a session that has turned out to be over, in the lane of that.
 func (st *starting) notAttached(err error) {
 	if !st.tried && st.asked.GetTtlMs() > 0 && incumbent.KindOf(err) == incumbent.Expired {
-		if err = st.open(); err == nil {
+		st.place.Leave()
+		if st.place, err = st.s.door.lanes.Enter(admit.Who{}, calls.OpenSession.Lane(), 1); err == nil {
+			err = st.open()
+		}
+		if err == nil {
 			return
 		}
 	}
 	st.fail(err)
 }
 
-// fail is the end of a start that was counted and has no place in a lane, unless it may
-// wait for another.
+// fail is the end of a start that was counted.
 func (st *starting) fail(err error) {
+	st.place.Leave()
 	st.s.underWay.Add(-1)
-	if !st.s.waitsAfter(err, st.frame, st.deadline) {
-		st.s.refuseAll(st.frame, err)
-	}
+	st.s.refuseAll(st.frame, err)
 }
 
 // attached answers, and begins what waited.
@@ -156,8 +151,22 @@ func (st *starting) attached(a *pb.Attached) {
 		if f.TimeoutMs != 0 {
 			deadline = st.s.door.now().Add(time.Duration(f.TimeoutMs) * time.Millisecond)
 		}
-		if err := st.s.enter(nil, f, deadline); err != nil {
+		if err := st.goOn(f, deadline); err != nil {
 			st.s.refuse(f.GetId(), err)
 		}
 	}
+	st.place.Leave()
+}
+
+// goOn begins what waited: the first lock in the start's own place.
+func (st *starting) goOn(f *pb.ClientFrame, deadline time.Time) error {
+	r, ok := f.Request.(*pb.ClientFrame_Lock)
+	if !ok || st.locks {
+		return st.s.begin(nil, f, deadline)
+	}
+	return st.s.count(func() error {
+		place := st.place
+		st.place, st.locks = admit.Place{}, true
+		return st.s.lock(place, f.Id, r.Lock, deadline)
+	})
 }

@@ -32,15 +32,24 @@ type stream struct {
 	underWay atomic.Int32 // operations and reads without an answer
 
 	mu       sync.Mutex // guards the rest; held for a look-up or a change of it
-	gone     bool       // Closed was called
+	gone     bool       // it ends, or has ended: nothing begins any more
 	sessions sessionList
-	open     *opened // watches and waits; nil while there is none
+	open     *opened // watches, waits, and what waits in line; nil while there was none
 }
 
 // opened is what only streams with watches or waits have.
 type opened struct {
 	watches map[uint64]*streamWatch
 	waits   map[uint64]*waiting
+	inLine  []*waitingFrame // nil while none is
+}
+
+// others makes what only some streams have. s.mu is held.
+func (s *stream) others() *opened {
+	if s.open == nil {
+		s.open = &opened{watches: map[uint64]*streamWatch{}, waits: map[uint64]*waiting{}}
+	}
+	return s.open
 }
 
 var _ park.Handler = (*stream)(nil)
@@ -78,6 +87,9 @@ func (s *stream) Readable(c *park.Conn, data []byte) (int, error) {
 
 // end says good-bye and closes once that was sent.
 func (s *stream) end(c *park.Conn, frame []byte, err error) {
+	s.mu.Lock()
+	s.gone = true
+	s.mu.Unlock()
 	if c.Send(frame) == nil {
 		c.Finish(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
@@ -30,13 +31,11 @@ func (s *stream) keys(f *pb.ClientFrame, deadline time.Time) error {
 			return &pb.ServerFrame{Answer: &pb.ServerFrame_Delete{Delete: out}}
 		})
 	case *pb.ClientFrame_Lock:
-		c, err := lockCommand(r.Lock)
+		place, err := s.door.lanes.Enter(s.who.work(r.Lock.Namespace), calls.LockKey.Lane(), 1)
 		if err != nil {
 			return err
 		}
-		return s.changeKey(f.Id, deadline, c, r.Lock.Idempotency, func(c *kv.Command, f *former, r core.Result) *pb.ServerFrame {
-			return &pb.ServerFrame{Answer: &pb.ServerFrame_Lock{Lock: &pb.LockResponse{Index: uint64(r.Index), Entry: f.stored(s.who, c, r)}}}
-		})
+		return s.lock(place, f.Id, r.Lock, deadline)
 	case *pb.ClientFrame_Unlock:
 		c, err := unlockCommand(r.Unlock)
 		if err != nil {
@@ -68,8 +67,31 @@ func (s *stream) changeKey(id uint64, deadline time.Time, c *kv.Command, key *pb
 	if err != nil {
 		return err
 	}
+	s.changeKeyIn(place, id, deadline, c, o, form)
+	return nil
+}
+
+// changeKeyIn hands it on in its place.
+func (s *stream) changeKeyIn(place admit.Place, id uint64, deadline time.Time, c *kv.Command, o *operation, form func(*kv.Command, *former, core.Result) *pb.ServerFrame) {
 	way := &streamOp{s: s, id: id, about: o, place: place, form: func(f *former, r core.Result) *pb.ServerFrame { return form(c, f, r) }}
 	s.door.writeKey(s.who, s.door.callBy(deadline, s.who, o), o, c, way.settled)
+}
+
+// lock locks a key, in a place that is given back whatever comes of it.
+func (s *stream) lock(place admit.Place, id uint64, in *pb.LockRequest, deadline time.Time) error {
+	c, err := lockCommand(in)
+	if err != nil {
+		place.Leave()
+		return err
+	}
+	o := keyOperationOf(c)
+	if _, err := o.setKey(in.Idempotency); err != nil {
+		place.Leave()
+		return err
+	}
+	s.changeKeyIn(place, id, deadline, c, o, func(c *kv.Command, f *former, r core.Result) *pb.ServerFrame {
+		return &pb.ServerFrame{Answer: &pb.ServerFrame_Lock{Lock: &pb.LockResponse{Index: uint64(r.Index), Entry: f.stored(s.who, c, r)}}}
+	})
 	return nil
 }
 

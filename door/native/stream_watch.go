@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/auth"
-	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/tally"
 	"github.com/incumbent-dev/incumbent/watch"
@@ -54,8 +54,9 @@ const (
 	watchAgain
 )
 
-// watch opens a watch that the frame's id names, unless its selection was refused.
-func (s *stream) watch(id uint64, sel *selection, refusal error) error {
+// watch opens a watch that the frame's id names, unless its selection was refused. Its place
+// is given back by the caller if there is an error.
+func (s *stream) watch(place admit.Place, id uint64, sel *selection, refusal error) error {
 	if id == 0 {
 		return invalid("id", "is 0; a watch is answered under its id")
 	}
@@ -67,11 +68,6 @@ func (s *stream) watch(id uint64, sel *selection, refusal error) error {
 	}
 	open, err := s.door.tally.Take(settings.OpenWatches, s.who.principal, "")
 	if err != nil {
-		return err
-	}
-	place, err := s.door.lanes.Enter(s.who.work(""), calls.WatchLeases.Lane(), 1)
-	if err != nil {
-		open.Give()
 		return err
 	}
 	resumes := sel.after != 0
@@ -105,10 +101,12 @@ func (s *stream) unwatch(id, watched uint64) error {
 		delete(s.open.watches, watched)
 	}
 	s.mu.Unlock()
-	if w == nil {
+	switch {
+	case w != nil:
+		w.close()
+	case !s.giveUp(watched):
 		return incumbent.Errorf(incumbent.NotFound, "no watch %d is open on this stream", watched)
 	}
-	w.close()
 	s.done(id)
 	return nil
 }

@@ -66,7 +66,7 @@ var ofStreams = []mutant{
 		name: "what waits for a session is begun without it", guarantee: "G12",
 		file: "door/native/requests.go", pkg: "./door/native", test: "^TestG12_AStartNeedsTheSession$",
 		search:  "s.refuseNow(w, then.GetId(), err)",
-		replace: "_ = s.enter(nil, then, deadline)",
+		replace: "_ = s.begin(nil, then, deadline)",
 	},
 	{
 		name: "who selects by a value is not told that it was given up", guarantee: "G15",
@@ -161,8 +161,8 @@ var ofStreams = []mutant{
 	{
 		name: "what waits has its room for ever", guarantee: "G43",
 		file: "door/native/line.go", pkg: "./door/native", test: "^TestG43_WhoBeginsWaitsForItsTurn$",
-		search:  "\td.waiting.Give(w.who, w.bytes)\n\tif err != nil {",
-		replace: "\tif err != nil {",
+		search:  "\tw.forget()\n\tif err := w.s.beginIn",
+		replace: "\tif err := w.s.beginIn",
 	},
 	{
 		name: "who comes while others wait overtakes them", guarantee: "G43",

@@ -120,8 +120,8 @@ type ClientFrame struct {
 	// Chosen by the client, echoed in the answer; 0: no answer wanted.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	// The request is not executed once this has passed since it was read. 0: none. Where
-	// the member has no room for it now, a start, a watch, or a lock that waits for a start
-	// waits so long for its turn; without a timeout it is refused at once.
+	// the member has no room for it now, a start or a watch waits so long for its turn;
+	// without a timeout it is refused at once.
 	// Extensions (extend_tokens, beat) are executed in the moment they are read.
 	TimeoutMs uint32 `protobuf:"varint,2,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	// Types that are valid to be assigned to Request:
