@@ -492,6 +492,18 @@ func TestG40_OrderHoldsWhateverHappens(t *testing.T) {
 					if _, err := c.Enter(before, 1, now); err == nil {
 						t.Fatalf("%s admitted while %s is refused", before, l)
 					}
+					if _, ok := c.EnterNext(before, now); ok {
+						t.Fatalf("the next in line for %s admitted while %s is refused", before, l)
+					}
+				}
+			},
+			"next": func(t *rapid.T) {
+				l := Lane(rapid.IntRange(0, int(NumLanes)-1).Draw(t, "lane"))
+				ticket, ok := c.EnterNext(l, now)
+				if ok {
+					open = append(open, ticket)
+				} else if _, err := c.Enter(l, 1, now); err == nil {
+					t.Fatalf("%s is full for who waits in line, and has room for who does not", l)
 				}
 			},
 			"done": func(t *rapid.T) {

@@ -143,3 +143,43 @@ func TestALineWithManyAtOnce(t *testing.T) {
 		t.Errorf("%d wait", l.Len())
 	}
 }
+
+// The next in line has room where others are refused, a little, and counts as refused where
+// it has none no more than anybody who waits.
+func TestTheNextInLineIsNotOvertaken(t *testing.T) {
+	for _, l := range []Lane{Watches, Claims, Small} {
+		c, err := New(Limits{Min: 4, Max: 8}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		enter := func() bool { _, err := c.Enter(l, 1, ms); return err == nil }
+		for enter() {
+		}
+		refused := c.Stats()[l].Refused
+		var next []Ticket
+		for {
+			ticket, ok := c.EnterNext(l, ms)
+			if !ok {
+				break
+			}
+			if next = append(next, ticket); enter() {
+				t.Fatalf("%s: who does not wait is let in before who does", l)
+			}
+			refused[Delay]++
+		}
+		if len(next) != 4 || c.Stats()[l].Refused != refused {
+			t.Errorf("%s: %d of those who wait, want 4; refused %v, want %v", l, len(next), c.Stats()[l].Refused, refused)
+		}
+		next[0].Done(2 * ms)
+		if enter() {
+			t.Errorf("%s: who does not wait has taken the place", l)
+		}
+		if _, ok := c.EnterNext(l, 2*ms); !ok {
+			t.Errorf("%s: the next in line has not the place that is free", l)
+		}
+		c.SetMode(Off)
+		if _, ok := c.EnterNext(l, 2*ms); !ok {
+			t.Errorf("%s: something waits while nothing is refused", l)
+		}
+	}
+}
