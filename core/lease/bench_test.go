@@ -332,3 +332,27 @@ func BenchmarkSnapshot(t *testing.B) {
 		}
 	})
 }
+
+// BenchmarkHistory: a change of a lease whose history is full, of so many leases that most
+// are in no cache.
+func BenchmarkHistory(b *testing.B) {
+	origin := &core.Origin{At: core.AtMillis(1_700_000_000_000), Door: "native", Address: "127.0.0.1:34567"}
+	all := make([]*Lease, 100_000)
+	for i := range all {
+		l := (*Lease)(nil).next()
+		l.entry = &entry{}
+		for n := range MaxHistory {
+			l.remember(LeaseChange{Index: 1000, What: Released, Holder: fmt.Sprintf("flood-%d", i), Token: 999, Late: time.Duration(n), Origin: origin})
+		}
+		all[i] = l
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		at := i * 7919 % len(all)
+		n := all[at].next()
+		n.Holder, n.Token, n.Origin = "flood-7", 1001, origin
+		n.begin(1001)
+		n.remember(LeaseChange{Index: 1002, What: Released, Holder: "flood-7", Token: 1001, Origin: origin})
+		all[at] = n
+	}
+}

@@ -254,6 +254,9 @@ func (l *Lease) checkHistory() error {
 		}
 		n, size = n+1, size+l.grantBytes()
 	}
+	if past := countPacked(l.past); past != int(l.changes) {
+		return fmt.Errorf("history: it has %d changes, its record says %d", past, l.changes)
+	}
 	if n > MaxHistory || size > MaxHistoryBytes {
 		return fmt.Errorf("history of %d changes has %d bytes", n, size)
 	}

@@ -30,7 +30,7 @@ type packed struct {
 // History is what became of the lease, oldest first; without extensions and the
 // queue's comings and goings.
 func (l *Lease) History() []LeaseChange {
-	list := make([]LeaseChange, 0, 1+countPacked(l.past))
+	list := make([]LeaseChange, 0, 1+l.changes)
 	for b := l.past; len(b) > 0; {
 		var p packed
 		p, b = nextPacked(b)
@@ -99,9 +99,10 @@ func (l *Lease) remember(ch LeaseChange) {
 	if l.granted != 0 {
 		grant := l.grantChange()
 		b, l.granted = grant.pack(b), 0
+		l.changes++
 	}
-	x.past = appendPast(x.past, ch.pack(b))
-	x.past = trimPast(x.past, 0, 0)
+	l.changes++
+	x.past, l.changes = trimPast(appendPast(x.past, ch.pack(b)), l.changes, 0, 0)
 }
 
 // begin makes the newest change of the history the grant of a holding that the
@@ -111,12 +112,12 @@ func (l *Lease) begin(at incumbent.Index) {
 	if len(l.past) == 0 {
 		return
 	}
-	past := trimPast(l.past, 1, l.grantBytes())
-	if len(past) == len(l.past) {
+	past, left := trimPast(l.past, l.changes, 1, l.grantBytes())
+	if left == l.changes {
 		return
 	}
 	x := *l.seldom
-	x.past = past
+	x.past, l.changes = past, left
 	l.seldom = &x
 }
 
@@ -128,13 +129,13 @@ func appendPast(past, changes []byte) []byte {
 	return append(past, changes...)
 }
 
-// trimPast drops the oldest changes of a history to which so many more, of so many
-// bytes, belong, until it is within the limits.
-func trimPast(past []byte, more, bytes int) []byte {
-	for n := more + countPacked(past); n > MaxHistory || len(past)+bytes > MaxHistoryBytes; n-- {
+// trimPast drops the oldest of n changes of a history to which so many more, of so many
+// bytes, belong, until it is within the limits. It returns how many are left.
+func trimPast(past []byte, n, more uint8, bytes int) ([]byte, uint8) {
+	for ; n+more > MaxHistory || len(past)+bytes > MaxHistoryBytes; n-- {
 		past = skipPacked(past)
 	}
-	return past
+	return past, n
 }
 
 func countPacked(past []byte) (n int) {

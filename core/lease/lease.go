@@ -80,6 +80,7 @@ type Lease struct {
 	Offered   bool                // handed over; whether it was accepted the leader knows, and says so with Accepted
 	Critical  bool                // its extensions are refused last
 	Revoking  bool                // extensions are refused; free at the deadline
+	changes   uint8               // how many its past has: to count them there reads all of it
 }
 
 // entry is what the records of one lease have in common. It lives as long as there

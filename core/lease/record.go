@@ -34,7 +34,7 @@ func (Family) Keep(record any) []byte {
 		return nil
 	}
 	l := *a.Lease
-	l.granted, l.Waiting = 0, 0
+	l.granted, l.Waiting, l.changes = 0, 0, 0
 	l.seldom = &seldom{PreviousHolder: l.PreviousHolder}
 	a.Lease = &l
 	var e writer

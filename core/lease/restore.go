@@ -64,6 +64,7 @@ func (r *reader) lease(b []byte) (*Lease, []Waiter, bool) {
 	}
 	l := r.l
 	if r.changes > 0 {
+		l.changes = uint8(min(r.changes, 2*MaxHistory)) // too many do not pass check
 		r.endHistory(&l)
 	}
 	if r.seldom.Pins != nil || r.seldom.PreviousHolder != "" || r.seldom.past != nil {
@@ -110,6 +111,7 @@ func (r *reader) endHistory(l *Lease) {
 	l.granted = c.index
 	if g := l.grantChange(); c.token != 0 && c.token == g.Token && c.what == g.What && string(c.holder) == g.Holder && c.late == 0 && len(c.by) == 0 &&
 		c.at == o.Millis() && string(c.door) == o.Door && string(c.address) == o.Address && string(c.principal) == o.Principal {
+		l.changes--
 		return
 	}
 	l.granted = 0
