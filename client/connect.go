@@ -21,6 +21,7 @@ const (
 const (
 	maxPatience = 20 * time.Second // one attempt to connect: thousands of others may be served before it
 	maxWait     = 30 * time.Second // in line at a member that says so, for the session to begin and for what it follows
+	waitSilence = 12 * time.Second // for that member to say so again, as it does every five, or to answer
 	busyStay    = 30 * time.Second // at a member that refuses to begin the session, before another is tried
 )
 
@@ -165,8 +166,8 @@ func (s *Session) start(ctx context.Context, l *link, create bool, wait, patienc
 		return err
 	}
 	a, err := l.awaitFor(ctx, patience, frame, answer)
-	for err == nil && a.GetWaiting() != nil {
-		a, err = l.awaitFor(ctx, wait+patience, frame, answer)
+	for until := s.clock() + wait; err == nil && a.GetWaiting() != nil; {
+		a, err = l.awaitFor(ctx, min(max(until-s.clock(), 0), waitSilence)+patience, frame, answer)
 	}
 	if err != nil {
 		return err

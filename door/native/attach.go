@@ -74,13 +74,18 @@ func (a *attaching) finish(r core.Result) {
 	}
 	s.door.owners.set(a.what.id, s)
 	s.mu.Lock()
-	over := s.gone || a.lost != "" || !s.sessions.has(a.what) && s.sessions.len() >= MaxSessionsPerStream
+	ends := s.gone
+	over := ends || a.lost != "" || !s.sessions.has(a.what) && s.sessions.len() >= MaxSessionsPerStream
 	if !over {
 		s.sessions.set(a.what)
 	}
 	s.mu.Unlock()
 	if over {
 		s.door.detach(s, &a.what)
+		if ends {
+			a.refuse(incumbent.Errorf(incumbent.Unavailable, "the stream ends").WithHint("connect to another member"))
+			return
+		}
 		a.refuse(incumbent.Errorf(incumbent.Conflict, "the session was attached elsewhere or lost meanwhile"))
 		return
 	}

@@ -20,6 +20,7 @@ const (
 	MaxWaitingPerStream = MaxSessionsPerStream + MaxWatchesPerStream // frames of one stream
 	waitingBytes        = 256                                        // that one takes beside what came
 	linePause           = 5 * time.Millisecond
+	waitingAgain        = 5 * time.Second // after which a start that waits is told so once more
 )
 
 // waitingFrame is a start or a watch for which there was no room when it came:
@@ -35,7 +36,9 @@ type waitingFrame struct {
 	s        *stream
 	id       uint64
 	encoded  []byte
-	decoded  *pb.ClientFrame // of who is first; of the goroutine that looks
+	decoded  *pb.ClientFrame // of who is first; of the goroutine that looks, as told is
+	told     time.Time       // when its client was told last that a start waits
+	starts   bool            // it is a start, not a watch
 	deadline time.Time       // when it waits no longer, and is refused
 	who      admit.Who       // of whose room it takes
 	givenUp  atomic.Bool     // by its client, before its turn
@@ -111,7 +114,7 @@ func (s *stream) waits(l admit.Lane, f *pb.ClientFrame, deadline time.Time) bool
 	if err != nil {
 		return false // it has been decoded just now
 	}
-	w := &waitingFrame{s: s, id: f.Id, encoded: encoded, deadline: deadline, who: s.who.work("")}
+	w := &waitingFrame{s: s, id: f.Id, encoded: encoded, deadline: deadline, who: s.who.work(""), starts: f.GetStart() != nil, told: d.now()}
 	if !d.waiting.Take(w.who, w.bytes(), MaxWaitingBytes) {
 		return false
 	}
@@ -119,11 +122,16 @@ func (s *stream) waits(l admit.Lane, f *pb.ClientFrame, deadline time.Time) bool
 		d.waiting.Give(w.who, w.bytes())
 		return false
 	}
-	if f.GetStart() != nil {
-		s.reply(&pb.ServerFrame{Id: f.Id, Answer: &pb.ServerFrame_Waiting{Waiting: &pb.Waiting{Ahead: uint32(d.lines[l].Len())}}})
+	if w.starts {
+		w.tell(d.lines[l].Len())
 	}
 	d.lines[l].Join(w)
 	return true
+}
+
+// tell tells who starts that it waits.
+func (w *waitingFrame) tell(ahead int) {
+	w.s.reply(&pb.ServerFrame{Id: w.id, Answer: &pb.ServerFrame_Waiting{Waiting: &pb.Waiting{Ahead: uint32(ahead)}}})
 }
 
 // keep notes a frame of the stream that waits, if it may have one more.
@@ -151,23 +159,6 @@ func (w *waitingFrame) forget() {
 	} else {
 		s.open.inLine = nil
 	}
-}
-
-// giveUp has a frame wait no longer whose client does not want what it asks for any more.
-// false: there is none of that id.
-func (s *stream) giveUp(id uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open == nil {
-		return false
-	}
-	for _, w := range s.open.inLine {
-		if w.id == id {
-			w.givenUp.Store(true)
-			return true
-		}
-	}
-	return false
 }
 
 func (s *stream) isGone() bool {
@@ -202,9 +193,13 @@ func (d *Door) letIn(l admit.Lane, w *waitingFrame) bool {
 	if !ok {
 		return false
 	}
-	w.forget()
-	if err := w.s.beginIn(place, f, w.deadline); err != nil {
+	err := w.s.beginIn(place, f, w.deadline)
+	w.forget() // whoever ends a watch finds it in line or open, or both
+	if err != nil {
 		w.s.refuseAll(f, err)
+	}
+	if w.givenUp.Load() {
+		w.s.endWatch(w.id)
 	}
 	return true
 }
@@ -221,17 +216,29 @@ func (w *waitingFrame) frame() *pb.ClientFrame {
 }
 
 // over reports whether a frame waits no longer: its stream has ended, its client does not
-// want it, or its time is over.
+// want it, its time is over, or nothing moves here any more. Who starts and waits on is told
+// so again now and then: a member that says nothing might have ended.
 func (d *Door) over(w *waitingFrame) bool {
-	done := w.givenUp.Load() || w.s.isGone()
-	if !done && d.now().Before(w.deadline) {
+	now, done := d.now(), w.givenUp.Load() || w.s.isGone()
+	var err *incumbent.Error
+	switch {
+	case done:
+	case !now.Before(w.deadline):
+		err = incumbent.Errorf(incumbent.Overloaded, "others came before, and this member did not get round to it in the time that was given").
+			WithHint("come back after the given time, or give it more")
+		err.RetryAfter = admit.DefaultRetry + rand.N(admit.DefaultMaxRetry)
+	case w.starts && d.still.lasts(d.monotonic()):
+		err = incumbent.Errorf(incumbent.Unavailable, "no extension has been confirmed here for %v", standstillAfter).WithHint("connect to another member")
+	default:
+		if w.starts && now.Sub(w.told) >= waitingAgain {
+			w.told = now
+			w.tell(0)
+		}
 		return false
 	}
 	w.forget()
-	if !done {
-		err := incumbent.Errorf(incumbent.Overloaded, "others came before, and this member did not get round to it in the time that was given")
-		err.RetryAfter = admit.DefaultRetry + rand.N(admit.DefaultMaxRetry)
-		w.s.refuseAll(w.frame(), err.WithHint("come back after the given time, or give it more"))
+	if err != nil {
+		w.s.refuseAll(w.frame(), err)
 	}
 	return true
 }

@@ -94,21 +94,31 @@ func (s *stream) watch(place admit.Place, id uint64, sel *selection, refusal err
 
 // unwatch ends a watch at its client's wish.
 func (s *stream) unwatch(id, watched uint64) error {
-	s.mu.Lock()
-	var w *streamWatch
-	if s.open != nil {
-		w = s.open.watches[watched]
-		delete(s.open.watches, watched)
-	}
-	s.mu.Unlock()
-	switch {
-	case w != nil:
-		w.close()
-	case !s.giveUp(watched):
+	if !s.endWatch(watched) {
 		return incumbent.Errorf(incumbent.NotFound, "no watch %d is open on this stream", watched)
 	}
 	s.done(id)
 	return nil
+}
+
+// endWatch ends a watch, also one that waits in line. false: there is none of that id.
+func (s *stream) endWatch(id uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open == nil {
+		return false
+	}
+	if w := s.open.watches[id]; w != nil {
+		delete(s.open.watches, id)
+		w.close()
+		return true
+	}
+	i := slices.IndexFunc(s.open.inLine, func(w *waitingFrame) bool { return w.id == id && !w.starts })
+	if i < 0 {
+		return false
+	}
+	s.open.inLine[i].givenUp.Store(true)
+	return true
 }
 
 // kick has a pump look at the watch. It may be called from anywhere.

@@ -1338,10 +1338,10 @@ func (x *Start) GetThen() []*ClientFrame {
 }
 
 // Waiting says that a start waits for its turn: the member lives, and has too much to do
-// for now. It may come more than once.
+// for now. It is said again every five seconds.
 type Waiting struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Ahead         uint32                 `protobuf:"varint,1,opt,name=ahead,proto3" json:"ahead,omitempty"` // starts that came before, there
+	Ahead         uint32                 `protobuf:"varint,1,opt,name=ahead,proto3" json:"ahead,omitempty"` // starts that came before, there; 0 where it is said again
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
