@@ -63,10 +63,10 @@ var ofStreams = []mutant{
 		replace: "if after == 0 {",
 	},
 	{
-		name: "what waits for a session is begun without it", guarantee: "G12",
-		file: "door/native/requests.go", pkg: "./door/native", test: "^TestG12_AStartNeedsTheSession$",
-		search:  "s.refuseNow(w, then.GetId(), err)",
-		replace: "_ = s.begin(nil, then, deadline)",
+		name: "who starts may have anybody's session", guarantee: "G12",
+		file: "door/native/attach.go", pkg: "./door/native", test: "^TestG12_AStartNeedsTheSession$",
+		search:  "session); err != nil {\n\t\treturn s.door.deniedUse",
+		replace: "session); false {\n\t\treturn s.door.deniedUse",
 	},
 	{
 		name: "who selects by a value is not told that it was given up", guarantee: "G15",
