@@ -88,6 +88,17 @@ func (c Clocked) Refuses(w Who, lanes []Lane) error {
 	return c.Controller.Refuses(w, lanes, c.Now())
 }
 
+// Take hands the place over to other work. false: it is none, or was handed over or given
+// back before. p may be nil, which is none.
+func (p *Place) Take() (Place, bool) {
+	if p == nil || p.now == nil {
+		return Place{}, false
+	}
+	taken := *p
+	*p = Place{}
+	return taken, true
+}
+
 // Leave gives the place back, once the work has been answered. If it was given back
 // already nothing happens.
 func (p *Place) Leave() {

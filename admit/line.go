@@ -81,15 +81,15 @@ func (l *Line[T]) look() {
 // tidy takes out what waits no longer. Whoever joins meanwhile does so behind it.
 func (l *Line[T]) tidy() {
 	l.mu.Lock()
-	were := slices.Clone(l.waiting)
+	stay := slices.Clone(l.waiting)
 	l.mu.Unlock()
-	stay := slices.DeleteFunc(slices.Clone(were), l.Over)
-	if len(stay) == len(were) {
+	were := len(stay)
+	if stay = slices.DeleteFunc(stay, l.Over); len(stay) == were {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.waiting = append(stay, l.waiting[len(were):]...)
+	l.waiting = append(stay, l.waiting[were:]...)
 }
 
 // first is who is first. If nobody waits, nobody looks any more.

@@ -78,14 +78,14 @@ func (s *stream) enter(f *pb.ClientFrame, deadline time.Time) error {
 		}
 		return err
 	}
-	return s.beginIn(place, f, deadline)
+	return s.beginIn(l, place, f, deadline)
 }
 
-// beginIn begins a start or a watch that has its place.
-func (s *stream) beginIn(place admit.Place, f *pb.ClientFrame, deadline time.Time) (err error) {
+// beginIn begins a start or a watch that has its place in its lane.
+func (s *stream) beginIn(l admit.Lane, place admit.Place, f *pb.ClientFrame, deadline time.Time) (err error) {
 	switch r := f.Request.(type) {
 	case *pb.ClientFrame_Start:
-		err = s.count(func() error { return s.start(place, f, r.Start, deadline) })
+		err = s.count(func() error { return s.start(l, place, f, r.Start, deadline) })
 	case *pb.ClientFrame_Watch:
 		sel, refusal := s.door.selectLeases(s.who, r.Watch.GetWatch())
 		err = s.watch(place, f.Id, sel, refusal)
@@ -193,7 +193,7 @@ func (d *Door) letIn(l admit.Lane, w *waitingFrame) bool {
 	if !ok {
 		return false
 	}
-	err := w.s.beginIn(place, f, w.deadline)
+	err := w.s.beginIn(l, place, f, w.deadline)
 	w.forget() // whoever ends a watch finds it in line or open, or both
 	if err != nil {
 		w.s.refuseAll(f, err)
@@ -228,7 +228,7 @@ func (d *Door) over(w *waitingFrame) bool {
 			WithHint("come back after the given time, or give it more")
 		err.RetryAfter = admit.DefaultRetry + rand.N(admit.DefaultMaxRetry)
 	case w.starts && d.still.lasts(d.monotonic()):
-		err = incumbent.Errorf(incumbent.Unavailable, "no extension has been confirmed here for %v", standstillAfter).WithHint("connect to another member")
+		err = errStandstill()
 	default:
 		if w.starts && now.Sub(w.told) >= waitingAgain {
 			w.told = now

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -223,5 +224,38 @@ func TestG43_WaitingHasABound(t *testing.T) {
 	}
 	if f := w.ask(within(longEnough, startFrame(3, sessionA, 0, 3))); f.Error.GetKind() != "overloaded" {
 		t.Errorf("without room: %v", f)
+	}
+}
+
+// TestG43_WhoWaitsIsToldThatTheMemberLives: a start in line is told every few seconds that it
+// waits, and is sent elsewhere once nothing moves here.
+func TestG43_WhoWaitsIsToldThatTheMemberLives(t *testing.T) {
+	var later atomic.Int64
+	began := time.Now()
+	m, fill := narrowMember(t, func(c *Config) {
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+		c.Monotonic = func() int64 { return int64(time.Since(began)) }
+	})
+	w := m.dial()
+	w.ok(startFrame(1, sessionA, 20000, 1))
+	free := fill(admit.Small)
+	defer free()
+	if f := w.ask(within(longEnough, startFrame(2, sessionA, 0, 2, lockFrame(3, "k", sessionA)))); f.GetWaiting() == nil {
+		t.Fatal(f)
+	}
+	for range 2 {
+		later.Add(int64(waitingAgain))
+		if f := w.next(); f.Id != 2 || f.GetWaiting() == nil {
+			t.Fatalf("after %v: %v", waitingAgain, f)
+		}
+	}
+	m.door.still.begin(m.door.monotonic() - int64(2*standstillAfter))
+	for id, f := range w.answers(2) {
+		if f.Error.GetKind() != incumbent.Unavailable.String() {
+			t.Errorf("%d, where nothing moves: %v", id, f)
+		}
+	}
+	if f := w.ask(within(longEnough, startFrame(4, sessionA, 0, 3))); f.Error.GetKind() != "overloaded" {
+		t.Errorf("who comes then waits: %v", f)
 	}
 }

@@ -45,13 +45,17 @@ func (s *standstill) lasts(now int64) bool {
 	return s.waiting.Load() > 0 && now-s.since.Load() >= int64(standstillAfter)
 }
 
+func errStandstill() *incumbent.Error {
+	return incumbent.Errorf(incumbent.Unavailable, "no extension has been confirmed here for %v", standstillAfter).
+		WithHint("connect to another member")
+}
+
 // explain returns what extensions are told that their lane has refused.
 func (s *standstill) explain(refusal *incumbent.Error, now int64) *incumbent.Error {
 	if refusal.Kind != incumbent.Overloaded || !s.lasts(now) {
 		return refusal
 	}
-	e := incumbent.Errorf(incumbent.Unavailable, "no extension has been confirmed here for %v", standstillAfter).
-		WithHint("connect to another member")
+	e := errStandstill()
 	e.RetryAfter = refusal.RetryAfter
 	return e
 }

@@ -27,17 +27,16 @@ type starting struct {
 	deadline time.Time
 	tried    bool // to open it
 	opened   bool // it was not open before
-	locks    bool // in its place
 }
 
-// start opens a session unless it is open, attaches it, and begins what waits for that.
-// What waits for it is refused by whoever refuses it, who gives the place back then.
-func (s *stream) start(place admit.Place, f *pb.ClientFrame, r *pb.Start, deadline time.Time) (err error) {
+// start opens a session, if its place is in the lane of that, attaches it, and begins what
+// waits for that. What waits for it is refused by whoever refuses it, who gives the place back then.
+func (s *stream) start(l admit.Lane, place admit.Place, f *pb.ClientFrame, r *pb.Start, deadline time.Time) (err error) {
 	st := &starting{s: s, place: place, frame: f, asked: r, deadline: deadline}
 	if st.session, err = neededSession("start.session", r.GetSession()); err != nil {
 		return err
 	}
-	if s.opens(r) {
+	if l == calls.OpenSession.Lane() {
 		return st.open()
 	}
 	return st.attach()
@@ -160,13 +159,8 @@ func (st *starting) attached(a *pb.Attached) {
 
 // goOn begins what waited: the first lock in the start's own place.
 func (st *starting) goOn(f *pb.ClientFrame, deadline time.Time) error {
-	r, ok := f.Request.(*pb.ClientFrame_Lock)
-	if !ok || st.locks {
-		return st.s.begin(nil, f, deadline)
+	if r, ok := f.Request.(*pb.ClientFrame_Lock); ok {
+		return st.s.count(func() error { return st.s.lock(&st.place, f.Id, r.Lock, deadline) })
 	}
-	return st.s.count(func() error {
-		place := st.place
-		st.place, st.locks = admit.Place{}, true
-		return st.s.lock(place, f.Id, r.Lock, deadline)
-	})
+	return st.s.begin(nil, f, deadline)
 }

@@ -19,11 +19,11 @@ import (
 func (s *stream) keys(f *pb.ClientFrame, deadline time.Time) error {
 	switch r := f.Request.(type) {
 	case *pb.ClientFrame_Put:
-		return s.changeKey(f.Id, deadline, putCommand(r.Put), r.Put.Idempotency, func(c *kv.Command, f *former, r core.Result) *pb.ServerFrame {
+		return s.changeKey(nil, f.Id, deadline, putCommand(r.Put), r.Put.Idempotency, func(c *kv.Command, f *former, r core.Result) *pb.ServerFrame {
 			return &pb.ServerFrame{Answer: &pb.ServerFrame_Put{Put: &pb.PutResponse{Index: uint64(r.Index), Entry: f.stored(s.who, c, r)}}}
 		})
 	case *pb.ClientFrame_Delete:
-		return s.changeKey(f.Id, deadline, deleteCommand(r.Delete), r.Delete.Idempotency, func(c *kv.Command, f *former, r core.Result) *pb.ServerFrame {
+		return s.changeKey(nil, f.Id, deadline, deleteCommand(r.Delete), r.Delete.Idempotency, func(c *kv.Command, f *former, r core.Result) *pb.ServerFrame {
 			out := deleted(r)
 			if r.Err != nil {
 				out.Entry = f.stored(s.who, c, r)
@@ -31,17 +31,13 @@ func (s *stream) keys(f *pb.ClientFrame, deadline time.Time) error {
 			return &pb.ServerFrame{Answer: &pb.ServerFrame_Delete{Delete: out}}
 		})
 	case *pb.ClientFrame_Lock:
-		place, err := s.door.lanes.Enter(s.who.work(r.Lock.Namespace), calls.LockKey.Lane(), 1)
-		if err != nil {
-			return err
-		}
-		return s.lock(place, f.Id, r.Lock, deadline)
+		return s.lock(nil, f.Id, r.Lock, deadline)
 	case *pb.ClientFrame_Unlock:
 		c, err := unlockCommand(r.Unlock)
 		if err != nil {
 			return err
 		}
-		return s.changeKey(f.Id, deadline, c, r.Unlock.Idempotency, func(c *kv.Command, f *former, r core.Result) *pb.ServerFrame {
+		return s.changeKey(nil, f.Id, deadline, c, r.Unlock.Idempotency, func(c *kv.Command, f *former, r core.Result) *pb.ServerFrame {
 			return &pb.ServerFrame{Answer: &pb.ServerFrame_Unlock{Unlock: &pb.UnlockResponse{Index: uint64(r.Index), Entry: f.stored(s.who, c, r)}}}
 		})
 	case *pb.ClientFrame_GetKey:
@@ -57,42 +53,33 @@ func (s *stream) keys(f *pb.ClientFrame, deadline time.Time) error {
 	return invalid("request", "is empty or unknown to this member")
 }
 
-// changeKey hands a change of keys on.
-func (s *stream) changeKey(id uint64, deadline time.Time, c *kv.Command, key *pb.Idempotency, form func(*kv.Command, *former, core.Result) *pb.ServerFrame) error {
+// changeKey hands a change of keys on, in a place that its caller has, if it has one.
+func (s *stream) changeKey(has *admit.Place, id uint64, deadline time.Time, c *kv.Command, key *pb.Idempotency, form func(*kv.Command, *former, core.Result) *pb.ServerFrame) error {
 	o := keyOperationOf(c)
 	if _, err := o.setKey(key); err != nil {
 		return err
 	}
-	place, err := s.door.lanes.Enter(s.who.work(c.Key.Namespace), callOfKey(c).Lane(), 1)
-	if err != nil {
-		return err
+	place, ok := has.Take()
+	if !ok {
+		var err error
+		if place, err = s.door.lanes.Enter(s.who.work(c.Key.Namespace), callOfKey(c).Lane(), 1); err != nil {
+			return err
+		}
 	}
-	s.changeKeyIn(place, id, deadline, c, o, form)
-	return nil
-}
-
-// changeKeyIn hands it on in its place.
-func (s *stream) changeKeyIn(place admit.Place, id uint64, deadline time.Time, c *kv.Command, o *operation, form func(*kv.Command, *former, core.Result) *pb.ServerFrame) {
 	way := &streamOp{s: s, id: id, about: o, place: place, form: func(f *former, r core.Result) *pb.ServerFrame { return form(c, f, r) }}
 	s.door.writeKey(s.who, s.door.callBy(deadline, s.who, o), o, c, way.settled)
+	return nil
 }
 
-// lock locks a key, in a place that is given back whatever comes of it.
-func (s *stream) lock(place admit.Place, id uint64, in *pb.LockRequest, deadline time.Time) error {
+// lock locks a key, in a place that its caller has, if it has one.
+func (s *stream) lock(has *admit.Place, id uint64, in *pb.LockRequest, deadline time.Time) error {
 	c, err := lockCommand(in)
 	if err != nil {
-		place.Leave()
 		return err
 	}
-	o := keyOperationOf(c)
-	if _, err := o.setKey(in.Idempotency); err != nil {
-		place.Leave()
-		return err
-	}
-	s.changeKeyIn(place, id, deadline, c, o, func(c *kv.Command, f *former, r core.Result) *pb.ServerFrame {
+	return s.changeKey(has, id, deadline, c, in.Idempotency, func(c *kv.Command, f *former, r core.Result) *pb.ServerFrame {
 		return &pb.ServerFrame{Answer: &pb.ServerFrame_Lock{Lock: &pb.LockResponse{Index: uint64(r.Index), Entry: f.stored(s.who, c, r)}}}
 	})
-	return nil
 }
 
 // getKey reads one entry. The goroutine that answers looks at a view that is at least

@@ -123,7 +123,8 @@ func (s *stream) late() {
 func (s *stream) answer(f *pb.ServerFrame) {
 	s.mu.Lock()
 	a := s.waiting[f.Id]
-	if f.GetWaiting() == nil || a != nil && (a.frame.GetStart() == nil || a.frame.TimeoutMs == 0) {
+	waits := f.GetWaiting() != nil && a != nil && a.frame.GetStart() != nil && a.frame.TimeoutMs > 0 // its answer follows
+	if !waits {
 		delete(s.waiting, f.Id)
 	}
 	if w := s.watches[f.Id]; w != nil {
@@ -135,7 +136,7 @@ func (s *stream) answer(f *pb.ServerFrame) {
 	switch {
 	case f.Id == 0:
 		s.event(f)
-	case a != nil && f.GetWaiting() != nil && a.frame.GetStart() != nil && a.frame.TimeoutMs > 0: // its answer follows
+	case waits:
 		s.book.count("waiting")
 	case a == nil:
 		s.fail("%s answers frame %d, which was not sent or was answered: %v", s.m.Name, f.Id, f)
