@@ -300,9 +300,20 @@ func BenchmarkDecodeClaim(t *testing.B) {
 	}
 }
 
-// 100,000 leases, a whole snapshot to an operation.
+// 100,000 leases, claimed once or with all the history they can have, a whole snapshot to
+// an operation.
 func BenchmarkSnapshot(t *testing.B) {
+	t.Run("new", func(t *testing.B) { benchSnapshot(t, 0) })
+	t.Run("old", func(t *testing.B) { benchSnapshot(t, MaxHistory) })
+}
+
+func benchSnapshot(t *testing.B, changes int) {
 	b := newBench(incumbent.SessionID{})
+	for n := range changes {
+		holder := fmt.Sprintf("unit-%d", n)
+		b.apply(b.claims(holder))
+		b.apply(b.releases(holder))
+	}
 	b.apply(b.claims("unit-0"))
 	v := b.s.View()
 	var buf bytes.Buffer

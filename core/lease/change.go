@@ -94,10 +94,11 @@ func (c *Change) remembered() LeaseChange {
 	if c.Lease == nil || c.Lease.granted != 0 {
 		return LeaseChange{} // forgotten, or granted just now, or not remembered at all
 	}
-	var last packed
+	var newest []byte
 	for b := c.Lease.past; len(b) > 0; {
-		last, b = nextPacked(b)
+		newest, b = nextChange(b)
 	}
+	last := readChange(newest)
 	if last.what != c.What || last.index != c.Index {
 		return LeaseChange{}
 	}

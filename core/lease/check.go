@@ -239,26 +239,28 @@ func (t *tables) checkQueue(l *Lease) error {
 }
 
 func (l *Lease) checkHistory() error {
-	last, n, size := incumbent.Index(0), countPacked(l.past), len(l.past)
-	for b := l.past; len(b) > 0; {
-		var c packed
-		c, b = nextPacked(b)
+	last, n := incumbent.Index(0), 0
+	for b := l.past; len(b) > 0; n++ {
+		var message []byte
+		message, b = nextChange(b)
+		c := readChange(message)
 		if c.index < last || c.index > l.Modified || c.what == 0 || c.what >= numWhats {
 			return fmt.Errorf("history: change %d has index %d after %d", c.what, c.index, last)
 		}
 		last = c.index
 	}
+	if n != int(l.changes) {
+		return fmt.Errorf("history: it has %d changes, its record says %d", n, l.changes)
+	}
+	grant := 0
 	if l.granted != 0 {
 		if l.Free() || l.granted < last || l.granted > l.Modified {
 			return fmt.Errorf("history: the grant has index %d after %d", l.granted, last)
 		}
-		n, size = n+1, size+l.grantBytes()
+		n, grant = n+1, l.grantBytes()
 	}
-	if past := countPacked(l.past); past != int(l.changes) {
-		return fmt.Errorf("history: it has %d changes, its record says %d", past, l.changes)
-	}
-	if n > MaxHistory || size > MaxHistoryBytes {
-		return fmt.Errorf("history of %d changes has %d bytes", n, size)
+	if n > MaxHistory || !withinBytes(l.past, grant) {
+		return fmt.Errorf("history of %d changes counts %d bytes", n, countPast(l.past)+grant)
 	}
 	return nil
 }

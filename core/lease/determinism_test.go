@@ -130,7 +130,7 @@ func TestHistoryBytes(t *testing.T) {
 	}
 	l := Of(s.View()).Lease(entity.Name)
 	h := l.History()
-	each := len(h[0].pack(nil))
+	each := countedBytes(h[0].parts())
 	if want := MaxHistoryBytes / each; len(h) != want || each < 2*core.MaxOriginBytes {
 		t.Errorf("%d changes of %d bytes, want %d", len(h), each, want)
 	}

@@ -10,7 +10,7 @@ const (
 	MaxLeasesPerSession = 10_000    // leases that one session owns, and places it has in queues, together
 	MaxWaitsPerSession  = 10_000    // places that one session has in queues
 	MaxHistory          = 16        // changes kept with a lease
-	MaxHistoryBytes     = 4096      // bytes of those changes, as they lie in the record
+	MaxHistoryBytes     = 4096      // bytes of those changes, as countedBytes has them
 	MaxFreeLeases       = 100_000   // free leases without pins, kept for their history
 
 	MaxPlacesPerSession   = 64   // places of one session in one queue. This and the next bind nobody privileged
@@ -21,6 +21,7 @@ const (
 	treeDegree     = 16              // half the width of a tree's nodes: wide ones cost more to copy, narrow ones to search
 	pastSlack      = 4               // a history that grows out of its bytes gets so many times fewer to spare
 	maxSmallChange = 192             // bytes of most changes of a history
+	maxUncounted   = 8               // see countedBytes
 	maxLateMillis  = 1 << 40         // 34 years
 	maxAtMillis    = 253402300799999 // last millisecond of the year 9999
 	maxWords       = 4096            // interned texts; only saves memory, never replicated

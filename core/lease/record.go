@@ -85,14 +85,10 @@ func (e *writer) record(l *Lease, queue iter.Seq[Waiter]) {
 	}
 	e.Uint(13, uint64(l.Modified))
 	l.Origin.Encode(&e.Writer, 14)
-	for b := l.past; len(b) > 0; {
-		var c packed
-		c, b = nextPacked(b)
-		e.packedChange(15, &c)
-	}
+	e.B = append(e.B, l.past...)
 	if l.granted != 0 {
 		c := l.grantChange()
-		e.leaseChange(15, &c)
+		e.B = c.append(e.B)
 	}
 	e.Text(16, l.PreviousHolder)
 }
@@ -104,38 +100,6 @@ func (e *writer) waiter(num wire.Number, w *Waiter) {
 	e.Uint(3, uint64(w.Since))
 	e.Flag(4, w.Critical)
 	e.Uint(5, w.Turn)
-	e.End(m)
-}
-
-func (e *writer) leaseChange(num wire.Number, c *LeaseChange) {
-	m := e.Begin(num)
-	e.Uint(1, uint64(c.Index))
-	e.Uint(2, uint64(c.What))
-	e.Text(3, c.Holder)
-	e.Fixed(4, uint64(c.Token))
-	c.Origin.Encode(&e.Writer, 5)
-	e.Millis(6, c.Late)
-	e.Text(7, c.By)
-	e.End(m)
-}
-
-// packedChange writes what leaseChange does, without unpacking.
-func (e *writer) packedChange(num wire.Number, c *packed) {
-	m := e.Begin(num)
-	e.Uint(1, uint64(c.index))
-	e.Uint(2, uint64(c.what))
-	e.Bytes(3, c.holder)
-	e.Fixed(4, uint64(c.token))
-	if c.at != 0 || len(c.door)+len(c.address)+len(c.principal) > 0 {
-		o := e.Begin(5)
-		e.Uint(1, uint64(c.at))
-		e.Bytes(2, c.door)
-		e.Bytes(3, c.address)
-		e.Bytes(4, c.principal)
-		e.End(o)
-	}
-	e.Uint(6, uint64(c.late))
-	e.Bytes(7, c.by)
 	e.End(m)
 }
 

@@ -115,7 +115,7 @@ func (r *reader) endHistory(l *Lease) {
 		return
 	}
 	l.granted = 0
-	r.seldom.past = c.pack(r.seldom.past)
+	r.seldom.past = c.append(r.seldom.past)
 }
 
 func (r *reader) field(num protowire.Number, n uint64, b []byte) bool {
@@ -152,7 +152,7 @@ func (r *reader) field(num protowire.Number, n uint64, b []byte) bool {
 		var o packed
 		ok = o.origin(b)
 		l.Origin = r.sameOrigin(&o)
-	case 15:
+	case historyField:
 		ok = r.change(b)
 	case 16:
 		r.seldom.PreviousHolder, ok = string(b), utf8.Valid(b)
@@ -202,7 +202,7 @@ func (r *reader) waiter(b []byte) bool {
 // change reads one of the history, and puts the one before to the others.
 func (r *reader) change(b []byte) bool {
 	if r.changes++; r.changes > 1 {
-		r.seldom.past = r.newest.pack(r.seldom.past)
+		r.seldom.past = r.newest.append(r.seldom.past)
 	}
 	r.newest = packed{}
 	return fields(b, r.newest.field) && r.newest.what > 0

@@ -215,8 +215,14 @@ var ofLeases = []mutant{
 	{
 		name: "a grant is not in the history behind which more comes", guarantee: "G29",
 		file: "core/lease/history.go", pkg: "./core/lease", test: "^TestTranscripts$/^history$",
-		search:  "\t\tb, l.granted = grant.pack(b), 0\n",
-		replace: "\t\t_, l.granted = grant.pack(b), 0\n",
+		search:  "\t\tb, l.granted = grant.append(b), 0\n",
+		replace: "\t\t_, l.granted = grant.append(b), 0\n",
+	},
+	{
+		name: "a history is cut by the bytes it takes, not by those it counts", guarantee: "G28",
+		file: "core/lease/history.go", pkg: "./core/lease", test: "^TestHistoryModel$",
+		search:  "|| countPast(past)+more <= MaxHistoryBytes",
+		replace: "|| len(past)+more <= MaxHistoryBytes",
 	},
 	{
 		name: "a restored record has the grant in its history twice", guarantee: "G29",
