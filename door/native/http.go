@@ -95,9 +95,10 @@ func (d *Door) Paths() []string {
 	}
 }
 
-// compressMin is of how many bytes an answer is compressed where its caller takes that: less
-// fits a packet anyway, and to compress is most of what a refusal costs.
-const compressMin = 1400
+// compressMin is of how many bytes an answer is compressed where its caller takes that. To
+// compress takes longer than a network of a gigabit a second takes to carry, and a processor
+// that others need: only what is long enough to be worth it to a client far away is.
+const compressMin = 1 << 20
 
 // newHandler makes the handler for these limits.
 func (d *Door) newHandler(l *Limits) http.Handler {
