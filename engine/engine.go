@@ -144,7 +144,7 @@ func compose(cfg Config, leases *lease.Service) (*Engine, error) {
 // Open recovers the state from the node's files. cfg.Machine is the engine's to
 // set. The errors are those of [node.Open]; the group is let go then.
 func (e *Engine) Open(cfg node.Config) error {
-	cfg.Machine, cfg.Commutes = e, commutes
+	cfg.Machine = e
 	n, err := node.Open(cfg)
 	if err != nil {
 		e.hub.Close()

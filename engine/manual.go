@@ -27,7 +27,7 @@ func OpenManual(cfg Config, replica node.Config) (*Manual, error) {
 	if m.Engine, err = compose(cfg, clock.Service); err != nil {
 		return nil, err
 	}
-	replica.Machine, replica.Commutes = m.Engine, commutes
+	replica.Machine = m.Engine
 	if m.Replica, err = node.OpenManual(replica); err != nil {
 		return nil, err
 	}
@@ -45,12 +45,14 @@ func (b behind) Propose(ps ...node.Proposal) { b.m.raft.Propose(ps...) }
 // Confirm implements [lease.Raft].
 func (b behind) Confirm(done func(uint64, error)) { b.m.raft.Confirm(done) }
 
-// ConfirmCommuting implements [lease.Raft].
-func (b behind) ConfirmCommuting(done func(uint64, error)) { b.m.raft.ConfirmCommuting(done) }
+// ConfirmAhead implements [lease.Raft].
+func (b behind) ConfirmAhead(ahead func(node.Ahead), done func(uint64, error)) {
+	b.m.raft.ConfirmAhead(ahead, done)
+}
 
 // ConfirmFor implements [lease.Raft].
-func (b behind) ConfirmFor(member, term uint64, commuting bool, done func(uint64, error)) {
-	b.m.raft.ConfirmFor(member, term, commuting, done)
+func (b behind) ConfirmFor(member, term uint64, ahead func(node.Ahead), done func(uint64, error)) {
+	b.m.raft.ConfirmFor(member, term, ahead, done)
 }
 
 // Leader implements [lease.Raft].

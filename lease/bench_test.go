@@ -38,10 +38,12 @@ func (r *atOnce) Propose(ps ...node.Proposal) {
 
 func (r *atOnce) Confirm(done func(uint64, error)) { done(r.term, nil) }
 
-func (r *atOnce) ConfirmCommuting(done func(uint64, error)) { r.Confirm(done) }
+func (r *atOnce) ConfirmAhead(_ func(node.Ahead), done func(uint64, error)) { r.Confirm(done) }
 
 // Alone it has no other member's questions to answer.
-func (r *atOnce) ConfirmFor(_, _ uint64, _ bool, done func(uint64, error)) { r.Confirm(done) }
+func (r *atOnce) ConfirmFor(_, _ uint64, _ func(node.Ahead), done func(uint64, error)) {
+	r.Confirm(done)
+}
 
 func (*atOnce) Leader() (leader, term uint64) { return 0, 0 }
 

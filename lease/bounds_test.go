@@ -38,15 +38,20 @@ func newMute(t *testing.T) *mute {
 
 func (m *mute) Propose(ps ...node.Proposal) { m.proposed = append(m.proposed, ps...) }
 
-func (m *mute) Confirm(done func(uint64, error))                         { m.confirms = append(m.confirms, done) }
-func (m *mute) ConfirmCommuting(done func(uint64, error))                { m.Confirm(done) }
-func (m *mute) ConfirmFor(_, _ uint64, _ bool, done func(uint64, error)) { m.Confirm(done) }
-func (*mute) Leader() (leader, term uint64)                              { return 0, 0 }
-func (*mute) SendApps(_ uint64, frames [][]byte) (taken int)             { return len(frames) }
-func (m *mute) Now() int64                                               { return m.now }
-func (*mute) Until(time.Time) time.Duration                              { return time.Hour }
-func (*mute) Ticker(time.Duration) (c <-chan time.Time, stop func())     { return nil, func() {} }
-func (*mute) AfterFunc(time.Duration, func())                            {}
+func (m *mute) Confirm(done func(uint64, error)) { m.confirms = append(m.confirms, done) }
+
+func (m *mute) ConfirmAhead(_ func(node.Ahead), done func(uint64, error)) { m.Confirm(done) }
+
+func (m *mute) ConfirmFor(_, _ uint64, _ func(node.Ahead), done func(uint64, error)) { m.Confirm(done) }
+func (*mute) Leader() (leader, term uint64)                                          { return 0, 0 }
+func (*mute) SendApps(_ uint64, frames [][]byte) (taken int)                         { return len(frames) }
+
+func (m *mute) Now() int64 { return m.now }
+
+func (*mute) Until(time.Time) time.Duration { return time.Hour }
+
+func (*mute) Ticker(time.Duration) (c <-chan time.Time, stop func()) { return nil, func() {} }
+func (*mute) AfterFunc(time.Duration, func())                        {}
 
 func (m *mute) lead() {
 	m.Applied(m.state.View(), nil)

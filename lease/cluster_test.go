@@ -7,6 +7,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	leases "github.com/incumbent-dev/incumbent/core/lease"
+	"github.com/incumbent-dev/incumbent/node"
 )
 
 // cluster is some engines around one log, in virtual time. Each member applies
@@ -47,6 +48,7 @@ type peer struct {
 	e        *Engine
 	state    *core.State
 	applied  int
+	told     int // how much of the log it was told of as ahead
 	proposed []Proposal
 	confirms []asked
 	vouched  []asked
@@ -61,7 +63,7 @@ type asked struct {
 	index int
 	term  uint64
 	by    uint64 // who vouches
-	reads bool   // sees the whole state
+	told  bool   // what is ahead
 }
 
 func newCluster(t failer, cfg Config, n int) *cluster {
@@ -101,10 +103,10 @@ func (p *peer) step(fn func()) {
 	p.checkFrames(eff)
 	p.proposed = append(p.proposed, eff.Proposals...)
 	if eff.Confirm != 0 {
-		p.confirms = append(p.confirms, asked{eff.Confirm, len(p.c.log), p.c.term, 0, eff.Reads})
+		p.confirms = append(p.confirms, asked{id: eff.Confirm, index: len(p.c.log), term: p.c.term})
 	}
 	for _, v := range eff.Vouched {
-		p.vouched = append(p.vouched, asked{v.ID, p.c.committed(e.term), e.term, v.Member, v.Reads})
+		p.vouched = append(p.vouched, asked{id: v.ID, index: p.c.committed(e.term), term: e.term, by: v.Member})
 	}
 	if eff.Barrier != 0 {
 		p.barriers = append(p.barriers, eff.Barrier)
@@ -243,7 +245,7 @@ func (p *peer) confirm() bool {
 	case c.leader == 0 || x.term != c.term:
 		err = incumbent.Errorf(incumbent.Unavailable, "no quorum")
 	case p.applied < x.index:
-		return false
+		return p.ahead(&p.confirms[0])
 	}
 	p.confirms = p.confirms[1:]
 	p.step(func() { p.e.Confirmed(x.id, x.term, err) })
@@ -253,16 +255,42 @@ func (p *peer) confirm() bool {
 // confirmFor answers the oldest confirmation of what members vouch for: that asks
 // nobody, so a leader that does not know that it is deposed gets it as well.
 func (p *peer) confirmFor() bool {
-	if len(p.vouched) == 0 || p.applied < p.vouched[0].index {
+	if len(p.vouched) == 0 {
 		return false
 	}
 	x := p.vouched[0]
+	if p.applied < x.index {
+		return len(p.c.members) <= 3 && x.by != p.c.learner && p.ahead(&p.vouched[0])
+	}
 	p.vouched = p.vouched[1:]
 	var err error
 	if len(p.c.members) > 3 || x.by == p.c.learner {
 		err = incumbent.Errorf(incumbent.Unavailable, "no quorum")
 	}
 	p.step(func() { p.e.Confirmed(x.id, x.term, err) })
+	return true
+}
+
+// unapplied puts a command into the log that nobody has proposed here.
+func (c *cluster) unapplied(cmd core.Command) {
+	x := Proposal{Command: cmd.Encode(core.Meta{})}
+	c.log, c.from, c.by = append(c.log, x.Command), append(c.from, x), append(c.by, 0)
+	c.newest.Apply([][]byte{x.Command}, make([]core.Result, 1))
+}
+
+// ahead tells a leader, once, that what it asked is confirmed, and what it has not
+// applied. One that is deposed and does not know it gets it as well, of the log that it
+// knows.
+func (p *peer) ahead(x *asked) bool {
+	if x.told || x.term != p.e.term || !p.e.leading {
+		return false
+	}
+	x.told = true
+	news := &node.Ahead{Term: x.term, Applied: uint64(p.applied)}
+	for p.told = max(p.told, p.applied); p.told < x.index; p.told++ {
+		news.Entries = append(news.Entries, node.Unapplied{Index: uint64(p.told + 1), Commands: [][]byte{p.c.log[p.told]}})
+	}
+	p.step(func() { p.e.Ahead(x.id, news) })
 	return true
 }
 

@@ -20,10 +20,10 @@
 // It is stored when it is read: lengthening harms nobody. It is judged after a
 // confirmation of leadership that began later, on a state applied at least that
 // far. One confirmation serves all extensions that wait; at most one is under
-// way. It does not wait for commands to be applied that leave alone all that
-// extensions and expiries are judged by (core.Commutes): keys, however many a
-// transaction stores, hold nobody up. Claims that are answered from the state wait
-// for everything. An extension that is longer than the logged ttl becomes a command and is
+// way. It does not wait for all that is committed to be applied: with the confirmation
+// the node says which commands are not, and those say what they may end (core.Ender).
+// What none of them may end is judged at once, however long they take; the rest, and
+// claims that are answered from the state, wait: see ahead.go. An extension that is longer than the logged ttl becomes a command and is
 // acknowledged once applied. The first one of an offer makes it a holding: see
 // accept.go.
 //

@@ -3,7 +3,6 @@ package lease
 import (
 	"bytes"
 	"cmp"
-	"slices"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -34,6 +33,8 @@ type Engine struct {
 	kept          []*Batch // their round has failed; they go into one that begins from retryFrom on
 	reading       []*call
 	round         round
+	ahead         ahead
+	behind        []behind
 	lastRound     int64 // when the last one ended
 	silent        bool  // no round has succeeded since the one that began at silentSince
 	silentSince   int64
@@ -79,6 +80,7 @@ type round struct {
 	batches []*Batch
 	again   []waiter
 	reads   []*call
+	due     bool // it is the confirmation of what is due, too
 }
 
 // Effects is what is to be done now: in the order of the fields, and within a
@@ -86,7 +88,6 @@ type round struct {
 type Effects struct {
 	Proposals []Proposal
 	Confirm   uint64        // ask for a confirmation and tell Confirmed with this number; 0: none
-	Reads     bool          // the confirmation is of reads, or of what is shown, which see the whole state
 	Vouched   []Vouch       // the same of what each of these members vouches for
 	Barrier   uint64        // ask for a barrier and tell BarrierPassed with this number; 0: none
 	Extended  []*Batch      // call Done
@@ -180,6 +181,7 @@ func NewEngine(cfg Config, view *core.View) *Engine {
 		revoking:      revocations{tokens: make(map[incumbent.SessionID][]incumbent.Token)},
 		marks:         make(map[key]int),
 		serving:       make(map[servedKey]*served),
+		ahead:         newAhead(),
 	}
 }
 
@@ -308,34 +310,33 @@ func (e *Engine) startRound() {
 	e.kept = nil
 	r.again, e.again = e.again, r.again[:0]
 	r.reads, e.reading = e.reading, r.reads[:0]
-	if e.leading {
+	if r.due = false; e.leading {
 		e.out.Barrier = e.expiry.confirm()
+		r.due = e.out.Barrier != 0
 	}
 	if !e.silent {
 		e.silent, e.silentSince, e.silentShift = true, e.now, e.book.Shift()
 	}
 	e.out.Confirm = r.id
-	e.out.Reads = len(r.reads) > 0 || slices.ContainsFunc(r.batches, (*Batch).shows) ||
-		slices.ContainsFunc(r.again, func(w waiter) bool { return w.batch.shows() })
 }
 
-// Confirmed tells the outcome of a confirmation: the term it was confirmed in.
+// Confirmed tells the outcome of a confirmation: the term it was confirmed in. All up to
+// its read index is applied. See also Ahead.
 func (e *Engine) Confirmed(id, term uint64, err error) {
-	if e.confirmedFor(id, term, err) {
+	if e.caughtUp(id, term, err) || e.confirmedFor(id, term, err) {
 		return
 	}
 	r := &e.round
 	if !r.active || r.id != id {
 		panic("lease: a confirmation that nobody asked for")
 	}
-	r.active = false
-	e.lastRound = e.now
-	e.stats.Rounds++
+	e.roundEnded()
 	batches, again, reads := r.batches, r.again, r.reads
 	if err != nil {
 		e.stats.RoundsFailed++
 	}
 	e.roundOver(batches, again, term, err)
+	r.due = false
 	for _, c := range reads {
 		e.judgeRead(c, term, err)
 	}
@@ -345,6 +346,12 @@ func (e *Engine) Confirmed(id, term uint64, err error) {
 	r.batches, r.again, r.reads = batches[:0], again[:0], reads[:0]
 }
 
+func (e *Engine) roundEnded() {
+	e.round.active = false
+	e.lastRound = e.now
+	e.stats.Rounds++
+}
+
 // roundOver judges the extensions of a round and sends its expiries on.
 func (e *Engine) roundOver(batches []*Batch, again []waiter, term uint64, err error) {
 	if !e.leading {
@@ -352,12 +359,16 @@ func (e *Engine) roundOver(batches []*Batch, again []waiter, term uint64, err er
 	}
 	if err != nil || term != e.term {
 		e.retryFrom = e.now + int64(retryRoundAfter)
-		e.expiry.back()
+		if e.round.due {
+			e.expiry.back()
+		}
 		e.roundFailed(batches, again, err)
 		return
 	}
 	e.quorumHeard()
-	e.expiry.heard()
+	if e.round.due {
+		e.expiry.heard()
+	}
 	for _, b := range batches {
 		e.judge(b)
 	}

@@ -12,7 +12,7 @@ import (
 type pipeline struct {
 	due       []Due // wait for a confirmation and a barrier that begin from now on
 	under     []Due // for which both have begun
-	asked     bool  // the round under way is their confirmation
+	asked     bool  // their confirmation is under way
 	confirmed bool
 	passed    bool  // the barrier
 	ready     []Due // may be proposed, if they are still due

@@ -85,6 +85,8 @@ func (r *shared) apply(p node.Proposal, by uint64) {
 	}
 }
 
+func (r sharedBy) ConfirmAhead(_ func(node.Ahead), done func(uint64, error)) { r.Confirm(done) }
+
 func (r sharedBy) Confirm(done func(uint64, error)) {
 	r.work <- func() {
 		if r.lead.Load() == 0 {
@@ -95,9 +97,7 @@ func (r sharedBy) Confirm(done func(uint64, error)) {
 	}
 }
 
-func (r sharedBy) ConfirmCommuting(done func(uint64, error)) { r.Confirm(done) }
-
-func (r sharedBy) ConfirmFor(_, term uint64, _ bool, done func(uint64, error)) {
+func (r sharedBy) ConfirmFor(_, term uint64, _ func(node.Ahead), done func(uint64, error)) {
 	r.work <- func() {
 		if r.lead.Load() != r.id || r.term.Load() != term {
 			done(0, incumbent.Errorf(incumbent.Unavailable, "not the leader of term %d", term))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/node"
 )
 
 // message is what the loop is told. Exactly one field is set. One queue for
@@ -34,6 +35,11 @@ type restored struct{ view *core.View }
 type received struct {
 	from  uint64
 	frame *frame
+}
+
+type aheadOf struct {
+	id uint64
+	node.Ahead
 }
 
 type confirmed struct {

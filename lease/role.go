@@ -85,9 +85,15 @@ func (e *Engine) recall() []waiter {
 	ws = whole(ws, e.waiting)
 	ws = whole(ws, e.kept)
 	ws = append(append(ws, e.round.again...), e.again...)
+	for i := range e.behind {
+		b := &e.behind[i]
+		ws = append(ws, b.waiters...)
+		b.waiters, b.due = nil, false
+	}
 	ws = append(ws, e.takeHeld()...)
 	e.vouchedNoMore()
 	e.waiting, e.round.batches, e.kept, e.again, e.round.again = nil, nil, nil, nil, nil
+	e.round.due = false
 	ws = slices.DeleteFunc(ws, func(w waiter) bool { return w.batch.served != nil })
 	slices.SortStableFunc(ws, func(a, b waiter) int { return int(min(max(a.batch.arrived-b.batch.arrived, -1), 1)) })
 	return ws
@@ -117,12 +123,16 @@ func (e *Engine) Stop() {
 		e.answer(l.batch, 0, incumbent.Unavailable, 0)
 	}
 	e.courier.looks, e.courier.lagging = nil, nil
-	for _, c := range append(slices.Clone(e.round.reads), e.reading...) {
+	reads := append(slices.Clone(e.round.reads), e.reading...)
+	for i := range e.behind {
+		reads = append(reads, e.behind[i].reads...)
+	}
+	for _, c := range reads {
 		if c != nil && c.read {
 			e.unread(c)
 			e.finish(c, core.Result{Err: errStopped()})
 		}
 	}
-	e.round, e.reading = round{active: true}, nil
+	e.round, e.reading, e.behind = round{active: true}, nil, nil
 	e.stopCalls()
 }

@@ -21,10 +21,8 @@ const tickEvery = Bucket / 2
 type Raft interface {
 	Propose(ps ...node.Proposal)
 	Confirm(done func(term uint64, err error))
-	// ConfirmCommuting is for extensions and expiries: they need not wait for commands
-	// that commute with those: see [core.Commutes]. So may be what ConfirmFor is for.
-	ConfirmCommuting(done func(term uint64, err error))
-	ConfirmFor(member, term uint64, commuting bool, done func(term uint64, err error))
+	ConfirmAhead(ahead func(node.Ahead), done func(term uint64, err error))
+	ConfirmFor(member, term uint64, ahead func(node.Ahead), done func(term uint64, err error))
 	// Leader is asked when a frame for the leader leaves, after what it holds arrived.
 	Leader() (leader, term uint64)
 }
@@ -166,6 +164,8 @@ func (s *Service) tell(m *message) {
 		s.engine.Proposed(o.ticket, o.result, o.err)
 	case applied:
 		s.engine.Applied(o.view, o.changes)
+	case *aheadOf:
+		s.engine.Ahead(o.id, &o.Ahead)
 	case confirmed:
 		s.engine.Confirmed(o.id, o.term, o.err)
 	case passed:
@@ -202,14 +202,11 @@ func (s *Service) perform(eff *Effects) {
 	s.in.answered(eff.answered())
 	s.propose(eff.Proposals)
 	if id := eff.Confirm; id != 0 {
-		confirm := s.raft.ConfirmCommuting
-		if eff.Reads {
-			confirm = s.raft.Confirm
-		}
-		confirm(func(term uint64, err error) { s.in.post(message{other: confirmed{id, term, err}}) })
+		s.raft.ConfirmAhead(s.outcome(id))
 	}
 	for _, v := range eff.Vouched {
-		s.raft.ConfirmFor(v.Member, s.engine.term, !v.Reads, func(term uint64, err error) { s.in.post(message{other: confirmed{v.ID, term, err}}) })
+		early, done := s.outcome(v.ID)
+		s.raft.ConfirmFor(v.Member, s.engine.term, early, done)
 	}
 	if id := eff.Barrier; id != 0 {
 		s.barrier(func() { s.in.post(message{other: passed{id}}) })
@@ -238,6 +235,12 @@ func (s *Service) perform(eff *Effects) {
 		s.clock.AfterFunc(eff.Wake, func() { s.in.post(message{other: woken{}}) })
 	}
 	s.engine.Performed()
+}
+
+// outcome returns what takes the outcome of a confirmation.
+func (s *Service) outcome(id uint64) (early func(node.Ahead), done func(uint64, error)) {
+	return func(a node.Ahead) { s.in.post(message{other: &aheadOf{id, a}}) },
+		func(term uint64, err error) { s.in.post(message{other: confirmed{id, term, err}}) }
 }
 
 // propose hands proposals to the node, in pieces of bounded size.
@@ -289,7 +292,7 @@ func (s *Service) stop() {
 	}
 	s.engine.Stop()
 	eff := s.engine.End()
-	eff.Proposals, eff.Confirm, eff.Reads, eff.Vouched, eff.Barrier, eff.Wake = nil, 0, false, nil, 0, 0
+	eff.Proposals, eff.Confirm, eff.Vouched, eff.Barrier, eff.Wake = nil, 0, nil, 0, 0
 	s.perform(eff)
 	s.publish()
 }

@@ -109,14 +109,16 @@ func (r *delayed) apply(ps []node.Proposal) {
 	}
 }
 
+func (r *delayed) ConfirmAhead(_ func(node.Ahead), done func(uint64, error)) { r.Confirm(done) }
+
 func (r *delayed) Confirm(done func(uint64, error)) {
 	r.add(func() { done(r.term, r.failing()) })
 }
 
-func (r *delayed) ConfirmCommuting(done func(uint64, error)) { r.Confirm(done) }
-
 // Alone it has no other member's questions to answer.
-func (r *delayed) ConfirmFor(_, _ uint64, _ bool, done func(uint64, error)) { r.Confirm(done) }
+func (r *delayed) ConfirmFor(_, _ uint64, _ func(node.Ahead), done func(uint64, error)) {
+	r.Confirm(done)
+}
 
 func (*delayed) Leader() (leader, term uint64) { return 0, 0 }
 

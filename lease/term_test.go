@@ -144,6 +144,7 @@ func TestG14_WhatIsShownSeesTheWholeState(t *testing.T) {
 				c.at(from).call(core.OpenSessionCommand{ID: sessionID(1), TTL: ttl})
 				c.at(from).call(leases.ClaimCommand{Name: leaseName("a"), Holder: "h", Session: sessionID(1)})
 				c.auto = false
+				c.unapplied(leases.ClaimCommand{Name: leaseName("b"), Holder: "x", TTL: ttl})
 				leader := c.at(1)
 				leader.confirms, leader.vouched = nil, nil
 				ask(c.at(from))
@@ -154,8 +155,10 @@ func TestG14_WhatIsShownSeesTheWholeState(t *testing.T) {
 					c.deliver(0)
 				}
 				all := slices.Concat(leader.confirms, leader.vouched)
-				if len(all) != 1 || all[0].reads != (what != "extension") {
+				if len(all) != 1 || !leader.ahead(&all[0]) || len(leader.e.behind) != 1 {
 					t.Errorf("%s by way of member %d, vouching %v: confirmations %+v", what, from, vouching, all)
+				} else if b := leader.e.behind[0]; (len(b.waiters)+len(b.reads) > 0) != (what != "extension") {
+					t.Errorf("%s by way of member %d, vouching %v: what waits for the whole state is %+v", what, from, vouching, b)
 				}
 			}
 		}

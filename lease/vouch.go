@@ -23,10 +23,7 @@ type voucher struct {
 }
 
 // Vouch is a confirmation of what a member vouches for.
-type Vouch struct {
-	ID, Member uint64
-	Reads      bool // of what is shown, too, which sees the whole state
-}
+type Vouch struct{ ID, Member uint64 }
 
 // Vouch tells who leads and in which term, as the node has it now: after all that
 // this turn was told of had arrived. It holds for the frames of this turn. The
@@ -67,18 +64,28 @@ func (e *Engine) startVouched() {
 		e.nextRound++
 		v.active, v.id = true, e.nextRound
 		v.batches, v.waiting = v.waiting, v.batches[:0]
-		e.out.Vouched = append(e.out.Vouched, Vouch{v.id, v.member, slices.ContainsFunc(v.batches, (*Batch).shows)})
+		e.out.Vouched = append(e.out.Vouched, Vouch{v.id, v.member})
 	}
+}
+
+// voucherUnder returns whose confirmation is under way with that number, nil if it is
+// nobody's.
+func (e *Engine) voucherUnder(id uint64) *voucher {
+	for _, v := range e.vouchers {
+		if v.active && v.id == id {
+			return v
+		}
+	}
+	return nil
 }
 
 // confirmedFor judges what a member has vouched for, if that was what was asked.
 // What was not confirmed waits for a round.
 func (e *Engine) confirmedFor(id, term uint64, err error) bool {
-	i := slices.IndexFunc(e.vouchers, func(v *voucher) bool { return v.active && v.id == id })
-	if i < 0 {
+	v := e.voucherUnder(id)
+	if v == nil {
 		return false
 	}
-	v := e.vouchers[i]
 	v.active = false
 	batches := v.batches
 	switch {

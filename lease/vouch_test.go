@@ -55,8 +55,8 @@ func TestG02_WhatIsVouchedForWaitsForTheState(t *testing.T) {
 	c.at(2).appendAll()
 	b, done := c.at(3).extend(Extension{Token: token})
 	c.deliver(0)
-	if c.at(1).confirmFor() {
-		t.Fatal("confirmed on a state without the release")
+	if c.at(1).confirmFor(); *done || c.at(1).confirmFor() {
+		t.Fatal("judged on a state without the release")
 	}
 	c.settle()
 	if !*done || b.Items[0].Kind != incumbent.NotHolder {

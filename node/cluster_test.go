@@ -139,6 +139,9 @@ func (c *cluster) effects(m *member, eff Effects) {
 			done(cf.Term, cf.Err)
 		}
 	}
+	for _, a := range eff.Ahead {
+		a.Tell(a.Ahead)
+	}
 }
 
 // lost reports whether a message gets through now.

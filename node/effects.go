@@ -16,13 +16,15 @@ import (
 //     those that came earlier.
 //   - Applies are performed in order on the goroutine that owns the machine, and
 //     each is acknowledged with Applied afterwards.
-//   - Answers, Confirmed and Told are called now, by whoever drives the replica.
+//   - Answers, Ahead, Confirmed and Told are called now, by whoever drives the
+//     replica, Confirmed before Ahead.
 type Effects struct {
 	Messages  []Message
 	Appends   []*Append
 	Applies   []*Apply
 	Answers   []Answer
 	Confirmed []Confirmed
+	Ahead     []ToldAhead
 	Told      []Told
 	Role      *Role    // set when the role, the leader or the term changed
 	Members   *Members // set at the start and when the members changed
@@ -31,7 +33,7 @@ type Effects struct {
 
 func (e *Effects) empty() bool {
 	return len(e.Messages) == 0 && len(e.Appends) == 0 && len(e.Applies) == 0 && len(e.Answers) == 0 &&
-		len(e.Confirmed) == 0 && len(e.Told) == 0 && e.Role == nil && e.Members == nil && e.Mute == nil
+		len(e.Confirmed) == 0 && len(e.Ahead) == 0 && len(e.Told) == 0 && e.Role == nil && e.Members == nil && e.Mute == nil
 }
 
 // Members are the ids of the members, in order. In the middle of a joint change
@@ -134,6 +136,12 @@ type Confirmed struct {
 	Term uint64
 	Err  error
 	Done []func(term uint64, err error)
+}
+
+// ToldAhead calls Tell with what is ahead of the machine: see [Replica.ConfirmAhead].
+type ToldAhead struct {
+	Ahead Ahead
+	Tell  func(Ahead)
 }
 
 // Class is the connection a message travels on.

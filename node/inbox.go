@@ -38,22 +38,19 @@ type inboxBatch struct {
 // confirmation is asked for by this member, or for another one that vouches for
 // its leadership in a term.
 type confirmation struct {
-	done      func(term uint64, err error)
-	member    uint64 // 0: this one
-	term      uint64
-	commuting bool // see Replica.ConfirmCommuting
+	ahead  func(Ahead) // nil: see Replica.ConfirmAhead
+	done   func(term uint64, err error)
+	member uint64 // 0: this one
+	term   uint64
 }
 
 // ask hands a confirmation to the replica.
 func (c *confirmation) ask(r *Replica) {
-	switch {
-	case c.member != 0:
-		r.ConfirmFor(c.member, c.term, c.commuting, c.done)
-	case c.commuting:
-		r.ConfirmCommuting(c.done)
-	default:
-		r.Confirm(c.done)
+	if c.member != 0 {
+		r.ConfirmFor(c.member, c.term, c.ahead, c.done)
+		return
 	}
+	r.ConfirmAhead(c.ahead, c.done)
 }
 
 // add takes as many of ps as fit and returns how many, and why not the next.

@@ -133,6 +133,9 @@ func (n *Node) perform(eff Effects) {
 			done(c.Term, c.Err)
 		}
 	}
+	for i := range eff.Ahead {
+		eff.Ahead[i].Tell(eff.Ahead[i].Ahead)
+	}
 }
 
 func (n *Node) append(a *Append) {

@@ -28,13 +28,9 @@ type Config struct {
 	// appends or forwards, and by a leader again for those forwarded to it, so it
 	// must be quick. An error that is not nil answers the proposal. nil: all may.
 	Admissible func(cmd []byte) error
-	// Commutes reports that a command, whatever the state it meets, leaves alone all
-	// that those ask about who use ConfirmCommuting and ConfirmFor. It is asked on the
-	// loop, so it must be quick. nil: none does.
-	Commutes func(cmd []byte) bool
-	Clock    Clock // nil: the system's
-	Logger   *slog.Logger
-	Events   Events
+	Clock      Clock // nil: the system's
+	Logger     *slog.Logger
+	Events     Events
 
 	Tick              time.Duration // 0: DefaultTick
 	SegmentBytes      int64         // of a log file; 0: wal.DefaultSegmentBytes; at least MinSegmentBytes
@@ -287,19 +283,21 @@ func (n *Node) Propose(ps ...Proposal) {
 // applied; or NotLeader, Unavailable or Overloaded.
 func (n *Node) Confirm(done func(term uint64, err error)) { n.confirm(confirmation{done: done}) }
 
-// ConfirmCommuting is Confirm for what commutes with those commands of which
-// Config.Commutes says so: done does not wait for them to be applied. Everything else
-// up to the read index has been applied.
-func (n *Node) ConfirmCommuting(done func(term uint64, err error)) {
-	n.confirm(confirmation{done: done, commuting: true})
+// ConfirmAhead is Confirm for those who know which commands concern what they ask: where
+// this member leads and has not applied everything up to the read index when leadership is
+// confirmed, ahead runs first, once, and says what it has not. Both run on the node's
+// loop, after the machine was told of all that is said to be applied. Each entry is told
+// of once: there may be one who asks so.
+func (n *Node) ConfirmAhead(ahead func(Ahead), done func(term uint64, err error)) {
+	n.confirm(confirmation{ahead: ahead, done: done})
 }
 
-// ConfirmFor is Confirm, or ConfirmCommuting, for what another member asks of this one as
+// ConfirmFor is ConfirmAhead for what another member asks of this one as
 // the leader of a term, without asking anybody. It must have asked while its own Leader said that
 // this one leads in that term: then it counts as having confirmed. Done gets
 // Unavailable where that member is no quorum with this one: only Confirm helps then.
-func (n *Node) ConfirmFor(member, term uint64, commuting bool, done func(term uint64, err error)) {
-	n.confirm(confirmation{done: done, member: member, term: term, commuting: commuting})
+func (n *Node) ConfirmFor(member, term uint64, ahead func(Ahead), done func(term uint64, err error)) {
+	n.confirm(confirmation{ahead: ahead, done: done, member: member, term: term})
 }
 
 func (n *Node) confirm(c confirmation) {

@@ -60,7 +60,7 @@ func open(cfg Config, snapshots snapshotFolder, log *segments, rec recovered) (*
 	replica, err := NewReplica(ReplicaConfig{
 		Group: cfg.Group, ID: rec.Member, Incarnation: rec.incarnation,
 		HardState: hard, Snapshot: meta, Entries: rec.entries, TailEntries: cfg.TailEntries,
-		Forward: cfg.Transport != nil, Admissible: cfg.Admissible, Commutes: cfg.Commutes, Seed: newID(), Logger: raftLogger{cfg.Logger},
+		Forward: cfg.Transport != nil, Admissible: cfg.Admissible, Seed: newID(), Logger: raftLogger{cfg.Logger},
 	})
 	if err != nil {
 		return nil, incumbent.Errorf(incumbent.Corrupt, "%s: %w", cfg.Dir, err)

@@ -2,7 +2,6 @@ package node
 
 import (
 	"encoding/binary"
-	"slices"
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -12,9 +11,8 @@ import (
 
 // waitingRead is a confirmation for which no round has begun.
 type waitingRead struct {
-	done      func(term uint64, err error)
-	tick      uint64
-	commuting bool
+	confirmation
+	tick uint64
 }
 
 // round is the one read confirmation under way. Whoever asked before it began
@@ -30,50 +28,61 @@ type round struct {
 
 // asked are those who ask for confirmations together.
 type asked struct {
-	strict    []func(uint64, error) // answered once everything up to the index is applied
-	commuting []func(uint64, error) // answered even where something is not that commutes with what they ask
+	ahead []func(Ahead)
+	done  []func(uint64, error)
 }
 
-func (a *asked) add(w *waitingRead) {
-	to := &a.strict
-	if w.commuting {
-		to = &a.commuting
+func (a *asked) add(c *confirmation) {
+	a.done = append(a.done, c.done)
+	if c.ahead != nil {
+		a.ahead = append(a.ahead, c.ahead)
 	}
-	*to = append(*to, w.done)
 }
-
-func (a *asked) all() []func(uint64, error) { return append(a.strict, a.commuting...) }
-
-func (a *asked) count() int { return len(a.strict) + len(a.commuting) }
 
 // confirmedRead waits for the machine to reach its index.
 type confirmedRead struct {
 	index uint64
 	term  uint64
-	done  []func(uint64, error)
+	asked asked // of whom ahead has not been told yet
 }
 
 // reads is the replica's book of confirmations.
 type reads struct {
-	waiting   []waitingRead
-	round     round
-	nextID    uint64
-	applying  []confirmedRead // by index, which only grows
-	commuting []confirmedRead // the same of those that wait for what does not commute
-	reached   uint64          // up to here everything is applied, or commutes
+	waiting  []waitingRead
+	round    round
+	nextID   uint64
+	applying []confirmedRead // by index, which only grows
+	knowing  int             // of those: who has been told what is ahead
+	told     uint64          // up to here entries have been handed out with Ahead
+}
+
+// Ahead says, before everything up to the read index of a confirmation has been applied,
+// that leadership was confirmed, and what is committed up to there that the machine has
+// not applied.
+type Ahead struct {
+	Term    uint64
+	Applied uint64 // index up to which the machine has applied
+	// Entries that no Ahead has told of before, by index: those of before that are
+	// beyond Applied belong to what is not applied, too.
+	Entries []Unapplied
+}
+
+// Unapplied is an entry that is committed and not applied.
+type Unapplied struct {
+	Index    uint64
+	Commands [][]byte // of the log: they must not be changed. nil: it is something else
 }
 
 // Confirm asks for a read confirmation. Done runs once a quorum has confirmed,
 // in a round begun after this call, that nothing newer than the round's read
 // index was committed by then, and the machine has reached that index.
-func (r *Replica) Confirm(done func(term uint64, err error)) {
-	r.reads.waiting = append(r.reads.waiting, waitingRead{done: done, tick: r.tick})
-}
+func (r *Replica) Confirm(done func(term uint64, err error)) { r.ConfirmAhead(nil, done) }
 
-// ConfirmCommuting is Confirm for what commutes with the commands of which
-// [ReplicaConfig] says so: done does not wait for those to be applied.
-func (r *Replica) ConfirmCommuting(done func(term uint64, err error)) {
-	r.reads.waiting = append(r.reads.waiting, waitingRead{done: done, tick: r.tick, commuting: true})
+// ConfirmAhead is Confirm for those who know which commands concern what they ask: where
+// this member leads and the machine has not reached the index when the round is over,
+// ahead runs first, once. There may be one who asks so: what it is told, nobody else is.
+func (r *Replica) ConfirmAhead(ahead func(Ahead), done func(term uint64, err error)) {
+	r.reads.waiting = append(r.reads.waiting, waitingRead{confirmation: confirmation{ahead: ahead, done: done}, tick: r.tick})
 }
 
 // startRound begins a round for all that wait, if it can and none is under way.
@@ -90,7 +99,7 @@ func (r *Replica) startRound() {
 	}
 	rd.round = round{active: true, began: r.tick}
 	for i := range rd.waiting {
-		rd.round.asked.add(&rd.waiting[i])
+		rd.round.asked.add(&rd.waiting[i].confirmation)
 	}
 	clear(rd.waiting)
 	rd.waiting = rd.waiting[:0]
@@ -124,65 +133,68 @@ func (r *Replica) roundAnswered(rs raft.ReadState) {
 	if id := binary.LittleEndian.Uint64(rs.RequestCtx[8:]); id < rd.round.first || id > rd.round.id {
 		return
 	}
-	r.confirmed(&rd.applying, rs.Index, rd.round.asked.strict)
-	r.confirmed(&rd.commuting, rs.Index, rd.round.asked.commuting)
+	r.confirmed(rs.Index, rd.round.asked)
 	rd.round = round{}
 }
 
 // confirmed lets confirmations wait for their index: in the order in which they were
 // confirmed, for a later one may have begun with an older index.
-func (r *Replica) confirmed(list *[]confirmedRead, index uint64, done []func(uint64, error)) {
-	if len(done) == 0 {
-		return
+func (r *Replica) confirmed(index uint64, a asked) {
+	rd := &r.reads
+	if n := len(rd.applying); n > 0 {
+		index = max(index, rd.applying[n-1].index)
 	}
-	if n := len(*list); n > 0 {
-		index = max(index, (*list)[n-1].index)
-	}
-	*list = append(*list, confirmedRead{index: index, term: r.role.Term, done: done})
+	rd.applying = append(rd.applying, confirmedRead{index: index, term: r.role.Term, asked: a})
 }
 
-// releaseReads answers those whose index the machine has reached, or would without
-// what commutes with what they ask.
+// releaseReads answers those whose index the machine has reached, and tells others what
+// it has not.
 func (r *Replica) releaseReads() {
 	rd := &r.reads
 	for len(rd.applying) > 0 && rd.applying[0].index <= r.applied {
-		r.release(&rd.applying)
+		c := rd.applying[0]
+		rd.applying, rd.knowing = rd.applying[1:], max(0, rd.knowing-1)
+		r.eff.Confirmed = append(r.eff.Confirmed, Confirmed{Term: c.term, Done: c.asked.done})
 	}
-	for len(rd.commuting) > 0 && r.reaches(rd.commuting[0].index) {
-		r.release(&rd.commuting)
+	if r.role.State != Leader || r.restoring > r.applied {
+		return
+	}
+	// Raft may know more by now than is here, and a tail that it has given up may be.
+	for here := r.stale.below(min(r.commit, r.log.last())); rd.knowing < len(rd.applying); rd.knowing++ {
+		c := &rd.applying[rd.knowing]
+		if c.index > here {
+			return
+		}
+		for _, f := range c.asked.ahead {
+			r.eff.Ahead = append(r.eff.Ahead, ToldAhead{r.ahead(c), f})
+		}
+		c.asked.ahead = nil
 	}
 }
 
-func (r *Replica) release(list *[]confirmedRead) {
-	c := (*list)[0]
-	*list = (*list)[1:]
-	r.eff.Confirmed = append(r.eff.Confirmed, Confirmed{Term: c.term, Done: c.done})
+// ahead is what is ahead of the machine up to a confirmation's index.
+func (r *Replica) ahead(c *confirmedRead) Ahead {
+	a := Ahead{Term: c.term, Applied: r.applied}
+	for rd := &r.reads; ; {
+		if rd.told = max(rd.told, r.applied); rd.told >= c.index {
+			return a
+		}
+		rd.told++
+		a.Entries = append(a.Entries, Unapplied{rd.told, r.commandsAt(rd.told)})
+	}
 }
 
-// reaches reports whether everything up to an index is applied, or commutes. What is
-// committed never changes: what was looked at once need not be again.
-func (r *Replica) reaches(index uint64) bool {
-	rd := &r.reads
-	rd.reached = max(rd.reached, r.applied)
-	for rd.reached < index && r.commutes(rd.reached+1) {
-		rd.reached++
-	}
-	return rd.reached >= index
-}
-
-// commutes reports whether it is known of an entry that all its commands commute
-// with what is asked by [Replica.ConfirmCommuting]: it is committed, here, and no
-// snapshot is about to take the state's place.
-func (r *Replica) commutes(index uint64) bool {
-	if r.cfg.Commutes == nil || index > min(r.commit, r.log.last()) || index < r.log.first || r.restoring > r.applied {
-		return false
-	}
+// commandsAt returns the commands of an entry, nil if it is something else.
+func (r *Replica) commandsAt(index uint64) [][]byte {
 	e := r.log.entries[index-r.log.first]
 	if e.GetType() != pb.EntryNormal || len(e.GetData()) == 0 {
-		return false // a change of members, or the beginning of a term
+		return nil // a change of members, or the beginning of a term
 	}
 	cmds, err := decodeEntry(e.GetData(), nil)
-	return err == nil && !slices.ContainsFunc(cmds, func(cmd []byte) bool { return !r.cfg.Commutes(cmd) })
+	if err != nil {
+		return nil
+	}
+	return cmds
 }
 
 // failRound answers those in the round: who leads has changed, and raft forgets
@@ -199,7 +211,7 @@ func (r *Replica) failRound() {
 }
 
 func (r *Replica) endRound(err error) {
-	r.eff.Confirmed = append(r.eff.Confirmed, Confirmed{Err: err, Done: r.reads.round.asked.all()})
+	r.eff.Confirmed = append(r.eff.Confirmed, Confirmed{Err: err, Done: r.reads.round.asked.done})
 	r.reads.round = round{}
 }
 
@@ -248,22 +260,20 @@ func (r *Replica) stopReads(err error) {
 	if rd.round.active {
 		r.endRound(err)
 	}
-	for _, c := range append(rd.applying, rd.commuting...) {
-		r.eff.Confirmed = append(r.eff.Confirmed, Confirmed{Err: err, Done: c.done})
+	for i := range rd.applying {
+		r.eff.Confirmed = append(r.eff.Confirmed, Confirmed{Err: err, Done: rd.applying[i].asked.done})
 	}
 	for _, w := range rd.waiting {
 		r.eff.Confirmed = append(r.eff.Confirmed, Confirmed{Err: err, Done: []func(uint64, error){w.done}})
 	}
-	*rd = reads{}
+	*rd = reads{told: rd.told}
 }
 
 func (r *Replica) confirming() int {
 	rd := &r.reads
-	n := len(rd.waiting) + rd.round.asked.count()
-	for _, list := range [][]confirmedRead{rd.applying, rd.commuting} {
-		for i := range list {
-			n += len(list[i].done)
-		}
+	n := len(rd.waiting) + len(rd.round.asked.done)
+	for i := range rd.applying {
+		n += len(rd.applying[i].asked.done)
 	}
 	return n
 }

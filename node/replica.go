@@ -21,7 +21,6 @@ type ReplicaConfig struct {
 	TailEntries uint64                 // entries kept in memory behind a snapshot
 	Forward     bool                   // a transport carries entries to the leader; without one only a leader proposes
 	Admissible  func(cmd []byte) error // see Config; nil: all may
-	Commutes    func(cmd []byte) bool  // see Config; nil: none does
 	Seed        uint64                 // of the delays before a campaign
 	Logger      raft.Logger
 }
@@ -232,7 +231,7 @@ func (r *Replica) Applied(a *Apply) {
 // has been given: reads, proposals for which raft has no room, or entries that are
 // handed out only then.
 func (r *Replica) AwaitsApplied() bool {
-	return len(r.reads.applying) > 0 || len(r.reads.commuting) > 0 || r.proposals.waiting.len() > 0 || r.commit > r.applying
+	return len(r.reads.applying) > 0 || r.proposals.waiting.len() > 0 || r.commit > r.applying
 }
 
 // deliver hands the messages that waited for storage to whom they are for.

@@ -24,20 +24,17 @@ import (
 // ConfirmFor confirms what another member asks in the given term of this leader,
 // having known of no newer one. Where it is a quorum with this member, done runs
 // without a round, once the machine has reached what is committed now. Otherwise
-// it gets Unavailable at once: a round is needed. Commuting: as with ConfirmCommuting,
-// done does not wait for what commutes.
-func (r *Replica) ConfirmFor(member, term uint64, commuting bool, done func(term uint64, err error)) {
+// it gets Unavailable at once: a round is needed. Ahead is as with ConfirmAhead.
+func (r *Replica) ConfirmFor(member, term uint64, ahead func(Ahead), done func(term uint64, err error)) {
 	index, enough := r.vouches(member, term)
 	if !enough {
 		err := incumbent.Errorf(incumbent.Unavailable, "the word of member %x in term %d is not enough", member, term)
 		r.eff.Confirmed = append(r.eff.Confirmed, Confirmed{Err: err, Done: []func(uint64, error){done}})
 		return
 	}
-	list := &r.reads.applying
-	if commuting {
-		list = &r.reads.commuting
-	}
-	r.confirmed(list, index, []func(uint64, error){done})
+	var a asked
+	a.add(&confirmation{ahead: ahead, done: done})
+	r.confirmed(index, a)
 }
 
 // vouches reports whether a member that follows this leader in a term is a quorum

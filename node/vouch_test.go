@@ -15,15 +15,14 @@ type outcome struct {
 	answered bool
 	term     uint64
 	err      error
+	ahead    []Ahead // told before
 }
 
 func (c *cluster) confirmFor(on, member, term uint64) *outcome {
-	return c.confirmForAll(on, member, term, true)
-}
-
-func (c *cluster) confirmForAll(on, member, term uint64, commuting bool) *outcome {
 	o := &outcome{}
-	c.members[on].ConfirmFor(member, term, commuting, func(term uint64, err error) { *o = outcome{true, term, err} })
+	c.members[on].ConfirmFor(member, term, func(a Ahead) { o.ahead = append(o.ahead, a) }, func(term uint64, err error) {
+		o.answered, o.term, o.err = true, term, err
+	})
 	c.ready(on)
 	return o
 }

@@ -165,14 +165,14 @@ func (g *gate) Confirm(done func(uint64, error)) {
 	g.pass(func() { g.raft.Confirm(done) }, func(err error) { done(0, err) })
 }
 
-// ConfirmCommuting implements [lease.Raft].
-func (g *gate) ConfirmCommuting(done func(uint64, error)) {
-	g.pass(func() { g.raft.ConfirmCommuting(done) }, func(err error) { done(0, err) })
+// ConfirmAhead implements [lease.Raft].
+func (g *gate) ConfirmAhead(ahead func(node.Ahead), done func(uint64, error)) {
+	g.pass(func() { g.raft.ConfirmAhead(ahead, done) }, func(err error) { done(0, err) })
 }
 
 // ConfirmFor implements [lease.Raft].
-func (g *gate) ConfirmFor(member, term uint64, commuting bool, done func(uint64, error)) {
-	g.pass(func() { g.raft.ConfirmFor(member, term, commuting, done) }, func(err error) { done(0, err) })
+func (g *gate) ConfirmFor(member, term uint64, ahead func(node.Ahead), done func(uint64, error)) {
+	g.pass(func() { g.raft.ConfirmFor(member, term, ahead, done) }, func(err error) { done(0, err) })
 }
 
 // Leader implements [lease.Raft].

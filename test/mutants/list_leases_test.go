@@ -26,7 +26,7 @@ var ofLeases = []mutant{
 	{
 		name: "an expiry relies on a confirmation begun before it was due", guarantee: "G07",
 		file: "lease/engine.go", pkg: "./lease", test: "^TestG07_ADeposedLeaderExpiresNothing$",
-		search:  "\te.expiry.heard()\n",
+		search:  "\tif e.round.due {\n\t\te.expiry.heard()\n\t}\n",
 		replace: "\te.findDue()\n\tif b := e.expiry.confirm(); b != 0 {\n\t\te.out.Barrier = b\n\t}\n\te.expiry.heard()\n",
 	},
 	{
@@ -100,9 +100,33 @@ var ofLeases = []mutant{
 	},
 	{
 		name: "what is shown does not wait for what commutes with an extension", guarantee: "G14",
-		file: "lease/vouch.go", pkg: "./lease", test: "^TestG14_WhatIsShownSeesTheWholeState$",
-		search:  "slices.ContainsFunc(v.batches, (*Batch).shows)",
-		replace: "false",
+		file: "lease/ahead.go", pkg: "./lease", test: "^TestG14_WhatIsShownSeesTheWholeState$",
+		search:  "w.batch.shows() || ",
+		replace: "",
+	},
+	{
+		name: "an extension does not wait for the release of its lease to be applied", guarantee: "G04",
+		file: "core/lease/ends.go", pkg: "./lease", test: "^TestG04_AnExtensionWaitsForWhatConcernsItOnly$",
+		search:  "case c.verb == doRelease, c.verb == doTransfer:",
+		replace: "case c.verb == doTransfer:",
+	},
+	{
+		name: "an extension does not wait for the end of its session to be applied", guarantee: "G04",
+		file: "core/commute.go", pkg: "./lease", test: "^TestG04_AnExtensionWaitsForWhatConcernsItOnly$",
+		search:  "\t\ttell(&End{Session: c.session})\n",
+		replace: "",
+	},
+	{
+		name: "what is ahead is forgotten before it is applied", guarantee: "G04",
+		file: "lease/ahead.go", pkg: "./lease", test: "^TestAheadForgets$",
+		search:  "a.entries[n].index <= applied;",
+		replace: "a.entries[n].index <= applied+1;",
+	},
+	{
+		name: "an expiry does not wait for what is ahead", guarantee: "G02",
+		file: "lease/ahead.go", pkg: "./lease", test: "^TestG02_AnExpiryWaitsForTheState$",
+		search:  "if b.due && !e.ahead.any() {",
+		replace: "if b.due {",
 	},
 	{
 		name: "each slow round moves the deadlines", guarantee: "G08",

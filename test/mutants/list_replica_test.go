@@ -60,15 +60,15 @@ var ofReplicas = []mutant{
 	{
 		name: "a read joins the round under way", guarantee: "G22",
 		file: "node/reads.go", pkg: "./node", test: "^TestG22_LateComerWaitsForTheNextRound$",
-		search: "\tr.reads.waiting = append(r.reads.waiting, waitingRead{done: done, tick: r.tick})\n",
-		replace: "\tif r.reads.round.active {\n\t\tr.reads.round.done = append(r.reads.round.done, done)\n\t\treturn\n\t}\n" +
-			"\tr.reads.waiting = append(r.reads.waiting, waitingRead{done: done, tick: r.tick})\n",
+		search: "\tr.reads.waiting = append(r.reads.waiting, waitingRead{",
+		replace: "\tif r.reads.round.active {\n\t\tr.reads.round.asked.add(&confirmation{ahead: ahead, done: done})\n\t\treturn\n\t}\n" +
+			"\tr.reads.waiting = append(r.reads.waiting, waitingRead{",
 	},
 	{
 		name: "a follower reads at its own commit index", guarantee: "G22",
 		file: "node/reads.go", pkg: "./node", test: "^TestG22_AFollowerReadsWhatTheLeaderCommitted$",
-		search:  "r.confirmed(&rd.applying, rs.Index, ",
-		replace: "r.confirmed(&rd.applying, min(rs.Index, r.commit), ",
+		search:  "r.confirmed(rs.Index, ",
+		replace: "r.confirmed(min(rs.Index, r.commit), ",
 	},
 	{
 		name: "a leader confirms before it committed in its term", guarantee: "G22",

@@ -82,8 +82,14 @@ var ofWholeClusters = []mutant{
 	{
 		name: "simulated: a follower reads at its own commit index", guarantee: "G22",
 		file: "node/reads.go", pkg: "./sim", test: fewSeeds,
-		search:  "r.confirmed(&rd.applying, rs.Index, ",
-		replace: "r.confirmed(&rd.applying, min(rs.Index, r.commit), ",
+		search:  "r.confirmed(rs.Index, ",
+		replace: "r.confirmed(min(rs.Index, r.commit), ",
+	},
+	{
+		name: "simulated: an extension does not wait for what ends its lease to be applied", guarantee: "G04",
+		file: "lease/ahead.go", pkg: "./sim", test: fewSeeds,
+		search:  "\treturn l != nil && !e.ahead.ends(l)\n",
+		replace: "\treturn l != nil\n",
 	},
 	{
 		name: "simulated: an unknown outcome is answered as unavailable", guarantee: "G25",

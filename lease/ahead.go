@@ -1,0 +1,229 @@
+package lease
+
+import (
+	"hash/maphash"
+	"slices"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
+	"github.com/incumbent-dev/incumbent/node"
+)
+
+// ahead is what the leader knows of commands that are committed and that this member has
+// not applied, as far as confirmations have told of them. Most are claims and releases of
+// leases that nobody extends meanwhile: with it, extensions need not wait until all of
+// them are applied. It may say of more than is there, for an entry is forgotten with the
+// first confirmation after it was applied, and names are told apart by a hash.
+type ahead struct {
+	seed     maphash.Seed
+	entries  []aheadEntry // by index: those with a command that does not commute with extensions
+	names    map[uint64]int
+	keys     map[key]int
+	anything int // entries that may end anything
+}
+
+type aheadEntry struct {
+	index    uint64
+	names    []uint64
+	keys     []key
+	anything bool
+}
+
+func newAhead() ahead {
+	return ahead{seed: maphash.MakeSeed(), names: make(map[uint64]int), keys: make(map[key]int)}
+}
+
+// learn takes in what a confirmation says.
+func (a *ahead) learn(v *core.View, news *node.Ahead) {
+	a.forget(news.Applied)
+	for i := range news.Entries {
+		a.add(v, &news.Entries[i])
+	}
+}
+
+func (a *ahead) add(v *core.View, c *node.Unapplied) {
+	x := aheadEntry{index: c.Index, anything: c.Commands == nil}
+	most := core.Nothing
+	for _, cmd := range c.Commands {
+		most = max(most, v.Effect(cmd, func(end *core.End) { a.mayEnd(&x, end) }))
+	}
+	if x.anything = x.anything || most == core.Anything; x.anything {
+		a.anything++
+	}
+	if x.anything || most > core.Nothing {
+		a.entries = append(a.entries, x)
+	}
+}
+
+func (a *ahead) mayEnd(x *aheadEntry, end *core.End) {
+	if end.Lease == nil {
+		k := key{end.Token, end.Session}
+		x.keys = append(x.keys, k)
+		a.keys[k]++
+		return
+	}
+	var h maphash.Hash
+	h.SetSeed(a.seed)
+	for _, part := range [...][]byte{end.Namespace, end.Model, end.Lease} {
+		_, _ = h.Write(part)
+		_ = h.WriteByte(0)
+	}
+	x.names = append(x.names, h.Sum64())
+	a.names[h.Sum64()]++
+}
+
+// forget drops what is applied.
+func (a *ahead) forget(applied uint64) {
+	n := 0
+	for ; n < len(a.entries) && a.entries[n].index <= applied; n++ {
+		x := &a.entries[n]
+		for _, h := range x.names {
+			drop(a.names, h)
+		}
+		for _, k := range x.keys {
+			drop(a.keys, k)
+		}
+		if x.anything {
+			a.anything--
+		}
+	}
+	clear(a.entries[:n])
+	if a.entries = a.entries[n:]; len(a.entries) == 0 {
+		a.entries = nil
+	}
+}
+
+func drop[K comparable](counts map[K]int, k K) {
+	if counts[k]--; counts[k] <= 0 {
+		delete(counts, k)
+	}
+}
+
+// any reports whether something is there that does not commute with extensions.
+func (a *ahead) any() bool { return len(a.entries) > 0 }
+
+// ends reports whether something may end a lease.
+func (a *ahead) ends(l *leases.Lease) bool {
+	if a.anything > 0 || a.keys[key{token: l.Token}] > 0 || a.endsSession(l.Session) {
+		return true
+	}
+	if len(a.names) == 0 {
+		return false
+	}
+	var h maphash.Hash
+	h.SetSeed(a.seed)
+	for _, part := range [...]string{l.Name.Namespace, l.Name.Model, l.Name.Lease} {
+		_, _ = h.WriteString(part)
+		_ = h.WriteByte(0)
+	}
+	return a.names[h.Sum64()] > 0
+}
+
+func (a *ahead) endsSession(id incumbent.SessionID) bool {
+	return a.anything > 0 || !id.IsZero() && a.keys[key{session: id}] > 0
+}
+
+// behind is a round that was confirmed before everything up to its read index was applied
+// here: what of it waits for that.
+type behind struct {
+	id      uint64
+	waiters []waiter
+	reads   []*call
+	due     bool // so does its confirmation of what is due
+}
+
+// Ahead tells that what was asked to be confirmed is, and what is committed that is not
+// applied here. Confirmed follows, once it is. Extensions are judged now, if none of that
+// concerns them: those by a token, name or session that this member knows, and of which
+// nothing is shown but that they hold.
+func (e *Engine) Ahead(id uint64, news *node.Ahead) {
+	e.ahead.learn(e.view, news)
+	if !e.leading || news.Term != e.term {
+		return
+	}
+	b := behind{id: id}
+	var batches []*Batch
+	var again []waiter
+	if v := e.voucherUnder(id); v != nil {
+		v.active = false
+		batches, v.batches = v.batches, nil
+		e.stats.Vouched++
+	} else {
+		r := &e.round
+		if !r.active || r.id != id {
+			panic("lease: a confirmation that nobody asked for")
+		}
+		batches, again, b.reads, b.due = r.batches, r.again, r.reads, r.due
+		r.batches, r.again, r.reads = nil, nil, nil
+		e.roundEnded()
+		e.quorumHeard()
+		if b.due && !e.ahead.any() {
+			b.due = false
+			e.expiry.heard()
+		}
+	}
+	for _, batch := range batches {
+		for i := range batch.Items {
+			e.judgeAhead(&b, waiter{batch, i})
+		}
+	}
+	for _, w := range again {
+		e.judgeAhead(&b, w)
+	}
+	e.behind = append(e.behind, b)
+}
+
+// judgeAhead judges an extension, or lets it wait until what is ahead is applied.
+func (e *Engine) judgeAhead(b *behind, w waiter) {
+	if w.batch.shows() || !e.untouched(&w.batch.Items[w.item]) {
+		b.waiters = append(b.waiters, w)
+		return
+	}
+	e.judgeItem(w.batch, w.item)
+}
+
+// untouched reports whether an extension is judged alike before and after what is ahead is
+// applied.
+func (e *Engine) untouched(it *Extension) bool {
+	switch {
+	case !e.ahead.any():
+		return true
+	case e.ahead.anything > 0 || it.Lasting != nil || !it.valid() || !e.find(it) || it.alien:
+		return false
+	case it.ref.session():
+		return !e.ahead.endsSession(it.Session)
+	}
+	l := leases.Of(e.view).ByToken(it.found)
+	return l != nil && !e.ahead.ends(l)
+}
+
+// caughtUp judges what waited for the state to catch up with a confirmation, if it is one
+// of those.
+func (e *Engine) caughtUp(id, term uint64, err error) bool {
+	i := slices.IndexFunc(e.behind, func(b behind) bool { return b.id == id })
+	if i < 0 {
+		return false
+	}
+	b := e.behind[i]
+	e.behind = slices.Delete(e.behind, i, i+1)
+	switch {
+	case !e.leading: // their end was that of the term
+	case err != nil || term != e.term:
+		if b.due {
+			e.expiry.back()
+		}
+		e.roundFailed(nil, b.waiters, err)
+	default:
+		if b.due {
+			e.expiry.heard()
+		}
+		for _, w := range b.waiters {
+			e.judgeItem(w.batch, w.item)
+		}
+	}
+	for _, c := range b.reads {
+		e.judgeRead(c, term, err)
+	}
+	return true
+}
