@@ -7,8 +7,8 @@ var ofLeases = []mutant{
 		name: "a follower answers an extension from its own view", guarantee: "G04",
 		file: "lease/forward.go", pkg: "./lease", test: "^TestClusterTranscripts$/^forward$",
 		search: "\tdefault:\n\t\tby := w.batch.arrived + int64(e.patience(w))\n",
-		replace: "\tcase it.Token != 0 && e.view.LeaseByToken(it.Token) != nil:\n" +
-			"\t\te.answer(w.batch, w.item, incumbent.OK, e.view.LeaseByToken(it.Token).TTL)\n" +
+		replace: "\tcase it.Token != 0 && leases.Of(e.view).ByToken(it.Token) != nil:\n" +
+			"\t\te.answer(w.batch, w.item, incumbent.OK, leases.Of(e.view).ByToken(it.Token).TTL)\n" +
 			"\tdefault:\n\t\tby := w.batch.arrived + int64(e.patience(w))\n",
 	},
 	{

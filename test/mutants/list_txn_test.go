@@ -3,22 +3,28 @@ package mutants
 // ofTransactions are bugs of several things or none.
 var ofTransactions = []mutant{
 	{
-		name: "extensions do not wait for the beginning of a term", guarantee: "G04",
-		file: "node/reads.go", pkg: "./node", test: "^TestG04_TheBeginningOfATermDoesNotCommute$",
-		search:  "\t\treturn false // a change of members, or the beginning of a term\n",
-		replace: "\t\treturn true\n",
+		name: "nothing that an extension waits for begins with a term", guarantee: "G04",
+		file: "node/reads.go", pkg: "./node", test: "^TestG04_TheBeginningOfATermIsAhead$",
+		search:  "\t\treturn nil // a change of members, or the beginning of a term\n",
+		replace: "\t\treturn [][]byte{}\n",
 	},
 	{
-		name: "extensions wait for nothing before a command that commutes", guarantee: "G04",
-		file: "node/reads.go", pkg: "./node", test: "^TestG04_WhatCommutesIsNotWaitedFor$",
-		search:  "r.commutes(rd.reached+1)",
-		replace: "r.commutes(index)",
+		name: "of entries that the machine has not applied only the first is told", guarantee: "G04",
+		file: "node/reads.go", pkg: "./node", test: "^TestG04_WhatIsAheadIsToldOnce$",
+		search:  "\t\trd.told++\n",
+		replace: "\t\tif rd.told++; len(a.Entries) > 0 {\n\t\t\tcontinue\n\t\t}\n",
 	},
 	{
-		name: "reads do not wait for what commutes with extensions", guarantee: "G22",
-		file: "node/reads.go", pkg: "./node", test: "^TestG04_WhatCommutesIsNotWaitedFor$",
+		name: "a tail that raft has given up is told of as committed", guarantee: "G04",
+		file: "node/reads.go", pkg: "./node", test: "^TestG04_AStaleTailIsNotAhead$",
+		search:  "r.stale.below(min(r.commit, r.log.last()))",
+		replace: "min(r.commit, r.log.last())",
+	},
+	{
+		name: "reads do not wait for what is ahead of the machine", guarantee: "G22",
+		file: "node/reads.go", pkg: "./node", test: "^TestG04_WhatIsAheadIsToldOnce$",
 		search:  "rd.applying[0].index <= r.applied",
-		replace: "r.reaches(rd.applying[0].index)",
+		replace: "rd.applying[0].index <= r.commit",
 	},
 	{
 		name: "what a transaction does otherwise is taken to commute with extensions", guarantee: "G04",

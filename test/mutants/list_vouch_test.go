@@ -36,8 +36,8 @@ var ofVouching = []mutant{
 	{
 		name: "what is vouched for is answered before the state has caught up", guarantee: "G22",
 		file: "node/vouch.go", pkg: "./node", test: "^TestG22_WhatIsVouchedForWaitsForTheMachine$",
-		search:  "r.confirmed(list, index, []func(uint64, error){done})",
-		replace: "r.confirmed(list, min(index, r.applied), []func(uint64, error){done})",
+		search:  "r.confirmed(index, a)",
+		replace: "r.confirmed(min(index, r.applied), a)",
 	},
 	{
 		name: "the lease loop vouches by what it has applied", guarantee: "G02",

@@ -25,7 +25,7 @@ const (
 // fixedDraws tells tests that draw what they try, by package rapid or by seeds of
 // the simulator, what to draw: a mutant is noticed in every run or in none. What is found need not be
 // made small.
-var fixedDraws = []string{"INCUMBENT_SIM_SEEDS=130", "RAPID_SEED=1", "RAPID_NOFAILFILE=true", "RAPID_SHRINKTIME=1s"}
+var fixedDraws = []string{"INCUMBENT_SIM_SEEDS=30", "RAPID_SEED=1", "RAPID_NOFAILFILE=true", "RAPID_SHRINKTIME=1s"}
 
 // TestG50_EveryMutantIsNoticed runs the chosen mutants.
 func TestG50_EveryMutantIsNoticed(t *testing.T) {
