@@ -13,10 +13,11 @@ import (
 // ahead is what the leader knows of commands that are committed and that this member has
 // not applied, as far as confirmations have told of them. Most are claims and releases of
 // leases that nobody extends meanwhile: with it, extensions need not wait until all of
-// them are applied. It may say of more than is there, for an entry is forgotten with the
+// them are applied. It may have more than is ahead, for an entry is forgotten with the
 // first confirmation after it was applied, and names are told apart by a hash.
 type ahead struct {
 	seed     maphash.Seed
+	scratch  []byte
 	entries  []aheadEntry // by index: those with a command that does not commute with extensions
 	names    map[uint64]int
 	keys     map[key]int
@@ -63,14 +64,16 @@ func (a *ahead) mayEnd(x *aheadEntry, end *core.End) {
 		a.keys[k]++
 		return
 	}
-	var h maphash.Hash
-	h.SetSeed(a.seed)
-	for _, part := range [...][]byte{end.Namespace, end.Model, end.Lease} {
-		_, _ = h.Write(part)
-		_ = h.WriteByte(0)
-	}
-	x.names = append(x.names, h.Sum64())
-	a.names[h.Sum64()]++
+	h := nameHash(a, end.Namespace, end.Model, end.Lease)
+	x.names = append(x.names, h)
+	a.names[h]++
+}
+
+func nameHash[T string | []byte](a *ahead, namespace, model, lease T) uint64 {
+	b := append(append(a.scratch[:0], namespace...), 0)
+	b = append(append(b, model...), 0)
+	a.scratch = append(b, lease...)
+	return maphash.Bytes(a.seed, a.scratch)
 }
 
 // forget drops what is applied.
@@ -108,16 +111,7 @@ func (a *ahead) ends(l *leases.Lease) bool {
 	if a.anything > 0 || a.keys[key{token: l.Token}] > 0 || a.endsSession(l.Session) {
 		return true
 	}
-	if len(a.names) == 0 {
-		return false
-	}
-	var h maphash.Hash
-	h.SetSeed(a.seed)
-	for _, part := range [...]string{l.Name.Namespace, l.Name.Model, l.Name.Lease} {
-		_, _ = h.WriteString(part)
-		_ = h.WriteByte(0)
-	}
-	return a.names[h.Sum64()] > 0
+	return len(a.names) > 0 && a.names[nameHash(a, l.Name.Namespace, l.Name.Model, l.Name.Lease)] > 0
 }
 
 func (a *ahead) endsSession(id incumbent.SessionID) bool {
