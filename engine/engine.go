@@ -64,7 +64,7 @@ func NewState() *core.State { return core.New(families()...) }
 // RestoreState reads a snapshot of a group's state. See [core.Restore] for errors.
 func RestoreState(r io.Reader) (*core.State, error) { return core.Restore(r, families()...) }
 
-// commutes reports whether extensions can be judged without a command: see
+// commutes says of a command that goes in parts what the last of them says: see
 // [core.Commutes].
 func commutes(cmd []byte) bool { return core.Commutes(kinds, cmd) }
 

@@ -108,7 +108,7 @@ func (a *ahead) any() bool { return len(a.entries) > 0 }
 
 // ends reports whether something may end a lease.
 func (a *ahead) ends(l *leases.Lease) bool {
-	if a.anything > 0 || a.keys[key{token: l.Token}] > 0 || a.endsSession(l.Session) {
+	if a.keys[key{token: l.Token}] > 0 || a.endsSession(l.Session) {
 		return true
 	}
 	return len(a.names) > 0 && a.names[nameHash(a, l.Name.Namespace, l.Name.Model, l.Name.Lease)] > 0
