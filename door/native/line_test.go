@@ -259,3 +259,55 @@ func TestG43_WhoWaitsIsToldThatTheMemberLives(t *testing.T) {
 		t.Errorf("who comes then waits: %v", f)
 	}
 }
+
+// TestG43_AWatchIsTheDoorsBeforeItCanEnd: a watch that has waited in line begins beside its
+// stream's worker, which may end it as soon as it finds it. Were it not in the door's list by
+// then, it would be taken out of a place in which another is.
+func TestG43_AWatchIsTheDoorsBeforeItCanEnd(t *testing.T) {
+	m := newMember(t)
+	w := m.dial()
+	w.ok(&pb.ClientFrame{Id: 1, Request: &pb.ClientFrame_WatchKeys{WatchKeys: &pb.WatchKeysRequest{Key: "a"}}})
+	s := m.door.streams.All()[0]
+	m.door.watches.mu.Lock()
+	w.send(&pb.ClientFrame{Id: 2, Request: &pb.ClientFrame_WatchKeys{WatchKeys: &pb.WatchKeysRequest{Key: "b"}}})
+	for range 50 {
+		time.Sleep(time.Millisecond)
+		if !s.mu.TryLock() {
+			break // it begins
+		}
+		found := s.open.watches[2] != nil
+		s.mu.Unlock()
+		if found {
+			t.Error("the stream can end a watch that the door does not have yet")
+			break
+		}
+	}
+	m.door.watches.mu.Unlock()
+}
+
+// TestG43_AnIDThatIsUsedMeanwhile: a watch that waits in line keeps no id for itself, and does not
+// take the place of one that has begun under it meanwhile.
+func TestG43_AnIDThatIsUsedMeanwhile(t *testing.T) {
+	m, fill := narrowMember(t)
+	w := m.dial()
+	free := fill(admit.Watches)
+	w.send(within(longEnough, &pb.ClientFrame{Id: 2, Request: &pb.ClientFrame_WatchKeys{WatchKeys: &pb.WatchKeysRequest{Key: "a"}}}))
+	s := m.door.streams.All()[0]
+	eventually(t, "it waits in line", func() bool { return m.door.lines[admit.Watches].Len() == 1 })
+	sel, refusal := m.door.selectKeys(s.who, &pb.WatchKeysRequest{Key: "b"})
+	if err := s.watch(admit.Place{}, 2, sel, refusal); err != nil {
+		t.Fatal(err)
+	}
+	free()
+	for {
+		if f := w.next(); f.Error != nil {
+			if f.Id != 2 || f.Error.Kind != "invalid" {
+				t.Errorf("%v", f)
+			}
+			break
+		}
+	}
+	if n := m.door.watches.len(); n != 1 {
+		t.Errorf("%d watches are open, want 1", n)
+	}
+}

@@ -199,7 +199,7 @@ func (s *stream) waitReleased(id uint64, r *pb.WaitReleasedRequest) error {
 	if id == 0 {
 		return invalid("id", "is 0; a wait is answered")
 	}
-	if err := s.room(id, func(o *opened) bool { return len(o.waits) < MaxWaitsPerStream }, "waits", MaxWaitsPerStream); err != nil {
+	if err := s.roomForWait(id); err != nil {
 		return err
 	}
 	place, err := s.door.lanes.Enter(s.who.work(""), calls.WaitReleased.Lane(), 1)
@@ -246,16 +246,21 @@ func (s *stream) waited(id uint64, r *pb.WaitReleasedRequest, released bool, err
 	s.reply(&pb.ServerFrame{Id: id, Answer: &pb.ServerFrame_WaitReleased{WaitReleased: s.door.former(s.who).released(r.Name, released)}})
 }
 
-// room checks that id is free and that there may be one more, and makes the
-// maps.
-func (s *stream) room(id uint64, fits func(*opened) bool, what string, limit int) error {
+// roomForWait checks that there may be one more wait, under this id. Waits begin one after
+// the other.
+func (s *stream) roomForWait(id uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	open := s.others()
-	if open.watches[id] != nil || open.waits[id] != nil {
+	o := s.others()
+	return o.room(id, len(o.waits), MaxWaitsPerStream, "waits")
+}
+
+// room checks that id is free and that there may be one more than n. With the stream's mu held.
+func (o *opened) room(id uint64, n, limit int, what string) error {
+	if o.watches[id] != nil || o.waits[id] != nil {
 		return invalid("id", "%d is in use on this stream", id)
 	}
-	if !fits(open) {
+	if n >= limit {
 		return incumbent.Errorf(incumbent.TooLarge, "a stream carries up to %d %s", limit, what).WithHint("open another stream")
 	}
 	return nil

@@ -34,7 +34,7 @@ type streamWatch struct {
 	start  atomic.Pointer[former] // the confirmed state, on its way to a pump
 	silent atomic.Bool            // nothing was sent since the last round
 	paused atomic.Bool            // until the connection has sent what is queued
-	slot   int                    // in door.watches, under its mutex; -1 once out of it
+	slot   int                    // in door.watches, which it is in from the beginning, under its mutex; -1 once out of it
 	place  tally.Place            // among what its principal has open; under that mutex, too
 
 	// Of the pump that runs it; the state keeps others out.
@@ -63,9 +63,6 @@ func (s *stream) watch(place admit.Place, id uint64, sel *selection, refusal err
 	if refusal != nil {
 		return refusal
 	}
-	if err := s.room(id, func(o *opened) bool { return len(o.watches) < MaxWatchesPerStream }, "watches", MaxWatchesPerStream); err != nil {
-		return err
-	}
 	open, err := s.door.tally.Take(settings.OpenWatches, s.who.principal, "")
 	if err != nil {
 		return err
@@ -73,15 +70,12 @@ func (s *stream) watch(place admit.Place, id uint64, sel *selection, refusal err
 	resumes := sel.after != 0
 	known := resumes && sel.after <= s.door.hub.Index()
 	w := &streamWatch{s: s, id: id, sel: sel, said: sel.after, begun: known, fresh: resumes, place: open}
-	s.mu.Lock()
-	gone := s.gone
-	if !gone {
-		s.open.watches[id] = w
-	}
-	s.mu.Unlock()
-	s.door.watches.add(w)
-	if gone {
-		w.close()
+	if ok, err := s.keepWatch(w); !ok {
+		open.Give()
+		if err == nil {
+			place.Leave()
+		}
+		return err
 	}
 	if known {
 		place.Leave()
@@ -90,6 +84,24 @@ func (s *stream) watch(place admit.Place, id uint64, sel *selection, refusal err
 	}
 	w.awaitState(place.Leave)
 	return nil
+}
+
+// keepWatch notes a watch of the stream and of the door at once: what begins after it has
+// waited in line does so beside the stream's own worker, which may end it from then on.
+// false, and no error: the stream has ended.
+func (s *stream) keepWatch(w *streamWatch) (ok bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone {
+		return false, nil
+	}
+	o := s.others()
+	if err := o.room(w.id, len(o.watches), MaxWatchesPerStream, "watches"); err != nil {
+		return false, err
+	}
+	o.watches[w.id] = w
+	s.door.watches.add(w)
+	return true, nil
 }
 
 // unwatch ends a watch at its client's wish.
@@ -372,7 +384,7 @@ func (w *streamWatch) end() {
 // those to whom nothing was said since the last round are told how far that is
 // certain.
 type watchSet struct {
-	mu   sync.Mutex // guards the rest; held for a slice of the list
+	mu   sync.Mutex // guards the rest; held for a slice of the list; taken while a stream's is held
 	list []*streamWatch
 	at   int
 }
