@@ -13,13 +13,16 @@ func (Family) Ends(b []byte, tell func(*core.End)) bool {
 	if c.decode(b) != nil {
 		return false
 	}
-	switch {
-	case c.verb == doRevoke:
-		return false
-	case c.verb == doExpire, c.verb == doRelease && c.token != 0, c.verb == doTransfer && c.token != 0:
-		tell(&core.End{Token: incumbent.Token(c.token)})
-	case c.verb == doRelease, c.verb == doTransfer:
-		tell(&core.End{Namespace: c.namespace, Model: c.model, Lease: c.lease})
+	switch c.verb {
+	case doClaim, doAccept, doPin, doUnpin, doLeaveQueue:
+		return true
+	case doExpire, doRelease, doTransfer:
+		if c.verb == doExpire || c.token != 0 {
+			tell(&core.End{Token: incumbent.Token(c.token)})
+		} else {
+			tell(&core.End{Namespace: c.namespace, Model: c.model, Lease: c.lease})
+		}
+		return true
 	}
-	return true
+	return false // a revocation, or something of which nothing is known here
 }
