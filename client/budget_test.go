@@ -349,3 +349,38 @@ func TestG42_WhatWasRefusedBeforeTheSessionBeganIsAskedForOnceItHas(t *testing.T
 		}
 	})
 }
+
+// Who is present is said with each attempt to begin. What was refused with one of them is
+// said no more: the next has said it, and a name that another has is asked for once at a time.
+func TestG42_PresenceIsSaidByTheNewestAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l, m := unbegunSession(t)
+		s.present = Presence{Name: "unit/0"}
+		began := make(chan error, 1)
+		go func() { began <- s.attach(t.Context(), l, false, 5*time.Second) }()
+		held := &apiv1.ServerFrame{Error: &apiv1.Error{Kind: incumbent.Held.String()}}
+		for attempt := range 4 {
+			f := m.next()
+			if f.GetStart() == nil || len(f.GetStart().Then) != 1 {
+				t.Fatalf("attempt %d: %v", attempt, f)
+			}
+			if attempt < 3 {
+				m.answer(f, refused(time.Second))
+				m.answer(f.GetStart().Then[0], refused(time.Second))
+				continue
+			}
+			m.answer(f, &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_Started{Started: &apiv1.Started{Attached: &apiv1.Attached{Index: 9}}}})
+			m.answer(f.GetStart().Then[0], held)
+		}
+		if err := <-began; err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			time.Sleep(s.ttl/beatsPerTTL - time.Second)
+			m.nothing()
+			m.answer(m.next(), held)
+		}
+		l.close()
+		synctest.Wait()
+	})
+}

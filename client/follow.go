@@ -130,30 +130,35 @@ func (s *Session) repeatAlone(l *link, after time.Duration, send func(l *link)) 
 	})
 }
 
-// announceAgain announces alone.
-func (s *Session) announceAgain(l *link) { _ = l.send(s.announce(l)) }
-
-// announce is the frame that says under which name somebody lives by the session.
+// announce is the frame that says under which name somebody lives by the session. The newest
+// is the one that counts: each attempt to begin brings one, and what became of those before it
+// is of no interest.
 func (s *Session) announce(l *link) *apiv1.ClientFrame {
 	f := &apiv1.ClientFrame{TimeoutMs: uint32(maxWait.Milliseconds()), Request: &apiv1.ClientFrame_Lock{Lock: &apiv1.LockRequest{
 		Namespace: s.present.Namespace, Key: s.present.key(), Value: s.present.Info, Session: s.id.String(), Lazy: true,
 	}}}
-	l.listen(f, func(a *apiv1.ServerFrame) { s.announced(l, a) })
+	s.announcing.Store(f)
+	l.listen(f, func(a *apiv1.ServerFrame) { s.announced(l, f, a) })
 	return f
 }
 
 // announced hears that others are told, or why not. A name that another session has is
 // that of a former run, which ends when its ttl has passed, or of somebody who lives.
-func (s *Session) announced(l *link, a *apiv1.ServerFrame) {
+func (s *Session) announced(l *link, f *apiv1.ClientFrame, a *apiv1.ServerFrame) {
 	l.forget(a.Id)
 	err := DetailError(a.Error)
+	again := func(l *link) { // alone, unless the session has to begin again, which brings another
+		if s.announcing.Load() == f && s.current() == l {
+			_ = l.send(s.announce(l))
+		}
+	}
 	switch {
-	case err == nil:
+	case err == nil, s.announcing.Load() != f:
 	case incumbent.KindOf(err) == incumbent.Held:
 		s.retry(err)
-		s.repeatAlone(l, s.ttl/beatsPerTTL+rand.N(time.Second), s.announceAgain)
+		s.repeatAlone(l, s.ttl/beatsPerTTL+rand.N(time.Second), again)
 	case retryable(err):
-		s.repeatAlone(l, jitter(maxPause, err), s.announceAgain)
+		s.repeatAlone(l, jitter(maxPause, err), again)
 	case gone(err): // the session's own end says so
 	default:
 		s.retry(err)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -67,6 +68,8 @@ type Session struct {
 	back    map[incumbent.Token]incumbent.Name      // given back; the server has not said yet that it is released
 	counter uint64
 	follows []*followed
+
+	announcing atomic.Pointer[apiv1.ClientFrame] // the newest that says who is present
 
 	budget budget // of what is repeated
 }
