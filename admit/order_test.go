@@ -72,6 +72,9 @@ func TestG40_TheRecordShowsTheOrder(t *testing.T) {
 		if err := checkOrder(record, int64(DefaultInterval)); err != nil {
 			t.Fatal(err)
 		}
+		if n := c.Disorder(); n != 0 {
+			t.Fatalf("%d are said to have been let in out of order", n)
+		}
 	})
 	if refusals == 0 {
 		t.Error("nothing was refused at all")
@@ -92,5 +95,42 @@ func TestCheckOrder(t *testing.T) {
 	fine := []Decision{{0, Extensions, Delay}, {1, Critical, in}, {1, Extensions, in}, {2, Claims, Order}, {wide, Claims, in}, {wide, Reads, Delay}, {wide, Logins, in}}
 	if err := checkOrder(fine, wide); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestG40_DisorderIsCounted: what is let in while a lane behind it refuses is counted, by
+// what was done and not by what was to keep the order.
+func TestG40_DisorderIsCounted(t *testing.T) {
+	for name, c := range map[string]struct {
+		lane  Lane
+		after int64 // the refusal
+		want  uint64
+	}{
+		"before it in the order": {Claims, 60 * ms, 1},
+		"callers may overtake":   {Claims, 40 * ms, 0},
+		"an interval later":      {Claims, 100 * ms, 0},
+		"behind it":              {Releases, 60 * ms, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := New(Limits{Min: 1, Max: 1}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const at = ms
+			l.shut[rankOf[Small]].Store(at + 1) // so that it may refuse
+			for refused := false; !refused; {
+				_, err := l.Enter(Small, 1, at)
+				refused = err != nil
+			}
+			for r := range l.shut {
+				l.shut[r].Store(0)
+			}
+			if _, err := l.Enter(c.lane, 1, at+c.after); err != nil {
+				t.Fatal(err)
+			}
+			if n := l.Disorder(); n != c.want {
+				t.Errorf("counted %d, want %d", n, c.want)
+			}
+		})
 	}
 }

@@ -198,10 +198,16 @@ func lookAt(ctx context.Context, url string, read func(io.Reader)) {
 	read(io.LimitReader(res.Body, maxMetrics))
 }
 
-func ownGoroutines(ctx context.Context, server string) (n float64) {
+func ownGoroutines(ctx context.Context, server string) float64 {
+	return seriesOf(ctx, server, "go_goroutines")
+}
+
+// seriesOf is the value of a series without labels among a member's metrics, 0 if it is not
+// there.
+func seriesOf(ctx context.Context, server, name string) (n float64) {
 	lookAt(ctx, strings.TrimSuffix(server, "/")+"/metrics", func(body io.Reader) {
 		for lines := bufio.NewScanner(body); lines.Scan(); {
-			if v, ok := strings.CutPrefix(lines.Text(), "go_goroutines "); ok {
+			if v, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
 				n, _ = strconv.ParseFloat(v, 64) // 0 if it is none
 			}
 		}

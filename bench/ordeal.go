@@ -77,6 +77,13 @@ func (o *ordeal) playFaults(ctx context.Context, script []Action) error {
 	if err := o.judgeBeside(ctx); err != nil {
 		return err
 	}
+	if o.peak > 0 { // after a flood
+		o.notePeak()
+		o.noteOrder(ctx)
+		if err := o.awaitMembers(ctx, membersTimeout); err != nil {
+			return err
+		}
+	}
 	return o.judge()
 }
 
@@ -118,6 +125,16 @@ func (o *ordeal) play(ctx context.Context, script []Action) error {
 	}
 	// Whoever was to lose a lease by this would have by then.
 	return sleep(ctx, cmp.Or(o.settle, max(2*time.Duration(o.sc.TTL), time.Duration(o.sc.Settle))))
+}
+
+// noteOrder notes how much the members have let in although a lane that is refused later
+// refused (guarantee 40), as they count it themselves.
+func (o *ordeal) noteOrder(ctx context.Context) {
+	sum := 0.0
+	for _, url := range o.urls {
+		sum += seriesOf(ctx, url, "incumbent_admission_disorder_total")
+	}
+	o.fact("admission_disorder", sum)
 }
 
 // begin has the fleet note what is held, and closes the figures of the quiet time,

@@ -291,6 +291,8 @@ func (c *loadChecker) recovered() {
 			w.violate("member %d does not serve %v after the flood (G42)", m.at, recoversWithin+compared)
 		case p.group.View().Index()+lagsAtMost < w.check.index:
 			w.violate("member %d is at index %d, the log at %d (G42)", m.at, p.group.View().Index(), w.check.index)
+		case p.door.lanes.Disorder() > 0:
+			w.violate("member %d has let in %d out of order, as it counts itself (G40)", m.at, p.door.lanes.Disorder())
 		case len(p.door.lanes.Refusing()) > 0:
 			w.violate("member %d refuses %v (G42)", m.at, p.door.lanes.Refusing())
 		}
