@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,14 +17,18 @@ import (
 
 // Limits of floods.
 const (
-	floodClients  = 256                   // of one: each has a request under way
+	floodSets     = 256                   // of leases, keys, instances or rows, that all floods of a run change
+	floodClients  = 256                   // of one, unless its work says otherwise: each has a request under way
 	floodClosed   = 32                    // of them, while what the cluster carries is found out
 	floodPatience = 10 * time.Second      // a request may take
 	rudePatience  = time.Second           // a client that behaves badly waits for an answer, then asks again at once
 	closedWait    = 50 * time.Millisecond // after a refusal, at most, while what the cluster carries is found out
 	reconnectsIn  = time.Second           // until the clients of protocols that can tell no time connect again
 	floodTTL      = 20 * time.Second      // of leases whose clients were broken off: over when it is measured what the servers carry afterwards
+	floodWatches  = 50 * time.Millisecond // a watch of Consul's protocol in a flood lasts, if nothing changes
 	maxFloodTimes = 100
+	unsentMost    = 0.2              // of a flood may find no client free, or it was none of so many times
+	unsentAfter   = 10 * time.Second // of a flood: in a shorter one that is chance
 	operatorEvery = 500 * time.Millisecond
 )
 
@@ -38,6 +43,10 @@ const (
 type floodWork struct {
 	door  string // that must be there; "": the native one
 	batch int    // operations of a request
+	width int    // how many clients; floodClients if 0
+	// waits: by its protocol what there is no room for waits instead of being refused, and
+	// its client with it. So many clients ask for no more than they are answered.
+	waits bool
 	// open makes a client of one member, the n-th of all.
 	open func(ctx context.Context, f *flood, member, n int) (*floodClient, error)
 }
@@ -67,11 +76,11 @@ func doneIf(err error, operations int) (int, error) {
 
 // floods are what the action flood can consist of.
 var floods = map[string]*floodWork{
-	"claims":        {batch: claimBatch, open: openClaims},
-	"writes":        {batch: 500, open: openWrites},
-	"registrations": {door: doorConsul, batch: 64, open: openRegistrations},
-	"table-changes": {door: doorOVSDB, batch: 200, open: openTableChanges},
-	"juju-claims":   {door: doorJuju, batch: jujuFloodClaims, open: openJujuClaims},
+	"claims":        {batch: claimBatch, width: 2 * floodClients, open: openClaims},
+	"writes":        {batch: 500, width: 2 * floodClients, open: openWrites},
+	"registrations": {door: doorConsul, batch: 64, width: 4 * floodClients, open: openRegistrations},
+	"table-changes": {door: doorOVSDB, batch: 200, waits: true, open: openTableChanges},
+	"juju-claims":   {door: doorJuju, batch: jujuFloodClaims, waits: true, open: openJujuClaims},
 	// Who proves nothing, at each door.
 	"wrong-password":      {batch: 1, open: openGuesses},
 	"juju-wrong-password": {door: doorJuju, batch: 1, open: attempts(guessJuju)},
@@ -110,6 +119,10 @@ func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), er
 	if f.doors, err = o.doorsOf(ctx, work.door, who); err != nil {
 		return nil, err
 	}
+	if a.Times > 0 {
+		o.victims.flush()
+		o.step(o.victims.size(), "before "+f.phase())
+	}
 	f.began = o.now()
 	ctx, stop := context.WithCancel(ctx)
 	var all sync.WaitGroup
@@ -140,9 +153,16 @@ func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), er
 		if a.Times == 0 { // in the second half there is what is worked on
 			rate = float64(f.done.Load()-f.halfway.Load()) / (took / 2)
 		}
+		if a.Times > 0 {
+			o.victims.flush()
+			o.step(o.victims.size(), f.phase())
+		}
 		o.judgeFlood(f, rate, took)
 	}, nil
 }
+
+// phase is what a flood's step is called by.
+func (f *flood) phase() string { return "flood " + f.name }
 
 // floodName is what the facts of a flood are called by.
 func (a Action) floodName() string {
@@ -175,7 +195,11 @@ func (o *ordeal) judgeFlood(f *flood, rate, took float64) {
 		return
 	}
 	o.fact(name+"_offered_per_second", float64(f.offered.Load())/took)
-	o.fact(name+"_unsent_share", float64(f.unsent.Load())/float64(max(1, f.offered.Load())))
+	unsent := float64(f.unsent.Load()) / float64(max(1, f.offered.Load()))
+	o.fact(name+"_unsent_share", unsent)
+	if unsent > unsentMost && !f.waits && !f.action.Rude && took >= unsentAfter.Seconds() {
+		o.check.Violate("for %.0f %% of a flood of %gx the load tool had no client free: the servers were not asked for so much", 100*unsent, f.action.Times)
+	}
 	o.fact(name+"_unanswered", float64(f.lateOnes.Load()))
 	for what, n := range map[string]*atomic.Int64{"served": &f.opens.served, "refused": &f.opens.refused, "unanswered": &f.opens.unanswered} {
 		o.fact(name+"_opens_"+what, float64(n.Load()))
@@ -187,14 +211,14 @@ func (f *flood) clientCount() int {
 	if f.action.Times == 0 {
 		return floodClosed
 	}
-	return floodClients
+	return cmp.Or(f.width, floodClients)
 }
 
-// sets are what the n-th client works on, of leases, keys, instances or rows: all floods of
-// a run work on the same, as many as there are clients at most, so that what is carried is
-// found out on as much state as is flooded.
-func (f *flood) sets(n int) (list []int) {
-	for ; n < floodClients; n += f.clientCount() {
+// sets are what the n-th client works on, of so many leases, keys, instances or rows: all
+// floods of a run work on the same, so that what is carried is found out on as much state as
+// is flooded. Of more clients than sets, several change the same one.
+func (f *flood) sets(n, of int) (list []int) {
+	for n %= of; n < of; n += min(f.clientCount(), of) {
 		list = append(list, n)
 	}
 	return list
@@ -250,11 +274,7 @@ func (f *flood) client(ctx context.Context, member, n int, due <-chan struct{}) 
 // once makes a request, over a new connection if there is none. Some protocols can refuse
 // work only by not letting anybody in.
 func (f *flood) once(ctx context.Context, member, n, i int, c **floodClient) (done int, err error) {
-	patience := floodPatience
-	if f.action.Rude {
-		patience = rudePatience
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := f.patience(ctx)
 	defer cancel()
 	if *c == nil {
 		if *c, err = f.open(ctx, f, member, n); err != nil {
@@ -269,6 +289,17 @@ func (f *flood) once(ctx context.Context, member, n, i int, c **floodClient) (do
 		*c = nil
 	}
 	return done, err
+}
+
+// patience is how long a request may take. Only who behaves badly says so to the servers:
+// what is refused to others comes back, and costs, four times as often, see [admit.HoldBack].
+func (f *flood) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	if f.action.Rude {
+		return context.WithTimeout(ctx, rudePatience)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	timer := time.AfterFunc(floodPatience, cancel)
+	return ctx, func() { timer.Stop(); cancel() }
 }
 
 // outcome records a request, and returns when the server wants its next one.

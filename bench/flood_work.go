@@ -38,7 +38,8 @@ type claimer struct {
 
 func openClaims(_ context.Context, f *flood, member, n int) (*floodClient, error) {
 	c := &claimer{c: f.clients[member]}
-	for _, set := range f.sets(n) {
+	// Who shared a set would be answered that another holds it.
+	for _, set := range f.sets(n, f.width) {
 		all, holder := &apiv1.BatchRequest{}, fmt.Sprintf("flood-%d", set)
 		for i := range f.batch {
 			all.Operations = append(all.Operations, &apiv1.Operation{Op: &apiv1.Operation_Claim{Claim: &apiv1.ClaimRequest{
@@ -95,12 +96,12 @@ func (c *claimer) close() {
 func openWrites(_ context.Context, f *flood, member, n int) (*floodClient, error) {
 	c := f.clients[member]
 	var txns byTurns[*apiv1.TxnRequest]
-	for _, set := range f.sets(n) {
+	for _, set := range f.sets(n, floodSets) {
 		for turn := range txns.made {
 			t := &apiv1.TxnRequest{}
 			for k := range f.batch {
 				t.Then = append(t.Then, &apiv1.TxnOperation{Op: &apiv1.TxnOperation_Put{Put: &apiv1.PutRequest{
-					Key: fmt.Sprintf("flood-%d/%d", set, k), Value: binary.BigEndian.AppendUint64(nil, uint64(turn)),
+					Key: fmt.Sprintf("flood-%d/%d", set, k), Value: binary.BigEndian.AppendUint64(nil, uint64(2*(n/floodSets)+turn)),
 				}}})
 			}
 			txns.made[turn] = append(txns.made[turn], encodedOnce(t))
@@ -150,18 +151,19 @@ func (b *byTurns[R]) answered(err error) {
 }
 
 // registrar has as many operations in a request as Consul's own transactions may have:
-// registrations of one service's instances, then a read that waits for them, for a moment.
-// The requests are made once: see byTurns.
+// registrations of one service's instances, one in ten times keys, and as often it watches the
+// instances instead, for a moment. The requests are made once: see byTurns.
 func (f *flood) registrar(conn *httpConn, n int) func(ctx context.Context, i int) (int, error) {
 	var tags []string // of services
 	var bodies byTurns[[]byte]
-	for _, set := range f.sets(n) {
+	keys, index := consulKeys(n, f.batch), uint64(0)
+	for _, set := range f.sets(n, floodSets) {
 		tag := fmt.Sprintf("flood-%d", set)
 		tags = append(tags, tag)
 		for turn := range bodies.made {
 			ops := make([]string, f.batch)
 			for k := range ops {
-				ops[k] = fmt.Sprintf(`{"Service":{"Verb":"set","Node":"flood","Service":{"ID":"%s-%d","Service":%q,"Port":%d}}}`, tag, k, tag, 1000+turn)
+				ops[k] = fmt.Sprintf(`{"Service":{"Verb":"set","Node":"flood","Service":{"ID":"%s-%d","Service":%q,"Port":%d}}}`, tag, k, tag, 1000+2*(n/floodSets)+turn)
 			}
 			if len(tags) == 1 && turn == 0 { // with the first request
 				ops[0] = `{"Node":{"Verb":"set","Node":{"Node":"flood","Address":"127.0.0.1"}}}`
@@ -171,14 +173,28 @@ func (f *flood) registrar(conn *httpConn, n int) func(ctx context.Context, i int
 	}
 	return func(ctx context.Context, i int) (int, error) {
 		defer context.AfterFunc(ctx, conn.close)()
-		if i%10 == 9 {
-			_, _, err := conn.ask(http.MethodGet, fmt.Sprintf("/v1/health/service/%s?index=1&wait=10ms", tags[bodies.set()]), nil)
+		switch i % 10 {
+		case 9: // the first time it is told at once what there is
+			a, _, err := conn.ask(http.MethodGet, fmt.Sprintf("/v1/health/service/%s?index=%d&wait=%dms", tags[bodies.set()], index, floodWatches.Milliseconds()), nil)
+			index = a.index
 			return doneIf(err, 1)
+		case 4:
+			_, _, err := conn.ask(http.MethodPut, "/v1/txn", keys)
+			return doneIf(err, f.batch)
 		}
 		_, _, err := conn.ask(http.MethodPut, "/v1/txn", bodies.request())
 		bodies.answered(err)
 		return doneIf(err, f.batch)
 	}
+}
+
+// consulKeys is a request that sets the keys of a client.
+func consulKeys(n, batch int) []byte {
+	ops := make([]string, batch)
+	for k := range ops {
+		ops[k] = fmt.Sprintf(`{"KV":{"Verb":"set","Key":"flood/%d/%d","Value":"Zmxvb2Q="}}`, n, k)
+	}
+	return []byte("[" + strings.Join(ops, ",") + "]")
 }
 
 // openTableChanges makes a client that changes rows over the protocol of Open vSwitch's
@@ -196,7 +212,7 @@ func openTableChanges(ctx context.Context, f *flood, member, n int) (*floodClien
 		return nil, err
 	}
 	var tags []string // of sets of rows, by turns
-	for _, set := range f.sets(n) {
+	for _, set := range f.sets(n, floodSets) {
 		tag := fmt.Sprintf("flood-%d", set)
 		_, err := insertOVN(conn, "Port_Binding", f.batch, func(i int) string {
 			return fmt.Sprintf(`{"logical_port":"%s-%d","tunnel_key":0}`, tag, i)

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -52,14 +53,18 @@ func (r *run) step(leases int, phase string) {
 	r.steps = append(r.steps, s)
 }
 
-// noteEffect notes what the step that was closed last did to the extensions of all, and
-// to those of critical leases.
+// noteEffect notes what the worst of the steps since the quiet time did to the extensions of
+// all, and to those of critical leases.
 func (r *run) noteEffect() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if n := len(r.steps); n >= 2 {
+	quiet := slices.IndexFunc(r.steps, func(s Step) bool { return s.Phase == quietPhase })
+	if quiet >= 0 && quiet < len(r.steps)-1 {
 		for op, name := range map[string]string{"extend": "extend", criticalPrefix + "extend": "critical_extend"} {
-			before, fault := r.steps[n-2].Ops[op].P99, r.steps[n-1].Ops[op].P99
+			before, fault := r.steps[quiet].Ops[op].P99, 0.0
+			for _, s := range r.steps[quiet+1:] {
+				fault = max(fault, s.Ops[op].P99)
+			}
 			if fault == 0 && op != "extend" {
 				continue // there are none
 			}

@@ -380,7 +380,7 @@ func (r *run) noted(name string) float64 {
 	return r.facts[name]
 }
 
-// notePeak notes the most memory that the servers had together.
+// notePeak notes the most memory that the servers had together, and one of them.
 func (r *run) notePeak() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -388,6 +388,7 @@ func (r *run) notePeak() {
 		sum := uint64(0)
 		for _, rss := range s.RSS {
 			sum += rss
+			r.facts["server_rss_peak_bytes"] = max(r.facts["server_rss_peak_bytes"], float64(rss))
 		}
 		r.facts["servers_rss_peak_bytes"] = max(r.facts["servers_rss_peak_bytes"], float64(sum))
 	}
