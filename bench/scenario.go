@@ -61,6 +61,9 @@ const (
 type Scenario struct {
 	Name        string `yaml:"name"`
 	Description string `yaml:"description"`
+	// Like is the built-in scenario, not like another itself, from which this one has what
+	// it does not say. It is resolved when a scenario is loaded, and "" afterwards.
+	Like string `yaml:"like,omitempty"`
 	// Play is the kind of run: ladder, avalanche, idle, closed, watch, agents, resync, network, sizes.
 	Play string `yaml:"play"`
 	// Door is whose protocol is spoken: native; of a ladder also juju, where each agent
@@ -212,6 +215,10 @@ func parse(name string, data []byte, settings map[string]string) (*Scenario, err
 	if len(data) > maxScenarioBytes {
 		return nil, incumbent.Errorf(incumbent.TooLarge, "scenario %s has %d bytes, limit is %d", name, len(data), maxScenarioBytes)
 	}
+	data, err := whole(data)
+	if err != nil {
+		return nil, bad("%w", err)
+	}
 	first, err := decode(data)
 	if err != nil {
 		return nil, bad("%w", err)
@@ -270,6 +277,43 @@ func withPreset(sc *Scenario, settings map[string]string) (map[string]string, er
 		}
 	}
 	return all, nil
+}
+
+// whole is a scenario with what it has from the one that it is like.
+func whole(data []byte) ([]byte, error) {
+	var own struct {
+		Like string `yaml:"like"`
+	}
+	if err := yaml.Unmarshal(data, &own); err != nil {
+		return nil, err
+	}
+	if own.Like == "" {
+		return data, nil
+	}
+	base, err := builtin.ReadFile(path.Join("scenarios", own.Like+".yaml"))
+	if err != nil {
+		return nil, fmt.Errorf("like %q: there is no such built-in scenario", own.Like)
+	}
+	var of, is yaml.Node
+	if err := yaml.Unmarshal(base, &of); err != nil {
+		return nil, err
+	}
+	if err := yaml.Unmarshal(data, &is); err != nil {
+		return nil, err
+	}
+	for i, said := 0, is.Content[0].Content; i+1 < len(said); i += 2 { // a mapping: it has the key like
+		n, err := child(of.Content[0], said[i].Value)
+		if err != nil {
+			return nil, err
+		}
+		*n = *said[i+1]
+	}
+	like, err := child(of.Content[0], "like")
+	if err != nil {
+		return nil, err
+	}
+	*like = yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str"}
+	return yaml.Marshal(&of)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -150,4 +151,33 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A scenario that is like another has all of that but what it says itself, and can be changed
+// as any other.
+func TestAScenarioLikeAnother(t *testing.T) {
+	base, err := Load("overload-recover", map[string]string{"scale": "short", "fault": "registrations"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc, err := Load("consul-flood", map[string]string{"scale": "short"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sc.Name != "consul-flood" || sc.Description == base.Description || sc.Like != "" {
+		t.Errorf("it is %q, like %q: %s", sc.Name, sc.Like, sc.Description)
+	}
+	sc.Name, sc.Description = base.Name, base.Description
+	if !reflect.DeepEqual(sc, base) {
+		t.Errorf("%+v, want %+v", sc, base)
+	}
+	for said, text := range map[string]string{
+		"name: x\nlike: nothing\n":                       "no such built-in",
+		"name: x\nlike: consul-flood\n":                  "play",
+		"name: x\nlike: overload-recover\nnonsense: 1\n": "nonsense",
+	} {
+		if _, err := parse("x", []byte(said), nil); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%q: %v", said, err)
+		}
+	}
 }
