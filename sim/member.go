@@ -20,7 +20,7 @@ const (
 	bootTakes    = 2 * time.Second // after a power failure, at most
 	returnTime   = 2 * time.Second // the members' --return-time
 	snapshotMean = 20 * time.Second
-	saveTakes    = 40 * time.Millisecond // a write of a snapshot, at most, in a run with a flood
+	saveTakes    = 250 * time.Millisecond // a write of a snapshot, at most, in a run with a flood
 	tailEntries  = 16                    // kept for slow followers: those further behind need a snapshot
 )
 
