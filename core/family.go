@@ -51,6 +51,17 @@ type Parted interface {
 	PartsChanged(before, after any, parts []Part) bool
 }
 
+// Plural is a family whose changes are each about several records: Before and After of one
+// are the same, and say what became of all of them.
+type Plural interface {
+	Parted
+	// Texts appends to a list what a field says of each record of a change.
+	Texts(list []string, change any, field int) []string
+	// PartsChangedOf is [Parted.PartsChanged] for those records of a change of which a field
+	// says a text.
+	PartsChangedOf(change any, parts []Part, field int, text string) bool
+}
+
 // Part is a part of a field.
 type Part struct {
 	Field int

@@ -80,26 +80,28 @@ func (d differences) Changed(e *watch.Event) watch.Fields {
 }
 
 // Values implements [watch.Differences].
-func (d differences) Values(e *watch.Event, field watch.Field) (values [2]string, n int) {
+func (d differences) Values(e *watch.Event, field watch.Field, list []string) []string {
 	c, ok := e.Payload.(*core.Change)
 	if !ok || c.Family == nil {
-		return values, 0
+		return list
 	}
 	f := d[c.Family.Family]
 	if f == nil {
-		return values, 0
+		return list
+	}
+	if p, ok := f.(core.Plural); ok {
+		return p.Texts(list, c.Family.After, int(field))
 	}
 	for _, record := range [...]any{c.Family.Before, c.Family.After} {
 		if text, there := f.Text(record, int(field)); there {
-			values[n] = text
-			n++
+			list = append(list, text)
 		}
 	}
-	return values, n
+	return list
 }
 
 // PartsChanged implements [watch.Differences]: of what [Changing] has put together.
-func (d differences) PartsChanged(e *watch.Event, parts string) bool {
+func (d differences) PartsChanged(e *watch.Event, of watch.Parts) bool {
 	c, ok := e.Payload.(*core.Change)
 	if !ok || c.Family == nil {
 		return false
@@ -109,10 +111,13 @@ func (d differences) PartsChanged(e *watch.Event, parts string) bool {
 		return false
 	}
 	var list []core.Part
-	for p := range strings.SplitSeq(parts, partsEnd) {
+	for p := range strings.SplitSeq(of.Names, partsEnd) {
 		field, name, _ := strings.Cut(p, "/")
 		i, _ := strconv.Atoi(field) // it is ours
 		list = append(list, core.Part{Field: i, Name: name})
+	}
+	if p, ok := f.(core.Plural); ok && of.Where {
+		return p.PartsChangedOf(c.Family.After, list, int(of.Field), of.Value)
 	}
 	return f.PartsChanged(c.Family.Before, c.Family.After, list)
 }

@@ -80,7 +80,7 @@ func (h *Hub) append(e *Event) {
 	if e.links = e.few[:0]; len(e.Topics) > 1 {
 		e.links = make([]link, 0, 2*len(e.Topics)+1)
 	}
-	x := difference{of: h.differences, event: e}
+	x := difference{of: h.differences, event: e, list: h.values}
 	take := func(n *node) { h.chain(e, pos, n) }
 	for _, t := range e.Topics {
 		topic := h.reg.topic(t)
@@ -91,8 +91,17 @@ func (h *Hub) append(e *Event) {
 		scope.more.filters.each(t.Name, &x, take)
 		scope.up.more.filters.each(t.Name, &x, take)
 	}
+	h.keep(x.list)
 	slices.SortFunc(e.links, func(a, b link) int { return a.compare(b.node.id) })
 	e.charge(int64(eventBytes + e.Size + topicBytes*len(e.Topics) + linkBytes*len(e.links)))
+}
+
+// keep keeps the room that values took for those of the next event, and no value.
+func (h *Hub) keep(values []string) {
+	clear(values)
+	if h.values = values[:0]; cap(values) > keepValues {
+		h.values = nil
+	}
 }
 
 // chain makes the event at the head the last of the node's chain. An event

@@ -63,10 +63,35 @@ func drawTopic(t *rapid.T) Topic {
 	return Topic{modelKinds.Draw(t, "kind"), modelScopes.Draw(t, "scope"), modelNames.Draw(t, "name")}
 }
 
-// modelChange is the payload of an event: a record of two fields, as it was and is.
+// modelChange is the payload of an event: records of two fields, as each was and is.
 type modelChange struct {
 	serial  int
-	was, is *[2]string
+	records []modelRecord
+}
+
+type modelRecord struct{ was, is *[2]string }
+
+func (r modelRecord) changed(f int) bool { return r.was == nil || r.is == nil || r.was[f] != r.is[f] }
+
+func (r modelRecord) has(f int, value string) bool {
+	return r.was != nil && r.was[f] == value || r.is != nil && r.is[f] == value
+}
+
+// partChanged: a record has the part that its first field says.
+func (r modelRecord) partChanged(part string) bool {
+	return (r.was != nil && r.was[0] == part) != (r.is != nil && r.is[0] == part)
+}
+
+func (c *modelChange) some(holds func(modelRecord) bool) bool {
+	return slices.ContainsFunc(c.records, holds)
+}
+
+func drawRecords(t *rapid.T) []modelRecord {
+	list := []modelRecord{{drawRecord(t), drawRecord(t)}}
+	for range rapid.SampledFrom([]int{0, 0, 0, 1, 5}).Draw(t, "more records") {
+		list = append(list, modelRecord{drawRecord(t), drawRecord(t)})
+	}
+	return list
 }
 
 func drawRecord(t *rapid.T) *[2]string {
@@ -82,30 +107,29 @@ var modelValues = rapid.SampledFrom([]string{"", "u", "v"})
 type diffs struct{}
 
 func (diffs) Changed(e *Event) (s Fields) {
-	c := e.Payload.(*modelChange)
-	for f := range Field(2) {
-		if c.was == nil || c.is == nil || c.was[f] != c.is[f] {
-			s = s.With(f)
+	for f := range 2 {
+		if e.Payload.(*modelChange).some(func(r modelRecord) bool { return r.changed(f) }) {
+			s = s.With(Field(f))
 		}
 	}
 	return s
 }
 
-func (diffs) Values(e *Event, f Field) (values [2]string, n int) {
-	c := e.Payload.(*modelChange)
-	for _, r := range []*[2]string{c.was, c.is} {
-		if r != nil {
-			values[n] = r[f]
-			n++
+func (diffs) Values(e *Event, f Field, list []string) []string {
+	for _, r := range e.Payload.(*modelChange).records {
+		for _, r := range []*[2]string{r.was, r.is} {
+			if r != nil {
+				list = append(list, r[f])
+			}
 		}
 	}
-	return values, n
+	return list
 }
 
-// PartsChanged: a record has the part that its first field says.
-func (diffs) PartsChanged(e *Event, parts string) bool {
-	c := e.Payload.(*modelChange)
-	return (c.was != nil && c.was[0] == parts) != (c.is != nil && c.is[0] == parts)
+func (diffs) PartsChanged(e *Event, p Parts) bool {
+	return e.Payload.(*modelChange).some(func(r modelRecord) bool {
+		return r.partChanged(p.Names) && (!p.Where || r.has(int(p.Field), p.Value))
+	})
 }
 
 // drawn is a selector, and what it picks said naively.
@@ -138,24 +162,28 @@ func drawSelector(t *rapid.T) (s drawn) {
 	default:
 		s.Selector, s.topic = Exact(topic), func(o Topic) bool { return o == topic }
 	}
+	where, f, v := rapid.IntRange(0, 2).Draw(t, "where") == 0, rapid.IntRange(0, 1).Draw(t, "field"), modelValues.Draw(t, "value")
+	part := ""
+	partChanged := func(c *modelChange) bool {
+		return c.some(func(r modelRecord) bool { return r.partChanged(part) && (!where || r.has(f, v)) })
+	}
 	if rapid.IntRange(0, 2).Draw(t, "changing") == 0 {
-		f := rapid.IntRange(0, 1).Draw(t, "field")
-		part := rapid.SampledFrom([]string{"", "u", "v"}).Draw(t, "part")
+		f := rapid.IntRange(0, 1).Draw(t, "changed field")
+		part = rapid.SampledFrom([]string{"", "u", "v"}).Draw(t, "part")
 		s.Selector = s.Changing(Fields(0).With(Field(f))).ChangingParts(part)
 		s.event = append(s.event, func(c *modelChange) bool {
-			return c.was == nil || c.is == nil || c.was[f] != c.is[f] || part != "" && (c.was[0] == part) != (c.is[0] == part)
+			return c.some(func(r modelRecord) bool { return r.changed(f) }) || part != "" && partChanged(c)
 		})
 	} else if rapid.IntRange(0, 2).Draw(t, "parted") == 0 {
-		part := rapid.SampledFrom([]string{"u", "v"}).Draw(t, "part")
+		part = rapid.SampledFrom([]string{"u", "v"}).Draw(t, "part")
 		s.Selector = s.ChangingParts(part)
 		s.event = append(s.event, func(c *modelChange) bool {
-			return (diffs{}).PartsChanged(&Event{Payload: c}, part) && (diffs{}).Changed(&Event{Payload: c}) != 0
+			return partChanged(c) && (diffs{}).Changed(&Event{Payload: c}) != 0
 		})
 	}
-	if rapid.IntRange(0, 2).Draw(t, "where") == 0 {
-		f, v := rapid.IntRange(0, 1).Draw(t, "field"), modelValues.Draw(t, "value")
+	if where {
 		s.Selector = s.Where(Field(f), v)
-		s.event = append(s.event, func(c *modelChange) bool { return c.was != nil && c.was[f] == v || c.is != nil && c.is[f] == v })
+		s.event = append(s.event, func(c *modelChange) bool { return c.some(func(r modelRecord) bool { return r.has(f, v) }) })
 	}
 	return s
 }
@@ -167,7 +195,7 @@ func (m *model) publish(t *rapid.T) {
 		index += incumbent.Index(rapid.IntRange(1, 3).Draw(t, "skip"))
 		for range rapid.IntRange(1, 3).Draw(t, "events") {
 			m.serial++
-			e := &Event{Index: index, Payload: &modelChange{m.serial, drawRecord(t), drawRecord(t)}, Size: rapid.IntRange(0, 1500).Draw(t, "size")}
+			e := &Event{Index: index, Payload: &modelChange{m.serial, drawRecords(t)}, Size: rapid.IntRange(0, 1500).Draw(t, "size")}
 			for range rapid.IntRange(1, 3).Draw(t, "topics") {
 				e.Topics = append(e.Topics, drawTopic(t))
 			}

@@ -276,8 +276,7 @@ func (s *filters) each(name string, x *difference, f func(*node)) {
 		if used == 0 {
 			continue
 		}
-		values, n := x.values(Field(field))
-		for _, v := range values[:n] {
+		for _, v := range x.values(Field(field)) {
 			for _, n := range s.values[fieldValue{Field(field), v}] {
 				if n.more.sel.has(name) && x.changing(&n.more.sel) {
 					f(n)

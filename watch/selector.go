@@ -1,6 +1,10 @@
 package watch
 
-import "github.com/incumbent-dev/incumbent"
+import (
+	"slices"
+
+	"github.com/incumbent-dev/incumbent"
+)
 
 // Kind tells families of topics apart: leases, keys, services, tables …
 // Who publishes gives the numbers.
@@ -39,12 +43,20 @@ func (s Fields) Has(f Field) bool { return s>>f&1 == 1 }
 type Differences interface {
 	// Changed returns the fields that differ.
 	Changed(e *Event) Fields
-	// Values returns what a field was and is, as far as there was and is a record: the
-	// first n.
-	Values(e *Event, f Field) (values [2]string, n int)
-	// PartsChanged reports whether one of some parts of fields differs: what parts
-	// means says who publishes.
-	PartsChanged(e *Event, parts string) bool
+	// Values appends to a list what a field was and is, as far as there was and is a
+	// record: of each record, where an event is about several.
+	Values(e *Event, f Field, list []string) []string
+	// PartsChanged reports whether one of some parts of fields differs.
+	PartsChanged(e *Event, p Parts) bool
+}
+
+// Parts are parts of fields: of any record that an event is about, or only of those of
+// which a field was or is a value.
+type Parts struct {
+	Names string // what they mean says who publishes
+	Where bool   // only of records of which Field was or is Value
+	Field Field
+	Value string
 }
 
 // Selector picks events by their topics, by the fields that changed, and by what a
@@ -121,7 +133,8 @@ func (s Selector) ChangingParts(parts string) Selector {
 	return s
 }
 
-// Where returns the selector of those events of which the field was or is value. A hub
+// Where returns the selector of those events of which the field was or is value; if the
+// selector names parts, of those in which they changed in a record with the value. A hub
 // finds who selects so by the value: how many values are asked for costs a publish
 // nothing.
 func (s Selector) Where(f Field, value string) Selector {
@@ -184,7 +197,8 @@ type difference struct {
 	event   *Event
 	changed Fields
 	known   bool
-	parts   map[string]bool // whether they changed, of those that were asked for
+	parts   map[Parts]bool // whether they changed, of those that were asked for
+	list    []string       // room for values
 }
 
 func (x *difference) satisfies(s *Selector) bool {
@@ -200,38 +214,34 @@ func (x *difference) changing(s *Selector) bool {
 		x.changed = x.of.Changed(x.event)
 	}
 	x.known = true
-	return x.changed&s.fields != 0 || x.changed != 0 && s.parts != "" && x.partsChanged(s.parts)
+	return x.changed&s.fields != 0 || x.changed != 0 && s.parts != "" && x.partsChanged(Parts{s.parts, s.where, s.field, s.value})
 }
 
 // partsChanged is worked out once for all who ask for the same parts.
-func (x *difference) partsChanged(parts string) bool {
-	changed, known := x.parts[parts]
+func (x *difference) partsChanged(p Parts) bool {
+	changed, known := x.parts[p]
 	if known {
 		return changed
 	}
 	if x.parts == nil {
-		x.parts = map[string]bool{}
+		x.parts = map[Parts]bool{}
 	}
-	changed = x.of.PartsChanged(x.event, parts)
-	x.parts[parts] = changed
+	changed = x.of.PartsChanged(x.event, p)
+	x.parts[p] = changed
 	return changed
 }
 
 func (x *difference) hasValue(f Field, value string) bool {
-	values, n := x.values(f)
-	for _, v := range values[:n] {
-		if v == value {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(x.values(f), value)
 }
 
-func (x *difference) values(f Field) ([2]string, int) {
-	if x.of == nil {
-		return [2]string{}, 0
+// values are good until it is called again.
+func (x *difference) values(f Field) []string {
+	if x.of != nil {
+		clear(x.list)
+		x.list = x.of.Values(x.event, f, x.list[:0])
 	}
-	return x.of.Values(x.event, f)
+	return x.list
 }
 
 // validate refuses what no event can satisfy, and fields that there cannot be.

@@ -64,6 +64,7 @@ const (
 	notifiers  = 2    // goroutines that wake readers; two, so that one slow callback stalls half
 	evaluators = 2    // goroutines that evaluate shared queries
 	walkSlice  = 2048 // chain positions walked per hold of the lock: well under 100 µs
+	keepValues = 1024 // values of an event that room is kept for
 	wakeSlice  = 64   // listeners looked at per hold of the lock, and woken before yielding
 )
 
@@ -141,8 +142,9 @@ type Hub struct {
 	reg     registry
 	reached indexWaits
 	closed  bool
-	batch   uint64  // number of the publish, to list a node once
-	touched []*node // of the current publish; reused
+	batch   uint64   // number of the publish, to list a node once
+	touched []*node  // of the current publish; reused
+	values  []string // room for those of the event that is being published; reused
 
 	jobs    *queue[job]
 	evals   *queue[evaluation]
