@@ -28,12 +28,12 @@ func (d *Door) selectService(who *caller, r *pb.WatchServiceRequest) (*selection
 	if err := h.validate(); err != nil {
 		return nil, err
 	}
-	selector, err := selectorOf(engine.FamilyTopic(catalog.Number, catalog.ServiceTopic(h.namespace, h.service)), false, r.GetFields())
+	selected, err := selectorsOf(engine.FamilyTopic(catalog.Number, catalog.ServiceTopic(h.namespace, h.service)), false, r.GetFields())
 	if err != nil {
 		return nil, err
 	}
 	sel := &selection{
-		after: incumbent.Index(r.GetAfterIndex()), catchUp: r.GetCatchUp(), who: who, action: calls.WatchService.Action(), selector: selector,
+		after: incumbent.Index(r.GetAfterIndex()), catchUp: r.GetCatchUp(), who: who, action: calls.WatchService.Action(), selected: selected,
 		form:    form{answer: fieldWatchService},
 		about:   incumbent.Name{Namespace: h.namespace, Lease: h.service},
 		records: &serviceRecords{health: h},

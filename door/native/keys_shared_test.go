@@ -405,6 +405,7 @@ func FuzzG45_Selections(f *testing.F) {
 		}
 	}
 	f.Add(marshal(f, &pb.WatchRequest{Name: nameOf("db"), Prefix: true, Fields: []string{"holder", "pins"}}))
+	f.Add(marshal(f, &pb.WatchTablesRequest{Database: "Pets", Tables: []string{"Toy"}, Fields: []string{"Pet/age", "Pet"}, Rows: []string{incumbent.NewSessionID().String()}}))
 	m := newMember(f)
 	who := &caller{principal: admin}
 	f.Fuzz(func(t *testing.T, in []byte) {
@@ -415,7 +416,7 @@ func FuzzG45_Selections(f *testing.F) {
 				}
 				return
 			}
-			r, err := m.group.Hub().Subscribe(m.group.Hub().Index(), func() {}, s.selector)
+			r, err := m.group.Hub().Subscribe(m.group.Hub().Index(), func() {}, s.selected...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -426,6 +427,9 @@ func FuzzG45_Selections(f *testing.F) {
 		}
 		if r := new(pb.WatchRequest); proto.Unmarshal(in, r) == nil {
 			check(m.door.selectLeases(who, r))
+		}
+		if r := new(pb.WatchTablesRequest); proto.Unmarshal(in, r) == nil {
+			check(m.door.selectTables(who, r))
 		}
 	})
 }

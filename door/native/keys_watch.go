@@ -68,12 +68,12 @@ func (d *Door) selectKeys(who *caller, r *pb.WatchKeysRequest) (*selection, erro
 	default:
 		return nil, invalid("values", "%d is unknown to this member", values)
 	}
-	selector, err := selectorOf(engine.FamilyTopic(kv.Number, kv.TopicOf(k)), r.GetPrefix(), r.GetFields())
+	selected, err := selectorsOf(engine.FamilyTopic(kv.Number, kv.TopicOf(k)), r.GetPrefix(), r.GetFields())
 	if err != nil {
 		return nil, err
 	}
 	sel := &selection{
-		after: incumbent.Index(r.GetAfterIndex()), catchUp: r.GetCatchUp(), who: who, action: calls.WatchKeys.Action(), about: nameOfKey(k), prefix: r.GetPrefix(), selector: selector,
+		after: incumbent.Index(r.GetAfterIndex()), catchUp: r.GetCatchUp(), who: who, action: calls.WatchKeys.Action(), about: nameOfKey(k), prefix: r.GetPrefix(), selected: selected,
 		form: form{answer: fieldWatchKeys, values: values}, records: &keyRecords{key: k, prefix: r.GetPrefix(), values: values},
 	}
 	_, err = sel.sight(d)

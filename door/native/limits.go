@@ -36,7 +36,8 @@ const (
 	MaxWait         = 10 * time.Minute       // of wait_released
 	DefaultWait     = time.Minute            // where the request names none
 	ScanSlice       = 4096                   // leases looked at between two looks at the deadline
-	maxFields       = 64                     // that one watch names
+	maxFields       = 64                     // that one watch names, and tables beside them
+	maxWatchedRows  = 64                     // that one watch names
 	pullEvents      = 256                    // events taken from the hub, or shown of a state, at a time
 	pullBytes       = 64 << 10               // of those: what they take together, or one of them
 	pageBytes       = 1 << 20                // an answer with a list ends with what makes it larger

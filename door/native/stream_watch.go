@@ -331,7 +331,7 @@ func (w *streamWatch) awaitState(confirmed func()) {
 }
 
 func (w *streamWatch) subscribe() error {
-	r, err := w.s.door.hub.Subscribe(w.sel.after, w.kick, w.sel.selector)
+	r, err := w.s.door.hub.Subscribe(w.sel.after, w.kick, w.sel.selected...)
 	w.reader = r
 	return err
 }

@@ -2,7 +2,6 @@ package native
 
 import (
 	"context"
-	"slices"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -34,28 +33,27 @@ func (d *Door) selectTables(who *caller, r *pb.WatchTablesRequest) (*selection, 
 	if err := incumbent.ValidateNamespace(name.Namespace); err != nil {
 		return nil, err
 	}
-	if len(r.Tables) > ovs.MaxTables {
-		return nil, invalid("tables", "are %d, limit is %d", len(r.Tables), ovs.MaxTables)
+	pick, err := pickRows(r)
+	if err != nil {
+		return nil, err
 	}
-	selector, err := selectorOf(engine.FamilyTopic(table.Number, table.Topic(name.Namespace, name.Lease)), false, nil)
+	selected, err := pick.selectors(engine.FamilyTopic(table.Number, table.Topic(name.Namespace, name.Lease)))
 	if err != nil {
 		return nil, err
 	}
 	sel := &selection{
-		after: incumbent.Index(r.AfterIndex), who: who, action: calls.WatchTables.Action(), selector: selector, about: name,
-		records: &tableRecords{name: name, tables: r.Tables},
+		after: incumbent.Index(r.AfterIndex), who: who, action: calls.WatchTables.Action(), selected: selected, about: name,
+		records: &tableRecords{name: name, pick: pick},
 	}
-	if len(r.Tables) > 0 {
-		sel.own = func(f *former, c *core.Change) proto.Message { return f.tableEvent(c, r.Tables) }
+	if !pick.all() {
+		sel.own = func(f *former, c *core.Change) proto.Message { return f.tableEvent(c, pick) }
 	}
 	if _, err := sel.sight(d); err != nil {
 		return nil, err
 	}
 	if is := table.Of(d.view()).Database(name.Namespace, name.Lease); is != nil {
-		for _, t := range r.Tables {
-			if of, _ := is.Schema.Table(t); of == nil {
-				return nil, incumbent.Errorf(incumbent.NotFound, "database %s has no table %q", name.Lease, t)
-			}
+		if err := pick.checkIn(is.Schema); err != nil {
+			return nil, err
 		}
 	}
 	return sel, nil
@@ -63,11 +61,11 @@ func (d *Door) selectTables(who *caller, r *pb.WatchTablesRequest) (*selection, 
 
 // tableRecords are the rows of a database, after its schema.
 type tableRecords struct {
-	name   incumbent.Name
-	tables []string // empty: all
-	begun  bool
-	table  int // of the last row that was shown
-	last   *ovs.UUID
+	name  incumbent.Name
+	pick  *rowPick
+	begun bool
+	table int // of the last row that was shown
+	last  *ovs.UUID
 }
 
 // begin begins anew with what there is.
@@ -94,10 +92,10 @@ func (s *tableRecords) next(f *former, room *room, _ auth.Sight) (out []proto.Me
 	}
 	for ; s.table < len(d.Schema.Tables) && !more; s.table++ {
 		of := d.Schema.Tables[s.table]
-		if !chosen(s.tables, of.Name) {
+		if !s.pick.in(of) {
 			continue
 		}
-		d.RowsAfter(s.table, s.last, func(r *ovs.Row) bool {
+		s.pick.rowsAfter(d, s.table, s.last, func(r *ovs.Row) bool {
 			if more = room.full(); more {
 				return false
 			}
@@ -115,11 +113,6 @@ func (s *tableRecords) next(f *former, room *room, _ auth.Sight) (out []proto.Me
 	return out, false
 }
 
-// chosen reports whether a table is one of those that are named, or none is.
-func chosen(tables []string, name string) bool {
-	return len(tables) == 0 || slices.Contains(tables, name)
-}
-
 // rowJSON is a row with its version; "" of none.
 func rowJSON(of *ovs.Table, r *ovs.Row) string {
 	if r == nil {
@@ -128,9 +121,8 @@ func rowJSON(of *ovs.Table, r *ovs.Row) string {
 	return string(appendRow(nil, of, allColumns(of)[1:], r))
 }
 
-// tableEvent writes a change of a database, as far as it concerns these tables; nil: it
-// does not.
-func (f *former) tableEvent(c *core.Change, tables []string) proto.Message {
+// tableEvent writes a change of a database, as far as a watch is about it; nil: it is not.
+func (f *former) tableEvent(c *core.Change, pick *rowPick) proto.Message {
 	is, ok := c.Family.After.(*table.Change)
 	if !ok {
 		return nil
@@ -145,7 +137,7 @@ func (f *former) tableEvent(c *core.Change, tables []string) proto.Message {
 	}
 	for i := range is.Rows {
 		r := &is.Rows[i]
-		if of := is.Under().Tables[r.Table]; chosen(tables, of.Name) {
+		if of := is.Under().Tables[r.Table]; pick.changed(of, r) {
 			e.Rows = append(e.Rows, &pb.RowChange{Table: of.Name, Uuid: r.ID().String(), Row: rowJSON(of, r.New), Previous: rowJSON(of, r.Old)})
 		}
 	}

@@ -27,10 +27,10 @@ const present = "present"
 // selection is what a watch is about, and how far its snapshot has come. One watch
 // alone has it.
 type selection struct {
-	after    incumbent.Index // 0: begin with a snapshot
-	catchUp  bool            // where the history back to it is gone, begin anew
-	changes  bool            // the snapshot is of what has changed, not of all there is
-	selector watch.Selector
+	after    incumbent.Index  // 0: begin with a snapshot
+	catchUp  bool             // where the history back to it is gone, begin anew
+	changes  bool             // the snapshot is of what has changed, not of all there is
+	selected []watch.Selector // events that one of them picks
 	form     form
 	records  records
 	begun    bool // the snapshot has
@@ -137,23 +137,23 @@ func (d *Door) selectLeases(who *caller, r *pb.WatchRequest) (*selection, error)
 	if err := check.Validate(); err != nil {
 		return nil, inField("name", err)
 	}
-	selector, err := selectorOf(engine.FamilyTopic(leases.Number, leases.TopicOf(name)), r.Prefix, r.Fields)
+	selected, err := selectorsOf(engine.FamilyTopic(leases.Number, leases.TopicOf(name)), r.Prefix, r.Fields)
 	if err != nil {
 		return nil, err
 	}
 	sel := &selection{
-		after: incumbent.Index(r.AfterIndex), catchUp: r.CatchUp, who: who, action: calls.WatchLeases.Action(), about: name, prefix: r.Prefix, selector: selector,
+		after: incumbent.Index(r.AfterIndex), catchUp: r.CatchUp, who: who, action: calls.WatchLeases.Action(), about: name, prefix: r.Prefix, selected: selected,
 		form: form{answer: fieldWatch}, records: &leaseRecords{name: name, prefix: r.Prefix},
 	}
 	_, err = sel.sight(d)
 	return sel, err
 }
 
-// selectorOf selects one topic, or those whose names begin with its name, and of their
+// selectorsOf selects one topic, or those whose names begin with its name, and of their
 // changes those of the fields, if any are named.
-func selectorOf(t watch.Topic, prefix bool, fields []string) (watch.Selector, error) {
+func selectorsOf(t watch.Topic, prefix bool, fields []string) ([]watch.Selector, error) {
 	if len(fields) > maxFields {
-		return watch.Selector{}, invalid("fields", "are %d, limit is %d", len(fields), maxFields)
+		return nil, invalid("fields", "are %d, limit is %d", len(fields), maxFields)
 	}
 	s := watch.Exact(t)
 	if prefix {
@@ -161,9 +161,9 @@ func selectorOf(t watch.Topic, prefix bool, fields []string) (watch.Selector, er
 	}
 	s, err := engine.Changing(s, t.Kind, fields)
 	if err != nil {
-		return watch.Selector{}, inField("fields", err)
+		return nil, inField("fields", err)
 	}
-	return s, nil
+	return []watch.Selector{s}, nil
 }
 
 // next shows the leases that are held.
@@ -208,7 +208,7 @@ func (f *former) eventOf(e *watch.Event, values pb.WatchedValues) proto.Message 
 	case catalog.Number:
 		return f.catalogEvent(c)
 	case table.Number:
-		return f.tableEvent(c, nil)
+		return f.tableEvent(c, &rowPick{})
 	}
 	return f.keyEvent(c, values)
 }
@@ -323,7 +323,7 @@ func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index,
 		case woken <- struct{}{}:
 		default:
 		}
-	}, sel.selector)
+	}, sel.selected...)
 	if err != nil {
 		return from, err
 	}

@@ -968,10 +968,20 @@ type WatchTablesRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Database  string                 `protobuf:"bytes,2,opt,name=database,proto3" json:"database,omitempty"`
-	Tables    []string               `protobuf:"bytes,3,rep,name=tables,proto3" json:"tables,omitempty"` // empty: all
+	// Only these tables; those that fields name are there besides. Both empty: all.
+	Tables []string `protobuf:"bytes,3,rep,name=tables,proto3" json:"tables,omitempty"`
 	// Resume: everything after this index, or the kind "compacted", if the history
 	// back to it is gone or the cluster has not come to it. 0: start with a snapshot.
-	AfterIndex    uint64 `protobuf:"varint,4,opt,name=after_index,json=afterIndex,proto3" json:"after_index,omitempty"`
+	AfterIndex uint64 `protobuf:"varint,4,opt,name=after_index,json=afterIndex,proto3" json:"after_index,omitempty"`
+	// Of a table of which one stands here, only rows in which one of these columns changed:
+	// "TABLE/COLUMN", or "TABLE" for all columns. A row that comes or goes changes in all,
+	// and in "TABLE/_uuid", its membership, only then; in "TABLE/_version" it changes
+	// whenever it does. At most 64, each with up to 1,024 bytes, and with them at most 64
+	// tables. A column that is not there is "not_found", as a table is.
+	Fields []string `protobuf:"bytes,5,rep,name=fields,proto3" json:"fields,omitempty"`
+	// Only the rows with these uuids, in whichever of the tables, whether they are there or
+	// are still to come. At most 64, and with them at most 64 tables. Empty: all.
+	Rows          []string `protobuf:"bytes,6,rep,name=rows,proto3" json:"rows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1032,6 +1042,20 @@ func (x *WatchTablesRequest) GetAfterIndex() uint64 {
 		return x.AfterIndex
 	}
 	return 0
+}
+
+func (x *WatchTablesRequest) GetFields() []string {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+func (x *WatchTablesRequest) GetRows() []string {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
 }
 
 // WatchTablesResponse is what WatchResponse is, field by field, with other events.
@@ -1111,14 +1135,15 @@ func (x *WatchTablesResponse) GetFirst() bool {
 	return false
 }
 
-// TableEvent is what one transaction, or one change of the schema, has changed.
+// TableEvent is what one transaction, or one change of the schema, has changed. A change of
+// the schema is told to every watch of the database.
 type TableEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Index uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
 	// changed; "present" in a snapshot; "schema": the database is another by what is told
 	// with it, so that its rows are to be read anew; "dropped"
 	What          string       `protobuf:"bytes,2,opt,name=what,proto3" json:"what,omitempty"`
-	Rows          []*RowChange `protobuf:"bytes,3,rep,name=rows,proto3" json:"rows,omitempty"`
+	Rows          []*RowChange `protobuf:"bytes,3,rep,name=rows,proto3" json:"rows,omitempty"`                // of those that changed, what the watch has asked for
 	Schema        string       `protobuf:"bytes,4,opt,name=schema,proto3" json:"schema,omitempty"`            // of schema, and of the first event of a snapshot
 	TxnId         string       `protobuf:"bytes,5,opt,name=txn_id,json=txnId,proto3" json:"txn_id,omitempty"` // of changed and schema, and of the first event of a snapshot
 	unknownFields protoimpl.UnknownFields
@@ -1191,11 +1216,13 @@ func (x *TableEvent) GetTxnId() string {
 }
 
 type RowChange struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Table         string                 `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	Uuid          string                 `protobuf:"bytes,2,opt,name=uuid,proto3" json:"uuid,omitempty"`
-	Row           string                 `protobuf:"bytes,3,opt,name=row,proto3" json:"row,omitempty"`           // all its columns after the change, with _version; empty: it is gone
-	Previous      string                 `protobuf:"bytes,4,opt,name=previous,proto3" json:"previous,omitempty"` // before it; empty: it was not there
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Table string                 `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
+	Uuid  string                 `protobuf:"bytes,2,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	Row   string                 `protobuf:"bytes,3,opt,name=row,proto3" json:"row,omitempty"` // all its columns after the change, whichever were asked for, with _version; empty: it is gone
+	// As it was right before the change, with what changed unasked since the row was told
+	// last; empty: it was not there.
+	Previous      string `protobuf:"bytes,4,opt,name=previous,proto3" json:"previous,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1607,13 +1634,15 @@ const file_incumbent_v1_table_proto_rawDesc = "" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x18\n" +
 	"\aresults\x18\x02 \x01(\tR\aresults\x12\x16\n" +
 	"\x06failed\x18\x03 \x01(\bR\x06failed\x12\x1a\n" +
-	"\brepeated\x18\x04 \x01(\bR\brepeated\"\x87\x01\n" +
+	"\brepeated\x18\x04 \x01(\bR\brepeated\"\xb3\x01\n" +
 	"\x12WatchTablesRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1a\n" +
 	"\bdatabase\x18\x02 \x01(\tR\bdatabase\x12\x16\n" +
 	"\x06tables\x18\x03 \x03(\tR\x06tables\x12\x1f\n" +
 	"\vafter_index\x18\x04 \x01(\x04R\n" +
-	"afterIndex\"\xb4\x01\n" +
+	"afterIndex\x12\x16\n" +
+	"\x06fields\x18\x05 \x03(\tR\x06fields\x12\x12\n" +
+	"\x04rows\x18\x06 \x03(\tR\x04rows\"\xb4\x01\n" +
 	"\x13WatchTablesResponse\x120\n" +
 	"\x06events\x18\x01 \x03(\v2\x18.incumbent.v1.TableEventR\x06events\x12%\n" +
 	"\x0eprogress_index\x18\x02 \x01(\x04R\rprogressIndex\x12\x1a\n" +
