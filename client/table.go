@@ -81,8 +81,13 @@ func (t *Tables) Transact(ctx context.Context, database, operations string, lock
 
 // WatchTablesOptions say what to watch and from where.
 type WatchTablesOptions struct {
-	Database  string
-	Tables    []string        // none: all
+	Database string
+	Tables   []string // none: all, or those that Fields name
+	// Fields are columns of which one has to change ("TABLE/COLUMN"; "TABLE": any), of the
+	// tables that they name; _uuid changes when a row comes or goes. Rows are told whole.
+	// At most 64.
+	Fields    []string
+	Rows      []string        // uuids; none: all. At most 64
 	After     incumbent.Index // resume after this index; 0: begin with what is there
 	StartOver bool            // see [WatchOptions]
 }
@@ -93,7 +98,7 @@ func (t *Tables) Watch(ctx context.Context, opts WatchTablesOptions) iter.Seq2[*
 		c: t.c, after: uint64(opts.After), startOver: opts.StartOver,
 		open: func(ctx context.Context, after uint64) (*connect.ServerStreamForClient[apiv1.WatchTablesResponse], error) {
 			return t.c.tables.Watch(ctx, connect.NewRequest(&apiv1.WatchTablesRequest{
-				Namespace: t.namespace, Database: opts.Database, Tables: opts.Tables, AfterIndex: after,
+				Namespace: t.namespace, Database: opts.Database, Tables: opts.Tables, Fields: opts.Fields, Rows: opts.Rows, AfterIndex: after,
 			}))
 		},
 		whole: func() func(*apiv1.WatchTablesResponse) *apiv1.WatchTablesResponse { return new(wholeTables).add },

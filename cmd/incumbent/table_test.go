@@ -70,6 +70,8 @@ func TestTablesFromTheCommandLine(t *testing.T) {
 		{args: []string{"query", "Pets", "Pet", "--where", "ids includes k=v", "--where", "age>=3", "--columns", "name", "-o", "jsonl"}, out: `{"name":"cat"}`},
 		{args: []string{"query", "Pets", "Pet", "--where", "ids includes k=w", "-o", "json"}, out: "[]\n"},
 		{args: []string{"watch", "Fish"}, code: exitHeld, err: "there is no database"},
+		{args: []string{"watch", "Pets", "--fields", "Pet/name,Pet/nose"}, code: exitHeld, err: "no column"},
+		{args: []string{"watch", "Pets", "--rows", "cat"}, code: exitUsage, err: "is no uuid"},
 		{args: []string{"schema", "rm", "Pets"}, code: exitUsage, err: "--yes"},
 		{args: []string{"schema", "rm", "Pets", "--yes"}, out: "Pets removed"},
 		{args: []string{"ls", "-o", "json"}, out: "[]\n"},

@@ -64,12 +64,19 @@ func tableWatch(env *environment) *cobra.Command {
 		Long: `Watch prints the rows of DB, or of some of its tables, and then every change of them, in
 order, until interrupted, and goes on with another member when one fails. --after resumes
 after an index; exit code 6 says that the history back to it is gone, or that the cluster
-has no such index. With -o json, too, each change is one line.`,
-		Example: "  incumbent table watch OVN_Southbound Port_Binding Chassis\n  incumbent table watch OVN_Northbound -o jsonl",
-		Args:    cobra.MinimumNArgs(1),
+has no such index. --fields tells of the tables that it names only the changes of these
+columns: TABLE/COLUMN, or TABLE for all; in TABLE/_uuid a row changes when it comes or
+goes. --rows tells only of the rows with these uuids. With -o json, too, each change is one
+line.`,
+		Example: `  incumbent table watch OVN_Southbound Port_Binding Chassis
+  incumbent table watch OVN_Southbound --fields Chassis/_uuid,Port_Binding/chassis
+  incumbent table watch OVN_Northbound -o jsonl`,
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			after, _ := c.Flags().GetUint64("after")
 			opts := client.WatchTablesOptions{Database: args[0], Tables: args[1:], After: incumbent.Index(after)}
+			opts.Fields, _ = c.Flags().GetStringSlice("fields")
+			opts.Rows, _ = c.Flags().GetStringSlice("rows")
 			return untilInterrupted(c, withTables(c, func(t *client.Tables) error {
 				// A watch tries again for ever: what is wrong from the beginning is said here.
 				if _, err := t.Schema(c.Context(), args[0]); err != nil {
@@ -80,6 +87,8 @@ has no such index. With -o json, too, each change is one line.`,
 		},
 	}
 	c.Flags().Uint64("after", 0, "resume after this index")
+	c.Flags().StringSlice("fields", nil, "only changes of these columns: TABLE/COLUMN, or TABLE")
+	c.Flags().StringSlice("rows", nil, "only the rows with these uuids")
 	addOutput(c)
 	return c
 }
