@@ -28,7 +28,22 @@ type Encoding uint8
 // make it; all others, at the same time or later, share those bytes, which
 // nobody may change.
 func (e *Event) Encode(k Encoding, f func(*Event) []byte) []byte {
-	b, fresh := e.get(k, func() []byte { return f(e) })
+	return e.EncodeFor(k, "", f)
+}
+
+// maxSelections is how many encodings an event keeps that are for selections: each costs
+// the history what it takes, and no client may have it keep any number.
+const maxSelections = 16
+
+// EncodeFor is Encode of what a selection shows of an event, for all who have selected the
+// same; "": all of it. Of an event that has been encoded for many selections already f makes
+// it for the caller alone.
+func (e *Event) EncodeFor(k Encoding, selection string, f func(*Event) []byte) []byte {
+	x := e.find(k, selection)
+	if x == nil {
+		return f(e)
+	}
+	b, fresh := x.get(func() []byte { return f(e) })
 	if fresh {
 		e.charge(int64(len(b)))
 	}
@@ -62,28 +77,35 @@ func (c *cost) refund() { c.sum.Add(-c.charged.Swap(-1)) }
 type encodings struct{ first atomic.Pointer[encoded] }
 
 type encoded struct {
-	kind  Encoding
-	once  sync.Once
-	bytes []byte
-	next  *encoded
+	kind      Encoding
+	selection string
+	once      sync.Once
+	bytes     []byte
+	next      *encoded
 }
 
-// get returns the bytes of encoding k and whether this call made them.
-func (c *encodings) get(k Encoding, f func() []byte) (b []byte, fresh bool) {
-	x := c.find(k)
+// get returns the bytes and whether this call made them.
+func (x *encoded) get(f func() []byte) (b []byte, fresh bool) {
 	x.once.Do(func() { x.bytes, fresh = f(), true })
 	return x.bytes, fresh
 }
 
-func (c *encodings) find(k Encoding) *encoded {
+// find returns the place of an encoding; nil: there is none for another selection.
+func (c *encodings) find(k Encoding, selection string) *encoded {
 	for {
-		first := c.first.Load()
+		first, selections := c.first.Load(), 0
 		for x := first; x != nil; x = x.next {
-			if x.kind == k {
+			if x.kind == k && x.selection == selection {
 				return x
 			}
+			if x.selection != "" {
+				selections++
+			}
 		}
-		x := &encoded{kind: k, next: first}
+		if selection != "" && selections >= maxSelections {
+			return nil
+		}
+		x := &encoded{kind: k, selection: selection, next: first}
 		if c.first.CompareAndSwap(first, x) {
 			return x
 		}

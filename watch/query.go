@@ -52,7 +52,7 @@ type Answer struct {
 
 // Encode returns the answer in encoding k, made once for all.
 func (a *Answer) Encode(k Encoding, f func(value any) []byte) []byte {
-	b, fresh := a.get(k, func() []byte { return f(a.Value) })
+	b, fresh := a.find(k, "").get(func() []byte { return f(a.Value) })
 	if fresh {
 		a.made.Add(1)
 		a.charge(int64(len(b)))

@@ -23,6 +23,7 @@ import (
 type form struct {
 	answer protowire.Number // of a stream's frame
 	values pb.WatchedValues // of keys: which the entries have
+	pick   *rowPick         // of databases: which rows; nil of others
 	hides  bool             // no session's id is shown
 }
 
@@ -109,22 +110,6 @@ func (d *Door) piece(f form, b watch.Batch) *piece {
 	return &piece{door: d, form: f, events: b.Events, mark: mark{progress: b.Progress, more: !b.Whole()}}
 }
 
-// pieceOf is piece for one watch, which may write its events itself.
-func (d *Door) pieceOf(sel *selection, b watch.Batch) *piece {
-	p := d.piece(sel.form, b)
-	if sel.own == nil {
-		return p
-	}
-	f := d.formerFor(sight{all: !sel.form.hides})
-	for _, e := range b.Events {
-		if m := sel.own(f, changeOf(e)); m != nil {
-			p.shown = append(p.shown, m)
-		}
-	}
-	p.events = nil
-	return p
-}
-
 func (p *piece) appendProto(b []byte) []byte {
 	for _, m := range p.shown {
 		b = appendEvent(b, m)
@@ -167,12 +152,19 @@ func (d *Door) encodedJSON(f form, e *watch.Event) []byte {
 }
 
 func (d *Door) encoded(f form, e *watch.Event, first watch.Encoding, write func(proto.Message) []byte) []byte {
-	return e.Encode(f.encoding(first), func(e *watch.Event) []byte {
-		if m := d.formerFor(sight{all: !f.hides}).eventOf(e, f.values); m != nil {
+	form := func(e *watch.Event) []byte {
+		if m := d.formerFor(sight{all: !f.hides}).eventOf(e, f); m != nil {
 			return write(m)
 		}
 		return nil
-	})
+	}
+	switch {
+	case f.pick == nil:
+		return e.Encode(f.encoding(first), form)
+	case len(f.pick.ids) > 0:
+		return form(e) // who names rows is seldom one of many who name the same
+	}
+	return e.EncodeFor(f.encoding(first), f.pick.columns, form)
 }
 
 func eventJSON(m proto.Message) []byte {

@@ -17,8 +17,9 @@ import (
 // rowPick says which rows of a database a watch is about, and which of their changes. The
 // zero one: all.
 type rowPick struct {
-	tables map[string][]string // the columns of which one has to change, in their order; nil: all tables
-	ids    []ovs.UUID          // in their order; empty: all
+	tables  map[string][]string // the columns of which one has to change, in their order; nil: all tables
+	columns string              // the same as text; "": all
+	ids     []ovs.UUID          // in their order; empty: all
 }
 
 // anyColumn is the column that changes whenever one does.
@@ -50,6 +51,9 @@ func pickRows(r *pb.WatchTablesRequest) (*rowPick, error) {
 		p.pick(of, column)
 	}
 	for _, t := range r.Tables {
+		if !ovs.IsID(t) {
+			return nil, invalid("tables", "%.100q is the name of no table", t)
+		}
 		if p.tables[t] == nil {
 			p.pick(t, anyColumn)
 		}
@@ -81,6 +85,9 @@ func (p *rowPick) tidy() {
 		slices.Sort(columns)
 		p.tables[t] = slices.Compact(columns)
 	}
+	names := p.parts()
+	slices.Sort(names)
+	p.columns = strings.Join(names, " ")
 	slices.SortFunc(p.ids, func(a, b ovs.UUID) int { return bytes.Compare(a[:], b[:]) })
 	p.ids = slices.Compact(p.ids)
 }

@@ -43,10 +43,7 @@ func (d *Door) selectTables(who *caller, r *pb.WatchTablesRequest) (*selection, 
 	}
 	sel := &selection{
 		after: incumbent.Index(r.AfterIndex), who: who, action: calls.WatchTables.Action(), selected: selected, about: name,
-		records: &tableRecords{name: name, pick: pick},
-	}
-	if !pick.all() {
-		sel.own = func(f *former, c *core.Change) proto.Message { return f.tableEvent(c, pick) }
+		form: form{pick: pick}, records: &tableRecords{name: name, pick: pick},
 	}
 	if _, err := sel.sight(d); err != nil {
 		return nil, err

@@ -332,6 +332,7 @@ func TestWatchesOfColumnsThatCannotBe(t *testing.T) {
 		{incumbent.NotFound, &pb.WatchTablesRequest{Fields: []string{"Fish/name"}}},
 		{incumbent.NotFound, &pb.WatchTablesRequest{Fields: []string{"Pet/age", "Pet/tail"}}},
 		{incumbent.NotFound, &pb.WatchTablesRequest{Fields: []string{"Toy/age"}, Rows: []string{petID(1)}}},
+		{incumbent.Invalid, &pb.WatchTablesRequest{Tables: []string{"Pet rows/Toy/_version"}}},
 		{incumbent.Invalid, &pb.WatchTablesRequest{Fields: []string{""}}},
 		{incumbent.Invalid, &pb.WatchTablesRequest{Fields: []string{"Pet/"}}},
 		{incumbent.Invalid, &pb.WatchTablesRequest{Fields: []string{"Pet/age/x"}}},

@@ -34,9 +34,6 @@ type selection struct {
 	form     form
 	records  records
 	begun    bool // the snapshot has
-	// own writes changes for this watch alone; nil: they are written once for all that
-	// have its form. It returns nil for what is not told.
-	own func(f *former, c *core.Change) proto.Message
 
 	who    *caller
 	action auth.Action
@@ -198,9 +195,8 @@ func (s *leaseRecords) next(f *former, room *room, sight auth.Sight) (out []prot
 	return out, more
 }
 
-// eventOf writes a change, with the values that the form has; nil for one that says
-// nothing to a watcher.
-func (f *former) eventOf(e *watch.Event, values pb.WatchedValues) proto.Message {
+// eventOf writes a change as a form has it; nil for one that says nothing to a watcher.
+func (f *former) eventOf(e *watch.Event, as form) proto.Message {
 	c := changeOf(e)
 	switch c.Family.Family {
 	case leases.Number:
@@ -208,9 +204,9 @@ func (f *former) eventOf(e *watch.Event, values pb.WatchedValues) proto.Message 
 	case catalog.Number:
 		return f.catalogEvent(c)
 	case table.Number:
-		return f.tableEvent(c, &rowPick{})
+		return f.tableEvent(c, as.pick)
 	}
-	return f.keyEvent(c, values)
+	return f.keyEvent(c, as.values)
 }
 
 func (f *former) leaseEvent(of *core.Change) proto.Message {
@@ -345,7 +341,7 @@ func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index,
 		batch.Events = sel.seen(sight, batch.Events)
 		if len(batch.Events) > 0 {
 			said = batch.Progress
-			if err := send(d.pieceOf(sel, batch)); err != nil {
+			if err := send(d.piece(sel.form, batch)); err != nil {
 				return said, err
 			}
 			clear(buf) // history may be done with them
