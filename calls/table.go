@@ -218,7 +218,7 @@ var table = [NumCalls]Row{
 	DropDatabase:   {Action: auth.TableDefine, Judged: Named, Lane: admit.Releases, Ways: []string{tables + "DropDatabase"}},
 	SelectRows:     {Action: auth.TableRead, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Ways: []string{tables + "Select"}},
 	TransactTables: {Judged: Steps, Lane: admit.Transactions, Note: "see on tables; write, too, if it may change something; see on the leases of its locks", Ways: []string{tables + "Transact"}},
-	WatchTables:    {Action: auth.TableWatch, Judged: Named, Lane: admit.Watches, Ways: []string{tables + "Watch"}},
+	WatchTables:    {Action: auth.TableWatch, Judged: Named, Lane: admit.Watches, Ways: []string{tables + "Watch", "frame.watch_tables"}},
 	LoadTables:     {Action: auth.TableDefine, Judged: Named, Lane: admit.Transactions, Ways: []string{tables + "Load"}},
 
 	OpenStream:   {Judged: Steps, Lane: admit.Logins, Note: "refused only while memory is short", Ways: []string{"/v1/stream"}},

@@ -8,9 +8,9 @@ import (
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 )
 
-// Following is what a session can follow: a [KeyCache], a [ServiceCache]. One session at
-// a time follows it; what it has it keeps from one to the next, so that a session that
-// is opened in the place of another reads nothing again that has not changed.
+// Following is what a session can follow: a [KeyCache], a [ServiceCache], a [TableCache].
+// One session at a time follows it; what it has it keeps from one to the next, so that a
+// session that is opened in the place of another reads nothing again that has not changed.
 type Following interface {
 	request() *apiv1.ClientFrame // with the index that it has
 	take(f *apiv1.ServerFrame)

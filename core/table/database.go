@@ -85,6 +85,10 @@ func (d *Database) LastTxn() ovs.UUID { return d.history.last }
 // known, or too long ago.
 func (d *Database) Since(id ovs.UUID) ([]*Change, bool) { return d.history.since(id) }
 
+// ChangesAfter returns the transactions behind an index, oldest first; false: they are too
+// long ago, or the schema or the database is another since.
+func (d *Database) ChangesAfter(at incumbent.Index) ([]*Change, bool) { return d.history.after(at) }
+
 // View is the family after one batch of commands. It never changes and any number of
 // goroutines may read it.
 type View struct{ databases, loads *btree.BTreeG[*Database] }

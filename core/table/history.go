@@ -5,6 +5,7 @@ import (
 
 	"github.com/tidwall/btree"
 
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
 
@@ -48,6 +49,14 @@ func (h *history) since(id ovs.UUID) ([]*Change, bool) {
 		if !ok || c.TxnID != id {
 			return nil, false
 		}
+	}
+	return h.after(at)
+}
+
+// after returns the changes behind an index, oldest first; false: they are not all there.
+func (h *history) after(at incumbent.Index) ([]*Change, bool) {
+	if IndexOf(h.floor) > at {
+		return nil, false
 	}
 	var list []*Change
 	h.changes.Ascend(&Change{Index: at + 1}, func(c *Change) bool {

@@ -248,6 +248,9 @@ func TestSince(t *testing.T) {
 		if !ok || len(got) != len(ids)-1-i {
 			t.Errorf("since %d: %d changes, %v", i, len(got), ok)
 		}
+		if after, ok := w.database().ChangesAfter(IndexOf(id)); !ok || len(after) != len(got) {
+			t.Errorf("after %d: %d changes, %v", i, len(after), ok)
+		}
 	}
 	if _, ok := w.database().Since(w.uuid()); ok {
 		t.Error("a client resumes from what never was")
@@ -257,6 +260,9 @@ func TestSince(t *testing.T) {
 	h = h.with(nil, c, h.bytes)
 	if _, ok := h.since(ids[4]); ok {
 		t.Error("a client resumes from what has been forgotten")
+	}
+	if _, ok := h.after(IndexOf(ids[5]) - 1); ok {
+		t.Error("what has been forgotten is said to be all there")
 	}
 	if got, ok := h.since(ids[5]); !ok || len(got) != 1 {
 		t.Errorf("since the newest that was forgotten: %d changes, %v", len(got), ok)
@@ -273,6 +279,9 @@ func TestConvert(t *testing.T) {
 	}
 	if _, ok := w.database().Since(old.LastTxn()); ok {
 		t.Error("a client resumes over a conversion")
+	}
+	if _, ok := w.database().ChangesAfter(IndexOf(old.LastTxn())); ok {
+		t.Error("changes go on over a conversion")
 	}
 	if err := w.check(); err != nil {
 		t.Fatal(err)

@@ -40,6 +40,7 @@ const (
 	maxWatchedRows  = 64                     // that one watch names
 	pullEvents      = 256                    // events taken from the hub, or shown of a state, at a time
 	pullBytes       = 64 << 10               // of those: what they take together, or one of them
+	maxStreamEvent  = 1 << 20                // of a change that a stream carries: its connection queues 4 MiB
 	pageBytes       = 1 << 20                // an answer with a list ends with what makes it larger
 	tickEvery       = 250 * time.Millisecond // between two looks at watches that are silent
 	pumps           = 2                      // goroutines that write events to streams

@@ -95,6 +95,8 @@ func (s *stream) beginIn(l admit.Lane, place admit.Place, f *pb.ClientFrame, dea
 	case *pb.ClientFrame_WatchService:
 		sel, refusal := s.door.selectService(s.who, r.WatchService)
 		err = s.watch(place, f.Id, sel, refusal)
+	case *pb.ClientFrame_WatchTables:
+		err = s.watchTables(place, f.Id, r.WatchTables)
 	}
 	if err != nil {
 		place.Leave()

@@ -57,6 +57,7 @@ const (
 	fieldWatchKeys = 12 // ServerFrame
 
 	fieldWatchService = 24 // ServerFrame
+	fieldWatchTables  = 26 // ServerFrame
 )
 
 // mark is what a WatchResponse says besides its events.

@@ -35,7 +35,7 @@ func (s *stream) begin(w *bench, f *pb.ClientFrame, deadline time.Time) error {
 		return s.unwatch(f.Id, r.Unwatch.GetId())
 	case *pb.ClientFrame_Detach:
 		return s.detachFrame(f.Id, r.Detach)
-	case *pb.ClientFrame_Start, *pb.ClientFrame_Watch, *pb.ClientFrame_WatchKeys, *pb.ClientFrame_WatchService:
+	case *pb.ClientFrame_Start, *pb.ClientFrame_Watch, *pb.ClientFrame_WatchKeys, *pb.ClientFrame_WatchService, *pb.ClientFrame_WatchTables:
 		return s.enter(f, deadline)
 	case *pb.ClientFrame_WaitReleased:
 		return s.waitReleased(f.Id, r.WaitReleased)

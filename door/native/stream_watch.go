@@ -234,19 +234,26 @@ func (w *streamWatch) run(p *pumping) (again bool) {
 		}
 	}
 	batch, err := w.reader.Pull(p.events[:0], pullEvents, pullBytes)
+	if err == nil {
+		p.events = batch.Events
+		err = w.sel.anotherSchema(batch.Events)
+	}
 	if err != nil {
 		w.behind(err)
 		return false
 	}
-	p.events = batch.Events
 	batch.Events = w.sel.seen(sight, batch.Events)
 	if !batch.More {
 		batch.Progress = w.reader.Progress()
 	}
 	if len(batch.Events) > 0 || w.fresh || batch.Progress > w.said && w.silent.Load() {
-		w.send(p, batch)
+		err = w.send(p, batch)
 	}
 	clear(p.events)
+	if err != nil {
+		w.behind(err)
+		return false
+	}
 	return batch.More
 }
 
@@ -350,11 +357,18 @@ func (w *streamWatch) snapshot(p *pumping, sight auth.Sight) {
 	w.emit(p, append(p.bufs[:0], watchFrame(w.id, w.sel.form.answer, len(b), shown.mark), b))
 }
 
-// send sends events in the bytes that all streams share.
-func (w *streamWatch) send(p *pumping, batch watch.Batch) {
+// send sends events in the bytes that all streams share. It sends none if one is larger
+// than a stream carries, as that of a transaction on tables may be: with catching up the
+// kind is Compacted, for the state has the same in pieces, else it is TooLarge.
+func (w *streamWatch) send(p *pumping, batch watch.Batch) error {
 	bufs, size := append(p.bufs[:0], nil), 0
 	for _, e := range batch.Events {
-		if b := w.s.door.encodedEvent(w.sel.form, e); len(b) > 0 {
+		b := w.s.door.encodedEvent(w.sel.form, e)
+		if len(b) > maxStreamEvent && w.sel.form.pick != nil {
+			clear(bufs)
+			return w.tooLarge(e, len(b))
+		}
+		if len(b) > 0 {
 			bufs = append(bufs, b)
 			size += len(b)
 		}
@@ -362,6 +376,16 @@ func (w *streamWatch) send(p *pumping, batch watch.Batch) {
 	w.said, w.fresh = batch.Progress, false
 	bufs[0] = watchFrame(w.id, w.sel.form.answer, size, mark{progress: batch.Progress, more: !batch.Whole()})
 	w.emit(p, bufs)
+	return nil
+}
+
+func (w *streamWatch) tooLarge(e *watch.Event, size int) error {
+	kind := incumbent.TooLarge
+	if w.sel.catchUp {
+		kind = incumbent.Compacted
+	}
+	return incumbent.Errorf(kind, "the change at index %d has %d bytes, a stream carries %d", e.Index, size, maxStreamEvent).
+		WithHint("watch fewer columns or rows, by catch_up, or by the call TableService.Watch")
 }
 
 func (w *streamWatch) emit(p *pumping, bufs [][]byte) {

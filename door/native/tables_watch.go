@@ -1,12 +1,16 @@
 package native
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"slices"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
@@ -14,6 +18,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core/table"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/watch"
 )
 
 // Watch sends a snapshot or resumes, then sends changes until the caller goes.
@@ -29,7 +34,7 @@ func (s tableService) Watch(ctx context.Context, r *connect.Request[pb.WatchTabl
 
 // selectTables checks what a caller wants to watch.
 func (d *Door) selectTables(who *caller, r *pb.WatchTablesRequest) (*selection, error) {
-	name := databaseName(namespaceOf(r.Namespace), r.Database)
+	name := databaseName(namespaceOf(r.GetNamespace()), r.GetDatabase())
 	if err := incumbent.ValidateNamespace(name.Namespace); err != nil {
 		return nil, err
 	}
@@ -42,8 +47,8 @@ func (d *Door) selectTables(who *caller, r *pb.WatchTablesRequest) (*selection, 
 		return nil, err
 	}
 	sel := &selection{
-		after: incumbent.Index(r.AfterIndex), who: who, action: calls.WatchTables.Action(), selected: selected, about: name,
-		form: form{pick: pick}, records: &tableRecords{name: name, pick: pick},
+		after: incumbent.Index(r.GetAfterIndex()), catchUp: r.GetCatchUp(), who: who, action: calls.WatchTables.Action(), selected: selected, about: name,
+		form: form{answer: fieldWatchTables, pick: pick}, records: &tableRecords{name: name, pick: pick},
 	}
 	if _, err := sel.sight(d); err != nil {
 		return nil, err
@@ -56,6 +61,43 @@ func (d *Door) selectTables(who *caller, r *pb.WatchTablesRequest) (*selection, 
 	return sel, nil
 }
 
+// watchTables opens a watch of a database in its place of the lane. What this member does not
+// know it may not have applied yet: then it looks once more at a state that is confirmed.
+func (s *stream) watchTables(place admit.Place, id uint64, r *pb.WatchTablesRequest) error {
+	d := s.door
+	sel, refusal := d.selectTables(s.who, r)
+	if incumbent.KindOf(refusal) != incumbent.NotFound {
+		return s.watch(place, id, sel, refusal)
+	}
+	d.confirm(func(err error) {
+		d.work.Put(func() {
+			var sel *selection
+			if err == nil {
+				sel, err = d.selectTables(s.who, r)
+			}
+			if err = s.watch(place, id, sel, err); err != nil {
+				place.Leave()
+				s.refuse(id, err)
+			}
+		})
+	})
+	return nil
+}
+
+// anotherSchema is why a watch that catches up begins anew: the rows of one database are
+// not those of the next. nil: there is no such change among events, or it is told.
+func (s *selection) anotherSchema(events []*watch.Event) error {
+	if !s.catchUp || s.form.pick == nil {
+		return nil
+	}
+	for _, e := range events {
+		if is, ok := changeOf(e).Family.After.(*table.Change); ok && is.Schema != nil {
+			return incumbent.Errorf(incumbent.Compacted, "the database has another schema since index %d", e.Index)
+		}
+	}
+	return nil
+}
+
 // tableRecords are the rows of a database, after its schema.
 type tableRecords struct {
 	name  incumbent.Name
@@ -63,12 +105,45 @@ type tableRecords struct {
 	begun bool
 	table int // of the last row that was shown
 	last  *ovs.UUID
+
+	changes bool      // only those that changed are shown
+	changed []rowSpot // that are still to be
 }
 
-// begin begins anew with what there is.
-func (s *tableRecords) begin(*core.View, incumbent.Index) (changes bool) {
-	s.begun, s.table, s.last = false, 0, nil
-	return false
+// rowSpot says where a row is: in which table, by its index, and under which uuid.
+type rowSpot struct {
+	table int
+	id    ovs.UUID
+}
+
+// begin knows what has changed as far as the history of the database goes, and leaves
+// nothing out unless a row is gone, which is not there to be shown.
+func (s *tableRecords) begin(v *core.View, after incumbent.Index) (changes bool) {
+	*s = tableRecords{name: s.name, pick: s.pick}
+	d := table.Of(v).Database(s.name.Namespace, s.name.Lease)
+	if d == nil || after == 0 {
+		return false
+	}
+	list, known := d.ChangesAfter(after)
+	if !known {
+		return false
+	}
+	var changed []rowSpot
+	for _, c := range list {
+		for i := range c.Rows {
+			r := &c.Rows[i]
+			if !s.pick.changed(d.Schema.Tables[r.Table], r) {
+				continue
+			}
+			if r.New == nil {
+				return false
+			}
+			changed = append(changed, rowSpot{r.Table, r.ID()})
+		}
+	}
+	slices.SortFunc(changed, func(a, b rowSpot) int { return cmp.Or(cmp.Compare(a.table, b.table), bytes.Compare(a.id[:], b.id[:])) })
+	s.changes, s.changed = true, slices.Compact(changed)
+	return true
 }
 
 // next shows the rows that are there, each as an event. Of a database that is not there
@@ -82,6 +157,21 @@ func (s *tableRecords) next(f *former, room *room, _ auth.Sight) (out []proto.Me
 		e.What = present
 		room.use(e)
 		out = append(out, e)
+	}
+	showRow := func(of *ovs.Table, r *ovs.Row) {
+		show(&pb.TableEvent{Index: uint64(table.IndexOf(r.Version)), Rows: []*pb.RowChange{{
+			Table: of.Name, Uuid: r.UUID.String(), Row: rowJSON(of, r),
+		}}})
+	}
+	if s.changes {
+		for len(s.changed) > 0 && !room.full() {
+			at := s.changed[0]
+			s.changed = s.changed[1:]
+			if r := d.Row(at.table, at.id); r != nil {
+				showRow(d.Schema.Tables[at.table], r)
+			}
+		}
+		return out, len(s.changed) > 0
 	}
 	if !s.begun {
 		s.begun = true
@@ -97,9 +187,7 @@ func (s *tableRecords) next(f *former, room *room, _ auth.Sight) (out []proto.Me
 				return false
 			}
 			s.last = &r.UUID
-			show(&pb.TableEvent{Index: uint64(table.IndexOf(r.Version)), Rows: []*pb.RowChange{{
-				Table: of.Name, Uuid: r.UUID.String(), Row: rowJSON(of, r),
-			}}})
+			showRow(of, r)
 			return true
 		})
 		if more {

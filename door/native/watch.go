@@ -330,6 +330,9 @@ func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index,
 	for said = from; ; {
 		changed := d.rulesChanged()
 		batch, err := reader.Pull(buf[:0], pullEvents, pullBytes)
+		if err == nil {
+			err = sel.anotherSchema(batch.Events)
+		}
 		if err != nil {
 			return said, err
 		}

@@ -147,6 +147,7 @@ type ClientFrame struct {
 	//	*ClientFrame_Txn
 	//	*ClientFrame_Start
 	//	*ClientFrame_WatchService
+	//	*ClientFrame_WatchTables
 	Request       isClientFrame_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -392,6 +393,15 @@ func (x *ClientFrame) GetWatchService() *WatchServiceRequest {
 	return nil
 }
 
+func (x *ClientFrame) GetWatchTables() *WatchTablesRequest {
+	if x != nil {
+		if x, ok := x.Request.(*ClientFrame_WatchTables); ok {
+			return x.WatchTables
+		}
+	}
+	return nil
+}
+
 type isClientFrame_Request interface {
 	isClientFrame_Request()
 }
@@ -483,6 +493,12 @@ type ClientFrame_WatchService struct {
 	WatchService *WatchServiceRequest `protobuf:"bytes,23,opt,name=watch_service,json=watchService,proto3,oneof"` // unwatch ends it, too
 }
 
+type ClientFrame_WatchTables struct {
+	// Unwatch ends it, too. A change of more than a MiB does not go through a stream: with
+	// catch_up the rows follow it in pieces, as they are, else the kind is "too_large".
+	WatchTables *WatchTablesRequest `protobuf:"bytes,24,opt,name=watch_tables,json=watchTables,proto3,oneof"`
+}
+
 func (*ClientFrame_ExtendTokens) isClientFrame_Request() {}
 
 func (*ClientFrame_Beat) isClientFrame_Request() {}
@@ -525,6 +541,8 @@ func (*ClientFrame_Start) isClientFrame_Request() {}
 
 func (*ClientFrame_WatchService) isClientFrame_Request() {}
 
+func (*ClientFrame_WatchTables) isClientFrame_Request() {}
+
 type ServerFrame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // of the request it answers; 0: an event
@@ -556,6 +574,7 @@ type ServerFrame struct {
 	//	*ServerFrame_Started
 	//	*ServerFrame_WatchService
 	//	*ServerFrame_Waiting
+	//	*ServerFrame_WatchTables
 	Answer        isServerFrame_Answer `protobuf_oneof:"answer"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -819,6 +838,15 @@ func (x *ServerFrame) GetWaiting() *Waiting {
 	return nil
 }
 
+func (x *ServerFrame) GetWatchTables() *WatchTablesResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*ServerFrame_WatchTables); ok {
+			return x.WatchTables
+		}
+	}
+	return nil
+}
+
 type isServerFrame_Answer interface {
 	isServerFrame_Answer()
 }
@@ -916,6 +944,10 @@ type ServerFrame_Waiting struct {
 	Waiting *Waiting `protobuf:"bytes,25,opt,name=waiting,proto3,oneof"` // of a start with a timeout; its answer follows under the same id
 }
 
+type ServerFrame_WatchTables struct {
+	WatchTables *WatchTablesResponse `protobuf:"bytes,26,opt,name=watch_tables,json=watchTables,proto3,oneof"` // id is the watch's
+}
+
 func (*ServerFrame_TokensExtended) isServerFrame_Answer() {}
 
 func (*ServerFrame_Beaten) isServerFrame_Answer() {}
@@ -961,6 +993,8 @@ func (*ServerFrame_Started) isServerFrame_Answer() {}
 func (*ServerFrame_WatchService) isServerFrame_Answer() {}
 
 func (*ServerFrame_Waiting) isServerFrame_Answer() {}
+
+func (*ServerFrame_WatchTables) isServerFrame_Answer() {}
 
 type Empty struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1874,11 +1908,12 @@ var File_incumbent_v1_stream_proto protoreflect.FileDescriptor
 
 const file_incumbent_v1_stream_proto_rawDesc = "" +
 	"\n" +
-	"\x19incumbent/v1/stream.proto\x12\fincumbent.v1\x1a\x1aincumbent/v1/catalog.proto\x1a\x15incumbent/v1/kv.proto\x1a\x18incumbent/v1/lease.proto\x1a\x16incumbent/v1/txn.proto\"B\n" +
+	"\x19incumbent/v1/stream.proto\x12\fincumbent.v1\x1a\x1aincumbent/v1/catalog.proto\x1a\x15incumbent/v1/kv.proto\x1a\x18incumbent/v1/lease.proto\x1a\x18incumbent/v1/table.proto\x1a\x16incumbent/v1/txn.proto\"B\n" +
 	"\rClientMessage\x121\n" +
 	"\x06frames\x18\x01 \x03(\v2\x19.incumbent.v1.ClientFrameR\x06frames\"B\n" +
 	"\rServerMessage\x121\n" +
-	"\x06frames\x18\x01 \x03(\v2\x19.incumbent.v1.ServerFrameR\x06frames\"\xc8\t\n" +
+	"\x06frames\x18\x01 \x03(\v2\x19.incumbent.v1.ServerFrameR\x06frames\"\x8f\n" +
+	"\n" +
 	"\vClientFrame\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -1906,9 +1941,9 @@ const file_incumbent_v1_stream_proto_rawDesc = "" +
 	"\tlist_keys\x18\x14 \x01(\v2\x1d.incumbent.v1.ListKeysRequestH\x00R\blistKeys\x12,\n" +
 	"\x03txn\x18\x15 \x01(\v2\x18.incumbent.v1.TxnRequestH\x00R\x03txn\x12+\n" +
 	"\x05start\x18\x16 \x01(\v2\x13.incumbent.v1.StartH\x00R\x05start\x12H\n" +
-	"\rwatch_service\x18\x17 \x01(\v2!.incumbent.v1.WatchServiceRequestH\x00R\fwatchServiceB\t\n" +
-	"\arequest\"\xe8\n" +
-	"\n" +
+	"\rwatch_service\x18\x17 \x01(\v2!.incumbent.v1.WatchServiceRequestH\x00R\fwatchService\x12E\n" +
+	"\fwatch_tables\x18\x18 \x01(\v2 .incumbent.v1.WatchTablesRequestH\x00R\vwatchTablesB\t\n" +
+	"\arequest\"\xb0\v\n" +
 	"\vServerFrame\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12)\n" +
 	"\x05error\x18\x02 \x01(\v2\x13.incumbent.v1.ErrorR\x05error\x12G\n" +
@@ -1937,7 +1972,8 @@ const file_incumbent_v1_stream_proto_rawDesc = "" +
 	"\ago_away\x18\x16 \x01(\v2\x14.incumbent.v1.GoAwayH\x00R\x06goAway\x121\n" +
 	"\astarted\x18\x17 \x01(\v2\x15.incumbent.v1.StartedH\x00R\astarted\x12I\n" +
 	"\rwatch_service\x18\x18 \x01(\v2\".incumbent.v1.WatchServiceResponseH\x00R\fwatchService\x121\n" +
-	"\awaiting\x18\x19 \x01(\v2\x15.incumbent.v1.WaitingH\x00R\awaitingB\b\n" +
+	"\awaiting\x18\x19 \x01(\v2\x15.incumbent.v1.WaitingH\x00R\awaiting\x12F\n" +
+	"\fwatch_tables\x18\x1a \x01(\v2!.incumbent.v1.WatchTablesResponseH\x00R\vwatchTablesB\b\n" +
 	"\x06answer\"\a\n" +
 	"\x05Empty\"&\n" +
 	"\fExtendTokens\x12\x16\n" +
@@ -2040,25 +2076,27 @@ var file_incumbent_v1_stream_proto_goTypes = []any{
 	(*ListKeysRequest)(nil),      // 31: incumbent.v1.ListKeysRequest
 	(*TxnRequest)(nil),           // 32: incumbent.v1.TxnRequest
 	(*WatchServiceRequest)(nil),  // 33: incumbent.v1.WatchServiceRequest
-	(*Error)(nil),                // 34: incumbent.v1.Error
-	(*OperationResult)(nil),      // 35: incumbent.v1.OperationResult
-	(*WatchResponse)(nil),        // 36: incumbent.v1.WatchResponse
-	(*WaitReleasedResponse)(nil), // 37: incumbent.v1.WaitReleasedResponse
-	(*GetResponse)(nil),          // 38: incumbent.v1.GetResponse
-	(*GetSessionResponse)(nil),   // 39: incumbent.v1.GetSessionResponse
-	(*WatchKeysResponse)(nil),    // 40: incumbent.v1.WatchKeysResponse
-	(*PutResponse)(nil),          // 41: incumbent.v1.PutResponse
-	(*DeleteResponse)(nil),       // 42: incumbent.v1.DeleteResponse
-	(*LockResponse)(nil),         // 43: incumbent.v1.LockResponse
-	(*UnlockResponse)(nil),       // 44: incumbent.v1.UnlockResponse
-	(*GetKeyResponse)(nil),       // 45: incumbent.v1.GetKeyResponse
-	(*ListKeysResponse)(nil),     // 46: incumbent.v1.ListKeysResponse
-	(*TxnResponse)(nil),          // 47: incumbent.v1.TxnResponse
-	(*WatchServiceResponse)(nil), // 48: incumbent.v1.WatchServiceResponse
-	(*Session)(nil),              // 49: incumbent.v1.Session
-	(*Lease)(nil),                // 50: incumbent.v1.Lease
-	(*LeaseName)(nil),            // 51: incumbent.v1.LeaseName
-	(*WatchRequest)(nil),         // 52: incumbent.v1.WatchRequest
+	(*WatchTablesRequest)(nil),   // 34: incumbent.v1.WatchTablesRequest
+	(*Error)(nil),                // 35: incumbent.v1.Error
+	(*OperationResult)(nil),      // 36: incumbent.v1.OperationResult
+	(*WatchResponse)(nil),        // 37: incumbent.v1.WatchResponse
+	(*WaitReleasedResponse)(nil), // 38: incumbent.v1.WaitReleasedResponse
+	(*GetResponse)(nil),          // 39: incumbent.v1.GetResponse
+	(*GetSessionResponse)(nil),   // 40: incumbent.v1.GetSessionResponse
+	(*WatchKeysResponse)(nil),    // 41: incumbent.v1.WatchKeysResponse
+	(*PutResponse)(nil),          // 42: incumbent.v1.PutResponse
+	(*DeleteResponse)(nil),       // 43: incumbent.v1.DeleteResponse
+	(*LockResponse)(nil),         // 44: incumbent.v1.LockResponse
+	(*UnlockResponse)(nil),       // 45: incumbent.v1.UnlockResponse
+	(*GetKeyResponse)(nil),       // 46: incumbent.v1.GetKeyResponse
+	(*ListKeysResponse)(nil),     // 47: incumbent.v1.ListKeysResponse
+	(*TxnResponse)(nil),          // 48: incumbent.v1.TxnResponse
+	(*WatchServiceResponse)(nil), // 49: incumbent.v1.WatchServiceResponse
+	(*WatchTablesResponse)(nil),  // 50: incumbent.v1.WatchTablesResponse
+	(*Session)(nil),              // 51: incumbent.v1.Session
+	(*Lease)(nil),                // 52: incumbent.v1.Lease
+	(*LeaseName)(nil),            // 53: incumbent.v1.LeaseName
+	(*WatchRequest)(nil),         // 54: incumbent.v1.WatchRequest
 }
 var file_incumbent_v1_stream_proto_depIdxs = []int32{
 	2,  // 0: incumbent.v1.ClientMessage.frames:type_name -> incumbent.v1.ClientFrame
@@ -2084,43 +2122,45 @@ var file_incumbent_v1_stream_proto_depIdxs = []int32{
 	32, // 20: incumbent.v1.ClientFrame.txn:type_name -> incumbent.v1.TxnRequest
 	9,  // 21: incumbent.v1.ClientFrame.start:type_name -> incumbent.v1.Start
 	33, // 22: incumbent.v1.ClientFrame.watch_service:type_name -> incumbent.v1.WatchServiceRequest
-	34, // 23: incumbent.v1.ServerFrame.error:type_name -> incumbent.v1.Error
-	6,  // 24: incumbent.v1.ServerFrame.tokens_extended:type_name -> incumbent.v1.TokensExtended
-	14, // 25: incumbent.v1.ServerFrame.beaten:type_name -> incumbent.v1.Beaten
-	35, // 26: incumbent.v1.ServerFrame.operation:type_name -> incumbent.v1.OperationResult
-	8,  // 27: incumbent.v1.ServerFrame.attached:type_name -> incumbent.v1.Attached
-	36, // 28: incumbent.v1.ServerFrame.watch:type_name -> incumbent.v1.WatchResponse
-	37, // 29: incumbent.v1.ServerFrame.wait_released:type_name -> incumbent.v1.WaitReleasedResponse
-	38, // 30: incumbent.v1.ServerFrame.get:type_name -> incumbent.v1.GetResponse
-	39, // 31: incumbent.v1.ServerFrame.get_session:type_name -> incumbent.v1.GetSessionResponse
-	4,  // 32: incumbent.v1.ServerFrame.done:type_name -> incumbent.v1.Empty
-	40, // 33: incumbent.v1.ServerFrame.watch_keys:type_name -> incumbent.v1.WatchKeysResponse
-	41, // 34: incumbent.v1.ServerFrame.put:type_name -> incumbent.v1.PutResponse
-	42, // 35: incumbent.v1.ServerFrame.delete:type_name -> incumbent.v1.DeleteResponse
-	43, // 36: incumbent.v1.ServerFrame.lock:type_name -> incumbent.v1.LockResponse
-	44, // 37: incumbent.v1.ServerFrame.unlock:type_name -> incumbent.v1.UnlockResponse
-	45, // 38: incumbent.v1.ServerFrame.get_key:type_name -> incumbent.v1.GetKeyResponse
-	46, // 39: incumbent.v1.ServerFrame.list_keys:type_name -> incumbent.v1.ListKeysResponse
-	47, // 40: incumbent.v1.ServerFrame.txn:type_name -> incumbent.v1.TxnResponse
-	18, // 41: incumbent.v1.ServerFrame.offer:type_name -> incumbent.v1.Offer
-	19, // 42: incumbent.v1.ServerFrame.session_lost:type_name -> incumbent.v1.SessionLost
-	20, // 43: incumbent.v1.ServerFrame.go_away:type_name -> incumbent.v1.GoAway
-	11, // 44: incumbent.v1.ServerFrame.started:type_name -> incumbent.v1.Started
-	48, // 45: incumbent.v1.ServerFrame.watch_service:type_name -> incumbent.v1.WatchServiceResponse
-	10, // 46: incumbent.v1.ServerFrame.waiting:type_name -> incumbent.v1.Waiting
-	49, // 47: incumbent.v1.Attached.session:type_name -> incumbent.v1.Session
-	50, // 48: incumbent.v1.Attached.leases:type_name -> incumbent.v1.Lease
-	51, // 49: incumbent.v1.Attached.waits:type_name -> incumbent.v1.LeaseName
-	51, // 50: incumbent.v1.Attached.next:type_name -> incumbent.v1.LeaseName
-	2,  // 51: incumbent.v1.Start.then:type_name -> incumbent.v1.ClientFrame
-	8,  // 52: incumbent.v1.Started.attached:type_name -> incumbent.v1.Attached
-	52, // 53: incumbent.v1.StreamWatch.watch:type_name -> incumbent.v1.WatchRequest
-	50, // 54: incumbent.v1.Offer.lease:type_name -> incumbent.v1.Lease
-	55, // [55:55] is the sub-list for method output_type
-	55, // [55:55] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	34, // 23: incumbent.v1.ClientFrame.watch_tables:type_name -> incumbent.v1.WatchTablesRequest
+	35, // 24: incumbent.v1.ServerFrame.error:type_name -> incumbent.v1.Error
+	6,  // 25: incumbent.v1.ServerFrame.tokens_extended:type_name -> incumbent.v1.TokensExtended
+	14, // 26: incumbent.v1.ServerFrame.beaten:type_name -> incumbent.v1.Beaten
+	36, // 27: incumbent.v1.ServerFrame.operation:type_name -> incumbent.v1.OperationResult
+	8,  // 28: incumbent.v1.ServerFrame.attached:type_name -> incumbent.v1.Attached
+	37, // 29: incumbent.v1.ServerFrame.watch:type_name -> incumbent.v1.WatchResponse
+	38, // 30: incumbent.v1.ServerFrame.wait_released:type_name -> incumbent.v1.WaitReleasedResponse
+	39, // 31: incumbent.v1.ServerFrame.get:type_name -> incumbent.v1.GetResponse
+	40, // 32: incumbent.v1.ServerFrame.get_session:type_name -> incumbent.v1.GetSessionResponse
+	4,  // 33: incumbent.v1.ServerFrame.done:type_name -> incumbent.v1.Empty
+	41, // 34: incumbent.v1.ServerFrame.watch_keys:type_name -> incumbent.v1.WatchKeysResponse
+	42, // 35: incumbent.v1.ServerFrame.put:type_name -> incumbent.v1.PutResponse
+	43, // 36: incumbent.v1.ServerFrame.delete:type_name -> incumbent.v1.DeleteResponse
+	44, // 37: incumbent.v1.ServerFrame.lock:type_name -> incumbent.v1.LockResponse
+	45, // 38: incumbent.v1.ServerFrame.unlock:type_name -> incumbent.v1.UnlockResponse
+	46, // 39: incumbent.v1.ServerFrame.get_key:type_name -> incumbent.v1.GetKeyResponse
+	47, // 40: incumbent.v1.ServerFrame.list_keys:type_name -> incumbent.v1.ListKeysResponse
+	48, // 41: incumbent.v1.ServerFrame.txn:type_name -> incumbent.v1.TxnResponse
+	18, // 42: incumbent.v1.ServerFrame.offer:type_name -> incumbent.v1.Offer
+	19, // 43: incumbent.v1.ServerFrame.session_lost:type_name -> incumbent.v1.SessionLost
+	20, // 44: incumbent.v1.ServerFrame.go_away:type_name -> incumbent.v1.GoAway
+	11, // 45: incumbent.v1.ServerFrame.started:type_name -> incumbent.v1.Started
+	49, // 46: incumbent.v1.ServerFrame.watch_service:type_name -> incumbent.v1.WatchServiceResponse
+	10, // 47: incumbent.v1.ServerFrame.waiting:type_name -> incumbent.v1.Waiting
+	50, // 48: incumbent.v1.ServerFrame.watch_tables:type_name -> incumbent.v1.WatchTablesResponse
+	51, // 49: incumbent.v1.Attached.session:type_name -> incumbent.v1.Session
+	52, // 50: incumbent.v1.Attached.leases:type_name -> incumbent.v1.Lease
+	53, // 51: incumbent.v1.Attached.waits:type_name -> incumbent.v1.LeaseName
+	53, // 52: incumbent.v1.Attached.next:type_name -> incumbent.v1.LeaseName
+	2,  // 53: incumbent.v1.Start.then:type_name -> incumbent.v1.ClientFrame
+	8,  // 54: incumbent.v1.Started.attached:type_name -> incumbent.v1.Attached
+	54, // 55: incumbent.v1.StreamWatch.watch:type_name -> incumbent.v1.WatchRequest
+	52, // 56: incumbent.v1.Offer.lease:type_name -> incumbent.v1.Lease
+	57, // [57:57] is the sub-list for method output_type
+	57, // [57:57] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_incumbent_v1_stream_proto_init() }
@@ -2131,6 +2171,7 @@ func file_incumbent_v1_stream_proto_init() {
 	file_incumbent_v1_catalog_proto_init()
 	file_incumbent_v1_kv_proto_init()
 	file_incumbent_v1_lease_proto_init()
+	file_incumbent_v1_table_proto_init()
 	file_incumbent_v1_txn_proto_init()
 	file_incumbent_v1_stream_proto_msgTypes[2].OneofWrappers = []any{
 		(*ClientFrame_ExtendTokens)(nil),
@@ -2154,6 +2195,7 @@ func file_incumbent_v1_stream_proto_init() {
 		(*ClientFrame_Txn)(nil),
 		(*ClientFrame_Start)(nil),
 		(*ClientFrame_WatchService)(nil),
+		(*ClientFrame_WatchTables)(nil),
 	}
 	file_incumbent_v1_stream_proto_msgTypes[3].OneofWrappers = []any{
 		(*ServerFrame_TokensExtended)(nil),
@@ -2179,6 +2221,7 @@ func file_incumbent_v1_stream_proto_init() {
 		(*ServerFrame_Started)(nil),
 		(*ServerFrame_WatchService)(nil),
 		(*ServerFrame_Waiting)(nil),
+		(*ServerFrame_WatchTables)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -981,7 +981,10 @@ type WatchTablesRequest struct {
 	Fields []string `protobuf:"bytes,5,rep,name=fields,proto3" json:"fields,omitempty"`
 	// Only the rows with these uuids, in whichever of the tables, whether they are there or
 	// are still to come. At most 64, and with them at most 64 tables. Empty: all.
-	Rows          []string `protobuf:"bytes,6,rep,name=rows,proto3" json:"rows,omitempty"`
+	Rows []string `protobuf:"bytes,6,rep,name=rows,proto3" json:"rows,omitempty"`
+	// As in WatchKeysRequest. Where the schema changes, or the database is dropped, it begins
+	// anew with a snapshot as well, and neither is told.
+	CatchUp       bool `protobuf:"varint,7,opt,name=catch_up,json=catchUp,proto3" json:"catch_up,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1056,6 +1059,13 @@ func (x *WatchTablesRequest) GetRows() []string {
 		return x.Rows
 	}
 	return nil
+}
+
+func (x *WatchTablesRequest) GetCatchUp() bool {
+	if x != nil {
+		return x.CatchUp
+	}
+	return false
 }
 
 // WatchTablesResponse is what WatchResponse is, field by field, with other events.
@@ -1634,7 +1644,7 @@ const file_incumbent_v1_table_proto_rawDesc = "" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x18\n" +
 	"\aresults\x18\x02 \x01(\tR\aresults\x12\x16\n" +
 	"\x06failed\x18\x03 \x01(\bR\x06failed\x12\x1a\n" +
-	"\brepeated\x18\x04 \x01(\bR\brepeated\"\xb3\x01\n" +
+	"\brepeated\x18\x04 \x01(\bR\brepeated\"\xce\x01\n" +
 	"\x12WatchTablesRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1a\n" +
 	"\bdatabase\x18\x02 \x01(\tR\bdatabase\x12\x16\n" +
@@ -1642,7 +1652,8 @@ const file_incumbent_v1_table_proto_rawDesc = "" +
 	"\vafter_index\x18\x04 \x01(\x04R\n" +
 	"afterIndex\x12\x16\n" +
 	"\x06fields\x18\x05 \x03(\tR\x06fields\x12\x12\n" +
-	"\x04rows\x18\x06 \x03(\tR\x04rows\"\xb4\x01\n" +
+	"\x04rows\x18\x06 \x03(\tR\x04rows\x12\x19\n" +
+	"\bcatch_up\x18\a \x01(\bR\acatchUp\"\xb4\x01\n" +
 	"\x13WatchTablesResponse\x120\n" +
 	"\x06events\x18\x01 \x03(\v2\x18.incumbent.v1.TableEventR\x06events\x12%\n" +
 	"\x0eprogress_index\x18\x02 \x01(\x04R\rprogressIndex\x12\x1a\n" +
