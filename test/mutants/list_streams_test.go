@@ -71,8 +71,8 @@ var ofStreams = []mutant{
 	{
 		name: "who selects by a value is not told that it was given up", guarantee: "G15",
 		file: "watch/registry.go", pkg: "./watch", test: "^TestG15_G16_G17_G18_ReadersMatchANaiveList$",
-		search:  "for _, v := range values[:n] {",
-		replace: "for _, v := range values[n/2 : n] {",
+		search:  "for _, v := range x.values(Field(field)) {",
+		replace: "for i, v := range x.values(Field(field)) {\n\t\t\tif i == 0 {\n\t\t\t\tcontinue\n\t\t\t}",
 	},
 	{
 		name: "a range of topics is looked for up to the first that ends", guarantee: "G15",
@@ -119,7 +119,7 @@ var ofStreams = []mutant{
 	{
 		name: "every caller has an answer encoded for itself", guarantee: "G21",
 		file: "watch/query.go", pkg: "./door/native", test: "^TestG19_G21_BlockedReadsShareOneEvaluation$",
-		search:  "b, fresh := a.get(k, func() []byte { return f(a.Value) })",
+		search:  "b, fresh := a.find(k, \"\").get(func() []byte { return f(a.Value) })",
 		replace: "b, fresh := f(a.Value), true",
 	},
 	{

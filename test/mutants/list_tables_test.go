@@ -182,4 +182,40 @@ var ofTables = []mutant{
 		search:  "case f.lastOf(tables) > after || ",
 		replace: "case f.lastOf(tables) > after+1<<40 || ",
 	},
+	{
+		name: "a change of another column wakes who names columns", guarantee: "G19",
+		file: "core/table/fields.go", pkg: "./door/native", test: "^TestG19_WatchersOfTablesAreWokenForTheirColumns$",
+		search:  "return !equal(c.Old.Columns[column], c.New.Columns[column])",
+		replace: "return true",
+	},
+	{
+		name: "a column of another row wakes who names a row", guarantee: "G19",
+		file: "core/table/fields.go", pkg: "./door/native", test: "^TestG19_WatchersOfTablesAreWokenForTheirColumns$",
+		search:  "return c.Rows[i : i+1]",
+		replace: "return append(c.Rows[i:i+1:i+1], c.rowsOf(table)...)",
+	},
+	{
+		name: "who names a row is told of those that change with it", guarantee: "G15",
+		file: "door/native/tables_pick.go", pkg: "./door/native", test: "^TestG15_G16_WatchesOfColumnsAgreeWithThoseOfAll$",
+		search:  "!slices.Contains(p.ids, r.ID())",
+		replace: "r == nil",
+	},
+	{
+		name: "a watch of rows that catches up is not told of what is gone", guarantee: "G16",
+		file: "door/native/tables_watch.go", pkg: "./door/native", test: "^TestG16_WatchesOfTablesCatchUp$",
+		search:  "if r.New == nil {\n\t\t\t\treturn false\n",
+		replace: "if r.New == nil {\n\t\t\t\tcontinue\n",
+	},
+	{
+		name: "a watch that catches up goes on with another schema", guarantee: "G16",
+		file: "door/native/tables_watch.go", pkg: "./door/native", test: "^TestG16_WatchesOfTablesCatchUp$",
+		search:  "if !s.catchUp || s.form.pick == nil {",
+		replace: "if s.catchUp || s.form.pick == nil {",
+	},
+	{
+		name: "who names columns has what was written for others", guarantee: "G21",
+		file: "watch/event.go", pkg: "./door/native", test: "^TestG15_G16_WatchesOfColumnsAgreeWithThoseOfAll$",
+		search:  "x.kind == k && x.selection == selection",
+		replace: "x.kind == k",
+	},
 }
