@@ -36,15 +36,9 @@ func (l *Line[T]) Len() int {
 	return len(l.waiting)
 }
 
-// Pass has work begin at once if nothing waits and there is room for it. Else it waits,
-// and Pass returns false.
-func (l *Line[T]) Pass(t T) bool {
-	if l.Len() == 0 && l.Enter(t) {
-		return true
-	}
-	l.Join(t)
-	return false
-}
+// Try has work begin at once if nothing waits and there is room for it. false: it has to wait
+// (see Join) or to be refused.
+func (l *Line[T]) Try(t T) bool { return l.Len() == 0 && l.Enter(t) }
 
 // Join has work wait.
 func (l *Line[T]) Join(t T) {

@@ -39,15 +39,24 @@ func (r *room) line() *Line[int] {
 	}}
 }
 
+// pass has work begin at once, or wait: false.
+func (l *Line[T]) pass(t T) bool {
+	begun := l.Try(t)
+	if !begun {
+		l.Join(t)
+	}
+	return begun
+}
+
 func TestALineKeepsItsOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &room{free: 1}
 		l := r.line()
-		if !l.Pass(1) {
+		if !l.pass(1) {
 			t.Error("there is room, and it waits")
 		}
 		for n := 2; n <= 5; n++ {
-			if l.Pass(n) {
+			if l.pass(n) {
 				t.Errorf("%d has overtaken the others", n)
 			}
 		}
@@ -62,7 +71,7 @@ func TestALineKeepsItsOrder(t *testing.T) {
 		if !slices.Equal(r.entered, []int{1, 2, 3}) || l.Len() != 2 {
 			t.Errorf("with room for two %v have entered, %d wait", r.entered, l.Len())
 		}
-		if r.has(9); l.Pass(6) {
+		if r.has(9); l.pass(6) {
 			t.Error("who comes while others wait has overtaken them")
 		}
 		time.Sleep(time.Millisecond)
@@ -73,7 +82,7 @@ func TestALineKeepsItsOrder(t *testing.T) {
 		if asked := r.has(9); !slices.Equal(r.entered, []int{1, 2, 3, 4, 5, 6}) || len(asked) > 0 {
 			t.Errorf("%v have entered; %v asked of an empty line", r.entered, asked)
 		}
-		if !l.Pass(7) {
+		if !l.pass(7) {
 			t.Error("nobody waits, and it does")
 		}
 	})
@@ -128,7 +137,7 @@ func TestALineWithManyAtOnce(t *testing.T) {
 	for c := range comers {
 		in.Go(func() {
 			for i := range each {
-				l.Pass(c*each + i)
+				l.pass(c*each + i)
 			}
 		})
 	}

@@ -24,7 +24,8 @@ import (
 // when these are certain: it is asked for again before the reply.
 //
 // It has no goroutine while it waits. If the connection ends, it is dropped at
-// its next step.
+// its next step, or soon if it stands in line; if memory becomes short meanwhile, it is answered
+// that it is to be tried again.
 type bulk struct {
 	*call
 	lane    admit.Lane // of what is no extension
@@ -124,11 +125,40 @@ func (k *bulk) next() bool {
 	return len(k.ops) > 0
 }
 
-// submit hands in what is still to be answered.
+// submit hands in what is still to be answered, or has it wait in line for that. None joins the
+// line while memory is short for its lane.
 func (k *bulk) submit() {
-	if d := k.c.door; !d.lines[k.laneNow()].Pass(k) {
-		d.counts.retries.Add(1)
+	d, l := k.c.door, k.laneNow()
+	line := &d.lines[l]
+	if line.Try(k) || d.over(l, k) {
+		return
 	}
+	d.counts.retries.Add(1)
+	line.Join(k)
+}
+
+// giveWay ends the call because memory is short: what is not certain is answered with "try
+// again", and so is what was granted to other params if that may be over by now.
+func (k *bulk) giveWay() {
+	refuse := func(a asking) {
+		for _, at := range a.at {
+			k.results[at] = errTryAgain
+		}
+	}
+	refuse(k.asking)
+	refuse(k.claims)
+	if k.early != nil && k.c.door.monotonic() > k.early.until {
+		refuse(k.early.asking)
+	}
+	k.asking, k.claims, k.early = asking{}, asking{}, nil
+	k.c.door.counts.bulks.Add(-1)
+	k.finish()
+}
+
+// abandon ends the call without an answer: its connection has ended.
+func (k *bulk) abandon() {
+	k.c.door.counts.bulks.Add(-1)
+	k.drop()
 }
 
 // cost is what it takes of its lane, never more than the least that one lets in:
@@ -140,8 +170,7 @@ func (k *bulk) cost() int { return min(1+len(k.ops)/seatsPerBulk, admit.DefaultM
 func (k *bulk) hand(p admit.Place) {
 	if k.c.isGone() {
 		p.Leave()
-		k.c.door.counts.bulks.Add(-1)
-		k.drop()
+		k.abandon()
 		return
 	}
 	if !k.judgeAgain() {

@@ -207,7 +207,22 @@ func (d *Door) initLines() {
 			}
 			return err == nil
 		}
+		line.Over = func(k *bulk) bool { return d.over(admit.Lane(l), k) }
 	}
+}
+
+// over reports whether a call waits in a lane's line no longer: its connection has ended, or
+// memory has become short for the lane, for which what waits has to give way.
+func (d *Door) over(l admit.Lane, k *bulk) bool {
+	switch {
+	case k.c.isGone():
+		k.abandon()
+	case d.lanes.Holds(l) != nil:
+		k.giveWay()
+	default:
+		return false
+	}
+	return true
 }
 
 // enter gives work of this cost a place in its lane, or refuses it.

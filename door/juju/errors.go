@@ -58,8 +58,8 @@ var (
 func errParams(what string) *failure { return &failure{badRequest, what} }
 
 // failureOf is what a client is told of an error. held is what it is told when
-// another holds the lease. Claims and blocks never answer what is transient: see
-// retried.
+// another holds the lease. Claims and blocks never answer what is transient (see
+// retried), save where memory is short: see giveWay.
 func failureOf(err *incumbent.Error, held *failure) *failure {
 	switch err.Kind {
 	case incumbent.Held, incumbent.NotHolder:

@@ -49,6 +49,10 @@ func TestG40_ExtensionsAndControllersGoByTheirOwnLanes(t *testing.T) {
 	eventually(t, "it is extended", func() bool { return leases.Of(m.group.View()).Lease(nameOf(testModel, "app")).Modified > before })
 	eventually(t, "the claim waits", func() bool { return m.door.Stats().Retries == 1 })
 	lanes.SetMemory(2, 1) // beyond all bounds
+	want := `{"request-id":2,"response":{"results":[` + tryAgainResult + `,{}]}}`
+	if got := load.read(); got != want {
+		t.Errorf("the claim: %s", got)
+	}
 	if got := controller.ask(singularClaimText); got != granted(2) {
 		t.Errorf("a controller's claim: %s", got)
 	}
@@ -64,8 +68,76 @@ func TestG40_ExtensionsAndControllersGoByTheirOwnLanes(t *testing.T) {
 		place.Done(clock.Load())
 	}
 	clock.Add(int64(shutFor) + 1)
-	if got, want := load.read(), `{"request-id":2,"response":{"results":[{},{}]}}`; got != want {
-		t.Errorf("the claim: %s", got)
+	if got, want := load.ask(doubled), `{"request-id":2,"response":{"results":[{},{}]}}`; got != want {
+		t.Errorf("the claim afterwards: %s", got)
+	}
+}
+
+// tryAgainResult is that of a param that is to be asked for again.
+const tryAgainResult = `{"error":{"message":"try again","code":"try again"}}`
+
+// Once memory has become short for their lane, calls that wait in line are answered, and so is
+// who comes then. Those of a lane that is refused later wait on.
+func TestG39_LinesGiveWay(t *testing.T) {
+	m, clock, lanes := crowded(t)
+	claims, pins, late := m.login("unit-app-0"), m.login("unit-other-0"), m.login("unit-load-0")
+	held := fill(t, lanes, clock)
+	pin := func(id int) string {
+		return fmt.Sprintf(`{"request-id":%d,"type":"LeadershipPinner","version":1,"request":"PinApplicationLeaders","params":{}}`, id)
+	}
+	claims.send(claimText(2, "app", "app-0", "60"))
+	eventually(t, "the claim waits", func() bool { return m.door.lines[admit.Claims].Len() == 1 })
+	var small []admit.Ticket
+	for {
+		place, err := lanes.Enter(admit.Small, 1, clock.Load())
+		if err != nil {
+			break
+		}
+		small = append(small, place)
+	}
+	pins.send(pin(2))
+	eventually(t, "the pin waits", func() bool { return m.door.lines[admit.Small].Len() == 1 })
+	lanes.SetMemory(84, 100) // short for claims
+	if got, want := claims.read(), `{"request-id":2,"response":{"results":[`+tryAgainResult+`]}}`; got != want {
+		t.Errorf("the claim that waits: %s", got)
+	}
+	if got, want := late.ask(claimsText(2, "load-0")), `{"request-id":2,"response":{"results":[`+tryAgainResult+`]}}`; got != want {
+		t.Errorf("a claim that comes: %s", got)
+	}
+	if n := m.door.lines[admit.Small].Len(); n != 1 {
+		t.Errorf("%d pins wait, one does", n)
+	}
+	lanes.SetMemory(0, 1)
+	for _, place := range append(held, small...) {
+		place.Done(clock.Load())
+	}
+	clock.Add(int64(shutFor) + 1)
+	if got, want := pins.read(), `{"request-id":2,"response":{"results":[{"application-name":"other"}]}}`; got != want {
+		t.Errorf("the pin: %s", got)
+	}
+	if got := claims.ask(claimText(3, "app", "app-0", "60")); got != granted(3) {
+		t.Errorf("the claim afterwards: %s", got)
+	}
+	if n := m.door.Stats().Claims; n != 0 {
+		t.Errorf("%d calls are left", n)
+	}
+}
+
+// What was granted to one param is not told as granted, where another param's wait was so long
+// that it may be over when memory becomes short.
+func TestG40_WhatMayBeOverIsNotToldWhenMemoryIsShort(t *testing.T) {
+	m, clock, lanes := crowded(t)
+	a, load := m.login("unit-app-0"), m.login("unit-load-0")
+	if got := a.ask(claimText(2, "app", "app-0", "60")); got != granted(2) {
+		t.Fatal(got)
+	}
+	fill(t, lanes, clock)
+	load.send(claimsText(2, "other-0", "app-0"))
+	eventually(t, "the claim waits", func() bool { return m.door.lines[admit.Claims].Len() == 1 })
+	clock.Add(int64(30*time.Second) + 1)
+	lanes.SetMemory(84, 100)
+	if got, want := load.read(), `{"request-id":2,"response":{"results":[`+tryAgainResult+`,`+tryAgainResult+`]}}`; got != want {
+		t.Error(got)
 	}
 }
 

@@ -77,28 +77,32 @@ func TestG41_AcceptingRestsBeforeItRefuses(t *testing.T) {
 }
 
 // Claims that find no place wait for one in order, whatever a client would be
-// advised; one whose connection ends meanwhile is dropped.
+// advised; one whose connection ends meanwhile leaves the line, wherever it stands.
 func TestClaimsWaitForAPlaceInside(t *testing.T) {
 	m, clock, lanes := crowded(t)
 	a, b := m.login("unit-app-0"), m.login("unit-app-1")
 	gone, other := m.login("application-app"), m.login("unit-other-0")
+	behind := m.login("unit-load-0")
 	held := fill(t, lanes, clock)
 	for i, send := range []func(){
 		func() { gone.send(claimText(2, "app", "app-7", "60")) },
 		func() { a.send(claimText(2, "app", "app-0", "60")) },
 		func() { b.send(claimText(2, "app", "app-1", "60")) },
 		func() { other.send(claimText(2, "other", "other-0", "60")) },
+		func() { behind.send(claimText(2, "behind", "behind-7", "60")) },
 	} {
 		send()
 		eventually(t, "it waits", func() bool { return m.door.Stats().Retries == uint64(i+1) })
 	}
 	gone.conn.Close()
-	eventually(t, "it is gone", func() bool { return m.door.Stats().Agents == 3 })
+	behind.conn.Close()
+	eventually(t, "they are gone", func() bool { return m.door.Stats().Agents == 3 })
+	eventually(t, "they have left the line", func() bool { return m.door.lines[admit.Claims].Len() == 3 })
 	refused := func() uint64 { return lanes.Stats()[admit.Claims].Refused[admit.Delay] }
 	before := refused()
 	eventually(t, "the first asks again", func() bool { return refused() > before+2 })
-	if st := m.door.Stats(); st.Claims != 4 || st.Retries != 4 {
-		t.Errorf("%d claims wait, and %d attempts were repeated: want 4 and 4", st.Claims, st.Retries)
+	if st := m.door.Stats(); st.Claims != 3 || st.Retries != 5 {
+		t.Errorf("%d claims wait, and %d attempts were repeated: want 3 and 5", st.Claims, st.Retries)
 	}
 	for _, place := range held {
 		place.Done(clock.Load())

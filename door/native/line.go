@@ -176,14 +176,15 @@ func (d *Door) WaitingBytes() int64 { return d.waiting.Taken() }
 func (d *Door) initLines() {
 	for l := range d.lines {
 		line := &d.lines[l]
-		line.Pause, line.Run, line.Over = linePause, d.work.Put, d.over
+		line.Pause, line.Run = linePause, d.work.Put
+		line.Over = func(w *waitingFrame) bool { return d.over(admit.Lane(l), w) }
 		line.Enter = func(w *waitingFrame) bool { return d.letIn(admit.Lane(l), w) }
 	}
 }
 
 // letIn begins with a frame whose turn it is in a lane's line. false: there is no room yet.
 func (d *Door) letIn(l admit.Lane, w *waitingFrame) bool {
-	if d.over(w) {
+	if d.over(l, w) {
 		return true
 	}
 	f := w.frame()
@@ -217,21 +218,23 @@ func (w *waitingFrame) frame() *pb.ClientFrame {
 	return w.decoded
 }
 
-// over reports whether a frame waits no longer: its stream has ended, its client does not
-// want it, its time is over, or nothing moves here any more. Who starts and waits on is told
-// so again now and then: a member that says nothing might have ended.
-func (d *Door) over(w *waitingFrame) bool {
+// over reports whether a frame waits in a lane's line no longer: its stream has ended, its client
+// does not want it, its time is over, nothing moves here any more, or memory has become short for
+// the lane: it would refuse who comes now, and what waits takes memory as well. Who starts and
+// waits on is told so again now and then: a member that says nothing might have ended.
+func (d *Door) over(l admit.Lane, w *waitingFrame) bool {
 	now, done := d.now(), w.givenUp.Load() || w.s.isGone()
-	var err *incumbent.Error
+	var err error
 	switch {
 	case done:
 	case !now.Before(w.deadline):
-		err = incumbent.Errorf(incumbent.Overloaded, "others came before, and this member did not get round to it in the time that was given").
-			WithHint("come back after the given time, or give it more")
-		err.RetryAfter = admit.DefaultRetry + rand.N(admit.DefaultMaxRetry)
+		err = errNotInTime()
 	case w.starts && d.still.lasts(d.monotonic()):
 		err = errStandstill()
 	default:
+		if err = d.lanes.Holds(l); err != nil {
+			break
+		}
 		if w.starts && now.Sub(w.told) >= waitingAgain {
 			w.told = now
 			w.tell(0)
@@ -243,6 +246,14 @@ func (d *Door) over(w *waitingFrame) bool {
 		w.s.refuseAll(w.frame(), err)
 	}
 	return true
+}
+
+// errNotInTime is what a frame is refused with whose time is over before its turn.
+func errNotInTime() error {
+	err := incumbent.Errorf(incumbent.Overloaded, "others came before, and this member did not get round to it in the time that was given").
+		WithHint("come back after the given time, or give it more")
+	err.RetryAfter = admit.DefaultRetry + rand.N(admit.DefaultMaxRetry)
+	return err
 }
 
 // refuseAll refuses a frame, and what waits for it.

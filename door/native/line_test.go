@@ -227,6 +227,42 @@ func TestG43_WaitingHasABound(t *testing.T) {
 	}
 }
 
+// TestG39_LinesGiveWay: what waits is refused once memory has become short for its lane, in the
+// order of the lanes and as who comes then is, and its bytes are given back.
+func TestG39_LinesGiveWay(t *testing.T) {
+	m, fill := narrowMember(t)
+	m.store("app/mysql", "1")
+	w := m.dial()
+	w.ok(startFrame(1, sessionA, 20000, 1))
+	free := fill(admit.Small)
+	w.send(within(longEnough, catchUp(2, "app/", true, 0)))
+	if f := w.ask(within(longEnough, startFrame(3, sessionA, 0, 2, lockFrame(4, "k", sessionA)))); f.GetWaiting() == nil {
+		t.Fatal(f)
+	}
+	eventually(t, "the watch waits", func() bool { return m.door.lines[admit.Watches].Len() == 1 })
+	m.door.lanes.SetMemory(80, 100) // short for watches, and not for what is small
+	if f := w.next(); f.Id != 2 || f.Error.GetKind() != "overloaded" || f.Error.RetryAfterMs == 0 {
+		t.Errorf("a watch: %v", f)
+	}
+	if n := m.door.lines[admit.Small].Len(); n != 1 {
+		t.Errorf("%d starts wait, one does", n)
+	}
+	m.door.lanes.SetMemory(2, 1)
+	for id, f := range w.answers(2) {
+		if f.Error.GetKind() != "overloaded" || f.Error.RetryAfterMs == 0 {
+			t.Errorf("%d: %v", id, f)
+		}
+	}
+	if n := m.door.WaitingBytes(); n != 0 {
+		t.Errorf("%d bytes wait when nothing does", n)
+	}
+	m.door.lanes.SetMemory(0, 1)
+	free()
+	if f := w.ask(within(longEnough, startFrame(5, sessionA, 0, 2))); f.GetStarted() == nil {
+		t.Errorf("afterwards: %v", f)
+	}
+}
+
 // TestG43_WhoWaitsIsToldThatTheMemberLives: a start in line is told every few seconds that it
 // waits, and is sent elsewhere once nothing moves here.
 func TestG43_WhoWaitsIsToldThatTheMemberLives(t *testing.T) {

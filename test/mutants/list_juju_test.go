@@ -39,6 +39,24 @@ var ofJuju = []mutant{
 		replace: "if g == nil || k.c.door.monotonic() != 0 {",
 	},
 	{
+		name: "calls of Juju's agents wait in line when memory is short", guarantee: "G39",
+		file: "door/juju/door.go", pkg: "./door/juju", test: "^TestG39_LinesGiveWay$",
+		search:  "case d.lanes.Holds(l) != nil:",
+		replace: "case d.lanes.Holds(admit.Critical) != nil:",
+	},
+	{
+		name: "what was granted early and is over is told as held when memory is short", guarantee: "G40",
+		file: "door/juju/bulk.go", pkg: "./door/juju", test: "^TestG40_WhatMayBeOverIsNotToldWhenMemoryIsShort$",
+		search:  "if k.early != nil && k.c.door.monotonic() > k.early.until {",
+		replace: "if false {",
+	},
+	{
+		name: "a call whose connection has ended stands in line until its turn", guarantee: "G39",
+		file: "door/juju/door.go", pkg: "./door/juju", test: "^TestClaimsWaitForAPlaceInside$",
+		search:  "\tcase k.c.isGone():\n\t\tk.abandon()\n\tcase d.lanes",
+		replace: "\tcase d.lanes",
+	},
+	{
 		name: "a controller's lease may be refused", guarantee: "G40",
 		file: "calls/table.go", pkg: "./door/juju", test: "^TestG40_ExtensionsAndControllersGoByTheirOwnLanes$",
 		search:  "Lane: admit.Critical, Note: \"controllers only\"",

@@ -167,8 +167,14 @@ var ofStreams = []mutant{
 	{
 		name: "who comes while others wait overtakes them", guarantee: "G43",
 		file: "admit/line.go", pkg: "./admit", test: "^TestALineKeepsItsOrder$",
-		search:  "if l.Len() == 0 && l.Enter(t) {",
-		replace: "if l.Enter(t) {",
+		search:  "return l.Len() == 0 && l.Enter(t)",
+		replace: "return l.Enter(t)",
+	},
+	{
+		name: "what waits in line takes memory when that is short", guarantee: "G39",
+		file: "door/native/line.go", pkg: "./door/native", test: "^TestG39_LinesGiveWay$",
+		search:  "if err = d.lanes.Holds(l); err != nil {\n\t\t\tbreak",
+		replace: "if err = d.lanes.Holds(admit.Critical); err != nil {\n\t\t\tbreak",
 	},
 	{
 		name: "a node that somebody listens to is used for another topic", guarantee: "G16",
