@@ -8,6 +8,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core/parts"
 	"github.com/incumbent-dev/incumbent/core/table"
 	"github.com/incumbent-dev/incumbent/door/consul"
+	"github.com/incumbent-dev/incumbent/door/juju"
 	"github.com/incumbent-dev/incumbent/door/native"
 	"github.com/incumbent-dev/incumbent/door/ovsdb"
 	"github.com/incumbent-dev/incumbent/node"
@@ -38,6 +39,9 @@ func (s *Server) consumers() []consumer {
 		{"frames waiting for their turn", native.MaxWaitingBytes, "", s.door.WaitingBytes},
 		{"refused calls held back", admit.MaxHeldBackBytes, "", s.door.HeldBackBytes},
 		{"frames waiting for one member", peers.MaxQueuedBytes, "", s.mostQueued},
+	}
+	if s.juju != nil {
+		out = append(out, consumer{"calls of Juju's agents that wait", juju.MaxWaitingBytes, "", s.juju.door.WaitingBytes})
 	}
 	if s.ovsdb != nil {
 		out = append(out, consumer{"messages to OVSDB", ovsdb.DefaultMaxPartialBytes, "", s.ovsdb.door.PartialBytes})

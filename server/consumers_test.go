@@ -77,3 +77,28 @@ func TestIncompleteBodiesAreShown(t *testing.T) {
 		t.Errorf("%d bytes are held back", n)
 	}
 }
+
+// What calls of Juju's agents take that wait is shown.
+func TestCallsOfJujusAgentsThatWaitAreShown(t *testing.T) {
+	s := open(t, withJuju(t, testConfig(t)))
+	used := func() uint64 {
+		for _, l := range s.consumerLimits() {
+			if l.GetName() == "calls of Juju's agents that wait" && l.GetValue() > 0 {
+				return l.GetUsed()
+			}
+		}
+		t.Fatal("status does not show them")
+		return 0
+	}
+	agent, reply := jujuLogin(t, s, "unit-app-0", "unit-app-0")
+	if !strings.Contains(reply, "controller-tag") {
+		t.Fatal(reply)
+	}
+	if got := agent.claim("app-0"); got != jujuGranted {
+		t.Fatal(got)
+	}
+	agent.send("LeadershipService", 2, "BlockUntilLeadershipReleased", `{"Name":"app"}`)
+	until(t, "a wait is shown", func() bool { return used() > 0 })
+	agent.conn.Close()
+	until(t, "nothing is", func() bool { return used() == 0 })
+}

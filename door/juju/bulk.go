@@ -133,11 +133,29 @@ func (k *bulk) submit() {
 	if line.Try(k) || d.over(l, k) {
 		return
 	}
+	if !k.mayWait() {
+		k.giveWay()
+		return
+	}
 	d.counts.retries.Add(1)
 	line.Join(k)
 }
 
-// giveWay ends the call because memory is short: what is not certain is answered with "try
+// mayWait reports whether there is room for the call to wait in. What is never refused needs none,
+// and present holders have a part to themselves.
+func (k *bulk) mayWait() bool {
+	n := len(k.results)
+	switch k.laneNow() {
+	case admit.Critical:
+		return true
+	case admit.Extensions:
+		return k.keep(n, MaxWaitingBytes)
+	default:
+		return k.keep(n, MaxWaitingBytes-extendingBytes)
+	}
+}
+
+// giveWay ends the call because there is no memory for what waits: what is not certain is answered with "try
 // again", and so is what was granted to other params if that may be over by now.
 func (k *bulk) giveWay() {
 	refuse := func(a asking) {
@@ -312,6 +330,10 @@ func (k *bulk) again() bool {
 
 // later tries again after a while that grows, or longer if that is asked for.
 func (k *bulk) later(asked time.Duration) {
+	if !k.mayWait() {
+		k.giveWay()
+		return
+	}
 	k.c.door.counts.retries.Add(1)
 	delay := max(asked, backoff(k.tries))
 	k.tries++ // before the next attempt may begin

@@ -49,6 +49,10 @@ func (k *call) blockUntilReleased(r *request) {
 		k.reply(replyResult(k.id, errPermission))
 		return
 	}
+	if !k.keep(1, MaxWaitingBytes-extendingBytes) {
+		k.refuse(errTooMany)
+		return
+	}
 	w := k.newWaiting(1, func(denied []*failure) []byte {
 		if denied[0] != nil {
 			return replyResult(k.id, denied[0])

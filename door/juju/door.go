@@ -106,6 +106,7 @@ type Door struct {
 	counts  counts
 	tally   *tally.Tally
 	lines   [admit.NumLanes]admit.Line[*bulk]
+	waiting admit.Room // bytes of calls that wait: in line, to be tried again, for the end of a holding
 	pending *accept.Pending
 	conns   park.List[*conn] // that have logged in
 
@@ -194,6 +195,10 @@ func (d *Door) respond() {
 func (d *Door) after(delay time.Duration, job func()) {
 	time.AfterFunc(time.Duration(float64(delay)*(0.5+d.jitter())), func() { d.work.Put(job) })
 }
+
+// WaitingBytes is how much calls take that wait: in line for a place in their lane, for a time at
+// which they are tried again, or for the end of a holding. At most [MaxWaitingBytes].
+func (d *Door) WaitingBytes() int64 { return d.waiting.Taken() }
 
 // initLines makes the lines in which calls wait for a place in their lane.
 func (d *Door) initLines() {

@@ -130,6 +130,7 @@ type call struct {
 	seats  int32           // places it takes among the connection's unanswered requests
 	began  int64           // monotonic nanoseconds
 	judged incumbent.Index // says by which policies it is allowed: see [core.Meta]
+	kept   int64           // bytes of the door's room for what waits that it has taken
 }
 
 // serve serves a request.
@@ -162,6 +163,20 @@ func (k *call) sit(n int32) bool {
 	return true
 }
 
+// keep takes room for the call, which is about to wait for n things, unless it has taken some. false:
+// of most bytes there are none left, or only for others, and the call is to be refused.
+func (k *call) keep(n int, most int64) bool {
+	if k.kept > 0 {
+		return true
+	}
+	bytes := callBytes + int64(n)*waitingItemBytes
+	if !k.c.door.waiting.Take(k.c.who.work(), bytes, most) {
+		return false
+	}
+	k.kept = bytes
+	return true
+}
+
 // reply answers the call. It is called once, unless drop is.
 func (k *call) reply(b []byte) {
 	k.drop()
@@ -183,6 +198,11 @@ func (k *call) count(f *failure) {
 }
 
 // drop ends a call without an answer: its connection has ended.
-func (k *call) drop() { k.c.open.Add(-k.seats) }
+func (k *call) drop() {
+	k.c.open.Add(-k.seats)
+	if k.kept > 0 {
+		k.c.door.waiting.Give(k.c.who.work(), k.kept)
+	}
+}
 
 func (k *call) ping(*request) { k.reply(replyEmpty(k.id)) }

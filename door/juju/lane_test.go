@@ -123,6 +123,84 @@ func TestG39_LinesGiveWay(t *testing.T) {
 	}
 }
 
+// What waits takes memory of the door up to a bound: beyond, calls that would wait are to be tried
+// again. Claims of present holders have a part of it to themselves, and controllers' need none.
+func TestG39_WhatWaitsIsBounded(t *testing.T) {
+	m, clock, lanes := crowded(t)
+	a, other, controller, load := m.login("unit-app-0"), m.login("unit-other-0"), m.login("machine-0"), m.login("unit-load-0")
+	if got := a.ask(claimText(2, "app", "app-0", "60")); got != granted(2) {
+		t.Fatal(got)
+	}
+	held := fill(t, lanes, clock)
+	other.send(claimText(2, "other", "other-0", "60"))
+	a.send(blockText(3, "app"))
+	const one = callBytes + waitingItemBytes
+	eventually(t, "a claim and a wait are counted", func() bool { return m.door.WaitingBytes() == 2*one })
+	const others = MaxWaitingBytes - extendingBytes - 2*one
+	if !m.door.waiting.Take(admit.Who{}, others, MaxWaitingBytes) {
+		t.Fatal("there is no room")
+	}
+	const tooMany = `"error":"too many requests are unanswered","error-code":"try again"}`
+	if got := a.ask(blockText(4, "app")); got != `{"request-id":4,`+tooMany {
+		t.Errorf("a wait: %s", got)
+	}
+	if got := controller.ask(`{"request-id":2,"type":"Singular","version":2,"request":"Wait","params":{"entities":[{"tag":"model-` + testModel + `"}]}}`); got != `{"request-id":2,`+tooMany {
+		t.Errorf("a controller's wait: %s", got)
+	}
+	if got, want := a.ask(claimText(5, "app", "app-7", "60")), `{"request-id":5,"response":{"results":[{"error":{"message":"permission denied","code":"unauthorized access"}}]}}`; got != want {
+		t.Errorf("what does not wait: %s", got)
+	}
+	if got, want := load.ask(claimsText(2, "load-0")), `{"request-id":2,"response":{"results":[`+tryAgainResult+`]}}`; got != want {
+		t.Errorf("a claim: %s", got)
+	}
+	m.group.Refuse(true) // as while there is no leader
+	controller.send(singularClaimText)
+	a.send(claimText(6, "app", "app-0", "60"))
+	eventually(t, "an extension waits to be tried again", func() bool { return m.door.WaitingBytes() == others+3*one })
+	m.group.Refuse(false)
+	if got := a.read(); got != granted(6) {
+		t.Errorf("the extension: %s", got)
+	}
+	if got := controller.read(); got != granted(2) {
+		t.Errorf("a controller's claim: %s", got)
+	}
+	m.door.waiting.Give(admit.Who{}, others)
+	for _, place := range held {
+		place.Done(clock.Load())
+	}
+	clock.Add(int64(shutFor) + 1)
+	if got := other.read(); got != granted(2) {
+		t.Errorf("the claim that waited: %s", got)
+	}
+	a.conn.Close()
+	eventually(t, "nothing waits", func() bool { return m.door.WaitingBytes() == 0 })
+}
+
+// One agent that has many calls wait leaves room for others.
+func TestG39_WhatWaitsIsSharedFairly(t *testing.T) {
+	m := newMember(t, nil)
+	flood, other := m.login("unit-app-0"), m.login("unit-other-0")
+	if got := flood.ask(claimText(2, "app", "app-0", "60")); got != granted(2) {
+		t.Fatal(got)
+	}
+	if got := other.ask(claimText(2, "other", "other-0", "60")); got != granted(2) {
+		t.Fatal(got)
+	}
+	flood.send(blockText(3, "app"))
+	eventually(t, "it waits", func() bool { return m.door.WaitingBytes() > 0 })
+	const left = 4 << 20
+	who := admit.Who{Client: admit.KeyOf("unit-app-0" + testModel)}
+	if !m.door.waiting.Take(admit.Who{}, MaxWaitingBytes-extendingBytes-left, MaxWaitingBytes) || !m.door.waiting.Take(who, left*4/5, MaxWaitingBytes) {
+		t.Fatal("there is no room")
+	}
+	if got := flood.ask(blockText(4, "app")); !strings.Contains(got, "try again") {
+		t.Errorf("who has most of it: %s", got)
+	}
+	before := m.door.WaitingBytes()
+	other.send(blockText(3, "other"))
+	eventually(t, "the other waits", func() bool { return m.door.WaitingBytes() > before })
+}
+
 // What was granted to one param is not told as granted, where another param's wait was so long
 // that it may be over when memory becomes short.
 func TestG40_WhatMayBeOverIsNotToldWhenMemoryIsShort(t *testing.T) {

@@ -65,6 +65,10 @@ func (k *call) singularWait(r *request) {
 		}
 		k.seats = int32(n)
 	}
+	if !k.keep(n, MaxWaitingBytes-extendingBytes) {
+		k.refuse(errTooMany)
+		return
+	}
 	w := k.newWaiting(n, func(results []*failure) []byte { return replyResults(k.id, results) })
 	names := make(map[int]incumbent.Name, n)
 	for i := range p.Entities {

@@ -57,6 +57,12 @@ var ofJuju = []mutant{
 		replace: "\tcase d.lanes",
 	},
 	{
+		name: "any number of calls of Juju's agents wait", guarantee: "G39",
+		file: "door/juju/facades.go", pkg: "./door/juju", test: "^TestG39_WhatWaitsIsBounded$",
+		search:  "bytes := callBytes + int64(n)*waitingItemBytes\n",
+		replace: "bytes := int64(1)\n",
+	},
+	{
 		name: "a controller's lease may be refused", guarantee: "G40",
 		file: "calls/table.go", pkg: "./door/juju", test: "^TestG40_ExtensionsAndControllersGoByTheirOwnLanes$",
 		search:  "Lane: admit.Critical, Note: \"controllers only\"",
