@@ -35,6 +35,7 @@ func (s *Server) consumers() []consumer {
 		{"unread and unsent of connections", park.DefaultMaxHeldBytes, "", func() int64 { return s.park.Stats().HeldBytes }},
 		{"results of shared reads", watch.DefaultQueryBytes, "", s.engine.Queries().Bytes},
 		{"changes kept of the database with most", table.HistoryBytes, "", s.mostHistory},
+		{"incomplete bodies of calls", native.MaxBodiesBytes, "", s.door.BodyBytes},
 		{"answers to calls that are not read", native.MaxUnsentBytes, "", s.door.UnsentBytes},
 		{"frames waiting for their turn", native.MaxWaitingBytes, "", s.door.WaitingBytes},
 		{"refused calls held back", admit.MaxHeldBackBytes, "", s.door.HeldBackBytes},

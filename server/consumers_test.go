@@ -39,7 +39,7 @@ func TestConsumersAreShownWithTheirBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "nothing is", func() bool { return used(name) == 0 })
-	for _, name := range []string{"refused calls held back", "frames waiting for one member"} {
+	for _, name := range []string{"refused calls held back", "incomplete bodies of calls", "frames waiting for one member"} {
 		if n := used(name); n != 0 {
 			t.Errorf("%s: %d bytes", name, n)
 		}

@@ -133,6 +133,7 @@ type Door struct {
 	held       admit.HeldBack
 	lines      [admit.NumLanes]admit.Line[*waitingFrame]
 	waiting    admit.Room // what waits in them takes, in bytes
+	bodies     admit.Room // and bodies that have not come whole
 	unsent     unsent
 	life       context.Context // ends when the door drains; its cause says so
 	drain      context.CancelCauseFunc

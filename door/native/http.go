@@ -42,6 +42,7 @@ type callControl struct {
 	size   int64       // of the request, in bytes; negative: not known
 	header http.Header // of the answer
 	unsent int64       // bytes of the answer that count until it has been sent
+	body   bodyShare
 }
 
 // timed reports whether a call's headers say how long its caller waits for the answer, in
@@ -169,6 +170,8 @@ func (d *Door) bounded(h http.Handler, l *Limits) http.Handler {
 		who.control = &callControl{ResponseController: http.NewResponseController(w), timed: timed(r.Header), size: r.ContentLength, header: w.Header()}
 		_ = who.control.SetReadDeadline(d.now().Add(l.WriteTimeout)) // lifted once the message is there
 		who.writeWithin(l.WriteTimeout)                              // so is this
+		who.control.body = bodyShare{door: d, who: who.work("")}
+		defer who.control.body.give()
 		// In a request of our own: net/http sees by the body of its own whether it was read to
 		// its end, and otherwise does not read the next request from the rest of it.
 		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, who))
@@ -176,6 +179,7 @@ func (d *Door) bounded(h http.Handler, l *Limits) http.Handler {
 			ReadCloser: r.Body, left: int64(l.MaxBodyBytes) + bodySlack,
 			err: func() error { return d.callError(tooLargeBody(l.MaxBodyBytes)) },
 		}
+		r.Body = &countedBody{r.Body, who.control}
 		if r.ProtoMajor == 1 {
 			r.Body = &wholeBody{ReadCloser: r.Body, header: w.Header()}
 		}
@@ -233,6 +237,7 @@ type timing struct{ d *Door }
 func (t timing) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
 		who := callerOf(ctx)
+		who.control.body.give()
 		_ = who.control.SetReadDeadline(time.Time{})
 		who.writeAnyTime()
 		if err := t.d.mayAsk(who, r.Any()); err != nil {
@@ -300,6 +305,7 @@ func (c *timedConn) Receive(m any) error {
 	err := c.StreamingHandlerConn.Receive(m)
 	if err == nil {
 		c.in = m
+		c.who.control.body.give()
 		_ = c.who.control.SetReadDeadline(time.Time{})
 		c.who.writeAnyTime()
 	}

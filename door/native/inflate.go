@@ -12,7 +12,9 @@ import (
 func (d *Door) bounding(most int) connect.HandlerOption {
 	tooLarge := func() error { return d.callError(tooLargeBody(most)) }
 	return connect.WithCompression("gzip",
-		func() connect.Decompressor { return &inflater{most: most, tooLarge: tooLarge} },
+		func() connect.Decompressor {
+			return &inflater{most: most, tooLarge: tooLarge, share: bodyShare{door: d}}
+		},
 		func() connect.Compressor { return gzip.NewWriter(io.Discard) },
 	)
 }
@@ -23,11 +25,13 @@ type inflater struct {
 	most     int // bytes
 	left     int
 	tooLarge func() error
+	share    bodyShare // of nobody in particular: whose message it is, Connect does not say
 }
 
 // Reset implements connect.Decompressor.
 func (z *inflater) Reset(r io.Reader) error {
 	z.left = z.most
+	z.share.give()
 	return z.Reader.Reset(r)
 }
 
@@ -41,5 +45,14 @@ func (z *inflater) Read(p []byte) (int, error) {
 		n, err = z.left, z.tooLarge()
 	}
 	z.left -= n
+	if refusal := z.share.take(n); refusal != nil {
+		return 0, refusal
+	}
 	return n, err
+}
+
+// Close implements connect.Decompressor.
+func (z *inflater) Close() error {
+	z.share.give()
+	return z.Reader.Close()
 }

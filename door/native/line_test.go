@@ -258,7 +258,11 @@ func TestG39_LinesGiveWay(t *testing.T) {
 	}
 	m.door.lanes.SetMemory(0, 1)
 	free()
-	if f := w.ask(within(longEnough, startFrame(5, sessionA, 0, 2))); f.GetStarted() == nil {
+	f := w.ask(within(longEnough, startFrame(5, sessionA, 0, 2)))
+	if f.GetWaiting() != nil { // its lane is shut a little longer
+		f = w.next()
+	}
+	if f.GetStarted() == nil {
 		t.Errorf("afterwards: %v", f)
 	}
 }
