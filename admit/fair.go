@@ -21,6 +21,9 @@ var seed = maphash.MakeSeed() // nobody can choose names that share a key
 // KeyOf returns the key of a name, never 0.
 func KeyOf(name string) Key { return Key(maphash.String(seed, name)) | 1<<31 }
 
+// Of returns the key of a name within what k stands for, as of a model in a namespace; never 0.
+func (k Key) Of(name string) Key { return (k*31 ^ KeyOf(name)) | 1<<31 }
+
 // ClientOf returns the key of a client: its principal's name, or, of one that says no
 // name, its address without the port.
 func ClientOf(principal, address string) Key {

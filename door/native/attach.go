@@ -27,7 +27,7 @@ func (s *stream) attach(id uint64, r *pb.Attach) error {
 	if err != nil {
 		return err
 	}
-	place, err := s.door.lanes.Enter(s.who.work(""), calls.Attach.Lane(), 1)
+	place, err := s.door.lanes.Enter(s.who.work(0), calls.Attach.Lane(), 1)
 	if err != nil {
 		return err
 	}

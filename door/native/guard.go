@@ -59,7 +59,7 @@ func callOf(in *pb.Operation) calls.Call {
 // deadline has passed. A refusal for the load is held back.
 func (d *Door) admit(ctx context.Context, l admit.Lane, cost int) (done func(), err error) {
 	who := callerOf(ctx)
-	done, err = d.admitted(ctx, func() (admit.Place, error) { return d.lanes.Enter(who.work(""), l, cost) })
+	done, err = d.admitted(ctx, func() (admit.Place, error) { return d.lanes.Enter(who.work(who.control.group), l, cost) })
 	if err != nil {
 		if e := asError(err); e.Kind == incumbent.Overloaded {
 			err = d.holdBack(ctx, who.control, who.control.size, e)
@@ -136,7 +136,7 @@ func (d *Door) refuses(ctx context.Context, who *caller, c calls.Call) error {
 	if c.Row().Look && who.principal.Kind == auth.Operator {
 		return nil
 	}
-	err := d.lanes.Refuses(who.work(""), c.Lanes())
+	err := d.lanes.Refuses(who.work(0), c.Lanes())
 	if err == nil {
 		return nil
 	}

@@ -42,6 +42,7 @@ type callControl struct {
 	size   int64       // of the request, in bytes; negative: not known
 	header http.Header // of the answer
 	unsent int64       // bytes of the answer that count until it has been sent
+	group  admit.Key   // of its message, once that is there
 	body   bodyShare
 }
 
@@ -54,13 +55,9 @@ func timed(h http.Header) bool {
 // name is what commands record of who sent them.
 func (c *caller) name() string { return c.principal.String() }
 
-// work says for whom work is done, and in which namespace, if that is known.
-func (c *caller) work(namespace string) admit.Who {
-	w := admit.Who{Client: admit.ClientOf(c.principal.Name, c.address)}
-	if namespace != "" {
-		w.Group = admit.KeyOf(namespace)
-	}
-	return w
+// work says for whom work is done, and in which group, 0 if that is not known: see groupOf.
+func (c *caller) work(group admit.Key) admit.Who {
+	return admit.Who{Client: admit.ClientOf(c.principal.Name, c.address), Group: group}
 }
 
 // writeWithin bounds the next write of a streaming call. Where the connection
@@ -170,7 +167,7 @@ func (d *Door) bounded(h http.Handler, l *Limits) http.Handler {
 		who.control = &callControl{ResponseController: http.NewResponseController(w), timed: timed(r.Header), size: r.ContentLength, header: w.Header()}
 		_ = who.control.SetReadDeadline(d.now().Add(l.WriteTimeout)) // lifted once the message is there
 		who.writeWithin(l.WriteTimeout)                              // so is this
-		who.control.body = bodyShare{door: d, who: who.work("")}
+		who.control.body = bodyShare{door: d, who: who.work(0)}
 		defer who.control.body.give()
 		// In a request of our own: net/http sees by the body of its own whether it was read to
 		// its end, and otherwise does not read the next request from the rest of it.
@@ -238,6 +235,7 @@ func (t timing) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
 		who := callerOf(ctx)
 		who.control.body.give()
+		who.control.group = groupOf(r.Any())
 		_ = who.control.SetReadDeadline(time.Time{})
 		who.writeAnyTime()
 		if err := t.d.mayAsk(who, r.Any()); err != nil {
@@ -305,6 +303,7 @@ func (c *timedConn) Receive(m any) error {
 	err := c.StreamingHandlerConn.Receive(m)
 	if err == nil {
 		c.in = m
+		c.who.control.group = groupOf(m)
 		c.who.control.body.give()
 		_ = c.who.control.SetReadDeadline(time.Time{})
 		c.who.writeAnyTime()

@@ -60,7 +60,7 @@ func (s *stream) laneOf(f *pb.ClientFrame) admit.Lane {
 
 // enter begins a start or a watch, or has it wait for its turn.
 func (s *stream) enter(f *pb.ClientFrame, deadline time.Time) error {
-	who := s.who.work("")
+	who := s.who.work(groupOfFrame(f))
 	if r := f.GetStart(); r != nil {
 		if err := validateStart(f.Id, r); err != nil {
 			return err
@@ -116,7 +116,7 @@ func (s *stream) waits(l admit.Lane, f *pb.ClientFrame, deadline time.Time) bool
 	if err != nil {
 		return false // it has been decoded just now
 	}
-	w := &waitingFrame{s: s, id: f.Id, encoded: encoded, deadline: deadline, who: s.who.work(""), starts: f.GetStart() != nil, told: d.now()}
+	w := &waitingFrame{s: s, id: f.Id, encoded: encoded, deadline: deadline, who: s.who.work(groupOfFrame(f)), starts: f.GetStart() != nil, told: d.now()}
 	if !d.waiting.Take(w.who, w.bytes(), MaxWaitingBytes) {
 		return false
 	}

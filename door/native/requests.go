@@ -78,12 +78,12 @@ func (s *stream) beginCounted(w *bench, f *pb.ClientFrame, deadline time.Time) e
 	case *pb.ClientFrame_Attach:
 		return s.attach(f.Id, r.Attach)
 	case *pb.ClientFrame_Get:
-		return s.read(f.Id, calls.GetLease.LaneOfRead(r.Get.GetStale()), r.Get.GetStale(), func(fm *former) (*pb.ServerFrame, error) {
+		return s.read(f.Id, calls.GetLease.LaneOfRead(r.Get.GetStale()), r.Get.GetStale(), groupOf(r.Get), func(fm *former) (*pb.ServerFrame, error) {
 			out, err := fm.get(s.who, r.Get)
 			return &pb.ServerFrame{Id: f.Id, Answer: &pb.ServerFrame_Get{Get: out}}, err
 		})
 	case *pb.ClientFrame_GetSession:
-		return s.read(f.Id, calls.GetSession.LaneOfRead(r.GetSession.GetStale()), r.GetSession.GetStale(), func(fm *former) (*pb.ServerFrame, error) {
+		return s.read(f.Id, calls.GetSession.LaneOfRead(r.GetSession.GetStale()), r.GetSession.GetStale(), 0, func(fm *former) (*pb.ServerFrame, error) {
 			out, err := fm.getSession(s.who, r.GetSession)
 			return &pb.ServerFrame{Id: f.Id, Answer: &pb.ServerFrame_GetSession{GetSession: out}}, err
 		})
@@ -97,7 +97,7 @@ func (s *stream) operation(w *bench, id uint64, in *pb.Operation, deadline time.
 	if _, ok := in.GetOp().(*pb.Operation_Extend); ok {
 		return s.extendOne(w, id, in.GetExtend())
 	}
-	place, err := s.door.lanes.Enter(s.who.work(in.GetClaim().GetName().GetNamespace()), callOf(in).Lane(), 1)
+	place, err := s.door.lanes.Enter(s.who.work(groupOfOperation(in)), callOf(in).Lane(), 1)
 	if err != nil {
 		return err
 	}
@@ -155,8 +155,8 @@ func (s *stream) answer(id uint64, r *pb.OperationResult) {
 }
 
 // read runs a query on a confirmed view, or on this member's as it is.
-func (s *stream) read(id uint64, lane admit.Lane, stale bool, query func(*former) (*pb.ServerFrame, error)) error {
-	place, err := s.door.lanes.Enter(s.who.work(""), lane, 1)
+func (s *stream) read(id uint64, lane admit.Lane, stale bool, group admit.Key, query func(*former) (*pb.ServerFrame, error)) error {
+	place, err := s.door.lanes.Enter(s.who.work(group), lane, 1)
 	if err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func (s *stream) waitReleased(id uint64, r *pb.WaitReleasedRequest) error {
 	if err := s.roomForWait(id); err != nil {
 		return err
 	}
-	place, err := s.door.lanes.Enter(s.who.work(""), calls.WaitReleased.Lane(), 1)
+	place, err := s.door.lanes.Enter(s.who.work(groupOf(r)), calls.WaitReleased.Lane(), 1)
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func (s *stream) keys(f *pb.ClientFrame, deadline time.Time) error {
 	case *pb.ClientFrame_GetKey:
 		return s.getKey(f.Id, r.GetKey)
 	case *pb.ClientFrame_ListKeys:
-		return s.read(f.Id, calls.ListKeys.LaneOfRead(r.ListKeys.GetStale()), r.ListKeys.GetStale(), func(fm *former) (*pb.ServerFrame, error) {
+		return s.read(f.Id, calls.ListKeys.LaneOfRead(r.ListKeys.GetStale()), r.ListKeys.GetStale(), groupOf(r.ListKeys), func(fm *former) (*pb.ServerFrame, error) {
 			out, err := s.listKeys(fm, r.ListKeys)
 			return &pb.ServerFrame{Id: f.Id, Answer: &pb.ServerFrame_ListKeys{ListKeys: out}}, err
 		})
@@ -62,7 +62,7 @@ func (s *stream) changeKey(has *admit.Place, id uint64, deadline time.Time, c *k
 	place, ok := has.Take()
 	if !ok {
 		var err error
-		if place, err = s.door.lanes.Enter(s.who.work(c.Key.Namespace), callOfKey(c).Lane(), 1); err != nil {
+		if place, err = s.door.lanes.Enter(s.who.work(groupOfNamespace(c.Key.Namespace)), callOfKey(c).Lane(), 1); err != nil {
 			return err
 		}
 	}
@@ -85,7 +85,7 @@ func (s *stream) lock(has *admit.Place, id uint64, in *pb.LockRequest, deadline 
 // getKey reads one entry. The goroutine that answers looks at a view that is at least
 // as new as the confirmation: those of many streams share one look at it.
 func (s *stream) getKey(id uint64, in *pb.GetKeyRequest) error {
-	place, err := s.door.lanes.Enter(s.who.work(in.Namespace), calls.GetKey.LaneOfRead(in.GetStale()), 1)
+	place, err := s.door.lanes.Enter(s.who.work(groupOf(in)), calls.GetKey.LaneOfRead(in.GetStale()), 1)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (s *stream) txn(id uint64, in *pb.TxnRequest, deadline time.Time) error {
 		return err
 	}
 	steps := len(in.Conditions) + max(len(in.Then), len(in.Else))
-	place, err := s.door.lanes.Enter(s.who.work(""), laneOfTxn(in), steps)
+	place, err := s.door.lanes.Enter(s.who.work(groupOf(in)), laneOfTxn(in), steps)
 	if err != nil {
 		return err
 	}

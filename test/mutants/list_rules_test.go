@@ -78,8 +78,8 @@ var ofRules = []mutant{
 	{
 		name: "what is refused is looked at before", guarantee: "G40",
 		file: "door/native/requests.go", pkg: "./door/native", test: "^TestG40_WhatIsRefusedIsNotLookedAt$",
-		search:  "\tplace, err := s.door.lanes.Enter(s.who.work(in.GetClaim()",
-		replace: "\tif o, err := operationOf(s.who.principal, in); err == nil {\n\t\t_ = s.door.allow(s.who, o)\n\t}\n\tplace, err := s.door.lanes.Enter(s.who.work(in.GetClaim()",
+		search:  "\tplace, err := s.door.lanes.Enter(s.who.work(groupOfOperation(in))",
+		replace: "\tif o, err := operationOf(s.who.principal, in); err == nil {\n\t\t_ = s.door.allow(s.who, o)\n\t}\n\tplace, err := s.door.lanes.Enter(s.who.work(groupOfOperation(in))",
 	},
 	{
 		name: "who has waited for a change looks again whatever is refused", guarantee: "G40",

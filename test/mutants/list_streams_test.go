@@ -171,6 +171,12 @@ var ofStreams = []mutant{
 		replace: "return l.Enter(t)",
 	},
 	{
+		name: "the namespace of a call is not told apart", guarantee: "G41",
+		file: "door/native/guard.go", pkg: "./door/native", test: "^TestG41_ANamespaceLeavesRoomForOthers$",
+		search:  "d.lanes.Enter(who.work(who.control.group), l, cost)",
+		replace: "d.lanes.Enter(who.work(0), l, cost)",
+	},
+	{
 		name: "bodies of calls that have not come whole have no bound", guarantee: "G39",
 		file: "door/native/bodies.go", pkg: "./door/native", test: "^TestG39_UnfinishedBodiesAreBounded$",
 		search:  "if !b.door.bodies.Take(b.who, more, MaxBodiesBytes) {",
