@@ -253,7 +253,7 @@ var table = [NumCalls]Row{
 		"consul.GET /v1/operator/raft/configuration", "consul.GET /v1/operator/autopilot/configuration",
 		"consul.GET /v1/operator/autopilot/health", "consul.GET /v1/operator/autopilot/state",
 	}},
-	ConsulReadKeys:  {Action: auth.KeyRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Note: "a list shows what its caller may see; that waits: watches", Ways: []string{"consul.GET /v1/kv/"}},
+	ConsulReadKeys:  {Action: auth.KeyRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Or: []admit.Lane{admit.Reads, admit.Watches}, Note: "a list (?recurse, ?keys): reads, and shows what its caller may see; that waits: watches", Ways: []string{"consul.GET /v1/kv/"}},
 	ConsulWriteKey:  {Action: auth.KeyWrite, Judged: Named, Lane: admit.Small, Note: "locks and unlocks, too, with a session of its caller", Ways: []string{"consul.PUT /v1/kv/"}},
 	ConsulDeleteKey: {Action: auth.KeyWrite, Judged: Named, Lane: admit.Releases, Note: "of a tree, all below the prefix", Ways: []string{"consul.DELETE /v1/kv/"}},
 	ConsulTxn:       {Judged: Steps, Lane: admit.Transactions, Ways: []string{"consul.PUT /v1/txn"}},

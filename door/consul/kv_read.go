@@ -17,7 +17,7 @@ const behindAll = "\xff"
 
 // kvGet reads a key, what is below one, or the names of what is.
 func kvGet(d *Door, r *request) {
-	q := kvQuery{prefix: d.key(r.rest), separator: r.query.Get("separator"), raw: r.query.Has("raw") && !r.query.Has("recurse") && !r.query.Has("keys")}
+	q := kvQuery{prefix: d.key(r.rest), separator: r.query.Get("separator"), raw: r.query.Has("raw") && !r.listsKeys()}
 	switch {
 	case r.query.Has("keys"):
 		q.what = keyNames
@@ -42,6 +42,9 @@ func kvGet(d *Door, r *request) {
 	q.sight = r.who.sight(auth.KeyRead).Within(d.named(r.rest))
 	r.shared(q.shared(q.sight.Key()))
 }
+
+// listsKeys reports whether a read of keys is of all below a prefix, or of their names.
+func (r *request) listsKeys() bool { return r.query.Has("recurse") || r.query.Has("keys") }
 
 // whatKeys is what is read of keys.
 type whatKeys uint8

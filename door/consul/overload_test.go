@@ -50,6 +50,32 @@ func TestG41_ARefusalSaysWhenToComeBack(t *testing.T) {
 	}
 }
 
+// Lists of keys are refused with other lists, before reads of single keys are.
+func TestG40_ListsOfKeysAreRefusedBeforeReadsOfOne(t *testing.T) {
+	lanes, err := admit.New(hardlyHeldBack, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := startMember(t, func(c *Config) { c.Admission = lanes })
+	m.ok("PUT /v1/kv/a/b x")
+	lanes.SetMemory(89, 100) // for all up to transactions
+	for _, query := range []string{"recurse", "keys", "keys&separator=/", "recurse&stale", "recurse&cached", "keys&raw"} {
+		before := lanes.Stats()[admit.Reads].Refused[admit.Memory]
+		if a := m.do("GET", "/v1/kv/a/?"+query, ""); a.StatusCode != http.StatusTooManyRequests || lanes.Stats()[admit.Reads].Refused[admit.Memory] != before+1 {
+			t.Errorf("?%s: %s", query, a.Status)
+		}
+	}
+	for _, query := range []string{"", "raw", "stale", "consistent"} {
+		if a := m.do("GET", "/v1/kv/a/b?"+query, ""); a.StatusCode != http.StatusOK {
+			t.Errorf("?%s: %s", query, a.Status)
+		}
+	}
+	lanes.SetMemory(0, 100)
+	if a := m.do("GET", "/v1/kv/a/?keys", ""); a.body != `["a/b"]` {
+		t.Errorf("afterwards: %s %s", a.Status, a.body)
+	}
+}
+
 // A transaction takes as much of its lane as it has operations: of many at once two are too
 // much where two of one each are not.
 func TestG41_TransactionsCountByTheirOperations(t *testing.T) {

@@ -133,12 +133,17 @@ func (r *request) refusedEarly() bool {
 	return err != nil
 }
 
-// lane is that of the call as its head says.
+// lane is that of the call as its head says: a read of keys which lists them is of the lane of lists.
 func (r *request) lane() admit.Lane {
-	if r.opts.blocking() {
+	stale := r.opts.stale || r.opts.cached
+	switch {
+	case r.opts.blocking():
 		return admit.Watches
+	case r.call == calls.ConsulReadKeys && r.listsKeys():
+		return calls.ListKeys.LaneOfRead(stale)
+	default:
+		return r.call.LaneOfRead(stale)
 	}
-	return r.call.LaneOfRead(r.opts.stale || r.opts.cached)
 }
 
 // lost answers a path that nobody serves, with nothing of what endpoints say.

@@ -189,6 +189,12 @@ var ofFloods = []mutant{
 		replace: "0))",
 	},
 	{
+		name: "a list of keys counts as a read of one at Consul's door", guarantee: "G40",
+		file: "door/consul/request.go", pkg: "./door/consul", test: "^TestG40_ListsOfKeysAreRefusedBeforeReadsOfOne$",
+		search:  "return calls.ListKeys.LaneOfRead(stale)",
+		replace: "return r.call.LaneOfRead(stale)",
+	},
+	{
 		name: "a transaction of Consul's clients counts as one operation", guarantee: "G41",
 		file: "door/consul/request.go", pkg: "./door/consul", test: "^TestG41_TransactionsCountByTheirOperations$",
 		search:  "\treturn max(1, bytes.Count(r.body, []byte{'{'})/2)\n",
