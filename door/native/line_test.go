@@ -183,9 +183,7 @@ func TestG43_AStartChangesItsLine(t *testing.T) {
 	if f := w.ask(within(longEnough, startFrame(1, sessionB, 20000, 1))); f.GetWaiting() == nil {
 		t.Fatal(f)
 	}
-	if n := m.door.lines[admit.Claims].Len(); n != 1 {
-		t.Fatalf("%d wait among claims", n)
-	}
+	eventually(t, "it waits among claims", func() bool { return m.door.lines[admit.Claims].Len() == 1 }) // it is told before
 	claims()
 	if f := w.next(); !f.GetStarted().GetOpened() {
 		t.Fatal(f)
