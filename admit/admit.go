@@ -399,7 +399,7 @@ func (c *Controller) must(rank int, now int64) bool {
 // refused shuts nothing: others feel its load in their own delay.
 func (c *Controller) shutBefore(rank int, now int64, limits *Limits) {
 	if rank > 0 && rank < numRanks-1 {
-		c.shut[rank].Store(now + int64(limits.Interval))
+		raise(&c.shut[rank], now+int64(limits.Interval))
 	}
 }
 
@@ -465,7 +465,15 @@ func (c *Controller) Pressure(now int64) uint8 {
 // never is not concerned.
 func (c *Controller) Press(rank uint8, now int64) {
 	if r := min(int(rank), numRanks-2); r > 0 {
-		c.shut[r].Store(max(c.shut[r].Load(), now+pressedFor*int64(c.limits.Load().Interval)))
+		raise(&c.shut[r], now+pressedFor*int64(c.limits.Load().Interval))
+	}
+}
+
+// raise sets a time to a later one: who has read the clock before others does not take back
+// what they have said.
+func raise(at *atomic.Int64, to int64) {
+	for old := at.Load(); old < to && !at.CompareAndSwap(old, to); {
+		old = at.Load()
 	}
 }
 

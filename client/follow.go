@@ -147,9 +147,14 @@ func (s *Session) announce(l *link) *apiv1.ClientFrame {
 func (s *Session) announced(l *link, f *apiv1.ClientFrame, a *apiv1.ServerFrame) {
 	l.forget(a.Id)
 	err := DetailError(a.Error)
-	again := func(l *link) { // alone, unless the session has to begin again, which brings another
-		if s.announcing.Load() == f && s.current() == l {
+	var again func(l *link)
+	again = func(l *link) { // alone, once the session has begun; another attempt to begin brings another frame
+		switch {
+		case s.announcing.Load() != f || l.over():
+		case s.current() == l:
 			_ = l.send(s.announce(l))
+		default:
+			time.AfterFunc(jitter(maxPause, nil), func() { again(l) })
 		}
 	}
 	switch {

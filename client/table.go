@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 	"iter"
+	"slices"
+	"strings"
 
 	"connectrpc.com/connect"
 
@@ -92,13 +94,32 @@ type WatchTablesOptions struct {
 	StartOver bool            // see [WatchOptions]
 }
 
+// maxTables is how many tables may be named beside fields.
+const maxTables = 64
+
+// known are the tables, with those that only fields name: members that know no fields yet
+// would tell of all tables.
+func (o *WatchTablesOptions) known() []string {
+	all := slices.Clone(o.Tables)
+	for _, f := range o.Fields {
+		if of, _, _ := strings.Cut(f, "/"); !slices.Contains(all, of) {
+			all = append(all, of)
+		}
+	}
+	if len(all) > maxTables {
+		return o.Tables
+	}
+	return all
+}
+
 // Watch yields changes of a database as [Client.Watch] does those of leases.
 func (t *Tables) Watch(ctx context.Context, opts WatchTablesOptions) iter.Seq2[*apiv1.WatchTablesResponse, error] {
+	tables := opts.known()
 	w := &watching[apiv1.WatchTablesResponse, *apiv1.WatchTablesResponse]{
 		c: t.c, after: uint64(opts.After), startOver: opts.StartOver,
 		open: func(ctx context.Context, after uint64) (*connect.ServerStreamForClient[apiv1.WatchTablesResponse], error) {
 			return t.c.tables.Watch(ctx, connect.NewRequest(&apiv1.WatchTablesRequest{
-				Namespace: t.namespace, Database: opts.Database, Tables: opts.Tables, Fields: opts.Fields, Rows: opts.Rows, AfterIndex: after,
+				Namespace: t.namespace, Database: opts.Database, Tables: tables, Fields: opts.Fields, Rows: opts.Rows, AfterIndex: after,
 			}))
 		},
 		whole: func() func(*apiv1.WatchTablesResponse) *apiv1.WatchTablesResponse { return new(wholeTables).add },

@@ -21,7 +21,7 @@ const (
 	returnTime   = 2 * time.Second // the members' --return-time
 	snapshotMean = 20 * time.Second
 	saveTakes    = 250 * time.Millisecond // a write of a snapshot, at most, in a run with a flood
-	tailEntries  = 16                    // kept for slow followers: those further behind need a snapshot
+	tailEntries  = 16                     // kept for slow followers: those further behind need a snapshot
 )
 
 // member is one machine: its disk, its clocks, and the server process on it, if

@@ -45,7 +45,7 @@ func (e *Event) EncodeFor(k Encoding, selection string, f func(*Event) []byte) [
 	}
 	b, fresh := x.get(func() []byte { return f(e) })
 	if fresh {
-		e.charge(int64(len(b)))
+		e.charge(int64(len(b) + len(selection)))
 	}
 	return b
 }

@@ -50,6 +50,8 @@ func groupOfFrame(f *pb.ClientFrame) admit.Key {
 		return groupOf(r.WatchKeys)
 	case *pb.ClientFrame_WatchService:
 		return groupOf(r.WatchService)
+	case *pb.ClientFrame_WatchTables:
+		return groupOf(r.WatchTables)
 	}
 	return 0
 }

@@ -215,3 +215,18 @@ func TestGroupsOfRequests(t *testing.T) {
 		}
 	}
 }
+
+// Whatever is watched over a stream counts for its namespace.
+func TestGroupsOfWatches(t *testing.T) {
+	want := groupOfNamespace("a")
+	for _, f := range []*pb.ClientFrame{
+		{Request: &pb.ClientFrame_Watch{Watch: &pb.StreamWatch{Watch: &pb.WatchRequest{Name: &pb.LeaseName{Namespace: "a"}}}}},
+		{Request: &pb.ClientFrame_WatchKeys{WatchKeys: &pb.WatchKeysRequest{Namespace: "a"}}},
+		{Request: &pb.ClientFrame_WatchService{WatchService: &pb.WatchServiceRequest{Namespace: "a"}}},
+		{Request: &pb.ClientFrame_WatchTables{WatchTables: &pb.WatchTablesRequest{Namespace: "a"}}},
+	} {
+		if got := groupOfFrame(f); got != want {
+			t.Errorf("%v: %v, want %v", f, got, want)
+		}
+	}
+}

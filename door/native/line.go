@@ -117,11 +117,7 @@ func (s *stream) waits(l admit.Lane, f *pb.ClientFrame, deadline time.Time) bool
 		return false // it has been decoded just now
 	}
 	w := &waitingFrame{s: s, id: f.Id, encoded: encoded, deadline: deadline, who: s.who.work(groupOfFrame(f)), starts: f.GetStart() != nil, told: d.now()}
-	if !d.waiting.Take(w.who, w.bytes(), MaxWaitingBytes) {
-		return false
-	}
-	if !s.keep(w) {
-		d.waiting.Give(w.who, w.bytes())
+	if !w.keep() {
 		return false
 	}
 	if w.starts {
@@ -136,11 +132,17 @@ func (w *waitingFrame) tell(ahead int) {
 	w.s.reply(&pb.ServerFrame{Id: w.id, Answer: &pb.ServerFrame_Waiting{Waiting: &pb.Waiting{Ahead: uint32(ahead)}}})
 }
 
-// keep notes a frame of the stream that waits, if it may have one more.
-func (s *stream) keep(w *waitingFrame) bool {
+// keep notes a frame that waits, if there is room for it at the door, and its stream may have
+// one more.
+func (w *waitingFrame) keep() bool {
+	s := w.s
+	if !s.door.waiting.Take(w.who, w.bytes(), MaxWaitingBytes) {
+		return false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.gone || len(s.others().inLine) == MaxWaitingPerStream {
+		s.door.waiting.Give(w.who, w.bytes())
 		return false
 	}
 	s.open.inLine = append(s.open.inLine, w)

@@ -41,6 +41,9 @@ func pickRows(r *pb.WatchTablesRequest) (*rowPick, error) {
 	}
 	p := &rowPick{}
 	for _, f := range r.Fields {
+		if len(f) > table.MaxPartBytes {
+			return nil, invalid("fields", "one has %d bytes, limit is %d", len(f), table.MaxPartBytes)
+		}
 		of, column, named := strings.Cut(f, "/")
 		if !named {
 			column = anyColumn
@@ -51,7 +54,7 @@ func pickRows(r *pb.WatchTablesRequest) (*rowPick, error) {
 		p.pick(of, column)
 	}
 	for _, t := range r.Tables {
-		if !ovs.IsID(t) {
+		if len(t) > table.MaxPartBytes || !ovs.IsID(t) {
 			return nil, invalid("tables", "%.100q is the name of no table", t)
 		}
 		if p.tables[t] == nil {

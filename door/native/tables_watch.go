@@ -69,8 +69,16 @@ func (s *stream) watchTables(place admit.Place, id uint64, r *pb.WatchTablesRequ
 	if incumbent.KindOf(refusal) != incumbent.NotFound {
 		return s.watch(place, id, sel, refusal)
 	}
+	w := &waitingFrame{s: s, id: id, who: s.who.work(0)} // so that an unwatch finds it meanwhile
+	if !w.keep() {
+		return incumbent.Errorf(incumbent.Overloaded, "more of this stream's frames wait than may")
+	}
 	d.confirm(func(err error) {
 		d.work.Put(func() {
+			if w.forget(); w.givenUp.Load() {
+				place.Leave()
+				return
+			}
 			var sel *selection
 			if err == nil {
 				sel, err = d.selectTables(s.who, r)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/auth"
@@ -547,5 +548,31 @@ func TestStreamsEndWatchesOfTables(t *testing.T) {
 	m.as(agentA())
 	if f := m.dial().ask(watchTablesFrame(11, &pb.WatchTablesRequest{Database: "Pets"})); f.Error.GetKind() != "denied" {
 		t.Errorf("whom no policy lets: %v", f)
+	}
+}
+
+// TestAWatchOfTablesIsGivenUpMeanwhile: what a member does not know it looks for once more in a
+// confirmed state, and a client that ends the watch meanwhile is not told of it for ever after.
+func TestAWatchOfTablesIsGivenUpMeanwhile(t *testing.T) {
+	lanes, err := admit.New(admit.Limits{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newPets(t, func(c *Config) { c.Admission = lanes })
+	confirmed := make(chan func(error), 1)
+	m.door.confirm = func(done func(error)) { confirmed <- done }
+	w := m.dial()
+	w.send(watchTablesFrame(5, &pb.WatchTablesRequest{Database: "Pets", Tables: []string{"Unknown"}}))
+	done := <-confirmed
+	w.ok(&pb.ClientFrame{Id: 6, Request: &pb.ClientFrame_Unwatch{Unwatch: &pb.Unwatch{Id: 5}}})
+	done(nil)
+	eventually(t, "its place is free", func() bool { return m.door.lanes.Stats()[admit.Watches].Inflight == 0 })
+	if n := m.door.WaitingBytes(); n != 0 || m.door.watches.len() != 0 {
+		t.Errorf("%d bytes wait, %d watches are open", n, m.door.watches.len())
+	}
+	w.send(watchTablesFrame(7, &pb.WatchTablesRequest{Database: "Pets", Tables: []string{"Unknown"}}))
+	(<-confirmed)(nil)
+	if f := w.next(); f.Id != 7 || f.Error.GetKind() != incumbent.NotFound.String() {
+		t.Errorf("%v", f)
 	}
 }

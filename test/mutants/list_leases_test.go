@@ -107,8 +107,8 @@ var ofLeases = []mutant{
 	{
 		name: "an extension does not wait for the release of its lease to be applied", guarantee: "G04",
 		file: "core/lease/ends.go", pkg: "./lease", test: "^TestG04_AnExtensionWaitsForWhatConcernsItOnly$",
-		search:  "case c.verb == doRelease, c.verb == doTransfer:",
-		replace: "case c.verb == doTransfer:",
+		search:  "\t\t\ttell(&core.End{Namespace: c.namespace, Model: c.model, Lease: c.lease})\n",
+		replace: "",
 	},
 	{
 		name: "an extension does not wait for the end of its session to be applied", guarantee: "G04",

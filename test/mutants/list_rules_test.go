@@ -150,8 +150,20 @@ var ofRules = []mutant{
 	{
 		name: "a lane that refuses shuts those before it too shortly", guarantee: "G40",
 		file: "admit/admit.go", pkg: "./admit", test: "^TestG40_TheRecordShowsTheOrder$",
-		search:  "c.shut[rank].Store(now + int64(limits.Interval))",
-		replace: "c.shut[rank].Store(now + int64(limits.Interval)/4)",
+		search:  "raise(&c.shut[rank], now+int64(limits.Interval))",
+		replace: "raise(&c.shut[rank], now+int64(limits.Interval)/4)",
+	},
+	{
+		name: "what is let in out of order is not counted", guarantee: "G40",
+		file: "admit/admit.go", pkg: "./admit", test: "^TestG40_DisorderIsCounted$",
+		search:  "\t\t\tc.disorder.Add(1)\n",
+		replace: "",
+	},
+	{
+		name: "each refused attempt to begin goes on to say who is present", guarantee: "G42",
+		file: "client/follow.go", pkg: "./client", test: "^TestG42_PresenceIsSaidByTheNewestAttempt$",
+		search:  "case s.announcing.Load() != f || l.over():",
+		replace: "case l.over():",
 	},
 	{
 		name: "the leader's pressure is not asked for where nobody extends", guarantee: "G40",
