@@ -199,20 +199,23 @@ func lookAt(ctx context.Context, url string, read func(io.Reader)) {
 }
 
 func ownGoroutines(ctx context.Context, server string) float64 {
-	return seriesOf(ctx, server, "go_goroutines")
+	n, _ := seriesOf(ctx, server, "go_goroutines") // 0 if it does not say
+	return n
 }
 
-// seriesOf is the value of a series without labels among a member's metrics, 0 if it is not
-// there.
-func seriesOf(ctx context.Context, server, name string) (n float64) {
+// seriesOf is the value of a series without labels among a member's metrics; false: it could
+// not be read.
+func seriesOf(ctx context.Context, server, name string) (n float64, ok bool) {
 	lookAt(ctx, strings.TrimSuffix(server, "/")+"/metrics", func(body io.Reader) {
 		for lines := bufio.NewScanner(body); lines.Scan(); {
-			if v, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
-				n, _ = strconv.ParseFloat(v, 64) // 0 if it is none
+			if v, is := strings.CutPrefix(lines.Text(), name+" "); is {
+				var err error
+				n, err = strconv.ParseFloat(v, 64)
+				ok = err == nil
 			}
 		}
 	})
-	return n
+	return n, ok
 }
 
 func consulGoroutines(ctx context.Context, server string) (n float64) {

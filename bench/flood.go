@@ -78,7 +78,7 @@ func doneIf(err error, operations int) (int, error) {
 var floods = map[string]*floodWork{
 	"claims":        {batch: claimBatch, width: 2 * floodClients, open: openClaims},
 	"writes":        {batch: 500, width: 2 * floodClients, open: openWrites},
-	"registrations": {door: doorConsul, batch: 64, width: 4 * floodClients, open: openRegistrations},
+	"registrations": {door: doorConsul, batch: 64, width: 8 * floodClients, open: openRegistrations},
 	"table-changes": {door: doorOVSDB, batch: 200, waits: true, open: openTableChanges},
 	"juju-claims":   {door: doorJuju, batch: jujuFloodClaims, waits: true, open: openJujuClaims},
 	// Who proves nothing, at each door.

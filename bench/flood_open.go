@@ -17,7 +17,7 @@ import (
 // Of clients that begin in a flood.
 const (
 	openEvery    = 200 * time.Millisecond // between two, through each door
-	openPatience = 5 * time.Second        // until one that was neither served nor refused counts as unanswered
+	openPatience = 6 * time.Second        // a second more than the door for Juju's agents has who comes wait; until one that was neither served nor refused counts as unanswered
 )
 
 // opener has the n-th client of a flood begin at a member.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -226,8 +227,8 @@ func openTableChanges(ctx context.Context, f *flood, member, n int) (*floodClien
 	return &floodClient{f.changer(conn, tags), conn.close}, nil
 }
 
-// changer changes rows, and begins a monitor now and then. The transactions are made once:
-// see byTurns.
+// changer changes rows, and now and then begins a monitor and ends the one before it. The
+// transactions are made once: see byTurns.
 func (f *flood) changer(conn *ovnConn, tags []string) func(ctx context.Context, i int) (int, error) {
 	var txns byTurns[string]
 	for turn := range txns.made {
@@ -239,10 +240,23 @@ func (f *flood) changer(conn *ovnConn, tags []string) func(ctx context.Context, 
 			txns.made[turn] = append(txns.made[turn], strings.Join(ops, ","))
 		}
 	}
+	monitor := "" // the one that is open
 	return func(ctx context.Context, i int) (int, error) {
 		defer context.AfterFunc(ctx, conn.close)()
-		if i%20 == 19 {
-			_, err := conn.ask("monitor_cond", fmt.Sprintf(`[%q,%d,{"Port_Binding":[{"columns":["tunnel_key"],"where":[["logical_port","==","%s-%d"]]}]}]`, ovnDatabase, i, tags[txns.set()], i%f.batch))
+		switch i % 20 {
+		case 9:
+			if monitor == "" {
+				break
+			}
+			_, err := conn.ask("monitor_cancel", "["+monitor+"]")
+			monitor = ""
+			return doneIf(err, 1)
+		case 19:
+			id := strconv.Itoa(i)
+			_, err := conn.ask("monitor_cond", fmt.Sprintf(`[%q,%s,{"Port_Binding":[{"columns":["tunnel_key"],"where":[["logical_port","==","%s-%d"]]}]}]`, ovnDatabase, id, tags[txns.set()], i%f.batch))
+			if err == nil {
+				monitor = id
+			}
 			return doneIf(err, 1)
 		}
 		_, err := conn.transact(txns.request())

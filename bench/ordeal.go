@@ -79,10 +79,10 @@ func (o *ordeal) playFaults(ctx context.Context, script []Action) error {
 	}
 	if o.peak > 0 { // after a flood
 		o.notePeak()
-		o.noteOrder(ctx)
 		if err := o.awaitMembers(ctx, membersTimeout); err != nil {
 			return err
 		}
+		o.noteOrder(ctx)
 	}
 	return o.judge()
 }
@@ -128,11 +128,15 @@ func (o *ordeal) play(ctx context.Context, script []Action) error {
 }
 
 // noteOrder notes how much the members have let in although a lane that is refused later
-// refused (guarantee 40), as they count it themselves.
+// refused (guarantee 40), as they count it themselves. Nothing is noted unless all say it.
 func (o *ordeal) noteOrder(ctx context.Context) {
 	sum := 0.0
 	for _, url := range o.urls {
-		sum += seriesOf(ctx, url, "incumbent_admission_disorder_total")
+		n, ok := seriesOf(ctx, url, "incumbent_admission_disorder_total")
+		if !ok {
+			return
+		}
+		sum += n
 	}
 	o.fact("admission_disorder", sum)
 }

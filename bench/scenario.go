@@ -301,6 +301,11 @@ func whole(data []byte) ([]byte, error) {
 	if err := yaml.Unmarshal(data, &is); err != nil {
 		return nil, err
 	}
+	for i := 0; i < len(of.Content[0].Content); i += 2 {
+		if of.Content[0].Content[i].Value == "like" {
+			return nil, fmt.Errorf("like %q: that is like another itself", own.Like)
+		}
+	}
 	for i, said := 0, is.Content[0].Content; i+1 < len(said); i += 2 { // a mapping: it has the key like
 		n, err := child(of.Content[0], said[i].Value)
 		if err != nil {

@@ -173,7 +173,7 @@ func TestAScenarioLikeAnother(t *testing.T) {
 	}
 	for said, text := range map[string]string{
 		"name: x\nlike: nothing\n":                       "no such built-in",
-		"name: x\nlike: consul-flood\n":                  "play",
+		"name: x\nlike: consul-flood\n":                  "like another itself",
 		"name: x\nlike: overload-recover\nnonsense: 1\n": "nonsense",
 	} {
 		if _, err := parse("x", []byte(said), nil); err == nil || !strings.Contains(err.Error(), text) {
