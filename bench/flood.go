@@ -77,7 +77,7 @@ func doneIf(err error, operations int) (int, error) {
 // floods are what the action flood can consist of.
 var floods = map[string]*floodWork{
 	"claims":        {batch: claimBatch, width: 2 * floodClients, open: openClaims},
-	"writes":        {batch: 500, width: 2 * floodClients, open: openWrites},
+	"writes":        {batch: 500, width: 6 * floodClients, open: openWrites},
 	"registrations": {door: doorConsul, batch: 64, width: 8 * floodClients, open: openRegistrations},
 	"table-changes": {door: doorOVSDB, batch: 200, waits: true, open: openTableChanges},
 	"juju-claims":   {door: doorJuju, batch: jujuFloodClaims, waits: true, open: openJujuClaims},
