@@ -120,8 +120,7 @@ func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), er
 		return nil, err
 	}
 	if a.Times > 0 {
-		o.victims.flush()
-		o.step(o.victims.size(), "before "+f.phase())
+		o.endStep("before " + f.phase())
 	}
 	f.began = o.now()
 	ctx, stop := context.WithCancel(ctx)
@@ -154,8 +153,7 @@ func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), er
 			rate = float64(f.done.Load()-f.halfway.Load()) / (took / 2)
 		}
 		if a.Times > 0 {
-			o.victims.flush()
-			o.step(o.victims.size(), f.phase())
+			o.endStep(f.phase())
 		}
 		o.judgeFlood(f, rate, took)
 	}, nil

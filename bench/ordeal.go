@@ -148,15 +148,19 @@ func (o *ordeal) begin() {
 		return
 	}
 	o.struck = true
-	o.victims.flush()
-	o.step(o.victims.size(), quietPhase)
+	o.endStep(quietPhase)
 	o.victims.strike()
+}
+
+// endStep closes the figures of what was played since the last step, under a name.
+func (o *ordeal) endStep(phase string) {
+	o.victims.flush()
+	o.step(o.victims.size(), phase)
 }
 
 // judge closes the figures of the fault, and has the fleet compare.
 func (o *ordeal) judge() error {
-	o.victims.flush()
-	o.step(o.victims.size(), "fault "+o.sc.Fault)
+	o.endStep("fault " + o.sc.Fault)
 	elections, moves := o.terms.counts()
 	o.fact("elections", float64(elections))
 	o.fact("leadership_moves", float64(moves))

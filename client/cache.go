@@ -3,6 +3,7 @@ package client
 import (
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/incumbent-dev/incumbent"
@@ -80,6 +81,17 @@ func (c *cached[K, R, E]) begin() (after uint64) {
 	return c.index
 }
 
+// sorted returns all records, in the order of their keys.
+func (c *cached[K, R, E]) sorted(compare func(a, b K) int) []R {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := make([]R, 0, len(c.records))
+	for _, k := range slices.SortedFunc(maps.Keys(c.records), compare) {
+		list = append(list, c.records[k])
+	}
+	return list
+}
+
 // hear takes a message with its events, of which change makes the records what they are.
 func (c *cached[K, R, E]) hear(m watchMessage, events []E, change func(records map[K]R, e E)) {
 	c.mu.Lock()
@@ -135,13 +147,7 @@ func (k *KeyCache) Get(key string) *apiv1.KeyValue {
 
 // Entries returns all entries by the order of their keys. They are not to be changed.
 func (k *KeyCache) Entries() []*apiv1.KeyValue {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	list := make([]*apiv1.KeyValue, 0, len(k.records))
-	for _, key := range slices.Sorted(maps.Keys(k.records)) {
-		list = append(list, k.records[key])
-	}
-	return list
+	return k.sorted(strings.Compare)
 }
 
 func (k *KeyCache) request() *apiv1.ClientFrame {

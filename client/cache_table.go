@@ -2,8 +2,6 @@ package client
 
 import (
 	"cmp"
-	"maps"
-	"slices"
 
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 )
@@ -40,13 +38,7 @@ func (c *TableCache) Row(table, uuid string) string {
 
 // Rows returns all rows, by their tables and uuids. They are not to be changed.
 func (c *TableCache) Rows() []*apiv1.RowChange {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	list := make([]*apiv1.RowChange, 0, len(c.records))
-	for _, k := range slices.SortedFunc(maps.Keys(c.records), rowKey.compare) {
-		list = append(list, c.records[k])
-	}
-	return list
+	return c.sorted(rowKey.compare)
 }
 
 func (c *TableCache) request() *apiv1.ClientFrame {
