@@ -5,7 +5,9 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/catalog"
 	leases "github.com/incumbent-dev/incumbent/core/lease"
+	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/node"
 )
 
@@ -70,6 +72,15 @@ func TestG04_AnExtensionWaitsForWhatConcernsItOnly(t *testing.T) {
 		{"the end of a transaction that releases it", func(token incumbent.Token) core.Command {
 			return core.TxnCommand{Then: []core.Command{leases.ReleaseCommand{Name: leaseName("a"), Token: token}}}
 		}, a | x, a},
+		{"a setting that is set", func(incumbent.Token) core.Command {
+			return settings.Command{Name: "quota.watches@agent:a", Value: 1}
+		}, x, 0},
+		{"the registration of a service", func(incumbent.Token) core.Command {
+			return registered(catalog.Command{Service: &catalog.Service{ID: "web", Name: "web"}})
+		}, x, 0},
+		{"the registration of a check that is critical", func(incumbent.Token) core.Command {
+			return registered(catalog.Command{Checks: []*catalog.Check{{ID: "web", Status: catalog.Critical}}})
+		}, a | s | n | x, 0},
 		{"a change of members", func(incumbent.Token) core.Command {
 			return core.RemoveMemberCommand{ID: 9}
 		}, a | s | n | x, 0},
@@ -111,6 +122,12 @@ func TestG04_AnExtensionWaitsForWhatConcernsItOnly(t *testing.T) {
 			}
 		}
 	}
+}
+
+// registered is a registration on a node that is registered with it.
+func registered(c catalog.Command) core.Command {
+	c.Verb, c.Target, c.Node = catalog.Register, catalog.Target{Namespace: incumbent.DefaultNamespace, Node: "host"}, &catalog.Node{Address: "192.0.2.1"}
+	return c
 }
 
 // What is due is proposed to expire only once the state has caught up, and a round that

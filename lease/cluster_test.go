@@ -6,7 +6,9 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/catalog"
 	leases "github.com/incumbent-dev/incumbent/core/lease"
+	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/node"
 )
 
@@ -66,10 +68,17 @@ type asked struct {
 	told  bool   // what is ahead
 }
 
+// newState has, besides leases, families that do not say of all of their commands that
+// they commute with extensions.
+func newState() *core.State {
+	return core.New(leases.Family{}, settings.Family{}, catalog.Family{})
+}
+
+
 func newCluster(t failer, cfg Config, n int) *cluster {
-	c := &cluster{t: t, newest: core.New(leases.Family{}), auto: true, over: make(map[uint64]int)}
+	c := &cluster{t: t, newest: newState(), auto: true, over: make(map[uint64]int)}
 	for i := range n {
-		p := &peer{c: c, id: uint64(i + 1), state: core.New(leases.Family{}), boots: 1}
+		p := &peer{c: c, id: uint64(i + 1), state: newState(), boots: 1}
 		p.e = NewEngine(cfg, p.state.View())
 		p.e.Join(p.id<<32 | p.boots)
 		c.members = append(c.members, p)

@@ -117,6 +117,45 @@ func TestG24_ATransactionThatFailsEndsNoSession(t *testing.T) {
 	}
 }
 
+// Extensions wait for what may end a session, and only for that.
+func TestG04_WhatMayEndASessionIsSaid(t *testing.T) {
+	registers := func(c Command) Command {
+		c.Verb, c.Target = Register, on("n")
+		return c
+	}
+	service := &Service{ID: "t", Name: "db"}
+	for _, x := range []struct {
+		what string
+		cmd  core.Command
+		may  bool
+		ends bool
+	}{
+		{"a service", registers(Command{Service: service}), false, false},
+		{"a node without an id", registers(Command{Node: &Node{Address: "b"}, Service: service}), false, false},
+		{"a check that passes", registers(Command{Checks: []*Check{{ID: "c", Status: Passing, Output: "x"}, {ID: "d", Status: Warning}}}), false, false},
+		{"what passes", becomes("c", Passing), false, false},
+		{"a session", opened(sessionID(2), "c"), false, false},
+		{"several", core.TxnCommand{Then: []core.Command{registers(Command{Service: service}), becomes("c", Warning)}}, false, false},
+		{"a critical check", registers(Command{Checks: []*Check{{ID: "d", Status: Passing}, {ID: "c"}}}), true, true},
+		{"what is critical", becomes("c", Critical), true, true},
+		{"that of another", becomes("d", Critical), true, false},
+		{"a node that is renamed", Command{Verb: Register, Target: on("m"), Node: &Node{ID: "id"}}, true, true},
+		{"a node that goes", Command{Verb: Deregister, Target: Target{NodeKind, space, "n", ""}}, true, true},
+		{"a service that goes", Command{Verb: Deregister, Target: Target{ServiceKind, space, "n", "s"}}, true, true},
+		{"one that goes among several", core.TxnCommand{Then: []core.Command{registers(Command{Service: service}), Command{Verb: Deregister, Target: ofCheck("n", "c")}}}, true, true},
+	} {
+		s := ample.state()
+		node := registered("c", "d")
+		node.Node.ID = "id"
+		must(t, s, node, opened(sessionID(1), "c"))
+		effect := s.View().Effect(x.cmd.Encode(core.Meta{}), func(*core.End) {})
+		must(t, s, x.cmd)
+		if ended := s.View().Session(sessionID(1)) == nil; (effect == core.Anything) != x.may || ended != x.ends {
+			t.Errorf("%s: effect %d, the session ended: %v", x.what, effect, ended)
+		}
+	}
+}
+
 // What ends with a session may end others: all of them end with the one command.
 func TestSessionsEndInChains(t *testing.T) {
 	s := ample.state()

@@ -496,8 +496,16 @@ type model struct {
 func (m *model) do(t *rapid.T, c core.Command) {
 	before := m.s.View()
 	idle, answered := idling(before, c)
+	encoded, ends := c.Encode(core.Meta{}), map[incumbent.SessionID]bool{}
+	effect := before.Effect(encoded, func(end *core.End) { ends[end.Session] = true })
 	results := make([]core.Result, 1)
-	changes := m.s.Apply([][]byte{c.Encode(core.Meta{})}, results)
+	changes := m.s.Apply([][]byte{encoded}, results)
+	for i := range 3 {
+		id := sessionID(i + 1)
+		if before.Session(id) != nil && m.s.View().Session(id) == nil && effect != core.Anything && !ends[id] {
+			t.Fatalf("%+v ends session %v, which it does not say", c, id)
+		}
+	}
 	kind := m.n.apply(c)
 	if d := cmp.Diff(m.n.movedNow(), movedBy(changes)); d != "" {
 		t.Fatalf("%+v: watchers are told (-want +got):\n%s", c, d)

@@ -75,7 +75,14 @@ func (Family) Name() string { return "settings" }
 // New implements [core.Family].
 func (Family) New() core.Tables { return &tables{state: state{values: defaults}} }
 
-var _ core.Governing = (*tables)(nil)
+// Ends implements [core.Ender]: what is set ends nothing that is held, and extensions are
+// not judged by it. Operators set while much else waits to be applied.
+func (Family) Ends([]byte, func(*core.End)) bool { return true }
+
+var (
+	_ core.Governing = (*tables)(nil)
+	_ core.Ender     = Family{}
+)
 
 type tables struct {
 	state

@@ -46,6 +46,24 @@ var ofCatalog = []mutant{
 		replace: "\t\t\treturn familySchema\n",
 	},
 	{
+		name: "a critical check that is registered is taken to end no session", guarantee: "G04",
+		file: "core/catalog/ends.go", pkg: "./core/catalog", test: "^TestG04_WhatMayEndASessionIsSaid$",
+		search:  "return !c.identified && !c.critical",
+		replace: "return !c.identified",
+	},
+	{
+		name: "a node that is renamed is taken to end no session", guarantee: "G04",
+		file: "core/catalog/ends.go", pkg: "./core/catalog", test: "^TestG04_WhatMayEndASessionIsSaid$",
+		search:  "return !c.identified && !c.critical",
+		replace: "return !c.critical",
+	},
+	{
+		name: "a check that becomes critical is taken to end no session", guarantee: "G04",
+		file: "core/catalog/ends.go", pkg: "./core/catalog", test: "^TestG04_WhatMayEndASessionIsSaid$",
+		search:  "return c.status != Critical",
+		replace: "return true",
+	},
+	{
 		name: "a critical check of a node moves no index of its services", guarantee: "G28",
 		file: "core/catalog/change.go", pkg: "./core/catalog", test: "^TestG28_CatalogModel$",
 		search:  "\t\treturn t.serviceNames(c.Namespace, c.Node)\n",
