@@ -47,6 +47,9 @@ type floodWork struct {
 	// waits: by its protocol what there is no room for waits instead of being refused, and
 	// its client with it. So many clients ask for no more than they are answered.
 	waits bool
+	// apart: to open a client asks nothing of the servers, so that it can be ready before the
+	// flood begins: what it prepares would take the processors from them.
+	apart bool
 	// open makes a client of one member, the n-th of all.
 	open func(ctx context.Context, f *flood, member, n int) (*floodClient, error)
 }
@@ -76,8 +79,8 @@ func doneIf(err error, operations int) (int, error) {
 
 // floods are what the action flood can consist of.
 var floods = map[string]*floodWork{
-	"claims":        {batch: claimBatch, width: 2 * floodClients, open: openClaims},
-	"writes":        {batch: 500, width: 6 * floodClients, open: openWrites},
+	"claims":        {batch: claimBatch, width: 2 * floodClients, apart: true, open: openClaims},
+	"writes":        {batch: 500, width: 6 * floodClients, apart: true, open: openWrites},
 	"registrations": {door: doorConsul, batch: 64, width: 8 * floodClients, open: openRegistrations},
 	"table-changes": {door: doorOVSDB, batch: 200, waits: true, open: openTableChanges},
 	"juju-claims":   {door: doorJuju, batch: jujuFloodClaims, waits: true, open: openJujuClaims},
@@ -122,13 +125,21 @@ func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), er
 	if a.Times > 0 {
 		o.endStep("before " + f.phase())
 	}
+	clients := make([]*floodClient, f.clientCount())
+	for i := range clients {
+		if !f.apart {
+			break
+		}
+		if clients[i], err = f.open(ctx, f, who[i%len(who)], i); err != nil {
+			return nil, err
+		}
+	}
 	f.began = o.now()
 	ctx, stop := context.WithCancel(ctx)
 	var all sync.WaitGroup
-	n := f.clientCount()
-	due := make(chan struct{}, n)
-	for i := range n {
-		all.Go(func() { f.client(ctx, who[i%len(who)], i, due) })
+	due := make(chan struct{}, len(clients))
+	for i, c := range clients {
+		all.Go(func() { f.client(ctx, c, who[i%len(who)], i, due) })
 	}
 	if a.Times > 0 {
 		all.Go(func() { f.pace(ctx, a.Times*o.peak/float64(work.batch), due) })
@@ -239,9 +250,8 @@ func (f *flood) pace(ctx context.Context, rate float64, due chan<- struct{}) {
 	}
 }
 
-// client asks whenever something is due.
-func (f *flood) client(ctx context.Context, member, n int, due <-chan struct{}) {
-	var c *floodClient
+// client asks whenever something is due. c is made when it is needed if it is nil.
+func (f *flood) client(ctx context.Context, c *floodClient, member, n int, due <-chan struct{}) {
 	defer func() { c.end() }()
 	for i := 0; ; i++ {
 		select {

@@ -147,7 +147,7 @@ func TestWhatIsCarriedIsNotWhatIsSleptThrough(t *testing.T) {
 				defer stop()
 				due := make(chan struct{})
 				close(due)
-				f.client(ctx, 0, 0, due)
+				f.client(ctx, nil, 0, 0, due)
 				if asked != c.asked {
 					t.Errorf("asked %d times in a second, want %d", asked, c.asked)
 				}

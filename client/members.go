@@ -76,7 +76,7 @@ func newTransport(c *Client) *transport {
 	return &transport{c: c, next: &http.Transport{
 		TLSClientConfig:     c.tls,
 		ForceAttemptHTTP2:   true,
-		MaxIdleConnsPerHost: 64,
+		MaxIdleConnsPerHost: 1024, // as many as ask at once: what is refused comes back, over a new connection at several times the price
 		IdleConnTimeout:     90 * time.Second,
 		DialContext:         dialerFrom(c.cfg.Local, net.Dialer{Timeout: 5 * time.Second}),
 	}}

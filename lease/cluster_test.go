@@ -74,7 +74,6 @@ func newState() *core.State {
 	return core.New(leases.Family{}, settings.Family{}, catalog.Family{})
 }
 
-
 func newCluster(t failer, cfg Config, n int) *cluster {
 	c := &cluster{t: t, newest: newState(), auto: true, over: make(map[uint64]int)}
 	for i := range n {
