@@ -20,6 +20,8 @@
 // Lanes that each keep their own target make extensions wait for the sum of what they
 // have under way. So the mean wait of extensions is observed too: above half of the
 // first lanes' target every lane before theirs has to shrink, as long as it has much under way.
+// So it has where committed commands wait longer than that target to be applied here: behind
+// them waits whatever else goes through the log, though no extension may.
 //
 // Within a lane whoever has much under way is refused before who has little: by
 // client, and by model, namespace, service or database (see [Who]).
@@ -86,7 +88,7 @@ type Reason uint8
 
 // The reasons.
 const (
-	Delay      Reason = iota // the lane's own work waits too long, or extensions for it
+	Delay      Reason = iota // the lane's own work waits too long, or others for it
 	Order                    // a lane that is refused later is short
 	Memory                   // memory is short
 	NumReasons               // how many there are
@@ -121,7 +123,7 @@ var memoryShut = [numRanks - 1]float64{0.80, 0.84, 0.88, 0.91, 0.94, 0.97}
 // Limits say how a controller behaves. Zero means the default. All can be
 // changed while running.
 type Limits struct {
-	Target   time.Duration // wait that is fine for the first lanes; 3.5 times that for extensions
+	Target   time.Duration // wait that is fine for the first lanes, and on average until what is committed is applied; 3.5 times that for extensions
 	Interval time.Duration // how often a limit moves, and how long lanes stay shut
 	Min, Max int           // bounds of a lane's limit, in cost
 	Retry    time.Duration // when to come back if twice as much came as can be done
@@ -219,6 +221,12 @@ func (c *Controller) SetMemory(used, limit int64) {
 		rank++
 	}
 	c.memory.Store(int32(rank))
+}
+
+// Applied says that committed commands were applied on this member, so many ns after they
+// were known to be committed: see [Limits].Target.
+func (c *Controller) Applied(waited, now int64) {
+	c.lanes[Extensions].applied(waited, now, c.limits.Load())
 }
 
 // Ticket is the place of admitted work. Give it back with Done, once.

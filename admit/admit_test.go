@@ -298,6 +298,48 @@ func TestG40_ExtensionsThatStandStillWait(t *testing.T) {
 	}
 }
 
+// What is committed waits to be applied behind what comes in bulk, and what waits for that
+// may be no extension: an expiry, an operator's call. Bulk gives way until that is short,
+// whatever its own answers say, and takes up again.
+func TestG40_WhatIsCommittedHardlyWaits(t *testing.T) {
+	c := newController(t, Limits{})
+	now := int64(0)
+	var held []Ticket
+	run := func(lag time.Duration) {
+		for i := range 5000 {
+			now += ms
+			for _, ticket := range held { // answered quickly
+				ticket.Done(now)
+			}
+			held = held[:0]
+			for range 200 {
+				if ticket, err := c.Enter(Transactions, 500, now); err == nil {
+					held = append(held, ticket)
+				}
+			}
+			if i%10 == 0 {
+				c.Applied(int64(lag), now)
+			}
+		}
+	}
+	limit := func() int64 { return c.Stats()[Transactions].Limit }
+	run(0)
+	before := limit()
+	for _, x := range []struct {
+		lag  time.Duration
+		most int64
+	}{{40 * time.Millisecond, 1 << 16}, {200 * time.Millisecond, 64}} {
+		run(x.lag)
+		if got := limit(); got > x.most || x.most > before && got < before {
+			t.Errorf("with %v until it is applied: %d may be under way, %d before", x.lag, got, before)
+		}
+	}
+	run(0)
+	if got := limit(); got < before {
+		t.Errorf("afterwards %d may be under way, %d before", got, before)
+	}
+}
+
 func TestG41_RecoversAtOnce(t *testing.T) {
 	const capacity = 2000
 	m := newModel(t, capacity)

@@ -1,5 +1,7 @@
 package admit
 
+import "time"
+
 // Clocked is a controller with its member's clock, as those want it who do not bring
 // the time: doors, whose work enters, and the leader's clock, which tells other members
 // the pressure and takes it (its options Pressure, Press and Busy). Without a controller
@@ -14,6 +16,13 @@ func (c Clocked) Pressure() uint8 { return c.Controller.Pressure(c.Now()) }
 
 // Press is [Controller.Press] of now.
 func (c Clocked) Press(rank uint8) { c.Controller.Press(rank, c.Now()) }
+
+// Applied is [Controller.Applied] of now.
+func (c Clocked) Applied(waited time.Duration) {
+	if c.Controller != nil {
+		c.Controller.Applied(int64(waited), c.Now())
+	}
+}
 
 // Busy reports whether work is under way in any lane.
 func (c Clocked) Busy() bool {

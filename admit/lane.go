@@ -23,6 +23,7 @@ type lane struct {
 	account  account
 	least    int64 // ns that work took in the best window so far, the older the more
 	wait     int64 // ns beyond that which work took in the window before, on average
+	lag      int64 // ns for which committed commands waited to be applied then, on average; of the lane of extensions
 	after    *lane // whose work is not to wait for this lane's: that of extensions; nil for what is not refused before them
 
 	// The window since start.
@@ -34,6 +35,8 @@ type lane struct {
 	stays    float64 // of what completed, each as often as its cost, ns
 	most     int64   // cost under way at once
 	limited  bool    // the limit was met
+	lags     int64   // for which committed commands waited, ns
+	applies  int64   // and how many times some were applied
 }
 
 // How a lane remembers what it can do.
@@ -149,11 +152,25 @@ func (l *lane) roll(now int64, limits *Limits, rank int) {
 	l.asked, l.granted = fade*(l.asked+float64(l.came)), fade*(l.granted+float64(l.let))
 	l.start, l.came, l.let, l.finished, l.limited = now, 0, 0, 0, false
 	l.stays, l.most = 0, l.inflight
+	l.lags, l.applies = 0, 0
+}
+
+// applied is [Controller.Applied].
+func (l *lane) applied(waited, now int64, limits *Limits) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lags += waited
+	l.applies++
+	l.roll(now, limits, rankOf[Extensions])
 }
 
 // observe remembers how long work of the window waited. If none completed, what is under
 // way has waited since it began.
 func (l *lane) observe(lasted int64) {
+	l.lag /= 2 // of one that takes long only the end is seen
+	if l.applies > 0 {
+		l.lag = l.lags / l.applies
+	}
 	switch {
 	case l.finished > 0:
 		// Not idle, which follows a queue that stands: within the target that is fine
@@ -171,7 +188,8 @@ func (l *lane) observe(lasted int64) {
 }
 
 // spare says of the lane of extensions by how much the lanes before it may grow (above 1)
-// or have to shrink. Their mean wait counts and not the shortest stay, as
+// or have to shrink, by the worse of how long they wait and how long what is committed
+// waits to be applied. Their mean wait counts and not the shortest stay, as
 // in adapt: requests in bulk leave gaps, in which a few extensions wait for nothing. The
 // root, since lanes and members that see the same wait all move: with the ratio itself they
 // swing between nothing and too much.
@@ -180,7 +198,7 @@ func (l *lane) spare(now int64, limits *Limits) float64 {
 	defer l.mu.Unlock()
 	l.roll(now, limits, rankOf[Extensions])
 	may := float64(int64(limits.Target)/feels + feelsFar*l.least)
-	spare := math.Sqrt(may / float64(max(l.wait, 1)))
+	spare := math.Sqrt(1 / max(float64(l.wait)/may, float64(l.lag)/float64(limits.Target), 1/may))
 	if spare >= asEver {
 		return asEver
 	}

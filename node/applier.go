@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/incumbent-dev/incumbent/wal"
 )
@@ -48,6 +49,7 @@ type applyTask struct {
 	apply    *Apply
 	mark     wal.SnapshotMark // of the file, if the apply restores a snapshot
 	snapshot bool
+	since    time.Time // when it was handed over
 }
 
 func (a *applier) run(ctx context.Context) error {
@@ -72,7 +74,7 @@ func (a *applier) perform(t applyTask) error {
 		a.bound(a.applied, a.machine.Snapshot())
 		return nil
 	}
-	if err := a.apply(t.apply, t.mark); err != nil {
+	if err := a.apply(&t); err != nil {
 		return err
 	}
 	a.done(t.apply)
@@ -103,13 +105,14 @@ func (a *applier) answer(c *Committed, result func(i int) (any, error)) {
 	}
 }
 
-func (a *applier) apply(ap *Apply, mark wal.SnapshotMark) error {
+func (a *applier) apply(t *applyTask) error {
+	ap := t.apply
 	if ap.Follow != nil {
 		a.machine.Follow(ap.Follow.Leader, ap.Follow.Term)
 	}
 	if ap.Restore != nil {
 		// The file was verified when it came: what does not fit now is damage.
-		if err := a.restore(mark); err != nil {
+		if err := a.restore(t.mark); err != nil {
 			return fatal("restore the leader's snapshot", err)
 		}
 		a.applied = ap.Restore.Index
@@ -126,7 +129,8 @@ func (a *applier) apply(ap *Apply, mark wal.SnapshotMark) error {
 		}
 		commands += n
 	}
-	a.events.Applied(a.clock.Now().Sub(began), len(ap.Entries), commands)
+	now := a.clock.Now()
+	a.events.Applied(AppliedEntries{Entries: len(ap.Entries), Commands: commands, Waited: now.Sub(t.since), Took: now.Sub(began)})
 	return nil
 }
 

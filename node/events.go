@@ -8,7 +8,7 @@ type Events struct {
 	RoleChanged      func(Role)                                       // role, leader or term changed
 	Synced           func(took time.Duration, entries int, bytes int) // one sync of the log returned
 	FlushStalled     func(stalled bool, out time.Duration)            // a flush has been out for a second; or returned after that
-	Applied          func(took time.Duration, entries, commands int)  // entries were applied
+	Applied          func(AppliedEntries)                             // entries were applied
 	Snapshot         func(SnapshotDone)                               // a snapshot ended
 	SnapshotSent     func(SnapshotSent)                               // sending one to a peer ended
 	SnapshotReceived func(SnapshotDone)                               // receiving one ended
@@ -18,6 +18,13 @@ type Events struct {
 	Paused           func(paused bool, err error)                     // appends wait for space, or go on
 	Confirmed        func(n int)                                      // read confirmations were answered together
 	Failed           func(error)                                      // something fatal happened; Run returns it too, but only once nothing is out, which a disk that hangs may keep from it
+}
+
+// AppliedEntries says how committed entries were applied, together.
+type AppliedEntries struct {
+	Entries, Commands int
+	Waited            time.Duration // from when they were known to be committed until they were applied
+	Took              time.Duration // of that, to apply them
 }
 
 // SnapshotDone says how a snapshot ended.
@@ -49,7 +56,7 @@ func (e Events) withDefaults() Events {
 		e.FlushStalled = func(bool, time.Duration) {}
 	}
 	if e.Applied == nil {
-		e.Applied = func(time.Duration, int, int) {}
+		e.Applied = func(AppliedEntries) {}
 	}
 	if e.Snapshot == nil {
 		e.Snapshot = func(SnapshotDone) {}

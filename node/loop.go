@@ -121,7 +121,7 @@ func (n *Node) perform(eff Effects) {
 	}
 	for _, a := range eff.Applies {
 		n.outstanding.applies++
-		n.applier.queue.push(applyTask{apply: a, mark: n.restoring(a.Restore)})
+		n.applier.queue.push(applyTask{apply: a, mark: n.restoring(a.Restore), since: n.cfg.Clock.Now()})
 	}
 	for _, a := range eff.Answers {
 		a.Done(nil, a.Err)

@@ -355,3 +355,29 @@ func TestConfigValidate(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What is committed waits behind what is being applied: that counts, too.
+func TestAppliedSaysHowLongItWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := make(chan AppliedEntries, 10)
+		r := newStand().start(t, func(c *Config) {
+			c.Events.Applied = func(a AppliedEntries) { told <- a }
+		})
+		for len(told) > 0 {
+			<-told
+		}
+		r.machine.onApply = func([][]byte) { time.Sleep(time.Second) }
+		for range 2 {
+			r.Propose(Proposal{Command: []byte("a"), Done: func(any, error) {}})
+			time.Sleep(200 * time.Millisecond)
+		}
+		for i, want := range []AppliedEntries{
+			{Entries: 1, Commands: 1, Waited: time.Second, Took: time.Second},
+			{Entries: 1, Commands: 1, Waited: 1800 * time.Millisecond, Took: time.Second},
+		} {
+			if got := <-told; got != want {
+				t.Errorf("%d: %+v, want %+v", i, got, want)
+			}
+		}
+	})
+}

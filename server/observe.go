@@ -56,8 +56,11 @@ func (s *Server) nodeEvents() node.Events {
 			}
 			note("snapshot received", fmt.Sprintf("log index %d, %d bytes in %v", d.Index, d.Bytes, d.Took.Round(time.Millisecond)))
 		},
-		Synced:  func(took time.Duration, _, _ int) { s.metrics.sync.Observe(took.Seconds()) },
-		Applied: func(took time.Duration, _, _ int) { s.metrics.apply.Observe(took.Seconds()) },
+		Synced: func(took time.Duration, _, _ int) { s.metrics.sync.Observe(took.Seconds()) },
+		Applied: func(a node.AppliedEntries) {
+			s.metrics.apply.Observe(a.Took.Seconds())
+			s.admission.Applied(a.Waited)
+		},
 		FlushStalled: func(stalled bool, out time.Duration) {
 			if stalled {
 				note("flush stalled", "out for "+out.String())

@@ -109,6 +109,11 @@ func (p *process) nodeConfig(fs vfs.FS) node.Config {
 				p.w.check.role(p.m, r)
 				p.w.check.load.restBeats(p)
 			},
+			Applied: func(a node.AppliedEntries) {
+				if p.door != nil {
+					p.door.lanes.Applied(a.Waited)
+				}
+			},
 			Mute: func(muted bool) { p.w.net.mute(p, muted) },
 		},
 	}

@@ -177,6 +177,18 @@ var ofFloods = []mutant{
 		replace: "",
 	},
 	{
+		name: "nobody minds how long what is committed waits to be applied", guarantee: "G40",
+		file: "admit/lane.go", pkg: "./admit", test: "^TestG40_WhatIsCommittedHardlyWaits$",
+		search:  "float64(l.lag)/float64(limits.Target)",
+		replace: "0",
+	},
+	{
+		name: "what waits before the one that is being applied is not counted", guarantee: "G40",
+		file: "node/applier.go", pkg: "./node", test: "^TestAppliedSaysHowLongItWaited$",
+		search:  "Waited: now.Sub(t.since)",
+		replace: "Waited: now.Sub(began)",
+	},
+	{
 		name: "members far away are taken for slow", guarantee: "G40",
 		file: "admit/lane.go", pkg: "./admit", test: "^TestG40_FarIsNotWaiting$",
 		search:  "int64(limits.Target)/feels + feelsFar*l.least",
