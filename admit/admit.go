@@ -123,7 +123,7 @@ var memoryShut = [numRanks - 1]float64{0.80, 0.84, 0.88, 0.91, 0.94, 0.97}
 // Limits say how a controller behaves. Zero means the default. All can be
 // changed while running.
 type Limits struct {
-	Target   time.Duration // wait that is fine for the first lanes, and on average until what is committed is applied; 3.5 times that for extensions
+	Target   time.Duration // wait that is fine for the first lanes, and on average until the turn of what is committed has come; 3.5 times that for extensions
 	Interval time.Duration // how often a limit moves, and how long lanes stay shut
 	Min, Max int           // bounds of a lane's limit, in cost
 	Retry    time.Duration // when to come back if twice as much came as can be done
@@ -223,8 +223,8 @@ func (c *Controller) SetMemory(used, limit int64) {
 	c.memory.Store(int32(rank))
 }
 
-// Applied says that committed commands were applied on this member, so many ns after they
-// were known to be committed: see [Limits].Target.
+// Applied says that committed commands were applied on this member, for whose turn they
+// waited so many ns: see [Limits].Target.
 func (c *Controller) Applied(waited, now int64) {
 	c.lanes[Extensions].applied(waited, now, c.limits.Load())
 }

@@ -23,7 +23,7 @@ type lane struct {
 	account  account
 	least    int64 // ns that work took in the best window so far, the older the more
 	wait     int64 // ns beyond that which work took in the window before, on average
-	lag      int64 // ns for which committed commands waited to be applied then, on average; of the lane of extensions
+	lag      int64 // ns for which committed commands waited for their turn to be applied then, on average; of the lane of extensions
 	after    *lane // whose work is not to wait for this lane's: that of extensions; nil for what is not refused before them
 
 	// The window since start.
@@ -147,7 +147,7 @@ func (l *lane) roll(now int64, limits *Limits, rank int) {
 		l.yield(before, l.after.spare(now, limits), limits)
 	}
 	l.limit = min(max(l.limit, int64(limits.Min)), int64(limits.Max))
-	l.observe(lasted)
+	l.observe(lasted, limits)
 	fade := math.Pow(askFades, float64(lasted)/float64(limits.Interval))
 	l.asked, l.granted = fade*(l.asked+float64(l.came)), fade*(l.granted+float64(l.let))
 	l.start, l.came, l.let, l.finished, l.limited = now, 0, 0, 0, false
@@ -166,8 +166,8 @@ func (l *lane) applied(waited, now int64, limits *Limits) {
 
 // observe remembers how long work of the window waited. If none completed, what is under
 // way has waited since it began.
-func (l *lane) observe(lasted int64) {
-	l.lag /= 2 // of one that takes long only the end is seen
+func (l *lane) observe(lasted int64, limits *Limits) {
+	l.lag >>= min(lasted/int64(limits.Interval), 63) // while one takes long none is counted
 	if l.applies > 0 {
 		l.lag = l.lags / l.applies
 	}

@@ -21,9 +21,27 @@ type Commuting interface {
 type Ender interface {
 	Family
 	// Ends calls tell with whatever held lease or open session a command may end or
-	// keep from being extended, whatever the state it meets. It reports whether that is
-	// known; if not, it may be any.
+	// keep from being extended, whatever the state it meets; of what ends with a session
+	// only the session (see [View.MayFollow]). It reports whether that is known; if not, it
+	// may be any.
 	Ends(command []byte, tell func(*End)) bool
+}
+
+// Chaining is a FamilyView by whose records the end of a session may end others.
+type Chaining interface {
+	FamilyView
+	// MayFollow reports whether a session may end because another does, now or after
+	// further commands.
+	MayFollow(id incumbent.SessionID) bool
+}
+
+// MayFollow reports whether an open session may end because another does: what a command
+// tells that it ends is then not all that it may end.
+func (v *View) MayFollow(id incumbent.SessionID) bool {
+	return slices.ContainsFunc(v.families, func(f FamilyView) bool {
+		c, ok := f.(Chaining)
+		return ok && c.MayFollow(id)
+	})
 }
 
 // End is a lease by its name, the holder of one by its token, or a session: what is set.

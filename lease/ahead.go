@@ -14,13 +14,15 @@ import (
 // not applied, as far as confirmations have told of them. Most are claims and releases of
 // leases that nobody extends meanwhile: with it, extensions need not wait until all of
 // them are applied. It may have more than is ahead, for an entry is forgotten with the
-// first confirmation after it was applied, and names are told apart by a hash.
+// first confirmation after it was applied, and names are told apart by a hash. It outlives a
+// lost leadership: the node tells of an entry once.
 type ahead struct {
 	seed     maphash.Seed
 	scratch  []byte
 	entries  []aheadEntry // by index: those with a command that does not commute with extensions
 	names    map[uint64]int
 	keys     map[key]int
+	sessions int // of keys: ends of sessions
 	anything int // entries that may end anything
 }
 
@@ -61,7 +63,7 @@ func (a *ahead) mayEnd(x *aheadEntry, end *core.End) {
 	if end.Lease == nil {
 		k := key{end.Token, end.Session}
 		x.keys = append(x.keys, k)
-		a.keys[k]++
+		a.count(k, 1)
 		return
 	}
 	h := nameHash(a, end.Namespace, end.Model, end.Lease)
@@ -85,7 +87,7 @@ func (a *ahead) forget(applied uint64) {
 			drop(a.names, h)
 		}
 		for _, k := range x.keys {
-			drop(a.keys, k)
+			a.count(k, -1)
 		}
 		if x.anything {
 			a.anything--
@@ -94,6 +96,16 @@ func (a *ahead) forget(applied uint64) {
 	clear(a.entries[:n])
 	if a.entries = a.entries[n:]; len(a.entries) == 0 {
 		a.entries = nil
+	}
+}
+
+// count counts what a command may end.
+func (a *ahead) count(k key, by int) {
+	if !k.session.IsZero() {
+		a.sessions += by
+	}
+	if a.keys[k] += by; a.keys[k] == 0 {
+		delete(a.keys, k)
 	}
 }
 
@@ -107,15 +119,16 @@ func drop[K comparable](counts map[K]int, k K) {
 func (a *ahead) any() bool { return len(a.entries) > 0 }
 
 // ends reports whether something may end a lease.
-func (a *ahead) ends(l *leases.Lease) bool {
-	if a.keys[key{token: l.Token}] > 0 || a.endsSession(l.Session) {
+func (a *ahead) ends(v *core.View, l *leases.Lease) bool {
+	if a.keys[key{token: l.Token}] > 0 || a.endsSession(v, l.Session) {
 		return true
 	}
 	return len(a.names) > 0 && a.names[nameHash(a, l.Name.Namespace, l.Name.Model, l.Name.Lease)] > 0
 }
 
-func (a *ahead) endsSession(id incumbent.SessionID) bool {
-	return a.anything > 0 || !id.IsZero() && a.keys[key{session: id}] > 0
+// endsSession reports whether something may end a session, if need be through others.
+func (a *ahead) endsSession(v *core.View, id incumbent.SessionID) bool {
+	return a.anything > 0 || !id.IsZero() && (a.keys[key{session: id}] > 0 || a.sessions > 0 && v.MayFollow(id))
 }
 
 // behind is a round that was confirmed before everything up to its read index was applied
@@ -186,10 +199,10 @@ func (e *Engine) untouched(it *Extension) bool {
 	case e.ahead.anything > 0 || it.Lasting != nil || !it.valid() || !e.find(it) || it.alien:
 		return false
 	case it.ref.session():
-		return !e.ahead.endsSession(it.Session)
+		return !e.ahead.endsSession(e.view, it.Session)
 	}
 	l := leases.Of(e.view).ByToken(it.found)
-	return l != nil && !e.ahead.ends(l)
+	return l != nil && !e.ahead.ends(e.view, l)
 }
 
 // caughtUp judges what waited for the state to catch up with a confirmation, if it is one

@@ -130,6 +130,52 @@ func registered(c catalog.Command) core.Command {
 	return c
 }
 
+// A service ends with its session, and with its checks the sessions that depend on them: an
+// extension of one of those waits for the end of any session.
+func TestG04_AnExtensionWaitsForWhatEndsItThroughAnother(t *testing.T) {
+	const (
+		depends = iota + 2 // on a check of a service that ends with session 1
+		apart              // on nothing
+	)
+	for what, waits := range map[int]bool{depends: true, apart: false} {
+		for _, lease := range []bool{false, true} {
+			c := newCluster(t, Config{}, 3)
+			c.lead(1)
+			p := c.at(1)
+			p.must(core.OpenSessionCommand{ID: sessionID(1), TTL: ttl})
+			p.must(core.OpenSessionCommand{ID: sessionID(apart), TTL: ttl})
+			c.unapplied(registered(catalog.Command{
+				Service: &catalog.Service{ID: "web", Name: "web", Session: sessionID(1)},
+				Checks:  []*catalog.Check{{ID: "web", ServiceID: "web", Status: catalog.Passing}},
+			}))
+			c.unapplied(catalog.Command{
+				Verb: catalog.OpenSession, Target: catalog.Target{Namespace: incumbent.DefaultNamespace, Node: "host"},
+				Session: &catalog.Session{ID: sessionID(depends), TTL: ttl, ServiceChecks: []string{"web"}},
+			})
+			c.settle()
+			token := leases.AnswerOf(p.must(leases.ClaimCommand{Name: leaseName("a"), Holder: "h", Session: sessionID(what)})).Lease.Token
+			c.auto = false
+			c.unapplied(core.CloseSessionCommand{ID: sessionID(1)})
+			ask := Extension{Session: sessionID(what)}
+			if lease {
+				ask = Extension{Token: token}
+			}
+			b, done := p.extend(ask)
+			if len(p.confirms) != 1 || !p.ahead(&p.confirms[0]) {
+				t.Fatalf("confirmations %+v", p.confirms)
+			}
+			if *done == waits {
+				t.Errorf("session %d, by its lease: %v: answered before the other has ended: %v", what, lease, *done)
+			}
+			c.auto = true
+			c.settle()
+			if held := b.Items[0].Kind == incumbent.OK; !*done || held == waits {
+				t.Errorf("session %d, by its lease: %v: answered %v, %v", what, lease, *done, b.Items[0].Kind)
+			}
+		}
+	}
+}
+
 // What is due is proposed to expire only once the state has caught up, and a round that
 // fails meanwhile takes nothing of it back.
 func TestG02_AnExpiryWaitsForTheState(t *testing.T) {
@@ -178,11 +224,11 @@ func TestAheadForgets(t *testing.T) {
 	}
 	a := newAhead()
 	a.learn(v, &node.Ahead{Applied: 4, Entries: []node.Unapplied{{Index: 5, Commands: release("b")}, {Index: 6, Commands: release("a")}}})
-	if !a.any() || !a.ends(held("a")) || !a.ends(held("b")) || a.ends(held("c")) {
+	if !a.any() || !a.ends(v, held("a")) || !a.ends(v, held("b")) || a.ends(v, held("c")) {
 		t.Errorf("of two releases %+v", a)
 	}
 	a.learn(v, &node.Ahead{Applied: 5, Entries: []node.Unapplied{{Index: 7}}})
-	if !a.ends(held("c")) {
+	if !a.ends(v, held("c")) {
 		t.Error("an entry of which nothing is known ends nothing")
 	}
 	a.learn(v, &node.Ahead{Applied: 5})
@@ -190,7 +236,7 @@ func TestAheadForgets(t *testing.T) {
 		t.Errorf("with the first applied: %+v", a)
 	}
 	a.learn(v, &node.Ahead{Applied: 7, Entries: []node.Unapplied{{Index: 8, Commands: release("b")}}})
-	if !a.any() || a.ends(held("a")) || !a.ends(held("b")) {
+	if !a.any() || a.ends(v, held("a")) || !a.ends(v, held("b")) {
 		t.Errorf("of %+v", a)
 	}
 	a.learn(v, &node.Ahead{Applied: 8})

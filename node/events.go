@@ -23,8 +23,8 @@ type Events struct {
 // AppliedEntries says how committed entries were applied, together.
 type AppliedEntries struct {
 	Entries, Commands int
-	Waited            time.Duration // from when they were known to be committed until they were applied
-	Took              time.Duration // of that, to apply them
+	Waited            time.Duration // from when they were known to be committed until their turn came
+	Took              time.Duration // to apply them
 }
 
 // SnapshotDone says how a snapshot ended.

@@ -26,6 +26,7 @@ type metrics struct {
 	lateness     prometheus.Histogram // expiry after its deadline
 	sync         prometheus.Histogram // one flush of the log
 	apply        prometheus.Histogram // one batch
+	applyWait    prometheus.Histogram // until its turn
 
 	elections prometheus.Counter   // changes of the leader that this member heard of
 	peerDrops []prometheus.Counter // by class of connection
@@ -49,6 +50,10 @@ func newMetrics() *metrics {
 			Name: "incumbent_apply_seconds", Help: "Time to apply one entry.",
 			Buckets: prometheus.ExponentialBuckets(5e-6, 2.5, 14),
 		}),
+		applyWait: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "incumbent_apply_wait_seconds", Help: "Time for which a committed entry waits for its turn to be applied.",
+			Buckets: prometheus.ExponentialBuckets(5e-6, 2.5, 14),
+		}),
 	}
 	results := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "incumbent_commands_total", Help: "Commands applied, by outcome.",
@@ -68,7 +73,7 @@ func newMetrics() *metrics {
 		m.leaseChanges = append(m.leaseChanges, changes.WithLabelValues(w.String()))
 	}
 	m.peers()
-	m.registry.MustRegister(results, changes, m.lateness, m.sync, m.apply,
+	m.registry.MustRegister(results, changes, m.lateness, m.sync, m.apply, m.applyWait,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

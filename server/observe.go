@@ -59,7 +59,12 @@ func (s *Server) nodeEvents() node.Events {
 		Synced: func(took time.Duration, _, _ int) { s.metrics.sync.Observe(took.Seconds()) },
 		Applied: func(a node.AppliedEntries) {
 			s.metrics.apply.Observe(a.Took.Seconds())
-			s.admission.Applied(a.Waited)
+			s.metrics.applyWait.Observe(a.Waited.Seconds())
+			select {
+			case <-s.node.Ready(): // what was in the log waits for nobody's work
+				s.admission.Applied(a.Waited)
+			default:
+			}
 		},
 		FlushStalled: func(stalled bool, out time.Duration) {
 			if stalled {

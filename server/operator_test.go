@@ -166,6 +166,7 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 		"incumbent_leases_held":             1,
 		"incumbent_log_sync_seconds":        1,
 		"incumbent_apply_seconds":           1,
+		"incumbent_apply_wait_seconds":      1,
 		"incumbent_expiry_lateness_seconds": 1,
 		"go_goroutines":                     1,
 	} {

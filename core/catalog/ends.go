@@ -1,11 +1,22 @@
 package catalog
 
 import (
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/wire"
 )
 
-var _ core.Ender = Family{}
+var (
+	_ core.Ender    = Family{}
+	_ core.Chaining = (*View)(nil)
+)
+
+// MayFollow implements [core.Chaining]: a service ends with its session, its checks with the
+// service, or with another that they come to belong to, and with them who depends on them.
+func (v *View) MayFollow(id incumbent.SessionID) bool {
+	s := v.session(id)
+	return s != nil && len(s.NodeChecks)+len(s.ServiceChecks) > 0
+}
 
 // Ends implements [core.Ender]. A session ends with its node, and with a check that it
 // depends on, once that is critical or gone; else what is registered, or said of a check,

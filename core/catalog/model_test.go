@@ -502,7 +502,10 @@ func (m *model) do(t *rapid.T, c core.Command) {
 	changes := m.s.Apply([][]byte{encoded}, results)
 	for i := range 3 {
 		id := sessionID(i + 1)
-		if before.Session(id) != nil && m.s.View().Session(id) == nil && effect != core.Anything && !ends[id] {
+		if o, n := before.Session(id), m.s.View().Session(id); o != nil && n != nil && o.Opened == n.Opened && before.MayFollow(id) != m.s.View().MayFollow(id) {
+			t.Fatalf("%+v changes whether session %v may follow others", c, id)
+		}
+		if before.Session(id) != nil && m.s.View().Session(id) == nil && effect != core.Anything && !ends[id] && !(len(ends) > 0 && before.MayFollow(id)) {
 			t.Fatalf("%+v ends session %v, which it does not say", c, id)
 		}
 	}

@@ -21,7 +21,7 @@ func (t *tables) openSession(x *core.Exec, s *Session) core.Result {
 	if r := t.dependable(s); r.Err != nil {
 		return r
 	}
-	if x.Session(s.ID) != nil {
+	if x.Session(s.ID) != nil { // on what a session depends never changes: see MayFollow
 		return core.Result{Err: refused(incumbent.Exists, "the session is open, and depends on nothing")}
 	}
 	r := x.OpenSession(s.ID, s.TTL)

@@ -183,10 +183,10 @@ var ofFloods = []mutant{
 		replace: "0",
 	},
 	{
-		name: "what waits before the one that is being applied is not counted", guarantee: "G40",
+		name: "what takes long to be applied is taken to have waited", guarantee: "G40",
 		file: "node/applier.go", pkg: "./node", test: "^TestAppliedSaysHowLongItWaited$",
-		search:  "Waited: now.Sub(t.since)",
-		replace: "Waited: now.Sub(began)",
+		search:  "Waited: began.Sub(t.since)",
+		replace: "Waited: now.Sub(t.since)",
 	},
 	{
 		name: "members far away are taken for slow", guarantee: "G40",

@@ -117,6 +117,12 @@ var ofLeases = []mutant{
 		replace: "",
 	},
 	{
+		name: "an extension does not wait for what ends its session through another", guarantee: "G04",
+		file: "lease/ahead.go", pkg: "./lease", test: "^TestG04_AnExtensionWaitsForWhatEndsItThroughAnother$",
+		search:  " || a.sessions > 0 && v.MayFollow(id)",
+		replace: "",
+	},
+	{
 		name: "what is ahead is forgotten before it is applied", guarantee: "G04",
 		file: "lease/ahead.go", pkg: "./lease", test: "^TestAheadForgets$",
 		search:  "a.entries[n].index <= applied;",

@@ -241,7 +241,7 @@ var ofRules = []mutant{
 		name: "who is next is looked for in all of a queue", guarantee: "G40",
 		file: "lease/next.go", pkg: "./lease", test: "^TestG40_WhoIsNextIsLookedForInBounds$",
 		search:  "if places++; places > core.MaxAbsent {",
-		replace: "if places++; places > core.MaxQueue {",
+		replace: "if places++; places > leases.MaxQueue {",
 	},
 	{
 		name: "a lane at its limit does not shut those before it", guarantee: "G40",
