@@ -358,17 +358,27 @@ func TestG41_G25_DeadlinePassedIsNotExecuted(t *testing.T) {
 	m.group.Hold()
 	const call = `{"name": {"name": "call"}, "holder": "h", "ttl_ms": 5000}`
 	resp, body := m.postLate("LeaseService/Claim", call)
-	f := claimFrame(1, "stream", "h", "", false)
-	f.TimeoutMs = 20
-	w.send(f)
+	late := []*pb.ClientFrame{
+		claimFrame(1, "stream", "h", "", false),
+		{Id: 11, Request: &pb.ClientFrame_Get{Get: &pb.GetRequest{Name: nameOf("stream")}}},
+		{Id: 12, Request: &pb.ClientFrame_GetSession{GetSession: &pb.GetSessionRequest{Id: sessionA}}},
+		{Id: 13, Request: &pb.ClientFrame_GetKey{GetKey: &pb.GetKeyRequest{Key: "k"}}},
+		{Id: 14, Request: &pb.ClientFrame_ListKeys{ListKeys: &pb.ListKeysRequest{Prefix: "k"}}},
+	}
+	for _, f := range late {
+		f.TimeoutMs = 20
+		w.send(f)
+	}
 	w.settle()
 	m.post("LeaseService/Claim", call, "Connect-Timeout-Ms", "40") // so long it takes
 	m.group.Release()
 	if resp.StatusCode != http.StatusInternalServerError || !strings.Contains(body, `"kind":"unknown"`) && !strings.Contains(body, `"kind": "unknown"`) {
 		t.Errorf("HTTP %d %s", resp.StatusCode, body)
 	}
-	if got := w.next(); got.Error.GetKind() != "deadline_exceeded" {
-		t.Errorf("got %v", got)
+	for range late {
+		if got := w.next(); got.Error.GetKind() != "deadline_exceeded" {
+			t.Errorf("got %v", got)
+		}
 	}
 	for i, name := range []string{"stream", "call"} {
 		got := w.ask(&pb.ClientFrame{Id: uint64(i + 2), Request: &pb.ClientFrame_Get{Get: &pb.GetRequest{Name: nameOf(name)}}})

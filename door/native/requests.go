@@ -1,6 +1,7 @@
 package native
 
 import (
+	"context"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -78,12 +79,12 @@ func (s *stream) beginCounted(w *bench, f *pb.ClientFrame, deadline time.Time) e
 	case *pb.ClientFrame_Attach:
 		return s.attach(f.Id, r.Attach)
 	case *pb.ClientFrame_Get:
-		return s.read(f.Id, calls.GetLease.LaneOfRead(r.Get.GetStale()), r.Get.GetStale(), groupOf(r.Get), func(fm *former) (*pb.ServerFrame, error) {
+		return s.read(f.Id, deadline, calls.GetLease.LaneOfRead(r.Get.GetStale()), r.Get.GetStale(), groupOf(r.Get), func(fm *former) (*pb.ServerFrame, error) {
 			out, err := fm.get(s.who, r.Get)
 			return &pb.ServerFrame{Id: f.Id, Answer: &pb.ServerFrame_Get{Get: out}}, err
 		})
 	case *pb.ClientFrame_GetSession:
-		return s.read(f.Id, calls.GetSession.LaneOfRead(r.GetSession.GetStale()), r.GetSession.GetStale(), 0, func(fm *former) (*pb.ServerFrame, error) {
+		return s.read(f.Id, deadline, calls.GetSession.LaneOfRead(r.GetSession.GetStale()), r.GetSession.GetStale(), 0, func(fm *former) (*pb.ServerFrame, error) {
 			out, err := fm.getSession(s.who, r.GetSession)
 			return &pb.ServerFrame{Id: f.Id, Answer: &pb.ServerFrame_GetSession{GetSession: out}}, err
 		})
@@ -155,7 +156,7 @@ func (s *stream) answer(id uint64, r *pb.OperationResult) {
 }
 
 // read runs a query on a confirmed view, or on this member's as it is.
-func (s *stream) read(id uint64, lane admit.Lane, stale bool, group admit.Key, query func(*former) (*pb.ServerFrame, error)) error {
+func (s *stream) read(id uint64, deadline time.Time, lane admit.Lane, stale bool, group admit.Key, query func(*former) (*pb.ServerFrame, error)) error {
 	place, err := s.door.lanes.Enter(s.who.work(group), lane, 1)
 	if err != nil {
 		return err
@@ -170,6 +171,10 @@ func (s *stream) read(id uint64, lane admit.Lane, stale bool, group admit.Key, q
 		s.reply(out)
 	}
 	run := func() {
+		if err := s.door.late(deadline); err != nil {
+			answer(nil, err)
+			return
+		}
 		f := s.door.former(s.who)
 		out, err := query(f)
 		if err != nil || stale { // what only the leader knows would have to be asked for
@@ -192,6 +197,14 @@ func (s *stream) read(id uint64, lane admit.Lane, stale bool, group admit.Key, q
 		})
 	})
 	return nil
+}
+
+// late is the error of a request whose deadline has passed. Zero: it has none.
+func (d *Door) late(deadline time.Time) error {
+	if deadline.IsZero() || d.now().Before(deadline) {
+		return nil
+	}
+	return context.DeadlineExceeded
 }
 
 // waitReleased begins a wait that the frame's id names.

@@ -41,9 +41,9 @@ func (s *stream) keys(f *pb.ClientFrame, deadline time.Time) error {
 			return &pb.ServerFrame{Answer: &pb.ServerFrame_Unlock{Unlock: &pb.UnlockResponse{Index: uint64(r.Index), Entry: f.stored(s.who, c, r)}}}
 		})
 	case *pb.ClientFrame_GetKey:
-		return s.getKey(f.Id, r.GetKey)
+		return s.getKey(f.Id, deadline, r.GetKey)
 	case *pb.ClientFrame_ListKeys:
-		return s.read(f.Id, calls.ListKeys.LaneOfRead(r.ListKeys.GetStale()), r.ListKeys.GetStale(), groupOf(r.ListKeys), func(fm *former) (*pb.ServerFrame, error) {
+		return s.read(f.Id, deadline, calls.ListKeys.LaneOfRead(r.ListKeys.GetStale()), r.ListKeys.GetStale(), groupOf(r.ListKeys), func(fm *former) (*pb.ServerFrame, error) {
 			out, err := s.listKeys(fm, r.ListKeys)
 			return &pb.ServerFrame{Id: f.Id, Answer: &pb.ServerFrame_ListKeys{ListKeys: out}}, err
 		})
@@ -84,7 +84,7 @@ func (s *stream) lock(has *admit.Place, id uint64, in *pb.LockRequest, deadline 
 
 // getKey reads one entry. The goroutine that answers looks at a view that is at least
 // as new as the confirmation: those of many streams share one look at it.
-func (s *stream) getKey(id uint64, in *pb.GetKeyRequest) error {
+func (s *stream) getKey(id uint64, deadline time.Time, in *pb.GetKeyRequest) error {
 	place, err := s.door.lanes.Enter(s.who.work(groupOf(in)), calls.GetKey.LaneOfRead(in.GetStale()), 1)
 	if err != nil {
 		return err
@@ -106,6 +106,9 @@ func (s *stream) getKey(id uint64, in *pb.GetKeyRequest) error {
 		return nil
 	}
 	s.door.confirm(func(err error) {
+		if err == nil {
+			err = s.door.late(deadline)
+		}
 		if err != nil {
 			way.settled(core.Result{Err: asError(err)})
 			return

@@ -122,7 +122,7 @@ type ClientFrame struct {
 	// The request is not executed once this has passed since it was read. 0: none. Where
 	// the member has no room for it now, a start or a watch waits so long for its turn;
 	// without a timeout it is refused at once.
-	// Extensions (extend_tokens, beat) are executed in the moment they are read.
+	// Extensions (extend_tokens, beat, attach) are executed in the moment they are read.
 	TimeoutMs uint32 `protobuf:"varint,2,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	// Types that are valid to be assigned to Request:
 	//
