@@ -28,13 +28,19 @@ type callConn struct {
 
 // dialCalls opens connection i, to the members in turn.
 func (r *run) dialCalls(ctx context.Context, i int) (*callConn, error) {
-	u, err := url.Parse(r.urls[i%len(r.urls)])
+	return r.dialCallsOf(ctx, i%len(r.urls), i, "")
+}
+
+// dialCallsOf opens connection i to a member, with further headers of each request, each
+// with the end of its line.
+func (r *run) dialCallsOf(ctx context.Context, member, i int, headers string) (*callConn, error) {
+	u, err := url.Parse(r.urls[member])
 	if err != nil {
 		return nil, incumbent.Errorf(incumbent.Invalid, "target: %w", err)
 	}
 	to := httpServer{
-		address: u.Host, client: r.clients[i%len(r.clients)], base: u.Path,
-		headers: "Content-Type: application/proto\r\nConnect-Protocol-Version: 1\r\n",
+		address: u.Host, client: r.clients[member], base: u.Path,
+		headers: "Content-Type: application/proto\r\nConnect-Protocol-Version: 1\r\n" + headers,
 	}
 	if r.credential != "" {
 		to.headers += "Authorization: Bearer " + r.credential + "\r\n"

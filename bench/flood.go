@@ -47,8 +47,8 @@ type floodWork struct {
 	// waits: by its protocol what there is no room for waits instead of being refused, and
 	// its client with it. So many clients ask for no more than they are answered.
 	waits bool
-	// apart: to open a client asks nothing of the servers, so that it can be ready before the
-	// flood begins: what it prepares would take the processors from them.
+	// apart: to open a client asks nothing of the servers, and it is ready before the flood
+	// begins: what it prepares would take the processors from them. It connects by itself.
 	apart bool
 	// open makes a client of one member, the n-th of all.
 	open func(ctx context.Context, f *flood, member, n int) (*floodClient, error)
@@ -103,10 +103,11 @@ type flood struct {
 	model    string         // of Juju's, where it all is
 	began    time.Duration
 	opens    opens
-	accepted *opRecord    // requests that were executed
-	refused  *opRecord    // and those that were refused: how long that took
-	done     atomic.Int64 // operations
-	halfway  atomic.Int64 // of them, when half of the time was over
+	accepted *opRecord     // requests that were executed
+	refused  *opRecord     // and those that were refused: how long that took
+	done     atomic.Int64  // operations
+	half     time.Duration // when half of the time was over, and how many of them were done then
+	halfDone int64
 	offered  atomic.Int64
 	unsent   atomic.Int64 // for which no client was free: each had a request under way
 	lateOnes atomic.Int64 // requests that were not answered in time, or broke
@@ -122,9 +123,6 @@ func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), er
 	if f.doors, err = o.doorsOf(ctx, work.door, who); err != nil {
 		return nil, err
 	}
-	if a.Times > 0 {
-		o.endStep("before " + f.phase())
-	}
 	clients := make([]*floodClient, f.clientCount())
 	for i := range clients {
 		if !f.apart {
@@ -133,6 +131,9 @@ func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), er
 		if clients[i], err = f.open(ctx, f, who[i%len(who)], i); err != nil {
 			return nil, err
 		}
+	}
+	if a.Times > 0 {
+		o.endStep("before " + f.phase())
 	}
 	f.began = o.now()
 	ctx, stop := context.WithCancel(ctx)
@@ -150,18 +151,19 @@ func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), er
 		close(due) // all are always due
 		all.Go(func() {
 			if sleep(ctx, time.Duration(a.For)/2) == nil {
-				f.halfway.Store(f.done.Load())
+				f.halfDone, f.half = f.done.Load(), f.now()
 			}
 		})
 	}
 	all.Go(func() { f.operate(ctx, who) })
 	return func() {
-		took := (o.now() - f.began).Seconds()
+		ended := o.now()
+		took := (ended - f.began).Seconds()
 		stop()
 		all.Wait()
 		rate := float64(f.done.Load()) / took
 		if a.Times == 0 { // in the second half there is what is worked on
-			rate = float64(f.done.Load()-f.halfway.Load()) / (took / 2)
+			rate = float64(f.done.Load()-f.halfDone) / (ended - f.half).Seconds()
 		}
 		if a.Times > 0 {
 			o.endStep(f.phase())
@@ -292,7 +294,7 @@ func (f *flood) once(ctx context.Context, member, n, i int, c **floodClient) (do
 		}
 	}
 	done, err = (*c).ask(ctx, i)
-	if _, overloaded := overloadOf(err); err != nil && !overloaded {
+	if _, overloaded := overloadOf(err); err != nil && !overloaded && !f.apart {
 		(*c).end()
 		*c = nil
 	}

@@ -3,16 +3,18 @@ package bench
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 
-	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/client"
 )
 
@@ -29,16 +31,52 @@ func encodedOnce[M proto.Message](m M) M {
 	return n.Interface().(M)
 }
 
+// floodCaller makes calls of the native API for a client of a flood, over a connection of
+// its own: a client that is meant for programs costs the load tool as much as it costs the
+// servers to refuse what it asks.
+type floodCaller struct {
+	f         *flood
+	member, n int
+	headers   string
+	conn      *callConn // nil: to be dialled
+}
+
+// call makes a call. What breaks it is another connection's to try.
+func (c *floodCaller) call(ctx context.Context, procedure string, req, answer proto.Message) (err error) {
+	if c.conn == nil {
+		headers := c.headers
+		if c.f.action.Rude {
+			headers += fmt.Sprintf("Connect-Timeout-Ms: %d\r\n", rudePatience.Milliseconds())
+		}
+		if c.conn, err = c.f.dialCallsOf(ctx, c.member, c.n, headers); err != nil {
+			return err
+		}
+	}
+	stop := context.AfterFunc(ctx, c.conn.close)
+	err = c.conn.call(procedure, req, answer)
+	if refused := (refusedCall{}); !stop() || err != nil && !errors.As(err, &refused) {
+		c.close()
+	}
+	return err
+}
+
+func (c *floodCaller) close() {
+	if c.conn != nil {
+		c.conn.close()
+		c.conn = nil
+	}
+}
+
 // claimer claims leases in bulk and releases them, by turns.
 type claimer struct {
-	c     *client.Client
+	floodCaller
 	claim []*apiv1.BatchRequest // for each set of leases
 	next  int                   // of the sets
 	held  *apiv1.BatchRequest   // releases what was granted; nil: nothing was
 }
 
 func openClaims(_ context.Context, f *flood, member, n int) (*floodClient, error) {
-	c := &claimer{c: f.clients[member]}
+	c := &claimer{floodCaller: floodCaller{f: f, member: member, n: n}}
 	// Who shared a set would be answered that another holds it.
 	for _, set := range f.sets(n, f.width) {
 		all, holder := &apiv1.BatchRequest{}, fmt.Sprintf("flood-%d", set)
@@ -49,7 +87,7 @@ func openClaims(_ context.Context, f *flood, member, n int) (*floodClient, error
 		}
 		c.claim = append(c.claim, encodedOnce(all))
 	}
-	return &floodClient{c.ask, c.close}, nil
+	return &floodClient{c.ask, c.end}, nil
 }
 
 func (c *claimer) ask(ctx context.Context, _ int) (done int, err error) {
@@ -57,15 +95,15 @@ func (c *claimer) ask(ctx context.Context, _ int) (done int, err error) {
 	if !releases {
 		req = c.claim[c.next]
 	}
-	res, err := c.c.Leases().Batch(ctx, connect.NewRequest(req))
-	if err != nil {
-		return 0, client.AsError(err)
+	var res apiv1.BatchResponse
+	if err := c.call(ctx, incumbentv1connect.LeaseServiceBatchProcedure, req, &res); err != nil {
+		return 0, err
 	}
 	if c.held = nil; releases {
 		c.next = (c.next + 1) % len(c.claim)
 	}
 	granted := &apiv1.BatchRequest{}
-	for _, one := range res.Msg.Results {
+	for _, one := range res.Results {
 		if one.Error != nil {
 			err = client.DetailError(one.Error)
 			continue
@@ -81,9 +119,10 @@ func (c *claimer) ask(ctx context.Context, _ int) (done int, err error) {
 	return done, err
 }
 
-// close releases what is held: leases that ran out later would be work for the servers
+// end releases what is held: leases that ran out later would be work for the servers
 // that nobody measures.
-func (c *claimer) close() {
+func (c *claimer) end() {
+	defer c.close()
 	if c.held == nil {
 		return
 	}
@@ -95,7 +134,8 @@ func (c *claimer) close() {
 // openWrites makes a client that stores keys in transactions, which are made once: see
 // byTurns.
 func openWrites(_ context.Context, f *flood, member, n int) (*floodClient, error) {
-	c := f.clients[member]
+	// As [client.Client.Txn] has it: nothing with the key was sent before.
+	c := &floodCaller{f: f, member: member, n: n, headers: "Idempotency-First: 1\r\n"}
 	var txns byTurns[*apiv1.TxnRequest]
 	for _, set := range f.sets(n, floodSets) {
 		for turn := range txns.made {
@@ -110,14 +150,12 @@ func openWrites(_ context.Context, f *flood, member, n int) (*floodClient, error
 	}
 	return &floodClient{ask: func(ctx context.Context, _ int) (int, error) {
 		req := txns.request()
-		req.Idempotency = c.NewKey()
-		r := connect.NewRequest(req)
-		r.Header().Set("Idempotency-First", "1") // as client.Txn has it: nothing with this key was sent before
-		_, err := c.Transactions().Txn(ctx, r)
-		err = client.AsError(err)
+		req.Idempotency = f.clients[member].NewKey()
+		// Its results are for nobody: they stay as they come, undecoded.
+		err := c.call(ctx, incumbentv1connect.TransactionServiceTxnProcedure, req, new(emptypb.Empty))
 		txns.answered(err)
 		return doneIf(err, f.batch)
-	}}, nil
+	}, close: c.close}, nil
 }
 
 // openRegistrations makes a client that registers services over Consul's protocol, and
