@@ -15,7 +15,7 @@ import (
 // check_locks.go, who has locked it; history.go, whether all answers about keys can
 // be explained; lists.go, whether those of transactions can; check_catalog.go, what is in
 // the catalog; check_polls.go, what those are told who wait for a change of it; check_tables.go, what is in
-// the database, and what monitors put together; check_end.go, what must hold once all is well again.
+// the database, and what monitors put together; check_ends.go, what commands end; check_end.go, what must hold once all is well again.
 type checker struct {
 	w *world
 
@@ -41,6 +41,8 @@ type checker struct {
 	// Terms of a cluster that was lost.
 	ledBefore int
 	term      uint64 // newest in which anybody led
+
+	view *core.View // after the batch that was applied last for the first time
 
 	// Calls.
 	acked   incumbent.Index // greatest index that any member answered with

@@ -82,6 +82,7 @@ func (c *checker) first(p *process, a *engine.Applied) {
 	c.canon = append(c.canon, e)
 	c.index = e.after
 	c.executed(&e, results, changes)
+	c.ends(a)
 	for i := range changes {
 		c.changed(&changes[i])
 		c.keys.changed(&changes[i])

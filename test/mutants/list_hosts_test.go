@@ -58,6 +58,12 @@ var ofCatalog = []mutant{
 		replace: "return !c.critical",
 	},
 	{
+		name: "simulated: a check that becomes critical is taken to end no session", guarantee: "G04",
+		file: "core/catalog/ends.go", pkg: "./sim", test: fewSeeds,
+		search:  "return c.status != Critical",
+		replace: "return true",
+	},
+	{
 		name: "a check that becomes critical is taken to end no session", guarantee: "G04",
 		file: "core/catalog/ends.go", pkg: "./core/catalog", test: "^TestG04_WhatMayEndASessionIsSaid$",
 		search:  "return c.status != Critical",
