@@ -19,7 +19,7 @@ import (
 const (
 	floodSets     = 256                   // of leases, keys, instances or rows, that all floods of a run change
 	floodClients  = 256                   // of one, unless its work says otherwise: each has a request under way
-	floodClosed   = 32                    // of them, while what the cluster carries is found out
+	floodClosed   = 128                   // of them, while what the cluster carries is found out
 	floodPatience = 10 * time.Second      // a request may take
 	rudePatience  = time.Second           // a client that behaves badly waits for an answer, then asks again at once
 	closedWait    = 50 * time.Millisecond // after a refusal, at most, while what the cluster carries is found out
