@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	leases "github.com/incumbent-dev/incumbent/core/lease"
@@ -20,7 +22,7 @@ type said struct {
 func (c *checker) ends(a *engine.Applied) {
 	s := said{c.view, map[incumbent.Name]bool{}, map[incumbent.Token]bool{}, map[incumbent.SessionID]bool{}}
 	c.view = a.View
-	if s.before == nil {
+	if s.before == nil || !slices.ContainsFunc(a.Changes, endsSomething) {
 		return
 	}
 	for _, cmd := range a.Commands {
@@ -35,14 +37,32 @@ func (c *checker) ends(a *engine.Applied) {
 	}
 	for i := range a.Changes {
 		x := &a.Changes[i]
-		if (x.What == core.SessionClose || x.What == core.SessionEnd) && !s.session(x.SessionBefore.ID) {
-			c.w.violate("session %v ended at %d, which no command after %d says (G04)", x.SessionBefore.ID, x.Index, a.Before)
+		if session := endedSession(x); session != nil && !s.session(session.ID) {
+			c.w.violate("session %v ended at %d, which no command after %d says (G04)", session.ID, x.Index, a.Before)
 		}
-		l, _ := leases.ChangeOf(x)
-		if o := l.LeaseBefore; o != nil && o.Token != 0 && l.Lease != nil && l.Lease.Token != o.Token && !s.lease(o) {
-			c.w.violate("the holding of %v under token %d ended at %d, which no command after %d says (G04)", o.Name, o.Token, x.Index, a.Before)
+		if l := endedHolding(x); l != nil && !s.lease(l) {
+			c.w.violate("the holding of %v under token %d ended at %d, which no command after %d says (G04)", l.Name, l.Token, x.Index, a.Before)
 		}
 	}
+}
+
+func endsSomething(x core.Change) bool { return endedSession(&x) != nil || endedHolding(&x) != nil }
+
+// endedSession is the session that a change ended, nil: none.
+func endedSession(x *core.Change) *core.Session {
+	if x.What == core.SessionClose || x.What == core.SessionEnd {
+		return x.SessionBefore
+	}
+	return nil
+}
+
+// endedHolding is the holding that a change ended, as it was; nil: none.
+func endedHolding(x *core.Change) *leases.Lease {
+	l, _ := leases.ChangeOf(x)
+	if o := l.LeaseBefore; o != nil && o.Token != 0 && l.Lease != nil && l.Lease.Token != o.Token {
+		return o
+	}
+	return nil
 }
 
 // session reports whether it was said that a session may end: by itself, or with another.
