@@ -124,12 +124,11 @@ func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), er
 		return nil, err
 	}
 	clients := make([]*floodClient, f.clientCount())
-	for i := range clients {
-		if !f.apart {
-			break
-		}
-		if clients[i], err = f.open(ctx, f, who[i%len(who)], i); err != nil {
-			return nil, err
+	if f.apart {
+		for i := range clients {
+			if clients[i], err = f.open(ctx, f, who[i%len(who)], i); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if a.Times > 0 {

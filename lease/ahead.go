@@ -84,7 +84,9 @@ func (a *ahead) forget(applied uint64) {
 	for ; n < len(a.entries) && a.entries[n].index <= applied; n++ {
 		x := &a.entries[n]
 		for _, h := range x.names {
-			drop(a.names, h)
+			if a.names[h]--; a.names[h] == 0 {
+				delete(a.names, h)
+			}
 		}
 		for _, k := range x.keys {
 			a.count(k, -1)
@@ -106,12 +108,6 @@ func (a *ahead) count(k key, by int) {
 	}
 	if a.keys[k] += by; a.keys[k] == 0 {
 		delete(a.keys, k)
-	}
-}
-
-func drop[K comparable](counts map[K]int, k K) {
-	if counts[k]--; counts[k] <= 0 {
-		delete(counts, k)
 	}
 }
 

@@ -186,7 +186,7 @@ var ofFloods = []mutant{
 		name: "what takes long to be applied is taken to have waited", guarantee: "G40",
 		file: "node/applier.go", pkg: "./node", test: "^TestAppliedSaysHowLongItWaited$",
 		search:  "Waited: began.Sub(t.since)",
-		replace: "Waited: now.Sub(t.since)",
+		replace: "Waited: a.clock.Now().Sub(t.since)",
 	},
 	{
 		name: "members far away are taken for slow", guarantee: "G40",
