@@ -133,9 +133,11 @@ func Resolve(v *core.View, of, idOrName string) (*Found, error) {
 			return f, nil
 		}
 	}
-	keys := kv.Of(v)
-	for n := len(idOrName); n >= 0; n-- {
-		e := keys.Entry(nameKey(of, idOrName[:n]))
+	keys, key := kv.Of(v), nameKey(of, idOrName)
+	whole := len(key.Name)
+	for n := min(whole, kv.MaxKeyBytes); n >= len(byName); n-- { // no query has a longer name
+		key.Name = key.Name[:n]
+		e := keys.Entry(key)
 		if e == nil {
 			continue
 		}
@@ -149,7 +151,7 @@ func Resolve(v *core.View, of, idOrName string) (*Found, error) {
 			}
 			f.Query = *q
 			return f, nil
-		case n == len(idOrName):
+		case n == whole:
 			return f, nil
 		}
 	}

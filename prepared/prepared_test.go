@@ -92,6 +92,30 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+// TestALongName: to look up one that no query can have costs what the longest one does.
+// Who asks need not have shown who it is.
+func TestALongName(t *testing.T) {
+	s := newState(t)
+	s.create(1, Query{Name: "a", Template: Template{Type: PrefixMatch}, Service: of("web")})
+	cost := func(name string) float64 {
+		return testing.AllocsPerRun(1, func() {
+			if q, err := Resolve(s.View(), "default", name); err != nil || q == nil {
+				t.Errorf("%d bytes: %v, %v", len(name), q, err)
+			}
+		})
+	}
+	longest := strings.Repeat("a", kv.MaxKeyBytes-len(byName))
+	if long, most := cost(strings.Repeat("a", 60<<10)), cost(longest); long > most+10 {
+		t.Errorf("%v allocations, want %v", long, most)
+	}
+	s.create(2, Query{Name: longest, Service: of("longest")})
+	for name, want := range map[string]string{longest: "longest", strings.ToUpper(longest): "longest", longest + "a": "web"} {
+		if q, err := Resolve(s.View(), "default", name); err != nil || q == nil || q.Service.Service != want {
+			t.Errorf("%d bytes: %+v, %v, want %s", len(name), q, err, want)
+		}
+	}
+}
+
 func TestTemplates(t *testing.T) {
 	q := Query{Name: "geo-", Template: Template{Type: PrefixMatch, Regexp: "^geo-(.*?)-([^-]+)?$", RemoveEmptyTags: true}, Service: Service{
 		Service: "${match(1)}", Near: "${name.full}", Tags: []string{"${ match( 2 ) }", "a${agent.segment}", "${match(9)}", "$${x}", "$"},

@@ -260,6 +260,7 @@ func (b *agentCheckBody) record(d *Door) (*catalog.Check, *unfit) {
 	case c.TTL > catalog.MaxDuration || c.DeregisterAfter > catalog.MaxDuration:
 		return nil, bad("Invalid check: a duration is over %v", catalog.MaxDuration)
 	}
+	c.TTL, c.DeregisterAfter = wholeMillis(c.TTL), wholeMillis(c.DeregisterAfter)
 	if c.Type == "" {
 		c.Type = "ttl"
 		return c, nil

@@ -47,8 +47,7 @@ func (r *request) registerCheck(c *catalog.Check) {
 	if !r.mayRegister(cmd) {
 		return
 	}
-	r.withAgent(cmd)
-	r.register(cmd, func() { r.nothing() })
+	r.registerHere(cmd, r.nothing)
 }
 
 // agentCheckDeregister deregisters a check of the agent.

@@ -167,7 +167,7 @@ func (d *Door) agentServiceResult(v *core.View, notes *watch.Reads, id string) r
 	s := c.Service(d.namespace, d.cfg.Node, id)
 	if s == nil {
 		text := []byte("unknown service ID: " + id)
-		return result{status: http.StatusNotFound, hash: digestOf(text), body: newBody(func() []byte { return encodeJSON(string(text)) }), size: len(text)}
+		return result{status: http.StatusNotFound, hash: digestOf(text), fails: string(text), size: len(text)}
 	}
 	shown := d.agentServiceOf(s)
 	hash := digestOf(encodeJSON(shown))
@@ -347,13 +347,47 @@ func agentServiceRegister(d *Door, r *request) {
 		return
 	}
 	replace := r.query.Has("replace-existing-checks") && r.query.Get("replace-existing-checks") != "false"
-	r.withAgent(cmd)
-	r.register(cmd, func() {
+	r.registerHere(cmd, func() {
 		if !replace {
 			r.nothing()
 			return
 		}
 		r.dropChecks(cmd)
+	})
+}
+
+// registerHere registers what is on the agent's node. The ttls of its checks begin anew,
+// also where nothing changes.
+func (r *request) registerHere(c *catalog.Command, then func()) {
+	r.withAgent(c)
+	r.register(c, func(at incumbent.Index) { r.restartTTLs(c.Checks, at, then) })
+}
+
+// restartTTLs has the ttls of checks that are registered begin anew, but for those that
+// began at an index, and goes on.
+func (r *request) restartTTLs(checks []*catalog.Check, at incumbent.Index, then func()) {
+	if len(checks) == 0 {
+		then()
+		return
+	}
+	next := func() { r.restartTTLs(checks[1:], at, then) }
+	c := catalog.Of(r.door.view()).Check(r.door.namespace, r.door.cfg.Node, checks[0].ID)
+	if c == nil || c.Since == at { // it is gone again, or has just begun
+		next()
+		return
+	}
+	deadline := c.Deadline()
+	if deadline == nil || !deadline.Extended {
+		next()
+		return
+	}
+	r.attempt(func(done func(error, func())) {
+		r.door.engine.Extend(deadline, func(err error) {
+			if incumbent.KindOf(err) == incumbent.NotFound { // it is over, or has begun anew: either is what the check shows
+				err = nil
+			}
+			done(err, next)
+		})
 	})
 }
 
@@ -372,7 +406,7 @@ func (r *request) dropChecks(registered *catalog.Command) {
 				continue
 			}
 			t := catalog.Target{Kind: catalog.CheckKind, Namespace: d.namespace, Node: d.cfg.Node, ID: c.ID}
-			r.change(&catalog.Command{Verb: catalog.Deregister, Target: t}, true, auth.ServiceWrite, registered.Service.Name, func() { r.dropChecks(registered) })
+			r.change(&catalog.Command{Verb: catalog.Deregister, Target: t}, true, auth.ServiceWrite, registered.Service.Name, func(incumbent.Index) { r.dropChecks(registered) })
 			return
 		}
 	}

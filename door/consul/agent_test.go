@@ -3,11 +3,15 @@ package consul
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/incumbent-dev/incumbent/core/catalog"
+	"github.com/incumbent-dev/incumbent/lease"
 )
 
 // does makes a request, and fails unless it is answered so: "STATUS BODY".
@@ -190,8 +194,61 @@ func TestAServiceIsWaitedForByItsHash(t *testing.T) {
 	m.does("GET", "/v1/agent/service/web?hash=other", "", "200 "+first.body)
 	m.blocked(1)
 	m.send("/v1/agent/service/register", `{"name":"web","port":81,"check":{"ttl":"1h"}}`)
-	if a := c.read("GET"); !strings.Contains(a.body, `"Port":81`) || a.Header.Get("X-Consul-Contenthash") == hash {
-		t.Errorf("%s", a.body)
+	next := c.read("GET")
+	if !strings.Contains(next.body, `"Port":81`) || next.Header.Get("X-Consul-Contenthash") == hash {
+		t.Errorf("%s", next.body)
+	}
+	c = m.begin("/v1/agent/service/web?wait=10m&hash=" + next.Header.Get("X-Consul-Contenthash"))
+	m.blocked(1)
+	m.does("PUT", "/v1/agent/service/deregister/web", "", "200 ")
+	gone, none := c.read("GET"), m.do("GET", "/v1/agent/service/web", "")
+	for _, h := range []http.Header{gone.Header, none.Header} {
+		h.Del("Date")
+	}
+	none.Header.Del("Connection")
+	if gone.StatusCode != none.StatusCode || gone.body != none.body || !maps.EqualFunc(gone.Header, none.Header, slices.Equal) {
+		t.Errorf("it goes while it is waited for: %d %s %v, want %d %s %v", gone.StatusCode, gone.body, gone.Header, none.StatusCode, none.body, none.Header)
+	}
+}
+
+// Whoever registers a service or a check again has the ttl of its checks begin anew, as a
+// report does, although nothing changes.
+func TestG03_ARegistrationRestartsTTLs(t *testing.T) {
+	for path, body := range map[string]string{
+		"/v1/agent/service/register": `{"Name":"web","Check":{"CheckID":"c","TTL":"2m"}}`,
+		"/v1/agent/check/register":   `{"Name":"c","TTL":"2m"}`,
+	} {
+		t.Run(path, func(t *testing.T) {
+			clock := newHandClock()
+			m := startMemberOn(t, withClock(clock), nil)
+			is := func(id string) string {
+				return catalog.Of(m.group.View()).Check("default", "agent", id).Status.String()
+			}
+			over := func(id string) { // an expiry is confirmed first, for which the clock has to go on
+				t.Helper()
+				eventually(t, func() bool { clock.advance(lease.Bucket / 4); return is(id) == "critical" })
+			}
+			m.send(path, body)
+			m.send("/v1/agent/check/register", `{"Name":"other","TTL":"2m"}`)
+			m.ok("PUT /v1/agent/check/pass/c", "PUT /v1/agent/check/pass/other")
+			clock.advance(110 * time.Second)
+			at := m.group.View().Index()
+			m.send(path, body)
+			if now := m.group.View().Index(); now != at {
+				t.Errorf("index %d, want %d as before", now, at)
+			}
+			clock.advance(20 * time.Second)
+			over("other")
+			if got := is("c"); got != "passing" {
+				t.Errorf("20 s after it was registered again it is %s", got)
+			}
+			clock.advance(110 * time.Second)
+			over("c")
+			m.send(path, body) // which leaves it as it is
+			if got := is("c"); got != "critical" {
+				t.Errorf("registered again once its ttl is over it is %s", got)
+			}
+		})
 	}
 }
 

@@ -181,7 +181,10 @@ func (c *conn) owes(r *request) {
 func (c *conn) await(p *park.Conn, came int) *refusal {
 	limits := c.door.limits.Load()
 	if c.slow == nil {
-		c.slow = time.AfterFunc(limits.BodyTimeout, func() { p.Close(errSlowBody) })
+		c.slow = time.AfterFunc(limits.BodyTimeout, func() {
+			c.door.counts.malformed.Add(1)
+			p.Close(errSlowBody)
+		})
 		came = len(c.in.body)
 	}
 	if c.in.unread {

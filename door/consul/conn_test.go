@@ -190,6 +190,9 @@ func TestG47_ADribbledBodyIsCutOff(t *testing.T) {
 	c.write("PUT /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\nx")
 	c.ended()
 	eventually(t, func() bool { return m.door.Connections() == 0 && m.door.bodies.Load() == 0 })
+	if n := m.door.Stats().Malformed; n != 1 {
+		t.Errorf("%d counted", n)
+	}
 }
 
 // Who has not shown who he is makes room for who comes later; who has does not.

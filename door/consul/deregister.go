@@ -3,6 +3,7 @@ package consul
 import (
 	"net/http"
 
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core/catalog"
 )
@@ -51,6 +52,6 @@ func (r *request) deregister(t catalog.Target, then func()) {
 		}
 	}
 	if r.allow(action, name, false) {
-		r.change(&catalog.Command{Verb: catalog.Deregister, Target: t}, true, action, name, then)
+		r.change(&catalog.Command{Verb: catalog.Deregister, Target: t}, true, action, name, func(incumbent.Index) { then() })
 	}
 }

@@ -78,15 +78,12 @@ func kvPut(d *Door, r *request) {
 	if cas {
 		c.If = kv.IfIndex
 	}
-	if !r.locking(c) {
-		return
-	}
-	r.writeKey(c, func(res core.Result) { r.answerKey(c, res) })
+	r.locking(c, func() { r.writeKey(c, func(res core.Result) { r.answerKey(c, res) }) })
 }
 
-// locking reads which session locks the key, or gives it up, if one does. If that cannot
-// be it has been answered.
-func (r *request) locking(c *kv.Command) bool {
+// locking reads which session locks the key, or gives it up, if one does, and goes on. If
+// that cannot be it has been answered.
+func (r *request) locking(c *kv.Command, then func()) {
 	name := "acquire"
 	switch {
 	case r.query.Has("acquire"):
@@ -94,7 +91,8 @@ func (r *request) locking(c *kv.Command) bool {
 	case r.query.Has("release"):
 		c.Verb, c.Lazy, name = kv.Release, false, "release"
 	default:
-		return true
+		then()
+		return
 	}
 	text := r.query.Get(name)
 	id, err := incumbent.ParseSessionID(text)
@@ -107,12 +105,16 @@ func (r *request) locking(c *kv.Command) bool {
 		r.fail(http.StatusInternalServerError, "raft apply failed: "+textNoSession, text)
 	default:
 		c.Session = id
-		if c.Verb == kv.Acquire {
-			c.OnEnd, c.Delay = r.door.lockOf(r.door.view(), id)
+		known := func() {
+			if c.Verb == kv.Acquire {
+				c.OnEnd, c.Delay = r.door.lockOf(r.door.view(), id)
+			}
+			then()
 		}
-		return true
+		// One that is not known here may have been opened by another member a moment ago: the
+		// lock takes from it what its end means.
+		r.found(id, known, func(*core.Session) { known() })
 	}
-	return false
 }
 
 // Texts that refuse a lock.

@@ -17,7 +17,8 @@ const behindAll = "\xff"
 
 // kvGet reads a key, what is below one, or the names of what is.
 func kvGet(d *Door, r *request) {
-	q := kvQuery{prefix: d.key(r.rest), separator: r.query.Get("separator"), raw: r.query.Has("raw") && !r.listsKeys()}
+	separator := or(r.query.Get("separator"), r.query.Get("seperator")) //nolint:misspell // Consul has spelled it so, and takes both
+	q := kvQuery{prefix: d.key(r.rest), separator: separator, raw: r.query.Has("raw") && !r.listsKeys()}
 	switch {
 	case r.query.Has("keys"):
 		q.what = keyNames

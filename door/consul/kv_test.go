@@ -66,6 +66,7 @@ func TestKeys(t *testing.T) {
 		{"more", "PUT", "/v1/kv/c/d/f", "x", 200, "true"},
 		{"names", "GET", "/v1/kv/?keys", "", 200, `["a","a/b","c/d/e","c/d/f"]`},
 		{"folders", "GET", "/v1/kv/?keys&separator=/", "", 200, `["a","a/","c/"]`},
+		{"folders, as it was spelled first", "GET", "/v1/kv/?keys&seperator=/", "", 200, `["a","a/","c/"]`}, //nolint:misspell // so
 		{"folders below", "GET", "/v1/kv/c/?keys&separator=/", "", 200, `["c/d/"]`},
 		{"all below", "GET", "/v1/kv/a?recurse", "", 200, `[{"LockIndex":0,"Key":"a","Flags":0,"Value":"dHdv","CreateIndex":2,"ModifyIndex":4},` +
 			`{"LockIndex":0,"Key":"a/b","Flags":0,"Value":null,"CreateIndex":3,"ModifyIndex":3}]`},

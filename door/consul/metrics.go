@@ -33,7 +33,7 @@ type counts struct {
 	blocked     atomic.Int64 // reads that wait
 	refused     atomic.Uint64
 	noTLS       atomic.Uint64
-	malformed   atomic.Uint64 // connections that ended because of what came on them
+	malformed   atomic.Uint64 // connections that ended because of what came on them, or came too slowly
 	woken       atomic.Uint64 // reads that waited, and were told of another result
 	timedOut    atomic.Uint64 // reads that waited, and were told the same
 	evaluations atomic.Uint64
@@ -82,7 +82,7 @@ type Stats struct {
 	Blocked     int    // reads that wait
 	Refused     uint64 // connections over MaxConnections
 	NoTLS       uint64 // handshakes that did not succeed
-	Malformed   uint64 // connections that ended because of what came on them
+	Malformed   uint64 // connections that ended because of what came on them, or came too slowly
 	Woken       uint64 // reads that waited, and were told of another result
 	TimedOut    uint64 // reads that waited, and were told what they had
 	Evaluations uint64 // of what is read by many

@@ -2,6 +2,7 @@ package consul
 
 import (
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -104,6 +105,72 @@ func TestG41_TransactionsCountByTheirOperations(t *testing.T) {
 		if a := m.do("PUT", "/v1/txn", "["+strings.Join(ops, ",")+"]"); a.StatusCode != tt.want {
 			t.Errorf("%d operations: %s, want %d: %s", tt.operations, a.Status, tt.want, a.body)
 		}
+	}
+}
+
+// Who changes one service, check, session or key from many clients is refused there when
+// others have little room left, and others are not, although the path is the same.
+func TestG41_AServiceLeavesRoomForOthers(t *testing.T) {
+	for path, body := range map[string]string{
+		"/v1/agent/service/register": `{"ID":"1","Name":"NAME","Tags":["Name"]}`,
+		"/v1/agent/check/register":   `{"name": "NAME", "ttl": "1h"}`,
+		"/v1/catalog/register":       `{"Node":"n","Address":"10.0.0.1","Service":{"ID":"1","Service":"NAME"}}`,
+		"/v1/session/create":         `{"LockDelay":"15s","Name":"NAME"}`,
+		"/v1/txn":                    `[{"KV":{"Verb":"set","Key":"NAME","Value":""}}]`,
+	} {
+		t.Run(path, func(t *testing.T) {
+			lanes, err := admit.New(admit.Limits{Min: 16, Max: 16, Interval: time.Minute, Retry: time.Millisecond, MaxRetry: time.Millisecond}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := startMember(t, func(c *Config) { c.Admission = lanes })
+			m.open() // there is a leader
+			act, _, _ := m.door.routes.find(path)
+			lane := act.methods["PUT"].call.LaneOfRead(false)
+			of := func(name string) string { return strings.ReplaceAll(body, "NAME", name) }
+			group := func(name string) admit.Key {
+				r := m.door.newRequest(nil, &http.Request{Method: http.MethodPut, URL: &url.URL{Path: path}}, []byte(of(name)))
+				r.who = &caller{}
+				return r.work().Group
+			}
+			const places = 1024 // of a lane's account, of which the two are to have one each
+			other := "b"
+			for group(other)%places == group("a")%places && len(other) < 10 {
+				other += "b"
+			}
+			for i := 0; err == nil && i < 100; i++ {
+				_, err = m.door.lanes.Enter(admit.Who{Client: admit.KeyOf(strconv.Itoa(i)), Group: group("a")}, lane, 1)
+			}
+			if err == nil {
+				t.Fatal("the lane takes everything")
+			}
+			if a := m.do("PUT", path, of("a")); a.StatusCode != http.StatusServiceUnavailable {
+				t.Errorf("who floods: %s %s", a.Status, a.body)
+			}
+			if a := m.do("PUT", path, of(other)); a.StatusCode != http.StatusOK {
+				t.Errorf("another: %s %s", a.Status, a.body)
+			}
+		})
+	}
+}
+
+// What has no name, or none yet, is not told apart from anything; what a path names has
+// its group from the path.
+func TestGroupsOfChanges(t *testing.T) {
+	m := startMember(t, nil)
+	group := func(method, path, rest, body string) admit.Key {
+		return (&request{door: m.door, method: method, path: path, rest: rest, body: []byte(body)}).group()
+	}
+	for _, body := range []string{"", "{}", `{"Name"`, `{"Name":`, `{"Name":1,"Tags":["Name","x"]}`, `{"Node":"n","ServiceID":"x"}`, `"`, `{"Name":""}`} {
+		if g := group("PUT", "/v1/agent/service/register", "", body); g != 0 {
+			t.Errorf("%s is of group %v", body, g)
+		}
+	}
+	if group("PUT", "/v1/kv/a", "a", `{"Name":"x"}`) != admit.KeyOf("/v1/kv/a") || group("GET", "/v1/catalog/nodes", "", "") != admit.KeyOf("/v1/catalog/nodes") {
+		t.Error("a path that names something is not its group")
+	}
+	if one, two := `{"Name":"x","ID":"1"}`, "{\"id\": \"2\",\n \"name\" :\n\"x\"}"; group("PUT", "/v1/p", "", one) != group("PUT", "/v1/p", "", two) {
+		t.Error("one name has two groups")
 	}
 }
 

@@ -160,6 +160,12 @@ func (d *duration) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
+// wholeMillis is a duration as the cluster keeps it: in milliseconds, and no shorter. It is
+// 0 to what may be kept.
+func wholeMillis(d time.Duration) time.Duration {
+	return (d + time.Millisecond - 1).Truncate(time.Millisecond)
+}
+
 // MarshalJSON implements [json.Marshaler].
 func (d duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
 
@@ -188,7 +194,7 @@ func catalogRegister(d *Door, r *request) {
 		return
 	}
 	if r.mayRegister(cmd) {
-		r.register(cmd, func() { r.json(http.StatusOK, true) })
+		r.register(cmd, func(incumbent.Index) { r.json(http.StatusOK, true) })
 	}
 }
 
@@ -409,23 +415,25 @@ func (r *request) mayRegister(c *catalog.Command) bool {
 	return true
 }
 
-// register proposes a registration, and goes on when it is there.
-func (r *request) register(c *catalog.Command, then func()) {
+// register proposes a registration, and goes on when it is there, as change does.
+func (r *request) register(c *catalog.Command, then func(at incumbent.Index)) {
 	r.change(c, false, auth.NodeWrite, c.Target.Node, then)
 }
 
-// change proposes a command of the catalog, and goes on when it has been executed. What
-// would change nothing is answered by a confirmed view.
-func (r *request) change(c *catalog.Command, reserve bool, a auth.Action, subject string, then func()) {
+// change proposes a command of the catalog, and goes on when it has been executed, with its
+// index; 0: it would have changed nothing, which a confirmed view has answered.
+func (r *request) change(c *catalog.Command, reserve bool, a auth.Action, subject string, then func(at incumbent.Index)) {
 	end := func(res core.Result, changed bool) {
 		if res.Err != nil {
 			r.refusedByCatalog(c, &res)
 			return
 		}
-		if changed {
-			r.changed(a, subject, "", res.Index)
+		if !changed {
+			then(0)
+			return
 		}
-		then()
+		r.changed(a, subject, "", res.Index)
+		then(res.Index)
 	}
 	propose := func() { r.propose(*c, reserve, func(res core.Result) { end(res, true) }) }
 	if _, idle := r.idling(c); !idle {

@@ -59,18 +59,25 @@ type request struct {
 	endless func()    // ends an answer that has no end of its own; nil: it has
 }
 
-// newRequest returns a request that is there whole.
+// newRequest returns a request that is there whole. The body of one that reads means
+// nothing, and would stay as long as that waits.
 func (d *Door) newRequest(c *conn, head *http.Request, body []byte) *request {
+	if reads(head.Method) {
+		body = nil
+	}
 	return &request{
 		door: d, conn: c, method: head.Method, path: head.URL.Path, header: head.Header, body: body, head: head, began: d.now(),
 		size: len(head.RequestURI), keepAlive: !head.Close, http10: !head.ProtoAtLeast(1, 1),
 	}
 }
 
+// reads reports whether a method only reads.
+func reads(method string) bool { return method == http.MethodGet || method == http.MethodHead }
+
 // later goes on with the request on a goroutine of the door's: a change on one that does
 // not have thousands of reads before it, which come back with what the last change told.
 func (r *request) later(job func()) {
-	if r.method == http.MethodGet || r.method == http.MethodHead {
+	if reads(r.method) {
 		r.door.work.Put(job)
 	} else {
 		r.door.changes.Put(job)
@@ -111,14 +118,14 @@ func (r *request) serve() {
 // looked at again once it is there.
 func (r *request) refusedEarly() bool {
 	d := r.door
-	act, _, found := d.routes.find(r.path)
+	act, rest, found := d.routes.find(r.path)
 	if !found || d.lanes.Controller == nil {
 		return false
 	}
 	if r.act, found = act.methods[r.method]; !found {
 		return false
 	}
-	r.call, r.query = r.act.call, r.head.URL.Query()
+	r.rest, r.call, r.query = rest, r.act.call, r.head.URL.Query()
 	if !r.identify() || !r.parse() {
 		return true
 	}
@@ -199,9 +206,42 @@ func (r *request) admit() bool {
 	return !over
 }
 
-// work says for whom it is, and of what: of a list or a service that many ask for.
+// work says for whom it is, and of what: of a list or a service that many ask for, or that
+// many change.
 func (r *request) work() admit.Who {
-	return admit.Who{Client: admit.ClientOf(r.who.principal.Name, r.who.address), Group: admit.KeyOf(r.path)}
+	return admit.Who{Client: admit.ClientOf(r.who.principal.Name, r.who.address), Group: r.group()}
+}
+
+// group is that of what the path names; of a change whose path names nothing, that of the
+// first name in its body. Not told apart is what has none, or of which the body has not come.
+func (r *request) group() admit.Key {
+	if reads(r.method) || r.rest != "" {
+		return admit.KeyOf(r.path)
+	}
+	name := nameIn(r.body)
+	if len(name) == 0 {
+		return 0
+	}
+	return admit.KeyOf(r.path).Of(string(name))
+}
+
+// nameIn is the first name of a service, a check, a session or a key in a body, which it
+// does not decode: a body that is written oddly shares the room of another name, no more.
+func nameIn(body []byte) []byte {
+	quote := []byte{'"'}
+	for len(body) > 0 {
+		_, rest, _ := bytes.Cut(body, quote)
+		field, rest, _ := bytes.Cut(rest, quote)
+		body = rest
+		if !bytes.EqualFold(field, []byte("Name")) && !bytes.EqualFold(field, []byte("Service")) && !bytes.EqualFold(field, []byte("Key")) {
+			continue
+		}
+		if value, is := bytes.CutPrefix(bytes.TrimLeft(rest, ": \t\r\n"), quote); is {
+			name, _, _ := bytes.Cut(value, quote)
+			return name
+		}
+	}
+	return nil
 }
 
 // cost is as how much the lane counts the request: a transaction as its operations, each of
@@ -252,7 +292,7 @@ func (r *request) failFor(err error) {
 func (r *request) leaderIsBusy() bool {
 	n := r.door.engine.Node()
 	leader, _ := n.Leader()
-	return r.method != http.MethodGet && r.method != http.MethodHead && leader == n.Status().Member
+	return !reads(r.method) && leader == n.Status().Member
 }
 
 // denied answers that the caller may not do something, which is counted.

@@ -157,7 +157,7 @@ func (r *request) onNode(name string, then func()) {
 func (in *newSession) session() (s *catalog.Session, text string) {
 	s = &catalog.Session{ID: incumbent.NewSessionID(), Node: in.Node, Name: in.Name, LockDelay: defaultLockDelay, NodeChecks: in.NodeChecks}
 	if in.LockDelay != nil {
-		s.LockDelay = min(max(time.Duration(*in.LockDelay), 0), catalog.MaxLockDelay)
+		s.LockDelay = wholeMillis(min(max(time.Duration(*in.LockDelay), 0), catalog.MaxLockDelay))
 	}
 	if s.NodeChecks == nil {
 		s.NodeChecks = in.Checks
@@ -185,6 +185,7 @@ func (in *newSession) session() (s *catalog.Session, text string) {
 	if s.TTL != 0 && (s.TTL < minSessionTTL || s.TTL > maxSessionTTL) {
 		return nil, "Invalid Session TTL '" + strconv.FormatInt(int64(s.TTL), 10) + "', must be between [10s=24h0m0s]"
 	}
+	s.TTL = wholeMillis(s.TTL)
 	return s, ""
 }
 

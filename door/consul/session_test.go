@@ -3,9 +3,11 @@ package consul
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -224,6 +226,71 @@ func TestG03_ASessionLastsItsTTLAndTheDelayAfterIt(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("the delay does not end")
 		}
+	}
+}
+
+// A lock with a session that this member has not applied yet takes from it what its end
+// means, as any lock does.
+func TestALockWithASessionThatIsNotKnownYet(t *testing.T) {
+	for name, tt := range map[string]struct{ path, body string }{
+		"of a key":         {"/v1/kv/x?acquire=ID", "v"},
+		"in a transaction": {"/v1/txn", `[{"KV":{"Verb":"lock","Key":"x","Session":"ID"}}]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := startPiped(t, nil)
+				next := m.create("") // and the agent's node is there
+				s := &catalog.Session{ID: incumbent.NewSessionID(), Namespace: "default", Node: "agent", Behavior: catalog.Delete}
+				body := strings.ReplaceAll(tt.body, "ID", s.ID.String())
+				m.group.Refuse(true) // so that it cannot be confirmed that there is none
+				c := m.dial()
+				c.write(head("PUT", strings.ReplaceAll(tt.path, "ID", s.ID.String()), "Content-Length: "+strconv.Itoa(len(body))+"\r\n") + body)
+				synctest.Wait() // it has been looked for
+				open := catalog.Command{Verb: catalog.OpenSession, Target: catalog.Target{Namespace: "default", Node: "agent"}, Session: s}
+				if r := m.group.Do(open); r.Err != nil {
+					t.Fatal(r.Err)
+				}
+				m.group.Refuse(false)
+				if a := c.read("PUT"); a.StatusCode != http.StatusOK {
+					t.Fatalf("lock: %d %s", a.StatusCode, a.body)
+				}
+				m.exchange([]exchange{
+					{"destroy", "PUT", "/v1/session/destroy/" + s.ID.String(), "", 200, "true"},
+					{"its key went with it", "GET", "/v1/kv/x", "", 404, ""},
+					{"without a delay", "PUT", "/v1/kv/x?acquire=" + next, "v", 200, "true"},
+				})
+			})
+		})
+	}
+}
+
+// What lasts for a part of a millisecond is taken as in Consul, and lasts for a whole one.
+func TestDurationsOfWholeMilliseconds(t *testing.T) {
+	m := startMember(t, nil)
+	for body, want := range map[string]catalog.Session{
+		`{"LockDelay":"500us"}`:                   {LockDelay: time.Millisecond},
+		`{"LockDelay":5000}`:                      {LockDelay: time.Millisecond},
+		`{"LockDelay":"2ms"}`:                     {LockDelay: 2 * time.Millisecond},
+		`{"LockDelay":"59s","TTL":"10.0000001s"}`: {LockDelay: 59 * time.Second, TTL: 10*time.Second + time.Millisecond},
+		`{"LockDelay":"0s","TTL":"24h"}`:          {TTL: 24 * time.Hour},
+	} {
+		id, err := incumbent.ParseSessionID(m.create(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := catalog.Of(m.group.View()).Session(id); s.LockDelay != want.LockDelay || s.TTL != want.TTL {
+			t.Errorf("%s: delay %v, ttl %v", body, s.LockDelay, s.TTL)
+		}
+	}
+	const check = `{"Name":"c","TTL":"1500us","DeregisterCriticalServiceAfter":"60.0000001s"}`
+	m.send("/v1/agent/check/register", check)
+	at := m.group.View().Index()
+	m.send("/v1/agent/check/register", check)
+	if now := m.group.View().Index(); now != at {
+		t.Errorf("registered again as it is: index %d, want %d", now, at)
+	}
+	if c := catalog.Of(m.group.View()).Check("default", "agent", "c"); c.TTL != 2*time.Millisecond || c.DeregisterAfter != time.Minute+time.Millisecond {
+		t.Errorf("check: ttl %v, deregistered after %v", c.TTL, c.DeregisterAfter)
 	}
 }
 

@@ -36,10 +36,11 @@ type result struct {
 	index    incumbent.Index // by which it is blocked; 0: it is blocked by hash
 	hash     watch.Hash      // of what it says; may be zero where each change moves the index
 	body     body
-	raw      bool // the body is no JSON
-	local    bool // nothing is said of how it stands to what other members have
-	filtered bool // something was left out that the caller may not see
-	size     int  // bytes that keeping it costs, at least those of the body
+	fails    string // the error that is told in its place; "": none is
+	raw      bool   // the body is no JSON
+	local    bool   // nothing is said of how it stands to what other members have
+	filtered bool   // something was left out that the caller may not see
+	size     int    // bytes that keeping it costs, at least those of the body
 }
 
 // body is a result's in the encodings that go out, each made once for all.
@@ -324,6 +325,10 @@ func (r *request) told(t watch.Told) {
 
 // result answers with a result that is this since an index, or has a hash.
 func (r *request) result(res *result, changed incumbent.Index, hash watch.Hash) {
+	if res.fails != "" {
+		r.fail(res.status, "%s", res.fails)
+		return
+	}
 	if res.index == 0 {
 		r.setHeader("X-Consul-Contenthash", hex.EncodeToString(hash[:]))
 	} else {

@@ -170,6 +170,28 @@ func TestManyShareOneEvaluation(t *testing.T) {
 	}
 }
 
+// Nothing stays of the body of a read while that waits: it may be eight megabytes, and the
+// wait ten minutes.
+func TestG39_AReadThatWaitsKeepsNoBody(t *testing.T) {
+	m := startMember(t, nil)
+	path := "/v1/kv/k?raw&wait=10m&index=" + formatIndex(m.put("one").Index)
+	c := m.dial()
+	c.write(head("GET", path, "Content-Length: 100\r\n") + strings.Repeat("x", 100))
+	m.blocked(1)
+	for _, conn := range m.door.conns.All() {
+		conn.mu.Lock()
+		r := conn.current
+		conn.mu.Unlock()
+		if r == nil || r.body != nil {
+			t.Errorf("what waits: %+v", r)
+		}
+	}
+	m.put("two")
+	if a := c.read("GET"); a.body != "two" {
+		t.Errorf("%s %q", a.Status, a.body)
+	}
+}
+
 // A client that leaves is waited for no more, and what it asked costs nothing.
 func TestAClientThatLeavesEndsItsWait(t *testing.T) {
 	m, w := startMember(t, nil), &watched{}

@@ -90,10 +90,16 @@ func txnPut(_ *Door, r *request) {
 		return
 	}
 	ops = slices.DeleteFunc(ops, func(op txnOp) bool { return op == txnOp{} }) // which say nothing
-	steps, ok := r.txnSteps(ops)
-	if ok {
-		r.transact(steps)
+	play := func() {
+		if steps, ok := r.txnSteps(ops); ok {
+			r.transact(steps)
+		}
 	}
+	if slices.ContainsFunc(ops, r.locksUnknown) {
+		r.confirmed(play)
+		return
+	}
+	play()
 }
 
 // txnSteps checks the operations. If they are not to be executed it has been answered.

@@ -102,6 +102,17 @@ func (r *request) keyStep(op *txnKV) (s txnStep, err error) {
 // nothing, and the transaction says so of the operation that names it.
 var noSession = incumbent.SessionID{0: 0xff, 15: 0xff}
 
+// locksUnknown reports whether an operation locks, or unlocks, with a session that is not
+// known here: see locking.
+func (r *request) locksUnknown(op txnOp) bool {
+	if op.KV == nil {
+		return false
+	}
+	verb := keyVerbs[op.KV.T.Verb]
+	id, err := incumbent.ParseSessionID(op.KV.T.Session)
+	return verb.locks && verb.stores && err == nil && !id.IsZero() && r.door.view().Session(id) == nil
+}
+
 // lockStep finds the session of an operation.
 func (r *request) lockStep(c *kv.Command, text string) (err error) {
 	if text == "" && c.Verb == kv.Get {

@@ -47,7 +47,13 @@ const MembersService = "consul"
 type index struct {
 	nodes, services incumbent.Index // of the tables, when it was made
 	nodesAt         map[netip.Addr][]string
-	servicesAt      map[netip.Addr][]string
+	servicesAt      map[netip.Addr][]placed
+}
+
+// placed is a service that is at an address, and where it is so.
+type placed struct {
+	service string
+	nodes   []string
 }
 
 // Names is for [Config].
@@ -99,18 +105,19 @@ func (n *names) Instances(service string, fn func(Instance) bool) {
 		return
 	}
 	for _, m := range n.catalog.Members() {
-		if !fn(Instance{Node: m, Passing: 1, Warning: 1}) {
+		if n.sees(auth.NodeRead, m.Name) && !fn(Instance{Node: m, Passing: 1, Warning: 1}) {
 			return
 		}
 	}
 }
 
-// instances reports whether the service has any.
+// instances reports whether the service has any, seen or not.
 func (n *names) instances(service string, fn func(Instance) bool) (found bool) {
-	n.v.Instances(n.catalog.Namespace, service, func(i *catalog.Instance) bool {
+	n.v.Instances(n.catalog.Namespace, service, func(*catalog.Instance) bool {
 		found = true
-		return n.sees(auth.ServiceRead, service) && fn(instanceOf(i))
+		return false
 	})
+	n.found(service, func(i *catalog.Instance) bool { return fn(instanceOf(i)) })
 	return found
 }
 
@@ -141,11 +148,14 @@ func (n *names) Prepared(name string) (out Prepared, ok bool) {
 	return out, true
 }
 
-// found calls fn with the instances of a service that are seen.
+// found calls fn with the instances of a service that are seen: those on nodes that are.
 func (n *names) found(service string, fn func(*catalog.Instance) bool) {
-	if n.sees(auth.ServiceRead, service) {
-		n.v.Instances(n.catalog.Namespace, service, fn)
+	if !n.sees(auth.ServiceRead, service) {
+		return
 	}
+	n.v.Instances(n.catalog.Namespace, service, func(i *catalog.Instance) bool {
+		return !n.sees(auth.NodeRead, i.Node.Name) || fn(i)
+	})
 }
 
 func instanceOf(i *catalog.Instance) Instance {
@@ -168,7 +178,7 @@ func (n *names) Servers() []Node { return n.catalog.Members() }
 // NodesAt implements Names.
 func (n *names) NodesAt(ip netip.Addr) (out []string) {
 	for _, m := range n.catalog.Members() {
-		if a, err := netip.ParseAddr(m.Address); err == nil && a.Unmap() == ip {
+		if a, err := netip.ParseAddr(m.Address); err == nil && a.Unmap() == ip && n.sees(auth.NodeRead, m.Name) {
 			out = append(out, m.Name)
 		}
 	}
@@ -182,9 +192,9 @@ func (n *names) NodesAt(ip netip.Addr) (out []string) {
 
 // ServicesAt implements Names.
 func (n *names) ServicesAt(ip netip.Addr) (out []string) {
-	for _, name := range n.catalog.indexOf(n.v).servicesAt[ip] {
-		if n.sees(auth.ServiceRead, name) {
-			out = append(out, name)
+	for _, at := range n.catalog.indexOf(n.v).servicesAt[ip] {
+		if n.sees(auth.ServiceRead, at.service) && slices.ContainsFunc(at.nodes, func(node string) bool { return n.sees(auth.NodeRead, node) }) {
+			out = append(out, at.service)
 		}
 	}
 	return out
@@ -200,14 +210,19 @@ func (c *Catalog) indexOf(v *catalog.View) *index {
 	if x := c.index; x != nil && (x.nodes == nodes && x.services == services || now.Sub(c.indexed) < remadeEvery) {
 		return x
 	}
-	x := &index{nodes: nodes, services: services, nodesAt: map[netip.Addr][]string{}, servicesAt: map[netip.Addr][]string{}}
+	x := &index{nodes: nodes, services: services, nodesAt: map[netip.Addr][]string{}, servicesAt: map[netip.Addr][]placed{}}
 	v.Nodes(c.Namespace, "", func(n *catalog.Node) bool {
-		add(x.nodesAt, n.Address, n.Name)
+		if ip, ok := ipOf(n.Address); ok {
+			x.nodesAt[ip] = append(x.nodesAt[ip], n.Name)
+		}
 		return true
 	})
 	v.AllInstances(c.Namespace, func(i *catalog.Instance) bool {
-		if i.Service.Address != i.Node.Address {
-			add(x.servicesAt, i.Service.Address, i.Service.Name)
+		if i.Service.Address == i.Node.Address {
+			return true
+		}
+		if ip, ok := ipOf(i.Service.Address); ok {
+			x.servicesAt[ip] = place(x.servicesAt[ip], i.Service.Name, i.Node.Name)
 		}
 		return true
 	})
@@ -215,13 +230,18 @@ func (c *Catalog) indexOf(v *catalog.View) *index {
 	return x
 }
 
-// add notes whose an address is, once.
-func add(at map[netip.Addr][]string, address, name string) {
-	ip, err := netip.ParseAddr(address)
-	if err != nil {
-		return
+// ipOf is an address of the catalog, if it is one and no name.
+func ipOf(text string) (netip.Addr, bool) {
+	ip, err := netip.ParseAddr(text)
+	return ip.WithZone("").Unmap(), err == nil
+}
+
+// place adds a node to those of a service.
+func place(list []placed, service, node string) []placed {
+	at := slices.IndexFunc(list, func(p placed) bool { return incumbent.Alike(p.service, service) })
+	if at < 0 {
+		at, list = len(list), append(list, placed{service: service})
 	}
-	if ip = ip.WithZone("").Unmap(); !slices.ContainsFunc(at[ip], func(o string) bool { return incumbent.Alike(o, name) }) {
-		at[ip] = append(at[ip], name)
-	}
+	list[at].nodes = append(list[at].nodes, node)
+	return list
 }

@@ -36,6 +36,17 @@ func apply(t *testing.T, s *core.State, cmds ...core.Command) {
 	}
 }
 
+// create stores a prepared query.
+func create(t *testing.T, s *core.State, n byte, as *auth.Principal, q prepared.Query) {
+	t.Helper()
+	q.ID = incumbent.SessionID{n}.String()
+	c, err := (&prepared.Change{Of: "default", Will: &q, As: as}).Command(s.View())
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, s, c)
+}
+
 func registered(node, address, service, id, serviceAddress string, status catalog.Status) catalog.Command {
 	c := catalog.Command{
 		Verb: catalog.Register, Target: catalog.Target{Namespace: "default", Node: node},
@@ -94,18 +105,9 @@ func TestCatalog(t *testing.T) {
 func TestPreparedQueries(t *testing.T) {
 	s := core.New(kv.Family{}, policy.Family{}, catalog.Family{})
 	apply(t, s, registered("n1", "10.0.0.1", "web", "w1", "", catalog.Passing), registered("n4", "10.0.0.4", "Mixed", "m", "10.0.0.44", catalog.Warning))
-	create := func(n byte, as *auth.Principal, q prepared.Query) {
-		t.Helper()
-		q.ID = incumbent.SessionID{n}.String()
-		c, err := (&prepared.Change{Of: "default", Will: &q, As: as}).Command(s.View())
-		if err != nil {
-			t.Fatal(err)
-		}
-		apply(t, s, c)
-	}
-	create(1, nil, prepared.Query{Name: "Plain", Service: prepared.Service{Service: "web", Near: "_agent"}, DNS: prepared.DNS{TTL: "7s"}})
-	create(2, nil, prepared.Query{Name: "t-", Template: prepared.Template{Type: prepared.PrefixMatch}, Service: prepared.Service{Service: "${name.suffix}"}})
-	create(3, &auth.Principal{Kind: auth.Agent, Name: "app", Via: auth.Credential}, prepared.Query{Name: "as", Service: prepared.Service{Service: "mixed"}})
+	create(t, s, 1, nil, prepared.Query{Name: "Plain", Service: prepared.Service{Service: "web", Near: "_agent"}, DNS: prepared.DNS{TTL: "7s"}})
+	create(t, s, 2, nil, prepared.Query{Name: "t-", Template: prepared.Template{Type: prepared.PrefixMatch}, Service: prepared.Service{Service: "${name.suffix}"}})
+	create(t, s, 3, &auth.Principal{Kind: auth.Agent, Name: "app", Via: auth.Credential}, prepared.Query{Name: "as", Service: prepared.Service{Service: "mixed"}})
 	known := true
 	c := &Catalog{
 		View: s.View, Age: func() time.Duration { return 0 }, Namespace: "default", Now: time.Now, Members: func() []Node { return nil }, Agent: "n1",
@@ -124,11 +126,70 @@ func TestPreparedQueries(t *testing.T) {
 	check("nothing.query.consul.")
 	apply(t, s, policy.Command{Verb: policy.Set, Policy: auth.Policy{Name: "app", For: []string{"agent:app"}, Rules: []auth.Rule{
 		{State: auth.Services, Namespace: "default", Prefix: "Mixed", Verbs: auth.See},
+		{State: auth.Nodes, Namespace: "default", Prefix: "n4", Verbs: auth.See},
 	}}})
 	check("plain.query.consul.")
 	check("as.query.consul.", "as.query.consul. 0 A 10.0.0.44")
 	known = false
 	check("as.query.consul.")
+}
+
+// TestG12_InstancesOnNodesThatAreNotSeen: of a service that may be seen, those instances are
+// there that are on nodes that may be, whichever way they are asked for. So it is by HTTP.
+func TestG12_InstancesOnNodesThatAreNotSeen(t *testing.T) {
+	s := core.New(kv.Family{}, policy.Family{}, catalog.Family{})
+	apply(t, s, registered("a", "10.0.0.1", "web", "w1", "", catalog.Passing), registered("b", "10.0.0.2", "web", "w2", "10.0.0.22", catalog.Passing))
+	see := func(who, nodes, services string) *auth.Principal {
+		apply(t, s, policy.Command{Verb: policy.Set, Policy: auth.Policy{Name: who, For: []string{"agent:" + who}, Rules: []auth.Rule{
+			{State: auth.Nodes, Namespace: "default", Prefix: nodes, Verbs: auth.See}, {State: auth.Services, Namespace: "default", Prefix: services, Verbs: auth.See},
+		}}})
+		return &auth.Principal{Kind: auth.Agent, Name: who, Via: auth.Credential}
+	}
+	create(t, s, 1, nil, prepared.Query{Name: "own", Service: prepared.Service{Service: "web"}})
+	const first, second, member = "10.0.0.1", "10.0.0.22", "10.0.1.1"
+	for i, tt := range []struct {
+		as                *auth.Principal
+		web, consul       []string
+		nodesAt, services int // at the addresses of the member and of the second instance
+	}{
+		{see("all", "*", "*"), []string{first, second}, []string{member}, 1, 1},
+		{see("nodes", "*", "other"), nil, nil, 1, 0},
+		{see("services", "other", "*"), nil, nil, 0, 0},
+		{see("one", "a", "web"), []string{first}, nil, 0, 0},
+		{see("another", "b", "web"), []string{second}, nil, 0, 1},
+	} {
+		query := "as-" + tt.as.Name
+		create(t, s, byte(i+2), tt.as, prepared.Query{Name: query, Service: prepared.Service{Service: "web"}})
+		door := func(as *auth.Principal) (*Door, Names) {
+			c := &Catalog{
+				View: s.View, Age: func() time.Duration { return 0 }, Namespace: "default", Now: time.Now, As: *as,
+				Members: func() []Node { return []Node{{Name: "m", Address: member}} },
+			}
+			n, _ := c.Names()
+			return newDoor(t, func(cfg *Config) { cfg.Names = c.Names }), n
+		}
+		own, names := door(tt.as)
+		others, _ := door(&auth.Principal{Kind: auth.Agent, Name: "nobody", Via: auth.Credential})
+		for _, q := range []struct {
+			door *Door
+			name string
+			want []string
+		}{{own, "web.service", tt.web}, {own, "own.query", tt.web}, {others, query + ".query", tt.web}, {own, "consul.service", tt.consul}} {
+			var got []string
+			for _, rr := range ask(t, q.door, false, q.name+".consul.", dns.TypeA).Answer {
+				got = append(got, rr.(*dns.A).A.String()) //nolint:forcetypeassert // of what was asked for
+			}
+			if slices.Sort(got); !slices.Equal(got, q.want) {
+				t.Errorf("%s: %s: %q, want %q", tt.as.Name, q.name, got, q.want)
+			}
+		}
+		if got := names.NodesAt(netip.MustParseAddr(member)); len(got) != tt.nodesAt {
+			t.Errorf("%s: nodes %q", tt.as.Name, got)
+		}
+		if got := names.ServicesAt(netip.MustParseAddr(second)); len(got) != tt.services {
+			t.Errorf("%s: services %q", tt.as.Name, got)
+		}
+	}
 }
 
 // TestWhoseRights: with a principal, only what that may look at is there.
