@@ -167,12 +167,11 @@ type Controller struct {
 	jitter func() float64
 	lanes  [NumLanes]lane
 
-	messages  [NumLanes][NumReasons]string
-	shut      [numRanks]atomic.Int64 // the rank was at its limit: those before it are shut until then
-	refusedTo [numRanks]atomic.Int64 // an interval after the rank refused for want of room last
-	disorder  atomic.Uint64
-	memory    atomic.Int32 // ranks below this one are shut for want of memory
-	mode      atomic.Uint32
+	messages [NumLanes][NumReasons]string
+	shut     [numRanks]atomic.Int64 // the rank was at its limit: those before it are shut until then
+	order    observedOrder
+	memory   atomic.Int32 // ranks below this one are shut for want of memory
+	mode     atomic.Uint32
 }
 
 // New returns a controller. jitter gives numbers in [0, 1) that spread when
@@ -311,6 +310,7 @@ func (c *Controller) Refuses(w Who, lanes []Lane, now int64) error {
 	c.lanes[l].turnedAway(1, now, limits, rankOf[l], first == Delay)
 	if first == Delay {
 		c.shutBefore(rankOf[l], now, limits)
+		c.order.refused(rankOf[l], now, limits)
 	}
 	return c.refuse(l, first)
 }
@@ -343,30 +343,18 @@ func (c *Controller) enter(w Who, l Lane, cost, now, extra int64, must bool) Rea
 		c.shutBefore(rank, now, limits)
 	}
 	if !admitted {
-		c.refusedTo[rank].Store(now + int64(limits.Interval))
+		c.order.refused(rank, now, limits)
 		return Delay
 	}
 	if !must {
-		c.checkOrder(rank, now, limits)
+		c.order.letIn(rank, now, limits)
 	}
 	return NumReasons
 }
 
-// checkOrder counts what was let in although a lane behind it has refused within the
-// interval: the order is kept by what shuts ranks, and looked at here by what was done. In
-// the first half of the interval callers that read the clock before may overtake each other.
-func (c *Controller) checkOrder(rank int, now int64, limits *Limits) {
-	for r := rank + 1; r < numRanks; r++ {
-		if left := c.refusedTo[r].Load() - now; left > 0 && left <= int64(limits.Interval)/2 {
-			c.disorder.Add(1)
-			return
-		}
-	}
-}
-
 // Disorder is how much was let in although a lane behind its own refused: none, or the
 // order of refusal was broken. What is let in because of the mode does not count.
-func (c *Controller) Disorder() uint64 { return c.disorder.Load() }
+func (c *Controller) Disorder() uint64 { return c.order.broken.Load() }
 
 // shutTo says why a rank is shut, whatever room its lanes have; NumReasons: it is not.
 func (c *Controller) shutTo(rank int, now int64) Reason {

@@ -3,6 +3,7 @@ package admit
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/incumbent-dev/incumbent"
 )
@@ -62,3 +63,36 @@ func (o *Record) Next(d Decision, interval int64) error {
 // Rank is where the lane stands in the order of refusal: lanes of one rank are refused
 // alike, those of a lower one before. [Controller.Pressure] is a rank.
 func (l Lane) Rank() int { return rankOf[l] }
+
+// observedOrder counts what was let in although a lane behind it had refused for want of room
+// between half an interval and a whole one before. The order is kept by what shuts ranks, and
+// looked at here by what was done; [Record] does so where all decisions are kept. In the first
+// half of an interval callers that read the clock before may overtake each other.
+//
+// Time is divided into quarters of the interval, and each rank remembers in which of the last
+// four it has refused: however often it goes on to do so, a refusal three quarters ago is
+// still known.
+type observedOrder struct {
+	quarters [numRanks][4]atomic.Int64 // that number is where it refused in it, 0: it did not
+	broken   atomic.Uint64
+}
+
+// quarter numbers the quarters of intervals, from 4 on, so that none is 0 or before it.
+func quarter(now int64, limits *Limits) int64 { return now/max(int64(limits.Interval)/4, 1) + 4 }
+
+func (o *observedOrder) refused(rank int, now int64, limits *Limits) {
+	q := quarter(now, limits)
+	if at := &o.quarters[rank][q%4]; at.Load() != q { // most refusals come in a quarter that is known
+		at.Store(q)
+	}
+}
+
+func (o *observedOrder) letIn(rank int, now int64, limits *Limits) {
+	q := quarter(now, limits) - 3
+	for r := rank + 1; r < numRanks; r++ {
+		if o.quarters[r][q%4].Load() == q {
+			o.broken.Add(1)
+			return
+		}
+	}
+}

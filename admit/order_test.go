@@ -101,31 +101,39 @@ func TestCheckOrder(t *testing.T) {
 // TestG40_DisorderIsCounted: what is let in while a lane behind it refuses is counted, by
 // what was done and not by what was to keep the order.
 func TestG40_DisorderIsCounted(t *testing.T) {
+	early := func(l *Controller, now int64) error { return l.Refuses(Who{}, []Lane{Small}, now) }
+	late := func(l *Controller, now int64) error { _, err := l.Enter(Small, 1, now); return err }
 	for name, c := range map[string]struct {
-		lane  Lane
-		after int64 // the refusal
-		want  uint64
+		refuse  func(*Controller, int64) error
+		lane    Lane
+		refused []int64 // when
+		at      int64
+		want    uint64
 	}{
-		"before it in the order": {Claims, 60 * ms, 1},
-		"callers may overtake":   {Claims, 40 * ms, 0},
-		"an interval later":      {Claims, 100 * ms, 0},
-		"behind it":              {Releases, 60 * ms, 0},
+		"before it in the order":   {late, Claims, []int64{1}, 80, 1},
+		"and it goes on to refuse": {late, Claims, []int64{1, 30, 60, 79}, 80, 1},
+		"by a look at its head":    {early, Claims, []int64{1, 79}, 80, 1},
+		"callers may overtake":     {late, Claims, []int64{1}, 40, 0},
+		"an interval later":        {late, Claims, []int64{1}, 101, 0},
+		"behind it":                {late, Releases, []int64{1}, 80, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, err := New(Limits{Min: 1, Max: 1}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			const at = ms
-			l.shut[rankOf[Small]].Store(at + 1) // so that it may refuse
-			for refused := false; !refused; {
-				_, err := l.Enter(Small, 1, at)
-				refused = err != nil
+			for _, at := range c.refused {
+				l.shut[rankOf[Small]].Store(at*ms + 1) // so that it may refuse
+				for c.refuse(l, at*ms) == nil {
+					if _, err := l.Enter(Small, 1, at*ms); err != nil {
+						break
+					}
+				}
 			}
 			for r := range l.shut {
 				l.shut[r].Store(0)
 			}
-			if _, err := l.Enter(c.lane, 1, at+c.after); err != nil {
+			if _, err := l.Enter(c.lane, 1, c.at*ms); err != nil {
 				t.Fatal(err)
 			}
 			if n := l.Disorder(); n != c.want {
