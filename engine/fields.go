@@ -100,24 +100,46 @@ func (d differences) Values(e *watch.Event, field watch.Field, list []string) []
 	return list
 }
 
+// comparing is a family that has work with the parts of a change that is the same whoever
+// asks about them.
+type comparing interface {
+	// Compare does that work, and returns [core.Parted.PartsChanged] of two records.
+	Compare(before, after any) func(parts []core.Part) bool
+}
+
 // PartsChanged implements [watch.Differences]: of what [Changing] has put together.
-func (d differences) PartsChanged(e *watch.Event, of watch.Parts) bool {
+func (d differences) PartsChanged(e *watch.Event) func(watch.Parts) bool {
+	none := func(watch.Parts) bool { return false }
 	c, ok := e.Payload.(*core.Change)
 	if !ok || c.Family == nil {
-		return false
+		return none
 	}
 	f, ok := d[c.Family.Family].(core.Parted)
 	if !ok {
-		return false
+		return none
 	}
-	var list []core.Part
-	for p := range strings.SplitSeq(of.Names, partsEnd) {
+	before, after := c.Family.Before, c.Family.After
+	changed := func(list []core.Part) bool { return f.PartsChanged(before, after, list) }
+	if f, ok := f.(comparing); ok {
+		changed = f.Compare(before, after)
+	}
+	plural, _ := f.(core.Plural)
+	var list []core.Part // reused
+	return func(of watch.Parts) bool {
+		list = appendParts(list[:0], of.Names)
+		if plural != nil && of.Where {
+			return plural.PartsChangedOf(after, list, int(of.Field), of.Value)
+		}
+		return changed(list)
+	}
+}
+
+// appendParts takes names apart that [Changing] has put together.
+func appendParts(list []core.Part, names string) []core.Part {
+	for p := range strings.SplitSeq(names, partsEnd) {
 		field, name, _ := strings.Cut(p, "/")
 		i, _ := strconv.Atoi(field) // it is ours
 		list = append(list, core.Part{Field: i, Name: name})
 	}
-	if p, ok := f.(core.Plural); ok && of.Where {
-		return p.PartsChangedOf(c.Family.After, list, int(of.Field), of.Value)
-	}
-	return f.PartsChanged(c.Family.Before, c.Family.After, list)
+	return list
 }

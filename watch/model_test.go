@@ -126,10 +126,12 @@ func (diffs) Values(e *Event, f Field, list []string) []string {
 	return list
 }
 
-func (diffs) PartsChanged(e *Event, p Parts) bool {
-	return e.Payload.(*modelChange).some(func(r modelRecord) bool {
-		return r.partChanged(p.Names) && (!p.Where || r.has(int(p.Field), p.Value))
-	})
+func (diffs) PartsChanged(e *Event) func(Parts) bool {
+	return func(p Parts) bool {
+		return e.Payload.(*modelChange).some(func(r modelRecord) bool {
+			return r.partChanged(p.Names) && (!p.Where || r.has(int(p.Field), p.Value))
+		})
+	}
 }
 
 // drawn is a selector, and what it picks said naively.

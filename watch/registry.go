@@ -287,19 +287,20 @@ func (s *filters) each(name string, x *difference, f func(*node)) {
 }
 
 // adopt brings events of the node above after position seen into the chain of a
-// filter, newest first, at most walkSlice of them. It reports whether the
-// chain is complete down to seen. Only a reader that resumes before the first
-// reader of its filter came needs it.
+// filter, newest first, at most walkSlice of them and about walkBytes. It reports
+// whether the chain is complete down to seen. Only a reader that resumes before the
+// first reader of its filter came needs it.
 func (h *Hub) adopt(n *node, seen uint64) bool {
 	if !n.filter() {
 		return true
 	}
-	for range walkSlice {
+	for events, bytes := 0, 0; events < walkSlice && bytes < walkBytes; events++ {
 		if n.more.edge <= seen || n.more.edge < h.hist.tail {
 			return true
 		}
 		pos := n.more.edge
 		e := h.hist.at(pos)
+		bytes += e.Size
 		n.more.edge = e.link(n.up).prev
 		if n.more.sel.Picks(h.differences, e) {
 			h.prepend(e, pos, n)

@@ -46,8 +46,11 @@ type Differences interface {
 	// Values appends to a list what a field was and is, as far as there was and is a
 	// record: of each record, where an event is about several.
 	Values(e *Event, f Field, list []string) []string
-	// PartsChanged reports whether one of some parts of fields differs.
-	PartsChanged(e *Event, p Parts) bool
+	// PartsChanged returns what reports whether one of some parts of fields differs. It is
+	// called once for an event that is looked at, by however many selectors with parts, so
+	// that what has to be decoded is decoded once. Nobody keeps what it returns, nor, then,
+	// what it has decoded: the history costs no more for it.
+	PartsChanged(e *Event) func(Parts) bool
 }
 
 // Parts are parts of fields: of any record that an event is about, or only of those of
@@ -193,12 +196,12 @@ func (s *Selector) Picks(d Differences, e *Event) bool {
 // difference is an event while it is looked at, perhaps for many selectors: what
 // changed is found out once.
 type difference struct {
-	of      Differences
-	event   *Event
-	changed Fields
-	known   bool
-	parts   map[Parts]bool // whether they changed, of those that were asked for
-	list    []string       // room for values
+	of           Differences
+	event        *Event
+	changed      Fields
+	known        bool
+	partsChanged func(Parts) bool // nil: nobody has asked yet
+	list         []string         // room for values
 }
 
 func (x *difference) satisfies(s *Selector) bool {
@@ -214,21 +217,14 @@ func (x *difference) changing(s *Selector) bool {
 		x.changed = x.of.Changed(x.event)
 	}
 	x.known = true
-	return x.changed&s.fields != 0 || x.changed != 0 && s.parts != "" && x.partsChanged(Parts{s.parts, s.where, s.field, s.value})
+	return x.changed&s.fields != 0 || x.changed != 0 && s.parts != "" && x.changedIn(Parts{s.parts, s.where, s.field, s.value})
 }
 
-// partsChanged is worked out once for all who ask for the same parts.
-func (x *difference) partsChanged(p Parts) bool {
-	changed, known := x.parts[p]
-	if known {
-		return changed
+func (x *difference) changedIn(p Parts) bool {
+	if x.partsChanged == nil {
+		x.partsChanged = x.of.PartsChanged(x.event)
 	}
-	if x.parts == nil {
-		x.parts = map[Parts]bool{}
-	}
-	changed = x.of.PartsChanged(x.event, p)
-	x.parts[p] = changed
-	return changed
+	return x.partsChanged(p)
 }
 
 func (x *difference) hasValue(f Field, value string) bool {

@@ -61,11 +61,12 @@ const (
 	DefaultIdleQueryBytes = 8 << 20
 	DefaultQueryBytes     = 256 << 20
 
-	notifiers  = 2    // goroutines that wake readers; two, so that one slow callback stalls half
-	evaluators = 2    // goroutines that evaluate shared queries
-	walkSlice  = 2048 // chain positions walked per hold of the lock: well under 100 µs
-	keepValues = 1024 // values of an event that room is kept for
-	wakeSlice  = 64   // listeners looked at per hold of the lock, and woken before yielding
+	notifiers  = 2        // goroutines that wake readers; two, so that one slow callback stalls half
+	evaluators = 2        // goroutines that evaluate shared queries
+	walkSlice  = 2048     // chain positions walked per hold of the lock: well under 100 µs
+	walkBytes  = 64 << 10 // of the events of those that a filter looks into, one of which may be larger: decoding them takes 1 ms
+	keepValues = 1024     // values of an event that room is kept for
+	wakeSlice  = 64       // listeners looked at per hold of the lock, and woken before yielding
 )
 
 // What keeping things costs, in bytes, with what Go's allocator adds. They

@@ -171,6 +171,10 @@ func (t *shared) deletedBelow(r *core.Reading, prefix Key) (at incumbent.Index, 
 // deletedFrom calls fn with the tombstones below a prefix, until it returns false.
 func (t *shared) deletedFrom(prefix Key, fn func(tombstone) bool) {
 	t.tombstones.Ascend(tombstone{key: prefix}, func(b tombstone) bool {
-		return b.key.Namespace == prefix.Namespace && strings.HasPrefix(b.key.Name, prefix.Name) && fn(b)
+		return b.key.below(prefix) && fn(b)
 	})
+}
+
+func (k Key) below(prefix Key) bool {
+	return k.Namespace == prefix.Namespace && strings.HasPrefix(k.Name, prefix.Name)
 }

@@ -120,6 +120,7 @@ func (Family) New() core.Tables { return newTables() }
 type shared struct {
 	entries    *btree.BTreeG[*Entry]
 	tombstones *btree.BTreeG[tombstone] // by key
+	byAge      *btree.BTreeG[tombstone] // the same, oldest first
 	delays     *btree.BTreeG[*Delay]
 	floor      incumbent.Index // no list's index is below it
 	bytes      int64           // that entries cost
@@ -130,7 +131,7 @@ type shared struct {
 // copied returns the tables as they are, in constant time.
 func (t *shared) copied() shared {
 	c := *t
-	c.entries, c.tombstones, c.delays = t.entries.Copy(), t.tombstones.Copy(), t.delays.Copy()
+	c.entries, c.tombstones, c.byAge, c.delays = t.entries.Copy(), t.tombstones.Copy(), t.byAge.Copy(), t.delays.Copy()
 	return c
 }
 
@@ -147,7 +148,6 @@ type lock struct {
 
 type tables struct {
 	shared
-	byAge  *btree.BTreeG[tombstone]    // the same tombstones, oldest first
 	owned  *btree.BTreeG[lock]         // the keys that sessions have locked
 	counts map[incumbent.SessionID]int // how many those are
 	marked *marked                     // nil: there is no transaction under way that may have to be taken back
@@ -167,12 +167,12 @@ func newTables() *tables {
 		shared: shared{
 			entries:    btree.NewBTreeGOptions(func(a, b *Entry) bool { return a.Key.Compare(b.Key) < 0 }, o),
 			tombstones: btree.NewBTreeGOptions(func(a, b tombstone) bool { return a.key.Compare(b.key) < 0 }, o),
-			delays:     btree.NewBTreeGOptions(func(a, b *Delay) bool { return a.Key.Compare(b.Key) < 0 }, o),
-			limits:     limits{MaxLocksPerSession, MaxLocks, MaxDeleted, MaxTombstones},
+			byAge: btree.NewBTreeGOptions(func(a, b tombstone) bool {
+				return a.at < b.at || a.at == b.at && a.key.Compare(b.key) < 0
+			}, o),
+			delays: btree.NewBTreeGOptions(func(a, b *Delay) bool { return a.Key.Compare(b.Key) < 0 }, o),
+			limits: limits{MaxLocksPerSession, MaxLocks, MaxDeleted, MaxTombstones},
 		},
-		byAge: btree.NewBTreeGOptions(func(a, b tombstone) bool {
-			return a.at < b.at || a.at == b.at && a.key.Compare(b.key) < 0
-		}, o),
 		owned: btree.NewBTreeGOptions(func(a, b lock) bool {
 			c := bytes.Compare(a.session[:], b.session[:])
 			return c < 0 || c == 0 && a.key.Compare(b.key) < 0

@@ -140,3 +140,38 @@ func TestDeletedStopsWhenItIsToldTo(t *testing.T) {
 		t.Errorf("it looked %d times", looked)
 	}
 }
+
+// Whether something was deleted after an index is found out by no more looks than are
+// allowed, at deletions after it alone; with fewer it may have been.
+func TestDeletedAfterLooksAtAFew(t *testing.T) {
+	s := core.New(leases.Family{}, Family{})
+	for _, name := range []string{"a", "b0", "b1", "b2", "c"} {
+		do(t, s, Command{Verb: Put, Key: key(name)})
+	}
+	first := do(t, s, Command{Verb: Remove, Key: key("a")}).Index
+	others := do(t, s, Command{Verb: RemoveTree, Key: key("b")}).Index
+	last := do(t, s, Command{Verb: Remove, Key: key("c")}).Index
+	for _, tt := range []struct {
+		prefix string
+		after  incumbent.Index
+		most   int
+		want   bool
+	}{
+		{"a", first - 1, 1, true},
+		{"a", first, 4, false},
+		{"b", first, 1, true},
+		{"b", others, 1, false},
+		{"c", first, 4, true},
+		{"d", first, 4, false},
+		{"d", first, 3, true}, // it may have been the fourth
+		{"", others, 1, true},
+		{"", last, 1, false},
+	} {
+		if got := Of(s.View()).DeletedAfter(key(tt.prefix), tt.after, tt.most); got != tt.want {
+			t.Errorf("below %q after %d, by %d looks: %v", tt.prefix, tt.after, tt.most, got)
+		}
+	}
+	if Of(s.View()).DeletedAfter(Key{Namespace: "m"}, first-1, 5) {
+		t.Error("in another namespace")
+	}
+}

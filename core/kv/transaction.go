@@ -121,7 +121,6 @@ func errAlone() *incumbent.Error {
 // marked is how the tables were before the transaction under way.
 type marked struct {
 	shared
-	byAge   *btree.BTreeG[tombstone]
 	owned   *btree.BTreeG[lock]
 	counts  map[incumbent.SessionID]int // those that have changed since
 	charges []charge                    // since
@@ -129,7 +128,7 @@ type marked struct {
 
 // Mark implements [core.Undoable]. The trees are copied in constant time.
 func (t *tables) Mark() {
-	t.marked = &marked{shared: t.copied(), byAge: t.byAge.Copy(), owned: t.owned.Copy(), counts: map[incumbent.SessionID]int{}}
+	t.marked = &marked{shared: t.copied(), owned: t.owned.Copy(), counts: map[incumbent.SessionID]int{}}
 }
 
 // Settle implements [core.Undoable].
@@ -139,7 +138,7 @@ func (t *tables) Settle(back bool) {
 	if !back {
 		return
 	}
-	t.shared, t.byAge, t.owned = m.shared, m.byAge, m.owned
+	t.shared, t.owned = m.shared, m.owned
 	for _, c := range m.charges { // t.marked is nil
 		t.add(charge{c.entry, -c.keys, -c.bytes})
 	}

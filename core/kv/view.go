@@ -82,6 +82,22 @@ func (v *View) Deleted(prefix Key, goOn func() bool) incumbent.Index {
 	return at
 }
 
+// DeletedAfter reports whether a key below a prefix has been deleted after an index, or may
+// have been. It looks at no more than most deletions, of those after the index wherever
+// they were: whether one below the prefix is among further ones it does not know.
+func (v *View) DeletedAfter(prefix Key, after incumbent.Index, most int) bool {
+	if v.floor > after {
+		return true
+	}
+	looked, deleted := 0, false
+	v.byAge.Ascend(tombstone{at: after + 1}, func(b tombstone) bool {
+		looked++
+		deleted = looked > most || b.key.below(prefix)
+		return !deleted
+	})
+	return deleted
+}
+
 // Gone is the index of the deletion of a key that is not there, or of one that may
 // have been: 0 if it has never been there, as far as anybody remembers.
 func (v *View) Gone(k Key) incumbent.Index {

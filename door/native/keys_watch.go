@@ -26,29 +26,28 @@ type keyRecords struct {
 	key    kv.Key
 	prefix bool
 	values pb.WatchedValues
-	at     kv.Key          // the last that was shown
+	at     kv.Key          // the last that was looked at
 	since  incumbent.Index // what was modified later is shown
 }
 
-// begin: what was deleted is no longer there to be shown.
+// begin: what was deleted is no longer there to be shown. Nor is it looked for among more
+// than ScanSlice deletions, for this is a part of one step, too.
 func (s *keyRecords) begin(v *core.View, after incumbent.Index) (changes bool) {
 	s.at, s.since = kv.Key{}, 0
-	if after == 0 || s.lastDeletion(kv.Of(v)) > after {
+	if after == 0 || s.deletedAfter(kv.Of(v), after) {
 		return false
 	}
 	s.since = after
 	return true
 }
 
-// lastDeletion is that of a key that is not there, or may be.
-func (s *keyRecords) lastDeletion(v *kv.View) incumbent.Index {
-	switch {
-	case s.prefix:
-		return v.Deleted(s.key, func() bool { return true })
-	case v.Entry(s.key) != nil:
-		return 0
+// deletedAfter reports whether a key that is not there was deleted after an index, or may
+// have been.
+func (s *keyRecords) deletedAfter(v *kv.View, after incumbent.Index) bool {
+	if s.prefix {
+		return v.DeletedAfter(s.key, after, ScanSlice)
 	}
-	return v.Gone(s.key)
+	return v.Entry(s.key) == nil && v.Gone(s.key) > after
 }
 
 // selectKeys checks what a caller wants to watch.
@@ -80,19 +79,19 @@ func (d *Door) selectKeys(who *caller, r *pb.WatchKeysRequest) (*selection, erro
 	return sel, err
 }
 
-// next shows the entries that are there.
+// next shows the entries that are there. It looks at no more than ScanSlice of them, so
+// that a piece may show none and yet not be the last.
 func (s *keyRecords) next(f *former, room *room, sight auth.Sight) (out []proto.Message, more bool) {
 	keyOnly := s.values == pb.WatchedValues_WATCHED_VALUES_NONE
+	looked := 0
 	take := func(e *kv.Entry) bool {
-		if e.Modified <= s.since {
-			return true
-		}
-		if room.full() {
+		if room.full() || looked == ScanSlice {
 			more = true
 			return false
 		}
+		looked++
 		s.at = e.Key
-		if !sight.Sees(nameOfKey(e.Key)) {
+		if e.Modified <= s.since || !sight.Sees(nameOfKey(e.Key)) {
 			return true
 		}
 		shown := &pb.KeyEvent{Index: uint64(e.Modified), What: present, Entry: f.entry(e, keyOnly)}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,8 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
+	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/park"
 	"github.com/incumbent-dev/incumbent/watch"
@@ -332,4 +335,113 @@ func TestStreamsEndWatchesOfKeys(t *testing.T) {
 	if _, err := overKeys["grpc"](m, &pb.WatchKeysRequest{Key: "x"})(); incumbent.KindOf(err) != incumbent.Denied {
 		t.Errorf("an observer's call: %v", err)
 	}
+}
+
+// storeMany stores keys in one step, in each of which there is nothing.
+func (m *member) storeMany(names ...string) (index uint64) {
+	m.tb.Helper()
+	var puts []core.Command
+	for _, name := range names {
+		puts = append(puts, kv.Command{Verb: kv.Put, Key: kv.Key{Namespace: "default", Name: name}})
+	}
+	r := m.group.Do(core.TxnCommand{Then: puts})
+	if r.Err != nil {
+		m.tb.Fatal(r.Err)
+	}
+	return uint64(r.Index)
+}
+
+func numbered(prefix string, n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprintf("%s%05d", prefix, i))
+	}
+	return names
+}
+
+// A watch that catches up looks at a slice of what is there at a time, also where there is
+// nothing to show, and shows exactly what has changed.
+func TestG16_CatchingUpIsDoneInSlices(t *testing.T) {
+	const full = 2
+	m := newMember(t)
+	names := numbered("k/", full*ScanSlice+100)
+	since := m.storeMany(names...)
+	changed := []string{names[ScanSlice+7], names[len(names)-1]}
+	for _, name := range changed {
+		m.store(name, "1")
+	}
+	last := m.store("other", "1")
+
+	records := &keyRecords{key: kv.Key{Namespace: "default", Name: "k/"}, prefix: true}
+	f := m.door.former(nil)
+	if !records.begin(f.view, incumbent.Index(since)) {
+		t.Fatal("it begins with all there is")
+	}
+	sight := m.door.rights(&caller{principal: admin}).Sight(calls.WatchKeys.Action())
+	for piece, want := range []int{0, 1, 1} {
+		events, more := records.next(f, &room{left: pullEvents, bytes: pullBytes}, sight)
+		if len(events) != want || more != (piece < full) {
+			t.Errorf("piece %d: %d events, more is %v", piece, len(events), more)
+		}
+	}
+
+	m.forgetHistory()
+	for way, open := range overKeys {
+		t.Run(way, func(t *testing.T) {
+			r := below("k/", since)
+			r.CatchUp = true
+			var got []string
+			for next, at := open(m, r), uint64(0); at < last; {
+				p, err := next()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if p.Snapshot || p.More != (p.ProgressIndex == 0) {
+					t.Fatalf("got %v", p)
+				}
+				for _, e := range p.Events {
+					got = append(got, e.Entry.Key)
+				}
+				at = p.ProgressIndex
+			}
+			if !slices.Equal(got, changed) {
+				t.Errorf("shown are %q, want %q", got, changed)
+			}
+		})
+	}
+}
+
+// Where more was deleted since than is looked at in one step, a watch that catches up is
+// shown all there is; of a few deletions it is found out that they were elsewhere.
+func TestG16_CatchingUpAfterManyDeletions(t *testing.T) {
+	m := newMember(t)
+	since := m.storeMany(append(numbered("gone/", ScanSlice), "k/a", "k/b")...)
+	deleteAll := func() {
+		t.Helper()
+		if _, err := m.keys().Delete(t.Context(), connect.NewRequest(&pb.DeleteRequest{Key: "gone/", Tree: true})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(what string, snapshot bool, keys ...string) {
+		t.Helper()
+		m.forgetHistory()
+		r := below("k/", since)
+		r.CatchUp = true
+		got, err := overKeys["stream"](m, r)()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var shown []string
+		for _, e := range got.Events {
+			shown = append(shown, e.Entry.Key)
+		}
+		if got.Snapshot != snapshot || !slices.Equal(shown, keys) {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+	m.store("k/b", "1")
+	deleteAll()
+	expect("as many as are looked at", false, "k/b")
+	m.storeMany("gone/one")
+	deleteAll()
+	expect("one more", true, "k/a", "k/b")
 }
