@@ -261,6 +261,7 @@ type FamilyChange struct {
 	Also     []Topic   // under which it is told, too: of what is another because of it
 	Before   any       // what was, of a type that the family's package says; nil: nothing
 	After    any       // what is
+	With     any       // what comes with it for those who watch the topic, and did not change itself, of a type that the family's package says; nil: nothing
 	Size     int       // bytes that keeping the change costs
 	Deadline *Deadline // that begins, in the place of the one with its ID; with After 0: that is over. nil: none
 }

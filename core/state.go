@@ -230,6 +230,10 @@ const epochBits = 40
 // have executed behind i.
 func NextEpoch(i incumbent.Index) incumbent.Index { return (i>>epochBits + 2) << epochBits }
 
+// SameHistory reports whether no state was restored or recovered between two indexes. Across
+// that, what had one of them may have been lost: that one is below the other proves nothing.
+func SameHistory(a, b incumbent.Index) bool { return a>>epochBits == b>>epochBits }
+
 // raiseIndex makes sure that nothing a group issues from now on is smaller than
 // what the source of a restored snapshot can have issued.
 func (s *State) raiseIndex(c *command) Result {

@@ -233,6 +233,11 @@ func (e *Engine) Apply(cmds [][]byte, results []any) {
 	e.view.Store(a.View)
 	e.leases.Applied(a.View, a.Changes)
 	e.hub.Publish(a.View.Index(), eventsOf(a.Changes))
+	if !core.SameHistory(a.Before, a.View.Index()) {
+		// A member goes on without the others: what these had behind what it knows is lost,
+		// and who was told of that resumes from an index in between.
+		e.hub.Reset(a.View.Index())
+	}
 	for i := range a.Results {
 		results[i] = &a.Results[i]
 	}

@@ -61,7 +61,8 @@ func (t *tables) reshape(h *host) {
 
 // tellNode tells of a change of a node, or of one of its own checks.
 func (t *tables) tellNode(x *core.Exec, n *Node, before, after any, names []string) {
-	t.tell(x, recordTopic(n.Namespace, Nodes, n.Name, ""), before, after, nodeBytes(n), told{n.Namespace, Nodes, n.Name, names, after == nil})
+	c := core.FamilyChange{Topic: recordTopic(n.Namespace, Nodes, n.Name, ""), Before: before, After: after, Size: nodeBytes(n)}
+	t.tell(x, c, told{n.Namespace, Nodes, n.Name, names, after == nil})
 }
 
 // told is what a change moves the indexes of.
@@ -73,12 +74,27 @@ type told struct {
 	gone      bool // the node
 }
 
-// tell moves the indexes of a change, and tells watchers of it.
-func (t *tables) tell(x *core.Exec, topic core.Topic, before, after any, size int, of told) {
-	also := make([]core.Topic, 0, len(of.services)+1)
+// tellService tells of a change of a service. To those who watch a name that it did not have
+// on its node, the node and its own checks are new: they come with it.
+func (t *tables) tellService(x *core.Exec, s *Service, before, after any, names []string, with *Instance) {
+	c := core.FamilyChange{Topic: recordTopic(s.Namespace, Services, s.Node, s.ID), Before: before, After: after, Size: serviceBytes(s)}
+	if with != nil {
+		c.With = with
+		c.Size += nodeBytes(with.Node)
+		for _, check := range with.NodeChecks {
+			c.Size += checkBytes(check)
+		}
+	}
+	t.tell(x, c, told{s.Namespace, Services, s.Node, names, false})
+}
+
+// tell moves the indexes of a change, and tells watchers of it: of its topic, and of its node
+// and services.
+func (t *tables) tell(x *core.Exec, c core.FamilyChange, of told) {
+	c.Also = make([]core.Topic, 0, len(of.services)+1)
 	t.touch(mark{of.namespace, ofTable, string(of.table), x.Index()}, false)
 	t.touch(mark{of.namespace, ofNode, of.node, x.Index()}, of.gone)
-	also = append(also, NodeTopic(of.namespace, of.node))
+	c.Also = append(c.Also, NodeTopic(of.namespace, of.node))
 	for i, name := range of.services {
 		of.services[i] = incumbent.Fold(name)
 	}
@@ -86,9 +102,9 @@ func (t *tables) tell(x *core.Exec, topic core.Topic, before, after any, size in
 	for _, name := range slices.Compact(of.services) {
 		m := mark{of.namespace, ofService, name, x.Index()}
 		t.touch(m, t.isDead(m))
-		also = append(also, ServiceTopic(of.namespace, name))
+		c.Also = append(c.Also, ServiceTopic(of.namespace, name))
 	}
-	x.Tell(Family{}, core.FamilyChange{Topic: topic, Also: also, Before: before, After: after, Size: size})
+	x.Tell(Family{}, c)
 }
 
 // putService stores a service in the place of o, nil: there is none. Its node is there.
@@ -98,6 +114,7 @@ func (t *tables) putService(x *core.Exec, o, n *Service) {
 	i := &Instance{Node: h.node, Service: n, NodeChecks: h.checks}
 	names := []string{n.Name}
 	var before any
+	with := i
 	if o == nil {
 		next := *h
 		next.services++
@@ -107,7 +124,9 @@ func (t *tables) putService(x *core.Exec, o, n *Service) {
 		t.instances.Delete(&Instance{Service: o})
 		t.evict(o)
 		t.charge(o.Owner, o.Namespace, -o.registrations())
-		if !incumbent.Alike(o.Name, n.Name) {
+		if incumbent.Alike(o.Name, n.Name) {
+			with = nil
+		} else {
 			names = append(names, o.Name)
 		}
 	}
@@ -117,7 +136,7 @@ func (t *tables) putService(x *core.Exec, o, n *Service) {
 	if !n.Session.IsZero() {
 		t.tenants.Set(tenancy{n.Session, n.Namespace, n.Node, n.ID})
 	}
-	t.tell(x, recordTopic(n.Namespace, Services, n.Node, n.ID), before, n, serviceBytes(n), told{n.Namespace, Services, n.Node, names, false})
+	t.tellService(x, n, before, n, names, with)
 	for _, c := range i.Checks { // whose service has another name, or other tags, or is written otherwise
 		next := *c
 		if next.ServiceID, next.ServiceName, next.ServiceTags = n.ID, n.Name, n.Tags; !next.same(c) {
@@ -177,7 +196,8 @@ func (t *tables) attach(c *Check, detach bool) []string {
 }
 
 func (t *tables) tellCheck(x *core.Exec, c *Check, before, after any, names []string) {
-	t.tell(x, recordTopic(c.Namespace, Checks, c.Node, c.ID), before, after, checkBytes(c), told{c.Namespace, Checks, c.Node, names, false})
+	change := core.FamilyChange{Topic: recordTopic(c.Namespace, Checks, c.Node, c.ID), Before: before, After: after, Size: checkBytes(c)}
+	t.tell(x, change, told{c.Namespace, Checks, c.Node, names, false})
 }
 
 // endBound ends the sessions that depend on a node (check "") or on a check of it: once
@@ -218,7 +238,7 @@ func (t *tables) removeService(x *core.Exec, s *Service) {
 	next.services--
 	t.setHost(h, &next)
 	t.charge(s.Owner, s.Namespace, -s.registrations())
-	t.tell(x, recordTopic(s.Namespace, Services, s.Node, s.ID), s, nil, serviceBytes(s), told{s.Namespace, Services, s.Node, []string{s.Name}, false})
+	t.tellService(x, s, s, nil, []string{s.Name}, nil)
 }
 
 // removeNode takes a node out with all it has. Its own checks go last: each tells of

@@ -32,7 +32,10 @@ func (Family) Fields() []string { return fieldNames }
 
 // Changed implements [core.Fielded].
 func (f Family) Changed(before, after any) (changed uint64) {
-	if before == nil || after == nil {
+	o, was := before.(*Service)
+	n, is := after.(*Service)
+	renamed := was && is && !incumbent.Alike(o.Name, n.Name) // it goes from one service and comes to another
+	if before == nil || after == nil || renamed {
 		return 1<<len(fieldNames) - 1
 	}
 	for i := range fieldOther {

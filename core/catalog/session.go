@@ -92,7 +92,8 @@ func (t *tables) countSession(s *Session, by int) {
 
 func (t *tables) tellSession(x *core.Exec, s *Session, before, after any) {
 	gone := t.host(s.Namespace, s.Node) == nil
-	t.tell(x, SessionTopic(s.Namespace, s.ID), before, after, recordBytes+len(s.Name)+len(s.Node), told{s.Namespace, Sessions, s.Node, nil, gone})
+	c := core.FamilyChange{Topic: SessionTopic(s.Namespace, s.ID), Before: before, After: after, Size: recordBytes + len(s.Name) + len(s.Node)}
+	t.tell(x, c, told{s.Namespace, Sessions, s.Node, nil, gone})
 }
 
 // EndSession implements [core.Tables]: what the session said goes, and so do the

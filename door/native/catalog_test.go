@@ -198,6 +198,14 @@ func TestG15_AServiceIsWatched(t *testing.T) {
 				t.Fatal(err)
 			}
 			expect("deleted check w1-up CHECK_STATUS_CRITICAL, deleted service w1")
+			// An instance that comes brings what a read shows of it: its node, and how that one is.
+			register(t, m, &pb.RegisterRequest{Node: &pb.Node{Name: "b"}, Checks: []*pb.Check{{Node: "b", Id: "alive", Status: critical}}})
+			came := &pb.RegisterRequest{Node: &pb.Node{Name: "b"}, Service: &pb.Service{Node: "b", Id: "o1", Name: "Web"}}
+			register(t, m, came)
+			expect("present node b, present check alive CHECK_STATUS_CRITICAL, stored service o1, stored check o1-up CHECK_STATUS_PASSING")
+			came.Service.Port = 1
+			register(t, m, came)
+			expect("stored service o1")
 		})
 	}
 }

@@ -94,21 +94,31 @@ func (s *serviceRecords) next(f *former, room *room, _ auth.Sight) (out []proto.
 	return out, more
 }
 
-// catalogEvent writes a change of a record of the catalog.
-func (f *former) catalogEvent(c *core.Change) proto.Message {
+// catalogEvents writes a change of a record of the catalog, behind what comes with it.
+func (f *former) catalogEvents(c *core.Change) (out []proto.Message) {
+	show := func(record any, what string) *pb.CatalogEvent {
+		e := f.catalogRecord(record)
+		e.Index, e.What = uint64(c.Index), what
+		if e.Record != nil { // not of a session
+			out = append(out, e)
+		}
+		return e
+	}
+	if i, ok := c.Family.With.(*catalog.Instance); ok {
+		show(i.Node, present)
+		for _, check := range i.NodeChecks {
+			show(check, present)
+		}
+	}
 	record, what := c.Family.After, "stored"
 	if record == nil {
 		record, what = c.Family.Before, "deleted"
 	}
-	e := f.catalogRecord(record)
-	if e.Record == nil {
-		return nil // of a session
-	}
-	e.Index, e.What = uint64(c.Index), what
+	e := show(record, what)
 	if before, ok := c.Family.Before.(*catalog.Check); ok {
 		e.Was = statusPB(before.Status)
 	}
-	return e
+	return out
 }
 
 func (f *former) catalogRecord(record any) *pb.CatalogEvent {

@@ -142,22 +142,27 @@ func (p *piece) appendJSON(b []byte) []byte {
 	return append(b, '}')
 }
 
-// encodedEvent is eventOf in bytes, made once for all streams and calls.
+// encodedEvent is eventsOf in bytes, made once for all streams and calls.
 func (d *Door) encodedEvent(f form, e *watch.Event) []byte {
-	return d.encoded(f, e, protoEncoding, func(m proto.Message) []byte { return appendEvent(nil, m) })
+	return d.encoded(f, e, protoEncoding, appendEvent)
 }
 
 // encodedJSON is encodedEvent for whoever reads JSON.
 func (d *Door) encodedJSON(f form, e *watch.Event) []byte {
-	return d.encoded(f, e, jsonEncoding, eventJSON)
+	return d.encoded(f, e, jsonEncoding, func(b []byte, m proto.Message) []byte {
+		if len(b) > 0 {
+			b = append(b, ',')
+		}
+		return append(b, eventJSON(m)...)
+	})
 }
 
-func (d *Door) encoded(f form, e *watch.Event, first watch.Encoding, write func(proto.Message) []byte) []byte {
-	form := func(e *watch.Event) []byte {
-		if m := d.formerFor(sight{all: !f.hides}).eventOf(e, f); m != nil {
-			return write(m)
+func (d *Door) encoded(f form, e *watch.Event, first watch.Encoding, write func([]byte, proto.Message) []byte) []byte {
+	form := func(e *watch.Event) (b []byte) {
+		for _, m := range d.formerFor(sight{all: !f.hides}).eventsOf(e, f) {
+			b = write(b, m)
 		}
-		return nil
+		return b
 	}
 	switch {
 	case f.pick == nil:

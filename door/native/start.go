@@ -105,12 +105,15 @@ func (st *starting) open() error {
 	return nil
 }
 
+// isOpen goes on with a session that is open. One that exists with another ttl is so, too:
+// this member had not applied yet that it is when it looked, and with what it knows now it
+// would have attached it as it is.
 func (st *starting) isOpen(r core.Result) {
-	if r.Err != nil {
+	if r.Err != nil && incumbent.KindOf(r.Err) != incumbent.Exists {
 		st.fail(r.Err)
 		return
 	}
-	st.opened = r.Session != nil && r.Session.Opened == r.Index
+	st.opened = r.Err == nil && r.Session != nil && r.Session.Opened == r.Index
 	if err := st.attach(); err != nil {
 		st.fail(err)
 	}

@@ -4,12 +4,17 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/calls"
+	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 func startFrame(id uint64, session string, ttl uint32, counter uint64, then ...*pb.ClientFrame) *pb.ClientFrame {
@@ -191,6 +196,31 @@ func TestAStartOpensWhatIsOver(t *testing.T) {
 	}
 }
 
+// A member that does not know yet that a session is open attaches it as it is, as one does
+// that knows: also one with another ttl.
+func TestAStartOfASessionThatIsOpenMeanwhile(t *testing.T) {
+	m := newMember(t)
+	w := m.dial()
+	opened := w.ok(startFrame(1, sessionA, 20000, 1)).GetStarted().GetAttached().GetSession().GetOpenedIndex()
+	s := w.door(m)
+	for i, ttl := range []uint32{20000, 60000} {
+		id := uint64(i + 2)
+		place, err := s.door.lanes.Enter(admit.Who{}, calls.OpenSession.Lane(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := startFrame(id, sessionA, ttl, id)
+		s.underWay.Add(1)
+		if err := s.start(calls.OpenSession.Lane(), place, f, f.GetStart(), time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		a := w.next()
+		if g := a.GetStarted(); a.Id != id || g == nil || g.Opened || g.Attached.HeldMs != 20000 || g.Attached.Session.OpenedIndex != opened {
+			t.Errorf("with a ttl of %d ms: %v", ttl, a)
+		}
+	}
+}
+
 // Whose session it is is asked by a start as by an attachment.
 func TestG12_AStartNeedsTheSession(t *testing.T) {
 	m := newMember(t)
@@ -264,6 +294,39 @@ func TestG16_CatchingUpWithoutHistory(t *testing.T) {
 			next = open(m, resumed)
 			expect("of another history", true, "k/a", "k/c", "k/d")
 		})
+	}
+}
+
+// Who was told of what a recovery has lost is shown all there is, wherever the index lies
+// that it resumes from, and not that nothing has changed.
+func TestG16_WhatWasLostIsNotTakenForUnchanged(t *testing.T) {
+	m := newPets(t)
+	m.store("k/a", "1")
+	register(t, m, web("a", "w1", passing))
+	m.mustTransact(`[{"op":"insert","table":"Pet","row":{"name":"cat","age":3}}]`)
+	m.group.Do(leases.ClaimCommand{Name: incumbent.Name{Namespace: "default", Model: "default", Lease: "l"}, Holder: "h", TTL: time.Hour})
+	lost := m.index() + 5 // something that only others had
+	m.group.Do(core.EpochCommand{})
+	hub, index := m.group.Hub(), m.group.View().Index()
+	eventually(t, "the hub is told of all that was applied", func() bool { return hub.Index() == index })
+
+	w := m.dial()
+	w.send(
+		catchUp(1, "k/", true, lost), catchUp(2, "k/a", false, lost),
+		&pb.ClientFrame{Id: 3, Request: &pb.ClientFrame_Watch{Watch: &pb.StreamWatch{Watch: &pb.WatchRequest{Name: nameOf("l"), AfterIndex: lost, CatchUp: true}}}},
+		watchServiceFrame(4, "web", lost),
+		&pb.ClientFrame{Id: 5, Request: &pb.ClientFrame_WatchTables{WatchTables: &pb.WatchTablesRequest{Database: "Pets", AfterIndex: lost, CatchUp: true}}},
+		watchFrameOf(6, "l", lost),
+	)
+	got := w.answers(6)
+	for id, first := range map[uint64]bool{
+		1: got[1].GetWatchKeys().GetFirst(), 2: got[2].GetWatchKeys().GetFirst(), 3: got[3].GetWatch().GetFirst(),
+		4: got[4].GetWatchService().GetFirst(), 5: got[5].GetWatchTables().GetFirst(),
+		6: got[6].GetError().GetKind() == incumbent.Compacted.String(),
+	} {
+		if !first {
+			t.Errorf("watch %d: %v", id, got[id])
+		}
 	}
 }
 

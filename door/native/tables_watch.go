@@ -75,7 +75,8 @@ func (s *stream) watchTables(place admit.Place, id uint64, r *pb.WatchTablesRequ
 	}
 	d.confirm(func(err error) {
 		d.work.Put(func() {
-			if w.forget(); w.givenUp.Load() {
+			if w.givenUp.Load() {
+				w.forget()
 				place.Leave()
 				return
 			}
@@ -83,9 +84,14 @@ func (s *stream) watchTables(place admit.Place, id uint64, r *pb.WatchTablesRequ
 			if err == nil {
 				sel, err = d.selectTables(s.who, r)
 			}
-			if err = s.watch(place, id, sel, err); err != nil {
+			err = s.watch(place, id, sel, err)
+			w.forget() // whoever ends a watch finds it in line or open, or both
+			if err != nil {
 				place.Leave()
 				s.refuse(id, err)
+			}
+			if w.givenUp.Load() {
+				s.endWatch(id)
 			}
 		})
 	})

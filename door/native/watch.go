@@ -87,8 +87,8 @@ type records interface {
 // restart has the watch begin anew at a view, which is confirmed: with what has changed
 // after an index, where the view says that.
 func (s *selection) restart(v *core.View, after incumbent.Index) {
-	if after > v.Index() {
-		after = 0 // of another history
+	if after > v.Index() || !core.SameHistory(after, v.Index()) {
+		after = 0 // what was there then may have been lost
 	}
 	s.begun, s.changes = false, s.records.begin(v, after)
 }
@@ -195,18 +195,24 @@ func (s *leaseRecords) next(f *former, room *room, sight auth.Sight) (out []prot
 	return out, more
 }
 
-// eventOf writes a change as a form has it; nil for one that says nothing to a watcher.
-func (f *former) eventOf(e *watch.Event, as form) proto.Message {
+// eventsOf writes a change as a form has it; nil for one that says nothing to a watcher.
+func (f *former) eventsOf(e *watch.Event, as form) []proto.Message {
 	c := changeOf(e)
+	var m proto.Message
 	switch c.Family.Family {
 	case leases.Number:
-		return f.leaseEvent(c)
+		m = f.leaseEvent(c)
 	case catalog.Number:
-		return f.catalogEvent(c)
+		return f.catalogEvents(c)
 	case table.Number:
-		return f.tableEvent(c, as.pick)
+		m = f.tableEvent(c, as.pick)
+	default:
+		m = f.keyEvent(c, as.values)
 	}
-	return f.keyEvent(c, as.values)
+	if m == nil {
+		return nil
+	}
+	return []proto.Message{m}
 }
 
 func (f *former) leaseEvent(of *core.Change) proto.Message {
@@ -311,7 +317,9 @@ func exists(i incumbent.Index, confirmed *core.View) error {
 }
 
 // follow sends what happens after an index, and where nothing does, how far
-// that is certain. It returns how far all was sent when it ended.
+// that is certain: also when that is no further than before, for clients take a watch
+// that is silent for longer than that for a member that stands still. It returns how far
+// all was sent when it ended.
 func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index, send func(any) error) (said incumbent.Index, err error) {
 	woken := make(chan struct{}, 1)
 	reader, err := d.hub.Subscribe(from, func() {
@@ -348,6 +356,7 @@ func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index,
 				return said, err
 			}
 			clear(buf) // history may be done with them
+			tick.Reset(d.progressEvery)
 		}
 		if batch.More {
 			continue
@@ -356,11 +365,9 @@ func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index,
 		case <-woken:
 		case <-changed:
 		case <-tick.C:
-			if p := reader.Progress(); p > said {
-				said = p
-				if err := send(d.piece(sel.form, watch.Batch{Progress: p})); err != nil {
-					return said, err
-				}
+			said = max(said, reader.Progress())
+			if err := send(d.piece(sel.form, watch.Batch{Progress: said})); err != nil {
+				return said, err
 			}
 		case <-ctx.Done():
 			return said, context.Cause(ctx)

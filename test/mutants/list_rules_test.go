@@ -155,9 +155,39 @@ var ofRules = []mutant{
 	},
 	{
 		name: "what is let in out of order is not counted", guarantee: "G40",
-		file: "admit/admit.go", pkg: "./admit", test: "^TestG40_DisorderIsCounted$",
-		search:  "\t\t\tc.disorder.Add(1)\n",
+		file: "admit/order.go", pkg: "./admit", test: "^TestG40_DisorderIsCounted$",
+		search:  "\t\t\to.broken.Add(1)\n",
 		replace: "",
+	},
+	{
+		name: "after a recovery watches resume from what was lost", guarantee: "G16",
+		file: "engine/engine.go", pkg: "./door/native", test: "^TestG16_WhatWasLostIsNotTakenForUnchanged$",
+		search:  "if !core.SameHistory(a.Before, a.View.Index()) {",
+		replace: "if false {",
+	},
+	{
+		name: "who catches up after a recovery is told that nothing has changed", guarantee: "G16",
+		file: "door/native/watch.go", pkg: "./door/native", test: "^TestG16_WhatWasLostIsNotTakenForUnchanged$",
+		search:  "if after > v.Index() || !core.SameHistory(after, v.Index()) {",
+		replace: "if after > v.Index() {",
+	},
+	{
+		name: "an instance comes without its node", guarantee: "G15",
+		file: "core/catalog/change.go", pkg: "./door/native", test: "^TestG15_AServiceIsWatched$",
+		search:  "\t\tc.With = with\n",
+		replace: "",
+	},
+	{
+		name: "refusals by a request's head are not looked at for the order", guarantee: "G40",
+		file: "admit/admit.go", pkg: "./admit", test: "^TestG40_DisorderIsCounted$",
+		search:  "c.order.refused(rankOf[l], now, limits)",
+		replace: "_ = limits",
+	},
+	{
+		name: "a lane that goes on to refuse hides what it refused before", guarantee: "G40",
+		file: "admit/order.go", pkg: "./admit", test: "^TestG40_DisorderIsCounted$",
+		search:  "at := &o.quarters[rank][q%4]; at.Load() != q",
+		replace: "at := &o.quarters[rank][0]; at.Load() != q",
 	},
 	{
 		name: "each refused attempt to begin goes on to say who is present", guarantee: "G42",

@@ -1528,11 +1528,13 @@ func (x *WatchServiceResponse) GetFirst() bool {
 }
 
 // CatalogEvent is a change of a node, a service or a check, or (present) what was
-// there when the watch began.
+// there: when the watch began, or when an instance came to its node, which is shown
+// with the node's own checks before it. Of a node without an instance nothing is told
+// any more.
 type CatalogEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Index uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
-	What  string                 `protobuf:"bytes,2,opt,name=what,proto3" json:"what,omitempty"` // stored, deleted; present in a snapshot
+	What  string                 `protobuf:"bytes,2,opt,name=what,proto3" json:"what,omitempty"` // stored, deleted; present in a snapshot, and of what an instance brings that comes
 	// What is, or of a deletion what was.
 	//
 	// Types that are valid to be assigned to Record:
