@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"log/slog"
+	"math"
+	"syscall"
 
 	"github.com/incumbent-dev/incumbent"
 )
@@ -61,6 +63,27 @@ func (n *Node) lookAtDisk(full bool) {
 	if refuse != n.refuse.Swap(refuse) {
 		n.cfg.Events.Growth(refuse, free, reserve)
 	}
+}
+
+// roomForSnapshot returns how many bytes a snapshot may take of the disk, or that it is
+// fewer than it needs. One that is taken here or received serves what makes room, so it may
+// go below the reserve: else a disk that is almost full would never see its log trimmed.
+// But it leaves half of what is free then. One that filled the disk, only to find that it
+// does not fit, would do so again and again, and leave no space for the log meanwhile.
+func (c *Config) roomForSnapshot(dir string, needs int64) (int64, error) {
+	free, err := c.FS.Free(dir)
+	if err != nil {
+		return math.MaxInt64, nil // not known; the disk itself still tells
+	}
+	room := max(free-max(c.DiskReserve, 0), free/2)
+	if needs > room {
+		return 0, errRoom(needs, room)
+	}
+	return room, nil
+}
+
+func errRoom(needs, room int64) error {
+	return incumbent.Errorf(incumbent.Unavailable, "a snapshot needs %d bytes, of those that are free it may take %d: %w", needs, room, syscall.ENOSPC)
 }
 
 // refuseGrowth answers proposals that may not use the reserve and returns the

@@ -239,3 +239,68 @@ func TestSnapshotWithoutSpace(t *testing.T) {
 		}
 	})
 }
+
+// TestG31_SnapshotsLeaveTheReserve gives snapshots less space than they need, which is more
+// than the reserve: none is begun that is known not to fit, one that turns out not to fit
+// ends before it has taken the reserve, and one that is small is written even below it.
+func TestG31_SnapshotsLeaveTheReserve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const reserve, large = 1 << 20, 4 << 20
+		s := newStand()
+		free := func(bytes int64) {
+			s.fs.SetCapacity(1 << 40)
+			have, err := s.fs.Free("/data")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.fs.SetCapacity(1<<40 - have + bytes)
+		}
+		var written atomic.Int64
+		least := atomic.Int64{} // free bytes while a snapshot was written
+		r := s.start(t, func(c *Config) {
+			c.DiskReserve = reserve
+			c.SnapshotBytes = 1 << 40 // none but those that are asked for
+			c.FS = vfs.Inject(s.fs, func(call vfs.Call) vfs.Fault {
+				if call.Op == vfs.OpWrite && strings.Contains(call.Name, "/snap/") {
+					written.Add(int64(call.Bytes))
+					if have, err := s.fs.Free("/data"); err == nil {
+						least.Store(min(least.Load(), have-int64(call.Bytes)))
+					}
+				}
+				return vfs.Fault{}
+			})
+		})
+		attempt := func() (bytes int64, err error) {
+			written.Store(0)
+			least.Store(1 << 40)
+			_, err = r.Snapshot(t.Context())
+			synctest.Wait()
+			return written.Load(), err
+		}
+		for range large / (512 << 10) {
+			r.mustPropose(strings.Repeat("x", 512<<10))
+		}
+		// Nothing is known of the size of the first but that it is more than nothing.
+		free(reserve + large/2)
+		if _, err := attempt(); !vfs.IsNoSpace(err) || least.Load() < reserve {
+			t.Errorf("the first: %v, with %d bytes left", err, least.Load())
+		}
+		free(reserve + 2*large)
+		if n, err := attempt(); err != nil || n < large {
+			t.Fatalf("with space: %d bytes, %v", n, err)
+		}
+		r.mustPropose("more")
+		free(reserve + large/2)
+		if n, err := attempt(); !vfs.IsNoSpace(err) || n != 0 {
+			t.Errorf("one that is known not to fit: %d bytes, %v", n, err)
+		}
+		r.cfg.DiskReserve = 1 << 40
+		free(3 * large)
+		if _, err := attempt(); err != nil {
+			t.Errorf("one that is small beside what is free: %v", err)
+		}
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

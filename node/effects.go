@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 )
 
 // Effects is what a replica wants done. Within one Effects and from one to the
@@ -88,7 +89,29 @@ type Append struct {
 	Snapshot  *pb.Snapshot  // metadata of a snapshot received from the leader: its file replaces the whole log
 	MustSync  bool          // entries, term or vote changed, or the commit index passed a change of members
 
-	responses []*pb.Message
+	responses []*pb.Message // to be delivered once it is acknowledged; the replica's alone, whoever writes the rest
+}
+
+// answersOnly reports whether there is nothing to write, and nobody is to be told more
+// than which entries are here.
+func (a *Append) answersOnly() bool {
+	return a.HardState == nil && len(a.Entries) == 0 && a.Snapshot == nil &&
+		!slices.ContainsFunc(a.responses, func(m *pb.Message) bool {
+			return m.GetType() != pb.MsgAppResp && m.GetType() != pb.MsgStorageAppendResp
+		})
+}
+
+// answerWith has responses wait for an append that is under way: it is the last one, so
+// that everything they depend on is durable once it is acknowledged. While a disk is full
+// or hangs the leader asks with each heartbeat, and the answer is always the same. Of
+// those that are equal one stays, so that what waits is bounded by what differs: to raft
+// the others are messages that were lost, or say again what is known.
+func (a *Append) answerWith(responses []*pb.Message) {
+	for _, m := range responses {
+		if !slices.ContainsFunc(a.responses, func(have *pb.Message) bool { return proto.Equal(have, m) }) {
+			a.responses = append(a.responses, m)
+		}
+	}
 }
 
 // commitOnly reports whether it says how much is committed and nothing else.

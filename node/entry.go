@@ -23,6 +23,12 @@ const (
 	entryHeaderBytes = 37
 )
 
+// firstSequence is where an incarnation begins to count; 0 is nobody's. Each has numbers
+// of its own, as long as no life proposes more commands than 48 bits can count: a Refuse
+// names no incarnation, and one that an earlier life was sent must not be taken for a
+// refusal of what this one has on its way, which would be appended twice then.
+func firstSequence(incarnation uint64) uint64 { return incarnation<<48 + 1 }
+
 // entryHeader names who waits for the commands of an entry.
 type entryHeader struct {
 	Group       uint64

@@ -95,6 +95,7 @@ func (n *Node) turn(ticked bool) {
 		}
 		n.perform(eff)
 	}
+	n.writeBound()
 	n.show()
 	n.inbox.settle(&n.status, n.replica.AwaitsApplied())
 	n.maybeSnapshot(now)

@@ -113,15 +113,14 @@ func (m *Manual) TakeSnapshot() error {
 	if m.replica.Status().Applied != index || m.appender.commit < index || m.replica.restoring > index || index == m.snap.mark.Index {
 		return nil // not all of it has been acknowledged: another time
 	}
-	meta := m.replica.MetaAt(index)
+	b := &boundSnapshot{meta: m.replica.MetaAt(index), write: write, least: m.snap.mark.Bytes}
 	m.onDisk = true
 	defer func() { m.onDisk = false }()
 	return m.appender.settle(func() error {
-		header := snapshotHeader{Schema: m.cfg.Schema, Group: m.cfg.Group, Meta: meta}
-		name := m.snapshots.name(meta)
+		name := m.snapshots.name(b.meta)
 		m.snapshots.kept.hold(name, name+temporarySuffix)
 		defer m.snapshots.kept.letGo(name, name+temporarySuffix)
-		mark, err := m.snapshots.write(context.Background(), m.cfg.Clock, math.MaxInt64, header, write)
+		mark, err := m.writeFile(context.Background(), math.MaxInt64, b)
 		if err != nil {
 			return err
 		}
@@ -131,7 +130,7 @@ func (m *Manual) TakeSnapshot() error {
 		if err := m.appender.log.release(index); err != nil {
 			return err
 		}
-		m.snapshotMarked(meta, mark)
+		m.snapshotMarked(b.meta, mark)
 		m.sweep()
 		return m.files.failed
 	})

@@ -4,7 +4,7 @@ import "sync"
 
 // queue hands work from one goroutine to another, in order. It has no bound of
 // its own: what is in it is bounded by raft's limits on bytes being appended and
-// applied.
+// applied. Answers that carry none do not queue: see Append.answerWith.
 type queue[T any] struct {
 	mu    sync.Mutex // held to append or to take, never longer
 	items []T

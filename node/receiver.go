@@ -100,11 +100,8 @@ func (r *receiver) begin(c *Chunk) error {
 	if err := r.resume(); err != nil {
 		return err
 	}
-	free, err := r.cfg.FS.Free(r.folder.dir)
-	if err == nil && free < r.mark.Bytes-r.offset {
-		return unfit(fmt.Sprintf("disk of %s has %d bytes free, %d are needed", r.folder.dir, free, r.mark.Bytes-r.offset))
-	}
-	return nil
+	_, err = r.cfg.roomForSnapshot(r.folder.dir, r.mark.Bytes-r.offset)
+	return err
 }
 
 // openPart opens what there is of the file, or makes it.

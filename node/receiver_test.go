@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -339,5 +340,72 @@ func TestRaftsOwnSnapshotMessageIsDropped(t *testing.T) {
 	l.settle()
 	if st := l.Status(); st.Commit != 1 || st.Applied != 1 {
 		t.Errorf("status %+v", st)
+	}
+}
+
+// TestOwnSnapshotBesideARefusedOne has a received snapshot that is not needed any more and
+// the bound state of one's own meet in one turn, while the log lacks the last commit index:
+// raft's refusal makes an append of it, which must come before the snapshot.
+func TestOwnSnapshotBesideARefusedOne(t *testing.T) {
+	l := newLone(t)
+	ended, end := context.WithCancel(t.Context())
+	end() // the file is not written: what matters is that the log lets it begin
+	l.run, l.die = ended, func(err error) { t.Error(err) }
+	const term = 5
+	app := func(commit, prev, prevTerm uint64, entries ...*pb.Entry) {
+		l.Step(Message{From: 2, To: 1, Raft: &pb.Message{
+			Type: pb.MsgApp.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(uint64(term)),
+			Index: new(prev), LogTerm: new(prevTerm), Commit: new(commit), Entries: entries,
+		}})
+		l.settle()
+	}
+	app(1, 1, 1, &pb.Entry{Index: new(uint64(2)), Term: new(uint64(term))})
+	app(2, 2, term)
+	index := l.Status().Applied
+	if index != 2 || l.replica.lagging == nil || l.appender.commit >= index {
+		t.Fatalf("applied %d, the log knows commit %d: the test tests nothing", index, l.appender.commit)
+	}
+	old := l.offer(snapshotOf(2, term, 1, 2, 3), term, 1)
+	l.inbox.call(func() {
+		l.pieceTaken(2, old.piece(0), &Taken{Offset: old.mark.Bytes}, &received{mark: old.mark, raft: old.msg})
+	})
+	l.snap.running = true
+	l.bound(index, l.machine.Snapshot())
+	l.settle() // fails on what would stop a running member
+	l.group.Wait()
+	if l.snap.bound != nil || l.appender.commit != index {
+		t.Errorf("bound: %v, the log knows commit %d, want %d", l.snap.bound, l.appender.commit, index)
+	}
+}
+
+// TestG31_AReceivedSnapshotLeavesTheReserve offers snapshots to a member whose disk has
+// not much space: it says so before it writes any of it.
+func TestG31_AReceivedSnapshotLeavesTheReserve(t *testing.T) {
+	const reserve = 100 << 10
+	l := newLone(t)
+	l.cfg.DiskReserve = reserve
+	large := l.offer(snapshotOf(50, 5, 1, 2, 3), 6, 300)
+	free := func(bytes int64) {
+		l.fs.SetCapacity(1 << 40)
+		have, err := l.fs.Free("/data")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.fs.SetCapacity(1<<40 - have + bytes)
+	}
+	free(reserve + large.mark.Bytes/2)
+	if ts := l.give(large.piece(0)); len(ts) != 1 || !strings.Contains(ts[0].Failed, "no space") || len(l.files()) != 1 {
+		t.Errorf("one that does not fit: %+v, files %v", ts, l.files())
+	}
+	free(reserve + large.mark.Bytes)
+	if ts := l.give(large.piece(0), large.piece(1)); len(ts) != 2 || ts[1].Failed != "" {
+		t.Errorf("one that fits: %+v", ts)
+	}
+	l.fs = l.fs.Clone() // what is missing of it is all that counts
+	l.open()
+	l.cfg.DiskReserve = reserve
+	free(reserve + large.mark.Bytes - 2*MaxChunkBytes)
+	if ts := l.giveAll(large); !ts[len(ts)-1].Done {
+		t.Errorf("the rest of it: %+v", ts)
 	}
 }

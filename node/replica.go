@@ -48,7 +48,7 @@ type Replica struct {
 	durableCommit uint64
 	written       *pb.HardState // the last one written
 	lagging       *pb.HardState // says that more is committed than the log has been given; nil: it has
-	appending     int           // appends under way
+	appending     *Append       // the last one under way; nil: none is
 	applying      uint64        // last entry handed out for applying
 	acked         *pb.Message   // the last acknowledgement of entries that left
 	repeated      *pb.Message   // one that says the same again, to the same leader; nil: none waits
@@ -103,7 +103,7 @@ func NewReplica(cfg ReplicaConfig) (*Replica, error) {
 	}
 	r.cfg.Entries = nil // the log has them; do not keep them for ever
 	r.proposals.pending = map[uint64]*batch{}
-	r.proposals.next = 1 // 0 is nobody's
+	r.proposals.next = firstSequence(cfg.Incarnation)
 	r.role = Role{Term: cfg.HardState.GetTerm()}
 	r.durableTerm, r.durableCommit = cfg.HardState.GetTerm(), max(cfg.HardState.GetCommit(), cfg.Snapshot.Index)
 	r.commit = r.durableCommit
@@ -144,7 +144,7 @@ func (r *Replica) WriteCommit() *Append {
 	}
 	a := &Append{HardState: r.lagging}
 	r.lagging = nil
-	r.appending++
+	r.appending = a
 	return a
 }
 
@@ -184,7 +184,9 @@ func (r *Replica) StepSnapshot(m *pb.Message) bool {
 // Appended acknowledges an append: it is durable, or written if it need not be
 // synced, and so is everything before it.
 func (r *Replica) Appended(a *Append) {
-	r.appending--
+	if r.appending == a {
+		r.appending = nil // they are acknowledged in order
+	}
 	if a.Snapshot != nil {
 		md := a.Snapshot.GetMetadata()
 		meta := SnapshotMeta{Index: md.GetIndex(), Term: md.GetTerm(), ConfState: md.GetConfState()}
@@ -441,7 +443,13 @@ func (r *Replica) collectAppend(m *pb.Message, mustSync bool) {
 		r.restoring = a.Snapshot.GetMetadata().GetIndex()
 		r.takeMembers(a.Snapshot.GetMetadata().GetConfState())
 	}
-	if r.appending == 0 && a.commitOnly() {
+	if r.appending != nil && a.answersOnly() {
+		// Votes keep their own appends: two members that wait for each other's would
+		// have them all at the same moment, and stand against one another for ever.
+		r.appending.answerWith(a.responses)
+		return
+	}
+	if r.appending == nil && a.commitOnly() {
 		r.lagging = a.HardState
 		r.deliver(a.responses) // what they acknowledge is durable
 		return
@@ -453,7 +461,7 @@ func (r *Replica) collectAppend(m *pb.Message, mustSync bool) {
 	if len(a.Entries) > 0 {
 		r.stale.submits(a, r.log.last())
 	}
-	r.appending++
+	r.appending = a
 	r.eff.Appends = append(r.eff.Appends, a)
 }
 

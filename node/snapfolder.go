@@ -97,11 +97,12 @@ func (k *keptFiles) holds() int {
 	return len(k.held)
 }
 
-// write makes a snapshot file durable under its name.
-func (s snapshotFolder) write(ctx context.Context, clock Clock, rate int64, h snapshotHeader, write func(io.Writer) error) (wal.SnapshotMark, error) {
+// write makes a snapshot file durable under its name, at so many bytes a second and no
+// more than so many in all.
+func (s snapshotFolder) write(ctx context.Context, clock Clock, rate, room int64, h snapshotHeader, write func(io.Writer) error) (wal.SnapshotMark, error) {
 	name := s.name(h.Meta)
 	path := filepath.Join(s.dir, name)
-	w, err := s.writeTemporary(ctx, clock, rate, path+temporarySuffix, h, write)
+	w, err := s.writeTemporary(ctx, clock, rate, room, path+temporarySuffix, h, write)
 	if err != nil {
 		// Nobody knows the file; what cannot be removed now goes at the next start.
 		_ = s.fs.Remove(path + temporarySuffix)
@@ -113,18 +114,18 @@ func (s snapshotFolder) write(ctx context.Context, clock Clock, rate int64, h sn
 	return w.mark(h.Meta, name), s.fs.SyncDir(s.dir)
 }
 
-// writeNow is write without a limit on its rate: nothing runs yet.
+// writeNow is write without limits: nothing runs yet.
 func (s snapshotFolder) writeNow(clock Clock, h snapshotHeader, write func(io.Writer) error) (wal.SnapshotMark, error) {
-	return s.write(context.Background(), clock, math.MaxInt64, h, write)
+	return s.write(context.Background(), clock, math.MaxInt64, math.MaxInt64, h, write)
 }
 
-func (s snapshotFolder) writeTemporary(ctx context.Context, clock Clock, rate int64, path string, h snapshotHeader, write func(io.Writer) error) (w *snapshotWriter, err error) {
+func (s snapshotFolder) writeTemporary(ctx context.Context, clock Clock, rate, room int64, path string, h snapshotHeader, write func(io.Writer) error) (w *snapshotWriter, err error) {
 	f, err := s.fs.Create(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	w, err = newSnapshotWriter(&throttle{ctx: ctx, file: f, clock: clock, rate: rate, began: clock.Now()}, h)
+	w, err = newSnapshotWriter(&throttle{ctx: ctx, file: f, clock: clock, rate: rate, room: room, began: clock.Now()}, h)
 	if err != nil {
 		return nil, err
 	}

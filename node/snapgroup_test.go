@@ -254,6 +254,7 @@ func (g *trio) follower() uint64 {
 func (g *trio) settled() {
 	g.t.Helper()
 	time.Sleep(time.Second)
+	synctest.Wait() // others have woken in this very moment
 	for id, r := range g.members {
 		if n := r.snapshots.kept.holds(); n != 0 {
 			g.t.Errorf("member %d still holds %d files", id, n)

@@ -35,11 +35,19 @@ const snapshotRetryAfter = 10 * time.Second
 // snapshotWork is the loop's part.
 type snapshotWork struct {
 	running   bool
-	asked     []func(error) // wait for a snapshot that begins from now on
-	serving   []func(error) // wait for the one under way
+	bound     *boundSnapshot // waits for the end of the turn; nil: none
+	asked     []func(error)  // wait for a snapshot that begins from now on
+	serving   []func(error)  // wait for the one under way
 	notBefore time.Time
 	wanted    bool             // one newer than the last: that one cannot be sent
 	mark      wal.SnapshotMark // of the last one that the log names
+}
+
+// boundSnapshot is a state that is bound and not yet written.
+type boundSnapshot struct {
+	meta  SnapshotMeta
+	write func(io.Writer) error
+	least int64 // bytes that the last one took: this one is expected to take no fewer
 }
 
 // Snapshot takes a snapshot of at least everything applied now, and waits until
@@ -109,13 +117,24 @@ func (n *Node) snapshotBound(index uint64, write func(io.Writer) error) {
 		n.snap.serving = nil
 		return
 	}
-	meta := n.replica.MetaAt(index)
+	n.snap.bound = &boundSnapshot{meta: n.replica.MetaAt(index), write: write, least: n.snap.mark.Bytes}
+}
+
+// writeBound has what was bound in this turn written. What the replica wants done must
+// have been performed: the hard state that covers the snapshot may be among it, and goes
+// before it.
+func (n *Node) writeBound() {
+	b := n.snap.bound
+	if b == nil {
+		return
+	}
+	n.snap.bound = nil
 	n.writeCommit()
 	n.submit(appendTask{then: func() error {
-		if n.appender.commit < index {
-			return incumbent.Errorf(incumbent.Internal, "snapshot bound at %d, but the log knows commit %d", index, n.appender.commit)
+		if n.appender.commit < b.meta.Index {
+			return incumbent.Errorf(incumbent.Internal, "snapshot bound at %d, but the log knows commit %d", b.meta.Index, n.appender.commit)
 		}
-		n.goRun(n.run, "snapshot", func(ctx context.Context) error { return n.takeSnapshot(ctx, meta, write) })
+		n.goRun(n.run, "snapshot", func(ctx context.Context) error { return n.takeSnapshot(ctx, b) })
 		return nil
 	}})
 }
@@ -131,16 +150,16 @@ func (n *Node) writeCommit() bool {
 }
 
 // takeSnapshot writes the file, has it marked, and removes older ones.
-func (n *Node) takeSnapshot(ctx context.Context, meta SnapshotMeta, write func(io.Writer) error) error {
+func (n *Node) takeSnapshot(ctx context.Context, b *boundSnapshot) error {
 	began := n.cfg.Clock.Now()
-	name := n.snapshots.name(meta)
+	name := n.snapshots.name(b.meta)
 	n.snapshots.kept.hold(name, name+temporarySuffix)
-	mark, err := n.writeSnapshot(ctx, meta, write)
+	mark, err := n.writeSnapshot(ctx, b)
 	n.snapshots.kept.letGo(name, name+temporarySuffix)
 	if ctx.Err() != nil {
 		return nil // the next start removes what was left
 	}
-	done := SnapshotDone{Index: meta.Index, Bytes: mark.Bytes, Err: err}
+	done := SnapshotDone{Index: b.meta.Index, Bytes: mark.Bytes, Err: err}
 	if err == nil {
 		swept := make(chan struct{})
 		n.onFiles(func() error {
@@ -162,19 +181,29 @@ func (n *Node) takeSnapshot(ctx context.Context, meta SnapshotMeta, write func(i
 }
 
 // writeSnapshot returns once the log names the file, or gave it up.
-func (n *Node) writeSnapshot(ctx context.Context, meta SnapshotMeta, write func(io.Writer) error) (wal.SnapshotMark, error) {
-	header := snapshotHeader{Schema: n.cfg.Schema, Group: n.cfg.Group, Meta: meta}
-	mark, err := n.snapshots.write(ctx, n.cfg.Clock, n.cfg.SnapshotRate, header, write)
+func (n *Node) writeSnapshot(ctx context.Context, b *boundSnapshot) (wal.SnapshotMark, error) {
+	mark, err := n.writeFile(ctx, n.cfg.SnapshotRate, b)
 	if err != nil || ctx.Err() != nil {
 		return mark, err
 	}
 	marked := make(chan struct{})
-	n.markSnapshot(meta, mark, marked)
+	n.markSnapshot(b.meta, mark, marked)
 	select {
 	case <-ctx.Done():
 	case <-marked:
 	}
 	return mark, nil
+}
+
+// writeFile writes a snapshot's file, if there is room for one as large as the last. That
+// one which turns out larger ends where the room does.
+func (n *Node) writeFile(ctx context.Context, rate int64, b *boundSnapshot) (wal.SnapshotMark, error) {
+	room, err := n.cfg.roomForSnapshot(n.snapshots.dir, b.least)
+	if err != nil {
+		return wal.SnapshotMark{}, err
+	}
+	header := snapshotHeader{Schema: n.cfg.Schema, Group: n.cfg.Group, Meta: b.meta}
+	return n.snapshots.write(ctx, n.cfg.Clock, rate, room, header, b.write)
 }
 
 // markSnapshot records the snapshot in the log and then gives up what it covers.
@@ -239,12 +268,14 @@ func (n *Node) snapshotEnded(done SnapshotDone) {
 
 // throttle spreads the writing of a snapshot over time, so that the log's syncs
 // find the disk free: at most rate bytes a second, and a sync of its own every
-// few megabytes instead of one large one at the end.
+// few megabytes instead of one large one at the end. It also ends a snapshot that is
+// larger than there is room for.
 type throttle struct {
 	ctx      context.Context
 	file     vfs.File
 	clock    Clock
 	rate     int64
+	room     int64 // bytes that may be written
 	began    time.Time
 	written  int64
 	unsynced int64
@@ -254,6 +285,9 @@ type throttle struct {
 func (t *throttle) Write(p []byte) (int, error) {
 	if err := t.ctx.Err(); err != nil {
 		return 0, err
+	}
+	if t.written+int64(len(p)) > t.room {
+		return 0, errRoom(t.written+int64(len(p)), t.room)
 	}
 	n, err := t.file.Write(p)
 	if err != nil {

@@ -369,3 +369,82 @@ func TestNothingOvertakesWhatMayBeLost(t *testing.T) {
 		t.Errorf("applied %v", got)
 	}
 }
+
+// TestRefusalOfAnEarlierLifeIsIgnored has a member hear, after a restart, that a frame of
+// its life before was refused. What it has on its way now may still be appended: it must
+// not go again.
+func TestRefusalOfAnEarlierLifeIsIgnored(t *testing.T) {
+	c := three(t)
+	c.noFrames = true
+	first := c.members[2].proposals.next
+	c.propose(2, Proposal{Command: []byte("before")})
+	c.ready(2)
+	c.start(2)
+	for c.members[2].Status().Leader == 0 {
+		c.members[1].Tick(c.now)
+		c.settle()
+	}
+	c.propose(2, Proposal{Command: []byte("after")})
+	c.ready(2)
+	c.members[2].Step(Message{From: 1, To: 2, Refuse: &Refuse{Term: c.members[1].Status().Term, First: first}})
+	if st := c.members[2].Status(); st.Waiting != 0 || st.InFlight != 1 {
+		t.Errorf("want it on its way still: %+v", st)
+	}
+}
+
+// TestAnswersThatWaitForTheDiskDoNotGather has a leader ask again and again, as it does
+// with each heartbeat, a follower whose disk does not answer: neither appends nor answers
+// gather, and what waited leaves once the disk has answered.
+func TestAnswersThatWaitForTheDiskDoNotGather(t *testing.T) {
+	c := three(t)
+	c.propose(1, Proposal{Command: []byte("b")})
+	c.members[3].Step(c.until(t, 3, pb.MsgApp))
+	c.ready(3)
+	m := c.members[3]
+	if len(m.appends) != 1 {
+		t.Fatalf("%d appends, want one with the entry", len(m.appends))
+	}
+	asked := m.appends[0].Entries[0]
+	again := &pb.Message{
+		Type: pb.MsgApp.Enum(), From: new(uint64(1)), To: new(uint64(3)), Term: new(asked.GetTerm()),
+		Index: new(asked.GetIndex()), LogTerm: new(asked.GetTerm()), Commit: new(m.Status().Commit),
+	}
+	before := len(m.appends[0].responses)
+	c.network = nil
+	for range 10_000 {
+		m.Step(Message{From: 1, To: 3, Raft: again})
+		c.ready(3)
+	}
+	if n := len(m.appends); n != 1 || len(m.appends[0].responses) != before {
+		t.Fatalf("%d appends wait, the first with %d responses; want one with %d", n, len(m.appends[0].responses), before)
+	}
+	if len(c.network) != 0 {
+		t.Fatalf("an answer left before the disk had answered: %v", c.network)
+	}
+	// Another answer than those that wait is not lost.
+	again.Index, again.LogTerm = new(asked.GetIndex()+5), new(asked.GetTerm())
+	m.Step(Message{From: 1, To: 3, Raft: again})
+	c.ready(3)
+	c.append(3)
+	c.ready(3)
+	var took, refused int
+	for _, a := range c.network {
+		switch {
+		case a.Raft.GetType() != pb.MsgAppResp:
+		case a.Raft.GetReject():
+			refused++
+		case a.Raft.GetIndex() == asked.GetIndex():
+			took++
+		}
+	}
+	if took != 1 || refused != 1 {
+		t.Errorf("%d answers say that the entry is here and %d that one is missing, want one each", took, refused)
+	}
+	if st := m.Status(); st.Durable != asked.GetIndex() {
+		t.Errorf("durable up to %d, want %d", st.Durable, asked.GetIndex())
+	}
+	c.settle()
+	if got := m.machine.commands; !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("applied %v", got)
+	}
+}
