@@ -131,8 +131,9 @@ type Gate struct {
 	over     int // in reserved places
 	tried    int // for a reserved place, in this tick
 	sources  map[netip.Addr]*source
-	ranks    []rank    // sources by how many connections they have
-	turns    []*source // that have somebody waiting
+	ranks    []rank // sources by how many connections they have
+	turns    turns  // of sources that have somebody waiting
+	looked   uint64 // sources that next has looked at, for tests
 	closed   [NumReasons]uint64
 	storm    storm
 	doomed   []*Conn // to be closed when mu is given back
@@ -353,32 +354,68 @@ func (g *Gate) exhausted() {
 	}
 }
 
-// next is who is let in next; nil if nobody waits, or none may.
+// next is who is let in next; nil if nobody waits, or none may. Of n addresses that wait
+// it looks at no more than n, and at few where what keeps one out keeps out all: it runs
+// each time somebody speaks or leaves.
 func (g *Gate) next() *Conn {
+	if g.turns.n == 0 {
+		return nil
+	}
 	soonest := time.Duration(0)
-	for range len(g.turns) {
-		s := g.turns[0]
-		g.turns = append(g.turns[:0], g.turns[1:]...)
-		if s.waiting.n == 0 {
-			s.inTurns = false
+	full := g.lookAround()
+	for s := range g.turns.all() {
+		g.looked++
+		if full.forNew && s.served == 0 {
 			continue
 		}
-		g.turns = append(g.turns, s)
-		if d := g.cfg.Pace.wait(s.address); d > 0 {
+		if d, all := g.cfg.Pace.wait(s.address); d > 0 {
 			if soonest == 0 || d < soonest {
 				soonest = d
 			}
+			if all {
+				break
+			}
 			continue
 		}
-		if !g.place(s) {
+		if !g.place(s, full) {
+			if s.served == 0 {
+				full.forNew = true
+				if !full.othersWait {
+					break
+				}
+			}
 			continue
 		}
 		if c := g.letIn(s); c != nil {
 			return c
 		}
+		full = g.lookAround()
 	}
 	g.pause(soonest)
 	return nil
+}
+
+// fullness is what next knows of the unproven while they have all places.
+type fullness struct {
+	busiest    *source // that has the most of them served, the first of equals; nil: there is a place
+	oldest     *Conn   // of those
+	othersWait bool    // of some source that has somebody served there are others waiting
+	forNew     bool    // an address of which nobody is served finds no place: so does no other like it
+}
+
+func (g *Gate) lookAround() fullness {
+	var f fullness
+	if g.unproven.n < g.cfg.Unproven {
+		return f
+	}
+	for c := g.unproven.first; c != nil; c = c.links[ofStage].next {
+		if f.busiest == nil || c.source.served > f.busiest.served {
+			f.busiest = c.source
+		}
+		f.othersWait = f.othersWait || c.source.waiting.n > 0
+	}
+	f.oldest = f.busiest.oldestServed()
+	return f
 }
 
 // pause has those who wait for the pace look again, when it may let somebody in.
@@ -396,31 +433,22 @@ func (g *Gate) pause(d time.Duration) {
 }
 
 // place finds a place among the unproven for somebody of a source.
-func (g *Gate) place(s *source) bool {
+func (g *Gate) place(s *source, full fullness) bool {
 	switch {
 	case s.served*100 >= g.cfg.Unproven*sharePercent && s.served > 0:
-		return g.yield(s, patience)
-	case g.unproven.n < g.cfg.Unproven:
+		return g.yield(s.oldestServed(), patience)
+	case full.busiest == nil:
 		return true
+	case s.served >= full.busiest.served:
+		return g.yield(s.oldestServed(), patience)
+	case s.served+1 < full.busiest.served:
+		return g.yield(full.oldest, youngest)
 	}
-	most := s
-	for c := g.unproven.first; c != nil; c = c.links[ofStage].next {
-		if c.source.served > most.served {
-			most = c.source
-		}
-	}
-	if s.served+1 < most.served {
-		return g.yield(most, youngest)
-	}
-	return g.yield(most, patience)
+	return g.yield(full.oldest, patience)
 }
 
-// yield closes the oldest that is served of a source, if it is that old.
-func (g *Gate) yield(s *source, age uint32) bool {
-	c := s.all.first
-	for c != nil && c.stage != served {
-		c = c.links[ofSource].next
-	}
+// yield closes who is served, if for so long; nil: nobody.
+func (g *Gate) yield(c *Conn, age uint32) bool {
 	if c == nil || g.now-c.since < age {
 		return false
 	}
@@ -439,8 +467,8 @@ func (g *Gate) letIn(s *source) *Conn {
 	if c == nil {
 		return nil
 	}
-	s.waiting.remove(c)
-	g.ready--
+	g.turns.last = s
+	g.waitsNoMore(c)
 	c.stage, c.since = served, g.now
 	c.visit.Store(g.cfg.Pace.visit(s.address, c.secure))
 	s.served++
@@ -455,11 +483,19 @@ func (g *Gate) spoke(c *Conn) {
 	c.stage, c.spoke = waiting, g.now
 	c.source.waiting.add(c)
 	g.ready++
-	if !c.source.inTurns {
-		c.source.inTurns = true
-		g.turns = append(g.turns, c.source)
+	if c.source.waiting.n == 1 {
+		g.turns.add(c.source)
 	}
 	g.turn.Signal()
+}
+
+// waitsNoMore is the inverse of what spoke does.
+func (g *Gate) waitsNoMore(c *Conn) {
+	c.source.waiting.remove(c)
+	g.ready--
+	if c.source.waiting.n == 0 {
+		g.turns.cut(c.source)
+	}
 }
 
 // drop closes a stranger.
@@ -476,8 +512,7 @@ func (g *Gate) leave(c *Conn) {
 		g.silent.remove(c)
 		g.watcher.forget(c)
 	case waiting:
-		c.source.waiting.remove(c)
-		g.ready--
+		g.waitsNoMore(c)
 	case served:
 		g.unproven.remove(c)
 		c.source.served--
@@ -507,7 +542,7 @@ func (g *Gate) shut(why error) {
 		g.leave(c)
 		g.doomed = append(g.doomed, c)
 	}
-	for _, s := range g.turns {
+	for s := range g.turns.all() {
 		for c := s.waiting.first; c != nil; c = s.waiting.first {
 			g.leave(c)
 			g.doomed = append(g.doomed, c)

@@ -3,8 +3,10 @@ package gate
 import (
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -488,4 +490,169 @@ func TestAProxySaysWhereAConnectionComesFrom(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
+}
+
+// A fleet comes back, each from an address of its own, to a gate that has one place:
+// finding out who is next, or that nobody is, costs the same however many wait.
+func TestG47_ManyAddressesThatWaitCostNothing(t *testing.T) {
+	play(t, func(t *testing.T) {
+		const addresses = 10_000
+		r := newRig(t, Config{Max: 2 * addresses, Unproven: 1})
+		r.speak("192.0.2.1")
+		first := r.mustLetIn()
+		for i := range addresses {
+			near, far := net.Pipe()
+			t.Cleanup(func() { near.Close() })
+			at := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
+			r.wire.conns <- from{far, netip.AddrPortFrom(at, 1)}
+			go func() { _, _ = near.Write([]byte("x")) }()
+		}
+		synctest.Wait()
+		looked := r.looked()
+		r.gate.mu.Lock()
+		c := r.gate.next()
+		r.gate.mu.Unlock()
+		if n := r.looked() - looked; c != nil || n != 1 {
+			t.Errorf("%d addresses were looked at, want 1; let in: %v", n, c)
+		}
+		looked = r.looked()
+		Prove(first, false)
+		for range addresses {
+			if !Prove(r.mustLetIn(), false) {
+				t.Fatal("no place")
+			}
+		}
+		// One that comes in, and one that does not, for each that proves who it is.
+		if n := r.looked() - looked; n > 2*addresses {
+			t.Errorf("%d addresses were looked at to let in %d", n, addresses)
+		}
+	})
+}
+
+// next looks at few of those who wait, but lets in and closes whom it would if it asked
+// each in turn.
+func TestNextIsWhoIsFoundInTurn(t *testing.T) {
+	for seed := range uint64(300) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		unproven := 1 + rng.IntN(8)
+		a, b := newBooks(unproven), newBooks(unproven)
+		for range 400 {
+			switch op, id := rng.IntN(10), rng.IntN(1<<16); op {
+			case 0, 1, 2, 3:
+				a.come(id)
+				b.come(id)
+			case 4, 5:
+				a.leave(id)
+				b.leave(id)
+			case 6:
+				a.gate.now += oneSecond / 2
+				b.gate.now += oneSecond / 2
+			default:
+				got, want := a.gate.next(), b.nextByAsking()
+				if name(got) != name(want) || !slices.Equal(names(a.gate.doomed), names(b.gate.doomed)) {
+					t.Fatalf("seed %d: let in %q, want %q; closed %v, want %v", seed, name(got), name(want), names(a.gate.doomed), names(b.gate.doomed))
+				}
+			}
+		}
+	}
+}
+
+// books are a gate's, whose connections are nothing but names.
+type books struct {
+	gate  *Gate
+	conns []*Conn // that came, in order
+	queue []*source
+}
+
+type named struct {
+	net.Conn
+	name string
+}
+
+func newBooks(unproven int) *books {
+	g := New(nil, Config{Unproven: unproven, after: func(time.Duration, func()) {}})
+	g.watcher = nobody{}
+	return &books{gate: g}
+}
+
+// nobody watches.
+type nobody struct{}
+
+func (nobody) watch(*Conn)  {}
+func (nobody) forget(*Conn) {}
+func (nobody) close()       {}
+
+// come has somebody wait, who comes from one of a few addresses: from some more often.
+func (b *books) come(id int) {
+	address := netip.AddrFrom4([4]byte{10, 0, 0, byte(min(id%12, id/12%12))})
+	c := &Conn{Conn: named{name: fmt.Sprint(address, "/", len(b.conns))}, gate: b.gate}
+	b.conns = append(b.conns, c)
+	b.gate.enter(c, address)
+	b.gate.spoke(c)
+	b.tidy()
+	if !slices.Contains(b.queue, c.source) {
+		b.queue = append(b.queue, c.source)
+	}
+}
+
+// tidy takes those out of the queue of whom nobody waits any more.
+func (b *books) tidy() {
+	b.queue = slices.DeleteFunc(b.queue, func(s *source) bool { return s.waiting.n == 0 })
+}
+
+// leave has somebody leave, whatever became of them.
+func (b *books) leave(id int) {
+	if len(b.conns) > 0 {
+		b.gate.leave(b.conns[id%len(b.conns)])
+		b.tidy()
+	}
+}
+
+// nextByAsking is next in the plainest way.
+func (b *books) nextByAsking() *Conn {
+	g := b.gate
+	b.tidy()
+	for range len(b.queue) {
+		s := b.queue[0]
+		b.queue = append(b.queue[1:], s)
+		if b.mayPlace(s) {
+			return g.letIn(s)
+		}
+	}
+	return nil
+}
+
+func (b *books) mayPlace(s *source) bool {
+	g := b.gate
+	if s.served*100 >= g.cfg.Unproven*sharePercent && s.served > 0 {
+		return g.yield(s.oldestServed(), patience)
+	}
+	if g.unproven.n < g.cfg.Unproven {
+		return true
+	}
+	most := s
+	for c := g.unproven.first; c != nil; c = c.links[ofStage].next {
+		if c.source.served > most.served {
+			most = c.source
+		}
+	}
+	if s.served+1 < most.served {
+		return g.yield(most.oldestServed(), youngest)
+	}
+	return g.yield(most.oldestServed(), patience)
+}
+
+func name(c *Conn) string {
+	if c == nil {
+		return ""
+	}
+	return c.Conn.(named).name
+}
+
+func names(cs []*Conn) []string {
+	var all []string
+	for _, c := range cs {
+		all = append(all, name(c))
+	}
+	return all
 }

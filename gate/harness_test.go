@@ -115,6 +115,13 @@ func (r *rig) next() *Conn {
 	}
 }
 
+// looked is how many addresses were looked at to find who is next.
+func (r *rig) looked() uint64 {
+	r.gate.mu.Lock()
+	defer r.gate.mu.Unlock()
+	return r.gate.looked
+}
+
 func (r *rig) mustLetIn() *Conn {
 	r.t.Helper()
 	c := r.next()

@@ -81,19 +81,21 @@ func (p *Pace) Stats() PaceStats {
 
 func (p *Pace) now() time.Duration { return time.Since(p.begun) }
 
-// wait is how long nobody of an address is let in; none: at once.
-func (p *Pace) wait(from netip.Addr) time.Duration {
+// wait is how long nobody of an address is let in; none: at once. All others wait as long
+// or longer if that is not for failures of its own.
+func (p *Pace) wait(from netip.Addr) (d time.Duration, all bool) {
 	if p == nil || !from.IsValid() { // permissions guard a unix socket
-		return 0
+		return 0, false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
 	allowed := paceBurst
-	if !p.fails(from, now) {
+	all = !p.fails(from, now)
+	if all {
 		allowed += paceClean
 	}
-	return max(0, p.full-now-allowed)
+	return max(0, p.full-now-allowed), all
 }
 
 func (p *Pace) fails(from netip.Addr, now time.Duration) bool {

@@ -3,6 +3,7 @@ package gate
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -203,4 +204,33 @@ func TestG47_WhatCountsAsAFailure(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While all wait for the pace, one is asked: who has not failed waits no longer than
+// anybody else. While those who fail wait, the others are found behind them.
+func TestThePaceIsAskedOnceForAll(t *testing.T) {
+	play(t, func(t *testing.T) {
+		const addresses = 500
+		pace := NewPace()
+		r := newRig(t, Config{Pace: pace})
+		pace.full = pace.now() + paceDebt
+		for i := range addresses {
+			r.greets(fmt.Sprintf("10.0.%d.%d", i/250, i%250))
+		}
+		looked := r.looked()
+		r.greets("192.0.2.1")
+		if n := r.looked() - looked; n != 1 || r.next() != nil {
+			t.Errorf("%d addresses were looked at, want 1", n)
+		}
+		pace.full = pace.now() + paceBurst + time.Second
+		for i := range addresses {
+			pace.mark(netip.AddrFrom4([4]byte{10, 0, byte(i / 250), byte(i % 250)}), pace.now())
+		}
+		r.greets("192.0.2.2")
+		for _, want := range []string{"192.0.2.1:1", "192.0.2.2:1"} {
+			if c := r.mustLetIn(); c.RemoteAddr().String() != want {
+				t.Errorf("let in %v, want %v", c.RemoteAddr(), want)
+			}
+		}
+	})
 }

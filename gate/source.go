@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"iter"
 	"net"
 	"net/netip"
 	"slices"
@@ -56,9 +57,67 @@ type source struct {
 	all     list // not proven, oldest first
 	waiting list
 	served  int
-	inTurns bool
 
-	next, prev *source // in the rank
+	next, prev     *source // in the rank
+	behind, before *source // in the turns, while somebody waits
+}
+
+// oldestServed is who of a source came first of those that are served; nil: nobody is.
+func (s *source) oldestServed() *Conn {
+	c := s.all.first
+	for c != nil && c.stage != served {
+		c = c.links[ofSource].next
+	}
+	return c
+}
+
+// turns is sources in the order in which they are looked at, as a ring: whoever had its
+// turn becomes the last, and those that were passed over stay before it, without anything
+// being moved.
+type turns struct {
+	last *source // the first is behind it; nil: there are none
+	n    int
+}
+
+// add puts a source behind the last.
+func (t *turns) add(s *source) {
+	if t.last == nil {
+		s.behind, s.before = s, s
+	} else {
+		s.behind, s.before = t.last.behind, t.last
+		s.before.behind, s.behind.before = s, s
+	}
+	t.last = s
+	t.n++
+}
+
+// cut takes a source out.
+func (t *turns) cut(s *source) {
+	s.before.behind, s.behind.before = s.behind, s.before
+	if t.last == s {
+		t.last = s.before
+	}
+	if t.n--; t.n == 0 {
+		t.last = nil
+	}
+	s.behind, s.before = nil, nil
+}
+
+// all is the sources in their order. The one that was got last may be cut meanwhile.
+func (t *turns) all() iter.Seq[*source] {
+	return func(yield func(*source) bool) {
+		if t.n == 0 {
+			return
+		}
+		s := t.last.behind
+		for range t.n {
+			behind := s.behind
+			if !yield(s) {
+				return
+			}
+			s = behind
+		}
+	}
 }
 
 // rank is the sources that have equally many connections, in the order in which

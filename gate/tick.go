@@ -32,8 +32,8 @@ func (g *Gate) tick() {
 
 // weed closes who has waited long for the pace: its client is told in time.
 func (g *Gate) weed() {
-	for _, s := range g.turns {
-		if g.cfg.Pace.wait(s.address) == 0 {
+	for s := range g.turns.all() {
+		if d, _ := g.cfg.Pace.wait(s.address); d == 0 {
 			continue
 		}
 		for c := s.waiting.first; c != nil && g.now-c.spoke > patience; c = s.waiting.first {
