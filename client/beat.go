@@ -19,10 +19,10 @@ const beatsPerTTL = 3
 func (s *Session) run() {
 	defer close(s.ended)
 	defer s.drop() // what a last attempt to connect brought
-	interval := s.ttl / beatsPerTTL
 	pause, patience := minPause, s.patience(0)
 	for s.stop.Err() == nil && s.ctx.Err() == nil {
-		if s.beat(interval, patience) && s.tend() {
+		// The ttl is the server's: of a session that was resumed it may be shorter than asked.
+		if s.beat(s.TTL()/beatsPerTTL, patience) && s.tend() {
 			pause, patience = minPause, s.patience(patience/2)
 			continue
 		}

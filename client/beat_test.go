@@ -1,6 +1,7 @@
 package client
 
 import (
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -28,6 +29,11 @@ func (b *beatRefuser) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
+	serveFrames(conn, b.answer)
+}
+
+// serveFrames answers what comes over a stream until that ends. nil: not at all.
+func serveFrames(conn net.Conn, answer func(*apiv1.ClientFrame) *apiv1.ServerFrame) {
 	defer conn.Close()
 	for {
 		data, err := wsutil.ReadClientBinary(conn)
@@ -37,7 +43,12 @@ func (b *beatRefuser) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		out := &apiv1.ServerMessage{}
 		for _, f := range in.Frames {
-			out.Frames = append(out.Frames, b.answer(f))
+			if a := answer(f); a != nil {
+				out.Frames = append(out.Frames, a)
+			}
+		}
+		if len(out.Frames) == 0 {
+			continue
 		}
 		if data, err = proto.Marshal(out); err != nil || wsutil.WriteServerBinary(conn, data) != nil {
 			return
@@ -83,6 +94,42 @@ func TestARefusedBeatComesAgainSoon(t *testing.T) {
 		case <-testContext(t).Done():
 			t.Fatalf("%v: no beat followed", kind)
 		}
+	}
+}
+
+// A session that was resumed beats by the ttl that it has at the server, not by a longer one
+// that its client has for it now, and says so.
+func TestAResumedSessionBeatsByItsOwnTTL(t *testing.T) {
+	const ttl = 15 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		s, l, m := unbegunSession(t)
+		last, longest := time.Now(), time.Duration(0)
+		m.answerAll(func(f *apiv1.ClientFrame) *apiv1.ServerFrame {
+			if f.GetStart() != nil {
+				return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_Started{Started: &apiv1.Started{Attached: &apiv1.Attached{HeldMs: uint32(ttl.Milliseconds())}}}}
+			}
+			last, longest = time.Now(), max(longest, time.Since(last))
+			return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_Beaten{Beaten: &apiv1.Beaten{}}}
+		})
+		if s.TTL() <= ttl {
+			t.Fatalf("before it begins its ttl is %v", s.TTL())
+		}
+		if err := s.attach(t.Context(), l, true, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		go s.run()
+		time.Sleep(10 * ttl)
+		synctest.Wait() // whoever answers has noted it
+		if longest != ttl/beatsPerTTL || s.TTL() != ttl {
+			t.Errorf("up to %v between two beats, its ttl is %v", longest, s.TTL())
+		}
+	})
+	server := startServer(t, serverConfig(t))
+	c := clientOf(t, server.URL())
+	a := openSession(t, c, SessionConfig{TTL: time.Hour})
+	a.Detach()
+	if b := openSession(t, c, SessionConfig{TTL: 2 * time.Hour, ID: a.ID()}); b.TTL() != time.Hour {
+		t.Errorf("resumed with a ttl of %v", b.TTL())
 	}
 }
 

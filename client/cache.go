@@ -15,10 +15,11 @@ import (
 
 // cached is what all caches have: records by key, of which events tell.
 type cached[K comparable, R any, E interface{ GetIndex() uint64 }] struct {
-	mu       sync.Mutex // guards all of the cache; held for map operations only
+	mu       sync.Mutex // guards all of the cache; held for map operations, and due, only
 	index    uint64     // all up to here is in it; 0: it has heard nothing yet
 	records  map[K]R
 	snapshot map[K]R // that is being received
+	turn     uint64  // how often it was asked for: what answers an earlier turn is not taken
 	pieces   pieces[E]
 	err      error
 	changed  chan struct{}
@@ -66,19 +67,27 @@ func (c *cached[K, R, E]) tell() {
 	}
 }
 
-func (c *cached[K, R, E]) fail(err error) {
+func (c *cached[K, R, E]) fail(turn uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if turn != c.turn {
+		return
+	}
 	c.err = err
 	c.tell()
 }
 
-// begin returns from where it is to be followed anew.
-func (c *cached[K, R, E]) begin() (after uint64) {
+// begin returns from where it is to be followed anew, and begins a turn, unless it is not
+// due. Both at once: who is late would end the turn of who was in time.
+func (c *cached[K, R, E]) begin(due func() bool) (after, turn uint64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !due() {
+		return 0, 0, false
+	}
+	c.turn++
 	c.snapshot, c.pieces, c.err = nil, pieces[E]{}, nil // what was not whole comes again
-	return c.index
+	return c.index, c.turn, true
 }
 
 // sorted returns all records, in the order of their keys.
@@ -92,10 +101,14 @@ func (c *cached[K, R, E]) sorted(compare func(a, b K) int) []R {
 	return list
 }
 
-// hear takes a message with its events, of which change makes the records what they are.
-func (c *cached[K, R, E]) hear(m watchMessage, events []E, change func(records map[K]R, e E)) {
+// hear takes a message of a turn with its events, of which change makes the records what
+// they are.
+func (c *cached[K, R, E]) hear(turn uint64, m watchMessage, events []E, change func(records map[K]R, e E)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if turn != c.turn {
+		return
+	}
 	if m.GetSnapshot() {
 		if m.GetFirst() || c.snapshot == nil {
 			c.snapshot, c.pieces = map[K]R{}, pieces[E]{}
@@ -113,10 +126,11 @@ func (c *cached[K, R, E]) hear(m watchMessage, events []E, change func(records m
 	for _, e := range whole {
 		change(c.records, e)
 	}
-	if len(whole) > 0 {
+	begun := c.index == 0 && m.GetProgressIndex() > 0 // the snapshot was of a state in which nothing had happened yet
+	c.index = max(c.index, m.GetProgressIndex())
+	if len(whole) > 0 || begun {
 		c.tell()
 	}
-	c.index = max(c.index, m.GetProgressIndex())
 }
 
 // KeyCache is the entry of a key, or those below a prefix, as a session that follows it
@@ -150,16 +164,16 @@ func (k *KeyCache) Entries() []*apiv1.KeyValue {
 	return k.sorted(strings.Compare)
 }
 
-func (k *KeyCache) request() *apiv1.ClientFrame {
+func (k *KeyCache) request(after uint64) *apiv1.ClientFrame {
 	return &apiv1.ClientFrame{Request: &apiv1.ClientFrame_WatchKeys{WatchKeys: &apiv1.WatchKeysRequest{
 		Namespace: k.namespace, Key: k.opts.Key, Prefix: k.opts.Prefix, Values: k.opts.Values, Fields: k.opts.Fields,
-		AfterIndex: k.begin(), CatchUp: true,
+		AfterIndex: after, CatchUp: true,
 	}}}
 }
 
-func (k *KeyCache) take(f *apiv1.ServerFrame) {
+func (k *KeyCache) take(turn uint64, f *apiv1.ServerFrame) {
 	m := f.GetWatchKeys()
-	k.hear(m, m.GetEvents(), func(entries map[string]*apiv1.KeyValue, e *apiv1.KeyEvent) {
+	k.hear(turn, m, m.GetEvents(), func(entries map[string]*apiv1.KeyValue, e *apiv1.KeyEvent) {
 		switch {
 		case e.Entry != nil:
 			entries[e.Entry.Key] = e.Entry

@@ -2,6 +2,7 @@ package client
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/incumbent-dev/incumbent"
@@ -32,7 +33,7 @@ func (c *ServiceCache) Services() []*apiv1.Service {
 	defer c.mu.Unlock()
 	var list []*apiv1.Service
 	for _, e := range c.records {
-		if s := e.GetService(); s != nil && s.Name == c.opts.Service {
+		if s := e.GetService(); s != nil && incumbent.Alike(s.Name, c.opts.Service) {
 			list = append(list, s)
 		}
 	}
@@ -46,7 +47,7 @@ func (c *ServiceCache) Checks(node, id string) []*apiv1.Check {
 	defer c.mu.Unlock()
 	var list []*apiv1.Check
 	for _, e := range c.records {
-		if s := e.GetCheck(); s != nil && s.Node == node && s.ServiceId == id {
+		if s := e.GetCheck(); s != nil && incumbent.Alike(s.Node, node) && incumbent.Alike(s.ServiceId, id) {
 			list = append(list, s)
 		}
 	}
@@ -61,30 +62,51 @@ func (c *ServiceCache) Node(name string) *apiv1.Node {
 	return c.records[recordKey{"node", incumbent.Fold(name), ""}].GetNode()
 }
 
-func (c *ServiceCache) request() *apiv1.ClientFrame {
+func (c *ServiceCache) request(after uint64) *apiv1.ClientFrame {
 	return &apiv1.ClientFrame{Request: &apiv1.ClientFrame_WatchService{WatchService: &apiv1.WatchServiceRequest{
-		Namespace: c.opts.Namespace, Service: c.opts.Service, Fields: c.opts.Fields, AfterIndex: c.begin(), CatchUp: true,
+		Namespace: c.opts.Namespace, Service: c.opts.Service, Fields: c.opts.Fields, AfterIndex: after, CatchUp: true,
 	}}}
 }
 
-func (c *ServiceCache) take(f *apiv1.ServerFrame) {
+func (c *ServiceCache) take(turn uint64, f *apiv1.ServerFrame) {
 	m := f.GetWatchService()
-	c.hear(m, m.GetEvents(), func(records map[recordKey]*apiv1.CatalogEvent, e *apiv1.CatalogEvent) {
-		if e.What == "deleted" {
+	c.hear(turn, m, m.GetEvents(), func(records map[recordKey]*apiv1.CatalogEvent, e *apiv1.CatalogEvent) {
+		s := e.GetService()
+		switch {
+		case s != nil && (e.What == "deleted" || !incumbent.Alike(s.Name, c.opts.Service)):
+			forget(records, s)
+		case e.What == "deleted":
 			delete(records, keyOfRecord(e))
-		} else {
+		default:
 			records[keyOfRecord(e)] = e
 		}
 	})
 }
 
-// keyOfRecord is what a record is known by, however its own id is written.
+// forget takes out an instance that is gone, or of another service now: with its checks, and
+// with its node and that one's checks if it was the last there. Of these nothing is told any
+// more.
+func forget(records map[recordKey]*apiv1.CatalogEvent, gone *apiv1.Service) {
+	delete(records, recordKey{"service", incumbent.Fold(gone.Node), incumbent.Fold(gone.Id)})
+	last := true
+	for _, e := range records {
+		last = last && !incumbent.Alike(e.GetService().GetNode(), gone.Node)
+	}
+	maps.DeleteFunc(records, func(_ recordKey, e *apiv1.CatalogEvent) bool {
+		if c := e.GetCheck(); c != nil {
+			return incumbent.Alike(c.Node, gone.Node) && (last || incumbent.Alike(c.ServiceId, gone.Id))
+		}
+		return last && e.GetNode() != nil && incumbent.Alike(e.GetNode().Name, gone.Node)
+	})
+}
+
+// keyOfRecord is what a record is known by, however its node and its own id are written.
 func keyOfRecord(e *apiv1.CatalogEvent) recordKey {
 	switch {
 	case e.GetService() != nil:
-		return recordKey{"service", e.GetService().Node, incumbent.Fold(e.GetService().Id)}
+		return recordKey{"service", incumbent.Fold(e.GetService().Node), incumbent.Fold(e.GetService().Id)}
 	case e.GetCheck() != nil:
-		return recordKey{"check", e.GetCheck().Node, incumbent.Fold(e.GetCheck().Id)}
+		return recordKey{"check", incumbent.Fold(e.GetCheck().Node), incumbent.Fold(e.GetCheck().Id)}
 	}
 	return recordKey{"node", incumbent.Fold(e.GetNode().GetName()), ""}
 }

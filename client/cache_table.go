@@ -41,16 +41,16 @@ func (c *TableCache) Rows() []*apiv1.RowChange {
 	return c.sorted(rowKey.compare)
 }
 
-func (c *TableCache) request() *apiv1.ClientFrame {
+func (c *TableCache) request(after uint64) *apiv1.ClientFrame {
 	return &apiv1.ClientFrame{Request: &apiv1.ClientFrame_WatchTables{WatchTables: &apiv1.WatchTablesRequest{
 		Namespace: c.namespace, Database: c.opts.Database, Tables: c.opts.Tables, Fields: c.opts.Fields, Rows: c.opts.Rows,
-		AfterIndex: c.begin(), CatchUp: true,
+		AfterIndex: after, CatchUp: true,
 	}}}
 }
 
-func (c *TableCache) take(f *apiv1.ServerFrame) {
+func (c *TableCache) take(turn uint64, f *apiv1.ServerFrame) {
 	m := f.GetWatchTables()
-	c.hear(m, m.GetEvents(), func(rows map[rowKey]*apiv1.RowChange, e *apiv1.TableEvent) {
+	c.hear(turn, m, m.GetEvents(), func(rows map[rowKey]*apiv1.RowChange, e *apiv1.TableEvent) {
 		for _, r := range e.Rows {
 			k := rowKey{r.Table, r.Uuid}
 			if r.Row == "" {

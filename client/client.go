@@ -25,6 +25,7 @@
 package client
 
 import (
+	"bufio"
 	"context"
 	crand "crypto/rand"
 	"crypto/tls"
@@ -107,6 +108,8 @@ type Client struct {
 	index    atomic.Uint64        // newest index any answer has shown
 	seen     atomic.Int64         // on clock: when the index was the newest for certain
 
+	streams func(context.Context, StreamOptions) (*Stream, *bufio.Reader, error) // DialStream, or a test's
+
 	budget       budget // of what calls and watches repeat; a session has its own
 	pace         pace
 	watchSilence time.Duration // a member that says nothing in a watch for so long stands still
@@ -131,6 +134,7 @@ func New(cfg Config) (*Client, error) {
 		members.preferred.Store(rand.Int32N(int32(len(members.urls()))))
 	}
 	c := &Client{cfg: cfg, pace: pace{minAway, awaySpan, findEvery}, members: members, clock: boottime, watchSilence: watchSpeaksEvery + 2*cfg.SilentTimeout}
+	c.streams = c.DialStream
 	if c.tls, err = tlsConfig(cfg); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -25,6 +26,10 @@ const (
 	busyStay    = 30 * time.Second // at a member that refuses to begin the session, before another is tried
 )
 
+// minOutbid is how many counters are left, at the least, to a session that raises its own:
+// one for each time that it begins anew.
+const minOutbid = 1 << 32
+
 // open creates the session and attaches to it, trying until ctx ends. The id is
 // ours, so that opening it twice is the same as once.
 func (s *Session) open(ctx context.Context) error {
@@ -33,7 +38,7 @@ func (s *Session) open(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if !retryable(err) || ctx.Err() != nil {
+		if !retryable(err) && !s.outbid(err) || ctx.Err() != nil {
 			return err
 		}
 		s.retry(err)
@@ -43,6 +48,23 @@ func (s *Session) open(ctx context.Context) error {
 	}
 }
 
+// outbid raises the counter if the session was not attached because a former run's is
+// higher: that run's clock was ahead, and no member knows yet that it is over. The error
+// has that counter in its text alone, and not always, so this one goes half of the way to
+// the highest there is. Only whoever opens does this: a run that merely comes back must not
+// take the session from a later one. false: the error is another, or there is no higher
+// counter.
+func (s *Session) outbid(err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	step := (math.MaxUint64 - s.counter) / 2
+	if incumbent.KindOf(err) != incumbent.Conflict || step < minOutbid {
+		return false
+	}
+	s.counter += step
+	return true
+}
+
 // pause is how long to wait after an attempt that failed, by itself up to the given pause.
 // If it was refused for the load, it is what the member asks for or, if that is longer,
 // a third to half of the time for which the session has been refused by now. The member
@@ -50,7 +72,7 @@ func (s *Session) open(ctx context.Context) error {
 // what has lasted for so long will go on for a while. It is no longer than from one beat to
 // the next, for the session is to live. It is of the goroutine that connects.
 func (s *Session) pause(pause time.Duration, err error) time.Duration {
-	d, most := jitter(pause, err), s.ttl/beatsPerTTL
+	d, most := jitter(pause, err), s.TTL()/beatsPerTTL
 	if incumbent.KindOf(err) == incumbent.Overloaded {
 		if s.refused == 0 {
 			s.refused = s.clock()
@@ -211,6 +233,7 @@ func (s *Session) adopt(l *link, a *apiv1.Attached) {
 	s.giveBackUnknown(a.GetLeases(), incumbent.Name{})
 	s.mu.Lock()
 	s.link = l
+	s.has = time.Duration(a.GetHeldMs()) * time.Millisecond
 	close(s.changed)
 	s.changed = make(chan struct{})
 	var lost []*Lease

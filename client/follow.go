@@ -12,9 +12,12 @@ import (
 // One session at a time follows it; what it has it keeps from one to the next, so that a
 // session that is opened in the place of another reads nothing again that has not changed.
 type Following interface {
-	request() *apiv1.ClientFrame // with the index that it has
-	take(f *apiv1.ServerFrame)
-	fail(err error) // it is followed no more
+	// begin has it followed anew, unless it is not due, from the index that it has: what is
+	// taken and what fails is then that of this turn, and nothing of an earlier one.
+	begin(due func() bool) (after, turn uint64, ok bool)
+	request(after uint64) *apiv1.ClientFrame
+	take(turn uint64, f *apiv1.ServerFrame)
+	fail(turn uint64, err error) // it is followed no more
 }
 
 // Follow has the session follow something from now on, as if it had been in its
@@ -42,7 +45,7 @@ type followed struct {
 	asked *link         // over which it is asked for; not if that was refused before the session had begun there
 }
 
-// frame is what asks for it over a link.
+// frame is what asks for it over a link; nil: see ask.
 func (f *followed) frame(l *link) *apiv1.ClientFrame {
 	f.s.mu.Lock()
 	f.pause = minPause
@@ -50,23 +53,40 @@ func (f *followed) frame(l *link) *apiv1.ClientFrame {
 	return f.ask(l)
 }
 
-// ask is what asks for it, and hears the answers.
+// ask is what asks for it, and hears the answers. nil: it is asked for over another link by
+// now, or the session is over. A link that was given up may have frames to handle still:
+// what the new one begins from is what the cache had then, so they come too late for it.
 func (f *followed) ask(l *link) *apiv1.ClientFrame {
-	frame := f.of.request()
+	after, turn, ok := f.of.begin(func() bool { return f.due(l) })
+	if !ok {
+		return nil
+	}
+	frame := f.of.request(after)
 	frame.TimeoutMs = uint32(maxWait.Milliseconds())
-	l.listen(frame, func(a *apiv1.ServerFrame) { f.told(l, a) })
+	l.listen(frame, func(a *apiv1.ServerFrame) { f.told(l, turn, a) })
 	return frame
+}
+
+// due reports whether it is to be asked for over a link.
+func (f *followed) due(l *link) bool {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	return f.asked == l && f.s.ctx.Err() == nil
 }
 
 // send asks for it alone. Without an answer the link ends, and the next one asks.
 func (f *followed) send(l *link) {
-	_ = l.send(f.ask(l))
+	if frame := f.ask(l); frame != nil {
+		_ = l.send(frame)
+	}
 }
 
 // framesOf are what asks for all of them over a link, in one message.
 func framesOf(l *link, all []*followed) (frames []*apiv1.ClientFrame) {
 	for _, f := range all {
-		frames = append(frames, f.frame(l))
+		if frame := f.frame(l); frame != nil {
+			frames = append(frames, frame)
+		}
 	}
 	return frames
 }
@@ -74,20 +94,20 @@ func framesOf(l *link, all []*followed) (frames []*apiv1.ClientFrame) {
 // told takes an answer. What was refused for now is repeated: alone, or once the session has
 // begun, where that was refused as well. Thousands that come back would ask as many times
 // as they follow things else.
-func (f *followed) told(l *link, a *apiv1.ServerFrame) {
+func (f *followed) told(l *link, turn uint64, a *apiv1.ServerFrame) {
 	err := DetailError(a.Error)
 	switch {
 	case err == nil:
 		f.s.mu.Lock()
 		f.pause = minPause
 		f.s.mu.Unlock()
-		f.of.take(a)
+		f.of.take(turn, a)
 	case retryable(err):
 		if pause, begun := f.refuse(l, err); begun {
 			f.s.repeatAlone(l, pause, f.send)
 		}
 	default:
-		f.of.fail(err)
+		f.of.fail(turn, err)
 	}
 }
 
@@ -130,6 +150,10 @@ func (s *Session) repeatAlone(l *link, after time.Duration, send func(l *link)) 
 	})
 }
 
+// maxUnlisted is how long a session that lives waits, or half as long again, before it says
+// again who is present, where its ttl is longer.
+const maxUnlisted = time.Minute
+
 // announce is the frame that says under which name somebody lives by the session. The newest
 // is the one that counts: each attempt to begin brings one, and what became of those before it
 // is of no interest.
@@ -143,7 +167,9 @@ func (s *Session) announce(l *link) *apiv1.ClientFrame {
 }
 
 // announced hears that others are told, or why not. A name that another session has is
-// that of a former run, which ends when its ttl has passed, or of somebody who lives.
+// that of a former run, which ends when its ttl has passed, or of somebody who lives. What
+// was refused otherwise, as by a policy or a quota, is said again about once a ttl: somebody
+// may change that, and until then the session lives without being listed.
 func (s *Session) announced(l *link, f *apiv1.ClientFrame, a *apiv1.ServerFrame) {
 	l.forget(a.Id)
 	err := DetailError(a.Error)
@@ -161,11 +187,12 @@ func (s *Session) announced(l *link, f *apiv1.ClientFrame, a *apiv1.ServerFrame)
 	case err == nil, s.announcing.Load() != f:
 	case incumbent.KindOf(err) == incumbent.Held:
 		s.retry(err)
-		s.repeatAlone(l, s.ttl/beatsPerTTL+rand.N(time.Second), again)
+		s.repeatAlone(l, s.TTL()/beatsPerTTL+rand.N(time.Second), again)
 	case retryable(err):
 		s.repeatAlone(l, jitter(maxPause, err), again)
 	case gone(err): // the session's own end says so
 	default:
 		s.retry(err)
+		s.repeatAlone(l, above(min(s.TTL(), maxUnlisted)), again)
 	}
 }

@@ -26,7 +26,7 @@ type link struct {
 // dial opens a link, within [maxPatience], and serves it until it ends. Events, which answer no
 // request, go to event on the reading goroutine.
 func (c *Client) dial(ctx context.Context, member *url.URL, event func(*link, *apiv1.ServerFrame)) (*link, error) {
-	stream, r, err := c.DialStream(ctx, StreamOptions{Member: member, Timeout: maxPatience})
+	stream, r, err := c.streams(ctx, StreamOptions{Member: member, Timeout: maxPatience})
 	if err != nil {
 		return nil, err
 	}

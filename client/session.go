@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"strconv"
@@ -17,7 +18,7 @@ const DefaultSessionTTL = 15 * time.Second
 
 // SessionConfig says how a session lives. The zero value is usable.
 type SessionConfig struct {
-	TTL    time.Duration // 1 s to 24 h; DefaultSessionTTL
+	TTL    time.Duration // 1 s to 24 h; DefaultSessionTTL. Of a session that is opened: see [Session.TTL]
 	Holder string        // for claims that name none; host and process id, or with a credential its principal
 	// Retrying is told why no member could be reached, before another attempt
 	// follows: while opening and whenever the stream broke. It must not block.
@@ -26,8 +27,8 @@ type SessionConfig struct {
 	// Attached is told each time that the session has begun, or begun again, at a
 	// member, and whether it was opened by that. It must not block. nil: nobody is told.
 	Attached func(member string, opened bool)
-	// ID is that of a session of a former run, which is resumed if it is still open, and
-	// opened under the same id if not. The zero value: a new one.
+	// ID is that of a session of a former run, which is resumed if it is still open, with
+	// the ttl that it has, and opened under the same id if not. The zero value: a new one.
 	ID incumbent.SessionID
 	// Presence is what the session is said to be alive as.
 	Presence Presence
@@ -41,7 +42,7 @@ type SessionConfig struct {
 type Session struct {
 	c      *Client
 	id     incumbent.SessionID
-	ttl    time.Duration
+	ttl    time.Duration // SessionConfig.TTL
 	holder string
 	retry  func(error)                      // SessionConfig.Retrying, never nil
 	began  func(member string, opened bool) // SessionConfig.Attached, never nil
@@ -61,6 +62,7 @@ type Session struct {
 	member  int32         // where link leads, among the client's members
 	changed chan struct{} // closed when link changes
 	closing bool          // no lease begins any more
+	has     time.Duration // the ttl that it has at the server; 0: not known, or none
 	present Presence
 	leases  map[incumbent.Token]*Lease
 	offers  map[incumbent.Name]chan incumbent.Token // claims under way
@@ -92,7 +94,7 @@ func (c *Client) Open(ctx context.Context, cfg SessionConfig) (*Session, error) 
 	}
 	s := c.newSession(cfg)
 	if err := s.open(ctx); err != nil {
-		s.halt()
+		s.finish(err)
 		return nil, err
 	}
 	go s.run()
@@ -117,7 +119,8 @@ func (c *Client) newSession(cfg SessionConfig) *Session {
 		s.id = incumbent.NewSessionID()
 	} else {
 		// The highest counter wins, and that of a run before may not be known to be over.
-		// The wall clock says which of both is later, and decides nothing else.
+		// The wall clock says which of both is later, and decides nothing else: if it was
+		// set back, see outbid.
 		s.counter = uint64(time.Now().UnixMicro())
 	}
 	for _, f := range cfg.Follow {
@@ -145,6 +148,15 @@ func (c *Client) DefaultHolder() string {
 
 // ID identifies the session in every member.
 func (s *Session) ID() incumbent.SessionID { return s.id }
+
+// TTL is how long the session outlives its client at the server. A session that was
+// resumed (SessionConfig.ID) has the ttl that it was opened with, whatever that of its
+// configuration now.
+func (s *Session) TTL() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return cmp.Or(s.has, s.ttl)
+}
 
 // Context ends with the session; its cause says why.
 func (s *Session) Context() context.Context { return s.ctx }
@@ -198,7 +210,7 @@ func (s *Session) Detach() {
 // or for a whole ttl, the session ends there when its ttl passes, and Close
 // says so. Closing what is over is no error.
 func (s *Session) Close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.ttl)
+	ctx, cancel := context.WithTimeout(ctx, s.TTL())
 	defer cancel()
 	s.shut()
 	for _, l := range s.held() {

@@ -28,13 +28,26 @@ const (
 // pace is how slowly a client spreads.
 type pace struct{ away, span, find time.Duration }
 
-// spread is what a session knows for it.
+// spread is what a session knows for it. It is of the session's goroutine, which beats, so
+// that nothing here may take long: who belongs to the cluster is asked beside it.
 type spread struct {
 	pace
 	home   int32         // among the members
 	homeAt time.Duration // when it goes back; 0: it is there
 	findAt time.Duration // when it looks who belongs to the cluster
+	found  chan found    // of the look under way, which writes to it once and has nothing else of this; nil: there is none
 }
+
+// found is what a look at the cluster has shown.
+type found struct {
+	list []int32 // places of its members; empty: it was in vain
+	more bool    // there are some that were not known
+}
+
+// movePerTTL is how many times shorter than the ttl each of the two steps home is, reaching
+// it and beginning there. Since the last beat a third of the ttl has passed, and somebody
+// else must be found yet if home does not answer.
+const movePerTTL = 6
 
 func (c *Client) newSpread() *spread {
 	if !c.cfg.Spread {
@@ -66,17 +79,26 @@ func (m *members) remember(address string) int32 {
 	}
 }
 
-// tend is called between two beats: it looks who belongs to the cluster, and goes back
-// home. It returns false if the session has lost its link by that.
+// tend is called between two beats: it has somebody look who belongs to the cluster, takes
+// up what was found since the last beat, and goes back home. It returns false if the
+// session has lost its link by that.
 func (s *Session) tend() bool {
 	p := s.spread
 	if p == nil {
 		return true
 	}
 	now := s.clock()
-	if now >= p.findAt {
+	select {
+	case f := <-p.found:
+		p.found = nil
+		p.settle(f)
+	default:
+	}
+	if p.found == nil && now >= p.findAt {
 		p.findAt = now + p.find/2 + rand.N(p.find)
-		s.findMembers()
+		ch := make(chan found, 1)
+		p.found = ch
+		go func() { ch <- s.c.findMembers(s.stop) }()
 	}
 	s.mu.Lock()
 	at := s.member
@@ -93,41 +115,48 @@ func (s *Session) tend() bool {
 	return true
 }
 
-// findMembers asks who belongs to the cluster. A home that does not is given up, and
-// where there are more than were known, each may become it.
-func (s *Session) findMembers() {
-	ctx, cancel := context.WithTimeout(s.stop, findPatience)
+// findMembers asks who belongs to the cluster.
+func (c *Client) findMembers(ctx context.Context) (f found) {
+	ctx, cancel := context.WithTimeout(ctx, findPatience)
 	defer cancel()
-	res, err := s.c.cluster.Members(ctx, connect.NewRequest(&apiv1.MembersRequest{}))
+	res, err := c.cluster.Members(ctx, connect.NewRequest(&apiv1.MembersRequest{}))
 	if err != nil {
-		return // another time
+		return found{} // another time
 	}
-	known := len(s.c.members.urls())
-	var list []int32
+	known := len(c.members.urls())
 	for _, m := range res.Msg.Members {
-		if i := s.c.members.remember(m.Address); i >= 0 && !slices.Contains(list, i) {
-			list = append(list, i)
+		if i := c.members.remember(m.Address); i >= 0 && !slices.Contains(f.list, i) {
+			f.list = append(f.list, i)
 		}
 	}
-	more := len(s.c.members.urls()) > known
-	if len(list) > 0 && (more || !slices.Contains(list, s.spread.home)) {
-		s.spread.home = list[rand.IntN(len(list))]
+	f.more = len(c.members.urls()) > known
+	return f
+}
+
+// settle gives a home up that does not belong to the cluster; where there are more members
+// than were known, each may become it.
+func (p *spread) settle(f found) {
+	if len(f.list) > 0 && (f.more || !slices.Contains(f.list, p.home)) {
+		p.home = f.list[rand.IntN(len(f.list))]
 	}
 }
 
 // goHome moves the session to its home, if that serves: else it stays where it is. It does
-// not wait in line there: it has a place where it is, and beats nowhere meanwhile.
+// not wait in line there: it has a place where it is, and beats nowhere meanwhile, which is
+// why it has little patience with home.
 func (s *Session) goHome() bool {
-	patience := s.patience(0)
-	ctx, cancel := context.WithTimeout(s.stop, patience)
+	patience := min(s.patience(0), s.TTL()/movePerTTL)
+	dialing, cancel := context.WithTimeout(s.stop, patience)
 	defer cancel()
 	home := s.spread.home
-	l, err := s.c.dial(ctx, s.c.members.urls()[home], s.event)
+	l, err := s.c.dial(dialing, s.c.members.urls()[home], s.event)
 	if err != nil {
 		return true
 	}
 	s.drop() // what it says of the move says nothing of the session
-	if err := s.begin(s.stop, l, false, 0, patience, s.toAsk(l)); err != nil {
+	beginning, cancel := context.WithTimeout(s.stop, patience)
+	defer cancel()
+	if err := s.begin(beginning, l, false, 0, patience, s.toAsk(l)); err != nil {
 		l.close()
 		return false
 	}

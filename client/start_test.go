@@ -135,6 +135,31 @@ func TestASessionGoesOnAfterARestart(t *testing.T) {
 	}
 }
 
+// A session is resumed though the run before it had a clock that was ahead, and nobody knows
+// yet that this run is over: whoever opens it has it.
+func TestASessionIsResumedThoughTheClockWasSetBack(t *testing.T) {
+	s := startServer(t, serverConfig(t))
+	c := clientOf(t, s.URL())
+	id := incumbent.NewSessionID()
+	for _, counter := range []uint64{1 << 60, 1<<63 + 1<<62} {
+		stream, r, err := c.DialStream(testContext(t), StreamOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := newLink(stream, r, func(*link, *apiv1.ServerFrame) {})
+		defer before.close()
+		start := &apiv1.Start{Session: id.String(), Counter: counter, TtlMs: uint32(time.Minute.Milliseconds())}
+		if _, err := before.call(testContext(t), &apiv1.ClientFrame{Request: &apiv1.ClientFrame_Start{Start: start}}); err != nil {
+			t.Fatal(err)
+		}
+		session := openSession(t, c, SessionConfig{TTL: time.Minute, ID: id})
+		if l := mustClaim(t, session, "db"); !l.Held() {
+			t.Error("what it claimed is not held")
+		}
+		session.Detach()
+	}
+}
+
 // Who says nothing any more is down once its ttl is over, and alive again as who comes in
 // its place.
 func TestPresenceEndsWithTheTTL(t *testing.T) {

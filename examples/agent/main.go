@@ -66,16 +66,9 @@ func relationsOf(app string, unit int) string { return fmt.Sprintf("relations/%s
 func addUnits(ctx context.Context, c *client.Client, app string, n int) error {
 	keys := c.KV("")
 	for {
-		first := 0
-		list, _, err := keys.ListPresent(ctx, app+"/", "", 10_000)
+		first, err := nextUnit(ctx, keys, app)
 		if err != nil {
 			return err
-		}
-		for _, p := range list {
-			var number int
-			if _, err := fmt.Sscanf(p.Name, app+"/%d", &number); err == nil {
-				first = max(first, number+1)
-			}
 		}
 		t := c.Txn("")
 		if _, err := keys.Get(ctx, appKey(app)); incumbent.KindOf(err) == incumbent.NotFound {
@@ -86,6 +79,24 @@ func addUnits(ctx context.Context, c *client.Client, app string, n int) error {
 		}
 		if _, err = t.Commit(ctx); incumbent.KindOf(err) != incumbent.Conflict {
 			return err
+		}
+	}
+}
+
+// nextUnit is the number behind those of all units that are listed.
+func nextUnit(ctx context.Context, keys *client.KV, app string) (next int, err error) {
+	for page := ""; ; {
+		list, more, err := keys.ListPresent(ctx, app+"/", page, 10_000)
+		if err != nil {
+			return 0, err
+		}
+		for _, p := range list {
+			number := -1 // other names count as none
+			_, _ = fmt.Sscanf(p.Name, app+"/%d", &number)
+			next = max(next, number+1)
+		}
+		if page = more; page == "" {
+			return next, nil
 		}
 	}
 }
@@ -132,14 +143,16 @@ func (a *agent) run(ctx context.Context) error {
 			return err
 		}
 		err = a.work(ctx, session)
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			session.Detach() // it is resumed by the next run, within its ttl
 			return ctx.Err()
-		}
-		if err != nil {
+		case session.Context().Err() != nil:
+			// Nobody heard of this agent for a whole ttl. What was under way over the
+			// session failed with it, and is done again over the next.
+		case err != nil:
 			return err
 		}
-		// The session is over: nobody heard of this agent for a whole ttl.
 	}
 }
 
@@ -186,10 +199,13 @@ func (a *agent) upgrade(ctx context.Context, session *client.Session) error {
 	if err := json.Unmarshal(entry.Value, &app); err != nil || app.Charm.URL == a.url {
 		return err
 	}
-	a.url = app.Charm.URL
-	fmt.Fprintf(a.out, "%s/%d: runs %s\n", a.app, a.unit, a.url)
+	url := app.Charm.URL
+	fmt.Fprintf(a.out, "%s/%d: runs %s\n", a.app, a.unit, url)
 	// Over the session's own stream: no call, no connection besides.
-	_, err := session.KV("").Put(ctx, unitKey(a.app, a.unit), fmt.Appendf(nil, `{"status":"active","charm":%q}`, a.url))
+	_, err := session.KV("").Put(ctx, unitKey(a.app, a.unit), fmt.Appendf(nil, `{"status":"active","charm":%q}`, url))
+	if err == nil {
+		a.url = url // else it is done again
+	}
 	return err
 }
 

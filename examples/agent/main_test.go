@@ -4,12 +4,16 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/client"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/server"
@@ -128,5 +132,109 @@ func TestAnAgentsLife(t *testing.T) {
 	unit, err := c.KV("").Get(t.Context(), "units/mysql/000001")
 	if err != nil || string(unit.Value) != `{"status":"active","charm":"ch:mysql-2"}` {
 		t.Errorf("its unit is %v, %v", unit, err)
+	}
+}
+
+// hook is an agent's output that has something done before a line of it is written.
+type hook struct {
+	io.Writer
+	line string
+	do   func()
+}
+
+func (h *hook) Write(p []byte) (int, error) {
+	if string(p) == h.line && h.do != nil {
+		do := h.do
+		h.do = nil
+		do()
+	}
+	return h.Writer.Write(p)
+}
+
+// An agent whose session is lost while it says what it does begins another, and says it
+// over that one.
+func TestAnAgentsSessionIsLost(t *testing.T) {
+	s := open(t, server.Config{
+		DataDir: t.TempDir(), Name: "n1", Listen: "127.0.0.1:0",
+		SegmentBytes: node.MinSegmentBytes, DiskReserve: 1 << 20, ReturnTime: time.Millisecond,
+	})
+	c, err := client.New(client.Config{Servers: []string{s.URL()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := addUnits(t.Context(), c, "mysql", 1); err != nil {
+		t.Fatal(err)
+	}
+	in, out := io.Pipe()
+	a := newAgent(c, "mysql", 0, filepath.Join(t.TempDir(), "session"), nil)
+	a.out = &hook{Writer: out, line: "mysql/0: runs ch:mysql-1\n", do: func() {
+		id, err := a.sessionID()
+		if err == nil {
+			_, err = c.Sessions().CloseSession(t.Context(), connect.NewRequest(&apiv1.CloseSessionRequest{Id: id.String()}))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- a.run(ctx)
+		out.Close()
+	}()
+	go func() { _, _ = io.Copy(io.Discard, in) }()
+	for {
+		unit, err := c.KV("").Get(ctx, unitKey("mysql", 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		who, err := c.KV("").Get(ctx, "presence/mysql/000000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(unit.Value) == `{"status":"active","charm":"ch:mysql-1"}` && who.Session != "" {
+			break // alive, by the session after the one that was lost
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("the agent ended with %v", err)
+		default:
+		}
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the agent ended with %v", err)
+	}
+}
+
+// Units are numbered behind all that are listed, also where a list has more than one page.
+func TestUnitsBeyondAPage(t *testing.T) {
+	s := open(t, server.Config{
+		DataDir: t.TempDir(), Name: "n1", Listen: "127.0.0.1:0",
+		SegmentBytes: node.MinSegmentBytes, DiskReserve: 1 << 20, ReturnTime: time.Millisecond,
+	})
+	c, err := client.New(client.Config{Servers: []string{s.URL()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	info := make([]byte, 400<<10)
+	for i := range 5 { // a page has a MiB
+		if _, err := c.KV("").Put(t.Context(), fmt.Sprintf("presence/mysql/%06d", i), info); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, next, err := c.KV("").ListPresent(t.Context(), "mysql/", "", 10_000); err != nil || next == "" {
+		t.Fatalf("all are one page: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := addUnits(ctx, c, "mysql", 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.KV("").Get(t.Context(), unitKey("mysql", 5)); err != nil {
+		t.Error(err)
 	}
 }

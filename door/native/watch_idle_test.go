@@ -1,0 +1,33 @@
+package native
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+)
+
+// TestG17_AnIdleWatchSaysThatItIsThere: where nothing happens at all, a watch is told each
+// time how far all is certain. Clients leave a member that has been silent for longer.
+func TestG17_AnIdleWatchSaysThatItIsThere(t *testing.T) {
+	m := newMember(t, func(c *Config) { c.ProgressEvery = time.Millisecond })
+	index := m.store("k", "1")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	stream, err := m.keys().Watch(ctx, connect.NewRequest(&pb.WatchKeysRequest{Key: "k"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	for i := range 5 {
+		if !stream.Receive() {
+			t.Fatal(stream.Err())
+		}
+		if got := stream.Msg(); got.ProgressIndex != index || got.Snapshot != (i == 0) || got.More {
+			t.Errorf("message %d: %v", i, got)
+		}
+	}
+}
