@@ -20,7 +20,7 @@ func (t *tables) convert(x *core.Exec, d *Database, c *command) core.Result {
 	}
 	empty := newDatabase(d.Namespace, d.Owner, s, x.Index())
 	p := play{work: begin(empty)}
-	failed := p.fill(d)
+	failed := p.fill(d, x.ActiveSchema() >= numberSchema)
 	if failed == nil {
 		failed = p.work.commit(x.Index())
 	}
@@ -38,8 +38,13 @@ func (t *tables) convert(x *core.Exec, d *Database, c *command) core.Result {
 	return core.Result{Record: &Outcome{TxnID: change.TxnID}}
 }
 
-// fill takes the rows of another database, by the tables and columns that both have.
-func (p *play) fill(d *Database) *ovs.Error {
+// numberSchema is the [core.SchemaVersion] that brought conversions between integers and
+// reals: while a member knows only an earlier one they fail, as they do there.
+const numberSchema = 11
+
+// fill takes the rows of another database, by the tables and columns that both have;
+// numbers: those of one kind become such of the other.
+func (p *play) fill(d *Database, numbers bool) *ovs.Error {
 	for from, t := range d.Schema.Tables {
 		of, to := p.schema.Table(t.Name)
 		if of == nil {
@@ -48,7 +53,7 @@ func (p *play) fill(d *Database) *ovs.Error {
 		var err *ovs.Error
 		d.Rows(from, func(r *Row) bool {
 			var n *Row
-			if n, err = converted(t, of, r); err == nil {
+			if n, err = converted(t, of, r, numbers); err == nil {
 				p.put(to, nil, n)
 			}
 			return err == nil
@@ -60,12 +65,17 @@ func (p *play) fill(d *Database) *ovs.Error {
 	return nil
 }
 
-func converted(from, to *ovs.Table, r *Row) (*Row, *ovs.Error) {
+func converted(from, to *ovs.Table, r *Row, numbers bool) (_ *Row, err *ovs.Error) {
 	n := &Row{UUID: r.UUID, Columns: make([]ovs.Datum, len(to.Columns))}
 	for i, c := range to.Columns {
 		n.Columns[i] = c.Default
 		if old := from.Column(c.Name); old != nil && old.Index() >= 0 {
 			n.Columns[i] = r.Columns[old.Index()]
+		}
+		if numbers {
+			if n.Columns[i], err = n.Columns[i].Converted(&c.Type); err != nil {
+				return nil, err
+			}
 		}
 		if err := n.Columns[i].Check(&c.Type); err != nil {
 			return nil, err

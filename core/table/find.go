@@ -1,6 +1,10 @@
 package table
 
-import "github.com/incumbent-dev/incumbent/core/table/ovs"
+import (
+	"slices"
+
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
+)
 
 // candidates calls try with the rows of a table for which all conditions may hold, until
 // it returns false: with no more rows than an index of the conditions leads to.
@@ -32,6 +36,23 @@ func candidates(s *ovs.Schema, relations []*relation, table int, where []ovs.Con
 		return
 	}
 	r.rows.Scan(try)
+}
+
+// Indexed reports whether [Database.Find] need not look at rows of a table to find those
+// for which a condition holds that asks for one value. Together, conditions of different
+// values find no row more often than it has values.
+func (d *Database) Indexed(table int, c *ovs.Condition) bool {
+	if c.Function != ovs.Equal && c.Function != ovs.Includes || len(c.Arg.Keys) != 1 || len(c.Arg.Values) > 0 {
+		return false
+	}
+	t := d.Schema.Tables[table]
+	switch {
+	case c.Column < 0:
+		return c.Column == ovs.ColumnUUID
+	case t.Columns[c.Column].Type.Key.Ref != ovs.NoRef:
+		return true
+	}
+	return c.Function == ovs.Equal && slices.ContainsFunc(t.Indexes, func(columns []int) bool { return columns[0] == c.Column })
 }
 
 func holds(where []ovs.Condition, r *Row) bool {

@@ -329,3 +329,73 @@ func TestG39_AnOutcomeKeepsNoState(t *testing.T) {
 	}
 	runtime.KeepAlive(outcomes)
 }
+
+// Integers become reals where the other schema has these, and back as far as reals are
+// integers: once all members know how, which those of an earlier version do not.
+func TestConvertNumbers(t *testing.T) {
+	schema := func(kind string) []byte {
+		return []byte(`{"name":"D","tables":{"T":{"columns":{"n":{"type":"` + kind + `"},"many":{"type":{"key":"` + kind +
+			`","min":0,"max":"unlimited"}},"by":{"type":{"key":"string","value":"` + kind + `","min":0,"max":"unlimited"}}}}}}`)
+	}
+	w := newWorld(t, string(schema("integer")))
+	to := func(kind string) *Outcome { return w.must(&Convert{"default", "D", schema(kind)}).Record.(*Outcome) }
+	row := func() string {
+		return w.run(`{"op":"select","table":"T","where":[],"columns":["n","many","by"]}`)
+	}
+	w.run(`{"op":"insert","table":"T","row":{"n":7,"many":["set",[-1,2]],"by":["map",[["a",3]]]}}`)
+	before := row()
+
+	old := core.Member{ID: 1, Name: "old", Schema: numberSchema - 1}
+	w.must(core.PutMemberCommand{Member: old})
+	if o := to("real"); !o.Failed {
+		t.Error("converted, which a member refuses")
+	}
+	old.Schema = numberSchema
+	w.must(core.PutMemberCommand{Member: old})
+	if o := to("real"); o.Failed {
+		t.Fatalf("to reals: %v", o.Results[0].Err)
+	}
+	if got := w.run(`{"op":"mutate","table":"T","where":[],"mutations":[["n","+=",0.5]]},{"op":"select","table":"T","where":[["n","==",7.5]],"columns":["many","by"]}`); got !=
+		`[{"count":1},{"rows":[{"by":["map",[["a",3]]],"many":["set",[-1,2]]}]}]` {
+		t.Errorf("as reals: %s", got)
+	}
+	w.reload()
+	if o := to("integer"); !o.Failed {
+		t.Error("7.5 has become an integer")
+	}
+	w.run(`{"op":"mutate","table":"T","where":[],"mutations":[["n","-=",0.5]]}`)
+	if o := to("integer"); o.Failed || row() != before {
+		t.Errorf("back to integers: %s, it was %s (%+v)", row(), before, o.Results)
+	}
+	w.run(`{"op":"update","table":"T","where":[],"row":{"many":["set",[9007199254740992,9007199254740993]]}}`)
+	if o := to("real"); !o.Failed {
+		t.Error("two integers have become one real")
+	}
+	w.reload()
+}
+
+// Indexed says for which conditions not all rows are looked at, and Find finds the same.
+func TestIndexed(t *testing.T) {
+	w := newWorld(t, testSchema)
+	for i := range 20 {
+		w.run(fmt.Sprintf(`{"op":"insert","table":"Root","row":{"name":"n%d","number":%d,"leaves":["named-uuid","l"]}},{"op":"insert","table":"Leaf","uuid-name":"l","row":{"value":1}}`, i, i))
+	}
+	d := w.database()
+	root, at := d.Schema.Table("Root")
+	var one *Row
+	d.Rows(at, func(r *Row) bool { one = r; return false })
+	for _, column := range []string{"_uuid", "_version", "name", "number", "leaves", "ids"} {
+		for _, f := range []ovs.Function{ovs.Equal, ovs.Includes, ovs.NotEqual} {
+			c := ovs.Condition{Column: root.Column(column).Index(), Function: f, Arg: one.Datum(root.Column(column).Index())}
+			looked, found := 0, 0
+			candidates(d.Schema, d.relations, at, []ovs.Condition{c}, func(*Row) bool { looked++; return true })
+			d.Find(at, []ovs.Condition{c}, func(*Row) bool { found++; return true })
+			if d.Indexed(at, &c) != (looked == 1) {
+				t.Errorf("%s %v: indexed %v, of which %d rows are looked at", column, f, d.Indexed(at, &c), looked)
+			}
+			if f != ovs.NotEqual && found == 0 {
+				t.Errorf("%s %v finds nothing", column, f)
+			}
+		}
+	}
+}

@@ -20,6 +20,7 @@ type conn struct {
 	shares admit.Who     // as whom it takes of what all connections may have under way
 	heard  atomic.Uint64 // tick of the door's clock in which something came, or went that had waited
 	owed   atomic.Int32  // monitors that are not answered
+	kept   atomic.Int64  // bytes that the conditions of its monitors cost, of maxConditionBytes
 	probed atomic.Bool   // an echo was asked for since
 
 	park.Link[*conn] // in door.conns
@@ -35,7 +36,7 @@ type conn struct {
 	closed  bool  // nothing is run any more but what was put in until then
 	held    bool  // the worker waits to be woken for what it has
 	busy    int32 // requests that are not answered
-	weight  int   // bytes of them
+	weight  int   // bytes that they count as
 	coming  int   // bytes that have come of the next one
 	counted int   // of both, those that are taken of MaxPartialBytes
 	ended   bool  // none are any more
@@ -152,6 +153,21 @@ func (c *conn) comes(bytes int) error {
 		return park.Hold
 	}
 	return incumbent.Errorf(incumbent.Overloaded, "messages that have not come whole, and those that are not answered, have more than %d bytes, or more of them than its share are of who sends this one", most)
+}
+
+// grows counts a message that is there whole as more bytes than it has; false: there is
+// no room for them.
+func (c *conn) grows(by int) bool {
+	most := c.door.limits.Load().MaxPartialBytes
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := max(0, c.weight+c.coming+by-smallMessage)
+	if more := int64(n - c.counted); more > 0 && !c.door.underWay.Take(c.shares, more, most) {
+		return false
+	}
+	c.weight += by
+	c.counted = n
+	return true
 }
 
 // begun says that the next message is there whole.

@@ -2,6 +2,7 @@ package ovsdb
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -65,6 +66,7 @@ func (f *feeds) of(name string) *feed {
 	if x := f.byName[name]; x != nil {
 		return x
 	}
+	name = strings.Clone(name) // it is part of a message
 	x := &feed{door: f.door, name: name, groups: map[string]*group{}, waits: map[*txn][]int{}, touched: map[int]incumbent.Index{}}
 	f.byName[name] = x
 	return x
@@ -265,6 +267,7 @@ func (f *feed) cancel(tell func(*monitor)) {
 	for _, g := range groups {
 		for _, m := range g.members.list {
 			m.group = nil
+			_ = m.keeps(nil)
 			f.door.counts.monitors.Add(-1)
 			tell(m)
 		}

@@ -2,6 +2,7 @@ package ovsdb
 
 import (
 	"encoding/binary"
+	"slices"
 	"strings"
 
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
@@ -35,7 +36,7 @@ type group struct {
 type wish struct {
 	table   int
 	columns []shown
-	where   []ovs.Condition
+	where   []ovs.Condition // in order
 	all     bool
 	known   known // of the database about the server; the zero value elsewhere
 }
@@ -124,11 +125,16 @@ func (f *feed) join(m *monitor, wishes []wish) {
 
 // leave takes a monitor out of its group.
 func (m *monitor) leave() {
-	g := m.group
-	if g == nil {
+	if m.group == nil {
 		return
 	}
+	m.group.drop(m)
 	m.group = nil
+	_ = m.keeps(nil)
+}
+
+// drop takes a monitor out of the group, which ends with its last one.
+func (g *group) drop(m *monitor) {
 	g.feed.door.counts.monitors.Add(-1)
 	g.members.remove(m)
 	if len(g.members.list) > 0 {
@@ -255,11 +261,13 @@ func (s *spec) encoded(state contents) [][]byte {
 	return out
 }
 
-// each calls f with the rows of a state that the spec has.
+// each calls f with the rows of a state that the spec has: those that an index leads to, if
+// one does for each of its conditions, else those that it finds among all.
 func (s *spec) each(state contents, f func(*ovs.Row)) {
-	if s.all {
+	unindexed := func(c ovs.Condition) bool { return !state.Indexed(s.table, &c) }
+	if s.all || slices.ContainsFunc(s.where, unindexed) {
 		state.Find(s.table, nil, func(r *ovs.Row) bool {
-			if s.known.shows(r) {
+			if s.holds(r) {
 				f(r)
 			}
 			return true

@@ -34,10 +34,16 @@ const (
 	beatEvery    = 2 * time.Second // that such sessions are extended
 	tickEvery    = time.Second     // of the door's clock
 	maxLockName  = 256             // bytes
+	maxMonitorID = 4 << 10         // bytes, as JSON: it is kept, and said with each update
+	valueBytes   = 16              // that each value of a message counts as at least, about what one has in clients' messages: what is made of it takes several times as many
 	pullAgain    = time.Millisecond
 	pullEvents   = 256             // events of a database that are handed on in one turn
 	pullBytes    = 4 << 20         // and what they cost
 	serverEvery  = 5 * time.Second // that the index in the _Server database is moved on
+
+	maxConditionBytes = 64 << 20 // that the conditions of one connection's monitors cost, about: 200,000 of one value
+	conditionBytes    = 256      // what one costs besides its atoms: to keep it, and to find it by its value
+	atomBytes         = 40
 )
 
 // Limits bound what one client, and all of them, may ask of the door. Zero fields

@@ -3,6 +3,8 @@ package ovsdb
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"slices"
+	"strings"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
@@ -55,6 +57,7 @@ func (c *conn) lock(r *request, steal bool) {
 		return
 	}
 	s := &c.session.locks
+	name = strings.Clone(name) // else the lock keeps the whole message
 	l := &lock{conn: c, name: name, queued: true, stealer: steal, request: r}
 	if _, err := l.judge(); err != nil {
 		r.refuse(faultOf(err))
@@ -403,6 +406,8 @@ func (l *lock) giveUp() {
 	if l.wait != nil {
 		l.wait.Cancel()
 	}
+	s := &l.conn.session.locks
+	s.waiting = slices.DeleteFunc(s.waiting, func(o *lock) bool { return o == l })
 	l.release(0)
 }
 

@@ -3,6 +3,7 @@ package ovsdb
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"sync"
 	"testing"
 )
@@ -83,4 +84,36 @@ func TestWhoStealsHasTheLock(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// Of a lock that is given up while there is no session yet nothing stays.
+func TestLocksGivenUpBeforeTheirSession(t *testing.T) {
+	m := startMember(t, nil)
+	c := m.dial()
+	want(t, "an echo", c.call("echo", `[]`), `[]`)
+	m.group.Hold()
+	release := sync.OnceFunc(m.group.Release)
+	defer release()
+	const pairs = 10_000
+	go func() {
+		for range pairs {
+			_, _ = io.WriteString(c.conn, `{"method":"lock","params":["l"],"id":7}{"method":"unlock","params":["l"],"id":7}`)
+		}
+	}()
+	for range pairs {
+		want(t, "lock", c.answer(), `{"locked":false}`)
+		want(t, "unlock", c.answer(), `{}`)
+	}
+	if n := m.waitingLocks(); n != 0 {
+		t.Errorf("%d locks wait for the session that were given up", n)
+	}
+	release()
+	want(t, "the lock", c.call("lock", `["l"]`), `{"locked":true}`)
+}
+
+// waitingLocks is how many locks of the only connection wait for its session.
+func (m *member) waitingLocks() int {
+	c, n := m.door.conns.All()[0], make(chan int)
+	c.do(func() { n <- len(c.session.locks.waiting) })
+	return <-n
 }

@@ -1,7 +1,10 @@
 package ovsdb
 
 import (
+	"cmp"
 	"hash/maphash"
+	"slices"
+	"sort"
 
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
@@ -51,7 +54,7 @@ type spec struct {
 	key     string
 	table   int
 	encoder *encoder
-	where   []ovs.Condition // one of which is to hold
+	where   []ovs.Condition // in order, one of which is to hold
 	groups  members[*group]
 	seen    uint64   // the turn in which it was last looked at
 	found   []byte   // what the change under way is to its monitors
@@ -70,13 +73,64 @@ func (s *spec) holds(r *ovs.Row) bool {
 	return s.known.shows(r) && (s.all || holdsAny(s.where, r))
 }
 
+// holdsAny reports whether one of conditions holds for a row. They are in order, so that
+// one that asks for a value is looked up among thousands.
 func holdsAny(where []ovs.Condition, r *ovs.Row) bool {
+	for len(where) > 0 {
+		first := &where[0]
+		n := sort.Search(len(where), func(i int) bool {
+			return where[i].Column != first.Column || where[i].Function != first.Function
+		})
+		if anyHolds(where[:n], r.Datum(first.Column)) {
+			return true
+		}
+		where = where[n:]
+	}
+	return false
+}
+
+// anyHolds is holdsAny of conditions of one column with one function.
+func anyHolds(where []ovs.Condition, d ovs.Datum) bool {
+	has := func(arg ovs.Datum) bool {
+		_, found := slices.BinarySearchFunc(where, arg, func(c ovs.Condition, arg ovs.Datum) int { return ovs.CompareDatums(c.Arg, arg) })
+		return found
+	}
+	switch {
+	case where[0].Function == ovs.Equal:
+		return has(d)
+	case where[0].Function == ovs.Includes && len(d.Keys) < len(where): // else it is faster to look for each in d
+		for i := range d.Keys {
+			one := ovs.Datum{Keys: d.Keys[i : i+1]}
+			if d.Values != nil {
+				one.Values = d.Values[i : i+1]
+			}
+			if has(one) {
+				return true
+			}
+		}
+		// What is left asks for several values, for it comes last, or for none.
+		n := sort.Search(len(where), func(i int) bool { return len(where[i].Arg.Keys) > 1 })
+		if len(where[0].Arg.Keys) == 0 {
+			return true
+		}
+		where = where[n:]
+	}
 	for i := range where {
-		if where[i].Holds(r) {
+		if where[i].HoldsFor(d) {
 			return true
 		}
 	}
 	return false
+}
+
+// looksUp reports whether a condition is found among others by what a row has.
+func looksUp(c *ovs.Condition) bool {
+	return c.Function == ovs.Equal || c.Function == ovs.Includes && len(c.Arg.Keys) == 1
+}
+
+// compareConditions orders conditions by column, function and argument.
+func compareConditions(a, b ovs.Condition) int {
+	return cmp.Or(cmp.Compare(a.Column, b.Column), cmp.Compare(a.Function, b.Function), ovs.CompareDatums(a.Arg, b.Arg))
 }
 
 func (m *matcher) init(x *shape) {

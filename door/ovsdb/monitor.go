@@ -22,6 +22,7 @@ type monitor struct {
 	head  []byte   // what goes before the body of an update
 	group *group   // nil: it is not told of anything
 	over  bool
+	kept  int64 // bytes that its conditions cost
 }
 
 func monitorRequest(c *conn, r *request)      { c.monitor(r, plain, 3) }
@@ -40,6 +41,9 @@ func (c *conn) monitor(r *request, v version, params int) {
 	name := compact(r.params[1])
 	s := &c.session
 	switch {
+	case len(name) > maxMonitorID:
+		r.refuse(longID())
+		return
 	case s.monitors.get(name) != nil:
 		r.refuse(syntaxError("duplicate monitor ID"))
 		return
@@ -140,6 +144,10 @@ func (m *monitor) begin(r *request, state contents, last ovs.UUID) {
 		m.refused(r, bad)
 		return
 	}
+	if bad := m.keeps(wishes); bad != nil {
+		m.refused(r, bad)
+		return
+	}
 	m.limit(wishes)
 	f.join(m, wishes)
 	if m.version != since {
@@ -230,8 +238,12 @@ func monitorCondChangeRequest(c *conn, r *request) {
 	}
 	from, next := compact(r.params[0]), compact(r.params[1])
 	m := c.session.monitors.get(from)
-	if m == nil || m.version == plain {
+	switch {
+	case m == nil || m.version == plain:
 		r.refuse(unknownMonitor())
+		return
+	case len(next) > maxMonitorID:
+		r.refuse(longID())
 		return
 	}
 	if other := c.session.monitors.get(next); other != nil && other != m {
@@ -253,6 +265,10 @@ func monitorCondChangeRequest(c *conn, r *request) {
 			})
 		})
 	})
+}
+
+func longID() *ovs.Error {
+	return ovs.Errorf(ovs.ResourcesExhausted, "the id of a monitor has at most %d bytes", maxMonitorID)
 }
 
 func unknownMonitor() *ovs.Error { return syntaxError("unknown monitor session") }
@@ -278,6 +294,9 @@ func (m *monitor) change(r *request, from string, state contents) *ovs.Error {
 		return faultOf(err)
 	}
 	wishes, bad := f.shape.changed(m.group.wishes(), r.params[2])
+	if bad == nil {
+		bad = m.keeps(wishes)
+	}
 	if bad != nil {
 		return bad
 	}
@@ -291,7 +310,6 @@ func (m *monitor) change(r *request, from string, state contents) *ovs.Error {
 func (m *monitor) move(wishes []wish, state contents) {
 	f, was := m.feed, m.group
 	m.limit(wishes)
-	m.group = nil
 	f.join(m, wishes)
 	is := m.group
 	if is == was {
@@ -301,9 +319,35 @@ func (m *monitor) move(wishes []wish, state contents) {
 	if body := f.transition(was, is, state); body != nil {
 		m.conn.tell(m.head, body)
 	}
-	m.group = was // leave forgets what only the former group had
-	m.leave()
-	m.group = is
+	was.drop(m) // forgets what only that had
+}
+
+// keeps counts what conditions cost that the monitor has in the place of others. Its error
+// says that those of its connection's monitors may not cost so much.
+func (m *monitor) keeps(wishes []wish) *ovs.Error {
+	cost := costOf(wishes)
+	more := cost - m.kept
+	if m.conn.kept.Add(more) > maxConditionBytes && more > 0 {
+		m.conn.kept.Add(-more)
+		return ovs.Errorf(ovs.ResourcesExhausted, "the conditions of a connection's monitors take at most %d bytes, each %d and %d for a value and its text", maxConditionBytes, conditionBytes, atomBytes)
+	}
+	m.kept = cost
+	return nil
+}
+
+// costOf is what it costs to keep the conditions of wishes, in bytes, about.
+func costOf(wishes []wish) (n int64) {
+	for i := range wishes {
+		for _, c := range wishes[i].where {
+			n += conditionBytes
+			for _, list := range [][]ovs.Atom{c.Arg.Keys, c.Arg.Values} {
+				for _, a := range list {
+					n += atomBytes + int64(len(a.Text()))
+				}
+			}
+		}
+	}
+	return n
 }
 
 // transition is the difference between what two groups of one feed see in a state, as an

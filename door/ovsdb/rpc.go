@@ -16,7 +16,7 @@ type request struct {
 	method *method
 	id     []byte // JSON
 	params []ovs.Value
-	size   int             // bytes of the message
+	size   int             // bytes that it counts as
 	judged incumbent.Index // says by which policies its caller may ask for it: see [core.Meta]
 	done   bool            // it was answered
 	place  admit.Place     // of all but transactions, which have their own
@@ -46,6 +46,13 @@ func (c *conn) serve(message []byte) {
 	default:
 		r := &request{conn: c, size: len(message), id: id.AppendSorted(nil), params: params.Elements(), method: methods[name.Text()]}
 		c.door.counts.asked(r.method)
+		if more := v.Count()*valueBytes - r.size; more > 0 {
+			if !c.grows(more) {
+				r.refuse(ovs.Errorf(ovs.ResourcesExhausted, "what is not answered has too many values"))
+				return
+			}
+			r.size += more
+		}
 		if r.method == nil {
 			r.failed("unknown method")
 			return

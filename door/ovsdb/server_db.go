@@ -188,6 +188,9 @@ func holdsAll(where []ovs.Condition, r *ovs.Row) bool {
 	return true
 }
 
+// Indexed implements contents.
+func (serverContents) Indexed(int, *ovs.Condition) bool { return false }
+
 // LastTxn implements contents.
 func (c serverContents) LastTxn() ovs.UUID {
 	c.of.mu.Lock()

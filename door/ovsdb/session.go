@@ -9,6 +9,7 @@ type session struct {
 	monitors monitorNames
 	txns     map[string]*txn // that are not answered, by their ids
 	order    []*txn          // the same, in the order in which they came
+	going    bool            // those go on that were held: see next
 	locks    locks
 }
 

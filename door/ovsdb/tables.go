@@ -14,6 +14,9 @@ type contents interface {
 	// Find calls fn with the rows of a table for which all conditions hold, until it
 	// returns false.
 	Find(table int, where []ovs.Condition, fn func(*ovs.Row) bool)
+	// Indexed reports whether Find need not look at rows to find those for which one
+	// condition holds: see [table.Database.Indexed].
+	Indexed(table int, c *ovs.Condition) bool
 	// LastTxn is the id of the last transaction that changed it.
 	LastTxn() ovs.UUID
 	// Since returns what has changed since a transaction; false: it is not known any

@@ -26,21 +26,32 @@ type txn struct {
 	place   admit.Place
 	counted tally.Place // among what its principal has open; once it has waited
 
-	command *table.Transact
-	schema  *ovs.Schema // that it was parsed by
-	looks   bool        // it changes nothing, whatever the state is
-	judged  incumbent.Index
-	rules   *auth.Rules // of then, or older ones
-	came    time.Time   // waits count from then
-	began   time.Time   // when it came, or what it waits for changed: patience counts from then
-	timer   *time.Timer // ends the wait; of the feed
-	until   time.Time   // what its waits have time to; once it has waited
-	left    bool        // it does not wait any more, and never will; of the feed
-	waited  bool        // it has waited for a change
-	flying  bool        // it is on its way through the log
-	held    bool        // it waits for those that came before it
-	over    bool        // it was answered, or nobody wants to know
+	command  *table.Transact
+	schema   *ovs.Schema // that it was parsed by
+	looks    bool        // it changes nothing, whatever the state is
+	judged   incumbent.Index
+	rules    *auth.Rules // of then, or older ones
+	came     time.Time   // waits count from then
+	began    time.Time   // when it came, or what it waits for changed: patience counts from then
+	timer    *time.Timer // ends the wait; of the feed
+	until    time.Time   // what its waits have time to; once it has waited
+	left     bool        // it does not wait any more, and never will; of the feed
+	waited   bool        // it has waited for a change
+	stage    stage
+	admitted bool // it has had a place in its lane
+	held     bool // it waits for those that came before it
+	over     bool // it was answered, or nobody wants to know
 }
+
+// stage says how far a transaction is, for those of the same client that come behind it.
+type stage uint8
+
+const (
+	past       stage = iota // it is executed, or waits for a change: others need not wait for it
+	confirming              // it changes nothing if that is confirmed
+	flying                  // it is on its way through the log, where others come behind it
+	due                     // it is still to be executed
+)
 
 func transactRequest(c *conn, r *request) {
 	db, ok := r.text(0)
@@ -55,7 +66,7 @@ func transactRequest(c *conn, r *request) {
 	if !c.mayKnow(r, db) || !c.has(r, db) {
 		return
 	}
-	t := &txn{conn: c, request: r, name: string(r.id), db: db, feed: c.door.feeds.of(db), came: c.door.now()}
+	t := &txn{conn: c, request: r, name: string(r.id), db: db, feed: c.door.feeds.of(db), came: c.door.now(), stage: due}
 	t.began = t.came
 	if !t.parse() {
 		return
@@ -195,9 +206,14 @@ func (t *txn) admit() {
 	if t.over {
 		return
 	}
+	if t.before() == due { // whose place it might take
+		t.hold()
+		return
+	}
 	d := t.conn.door
 	p, err := d.lanes.Enter(t.conn.who.work(t.db), t.request.method.call.Lane(), len(t.command.Operations))
 	if err == nil {
+		t.admitted = true
 		t.place = p
 		t.start()
 		return
@@ -222,32 +238,53 @@ func (t *txn) start() {
 		return
 	}
 	t.command.Locks = t.conn.heldLocks(t.command.Operations)
-	behind := t.behind()
-	if t.held = behind && t.looks; t.held {
-		return // see next
-	}
-	if behind {
+	before := t.before()
+	switch {
+	case before == due || before == flying && t.looks:
+		t.hold()
+	case before == flying:
 		t.propose()
-		return
-	}
-	if _, idle := t.try(t.conn.door.view()); !idle {
+	case t.idles():
+		t.stage = confirming
+		t.conn.confirm(t.confirmed)
+	case before == confirming:
+		t.hold()
+	default:
 		t.propose()
-		return
 	}
-	t.conn.confirm(t.confirmed)
 }
 
-// behind reports whether a transaction of the same client that came before is on its way.
-func (t *txn) behind() bool {
+// before is the latest stage of the transactions of the same client that came before, and
+// are to be executed before this one. Of two that only look either may go first.
+func (t *txn) before() (s stage) {
 	for _, o := range t.conn.session.order {
-		if o == t {
-			return false
+		if o == t || s == due || s == flying && t.looks { // it is held anyway
+			break
 		}
-		if o.flying {
-			return true
+		if !t.looks || !o.looks {
+			s = max(s, o.stage)
 		}
 	}
-	return false
+	return s
+}
+
+// hold has the transaction wait for those that came before: see next.
+func (t *txn) hold() {
+	t.held = true
+	t.postpone()
+}
+
+// postpone says that the transaction is executed later. Others wait for it, unless it waits
+// for a change.
+func (t *txn) postpone() {
+	if t.stage = due; t.waited {
+		t.stage = past
+	}
+}
+
+func (t *txn) idles() bool {
+	_, idle := t.try(t.conn.door.view())
+	return idle
 }
 
 func (t *txn) try(v *core.View) (core.Result, bool) {
@@ -270,6 +307,10 @@ func (t *txn) confirmed(err error) {
 		t.reparse()
 		return
 	}
+	if t.before() != past { // one changes something after all
+		t.hold()
+		return
+	}
 	r, idle := t.try(v)
 	if !idle {
 		t.propose()
@@ -278,17 +319,17 @@ func (t *txn) confirmed(err error) {
 	t.ended(r, idle)
 }
 
-// propose has the transaction executed in the order of the log.
+// propose has the transaction executed in the order of the log. Those behind it may go on.
 func (t *txn) propose() {
 	d := t.conn.door
-	t.flying = true
+	t.stage = flying
 	call := engine.Call{Meta: core.Meta{Origin: t.conn.who.origin(), Judged: t.judged}}
 	d.engine.Execute(call, t.command, func(r core.Result) {
-		t.conn.do(func() {
-			t.flying = false
-			t.ended(r, false)
-		})
+		t.conn.do(func() { t.ended(r, false) })
 	})
+	if order := t.conn.session.order; order[len(order)-1] != t {
+		t.conn.next()
+	}
 }
 
 // ended takes what the execution has come to.
@@ -301,6 +342,7 @@ func (t *txn) ended(r core.Result, unchanged bool) {
 		t.refused(r.Err)
 		return
 	}
+	t.stage = past
 	out, ok := r.Record.(*table.Outcome)
 	if !ok {
 		t.fail(unsettled, ovs.Errorf("I/O error", "the outcome is not known"))
@@ -358,6 +400,7 @@ func (t *txn) refused(err *incumbent.Error) {
 	switch err.Kind {
 	case incumbent.NotLeader, incumbent.Unavailable, incumbent.Overloaded:
 		if d.now().Before(t.began.Add(d.limits.Load().Patience)) {
+			t.postpone()
 			t.again((*txn).reparse)
 			t.conn.next()
 			return
@@ -408,16 +451,33 @@ func (t *txn) close(how outcome) {
 	}
 }
 
-// next has those go on that have waited for one that came before.
+// next has those go on that have waited for one that came before, up to the first that
+// cannot: others wait for that.
 func (c *conn) next() {
-	for _, t := range slices.Clone(c.session.order) {
-		if t.flying {
+	s := &c.session
+	if s.going {
+		return // what it has go on comes to this: all behind that have their turn
+	}
+	s.going = true
+	defer func() { s.going = false }()
+	for _, t := range slices.Clone(s.order) {
+		if t.held && !t.over {
+			t.resume()
+		}
+		if t.stage == due && !t.over {
 			return
 		}
-		if t.held && !t.over {
-			t.start()
-		}
 	}
+}
+
+// resume has a transaction go on that was held.
+func (t *txn) resume() {
+	t.held = false
+	if t.admitted {
+		t.start()
+		return
+	}
+	t.admit()
 }
 
 // cancel ends a transaction that has not been answered. One that is on its way through

@@ -76,6 +76,9 @@ func (w *wish) read(t *ovs.Table, v ovs.Value, method version) *ovs.Error {
 			return err
 		}
 	}
+	if err := w.order(t); err != nil {
+		return err
+	}
 	for c, s := range chosen {
 		w.columns = append(w.columns, shown{c, s})
 	}
@@ -164,6 +167,27 @@ func (w *wish) narrow(t *ovs.Table, where ovs.Value, there bool) *ovs.Error {
 	return nil
 }
 
+// order puts the conditions in order, each once, so that they are found by what rows have,
+// and keeps them without the message that they came in. Its error says that too many can
+// not be found so: each of these is work for each row.
+func (w *wish) order(t *ovs.Table) *ovs.Error {
+	slices.SortFunc(w.where, compareConditions)
+	w.where = slices.CompactFunc(w.where, func(a, b ovs.Condition) bool { return compareConditions(a, b) == 0 })
+	others := 0
+	for i := range w.where {
+		c := &w.where[i]
+		c.Arg = c.Arg.Clone()
+		if !looksUp(c) {
+			others++
+		}
+	}
+	if others > ovs.MaxConditions {
+		return ovs.Errorf(ovs.ResourcesExhausted, "of table %s a monitor has at most %d conditions that are not == or includes of one value", t.Name, ovs.MaxConditions)
+	}
+	w.where = slices.Clip(w.where)
+	return nil
+}
+
 // changed is wishes with other conditions for some tables.
 func (x *shape) changed(was []wish, v ovs.Value) ([]wish, *ovs.Error) {
 	if v.Kind() != ovs.Object {
@@ -186,6 +210,9 @@ func (x *shape) changed(was []wish, v ovs.Value) ([]wish, *ovs.Error) {
 			if err := w.narrow(t, where, there); err != nil {
 				return nil, err
 			}
+		}
+		if err := w.order(t); err != nil {
+			return nil, err
 		}
 		out[k] = w
 	}

@@ -2,7 +2,9 @@ package ovs
 
 import (
 	"cmp"
+	"math"
 	"slices"
+	"strings"
 )
 
 // Datum is the value of a column: a set or a map, whose keys are sorted and
@@ -60,6 +62,9 @@ func (d Datum) Includes(o Datum) bool {
 
 // Excludes reports whether d has no element of o.
 func (d Datum) Excludes(o Datum) bool {
+	if len(o.Keys) > len(d.Keys) {
+		d, o = o, d // so that rows cost no more than they have, however much a client asks for
+	}
 	for i, k := range o.Keys {
 		if d.Has(k, o.value(i)) {
 			return false
@@ -91,6 +96,51 @@ func (d Datum) room(n int) Datum {
 		r.Values = make([]Atom, 0, n)
 	}
 	return r
+}
+
+// Clone returns d with atoms and texts of its own: the texts of one that was parsed alias
+// the whole of what was parsed, which is kept as long as they are.
+func (d Datum) Clone() Datum { return Datum{cloneAtoms(d.Keys), cloneAtoms(d.Values)} }
+
+func cloneAtoms(list []Atom) []Atom {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].s = strings.Clone(list[i].s)
+	}
+	return list
+}
+
+// Converted returns d for a column of type t of another schema: integers become reals
+// where t has these, and reals that are integers of 64 bits become such. What t can not
+// have stays what it is, for [Datum.Check] to say so. The error says that what were
+// different keys are none any more.
+func (d Datum) Converted(t *Type) (Datum, *Error) {
+	keys, some := convertAtoms(d.Keys, t.Key.Kind)
+	values, others := convertAtoms(d.Values, t.Value.Kind)
+	if !some && !others {
+		return d, nil
+	}
+	d = Datum{keys, values}
+	return d, d.sort()
+}
+
+// convertAtoms returns atoms as those of a kind where they are such numbers, and reports
+// whether one is another.
+func convertAtoms(list []Atom, k Kind) (_ []Atom, some bool) {
+	if len(list) == 0 || list[0].kind == k || k != Integer && k != Real {
+		return list, false
+	}
+	out := slices.Clone(list)
+	for i, a := range list {
+		f := a.Float()
+		switch {
+		case k == Real && a.kind == Integer:
+			out[i], some = RealAtom(float64(a.Int())), true
+		case k == Integer && a.kind == Real && f == math.Trunc(f) && f >= math.MinInt64 && f < -math.MinInt64:
+			out[i], some = IntegerAtom(int64(f)), true
+		}
+	}
+	return out, some
 }
 
 // tidy makes empty datums alike.

@@ -23,6 +23,7 @@ const (
 	MaxTables     = 4096    // of a schema
 	MaxColumns    = 4096    // of a table
 	MaxOperations = 1 << 20 // of a transaction
+	MaxConditions = 100     // of an operation, and as many mutations: each is work for each row that is looked at
 	MaxElements   = 1 << 24 // of a datum; the size of what holds it bounds it sooner
 )
 

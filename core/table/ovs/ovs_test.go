@@ -4,6 +4,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -160,6 +161,82 @@ func TestRootsByDefault(t *testing.T) {
 	for _, table := range s.Tables {
 		if !table.IsRoot {
 			t.Errorf("%s is no root where no table says that it is one", table.Name)
+		}
+	}
+}
+
+// Each condition and each mutation is work for each row, so that an operation has no more
+// of them than clients do.
+func TestG39_OperationsAreBounded(t *testing.T) {
+	s, bad := ParseSchema([]byte(`{"name":"D","tables":{"T":{"columns":{"n":{"type":"integer"}}}}}`))
+	if bad != nil {
+		t.Fatal(bad)
+	}
+	list := func(one string, n int) string { return "[" + strings.TrimSuffix(strings.Repeat(one+",", n), ",") + "]" }
+	for _, op := range []struct{ text, one string }{
+		{`{"op":"update","table":"T","where":LIST,"row":{"n":1}}`, `true`},
+		{`{"op":"delete","table":"T","where":LIST}`, `["n","!=",0]`},
+		{`{"op":"select","table":"T","where":LIST}`, `["n","!=",0]`},
+		{`{"op":"wait","table":"T","where":LIST,"columns":["n"],"until":"==","rows":[]}`, `["n","!=",0]`},
+		{`{"op":"mutate","table":"T","where":LIST,"mutations":[]}`, `["n","!=",0]`},
+		{`{"op":"mutate","table":"T","where":[],"mutations":LIST}`, `["n","+=",1]`},
+	} {
+		for n, want := range map[int]string{MaxConditions: "", MaxConditions + 1: ResourcesExhausted} {
+			ops, err := ParseTransaction(s, parseText(t, "["+strings.Replace(op.text, "LIST", list(op.one, n), 1)+"]").Elements(), counter())
+			if err != nil || len(ops) != 1 {
+				t.Fatalf("%s: %v", op.text, err)
+			}
+			got := ""
+			if ops[0].Op == OpFail {
+				got = ops[0].Err.Name
+			}
+			if got != want {
+				t.Errorf("%d of %s in %s: %q, want %q", n, op.one, op.text, got, want)
+			}
+		}
+	}
+}
+
+// What excludes much is found out from whichever has less, which says the same.
+func TestExcludesMuch(t *testing.T) {
+	set := func(keys ...int64) (d Datum) {
+		for _, k := range keys {
+			d.Keys = append(d.Keys, IntegerAtom(k))
+		}
+		return d
+	}
+	pairs := func(d Datum, values ...int64) Datum { return Datum{d.Keys, set(values...).Keys} }
+	for _, tt := range []struct {
+		a, b Datum
+		want bool
+	}{
+		{set(), set(1, 2), true},
+		{set(3), set(1, 2), true},
+		{set(2), set(1, 2), false},
+		{pairs(set(2), 7), pairs(set(1, 2), 7, 8), true},
+		{pairs(set(2), 8), pairs(set(1, 2), 7, 8), false},
+	} {
+		if a, b := tt.a.Excludes(tt.b), tt.b.Excludes(tt.a); a != tt.want || b != tt.want {
+			t.Errorf("%v excludes %v: %v and %v, want %v", tt.a, tt.b, a, b, tt.want)
+		}
+	}
+}
+
+// A datum of its own does not keep the text that it was parsed from.
+func TestClonesKeepNoMessage(t *testing.T) {
+	text := `["map",[["key","value"]]]`
+	typ := Type{Key: unconstrained(String), Value: unconstrained(String), Max: 1}
+	d, err := ParseDatum(parseText(t, text), &typ, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := d.Clone()
+	if !c.Equal(d) {
+		t.Errorf("the clone of %v is %v", d, c)
+	}
+	for i, list := range [][2][]Atom{{d.Keys, c.Keys}, {d.Values, c.Values}} {
+		if unsafe.StringData(list[0][0].s) == unsafe.StringData(list[1][0].s) {
+			t.Errorf("text %d is the same", i)
 		}
 	}
 }

@@ -13,7 +13,8 @@ const maxTimeout = 1 << 40 // ms
 // name of the database) and checks them against the schema. New uuids are taken
 // from uuid. Parsing ends with the first operation that has an error of its own,
 // as [OpFail]: those before it are still to be executed, for their results, and
-// those behind it, which are not looked at, stand as comments and are not reached. It fails as a whole only where a limit is passed.
+// those behind it, which are not looked at, stand as comments and are not reached. It fails as a whole only if there
+// are more than [MaxOperations].
 // Texts in what it returns alias what was parsed.
 func ParseTransaction(s *Schema, ops []Value, uuid func() UUID) ([]Operation, *Error) {
 	if len(ops) > MaxOperations {
@@ -204,6 +205,9 @@ func (p *transactionParser) mutate(m *members, o *Operation) *Error {
 	if err := m.finish(); err != nil {
 		return err
 	}
+	if err := atMost(len(mutations.list), "mutations"); err != nil {
+		return err
+	}
 	o.Mutations = make([]Mutation, len(mutations.list))
 	for i, v := range mutations.list {
 		var err *Error
@@ -277,7 +281,18 @@ func (p *transactionParser) wait(m *members, o *Operation) *Error {
 	return nil
 }
 
+// atMost returns an error if an operation has more conditions or mutations than it may.
+func atMost(n int, what string) *Error {
+	if n <= MaxConditions {
+		return nil
+	}
+	return Errorf(ResourcesExhausted, "an operation has %d %s: limit MaxConditions is %d", n, what, MaxConditions)
+}
+
 func (p *transactionParser) where(t *Table, v Value, o *Operation) (err *Error) {
+	if err := atMost(len(v.list), "conditions"); err != nil {
+		return err
+	}
 	o.Where = make([]Condition, len(v.list))
 	for i, e := range v.list {
 		if o.Where[i], err = ParseCondition(t, e, p.resolve); err != nil {
