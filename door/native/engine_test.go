@@ -121,6 +121,9 @@ func (m *member) applied(a *engine.Applied) {
 	}
 }
 
+// ownReaders are the readers of changes that a member has by itself: for offers, and policies.
+const ownReaders = 2
+
 func newMember(tb testing.TB, change ...func(*Config)) *member {
 	tb.Helper()
 	m := &member{tb: tb, guard: &known{admin}, operator: &operator{more: make(chan struct{})}}
@@ -137,6 +140,7 @@ func newMember(tb testing.TB, change ...func(*Config)) *member {
 	if m.door, err = New(cfg); err != nil {
 		tb.Fatal(err)
 	}
+	eventually(tb, "the member's own readers are there", func() bool { return m.group.Hub().Stats().Readers == ownReaders })
 	m.serve()
 	m.stop = sync.OnceFunc(func() {
 		m.door.Drain()
