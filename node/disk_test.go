@@ -262,9 +262,9 @@ func TestG31_SnapshotsLeaveTheReserve(t *testing.T) {
 			c.SnapshotBytes = 1 << 40 // none but those that are asked for
 			c.FS = vfs.Inject(s.fs, func(call vfs.Call) vfs.Fault {
 				if call.Op == vfs.OpWrite && strings.Contains(call.Name, "/snap/") {
-					written.Add(int64(call.Bytes))
+					written.Add(call.Bytes)
 					if have, err := s.fs.Free("/data"); err == nil {
-						least.Store(min(least.Load(), have-int64(call.Bytes)))
+						least.Store(min(least.Load(), have-call.Bytes))
 					}
 				}
 				return vfs.Fault{}
