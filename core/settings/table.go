@@ -146,7 +146,7 @@ var table = [numKeys]Declaration{
 	},
 	AdmissionTarget: {
 		Name: "admission.target", Unit: Millis, Min: 1, Max: (10 * time.Second).Milliseconds(), Default: 50, Schema: 8,
-		Does: "how long work of the lanes that are refused first may wait; each rank of lanes after them half as much more, extensions 3.5 times as long. Where extensions wait for more than half of it on average, or what is committed for more than it until a member has applied it, all lanes before theirs have to shrink",
+		Does: "how long work of the lanes that are refused first may wait; that of each later rank half of this longer, extensions 3.5 times as long. Where extensions wait for more than half of it on average, or what is committed for more than it until a member has applied it, all lanes before theirs have to shrink",
 	},
 	AdmissionLeast: {
 		Name: "admission.least", Min: 1, Max: 1024, Default: 16, Schema: 8,
