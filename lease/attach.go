@@ -91,8 +91,12 @@ func (e *Engine) Detach(session incumbent.SessionID, counter uint64) {
 		return
 	}
 	delete(e.attachments, session)
-	if c := &e.courier; c.on && !e.leading {
-		c.stale = true
+	c := &e.courier
+	if !c.on || e.leading {
+		return
+	}
+	c.stale = true
+	if e.leader != 0 { // else whoever leads next is told of all attachments that are left
 		c.detached = append(c.detached, counted{session, counter})
 	}
 }

@@ -366,6 +366,28 @@ func TestG39_FramesThatWaitForAnAnswerAreBounded(t *testing.T) {
 	})
 }
 
+// Connections that come and go while nobody leads leave nothing behind: who leads next is
+// told of those that are left.
+func TestG39_WhatDetachesWithoutALeaderIsNotKept(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.e.Join(1)
+	w.term = 1
+	w.follow(0)
+	refused := 0
+	for i := range 100 {
+		a := &attach{Attachment: Attachment{Session: sessionID(i), Counter: 1}, done: func(r core.Result) {
+			if r.Err != nil {
+				refused++
+			}
+		}}
+		w.turn(func() { w.e.Attach(a) })
+		w.advance(2100 * time.Millisecond)
+	}
+	if n := len(w.e.courier.detached); n != 0 || refused != 100 || len(w.e.attachments) != 0 {
+		t.Errorf("%d detached are kept, %d were refused, %d are attached", n, refused, len(w.e.attachments))
+	}
+}
+
 // A queue whose clients have all died costs the loop no more looks than a command
 // passes places over.
 func TestG40_WhoIsNextIsLookedForInBounds(t *testing.T) {

@@ -12,6 +12,7 @@ const (
 	MaxHistory          = 16        // changes kept with a lease
 	MaxHistoryBytes     = 4096      // bytes of those changes, as countedBytes has them
 	MaxFreeLeases       = 100_000   // free leases without pins, kept for their history
+	MaxPinned           = 100_000   // leases with pins, held or free: nothing forgets them
 
 	MaxPlacesPerSession   = 64   // places of one session in one queue. This and the next bind nobody privileged
 	MaxPlacesPerPrincipal = 1024 // places of one principal in one queue: a quarter
@@ -30,14 +31,14 @@ const (
 
 // limits are the ones a test needs smaller.
 type limits struct {
-	leases, queue, perSession, waits, free int
+	leases, queue, perSession, waits, free, pinned int
 
 	ofSession, ofPrincipal int // places in a queue: of a session, of a principal
 }
 
 func defaultLimits() limits {
 	return limits{
-		leases: MaxLeases, queue: MaxQueue, perSession: MaxLeasesPerSession, waits: MaxWaitsPerSession, free: MaxFreeLeases,
+		leases: MaxLeases, queue: MaxQueue, perSession: MaxLeasesPerSession, waits: MaxWaitsPerSession, free: MaxFreeLeases, pinned: MaxPinned,
 		ofSession: MaxPlacesPerSession, ofPrincipal: MaxPlacesPerPrincipal,
 	}
 }

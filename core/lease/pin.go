@@ -23,6 +23,11 @@ func (s *exec) pin(c *command) result {
 	if err := incumbent.ValidatePin(entity); err != nil {
 		return result{Err: invalid(err)}
 	}
+	if l == nil || len(l.Pins) == 0 {
+		if err := s.checkNewPinned(); err != nil {
+			return result{Lease: l, Err: err}
+		}
+	}
 	if l == nil {
 		if err := s.checkNewLease(); err != nil {
 			return result{Err: err}
@@ -39,6 +44,19 @@ func (s *exec) pin(c *command) result {
 		return result{Lease: l, Err: tooLarge("pins of the lease", "MaxPins", incumbent.MaxPins)}
 	}
 	return result{Lease: s.repin(l, l.next(), slices.Insert(slices.Clone(l.Pins), i, entity), Pinned, entity)}
+}
+
+// pinnedSchema is the [core.SchemaVersion] that brought MaxPinned: while a member knows only
+// an earlier one nothing is refused for it, as there.
+const pinnedSchema = 11
+
+// checkNewPinned bounds the leases with pins, held ones too: no quota counts a free lease,
+// none with a pin is forgotten, and a holder who pins a lease and releases it leaves one.
+func (s *exec) checkNewPinned() *incumbent.Error {
+	if s.pinned >= s.limits.pinned && s.x.ActiveSchema() >= pinnedSchema {
+		return tooLarge("leases with pins", "MaxPinned", s.limits.pinned)
+	}
+	return nil
 }
 
 // unpin takes a pin away. The leader then starts the lease's clock anew.

@@ -199,3 +199,75 @@ func TestG39_AQuotaRefusesOnlyWhatMakesMore(t *testing.T) {
 	fine("an end", applyOne(t, s, by("agent:a", core.CloseSessionCommand{ID: sessionID("a")})))
 	fine("a session after it", open("agent:a", "a2"))
 }
+
+// Leases that nobody claims and nothing forgets, for they are pinned, are bounded, whatever
+// came first: the pin, or a claim that was released since.
+func TestG39_PinnedLeasesAreBounded(t *testing.T) {
+	s := New()
+	limits := s.limits
+	limits.pinned = 2
+	s.limit(limits)
+	pin := func(name, entity string) core.Result {
+		return applyOne(t, s, by("agent:a", PinCommand{Name: parseName(name), Entity: entity}))
+	}
+	fine := func(what string, r core.Result) {
+		t.Helper()
+		if r.Err != nil {
+			t.Errorf("%s: %v", what, r.Err)
+		}
+	}
+	refused := func(what, name string) {
+		t.Helper()
+		before := Of(s.View()).Len()
+		if r := pin(name, "e"); r.Err == nil || r.Err.Kind != incumbent.TooLarge || !strings.Contains(r.Err.Message, "MaxPinned") {
+			t.Errorf("%s: %v", what, r.Err)
+		}
+		if n := Of(s.View()).Len(); n != before {
+			t.Errorf("%s: it leaves %d records, there were %d", what, n, before)
+		}
+	}
+	fine("a lease that nobody claims", pin("a", "e"))
+	claim := ClaimCommand{Name: parseName("b"), Holder: "h", TTL: time.Minute}
+	fine("a claim", applyOne(t, s, by("agent:a", claim)))
+	fine("a lease that is held", pin("b", "e"))
+	fine("its release", applyOne(t, s, by("agent:a", ReleaseCommand{Name: claim.Name, Holder: "h"})))
+	refused("a third", "c")
+	claim.Name = parseName("c")
+	fine("a claim", applyOne(t, s, by("agent:a", claim)))
+	refused("a third that is held", "c")
+	fine("another pin of the same", pin("a", "f"))
+	s = restart(t, s)
+	refused("a third after a restart", "c")
+	unpin := UnpinCommand{Name: parseName("a"), Entity: "e"}
+	fine("one pin of two less", applyOne(t, s, by("agent:a", unpin)))
+	refused("a third while one has a pin left", "c")
+	unpin.Entity = "f"
+	fine("its last pin less", applyOne(t, s, by("agent:a", unpin)))
+	fine("one in its place", pin("c", "e"))
+	if n := Of(s.View()).PinnedCount(); n != 2 {
+		t.Errorf("%d are pinned, two are", n)
+	}
+}
+
+// While a member does not know the bound, none is refused for it: all decide alike.
+func TestG49_PinnedLeasesAreBoundedOnceAllMembersBoundThem(t *testing.T) {
+	s := New()
+	limits := s.limits
+	limits.pinned = 0
+	s.limit(limits)
+	old := core.Member{ID: 1, Name: "old", Schema: pinnedSchema - 1}
+	for _, kind := range []incumbent.Kind{incumbent.OK, incumbent.TooLarge} {
+		if r := applyOne(t, s, core.PutMemberCommand{Member: old}.Encode(core.Meta{})); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		r := applyOne(t, s, by("agent:a", PinCommand{Name: parseName(fmt.Sprint("l", old.Schema)), Entity: "e"}))
+		got := incumbent.OK
+		if r.Err != nil {
+			got = r.Err.Kind
+		}
+		if got != kind {
+			t.Errorf("while it knows %d: %v", old.Schema, r.Err)
+		}
+		old.Schema = pinnedSchema
+	}
+}

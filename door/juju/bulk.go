@@ -46,8 +46,9 @@ type bulk struct {
 
 // asking is what is asked of the lease service.
 type asking struct {
-	ops []lease.Op
-	at  []int32 // whose result each is
+	ops    []lease.Op
+	at     []int32         // whose result each is
+	judged incumbent.Index // by which policies all of it is allowed: see [core.Meta]; 0: judged before it is handed in
 }
 
 // add asks for a command on behalf of param i.
@@ -75,7 +76,8 @@ func (k *bulk) ask(i int, cmd core.Command) {
 	k.add(i, cmd)
 }
 
-// early is what was granted while other params were not certain yet.
+// early is what was granted while other params were not certain yet. It was allowed at
+// different times: it is judged again if it is asked again.
 type early struct {
 	asking
 	until int64 // all of it holds for some time after it, monotonic
@@ -83,7 +85,7 @@ type early struct {
 
 // newBulk returns a bulk for n params.
 func (k *call) newBulk(n int, lane admit.Lane, held *failure, form func(uint64, []*failure) []byte) *bulk {
-	return &bulk{call: k, lane: lane, held: held, form: form, results: make([]*failure, n)}
+	return &bulk{call: k, lane: lane, held: held, form: form, results: make([]*failure, n), asking: asking{judged: k.judgedBy}}
 }
 
 // begin submits, unless there is nothing to ask.
@@ -105,7 +107,8 @@ func (k *bulk) split() {
 		return
 	}
 	view := k.c.door.view()
-	var extensions asking
+	extensions := asking{judged: k.judged}
+	k.claims.judged = k.judged
 	for i := range k.ops {
 		to := &extensions
 		if !extends(view, k.ops[i].Command) {
@@ -228,7 +231,7 @@ func extends(view *core.View, cmd core.Command) bool {
 func (k *bulk) answered() {
 	k.place.Leave()
 	more := k.early != nil || len(k.claims.ops) > 0 || slices.ContainsFunc(k.ops, uncertain)
-	var rest asking
+	rest := asking{judged: k.judged}
 	var wait time.Duration
 	for i := range k.ops {
 		err := k.ops[i].Result.Err
@@ -262,16 +265,16 @@ func (k *bulk) advance() {
 	k.finish()
 }
 
-// judgeAgain looks again at what the caller may if a policy has changed since it was
-// looked at: a bulk may be tried for as long as there is no leader. It reports whether
-// anything is left to ask.
+// judgeAgain looks again at whether the caller may ask for what is about to be handed in,
+// if a policy has changed since it was looked at: a bulk may be tried for as long as there
+// is no leader. What is asked later keeps its own judgement until then. It reports
+// whether anything is left to ask.
 func (k *bulk) judgeAgain() bool {
 	v := k.c.door.view()
 	if policy.Of(v).Changed() < k.judged {
 		return true
 	}
-	k.judged = policy.JudgedBy(v)
-	var rest asking
+	rest := asking{judged: policy.JudgedBy(v)}
 	for i := range k.ops {
 		if k.may(k.ops[i].Command) {
 			rest.add(int(k.at[i]), k.ops[i].Command)

@@ -122,15 +122,15 @@ func unknownVersion(facade string, version int) *failure {
 
 // call is a request under way.
 type call struct {
-	c      *conn
-	id     uint64
-	method method
-	facade *facade         // the method's
-	row    calls.Call      // the method's
-	seats  int32           // places it takes among the connection's unanswered requests
-	began  int64           // monotonic nanoseconds
-	judged incumbent.Index // says by which policies it is allowed: see [core.Meta]
-	kept   int64           // bytes of the door's room for what waits that it has taken
+	c        *conn
+	id       uint64
+	method   method
+	facade   *facade         // the method's
+	row      calls.Call      // the method's
+	seats    int32           // places it takes among the connection's unanswered requests
+	began    int64           // monotonic nanoseconds
+	judgedBy incumbent.Index // says by which policies it was allowed as it began: see [core.Meta]
+	kept     int64           // bytes of the door's room for what waits that it has taken
 }
 
 // serve serves a request.
@@ -141,7 +141,7 @@ func (c *conn) serve(r *request) {
 			f = errPermission
 		}
 	}
-	k := &call{c: c, id: r.ID, method: m, facade: methods[m].facade, row: methods[m].row, seats: 1, began: c.door.monotonic(), judged: policy.JudgedBy(c.door.view())}
+	k := &call{c: c, id: r.ID, method: m, facade: methods[m].facade, row: methods[m].row, seats: 1, began: c.door.monotonic(), judgedBy: policy.JudgedBy(c.door.view())}
 	if f == nil && !k.sit(1) {
 		f = errTooMany
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -104,6 +105,60 @@ func TestG12_AClaimUnderWayIsBoundByANewPolicy(t *testing.T) {
 			}
 		})
 	}
+}
+
+// letsClaimApp is a policy that lets all agents claim what begins with app, and no more.
+var letsClaimApp = policy.Command{Verb: policy.Set, Policy: auth.Policy{Name: auth.DoorPolicy, For: []string{"agent:*"}, Rules: []auth.Rule{
+	{State: auth.Leases, Namespace: leadershipNamespace, Prefix: "app", Verbs: auth.Write},
+}}}
+
+const permissionResult = `{"error":{"message":"permission denied","code":"unauthorized access"}}`
+
+// What a call asks only when its extensions have been answered is judged anew then, even
+// if those were tried again after the policy had changed.
+func TestG12_AClaimThatWasPutOffIsBoundByANewPolicy(t *testing.T) {
+	m := newMember(t, nil)
+	c := m.login("unit-load-0")
+	if got := c.ask(claimsText(2, "app-0")); got != granted(2) {
+		t.Fatal(got)
+	}
+	m.group.Refuse(true)
+	c.send(claimsText(3, "app-0", "db-0"))
+	eventually(t, "the extension is tried again", func() bool { return m.door.Stats().Retries > 0 })
+	m.group.Do(letsClaimApp)
+	m.group.Refuse(false)
+	if got, want := c.read(), `{"request-id":3,"response":{"results":[{},`+permissionResult+`]}}`; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if l := leases.Of(m.group.View()).Lease(nameOf(testModel, "db")); !l.Free() {
+		t.Errorf("%s leads db", l.Holder)
+	}
+}
+
+// What was granted and is asked for again, for it may be over, is judged anew, even if
+// other params were since the policy had changed.
+func TestG12_AClaimThatIsAskedAgainIsBoundByANewPolicy(t *testing.T) {
+	var clock atomic.Int64
+	var m *member
+	some := &delayed{what: map[int]func(){2: func() { // the claim, after the extension
+		clock.Add(int64(30*time.Second) + 1)
+		m.group.Do(letsClaimApp)
+	}}}
+	m = newMember(t, nil, func(c *Config) { some.Leases, c.Leases, c.Monotonic = c.Leases, some, clock.Load })
+	c := m.login("unit-load-0")
+	if got := c.ask(claimsText(2, "db-0")); got != granted(2) {
+		t.Fatal(got)
+	}
+	if got, want := c.ask(claimsText(3, "db-0", "app-0")), `{"request-id":3,"response":{"results":[`+permissionResult+`,{}]}}`; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	some.asked.are(t, 0, [][]string{
+		{"db/0"},
+		{"db/0"},  // extends
+		{"app/0"}, // after the policy has changed
+		{"app/0"}, // judged anew
+		{"app/0"}, // again, without db
+	})
 }
 
 // Who waits for what a policy lets it wait for no more is told so at once; the others

@@ -13,12 +13,13 @@ import (
 // attaching is one session on its way onto a stream, and then the one that is
 // told when it is lost.
 type attaching struct {
-	s     *stream
-	id    uint64      // of the frame
-	place admit.Place // in its lane, until the answer is filled in; none where it is part of a start
-	what  attached
-	start *starting // that it is part of; nil: none
-	lost  string    // reason; under s.mu
+	s      *stream
+	id     uint64      // of the frame
+	place  admit.Place // in its lane, until the answer is filled in; none where it is part of a start
+	what   attached
+	former attached  // on this stream, with a lower counter; zero: none
+	start  *starting // that it is part of; nil: none
+	lost   string    // reason; under s.mu
 }
 
 // attach asks the lease service to bind a session to the stream.
@@ -47,6 +48,9 @@ func (s *stream) attachIn(a *attaching) error {
 	s.mu.Lock()
 	full := s.sessions.len() >= MaxSessionsPerStream
 	if !full {
+		if c, ok := s.counterOf(session); ok && c < counter {
+			a.former = attached{session, c}
+		}
 		s.sessions.raise(attached{session, counter}) // the one it replaces here is not lost
 	}
 	s.mu.Unlock()
@@ -66,9 +70,7 @@ func (s *stream) attachIn(a *attaching) error {
 func (a *attaching) finish(r core.Result) {
 	s := a.s
 	if r.Err != nil {
-		if s.forget(a.what) {
-			s.door.owners.unset(a.what.id, s)
-		}
+		a.undo()
 		a.refuse(r.Err)
 		return
 	}
@@ -90,6 +92,38 @@ func (a *attaching) finish(r core.Result) {
 		return
 	}
 	a.reply()
+}
+
+// undo takes back that a session was raised to a counter with which it was not attached.
+// The attachment before it stands, unless it was lost meanwhile: then the stream does not
+// own the session any more.
+func (a *attaching) undo() {
+	s, id := a.s, a.what.id
+	if a.former.id.IsZero() {
+		return // nothing was raised
+	}
+	s.mu.Lock()
+	counter, here := s.counterOf(id)
+	if here && counter == a.what.counter {
+		s.sessions.remove(id)
+		if s.door.owners.get(id) == s {
+			s.sessions.set(a.former)
+		}
+	}
+	s.mu.Unlock()
+	if !here { // it was let go of with the counter that is refused
+		s.door.leases.Detach(id, a.former.counter)
+	}
+}
+
+// counterOf is the highest counter of a session that is here. s.mu is held.
+func (s *stream) counterOf(id incumbent.SessionID) (counter uint64, here bool) {
+	s.sessions.each(func(b *attached) {
+		if b.id == id {
+			counter, here = b.counter, true
+		}
+	})
+	return counter, here
 }
 
 // answered gives the place back, with what came of it.
@@ -136,13 +170,20 @@ func (a *attaching) reply() {
 }
 
 // tellLost is called on the lease loop. A session that was attached again to
-// this very stream, with a higher counter, is not lost.
+// this very stream, with a higher counter, is not lost; until that is answered the
+// stream does not own it, which undo looks at under the same lock.
 func (a *attaching) tellLost(reason string) {
 	s := a.s
 	s.mu.Lock()
 	a.lost = reason
+	here := s.sessions.has(a.what)
+	if here {
+		s.sessions.remove(a.what.id)
+	} else {
+		s.door.owners.unset(a.what.id, s)
+	}
 	s.mu.Unlock()
-	if !s.forget(a.what) {
+	if !here {
 		return
 	}
 	s.door.work.Put(func() {
@@ -151,17 +192,6 @@ func (a *attaching) tellLost(reason string) {
 			SessionLost: &pb.SessionLost{Session: a.what.id.String(), Reason: reason},
 		}})
 	})
-}
-
-// forget takes a session out if it is here with this counter.
-func (s *stream) forget(a attached) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.sessions.has(a) {
-		return false
-	}
-	s.sessions.remove(a.id)
-	return true
 }
 
 // detachFrame lets a session go at its client's wish.

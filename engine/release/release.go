@@ -49,6 +49,7 @@ type Wait struct {
 
 	mu     sync.Mutex // guards the rest; held to look at it
 	over   bool
+	looks  int // begun
 	waiter *watch.Waiter
 }
 
@@ -71,7 +72,8 @@ func (s *Source) Begin(name incumbent.Name, token incumbent.Token, done func(err
 
 // look decides on the present state, or waits for the next change.
 func (w *Wait) look() {
-	if w.isOver() {
+	n := w.beginLook()
+	if n == 0 {
 		return
 	}
 	view := w.src.Engine.View()
@@ -96,11 +98,30 @@ func (w *Wait) look() {
 		w.end(err)
 		return
 	}
+	w.keep(n, waiter)
+}
+
+// beginLook numbers a look, from 1; 0: the wait is over.
+func (w *Wait) beginLook() int {
 	w.mu.Lock()
-	w.waiter = waiter
-	over := w.over
+	defer w.mu.Unlock()
+	if w.over {
+		return 0
+	}
+	w.looks++
+	return w.looks
+}
+
+// keep keeps what a look waits with, for Cancel. It may have fired before the look comes
+// here, and a later look begun, even ended: then that one's is what the wait has.
+func (w *Wait) keep(look int, waiter *watch.Waiter) {
+	w.mu.Lock()
+	late := w.over || look != w.looks
+	if !late {
+		w.waiter = waiter
+	}
 	w.mu.Unlock()
-	if over {
+	if late {
 		waiter.Cancel()
 	}
 }
@@ -156,10 +177,4 @@ func (w *Wait) Token() incumbent.Token {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.token
-}
-
-func (w *Wait) isOver() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.over
 }

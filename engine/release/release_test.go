@@ -113,6 +113,27 @@ func TestCancelIsTheEnd(t *testing.T) {
 	w.waits(0)
 }
 
+// A look may be through with the hub, and its waiter have fired, before it keeps that: what
+// a later look waits with meanwhile is not lost.
+func TestALateLookTakesNothingAway(t *testing.T) {
+	w := newWorld(t, watch.Limits{})
+	w.apply(leases.ClaimCommand{Name: name, Holder: "a", TTL: time.Minute})
+	first, err := w.group.Hub().Wait(watch.Exact(engine.FamilyTopic(leases.Number, leases.TopicOf(name))), w.group.View().Index(), nil, func(watch.Fired) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &Wait{src: &w.src, name: name, done: func(err error) { w.ended <- err }}
+	late := x.beginLook()
+	x.look()
+	w.waits(2)
+	x.keep(late, first)
+	w.waits(1)
+	if !x.Cancel() {
+		t.Error("it cannot be cancelled")
+	}
+	w.waits(0)
+}
+
 // Whatever keeps it from going on ends it with that error.
 func TestSaysWhyItCannotWait(t *testing.T) {
 	w := newWorld(t, watch.Limits{MaxListeners: 1})
