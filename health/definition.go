@@ -13,8 +13,9 @@ import (
 // Limits and defaults of definitions.
 const (
 	MinInterval    = time.Second
-	MaxInterval    = 24 * time.Hour   // and of a timeout
+	MaxInterval    = 24 * time.Hour   // and of a timeout, as it is written
 	DefaultTimeout = 10 * time.Second // or the interval if that is shorter
+	MaxTimeout     = time.Minute      // however long a timeout is written: services that hang hold the places of all others
 	MaxOutputBytes = 4 << 10          // of an output, and of the body that is read
 )
 
@@ -48,7 +49,7 @@ type Definition struct {
 	TLSSkipVerify bool
 
 	Interval       time.Duration // from the start of a run to that of the next; at least MinInterval
-	Timeout        time.Duration // of a run; 0: DefaultTimeout
+	Timeout        time.Duration // of a run; 0: DefaultTimeout; more than MaxTimeout: that
 	MaxOutputBytes int           // 0, or more than MaxOutputBytes: MaxOutputBytes
 	Thresholds
 }
@@ -59,7 +60,7 @@ func (d *Definition) interval() time.Duration { return max(d.Interval, MinInterv
 // timeout is how long one run may take.
 func (d *Definition) timeout() time.Duration {
 	if d.Timeout > 0 {
-		return d.Timeout
+		return min(d.Timeout, MaxTimeout)
 	}
 	return min(DefaultTimeout, d.interval())
 }

@@ -31,11 +31,7 @@ func (p *prober) h2ping(ctx context.Context, d *Definition) Outcome {
 		return failed(err)
 	}
 	defer c.Close()
-	if at, ok := ctx.Deadline(); ok {
-		if err := c.SetDeadline(at); err != nil {
-			return failed(err)
-		}
-	}
+	defer endWith(ctx, c)()
 	if d.H2PingUseTLS {
 		cfg := d.tls()
 		cfg.NextProtos = []string{"h2"}

@@ -19,7 +19,8 @@
 // # Invariants
 //
 //   - A member whose own lease is not there runs nothing.
-//   - At most [Config.AtOnce] runs are under way, and one of each check.
+//   - At most [Config.AtOnce] runs are under way, and one of each check. None takes
+//     longer than [MaxTimeout], or goes on for a check that has gone or changed.
 //   - No connection is made to an address of the link, of a machine's metadata or of
 //     a listener of the cluster, whatever a name resolves to and wherever an answer
 //     redirects. The first two can be allowed, the last not: a member may trust who
@@ -29,7 +30,8 @@
 // # Concurrency
 //
 // One goroutine, that of [Runner.Run], owns when checks are due and how their runs
-// went. Runs have goroutines of their own, and hand back what they found. Changed,
+// went, and cancels those that nobody wants any more. Runs have goroutines of their own,
+// and hand back what they found. Changed,
 // Replace and Members may be called from any goroutine and do not block.
 package health
 
@@ -185,7 +187,9 @@ func (r *Runner) Run(ctx context.Context) {
 		s.hear(now, r.heard())
 		for j := s.next(now); j != nil; j = s.next(now) {
 			d := j.def
-			runs.Go(func() { r.probe(ctx, j, d, results) })
+			run, cancel := context.WithCancel(ctx)
+			j.cancel = cancel
+			runs.Go(func() { r.probe(ctx, run, j, d, results) })
 		}
 		r.counts.is(now, s)
 		timer.Reset(s.wait(now))
@@ -207,15 +211,22 @@ type result struct {
 	outcome Outcome
 }
 
-func (r *Runner) probe(ctx context.Context, j *job, d *Definition, results chan<- result) {
+// probe runs a check until the run is cancelled, and hands back what it found for as
+// long as the runner is there to take it: its place is free only then.
+func (r *Runner) probe(ctx, run context.Context, j *job, d *Definition, results chan<- result) {
 	began := time.Now()
 	var o Outcome
 	if d.Kind() == KindAlias && r.cfg.Alias != nil {
 		o = r.cfg.Alias(j.key, d)
 	} else {
-		o = r.prober.run(ctx, d)
+		o = r.prober.run(run, d)
 	}
-	r.counts.ran(d.Kind(), o.Status, time.Since(began))
+	switch {
+	case ctx.Err() != nil: // an outcome that was cut short is none
+		return
+	case run.Err() == nil:
+		r.counts.ran(d.Kind(), o.Status, time.Since(began))
+	}
 	select {
 	case results <- result{j, d, o}:
 	case <-ctx.Done():

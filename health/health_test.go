@@ -19,7 +19,7 @@ import (
 type fleet struct {
 	mu      sync.Mutex
 	begun   time.Time
-	answers map[string]string // by host:port: status line; "": it hangs; not there: refused
+	answers map[string]string // by host:port: status line; "": it hangs; "lingers": also for 3 s after it was given up; not there: refused
 	dialed  map[string][]time.Duration
 	now     int
 	most    int
@@ -56,6 +56,10 @@ func (f *fleet) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	switch {
 	case !there:
 		return nil, errors.New("connection refused")
+	case answer == "lingers":
+		<-ctx.Done()
+		time.Sleep(3 * time.Second)
+		return nil, ctx.Err()
 	case answer == "":
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -258,6 +262,91 @@ func TestRunsAreBounded(t *testing.T) {
 		}
 		if st := s.runner.Stats(); st.Checks != 40 || st.Running != 4 || st.Late <= 0 {
 			t.Errorf("%+v: want 40 checks, 4 running, late", st)
+		}
+	})
+}
+
+// hanging is a check of a service that never answers, with a timeout of an hour.
+func hanging(id string) definition {
+	c := check(id, time.Second)
+	c.HTTP, c.TCP, c.Timeout, c.Status = "", id+":80", time.Hour, Passing
+	return c
+}
+
+// TestAPlaceIsFreeAtOnce: what has gone, or is another check now, holds up nobody.
+func TestAPlaceIsFreeAtOnce(t *testing.T) {
+	for what, end := range map[string]func(s *state, c definition){
+		"it goes": func(s *state, c definition) { s.runner.Changed(c.Key, nil) },
+		"it changes": func(s *state, c definition) {
+			c.Interval = time.Hour
+			s.put(c)
+		},
+		"another member has it": func(s *state, c definition) {
+			s.runner.Members([]uint64{1, 2})
+			s.runner.Changed(c.Key, &Check{Key: c.Key, Member: 2, Definition: c.Encode()})
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			running(t, Config{AtOnce: 1}, func(t *testing.T, s *state, web *fleet) {
+				web.is("a:80", "")
+				web.is("b:80", "200 OK")
+				s.put(hanging("a"))
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				if n := len(web.times("a:80")); n != 1 {
+					t.Fatalf("a was run %d times, want one run that hangs", n)
+				}
+				end(s, hanging("a"))
+				s.put(check("b", 10*time.Second))
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				wantEqual(t, "runs of b", web.times("b:80"), []time.Duration{7 * time.Second})
+				wantEqual(t, "reports", s.told(), []string{"b passing"})
+			})
+		})
+	}
+}
+
+// TestNoRunTakesLongerThanMaxTimeout: whatever timeouts services were registered with,
+// others are run meanwhile.
+func TestNoRunTakesLongerThanMaxTimeout(t *testing.T) {
+	running(t, Config{AtOnce: 1}, func(t *testing.T, s *state, web *fleet) {
+		web.is("a:80", "")
+		web.is("b:80", "200 OK")
+		s.put(hanging("a"))
+		time.Sleep(time.Second)
+		s.put(check("b", 10*time.Second))
+		time.Sleep(MaxTimeout)
+		synctest.Wait()
+		wantEqual(t, "reports", s.told(), []string{"a critical", "b passing"})
+	})
+}
+
+// TestOneRunOfEachCheck: a check that is registered again waits for the run of the one
+// that was there before, and takes nothing over from it.
+func TestOneRunOfEachCheck(t *testing.T) {
+	running(t, Config{Jitter: func() float64 { return 0 }}, func(t *testing.T, s *state, web *fleet) {
+		web.is("a:80", "lingers")
+		for range 3 {
+			s.put(hanging("a"))
+			synctest.Wait()
+			s.runner.Changed(hanging("a").Key, nil)
+			synctest.Wait()
+		}
+		s.put(hanging("a"))
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if n := len(web.times("a:80")); web.most != 1 || n != 2 {
+			t.Errorf("%d runs, of them %d at once; want one behind the other", n, web.most)
+		}
+		if told, st := s.told(), s.runner.Stats(); len(told) != 0 || st.Checks != 1 || st.Running != 1 {
+			t.Errorf("reports %v, %d checks, %d running", told, st.Checks, st.Running)
+		}
+		s.runner.Changed(hanging("a").Key, nil)
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if st := s.runner.Stats(); st.Checks != 0 || st.Running != 0 {
+			t.Errorf("%d checks, %d running, though it is gone", st.Checks, st.Running)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -62,13 +63,29 @@ func (p *prober) run(ctx context.Context, d *Definition) Outcome {
 	return o
 }
 
-// transport carries the requests of one run.
-func (p *prober) transport(d *Definition) *http.Transport {
-	return &http.Transport{
-		DialContext: p.dial, TLSClientConfig: d.tls(), DisableKeepAlives: true,
+// transport carries the requests of one run. end closes its connections: those of HTTP/2
+// on which a request was given up are not idle to the library, and one may be made only
+// after the request that it was for.
+func (p *prober) transport(d *Definition) (t *http.Transport, end func()) {
+	run, over := context.WithCancel(context.Background())
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := p.dial(ctx, network, address)
+		if err == nil {
+			context.AfterFunc(run, func() { _ = c.Close() }) // nothing of it is wanted any more
+		}
+		return c, err
+	}
+	t = &http.Transport{
+		DialContext: dial, TLSClientConfig: d.tls(), DisableKeepAlives: true,
 		MaxResponseHeaderBytes: maxHeaderBytes, DisableCompression: true,
 		// No proxy of the environment: it would connect to where this may not.
 	}
+	return t, func() { t.CloseIdleConnections(); over() }
+}
+
+// endWith has what waits on a connection end with a run, as at a deadline.
+func endWith(ctx context.Context, c net.Conn) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) }) // fails only if it is closed
 }
 
 func (d *Definition) tls() *tls.Config {
@@ -99,8 +116,8 @@ func (p *prober) http(ctx context.Context, d *Definition) Outcome {
 	if req.Header.Get("Accept") == "" {
 		req.Header.Set("Accept", accepts)
 	}
-	t := p.transport(d)
-	defer t.CloseIdleConnections()
+	t, end := p.transport(d)
+	defer end()
 	client := http.Client{Transport: t, CheckRedirect: func(_ *http.Request, via []*http.Request) error {
 		switch {
 		case d.DisableRedirects:
@@ -153,11 +170,7 @@ func (p *prober) udp(ctx context.Context, d *Definition) Outcome {
 		return failed(err)
 	}
 	defer c.Close()
-	if at, ok := ctx.Deadline(); ok {
-		if err := c.SetDeadline(at); err != nil {
-			return failed(err)
-		}
-	}
+	defer endWith(ctx, c)()
 	if _, err := io.WriteString(c, udpPayload); err != nil {
 		return failed(err)
 	}
@@ -170,8 +183,8 @@ func (p *prober) udp(ctx context.Context, d *Definition) Outcome {
 // grpc asks by the health protocol of gRPC, version 1.
 func (p *prober) grpc(ctx context.Context, d *Definition) Outcome {
 	target, service, _ := strings.Cut(d.GRPC, "/")
-	t := p.transport(d)
-	defer t.CloseIdleConnections()
+	t, end := p.transport(d)
+	defer end()
 	t.DisableKeepAlives = false // HTTP/2 asks the server not to close before it has answered
 	t.Protocols = new(http.Protocols)
 	scheme := "http://"

@@ -10,7 +10,9 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect"
@@ -167,6 +169,62 @@ func TestGRPC(t *testing.T) {
 			}
 		}
 		srv.Close()
+	}
+}
+
+// silent dials a service that reads and never answers, and says how many of its
+// connections are open.
+func silent(open *atomic.Int64) *prober {
+	return &prober{dial: func(context.Context, string, string) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		open.Add(1)
+		go func() {
+			defer open.Add(-1)
+			_, _ = io.Copy(io.Discard, theirs) // ends when our side is closed
+		}()
+		return ours, nil
+	}}
+}
+
+// TestNothingIsLeftOfARun: whichever way a service is asked that does not answer, its
+// connection is closed when the timeout is over.
+func TestNothingIsLeftOfARun(t *testing.T) {
+	for what, d := range map[string]Definition{
+		"HTTP": {HTTP: "http://a:1/"}, "TLS": {TCP: "a:1", TCPUseTLS: true}, "UDP": {UDP: "a:1"}, "gRPC": {GRPC: "a:1"},
+		"gRPC over TLS": {GRPC: "a:1", GRPCUseTLS: true}, "H2PING": {H2Ping: "a:1"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var open atomic.Int64
+			p := silent(&open)
+			d.Timeout = 20 * time.Millisecond
+			for range 200 {
+				p.run(t.Context(), &d)
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if n := open.Load(); n != 0 {
+				t.Errorf("%s: %d connections are open", what, n)
+			}
+		})
+	}
+}
+
+// TestARunThatIsGivenUpEnds: at once, whatever it waits for.
+func TestARunThatIsGivenUpEnds(t *testing.T) {
+	for what, d := range map[string]Definition{
+		"HTTP": {HTTP: "http://a:1/"}, "TLS": {TCP: "a:1", TCPUseTLS: true}, "UDP": {UDP: "a:1"}, "gRPC": {GRPC: "a:1"}, "H2PING": {H2Ping: "a:1"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var open atomic.Int64
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(5*time.Second, cancel)
+			began := time.Now()
+			d.Timeout = time.Minute
+			silent(&open).run(ctx, &d)
+			if took := time.Since(began); took != 5*time.Second {
+				t.Errorf("%s: it ended after %v", what, took)
+			}
+		})
 	}
 }
 

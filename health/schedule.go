@@ -28,8 +28,9 @@ type job struct {
 	place     int // in the heap; -1: not there
 	began     time.Time
 	running   bool
+	cancel    func() // ends the run that is under way; set while running
 	reporting bool
-	gone      bool
+	gone      bool // it is not this member's any more, and its run has not ended
 	// outputAt is from when on an output is reported while the status does not change.
 	outputAt time.Time
 }
@@ -89,7 +90,7 @@ func (s *schedule) look(now time.Time, k Key) {
 // together do not run together.
 func (s *schedule) put(now time.Time, c *Check) {
 	j := s.jobs[c.Key]
-	if j != nil && bytes.Equal(j.stored, c.Definition) {
+	if j != nil && !j.gone && bytes.Equal(j.stored, c.Definition) {
 		j.status, j.output = c.Status, c.Output
 		return
 	}
@@ -103,26 +104,33 @@ func (s *schedule) put(now time.Time, c *Check) {
 		s.jobs[c.Key] = j
 	}
 	j.status, j.output = c.Status, c.Output
-	j.def, j.stored, j.streak = &def, c.Definition, streak{}
-	if !j.running {
-		s.set(j, now.Add(s.share(def.interval())))
+	j.def, j.stored, j.streak, j.gone = &def, c.Definition, streak{}, false
+	if j.running { // what it finds does not count: it is due again once it has ended
+		j.cancel()
+		return
 	}
+	s.set(j, now.Add(s.share(def.interval())))
 }
 
 func (s *schedule) share(d time.Duration) time.Duration {
 	return time.Duration(s.cfg.Jitter() * float64(d))
 }
 
+// drop forgets a check: at once, or when its run has ended, so that one of the same name
+// that comes meanwhile is not run beside it.
 func (s *schedule) drop(k Key) {
 	j := s.jobs[k]
-	if j == nil {
+	switch {
+	case j == nil:
 		return
-	}
-	delete(s.jobs, k)
-	j.gone = true
-	if j.place >= 0 {
+	case j.running:
+		j.gone = true
+		j.cancel()
+		return
+	case j.place >= 0:
 		heap.Remove(&s.due, j.place)
 	}
+	delete(s.jobs, k)
 }
 
 // set says when a check is due.
@@ -135,7 +143,8 @@ func (s *schedule) set(j *job, at time.Time) {
 	heap.Push(&s.due, j)
 }
 
-// next returns a check that is due and may begin, which it does; nil: there is none.
+// next returns a check that is due and may begin, which it does: whoever runs it says
+// how that is ended. nil: there is none.
 // Those that are late begin in the order in which they were due.
 func (s *schedule) next(now time.Time) *job {
 	if s.running >= s.cfg.AtOnce || len(s.due) == 0 || s.due[0].due.After(now) {
@@ -168,14 +177,20 @@ func (s *schedule) ran(now time.Time, r result) (Outcome, bool) {
 	s.running--
 	j := r.job
 	j.running = false
+	j.cancel()
 	if j.gone {
+		delete(s.jobs, j.key)
 		return Outcome{}, false
 	}
 	if j.def != r.def { // it was changed meanwhile
 		s.set(j, now.Add(s.share(j.def.interval())))
 		return Outcome{}, false
 	}
-	s.set(j, j.began.Add(j.def.interval()))
+	due := j.began.Add(j.def.interval())
+	if due.Before(now) { // it took longer: those that waited for it come first
+		due = now
+	}
+	s.set(j, due)
 	status, enough := j.streak.after(r.outcome.Status, j.def.Thresholds)
 	if !enough || j.reporting {
 		return Outcome{}, false

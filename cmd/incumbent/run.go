@@ -99,9 +99,8 @@ func runUnderLease(c *cobra.Command, env *environment, args []string) error {
 	}
 	full := incumbent.Name{Namespace: name.Namespace, Model: name.Model, Lease: name.Name}
 	// Signals go to the child once there is one; before, they end the waiting.
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals)
-	defer signal.Stop(signals)
+	signals, unlisten := listen()
+	defer unlisten()
 	waiting, stop := signal.NotifyContext(c.Context(), syscall.SIGHUP, syscall.SIGQUIT)
 	defer stop()
 	if times.wait > 0 {
@@ -333,13 +332,42 @@ func lostText(lease heldLease, how string) string {
 	return "the lease could not be extended; the command was " + how + " before its deadline"
 }
 
+// maxSignal is the last signal of Linux; other systems have fewer.
+const maxSignal = syscall.Signal(64)
+
+// isOwn reports whether a signal concerns this process alone: its child has ended, Go's
+// scheduler interrupts it, or a connection of its client has broken.
+func isOwn(sig os.Signal) bool {
+	return sig == syscall.SIGCHLD || sig == syscall.SIGURG || sig == syscall.SIGPIPE
+}
+
+// listen has the signals come that are forwarded, and no others: those would take the
+// places of signals that nobody has read yet, as before the child has started.
+func listen() (signals chan os.Signal, stop func()) {
+	var forwarded []os.Signal
+	for sig := syscall.Signal(1); sig <= maxSignal; sig++ {
+		if !isOwn(sig) {
+			forwarded = append(forwarded, sig)
+		}
+	}
+	signals = make(chan os.Signal, 16)
+	signal.Notify(signals, forwarded...)
+	// Nobody reads these. Without them this process, and with it the child, would end by
+	// writing where nobody reads its standard error any more; if they were ignored, the
+	// child would ignore them, too.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	return signals, func() { signal.Stop(signals); signal.Stop(broken) }
+}
+
 // forward passes a signal on, save for those that concern this process alone and
 // those of the keyboard: at a terminal the child is in the foreground with us,
 // and the kernel sends it each of these itself.
 func forward(child *exec.Cmd, sig os.Signal) {
-	switch sig {
-	case syscall.SIGCHLD, syscall.SIGURG:
+	if isOwn(sig) {
 		return
+	}
+	switch sig {
 	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGWINCH:
 		if atTerminal() {
 			return

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -84,14 +85,41 @@ func TestSupervisePassesTheEndOn(t *testing.T) {
 func TestSuperviseForwardsSignals(t *testing.T) {
 	lease := holdLease(t, openServer(t))
 	child, ready := shell(t, `trap "exit 9" USR1; echo; while :; do sleep 0.01; done`)
-	signals := make(chan os.Signal, 2)
+	signals := make(chan os.Signal, 3)
 	go func() {
 		<-ready
-		signals <- syscall.SIGURG // this process's own affair
+		signals <- syscall.SIGURG // this process's own affair, as is the next
+		signals <- syscall.SIGPIPE
 		signals <- syscall.SIGUSR1
 	}()
 	if got := codeOf(t, supervise(child, lease, signals, time.Millisecond)); got != 9 {
 		t.Errorf("exit code %d, want 9", got)
+	}
+}
+
+// However often this process is told what is its own affair, a signal for the child has
+// its place.
+func TestRunListensForWhatItForwards(t *testing.T) {
+	signals, stop := listen()
+	defer stop()
+	own := make(chan os.Signal, 1)
+	signal.Notify(own, syscall.SIGURG, syscall.SIGPIPE)
+	defer signal.Stop(own)
+	raise := func(sig syscall.Signal) {
+		t.Helper()
+		if err := syscall.Kill(os.Getpid(), sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range cap(signals) {
+		for _, sig := range []syscall.Signal{syscall.SIGURG, syscall.SIGPIPE} {
+			raise(sig)
+			<-own
+		}
+	}
+	raise(syscall.SIGTERM)
+	if got := <-signals; got != syscall.SIGTERM {
+		t.Errorf("%v came before the signal for the child", got)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent/core/catalog"
+	"github.com/incumbent-dev/incumbent/health"
 )
 
 // agentServiceBody is a service as clients register it with the agent.
@@ -259,6 +260,8 @@ func (b *agentCheckBody) record(d *Door) (*catalog.Check, *unfit) {
 		return nil, bad("Invalid check: a duration must not be negative")
 	case c.TTL > catalog.MaxDuration || c.DeregisterAfter > catalog.MaxDuration:
 		return nil, bad("Invalid check: a duration is over %v", catalog.MaxDuration)
+	case max(b.Interval, b.Timeout) > duration(health.MaxInterval):
+		return nil, bad("Invalid check: Interval or Timeout is over %v", health.MaxInterval)
 	}
 	c.TTL, c.DeregisterAfter = wholeMillis(c.TTL), wholeMillis(c.DeregisterAfter)
 	if c.Type == "" {

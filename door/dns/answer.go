@@ -19,6 +19,9 @@ const (
 	soaMinTTL  = 0 // what is not there may be there at once
 )
 
+// maxName is how many bytes a name may take in a message, RFC 1035 section 3.1.
+const maxName = 255
+
 // maxText is how long one string of a TXT record may be, RFC 1035 section 3.3.14.
 const maxText = 255
 
@@ -172,6 +175,9 @@ func (a *answering) domain() {
 	}
 	for _, s := range a.names.Servers() {
 		name := a.door.nodeName(s.Name)
+		if !writable(name) {
+			continue
+		}
 		a.msg.Answer = append(a.msg.Answer, &dns.NS{Hdr: header(a.door.zone, dns.TypeNS, a.door.cfg.NodeTTL), Ns: name})
 		a.msg.Extra = append(a.msg.Extra, a.both(name, s.Address, a.door.cfg.NodeTTL)...)
 	}
@@ -295,6 +301,9 @@ func (a *answering) located(i *Instance, ttl time.Duration, seen map[string]bool
 			target = dns.Fqdn(at)
 		}
 	}
+	if !writable(target) { // the others of its service are found all the same
+		return
+	}
 	weight := i.Passing
 	switch i.Status {
 	case Passing:
@@ -349,10 +358,10 @@ func addressRecord(owner string, ip netip.Addr, ttl time.Duration) dns.RR {
 // alias says that what was asked for has another name. Where that is in the domain
 // its addresses follow.
 func (a *answering) alias(at string, ttl time.Duration) {
-	if _, ok := dns.IsDomainName(at); !ok || at == "" || a.qtype == dns.TypeTXT || a.followed {
+	target := dns.Fqdn(at)
+	if !writable(target) || at == "" || a.qtype == dns.TypeTXT || a.followed {
 		return
 	}
-	target := dns.Fqdn(at)
 	a.msg.Answer = append(a.msg.Answer, &dns.CNAME{Hdr: header(a.owner, dns.TypeCNAME, ttl), Target: target})
 	if a.qtype == dns.TypeCNAME {
 		return
@@ -377,6 +386,9 @@ func (a *answering) reverse(ip netip.Addr) bool {
 		return len(names) > 0
 	}
 	for _, n := range names {
+		if !writable(n) {
+			continue
+		}
 		a.msg.Answer = append(a.msg.Answer, &dns.PTR{Hdr: header(a.owner, dns.TypePTR, a.door.cfg.NodeTTL), Ptr: n})
 	}
 	return len(names) > 0
@@ -414,6 +426,14 @@ func (d *Door) soa() dns.RR {
 		Hdr: header(d.zone, dns.TypeSOA, 0), Ns: "ns." + d.zone, Mbox: "hostmaster." + d.zone,
 		Serial: uint32(d.cfg.Now().Unix()), Refresh: soaRefresh, Retry: soaRetry, Expire: soaExpire, Minttl: soaMinTTL, //nolint:gosec // it wraps as serials do
 	}
+}
+
+// writable reports whether a name of the catalog is one of DNS: in a message one that is
+// not has nobody get any of it.
+func writable(name string) bool {
+	var b [maxName]byte
+	_, err := dns.PackDomainName(name, b[:], 0, nil, false)
+	return err == nil
 }
 
 // nodeName is a node's name in the domain.

@@ -318,6 +318,55 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+// TestNamesThatAreNone: an instance, a node or an alias whose name cannot be written is left
+// out, and the others are answered.
+func TestNamesThatAreNone(t *testing.T) {
+	long := strings.Repeat("x", 64)
+	bad := Node{Name: long, Address: "10.0.0.9"}
+	names := sample()
+	good := names.instances["web"][0]
+	names.nodes["bad"], names.nodes["odd"] = bad, Node{Name: "odd", Address: "a..b"}
+	names.instances["mixed"] = []Instance{
+		{Node: good.Node, Address: "a..b", Port: 1, Passing: 1},
+		{Node: good.Node, Address: long + ".example.com", Port: 2, Passing: 1},
+		{Node: good.Node, Address: strings.Repeat("x23456789.", 26), Port: 3, Passing: 1}, // of more than 255 bytes
+		{Node: good.Node, Address: `a\`, Port: 4, Passing: 1},
+		{Node: bad, Port: 5, Passing: 1},
+		good,
+	}
+	names.instances[long] = []Instance{{Node: good.Node, Address: "10.0.0.9", Port: 6, Passing: 1}}
+	names.instances["only"] = names.instances["mixed"][:1]
+	d := newDoor(t, func(c *Config) { c.Names = func() (Names, time.Duration) { return names, 0 } })
+	extra := []string{"n1.node.dc1.consul. 0 A 10.0.0.1", `n1.node.dc1.consul. 0 TXT "rack=a1"`, `n1.node.dc1.consul. 0 TXT "plain"`}
+	for _, c := range []struct {
+		name          string
+		qtype         uint16
+		answer, extra []string
+	}{
+		{"mixed.service.consul.", dns.TypeSRV, []string{"mixed.service.consul. 0 SRV 1 5 8080 n1.node.dc1.consul."}, extra},
+		{"mixed.service.consul.", dns.TypeA, []string{"mixed.service.consul. 0 A 10.0.0.9", "mixed.service.consul. 0 A 10.0.0.1"}, nil},
+		{"only.service.consul.", dns.TypeSRV, nil, nil},
+		{"odd.node.consul.", dns.TypeA, nil, nil},
+		{"9.0.0.10.in-addr.arpa.", dns.TypePTR, nil, nil},
+	} {
+		m := ask(t, d, false, c.name, c.qtype)
+		what := c.name + " " + dns.Type(c.qtype).String()
+		if m.Rcode != dns.RcodeSuccess {
+			t.Errorf("%s: %s", what, dns.RcodeToString[m.Rcode])
+		}
+		if diff := cmp.Diff(c.answer, lines(m.Answer)); diff != "" {
+			t.Errorf("%s:\n%s", what, diff)
+		}
+		if diff := cmp.Diff(c.extra, lines(m.Extra)); diff != "" {
+			t.Errorf("%s, additional:\n%s", what, diff)
+		}
+	}
+	names.nodes["n1"] = bad // the server of the domain
+	if m := ask(t, d, false, "consul.", dns.TypeNS); m.Rcode != dns.RcodeSuccess || len(m.Answer) != 0 {
+		t.Errorf("NS: %v", m)
+	}
+}
+
 // TestAge: what is too old is not answered from.
 func TestAge(t *testing.T) {
 	d := newDoor(t, func(c *Config) {
