@@ -233,10 +233,12 @@ func Bearer(header string) (token string, ok bool) {
 }
 
 // Forwarded reports whether somebody passed a request on for another, who need
-// not be where it comes from: see [Peer].
+// not be where it comes from: see [Peer]. That one of the headers is there decides,
+// whatever it says: a proxy may add its own line behind one that the client sent
+// empty, and only the first is what Get looks at.
 func Forwarded(h http.Header) bool {
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
-		if h.Get(name) != "" {
+		if len(h.Values(name)) > 0 {
 			return true
 		}
 	}

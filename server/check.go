@@ -29,8 +29,10 @@ func (p *problems) add(setting string, err error) {
 // Problems returns all that is wrong, as far as it shows without listening: it reads
 // the files that are named, and looks at the data directory without changing it.
 func (c Config) Problems() []Problem {
+	c, joining := c.named()
 	c = c.withDefaults()
 	found := c.problems()
+	found.add("join-file", joining)
 	if c.DataDir != "" {
 		found.add("data-dir", usableDir(c.DataDir))
 	}
@@ -46,7 +48,41 @@ func (c Config) Problems() []Problem {
 	}
 	_, err = readPasswords(c.Juju.CredentialFile)
 	found.add("juju-credential-file", err)
+	c.OVSDB.problems(&found)
+	found.add("audit-log", usableFile(c.AuditLog))
 	return found
+}
+
+// problems is what is wrong with the door's files.
+func (o OVSDB) problems(found *problems) {
+	if o.Cert != "" && o.Key != "" {
+		_, err := o.pair()
+		found.add("ovsdb-cert", err)
+	}
+	if o.CA != "" {
+		_, _, err := o.authorities()
+		found.add("ovsdb-ca", err)
+	}
+	_, err := o.schemas()
+	found.add("ovsdb-schema", err)
+}
+
+// usableFile returns an Invalid error if the audit log cannot be written, or made, by
+// this user.
+func usableFile(name string) error {
+	if name == AuditNone || name == AuditStderr {
+		return nil
+	}
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_RDWR, 0)
+	if err == nil {
+		err = f.Close()
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = mayWrite(filepath.Dir(name)) // where it is made
+	}
+	if err != nil {
+		return invalid("audit-log", "%w", err)
+	}
+	return nil
 }
 
 // usableDir returns an Invalid error if a data directory cannot be used, or cannot be

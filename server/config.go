@@ -296,7 +296,7 @@ func (c Config) peerProblems(found *problems) {
 	}
 	if c.JoinToken != "" {
 		_, err := ca.ParseToken(c.JoinToken)
-		found.add("join", err)
+		found.add("join-file", err)
 	}
 	if c.Learner && c.JoinToken == "" && c.JoinFile == "" {
 		found.add("learner", invalid("learner", "only a member that joins can be one").WithHint("give --join-file FILE too"))

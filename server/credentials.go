@@ -126,24 +126,27 @@ func by(whom string) string {
 	return " by " + whom
 }
 
-// tend has keepCredentials look. It never blocks.
+// tend has both goroutines look that credentials have: the one that cuts off, and the
+// one that writes down. It never blocks.
 func (s *Server) tend() {
-	select {
-	case s.tending <- struct{}{}:
-	default:
+	for _, look := range []chan struct{}{s.rechecking, s.tending} {
+		select {
+		case look <- struct{}{}:
+		default:
+		}
 	}
 }
 
-// keepCredentials ends what was begun by credentials and certificates that are good no
-// more, until ctx ends. On the leader it also writes down that a credential has
-// ended, closes the sessions that end with it, and forgets what nobody needs.
-func (s *Server) keepCredentials(ctx context.Context) {
+// keepRechecking ends what was begun by credentials and certificates that are good no
+// more, until ctx ends. It waits for no commit: who is revoked is cut off within a second,
+// whatever the leader has to write down meanwhile.
+func (s *Server) keepRechecking(ctx context.Context) {
 	timer := time.NewTimer(tendEvery)
 	defer timer.Stop()
 	for {
 		changed := false
 		select {
-		case <-s.tending:
+		case <-s.rechecking:
 			changed = true
 		case <-s.horizon.Sooner():
 		case <-timer.C:
@@ -154,17 +157,35 @@ func (s *Server) keepCredentials(ctx context.Context) {
 		if next := s.horizon.Next(); changed || !next.IsZero() && !now.Before(next) {
 			s.recheck()
 		}
-		s.tendCredentials(ctx, now)
+		wait := tendEvery
+		if next := s.horizon.Next(); !next.IsZero() {
+			wait = min(wait, max(0, time.Until(next)))
+		}
+		timer.Reset(wait)
+	}
+}
+
+// keepTending does what is the leader's to do about credentials, until ctx ends: it
+// writes down that one has ended, closes the sessions that end with it, and forgets what
+// nobody needs, one commit after the other.
+func (s *Server) keepTending(ctx context.Context) {
+	timer := time.NewTimer(tendEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.tending:
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+		s.tendCredentials(ctx, time.Now())
 		timer.Reset(s.tendAgain(time.Now()))
 	}
 }
 
-// tendAgain is how long there is nothing to look at.
+// tendAgain is how long there is nothing to write down.
 func (s *Server) tendAgain(now time.Time) time.Duration {
 	wait := tendEvery
-	if next := s.horizon.Next(); !next.IsZero() {
-		wait = min(wait, max(0, next.Sub(now)))
-	}
 	if !s.tendsCredentials() {
 		return wait
 	}

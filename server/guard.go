@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"strings"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/audit"
@@ -52,7 +53,7 @@ type Trust uint8
 
 // TrustAuto is on where nothing else was asked for: no listener can be reached from
 // elsewhere, nor is an address advertised that can, and there are neither credentials
-// nor client certificates.
+// nor client certificates, the cluster's own authority included.
 const (
 	TrustAuto Trust = iota
 	TrustOff
@@ -88,6 +89,9 @@ func (c Config) trustsLoopback() (trusts bool, why string) {
 	if c.ClientCA != "" {
 		return false, "--client-ca"
 	}
+	if c.expectsOwnTLS() {
+		return false, "the cluster's own authority"
+	}
 	listeners := []struct{ setting, address string }{
 		{"--listen", c.Listen},
 		{"--advertise", c.Advertise},
@@ -110,15 +114,37 @@ func (c Config) trustsLoopback() (trusts bool, why string) {
 // sayTrust tells at the start who needs no proof.
 func (s *Server) sayTrust() {
 	trusts, why := s.cfg.trustsLoopback()
+	at := s.withoutTLS()
 	switch {
-	case s.certs != nil:
-		s.log.Info("everybody shows who they are", "because", "the native listener has TLS")
+	case len(at) == 0:
+		s.log.Info("everybody shows who they are", "because", "every listener has TLS")
 	case trusts:
 		s.log.Info("whoever connects from this machine is an operator, and so is whom a proxy on it lets through",
-			"because", why, "otherwise", "--trust-loopback off")
+			"at", strings.Join(at, " "), "because", why, "otherwise", "--trust-loopback off")
 	default:
 		s.log.Info("everybody shows who they are", "because", why)
 	}
+}
+
+// withoutTLS are the listeners for clients at which somebody may be known by being on
+// this machine: those without TLS, and columns whose rows may say to open such ones.
+func (s *Server) withoutTLS() (at []string) {
+	if s.certs == nil {
+		at = append(at, s.gate.Addr().String())
+	}
+	for _, o := range s.opened {
+		for i, address := range o.addresses() {
+			if !o.tls || o.unix[i] {
+				at = append(at, address)
+			}
+		}
+	}
+	for _, l := range s.cfg.OVSDB.Listen {
+		if strings.HasPrefix(l, sourcePrefix) {
+			at = append(at, l)
+		}
+	}
+	return at
 }
 
 // newGuard reads the credentials.

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +16,7 @@ import (
 	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/client"
+	"github.com/incumbent-dev/incumbent/cluster"
 )
 
 // credential writes a credential file and returns its path and the tokens, by
@@ -65,6 +68,7 @@ func TestGuard(t *testing.T) {
 		"another machine":                {plain, "192.0.2.1:5", "192.0.2.2:7600", nil, "anonymous"},
 		"loopback to an open listener":   {open, "127.0.0.1:5", "127.0.0.1:7600", nil, "anonymous"},
 		"through a proxy":                {plain, "127.0.0.1:5", "127.0.0.1:7600", []string{"X-Forwarded-For", "192.0.2.1"}, "anonymous"},
+		"through a proxy, behind one":    {plain, "127.0.0.1:5", "127.0.0.1:7600", []string{"X-Forwarded-For", "", "X-Forwarded-For", "192.0.2.1"}, "anonymous"},
 		"through a proxy, RFC 7239":      {plain, "127.0.0.1:5", "127.0.0.1:7600", []string{"Forwarded", "for=192.0.2.1"}, "anonymous"},
 		"through a proxy, Via":           {plain, "127.0.0.1:5", "127.0.0.1:7600", []string{"Via", "1.1 proxy"}, "anonymous"},
 		"a rebound name":                 {plain, "127.0.0.1:5", "127.0.0.1:7600", []string{"Host", "evil.example:7600"}, denied},
@@ -88,7 +92,7 @@ func TestGuard(t *testing.T) {
 				r.Host = tt.header[i+1]
 				continue
 			}
-			r.Header.Set(tt.header[i], tt.header[i+1])
+			r.Header.Add(tt.header[i], tt.header[i+1])
 		}
 		local, err := net.ResolveTCPAddr("tcp", tt.local)
 		if err != nil {
@@ -153,6 +157,47 @@ func TestPagesHaveNoPartInLoopbacksTrust(t *testing.T) {
 			if code, _ := get(t, url, header...); code != 403 && code != 401 && code != 404 {
 				t.Errorf("%s with %v: %d, want a refusal", url, header, code)
 			}
+		}
+	}
+}
+
+// The cluster's own authority is one of clients: where it is, nobody is an operator for
+// being on this machine, at doors without TLS neither, unless it was asked for; and then
+// the log says where.
+func TestG12_TheClustersAuthorityEndsTheTrustInThisMachine(t *testing.T) {
+	for _, tt := range []struct {
+		trust   Trust
+		trusted bool
+	}{{TrustAuto, false}, {TrustOff, false}, {TrustOn, true}} {
+		cfg := memberConfig(t, "n1")
+		if _, err := cluster.Init(cluster.InitConfig{DataDir: cfg.DataDir, Name: "n1", TLS: true}); err != nil {
+			t.Fatal(err)
+		}
+		cfg.TrustLoopback, cfg.Consul = tt.trust, Consul{Listen: "127.0.0.1:0", Plaintext: true}
+		var lines bytes.Buffer
+		log := NewLog(&lines, LogText, slog.LevelInfo)
+		cfg.Logger = log.Logger()
+		s := open(t, cfg)
+		r, err := http.NewRequestWithContext(testContext(t), http.MethodPut, "http://"+s.ConsulAddr()+"/v1/kv/x", strings.NewReader("y"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if got := res.StatusCode == http.StatusOK; got != tt.trusted || !got && res.StatusCode != http.StatusForbidden {
+			t.Errorf("trust %v: HTTP %d", tt.trust, res.StatusCode)
+		}
+		s.Close(testContext(t))
+		log.Close(testTimeout) // its lines are written, and nobody writes any more
+		says := "everybody shows who they are"
+		if tt.trusted {
+			says = "at=" + s.ConsulAddr()
+		}
+		if !strings.Contains(lines.String(), says) {
+			t.Errorf("trust %v: the log does not say %q:\n%s", tt.trust, says, &lines)
 		}
 	}
 }

@@ -177,6 +177,7 @@ func (s *Server) showLimits(st node.Status, view *core.View, streams int) []*api
 		one("idempotency keys", "results", core.MaxKeptResults, uint64(view.KeptCount()), ""),
 		one("sessions", "sessions", core.MaxSessions, uint64(view.SessionCount()), ""),
 		one("lease records", "leases", leases.MaxLeases, uint64(leases.Of(view).Len()), ""),
+		one("leases with pins", "leases", leases.MaxPinned, uint64(leases.Of(view).PinnedCount()), ""),
 	}
 	if s.juju != nil { // each door has its own --max-connections
 		limits = append(limits, one("connections of juju's agents", "connections", uint64(bounds.MaxConnections),

@@ -14,6 +14,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/cluster"
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
 	"github.com/incumbent-dev/incumbent/door/ovsdb"
 )
 
@@ -165,12 +166,8 @@ func (s *Server) openOVSDB(undo *undoing) (err error) {
 		Engine: s.engine, Park: s.park, Guard: s.guard, Standing: s.ovsdbStanding, Namespace: s.cfg.OVSDB.Namespace, Anonymous: who,
 		Admission: s.admission.Controller, Monotonic: func() int64 { return int64(time.Since(s.begun)) }, Logger: s.log, Audit: s.trail.note, Tally: s.tally,
 	}
-	for _, path := range s.cfg.OVSDB.Schemas {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return invalid("ovsdb-schema", "%w", err)
-		}
-		cfg.Schemas = append(cfg.Schemas, text)
+	if cfg.Schemas, err = s.cfg.OVSDB.schemas(); err != nil {
+		return err
 	}
 	switch {
 	case s.cfg.OVSDB.Cert != "":
@@ -192,6 +189,21 @@ func (s *Server) openOVSDB(undo *undoing) (err error) {
 	o.serving = o.door
 	o.limit = func(most int) { o.door.SetLimits(s.cfg.OVSDB.limits(most)) }
 	return nil
+}
+
+// schemas are the texts of those that the databases are to have.
+func (o OVSDB) schemas() (texts [][]byte, err error) {
+	for _, path := range o.Schemas {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, invalid("ovsdb-schema", "%w", err)
+		}
+		if _, bad := ovs.ParseSchema(text); bad != nil {
+			return nil, invalid("ovsdb-schema", "%s: %w", path, bad)
+		}
+		texts = append(texts, text)
+	}
+	return texts, nil
 }
 
 // limits are the door's where its listeners may have so many connections each.

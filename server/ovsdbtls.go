@@ -21,25 +21,42 @@ func (o OVSDB) validateTLS() error {
 	return nil
 }
 
+// pair is the door's own certificate and key.
+func (o OVSDB) pair() (tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(o.Cert, o.Key)
+	if err != nil {
+		return pair, invalid("ovsdb-cert", "%w", err)
+	}
+	return pair, nil
+}
+
+// authorities are those of its clients, and the text of them.
+func (o OVSDB) authorities() (pool *x509.CertPool, text []byte, err error) {
+	if text, err = os.ReadFile(o.CA); err != nil {
+		return nil, nil, invalid("ovsdb-ca", "%w", err)
+	}
+	pool = x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, nil, invalid("ovsdb-ca", "%s holds no certificate in PEM form", o.CA)
+	}
+	return pool, text, nil
+}
+
 // load reads the door's own certificates. Who has a certificate of its authority
 // is an agent; whoever has none is let in if anybody is. The pool stays the one there was
 // if it says the same: connections are known by it.
 func (o *ovsdbDoor) load(c OVSDB) error {
-	pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+	pair, err := c.pair()
 	if err != nil {
-		return invalid("ovsdb-cert", "%w", err)
+		return err
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, DynamicRecordSizingDisabled: true}
 	if c.CA != "" {
-		text, err := os.ReadFile(c.CA)
+		pool, text, err := c.authorities()
 		if err != nil {
-			return invalid("ovsdb-ca", "%w", err)
+			return err
 		}
 		if o.pool == nil || !bytes.Equal(text, o.poolText) {
-			pool := x509.NewCertPool()
-			if !pool.AppendCertsFromPEM(text) {
-				return invalid("ovsdb-ca", "%s holds no certificate in PEM form", c.CA)
-			}
 			o.pool, o.poolText = pool, text
 		}
 		config.ClientCAs, config.ClientAuth = o.pool, tls.RequireAndVerifyClientCert

@@ -109,6 +109,7 @@ func (k *schedule) run(ctx context.Context) {
 		select {
 		case <-tick.C:
 		case well := <-k.finished:
+			k.writing() // ctx keeps what hangs on it until then
 			if k.writing = nil; well {
 				k.due = k.begun.Add(k.s.cfg.BackupEvery)
 			}

@@ -1,10 +1,13 @@
 package server
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -132,6 +135,37 @@ func TestBackupsAreWrittenWhenDueAndPruned(t *testing.T) {
 			t.Errorf("at %v the next is due at %v, want %v", c.now, k.due, c.due)
 		}
 	}
+}
+
+// counting is a context that counts what is told of its end.
+type counting struct {
+	context.Context
+	done chan struct{}
+	told atomic.Int64
+}
+
+func (c *counting) Done() <-chan struct{} { return c.done }
+
+// AfterFunc is what package context asks of a context that is not its own.
+func (c *counting) AfterFunc(func()) (stop func() bool) {
+	c.told.Add(1)
+	return sync.OnceValue(func() bool { c.told.Add(-1); return true })
+}
+
+// A member writes backups for years: one that is written leaves nothing behind that
+// waits for the member's end.
+func TestABackupThatIsWrittenLeavesNothing(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.backupTick = time.Hour
+	s := open(t, cfg)
+	k := &schedule{s: s, dir: t.TempDir(), finished: make(chan bool, 1), quit: make(chan struct{}), left: make(chan struct{})}
+	k.written, k.failures = s.backups.written, s.backups.failures
+	ctx := &counting{Context: context.Background(), done: make(chan struct{})}
+	go k.run(ctx)
+	until(t, "a backup is written", func() bool { return len(backupsIn(t, k.dir)) == 1 })
+	until(t, "nothing waits for the end", func() bool { return ctx.told.Load() == 0 })
+	close(ctx.done)
+	<-k.left
 }
 
 // A folder that cannot be written is an event, a warning and a metric.

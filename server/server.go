@@ -81,7 +81,8 @@ type Server struct {
 	rates     rateKeeper
 	limits    atomic.Pointer[Limits]
 	horizon   *auth.Horizon // of credentials and certificates, of all doors
-	tending   chan struct{} // to keepCredentials: look
+
+	rechecking, tending chan struct{} // to keepRechecking and keepTending: look
 
 	// Of the cluster.
 	cluster      *cluster.Cluster
@@ -181,7 +182,7 @@ func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
 func newServer(cfg Config) *Server {
 	s := &Server{
 		cfg: cfg, begun: time.Now(), events: newTimeline(time.Now), metrics: newMetrics(),
-		ended: make(chan struct{}), arrivals: newArrivals(), pace: gate.NewPace(), horizon: auth.NewHorizon(), tending: make(chan struct{}, 1),
+		ended: make(chan struct{}), arrivals: newArrivals(), pace: gate.NewPace(), horizon: auth.NewHorizon(), rechecking: make(chan struct{}, 1), tending: make(chan struct{}, 1),
 	}
 	s.log = s.monitors.logger(cfg.Logger)
 	s.limits.Store(limitsOf(cfg))
@@ -362,7 +363,8 @@ func (s *Server) start() {
 	s.stop = stop
 	s.running.Go(func() { s.fail(s.engine.Run(ctx)) })
 	s.running.Go(func() { s.keepRates(ctx) })
-	s.running.Go(func() { s.keepCredentials(ctx) })
+	s.running.Go(func() { s.keepRechecking(ctx) })
+	s.running.Go(func() { s.keepTending(ctx) })
 	s.http = s.newHTTP()
 	s.running.Go(func() { s.serve() })
 	s.startJuju()

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,7 @@ type certificates struct {
 	own     *cluster.TLS     // nil: from files
 	tokens  func() bool      // somebody may bring a bearer credential instead of a certificate
 	trusts  func(auth.Roots) // is told whose certificates of clients are taken
+	loading sync.Mutex       // held for a reload, files and all: else one that read earlier could win, and roots and config be of two
 	current atomic.Pointer[tls.Config]
 	lenient atomic.Pointer[tls.Config] // current, and a certificate may be missing
 }
@@ -53,6 +55,8 @@ func (c *certificates) pair() (tls.Certificate, error) {
 
 // reload reads the files again. On an error the old certificates stay.
 func (c *certificates) reload() error {
+	c.loading.Lock()
+	defer c.loading.Unlock()
 	pair, err := c.pair()
 	if err != nil {
 		return err

@@ -13,6 +13,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -259,5 +262,37 @@ func TestReloadOfCertificates(t *testing.T) {
 	s.Reload()
 	if _, err := claim(t, next.client(t, s, "unit-1", "incumbent-agent"), "db", "unit-1"); err != nil {
 		t.Errorf("after a broken reload: %v", err)
+	}
+}
+
+// A SIGHUP and a renewal may reload at once: what is in force, and which authorities
+// are trusted, is of one of them.
+func TestReloadsOfCertificatesFollowEachOther(t *testing.T) {
+	a := newAuthority(t)
+	cfg := Config{ClientCA: a.file}
+	cfg.TLSCert, cfg.TLSKey = a.issue(t, "server", "")
+	var inside, together atomic.Int32
+	c := &certificates{cfg: cfg, trusts: func(auth.Roots) {
+		if inside.Add(1) > 1 {
+			together.Add(1)
+		}
+		for range 100 {
+			runtime.Gosched() // let the others come
+		}
+		inside.Add(-1)
+	}}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 10 {
+				if err := c.reload(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := together.Load(); n > 0 {
+		t.Errorf("%d reloads found another under way", n)
 	}
 }

@@ -211,14 +211,16 @@ func (d *denials) flush(now time.Time) {
 	d.turn(now)
 }
 
-// turn begins a new minute.
+// turn begins another minute, an earlier one where the wall clock was put back: it may
+// have been years ahead, and nothing is to be held back for so long.
 func (d *denials) turn(now time.Time) {
 	minute := now.Truncate(denialEvery)
-	if !minute.After(d.minute) {
+	if minute.Equal(d.minute) {
 		return
 	}
 	if !d.minute.IsZero() {
-		d.room = min(denialBurst, d.room+int(min(minute.Sub(d.minute)/denialEvery, denialBurst)))
+		gained := min(max(0, minute.Sub(d.minute)/denialEvery), denialBurst)
+		d.room = min(denialBurst, d.room+int(gained))
 	}
 	d.minute = minute
 	for who, again := range d.seen {

@@ -58,6 +58,33 @@ func TestDenialsAreGatheredByMinute(t *testing.T) {
 	}
 }
 
+// A wall clock that was ahead and is put back silences nothing: what a principal is
+// denied from then on shows anew, and makes no room for more events.
+func TestDenialsAfterTheClockWasPutBack(t *testing.T) {
+	tr, records, events := heardOf(t)
+	at := time.Date(2026, 11, 22, 10, 0, 5, 0, time.UTC)
+	add := func(at time.Time, n int) (recorded int) {
+		for range n {
+			if r := denialAt(at, "agent:x", "10.0.0.1:5"); tr.denials.add(&r) {
+				recorded++
+			}
+		}
+		return recorded
+	}
+	add(at.AddDate(10, 0, 0), denialRecords+1)
+	room := tr.denials.room
+	if n := add(at, denialRecords+1); n != denialRecords {
+		t.Errorf("%d denials have a record of their own once the clock was put back, want %d", n, denialRecords)
+	}
+	if got := room - tr.denials.room; got != 2 {
+		t.Errorf("%d events were noted when the clock was put back, want 2", got)
+	}
+	tr.denials.flush(at.Add(time.Minute))
+	if got := events(); len(got) != 4 || len(*records) != 2 {
+		t.Errorf("a minute later: %v, %v", got, *records)
+	}
+}
+
 // An attacker with many names and addresses does not push out what else is among the
 // events: a day of his takes a sixth of them at the most.
 func TestDenialsLeaveRoomForOtherEvents(t *testing.T) {

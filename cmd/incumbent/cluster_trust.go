@@ -76,18 +76,30 @@ func printTrust(out io.Writer, m *apiv1.GetTrustResponse) error {
 	return t.print(out)
 }
 
-// rotate asks for an exchange, and waits for all members if it is to.
-func rotate(c *cobra.Command, req *apiv1.RotateRequest, wait func(*apiv1.MemberTrust) bool) error {
+// rotate asks for an exchange, waits for all members if it is to, and says how far it
+// has come: done is what is true once all have.
+func rotate(c *cobra.Command, env *environment, req *apiv1.RotateRequest, wait func(*apiv1.MemberTrust) bool, done string) error {
 	timeout, _ := c.Flags().GetDuration("wait")
 	return withClient(c, func(cl *client.Client) error {
-		if _, err := cl.Trust().Rotate(c.Context(), connect.NewRequest(req)); err != nil || wait == nil || timeout <= 0 {
+		if _, err := cl.Trust().Rotate(c.Context(), connect.NewRequest(req)); err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(c.Context(), timeout)
-		defer cancel()
-		return awaitMembers(ctx, cl, wait)
+		text := rotationBegun
+		if timeout > 0 {
+			ctx, cancel := context.WithTimeout(c.Context(), timeout)
+			defer cancel()
+			if err := awaitMembers(ctx, cl, wait); err != nil {
+				return err
+			}
+			text = done
+		}
+		_, err := io.WriteString(env.stdout, text)
+		return err
 	})
 }
+
+// rotationBegun is what is said of an exchange that nobody waits for.
+const rotationBegun = "it has begun; 'incumbent cluster trust' shows how far every member has come\n"
 
 // awaitMembers waits until every member has come so far, and no secret is being
 // exchanged.
@@ -145,10 +157,6 @@ way already, or some member has not come so far.`,
 			req.Finish, _ = c.Flags().GetBool("finish")
 			req.Abandon, _ = c.Flags().GetBool("abandon")
 			req.WithoutOldKey, _ = c.Flags().GetBool("without-old-key")
-			err := rotate(c, req, func(m *apiv1.MemberTrust) bool { return req.Abandon || m.TrustsAuthority && m.ShowsAuthority })
-			if err != nil {
-				return err
-			}
 			text := "every member shows a certificate of the new authority\ngive clients the new one ('incumbent cluster trust --pem') and new certificates, then: incumbent cluster rotate-ca --finish\n"
 			switch {
 			case req.Finish:
@@ -156,8 +164,7 @@ way already, or some member has not come so far.`,
 			case req.Abandon:
 				text = "the new authority is not trusted any more\n"
 			}
-			_, err = io.WriteString(env.stdout, text)
-			return err
+			return rotate(c, env, req, func(m *apiv1.MemberTrust) bool { return req.Abandon || m.TrustsAuthority && m.ShowsAuthority }, text)
 		},
 	}
 	c.Flags().Bool("finish", false, "end the trust in the old authority")
@@ -182,15 +189,11 @@ way already.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			req := &apiv1.RotateRequest{What: apiv1.Rotation_ROTATION_SECRET}
 			req.Abandon, _ = c.Flags().GetBool("abandon")
-			if err := rotate(c, req, func(m *apiv1.MemberTrust) bool { return req.Abandon || m.HasSecret }); err != nil {
-				return err
-			}
 			text := "every member has the new secret, the old one is dropped\n"
 			if req.Abandon {
 				text = "the old secret stays\n"
 			}
-			_, err := io.WriteString(env.stdout, text)
-			return err
+			return rotate(c, env, req, func(m *apiv1.MemberTrust) bool { return req.Abandon || m.HasSecret }, text)
 		},
 	}
 	c.Flags().Bool("abandon", false, "give it up: the old one stays")
@@ -210,11 +213,7 @@ leaked, remove that member and let it join anew, or exchange the authority
 		Args:    exactArgs(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			req := &apiv1.RotateRequest{What: apiv1.Rotation_ROTATION_CERTIFICATES}
-			if err := rotate(c, req, func(m *apiv1.MemberTrust) bool { return m.KeyRenewed }); err != nil {
-				return err
-			}
-			_, err := io.WriteString(env.stdout, "every member has a new key and certificate\n")
-			return err
+			return rotate(c, env, req, func(m *apiv1.MemberTrust) bool { return m.KeyRenewed }, "every member has a new key and certificate\n")
 		},
 	}
 	addWait(c)

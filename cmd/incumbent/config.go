@@ -112,12 +112,18 @@ func checkFile(c *cobra.Command, env *environment, path string) (wrong []string)
 		wrong = append(wrong, path+": "+err.Error())
 	}
 	cfg.JoinToken = joinToken(env)
-	for _, p := range cfg.Problems() {
+	add := func(setting string, err error) {
 		where := path
-		if at, ok := file[p.Setting]; ok {
+		if at, ok := file[setting]; ok {
 			where = fmt.Sprintf("%s:%d", path, at.line)
 		}
-		wrong = append(wrong, where+": "+errorText(p.Err))
+		wrong = append(wrong, where+": "+errorText(err))
+	}
+	if _, err := logFormat(cmd); err != nil {
+		add("log-format", err)
+	}
+	for _, p := range cfg.Problems() {
+		add(p.Setting, p.Err)
 	}
 	return wrong
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -25,27 +27,51 @@ func createInCluster(c *cobra.Command, env *environment, who string) error {
 			return usageError{"--" + name + " is for a line of a server's file: give it without " + who}
 		}
 	}
-	r, written, err := credentialRequest(c, who)
-	if err != nil {
-		return err
-	}
 	ttl, _ := c.Flags().GetDuration("ttl")
 	if ttl < 0 {
 		return usageError{"--ttl is negative; 0s is without an end"}
 	}
-	if ttl > 0 {
-		r.EndsUnixMs = time.Now().Add(ttl).UnixMilli()
-	}
-	return withClient(c, func(cl *client.Client) error {
-		made, err := cl.CreateCredential(c.Context(), r)
+	var written string
+	var made *apiv1.Credential
+	err := withClient(c, func(cl *client.Client) error {
+		r, file, err := credentialRequest(c, who)
 		if err != nil {
-			if incumbent.KindOf(err) != incumbent.Unknown && written != "" {
-				err = errors.Join(err, os.Remove(written))
-			}
 			return err
 		}
-		return printMessage(c, env, made, "credential %d of %s, %s", made.Id, made.Principal, untilWhen(made.EndsUnixMs))
+		if ttl > 0 {
+			r.EndsUnixMs = time.Now().Add(ttl).UnixMilli()
+		}
+		written = file
+		made, err = cl.CreateCredential(c.Context(), r)
+		return err
 	})
+	switch {
+	case err == nil:
+		return printMessage(c, env, made, "credential %d of %s, %s", made.Id, made.Principal, untilWhen(made.EndsUnixMs))
+	case written == "":
+		return err
+	case neverMade(err):
+		return errors.Join(err, os.Remove(written))
+	case errors.Is(err, context.Canceled): // of which no more would be said
+		err = incumbent.Errorf(incumbent.Unknown, "interrupted")
+	}
+	return fmt.Errorf("%w; %s stays, for there may be this credential: 'incumbent credential ls' says", err, written)
+}
+
+// neverMade reports whether a refusal is certain to have left no credential, whatever
+// became of attempts before it. Conflict is none: it says that there is this secret.
+func neverMade(err error) bool {
+	var typed *incumbent.Error
+	if !errors.As(err, &typed) {
+		return false
+	}
+	switch typed.Kind {
+	case incumbent.Invalid, incumbent.Denied, incumbent.TooLarge:
+		return true
+	case incumbent.Unavailable:
+		return typed.Member == "" // nobody was reached: the client says Unknown once something was sent
+	}
+	return false
 }
 
 // credentialRequest makes the secret of a credential and the request for it. written is

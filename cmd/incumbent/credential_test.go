@@ -1,12 +1,21 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"connectrpc.com/connect"
+
+	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/door/juju"
 )
@@ -75,6 +84,79 @@ func TestCredentialCreate(t *testing.T) {
 	}
 	if _, err := os.Stat(unused); !os.IsNotExist(err) {
 		t.Errorf("a password was written for an agent that cannot log in: %v", err)
+	}
+}
+
+// answering is a server that answers a call for a credential with what a test says.
+type answering struct {
+	incumbentv1connect.UnimplementedCredentialServiceHandler
+	incumbentv1connect.UnimplementedSessionServiceHandler
+	create func(ctx context.Context) error
+}
+
+func (a *answering) Create(ctx context.Context, _ *connect.Request[apiv1.CreateCredentialRequest]) (*connect.Response[apiv1.CreateCredentialResponse], error) {
+	return nil, a.create(ctx)
+}
+
+// GetSession says which index there is, as clients ask before they choose a key.
+func (a *answering) GetSession(context.Context, *connect.Request[apiv1.GetSessionRequest]) (*connect.Response[apiv1.GetSessionResponse], error) {
+	err := refusal(connect.CodeNotFound, incumbent.NotFound)
+	err.Meta().Set("Incumbent-Index", "1")
+	return nil, err
+}
+
+// refusal is an error as a member answers it.
+func refusal(code connect.Code, kind incumbent.Kind) *connect.Error {
+	out := connect.NewError(code, errors.New(kind.String()))
+	detail, err := connect.NewErrorDetail(&apiv1.Error{Kind: kind.String(), Member: "n1"})
+	if err != nil {
+		panic(err)
+	}
+	out.AddDetail(detail)
+	return out
+}
+
+// The new file with a secret goes only where there is certain to be no credential of it.
+func TestASecretStaysUnlessItsCredentialWasNeverMade(t *testing.T) {
+	answers := func(code connect.Code, kind incumbent.Kind) func(context.Context) error {
+		return func(context.Context) error { return refusal(code, kind) }
+	}
+	silence := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	for name, tt := range map[string]struct {
+		create func(context.Context) error // nil: nobody listens
+		args   []string
+		stays  bool
+	}{
+		"denied":              {answers(connect.CodePermissionDenied, incumbent.Denied), nil, false},
+		"too many":            {answers(connect.CodeResourceExhausted, incumbent.TooLarge), nil, false},
+		"nobody there":        {nil, nil, false},
+		"there is one":        {answers(connect.CodeAborted, incumbent.Conflict), nil, true},
+		"overloaded":          {answers(connect.CodeResourceExhausted, incumbent.Overloaded), nil, true},
+		"no leader":           {answers(connect.CodeUnavailable, incumbent.Unavailable), nil, true},
+		"too late":            {answers(connect.CodeDeadlineExceeded, incumbent.DeadlineExceeded), nil, true},
+		"unknown":             {answers(connect.CodeUnknown, incumbent.Unknown), nil, true},
+		"no answer":           {silence, []string{"--timeout", "50ms"}, true},
+		"a negative ttl":      {silence, []string{"--ttl", "-1s"}, false},
+		"a ca that is not":    {silence, []string{"--ca", "/nowhere"}, false},
+		"no credential of me": {silence, []string{"--credential-file", "/nowhere"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := &answering{create: tt.create}
+			mux := http.NewServeMux()
+			mux.Handle(incumbentv1connect.NewCredentialServiceHandler(fake))
+			mux.Handle(incumbentv1connect.NewSessionServiceHandler(fake))
+			server := httptest.NewServer(mux)
+			defer server.Close()
+			if tt.create == nil {
+				server.Close()
+			}
+			file := filepath.Join(t.TempDir(), "token")
+			got := execute(t, nil, append([]string{"credential", "create", "agent:a", "--token-file", file, "--server", server.URL}, tt.args...)...)
+			_, err := os.Stat(file)
+			if got.code == exitOK || (err == nil) != tt.stays || strings.Contains(got.stderr, file+" stays") != tt.stays {
+				t.Errorf("the file is there: %v; exit code %d, said %q", err == nil, got.code, got.stderr)
+			}
+		})
 	}
 }
 

@@ -211,11 +211,18 @@ func openLog(c *cobra.Command, env *environment) (*server.Log, *slog.LevelVar, e
 	if err := level.UnmarshalText([]byte(text(c, "log-level"))); err != nil {
 		return nil, nil, usageError{fmt.Sprintf("log level %q is none of debug, info, warn, error", text(c, "log-level"))}
 	}
-	form := text(c, "log-format")
-	if form != server.LogText && form != server.LogJSON {
-		return nil, nil, usageError{fmt.Sprintf("log format %q is neither text nor json", form)}
+	form, err := logFormat(c)
+	if err != nil {
+		return nil, nil, err
 	}
 	return server.NewLog(env.stderr, form, &level), &level, nil
+}
+
+func logFormat(c *cobra.Command) (form string, err error) {
+	if form = text(c, "log-format"); form != server.LogText && form != server.LogJSON {
+		return "", usageError{fmt.Sprintf("log format %q is neither text nor json", form)}
+	}
+	return form, nil
 }
 
 // logFlush is how long a server that ends waits for its log to be written, and
@@ -271,11 +278,16 @@ func runLogged(c *cobra.Command, env *environment, log *server.Log, level *slog.
 	for _, s := range settings {
 		cfg.Settings = append(cfg.Settings, server.Setting{Name: s.Name, Value: s.Value, Source: s.Source})
 	}
+	// A member may wait for others as long as it takes before it is open: SIGHUP must not
+	// end it meanwhile. One that came is obeyed once there is something to reload.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	s, err := server.OpenContext(c.Context(), cfg)
 	if err != nil {
 		return err
 	}
-	stopHangups := onHangup(func() {
+	stopHangups := onHangup(hangups, func() {
 		s.Reload(reloadSettings(c, env, logger, level, s.SetLimits)...)
 	})
 	defer stopHangups()
@@ -363,10 +375,8 @@ func giveUp(s *server.Server, err error) error {
 	return err
 }
 
-// onHangup calls reload for each SIGHUP until stopped.
-func onHangup(reload func()) (stop func()) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
+// onHangup calls reload for each hangup until stopped.
+func onHangup(hangups <-chan os.Signal, reload func()) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		for {
@@ -378,7 +388,7 @@ func onHangup(reload func()) (stop func()) {
 			}
 		}
 	}()
-	return func() { signal.Stop(hangups); close(done) }
+	return func() { close(done) }
 }
 
 // aloneReadyTimeout is how long a member that is alone may take to serve.

@@ -266,7 +266,7 @@ func TestFlagsOfOneNameHaveOneType(t *testing.T) {
 // wrong with the files that it names.
 func TestConfigCheckListsAll(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"taken": "a file", "ca.pem": "no certificate", "credentials": "alice\n", "agents": "nobody\n"} {
+	for name, text := range map[string]string{"taken": "a file", "ca.pem": "no certificate", "credentials": "alice\n", "agents": "nobody\n", "schema": "{}"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -281,6 +281,14 @@ client-ca: DIR/ca.pem
 credential-file: DIR/credentials
 juju-listen: 127.0.0.1:17070
 juju-credential-file: DIR/agents
+join-file: DIR/token
+ovsdb-listen: 127.0.0.1:6641
+ovsdb-cert: DIR/cert.pem
+ovsdb-key: DIR/key.pem
+ovsdb-ca: DIR/ca.pem
+ovsdb-schema: DIR/schema
+audit-log: DIR/taken/audit.log
+log-format: xml
 `, "DIR", dir))
 	got := execute(t, nil, "config", "check", path)
 	if got.code != exitUsage {
@@ -289,6 +297,8 @@ juju-credential-file: DIR/agents
 	for _, want := range []string{
 		":1: invalid: setting data-dir: ", `:2: unknown setting "nam"; did you mean "name"?`, ":3: grace: ", ":4: invalid: setting drift: ",
 		":5: invalid: setting tls-cert: ", ":7: invalid: setting client-ca: ", ":8: invalid: setting credential-file: ", ":10: invalid: setting juju-credential-file: ",
+		":11: invalid: setting join-file: ", ":13: invalid: setting ovsdb-cert: ", ":15: invalid: setting ovsdb-ca: ", ":16: invalid: setting ovsdb-schema: ",
+		":17: invalid: setting audit-log: ", `:18: log format "xml" is neither`,
 	} {
 		if !strings.Contains(got.stderr, path+want) {
 			t.Errorf("it does not say %q", want)
@@ -299,6 +309,27 @@ juju-credential-file: DIR/agents
 	}
 	if _, err := os.Stat(filepath.Join(dir, "taken", "data")); err == nil {
 		t.Error("checking made a folder")
+	}
+}
+
+// What the server starts with is right, and checking leaves no trace: not of the log that
+// it would begin, nor in one that is there.
+func TestConfigCheckTakesWhatTheServerTakes(t *testing.T) {
+	dir := t.TempDir()
+	log := filepath.Join(dir, "audit.log")
+	path := writeSettings(t, strings.ReplaceAll("data-dir: DIR/data\naudit-log: DIR/audit.log\nlog-format: json\n", "DIR", dir))
+	for _, text := range []string{"", "{}\n"} {
+		if text != "" {
+			if err := os.WriteFile(log, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := execute(t, nil, "config", "check", path); got.code != exitOK {
+			t.Errorf("the log has %q: %v", text, got)
+		}
+		if now, err := os.ReadFile(log); string(now) != text || (err == nil) != (text != "") {
+			t.Errorf("afterwards the log has %q, %v", now, err)
+		}
 	}
 }
 

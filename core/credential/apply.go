@@ -18,7 +18,8 @@ const recordBytes = 512
 // It answers Invalid for what cannot be; Conflict to a Create of a token that there
 // is already, or of the same password; TooLarge where there are too many; NotFound
 // if there is no such record. To end what has ended, and to revoke what is revoked,
-// changes nothing but that sessions are to be closed, if that is new.
+// changes nothing but that sessions are to be closed, if that is new, and that a
+// certificate which was taken back stays so for longer, if it ends later than was said.
 func (t *tables) Apply(x *core.Exec, b []byte) core.Result {
 	var c Command
 	if !c.decode(b) {
@@ -127,7 +128,7 @@ func (t *tables) closeAlso(x *core.Exec, o, n *Credential, sessions bool) core.R
 	if sessions && !n.EndSessions {
 		n.EndSessions, n.Closing = true, true
 	}
-	if n.Ended == o.Ended && n.Closing == o.Closing {
+	if n.Ended == o.Ended && n.Closing == o.Closing && n.Ends == o.Ends {
 		return core.Result{Record: o}
 	}
 	t.change(x, o, n)
@@ -142,6 +143,11 @@ func (t *tables) revoke(x *core.Exec, c *Command) core.Result {
 		if m.Principal == "" {
 			m.Principal = n.Principal
 		}
+		// Two authorities may give one serial number, or somebody not know the end: a
+		// record that goes too early would make a certificate good again.
+		if x.ActiveSchema() >= laterSchema && later(n.Ends, o.Ends) {
+			m.Ends = n.Ends
+		}
 		return t.closeAlso(x, o, &m, n.EndSessions)
 	}
 	if t.certificates >= t.limits.revocations {
@@ -151,6 +157,9 @@ func (t *tables) revoke(x *core.Exec, c *Command) core.Result {
 	n.Closing = n.EndSessions
 	return t.add(x, n)
 }
+
+// later reports whether an end is behind another; 0 is none, behind all.
+func later(a, b Moment) bool { return b != 0 && (a == 0 || a > b) }
 
 // settled notes that nothing is left to do for a record.
 func (t *tables) settled(x *core.Exec, o *Credential) core.Result {

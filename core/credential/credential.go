@@ -45,6 +45,10 @@ const (
 	schema uint32      = 5
 )
 
+// laterSchema is the [core.SchemaVersion] with which a second revocation of a certificate
+// moves its end.
+const laterSchema = 11
+
 // Limits of the family. They decide what a command does: changing one is a new
 // schema version.
 const (

@@ -166,8 +166,10 @@ func TestG12_ARevokedCertificate(t *testing.T) {
 	if kind != incumbent.OK || gone.Live() || gone.LetsIn(at) || Of(s.View()).Certificate(serial) != gone || Of(s.View()).Certificate([]byte{0x0a}) != nil {
 		t.Fatalf("%v, %+v", kind, gone)
 	}
-	if again, kind := apply(t, s, Command{Verb: Revoke, Secret: serial}); kind != incumbent.OK || again != gone {
-		t.Errorf("again: %v, %+v", kind, again)
+	for _, ends := range []time.Time{at, at.Add(-time.Hour)} {
+		if again, kind := apply(t, s, Command{Verb: Revoke, Secret: serial, Ends: MomentOf(ends)}); kind != incumbent.OK || again != gone {
+			t.Errorf("again: %v, %+v", kind, again)
+		}
 	}
 	if again, kind := apply(t, s, Command{Verb: Revoke, Secret: serial, Principal: "agent:a", EndSessions: true}); kind != incumbent.OK || !again.Closing || again.Principal != "agent:a" {
 		t.Errorf("with its sessions: %v, %+v", kind, again)
@@ -175,6 +177,42 @@ func TestG12_ARevokedCertificate(t *testing.T) {
 	s = reload(t, s, Family{})
 	if _, n := Of(s.View()).Len(); n != 1 || Of(s.View()).Certificate(serial) == nil {
 		t.Error("it is not read back")
+	}
+}
+
+// Another revocation of a serial number makes the record stay for longer where it says a
+// later end, and never for less; not before all members do so.
+func TestG12_G49_ALaterEndOfARevokedCertificate(t *testing.T) {
+	s := core.New(Family{})
+	serial := []byte{0x0a, 0xff}
+	old := core.Member{ID: 1, Name: "old", Schema: laterSchema - 1}
+	do(t, s, core.PutMemberCommand{Member: old})
+	revoked := func(ends Moment) Moment {
+		t.Helper()
+		if _, kind := apply(t, s, Command{Verb: Revoke, Secret: serial, Ends: ends}); kind != incumbent.OK {
+			t.Fatal(kind)
+		}
+		s = reload(t, s, Family{})
+		return Of(s.View()).Certificate(serial).Ends
+	}
+	first, second := MomentOf(at), MomentOf(at.Add(time.Hour))
+	revoked(first)
+	for _, ends := range []Moment{second, 0} {
+		if got := revoked(ends); got != first {
+			t.Errorf("it ends at %d while a member does not do so, want %d", got, first)
+		}
+	}
+	old.Schema = laterSchema
+	do(t, s, core.PutMemberCommand{Member: old})
+	for _, tt := range []struct{ says, want Moment }{{first - 1, first}, {second, second}, {first, second}, {0, 0}, {second, 0}} {
+		if got := revoked(tt.says); got != tt.want {
+			t.Errorf("after one that says %d it ends at %d, want %d", tt.says, got, tt.want)
+		}
+	}
+	var ending int
+	Of(s.View()).Ending(func(*Credential) bool { ending++; return true })
+	if ending != 0 {
+		t.Errorf("%d records have an end", ending)
 	}
 }
 

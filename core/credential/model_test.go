@@ -103,6 +103,12 @@ func (n *naive) revoke(c Credential) incumbent.Kind {
 				o.Principal = c.Principal
 			}
 		}
+		if o.Ends != 0 && (c.Ends == 0 || c.Ends > o.Ends) {
+			o.Ends = c.Ends
+			if o.Principal == "" {
+				o.Principal = c.Principal
+			}
+		}
 		n.all[is[0]] = o
 		return incumbent.OK
 	}

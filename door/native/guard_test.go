@@ -124,6 +124,7 @@ func TestLoopbackIsNotForWebPages(t *testing.T) {
 		{"Origin", m.url, http.StatusOK},
 		{"Origin", "https://example.org", http.StatusForbidden},
 		{"X-Forwarded-For", "192.0.2.1", http.StatusForbidden},
+		{"X-Forwarded-For", "", http.StatusForbidden},
 		{"Authorization", "Basic YTpi", http.StatusForbidden},
 		{"Authorization", "Bearer unknown", http.StatusForbidden},
 	}
@@ -132,19 +133,26 @@ func TestLoopbackIsNotForWebPages(t *testing.T) {
 			t.Errorf("%s: %s: HTTP %d %s", tt.header, tt.value, resp.StatusCode, body)
 		}
 	}
-	r, err := http.NewRequest(http.MethodPost, m.url+"/incumbent.v1.LeaseService/Claim", strings.NewReader(claim))
-	if err != nil {
-		t.Fatal(err)
+	refused := func(what string, change func(*http.Request)) {
+		t.Helper()
+		r, err := http.NewRequest(http.MethodPost, m.url+"/incumbent.v1.LeaseService/Claim", strings.NewReader(claim))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		change(r)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: HTTP %d", what, resp.StatusCode)
+		}
 	}
-	r.Host = "rebound.example.org"
-	r.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusForbidden {
-		t.Errorf("host %s: HTTP %d", r.Host, resp.StatusCode)
+	refused("a rebound name", func(r *http.Request) { r.Host = "rebound.example.org" })
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
+		refused("a line of a proxy behind an empty "+name, func(r *http.Request) { r.Header[name] = []string{"", "192.0.2.1"} })
 	}
 }
 

@@ -330,8 +330,8 @@ func TestG43_AnIDThatIsUsedMeanwhile(t *testing.T) {
 	w := m.dial()
 	free := fill(admit.Watches)
 	w.send(within(longEnough, &pb.ClientFrame{Id: 2, Request: &pb.ClientFrame_WatchKeys{WatchKeys: &pb.WatchKeysRequest{Key: "a"}}}))
-	s := m.door.streams.All()[0]
 	eventually(t, "it waits in line", func() bool { return m.door.lines[admit.Watches].Len() == 1 })
+	s := m.door.streams.All()[0]
 	sel, refusal := m.door.selectKeys(s.who, &pb.WatchKeysRequest{Key: "b"})
 	if err := s.watch(admit.Place{}, 2, sel, refusal); err != nil {
 		t.Fatal(err)

@@ -152,12 +152,18 @@ var errNobody = incumbent.Errorf(incumbent.Denied, "the connection says nothing 
 	WithHint("bring a client certificate; --ovsdb-anonymous says who comes without one")
 
 // agentOf is whom a certificate of the door's own authority names: its common name is
-// an agent.
+// an agent. Its proof says no authority: which ones there are the door itself knows, and
+// the guard what was taken back.
 func (d *Door) agentOf(c *x509.Certificate) (auth.Principal, error) {
 	if err := incumbent.ValidateHolder(c.Subject.CommonName); err != nil {
 		return auth.Principal{}, incumbent.Errorf(incumbent.Denied, "the common name of the client certificate names nobody: %w", err)
 	}
-	return auth.Principal{Kind: auth.Agent, Name: c.Subject.CommonName, Via: auth.Certificate}, nil
+	p := auth.Principal{Kind: auth.Agent, Name: c.Subject.CommonName, Via: auth.Certificate}
+	p.Proof = auth.Proof{ID: string(c.SerialNumber.Bytes()), Ends: c.NotAfter.UnixMilli()}
+	if !d.cfg.Guard.Knows()(p) {
+		return auth.Principal{}, incumbent.Errorf(incumbent.Denied, "the client certificate of %s, serial number %x, was revoked or has ended", p, p.Proof.ID)
+	}
+	return p, nil
 }
 
 // park hands the connection over to those who keep it while it is idle.

@@ -275,7 +275,7 @@ func (d *Door) Recheck() {
 
 func (d *Door) known(who *caller, knows func(auth.Principal) bool) bool {
 	if who.roots != nil { // of the door's own authority
-		return who.roots == d.cfg.TLS().ClientCAs && d.now().UnixMilli() < who.ends
+		return who.roots == d.cfg.TLS().ClientCAs && d.now().UnixMilli() < who.ends && knows(who.principal)
 	}
 	return who.principal == d.cfg.Anonymous || knows(who.principal)
 }

@@ -16,6 +16,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/client"
 )
 
 // ovsdbAuthority signs certificates of clients of Open vSwitch's databases.
@@ -152,6 +155,39 @@ func TestG12_SwitchesThatShowNothingAreSentAway(t *testing.T) {
 	if got, err := c.ask("list_dbs", `[]`); err == nil {
 		t.Errorf("it is told %s", got)
 	}
+	if n := g.metric(t, "incumbent_denied_total", `door="ovsdb"`); n == 0 {
+		t.Error("it is not counted")
+	}
+}
+
+// A certificate of the authority of Open vSwitch's clients is taken back by its serial
+// number like any other, though the cluster has not signed it.
+func TestG12_ACertificateOfASwitchIsTakenBack(t *testing.T) {
+	dir, address := t.TempDir(), freeAddress(t)
+	a := newOVSDBAuthority(t, dir)
+	cert, key := selfSigned(t, dir)
+	g := startGuarded(t, "--ovsdb-listen", address, "--ovsdb-cert", cert, "--ovsdb-key", key, "--ovsdb-ca", a.file)
+	certificate := a.client("c1")
+	before := newChassis(t, address, certificate)
+	if got, err := before.ask("list_dbs", `[]`); err != nil {
+		t.Fatalf("before: %s, %v", got, err)
+	}
+	operator, err := client.New(client.Config{Servers: []string{g.url}, Credential: g.operator, TLS: anyTLS(), CallTimeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer operator.Close()
+	which := &apiv1.RevokeCredentialRequest_Certificate{Certificate: &apiv1.RevokedCertificate{Serial: "02"}}
+	if _, err := operator.RevokeCredential(t.Context(), &apiv1.RevokeCredentialRequest{Which: which}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := newChassis(t, address, certificate).ask("list_dbs", `[]`); err == nil {
+		t.Errorf("who comes with it is told %s", got)
+	}
+	eventually(t, patience, "who came with it is cut off", func() bool {
+		_, err := before.ask("echo", `[1]`)
+		return err != nil
+	})
 	if n := g.metric(t, "incumbent_denied_total", `door="ovsdb"`); n == 0 {
 		t.Error("it is not counted")
 	}

@@ -347,6 +347,7 @@ func TestG12_PagesAndProxiesAreNoOperators(t *testing.T) {
 			"no origin":              {[2]string{"Origin", "null"}, false},
 			"a name that leads here": {[2]string{"Host", "evil.example"}, false},
 			"forwarded":              {[2]string{"X-Forwarded-For", "192.0.2.1"}, false},
+			"forwarded, twice":       {[2]string{"X-Forwarded-For", "\r\nX-Forwarded-For: 192.0.2.1"}, false}, // the first is the client's own
 			"via":                    {[2]string{"Via", "1.1 proxy"}, false},
 		} {
 			headers := "Host: " + host + "\r\n"

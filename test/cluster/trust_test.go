@@ -195,8 +195,12 @@ func TestG33_EverythingIsExchangedWhileItRuns(t *testing.T) {
 	oldCA, oldCert := copied(t, c.CA), copied(t, c.Cert)
 
 	down.kill(t)
-	c.verb(first, 0, "cluster", "rotate-secret", "--wait", "0")
-	c.verb(first, 0, "cluster", "rotate-ca", "--wait", "0")
+	for _, verb := range []string{"rotate-secret", "rotate-ca"} {
+		// It says what is true: no member has been waited for, and one is down.
+		if got := c.verb(first, 0, "cluster", verb, "--wait", "0"); !strings.Contains(got, "has begun") || strings.Contains(got, "every member has the") || strings.Contains(got, "every member shows") {
+			t.Errorf("%s says %q", verb, got)
+		}
+	}
 	c.verb(first, 6, "cluster", "rotate-secret", "--wait", "0") // one at a time
 	c.verb(first, 6, "cluster", "rotate-ca", "--finish")        // n3 has not come so far
 	eventually(t, patience, "the others trust the new one, and wait", func() bool {
