@@ -294,6 +294,10 @@ func TestG31_SnapshotsLeaveTheReserve(t *testing.T) {
 		if n, err := attempt(); !vfs.IsNoSpace(err) || n != 0 {
 			t.Errorf("one that is known not to fit: %d bytes, %v", n, err)
 		}
+		_, _ = attempt()
+		if n, err := attempt(); !vfs.IsNoSpace(err) || n == 0 || least.Load() < reserve {
+			t.Errorf("one that may have shrunk is never begun: %d bytes, %v, with %d left", n, err, least.Load())
+		}
 		r.cfg.DiskReserve = 1 << 40
 		free(3 * large)
 		if _, err := attempt(); err != nil {

@@ -41,13 +41,14 @@ type snapshotWork struct {
 	notBefore time.Time
 	wanted    bool             // one newer than the last: that one cannot be sent
 	mark      wal.SnapshotMark // of the last one that the log names
+	failed    int              // attempts since that came to nothing
 }
 
 // boundSnapshot is a state that is bound and not yet written.
 type boundSnapshot struct {
 	meta  SnapshotMeta
 	write func(io.Writer) error
-	least int64 // bytes that the last one took: this one is expected to take no fewer
+	least int64 // bytes that it is expected to take: those of the last one, half as many after each attempt that came to nothing, for the state may have shrunk
 }
 
 // Snapshot takes a snapshot of at least everything applied now, and waits until
@@ -117,7 +118,7 @@ func (n *Node) snapshotBound(index uint64, write func(io.Writer) error) {
 		n.snap.serving = nil
 		return
 	}
-	n.snap.bound = &boundSnapshot{meta: n.replica.MetaAt(index), write: write, least: n.snap.mark.Bytes}
+	n.snap.bound = &boundSnapshot{meta: n.replica.MetaAt(index), write: write, least: n.snap.mark.Bytes >> min(n.snap.failed, 63)}
 }
 
 // writeBound has what was bound in this turn written. What the replica wants done must
@@ -240,7 +241,7 @@ func (n *Node) snapshotMarked(meta SnapshotMeta, mark wal.SnapshotMark) {
 	}
 	n.replica.SnapshotTaken(meta)
 	n.snap.wanted = n.snap.wanted && meta.Index == n.snap.mark.Index
-	n.snap.mark = mark
+	n.snap.mark, n.snap.failed = mark, 0
 	n.snapshots.kept.setCurrent(mark.File)
 }
 
@@ -260,6 +261,7 @@ func (n *Node) snapshotEnded(done SnapshotDone) {
 	n.inbox.call(func() {
 		n.snap.running = false
 		if done.Err != nil {
+			n.snap.failed++
 			n.snap.notBefore = n.cfg.Clock.Now().Add(snapshotRetryAfter)
 		}
 		n.answerSnapshot(done.Err)

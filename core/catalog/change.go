@@ -74,8 +74,8 @@ type told struct {
 	gone      bool // the node
 }
 
-// tellService tells of a change of a service. To those who watch a name that it did not have
-// on its node, the node and its own checks are new: they come with it.
+// tellService tells of a change of a service, with its node and that one's own checks if
+// those who watch its name do not know them: it is the first instance of that name there.
 func (t *tables) tellService(x *core.Exec, s *Service, before, after any, names []string, with *Instance) {
 	c := core.FamilyChange{Topic: recordTopic(s.Namespace, Services, s.Node, s.ID), Before: before, After: after, Size: serviceBytes(s)}
 	if with != nil {
@@ -114,7 +114,7 @@ func (t *tables) putService(x *core.Exec, o, n *Service) {
 	i := &Instance{Node: h.node, Service: n, NodeChecks: h.checks}
 	names := []string{n.Name}
 	var before any
-	with := i
+	came := o == nil || !incumbent.Alike(o.Name, n.Name)
 	if o == nil {
 		next := *h
 		next.services++
@@ -124,11 +124,13 @@ func (t *tables) putService(x *core.Exec, o, n *Service) {
 		t.instances.Delete(&Instance{Service: o})
 		t.evict(o)
 		t.charge(o.Owner, o.Namespace, -o.registrations())
-		if incumbent.Alike(o.Name, n.Name) {
-			with = nil
-		} else {
+		if came {
 			names = append(names, o.Name)
 		}
+	}
+	with := i
+	if !came || t.hasInstance(n.Namespace, n.Name, n.Node) {
+		with = nil // who watches the name knows the node
 	}
 	t.charge(n.Owner, n.Namespace, n.registrations())
 	t.services.Set(n)

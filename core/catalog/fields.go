@@ -32,10 +32,7 @@ func (Family) Fields() []string { return fieldNames }
 
 // Changed implements [core.Fielded].
 func (f Family) Changed(before, after any) (changed uint64) {
-	o, was := before.(*Service)
-	n, is := after.(*Service)
-	renamed := was && is && !incumbent.Alike(o.Name, n.Name) // it goes from one service and comes to another
-	if before == nil || after == nil || renamed {
+	if before == nil || after == nil || renamed(before, after) {
 		return 1<<len(fieldNames) - 1
 	}
 	for i := range fieldOther {
@@ -48,6 +45,20 @@ func (f Family) Changed(before, after any) (changed uint64) {
 		changed = 1 << fieldOther
 	}
 	return changed
+}
+
+// renamed reports whether a service, or the one that a check is of, has another name: it
+// goes from those who watch the one and comes to those who watch the other.
+func renamed(before, after any) bool {
+	switch o := before.(type) {
+	case *Service:
+		n, is := after.(*Service)
+		return is && !incumbent.Alike(o.Name, n.Name)
+	case *Check:
+		n, is := after.(*Check)
+		return is && !incumbent.Alike(o.ServiceName, n.ServiceName)
+	}
+	return false
 }
 
 // Text implements [core.Fielded]. A record says nothing of what it does not have.

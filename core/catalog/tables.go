@@ -184,6 +184,16 @@ func (t *shared) checksOn(namespace, node string, fn func(*Check) bool) {
 	})
 }
 
+// hasInstance reports whether a service has an instance on a node.
+func (t *shared) hasInstance(namespace, name, node string) (has bool) {
+	t.instances.Ascend(&Instance{Service: &Service{Namespace: namespace, Name: name, Node: node}}, func(i *Instance) bool {
+		s := i.Service
+		has = s.Namespace == namespace && incumbent.Alike(s.Name, name) && incumbent.Alike(s.Node, node)
+		return false
+	})
+	return has
+}
+
 // instancesOf calls fn with the instances of a service, by node and id, until it
 // returns false.
 func (t *shared) instancesOf(namespace, name string, fn func(*Instance) bool) {

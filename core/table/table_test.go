@@ -330,6 +330,24 @@ func TestG39_AnOutcomeKeepsNoState(t *testing.T) {
 	runtime.KeepAlive(outcomes)
 }
 
+// A conversion that fails changes nothing of what there is: of a map some of whose keys
+// cannot be converted, and would be in another order.
+func TestAConversionThatFailsLeavesRowsAlone(t *testing.T) {
+	schema := func(kind string) []byte {
+		return []byte(`{"name":"D","tables":{"T":{"columns":{"by":{"type":{"key":"` + kind + `","value":"string","min":0,"max":"unlimited"}}}}}}`)
+	}
+	w := newWorld(t, string(schema("real")))
+	w.run(`{"op":"insert","table":"T","row":{"by":["map",[[1.5,"a"],[2,"b"]]]}}`)
+	row := func() string { return w.run(`{"op":"select","table":"T","where":[],"columns":["by"]}`) }
+	before := row()
+	if o := w.must(&Convert{"default", "D", schema("integer")}).Record.(*Outcome); !o.Failed {
+		t.Error("1.5 became an integer")
+	}
+	if got := row(); got != before {
+		t.Errorf("got  %s\nwas  %s", got, before)
+	}
+}
+
 // Integers become reals where the other schema has these, and back as far as reals are
 // integers: once all members know how, which those of an earlier version do not.
 func TestConvertNumbers(t *testing.T) {

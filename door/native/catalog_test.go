@@ -206,8 +206,38 @@ func TestG15_AServiceIsWatched(t *testing.T) {
 			came.Service.Port = 1
 			register(t, m, came)
 			expect("stored service o1")
+			came.Service = &pb.Service{Node: "b", Id: "o2", Name: "web"} // whoever watches knows its node
+			register(t, m, came)
+			expect("stored service o2")
 		})
 	}
+}
+
+// A service that gets another name comes with its checks, also to those who watch fields of
+// that name which it has not changed.
+func TestG19_ARenamedServiceComesWithItsChecks(t *testing.T) {
+	m := newMember(t)
+	r := web("a", "w1", critical)
+	r.Service.Name = "other"
+	register(t, m, r)
+	w, err := m.catalog().WatchService(t.Context(), connect.NewRequest(&pb.WatchServiceRequest{Service: "web", Fields: []string{"status"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if !w.Receive() || !w.Msg().Snapshot || len(w.Msg().Events) > 0 {
+		t.Fatalf("began with %v, %v", w.Msg(), w.Err())
+	}
+	r.Service.Name, r.Checks = "web", nil
+	register(t, m, r)
+	for w.Receive() {
+		for _, e := range w.Msg().Events {
+			if c := e.GetCheck(); c.GetId() == "w1-up" && c.Status == critical {
+				return
+			}
+		}
+	}
+	t.Fatal(w.Err())
 }
 
 // Who waits for a service is told when that changes, and not when another does.

@@ -247,6 +247,7 @@ func (t *txn) start() {
 	case t.idles():
 		t.stage = confirming
 		t.conn.confirm(t.confirmed)
+		t.letFollow()
 	case before == confirming:
 		t.hold()
 	default:
@@ -266,6 +267,13 @@ func (t *txn) before() (s stage) {
 		}
 	}
 	return s
+}
+
+// letFollow has those behind the transaction go on, as far as they need not wait for it.
+func (t *txn) letFollow() {
+	if order := t.conn.session.order; len(order) > 0 && order[len(order)-1] != t {
+		t.conn.next()
+	}
 }
 
 // hold has the transaction wait for those that came before: see next.
@@ -327,9 +335,7 @@ func (t *txn) propose() {
 	d.engine.Execute(call, t.command, func(r core.Result) {
 		t.conn.do(func() { t.ended(r, false) })
 	})
-	if order := t.conn.session.order; order[len(order)-1] != t {
-		t.conn.next()
-	}
+	t.letFollow()
 }
 
 // ended takes what the execution has come to.

@@ -120,7 +120,7 @@ func (d Datum) Converted(t *Type) (Datum, *Error) {
 	if !some && !others {
 		return d, nil
 	}
-	d = Datum{keys, values}
+	d = Datum{slices.Clone(keys), slices.Clone(values)} // sorting moves both, and rows share what they were made of
 	return d, d.sort()
 }
 
