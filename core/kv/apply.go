@@ -3,7 +3,6 @@ package kv
 import (
 	"bytes"
 	"errors"
-	"strings"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
@@ -317,7 +316,7 @@ func (t *shared) ascend(prefix, after Key, fn func(*Entry) bool) {
 		from = after
 	}
 	t.entries.Ascend(&Entry{Key: from}, func(e *Entry) bool {
-		if e.Namespace != prefix.Namespace || !strings.HasPrefix(e.Name, prefix.Name) {
+		if !e.below(prefix) {
 			return false
 		}
 		return e.Key == after || fn(e)

@@ -32,6 +32,23 @@ func open(t *testing.T, cfg server.Config) *server.Server {
 	return s
 }
 
+func config(t *testing.T) server.Config {
+	return server.Config{
+		DataDir: t.TempDir(), Name: "n1", Listen: "127.0.0.1:0",
+		SegmentBytes: node.MinSegmentBytes, DiskReserve: 1 << 20, ReturnTime: time.Millisecond,
+	}
+}
+
+func clientOf(t *testing.T, s *server.Server) *client.Client {
+	t.Helper()
+	c, err := client.New(client.Config{Servers: []string{s.URL()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
 func shut(t *testing.T, s *server.Server) {
 	t.Helper()
 	if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
@@ -84,17 +101,10 @@ func (r *running) says(want ...string) {
 // An agent hears of what concerns it, outlives its member and its own process, and is
 // alive all the time.
 func TestAnAgentsLife(t *testing.T) {
-	cfg := server.Config{
-		DataDir: t.TempDir(), Name: "n1", Listen: "127.0.0.1:0",
-		SegmentBytes: node.MinSegmentBytes, DiskReserve: 1 << 20, ReturnTime: time.Millisecond,
-	}
+	cfg := config(t)
 	s := open(t, cfg)
 	cfg.Listen = s.URL()[len("http://"):]
-	c, err := client.New(client.Config{Servers: []string{s.URL()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := clientOf(t, s)
 	put := func(key, value string) {
 		t.Helper()
 		if _, err := c.KV("").Put(t.Context(), key, []byte(value)); err != nil {
@@ -154,15 +164,7 @@ func (h *hook) Write(p []byte) (int, error) {
 // An agent whose session is lost while it says what it does begins another, and says it
 // over that one.
 func TestAnAgentsSessionIsLost(t *testing.T) {
-	s := open(t, server.Config{
-		DataDir: t.TempDir(), Name: "n1", Listen: "127.0.0.1:0",
-		SegmentBytes: node.MinSegmentBytes, DiskReserve: 1 << 20, ReturnTime: time.Millisecond,
-	})
-	c, err := client.New(client.Config{Servers: []string{s.URL()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := clientOf(t, open(t, config(t)))
 	if err := addUnits(t.Context(), c, "mysql", 1); err != nil {
 		t.Fatal(err)
 	}
@@ -211,15 +213,7 @@ func TestAnAgentsSessionIsLost(t *testing.T) {
 
 // Units are numbered behind all that are listed, also where a list has more than one page.
 func TestUnitsBeyondAPage(t *testing.T) {
-	s := open(t, server.Config{
-		DataDir: t.TempDir(), Name: "n1", Listen: "127.0.0.1:0",
-		SegmentBytes: node.MinSegmentBytes, DiskReserve: 1 << 20, ReturnTime: time.Millisecond,
-	})
-	c, err := client.New(client.Config{Servers: []string{s.URL()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := clientOf(t, open(t, config(t)))
 	info := make([]byte, 400<<10)
 	for i := range 5 { // a page has a MiB
 		if _, err := c.KV("").Put(t.Context(), fmt.Sprintf("presence/mysql/%06d", i), info); err != nil {
