@@ -4,8 +4,8 @@ import "bytes"
 
 // Bounds of what stands around chunks (RFC 9112, section 7.1): nobody needs more.
 const (
-	maxChunkLine    = 4 << 10  // size and extensions
-	maxTrailerBytes = 16 << 10 // all lines behind the last chunk
+	maxChunkLine    = 4<<10 - 1 // size and extensions, with the line's end
+	maxTrailerBytes = 4 << 10   // all lines behind the last chunk, with their ends
 	maxChunkExcess  = 16 << 10
 )
 
@@ -41,11 +41,11 @@ func (d *dechunk) next(data []byte) (used int, part []byte, ok bool) {
 	}
 	end := bytes.IndexByte(data, '\n')
 	if end < 0 {
-		return 0, nil, len(data) <= maxChunkLine
+		return 0, nil, len(data) < maxChunkLine
 	}
 	// A bare LF, or a CR within, two servers read differently.
 	line, ok := bytes.CutSuffix(data[:end], []byte("\r"))
-	if !ok || len(line) > maxChunkLine || bytes.IndexByte(line, '\r') >= 0 {
+	if !ok || end >= maxChunkLine || bytes.IndexByte(line, '\r') >= 0 {
 		return 0, nil, false
 	}
 	return end + 1, nil, d.line(line)
@@ -68,12 +68,13 @@ func (d *dechunk) line(line []byte) bool {
 		d.state = chunkSize
 		return len(line) == 0
 	case chunkTrailer:
+		d.seen += len(line) + len("\r\n")
 		if len(line) == 0 {
 			d.state = chunksOver
-			return true
+			return d.seen <= maxTrailerBytes
 		}
-		d.seen += len(line)
-		return d.seen <= maxTrailerBytes && bytes.IndexByte(line, ':') > 0
+		name, value, ok := bytes.Cut(line, []byte{':'})
+		return ok && d.seen <= maxTrailerBytes && isToken(string(name)) && isText(string(value))
 	}
 	return true
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 )
 
@@ -55,6 +56,10 @@ func FuzzRequests(f *testing.F) {
 		"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
 		"PUT /v1/kv/a HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabcGET /b HTTP/1.1\r\nHost: a\r\n\r\n",
 		"PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3;a\r\nabc\r\n0\r\nA: b\r\n\r\n\r\n",
+		"PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n :\r\n\r\n",
+		"PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA:\x7f\r\n\r\n",
+		"PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + strings.Repeat("A: b\r\n", 700) + "\r\n",
+		"PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0;" + strings.Repeat("a", 4092) + "\r\n\r\n",
 		"GET / HTTP/1.0\n\nGET / HTTP/1.0\n\n",
 		"PUT / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx",
 	} {
@@ -105,6 +110,7 @@ func TestG47_BodiesWithTwoEndsAreRefused(t *testing.T) {
 		"a space before the colon":        "PUT /v1/kv/a HTTP/1.1\r\nHost: a\r\nContent-Length : 0\r\n\r\n",
 		"a chunk's line that ends bare":   "PUT /v1/kv/a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\n\r\n",
 		"a chunk's length with a sign":    "PUT /v1/kv/a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n+0\r\n\r\n",
+		"a trailer that goes on a line":   "PUT /v1/kv/a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n c: d\r\n\r\n",
 		"more than a chunk's length says": "PUT /v1/kv/a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n",
 	} {
 		c := m.dial()
