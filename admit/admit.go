@@ -91,10 +91,11 @@ const (
 	Delay      Reason = iota // the lane's own work waits too long, or others for it
 	Order                    // a lane that is refused later is short
 	Memory                   // memory is short
+	Share                    // its client, or its group, has more than their share under way
 	NumReasons               // how many there are
 )
 
-var reasonNames = [NumReasons]string{"delay", "order", "memory"}
+var reasonNames = [NumReasons]string{"delay", "order", "memory", "share"}
 
 // String returns the reason's name, as used in metrics.
 func (r Reason) String() string {
@@ -169,6 +170,7 @@ type Controller struct {
 
 	messages [NumLanes][NumReasons]string
 	shut     [numRanks]atomic.Int64 // the rank was at its limit: those before it are shut until then
+	shares   shutShares             // the same, for those who had more than their share of it
 	order    observedOrder
 	memory   atomic.Int32 // ranks below this one are shut for want of memory
 	mode     atomic.Uint32
@@ -228,6 +230,10 @@ func (c *Controller) Applied(waited, now int64) {
 	c.lanes[Extensions].applied(waited, now, c.limits.Load())
 }
 
+// largest is which part of the most that a lane may have under way one request counts as, if
+// it is larger: else a few would keep everybody from what is refused before them.
+const largest = 8
+
 // Ticket is the place of admitted work. Give it back with Done, once.
 type Ticket struct {
 	c       *Controller
@@ -238,7 +244,7 @@ type Ticket struct {
 }
 
 // Enter admits work of the given cost (1 for what a single small request
-// needs; a bulk call more) or returns an Overloaded error that says when to
+// needs; a bulk call more, up to an eighth of [Limits].Max) or returns an Overloaded error that says when to
 // come back.
 func (c *Controller) Enter(l Lane, cost int, now int64) (Ticket, error) {
 	return c.EnterFor(Who{}, l, cost, now)
@@ -246,7 +252,7 @@ func (c *Controller) Enter(l Lane, cost int, now int64) (Ticket, error) {
 
 // EnterFor is Enter for someone: who has much under way is refused before others.
 func (c *Controller) EnterFor(w Who, l Lane, cost int, now int64) (Ticket, error) {
-	cost = max(cost, 1)
+	cost = min(max(cost, 1), max(c.limits.Load().Max/largest, 1))
 	why, mode := c.enter(w, l, int64(cost), now, 0, false), Mode(c.mode.Load())
 	switch {
 	case why == NumReasons:
@@ -296,20 +302,20 @@ func (c *Controller) Refuses(w Who, lanes []Lane, now int64) error {
 	if len(lanes) == 0 || Mode(c.mode.Load()) != Enforce {
 		return nil
 	}
-	first := NumReasons
+	first, above := NumReasons, overShare{}
 	for i, l := range lanes {
-		why := c.refuses(w, l, now)
+		why, e := c.refuses(w, l, now)
 		if why == NumReasons {
 			return nil
 		}
 		if i == 0 {
-			first = why
+			first, above = why, e
 		}
 	}
 	l, limits := lanes[0], c.limits.Load()
-	c.lanes[l].turnedAway(1, now, limits, rankOf[l], first == Delay)
+	c.lanes[l].turnedAway(1, now, limits, rankOf[l], first == Delay || above.any())
+	c.met(w, rankOf[l], now, limits, first == Delay, above)
 	if first == Delay {
-		c.shutBefore(rankOf[l], now, limits)
 		c.order.refused(rankOf[l], now, limits)
 	}
 	return c.refuse(l, first)
@@ -317,47 +323,43 @@ func (c *Controller) Refuses(w Who, lanes []Lane, now int64) error {
 
 // refuses says why enter would give the least work no place, and changes nothing;
 // NumReasons: it would.
-func (c *Controller) refuses(w Who, l Lane, now int64) Reason {
+func (c *Controller) refuses(w Who, l Lane, now int64) (Reason, overShare) {
 	rank, limits := rankOf[l], c.limits.Load()
-	if why := c.shutTo(rank, now); why != NumReasons {
-		return why
+	if why := c.shutTo(w, rank, now); why != NumReasons {
+		return why, overShare{}
 	}
-	if !c.must(rank, now) && c.lanes[l].refuses(w, 1, now, limits, rank) {
-		return Delay
-	}
-	return NumReasons
+	return c.lanes[l].refuses(w, 1, now, limits, rank, c.must(w, rank, now))
 }
 
-// enter gives work a place, in any case if it must, and so far beyond where work is refused,
+// enter gives work a place, in any case if it has to, and so far beyond where work is refused,
 // or says why it has none; NumReasons: it has one.
-func (c *Controller) enter(w Who, l Lane, cost, now, extra int64, must bool) Reason {
+func (c *Controller) enter(w Who, l Lane, cost, now, extra int64, always bool) Reason {
 	rank, limits := rankOf[l], c.limits.Load()
-	if !must {
-		if why := c.shutTo(rank, now); why != NumReasons {
+	needs := must{true, true}
+	if !always {
+		if why := c.shutTo(w, rank, now); why != NumReasons {
 			c.lanes[l].turnedAway(cost, now, limits, rank, false)
 			return why
 		}
+		needs = c.must(w, rank, now)
 	}
-	admitted, full := c.lanes[l].enter(w, cost, now, extra, limits, rank, must || c.must(rank, now))
-	if full {
-		c.shutBefore(rank, now, limits)
-	}
-	if !admitted {
+	why, full, above := c.lanes[l].enter(w, cost, now, extra, limits, rank, needs)
+	c.met(w, rank, now, limits, full, above)
+	switch {
+	case why == Delay:
 		c.order.refused(rank, now, limits)
-		return Delay
-	}
-	if !must {
+	case why == NumReasons && !always:
 		c.order.letIn(rank, now, limits)
 	}
-	return NumReasons
+	return why
 }
 
 // Disorder is how much was let in although a lane behind its own refused: none, or the
 // order of refusal was broken. What is let in because of the mode does not count.
 func (c *Controller) Disorder() uint64 { return c.order.broken.Load() }
 
-// shutTo says why a rank is shut, whatever room its lanes have; NumReasons: it is not.
-func (c *Controller) shutTo(rank int, now int64) Reason {
+// shutTo says why a rank is shut to someone, whatever room its lanes have; NumReasons: it is not.
+func (c *Controller) shutTo(w Who, rank int, now int64) Reason {
 	if int32(rank) < c.memory.Load() {
 		return Memory
 	}
@@ -365,6 +367,9 @@ func (c *Controller) shutTo(rank int, now int64) Reason {
 		if c.shut[r].Load() > now {
 			return Order
 		}
+	}
+	if c.shares.from(rank+1, w, now) {
+		return Share
 	}
 	return NumReasons
 }
@@ -385,17 +390,24 @@ func (c *Controller) Mode() Mode { return Mode(c.mode.Load()) }
 // SetMode changes the mode.
 func (c *Controller) SetMode(m Mode) { c.mode.Store(uint32(m)) }
 
-// must reports whether a lane of the rank has to admit work whatever its
-// limit: the last one always, others while those before them are open.
-func (c *Controller) must(rank int, now int64) bool {
-	return rank == numRanks-1 || rank > 0 && c.shut[rank].Load() <= now
+// must says which limits a lane of the rank has to ignore: the last one both, others while
+// those before them are open, to all or to whoever asks.
+func (c *Controller) must(w Who, rank int, now int64) must {
+	open := rank == numRanks-1 || rank > 0 && c.shut[rank].Load() <= now
+	return must{open, open && !c.shares.from(rank, w, now)}
 }
 
-// shutBefore shuts the ranks before one that is at its limit. What is never
-// refused shuts nothing: others feel its load in their own delay.
-func (c *Controller) shutBefore(rank int, now int64, limits *Limits) {
-	if rank > 0 && rank < numRanks-1 {
-		raise(&c.shut[rank], now+int64(limits.Interval))
+// met shuts the ranks before one that is at its limit, and, to whoever has more than their
+// share of it, before one that is not. What is never refused shuts nothing: others feel its
+// load in their own delay. Extensions are refused to nobody while anybody's claim is let in.
+func (c *Controller) met(w Who, rank int, now int64, limits *Limits, full bool, above overShare) {
+	until := now + int64(limits.Interval)
+	switch {
+	case rank == 0 || rank == numRanks-1:
+	case full || above.any() && rank == rankOf[Extensions]:
+		raise(&c.shut[rank], until)
+	case above.any():
+		c.shares.shut(rank, w, above, until)
 	}
 }
 
@@ -421,6 +433,7 @@ var hints = [NumReasons]string{
 	Delay:  "come back after the given time; admission.mode observe only counts",
 	Order:  "come back after the given time; admission.mode observe only counts",
 	Memory: "come back after the given time; --memory-limit sets how much may be used",
+	Share:  "come back after the given time; admission.mode observe only counts",
 }
 
 // initMessages makes the messages once: a refusal must be cheap.
@@ -437,6 +450,7 @@ func message(l Lane, why Reason) string {
 		Delay:  " wait too long or make others wait",
 		Order:  " are refused while what comes after them waits too long",
 		Memory: " are refused while memory is short",
+		Share:  " are refused to whoever has more than their share under way",
 	}[why]
 }
 

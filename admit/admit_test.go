@@ -229,6 +229,38 @@ func TestG40_WhoIsNotToBlameIsNotRefused(t *testing.T) {
 	}
 }
 
+// Where few extend, those who come all at once after the machine stood still, and after
+// next to nothing of the lane completed, are not refused: it has never shown how many it can
+// take, and what so few cost nobody waits for.
+func TestG40_FewWhoExtendAreNotRefused(t *testing.T) {
+	c := newController(t, Limits{})
+	var held []Ticket
+	come := func(n int, now int64) {
+		for range n {
+			ticket, err := c.Enter(Extensions, 1, now)
+			if err != nil {
+				t.Fatalf("after %v, with %d under way: %v", time.Duration(now), len(held), err)
+			}
+			held = append(held, ticket)
+		}
+	}
+	answer := func(n int, now int64) {
+		for ; n > 0; n-- {
+			held[0].Done(now)
+			held = held[1:]
+		}
+	}
+	now := int64(0)
+	for ; now < 1000*ms; now += 20 * ms {
+		come(1, now)
+		answer(1, now+ms)
+	}
+	for ; now < 2000*ms; now += 200 * ms { // others have the processors
+		come(40, now)
+		answer(4, now+199*ms)
+	}
+}
+
 // In a flood of requests in bulk, which come between extensions with gaps, extensions wait a
 // few hundredths of a second on average, and most of what can be done is done all the same.
 func TestG40_ExtensionsHardlyWaitForBulk(t *testing.T) {

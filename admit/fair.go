@@ -3,6 +3,7 @@ package admit
 import (
 	"hash/maphash"
 	"strings"
+	"sync/atomic"
 )
 
 // Who says for whom work is done, so that those who send much leave room for those
@@ -52,16 +53,19 @@ type account [levels][shares]int64
 
 func (w Who) keys() [levels]Key { return [levels]Key{w.Client, w.Group} }
 
-// above reports whether someone who has something under way would have more than
-// their share with so much more, where so much is free. (Dynamic thresholds:
-// Choudhury and Hahne, 1998.)
-func (a *account) above(w Who, cost, free int64) bool {
+// overShare says which of a client and its group have more than their share.
+type overShare [levels]bool
+
+func (e overShare) any() bool { return e != overShare{} }
+
+// above says who has something under way and would have more than their share with so much
+// more, where so much is free. (Dynamic thresholds: Choudhury and Hahne, 1998.)
+func (a *account) above(w Who, cost, free int64) (e overShare) {
 	for level, k := range w.keys() {
-		if has := a[level][k%shares]; k != 0 && has > 0 && has+cost > shareOfFree*max(free, 0) {
-			return true
-		}
+		has := a[level][k%shares]
+		e[level] = k != 0 && has > 0 && has+cost > shareOfFree*max(free, 0)
 	}
-	return false
+	return e
 }
 
 func (a *account) add(w Who, cost int64) {
@@ -70,4 +74,41 @@ func (a *account) add(w Who, cost int64) {
 			a[level][k%shares] += cost
 		}
 	}
+}
+
+// shutShares are until when ranks are shut for those who have more than their share of one
+// behind them: for nobody else, or one client with much of what is refused late would keep
+// everybody from what is refused before.
+type shutShares struct {
+	last  atomic.Int64 // of all: after that nobody is shut out
+	until [numRanks][levels][shares]atomic.Int64
+}
+
+// shut shuts the ranks before one, for those in excess of their share.
+func (s *shutShares) shut(rank int, w Who, e overShare, until int64) {
+	if rank == 0 {
+		return
+	}
+	for level, k := range w.keys() {
+		if e[level] {
+			raise(&s.until[rank][level][k%shares], until)
+			raise(&s.last, until)
+		}
+	}
+}
+
+// from reports whether someone is shut out for more than their share of the rank or of one
+// behind it.
+func (s *shutShares) from(rank int, w Who, now int64) bool {
+	if s.last.Load() <= now {
+		return false
+	}
+	for ; rank < numRanks; rank++ {
+		for level, k := range w.keys() {
+			if k != 0 && s.until[rank][level][k%shares].Load() > now {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -70,6 +70,46 @@ func TestG41_WhoSendsLittleIsServed(t *testing.T) {
 	}
 }
 
+// Who has more than their share of what is refused late is refused it, and what is refused
+// before it: others are not.
+func TestG41_WhoHasMuchKeepsNobodyOut(t *testing.T) {
+	for _, cost := range []int{1, 1 << 20} {
+		c := newController(t, Limits{})
+		heavy, light := Who{Client: 1<<31 | 1}, Who{Client: 1<<31 | 2}
+		refused := 0
+		for i := range 2 * DefaultStart {
+			if _, err := c.EnterFor(heavy, Releases, cost, int64(i)); err != nil {
+				refused++
+			}
+		}
+		if refused < DefaultStart {
+			t.Fatalf("cost %d: %d refused", cost, refused)
+		}
+		if n := c.Stats()[Releases].Refused[Share]; cost == 1 && n != uint64(refused) {
+			t.Errorf("%d of %d releases are refused for their client's share", n, refused)
+		}
+		for l := range Releases {
+			_, err := c.EnterFor(heavy, l, 1, ms)
+			if ReasonOf(l, err) != Share && ReasonOf(l, err) != Order {
+				t.Errorf("cost %d: %s of who has much: %v", cost, l, err)
+			}
+			if _, err = c.EnterFor(light, l, 1, ms); cost == 1 && err != nil {
+				t.Errorf("%s of who has little: %v", l, err)
+			}
+			if _, err = c.EnterFor(heavy, l, 1, 2*int64(DefaultInterval)); err != nil {
+				t.Errorf("cost %d: %s of who had much, after two intervals: %v", cost, l, err)
+			}
+		}
+		// Extensions are refused to nobody while claims are let in.
+		for i := range 2 * DefaultStart {
+			_, _ = c.EnterFor(heavy, Extensions, 1, int64(time.Second)+int64(i))
+		}
+		if _, err := c.EnterFor(light, Claims, 1, int64(time.Second)+ms); ReasonOf(Claims, err) != Order {
+			t.Errorf("cost %d: a claim while extensions are refused: %v", cost, err)
+		}
+	}
+}
+
 // TestG40_TheLeadersPressureIsPassedOn: what the leader refuses, a member that
 // forwards to it refuses, until two intervals have passed without another word; nothing
 // else.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // lane is one lane's work under way and the window in which it is observed.
@@ -24,6 +25,7 @@ type lane struct {
 	least    int64 // ns that work took in the best window so far, the older the more
 	wait     int64 // ns beyond that which work took in the window before, on average
 	lag      int64 // ns for which committed commands waited for their turn to be applied then, on average; of the lane of extensions
+	calm     int64 // when work last waited for no more than the target
 	after    *lane // whose work is not to wait for this lane's: that of extensions; nil for what is not refused before them
 
 	// The window since start.
@@ -52,6 +54,12 @@ const (
 	asEver   = 2.0  // unless they wait for less than a quarter of that
 
 	blameless = 4 // times the least a lane may have under way: whom extensions do not wait for
+
+	// So many extensions may be under way until they have waited for so long: they take a few
+	// milliseconds of a processor, and where a lane has had little to do, what completes while
+	// the machine is busy with others does not say what it can take.
+	leastExtensions = 256
+	patience        = int64(2 * time.Second)
 )
 
 func (l *lane) init(usual int, limits *Limits) {
@@ -59,47 +67,59 @@ func (l *lane) init(usual int, limits *Limits) {
 	l.limit = int64(min(max(usual, limits.Min), limits.Max))
 }
 
-// enter admits work if the lane is below its limit, or if it must. full says
-// that the limit has been met: lanes before this one should give way. It is
-// refused only some way beyond (the least a lane may have under way once more),
-// so that they can. An empty lane takes any work, so that one request larger
-// than the limit is possible. Whoever has more than their share meets the limit
-// earlier, see account.
-func (l *lane) enter(w Who, cost, now, extra int64, limits *Limits, rank int, must bool) (admitted, full bool) {
+// must says which limits a lane has to ignore: those before it are to give way first.
+type must struct{ room, share bool }
+
+// enter admits work if the lane is below its limit, or if it must; otherwise why says what
+// it is refused for (NumReasons: nothing). full says that the limit has been met, and not by
+// somebody's excess alone: lanes before this one should give way. It is refused only some way beyond (the least a lane may
+// have under way once more), so that they can. An empty lane takes any work, so that one
+// request larger than the limit is possible. Whoever has more than their share meets the
+// limit earlier, alone: see account.
+func (l *lane) enter(w Who, cost, now, extra int64, limits *Limits, rank int, must must) (why Reason, full bool, above overShare) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.roll(now, limits, rank)
 	l.came += cost
-	full, above, beyond := l.room(w, cost, extra, limits, rank)
-	if full || above {
+	full, beyond, above := l.room(w, cost, extra, limits, rank)
+	if full || above.any() {
 		l.limited = true
 	}
-	if !must && beyond {
-		return false, true
+	if why = refusal(beyond, above, must); why != NumReasons {
+		return why, why == Delay, above
 	}
 	l.inflight += cost
 	l.most = max(l.most, l.inflight)
 	l.account.add(w, cost)
 	l.let += cost
 	l.admitted++
-	return true, full || above
+	return NumReasons, full, above
 }
 
-// room says whether the lane has met its limit, whether someone has more than their share,
-// and whether the one or the other is so much so that work is refused, or extra more than that.
-func (l *lane) room(w Who, cost, extra int64, limits *Limits, rank int) (full, above, beyond bool) {
+func refusal(beyond bool, above overShare, must must) Reason {
+	switch {
+	case beyond && !must.room:
+		return Delay
+	case above.any() && !must.share:
+		return Share
+	}
+	return NumReasons
+}
+
+// room says whether the lane has met its limit, whether by so much that work is refused, or
+// by extra more than that, and who has more than their share.
+func (l *lane) room(w Who, cost, extra int64, limits *Limits, rank int) (full, beyond bool, above overShare) {
 	full = l.inflight > 0 && l.inflight+cost > l.limit
-	above = l.account.above(w, cost, l.limit-l.inflight)
-	return full, above, above || full && l.inflight+cost > l.limit+slack(rank, limits)+extra
+	return full, full && l.inflight+cost > l.limit+slack(rank, limits)+extra, l.account.above(w, cost, l.limit-l.inflight)
 }
 
-// refuses reports whether enter would not admit work that it need not.
-func (l *lane) refuses(w Who, cost, now int64, limits *Limits, rank int) bool {
+// refuses says for what enter would not admit work; NumReasons: it would.
+func (l *lane) refuses(w Who, cost, now int64, limits *Limits, rank int, must must) (Reason, overShare) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.roll(now, limits, rank)
-	_, _, beyond := l.room(w, cost, 0, limits, rank)
-	return beyond
+	_, beyond, above := l.room(w, cost, 0, limits, rank)
+	return refusal(beyond, above, must), above
 }
 
 // turnedAway counts work that was refused without the lane's being asked to take it: when
@@ -110,6 +130,14 @@ func (l *lane) turnedAway(cost, now int64, limits *Limits, rank int, limited boo
 	l.roll(now, limits, rank)
 	l.came += cost
 	l.limited = l.limited || limited
+}
+
+// floor is what may be under way whatever work waits for.
+func (l *lane) floor(now int64, limits *Limits, rank int) int64 {
+	if rank == rankOf[Extensions] && now-l.calm < patience {
+		return max(leastExtensions, int64(limits.Min))
+	}
+	return int64(limits.Min)
 }
 
 // slack is none for the first lanes, which have nobody to give way.
@@ -141,12 +169,17 @@ func (l *lane) roll(now int64, limits *Limits, rank int) {
 	}
 	before := l.limit
 	if l.finished > 0 {
-		l.adapt(lasted, limits.target(rank), rank == rankOf[Extensions])
+		if !l.adapt(lasted, limits.target(rank), rank == rankOf[Extensions]) {
+			l.calm = now
+		}
 	}
 	if l.after != nil {
 		l.yield(before, l.after.spare(now, limits), limits)
 	}
-	l.limit = min(max(l.limit, int64(limits.Min)), int64(limits.Max))
+	if l.finished == 0 && l.inflight == 0 {
+		l.calm = now
+	}
+	l.limit = min(max(l.limit, l.floor(now, limits, rank)), int64(limits.Max))
 	l.observe(lasted, limits)
 	fade := math.Pow(askFades, float64(lasted)/float64(limits.Interval))
 	l.asked, l.granted = fade*(l.asked+float64(l.came)), fade*(l.granted+float64(l.let))
@@ -217,8 +250,8 @@ func (l *lane) yield(before int64, spare float64, limits *Limits) {
 
 // adapt moves the limit. The quickest of a window stayed at least as long as
 // the queue that stood all along; beyond what an idle system takes, that is
-// waiting.
-func (l *lane) adapt(lasted, target int64, patient bool) {
+// waiting. It reports whether that was more than the target.
+func (l *lane) adapt(lasted, target int64, patient bool) (waits bool) {
 	if l.idle == 0 || l.quickest < l.idle {
 		l.idle = l.quickest
 	}
@@ -251,6 +284,7 @@ func (l *lane) adapt(lasted, target int64, patient bool) {
 		l.idle += waited / 16
 		l.limit += max(0, l.usual-l.limit) / 16
 	}
+	return waited > target
 }
 
 // excess is how many times as much came as was let in lately, at least 1. In a second, and

@@ -31,7 +31,7 @@ func ReasonOf(l Lane, err error) Reason {
 // Record checks the record of one member's decisions, in order of time, for guarantee
 // 40: from the moment a lane refuses for want of room no lane before it lets anything
 // in for an interval; nothing is let in at the very moment at which a lane behind it
-// refuses for whatever reason; and the last lane refuses nothing. The zero value is at
+// refuses for whatever reason, but for a client's having more than its share; and the last lane refuses nothing. The zero value is at
 // the beginning of a record.
 type Record struct {
 	shut [numRanks]int64
@@ -52,6 +52,7 @@ func (o *Record) Next(d Decision, interval int64) error {
 		}
 	case rank == numRanks-1:
 		return fmt.Errorf("decision %d: %s is refused for %s", n, d.Lane, d.Why)
+	case d.Why == Share: // says nothing of others
 	case d.Why == Delay:
 		o.shut[rank] = max(o.shut[rank], d.At+interval)
 	default:

@@ -17,7 +17,7 @@ type Room struct {
 func (r *Room) Take(w Who, n, most int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if free := most - r.taken; n > free || r.account.above(w, n, free) {
+	if free := most - r.taken; n > free || r.account.above(w, n, free).any() {
 		return false
 	}
 	r.add(w, n)

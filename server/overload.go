@@ -89,6 +89,7 @@ func refusal(lanes []string, why admit.Reason, mode admit.Mode) string {
 		admit.Delay:  "they wait too long or make others wait",
 		admit.Order:  "what is refused after them waits too long",
 		admit.Memory: "memory is short",
+		admit.Share:  "some have more than their share under way",
 	}
 	return strings.Join(lanes, ", ") + verb + reasons[why]
 }
