@@ -17,10 +17,10 @@ func Alias(v *core.View, k Key, d *Definition) Outcome {
 	}
 	c := catalog.Of(v)
 	if d.AliasService != "" && c.Service(k.Namespace, node, d.AliasService) == nil {
-		return Outcome{Critical, fmt.Sprintf("Service %s could not be found on node %s", d.AliasService, node)}
+		return Outcome{Status: Critical, Output: fmt.Sprintf("Service %s could not be found on node %s", d.AliasService, node)}
 	}
 	if c.Node(k.Namespace, node) == nil {
-		return Outcome{Critical, fmt.Sprintf("Node %s could not be found", node)}
+		return Outcome{Status: Critical, Output: fmt.Sprintf("Node %s could not be found", node)}
 	}
 	worst, out := catalog.Passing, "No checks found."
 	c.NodeChecks(k.Namespace, node, func(of *catalog.Check) bool {
@@ -33,7 +33,7 @@ func Alias(v *core.View, k Key, d *Definition) Outcome {
 		}
 		return true
 	})
-	return Outcome{statusOf(worst), bounded(out, d.outputBytes())}
+	return Outcome{Status: statusOf(worst), Output: bounded(out, d.outputBytes())}
 }
 
 func statusOf(s catalog.Status) Status {

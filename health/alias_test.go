@@ -39,12 +39,12 @@ func TestAlias(t *testing.T) {
 		d    Definition
 		want Outcome
 	}{
-		{Definition{AliasService: "web"}, Outcome{Passing, "No checks found."}}, // but for itself
-		{Definition{AliasNode: "a"}, Outcome{Passing, "All checks passing."}},
-		{Definition{AliasNode: "b"}, Outcome{Warning, `Aliased check "disk" failing: out of disk`}},
-		{Definition{AliasNode: "b", AliasService: "web"}, Outcome{Critical, `Aliased check "self" failing: out of self`}},
-		{Definition{AliasNode: "b", AliasService: "none"}, Outcome{Critical, "Service none could not be found on node b"}},
-		{Definition{AliasNode: "c"}, Outcome{Critical, "Node c could not be found"}},
+		{Definition{AliasService: "web"}, Outcome{Status: Passing, Output: "No checks found."}}, // but for itself
+		{Definition{AliasNode: "a"}, Outcome{Status: Passing, Output: "All checks passing."}},
+		{Definition{AliasNode: "b"}, Outcome{Status: Warning, Output: `Aliased check "disk" failing: out of disk`}},
+		{Definition{AliasNode: "b", AliasService: "web"}, Outcome{Status: Critical, Output: `Aliased check "self" failing: out of self`}},
+		{Definition{AliasNode: "b", AliasService: "none"}, Outcome{Status: Critical, Output: "Service none could not be found on node b"}},
+		{Definition{AliasNode: "c"}, Outcome{Status: Critical, Output: "Node c could not be found"}},
 	} {
 		if got := Alias(s.View(), self, &c.d); got != c.want {
 			t.Errorf("%+v: %+v, want %+v", c.d, got, c.want)

@@ -65,14 +65,32 @@ func checkOf(c *catalog.Check) *Check {
 	}
 	return &Check{
 		Key: Key{c.Namespace, c.Node, c.ID}, Member: c.Runner, Definition: c.Definition,
-		Status: statusOf(c.Status), Output: c.Output,
+		Status: statusOf(c.Status), Output: c.Output, record: c,
 	}
 }
 
-// Update is the command that writes what was found of a check.
-func Update(k Key, o Outcome) catalog.Command {
-	return catalog.Command{
+// Update is the command that writes what was found of a check. Another definition of the
+// check may come before it in the log, and this member may hear of that too late. So it does
+// nothing and answers Conflict unless the check is as it was when that was to be reported:
+// what was found of another definition is never written, and the rest is found again. An
+// update has no condition of its own; what stands before it is a registration that would
+// change nothing.
+func Update(k Key, o Outcome) core.Command {
+	update := catalog.Command{
 		Verb: catalog.UpdateCheck, Target: catalog.Target{Kind: catalog.CheckKind, Namespace: k.Namespace, Node: k.Node, ID: k.ID},
 		Status: [...]catalog.Status{Critical: catalog.Critical, Warning: catalog.Warning, Passing: catalog.Passing}[o.Status], Output: o.Output,
 	}
+	if o.of == nil {
+		return update
+	}
+	same := *o.of
+	same.Owner, same.Created, same.Modified, same.Since = "", 0, 0, 0 // the state's to say
+	same.Status, same.Output = catalog.Passing, ""                    // they are kept; by a check that passes no session ends
+	return core.TxnCommand{Then: []core.Command{
+		catalog.Command{
+			Verb: catalog.Register, Target: catalog.Target{Namespace: k.Namespace, Node: k.Node},
+			Checks: []*catalog.Check{&same}, KeepOutput: true, If: true, Index: o.of.Modified,
+		},
+		update,
+	}}
 }

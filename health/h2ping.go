@@ -47,7 +47,7 @@ func (p *prober) h2ping(ctx context.Context, d *Definition) Outcome {
 	if err := ping(c); err != nil {
 		return failed(err)
 	}
-	return Outcome{Passing, "HTTP2 ping was successful"}
+	return Outcome{Status: Passing, Output: "HTTP2 ping was successful"}
 }
 
 // ping sends one behind settings that say nothing, and reads until its answer.

@@ -19,6 +19,8 @@
 // # Invariants
 //
 //   - A member whose own lease is not there runs nothing.
+//   - What a run found of one definition of a check is never written behind another, however
+//     late this member hears of that (see [Update]).
 //   - At most [Config.AtOnce] runs are under way, and one of each check. None takes
 //     longer than [MaxTimeout], or goes on for a check that has gone or changed.
 //   - No connection is made to an address of the link, of a machine's metadata or of
@@ -44,6 +46,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core/catalog"
 )
 
 // Defaults of [Config].
@@ -61,6 +64,8 @@ type Check struct {
 	Definition []byte // see [Parse]
 	Status     Status
 	Output     string
+
+	record *catalog.Check // that it is made of; nil where a test has no catalog
 }
 
 // Config is what a runner works with. Self and Report are required.

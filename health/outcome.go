@@ -3,6 +3,8 @@ package health
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/incumbent-dev/incumbent/core/catalog"
 )
 
 // Status is what a check says of its service or node.
@@ -25,6 +27,8 @@ func (s Status) String() string {
 type Outcome struct {
 	Status Status
 	Output string // for people, at most the check's limit
+
+	of *catalog.Check // that was run, of an outcome that is reported: see [Update]
 }
 
 // Thresholds say how many runs in a row must agree before the status changes. 0 is 1.

@@ -45,7 +45,7 @@ func newProber(a addresses) *prober {
 func (p *prober) run(ctx context.Context, d *Definition) Outcome {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout())
 	defer cancel()
-	o := Outcome{Critical, "no way to run this check"}
+	o := Outcome{Status: Critical, Output: "no way to run this check"}
 	switch d.Kind() {
 	case KindHTTP:
 		o = p.http(ctx, d)
@@ -136,11 +136,11 @@ func (p *prober) http(ctx context.Context, d *Definition) Outcome {
 	out := fmt.Sprintf("HTTP %s %s: %s Output: %s", method, d.HTTP, res.Status, body)
 	switch {
 	case res.StatusCode >= 200 && res.StatusCode <= 299:
-		return Outcome{Passing, out}
+		return Outcome{Status: Passing, Output: out}
 	case res.StatusCode == http.StatusTooManyRequests:
-		return Outcome{Warning, out}
+		return Outcome{Status: Warning, Output: out}
 	}
-	return Outcome{Critical, out}
+	return Outcome{Status: Critical, Output: out}
 }
 
 // tcp connects; nothing is said, but for TLS.
@@ -159,7 +159,7 @@ func (p *prober) tcp(ctx context.Context, d *Definition) Outcome {
 			return failed(err)
 		}
 	}
-	return Outcome{Passing, fmt.Sprintf("TCP connect %s: Success", d.TCP)}
+	return Outcome{Status: Passing, Output: fmt.Sprintf("TCP connect %s: Success", d.TCP)}
 }
 
 // udp sends a datagram. Who answers or is silent is well; a host that says that nobody
@@ -177,7 +177,7 @@ func (p *prober) udp(ctx context.Context, d *Definition) Outcome {
 	if _, err := c.Read(make([]byte, 1)); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return failed(err)
 	}
-	return Outcome{Passing, fmt.Sprintf("UDP connect %s: Success", d.UDP)}
+	return Outcome{Status: Passing, Output: fmt.Sprintf("UDP connect %s: Success", d.UDP)}
 }
 
 // grpc asks by the health protocol of gRPC, version 1.
@@ -200,12 +200,12 @@ func (p *prober) grpc(ctx context.Context, d *Definition) Outcome {
 		return failed(err)
 	}
 	if s := res.Msg.GetStatus(); s != healthv1.HealthCheckResponse_SERVING {
-		return Outcome{Critical, fmt.Sprintf("gRPC %s serving status: %s", d.GRPC, s)}
+		return Outcome{Status: Critical, Output: fmt.Sprintf("gRPC %s serving status: %s", d.GRPC, s)}
 	}
-	return Outcome{Passing, fmt.Sprintf("gRPC check %s: success", d.GRPC)}
+	return Outcome{Status: Passing, Output: fmt.Sprintf("gRPC check %s: success", d.GRPC)}
 }
 
-func failed(err error) Outcome { return Outcome{Critical, err.Error()} }
+func failed(err error) Outcome { return Outcome{Status: Critical, Output: err.Error()} }
 
 func hostOf(address string) string {
 	host, _, err := net.SplitHostPort(address)

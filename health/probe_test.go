@@ -48,7 +48,7 @@ func TestHTTP(t *testing.T) {
 	defer web.Close()
 
 	d := Definition{HTTP: web.URL + "/echo", Method: "PUT", Body: "ping", Header: map[string][]string{"X-A": {"1", "2"}, "Host": {"other"}}}
-	want := Outcome{Passing, "HTTP PUT " + web.URL + "/echo: 200 OK Output: PUT other [1 2] " + userAgent + " " + accepts + " ping"}
+	want := Outcome{Status: Passing, Output: "HTTP PUT " + web.URL + "/echo: 200 OK Output: PUT other [1 2] " + userAgent + " " + accepts + " ping"}
 	if got := found(t, d); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -99,7 +99,7 @@ func TestSockets(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := ln.Addr().String()
-	if got, want := found(t, Definition{TCP: at}), (Outcome{Passing, "TCP connect " + at + ": Success"}); got != want {
+	if got, want := found(t, Definition{TCP: at}), (Outcome{Status: Passing, Output: "TCP connect " + at + ": Success"}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	ln.Close()

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"container/heap"
 	"time"
+
+	"github.com/incumbent-dev/incumbent/core/catalog"
 )
 
 // schedule is when which check is due, and how its runs went. It has no clock.
@@ -21,7 +23,8 @@ type job struct {
 	key       Key
 	stored    []byte // the definition
 	def       *Definition
-	status    Status // as in the state
+	record    *catalog.Check // with that definition, as the state has it
+	status    Status         // as in the state
 	output    string
 	streak    streak
 	due       time.Time
@@ -91,7 +94,7 @@ func (s *schedule) look(now time.Time, k Key) {
 func (s *schedule) put(now time.Time, c *Check) {
 	j := s.jobs[c.Key]
 	if j != nil && !j.gone && bytes.Equal(j.stored, c.Definition) {
-		j.status, j.output = c.Status, c.Output
+		j.status, j.output, j.record = c.Status, c.Output, c.record
 		return
 	}
 	def, err := Parse(c.Definition)
@@ -103,7 +106,7 @@ func (s *schedule) put(now time.Time, c *Check) {
 		j = &job{key: c.Key, place: -1, outputAt: now.Add(s.share(s.cfg.OutputEvery))}
 		s.jobs[c.Key] = j
 	}
-	j.status, j.output = c.Status, c.Output
+	j.status, j.output, j.record = c.Status, c.Output, c.record
 	j.def, j.stored, j.streak, j.gone = &def, c.Definition, streak{}, false
 	if j.running { // what it finds does not count: it is due again once it has ended
 		j.cancel()
@@ -195,7 +198,7 @@ func (s *schedule) ran(now time.Time, r result) (Outcome, bool) {
 	if !enough || j.reporting {
 		return Outcome{}, false
 	}
-	o := Outcome{status, r.outcome.Output}
+	o := Outcome{Status: status, Output: r.outcome.Output, of: j.record}
 	if o.Status == j.status {
 		first := j.output == "" // nobody knows yet what it found
 		if o.Output == j.output || !first && (s.cfg.OutputEvery < 0 || now.Before(j.outputAt)) {
