@@ -132,8 +132,15 @@ func (s *Session) leaveMember() {
 // attach begins the session over a link, and what it follows. A member that refuses the
 // session for the load is asked again over the same link, when it says: another link
 // would cost it, or its neighbours, several times as much as another refusal.
+//
+// A run that comes back and is refused with Conflict is asked for once more. There are two
+// reasons for that kind: another run has attached the session with a higher counter, or the
+// session has ended while it was being attached. In the second case it is over, and the
+// next answer is that it is, unless another run has opened it anew. So the second Conflict
+// says for certain that another run has it.
 func (s *Session) attach(ctx context.Context, l *link, create bool, patience time.Duration) error {
 	until := time.Duration(0) // from the first refusal on: what it waited in line before is not counted
+	contested := false        // a conflict was answered
 	follows := s.toAsk(l)
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		err := s.begin(ctx, l, create, maxWait, patience, follows)
@@ -143,7 +150,12 @@ func (s *Session) attach(ctx context.Context, l *link, create bool, patience tim
 		if until == 0 {
 			until = s.clock() + busyStay
 		}
-		if incumbent.KindOf(err) != incumbent.Overloaded || s.clock() > until {
+		switch kind := incumbent.KindOf(err); {
+		case kind == incumbent.Conflict && !create && contested:
+			return errTaken()
+		case kind == incumbent.Conflict && !create:
+			contested = true
+		case kind != incumbent.Overloaded || s.clock() > until:
 			return err
 		}
 		follows = nil
@@ -255,7 +267,7 @@ func (s *Session) event(l *link, f *apiv1.ServerFrame) {
 		s.offered(nameOf(e.Offer.GetLease().GetName()), incumbent.Token(e.Offer.GetLease().GetToken()))
 	case *apiv1.ServerFrame_SessionLost:
 		if e.SessionLost.Session == s.id.String() && !s.left(l) {
-			s.finish(incumbent.Errorf(incumbent.Expired, "the session ended at the server: %s", e.SessionLost.Reason))
+			s.finish(lostFor(e.SessionLost.Reason))
 		}
 	case *apiv1.ServerFrame_GoAway:
 		l.close()

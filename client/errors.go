@@ -78,3 +78,34 @@ func transportError(call *connect.Error) error {
 	out.Err = call
 	return out
 }
+
+// attachedElsewhere is the reason for which a stream loses a session that was attached over
+// another one with a higher counter: as this run closes a stream before it begins over the
+// next, by another run.
+const attachedElsewhere = "attached elsewhere"
+
+// lostFor is why a session ended of which the server said that it is lost.
+func lostFor(reason string) error {
+	if reason == attachedElsewhere {
+		return errTaken()
+	}
+	return incumbent.Errorf(incumbent.Expired, "the session ended at the server: %s", reason)
+}
+
+// takenError says that a session goes on without this run of its client.
+type takenError struct{ error }
+
+func (e *takenError) Unwrap() error { return e.error }
+
+func errTaken() error {
+	return &takenError{incumbent.Errorf(incumbent.Expired, "a later run of the session's client has taken it")}
+}
+
+// Taken reports whether a session has ended here, as the cause of [Session.Context] and
+// the errors of its operations say, because a later run of its client has it
+// (SessionConfig.ID). It is open at the server, with what it holds. Whoever opens it again
+// takes it from that run.
+func Taken(err error) bool {
+	var e *takenError
+	return errors.As(err, &e)
+}

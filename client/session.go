@@ -28,7 +28,8 @@ type SessionConfig struct {
 	// member, and whether it was opened by that. It must not block. nil: nobody is told.
 	Attached func(member string, opened bool)
 	// ID is that of a session of a former run, which is resumed if it is still open, with
-	// the ttl that it has, and opened under the same id if not. The zero value: a new one.
+	// the ttl that it has, and opened under the same id if not. A run that still has it
+	// loses it: see [Taken]. The zero value: a new one.
 	ID incumbent.SessionID
 	// Presence is what the session is said to be alive as.
 	Presence Presence
@@ -158,7 +159,8 @@ func (s *Session) TTL() time.Duration {
 	return cmp.Or(s.has, s.ttl)
 }
 
-// Context ends with the session; its cause says why.
+// Context ends with the session; its cause, of kind Expired where the session is not this
+// run's any more, says why. [Taken] of it: another run has the session.
 func (s *Session) Context() context.Context { return s.ctx }
 
 func (s *Session) held() []*Lease {

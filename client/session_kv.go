@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -53,10 +52,10 @@ func (s *Session) change(ctx context.Context, m keyed, frame *apiv1.ClientFrame)
 		}
 		return frame
 	})
-	var typed *incumbent.Error
-	// A later attempt that was refused says nothing of the first; what the log has
-	// answered, as that a condition does not hold, is what became of all.
-	if err != nil && unsure && (!errors.As(err, &typed) || retryable(err)) {
+	// A later attempt that was refused says nothing of the first, nor does the end of the
+	// session; what the log has answered, as that a condition does not hold, is what became
+	// of all.
+	if err != nil && unsure && (a == nil || retryable(err)) {
 		return nil, incumbent.Errorf(incumbent.Unknown, "no answer in time: it may or may not take effect: %w", err)
 	}
 	return a, err

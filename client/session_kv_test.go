@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -108,6 +109,35 @@ func TestG25_APutOverAStreamWithoutAnswerIsUnknown(t *testing.T) {
 			told := c.want == incumbent.Internal && got == incumbent.Unavailable
 			if err == nil || got != c.want && !told {
 				t.Errorf("%v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
+// Nor is it known what became of a put that was sent when the session ended before it was
+// answered; one that was not sent has not taken effect.
+func TestAPutIsUnknownIfItsSessionEnds(t *testing.T) {
+	for _, sent := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s, m := scriptedSession(t)
+			if !sent {
+				s.drop()
+			}
+			failed := make(chan error, 1)
+			go func() {
+				_, err := s.KV("").Put(t.Context(), "x", nil)
+				failed <- err
+			}()
+			want := incumbent.Expired
+			if sent {
+				m.next()
+				m.conn.Close()
+				want = incumbent.Unknown
+			}
+			synctest.Wait() // it waits for another link
+			s.finish(errTaken())
+			if err := <-failed; incumbent.KindOf(err) != want || !Taken(err) {
+				t.Errorf("sent %v: %v, want %v", sent, err, want)
 			}
 		})
 	}

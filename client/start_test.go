@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 )
@@ -157,6 +159,86 @@ func TestASessionIsResumedThoughTheClockWasSetBack(t *testing.T) {
 			t.Error("what it claimed is not held")
 		}
 		session.Detach()
+	}
+}
+
+// A run that comes back while a later one has its session ends, and says why; that run goes
+// on, and holds what it claimed. The first one has not heard of it: its stream broke.
+func TestARunWhoseSessionWasTakenEnds(t *testing.T) {
+	s := startServer(t, serverConfig(t))
+	r, direct := newRelay(t, s.URL()), clientOf(t, s.URL())
+	a := openSession(t, clientOf(t, r.url()), SessionConfig{TTL: longTTL})
+	held := mustClaim(t, a, "db")
+	r.stall()
+	b := openSession(t, direct, SessionConfig{TTL: longTTL, ID: a.ID()})
+	taken := mustClaim(t, b, "other")
+	r.cut()
+	r.resume()
+	if err := await(a.Context(), t); !Taken(err) || incumbent.KindOf(err) != incumbent.Expired || held.Held() {
+		t.Errorf("held %v, it ended with %v", held.Held(), err)
+	}
+	<-a.ended // it asks for nothing any more
+	if _, err := a.Claim(testContext(t), named("x"), ClaimOptions{}); !Taken(err) {
+		t.Errorf("a claim: %v", err)
+	}
+	if err := a.Close(testContext(t)); err != nil {
+		t.Errorf("closing what is over here: %v", err)
+	}
+	if mustClaim(t, b, "db"); !taken.Held() || b.Context().Err() != nil {
+		t.Errorf("the later run holds %v, and ended with %v", taken.Held(), context.Cause(b.Context()))
+	}
+
+	// Whose stream has not broken is told over it.
+	c := openSession(t, direct, SessionConfig{TTL: longTTL, ID: a.ID()})
+	if err := await(b.Context(), t); !Taken(err) {
+		t.Errorf("the second run ended with %v", err)
+	}
+	if err := c.Close(testContext(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// One conflict may say as well that the session ended while it was being attached: what comes
+// next says which of both it was. Whoever opens takes the session, and does not ask this.
+func TestAConflictIsAskedAboutOnceMore(t *testing.T) {
+	conflict := &apiv1.ServerFrame{Error: &apiv1.Error{Kind: incumbent.Conflict.String()}}
+	expired := &apiv1.ServerFrame{Error: &apiv1.Error{Kind: incumbent.Expired.String()}}
+	unavailable := &apiv1.ServerFrame{Error: &apiv1.Error{Kind: incumbent.Unavailable.String()}}
+	for name, c := range map[string]struct {
+		create  bool
+		answers []*apiv1.ServerFrame
+		kind    incumbent.Kind
+		taken   bool
+	}{
+		"taken":                     {false, []*apiv1.ServerFrame{conflict, conflict}, incumbent.Expired, true},
+		"taken, and no room":        {false, []*apiv1.ServerFrame{conflict, refused(0), conflict}, incumbent.Expired, true},
+		"over":                      {false, []*apiv1.ServerFrame{conflict, expired}, incumbent.Expired, false},
+		"given back meanwhile":      {false, []*apiv1.ServerFrame{conflict, startedFrame(0)}, incumbent.OK, false},
+		"a member that cannot tell": {false, []*apiv1.ServerFrame{conflict, unavailable}, incumbent.Unavailable, false},
+		"opened":                    {true, []*apiv1.ServerFrame{conflict}, incumbent.Conflict, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, l, m := unbegunSession(t)
+				defer l.close()
+				done := make(chan error, 1)
+				go func() { done <- s.attach(t.Context(), l, c.create, time.Second) }()
+				counter := uint64(0)
+				for _, a := range c.answers {
+					start := m.next()
+					if next := start.GetStart().GetCounter(); next <= counter {
+						t.Errorf("it asks with counter %d after %d", next, counter)
+					} else {
+						counter = next
+					}
+					m.answer(start, proto.CloneOf(a))
+				}
+				if err := <-done; incumbent.KindOf(err) != c.kind || Taken(err) != c.taken {
+					t.Errorf("it ended with %v, taken: %v", err, Taken(err))
+				}
+				m.nothing()
+			})
+		})
 	}
 }
 

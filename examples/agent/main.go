@@ -125,7 +125,8 @@ func newAgent(c *client.Client, app string, unit int, state string, out io.Write
 	}
 }
 
-// run is the agent's life: a session after the other, should one be lost.
+// run is the agent's life: a session after the other, should one be lost. It ends with ctx,
+// or once another run of the agent has its session.
 func (a *agent) run(ctx context.Context) error {
 	id, err := a.sessionID()
 	if err != nil {
@@ -147,6 +148,10 @@ func (a *agent) run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			session.Detach() // it is resumed by the next run, within its ttl
 			return ctx.Err()
+		case client.Taken(context.Cause(session.Context())):
+			// Another run of this agent has it: to open it again would take it from that
+			// one, which would do the same.
+			return context.Cause(session.Context())
 		case session.Context().Err() != nil:
 			// Nobody heard of this agent for a whole ttl. What was under way over the
 			// session failed with it, and is done again over the next.

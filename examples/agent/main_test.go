@@ -60,6 +60,7 @@ func shut(t *testing.T, s *server.Server) {
 type running struct {
 	t     *testing.T
 	lines *bufio.Scanner
+	ended chan error
 	stop  func()
 }
 
@@ -71,7 +72,7 @@ func start(t *testing.T, c *client.Client, state string) *running {
 		ended <- newAgent(c, "mysql", 1, state, out).run(ctx)
 		out.Close()
 	}()
-	r := &running{t: t, lines: bufio.NewScanner(in)}
+	r := &running{t: t, lines: bufio.NewScanner(in), ended: ended}
 	r.stop = func() {
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -209,6 +210,30 @@ func TestAnAgentsSessionIsLost(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("the agent ended with %v", err)
 	}
+}
+
+// An agent ends whose session another run of it has, which goes on.
+func TestAnAgentsLaterRun(t *testing.T) {
+	c := clientOf(t, open(t, config(t)))
+	if err := addUnits(t.Context(), c, "mysql", 2); err != nil {
+		t.Fatal(err)
+	}
+	state := filepath.Join(t.TempDir(), "session")
+	a := start(t, c, state)
+	a.says("mysql/1: runs ch:mysql-1", "mysql/1: 2 units")
+	b := start(t, c, state)
+	b.says("mysql/1: runs ch:mysql-1", "mysql/1: 2 units")
+	if a.lines.Scan() {
+		t.Errorf("the first run goes on with %q", a.lines.Text())
+	}
+	if err := <-a.ended; !client.Taken(err) {
+		t.Errorf("the first run ended with %v", err)
+	}
+	if err := addUnits(t.Context(), c, "mysql", 1); err != nil {
+		t.Fatal(err)
+	}
+	b.says("mysql/1: 3 units")
+	b.stop()
 }
 
 // Units are numbered behind all that are listed, also where a list has more than one page.
