@@ -132,6 +132,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	if cfg.Spread {
 		members.preferred.Store(rand.Int32N(int32(len(members.urls()))))
+		members.spread = rand.Int32()
 	}
 	c := &Client{cfg: cfg, pace: pace{minAway, awaySpan, findEvery}, members: members, clock: boottime, watchSilence: watchSpeaksEvery + 2*cfg.SilentTimeout}
 	c.streams = c.DialStream

@@ -23,6 +23,7 @@ import (
 type members struct {
 	list      atomic.Pointer[[]*url.URL]
 	preferred atomic.Int32
+	spread    int32 // of a client that is to spread, some number: see next
 }
 
 func (m *members) urls() []*url.URL { return *m.list.Load() }
@@ -62,7 +63,27 @@ func (m *members) current() (int32, *url.URL) {
 
 // leave prefers the member after i, unless another caller has moved on already.
 func (m *members) leave(i int32) {
-	m.preferred.CompareAndSwap(i, (i+1)%int32(len(m.urls())))
+	m.preferred.CompareAndSwap(i, m.next(i))
+}
+
+// next is the member after i: each is met before one is met again. Clients that are to spread
+// have orders of their own, or all whom a member leaves would go to the same one.
+func (m *members) next(i int32) int32 {
+	n := int32(len(m.urls()))
+	step := int32(1)
+	if n > 2 {
+		step += m.spread % (n - 1)
+	}
+	for ; gcd(step, n) != 1; step++ { // n-1 will do at the latest
+	}
+	return (i + step) % n
+}
+
+func gcd(a, b int32) int32 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 // transport sends each call to the preferred member and, where that is safe,

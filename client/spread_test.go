@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"slices"
@@ -228,6 +230,40 @@ func TestASessionGoesHome(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Whom a member leaves go to all the others, each of which a client meets before it comes to
+// one again.
+func TestWhomAMemberLeavesSpread(t *testing.T) {
+	for n := 1; n <= 12; n++ {
+		var servers []string
+		for i := range n {
+			servers = append(servers, fmt.Sprintf("http://127.0.0.1:%d", 7600+i))
+		}
+		for _, spread := range []bool{false, true} {
+			went := map[int32]int{}
+			for range 400 {
+				c := newClient(t, Config{Servers: servers, Spread: spread})
+				c.members.preferred.Store(0)
+				met := map[int32]bool{0: true}
+				for i := int32(0); len(met) < n; {
+					c.members.leave(i)
+					if i, _ = c.members.current(); met[i] {
+						t.Fatalf("of %d members %d is met twice before all are", n, i)
+					}
+					if met[i] = true; len(met) == 2 {
+						went[i]++
+					}
+				}
+			}
+			if !spread && n > 1 && went[1] != 400 {
+				t.Errorf("of %d members the second is the next: %v", n, went)
+			}
+			if most := slices.Max(append(slices.Collect(maps.Values(went)), 0)); spread && (n == 3 || n == 5) && most > 400*3/2/(n-1) {
+				t.Errorf("of %d members they went to %v", n, went)
+			}
+		}
+	}
 }
 
 // Neither a look at the cluster nor a home that does not answer keeps a session from being
