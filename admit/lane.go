@@ -72,10 +72,10 @@ type must struct{ room, share bool }
 
 // enter admits work if the lane is below its limit, or if it must; otherwise why says what
 // it is refused for (NumReasons: nothing). full says that the limit has been met, and not by
-// somebody's excess alone: lanes before this one should give way. It is refused only some way beyond (the least a lane may
-// have under way once more), so that they can. An empty lane takes any work, so that one
-// request larger than the limit is possible. Whoever has more than their share meets the
-// limit earlier, alone: see account.
+// somebody's excess alone: lanes before this one should give way. It is refused only some
+// way beyond (the least a lane may have under way once more), so that they can. An empty
+// lane takes any work, so that one request larger than the limit is possible. Whoever has
+// more than their share meets the limit earlier, alone: see account.
 func (l *lane) enter(w Who, cost, now, extra int64, limits *Limits, rank int, must must) (why Reason, full bool, above overShare) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -2,7 +2,6 @@ package native
 
 import (
 	"context"
-	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -50,7 +49,7 @@ func (d *Door) batch(ctx context.Context, in *pb.BatchRequest) (*pb.BatchRespons
 			return nil, err
 		}
 	}
-	done, err := d.admitSteps(ctx, who, lane, n, in)
+	done, refused, err := d.admitSteps(ctx, who, lane, n, in)
 	if err != nil {
 		return nil, d.callError(err)
 	}
@@ -60,6 +59,11 @@ func (d *Door) batch(ctx context.Context, in *pb.BatchRequest) (*pb.BatchRespons
 	}
 	ops := in.Operations
 	steps := d.checkSteps(who, ops)
+	for i, err := range refused {
+		if err != nil && steps[i].err == nil {
+			steps[i].err = err
+		}
+	}
 	b := &bulk{d: d, who: who, ctx: ctx, order: new(lease.Sequence), results: make([]*pb.OperationResult, len(ops)), got: make(chan func(), len(ops))}
 	for i := range steps {
 		if ctx.Err() != nil {
@@ -97,14 +101,14 @@ func outlineOfBatch(in *pb.BatchRequest) (n int, lowest admit.Lane) {
 }
 
 // admitSteps admits a call of so many operations by the lane of that which is refused
-// first. It is decoded if all are extensions.
-func (d *Door) admitSteps(ctx context.Context, who *caller, lowest admit.Lane, n int, in *pb.BatchRequest) (done func(), err error) {
+// first. It is decoded if all are extensions; some of these may be refused alone, as
+// admitExtensions says.
+func (d *Door) admitSteps(ctx context.Context, who *caller, lowest admit.Lane, n int, in *pb.BatchRequest) (done func(), refused []error, err error) {
 	if lowest != admit.Extensions {
-		return d.admit(ctx, lowest, n)
+		done, err = d.admit(ctx, lowest, n)
+		return done, nil, err
 	}
-	return d.admitExtensions(ctx, n, func() bool {
-		return slices.ContainsFunc(in.Operations, func(in *pb.Operation) bool { return d.keepsCritical(who, []*pb.Extension{in.GetExtend()}) })
-	})
+	return d.admitExtensions(ctx, n, func(i int) bool { return d.keepsCritical(who, in.Operations[i].GetExtend()) })
 }
 
 // checkSteps checks every operation.
@@ -144,7 +148,9 @@ func (b *bulk) start(i int, s *step) {
 		b.pending++
 		call := b.d.callOf(b.ctx, b.who, s.op)
 		call.Sequence = b.order
+		place := placeOf(b.ctx).keep()
 		b.d.leases.Submit(call, s.op.command, func(r core.Result) {
+			place.leave()
 			b.got <- func() {
 				b.d.settledOp(b.who, s.op, &r)
 				b.results[i] = b.d.former(b.who).result(s.op, r)
@@ -158,8 +164,9 @@ func (b *bulk) flush() {
 	if b.run == nil {
 		return
 	}
-	places := b.places
+	places, place := b.places, placeOf(b.ctx).keep()
 	b.run.Done = func(done *lease.Batch) {
+		place.leave()
 		b.got <- func() {
 			for k, i := range places {
 				r := b.d.extensionResult(done, k)

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
@@ -177,8 +176,12 @@ func (d *Door) runExtensions(ctx context.Context, b *lease.Batch) error {
 	if len(b.Items) == 0 {
 		return nil
 	}
+	place := placeOf(ctx).keep()
 	done := make(chan struct{})
-	b.Done = func(*lease.Batch) { close(done) }
+	b.Done = func(*lease.Batch) {
+		place.leave()
+		close(done)
+	}
 	d.leases.Extend(b)
 	Heard(ctx)
 	select {
@@ -218,14 +221,10 @@ func (d *Door) extensionOf(who *caller, in *pb.Extension) (lease.Extension, erro
 	return e, d.allowExtension(who, &e)
 }
 
-// keepsCritical reports whether any of the extensions keeps a critical lease, and
-// its caller may.
-func (d *Door) keepsCritical(who *caller, list []*pb.Extension) bool {
-	view := d.view()
-	return slices.ContainsFunc(list, func(in *pb.Extension) bool {
-		e, err := d.extensionOf(who, in)
-		return err == nil && lease.KeepsCritical(view, &e)
-	})
+// keepsCritical reports whether an extension keeps a critical lease, and its caller may.
+func (d *Door) keepsCritical(who *caller, in *pb.Extension) bool {
+	e, err := d.extensionOf(who, in)
+	return err == nil && lease.KeepsCritical(d.view(), &e)
 }
 
 // extensionResult answers item i of a batch.

@@ -61,11 +61,16 @@ func familyCall(c lease.Call, reserve bool) engine.Call {
 }
 
 // outcomeOf is what becomes of what begin hands on, for a caller who waits for as long
-// as ctx says: about is what to read afterwards if it was not long enough. begin must
-// not block, and calls done once.
+// as ctx says: about is what to read afterwards if it was not long enough. The call's place
+// is taken until done is called, whoever still waits. begin must not block, and calls done
+// once.
 func outcomeOf(ctx context.Context, about string, begin func(done func(core.Result))) (core.Result, error) {
+	place := placeOf(ctx).keep()
 	got := make(chan core.Result, 1)
-	begin(func(r core.Result) { got <- r })
+	begin(func(r core.Result) {
+		place.leave()
+		got <- r
+	})
 	select {
 	case r := <-got:
 		return r, nil

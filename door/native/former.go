@@ -100,8 +100,12 @@ func (f *former) complete(items []lease.Inspected) {
 
 // filled is fill for a caller who waits.
 func (f *former) filled(ctx context.Context) error {
+	place := placeOf(ctx).keep()
 	done := make(chan error, 1)
-	f.fill(func(err error) { done <- err })
+	f.fill(func(err error) {
+		place.leave()
+		done <- err
+	})
 	select {
 	case err := <-done:
 		return err

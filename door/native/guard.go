@@ -55,8 +55,9 @@ func callOf(in *pb.Operation) calls.Call {
 	return calls.GetLease // is none, and refused as what it is
 }
 
-// admit gives a call of this cost a place in its lane; done is to be called. It is refused if its
-// deadline has passed. A refusal for the load is held back.
+// admit gives a call of this cost a place in its lane; done is to be called, by the call. What the
+// call hands on shares the place: see callPlace. It is refused if its deadline has passed. A refusal
+// for the load is held back.
 func (d *Door) admit(ctx context.Context, l admit.Lane, cost int) (done func(), err error) {
 	who := callerOf(ctx)
 	done, err = d.admitted(ctx, func() (admit.Place, error) { return d.lanes.Enter(who.work(who.control.group), l, cost) })
@@ -68,22 +69,47 @@ func (d *Door) admit(ctx context.Context, l admit.Lane, cost int) (done func(), 
 	return done, err
 }
 
-// admitExtensions is admit for extensions that come in a call of their own. Those of
-// critical leases are never refused: what a call names is looked at for that when its own
-// lane has refused it, and costs a look-up for each name then.
-func (d *Door) admitExtensions(ctx context.Context, cost int, critical func() bool) (done func(), err error) {
-	return d.admitted(ctx, func() (admit.Place, error) { return d.lanes.EnterExtensions(cost, critical) })
+// admitExtensions is admit for n extensions that come in a call of their own. Those of
+// critical leases are never refused: they are looked for when the lane of extensions has
+// refused the call, which costs a look-up for each name, and let in without the others.
+// refused is why each of the others is not (nil: all are let in); an error: none is.
+func (d *Door) admitExtensions(ctx context.Context, n int, critical func(i int) bool) (done func(), refused []error, err error) {
+	done, err = d.admitted(ctx, func() (admit.Place, error) {
+		p, err := d.lanes.Enter(admit.Who{}, admit.Extensions, n)
+		if err == nil {
+			return p, nil
+		}
+		kept := 0
+		refused = make([]error, n)
+		for i := range refused {
+			if critical(i) {
+				kept++
+			} else {
+				refused[i] = err
+			}
+		}
+		if kept == 0 {
+			return p, err
+		}
+		return d.lanes.Enter(admit.Who{}, admit.Critical, kept)
+	})
+	return done, refused, err
 }
 
 func (d *Door) admitted(ctx context.Context, enter func() (admit.Place, error)) (done func(), err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	p, err := enter()
+	in, err := enter()
 	if err != nil {
 		return nil, err
 	}
-	return p.Leave, nil
+	p, c := &callPlace{place: in}, callerOf(ctx).control
+	c.place = p.keep()
+	return func() {
+		c.place = nil
+		p.leave()
+	}, nil
 }
 
 // identify says who sends a request.

@@ -43,6 +43,7 @@ type callControl struct {
 	header http.Header // of the answer
 	unsent int64       // bytes of the answer that count until it has been sent
 	group  admit.Key   // of its message, once that is there
+	place  *callPlace  // that it has now; nil: none
 	body   bodyShare
 }
 

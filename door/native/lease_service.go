@@ -71,14 +71,22 @@ func (s leaseService) Extend(ctx context.Context, r *connect.Request[pb.ExtendRe
 	ctx, cancel := s.d.deadline(ctx)
 	defer cancel()
 	who := callerOf(ctx)
-	done, err := s.d.admitExtensions(ctx, len(r.Msg.Extensions), func() bool { return s.d.keepsCritical(who, r.Msg.Extensions) })
+	done, refused, err := s.d.admitExtensions(ctx, len(r.Msg.Extensions), func(i int) bool { return s.d.keepsCritical(who, r.Msg.Extensions[i]) })
 	if err != nil {
 		return nil, s.d.callError(err)
 	}
 	defer done()
 	out := &pb.ExtendResponse{Results: make([]*pb.ExtensionResult, len(r.Msg.Extensions))}
 	b := &lease.Batch{Items: make([]lease.Extension, 0, len(r.Msg.Extensions))}
+	for i, err := range refused {
+		if err != nil {
+			out.Results[i] = &pb.ExtensionResult{Error: errorPB(err, s.d.standing(), nil)}
+		}
+	}
 	for i, in := range r.Msg.Extensions {
+		if out.Results[i] != nil {
+			continue
+		}
 		e, err := s.d.extensionOf(who, in)
 		if err != nil {
 			_ = s.d.deniedExtension(who, &e, err)

@@ -28,6 +28,7 @@ const (
 	MaxWatchesPerStream  = 100     // open on one stream
 	MaxWaitsPerStream    = 1_000   // unanswered wait_released on one stream
 	MaxOpsPerStream      = 2_000   // unanswered operations and reads on one stream
+	MaxExtendsPerStream  = 16_000  // unanswered extend_tokens and beats on one stream, where each session of a beat counts, too
 	MaxEventsKept        = 100_000 // that one Events call may ask for
 	DefaultEvents        = 100     // where it names no number
 

@@ -50,14 +50,18 @@ func (s *stream) begin(w *bench, f *pb.ClientFrame, deadline time.Time) error {
 func (s *stream) count(begin func() error) error {
 	if s.underWay.Add(1) > MaxOpsPerStream {
 		s.underWay.Add(-1)
-		return incumbent.Errorf(incumbent.Overloaded, "%d requests of this stream are under way, the limit", MaxOpsPerStream).
-			WithHint("wait for answers before sending more")
+		return tooManyUnderWay("requests", MaxOpsPerStream)
 	}
 	err := begin()
 	if err != nil {
 		s.underWay.Add(-1)
 	}
 	return err
+}
+
+func tooManyUnderWay(what string, limit int) error {
+	return incumbent.Errorf(incumbent.Overloaded, "%d %s of this stream are under way, the limit", limit, what).
+		WithHint("wait for answers before sending more")
 }
 
 // beginHot serves a frame of the hot path that came in an unusual form.
@@ -118,7 +122,7 @@ func (s *stream) operation(w *bench, id uint64, in *pb.Operation, deadline time.
 
 // extendOne extends one thing, named in any of the ways.
 func (s *stream) extendOne(w *bench, id uint64, in *pb.Extension) error {
-	place, err := s.door.lanes.EnterExtensions(1, func() bool { return s.door.keepsCritical(s.who, []*pb.Extension{in}) })
+	place, err := s.door.lanes.EnterExtensions(1, func() bool { return s.door.keepsCritical(s.who, in) })
 	if err != nil {
 		return err
 	}

@@ -136,8 +136,12 @@ func laneOfLook(ctx context.Context, c calls.Call, stale bool) admit.Lane {
 // confirmed returns when this member has applied everything that was committed
 // when the call began.
 func (d *Door) confirmed(ctx context.Context) error {
+	place := placeOf(ctx).keep()
 	got := make(chan error, 1)
-	d.confirm(func(err error) { got <- err })
+	d.confirm(func(err error) {
+		place.leave()
+		got <- err
+	})
 	select {
 	case err := <-got:
 		return err

@@ -29,7 +29,8 @@ type stream struct {
 	// Of the worker alone.
 	turn uint32 // bench.turn when a frame of this stream was last gathered
 
-	underWay atomic.Int32 // operations and reads without an answer
+	underWay  atomic.Int32 // operations and reads without an answer
+	extending atomic.Int32 // beats and extend_tokens without one, by their weight
 
 	mu       sync.Mutex // guards the rest; held for a look-up or a change of it
 	gone     bool       // it ends, or has ended: nothing begins any more
@@ -128,6 +129,10 @@ func (s *stream) control(c *park.Conn, m *websocket.Message) {
 func (s *stream) frame(w *bench, f *clientFrame, now time.Time) {
 	if f.kind == generalFrame {
 		s.general(w, f, now)
+		return
+	}
+	if s.extending.Load() >= MaxExtendsPerStream {
+		s.refuseNow(w, f.id, tooManyUnderWay("extensions", MaxExtendsPerStream))
 		return
 	}
 	if f.kind == beatFrame {

@@ -133,8 +133,11 @@ func (s *stream) txn(id uint64, in *pb.TxnRequest, deadline time.Time) error {
 	if _, err := o.setKey(in.Idempotency); err != nil {
 		return err
 	}
-	steps := len(in.Conditions) + max(len(in.Then), len(in.Else))
-	place, err := s.door.lanes.Enter(s.who.work(groupOf(in)), laneOfTxn(in), steps)
+	steps := stepsOf(in)
+	if err := steps.within(); err != nil {
+		return err
+	}
+	place, err := s.door.lanes.Enter(s.who.work(groupOf(in)), laneOfTxn(in), steps.cost())
 	if err != nil {
 		return err
 	}
@@ -153,7 +156,7 @@ func (s *stream) txn(id uint64, in *pb.TxnRequest, deadline time.Time) error {
 		o.command = p.txn
 		s.door.commit(s.door.callBy(deadline, s.who, o), o, p, way.settled)
 	}
-	if steps > inlineSteps {
+	if steps.cost() > inlineSteps {
 		s.door.work.Put(run)
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
@@ -27,10 +28,13 @@ func (s txnService) Txn(ctx context.Context, r *connect.Request[pb.TxnRequest]) 
 }
 
 func (d *Door) transact(ctx context.Context, h http.Header, in *pb.TxnRequest) (*pb.TxnResponse, error) {
+	lane, steps := outlineOfTxn(in)
+	if err := steps.within(); err != nil {
+		return nil, d.callError(err)
+	}
 	ctx, cancel := d.deadline(ctx)
 	defer cancel()
-	lane, cost := outlineOfTxn(in)
-	done, err := d.admit(ctx, lane, cost)
+	done, err := d.admit(ctx, lane, steps.cost())
 	if err != nil {
 		return nil, d.callError(err)
 	}
@@ -52,10 +56,38 @@ func (d *Door) transact(ctx context.Context, h http.Header, in *pb.TxnRequest) (
 	return d.former(callerOf(ctx)).txnAnswer(in, r), nil
 }
 
-// outlineOfTxn is the lane of a transaction, and its cost, before it is decoded or after.
-func outlineOfTxn(in *pb.TxnRequest) (admit.Lane, int) {
+// txnSteps are how many there are in each list of a transaction.
+type txnSteps struct{ conditions, then, otherwise int }
+
+// stepsOf are those of a transaction that is decoded.
+func stepsOf(in *pb.TxnRequest) txnSteps {
+	return txnSteps{len(in.Conditions), len(in.Then), len(in.Else)}
+}
+
+// cost is what a lane counts: of the operations one list is executed.
+func (s txnSteps) cost() int { return s.conditions + max(s.then, s.otherwise) }
+
+// within refuses more than a transaction may have, before a lane counts them: one that
+// costs more than a lane may have under way would shut all lanes before its own for
+// everybody, and do nothing.
+func (s txnSteps) within() error {
+	for _, l := range []struct {
+		name string
+		n    int
+	}{{"conditions", s.conditions}, {"then", s.then}, {"else", s.otherwise}} {
+		if l.n > core.MaxTxnSteps {
+			return incumbent.Errorf(incumbent.TooLarge, "%s: are %d, limit MaxTxnSteps is %d", l.name, l.n, core.MaxTxnSteps).
+				WithHint("split what need not happen together")
+		}
+	}
+	return nil
+}
+
+// outlineOfTxn is the lane of a transaction, and what it counts, before it is decoded or
+// after.
+func outlineOfTxn(in *pb.TxnRequest) (admit.Lane, txnSteps) {
 	if len(in.ProtoReflect().GetUnknown()) == 0 {
-		return laneOfTxn(in), len(in.Conditions) + max(len(in.Then), len(in.Else))
+		return laneOfTxn(in), stepsOf(in)
 	}
 	var n [fieldElse + 1]int // of what each field has
 	lane := admit.NumLanes
@@ -68,7 +100,7 @@ func outlineOfTxn(in *pb.TxnRequest) (admit.Lane, int) {
 			lane = laneWithStep(lane, c)
 		}
 	})
-	return laneOfSteps(lane), n[fieldConditions] + max(n[fieldThen], n[fieldElse])
+	return laneOfSteps(lane), txnSteps{n[fieldConditions], n[fieldThen], n[fieldElse]}
 }
 
 // Fields of a TxnRequest.

@@ -36,16 +36,11 @@ func (p *plan) frees() bool {
 	return !p.reads() && p.then.frees == p.then.writes && p.otherwise.frees == p.otherwise.writes
 }
 
-// planOf checks a transaction: what its messages say, and that the caller may ask for
-// every condition and do every operation.
+// planOf checks a transaction that has no more steps than it may: what its messages say,
+// and that the caller may ask for every condition and do every operation.
 func (d *Door) planOf(who *caller, in *pb.TxnRequest) (*plan, error) {
 	p := &plan{judged: d.judged(who)}
 	c := core.TxnCommand{If: make([]core.Condition, 0, len(in.Conditions))}
-	for name, n := range map[string]int{"conditions": len(in.Conditions), "then": len(in.Then), "else": len(in.Else)} {
-		if n > core.MaxTxnSteps {
-			return nil, tooManySteps(name, n)
-		}
-	}
 	for i, is := range in.Conditions {
 		condition, err := d.conditionOf(who, is)
 		if err != nil {
@@ -68,11 +63,6 @@ func (d *Door) planOf(who *caller, in *pb.TxnRequest) (*plan, error) {
 	c.Then, c.Else = p.then.ops, p.otherwise.ops
 	p.txn = c.Pack()
 	return p, nil
-}
-
-func tooManySteps(name string, n int) error {
-	return incumbent.Errorf(incumbent.TooLarge, "%s: are %d, limit MaxTxnSteps is %d", name, n, core.MaxTxnSteps).
-		WithHint("split what need not happen together")
 }
 
 func stepName(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }

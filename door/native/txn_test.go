@@ -5,14 +5,17 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
 	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
@@ -261,6 +264,39 @@ func TestG45_WhatIsNoTransactionIsRefused(t *testing.T) {
 }
 
 // A transaction of more than an entry of the log may have happens as any other.
+// A transaction with more steps than it may have takes no place in its lane, where it would
+// be larger than the lane: neither as a call, in either form, nor over a stream.
+func TestG40_ATransactionIsWithinItsLimitBeforeItsLane(t *testing.T) {
+	lanes := newLanes(t)
+	m := newMember(t, func(c *Config) { c.Admission = lanes })
+	w := m.dial()
+	asJSON := incumbentv1connect.NewTransactionServiceClient(http.DefaultClient, m.url, connect.WithProtoJSON())
+	for name, r := range map[string]*pb.TxnRequest{
+		"conditions": {Conditions: slices.Repeat([]*pb.Condition{{}}, 65_537)},
+		"then":       {Then: slices.Repeat([]*pb.TxnOperation{{}}, core.MaxTxnSteps+1)},
+		"else":       {Else: slices.Repeat([]*pb.TxnOperation{opRelease(nil)}, core.MaxTxnSteps+1)},
+	} {
+		refused := func(how string, kind incumbent.Kind, message string) {
+			t.Helper()
+			if kind != incumbent.TooLarge || !strings.Contains(message, name+": are ") {
+				t.Errorf("%s, %s: %v, %.100s", name, how, kind, message)
+			}
+			for l, s := range lanes.Stats() {
+				if s.Admitted > 0 {
+					t.Errorf("%s, %s: %v has let it in", name, how, admit.Lane(l))
+				}
+			}
+		}
+		_, err := m.txn(r)
+		refused("as a call", kindOf(err), fmt.Sprint(err))
+		_, err = asJSON.Txn(t.Context(), connect.NewRequest(r))
+		refused("in JSON", kindOf(err), fmt.Sprint(err))
+		f := w.ask(&pb.ClientFrame{Id: 1, Request: &pb.ClientFrame_Txn{Txn: r}})
+		kind, _ := incumbent.ParseKind(f.Error.GetKind())
+		refused("over a stream", kind, f.Error.GetMessage())
+	}
+}
+
 func TestG24_ALargeTransactionIsOne(t *testing.T) {
 	m := newMember(t)
 	var ops []*pb.TxnOperation

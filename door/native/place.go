@@ -1,0 +1,43 @@
+package native
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/incumbent-dev/incumbent/admit"
+)
+
+// callPlace is a call's place in its lane, which the call shares with all that it hands on
+// to the engine and the lease service. Whoever calls may go at any moment, as by a reset of
+// a stream of HTTP/2, and then the call returns; what it has handed on stays in their queues.
+// Were its place free by then, who calls and goes, and calls again, would fill these queues
+// whatever the lane's limit is. So the last one who is done gives the place back: the call,
+// or who takes the outcome of what nobody waits for any more. Engine and lease service
+// promise each outcome; only a door that has been closed may miss one, and lets nobody in.
+type callPlace struct {
+	place admit.Place
+	users atomic.Int32 // the call, and what it has handed on without an outcome
+}
+
+// placeOf is the place that a call has now; nil: it has none, which keep and leave accept.
+func placeOf(ctx context.Context) *callPlace {
+	if c := callerOf(ctx).control; c != nil {
+		return c.place
+	}
+	return nil
+}
+
+// keep keeps the place for what is about to be handed on. The call itself does this, which
+// has the place; with the outcome leave is called, once, from anywhere.
+func (p *callPlace) keep() *callPlace {
+	if p != nil {
+		p.users.Add(1)
+	}
+	return p
+}
+
+func (p *callPlace) leave() {
+	if p != nil && p.users.Add(-1) == 0 {
+		p.place.Leave()
+	}
+}
