@@ -52,7 +52,7 @@ type Conn struct {
 	reason  Reason
 	err     error
 	out     *queue  // nil when everything has been sent
-	cork    *[]byte // ciphertext being gathered within one seal call
+	cork    *[]byte // ciphertext being gathered within one seal or read call
 	ended   uint32  // tick of Finish
 	alerted bool    // TLS was told that we send no more
 	half    bool    // our sending side is shut
@@ -224,12 +224,25 @@ func (c *Conn) post() {
 	c.worker.post(c)
 }
 
-// read reads decrypted bytes. Only the worker calls it.
+// read reads decrypted bytes. Only the worker calls it. What crypto/tls answers
+// meanwhile leaves in one write, for a write costs ten times what a key update
+// does, and what the kernel does not take is bounded as all that waits is.
 func (c *Conn) read(p []byte) (int, error) {
 	if c.tls == nil {
 		return c.rawRead(p)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.tls.Read(p)
+	c.cork = &c.worker.answers
+	n, err := c.tls.Read(p)
+	answered := len(*c.cork) > 0
+	answerErr := c.uncork()
+	c.cork = nil
+	switch {
+	case answerErr != nil && (err == nil || isTemporary(err)):
+		c.failLocked(WriteFailed, answerErr)
+	case answered:
+		_ = c.withinLimits() // whoever reads on sees the state
+	}
+	return n, err
 }

@@ -2,6 +2,7 @@ package park
 
 import (
 	"errors"
+	"math"
 	"os"
 	"syscall"
 
@@ -238,18 +239,14 @@ func (w *worker) serveAgain(whole bool) {
 }
 
 // serveWhole hands over at least what is in the socket now, however much, and
-// what crypto/tls has read before. The fence makes the socket look empty when
-// that much was read, so that crypto/tls gives out all it has.
+// what crypto/tls has read before: behind that much the socket looks empty, so
+// that crypto/tls gives out all it has.
 func (w *worker) serveWhole(c *Conn) {
 	owed, err := unix.IoctlGetInt(int(c.fd), unix.TIOCINQ)
 	if err != nil {
 		owed = 0 // the first read tells
 	}
-	w.fence = w.rawBytes + owed
-	for !w.serve(c, w.set.cfg.turnBytes) {
-	}
-	w.fence = noFence
-	if !c.drained {
+	if w.serve(c, owed, math.MaxInt) {
 		w.goOn(c)
 	}
 }

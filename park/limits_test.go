@@ -211,6 +211,135 @@ func TestG39_MemoryOfAllConnectionsIsBounded(t *testing.T) {
 	})
 }
 
+// hoard has a connection leave nothing of MaxHeldBytes, with half a frame.
+func hoard(t *testing.T, r *rig, e *echoer) {
+	t.Helper()
+	conn, _ := begin(t, r, e)
+	if _, err := conn.Write(frame(pattern(1 << 20))[:900<<10]); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(patience); r.set.Stats().HeldBytes < 900<<10; barrierOf(t, r.set) {
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes are held", r.set.Stats().HeldBytes)
+		}
+	}
+	r.set.SetLimits(Limits{MaxHeldBytes: r.set.Stats().HeldBytes, MaxQueuedBytes: 64 << 20})
+}
+
+// Who holds much has nobody cut off who holds little, and nobody gets more.
+func TestG39_WhoHoldsLittleIsNotCutOffForOthers(t *testing.T) {
+	forAll(t, func(t *testing.T, v variant) {
+		handlers := make(chan Handler, 1)
+		r := newRig(t, v, Config{Ticks: still()}, func() Handler { return <-handlers })
+		next := func() *echoer {
+			e := newEchoer()
+			handlers <- e
+			return e
+		}
+		hoarder := next()
+		hoard(t, r, hoarder)
+
+		small := next()
+		conn, c := begin(t, r, small)
+		msg := frame(pattern(4 << 10))
+		for _, half := range [][]byte{msg[:3<<10], msg[3<<10:]} {
+			if _, err := conn.Write(half); err != nil {
+				t.Fatal(err)
+			}
+			mustArrive(t, conn)
+			barrierOf(t, r.set)
+		}
+		if got, err := readFrame(conn); err != nil || len(got) != 4<<10 {
+			t.Fatalf("a small message: %d bytes, %v", len(got), err)
+		}
+		for scratch := pattern(1 << 10); c.Queued() < 8<<10; { // the kernel takes no more
+			if _, err := c.Write(scratch); err != nil {
+				t.Fatalf("a small queue: %v", err)
+			}
+		}
+		small.mustBeOpen(t, "with a small message and a small queue")
+
+		large := next()
+		conn, _ = begin(t, r, large)
+		_, _ = conn.Write(frame(pattern(200 << 10))[:150<<10]) // it is cut off meanwhile
+		large.mustEnd(t, MemoryFull, incumbent.Overloaded)
+		var err error
+		for err == nil && c.Queued() < 32<<20 {
+			_, err = c.Write(pattern(16 << 10))
+		}
+		if incumbent.KindOf(err) != incumbent.Overloaded {
+			t.Errorf("a large queue: %v, want overloaded", err)
+		}
+		small.mustEnd(t, MemoryFull, incumbent.Overloaded)
+		hoarder.mustBeOpen(t, "without asking for more")
+	})
+}
+
+// sink consumes all.
+type sink struct{ echoer }
+
+func (s *sink) Readable(c *Conn, data []byte) (int, error) {
+	if !s.seen {
+		s.seen = true
+		s.began <- c
+	}
+	return len(data), nil
+}
+
+// Who has much unsent asks for nothing by being heard.
+func TestWhoIsHeardIsNotCutOff(t *testing.T) {
+	forAll(t, func(t *testing.T, v variant) {
+		s := &sink{*newEchoer()}
+		r := newRig(t, v, Config{Ticks: still()}, func() Handler { return s })
+		conn := r.dial()
+		if _, err := conn.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		c := receive(t, "beginning", s.began)
+		for scratch := pattern(16 << 10); c.Queued() < 1<<20; {
+			if _, err := c.Write(scratch); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.set.SetLimits(Limits{MaxHeldBytes: 1})
+		if _, err := conn.Write([]byte("still here")); err != nil {
+			t.Fatal(err)
+		}
+		mustArrive(t, conn)
+		barrierOf(t, r.set)
+		s.mustBeOpen(t, "after it was heard")
+	})
+}
+
+// Whose incomplete frame has become shorter asks for nothing.
+func TestWhoNeedsLessIsNotCutOff(t *testing.T) {
+	set := newTestSet(t, Config{Limits: Limits{MaxHeldBytes: 1}})
+	w := &worker{set: set}
+	c := &Conn{worker: w, slot: -1, partial: make([]byte, 1<<20)}
+	c.posted.Store(true) // there is no goroutine to tell
+	set.held.Add(1 << 20)
+	w.regrow(c, c.partial[:200<<10], 200<<10)
+	if s := c.state.Load(); s != open || set.held.Load() != 200<<10 {
+		t.Errorf("state %d, %d bytes held", s, set.held.Load())
+	}
+	w.regrow(c, c.partial, 300<<10)
+	if s := c.state.Load(); s != closing {
+		t.Errorf("state %d with more", s)
+	}
+}
+
+func TestShares(t *testing.T) {
+	set := &Set{workers: []*worker{{}, {}}}
+	l := Limits{}.withDefaults()
+	for parked, want := range map[int64]int64{0: 64 << 10, 1024: 64 << 10, 4096: 16 << 10, 16 << 10: 4 << 10} {
+		set.workers[0].live.Store(parked / 4)
+		set.workers[1].live.Store(parked - parked/4)
+		if got := set.share(&l); got != want {
+			t.Errorf("%d connections: %d bytes each, want %d", parked, got, want)
+		}
+	}
+}
+
 func TestWriteCopies(t *testing.T) {
 	forAll(t, func(t *testing.T, v variant) {
 		e := newEchoer()

@@ -40,8 +40,12 @@
 //     its last Readable. It is called before the descriptor is closed.
 //   - One descriptor for each connection, except within Park itself.
 //   - What a connection can make the process hold is bounded: half frames by
-//     MaxPartial, unsent bytes by MaxQueuedBytes, all together by MaxHeldBytes.
-//     Who exceeds a bound is cut off with the [Reason] that says so.
+//     MaxPartial, unsent bytes by MaxQueuedBytes, all together by MaxHeldBytes
+//     and a small share for each beyond it. Who exceeds a bound is cut off with
+//     the [Reason] that says so, and nobody for what others hold who holds no
+//     more than a share.
+//   - A turn of a connection is bounded by bytes of its socket and by reads,
+//     whatever they come to once decrypted.
 //   - A deadline is never early. Time is counted in ticks that were really
 //     handled, so a process that stood still does not cut off its clients.
 //
@@ -74,13 +78,16 @@ const (
 	TickInterval = 250 * time.Millisecond
 
 	readBytes   = 64 << 10  // a worker's read buffer: four TLS records
-	turnBytes   = 256 << 10 // read from one connection before others have their turn
+	turnBytes   = 256 << 10 // read from one socket before others have their turn
+	turnReads   = 128       // and reads of it: with 16 key updates in each they take some 15 ms
 	corkBytes   = 64 << 10  // ciphertext gathered before a system call
 	sealBytes   = 48 << 10  // plaintext encrypted ahead of the kernel: three records
 	recordBytes = 16 << 10  // plaintext of one TLS record
 	gatherBufs  = 16        // buffers handed to one writev
 	entryBytes  = 32        // what a queued buffer costs besides its bytes
 	chunkBytes  = 512       // least size of a queue chunk for copied bytes
+	smallHeld   = 64 << 10  // most that one connection may hold in a place whatever others hold
+	sharedPart  = 4         // the part of MaxHeldBytes beyond it that all have in equal shares, for each place
 	scanSlots   = 8192      // connections looked at for deadlines in one turn
 	scanCuts    = 64        // connections cut off by deadlines in one turn
 	probes      = 4         // unanswered TCP keepalive probes
@@ -99,7 +106,9 @@ type Limits struct {
 	// take waits as a whole.
 	MaxQueuedBytes int
 	// MaxHeldBytes bounds, over all connections, incomplete frames, copied
-	// unsent bytes and the bookkeeping of shared ones.
+	// unsent bytes and the bookkeeping of shared ones. Beyond it only those are
+	// cut off who ask for more and hold much: more than 64 KiB, or, of more than
+	// 1,024 connections (by default), an equal part of a quarter of it.
 	MaxHeldBytes int64
 	// WriteTimeout bounds the time a byte waits to be taken by the kernel,
 	// and the time after [Conn.Finish] until the peer closes too.

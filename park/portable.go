@@ -2,6 +2,7 @@ package park
 
 import (
 	"errors"
+	"math"
 	"net"
 	"os"
 	"sync"
@@ -189,8 +190,7 @@ func (p *portable) turn(data []byte) {
 	if c.posted.Load() {
 		w.attend(c)
 	}
-	for c.state.Load() < closing && !w.serve(c, w.set.cfg.turnBytes) {
-	}
+	w.serve(c, len(data), math.MaxInt) // bounded by data; its goroutine looks for more
 	if c.posted.Load() {
 		w.attend(c)
 	}

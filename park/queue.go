@@ -199,7 +199,7 @@ func (c *Conn) withinLimits() error {
 	if c.out.bytes > l.MaxQueuedBytes {
 		return c.limitLocked(SlowReader)
 	}
-	if c.out.held > 0 && c.worker.set.held.Load() > l.MaxHeldBytes {
+	if c.worker.set.memoryFull(c.out.held) {
 		return c.limitLocked(MemoryFull)
 	}
 	return nil

@@ -3,7 +3,6 @@ package park
 import (
 	"errors"
 	"io"
-	"math"
 	"sync"
 	"sync/atomic"
 )
@@ -24,7 +23,8 @@ type worker struct {
 	woken     bool   // the inbox was written to since it was last emptied
 	now       uint32 // the turn's tick
 	rawBytes  int    // read from sockets, ever
-	fence     int    // sockets look empty when rawBytes has come here; for barriers
+	fence     int    // sockets look empty when rawBytes has come here; see serve
+	answers   []byte // what crypto/tls answers within one read
 	delivered int    // calls of Readable and Closed since the last end of batch
 	cursor    int    // next slot to look at for deadlines; -1 when no scan is under way
 	poller    poller
@@ -42,8 +42,6 @@ type worker struct {
 	writes  atomic.Uint64 // from any goroutine
 	ended   [NumReasons]atomic.Uint64
 }
-
-const noFence = math.MaxInt
 
 // slot is a place for a connection. due is the tick at which its deadlines
 // must be looked at, 0 for never: looking at 4 bytes of each connection four
@@ -131,7 +129,7 @@ func (w *worker) begin(c *Conn) {
 
 // turn reads what is there, up to the fair share.
 func (w *worker) turn(c *Conn) {
-	if !w.serve(c, w.set.cfg.turnBytes) {
+	if w.serve(c, w.set.cfg.turnBytes, turnReads) {
 		w.goOn(c)
 	}
 }
@@ -144,29 +142,33 @@ func (w *worker) goOn(c *Conn) {
 	}
 }
 
-// serve reads and hands over what is there, about limit bytes at most. It
-// returns false if there may be more.
-func (w *worker) serve(c *Conn, limit int) bool {
-	for got := 0; got < limit; {
+// serve reads and hands over what is there, until about so many bytes came out
+// of the socket, or so many reads were made, and reports whether the socket may
+// have more. What is handed over does not bound the work: with each byte of it
+// crypto/tls may have taken in sixteen key updates, or thousands of pieces of a
+// message. So the socket looks empty in the middle of a read, too.
+func (w *worker) serve(c *Conn, bytes, reads int) (more bool) {
+	w.fence = w.rawBytes + bytes
+	for range reads {
 		if c.state.Load() >= closing {
-			return true
+			return false
 		}
 		buf, kept := w.room(c)
 		n, err := c.read(buf[kept:])
 		if n > 0 {
-			got += n
 			c.heard = w.now
 			w.deliver(c, buf[:kept+n])
 		}
-		if err == nil {
-			continue
-		}
-		if !isTemporary(err) {
+		switch {
+		case err == nil:
+		case isTemporary(err):
+			return !c.drained
+		default:
 			w.failRead(c, err)
+			return false
 		}
-		return true
 	}
-	return false
+	return true
 }
 
 func isTemporary(err error) bool {
@@ -263,9 +265,10 @@ func (w *worker) keep(c *Conn, rest []byte) {
 func (w *worker) regrow(c *Conn, data []byte, size int) {
 	size = (size + 63) &^ 63
 	p := append(make([]byte, 0, size), data...)
-	held := w.set.held.Add(int64(cap(p) - cap(c.partial)))
+	grown := int64(cap(p) - cap(c.partial))
+	w.set.held.Add(grown)
 	c.partial = p
-	if l := w.set.limits.Load(); held > l.MaxHeldBytes {
+	if grown > 0 && w.set.memoryFull(int64(cap(p))) {
 		c.mu.Lock()
 		_ = c.limitLocked(MemoryFull)
 		c.mu.Unlock()
