@@ -253,15 +253,15 @@ var table = [NumCalls]Row{
 		"consul.GET /v1/operator/raft/configuration", "consul.GET /v1/operator/autopilot/configuration",
 		"consul.GET /v1/operator/autopilot/health", "consul.GET /v1/operator/autopilot/state",
 	}},
-	ConsulReadKeys:  {Action: auth.KeyRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Or: []admit.Lane{admit.Reads, admit.Watches}, Note: "a list (?recurse, ?keys): reads, and shows what its caller may see; that waits: watches", Ways: []string{"consul.GET /v1/kv/"}},
-	ConsulWriteKey:  {Action: auth.KeyWrite, Judged: Named, Lane: admit.Small, Note: "locks and unlocks, too, with a session of its caller", Ways: []string{"consul.PUT /v1/kv/"}},
+	ConsulReadKeys:  {Action: auth.KeyRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Or: []admit.Lane{admit.Reads, admit.Watches}, Note: "a list (?recurse, ?keys): reads, and shows what its caller may see; that waits: watches, with what a poll was told small", Ways: []string{"consul.GET /v1/kv/"}},
+	ConsulWriteKey:  {Action: auth.KeyWrite, Judged: Named, Lane: admit.Small, Or: []admit.Lane{admit.Claims, admit.Releases}, Note: "locks (?acquire), with a session of its caller: claims, unless that has the lock; unlocks (?release): releases", Ways: []string{"consul.PUT /v1/kv/"}},
 	ConsulDeleteKey: {Action: auth.KeyWrite, Judged: Named, Lane: admit.Releases, Note: "of a tree, all below the prefix", Ways: []string{"consul.DELETE /v1/kv/"}},
 	ConsulTxn:       {Judged: Steps, Lane: admit.Transactions, Ways: []string{"consul.PUT /v1/txn"}},
-	ConsulNodes: {Action: auth.NodeRead, Judged: Named, Lane: admit.Reads, Stale: admit.Small, Note: "shows what its caller may see", Ways: []string{
+	ConsulNodes: {Action: auth.NodeRead, Judged: Named, Lane: admit.Reads, Stale: admit.Small, Note: "shows what its caller may see; that waits: as of keys", Ways: []string{
 		"consul.GET /v1/catalog/nodes", "consul.GET /v1/catalog/node/", "consul.GET /v1/catalog/node-services/", "consul.GET /v1/health/node/",
 		"consul.GET /v1/catalog/datacenters", "consul.GET /v1/agent/checks",
 	}},
-	ConsulServices: {Action: auth.ServiceRead, Judged: Named, Lane: admit.Reads, Stale: admit.Small, Note: "shows what its caller may see", Ways: []string{
+	ConsulServices: {Action: auth.ServiceRead, Judged: Named, Lane: admit.Reads, Stale: admit.Small, Note: "shows what its caller may see; that waits: as of keys", Ways: []string{
 		"consul.GET /v1/catalog/services", "consul.GET /v1/catalog/service/", "consul.GET /v1/catalog/connect/", "consul.GET /v1/catalog/gateway-services/",
 		"consul.GET /v1/health/service/", "consul.GET /v1/health/connect/", "consul.GET /v1/health/ingress/", "consul.GET /v1/health/checks/", "consul.GET /v1/health/state/",
 		"consul.GET /v1/agent/services", "consul.GET /v1/internal/ui/services", "consul.GET /v1/agent/service/", "consul.GET /v1/agent/health/service/id/", "consul.GET /v1/agent/health/service/name/",
@@ -279,11 +279,11 @@ var table = [NumCalls]Row{
 	ConsulOpenSession:  {Action: auth.SessionOpen, Judged: Named, Lane: admit.Claims, Ways: []string{"consul.PUT /v1/session/create"}},
 	ConsulCloseSession: {Action: auth.SessionClose, Judged: Named, Lane: admit.Releases, Ways: []string{"consul.PUT /v1/session/destroy/"}},
 	ConsulRenewSession: {Action: auth.SessionUse, Judged: Named, Lane: admit.Extensions, Ways: []string{"consul.PUT /v1/session/renew/"}},
-	ConsulReadSessions: {Action: auth.SessionRead, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Note: "shows what its caller may see; that waits: watches", Ways: []string{
+	ConsulReadSessions: {Action: auth.SessionRead, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Note: "shows what its caller may see; that waits: as of keys", Ways: []string{
 		"consul.GET /v1/session/info/", "consul.GET /v1/session/node/", "consul.GET /v1/session/list",
 	}},
 	ConsulFireEvent:  {Action: auth.KeyWrite, Judged: Named, Lane: admit.Small, Note: "in the namespace of events", Ways: []string{"consul.PUT /v1/event/fire/"}},
-	ConsulReadEvents: {Action: auth.KeyRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Note: "shows what its caller may see; that waits: watches", Ways: []string{"consul.GET /v1/event/list"}},
+	ConsulReadEvents: {Action: auth.KeyRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Note: "shows what its caller may see; that waits: as of keys", Ways: []string{"consul.GET /v1/event/list"}},
 	ConsulQueries: {Judged: Steps, Lane: admit.Reads, Stale: admit.Small, Note: "executing shows what its caller may see of the services; else read of keys, in the namespace of queries", Ways: []string{
 		"consul.GET /v1/query", "consul.GET /v1/query/",
 	}},
@@ -316,8 +316,8 @@ var table = [NumCalls]Row{
 	OvsdbOwn:      {Judged: Own, Lane: NoLane, Ways: []string{"ovsdb.cancel", "ovsdb.monitor_cancel", "ovsdb.unlock"}},
 	OvsdbTransact: {Judged: Steps, Lane: admit.Transactions, Note: "write on tables if it may change something, see if it does more than insert", Ways: []string{"ovsdb.transact"}},
 	OvsdbMonitor:  {Action: auth.TableWatch, Judged: Named, Lane: admit.Watches, Ways: []string{"ovsdb.monitor", "ovsdb.monitor_cond", "ovsdb.monitor_cond_since", "ovsdb.monitor_cond_change"}},
-	OvsdbLock:     {Action: auth.Claim, Judged: Named, Lane: admit.Critical, Note: "of a model of its own; clients do not ask again", Ways: []string{"ovsdb.lock"}},
-	OvsdbSteal:    {Action: auth.Revoke, Judged: Named, Lane: admit.Critical, Note: "of a model of its own; write, too", Ways: []string{"ovsdb.steal"}},
+	OvsdbLock:     {Action: auth.Claim, Judged: Named, Lane: admit.Claims, Note: "of a model of its own; is not refused but waits", Ways: []string{"ovsdb.lock"}},
+	OvsdbSteal:    {Action: auth.Revoke, Judged: Named, Lane: admit.Claims, Note: "of a model of its own; write, too; is not refused but waits", Ways: []string{"ovsdb.steal"}},
 	OvsdbConvert:  {Action: auth.TableDefine, Judged: Named, Lane: admit.Transactions, Ways: []string{"ovsdb.convert"}},
 	OvsdbControl: {Action: auth.Admin, Judged: First, Lane: NoLane, Note: "on the control socket, which the server's own user may open", Ways: []string{
 		"ovsdb.control cluster/change-election-timer", "ovsdb.control cluster/cid", "ovsdb.control cluster/kick", "ovsdb.control cluster/sid", "ovsdb.control cluster/status",

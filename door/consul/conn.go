@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/gate"
 	"github.com/incumbent-dev/incumbent/park"
@@ -86,7 +87,7 @@ func (c *conn) Readable(p *park.Conn, data []byte) (int, error) {
 			continue
 		}
 		if bad == nil {
-			bad = c.await(p, used)
+			bad = c.await(p)
 		}
 		if bad != nil {
 			c.refuse(p, bad)
@@ -178,45 +179,48 @@ func (c *conn) owes(r *request) {
 }
 
 // await takes note of a part of a body that has not come whole.
-func (c *conn) await(p *park.Conn, came int) *refusal {
+func (c *conn) await(p *park.Conn) *refusal {
 	limits := c.door.limits.Load()
 	if c.slow == nil {
 		c.slow = time.AfterFunc(limits.BodyTimeout, func() {
 			c.door.counts.malformed.Add(1)
 			p.Close(errSlowBody)
 		})
-		came = len(c.in.body)
-	}
-	if c.in.unread {
-		return nil
 	}
 	// Who sends little is never refused for what others send. More than that is taken from
-	// those alone who have shown who they are.
-	large := len(c.in.body) > smallBody
-	if large && !c.in.known {
-		if c.in.known = c.isSomebodys(c.in.head); !c.in.known {
+	// those alone who have shown who they are, and of them from who has little of it under
+	// way before who has much: it may all stop before its end, and stay until the timeout.
+	more := int64(len(c.in.body)) - smallBody - c.in.counted
+	if c.in.unread || more <= 0 {
+		return nil
+	}
+	if !c.in.known {
+		if c.in.who, c.in.known = c.sender(c.in.head); !c.in.known {
 			return bodyOfStranger
 		}
 	}
-	if c.door.bodies.Add(int64(came)) > limits.MaxBodies && large {
-		c.door.bodies.Add(-int64(came))
+	if !c.door.bodies.Take(c.in.who, more, limits.MaxBodies) {
 		return bodiesFull
 	}
-	c.in.counted += int64(came)
+	c.in.counted += more
 	return nil
 }
 
-// isSomebodys reports whether a request of which the head is there brings what shows who
-// asks. Whoever cannot be told from somebody yet is taken for one.
-func (c *conn) isSomebodys(head *http.Request) bool {
-	if c.door.cfg.Anonymous.Kind != auth.Anonymous {
-		return true
-	}
-	peer := c.peer
+// sender says who a request is from of which the head is there, if that brings what shows
+// it. Whoever cannot be told from somebody yet is taken for one.
+func (c *conn) sender(head *http.Request) (w admit.Who, known bool) {
+	d, peer := c.door, c.peer
 	peer.Bearer = (&request{header: head.Header, query: head.URL.Query()}).token()
 	peer.Forwarded = peer.Forwarded || auth.Forwarded(head.Header)
-	p, err := c.door.cfg.Guard.Identify(peer)
-	return err == nil && p.Kind != auth.Anonymous || incumbent.KindOf(err) == incumbent.Unavailable
+	p, err := d.cfg.Guard.Identify(peer)
+	switch {
+	case err == nil && p.Kind != auth.Anonymous:
+	case d.cfg.Anonymous.Kind != auth.Anonymous:
+		p = d.cfg.Anonymous
+	case incumbent.KindOf(err) != incumbent.Unavailable:
+		return admit.Who{}, false
+	}
+	return admit.Who{Client: admit.ClientOf(p.Name, peer.Remote.String())}, true
 }
 
 var errSlowBody = incumbent.Errorf(incumbent.DeadlineExceeded, "the body of a request took too long").WithHint("send it faster")
@@ -228,7 +232,9 @@ func (c *conn) arrived() {
 		c.slow = nil
 	}
 	if c.in != nil {
-		c.door.bodies.Add(-c.in.counted)
+		if c.in.counted > 0 {
+			c.door.bodies.Give(c.in.who, c.in.counted)
+		}
 		c.in = nil
 	}
 }

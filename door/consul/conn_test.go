@@ -120,35 +120,80 @@ func TestBadRequestsEndTheirConnection(t *testing.T) {
 	}
 }
 
-// Bodies that come slowly are counted together, and what is counted is given back.
+// Bodies that come slowly are counted together, but for the beginning of each, and what is
+// counted is given back.
 func TestG47_UnfinishedBodiesAreBounded(t *testing.T) {
-	const whole, most = 5 * smallBody, 4 * smallBody
-	m := startMember(t, func(c *Config) { c.MaxBodyBytes, c.MaxBodies = whole, most })
+	const whole, most = 4*smallBody + 100, 4 * smallBody
+	guard, as := agentsNamed(t, false, "one", "other")
+	m := startMember(t, func(c *Config) { c.Guard, c.MaxBodyBytes, c.MaxBodies = guard, whole, most })
 	m.serveAt("/echo", echo)
-	head := func(n int) string {
-		return fmt.Sprintf("PUT /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n", n)
+	head := func(who string, n int) string {
+		return fmt.Sprintf("PUT /echo HTTP/1.1\r\nHost: localhost\r\n%s: %s\r\nContent-Length: %d\r\n\r\n", as[who][0], as[who][1], n)
 	}
-	part := head(whole) + strings.Repeat("x", 3*smallBody)
+	counts := func(n int64) {
+		t.Helper()
+		eventually(t, func() bool { return m.door.BodyBytes() == n })
+	}
 	first, second, small := m.dial(), m.dial(), m.dial()
-	first.write(part)
-	eventually(t, func() bool { return m.door.bodies.Load() == 3*smallBody })
-	second.write(part)
+	first.write(head("one", whole) + strings.Repeat("x", 4*smallBody))
+	counts(3 * smallBody)
+	second.write(head("other", whole) + strings.Repeat("x", 3*smallBody))
 	if a := second.read("PUT"); a.StatusCode != http.StatusServiceUnavailable {
 		t.Error(a.Status)
 	}
-	first.write(strings.Repeat("x", most-3*smallBody))
-	eventually(t, func() bool { return m.door.bodies.Load() == most })
-	small.write(head(20) + strings.Repeat("x", 10)) // it is not refused for what others send
-	eventually(t, func() bool { return m.door.bodies.Load() == most+10 })
+	counts(3 * smallBody)
+	small.write(head("other", 20) + strings.Repeat("x", 10)) // it is not refused for what others send
 	small.write(strings.Repeat("x", 10))
 	if a := small.read("PUT"); a.StatusCode != http.StatusOK || len(a.body) != 24 {
 		t.Errorf("%s %q", a.Status, a.body)
 	}
-	first.write(strings.Repeat("x", whole-most))
+	first.write(strings.Repeat("x", whole-4*smallBody))
 	if a := first.read("PUT"); a.StatusCode != http.StatusOK || len(a.body) != whole+4 {
 		t.Errorf("%s %d bytes", a.Status, len(a.body))
 	}
-	eventually(t, func() bool { return m.door.bodies.Load() == 0 })
+	counts(0)
+}
+
+// Who has many bodies under way that stop before their end leaves room for others, whichever
+// connections they come on.
+func TestG47_UnfinishedBodiesLeaveRoomForOthers(t *testing.T) {
+	const most = 100 * smallBody
+	for name, anonymous := range map[string]auth.Principal{"who shows who it is": {}, "where all are somebody": {Kind: auth.Agent, Name: "guest"}} {
+		t.Run(name, func(t *testing.T) {
+			guard, as := agentsNamed(t, false, "one", "other")
+			m := startMember(t, func(c *Config) { c.Guard, c.Anonymous, c.MaxBodies = guard, anonymous, most })
+			m.serveAt("/echo", echo)
+			send := func(who string) *client {
+				c := m.dial()
+				c.write(fmt.Sprintf("PUT /echo HTTP/1.1\r\nHost: localhost\r\n%s: %s\r\nContent-Length: %d\r\n\r\n", as[who][0], as[who][1], 12*smallBody))
+				c.write(strings.Repeat("x", 11*smallBody))
+				return c
+			}
+			taken, refused := int64(0), 0
+			for range 12 {
+				c := send("one")
+				eventually(t, func() bool {
+					return m.door.BodyBytes() == taken+10*smallBody || int(m.door.Stats().Malformed) > refused
+				})
+				if int(m.door.Stats().Malformed) == refused {
+					taken += 10 * smallBody
+					continue
+				}
+				refused++
+				if a := c.read("PUT"); a.StatusCode != http.StatusServiceUnavailable {
+					t.Error(a.Status)
+				}
+			}
+			if refused == 0 || taken < most/2 {
+				t.Errorf("%d are refused, %d bytes are taken", refused, taken)
+			}
+			c := send("other")
+			c.write(strings.Repeat("x", smallBody))
+			if a := c.read("PUT"); a.StatusCode != http.StatusOK {
+				t.Errorf("another: %s %.100q", a.Status, a.body)
+			}
+		})
+	}
 }
 
 // Strangers send no large bodies, so that they do not keep others from it. Two bytes of a
@@ -160,7 +205,7 @@ func TestG47_LargeBodiesAreBoundedBeforeTheyAreRead(t *testing.T) {
 	if a := c.read("PUT"); a.StatusCode != http.StatusForbidden {
 		t.Error(a.Status)
 	}
-	eventually(t, func() bool { return m.door.bodies.Load() == 0 })
+	eventually(t, func() bool { return m.door.BodyBytes() == 0 })
 
 	m = startMember(t, nil)
 	many := `[` + strings.Repeat(`{},`, maxJSONValues) + `{}]`
@@ -189,7 +234,7 @@ func TestG47_ADribbledBodyIsCutOff(t *testing.T) {
 	c := m.dial()
 	c.write("PUT /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\nx")
 	c.ended()
-	eventually(t, func() bool { return m.door.Connections() == 0 && m.door.bodies.Load() == 0 })
+	eventually(t, func() bool { return m.door.Connections() == 0 && m.door.BodyBytes() == 0 })
 	if n := m.door.Stats().Malformed; n != 1 {
 		t.Errorf("%d counted", n)
 	}

@@ -124,12 +124,13 @@ type Door struct {
 	limits    atomic.Pointer[Limits]
 	counts    counts
 	rechecks  atomic.Uint64 // calls of Recheck
-	bodies    atomic.Int64  // bytes of bodies that have not come whole
+	bodies    admit.Room    // bytes of bodies that have not come whole, beyond smallBody of each
 	held      admit.HeldBack
 	pending   *accept.Pending
 	conns     park.List[*conn]
 	strangers strangers
 
+	polls       *pollsTold
 	boards      boards
 	expressions expressions
 
@@ -160,6 +161,7 @@ func New(cfg Config) (*Door, error) {
 	d := &Door{
 		cfg: cfg, engine: cfg.Engine, view: cfg.Engine.View, routes: newRouter(), namespace: cfg.Namespace, now: cfg.Now, monotonic: cfg.Monotonic,
 		jitter: rand.Float64, log: cfg.Logger, pending: accept.New(), work: workqueue.New[func()](), changes: workqueue.New[func()](), told: workqueue.New[*blocked](),
+		polls: newPollsTold(),
 	}
 	d.life, d.ends = context.WithCancel(context.Background())
 	d.root = sync.OnceValues(func() (rootJSON, error) { return makeRoot(cfg.NodeID) })

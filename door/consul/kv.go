@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
@@ -79,6 +80,25 @@ func kvPut(d *Door, r *request) {
 		c.If = kv.IfIndex
 	}
 	r.locking(c, func() { r.writeKey(c, func(res core.Result) { r.answerKey(c, res) }) })
+}
+
+// laneOfWrite is that of a PUT of a key: a lock is a claim, unless its session has the key
+// already as far as this member knows, and then a write as any other.
+func (r *request) laneOfWrite() admit.Lane {
+	switch {
+	case r.query.Has("release"):
+		return admit.Releases
+	case r.query.Has("acquire") && !r.holds():
+		return admit.Claims
+	}
+	return r.call.Lane()
+}
+
+// holds reports whether the session that is to lock the key has done so before.
+func (r *request) holds() bool {
+	id, err := incumbent.ParseSessionID(r.query.Get("acquire"))
+	e := kv.Of(r.door.view()).Entry(r.door.key(r.rest))
+	return err == nil && !id.IsZero() && e != nil && e.Session == id
 }
 
 // locking reads which session locks the key, or gives it up, if one does, and goes on. If

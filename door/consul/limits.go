@@ -12,7 +12,7 @@ const (
 	DefaultMaxStrangers   = 512              // of them, from whom nothing came that says who they are
 	DefaultMaxHeadBytes   = 64 << 10         // request line and headers
 	DefaultMaxBodyBytes   = 8 << 20          // of a request
-	DefaultMaxBodies      = 64 << 20         // bytes of bodies that have not come whole, of all connections
+	DefaultMaxBodies      = 64 << 20         // bytes of bodies that have not come whole, of all connections, beyond smallBody of each
 	DefaultBodyTimeout    = 30 * time.Second // from a head to the end of its body
 	DefaultSilence        = 15 * time.Minute // longer than any wait: see maxWait
 	DefaultPatience       = 7 * time.Second  // a request waits so long for a leader
@@ -30,7 +30,7 @@ const (
 	maxRetry      = 500 * time.Millisecond
 	gzipFrom      = 1400      // bytes of a body that is worth it: less goes out in one packet anyhow
 	maxUnread     = 256 << 10 // bytes of a body that was refused unread, after which the connection goes on: as much as net/http takes
-	smallBody     = 64 << 10  // bytes of a body that are taken from everybody, whatever others send
+	smallBody     = 64 << 10  // bytes of a body that are taken from everybody, whatever others send, and not counted
 	maxJSONValues = 64 << 10  // values of a body, each of which may take a kilobyte of memory
 	sendBytes     = 256 << 10 // of one answer handed to the connection at once
 )
@@ -42,7 +42,7 @@ type Limits struct {
 	MaxStrangers   int           // of them, from whom nothing came that says who they are; the oldest makes room
 	MaxHeadBytes   int           // request line and headers; beyond: 431
 	MaxBodyBytes   int64         // of a request; beyond: 413
-	MaxBodies      int64         // bytes of bodies that have not come whole, of all connections; beyond: 503, for those of more than 64 KiB
+	MaxBodies      int64         // bytes of bodies that have not come whole, of all connections, beyond 64 KiB of each; beyond: 503, and for who has four times as much as is left
 	BodyTimeout    time.Duration // from a head to the end of its body
 	Silence        time.Duration // a connection from which nothing came for so long is closed
 	Patience       time.Duration // a request waits so long for a leader

@@ -72,8 +72,9 @@ type Encoding struct {
 	N    uint64
 }
 
-// BodyBytes is how much has come of bodies that have not come whole.
-func (d *Door) BodyBytes() int64 { return d.bodies.Load() }
+// BodyBytes is how much has come of bodies that have not come whole, beyond 64 KiB of each.
+// At most [Limits].MaxBodies.
+func (d *Door) BodyBytes() int64 { return d.bodies.Taken() }
 
 // Stats are the door's numbers; labels are from closed sets and all there from the
 // start.

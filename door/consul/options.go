@@ -73,7 +73,13 @@ func (r *request) parse() bool {
 		r.fail(http.StatusBadRequest, "Cannot specify ?stale with ?consistent, conflicting semantics.")
 		return false
 	}
-	return r.parseWait() && r.parseStale()
+	if !r.parseWait() || !r.parseStale() {
+		return false
+	}
+	if !reads(r.method) { // a change waits for no other result, and is not to be taken for what does
+		o.index, o.hash = 0, ""
+	}
+	return true
 }
 
 // ageful reports whether the ages in a Cache-Control header are some. What they say is

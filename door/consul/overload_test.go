@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -80,22 +81,25 @@ func TestG40_ListsOfKeysAreRefusedBeforeReadsOfOne(t *testing.T) {
 // A transaction takes as much of its lane as it has operations: of many at once two are too
 // much where two of one each are not.
 func TestG41_TransactionsCountByTheirOperations(t *testing.T) {
-	lanes, err := admit.New(admit.Limits{Min: 16, Max: 16, Interval: time.Hour}, nil)
+	const most, operations = 320, 40 // one request is an eighth of the most, see admit
+	lanes, err := admit.New(admit.Limits{Min: 16, Max: most, Interval: time.Hour}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := startMember(t, func(c *Config) { c.Admission = lanes })
 	m.open() // there is a leader
-	if _, err := lanes.Enter(admit.Transactions, 1, 1); err != nil {
-		t.Fatal(err)
+	for left := most - 16; left > 0; left -= operations {
+		if _, err := lanes.Enter(admit.Transactions, min(left, operations), 1); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, tt := range []struct {
 		operations, want int
 	}{
 		{1, http.StatusOK},
 		{1, http.StatusOK},
-		{40, http.StatusOK}, // lanes before this one are shut first
-		{40, http.StatusServiceUnavailable},
+		{operations, http.StatusOK}, // lanes before this one are shut first
+		{operations, http.StatusServiceUnavailable},
 		{1, http.StatusOK},
 	} {
 		var ops []string
@@ -104,6 +108,95 @@ func TestG41_TransactionsCountByTheirOperations(t *testing.T) {
 		}
 		if a := m.do("PUT", "/v1/txn", "["+strings.Join(ops, ",")+"]"); a.StatusCode != tt.want {
 			t.Errorf("%d operations: %s, want %d: %s", tt.operations, a.Status, tt.want, a.body)
+		}
+	}
+}
+
+// Nor does it take more than it may have operations, whatever its texts say: two of a few
+// megabytes of braces shut the lanes before theirs to everybody.
+func TestG40_ATransactionCountsAsNoMoreThanItMayHave(t *testing.T) {
+	m, lanes, _ := startHeld(t)
+	body := `[{"KV": {"Verb": "set", "Key": "` + strings.Repeat("{", 3*maxTxnOps) + `", "Value": ""}}]`
+	c := m.dial()
+	c.write(head("PUT", "/v1/txn", "Content-Length: "+strconv.Itoa(len(body))+"\r\n") + body)
+	eventually(t, func() bool { return lanes.Stats()[admit.Transactions].Inflight > 0 })
+	if n := lanes.Stats()[admit.Transactions].Inflight; n != maxTxnOps {
+		t.Errorf("it counts as %d operations", n)
+	}
+}
+
+// startHeld returns a member from which nothing passes to the node until the test says so,
+// or ends.
+func startHeld(t *testing.T) (m *member, lanes *admit.Controller, release func()) {
+	t.Helper()
+	lanes, err := admit.New(hardlyHeldBack, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m = startMember(t, func(c *Config) { c.Admission, c.Patience = lanes, patience })
+	m.group.Hold()
+	release = sync.OnceFunc(m.group.Release)
+	t.Cleanup(release)
+	return m, lanes, release
+}
+
+// Who sends and leaves keeps the place of what he has sent until its outcome comes: else he
+// would have any number of commands under way.
+func TestG40_WhatNobodyWaitsForKeepsItsPlace(t *testing.T) {
+	for name, tt := range map[string]struct {
+		lane    admit.Lane
+		request string
+	}{
+		"change":      {admit.Small, head("PUT", "/v1/kv/k", "Content-Length: 1\r\n") + "x"},
+		"read":        {admit.Small, head("GET", "/v1/kv/k", "")},
+		"list":        {admit.Reads, head("GET", "/v1/kv/?recurse", "")},
+		"transaction": {admit.Transactions, head("PUT", "/v1/txn", "Content-Length: 52\r\n") + `[{"KV":{"Verb":"set","Key":"a key","Value":"eA=="}}]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, lanes, release := startHeld(t)
+			c := m.dial()
+			c.write(tt.request)
+			underWay := func() int64 { return lanes.Stats()[tt.lane].Inflight }
+			eventually(t, func() bool { return underWay() == 1 })
+			c.conn.Close()
+			eventually(t, func() bool { return m.door.Connections() == 0 })
+			if n := underWay(); n != 1 {
+				t.Errorf("%d are under way once the client is gone", n)
+			}
+			release()
+			eventually(t, func() bool { return underWay() == 0 })
+		})
+	}
+}
+
+// To lock a key is a claim, but for the session that has it; to give it up is a release.
+func TestG40_LocksAreClaims(t *testing.T) {
+	lanes, err := admit.New(hardlyHeldBack, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := startMember(t, func(c *Config) { c.Admission = lanes })
+	mine, other := m.open().String(), m.open().String()
+	m.ok("PUT /v1/kv/held?acquire="+mine, "PUT /v1/kv/plain x")
+	for _, tt := range []struct {
+		memory int64 // percent that is used
+		path   string
+		status int
+	}{
+		{85, "/v1/kv/free?acquire=" + other, http.StatusServiceUnavailable}, // claims are refused
+		{85, "/v1/kv/held?acquire=" + other, http.StatusServiceUnavailable},
+		{85, "/v1/kv/plain?acquire=", http.StatusServiceUnavailable},
+		{85, "/v1/kv/free?acquire=", http.StatusServiceUnavailable},
+		{85, "/v1/kv/held?acquire=" + mine, http.StatusOK},
+		{85, "/v1/kv/other", http.StatusOK},
+		{92, "/v1/kv/held?acquire=" + mine, http.StatusServiceUnavailable}, // and small work
+		{92, "/v1/kv/held?release=" + mine, http.StatusOK},
+		{95, "/v1/kv/held?release=" + mine, http.StatusServiceUnavailable}, // and releases
+		{0, "/v1/kv/held?acquire=" + other, http.StatusOK},
+	} {
+		lanes.SetMemory(tt.memory, 100)
+		if a := m.do("PUT", tt.path, ""); a.StatusCode != tt.status {
+			t.Errorf("at %d %%: %s: %s %s", tt.memory, tt.path, a.Status, a.body)
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+
+	"github.com/incumbent-dev/incumbent/admit"
 )
 
 // A request is read from bytes as they come: its head when that is there whole, by
@@ -136,10 +138,11 @@ type incoming struct {
 	left    int64    // of a body whose length is known
 	chunks  *dechunk // of one that comes in chunks; nil: it does not
 	max     int64
-	waiting bool  // the client waits to be told that it may go on
-	unread  bool  // it has been answered: what comes of the body is forgotten
-	counted int64 // bytes of the body that count for MaxBodies
-	known   bool  // it is known that the request is somebody's
+	waiting bool // the client waits to be told that it may go on
+	unread  bool // it has been answered: what comes of the body is forgotten
+	known   bool // it is known that the request is somebody's
+	who     admit.Who
+	counted int64 // bytes of the body that count for MaxBodies, as that one's
 }
 
 // newIncoming begins with a head.

@@ -104,10 +104,10 @@ func oneLine(v string) string {
 
 // send sends the answer: body may be shared with other answers, and is never changed.
 func (r *request) send(status int, body []byte) {
+	r.giveBack() // now that the outcome is there, whether or not somebody waits for it
 	if r.done.Swap(true) {
 		return // the connection is gone, or this is a second answer
 	}
-	r.giveBack()
 	r.door.counts.answered(r, status, len(body), r.door.now().Sub(r.began))
 	p := r.conn.parked.Load()
 	head := r.appendHead(make([]byte, 0, 512), status, len(body))

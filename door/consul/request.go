@@ -140,12 +140,17 @@ func (r *request) refusedEarly() bool {
 	return err != nil
 }
 
-// lane is that of the call as its head says: a read of keys which lists them is of the lane of lists.
+// lane is that of the call as its head says: a read of keys which lists them is of the lane of lists,
+// a lock is a claim, and who comes back with what the last poll told has begun to watch before.
 func (r *request) lane() admit.Lane {
 	stale := r.opts.stale || r.opts.cached
 	switch {
+	case r.returns():
+		return admit.Small
 	case r.opts.blocking():
 		return admit.Watches
+	case r.call == calls.ConsulWriteKey:
+		return r.laneOfWrite()
 	case r.call == calls.ConsulReadKeys && r.listsKeys():
 		return calls.ListKeys.LaneOfRead(stale)
 	default:
@@ -183,14 +188,22 @@ func (r *request) admit() bool {
 	if lane == calls.NoLane {
 		return true
 	}
+	if lane == admit.Small && r.opts.blocking() {
+		// One of those whom the last change has told is back: to have it wait costs nothing. It
+		// takes no place: thousands of them at once would fill the lane, and how long they stay
+		// says nothing of how long its reads and writes do.
+		err := r.door.lanes.Refuses(r.work(), []admit.Lane{lane})
+		if err != nil {
+			r.refuse(lane, err)
+		}
+		return err == nil
+	}
 	p, err := r.door.lanes.Enter(r.work(), lane, r.cost())
 	if err != nil {
 		r.refuse(lane, err)
 		return false
 	}
-	if r.opts.blocking() {
-		// One of those whom the last change has told is back: to have it wait costs nothing,
-		// and how long it takes until it does says nothing of the lane.
+	if r.opts.blocking() { // how long it takes until it waits says nothing of the lane
 		p.Leave()
 		return true
 	}
@@ -244,12 +257,18 @@ func nameIn(body []byte) []byte {
 	return nil
 }
 
-// cost is as how much the lane counts the request: a transaction as its operations, each of
-// which is an object within another. Braces in its texts make it seem more, nothing less.
+// cost is as how much the lane counts the request: a transaction as its operations, and
+// one that has more than it may, for which it is refused once it is decoded, as no more.
 func (r *request) cost() int {
 	if r.call != calls.ConsulTxn {
 		return 1
 	}
+	return min(r.operations(), maxTxnOps)
+}
+
+// operations are those of a transaction, each of which is an object within another. Braces
+// in its texts make it seem more, nothing less.
+func (r *request) operations() int {
 	return max(1, bytes.Count(r.body, []byte{'{'})/2)
 }
 

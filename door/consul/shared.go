@@ -257,13 +257,13 @@ func (r *request) whenLeaving(f func()) {
 	}
 }
 
-// abandon ends what the request waits for: its connection is gone.
+// abandon ends what the request waits for: its connection is gone. A command that is under
+// way stays so, and keeps its place in the lane until its outcome comes: see send. Else who
+// sends and leaves would have any number of them under way.
 func (r *request) abandon() {
 	r.stop(true)
 	_ = r.letGo() // nobody is told
-	if !r.done.Swap(true) {
-		r.giveBack()
-	}
+	r.done.Store(true)
 }
 
 // leave has what waits answered with what there is, as soon as that is right at the index
@@ -329,13 +329,18 @@ func (r *request) result(res *result, changed incumbent.Index, hash watch.Hash) 
 		r.fail(res.status, "%s", res.fails)
 		return
 	}
+	said := formatIndex(changed)
 	if res.index == 0 {
-		r.setHeader("X-Consul-Contenthash", hex.EncodeToString(hash[:]))
+		said = hex.EncodeToString(hash[:])
+		r.setHeader("X-Consul-Contenthash", said)
 	} else {
-		r.setHeader("X-Consul-Index", formatIndex(changed))
+		r.setHeader("X-Consul-Index", said)
 		if !res.local {
 			r.consistencyHeaders()
 		}
+	}
+	if r.opts.blocking() {
+		r.door.polls.add(r.pollOf(said), r.door.monotonic())
 	}
 	if res.filtered {
 		r.setHeader("X-Consul-Results-Filtered-By-Acls", "true")

@@ -1,0 +1,85 @@
+package consul
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/incumbent-dev/incumbent/admit"
+)
+
+// Who comes back with what a poll was told watches already, and is refused later than who
+// begins to: whoever asks the same, and for however long. Any other index makes nobody one
+// who watches: the list would be read at once. No place is taken for it.
+func TestG40_WhoComesBackIsNoNewWatch(t *testing.T) {
+	lanes, err := admit.New(hardlyHeldBack, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := startMember(t, func(c *Config) { c.Admission = lanes })
+	m.ok("PUT /v1/kv/a/b x", `PUT /v1/agent/service/register {"Name":"web"}`)
+	read := m.do("GET", "/v1/kv/a/?recurse", "").Header.Get("X-Consul-Index")
+	keys := m.do("GET", "/v1/kv/a/?recurse&index=1", "").Header.Get("X-Consul-Index")
+	services := m.do("GET", "/v1/catalog/services?index=1", "").Header.Get("X-Consul-Index")
+	hash := m.do("GET", "/v1/agent/service/web?hash=0", "").Header.Get("X-Consul-Contenthash")
+	if keys != read || services == "1" || hash == "" {
+		t.Fatalf("%s, %s, %s, %s", read, keys, services, hash)
+	}
+	small := func() admit.LaneStats { return lanes.Stats()[admit.Small] }
+	admitted := small().Admitted
+	for _, tt := range []struct {
+		memory int64 // percent that is used
+		path   string
+		status int
+	}{
+		{89, "/v1/kv/a/?recurse&index=" + keys + "&wait=1ms", http.StatusOK}, // transactions are refused
+		{89, "/v1/kv/a/?index=" + keys + "&recurse&wait=2ms&token=t", http.StatusOK},
+		{89, "/v1/catalog/services?index=" + services + "&wait=1ms", http.StatusOK},
+		{89, "/v1/agent/service/web?wait=1ms&hash=" + hash, http.StatusOK},
+		{89, "/v1/kv/a/?recurse", http.StatusTooManyRequests},
+		{89, "/v1/kv/a/?recurse&index=1", http.StatusTooManyRequests},
+		{89, "/v1/kv/a/?recurse&wait=1ms&index=" + services, http.StatusTooManyRequests},
+		{89, "/v1/kv/?recurse&wait=1ms&index=" + keys, http.StatusTooManyRequests},
+		{89, "/v1/kv/a/?keys&wait=1ms&index=" + keys, http.StatusTooManyRequests},
+		{89, "/v1/agent/service/web?wait=1ms&hash=" + hash[1:] + "0", http.StatusTooManyRequests},
+		{92, "/v1/kv/a/?recurse&wait=1ms&index=" + keys, http.StatusTooManyRequests}, // and small work
+	} {
+		lanes.SetMemory(tt.memory, 100)
+		if a := m.do("GET", tt.path, ""); a.StatusCode != tt.status {
+			t.Errorf("at %d %%: %s: %s %s", tt.memory, tt.path, a.Status, a.body)
+		}
+	}
+	if s := small(); s.Admitted != admitted || s.Inflight != 0 {
+		t.Errorf("%d took a place", s.Admitted-admitted)
+	}
+}
+
+// A change that names an index waits for nothing: it is of the lane of changes, and keeps its
+// place there.
+func TestG40_AChangeIsNoPoll(t *testing.T) {
+	m, lanes, _ := startHeld(t)
+	m.dial().write(head("PUT", "/v1/kv/k?index=1&hash=x", "Content-Length: 1\r\n") + "x")
+	eventually(t, func() bool { return lanes.Stats()[admit.Small].Inflight == 1 })
+}
+
+// What polls were told is forgotten some time later, or earlier where much is told.
+func TestG39_WhatPollsWereToldIsBounded(t *testing.T) {
+	const more = int64(toldFor)
+	p := newPollsTold()
+	p.add(1, 0)
+	for now, want := range map[int64]bool{0: true, more - 1: true} {
+		if got := p.has(1, now); got != want {
+			t.Errorf("after %v: %v", time.Duration(now), got)
+		}
+	}
+	p.add(2, more+1)
+	if !p.has(1, more+1) || p.has(1, 2*more+1) || !p.has(2, 2*more+1) || p.has(2, 9*more) {
+		t.Error("what was told is not known for as long as it is to be")
+	}
+	for i := range uint64(10 * maxTold) {
+		p.add(i, 9*more)
+	}
+	if n := len(p.recent) + len(p.before); n > 2*maxTold || !p.has(10*maxTold-1, 9*more) || p.has(1, 9*more) {
+		t.Errorf("%d are kept", n)
+	}
+}
