@@ -45,7 +45,10 @@ func (s *Server) consumers() []consumer {
 		out = append(out, consumer{"calls of Juju's agents that wait", juju.MaxWaitingBytes, "", s.juju.door.WaitingBytes})
 	}
 	if s.ovsdb != nil {
-		out = append(out, consumer{"messages to OVSDB", ovsdb.DefaultMaxPartialBytes, "", s.ovsdb.door.PartialBytes})
+		out = append(out,
+			consumer{"messages to OVSDB", ovsdb.DefaultMaxPartialBytes, "", s.ovsdb.door.PartialBytes},
+			consumer{"unread by OVSDB's clients", ovsdb.DefaultMaxUnsentBytes, "", s.ovsdb.door.UnsentBytes},
+			consumer{"conditions of OVSDB's monitors", ovsdb.MaxWishBytes, "", s.ovsdb.door.WishBytes})
 	}
 	if s.consul != nil {
 		out = append(out,

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
 
@@ -164,7 +165,8 @@ func TestG39_ConditionsOfMonitorsAreBounded(t *testing.T) {
 // What the conditions of all monitors of a connection cost is bounded, whichever it makes
 // more.
 func TestG39_ConditionsOfAConnectionAreBounded(t *testing.T) {
-	c := &conn{}
+	d := &Door{}
+	c := &conn{door: d, shares: admit.Who{Client: admit.KeyOf("c")}}
 	of := func(bytes int) []wish {
 		text := ovs.StringAtom(strings.Repeat("x", bytes-conditionBytes-atomBytes))
 		return []wish{{where: []ovs.Condition{{Function: ovs.Equal, Arg: ovs.Datum{Keys: []ovs.Atom{text}}}}}}
@@ -192,8 +194,42 @@ func TestG39_ConditionsOfAConnectionAreBounded(t *testing.T) {
 			t.Errorf("%d bytes count of what is over", m.kept)
 		}
 	}
-	if n := c.kept.Load(); n != 0 {
-		t.Errorf("%d bytes count", n)
+	if n, all := c.kept.Load(), d.WishBytes(); n != 0 || all != 0 {
+		t.Errorf("%d bytes count, and %d of all", n, all)
+	}
+}
+
+// So is what those of all connections cost; one client leaves room for others.
+func TestConditionsOfAllConnectionsAreBounded(t *testing.T) {
+	d := &Door{}
+	text := ovs.StringAtom(strings.Repeat("x", 1<<20))
+	wishes := []wish{{where: slices.Repeat([]ovs.Condition{{Function: ovs.Equal, Arg: ovs.Datum{Keys: []ovs.Atom{text}}}}, 60)}}
+	keep := func(client string) (m *monitor, kept bool) {
+		m = &monitor{conn: &conn{door: d, shares: admit.Who{Client: admit.KeyOf(client)}}}
+		bad := m.keeps(wishes)
+		if bad != nil && bad.Name != ovs.ResourcesExhausted {
+			t.Error(bad)
+		}
+		if n := m.conn.kept.Load(); (n == 0) == (bad == nil) {
+			t.Errorf("%d bytes count on its connection: %v", n, bad)
+		}
+		return m, bad == nil
+	}
+	var all []*monitor
+	for m, kept := keep("greedy"); kept; m, kept = keep("greedy") {
+		all = append(all, m)
+	}
+	if n := d.WishBytes(); n < MaxWishBytes/10*7 || n > MaxWishBytes/10*9 {
+		t.Errorf("one client has %d bytes", n)
+	}
+	if _, kept := keep("other"); !kept {
+		t.Error("another has no room")
+	}
+	for _, m := range all {
+		_ = m.keeps(nil)
+	}
+	if _, kept := keep("greedy"); !kept || d.WishBytes() != 2*costOf(wishes) {
+		t.Errorf("what is over counts: %d bytes", d.WishBytes())
 	}
 }
 

@@ -282,7 +282,7 @@ func (c *conn) Closed(_ *park.Conn, _ park.Reason, err error) {
 		c.door.counts.silent.Add(1)
 	}
 	c.arrived()
-	c.out.close()
+	c.unsend()
 	c.mu.Lock()
 	c.put(c.end)
 	c.closed = true

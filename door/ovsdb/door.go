@@ -65,7 +65,7 @@ type Config struct {
 	// Schemas are the texts of those that the databases are to have: one that is not
 	// there is defined, one that is there of an earlier version is converted.
 	Schemas [][]byte
-	// Admission gives transactions places in lanes; nil admits everything.
+	// Admission gives what is asked for places in lanes; nil admits everything.
 	Admission *admit.Controller
 	// Tally counts monitors, for their quotas; nil counts none.
 	Tally *tally.Tally
@@ -112,6 +112,8 @@ type Door struct {
 	ticks    atomic.Uint64
 	held     admit.HeldBack // new connections that are refused and not told so yet
 	underWay admit.Room     // bytes of messages that have not come whole, and of those that are not answered, beyond a little of each connection
+	unsent   unsent         // what waits for readers
+	wishes   admit.Room     // bytes that the conditions of monitors cost
 	pending  *accept.Pending
 	conns    park.List[*conn]
 	feeds    feeds
@@ -186,19 +188,33 @@ func (d *Door) SetLimits(l Limits) {
 // Limits are those that hold, with their defaults.
 func (d *Door) Limits() Limits { return *d.limits.Load() }
 
-// after runs a job later, spread out: half to one and a half times the delay.
+// spread is half to one and a half times a delay.
+func (d *Door) spread(delay time.Duration) time.Duration {
+	return time.Duration(float64(delay) * (0.5 + d.jitter()))
+}
+
+// after runs a job later, spread out.
 func (d *Door) after(delay time.Duration, job func()) {
-	time.AfterFunc(time.Duration(float64(delay)*(0.5+d.jitter())), func() { d.work.Put(job) })
+	time.AfterFunc(d.spread(delay), func() { d.work.Put(job) })
 }
 
 // putOff runs a job later that looks again whether there is a place, or a leader: the sooner
 // the fewer wait for one, so that nobody waits for much longer than others do, and what all
 // of them ask is bounded.
-func (d *Door) putOff(job func()) {
+func (d *Door) putOff(job func()) { d.putOffAfter(nil, job) }
+
+// putOffAfter is putOff of what was refused: not before its error says.
+func (d *Door) putOffAfter(err *incumbent.Error, job func()) {
 	waiting := time.Duration(d.putsOff.Add(1))
-	d.after(min(max(firstRetry, waiting*retryEach), maxRetry), func() {
-		d.putsOff.Add(-1)
-		job()
+	delay := d.spread(min(max(firstRetry, waiting*retryEach), maxRetry))
+	if err != nil {
+		delay = max(delay, err.RetryAfter) // which is spread already
+	}
+	time.AfterFunc(delay, func() {
+		d.work.Put(func() {
+			d.putsOff.Add(-1)
+			job()
+		})
 	})
 }
 

@@ -12,6 +12,7 @@ const (
 	DefaultMaxMessageBytes = 64 << 20        // as much as a command of the log may have
 	DefaultMaxPartialBytes = 256 << 20       // of messages that have not come whole, and of those that are not answered, of all connections beyond smallMessage each
 	DefaultMaxBacklogBytes = 32 << 20        // updates that wait for one reader
+	DefaultMaxUnsentBytes  = 256 << 20       // of answers and updates that wait for readers, of all connections beyond smallBacklog each
 	DefaultMessageTimeout  = 2 * time.Minute // from the first byte of a message to its last
 	DefaultMaxUnderWay     = 4_096           // requests of one connection that are not answered
 	DefaultMaxMonitors     = 1_000           // of one connection
@@ -19,6 +20,10 @@ const (
 	DefaultProbe           = 5 * time.Second
 	DefaultPatience        = 7 * time.Second // what finds no leader, or no place in its lane, waits so long for one
 )
+
+// MaxWishBytes is how much the conditions of all monitors cost, of one client's at most four
+// times what is free: those of 5,000 clients with 700 each.
+const MaxWishBytes = 1 << 30
 
 // What is fixed: part of the protocol, or of no interest to an operator.
 const (
@@ -29,6 +34,7 @@ const (
 	retryEach    = 100 * time.Microsecond // for each that waits: no more than 10,000 of them ask in a second, up to maxRetry
 	maxRetry     = 500 * time.Millisecond
 	smallMessage = 64 << 10        // bytes of messages that are taken on every connection, whatever others send
+	smallBacklog = 64 << 10        // bytes that wait for every reader, whatever waits for others
 	sendBytes    = 256 << 10       // handed to the connection at once
 	lockTTL      = 6 * time.Second // of the session that a connection's locks belong to, if its member dies
 	beatEvery    = 2 * time.Second // that such sessions are extended
@@ -40,6 +46,10 @@ const (
 	pullEvents   = 256             // events of a database that are handed on in one turn
 	pullBytes    = 4 << 20         // and what they cost
 	serverEvery  = 5 * time.Second // that the index in the _Server database is moved on
+
+	// largestUnsent is which part of MaxUnsentBytes one answer, or one update, counts as, if
+	// it is larger.
+	largestUnsent = 8
 
 	maxConditionBytes = 64 << 20 // that the conditions of one connection's monitors cost, about: 200,000 of one value
 	conditionBytes    = 256      // what one costs besides its atoms: to keep it, and to find it by its value
@@ -53,17 +63,18 @@ type Limits struct {
 	MaxMessageBytes int           // of a request; who sends more is cut off
 	MaxPartialBytes int64         // that all connections have beyond 64 KiB each, of requests that have not come whole and of those that are not answered, of one client at most four times what is free; who makes it more with a request of more than 64 KiB is cut off, and who does by smaller ones is read on once others of its own are answered
 	MaxBacklogBytes int           // updates that wait for one reader, who is cut off then; answers to requests do not count
+	MaxUnsentBytes  int64         // of answers and updates that wait for readers, what waits for several once: that all connections have beyond 64 KiB each, of one client at most four times what is free; who makes it more is cut off. An answer, or an update, counts as an eighth of it at most
 	MaxUnderWay     int           // requests of one connection that are not answered; what comes beyond is not read
 	MaxMonitors     int           // of one connection; beyond: "resources exhausted"
 	MaxLocks        int           // of one connection; beyond: "resources exhausted"
 	MessageTimeout  time.Duration // from the first byte of a request to its last
 	Probe           time.Duration // a client that was silent for so long is asked for an echo, and closed after as long again; negative: never
-	Patience        time.Duration // what finds no leader, or no place in its lane, waits so long for one; for a place all but transactions half as long
+	Patience        time.Duration // what finds no leader, or no place in its lane, waits so long for one; for a place all but transactions half as long; locks wait for either without end
 }
 
 // Validate returns an Invalid error if a field is negative that may not be.
 func (l Limits) Validate() error {
-	if l.MaxConnections < 0 || l.MaxMessageBytes < 0 || l.MaxPartialBytes < 0 || l.MaxBacklogBytes < 0 || l.MaxUnderWay < 0 ||
+	if l.MaxConnections < 0 || l.MaxMessageBytes < 0 || l.MaxPartialBytes < 0 || l.MaxBacklogBytes < 0 || l.MaxUnsentBytes < 0 || l.MaxUnderWay < 0 ||
 		l.MaxMonitors < 0 || l.MaxLocks < 0 || l.MessageTimeout < 0 || l.Patience < 0 {
 		return incumbent.Errorf(incumbent.Invalid, "limits of the ovsdb door must not be negative")
 	}
@@ -76,6 +87,7 @@ func (l Limits) withDefaults() Limits {
 		MaxMessageBytes: or(l.MaxMessageBytes, DefaultMaxMessageBytes),
 		MaxPartialBytes: or(l.MaxPartialBytes, DefaultMaxPartialBytes),
 		MaxBacklogBytes: or(l.MaxBacklogBytes, DefaultMaxBacklogBytes),
+		MaxUnsentBytes:  or(l.MaxUnsentBytes, DefaultMaxUnsentBytes),
 		MaxUnderWay:     or(l.MaxUnderWay, DefaultMaxUnderWay),
 		MaxMonitors:     or(l.MaxMonitors, DefaultMaxMonitors),
 		MaxLocks:        or(l.MaxLocks, DefaultMaxLocks),

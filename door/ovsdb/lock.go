@@ -1,12 +1,11 @@
 package ovsdb
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"slices"
 	"strings"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
@@ -19,6 +18,16 @@ import (
 
 // A lock is a lease of the session of the connection that asked for it, so that it holds
 // across the cluster. Who waits for one stands in the lease's queue.
+//
+// What goes through the log for a lock that is asked for takes a place in its lane: to open
+// the session, to claim the lease and to have it handed over. If there is none it is tried
+// again after a while, for as long as the lock is asked for: clients ask once, and take a
+// refusal for a lock that they never get. What lets go takes no place. So that whoever asks
+// for locks and gives them up at once does not fill the log, one that was given up counts
+// among those of its connection until everything is over that was under way for it.
+
+// laneOfLocks is the lane of `lock` and of `steal`, which is a claim besides.
+var laneOfLocks = calls.OvsdbLock.Lane()
 
 // lockModel is the model of the leases that are locks, in the door's namespace.
 const lockModel = "ovsdb"
@@ -29,6 +38,7 @@ type locks struct {
 	open    bool                // the session is open, as far as is known
 	waiting []*lock             // that are claimed once it is
 	byName  map[string]*lock
+	leaving map[*lock]struct{} // that were given up, and for which something is under way
 }
 
 // lock is one that a client has asked for and not given up.
@@ -42,6 +52,7 @@ type lock struct {
 	request *request        // that is not answered; nil: it was
 	wait    *watch.Waiter
 	over    bool // it was given up
+	steps   int  // that are under way, or to be taken later
 }
 
 func (d *Door) lockName(name string) incumbent.Name {
@@ -67,7 +78,7 @@ func (c *conn) lock(r *request, steal bool) {
 	case s.byName[name] != nil:
 		r.syntax("the lock is asked for already: it must be unlocked before")
 		return
-	case len(s.byName) >= c.door.limits.Load().MaxLocks:
+	case len(s.byName)+len(s.leaving) >= c.door.limits.Load().MaxLocks:
 		r.refuse(ovs.Errorf(ovs.ResourcesExhausted, "too many locks on one connection"))
 		return
 	}
@@ -131,54 +142,24 @@ func unlockRequest(c *conn, r *request) {
 	r.result(nothing)
 }
 
-// claimLater claims a lock once the connection has a session.
-func (c *conn) claimLater(l *lock) {
-	s := &c.session.locks
-	if s.open {
-		l.claim()
-		return
-	}
-	s.waiting = append(s.waiting, l)
-	if len(s.waiting) == 1 && s.session.IsZero() {
-		_, _ = rand.Read(s.session[:]) // never fails
-		c.openSession()
-	}
+// placeForLock gives what is asked of the log for a lock a place in its lane, to be given
+// back once that is answered; false: there is none, and the step is to be taken later.
+func (c *conn) placeForLock() (admit.Place, bool) {
+	p, err := c.door.lanes.Enter(c.who.work(lockModel), laneOfLocks, 1)
+	return p, err == nil
 }
 
-func (c *conn) openSession() {
-	s, d := &c.session.locks, c.door
-	cmd := core.OpenSessionCommand{ID: s.session, TTL: lockTTL}
-	d.engine.Leases().OpenSession(lease.Call{Origin: c.who.origin()}, cmd, func(r core.Result) {
-		c.do(func() { c.opened(r) })
-	})
-}
-
-func (c *conn) opened(r core.Result) {
-	s := &c.session.locks
-	waiting := s.waiting
-	switch kind := incumbent.KindOf(errorIn(r)); {
-	case kind == incumbent.OK || kind == incumbent.Exists:
-	case kind.Transient() || kind == incumbent.Unknown || kind == incumbent.NotLeader:
-		c.door.after(firstRetry, func() { c.do(c.openSession) })
-		return
-	default: // there is to be none, for a quota or the like: who asks again tries again
-		s.session, s.waiting = incumbent.SessionID{}, nil
-		for _, l := range waiting {
-			l.refused(r.Err)
-		}
-		return
+// later counts a step as under way, and returns what takes it: once, from anywhere.
+func (l *lock) later(step func()) func() {
+	l.steps++
+	return func() {
+		l.conn.do(func() {
+			step()
+			if l.steps--; l.over && l.steps == 0 {
+				delete(l.conn.session.locks.leaving, l)
+			}
+		})
 	}
-	s.open, s.waiting = true, nil
-	c.door.keeper.add(s.session, c)
-	for _, l := range waiting {
-		l.claim()
-	}
-}
-
-// holder is for whom the connection's locks are claimed: its principal, and which of
-// the principal's connections.
-func (c *conn) holder() string {
-	return or(c.who.principal.Name, doorName) + "/" + hex.EncodeToString(c.session.locks.session[:6])
 }
 
 // claim claims the lease, or takes a place in its queue.
@@ -192,9 +173,18 @@ func (l *lock) claim() {
 		return
 	}
 	c := l.conn
+	place, ok := c.placeForLock()
+	if !ok {
+		c.door.putOff(l.later(l.claim))
+		return
+	}
+	var r core.Result
+	answered := l.later(func() { l.claimed(r) })
 	cmd := leases.ClaimCommand{Name: c.door.lockName(l.name), Holder: c.holder(), Session: c.session.locks.session, Wait: true}
-	c.door.engine.Leases().Claim(lease.Call{Origin: c.who.origin(), Judged: judged}, cmd, func(r core.Result) {
-		c.do(func() { l.claimed(r) })
+	c.door.engine.Leases().Claim(lease.Call{Origin: c.who.origin(), Judged: judged}, cmd, func(got core.Result) {
+		place.Leave()
+		r = got
+		answered()
 	})
 }
 
@@ -203,7 +193,7 @@ func (l *lock) claimed(r core.Result) {
 	switch {
 	case l.over:
 		if r.Err == nil { // it was given up meanwhile, perhaps before this was in the log
-			l.release(0)
+			l.release()
 		}
 		return
 	case r.Err != nil:
@@ -228,8 +218,8 @@ func (l *lock) refused(err *incumbent.Error) {
 	switch kind := err.Kind; {
 	case kind == incumbent.Expired:
 		c.cut(errLocksLost) // the session is over, and with it all other locks
-	case kind.Transient() || kind == incumbent.Unknown || kind == incumbent.NotLeader:
-		c.door.after(firstRetry, func() { c.do(l.claim) })
+	case comesLater(kind):
+		c.door.putOffAfter(err, l.later(l.claim))
 	case l.request != nil:
 		delete(c.session.locks.byName, l.name)
 		l.over = true
@@ -246,20 +236,29 @@ func (l *lock) steal(held *leases.Lease) {
 		l.denied(err)
 		return
 	}
-	l.taking = true
 	c := l.conn
+	place, ok := c.placeForLock()
+	if !ok {
+		c.door.putOff(l.later(l.stealAgain))
+		return
+	}
+	l.taking = true
+	var r core.Result
+	answered := l.later(func() {
+		l.taking = false
+		if r.Err != nil { // somebody else has it by now, or nothing is known
+			c.door.putOffAfter(r.Err, l.later(l.stealAgain))
+		}
+	})
 	origin := c.who.origin()
 	origin.Principal = ""
 	cmd := leases.TransferCommand{
 		Name: held.Name, Holder: held.Holder, Session: held.Session, Token: held.Token, ToSession: c.session.locks.session, ToHolder: c.holder(),
 	}
-	c.door.engine.Leases().Transfer(lease.Call{Origin: origin, Judged: judged}, cmd, func(r core.Result) {
-		c.do(func() {
-			l.taking = false
-			if r.Err != nil { // somebody else has it by now, or nothing is known
-				c.door.after(firstRetry, func() { c.do(l.stealAgain) })
-			}
-		})
+	c.door.engine.Leases().Transfer(lease.Call{Origin: origin, Judged: judged}, cmd, func(got core.Result) {
+		place.Leave()
+		r = got
+		answered()
 	})
 }
 
@@ -330,7 +329,7 @@ func (l *lock) follow(after incumbent.Index) {
 		return mine != (token != 0) || mine && held.Lease.Token != token
 	}, func(watch.Fired) { c.do(l.look) })
 	if err != nil { // no place for another wait, or the hub is closed
-		d.after(maxRetry, func() { c.do(l.look) })
+		d.after(maxRetry, l.later(l.look))
 		return
 	}
 	l.wait = w
@@ -382,9 +381,11 @@ func (l *lock) accept(token incumbent.Token) {
 	}
 	c := l.conn
 	b := &lease.Batch{Items: []lease.Extension{{Token: token, Session: c.session.locks.session}}}
+	var kind incumbent.Kind
+	answered := l.later(func() { l.accepted(token, kind) })
 	b.Done = func(b *lease.Batch) {
-		kind := b.Items[0].Kind
-		c.do(func() { l.accepted(token, kind) })
+		kind = b.Items[0].Kind
+		answered()
 	}
 	c.door.engine.Leases().Extend(b)
 }
@@ -396,7 +397,7 @@ func (l *lock) accepted(token incumbent.Token, kind incumbent.Kind) {
 		l.got(token)
 		l.follow(l.conn.door.view().Index())
 	default: // it is another's by now, or there is no leader
-		l.conn.door.after(firstRetry, func() { l.conn.do(l.look) })
+		l.conn.door.after(firstRetry, l.later(l.look))
 	}
 }
 
@@ -408,35 +409,50 @@ func (l *lock) giveUp() {
 	}
 	s := &l.conn.session.locks
 	s.waiting = slices.DeleteFunc(s.waiting, func(o *lock) bool { return o == l })
-	l.release(0)
+	l.release()
+	if l.steps > 0 {
+		if s.leaving == nil {
+			s.leaving = map[*lock]struct{}{}
+		}
+		s.leaving[l] = struct{}{}
+	}
 }
 
 // release has the lease released, or the queue left, until that is in the log.
-func (l *lock) release(tries int) {
+func (l *lock) release() {
 	c := l.conn
 	if c.session.over || !c.session.locks.open || c.session.locks.byName[l.name] != nil {
 		return // the session ends, and everything with it; or it is wanted again
 	}
 	name, session := c.door.lockName(l.name), c.session.locks.session
-	again := func(r core.Result) {
-		if kind := incumbent.KindOf(errorIn(r)); (kind.Transient() || kind == incumbent.Unknown) && tries < maxReleases {
-			c.door.after(firstRetry, func() { c.do(func() { l.release(tries + 1) }) })
-		}
-	}
 	call := lease.Call{Origin: c.who.origin(), Sequence: new(lease.Sequence)}
 	ops := []lease.Op{
 		{Command: leases.LeaveQueueCommand{Name: name, Session: session, Holder: c.holder()}},
 		{Command: leases.ReleaseCommand{Name: name, Session: session, Holder: c.holder()}},
 	}
-	c.door.engine.Leases().Do(call, ops, func() {
-		again(ops[0].Result)
-		again(ops[1].Result)
-	})
+	c.door.engine.Leases().Do(call, ops, l.later(func() { l.released(ops) }))
 }
 
-// maxReleases is how often a release is tried that meets no leader: longer than its
-// session can live without one.
-const maxReleases = 200
+// released has the release tried again if one of its operations did not come through: both
+// together, and once, for as long as the connection lives. Else they would become more with
+// each refusal.
+func (l *lock) released(ops []lease.Op) {
+	var refused *incumbent.Error
+	for i := range ops {
+		if err := ops[i].Result.Err; err != nil && comesLater(err.Kind) && (refused == nil || err.RetryAfter > refused.RetryAfter) {
+			refused = err
+		}
+	}
+	if refused != nil {
+		l.conn.door.putOffAfter(refused, l.later(l.release))
+	}
+}
+
+// comesLater reports whether what was answered by an error of a kind is to be asked for
+// again: it may come through then, or may have done so.
+func comesLater(kind incumbent.Kind) bool {
+	return kind.Transient() || kind == incumbent.Unknown
+}
 
 func errorIn(r core.Result) error {
 	if r.Err == nil {
@@ -444,34 +460,3 @@ func errorIn(r core.Result) error {
 	}
 	return r.Err
 }
-
-// endLocks closes the session with all its locks.
-func (c *conn) endLocks() {
-	s := &c.session.locks
-	for _, l := range s.byName {
-		l.over = true
-		if l.wait != nil {
-			l.wait.Cancel()
-		}
-	}
-	id := s.session
-	*s = locks{}
-	if id.IsZero() {
-		return
-	}
-	c.door.keeper.remove(id)
-	c.door.closeSession(id, c.who, 0)
-}
-
-// closeSession closes a session: if there is no leader it is tried again, and if there is
-// none for long the session's ttl ends it.
-func (d *Door) closeSession(id incumbent.SessionID, who *caller, tries int) {
-	cmd := core.CloseSessionCommand{ID: id, Reason: "the connection was closed"}
-	d.engine.Leases().CloseSession(lease.Call{Origin: who.origin()}, cmd, func(r core.Result) {
-		if kind := incumbent.KindOf(errorIn(r)); (kind.Transient() || kind == incumbent.Unknown) && tries < maxReleases {
-			d.after(firstRetry, func() { d.closeSession(id, who, tries+1) })
-		}
-	})
-}
-
-var errLocksLost = incumbent.Errorf(incumbent.Expired, "the session that the connection's locks belong to has ended")

@@ -4,8 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/lease"
+	"github.com/incumbent-dev/incumbent/workqueue"
 )
 
 // A lock is one's until it is given up, stolen, or the connection ends; who waits for it
@@ -116,4 +124,115 @@ func (m *member) waitingLocks() int {
 	c, n := m.door.conns.All()[0], make(chan int)
 	c.do(func() { n <- len(c.session.locks.waiting) })
 	return <-n
+}
+
+// leaving is how many locks of the only connection were given up and are under way, and
+// the most steps that one of them has to take.
+func (m *member) leaving() (locks, steps int) {
+	c, done := m.door.conns.All()[0], make(chan struct{})
+	c.do(func() {
+		locks = len(c.session.locks.leaving)
+		for l := range c.session.locks.leaving {
+			steps = max(steps, l.steps)
+		}
+		close(done)
+	})
+	<-done
+	return locks, steps
+}
+
+// A lock that was given up counts until its claim and its release are answered, so that who
+// asks for ever more of them does not fill the log.
+func TestLocksThatWereGivenUpCount(t *testing.T) {
+	const most = 3
+	m := startMember(t, func(c *Config) { c.MaxLocks = most })
+	c := m.dial()
+	nothingIsLeft := func() bool {
+		n, _ := m.leaving()
+		return n == 0
+	}
+	for range 2 {
+		want(t, "a lock", c.call("lock", `["first"]`), `{"locked":true}`)
+		want(t, "its end", c.call("unlock", `["first"]`), `{}`)
+		await(t, "nothing is left of it", nothingIsLeft)
+	}
+	m.group.Hold()
+	release := sync.OnceFunc(m.group.Release)
+	defer release()
+	before := m.group.Proposed()
+	for i := range 10 {
+		name := fmt.Sprintf(`["a%d"]`, i)
+		c.write(ask("1", "lock", name) + ask("2", "unlock", name))
+		if got, fits := c.read(), i < most; fits != strings.Contains(got, `"locked":false`) || !fits && !strings.Contains(got, "too many locks") {
+			t.Errorf("lock %d: %s", i, got)
+		}
+		c.read()
+	}
+	if n := m.group.Proposed() - before; n > 3*most {
+		t.Errorf("%d commands are on their way", n)
+	}
+	release()
+	await(t, "all are over", nothingIsLeft)
+	want(t, "a lock", c.call("lock", `["last"]`), `{"locked":true}`)
+}
+
+// A release that is refused is tried again once, however many of its operations were.
+func TestRefusedReleasesDoNotMultiply(t *testing.T) {
+	m := startMember(t, nil)
+	c := m.dial()
+	want(t, "the lock", c.call("lock", `["l"]`), `{"locked":true}`)
+	m.group.Refuse(true)
+	before := m.group.Proposed()
+	want(t, "its end", c.call("unlock", `["l"]`), `{}`)
+	await(t, "it is tried again and again", func() bool {
+		if locks, steps := m.leaving(); locks != 1 || steps != 1 {
+			t.Fatalf("%d locks are given up, with %d steps to be taken", locks, steps)
+		}
+		return m.group.Proposed() > before+10
+	})
+	m.group.Refuse(false)
+	await(t, "it came through", func() bool {
+		locks, _ := m.leaving()
+		return locks == 0
+	})
+	want(t, "the lock of another", m.dial().call("lock", `["l"]`), `{"locked":true}`)
+}
+
+// It is tried again when the refusals say.
+func TestRefusedReleasesComeBackWhenTheyAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &Door{jitter: func() float64 { return 0.5 }, work: workqueue.New[func()]()}
+		go workqueue.Run(d.work)
+		defer d.work.Close()
+		refused := func(after time.Duration) lease.Op {
+			return lease.Op{Result: core.Result{Err: &incumbent.Error{Kind: incumbent.Overloaded, RetryAfter: after}}}
+		}
+		for want, ops := range map[time.Duration][]lease.Op{
+			0:               {{}, {Result: core.Result{Err: &incumbent.Error{Kind: incumbent.NotHolder}}}},
+			firstRetry:      {{}, refused(0)},
+			2 * time.Second: {refused(2 * time.Second), refused(time.Second)},
+			3 * time.Second: {refused(time.Second), refused(3 * time.Second)},
+		} {
+			c := &conn{door: d}
+			c.session.over = true // so that it is not released
+			l := &lock{conn: c}
+			c.do(func() { l.released(ops) })
+			steps := func() int {
+				synctest.Wait()
+				n := make(chan int)
+				c.do(func() { n <- l.steps })
+				return <-n
+			}
+			if want > 0 {
+				time.Sleep(want - 1)
+				if n := steps(); n != 1 {
+					t.Errorf("%d steps are to be taken before %v", n, want)
+				}
+				time.Sleep(1)
+			}
+			if n := steps(); n != 0 {
+				t.Errorf("%d steps are to be taken after %v", n, want)
+			}
+		}
+	})
 }

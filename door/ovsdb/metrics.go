@@ -96,6 +96,12 @@ type Stats struct {
 // not come whole, and of those that are not answered.
 func (d *Door) PartialBytes() int64 { return d.underWay.Taken() }
 
+// UnsentBytes is how much waits for readers, beyond a little of each.
+func (d *Door) UnsentBytes() int64 { return d.unsent.room.Taken() }
+
+// WishBytes is what the conditions of monitors cost.
+func (d *Door) WishBytes() int64 { return d.wishes.Taken() }
+
 // Stats returns the numbers of the moment.
 func (d *Door) Stats() Stats {
 	n := &d.counts

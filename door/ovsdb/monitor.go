@@ -323,13 +323,20 @@ func (m *monitor) move(wishes []wish, state contents) {
 }
 
 // keeps counts what conditions cost that the monitor has in the place of others. Its error
-// says that those of its connection's monitors may not cost so much.
+// says that those of its connection's monitors, or of all, may not cost so much.
 func (m *monitor) keeps(wishes []wish) *ovs.Error {
 	cost := costOf(wishes)
 	more := cost - m.kept
 	if m.conn.kept.Add(more) > maxConditionBytes && more > 0 {
 		m.conn.kept.Add(-more)
 		return ovs.Errorf(ovs.ResourcesExhausted, "the conditions of a connection's monitors take at most %d bytes, each %d and %d for a value and its text", maxConditionBytes, conditionBytes, atomBytes)
+	}
+	switch d := m.conn.door; {
+	case more < 0:
+		d.wishes.Give(m.conn.shares, -more)
+	case more > 0 && !d.wishes.Take(m.conn.shares, more, MaxWishBytes):
+		m.conn.kept.Add(-more)
+		return ovs.Errorf(ovs.ResourcesExhausted, "the conditions of all monitors take more than %d bytes, or more of them than its share are of this client's", MaxWishBytes)
 	}
 	m.kept = cost
 	return nil

@@ -20,17 +20,30 @@ type outbox struct {
 
 // piece is a part of what is to be sent.
 type piece struct {
-	bytes []byte
-	asked bool // part of an answer, which its reader has asked for
+	bytes   []byte
+	asked   bool // part of an answer, which its reader has asked for
+	counted bool // it is taken of MaxUnsentBytes
 }
 
-func (o *outbox) close() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+// unsend forgets what waits: nobody will take it.
+func (c *conn) unsend() {
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	c.forget()
+}
+
+// forget is unsend with out.mu held.
+func (c *conn) forget() {
+	o := &c.out
+	for _, p := range o.queue {
+		if p.counted {
+			c.door.unsent.give(p.bytes)
+		}
+	}
 	o.closed, o.queue, o.backlog = true, nil, 0
 }
 
-// answer sends what the client has asked for, however much that is.
+// answer sends what the client has asked for, however much that is: see keep.
 func (c *conn) answer(bufs ...[]byte) { c.send(true, bufs) }
 
 // tell sends what the client has not asked for. If too much of that waits, it is cut
@@ -44,23 +57,56 @@ func (c *conn) send(asked bool, bufs [][]byte) {
 	if o.closed {
 		return
 	}
+	pieces := 0
 	for _, b := range bufs {
 		for len(b) > 0 {
 			n := min(len(b), sendBytes)
-			o.queue = append(o.queue, piece{b[:n:n], asked})
+			o.queue = append(o.queue, piece{bytes: b[:n:n], asked: asked})
 			b = b[n:]
 			o.count(asked, n)
+			pieces++
 		}
 	}
 	if !o.waiting {
 		c.pump(false)
 	}
-	if limit := c.door.limits.Load().MaxBacklogBytes; o.backlog > limit {
-		c.door.counts.slow.Add(1)
-		o.closed, o.queue, o.backlog = true, nil, 0
-		c.cut(incumbent.Errorf(incumbent.TooLarge, "more than %d bytes of updates wait for a slow reader", limit).
+	switch limits := c.door.limits.Load(); {
+	case o.backlog > limits.MaxBacklogBytes:
+		c.cutOff(incumbent.Errorf(incumbent.TooLarge, "more than %d bytes of updates wait for a slow reader", limits.MaxBacklogBytes).
 			WithHint("read faster, or raise --ovsdb-max-backlog"))
+	case !c.keep(pieces, limits.MaxUnsentBytes):
+		c.cutOff(incumbent.Errorf(incumbent.Overloaded, "what waits for slow readers has more than %d bytes, or more of them than its share are of this one's client", limits.MaxUnsentBytes).
+			WithHint("read faster, or ask for less at a time"))
 	}
+}
+
+// keep takes the room that the last pieces need, which are those just handed in, as far as
+// they have to wait; false: there is none. Each connection has a little of its own, so that
+// who has little to read is not cut off for what others do not read. Of what was handed in
+// together the part counts that is sent last: a database may be larger than the room is, and
+// who asks for all of it is to have it.
+func (c *conn) keep(last int, most int64) bool {
+	o := &c.out
+	if int64(o.backlog)+o.unread.Load() <= smallBacklog {
+		return true
+	}
+	left := most / largestUnsent
+	for i := len(o.queue) - 1; i >= max(0, len(o.queue)-last) && left > 0; i-- {
+		p := &o.queue[i]
+		if !c.door.unsent.take(c.shares, p.bytes, most) {
+			return false
+		}
+		p.counted = true
+		left -= int64(len(p.bytes))
+	}
+	return true
+}
+
+// cutOff ends the connection of a client that does not read. Called with out.mu held.
+func (c *conn) cutOff(err error) {
+	c.door.counts.slow.Add(1)
+	c.forget()
+	c.cut(err)
 }
 
 // drained goes on with what waits.
@@ -91,17 +137,21 @@ func (c *conn) pump(waited bool) {
 		var bufs [gathered][]byte
 		n, size := 0, 0
 		for n < len(o.queue) && n < gathered && (n == 0 || size+len(o.queue[n].bytes) <= sendBytes) {
-			bufs[n] = o.queue[n].bytes
+			next := &o.queue[n]
+			bufs[n] = next.bytes
 			size += len(bufs[n])
-			o.count(o.queue[n].asked, -len(bufs[n]))
-			o.queue[n] = piece{}
+			o.count(next.asked, -len(bufs[n]))
+			if next.counted {
+				c.door.unsent.give(next.bytes)
+			}
+			*next = piece{}
 			n++
 		}
 		if o.queue = o.queue[n:]; len(o.queue) == 0 {
 			o.queue = nil
 		}
 		if p.Send(bufs[:n]...) != nil {
-			o.closed, o.queue, o.backlog = true, nil, 0
+			c.forget()
 			return // Closed follows
 		}
 		c.eased()

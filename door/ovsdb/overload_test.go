@@ -82,7 +82,7 @@ func TestG41_ConnectionsAreRefusedLater(t *testing.T) {
 }
 
 // While memory is short new connections are refused, monitors wait and are refused then,
-// transactions wait, locks and probes are answered; what was refused comes through
+// transactions and locks wait, probes are answered; what was refused comes through
 // afterwards, and so does what still waits.
 func TestG40_MonitorsAreRefusedBeforeTransactions(t *testing.T) {
 	lanes, err := admit.New(admit.Limits{}, nil)
@@ -105,10 +105,10 @@ func TestG40_MonitorsAreRefusedBeforeTransactions(t *testing.T) {
 	if a := c.call("echo", `["x"]`); !strings.Contains(a, `["x"]`) {
 		t.Errorf("a probe: %s", a)
 	}
-	if a := c.call("lock", `["l"]`); !strings.Contains(a, `"locked":true`) {
-		t.Errorf("a lock: %s", a)
-	}
+	c.write(ask("1", "lock", `["l"]`))
+	c.until("the lock is put off", func() bool { return lanes.Stats()[laneOfLocks].Refused[admit.Memory] > 0 })
 	lanes.SetMemory(0, 1)
+	want(t, "the lock afterwards", c.read(), `{"error":null,"id":1,"result":{"locked":true}}`)
 	if a := c.call("monitor", monitor); !strings.Contains(a, `"name":"_Server"`) {
 		t.Errorf("a monitor afterwards: %s", a)
 	}
@@ -157,6 +157,61 @@ func TestG40_MonitorsWaitHalfAsLong(t *testing.T) {
 	if a := c.read(); !strings.Contains(a, "resources exhausted") {
 		t.Errorf("a monitor that has waited for an hour: %s", a)
 	}
+}
+
+// Locks for which there is no place wait for one however long that takes, each step of them,
+// while transactions are served and locks are given up. Until then nothing of them is in the
+// log.
+func TestG40_LocksWaitForAPlace(t *testing.T) {
+	lanes, err := admit.New(admit.Limits{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := startMember(t, func(c *Config) { c.Admission, c.Limits.Patience = lanes, time.Millisecond })
+	holds, c := m.dial(), m.dial()
+	want(t, "who holds one", holds.call("lock", `["held"]`), `{"locked":true}`)
+	c.call("echo", "[]") // it was accepted while there was memory
+	claims := func() admit.LaneStats { return lanes.Stats()[admit.Claims] }
+	wait := func(what string) {
+		t.Helper()
+		before := claims().Refused[admit.Memory]
+		c.until(what+" is put off again and again", func() bool { return claims().Refused[admit.Memory] > before+2 })
+	}
+
+	lanes.SetMemory(85, 100) // claims are refused, and nothing that goes after them
+	c.write(ask("1", "lock", `["l"]`) + ask("2", "lock", `["l"]`))
+	if a := c.read(); !strings.Contains(a, `"id":2`) || !strings.Contains(a, "the lock is asked for already") {
+		t.Errorf("once more: %s", a)
+	}
+	wait("a session")
+	want(t, "a transaction meanwhile", c.call("transact", `["_Server"]`), `[]`)
+	if n := m.door.view().SessionCount(); n != 1 {
+		t.Errorf("%d sessions are open", n)
+	}
+	c.write(ask("3", "unlock", `["l"]`))
+	want(t, "the lock that is given up", c.read(), `{"error":null,"id":1,"result":{"locked":false}}`)
+	want(t, "the unlock", c.read(), `{"error":null,"id":3,"result":{}}`)
+	lanes.SetMemory(0, 100)
+	want(t, "a lock", c.call("lock", `["l"]`), `{"locked":true}`)
+
+	lanes.SetMemory(85, 100)
+	c.write(ask("1", "steal", `["held"]`))
+	wait("a claim")
+	want(t, "what is given up", c.call("unlock", `["l"]`), `{}`)
+	want(t, "for another", holds.call("unlock", `["held"]`), `{}`)
+	lanes.SetMemory(0, 100)
+	want(t, "the lock that is stolen", c.read(), `{"error":null,"id":1,"result":{"locked":true}}`)
+
+	m.group.Hold()
+	holds.write(ask("1", "steal", `["held"]`))
+	await(t, "the claim has a place", func() bool { return claims().Inflight == 1 })
+	lanes.SetMemory(85, 100)
+	m.group.Release()
+	wait("the hand-over")
+	lanes.SetMemory(0, 100)
+	want(t, "the lock that is stolen back", holds.read(), `{"error":null,"id":1,"result":{"locked":true}}`)
+	want(t, "the victim", c.read(), `{"id":null,"method":"stolen","params":["held"]}`)
+	await(t, "no place is held", func() bool { return claims().Inflight == 0 })
 }
 
 // What waits for a place asks again the sooner the fewer wait, however long it has waited.

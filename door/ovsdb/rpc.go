@@ -19,7 +19,7 @@ type request struct {
 	size   int             // bytes that it counts as
 	judged incumbent.Index // says by which policies its caller may ask for it: see [core.Meta]
 	done   bool            // it was answered
-	place  admit.Place     // of all but transactions, which have their own
+	place  admit.Place     // of all but transactions and locks, which have their own
 	since  time.Time       // that it waits for a place; zero: it does not
 
 	confirmed bool // the state of now has been confirmed since it came
@@ -63,10 +63,12 @@ func (c *conn) serve(message []byte) {
 
 // admit serves the request once it has a place in its lane, which it keeps until it is
 // answered. If there is none it waits for one: clients take a refusal for that of a
-// server which cannot do what they ask for. Transactions do so themselves, see txn.admit.
+// server which cannot do what they ask for. Transactions and locks do so themselves, see
+// txn.admit and conn.placeForLock: what comes behind them has to find them.
 func (r *request) admit() {
-	c, d, lane := r.conn, r.conn.door, r.method.call.Lane()
-	if lane == calls.NoLane || r.method.call == calls.OvsdbTransact {
+	c, d, call := r.conn, r.conn.door, r.method.call
+	lane := call.Lane()
+	if lane == calls.NoLane || call == calls.OvsdbTransact || call == calls.OvsdbLock || call == calls.OvsdbSteal {
 		r.method.serve(c, r)
 		return
 	}
