@@ -2,10 +2,12 @@ package engine
 
 import (
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/parts"
 	"github.com/incumbent-dev/incumbent/node"
@@ -21,23 +23,25 @@ const largeRetry = time.Second
 // largeCommands proposes commands that are larger than an entry may be, in parts:
 // one command after another, and of each one part at a time. So whatever else is
 // proposed goes between the parts, and of one member no more than
-// [parts.PartBytes] of them are on their way.
+// [parts.PartBytes] of them are on their way. Who has much waiting here is refused
+// before who has little: see [admit.Room].
 //
 // The part that leadership is lost over is proposed again by the node, as any
 // command is, and the rest follows. Where the node gives a part up, the command is
 // over: the last part was not proposed, so that it certainly is not applied.
 type largeCommands struct {
-	e *Engine
+	e    *Engine
+	room admit.Room // bytes of queue
 
 	mu    sync.Mutex // held for moments, never while something is proposed or answered
 	queue []*largeCommand
-	bytes int // of queue
 }
 
 // largeCommand is one of them. Once it is in front of the queue it belongs to
 // whoever answers its part.
 type largeCommand struct {
 	call   Call
+	who    admit.Who // has its bytes of the room
 	next   parts.Part
 	newest incumbent.Index // of the last part that is known to be applied; 0: none is
 	done   func(core.Result)
@@ -45,11 +49,7 @@ type largeCommand struct {
 
 // LargeBytes is what the commands cost that are larger than an entry and wait for
 // their turn.
-func (e *Engine) LargeBytes() int64 {
-	e.large.mu.Lock()
-	defer e.large.mu.Unlock()
-	return int64(e.large.bytes)
-}
+func (e *Engine) LargeBytes() int64 { return e.large.room.Taken() }
 
 // propose takes a command; done is called once, as [Engine.Execute] says.
 func (l *largeCommands) propose(c Call, cmd []byte, done func(core.Result)) {
@@ -58,25 +58,33 @@ func (l *largeCommands) propose(c Call, cmd []byte, done func(core.Result)) {
 		done(core.Result{Err: incumbent.Errorf(incumbent.TooLarge, "command has %d bytes, limit is %d", n, parts.MaxBytes)})
 		return
 	}
-	p := &largeCommand{call: c, next: parts.Part{Member: l.e.self, Whole: cmd, Commutes: commutes(cmd)}, done: done}
-	l.mu.Lock()
-	took := l.bytes+n <= maxLargeBytes
-	if took {
-		l.queue = append(l.queue, p)
-		l.bytes += n
-	}
-	first := took && len(l.queue) == 1
-	l.mu.Unlock()
-	switch {
-	case !took:
+	p := &largeCommand{call: c, who: whoOf(&c.Origin), next: parts.Part{Member: l.e.self, Whole: cmd, Commutes: commutes(cmd)}, done: done}
+	if !l.room.Take(p.who, int64(n), maxLargeBytes) {
 		done(core.Result{Err: errLargeWait()})
-	case first:
+		return
+	}
+	l.mu.Lock()
+	l.queue = append(l.queue, p)
+	first := len(l.queue) == 1
+	l.mu.Unlock()
+	if first {
 		l.send(p)
 	}
 }
 
+// whoOf says for whom a command is proposed, told apart as in lanes: by name, or, of a
+// principal without one, by address. What a member does on its own account is nobody's.
+func whoOf(o *core.Origin) admit.Who {
+	if o.Principal == "" {
+		return admit.Who{}
+	}
+	_, name, _ := strings.Cut(o.Principal, ":") // behind its kind
+	return admit.Who{Client: admit.ClientOf(name, o.Address)}
+}
+
 func errLargeWait() *incumbent.Error {
-	err := incumbent.Errorf(incumbent.Overloaded, "large commands of %d bytes wait, which is the limit", maxLargeBytes)
+	err := incumbent.Errorf(incumbent.Overloaded, "large commands wait, together of at most %d bytes, of which each client leaves some to others", maxLargeBytes).
+		WithHint("come back after the given time, and send one large command after another")
 	err.RetryAfter = largeRetry/2 + rand.N(largeRetry)
 	return err
 }
@@ -123,8 +131,8 @@ func (l *largeCommands) drop(p *largeCommand) {
 
 // over goes on with the next command.
 func (l *largeCommands) over(p *largeCommand) {
+	l.room.Give(p.who, int64(len(p.next.Whole)))
 	l.mu.Lock()
-	l.bytes -= len(p.next.Whole)
 	l.queue[0] = nil
 	l.queue = l.queue[1:]
 	var next *largeCommand

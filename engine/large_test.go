@@ -2,12 +2,15 @@ package engine
 
 import (
 	"bytes"
+	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/core/parts"
@@ -254,6 +257,74 @@ func TestG39_LargeCommandsThatWaitAreBounded(t *testing.T) {
 			t.Errorf("larger than any may be: %v", r.Err)
 		}
 	})
+}
+
+// One client whose large commands wait leaves room for others', however often it asks; who has
+// no name is told apart by the address.
+func TestG39_LargeCommandsOfOneLeaveRoomForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := make(chan struct{})
+		a := startBetween(t, vfs.NewMem(), func(p node.Proposal, pass func(node.Proposal)) {
+			if len(p.Command) > parts.PartBytes { // with an origin: isPart knows those without
+				go func() { <-held; pass(p) }()
+				return
+			}
+			pass(p)
+		})
+		defer a.stop()
+		var taken []<-chan core.Result
+		took := func(o core.Origin) bool {
+			c := a.execute(Call{Meta: core.Meta{Origin: o}}, large)
+			if len(c) > 0 {
+				if r := <-c; r.Err == nil || r.Err.Kind != incumbent.Overloaded || r.Err.RetryAfter <= 0 || r.Err.Hint == "" {
+					t.Errorf("%+v: %v", o, r.Err)
+				}
+				return false
+			}
+			taken = append(taken, c)
+			return true
+		}
+		clients := []core.Origin{{Principal: "agent:flood", Address: "192.0.2.1:1"}}
+		for i := 1; len(clients) < 3; i++ {
+			o := core.Origin{Principal: "anonymous", Address: fmt.Sprintf("192.0.2.%d:1", i)}
+			if !slices.ContainsFunc(clients, func(c core.Origin) bool { return shareAPlace(c, o) }) {
+				clients = append(clients, o)
+			}
+		}
+		flood, nameless, other := clients[0], clients[1], clients[2]
+		for took(flood) {
+			continue
+		}
+		if got := a.LargeBytes(); got > maxLargeBytes*4/5 {
+			t.Errorf("%d bytes are one client's, of %d", got, maxLargeBytes)
+		}
+		if !took(nameless) {
+			t.Error("another client finds no room")
+		}
+		for took(nameless) {
+			continue
+		}
+		if took(flood) {
+			t.Error("who has most of it is let in again")
+		}
+		if !took(other) {
+			t.Error("a third client finds no room")
+		}
+		close(held)
+		for _, c := range taken {
+			<-c
+		}
+		synctest.Wait()
+		if got := a.LargeBytes(); got != 0 {
+			t.Errorf("%d bytes wait after all was answered", got)
+		}
+	})
+}
+
+// shareAPlace reports whether two are taken for one client, as few are by chance.
+func shareAPlace(a, b core.Origin) bool {
+	var r admit.Room
+	return !r.Take(whoOf(&a), 9, 10) || !r.Take(whoOf(&b), 1, 10)
 }
 
 // tooLarge is larger than any command may be.

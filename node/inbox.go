@@ -79,13 +79,17 @@ func (b *inbox) room(p *Proposal) error {
 		bytes -= bytes / inboxReserveShare
 	}
 	if len(b.in.proposals)+b.waiting >= count {
-		return overloaded("%d proposals wait, limit is %d", len(b.in.proposals)+b.waiting, count).WithHint("node.max_inbox_proposals")
+		return overloaded("%d proposals wait, limit is %d", len(b.in.proposals)+b.waiting, count).WithHint(hintFull)
 	}
 	if b.bytes+b.waitingBytes+len(p.Command) > bytes {
-		return overloaded("%d bytes of proposals wait, limit is %d", b.bytes+b.waitingBytes, bytes).WithHint("node.max_inbox_bytes")
+		return overloaded("%d bytes of proposals wait, limit is %d", b.bytes+b.waitingBytes, bytes).WithHint(hintFull)
 	}
 	return nil
 }
+
+// hintFull goes with a refusal for want of room, of which no setting makes more: what waits goes
+// at the pace of the disks.
+const hintFull = "come back after the given time, and send fewer changes at once"
 
 func overloaded(format string, args ...any) *incumbent.Error {
 	e := incumbent.Errorf(incumbent.Overloaded, format, args...)

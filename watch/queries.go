@@ -74,7 +74,8 @@ func (s *Queries[V]) Query(spec QuerySpec[V]) (*Query[V], error) {
 			return nil, errClosed()
 		}
 		if limit := s.hub.limits.Load().QueryBytes; s.bytes.Load() >= limit {
-			return nil, incumbent.Errorf(incumbent.Overloaded, "the results of shared reads take %d bytes, the limit", limit).WithHint("watch.query_bytes")
+			return nil, incumbent.Errorf(incumbent.Overloaded, "the results of shared reads take %d bytes, the limit", limit).
+				WithHint("read less at a time, or at another member")
 		}
 		if err := s.hub.admit(); err != nil {
 			return nil, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -452,8 +453,9 @@ func TestResultsOfQueriesAreBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := sized("C"); !errors.Is(err, &incumbent.Error{Kind: incumbent.Overloaded}) {
-			t.Errorf("a query over the limit: %v", err)
+		var e *incumbent.Error
+		if _, err := sized("C"); !errors.As(err, &e) || e.Kind != incumbent.Overloaded || !strings.Contains(e.Hint, "another member") {
+			t.Errorf("a query over the limit: %+v", err)
 		}
 		if again, err := sized("A"); err != nil {
 			t.Errorf("one that is there: %v", err)

@@ -182,10 +182,16 @@ func (k *bulk) abandon() {
 	k.drop()
 }
 
-// cost is what it takes of its lane, never more than the least that one lets in:
+// cost is what it takes of its lane, never more than the least that one lets in now:
 // a bulk that other doors' work always leaves too little room for would wait for
 // ever, and who stands in line behind it too.
-func (k *bulk) cost() int { return min(1+len(k.ops)/seatsPerBulk, admit.DefaultMin) }
+func (k *bulk) cost() int {
+	n := 1 + len(k.ops)/seatsPerBulk
+	if lanes := k.c.door.lanes.Controller; lanes != nil {
+		n = min(n, lanes.Limits().Min)
+	}
+	return n
+}
 
 // hand hands it in, in its place; not if its connection has ended meanwhile.
 func (k *bulk) hand(p admit.Place) {

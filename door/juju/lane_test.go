@@ -374,13 +374,60 @@ func TestG40_WaitsGiveWayToClaims(t *testing.T) {
 	}
 }
 
-// TestCostOfABulk: the largest still fits into the smallest lane.
+// TestCostOfABulk: the largest still fits into the smallest lane, however small that is now.
 func TestCostOfABulk(t *testing.T) {
-	for n, want := range map[int]int{1: 1, seatsPerBulk: 2, MaxParams: admit.DefaultMin} {
-		k := &bulk{asking: asking{ops: make([]lease.Op, n)}}
-		if got := k.cost(); got != want {
-			t.Errorf("a bulk of %d costs %d, want %d", n, got, want)
+	lanes, err := admit.New(admit.Limits{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &bulk{call: &call{c: &conn{door: &Door{lanes: admit.Clocked{Controller: lanes}}}}}
+	check := func(least int, costs map[int]int) {
+		t.Helper()
+		if err := lanes.SetLimits(admit.Limits{Min: least}); err != nil {
+			t.Fatal(err)
 		}
+		for n, want := range costs {
+			k.asking = asking{ops: make([]lease.Op, n)}
+			if got := k.cost(); got != want {
+				t.Errorf("where %d is the least: a bulk of %d costs %d, want %d", least, n, got, want)
+			}
+		}
+	}
+	check(admit.DefaultMin, map[int]int{1: 1, seatsPerBulk: 2, MaxParams: admit.DefaultMin})
+	check(1, map[int]int{1: 1, seatsPerBulk: 1, MaxParams: 1})
+	check(64, map[int]int{seatsPerBulk: 2, MaxParams: 1 + MaxParams/seatsPerBulk})
+}
+
+// TestALargeBulkFindsRoomBesideOthers: where the least that a lane lets in has been set to one,
+// the largest call does not wait until the lane is empty.
+func TestALargeBulkFindsRoomBesideOthers(t *testing.T) {
+	const most, free = 128, 8
+	lanes, err := admit.New(admit.Limits{Min: 1, Max: most, Interval: shutFor}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMember(t, nil, func(c *Config) {
+		c.Admission = lanes
+		c.Monotonic = func() int64 { return 1 } // so that what is refused is refused until there is room
+	})
+	load := m.login("unit-load-0")
+	var held []admit.Ticket
+	for {
+		place, err := lanes.Enter(admit.Claims, 1, 1)
+		if err != nil {
+			break
+		}
+		held = append(held, place)
+	}
+	for _, place := range held[:free+1] {
+		place.Done(1)
+	}
+	var units, results []string
+	for i := range 16 * seatsPerBulk {
+		units, results = append(units, fmt.Sprintf("app%d-0", i)), append(results, "{}")
+	}
+	if got, want := load.ask(claimsText(2, units...)), `{"request-id":2,"response":{"results":[`+strings.Join(results, ",")+`]}}`; got != want {
+		t.Error(got)
 	}
 }
 

@@ -49,7 +49,7 @@ var rules = []rule{
 	{folder: "node/peers", may: []string{".", "gate", "node", "rawio", "vfs"}, why: "the transport carries what the node says, and keeps its own small book"},
 	{folder: "lease", may: []string{".", "core", "node"}, why: "the leader's clock stands on state and replication"},
 	{folder: "watch", may: []string{"."}, why: "the hub serves every family, and knows none"},
-	{folder: "engine", may: []string{".", "core", "lease", "node", "watch"}, why: "the composition of a group stands on its parts, and knows no door"},
+	{folder: "engine", may: []string{".", "admit", "core", "lease", "node", "watch"}, why: "the composition of a group stands on its parts, and knows no door"},
 	{folder: "backup", may: []string{".", "core", "engine", "vfs"}, why: "a backup is a group's state in a file: who takes it and puts it back is not its business"},
 	{folder: "health", may: []string{".", "api", "core", "engine", "histogram", "lease"}, why: "running checks stands on catalog and engine, whichever door registered them"},
 	{folder: "engine/enginetest", may: []string{".", "core", "engine", "lease", "node", "vfs"}, why: "tests of what stands on the engine run the engine"},

@@ -29,14 +29,14 @@ var ofFloods = []mutant{
 	{
 		name: "simulated: a lane forgets to shed", guarantee: "G39",
 		file: "admit/lane.go", pkg: "./sim", test: "^TestG39_G40_G41_G42_G44_AFlood$",
-		search:  "\tif !must && beyond {\n",
-		replace: "\tif !must && beyond && now < 0 {\n",
+		search:  "\tif why = refusal(beyond, above, must); why != NumReasons {\n",
+		replace: "\tif why = refusal(beyond, above, must); why != NumReasons && now < 0 {\n",
 	},
 	{
 		name: "simulated: one lane of them all forgets to shed", guarantee: "G39",
 		file: "admit/lane.go", pkg: "./sim", test: "^TestG39_G40_G41_G42_G44_AFlood$",
-		search:  "\tif !must && beyond {\n",
-		replace: "\tif !must && beyond && rank != rankOf[Small] {\n",
+		search:  "\tif why = refusal(beyond, above, must); why != NumReasons {\n",
+		replace: "\tif why = refusal(beyond, above, must); why != NumReasons && rank != rankOf[Small] {\n",
 	},
 	{
 		name: "the limit of a lane does not fall", guarantee: "G41",

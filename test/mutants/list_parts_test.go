@@ -71,8 +71,14 @@ var ofParts = []mutant{
 	{
 		name: "large commands wait without bound", guarantee: "G39",
 		file: "engine/large.go", pkg: "./engine", test: "^TestG39_LargeCommandsThatWaitAreBounded$",
-		search:  "\ttook := l.bytes+n <= maxLargeBytes\n",
-		replace: "\ttook := true\n",
+		search:  "l.room.Take(p.who, int64(n), maxLargeBytes)",
+		replace: "l.room.Take(p.who, int64(n), 1<<40)",
+	},
+	{
+		name: "one client's large commands leave no room for others'", guarantee: "G39",
+		file: "engine/large.go", pkg: "./engine", test: "^TestG39_LargeCommandsOfOneLeaveRoomForOthers$",
+		search:  "l.room.Take(p.who, int64(n), maxLargeBytes)",
+		replace: "l.room.Take(admit.Who{}, int64(n), maxLargeBytes)",
 	},
 	{
 		name: "a log of another format is read", guarantee: "G30",

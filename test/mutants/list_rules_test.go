@@ -108,8 +108,8 @@ var ofRules = []mutant{
 	{
 		name: "a transaction is refused though it may only let go", guarantee: "G40",
 		file: "calls/table.go", pkg: "./door/native", test: "^TestG41_WhatOneLaneLetsInIsRead$",
-		search:  "Or: []admit.Lane{admit.Claims, admit.Releases}",
-		replace: "Or: []admit.Lane{admit.Claims}",
+		search:  "Lane: admit.Transactions, Or: []admit.Lane{admit.Claims, admit.Releases}",
+		replace: "Lane: admit.Transactions, Or: []admit.Lane{admit.Claims}",
 	},
 	{
 		name: "the rest of a body that was not read is the next request", guarantee: "G47",
@@ -126,8 +126,8 @@ var ofRules = []mutant{
 	{
 		name: "a session that is refused leaves its stream", guarantee: "G42",
 		file: "client/connect.go", pkg: "./client", test: "^TestG42_ARefusedSessionBeginsOverTheSameStream$",
-		search:  "incumbent.KindOf(err) != incumbent.Overloaded || s.clock() > until",
-		replace: "incumbent.KindOf(err) != incumbent.Overloaded || s.clock() > until-busyStay-1",
+		search:  "kind != incumbent.Overloaded || s.clock() > until:",
+		replace: "kind != incumbent.Overloaded || s.clock() > until-busyStay-1:",
 	},
 	{
 		name: "what a session follows is forgotten if it is refused before the session has begun", guarantee: "G42",
@@ -144,14 +144,14 @@ var ofRules = []mutant{
 	{
 		name: "what is refused early is not counted as come", guarantee: "G41",
 		file: "admit/admit.go", pkg: "./admit", test: "^TestG41_ARequestIsJudgedOnce$",
-		search:  "c.lanes[l].turnedAway(1, now, limits, rankOf[l], first == Delay)",
+		search:  "c.lanes[l].turnedAway(1, now, limits, rankOf[l], first == Delay || above.any())",
 		replace: "_ = limits",
 	},
 	{
 		name: "a lane that refuses shuts those before it too shortly", guarantee: "G40",
 		file: "admit/admit.go", pkg: "./admit", test: "^TestG40_TheRecordShowsTheOrder$",
-		search:  "raise(&c.shut[rank], now+int64(limits.Interval))",
-		replace: "raise(&c.shut[rank], now+int64(limits.Interval)/4)",
+		search:  "until := now + int64(limits.Interval)\n",
+		replace: "until := now + int64(limits.Interval)/4\n",
 	},
 	{
 		name: "what is let in out of order is not counted", guarantee: "G40",
@@ -276,8 +276,38 @@ var ofRules = []mutant{
 	{
 		name: "a lane at its limit does not shut those before it", guarantee: "G40",
 		file: "admit/admit.go", pkg: "./admit", test: "^TestG40_LanesAreRefusedInOrder$",
-		search:  "\t\tc.shutBefore(rank, now, limits)\n",
+		search:  "\t\traise(&c.shut[rank], until)\n",
 		replace: "",
+	},
+	{
+		name: "who has more than their share shuts all out", guarantee: "G41",
+		file: "admit/admit.go", pkg: "./admit", test: "^TestG41_WhoHasMuchKeepsNobodyOut$",
+		search:  "case full || above.any() && rank == rankOf[Extensions]:",
+		replace: "case full || above.any():",
+	},
+	{
+		name: "who has more than their share is refused nothing before it", guarantee: "G40",
+		file: "admit/admit.go", pkg: "./admit", test: "^TestG41_WhoHasMuchKeepsNobodyOut$",
+		search:  "\t\tc.shares.shut(rank, w, above, until)\n",
+		replace: "",
+	},
+	{
+		name: "a lane of few extensions refuses what a stall has gathered", guarantee: "G40",
+		file: "admit/lane.go", pkg: "./admit", test: "^TestG40_FewWhoExtendAreNotRefused$",
+		search:  "if rank == rankOf[Extensions] && now-l.calm < patience {",
+		replace: "if rank == rankOf[Extensions] && now-l.calm < 0 {",
+	},
+	{
+		name: "an outcome counts for another definition of its check", guarantee: "G24",
+		file: "health/catalog.go", pkg: "./health", test: "^TestOutcomesOfAnotherDefinition$",
+		search:  "if o.of == nil {",
+		replace: "if o.of != nil {",
+	},
+	{
+		name: "locks of Open vSwitch's clients are never refused", guarantee: "G40",
+		file: "door/ovsdb/lock.go", pkg: "./door/ovsdb", test: "^TestG40_LocksWaitForAPlace$",
+		search:  "laneOfLocks = calls.OvsdbLock.Lane()",
+		replace: "laneOfLocks = admit.Critical",
 	},
 	{
 		name: "a lane is not shared fairly", guarantee: "G41",
