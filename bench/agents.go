@@ -3,16 +3,11 @@ package bench
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
-	"connectrpc.com/connect"
-
 	"github.com/incumbent-dev/incumbent"
-	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 )
 
 // A fleet of agents of a control plane: each is alive by its session, follows the url
@@ -26,6 +21,7 @@ const (
 	ToldCharm            // the url of the charm
 	ToldUnit             // its own unit
 	ToldRelations        // its own relations
+	ToldAnew             // that its session was opened anew: the one that it had was over
 	numTold
 )
 
@@ -44,8 +40,9 @@ type AgentSystem struct {
 	// Add adds units from number first on, in one transaction.
 	Add func(ctx context.Context, first, n int) error
 	// Start starts the agent of a unit and returns once it has all it follows. told is
-	// called whenever something of what it follows has changed, attached whenever it has
-	// begun again. Neither blocks. It goes on until stop is called.
+	// called whenever something of what it follows has changed, but not when it is followed
+	// no more, attached whenever it has begun again. Neither blocks. It goes on until stop is
+	// called.
 	Start func(ctx context.Context, unit int, members bool, told func(what int), attached func()) (stop func(), err error)
 	// Charm changes the url of the application's charm, Other something else of the
 	// application.
@@ -53,24 +50,35 @@ type AgentSystem struct {
 	// Relate adds a relation to n units in one transaction, or in as few as there can be.
 	Relate func(ctx context.Context, n int) error
 	// Presence calls down whenever somebody is called down who was alive, until ctx
-	// ends. nil: the system has none of that.
+	// ends. What an agent is called ends with its unit's number, behind a slash. nil: the
+	// system has none of that.
 	Presence func(ctx context.Context, down func(name string)) error
+	// Silence has the agent of a unit fall silent: its session is not ended. Alive reports
+	// whether somebody is alive under the name of a unit's agent. nil, both: the system has
+	// none of that.
+	Silence func(ctx context.Context, unit int) error
+	Alive   func(ctx context.Context, unit int) (bool, error)
 }
 
 // agentFleet is the fleet of a run.
 type agentFleet struct {
 	*run
 	sys      AgentSystem
-	stops    []func()
-	attaches atomic.Int64
+	stops    []func()     // by unit
+	attaches atomic.Int64 // how often agents have begun
 	told     [numTold]atomic.Int64
 
-	mu      sync.Mutex // protects the rest; held for field accesses
-	waits   int        // for how many to be told of what
-	what    int
-	since   time.Duration
-	reached chan struct{}
-	toldIn  *opRecord
+	mu       sync.Mutex // protects the rest; held for accesses of fields and maps
+	what     int        // the newest event is one of this
+	wants    int        // agents that are to be told of it, those of the first units: once each
+	heard    map[int]bool
+	beyond   int // how often one was told again, or another was, of all events
+	since    time.Duration
+	reached  chan struct{}
+	toldIn   *opRecord
+	returned map[int]bool          // units whose agents have begun since it was emptied
+	silent   map[int]time.Duration // when which units' agents fell silent
+	down     map[int]bool          // those of them that were called down since
 }
 
 // playAgents plays on Incumbent.
@@ -92,21 +100,25 @@ func playAgents(ctx context.Context, r *run) error {
 			return err
 		}
 		defer team.close()
-		sys.Start = team.start
+		sys.Start, sys.Silence = team.start, team.silence
 	}
 	return r.agentLife(ctx, sys)
 }
 
+func newAgentFleet(r *run, sys AgentSystem) *agentFleet {
+	return &agentFleet{run: r, sys: sys, what: -1, returned: map[int]bool{}, silent: map[int]time.Duration{}, down: map[int]bool{}}
+}
+
 // agentLife is the life of a fleet.
 func (r *run) agentLife(ctx context.Context, sys AgentSystem) error {
-	f := &agentFleet{run: r, sys: sys, what: -1}
+	f := newAgentFleet(r, sys)
 	defer func() {
 		for _, stop := range f.stops {
 			stop()
 		}
 	}()
 	base := r.rss()
-	r.setAgents(func() (int, int, int) { return int(f.attaches.Load()), 0, 0 })
+	r.setAgents(func() (int, int, int) { return f.back(), 0, 0 })
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
@@ -115,7 +127,7 @@ func (r *run) agentLife(ctx context.Context, sys AgentSystem) error {
 			ended <- nil
 			return
 		}
-		ended <- f.sys.Presence(watching, func(name string) { f.check.Violate("%s was called down, and lived", name) })
+		ended <- f.sys.Presence(watching, f.calledDown)
 	}()
 	if err := f.sys.Charm(ctx, 0); err != nil {
 		return err
@@ -129,12 +141,13 @@ func (r *run) agentLife(ctx context.Context, sys AgentSystem) error {
 	if grown := r.rss(); grown > base {
 		r.fact("rss_per_agent_bytes", float64(grown-base)/float64(n))
 	}
-	for _, step := range []func(context.Context) error{f.alone, f.quiet, f.charm, f.relate, f.restarts} {
+	for _, step := range []func(context.Context) error{f.alone, f.quiet, f.charm, f.relate, f.restarts, f.silence} {
 		if err := step(ctx); err != nil {
 			return err
 		}
 		r.notePeak()
 	}
+	f.fact("told_beyond", float64(f.beyondRight()))
 	r.noteDisk()
 	stop()
 	if err := <-ended; err != nil && ctx.Err() == nil {
@@ -161,7 +174,7 @@ func (f *agentFleet) grow(ctx context.Context, stage Stage) error {
 	starts, stops := f.op("start"), make([]func(), n)
 	err = f.ramp(ctx, n, stage.Ramp, func(i int) error {
 		return f.timed(ctx, starts, func() (err error) {
-			stops[i], err = f.sys.Start(ctx, from+i, from+i < agentMembers, f.hear, func() { f.attaches.Add(1) })
+			stops[i], err = f.start(ctx, from+i)
 			return err
 		})
 	})
@@ -177,6 +190,11 @@ func (f *agentFleet) grow(ctx context.Context, stage Stage) error {
 	f.noteWakes(fmt.Sprintf("grow_%d", stage.Leases), was, n)
 	f.step(stage.Leases, "")
 	return sleep(ctx, time.Duration(stage.Hold))
+}
+
+// start starts the agent of a unit.
+func (f *agentFleet) start(ctx context.Context, unit int) (stop func(), err error) {
+	return f.sys.Start(ctx, unit, unit < agentMembers, func(what int) { f.hear(unit, what) }, func() { f.attached(unit) })
 }
 
 // addAsTold adds units, again for as long as it is refused for the load, when it is told
@@ -213,27 +231,66 @@ func (f *agentFleet) noteWakes(phase string, was [numTold]int64, n int) {
 	f.fact(phase+"_other_wakes", float64(is[ToldCharm]-was[ToldCharm]+is[ToldUnit]-was[ToldUnit]+is[ToldRelations]-was[ToldRelations]))
 }
 
-// hear counts what an agent is told of.
-func (f *agentFleet) hear(what int) {
+// attached counts that an agent has begun.
+func (f *agentFleet) attached(unit int) {
+	f.attaches.Add(1)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.returned[unit] = true
+}
+
+// back is how many agents have begun since allAway. One that has begun twice is one.
+func (f *agentFleet) back() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.returned)
+}
+
+// allAway takes all agents as away until they begin again, and returns how often any have begun.
+func (f *agentFleet) allAway() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.returned = map[int]bool{}
+	return f.attaches.Load()
+}
+
+// hear counts what the agent of a unit is told of.
+func (f *agentFleet) hear(unit, what int) {
 	f.told[what].Add(1)
+	if what == ToldAnew {
+		f.check.Violate("the session of unit %d was opened anew, for it was over", unit)
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if what != f.what {
 		return
 	}
+	if f.heard[unit] || unit >= f.wants {
+		f.beyond++
+		return
+	}
+	f.heard[unit] = true
 	now := f.now()
 	f.toldIn.done(now, now-f.since, 1)
-	if f.waits--; f.waits == 0 {
-		f.what = -1
+	if len(f.heard) == f.wants {
 		close(f.reached)
 	}
 }
 
-// tellAll does something that so many are to be told of, and waits until they are.
+// beyondRight is how often agents were told of events that were not theirs, or again.
+func (f *agentFleet) beyondRight() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.beyond
+}
+
+// tellAll does something that the agents of the first n units are to be told of, and waits
+// until each is.
 func (f *agentFleet) tellAll(ctx context.Context, name string, what, n int, do func() error) error {
 	f.setPhase("%s", name)
 	f.mu.Lock()
-	f.what, f.waits, f.since, f.reached, f.toldIn = what, n, f.now(), make(chan struct{}), f.op(name)
+	f.what, f.wants, f.heard, f.since, f.reached, f.toldIn = what, n, make(map[int]bool, n), f.now(), make(chan struct{}), f.op(name)
 	since, reached := f.since, f.reached
 	f.mu.Unlock()
 	if err := do(); err != nil {
@@ -247,8 +304,7 @@ func (f *agentFleet) tellAll(ctx context.Context, name string, what, n int, do f
 		f.fact(name+"_told_ms", (f.now()-since).Seconds()*1000)
 	case <-late.C:
 		f.mu.Lock()
-		left := f.waits
-		f.what = -1
+		left := n - len(f.heard)
 		f.mu.Unlock()
 		f.check.Violate("%s: %d of %d were not told", name, left, n)
 	case <-ctx.Done():
@@ -312,89 +368,6 @@ func (f *agentFleet) charm(ctx context.Context) error {
 func (f *agentFleet) relate(ctx context.Context) error {
 	n := len(f.stops)
 	return f.tellAll(ctx, "relation", ToldRelations, n, func() error { return f.sys.Relate(ctx, n) })
-}
-
-// restarts ends and starts the members, one after the other and then all at once.
-func (f *agentFleet) restarts(ctx context.Context) error {
-	members, ok := f.cluster.(Members)
-	if !ok || f.sc.Fault == "" {
-		return nil
-	}
-	n := len(members.Servers())
-	was := f.tally()
-	if n > 1 {
-		for i := range n {
-			f.setPhase("restart of member %d", i+1)
-			began, before := f.now(), f.attaches.Load()
-			if err := f.restartMember(ctx, members, i); err != nil {
-				return err
-			}
-			if err := sleep(ctx, agentLull); err != nil {
-				return err
-			}
-			f.fact(fmt.Sprintf("restart_%d_moved", i+1), float64(f.attaches.Load()-before))
-			f.fact(fmt.Sprintf("restart_%d_seconds", i+1), (f.now() - began).Seconds())
-		}
-	}
-	f.setPhase("restart of all")
-	began, before := f.now(), f.attaches.Load()
-	if err := inParallel(ctx, n, func(i int) error { return members.Kill(i, syscall.SIGTERM) }); err != nil {
-		return err
-	}
-	down := f.now()
-	f.fact("restart_all_stopped_seconds", (down - began).Seconds())
-	if err := inParallel(ctx, n, func(i int) error { return members.Start(ctx, i, Start{}) }); err != nil {
-		return err
-	}
-	first := time.Duration(0)
-	for {
-		back := f.attaches.Load() - before
-		if back > 0 && first == 0 {
-			first = f.now()
-		}
-		if back >= int64(len(f.stops)) {
-			break
-		}
-		if f.now()-down > agentPatience {
-			f.check.Violate("%d of %d agents were not back in time", int64(len(f.stops))-back, len(f.stops))
-			break
-		}
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	f.fact("restart_all_first_seconds", (first - down).Seconds())
-	f.fact("restart_all_resumed_seconds", (f.now() - down).Seconds())
-	if err := sleep(ctx, agentLull); err != nil {
-		return err
-	}
-	f.fact("restart_all_starts_per_agent", float64(f.attaches.Load()-before)/float64(len(f.stops)))
-	reread := int64(0)
-	for i, is := range f.tally() {
-		reread += is - was[i]
-	}
-	f.fact("reread", float64(reread))
-	return nil
-}
-
-// restartMember returns once the member serves again, so that never two are away.
-func (f *agentFleet) restartMember(ctx context.Context, members Members, i int) error {
-	if err := members.Kill(i, syscall.SIGTERM); err != nil {
-		return err
-	}
-	if err := members.Start(ctx, i, Start{}); err != nil {
-		return err
-	}
-	for began := f.now(); f.now()-began < agentPatience; {
-		res, err := f.clients[i].Cluster().Members(ctx, connect.NewRequest(&apiv1.MembersRequest{}))
-		if err == nil && slices.ContainsFunc(res.Msg.Members, func(m *apiv1.Member) bool { return m.Self && m.Ready }) {
-			return nil
-		}
-		if err := sleep(ctx, 50*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	return incumbent.Errorf(incumbent.Unavailable, "member %d did not serve again within %v", i+1, agentPatience)
 }
 
 // noteDisk notes what the servers have written, where that can be seen.

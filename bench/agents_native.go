@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/client"
 )
 
@@ -39,7 +41,7 @@ func clientOf(t *agentsTask, servers ...string) client.Config {
 
 // newAgentsNative is Incumbent, by its Go client.
 func newAgentsNative(t *agentsTask) (*agentsNative, error) {
-	s := &agentsNative{ttl: t.TTL, tag: t.Tag}
+	s := &agentsNative{ttl: t.TTL, tag: t.Tag, sessions: map[int]*client.Session{}}
 	// Each agent begins with another member, and goes on with the next.
 	n := len(t.Servers)
 	for i := range n * max(1, t.Sources) {
@@ -55,7 +57,10 @@ func newAgentsNative(t *agentsTask) (*agentsNative, error) {
 }
 
 func (s *agentsNative) system() AgentSystem {
-	return AgentSystem{Add: s.add, Start: s.start, Charm: s.charm, Other: s.other, Relate: s.relate, Presence: s.presence}
+	return AgentSystem{
+		Add: s.add, Start: s.start, Charm: s.charm, Other: s.other, Relate: s.relate,
+		Presence: s.presence, Silence: s.silence, Alive: s.alive,
+	}
 }
 
 // txnOperations is how many operations a transaction may have.
@@ -66,6 +71,9 @@ type agentsNative struct {
 	ttl     time.Duration
 	tag     string // what all its keys begin with
 	url     int
+
+	mu       sync.Mutex              // protects sessions; held for an access
+	sessions map[int]*client.Session // of the agents of this process, by unit
 }
 
 func (s *agentsNative) app() string          { return s.tag + "/app" }
@@ -98,22 +106,12 @@ func (s *agentsNative) start(ctx context.Context, unit int, members bool, told f
 	if !members {
 		follows = follows[:len(follows)-1]
 	}
-	cfg := client.SessionConfig{
-		TTL: s.ttl, Presence: client.Presence{Name: s.name(unit)},
-		Attached: func(string, bool) { attached() },
-	}
+	cfg := client.SessionConfig{TTL: s.ttl, Presence: client.Presence{Name: s.name(unit)}, Attached: beginsBy(told, attached)}
 	begun := make(chan struct{}, len(follows))
 	var caches []*client.KeyCache
 	for _, f := range follows {
-		cache, first := client.NewKeyCache("", f.opts), true
-		cache.Notify(func() {
-			if first {
-				first = false
-				begun <- struct{}{}
-				return
-			}
-			told(f.what)
-		})
+		cache := client.NewKeyCache("", f.opts)
+		hearFrom(cache, func() { begun <- struct{}{} }, func() { told(f.what) })
 		caches = append(caches, cache)
 		cfg.Follow = append(cfg.Follow, cache)
 	}
@@ -135,7 +133,66 @@ func (s *agentsNative) start(ctx context.Context, unit int, members bool, told f
 			return nil, err
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sessions[unit] = session
 	return session.Detach, nil
+}
+
+// beginsBy is what a session is to call each time that it has begun: only the first time may
+// it have been opened by that.
+func beginsBy(told func(int), attached func()) func(member string, opened bool) {
+	again := false
+	return func(_ string, opened bool) {
+		if opened && again {
+			told(ToldAnew)
+		}
+		again = true
+		attached()
+	}
+}
+
+// followed is a [client.KeyCache].
+type followed interface {
+	Notify(f func())
+	Err() error
+}
+
+// hearFrom has begun called when a cache is heard of first, and told for each change of it
+// after that. A cache that is followed no more says so in the same way, and that is no
+// change: its watch has died, and whoever waits for it to be told is to notice.
+func hearFrom(cache followed, begun, told func()) {
+	first := true
+	cache.Notify(func() {
+		if first {
+			first = false
+			begun()
+			return
+		}
+		go func() { // the cache may not be looked at by whom it calls
+			if cache.Err() == nil {
+				told()
+			}
+		}()
+	})
+}
+
+// silence leaves the session of an agent open at the members, which hear of it no more.
+func (s *agentsNative) silence(_ context.Context, unit int) error {
+	s.mu.Lock()
+	session := s.sessions[unit]
+	delete(s.sessions, unit)
+	s.mu.Unlock()
+	if session == nil {
+		return incumbent.Errorf(incumbent.NotFound, "no agent of unit %d lives here", unit)
+	}
+	session.Detach()
+	return nil
+}
+
+func (s *agentsNative) alive(ctx context.Context, unit int) (bool, error) {
+	list, _, err := s.clients[0].KV("").ListPresent(ctx, s.name(unit), "", 1)
+	return len(list) == 1 && list[0].State == client.Alive, err
 }
 
 func (s *agentsNative) charm(ctx context.Context, value int) error {

@@ -15,18 +15,26 @@ type (
 		Unit    int  `json:"unit"`
 		Members bool `json:"members,omitempty"` // it follows which units there are
 	}
-	// agentNews is what has happened in a process since it last said so.
+	// agentNews is what has happened in a process since it last said so: the units whose
+	// agents were told of what, and those whose agents have begun, each as often as it was so.
 	agentNews = struct {
-		Told     [numTold]int `json:"told"`
-		Attached int          `json:"attached,omitempty"`
+		Told     [numTold][]int `json:"told"`
+		Attached []int          `json:"attached,omitempty"`
+	}
+	// agentEars is who is to hear of an agent.
+	agentEars struct {
+		told     func(what int)
+		attached func()
 	}
 )
 
 // agentsTeam is the parent's end.
 type agentsTeam struct {
 	processes
-	listen    sync.Once // with the first agent: all have the same told and attached
 	listening sync.WaitGroup
+
+	mu   sync.Mutex // protects ears; held for an access
+	ears map[int]agentEars
 }
 
 // newAgentsTeam starts n processes.
@@ -39,7 +47,16 @@ func newAgentsTeam(ctx context.Context, r *run, task *agentsTask, n int) (*agent
 		all.close()
 		return nil, err
 	}
-	return &agentsTeam{processes: all}, nil
+	return listenTo(all), nil
+}
+
+// listenTo makes a team of processes, and listens to each until it ends.
+func listenTo(all processes) *agentsTeam {
+	t := &agentsTeam{processes: all, ears: map[int]agentEars{}}
+	for _, p := range all {
+		t.listening.Go(func() { t.listen(p) })
+	}
+	return t
 }
 
 func (t *agentsTeam) close() {
@@ -49,29 +66,40 @@ func (t *agentsTeam) close() {
 
 // start is [AgentSystem.Start]: agents stop with their process.
 func (t *agentsTeam) start(ctx context.Context, unit int, members bool, told func(int), attached func()) (func(), error) {
-	t.listen.Do(func() {
-		for _, p := range t.processes {
-			t.listening.Go(func() { p.listen(told, attached) })
-		}
-	})
-	p := t.processes[unit%len(t.processes)]
-	return func() {}, p.call(ctx, "Start", &agentOrder{Unit: unit, Members: members}, nil)
+	t.mu.Lock()
+	t.ears[unit] = agentEars{told, attached}
+	t.mu.Unlock()
+	return func() {}, t.of(unit).call(ctx, "Start", &agentOrder{Unit: unit, Members: members}, nil)
+}
+
+// silence is [AgentSystem.Silence].
+func (t *agentsTeam) silence(ctx context.Context, unit int) error {
+	return t.of(unit).call(ctx, "Silence", unit, nil)
+}
+
+// of is the process that has a unit's agent.
+func (t *agentsTeam) of(unit int) *process { return t.processes[unit%len(t.processes)] }
+
+func (t *agentsTeam) earsOf(unit int) agentEars {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ears[unit]
 }
 
 // listen takes the news of a process until it ends, which its next call says.
-func (p *process) listen(told func(int), attached func()) {
+func (t *agentsTeam) listen(p *process) {
 	for {
 		var news agentNews
 		if p.call(context.Background(), "News", &struct{}{}, &news) != nil {
 			return
 		}
-		for what, n := range news.Told {
-			for range n {
-				told(what)
+		for what, units := range news.Told {
+			for _, unit := range units {
+				t.earsOf(unit).told(what)
 			}
 		}
-		for range news.Attached {
-			attached()
+		for _, unit := range news.Attached {
+			t.earsOf(unit).attached()
 		}
 	}
 }
@@ -85,8 +113,8 @@ func (w *workerProcess) Agents(task *agentsTask, _ *struct{}) (err error) {
 // Start starts one.
 func (w *workerProcess) Start(a *agentOrder, _ *struct{}) error {
 	stop, err := w.agents.start(w.ctx, a.Unit, a.Members,
-		func(what int) { w.note(func() { w.news.Told[what]++ }) },
-		func() { w.note(func() { w.news.Attached++ }) })
+		func(what int) { w.note(func() { w.news.Told[what] = append(w.news.Told[what], a.Unit) }) },
+		func() { w.note(func() { w.news.Attached = append(w.news.Attached, a.Unit) }) })
 	if err == nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -94,6 +122,9 @@ func (w *workerProcess) Start(a *agentOrder, _ *struct{}) error {
 	}
 	return err
 }
+
+// Silence has one fall silent.
+func (w *workerProcess) Silence(unit int, _ *struct{}) error { return w.agents.silence(w.ctx, unit) }
 
 func (w *workerProcess) note(what func()) {
 	w.mu.Lock()

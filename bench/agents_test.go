@@ -120,9 +120,10 @@ func TestAgentsCountWhoIsWoken(t *testing.T) {
 
 // otherProcess is a process of agents that says what a test has it say.
 type otherProcess struct {
-	asked chan agentOrder
-	news  chan agentNews
-	end   chan struct{} // closed: it has ended
+	asked  chan agentOrder
+	silent chan int
+	news   chan agentNews
+	end    chan struct{} // closed: it has ended
 }
 
 // Start starts every agent but the third, and never comes to an end with the fifth.
@@ -137,6 +138,11 @@ func (o *otherProcess) Start(a *agentOrder, _ *struct{}) error {
 	return nil
 }
 
+func (o *otherProcess) Silence(unit int, _ *struct{}) error {
+	o.silent <- unit
+	return nil
+}
+
 func (o *otherProcess) News(_ *struct{}, news *agentNews) error {
 	select {
 	case *news = <-o.news:
@@ -145,11 +151,11 @@ func (o *otherProcess) News(_ *struct{}, news *agentNews) error {
 	return nil
 }
 
-// An agent that is started in another process is started when that says so, and whatever
-// its agents were told is counted here. Who waits for one that ends is told.
+// An agent that is started in another process is started when that says so, and what each of
+// its agents was told is heard here as that one's. Who waits for one that ends is told.
 func TestAgentsOfAnotherProcess(t *testing.T) {
 	t.Parallel()
-	other := &otherProcess{asked: make(chan agentOrder, 3), news: make(chan agentNews), end: make(chan struct{})}
+	other := &otherProcess{asked: make(chan agentOrder, 3), silent: make(chan int, 1), news: make(chan agentNews), end: make(chan struct{})}
 	near, far := net.Pipe()
 	calls := rpc.NewServer()
 	if err := calls.RegisterName(workerService, other); err != nil {
@@ -157,17 +163,16 @@ func TestAgentsOfAnotherProcess(t *testing.T) {
 	}
 	go calls.ServeCodec(jsonrpc.NewServerCodec(far))
 	p := &process{number: 2, calls: jsonrpc.NewClient(near)}
-	team := &agentsTeam{processes: processes{nil, p}} // the first of two has the even units
-	team.listen.Do(func() {})
-	var told [numTold]int
-	attached := 0
-	team.listening.Go(func() { p.listen(func(what int) { told[what]++ }, func() { attached++ }) })
+	team := &agentsTeam{processes: processes{nil, p}, ears: map[int]agentEars{}} // the first of two has the even units
+	team.listening.Go(func() { team.listen(p) })
+	told, attached := map[int][]int{}, map[int]int{} // of who listens
 	errs := make(map[int]chan error)
 	for _, unit := range []int{1, 3, 5} {
 		err := make(chan error, 1)
 		errs[unit] = err
 		go func() {
-			_, e := team.start(t.Context(), unit, unit == 1, nil, nil)
+			_, e := team.start(t.Context(), unit, unit == 1,
+				func(what int) { told[unit] = append(told[unit], what) }, func() { attached[unit]++ })
 			err <- e
 		}()
 	}
@@ -179,12 +184,15 @@ func TestAgentsOfAnotherProcess(t *testing.T) {
 	if !maps.Equal(members, map[int]bool{1: true, 3: false, 5: false}) {
 		t.Errorf("asked for %v", members)
 	}
-	other.news <- agentNews{Told: [numTold]int{0, 0, 1, 0}}
-	other.news <- agentNews{Told: [numTold]int{1, 0, 1, 0}, Attached: 2}
+	other.news <- agentNews{Told: [numTold][]int{ToldUnit: {1, 3, 1}}}
+	other.news <- agentNews{Told: [numTold][]int{ToldMembers: {3}}, Attached: []int{1, 3, 3}}
 	for unit, want := range map[int]string{1: "", 3: "process 2 of agents: no"} {
 		if err := <-errs[unit]; want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("unit %d: %v, want %q", unit, err, want)
 		}
+	}
+	if err := team.silence(t.Context(), 3); err != nil || <-other.silent != 3 {
+		t.Errorf("it was not told who is to fall silent: %v", err)
 	}
 	// What it has said it is asked for more before it ends.
 	other.news <- agentNews{}
@@ -194,8 +202,11 @@ func TestAgentsOfAnotherProcess(t *testing.T) {
 		t.Errorf("unit 5: %v", err)
 	}
 	team.listening.Wait()
-	if attached != 2 || told != [numTold]int{1, 0, 2, 0} {
-		t.Errorf("attached %d, told %v", attached, told)
+	if want := map[int][]int{1: {ToldUnit, ToldUnit}, 3: {ToldUnit, ToldMembers}}; !maps.EqualFunc(told, want, slices.Equal) {
+		t.Errorf("told %v, want %v", told, want)
+	}
+	if want := map[int]int{1: 1, 3: 2}; !maps.Equal(attached, want) {
+		t.Errorf("attached %v, want %v", attached, want)
 	}
 	if _, err := team.start(t.Context(), 7, false, nil, nil); err == nil {
 		t.Error("an agent of a process that has ended was started")

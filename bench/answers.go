@@ -193,7 +193,9 @@ func (f *fleet) extended(p pending, ans *answer) error {
 // goesOn: the agent's own deadline has moved to until.
 func (f *fleet) goesOn(p pending, until, now time.Duration) {
 	a := p.agent
-	a.until, a.lapsed, a.owed, a.tries = max(a.until, until), false, 0, 0
+	f.noteLapse(a, now)
+	a.until, a.owed, a.tries = max(a.until, until), 0, 0
+	a.lapsed = a.lapsed && a.until < now // still
 	a.sent, a.heard = max(a.sent, p.sent), now
 	f.recovered(p, now)
 	f.check.Extended(f.leaseName(a.lease), p.token, until)
@@ -290,10 +292,12 @@ func (f *fleet) notHeld(p pending, name string) {
 	if f.strict {
 		f.check.Violate("%s: agent %d, token %d, was told it does not hold", name, a.id, p.token)
 	}
-	f.check.NotHolder(name, p.token, p.sent)
-	f.say("lost     app/%d after %v in %v", a.lease, f.ttl, f.now()-p.sent)
+	now := f.now()
+	f.noteLapse(a, now)
+	f.check.NotHolder(name, p.token, p.sent, a.until)
+	f.say("lost     app/%d after %v in %v", a.lease, f.ttl, now-p.sent)
 	f.dropHolding(a)
-	f.do(f.now(), stepClaim, a)
+	f.do(now, stepClaim, a)
 }
 
 func (f *fleet) noLongerWaits(a *agent) {

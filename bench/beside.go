@@ -20,26 +20,36 @@ const (
 	besideQuiet = 5 * time.Second // in which what they take without a flood is found out
 )
 
-// holdBeside has critical leases, and those whose holders are to fall silent, held beside a
-// script that has floods: before the first, since who begins is refused first.
+// holdBeside has critical leases, those whose holders are to fall silent, and what clients
+// hold through the floods' own door, held beside a script that has floods: before the first,
+// since who begins is refused first.
 func (o *ordeal) holdBeside(ctx context.Context, script []Action) error {
-	floods := 0
+	times, door := 0, ""
 	for _, a := range script {
 		if a.Do == "flood" && a.Times > 0 {
-			floods++
+			times++
+			door = floods[a.Work].door
 		}
 	}
-	if floods == 0 {
+	if times == 0 {
 		return nil
+	}
+	if err := o.keepAt(ctx, door); err != nil {
+		return err
 	}
 	o.critical = newGroup(ctx, o.run, group{prefix: criticalPrefix, every: criticalEvery, candidates: 1, perStream: criticalLeases, critical: true})
 	o.mortal = o.mortals(ctx)
-	for f, n := range map[*fleet]int{o.critical: criticalLeases, o.mortal: floods * silentProcesses(o.victims.size()) * silentProcess} {
+	for _, beside := range []struct {
+		*fleet
+		leases int
+	}{{o.mortal, times * silentProcesses(o.victims.size()) * silentProcess}, {o.critical, criticalLeases}} {
+		f := beside.fleet
 		f.running.Go(func() { f.drive(&f.mu, f.now, &f.ended, f.perform) })
-		if err := f.grow(ctx, n, besideRamp); err != nil {
+		if err := f.grow(ctx, beside.leases, besideRamp); err != nil {
 			return err
 		}
 	}
+	o.endStep(rampPhase) // none of it is in what the quiet time shows
 	return sleep(ctx, min(besideQuiet, o.critical.ttl/6))
 }
 
@@ -60,7 +70,8 @@ func (o *ordeal) doorsOf(ctx context.Context, door string, who []int) (map[int]s
 }
 
 // judgeBeside judges the holders beside the fleet: of critical leases all are held, and no
-// extension was refused; what silent holders left, others hold.
+// extension was refused; what silent holders left, others hold; and what is held through
+// other doors still is.
 func (o *ordeal) judgeBeside(ctx context.Context) error {
 	if f := o.mortal; f != nil {
 		if err := f.judgeSilent(ctx); err != nil {
@@ -69,6 +80,9 @@ func (o *ordeal) judgeBeside(ctx context.Context) error {
 		f.mu.Lock()
 		o.fact("fell_silent", float64(f.fell))
 		f.mu.Unlock()
+	}
+	if o.kept != nil {
+		o.kept.judge()
 	}
 	if f := o.critical; f != nil {
 		f.mu.Lock()
@@ -91,5 +105,8 @@ func (o *ordeal) closeBeside() {
 		if f != nil {
 			f.close()
 		}
+	}
+	if o.kept != nil {
+		o.kept.close()
 	}
 }

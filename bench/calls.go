@@ -46,7 +46,10 @@ func (r *run) dialCallsOf(ctx context.Context, member, i int, headers string) (*
 		to.headers += "Authorization: Bearer " + r.credential + "\r\n"
 	}
 	conn, err := to.dial(ctx, r.source(i), false)
-	return &callConn{httpConn: conn}, err
+	if err != nil {
+		return nil, err
+	}
+	return &callConn{httpConn: conn}, nil
 }
 
 // call does one unary call; a refusal is an error of the server's kind.

@@ -105,16 +105,16 @@ func (c *Checker) Lapsed() {
 }
 
 // NotHolder says that a holder was told that it does not hold. It lost the lease if the
-// extension was sent before its own deadline.
-func (c *Checker) NotHolder(lease string, token uint64, sent time.Duration) {
+// extension was sent before its own deadline, until, whoever holds it meanwhile: an
+// extension that waits for so long that another is granted the lease was in time.
+func (c *Checker) NotHolder(lease string, token uint64, sent, until time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := c.leases[lease]
-	if b == nil || b.token != token || b.released || sent >= b.until {
+	if sent >= until {
 		return
 	}
 	c.lost++
-	c.violate("%s: token %d was told it does not hold, %v before its own deadline", lease, token, b.until-sent)
+	c.violate("%s: token %d was told it does not hold, %v before its own deadline", lease, token, until-sent)
 }
 
 // Freed says that a watcher heard at time heard that the holding has expired, latest

@@ -23,8 +23,9 @@ func TestChecker(t *testing.T) {
 			c.Released("a", 10)
 			c.Granted("a", 2, 11, 3*s, 7*s)
 			c.Granted("a", 1, 12, 7*s, 9*s) // the deadline has passed
-			c.NotHolder("a", 12, 9*s)       // sent at its own deadline
-			c.NotHolder("a", 11, 1*s)       // of an earlier holding
+			c.NotHolder("a", 12, 9*s, 9*s)  // sent at its own deadline
+			c.Granted("a", 2, 13, 9*s, 12*s)
+			c.NotHolder("a", 12, 10*s, 9*s) // sent after it, and granted to another since
 			c.Lapsed()
 		}, 0, 0, ""},
 		{"two holders", func(c *Checker) {
@@ -48,8 +49,13 @@ func TestChecker(t *testing.T) {
 		}, 1, 1, "held it for another 3s"},
 		{"lost in time", func(c *Checker) {
 			c.Granted("a", 1, 10, 1*s, 5*s)
-			c.NotHolder("a", 10, 3*s)
+			c.NotHolder("a", 10, 3*s, 5*s)
 		}, 1, 1, "2s before its own deadline"},
+		{"lost in time, and granted to another since", func(c *Checker) {
+			c.Granted("a", 1, 10, 1*s, 5*s)
+			c.Granted("a", 2, 11, 6*s, 8*s)
+			c.NotHolder("a", 10, 3*s, 5*s)
+		}, 1, 1, "token 10 was told it does not hold, 2s before its own deadline"},
 		{"an extension of nothing", func(c *Checker) { c.Extended("a", 10, 5*s) }, 0, 1, "that nobody was granted"},
 		{"an extension of what is over", func(c *Checker) {
 			c.Granted("a", 1, 10, 1*s, 2*s)

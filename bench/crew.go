@@ -47,10 +47,11 @@ func playCrew(ctx context.Context, r *run) error {
 	})
 	script := r.sc.script()
 	for i, stage := range r.sc.Stages {
-		if err := r.climb(ctx, c, stage, base); err != nil {
+		struck := len(script) > 0 && (i == len(r.sc.Stages)-1 || !onceOnly(script))
+		if err := r.climb(ctx, c, stage, base, struck); err != nil {
 			return err
 		}
-		if len(script) == 0 || i < len(r.sc.Stages)-1 && onceOnly(script) {
+		if !struck {
 			r.step(stage.Leases, "")
 			continue
 		}
@@ -96,8 +97,9 @@ func (r *run) faultFacts() map[string]float64 {
 	return out
 }
 
-// climb ramps up to a stage and holds it.
-func (r *run) climb(ctx context.Context, c crew, stage Stage, base uint64) error {
+// climb ramps up to a stage and holds it. If it is struck afterwards, its ramp is a step of
+// its own.
+func (r *run) climb(ctx context.Context, c crew, stage Stage, base uint64, struck bool) error {
 	r.setPhase("ramp to %d leases", stage.Leases)
 	began := r.now()
 	before, _ := c.count()
@@ -108,6 +110,9 @@ func (r *run) climb(ctx context.Context, c crew, stage Stage, base uint64) error
 	took := (r.now() - began).Seconds()
 	r.fact("connect_seconds", took)
 	r.fact("connects_per_second", float64(now.Open-before.Open)/took)
+	if struck {
+		r.step(stage.Leases, rampPhase)
+	}
 	r.setPhase("%d leases", stage.Leases)
 	if err := c.hold(ctx, time.Duration(stage.Hold)); err != nil {
 		return err
@@ -142,12 +147,15 @@ func (r *run) crewFacts(t tally) {
 		r.fact(name, float64(n))
 	}
 	r.notePeak()
+	if r.sc.HandOvers == 0 && t.Leading < want {
+		r.check.Violate("%d of %d leases are held at the end", t.Leading, want)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, op := range []string{"claim", "extend"} {
 		worst := 0.0
 		for _, s := range r.steps {
-			if s.Phase == "" || s.Phase == quietPhase {
+			if s.Phase == "" || s.Phase == rampPhase || s.Phase == quietPhase {
 				worst = max(worst, s.Ops[op].P99)
 			}
 		}

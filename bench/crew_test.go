@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -203,5 +204,22 @@ func TestMarksOfAnOverload(t *testing.T) {
 		if picture := string(rateChart([]string{floodDone}, series).draw()); strings.Count(picture, `class="mark"`) != len(got) {
 			t.Errorf("%q: %s", seconds, picture)
 		}
+	}
+}
+
+// TestAProcessKeepsTime: times of a process count from the run's beginning, by a clock that
+// nobody sets.
+func TestAProcessKeepsTime(t *testing.T) {
+	w := &workerProcess{ctx: t.Context()}
+	began := time.Now().Add(-time.Minute)
+	if err := w.Begin(&assignment{Scenario: &Scenario{TTL: Duration(time.Minute)}, Part: part{Of: 1}, Began: began.UnixNano()}, nil); err != nil {
+		t.Fatal(err)
+	}
+	defer w.end()
+	if now := w.run.now(); now < time.Minute || now > 2*time.Minute {
+		t.Errorf("it is %v after the run's beginning, want a minute", now)
+	}
+	if text := w.run.begun.String(); !strings.Contains(text, " m=") {
+		t.Errorf("the run began at %s by the wall clock", text)
 	}
 }

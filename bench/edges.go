@@ -124,7 +124,7 @@ func (f *fleet) attachedAt(member int) (n int) {
 }
 
 // agentsWithout returns how many agents are at a member that is gone, at none, or not
-// attached yet.
+// attached to the stream they have now: one whose attachment was refused asks again later.
 func (f *fleet) agentsWithout(gone int) (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -133,8 +133,8 @@ func (f *fleet) agentsWithout(gone int) (n int) {
 			n += len(l.agents)
 			continue
 		}
-		for _, p := range l.pending {
-			if p.what == stepAttach {
+		for _, a := range l.agents {
+			if a.stream != l.opened {
 				n++
 			}
 		}

@@ -132,6 +132,7 @@ func (f *fakeServer) start(t *testing.T) string {
 		}
 		mux.ServeHTTP(w, r)
 	}))
+	srv.Config.ReadHeaderTimeout = 5 * time.Second // who says nothing is closed
 	srv.Config.Protocols = new(http.Protocols)
 	srv.Config.Protocols.SetHTTP1(true)
 	srv.Config.Protocols.SetUnencryptedHTTP2(true)

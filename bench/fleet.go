@@ -214,29 +214,55 @@ func (f *fleet) begin(ctx context.Context, want int, rate float64, lease func(i 
 	return f.settle(ctx, want, time.Duration(float64(want-from)/rate*float64(time.Second))+time.Minute)
 }
 
-// settle waits until all agents hold or wait.
+// settle waits until all agents hold or wait, and then until each lease is held.
 func (f *fleet) settle(ctx context.Context, want int, most time.Duration) error {
-	return f.awaitAll(ctx, most, "agents hold", func() (int, int, error) {
+	err := f.awaitAll(ctx, most, "agents hold", func() (int, int, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return f.holding + f.waiting, want, f.failure
+	})
+	if err != nil || f.idle {
+		return err
+	}
+	return f.awaitHeld(ctx, func() (int, int, error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.holding, len(f.heldBy), f.failure
 	})
 }
 
 // awaitAll waits until as many as are wanted do what they are to do, which is that or
 // wait.
 func (r *run) awaitAll(ctx context.Context, most time.Duration, doing string, count func() (have, want int, err error)) error {
+	have, want, err := r.await(ctx, most, count)
+	if err == nil && have < want {
+		return incumbent.Errorf(incumbent.DeadlineExceeded, "after %v only %d of %d %s or wait", most, have, want, doing)
+	}
+	return err
+}
+
+// heldWithin is how long, once all hold or wait, who is to have a lease that is free may take to
+// be told of it and take it up.
+const heldWithin = 10 * time.Second
+
+// awaitHeld waits until each lease is held: one for which all wait, in vain, is a violation.
+func (r *run) awaitHeld(ctx context.Context, count func() (held, leases int, err error)) error {
+	held, leases, err := r.await(ctx, heldWithin, count)
+	if err == nil && held < leases {
+		r.check.Violate("%d of %d leases are held %v after all hold or wait", held, leases, heldWithin)
+	}
+	return err
+}
+
+// await counts until there are as many as are wanted, or the time is over.
+func (r *run) await(ctx context.Context, most time.Duration, count func() (have, want int, err error)) (have, want int, err error) {
 	for end := r.now() + most; ; {
-		switch have, want, err := count(); {
-		case err != nil:
-			return err
-		case have >= want:
-			return nil
-		case r.now() > end:
-			return incumbent.Errorf(incumbent.DeadlineExceeded, "after %v only %d of %d %s or wait", most, have, want, doing)
+		have, want, err = count()
+		if err != nil || have >= want || r.now() > end {
+			return have, want, err
 		}
 		if err := sleep(ctx, 20*time.Millisecond); err != nil {
-			return err
+			return have, want, err
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/client"
 )
 
 // Limits of floods.
@@ -30,6 +31,7 @@ const (
 	unsentMost    = 0.2              // of a flood may find no client free, or it was none of so many times
 	unsentAfter   = 10 * time.Second // of a flood: in a shorter one that is chance
 	operatorEvery = 500 * time.Millisecond
+	caughtUpIn    = 30 * time.Second // all members are, after a flood of clients that behave badly
 )
 
 // The operations of a flood: requests that were executed, and those that were refused.
@@ -111,6 +113,8 @@ type flood struct {
 	offered  atomic.Int64
 	unsent   atomic.Int64 // for which no client was free: each had a request under way
 	lateOnes atomic.Int64 // requests that were not answered in time, or broke
+
+	explained string // the name of a lease
 }
 
 // flood lets a flood in on some members. What it returns ends it.
@@ -119,6 +123,10 @@ func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), er
 	f := &flood{run: o.run, floodWork: work, action: a, name: a.floodName(), accepted: o.rec.op(floodDone), refused: o.rec.op(floodRefused), model: incumbent.NewSessionID().String()}
 	if a.Times > 0 && o.peak == 0 {
 		return nil, incumbent.Errorf(incumbent.Invalid, "a flood of %v times what is carried needs one without times before it", a.Times)
+	}
+	f.explained = leaseOfNobody
+	if o.critical != nil {
+		f.explained = o.critical.leaseName(0)
 	}
 	if f.doors, err = o.doorsOf(ctx, work.door, who); err != nil {
 		return nil, err
@@ -135,6 +143,7 @@ func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), er
 		o.endStep("before " + f.phase())
 	}
 	f.began = o.now()
+	caught := ctx
 	ctx, stop := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	due := make(chan struct{}, len(clients))
@@ -154,7 +163,7 @@ func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), er
 			}
 		})
 	}
-	all.Go(func() { f.operate(ctx, who) })
+	all.Go(func() { f.operate(ctx, who, f.operatorCalls()) })
 	return func() {
 		ended := o.now()
 		took := (ended - f.began).Seconds()
@@ -168,6 +177,9 @@ func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), er
 			o.endStep(f.phase())
 		}
 		o.judgeFlood(f, rate, took)
+		if a.Rude {
+			o.catching.Go(func() { o.noteCaughtUp(caught, ended) })
+		}
 	}, nil
 }
 
@@ -188,7 +200,7 @@ func (a Action) floodName() string {
 // judgeFlood notes what a flood came to.
 func (o *ordeal) judgeFlood(f *flood, rate, took float64) {
 	if f.action.Times == 0 && o.peak == 0 {
-		o.peak = rate
+		o.peak, o.best, o.rates = rate, rate, map[string]float64{}
 		o.fact("carried_per_second", rate)
 		if rate == 0 {
 			o.check.Violate("none of the operations was done of which it was to be found out how many the servers carry")
@@ -200,11 +212,15 @@ func (o *ordeal) judgeFlood(f *flood, rate, took float64) {
 		name = "afterwards"
 	}
 	o.fact(name+"_done_per_second", rate)
-	o.fact(name+"_missing_share", max(0, 1-rate/o.peak)) // of what is carried
+	o.best, o.rates[name] = max(o.best, rate), rate
+	for name, rate := range o.rates {
+		o.fact(name+"_missing_share", 1-rate/o.best)
+	}
 	if f.action.Times == 0 {
 		return
 	}
 	o.fact(name+"_offered_per_second", float64(f.offered.Load())/took)
+	o.fact(name+"_sent_per_second", float64(f.offered.Load()-f.unsent.Load())/took)
 	unsent := float64(f.unsent.Load()) / float64(max(1, f.offered.Load()))
 	o.fact(name+"_unsent_share", unsent)
 	if unsent > unsentMost && !f.waits && !f.action.Rude && took >= unsentAfter.Seconds() {
@@ -328,40 +344,67 @@ func (f *flood) outcome(ctx context.Context, began time.Duration, done int, err 
 }
 
 // operate does what an operator does who looks what is the matter, on each member in
-// turn: it must go on in every flood.
-func (f *flood) operate(ctx context.Context, who []int) {
-	record := f.rec.op("operator")
-	calls := []func(ctx context.Context, i int) error{
-		func(ctx context.Context, i int) error {
-			_, err := statusOf(ctx, f.clients[i])
+// turn: it must go on in every flood. What has to wait for the call before it is late.
+func (f *flood) operate(ctx context.Context, who []int, calls []operatorCall) {
+	record, due := f.rec.op("operator"), f.now()
+	for n := 0; ; n++ {
+		due += operatorEvery
+		if sleep(ctx, due-f.now()) != nil {
+			return
+		}
+		call, cancel := context.WithTimeout(ctx, floodPatience)
+		err := calls[n%len(calls)](call, who[n%len(who)])
+		cancel()
+		f.run.outcome(ctx, record, due, err)
+		if err != nil && ctx.Err() == nil {
+			f.check.Violate("an operator's call %d failed in a flood: %v", n%len(calls), err)
+		}
+	}
+}
+
+// operatorCall is what an operator does on one member.
+type operatorCall func(ctx context.Context, member int) error
+
+// operatorCalls are what it does on a member, by turns: one who was there before, and one who
+// comes for it.
+func (f *flood) operatorCalls() []operatorCall {
+	return []operatorCall{
+		func(ctx context.Context, member int) error {
+			_, err := statusOf(ctx, f.clients[member])
 			return err
 		},
-		func(ctx context.Context, i int) error {
-			s, err := f.clients[i].Cluster().Events(ctx, connect.NewRequest(&apiv1.EventsRequest{Limit: 10}))
+		func(ctx context.Context, member int) error {
+			s, err := f.clients[member].Cluster().Events(ctx, connect.NewRequest(&apiv1.EventsRequest{Limit: 10}))
 			if err != nil {
 				return err
 			}
 			s.Receive()
 			return errors.Join(s.Err(), s.Close())
 		},
-		func(ctx context.Context, i int) error {
-			_, err := f.clients[i].Settings().Set(ctx, "quota.namespace.leases", "0")
+		func(ctx context.Context, member int) error {
+			_, err := f.clients[member].Settings().Set(ctx, "quota.namespace.leases", "0")
 			return err
 		},
-		func(ctx context.Context, i int) error {
-			_, err := f.clients[i].Leases().Get(ctx, connect.NewRequest(&apiv1.GetRequest{Name: &apiv1.LeaseName{Name: "of-nobody"}}))
-			if incumbent.KindOf(err) == incumbent.NotFound || connect.CodeOf(err) == connect.CodeNotFound {
+		func(ctx context.Context, member int) error {
+			_, err := f.clients[member].Leases().Get(ctx, connect.NewRequest(&apiv1.GetRequest{Name: &apiv1.LeaseName{Name: f.explained}}))
+			if f.explained == leaseOfNobody && (incumbent.KindOf(err) == incumbent.NotFound || connect.CodeOf(err) == connect.CodeNotFound) {
 				return nil
 			}
 			return err
 		},
-	}
-	for n := 0; sleep(ctx, operatorEvery) == nil; n++ {
-		ctx, cancel := context.WithTimeout(ctx, floodPatience)
-		err := f.timed(ctx, record, func() error { return calls[n%len(calls)](ctx, who[n%len(who)]) })
-		if err != nil && ctx.Err() == nil {
-			f.check.Violate("an operator's call %d failed in a flood: %v", n%len(calls), err)
-		}
-		cancel()
+		func(ctx context.Context, member int) error {
+			cfg := f.cluster.Client()
+			cfg.Servers = []string{f.urls[member]}
+			c, err := client.New(cfg)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			_, err = statusOf(ctx, c)
+			return err
+		},
 	}
 }
+
+// leaseOfNobody is explained where no critical lease is held beside the flood.
+const leaseOfNobody = "of-nobody"

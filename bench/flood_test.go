@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,10 +12,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
+	"github.com/incumbent-dev/incumbent/client"
 )
 
 // violationsOf is what a run has found.
@@ -227,6 +231,128 @@ func TestEncodedOnce(t *testing.T) {
 	}
 }
 
+// An operator who is not answered is a violation, and whoever waits for such a call is late.
+func TestAnOperatorIsAnswered(t *testing.T) {
+	for name, c := range map[string]struct {
+		takes   time.Duration
+		answers int
+		text    string
+	}{
+		"at once": {0, 21, ""},
+		"slowly":  {2 * time.Second, 5, ""},
+		"never":   {time.Hour, 0, "an operator's call 0 failed in a flood"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &flood{run: newRun(&Scenario{}, Options{})}
+				f.begun = time.Now()
+				ctx, stop := context.WithTimeout(t.Context(), 21*operatorEvery+operatorEvery/2)
+				defer stop()
+				f.operate(ctx, []int{0}, []operatorCall{func(ctx context.Context, _ int) error { return sleep(ctx, c.takes) }})
+				s := f.rec.op("operator").summary()
+				if s.Count != uint64(c.answers) {
+					t.Errorf("%d were answered, want %d", s.Count, c.answers)
+				}
+				if c.takes > time.Second && c.answers > 0 && s.Max < 2*float64(c.takes.Milliseconds()) {
+					t.Errorf("the slowest took %v ms, the one that waited for it among them", s.Max)
+				}
+				if got := violationsOf(f.run); (got == "") != (c.text == "") || !strings.Contains(got, c.text) {
+					t.Errorf("%q, want %q", got, c.text)
+				}
+			})
+		})
+	}
+}
+
+// What a flood lacks is a share of the most that was carried at all.
+func TestWhatIsMissingIsOfTheBest(t *testing.T) {
+	o := &ordeal{run: newRun(&Scenario{}, Options{})}
+	for _, x := range []struct {
+		action Action
+		rate   float64
+	}{{Action{}, 1000}, {Action{Times: 2}, 1250}, {Action{Times: 5}, 1000}, {Action{Times: 5, Rude: true}, 500}, {Action{}, 1125}} {
+		f := &flood{run: o.run, floodWork: &floodWork{batch: 1}, action: x.action, name: x.action.floodName()}
+		f.offered.Store(100)
+		f.unsent.Store(20)
+		o.judgeFlood(f, x.rate, 10)
+	}
+	for name, want := range map[string]float64{
+		"carried_per_second": 1000, "2x_missing_share": 0, "5x_missing_share": 0.2, "rude_5x_missing_share": 0.6, "afterwards_missing_share": 0.1,
+		"5x_offered_per_second": 10, "5x_sent_per_second": 8,
+	} {
+		if got := o.noted(name); math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+}
+
+// A client whose member cannot be reached has nothing to close.
+func TestAFloodOfWhoIsNotThere(t *testing.T) {
+	r := newRun(&Scenario{}, Options{Targets: []string{"http://127.0.0.1:1"}})
+	if err := r.connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer r.disconnect()
+	f := &flood{run: r, floodWork: floods["claims"]}
+	c, err := f.open(t.Context(), f, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done, err := c.ask(t.Context(), 0); done != 0 || err == nil {
+		t.Errorf("%d done, %v", done, err)
+	}
+	c.end()
+}
+
+// A credential of nobody that opens a door is a violation.
+func TestAWrongCredentialThatIsTaken(t *testing.T) {
+	for name, known := range map[string]bool{"it is refused": false, "it is taken": true} {
+		t.Run(name, func(t *testing.T) {
+			mux := http.NewServeMux()
+			mux.Handle(incumbentv1connect.NewClusterServiceHandler(guessed{known: known}))
+			srv := httptest.NewServer(mux)
+			t.Cleanup(srv.Close)
+			r := newRun(&Scenario{}, Options{Targets: []string{srv.URL}})
+			if err := r.connect(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			defer r.disconnect()
+			r.cluster = withoutSecrets{}
+			defer func() { r.cluster = nil }() // before it is disconnected: there is none to be stopped
+			f := &flood{run: r}
+			c, err := openGuesses(t.Context(), f, 0, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.end()
+			if done, err := c.ask(t.Context(), 0); err != nil || (done == 1) == known {
+				t.Errorf("%d, %v", done, err)
+			}
+			if got := violationsOf(r); (got != "") != known {
+				t.Errorf("%q", got)
+			}
+		})
+	}
+}
+
+// withoutSecrets is spoken to as anybody does.
+type withoutSecrets struct{ Cluster }
+
+func (withoutSecrets) Client() client.Config { return client.Config{} }
+
+// guessed answers who guesses.
+type guessed struct {
+	incumbentv1connect.UnimplementedClusterServiceHandler
+	known bool
+}
+
+func (g guessed) Status(context.Context, *connect.Request[apiv1.StatusRequest]) (*connect.Response[apiv1.StatusResponse], error) {
+	if !g.known {
+		return nil, connect.NewError(connect.CodePermissionDenied, errors.New("nobody"))
+	}
+	return connect.NewResponse(&apiv1.StatusResponse{}), nil
+}
+
 // One in twenty leases falls silent in a flood, in whole processes.
 func TestHowManyFallSilent(t *testing.T) {
 	for leases, want := range map[int]int{1: 1, 200: 1, 300: 2, 10_000: 50, 12_100: 61} {
@@ -327,7 +453,7 @@ func TestHeldBesideFloods(t *testing.T) {
 			defer r.disconnect()
 			o := &ordeal{run: r, victims: &fleet{heldBy: make([]*agent, 24)}}
 			defer o.closeBeside()
-			script := []Action{{Do: "flood"}, {Do: "flood", Times: 2}, {Do: "flood", Times: 5}, {Do: "flood"}}
+			script := []Action{{Do: "flood"}, {Do: "flood", Work: "claims", Times: 2}, {Do: "flood", Work: "claims", Times: 5}, {Do: "flood"}}
 			if err := o.holdBeside(t.Context(), script); err != nil {
 				t.Fatal(err)
 			}

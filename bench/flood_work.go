@@ -312,7 +312,11 @@ func openGuesses(_ context.Context, f *flood, member, n int) (*floodClient, erro
 		return nil, err
 	}
 	return &floodClient{func(ctx context.Context, _ int) (int, error) {
-		if _, err := statusOf(ctx, c); incumbent.KindOf(err) != incumbent.Denied {
+		switch _, err := statusOf(ctx, c); {
+		case err == nil:
+			f.check.Violate("a wrong credential was taken for one that is known")
+			return 0, nil
+		case incumbent.KindOf(err) != incumbent.Denied:
 			return 0, err
 		}
 		return 1, nil

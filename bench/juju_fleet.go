@@ -79,6 +79,7 @@ type jujuCall struct {
 	what           step
 	id             uint64
 	intended, sent time.Duration
+	missed         bool // it has no answer in time, which is counted
 }
 
 // jujuLease is who was the last to lead an application, and how many holdings
@@ -108,6 +109,7 @@ func newJujuFleet(ctx context.Context, r *run, login jujuLogin, hosts []string, 
 		opPing: r.rec.op("ping"), opHandOver: r.rec.op("hand-over"), opRecovery: r.rec.op("recovery"),
 	}
 	f.ctx, f.cancel = context.WithCancel(ctx)
+	f.enqueue(planned{what: stepSweep})
 	f.running.Go(func() { f.drive(&f.mu, f.now, &f.ended, f.perform) })
 	return f, nil
 }
@@ -133,17 +135,31 @@ func (f *jujuFleet) grow(ctx context.Context, n int, rate float64) error {
 	}
 	ramp := time.Duration(float64((n-from)*f.candidates()) / rate * float64(time.Second))
 	f.mu.Unlock()
-	return f.settle(ctx, ramp+jujuSettle)
+	if err := f.settle(ctx, ramp+jujuSettle); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faultOver()
+	return nil
 }
 
 // jujuSettle is how long after a ramp all units must lead or be blocked.
 const jujuSettle = 10 * time.Minute
 
 func (f *jujuFleet) settle(ctx context.Context, most time.Duration) error {
-	return f.awaitAll(ctx, most, "units lead", func() (int, int, error) {
+	err := f.awaitAll(ctx, most, "units lead", func() (int, int, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return f.tally.Leading + f.tally.Blocked, len(f.units), f.failure
+	})
+	if err != nil || f.sc.HandOvers > 0 { // what is handed over nobody has until it expires
+		return err
+	}
+	return f.awaitHeld(ctx, func() (int, int, error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.tally.Leading, len(f.units) / f.candidates(), f.failure
 	})
 }
 
@@ -228,6 +244,8 @@ func (f *jujuFleet) plan(at time.Duration, what step, u *unit) {
 func (f *jujuFleet) perform(p planned) {
 	u := p.unit
 	switch {
+	case p.what == stepSweep:
+		f.sweep(f.now())
 	case p.what == stepConnect:
 		f.toDial = append(f.toDial, p)
 		if f.dialers < jujuDialers {
@@ -245,6 +263,21 @@ func (f *jujuFleet) perform(p planned) {
 	}
 }
 
+// jujuSweepEvery is how often is looked at what has no answer.
+const jujuSweepEvery = time.Second
+
+// sweep counts, once each, the claims and extensions that have no answer a ttl after they
+// were sent: a unit waits for one for as long as its connection lasts.
+func (f *jujuFleet) sweep(now time.Duration) {
+	for _, u := range f.units {
+		if c := &u.call; (c.what == stepClaim || c.what == stepExtend) && !c.missed && now-c.sent > f.ttl {
+			c.missed = true
+			f.check.Violate("%s: request %d for its leadership was not answered within %v", u.name(), c.id, f.ttl)
+		}
+	}
+	f.enqueue(planned{at: now + jujuSweepEvery, what: stepSweep})
+}
+
 // send sends a unit's request.
 func (f *jujuFleet) send(u *unit, what step, intended time.Duration) {
 	u.request++
@@ -259,10 +292,7 @@ func (f *jujuFleet) send(u *unit, what step, intended time.Duration) {
 		u.call = call
 		f.tally.Blocked++
 	default:
-		if what == stepExtend && u.until < call.sent && !u.lapsed {
-			u.lapsed = true
-			f.check.Lapsed()
-		}
+		f.noteLapse(u, call.sent)
 		b = appendJujuClaim(b, u.request, u, f.ttl)
 		u.call = call
 	}

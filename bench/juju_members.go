@@ -18,28 +18,36 @@ const membersTimeout = time.Minute
 func (r *run) awaitMembers(ctx context.Context, most time.Duration) error {
 	r.setPhase("members")
 	began := r.now()
+	missing, err := r.missingMembers(ctx, most)
+	if err != nil {
+		return err
+	}
+	r.fact("members", float64(len(r.clients)))
+	r.fact("members_back", float64(len(r.clients)-len(missing)))
+	r.fact("members_back_seconds", (r.now() - began).Seconds())
+	if len(missing) > 0 {
+		r.check.Violate("%v after the load: %s", most, strings.Join(missing, "; "))
+	}
+	return nil
+}
+
+// missingMembers waits until every member is back, but no longer than most, and says which
+// are not and what they lack.
+func (r *run) missingMembers(ctx context.Context, most time.Duration) (missing []string, err error) {
 	goal := r.newestIndex(ctx)
-	for {
-		var missing []string
+	for began := r.now(); ; {
+		missing = missing[:0]
 		for i, c := range r.clients {
 			if why := standing(ctx, c, goal); why != "" {
 				missing = append(missing, r.urls[i]+" "+why)
 			}
 		}
-		took := r.now() - began
-		if len(missing) > 0 && took < most {
-			if err := sleep(ctx, backEvery); err != nil {
-				return err
-			}
-			continue
+		if len(missing) == 0 || r.now()-began >= most {
+			return missing, nil
 		}
-		r.fact("members", float64(len(r.clients)))
-		r.fact("members_back", float64(len(r.clients)-len(missing)))
-		r.fact("members_back_seconds", took.Seconds())
-		if len(missing) > 0 {
-			r.check.Violate("%v after the load: %s", most, strings.Join(missing, "; "))
+		if err := sleep(ctx, backEvery); err != nil {
+			return nil, err
 		}
-		return nil
 	}
 }
 

@@ -217,6 +217,7 @@ func (f *jujuFleet) failedCall(u *unit, op *opRecord, now time.Duration) {
 
 // granted: the unit leads for the time it claimed, counted from when it sent.
 func (f *jujuFleet) granted(u *unit, call jujuCall, now time.Duration) {
+	f.noteLapse(u, now)
 	l := &f.leases[u.lease]
 	if l.unit != u {
 		if before := l.unit; before != nil {
@@ -231,7 +232,7 @@ func (f *jujuFleet) granted(u *unit, call jujuCall, now time.Duration) {
 		f.tally.Leading++
 	}
 	u.until, u.due = call.sent+holdFor(f.ttl), now+dueAfter(f.ttl)
-	u.lapsed, u.owed = false, 0
+	u.lapsed, u.owed = u.lapsed && u.until < now, 0
 	u.gen++
 	u.token = l.token
 	f.check.Granted(u.application(), u.id, l.token, now, u.until)
@@ -246,7 +247,8 @@ func (f *jujuFleet) granted(u *unit, call jujuCall, now time.Duration) {
 func (f *jujuFleet) denied(u *unit, call jujuCall, now time.Duration) {
 	if u.leads {
 		f.opExtend.failed(now, 1)
-		f.check.NotHolder(u.application(), u.token, call.sent)
+		f.noteLapse(u, now)
+		f.check.NotHolder(u.application(), u.token, call.sent, u.until)
 		f.say("lost     %s after %v in %v", u.name(), (now - u.since).Round(time.Second), (now - call.sent).Round(time.Millisecond))
 		f.noLongerLeads(u)
 	} else {
@@ -255,9 +257,17 @@ func (f *jujuFleet) denied(u *unit, call jujuCall, now time.Duration) {
 	f.send(u, stepBlock, now)
 }
 
+// noteLapse counts that a leader's own deadline has passed: once, until it is ahead again.
+func (f *jujuFleet) noteLapse(u *unit, now time.Duration) {
+	if u.leads && u.until < now && !u.lapsed {
+		u.lapsed = true
+		f.check.Lapsed()
+	}
+}
+
 func (f *jujuFleet) noLongerLeads(u *unit) {
 	f.tally.Leading--
-	u.leads, u.owed = false, 0
+	u.leads, u.lapsed, u.owed = false, false, 0
 	u.gen++
 	if u.struck {
 		u.struck = false
@@ -289,6 +299,15 @@ func (f *jujuFleet) strike() {
 			f.tally.Struck++
 			f.tally.Waiting++
 		}
+	}
+}
+
+// faultOver: what a fault came to has been judged, and all lead or are blocked again. From
+// now on a connection that ends is the end of a holder, as it was before.
+func (f *jujuFleet) faultOver() {
+	f.struckAt = 0
+	for _, u := range f.units {
+		u.struck = false
 	}
 }
 

@@ -225,35 +225,34 @@ func TestJujuFault(t *testing.T) {
 			if !s.Passed() || s.Facts["connections_lost"] < 1 || s.Facts["held_before_the_fault"] != 6 || s.Facts["not_recovered"] != 0 || s.Ops["recovery"].Count != 6 {
 				t.Errorf("passed %v, facts %v, %v", s.Passed(), s.Facts, s.Texts)
 			}
-			if len(s.Steps) != 2 || s.Steps[1].Phase != "fault leader" {
+			if len(s.Steps) != 3 || s.Steps[0].Phase != rampPhase || s.Steps[1].Phase != quietPhase || s.Steps[2].Phase != "fault leader" {
 				t.Errorf("steps %+v", s.Steps)
 			}
 		})
 	}
 }
 
-// TestJujuReplacedIsNotLost: a leader that comes back only after its lease has passed
-// to another is denied, and has lost nothing; one that is denied in time has.
-func TestJujuReplacedIsNotLost(t *testing.T) {
-	t.Parallel()
+// twoUnits are a fleet of two units of one application, whose connections are parked and
+// answer nothing.
+func twoUnits(t *testing.T) (f *jujuFleet, units [2]*unit) {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
+	t.Cleanup(func() { ln.Close() })
 	sc, err := Load("juju-run", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := newRun(sc, Options{})
 	r.begun = time.Now()
-	f, err := newJujuFleet(t.Context(), r, jujuLogin{}, nil, part{Of: 1})
+	f, err = newJujuFleet(t.Context(), r, jujuLogin{}, []string{ln.Addr().String()}, part{Of: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.close()
+	t.Cleanup(f.close)
 	f.leases = make([]jujuLease, 1)
-	var units [2]*unit
 	for n := range units {
 		conn, err := net.Dial("tcp", ln.Addr().String())
 		if err != nil {
@@ -265,18 +264,99 @@ func TestJujuReplacedIsNotLost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	return f, units
+}
+
+// TestJujuReplacedIsNotLost: a leader that comes back only after its lease has passed
+// to another is denied, and has lost nothing; one that is denied in time has.
+func TestJujuReplacedIsNotLost(t *testing.T) {
+	t.Parallel()
+	f, units := twoUnits(t)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	late := 2 * f.ttl
 	f.granted(units[0], jujuCall{what: stepClaim}, 1)
 	f.granted(units[1], jujuCall{what: stepClaim, sent: late}, late+1)
 	f.denied(units[0], jujuCall{what: stepExtend, sent: late + 2}, late+3)
-	if lost, _, violations := r.check.Counts(); lost+violations != 0 {
-		t.Errorf("who was replaced: lost %d, violations %d: %v", lost, violations, r.check.Texts())
+	if lost, _, violations := f.check.Counts(); lost+violations != 0 {
+		t.Errorf("who was replaced: lost %d, violations %d: %v", lost, violations, f.check.Texts())
 	}
 	f.denied(units[1], jujuCall{what: stepExtend, sent: late + 4}, late+5)
-	if lost, _, _ := r.check.Counts(); lost != 1 {
+	if lost, _, _ := f.check.Counts(); lost != 1 {
 		t.Errorf("who was denied in time: lost %d, want 1", lost)
+	}
+}
+
+// TestJujuLostToAnotherInTime: a leader that sent its extension in time has lost its lease if
+// that was kept waiting until it expired, another was granted it, and then the leader denied.
+func TestJujuLostToAnotherInTime(t *testing.T) {
+	t.Parallel()
+	f, units := twoUnits(t)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	late := 2 * f.ttl
+	f.granted(units[0], jujuCall{what: stepClaim}, 1)
+	f.granted(units[1], jujuCall{what: stepClaim, sent: late}, late+1)
+	f.denied(units[0], jujuCall{what: stepExtend, sent: f.ttl / 2}, late+3)
+	if lost, lapsed, _ := f.check.Counts(); lost != 1 || lapsed != 1 || !strings.Contains(violationsOf(f.run), "before its own deadline") {
+		t.Errorf("lost %d, lapsed %d: %v", lost, lapsed, f.check.Texts())
+	}
+}
+
+// TestJujuLapsesAreSeenInAnswers: a leader whose extension is answered after its own deadline
+// has lapsed, once.
+func TestJujuLapsesAreSeenInAnswers(t *testing.T) {
+	t.Parallel()
+	f, units := twoUnits(t)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.granted(units[0], jujuCall{what: stepClaim}, 1)
+	for _, c := range []struct {
+		sent, heard time.Duration // in quarters of a ttl
+		lapsed      uint64        // since the beginning
+	}{{1, 2, 0}, {3, 6, 1}, {6, 6, 1}, {6, 11, 2}, {7, 12, 2}, {12, 12, 2}} {
+		f.granted(units[0], jujuCall{what: stepExtend, sent: c.sent * f.ttl / 4}, c.heard*f.ttl/4)
+		if _, lapsed, _ := f.check.Counts(); lapsed != c.lapsed {
+			t.Errorf("extended after %d quarters of a ttl: lapsed %d, want %d", c.heard, lapsed, c.lapsed)
+		}
+	}
+}
+
+// TestJujuUnansweredIsFound: a claim or an extension that is never answered is a violation,
+// once; who waits for a lease to be free waits.
+func TestJujuUnansweredIsFound(t *testing.T) {
+	for what, want := range map[step]uint64{stepClaim: 1, stepExtend: 1, stepBlock: 0} {
+		r := newRun(&Scenario{}, Options{})
+		f := &jujuFleet{run: r, ttl: 10 * time.Second, agenda: newAgenda(), units: []*unit{{}, {call: jujuCall{what: what, id: 2, sent: time.Second}}}}
+		for at, want := range map[time.Duration]uint64{11 * time.Second: 0, 12 * time.Second: want} {
+			f.units[1].call.missed = false
+			before := r.check.violations
+			f.sweep(at)
+			f.sweep(at)
+			if n := r.check.violations - before; n != want {
+				t.Errorf("step %d at %v: %d violations, want %d: %s", what, at, n, want, violationsOf(r))
+			}
+		}
+		if len(f.schedule.heap) == 0 {
+			t.Error("nobody looks again")
+		}
+	}
+}
+
+// TestJujuFaultIsOver: a connection that ends in a fault is expected to; one that ends in a
+// later stage, when all lead or are blocked again, is the end of a holder.
+func TestJujuFaultIsOver(t *testing.T) {
+	t.Parallel()
+	f, units := twoUnits(t)
+	f.strike()
+	f.closed(units[0].conn, nil)
+	during, _ := f.count()
+	if err := f.grow(t.Context(), 1, 1000); err != nil {
+		t.Fatal(err)
+	}
+	f.closed(units[1].conn, nil)
+	if after, _ := f.count(); during.Ended != 0 || after.Ended != 1 || after.Closed != 2 {
+		t.Errorf("%d holders ended in the fault, %d with the next: %+v", during.Ended, after.Ended, after)
 	}
 }
 

@@ -306,7 +306,7 @@ func (f *fleet) reattached(a *agent, at *apiv1.Attached, now time.Duration) {
 }
 
 // sweep leaves the members that owe an answer, or a good one, for too long: no longer than
-// until the next extension is due. Held: f.mu.
+// until the next extension is due. It counts what those that stay have not answered. Held: f.mu.
 func (f *fleet) sweep(now time.Duration) {
 	for _, l := range f.links {
 		if l == nil || l.stream == nil || l.mute {
@@ -314,9 +314,35 @@ func (f *fleet) sweep(now time.Duration) {
 		}
 		if l.overdue(now, max(f.silent, min(l.patience, f.every)), len(f.clients) > 1) {
 			f.leave(l, errSilent)
+			continue
 		}
+		f.noteUnanswered(l, now)
 	}
 	f.enqueue(planned{at: now + sweepEvery, what: stepSweep})
+}
+
+// noteUnanswered counts, once each, the extensions and beats that have no answer a ttl after
+// they were sent. That a member answers others, which is why it is not left for them, does
+// not excuse it. Held: f.mu.
+func (f *fleet) noteUnanswered(l *fleetLink, now time.Duration) {
+	for id, p := range l.pending {
+		keeps := p.what == stepExtend || p.what == stepAccept || p.what == stepBeat
+		if keeps && !p.missed && now-p.sent > f.ttl {
+			p.missed = true
+			l.pending[id] = p
+			f.check.Violate("stream %d: extension %d was not answered within %v", l.n, id, f.ttl)
+		}
+	}
+}
+
+// noteAllUnanswered does so for all streams: one server alone is never left, and is judged at
+// the end, since it may have stood still. Held: f.mu.
+func (f *fleet) noteAllUnanswered(now time.Duration) {
+	for _, l := range f.links {
+		if l != nil && !l.mute {
+			f.noteUnanswered(l, now)
+		}
+	}
 }
 
 // overdue reports whether the member owes this stream any answer for longer than

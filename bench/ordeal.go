@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"sort"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -24,16 +25,20 @@ const quietPhase = "before the fault"
 // has it judge what it came to.
 type ordeal struct {
 	*run
-	victims victims
-	terms   terms
-	servers Members       // nil if the servers can only be sent signals
-	settle  time.Duration // from the last action to the judgement; 0: at least two ttls
-	last    []int         // whom the last action was done to
-	struck  bool
-	peak    float64 // operations a second that the servers carry of a flood's; 0: not known yet
+	victims  victims
+	terms    terms
+	servers  Members       // nil if the servers can only be sent signals
+	settle   time.Duration // from the last action to the judgement; 0: at least two ttls
+	last     []int         // whom the last action was done to
+	struck   bool
+	peak     float64            // operations a second that the servers carry of a flood's; 0: not known yet
+	best     float64            // the most of them that they have carried so far, in any flood
+	rates    map[string]float64 // of floods, by name
+	catching sync.WaitGroup     // those who wait for members to catch up
 
 	critical *fleet // holders of critical leases, beside floods; nil: none are
 	mortal   *fleet // holders of which some fall silent in each flood, and who waits for their leases; nil: as above
+	kept     *kept  // clients that hold something through the floods' door; nil: as above, or it has none
 }
 
 // victims is a fleet whose servers are struck.
@@ -71,6 +76,7 @@ func (o *ordeal) playFaults(ctx context.Context, script []Action) error {
 	err := o.play(ctx, script)
 	stop()
 	watcher.Wait()
+	o.catching.Wait()
 	if err != nil {
 		return err
 	}
@@ -125,6 +131,19 @@ func (o *ordeal) play(ctx context.Context, script []Action) error {
 	}
 	// Whoever was to lose a lease by this would have by then.
 	return sleep(ctx, cmp.Or(o.settle, max(2*time.Duration(o.sc.TTL), time.Duration(o.sc.Settle))))
+}
+
+// noteCaughtUp waits until all members have applied what is committed, and notes how long
+// after some moment that was.
+func (o *ordeal) noteCaughtUp(ctx context.Context, since time.Duration) {
+	missing, err := o.missingMembers(ctx, caughtUpIn)
+	switch {
+	case err != nil:
+	case len(missing) > 0:
+		o.check.Violate("%v after the flood: %s", caughtUpIn, strings.Join(missing, "; "))
+	default:
+		o.fact("caught_up_seconds", (o.now() - since).Seconds())
+	}
 }
 
 // noteOrder notes how much the members have let in although a lane that is refused later

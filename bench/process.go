@@ -38,6 +38,22 @@ func readProcess(pid int) processStat {
 	return s
 }
 
+// peakRSS is the most memory, in bytes, that a process had resident since it was started or
+// since forgetPeak; 0 where the system does not say it.
+func peakRSS(pid int) uint64 {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	kb, _ := strconv.ParseUint(strings.TrimSuffix(afterColon(string(data), "VmHWM"), " kB"), 10, 64)
+	return kb << 10
+}
+
+// forgetPeak has peakRSS begin anew, where the system can.
+func forgetPeak(pid int) {
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
+}
+
 // sockets returns the inodes of a process's open sockets.
 func sockets(pid int) map[string]bool {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)

@@ -380,10 +380,14 @@ func (r *run) noted(name string) float64 {
 	return r.facts[name]
 }
 
-// notePeak notes the most memory that the servers had together, and one of them.
+// notePeak notes the most memory that the servers had together in any sample, and one of
+// them at any moment.
 func (r *run) notePeak() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, pid := range r.meter.pids() {
+		r.facts["server_rss_peak_bytes"] = max(r.facts["server_rss_peak_bytes"], float64(peakRSS(pid)))
+	}
 	for _, s := range r.series {
 		sum := uint64(0)
 		for _, rss := range s.RSS {

@@ -52,8 +52,12 @@ func (f *fleet) silence(l *fleetLink) {
 	}
 }
 
-// tookOver judges when an agent holds what one that fell silent held: the time of that
-// one's last extension, or beat, and its ttl say when it was due. Held: f.mu.
+// extended is when the newest answer came to something that extends the agent's session: an
+// extension of its own, an attachment, or a beat of its stream.
+func (a *agent) extended() time.Duration { return max(a.heard, a.attached, a.link.beaten) }
+
+// tookOver judges when an agent holds what one that fell silent held: the time at which that
+// one's session was extended last and its ttl say when it was due. Held: f.mu.
 func (f *fleet) tookOver(a *agent, now time.Duration) {
 	was := f.left[a.lease]
 	if was == nil || was == a {
@@ -63,7 +67,7 @@ func (f *fleet) tookOver(a *agent, now time.Duration) {
 	if was.link.unanswered(was) {
 		return // nobody knows when it was extended last
 	}
-	f.opFreed.done(now, max(0, f.check.Freed(f.leaseName(a.lease), now, was.sent, max(was.heard, was.link.beaten), f.ttl)), 1)
+	f.opFreed.done(now, max(0, f.check.Freed(f.leaseName(a.lease), now, was.sent, was.extended(), f.ttl)), 1)
 }
 
 // unanswered reports whether something that keeps what the agent holds has no answer.
@@ -82,7 +86,7 @@ func (f *fleet) judgeSilent(ctx context.Context) error {
 	f.mu.Lock()
 	end := f.now() // of the last that may be taken over in time
 	for _, a := range f.left {
-		end = max(end, max(a.heard, a.link.beaten)+dueAfter(f.ttl)+f.ttl) // one that comes late says by how much
+		end = max(end, a.extended()+dueAfter(f.ttl)+f.ttl) // one that comes late says by how much
 	}
 	f.mu.Unlock()
 	for {

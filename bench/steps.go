@@ -14,6 +14,7 @@ type pending struct {
 	token    uint64 // it is about; of an attachment: its counter
 	intended time.Duration
 	sent     time.Duration
+	missed   bool // it has no answer in time, which is counted
 }
 
 // step is what an agent does next.
@@ -146,6 +147,8 @@ func (f *fleet) postpone(p pending) {
 	}
 }
 
+// noteLapse counts that the holder's own deadline has passed: once, until it is ahead again.
+// Held: f.mu.
 func (f *fleet) noteLapse(a *agent, now time.Duration) {
 	if a.until < now && !a.lapsed {
 		a.lapsed = true

@@ -28,6 +28,7 @@ const (
 	floodPause    = 20 * time.Millisecond
 	loginEvery    = 200 * time.Millisecond
 	loginWait     = 30 * time.Second
+	silentAllowed = 20 * time.Second // a connection may say nothing: servers allow ten seconds at first
 )
 
 // strangerSource is where strangers come from: nobody else does.
@@ -60,7 +61,10 @@ func (o *ordeal) strangers(ctx context.Context, a Action, who []int) (end func()
 		urls = append(urls, server.URL)
 		listeners = append(append(listeners, u.Host), server.Others...)
 	}
-	before := o.rss()
+	before, began := o.rss(), o.now()
+	for _, pid := range o.meter.pids() {
+		forgetPeak(pid)
+	}
 	ctx, stop := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	for i := range a.Silent {
@@ -75,9 +79,13 @@ func (o *ordeal) strangers(ctx context.Context, a Action, who []int) (end func()
 	}
 	all.Go(func() { s.logIn(ctx, urls) })
 	return func() {
-		grown := float64(o.rss()) - float64(before)
+		took, grown := o.now()-began, -float64(before)
+		for _, pid := range o.meter.pids() {
+			grown += float64(peakRSS(pid)) // what was given back meanwhile was taken, too
+		}
 		stop()
 		all.Wait()
+		s.judge(a, took)
 		o.fact("strangers_listeners", float64(len(listeners)))
 		o.fact("strangers_silent", float64(s.silent.Load()))
 		o.fact("strangers_closed", float64(s.closed.Load()))
@@ -85,6 +93,20 @@ func (o *ordeal) strangers(ctx context.Context, a Action, who []int) (end func()
 		o.fact("strangers_refused", float64(s.answered.Load()))
 		o.fact("rss_grown_bytes", grown)
 	}, nil
+}
+
+// judge says whether strangers did what they came for, and were treated as they are to be:
+// who says nothing is closed, and whoever is known gets in.
+func (s *strangers) judge(a Action, took time.Duration) {
+	if n := s.silent.Load(); n < int64(a.Silent) {
+		s.check.Violate("only %d of %d connections that say nothing were opened", n, a.Silent)
+	}
+	if took > silentAllowed && s.silent.Load() > 0 && s.closed.Load() == 0 {
+		s.check.Violate("in %v no server closed a connection that says nothing", took)
+	}
+	if n := s.rec.op("login").summary().Errors; n > 0 {
+		s.check.Violate("%d who are known did not get in beside strangers", n)
+	}
 }
 
 // bomb is a request that is small until it is decompressed: the same compressed

@@ -48,6 +48,7 @@ func (f *fleet) count() (tally, error) {
 func (f *fleet) judge() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.noteAllUnanswered(f.now())
 	kept := 0
 	for _, a := range f.agents {
 		token, held := f.holders[a.id]

@@ -119,7 +119,7 @@ func (w *workerProcess) Begin(a *assignment, _ *struct{}) error {
 		opts.LogFormat = "juju"
 	}
 	w.run = newRun(a.Scenario, opts)
-	w.run.begun = time.Unix(0, a.Began)
+	w.run.begun = sinceWhen(a.Began)
 	a.Scenario.HandOvers /= float64(a.Part.Of)
 	if a.Native == nil {
 		fleet, err := newJujuFleet(w.ctx, w.run, a.Login, a.Hosts, a.Part)
@@ -137,6 +137,13 @@ func (w *workerProcess) Begin(a *assignment, _ *struct{}) error {
 	}
 	w.crew = newPartOfFleet(w.ctx, w.run, a.Part)
 	return nil
+}
+
+// sinceWhen is a moment of another process's clock, in Unix nanoseconds, on this one's: with
+// its monotonic reading, so that a wall clock that is set moves no time of the run.
+func sinceWhen(unix int64) time.Time {
+	now := time.Now()
+	return now.Add(time.Unix(0, unix).Sub(now))
 }
 
 // Grow has the crew grow to the leases of a stage.
