@@ -407,7 +407,7 @@ func (c *Controller) met(w Who, rank int, now int64, limits *Limits, full bool, 
 	case full || above.any() && rank == rankOf[Extensions]:
 		raise(&c.shut[rank], until)
 	case above.any():
-		c.shares.shut(rank, w, above, until)
+		c.shares.shut(rank, w, until)
 	}
 }
 

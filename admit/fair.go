@@ -41,11 +41,13 @@ const (
 	levels = 2    // clients, and groups of them
 	shares = 1024 // places in a lane's account of who has how much under way
 
-	// shareOfFree is how many times as much as the lane has free one client, or one
-	// group, may have under way: who sends too much leaves a fifth of the lane to
-	// others, two who do a ninth, and so on. A lane that is refused work for that is
-	// taken for one at its limit, which grows if nothing waits: no room is lost.
+	// shareOfFree is how many times as much as the lane has free one client may have under
+	// way: who sends too much leaves a fifth of the lane to others, two who do a ninth, and so
+	// on. A group may have twice as much, or one client would leave nothing to the others of
+	// its group, which all belong to where nobody names one. A lane that is refused work for
+	// that is taken for one at its limit, which grows if nothing waits: no room is lost.
 	shareOfFree = 4
+	moreOfGroup = 2
 )
 
 // account is how much of a lane each client and each group has under way.
@@ -62,8 +64,11 @@ func (e overShare) any() bool { return e != overShare{} }
 // more, where so much is free. (Dynamic thresholds: Choudhury and Hahne, 1998.)
 func (a *account) above(w Who, cost, free int64) (e overShare) {
 	for level, k := range w.keys() {
-		has := a[level][k%shares]
-		e[level] = k != 0 && has > 0 && has+cost > shareOfFree*max(free, 0)
+		has, most := a[level][k%shares], shareOfFree*max(free, 0)
+		if level > 0 {
+			most *= moreOfGroup
+		}
+		e[level] = k != 0 && has > 0 && has+cost > most
 	}
 	return e
 }
@@ -84,15 +89,14 @@ type shutShares struct {
 	until [numRanks][levels][shares]atomic.Int64
 }
 
-// shut shuts the ranks before one, for those in excess of their share.
-func (s *shutShares) shut(rank int, w Who, e overShare, until int64) {
-	if rank == 0 {
-		return
-	}
+// shut shuts the ranks before one, for who asks in excess of a share: for their client, also
+// where it is their group's, for others of it have asked for nothing.
+func (s *shutShares) shut(rank int, w Who, until int64) {
 	for level, k := range w.keys() {
-		if e[level] {
+		if k != 0 {
 			raise(&s.until[rank][level][k%shares], until)
 			raise(&s.last, until)
+			return
 		}
 	}
 }

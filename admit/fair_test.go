@@ -73,9 +73,12 @@ func TestG41_WhoSendsLittleIsServed(t *testing.T) {
 // Who has more than their share of what is refused late is refused it, and what is refused
 // before it: others are not.
 func TestG41_WhoHasMuchKeepsNobodyOut(t *testing.T) {
-	for _, cost := range []int{1, 1 << 20} {
+	for i, cost := range []int{1, 1 << 20, 1} {
 		c := newController(t, Limits{})
 		heavy, light := Who{Client: 1<<31 | 1}, Who{Client: 1<<31 | 2}
+		if i > 0 { // both are of one group
+			heavy.Group, light.Group = 1<<31|9, 1<<31|9
+		}
 		refused := 0
 		for i := range 2 * DefaultStart {
 			if _, err := c.EnterFor(heavy, Releases, cost, int64(i)); err != nil {
@@ -87,6 +90,11 @@ func TestG41_WhoHasMuchKeepsNobodyOut(t *testing.T) {
 		}
 		if n := c.Stats()[Releases].Refused[Share]; cost == 1 && n != uint64(refused) {
 			t.Errorf("%d of %d releases are refused for their client's share", n, refused)
+		}
+		for range 2 { // who has little is refused nothing of the lane either
+			if _, err := c.EnterFor(light, Releases, 1, int64(DefaultStart)); cost == 1 && err != nil {
+				t.Errorf("a release of who has little: %v", err)
+			}
 		}
 		for l := range Releases {
 			_, err := c.EnterFor(heavy, l, 1, ms)

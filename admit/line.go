@@ -17,7 +17,7 @@ import (
 type Line[T any] struct {
 	Pause time.Duration // between two looks
 	Run   func(func())  // runs a look soon, on a goroutine of the owner's
-	Enter func(T) bool  // has the work begin if there is room for it; false: there is none
+	Enter func(T) Turn  // has the work begin if there is room for it
 	Over  func(T) bool  // reports whether it waits no longer, whatever room there is: asked every tidyEvery; nil: all wait on
 
 	mu      sync.Mutex // guards the rest
@@ -25,6 +25,19 @@ type Line[T any] struct {
 	looking bool       // the timer runs, or somebody looks
 	tidied  time.Time  // of whoever looks
 }
+
+// Turn is what has come of work that asked for room.
+type Turn uint8
+
+// The turns.
+const (
+	NoRoom Turn = iota // it stays where it is, and all behind it
+	Begun
+	Aside // there is room, not for this: it goes to the end, and the next is asked
+)
+
+// maxAside is how many go to the end in one look.
+const maxAside = 64
 
 // tidyEvery is how often all that wait are asked whether they still do.
 const tidyEvery = 100 * time.Millisecond
@@ -38,7 +51,7 @@ func (l *Line[T]) Len() int {
 
 // Try has work begin at once if nothing waits and there is room for it. false: it has to wait
 // (see Join) or to be refused.
-func (l *Line[T]) Try(t T) bool { return l.Len() == 0 && l.Enter(t) }
+func (l *Line[T]) Try(t T) bool { return l.Len() == 0 && l.Enter(t) == Begun }
 
 // Join has work wait.
 func (l *Line[T]) Join(t T) {
@@ -59,16 +72,20 @@ func (l *Line[T]) look() {
 		l.tidied = now
 		l.tidy()
 	}
-	for {
+	for aside := 0; ; {
 		t, ok := l.first()
 		if !ok {
 			return
 		}
-		if !l.Enter(t) {
+		turn := l.Enter(t)
+		if turn == Aside {
+			aside++
+		}
+		if turn == NoRoom || turn == Aside && aside >= min(maxAside, l.Len()) {
 			l.lookLater()
 			return
 		}
-		l.leave()
+		l.leave(turn == Aside)
 	}
 }
 
@@ -96,13 +113,17 @@ func (l *Line[T]) first() (t T, ok bool) {
 	return t, l.looking
 }
 
-// leave takes the first out.
-func (l *Line[T]) leave() {
+// leave takes the first out, or puts it behind the others.
+func (l *Line[T]) leave(aside bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var none T
+	t := l.waiting[0]
 	l.waiting[0] = none
-	if l.waiting = l.waiting[1:]; len(l.waiting) == 0 {
+	if l.waiting = l.waiting[1:]; aside {
+		l.waiting = append(l.waiting, t)
+	}
+	if len(l.waiting) == 0 {
 		l.waiting = nil
 	}
 }

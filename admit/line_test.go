@@ -13,6 +13,7 @@ import (
 type room struct {
 	mu      sync.Mutex // protects the rest
 	free    int
+	aside   int // has no room, whatever there is
 	entered []int
 	asked   []int
 }
@@ -26,16 +27,19 @@ func (r *room) has(free int) (asked []int) {
 }
 
 func (r *room) line() *Line[int] {
-	return &Line[int]{Pause: time.Millisecond, Run: func(f func()) { f() }, Enter: func(n int) bool {
+	return &Line[int]{Pause: time.Millisecond, Run: func(f func()) { f() }, Enter: func(n int) Turn {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.asked = append(r.asked, n)
-		if r.free == 0 {
-			return false
+		switch {
+		case r.free == 0:
+			return NoRoom
+		case n == r.aside:
+			return Aside
 		}
 		r.free--
 		r.entered = append(r.entered, n)
-		return true
+		return Begun
 	}}
 }
 
@@ -88,6 +92,35 @@ func TestALineKeepsItsOrder(t *testing.T) {
 	})
 }
 
+// Who alone has no room keeps nobody out who stands behind.
+func TestALineGoesOnBehindWhoStandsAside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &room{aside: 1}
+		l := r.line()
+		for n := 1; n <= 4; n++ {
+			l.Join(n)
+		}
+		r.has(2)
+		time.Sleep(time.Millisecond)
+		if synctest.Wait(); !slices.Equal(r.entered, []int{2, 3}) || l.Len() != 2 {
+			t.Errorf("%v have entered, %d wait", r.entered, l.Len())
+		}
+		r.has(9)
+		time.Sleep(10 * time.Millisecond)
+		synctest.Wait()
+		if asked := r.has(9); !slices.Equal(r.entered, []int{2, 3, 4}) || len(asked) > 20 {
+			t.Errorf("%v have entered; asked: %v", r.entered, asked)
+		}
+		r.mu.Lock()
+		r.aside = 0
+		r.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		if synctest.Wait(); !slices.Equal(r.entered, []int{2, 3, 4, 1}) || l.Len() != 0 {
+			t.Errorf("in the end %v have entered, %d wait", r.entered, l.Len())
+		}
+	})
+}
+
 func TestALineLetsGoOfWhatWaitsNoLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &room{}
@@ -117,21 +150,25 @@ func TestALineLetsGoOfWhatWaitsNoLonger(t *testing.T) {
 // Nothing is lost and nothing entered twice, whoever comes when.
 func TestALineWithManyAtOnce(t *testing.T) {
 	const comers, each = 8, 500
-	var entered [comers * each]atomic.Int32
+	var entered, aside [comers * each]atomic.Int32
 	var in, left sync.WaitGroup
 	var under atomic.Int32
 	l := &Line[int]{Pause: time.Microsecond, Run: func(f func()) { go f() }}
-	l.Enter = func(n int) bool {
+	l.Enter = func(n int) Turn {
 		if under.Add(1) > 3 {
 			under.Add(-1)
-			return false
+			return NoRoom
+		}
+		if n%7 == 0 && aside[n].Add(1) == 1 {
+			under.Add(-1)
+			return Aside
 		}
 		entered[n].Add(1)
 		go func() {
 			under.Add(-1)
 			left.Done()
 		}()
-		return true
+		return Begun
 	}
 	left.Add(comers * each)
 	for c := range comers {

@@ -31,6 +31,14 @@ func (r *Room) Give(w Who, n int64) {
 	r.add(w, -n)
 }
 
+// Move has what one had taken count for another, whatever is free.
+func (r *Room) Move(from, to Who, n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.account.add(from, -n)
+	r.account.add(to, n)
+}
+
 func (r *Room) add(w Who, n int64) {
 	r.taken += n
 	r.account.add(w, n)

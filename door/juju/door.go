@@ -205,12 +205,16 @@ func (d *Door) initLines() {
 	for l := range d.lines {
 		line := &d.lines[l]
 		line.Pause, line.Run = linePause, d.work.Put
-		line.Enter = func(k *bulk) bool {
+		line.Enter = func(k *bulk) admit.Turn {
 			p, err := d.enter(k.c.who.work(), admit.Lane(l), k.cost())
-			if err == nil {
+			switch {
+			case err == nil:
 				k.hand(p)
+				return admit.Begun
+			case admit.ReasonOf(admit.Lane(l), err) == admit.Share:
+				return admit.Aside // all others are let in
 			}
-			return err == nil
+			return admit.NoRoom
 		}
 		line.Over = func(k *bulk) bool { return d.over(admit.Lane(l), k) }
 	}

@@ -180,7 +180,12 @@ func (d *Door) initLines() {
 		line := &d.lines[l]
 		line.Pause, line.Run = linePause, d.work.Put
 		line.Over = func(w *waitingFrame) bool { return d.over(admit.Lane(l), w) }
-		line.Enter = func(w *waitingFrame) bool { return d.letIn(admit.Lane(l), w) }
+		line.Enter = func(w *waitingFrame) admit.Turn {
+			if d.letIn(admit.Lane(l), w) {
+				return admit.Begun
+			}
+			return admit.NoRoom
+		}
 	}
 }
 

@@ -288,7 +288,7 @@ var ofRules = []mutant{
 	{
 		name: "who has more than their share is refused nothing before it", guarantee: "G40",
 		file: "admit/admit.go", pkg: "./admit", test: "^TestG41_WhoHasMuchKeepsNobodyOut$",
-		search:  "\t\tc.shares.shut(rank, w, above, until)\n",
+		search:  "\t\tc.shares.shut(rank, w, until)\n",
 		replace: "",
 	},
 	{
@@ -310,10 +310,28 @@ var ofRules = []mutant{
 		replace: "laneOfLocks = admit.Critical",
 	},
 	{
+		name: "who floods leaves nothing to others of its namespace", guarantee: "G41",
+		file: "admit/fair.go", pkg: "./admit", test: "^TestG41_WhoHasMuchKeepsNobodyOut$",
+		search:  "\t\t\tmost *= moreOfGroup\n",
+		replace: "",
+	},
+	{
+		name: "an old index is taken for what a poll was told", guarantee: "G40",
+		file: "door/consul/polls.go", pkg: "./door/consul", test: "^TestG40_AnOldAnswerIsNoWayIn$",
+		search:  " && time.Duration(now-t.at) < toldLate",
+		replace: "",
+	},
+	{
+		name: "a lock that was never claimed is released in the log", guarantee: "G40",
+		file: "door/ovsdb/lock.go", pkg: "./door/ovsdb", test: "^TestG40_LocksWaitForAPlace$",
+		search:  "if !l.asked || c.session.over",
+		replace: "if c.session.over",
+	},
+	{
 		name: "a lane is not shared fairly", guarantee: "G41",
 		file: "admit/fair.go", pkg: "./admit", test: "^TestG41_WhoSendsLittleIsServed$",
-		search:  "k != 0 && has > 0 && has+cost > shareOfFree*max(free, 0)",
-		replace: "k != 0 && has > 0 && has+cost < 0",
+		search:  "e[level] = k != 0 && has > 0 && has+cost > most",
+		replace: "e[level] = k != 0 && has > most && has+cost < 0",
 	},
 	{
 		name: "a follower does not pass the leader's pressure on", guarantee: "G40",
