@@ -50,6 +50,9 @@ func (o *options) want() watch.Want {
 func (r *request) parse() bool {
 	o, q := &r.opts, r.query
 	o.pretty, o.filter, o.hash = q.Has("pretty"), q.Get("filter"), q.Get("hash")
+	if o.want().Not == (watch.Hash{}) {
+		o.hash = "" // it is none, and is waited for by nobody
+	}
 	o.stale, o.consistent, o.cached = q.Has("stale"), q.Has("consistent"), q.Has("cached")
 	if dc := q.Get("dc"); dc != "" && dc != r.door.cfg.Datacenter {
 		r.failLooking(http.StatusInternalServerError, textNoDatacenter)

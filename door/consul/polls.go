@@ -5,52 +5,76 @@ import (
 	"maps"
 	"sync"
 	"time"
+
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/watch"
 )
 
 // Who watches by Consul's API asks again and again, each time with what the answer before
 // said: the index, or the hash. Who comes back so has begun to watch before, and is refused
-// later than who begins. That a request has an index does not show it: with one that nobody
-// was told, it is a read that waits for nothing, however long the list is that it reads.
-// Told the last one all who poll come back with it; whoever else does waits, as they do.
+// later than who begins. That a request has an index does not show it: with an old one, or
+// one that nobody was told, it is a read that waits for nothing, however long the list is that
+// it reads. Told the last one all who poll come back with it; whoever else does waits, as they
+// do.
 
 // Bounds of what is remembered of answers to polls.
 const (
-	toldFor = 20 * time.Second // at least: a client that was refused once may take some time
-	maxTold = 32 << 10         // answers told in that time; where they are more, the oldest half is forgotten earlier
+	toldFor  = 20 * time.Second // at least: a client that was refused once may take some time
+	toldLate = 2 * time.Second  // what was told before the last answer: for who was on the way back then
+	maxTold  = 32 << 10         // questions answered in that time; where they are more, the oldest half is forgotten earlier
 )
 
-// pollsTold are the answers that polls were told lately, each known by a hash of what was
-// asked and what was told. The same for all who ask the same: it is one more answer for each
-// change, however many wait for it.
+// pollsTold are the answers that polls were told lately: the same for all who ask the same.
+// Questions and answers are known by hashes.
 type pollsTold struct {
 	seed maphash.Seed // nobody can choose questions that share a hash
 
 	mu     sync.Mutex // protects what follows; held for a look-up
-	turned int64      // when the answers told before were set apart
-	recent map[uint64]struct{}
-	before map[uint64]struct{}
+	turned int64      // when what is in before was set apart
+	recent map[uint64]toldPoll
+	before map[uint64]toldPoll
+}
+
+// toldPoll is what those who ask one thing were told last, since when, and what before that.
+type toldPoll struct {
+	last, before uint64
+	at           int64
 }
 
 func newPollsTold() *pollsTold {
-	return &pollsTold{seed: maphash.MakeSeed(), recent: map[uint64]struct{}{}}
+	return &pollsTold{seed: maphash.MakeSeed(), recent: map[uint64]toldPoll{}}
 }
 
-// add remembers an answer.
-func (p *pollsTold) add(answer uint64, now int64) {
+// add remembers an answer. One that says only what was asked with, for nothing has changed,
+// takes no other's place: it may have been asked with anything.
+func (p *pollsTold) add(question, answer uint64, changed bool, now int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.turn(now)
-	p.recent[answer] = struct{}{}
+	t, known := p.of(question)
+	if t.last != answer {
+		if known && !changed {
+			return
+		}
+		t = toldPoll{last: answer, before: t.last, at: now}
+	}
+	p.recent[question] = t
 }
 
-// has reports whether an answer was told lately.
-func (p *pollsTold) has(answer uint64, now int64) bool {
+// has reports whether an answer is what was told last, or was until a moment ago.
+func (p *pollsTold) has(question, answer uint64, now int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.turn(now)
-	_, recent := p.recent[answer]
-	_, before := p.before[answer]
-	return recent || before
+	t, known := p.of(question)
+	return known && (t.last == answer || t.before == answer && time.Duration(now-t.at) < toldLate)
+}
+
+func (p *pollsTold) of(question uint64) (t toldPoll, known bool) {
+	if t, known = p.recent[question]; !known {
+		t, known = p.before[question]
+	}
+	return t, known
 }
 
 // turn forgets what was told before the last turn, if that is long enough ago, or enough
@@ -60,30 +84,53 @@ func (p *pollsTold) turn(now int64) {
 	if ago < toldFor && len(p.recent) < maxTold {
 		return
 	}
-	p.before, p.recent, p.turned = p.recent, map[uint64]struct{}{}, now
+	p.before, p.recent, p.turned = p.recent, map[uint64]toldPoll{}, now
 	if ago >= 2*toldFor {
 		p.before = nil
 	}
 }
 
-// pollOf is the answer that says something to what the request asks, whoever asks and for
-// however long it waits.
-func (r *request) pollOf(said string) uint64 {
+// toldIndex and toldHash are what an answer says to who asks again with it.
+func (p *pollsTold) toldIndex(i incumbent.Index) uint64 {
+	return maphash.String(p.seed, "index "+formatIndex(i))
+}
+
+func (p *pollsTold) toldHash(h watch.Hash) uint64 { return maphash.Bytes(p.seed, h[:]) }
+
+// question is what the request asks, whoever asks and for however long it waits.
+func (r *request) question() uint64 {
 	q := maps.Clone(r.query)
 	for _, name := range [...]string{"index", "hash", "wait", "token"} {
 		delete(q, name)
 	}
-	return maphash.String(r.door.polls.seed, r.path+"?"+q.Encode()+"\x00"+said)
+	return maphash.String(r.door.polls.seed, r.path+"?"+q.Encode())
 }
 
-// returns reports whether the request is a poll that has what one before it was told.
+// returns reports whether the request is a poll that has what one before it was told, and
+// waits for something else.
 func (r *request) returns() bool {
-	if !r.opts.blocking() {
+	w, p := r.opts.want(), r.door.polls
+	var said uint64
+	switch hashed := w.Not != (watch.Hash{}); {
+	case w.For == 0 || hashed && w.After != 0:
 		return false
+	case hashed:
+		said = p.toldHash(w.Not)
+	default:
+		said = p.toldIndex(w.After)
 	}
-	said := r.opts.hash
-	if said == "" {
-		said = formatIndex(r.opts.index)
+	return p.has(r.question(), said, r.door.monotonic())
+}
+
+// noteTold remembers what the request, if it is a poll, is told.
+func (r *request) noteTold(res *result, changed incumbent.Index, hash watch.Hash) {
+	if !r.opts.blocking() {
+		return
 	}
-	return r.door.polls.has(r.pollOf(said), r.door.monotonic())
+	p, w := r.door.polls, r.opts.want()
+	if res.index == 0 {
+		p.add(r.question(), p.toldHash(hash), hash != w.Not, r.door.monotonic())
+	} else {
+		p.add(r.question(), p.toldIndex(changed), changed != w.After, r.door.monotonic())
+	}
 }

@@ -2,6 +2,7 @@ package consul
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ func TestG40_WhoComesBackIsNoNewWatch(t *testing.T) {
 	read := m.do("GET", "/v1/kv/a/?recurse", "").Header.Get("X-Consul-Index")
 	keys := m.do("GET", "/v1/kv/a/?recurse&index=1", "").Header.Get("X-Consul-Index")
 	services := m.do("GET", "/v1/catalog/services?index=1", "").Header.Get("X-Consul-Index")
-	hash := m.do("GET", "/v1/agent/service/web?hash=0", "").Header.Get("X-Consul-Contenthash")
+	hash := m.do("GET", "/v1/agent/service/web?hash="+strings.Repeat("1", 32), "").Header.Get("X-Consul-Contenthash")
 	if keys != read || services == "1" || hash == "" {
 		t.Fatalf("%s, %s, %s, %s", read, keys, services, hash)
 	}
@@ -42,6 +43,9 @@ func TestG40_WhoComesBackIsNoNewWatch(t *testing.T) {
 		{89, "/v1/kv/?recurse&wait=1ms&index=" + keys, http.StatusTooManyRequests},
 		{89, "/v1/kv/a/?keys&wait=1ms&index=" + keys, http.StatusTooManyRequests},
 		{89, "/v1/agent/service/web?wait=1ms&hash=" + hash[1:] + "0", http.StatusTooManyRequests},
+		{89, "/v1/kv/a/?recurse&wait=1ms&hash=" + keys, http.StatusTooManyRequests}, // as none, it waits for nothing
+		{89, "/v1/kv/a/?recurse&wait=1ms&index=1&hash=" + keys, http.StatusTooManyRequests},
+		{89, "/v1/kv/a/?recurse&wait=1ms&index=" + keys + "&hash=" + hash, http.StatusTooManyRequests},
 		{92, "/v1/kv/a/?recurse&wait=1ms&index=" + keys, http.StatusTooManyRequests}, // and small work
 	} {
 		lanes.SetMemory(tt.memory, 100)
@@ -62,24 +66,45 @@ func TestG40_AChangeIsNoPoll(t *testing.T) {
 	eventually(t, func() bool { return lanes.Stats()[admit.Small].Inflight == 1 })
 }
 
+// What was told before the last answer is no way in once those who were told it are back, nor
+// is an index that somebody made up and waited for in vain.
+func TestG40_AnOldAnswerIsNoWayIn(t *testing.T) {
+	p := newPollsTold()
+	p.add(7, 1, true, 0)
+	p.add(7, 2, true, 1000)
+	for _, x := range []struct {
+		question, answer uint64
+		now              int64
+		want             bool
+	}{{7, 2, 1000, true}, {7, 1, 1000, true}, {7, 1, 1000 + int64(toldLate), false}, {7, 2, 1000 + int64(toldLate), true}, {8, 2, 1000, false}} {
+		if got := p.has(x.question, x.answer, x.now); got != x.want {
+			t.Errorf("%+v: %v", x, got)
+		}
+	}
+	p.add(7, 99, false, 2000)
+	if p.has(7, 99, 2000) || !p.has(7, 2, 2000) {
+		t.Error("what nobody was told has taken the place of what was told")
+	}
+}
+
 // What polls were told is forgotten some time later, or earlier where much is told.
 func TestG39_WhatPollsWereToldIsBounded(t *testing.T) {
 	const more = int64(toldFor)
 	p := newPollsTold()
-	p.add(1, 0)
+	p.add(1, 5, true, 0)
 	for now, want := range map[int64]bool{0: true, more - 1: true} {
-		if got := p.has(1, now); got != want {
+		if got := p.has(1, 5, now); got != want {
 			t.Errorf("after %v: %v", time.Duration(now), got)
 		}
 	}
-	p.add(2, more+1)
-	if !p.has(1, more+1) || p.has(1, 2*more+1) || !p.has(2, 2*more+1) || p.has(2, 9*more) {
+	p.add(2, 5, true, more+1)
+	if !p.has(1, 5, more+1) || p.has(1, 5, 2*more+1) || !p.has(2, 5, 2*more+1) || p.has(2, 5, 9*more) {
 		t.Error("what was told is not known for as long as it is to be")
 	}
 	for i := range uint64(10 * maxTold) {
-		p.add(i, 9*more)
+		p.add(i, 5, true, 9*more)
 	}
-	if n := len(p.recent) + len(p.before); n > 2*maxTold || !p.has(10*maxTold-1, 9*more) || p.has(1, 9*more) {
+	if n := len(p.recent) + len(p.before); n > 2*maxTold || !p.has(10*maxTold-1, 5, 9*more) || p.has(1, 5, 9*more) {
 		t.Errorf("%d are kept", n)
 	}
 }

@@ -339,9 +339,7 @@ func (r *request) result(res *result, changed incumbent.Index, hash watch.Hash) 
 			r.consistencyHeaders()
 		}
 	}
-	if r.opts.blocking() {
-		r.door.polls.add(r.pollOf(said), r.door.monotonic())
-	}
+	r.noteTold(res, changed, hash)
 	if res.filtered {
 		r.setHeader("X-Consul-Results-Filtered-By-Acls", "true")
 	}
