@@ -23,7 +23,7 @@ const (
 
 // MaxWishBytes is how much the conditions of all monitors cost, of one client's at most four
 // times what is free: those of 5,000 clients with 700 each.
-const MaxWishBytes = 1 << 30
+const MaxWishBytes = 4 << 30
 
 // What is fixed: part of the protocol, or of no interest to an operator.
 const (

@@ -51,6 +51,7 @@ type lock struct {
 	taking  bool            // the command that takes it from another is on its way
 	request *request        // that is not answered; nil: it was
 	wait    *watch.Waiter
+	asked   bool // the lease was claimed, or is about to be
 	over    bool // it was given up
 	steps   int  // that are under way, or to be taken later
 }
@@ -179,6 +180,7 @@ func (l *lock) claim() {
 		return
 	}
 	var r core.Result
+	l.asked = true
 	answered := l.later(func() { l.claimed(r) })
 	cmd := leases.ClaimCommand{Name: c.door.lockName(l.name), Holder: c.holder(), Session: c.session.locks.session, Wait: true}
 	c.door.engine.Leases().Claim(lease.Call{Origin: c.who.origin(), Judged: judged}, cmd, func(got core.Result) {
@@ -421,8 +423,8 @@ func (l *lock) giveUp() {
 // release has the lease released, or the queue left, until that is in the log.
 func (l *lock) release() {
 	c := l.conn
-	if c.session.over || !c.session.locks.open || c.session.locks.byName[l.name] != nil {
-		return // the session ends, and everything with it; or it is wanted again
+	if !l.asked || c.session.over || !c.session.locks.open || c.session.locks.byName[l.name] != nil {
+		return // nothing was claimed; the session ends, and everything with it; or it is wanted again
 	}
 	name, session := c.door.lockName(l.name), c.session.locks.session
 	call := lease.Call{Origin: c.who.origin(), Sequence: new(lease.Sequence)}

@@ -37,7 +37,7 @@ func (c *conn) forget() {
 	o := &c.out
 	for _, p := range o.queue {
 		if p.counted {
-			c.door.unsent.give(p.bytes)
+			c.door.unsent.give(c.shares, p.bytes)
 		}
 	}
 	o.closed, o.queue, o.backlog = true, nil, 0
@@ -142,7 +142,7 @@ func (c *conn) pump(waited bool) {
 			size += len(bufs[n])
 			o.count(next.asked, -len(bufs[n]))
 			if next.counted {
-				c.door.unsent.give(next.bytes)
+				c.door.unsent.give(c.shares, next.bytes)
 			}
 			*next = piece{}
 			n++

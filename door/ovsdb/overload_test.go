@@ -195,6 +195,13 @@ func TestG40_LocksWaitForAPlace(t *testing.T) {
 	want(t, "a lock", c.call("lock", `["l"]`), `{"locked":true}`)
 
 	lanes.SetMemory(85, 100)
+	proposed := m.group.Proposed()
+	c.write(ask("8", "lock", `["x"]`) + ask("9", "unlock", `["x"]`))
+	want(t, "one that is given up before it was claimed", c.read(), `{"error":null,"id":8,"result":{"locked":false}}`)
+	want(t, "its unlock", c.read(), `{"error":null,"id":9,"result":{}}`)
+	if n := m.group.Proposed() - proposed; n != 0 {
+		t.Errorf("%d commands give up what was never claimed", n)
+	}
 	c.write(ask("1", "steal", `["held"]`))
 	wait("a claim")
 	want(t, "what is given up", c.call("unlock", `["l"]`), `{}`)

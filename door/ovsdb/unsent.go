@@ -8,8 +8,8 @@ import (
 )
 
 // unsent is what waits for readers, beyond a little of each connection. What waits for many
-// is kept once, and counts once: in the name of the first whom it waits for. Whoever has much
-// of it waiting is cut off before who has little.
+// is kept once, and counts once: in the name of one of those for whom it still waits. Whoever
+// has much of it waiting is cut off before who has little.
 type unsent struct {
 	room admit.Room // bytes
 
@@ -17,10 +17,10 @@ type unsent struct {
 	pieces map[*byte]*keeps // by where they begin
 }
 
-// keeps is for how many readers a piece is kept.
+// keeps is for whom a piece is kept.
 type keeps struct {
-	readers int
-	who     admit.Who // in whose name it counts
+	readers map[admit.Who]int // how many of each
+	who     admit.Who         // of them, in whose name it counts
 	bytes   int64
 }
 
@@ -30,7 +30,7 @@ func (u *unsent) take(who admit.Who, piece []byte, most int64) bool {
 	defer u.mu.Unlock()
 	at, n := unsafe.SliceData(piece), int64(len(piece))
 	if k := u.pieces[at]; k != nil {
-		k.readers++
+		k.readers[who]++
 		return true
 	}
 	if !u.room.Take(who, n, most) {
@@ -39,18 +39,28 @@ func (u *unsent) take(who admit.Who, piece []byte, most int64) bool {
 	if u.pieces == nil {
 		u.pieces = map[*byte]*keeps{}
 	}
-	u.pieces[at] = &keeps{1, who, n}
+	u.pieces[at] = &keeps{map[admit.Who]int{who: 1}, who, n}
 	return true
 }
 
 // give says that a reader has been sent a piece, or will never be.
-func (u *unsent) give(piece []byte) {
+func (u *unsent) give(who admit.Who, piece []byte) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	at := unsafe.SliceData(piece)
 	k := u.pieces[at]
-	if k.readers--; k.readers == 0 {
+	if k.readers[who]--; k.readers[who] > 0 {
+		return
+	}
+	delete(k.readers, who)
+	switch {
+	case len(k.readers) == 0:
 		delete(u.pieces, at)
 		u.room.Give(k.who, k.bytes)
+	case k.who == who:
+		for k.who = range k.readers { // any of them
+			break
+		}
+		u.room.Move(who, k.who, k.bytes)
 	}
 }

@@ -113,6 +113,35 @@ func TestWhatWaitsForManyCountsOnce(t *testing.T) {
 	}
 }
 
+// What waits for many counts for one of those for whom it waits still, and no longer for who
+// has read it.
+func TestWhatWaitsForManyCountsForWhoHasNotReadIt(t *testing.T) {
+	const large, room, free = 512 << 10, 8 << 20, 100 << 10
+	g := startUnread(t, room)
+	update := make([]byte, large)
+	reads, slow := g.unread(agentOf("reads")), g.unread(agentOf("slow"))
+	reads.conn.tell(update)
+	slow.conn.tell(update)
+	reads.reads(large)
+	if n := g.door.UnsentBytes(); n != large {
+		t.Fatalf("%d bytes count", n)
+	}
+	counted := &g.door.unsent.room
+	if !counted.Take(admit.Who{}, room-large-free, room) {
+		t.Fatal("the rest is not to be had")
+	}
+	if !counted.Take(reads.conn.shares, 1, room) {
+		t.Error("who has read all is refused more")
+	}
+	if counted.Take(slow.conn.shares, 1, room) {
+		t.Error("who has not is let in")
+	}
+	counted.Give(reads.conn.shares, 1)
+	counted.Give(admit.Who{}, room-large-free)
+	slow.reads(large)
+	await(t, "nothing counts", func() bool { return g.door.UnsentBytes() == 0 })
+}
+
 // Who asks for more than there is room for has it, and counts until it has been sent.
 func TestAnAnswerMayBeLargerThanTheRoom(t *testing.T) {
 	const room, large = 8 << 20, 20 << 20
