@@ -229,6 +229,31 @@ func TestOutputsAloneAreHeldBack(t *testing.T) {
 	})
 }
 
+// TestAnOutputThatWasNotWrittenIsReportedAgain: soon, and not when outputs alone are due next.
+func TestAnOutputThatWasNotWrittenIsReportedAgain(t *testing.T) {
+	running(t, Config{OutputEvery: time.Hour}, func(t *testing.T, s *state, web *fleet) {
+		web.is("a:80", "200 OK")
+		s.put(check("a", time.Minute))
+		time.Sleep(time.Hour + time.Minute)
+		down := func(is bool) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.down = is
+		}
+		down(true)
+		web.is("a:80", "201 Created")
+		time.Sleep(time.Minute)
+		down(false)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if got := s.checks[Key{"default", "n1", "a"}].Output; !strings.Contains(got, "201 Created") {
+			t.Errorf("output %q", got)
+		}
+	})
+}
+
 // TestTheFirstOutputIsReported: a check that is found as it was registered says why.
 func TestTheFirstOutputIsReported(t *testing.T) {
 	running(t, Config{OutputEvery: -1}, func(t *testing.T, s *state, web *fleet) {

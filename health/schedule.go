@@ -72,6 +72,9 @@ func (s *schedule) hear(now time.Time, n news) {
 	}
 	for _, d := range n.reported {
 		d.job.reporting = false
+		if d.err != nil {
+			d.job.outputAt = now // what was found is not known yet
+		}
 		if soon := now.Add(runAgain); d.err != nil && d.job.place >= 0 && d.job.due.After(soon) {
 			s.set(d.job, soon)
 		}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"net"
 	"path/filepath"
 	"strings"
@@ -49,7 +50,7 @@ func TestConsumersAreShownWithTheirBounds(t *testing.T) {
 // The body of a request to Consul's API that has not come whole is shown as well, and what
 // is held back there.
 func TestIncompleteBodiesAreShown(t *testing.T) {
-	const bodies = "incomplete bodies to Consul's API"
+	const bodies, own, beyond = "incomplete bodies to Consul's API", 64 << 10, 1000
 	s := open(t, withConsul(testConfig(t)))
 	used := func(name string) uint64 {
 		for _, l := range s.consumerLimits() {
@@ -65,11 +66,12 @@ func TestIncompleteBodiesAreShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Write([]byte("PUT /v1/kv/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nabcd")); err != nil {
+	head := fmt.Sprintf("PUT /v1/kv/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n", own+beyond+1)
+	if _, err := c.Write([]byte(head + strings.Repeat("x", own+beyond))); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "half a body is shown", func() bool { return used(bodies) == 4 })
-	if _, err := c.Write([]byte("efghi")); err != nil {
+	until(t, "part of a body is shown", func() bool { return used(bodies) == beyond })
+	if _, err := c.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "nothing is", func() bool { return used(bodies) == 0 })
