@@ -38,6 +38,9 @@ func (s *Session) open(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
+		if s.ctx.Err() != nil { // it was opened, and another run has it by now
+			return context.Cause(s.ctx)
+		}
 		if !retryable(err) && !s.outbid(err) || ctx.Err() != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"slices"
@@ -328,6 +329,24 @@ func TestG43_WhoIsToldToWaitDoesNotLeave(t *testing.T) {
 		m.next()
 		if err := <-done; !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != patience {
 			t.Errorf("one that says nothing at all is left after %v with %v", time.Since(began), err)
+		}
+	})
+}
+
+// A session that another run has taken while it was being opened is not opened again: that
+// would end the other run, too.
+func TestASessionThatIsTakenWhileItOpens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l, _ := unbegunSession(t)
+		l.close()
+		s.c.streams = func(context.Context, StreamOptions) (*Stream, *bufio.Reader, error) {
+			s.finish(errTaken())
+			return nil, nil, incumbent.Errorf(incumbent.Unavailable, "no answer yet")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := s.open(ctx); !Taken(err) {
+			t.Errorf("opened: %v", err)
 		}
 	})
 }
