@@ -202,7 +202,7 @@ func (f *agentFleet) silence(ctx context.Context) error {
 	}
 	f.stops[succeeded] = stop // the one before does nothing any more
 	f.fact("successor_start_ms", (f.now()-began).Seconds()*1000)
-	latest := max(time.Duration(float64(ttl)*(1+drift))+grace, returnTime) + lateAllowed
+	latest := max(time.Duration(float64(ttl)*(1+drift))+grace, returnTime) + f.check.late
 	if err := sleep(ctx, latest-(f.now()-began)); err != nil {
 		return err
 	}

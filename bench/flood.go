@@ -212,9 +212,14 @@ func (o *ordeal) judgeFlood(f *flood, rate, took float64) {
 		name = "afterwards"
 	}
 	o.fact(name+"_done_per_second", rate)
-	o.best, o.rates[name] = max(o.best, rate), rate
+	if o.best = max(o.best, rate); f.action.Times > 0 {
+		o.rates[name] = rate
+	}
 	for name, rate := range o.rates {
 		o.fact(name+"_missing_share", 1-rate/o.best)
+	}
+	if f.action.Times == 0 { // found out as before the floods, and to be as much as then
+		o.fact(name+"_missing_share", max(0, 1-rate/o.peak))
 	}
 	if f.action.Times == 0 {
 		return

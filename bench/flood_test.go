@@ -270,7 +270,7 @@ func TestWhatIsMissingIsOfTheBest(t *testing.T) {
 	for _, x := range []struct {
 		action Action
 		rate   float64
-	}{{Action{}, 1000}, {Action{Times: 2}, 1250}, {Action{Times: 5}, 1000}, {Action{Times: 5, Rude: true}, 500}, {Action{}, 1125}} {
+	}{{Action{}, 1000}, {Action{Times: 2}, 1250}, {Action{Times: 5}, 1000}, {Action{Times: 5, Rude: true}, 500}, {Action{}, 900}} {
 		f := &flood{run: o.run, floodWork: &floodWork{batch: 1}, action: x.action, name: x.action.floodName()}
 		f.offered.Store(100)
 		f.unsent.Store(20)

@@ -30,7 +30,7 @@ type keeper struct {
 }
 
 // keeperOpeners have the n-th keeper begin at a door's address. Of the door for Juju's
-// agents there is none: whom that floods, it holds the fleet.
+// agents there is none: beside floods of its claims the whole fleet holds through it.
 var keeperOpeners = map[string]func(r *run, address string, n int) (*keeper, error){
 	doorConsul: openConsulKeeper, doorOVSDB: openOVSDBKeeper,
 }
@@ -175,8 +175,9 @@ func (k *kept) judge() {
 	k.stop()
 	k.running.Wait()
 	op := k.all[0].op
-	if p99 := k.rec.op(op).summary().P99; p99 > float64(keeperLate.Milliseconds()) {
-		k.check.Violate("%s took %.0f ms beside a flood, at p99: more than %v", op, p99, keeperLate)
+	most := max(keeperLate, k.check.late) // where the machine stands still, so does this
+	if p99 := k.rec.op(op).summary().P99; p99 > float64(most.Milliseconds()) {
+		k.check.Violate("%s took %.0f ms beside a flood, at p99: more than %v", op, p99, most)
 	}
 	held := 0
 	for _, one := range k.all {

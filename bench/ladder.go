@@ -72,6 +72,9 @@ func (r *run) noteEffect() {
 		for op, name := range map[string]string{"extend": "extend", criticalPrefix + "extend": "critical_extend"} {
 			before, fault := r.steps[quiet].Ops[op].P99, 0.0
 			for _, s := range r.steps[quiet+1:] {
+				if s.Phase == rampPhase || s.Phase == quietPhase { // of a later stage
+					continue
+				}
 				fault = max(fault, s.Ops[op].P99)
 			}
 			if fault == 0 && op != "extend" {

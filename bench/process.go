@@ -49,9 +49,9 @@ func peakRSS(pid int) uint64 {
 	return kb << 10
 }
 
-// forgetPeak has peakRSS begin anew, where the system can.
-func forgetPeak(pid int) {
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
+// forgetPeak has peakRSS begin anew; false: the system cannot.
+func forgetPeak(pid int) bool {
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) == nil
 }
 
 // sockets returns the inodes of a process's open sockets.

@@ -62,8 +62,11 @@ func (o *ordeal) strangers(ctx context.Context, a Action, who []int) (end func()
 		listeners = append(append(listeners, u.Host), server.Others...)
 	}
 	before, began := o.rss(), o.now()
+	most := peakRSS
 	for _, pid := range o.meter.pids() {
-		forgetPeak(pid)
+		if !forgetPeak(pid) {
+			most = func(pid int) uint64 { return readProcess(pid).RSS }
+		}
 	}
 	ctx, stop := context.WithCancel(ctx)
 	var all sync.WaitGroup
@@ -81,7 +84,7 @@ func (o *ordeal) strangers(ctx context.Context, a Action, who []int) (end func()
 	return func() {
 		took, grown := o.now()-began, -float64(before)
 		for _, pid := range o.meter.pids() {
-			grown += float64(peakRSS(pid)) // what was given back meanwhile was taken, too
+			grown += float64(most(pid)) // what was given back meanwhile was taken, too
 		}
 		stop()
 		all.Wait()
