@@ -368,7 +368,7 @@ func (c *Controller) shutTo(w Who, rank int, now int64) Reason {
 			return Order
 		}
 	}
-	if c.shares.from(rank+1, w, now) {
+	if c.shares.behind(rank, w, now) {
 		return Share
 	}
 	return NumReasons
@@ -394,7 +394,7 @@ func (c *Controller) SetMode(m Mode) { c.mode.Store(uint32(m)) }
 // those before them are open, to all or to whoever asks.
 func (c *Controller) must(w Who, rank int, now int64) must {
 	open := rank == numRanks-1 || rank > 0 && c.shut[rank].Load() <= now
-	return must{open, open && !c.shares.from(rank, w, now)}
+	return must{open, open && !c.shares.itself(rank, w, now)}
 }
 
 // met shuts the ranks before one that is at its limit, and, to whoever has more than their
@@ -407,7 +407,7 @@ func (c *Controller) met(w Who, rank int, now int64, limits *Limits, full bool, 
 	case full || above.any() && rank == rankOf[Extensions]:
 		raise(&c.shut[rank], until)
 	case above.any():
-		c.shares.shut(rank, w, until)
+		c.shares.shut(rank, w, above, until)
 	}
 }
 

@@ -81,37 +81,51 @@ func (a *account) add(w Who, cost int64) {
 	}
 }
 
-// shutShares are until when ranks are shut for those who have more than their share of one
-// behind them: for nobody else, or one client with much of what is refused late would keep
-// everybody from what is refused before.
+// shutShares are until when ranks are shut for those who have more than their share of one:
+// that one itself, and for a client those before it. They are for nobody else, or one client
+// with much of what is refused late would keep everybody from what is refused before. To a
+// group those before are not shut: most belong to it where nobody names one.
 type shutShares struct {
-	last  atomic.Int64 // of all: after that nobody is shut out
-	until [numRanks][levels][shares]atomic.Int64
+	last   atomic.Int64 // of all: after that nobody is shut out
+	own    [numRanks][levels][shares]atomic.Int64
+	before [numRanks][shares]atomic.Int64 // by client
 }
 
-// shut shuts the ranks before one, for who asks in excess of a share: for their client, also
-// where it is their group's, for others of it have asked for nothing.
-func (s *shutShares) shut(rank int, w Who, until int64) {
+// shut shuts a rank for those in excess of their share, and those before it for a client.
+func (s *shutShares) shut(rank int, w Who, e overShare, until int64) {
 	for level, k := range w.keys() {
-		if k != 0 {
-			raise(&s.until[rank][level][k%shares], until)
-			raise(&s.last, until)
-			return
+		if e[level] {
+			raise(&s.own[rank][level][k%shares], until)
 		}
 	}
+	if e[0] {
+		raise(&s.before[rank][w.Client%shares], until)
+	}
+	raise(&s.last, until)
 }
 
-// from reports whether someone is shut out for more than their share of the rank or of one
-// behind it.
-func (s *shutShares) from(rank int, w Who, now int64) bool {
+// itself reports whether someone is shut out of a rank for more than their share of it.
+func (s *shutShares) itself(rank int, w Who, now int64) bool {
 	if s.last.Load() <= now {
 		return false
 	}
-	for ; rank < numRanks; rank++ {
-		for level, k := range w.keys() {
-			if k != 0 && s.until[rank][level][k%shares].Load() > now {
-				return true
-			}
+	for level, k := range w.keys() {
+		if k != 0 && s.own[rank][level][k%shares].Load() > now {
+			return true
+		}
+	}
+	return false
+}
+
+// behind reports whether someone is shut out of a rank for more than their share of one that
+// is refused later.
+func (s *shutShares) behind(rank int, w Who, now int64) bool {
+	if w.Client == 0 || s.last.Load() <= now {
+		return false
+	}
+	for r := rank + 1; r < numRanks; r++ {
+		if s.before[r][w.Client%shares].Load() > now {
+			return true
 		}
 	}
 	return false

@@ -21,12 +21,18 @@ func TestG41_WhoSendsLittleIsServed(t *testing.T) {
 			}
 			return Who{Client: 1<<31 | Key(i%20), Group: 1<<31 | Key(600+i%20)}
 		},
+		"models whose clients seldom ask": func(flood bool, i int) Who {
+			if flood {
+				return Who{Client: 1<<31 | Key(100_000+i%20_000), Group: 1<<31 | 500}
+			}
+			return Who{Client: 1<<31 | Key(i%20), Group: 1<<31 | Key(600+i%20)}
+		},
 	} {
 		c := newController(t, Limits{})
 		const each = ms // of the server's time: 1,000 a second
 		var free int64
 		var running []finish
-		asked, refused, done := 0, 0, 0
+		asked, refused, outOfOrder, done := 0, 0, 0, 0
 		enter := func(w Who, now int64) bool {
 			ticket, err := c.EnterFor(w, Claims, 1, now)
 			if err != nil {
@@ -49,11 +55,19 @@ func TestG41_WhoSendsLittleIsServed(t *testing.T) {
 					if asked++; !ok {
 						refused++
 					}
+					if login, err := c.EnterFor(who(false, i/100), Logins, 1, now); err != nil {
+						outOfOrder++
+					} else {
+						login.Done(now)
+					}
 				}
 			}
 		}
 		if refused > asked/20 {
 			t.Errorf("%s: %d of %d requests of those who send little are refused", name, refused, asked)
+		}
+		if outOfOrder > asked/20 {
+			t.Errorf("%s: %d of %d of their logins are refused", name, outOfOrder, asked)
 		}
 		if done < 18_000 {
 			t.Errorf("%s: %d of 20,000 were done: room was left unused", name, done)

@@ -36,8 +36,8 @@ const (
 	Aside // there is room, not for this: it goes to the end, and the next is asked
 )
 
-// maxAside is how many go to the end in one look.
-const maxAside = 64
+// maxAside is how many go to the end in one look: each has been refused, which counts.
+const maxAside = 4
 
 // tidyEvery is how often all that wait are asked whether they still do.
 const tidyEvery = 100 * time.Millisecond
