@@ -423,8 +423,15 @@ func (l *lock) giveUp() {
 // release has the lease released, or the queue left, until that is in the log.
 func (l *lock) release() {
 	c := l.conn
-	if !l.asked || c.session.over || !c.session.locks.open || c.session.locks.byName[l.name] != nil {
-		return // nothing was claimed; the session ends, and everything with it; or it is wanted again
+	if c.session.over || !c.session.locks.open {
+		return // the session ends, and everything with it
+	}
+	if again := c.session.locks.byName[l.name]; again != nil { // it is wanted again, and what was asked for is had by that
+		again.asked = again.asked || l.asked
+		return
+	}
+	if !l.asked {
+		return // nothing was claimed
 	}
 	name, session := c.door.lockName(l.name), c.session.locks.session
 	call := lease.Call{Origin: c.who.origin(), Sequence: new(lease.Sequence)}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/workqueue"
@@ -192,6 +193,36 @@ func TestRefusedReleasesDoNotMultiply(t *testing.T) {
 	})
 	m.group.Refuse(false)
 	await(t, "it came through", func() bool {
+		locks, _ := m.leaving()
+		return locks == 0
+	})
+	want(t, "the lock of another", m.dial().call("lock", `["l"]`), `{"locked":true}`)
+}
+
+// A lock that is asked for again before its release has come through, and given up before
+// that was claimed, is released all the same.
+func TestALockThatIsWantedAgainIsReleased(t *testing.T) {
+	lanes, err := admit.New(admit.Limits{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := startMember(t, func(c *Config) { c.Admission = lanes })
+	c := m.dial()
+	want(t, "the lock", c.call("lock", `["l"]`), `{"locked":true}`)
+	m.group.Refuse(true)
+	want(t, "its end", c.call("unlock", `["l"]`), `{}`)
+	lanes.SetMemory(85, 100) // claims are refused
+	c.write(ask("1", "lock", `["l"]`))
+	await(t, "the release is not tried again", func() bool {
+		locks, _ := m.leaving()
+		return locks == 0
+	})
+	c.write(ask("2", "unlock", `["l"]`))
+	want(t, "the lock that is given up", c.read(), `{"error":null,"id":1,"result":{"locked":false}}`)
+	want(t, "its end again", c.read(), `{"error":null,"id":2,"result":{}}`)
+	m.group.Refuse(false)
+	lanes.SetMemory(0, 100)
+	await(t, "all that is to be done is done", func() bool {
 		locks, _ := m.leaving()
 		return locks == 0
 	})
