@@ -24,8 +24,8 @@ const (
 	maxTold  = 32 << 10         // questions answered in that time; where they are more, the oldest half is forgotten earlier
 )
 
-// pollsTold are the answers that polls were told lately: the same for all who ask the same.
-// Questions and answers are known by hashes.
+// pollsTold are the answers that polls were told lately: the same for all who may see the same
+// and ask the same. Questions and answers are known by hashes.
 type pollsTold struct {
 	seed maphash.Seed // nobody can choose questions that share a hash
 
@@ -35,28 +35,30 @@ type pollsTold struct {
 	before map[uint64]toldPoll
 }
 
-// toldPoll is what those who ask one thing were told last, since when, and what before that.
-type toldPoll struct {
-	last, before uint64
-	at           int64
+// toldPoll is what those who ask one thing were told, the last first. A busy list may change
+// several times until somebody is back.
+type toldPoll [4]struct {
+	answer uint64
+	at     int64 // when it was told first
 }
 
 func newPollsTold() *pollsTold {
 	return &pollsTold{seed: maphash.MakeSeed(), recent: map[uint64]toldPoll{}}
 }
 
-// add remembers an answer. One that says only what was asked with, for nothing has changed,
-// takes no other's place: it may have been asked with anything.
-func (p *pollsTold) add(question, answer uint64, changed bool, now int64) {
+// add remembers an answer. One that says what was asked with, and not how it is, takes no
+// other's place: it may have been asked with anything.
+func (p *pollsTold) add(question, answer uint64, real bool, now int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.turn(now)
-	t, known := p.of(question)
-	if t.last != answer {
-		if known && !changed {
+	t := p.of(question)
+	if t[0].answer != answer {
+		if !real {
 			return
 		}
-		t = toldPoll{last: answer, before: t.last, at: now}
+		copy(t[1:], t[:])
+		t[0].answer, t[0].at = answer, now
 	}
 	p.recent[question] = t
 }
@@ -66,15 +68,20 @@ func (p *pollsTold) has(question, answer uint64, now int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.turn(now)
-	t, known := p.of(question)
-	return known && (t.last == answer || t.before == answer && time.Duration(now-t.at) < toldLate)
+	t := p.of(question)
+	for i := range t {
+		if t[i].answer == answer && t[i].at != 0 {
+			return i == 0 || time.Duration(now-t[i-1].at) < toldLate
+		}
+	}
+	return false
 }
 
-func (p *pollsTold) of(question uint64) (t toldPoll, known bool) {
-	if t, known = p.recent[question]; !known {
-		t, known = p.before[question]
+func (p *pollsTold) of(question uint64) toldPoll {
+	if t, known := p.recent[question]; known {
+		return t
 	}
-	return t, known
+	return p.before[question]
 }
 
 // turn forgets what was told before the last turn, if that is long enough ago, or enough
@@ -97,13 +104,13 @@ func (p *pollsTold) toldIndex(i incumbent.Index) uint64 {
 
 func (p *pollsTold) toldHash(h watch.Hash) uint64 { return maphash.Bytes(p.seed, h[:]) }
 
-// question is what the request asks, whoever asks and for however long it waits.
+// question is what the request asks, for however long it waits, of what who asks may see.
 func (r *request) question() uint64 {
 	q := maps.Clone(r.query)
 	for _, name := range [...]string{"index", "hash", "wait", "token"} {
 		delete(q, name)
 	}
-	return maphash.String(r.door.polls.seed, r.path+"?"+q.Encode())
+	return maphash.String(r.door.polls.seed, r.who.principal.Name+"\x00"+r.path+"?"+q.Encode())
 }
 
 // returns reports whether the request is a poll that has what one before it was told, and
@@ -122,15 +129,16 @@ func (r *request) returns() bool {
 	return p.has(r.question(), said, r.door.monotonic())
 }
 
-// noteTold remembers what the request, if it is a poll, is told.
-func (r *request) noteTold(res *result, changed incumbent.Index, hash watch.Hash) {
+// noteTold remembers what the request, if it is a poll, is told: an index that may be a later
+// one than that of the answer.
+func (r *request) noteTold(res *result, changed incumbent.Index, a *watch.Answer) {
 	if !r.opts.blocking() {
 		return
 	}
-	p, w := r.door.polls, r.opts.want()
+	p := r.door.polls
 	if res.index == 0 {
-		p.add(r.question(), p.toldHash(hash), hash != w.Not, r.door.monotonic())
+		p.add(r.question(), p.toldHash(a.Hash), true, r.door.monotonic())
 	} else {
-		p.add(r.question(), p.toldIndex(changed), changed != w.After, r.door.monotonic())
+		p.add(r.question(), p.toldIndex(changed), changed == a.Changed, r.door.monotonic())
 	}
 }

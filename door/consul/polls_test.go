@@ -2,11 +2,13 @@ package consul
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/auth"
 )
 
 // Who comes back with what a poll was told watches already, and is refused later than who
@@ -70,20 +72,42 @@ func TestG40_AChangeIsNoPoll(t *testing.T) {
 // is an index that somebody made up and waited for in vain.
 func TestG40_AnOldAnswerIsNoWayIn(t *testing.T) {
 	p := newPollsTold()
-	p.add(7, 1, true, 0)
+	p.add(7, 1, true, 1)
 	p.add(7, 2, true, 1000)
+	p.add(7, 3, true, 1001) // changes may come faster than who waits
+	const late = int64(toldLate)
 	for _, x := range []struct {
 		question, answer uint64
 		now              int64
 		want             bool
-	}{{7, 2, 1000, true}, {7, 1, 1000, true}, {7, 1, 1000 + int64(toldLate), false}, {7, 2, 1000 + int64(toldLate), true}, {8, 2, 1000, false}} {
+	}{
+		{7, 3, 1001, true}, {7, 2, 1001, true}, {7, 1, 1001, true}, {7, 1, 1000 + late, false}, {7, 2, 1000 + late, true}, {7, 2, 1001 + late, false},
+		{7, 3, 1001 + late, true}, {8, 3, 1001, false}, {7, 0, 1001, false},
+	} {
 		if got := p.has(x.question, x.answer, x.now); got != x.want {
 			t.Errorf("%+v: %v", x, got)
 		}
 	}
 	p.add(7, 99, false, 2000)
-	if p.has(7, 99, 2000) || !p.has(7, 2, 2000) {
+	p.add(8, 99, false, 2000)
+	if p.has(7, 99, 2000) || p.has(8, 99, 2000) || !p.has(7, 3, 2000) {
 		t.Error("what nobody was told has taken the place of what was told")
+	}
+	p.add(8, 3, true, 2000) // a wait that was in vain says how it is
+	if !p.has(8, 3, 2000) {
+		t.Error("what was told again is not known")
+	}
+}
+
+// Who may see less is told other answers, which are remembered beside those of others.
+func TestG40_PollsOfEachPrincipalAreTheirOwn(t *testing.T) {
+	m := startMember(t, nil)
+	of := func(name string) uint64 {
+		r := &request{door: m.door, path: "/v1/kv/a", query: url.Values{"recurse": {""}, "index": {"7"}, "token": {name}}, who: &caller{principal: auth.Principal{Name: name}}}
+		return r.question()
+	}
+	if of("a") == of("b") || of("a") != of("a") {
+		t.Error("questions of two principals are one, or one's are two")
 	}
 }
 
@@ -91,8 +115,8 @@ func TestG40_AnOldAnswerIsNoWayIn(t *testing.T) {
 func TestG39_WhatPollsWereToldIsBounded(t *testing.T) {
 	const more = int64(toldFor)
 	p := newPollsTold()
-	p.add(1, 5, true, 0)
-	for now, want := range map[int64]bool{0: true, more - 1: true} {
+	p.add(1, 5, true, 1)
+	for now, want := range map[int64]bool{1: true, more - 1: true} {
 		if got := p.has(1, 5, now); got != want {
 			t.Errorf("after %v: %v", time.Duration(now), got)
 		}

@@ -320,6 +320,7 @@ func (r *request) told(t watch.Told) {
 	if r.opts.index <= t.Read { // another member looked first when it was later: to whom it said so the index does not go back
 		changed = max(changed, r.opts.index)
 	}
+	r.noteTold(res, changed, t.Answer)
 	r.result(res, changed, t.Answer.Hash)
 }
 
@@ -339,7 +340,6 @@ func (r *request) result(res *result, changed incumbent.Index, hash watch.Hash) 
 			r.consistencyHeaders()
 		}
 	}
-	r.noteTold(res, changed, hash)
 	if res.filtered {
 		r.setHeader("X-Consul-Results-Filtered-By-Acls", "true")
 	}
