@@ -83,28 +83,6 @@ const numRanks = 7
 
 var rankOf = [NumLanes]int{0, 0, 0, 1, 2, 3, 4, 5, 6}
 
-// Reason says why a request was not served.
-type Reason uint8
-
-// The reasons.
-const (
-	Delay      Reason = iota // the lane's own work waits too long, or others for it
-	Order                    // a lane that is refused later is short
-	Memory                   // memory is short
-	Share                    // its client, or its group, has more than their share under way
-	NumReasons               // how many there are
-)
-
-var reasonNames = [NumReasons]string{"delay", "order", "memory", "share"}
-
-// String returns the reason's name, as used in metrics.
-func (r Reason) String() string {
-	if r < NumReasons {
-		return reasonNames[r]
-	}
-	return "unknown"
-}
-
 // Defaults of [Limits].
 const (
 	DefaultTarget   = 50 * time.Millisecond
@@ -244,8 +222,8 @@ type Ticket struct {
 }
 
 // Enter admits work of the given cost (1 for what a single small request
-// needs; a bulk call more, up to an eighth of [Limits].Max) or returns an Overloaded error that says when to
-// come back.
+// needs; a bulk call more, up to an eighth of [Limits].Max) or returns an
+// Overloaded error that says when to come back.
 func (c *Controller) Enter(l Lane, cost int, now int64) (Ticket, error) {
 	return c.EnterFor(Who{}, l, cost, now)
 }
@@ -414,44 +392,6 @@ func (c *Controller) met(w Who, rank int, now int64, limits *Limits, full bool, 
 // Done gives the ticket back: the work has been answered, or dropped.
 func (t Ticket) Done(now int64) {
 	t.c.lanes[t.lane].done(t.who, int64(t.cost), now-t.entered, now, t.c.limits.Load(), rankOf[t.lane])
-}
-
-// refuse counts a refusal and makes its error.
-func (c *Controller) refuse(l Lane, why Reason) error {
-	c.lanes[l].refused[why].Add(1)
-	limits := c.limits.Load()
-	wait := min(float64(limits.Retry)*c.lanes[l].excess(), float64(limits.MaxRetry))
-	return &incumbent.Error{
-		Kind:       incumbent.Overloaded,
-		Message:    c.messages[l][why],
-		Hint:       hints[why],
-		RetryAfter: time.Duration(wait * (0.5 + c.jitter())),
-	}
-}
-
-var hints = [NumReasons]string{
-	Delay:  "come back after the given time; admission.mode observe only counts",
-	Order:  "come back after the given time; admission.mode observe only counts",
-	Memory: "come back after the given time; --memory-limit sets how much may be used",
-	Share:  "come back after the given time; admission.mode observe only counts",
-}
-
-// initMessages makes the messages once: a refusal must be cheap.
-func (c *Controller) initMessages() {
-	for l := range NumLanes {
-		for why := range NumReasons {
-			c.messages[l][why] = message(l, why)
-		}
-	}
-}
-
-func message(l Lane, why Reason) string {
-	return l.String() + [NumReasons]string{
-		Delay:  " wait too long or make others wait",
-		Order:  " are refused while what comes after them waits too long",
-		Memory: " are refused while memory is short",
-		Share:  " are refused to whoever has more than their share under way",
-	}[why]
 }
 
 // Pressure is what this member, if it leads, tells others by [Controller.Press]: up

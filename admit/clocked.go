@@ -66,12 +66,13 @@ func (c Clocked) EnterNext(l Lane) (Place, bool) {
 }
 
 // EnterExtensions is [Controller.EnterExtensions].
-func (c Clocked) EnterExtensions(cost int, critical func() bool) (Place, error) {
+func (c Clocked) EnterExtensions(n int, critical func(i int) bool) (p Place, refused []error, err error) {
 	if c.Controller == nil {
-		return Place{}, nil
+		return Place{}, nil, nil
 	}
-	t, err := c.Controller.EnterExtensions(cost, c.Now(), critical)
-	return c.place(t, err)
+	t, refused, err := c.Controller.EnterExtensions(n, c.Now(), critical)
+	p, err = c.place(t, err)
+	return p, refused, err
 }
 
 func (c Clocked) place(t Ticket, err error) (Place, error) {

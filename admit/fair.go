@@ -40,15 +40,14 @@ func ClientOf(principal, address string) Key {
 const (
 	levels = 2    // clients, and groups of them
 	shares = 1024 // places in a lane's account of who has how much under way
-
-	// shareOfFree is how many times as much as the lane has free one client may have under
-	// way: who sends too much leaves a fifth of the lane to others, two who do a ninth, and so
-	// on. A group may have twice as much, or one client would leave nothing to the others of
-	// its group, which all belong to where nobody names one. A lane that is refused work for
-	// that is taken for one at its limit, which grows if nothing waits: no room is lost.
-	shareOfFree = 4
-	moreOfGroup = 2
 )
+
+// shareOfFree is how many times as much as the lane has free one client, and one group, may
+// have under way: who sends too much leaves a fifth of the lane to others, two who do a
+// ninth, and so on. A group may have twice as much, or one client would leave nothing to the
+// others of its group, which all belong to where nobody names one. A lane that is refused
+// work for that is taken for one at its limit, which grows if nothing waits: no room is lost.
+var shareOfFree = [levels]int64{4, 8}
 
 // account is how much of a lane each client and each group has under way.
 type account [levels][shares]int64
@@ -64,11 +63,8 @@ func (e overShare) any() bool { return e != overShare{} }
 // more, where so much is free. (Dynamic thresholds: Choudhury and Hahne, 1998.)
 func (a *account) above(w Who, cost, free int64) (e overShare) {
 	for level, k := range w.keys() {
-		has, most := a[level][k%shares], shareOfFree*max(free, 0)
-		if level > 0 {
-			most *= moreOfGroup
-		}
-		e[level] = k != 0 && has > 0 && has+cost > most
+		has := a[level][k%shares]
+		e[level] = k != 0 && has > 0 && has+cost > shareOfFree[level]*max(free, 0)
 	}
 	return e
 }

@@ -167,17 +167,15 @@ func (l *lane) roll(now int64, limits *Limits, rank int) {
 	if lasted < int64(limits.Interval) {
 		return
 	}
-	before := l.limit
+	before, calm := l.limit, l.inflight == 0
 	if l.finished > 0 {
-		if !l.adapt(lasted, limits.target(rank), rank == rankOf[Extensions]) {
-			l.calm = now
-		}
+		calm = !l.adapt(lasted, limits.target(rank), rank == rankOf[Extensions])
+	}
+	if calm {
+		l.calm = now
 	}
 	if l.after != nil {
 		l.yield(before, l.after.spare(now, limits), limits)
-	}
-	if l.finished == 0 && l.inflight == 0 {
-		l.calm = now
 	}
 	l.limit = min(max(l.limit, l.floor(now, limits, rank)), int64(limits.Max))
 	l.observe(lasted, limits)

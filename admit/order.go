@@ -31,8 +31,8 @@ func ReasonOf(l Lane, err error) Reason {
 // Record checks the record of one member's decisions, in order of time, for guarantee
 // 40: from the moment a lane refuses for want of room no lane before it lets anything
 // in for an interval; nothing is let in at the very moment at which a lane behind it
-// refuses for whatever reason, but for a client's having more than its share; and the last lane refuses nothing. The zero value is at
-// the beginning of a record.
+// refuses for whatever reason, but for a client's having more than its share; and the
+// last lane refuses nothing. The zero value is at the beginning of a record.
 type Record struct {
 	shut [numRanks]int64
 	n    int

@@ -17,7 +17,7 @@ func TestG47_ARoomIsShared(t *testing.T) {
 		for r.Take(w, 1, most) {
 			continue
 		}
-		if left /= shareOfFree + 1; most-r.Taken() != left {
+		if left /= shareOfFree[0] + 1; most-r.Taken() != left {
 			t.Errorf("client %d leaves %d, want %d", client, most-r.Taken(), left)
 		}
 	}

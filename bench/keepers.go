@@ -29,6 +29,13 @@ type keeper struct {
 	close func()       // may be called at any time
 }
 
+// inTime does something of the keeper's, which ends if it has no answer for too long.
+func (k *keeper) inTime(do func() error) error {
+	late := time.AfterFunc(floodPatience, k.close)
+	defer late.Stop()
+	return do()
+}
+
 // keeperOpeners have the n-th keeper begin at a door's address. Of the door for Juju's
 // agents there is none: beside floods of its claims the whole fleet holds through it.
 var keeperOpeners = map[string]func(r *run, address string, n int) (*keeper, error){
@@ -132,9 +139,9 @@ func (o *ordeal) keepAt(ctx context.Context, door string) error {
 	if !ok {
 		return nil
 	}
-	who := make([]int, len(o.clients))
-	for i := range who {
-		who[i] = i
+	who, err := o.whom(ctx, Action{Member: "all"})
+	if err != nil {
+		return err
 	}
 	doors, err := o.doorsOf(ctx, door, who)
 	if err != nil {
@@ -159,9 +166,7 @@ func (o *ordeal) keepAt(ctx context.Context, door string) error {
 func (k *kept) goOn(ctx context.Context, one *keeper) {
 	record := k.rec.op(one.op)
 	for due := k.now(); sleep(ctx, due-k.now()) == nil; due += keeperEvery {
-		late := time.AfterFunc(floodPatience, one.close)
-		err := one.keep()
-		late.Stop()
+		err := one.inTime(one.keep)
 		k.outcome(ctx, record, due, err)
 		if err != nil {
 			k.check.Violate("%s failed beside a flood: %v", one.op, err)
@@ -181,13 +186,11 @@ func (k *kept) judge() {
 	}
 	held := 0
 	for _, one := range k.all {
-		late := time.AfterFunc(floodPatience, one.close)
-		if err := one.holds(); err != nil {
+		if err := one.inTime(one.holds); err != nil {
 			k.check.Violate("what was held beside a flood is lost: %v", err)
 		} else {
 			held++
 		}
-		late.Stop()
 	}
 	k.fact("kept_at_end", float64(held))
 }

@@ -15,6 +15,25 @@ import (
 	"time"
 )
 
+// lookAtKeeper checks whether a keeper has begun, goes on and still holds, or with what fault
+// not.
+func lookAtKeeper(t *testing.T, k *keeper, err error, begins bool, fault string) {
+	t.Helper()
+	if (err == nil) != begins {
+		t.Fatal(err)
+	}
+	if err != nil {
+		return
+	}
+	defer k.close()
+	if err = k.keep(); err == nil {
+		err = k.holds()
+	}
+	if (err == nil) != (fault == "") || err != nil && !strings.Contains(err.Error(), fault) {
+		t.Errorf("%v, want %q", err, fault)
+	}
+}
+
 // A client beside a flood that is refused, or whose lock another has got, is told of.
 func TestConsulKeepers(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -41,20 +60,7 @@ func TestConsulKeepers(t *testing.T) {
 			srv := httptest.NewServer(mux)
 			t.Cleanup(srv.Close)
 			k, err := openConsulKeeper(newRun(&Scenario{}, Options{}), strings.TrimPrefix(srv.URL, "http://"), 7)
-			if (err == nil) != c.begins {
-				t.Fatal(err)
-			}
-			if err != nil {
-				return
-			}
-			defer k.close()
-			err = k.keep()
-			if err == nil {
-				err = k.holds()
-			}
-			if (err == nil) != (c.fault == "") || err != nil && !strings.Contains(err.Error(), c.fault) {
-				t.Errorf("%v, want %q", err, c.fault)
-			}
+			lookAtKeeper(t, k, err, c.begins, c.fault)
 		})
 	}
 }
@@ -102,20 +108,7 @@ func TestOVSDBKeepers(t *testing.T) {
 				}
 			}()
 			k, err := openOVSDBKeeper(newRun(&Scenario{}, Options{}), l.Addr().String(), 7)
-			if (err == nil) != c.begins {
-				t.Fatal(err)
-			}
-			if err != nil {
-				return
-			}
-			defer k.close()
-			err = k.keep()
-			if err == nil {
-				err = k.holds()
-			}
-			if (err == nil) != (c.fault == "") || err != nil && !strings.Contains(err.Error(), c.fault) {
-				t.Errorf("%v, want %q", err, c.fault)
-			}
+			lookAtKeeper(t, k, err, c.begins, c.fault)
 		})
 	}
 }

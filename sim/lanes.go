@@ -136,7 +136,7 @@ func (p *process) extend(b *lease.Batch) {
 		return
 	}
 	asked, lane := false, admit.Extensions
-	place, err := d.lanes.EnterExtensions(1, func() bool {
+	place, _, err := d.lanes.EnterExtensions(1, func(int) bool {
 		asked = true
 		return lease.KeepsCritical(p.group.View(), &b.Items[0])
 	})

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -20,7 +19,6 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
-	"github.com/incumbent-dev/incumbent/engine"
 )
 
 // request is one request while it is served. Its fields belong to whoever serves it:
@@ -423,122 +421,4 @@ func decodeStrict(body []byte, v any) error {
 // origin is that of what the request has done.
 func (r *request) origin() core.Origin {
 	return core.Origin{At: r.door.now().UTC().Truncate(time.Millisecond), Door: doorName, Address: r.who.address, Principal: r.who.principal.String()}
-}
-
-// propose executes a command of a family and goes on with its result, on a goroutine of
-// the door's. What finds no leader is tried again until Patience is over; that, and what
-// never came about, has then been answered, and then is not called. reserve: it makes
-// room or lets go.
-func (r *request) propose(cmd core.Command, reserve bool, then func(core.Result)) {
-	d := r.door
-	r.attempt(func(done func(error, func())) {
-		call := engine.Call{Meta: core.Meta{Origin: r.origin(), Judged: r.who.judged}, Deadline: r.deadline(), Reserve: reserve}
-		d.engine.Execute(call, cmd, func(res core.Result) {
-			var err error
-			if res.Err != nil && !isAnswer(res.Err) {
-				err = res.Err
-			}
-			done(err, func() { then(res) })
-		})
-	})
-}
-
-// isAnswer reports whether an error is what a command was answered with: it is then for
-// the endpoint to say.
-func isAnswer(err *incumbent.Error) bool {
-	switch err.Kind {
-	case incumbent.NotLeader, incumbent.Unavailable, incumbent.Overloaded, incumbent.Unknown, incumbent.DeadlineExceeded:
-		return false
-	}
-	return true
-}
-
-// confirmed goes on once this member has applied everything that was committed when it
-// was called. Where there is no leader it has been answered. An empty state counts as no
-// leader: what is not there is told under index 1, and nothing may begin under that.
-func (r *request) confirmed(then func()) {
-	r.attempt(func(done func(error, func())) {
-		r.door.engine.Confirm(func(err error) {
-			if err == nil && r.door.view().Index() == 0 {
-				err = errNoLeader
-			}
-			done(err, then)
-		})
-	})
-}
-
-// fresh goes on once what this member shows is as new as was asked for.
-func (r *request) fresh(then func()) {
-	if r.ownWillDo() {
-		then()
-		return
-	}
-	r.confirmed(then)
-}
-
-// ownWillDo reports whether the member's own view will do, without asking anybody.
-func (r *request) ownWillDo() bool {
-	return r.opts.own(r.door.cfg.Cluster.Age()) && r.door.view().Index() > 0
-}
-
-// deadline is when the request has waited long enough for a leader.
-func (r *request) deadline() time.Time { return r.began.Add(r.door.limits.Load().Patience) }
-
-// attempt tries something until it succeeds, or Patience is over. try calls done once,
-// on any goroutine; what done is given goes on, on a goroutine of the door's.
-func (r *request) attempt(try func(done func(err error, then func()))) {
-	a := &attempt{r: r, try: try, delay: firstRetry}
-	a.late = time.AfterFunc(math.MaxInt64, func() { a.end(errNoLeader) }) // it may end at once, and then looks at late
-	a.late.Reset(r.deadline().Sub(r.door.now()))
-	a.run()
-}
-
-var errNoLeader = incumbent.Errorf(incumbent.Unavailable, "no leader is known")
-
-// attempt is what a request waits for of the node.
-type attempt struct {
-	r     *request
-	try   func(done func(err error, then func()))
-	delay time.Duration
-	late  *time.Timer
-	over  atomic.Bool
-}
-
-func (a *attempt) run() {
-	a.try(func(err error, then func()) {
-		switch {
-		case err == nil:
-			if a.settle() {
-				a.r.later(then)
-			}
-		case !retried(err):
-			a.end(err)
-		case a.over.Load():
-		default:
-			a.delay = min(2*a.delay, maxRetry)
-			a.r.door.after(a.delay, a.again)
-		}
-	})
-}
-
-func (a *attempt) again() {
-	if !a.over.Load() {
-		a.run()
-	}
-}
-
-// settle reports whether this is the attempt's only end.
-func (a *attempt) settle() bool {
-	if a.over.Swap(true) {
-		return false
-	}
-	a.late.Stop()
-	return true
-}
-
-// end answers with an error.
-func (a *attempt) end(err error) {
-	if a.settle() {
-		a.r.later(func() { a.r.failFor(err) })
-	}
 }

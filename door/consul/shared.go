@@ -330,12 +330,10 @@ func (r *request) result(res *result, changed incumbent.Index, hash watch.Hash) 
 		r.fail(res.status, "%s", res.fails)
 		return
 	}
-	said := formatIndex(changed)
 	if res.index == 0 {
-		said = hex.EncodeToString(hash[:])
-		r.setHeader("X-Consul-Contenthash", said)
+		r.setHeader("X-Consul-Contenthash", hex.EncodeToString(hash[:]))
 	} else {
-		r.setHeader("X-Consul-Index", said)
+		r.setHeader("X-Consul-Index", formatIndex(changed))
 		if !res.local {
 			r.consistencyHeaders()
 		}

@@ -24,10 +24,9 @@ import (
 
 // gather collects the extensions of one wake-up of one worker.
 type gather struct {
-	batch    lease.Batch
-	frames   []gathered
-	messages int         // of answers: one for each run of frames of one stream
-	place    admit.Place // in its lane, until the answers are sent
+	batch  lease.Batch
+	frames []gathered
+	place  admit.Place // in its lane, until the answers are sent
 
 	// Of a gather that its lane has refused, what keeps critical leases is asked for alone.
 	critical lease.Batch
@@ -133,7 +132,13 @@ const itemsPerCost = 128
 // message: were each counted as one, a stream with thousands of empty frames would have
 // more of the lane than all others.
 func (g *gather) cost() int {
-	return g.messages + (len(g.frames)+len(g.asked().Items))/itemsPerCost
+	messages := 0
+	for i := range g.frames {
+		if i == 0 || g.frames[i].s != g.frames[i-1].s {
+			messages++
+		}
+	}
+	return messages + (len(g.frames)+len(g.asked().Items))/itemsPerCost
 }
 
 func (d *Door) emptyGather() *gather {
@@ -188,7 +193,7 @@ func (g *gather) keep(f gathered, items []lease.Extension) {
 		}
 		g.batch.Items = append(g.batch.Items, e)
 	}
-	g.add(f)
+	g.frames = append(g.frames, f)
 }
 
 // answerCritical puts the answers to what was asked for alone among the others.
@@ -224,18 +229,11 @@ func (s *stream) addBeat(w *bench, f *clientFrame) {
 
 func (s *stream) gathered(w *bench, g *gather, f gathered) {
 	s.extending.Add(f.weight())
-	g.add(f)
+	g.frames = append(g.frames, f)
 	s.turn = w.turn
 	if s.turn == 0 {
 		s.turn = 1
 	}
-}
-
-func (g *gather) add(f gathered) {
-	if n := len(g.frames); n == 0 || g.frames[n-1].s != f.s {
-		g.messages++
-	}
-	g.frames = append(g.frames, f)
 }
 
 // respond is the life of a responder.
@@ -332,7 +330,7 @@ func (g *gather) recycle(d *Door) {
 		d.still.end(d.monotonic(), judged(&g.batch))
 	}
 	g.place.Leave()
-	g.handedOn, g.messages, g.batch.RetryAfter, g.critical.RetryAfter = false, 0, 0, 0
+	g.handedOn, g.batch.RetryAfter, g.critical.RetryAfter = false, 0, 0
 	clear(g.frames)
 	clear(g.batch.Items)
 	clear(g.critical.Items)

@@ -69,29 +69,12 @@ func (d *Door) admit(ctx context.Context, l admit.Lane, cost int) (done func(), 
 	return done, err
 }
 
-// admitExtensions is admit for n extensions that come in a call of their own. Those of
-// critical leases are never refused: they are looked for when the lane of extensions has
-// refused the call, which costs a look-up for each name, and let in without the others.
-// refused is why each of the others is not (nil: all are let in); an error: none is.
+// admitExtensions is admit for n extensions that come in a call of their own: see
+// [admit.Controller.EnterExtensions].
 func (d *Door) admitExtensions(ctx context.Context, n int, critical func(i int) bool) (done func(), refused []error, err error) {
-	done, err = d.admitted(ctx, func() (admit.Place, error) {
-		p, err := d.lanes.Enter(admit.Who{}, admit.Extensions, n)
-		if err == nil {
-			return p, nil
-		}
-		kept := 0
-		refused = make([]error, n)
-		for i := range refused {
-			if critical(i) {
-				kept++
-			} else {
-				refused[i] = err
-			}
-		}
-		if kept == 0 {
-			return p, err
-		}
-		return d.lanes.Enter(admit.Who{}, admit.Critical, kept)
+	done, err = d.admitted(ctx, func() (p admit.Place, err error) {
+		p, refused, err = d.lanes.EnterExtensions(n, critical)
+		return p, err
 	})
 	return done, refused, err
 }

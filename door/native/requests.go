@@ -122,7 +122,7 @@ func (s *stream) operation(w *bench, id uint64, in *pb.Operation, deadline time.
 
 // extendOne extends one thing, named in any of the ways.
 func (s *stream) extendOne(w *bench, id uint64, in *pb.Extension) error {
-	place, err := s.door.lanes.EnterExtensions(1, func() bool { return s.door.keepsCritical(s.who, in) })
+	place, _, err := s.door.lanes.EnterExtensions(1, func(int) bool { return s.door.keepsCritical(s.who, in) })
 	if err != nil {
 		return err
 	}

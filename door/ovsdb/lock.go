@@ -163,6 +163,18 @@ func (l *lock) later(step func()) func() {
 	}
 }
 
+// heard counts a step as under way until what is asked of the log for it has an outcome,
+// which gives the place back.
+func (l *lock) heard(place admit.Place, then func(core.Result)) func(core.Result) {
+	var r core.Result
+	step := l.later(func() { then(r) })
+	return func(got core.Result) {
+		place.Leave()
+		r = got
+		step()
+	}
+}
+
 // claim claims the lease, or takes a place in its queue.
 func (l *lock) claim() {
 	if l.over {
@@ -179,15 +191,9 @@ func (l *lock) claim() {
 		c.door.putOff(l.later(l.claim))
 		return
 	}
-	var r core.Result
 	l.asked = true
-	answered := l.later(func() { l.claimed(r) })
 	cmd := leases.ClaimCommand{Name: c.door.lockName(l.name), Holder: c.holder(), Session: c.session.locks.session, Wait: true}
-	c.door.engine.Leases().Claim(lease.Call{Origin: c.who.origin(), Judged: judged}, cmd, func(got core.Result) {
-		place.Leave()
-		r = got
-		answered()
-	})
+	c.door.engine.Leases().Claim(lease.Call{Origin: c.who.origin(), Judged: judged}, cmd, l.heard(place, l.claimed))
 }
 
 func (l *lock) claimed(r core.Result) {
@@ -245,23 +251,17 @@ func (l *lock) steal(held *leases.Lease) {
 		return
 	}
 	l.taking = true
-	var r core.Result
-	answered := l.later(func() {
-		l.taking = false
-		if r.Err != nil { // somebody else has it by now, or nothing is known
-			c.door.putOffAfter(r.Err, l.later(l.stealAgain))
-		}
-	})
 	origin := c.who.origin()
 	origin.Principal = ""
 	cmd := leases.TransferCommand{
 		Name: held.Name, Holder: held.Holder, Session: held.Session, Token: held.Token, ToSession: c.session.locks.session, ToHolder: c.holder(),
 	}
-	c.door.engine.Leases().Transfer(lease.Call{Origin: origin, Judged: judged}, cmd, func(got core.Result) {
-		place.Leave()
-		r = got
-		answered()
-	})
+	c.door.engine.Leases().Transfer(lease.Call{Origin: origin, Judged: judged}, cmd, l.heard(place, func(r core.Result) {
+		l.taking = false
+		if r.Err != nil { // somebody else has it by now, or nothing is known
+			c.door.putOffAfter(r.Err, l.later(l.stealAgain))
+		}
+	}))
 }
 
 func (l *lock) stealAgain() {

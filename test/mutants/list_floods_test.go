@@ -100,13 +100,13 @@ var ofFloods = []mutant{
 	},
 	{
 		name: "simulated: a refusal does not say when to come back", guarantee: "G41",
-		file: "admit/admit.go", pkg: "./sim", test: "^TestG39_G40_G41_G42_G44_AFlood$",
+		file: "admit/refusal.go", pkg: "./sim", test: "^TestG39_G40_G41_G42_G44_AFlood$",
 		search:  "RetryAfter: time.Duration(wait * (0.5 + c.jitter())),",
 		replace: "RetryAfter: 0 * time.Duration(wait),",
 	},
 	{
 		name: "simulated: refused clients come back together", guarantee: "G41",
-		file: "admit/admit.go", pkg: "./sim", test: "^TestG39_G40_G41_G42_G44_AFlood$",
+		file: "admit/refusal.go", pkg: "./sim", test: "^TestG39_G40_G41_G42_G44_AFlood$",
 		search:  "time.Duration(wait * (0.5 + c.jitter()))",
 		replace: "time.Duration(min(wait, float64(limits.Retry)))",
 	},

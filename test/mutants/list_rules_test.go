@@ -312,8 +312,8 @@ var ofRules = []mutant{
 	{
 		name: "who floods leaves nothing to others of its namespace", guarantee: "G41",
 		file: "admit/fair.go", pkg: "./admit", test: "^TestG41_WhoHasMuchKeepsNobodyOut$",
-		search:  "\t\t\tmost *= moreOfGroup\n",
-		replace: "",
+		search:  "[levels]int64{4, 8}",
+		replace: "[levels]int64{4, 4}",
 	},
 	{
 		name: "an old index is taken for what a poll was told", guarantee: "G40",
@@ -330,8 +330,8 @@ var ofRules = []mutant{
 	{
 		name: "a lane is not shared fairly", guarantee: "G41",
 		file: "admit/fair.go", pkg: "./admit", test: "^TestG41_WhoSendsLittleIsServed$",
-		search:  "e[level] = k != 0 && has > 0 && has+cost > most",
-		replace: "e[level] = k != 0 && has > most && has+cost < 0",
+		search:  "k != 0 && has > 0 && has+cost > shareOfFree[level]*max(free, 0)",
+		replace: "k != 0 && has > 0 && has+cost < 0",
 	},
 	{
 		name: "a follower does not pass the leader's pressure on", guarantee: "G40",
