@@ -170,8 +170,10 @@ func checkDisk(dir string) finding {
 	if err := syscall.Statfs(dir, &st); err != nil {
 		return finding{"disk space", "problem", dir + ": " + err.Error(), "create the folder, or name another with --data-dir"}
 	}
-	free := st.Bavail * uint64(st.Bsize)
-	need := uint64(server.DefaultDiskReserve + 10*server.DefaultSegmentBytes)
+	return judgeDisk(dir, st.Bavail*uint64(st.Bsize), uint64(server.DefaultDiskReserve+10*server.DefaultSegmentBytes))
+}
+
+func judgeDisk(dir string, free, need uint64) finding {
 	detail := fmt.Sprintf("%s free in %s, %s wanted for log, snapshots and reserve", size(free), dir, size(need))
 	if free < need {
 		return finding{"disk space", "problem", detail, "free some, or lower --log-segment-bytes, --snapshot-bytes and --disk-reserve-bytes"}

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -50,27 +51,42 @@ func TestCheckDisk(t *testing.T) {
 	}
 }
 
+func TestJudgeDisk(t *testing.T) {
+	if got := judgeDisk("/data", 100, 100); got.Result != "ok" {
+		t.Errorf("just enough: %v", got)
+	}
+	if got := judgeDisk("/data", 99, 100); got.Result != "problem" || !strings.Contains(got.Fix, "--disk-reserve-bytes") {
+		t.Errorf("too little: %v", got)
+	}
+}
+
+// The machine the test runs on may lack what a server needs: then the table
+// says so, and the exit code must too.
 func TestDoctor(t *testing.T) {
 	dir := t.TempDir()
 	s := openServer(t)
+	problem := regexp.MustCompile(`(?m)^\S.*  problem  `)
 	for _, c := range []struct {
 		server string
 		args   []string
-		code   int
 		want   []string
 	}{
-		{s.URL(), nil, 0, []string{"descriptors", "memory", "ports", "disk space", "disk flush", "clock", "healthy"}},
-		{"http://127.0.0.1:1", nil, 0, []string{"none runs at http://127.0.0.1:1", "incumbent server --dev"}},
-		{s.URL(), []string{"--fleet", "100000000"}, 1, []string{"LimitNOFILE=100000256", "add memory or members"}},
-		{s.URL(), []string{"--data-dir", filepath.Join(dir, "missing")}, 1, []string{"create the folder"}},
+		{s.URL(), nil, []string{"descriptors", "memory", "ports", "disk space", "disk flush", "clock", "healthy"}},
+		{"http://127.0.0.1:1", nil, []string{"none runs at http://127.0.0.1:1", "incumbent server --dev"}},
+		{s.URL(), []string{"--fleet", "100000000"}, []string{"LimitNOFILE=100000256", "add memory or members"}},
+		{s.URL(), []string{"--data-dir", filepath.Join(dir, "missing")}, []string{"create the folder"}},
 	} {
 		args := c.args
 		if c.args == nil || c.args[0] != "--data-dir" {
 			args = append([]string{"--data-dir", dir}, c.args...)
 		}
 		got := execute(t, map[string]string{"INCUMBENT_SERVER": c.server}, append([]string{"doctor"}, args...)...)
-		if got.code != c.code {
-			t.Errorf("%v: exit code %d, want %d: %s%s", args, got.code, c.code, got.stdout, got.stderr)
+		code := 0
+		if problem.MatchString(got.stdout) {
+			code = 1
+		}
+		if got.code != code {
+			t.Errorf("%v: exit code %d, want %d: %s%s", args, got.code, code, got.stdout, got.stderr)
 		}
 		for _, want := range c.want {
 			if !strings.Contains(got.stdout, want) {
