@@ -66,6 +66,8 @@ const (
 	oneSecond     = uint32(time.Second / tickEvery) // in ticks
 	youngest      = oneSecond                       // who has less does not make room for another address
 	patience      = 3 * oneSecond                   // nor has this long been served while its own address waits
+	weary         = patience * 3 / 4                // who has waited this long for the pace may be closed
+	wearyPart     = 64                              // of those who wait, one part in so many at a time
 	sharePercent  = 75                              // of the unproven places, for one address
 	reservedATick = 8                               // strangers that may try for a reserved place
 	mostLooks     = 64                              // addresses asked for somebody who makes room
@@ -418,7 +420,8 @@ func (g *Gate) lookAround() fullness {
 	return f
 }
 
-// pause has those who wait for the pace look again, when it may let somebody in.
+// pause has those who wait for the pace look again, when it may let somebody in. A few of
+// those who have waited long are closed: closed all at once they would all come back at once.
 func (g *Gate) pause(d time.Duration) {
 	if d == 0 || g.pausing {
 		return
@@ -426,8 +429,9 @@ func (g *Gate) pause(d time.Duration) {
 	g.pausing = true
 	g.cfg.after(d, func() {
 		g.mu.Lock()
-		defer g.mu.Unlock()
+		defer g.unlock()
 		g.pausing = false
+		g.weed(weary, 1+g.ready/wearyPart)
 		g.turn.Broadcast()
 	})
 }

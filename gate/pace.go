@@ -84,6 +84,20 @@ func (p *Pace) now() time.Duration { return time.Since(p.begun) }
 // wait is how long nobody of an address is let in; none: at once. All others wait as long
 // or longer if that is not for failures of its own.
 func (p *Pace) wait(from netip.Addr) (d time.Duration, all bool) {
+	d, all = p.ahead(from, 0)
+	return max(0, d), all
+}
+
+// holds reports whether those of an address who wait do so for the pace, rather than for a
+// place: not even two of them would be let in now.
+func (p *Pace) holds(from netip.Addr) bool {
+	d, _ := p.ahead(from, 1)
+	return d > 0
+}
+
+// ahead is how long somebody of an address waits behind n others that fail. Negative: not at
+// all.
+func (p *Pace) ahead(from netip.Addr, n int) (d time.Duration, all bool) {
 	if p == nil || !from.IsValid() { // permissions guard a unix socket
 		return 0, false
 	}
@@ -95,7 +109,7 @@ func (p *Pace) wait(from netip.Addr) (d time.Duration, all bool) {
 	if all {
 		allowed += paceClean
 	}
-	return max(0, p.full-now-allowed), all
+	return p.full + time.Duration(n)*p.each - now - allowed, all
 }
 
 func (p *Pace) fails(from netip.Addr, now time.Duration) bool {

@@ -154,11 +154,11 @@ func TestG47_WhoWaitsForThePaceIsClosedInTime(t *testing.T) {
 		for range 100 {
 			crowd = append(crowd, r.greets("192.0.2.1"))
 		}
-		wait(patience)
+		wait(weary)
 		if got := r.gate.Stats(); got.Closed[Failing] != 0 {
 			t.Errorf("closed early: %+v", got)
 		}
-		wait(oneSecond)
+		wait(patience + oneSecond - weary)
 		closed := 0
 		for _, c := range crowd {
 			if !open(c) {
@@ -167,6 +167,30 @@ func TestG47_WhoWaitsForThePaceIsClosedInTime(t *testing.T) {
 		}
 		if got := r.gate.Stats(); got.Waiting != 0 || got.Closed[Failing] != uint64(closed) || closed < 90 {
 			t.Errorf("%d of %d are closed, %+v", closed, len(crowd), got)
+		}
+	})
+}
+
+// Those who came at once and wait for the pace are not closed at once: they would all come back
+// at once, and would go on doing so.
+func TestG47_ACrowdThatWaitsForThePaceIsDispersed(t *testing.T) {
+	play(t, func(t *testing.T) {
+		const rate, many = 100, 800
+		pace := NewPace()
+		pace.SetRate(rate)
+		r := newRig(t, Config{Pace: pace, Unproven: 2 * many})
+		r.exhaust("192.0.2.1")
+		for range many {
+			r.greets("192.0.2.1")
+		}
+		most, before := uint64(0), uint64(0)
+		for range patience + oneSecond {
+			wait(1)
+			closed := r.gate.Stats().Closed[Failing]
+			most, before = max(most, closed-before), closed
+		}
+		if got := r.gate.Stats(); got.Waiting != 0 || before < many/2 || most > before/2 {
+			t.Errorf("%d of %d are closed, %d of them at once: %+v", before, many, most, got)
 		}
 	})
 }

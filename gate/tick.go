@@ -21,7 +21,7 @@ func (g *Gate) tick() {
 	for c := g.silent.first; c != nil && g.now-c.since > most; c = g.silent.first {
 		g.drop(c, Silent)
 	}
-	g.weed()
+	g.weed(patience, g.ready)
 	g.look()
 	g.turn.Broadcast()
 	g.ticking = false
@@ -30,13 +30,21 @@ func (g *Gate) tick() {
 	}
 }
 
-// weed closes who has waited long for the pace: its client is told in time.
-func (g *Gate) weed() {
+// weed closes some of those who have waited for the pace for more than so many ticks, so many
+// at most: their clients are told in time.
+func (g *Gate) weed(age uint32, most int) {
+	looks := 0
 	for s := range g.turns.all() {
-		if d, _ := g.cfg.Pace.wait(s.address); d == 0 {
+		if looks++; looks > max(most, mostLooks) {
+			return
+		}
+		if !g.cfg.Pace.holds(s.address) {
 			continue
 		}
-		for c := s.waiting.first; c != nil && g.now-c.spoke > patience; c = s.waiting.first {
+		for c := s.waiting.first; c != nil && g.now-c.spoke > age; c = s.waiting.first {
+			if most--; most < 0 {
+				return
+			}
 			g.drop(c, Failing)
 		}
 	}

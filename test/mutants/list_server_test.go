@@ -76,6 +76,12 @@ var ofServers = []mutant{
 		replace: "n > 0; n--",
 	},
 	{
+		name: "a crowd that waits for the pace is closed at once, and comes back at once", guarantee: "G47",
+		file: "gate/gate.go", pkg: "./gate", test: "^TestG47_ACrowdThatWaitsForThePaceIsDispersed$",
+		search:  "\t\tg.weed(weary, 1+g.ready/wearyPart)\n",
+		replace: "",
+	},
+	{
 		name: "who proves who it is counts as a failure", guarantee: "G47",
 		file: "gate/pace.go", pkg: "./gate", test: "^TestAFleetReturnsFromAnAddressThatFails$",
 		search:  "\tcase !bad && v.taken:\n\t\tp.full -= v.cost\n",
