@@ -28,12 +28,12 @@ type callConn struct {
 
 // dialCalls opens connection i, to the members in turn.
 func (r *run) dialCalls(ctx context.Context, i int) (*callConn, error) {
-	return r.dialCallsOf(ctx, i%len(r.urls), i, "")
+	return r.dialCallsOf(ctx, i%len(r.urls), i, r.credential, "")
 }
 
-// dialCallsOf opens connection i to a member, with further headers of each request, each
-// with the end of its line.
-func (r *run) dialCallsOf(ctx context.Context, member, i int, headers string) (*callConn, error) {
+// dialCallsOf opens connection i to a member, of who brings a credential or none, with further
+// headers of each request, each with the end of its line.
+func (r *run) dialCallsOf(ctx context.Context, member, i int, credential, headers string) (*callConn, error) {
 	u, err := url.Parse(r.urls[member])
 	if err != nil {
 		return nil, incumbent.Errorf(incumbent.Invalid, "target: %w", err)
@@ -42,8 +42,8 @@ func (r *run) dialCallsOf(ctx context.Context, member, i int, headers string) (*
 		address: u.Host, client: r.clients[member], base: u.Path,
 		headers: "Content-Type: application/proto\r\nConnect-Protocol-Version: 1\r\n" + headers,
 	}
-	if r.credential != "" {
-		to.headers += "Authorization: Bearer " + r.credential + "\r\n"
+	if credential != "" {
+		to.headers += "Authorization: Bearer " + credential + "\r\n"
 	}
 	conn, err := to.dial(ctx, r.source(i), false)
 	if err != nil {

@@ -86,11 +86,11 @@ var floods = map[string]*floodWork{
 	"registrations": {door: doorConsul, batch: 64, width: 8 * floodClients, open: openRegistrations},
 	"table-changes": {door: doorOVSDB, batch: 200, waits: true, open: openTableChanges},
 	"juju-claims":   {door: doorJuju, batch: jujuFloodClaims, waits: true, open: openJujuClaims},
-	// Who proves nothing, at each door.
-	"wrong-password":      {batch: 1, open: openGuesses},
-	"juju-wrong-password": {door: doorJuju, batch: 1, open: attempts(guessJuju)},
-	"consul-wrong-token":  {door: doorConsul, batch: 1, open: attempts(guessConsul)},
-	"ovsdb-opens":         {door: doorOVSDB, batch: 1, open: attempts(knockOVSDB)},
+	// Who proves nothing, at each door: waits until its turn comes or it is turned away.
+	"wrong-password":      {batch: 1, width: 8 * floodClients, waits: true, open: attempts(guessNative)},
+	"juju-wrong-password": {door: doorJuju, batch: 1, width: 8 * floodClients, waits: true, open: attempts(guessJuju)},
+	"consul-wrong-token":  {door: doorConsul, batch: 1, width: 8 * floodClients, waits: true, open: attempts(guessConsul)},
+	"ovsdb-opens":         {door: doorOVSDB, batch: 1, width: 8 * floodClients, waits: true, open: attempts(knockOVSDB)},
 }
 
 // flood is one action of that name. What it finds goes into facts that name how many

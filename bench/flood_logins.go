@@ -5,7 +5,11 @@ import (
 	"errors"
 	"net/http"
 
+	"google.golang.org/protobuf/types/known/emptypb"
+
 	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 )
 
 // A storm of logins: clients connect, one after the other, and prove nobody. Each asks over
@@ -17,6 +21,25 @@ func attempts(try opener) func(context.Context, *flood, int, int) (*floodClient,
 		return &floodClient{ask: func(ctx context.Context, _ int) (int, error) {
 			return doneIf(try(ctx, f, member, n), 1)
 		}}, nil
+	}
+}
+
+// guessNative asks with a credential that is nobody's.
+func guessNative(ctx context.Context, f *flood, member, n int) error {
+	conn, err := f.dialCallsOf(ctx, member, n, newTag(), "")
+	if err != nil {
+		return notLetIn(ctx, err)
+	}
+	defer conn.close()
+	defer context.AfterFunc(ctx, conn.close)()
+	switch err := conn.call(incumbentv1connect.ClusterServiceStatusProcedure, &apiv1.StatusRequest{}, new(emptypb.Empty)); {
+	case err == nil:
+		f.check.Violate("a wrong credential was taken for one that is known")
+		return nil
+	case incumbent.KindOf(err) == incumbent.Denied:
+		return nil
+	default:
+		return notLetIn(ctx, err)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/client"
@@ -48,7 +47,7 @@ func (c *floodCaller) call(ctx context.Context, procedure string, req, answer pr
 		if c.f.action.Rude {
 			headers += fmt.Sprintf("Connect-Timeout-Ms: %d\r\n", rudePatience.Milliseconds())
 		}
-		if c.conn, err = c.f.dialCallsOf(ctx, c.member, c.n, headers); err != nil {
+		if c.conn, err = c.f.dialCallsOf(ctx, c.member, c.n, c.f.credential, headers); err != nil {
 			return err
 		}
 	}
@@ -301,24 +300,4 @@ func (f *flood) changer(conn *ovnConn, tags []string) func(ctx context.Context, 
 		txns.answered(err)
 		return doneIf(err, f.batch)
 	}
-}
-
-// openGuesses makes a client that tries one wrong credential after the other.
-func openGuesses(_ context.Context, f *flood, member, n int) (*floodClient, error) {
-	cfg := f.cluster.Client()
-	cfg.Servers, cfg.Credential = []string{f.urls[member]}, fmt.Sprintf("wrong-%d", n)
-	c, err := client.New(cfg)
-	if err != nil {
-		return nil, err
-	}
-	return &floodClient{func(ctx context.Context, _ int) (int, error) {
-		switch _, err := statusOf(ctx, c); {
-		case err == nil:
-			f.check.Violate("a wrong credential was taken for one that is known")
-			return 0, nil
-		case incumbent.KindOf(err) != incumbent.Denied:
-			return 0, err
-		}
-		return 1, nil
-	}, c.Close}, nil
 }
